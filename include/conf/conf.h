@@ -1,0 +1,86 @@
+/*
+ * Configuration: pgbouncer.ini. Parsed into a fresh struct, checked whole, swapped in. Readers hold
+ * no pointers into it across loop turns except through the objects below that say so.
+ */
+#ifndef QB_CONF_CONF_H
+#define QB_CONF_CONF_H
+
+#include "base/buf.h"
+#include "base/util.h"
+
+enum pool_mode { POOL_MODE_SESSION, POOL_MODE_TRANSACTION, POOL_MODE_STATEMENT, POOL_MODE_UNSET };
+enum auth_type { AUTH_ANY, AUTH_TRUST, AUTH_PLAIN, AUTH_MD5, AUTH_SCRAM, AUTH_HBA, AUTH_CERT, AUTH_PAM, AUTH_LDAP };
+const char *pool_mode_name(enum pool_mode m); /* "session", "transaction", "statement", "" for UNSET */
+const char *auth_type_name(enum auth_type t);
+
+/* One typed field per row of conf/params.h: int, bool, usec_t (times), int64_t (sizes), char *, enums. */
+struct params {
+#define PARAM_STR(name, ...)  char *name;
+#define PARAM_INT(name, ...)  int name;
+#define PARAM_BOOL(name, ...) bool name;
+#define PARAM_TIME(name, ...) usec_t name;
+#define PARAM_SIZE(name, ...) int64_t name;
+#define PARAM_ENUM(name, type, ...) enum type name;
+#include "conf/params.h"
+};
+
+/* An entry of [databases]. Unset numbers are -1, unset strings NULL, unset times USEC_NEVER. */
+struct conf_database {
+	char *name;             /* "*" for the fallback */
+	char *host, *dbname, *user, *password, *connect_query, *auth_user;
+	int port;
+	int pool_size, min_pool_size, reserve_pool_size, max_db_connections, max_db_client_connections;
+	enum pool_mode pool_mode;
+	usec_t server_lifetime, query_wait_timeout;
+	char *client_encoding, *datestyle, *timezone, *application_name;
+	char *queue_user, *queue_password; /* role of the proxy's own session (LISTEN) */
+	struct conf_database *next;
+};
+
+/* An entry of [users]. */
+struct conf_user {
+	char *name;
+	enum pool_mode pool_mode;
+	int pool_size, reserve_pool_size, max_user_connections, max_user_client_connections;
+	usec_t query_timeout, query_wait_timeout, idle_transaction_timeout, transaction_timeout, client_idle_timeout;
+	struct conf_user *next;
+};
+
+struct conf {
+	struct params p;
+	struct conf_database *databases;
+	struct conf_user *users;
+	unsigned generation; /* counts loads */
+};
+
+/* Messages of a load: "file:line: error|warning: text", a line each. */
+struct conf_report {
+	struct buf text;
+	int errors, warnings;
+};
+
+/* Reads and checks a file. NULL when there was an error (the report says which). */
+MUST_CHECK struct conf *conf_load(const char *path, struct conf_report *report);
+void conf_free(struct conf **p);
+
+/* The configuration in force. Never NULL after boot. */
+const struct conf *conf_current(void);
+/* Puts a loaded configuration in force; keeps the values that only a restart changes and reports
+ * them as warnings; frees the old one. */
+void conf_install(struct conf *c, struct conf_report *report);
+
+const struct conf_database *conf_find_database(const struct conf *c, const char *name); /* exact, then "*" , else NULL */
+const struct conf_user *conf_find_user(const struct conf *c, const char *name);
+
+/* SET key = 'value' on the console: checks, applies to the current configuration. false: err says why. */
+MUST_CHECK bool conf_set(const char *key, const char *value, char *err, size_t err_size);
+
+/* For SHOW CONFIG and the generators, in the order of params.h. */
+void conf_each_param(const struct params *p,
+	void (*fn)(const char *name, const char *value, const char *def, bool reloadable, const char *help, void *arg),
+	void *arg);
+
+/* Is `name` in the comma-separated list (admin_users, stats_users, ignore_startup_parameters)? */
+bool conf_list_has(const char *list, const char *name);
+
+#endif

@@ -1,0 +1,114 @@
+/*
+ * A growing byte buffer with a sticky error. Bytes never move towards the front except in
+ * buf_reset(), buf_free() and buf_compact(), so that a writer may keep an offset to patch later.
+ * Entry points: base/buf.h.
+ */
+#include "base/buf.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum { BUF_MIN = 64 };
+
+void buf_free(struct buf *b)
+{
+	mem_free(b->data);
+	*b = BUF_INIT;
+}
+
+void buf_reset(struct buf *b)
+{
+	b->off = b->len = 0;
+	b->failed = false;
+}
+
+void buf_compact(struct buf *b)
+{
+	if (!b->off)
+		return;
+	if (b->len > b->off)
+		memmove(b->data, b->data + b->off, b->len - b->off);
+	b->len -= b->off;
+	b->off = 0;
+}
+
+void buf_reserve(struct buf *b, size_t more)
+{
+	size_t cap = b->cap ? b->cap : BUF_MIN;
+	uint8_t *data;
+
+	if (b->failed || more <= b->cap - b->len)
+		return;
+	if (more > SIZE_MAX / 4 - b->len) {
+		b->failed = true;
+		return;
+	}
+	while (cap < b->len + more)
+		cap *= 2;
+	data = mem_realloc(b->data, cap);
+	if (!data) {
+		b->failed = true;
+		return;
+	}
+	b->data = data;
+	b->cap = cap;
+}
+
+void buf_put(struct buf *b, const void *p, size_t len)
+{
+	buf_reserve(b, len);
+	if (b->failed || !len)
+		return;
+	memcpy(b->data + b->len, p, len);
+	b->len += len;
+}
+
+void buf_puts(struct buf *b, const char *s)
+{
+	buf_put(b, s, strlen(s));
+}
+
+void buf_putc(struct buf *b, char c)
+{
+	buf_put(b, &c, 1);
+}
+
+void buf_printf(struct buf *b, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(b, fmt, ap);
+	va_end(ap);
+}
+
+void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
+{
+	va_list again;
+	int len;
+
+	if (b->failed)
+		return;
+	va_copy(again, ap);
+	len = vsnprintf(NULL, 0, fmt, ap);
+	if (len < 0)
+		b->failed = true;
+	else
+		buf_reserve(b, (size_t)len + 1);
+	if (!b->failed) {
+		vsnprintf((char *)b->data + b->len, (size_t)len + 1, fmt, again);
+		b->len += (size_t)len;
+	}
+	va_end(again);
+}
+
+const char *buf_cstr(struct buf *b)
+{
+	buf_reserve(b, 1);
+	if (b->failed)
+		return "";
+	b->data[b->len] = '\0';
+	return (const char *)b->data + b->off;
+}
