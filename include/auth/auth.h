@@ -1,0 +1,60 @@
+/*
+ * Who may come in: the user file, and the conversation that proves a password. Knows messages and
+ * text, no sockets, no pools.
+ */
+#ifndef QB_AUTH_AUTH_H
+#define QB_AUTH_AUTH_H
+
+#include "conf/conf.h"
+#include "wire/build.h"
+#include "wire/scram.h"
+
+/* --- users known to the proxy (auth_file) ---------------------------------------------------- */
+
+struct auth_user {
+	char name[128];
+	struct secret secret;
+	struct secret passthrough; /* SECRET_SCRAM_KEYS learnt from the last successful SCRAM login, or SECRET_NONE */
+};
+
+/* (Re)reads auth_file: lines `"user" "secret"`, ; and # comments, "" for a quote. All or nothing: on
+ * an error the old table stays. path NULL or "": empty table. */
+MUST_CHECK bool auth_file_load(const char *path, char *err, size_t err_size);
+const struct auth_user *auth_user_find(const char *name); /* borrowed until the next load */
+/* Remembers the keys of a login for pass-through to servers. Creates an entry for users that the file does not have (trust: never called). */
+void auth_user_learn(const char *name, const struct scram_verifier *v, const uint8_t client_key[SCRAM_KEY_LEN]);
+void auth_each_user(void (*fn)(const struct auth_user *u, void *arg), void *arg);
+void auth_file_free(void);
+
+/* --- a client proves who it is --------------------------------------------------------------- */
+
+enum auth_verdict { AUTH_CONTINUE, AUTH_ACCEPTED, AUTH_REFUSED };
+
+struct auth_session;
+/*
+ * Starts: `out` gets the AuthenticationXxx request (nothing when accepted at once). The user's
+ * secret decides between md5 and SCRAM when the type is md5 and the secret is SCRAM, as pgbouncer.
+ * Unknown users go through a mock conversation of the same shape and are refused at its end.
+ * AUTH_HBA, CERT, PAM, LDAP: refused here with a clear error until they exist.
+ */
+MUST_CHECK struct auth_session *auth_session_new(enum auth_type type, const char *user,
+	int scram_iterations, struct buf *out, enum auth_verdict *ret, struct pg_error *err);
+/* Body of a 'p' message. REFUSED: err is filled (28P01, the text Postgres gives, or 08P01). */
+enum auth_verdict auth_session_message(struct auth_session *s, const uint8_t *body, size_t len,
+	struct buf *out, struct pg_error *err);
+void auth_session_free(struct auth_session **p);
+
+/* --- we prove who we are, to a server --------------------------------------------------------- */
+
+struct auth_login;
+/* secret is copied. */
+MUST_CHECK struct auth_login *auth_login_new(const char *user, const struct secret *secret);
+/* Body of an 'R' message other than AuthenticationOk. Writes the answer to out. REFUSED: err has
+ * the reason (28P01 with hint when we have no password to give; 08P01 for garbage). */
+enum auth_verdict auth_login_message(struct auth_login *l, const uint8_t *body, size_t len,
+	struct buf *out, struct pg_error *err);
+/* True when SCRAM was used and the server proved itself, or no SCRAM was used. Ask at AuthenticationOk. */
+MUST_CHECK bool auth_login_complete(const struct auth_login *l);
+void auth_login_free(struct auth_login **p);
+
+#endif

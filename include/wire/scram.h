@@ -1,0 +1,69 @@
+/*
+ * Password schemes: md5 and SCRAM-SHA-256, both roles (RFC 5802, RFC 7677; Postgres documentation
+ * "SASL Authentication"). Pure: text in, text out; the caller moves the messages. Nonces and
+ * messages of the peer are hostile: lengths bounded, iteration counts capped.
+ */
+#ifndef QB_WIRE_SCRAM_H
+#define QB_WIRE_SCRAM_H
+
+#include "base/buf.h"
+
+#define SCRAM_KEY_LEN         32
+#define SCRAM_NONCE_MAX       256
+#define SCRAM_ITERATIONS_MAX  1000000
+
+/* What is known about a user's secret. Filled by secret_parse() or scram_* below. */
+enum secret_kind { SECRET_NONE, SECRET_PLAIN, SECRET_MD5, SECRET_SCRAM, SECRET_SCRAM_KEYS };
+
+struct scram_verifier {
+	int iterations;
+	uint8_t salt[64];
+	size_t salt_len;
+	uint8_t stored_key[SCRAM_KEY_LEN];
+	uint8_t server_key[SCRAM_KEY_LEN];
+};
+
+struct secret {
+	enum secret_kind kind;
+	char *plain;                           /* PLAIN; owned */
+	char md5[36];                          /* MD5: "md5" + 32 hex */
+	struct scram_verifier scram;           /* SCRAM and SCRAM_KEYS */
+	uint8_t client_key[SCRAM_KEY_LEN];     /* SCRAM_KEYS: learnt from a client's login; pass-through */
+};
+
+/* Reads a password text as userlist.txt and pg_authid hold it. Garbled "SCRAM-SHA-256$" or "md5"
+ * shapes are plain passwords, as in Postgres. false only without memory. */
+MUST_CHECK bool secret_parse(struct secret *ret, const char *text);
+void secret_erase(struct secret *s);
+
+/* md5 of password and user, and of that and the salt: "md5..." in dst (36 bytes). */
+void md5_secret(char dst[36], const char *password, const char *user);
+void md5_response(char dst[36], const char md5_secret_text[36], const uint8_t salt[4]);
+
+/* "SCRAM-SHA-256$iter:salt$stored:server" of a password with a random salt. */
+MUST_CHECK bool scram_verifier_make(struct scram_verifier *ret, const char *password, int iterations);
+/* The same with a salt that depends on user and a process-wide random key only: for mock logins. */
+void scram_verifier_mock(struct scram_verifier *ret, const char *user, int iterations);
+
+/* Server role: a client logs in to us. */
+struct scram_server;
+enum scram_step { SCRAM_CONTINUE, SCRAM_OK, SCRAM_REFUSED, SCRAM_MALFORMED };
+MUST_CHECK struct scram_server *scram_server_new(const struct scram_verifier *v); /* v copied */
+void scram_server_free(struct scram_server **p);
+/* first: client-first-message -> server-first in out. Returns CONTINUE or MALFORMED (channel
+ * binding required "p=" is MALFORMED here). */
+enum scram_step scram_server_first(struct scram_server *s, const char *msg, size_t len, struct buf *out);
+/* final: client-final-message -> server-final in out. OK: ret_client_key (32 bytes) is the key that
+ * the client proved, for pass-through. */
+enum scram_step scram_server_final(struct scram_server *s, const char *msg, size_t len, struct buf *out,
+	uint8_t ret_client_key[SCRAM_KEY_LEN]);
+
+/* Client role: we log in to a server, with a PLAIN or a SCRAM_KEYS secret. */
+struct scram_client;
+MUST_CHECK struct scram_client *scram_client_new(const struct secret *secret); /* secret is borrowed until freed */
+void scram_client_free(struct scram_client **p);
+void scram_client_first(struct scram_client *c, struct buf *out);
+enum scram_step scram_client_continue(struct scram_client *c, const char *msg, size_t len, struct buf *out);
+enum scram_step scram_client_verify(struct scram_client *c, const char *msg, size_t len); /* OK or REFUSED */
+
+#endif

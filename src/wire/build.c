@@ -1,0 +1,363 @@
+/*
+ * Writing messages. Every message starts with build_begin and ends with build_end, which patches
+ * the length; nobody computes a length by hand. Must not know sockets or who reads it.
+ *
+ * The offset that build_begin gives counts from buf.off, so it stays right when the buffer moves
+ * its contents to make room.
+ */
+#include "wire/build.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define CANCEL_CODE ((int32_t)(1234u << 16 | 5678u))
+#define PROTOCOL_3  (3 << 16)
+#define ROW_TYPMOD  (-1)
+
+static void store_u32(uint8_t *p, uint32_t v)
+{
+	p[0] = (uint8_t)(v >> 24);
+	p[1] = (uint8_t)(v >> 16);
+	p[2] = (uint8_t)(v >> 8);
+	p[3] = (uint8_t)v;
+}
+
+size_t build_begin(struct buf *b, uint8_t type)
+{
+	static const uint8_t room[4];
+	size_t start;
+
+	if (type)
+		build_u8(b, type);
+	start = buf_used(b);
+	buf_put(b, room, sizeof(room));
+	return start;
+}
+
+/* Patches a 32-bit length at start; self says whether it counts itself. */
+static void patch_length(struct buf *b, size_t start, bool self)
+{
+	size_t len;
+
+	if (buf_failed(b))
+		return;
+	ASSERT(buf_used(b) - start >= 4);
+	len = buf_used(b) - start - (self ? 0 : 4);
+	if (len > INT32_MAX - 1) {
+		b->failed = true; /* cannot be said in the protocol */
+		return;
+	}
+	store_u32(b->data + b->off + start, (uint32_t)len);
+}
+
+void build_end(struct buf *b, size_t start)
+{
+	patch_length(b, start, true);
+}
+
+void build_u8(struct buf *b, uint8_t v)
+{
+	buf_put(b, &v, 1);
+}
+
+void build_i16(struct buf *b, int v)
+{
+	uint8_t p[2] = {(uint8_t)((unsigned)v >> 8), (uint8_t)v};
+
+	buf_put(b, p, sizeof(p));
+}
+
+void build_i32(struct buf *b, int64_t v)
+{
+	uint8_t p[4];
+
+	store_u32(p, (uint32_t)v);
+	buf_put(b, p, sizeof(p));
+}
+
+void build_cstr(struct buf *b, const char *s)
+{
+	buf_put(b, s, strlen(s) + 1);
+}
+
+void build_bytes(struct buf *b, const void *p, size_t len)
+{
+	if (len)
+		buf_put(b, p, len);
+}
+
+void build_simple(struct buf *b, uint8_t type)
+{
+	const uint8_t msg[5] = {type, 0, 0, 0, 4};
+
+	buf_put(b, msg, sizeof(msg));
+}
+
+void build_ready(struct buf *b, char status)
+{
+	const uint8_t msg[6] = {'Z', 0, 0, 0, 5, (uint8_t)status};
+
+	buf_put(b, msg, sizeof(msg));
+}
+
+void build_complete(struct buf *b, const char *tag)
+{
+	size_t start = build_begin(b, 'C');
+
+	build_cstr(b, tag);
+	build_end(b, start);
+}
+
+static void build_error_field(struct buf *b, char code, const char *text)
+{
+	if (!text[0])
+		return;
+	build_u8(b, (uint8_t)code);
+	build_cstr(b, text);
+}
+
+static void build_report(struct buf *b, uint8_t type, const struct pg_error *err)
+{
+	size_t start = build_begin(b, type);
+	char position[16] = "";
+
+	if (err->position > 0)
+		snprintf(position, sizeof(position), "%d", err->position);
+	build_error_field(b, 'S', err->severity);
+	build_error_field(b, 'V', err->severity);
+	build_error_field(b, 'C', err->sqlstate);
+	/* Present even when empty: the protocol promises S, C and M. */
+	build_u8(b, 'M');
+	build_cstr(b, err->message);
+	build_error_field(b, 'D', err->detail);
+	build_error_field(b, 'H', err->hint);
+	build_error_field(b, 'P', position);
+	build_u8(b, 0);
+	build_end(b, start);
+}
+
+void build_error(struct buf *b, const struct pg_error *err)
+{
+	build_report(b, 'E', err);
+}
+
+void build_notice(struct buf *b, const struct pg_error *err)
+{
+	build_report(b, 'N', err);
+}
+
+void build_parameter_status(struct buf *b, const char *name, const char *value)
+{
+	size_t start = build_begin(b, 'S');
+
+	build_cstr(b, name);
+	build_cstr(b, value);
+	build_end(b, start);
+}
+
+/* pg_type.typlen: what a client may use to size its columns. */
+static int oid_length(uint32_t oid)
+{
+	switch (oid) {
+	case OID_BOOL:
+		return 1;
+	case OID_INT2:
+		return 2;
+	case OID_INT4:
+		return 4;
+	case OID_INT8:
+	case OID_TIMESTAMPTZ:
+		return 8;
+	case OID_INTERVAL:
+	case OID_UUID:
+		return 16;
+	case OID_UNKNOWN:
+		return -2;
+	default:
+		return -1;
+	}
+}
+
+void build_row_description(
+	struct buf *b, const struct wire_field *f, int n, const int16_t *formats, int n_formats)
+{
+	size_t start = build_begin(b, 'T');
+
+	build_i16(b, n);
+	for (int i = 0; i < n; i++) {
+		int format = 0;
+
+		if (n_formats == 1)
+			format = formats[0];
+		else if (i < n_formats)
+			format = formats[i];
+		build_cstr(b, f[i].name);
+		build_i32(b, 0); /* no table */
+		build_i16(b, 0); /* no attribute */
+		build_i32(b, f[i].oid);
+		build_i16(b, oid_length(f[i].oid));
+		build_i32(b, ROW_TYPMOD);
+		build_i16(b, format);
+	}
+	build_end(b, start);
+}
+
+void build_parameter_description(struct buf *b, const uint32_t *oids, int n)
+{
+	size_t start = build_begin(b, 't');
+
+	build_i16(b, n);
+	for (int i = 0; i < n; i++)
+		build_i32(b, oids[i]);
+	build_end(b, start);
+}
+
+size_t build_row_begin(struct buf *b, int n_columns)
+{
+	size_t start = build_begin(b, 'D');
+
+	build_i16(b, n_columns);
+	return start;
+}
+
+void build_row_value(struct buf *b, const void *p, int32_t len)
+{
+	build_i32(b, len);
+	if (len > 0)
+		buf_put(b, p, (size_t)len);
+}
+
+void build_row_text(struct buf *b, const char *s)
+{
+	size_t len = s ? strlen(s) : 0;
+
+	if (len > INT32_MAX)
+		b->failed = true;
+	else
+		build_row_value(b, s, s ? (int32_t)len : -1);
+}
+
+void build_row_printf(struct buf *b, const char *fmt, ...)
+{
+	size_t start = build_begin(b, 0);
+	va_list ap;
+
+	va_start(ap, fmt);
+	buf_vprintf(b, fmt, ap);
+	va_end(ap);
+	patch_length(b, start, false);
+}
+
+void build_row_end(struct buf *b, size_t start)
+{
+	build_end(b, start);
+}
+
+void build_auth(struct buf *b, int32_t code, const void *data, size_t len)
+{
+	size_t start = build_begin(b, 'R');
+
+	build_i32(b, code);
+	build_bytes(b, data, len);
+	build_end(b, start);
+}
+
+void build_key_data(struct buf *b, int32_t pid, const void *key, size_t key_len)
+{
+	size_t start = build_begin(b, 'K');
+
+	build_i32(b, pid);
+	build_bytes(b, key, key_len);
+	build_end(b, start);
+}
+
+/* Postgres sends, and libpq checks, the whole version number, not the minor part alone. */
+void build_negotiate(struct buf *b, int32_t newest_minor, const char *const *options, int n)
+{
+	size_t start = build_begin(b, 'v');
+
+	build_i32(b, PROTOCOL_3 | (newest_minor & 0xFFFF));
+	build_i32(b, n);
+	for (int i = 0; i < n; i++)
+		build_cstr(b, options[i]);
+	build_end(b, start);
+}
+
+void build_query(struct buf *b, const char *sql)
+{
+	size_t start = build_begin(b, 'Q');
+
+	build_cstr(b, sql);
+	build_end(b, start);
+}
+
+void build_parse(struct buf *b, const char *name, const char *sql, size_t sql_len,
+	const uint32_t *oids, int n)
+{
+	size_t start = build_begin(b, 'P');
+
+	build_cstr(b, name);
+	build_bytes(b, sql, sql_len);
+	build_u8(b, 0);
+	build_i16(b, n);
+	for (int i = 0; i < n; i++)
+		build_i32(b, oids[i]);
+	build_end(b, start);
+}
+
+void build_execute(struct buf *b, const char *portal, int32_t max_rows)
+{
+	size_t start = build_begin(b, 'E');
+
+	build_cstr(b, portal);
+	build_i32(b, max_rows);
+	build_end(b, start);
+}
+
+static void build_kind_name(struct buf *b, uint8_t type, char kind, const char *name)
+{
+	size_t start = build_begin(b, type);
+
+	build_u8(b, (uint8_t)kind);
+	build_cstr(b, name);
+	build_end(b, start);
+}
+
+void build_close(struct buf *b, char kind, const char *name)
+{
+	build_kind_name(b, 'C', kind, name);
+}
+
+void build_describe(struct buf *b, char kind, const char *name)
+{
+	build_kind_name(b, 'D', kind, name);
+}
+
+void build_startup(struct buf *b, int32_t version, const char *const *name_value_pairs, int n_pairs)
+{
+	size_t start = build_begin(b, 0);
+
+	build_i32(b, version);
+	for (int i = 0; i < 2 * n_pairs; i++)
+		build_cstr(b, name_value_pairs[i]);
+	build_u8(b, 0);
+	build_end(b, start);
+}
+
+void build_password(struct buf *b, const void *data, size_t len)
+{
+	size_t start = build_begin(b, 'p');
+
+	build_bytes(b, data, len);
+	build_end(b, start);
+}
+
+void build_cancel(struct buf *b, int32_t pid, const void *key, size_t key_len)
+{
+	size_t start = build_begin(b, 0);
+
+	build_i32(b, CANCEL_CODE);
+	build_i32(b, pid);
+	build_bytes(b, key, key_len);
+	build_end(b, start);
+}
