@@ -1,0 +1,86 @@
+/*
+ * The parser of QUEUE statements: hand-written, driven by the verb table. It knows syntax only: no
+ * queue, no session, no catalogue. Entry points: qstmt_parse, qstmt_free and the readers below.
+ */
+#ifndef QB_QUEUE_PARSE_H
+#define QB_QUEUE_PARSE_H
+
+#include "verbs.h"
+#include "wire/error.h"
+
+#define QSTMT_TEXT_MAX  ((size_t)16 * 1024 * 1024) /* bytes of one statement */
+#define QSTMT_LIST_MAX  10000 /* payloads, jobs, queues, options of one statement */
+#define QSTMT_QUEUE_MAX 40    /* bytes of a queue's name */
+
+enum qvalue_kind {
+	QV_NULL,    /* NULL, also with casts */
+	QV_LITERAL, /* string, number, TRUE, FALSE */
+	QV_PARAM,   /* $n */
+	QV_NAME,    /* identifier: queues, states, option names, verbs */
+};
+
+struct qvalue {
+	enum qvalue_kind kind;
+	const char *src; /* the client's bytes, with parentheses and casts; borrows the statement */
+	size_t src_len;
+	const char *text; /* LITERAL, NAME: the value without quotes and casts; not terminated */
+	size_t text_len;
+	const char *option; /* OPTIONS: the option's name, folded; not terminated */
+	size_t option_len;
+	int param;   /* PARAM: n, from 1 */
+	bool number; /* LITERAL: written as a number, without quotes and casts */
+	bool cast;   /* a cast stands somewhere in src */
+};
+
+struct qarg {
+	int first, n; /* values[first] .. ; n is 0 for FLAG */
+	bool given;
+};
+
+struct qchunk;
+
+/* Owns everything its pointers show. Immutable after qstmt_parse. */
+struct qstmt {
+	const struct qverb *verb;
+	struct qarg args[QARG_COUNT];
+	struct qvalue *values;
+	int n_values, cap_values;
+	uint32_t *param_oids;  /* as the client declared them; text where it did not */
+	int n_params;          /* highest $n, at least the number of declared types */
+	struct qchunk *chunks; /* decoded values that could not borrow */
+	bool standard_strings;
+	size_t text_len;
+	char text[]; /* the statement, terminated */
+};
+
+/*
+ * Parses one statement: comments anywhere, optional ';'. param_oids may be NULL when n_oids is 0;
+ * an oid of 0 means undeclared. NULL: err is filled, its position in characters of UTF-8.
+ */
+MUST_CHECK struct qstmt *qstmt_parse(const char *sql, size_t len, bool standard_strings,
+	const uint32_t *param_oids, int n_oids, struct pg_error *err);
+void qstmt_free(struct qstmt **p);
+
+static inline bool qstmt_has(const struct qstmt *q, enum qarg_id id)
+{
+	return q->args[id].given;
+}
+static inline int qstmt_count(const struct qstmt *q, enum qarg_id id)
+{
+	return q->args[id].n;
+}
+static inline const struct qvalue *qstmt_value(const struct qstmt *q, enum qarg_id id, int i)
+{
+	ASSERT(i >= 0 && i < q->args[id].n);
+	return &q->values[q->args[id].first + i];
+}
+/* The value of an argument that takes one; NULL: not given. */
+static inline const struct qvalue *qstmt_one(const struct qstmt *q, enum qarg_id id)
+{
+	return q->args[id].n ? &q->values[q->args[id].first] : NULL;
+}
+
+/* The columns that the client sees; NULL and 0: no rows. */
+const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n);
+
+#endif

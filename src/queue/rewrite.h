@@ -1,0 +1,52 @@
+/*
+ * From a parsed QUEUE statement to the call of its SQL function, and to the values of its
+ * arguments. Pure: text in, text out. The client's bytes are spliced as they are and never quoted
+ * anew; what we quote ourselves are identifiers and tokens.
+ */
+#ifndef QB_QUEUE_REWRITE_H
+#define QB_QUEUE_REWRITE_H
+
+#include "base/buf.h"
+#include "parse.h"
+
+/*
+ * For job argument i (from 0), a literal with the decoded text: the token to put in its place
+ * ([0-9a-f-] only, terminated, alive until the next call), or NULL: leave the client's bytes.
+ */
+typedef const char *qjob_token_fn(void *arg, int i, const char *text, size_t len);
+
+/*
+ * Appends the SQL text of a verb that has one (verb->sql). fn may be NULL. $n keep their numbers.
+ * false: err is filled (memory).
+ */
+MUST_CHECK bool qstmt_sql(
+	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err);
+
+/* Is $n (from 1) a job argument? Its server-side type is text, and the caller binds the token. */
+bool qstmt_param_is_job(const struct qstmt *q, int n);
+
+/* The parameter types for the server's Parse: oids holds q->n_params entries. */
+void qstmt_server_oids(const struct qstmt *q, uint32_t *oids);
+
+/* A parameter as Bind brought it; borrows. */
+struct qparam {
+	const uint8_t *data;
+	int32_t len;    /* -1: NULL */
+	int16_t format; /* 0 text, 1 binary */
+	uint32_t oid;
+};
+struct qbind {
+	int n;
+	const struct qparam *params;
+};
+
+enum qeval { QEVAL_OK, QEVAL_NULL, QEVAL_BAD };
+
+/*
+ * Appends the text value of an argument. BAD: the parameter is missing or of a binary format that
+ * is not text, integer, json or interval. The caller checks buf_failed(out).
+ */
+MUST_CHECK enum qeval qvalue_eval(
+	const struct qvalue *v, const struct qbind *bind, struct buf *out);
+
+#endif

@@ -1,0 +1,242 @@
+/*
+ * THE verb table. One row per verb of the QUEUE language; grammar, error hints, QUEUE HELP, the SQL
+ * text, result columns, command tags, the fuzzer's dictionary and the tests all come from the rows.
+ *
+ * A new verb is one row here (and a filler in the engine when it is AUTONOMOUS or LOCAL). A new
+ * clause is one ARG in a row, and one name in enum qarg_id when no other verb has it.
+ *
+ * The usage texts are ASCII because they travel in error hints, whatever the client's encoding.
+ */
+#ifndef QB_QUEUE_VERBS_H
+#define QB_QUEUE_VERBS_H
+
+#include "wire/build.h"
+
+/* What an argument is: which syntax the parser accepts and which type the rewriter casts to. */
+enum qarg_kind {
+	QKIND_QUEUE,     /* identifier, literal or parameter; text */
+	QKIND_QUEUES,    /* one or more of them */
+	QKIND_PAYLOADS,  /* one or more values; text[] of JSON texts */
+	QKIND_JOBS,      /* one or more values: token or id; text[] */
+	QKIND_INT,       /* int4 */
+	QKIND_INTERVAL,  /* interval */
+	QKIND_TIMESTAMP, /* timestamptz */
+	QKIND_JSON,      /* text that holds JSON */
+	QKIND_TEXT,      /* text */
+	QKIND_STATE,     /* a bare word or a value; text */
+	QKIND_FLAG,      /* the keyword alone; bool */
+	QKIND_OPTIONS,   /* (name = value, ...); two text[] */
+	QKIND_NAMES,     /* (name, ...); text[] */
+	QKIND_VERB,      /* the name of a verb */
+};
+
+enum qarg_id {
+	QARG_QUEUE,
+	QARG_PAYLOAD,
+	QARG_JOB,
+	QARG_VERB,
+	QARG_PRIORITY,
+	QARG_DELAY,
+	QARG_AT,
+	QARG_HEADERS,
+	QARG_RETURNING,
+	QARG_LIMIT,
+	QARG_WAIT,
+	QARG_LEASE,
+	QARG_AS,
+	QARG_ERROR,
+	QARG_RETRY_IN,
+	QARG_FINAL,
+	QARG_STATE,
+	QARG_IF_NOT_EXISTS,
+	QARG_IF_EXISTS,
+	QARG_WITH,
+	QARG_SET,
+	QARG_RESET,
+	QARG_COUNT
+};
+
+enum qarg_need { QNEED_MUST, QNEED_MAY };
+
+struct qverb_arg {
+	enum qarg_id id;
+	const char *name;    /* placeholder in the SQL text, word in messages */
+	const char *keyword; /* upper case, words separated by one blank; NULL: positional */
+	enum qarg_kind kind;
+	enum qarg_need need;
+	int alt; /* not 0: of the arguments with this number only one may be given, and any
+		    satisfies MUST */
+};
+
+enum qverb_flag {
+	QVERB_AUTONOMOUS = 1, /* served by the engine, never in place (TAKE, POP) */
+	QVERB_LOCAL = 2,      /* answered without a database (HELP) */
+	QVERB_DEFINITION = 4, /* changes the set of queues or their options */
+	QVERB_WAKES = 8,      /* may make a job ready, or ready sooner */
+};
+
+enum qverb_tag {
+	QTAG_FIXED, /* tag_text is the whole tag */
+	QTAG_ROWS,  /* tag_text, blank, number of rows that the SQL text returned */
+	QTAG_VALUE, /* tag_text, blank, the number in the first column of its only row */
+};
+
+struct qverb {
+	int id;           /* enum qverb_id */
+	const char *name; /* upper case */
+	unsigned flags;   /* enum qverb_flag */
+	enum qverb_tag tag;
+	const char *tag_text;
+	const struct wire_field
+		*columns; /* NULL: the client gets no rows (PUSH: see qstmt_columns) */
+	int n_columns;
+	const struct qverb_arg *args;
+	int n_args;
+	const char *sql;   /* {name} is the argument; NULL: AUTONOMOUS or LOCAL */
+	const char *usage; /* without a final semicolon */
+	const char *help;  /* one line */
+};
+
+/*
+ * VERB(name, flags, tag kind, tag text, columns, arguments, SQL text, usage, help)
+ * ARG(id, name in the SQL text, keyword, kind, need, alternative)
+ */
+#define QUEUE_VERBS(VERB, ARG)                                                                     \
+	VERB(CREATE, QVERB_DEFINITION, FIXED, "CREATE TABLE", NONE,                                \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) ARG(IF_NOT_EXISTS, "exists",             \
+			"IF NOT EXISTS", FLAG, MAY, 0) ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
+		"SELECT queue.create({queue}, {exists}, {with})",                                  \
+		"QUEUE CREATE q [IF NOT EXISTS] [WITH (option = value, ...)]", "Create a queue.")  \
+	VERB(DROP, QVERB_DEFINITION, FIXED, "DROP TABLE", NONE,                                    \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0)                                          \
+			ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0),                       \
+		"SELECT queue.drop({queue}, {exists})", "QUEUE DROP q [IF EXISTS]",                \
+		"Drop a queue with all its jobs.")                                                 \
+	VERB(ALTER, QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE,                    \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) ARG(SET, "set", "SET", OPTIONS, MUST, 1) \
+			ARG(RESET, "reset", "RESET", NAMES, MUST, 1),                              \
+		"SELECT queue.alter({queue}, {set}, {reset})",                                     \
+		"QUEUE ALTER q {SET (option = value, ...) | RESET (option, ...)}",                 \
+		"Change the options of a queue.")                                                  \
+	VERB(LIST, 0, ROWS, "SELECT", LIST, , "SELECT * FROM queue.list()", "QUEUE LIST",          \
+		"Show all queues and their options.")                                              \
+	VERB(STATS, 0, ROWS, "SELECT", STATS, ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0),            \
+		"SELECT * FROM queue.stats({queue})", "QUEUE STATS [q]",                           \
+		"Count the jobs of one queue, or of each queue, by state.")                        \
+	VERB(PUSH, QVERB_WAKES, ROWS, "INSERT 0", NONE,                                            \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) ARG(PAYLOAD, "payload", NULL, PAYLOADS,  \
+			MUST, 0) ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) ARG(DELAY,     \
+			"delay", "DELAY", INTERVAL, MAY, 1) ARG(AT, "at", "AT", TIMESTAMP, MAY, 1) \
+			ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0)                           \
+				ARG(RETURNING, "returning", "RETURNING ID", FLAG, MAY, 0),         \
+		"SELECT p AS id FROM queue._push({queue}, {payload}, {priority}, {delay}, {at}, "  \
+		"{headers}, false) AS p",                                                          \
+		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval | AT "          \
+		"timestamptz] [HEADERS jsonb] [RETURNING ID]",                                     \
+		"Add jobs to a queue, in the current transaction.")                                \
+	VERB(TAKE, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS,                                         \
+		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) ARG(LIMIT, "limit", "LIMIT", INT, MAY,  \
+			0) ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) ARG(LEASE, "lease",         \
+			"LEASE", INTERVAL, MAY, 0) ARG(AS, "as", "AS", TEXT, MAY, 0),              \
+		NULL,                                                                              \
+		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval] [LEASE interval] [AS text]",    \
+		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE.")                       \
+	VERB(POP, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS,                                          \
+		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) ARG(LIMIT, "limit", "LIMIT", INT, MAY,  \
+			0) ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0),                            \
+		NULL, "QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval]",                          \
+		"Take and finish jobs at once (at most once delivery).")                           \
+	VERB(DONE, 0, ROWS, "UPDATE", NONE, ARG(JOB, "job", NULL, JOBS, MUST, 0),                  \
+		"SELECT queue FROM queue._done({job}, false) AS queue",                            \
+		"QUEUE DONE job [, job ...]", "Finish jobs.")                                      \
+	VERB(FAIL, QVERB_WAKES, ROWS, "UPDATE", NONE,                                              \
+		ARG(JOB, "job", NULL, JOBS, MUST, 0) ARG(ERROR, "error", "ERROR", TEXT, MAY, 0)    \
+			ARG(RETRY_IN, "retry", "RETRY IN", INTERVAL, MAY, 1)                       \
+				ARG(FINAL, "final", "FINAL", FLAG, MAY, 1),                        \
+		"SELECT queue FROM queue._fail({job}, {error}, {retry}, {final}, false) AS queue", \
+		"QUEUE FAIL job [, job ...] [ERROR text] [RETRY IN interval | FINAL]",             \
+		"Report a failed attempt; the job is retried, or dead.")                           \
+	VERB(RELEASE, QVERB_WAKES, ROWS, "UPDATE", NONE,                                           \
+		ARG(JOB, "job", NULL, JOBS, MUST, 0)                                               \
+			ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 0),                            \
+		"SELECT queue FROM queue._release({job}, {delay}, false) AS queue",                \
+		"QUEUE RELEASE job [, job ...] [DELAY interval]",                                  \
+		"Give jobs back; the attempt is not counted.")                                     \
+	VERB(EXTEND, 0, ROWS, "UPDATE", NONE,                                                      \
+		ARG(JOB, "job", NULL, JOBS, MUST, 0)                                               \
+			ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 0),                            \
+		"SELECT queue FROM queue._extend({job}, {lease}) AS queue",                        \
+		"QUEUE EXTEND job [, job ...] [LEASE interval]", "Move the end of a lease.")       \
+	VERB(PEEK, 0, ROWS, "SELECT", PEEK,                                                        \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) ARG(LIMIT, "limit", "LIMIT", INT, MAY,   \
+			0) ARG(STATE, "state", "STATE", STATE, MAY, 0),                            \
+		"SELECT * FROM queue.peek({queue}, {limit}, {state})",                             \
+		"QUEUE PEEK q [LIMIT n] [STATE s]", "Look at jobs without taking them.")           \
+	VERB(PURGE, 0, VALUE, "DELETE", NONE,                                                      \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0)                                          \
+			ARG(STATE, "state", "STATE", STATE, MAY, 0),                               \
+		"SELECT queue.purge({queue}, {state})", "QUEUE PURGE q [STATE s]",                 \
+		"Delete jobs that are not leased.")                                                \
+	VERB(HELP, QVERB_LOCAL, ROWS, "SELECT", HELP, ARG(VERB, "verb", NULL, VERB, MAY, 0), NULL, \
+		"QUEUE HELP [verb]", "Show the verbs of the QUEUE language.")
+
+/* Verbs of the language that a later version brings: 0A000, not a syntax error. LATER(name) */
+#define QUEUE_VERBS_LATER(LATER)                                                                   \
+	LATER(CANCEL)                                                                              \
+	LATER(RERUN)                                                                               \
+	LATER(REDRIVE)                                                                             \
+	LATER(AWAIT)                                                                               \
+	LATER(ERRORS)                                                                              \
+	LATER(JOB)                                                                                 \
+	LATER(PAUSE)                                                                               \
+	LATER(RESUME)                                                                              \
+	LATER(GRANT)                                                                               \
+	LATER(REVOKE)
+
+/* Clauses that a later version brings, by their first word. LATER(verb, word, as it is called) */
+#define QUEUE_CLAUSES_LATER(LATER)                                                                 \
+	LATER(PUSH, "EXPIRES", "EXPIRES")                                                          \
+	LATER(PUSH, "KEY", "KEY")                                                                  \
+	LATER(PUSH, "ON", "ON DUPLICATE")                                                          \
+	LATER(PUSH, "GROUP", "GROUP")                                                              \
+	LATER(PUSH, "ATTEMPTS", "ATTEMPTS")                                                        \
+	LATER(PUSH, "SELECT", "SELECT")                                                            \
+	LATER(PUSH, "WITH", "WITH")                                                                \
+	LATER(PUSH, "FROM", "FROM STDIN")                                                          \
+	LATER(TAKE, "HOLD", "HOLD")                                                                \
+	LATER(DONE, "RESULT", "RESULT")                                                            \
+	LATER(DONE, "THEN", "THEN")
+
+enum qverb_id {
+#define QVERB_ENUM(name, ...) QVERB_##name,
+#define QVERB_NO_ARG(...)
+	QUEUE_VERBS(QVERB_ENUM, QVERB_NO_ARG)
+#undef QVERB_ENUM
+#undef QVERB_NO_ARG
+		QVERB_COUNT
+};
+
+struct qclause_later {
+	int verb;
+	const char *word, *name;
+};
+
+extern const struct qverb qverbs[QVERB_COUNT];
+extern const struct qclause_later qclauses_later[];
+extern const int n_qclauses_later;
+
+/* By name in any case; NULL: no such verb (yet). */
+const struct qverb *qverb_find(const char *name, size_t len);
+/* The canonical name of a verb of a later version, or NULL. */
+const char *qverb_find_later(const char *name, size_t len);
+/* The verb that was probably meant, or NULL. */
+const struct qverb *qverb_nearest(const char *name, size_t len);
+
+/* The rows of QUEUE HELP: of one verb, or of all (verb NULL). Returns the number of rows. */
+typedef void qverb_help_fn(void *arg, const char *verb, const char *usage, const char *help);
+int qverb_help(const char *verb, size_t len, qverb_help_fn *fn, void *arg);
+
+/* The single column of PUSH ... RETURNING ID. */
+extern const struct wire_field qverb_push_columns[1];
+
+#endif
