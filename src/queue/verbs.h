@@ -101,84 +101,110 @@ struct qverb {
  * VERB(name, flags, tag kind, tag text, columns, arguments, SQL text, usage, help)
  * ARG(id, name in the SQL text, keyword, kind, need, alternative)
  */
-#define QUEUE_VERBS(VERB, ARG)                                                                     \
-	VERB(CREATE, QVERB_DEFINITION, FIXED, "CREATE TABLE", NONE,                                \
-		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) ARG(IF_NOT_EXISTS, "exists",             \
-			"IF NOT EXISTS", FLAG, MAY, 0) ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
-		"SELECT queue.create({queue}, {exists}, {with})",                                  \
-		"QUEUE CREATE q [IF NOT EXISTS] [WITH (option = value, ...)]", "Create a queue.")  \
-	VERB(DROP, QVERB_DEFINITION, FIXED, "DROP TABLE", NONE,                                    \
-		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0)                                          \
-			ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0),                       \
-		"SELECT queue.drop({queue}, {exists})", "QUEUE DROP q [IF EXISTS]",                \
-		"Drop a queue with all its jobs.")                                                 \
-	VERB(ALTER, QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE,                    \
-		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) ARG(SET, "set", "SET", OPTIONS, MUST, 1) \
-			ARG(RESET, "reset", "RESET", NAMES, MUST, 1),                              \
-		"SELECT queue.alter({queue}, {set}, {reset})",                                     \
-		"QUEUE ALTER q {SET (option = value, ...) | RESET (option, ...)}",                 \
-		"Change the options of a queue.")                                                  \
-	VERB(LIST, 0, ROWS, "SELECT", LIST, , "SELECT * FROM queue.list()", "QUEUE LIST",          \
-		"Show all queues and their options.")                                              \
-	VERB(STATS, 0, ROWS, "SELECT", STATS, ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0),            \
-		"SELECT * FROM queue.stats({queue})", "QUEUE STATS [q]",                           \
-		"Count the jobs of one queue, or of each queue, by state.")                        \
-	VERB(PUSH, QVERB_WAKES, ROWS, "INSERT 0", NONE,                                            \
-		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) ARG(PAYLOAD, "payload", NULL, PAYLOADS,  \
-			MUST, 0) ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) ARG(DELAY,     \
-			"delay", "DELAY", INTERVAL, MAY, 1) ARG(AT, "at", "AT", TIMESTAMP, MAY, 1) \
-			ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0)                           \
-				ARG(RETURNING, "returning", "RETURNING ID", FLAG, MAY, 0),         \
-		"SELECT p AS id FROM queue._push({queue}, {payload}, {priority}, {delay}, {at}, "  \
-		"{headers}, false) AS p",                                                          \
-		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval | AT "          \
-		"timestamptz] [HEADERS jsonb] [RETURNING ID]",                                     \
-		"Add jobs to a queue, in the current transaction.")                                \
-	VERB(TAKE, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS,                                         \
-		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) ARG(LIMIT, "limit", "LIMIT", INT, MAY,  \
-			0) ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) ARG(LEASE, "lease",         \
-			"LEASE", INTERVAL, MAY, 0) ARG(AS, "as", "AS", TEXT, MAY, 0),              \
-		NULL,                                                                              \
-		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval] [LEASE interval] [AS text]",    \
-		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE.")                       \
-	VERB(POP, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS,                                          \
-		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) ARG(LIMIT, "limit", "LIMIT", INT, MAY,  \
-			0) ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0),                            \
-		NULL, "QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval]",                          \
-		"Take and finish jobs at once (at most once delivery).")                           \
-	VERB(DONE, 0, ROWS, "UPDATE", NONE, ARG(JOB, "job", NULL, JOBS, MUST, 0),                  \
-		"SELECT queue FROM queue._done({job}, false) AS queue",                            \
-		"QUEUE DONE job [, job ...]", "Finish jobs.")                                      \
-	VERB(FAIL, QVERB_WAKES, ROWS, "UPDATE", NONE,                                              \
-		ARG(JOB, "job", NULL, JOBS, MUST, 0) ARG(ERROR, "error", "ERROR", TEXT, MAY, 0)    \
-			ARG(RETRY_IN, "retry", "RETRY IN", INTERVAL, MAY, 1)                       \
-				ARG(FINAL, "final", "FINAL", FLAG, MAY, 1),                        \
+/* clang-format off */
+#define QUEUE_VERBS(VERB, ARG) \
+	VERB(CREATE, QVERB_DEFINITION, FIXED, "CREATE TABLE", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(IF_NOT_EXISTS, "exists", "IF NOT EXISTS", FLAG, MAY, 0) \
+		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
+		"SELECT queue.create({queue}, {exists}, {with})", \
+		"QUEUE CREATE q [IF NOT EXISTS] [WITH (option = value, ...)]", \
+		"Create a queue.") \
+	VERB(DROP, QVERB_DEFINITION, FIXED, "DROP TABLE", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
+		"SELECT queue.drop({queue}, {exists})", \
+		"QUEUE DROP q [IF EXISTS]", \
+		"Drop a queue with all its jobs.") \
+	VERB(ALTER, QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(SET, "set", "SET", OPTIONS, MUST, 1) \
+		ARG(RESET, "reset", "RESET", NAMES, MUST, 1), \
+		"SELECT queue.alter({queue}, {set}, {reset})", \
+		"QUEUE ALTER q {SET (option = value, ...) | RESET (option, ...)}", \
+		"Change the options of a queue.") \
+	VERB(LIST, 0, ROWS, "SELECT", LIST, , \
+		"SELECT * FROM queue.list()", \
+		"QUEUE LIST", \
+		"Show all queues and their options.") \
+	VERB(STATS, 0, ROWS, "SELECT", STATS, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
+		"SELECT * FROM queue.stats({queue})", \
+		"QUEUE STATS [q]", \
+		"Count the jobs of one queue, or of each queue, by state.") \
+	VERB(PUSH, QVERB_WAKES, ROWS, "INSERT 0", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(PAYLOAD, "payload", NULL, PAYLOADS, MUST, 0) \
+		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
+		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 1) \
+		ARG(AT, "at", "AT", TIMESTAMP, MAY, 1) \
+		ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0) \
+		ARG(RETURNING, "returning", "RETURNING ID", FLAG, MAY, 0), \
+		"SELECT p AS id FROM queue._push({queue}, {payload}, {priority}, {delay}, {at}," \
+		" {headers}, false) AS p", \
+		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval |" \
+		" AT timestamptz] [HEADERS jsonb] [RETURNING ID]", \
+		"Add jobs to a queue, in the current transaction.") \
+	VERB(TAKE, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
+		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
+		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
+		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) \
+		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 0) \
+		ARG(AS, "as", "AS", TEXT, MAY, 0), \
+		NULL, \
+		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval] [LEASE interval] [AS text]", \
+		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE.") \
+	VERB(POP, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
+		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
+		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
+		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0), \
+		NULL, \
+		"QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval]", \
+		"Take and finish jobs at once (at most once delivery).") \
+	VERB(DONE, 0, ROWS, "UPDATE", NONE, \
+		ARG(JOB, "job", NULL, JOBS, MUST, 0), \
+		"SELECT queue FROM queue._done({job}, false) AS queue", \
+		"QUEUE DONE job [, job ...]", \
+		"Finish jobs.") \
+	VERB(FAIL, QVERB_WAKES, ROWS, "UPDATE", NONE, \
+		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
+		ARG(ERROR, "error", "ERROR", TEXT, MAY, 0) \
+		ARG(RETRY_IN, "retry", "RETRY IN", INTERVAL, MAY, 1) \
+		ARG(FINAL, "final", "FINAL", FLAG, MAY, 1), \
 		"SELECT queue FROM queue._fail({job}, {error}, {retry}, {final}, false) AS queue", \
-		"QUEUE FAIL job [, job ...] [ERROR text] [RETRY IN interval | FINAL]",             \
-		"Report a failed attempt; the job is retried, or dead.")                           \
-	VERB(RELEASE, QVERB_WAKES, ROWS, "UPDATE", NONE,                                           \
-		ARG(JOB, "job", NULL, JOBS, MUST, 0)                                               \
-			ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 0),                            \
-		"SELECT queue FROM queue._release({job}, {delay}, false) AS queue",                \
-		"QUEUE RELEASE job [, job ...] [DELAY interval]",                                  \
-		"Give jobs back; the attempt is not counted.")                                     \
-	VERB(EXTEND, 0, ROWS, "UPDATE", NONE,                                                      \
-		ARG(JOB, "job", NULL, JOBS, MUST, 0)                                               \
-			ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 0),                            \
-		"SELECT queue FROM queue._extend({job}, {lease}) AS queue",                        \
-		"QUEUE EXTEND job [, job ...] [LEASE interval]", "Move the end of a lease.")       \
-	VERB(PEEK, 0, ROWS, "SELECT", PEEK,                                                        \
-		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) ARG(LIMIT, "limit", "LIMIT", INT, MAY,   \
-			0) ARG(STATE, "state", "STATE", STATE, MAY, 0),                            \
-		"SELECT * FROM queue.peek({queue}, {limit}, {state})",                             \
-		"QUEUE PEEK q [LIMIT n] [STATE s]", "Look at jobs without taking them.")           \
-	VERB(PURGE, 0, VALUE, "DELETE", NONE,                                                      \
-		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0)                                          \
-			ARG(STATE, "state", "STATE", STATE, MAY, 0),                               \
-		"SELECT queue.purge({queue}, {state})", "QUEUE PURGE q [STATE s]",                 \
-		"Delete jobs that are not leased.")                                                \
-	VERB(HELP, QVERB_LOCAL, ROWS, "SELECT", HELP, ARG(VERB, "verb", NULL, VERB, MAY, 0), NULL, \
-		"QUEUE HELP [verb]", "Show the verbs of the QUEUE language.")
+		"QUEUE FAIL job [, job ...] [ERROR text] [RETRY IN interval | FINAL]", \
+		"Report a failed attempt; the job is retried, or dead.") \
+	VERB(RELEASE, QVERB_WAKES, ROWS, "UPDATE", NONE, \
+		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
+		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 0), \
+		"SELECT queue FROM queue._release({job}, {delay}, false) AS queue", \
+		"QUEUE RELEASE job [, job ...] [DELAY interval]", \
+		"Give jobs back; the attempt is not counted.") \
+	VERB(EXTEND, 0, ROWS, "UPDATE", NONE, \
+		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
+		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 0), \
+		"SELECT queue FROM queue._extend({job}, {lease}) AS queue", \
+		"QUEUE EXTEND job [, job ...] [LEASE interval]", \
+		"Move the end of a lease.") \
+	VERB(PEEK, 0, ROWS, "SELECT", PEEK, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
+		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
+		"SELECT * FROM queue.peek({queue}, {limit}, {state})", \
+		"QUEUE PEEK q [LIMIT n] [STATE s]", \
+		"Look at jobs without taking them.") \
+	VERB(PURGE, 0, VALUE, "DELETE", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
+		"SELECT queue.purge({queue}, {state})", \
+		"QUEUE PURGE q [STATE s]", \
+		"Delete jobs that are not leased.") \
+	VERB(HELP, QVERB_LOCAL, ROWS, "SELECT", HELP, \
+		ARG(VERB, "verb", NULL, VERB, MAY, 0), \
+		NULL, \
+		"QUEUE HELP [verb]", \
+		"Show the verbs of the QUEUE language.")
+/* clang-format on */
 
 /* Verbs of the language that a later version brings: 0A000, not a syntax error. LATER(name) */
 #define QUEUE_VERBS_LATER(LATER)                                                                   \
