@@ -57,6 +57,7 @@ void build_row_value(struct buf *b, const void *p, int32_t len); /* len -1: SQL 
 void build_row_end(struct buf *b, size_t start);
 void build_auth(struct buf *b, int32_t code, const void *data, size_t len); /* 'R' */
 void build_key_data(struct buf *b, int32_t pid, const void *key, size_t key_len);
+/* newest_minor: 0 for 3.0; what is sent is the whole version number, as Postgres does */
 void build_negotiate(struct buf *b, int32_t newest_minor, const char *const *options, int n);
 
 /* frontend messages */

@@ -35,12 +35,22 @@ struct secret {
  * shapes are plain passwords, as in Postgres. false only without memory. */
 MUST_CHECK bool secret_parse(struct secret *ret, const char *text);
 void secret_erase(struct secret *s);
+MUST_CHECK bool secret_copy(struct secret *ret, const struct secret *s); /* false only without memory */
+MUST_CHECK bool secret_equal(const struct secret *a, const struct secret *b);
+/* Is this password the secret of that user? In constant time. Costs a PBKDF2 for SCRAM secrets; then
+ * ret_client_key gets the key for pass-through (NULL: not wanted). */
+MUST_CHECK bool secret_matches(const struct secret *s, const char *user, const char *password,
+	uint8_t ret_client_key[SCRAM_KEY_LEN]);
 
 /* md5 of password and user, and of that and the salt: "md5..." in dst (36 bytes). */
 void md5_secret(char dst[36], const char *password, const char *user);
 void md5_response(char dst[36], const char md5_secret_text[36], const uint8_t salt[4]);
 
-/* "SCRAM-SHA-256$iter:salt$stored:server" of a password with a random salt. */
+/*
+ * The verifier of a password with a random salt. Passwords that are not ASCII are used as their raw
+ * bytes: SASLprep is not applied. For text that is already in normal form KC, which is nearly all
+ * that people type, the result is the same as Postgres'.
+ */
 MUST_CHECK bool scram_verifier_make(struct scram_verifier *ret, const char *password, int iterations);
 /* The same with a salt that depends on user and a process-wide random key only: for mock logins. */
 void scram_verifier_mock(struct scram_verifier *ret, const char *user, int iterations);
@@ -50,6 +60,7 @@ struct scram_server;
 enum scram_step { SCRAM_CONTINUE, SCRAM_OK, SCRAM_REFUSED, SCRAM_MALFORMED };
 MUST_CHECK struct scram_server *scram_server_new(const struct scram_verifier *v); /* v copied */
 void scram_server_free(struct scram_server **p);
+/* Both: without memory `out` is marked failed, and the step is MALFORMED. */
 /* first: client-first-message -> server-first in out. Returns CONTINUE or MALFORMED (channel
  * binding required "p=" is MALFORMED here). */
 enum scram_step scram_server_first(struct scram_server *s, const char *msg, size_t len, struct buf *out);
@@ -63,7 +74,11 @@ struct scram_client;
 MUST_CHECK struct scram_client *scram_client_new(const struct secret *secret); /* secret is borrowed until freed */
 void scram_client_free(struct scram_client **p);
 void scram_client_first(struct scram_client *c, struct buf *out);
+/* server-first -> client-final in out. REFUSED: the iteration count is above the cap, or the server's
+ * salt or count is not that of the SCRAM_KEYS. Costs a PBKDF2 for a PLAIN secret, once per password
+ * and salt: the keys are remembered. */
 enum scram_step scram_client_continue(struct scram_client *c, const char *msg, size_t len, struct buf *out);
-enum scram_step scram_client_verify(struct scram_client *c, const char *msg, size_t len); /* OK or REFUSED */
+/* server-final. REFUSED: an error of the server, or its signature is wrong. */
+enum scram_step scram_client_verify(struct scram_client *c, const char *msg, size_t len);
 
 #endif
