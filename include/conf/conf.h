@@ -5,31 +5,68 @@
 #ifndef QB_CONF_CONF_H
 #define QB_CONF_CONF_H
 
+#include <limits.h>
+
 #include "base/buf.h"
 #include "base/util.h"
 
 enum pool_mode { POOL_MODE_SESSION, POOL_MODE_TRANSACTION, POOL_MODE_STATEMENT, POOL_MODE_UNSET };
-enum auth_type { AUTH_ANY, AUTH_TRUST, AUTH_PLAIN, AUTH_MD5, AUTH_SCRAM, AUTH_HBA, AUTH_CERT, AUTH_PAM, AUTH_LDAP };
-const char *pool_mode_name(enum pool_mode m); /* "session", "transaction", "statement", "" for UNSET */
+enum auth_type {
+	AUTH_ANY,
+	AUTH_TRUST,
+	AUTH_PLAIN,
+	AUTH_MD5,
+	AUTH_SCRAM,
+	AUTH_HBA,
+	AUTH_CERT,
+	AUTH_PAM,
+	AUTH_LDAP
+};
+/* Of TLS, in rising strictness. */
+enum sslmode {
+	SSLMODE_DISABLE,
+	SSLMODE_ALLOW,
+	SSLMODE_PREFER,
+	SSLMODE_REQUIRE,
+	SSLMODE_VERIFY_CA,
+	SSLMODE_VERIFY_FULL
+};
+const char *pool_mode_name(
+	enum pool_mode m); /* "session", "transaction", "statement", "" for UNSET */
 const char *auth_type_name(enum auth_type t);
 
-/* One typed field per row of conf/params.h: int, bool, usec_t (times), int64_t (sizes), char *, enums. */
+/* Flags of a row of conf/params.h. */
+enum conf_flag {
+	PARAM_RELOAD = 0,        /* RELOAD and SET change it */
+	PARAM_RESTART = 1 << 0,  /* only a restart does */
+	PARAM_NOT_YET = 1 << 1,  /* a key of pgbouncer that is read, and reported when it is set */
+	PARAM_SECRET = 1 << 2,   /* shown as *** and never part of a message */
+	PARAM_OCTAL = 1 << 3,    /* an int written in octal */
+	PARAM_COMPUTED = 1 << 4, /* shown only; the program fills it */
+};
+
+/* Longest time a parameter can have: 68 years, far from any overflow. */
+#define CONF_TIME_MAX ((int64_t)INT32_MAX * (int64_t)USEC_SEC)
+
+/* One typed field per row of conf/params.h: int, bool, usec_t (times), int64_t (sizes),
+ * char * (never NULL, "" when unset), enums. */
 struct params {
-#define PARAM_STR(name, ...)  char *name;
-#define PARAM_INT(name, ...)  int name;
-#define PARAM_BOOL(name, ...) bool name;
-#define PARAM_TIME(name, ...) usec_t name;
-#define PARAM_SIZE(name, ...) int64_t name;
+#define PARAM_STR(name, ...)        char *name;
+#define PARAM_INT(name, ...)        int name;
+#define PARAM_BOOL(name, ...)       bool name;
+#define PARAM_TIME(name, ...)       usec_t name;
+#define PARAM_SIZE(name, ...)       int64_t name;
 #define PARAM_ENUM(name, type, ...) enum type name;
 #include "conf/params.h"
 };
 
 /* An entry of [databases]. Unset numbers are -1, unset strings NULL, unset times USEC_NEVER. */
 struct conf_database {
-	char *name;             /* "*" for the fallback */
+	char *name; /* "*" for the fallback */
 	char *host, *dbname, *user, *password, *connect_query, *auth_user;
 	int port;
-	int pool_size, min_pool_size, reserve_pool_size, max_db_connections, max_db_client_connections;
+	int pool_size, min_pool_size, reserve_pool_size, max_db_connections,
+		max_db_client_connections;
 	enum pool_mode pool_mode;
 	usec_t server_lifetime, query_wait_timeout;
 	char *client_encoding, *datestyle, *timezone, *application_name;
@@ -42,7 +79,8 @@ struct conf_user {
 	char *name;
 	enum pool_mode pool_mode;
 	int pool_size, reserve_pool_size, max_user_connections, max_user_client_connections;
-	usec_t query_timeout, query_wait_timeout, idle_transaction_timeout, transaction_timeout, client_idle_timeout;
+	usec_t query_timeout, query_wait_timeout, idle_transaction_timeout, transaction_timeout,
+		client_idle_timeout;
 	struct conf_user *next;
 };
 
@@ -53,7 +91,8 @@ struct conf {
 	unsigned generation; /* counts loads */
 };
 
-/* Messages of a load: "file:line: error|warning: text", a line each. */
+/* Messages of a load: "file:line: error|warning: text", a line each. Starts as {0}; the text is
+ * released with buf_free(). Secrets are never part of it. */
 struct conf_report {
 	struct buf text;
 	int errors, warnings;
@@ -61,26 +100,35 @@ struct conf_report {
 
 /* Reads and checks a file. NULL when there was an error (the report says which). */
 MUST_CHECK struct conf *conf_load(const char *path, struct conf_report *report);
+/* The same from memory, where %include is refused. name is what messages call the text. */
+MUST_CHECK struct conf *conf_load_text(
+	const char *name, const char *text, size_t len, struct conf_report *report);
 void conf_free(struct conf **p);
 
-/* The configuration in force. Never NULL after boot. */
+/* The configuration in force. NULL only before the first conf_install(). */
 const struct conf *conf_current(void);
 /* Puts a loaded configuration in force; keeps the values that only a restart changes and reports
  * them as warnings; frees the old one. */
 void conf_install(struct conf *c, struct conf_report *report);
+/* Frees the configuration in force, at the end of the program. */
+void conf_uninstall(void);
 
-const struct conf_database *conf_find_database(const struct conf *c, const char *name); /* exact, then "*" , else NULL */
+const struct conf_database *conf_find_database(
+	const struct conf *c, const char *name); /* exact, then "*" , else NULL */
 const struct conf_user *conf_find_user(const struct conf *c, const char *name);
 
-/* SET key = 'value' on the console: checks, applies to the current configuration. false: err says why. */
+/* SET key = 'value' on the console: checks, applies to the current configuration. false: err says
+ * why. */
 MUST_CHECK bool conf_set(const char *key, const char *value, char *err, size_t err_size);
 
 /* For SHOW CONFIG and the generators, in the order of params.h. */
 void conf_each_param(const struct params *p,
-	void (*fn)(const char *name, const char *value, const char *def, bool reloadable, const char *help, void *arg),
+	void (*fn)(const char *name, const char *value, const char *def, bool reloadable,
+		const char *help, void *arg),
 	void *arg);
 
-/* Is `name` in the comma-separated list (admin_users, stats_users, ignore_startup_parameters)? */
+/* Is `name`, exactly, in the comma-separated list (admin_users, stats_users,
+ * ignore_startup_parameters)? */
 bool conf_list_has(const char *list, const char *name);
 
 #endif

@@ -1,0 +1,302 @@
+/*
+ * THE table of configuration parameters: one row makes the typed field of struct params, the key of
+ * the ini file, bounds and units, SHOW CONFIG, SET, the reload rule, the sample ini, the manual and
+ * the test of the limits. Include it with the PARAM_* macros you need defined; the others expand to
+ * nothing, and all of them are undefined at the end.
+ *
+ *   PARAM_GROUP(title)
+ *   PARAM_STR (name, default, min length, max length, flags, check, help)     char *, never NULL
+ *   PARAM_INT (name, default, min, max, flags, check, help)                   int
+ *   PARAM_BOOL(name, default, flags, check, help)                             bool
+ *   PARAM_TIME(name, default, min, max, flags, check, help)                   usec_t
+ *   PARAM_SIZE(name, default, min, max, flags, check, help)                   int64_t
+ *   PARAM_ENUM(name, type, default, flags, check, help)                       enum type
+ *
+ * default: the text one would write in the file, so that it goes through the same parser.
+ * min, max: in the unit of the field (microseconds for times, bytes for sizes).
+ * flags: PARAM_RELOAD or PARAM_RESTART, with PARAM_NOT_YET, PARAM_SECRET, PARAM_OCTAL,
+ *   PARAM_COMPUTED of conf/conf.h.
+ * check: NULL or a function of src/conf/params.c that refuses a value that is in bounds.
+ * No include guard: it is meant to be included several times.
+ */
+#ifndef PARAM_GROUP
+#define PARAM_GROUP(title)
+#endif
+#ifndef PARAM_STR
+#define PARAM_STR(...)
+#endif
+#ifndef PARAM_INT
+#define PARAM_INT(...)
+#endif
+#ifndef PARAM_BOOL
+#define PARAM_BOOL(...)
+#endif
+#ifndef PARAM_TIME
+#define PARAM_TIME(...)
+#endif
+#ifndef PARAM_SIZE
+#define PARAM_SIZE(...)
+#endif
+#ifndef PARAM_ENUM
+#define PARAM_ENUM(...)
+#endif
+
+/* clang-format off */
+
+PARAM_GROUP("Listening")
+PARAM_STR (listen_addr, "", 0, 4096, PARAM_RESTART, NULL,
+	"Addresses to listen on for TCP, separated by commas; `*` is all of them, empty is none (the unix socket only).")
+PARAM_INT (listen_port, "6432", 1, 65535, PARAM_RESTART, NULL,
+	"Port to listen on; it also names the unix socket.")
+PARAM_INT (listen_backlog, "128", 1, 65535, PARAM_RESTART, NULL,
+	"Connections that the kernel holds until they are accepted.")
+PARAM_STR (unix_socket_dir, "/tmp", 0, 90, PARAM_RESTART, NULL,
+	"Directory of the unix socket; empty for none.")
+PARAM_INT (unix_socket_mode, "0777", 0, 0777, PARAM_RESTART | PARAM_OCTAL, NULL,
+	"Permissions of the unix socket, an octal number.")
+PARAM_STR (unix_socket_group, "", 0, 255, PARAM_RESTART, NULL,
+	"Group of the unix socket; empty leaves the group of the process.")
+PARAM_BOOL(so_reuseport, "0", PARAM_RESTART, NULL,
+	"Share the TCP port with other processes that set it too (SO_REUSEPORT).")
+PARAM_INT (max_client_conn, "100", 1, 10000000, PARAM_RELOAD, NULL,
+	"Client connections allowed altogether. Each needs a file descriptor.")
+PARAM_INT (max_db_client_connections, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"Client connections allowed per database; 0 is no limit.")
+PARAM_INT (max_user_client_connections, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"Client connections allowed per user; 0 is no limit.")
+
+PARAM_GROUP("Authentication of clients")
+PARAM_ENUM(auth_type, auth_type, "md5", PARAM_RELOAD, check_auth_type,
+	"How clients prove who they are. `md5` uses SCRAM for users whose stored secret is a SCRAM secret; `trust` asks for no password; `any` as well, and takes the user name of the database entry.")
+PARAM_STR (auth_file, "", 0, 4096, PARAM_RELOAD, NULL,
+	"File of users and secrets: lines of \"user\" \"secret\", the secret in plain text, as md5 or as SCRAM-SHA-256.")
+PARAM_STR (auth_query, "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Query that looks up the secret of a user who is not in `auth_file`.")
+PARAM_STR (auth_user, "", 0, 127, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Role that runs `auth_query`.")
+PARAM_STR (auth_dbname, "", 0, 63, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Entry of [databases] where `auth_query` runs.")
+PARAM_STR (auth_hba_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Rules for `auth_type = hba`.")
+PARAM_STR (auth_ident_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Map of user names for `auth_type = hba`.")
+PARAM_STR (auth_ldap_options, "", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET | PARAM_SECRET, NULL,
+	"Options for `auth_type = ldap`.")
+PARAM_INT (scram_iterations, "4096", 1, 1000000, PARAM_RELOAD, NULL,
+	"Rounds of SCRAM for users whose secret is stored in plain text.")
+PARAM_TIME(client_login_timeout, "60", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A client that has not logged in after this time is disconnected; 0 waits for ever.")
+PARAM_STR (login_notify_message, "", 0, 4096, PARAM_RELOAD, NULL,
+	"Text that each client gets as a NOTICE after its login; empty for none.")
+
+PARAM_GROUP("Pools")
+PARAM_ENUM(pool_mode, pool_mode, "session", PARAM_RELOAD, NULL,
+	"When a server connection is free for another client: at the end of the session, of each transaction, or of each statement.")
+PARAM_INT (default_pool_size, "20", 1, INT_MAX, PARAM_RELOAD, NULL,
+	"Server connections per pool, which is a pair of user and database.")
+PARAM_INT (min_pool_size, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"Server connections that a pool in use keeps open even when it needs fewer.")
+PARAM_INT (reserve_pool_size, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"Further connections that a pool may open when clients wait longer than `reserve_pool_timeout`.")
+PARAM_TIME(reserve_pool_timeout, "5", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long a client waits before the reserve is used; 0 never uses it.")
+PARAM_INT (max_db_connections, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"Server connections per database, over all users; 0 is no limit.")
+PARAM_INT (max_user_connections, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"Server connections per user, over all databases; 0 is no limit.")
+PARAM_BOOL(server_round_robin, "0", PARAM_RELOAD, NULL,
+	"Use server connections in turn; otherwise the one that was used last is used next, so that few stay busy.")
+PARAM_TIME(query_wait_timeout, "120", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A client that got no server connection after this time is disconnected; 0 waits for ever.")
+PARAM_TIME(query_wait_notify, "5", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A client that waits this long for a server connection gets a NOTICE; 0 for none.")
+PARAM_TIME(cancel_wait_timeout, "10", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long a cancel request may wait for a connection to the server.")
+PARAM_TIME(autodb_idle_timeout, "3600", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"Databases that came from the `*` entry are forgotten after this time without use.")
+PARAM_TIME(pool_idle_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A pool without clients and servers is forgotten after this time; 0 never.")
+
+PARAM_GROUP("Connections to servers")
+PARAM_TIME(server_lifetime, "3600", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A server connection older than this is closed when it is next unused; 0 closes it after one use.")
+PARAM_TIME(server_idle_timeout, "600", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A server connection unused for this long is closed; 0 keeps it.")
+PARAM_TIME(server_connect_timeout, "15", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"Time in which a server must be connected and logged in to; 0 waits for ever.")
+PARAM_TIME(server_login_retry, "15", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"Pause after a failed login to a server. Clients that come meanwhile get the error at once.")
+PARAM_STR (server_reset_query, "DISCARD ALL", 0, 8192, PARAM_RELOAD, NULL,
+	"Sent when a client leaves its server connection in session pooling, before another client gets it.")
+PARAM_BOOL(server_reset_query_always, "0", PARAM_RELOAD, NULL,
+	"Send `server_reset_query` in all pool modes.")
+PARAM_STR (server_check_query, "<empty>", 0, 8192, PARAM_RELOAD, NULL,
+	"Sent to a connection that was unused for `server_check_delay`, before it is used; `<empty>` sends an empty query, empty sends none.")
+PARAM_TIME(server_check_delay, "30", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long an unused server connection is believed to be alive without a check.")
+PARAM_BOOL(server_fast_close, "0", PARAM_RELOAD, NULL,
+	"In session pooling, close a connection marked for closing at the end of the transaction rather than of the session.")
+
+PARAM_GROUP("Time limits for queries and transactions")
+PARAM_TIME(query_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A query that runs longer is cancelled and its client disconnected; 0 is no limit. Keep it above `statement_timeout` of the server.")
+PARAM_TIME(transaction_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A client whose transaction lasts longer is disconnected; 0 is no limit.")
+PARAM_TIME(idle_transaction_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A client that is idle in a transaction for longer is disconnected; 0 is no limit.")
+PARAM_TIME(client_idle_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"A client that sends nothing for longer is disconnected; 0 is no limit.")
+
+PARAM_GROUP("Queues")
+PARAM_INT (queue_pool_size, "5", 1, 10000, PARAM_RELOAD, NULL,
+	"Server connections of the queue engine, beside those of each pool.")
+PARAM_TIME(queue_wait_default, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long a TAKE without WAIT waits for a job; 0 does not wait.")
+PARAM_TIME(queue_wait_max, "1h", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"Longest WAIT that a client may ask for.")
+PARAM_TIME(queue_heartbeat, "5s", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How often a waiting client gets a sign of life, so that no time limit of a driver or a middle box ends its wait; 0 never.")
+PARAM_TIME(queue_safety_poll, "1s", 10 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How often queues with waiting clients are looked at while the notification session of the database is down.")
+PARAM_TIME(queue_rescan, "10s", 10 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How often queues with waiting clients are looked at in any case.")
+PARAM_BOOL(queue_auto_install, "1", PARAM_RELOAD, NULL,
+	"Install the schema `queue` at the first QUEUE statement in a database that lacks it, where the role may.")
+PARAM_SIZE(queue_max_payload, "16MB", 1, 1024 * 1024 * 1024, PARAM_RELOAD, NULL,
+	"Largest payload of one job.")
+PARAM_STR (queue_user, "", 0, 63, PARAM_RELOAD, NULL,
+	"Role of the proxy's own session in each database, which listens for new jobs; empty takes the user of the database entry or of the first client.")
+PARAM_STR (queue_password, "", 0, 4096, PARAM_RELOAD | PARAM_SECRET, NULL,
+	"Password of `queue_user`; empty takes it from `auth_file`.")
+
+PARAM_GROUP("Protocol")
+PARAM_STR (ignore_startup_parameters, "", 0, 8192, PARAM_RELOAD, NULL,
+	"Start-up parameters that are dropped, separated by commas, instead of being refused.")
+PARAM_STR (track_extra_parameters, "IntervalStyle", 0, 8192, PARAM_RESTART, NULL,
+	"Reported parameters that follow a client from server to server, besides client_encoding, DateStyle, TimeZone, standard_conforming_strings and application_name.")
+PARAM_INT (max_prepared_statements, "200", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"Named prepared statements kept on each server connection in transaction and statement pooling; 0 switches them off there.")
+PARAM_BOOL(application_name_add_host, "0", PARAM_RELOAD, NULL,
+	"Append address and port of the client to its application_name at the start of its session.")
+PARAM_BOOL(disable_pqexec, "0", PARAM_RESTART, NULL,
+	"Refuse the simple query protocol, and with it several statements in one string.")
+PARAM_SIZE(max_packet_size, "2147483647", 1024, 2147483647, PARAM_RELOAD, NULL,
+	"Largest message that passes in either direction.")
+
+PARAM_GROUP("Log")
+PARAM_STR (logfile, "", 0, 4096, PARAM_RELOAD, NULL,
+	"File to write the log to, opened again on SIGHUP; empty for none.")
+PARAM_BOOL(syslog, "0", PARAM_RELOAD, NULL,
+	"Write the log to syslog.")
+PARAM_STR (syslog_ident, "qbouncer", 0, 255, PARAM_RELOAD, NULL,
+	"Name to write to syslog under.")
+PARAM_STR (syslog_facility, "daemon", 0, 32, PARAM_RELOAD, check_syslog_facility,
+	"Facility of syslog: auth, authpriv, daemon, user, local0 to local7.")
+PARAM_BOOL(log_connections, "1", PARAM_RELOAD, NULL,
+	"Log each successful login.")
+PARAM_BOOL(log_disconnections, "1", PARAM_RELOAD, NULL,
+	"Log each disconnection with its reason.")
+PARAM_BOOL(log_pooler_errors, "1", PARAM_RELOAD, NULL,
+	"Log the errors that the proxy itself sends to clients.")
+PARAM_BOOL(log_stats, "1", PARAM_RELOAD, NULL,
+	"Log a line of totals every `stats_period`.")
+PARAM_TIME(stats_period, "60", USEC_SEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"Length of the period over which SHOW STATS averages.")
+PARAM_INT (verbose, "0", 0, 9, PARAM_RELOAD, NULL,
+	"How much more to log: 1 for debugging, 2 for every message.")
+
+PARAM_GROUP("Console")
+PARAM_STR (admin_users, "", 0, 8192, PARAM_RELOAD, NULL,
+	"Users who may run every command of the console, separated by commas.")
+PARAM_STR (stats_users, "", 0, 8192, PARAM_RELOAD, NULL,
+	"Users who may look at the console but change nothing, separated by commas.")
+PARAM_TIME(suspend_timeout, "10", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"How long SUSPEND waits for buffers to drain.")
+
+PARAM_GROUP("Process")
+PARAM_STR (user, "", 0, 255, PARAM_RESTART, NULL,
+	"Unix user to become after the start, when started as root.")
+PARAM_STR (pidfile, "", 0, 4096, PARAM_RESTART, NULL,
+	"File that holds the process number; needed to start as a daemon.")
+PARAM_STR (conffile, "", 0, 4096, PARAM_RELOAD | PARAM_COMPUTED, NULL,
+	"The configuration file in force. Shown only; it is given on the command line.")
+PARAM_STR (job_name, "pgbouncer", 0, 255, PARAM_RESTART | PARAM_NOT_YET, NULL,
+	"Another name of `service_name`.")
+PARAM_STR (service_name, "", 0, 255, PARAM_RESTART | PARAM_NOT_YET, NULL,
+	"Name of the Windows service.")
+PARAM_INT (peer_id, "0", 0, 16383, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Number of this process in a group of peers that forward cancel requests to each other.")
+
+PARAM_GROUP("Sockets")
+PARAM_SIZE(pkt_buf, "4096", 512, 16 * 1024 * 1024, PARAM_RESTART, NULL,
+	"Size of the buffer for reading and for what could not be written yet.")
+PARAM_INT (sbuf_loopcnt, "5", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"How often one connection is read before the others get their turn; 0 is no limit.")
+PARAM_INT (tcp_defer_accept, "1", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"TCP_DEFER_ACCEPT: seconds that the kernel waits for the first bytes of a client; 0 is off.")
+PARAM_SIZE(tcp_socket_buffer, "0", 0, 1024 * 1024 * 1024, PARAM_RELOAD, NULL,
+	"Size of the kernel's buffers of a TCP connection; 0 leaves it to the kernel.")
+PARAM_BOOL(tcp_keepalive, "1", PARAM_RELOAD, NULL,
+	"Switch on TCP keepalive.")
+PARAM_INT (tcp_keepcnt, "0", 0, 127, PARAM_RELOAD, NULL,
+	"Unanswered keepalive probes after which a connection is dead; 0 leaves it to the kernel.")
+PARAM_INT (tcp_keepidle, "0", 0, 32767, PARAM_RELOAD, NULL,
+	"Seconds of silence before the first keepalive probe; 0 leaves it to the kernel.")
+PARAM_INT (tcp_keepintvl, "0", 0, 32767, PARAM_RELOAD, NULL,
+	"Seconds between keepalive probes; 0 leaves it to the kernel.")
+PARAM_INT (tcp_user_timeout, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"TCP_USER_TIMEOUT: milliseconds for which sent bytes may stay unacknowledged; 0 leaves it to the kernel.")
+
+PARAM_GROUP("TLS")
+PARAM_ENUM(client_tls_sslmode, sslmode, "disable", PARAM_RELOAD | PARAM_NOT_YET, check_client_sslmode,
+	"TLS for clients.")
+PARAM_STR (client_tls_key_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Private key to show to clients.")
+PARAM_STR (client_tls_cert_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Certificate to show to clients.")
+PARAM_STR (client_tls_ca_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Root certificates that client certificates are checked against.")
+PARAM_STR (client_tls_protocols, "secure", 0, 255, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Versions of TLS for clients.")
+PARAM_STR (client_tls_ciphers, "default", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Ciphers of TLS 1.2 for clients.")
+PARAM_STR (client_tls13_ciphers, "", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Ciphers of TLS 1.3 for clients.")
+PARAM_STR (client_tls_dheparams, "auto", 0, 255, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Diffie-Hellman parameters for clients.")
+PARAM_STR (client_tls_ecdhcurve, "auto", 0, 255, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Elliptic curve for clients.")
+PARAM_ENUM(server_tls_sslmode, sslmode, "prefer", PARAM_RELOAD | PARAM_NOT_YET, check_server_sslmode,
+	"TLS towards servers. Connections are in plain text, which `disable`, `allow` and `prefer` permit.")
+PARAM_STR (server_tls_ca_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Root certificates that servers are checked against.")
+PARAM_STR (server_tls_key_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Private key to show to servers.")
+PARAM_STR (server_tls_cert_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Certificate to show to servers.")
+PARAM_STR (server_tls_protocols, "secure", 0, 255, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Versions of TLS towards servers.")
+PARAM_STR (server_tls_ciphers, "default", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Ciphers of TLS 1.2 towards servers.")
+PARAM_STR (server_tls13_ciphers, "", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"Ciphers of TLS 1.3 towards servers.")
+
+PARAM_GROUP("Names of hosts")
+PARAM_TIME(dns_max_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"How long the address of a host is remembered.")
+PARAM_TIME(dns_nxdomain_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"How long it is remembered that a host has no address.")
+PARAM_TIME(dns_zone_check_period, "0", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+	"How often the serial number of a zone is looked at.")
+PARAM_STR (resolv_conf, "", 0, 4096, PARAM_RESTART | PARAM_NOT_YET, NULL,
+	"Configuration of the resolver; empty for the system's.")
+
+/* clang-format on */
+
+#undef PARAM_GROUP
+#undef PARAM_STR
+#undef PARAM_INT
+#undef PARAM_BOOL
+#undef PARAM_TIME
+#undef PARAM_SIZE
+#undef PARAM_ENUM
