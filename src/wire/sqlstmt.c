@@ -1,0 +1,300 @@
+/*
+ * Statements in SQL text: where one ends, and the few kinds that a pooler must tell apart. Built on
+ * the tokens of sqllex.c; must not know QUEUE's grammar. Entry points: sql_statement_next,
+ * sql_any_statement_is, sql_tx_classify, sql_tx_tag, sql_prep_classify.
+ */
+#include "wire/sqllex.h"
+
+#include <string.h>
+
+static bool token_is(const struct sql_token *t, const char *word)
+{
+	size_t i;
+
+	if (t->kind != SQL_IDENT)
+		return false;
+	for (i = 0; i < t->len && word[i]; i++) {
+		if (util_lower(t->text[i]) != word[i])
+			return false;
+	}
+	return i == t->len && !word[i];
+}
+
+/* --- cutting ---------------------------------------------------------------------------------- */
+
+/*
+ * The bodies of SQL functions may hold semicolons: CREATE [OR REPLACE] {FUNCTION | PROCEDURE} ...
+ * BEGIN ATOMIC ...; ...; END. Like psql, it is enough to look at the first words and to count BEGIN
+ * and CASE against END outside parentheses.
+ */
+struct cutter {
+	int parens, blocks;
+	int words;      /* bare words so far */
+	char head[4];   /* initials of the first words, if they can begin such a statement */
+	bool in_create; /* they do */
+};
+
+static void cutter_head(struct cutter *c, const struct sql_token *t)
+{
+	static const char *const heads[] = {"create", "or", "replace", "function", "procedure"};
+	const char *h = c->head;
+
+	for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
+		if (token_is(t, heads[i]))
+			c->head[c->words] = heads[i][0];
+	}
+	if (h[1] == 'o' && h[2] == 'r')
+		h += 2;
+	c->in_create = c->head[0] == 'c' && (h[1] == 'f' || h[1] == 'p');
+}
+
+static void cutter_word(struct cutter *c, const struct sql_token *t)
+{
+	if (c->words < (int)sizeof(c->head))
+		cutter_head(c, t);
+	c->words++;
+	if (!c->in_create || c->parens)
+		return;
+	if (token_is(t, "begin") || (c->blocks && token_is(t, "case")))
+		c->blocks++;
+	else if (c->blocks && token_is(t, "end"))
+		c->blocks--;
+}
+
+static bool cutter_ends(struct cutter *c, const struct sql_token *t)
+{
+	if (t->kind == SQL_IDENT)
+		cutter_word(c, t);
+	else if (t->kind == SQL_OTHER && *t->text == '(')
+		c->parens++;
+	else if (t->kind == SQL_OTHER && *t->text == ')' && c->parens)
+		c->parens--;
+	return t->kind == SQL_END || (t->kind == SQL_SEMICOLON && !c->parens && !c->blocks);
+}
+
+/* A comment in front of a statement is part of it: it may be a hint to the planner, or a trace. */
+static const char *skip_blanks(const char *p, const char *end)
+{
+	while (p < end && (*p == ' ' || (*p >= '\t' && *p <= '\r')))
+		p++;
+	return p;
+}
+
+bool sql_statement_next(const char *text, size_t len, size_t *pos, bool standard_strings,
+	const char **ret, size_t *ret_len)
+{
+	struct sql_lexer lx;
+	struct sql_token t;
+	const char *start = text + *pos, *stop = NULL;
+	struct cutter c = {0};
+
+	sql_lex_init(&lx, start, len - *pos, standard_strings);
+	do {
+		sql_lex_next(&lx, &t);
+		if (t.kind == SQL_SEMICOLON && !stop) {
+			start = lx.pos; /* an empty statement */
+			continue;
+		}
+		if (cutter_ends(&c, &t))
+			break;
+		stop = t.text + t.len;
+	} while (t.kind != SQL_END);
+	*pos = (size_t)(lx.pos - text);
+	if (!stop)
+		return false;
+	*ret = skip_blanks(start, stop);
+	*ret_len = (size_t)(stop - *ret);
+	return true;
+}
+
+static bool holds_word(const char *p, const char *end, const char *word)
+{
+	size_t n = strlen(word);
+
+	for (; (size_t)(end - p) >= n; p++) {
+		if (util_lower(*p) == *word && !util_memcasecmp(p, word, n))
+			return true;
+	}
+	return false;
+}
+
+bool sql_any_statement_is(const char *text, size_t len, bool standard_strings, const char *word)
+{
+	const char *semicolon, *stmt;
+	size_t pos = 0, n;
+
+	if (sql_first_word_is(text, len, true, word) == SQL_PEEK_YES)
+		return true;
+	semicolon = len ? memchr(text, ';', len) : NULL;
+	if (!semicolon || !holds_word(semicolon, text + len, word))
+		return false;
+	while (sql_statement_next(text, len, &pos, standard_strings, &stmt, &n)) {
+		if (sql_first_word_is(stmt, n, true, word) == SQL_PEEK_YES)
+			return true;
+	}
+	return false;
+}
+
+/* --- transaction control -------------------------------------------------------------------- */
+
+/* Reads words one after the other; `t` is the next token. */
+struct words {
+	struct sql_lexer lx;
+	struct sql_token t;
+};
+
+static void words_init(struct words *w, const char *text, size_t len)
+{
+	sql_lex_init(&w->lx, text, len, true);
+	do {
+		sql_lex_next(&w->lx, &w->t);
+	} while (w->t.kind == SQL_SEMICOLON);
+}
+
+static bool accept(struct words *w, const char *word)
+{
+	if (!token_is(&w->t, word))
+		return false;
+	sql_lex_next(&w->lx, &w->t);
+	return true;
+}
+
+static bool at_end(struct words *w)
+{
+	while (w->t.kind == SQL_SEMICOLON)
+		sql_lex_next(&w->lx, &w->t);
+	return w->t.kind == SQL_END;
+}
+
+static bool accept_level(struct words *w)
+{
+	if (!accept(w, "level"))
+		return false;
+	if (accept(w, "serializable"))
+		return true;
+	if (accept(w, "repeatable"))
+		return accept(w, "read");
+	return accept(w, "read") && (accept(w, "committed") || accept(w, "uncommitted"));
+}
+
+static bool accept_mode(struct words *w)
+{
+	if (accept(w, "isolation"))
+		return accept_level(w);
+	if (accept(w, "read"))
+		return accept(w, "write") || accept(w, "only");
+	if (accept(w, "not"))
+		return accept(w, "deferrable");
+	return accept(w, "deferrable");
+}
+
+/* [mode [[,] mode ...]] */
+static bool accept_modes(struct words *w)
+{
+	bool comma = false;
+
+	while (w->t.kind == SQL_IDENT) {
+		if (!accept_mode(w))
+			return false;
+		comma = w->t.kind == SQL_OTHER && *w->t.text == ',';
+		if (comma)
+			sql_lex_next(&w->lx, &w->t);
+	}
+	return !comma;
+}
+
+static bool accept_no_chain(struct words *w)
+{
+	if (!accept(w, "and"))
+		return true;
+	return accept(w, "no") && accept(w, "chain");
+}
+
+static enum sql_tx tx_kind(struct words *w)
+{
+	bool begin = accept(w, "begin"), commit, rollback;
+
+	if (!begin && accept(w, "start"))
+		return accept(w, "transaction") && accept_modes(w) ? SQL_TX_BEGIN : SQL_TX_OTHER;
+	commit = !begin && (accept(w, "commit") || accept(w, "end"));
+	rollback = !begin && !commit && (accept(w, "rollback") || accept(w, "abort"));
+	if (!begin && !commit && !rollback)
+		return SQL_TX_OTHER;
+	if (!accept(w, "work"))
+		(void)accept(w, "transaction");
+	if (begin)
+		return accept_modes(w) ? SQL_TX_BEGIN : SQL_TX_OTHER;
+	if (!accept_no_chain(w))
+		return SQL_TX_OTHER;
+	return commit ? SQL_TX_COMMIT : SQL_TX_ROLLBACK;
+}
+
+enum sql_tx sql_tx_classify(const char *text, size_t len)
+{
+	struct words w;
+	enum sql_tx kind;
+
+	/* Begin, Start, Commit, End, Rollback, Abort: most statements are none by their first
+	 * letter. */
+	if (len && util_lower(*text) >= 'a' && util_lower(*text) <= 'z' &&
+		!strchr("bscera", util_lower(*text)))
+		return SQL_TX_OTHER;
+	words_init(&w, text, len);
+	if (w.t.kind == SQL_END)
+		return SQL_TX_EMPTY;
+	kind = tx_kind(&w);
+	return at_end(&w) ? kind : SQL_TX_OTHER;
+}
+
+const char *sql_tx_tag(enum sql_tx kind, const char *text, size_t len)
+{
+	switch (kind) {
+	case SQL_TX_BEGIN:
+		return sql_first_word_is(text, len, true, "start") == SQL_PEEK_YES
+			       ? "START TRANSACTION"
+			       : "BEGIN";
+	case SQL_TX_COMMIT:
+		return "COMMIT";
+	case SQL_TX_ROLLBACK:
+		return "ROLLBACK";
+	case SQL_TX_OTHER:
+	case SQL_TX_EMPTY:
+		break;
+	}
+	return "";
+}
+
+/* --- prepared statements -------------------------------------------------------------------- */
+
+/* DEALLOCATE [PREPARE] {name | ALL}; a statement may well be called prepare. */
+static enum sql_prep deallocate_kind(struct words *w, struct buf *ret_name)
+{
+	struct sql_token name = w->t;
+
+	if (accept(w, "prepare") && (w->t.kind == SQL_IDENT || w->t.kind == SQL_QIDENT))
+		name = w->t;
+	if (name.kind != SQL_IDENT && name.kind != SQL_QIDENT)
+		return SQL_PREP_NONE;
+	if (w->t.text == name.text)
+		sql_lex_next(&w->lx, &w->t);
+	if (!at_end(w))
+		return SQL_PREP_NONE;
+	if (token_is(&name, "all"))
+		return SQL_PREP_DEALLOCATE_ALL;
+	return !ret_name || sql_token_value(&name, true, ret_name) ? SQL_PREP_DEALLOCATE
+								   : SQL_PREP_NONE;
+}
+
+enum sql_prep sql_prep_classify(const char *text, size_t len, struct buf *ret_name)
+{
+	struct words w;
+
+	if (len && util_lower(*text) >= 'a' && util_lower(*text) <= 'z' && util_lower(*text) != 'd')
+		return SQL_PREP_NONE;
+	words_init(&w, text, len);
+	if (accept(&w, "deallocate"))
+		return deallocate_kind(&w, ret_name);
+	if (accept(&w, "discard") && accept(&w, "all") && at_end(&w))
+		return SQL_PREP_DISCARD_ALL;
+	return SQL_PREP_NONE;
+}
