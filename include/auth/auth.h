@@ -17,11 +17,14 @@ struct auth_user {
 	struct secret passthrough; /* SECRET_SCRAM_KEYS learnt from the last successful SCRAM login, or SECRET_NONE */
 };
 
+/* Everything in this part is of the loop's thread. */
 /* (Re)reads auth_file: lines `"user" "secret"`, ; and # comments, "" for a quote. All or nothing: on
  * an error the old table stays. path NULL or "": empty table. */
 MUST_CHECK bool auth_file_load(const char *path, char *err, size_t err_size);
 const struct auth_user *auth_user_find(const char *name); /* borrowed until the next load */
-/* Remembers the keys of a login for pass-through to servers. Creates an entry for users that the file does not have (trust: never called). */
+/* Remembers the keys of a login for pass-through to servers; auth_session does it by itself. Creates
+ * an entry for users that the file does not have: such an entry does not make the user known to
+ * auth_type = trust, and the next load drops it. */
 void auth_user_learn(const char *name, const struct scram_verifier *v, const uint8_t client_key[SCRAM_KEY_LEN]);
 void auth_each_user(void (*fn)(const struct auth_user *u, void *arg), void *arg);
 void auth_file_free(void);
@@ -36,10 +39,14 @@ struct auth_session;
  * secret decides between md5 and SCRAM when the type is md5 and the secret is SCRAM, as pgbouncer.
  * Unknown users go through a mock conversation of the same shape and are refused at its end.
  * AUTH_HBA, CERT, PAM, LDAP: refused here with a clear error until they exist.
+ *
+ * *ret and, when REFUSED, err are always set. NULL: out of memory (*ret is REFUSED, err says so).
+ * Every refusal has severity FATAL. AuthenticationOk is the caller's to send after ACCEPTED, behind
+ * what `out` has.
  */
 MUST_CHECK struct auth_session *auth_session_new(enum auth_type type, const char *user,
 	int scram_iterations, struct buf *out, enum auth_verdict *ret, struct pg_error *err);
-/* Body of a 'p' message. REFUSED: err is filled (28P01, the text Postgres gives, or 08P01). */
+/* Body of a 'p' message. After ACCEPTED or REFUSED any further one is refused. REFUSED: err is filled (28P01, the text Postgres gives, or 08P01). */
 enum auth_verdict auth_session_message(struct auth_session *s, const uint8_t *body, size_t len,
 	struct buf *out, struct pg_error *err);
 void auth_session_free(struct auth_session **p);
@@ -47,7 +54,7 @@ void auth_session_free(struct auth_session **p);
 /* --- we prove who we are, to a server --------------------------------------------------------- */
 
 struct auth_login;
-/* secret is copied. */
+/* secret is copied; NULL: we have none. NULL returned: out of memory. */
 MUST_CHECK struct auth_login *auth_login_new(const char *user, const struct secret *secret);
 /* Body of an 'R' message other than AuthenticationOk. Writes the answer to out. REFUSED: err has
  * the reason (28P01 with hint when we have no password to give; 08P01 for garbage). */

@@ -34,6 +34,8 @@ struct wire_field {
 /* begin returns the offset that end needs; end patches the length. type 0: no type byte. */
 size_t build_begin(struct buf *b, uint8_t type);
 void build_end(struct buf *b, size_t start);
+/* The same for a counted text inside a message, begun with type 0: the length leaves itself out. */
+void build_end_counted(struct buf *b, size_t start);
 void build_u8(struct buf *b, uint8_t v);
 void build_i16(struct buf *b, int v);
 void build_i32(struct buf *b, int64_t v);

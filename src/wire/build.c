@@ -55,6 +55,11 @@ void build_end(struct buf *b, size_t start)
 	patch_length(b, start, true);
 }
 
+void build_end_counted(struct buf *b, size_t start)
+{
+	patch_length(b, start, false);
+}
+
 void build_u8(struct buf *b, uint8_t v)
 {
 	buf_put(b, &v, 1);
@@ -245,7 +250,7 @@ void build_row_printf(struct buf *b, const char *fmt, ...)
 	va_start(ap, fmt);
 	buf_vprintf(b, fmt, ap);
 	va_end(ap);
-	patch_length(b, start, false);
+	build_end_counted(b, start);
 }
 
 void build_row_end(struct buf *b, size_t start)
