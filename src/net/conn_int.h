@@ -1,0 +1,118 @@
+/*
+ * The inside of a connection, shared by conn.c (life, mask, reading), conn_out.c (writing) and
+ * dial.c (connecting). Nobody outside net/ may look.
+ */
+#ifndef QB_NET_CONN_INT_H
+#define QB_NET_CONN_INT_H
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <string.h>
+
+#include "base/util.h"
+#include "loop_int.h"
+#include "net/conn.h"
+
+struct chunk;
+struct dial;
+
+/* A socket address of any family that we speak. */
+struct net_addr {
+	socklen_t len;
+	union {
+		struct sockaddr sa;
+		struct sockaddr_in in;
+		struct sockaddr_in6 in6;
+		struct sockaddr_un un;
+	} u;
+};
+
+/* What a connection keeps of its peer's address: a printable one is made when asked for. */
+struct addr_brief {
+	union {
+		struct in_addr v4;
+		struct in6_addr v6;
+	} u;
+	uint16_t port;
+	uint8_t family; /* AF_INET, AF_INET6, AF_UNIX; 0 unknown */
+};
+
+enum {
+	F_WANT_READ = 1 << 0,
+	F_NOISY = 1 << 1,      /* readable while reading is off: only edges are of interest */
+	F_BLOCKED = 1 << 2,    /* the kernel took no more output; a write event will tell */
+	F_FULL = 1 << 3,       /* was above high water and on_drain not yet called */
+	F_BROKEN = 1 << 4,     /* a write failed; what the peer sent before is still read */
+	F_NO_MEMORY = 1 << 5,  /* to be reported in the flush phase */
+	F_ENDED = 1 << 6,      /* on_end was called, or connecting failed */
+	F_CLOSED = 1 << 7,     /* conn_close() was called; on the dead list */
+	F_DIRTY = 1 << 8,      /* on the dirty list */
+	F_KICKED = 1 << 9,     /* on the kick list */
+	F_IN_READ = 1 << 10,   /* installed: the reading event */
+	F_IN_WRITE = 1 << 11,  /* installed: the writing event */
+	F_IN_EDGE = 1 << 12,   /* installed events are edge triggered */
+	F_CONNECTING = 1 << 13 /* from conn_connect() until just before on_connect */
+};
+
+struct conn {
+	struct loop_io io;
+	struct loop_io *wio; /* exists only while output is blocked or a connect is under way */
+	const struct conn_ops *ops;
+	void *owner;
+	struct chunk *out_head, *out_tail;
+	size_t out_len;
+	uint8_t *in; /* input that the owner left: in[in_off..in_len) */
+	size_t in_off, in_len, in_cap;
+	uint64_t bytes_in, bytes_out;
+	struct conn *next_dirty; /* has output or an error to report; the flush phase empties it */
+	struct conn *next_kick;  /* to be shown its input, or to go on connecting, in this turn */
+	struct conn *next_dead;  /* closed; the reap phase frees */
+	struct dial *dial;       /* while connecting and after it failed */
+	char *unix_dir;          /* of an outgoing unix connection */
+	struct addr_brief peer;
+	int fd;
+	int err; /* of the failed write */
+	uint32_t flags;
+};
+
+MUST_CHECK bool conn_module_init(void);
+void conn_module_free(void);
+/* The three hooks of a turn. Kicks: true if anything was done. */
+bool conn_turn_kicks(void);
+bool conn_has_kicks(void);
+/* Left over for the next turn, which must then not sleep. */
+bool conn_has_work(void);
+void conn_turn_flush(void);
+void conn_turn_reap(void);
+
+/* conn.c, for its two neighbours */
+/* A connection without a descriptor, about to be connected. NULL without memory. */
+MUST_CHECK struct conn *conn_blank(const struct conn_ops *ops, void *owner);
+void conn_install(struct conn *c);
+void conn_mark_dirty(struct conn *c);
+void conn_mark_kick(struct conn *c);
+void conn_end(struct conn *c, enum conn_end why, int err);
+void conn_set_peer(struct conn *c, const struct net_addr *a);
+void conn_tune_fd(int fd, int family);
+
+/* conn_out.c */
+void out_flush(struct conn *c); /* writes what the kernel takes; calls nobody */
+void out_drop(struct conn *c);
+void out_module_free(void);
+
+/* dial.c */
+void dial_step(struct conn *c);      /* kick phase */
+void dial_writable(struct conn *c);  /* the connect under way has an outcome */
+void dial_no_memory(struct conn *c); /* ends it; the owner is told through on_connect */
+void dial_cancel(struct conn *c);    /* no answer of the resolver will come */
+void dial_free(struct conn *c);      /* not while the owner may look at the error text */
+
+/* addr.c */
+/* host is a directory ("@..." abstract); false when the path is too long. */
+MUST_CHECK bool net_addr_unix(struct net_addr *a, const char *dir, int port);
+/* host is a number; false when it is a name. */
+MUST_CHECK bool net_addr_numeric(struct net_addr *a, const char *host, int port);
+void net_addr_print(const struct net_addr *a, struct conn_addr *out);
+
+#endif

@@ -1,0 +1,217 @@
+/*
+ * The writing half of a connection. Small appends are gathered in chunks from a common free list
+ * and written once per turn; a large write with nothing before it goes to the kernel at once and
+ * only the remainder is kept. Chunks go back to the list when they are drained, so that an idle
+ * connection owns none.
+ *
+ * Calls no handler: failures are marked and reported by the flush phase (conn.c).
+ */
+#include <errno.h>
+#include <sys/uio.h>
+
+#include "base/mem.h"
+#include "conn_int.h"
+
+#define CHUNK_SIZE  8192
+#define CHUNK_DATA  (CHUNK_SIZE - sizeof(struct chunk))
+#define LARGE_WRITE 8192
+#define EARLY_FLUSH (32 * 1024)
+#define MAX_IOV     16
+#define FREE_CHUNKS 128 /* kept for the next turn: 1 MiB */
+#define MANY_CHUNKS 512 /* from here on, small writes to unblocked peers are not gathered */
+
+struct chunk {
+	struct chunk *next;
+	uint32_t off, len; /* data[off..len) is to be written */
+	uint8_t data[];
+};
+
+static struct chunk *free_list;
+static unsigned free_count, used_count;
+
+static struct chunk *chunk_get(void)
+{
+	struct chunk *k = free_list;
+
+	if (k) {
+		free_list = k->next;
+		free_count--;
+	} else {
+		k = mem_alloc(CHUNK_SIZE);
+		if (!k)
+			return NULL;
+	}
+	k->next = NULL;
+	k->off = k->len = 0;
+	used_count++;
+	return k;
+}
+
+static void chunk_put(struct chunk *k)
+{
+	used_count--;
+	if (free_count >= FREE_CHUNKS) {
+		mem_free(k);
+		return;
+	}
+	k->next = free_list;
+	free_list = k;
+	free_count++;
+}
+
+void out_module_free(void)
+{
+	struct chunk *k;
+
+	while ((k = free_list)) {
+		free_list = k->next;
+		mem_free(k);
+	}
+	free_count = 0;
+}
+
+void out_drop(struct conn *c)
+{
+	struct chunk *k;
+
+	while ((k = c->out_head)) {
+		c->out_head = k->next;
+		chunk_put(k);
+	}
+	c->out_tail = NULL;
+	c->out_len = 0;
+}
+
+static bool out_append(struct conn *c, const uint8_t *data, size_t len)
+{
+	while (len > 0) {
+		struct chunk *k = c->out_tail;
+		size_t n;
+
+		if (!k || k->len == CHUNK_DATA) {
+			k = chunk_get();
+			if (!k)
+				return false;
+			if (c->out_tail)
+				c->out_tail->next = k;
+			else
+				c->out_head = k;
+			c->out_tail = k;
+		}
+		n = CHUNK_DATA - k->len;
+		if (n > len)
+			n = len;
+		memcpy(k->data + k->len, data, n);
+		k->len += (uint32_t)n;
+		c->out_len += n;
+		data += n;
+		len -= n;
+	}
+	return true;
+}
+
+static void out_consume(struct conn *c, size_t n)
+{
+	c->out_len -= n;
+	while (n > 0) {
+		struct chunk *k = c->out_head;
+		size_t have = k->len - k->off;
+
+		if (n < have) {
+			k->off += (uint32_t)n;
+			return;
+		}
+		n -= have;
+		c->out_head = k->next;
+		if (!c->out_head)
+			c->out_tail = NULL;
+		chunk_put(k);
+	}
+}
+
+/* Sorts out what send() said; returns the bytes that were taken. */
+static size_t out_result(struct conn *c, ssize_t n, size_t wanted)
+{
+	if (n < 0) {
+		if (errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) {
+			c->flags |= F_BLOCKED;
+		} else if (errno != EINTR) {
+			c->flags |= F_BROKEN;
+			c->err = errno;
+			out_drop(c);
+		}
+		return 0;
+	}
+	c->bytes_out += (uint64_t)n;
+	/* A short write means that the kernel is full: asking again would only hear so. */
+	if ((size_t)n < wanted)
+		c->flags |= F_BLOCKED;
+	return (size_t)n;
+}
+
+static size_t out_send(struct conn *c, const void *data, size_t len)
+{
+	return out_result(c, send(c->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT), len);
+}
+
+static void out_flush_some(struct conn *c)
+{
+	struct iovec iov[MAX_IOV];
+	struct msghdr msg = {.msg_iov = iov};
+	struct chunk *k;
+	size_t total = 0;
+
+	for (k = c->out_head; k && msg.msg_iovlen < MAX_IOV; k = k->next) {
+		iov[msg.msg_iovlen].iov_base = k->data + k->off;
+		iov[msg.msg_iovlen++].iov_len = k->len - k->off;
+		total += k->len - k->off;
+	}
+	out_consume(c, out_result(c, sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT), total));
+}
+
+void out_flush(struct conn *c)
+{
+	while (c->out_len > 0 && !(c->flags & (F_BLOCKED | F_BROKEN))) {
+		struct chunk *k = c->out_head;
+
+		if (k->next)
+			out_flush_some(c);
+		else
+			out_consume(c, out_send(c, k->data + k->off, k->len - k->off));
+	}
+}
+
+void conn_write(struct conn *c, const void *data, size_t len)
+{
+	const uint8_t *p = data;
+
+	if (len == 0 || (c->flags & (F_CLOSED | F_ENDED | F_BROKEN | F_NO_MEMORY)))
+		return;
+	if (c->out_len == 0 && !(c->flags & F_BLOCKED) &&
+		(len >= LARGE_WRITE || used_count >= MANY_CHUNKS)) {
+		size_t n = out_send(c, p, len);
+
+		p += n;
+		len -= n;
+	}
+	if (len > 0 && !(c->flags & F_BROKEN) && !out_append(c, p, len)) {
+		c->flags |= F_NO_MEMORY;
+		out_drop(c);
+	}
+	if (c->out_len >= EARLY_FLUSH)
+		out_flush(c);
+	if (c->out_len >= CONN_HIGH_WATER)
+		c->flags |= F_FULL;
+	if (c->out_len > 0 || (c->flags & (F_BROKEN | F_NO_MEMORY)))
+		conn_mark_dirty(c);
+}
+
+size_t conn_pending_output(const struct conn *c)
+{
+	return c->out_len;
+}
+
+bool conn_is_full(const struct conn *c)
+{
+	return (c->flags & F_FULL) != 0;
+}

@@ -1,0 +1,24 @@
+/*
+ * Names to addresses without blocking. *handle is the owner's: set while an answer is under way,
+ * cleared just before the answer is given. The answer may come before resolve_start() returns
+ * (names in /etc/hosts); it comes once.
+ */
+#ifndef QB_NET_RESOLVE_H
+#define QB_NET_RESOLVE_H
+
+#include "base/util.h"
+
+struct net_addr;
+struct resolve;
+
+/* error is NULL on success; the list is valid during the call only. */
+typedef void resolve_fn(void *arg, const char *error, const struct net_addr *list, size_t count);
+
+/* false: no memory, and no answer will come. */
+MUST_CHECK bool resolve_start(
+	struct resolve **handle, const char *host, int port, resolve_fn *fn, void *arg);
+/* No answer will come any more. Clears the handle. */
+void resolve_cancel(struct resolve **handle);
+void resolve_module_free(void);
+
+#endif
