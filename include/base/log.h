@@ -21,6 +21,7 @@ struct log_target {
 /* (Re)opens. Strings are copied. Returns false when the file cannot be opened (the old one stays). */
 MUST_CHECK bool log_open(const struct log_target *t);
 void log_reopen(void);
+bool log_facility_known(const char *name); /* of syslog */
 void log_close(void);
 bool log_enabled(enum log_level lvl);
 void log_write(enum log_level lvl, const char *prefix, const char *fmt, ...) PRINTF_LIKE(3, 4);

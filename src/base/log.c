@@ -64,13 +64,26 @@ static int log_open_file(const char *file)
 	return open(file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
 }
 
+/* -1: unknown. */
 static int log_facility(const char *name)
 {
-	for (size_t i = 0; name && i < ARRAY_LEN(log_facilities); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(log_facilities); i++) {
 		if (!util_strcasecmp(name, log_facilities[i].name))
 			return log_facilities[i].facility;
 	}
-	return LOG_DAEMON;
+	return -1;
+}
+
+bool log_facility_known(const char *name)
+{
+	return log_facility(name) >= 0;
+}
+
+static int log_facility_or_daemon(const char *name)
+{
+	int facility = name ? log_facility(name) : -1;
+
+	return facility >= 0 ? facility : LOG_DAEMON;
 }
 
 /* NULL and "" give NULL; false when out of memory. */
@@ -100,7 +113,8 @@ bool log_open(const struct log_target *t)
 	log_state.to_syslog = t->to_syslog;
 	log_state.verbose = t->verbose;
 	if (t->to_syslog)
-		openlog(ident ? ident : "qbouncer", LOG_PID, log_facility(t->syslog_facility));
+		openlog(ident ? ident : "qbouncer", LOG_PID,
+			log_facility_or_daemon(t->syslog_facility));
 	return true;
 fail:
 	mem_free(file);

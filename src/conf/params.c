@@ -1,0 +1,198 @@
+/*
+ * The parameters: the table made from conf/params.h, the checks its rows name, and the section of
+ * the ini file that sets them. Entry points: table_int.h; conf_each_param() of conf/conf.h.
+ */
+#include "table_int.h"
+
+#include <string.h>
+
+#include "base/log.h"
+
+static const struct field_word auth_type_words[] = {
+	{"any", AUTH_ANY},
+	{"trust", AUTH_TRUST},
+	{"plain", AUTH_PLAIN},
+	{"md5", AUTH_MD5},
+	{"scram-sha-256", AUTH_SCRAM},
+	{"hba", AUTH_HBA},
+	{"cert", AUTH_CERT},
+	{"pam", AUTH_PAM},
+	{"ldap", AUTH_LDAP},
+	{NULL, 0},
+};
+
+const struct field_word conf_pool_mode_words[] = {
+	{"session", POOL_MODE_SESSION},
+	{"transaction", POOL_MODE_TRANSACTION},
+	{"statement", POOL_MODE_STATEMENT},
+	{NULL, 0},
+};
+#define pool_mode_words conf_pool_mode_words
+
+static const struct field_word sslmode_words[] = {
+	{"disable", SSLMODE_DISABLE},
+	{"allow", SSLMODE_ALLOW},
+	{"prefer", SSLMODE_PREFER},
+	{"require", SSLMODE_REQUIRE},
+	{"verify-ca", SSLMODE_VERIFY_CA},
+	{"verify-full", SSLMODE_VERIFY_FULL},
+	{NULL, 0},
+};
+
+const char *pool_mode_name(enum pool_mode m)
+{
+	return field_word(conf_pool_mode_words, (int)m);
+}
+
+const char *auth_type_name(enum auth_type t)
+{
+	return field_word(auth_type_words, (int)t);
+}
+
+/* The checks refuse what would be unsafe to ignore: a setting that asks for more protection than
+ * there is must not pass with a warning. */
+
+static const char *check_auth_type(const union field_value *v)
+{
+	switch ((enum auth_type)v->i) {
+	case AUTH_HBA:
+	case AUTH_CERT:
+	case AUTH_PAM:
+	case AUTH_LDAP:
+		return "hba, cert, pam and ldap are not supported yet; "
+		       "use scram-sha-256, md5, plain, trust or any";
+	default:
+		return NULL;
+	}
+}
+
+static const char *check_client_sslmode(const union field_value *v)
+{
+	if (v->i > SSLMODE_PREFER)
+		return "TLS is not supported yet, so clients cannot be made to use it; "
+		       "use disable, allow or prefer";
+	return NULL;
+}
+
+static const char *check_server_sslmode(const union field_value *v)
+{
+	if (v->i > SSLMODE_PREFER)
+		return "TLS is not supported yet, so servers cannot be made to use it; "
+		       "use disable, allow or prefer";
+	return NULL;
+}
+
+static const char *check_syslog_facility(const union field_value *v)
+{
+	return log_facility_known(v->str) ? NULL : "there is no such facility";
+}
+
+/* clang-format off */
+#define PARAM_STR(n, def, min, max, flags, check, help)                                            \
+	{#n, FIELD_STR, flags, offsetof(struct params, n), min, max, def, NULL, 0, check, help},
+#define PARAM_INT(n, def, min, max, flags, check, help)                                            \
+	{#n, FIELD_INT, flags, offsetof(struct params, n), min, max, def, NULL, 0, check, help},
+#define PARAM_BOOL(n, def, flags, check, help)                                                     \
+	{#n, FIELD_BOOL, flags, offsetof(struct params, n), 0, 1, def, NULL, 0, check, help},
+#define PARAM_TIME(n, def, min, max, flags, check, help)                                           \
+	{#n, FIELD_TIME, flags, offsetof(struct params, n), (int64_t)(min), max, def, NULL, 0, check, help},
+#define PARAM_SIZE(n, def, min, max, flags, check, help)                                           \
+	{#n, FIELD_SIZE, flags, offsetof(struct params, n), min, max, def, NULL, 0, check, help},
+#define PARAM_ENUM(n, type, def, flags, check, help)                                               \
+	{#n, FIELD_ENUM, flags, offsetof(struct params, n), 0, 0, def, type##_words, 0, check, help},
+/* clang-format on */
+
+static const struct field params_fields[] = {
+#include "conf/params.h"
+};
+
+const struct field_table conf_params = {params_fields, ARRAY_LEN(params_fields)};
+
+bool params_init(struct params *p)
+{
+	struct field_error err;
+
+	memset(p, 0, sizeof(*p));
+	for (size_t i = 0; i < ARRAY_LEN(params_fields); i++) {
+		if (!field_set(&params_fields[i], p, params_fields[i].def, &err))
+			return false;
+	}
+	return true;
+}
+
+void params_clear(struct params *p)
+{
+	for (size_t i = 0; i < ARRAY_LEN(params_fields); i++)
+		field_clear(&params_fields[i], p);
+}
+
+const char *params_conflict(const struct params *p)
+{
+	if (p->queue_wait_default > p->queue_wait_max)
+		return "\"queue_wait_default\" is longer than \"queue_wait_max\"";
+	if (!*p->listen_addr && !*p->unix_socket_dir)
+		return "\"listen_addr\" and \"unix_socket_dir\" are both empty: "
+		       "there is nowhere to listen";
+	return NULL;
+}
+
+static bool is_default(const struct field *f, const struct params *p)
+{
+	union field_value now = field_peek(f, p), def;
+	struct field_error err;
+	bool same;
+
+	if (!field_parse(f, f->def, &def, &err))
+		return false;
+	same = field_equal(f, &now, &def);
+	field_drop(f, &def);
+	return same;
+}
+
+static void report_unknown(struct conf_report *r, const struct ini_pos *at, const char *key)
+{
+	const struct field *near = field_nearest(params_fields, ARRAY_LEN(params_fields), key);
+
+	if (near)
+		report_error(r, at, "unknown parameter \"%.100s\"; did you mean \"%s\"?", key,
+			near->name);
+	else
+		report_error(r, at, "unknown parameter \"%.100s\"", key);
+}
+
+void section_params(
+	struct conf_report *r, const struct ini_pos *at, const char *key, char *value, void *arg)
+{
+	const struct field *f = field_find(params_fields, ARRAY_LEN(params_fields), key);
+	struct conf *c = arg;
+	struct field_error err;
+
+	if (!f) {
+		report_unknown(r, at, key);
+	} else if (f->flags & PARAM_COMPUTED) {
+		report_warning(r, at, "\"%s\" cannot be set, it is ignored", key);
+	} else if (!field_set(f, &c->p, value, &err)) {
+		report_error(r, at, "%s", err.text);
+	} else if ((f->flags & PARAM_NOT_YET) && !is_default(f, &c->p)) {
+		report_warning(r, at,
+			"\"%s\" is a parameter of pgbouncer that is not supported yet, "
+			"it is ignored",
+			key);
+	}
+}
+
+void conf_each_param(const struct params *p,
+	void (*fn)(const char *name, const char *value, const char *def, bool reloadable,
+		const char *help, void *arg),
+	void *arg)
+{
+	char value[FIELD_TEXT], def[FIELD_TEXT];
+
+	for (size_t i = 0; i < ARRAY_LEN(params_fields); i++) {
+		const struct field *f = &params_fields[i];
+		union field_value v = field_peek(f, p);
+
+		fn(f->name, field_text(f, &v, value), field_default(f, def),
+			!(f->flags & (PARAM_RESTART | PARAM_COMPUTED)), f->help, arg);
+	}
+}

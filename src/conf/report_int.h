@@ -1,0 +1,20 @@
+/*
+ * Messages of a load. A line each: "file:line: error|warning: text"; without a line number when the
+ * message is about the whole file.
+ */
+#ifndef QB_CONF_REPORT_INT_H
+#define QB_CONF_REPORT_INT_H
+
+#include "conf/conf.h"
+
+struct ini_pos {
+	const char *file;
+	unsigned line; /* 0: the whole file */
+};
+
+void report_error(struct conf_report *r, const struct ini_pos *at, const char *fmt, ...)
+	PRINTF_LIKE(3, 4);
+void report_warning(struct conf_report *r, const struct ini_pos *at, const char *fmt, ...)
+	PRINTF_LIKE(3, 4);
+
+#endif
