@@ -8,9 +8,14 @@ qb_public_includes = \
 	include/base/util.h \
 	include/base/version.h \
 	include/conf/conf.h \
+	include/conf/params.h \
 	include/net/conn.h \
 	include/net/listen.h \
 	include/net/loop.h \
+	include/pool/intercept.h \
+	include/pool/pool.h \
+	include/pool/stat.h \
+	include/pool/task.h \
 	include/queue/schema.h \
 	include/wire/build.h \
 	include/wire/error.h \
@@ -27,17 +32,63 @@ libqb_base_a_SOURCES = \
 	src/base/slab.c \
 	src/base/util.c
 
-libqb_conf_a_SOURCES =
+libqb_conf_a_SOURCES = \
+	src/conf/conf.c \
+	src/conf/entries.c \
+	src/conf/field.c \
+	src/conf/field_int.h \
+	src/conf/ini.c \
+	src/conf/ini_int.h \
+	src/conf/params.c \
+	src/conf/report.c \
+	src/conf/report_int.h \
+	src/conf/table_int.h
 
-libqb_net_a_SOURCES =
+libqb_net_a_SOURCES = \
+	src/net/addr.c \
+	src/net/conn.c \
+	src/net/conn_int.h \
+	src/net/conn_out.c \
+	src/net/dial.c \
+	src/net/listen.c \
+	src/net/loop.c \
+	src/net/loop_int.h \
+	src/net/resolve.c \
+	src/net/resolve.h
 
-libqb_wire_a_SOURCES =
+libqb_wire_a_SOURCES = \
+	src/wire/base64.c \
+	src/wire/build.c \
+	src/wire/error.c \
+	src/wire/interval.c \
+	src/wire/md5.c \
+	src/wire/msg.c \
+	src/wire/scram.c \
+	src/wire/scram_int.h \
+	src/wire/secret.c \
+	src/wire/sqllex.c \
+	src/wire/sqlstmt.c \
+	src/wire/startup.c
 
-libqb_auth_a_SOURCES =
+libqb_auth_a_SOURCES = \
+	src/auth/auth_int.h \
+	src/auth/file.c \
+	src/auth/login.c \
+	src/auth/session.c
 
-libqb_pool_a_SOURCES =
+libqb_pool_a_SOURCES = \
+	src/pool/istr.c \
+	src/pool/pool_int.h \
+	src/pool/relay.c \
+	src/pool/relay_int.h \
+	src/pool/server.c \
+	src/pool/stmt.c \
+	src/pool/vars.c
 
-libqb_queue_a_SOURCES =
+libqb_queue_a_SOURCES = \
+	src/queue/parse.h \
+	src/queue/rewrite.h \
+	src/queue/verbs.h
 
 libqb_admin_a_SOURCES =
 

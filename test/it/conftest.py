@@ -1,0 +1,129 @@
+"""Fixtures: one Postgres per run, a database per test, proxies that must end well.
+
+    def test_it(proxy, db):                         # defaults of proxy.py
+    def test_it(qbouncer, db):
+        p = qbouncer(pool_mode="session")           # keys of the ini
+
+The program is $QB_BUILD/qbouncer; without QB_BUILD that of build/asan, build/release or the
+current directory.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib")]
+
+from pgcluster import Cluster  # noqa: E402
+from proxy import Proxy  # noqa: E402
+
+# Logins at the server that are not "trust", by user name.
+HBA = [
+    "host all s_scram 127.0.0.1/32 scram-sha-256",
+    "host all s_md5 127.0.0.1/32 md5",
+    "host all s_plain 127.0.0.1/32 password",
+    "host all s_none 127.0.0.1/32 reject",
+]
+
+ROLES = """
+CREATE ROLE app LOGIN;
+CREATE ROLE other LOGIN;
+CREATE ROLE admin LOGIN;
+CREATE ROLE stats LOGIN;
+CREATE ROLE s_none LOGIN;
+SET password_encryption = 'scram-sha-256';
+CREATE ROLE s_scram LOGIN PASSWORD 'secret of scram';
+CREATE ROLE s_plain LOGIN PASSWORD 'secret of plain';
+SET password_encryption = 'md5';
+CREATE ROLE s_md5 LOGIN PASSWORD 'secret of md5';
+"""
+
+
+def find_program():
+    told = os.environ.get("QB_BUILD")
+    places = [told] if told else [os.path.join(ROOT, "build", "asan"),
+                                  os.path.join(ROOT, "build", "release"), ROOT]
+    for place in places:
+        path = os.path.join(place, "qbouncer")
+        if os.access(path, os.X_OK):
+            return path
+    raise pytest.UsageError("no program qbouncer in " + ", ".join(places))
+
+
+@pytest.fixture(scope="session")
+def program():
+    """A copy of the program that the unprivileged user can run."""
+    folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
+    os.chmod(folder, 0o755)
+    copy = shutil.copy(find_program(), folder)
+    os.chmod(copy, 0o755)
+    yield copy
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    with Cluster(hba=HBA) as pg:
+        pg.psql(ROLES)
+        yield pg
+
+
+@pytest.fixture
+def db(cluster):
+    """A fresh database that belongs to the role app: its name."""
+    name = cluster.createdb(owner="app")
+    yield name
+    cluster.dropdb(name)
+
+
+@pytest.fixture
+def direct(cluster, db):
+    """A psycopg connection to the database that does not pass through the proxy."""
+    import psycopg
+    with psycopg.connect(cluster.dsn(db), autocommit=True) as conn:
+        yield conn
+
+
+@pytest.fixture
+def qbouncer(request, program, cluster, db):
+    """Makes proxies: qbouncer(key=value, ...) starts one. At the end each must exit with 0 and
+    without a report of a sanitizer."""
+    made = []
+    request.node.proxies = made
+
+    def make(start=True, **options):
+        proxy = Proxy(program, cluster, **options)
+        made.append(proxy)
+        return proxy.start() if start else proxy
+
+    yield make
+    problems = []
+    for proxy in made:
+        try:
+            proxy.stop()
+        except AssertionError as e:
+            problems.append(str(e))
+        proxy.final_log = proxy.log_text()
+        proxy.remove()
+    assert not problems, "\n".join(problems)
+
+
+@pytest.fixture
+def proxy(qbouncer):
+    return qbouncer()
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item, call):
+    """The logs of the proxies go with a failure."""
+    outcome = yield
+    report = outcome.get_result()
+    if report.failed:
+        for n, proxy in enumerate(getattr(item, "proxies", [])):
+            text = proxy.log_text() or getattr(proxy, "final_log", "")
+            report.sections.append(("log of qbouncer %d" % (n + 1), text[-8000:]))

@@ -1,0 +1,303 @@
+#!/bin/sh
+# Everything that is tested, on a machine that may have none of the packages.
+#
+#   sh test/run.sh               all parts
+#   sh test/run.sh unit it       these parts
+#
+# Parts: lint build unit scenario sql it fuzz dist quickstart
+#   lint        lists of files, layers, headers alone, format, generated files
+#   build       gcc and clang with -Werror; the other parts build what they need
+#   unit        cmocka programs, with ASan and UBSan
+#   scenario    dialogues on a fake loop and clock, with ASan and UBSan
+#   sql         the functions of sql/ without the proxy
+#   it          the proxy with ASan and UBSan before a real Postgres, with real drivers
+#   fuzz        libFuzzer programs, QB_FUZZ_SECONDS each (30)
+#   dist        make distcheck
+#   quickstart  contrib/quickstart.sh: start, again, status, stop
+#
+# Builds are in build/NAME. QB_JOBS: parallel jobs. QB_NO_INSTALL=1: do not install packages.
+# PYTEST_ARGS: more arguments for pytest, such as "-k cancel -x".
+set -u
+LC_ALL=C.UTF-8
+export LC_ALL
+unset PGHOST PGPORT PGUSER PGDATABASE PGPASSWORD PGSERVICE PGOPTIONS PGDATA
+
+repo=$(cd "$(dirname "$0")/.." && pwd)
+cd "$repo" || exit 1
+uid=$(id -u)
+jobs=${QB_JOBS:-$(nproc 2>/dev/null || echo 2)}
+logs=$repo/build/logs
+python=/usr/bin/python3
+mkdir -p "$logs"
+# shellcheck source=dev/packages.sh
+. "$repo/dev/packages.sh"
+
+ASAN_OPTIONS=${ASAN_OPTIONS-detect_leaks=1:abort_on_error=0:exitcode=99}
+UBSAN_OPTIONS=${UBSAN_OPTIONS-print_stacktrace=1}
+QB_SRCDIR=$repo
+export ASAN_OPTIONS UBSAN_OPTIONS QB_SRCDIR
+
+passed=0 failed=0 skipped=0 failures=''
+
+# --- counting -------------------------------------------------------------------------------------
+
+head_line() { printf '\n=== %s (%s s)\n' "$*" "$(($(date +%s) - started))"; }
+
+ok() { passed=$((passed + 1)); }
+
+not_ok() {
+	failed=$((failed + 1))
+	failures="$failures
+  FAILED $1"
+	printf 'FAILED %s\n' "$1"
+}
+
+# check NAME COMMAND...: one test; its output is shown when it fails.
+check() {
+	check_name=$1
+	check_log=$logs/$(echo "$check_name" | tr ' /:' '___').log
+	shift
+	if "$@" >"$check_log" 2>&1 </dev/null; then
+		ok
+		printf 'ok     %s\n' "$check_name"
+	else
+		tail -n 60 "$check_log"
+		not_ok "$check_name"
+		return 1
+	fi
+}
+
+# add_counts PASSED FAILED SKIPPED NAME: what a runner counted itself.
+add_counts() {
+	passed=$((passed + ${1:-0}))
+	skipped=$((skipped + ${3:-0}))
+	if [ "${2:-0}" -gt 0 ]; then
+		failed=$((failed + $2))
+		failures="$failures
+  FAILED $2 in $4"
+	fi
+}
+
+# number FILE PATTERN: the last number that stands where \1 of the sed pattern is.
+number() { sed -n "s/.*$2.*/\\1/p" "$1" | tail -n 1; }
+
+# --- packages and builds --------------------------------------------------------------------------
+
+install_packages() {
+	[ -z "${QB_NO_INSTALL:-}" ] || return 0
+	command -v apt-get >/dev/null 2>&1 || return 0
+	wanted="$packages_build gcc libc6-dev clang clang-format libclang-rt-14-dev libcmocka-dev
+		libsystemd-dev git postgresql postgresql-contrib postgresql-client python3 python3-pytest
+		python3-pytest-xdist python3-pytest-timeout python3-psycopg python3-psycopg2 procps"
+	# shellcheck disable=SC2086
+	missing=$(packages_missing $wanted)
+	[ -n "$missing" ] || return 0
+	head_line "packages: $missing"
+	# shellcheck disable=SC2086
+	packages_install "$logs/packages.log" $missing || {
+		tail -n 20 "$logs/packages.log"
+		not_ok "installation of packages: $missing"
+	}
+}
+
+# configured NAME OPTION...: a build directory build/NAME; anew when the options changed.
+configured() {
+	dir=$repo/build/$1
+	shift
+	mkdir -p "$dir"
+	[ -f "$dir/Makefile" ] && [ "$(cat "$dir/.options" 2>/dev/null)" = "$*" ] && return 0
+	(cd "$dir" && "$repo/configure" -C -q "$@") && echo "$*" >"$dir/.options"
+}
+
+# build NAME OPTION...: configures and builds build/NAME, tests included.
+build() {
+	name=$1
+	[ -x "$repo/configure" ] || ./autogen.sh || return 1
+	configured "$@" || return 1
+	make -C "$repo/build/$name" -s -j"$jobs" all &&
+		make -C "$repo/build/$name" -s -j"$jobs" check TESTS=
+}
+
+have_build=''
+need_build() {
+	case " $have_build " in *" $1 "*) return 0 ;; esac
+	case $1 in
+	gcc) check "build with gcc -Werror" build gcc CC=gcc --enable-werror ;;
+	clang) check "build with clang -Werror" build clang CC=clang --enable-werror ;;
+	asan) check "build with ASan and UBSan" build asan CC=gcc --enable-werror --enable-asan ;;
+	fuzz) check "build of the fuzz targets" build fuzz CC=clang --enable-werror --enable-fuzz ;;
+	esac || return 1
+	have_build="$have_build $1"
+}
+
+# --- parts ----------------------------------------------------------------------------------------
+
+part_lint() {
+	check "lint: list of sources" sh dev/sources.sh --check
+	check "lint: layers" sh dev/layers.sh
+	check "lint: headers alone" sh dev/headers.sh
+	check "lint: format" sh dev/format.sh
+	need_build gcc && check "lint: generated files" sh dev/gen.sh --check "$repo/build/gcc"
+}
+
+part_build() {
+	need_build gcc
+	need_build clang
+}
+
+part_unit() {
+	need_build asan || return
+	total=0 bad=0
+	for t in build/asan/test/unit/test_*; do
+		[ -f "$t" ] && [ -x "$t" ] || continue
+		log=$logs/$(basename "$t").log
+		CMOCKA_MESSAGE_OUTPUT=stdout "$t" >"$log" 2>&1 </dev/null
+		code=$?
+		p=$(number "$log" '^\[  PASSED  \] \([0-9]*\) test')
+		f=$(number "$log" '^\[  FAILED  \] \([0-9]*\) test')
+		total=$((total + ${p:-0}))
+		bad=$((bad + ${f:-0}))
+		if [ $code -eq 0 ]; then
+			printf 'ok     %s: %s tests\n' "$(basename "$t")" "${p:-0}"
+		else
+			cat "$log"
+			[ "${f:-0}" -gt 0 ] || bad=$((bad + 1)) # it crashed, or leaked
+		fi
+	done
+	printf '[==========] unit: %s test(s) run.\n[  PASSED  ] %s test(s).\n' $((total + bad)) $total
+	add_counts $total $bad 0 "unit"
+}
+
+part_scenario() {
+	need_build asan || return
+	runner=build/asan/test/scenario/scenario
+	if [ ! -x $runner ]; then
+		not_ok "scenario: $runner was not built"
+		return
+	fi
+	log=$logs/scenario.log
+	$runner test/scenario >"$log" 2>&1 </dev/null
+	code=$?
+	p=$(number "$log" '^\([0-9]*\) passed, [0-9]* failed')
+	f=$(number "$log" '^[0-9]* passed, \([0-9]*\) failed')
+	if [ $code -ne 0 ]; then
+		tail -n 80 "$log"
+		[ "${f:-0}" -gt 0 ] || f=1
+	fi
+	add_counts "${p:-0}" "${f:-0}" 0 "scenario"
+	printf 'scenario: %s dialogues passed, %s failed\n' "${p:-0}" "${f:-0}"
+}
+
+# run_pytest NAME DIR OPTION...
+run_pytest() {
+	name=$1 what=$2
+	shift 2
+	log=$logs/$name.log
+	# shellcheck disable=SC2086
+	$python -m pytest -p no:cacheprovider -rfE --color=no --timeout=60 "$what" "$@" ${PYTEST_ARGS:-} \
+		>"$log" 2>&1 </dev/null
+	code=$?
+	last=$(grep -E '(passed|failed|error|no tests ran|skipped).* in [0-9.]+' "$log" | tail -n 1)
+	p=$(echo "$last" | sed -n 's/.*[^0-9]*\b\([0-9][0-9]*\) passed.*/\1/p')
+	f=$(echo "$last" | sed -n 's/.*\b\([0-9][0-9]*\) failed.*/\1/p')
+	e=$(echo "$last" | sed -n 's/.*\b\([0-9][0-9]*\) error.*/\1/p')
+	s=$(echo "$last" | sed -n 's/.*\b\([0-9][0-9]*\) skipped.*/\1/p')
+	bad=$((${f:-0} + ${e:-0}))
+	if [ $code -eq 0 ]; then
+		tail -n 3 "$log"
+	else
+		tail -n "${QB_LOG_LINES:-400}" "$log"
+		[ $bad -gt 0 ] || bad=1
+	fi
+	add_counts "${p:-0}" "$bad" "${s:-0}" "$name"
+}
+
+part_sql() {
+	run_pytest sql test/sql -n "$jobs"
+}
+
+part_it() {
+	need_build asan || return
+	QB_BUILD=$repo/build/asan run_pytest it test/it -n "$jobs"
+}
+
+part_fuzz() {
+	need_build fuzz || return
+	seconds=${QB_FUZZ_SECONDS:-30}
+	# Two at a time, each with the corpus of the repository and what it finds in build/fuzz/corpus.
+	running=''
+	n=0
+	for t in build/fuzz/test/fuzz/fuzz_*; do
+		[ -f "$t" ] && [ -x "$t" ] || continue
+		name=$(basename "$t")
+		new=build/fuzz/corpus/$name
+		mkdir -p "$new"
+		corpus=$new
+		[ -d "test/fuzz/corpus/${name#fuzz_}" ] && corpus="$new test/fuzz/corpus/${name#fuzz_}"
+		dict=''
+		[ -f "test/fuzz/${name#fuzz_}.dict" ] && dict="-dict=test/fuzz/${name#fuzz_}.dict"
+		# shellcheck disable=SC2086
+		"$t" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1 \
+			-artifact_prefix="build/fuzz/$name-" $dict $corpus >"$logs/$name.log" 2>&1 </dev/null &
+		running="$running $!:$name"
+		n=$((n + 1))
+		[ $((n % jobs)) -eq 0 ] && fuzz_results
+	done
+	fuzz_results
+	[ $n -gt 0 ] || not_ok "fuzz: no targets were built"
+}
+
+fuzz_results() {
+	for r in $running; do
+		if wait "${r%%:*}"; then
+			ok
+			printf 'ok     %s: %s runs\n' "${r#*:}" \
+				"$(number "$logs/${r#*:}.log" 'stat::number_of_executed_units: *\([0-9]*\)')"
+		else
+			tail -n 40 "$logs/${r#*:}.log"
+			not_ok "${r#*:}"
+		fi
+	done
+	running=''
+}
+
+part_dist() {
+	need_build gcc && check "make distcheck" make -C build/gcc -s -j"$jobs" distcheck
+}
+
+part_quickstart() {
+	QB_QUICKSTART_DIR=$(mktemp -u "${TMPDIR:-/tmp}/qbouncer-quickstart-test-XXXXXX")
+	export QB_QUICKSTART_DIR
+	check "quickstart" sh contrib/quickstart.sh && cat "$logs/quickstart.log"
+	check "quickstart again" sh contrib/quickstart.sh
+	check "quickstart status" sh contrib/quickstart.sh status
+	check "quickstart stop" sh contrib/quickstart.sh stop
+	check "quickstart leaves nothing" test ! -e "$QB_QUICKSTART_DIR"
+}
+
+# --- main -----------------------------------------------------------------------------------------
+
+started=$(date +%s)
+all="build lint unit scenario sql it fuzz dist quickstart"
+[ $# -gt 0 ] || set -- $all
+for part; do
+	case " $all " in *" $part "*) ;; *)
+		echo "run.sh: no part named $part; there are: $all" >&2
+		exit 2
+		;;
+	esac
+done
+install_packages
+for part; do
+	head_line "$part"
+	"part_$part"
+done
+
+head_line "done"
+[ -z "$failures" ] || printf '%s\n\n' "${failures#?}"
+if [ "$skipped" -gt 0 ]; then
+	printf '%s passed, %s failed, %s skipped\n' $passed $failed $skipped
+else
+	printf '%s passed, %s failed\n' $passed $failed
+fi
+[ $failed -eq 0 ] && [ $passed -gt 0 ]
