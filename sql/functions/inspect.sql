@@ -1,0 +1,106 @@
+-- LIST, STATS, PEEK and PURGE.
+
+CREATE OR REPLACE FUNCTION queue.list()
+RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
+	durability text, owner text, created_at timestamptz)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
+		(SELECT pg_get_userbyid(r.relowner)::text FROM pg_class AS r
+			WHERE r.oid = to_regclass(queue._table(c.name))),
+		c.created_at
+	FROM queue.queues AS c ORDER BY c.name
+$$;
+
+-- States as they are stored: a delayed job whose time has come is "later" until somebody takes
+-- from the queue. Without a name: the queues that the role may read.
+CREATE OR REPLACE FUNCTION queue.stats(q text DEFAULT NULL)
+RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8,
+	oldest_ready timestamptz, next_due timestamptz)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	n text;
+BEGIN
+	IF q IS NOT NULL THEN
+		PERFORM queue._find(q);
+	END IF;
+	FOR n IN SELECT c.name FROM queue.queues AS c WHERE c.name = q OR q IS NULL
+			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY 1 LOOP
+		RETURN QUERY EXECUTE format($sql$
+			SELECT $1, count(*) FILTER (WHERE state = 'ready'),
+				count(*) FILTER (WHERE state = 'later'),
+				count(*) FILTER (WHERE state = 'leased'),
+				count(*) FILTER (WHERE state = 'dead'),
+				min(pushed_at) FILTER (WHERE state = 'ready'),
+				min(coalesce(lease_until, run_at)) FILTER (WHERE state IN ('later', 'leased'))
+			FROM %s
+		$sql$, queue._table(n)) USING n;
+	END LOOP;
+END
+$$;
+
+-- Looks without taking. Each state in its own order, by its index: what is taken next, what is
+-- due next, what died last.
+CREATE OR REPLACE FUNCTION queue.peek(q text, lim int4 DEFAULT 10, which text DEFAULT NULL)
+RETURNS TABLE (id int8, state text, attempt int4, failures int4, payload jsonb, headers jsonb,
+	priority int4, run_at timestamptz, lease_until timestamptz, error text, worker text,
+	pushed_at timestamptz)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_sort = off
+AS $$
+DECLARE
+	wanted int4 := coalesce(lim, 10);
+	got int4;
+	part text;
+	clause text;
+BEGIN
+	PERFORM queue._find(q);
+	IF wanted < 0 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
+	ELSIF which NOT IN ('ready', 'leased', 'later', 'dead', 'done') THEN
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('unknown state "%s"', left(which, 80)),
+			HINT = 'States: ready, later, leased, dead, done.';
+	END IF;
+	FOR part, clause IN VALUES
+			('ready', 'state = ''ready'' ORDER BY priority DESC, position'),
+			('leased', 'state IN (''later'', ''leased'') AND state = ''leased'' ORDER BY coalesce(lease_until, run_at)'),
+			('later', 'state IN (''later'', ''leased'') AND state = ''later'' ORDER BY coalesce(lease_until, run_at)'),
+			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
+		CONTINUE WHEN part <> which;
+		RETURN QUERY EXECUTE format('
+			SELECT id, state, attempt, failures, payload, headers, priority, run_at, lease_until,
+				error, worker, pushed_at
+			FROM %s WHERE %s LIMIT $1', queue._table(q), clause) USING wanted;
+		GET DIAGNOSTICS got = ROW_COUNT;
+		wanted := wanted - got;
+		EXIT WHEN wanted <= 0;
+	END LOOP;
+END
+$$;
+
+-- Deletes jobs, but none that somebody works on.
+CREATE OR REPLACE FUNCTION queue.purge(q text, which text DEFAULT NULL) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	gone int8;
+BEGIN
+	PERFORM queue._find(q);
+	IF which NOT IN ('ready', 'later', 'dead', 'done') THEN
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('jobs in state "%s" cannot be purged', left(which, 80)),
+			HINT = 'States: ready, later, dead, done; without a state all of these.';
+	END IF;
+	EXECUTE format('DELETE FROM %s WHERE state <> ''leased'' AND (state = $1 OR $1 IS NULL)',
+		queue._table(q)) USING which;
+	GET DIAGNOSTICS gone = ROW_COUNT;
+	RETURN gone;
+END
+$$;

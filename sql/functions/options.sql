@@ -1,0 +1,227 @@
+-- The options of a queue: their defaults, their checks, and how they are set.
+
+CREATE OR REPLACE FUNCTION queue._defaults() RETURNS queue.queues
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	cfg queue.queues;
+BEGIN
+	cfg.lease := '5 min';
+	cfg.max_attempts := 25;
+	cfg.retry := 'exponential 10s 1h';
+	cfg.retry_kind := 'exponential';
+	cfg.retry_base := '10 s';
+	cfg.retry_cap := '1 h';
+	cfg.on_disconnect := 'auto';
+	cfg.retain_done := '0';
+	cfg.retain_dead := '30 days';
+	cfg.durability := 'sync';
+	RETURN cfg;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._bad_option(option text, value text, hint text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '22023',
+		MESSAGE = format('invalid value for option "%s": %s', option,
+			coalesce(quote_literal(left(value, 80)), 'NULL')),
+		HINT = hint;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._later_option(option text, value text, hint text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '0A000',
+		MESSAGE = format('option "%s" = %s is not supported yet', option, quote_literal(left(value, 80))),
+		HINT = hint;
+END
+$$;
+
+-- Postgres itself reads the interval; what it finds wrong becomes 22023 with our hint.
+CREATE OR REPLACE FUNCTION queue._interval_option(option text, value text, least_value interval,
+	hint text) RETURNS interval
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	result interval;
+BEGIN
+	BEGIN
+		result := value::interval;
+	EXCEPTION WHEN data_exception THEN
+		PERFORM queue._bad_option(option, value, hint);
+	END;
+	-- the year 9999 is as good as never, and adding it to now still gives a time
+	IF result < least_value OR result > interval '8000 years' THEN
+		PERFORM queue._bad_option(option, value, hint);
+	END IF;
+	RETURN result;
+END
+$$;
+
+-- 'exponential 10s 1h' | 'linear 5min' | 'fixed 1min' | 'none'
+CREATE OR REPLACE FUNCTION queue._retry_option(cfg queue.queues, value text) RETURNS queue.queues
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	hint CONSTANT text := 'Allowed: ''exponential <first> <most>'', ''linear <step>'', ''linear <step> <most>'', ''fixed <pause>'', ''none''; the intervals without blanks, such as 10s, 5min or 1h.';
+	word CONSTANT text[] := regexp_split_to_array(btrim(lower(value)), ' +');
+	n CONSTANT int4 := cardinality(word);
+BEGIN
+	IF NOT (word[1] = 'none' AND n = 1 OR word[1] = 'fixed' AND n = 2
+			OR word[1] = 'linear' AND n IN (2, 3) OR word[1] = 'exponential' AND n = 3) THEN
+		PERFORM queue._bad_option('retry', value, hint);
+	END IF;
+	cfg.retry := array_to_string(word, ' ');
+	cfg.retry_kind := word[1];
+	cfg.retry_base := '0';
+	cfg.retry_cap := '0';
+	IF n > 1 THEN
+		cfg.retry_base := queue._interval_option('retry', word[2], '1 ms', hint);
+		cfg.retry_cap := queue._interval_option('retry', coalesce(word[3], '100 years'), '1 ms', hint);
+	END IF;
+	IF cfg.retry_cap < cfg.retry_base THEN
+		PERFORM queue._bad_option('retry', value, 'The second interval is the longest pause: it cannot be shorter than the first.');
+	END IF;
+	RETURN cfg;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._unknown_option(option text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '22023',
+		MESSAGE = format('unknown option "%s"', left(option, 80)),
+		HINT = 'Options: lease, max_attempts, retry, on_disconnect, retain_done, retain_dead, durability, payload, max_length, unlogged.';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._set_option(cfg queue.queues, option text, value text)
+RETURNS queue.queues
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	word CONSTANT text := lower(btrim(value));
+BEGIN
+	IF value IS NULL AND option IS NOT NULL THEN
+		PERFORM queue._bad_option(option, value, 'To go back to the default: QUEUE ALTER ... RESET (...).');
+	END IF;
+	CASE option
+	WHEN 'lease' THEN
+		cfg.lease := queue._interval_option(option, value, '1 ms', 'Allowed: an interval longer than zero, such as ''5 min''.');
+	WHEN 'max_attempts' THEN
+		IF word !~ '^[0-9]{1,9}$' OR word::int4 < 1 THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: a whole number from 1 to 999999999.');
+		END IF;
+		cfg.max_attempts := word::int4;
+	WHEN 'retry' THEN
+		cfg := queue._retry_option(cfg, value);
+	WHEN 'on_disconnect' THEN
+		IF word NOT IN ('auto', 'release', 'keep') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: auto, release, keep.');
+		END IF;
+		cfg.on_disconnect := word;
+	WHEN 'retain_done' THEN
+		cfg.retain_done := queue._interval_option(option, value, '0', 'Allowed: ''0'' (delete at once).');
+		IF cfg.retain_done <> interval '0' THEN
+			PERFORM queue._later_option(option, value, 'Allowed for now: ''0'' (delete at once).');
+		END IF;
+	WHEN 'retain_dead' THEN
+		cfg.retain_dead := queue._interval_option(option, value, '0', 'Allowed: an interval from zero on, such as ''30 days''.');
+	WHEN 'durability' THEN
+		IF word NOT IN ('sync', 'async') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: sync, async.');
+		END IF;
+		cfg.durability := word;
+	WHEN 'payload' THEN
+		IF word IN ('text', 'bytea') THEN
+			PERFORM queue._later_option(option, value, 'Allowed for now: jsonb.');
+		ELSIF word <> 'jsonb' THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: jsonb, text, bytea.');
+		END IF;
+	WHEN 'max_length' THEN
+		PERFORM queue._later_option(option, value, 'Leave it out: the queue has no limit.');
+	WHEN 'unlogged' THEN
+		IF word IN ('true', 'on', 'yes', '1') THEN
+			PERFORM queue._later_option(option, value, 'Allowed for now: false.');
+		ELSIF word NOT IN ('false', 'off', 'no', '0') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');
+		END IF;
+	ELSE
+		PERFORM queue._unknown_option(option);
+	END CASE;
+	RETURN cfg;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._reset_option(cfg queue.queues, option text)
+RETURNS queue.queues
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	def CONSTANT queue.queues := queue._defaults();
+BEGIN
+	CASE option
+	WHEN 'lease' THEN
+		cfg.lease := def.lease;
+	WHEN 'max_attempts' THEN
+		cfg.max_attempts := def.max_attempts;
+	WHEN 'retry' THEN
+		cfg := queue._retry_option(cfg, def.retry);
+	WHEN 'on_disconnect' THEN
+		cfg.on_disconnect := def.on_disconnect;
+	WHEN 'retain_done' THEN
+		cfg.retain_done := def.retain_done;
+	WHEN 'retain_dead' THEN
+		cfg.retain_dead := def.retain_dead;
+	WHEN 'durability' THEN
+		cfg.durability := def.durability;
+	WHEN 'payload', 'max_length', 'unlogged' THEN
+		NULL;			-- they have only their default so far
+	ELSE
+		PERFORM queue._unknown_option(option);
+	END CASE;
+	RETURN cfg;
+END
+$$;
+
+-- Resets first, then sets. An option may be named once in the whole statement.
+CREATE OR REPLACE FUNCTION queue._apply_options(cfg queue.queues, names text[], vals text[],
+	resets text[]) RETURNS queue.queues
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	every CONSTANT text[] := coalesce(names, '{}') || coalesce(resets, '{}');
+	option text;
+BEGIN
+	IF coalesce(cardinality(names), 0) <> coalesce(cardinality(vals), 0) THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'options and values differ in number';
+	END IF;
+	SELECT o INTO option FROM unnest(every) AS o GROUP BY o HAVING count(*) > 1 LIMIT 1;
+	IF FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('option "%s" is given twice', left(option, 80)),
+			HINT = 'Name each option once.';
+	END IF;
+	FOREACH option IN ARRAY coalesce(resets, '{}') LOOP
+		cfg := queue._reset_option(cfg, option);
+	END LOOP;
+	FOR i IN 1 .. coalesce(cardinality(names), 0) LOOP
+		cfg := queue._set_option(cfg, names[i], vals[i]);
+	END LOOP;
+	RETURN cfg;
+END
+$$;

@@ -1,0 +1,48 @@
+-- PUSH.
+
+CREATE OR REPLACE FUNCTION queue._push(q text, payloads text[], priority int4, delay interval,
+	run_at timestamptz, headers text, notify bool) RETURNS SETOF int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	cfg queue.queues;
+	start timestamptz := run_at;
+	head jsonb := headers::jsonb;
+BEGIN
+	SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
+	IF NOT FOUND THEN
+		PERFORM queue._no_queue(q);
+	END IF;
+	IF payloads IS NULL OR array_position(payloads, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the payload must not be null',
+			HINT = 'The JSON value null is written ''null''.';
+	END IF;
+	IF delay IS NOT NULL THEN
+		IF run_at IS NOT NULL THEN
+			RAISE EXCEPTION USING ERRCODE = '22023',
+				MESSAGE = 'DELAY and AT cannot be given together', HINT = 'Give one of them.';
+		END IF;
+		start := clock_timestamp() + delay;
+	END IF;
+	IF NOT isfinite(start) THEN
+		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'the time of a job must be finite';
+	END IF;
+	IF jsonb_typeof(head) NOT IN ('object', 'null') THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'headers must be a JSON object',
+			HINT = 'For example: HEADERS ''{"trace": "4711"}''.';
+	END IF;
+	IF cfg.durability = 'async' THEN
+		PERFORM queue._commit_async();
+	END IF;
+	RETURN QUERY EXECUTE format('
+		INSERT INTO queue.%I (state, priority, run_at, headers, payload, pushed_at)
+			SELECT $1, $2, $3, $4, p::jsonb, clock_timestamp() FROM unnest($5) AS p
+			RETURNING id', 'q_' || q)
+		USING CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END,
+			coalesce(priority, 0), start, head, payloads;
+	IF notify THEN
+		PERFORM pg_notify('qbouncer', q);
+	END IF;
+END
+$$;
