@@ -81,19 +81,34 @@ libqb_pool_a_SOURCES = \
 	src/pool/pool_int.h \
 	src/pool/relay.c \
 	src/pool/relay_int.h \
+	src/pool/relay_replace.c \
 	src/pool/server.c \
+	src/pool/server_login.c \
 	src/pool/stmt.c \
 	src/pool/vars.c
 
 libqb_queue_a_SOURCES = \
 	src/queue/parse.h \
 	src/queue/rewrite.h \
+	src/queue/verbs.c \
 	src/queue/verbs.h
 
 libqb_admin_a_SOURCES =
 
 qb_programs_built =
-qb_sql =
+qb_sql = \
+	sql/begin.sql \
+	sql/schema.sql \
+	sql/functions.sql \
+	sql/functions/common.sql \
+	sql/functions/options.sql \
+	sql/functions/define.sql \
+	sql/functions/push.sql \
+	sql/functions/take.sql \
+	sql/functions/finish.sql \
+	sql/functions/inspect.sql \
+	sql/functions/public.sql \
+	sql/end.sql
 qb_doc =
 qb_units =
 

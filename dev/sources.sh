@@ -56,7 +56,7 @@ generate() {
 	done
 	echo
 	list qb_programs_built = $(files src main.c | sed 's,.*,qbouncer,')
-	list qb_sql = $(files sql 'install*.sql')
+	list qb_sql = $(sed 's/#.*//; s,^\([^ ]\),sql/\1,' sql/order)
 	list qb_doc = $(files doc '*.md') $(files etc '*.ini' '*.txt' '*.sample')
 	list qb_units = $(files etc '*.service' '*.socket')
 
