@@ -163,7 +163,7 @@ static const char *number_text(const struct field *f, int64_t n, char text[FIELD
 	} else if (f->kind == FIELD_TIME) {
 		snprintf(text, FIELD_TEXT, "%" PRId64, n / (int64_t)USEC_SEC);
 	} else if (f->flags & PARAM_OCTAL) {
-		snprintf(text, FIELD_TEXT, "0%" PRIo64, (uint64_t)n);
+		snprintf(text, FIELD_TEXT, "%#" PRIo64, (uint64_t)n);
 	} else {
 		snprintf(text, FIELD_TEXT, "%" PRId64, n);
 	}
