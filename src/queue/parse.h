@@ -28,7 +28,7 @@ struct qvalue {
 	const char *option; /* OPTIONS: the option's name, folded; not terminated */
 	size_t option_len;
 	int param;   /* PARAM: n, from 1 */
-	bool number; /* LITERAL: written as a number, without quotes and casts */
+	bool number; /* LITERAL: written as a number, not in quotes */
 	bool cast;   /* a cast stands somewhere in src */
 };
 
@@ -43,8 +43,9 @@ struct qchunk;
 struct qstmt {
 	const struct qverb *verb;
 	struct qarg args[QARG_COUNT];
-	struct qvalue *values;
+	struct qvalue *values; /* few, or allocated */
 	int n_values, cap_values;
+	struct qvalue few[4];
 	uint32_t *param_oids;  /* as the client declared them; text where it did not */
 	int n_params;          /* highest $n, at least the number of declared types */
 	struct qchunk *chunks; /* decoded values that could not borrow */

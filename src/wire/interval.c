@@ -5,7 +5,6 @@
  */
 #include "wire/sqllex.h"
 
-#include <math.h>
 #include <string.h>
 
 #define US_SEC   1e6
@@ -289,8 +288,8 @@ bool sql_interval_usec(const char *text, size_t len, int64_t *ret_usec)
 		r.end--;
 	skip_blanks(&r);
 	ok = take(&r, 'P') ? read_iso(&r, &sum) : read_fields(&r, &sum);
-	if (!ok || fabs(sum) >= 9.2e18)
+	if (!ok || !(sum > -9.2e18 && sum < 9.2e18)) /* also no NaN */
 		return false;
-	*ret_usec = (int64_t)llround(sum);
+	*ret_usec = (int64_t)(sum < 0 ? sum - 0.5 : sum + 0.5);
 	return true;
 }

@@ -1,0 +1,506 @@
+/*
+ * The statement level of the QUEUE parser: verb, arguments in the order of the verb table, clauses
+ * in any order, each once. Values are read by parse_value.c. Entry points: qstmt_parse, qstmt_free,
+ * qstmt_columns.
+ */
+#include "parse_int.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+/* --- errors -------------------------------------------------------------------------------------
+ */
+
+void parser_advance(struct parser *p)
+{
+	p->prev_end = p->t.text + p->t.len;
+	sql_lex_next(&p->lx, &p->t);
+}
+
+bool parser_out_of_memory(struct parser *p)
+{
+	pg_error_set(p->err, "53200", "out of memory");
+	return false;
+}
+
+struct pg_error *parser_place(struct parser *p, const char *at)
+{
+	p->err->position = sql_char_position(p->q->text, at);
+	return p->err;
+}
+
+#define NEAR_MAX 60 /* bytes of the statement that a message quotes */
+
+int parser_near(const struct sql_token *t)
+{
+	size_t n = t->len;
+
+	if (n > NEAR_MAX) {
+		n = NEAR_MAX;
+		while (n > 0 && ((uint8_t)t->text[n] & 0xC0) == 0x80)
+			n--;
+	}
+	return (int)n;
+}
+
+static void list_verbs(struct pg_error *err)
+{
+	char text[300];
+	size_t n = 0;
+
+	for (int i = 0; i < QVERB_COUNT && n + 20 < sizeof(text); i++) {
+		if (i)
+			n += util_strlcpy(text + n, ", ", sizeof(text) - n);
+		n += util_strlcpy(text + n, qverbs[i].name, sizeof(text) - n);
+	}
+	pg_error_hint(err, "The verbs are %s. QUEUE HELP shows their usage.", text);
+}
+
+void parser_hint_usage(struct parser *p)
+{
+	if (p->q->verb)
+		pg_error_hint(p->err, "Usage: %s", p->q->verb->usage);
+	else
+		list_verbs(p->err);
+}
+
+bool parser_syntax_error(struct parser *p)
+{
+	const struct sql_token *t = &p->t;
+
+	if (t->kind == SQL_END)
+		pg_error_set(p->err, "42601", "syntax error at end of input");
+	else if (t->kind == SQL_BAD)
+		pg_error_set(p->err, "42601", "unterminated %s at or near \"%.*s\"",
+			*t->text == '/'   ? "/* comment"
+			: *t->text == '"' ? "quoted identifier"
+					  : "quoted string",
+			parser_near(t), t->text);
+	else
+		pg_error_set(p->err, "42601", "syntax error at or near \"%.*s\"", parser_near(t),
+			t->text);
+	parser_place(p, t->text);
+	parser_hint_usage(p);
+	return false;
+}
+
+/* --- words --------------------------------------------------------------------------------------
+ */
+
+bool parser_word_is(const struct sql_token *t, const char *word, size_t len)
+{
+	return t->kind == SQL_IDENT && t->len == len && !util_memcasecmp(t->text, word, len);
+}
+
+bool parser_at(const struct parser *p, const char *word)
+{
+	return parser_word_is(&p->t, word, strlen(word));
+}
+
+bool parser_at_char(const struct parser *p, char c)
+{
+	return p->t.kind == SQL_OTHER && p->t.len == 1 && *p->t.text == c;
+}
+
+bool parser_expect_char(struct parser *p, char c)
+{
+	if (!parser_at_char(p, c))
+		return parser_syntax_error(p);
+	parser_advance(p);
+	return true;
+}
+
+static bool at_end(const struct parser *p)
+{
+	return p->t.kind == SQL_END || p->t.kind == SQL_SEMICOLON;
+}
+
+/* Clauses that the language has and this version does not. */
+static bool refuse_later(struct parser *p)
+{
+	for (int i = 0; i < n_qclauses_later; i++) {
+		const struct qclause_later *c = &qclauses_later[i];
+
+		if (c->verb == p->q->verb->id && parser_at(p, c->word)) {
+			pg_error_set(p->err, "0A000", "QUEUE %s ... %s is not supported yet",
+				p->q->verb->name, c->name);
+			parser_place(p, p->t.text);
+			parser_hint_usage(p);
+			return true;
+		}
+	}
+	return false;
+}
+
+/* --- the verb -----------------------------------------------------------------------------------
+ */
+
+static bool unknown_verb(struct parser *p)
+{
+	const struct sql_token *t = &p->t;
+	const char *later = qverb_find_later(t->text, t->len);
+	const struct qverb *nearest = qverb_nearest(t->text, t->len);
+
+	if (later)
+		pg_error_set(p->err, "0A000", "QUEUE %s is not supported yet", later);
+	else
+		pg_error_set(
+			p->err, "42601", "unknown QUEUE verb \"%.*s\"", parser_near(t), t->text);
+	parser_place(p, t->text);
+	if (nearest && !later)
+		pg_error_hint(
+			p->err, "Did you mean QUEUE %s? Usage: %s", nearest->name, nearest->usage);
+	else
+		list_verbs(p->err);
+	return false;
+}
+
+static bool parse_verb(struct parser *p)
+{
+	while (p->t.kind == SQL_SEMICOLON)
+		parser_advance(p);
+	if (!parser_at(p, "queue"))
+		return parser_syntax_error(p);
+	parser_advance(p);
+	if (p->t.kind != SQL_IDENT)
+		return parser_syntax_error(p);
+	p->q->verb = qverb_find(p->t.text, p->t.len);
+	if (!p->q->verb)
+		return unknown_verb(p);
+	parser_advance(p);
+	return true;
+}
+
+/* --- arguments ----------------------------------------------------------------------------------
+ */
+
+static bool add_value(struct parser *p, enum qarg_id id, const struct qvalue *v)
+{
+	struct qstmt *q = p->q;
+
+	if (q->n_values == q->cap_values) {
+		int cap = q->cap_values * 4;
+		size_t size = (size_t)cap * sizeof(*v);
+		struct qvalue *more = mem_realloc(q->values == q->few ? NULL : q->values, size);
+
+		if (!more)
+			return parser_out_of_memory(p);
+		if (q->values == q->few)
+			memcpy(more, q->few, sizeof(q->few));
+		q->values = more;
+		q->cap_values = cap;
+	}
+	q->values[q->n_values++] = *v;
+	q->args[id].n++;
+	return true;
+}
+
+/* One or more values with commas between them. */
+static bool parse_list(struct parser *p, const struct qverb_arg *arg, value_fn *parse)
+{
+	for (;;) {
+		struct qvalue v = {0};
+
+		if (p->q->args[arg->id].n == QSTMT_LIST_MAX) {
+			pg_error_set(p->err, "54000", "too many values in one QUEUE %s statement",
+				p->q->verb->name);
+			pg_error_detail(p->err, "At most %d are possible.", QSTMT_LIST_MAX);
+			parser_place(p, p->t.text);
+			return false;
+		}
+		if (!parse(p, &v) || !add_value(p, arg->id, &v))
+			return false;
+		if (!parser_at_char(p, ','))
+			return true;
+		parser_advance(p);
+	}
+}
+
+static bool parse_one(struct parser *p, const struct qverb_arg *arg, value_fn *parse)
+{
+	struct qvalue v = {0};
+
+	return parse(p, &v) && add_value(p, arg->id, &v);
+}
+
+static bool option_repeated(
+	struct parser *p, const struct qverb_arg *arg, const struct qvalue *v, const char *at)
+{
+	const struct qarg *given = &p->q->args[arg->id];
+
+	for (int i = given->first; i < p->q->n_values; i++) {
+		const struct qvalue *w = &p->q->values[i];
+
+		if (w->option_len != v->option_len ||
+			memcmp(w->option, v->option, v->option_len) != 0)
+			continue;
+		pg_error_set(p->err, "42601", "option \"%.*s\" is given twice",
+			(int)(v->option_len > NEAR_MAX ? NEAR_MAX : v->option_len), v->option);
+		parser_place(p, at);
+		return true;
+	}
+	return false;
+}
+
+#define OPTIONS_MAX 100 /* far more than there are */
+
+/* (name = value, ...) or, for RESET, (name, ...) */
+static bool parse_options(struct parser *p, const struct qverb_arg *arg)
+{
+	if (!parser_expect_char(p, '('))
+		return false;
+	for (;;) {
+		struct qvalue v = {0};
+		const char *at = p->t.text;
+
+		if (!parser_name(p, &v))
+			return false;
+		v.option = v.text;
+		v.option_len = v.text_len;
+		if (option_repeated(p, arg, &v, at))
+			return false;
+		if (arg->kind == QKIND_OPTIONS &&
+			(!parser_expect_char(p, '=') || !parser_name_or_value(p, &v)))
+			return false;
+		if (p->q->args[arg->id].n == OPTIONS_MAX)
+			return parser_syntax_error(p);
+		if (!add_value(p, arg->id, &v))
+			return false;
+		if (!parser_at_char(p, ','))
+			return parser_expect_char(p, ')');
+		parser_advance(p);
+	}
+}
+
+static bool parse_help_verb(struct parser *p, const struct qverb_arg *arg)
+{
+	if (p->t.kind == SQL_IDENT && !qverb_find(p->t.text, p->t.len))
+		return unknown_verb(p);
+	return parse_one(p, arg, parser_name_or_value);
+}
+
+static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
+{
+	struct qarg *given = &p->q->args[arg->id];
+
+	given->given = true;
+	given->first = p->q->n_values;
+	switch (arg->kind) {
+	case QKIND_QUEUE:
+		return parse_one(p, arg, parser_queue);
+	case QKIND_QUEUES:
+		return parse_list(p, arg, parser_queue);
+	case QKIND_PAYLOADS:
+		return !refuse_later(p) && parse_list(p, arg, parser_value);
+	case QKIND_JOBS:
+		return parse_list(p, arg, parser_value);
+	case QKIND_INT:
+	case QKIND_INTERVAL:
+	case QKIND_TIMESTAMP:
+	case QKIND_JSON:
+	case QKIND_TEXT:
+		return parse_one(p, arg, parser_value);
+	case QKIND_STATE:
+		return parse_one(p, arg, parser_name_or_value);
+	case QKIND_FLAG:
+		return true;
+	case QKIND_OPTIONS:
+	case QKIND_NAMES:
+		return parse_options(p, arg);
+	case QKIND_VERB:
+		return parse_help_verb(p, arg);
+	}
+	return parser_syntax_error(p);
+}
+
+/* --- clauses ------------------------------------------------------------------------------------
+ */
+
+/* Length of the first word of a keyword such as "IF NOT EXISTS". */
+static size_t word_len(const char *keyword)
+{
+	return strcspn(keyword, " ");
+}
+
+static const struct qverb_arg *find_clause(const struct parser *p)
+{
+	const struct qverb *verb = p->q->verb;
+
+	for (int i = 0; i < verb->n_args; i++) {
+		const char *k = verb->args[i].keyword;
+
+		if (k && parser_word_is(&p->t, k, word_len(k)))
+			return &verb->args[i];
+	}
+	return NULL;
+}
+
+static bool parse_keyword(struct parser *p, const char *keyword)
+{
+	for (;;) {
+		size_t n = word_len(keyword);
+
+		if (!parser_word_is(&p->t, keyword, n))
+			return parser_syntax_error(p);
+		parser_advance(p);
+		if (!keyword[n])
+			return true;
+		keyword += n + 1;
+	}
+}
+
+/* Each clause once, and only one of those that exclude each other. */
+static bool check_once(struct parser *p, const struct qverb_arg *arg)
+{
+	const struct qverb *verb = p->q->verb;
+	bool bad = p->q->args[arg->id].given;
+
+	if (bad)
+		pg_error_set(p->err, "42601", "%s is given twice", arg->keyword);
+	for (int i = 0; i < verb->n_args && !bad; i++) {
+		const struct qverb_arg *other = &verb->args[i];
+
+		bad = arg->alt && other->alt == arg->alt && p->q->args[other->id].given;
+		if (bad)
+			pg_error_set(p->err, "42601", "%s and %s exclude each other",
+				other->keyword, arg->keyword);
+	}
+	if (bad) {
+		parser_place(p, p->t.text);
+		parser_hint_usage(p);
+	}
+	return !bad;
+}
+
+static bool parse_clauses(struct parser *p)
+{
+	while (!at_end(p)) {
+		const struct qverb_arg *arg = find_clause(p);
+
+		if (!arg)
+			return refuse_later(p) ? false : parser_syntax_error(p);
+		if (!check_once(p, arg) || !parse_keyword(p, arg->keyword) ||
+			!parse_argument(p, arg))
+			return false;
+	}
+	return true;
+}
+
+static bool satisfied(const struct qstmt *q, const struct qverb_arg *arg)
+{
+	const struct qverb *verb = q->verb;
+	bool given = q->args[arg->id].given || arg->need == QNEED_MAY;
+
+	for (int i = 0; i < verb->n_args && arg->alt; i++)
+		given = given || (verb->args[i].alt == arg->alt && q->args[verb->args[i].id].given);
+	return given;
+}
+
+static bool parse_statement(struct parser *p)
+{
+	const struct qverb *verb;
+
+	if (!parse_verb(p))
+		return false;
+	verb = p->q->verb;
+	for (int i = 0; i < verb->n_args; i++) {
+		const struct qverb_arg *arg = &verb->args[i];
+
+		if (arg->keyword || (arg->need == QNEED_MAY && at_end(p)))
+			continue;
+		if (!parse_argument(p, arg))
+			return false;
+	}
+	if (!parse_clauses(p))
+		return false;
+	for (int i = 0; i < verb->n_args; i++) {
+		if (!satisfied(p->q, &verb->args[i]))
+			return parser_syntax_error(p);
+	}
+	while (p->t.kind == SQL_SEMICOLON)
+		parser_advance(p);
+	return p->t.kind == SQL_END || parser_syntax_error(p);
+}
+
+/* --- the whole ----------------------------------------------------------------------------------
+ */
+
+static bool set_params(struct parser *p, const uint32_t *oids, int n_oids)
+{
+	struct qstmt *q = p->q;
+
+	q->n_params = p->max_param > n_oids ? p->max_param : n_oids;
+	if (!q->n_params)
+		return true;
+	q->param_oids = mem_alloc((size_t)q->n_params * sizeof(*q->param_oids));
+	if (!q->param_oids)
+		return parser_out_of_memory(p);
+	for (int i = 0; i < q->n_params; i++)
+		q->param_oids[i] = i < n_oids && oids[i] ? oids[i] : OID_TEXT;
+	return true;
+}
+
+struct qstmt *qstmt_parse(const char *sql, size_t len, bool standard_strings,
+	const uint32_t *param_oids, int n_oids, struct pg_error *err)
+{
+	struct parser p = {.err = err};
+	bool ok;
+
+	if (len > QSTMT_TEXT_MAX) {
+		pg_error_set(err, "54000", "QUEUE statement is too long");
+		pg_error_detail(
+			err, "It has %zu bytes, at most %zu are possible.", len, QSTMT_TEXT_MAX);
+		pg_error_hint(err, "Send large payloads as parameters.");
+		return NULL;
+	}
+	p.q = mem_alloc(sizeof(*p.q) + len + 1);
+	if (!p.q) {
+		parser_out_of_memory(&p);
+		return NULL;
+	}
+	memset(p.q, 0, sizeof(*p.q));
+	memcpy(p.q->text, sql, len);
+	p.q->text[len] = '\0';
+	p.q->text_len = len;
+	p.q->standard_strings = standard_strings;
+	p.q->values = p.q->few;
+	p.q->cap_values = ARRAY_LEN(p.q->few);
+
+	sql_lex_init(&p.lx, p.q->text, len, standard_strings);
+	sql_lex_next(&p.lx, &p.t);
+	ok = parse_statement(&p) && set_params(&p, param_oids, n_oids);
+	buf_free(&p.scratch);
+	if (!ok)
+		qstmt_free(&p.q);
+	return p.q;
+}
+
+void qstmt_free(struct qstmt **ptr)
+{
+	struct qstmt *q = *ptr;
+
+	if (!q)
+		return;
+	while (q->chunks) {
+		struct qchunk *c = q->chunks;
+
+		q->chunks = c->next;
+		mem_free(c);
+	}
+	if (q->values != q->few)
+		mem_free(q->values);
+	mem_free(q->param_oids);
+	mem_free(q);
+	*ptr = NULL;
+}
+
+const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n)
+{
+	if (qstmt_has(q, QARG_RETURNING)) {
+		*ret_n = ARRAY_LEN(qverb_push_columns);
+		return qverb_push_columns;
+	}
+	*ret_n = q->verb->n_columns;
+	return q->verb->columns;
+}

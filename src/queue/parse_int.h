@@ -1,0 +1,46 @@
+/*
+ * What parse.c (statements) and parse_value.c (values) share. The functions return false with the
+ * error filled; on success the current token is the one behind what was read.
+ */
+#ifndef QB_QUEUE_PARSE_INT_H
+#define QB_QUEUE_PARSE_INT_H
+
+#include "parse.h"
+#include "wire/sqllex.h"
+
+struct qchunk {
+	struct qchunk *next;
+	char data[];
+};
+
+struct parser {
+	struct qstmt *q; /* being built */
+	struct sql_lexer lx;
+	struct sql_token t;   /* the current token */
+	const char *prev_end; /* end of the token before it */
+	int max_param;
+	struct buf scratch;
+	struct pg_error *err;
+};
+
+typedef bool value_fn(struct parser *p, struct qvalue *v);
+
+/* parse.c */
+void parser_advance(struct parser *p);
+bool parser_word_is(const struct sql_token *t, const char *word, size_t len);
+bool parser_at(const struct parser *p, const char *word);
+bool parser_at_char(const struct parser *p, char c);
+bool parser_expect_char(struct parser *p, char c);
+bool parser_syntax_error(struct parser *p);  /* at the current token; always false */
+bool parser_out_of_memory(struct parser *p); /* always false */
+void parser_hint_usage(struct parser *p);
+struct pg_error *parser_place(struct parser *p, const char *at);
+int parser_near(const struct sql_token *t); /* how many of its bytes a message shows */
+
+/* parse_value.c */
+bool parser_value(struct parser *p, struct qvalue *v);
+bool parser_queue(struct parser *p, struct qvalue *v);
+bool parser_name(struct parser *p, struct qvalue *v);
+bool parser_name_or_value(struct parser *p, struct qvalue *v);
+
+#endif

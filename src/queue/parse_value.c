@@ -1,0 +1,387 @@
+/*
+ * The values of QUEUE statements: what drivers write when they interpolate. A value is a literal,
+ * $n, NULL, TRUE or FALSE, in parentheses and with casts as deep as one likes. Its bytes are kept
+ * for the rewriter, its decoded text for the engine. Entry points: parser_value, parser_queue,
+ * parser_name, parser_name_or_value.
+ */
+#include "parse_int.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+#define DEPTH_MAX 50
+#define PARAM_MAX 65535
+
+static bool value_error(struct parser *p)
+{
+	parser_syntax_error(p);
+	if (p->t.kind != SQL_END && p->t.kind != SQL_BAD)
+		pg_error_hint(p->err,
+			"Bind the value as a parameter ($1) or write it as a quoted literal. Usage: %s",
+			p->q->verb->usage);
+	return false;
+}
+
+/* --- decoding -----------------------------------------------------------------------------------
+ */
+
+/* Keeps what is in scratch for as long as the statement lives. */
+static bool keep_scratch(struct parser *p, const char **ret, size_t *ret_len)
+{
+	struct qchunk *c;
+	size_t n = buf_used(&p->scratch);
+
+	if (buf_failed(&p->scratch))
+		return parser_out_of_memory(p);
+	c = mem_alloc(sizeof(*c) + n + 1);
+	if (!c)
+		return parser_out_of_memory(p);
+	if (n)
+		memcpy(c->data, p->scratch.data + p->scratch.off, n);
+	c->data[n] = '\0';
+	c->next = p->q->chunks;
+	p->q->chunks = c;
+	*ret = c->data;
+	*ret_len = n;
+	return true;
+}
+
+/* Most literals and names mean the bytes that stand in the statement, from t->text + skip. */
+static bool can_borrow(const struct parser *p, const struct sql_token *t, size_t *ret_skip)
+{
+	const char *inside = t->text + 1;
+	size_t n = t->len >= 2 ? t->len - 2 : 0;
+
+	*ret_skip = 1;
+	if (t->kind == SQL_NUMBER || t->kind == SQL_IDENT) {
+		*ret_skip = 0;
+		for (size_t i = 0; i < t->len; i++) {
+			if (t->text[i] != util_lower(t->text[i]))
+				return false;
+		}
+		return true;
+	}
+	if (t->kind == SQL_QIDENT)
+		return *t->text == '"' && !memchr(inside, '"', n);
+	if (t->kind != SQL_STRING)
+		return false;
+	if (*t->text == '$') {
+		*ret_skip = (size_t)((const char *)memchr(inside, '$', t->len - 1) - t->text) + 1;
+		return true;
+	}
+	return *t->text == '\'' && !memchr(inside, '\'', n) &&
+	       (p->q->standard_strings || !memchr(inside, '\\', n));
+}
+
+static bool decode(struct parser *p, const struct sql_token *t, const char **ret, size_t *ret_len)
+{
+	size_t skip;
+
+	if (can_borrow(p, t, &skip)) {
+		*ret = t->text + skip;
+		*ret_len = t->len - 2 * skip;
+		return true;
+	}
+	buf_reset(&p->scratch);
+	if (!sql_token_value(t, p->q->standard_strings, &p->scratch) && !buf_failed(&p->scratch)) {
+		pg_error_set(p->err, "22025", "invalid escape or digit in \"%.*s\"", parser_near(t),
+			t->text);
+		parser_place(p, t->text);
+		return false;
+	}
+	return keep_scratch(p, ret, ret_len);
+}
+
+/* --- types --------------------------------------------------------------------------------------
+ */
+
+static bool type_word(struct parser *p)
+{
+	if (p->t.kind != SQL_IDENT && p->t.kind != SQL_QIDENT)
+		return value_error(p);
+	parser_advance(p);
+	return true;
+}
+
+/* (10, 2) behind a type's name */
+static bool type_modifiers(struct parser *p)
+{
+	if (!parser_at_char(p, '('))
+		return true;
+	do {
+		parser_advance(p);
+		if (p->t.kind != SQL_NUMBER)
+			return value_error(p);
+		parser_advance(p);
+	} while (parser_at_char(p, ','));
+	return parser_expect_char(p, ')');
+}
+
+static bool type_brackets(struct parser *p)
+{
+	while (parser_at_char(p, '[')) {
+		parser_advance(p);
+		if (p->t.kind == SQL_NUMBER)
+			parser_advance(p);
+		if (!parser_expect_char(p, ']'))
+			return false;
+	}
+	return true;
+}
+
+/* [schema.]name, or the types of SQL whose names are several words */
+static bool type_name(struct parser *p)
+{
+	bool time = parser_at(p, "timestamp") || parser_at(p, "time");
+	bool varying = parser_at(p, "character") || parser_at(p, "char") || parser_at(p, "bit");
+	bool precision = parser_at(p, "double");
+
+	if (!type_word(p))
+		return false;
+	while (parser_at_char(p, '.')) {
+		parser_advance(p);
+		if (!type_word(p))
+			return false;
+	}
+	if ((varying && parser_at(p, "varying")) || (precision && parser_at(p, "precision")))
+		parser_advance(p);
+	if (!type_modifiers(p))
+		return false;
+	if (time && (parser_at(p, "with") || parser_at(p, "without"))) {
+		parser_advance(p);
+		if (!parser_at(p, "time"))
+			return value_error(p);
+		parser_advance(p);
+		if (!parser_at(p, "zone"))
+			return value_error(p);
+		parser_advance(p);
+	}
+	return type_brackets(p);
+}
+
+/* --- expressions --------------------------------------------------------------------------------
+ */
+
+static bool parse_expr(struct parser *p, struct qvalue *v, int depth);
+
+static bool parse_literal(struct parser *p, struct qvalue *v)
+{
+	v->kind = QV_LITERAL;
+	v->number = p->t.kind == SQL_NUMBER;
+	if (!decode(p, &p->t, &v->text, &v->text_len))
+		return false;
+	parser_advance(p);
+	return true;
+}
+
+static bool parse_param(struct parser *p, struct qvalue *v)
+{
+	if (p->t.param < 1 || p->t.param > PARAM_MAX) {
+		pg_error_set(p->err, "42P02", "there is no parameter %.*s", parser_near(&p->t),
+			p->t.text);
+		parser_place(p, p->t.text);
+		return false;
+	}
+	v->kind = QV_PARAM;
+	v->param = p->t.param;
+	if (v->param > p->max_param)
+		p->max_param = v->param;
+	parser_advance(p);
+	return true;
+}
+
+static bool negate(struct parser *p, struct qvalue *v)
+{
+	if (*v->text == '-') {
+		v->text++;
+		v->text_len--;
+		return true;
+	}
+	buf_reset(&p->scratch);
+	buf_putc(&p->scratch, '-');
+	buf_put(&p->scratch, v->text, v->text_len);
+	return keep_scratch(p, &v->text, &v->text_len);
+}
+
+static bool parse_signed(struct parser *p, struct qvalue *v, int depth)
+{
+	struct sql_token sign = p->t;
+
+	parser_advance(p);
+	if (!parse_expr(p, v, depth + 1))
+		return false;
+	if (v->kind != QV_LITERAL || !v->number) {
+		p->t = sign;
+		return value_error(p);
+	}
+	return *sign.text == '+' || negate(p, v);
+}
+
+static bool parse_parens(struct parser *p, struct qvalue *v, int depth)
+{
+	parser_advance(p);
+	if (!parse_expr(p, v, depth + 1))
+		return false;
+	if (!parser_at_char(p, ')'))
+		return value_error(p);
+	parser_advance(p);
+	return true;
+}
+
+static bool parse_cast(struct parser *p, struct qvalue *v, int depth)
+{
+	parser_advance(p);
+	if (!parser_at_char(p, '('))
+		return value_error(p);
+	parser_advance(p);
+	if (!parse_expr(p, v, depth + 1))
+		return false;
+	if (!parser_at(p, "as"))
+		return value_error(p);
+	parser_advance(p);
+	v->cast = true;
+	if (!type_name(p))
+		return false;
+	return parser_expect_char(p, ')');
+}
+
+/* interval '30s' and its like: a cast that SQL writes in front */
+static bool at_typed_literal(const struct parser *p)
+{
+	static const char *const types[] = {
+		"interval", "timestamp", "timestamptz", "date", "json", "jsonb", "text"};
+	struct sql_lexer ahead = p->lx;
+	struct sql_token next;
+
+	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+		if (parser_at(p, types[i])) {
+			sql_lex_next(&ahead, &next);
+			return next.kind == SQL_STRING;
+		}
+	}
+	return false;
+}
+
+static bool parse_word(struct parser *p, struct qvalue *v, int depth)
+{
+	if (parser_at(p, "cast"))
+		return parse_cast(p, v, depth);
+	if (parser_at(p, "null")) {
+		v->kind = QV_NULL;
+	} else if (parser_at(p, "true") || parser_at(p, "false")) {
+		v->kind = QV_LITERAL;
+		v->text = parser_at(p, "true") ? "true" : "false";
+		v->text_len = strlen(v->text);
+	} else if (at_typed_literal(p)) {
+		parser_advance(p);
+		v->cast = true;
+		return parse_literal(p, v);
+	} else {
+		return value_error(p);
+	}
+	parser_advance(p);
+	return true;
+}
+
+static bool parse_primary(struct parser *p, struct qvalue *v, int depth)
+{
+	switch (p->t.kind) {
+	case SQL_STRING:
+	case SQL_BITS:
+	case SQL_NUMBER:
+		return parse_literal(p, v);
+	case SQL_PARAM:
+		return parse_param(p, v);
+	case SQL_IDENT:
+		return parse_word(p, v, depth);
+	case SQL_OTHER:
+		if (parser_at_char(p, '('))
+			return parse_parens(p, v, depth);
+		if (parser_at_char(p, '-') || parser_at_char(p, '+'))
+			return parse_signed(p, v, depth);
+		return value_error(p);
+	default:
+		return value_error(p);
+	}
+}
+
+static bool parse_expr(struct parser *p, struct qvalue *v, int depth)
+{
+	if (depth > DEPTH_MAX) {
+		pg_error_set(p->err, "54001", "value is nested too deeply");
+		parser_place(p, p->t.text);
+		return false;
+	}
+	if (!parse_primary(p, v, depth))
+		return false;
+	while (p->t.kind == SQL_OTHER && p->t.len == 2) { /* :: */
+		parser_advance(p);
+		v->cast = true;
+		if (!type_name(p))
+			return false;
+	}
+	return true;
+}
+
+bool parser_value(struct parser *p, struct qvalue *v)
+{
+	v->src = p->t.text;
+	if (!parse_expr(p, v, 0))
+		return false;
+	v->src_len = (size_t)(p->prev_end - v->src);
+	return true;
+}
+
+/* --- names --------------------------------------------------------------------------------------
+ */
+
+bool parser_name(struct parser *p, struct qvalue *v)
+{
+	if (p->t.kind != SQL_IDENT && p->t.kind != SQL_QIDENT)
+		return parser_syntax_error(p);
+	v->kind = QV_NAME;
+	v->src = p->t.text;
+	v->src_len = p->t.len;
+	if (!decode(p, &p->t, &v->text, &v->text_len))
+		return false;
+	parser_advance(p);
+	return true;
+}
+
+/* A bare NULL is the value that a driver interpolated, not a name; "null" is one. */
+bool parser_name_or_value(struct parser *p, struct qvalue *v)
+{
+	struct sql_lexer ahead = p->lx;
+	struct sql_token next;
+
+	if (p->t.kind == SQL_QIDENT)
+		return parser_name(p, v);
+	if (p->t.kind != SQL_IDENT || parser_at(p, "null"))
+		return parser_value(p, v);
+	sql_lex_next(&ahead, &next);
+	if (parser_at(p, "cast") && next.kind == SQL_OTHER && *next.text == '(')
+		return parser_value(p, v);
+	return parser_name(p, v);
+}
+
+bool parser_queue(struct parser *p, struct qvalue *v)
+{
+	const char *at = p->t.text;
+
+	if (!parser_name_or_value(p, v))
+		return false;
+	if (v->kind == QV_PARAM)
+		return true;
+	if (v->kind != QV_NULL && v->text_len > 0 && v->text_len <= QSTMT_QUEUE_MAX)
+		return true;
+	if (v->kind == QV_NULL)
+		pg_error_set(p->err, "22004", "queue name must not be null");
+	else if (!v->text_len)
+		pg_error_set(p->err, "42602", "queue name must not be empty");
+	else
+		pg_error_detail(pg_error_set(p->err, "42622", "queue name is too long"),
+			"It has %zu bytes, at most %d are possible.", v->text_len, QSTMT_QUEUE_MAX);
+	parser_place(p, at);
+	return false;
+}

@@ -1,0 +1,188 @@
+/*
+ * The verb table as data, and how names are looked up in it. Entry points: qverbs, qverb_find,
+ * qverb_find_later, qverb_nearest, qverb_help.
+ */
+#include "verbs.h"
+
+#include <string.h>
+
+/* --- result columns, as DESIGN.md and the functions in sql/ have them ---------------------------
+ */
+
+static const struct wire_field columns_jobs[] = {
+	{"id", OID_INT8},
+	{"token", OID_TEXT},
+	{"queue", OID_TEXT},
+	{"attempt", OID_INT4},
+	{"payload", OID_JSONB},
+	{"headers", OID_JSONB},
+	{"key", OID_TEXT},
+	{"group", OID_TEXT},
+	{"priority", OID_INT4},
+	{"pushed_at", OID_TIMESTAMPTZ},
+	{"lease_until", OID_TIMESTAMPTZ},
+};
+
+static const struct wire_field columns_list[] = {
+	{"queue", OID_TEXT},
+	{"lease", OID_TEXT},
+	{"max_attempts", OID_INT4},
+	{"retry", OID_TEXT},
+	{"on_disconnect", OID_TEXT},
+	{"durability", OID_TEXT},
+	{"owner", OID_TEXT},
+	{"created_at", OID_TIMESTAMPTZ},
+};
+
+static const struct wire_field columns_stats[] = {
+	{"queue", OID_TEXT},
+	{"ready", OID_INT8},
+	{"later", OID_INT8},
+	{"leased", OID_INT8},
+	{"dead", OID_INT8},
+	{"oldest_ready", OID_TIMESTAMPTZ},
+	{"next_due", OID_TIMESTAMPTZ},
+};
+
+static const struct wire_field columns_peek[] = {
+	{"id", OID_INT8},
+	{"state", OID_TEXT},
+	{"attempt", OID_INT4},
+	{"failures", OID_INT4},
+	{"payload", OID_JSONB},
+	{"headers", OID_JSONB},
+	{"priority", OID_INT4},
+	{"run_at", OID_TIMESTAMPTZ},
+	{"lease_until", OID_TIMESTAMPTZ},
+	{"error", OID_TEXT},
+	{"worker", OID_TEXT},
+	{"pushed_at", OID_TIMESTAMPTZ},
+};
+
+static const struct wire_field columns_help[] = {
+	{"verb", OID_TEXT},
+	{"usage", OID_TEXT},
+	{"description", OID_TEXT},
+};
+
+const struct wire_field qverb_push_columns[1] = {{"id", OID_INT8}};
+
+/* --- the table ----------------------------------------------------------------------------------
+ */
+
+/* clang-format off */
+#define COLUMNS(a)    a, ARRAY_LEN(a)
+#define COLUMNS_NONE  NULL, 0
+#define COLUMNS_JOBS  COLUMNS(columns_jobs)
+#define COLUMNS_LIST  COLUMNS(columns_list)
+#define COLUMNS_STATS COLUMNS(columns_stats)
+#define COLUMNS_PEEK  COLUMNS(columns_peek)
+#define COLUMNS_HELP  COLUMNS(columns_help)
+
+/* The last entry of each list is empty: a verb may have no arguments, an array may not. */
+#define ARG(id, name, keyword, kind, need, alt) \
+	{QARG_##id, name, keyword, QKIND_##kind, QNEED_##need, alt},
+#define VERB(name, flags, tag, text, columns, args, sql, usage, help) \
+	static const struct qverb_arg args_##name[] = {args {0}};
+QUEUE_VERBS(VERB, ARG)
+#undef VERB
+#define VERB(name, flags, tag, text, columns, args, sql, usage, help) \
+	{QVERB_##name, #name, flags, QTAG_##tag, text, COLUMNS_##columns, \
+		args_##name, ARRAY_LEN(args_##name) - 1, sql, usage, help},
+const struct qverb qverbs[QVERB_COUNT] = {QUEUE_VERBS(VERB, ARG)};
+
+#define LATER(name) #name,
+static const char *const verbs_later[] = {QUEUE_VERBS_LATER(LATER)};
+#undef LATER
+#define LATER(verb, word, name) {QVERB_##verb, word, name},
+const struct qclause_later qclauses_later[] = {QUEUE_CLAUSES_LATER(LATER)};
+const int n_qclauses_later = ARRAY_LEN(qclauses_later);
+/* clang-format on */
+
+/* --- names --------------------------------------------------------------------------------------
+ */
+
+static bool same_name(const char *a, const char *name, size_t len)
+{
+	return strlen(a) == len && !util_memcasecmp(a, name, len);
+}
+
+const struct qverb *qverb_find(const char *name, size_t len)
+{
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		if (same_name(qverbs[i].name, name, len))
+			return &qverbs[i];
+	}
+	return NULL;
+}
+
+const char *qverb_find_later(const char *name, size_t len)
+{
+	for (size_t i = 0; i < ARRAY_LEN(verbs_later); i++) {
+		if (same_name(verbs_later[i], name, len))
+			return verbs_later[i];
+	}
+	return NULL;
+}
+
+#define NAME_MAX_LEN 12
+
+/* Changes that make b out of a: a letter more, less, other, or two letters exchanged. */
+static int distance(const char *a, size_t na, const char *b, size_t nb)
+{
+	int d[NAME_MAX_LEN + 1][NAME_MAX_LEN + 1];
+
+	for (size_t i = 0; i <= na; i++) {
+		for (size_t j = 0; j <= nb; j++) {
+			int best, cost;
+
+			if (!i || !j) {
+				d[i][j] = (int)(i + j);
+				continue;
+			}
+			cost = util_lower(a[i - 1]) != util_lower(b[j - 1]);
+			best = d[i - 1][j - 1] + cost;
+			if (d[i - 1][j] + 1 < best)
+				best = d[i - 1][j] + 1;
+			if (d[i][j - 1] + 1 < best)
+				best = d[i][j - 1] + 1;
+			if (i > 1 && j > 1 && util_lower(a[i - 1]) == util_lower(b[j - 2]) &&
+				util_lower(a[i - 2]) == util_lower(b[j - 1]) &&
+				d[i - 2][j - 2] + 1 < best)
+				best = d[i - 2][j - 2] + 1;
+			d[i][j] = best;
+		}
+	}
+	return d[na][nb];
+}
+
+const struct qverb *qverb_nearest(const char *name, size_t len)
+{
+	const struct qverb *nearest = NULL;
+	int least = 3;
+
+	if (len < 2 || len > NAME_MAX_LEN)
+		return NULL;
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		int n = distance(name, len, qverbs[i].name, strlen(qverbs[i].name));
+
+		if (n < least && n < (int)len - 1) {
+			least = n;
+			nearest = &qverbs[i];
+		}
+	}
+	return nearest;
+}
+
+int qverb_help(const char *verb, size_t len, qverb_help_fn *fn, void *arg)
+{
+	int n = 0;
+
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		if (verb && !same_name(qverbs[i].name, verb, len))
+			continue;
+		fn(arg, qverbs[i].name, qverbs[i].usage, qverbs[i].help);
+		n++;
+	}
+	return n;
+}
