@@ -1,0 +1,332 @@
+/*
+ * The SQL text of a QUEUE statement: the verb's template with each {argument} replaced by the
+ * client's own bytes and a cast to the type that the function declares. See rewrite.h.
+ */
+#include "rewrite.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define TEXT "pg_catalog.text"
+
+struct rewriter {
+	const struct qstmt *q;
+	qjob_token_fn *token_of;
+	void *arg;
+	struct buf *sql;
+	bool bad_token;
+};
+
+/* --- quoting what is ours -----------------------------------------------------------------------
+ */
+
+/* A string constant that means the same whatever standard_conforming_strings is. */
+static void put_quoted(struct buf *sql, const char *text, size_t len)
+{
+	bool escape = memchr(text, '\\', len) != NULL;
+
+	buf_puts(sql, escape ? "E'" : "'");
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == '\'' || text[i] == '\\')
+			buf_putc(sql, text[i]);
+		buf_putc(sql, text[i]);
+	}
+	buf_putc(sql, '\'');
+}
+
+static bool is_token(const char *s)
+{
+	return *s && s[strspn(s, "0123456789abcdef-")] == '\0';
+}
+
+/* --- arguments ----------------------------------------------------------------------------------
+ */
+
+static void put_value(struct rewriter *w, const struct qvalue *v, const char *type)
+{
+	buf_putc(w->sql, '(');
+	if (v->kind == QV_NAME)
+		put_quoted(w->sql, v->text, v->text_len);
+	else
+		buf_put(w->sql, v->src, v->src_len);
+	buf_puts(w->sql, ")::");
+	buf_puts(w->sql, type);
+}
+
+/* WAIT 30 means seconds, as '30' does; SQL has no cast from numbers to intervals. */
+static bool is_number(const struct qstmt *q, const struct qvalue *v)
+{
+	if (v->kind == QV_PARAM) {
+		uint32_t oid = q->param_oids[v->param - 1];
+
+		return oid == OID_INT2 || oid == OID_INT4 || oid == OID_INT8 || oid == OID_NUMERIC;
+	}
+	return v->kind == QV_LITERAL && v->number;
+}
+
+static void put_one(struct rewriter *w, const struct qverb_arg *arg, const char *type)
+{
+	const struct qvalue *v = qstmt_one(w->q, arg->id);
+
+	if (!v) {
+		buf_puts(w->sql, "NULL::");
+		buf_puts(w->sql, type);
+	} else if (arg->kind == QKIND_INTERVAL && is_number(w->q, v)) {
+		buf_putc(w->sql, '(');
+		put_value(w, v, TEXT);
+		buf_puts(w->sql, ")::");
+		buf_puts(w->sql, type);
+	} else {
+		put_value(w, v, type);
+	}
+}
+
+/*
+ * A job is a token already, or an id that only the caller can turn into one: in a literal here, in
+ * a parameter when it is bound. Casts around a parameter would not let the token pass.
+ */
+static void put_job(struct rewriter *w, int i, const struct qvalue *v)
+{
+	const char *token = NULL;
+
+	if (v->kind == QV_PARAM) {
+		buf_printf(w->sql, "($%d)::" TEXT, v->param);
+		return;
+	}
+	if (v->kind == QV_LITERAL && w->token_of)
+		token = w->token_of(w->arg, i, v->text, v->text_len);
+	if (!token) {
+		put_value(w, v, TEXT);
+		return;
+	}
+	ASSERT(is_token(token));
+	w->bad_token = w->bad_token || !is_token(token);
+	buf_putc(w->sql, '(');
+	put_quoted(w->sql, token, strlen(token));
+	buf_puts(w->sql, ")::" TEXT);
+}
+
+enum element { ELEMENT_VALUE, ELEMENT_JOB, ELEMENT_OPTION };
+
+static void put_array(struct rewriter *w, const struct qverb_arg *arg, enum element element)
+{
+	int n = qstmt_count(w->q, arg->id);
+
+	buf_puts(w->sql, "ARRAY[");
+	for (int i = 0; i < n; i++) {
+		const struct qvalue *v = qstmt_value(w->q, arg->id, i);
+
+		if (i)
+			buf_puts(w->sql, ", ");
+		if (element == ELEMENT_JOB)
+			put_job(w, i, v);
+		else if (element == ELEMENT_OPTION)
+			put_quoted(w->sql, v->option, v->option_len);
+		else
+			put_value(w, v, TEXT);
+	}
+	buf_puts(w->sql, "]::" TEXT "[]");
+}
+
+static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
+{
+	switch (arg->kind) {
+	case QKIND_QUEUE:
+	case QKIND_JSON:
+	case QKIND_TEXT:
+	case QKIND_STATE:
+	case QKIND_VERB:
+		put_one(w, arg, TEXT);
+		break;
+	case QKIND_INT:
+		put_one(w, arg, "pg_catalog.int4");
+		break;
+	case QKIND_INTERVAL:
+		put_one(w, arg, "pg_catalog.interval");
+		break;
+	case QKIND_TIMESTAMP:
+		put_one(w, arg, "pg_catalog.timestamptz");
+		break;
+	case QKIND_FLAG:
+		buf_puts(w->sql, qstmt_has(w->q, arg->id) ? "true" : "false");
+		break;
+	case QKIND_QUEUES:
+	case QKIND_PAYLOADS:
+		put_array(w, arg, ELEMENT_VALUE);
+		break;
+	case QKIND_JOBS:
+		put_array(w, arg, ELEMENT_JOB);
+		break;
+	case QKIND_OPTIONS:
+		put_array(w, arg, ELEMENT_OPTION);
+		buf_puts(w->sql, ", ");
+		put_array(w, arg, ELEMENT_VALUE);
+		break;
+	case QKIND_NAMES:
+		put_array(w, arg, ELEMENT_OPTION);
+		break;
+	}
+}
+
+static const struct qverb_arg *find_arg(const struct qverb *verb, const char *name, size_t len)
+{
+	for (int i = 0; i < verb->n_args; i++) {
+		if (strlen(verb->args[i].name) == len && !memcmp(verb->args[i].name, name, len))
+			return &verb->args[i];
+	}
+	return NULL;
+}
+
+bool qstmt_sql(
+	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err)
+{
+	struct rewriter w = {.q = q, .token_of = fn, .arg = arg, .sql = sql};
+	const char *p = q->verb->sql;
+
+	ASSERT(p != NULL);
+	while (p && *p) {
+		size_t text = strcspn(p, "{"), name;
+		const struct qverb_arg *a;
+
+		buf_put(sql, p, text);
+		p += text;
+		if (!*p)
+			break;
+		name = strcspn(++p, "}");
+		a = find_arg(q->verb, p, name);
+		ASSERT(a != NULL);
+		if (a)
+			put_argument(&w, a);
+		p += name + 1;
+	}
+	if (!buf_failed(sql) && !w.bad_token)
+		return true;
+	if (buf_failed(sql))
+		pg_error_set(err, "53200", "out of memory");
+	else
+		pg_error_set(err, "XX000", "malformed lease token");
+	return false;
+}
+
+/* --- parameters ---------------------------------------------------------------------------------
+ */
+
+bool qstmt_param_is_job(const struct qstmt *q, int n)
+{
+	for (int i = 0; i < qstmt_count(q, QARG_JOB); i++) {
+		const struct qvalue *v = qstmt_value(q, QARG_JOB, i);
+
+		if (v->kind == QV_PARAM && v->param == n)
+			return true;
+	}
+	return false;
+}
+
+void qstmt_server_oids(const struct qstmt *q, uint32_t *oids)
+{
+	if (q->n_params)
+		memcpy(oids, q->param_oids, (size_t)q->n_params * sizeof(*oids));
+	for (int i = 0; i < qstmt_count(q, QARG_JOB); i++) {
+		const struct qvalue *v = qstmt_value(q, QARG_JOB, i);
+
+		if (v->kind == QV_PARAM)
+			oids[v->param - 1] = OID_TEXT;
+	}
+}
+
+/* --- values -------------------------------------------------------------------------------------
+ */
+
+static uint64_t big_endian(const uint8_t *p, int bytes)
+{
+	uint64_t v = 0;
+
+	for (int i = 0; i < bytes; i++)
+		v = v << 8 | p[i];
+	return v;
+}
+
+static enum qeval eval_int(const struct qparam *p, int bytes, struct buf *out)
+{
+	uint64_t v;
+
+	if (p->len != bytes)
+		return QEVAL_BAD;
+	v = big_endian(p->data, bytes);
+	if (bytes == 2)
+		v = (uint64_t)(int16_t)v;
+	else if (bytes == 4)
+		v = (uint64_t)(int32_t)v;
+	buf_printf(out, "%" PRId64, (int64_t)v);
+	return QEVAL_OK;
+}
+
+/* int64 microseconds, int32 days, int32 months: in a text that Postgres and we read the same. */
+static enum qeval eval_interval(const struct qparam *p, struct buf *out)
+{
+	uint64_t usec, sec;
+	bool negative;
+
+	if (p->len != 16)
+		return QEVAL_BAD;
+	usec = big_endian(p->data, 8);
+	negative = usec >> 63;
+	if (negative)
+		usec = -usec;
+	sec = usec / USEC_SEC;
+	buf_printf(out, "%" PRId32 " mons %" PRId32 " days %s%02" PRIu64 ":%02u:%02u.%06u",
+		(int32_t)big_endian(p->data + 12, 4), (int32_t)big_endian(p->data + 8, 4),
+		negative ? "-" : "", sec / 3600, (unsigned)(sec / 60 % 60), (unsigned)(sec % 60),
+		(unsigned)(usec % USEC_SEC));
+	return QEVAL_OK;
+}
+
+static enum qeval eval_binary(const struct qparam *p, struct buf *out)
+{
+	switch (p->oid) {
+	case 0:
+	case OID_TEXT:
+	case OID_VARCHAR:
+	case OID_UNKNOWN:
+	case OID_JSON:
+		buf_put(out, p->data, (size_t)p->len);
+		return QEVAL_OK;
+	case OID_JSONB:
+		if (p->len < 1 || p->data[0] != 1)
+			return QEVAL_BAD;
+		buf_put(out, p->data + 1, (size_t)p->len - 1);
+		return QEVAL_OK;
+	case OID_INT2:
+		return eval_int(p, 2, out);
+	case OID_INT4:
+		return eval_int(p, 4, out);
+	case OID_INT8:
+		return eval_int(p, 8, out);
+	case OID_INTERVAL:
+		return eval_interval(p, out);
+	default:
+		return QEVAL_BAD;
+	}
+}
+
+enum qeval qvalue_eval(const struct qvalue *v, const struct qbind *bind, struct buf *out)
+{
+	const struct qparam *p;
+
+	if (v->kind == QV_NULL)
+		return QEVAL_NULL;
+	if (v->kind != QV_PARAM) {
+		buf_put(out, v->text, v->text_len);
+		return QEVAL_OK;
+	}
+	if (!bind || v->param > bind->n)
+		return QEVAL_BAD;
+	p = &bind->params[v->param - 1];
+	if (p->len < 0)
+		return QEVAL_NULL;
+	if (p->format == 0) {
+		buf_put(out, p->data, (size_t)p->len);
+		return QEVAL_OK;
+	}
+	return p->format == 1 ? eval_binary(p, out) : QEVAL_BAD;
+}
