@@ -128,8 +128,9 @@ void *slab_get(struct slab *s)
 	if (mem_fails_now() || (!s->free && !slab_grow(s)))
 		return NULL;
 	o = s->free;
-	slab_unpoison(o, s->stat.size);
+	slab_unpoison(o, s->step);
 	s->free = o->next;
+	slab_poison((char *)o + s->stat.size, s->step - s->stat.size);
 	s->stat.free--;
 	s->stat.used++;
 	memset(o, 0, s->stat.size);

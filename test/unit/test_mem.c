@@ -1,0 +1,175 @@
+/* Allocation, its test hook, slabs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/mem.h"
+
+static void test_allocations(void **state)
+{
+	char *p = mem_alloc(0), *q;
+
+	(void)state;
+	assert_non_null(p);
+	p = mem_realloc(p, 100);
+	assert_non_null(p);
+	mem_free(p);
+	p = mem_zalloc(64);
+	assert_non_null(p);
+	for (int i = 0; i < 64; i++)
+		assert_int_equal(p[i], 0);
+	mem_free(p);
+	p = mem_strdup("text");
+	q = mem_dup("a\0b", 3);
+	assert_string_equal(p, "text");
+	assert_memory_equal(q, "a\0b", 3);
+	mem_free(p);
+	mem_free(q);
+	mem_free(NULL);
+}
+
+static void test_nth_fails_once(void **state)
+{
+	void *p;
+	char *kept = mem_strdup("kept");
+
+	(void)state;
+	mem_fail_after(2);
+	p = mem_alloc(1);
+	assert_non_null(p);
+	assert_null(mem_zalloc(1));
+	mem_free(p);
+	p = mem_alloc(1);
+	assert_non_null(p);
+	mem_free(p);
+	mem_fail_after(1);
+	assert_null(mem_realloc(kept, 1000));
+	assert_string_equal(kept, "kept");
+	mem_fail_after(1);
+	assert_null(mem_strdup("x"));
+	mem_fail_after(1);
+	mem_fail_after(0);
+	p = mem_dup("x", 1);
+	assert_non_null(p);
+	mem_free(p);
+	mem_free(kept);
+}
+
+struct thing {
+	char bytes[40];
+	long double aligned;
+};
+
+static struct slab_stat seen;
+
+static void see(const struct slab_stat *st, void *arg)
+{
+	if (!strcmp(st->name, arg))
+		seen = *st;
+}
+
+static void test_slab(void **state)
+{
+	enum { MANY = 5000 };
+	static struct thing *things[MANY];
+	struct slab *s = slab_new("things", sizeof(struct thing));
+
+	(void)state;
+	assert_non_null(s);
+	for (int i = 0; i < MANY; i++) {
+		static const struct thing zero;
+
+		things[i] = slab_get(s);
+		assert_non_null(things[i]);
+		assert_int_equal((uintptr_t)things[i] % _Alignof(struct thing), 0);
+		assert_memory_equal(things[i], &zero, sizeof(zero));
+		memset(things[i], 0xEE, sizeof(*things[i]));
+	}
+	slab_each(see, "things");
+	assert_int_equal(seen.used, MANY);
+	assert_int_equal(seen.size, sizeof(struct thing));
+	assert_true(seen.total >= MANY * sizeof(struct thing));
+	for (int i = 0; i < MANY; i++)
+		slab_put(s, things[i]);
+	slab_each(see, "things");
+	assert_int_equal(seen.used, 0);
+	assert_true(seen.free >= MANY);
+
+	/* The next one comes from the free list, and is zeroed again. */
+	size_t total = seen.total;
+	struct thing *t = slab_get(s);
+
+	assert_ptr_equal(t, things[MANY - 1]);
+	assert_int_equal(t->bytes[39], 0);
+	slab_each(see, "things");
+	assert_int_equal(seen.total, total);
+	slab_put(s, t);
+	slab_free(&s);
+	assert_null(s);
+	slab_free(&s);
+	seen.name = "none";
+	slab_each(see, "things");
+	assert_string_equal(seen.name, "none");
+}
+
+static void test_slab_sizes(void **state)
+{
+	static const size_t sizes[] = {1, 7, 8, 16, 17, 4096, 100000};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(sizes); i++) {
+		struct slab *s = slab_new("sizes", sizes[i]);
+		char *a = slab_get(s), *b = slab_get(s);
+
+		assert_true(a + sizes[i] <= b || b + sizes[i] <= a);
+		memset(a, 1, sizes[i]);
+		memset(b, 2, sizes[i]);
+		assert_int_equal(a[sizes[i] - 1], 1);
+		slab_put(s, a);
+		slab_put(s, b);
+		slab_free(&s);
+	}
+}
+
+static void test_slab_fails(void **state)
+{
+	struct slab *s;
+	void *p, *q;
+
+	(void)state;
+	mem_fail_after(1);
+	assert_null(slab_new("fails", 32));
+	s = slab_new("fails", 32);
+	assert_non_null(s);
+	mem_fail_after(1); /* the object */
+	assert_null(slab_get(s));
+	mem_fail_after(2); /* its chunk */
+	assert_null(slab_get(s));
+	p = slab_get(s);
+	assert_non_null(p);
+	mem_fail_after(1); /* an object that would have come from the free list */
+	assert_null(slab_get(s));
+	q = slab_get(s);
+	assert_non_null(q);
+	slab_put(s, p);
+	slab_put(s, q);
+	slab_free(&s);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_allocations),
+		cmocka_unit_test(test_nth_fails_once),
+		cmocka_unit_test(test_slab),
+		cmocka_unit_test(test_slab_sizes),
+		cmocka_unit_test(test_slab_fails),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

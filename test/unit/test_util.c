@@ -1,0 +1,139 @@
+/* Comparison, numbers, hex, copies, secrets. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/util.h"
+
+static void test_parse_i64(void **state)
+{
+	static const struct {
+		const char *text;
+		bool ok;
+		int64_t value;
+	} cases[] = {
+		{"0", true, 0},
+		{"-0", true, 0},
+		{"+7", true, 7},
+		{"007", true, 7},
+		{"9223372036854775807", true, INT64_MAX},
+		{"-9223372036854775808", true, INT64_MIN},
+		{"9223372036854775808", false, 0},
+		{"-9223372036854775809", false, 0},
+		{"99999999999999999999", false, 0},
+		{"", false, 0},
+		{"-", false, 0},
+		{"+", false, 0},
+		{"--1", false, 0},
+		{" 1", false, 0},
+		{"1 ", false, 0},
+		{"1a", false, 0},
+		{"0x1", false, 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int64_t v = 42;
+		bool ok = util_parse_i64(cases[i].text, strlen(cases[i].text), &v);
+
+		assert_int_equal(ok, cases[i].ok);
+		assert_true(v == (ok ? cases[i].value : 42));
+	}
+	/* The length counts, not a terminator. */
+	int64_t v;
+
+	assert_true(util_parse_i64("12345", 3, &v));
+	assert_int_equal(v, 123);
+	assert_false(util_parse_i64("1\0002", 3, &v));
+}
+
+static void test_casecmp(void **state)
+{
+	static const struct {
+		const char *a, *b;
+		int sign;
+	} cases[] = {
+		{"", "", 0},
+		{"Queue", "qUEUE", 0},
+		{"a", "ab", -1},
+		{"ab", "a", 1},
+		{"A", "b", -1},
+		{"[", "a", -1}, /* between Z and a */
+		{"\xc4", "\xe4", -1},
+		{"a", "\xe4", -1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		int c = util_strcasecmp(cases[i].a, cases[i].b);
+
+		assert_int_equal((c > 0) - (c < 0), cases[i].sign);
+	}
+	assert_int_equal(util_memcasecmp("TAKEx", "takeY", 4), 0);
+	assert_true(util_memcasecmp("TAKEx", "takeY", 5) < 0);
+	assert_int_equal(util_memcasecmp("a", "b", 0), 0);
+}
+
+static void test_strlcpy(void **state)
+{
+	char dst[4] = "zzz";
+
+	(void)state;
+	assert_int_equal(util_strlcpy(dst, "ab", sizeof(dst)), 2);
+	assert_string_equal(dst, "ab");
+	assert_int_equal(util_strlcpy(dst, "abc", sizeof(dst)), 3);
+	assert_string_equal(dst, "abc");
+	assert_int_equal(util_strlcpy(dst, "abcdef", sizeof(dst)), 6);
+	assert_string_equal(dst, "abc");
+	assert_int_equal(util_strlcpy(dst, "x", 0), 1);
+	assert_string_equal(dst, "abc");
+}
+
+static void test_hex(void **state)
+{
+	char dst[9];
+
+	(void)state;
+	util_hex(dst, "\x00\x7f\xa0\xff", 4);
+	assert_string_equal(dst, "007fa0ff");
+	util_hex(dst, "", 0);
+	assert_string_equal(dst, "");
+}
+
+static void test_secrets(void **state)
+{
+	uint8_t a[32], b[32];
+	char zero[8] = "secret!";
+
+	(void)state;
+	util_random(a, sizeof(a));
+	util_random(b, sizeof(b));
+	assert_false(util_equal_secret(a, b, sizeof(a)));
+	memcpy(b, a, sizeof(a));
+	assert_true(util_equal_secret(a, b, sizeof(a)));
+	b[31] ^= 0x80;
+	assert_false(util_equal_secret(a, b, sizeof(a)));
+	assert_true(util_equal_secret(a, b, 31));
+	util_random(a, 0);
+	util_erase(zero, sizeof(zero));
+	assert_memory_equal(zero, "\0\0\0\0\0\0\0", sizeof(zero));
+	util_erase(NULL, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_parse_i64),
+		cmocka_unit_test(test_casecmp),
+		cmocka_unit_test(test_strlcpy),
+		cmocka_unit_test(test_hex),
+		cmocka_unit_test(test_secrets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
