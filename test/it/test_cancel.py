@@ -1,0 +1,91 @@
+"""CancelRequest: finds the right server, and only that."""
+
+import struct
+import threading
+
+import psycopg
+import pytest
+
+from pgwire import CANCEL, cancel, types
+
+
+def running(direct, n=1):
+    from proxy import wait_for
+    sql = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE '%pg_sleep%' " \
+          "AND state = 'active' AND pid <> pg_backend_pid()"
+    wait_for(lambda: direct.execute(sql).fetchone()[0] == n, "%d running pg_sleep" % n)
+
+
+def test_cancel(proxy, db, direct):
+    with proxy.wire(db) as c:
+        c.query("SELECT pg_sleep(30)")
+        running(direct)
+        cancel(c)
+        got = c.until("Z")
+        assert got[-2].sqlstate == "57014"
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_cancel_by_psycopg(proxy, db, direct):
+    with proxy.connect(db) as conn:
+        def later():
+            running(direct)
+            conn.cancel()
+        t = threading.Thread(target=later)
+        t.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            conn.execute("SELECT pg_sleep(30)")
+        t.join()
+        assert conn.execute("SELECT 1").fetchone() == (1,)
+
+
+def test_cancel_hits_only_its_own(qbouncer, db, direct):
+    proxy = qbouncer(default_pool_size=2)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        a.query("SELECT pg_sleep(1.5), 'a'")
+        b.query("SELECT pg_sleep(30), 'b'")
+        running(direct, 2)
+        cancel(b)
+        assert b.until("Z")[-2].sqlstate == "57014"
+        assert types(a.until("Z")) == "TDCZ"
+
+
+def test_cancel_of_an_idle_client(proxy, db):
+    with proxy.wire(db) as c, proxy.wire(db) as other:
+        c.simple("SELECT 1")
+        for _ in range(20):
+            cancel(c)
+            assert types(other.simple("SELECT 1")) == "TDCZ"
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+@pytest.mark.parametrize("key", [b"", b"\0" * 4, b"\0" * 32, b"\0" * 256, b"\0" * 300])
+def test_wrong_key(proxy, db, direct, key):
+    with proxy.wire(db) as c:
+        c.query("SELECT pg_sleep(0.7)")
+        running(direct)
+        with proxy.wire() as x:
+            x.packet(CANCEL, struct.pack("!i", c.pid) + key)
+            x.closed()
+        assert types(c.until("Z")) == "TDCZ"
+
+
+def test_cancel_of_a_client_that_waits_for_a_server(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        a.simple("BEGIN; SELECT 1")
+        b.query("SELECT 1")
+        proxy.wait_pool(db, cl_waiting=1)
+        cancel(b)
+        a.simple("COMMIT")
+        got = [m for m in b.closed() if m.type == "E"] if not b.silent(3) else []
+        # either it is cancelled while it waits (57014, session lives or not) or it runs
+        assert not got or got[0].sqlstate in ("57014", "08P01")
+
+
+def test_keys_are_random(proxy, db):
+    clients = [proxy.wire(db) for _ in range(10)]
+    assert len({(c.pid, c.key) for c in clients}) == 10
+    assert len({c.key for c in clients}) == 10
+    for c in clients:
+        c.terminate()

@@ -1,0 +1,166 @@
+"""Malformed input, at every state: Postgres' own reaction, never a crash or a hang."""
+
+import os
+import random
+import struct
+
+import pytest
+
+from pgwire import Wire, cstr, types
+
+BAD_STARTUP = {
+    "short length": struct.pack("!I", 3),
+    "zero length": struct.pack("!I", 0),
+    "length of 7": struct.pack("!I", 7) + b"abc",
+    "negative length": struct.pack("!I", 0xFFFFFFFF) + b"\0\3\0\0",
+    "huge length": struct.pack("!II", 0x7FFFFFFF, 3 << 16),
+    "10001 bytes": struct.pack("!II", 10001, 3 << 16) + b"user\0app\0" + b"x" * 9984,
+    "old protocol": struct.pack("!II", 296, 2 << 16) + b"\0" * 288,
+    "future protocol": struct.pack("!II", 18, 4 << 16) + b"user\0app\0\0",
+    "no user": struct.pack("!II", 9, 3 << 16) + b"\0",
+    "empty user": struct.pack("!II", 15, 3 << 16) + b"user\0\0\0",
+    "no terminator": struct.pack("!II", 17, 3 << 16) + b"user\0app\0",
+    "value missing": struct.pack("!II", 14, 3 << 16) + b"user\0\0",
+    "HTTP": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "short cancel": struct.pack("!III", 12, (1234 << 16) | 5678, 1),
+    "long ssl request": struct.pack("!II", 12, (1234 << 16) | 5679) + b"abcd",
+    "password before startup": b"p\0\0\0\x08abc\0",
+    "query before startup": b"Q\0\0\0\x0dSELECT 1\0",
+    "very long user": struct.pack("!II", 8 + 5 + 5001 + 1, 3 << 16) + b"user\0" + b"u" * 5000 + b"\0\0",
+    "very long database": struct.pack("!II", 8 + 9 + 9 + 5001 + 1, 3 << 16) + b"user\0app\0database\0"
+                          + b"d" * 5000 + b"\0\0",
+}
+
+
+@pytest.mark.parametrize("name", sorted(BAD_STARTUP))
+def test_startup(qbouncer, db, name):
+    proxy = qbouncer(client_login_timeout=2)
+    with proxy.wire() as c:
+        c.raw(BAD_STARTUP[name])
+        for m in c.closed():
+            assert m.type in "EvRSKZ", m
+    with proxy.wire(db) as c:
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_bytes_behind_the_ssl_request(proxy):
+    """CVE-2021-3935 and its sisters: what comes in clear behind the request is not read."""
+    from pgwire import SSL
+    with proxy.wire() as c:
+        c.hold().packet(SSL).raw(b"\x16\x03\x01").push()
+        data = c.read_bytes(1)
+        assert data in (b"N", b"E")
+        c.closed()
+
+
+BAD_MESSAGES = {
+    "length 0": (b"Q" + struct.pack("!I", 0), None),
+    "length 3": (b"Q" + struct.pack("!I", 3), None),
+    "negative length": (b"Q" + struct.pack("!I", 0xFFFFFFFF), None),
+    "most negative length": (b"Q" + struct.pack("!I", 0x80000000), None),
+    "unknown type": (b"\x01" + struct.pack("!I", 4), "08P01"),
+    "backend's type": (b"T" + struct.pack("!I", 6) + b"\0\0", "08P01"),
+    "query without end": (b"Q" + struct.pack("!I", 12) + b"SELECT 1", "08P01"),
+    "bind too short": (b"B" + struct.pack("!I", 5) + b"\0", "08P01"),
+    "bind with 32767 values": (b"B" + struct.pack("!I", 10) + b"\0\0\0\0\x7f\xff", "08P01"),
+    "bind with a value that overruns": (b"B" + struct.pack("!I", 18) + b"\0\0\0\0\0\1\x7f\xff\xff\xff"
+                                        + b"\0\0\0\0", "08P01"),
+    "parse without names": (b"P" + struct.pack("!I", 4), "08P01"),
+    "describe nothing": (b"D" + struct.pack("!I", 4), "08P01"),
+    "describe of a wrong kind": (b"D" + struct.pack("!I", 6) + b"Q\0", "08P01"),
+    "close of a wrong kind": (b"C" + struct.pack("!I", 6) + b"Q\0", "08P01"),
+    "execute too short": (b"E" + struct.pack("!I", 5) + b"\0", "08P01"),
+    "password message": (b"p" + struct.pack("!I", 6) + b"x\0", "08P01"),
+    "sync with a body": (b"S" + struct.pack("!I", 8) + b"abcd", "08P01"),
+    "terminate with a body": (b"X" + struct.pack("!I", 8) + b"abcd", None),
+    "function call too short": (b"F" + struct.pack("!I", 4), "08P01"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(BAD_MESSAGES))
+@pytest.mark.parametrize("state", ["idle", "transaction"])
+def test_messages(proxy, db, name, state):
+    """An ERROR and the session lives, or a FATAL and it ends: but something, and not silence."""
+    data, sqlstate = BAD_MESSAGES[name]
+    with proxy.wire(db) as c, proxy.wire(db) as other:
+        if state == "transaction":
+            c.simple("BEGIN")
+            c.simple("SELECT 1")
+        c.raw(data)
+        try:
+            c.sync()
+            got = c.until("Z")
+            if not any(m.type == "E" for m in got):
+                got += c.until("Z")
+        except Exception:
+            got = [m for m in c.log if m.type == "E"]
+        errors = [m for m in got if m.type == "E"]
+        if sqlstate:
+            assert errors and errors[0].sqlstate == sqlstate, got
+        c.close()
+        assert types(other.simple("SELECT 1")) == "TDCZ"
+    proxy.wait_pool(db, sv_active=0)
+
+
+def test_announced_length_is_not_allocated(proxy, db):
+    """A gigabyte announced and not sent costs nothing."""
+    before = proxy.rss_kib()
+    clients = []
+    for kind in b"QPBDEFd":
+        c = proxy.wire(db)
+        c.raw(bytes([kind]) + struct.pack("!I", 0x3FFFFFFF) + b"x" * 100)
+        clients.append(c)
+    assert types(proxy.wire(db).simple("SELECT 1")) == "TDCZ"
+    assert proxy.rss_kib() - before < 30000
+    for c in clients:
+        c.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise(proxy, db, seed):
+    rng = random.Random(seed)
+    for _ in range(60):
+        with Wire(proxy.port) as c:
+            if rng.random() < 0.7:
+                c.startup("app", db)
+            data = bytearray(b"Q\0\0\0\x0dSELECT 1\0P\0\0\0\x10s\0SELECT 1\0\0\0B\0\0\0\x0c\0s\0\0\0\0\0\0"
+                             b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\4")
+            for _ in range(rng.randrange(1, 8)):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            try:
+                c.raw(bytes(data))
+                if rng.random() < 0.5:
+                    c.raw(os.urandom(rng.randrange(1, 300)))
+            except ConnectionError:
+                pass
+    assert types(proxy.wire(db).simple("SELECT 1")) == "TDCZ"
+
+
+def test_many_connections_that_say_nothing(qbouncer, db):
+    proxy = qbouncer(client_login_timeout=1, max_client_conn=50)
+    silent = [Wire(proxy.port) for _ in range(40)]
+    assert types(proxy.wire(db).simple("SELECT 1")) == "TDCZ"
+    for c in silent:
+        c.closed()
+
+
+@pytest.mark.parametrize("name", ["x" * 63, "x" * 64, "x" * 5000, "ä" * 40, "a b\"c'd;--", "%s%n%n"])
+def test_odd_names(proxy, name):
+    """Of users and databases: an error that names it, no more."""
+    with proxy.wire() as c:
+        c.startup(name, "db", wait=False)
+        got = c.closed()
+        assert got[-1].type == "E"
+    with proxy.wire() as c:
+        c.startup("app", name, wait=False)
+        got = c.query("SELECT 1").closed()
+        assert any(m.type == "E" for m in got)
+
+
+def test_statement_name_of_many_bytes(proxy, db):
+    with proxy.wire(db) as c:
+        name = "n" * 100000
+        c.hold().parse(name, "SELECT 1").bind("", name).execute().sync().push()
+        got = c.until("Z")
+        assert types(got) in ("12DCZ", "EZ")
+        c.raw(b"P" + struct.pack("!I", 4 + 3 + 1) + cstr("ab") + b"")

@@ -1,0 +1,195 @@
+"""Named prepared statements: each client its own names, whichever server runs them."""
+
+import pytest
+
+from pgwire import types
+
+
+def prepare(c, name, sql, oids=()):
+    got = c.hold().parse(name, sql, oids).sync().push().until("Z")
+    assert types(got) == "1Z", got
+
+
+def run(c, name, *values):
+    got = c.hold().bind("", name, values).execute().sync().push().until("Z")
+    assert types(got) == "2DCZ", got
+    return got[1].text_row
+
+
+def test_one_name_two_clients(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        prepare(a, "s", "SELECT 'a', $1::int")
+        prepare(b, "s", "SELECT 'b', $1::int")
+        for i in range(5):
+            assert run(a, "s", str(i)) == ["a", str(i)]
+            assert run(b, "s", str(i)) == ["b", str(i)]
+
+
+def test_prepared_on_each_server_when_first_used(qbouncer, db):
+    proxy = qbouncer(default_pool_size=3)
+    with proxy.wire(db) as a:
+        prepare(a, "s", "SELECT pg_backend_pid(), $1::text")
+        others = [proxy.wire(db) for _ in range(2)]
+        seen = set()
+        seen.add(run(a, "s", "x")[0])
+        for c in others: # each takes one server away
+            c.simple("BEGIN")
+            c.simple("SELECT 1")
+            seen.add(run(a, "s", "x")[0])
+        for c in others:
+            c.simple("COMMIT")
+            c.terminate()
+        assert len(seen) >= 2
+
+
+def test_describe_and_close(proxy, db):
+    with proxy.wire(db) as c:
+        prepare(c, "s", "SELECT $1::int8 AS n, $2::text AS t")
+        got = c.hold().describe("S", "s").sync().push().until("Z")
+        assert types(got) == "tTZ"
+        assert got[0].oids == [20, 25]
+        assert [x[0] for x in got[1].columns] == ["n", "t"]
+        assert types(c.hold().close_object("S", "s").sync().push().until("Z")) == "3Z"
+        got = c.hold().bind("", "s", ["1", "x"]).execute().sync().push().until("Z")
+        assert types(got) == "EZ" and got[0].sqlstate == "26000"
+        assert got[0].fields["S"] == "ERROR"
+        assert types(c.simple("SELECT 1")) == "TDCZ" # the session lives
+
+
+@pytest.mark.parametrize("message", ["bind", "describe"])
+def test_unknown_name(proxy, db, message):
+    with proxy.wire(db) as c:
+        c.hold()
+        if message == "bind":
+            c.bind("", "nosuch").execute()
+        else:
+            c.describe("S", "nosuch")
+        got = c.sync().push().until("Z")
+        assert types(got) == "EZ" and got[0].sqlstate == "26000"
+        assert "nosuch" in got[0].fields["M"]
+        assert types(c.hold().close_object("S", "nosuch").sync().push().until("Z")) == "3Z"
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_name_in_use(proxy, db):
+    with proxy.wire(db) as c:
+        prepare(c, "s", "SELECT 1")
+        got = c.hold().parse("s", "SELECT 2").sync().push().until("Z")
+        assert types(got) == "EZ" and got[0].sqlstate == "42P05"
+        assert run(c, "s") == ["1"]
+
+
+def test_failed_parse_leaves_no_name(proxy, db):
+    with proxy.wire(db) as c:
+        got = c.hold().parse("s", "SELECT nonsense").sync().push().until("Z")
+        assert types(got) == "EZ" and got[0].sqlstate == "42703"
+        got = c.hold().bind("", "s").execute().sync().push().until("Z")
+        assert types(got) == "EZ" and got[0].sqlstate == "26000"
+        prepare(c, "s", "SELECT 5")
+        assert run(c, "s") == ["5"]
+
+
+def test_parse_behind_an_error_does_not_count(proxy, db):
+    with proxy.wire(db) as c:
+        c.hold().parse("", "SELECT 1/0").bind().execute().parse("s", "SELECT 1").sync().push()
+        assert types(c.until("Z")) == "12EZ"
+        got = c.hold().bind("", "s").execute().sync().push().until("Z")
+        assert types(got) == "EZ" and got[0].sqlstate == "26000"
+
+
+@pytest.mark.parametrize("sql", ["DEALLOCATE ALL", "DISCARD ALL"])
+def test_deallocate_all(qbouncer, db, sql):
+    """Ends this client's statements, and nobody else's."""
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        prepare(a, "s", "SELECT 'a'")
+        prepare(b, "s", "SELECT 'b'")
+        assert run(a, "s") == ["a"] and run(b, "s") == ["b"]
+        got = a.simple(sql)
+        assert types(got) == "CZ" and got[0].tag == sql
+        got = a.hold().bind("", "s").execute().sync().push().until("Z")
+        assert types(got) == "EZ" and got[0].sqlstate == "26000"
+        assert run(b, "s") == ["b"]
+        prepare(a, "s", "SELECT 'new'")
+        assert run(a, "s") == ["new"]
+
+
+def test_deallocate_of_a_name(qbouncer, db):
+    """What a driver does that mixes the protocol's Parse with SQL's DEALLOCATE (PDO, ODBC)."""
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        prepare(a, "pdo_stmt_1", "SELECT 'a'")
+        prepare(b, "pdo_stmt_1", "SELECT 'b'")
+        assert run(a, "pdo_stmt_1") == ["a"]
+        got = a.simple("DEALLOCATE pdo_stmt_1")
+        assert types(got) == "CZ" and got[0].tag == "DEALLOCATE"
+        got = a.simple("DEALLOCATE pdo_stmt_1")
+        assert types(got) == "EZ" and got[0].sqlstate == "26000"
+        assert run(b, "pdo_stmt_1") == ["b"]
+        prepare(a, 'with "quotes"', "SELECT 'q'")
+        got = a.simple('DEALLOCATE PREPARE "with ""quotes"""')
+        assert types(got) == "CZ"
+
+
+def test_schema_change_is_seen(proxy, db):
+    with proxy.wire(db) as c:
+        c.simple("CREATE TABLE t (a int)")
+        c.simple("INSERT INTO t VALUES (1)")
+        prepare(c, "s", "SELECT a FROM t")
+        assert run(c, "s") == ["1"]
+        prepare(c, "again", "SELECT a FROM t WHERE a = $1")
+        assert run(c, "again", "1") == ["1"]
+
+
+def test_same_text_other_types(proxy, db):
+    """The cache is by text and parameter types."""
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        prepare(a, "s", "SELECT pg_typeof($1)::text", [23])
+        prepare(b, "s", "SELECT pg_typeof($1)::text", [25])
+        assert run(a, "s", "1") == ["integer"]
+        assert run(b, "s", "1") == ["text"]
+        assert run(a, "s", "1") == ["integer"]
+
+
+def test_cache_has_a_bound(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1, max_prepared_statements=10)
+    with proxy.wire(db) as c:
+        for i in range(50):
+            prepare(c, "s%d" % i, "SELECT %d" % i)
+            assert run(c, "s%d" % i) == [str(i)]
+        for i in (0, 49, 25):
+            assert run(c, "s%d" % i) == [str(i)]
+        count = c.rows("SELECT count(*) FROM pg_prepared_statements")[0]["count"]
+        assert int(count) <= 10
+
+
+def test_many_clients_with_the_same_statement(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as first:
+        prepare(first, "q", "SELECT $1::int + 1")
+        for i in range(20):
+            with proxy.wire(db) as c:
+                prepare(c, "other_name_%d" % i, "SELECT $1::int + 1")
+                assert run(c, "other_name_%d" % i, str(i)) == [str(i + 1)]
+                c.terminate()
+        count = first.rows("SELECT count(*) FROM pg_prepared_statements")[0]["count"]
+        assert count == "1"
+        assert run(first, "q", "1") == ["2"]
+
+
+def test_unnamed_statement_survives_sync(proxy, db):
+    """lib/pq parses, syncs, then binds."""
+    with proxy.wire(db) as c:
+        assert types(c.hold().parse("", "SELECT $1::int").describe("S").sync().push().until("Z")) == "1tTZ"
+        got = c.hold().bind("", "", ["4"]).execute().sync().push().until("Z")
+        assert types(got) == "2DCZ" and got[1].text_row == ["4"]
+
+
+def test_psycopg_prepare_and_reconnect(qbouncer, db):
+    proxy = qbouncer(default_pool_size=2)
+    for _ in range(5):
+        with proxy.connect(db) as conn:
+            for i in range(8):
+                got = conn.execute("SELECT %s::int", (i,), prepare=True).fetchone()
+                assert got == (i,)
