@@ -89,7 +89,7 @@ static bool plausible(const char *msg, size_t len)
 }
 
 /* A fresh nonce of ours as text. */
-static bool make_nonce(char dst[SCRAM_NONCE_TEXT + 1])
+static bool make_nonce(char dst[SCRAM_NONCE_ROOM])
 {
 	uint8_t raw[SCRAM_NONCE_RAW];
 	struct buf b = BUF_INIT;
@@ -99,7 +99,7 @@ static bool make_nonce(char dst[SCRAM_NONCE_TEXT + 1])
 	base64_put(&b, raw, sizeof(raw));
 	ok = !buf_failed(&b);
 	if (ok)
-		util_strlcpy(dst, buf_cstr(&b), SCRAM_NONCE_TEXT + 1);
+		util_strlcpy(dst, buf_cstr(&b), SCRAM_NONCE_ROOM);
 	buf_free(&b);
 	return ok;
 }
@@ -123,7 +123,7 @@ enum server_state { SERVER_WAIT_FIRST, SERVER_WAIT_FINAL, SERVER_DONE };
 struct scram_server {
 	enum server_state state;
 	struct scram_verifier verifier;
-	char own_nonce[SCRAM_NONCE_TEXT + 1];
+	char own_nonce[SCRAM_NONCE_ROOM];
 	char binding;           /* 'n' or 'y', as the client began */
 	struct buf nonce;       /* both halves */
 	struct buf signed_text; /* client-first-bare , server-first ; then ,
@@ -260,7 +260,7 @@ enum client_state { CLIENT_START, CLIENT_WAIT_FIRST, CLIENT_WAIT_FINAL, CLIENT_D
 struct scram_client {
 	enum client_state state;
 	const struct secret *secret;
-	char own_nonce[SCRAM_NONCE_TEXT + 1];
+	char own_nonce[SCRAM_NONCE_ROOM];
 	uint8_t server_signature[SCRAM_KEY_LEN]; /* that an honest server will send */
 };
 

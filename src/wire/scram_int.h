@@ -8,7 +8,7 @@
 #include "wire/scram.h"
 
 #define SCRAM_NONCE_RAW  18   /* random bytes of our nonce, as Postgres */
-#define SCRAM_NONCE_TEXT 24   /* their base64 */
+#define SCRAM_NONCE_ROOM 40   /* for their base64, 24, and for the longer ones of known vectors */
 #define SCRAM_MSG_MAX    2048 /* no honest message comes near */
 
 /* All three are derived from a password, a salt and a count. */
