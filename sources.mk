@@ -8,6 +8,7 @@ qb_public_includes = \
 	include/base/util.h \
 	include/base/version.h \
 	include/conf/conf.h \
+	include/conf/describe.h \
 	include/conf/params.h \
 	include/net/conn.h \
 	include/net/listen.h \
@@ -34,6 +35,7 @@ libqb_base_a_SOURCES = \
 
 libqb_conf_a_SOURCES = \
 	src/conf/conf.c \
+	src/conf/describe.c \
 	src/conf/entries.c \
 	src/conf/field.c \
 	src/conf/field_int.h \
@@ -77,6 +79,10 @@ libqb_auth_a_SOURCES = \
 	src/auth/session.c
 
 libqb_pool_a_SOURCES = \
+	src/pool/client.c \
+	src/pool/client_login.c \
+	src/pool/client_msg.c \
+	src/pool/extq.c \
 	src/pool/istr.c \
 	src/pool/pool_int.h \
 	src/pool/relay.c \
@@ -88,7 +94,11 @@ libqb_pool_a_SOURCES = \
 	src/pool/vars.c
 
 libqb_queue_a_SOURCES = \
+	src/queue/parse.c \
 	src/queue/parse.h \
+	src/queue/parse_int.h \
+	src/queue/parse_value.c \
+	src/queue/rewrite.c \
 	src/queue/rewrite.h \
 	src/queue/verbs.c \
 	src/queue/verbs.h
@@ -109,12 +119,121 @@ qb_sql = \
 	sql/functions/inspect.sql \
 	sql/functions/public.sql \
 	sql/end.sql
-qb_doc =
+qb_doc = \
+	doc/config.md \
+	etc/qbouncer.ini \
+	etc/userlist.txt
 qb_units =
 
-qb_unit_tests =
-qb_unit_files =
+qb_unit_tests = \
+	test/unit/test_base64 \
+	test/unit/test_buf \
+	test/unit/test_build \
+	test/unit/test_conf \
+	test/unit/test_conn \
+	test/unit/test_ini \
+	test/unit/test_interval \
+	test/unit/test_listen \
+	test/unit/test_log \
+	test/unit/test_loop \
+	test/unit/test_md5 \
+	test/unit/test_mem \
+	test/unit/test_msg \
+	test/unit/test_params \
+	test/unit/test_scram \
+	test/unit/test_secret \
+	test/unit/test_sqllex \
+	test/unit/test_sqlstmt \
+	test/unit/test_startup \
+	test/unit/test_util
+qb_unit_files = \
+	test/unit/net_fixture.h
+
+test_unit_test_base64_SOURCES = test/unit/test_base64.c
+test_unit_test_base64_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_base64_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_buf_SOURCES = test/unit/test_buf.c
+test_unit_test_buf_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_buf_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_build_SOURCES = test/unit/test_build.c
+test_unit_test_build_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_build_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_conf_SOURCES = test/unit/test_conf.c
+test_unit_test_conf_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_conf_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_conn_SOURCES = test/unit/test_conn.c
+test_unit_test_conn_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_conn_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_ini_SOURCES = test/unit/test_ini.c
+test_unit_test_ini_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_ini_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_interval_SOURCES = test/unit/test_interval.c
+test_unit_test_interval_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_interval_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_listen_SOURCES = test/unit/test_listen.c
+test_unit_test_listen_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_listen_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_log_SOURCES = test/unit/test_log.c
+test_unit_test_log_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_log_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_loop_SOURCES = test/unit/test_loop.c
+test_unit_test_loop_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_loop_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_md5_SOURCES = test/unit/test_md5.c
+test_unit_test_md5_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_md5_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_mem_SOURCES = test/unit/test_mem.c
+test_unit_test_mem_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_mem_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_msg_SOURCES = test/unit/test_msg.c
+test_unit_test_msg_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_msg_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_params_SOURCES = test/unit/test_params.c
+test_unit_test_params_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_params_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_scram_SOURCES = test/unit/test_scram.c
+test_unit_test_scram_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_scram_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_secret_SOURCES = test/unit/test_secret.c
+test_unit_test_secret_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_secret_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_sqllex_SOURCES = test/unit/test_sqllex.c
+test_unit_test_sqllex_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_sqllex_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_sqlstmt_SOURCES = test/unit/test_sqlstmt.c
+test_unit_test_sqlstmt_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_sqlstmt_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_startup_SOURCES = test/unit/test_startup.c
+test_unit_test_startup_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_startup_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_util_SOURCES = test/unit/test_util.c
+test_unit_test_util_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_util_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
 qb_scenario_files =
 
-qb_fuzz_targets =
+qb_fuzz_targets = \
+	test/fuzz/fuzz_ini
+
+test_fuzz_fuzz_ini_SOURCES = test/fuzz/fuzz_ini.c
+test_fuzz_fuzz_ini_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_ini_LDFLAGS = $(qb_fuzz_link)

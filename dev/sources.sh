@@ -70,6 +70,7 @@ generate() {
 		var=$(echo "${t%.c}" | tr -c 'A-Za-z0-9_\n' _)
 		echo
 		echo "${var}_SOURCES = $t"
+		echo "${var}_CFLAGS = \$(AM_CFLAGS) \$(QB_TEST_CFLAGS)"
 		echo "${var}_LDADD = \$(${upper}_LIBS) \$(CMOCKA_LIBS)"
 	done
 
