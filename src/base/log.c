@@ -205,12 +205,15 @@ void log_writev(enum log_level lvl, const char *prefix, const char *fmt, va_list
 {
 	char text[LOG_TEXT_MAX], line[LOG_LINE_MAX];
 	size_t head, len;
-	int saved = errno;
+	int saved = errno, want;
 
 	if (!log_enabled(lvl))
 		return;
-	if (vsnprintf(text, sizeof(text), fmt, ap) < 0)
+	want = vsnprintf(text, sizeof(text), fmt, ap);
+	if (want < 0)
 		util_strlcpy(text, fmt, sizeof(text));
+	else if ((size_t)want >= sizeof(text))
+		strcpy(text + sizeof(text) - 4, "...");
 	head = len = log_head(line, lvl);
 	if (prefix && *prefix) {
 		len = log_escape(line, len, prefix);

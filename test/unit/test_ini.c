@@ -240,6 +240,28 @@ static void test_include(void **state)
 	buf_free(&report.text);
 }
 
+/* Each allocation on the way through files fails once: an error and nothing lost. */
+static void test_memory_runs_out(void **state)
+{
+	struct conf *c = NULL;
+
+	(void)state;
+	write_text("outer.ini", "[databases]\n%include inner.ini\nb = host=x\n");
+	write_text("inner.ini", "a = host=y password='z'\n[users]\nu = pool_size=1\n");
+	for (unsigned long n = 1; !c; n++) {
+		struct conf_report report = {0};
+
+		mem_fail_after(n);
+		c = conf_load(path_of("outer.ini"), &report);
+		mem_fail_after(0);
+		assert_int_equal(c == NULL, report.errors > 0);
+		buf_free(&report.text);
+		assert_true(n < 10000);
+	}
+	assert_string_equal(c->databases->next->name, "b");
+	conf_free(&c);
+}
+
 static void assert_unreadable(const char *path, const char *want)
 {
 	struct conf_report report = {0};
@@ -296,6 +318,7 @@ int main(void)
 		cmocka_unit_test(test_database_quoting),
 		cmocka_unit_test(test_database_mistakes),
 		cmocka_unit_test(test_include),
+		cmocka_unit_test(test_memory_runs_out),
 		cmocka_unit_test(test_unreadable_files),
 		cmocka_unit_test(test_empty_file),
 	};

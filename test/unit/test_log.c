@@ -90,6 +90,10 @@ static void test_long_lines(void **state)
 	const char *text;
 
 	(void)state;
+	memset(wide, 'w', sizeof(wide) - 1);
+	log_info("%s", wide);
+	assert_ends(content(file), "www...\n");
+	before = strlen(content(file));
 	memset(wide, '\n', sizeof(wide) - 1);
 	log_write(LOG_LVL_INFO, wide, "%s", wide);
 	text = content(file);
