@@ -1,0 +1,78 @@
+/*
+ * A statement for each verb, made from its row in the verb table: what the tests of the parser and
+ * of the rewriter run over.
+ */
+#ifndef QB_TEST_QUEUE_SAMPLES_H
+#define QB_TEST_QUEUE_SAMPLES_H
+
+#include "base/buf.h"
+#include "../../src/queue/verbs.h"
+
+/* A value as its kind wants it, without the keyword. */
+static inline const char *sample_value(enum qarg_kind kind)
+{
+	switch (kind) {
+	case QKIND_QUEUE:
+	case QKIND_QUEUES:
+		return "mail";
+	case QKIND_PAYLOADS:
+	case QKIND_JSON:
+		return "'{\"a\": 1}'";
+	case QKIND_JOBS:
+	case QKIND_INT:
+		return "17";
+	case QKIND_INTERVAL:
+		return "'30s'";
+	case QKIND_TIMESTAMP:
+		return "'2030-01-01'";
+	case QKIND_TEXT:
+		return "'text'";
+	case QKIND_STATE:
+		return "ready";
+	case QKIND_FLAG:
+		return "";
+	case QKIND_OPTIONS:
+		return "(lease = '5 min', max_attempts = 3)";
+	case QKIND_NAMES:
+		return "(lease, retry)";
+	case QKIND_VERB:
+		return "push";
+	}
+	return "";
+}
+
+static inline void sample_arg(struct buf *b, const struct qverb_arg *arg)
+{
+	if (arg->keyword)
+		buf_printf(b, " %s", arg->keyword);
+	buf_printf(b, " %s", sample_value(arg->kind));
+}
+
+/* The statement with all arguments, of alternatives the first; without those of the bit mask. */
+static inline void sample_statement(struct buf *b, const struct qverb *verb, unsigned without)
+{
+	int alt = 0;
+
+	buf_reset(b);
+	buf_printf(b, "QUEUE %s", verb->name);
+	for (int i = 0; i < verb->n_args; i++) {
+		const struct qverb_arg *arg = &verb->args[i];
+
+		if ((without >> i & 1) || (arg->alt && arg->alt == alt))
+			continue;
+		alt = arg->alt;
+		sample_arg(b, arg);
+	}
+}
+
+/* The statement with its arguments that have no keyword. */
+static inline void sample_positional(struct buf *b, const struct qverb *verb)
+{
+	unsigned clauses = 0;
+
+	for (int i = 0; i < verb->n_args; i++)
+		clauses |= (verb->args[i].keyword ? 1u : 0u) << i;
+	sample_statement(b, verb, clauses);
+}
+
+#endif
