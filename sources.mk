@@ -84,6 +84,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/client_msg.c \
 	src/pool/extq.c \
 	src/pool/istr.c \
+	src/pool/local.c \
 	src/pool/pool_int.h \
 	src/pool/relay.c \
 	src/pool/relay_int.h \
@@ -126,11 +127,15 @@ qb_doc = \
 qb_units =
 
 qb_unit_tests = \
+	test/unit/test_auth_file \
+	test/unit/test_auth_login \
+	test/unit/test_auth_session \
 	test/unit/test_base64 \
 	test/unit/test_buf \
 	test/unit/test_build \
 	test/unit/test_conf \
 	test/unit/test_conn \
+	test/unit/test_describe \
 	test/unit/test_ini \
 	test/unit/test_interval \
 	test/unit/test_listen \
@@ -140,6 +145,8 @@ qb_unit_tests = \
 	test/unit/test_mem \
 	test/unit/test_msg \
 	test/unit/test_params \
+	test/unit/test_parse \
+	test/unit/test_parse_value \
 	test/unit/test_scram \
 	test/unit/test_secret \
 	test/unit/test_sqllex \
@@ -147,7 +154,20 @@ qb_unit_tests = \
 	test/unit/test_startup \
 	test/unit/test_util
 qb_unit_files = \
-	test/unit/net_fixture.h
+	test/unit/net_fixture.h \
+	test/unit/queue_samples.h
+
+test_unit_test_auth_file_SOURCES = test/unit/test_auth_file.c
+test_unit_test_auth_file_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_auth_file_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_auth_login_SOURCES = test/unit/test_auth_login.c
+test_unit_test_auth_login_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_auth_login_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_auth_session_SOURCES = test/unit/test_auth_session.c
+test_unit_test_auth_session_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_auth_session_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_base64_SOURCES = test/unit/test_base64.c
 test_unit_test_base64_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -168,6 +188,10 @@ test_unit_test_conf_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 test_unit_test_conn_SOURCES = test/unit/test_conn.c
 test_unit_test_conn_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_conn_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_describe_SOURCES = test/unit/test_describe.c
+test_unit_test_describe_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_describe_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_ini_SOURCES = test/unit/test_ini.c
 test_unit_test_ini_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -205,6 +229,14 @@ test_unit_test_params_SOURCES = test/unit/test_params.c
 test_unit_test_params_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_params_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_parse_SOURCES = test/unit/test_parse.c
+test_unit_test_parse_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_parse_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_parse_value_SOURCES = test/unit/test_parse_value.c
+test_unit_test_parse_value_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_parse_value_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_scram_SOURCES = test/unit/test_scram.c
 test_unit_test_scram_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_scram_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
@@ -232,8 +264,28 @@ test_unit_test_util_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 qb_scenario_files =
 
 qb_fuzz_targets = \
-	test/fuzz/fuzz_ini
+	test/fuzz/fuzz_backend \
+	test/fuzz/fuzz_frontend \
+	test/fuzz/fuzz_ini \
+	test/fuzz/fuzz_scram \
+	test/fuzz/fuzz_startup
+
+test_fuzz_fuzz_backend_SOURCES = test/fuzz/fuzz_backend.c
+test_fuzz_fuzz_backend_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_backend_LDFLAGS = $(qb_fuzz_link)
+
+test_fuzz_fuzz_frontend_SOURCES = test/fuzz/fuzz_frontend.c
+test_fuzz_fuzz_frontend_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_frontend_LDFLAGS = $(qb_fuzz_link)
 
 test_fuzz_fuzz_ini_SOURCES = test/fuzz/fuzz_ini.c
 test_fuzz_fuzz_ini_LDADD = $(ADMIN_LIBS)
 test_fuzz_fuzz_ini_LDFLAGS = $(qb_fuzz_link)
+
+test_fuzz_fuzz_scram_SOURCES = test/fuzz/fuzz_scram.c
+test_fuzz_fuzz_scram_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_scram_LDFLAGS = $(qb_fuzz_link)
+
+test_fuzz_fuzz_startup_SOURCES = test/fuzz/fuzz_startup.c
+test_fuzz_fuzz_startup_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_startup_LDFLAGS = $(qb_fuzz_link)

@@ -578,28 +578,34 @@ bool conn_turn_kicks(void)
 
 /* -- flush phase ------------------------------------------------------------------------------ */
 
+/* An error that was met while writing. */
+static void conn_settle_failure(struct conn *c)
+{
+	if (c->flags & F_CONNECTING)
+		dial_no_memory(c);
+	else if (c->flags & F_NO_MEMORY)
+		conn_end(c, CONN_END_NO_MEMORY, 0);
+	else if (c->flags & F_WANT_READ)
+		conn_mark_kick(c);
+	else
+		conn_end(c, CONN_END_RESET, c->err);
+}
+
+/* A handler that is called here may make a phase ready that has already run: no sleep then. */
 static void conn_settle(struct conn *c)
 {
 	if (c->flags & (F_CLOSED | F_ENDED))
 		return;
 	if (!(c->flags & F_CONNECTING))
 		out_flush(c);
-	if (c->flags & F_NO_MEMORY) {
-		if (c->flags & F_CONNECTING)
-			dial_no_memory(c);
-		else
-			conn_end(c, CONN_END_NO_MEMORY, 0);
-		return;
-	}
 	conn_install(c);
-	if (c->flags & F_BROKEN) {
-		if (c->flags & F_WANT_READ)
-			conn_mark_kick(c);
-		else
-			conn_end(c, CONN_END_RESET, c->err);
+	if (c->flags & (F_BROKEN | F_NO_MEMORY)) {
+		loop_again();
+		conn_settle_failure(c);
 		return;
 	}
 	if ((c->flags & F_FULL) && c->out_len <= CONN_LOW_WATER) {
+		loop_again();
 		c->flags &= ~(uint32_t)F_FULL;
 		if (c->ops->on_drain)
 			c->ops->on_drain(c, c->owner);

@@ -63,14 +63,17 @@ void dial_free(struct conn *c)
 	mem_free(d);
 }
 
+/* Gives up this attempt; output stays blocked until another one succeeds. */
 static void dial_fd_close(struct conn *c)
 {
-	if (c->fd < 0)
+	int fd = c->fd;
+
+	if (fd < 0)
 		return;
-	c->flags &= ~(uint32_t)F_BLOCKED;
-	conn_install(c);
-	close(c->fd);
 	c->fd = -1;
+	c->flags |= F_BLOCKED;
+	conn_install(c);
+	close(fd);
 }
 
 static void dial_failed(struct conn *c)

@@ -418,7 +418,7 @@ static void reap(void)
 static void turn(int flags)
 {
 	loop.fresh = false;
-	event_base_loop(loop.base, flags | EVLOOP_NO_EXIT_ON_EMPTY);
+	event_base_loop(loop.base, flags | EVLOOP_ONCE | EVLOOP_NO_EXIT_ON_EMPTY);
 	(void)loop_now();
 	ticks_run();
 	phases_run();
@@ -435,7 +435,7 @@ void loop_run(void)
 	/* Boot may have left work and deadlines behind. */
 	loop.again = true;
 	while (!loop.stop) {
-		int flags = loop.again ? EVLOOP_NONBLOCK : EVLOOP_ONCE;
+		int flags = loop.again ? EVLOOP_NONBLOCK : 0;
 
 		loop.again = false;
 		turn(flags);

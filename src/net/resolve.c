@@ -139,7 +139,7 @@ void resolve_module_free(void)
 	dns = NULL;
 	/* Cancellations are delivered by the loop. */
 	if (pending)
-		event_base_loop(loop_base(), EVLOOP_NONBLOCK);
+		event_base_loop(loop_base(), EVLOOP_NONBLOCK | EVLOOP_ONCE);
 	while ((r = pending)) {
 		resolve_unlink(r);
 		mem_free(r);
