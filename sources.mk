@@ -122,6 +122,7 @@ qb_sql = \
 	sql/end.sql
 qb_doc = \
 	doc/config.md \
+	doc/overview.md \
 	etc/qbouncer.ini \
 	etc/userlist.txt
 qb_units =
