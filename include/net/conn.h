@@ -1,0 +1,103 @@
+/*
+ * A connection: descriptor, what could not be written yet, what could not be consumed yet, event
+ * mask. Owned by exactly one client or server. Knows nothing of messages.
+ *
+ * Reading. The loop reads into one buffer that all connections share and calls on_data with what
+ * has come (preceded by what was left over from before). The owner says how many bytes it consumed;
+ * the rest is kept in memory of the connection and shown again, with more behind it, next time.
+ *
+ * Writing. conn_write() appends to the output of this turn; the flush phase writes it. What the
+ * kernel does not take stays; memory is given back when all is written.
+ *
+ * An idle connection owns no buffers.
+ */
+#ifndef QB_NET_CONN_H
+#define QB_NET_CONN_H
+
+#include "base/util.h"
+
+struct conn;
+
+#define CONN_ADDR_TEXT 108
+
+struct conn_addr {            /* a resolved address, printable */
+	bool is_unix;
+	char host[CONN_ADDR_TEXT]; /* "127.0.0.1", "::1", or the socket path's directory / "unix" */
+	int port;
+};
+
+enum conn_end {
+	CONN_END_EOF,        /* orderly end of the peer's output */
+	CONN_END_RESET,      /* ECONNRESET, EPIPE, ETIMEDOUT ... */
+	CONN_END_NO_MEMORY,  /* a buffer could not grow */
+};
+
+struct conn_ops {
+	/* connect finished; error_text NULL on success. Only for conn_connect(). */
+	void (*on_connect)(struct conn *c, void *owner, const char *error_text);
+	/* Returns the bytes consumed, 0..len. Is called again only when more bytes come or after
+	 * conn_want_read(c, true) / conn_kick(c). May call conn_close(). */
+	size_t (*on_data)(struct conn *c, void *owner, const uint8_t *data, size_t len);
+	/* The peer is gone, nothing more will come or go. Called at most once. */
+	void (*on_end)(struct conn *c, void *owner, enum conn_end why, int err);
+	/* Output fell from above high water to below low water. */
+	void (*on_drain)(struct conn *c, void *owner);
+};
+
+/* Takes over an accepted, non-blocking descriptor. NULL without memory (fd is then closed). */
+MUST_CHECK struct conn *conn_new(int fd, const struct conn_addr *peer, const struct conn_ops *ops, void *owner);
+
+/* Starts to connect to host (name, address, or a directory: unix socket) and port; never blocks;
+ * answers through on_connect, never from inside this call. `host` may be a comma-separated list,
+ * tried in order. What is written before the answer is kept. After a failure no other handler is
+ * called; error_text lives until the connection is reaped. NULL without memory. */
+MUST_CHECK struct conn *conn_connect(const char *host, int port, const struct conn_ops *ops, void *owner);
+
+/* Changes the handlers of a connection (from login to session). */
+void conn_set_ops(struct conn *c, const struct conn_ops *ops, void *owner);
+
+/* Reading on (default) or off. Off: bytes stay in the kernel; the peer's end is still noticed
+ * (EPOLLRDHUP) and reported by on_end. */
+void conn_want_read(struct conn *c, bool on);
+/* Shows what is left over to on_data again in this turn, though nothing new came. Nothing is shown
+ * while reading is off; conn_want_read(c, true) kicks by itself. */
+void conn_kick(struct conn *c);
+
+/* Bytes that wait in memory of the connection to be consumed. Not for use inside on_data. */
+size_t conn_pending_input(const struct conn *c);
+
+/* Queues bytes. Errors surface as on_end. */
+void conn_write(struct conn *c, const void *data, size_t len);
+/* Bytes that are queued and not yet accepted by the kernel. */
+size_t conn_pending_output(const struct conn *c);
+/* Above high water: stop the source; on_drain tells when to go on. */
+bool conn_is_full(const struct conn *c);
+
+/* Idempotent. After the return no handler is called any more; queued output is still tried to be
+ * written, once without waiting; memory is freed in the reap phase. Clears *p. */
+void conn_close(struct conn **p);
+
+int conn_fd(const struct conn *c); /* -1 when closed */
+/* Each returns a scratch that its next call overwrites. */
+const struct conn_addr *conn_peer(const struct conn *c);
+const struct conn_addr *conn_local(const struct conn *c);
+/* Is the peer still there, as far as the kernel knows now (MSG_PEEK)? */
+bool conn_alive(const struct conn *c);
+/* uid of the peer of a unix socket; false for TCP. */
+MUST_CHECK bool conn_peer_uid(const struct conn *c, unsigned *ret_uid);
+
+/* Bytes accepted by the kernel and read from it, since the start. */
+uint64_t conn_bytes_in(const struct conn *c);
+uint64_t conn_bytes_out(const struct conn *c);
+
+/* Socket options for new TCP connections, both sides. Seconds; 0: the system's own. */
+struct conn_tuning {
+	bool keepalive;
+	int keepidle, keepintvl, keepcnt, user_timeout_ms, socket_buffer;
+};
+void conn_tune(const struct conn_tuning *t);
+
+#define CONN_HIGH_WATER (64 * 1024)
+#define CONN_LOW_WATER  (16 * 1024)
+
+#endif

@@ -1,0 +1,29 @@
+/*
+ * Listening sockets: TCP addresses and one unix socket. Out of descriptors (EMFILE) accepting
+ * pauses for a while instead of spinning.
+ */
+#ifndef QB_NET_LISTEN_H
+#define QB_NET_LISTEN_H
+
+#include "base/util.h"
+#include "net/conn.h"
+
+struct listen_spec {
+	const char *addrs;     /* comma separated; "*" all; "" none */
+	int port;
+	int backlog;
+	bool reuseport, defer_accept;
+	const char *unix_dir;  /* "" none */
+	int unix_mode;
+	const char *unix_group;
+};
+
+/* on_accept owns the descriptor (non-blocking, close-on-exec, tuned). Writes a message for the
+ * operator into err on failure and closes what it had opened. Also takes systemd's sockets. */
+MUST_CHECK bool listen_open(const struct listen_spec *spec,
+	void (*on_accept)(int fd, const struct conn_addr *peer, void *arg), void *arg, char *err, size_t err_size);
+void listen_pause(bool paused); /* SUSPEND, SHUTDOWN */
+void listen_close(void);        /* removes the unix socket file */
+int listen_count(void);
+
+#endif
