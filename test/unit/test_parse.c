@@ -118,40 +118,40 @@ static void test_every_unknown_argument(void **state)
 	buf_free(&b);
 }
 
-/* Twice, without its value, cut in the middle of its keyword, and with its alternatives. */
+/* Twice (or an alternative), without its value, and cut in the middle of its keyword. */
+static void check_clause(struct buf *b, const struct qverb *verb, const struct qverb_arg *arg)
+{
+	const char *keyword = arg->keyword;
+	size_t start;
+
+	sample_statement(b, verb, 0);
+	start = b->len;
+	sample_arg(b, arg);
+	refuses(buf_cstr(b), "42601", (int)start + 2);
+
+	sample_positional(b, verb);
+	start = b->len;
+	buf_printf(b, " %s", keyword);
+	if (arg->kind == QKIND_FLAG)
+		accepts(buf_cstr(b));
+	else
+		refuses(buf_cstr(b), "42601", (int)b->len + 1);
+	if (!strchr(keyword, ' '))
+		return;
+	b->len = start;
+	buf_printf(b, " %.*s", (int)strcspn(keyword, " "), keyword);
+	refuses(buf_cstr(b), "42601", (int)b->len + 1);
+}
+
 static void test_every_clause(void **state)
 {
 	struct buf b = BUF_INIT;
 
 	(void)state;
 	for (int i = 0; i < QVERB_COUNT; i++) {
-		const struct qverb *verb = &qverbs[i];
-
-		for (int j = 0; j < verb->n_args; j++) {
-			const struct qverb_arg *arg = &verb->args[j];
-			size_t once, at;
-
-			if (!arg->keyword)
-				continue;
-			sample_statement(&b, verb, 0);
-			at = b.len + 2;
-			sample_arg(&b, arg);
-			refuses(buf_cstr(&b), "42601", (int)at); /* twice, or an alternative */
-
-			sample_statement(
-				&b, verb, ~1u); /* the first argument alone, if it is positional */
-			once = b.len;
-			buf_printf(&b, " %s", arg->keyword);
-			if (arg->kind == QKIND_FLAG)
-				accepts(buf_cstr(&b));
-			else
-				refuses(buf_cstr(&b), "42601", (int)b.len + 1);
-			if (strchr(arg->keyword, ' ')) {
-				b.len = once;
-				buf_printf(
-					&b, " %.*s", (int)strcspn(arg->keyword, " "), arg->keyword);
-				refuses(buf_cstr(&b), "42601", (int)b.len + 1);
-			}
+		for (int j = 0; j < qverbs[i].n_args; j++) {
+			if (qverbs[i].args[j].keyword)
+				check_clause(&b, &qverbs[i], &qverbs[i].args[j]);
 		}
 	}
 	buf_free(&b);

@@ -1,0 +1,288 @@
+/* rewrite.c: the SQL text of statements, the types of parameters, the values of arguments. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "../../src/queue/rewrite.h"
+#include "base/mem.h"
+#include "queue_samples.h"
+#include "wire/sqllex.h"
+
+#define T "::pg_catalog.text"
+
+static struct pg_error err;
+
+/* The lease of job 17 is held on this connection, and no other. */
+static const char *token_of(void *arg, int i, const char *text, size_t len)
+{
+	(void)i;
+	++*(int *)arg;
+	return len == 2 && !memcmp(text, "17", 2) ? "3-17-9f86d081884c7d65" : NULL;
+}
+
+static void check_sql(const char *stmt, const char *sql)
+{
+	struct qstmt *q = qstmt_parse(stmt, strlen(stmt), true, NULL, 0, &err);
+	struct buf b = BUF_INIT;
+	int calls = 0;
+
+	if (!q)
+		fail_msg("%s: %s", stmt, err.message);
+	assert_true(qstmt_sql(q, token_of, &calls, &b, &err));
+	assert_string_equal(buf_cstr(&b), sql);
+	buf_free(&b);
+	qstmt_free(&q);
+}
+
+static const struct {
+	const char *stmt, *sql;
+} shapes[] = {
+	{"QUEUE CREATE q",
+		"SELECT queue.create(('q')" T ", false, ARRAY[]" T "[], ARRAY[]" T "[])"},
+	{"QUEUE CREATE \"a'b\\\" WITH (Lease = '5 min', \"x'\" = Keep, n = $1) IF NOT EXISTS",
+		"SELECT queue.create((E'a''b\\\\')" T ", true, ARRAY['lease', 'x''', 'n']" T
+		"[], ARRAY[('5 min')" T ", ('keep')" T ", ($1)" T "]" T "[])"},
+	{"QUEUE DROP 'Q' IF EXISTS", "SELECT queue.drop(('Q')" T ", true)"},
+	{"QUEUE ALTER q RESET (lease, retry)",
+		"SELECT queue.alter(('q')" T ", ARRAY[]" T "[], ARRAY[]" T
+		"[], ARRAY['lease', 'retry']" T "[])"},
+	{"QUEUE ALTER $1 SET (lease = 5)", "SELECT queue.alter(($1)" T ", ARRAY['lease']" T
+					   "[], ARRAY[(5)" T "]" T "[], ARRAY[]" T "[])"},
+	{"QUEUE LIST", "SELECT * FROM queue.list()"},
+	{"QUEUE STATS", "SELECT * FROM queue.stats(NULL" T ")"},
+	{"QUEUE STATS Q", "SELECT * FROM queue.stats(('q')" T ")"},
+	{"QUEUE PUSH q '{\"a\":1}'",
+		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('{\"a\":1}')" T "]" T
+		"[], NULL::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, "
+		"NULL" T ", false) AS p"},
+	{"QUEUE PUSH q E'it\\'s', $2::jsonb DELAY ('1h'::interval) PRIORITY -5 HEADERS $1 RETURNING ID",
+		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[(E'it\\'s')" T ", ($2::jsonb)" T
+		"]" T "[], (-5)::pg_catalog.int4, (('1h'::interval))::pg_catalog.interval, "
+		"NULL::pg_catalog.timestamptz, ($1)" T ", false) AS p"},
+	{"QUEUE PUSH q NULL AT 'tomorrow' -- x",
+		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[(NULL)" T "]" T
+		"[], NULL::pg_catalog.int4, NULL::pg_catalog.interval, "
+		"('tomorrow')::pg_catalog.timestamptz, NULL" T ", false) AS p"},
+	{"QUEUE PUSH q 'a' -- x\n 'b' DELAY 30",
+		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('a' -- x\n 'b')" T "]" T
+		"[], NULL::pg_catalog.int4, ((30)" T ")::pg_catalog.interval, "
+		"NULL::pg_catalog.timestamptz, NULL" T ", false) AS p"},
+	{"QUEUE DONE 17", "SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
+			  "[], false) AS queue"},
+	{"QUEUE DONE ('17'::int8), 18, $1::int8, 'abc', NULL",
+		"SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T ", (18)" T
+		", ($1)" T ", ('abc')" T ", (NULL)" T "]" T "[], false) AS queue"},
+	{"QUEUE FAIL 17 ERROR $$no$$ RETRY IN '5s'",
+		"SELECT queue FROM queue._fail(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
+		"[], ($$no$$)" T ", ('5s')::pg_catalog.interval, false, false) AS queue"},
+	{"QUEUE FAIL $1 FINAL", "SELECT queue FROM queue._fail(ARRAY[($1)" T "]" T "[], NULL" T
+				", NULL::pg_catalog.interval, true, false) AS queue"},
+	{"QUEUE RELEASE 18 DELAY $2", "SELECT queue FROM queue._release(ARRAY[(18)" T "]" T
+				      "[], ($2)::pg_catalog.interval, false) AS queue"},
+	{"QUEUE EXTEND 18", "SELECT queue FROM queue._extend(ARRAY[(18)" T "]" T
+			    "[], NULL::pg_catalog.interval) AS queue"},
+	{"QUEUE PEEK q STATE dead LIMIT $1",
+		"SELECT * FROM queue.peek(('q')" T ", ($1)::pg_catalog.int4, ('dead')" T ")"},
+	{"QUEUE PURGE q", "SELECT queue.purge(('q')" T ", NULL" T ")"},
+};
+
+static void test_shapes(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(shapes); i++)
+		check_sql(shapes[i].stmt, shapes[i].sql);
+}
+
+/* Whatever the arguments: the text is one statement, and no placeholder is left. */
+static void test_every_verb(void **state)
+{
+	struct buf stmt = BUF_INIT, sql = BUF_INIT;
+
+	(void)state;
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		struct qstmt *q;
+		struct sql_lexer lx;
+		struct sql_token t;
+		int parens = 0;
+
+		if (!qverbs[i].sql)
+			continue;
+		sample_statement(&stmt, &qverbs[i], 0);
+		q = qstmt_parse((char *)stmt.data, stmt.len, true, NULL, 0, &err);
+		assert_non_null(q);
+		buf_reset(&sql);
+		assert_true(qstmt_sql(q, NULL, NULL, &sql, &err));
+		sql_lex_init(&lx, (char *)sql.data, sql.len, true);
+		for (sql_lex_next(&lx, &t); t.kind != SQL_END; sql_lex_next(&lx, &t)) {
+			assert_true(t.kind != SQL_SEMICOLON && t.kind != SQL_BAD);
+			assert_true(t.kind != SQL_OTHER || !strchr("{}", *t.text));
+			parens += t.kind == SQL_OTHER ? (*t.text == '(') - (*t.text == ')') : 0;
+			assert_true(parens >= 0);
+		}
+		assert_int_equal(parens, 0);
+		qstmt_free(&q);
+	}
+	buf_free(&sql);
+	buf_free(&stmt);
+}
+
+static void test_without_memory(void **state)
+{
+	static const char stmt[] = "queue push q '0123456789012345678901234567890123456789012345'";
+	struct qstmt *q = qstmt_parse(stmt, strlen(stmt), true, NULL, 0, &err);
+	bool ok = false;
+
+	(void)state;
+	assert_non_null(q);
+	for (unsigned long n = 1; !ok; n++) {
+		struct buf sql = BUF_INIT;
+
+		mem_fail_after(n);
+		ok = qstmt_sql(q, NULL, NULL, &sql, &err);
+		mem_fail_after(0);
+		if (!ok)
+			assert_string_equal(err.sqlstate, "53200");
+		buf_free(&sql);
+	}
+	qstmt_free(&q);
+}
+
+/* --- parameters ------------------------------------------------------------------------------- */
+
+static void test_param_types(void **state)
+{
+	static const char stmt[] = "queue fail $2, $4 error $1 retry in $5";
+	static const uint32_t declared[] = {OID_VARCHAR, OID_INT8, 0, OID_UUID, OID_INT4};
+	uint32_t oids[5];
+	struct qstmt *q = qstmt_parse(stmt, strlen(stmt), true, declared, 5, &err);
+	struct buf sql = BUF_INIT;
+
+	(void)state;
+	assert_non_null(q);
+	for (int n = 1; n <= 6; n++)
+		assert_int_equal(qstmt_param_is_job(q, n), n == 2 || n == 4);
+	qstmt_server_oids(q, oids);
+	assert_int_equal(oids[0], OID_VARCHAR);
+	assert_int_equal(oids[1], OID_TEXT);
+	assert_int_equal(oids[2], OID_TEXT);
+	assert_int_equal(oids[3], OID_TEXT);
+	assert_int_equal(oids[4], OID_INT4);
+	assert_true(qstmt_sql(q, NULL, NULL, &sql, &err));
+	assert_non_null(strstr(buf_cstr(&sql), "(($5)" T ")::pg_catalog.interval"));
+	buf_free(&sql);
+	qstmt_free(&q);
+}
+
+/* --- values -------------------------------------------------------------------------------------
+ */
+
+static const struct {
+	uint32_t oid;
+	int16_t format;
+	int32_t len;
+	const char *data, *text; /* text NULL: BAD */
+} params[] = {
+	{OID_INT8, 0, 2, "17", "17"},
+	{OID_UUID, 0, 1, "x", "x"},
+	{OID_TEXT, 0, 0, "", ""},
+	{OID_TEXT, 1, 2, "ab", "ab"},
+	{OID_VARCHAR, 1, 2, "ab", "ab"},
+	{OID_UNKNOWN, 1, 2, "ab", "ab"},
+	{OID_JSON, 1, 2, "{}", "{}"},
+	{OID_JSONB, 1, 3, "\1{}", "{}"},
+	{OID_JSONB, 1, 3, "\2{}", NULL},
+	{OID_JSONB, 1, 0, "", NULL},
+	{OID_INT2, 1, 2, "\xff\xfe", "-2"},
+	{OID_INT4, 1, 4, "\0\0\1\1", "257"},
+	{OID_INT4, 1, 4, "\x80\0\0\0", "-2147483648"},
+	{OID_INT8, 1, 8, "\0\0\0\1\0\0\0\0", "4294967296"},
+	{OID_INT8, 1, 8, "\xff\xff\xff\xff\xff\xff\xff\xff", "-1"},
+	{OID_INT8, 1, 4, "\0\0\0\1", NULL},
+	{OID_INT2, 1, 0, "", NULL},
+	{OID_INTERVAL, 1, 16, "\0\0\0\0\1\xc9\xc3\x80\0\0\0\2\0\0\0\1",
+		"1 mons 2 days 00:00:30.000000"},
+	{OID_INTERVAL, 1, 16, "\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0\0\0\0\0",
+		"0 mons 0 days -00:00:00.000001"},
+	{OID_INTERVAL, 1, 16, "\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+		"0 mons 0 days -2562047788:00:54.775808"},
+	{OID_INTERVAL, 1, 15, "123456789012345", NULL},
+	{OID_UUID, 1, 16, "1234567890123456", NULL},
+	{OID_TEXT, 2, 1, "x", NULL},
+};
+
+static void test_param_values(void **state)
+{
+	struct qvalue v = {.kind = QV_PARAM, .param = 1};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(params); i++) {
+		struct qparam p = {(const uint8_t *)params[i].data, params[i].len, params[i].format,
+			params[i].oid};
+		struct qbind bind = {1, &p};
+		struct buf b = BUF_INIT;
+		enum qeval got = qvalue_eval(&v, &bind, &b);
+
+		assert_int_equal(got, params[i].text ? QEVAL_OK : QEVAL_BAD);
+		if (params[i].text)
+			assert_string_equal(buf_cstr(&b), params[i].text);
+		buf_free(&b);
+	}
+}
+
+static void test_interval_is_read_again(void **state)
+{
+	struct qvalue v = {.kind = QV_PARAM, .param = 1};
+	struct qparam p = {
+		(const uint8_t *)"\0\0\0\0\1\xc9\xc3\x80\0\0\0\1\0\0\0\0", 16, 1, OID_INTERVAL};
+	struct qbind bind = {1, &p};
+	struct buf b = BUF_INIT;
+	int64_t usec;
+
+	(void)state;
+	assert_int_equal(qvalue_eval(&v, &bind, &b), QEVAL_OK);
+	assert_true(sql_interval_usec((char *)b.data, b.len, &usec));
+	assert_int_equal(usec, INT64_C(86430000000));
+	buf_free(&b);
+}
+
+static void test_other_values(void **state)
+{
+	struct qparam null = {NULL, -1, 0, OID_TEXT};
+	struct qbind bind = {1, &null};
+	struct buf b = BUF_INIT;
+	struct qvalue v = {.kind = QV_NULL};
+
+	(void)state;
+	assert_int_equal(qvalue_eval(&v, NULL, &b), QEVAL_NULL);
+	v.kind = QV_LITERAL;
+	v.text = "a'b";
+	v.text_len = 3;
+	assert_int_equal(qvalue_eval(&v, NULL, &b), QEVAL_OK);
+	assert_string_equal(buf_cstr(&b), "a'b");
+	v.kind = QV_PARAM;
+	v.param = 1;
+	assert_int_equal(qvalue_eval(&v, NULL, &b), QEVAL_BAD);
+	assert_int_equal(qvalue_eval(&v, &bind, &b), QEVAL_NULL);
+	v.param = 2;
+	assert_int_equal(qvalue_eval(&v, &bind, &b), QEVAL_BAD);
+	buf_free(&b);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_shapes),
+		cmocka_unit_test(test_every_verb),
+		cmocka_unit_test(test_without_memory),
+		cmocka_unit_test(test_param_types),
+		cmocka_unit_test(test_param_values),
+		cmocka_unit_test(test_interval_is_read_again),
+		cmocka_unit_test(test_other_values),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

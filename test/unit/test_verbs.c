@@ -1,0 +1,113 @@
+/* verbs.c: the table is sound, and its names are found. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <ctype.h>
+#include <string.h>
+
+#include "../../src/queue/verbs.h"
+
+static void test_rows(void **state)
+{
+	(void)state;
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		const struct qverb *v = &qverbs[i];
+		unsigned seen[QARG_COUNT] = {0};
+
+		assert_int_equal(strncmp(v->usage, "QUEUE ", 6), 0);
+		assert_int_equal(strncmp(v->usage + 6, v->name, strlen(v->name)), 0);
+		assert_true(strlen(v->usage) < 250); /* it must fit into a hint, with some words */
+		for (const char *p = v->usage; *p; p++)
+			assert_true((unsigned char)*p < 0x80);
+		assert_true(v->help[0] && v->tag_text[0]);
+		assert_int_equal(v->columns == NULL, v->n_columns == 0);
+		for (int j = 0; j < v->n_args; j++) {
+			assert_int_equal(seen[v->args[j].id]++, 0);
+			if (v->args[j].keyword)
+				assert_non_null(strstr(v->usage, v->args[j].keyword));
+		}
+	}
+}
+
+static void test_find(void **state)
+{
+	(void)state;
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		char lower[20];
+		size_t n = util_strlcpy(lower, qverbs[i].name, sizeof(lower));
+
+		for (size_t j = 0; j < n; j++)
+			lower[j] = (char)tolower((unsigned char)lower[j]);
+		assert_ptr_equal(qverb_find(lower, n), &qverbs[i]);
+		assert_ptr_equal(qverb_nearest(lower, n), &qverbs[i]);
+		assert_null(qverb_find(lower, n - 1));
+		assert_null(qverb_find_later(lower, n));
+	}
+	assert_string_equal(qverb_find_later("Cancel", 6), "CANCEL");
+	assert_null(qverb_find("", 0));
+}
+
+static void test_nearest(void **state)
+{
+	static const struct {
+		const char *word, *verb;
+	} cases[] = {{"psuh", "PUSH"}, {"psh", "PUSH"}, {"pussh", "PUSH"}, {"rellease", "RELEASE"},
+		{"createe", "CREATE"}, {"dne", "DONE"}, {"insert", NULL}, {"x", NULL}, {"", NULL},
+		{"abcdefghijklmnopq", NULL}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		const struct qverb *v = qverb_nearest(cases[i].word, strlen(cases[i].word));
+
+		assert_int_equal(v != NULL, cases[i].verb != NULL);
+		if (v)
+			assert_string_equal(v->name, cases[i].verb);
+	}
+}
+
+static void count_row(void *arg, const char *verb, const char *usage, const char *help)
+{
+	++*(int *)arg;
+	assert_true(verb[0] && usage[0] && help[0]);
+}
+
+static void test_help(void **state)
+{
+	int rows = 0;
+
+	(void)state;
+	assert_int_equal(qverb_help(NULL, 0, count_row, &rows), QVERB_COUNT);
+	assert_int_equal(rows, QVERB_COUNT);
+	assert_int_equal(qverb_help("Push", 4, count_row, &rows), 1);
+	assert_int_equal(qverb_help("nothing", 7, count_row, &rows), 0);
+	assert_int_equal(rows, QVERB_COUNT + 1);
+}
+
+static void test_clauses_later(void **state)
+{
+	(void)state;
+	for (int i = 0; i < n_qclauses_later; i++) {
+		const struct qclause_later *c = &qclauses_later[i];
+		const struct qverb *v = &qverbs[c->verb];
+
+		for (int j = 0; j < v->n_args; j++) {
+			if (v->args[j].keyword)
+				assert_string_not_equal(v->args[j].keyword, c->word);
+		}
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_find),
+		cmocka_unit_test(test_nearest),
+		cmocka_unit_test(test_help),
+		cmocka_unit_test(test_clauses_later),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
