@@ -85,13 +85,16 @@ libqb_pool_a_SOURCES = \
 	src/pool/extq.c \
 	src/pool/istr.c \
 	src/pool/local.c \
+	src/pool/pool.c \
 	src/pool/pool_int.h \
 	src/pool/relay.c \
 	src/pool/relay_int.h \
 	src/pool/relay_replace.c \
+	src/pool/route.c \
 	src/pool/server.c \
 	src/pool/server_login.c \
 	src/pool/stmt.c \
+	src/pool/task.c \
 	src/pool/vars.c
 
 libqb_queue_a_SOURCES = \
@@ -148,12 +151,14 @@ qb_unit_tests = \
 	test/unit/test_params \
 	test/unit/test_parse \
 	test/unit/test_parse_value \
+	test/unit/test_rewrite \
 	test/unit/test_scram \
 	test/unit/test_secret \
 	test/unit/test_sqllex \
 	test/unit/test_sqlstmt \
 	test/unit/test_startup \
-	test/unit/test_util
+	test/unit/test_util \
+	test/unit/test_verbs
 qb_unit_files = \
 	test/unit/net_fixture.h \
 	test/unit/queue_samples.h
@@ -238,6 +243,10 @@ test_unit_test_parse_value_SOURCES = test/unit/test_parse_value.c
 test_unit_test_parse_value_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_parse_value_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_rewrite_SOURCES = test/unit/test_rewrite.c
+test_unit_test_rewrite_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_rewrite_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_scram_SOURCES = test/unit/test_scram.c
 test_unit_test_scram_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_scram_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
@@ -262,13 +271,19 @@ test_unit_test_util_SOURCES = test/unit/test_util.c
 test_unit_test_util_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_util_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_verbs_SOURCES = test/unit/test_verbs.c
+test_unit_test_verbs_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_verbs_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
 qb_scenario_files =
 
 qb_fuzz_targets = \
 	test/fuzz/fuzz_backend \
 	test/fuzz/fuzz_frontend \
 	test/fuzz/fuzz_ini \
+	test/fuzz/fuzz_queue \
 	test/fuzz/fuzz_scram \
+	test/fuzz/fuzz_sqllex \
 	test/fuzz/fuzz_startup
 
 test_fuzz_fuzz_backend_SOURCES = test/fuzz/fuzz_backend.c
@@ -283,9 +298,17 @@ test_fuzz_fuzz_ini_SOURCES = test/fuzz/fuzz_ini.c
 test_fuzz_fuzz_ini_LDADD = $(ADMIN_LIBS)
 test_fuzz_fuzz_ini_LDFLAGS = $(qb_fuzz_link)
 
+test_fuzz_fuzz_queue_SOURCES = test/fuzz/fuzz_queue.c
+test_fuzz_fuzz_queue_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_queue_LDFLAGS = $(qb_fuzz_link)
+
 test_fuzz_fuzz_scram_SOURCES = test/fuzz/fuzz_scram.c
 test_fuzz_fuzz_scram_LDADD = $(ADMIN_LIBS)
 test_fuzz_fuzz_scram_LDFLAGS = $(qb_fuzz_link)
+
+test_fuzz_fuzz_sqllex_SOURCES = test/fuzz/fuzz_sqllex.c
+test_fuzz_fuzz_sqllex_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_sqllex_LDFLAGS = $(qb_fuzz_link)
 
 test_fuzz_fuzz_startup_SOURCES = test/fuzz/fuzz_startup.c
 test_fuzz_fuzz_startup_LDADD = $(ADMIN_LIBS)
