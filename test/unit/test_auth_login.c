@@ -269,7 +269,7 @@ static enum auth_verdict scram_login(
 	if (!server_answers(&sv, &out, false))
 		goto done;
 	if (how == LIES_AT_END)
-		sv.body.data[10] ^= 1;
+		sv.body.data[10] = sv.body.data[10] == 'A' ? 'B' : 'A';
 	if (how == ERROR_AT_END)
 		verdict = tell(l, BODY("\0\0\0\14e=other-error"), &out, err);
 	else
