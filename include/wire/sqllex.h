@@ -1,0 +1,92 @@
+/*
+ * SQL text, read as Postgres' scanner reads it (src/backend/parser/scan.l, psqlscan.l): blanks
+ * [ \t\n\r\f\v], -- to \n or \r, nested comments, '' and E'' and U&'' and N'' B'' X'' strings, $tag$
+ * strings, "" identifiers, bytes >= 0x80 in identifiers, ASCII-only case folding. Pure; a token
+ * borrows the text.
+ */
+#ifndef QB_WIRE_SQLLEX_H
+#define QB_WIRE_SQLLEX_H
+
+#include "base/buf.h"
+
+/* --- the first word ------------------------------------------------------------------------- */
+
+enum sql_peek { SQL_PEEK_MORE, SQL_PEEK_YES, SQL_PEEK_NO };
+
+/*
+ * Is the first token of the text (after blanks, comments and empty statements ";") the bare word
+ * `word` (lower case) in any case? `complete` says that no more bytes will come. Never changes a
+ * YES or NO when bytes are appended. Allocates nothing.
+ */
+enum sql_peek sql_first_word_is(const char *text, size_t len, bool complete, const char *word);
+
+/* --- tokens --------------------------------------------------------------------------------- */
+
+enum sql_token_kind {
+	SQL_END,        /* end of text */
+	SQL_IDENT,      /* bare word */
+	SQL_QIDENT,     /* "..." or U&"..." */
+	SQL_STRING,     /* '...', E'...', U&'...', N'...', $tag$...$tag$ */
+	SQL_BITS,       /* B'..', X'..' */
+	SQL_NUMBER,     /* without sign */
+	SQL_PARAM,      /* $n */
+	SQL_SEMICOLON,
+	SQL_OTHER,      /* any other single character or operator: ( ) , :: + - . */
+	SQL_BAD,        /* unterminated string, comment or identifier; from there to the end of text */
+};
+
+struct sql_token {
+	enum sql_token_kind kind;
+	const char *text; /* borrows */
+	size_t len;
+	int param; /* SQL_PARAM: n */
+};
+
+struct sql_lexer {
+	const char *text, *pos, *end;
+	bool standard_strings; /* standard_conforming_strings of the client */
+};
+
+void sql_lex_init(struct sql_lexer *lx, const char *text, size_t len, bool standard_strings);
+void sql_lex_next(struct sql_lexer *lx, struct sql_token *ret);
+/* 1-based character (not byte) position of p in UTF-8 text, for error positions. */
+int sql_char_position(const char *text, const char *p);
+
+/* The value of a literal or identifier token as bytes: quotes removed, escapes resolved, bare
+ * words folded. false: memory, or an escape that is not valid (\u beyond range, odd U&). */
+MUST_CHECK bool sql_token_value(const struct sql_token *t, bool standard_strings, struct buf *out);
+
+/* --- statements ----------------------------------------------------------------------------- */
+
+/*
+ * Cuts the next statement: up to ';' at depth 0 outside strings, comments, parentheses (CREATE RULE)
+ * and BEGIN ATOMIC bodies. *pos starts at 0 and moves behind the ';'. Statements of only blanks and
+ * comments are skipped. ret spans the statement without its ';'. false at the end.
+ */
+MUST_CHECK bool sql_statement_next(const char *text, size_t len, size_t *pos, bool standard_strings,
+	const char **ret, size_t *ret_len);
+
+/* Quick and sure: does any statement of the text begin with `queue`? Cheap when there is none. */
+bool sql_any_statement_is(const char *text, size_t len, bool standard_strings, const char *word);
+
+/* What a single statement (one, optional trailing ';', nothing else) does to the transaction. */
+enum sql_tx {
+	SQL_TX_OTHER,       /* anything else */
+	SQL_TX_EMPTY,       /* nothing but blanks and comments */
+	SQL_TX_BEGIN,       /* BEGIN|START TRANSACTION [WORK|TRANSACTION] [known modes] */
+	SQL_TX_COMMIT,      /* COMMIT|END [WORK|TRANSACTION] [AND NO CHAIN] */
+	SQL_TX_ROLLBACK,    /* ROLLBACK|ABORT [WORK|TRANSACTION] [AND NO CHAIN] */
+};
+enum sql_tx sql_tx_classify(const char *text, size_t len);
+/* The command tag Postgres gives for it: "BEGIN" or "START TRANSACTION", "COMMIT", "ROLLBACK". */
+const char *sql_tx_tag(enum sql_tx kind, const char *text, size_t len);
+/* For DEALLOCATE and DISCARD ALL / DEALLOCATE ALL as a single statement. */
+enum sql_prep { SQL_PREP_NONE, SQL_PREP_DEALLOCATE, SQL_PREP_DEALLOCATE_ALL, SQL_PREP_DISCARD_ALL };
+enum sql_prep sql_prep_classify(const char *text, size_t len, struct buf *ret_name);
+
+/* Interval texts as Postgres' interval_in reads the common forms ('30s', '1 hour 5 min', '00:00:30',
+ * '1.5 days', 'PT30S', bare number = seconds, optional 'ago'/signs). Months count 30 days.
+ * false: not an interval. */
+MUST_CHECK bool sql_interval_usec(const char *text, size_t len, int64_t *ret_usec);
+
+#endif
