@@ -5,6 +5,8 @@
 #include <cmocka.h>
 
 #include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "../../src/queue/verbs.h"
@@ -99,6 +101,44 @@ static void test_clauses_later(void **state)
 	}
 }
 
+/* The fuzzer's dictionary has every word of the table. */
+static void require_words(const char *dict, const char *words)
+{
+	while (*words) {
+		size_t n = strcspn(words, " ");
+		char entry[40];
+
+		snprintf(entry, sizeof(entry), "\"%.*s\"\n", (int)n, words);
+		if (!strstr(dict, entry))
+			fail_msg("test/fuzz/queue.dict lacks %s", entry);
+		words += n + (words[n] == ' ');
+	}
+}
+
+static void test_dictionary(void **state)
+{
+	const char *top = getenv("QB_SRCDIR");
+	char path[4096], dict[8192];
+	size_t n;
+	FILE *f;
+
+	(void)state;
+	snprintf(path, sizeof(path), "%s/test/fuzz/queue.dict", top ? top : ".");
+	f = fopen(path, "r");
+	assert_non_null(f);
+	n = fread(dict, 1, sizeof(dict) - 1, f);
+	fclose(f);
+	dict[n] = '\0';
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		require_words(dict, qverbs[i].name);
+		for (int j = 0; j < qverbs[i].n_args; j++)
+			require_words(
+				dict, qverbs[i].args[j].keyword ? qverbs[i].args[j].keyword : "");
+	}
+	for (int i = 0; i < n_qclauses_later; i++)
+		require_words(dict, qclauses_later[i].name);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -107,6 +147,7 @@ int main(void)
 		cmocka_unit_test(test_nearest),
 		cmocka_unit_test(test_help),
 		cmocka_unit_test(test_clauses_later),
+		cmocka_unit_test(test_dictionary),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
