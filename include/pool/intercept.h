@@ -1,0 +1,185 @@
+/*
+ * The hook by which other modules claim statements. The pool owns the protocol (simple and extended,
+ * order of answers, skipping to Sync, portals); a claimant sees statements, values and verdicts. main
+ * registers the queue (for ordinary databases) and the console (for its own database names).
+ */
+#ifndef QB_POOL_INTERCEPT_H
+#define QB_POOL_INTERCEPT_H
+
+#include "base/buf.h"
+#include "wire/build.h"
+
+struct client;
+struct pool;
+
+/* --- what the pool shows of a client -------------------------------------------------------- */
+
+enum client_tx {
+	CLIENT_TX_IDLE,    /* no transaction block */
+	CLIENT_TX_VIRTUAL, /* BEGIN was answered by us, no server has seen it */
+	CLIENT_TX_OPEN,    /* block on a server */
+	CLIENT_TX_FAILED,  /* aborted block, virtual or real */
+};
+
+enum client_end {
+	CLIENT_END_TERMINATE, /* the client said Terminate */
+	CLIENT_END_BROKEN,    /* EOF or reset without a goodbye */
+	CLIENT_END_BY_US,     /* we closed it: error, KILL, shutdown */
+};
+
+enum client_tx client_tx(const struct client *c);
+/* Has the client session state or a server of its own (session pooling, linked server)? */
+bool client_is_linked(const struct client *c);
+struct pool *client_pool(const struct client *c); /* NULL on the console */
+const char *client_database(const struct client *c);
+const char *client_user(const struct client *c);
+bool client_standard_strings(const struct client *c);
+/* A client_encoding in which a byte of a quote or backslash may be part of another character. */
+bool client_encoding_unsafe(const struct client *c);
+uint64_t client_id(const struct client *c);
+/* The claimant's own data of this client. */
+void *client_slot(const struct client *c);
+void client_slot_set(struct client *c, void *data);
+/* Is its socket still connected, as far as the kernel knows now? */
+bool client_is_alive(const struct client *c);
+/* Console: may it run all commands (admin_users), or only look (stats_users)? */
+bool client_is_admin(const struct client *c);
+void client_log(const struct client *c, int level, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+/* --- statements ----------------------------------------------------------------------------- */
+
+enum claim {
+	CLAIM_PASS, /* not mine: forward the untouched bytes */
+	CLAIM_MORE, /* cannot tell yet */
+	CLAIM_MINE,
+};
+
+struct stmt_shape {
+	const uint32_t *param_oids;
+	int n_params;
+	const struct wire_field *fields; /* result columns; n_fields 0: no rows */
+	int n_fields;
+	bool barrier; /* runs only after everything before it in the pipeline ended without error */
+	bool in_place; /* runs on the client's own server when it is in a transaction or has one: the pool links
+	                * one before execute() */
+};
+
+struct bind_param {
+	const uint8_t *data;
+	int32_t len; /* -1: NULL */
+	int16_t format;
+	uint32_t oid;
+};
+
+/* Values of a Bind message; borrowed for the duration of the call. */
+struct bind_values {
+	int n_params;
+	const struct bind_param *params;
+	int n_formats;
+	const int16_t *formats;
+};
+
+/* How the tag of a replaced statement is made. */
+enum replace_tag {
+	REPLACE_TAG_KEEP,  /* the server's own */
+	REPLACE_TAG_FIXED, /* tag_text */
+	REPLACE_TAG_ROWS,  /* tag_text followed by the number of rows the server returned */
+	REPLACE_TAG_VALUE, /* tag_text followed by the first column of the only row */
+};
+
+/*
+ * Runs on the client's own server, in its transaction, instead of the client's statement. Made by
+ * the claimant with mem_zalloc, freed by the pool through replace_free().
+ */
+struct replace {
+	struct buf sql;
+	uint32_t *oids; /* parameter types for the server; owned */
+	int n_oids;
+	struct buf *values; /* n_oids encoded values (int32 length + bytes) or NULL: as the client bound them */
+	struct buf formats; /* with values: int16 parameter format codes, one each */
+	bool rows; /* the client sees the rows */
+	enum replace_tag tag;
+	const char *tag_text;
+	/* A row the server returned: body of DataRow. May be NULL. */
+	void (*on_row)(struct client *c, void *arg, const uint8_t *body, size_t len);
+	/* Called once: ok when the statement completed (not yet committed). May be NULL. */
+	void (*on_done)(struct client *c, void *arg, bool ok);
+	void (*free_arg)(void *arg);
+	void *arg;
+};
+void replace_free(struct replace **p);
+
+/* A complete answer. rows: DataRow messages in the formats that were asked for. */
+struct answer {
+	struct buf rows;
+	int n_rows;
+	const struct wire_field *fields; /* columns, when they are known only now (console); else NULL */
+	int n_fields;
+	struct buf notices; /* NoticeResponse messages that precede */
+	char tag[64];
+};
+void answer_free(struct answer *a);
+
+enum exec_verdict {
+	EXEC_REPLACE, /* x->replace is set */
+	EXEC_ANSWER,  /* x->answer is filled */
+	EXEC_PARK,    /* client_answer() or client_fail() will be called later, exactly once, unless the
+	               * client ends before (client_ended hook) */
+	EXEC_WAIT,    /* not yet: the statement is executed again after client_again(), from the start */
+	EXEC_ERROR,   /* x->err is filled */
+	EXEC_CLOSE,   /* the claimant closed the client */
+};
+
+struct exec {
+	struct client *client;
+	void *stmt;
+	struct bind_values bind;
+	int32_t max_rows;    /* of Execute; 0: no limit */
+	bool first;          /* nothing of this client was executed before in the same implicit or real transaction */
+	bool alone;          /* the only statement of its simple query, or an Execute */
+	struct replace *replace;
+	struct answer answer;
+	struct pg_error err;
+};
+
+struct interceptor {
+	const char *name;
+	/* Is the statement that begins here mine? Looks at the first word. complete: no more bytes come. */
+	enum claim (*claim)(struct client *c, const char *sql, size_t len, bool complete);
+	/* Does a string of several statements hold one of mine? */
+	bool (*claim_any)(struct client *c, const char *sql, size_t len);
+	/* Parse. NULL: err says why. */
+	void *(*stmt_new)(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n_oids,
+		struct pg_error *err);
+	void (*stmt_free)(void *stmt);
+	void (*stmt_shape)(const void *stmt, struct stmt_shape *ret);
+	enum exec_verdict (*execute)(struct exec *x);
+	/* A new session is ready. */
+	void (*client_begun)(struct client *c);
+	/* The transaction in which something of ours ran has ended. */
+	void (*tx_ended)(struct client *c, bool committed);
+	/* The client asks to cancel its parked statement. The claimant calls client_fail(). */
+	void (*cancel)(struct client *c);
+	/* The session is over; free the slot. A parked statement is dropped. */
+	void (*client_ended)(struct client *c, enum client_end how);
+};
+
+/* console: serves the databases "qbouncer" and "pgbouncer"; else all others. */
+void intercept_register(const struct interceptor *i, bool console);
+
+/* --- answers to parked statements ------------------------------------------------------------ */
+
+/* Consumes the contents of a. */
+void client_answer(struct client *c, struct answer *a);
+void client_fail(struct client *c, const struct pg_error *err);
+/* For EXEC_WAIT. The client may also be executed again for reasons of the pool. */
+void client_again(struct client *c);
+/* Ends the connection with FATAL. */
+void client_kill(struct client *c, const struct pg_error *err);
+/* An unchanged ParameterStatus, so that nothing on the way takes a waiting connection for dead. */
+void client_heartbeat(struct client *c);
+void client_notice(struct client *c, const struct pg_error *notice);
+/* Asks for tx_ended at the end of the transaction that is under way. */
+void client_watch_tx(struct client *c);
+
+#endif

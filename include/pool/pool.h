@@ -1,0 +1,39 @@
+/*
+ * The pooler as main and the console see it: start, stop, and what an operator may do to it.
+ */
+#ifndef QB_POOL_POOL_H
+#define QB_POOL_POOL_H
+
+#include "conf/conf.h"
+#include "net/conn.h"
+
+struct database;
+
+MUST_CHECK bool pooler_start(void);
+void pooler_free(void);
+/* A connection was accepted. Owns fd. */
+void pooler_accept(int fd, const struct conn_addr *peer, void *unused);
+/* The configuration in force has changed. */
+void pooler_reloaded(void);
+
+enum pooler_shutdown { SHUTDOWN_NONE, SHUTDOWN_WAIT_CLIENTS, SHUTDOWN_WAIT_SERVERS, SHUTDOWN_NOW };
+void pooler_shutdown(enum pooler_shutdown how);
+enum pooler_shutdown pooler_is_shutting_down(void);
+/* Called when the shutdown is complete. */
+void pooler_on_stopped(void (*fn)(void));
+/* Claimants are told to end their waits. */
+void pooler_on_shutdown(void (*fn)(void));
+
+/* What the console commands do. NULL name: all databases. false: no such database. */
+enum pooler_command { POOLER_PAUSE, POOLER_RESUME, POOLER_DISABLE, POOLER_ENABLE, POOLER_KILL, POOLER_RECONNECT };
+enum pooler_result { POOLER_OK, POOLER_NO_DATABASE, POOLER_NOT_PAUSED, POOLER_ALREADY_PAUSED };
+enum pooler_result pooler_command(enum pooler_command cmd, const char *database);
+/* true when a PAUSE of it is complete: no server is in use. */
+bool pooler_is_paused(const char *database);
+bool pooler_all_paused(void);
+MUST_CHECK bool pooler_kill_client(uint64_t id);
+bool pooler_has_database(const char *name);
+/* A pool of the database, for work of the proxy itself: the one with that user, or of any user. NULL. */
+struct pool *pooler_find_pool(const char *database, const char *user);
+
+#endif

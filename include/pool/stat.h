@@ -1,0 +1,64 @@
+/*
+ * Snapshots for the console and metrics: copies, no pointers into the pool. Times in microseconds.
+ */
+#ifndef QB_POOL_STAT_H
+#define QB_POOL_STAT_H
+
+#include "base/util.h"
+#include "conf/conf.h"
+
+struct pool_stats {
+	uint64_t server_assignments, xacts, queries, bytes_in, bytes_out, xact_time, query_time, wait_time;
+	uint64_t client_parses, server_parses, binds, logins;
+};
+
+struct stat_database {
+	const char *name, *host, *dbname, *force_user;
+	int port, pool_size, min_pool_size, reserve_pool_size, max_connections, current_connections;
+	int max_client_connections, current_client_connections;
+	usec_t server_lifetime;
+	enum pool_mode mode;
+	bool paused, disabled;
+	struct pool_stats total, avg;
+};
+
+struct stat_pool {
+	const char *database, *user;
+	unsigned cl_active, cl_waiting, sv_active, sv_active_cancel, sv_being_canceled, sv_idle, sv_used, sv_tested, sv_login;
+	unsigned cl_parked; /* waiting in a QUEUE statement */
+	unsigned sv_queue;  /* used by the queue engine */
+	usec_t maxwait;
+	enum pool_mode mode;
+};
+
+struct stat_session { /* client or server */
+	const char *type; /* "C" or "S" */
+	const char *user, *database, *state, *addr, *local_addr, *application_name;
+	int port, local_port, remote_pid, prepared_statements;
+	usec_t connect_time_us; /* wall clock, since 1970 */
+	usec_t request_time_us;
+	usec_t wait;
+	bool close_needed;
+	uint64_t id, link_id;
+};
+
+struct stat_totals { /* SHOW LISTS */
+	unsigned databases, users, pools, free_clients, used_clients, login_clients, free_servers, used_servers;
+};
+
+struct stat_user {
+	const char *name;
+	enum pool_mode mode;
+	int pool_size, reserve_pool_size, max_user_connections, max_user_client_connections;
+	unsigned connections, client_connections;
+};
+
+/* Strings are valid during the call of fn. */
+void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), void *arg);
+void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg);
+void stat_each_client(void (*fn)(const struct stat_session *st, void *arg), void *arg);
+void stat_each_server(void (*fn)(const struct stat_session *st, void *arg), void *arg);
+void stat_each_user(void (*fn)(const struct stat_user *st, void *arg), void *arg);
+void stat_totals(struct stat_totals *ret);
+
+#endif

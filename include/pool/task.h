@@ -1,0 +1,57 @@
+/*
+ * A statement of our own on a server of a pool: takes part in the hand-out of servers like a client,
+ * with a small reserve beside the pool (queue_pool_size), and gives the server back at the end.
+ */
+#ifndef QB_POOL_TASK_H
+#define QB_POOL_TASK_H
+
+#include "base/buf.h"
+#include "pool/intercept.h"
+
+struct task;
+
+struct task_ops {
+	/* A row: body of DataRow. Borrowed. */
+	void (*row)(void *arg, const uint8_t *body, size_t len);
+	/* The end; the task is gone afterwards. err NULL: success. A statement that the server refused
+	 * has the server's fields; a server that could not be reached 08006 or 57P03. */
+	void (*done)(void *arg, const struct pg_error *err);
+};
+
+struct task_spec {
+	const struct task_ops *ops;
+	void *arg;
+	struct client *client; /* its settings are put in force on the server; or NULL. Borrowed for the call. */
+	const char *sql;
+	bool script;           /* simple protocol, several statements, no parameters */
+	bool prepare;          /* keep prepared on the server: the text is one of few */
+	const uint32_t *oids;
+	int n_params;
+	const struct bind_param *params; /* copied */
+	int n_formats;
+	const int16_t *formats; /* of the result */
+};
+
+/* NULL without memory: done() is not called then. Never calls back before it returns. */
+MUST_CHECK struct task *task_submit(struct pool *pool, const struct task_spec *spec);
+/* Not interested any more: no further callback. A statement that already runs ends by itself.
+ * Returns true when it was never sent. */
+bool task_drop(struct task **p);
+bool task_is_sent(const struct task *t);
+
+/* A pool that is kept is not freed with its database while it is unused. */
+void pool_keep(struct pool *p, bool keep);
+/* The database a pool belongs to, and its role. */
+const char *pool_database(const struct pool *p);
+const char *pool_user(const struct pool *p);
+struct database *pool_db(const struct pool *p);
+/* Where the proxy's own libpq session of the database connects: host, port, dbname. */
+struct pool_target {
+	const char *host, *dbname;
+	int port;
+	const char *queue_user, *queue_password; /* of the database entry; NULL: not given */
+	const char *force_user, *force_password;
+};
+void pool_target(const struct pool *p, struct pool_target *ret);
+
+#endif

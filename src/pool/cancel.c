@@ -1,0 +1,181 @@
+/*
+ * Cancel requests: from a client, by its key, for a statement that is parked, waits for a server, or
+ * runs on one. The backend is asked over a connection of its own; its server is not given to anybody
+ * else until that is closed, because the request says which process, not which statement.
+ */
+#include <string.h>
+
+#include "pool_int.h"
+
+struct cancel {
+	struct cancel *prev, *next;
+	struct conn *conn;
+	struct server *server; /* NULL: gone meanwhile, or closed by us */
+	uint64_t server_id;
+	struct client *asker;  /* its connection is closed when the request is done; NULL */
+	int32_t pid;
+	uint8_t key[256];
+	uint8_t key_len;
+	usec_t started;
+};
+
+static struct cancel *list;
+
+static void finish(struct cancel *x)
+{
+	struct server *s = x->server;
+	struct client *asker = x->asker;
+
+	DL_DELETE(list, x);
+	conn_close(&x->conn);
+	if (s != NULL && --s->cancels == 0 && s->state == SERVER_CANCELLED) {
+		server_move(s, SERVER_IDLE);
+		pool_mark_ready(s->pool);
+	}
+	util_erase(x->key, sizeof(x->key));
+	mem_free(x);
+	if (asker != NULL)
+		client_close(asker, CLIENT_END_TERMINATE, NULL);
+}
+
+static void on_connect(struct conn *conn, void *owner, const char *error_text)
+{
+	struct cancel *x = owner;
+	struct buf b = BUF_INIT;
+
+	if (error_text != NULL) {
+		log_debug("cancel request: %s", error_text);
+		finish(x);
+		return;
+	}
+	build_cancel(&b, x->pid, x->key, x->key_len);
+	if (!buf_failed(&b))
+		conn_write(conn, b.data, b.len);
+	buf_free(&b);
+}
+
+static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_t len)
+{
+	(void)conn;
+	(void)owner;
+	(void)data;
+	return len;
+}
+
+/* The server closes when the signal has been sent. */
+static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
+{
+	(void)conn;
+	(void)why;
+	(void)err;
+	finish(owner);
+}
+
+static const struct conn_ops cancel_ops = {.on_connect = on_connect, .on_data = on_data, .on_end = on_end};
+
+static bool start(struct server *s, struct client *asker)
+{
+	struct cancel *x;
+
+	if (s->key_len == 0 || s->cancels == UINT8_MAX)
+		return false;
+	x = mem_zalloc(sizeof(*x));
+	if (x == NULL)
+		return false;
+	x->pid = s->pid;
+	memcpy(x->key, s->key, s->key_len);
+	x->key_len = s->key_len;
+	x->started = loop_now();
+	x->conn = conn_connect(s->pool->db->host, s->pool->db->port, &cancel_ops, x);
+	if (x->conn == NULL) {
+		mem_free(x);
+		return false;
+	}
+	x->server = s;
+	x->asker = asker;
+	s->cancels++;
+	DL_APPEND(list, x);
+	return true;
+}
+
+void cancel_server(struct server *s)
+{
+	(void)start(s, NULL);
+}
+
+void cancel_forget_server(struct server *s)
+{
+	struct cancel *x;
+
+	if (s->cancels > 0)
+		DL_FOREACH(list, x)
+			if (x->server == s)
+				x->server = NULL;
+	s->cancels = 0;
+}
+
+void cancel_drop_asker(struct client *c)
+{
+	struct cancel *x;
+
+	DL_FOREACH(list, x)
+		if (x->asker == c)
+			x->asker = NULL;
+}
+
+/* What a cancel means depends on where its client stands. Returns true when `asker` has to wait for it. */
+static bool cancel_client(struct client *c, struct client *asker)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "57014", "canceling statement due to user request");
+	switch ((enum client_state)c->state) {
+	case CLIENT_PARKED:
+		c->icpt->cancel(c);
+		return false;
+	case CLIENT_WAITING:
+		client_no_server(c, &err);
+		return false;
+	case CLIENT_ACTIVE:
+	case CLIENT_BARRIER:
+		return c->link != NULL && c->link->expect.count > 0 && start(c->link, asker);
+	case CLIENT_LOGIN:
+	case CLIENT_DEAD:
+		break;
+	}
+	return false;
+}
+
+void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *asker)
+{
+	uint64_t k = (uint64_t)(uint32_t)pid << 32;
+	struct client *c = NULL;
+
+	if (len == 4) {
+		for (size_t i = 0; i < 4; i++)
+			k |= (uint64_t)key[i] << (24 - 8 * i);
+		c = client_by_key(k);
+	}
+	if (c == NULL || !cancel_client(c, asker))
+		client_close(asker, CLIENT_END_TERMINATE, NULL);
+}
+
+void cancel_tick(usec_t now)
+{
+	usec_t limit = conf_current()->p.cancel_wait_timeout;
+	struct cancel *x, *tmp;
+
+	DL_FOREACH_SAFE(list, x, tmp)
+		if (limit > 0 && now - x->started > limit)
+			finish(x);
+}
+
+void cancel_free(void)
+{
+	struct cancel *x, *tmp;
+
+	DL_FOREACH_SAFE(list, x, tmp) {
+		x->asker = NULL;
+		finish(x);
+	}
+}

@@ -1,0 +1,444 @@
+/*
+ * A client: its life, the list it is in, its cancel key, and what claimants may ask and tell about
+ * it. Logging in is client_login.c, its messages are client_msg.c and extq.c.
+ *
+ *   LOGIN -> ACTIVE <-> WAITING (for a server)
+ *                   <-> BARRIER (its server has to finish first)
+ *                   <-> PARKED  (a claimant answers later)        any -> DEAD, freed by the reaper
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "pool_int.h"
+
+struct client_list client_logins, client_dead, client_consoles;
+static struct slab *slab;
+static uint64_t last_id;
+static unsigned count;
+
+struct key_entry {
+	UT_hash_handle hh;
+	uint64_t key;
+	struct client *c;
+};
+static struct key_entry *keys;
+
+/* --- lists ---------------------------------------------------------------------------------------- */
+
+static struct client_list *list_of(struct client *c)
+{
+	switch ((enum client_state)c->state) {
+	case CLIENT_LOGIN:
+		return c->greeting ? &c->pool->greeting : &client_logins;
+	case CLIENT_WAITING:
+		return &c->pool->waiting;
+	case CLIENT_DEAD:
+		return &client_dead;
+	case CLIENT_ACTIVE:
+	case CLIENT_BARRIER:
+	case CLIENT_PARKED:
+		break;
+	}
+	return c->console ? &client_consoles : &c->pool->active;
+}
+
+static void list_add(struct client *c)
+{
+	struct client_list *l = list_of(c);
+
+	DL_APPEND(l->head, c);
+	l->count++;
+}
+
+static void list_del(struct client *c)
+{
+	struct client_list *l = list_of(c);
+
+	DL_DELETE(l->head, c);
+	l->count--;
+}
+
+void client_move(struct client *c, enum client_state to)
+{
+	bool same;
+
+	ASSERT(c->magic == CLIENT_MAGIC && c->state != CLIENT_DEAD);
+	same = c->state >= CLIENT_ACTIVE && to >= CLIENT_ACTIVE && c->state != CLIENT_WAITING &&
+		to != CLIENT_WAITING && to != CLIENT_DEAD;
+	if (same) { /* one list */
+		c->state = (uint8_t)to;
+		return;
+	}
+	list_del(c);
+	c->state = (uint8_t)to;
+	list_add(c);
+}
+
+/* From `logins` to those who wait for the pool to learn its welcome. */
+void client_move_greeting(struct client *c)
+{
+	list_del(c);
+	c->greeting = true;
+	list_add(c);
+}
+
+struct client *client_new(int fd, const struct conn_addr *peer)
+{
+	struct client *c;
+
+	if (slab == NULL)
+		slab = slab_new("client", sizeof(struct client));
+	c = slab != NULL ? slab_get(slab) : NULL;
+	if (c == NULL)
+		return NULL;
+	c->magic = CLIENT_MAGIC;
+	c->state = CLIENT_LOGIN;
+	c->id = ++last_id;
+	c->connect_time = loop_now();
+	list_add(c);
+	count++;
+	c->conn = conn_new(fd, peer, &client_login_ops, c);
+	if (c->conn == NULL) {
+		client_close(c, CLIENT_END_BY_US, "out of memory");
+		return NULL;
+	}
+	return c;
+}
+
+unsigned client_count(void)
+{
+	return count;
+}
+
+void client_each(void (*fn)(struct client *c, void *arg), void *arg)
+{
+	struct client *c, *tmp;
+
+	DL_FOREACH_SAFE(client_logins.head, c, tmp)
+		fn(c, arg);
+	DL_FOREACH_SAFE(client_consoles.head, c, tmp)
+		fn(c, arg);
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next) {
+			DL_FOREACH_SAFE(p->active.head, c, tmp)
+				fn(c, arg);
+			DL_FOREACH_SAFE(p->waiting.head, c, tmp)
+				fn(c, arg);
+			DL_FOREACH_SAFE(p->greeting.head, c, tmp)
+				fn(c, arg);
+		}
+}
+
+/* --- the end ---------------------------------------------------------------------------------------- */
+
+static void leave_server(struct client *c)
+{
+	struct server *s = c->link;
+
+	c->link = NULL;
+	if (s == NULL)
+		return;
+	server_unlink_abandoned(s);
+}
+
+void client_close(struct client *c, enum client_end how, const char *reason)
+{
+	if (c->state == CLIENT_DEAD)
+		return;
+	if (reason != NULL && (c->state != CLIENT_LOGIN || how == CLIENT_END_BY_US) && conf_current()->p.log_disconnections)
+		log_write(LOG_LVL_INFO, client_prefix(c), "closing because: %s (age=%llus)", reason,
+			(unsigned long long)((loop_now() - c->connect_time) / USEC_SEC));
+	/* the claimant hears of it while the client is still whole; answers that are under way are dropped first */
+	if (c->link != NULL)
+		leave_server(c);
+	if (c->icpt != NULL && c->begun && !c->ended) {
+		c->ended = true;
+		c->icpt->client_ended(c, how);
+	}
+	if (c->state == CLIENT_LOGIN)
+		cancel_drop_asker(c);
+	client_key_forget(c);
+	if (c->pool != NULL && c->counted)
+		c->pool->db->n_clients--;
+	count--;
+	client_move(c, CLIENT_DEAD);
+	if (c->conn != NULL)
+		conn_close(&c->conn);
+}
+
+void client_free_slabs(void)
+{
+	slab_free(&slab);
+}
+
+static void free_one(struct client *c)
+{
+	client_login_free(c);
+	extq_free(c);
+	portal_drop_all(c);
+	lstmt_drop(&c->park_stmt);
+	vars_clear(&c->vars);
+	istr_drop(&c->extra);
+	istr_drop(&c->user);
+	istr_drop(&c->database);
+	mem_free(c->begin_sql);
+	mem_free(c->no_server_error);
+	c->magic = 0;
+	slab_put(slab, c);
+}
+
+void client_reap(void)
+{
+	struct client *c, *tmp;
+
+	DL_FOREACH_SAFE(client_dead.head, c, tmp) {
+		DL_DELETE(client_dead.head, c);
+		client_dead.count--;
+		free_one(c);
+	}
+}
+
+bool client_out_of_memory(struct client *c)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "53200", "out of memory");
+	client_fatal(c, &err);
+	return false;
+}
+
+void client_fatal(struct client *c, const struct pg_error *err)
+{
+	struct pg_error fatal = *err;
+	struct buf b = BUF_INIT;
+
+	if (c->state == CLIENT_DEAD)
+		return;
+	pg_error_severity(&fatal, "FATAL");
+	build_error(&b, &fatal);
+	if (!buf_failed(&b) && c->conn != NULL)
+		conn_write(c->conn, b.data, b.len);
+	buf_free(&b);
+	if (conf_current()->p.log_pooler_errors)
+		log_write(LOG_LVL_WARNING, client_prefix(c), "pooler error: %s", err->message);
+	client_close(c, CLIENT_END_BY_US, err->message);
+}
+
+void client_kill(struct client *c, const struct pg_error *err)
+{
+	client_fatal(c, err);
+}
+
+/* --- writing ------------------------------------------------------------------------------------------- */
+
+void client_write(struct client *c, const struct buf *b)
+{
+	if (c->conn != NULL && b->len > 0)
+		conn_write(c->conn, b->data, b->len);
+}
+
+void client_emit(struct client *c, struct buf *b)
+{
+	struct server *s = c->link;
+	struct buf *copy;
+
+	if (buf_failed(b)) {
+		buf_free(b);
+		client_out_of_memory(c);
+		return;
+	}
+	if (s == NULL || (s->expect.count == 0 && s->pass_left == 0)) {
+		client_write(c, b);
+		buf_free(b);
+		return;
+	}
+	copy = mem_alloc(sizeof(*copy));
+	if (copy == NULL) {
+		buf_free(b);
+		client_out_of_memory(c);
+		return;
+	}
+	*copy = *b;
+	*b = BUF_INIT;
+	server_expect(s, EXPECT_LOCAL, DEST_CLIENT, copy);
+}
+
+/* --- cancel keys ------------------------------------------------------------------------------------------ */
+
+bool client_key_assign(struct client *c)
+{
+	struct key_entry *e = mem_zalloc(sizeof(*e)), *other;
+
+	if (e == NULL)
+		return false;
+	do {
+		util_random(&e->key, sizeof(e->key));
+		e->key &= 0x7fffffffffffffffULL; /* a process id is positive */
+		HASH_FIND(hh, keys, &e->key, sizeof(e->key), other);
+	} while (other != NULL || e->key >> 32 == 0);
+	e->c = c;
+	c->key = e->key;
+	HASH_ADD(hh, keys, key, sizeof(e->key), e);
+	return true;
+}
+
+void client_key_forget(struct client *c)
+{
+	struct key_entry *e;
+
+	if (c->key == 0)
+		return;
+	HASH_FIND(hh, keys, &c->key, sizeof(c->key), e);
+	c->key = 0;
+	if (e != NULL) {
+		HASH_DEL(keys, e);
+		mem_free(e);
+	}
+}
+
+struct client *client_by_key(uint64_t key)
+{
+	struct key_entry *e;
+
+	HASH_FIND(hh, keys, &key, sizeof(key), e);
+	return e != NULL ? e->c : NULL;
+}
+
+/* --- what claimants and logs see ------------------------------------------------------------------------------ */
+
+enum client_tx client_tx(const struct client *c)
+{
+	if (c->vtx == VTX_FAILED)
+		return CLIENT_TX_FAILED;
+	if (c->vtx == VTX_OPEN)
+		return CLIENT_TX_VIRTUAL;
+	if (c->link == NULL || c->link->tx == 'I')
+		return CLIENT_TX_IDLE;
+	return c->link->tx == 'E' ? CLIENT_TX_FAILED : CLIENT_TX_OPEN;
+}
+
+char client_status(const struct client *c)
+{
+	switch (client_tx(c)) {
+	case CLIENT_TX_IDLE:
+		return 'I';
+	case CLIENT_TX_FAILED:
+		return 'E';
+	case CLIENT_TX_VIRTUAL:
+	case CLIENT_TX_OPEN:
+		break;
+	}
+	return 'T';
+}
+
+bool client_is_linked(const struct client *c)
+{
+	return c->link != NULL;
+}
+
+struct pool *client_pool(const struct client *c)
+{
+	return c->pool;
+}
+
+const char *client_database(const struct client *c)
+{
+	return istr_text(c->database);
+}
+
+const char *client_user(const struct client *c)
+{
+	return istr_text(c->user);
+}
+
+uint64_t client_id(const struct client *c)
+{
+	return c->id;
+}
+
+void *client_slot(const struct client *c)
+{
+	return c->slot;
+}
+
+void client_slot_set(struct client *c, void *data)
+{
+	c->slot = data;
+}
+
+bool client_is_alive(const struct client *c)
+{
+	return c->state != CLIENT_DEAD && c->conn != NULL && conn_alive(c->conn);
+}
+
+bool client_standard_strings(const struct client *c)
+{
+	return strcmp(istr_text(c->vars.v[VAR_STANDARD_STRINGS]), "off") != 0;
+}
+
+bool client_encoding_unsafe(const struct client *c)
+{
+	static const char *const unsafe[] = {"SJIS", "BIG5", "GBK", "UHC", "GB18030", "JOHAB", "SHIFT_JIS_2004"};
+	const char *have = istr_text(c->vars.v[VAR_CLIENT_ENCODING]);
+
+	for (size_t i = 0; i < ARRAY_LEN(unsafe); i++)
+		if (strcmp(have, unsafe[i]) == 0)
+			return true;
+	return false;
+}
+
+const char *client_prefix(const struct client *c)
+{
+	static char text[512];
+	const struct conn_addr *peer = c->conn != NULL ? conn_peer(c->conn) : NULL;
+	const char *db = c->database != NULL ? istr_text(c->database) : "(nodb)";
+	const char *user = c->user != NULL ? istr_text(c->user) : "(nouser)";
+
+	if (peer == NULL)
+		snprintf(text, sizeof(text), "C-%llu: %s/%s", (unsigned long long)c->id, db, user);
+	else
+		snprintf(text, sizeof(text), "C-%llu: %s/%s@%s:%d", (unsigned long long)c->id, db, user,
+			peer->is_unix ? "unix" : peer->host, peer->port);
+	return text;
+}
+
+void client_log(const struct client *c, int level, const char *fmt, ...)
+{
+	va_list ap;
+
+	if (!log_enabled((enum log_level)level))
+		return;
+	va_start(ap, fmt);
+	log_writev((enum log_level)level, client_prefix(c), fmt, ap);
+	va_end(ap);
+}
+
+void client_watch_tx(struct client *c)
+{
+	c->tx_watched = true;
+}
+
+void client_heartbeat(struct client *c)
+{
+	struct buf b = BUF_INIT;
+
+	if (c->state != CLIENT_PARKED || conn_pending_output(c->conn) > 0)
+		return;
+	build_parameter_status(&b, var_name(VAR_APPLICATION_NAME), istr_text(c->vars.v[VAR_APPLICATION_NAME]));
+	client_emit(c, &b);
+}
+
+void client_notice(struct client *c, const struct pg_error *notice)
+{
+	struct buf b = BUF_INIT;
+
+	build_notice(&b, notice);
+	client_emit(c, &b);
+}
+
+/* Its lists are the console's from now on. Only during login. */
+void client_become_console(struct client *c)
+{
+	ASSERT(c->state == CLIENT_LOGIN && c->pool == NULL);
+	c->console = true;
+}

@@ -1,0 +1,505 @@
+/*
+ * A client comes in: SSL and GSS requests, start-up packet, authentication, limits, and the greeting.
+ * Nothing that it says reaches a server before it is authenticated; the settings it asked for are put
+ * in force when it is first linked to a server.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/version.h"
+#include "wire/startup.h"
+#include "pool_int.h"
+
+#define PROTOCOL_MINOR_NEWEST 2
+#define PASSWORD_MESSAGE_MAX  (64 * 1024)
+
+enum login_phase { PHASE_FIRST, PHASE_AUTH, PHASE_GREETING, PHASE_CANCEL };
+
+struct client_login {
+	enum login_phase phase;
+	bool ssl_asked, gss_asked;
+	bool admin, stats;
+	struct auth_session *auth;
+	struct buf extra; /* name\0value\0 of settings that no server reports */
+};
+
+void client_login_free(struct client *c)
+{
+	if (c->login == NULL)
+		return;
+	auth_session_free(&c->login->auth);
+	buf_free(&c->login->extra);
+	mem_free(c->login);
+	c->login = NULL;
+}
+
+static void refuse(struct client *c, const char *sqlstate, const char *text, const char *hint)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, sqlstate, "%s", text);
+	if (hint != NULL)
+		pg_error_hint(&err, "%s", hint);
+	client_fatal(c, &err);
+}
+
+/* --- the greeting ------------------------------------------------------------------------------------ */
+
+static void add_host(struct client *c)
+{
+	const struct conn_addr *peer = conn_peer(c->conn);
+	char text[300];
+
+	snprintf(text, sizeof(text), "%s - %s:%d", istr_text(c->vars.v[VAR_APPLICATION_NAME]),
+		peer->is_unix ? "unix" : peer->host, peer->port);
+	vars_set(&c->vars, VAR_APPLICATION_NAME, text);
+}
+
+static void console_parameters(struct client *c, struct buf *b)
+{
+	static const char *const fixed[][2] = {{"server_encoding", "UTF8"}, {"is_superuser", "on"}, {"integer_datetimes", "on"}};
+	static const char *const vars[VAR_COUNT] = {[VAR_CLIENT_ENCODING] = "UTF8", [VAR_DATESTYLE] = "ISO",
+		[VAR_TIMEZONE] = "GMT", [VAR_INTERVALSTYLE] = "postgres", [VAR_STANDARD_STRINGS] = "on"};
+
+	char version[64];
+
+	snprintf(version, sizeof(version), "%s/qbouncer", version_number);
+	build_parameter_status(b, "server_version", version);
+	for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
+		build_parameter_status(b, fixed[i][0], fixed[i][1]);
+	for (int i = 0; i < VAR_COUNT; i++)
+		if (vars[i] != NULL)
+			vars_set(&c->vars, (enum var_id)i, vars[i]);
+}
+
+/* Everything is known: the session begins. */
+static void begin_session(struct client *c)
+{
+	struct buf b = BUF_INIT;
+	uint32_t secret;
+	uint8_t key[4];
+
+	build_auth(&b, 0, NULL, 0);
+	if (c->console) {
+		console_parameters(c, &b);
+	} else {
+		vars_canonical(&c->vars, &c->pool->welcome);
+		vars_copy_missing(&c->vars, &c->pool->db->defaults);
+		vars_copy_missing(&c->vars, &c->pool->welcome);
+		if (conf_current()->p.application_name_add_host)
+			add_host(c);
+		buf_put(&b, c->pool->welcome_rest.data, c->pool->welcome_rest.len);
+	}
+	for (int i = 0; i < VAR_COUNT; i++)
+		if (c->vars.v[i] != NULL)
+			build_parameter_status(&b, var_name((enum var_id)i), istr_text(c->vars.v[i]));
+	if (!client_key_assign(c))
+		b.failed = true;
+	secret = (uint32_t)c->key;
+	for (int i = 0; i < 4; i++)
+		key[i] = (uint8_t)(secret >> (24 - 8 * i));
+	build_key_data(&b, (int32_t)(c->key >> 32), key, sizeof(key));
+	build_ready(&b, 'I');
+	if (buf_failed(&b)) {
+		buf_free(&b);
+		client_out_of_memory(c);
+		return;
+	}
+	client_move(c, CLIENT_ACTIVE);
+	client_write(c, &b);
+	buf_free(&b);
+	client_login_free(c);
+	conn_set_ops(c->conn, &client_ops, c);
+	c->begun = true;
+	if (c->pool != NULL)
+		c->pool->stats.logins++;
+	if (conf_current()->p.log_connections)
+		log_write(LOG_LVL_INFO, client_prefix(c), "login attempt: db=%s user=%s tls=no",
+			client_database(c), client_user(c));
+	if (c->icpt->client_begun != NULL)
+		c->icpt->client_begun(c);
+	client_resume(c);
+}
+
+void client_login_welcome(struct client *c)
+{
+	begin_session(c);
+}
+
+/* --- after authentication ------------------------------------------------------------------------------ */
+
+static bool within_limits(struct client *c, struct database *db)
+{
+	const struct params *p = &conf_current()->p;
+	int limit = db->max_client_connections;
+	char hint[200];
+
+	if (pooler_is_shutting_down() != SHUTDOWN_NONE) {
+		refuse(c, "57P03", "pooler is shutting down", NULL);
+		return false;
+	}
+	if (db->disabled) {
+		char text[128];
+
+		snprintf(text, sizeof(text), "database \"%s\" is disabled", db->name);
+		refuse(c, "57P03", text, "An operator has disabled it; ENABLE on the console ends that.");
+		return false;
+	}
+	if (limit > 0 && db->n_clients >= (unsigned)limit) {
+		snprintf(hint, sizeof(hint), "The limit of clients of this database is max_db_client_connections = %d.", limit);
+		refuse(c, "53300", "client connections exceeded (max_db_client_connections)", hint);
+		return false;
+	}
+	if (client_count() > (unsigned)p->max_client_conn) {
+		snprintf(hint, sizeof(hint), "The limit of clients is max_client_conn = %d.", p->max_client_conn);
+		refuse(c, "53300", "no more connections allowed (max_client_conn)", hint);
+		return false;
+	}
+	return true;
+}
+
+static void enter_pool(struct client *c)
+{
+	struct database *db = route_find(client_database(c));
+	char text[160];
+
+	if (db == NULL) {
+		snprintf(text, sizeof(text), "database \"%s\" does not exist", client_database(c));
+		refuse(c, "3D000", text, "The proxy has no such entry in its section [databases], and no entry \"*\".");
+		return;
+	}
+	if (!within_limits(c, db))
+		return;
+	c->pool = pool_get(db, db->user != NULL ? db->user : client_user(c));
+	if (c->pool == NULL) {
+		client_out_of_memory(c);
+		return;
+	}
+	db->n_clients++;
+	c->counted = true;
+	c->icpt = intercept_queue;
+	if (c->pool->welcome_known && !pool_unreachable(c->pool, loop_now())) {
+		begin_session(c);
+		return;
+	}
+	c->login->phase = PHASE_GREETING;
+	c->request_time = loop_now();
+	client_move_greeting(c);
+	pool_mark_ready(c->pool);
+}
+
+static void enter_console(struct client *c)
+{
+	if (!c->login->admin && !c->login->stats) {
+		refuse(c, "42501", "not allowed",
+			"The console is for users that admin_users or stats_users name.");
+		return;
+	}
+	c->icpt = intercept_console;
+	/* the list of the console is another one than that of the logins */
+	begin_session(c);
+}
+
+static void authenticated(struct client *c)
+{
+	struct client_login *l = c->login;
+
+	auth_session_free(&l->auth);
+	if (l->extra.len > 0) {
+		if (!buf_failed(&l->extra))
+			c->extra = istr_get((const char *)l->extra.data, l->extra.len);
+		if (c->extra == NULL) {
+			client_out_of_memory(c);
+			return;
+		}
+	}
+	if (c->console)
+		enter_console(c);
+	else
+		enter_pool(c);
+}
+
+static void verdict(struct client *c, enum auth_verdict v, struct buf *out, const struct pg_error *err)
+{
+	if (!buf_failed(out))
+		client_write(c, out);
+	else
+		v = AUTH_REFUSED;
+	buf_free(out);
+	switch (v) {
+	case AUTH_CONTINUE:
+		c->login->phase = PHASE_AUTH;
+		break;
+	case AUTH_ACCEPTED:
+		authenticated(c);
+		break;
+	case AUTH_REFUSED:
+		client_fatal(c, err);
+		break;
+	}
+}
+
+/* The same unix user as ours may use the console as "pgbouncer" or "qbouncer" without a password. */
+static bool is_own_unix_user(struct client *c)
+{
+	unsigned uid;
+
+	return c->console && (strcmp(client_user(c), "pgbouncer") == 0 || strcmp(client_user(c), "qbouncer") == 0) &&
+		conn_peer_uid(c->conn, &uid) && uid == geteuid();
+}
+
+static void begin_auth(struct client *c)
+{
+	const struct params *p = &conf_current()->p;
+	struct client_login *l = c->login;
+	struct buf out = BUF_INIT;
+	enum auth_verdict v = AUTH_REFUSED;
+	struct pg_error err;
+
+	if (c->console) {
+		l->admin = conf_list_has(p->admin_users, client_user(c));
+		l->stats = conf_list_has(p->stats_users, client_user(c));
+		if (is_own_unix_user(c)) {
+			l->admin = true;
+			c->own_user = true;
+			authenticated(c);
+			return;
+		}
+	}
+	pg_error_set(&err, "53200", "out of memory");
+	l->auth = auth_session_new(p->auth_type, client_user(c), p->scram_iterations, &out, &v, &err);
+	verdict(c, v, &out, &err);
+}
+
+/* --- the start-up packet ---------------------------------------------------------------------------------- */
+
+static void keep_setting(struct client *c, const char *name, const char *value)
+{
+	int id = var_find(name);
+	struct buf *b = &c->login->extra;
+
+	if (id >= 0) {
+		vars_set(&c->vars, (enum var_id)id, value);
+	} else if (!conf_list_has(conf_current()->p.ignore_startup_parameters, name)) {
+		buf_put(b, name, strlen(name) + 1);
+		buf_put(b, value, strlen(value) + 1);
+	}
+}
+
+static bool read_options(struct client *c, const char *options)
+{
+	size_t pos = 0;
+	char name[128], value[1024];
+	bool bad = false;
+
+	while (startup_option_next(options, &pos, name, sizeof(name), value, sizeof(value), &bad))
+		keep_setting(c, name, value);
+	if (bad)
+		refuse(c, "08P01", "unsupported options startup parameter: only '-c config=val' and '--config=val' are allowed", NULL);
+	return !bad;
+}
+
+static void negotiate(struct client *c, const struct startup *s)
+{
+	const char *options[16], *name, *value;
+	struct buf b = BUF_INIT;
+	size_t pos = 0;
+	int n = 0;
+
+	while (startup_next(s, &pos, &name, &value))
+		if (strncmp(name, "_pq_.", 5) == 0 && n < (int)ARRAY_LEN(options))
+			options[n++] = name;
+	c->protocol_minor = s->minor == PROTOCOL_MINOR_NEWEST ? PROTOCOL_MINOR_NEWEST : 0;
+	if (s->minor > PROTOCOL_MINOR_NEWEST)
+		c->protocol_minor = PROTOCOL_MINOR_NEWEST;
+	if (s->minor == c->protocol_minor && n == 0)
+		return;
+	build_negotiate(&b, c->protocol_minor, options, n);
+	client_write(c, &b);
+	buf_free(&b);
+}
+
+static bool is_on(const char *v)
+{
+	return util_strcasecmp(v, "off") != 0 && util_strcasecmp(v, "false") != 0 && util_strcasecmp(v, "no") != 0 &&
+		strcmp(v, "0") != 0;
+}
+
+static bool read_parameter(struct client *c, const char *name, const char *value, const char **user, const char **db)
+{
+	if (strcmp(name, "user") == 0)
+		*user = value;
+	else if (strcmp(name, "database") == 0)
+		*db = value;
+	else if (strcmp(name, "options") == 0)
+		return read_options(c, value);
+	else if (strcmp(name, "replication") == 0 && is_on(value)) {
+		refuse(c, "0A000", "replication connections are not supported", "Connect to the server directly.");
+		return false;
+	} else if (strcmp(name, "replication") != 0 && strncmp(name, "_pq_.", 5) != 0)
+		keep_setting(c, name, value);
+	return true;
+}
+
+static void session_packet(struct client *c, const struct startup *s)
+{
+	const char *user = NULL, *db = NULL, *name, *value;
+	size_t pos = 0;
+
+	while (startup_next(s, &pos, &name, &value))
+		if (!read_parameter(c, name, value, &user, &db))
+			return;
+	if (user == NULL || user[0] == '\0') {
+		refuse(c, "28000", "no PostgreSQL user name specified in startup packet", NULL);
+		return;
+	}
+	if (db == NULL || db[0] == '\0')
+		db = user;
+	if (strlen(user) > 127 || strlen(db) > 63) {
+		refuse(c, "08P01", strlen(user) > 127 ? "username too long" : "database name too long", NULL);
+		return;
+	}
+	c->user = istr_get(user, strlen(user));
+	c->database = istr_get(db, strlen(db));
+	if (c->user == NULL || c->database == NULL) {
+		client_out_of_memory(c);
+		return;
+	}
+	if (strcmp(db, "qbouncer") == 0 || strcmp(db, "pgbouncer") == 0)
+		client_become_console(c);
+	negotiate(c, s);
+	begin_auth(c);
+}
+
+static void cancel_packet(struct client *c, const struct startup *s)
+{
+	c->login->phase = PHASE_CANCEL;
+	cancel_by_key(s->pid, s->key, s->key_len, c);
+}
+
+/* The answer is one byte; what follows it in the same packet would be text that TLS should have hidden. */
+static size_t no_encryption(struct client *c, bool *asked, size_t size, size_t len, const char *what)
+{
+	struct buf b = BUF_INIT;
+	char text[100];
+
+	if (*asked || len > size) {
+		snprintf(text, sizeof(text), "received unencrypted data after %s request", what);
+		refuse(c, "08P01", text, NULL);
+		return len;
+	}
+	*asked = true;
+	build_u8(&b, 'N');
+	client_write(c, &b);
+	buf_free(&b);
+	return size;
+}
+
+static size_t first_packet(struct client *c, const uint8_t *data, size_t len)
+{
+	struct client_login *l = c->login;
+	struct startup s;
+	struct pg_error err;
+
+	switch (startup_read(data, len, &s, &err)) {
+	case STARTUP_MORE:
+		return 0;
+	case STARTUP_BAD:
+		client_fatal(c, &err);
+		return len;
+	case STARTUP_TLS:
+		refuse(c, "0A000", "TLS is not supported", "Connect with sslmode=disable or prefer.");
+		return len;
+	case STARTUP_SSL:
+		return no_encryption(c, &l->ssl_asked, s.size, len, "SSL");
+	case STARTUP_GSS:
+		return no_encryption(c, &l->gss_asked, s.size, len, "GSSAPI encryption");
+	case STARTUP_CANCEL:
+		cancel_packet(c, &s);
+		return len;
+	case STARTUP_SESSION:
+		session_packet(c, &s);
+		return s.size;
+	}
+	return len;
+}
+
+static size_t password_message(struct client *c, const uint8_t *data, size_t len)
+{
+	struct wire_msg m;
+	struct buf out = BUF_INIT;
+	struct pg_error err;
+	enum wire_next next = wire_next(data, len, &m);
+	enum auth_verdict v;
+
+	if (next == WIRE_NEXT_MORE)
+		return 0;
+	if (next == WIRE_NEXT_BAD || m.type != 'p' || m.total > PASSWORD_MESSAGE_MAX) {
+		if (next == WIRE_NEXT_OK && m.type == 'X') {
+			client_close(c, CLIENT_END_TERMINATE, NULL);
+			return len;
+		}
+		refuse(c, "08P01", "expected password response", NULL);
+		return len;
+	}
+	if (!wire_complete(&m))
+		return 0;
+	pg_error_set(&err, "53200", "out of memory");
+	v = auth_session_message(c->login->auth, m.body, m.have, &out, &err);
+	verdict(c, v, &out, &err);
+	return m.total;
+}
+
+static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_t len)
+{
+	struct client *c = owner;
+	size_t pos = 0, n = 1;
+
+	(void)conn;
+	while (pos < len && n > 0 && c->state == CLIENT_LOGIN) {
+		switch (c->login->phase) {
+		case PHASE_FIRST:
+			n = first_packet(c, data + pos, len - pos);
+			break;
+		case PHASE_AUTH:
+			n = password_message(c, data + pos, len - pos);
+			break;
+		case PHASE_GREETING:
+			/* nothing may be said before the greeting, except goodbye */
+			if (data[pos] == 'X')
+				client_close(c, CLIENT_END_TERMINATE, NULL);
+			else if (len - pos > PASSWORD_MESSAGE_MAX)
+				refuse(c, "08P01", "unexpected data before the session began", NULL);
+			n = 0;
+			break;
+		case PHASE_CANCEL:
+			n = len - pos;
+			break;
+		}
+		pos += n;
+	}
+	return c->state == CLIENT_DEAD ? len : pos;
+}
+
+static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
+{
+	(void)conn;
+	(void)err;
+	(void)why;
+	client_close(owner, CLIENT_END_BROKEN, "client left before the session began");
+}
+
+const struct conn_ops client_login_ops = {.on_data = on_data, .on_end = on_end};
+
+void client_login_start(struct client *c)
+{
+	c->login = mem_zalloc(sizeof(*c->login));
+	if (c->login == NULL)
+		client_close(c, CLIENT_END_BY_US, "out of memory");
+}
+
+bool client_is_admin(const struct client *c)
+{
+	return c->own_user || conf_list_has(conf_current()->p.admin_users, client_user(c));
+}

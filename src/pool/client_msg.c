@@ -1,0 +1,564 @@
+/*
+ * The messages of a session: a table by type, and what each does with the client's server. A message
+ * that needs a server when there is none stays where it is; the client waits in its pool's list and
+ * the message is looked at again when it has one. Nothing behind it is touched meanwhile, so the order
+ * of answers needs no care here.
+ *
+ * Extended protocol: extq.c. Statements that we answer ourselves: local.c.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "pool_int.h"
+
+/* --- getting a server ------------------------------------------------------------------------------- */
+
+static bool send_begin(struct client *c)
+{
+	struct server *s = c->link;
+	struct buf b = BUF_INIT;
+
+	build_query(&b, c->begin_sql);
+	mem_free(c->begin_sql);
+	c->begin_sql = NULL;
+	c->vtx = VTX_NONE;
+	pstmt_drop(&s->unnamed);
+	s->tx = 'T';
+	if (!server_expect(s, EXPECT_QUERY, DEST_BEGIN, NULL)) {
+		buf_free(&b);
+		return false;
+	}
+	return server_send(s, &b);
+}
+
+static void wait_for_server(struct client *c)
+{
+	if (c->state == CLIENT_WAITING)
+		return;
+	c->request_time = loop_now();
+	c->queued_notified = false;
+	client_move(c, CLIENT_WAITING);
+	pool_mark_ready(c->pool);
+}
+
+bool client_need_server(struct client *c)
+{
+	struct server *s = c->link;
+
+	if (s == NULL) {
+		/* fair: nobody overtakes those who wait already */
+		if (c->pool->waiting.count == 0 || c->pool->waiting.head == c)
+			s = pool_take_idle(c->pool, true);
+		if (s == NULL) {
+			wait_for_server(c);
+			return false;
+		}
+		server_link(s, c);
+		if (c->link == NULL)
+			return false;
+	}
+	if (c->vtx == VTX_OPEN && !send_begin(c))
+		return false;
+	return true;
+}
+
+/* No server can be had: the statement fails, the session lives. */
+void client_no_server(struct client *c, const struct pg_error *err)
+{
+	client_move(c, CLIENT_ACTIVE);
+	c->no_server = true;
+	c->no_server_error = mem_dup(err, sizeof(*err));
+	client_resume(c);
+}
+
+bool client_expect(struct client *c, enum expect_kind kind, enum expect_dest dest, void *arg)
+{
+	return server_expect(c->link, kind, dest, arg);
+}
+
+void client_resume(struct client *c)
+{
+	if (c->state == CLIENT_DEAD)
+		return;
+	if (c->state == CLIENT_BARRIER || c->state == CLIENT_WAITING)
+		client_move(c, CLIENT_ACTIVE);
+	conn_want_read(c->conn, true);
+	conn_kick(c->conn);
+}
+
+/* --- errors ---------------------------------------------------------------------------------------------- */
+
+enum step client_protocol_error(struct client *c, const char *fmt, ...)
+{
+	struct pg_error err;
+	char text[256];
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	pg_error_set(&err, "08P01", "%s", text);
+	client_fatal(c, &err);
+	return STEP_END;
+}
+
+/* A text that no server accepts: makes its transaction fail when ours has failed. */
+#define FAILING_SQL "\"the QUEUE statement before this failed\""
+
+/* The server's transaction has to fail too; our error leaves in the place of its own. */
+static enum step fail_on_server(struct client *c, struct buf *b, bool simple)
+{
+	struct server *s = c->link;
+	struct buf out = BUF_INIT, *copy = mem_alloc(sizeof(*copy));
+
+	if (copy == NULL) {
+		buf_free(b);
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	*copy = *b;
+	*b = BUF_INIT;
+	pstmt_drop(&s->unnamed);
+	if (simple) {
+		build_query(&out, FAILING_SQL);
+	} else {
+		build_parse(&out, "", FAILING_SQL, strlen(FAILING_SQL), NULL, 0);
+		build_simple(&out, 'H');
+		s->unsynced = true;
+		c->skip_to_sync = true;
+	}
+	if (!server_expect(s, simple ? EXPECT_QUERY : EXPECT_PARSE, DEST_FAIL, copy)) {
+		buf_free(&out);
+		return STEP_END;
+	}
+	if (simple)
+		expect_at(&s->expect, s->expect.count - 1u)->final = true;
+	return server_send(s, &out) ? STEP_NEXT : STEP_END;
+}
+
+/* The transaction on the linked server is open, or would be committed by the Sync to come. */
+static bool server_has_work(const struct client *c)
+{
+	const struct server *s = c->link;
+
+	return s != NULL && (s->tx == 'T' || s->unsynced);
+}
+
+enum step client_error(struct client *c, const struct pg_error *err, bool simple)
+{
+	struct buf b = BUF_INIT;
+
+	build_error(&b, err);
+	c->tx_failed = true;
+	if (buf_failed(&b)) {
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	if (server_has_work(c))
+		return fail_on_server(c, &b, simple);
+	if (c->vtx == VTX_OPEN)
+		c->vtx = VTX_FAILED;
+	if (simple)
+		build_ready(&b, client_status(c));
+	else
+		c->skip_to_sync = true;
+	client_emit(c, &b);
+	if (c->state == CLIENT_DEAD)
+		return STEP_END;
+	if (simple)
+		client_ready(c, true);
+	return STEP_NEXT;
+}
+
+/* --- the end of a transaction -------------------------------------------------------------------------------- */
+
+/*
+ * After each ReadyForQuery. Outside a block the claimant hears whether what it did was committed: a
+ * COMMIT was seen, or no error and no ROLLBACK. local: the answer was ours, no server spoke.
+ */
+void client_ready(struct client *c, bool local)
+{
+	(void)local;
+	c->batch_executed = false;
+	c->request_time = 0;
+	c->idle_since = loop_now();
+	if (client_tx(c) != CLIENT_TX_IDLE)
+		return;
+	if (c->tx_watched)
+		local_tx_end(c, c->tx_committed || !c->tx_failed);
+	c->tx_failed = c->tx_committed = false;
+}
+
+/* --- simple query ------------------------------------------------------------------------------------------------ */
+
+enum step client_forward(struct client *c, const struct wire_msg *m)
+{
+	conn_write(c->link->conn, m->data, WIRE_HEADER + m->have);
+	c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
+	c->pass_discard = false;
+	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
+}
+
+/* Text of a Query or Parse as far as it is here, without its terminator when that is here. */
+static size_t text_here(const struct wire_msg *m)
+{
+	const uint8_t *nul = memchr(m->body, 0, m->have);
+
+	return nul != NULL ? (size_t)(nul - m->body) : m->have;
+}
+
+/* First words that local_tx_simple() or the prepared statement commands may be meant by. */
+static bool may_be_special(char first)
+{
+	return strchr("bBsScCeErRaAdD-/; \t\r\n\f\v", first) != NULL || first == '\0';
+}
+
+/* DEALLOCATE of a name that the client prepared by a Parse message. */
+static bool deallocate(struct client *c, const char *sql, size_t len)
+{
+	struct buf name = BUF_INIT, b = BUF_INIT;
+	struct cstmt *st = NULL;
+	bool done = false;
+
+	if (sql_prep_classify(sql, len, &name) == SQL_PREP_DEALLOCATE)
+		st = extq_find(c, buf_cstr(&name));
+	buf_free(&name);
+	if (st != NULL && client_tx(c) != CLIENT_TX_FAILED && (c->link == NULL || c->link->expect.count == 0)) {
+		extq_forget(c, &st);
+		build_complete(&b, "DEALLOCATE");
+		build_ready(&b, client_status(c));
+		client_emit(c, &b);
+		client_ready(c, true);
+		done = true;
+	}
+	return done;
+}
+
+/* BEGIN, COMMIT, ROLLBACK, nothing at all, DEALLOCATE: whether we answer it. */
+static bool special(struct client *c, const struct wire_msg *m, size_t len, enum step *ret)
+{
+	const char *sql = (const char *)m->body;
+	enum sql_tx tx = sql_tx_classify(sql, len);
+
+	if (tx != SQL_TX_OTHER) {
+		*ret = local_tx_simple(c, tx, sql, len);
+		return *ret != STEP_MORE;
+	}
+	if (c->stmts != NULL && util_lower(sql[0]) == 'd' && deallocate(c, sql, len)) {
+		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
+		return true;
+	}
+	return false;
+}
+
+static enum step failed_virtual(struct client *c, bool simple)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "25P02", "current transaction is aborted, commands ignored until end of transaction block");
+	return client_error(c, &err, simple);
+}
+
+/* Several statements in one string, one of them ours? Needs the whole string. */
+static bool string_has_ours(struct client *c, const struct wire_msg *m, size_t len)
+{
+	return c->icpt->claim_any != NULL && memchr(m->body, ';', len) != NULL &&
+		c->icpt->claim_any(c, (const char *)m->body, len);
+}
+
+static enum step query_pass(struct client *c, const struct wire_msg *m, size_t len)
+{
+	enum step step;
+
+	if (!wire_complete(m) && m->total <= SCAN_MAX)
+		return STEP_MORE;
+	if (wire_complete(m)) {
+		if (may_be_special((char)m->body[0]) && len < 1024 && special(c, m, len, &step))
+			return step;
+		if (string_has_ours(c, m, len))
+			return local_simple_many(c, (const char *)m->body, len);
+	}
+	if (c->vtx == VTX_FAILED)
+		return wire_complete(m) ? failed_virtual(c, true) : STEP_MORE;
+	if (!client_need_server(c))
+		return STEP_WAIT;
+	pstmt_drop(&c->link->unnamed);
+	if (!client_expect(c, EXPECT_QUERY, DEST_CLIENT, NULL))
+		return STEP_END;
+	return client_forward(c, m);
+}
+
+static enum step on_query(struct client *c, const struct wire_msg *m)
+{
+	size_t len = text_here(m);
+	bool complete = len < m->have || wire_complete(m);
+	struct pg_error err;
+
+	if (c->request_time == 0)
+		c->request_time = loop_now();
+	if (wire_complete(m) && (m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
+		return client_protocol_error(c, "invalid message format");
+	switch (c->icpt->claim(c, (const char *)m->body, len, complete)) {
+	case CLAIM_MORE:
+		return m->have < SCAN_MAX ? STEP_MORE : query_pass(c, m, len);
+	case CLAIM_PASS:
+		return query_pass(c, m, len);
+	case CLAIM_MINE:
+		break;
+	}
+	if (m->total > STATEMENT_MAX) {
+		pg_error_set(&err, "54000", "statement is too long");
+		pg_error_hint(&err, "Bind large values as parameters. The limit for a QUEUE statement is %d bytes.", STATEMENT_MAX);
+		client_fatal(c, &err);
+		return STEP_END;
+	}
+	if (!wire_complete(m))
+		return STEP_MORE;
+	/* the unnamed statement and portal end with any Query */
+	extq_forget(c, &c->unnamed);
+	if (string_has_ours(c, m, len))
+		return local_simple_many(c, (const char *)m->body, len);
+	return local_simple(c, (const char *)m->body, len);
+}
+
+/* --- the others -------------------------------------------------------------------------------------------------- */
+
+static enum step on_sync(struct client *c, const struct wire_msg *m)
+{
+	struct server *s = c->link;
+	struct buf b = BUF_INIT;
+
+	if (m->total != WIRE_HEADER)
+		return client_protocol_error(c, "invalid message format");
+	c->skip_to_sync = false;
+	if (s == NULL) {
+		build_ready(&b, client_status(c));
+		client_emit(c, &b);
+		if (c->state == CLIENT_DEAD)
+			return STEP_END;
+		client_ready(c, true);
+		return STEP_NEXT;
+	}
+	/* in the middle of a copy the server ignores it */
+	if (!s->copy_in) {
+		s->unsynced = false;
+		s->flushed = false;
+		if (!client_expect(c, EXPECT_SYNC, DEST_CLIENT, NULL))
+			return STEP_END;
+	}
+	return client_forward(c, m);
+}
+
+static enum step on_flush(struct client *c, const struct wire_msg *m)
+{
+	if (m->total != WIRE_HEADER)
+		return client_protocol_error(c, "invalid message format");
+	if (c->link == NULL || c->link->expect.count == 0)
+		return STEP_NEXT;
+	return client_forward(c, m);
+}
+
+static enum step on_function(struct client *c, const struct wire_msg *m)
+{
+	if (c->vtx == VTX_FAILED)
+		return wire_complete(m) ? failed_virtual(c, true) : STEP_MORE;
+	if (!client_need_server(c))
+		return STEP_WAIT;
+	if (!client_expect(c, EXPECT_FUNCTION, DEST_CLIENT, NULL))
+		return STEP_END;
+	return client_forward(c, m);
+}
+
+/* Copy data outside a copy is ignored, as Postgres does: what was on its way when the copy failed. */
+static enum step on_copy(struct client *c, const struct wire_msg *m)
+{
+	struct server *s = c->link;
+	enum step step;
+
+	if (s == NULL || (s->expect.count == 0 && !s->copy_in)) {
+		c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
+		c->pass_discard = true;
+		return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
+	}
+	step = client_forward(c, m);
+	if (m->type != 'd')
+		s->copy_in = false;
+	return step;
+}
+
+static enum step on_terminate(struct client *c, const struct wire_msg *m)
+{
+	(void)m;
+	client_close(c, CLIENT_END_TERMINATE, "client close request");
+	return STEP_END;
+}
+
+static enum step on_unexpected(struct client *c, const struct wire_msg *m)
+{
+	return client_protocol_error(c, "invalid frontend message type %d", m->type);
+}
+
+typedef enum step (*handler)(struct client *c, const struct wire_msg *m);
+
+static const handler handlers[256] = {
+	['Q'] = on_query,
+	['P'] = extq_parse,
+	['B'] = extq_bind,
+	['D'] = extq_describe,
+	['E'] = extq_execute,
+	['C'] = extq_close,
+	['S'] = on_sync,
+	['H'] = on_flush,
+	['F'] = on_function,
+	['d'] = on_copy,
+	['c'] = on_copy,
+	['f'] = on_copy,
+	['X'] = on_terminate,
+};
+
+/* --- the loop over what has come ------------------------------------------------------------------------------------ */
+
+/* Everything that follows an error is dropped up to Sync. */
+static enum step skip(struct client *c, const struct wire_msg *m)
+{
+	c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
+	c->pass_discard = true;
+	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
+}
+
+/* The pool has told that no server can be had. Takes the message at the head. */
+static enum step fail_message(struct client *c, const struct wire_msg *m)
+{
+	struct pg_error err, *kept = c->no_server_error;
+	enum step step;
+
+	c->no_server = false;
+	c->no_server_error = NULL;
+	if (kept == NULL) {
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	err = *kept;
+	mem_free(kept);
+	step = client_error(c, &err, m->type == 'Q' || m->type == 'F');
+	return step == STEP_NEXT ? skip(c, m) : step;
+}
+
+static enum step message(struct client *c, const struct wire_msg *m)
+{
+	handler h = handlers[m->type];
+
+	if (h == NULL)
+		return on_unexpected(c, m);
+	if (c->skip_to_sync && m->type != 'S' && m->type != 'X')
+		return skip(c, m);
+	if (c->no_server)
+		return fail_message(c, m);
+	return h(c, m);
+}
+
+/* Parked: only a goodbye is listened to; the rest waits, up to a bound. */
+static size_t parked_input(struct client *c, const uint8_t *data, size_t len)
+{
+	struct wire_msg m;
+
+	if (len > 0 && data[0] == 'X' && wire_next(data, len, &m) == WIRE_NEXT_OK) {
+		on_terminate(c, &m);
+		return len;
+	}
+	if (len > PARKED_INPUT_MAX)
+		conn_want_read(c->conn, false);
+	return 0;
+}
+
+static size_t pass(struct client *c, const uint8_t *data, size_t len)
+{
+	size_t n = len < c->pass_left ? len : c->pass_left;
+
+	if (!c->pass_discard && c->link != NULL)
+		conn_write(c->link->conn, data, n);
+	c->pass_left -= (uint32_t)n;
+	return n;
+}
+
+/* One message, as far as it is here. Returns the bytes that are dealt with; 0: stop. */
+static size_t one(struct client *c, const uint8_t *data, size_t len)
+{
+	struct wire_msg m;
+
+	switch (wire_next(data, len, &m)) {
+	case WIRE_NEXT_MORE:
+		return 0;
+	case WIRE_NEXT_BAD:
+		client_protocol_error(c, "invalid message length");
+		return 0;
+	case WIRE_NEXT_OK:
+		break;
+	}
+	switch (message(c, &m)) {
+	case STEP_NEXT:
+		return m.total;
+	case STEP_STREAM:
+		return WIRE_HEADER + m.have;
+	case STEP_PARKED:
+		return m.total;
+	case STEP_MORE:
+	case STEP_WAIT:
+	case STEP_END:
+		break;
+	}
+	return 0;
+}
+
+static bool runs(const struct client *c)
+{
+	return c->state == CLIENT_ACTIVE;
+}
+
+static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_t len)
+{
+	struct client *c = owner;
+	size_t pos = 0, n;
+
+	while (pos < len && runs(c)) {
+		n = c->pass_left > 0 ? pass(c, data + pos, len - pos) : one(c, data + pos, len - pos);
+		if (n == 0)
+			break;
+		pos += n;
+		if (c->link != NULL && c->link->conn != NULL && conn_is_full(c->link->conn)) {
+			conn_want_read(conn, false);
+			break;
+		}
+	}
+	if (c->pool != NULL)
+		c->pool->stats.bytes_in += pos;
+	if (c->state == CLIENT_PARKED)
+		pos += parked_input(c, data + pos, len - pos);
+	else if (c->state == CLIENT_WAITING || c->state == CLIENT_BARRIER)
+		conn_want_read(conn, false);
+	return c->state == CLIENT_DEAD ? len : pos;
+}
+
+static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
+{
+	struct client *c = owner;
+
+	(void)conn;
+	(void)err;
+	client_close(c, CLIENT_END_BROKEN,
+		why == CONN_END_NO_MEMORY ? "out of memory" : "client unexpected eof");
+}
+
+/* It has read what was queued: its server may go on. */
+static void on_drain(struct conn *conn, void *owner)
+{
+	struct client *c = owner;
+
+	(void)conn;
+	if (c->link != NULL && c->link->conn != NULL) {
+		conn_want_read(c->link->conn, true);
+		conn_kick(c->link->conn);
+	}
+}
+
+const struct conn_ops client_ops = {.on_data = on_data, .on_end = on_end, .on_drain = on_drain};

@@ -1,0 +1,532 @@
+/*
+ * The private face of the pool: its structs and who may call what. Never leaves this folder.
+ *
+ *   database (route)  -> pool (database, user) -> servers, waiting clients, waiting tasks
+ *   client  -- link --  server                    (at most one each)
+ *
+ * One FIFO keeps the order of answers: `expect`, of the server. An entry says what the server will
+ * answer next and for whom. An answer that we give ourselves while the server still owes earlier ones
+ * is an entry too (EXPECT_LOCAL): it leaves when it comes to the head. A client without a linked
+ * server is owed nothing, so our answers go straight to its connection. A pending answer of ours (a
+ * parked TAKE) stops the reading of the client's input, so nothing is ever behind it.
+ */
+#ifndef QB_POOL_INT_H
+#define QB_POOL_INT_H
+
+#include <uthash.h>
+#include <utlist.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/util.h"
+#include "auth/auth.h"
+#include "conf/conf.h"
+#include "net/conn.h"
+#include "net/loop.h"
+#include "pool/intercept.h"
+#include "pool/pool.h"
+#include "pool/stat.h"
+#include "pool/task.h"
+#include "wire/build.h"
+#include "wire/msg.h"
+#include "wire/sqllex.h"
+
+#define CLIENT_MAGIC 0x51c11e47u
+#define SERVER_MAGIC 0x515e4e47u
+
+#define STATEMENT_MAX (16 * 1024 * 1024) /* text of a statement that we have to look at as a whole */
+#define SCAN_MAX      (1024 * 1024)      /* a simple query up to this size is searched for QUEUE behind the first statement */
+#define INTERN_MAX    (64 * 1024)        /* an unnamed statement up to this size can be prepared again on another server */
+#define CONTROL_MAX   (16 * 1024 * 1024) /* server messages that we read as a whole */
+#define PARKED_INPUT_MAX (64 * 1024)     /* pipelined input kept behind a parked statement */
+
+/* --- settings that follow the client ---------------------------------------------------------- */
+
+enum var_id {
+	VAR_CLIENT_ENCODING,
+	VAR_DATESTYLE,
+	VAR_TIMEZONE,
+	VAR_INTERVALSTYLE,
+	VAR_STANDARD_STRINGS,
+	VAR_APPLICATION_NAME,
+	VAR_COUNT
+};
+
+/* Interned, reference-counted strings: equal values are equal pointers. NULL: unknown. */
+struct istr;
+struct istr *istr_get(const char *s, size_t len); /* NULL without memory */
+struct istr *istr_ref(struct istr *i);
+void istr_drop(struct istr **p);
+const char *istr_text(const struct istr *i); /* "" for NULL */
+size_t istr_len(const struct istr *i);
+
+struct vars {
+	struct istr *v[VAR_COUNT];
+};
+/* Canonical name of a tracked parameter, or -1. Case-insensitive. */
+int var_find(const char *name);
+const char *var_name(enum var_id id);
+void vars_set(struct vars *v, enum var_id id, const char *value);
+void vars_copy_missing(struct vars *dst, const struct vars *src);
+void vars_clear(struct vars *v);
+/* Brings a value that a client gave at start-up to the form in which the server reports it. */
+void vars_canonical(struct vars *v, const struct vars *welcome);
+/* SQL that takes a server from one state to the client's; false when there is nothing to do. */
+bool vars_diff_sql(const struct vars *server, const struct vars *client, struct istr *server_extra,
+	struct istr *client_extra, struct buf *sql);
+
+/* --- statements --------------------------------------------------------------------------------- */
+
+/* A text with parameter types, shared by all clients and servers of the process. */
+struct pstmt {
+	UT_hash_handle hh;
+	uint64_t id;
+	uint32_t refs;
+	int n_oids;
+	size_t sql_len;
+	size_t key_len;
+	uint8_t key[]; /* n_oids x uint32 (host order), then the text, then '\0' (not part of the key) */
+};
+struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n); /* a reference; NULL: memory */
+struct pstmt *pstmt_ref(struct pstmt *p);
+void pstmt_drop(struct pstmt **p);
+const char *pstmt_sql(const struct pstmt *p);
+const uint32_t *pstmt_oids(const struct pstmt *p);
+#define PSTMT_NAME_SIZE 24
+const char *pstmt_name(const struct pstmt *p, char dst[PSTMT_NAME_SIZE]);
+size_t pstmt_count(void);
+
+/* A statement that we answer: claimed by a claimant, or transaction control, or empty. */
+enum lstmt_kind { LSTMT_CLAIMED, LSTMT_TX, LSTMT_EMPTY };
+struct lstmt {
+	enum lstmt_kind kind;
+	uint32_t refs;
+	const struct interceptor *icpt; /* CLAIMED */
+	void *stmt;                     /* CLAIMED; owned */
+	enum sql_tx tx;                 /* TX */
+	char *sql;                      /* TX: the text; owned */
+};
+struct lstmt *lstmt_ref(struct lstmt *l);
+void lstmt_drop(struct lstmt **p);
+
+/* What a client calls a statement by. Exactly one of p and l is set. */
+struct cstmt {
+	UT_hash_handle hh;
+	struct pstmt *p;
+	struct lstmt *l;
+	bool confirmed; /* its Parse has succeeded */
+	char name[];
+};
+
+/* A portal of a local statement. */
+struct portal {
+	struct portal *next;
+	struct lstmt *stmt;
+	uint8_t *bind; /* copy of the Bind message's parameters; params point into it */
+	struct bind_param *params;
+	int n_params;
+	int16_t *formats;
+	int n_formats;
+	bool executed;
+	struct buf rows; /* what is left of an answer that a row limit cut */
+	size_t rows_pos;
+	char tag[64];
+	char name[];
+};
+
+/* --- what a server will answer -------------------------------------------------------------------- */
+
+enum expect_kind {
+	EXPECT_QUERY,    /* answer to Query: all up to ReadyForQuery */
+	EXPECT_FUNCTION, /* FunctionCall: up to ReadyForQuery */
+	EXPECT_PARSE,
+	EXPECT_BIND,
+	EXPECT_DESCRIBE, /* t?, then T or n */
+	EXPECT_EXECUTE,
+	EXPECT_CLOSE,
+	EXPECT_SYNC,
+	EXPECT_LOCAL, /* nothing from the server: our bytes, when they come to the head */
+};
+
+enum expect_dest {
+	DEST_CLIENT,  /* forwarded */
+	DEST_SWALLOW, /* ours; an error in it belongs to the client's statement all the same */
+	DEST_RESET,   /* ours; an error closes the server */
+	DEST_VARS,    /* SET of the client's settings; an error ends the client */
+	DEST_BEGIN,   /* the client's BEGIN, sent late; an error closes both */
+	DEST_TASK,
+	DEST_REPLACE, /* arg: struct replaced */
+	DEST_FAIL,    /* makes the server's transaction fail as ours did; arg: struct buf, sent in its place */
+};
+
+struct expect {
+	uint8_t kind, dest;
+	bool final; /* DEST_FAIL, DEST_REPLACE of a simple query: ReadyForQuery goes to the client */
+	void *arg;  /* PARSE: struct pstmt * (a reference) or NULL; LOCAL, FAIL: struct buf *; REPLACE: struct replaced * */
+};
+
+struct expect_ring {
+	struct expect *e;
+	uint16_t cap, head, count;
+};
+bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg);
+struct expect *expect_head(struct expect_ring *r);
+struct expect *expect_at(struct expect_ring *r, unsigned i);
+
+/* Statements of one simple query, or one Execute, some of them replaced. */
+struct replaced {
+	int n, at;            /* at: the statement whose answer is under way */
+	bool simple;
+	bool dropping_rows;
+	uint64_t rows;        /* rows seen of it */
+	int64_t value;        /* first column of the first row, as a number */
+	struct replace **list; /* NULL entries: the client's own statements */
+};
+/* c: told by on_done of those that are not told yet; may be NULL */
+void replaced_free(struct replaced **p, struct client *c, bool ok);
+
+/* --- client -------------------------------------------------------------------------------------------- */
+
+enum client_state {
+	CLIENT_LOGIN,   /* in `logins`: not authenticated, or waiting for the pool's first server */
+	CLIENT_ACTIVE,  /* in `active` of its pool (or of the console): reads its input */
+	CLIENT_WAITING, /* in `waiting` of its pool: the message at the head of its input needs a server */
+	CLIENT_BARRIER, /* in `active`: the statement at the head of its input waits for the server to finish */
+	CLIENT_PARKED,  /* in `active`: a claimant will answer */
+	CLIENT_DEAD,    /* in `dead`: freed by the reaper */
+};
+
+enum virtual_tx { VTX_NONE, VTX_OPEN, VTX_FAILED };
+
+struct client_login;
+
+struct client {
+	uint32_t magic;
+	uint8_t state;   /* enum client_state; client_move() is the only writer */
+	uint8_t vtx;     /* enum virtual_tx */
+	uint8_t protocol_minor;
+	bool skip_to_sync : 1;  /* an error in a batch: everything up to Sync is dropped */
+	bool batch_executed : 1;/* something was executed since the last Sync */
+	bool tx_watched : 1;    /* the claimant wants tx_ended */
+	bool tx_failed : 1;     /* an ErrorResponse or a ROLLBACK in the transaction under way */
+	bool tx_committed : 1;  /* a COMMIT in the transaction under way */
+	bool console : 1;
+	bool parked_simple : 1; /* PARKED: in a simple query */
+	bool pass_discard : 1;  /* pass_left bytes are dropped, not forwarded */
+	bool queued_notified : 1; /* the notice of query_wait_notify was sent */
+	bool begun : 1;         /* the claimant was told of it */
+	bool ended : 1;         /* ... and of its end */
+	bool greeting : 1;      /* LOGIN: in the pool's list `greeting` */
+	bool counted : 1;       /* in the database's n_clients */
+	bool no_server : 1;     /* the message at the head fails with no_server_error */
+	bool own_user : 1;      /* console: the unix user that we run as */
+	uint32_t pass_left; /* bytes of the message under way that go on as they come */
+	struct conn *conn;
+	struct client *prev, *next; /* the list of its state */
+	struct pool *pool;
+	struct server *link;
+	const struct interceptor *icpt;
+	void *slot;
+	struct client_login *login; /* only in CLIENT_LOGIN */
+	char *begin_sql;            /* VTX_OPEN: what the client said */
+	struct lstmt *park_stmt;    /* PARKED */
+	struct portal *park_portal; /* PARKED in the extended protocol; NULL when it was closed meanwhile */
+	int32_t park_max_rows;
+	struct pg_error *no_server_error; /* owned */
+	unsigned unconfirmed;       /* named statements whose Parse is under way */
+	struct cstmt *stmts;        /* named statements */
+	struct cstmt *unnamed;
+	struct portal *portals;     /* of local statements */
+	struct vars vars;
+	struct istr *extra;
+	struct istr *user; /* as logged in */
+	struct istr *database;
+	uint64_t id;
+	uint64_t key; /* cancel key: pid in the upper half */
+	usec_t connect_time, request_time; /* request_time: start of waiting or of the query; 0: idle */
+	usec_t idle_since;
+	usec_t tx_start;
+};
+
+/* --- server -------------------------------------------------------------------------------------------- */
+
+enum server_state {
+	SERVER_LOGIN,
+	SERVER_IDLE,
+	SERVER_ACTIVE,    /* linked to a client */
+	SERVER_TASK,      /* runs a task */
+	SERVER_CLEANING,  /* reset query or rollback under way */
+	SERVER_CANCELLED, /* free, but a cancel request towards it is still on its way */
+	SERVER_DEAD,
+	SERVER_STATES
+};
+
+struct sprep {
+	UT_hash_handle hh;
+	struct sprep *prev, *next; /* least recently used first */
+	struct pstmt *p;
+	bool confirmed;
+};
+
+struct server_login;
+
+struct server {
+	uint32_t magic;
+	uint8_t state; /* enum server_state; server_move() is the only writer */
+	char tx;       /* status of the last ReadyForQuery: I T E */
+	bool unsynced : 1;     /* extended messages were sent since the last Sync */
+	bool flushed : 1;      /* a Flush was sent behind them */
+	bool copy_in : 1;      /* CopyInResponse seen, no CopyDone, CopyFail or error since */
+	bool close_needed : 1; /* closed as soon as it is free */
+	bool pass_discard : 1;
+	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
+	uint8_t cancels;       /* cancel requests under way */
+	uint32_t pass_left;
+	struct conn *conn;
+	struct server *prev, *next;
+	struct pool *pool;
+	struct client *link;
+	struct task *task;
+	struct server_login *login;
+	struct expect_ring expect;
+	struct sprep *prepared;     /* hash by pstmt */
+	struct sprep *prepared_lru;
+	struct pstmt *unnamed;      /* what the server's unnamed statement is, or NULL */
+	struct vars vars;
+	struct istr *extra;
+	int32_t pid;
+	uint8_t key_len;
+	uint8_t key[256 - 3];
+	uint64_t id;
+	usec_t connect_time, request_time, idle_since;
+};
+
+/* --- task ------------------------------------------------------------------------------------------------- */
+
+struct task {
+	struct task *prev, *next;
+	struct pool *pool;
+	struct server *server; /* NULL: waiting */
+	const struct task_ops *ops; /* NULL: dropped */
+	void *arg;
+	struct pstmt *stmt;    /* not a script */
+	char *script;
+	struct buf bind;       /* Bind message behind the statement name: formats, values, result formats */
+	bool prepare, failed;
+	struct vars vars;
+	struct istr *extra;
+	struct pg_error err;
+	usec_t since;
+};
+
+/* --- pool, database ------------------------------------------------------------------------------------------ */
+
+struct client_list {
+	struct client *head;
+	unsigned count;
+};
+
+struct server_list {
+	struct server *head;
+	unsigned count;
+};
+
+struct pool {
+	struct pool *next;      /* of its database */
+	struct database *db;
+	struct istr *user;
+	struct client_list active;  /* logged in, not waiting for a server */
+	struct client_list waiting; /* wants a server; longest first */
+	struct client_list greeting; /* authenticated; wait for the first server to learn the welcome */
+	struct server_list servers[SERVER_STATES];
+	struct task *tasks;     /* waiting for a server; longest first */
+	unsigned n_tasks;
+	bool ready_marked;      /* in the list that the pool phase serves */
+	struct pool *ready_next;
+	bool welcome_known;
+	struct vars welcome;    /* tracked settings as a fresh session has them */
+	struct buf welcome_rest; /* ParameterStatus messages of the others */
+	struct pg_error last_error;
+	usec_t failed_at;       /* time of the last failed connect or login; 0: none since the last success */
+	struct pool_stats stats, stats_old, stats_avg;
+	usec_t idle_since;
+	unsigned keep;          /* claimants that hold it */
+	unsigned mode_generation;
+	enum pool_mode mode;    /* as of mode_generation; route_pool_mode() */
+};
+
+struct database {
+	struct database *next;
+	char name[64];
+	char *host, *dbname, *user, *password, *connect_query;
+	int port, pool_size, min_pool_size, reserve_pool_size, max_connections, max_client_connections;
+	enum pool_mode mode;
+	usec_t server_lifetime, query_wait_timeout;
+	struct vars defaults;   /* client_encoding, datestyle, timezone, application_name of the entry */
+	char *queue_user, *queue_password;
+	bool automatic;         /* made from "*" */
+	bool paused, disabled, gone;
+	unsigned generation;
+	unsigned n_clients, n_servers;
+	struct pool *pools;
+	usec_t idle_since;
+};
+
+/* route.c */
+struct database *route_find(const char *name); /* makes one from "*" */
+struct database *route_first(void);
+void route_reload(const struct conf *c);
+void route_free(void);
+int route_pool_size(const struct pool *p);
+enum pool_mode route_pool_mode(const struct pool *p);
+bool route_paused(const struct database *db);
+void route_reconnect(struct database *db); /* its servers are closed as they become free */
+void route_tick(usec_t now);
+extern bool pooler_paused_all;
+
+/* pool.c */
+struct pool *pool_get(struct database *db, const char *user);
+void pool_free(struct pool **p);
+void pool_mark_ready(struct pool *p); /* has servers or clients that may be brought together */
+bool pool_serve_ready(void *arg, usec_t now); /* the loop phase */
+struct server *pool_take_idle(struct pool *p, bool for_client);
+void pool_launch(struct pool *p, usec_t now);
+void pool_server_failed(struct pool *p, const struct pg_error *err);
+unsigned pool_servers_total(const struct pool *p);
+bool pool_unreachable(const struct pool *p, usec_t now);
+void pool_tick(struct pool *p, usec_t now);
+
+/* client.c */
+extern struct client_list client_logins, client_dead, client_consoles;
+struct client *client_new(int fd, const struct conn_addr *peer);
+void client_move(struct client *c, enum client_state to);
+void client_move_greeting(struct client *c);
+void client_become_console(struct client *c);
+void client_close(struct client *c, enum client_end how, const char *reason);
+void client_fatal(struct client *c, const struct pg_error *err);
+void client_reap(void);
+void client_write(struct client *c, const struct buf *b);
+void client_write_error(struct client *c, const struct pg_error *err);
+/* Bytes for the client in the order of answers: at once, or behind what its server still owes. Takes
+ * the contents of b. */
+void client_emit(struct client *c, struct buf *b);
+char client_status(const struct client *c);
+const char *client_prefix(const struct client *c); /* static buffer, for logs */
+void client_each(void (*fn)(struct client *c, void *arg), void *arg);
+unsigned client_count(void);
+struct client *client_by_key(uint64_t key);
+void client_key_forget(struct client *c);
+bool client_key_assign(struct client *c);
+bool client_out_of_memory(struct client *c); /* closes; returns false, for chaining */
+
+/* client_login.c */
+extern const struct conn_ops client_login_ops;
+void client_login_start(struct client *c);
+void client_login_free(struct client *c);
+void client_login_welcome(struct client *c); /* the pool knows its welcome now */
+
+/* client_msg.c: the messages of a session */
+extern const struct conn_ops client_ops;
+enum step {
+	STEP_NEXT,   /* the message is done with */
+	STEP_STREAM, /* what is here was forwarded; pass_left tells how much follows */
+	STEP_MORE,   /* needs more bytes of the message */
+	STEP_WAIT,   /* not touched: the client waits for a server, a barrier, or an answer */
+	STEP_PARKED, /* done with, and the client is parked */
+	STEP_END,    /* the client is closed */
+};
+enum step client_error(struct client *c, const struct pg_error *err, bool simple);
+enum step client_protocol_error(struct client *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+enum step client_forward(struct client *c, const struct wire_msg *m); /* the message as it is, to the linked server */
+void client_no_server(struct client *c, const struct pg_error *err); /* the pool cannot give one */
+bool client_need_server(struct client *c); /* true: linked and ready for its message; false: waits, or closed */
+bool client_expect(struct client *c, enum expect_kind kind, enum expect_dest dest, void *arg);
+void client_resume(struct client *c); /* look at its input again */
+void client_ready(struct client *c, bool local); /* after ReadyForQuery went to it */
+
+/* extq.c: Parse, Bind, Describe, Execute, Close */
+enum step extq_parse(struct client *c, const struct wire_msg *m);
+enum step extq_bind(struct client *c, const struct wire_msg *m);
+enum step extq_describe(struct client *c, const struct wire_msg *m);
+enum step extq_execute(struct client *c, const struct wire_msg *m);
+enum step extq_close(struct client *c, const struct wire_msg *m);
+struct cstmt *extq_find(struct client *c, const char *name);
+void extq_forget(struct client *c, struct cstmt **p);
+void extq_forget_unconfirmed(struct client *c);
+void extq_forget_all(struct client *c); /* DEALLOCATE ALL, DISCARD ALL */
+void extq_confirm(struct client *c, struct pstmt *p);
+void extq_free(struct client *c);
+bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest dest); /* sends Parse if needed */
+
+/* local.c: statements that we answer */
+enum step local_simple(struct client *c, const char *sql, size_t len);
+enum step local_simple_many(struct client *c, const char *sql, size_t len);
+enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, size_t len);
+enum step local_execute(struct client *c, struct portal *p, int32_t max_rows);
+struct portal *portal_find(struct client *c, const char *name);
+void portal_free(struct portal **p);
+void portal_drop(struct client *c, struct portal *p); /* p may be NULL */
+void portal_drop_all(struct client *c);
+struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n, struct pg_error *err);
+struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len);
+bool local_barrier(struct client *c); /* true: nothing outstanding; false: waits */
+void local_tx_end(struct client *c, bool committed);
+
+/* server.c */
+extern struct server_list server_dead;
+struct server *server_launch(struct pool *p);
+void server_move(struct server *s, enum server_state to);
+void server_close(struct server *s, const char *reason, const struct pg_error *for_client);
+void server_link(struct server *s, struct client *c);
+void server_release(struct server *s); /* nothing outstanding: to the next one, or idle */
+void server_unlink_abandoned(struct server *s); /* its client is gone */
+void server_reap(void);
+const char *server_prefix(const struct server *s);
+bool server_send(struct server *s, struct buf *b); /* writes and empties b; false: memory, server closed */
+bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg);
+void server_forget_prepared(struct server *s);
+void server_unprepare(struct server *s, struct pstmt *p);
+void server_confirm_prepared(struct server *s, struct pstmt *p);
+bool server_has_prepared(const struct server *s, struct pstmt *p);
+void server_set_unnamed(struct server *s, struct pstmt *p);
+void server_put_settings(struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest);
+void server_expect_free(struct server *s, struct expect *e, bool ok);
+
+/* server_login.c */
+extern const struct conn_ops server_login_ops;
+bool server_login_start(struct server *s);
+void server_login_free(struct server *s);
+
+/* relay.c: what a server says */
+extern const struct conn_ops server_ops; /* messages of a server that has logged in */
+
+/* task.c */
+void task_start(struct task *t, struct server *s);
+void task_row(struct task *t, const uint8_t *body, size_t len);
+void task_error(struct task *t, const uint8_t *body, size_t len);
+void task_end(struct task *t, const struct pg_error *err); /* frees it */
+void task_finished(struct server *s);
+void task_fail_waiting(struct pool *p, const struct pg_error *err);
+
+/* cancel.c */
+void cancel_server(struct server *s); /* asks the backend to stop */
+void cancel_drop_asker(struct client *c); /* it has left */
+/* `asker` is closed when the request has been carried out. */
+void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *asker);
+
+void cancel_forget_server(struct server *s); /* it is closed */
+void cancel_tick(usec_t now);
+void cancel_free(void);
+
+/* pooler.c */
+void pooler_shutdown_tick(void);
+void client_free_slabs(void);
+void server_free_slabs(void);
+
+/* janitor.c */
+usec_t janitor_tick(void *arg, usec_t now);
+
+extern const struct interceptor *intercept_queue, *intercept_console;
+
+#endif

@@ -1,0 +1,363 @@
+/*
+ * The pooler as a whole: start and end, and what an operator may do to it.
+ */
+#include <string.h>
+
+#include "pool_int.h"
+
+const struct interceptor *intercept_queue, *intercept_console;
+
+static struct loop_tick *tick;
+static enum pooler_shutdown shutting_down;
+static void (*on_stopped)(void);
+static void (*on_shutdown)(void);
+
+
+static enum claim pass_claim(struct client *c, const char *sql, size_t len, bool complete)
+{
+	(void)c;
+	(void)sql;
+	(void)len;
+	(void)complete;
+	return CLAIM_PASS;
+}
+
+static void pass_ended(struct client *c, enum client_end how)
+{
+	(void)c;
+	(void)how;
+}
+
+/* Nobody registered: everything is forwarded. */
+static const struct interceptor pass_all = {.name = "none", .claim = pass_claim, .client_ended = pass_ended};
+
+void intercept_register(const struct interceptor *i, bool console)
+{
+	if (console)
+		intercept_console = i;
+	else
+		intercept_queue = i;
+}
+
+static void reap(void *arg)
+{
+	(void)arg;
+	client_reap();
+	server_reap();
+}
+
+bool pooler_start(void)
+{
+	if (intercept_queue == NULL)
+		intercept_queue = &pass_all;
+	if (intercept_console == NULL)
+		intercept_console = &pass_all;
+	shutting_down = SHUTDOWN_NONE;
+	pooler_paused_all = false;
+	loop_phase(LOOP_PHASE_POOLS, pool_serve_ready, NULL);
+	loop_reaper(reap, NULL);
+	tick = loop_tick_new(janitor_tick, NULL, loop_now());
+	if (tick == NULL)
+		return false;
+	route_reload(conf_current());
+	return true;
+}
+
+static void end_client(struct client *c, void *arg)
+{
+	(void)arg;
+	client_close(c, CLIENT_END_BY_US, NULL);
+}
+
+static void end_servers(void)
+{
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			for (int i = 0; i < SERVER_DEAD; i++)
+				while (p->servers[i].head != NULL)
+					server_close(p->servers[i].head, "shutdown", NULL);
+}
+
+void pooler_free(void)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "57P01", "terminating connection due to administrator command");
+	client_each(end_client, NULL);
+	end_servers();
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			task_fail_waiting(p, &err);
+	cancel_free();
+	client_reap();
+	server_reap();
+	route_free();
+	loop_tick_free(&tick);
+	client_free_slabs();
+	server_free_slabs();
+}
+
+void pooler_accept(int fd, const struct conn_addr *peer, void *unused)
+{
+	struct client *c = client_new(fd, peer);
+
+	(void)unused;
+	if (c == NULL)
+		log_warning("out of memory: a connection was refused");
+	else
+		client_login_start(c);
+}
+
+void pooler_reloaded(void)
+{
+	route_reload(conf_current());
+}
+
+/* --- shutdown --------------------------------------------------------------------------------------------- */
+
+void pooler_on_stopped(void (*fn)(void))
+{
+	on_stopped = fn;
+}
+
+void pooler_on_shutdown(void (*fn)(void))
+{
+	on_shutdown = fn;
+}
+
+enum pooler_shutdown pooler_is_shutting_down(void)
+{
+	return shutting_down;
+}
+
+/* Idle means: owed nothing, in no transaction. Those are told and sent away. */
+static void end_idle_client(struct client *c, void *arg)
+{
+	struct pg_error err;
+
+	(void)arg;
+	if (c->console || c->state == CLIENT_DEAD)
+		return;
+	if (c->state == CLIENT_LOGIN || (c->state == CLIENT_ACTIVE && c->request_time == 0 &&
+			client_tx(c) == CLIENT_TX_IDLE && (c->link == NULL || c->link->expect.count == 0))) {
+		pg_error_set(&err, "57P01", "terminating connection due to administrator command");
+		pg_error_detail(&err, "The pooler is shutting down.");
+		client_fatal(c, &err);
+	}
+}
+
+static bool servers_in_use(void)
+{
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			if (p->servers[SERVER_ACTIVE].count + p->servers[SERVER_TASK].count +
+					p->servers[SERVER_CLEANING].count > 0)
+				return true;
+	return false;
+}
+
+static void count_client(struct client *c, void *arg)
+{
+	if (!c->console && c->state != CLIENT_DEAD)
+		++*(unsigned *)arg;
+}
+
+void pooler_shutdown_tick(void)
+{
+	unsigned clients = 0;
+	bool done = false;
+
+	switch (shutting_down) {
+	case SHUTDOWN_NONE:
+		return;
+	case SHUTDOWN_NOW:
+		done = true;
+		break;
+	case SHUTDOWN_WAIT_SERVERS:
+		client_each(end_idle_client, NULL);
+		done = !servers_in_use();
+		break;
+	case SHUTDOWN_WAIT_CLIENTS:
+		client_each(count_client, &clients);
+		done = clients == 0;
+		break;
+	}
+	if (done && on_stopped != NULL)
+		on_stopped();
+}
+
+void pooler_shutdown(enum pooler_shutdown how)
+{
+	if (how <= shutting_down)
+		return;
+	shutting_down = how;
+	if (on_shutdown != NULL && how != SHUTDOWN_WAIT_CLIENTS)
+		on_shutdown();
+	loop_tick_at(tick, loop_now());
+}
+
+/* --- what the console does ------------------------------------------------------------------------------------ */
+
+bool pooler_has_database(const char *name)
+{
+	struct database *db;
+
+	for (db = route_first(); db != NULL; db = db->next)
+		if (strcmp(db->name, name) == 0 && !db->gone)
+			return true;
+	return conf_find_database(conf_current(), name) != NULL;
+}
+
+static void end_all_clients(struct database *db)
+{
+	struct client *c, *tmp;
+	struct pg_error err;
+
+	pg_error_set(&err, "57P01", "terminating connection due to administrator command");
+	pg_error_detail(&err, "KILL on the console of the pooler.");
+	for (struct pool *p = db->pools; p != NULL; p = p->next) {
+		struct client_list *lists[] = {&p->active, &p->waiting, &p->greeting};
+
+		for (size_t i = 0; i < ARRAY_LEN(lists); i++)
+			DL_FOREACH_SAFE(lists[i]->head, c, tmp)
+				client_fatal(c, &err);
+		for (int i = 0; i < SERVER_DEAD; i++)
+			while (p->servers[i].head != NULL)
+				server_close(p->servers[i].head, "admin forced disconnect", NULL);
+	}
+}
+
+static void wake(struct database *db)
+{
+	for (struct pool *p = db->pools; p != NULL; p = p->next)
+		pool_mark_ready(p);
+}
+
+static enum pooler_result command_one(enum pooler_command cmd, struct database *db)
+{
+	switch (cmd) {
+	case POOLER_PAUSE:
+		if (db->paused)
+			return POOLER_ALREADY_PAUSED;
+		db->paused = true;
+		break;
+	case POOLER_RESUME:
+		if (!db->paused)
+			return POOLER_NOT_PAUSED;
+		db->paused = false;
+		wake(db);
+		break;
+	case POOLER_DISABLE:
+		db->disabled = true;
+		break;
+	case POOLER_ENABLE:
+		db->disabled = false;
+		break;
+	case POOLER_KILL:
+		db->paused = true;
+		end_all_clients(db);
+		break;
+	case POOLER_RECONNECT:
+		route_reconnect(db);
+		break;
+	}
+	return POOLER_OK;
+}
+
+static enum pooler_result command_all(enum pooler_command cmd)
+{
+	struct database *db;
+
+	if (cmd == POOLER_PAUSE && pooler_paused_all)
+		return POOLER_ALREADY_PAUSED;
+	if (cmd == POOLER_RESUME && !pooler_paused_all)
+		return POOLER_NOT_PAUSED;
+	if (cmd == POOLER_PAUSE || cmd == POOLER_KILL)
+		pooler_paused_all = true;
+	if (cmd == POOLER_RESUME)
+		pooler_paused_all = false;
+	for (db = route_first(); db != NULL; db = db->next) {
+		if (cmd == POOLER_KILL)
+			end_all_clients(db);
+		else if (cmd == POOLER_RESUME)
+			wake(db);
+		else if (cmd != POOLER_PAUSE)
+			command_one(cmd, db);
+	}
+	return POOLER_OK;
+}
+
+enum pooler_result pooler_command(enum pooler_command cmd, const char *database)
+{
+	struct database *db;
+
+	if (database == NULL || database[0] == '\0')
+		return command_all(cmd);
+	db = route_find(database);
+	return db != NULL ? command_one(cmd, db) : POOLER_NO_DATABASE;
+}
+
+static bool database_at_rest(struct database *db)
+{
+	struct pool *p;
+
+	for (p = db->pools; p != NULL; p = p->next)
+		if (pool_servers_total(p) > 0)
+			return false;
+	return true;
+}
+
+bool pooler_is_paused(const char *database)
+{
+	struct database *db;
+
+	for (db = route_first(); db != NULL; db = db->next) {
+		if (database != NULL && strcmp(db->name, database) != 0)
+			continue;
+		if (!route_paused(db) || !database_at_rest(db))
+			return false;
+	}
+	return true;
+}
+
+bool pooler_all_paused(void)
+{
+	return pooler_paused_all;
+}
+
+struct find_id {
+	uint64_t id;
+	struct client *found;
+};
+
+static void match_id(struct client *c, void *arg)
+{
+	struct find_id *f = arg;
+
+	if (c->id == f->id && c->state != CLIENT_DEAD)
+		f->found = c;
+}
+
+bool pooler_kill_client(uint64_t id)
+{
+	struct find_id f = {.id = id};
+	struct pg_error err;
+
+	client_each(match_id, &f);
+	if (f.found == NULL)
+		return false;
+	pg_error_set(&err, "57P01", "admin forced disconnect");
+	client_fatal(f.found, &err);
+	return true;
+}
+
+struct pool *pooler_find_pool(const char *database, const char *user)
+{
+	struct database *db = route_find(database);
+
+	if (db == NULL)
+		return NULL;
+	if (user == NULL)
+		return db->pools;
+	return pool_get(db, user);
+}

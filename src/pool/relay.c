@@ -1,0 +1,583 @@
+/*
+ * What a server says: each message is taken by the head of `expect` and forwarded, swallowed, or
+ * rewritten. Messages for the client go on as they come, without being gathered; only those that
+ * change what we know are read as a whole. Runs of messages that go to the client are written in one
+ * piece.
+ *
+ * Answers of replaced statements are relay_replace.c.
+ */
+#include <string.h>
+
+#include "pool_int.h"
+#include "relay_int.h"
+
+/* --- the run of bytes for the client --------------------------------------------------------------- */
+
+static void run_flush(struct relay *r)
+{
+	struct client *c = r->s->link;
+
+	if (r->to > r->from && c != NULL && c->conn != NULL) {
+		conn_write(c->conn, r->from, (size_t)(r->to - r->from));
+		r->s->pool->stats.bytes_out += (size_t)(r->to - r->from);
+	}
+	r->from = r->to = NULL;
+}
+
+static void run_add(struct relay *r, const uint8_t *p, size_t n)
+{
+	if (n == 0)
+		return;
+	if (r->to == p) {
+		r->to = p + n;
+		return;
+	}
+	run_flush(r);
+	r->from = p;
+	r->to = p + n;
+}
+
+void relay_emit(struct relay *r, const struct buf *b)
+{
+	run_flush(r);
+	if (buf_failed(b)) {
+		if (r->s->link != NULL)
+			client_out_of_memory(r->s->link);
+		return;
+	}
+	if (r->s->link != NULL)
+		client_write(r->s->link, b);
+}
+
+/* --- the FIFO ------------------------------------------------------------------------------------------ */
+
+static void pop(struct server *s, bool ok)
+{
+	struct expect e = *expect_head(&s->expect);
+
+	s->expect.head = (uint16_t)((s->expect.head + 1u) & (s->expect.cap - 1u));
+	s->expect.count--;
+	server_expect_free(s, &e, ok);
+}
+
+/* Our own answers that have come to the head leave now. */
+static void emit_local_heads(struct relay *r)
+{
+	struct expect *e;
+
+	if (r->s->pass_left > 0)
+		return;
+	while ((e = expect_head(&r->s->expect)) != NULL && e->kind == EXPECT_LOCAL) {
+		relay_emit(r, e->arg);
+		if (r->s->state == SERVER_DEAD)
+			return;
+		pop(r->s, true);
+	}
+}
+
+/* After an error in a batch the server skips to Sync: so do we. */
+void relay_batch_failed(struct relay *r)
+{
+	struct server *s = r->s;
+	struct expect *e;
+
+	s->copy_in = false;
+	while ((e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC)
+		pop(s, false);
+	if (s->link == NULL)
+		return;
+	if (e == NULL)
+		s->link->skip_to_sync = true;
+	s->link->tx_failed = true;
+	extq_forget_unconfirmed(s->link);
+}
+
+/* --- ReadyForQuery ------------------------------------------------------------------------------------------ */
+
+static void count_transaction(struct server *s, struct client *c)
+{
+	struct pool_stats *st = &s->pool->stats;
+	usec_t now = loop_now();
+
+	st->queries++;
+	if (c->request_time != 0 && now > c->request_time)
+		st->query_time += now - c->request_time;
+	if (s->tx != 'I') {
+		if (c->tx_start == 0)
+			c->tx_start = c->request_time;
+		return;
+	}
+	st->xacts++;
+	if (c->tx_start == 0)
+		c->tx_start = c->request_time;
+	if (c->tx_start != 0 && now > c->tx_start)
+		st->xact_time += now - c->tx_start;
+	c->tx_start = 0;
+}
+
+static void client_done(struct server *s)
+{
+	struct client *c = s->link;
+
+	count_transaction(s, c);
+	client_ready(c, false);
+}
+
+/* Anything outstanding between the server and whom it works for? */
+static void settle(struct relay *r)
+{
+	struct server *s = r->s;
+	struct client *c = s->link;
+
+	if (s->state == SERVER_DEAD || s->expect.count > 0)
+		return;
+	if (s->state == SERVER_CLEANING) {
+		if (s->tx != 'I')
+			server_close(s, "transaction still open after the reset", NULL);
+		else
+			server_release(s);
+		return;
+	}
+	if (c == NULL)
+		return;
+	if (s->tx == 'I' && !s->unsynced && !s->copy_in && route_pool_mode(s->pool) != POOL_MODE_SESSION) {
+		run_flush(r);
+		server_release(s);
+	} else if (s->close_needed && s->tx == 'I' && !s->unsynced && conf_current()->p.server_fast_close) {
+		run_flush(r);
+		server_close(s, "database configuration changed", NULL);
+		return;
+	}
+	if (c->state == CLIENT_BARRIER || conn_pending_input(c->conn) > 0)
+		client_resume(c);
+}
+
+static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	struct server *s = r->s;
+	enum expect_dest dest = e->dest;
+	bool final = e->final;
+
+	if (m->total != WIRE_HEADER + 1)
+		return RELAY_BAD;
+	s->tx = (char)m->body[0];
+	if (s->tx != 'I' && s->tx != 'T' && s->tx != 'E')
+		return RELAY_BAD;
+	if (e->kind == EXPECT_QUERY)
+		pstmt_drop(&s->unnamed);
+	pop(s, true);
+	if (dest == DEST_TASK) {
+		if (final && s->task != NULL)
+			task_finished(s);
+		return RELAY_DROP;
+	}
+	if (s->link != NULL && (dest == DEST_CLIENT || final)) {
+		run_add(r, m->data, m->total);
+		client_done(s);
+		return RELAY_DONE;
+	}
+	return RELAY_DROP;
+}
+
+/* --- messages that may come at any time --------------------------------------------------------------------- */
+
+static enum relay_step parameter_status(struct relay *r, const struct wire_msg *m)
+{
+	struct server *s = r->s;
+	struct expect *e = expect_head(&s->expect);
+	struct wire_reader rd;
+	const char *name, *value;
+	int id;
+
+	wire_reader_init(&rd, m->body, m->have);
+	name = wire_get_cstr(&rd, NULL);
+	value = wire_get_cstr(&rd, NULL);
+	if (!wire_done(&rd))
+		return RELAY_BAD;
+	id = var_find(name);
+	if (id >= 0)
+		vars_set(&s->vars, (enum var_id)id, value);
+	if (s->link == NULL || (e != NULL && (e->dest == DEST_RESET || e->dest == DEST_TASK)))
+		return RELAY_DROP;
+	if (id >= 0) {
+		/* what we have put in force ourselves the client knows already, unless the server words it otherwise */
+		bool known = s->link->vars.v[id] == s->vars.v[id];
+
+		istr_drop(&s->link->vars.v[id]);
+		s->link->vars.v[id] = istr_ref(s->vars.v[id]);
+		if (known && e != NULL && e->dest == DEST_VARS)
+			return RELAY_DROP;
+	} else if (e != NULL && e->dest == DEST_VARS) {
+		return RELAY_DROP;
+	}
+	return RELAY_FORWARD;
+}
+
+static enum relay_step notice(struct relay *r, const struct wire_msg *m)
+{
+	struct expect *e = expect_head(&r->s->expect);
+
+	if (r->s->link != NULL && (e == NULL || e->dest == DEST_CLIENT || e->dest == DEST_REPLACE || e->dest == DEST_BEGIN))
+		return RELAY_FORWARD;
+	if (log_enabled(LOG_LVL_DEBUG)) {
+		struct wire_notice n;
+
+		wire_read_notice(m->body, m->have, &n);
+		log_write(LOG_LVL_DEBUG, server_prefix(r->s), "notice: %s", n.message);
+	}
+	return RELAY_DROP;
+}
+
+/* --- ErrorResponse ---------------------------------------------------------------------------------------------- */
+
+static void error_fields(const struct wire_msg *m, struct pg_error *ret)
+{
+	struct wire_notice n;
+
+	wire_read_notice(m->body, m->have, &n);
+	pg_error_set(ret, n.sqlstate, "%s", n.message);
+	if (n.detail != NULL)
+		pg_error_detail(ret, "%s", n.detail);
+	if (n.hint != NULL)
+		pg_error_hint(ret, "%s", n.hint);
+}
+
+static bool is_fatal(const struct wire_msg *m)
+{
+	struct wire_notice n;
+
+	wire_read_notice(m->body, m->have, &n);
+	return strcmp(n.severity, "FATAL") == 0 || strcmp(n.severity, "PANIC") == 0;
+}
+
+static enum relay_step error_idle(struct relay *r, const struct wire_msg *m)
+{
+	struct wire_notice n;
+
+	wire_read_notice(m->body, m->have, &n);
+	log_write(LOG_LVL_INFO, server_prefix(r->s), "server says: %s: %s", n.severity, n.message);
+	if (r->s->link == NULL || r->s->state == SERVER_CLEANING)
+		return RELAY_DROP;
+	r->s->fatal_seen = true;
+	return RELAY_FORWARD;
+}
+
+static enum relay_step error_settings(struct relay *r, const struct wire_msg *m, enum expect_dest dest)
+{
+	struct server *s = r->s;
+	struct client *c = s->link;
+	struct pg_error err;
+
+	run_flush(r);
+	error_fields(m, &err);
+	if (c != NULL && dest != DEST_RESET)
+		client_fatal(c, &err);
+	if (s->state != SERVER_DEAD)
+		server_close(s, dest == DEST_RESET ? "reset failed" : "settings refused", &err);
+	return RELAY_GONE;
+}
+
+static enum relay_step error_response(struct relay *r, const struct wire_msg *m)
+{
+	struct server *s = r->s;
+	struct expect *e = expect_head(&s->expect);
+	bool batch;
+
+	if (e == NULL)
+		return error_idle(r, m);
+	batch = e->kind != EXPECT_QUERY && e->kind != EXPECT_FUNCTION && e->kind != EXPECT_SYNC;
+	if (s->link != NULL && is_fatal(m))
+		s->fatal_seen = true;
+	s->copy_in = false;
+	switch ((enum expect_dest)e->dest) {
+	case DEST_RESET:
+	case DEST_VARS:
+	case DEST_BEGIN:
+		return error_settings(r, m, e->dest);
+	case DEST_TASK:
+		if (s->task != NULL)
+			task_error(s->task, m->body, m->have);
+		if (batch)
+			relay_batch_failed(r);
+		return RELAY_DROP;
+	case DEST_FAIL:
+		relay_emit(r, e->arg);
+		if (s->link != NULL)
+			s->link->tx_failed = true;
+		if (batch && s->state != SERVER_DEAD)
+			relay_batch_failed(r);
+		return RELAY_DROP;
+	case DEST_REPLACE:
+		relay_replace_error(r, m);
+		if (batch && s->state != SERVER_DEAD)
+			relay_batch_failed(r);
+		return RELAY_DROP;
+	case DEST_CLIENT:
+	case DEST_SWALLOW:
+		break;
+	}
+	run_add(r, m->data, m->total);
+	if (s->link != NULL)
+		s->link->tx_failed = true;
+	if (batch)
+		relay_batch_failed(r);
+	return RELAY_DONE;
+}
+
+/* --- the others --------------------------------------------------------------------------------------------------- */
+
+static bool tag_is(const struct wire_msg *m, const char *tag)
+{
+	size_t n = strlen(tag) + 1;
+
+	return m->have == n && memcmp(m->body, tag, n) == 0;
+}
+
+/* Tags that tell what happened to the session or the transaction. */
+static void command_complete(struct server *s, const struct wire_msg *m)
+{
+	struct client *c = s->link;
+
+	switch (m->have > 0 ? m->body[0] : 0) {
+	case 'C':
+		if (c != NULL && tag_is(m, "COMMIT"))
+			c->tx_committed = true;
+		break;
+	case 'P':
+		if (c != NULL && tag_is(m, "PREPARE TRANSACTION"))
+			c->tx_committed = true;
+		break;
+	case 'D':
+		if (tag_is(m, "DISCARD ALL") || tag_is(m, "DEALLOCATE ALL")) {
+			server_forget_prepared(s);
+			if (c != NULL)
+				extq_forget_all(c);
+			if (m->body[1] == 'I')
+				istr_drop(&s->extra);
+		}
+		break;
+	case 'R':
+		if (tag_is(m, "RESET"))
+			istr_drop(&s->extra);
+		break;
+	}
+}
+
+static void copy_in_began(struct server *s)
+{
+	unsigned kept = 0;
+
+	s->copy_in = true;
+	if (expect_head(&s->expect)->kind == EXPECT_QUERY)
+		return;
+	/* Sync that was sent before the copy began is ignored by the server (protocol: "Extended Query", COPY) */
+	for (unsigned i = 0; i < s->expect.count; i++)
+		if (i == 0 || expect_at(&s->expect, i)->kind != EXPECT_SYNC)
+			*expect_at(&s->expect, kept++) = *expect_at(&s->expect, i);
+	s->expect.count = (uint16_t)kept;
+	s->unsynced = true;
+}
+
+/* Does this message belong to the answer that the head waits for, and does it end it? */
+enum fit { FIT_NO, FIT_PART, FIT_END };
+
+static enum fit fits(enum expect_kind kind, uint8_t type)
+{
+	switch (kind) {
+	case EXPECT_QUERY:
+		return type == 'Z' ? FIT_END : strchr("TDCIGHdcW", type) != NULL ? FIT_PART : FIT_NO;
+	case EXPECT_FUNCTION:
+		return type == 'Z' ? FIT_END : type == 'V' ? FIT_PART : FIT_NO;
+	case EXPECT_PARSE:
+		return type == '1' ? FIT_END : FIT_NO;
+	case EXPECT_BIND:
+		return type == '2' ? FIT_END : FIT_NO;
+	case EXPECT_DESCRIBE:
+		return type == 'T' || type == 'n' ? FIT_END : type == 't' ? FIT_PART : FIT_NO;
+	case EXPECT_EXECUTE:
+		return type == 'C' || type == 'I' || type == 's' ? FIT_END
+			: strchr("DGHdcW", type) != NULL	 ? FIT_PART
+								 : FIT_NO;
+	case EXPECT_CLOSE:
+		return type == '3' ? FIT_END : FIT_NO;
+	case EXPECT_SYNC:
+		return type == 'Z' ? FIT_END : FIT_NO;
+	case EXPECT_LOCAL:
+		break;
+	}
+	return FIT_NO;
+}
+
+/* Must the whole message be here before it can be dealt with? */
+static bool needs_whole(const struct wire_msg *m, const struct expect *e)
+{
+	switch (m->type) {
+	case 'Z':
+	case 'E':
+	case 'S':
+	case 'C':
+	case 'N':
+	case '1':
+		return true;
+	case 'D':
+	case 'T':
+		return e != NULL && (e->dest == DEST_TASK || e->dest == DEST_REPLACE);
+	default:
+		return false;
+	}
+}
+
+static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	struct server *s = r->s;
+	enum expect_dest dest = e->dest;
+	enum fit fit = fits((enum expect_kind)e->kind, m->type);
+
+	if (fit == FIT_NO)
+		return RELAY_BAD;
+	if (m->type == 'Z')
+		return ready(r, m, e);
+	if (m->type == 'C')
+		command_complete(s, m);
+	if (m->type == 'G')
+		copy_in_began(s);
+	if (m->type == '1' && e->arg != NULL && e->kind == EXPECT_PARSE) {
+		server_confirm_prepared(s, e->arg);
+		if (s->link != NULL && dest == DEST_CLIENT)
+			extq_confirm(s->link, e->arg);
+	}
+	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL)
+		task_row(s->task, m->body, m->have);
+	if (dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
+		return relay_replace_answer(r, m, e, fit == FIT_END);
+	if (dest == DEST_CLIENT)
+		run_add(r, m->data, WIRE_HEADER + m->have);
+	if (fit == FIT_END)
+		pop(s, true);
+	return dest == DEST_CLIENT ? RELAY_DONE : RELAY_DROP;
+}
+
+void relay_pop(struct relay *r)
+{
+	pop(r->s, true);
+}
+
+static enum relay_step message(struct relay *r, const struct wire_msg *m)
+{
+	struct expect *e = expect_head(&r->s->expect);
+
+	if (needs_whole(m, e) && !wire_complete(m))
+		return m->total > CONTROL_MAX && m->type != 'D' ? RELAY_BAD : RELAY_MORE;
+	switch (m->type) {
+	case 'S':
+		return parameter_status(r, m);
+	case 'N':
+		return notice(r, m);
+	case 'E':
+		return error_response(r, m);
+	case 'A':
+		return r->s->link != NULL ? RELAY_FORWARD : RELAY_DROP;
+	default:
+		return e != NULL ? answer(r, m, e) : RELAY_BAD;
+	}
+}
+
+/* --- the loop over what has come ------------------------------------------------------------------------------------ */
+
+static void bad_message(struct relay *r, const struct wire_msg *m)
+{
+	struct expect *e = expect_head(&r->s->expect);
+	struct pg_error err;
+
+	run_flush(r);
+	log_write(LOG_LVL_ERROR, server_prefix(r->s), "unexpected message %s (0x%02x) from the server, expecting %d",
+		wire_type_name(m->type, false), m->type, e != NULL ? (int)e->kind : -1);
+	pg_error_set(&err, "08P01", "unexpected message from the server");
+	server_close(r->s, "protocol violation by the server", &err);
+}
+
+/* One message, as far as it is here. Returns the bytes that are dealt with; 0: stop. */
+static size_t one(struct relay *r, const uint8_t *data, size_t len)
+{
+	struct server *s = r->s;
+	struct wire_msg m;
+	enum relay_step step;
+
+	switch (wire_next(data, len, &m)) {
+	case WIRE_NEXT_MORE:
+		return 0;
+	case WIRE_NEXT_BAD:
+		m.type = data[0];
+		bad_message(r, &m);
+		return 0;
+	case WIRE_NEXT_OK:
+		break;
+	}
+	step = message(r, &m);
+	if (step == RELAY_MORE || step == RELAY_GONE || s->state == SERVER_DEAD)
+		return 0;
+	if (step == RELAY_BAD) {
+		bad_message(r, &m);
+		return 0;
+	}
+	if (step == RELAY_FORWARD)
+		run_add(r, data, WIRE_HEADER + m.have);
+	s->pass_left = m.total - WIRE_HEADER - (uint32_t)m.have;
+	s->pass_discard = step == RELAY_DROP;
+	emit_local_heads(r);
+	if (s->pass_left == 0)
+		settle(r);
+	return WIRE_HEADER + m.have;
+}
+
+static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_t len)
+{
+	struct relay r = {.s = owner};
+	struct server *s = owner;
+	size_t pos = 0, n;
+
+	while (pos < len && s->state != SERVER_DEAD) {
+		if (s->pass_left > 0) {
+			n = len - pos < s->pass_left ? len - pos : s->pass_left;
+			if (!s->pass_discard)
+				run_add(&r, data + pos, n);
+			s->pass_left -= (uint32_t)n;
+			pos += n;
+			emit_local_heads(&r);
+			if (s->pass_left == 0)
+				settle(&r);
+			continue;
+		}
+		n = one(&r, data + pos, len - pos);
+		if (n == 0)
+			break;
+		pos += n;
+	}
+	run_flush(&r);
+	if (s->state == SERVER_DEAD)
+		return len;
+	if (s->link != NULL && s->link->conn != NULL && conn_is_full(s->link->conn))
+		conn_want_read(conn, false);
+	return pos;
+}
+
+static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
+{
+	struct server *s = owner;
+
+	(void)conn;
+	(void)err;
+	server_close(s, why == CONN_END_NO_MEMORY ? "out of memory" : "server conn crashed?", NULL);
+}
+
+/* The server has room again: its client may be read. */
+static void on_drain(struct conn *conn, void *owner)
+{
+	struct server *s = owner;
+
+	(void)conn;
+	if (s->link != NULL && s->link->conn != NULL)
+		client_resume(s->link);
+}
+
+const struct conn_ops server_ops = {.on_data = on_data, .on_end = on_end, .on_drain = on_drain};

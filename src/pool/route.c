@@ -1,0 +1,262 @@
+/*
+ * From a database name to where it lives: the entries of [databases] in force, and those made from
+ * "*" on demand.
+ */
+#include <string.h>
+
+#include "pool_int.h"
+
+static struct database *list;
+bool pooler_paused_all; /* PAUSE without a name */
+
+struct database *route_first(void)
+{
+	return list;
+}
+
+static bool replace_text(char **dst, const char *src)
+{
+	char *copy = NULL;
+
+	if (src != NULL && (copy = mem_strdup(src)) == NULL)
+		return false;
+	mem_free(*dst);
+	*dst = copy;
+	return true;
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
+}
+
+static int number(int value, int fallback)
+{
+	return value >= 0 ? value : fallback;
+}
+
+static bool copy_texts(struct database *db, const struct conf_database *d)
+{
+	return replace_text(&db->host, d->host != NULL ? d->host : "/tmp") &&
+		replace_text(&db->dbname, d->dbname != NULL ? d->dbname : db->name) &&
+		replace_text(&db->user, d->user) && replace_text(&db->password, d->password) &&
+		replace_text(&db->connect_query, d->connect_query) &&
+		replace_text(&db->queue_user, d->queue_user) && replace_text(&db->queue_password, d->queue_password);
+}
+
+static void copy_defaults(struct database *db, const struct conf_database *d)
+{
+	const struct {
+		enum var_id id;
+		const char *value;
+	} given[] = {{VAR_CLIENT_ENCODING, d->client_encoding}, {VAR_DATESTYLE, d->datestyle},
+		{VAR_TIMEZONE, d->timezone}, {VAR_APPLICATION_NAME, d->application_name}};
+
+	vars_clear(&db->defaults);
+	for (size_t i = 0; i < ARRAY_LEN(given); i++)
+		if (given[i].value != NULL)
+			vars_set(&db->defaults, given[i].id, given[i].value);
+}
+
+/* Puts an entry in force. false without memory. */
+static bool configure(struct database *db, const struct conf *c, const struct conf_database *d)
+{
+	if (!copy_texts(db, d))
+		return false;
+	copy_defaults(db, d);
+	db->port = d->port > 0 ? d->port : 5432;
+	db->pool_size = number(d->pool_size, c->p.default_pool_size);
+	db->min_pool_size = number(d->min_pool_size, c->p.min_pool_size);
+	db->reserve_pool_size = number(d->reserve_pool_size, c->p.reserve_pool_size);
+	db->max_connections = number(d->max_db_connections, c->p.max_db_connections);
+	db->max_client_connections = number(d->max_db_client_connections, c->p.max_db_client_connections);
+	db->mode = d->pool_mode != POOL_MODE_UNSET ? d->pool_mode : c->p.pool_mode;
+	db->server_lifetime = d->server_lifetime != USEC_NEVER ? d->server_lifetime : c->p.server_lifetime;
+	db->query_wait_timeout = d->query_wait_timeout != USEC_NEVER ? d->query_wait_timeout : c->p.query_wait_timeout;
+	db->generation = c->generation;
+	return true;
+}
+
+static struct database *database_new(const struct conf *c, const struct conf_database *d, const char *name)
+{
+	struct database *db = mem_zalloc(sizeof(*db));
+
+	if (db == NULL)
+		return NULL;
+	util_strlcpy(db->name, name, sizeof(db->name));
+	db->automatic = strcmp(d->name, "*") == 0;
+	db->idle_since = loop_now();
+	if (!configure(db, c, d)) {
+		mem_free(db);
+		return NULL;
+	}
+	LL_APPEND(list, db);
+	return db;
+}
+
+static struct database *find(const char *name)
+{
+	struct database *db;
+
+	for (db = list; db != NULL; db = db->next)
+		if (!db->gone && strcmp(db->name, name) == 0)
+			return db;
+	return NULL;
+}
+
+struct database *route_find(const char *name)
+{
+	struct database *db = find(name);
+	const struct conf *c = conf_current();
+	const struct conf_database *d;
+
+	if (db != NULL)
+		return db;
+	d = conf_find_database(c, name);
+	if (d == NULL || strlen(name) >= sizeof(db->name))
+		return NULL;
+	return database_new(c, d, name);
+}
+
+static void close_servers_soon(struct database *db)
+{
+	struct server *s;
+
+	for (struct pool *p = db->pools; p != NULL; p = p->next) {
+		for (int i = 0; i < SERVER_DEAD; i++)
+			DL_FOREACH(p->servers[i].head, s)
+				s->close_needed = true;
+		p->welcome_known = false;
+		vars_clear(&p->welcome);
+		buf_free(&p->welcome_rest);
+		p->failed_at = 0;
+		pool_mark_ready(p);
+	}
+}
+
+void route_reconnect(struct database *db)
+{
+	close_servers_soon(db);
+}
+
+static void reload_one(struct database *db, const struct conf *c, const struct conf_database *d)
+{
+	bool same = same_text(db->host, d->host != NULL ? d->host : "/tmp") &&
+		same_text(db->dbname, d->dbname != NULL ? d->dbname : db->name) && same_text(db->user, d->user) &&
+		same_text(db->password, d->password) && db->port == (d->port > 0 ? d->port : 5432);
+
+	if (!configure(db, c, d))
+		log_error("reload: out of memory; database \"%s\" keeps its old settings in part", db->name);
+	db->automatic = strcmp(d->name, "*") == 0;
+	if (!same)
+		close_servers_soon(db);
+}
+
+void route_reload(const struct conf *c)
+{
+	struct database *db;
+
+	for (db = list; db != NULL; db = db->next) {
+		const struct conf_database *d = conf_find_database(c, db->name);
+
+		if (d != NULL)
+			reload_one(db, c, d);
+		else
+			db->gone = true;
+	}
+	for (const struct conf_database *d = c->databases; d != NULL; d = d->next)
+		if (strcmp(d->name, "*") != 0 && find(d->name) == NULL && database_new(c, d, d->name) == NULL)
+			log_error("out of memory: database \"%s\" is not there", d->name);
+}
+
+static void database_free(struct database *db)
+{
+	LL_DELETE(list, db);
+	mem_free(db->host);
+	mem_free(db->dbname);
+	mem_free(db->user);
+	if (db->password != NULL)
+		util_erase(db->password, strlen(db->password));
+	mem_free(db->password);
+	mem_free(db->connect_query);
+	mem_free(db->queue_user);
+	if (db->queue_password != NULL)
+		util_erase(db->queue_password, strlen(db->queue_password));
+	mem_free(db->queue_password);
+	vars_clear(&db->defaults);
+	mem_free(db);
+}
+
+static bool pool_is_unused(const struct pool *p)
+{
+	return p->active.count + p->waiting.count + p->greeting.count + p->n_tasks + pool_servers_total(p) == 0 &&
+		!p->keep;
+}
+
+/* Databases made from "*" that nobody has used for a while, and those that the file has no more. */
+void route_tick(usec_t now)
+{
+	usec_t limit = conf_current()->p.autodb_idle_timeout;
+	struct database *db, *tmp;
+	struct pool *p, *ptmp;
+
+	LL_FOREACH_SAFE(list, db, tmp) {
+		bool used = db->n_clients > 0 || db->n_servers > 0;
+
+		if (used)
+			db->idle_since = now;
+		if (used || (!db->gone && (!db->automatic || limit == 0 || now - db->idle_since < limit)))
+			continue;
+		LL_FOREACH_SAFE(db->pools, p, ptmp)
+			if (pool_is_unused(p)) {
+				struct pool *unused = p;
+
+				pool_free(&unused);
+			}
+		if (db->pools == NULL && (db->gone || db->automatic))
+			database_free(db);
+	}
+}
+
+void route_free(void)
+{
+	struct database *db, *tmp;
+
+	LL_FOREACH_SAFE(list, db, tmp) {
+		while (db->pools != NULL) {
+			struct pool *p = db->pools;
+
+			pool_free(&p);
+		}
+		database_free(db);
+	}
+}
+
+/* --- what holds for a pool -------------------------------------------------------------------------------- */
+
+int route_pool_size(const struct pool *p)
+{
+	const struct conf_user *u = conf_find_user(conf_current(), istr_text(p->user));
+
+	return u != NULL && u->pool_size >= 0 ? u->pool_size : p->db->pool_size;
+}
+
+/* Looked at for each transaction: kept in the pool, refreshed when the configuration changes. */
+enum pool_mode route_pool_mode(const struct pool *p)
+{
+	const struct conf *c = conf_current();
+	struct pool *cache = (struct pool *)p;
+
+	if (cache->mode_generation != c->generation + 1) {
+		const struct conf_user *u = conf_find_user(c, istr_text(p->user));
+
+		cache->mode = u != NULL && u->pool_mode != POOL_MODE_UNSET ? u->pool_mode : p->db->mode;
+		cache->mode_generation = c->generation + 1;
+	}
+	return cache->mode;
+}
+
+bool route_paused(const struct database *db)
+{
+	return db->paused || pooler_paused_all;
+}

@@ -1,0 +1,412 @@
+/*
+ * A connection to Postgres: its life, the list it is in, what was prepared on it, and which settings
+ * are in force. Logging in is server_login.c, what it says is relay.c.
+ *
+ *   LOGIN -> IDLE <-> ACTIVE (a client) -> CLEANING -> IDLE
+ *                <-> TASK (our own statement)      any -> DEAD, freed by the reaper
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "pool_int.h"
+
+struct server_list server_dead;
+static struct slab *slab;
+static uint64_t last_id;
+
+static struct server_list *list_of(struct server *s)
+{
+	return s->state == SERVER_DEAD ? &server_dead : &s->pool->servers[s->state];
+}
+
+static void list_add(struct server *s)
+{
+	struct server_list *l = list_of(s);
+
+	/* idle servers: the last one used is the first one taken, unless server_round_robin */
+	if (s->state == SERVER_IDLE && !conf_current()->p.server_round_robin)
+		DL_PREPEND(l->head, s);
+	else
+		DL_APPEND(l->head, s);
+	l->count++;
+}
+
+void server_move(struct server *s, enum server_state to)
+{
+	struct server_list *l = list_of(s);
+
+	ASSERT(s->magic == SERVER_MAGIC && s->state != SERVER_DEAD);
+	DL_DELETE(l->head, s);
+	l->count--;
+	s->state = (uint8_t)to;
+	list_add(s);
+}
+
+struct server *server_launch(struct pool *p)
+{
+	struct server *s;
+
+	if (slab == NULL && (slab = slab_new("server", sizeof(struct server))) == NULL)
+		return NULL;
+	s = slab_get(slab);
+	if (s == NULL)
+		return NULL;
+	s->magic = SERVER_MAGIC;
+	s->state = SERVER_LOGIN;
+	s->tx = 'I';
+	s->pool = p;
+	s->id = ++last_id;
+	s->connect_time = s->request_time = loop_now();
+	list_add(s);
+	p->db->n_servers++;
+	if (!server_login_start(s)) {
+		server_close(s, "out of memory", NULL);
+		return NULL;
+	}
+	return s;
+}
+
+const char *server_prefix(const struct server *s)
+{
+	static char text[256];
+
+	snprintf(text, sizeof(text), "S-%llu: %s/%s@%s:%d", (unsigned long long)s->id, s->pool->db->name,
+		istr_text(s->pool->user), s->pool->db->host, s->pool->db->port);
+	return text;
+}
+
+/* --- the end ------------------------------------------------------------------------------------- */
+
+static void end_client(struct server *s, const struct pg_error *for_client)
+{
+	struct client *c = s->link;
+	struct pg_error err;
+
+	s->link = NULL;
+	if (c == NULL || c->state == CLIENT_DEAD)
+		return;
+	c->link = NULL;
+	if (s->fatal_seen) {
+		/* what the server said has been passed on; it was the last word */
+		client_close(c, CLIENT_END_BY_US, "server closed the connection");
+		return;
+	}
+	if (for_client == NULL) {
+		pg_error_set(&err, "08006", "server closed the connection unexpectedly");
+		pg_error_detail(&err, "This probably means the server terminated abnormally "
+				      "before or while processing the request.");
+		for_client = &err;
+	}
+	client_fatal(c, for_client);
+}
+
+void server_close(struct server *s, const char *reason, const struct pg_error *for_client)
+{
+	struct pool *p = s->pool;
+	struct task *t = s->task;
+	struct pg_error err;
+
+	if (s->state == SERVER_DEAD)
+		return;
+	log_write(s->state == SERVER_LOGIN ? LOG_LVL_DEBUG : LOG_LVL_INFO, server_prefix(s),
+		"closing because: %s (age=%llus)", reason,
+		(unsigned long long)((loop_now() - s->connect_time) / USEC_SEC));
+	server_move(s, SERVER_DEAD);
+	if (s->conn != NULL)
+		conn_close(&s->conn);
+	p->db->n_servers--;
+	cancel_forget_server(s);
+	pool_mark_ready(p);
+	s->task = NULL;
+	if (t != NULL) {
+		if (for_client == NULL)
+			for_client = pg_error_set(&err, "08006", "server closed the connection unexpectedly");
+		task_end(t, t->failed ? &t->err : for_client);
+	}
+	end_client(s, for_client);
+}
+
+static void free_one(struct server *s)
+{
+	struct expect *e;
+
+	while ((e = expect_head(&s->expect)) != NULL) {
+		server_expect_free(s, e, false);
+		s->expect.head = (uint16_t)((s->expect.head + 1u) & (s->expect.cap - 1u));
+		s->expect.count--;
+	}
+	mem_free(s->expect.e);
+	server_login_free(s);
+	server_forget_prepared(s);
+	vars_clear(&s->vars);
+	istr_drop(&s->extra);
+	util_erase(s->key, sizeof(s->key));
+	s->magic = 0;
+	slab_put(slab, s);
+}
+
+void server_free_slabs(void)
+{
+	slab_free(&slab);
+}
+
+void server_reap(void)
+{
+	struct server *s, *tmp;
+
+	DL_FOREACH_SAFE(server_dead.head, s, tmp) {
+		DL_DELETE(server_dead.head, s);
+		server_dead.count--;
+		free_one(s);
+	}
+}
+
+/* --- sending --------------------------------------------------------------------------------------- */
+
+bool server_send(struct server *s, struct buf *b)
+{
+	if (buf_failed(b)) {
+		buf_free(b);
+		server_close(s, "out of memory", NULL);
+		return false;
+	}
+	if (s->conn != NULL)
+		conn_write(s->conn, b->data, b->len);
+	buf_free(b);
+	return true;
+}
+
+bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg)
+{
+	if (expect_push(&s->expect, kind, dest, arg))
+		return true;
+	server_expect_free(s, &(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg}, false);
+	server_close(s, "too many answers outstanding", NULL);
+	return false;
+}
+
+/* What an entry owns. ok: its answer came without error. */
+void server_expect_free(struct server *s, struct expect *e, bool ok)
+{
+	void *arg = e->arg;
+
+	e->arg = NULL;
+	if (arg == NULL)
+		return;
+	if (e->kind == EXPECT_LOCAL || e->dest == DEST_FAIL) {
+		buf_free(arg);
+		mem_free(arg);
+	} else if (e->dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE)) {
+		replaced_free((struct replaced **)&arg, s->link, ok);
+	} else if (e->kind == EXPECT_PARSE) {
+		if (!ok)
+			server_unprepare(s, arg);
+		pstmt_drop((struct pstmt **)&arg);
+	}
+}
+
+/* --- prepared statements ------------------------------------------------------------------------------ */
+
+static unsigned prepared_limit(void)
+{
+	int n = conf_current()->p.max_prepared_statements;
+
+	return n > 0 ? (unsigned)n : 100;
+}
+
+static void sprep_free(struct server *s, struct sprep *sp)
+{
+	HASH_DEL(s->prepared, sp);
+	DL_DELETE(s->prepared_lru, sp);
+	pstmt_drop(&sp->p);
+	mem_free(sp);
+}
+
+void server_forget_prepared(struct server *s)
+{
+	while (s->prepared_lru != NULL)
+		sprep_free(s, s->prepared_lru);
+	pstmt_drop(&s->unnamed);
+}
+
+void server_unprepare(struct server *s, struct pstmt *p)
+{
+	struct sprep *sp;
+
+	HASH_FIND_PTR(s->prepared, &p, sp);
+	if (sp != NULL && !sp->confirmed)
+		sprep_free(s, sp);
+	if (s->unnamed == p)
+		pstmt_drop(&s->unnamed);
+}
+
+void server_confirm_prepared(struct server *s, struct pstmt *p)
+{
+	struct sprep *sp;
+
+	HASH_FIND_PTR(s->prepared, &p, sp);
+	if (sp != NULL)
+		sp->confirmed = true;
+}
+
+void server_set_unnamed(struct server *s, struct pstmt *p)
+{
+	pstmt_ref(p);
+	pstmt_drop(&s->unnamed);
+	s->unnamed = p;
+}
+
+bool server_has_prepared(const struct server *s, struct pstmt *p)
+{
+	struct sprep *sp;
+
+	HASH_FIND_PTR(s->prepared, &p, sp);
+	return sp != NULL;
+}
+
+static bool sprep_add(struct server *s, struct pstmt *p)
+{
+	struct sprep *sp = mem_zalloc(sizeof(*sp));
+
+	if (sp == NULL)
+		return false;
+	sp->p = pstmt_ref(p);
+	HASH_ADD_PTR(s->prepared, p, sp);
+	DL_APPEND(s->prepared_lru, sp);
+	return true;
+}
+
+/* Makes the statement known on the server, under its own name. dest: for whom ParseComplete is. */
+bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest dest)
+{
+	char name[PSTMT_NAME_SIZE];
+	struct buf b = BUF_INIT;
+	struct sprep *sp;
+
+	HASH_FIND_PTR(s->prepared, &p, sp);
+	if (sp != NULL) {
+		DL_DELETE(s->prepared_lru, sp);
+		DL_APPEND(s->prepared_lru, sp);
+		return true;
+	}
+	while (HASH_COUNT(s->prepared) >= prepared_limit()) {
+		build_close(&b, 'S', pstmt_name(s->prepared_lru->p, name));
+		sprep_free(s, s->prepared_lru);
+		if (!server_expect(s, EXPECT_CLOSE, dest == DEST_CLIENT ? DEST_SWALLOW : dest, NULL)) {
+			buf_free(&b);
+			return false;
+		}
+	}
+	build_parse(&b, pstmt_name(p, name), pstmt_sql(p), p->sql_len, pstmt_oids(p), p->n_oids);
+	if (!sprep_add(s, p))
+		b.failed = true;
+	s->pool->stats.server_parses++;
+	s->unsynced = true;
+	return server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p)) && server_send(s, &b);
+}
+
+/* --- settings ------------------------------------------------------------------------------------------- */
+
+void server_put_settings(struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest)
+{
+	struct buf sql = BUF_INIT, b = BUF_INIT;
+
+	if (!vars_diff_sql(&s->vars, v, s->extra, extra, &sql))
+		return;
+	build_query(&b, buf_cstr(&sql));
+	if (sql.failed)
+		b.failed = true;
+	buf_free(&sql);
+	pstmt_drop(&s->unnamed);
+	istr_ref(extra);
+	istr_drop(&s->extra);
+	s->extra = extra;
+	if (server_expect(s, EXPECT_QUERY, dest, NULL))
+		server_send(s, &b);
+	else
+		buf_free(&b);
+}
+
+/* --- to a client and back ---------------------------------------------------------------------------------- */
+
+void server_link(struct server *s, struct client *c)
+{
+	usec_t now = loop_now();
+
+	ASSERT(s->link == NULL && c->link == NULL && s->expect.count == 0);
+	s->link = c;
+	c->link = s;
+	s->request_time = now;
+	server_move(s, SERVER_ACTIVE);
+	s->pool->stats.server_assignments++;
+	server_put_settings(s, &c->vars, c->extra, DEST_VARS);
+}
+
+void server_release(struct server *s)
+{
+	struct client *c = s->link;
+
+	ASSERT(s->expect.count == 0 && s->tx == 'I');
+	if (c != NULL) {
+		c->link = NULL;
+		s->link = NULL;
+	}
+	s->idle_since = loop_now();
+	if (s->close_needed) {
+		server_close(s, "close_needed", NULL);
+		return;
+	}
+	server_move(s, s->cancels > 0 ? SERVER_CANCELLED : SERVER_IDLE);
+	/* a client that does not read may have stopped it */
+	conn_want_read(s->conn, true);
+	pool_mark_ready(s->pool);
+}
+
+static void clean(struct server *s, bool rollback, const char *reset_query)
+{
+	struct buf b = BUF_INIT;
+
+	server_move(s, SERVER_CLEANING);
+	conn_want_read(s->conn, true);
+	if (rollback) {
+		build_query(&b, "ROLLBACK");
+		if (!server_expect(s, EXPECT_QUERY, DEST_RESET, NULL))
+			goto out;
+	}
+	if (reset_query != NULL && reset_query[0] != '\0') {
+		build_query(&b, reset_query);
+		if (!server_expect(s, EXPECT_QUERY, DEST_RESET, NULL))
+			goto out;
+	}
+	s->request_time = loop_now();
+	pstmt_drop(&s->unnamed);
+	server_send(s, &b);
+out:
+	buf_free(&b);
+}
+
+/*
+ * Its client is gone. A server that owes nothing is rolled back, reset if the pool mode asks for it,
+ * and kept; one in the middle of a statement is cancelled and closed.
+ */
+void server_unlink_abandoned(struct server *s)
+{
+	const struct params *p = &conf_current()->p;
+	bool reset = route_pool_mode(s->pool) == POOL_MODE_SESSION || p->server_reset_query_always;
+	const char *query = reset ? p->server_reset_query : NULL;
+	bool rollback = s->tx != 'I';
+
+	if (s->link != NULL)
+		s->link->link = NULL;
+	s->link = NULL;
+	if (s->expect.count > 0 || s->copy_in || s->pass_left > 0 || s->unsynced) {
+		/* a Sync of ours would commit what the client had not finished */
+		if (s->expect.count > 0)
+			cancel_server(s);
+		server_close(s, "client left in the middle of a statement", NULL);
+	} else if (rollback || (query != NULL && query[0] != '\0')) {
+		clean(s, rollback, query);
+	} else {
+		server_release(s);
+	}
+}

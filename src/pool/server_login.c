@@ -1,0 +1,268 @@
+/*
+ * Logging in to Postgres: connect, start-up packet, authentication, parameters, key. At the end the
+ * pool knows what a fresh session looks like, and the server is idle. Failures are told to the pool,
+ * which tells those who wait.
+ */
+#include <string.h>
+
+#include "pool_int.h"
+
+struct server_login {
+	struct auth_login *auth;
+	struct buf welcome_rest;
+	bool authenticated;
+	bool ready;
+};
+
+static void fail(struct server *s, const char *sqlstate, const char *text)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, sqlstate, "%s", text);
+	pool_server_failed(s->pool, &err);
+	server_close(s, text, &err);
+}
+
+static struct auth_login *make_auth(struct server *s)
+{
+	const struct database *db = s->pool->db;
+	const char *user = istr_text(s->pool->user);
+	const struct auth_user *u = auth_user_find(user);
+	struct secret none = {.kind = SECRET_NONE}, given;
+	struct auth_login *l;
+
+	if (db->password != NULL && (db->user == NULL || strcmp(db->user, user) == 0)) {
+		if (!secret_parse(&given, db->password))
+			return NULL;
+		l = auth_login_new(user, &given);
+		secret_erase(&given);
+		return l;
+	}
+	if (u != NULL && (u->secret.kind == SECRET_PLAIN || u->secret.kind == SECRET_MD5 ||
+				 u->passthrough.kind == SECRET_NONE))
+		return auth_login_new(user, &u->secret);
+	return auth_login_new(user, u != NULL ? &u->passthrough : &none);
+}
+
+static void on_connect(struct conn *conn, void *owner, const char *error_text)
+{
+	struct server *s = owner;
+	struct buf b = BUF_INIT;
+	const char *pairs[] = {"user", istr_text(s->pool->user), "database", s->pool->db->dbname};
+
+	(void)conn;
+	if (error_text != NULL) {
+		fail(s, "08006", error_text);
+		return;
+	}
+	build_startup(&b, 3 << 16, pairs, 2);
+	server_send(s, &b);
+}
+
+/* --- messages ------------------------------------------------------------------------------------- */
+
+static bool authentication(struct server *s, const struct wire_msg *m)
+{
+	struct server_login *l = s->login;
+	struct buf out = BUF_INIT;
+	struct pg_error err;
+
+	if (m->have >= 4 && memcmp(m->body, "\0\0\0\0", 4) == 0) {
+		if (l->auth != NULL && !auth_login_complete(l->auth)) {
+			fail(s, "28000", "server did not prove that it knows the password");
+			return false;
+		}
+		l->authenticated = true;
+		return true;
+	}
+	if (l->auth == NULL && (l->auth = make_auth(s)) == NULL) {
+		fail(s, "53200", "out of memory");
+		return false;
+	}
+	if (auth_login_message(l->auth, m->body, m->have, &out, &err) == AUTH_REFUSED) {
+		buf_free(&out);
+		pool_server_failed(s->pool, &err);
+		server_close(s, err.message, &err);
+		return false;
+	}
+	return server_send(s, &out);
+}
+
+static bool parameter_status(struct server *s, const struct wire_msg *m)
+{
+	struct wire_reader rd;
+	const char *name, *value;
+	int id;
+
+	wire_reader_init(&rd, m->body, m->have);
+	name = wire_get_cstr(&rd, NULL);
+	value = wire_get_cstr(&rd, NULL);
+	if (!wire_done(&rd)) {
+		fail(s, "08P01", "malformed ParameterStatus from the server");
+		return false;
+	}
+	id = var_find(name);
+	if (id >= 0)
+		vars_set(&s->vars, (enum var_id)id, value);
+	else
+		build_parameter_status(&s->login->welcome_rest, name, value);
+	return true;
+}
+
+static bool key_data(struct server *s, const struct wire_msg *m)
+{
+	struct wire_reader rd;
+	const uint8_t *key;
+	size_t len;
+
+	wire_reader_init(&rd, m->body, m->have);
+	s->pid = wire_get_i32(&rd);
+	len = wire_left(&rd);
+	key = wire_get_bytes(&rd, len);
+	if (rd.failed || key == NULL || len < 4 || len > sizeof(s->key)) {
+		fail(s, "08P01", "malformed BackendKeyData from the server");
+		return false;
+	}
+	memcpy(s->key, key, len);
+	s->key_len = (uint8_t)len;
+	return true;
+}
+
+static bool error(struct server *s, const struct wire_msg *m)
+{
+	struct wire_notice n;
+	struct pg_error err;
+
+	wire_read_notice(m->body, m->have, &n);
+	pg_error_set(&err, n.sqlstate, "%s", n.message);
+	if (n.detail != NULL)
+		pg_error_detail(&err, "%s", n.detail);
+	if (n.hint != NULL)
+		pg_error_hint(&err, "%s", n.hint);
+	pool_server_failed(s->pool, &err);
+	server_close(s, err.message, &err);
+	return false;
+}
+
+static void learn_welcome(struct server *s)
+{
+	struct pool *p = s->pool;
+
+	if (!p->welcome_known) {
+		vars_copy_missing(&p->welcome, &s->vars);
+		p->welcome_rest = s->login->welcome_rest;
+		s->login->welcome_rest = BUF_INIT;
+		p->welcome_known = true;
+	}
+	p->failed_at = 0;
+}
+
+static void become_ready(struct server *s)
+{
+	struct pool *p = s->pool;
+
+	log_write(LOG_LVL_DEBUG, server_prefix(s), "new connection to server");
+	learn_welcome(s);
+	server_login_free(s);
+	conn_set_ops(s->conn, &server_ops, s);
+	s->idle_since = loop_now();
+	if (p->db->connect_query != NULL && p->db->connect_query[0] != '\0') {
+		struct buf b = BUF_INIT;
+
+		server_move(s, SERVER_CLEANING);
+		build_query(&b, p->db->connect_query);
+		if (server_expect(s, EXPECT_QUERY, DEST_RESET, NULL))
+			server_send(s, &b);
+		else
+			buf_free(&b);
+	} else {
+		server_move(s, SERVER_IDLE);
+	}
+	pool_mark_ready(p);
+}
+
+static bool message(struct server *s, const struct wire_msg *m)
+{
+	switch (m->type) {
+	case 'R':
+		return authentication(s, m);
+	case 'S':
+		return parameter_status(s, m);
+	case 'K':
+		return key_data(s, m);
+	case 'E':
+		return error(s, m);
+	case 'N':
+	case 'v':
+		return true;
+	case 'Z':
+		if (!s->login->authenticated)
+			break;
+		if (s->login->welcome_rest.failed) {
+			fail(s, "53200", "out of memory");
+			return false;
+		}
+		s->login->ready = true;
+		return true;
+	}
+	fail(s, "08P01", "unexpected message from the server during login");
+	return false;
+}
+
+static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_t len)
+{
+	struct server *s = owner;
+	size_t pos = 0;
+	struct wire_msg m;
+
+	(void)conn;
+	while (pos < len) {
+		enum wire_next next = wire_next(data + pos, len - pos, &m);
+
+		if (next == WIRE_NEXT_BAD || (next == WIRE_NEXT_OK && m.total > 64 * 1024)) {
+			fail(s, "08P01", "garbage from the server during login");
+			return len;
+		}
+		if (next == WIRE_NEXT_MORE || !wire_complete(&m))
+			return pos;
+		if (!message(s, &m) || s->state == SERVER_DEAD)
+			return len;
+		pos += m.total;
+		if (s->login->ready) {
+			become_ready(s);
+			return s->state == SERVER_DEAD ? len : pos;
+		}
+	}
+	return pos;
+}
+
+static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
+{
+	struct server *s = owner;
+
+	(void)conn;
+	(void)why;
+	(void)err;
+	fail(s, "08006", "server closed the connection during login");
+}
+
+const struct conn_ops server_login_ops = {.on_connect = on_connect, .on_data = on_data, .on_end = on_end};
+
+bool server_login_start(struct server *s)
+{
+	s->login = mem_zalloc(sizeof(*s->login));
+	if (s->login == NULL)
+		return false;
+	s->conn = conn_connect(s->pool->db->host, s->pool->db->port, &server_login_ops, s);
+	return s->conn != NULL;
+}
+
+void server_login_free(struct server *s)
+{
+	if (s->login == NULL)
+		return;
+	auth_login_free(&s->login->auth);
+	buf_free(&s->login->welcome_rest);
+	mem_free(s->login);
+	s->login = NULL;
+}

@@ -1,0 +1,278 @@
+/*
+ * Snapshots of the pool for those who only look.
+ */
+#include <string.h>
+#include <time.h>
+
+#include "pool_int.h"
+
+/* Monotonic to wall clock, in microseconds since 1970. */
+static usec_t wall(usec_t t)
+{
+	struct timespec ts;
+	usec_t now;
+
+	clock_gettime(CLOCK_REALTIME, &ts);
+	now = (usec_t)ts.tv_sec * USEC_SEC + (usec_t)ts.tv_nsec / 1000;
+	return t == 0 ? 0 : now - (loop_now() - t);
+}
+
+static void add(struct pool_stats *to, const struct pool_stats *s)
+{
+	const uint64_t *from = (const uint64_t *)s;
+	uint64_t *sum = (uint64_t *)to;
+
+	_Static_assert(sizeof(*s) % sizeof(uint64_t) == 0, "only counters");
+	for (size_t i = 0; i < sizeof(*s) / sizeof(uint64_t); i++)
+		sum[i] += from[i];
+}
+
+void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), void *arg)
+{
+	for (struct database *db = route_first(); db != NULL; db = db->next) {
+		struct stat_database st = {.name = db->name,
+			.host = db->host,
+			.dbname = db->dbname,
+			.force_user = db->user,
+			.port = db->port,
+			.pool_size = db->pool_size,
+			.min_pool_size = db->min_pool_size,
+			.reserve_pool_size = db->reserve_pool_size,
+			.max_connections = db->max_connections,
+			.current_connections = (int)db->n_servers,
+			.max_client_connections = db->max_client_connections,
+			.current_client_connections = (int)db->n_clients,
+			.server_lifetime = db->server_lifetime,
+			.mode = db->mode,
+			.paused = route_paused(db),
+			.disabled = db->disabled};
+
+		if (db->gone)
+			continue;
+		for (struct pool *p = db->pools; p != NULL; p = p->next) {
+			add(&st.total, &p->stats);
+			add(&st.avg, &p->stats_avg);
+		}
+		fn(&st, arg);
+	}
+}
+
+static unsigned count_parked(const struct pool *p)
+{
+	const struct client *c;
+	unsigned n = 0;
+
+	DL_FOREACH(p->active.head, c)
+		n += c->state == CLIENT_PARKED;
+	return n;
+}
+
+static unsigned count_cancelled(const struct pool *p)
+{
+	const struct server *s;
+	unsigned n = p->servers[SERVER_CANCELLED].count;
+
+	DL_FOREACH(p->servers[SERVER_ACTIVE].head, s)
+		n += s->cancels > 0;
+	return n;
+}
+
+void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg)
+{
+	usec_t now = loop_now();
+
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next) {
+			struct stat_pool st = {.database = db->name,
+				.user = istr_text(p->user),
+				.cl_active = p->active.count,
+				.cl_waiting = p->waiting.count + p->greeting.count,
+				.sv_active = p->servers[SERVER_ACTIVE].count + p->servers[SERVER_TASK].count,
+				.sv_being_canceled = count_cancelled(p),
+				.sv_idle = p->servers[SERVER_IDLE].count,
+				.sv_tested = p->servers[SERVER_CLEANING].count,
+				.sv_login = p->servers[SERVER_LOGIN].count,
+				.cl_parked = count_parked(p),
+				.sv_queue = p->servers[SERVER_TASK].count,
+				.mode = route_pool_mode(p)};
+
+			if (p->waiting.head != NULL && now > p->waiting.head->request_time)
+				st.maxwait = now - p->waiting.head->request_time;
+			fn(&st, arg);
+		}
+}
+
+static void put_addresses(struct stat_session *st, const struct conn *conn)
+{
+	const struct conn_addr *a;
+
+	st->addr = st->local_addr = "";
+	if (conn == NULL)
+		return;
+	a = conn_peer(conn);
+	st->addr = a->is_unix ? "unix" : a->host;
+	st->port = a->port;
+	a = conn_local(conn);
+	st->local_addr = a->is_unix ? "unix" : a->host;
+	st->local_port = a->port;
+}
+
+static const char *client_state_name(const struct client *c)
+{
+	switch ((enum client_state)c->state) {
+	case CLIENT_WAITING:
+	case CLIENT_LOGIN:
+		return "waiting";
+	case CLIENT_PARKED:
+		return "parked";
+	case CLIENT_ACTIVE:
+	case CLIENT_BARRIER:
+	case CLIENT_DEAD:
+		break;
+	}
+	return c->link != NULL ? "active" : "idle";
+}
+
+struct each {
+	void (*fn)(const struct stat_session *st, void *arg);
+	void *arg;
+};
+
+static void one_client(struct client *c, void *arg)
+{
+	const struct each *e = arg;
+	struct stat_session st = {.type = "C",
+		.user = istr_text(c->user),
+		.database = istr_text(c->database),
+		.state = client_state_name(c),
+		.application_name = istr_text(c->vars.v[VAR_APPLICATION_NAME]),
+		.connect_time_us = wall(c->connect_time),
+		.request_time_us = wall(c->request_time != 0 ? c->request_time : c->idle_since),
+		.prepared_statements = (int)HASH_COUNT(c->stmts),
+		.id = c->id,
+		.link_id = c->link != NULL ? c->link->id : 0};
+
+	if (c->state == CLIENT_LOGIN && c->user == NULL)
+		return;
+	if (c->state == CLIENT_WAITING && loop_now() > c->request_time)
+		st.wait = loop_now() - c->request_time;
+	if (c->link != NULL)
+		st.remote_pid = c->link->pid;
+	put_addresses(&st, c->conn);
+	e->fn(&st, e->arg);
+}
+
+void stat_each_client(void (*fn)(const struct stat_session *st, void *arg), void *arg)
+{
+	struct each e = {fn, arg};
+
+	client_each(one_client, &e);
+}
+
+static const char *const server_state_names[SERVER_STATES] = {[SERVER_LOGIN] = "new",
+	[SERVER_IDLE] = "idle",
+	[SERVER_ACTIVE] = "active",
+	[SERVER_TASK] = "active",
+	[SERVER_CLEANING] = "tested",
+	[SERVER_CANCELLED] = "being_canceled",
+	[SERVER_DEAD] = "dead"};
+
+static void one_server(const struct server *s, const struct each *e)
+{
+	struct stat_session st = {.type = "S",
+		.user = istr_text(s->pool->user),
+		.database = s->pool->db->name,
+		.state = server_state_names[s->state],
+		.application_name = istr_text(s->vars.v[VAR_APPLICATION_NAME]),
+		.connect_time_us = wall(s->connect_time),
+		.request_time_us = wall(s->request_time),
+		.remote_pid = s->pid,
+		.prepared_statements = (int)HASH_COUNT(s->prepared),
+		.close_needed = s->close_needed,
+		.id = s->id,
+		.link_id = s->link != NULL ? s->link->id : 0};
+
+	put_addresses(&st, s->conn);
+	e->fn(&st, e->arg);
+}
+
+void stat_each_server(void (*fn)(const struct stat_session *st, void *arg), void *arg)
+{
+	struct each e = {fn, arg};
+	const struct server *s;
+
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			for (int i = 0; i < SERVER_DEAD; i++)
+				DL_FOREACH(p->servers[i].head, s)
+					one_server(s, &e);
+}
+
+struct each_user {
+	void (*fn)(const struct stat_user *st, void *arg);
+	void *arg;
+};
+
+/* Connections of a user over all databases. */
+static void count_user(struct stat_user *st)
+{
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			if (strcmp(istr_text(p->user), st->name) == 0) {
+				st->connections += pool_servers_total(p);
+				st->client_connections += p->active.count + p->waiting.count;
+			}
+}
+
+static void put_user_settings(struct stat_user *st)
+{
+	const struct conf_user *cu = conf_find_user(conf_current(), st->name);
+
+	st->mode = POOL_MODE_UNSET;
+	st->pool_size = st->reserve_pool_size = -1;
+	if (cu == NULL)
+		return;
+	st->mode = cu->pool_mode;
+	st->pool_size = cu->pool_size;
+	st->reserve_pool_size = cu->reserve_pool_size;
+	st->max_user_connections = cu->max_user_connections > 0 ? cu->max_user_connections : 0;
+	st->max_user_client_connections = cu->max_user_client_connections > 0 ? cu->max_user_client_connections : 0;
+}
+
+static void one_user(const struct auth_user *u, void *arg)
+{
+	const struct each_user *e = arg;
+	struct stat_user st = {.name = u->name};
+
+	put_user_settings(&st);
+	count_user(&st);
+	e->fn(&st, e->arg);
+}
+
+void stat_each_user(void (*fn)(const struct stat_user *st, void *arg), void *arg)
+{
+	struct each_user e = {fn, arg};
+
+	auth_each_user(one_user, &e);
+}
+
+static void count_one(const struct auth_user *u, void *arg)
+{
+	(void)u;
+	++*(unsigned *)arg;
+}
+
+void stat_totals(struct stat_totals *ret)
+{
+	memset(ret, 0, sizeof(*ret));
+	auth_each_user(count_one, &ret->users);
+	for (struct database *db = route_first(); db != NULL; db = db->next) {
+		ret->databases += !db->gone;
+		for (struct pool *p = db->pools; p != NULL; p = p->next) {
+			ret->pools++;
+			ret->used_servers += pool_servers_total(p);
+		}
+	}
+	ret->login_clients = client_logins.count;
+	ret->used_clients = client_count() - client_logins.count;
+}

@@ -1,0 +1,226 @@
+/*
+ * Statements: the texts shared by all (pstmt), the ones that we answer ourselves (lstmt), and the
+ * FIFO of what a server will answer. No protocol here.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "pool_int.h"
+
+/* --- shared texts --------------------------------------------------------------------------------- */
+
+static struct pstmt *table;
+static uint64_t last_id;
+
+struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n)
+{
+	size_t oid_bytes = (size_t)n * sizeof(uint32_t), key_len = oid_bytes + len;
+	struct pstmt *p = mem_alloc(sizeof(*p) + key_len + 1), *found = NULL;
+
+	if (p == NULL)
+		return NULL;
+	memset(p, 0, sizeof(*p));
+	if (n > 0)
+		memcpy(p->key, oids, oid_bytes);
+	memcpy(p->key + oid_bytes, sql, len);
+	p->key[key_len] = '\0';
+	HASH_FIND(hh, table, p->key, key_len, found);
+	if (found != NULL && found->n_oids == n) {
+		mem_free(p);
+		found->refs++;
+		return found;
+	}
+	p->refs = 1;
+	p->id = ++last_id;
+	p->n_oids = n;
+	p->sql_len = len;
+	p->key_len = key_len;
+	/* the same bytes cut elsewhere (n differs) stay out of the table: correct, only not shared */
+	if (found == NULL)
+		HASH_ADD_KEYPTR(hh, table, p->key, key_len, p);
+	return p;
+}
+
+struct pstmt *pstmt_ref(struct pstmt *p)
+{
+	if (p != NULL)
+		p->refs++;
+	return p;
+}
+
+void pstmt_drop(struct pstmt **pp)
+{
+	struct pstmt *p = *pp, *found = NULL;
+
+	*pp = NULL;
+	if (p == NULL || --p->refs > 0)
+		return;
+	HASH_FIND(hh, table, p->key, p->key_len, found);
+	if (found == p)
+		HASH_DEL(table, p);
+	mem_free(p);
+}
+
+const char *pstmt_sql(const struct pstmt *p)
+{
+	return (const char *)p->key + (size_t)p->n_oids * sizeof(uint32_t);
+}
+
+/* The key follows 8-byte aligned members, and the types come first in it. */
+const uint32_t *pstmt_oids(const struct pstmt *p)
+{
+	return (const uint32_t *)(const void *)p->key;
+}
+
+const char *pstmt_name(const struct pstmt *p, char dst[PSTMT_NAME_SIZE])
+{
+	snprintf(dst, PSTMT_NAME_SIZE, "qb_%llu", (unsigned long long)p->id);
+	return dst;
+}
+
+size_t pstmt_count(void)
+{
+	return HASH_COUNT(table);
+}
+
+/* --- statements that we answer ----------------------------------------------------------------------- */
+
+struct lstmt *lstmt_ref(struct lstmt *l)
+{
+	if (l != NULL)
+		l->refs++;
+	return l;
+}
+
+void lstmt_drop(struct lstmt **p)
+{
+	struct lstmt *l = *p;
+
+	*p = NULL;
+	if (l == NULL || --l->refs > 0)
+		return;
+	if (l->stmt != NULL)
+		l->icpt->stmt_free(l->stmt);
+	mem_free(l->sql);
+	mem_free(l);
+}
+
+struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n,
+	struct pg_error *err)
+{
+	struct lstmt *l = mem_zalloc(sizeof(*l));
+
+	if (l == NULL) {
+		pg_error_set(err, "53200", "out of memory");
+		return NULL;
+	}
+	l->kind = LSTMT_CLAIMED;
+	l->refs = 1;
+	l->icpt = c->icpt;
+	l->stmt = c->icpt->stmt_new(c, sql, len, oids, n, err);
+	if (l->stmt == NULL)
+		lstmt_drop(&l);
+	return l;
+}
+
+struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len)
+{
+	struct lstmt *l = mem_zalloc(sizeof(*l));
+
+	if (l == NULL)
+		return NULL;
+	l->kind = tx == SQL_TX_EMPTY ? LSTMT_EMPTY : LSTMT_TX;
+	l->refs = 1;
+	l->tx = tx;
+	l->sql = mem_alloc(len + 1);
+	if (l->sql == NULL) {
+		lstmt_drop(&l);
+		return NULL;
+	}
+	memcpy(l->sql, sql, len);
+	l->sql[len] = '\0';
+	return l;
+}
+
+/* --- what a claimant hands over ------------------------------------------------------------------------- */
+
+void replace_free(struct replace **p)
+{
+	struct replace *r = *p;
+
+	*p = NULL;
+	if (r == NULL)
+		return;
+	if (r->free_arg != NULL)
+		r->free_arg(r->arg);
+	buf_free(&r->sql);
+	buf_free(&r->formats);
+	if (r->values != NULL) {
+		buf_free(r->values);
+		mem_free(r->values);
+	}
+	mem_free(r->oids);
+	mem_free(r);
+}
+
+void replaced_free(struct replaced **p, struct client *c, bool ok)
+{
+	struct replaced *r = *p;
+
+	*p = NULL;
+	if (r == NULL)
+		return;
+	for (int i = 0; i < r->n; i++) {
+		struct replace *one = r->list[i];
+
+		/* those before `at` have been told */
+		if (one != NULL && i >= r->at && one->on_done != NULL && c != NULL)
+			one->on_done(c, one->arg, ok);
+		replace_free(&r->list[i]);
+	}
+	mem_free(r->list);
+	mem_free(r);
+}
+
+void answer_free(struct answer *a)
+{
+	buf_free(&a->rows);
+	buf_free(&a->notices);
+	a->n_rows = 0;
+}
+
+/* --- what a server will answer ---------------------------------------------------------------------------- */
+
+bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg)
+{
+	if (r->count == r->cap) {
+		unsigned cap = r->cap == 0 ? 16 : r->cap * 2u;
+		struct expect *e;
+
+		if (cap > 32768)
+			return false;
+		e = mem_alloc(cap * sizeof(*e));
+		if (e == NULL)
+			return false;
+		for (unsigned i = 0; i < r->count; i++)
+			e[i] = *expect_at(r, i);
+		mem_free(r->e);
+		r->e = e;
+		r->cap = (uint16_t)cap;
+		r->head = 0;
+	}
+	r->e[(r->head + r->count) & (r->cap - 1u)] =
+		(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg};
+	r->count++;
+	return true;
+}
+
+struct expect *expect_at(struct expect_ring *r, unsigned i)
+{
+	return &r->e[(r->head + i) & (r->cap - 1u)];
+}
+
+struct expect *expect_head(struct expect_ring *r)
+{
+	return r->count > 0 ? &r->e[r->head] : NULL;
+}

@@ -1,0 +1,230 @@
+/*
+ * Statements of our own on a server of a pool. Values are bound; a script is simple protocol.
+ */
+#include <string.h>
+
+#include "pool_int.h"
+#include "relay_int.h"
+
+static void task_free(struct task *t)
+{
+	pstmt_drop(&t->stmt);
+	mem_free(t->script);
+	buf_free(&t->bind);
+	vars_clear(&t->vars);
+	istr_drop(&t->extra);
+	mem_free(t);
+}
+
+/* The Bind message behind the names. */
+static void put_values(struct buf *b, const struct task_spec *spec)
+{
+	build_i16(b, spec->n_params);
+	for (int i = 0; i < spec->n_params; i++)
+		build_i16(b, spec->params[i].format);
+	build_i16(b, spec->n_params);
+	for (int i = 0; i < spec->n_params; i++)
+		build_row_value(b, spec->params[i].data, spec->params[i].len);
+	build_i16(b, spec->n_formats);
+	for (int i = 0; i < spec->n_formats; i++)
+		build_i16(b, spec->formats[i]);
+}
+
+struct task *task_submit(struct pool *p, const struct task_spec *spec)
+{
+	struct task *t = mem_zalloc(sizeof(*t));
+
+	if (t == NULL)
+		return NULL;
+	t->pool = p;
+	t->ops = spec->ops;
+	t->arg = spec->arg;
+	t->prepare = spec->prepare;
+	t->since = loop_now();
+	if (spec->script) {
+		t->script = mem_strdup(spec->sql);
+	} else {
+		t->stmt = pstmt_get(spec->sql, strlen(spec->sql), spec->oids, spec->n_params);
+		put_values(&t->bind, spec);
+	}
+	if ((spec->script ? t->script == NULL : t->stmt == NULL) || buf_failed(&t->bind)) {
+		task_free(t);
+		return NULL;
+	}
+	if (spec->client != NULL) {
+		vars_copy_missing(&t->vars, &spec->client->vars);
+		t->extra = istr_ref(spec->client->extra);
+	}
+	DL_APPEND(p->tasks, t);
+	p->n_tasks++;
+	pool_mark_ready(p);
+	return t;
+}
+
+bool task_drop(struct task **pp)
+{
+	struct task *t = *pp;
+
+	*pp = NULL;
+	if (t == NULL)
+		return true;
+	t->ops = NULL;
+	if (t->server != NULL)
+		return false;
+	DL_DELETE(t->pool->tasks, t);
+	t->pool->n_tasks--;
+	task_free(t);
+	return true;
+}
+
+bool task_is_sent(const struct task *t)
+{
+	return t->server != NULL;
+}
+
+/* --- running ------------------------------------------------------------------------------------------- */
+
+static bool send_script(struct task *t, struct server *s, struct buf *b)
+{
+	build_query(b, t->script);
+	pstmt_drop(&s->unnamed);
+	if (!server_expect(s, EXPECT_QUERY, DEST_TASK, NULL))
+		return false;
+	expect_at(&s->expect, s->expect.count - 1u)->final = true;
+	return true;
+}
+
+static bool send_statement(struct task *t, struct server *s, struct buf *b)
+{
+	char name[PSTMT_NAME_SIZE] = "";
+	size_t start;
+
+	if (t->prepare) {
+		if (!extq_server_prepare(s, t->stmt, DEST_TASK))
+			return false;
+		pstmt_name(t->stmt, name);
+	} else {
+		build_parse(b, "", pstmt_sql(t->stmt), t->stmt->sql_len, pstmt_oids(t->stmt), t->stmt->n_oids);
+		pstmt_drop(&s->unnamed);
+		if (!server_expect(s, EXPECT_PARSE, DEST_TASK, NULL))
+			return false;
+	}
+	start = build_begin(b, 'B');
+	build_cstr(b, "");
+	build_cstr(b, name);
+	buf_put(b, t->bind.data, t->bind.len);
+	build_end(b, start);
+	build_execute(b, "", 0);
+	build_simple(b, 'S');
+	s->unsynced = false;
+	if (!server_expect(s, EXPECT_BIND, DEST_TASK, NULL) || !server_expect(s, EXPECT_EXECUTE, DEST_TASK, NULL) ||
+		!server_expect(s, EXPECT_SYNC, DEST_TASK, NULL))
+		return false;
+	expect_at(&s->expect, s->expect.count - 1u)->final = true;
+	return true;
+}
+
+/* Any failure closes the server, and that ends the task. */
+void task_start(struct task *t, struct server *s)
+{
+	struct buf b = BUF_INIT;
+
+	t->server = s;
+	s->task = t;
+	s->request_time = loop_now();
+	server_move(s, SERVER_TASK);
+	server_put_settings(s, &t->vars, t->extra, DEST_TASK);
+	if (s->state == SERVER_DEAD)
+		return;
+	if (t->script != NULL ? send_script(t, s, &b) : send_statement(t, s, &b))
+		server_send(s, &b);
+	else
+		buf_free(&b);
+}
+
+void task_row(struct task *t, const uint8_t *body, size_t len)
+{
+	if (t->ops != NULL && t->ops->row != NULL)
+		t->ops->row(t->arg, body, len);
+}
+
+void task_error(struct task *t, const uint8_t *body, size_t len)
+{
+	struct wire_notice n;
+
+	if (t->failed)
+		return;
+	wire_read_notice(body, len, &n);
+	t->failed = true;
+	pg_error_set(&t->err, n.sqlstate, "%s", n.message);
+	if (n.detail != NULL)
+		pg_error_detail(&t->err, "%s", n.detail);
+	if (n.hint != NULL)
+		pg_error_hint(&t->err, "%s", n.hint);
+}
+
+void task_end(struct task *t, const struct pg_error *err)
+{
+	if (t->ops != NULL)
+		t->ops->done(t->arg, err);
+	task_free(t);
+}
+
+/* Its last ReadyForQuery has come: the server first, then the news. */
+void task_finished(struct server *s)
+{
+	struct task *t = s->task;
+
+	s->task = NULL;
+	if (s->tx != 'I')
+		server_close(s, "transaction left open by a task", NULL);
+	else
+		server_release(s);
+	task_end(t, t->failed ? &t->err : NULL);
+}
+
+void task_fail_waiting(struct pool *p, const struct pg_error *err)
+{
+	struct task *t, *tmp, *list = p->tasks;
+
+	/* those that come in meanwhile are not failed with this error */
+	p->tasks = NULL;
+	p->n_tasks = 0;
+	DL_FOREACH_SAFE(list, t, tmp) {
+		DL_DELETE(list, t);
+		task_end(t, err);
+	}
+}
+
+/* --- pools as the owners of tasks know them --------------------------------------------------------------- */
+
+void pool_keep(struct pool *p, bool keep)
+{
+	p->keep += keep ? 1u : -1u;
+}
+
+const char *pool_database(const struct pool *p)
+{
+	return p->db->name;
+}
+
+const char *pool_user(const struct pool *p)
+{
+	return istr_text(p->user);
+}
+
+struct database *pool_db(const struct pool *p)
+{
+	return p->db;
+}
+
+void pool_target(const struct pool *p, struct pool_target *ret)
+{
+	ret->host = p->db->host;
+	ret->port = p->db->port;
+	ret->dbname = p->db->dbname;
+	ret->queue_user = p->db->queue_user;
+	ret->queue_password = p->db->queue_password;
+	ret->force_user = p->db->user;
+	ret->force_password = p->db->password;
+}

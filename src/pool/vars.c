@@ -1,0 +1,208 @@
+/*
+ * Settings that follow the client from server to server. The server reports a change of these by
+ * ParameterStatus, so both sides of a link are known exactly. Settings that a client gave at start-up
+ * and that no server reports (`extra`) are put in force and reset by name.
+ */
+#include <ctype.h>
+#include <string.h>
+
+#include "pool_int.h"
+
+static const char *const var_names[VAR_COUNT] = {
+	[VAR_CLIENT_ENCODING] = "client_encoding",
+	[VAR_DATESTYLE] = "DateStyle",
+	[VAR_TIMEZONE] = "TimeZone",
+	[VAR_INTERVALSTYLE] = "IntervalStyle",
+	[VAR_STANDARD_STRINGS] = "standard_conforming_strings",
+	[VAR_APPLICATION_NAME] = "application_name",
+};
+
+int var_find(const char *name)
+{
+	for (int i = 0; i < VAR_COUNT; i++)
+		if (util_strcasecmp(name, var_names[i]) == 0)
+			return i;
+	return -1;
+}
+
+const char *var_name(enum var_id id)
+{
+	return var_names[id];
+}
+
+/* Without memory the old value stays; the next link then sets it once more. */
+void vars_set(struct vars *v, enum var_id id, const char *value)
+{
+	struct istr *i = istr_get(value, strlen(value));
+
+	if (i == NULL)
+		return;
+	istr_drop(&v->v[id]);
+	v->v[id] = i;
+}
+
+void vars_copy_missing(struct vars *dst, const struct vars *src)
+{
+	for (int i = 0; i < VAR_COUNT; i++)
+		if (dst->v[i] == NULL)
+			dst->v[i] = istr_ref(src->v[i]);
+}
+
+void vars_clear(struct vars *v)
+{
+	for (int i = 0; i < VAR_COUNT; i++)
+		istr_drop(&v->v[i]);
+}
+
+/* --- canonical forms ------------------------------------------------------------------------- */
+
+/* Encodings by the names Postgres reports; matched without case and punctuation. */
+static const char *const encodings[] = {"UTF8", "SQL_ASCII", "LATIN1", "LATIN2", "LATIN3", "LATIN4",
+	"LATIN5", "LATIN6", "LATIN7", "LATIN8", "LATIN9", "LATIN10", "WIN1250", "WIN1251", "WIN1252",
+	"WIN1253", "WIN1254", "WIN1255", "WIN1256", "WIN1257", "WIN1258", "WIN866", "WIN874", "KOI8R",
+	"KOI8U", "ISO_8859_5", "ISO_8859_6", "ISO_8859_7", "ISO_8859_8", "EUC_JP", "EUC_CN", "EUC_KR",
+	"EUC_TW", "EUC_JIS_2004", "SJIS", "BIG5", "GBK", "UHC", "GB18030", "JOHAB", "SHIFT_JIS_2004",
+	"MULE_INTERNAL"};
+
+static const struct {
+	const char *alias, *name;
+} encoding_aliases[] = {{"unicode", "UTF8"}, {"iso88591", "LATIN1"}, {"iso885915", "LATIN9"}};
+
+static void squeeze(char *dst, size_t size, const char *src)
+{
+	size_t n = 0;
+
+	for (; *src != '\0' && n + 1 < size; src++)
+		if (isalnum((unsigned char)*src))
+			dst[n++] = util_lower(*src);
+	dst[n] = '\0';
+}
+
+static const char *encoding_canonical(const char *value)
+{
+	char want[32], have[32];
+
+	squeeze(want, sizeof(want), value);
+	for (size_t i = 0; i < ARRAY_LEN(encoding_aliases); i++)
+		if (strcmp(want, encoding_aliases[i].alias) == 0)
+			return encoding_aliases[i].name;
+	for (size_t i = 0; i < ARRAY_LEN(encodings); i++) {
+		squeeze(have, sizeof(have), encodings[i]);
+		if (strcmp(want, have) == 0)
+			return encodings[i];
+	}
+	return NULL;
+}
+
+/* "ISO" alone keeps the server's order of day and month: "ISO, MDY". */
+static void datestyle_canonical(struct vars *v, const char *welcome)
+{
+	static const char *const styles[] = {"ISO", "SQL", "Postgres", "German"};
+	const char *order = strchr(welcome, ',');
+	char text[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(styles) && order != NULL; i++)
+		if (util_strcasecmp(istr_text(v->v[VAR_DATESTYLE]), styles[i]) == 0) {
+			util_strlcpy(text, styles[i], sizeof(text));
+			util_strlcpy(text + strlen(text), order, sizeof(text) - strlen(text));
+			vars_set(v, VAR_DATESTYLE, text);
+			return;
+		}
+}
+
+static void boolean_canonical(struct vars *v, enum var_id id)
+{
+	static const char *const on[] = {"on", "true", "yes", "1"}, *const off[] = {"off", "false", "no", "0"};
+
+	for (size_t i = 0; i < ARRAY_LEN(on); i++) {
+		if (util_strcasecmp(istr_text(v->v[id]), on[i]) == 0)
+			vars_set(v, id, "on");
+		else if (util_strcasecmp(istr_text(v->v[id]), off[i]) == 0)
+			vars_set(v, id, "off");
+	}
+}
+
+void vars_canonical(struct vars *v, const struct vars *welcome)
+{
+	const char *name;
+
+	if (v->v[VAR_CLIENT_ENCODING] != NULL) {
+		name = encoding_canonical(istr_text(v->v[VAR_CLIENT_ENCODING]));
+		if (name != NULL)
+			vars_set(v, VAR_CLIENT_ENCODING, name);
+	}
+	if (v->v[VAR_DATESTYLE] != NULL)
+		datestyle_canonical(v, istr_text(welcome->v[VAR_DATESTYLE]));
+	if (v->v[VAR_STANDARD_STRINGS] != NULL)
+		boolean_canonical(v, VAR_STANDARD_STRINGS);
+	if (v->v[VAR_INTERVALSTYLE] != NULL) {
+		char text[32];
+		size_t n = util_strlcpy(text, istr_text(v->v[VAR_INTERVALSTYLE]), sizeof(text));
+
+		for (size_t i = 0; i < n && i < sizeof(text); i++)
+			text[i] = util_lower(text[i]);
+		vars_set(v, VAR_INTERVALSTYLE, text);
+	}
+}
+
+/* --- the way from one state to another --------------------------------------------------------- */
+
+/* E'' works whatever standard_conforming_strings is. */
+static void put_literal(struct buf *b, const char *s)
+{
+	buf_puts(b, "E'");
+	for (; *s != '\0'; s++) {
+		if (*s == '\'' || *s == '\\')
+			buf_putc(b, *s);
+		buf_putc(b, *s);
+	}
+	buf_putc(b, '\'');
+}
+
+static void put_set(struct buf *sql, const char *name, const char *value)
+{
+	buf_puts(sql, "SELECT pg_catalog.set_config(");
+	put_literal(sql, name);
+	buf_puts(sql, ", ");
+	put_literal(sql, value);
+	buf_puts(sql, ", false);");
+}
+
+static void put_extra(struct buf *sql, struct istr *extra, bool reset)
+{
+	const char *p = istr_text(extra), *end = p + istr_len(extra);
+
+	while (p < end) {
+		const char *name = p, *value = name + strlen(name) + 1;
+
+		if (reset) {
+			/* the name went through set_config once, so it is a setting's name; quoted all the same */
+			buf_puts(sql, "SELECT pg_catalog.set_config(name, reset_val, false) FROM "
+				      "pg_catalog.pg_settings WHERE pg_catalog.lower(name) = pg_catalog.lower(");
+			put_literal(sql, name);
+			buf_puts(sql, ");");
+		} else {
+			put_set(sql, name, value);
+		}
+		p = value + strlen(value) + 1;
+	}
+}
+
+bool vars_diff_sql(const struct vars *server, const struct vars *client, struct istr *server_extra,
+	struct istr *client_extra, struct buf *sql)
+{
+	bool any = false;
+
+	if (server_extra != client_extra) {
+		put_extra(sql, server_extra, true);
+		put_extra(sql, client_extra, false);
+		any = true;
+	}
+	for (int i = 0; i < VAR_COUNT; i++) {
+		if (client->v[i] == NULL || client->v[i] == server->v[i])
+			continue;
+		put_set(sql, var_names[i], istr_text(client->v[i]));
+		any = true;
+	}
+	return any;
+}
