@@ -485,34 +485,27 @@ static const char *c_escape(const char *p, const char *end, struct buf *out, uin
 	return p + 1;
 }
 
-enum style { STYLE_PLAIN, STYLE_C, STYLE_UNICODE };
-
 /* p stands behind the opening quote, end behind the closing one. */
-static bool unquote(const char *p, const char *end, char quote, enum style style, struct buf *out)
+static bool unquote(const char *p, const char *end, char quote, bool escapes, struct buf *out)
 {
 	uint32_t high = 0;
 
 	while (p < end) {
 		const char *run = p;
 
-		while (p < end && *p != quote && (*p != '\\' || style == STYLE_PLAIN))
+		while (p < end && *p != quote && (*p != '\\' || !escapes))
 			p++;
 		buf_put(out, run, (size_t)(p - run));
-		if (high && p != run)
-			return false;
-		if (p == end)
+		if (p == end || (high && (p != run || *p != '\\')))
 			return false;
 		if (*p == '\\') {
-			p = style == STYLE_C ? c_escape(p + 1, end, out, &high)
-					     : unicode_escape(p + 1, end, out, &high);
+			p = c_escape(p + 1, end, out, &high);
 			if (!p)
 				return false;
 			continue;
 		}
 		if (++p == end)
-			return !high;
-		if (high)
-			return false;
+			return true;
 		if (*p == quote) {
 			buf_putc(out, quote);
 			p++;
@@ -523,6 +516,32 @@ static bool unquote(const char *p, const char *end, char quote, enum style style
 		}
 	}
 	return false;
+}
+
+/* The escapes of U& are resolved when the quotes are gone: one may span the pieces of a literal. */
+static bool unquote_unicode(const char *p, const char *end, char quote, struct buf *out)
+{
+	struct buf plain = BUF_INIT;
+	uint32_t high = 0;
+	bool ok = unquote(p, end, quote, false, &plain) && !buf_failed(&plain);
+
+	out->failed = out->failed || buf_failed(&plain);
+	p = (const char *)plain.data;
+	end = p + plain.len;
+	while (ok && p && p < end) {
+		const char *run = p;
+
+		while (p < end && *p != '\\')
+			p++;
+		buf_put(out, run, (size_t)(p - run));
+		if (high && p != run)
+			ok = false;
+		else if (p < end)
+			p = unicode_escape(p + 1, end, out, &high);
+	}
+	ok = ok && (p || !plain.len) && !high;
+	buf_free(&plain);
+	return ok;
 }
 
 /* As a cast of the bits to text gives them: X'1F' is 00011111. */
@@ -552,17 +571,15 @@ static bool bits_value(const char *p, const char *end, bool hex, struct buf *out
 
 static bool string_value(const char *p, const char *end, bool standard_strings, struct buf *out)
 {
-	enum style plain = standard_strings ? STYLE_PLAIN : STYLE_C;
-
 	switch (util_lower(*p)) {
 	case '\'':
-		return unquote(p + 1, end, '\'', plain, out);
+		return unquote(p + 1, end, '\'', !standard_strings, out);
 	case 'n':
-		return unquote(p + 2, end, '\'', plain, out);
+		return unquote(p + 2, end, '\'', !standard_strings, out);
 	case 'e':
-		return unquote(p + 2, end, '\'', STYLE_C, out);
+		return unquote(p + 2, end, '\'', true, out);
 	case 'u': /* Postgres refuses it without standard strings */
-		return standard_strings && unquote(p + 3, end, '\'', STYLE_UNICODE, out);
+		return standard_strings && unquote_unicode(p + 3, end, '\'', out);
 	case '$': {
 		size_t tag = dollar_tag(p, end);
 
@@ -586,7 +603,7 @@ bool sql_token_value(const struct sql_token *t, bool standard_strings, struct bu
 		break;
 	case SQL_QIDENT:
 		ok = *p == '"' ? unquote(p + 1, end, '"', STYLE_PLAIN, out)
-			       : standard_strings && unquote(p + 3, end, '"', STYLE_UNICODE, out);
+			       : standard_strings && unquote_unicode(p + 3, end, '"', out);
 		break;
 	case SQL_STRING:
 		ok = string_value(p, end, standard_strings, out);
