@@ -1,5 +1,7 @@
 -- What the other functions share: the version, the way from a name to its queue, and tokens.
 --
+-- PL/pgSQL throughout, also where SQL would be shorter: it keeps plans, SQL functions do not.
+--
 -- Every function pins search_path: somebody else's public."=" is never seen. Names of tables
 -- are made here and nowhere else, by format('%I').
 
@@ -10,9 +12,13 @@ AS 'SELECT 1';
 
 -- The table of a queue, schema included, quoted.
 CREATE OR REPLACE FUNCTION queue._table(name text) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
 SET search_path = pg_catalog, pg_temp
-AS $$SELECT format('queue.%I', 'q_' || name)$$;
+AS $$
+BEGIN
+	RETURN format('queue.%I', 'q_' || name);
+END
+$$;
 
 CREATE OR REPLACE FUNCTION queue._no_queue(q text) RETURNS void
 LANGUAGE plpgsql
@@ -59,37 +65,84 @@ BEGIN
 END
 $$;
 
--- Tokens "<queue number>-<id>-<16 hex digits>", by queue: ids ascending, each with its digits.
--- All functions that lock several jobs lock them in this order. name is NULL for a queue that
--- is gone. One token given twice counts once.
-CREATE OR REPLACE FUNCTION queue._split(jobs text[])
-RETURNS TABLE (number int4, name text, ids int8[], tokens text[])
+-- A token is "<queue number>-<id>-<16 hex digits>".
+CREATE OR REPLACE FUNCTION queue._bad_token(job text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF job IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null',
+			HINT = 'Pass the token that TAKE returned.';
+	END IF;
+	RAISE EXCEPTION USING ERRCODE = '22023',
+		MESSAGE = format('"%s" is not the token of a job', left(job, 80)),
+		HINT = 'Pass the token that TAKE returned; a bare id works only on the connection that holds the job.';
+END
+$$;
+
+-- Tokens by queue: ids ascending, each with its digits. All functions that lock several jobs
+-- lock them in this order. A token given twice counts once. A queue that is gone: strict, the
+-- job is lost; otherwise it is passed over.
+CREATE OR REPLACE FUNCTION queue._split(jobs text[], strict bool)
+RETURNS TABLE (cfg queue.queues, ids int8[], tokens text[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-	bad text;
+	job text;
+	part record;
 BEGIN
-	IF jobs IS NULL OR array_position(jobs, NULL) IS NOT NULL THEN
-		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null',
-			HINT = 'Pass the token that TAKE returned.';
+	IF jobs IS NULL THEN
+		PERFORM queue._bad_token(NULL);
 	END IF;
-	SELECT j INTO bad FROM unnest(jobs) AS j
-		WHERE j !~ '^[0-9]{1,9}-[0-9]{1,18}-[0-9a-f]{16}$' LIMIT 1;
-	IF FOUND THEN
-		RAISE EXCEPTION USING ERRCODE = '22023',
-			MESSAGE = format('"%s" is not the token of a job', left(bad, 80)),
-			HINT = 'Pass the token that TAKE returned; a bare id works only on the connection that holds the job.';
+	FOREACH job IN ARRAY jobs LOOP
+		IF job ~ '^[0-9]{1,9}-[0-9]{1,18}-[0-9a-f]{16}$' IS NOT TRUE THEN
+			PERFORM queue._bad_token(job);
+		END IF;
+	END LOOP;
+	IF cardinality(jobs) = 1 THEN	-- by far the most frequent
+		SELECT c.* INTO cfg FROM queue.queues AS c WHERE c.number = split_part(job, '-', 1)::int4;
+		ids := ARRAY[split_part(job, '-', 2)::int8];
+		tokens := ARRAY[split_part(job, '-', 3)];
+		IF FOUND THEN
+			RETURN NEXT;
+		ELSIF strict THEN
+			PERFORM queue._lost(NULL, ids, tokens, NULL);
+		END IF;
+		RETURN;
 	END IF;
-	RETURN QUERY
-		SELECT s.number, max(c.name), array_agg(s.id ORDER BY s.id, s.token),
-			array_agg(s.token ORDER BY s.id, s.token)
-		FROM (SELECT DISTINCT split_part(j, '-', 1)::int4 AS number,
-				split_part(j, '-', 2)::int8 AS id, split_part(j, '-', 3) AS token
-			FROM unnest(jobs) AS j) AS s
-		LEFT JOIN queue.queues AS c ON c.number = s.number
-		GROUP BY s.number ORDER BY s.number;
+	FOR part IN
+			SELECT c, s.ids, s.tokens
+			FROM (SELECT j.number, array_agg(j.id ORDER BY j.id, j.token) AS ids,
+					array_agg(j.token ORDER BY j.id, j.token) AS tokens
+				FROM (SELECT DISTINCT split_part(t, '-', 1)::int4 AS number,
+						split_part(t, '-', 2)::int8 AS id, split_part(t, '-', 3) AS token
+					FROM unnest(jobs) AS t) AS j
+				GROUP BY j.number) AS s
+			LEFT JOIN queue.queues AS c ON c.number = s.number ORDER BY s.number LOOP
+		cfg := part.c;
+		ids := part.ids;
+		tokens := part.tokens;
+		IF cfg.number IS NOT NULL THEN
+			RETURN NEXT;
+		ELSIF strict THEN
+			PERFORM queue._lost(NULL, ids, tokens, NULL);
+		END IF;
+	END LOOP;
+END
+$$;
+
+-- The names of the queues of these jobs, one row each, in their order.
+CREATE OR REPLACE FUNCTION queue._names(jobs text[]) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT c.name FROM unnest(jobs) WITH ORDINALITY AS j(job, n)
+		JOIN queue.queues AS c ON c.number = split_part(job, '-', 1)::int4
+		ORDER BY n;
 END
 $$;
 

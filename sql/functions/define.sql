@@ -87,6 +87,7 @@ BEGIN
 			RETURNING queues.number INTO cfg.number;
 		IF FOUND THEN
 			PERFORM queue._create_table(cfg.number, q);
+			PERFORM queue._generate(cfg.number, q);
 			RETURN;
 		END IF;
 	END IF;
@@ -154,14 +155,17 @@ CREATE OR REPLACE FUNCTION queue.drop(q text, if_exists bool DEFAULT false) RETU
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	gone int4;
 BEGIN
 	IF EXISTS (SELECT FROM queue.queues AS c WHERE c.name = q) THEN
 		PERFORM queue._check_owner(q);
-		DELETE FROM queue.queues AS c WHERE c.name = q;
+		DELETE FROM queue.queues AS c WHERE c.name = q RETURNING c.number INTO gone;
 		IF FOUND THEN
 			IF to_regclass(queue._table(q)) IS NOT NULL THEN
 				EXECUTE 'DROP TABLE ' || queue._table(q);
 			END IF;
+			PERFORM queue._drop_generated(gone);
 			PERFORM pg_notify('qbouncer', q);
 			RETURN;
 		END IF;

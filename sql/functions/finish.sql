@@ -4,46 +4,43 @@
 -- or not somebody has noticed yet. Jobs are locked in the order of their ids (a scan of the
 -- key with a sorted array; width_bucket finds a job's place in it).
 
--- The names of the queues of these jobs, one row each, in their order.
-CREATE OR REPLACE FUNCTION queue._names(jobs text[]) RETURNS SETOF text
-LANGUAGE sql
-SET search_path = pg_catalog, pg_temp
-AS $$
-	SELECT c.name FROM unnest(jobs) WITH ORDINALITY AS j(job, n)
-		JOIN queue.queues AS c ON c.number = split_part(job, '-', 1)::int4
-		ORDER BY n
-$$;
-
 CREATE OR REPLACE FUNCTION queue._done(jobs text[], notify bool) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
 AS $$
 DECLARE
 	part record;
+	cfg queue.queues;
 	still int8[];
 BEGIN
-	FOR part IN SELECT s.*, c.durability FROM queue._split(jobs) AS s
-			LEFT JOIN queue.queues AS c ON c.number = s.number LOOP
-		IF part.name IS NULL THEN
-			PERFORM queue._lost(NULL, part.ids, part.tokens, NULL);
+	-- one job, whose lease holds: what nearly every call is. Everything else goes the long way.
+	IF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-[0-9]{1,18}-[0-9a-f]{16}$' THEN
+		SELECT * INTO cfg FROM queue.queues AS c
+			WHERE c.number = split_part(jobs[1], '-', 1)::int4;
+		IF FOUND THEN
+			IF cfg.durability = 'async' THEN
+				PERFORM queue._commit_async();
+			END IF;
+			EXECUTE 'SELECT queue._done_' || cfg.number || '($1, $2)' INTO still
+				USING ARRAY[split_part(jobs[1], '-', 2)::int8], ARRAY[split_part(jobs[1], '-', 3)];
+			IF still IS NOT NULL THEN
+				RETURN NEXT cfg.name;
+				RETURN;
+			END IF;
 		END IF;
-		IF part.durability = 'async' THEN
+	END IF;
+	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
+		cfg := part.cfg;
+		IF cfg.durability = 'async' THEN
 			PERFORM queue._commit_async();
 		END IF;
-		EXECUTE format($sql$
-			WITH job AS (
-				DELETE FROM queue.%I WHERE id = ANY ($1)
-					AND token = ($2)[width_bucket(id, $1)] AND lease_until > clock_timestamp()
-				RETURNING id)
-			SELECT array_agg(id) FROM job
-		$sql$, 'q_' || part.name) INTO still USING part.ids, part.tokens;
+		EXECUTE 'SELECT queue._done_' || cfg.number || '($1, $2)' INTO still
+			USING part.ids, part.tokens;
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			PERFORM queue._lost(part.name, part.ids, part.tokens, still);
+			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
 		END IF;
 	END LOOP;
-	RETURN QUERY SELECT queue._names(jobs);
+	RETURN QUERY SELECT * FROM queue._names(jobs);
 END
 $$;
 
@@ -51,24 +48,30 @@ $$;
 -- together does not come back together.
 CREATE OR REPLACE FUNCTION queue._pause(kind text, base interval, cap interval, failures int4)
 RETURNS interval
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-	SELECT make_interval(secs => (0.9 + 0.2 * random()) * least(
+BEGIN
+	RETURN make_interval(secs => (0.9 + 0.2 * random()) * least(
 		extract(epoch FROM cap)::float8,
 		extract(epoch FROM base)::float8 * CASE kind
 			WHEN 'exponential' THEN power(2, least(failures, 100) - 1)
 			WHEN 'linear' THEN failures
-			ELSE 1 END))
+			ELSE 1 END));
+END
 $$;
 
 -- Errors are kept up to 8 kB.
 CREATE OR REPLACE FUNCTION queue._error_text(error text) RETURNS text
-LANGUAGE sql IMMUTABLE
+LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
-AS $$SELECT CASE WHEN octet_length(error) <= 8192 THEN error
-	WHEN octet_length(left(error, 8192)) <= 8192 THEN left(error, 8192)
-	ELSE left(error, 2048) END$$;
+AS $$
+BEGIN
+	RETURN CASE WHEN octet_length(error) <= 8192 THEN error
+		WHEN octet_length(left(error, 8192)) <= 8192 THEN left(error, 8192)
+		ELSE left(error, 2048) END;
+END
+$$;
 
 CREATE OR REPLACE FUNCTION queue._fail(jobs text[], error text, retry_in interval, final bool,
 	notify bool) RETURNS SETOF text
@@ -79,6 +82,7 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
 	part record;
+	cfg queue.queues;
 	still int8[];
 BEGIN
 	IF retry_in IS NOT NULL AND final THEN
@@ -87,11 +91,8 @@ BEGIN
 	ELSIF retry_in > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'RETRY IN is too long';
 	END IF;
-	FOR part IN SELECT s.*, c.max_attempts, c.retry_kind, c.retry_base, c.retry_cap
-			FROM queue._split(jobs) AS s LEFT JOIN queue.queues AS c ON c.number = s.number LOOP
-		IF part.name IS NULL THEN
-			PERFORM queue._lost(NULL, part.ids, part.tokens, NULL);
-		END IF;
+	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
+		cfg := part.cfg;
 		EXECUTE format($sql$
 			WITH job AS (
 				UPDATE %s SET
@@ -106,19 +107,23 @@ BEGIN
 					AND lease_until > clock_timestamp()
 				RETURNING id)
 			SELECT array_agg(id) FROM job
-		$sql$, queue._table(part.name)) INTO still
+		$sql$, queue._table(cfg.name)) INTO still
 			USING part.ids, part.tokens,
-				coalesce(final, false) OR (part.retry_kind = 'none' AND retry_in IS NULL),
-				part.max_attempts, retry_in, part.retry_kind, part.retry_base, part.retry_cap,
+				coalesce(final, false) OR (cfg.retry_kind = 'none' AND retry_in IS NULL),
+				cfg.max_attempts, retry_in, cfg.retry_kind, cfg.retry_base, cfg.retry_cap,
 				queue._error_text(error);
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			PERFORM queue._lost(part.name, part.ids, part.tokens, still);
+			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
 		END IF;
 		IF notify THEN
-			PERFORM pg_notify('qbouncer', part.name);
+			PERFORM pg_notify('qbouncer', cfg.name);
 		END IF;
 	END LOOP;
-	RETURN QUERY SELECT queue._names(jobs);
+	IF cardinality(jobs) = 1 THEN
+		RETURN NEXT cfg.name;
+	ELSE
+		RETURN QUERY SELECT * FROM queue._names(jobs);
+	END IF;
 END
 $$;
 
@@ -133,15 +138,14 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
 	part record;
+	cfg queue.queues;
 	still int8[];
 BEGIN
 	IF delay > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'DELAY is too long';
 	END IF;
-	FOR part IN SELECT * FROM queue._split(jobs) LOOP
-		IF part.name IS NULL THEN
-			PERFORM queue._lost(NULL, part.ids, part.tokens, NULL);
-		END IF;
+	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
+		cfg := part.cfg;
 		EXECUTE format($sql$
 			WITH job AS (
 				UPDATE %s SET state = CASE WHEN $3 > interval '0' THEN 'later' ELSE 'ready' END,
@@ -151,15 +155,19 @@ BEGIN
 					AND lease_until > clock_timestamp()
 				RETURNING id)
 			SELECT array_agg(id) FROM job
-		$sql$, queue._table(part.name)) INTO still USING part.ids, part.tokens, delay;
+		$sql$, queue._table(cfg.name)) INTO still USING part.ids, part.tokens, delay;
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			PERFORM queue._lost(part.name, part.ids, part.tokens, still);
+			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
 		END IF;
 		IF notify THEN
-			PERFORM pg_notify('qbouncer', part.name);
+			PERFORM pg_notify('qbouncer', cfg.name);
 		END IF;
 	END LOOP;
-	RETURN QUERY SELECT queue._names(jobs);
+	IF cardinality(jobs) = 1 THEN
+		RETURN NEXT cfg.name;
+	ELSE
+		RETURN QUERY SELECT * FROM queue._names(jobs);
+	END IF;
 END
 $$;
 
@@ -172,17 +180,15 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
 	part record;
+	cfg queue.queues;
 	still int8[];
 BEGIN
 	IF lease <= interval '0' OR lease > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LEASE must be longer than zero',
 			HINT = 'To give the job back: QUEUE RELEASE.';
 	END IF;
-	FOR part IN SELECT s.*, c.lease AS usual FROM queue._split(jobs) AS s
-			LEFT JOIN queue.queues AS c ON c.number = s.number LOOP
-		IF part.name IS NULL THEN
-			PERFORM queue._lost(NULL, part.ids, part.tokens, NULL);
-		END IF;
+	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
+		cfg := part.cfg;
 		EXECUTE format($sql$
 			WITH job AS (
 				UPDATE %s SET lease_until = clock_timestamp() + $3
@@ -190,13 +196,17 @@ BEGIN
 					AND lease_until > clock_timestamp()
 				RETURNING id)
 			SELECT array_agg(id) FROM job
-		$sql$, queue._table(part.name)) INTO still
-			USING part.ids, part.tokens, coalesce(lease, part.usual);
+		$sql$, queue._table(cfg.name)) INTO still
+			USING part.ids, part.tokens, coalesce(lease, cfg.lease);
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			PERFORM queue._lost(part.name, part.ids, part.tokens, still);
+			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
 		END IF;
 	END LOOP;
-	RETURN QUERY SELECT queue._names(jobs);
+	IF cardinality(jobs) = 1 THEN
+		RETURN NEXT cfg.name;
+	ELSE
+		RETURN QUERY SELECT * FROM queue._names(jobs);
+	END IF;
 END
 $$;
 
@@ -212,10 +222,11 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
 	part record;
+	cfg queue.queues;
 	still int8[];
 BEGIN
-	FOR part IN SELECT s.*, CASE WHEN c.retry_kind = 'none' THEN 1 ELSE c.max_attempts END AS most
-			FROM queue._split(tokens) AS s JOIN queue.queues AS c ON c.number = s.number LOOP
+	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
+		cfg := part.cfg;
 		EXECUTE format($sql$
 			WITH job AS (
 				UPDATE %s SET
@@ -228,11 +239,11 @@ BEGIN
 				WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
 				RETURNING id)
 			SELECT array_agg(id) FROM job
-		$sql$, queue._table(part.name)) INTO still
-			USING part.ids, part.tokens, coalesce(counted, true), part.most,
+		$sql$, queue._table(cfg.name)) INTO still
+			USING part.ids, part.tokens, coalesce(counted, true), queue._most_attempts(cfg),
 				queue._error_text(error);
 		IF still IS NOT NULL THEN
-			RETURN NEXT part.name;
+			RETURN NEXT cfg.name;
 		END IF;
 	END LOOP;
 END

@@ -21,6 +21,16 @@ BEGIN
 END
 $$;
 
+-- Without retries the first failure is the last, of whatever kind it is.
+CREATE OR REPLACE FUNCTION queue._most_attempts(cfg queue.queues) RETURNS int4
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN cfg.retry_kind = 'none' THEN 1 ELSE cfg.max_attempts END;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._bad_option(option text, value text, hint text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -4,52 +4,74 @@
 CREATE OR REPLACE FUNCTION queue.push(q text, payload jsonb, priority int4 DEFAULT 0,
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL)
 RETURNS int8
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-	SELECT queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, true)
+BEGIN
+	RETURN queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, true);
+END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.take(q text, lim int4 DEFAULT 1, lease interval DEFAULT NULL,
 	worker text DEFAULT NULL)
 RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
 	key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz)
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-	SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.priority,
+BEGIN
+	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.priority,
 		t.pushed_at, t.lease_until
-	FROM queue._take(ARRAY[q], lim, lease, worker, false) AS t WHERE t.id IS NOT NULL
+	FROM queue._take(ARRAY[q], lim, lease, worker, false) AS t WHERE t.id IS NOT NULL;
+END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.pop(q text, lim int4 DEFAULT 1)
 RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
 	key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz)
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-	SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.priority,
+BEGIN
+	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.priority,
 		t.pushed_at, t.lease_until
-	FROM queue._take(ARRAY[q], lim, NULL, NULL, true) AS t WHERE t.id IS NOT NULL
+	FROM queue._take(ARRAY[q], lim, NULL, NULL, true) AS t WHERE t.id IS NOT NULL;
+END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.done(token text) RETURNS void
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-AS $$SELECT queue._done(ARRAY[token], true)$$;
+AS $$
+BEGIN
+	PERFORM queue._done(ARRAY[token], true);
+END
+$$;
 
 CREATE OR REPLACE FUNCTION queue.fail(token text, error text DEFAULT NULL,
 	retry_in interval DEFAULT NULL, final bool DEFAULT false) RETURNS void
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-AS $$SELECT queue._fail(ARRAY[token], error, retry_in, final, true)$$;
+AS $$
+BEGIN
+	PERFORM queue._fail(ARRAY[token], error, retry_in, final, true);
+END
+$$;
 
 CREATE OR REPLACE FUNCTION queue.release(token text, delay interval DEFAULT NULL) RETURNS void
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-AS $$SELECT queue._release(ARRAY[token], delay, true)$$;
+AS $$
+BEGIN
+	PERFORM queue._release(ARRAY[token], delay, true);
+END
+$$;
 
 CREATE OR REPLACE FUNCTION queue.extend(token text, lease interval DEFAULT NULL) RETURNS void
-LANGUAGE sql
+LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-AS $$SELECT queue._extend(ARRAY[token], lease)$$;
+AS $$
+BEGIN
+	PERFORM queue._extend(ARRAY[token], lease);
+END
+$$;

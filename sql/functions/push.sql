@@ -35,12 +35,8 @@ BEGIN
 	IF cfg.durability = 'async' THEN
 		PERFORM queue._commit_async();
 	END IF;
-	RETURN QUERY EXECUTE format('
-		INSERT INTO queue.%I (state, priority, run_at, headers, payload, pushed_at)
-			SELECT $1, $2, $3, $4, p::jsonb, clock_timestamp() FROM unnest($5) AS p
-			RETURNING id', 'q_' || q)
-		USING CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END,
-			coalesce(priority, 0), start, head, payloads;
+	RETURN QUERY EXECUTE 'SELECT queue._push_' || cfg.number || '($1, $2, $3, $4)'
+		USING payloads, coalesce(priority, 0), start, head;
 	IF notify THEN
 		PERFORM pg_notify('qbouncer', q);
 	END IF;

@@ -9,16 +9,16 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
-SET enable_sort = off
 AS $$
 BEGIN
+	-- the time is a parameter: a volatile function would not be looked up in the index
 	EXECUTE format($sql$
 		WITH due AS MATERIALIZED (
 			SELECT id AS due_id, state = 'leased' AS expired,
 				state = 'leased' AND attempt >= $2 AS dead
 			FROM %1$s
 			WHERE state IN ('later', 'leased')
-				AND coalesce(lease_until, run_at) <= clock_timestamp()
+				AND coalesce(lease_until, run_at) <= $3
 			ORDER BY coalesce(lease_until, run_at)
 			LIMIT $1 FOR UPDATE SKIP LOCKED)
 		UPDATE %1$s SET
@@ -31,7 +31,7 @@ BEGIN
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
 		FROM due WHERE id = due_id
 	$sql$, queue._table(cfg.name))
-	USING most, CASE WHEN cfg.retry_kind = 'none' THEN 1 ELSE cfg.max_attempts END;
+	USING most, queue._most_attempts(cfg), clock_timestamp();
 END
 $$;
 
@@ -43,7 +43,6 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
-SET enable_sort = off
 AS $$
 DECLARE
 	now timestamptz := clock_timestamp();
@@ -72,16 +71,11 @@ RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, hea
 	policy text, due_ms int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
 	cfg queue.queues;
 	q text;
-	due bool;
-	async bool := NOT pop;
 	wanted int4 := coalesce(lim, 1);
 	got int4;
 BEGIN
@@ -97,41 +91,11 @@ BEGIN
 		IF NOT FOUND THEN
 			PERFORM queue._no_queue(q);
 		END IF;
-		IF async OR cfg.durability = 'async' THEN
+		IF pop IS NOT TRUE OR cfg.durability = 'async' THEN
 			PERFORM queue._commit_async();
 		END IF;
-		EXECUTE format('SELECT EXISTS (SELECT FROM queue.%I WHERE state IN (''later'', ''leased'')
-			AND coalesce(lease_until, run_at) <= clock_timestamp())', 'q_' || q) INTO due;
-		IF due THEN
-			PERFORM queue._promote(cfg, least(greatest(wanted, 200), 1000));
-		END IF;
-		IF pop THEN
-			RETURN QUERY EXECUTE format($sql$
-				WITH job AS (
-					DELETE FROM queue.%1$I WHERE id = ANY (ARRAY(
-						SELECT id FROM queue.%1$I WHERE state = 'ready'
-						ORDER BY priority DESC, position LIMIT $1 FOR UPDATE SKIP LOCKED))
-					RETURNING *)
-				SELECT id, NULL::text, $2, attempt + 1, payload, headers, key, "group", priority,
-					pushed_at, NULL::timestamptz, $3, NULL::int8
-				FROM job ORDER BY priority DESC, position
-			$sql$, 'q_' || q) USING wanted, q, cfg.on_disconnect;
-		ELSE
-			RETURN QUERY EXECUTE format($sql$
-				WITH job AS (
-					UPDATE queue.%1$I SET state = 'leased', attempt = attempt + 1,
-						lease_until = clock_timestamp() + $4, worker = left($5, 200),
-						token = right(gen_random_uuid()::text, 12) || left(gen_random_uuid()::text, 4)
-					WHERE id = ANY (ARRAY(
-						SELECT id FROM queue.%1$I WHERE state = 'ready'
-						ORDER BY priority DESC, position LIMIT $1 FOR UPDATE SKIP LOCKED))
-					RETURNING *)
-				SELECT id, $6 || id || '-' || token, $2, attempt, payload, headers, key, "group",
-					priority, pushed_at, lease_until, $3, NULL::int8
-				FROM job ORDER BY priority DESC, position
-			$sql$, 'q_' || q) USING wanted, q, cfg.on_disconnect, coalesce(lease, cfg.lease),
-				worker, cfg.number || '-';
-		END IF;
+		RETURN QUERY EXECUTE 'SELECT * FROM queue._take_' || cfg.number || '($1, $2, $3, $4, $5)'
+			USING cfg, wanted, coalesce(lease, cfg.lease), left(worker, 200), coalesce(pop, false);
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
 		EXIT WHEN wanted <= 0;
