@@ -602,7 +602,7 @@ bool sql_token_value(const struct sql_token *t, bool standard_strings, struct bu
 			buf_putc(out, util_lower(*p));
 		break;
 	case SQL_QIDENT:
-		ok = *p == '"' ? unquote(p + 1, end, '"', STYLE_PLAIN, out)
+		ok = *p == '"' ? unquote(p + 1, end, '"', false, out)
 			       : standard_strings && unquote_unicode(p + 3, end, '"', out);
 		break;
 	case SQL_STRING:
