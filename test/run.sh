@@ -216,8 +216,21 @@ part_sql() {
 	run_pytest sql test/sql -n "$jobs"
 }
 
+# The driver `pg` of Node: from npm where there is one, else from Debian. Without it its test is skipped.
+node_driver() {
+	[ -d build/node/node_modules/pg ] || [ -d /usr/share/nodejs/pg ] && return
+	if command -v node >/dev/null 2>&1 && command -v npm >/dev/null 2>&1; then
+		mkdir -p build/node
+		timeout 120 npm install --no-audit --no-fund --prefix build/node pg@8 \
+			>"$logs/npm.log" 2>&1 </dev/null || echo "npm could not install pg: $logs/npm.log"
+	elif [ -z "${QB_NO_INSTALL:-}" ]; then
+		packages_install "$logs/packages.log" nodejs node-pg || echo "no Node driver: its test is skipped"
+	fi
+}
+
 part_it() {
 	need_build asan || return
+	node_driver
 	QB_BUILD=$repo/build/asan run_pytest it test/it -n "$jobs"
 }
 

@@ -176,7 +176,7 @@ def test_parameter_status_at_login(proxy, db):
 def test_extended_error_skips_to_sync(proxy, db):
     with proxy.wire(db) as c:
         c.hold()
-        c.parse("", "SELECT 1/0").bind().execute()
+        c.parse("", "SELECT 1/(random()*0)::int").bind().execute()
         c.parse("", "SELECT 2").bind().execute().sync()
         c.parse("", "SELECT 3").bind().execute().sync().push()
         first, second = c.until("Z"), c.until("Z")

@@ -1,0 +1,54 @@
+"""A worker in Node with the driver `pg`. QB_NODE_PATH has its node_modules."""
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+WORKER = """
+const pg = require('pg');
+(async () => {
+  const c = new pg.Client(process.env.QB_URL);
+  await c.connect();
+  const push = await c.query('QUEUE PUSH mail $1', [{ n: 1 }]);
+  console.log('push', push.command, push.rowCount);
+  const { rows } = await c.query("QUEUE TAKE mail WAIT '5s'");
+  console.log('take', rows.length, JSON.stringify(rows[0].payload), rows[0].attempt);
+  const done = await c.query('QUEUE DONE $1', [rows[0].token]);
+  console.log('done', done.rowCount);
+  try { await c.query('QUEUE RELEASE $1', [rows[0].token]); } catch (e) { console.log('late', e.code); }
+  const pushed = new pg.Client(process.env.QB_URL);
+  await pushed.connect();
+  const waiting = c.query({ name: 'take', text: 'QUEUE TAKE mail WAIT $1', values: ['10s'] });
+  await pushed.query('BEGIN');
+  await pushed.query("QUEUE PUSH mail '{\\"n\\": 2}'");
+  await pushed.query('COMMIT');
+  console.log('woken', JSON.stringify((await waiting).rows[0].payload));
+  const none = await c.query({ name: 'take', text: 'QUEUE TAKE mail WAIT $1', values: ['50ms'] });
+  console.log('none', none.rows.length);
+  await c.end();
+  await pushed.end();
+})().catch(e => { console.log('failed', e); process.exit(1); });
+"""
+
+
+def node_path():
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    for path in (os.environ.get("QB_NODE_PATH"), os.path.join(root, "build", "node", "node_modules"),
+                 "/usr/share/nodejs"):
+        if path and os.path.isdir(os.path.join(path, "pg")):
+            return path
+    return None
+
+
+@pytest.mark.skipif(not shutil.which("node") or not node_path(), reason="node or its driver pg is missing")
+def test_node(proxy, db):
+    with proxy.wire(db) as c:
+        c.rows("QUEUE CREATE mail")
+    url = "postgres://app@127.0.0.1:%d/%s" % (proxy.port, db)
+    done = subprocess.run(["node", "-e", WORKER], text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=40, check=False,
+                          env=dict(os.environ, QB_URL=url, NODE_PATH=node_path()))
+    assert done.stdout.splitlines() == [
+        "push INSERT 1", 'take 1 {"n":1} 1', "done 1", "late QB001", 'woken {"n":2}', "none 0"]
