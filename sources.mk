@@ -18,7 +18,9 @@ qb_public_includes = \
 	include/pool/pool.h \
 	include/pool/stat.h \
 	include/pool/task.h \
+	include/queue/queue.h \
 	include/queue/schema.h \
+	include/queue/stat.h \
 	include/wire/build.h \
 	include/wire/error.h \
 	include/wire/msg.h \
@@ -103,10 +105,14 @@ libqb_pool_a_SOURCES = \
 	src/pool/vars.c
 
 libqb_queue_a_SOURCES = \
+	src/queue/heap.c \
+	src/queue/heap.h \
 	src/queue/parse.c \
 	src/queue/parse.h \
 	src/queue/parse_int.h \
 	src/queue/parse_value.c \
+	src/queue/queue.c \
+	src/queue/queue_int.h \
 	src/queue/rewrite.c \
 	src/queue/rewrite.h \
 	src/queue/verbs.c \
@@ -114,7 +120,14 @@ libqb_queue_a_SOURCES = \
 
 libqb_admin_a_SOURCES =
 
-qb_programs_built =
+qbouncer_SOURCES = \
+	src/main.c \
+	src/options.c \
+	src/options.h \
+	src/process.c \
+	src/process.h \
+	src/settings.c \
+	src/settings.h
 qb_sql = \
 	sql/begin.sql \
 	sql/schema.sql \
@@ -282,10 +295,13 @@ test_unit_test_verbs_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_verbs_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 qb_scenario_files = \
+	test/scenario/actors.c \
+	test/scenario/actors.h \
 	test/scenario/fake_net.c \
 	test/scenario/fake_net.h \
 	test/scenario/proto.c \
 	test/scenario/proto.h
+qb_scenario_programs =
 
 qb_fuzz_targets = \
 	test/fuzz/fuzz_backend \

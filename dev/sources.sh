@@ -55,7 +55,7 @@ generate() {
 		list "libqb_${m}_a_SOURCES" = $(files "src/$m" '*.c' '*.h')
 	done
 	echo
-	list qb_programs_built = $(files src main.c | sed 's,.*,qbouncer,')
+	list qbouncer_SOURCES = $(find src -maxdepth 1 -name '*.[ch]' -type f | sort)
 	list qb_sql = $(sed 's/#.*//; s,^\([^ ]\),sql/\1,' sql/order)
 	list qb_doc = $(files doc '*.md') $(files etc '*.ini' '*.txt' '*.sample')
 	list qb_units = $(files etc '*.service' '*.socket')
@@ -76,6 +76,7 @@ generate() {
 
 	echo
 	list qb_scenario_files = $(files test/scenario '*.c' '*.h')
+	list qb_scenario_programs = $(files test/scenario main.c scenario.c | sed 's,[^/]*$,scenario,')
 
 	fuzz=$(files test/fuzz 'fuzz_*.c')
 	echo
