@@ -1,0 +1,23 @@
+/*
+ * The console: the databases "qbouncer" and "pgbouncer", where an operator looks and commands.
+ */
+#ifndef QB_ADMIN_ADMIN_H
+#define QB_ADMIN_ADMIN_H
+
+#include "pool/pool.h"
+#include "wire/error.h"
+
+/* What the console asks of the program as a whole. */
+struct admin_hooks {
+	/* Reads configuration and users again, all or nothing. false: err says why. */
+	bool (*reload)(struct pg_error *err);
+	/* A parameter was changed by SET. */
+	void (*changed)(void);
+	void (*shutdown)(enum pooler_shutdown how);
+};
+
+/* Registers the console with the pool. hooks is kept. */
+MUST_CHECK bool admin_start(const struct admin_hooks *hooks);
+void admin_free(void);
+
+#endif

@@ -1,0 +1,245 @@
+/*
+ * Boot order, signals, end. Knows every module; no module knows it.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/version.h"
+#include "admin/admin.h"
+#include "auth/auth.h"
+#include "net/listen.h"
+#include "net/loop.h"
+#include "options.h"
+#include "process.h"
+#include "queue/queue.h"
+#include "queue/schema.h"
+#include "settings.h"
+
+/* --- signals ---------------------------------------------------------------------------------- */
+
+static void begin_shutdown(enum pooler_shutdown how)
+{
+	static const char *const names[] = {[SHUTDOWN_NONE] = "",
+		[SHUTDOWN_WAIT_CLIENTS] = "when the clients have left",
+		[SHUTDOWN_WAIT_SERVERS] = "when the servers are free",
+		[SHUTDOWN_NOW] = "now"};
+
+	if (how <= pooler_is_shutting_down())
+		return;
+	log_info("shutdown: %s", names[how]);
+	process_notify_stopping();
+	listen_close();
+	pooler_shutdown(how);
+}
+
+/* A second one does not wait. */
+static void on_end_signal(int signo, void *arg)
+{
+	enum pooler_shutdown how = signo == SIGTERM ? SHUTDOWN_WAIT_CLIENTS : SHUTDOWN_WAIT_SERVERS;
+
+	(void)arg;
+	log_info("got %s", signo == SIGTERM ? "SIGTERM" : signo == SIGINT ? "SIGINT" : "SIGQUIT");
+	if (signo == SIGQUIT || pooler_is_shutting_down() >= how)
+		how = SHUTDOWN_NOW;
+	begin_shutdown(how);
+}
+
+static void on_reload_signal(int signo, void *arg)
+{
+	struct pg_error err;
+
+	(void)signo;
+	(void)arg;
+	log_info("got SIGHUP");
+	(void)settings_reload(&err);
+}
+
+static void on_pause_signal(int signo, void *arg)
+{
+	bool pause = signo == SIGUSR1;
+
+	(void)arg;
+	log_info("got %s", pause ? "SIGUSR1, PAUSE" : "SIGUSR2, RESUME");
+	if (pooler_is_shutting_down() != SHUTDOWN_NONE)
+		log_warning("ignored during the shutdown");
+	else if (pooler_command(pause ? POOLER_PAUSE : POOLER_RESUME, NULL) != POOLER_OK)
+		log_warning("the pooler is %s already", pause ? "paused" : "not paused");
+}
+
+static bool install_signals(void)
+{
+	static const struct {
+		int signo;
+		void (*fn)(int signo, void *arg);
+	} table[] = {
+		{SIGTERM, on_end_signal},
+		{SIGINT, on_end_signal},
+		{SIGQUIT, on_end_signal},
+		{SIGHUP, on_reload_signal},
+		{SIGUSR1, on_pause_signal},
+		{SIGUSR2, on_pause_signal},
+	};
+
+	signal(SIGPIPE, SIG_IGN);
+	for (size_t i = 0; i < ARRAY_LEN(table); i++)
+		if (!loop_signal(table[i].signo, table[i].fn, NULL))
+			return false;
+	return true;
+}
+
+/* --- start ------------------------------------------------------------------------------------ */
+
+static const struct admin_hooks hooks = {
+	.reload = settings_reload, .changed = settings_apply, .shutdown = begin_shutdown};
+
+static bool fail(const char *text)
+{
+	log_write(LOG_LVL_FATAL, NULL, "%s", text);
+	return false;
+}
+
+static const char *unix_user(const struct options *o)
+{
+	const char *named = conf_current()->p.user;
+
+	return o->user != NULL ? o->user : named[0] != '\0' ? named : NULL;
+}
+
+/* What can be said before anything is touched. */
+static bool may_start(const struct options *o)
+{
+	const struct params *p = &conf_current()->p;
+	char err[512];
+
+	if (geteuid() == 0 && unix_user(o) == NULL)
+		return fail(
+			"started by root: name an unprivileged unix user with -u or with \"user\" in the configuration");
+	if (o->daemon && p->logfile[0] == '\0' && !p->syslog)
+		return fail("a daemon needs \"logfile\" or \"syslog\" in the configuration");
+	if (o->daemon && p->pidfile[0] == '\0')
+		return fail("a daemon needs \"pidfile\" in the configuration");
+	return !pidfile_is_taken(p->pidfile, err, sizeof(err)) || fail(err);
+}
+
+static bool start_listening(void)
+{
+	const struct params *p = &conf_current()->p;
+	struct listen_spec spec = {
+		.addrs = p->listen_addr,
+		.port = p->listen_port,
+		.backlog = p->listen_backlog,
+		.reuseport = p->so_reuseport,
+		.defer_accept = p->tcp_defer_accept != 0,
+		.unix_dir = p->unix_socket_dir,
+		.unix_mode = p->unix_socket_mode,
+		.unix_group = p->unix_socket_group,
+	};
+	char err[512];
+
+	if (!listen_open(&spec, pooler_accept, NULL, err, sizeof(err)))
+		return fail(err);
+	return listen_count() > 0 ||
+	       fail("nothing to listen on: set listen_addr or unix_socket_dir");
+}
+
+static bool drop_privileges(const char *user)
+{
+	const struct params *p = &conf_current()->p;
+	char path[256], err[512];
+	const char *file = NULL;
+
+	if (user == NULL)
+		return true;
+	snprintf(path, sizeof(path), "%s/.s.PGSQL.%d", p->unix_socket_dir, p->listen_port);
+	/* its new owner has to be able to remove it */
+	if (geteuid() == 0 && p->unix_socket_dir[0] == '/' && access(path, F_OK) == 0)
+		file = path;
+	return process_become(user, file, err, sizeof(err)) || fail(err);
+}
+
+/* Who claims statements comes before the pooler. */
+static bool start_modules(void)
+{
+	if (!loop_init() || !install_signals() || !queue_start() || !admin_start(&hooks) ||
+		!pooler_start())
+		return fail("out of memory");
+	pooler_on_stopped(loop_stop);
+	return true;
+}
+
+static bool start(const struct options *o)
+{
+	unsigned long files = process_raise_files();
+	char err[512];
+
+	if (!start_modules() || !start_listening() || !drop_privileges(unix_user(o)))
+		return false;
+	if (!pidfile_write(conf_current()->p.pidfile, err, sizeof(err)) ||
+		!settings_open_log(err, sizeof(err)))
+		return fail(err);
+	settings_apply();
+	log_info("qbouncer %s (%s) started, process %d", version_number, version_commit,
+		(int)getpid());
+	settings_check_files(files);
+	process_started();
+	process_notify_ready();
+	return true;
+}
+
+/* --- end -------------------------------------------------------------------------------------- */
+
+/* Also after a start that went half way. */
+static void end(void)
+{
+	listen_close();
+	pooler_free();
+	queue_free();
+	admin_free();
+	loop_free();
+	pidfile_remove();
+}
+
+static int run(const struct options *o)
+{
+	bool started;
+	char err[512];
+
+	if (!may_start(o))
+		return 1;
+	if (o->daemon && !process_daemonise(err, sizeof(err)))
+		return !fail(err);
+	started = start(o);
+	if (started) {
+		loop_run();
+		log_info("shutdown: complete");
+	}
+	end();
+	return started ? 0 : 1;
+}
+
+int main(int argc, char **argv)
+{
+	struct options o;
+	int code = 1;
+
+	switch (options_read(argc, argv, &o)) {
+	case OPTIONS_RUN:
+		break;
+	case OPTIONS_DONE:
+		return 0;
+	case OPTIONS_BAD:
+		return 1;
+	}
+	if (o.print_schema)
+		return fputs(queue_install_sql, stdout) < 0 || fflush(stdout) != 0;
+	if (o.check_config)
+		return settings_check(o.config);
+	if (settings_load(&o))
+		code = run(&o);
+	settings_free();
+	return code;
+}

@@ -1,0 +1,254 @@
+/*
+ * The process in its system: background, user, pid file, file descriptors, systemd. Knows nothing
+ * of what the program does. Entry points: process.h.
+ */
+#include "process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <limits.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/log.h"
+
+#ifdef HAVE_SYSTEMD
+#include <systemd/sd-daemon.h>
+#endif
+
+static char pidfile_ours[PATH_MAX];
+static int started_pipe = -1;
+
+/* --- pid file --------------------------------------------------------------------------------- */
+
+/* 0: no file, or nothing in it that is a process number. */
+static pid_t pidfile_read(const char *path)
+{
+	char text[32];
+	int64_t pid = 0;
+	ssize_t n;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return 0;
+	n = read(fd, text, sizeof(text));
+	close(fd);
+	while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
+		n--;
+	if (n <= 0 || !util_parse_i64(text, (size_t)n, &pid) || pid <= 0 || pid > INT_MAX)
+		return 0;
+	return (pid_t)pid;
+}
+
+bool pidfile_is_taken(const char *path, char *err, size_t err_size)
+{
+	pid_t pid = path[0] != '\0' ? pidfile_read(path) : 0;
+
+	if (pid == 0 || pid == getpid() || (kill(pid, 0) != 0 && errno == ESRCH))
+		return false;
+	snprintf(
+		err, err_size, "pidfile \"%s\" names process %d, which is running", path, (int)pid);
+	return true;
+}
+
+bool pidfile_write(const char *path, char *err, size_t err_size)
+{
+	char text[32];
+	int len = snprintf(text, sizeof(text), "%d\n", (int)getpid()), fd;
+	bool ok;
+
+	if (path[0] == '\0')
+		return true;
+	(void)unlink(path);
+	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	ok = fd >= 0 && write(fd, text, (size_t)len) == len;
+	if (!ok)
+		snprintf(
+			err, err_size, "could not write pidfile \"%s\": %s", path, strerror(errno));
+	if (fd >= 0 && close(fd) != 0 && ok) {
+		snprintf(
+			err, err_size, "could not write pidfile \"%s\": %s", path, strerror(errno));
+		ok = false;
+	}
+	if (ok)
+		util_strlcpy(pidfile_ours, path, sizeof(pidfile_ours));
+	return ok;
+}
+
+void pidfile_remove(void)
+{
+	if (pidfile_ours[0] != '\0' && pidfile_read(pidfile_ours) == getpid())
+		(void)unlink(pidfile_ours);
+	pidfile_ours[0] = '\0';
+}
+
+/* --- background ------------------------------------------------------------------------------- */
+
+static void parent_waits(int fd)
+{
+	char byte;
+	ssize_t n;
+
+	do {
+		n = read(fd, &byte, 1);
+	} while (n < 0 && errno == EINTR);
+	_exit(n == 1 ? 0 : 1);
+}
+
+bool process_daemonise(char *err, size_t err_size)
+{
+	int fds[2];
+	pid_t pid;
+
+	if (pipe2(fds, O_CLOEXEC) != 0) {
+		snprintf(err, err_size, "could not create a pipe: %s", strerror(errno));
+		return false;
+	}
+	fflush(NULL);
+	pid = fork();
+	if (pid < 0) {
+		snprintf(err, err_size, "could not fork: %s", strerror(errno));
+		close(fds[0]);
+		close(fds[1]);
+		return false;
+	}
+	if (pid > 0) {
+		close(fds[1]);
+		parent_waits(fds[0]);
+	}
+	close(fds[0]);
+	started_pipe = fds[1];
+	/* Not the leader of a session any more: it can never get a terminal. */
+	if (setsid() < 0 || (pid = fork()) < 0) {
+		snprintf(err, err_size, "could not detach: %s", strerror(errno));
+		return false;
+	}
+	if (pid > 0)
+		_exit(0);
+	return true;
+}
+
+void process_started(void)
+{
+	int null;
+
+	if (started_pipe < 0)
+		return;
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (null >= 0) {
+		for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+			(void)dup2(null, fd);
+		if (null > STDERR_FILENO)
+			close(null);
+	}
+	if (write(started_pipe, "", 1) != 1)
+		log_warning("the starting process is gone: %s", strerror(errno));
+	close(started_pipe);
+	started_pipe = -1;
+}
+
+/* --- user ---------------------------------------------------------------------------------------
+ */
+
+bool process_become(const char *user, const char *file, char *err, size_t err_size)
+{
+	const struct passwd *pw;
+
+	errno = 0;
+	pw = getpwnam(user);
+	if (pw == NULL) {
+		snprintf(err, err_size, "unix user \"%s\" %s%s", user,
+			errno != 0 ? "could not be looked up: " : "does not exist",
+			errno != 0 ? strerror(errno) : "");
+		return false;
+	}
+	if (pw->pw_uid == 0) {
+		snprintf(err, err_size, "unix user \"%s\" is root", user);
+		return false;
+	}
+	if (geteuid() == pw->pw_uid && getuid() == pw->pw_uid)
+		return true;
+	if (file != NULL && lchown(file, pw->pw_uid, (gid_t)-1) != 0) {
+		snprintf(err, err_size, "could not give \"%s\" to \"%s\": %s", file, user,
+			strerror(errno));
+		return false;
+	}
+	if (initgroups(user, pw->pw_gid) != 0 || setgid(pw->pw_gid) != 0 ||
+		setuid(pw->pw_uid) != 0) {
+		snprintf(err, err_size, "could not become unix user \"%s\": %s", user,
+			strerror(errno));
+		return false;
+	}
+	if (setuid(0) == 0 || geteuid() == 0) {
+		snprintf(err, err_size, "unix user \"%s\" is still root", user);
+		return false;
+	}
+	return true;
+}
+
+/* --- descriptors --------------------------------------------------------------------------------
+ */
+
+unsigned long process_raise_files(void)
+{
+	struct rlimit lim;
+
+	if (getrlimit(RLIMIT_NOFILE, &lim) != 0)
+		return 1024;
+	if (lim.rlim_cur < lim.rlim_max) {
+		rlim_t was = lim.rlim_cur;
+
+		lim.rlim_cur = lim.rlim_max;
+		if (setrlimit(RLIMIT_NOFILE, &lim) != 0)
+			lim.rlim_cur = was;
+	}
+	return lim.rlim_cur == RLIM_INFINITY ? ULONG_MAX : (unsigned long)lim.rlim_cur;
+}
+
+/* --- systemd ------------------------------------------------------------------------------------
+ */
+
+#ifdef HAVE_SYSTEMD
+
+void process_notify_ready(void)
+{
+	(void)sd_notify(0, "READY=1");
+}
+
+void process_notify_reloading(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	(void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld",
+		(long long)ts.tv_sec * 1000000 + ts.tv_nsec / 1000);
+}
+
+void process_notify_stopping(void)
+{
+	(void)sd_notify(0, "STOPPING=1");
+}
+
+#else
+
+void process_notify_ready(void)
+{
+}
+
+void process_notify_reloading(void)
+{
+}
+
+void process_notify_stopping(void)
+{
+}
+
+#endif

@@ -1,0 +1,32 @@
+/*
+ * The process in its system: background, user, pid file, file descriptors, systemd. Each function
+ * that can fail says why in err.
+ */
+#ifndef QB_PROCESS_H
+#define QB_PROCESS_H
+
+#include "base/util.h"
+
+/* Is there a process that the pid file names and that lives? Empty path: no. */
+MUST_CHECK bool pidfile_is_taken(const char *path, char *err, size_t err_size);
+MUST_CHECK bool pidfile_write(const char *path, char *err, size_t err_size);
+/* Removes the file when it is ours. */
+void pidfile_remove(void);
+
+/* Forks. Returns in the child, which keeps the terminal until process_started(); the parent waits
+ * for that and ends with 0, or with 1 when the child ended before. */
+MUST_CHECK bool process_daemonise(char *err, size_t err_size);
+void process_started(void);
+
+/* Root for good no more. The file is given to the user before; NULL: none. */
+MUST_CHECK bool process_become(const char *user, const char *file, char *err, size_t err_size);
+
+/* Raises the limit of descriptors as far as it goes and returns it. */
+unsigned long process_raise_files(void);
+
+/* sd_notify(3), where it was built in. */
+void process_notify_ready(void);
+void process_notify_reloading(void);
+void process_notify_stopping(void);
+
+#endif

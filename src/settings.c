@@ -1,0 +1,206 @@
+/*
+ * The configuration as the program as a whole lives by it: read, put in force, read again. Must not
+ * know who asks for that. Entry points: settings.h.
+ */
+#include "settings.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "auth/auth.h"
+#include "conf/conf.h"
+#include "net/conn.h"
+#include "pool/pool.h"
+#include "process.h"
+
+static struct options opts;
+
+/* --- reports -------------------------------------------------------------------------------- */
+
+static void report_log(struct conf_report *r)
+{
+	const char *line = buf_cstr(&r->text), *end;
+
+	for (; *line != '\0'; line = *end != '\0' ? end + 1 : end) {
+		bool error;
+
+		end = line + strcspn(line, "\n");
+		error = memmem(line, (size_t)(end - line), "error: ", 7) != NULL;
+		log_write(error ? LOG_LVL_ERROR : LOG_LVL_WARNING, NULL, "%.*s", (int)(end - line),
+			line);
+	}
+}
+
+static size_t first_line(const char *text)
+{
+	return strcspn(text, "\n");
+}
+
+/* Of users, the entries that the file has. */
+static bool users_load(const struct conf *c, struct conf_report *r)
+{
+	char err[512];
+
+	if (auth_file_load(c->p.auth_file, err, sizeof(err)))
+		return true;
+	buf_printf(&r->text, "error: auth_file: %s\n", err);
+	r->errors++;
+	return false;
+}
+
+int settings_check(const char *path)
+{
+	struct conf_report report = {0};
+	struct conf *c = conf_load(path, &report);
+	bool ok = c != NULL && users_load(c, &report);
+
+	fputs(buf_cstr(&report.text), stderr);
+	printf("%s: %s (%d errors, %d warnings)\n", path, ok ? "good" : "bad", report.errors,
+		report.warnings);
+	buf_free(&report.text);
+	conf_free(&c);
+	auth_file_free();
+	return ok ? 0 : 1;
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+bool settings_load(const struct options *o)
+{
+	struct conf_report report = {0};
+	struct conf *c = conf_load(o->config, &report);
+	bool ok = c != NULL && users_load(c, &report);
+
+	opts = *o;
+	if (ok)
+		conf_install(c, &report);
+	else
+		conf_free(&c);
+	report_log(&report);
+	buf_free(&report.text);
+	return ok;
+}
+
+void settings_free(void)
+{
+	auth_file_free();
+	conf_uninstall();
+	log_close();
+}
+
+bool settings_open_log(char *err, size_t err_size)
+{
+	const struct params *p = &conf_current()->p;
+	struct log_target t = {
+		.file = p->logfile,
+		.to_stderr = !opts.quiet && !opts.daemon,
+		.to_syslog = p->syslog,
+		.syslog_ident = p->syslog_ident,
+		.syslog_facility = p->syslog_facility,
+		.verbose = opts.verbose > p->verbose ? opts.verbose : p->verbose,
+	};
+
+	if (log_open(&t))
+		return true;
+	snprintf(err, err_size, "could not open logfile \"%s\": %s", p->logfile, strerror(errno));
+	return false;
+}
+
+static void count_user(const struct auth_user *u, void *arg)
+{
+	(void)u;
+	++*(long *)arg;
+}
+
+/* Every user may open a pool in every database, unless the entry forces one user. */
+static long files_wanted(const struct conf *c)
+{
+	long users = 0, sum = c->p.max_client_conn + 32L;
+
+	auth_each_user(count_user, &users);
+	for (const struct conf_database *d = c->databases; d != NULL; d = d->next) {
+		long size = d->pool_size >= 0 ? d->pool_size : c->p.default_pool_size;
+
+		size += d->reserve_pool_size >= 0 ? d->reserve_pool_size : c->p.reserve_pool_size;
+		size += c->p.queue_pool_size;
+		if (d->user == NULL && users > 1)
+			size = size > LONG_MAX / 4 / users ? LONG_MAX / 4 : size * users;
+		sum = sum > LONG_MAX / 4 ? sum : sum + size;
+	}
+	return sum;
+}
+
+void settings_check_files(unsigned long limit)
+{
+	const struct conf *c = conf_current();
+	long wanted = files_wanted(c);
+
+	log_debug("file descriptors: limit %lu, at most %ld in use", limit, wanted);
+	if ((unsigned long)wanted > limit)
+		log_warning(
+			"up to %ld file descriptors may be needed (max_client_conn = %d and the "
+			"pools of all users), but the limit is %lu: raise it (ulimit -n, LimitNOFILE=) "
+			"or lower max_client_conn",
+			wanted, c->p.max_client_conn, limit);
+}
+
+/* --- change ---------------------------------------------------------------------------------- */
+
+static void tune_connections(void)
+{
+	const struct params *p = &conf_current()->p;
+	struct conn_tuning t = {
+		.keepalive = p->tcp_keepalive,
+		.keepidle = p->tcp_keepidle,
+		.keepintvl = p->tcp_keepintvl,
+		.keepcnt = p->tcp_keepcnt,
+		.user_timeout_ms = p->tcp_user_timeout,
+		.socket_buffer = (int)p->tcp_socket_buffer,
+	};
+
+	conn_tune(&t);
+}
+
+void settings_apply(void)
+{
+	char err[512];
+
+	if (!settings_open_log(err, sizeof(err)))
+		log_error("%s; the log stays as it was", err);
+	tune_connections();
+	pooler_reloaded();
+}
+
+/* The user file is put in force by its reading: it comes last, and decides. */
+bool settings_reload(struct pg_error *err)
+{
+	struct conf_report report = {0};
+	struct conf *c;
+	bool ok;
+
+	process_notify_reloading();
+	log_info("reload: reading \"%s\"", opts.config);
+	c = conf_load(opts.config, &report);
+	ok = c != NULL && users_load(c, &report);
+	if (ok)
+		conf_install(c, &report);
+	else
+		conf_free(&c);
+	report_log(&report);
+	if (ok) {
+		settings_apply();
+		log_info("reload: the configuration is in force (%d warnings)", report.warnings);
+	} else {
+		const char *text = buf_cstr(&report.text);
+
+		log_error("reload: nothing was changed (%d errors)", report.errors);
+		pg_error_set(err, "F0000", "RELOAD failed, see logs for additional details");
+		pg_error_detail(err, "%.*s", (int)first_line(text), text);
+	}
+	buf_free(&report.text);
+	process_notify_ready();
+	return ok;
+}
