@@ -523,25 +523,26 @@ static bool unquote_unicode(const char *p, const char *end, char quote, struct b
 {
 	struct buf plain = BUF_INIT;
 	uint32_t high = 0;
-	bool ok = unquote(p, end, quote, false, &plain) && !buf_failed(&plain);
+	bool ok = unquote(p, end, quote, false, &plain);
 
+	p = buf_cstr(&plain);
+	ok = ok && !buf_failed(&plain);
 	out->failed = out->failed || buf_failed(&plain);
-	p = (const char *)plain.data;
-	end = p + plain.len;
-	while (ok && p && p < end) {
+	end = ok ? p + plain.len : p;
+	while (ok && p < end) {
 		const char *run = p;
 
 		while (p < end && *p != '\\')
 			p++;
 		buf_put(out, run, (size_t)(p - run));
-		if (high && p != run)
-			ok = false;
-		else if (p < end)
+		ok = !high || p == run;
+		if (ok && p < end) {
 			p = unicode_escape(p + 1, end, out, &high);
+			ok = p != NULL;
+		}
 	}
-	ok = ok && (p || !plain.len) && !high;
 	buf_free(&plain);
-	return ok;
+	return ok && !high;
 }
 
 /* As a cast of the bits to text gives them: X'1F' is 00011111. */
