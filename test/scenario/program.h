@@ -1,0 +1,23 @@
+/*
+ * The program under test between the fake net layer and nothing: its boot order and its end, and
+ * what it looks like when it is at rest.
+ */
+#ifndef QB_SCENARIO_PROGRAM_H
+#define QB_SCENARIO_PROGRAM_H
+
+#include "base/util.h"
+
+/* settings, databases: lines of the two ini sections. */
+MUST_CHECK bool program_start(const char *settings, const char *databases, const char *users_file);
+void program_end(void);
+
+/* Nobody waits, no server is used, no lease is held. False: text says what is not at rest. */
+MUST_CHECK bool program_at_rest(char *text, size_t size);
+
+enum program_count { COUNT_PARKED, COUNT_WAITING, COUNT_CLIENTS, COUNT_SERVERS, COUNT_IDLE };
+int program_count(enum program_count what);
+
+/* Steps that a dialogue asks for in words: "shutdown now", "pause app", "notify mail". */
+MUST_CHECK bool program_command(const char *words);
+
+#endif
