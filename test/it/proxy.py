@@ -33,7 +33,7 @@ DEFAULTS = {
     "client_login_timeout": "20",
 }
 
-USERS = {"app": "app-password", "admin": "admin-password", "stats": "stats-password"}
+USERS = {"app": "app-password", "other": "other-password", "admin": "admin-password", "stats": "stats-password"}
 
 
 def wait_for(condition, what="the condition", timeout=15):

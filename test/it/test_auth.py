@@ -142,7 +142,7 @@ def test_database_missing_on_the_server(proxy):
 
 SCRAM_GARBAGE = [
     cstr("SCRAM-SHA-256") + struct.pack("!i", 0xFFFFFFF),
-    cstr("SCRAM-SHA-256") + struct.pack("!i", -1),
+    cstr("SCRAM-SHA-256") + struct.pack("!i", -2),
     cstr("SCRAM-SHA-256") + struct.pack("!I", 0xFFFFFFFF) + b"n,,n=,r=x",
     cstr("SCRAM-SHA-256") + struct.pack("!i", 2) + b"n,",
     cstr("SCRAM-SHA-256-PLUS") + struct.pack("!i", 9) + b"n,,n=,r=x",

@@ -41,7 +41,7 @@ def test_query_wait_timeout(qbouncer, db):
 
 
 def test_client_login_timeout(qbouncer, db):
-    proxy = qbouncer(client_login_timeout=1, auth_type="scram-sha-256")
+    proxy = qbouncer(client_login_timeout=1, auth_type="scram-sha-256", tcp_defer_accept=0)
     for send in (lambda c: None, lambda c: c.raw(b"\0\0\0"),
                  lambda c: c.startup("app", db, wait=False)):
         with proxy.wire() as c:
