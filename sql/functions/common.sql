@@ -49,17 +49,18 @@ BEGIN
 END
 $$;
 
--- A commit that need not wait for the disk, if this statement is the whole transaction so far.
--- In a transaction that does something else as well, the user's own data is in it: those
--- commits stay as durable as the user asked. (A function's SET clause would end before the
--- commit; this lasts until it.)
+-- For durability = async: a commit that does not wait for the disk, but only if this statement
+-- is all of its transaction. With something else in it, that would lose its durability too. A
+-- simple Query has just begun its transaction when the two times are equal; in the extended
+-- protocol they never are, so the proxy says it of its own connections by a setting.
 CREATE OR REPLACE FUNCTION queue._commit_async() RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF transaction_timestamp() = statement_timestamp()
-			AND pg_current_xact_id_if_assigned() IS NULL THEN
+	IF current_setting('qbouncer.autonomous', true) = 'on'
+			OR (transaction_timestamp() = statement_timestamp()
+				AND pg_current_xact_id_if_assigned() IS NULL) THEN
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;
 END

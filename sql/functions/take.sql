@@ -45,7 +45,7 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
 DECLARE
-	now timestamptz := clock_timestamp();
+	moment timestamptz := clock_timestamp();
 	due timestamptz;
 	ms int8;
 BEGIN
@@ -53,17 +53,24 @@ BEGIN
 		SELECT coalesce(lease_until, run_at) FROM %1$s
 			WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > $1
 			ORDER BY coalesce(lease_until, run_at) LIMIT 1
-	$sql$, queue._table(name)) INTO due USING now;
-	ms := greatest(ceil(extract(epoch FROM due - now) * 1000), 1)::int8;
+	$sql$, queue._table(name)) INTO due USING moment;
+	IF due IS NOT NULL THEN
+		ms := greatest(ceil(extract(epoch FROM due - moment) * 1000), 1)::int8;
+	END IF;
 	EXECUTE format($sql$
 		SELECT coalesce(lease_until, run_at) FROM %1$s
 			WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $1
 			LIMIT 1
-	$sql$, queue._table(name)) INTO due USING now;
+	$sql$, queue._table(name)) INTO due USING moment;
 	RETURN CASE WHEN due IS NULL THEN ms ELSE least(ms, 100) END;
 END
 $$;
 
+-- The lease need not survive a crash: a lost one means that the job is delivered again, under
+-- another token. So this transaction's commit doesn't wait for the disk; it is meant to be a
+-- transaction of its own. (queue.take, which may be called anywhere, undoes that.)
+--
+-- Nothing found is one row too: without an id, but with the time until there may be something.
 CREATE OR REPLACE FUNCTION queue._take(queues text[], lim int4, lease interval, worker text,
 	pop bool)
 RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
@@ -91,7 +98,10 @@ BEGIN
 		IF NOT FOUND THEN
 			PERFORM queue._no_queue(q);
 		END IF;
-		IF pop IS NOT TRUE OR cfg.durability = 'async' THEN
+		IF pop IS NOT TRUE THEN
+			-- for the transaction, not for the function: a SET clause would end before the commit
+			PERFORM set_config('synchronous_commit', 'off', true);
+		ELSIF cfg.durability = 'async' THEN
 			PERFORM queue._commit_async();
 		END IF;
 		RETURN QUERY EXECUTE 'SELECT * FROM queue._take_' || cfg.number || '($1, $2, $3, $4, $5)'

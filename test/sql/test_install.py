@@ -1,0 +1,107 @@
+"""install.sql and uninstall.sql."""
+
+import os
+
+from sessions import ROOT, install_script
+
+
+def uninstall_script():
+    with open(os.path.join(ROOT, "sql", "uninstall.sql"), encoding="utf-8") as text:
+        return text.read()
+
+
+def catalogue(session):
+    """What is in the schema, with the transaction that wrote it last."""
+    return session.rows("""
+        SELECT 'f', proname::text, xmin::text FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
+        UNION ALL
+        SELECT 'r', relname::text, xmin::text FROM pg_class WHERE relnamespace = 'queue'::regnamespace
+        UNION ALL SELECT 'n', nspname::text, xmin::text FROM pg_namespace WHERE nspname = 'queue'
+        ORDER BY 1, 2, 3""")
+
+
+def test_install_as_ordinary_role(bare):
+    assert bare.script(install_script()) == ""
+    assert bare.value("SELECT queue.version()") == 1
+    bare.create("mail")
+    assert bare.push("mail", "1") == [1]
+
+
+def test_install_again_changes_nothing(db):
+    db.create("mail")
+    before = catalogue(db)
+    assert db.script(install_script()) == ""
+    assert catalogue(db) == before
+    # nor does it need any right then
+    assert db.connect("bob").script(install_script()) == ""
+    assert catalogue(db) == before
+
+
+def test_install_leaves_search_path(bare):
+    bare.rows("SET search_path = public, pg_catalog")
+    assert bare.script(install_script()) == ""
+    assert bare.value("SHOW search_path") == "public, pg_catalog"
+    with bare.conn.transaction():
+        assert bare.script(install_script()) == ""
+        assert bare.value("SHOW search_path") == "public, pg_catalog"
+
+
+def test_install_without_right(bare):
+    assert "permission denied for database" in bare.connect("bob").script(install_script())
+
+
+def test_install_into_prepared_schema(bare):
+    """A DBA may make the empty schema for a role that cannot create schemas."""
+    bare.rows("CREATE SCHEMA queue")
+    bare.rows("GRANT CREATE, USAGE ON SCHEMA queue TO bob")
+    bob = bare.connect("bob")
+    bob.script(install_script())
+    assert bob.value("SELECT queue.version()") == 1
+
+
+def test_install_refuses_foreign_schema(bare):
+    bare.rows("CREATE SCHEMA queue")
+    bare.rows("CREATE TABLE queue.queues (x int)")
+    assert 'schema "queue" exists and is not qbouncer' in bare.script(install_script())
+
+
+def test_install_leaves_a_newer_schema(bare):
+    bare.rows("CREATE SCHEMA queue")
+    bare.rows("CREATE FUNCTION queue.version() RETURNS int4 LANGUAGE sql AS 'SELECT 99'")
+    assert bare.script(install_script()) == ""
+    assert bare.value("SELECT to_regclass('queue.queues')") is None
+
+
+def test_two_install_at_once(bare):
+    one, two = bare.connect(), bare.connect()
+    one.rows("BEGIN")
+    assert one.script(install_script()) == ""
+    second = two.beside(two.script, install_script())
+    bare.until_blocked(two)
+    one.rows("COMMIT")
+    assert second.result() == ""
+    assert bare.value("SELECT queue.version()") == 1
+
+
+def test_install_with_old_string_syntax(bare):
+    bare.rows("SET standard_conforming_strings = off")
+    assert bare.script(install_script()) == ""
+    bare.create("a\\b'c")
+    bare.push("a\\b'c", "1")
+    assert len(bare.take("a\\b'c")) == 1
+
+
+def test_uninstall(db):
+    db.create("mail")
+    db.push("mail", "1")
+    assert db.script(uninstall_script()) == ""
+    assert db.value("SELECT to_regnamespace('queue')") is None
+    assert db.script(uninstall_script()) == ""
+
+
+def test_every_function_pins_search_path(db):
+    db.create("mail")
+    assert db.column("""SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
+        AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)""") == []
+    assert db.column("""SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
+        AND (prosecdef OR NOT has_function_privilege('bob', oid, 'EXECUTE'))""") == []

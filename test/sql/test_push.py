@@ -1,0 +1,154 @@
+"""PUSH."""
+
+import pytest
+
+
+@pytest.fixture
+def q(db):
+    db.create("q")
+    return db
+
+
+def test_ids_in_order(q):
+    assert q.push("q", '"a"', '"b"', '"c"') == [1, 2, 3]
+    assert q.push("q") == []
+    assert [job["payload"] for job in q.take("q", 10)] == ["a", "b", "c"]
+
+
+def test_large_batch_keeps_order(q):
+    ids = q.push("q", *[str(n) for n in range(5000)])
+    assert ids == sorted(ids)
+    assert [job["payload"] for job in q.take("q", 5000)] == list(range(5000))
+
+
+def test_columns(q):
+    q.push("q", '{"to": "a"}', priority=7, headers='{"h": 1}')
+    job = q.job("q", 1)
+    assert (job["state"], job["priority"], job["attempt"], job["failures"]) == ("ready", 7, 0, 0)
+    assert job["headers"] == {"h": 1} and job["payload"] == {"to": "a"}
+    assert all(job[name] is None for name in
+               ("run_at", "lease_until", "token", "worker", "error", "key", "group", "expires_at"))
+    assert q.value("SELECT pushed_at BETWEEN now() - interval '1 min' AND clock_timestamp() "
+                   "FROM queue.q_q")
+
+
+@pytest.mark.parametrize("payload", ["", "{", "nope", "{'a': 1}", '"\\u0000"', "1 2"])
+def test_bad_json(q, payload):
+    diag = q.fails("22P02" if "u0000" not in payload else "22P05",
+                   "SELECT queue._push('q', ARRAY['1', %s], NULL, NULL, NULL, NULL, false)",
+                   payload)
+    assert diag.message_primary
+    assert q.rows("SELECT * FROM queue.q_q") == []
+
+
+def test_null_payload(q):
+    q.fails("22004", "SELECT queue._push('q', ARRAY['1', NULL], NULL, NULL, NULL, NULL, false)")
+    q.fails("22004", "SELECT queue._push('q', NULL, NULL, NULL, NULL, NULL, false)")
+    q.push("q", "null")
+    assert len(q.take("q")) == 1
+
+
+def test_headers(q):
+    q.fails("22P02", "SELECT queue._push('q', ARRAY['1'], NULL, NULL, NULL, '{', false)")
+    diag = q.fails("22023", "SELECT queue._push('q', ARRAY['1'], NULL, NULL, NULL, '[1]', false)")
+    assert diag.message_hint
+    q.push("q", "1", headers="null")
+
+
+def test_payload_is_only_data(q):
+    for text in ["'; DROP TABLE queue.q_q; --", "$body$", "%s", "@table@", "\\"]:
+        (number,) = q.push("q", q.value("SELECT to_jsonb(%s::text)::text", text))
+        assert q.job("q", number)["payload"] == text
+
+
+def test_later(q):
+    q.push("q", "1", delay="1 hour")
+    q.push("q", "2", at="2999-01-01")
+    assert [q.job("q", n)["state"] for n in (1, 2)] == ["later", "later"]
+    assert 3590000 < q.due_ms("q") <= 3600000
+
+
+def test_time_in_the_past_is_now(q):
+    q.push("q", "1", delay="-1 hour")
+    q.push("q", "2", delay="0")
+    q.push("q", "3", at="1999-01-01")
+    assert [job["id"] for job in q.take("q", 5)] == [1, 2, 3]
+
+
+def test_bad_times(q):
+    call = "SELECT queue._push('q', ARRAY['1'], NULL, %s::interval, %s::timestamptz, NULL, false)"
+    assert "together" in q.fails("22023", call, "1 s", "2999-01-01").message_primary
+    q.fails("22008", call, None, "infinity")
+    q.fails("22008", call, None, "-infinity")
+    q.fails("22008", call, "300000 years", None)
+
+
+def test_delay_counts_from_the_statement(q):
+    """Not from the transaction's begin, which may be long ago."""
+    with q.conn.transaction():
+        begin = q.value("SELECT now()")
+        q.value("SELECT count(*) FROM generate_series(1, 20000)")
+        q.push("q", "1", delay="1 h")
+    assert (q.job("q", 1)["run_at"] - begin).total_seconds() > 3600
+
+
+def test_rolls_back_with_the_transaction(q):
+    q.rows("BEGIN")
+    q.push("q", "1")
+    q.rows("SAVEPOINT s")
+    q.push("q", "2")
+    q.rows("ROLLBACK TO s")
+    q.push("q", "3")
+    q.rows("COMMIT")
+    assert [job["payload"] for job in q.take("q", 5)] == [1, 3]
+
+
+def test_notify(q):
+    listener = q.connect()
+    listener.rows("LISTEN qbouncer")
+    q.push("q", "1", notify=False)
+    q.rows("SELECT queue.push('q', '2')")
+    q.create("end")
+    q.push("end", "1", notify=True)
+    heard = []
+    for note in listener.conn.notifies():
+        heard.append((note.channel, note.payload))
+        if note.payload == "end":
+            break
+    assert heard == [("qbouncer", "q"), ("qbouncer", "end")]
+
+
+def test_public_push(q):
+    assert q.value("SELECT queue.push('q', '{\"a\": 1}')") == 1
+    assert q.value("SELECT queue.push('q', '2', priority => 5, headers => '{\"h\": 1}')") == 2
+    assert q.value("SELECT queue.push('q', '3', delay => '1 h')") == 3
+    assert q.value("SELECT queue.push('q', '4', run_at => '1999-01-01')") == 4
+    assert [job["id"] for job in q.take("q", 9)] == [2, 1, 4]
+    q.fails("22004", "SELECT queue.push('q', NULL)")
+
+
+def test_push_from_a_trigger(q):
+    q.rows("CREATE TABLE orders (id int)")
+    q.rows("CREATE FUNCTION t() RETURNS trigger LANGUAGE plpgsql AS "
+           "'BEGIN PERFORM queue.push(''q'', to_jsonb(new)); RETURN new; END'")
+    q.rows("CREATE TRIGGER t AFTER INSERT ON orders FOR EACH ROW EXECUTE FUNCTION t()")
+    q.rows("INSERT INTO orders VALUES (1), (2)")
+    assert [job["payload"] for job in q.take("q", 9)] == [{"id": 1}, {"id": 2}]
+
+
+def test_async_only_for_itself(q):
+    """durability async must not make the user's own data in the same transaction less durable."""
+    q.create("fast", durability="async")
+    q.rows("CREATE TABLE mine (x int)")
+    sync = "SELECT current_setting('synchronous_commit')"
+    both = "SELECT queue.push('fast', '1'), current_setting('synchronous_commit')"
+    assert q.row("SELECT s FROM queue.push('fast', '1'), current_setting('synchronous_commit') AS s")
+    assert q.row(both)[1] == "off"
+    assert q.value(sync) == "on"
+    with q.conn.transaction():
+        q.rows("INSERT INTO mine VALUES (1)")
+        assert q.row(both)[1] == "on"
+    with q.conn.transaction():
+        assert q.row(both)[1] == "on"
+        q.rows("INSERT INTO mine VALUES (1)")
+    assert q.row(both.replace("'fast'", "'q'"))[1] == "on"

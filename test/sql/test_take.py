@@ -1,0 +1,274 @@
+"""TAKE and POP."""
+
+import re
+
+import pytest
+
+
+@pytest.fixture
+def q(db):
+    db.create("q")
+    return db
+
+
+def test_columns(q):
+    q.push("q", '{"a": 1}', priority=3, headers='{"h": 2}')
+    (job,) = q.take_raw("q", worker="w1")
+    assert list(job) == ["id", "token", "queue", "attempt", "payload", "headers", "key", "group",
+                         "priority", "pushed_at", "lease_until", "policy", "due_ms"]
+    assert re.fullmatch("[1-9][0-9]*-1-[0-9a-f]{16}", job["token"])
+    assert (job["id"], job["queue"], job["attempt"], job["payload"], job["headers"], job["key"],
+            job["group"], job["priority"], job["policy"], job["due_ms"]) == \
+        (1, "q", 1, {"a": 1}, {"h": 2}, None, None, 3, "auto", None)
+    stored = q.job("q", 1)
+    assert (stored["state"], stored["attempt"], stored["worker"]) == ("leased", 1, "w1")
+    assert job["token"].endswith("-" + stored["token"])
+    assert stored["lease_until"] == job["lease_until"]
+
+
+def test_types(q):
+    q.push("q", "1")
+    for call in ["queue._take(ARRAY['q'], 1, NULL, NULL, false)", "queue.peek('q')",
+                 "queue.list()", "queue.stats()"]:
+        cursor = q.conn.execute("SELECT * FROM " + call)
+        assert {column.type_code for column in cursor.description} <= \
+            {16, 20, 23, 25, 3802, 17, 1184}
+
+
+def test_priority_then_order(q):
+    for n, priority in enumerate([0, 5, None, -3, 5, 2147483647, -2147483648]):
+        q.push("q", str(n), priority=priority)
+    order = [5, 1, 4, 0, 2, 3, 6]
+    assert [job["payload"] for job in q.take("q", 3)] == order[:3]
+    assert [q.take("q")[0]["payload"] for n in range(2)] == order[3:5]
+    assert [job["payload"] for job in q.take("q", 9, pop=True)] == order[5:]
+
+
+def test_several_queues_in_the_order_given(q):
+    q.create("r", on_disconnect="keep", lease="1 h")
+    q.push("q", "1", "2")
+    q.push("r", "3", "4", priority=100)
+    jobs = q.take(["r", "q"], 3)
+    assert [job["payload"] for job in jobs] == [3, 4, 1]
+    assert [job["policy"] for job in jobs] == ["keep", "keep", "auto"]
+    assert jobs[0]["token"].split("-")[0] != jobs[2]["token"].split("-")[0]
+    assert [job["payload"] for job in q.take(["r", "q", "r"], 3)] == [2]
+
+
+def test_one_unknown_of_several(q):
+    q.fails("42P01", "SELECT queue._take(ARRAY['nix', 'q'], 1, NULL, NULL, false)")
+
+
+def test_limit(q):
+    q.push("q", "1", "2")
+    for bad in (0, -1):
+        assert "LIMIT" in q.fails("22023", "SELECT queue._take(ARRAY['q'], %s, NULL, NULL, false)",
+                                  bad).message_primary
+    assert len(q.take("q", None)) == 1
+    assert len(q.take("q", 2147483647)) == 1
+
+
+def test_lease(q):
+    q.push("q", *"123")
+    call = "SELECT extract(epoch FROM lease_until - clock_timestamp()) FROM queue.take('q', 1, %s)"
+    assert 295 < q.value(call, None) <= 300
+    assert 3595 < q.value(call, "1 h") <= 3600
+    for bad in ("0", "-1 s", "9000 years"):
+        q.fails("22023", call, bad)
+
+
+def test_tokens_are_not_to_be_guessed(q):
+    q.push("q", *["1"] * 400)
+    tails = [job["token"].split("-")[2] for job in q.take("q", 400)]
+    assert len(set(tails)) == 400
+    # each of the 16 digits takes each of 16 values: no version digit, no counter, no clock
+    for place in range(16):
+        assert len({tail[place] for tail in tails}) == 16
+
+
+def test_taken_jobs_are_not_taken_again(q):
+    q.push("q", "1", "2", "3")
+    assert [len(q.take("q", 2)) for n in range(3)] == [2, 1, 0]
+
+
+def test_pop(q):
+    q.push("q", "1", "2", "3")
+    first = q.take("q", 2, pop=True)
+    assert [(job["payload"], job["token"], job["lease_until"], job["attempt"]) for job in first] \
+        == [(1, None, None, 1), (2, None, None, 1)]
+    assert q.value("SELECT count(*) FROM queue.q_q") == 1
+    assert [job["payload"] for job in q.take("q", pop=True)] == [3]
+    assert q.take("q", pop=True) == []
+
+
+def test_nothing_is_one_row(q):
+    assert q.due_ms("q") is None
+    assert q.due_ms(["q", "q"]) is None
+    assert q.take_raw("q", pop=True)[0]["id"] is None
+
+
+def test_due_ms(q):
+    q.create("r")
+    q.push("q", "1", delay="1 hour")
+    q.push("r", "1", delay="1 min")
+    assert 3590000 < q.due_ms("q") <= 3600000
+    assert 59000 < q.due_ms(["q", "r"]) <= 60000
+    q.push("q", "2")
+    q.take("q", lease="10 s")
+    assert 9000 < q.due_ms(["q", "r"]) <= 10000
+    q.rows("UPDATE queue.q_q SET lease_until = clock_timestamp() + interval '0.2 ms'")
+    found = q.take_raw("q")[0]
+    assert found["id"] or found["due_ms"] == 1
+
+
+def test_a_locked_overdue_job_is_asked_about_later(q):
+    q.push("q", "1")
+    token = q.take("q")[0]["token"]
+    other = q.connect()
+    other.rows("BEGIN")
+    assert other.done(token) == ["q"]
+    other.rows("SAVEPOINT s")
+    # seen from outside the job is still leased; its lease ends while the DONE is not committed
+    q.push("q", "2", delay="1 hour")
+    other.rows("ROLLBACK TO s")
+    other.rows("ROLLBACK")
+    q.expire("q")
+    other.rows("BEGIN")
+    other.rows("SELECT FROM queue.q_q FOR UPDATE")
+    assert q.due_ms("q") == 100
+    other.rows("ROLLBACK")
+    assert len(q.take("q", 5)) == 2
+
+
+def test_delayed_becomes_ready_behind_what_is(q):
+    q.push("q", '"late"', delay="1 hour")
+    q.push("q", '"now"')
+    q.expire("q")
+    assert [job["payload"] for job in q.take("q", 5)] == ["now", "late"]
+
+
+def test_delayed_in_order_of_their_times(q):
+    for n in (3, 1, 2):
+        q.push("q", str(n), delay="%d hours" % n)
+    q.expire("q")
+    assert [job["payload"] for job in q.take("q", 5)] == [1, 2, 3]
+
+
+def test_promotion_keeps_priority(q):
+    q.push("q", "1", delay="1 h")
+    q.push("q", "2", delay="2 h", priority=1)
+    q.expire("q")
+    assert [job["payload"] for job in q.take("q", 5)] == [2, 1]
+
+
+def test_promotion_is_bounded(q):
+    q.push("q", *["1"] * 3000, delay="1 h")
+    q.expire("q")
+    assert len(q.take("q")) == 1
+    ready = q.value("SELECT count(*) FROM queue.q_q WHERE state = 'ready'")
+    assert 1 <= ready <= 1000
+    taken = 1
+    while True:
+        got = len(q.take("q", 700))
+        taken += got
+        if not got:
+            break
+    assert taken == 3000
+
+
+def test_lease_end_is_a_failed_attempt(q):
+    q.push("q", "1")
+    first = q.take("q")[0]
+    q.expire("q")
+    second = q.take("q")[0]
+    assert second["attempt"] == 2 and second["token"] != first["token"]
+    job = q.job("q", 1)
+    assert (job["failures"], job["error"], job["state"]) == (1, "lease expired", "leased")
+    diag = q.fails("QB001", "SELECT queue.done(%s)", first["token"])
+    assert "taken again" in diag.message_detail
+    assert q.done(second["token"]) == ["q"]
+
+
+@pytest.mark.parametrize("options", [{"max_attempts": 2}, {"retry": "none", "max_attempts": 2}])
+def test_lease_end_of_the_last_attempt_kills(q, options):
+    q.create("d", **options)
+    q.push("d", "1")
+    for n in range(1 if "retry" in options else 2):
+        assert len(q.take("d")) == 1
+        q.expire("d")
+    assert q.due_ms("d") is None
+    job = q.job("d", 1)
+    assert (job["state"], job["error"], job["token"]) == ("dead", "lease expired", None)
+    assert job["ended_at"] and job["attempt"] == job["failures"]
+
+
+def test_take_commits_asynchronously(q):
+    q.push("q", *["1"] * 6)
+    call = ("SELECT t.id, current_setting('synchronous_commit') "
+            "FROM queue._take(ARRAY['q'], 1, NULL, NULL, %s) AS t")
+    assert q.row(call, False)[1] == "off"
+    assert q.value("SHOW synchronous_commit") == "on"
+    assert q.row(call, True)[1] == "on"
+    q.create("fast", durability="async")
+    q.push("fast", "1")
+    assert q.row((call % "true").replace("'q'", "'fast'"))[1] == "off"
+
+
+def test_public_take_does_not_touch_the_callers_commit(q):
+    q.push("q", *["1"] * 6)
+    with q.conn.transaction():
+        q.rows("CREATE TABLE mine (x int)")
+        q.rows("SELECT * FROM queue.take('q')")
+        q.rows("SELECT * FROM queue.pop('q')")
+        assert q.value("SHOW synchronous_commit") == "on"
+
+
+def test_public_take(q):
+    q.push("q", "1", "2", "3")
+    cursor = q.conn.execute("SELECT * FROM queue.take('q', lim => 2, lease => '1 h', worker => 'w')")
+    assert [column.name for column in cursor.description] == [
+        "id", "token", "queue", "attempt", "payload", "headers", "key", "group", "priority",
+        "pushed_at", "lease_until"]
+    assert len(cursor.fetchall()) == 2
+    assert q.row("SELECT id, token FROM queue.pop('q')") == (3, None)
+    assert q.rows("SELECT * FROM queue.take('q')") == []
+    assert q.rows("SELECT * FROM queue.pop('q')") == []
+
+
+def plans(session, sql):
+    session.rows("LOAD 'auto_explain'")
+    session.rows("SET auto_explain.log_min_duration = 0")
+    session.rows("SET auto_explain.log_nested_statements = on")
+    session.rows("SET auto_explain.log_level = 'notice'")
+    session.notices.clear()
+    session.rows(sql)
+    return "\n".join(session.notices)
+
+
+def test_plans_after_an_analyze_of_an_empty_table(q):
+    """Statistics of an empty moment must not lead to scans of the table, and no plan may be
+    so "expensive" that it is compiled (jit)."""
+    q.push("q", "1")
+    q.rows("VACUUM ANALYZE queue.q_q")
+    root = q.connect("postgres")
+    for text in [plans(root, "SELECT * FROM queue.take('q')"),
+                 plans(root, "SELECT * FROM queue.take('q', 100)"),
+                 plans(root, "SELECT * FROM queue.pop('q')"),
+                 plans(root, "SELECT queue._give_back(ARRAY['1-1-0123456789abcdef'], 'x', true)")]:
+        assert re.search("queue.q_q|on q_q", text)
+        assert not re.search("(Seq|Bitmap Heap) Scan on q_q", text), text
+        assert "JIT" not in text
+
+
+def test_cost_does_not_grow_with_what_is_delayed(q):
+    q.rows("INSERT INTO queue.q_q (state, priority, run_at, payload, pushed_at) "
+           "SELECT 'later', 0, now() + interval '1 day', '1', now() FROM generate_series(1, 20000)")
+    q.push("q", "1", "2")
+    assert len(q.take("q")) == 1
+    root = q.connect("postgres")
+    text = plans(root, "SET auto_explain.log_analyze = on; SET auto_explain.log_buffers = on; "
+                 "SELECT * FROM queue.take('q')")
+    # the statements that touch the table, without what planning them for the first time reads
+    read = [int(part.split("shared hit=")[1].split()[0]) for part in text.split("duration:")
+            if "on q_q" in part and "shared hit=" in part]
+    assert read and max(read) < 50, text
