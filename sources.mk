@@ -105,8 +105,10 @@ libqb_pool_a_SOURCES = \
 	src/pool/vars.c
 
 libqb_queue_a_SOURCES = \
+	src/queue/engine.c \
 	src/queue/heap.c \
 	src/queue/heap.h \
+	src/queue/lease.c \
 	src/queue/parse.c \
 	src/queue/parse.h \
 	src/queue/parse_int.h \
@@ -115,8 +117,11 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue_int.h \
 	src/queue/rewrite.c \
 	src/queue/rewrite.h \
+	src/queue/schema.c \
+	src/queue/system.c \
 	src/queue/verbs.c \
-	src/queue/verbs.h
+	src/queue/verbs.h \
+	src/queue/wait.c
 
 libqb_admin_a_SOURCES =
 
@@ -145,6 +150,7 @@ qb_sql = \
 qb_doc = \
 	doc/config.md \
 	doc/overview.md \
+	doc/queue.md \
 	etc/qbouncer.ini \
 	etc/userlist.txt
 qb_units =
@@ -299,9 +305,36 @@ qb_scenario_files = \
 	test/scenario/actors.h \
 	test/scenario/fake_net.c \
 	test/scenario/fake_net.h \
+	test/scenario/program.c \
+	test/scenario/program.h \
 	test/scenario/proto.c \
-	test/scenario/proto.h
-qb_scenario_programs =
+	test/scenario/proto.h \
+	test/scenario/run.c \
+	test/scenario/script.c \
+	test/scenario/script.h
+qb_dialogues = \
+	test/scenario/begin_is_late.dlg \
+	test/scenario/cancel_running.dlg \
+	test/scenario/copy_in.dlg \
+	test/scenario/messages_bad.dlg \
+	test/scenario/pass_flush.dlg \
+	test/scenario/pass_pipeline.dlg \
+	test/scenario/pass_simple.dlg \
+	test/scenario/prepared_follows.dlg \
+	test/scenario/prepared_names.dlg \
+	test/scenario/query_abandoned.dlg \
+	test/scenario/server_dies.dlg \
+	test/scenario/server_down.dlg \
+	test/scenario/session_mode.dlg \
+	test/scenario/settings_follow.dlg \
+	test/scenario/shutdown.dlg \
+	test/scenario/slow_reader.dlg \
+	test/scenario/startup_bad.dlg \
+	test/scenario/tx_abandoned.dlg \
+	test/scenario/wait_in_line.dlg \
+	test/scenario/wait_timeout.dlg
+qb_scenario_programs = \
+	test/scenario/scenario
 
 qb_fuzz_targets = \
 	test/fuzz/fuzz_backend \

@@ -76,7 +76,8 @@ generate() {
 
 	echo
 	list qb_scenario_files = $(files test/scenario '*.c' '*.h')
-	list qb_scenario_programs = $(files test/scenario main.c scenario.c | sed 's,[^/]*$,scenario,')
+	list qb_dialogues = $(files test/scenario '*.dlg')
+	list qb_scenario_programs = $(files test/scenario run.c | sed 's,[^/]*$,scenario,')
 
 	fuzz=$(files test/fuzz 'fuzz_*.c')
 	echo

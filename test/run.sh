@@ -176,16 +176,17 @@ part_scenario() {
 		return
 	fi
 	log=$logs/scenario.log
-	$runner test/scenario >"$log" 2>&1 </dev/null
+	find test/scenario -name '*.dlg' | sort | xargs -P "$jobs" -n 1 $runner >"$log" 2>&1 </dev/null
 	code=$?
-	p=$(number "$log" '^\([0-9]*\) passed, [0-9]* failed')
-	f=$(number "$log" '^[0-9]* passed, \([0-9]*\) failed')
+	p=$(grep -c '^ok ' "$log")
+	f=$(grep -c '^FAIL ' "$log")
+	grep '^ok ' "$log" | sort
 	if [ $code -ne 0 ]; then
-		tail -n 80 "$log"
-		[ "${f:-0}" -gt 0 ] || f=1
+		grep -v '^ok ' "$log" | head -n 200
+		[ "$f" -gt 0 ] || f=1
 	fi
-	add_counts "${p:-0}" "${f:-0}" 0 "scenario"
-	printf 'scenario: %s dialogues passed, %s failed\n' "${p:-0}" "${f:-0}"
+	add_counts "$p" "$f" 0 "scenario"
+	printf 'scenario: %s dialogues passed, %s failed\n' "$p" "$f"
 }
 
 # run_pytest NAME DIR OPTION...
