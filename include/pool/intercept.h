@@ -60,8 +60,8 @@ struct stmt_shape {
 	const struct wire_field *fields; /* result columns; n_fields 0: no rows */
 	int n_fields;
 	bool barrier; /* runs only after everything before it in the pipeline ended without error */
-	bool in_place; /* runs on the client's own server when it is in a transaction or has one: the pool links
-	                * one before execute() */
+	bool in_place; /* runs on the client's own server when it is in a transaction, has a server, or more follows
+	                * before Sync: the pool links one before execute() */
 };
 
 struct bind_param {
@@ -83,8 +83,8 @@ struct bind_values {
 enum replace_tag {
 	REPLACE_TAG_KEEP,  /* the server's own */
 	REPLACE_TAG_FIXED, /* tag_text */
-	REPLACE_TAG_ROWS,  /* tag_text followed by the number of rows the server returned */
-	REPLACE_TAG_VALUE, /* tag_text followed by the first column of the only row */
+	REPLACE_TAG_ROWS,  /* tag_text, a blank, the number of rows the server returned */
+	REPLACE_TAG_VALUE, /* tag_text, a blank, the first column of the only row */
 };
 
 /*
@@ -154,6 +154,8 @@ struct interceptor {
 	void (*stmt_free)(void *stmt);
 	void (*stmt_shape)(const void *stmt, struct stmt_shape *ret);
 	enum exec_verdict (*execute)(struct exec *x);
+	/* Asked before several statements of one string are executed. false: not yet, see EXEC_WAIT. May be NULL. */
+	bool (*ready)(struct client *c);
 	/* A new session is ready. */
 	void (*client_begun)(struct client *c);
 	/* The transaction in which something of ours ran has ended. */

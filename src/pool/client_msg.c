@@ -481,6 +481,14 @@ static size_t pass(struct client *c, const uint8_t *data, size_t len)
 	return n;
 }
 
+/* Is the message behind the one that is being dealt with a Sync? */
+static bool sync_follows;
+
+bool client_sync_follows(void)
+{
+	return sync_follows;
+}
+
 /* One message, as far as it is here. Returns the bytes that are dealt with; 0: stop. */
 static size_t one(struct client *c, const uint8_t *data, size_t len)
 {
@@ -495,8 +503,12 @@ static size_t one(struct client *c, const uint8_t *data, size_t len)
 	case WIRE_NEXT_OK:
 		break;
 	}
+	sync_follows = m.total < len && data[m.total] == 'S';
 	switch (message(c, &m)) {
 	case STEP_NEXT:
+		/* refused before all of it has come: the rest is dropped */
+		if (!wire_complete(&m) && skip(c, &m) == STEP_STREAM)
+			return WIRE_HEADER + m.have;
 		return m.total;
 	case STEP_STREAM:
 		return WIRE_HEADER + m.have;

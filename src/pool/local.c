@@ -392,8 +392,9 @@ static void bind_message(struct buf *b, const struct replace *r, const struct po
 		for (int i = 0; i < p->n_params; i++)
 			build_row_value(b, p->params[i].data, p->params[i].len);
 	}
-	build_i16(b, p->n_formats);
-	for (int i = 0; i < p->n_formats; i++)
+	/* rows that only we read are text */
+	build_i16(b, r->rows ? p->n_formats : 0);
+	for (int i = 0; i < p->n_formats && r->rows; i++)
 		build_i16(b, p->formats[i]);
 	build_end(b, start);
 }
@@ -458,6 +459,13 @@ static void exec_init(struct exec *x, struct client *c, struct lstmt *l)
 	x->alone = true;
 }
 
+/* In the client's transaction, explicit or that of its batch. */
+static bool in_place(const struct client *c, bool simple)
+{
+	return !c->console && (client_tx(c) != CLIENT_TX_IDLE || c->link != NULL || c->batch_executed ||
+					(!simple && !client_sync_follows()));
+}
+
 /* A statement that waits for something is executed again later: ask what it needs before. */
 static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum step *ret)
 {
@@ -468,8 +476,7 @@ static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum
 		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		return true;
 	}
-	if (shape.in_place && !c->console && (client_tx(c) != CLIENT_TX_IDLE || c->link != NULL || c->batch_executed) &&
-		!client_need_server(c)) {
+	if (shape.in_place && in_place(c, simple) && !client_need_server(c)) {
 		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		return true;
 	}
@@ -691,6 +698,8 @@ enum step local_simple_many(struct client *c, const char *sql, size_t len)
 		return local_simple(c, sql, len);
 	if (client_tx(c) == CLIENT_TX_FAILED && c->vtx == VTX_FAILED)
 		return aborted(c, true);
+	if (c->icpt->ready != NULL && !c->icpt->ready(c))
+		return wait_again(c);
 	if (!local_barrier(c) || !client_need_server(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	m.rp = replaced_new(n);

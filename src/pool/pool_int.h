@@ -442,6 +442,7 @@ enum step client_forward(struct client *c, const struct wire_msg *m); /* the mes
 void client_no_server(struct client *c, const struct pg_error *err); /* the pool cannot give one */
 bool client_need_server(struct client *c); /* true: linked and ready for its message; false: waits, or closed */
 bool client_expect(struct client *c, enum expect_kind kind, enum expect_dest dest, void *arg);
+bool client_sync_follows(void);
 void client_resume(struct client *c); /* look at its input again */
 void client_ready(struct client *c, bool local); /* after ReadyForQuery went to it */
 

@@ -43,10 +43,10 @@ static void complete(struct relay *r, struct replaced *rp, struct replace *one)
 		snprintf(tag, sizeof(tag), "%s", one->tag_text);
 		break;
 	case REPLACE_TAG_ROWS:
-		snprintf(tag, sizeof(tag), "%s%llu", one->tag_text, (unsigned long long)rp->rows);
+		snprintf(tag, sizeof(tag), "%s %llu", one->tag_text, (unsigned long long)rp->rows);
 		break;
 	case REPLACE_TAG_VALUE:
-		snprintf(tag, sizeof(tag), "%s%lld", one->tag_text, (long long)rp->value);
+		snprintf(tag, sizeof(tag), "%s %lld", one->tag_text, (long long)rp->value);
 		break;
 	}
 	build_complete(&b, tag);

@@ -1,0 +1,290 @@
+/*
+ * Leases as connections hold them: which job a bare id means, what is given back when a transaction
+ * rolls back or a connection breaks, and the memory of tokens that were finished.
+ */
+#include <string.h>
+
+#include "queue_int.h"
+
+/* --- the ledger of a client ---------------------------------------------------------------------------- */
+
+bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue, enum lease_policy policy, bool in_tx)
+{
+	struct lease *l = mem_zalloc(sizeof(*l));
+
+	if (l == NULL)
+		return false;
+	l->id = id;
+	l->in_tx = in_tx;
+	l->policy = policy;
+	l->taken_at = loop_now();
+	util_strlcpy(l->token, token, sizeof(l->token));
+	util_strlcpy(l->queue, queue, sizeof(l->queue));
+	DL_APPEND(qc->leases, l);
+	qc->n_leases++;
+	return true;
+}
+
+static void drop(struct qclient *qc, struct lease *l)
+{
+	DL_DELETE(qc->leases, l);
+	qc->n_leases--;
+	mem_free(l);
+}
+
+const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many)
+{
+	struct lease *l, *found = NULL;
+
+	*ret_many = false;
+	DL_FOREACH(qc->leases, l) {
+		if (l->id != id)
+			continue;
+		*ret_many = found != NULL;
+		found = l;
+	}
+	return found != NULL && !*ret_many ? found->token : NULL;
+}
+
+struct lease *lease_find(struct qclient *qc, const char *token)
+{
+	struct lease *l;
+
+	DL_FOREACH(qc->leases, l)
+		if (strcmp(l->token, token) == 0)
+			return l;
+	return NULL;
+}
+
+void lease_finish(struct qclient *qc, const char *token, bool in_tx)
+{
+	struct lease *l = lease_find(qc, token);
+
+	if (l == NULL)
+		return;
+	if (in_tx)
+		l->finishing = true;
+	else
+		drop(qc, l);
+}
+
+void lease_free_all(struct qclient *qc)
+{
+	while (qc->leases != NULL)
+		drop(qc, qc->leases);
+}
+
+/* Gives back those of a client that `which` picks, and forgets them. */
+static void give_back_some(struct qclient *qc, bool (*which)(const struct lease *l), const char *error)
+{
+	const char **tokens = mem_alloc((qc->n_leases + 1) * sizeof(*tokens));
+	struct lease *l, *tmp;
+	int n = 0;
+
+	/* without memory the leases run out by themselves */
+	if (tokens == NULL)
+		return;
+	DL_FOREACH(qc->leases, l)
+		if (which(l))
+			tokens[n++] = l->token;
+	if (n > 0)
+		give_back(qc->db, client_pool(qc->client), tokens, n, error);
+	mem_free(tokens);
+	DL_FOREACH_SAFE(qc->leases, l, tmp)
+		if (which(l))
+			drop(qc, l);
+}
+
+static bool taken_in_tx(const struct lease *l)
+{
+	return l->in_tx;
+}
+
+void lease_tx_ended(struct qclient *qc, bool committed)
+{
+	struct lease *l, *tmp;
+
+	if (!committed)
+		give_back_some(qc, taken_in_tx, "transaction rolled back");
+	DL_FOREACH_SAFE(qc->leases, l, tmp) {
+		l->in_tx = false;
+		if (l->finishing && committed) {
+			done_remember(l->token);
+			drop(qc, l);
+		} else {
+			l->finishing = false;
+		}
+	}
+}
+
+static bool broken_back(const struct lease *l)
+{
+	return l->policy != LEASE_KEEP;
+}
+
+static bool closed_back(const struct lease *l)
+{
+	return l->policy == LEASE_RELEASE || l->in_tx;
+}
+
+/* on_disconnect: a goodbye keeps the leases of `auto`, a broken connection gives them back. */
+void lease_client_ended(struct qclient *qc, enum client_end how)
+{
+	if (qc->leases == NULL)
+		return;
+	give_back_some(qc, how == CLIENT_END_BROKEN ? broken_back : closed_back, "worker disconnected");
+}
+
+/* --- giving back ------------------------------------------------------------------------------------------- */
+
+struct returning {
+	struct qdb *db;
+	int n;
+};
+
+/* Body of DataRow with one text column: the queue's name. */
+static void returned_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct returning *r = arg;
+	char name[QSTMT_QUEUE_MAX + 1];
+	size_t n = len > 6 ? len - 6 : 0;
+
+	if (n == 0 || n > QSTMT_QUEUE_MAX)
+		return;
+	memcpy(name, body + 6, n);
+	name[n] = '\0';
+	room_wake(r->db, name, 1);
+	system_notify(r->db, name);
+}
+
+static void returned(void *arg, const struct pg_error *err)
+{
+	struct returning *r = arg;
+
+	if (err != NULL)
+		log_warning("%s: %d jobs could not be given back, their leases will run out: %s", r->db->name, r->n,
+			err->message);
+	mem_free(r);
+}
+
+/* text[] in binary: dimensions, no nulls, element type, length, lower bound, elements. */
+static void put_text_array(struct buf *b, const char *const *texts, int n)
+{
+	build_i32(b, n > 0 ? 1 : 0);
+	build_i32(b, 0);
+	build_i32(b, OID_TEXT);
+	if (n == 0)
+		return;
+	build_i32(b, n);
+	build_i32(b, 1);
+	for (int i = 0; i < n; i++)
+		build_row_value(b, texts[i], (int32_t)strlen(texts[i]));
+}
+
+void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, const char *error)
+{
+	static const struct task_ops ops = {.row = returned_row, .done = returned};
+	static const uint32_t oids[] = {1009, OID_TEXT, OID_BOOL};
+	struct returning *r = mem_zalloc(sizeof(*r));
+	struct buf array = BUF_INIT;
+	struct bind_param params[3] = {{.format = 1}, {.len = -1}, {.data = (const uint8_t *)"f", .len = 1}};
+	struct task_spec spec = {.ops = &ops,
+		.arg = r,
+		.sql = "SELECT queue FROM queue._give_back($1, $2, $3) AS queue",
+		.prepare = true,
+		.oids = oids,
+		.n_params = 3,
+		.params = params};
+
+	put_text_array(&array, tokens, n);
+	if (r == NULL || buf_failed(&array))
+		goto out;
+	r->db = db;
+	r->n = n;
+	params[0].data = array.data;
+	params[0].len = (int32_t)array.len;
+	if (error != NULL) {
+		params[1] = (struct bind_param){.data = (const uint8_t *)error, .len = (int32_t)strlen(error)};
+		params[2].data = (const uint8_t *)"t";
+	}
+	if (task_submit(pool, &spec) != NULL)
+		r = NULL;
+out:
+	if (r != NULL)
+		log_warning("%s: out of memory: %d jobs are not given back, their leases will run out", db->name, n);
+	mem_free(r);
+	buf_free(&array);
+}
+
+/* --- what was finished ----------------------------------------------------------------------------------------- */
+
+#define DONE_MAX 16384
+
+struct done {
+	UT_hash_handle hh;
+	char token[TOKEN_MAX];
+};
+
+static struct done *done_table;
+static struct done *done_ring[DONE_MAX];
+static unsigned done_next;
+
+bool done_known(const char *token)
+{
+	struct done *d;
+
+	HASH_FIND_STR(done_table, token, d);
+	return d != NULL;
+}
+
+static void done_free(struct done **p)
+{
+	if (*p != NULL) {
+		HASH_DEL(done_table, *p);
+		mem_free(*p);
+	}
+	*p = NULL;
+}
+
+/* The oldest is forgotten. Without memory a repeated DONE is QB001: safe. */
+void done_remember(const char *token)
+{
+	struct done *d;
+
+	if (done_known(token) || (d = mem_zalloc(sizeof(*d))) == NULL)
+		return;
+	util_strlcpy(d->token, token, sizeof(d->token));
+	done_free(&done_ring[done_next]);
+	done_ring[done_next] = d;
+	done_next = (done_next + 1) % DONE_MAX;
+	HASH_ADD_STR(done_table, token, d);
+}
+
+void done_forget_all(void)
+{
+	for (unsigned i = 0; i < DONE_MAX; i++)
+		done_free(&done_ring[i]);
+	done_next = 0;
+}
+
+/* --- snapshots ----------------------------------------------------------------------------------------------- */
+
+static const char *const policy_names[] = {[LEASE_AUTO] = "auto", [LEASE_RELEASE] = "release", [LEASE_KEEP] = "keep"};
+
+void lease_each(struct qclient *qc, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg)
+{
+	struct lease *l;
+
+	DL_FOREACH(qc->leases, l) {
+		struct queue_stat_lease st = {.client_id = client_id(qc->client),
+			.database = qc->db->name,
+			.user = client_user(qc->client),
+			.queue = l->queue,
+			.job_id = l->id,
+			.policy = policy_names[l->policy],
+			.held_us = loop_now() - l->taken_at,
+			.in_transaction = l->in_tx};
+
+		fn(&st, arg);
+	}
+}

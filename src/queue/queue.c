@@ -1,0 +1,606 @@
+/*
+ * The interceptor: claims QUEUE statements, decides which way each goes, and hears of the ends of
+ * transactions and sessions. What runs where: in place on the client's server through `replace`,
+ * merged through the engine, TAKE and POP through the waiting room.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/sqllex.h"
+#include "queue_int.h"
+
+static struct qdb *databases;
+static struct qclient *clients; /* all of them, for the snapshot of leases */
+
+/* --- databases and clients -------------------------------------------------------------------------- */
+
+struct qdb *qdb_first(void)
+{
+	return databases;
+}
+
+struct qdb *qdb_get(const char *name)
+{
+	struct qdb *db;
+
+	HASH_FIND_STR(databases, name, db);
+	if (db != NULL)
+		return db;
+	db = mem_zalloc(sizeof(*db));
+	if (db == NULL)
+		return NULL;
+	util_strlcpy(db->name, name, sizeof(db->name));
+	HASH_ADD_STR(databases, name, db);
+	return db;
+}
+
+struct qclient *qclient_find(struct client *c)
+{
+	return client_slot(c);
+}
+
+struct qclient *qclient_get(struct client *c)
+{
+	struct qclient *qc = client_slot(c);
+
+	if (qc != NULL)
+		return qc;
+	qc = mem_zalloc(sizeof(*qc));
+	if (qc == NULL)
+		return NULL;
+	qc->client = c;
+	qc->db = qdb_get(client_database(c));
+	if (qc->db == NULL) {
+		mem_free(qc);
+		return NULL;
+	}
+	DL_APPEND(clients, qc);
+	client_slot_set(c, qc);
+	return qc;
+}
+
+/* --- queues to wake at the commit ----------------------------------------------------------------------- */
+
+void touch(struct qclient *qc, const char *queue, unsigned jobs)
+{
+	struct touched *t;
+
+	for (t = qc->touched; t != NULL; t = t->next)
+		if (strcmp(t->queue, queue) == 0) {
+			t->jobs += jobs;
+			return;
+		}
+	t = mem_alloc(sizeof(*t) + strlen(queue) + 1);
+	if (t == NULL)
+		return; /* the periodic look finds the jobs */
+	t->jobs = jobs;
+	memcpy(t->queue, queue, strlen(queue) + 1);
+	t->next = qc->touched;
+	qc->touched = t;
+}
+
+void touched_drop(struct qclient *qc)
+{
+	while (qc->touched != NULL) {
+		struct touched *t = qc->touched;
+
+		qc->touched = t->next;
+		mem_free(t);
+	}
+}
+
+void touched_wake(struct qclient *qc)
+{
+	if (qc->touched != NULL)
+		system_need(qc->db, client_pool(qc->client));
+	for (struct touched *t = qc->touched; t != NULL; t = t->next) {
+		room_wake(qc->db, t->queue, t->jobs);
+		system_notify(qc->db, t->queue);
+	}
+	touched_drop(qc);
+}
+
+/* --- claiming ------------------------------------------------------------------------------------------------ */
+
+static enum claim claim(struct client *c, const char *sql, size_t len, bool complete)
+{
+	(void)c;
+	switch (sql_first_word_is(sql, len, complete, "queue")) {
+	case SQL_PEEK_YES:
+		return CLAIM_MINE;
+	case SQL_PEEK_MORE:
+		return CLAIM_MORE;
+	case SQL_PEEK_NO:
+		break;
+	}
+	return CLAIM_PASS;
+}
+
+static bool claim_any(struct client *c, const char *sql, size_t len)
+{
+	return sql_any_statement_is(sql, len, client_standard_strings(c), "queue");
+}
+
+static void *stmt_new(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n_oids,
+	struct pg_error *err)
+{
+	if (client_encoding_unsafe(c)) {
+		pg_error_set(err, "0A000", "QUEUE statements are not possible in this client_encoding");
+		pg_error_hint(err, "SET client_encoding TO 'UTF8' (its characters may not hold the bytes of quotes).");
+		return NULL;
+	}
+	return qstmt_parse(sql, len, client_standard_strings(c), oids, n_oids, err);
+}
+
+static void stmt_free(void *stmt)
+{
+	struct qstmt *q = stmt;
+
+	qstmt_free(&q);
+}
+
+static void stmt_shape(const void *stmt, struct stmt_shape *ret)
+{
+	const struct qstmt *q = stmt;
+
+	ret->param_oids = q->param_oids;
+	ret->n_params = q->n_params;
+	ret->fields = qstmt_columns(q, &ret->n_fields);
+	ret->barrier = (q->verb->flags & QVERB_AUTONOMOUS) != 0;
+	ret->in_place = (q->verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL)) == 0;
+}
+
+/* --- HELP -------------------------------------------------------------------------------------------------------- */
+
+static void help_row(void *arg, const char *verb, const char *usage, const char *help)
+{
+	struct answer *a = arg;
+	size_t row = build_row_begin(&a->rows, 3);
+
+	build_row_text(&a->rows, verb);
+	build_row_text(&a->rows, usage);
+	build_row_text(&a->rows, help);
+	build_row_end(&a->rows, row);
+	a->n_rows++;
+}
+
+static enum exec_verdict help(struct exec *x, const struct qstmt *q)
+{
+	const struct qvalue *v = qstmt_one(q, QARG_VERB);
+
+	qverb_help(v != NULL ? v->text : NULL, v != NULL ? v->text_len : 0, help_row, &x->answer);
+	snprintf(x->answer.tag, sizeof(x->answer.tag), "SELECT %d", x->answer.n_rows);
+	return EXEC_ANSWER;
+}
+
+/* --- TAKE and POP --------------------------------------------------------------------------------------------------- */
+
+static struct qbind as_qbind(const struct bind_values *b)
+{
+	/* the two structs are the same, each module has its own name for it */
+	_Static_assert(sizeof(struct qparam) == sizeof(struct bind_param), "same layout");
+	return (struct qbind){.n = b->n_params, .params = (const struct qparam *)(const void *)b->params};
+}
+
+static bool eval(const struct qvalue *v, const struct bind_values *b, struct buf *out, bool *null, struct pg_error *err,
+	const char *what)
+{
+	struct qbind qb = as_qbind(b);
+
+	*null = false;
+	switch (qvalue_eval(v, &qb, out)) {
+	case QEVAL_NULL:
+		*null = true;
+		return true;
+	case QEVAL_OK:
+		if (!buf_failed(out))
+			return true;
+		pg_error_set(err, "53200", "out of memory");
+		return false;
+	case QEVAL_BAD:
+		break;
+	}
+	pg_error_set(err, "22023", "the value of %s cannot be read", what);
+	pg_error_hint(err, "Bind it as text.");
+	return false;
+}
+
+static bool take_queue(struct take_args *a, int i, const struct qvalue *v, const struct bind_values *b, struct pg_error *err)
+{
+	struct buf text = BUF_INIT;
+	bool null, ok = false;
+
+	if (!eval(v, b, &text, &null, err, "the queue name"))
+		goto out;
+	if (null)
+		pg_error_set(err, "22004", "the queue name must not be null");
+	else if (text.len == 0)
+		pg_error_set(err, "42602", "the queue name must not be empty");
+	else if (text.len > QSTMT_QUEUE_MAX)
+		pg_error_set(err, "42622", "the queue name is longer than %d bytes", QSTMT_QUEUE_MAX);
+	else
+		ok = true;
+	if (ok)
+		util_strlcpy(a->queues[i], buf_cstr(&text), sizeof(a->queues[i]));
+out:
+	buf_free(&text);
+	return ok;
+}
+
+static bool take_limit(struct take_args *a, const struct qvalue *v, const struct bind_values *b, struct pg_error *err)
+{
+	struct buf text = BUF_INIT;
+	bool null, ok = false;
+	int64_t n = 1;
+
+	a->limit = 1;
+	if (v == NULL)
+		return true;
+	if (!eval(v, b, &text, &null, err, "LIMIT"))
+		goto out;
+	if (!null && !util_parse_i64((const char *)text.data, text.len, &n))
+		pg_error_set(err, "22P02", "invalid input syntax for type integer: \"%.50s\"", buf_cstr(&text));
+	else if (n < 1 || n > LIMIT_MAX)
+		pg_error_set(err, "22023", "LIMIT must be between 1 and %d", LIMIT_MAX);
+	else
+		ok = true;
+	a->limit = (int)n;
+out:
+	buf_free(&text);
+	return ok;
+}
+
+static bool take_wait(struct take_args *a, const struct qvalue *v, const struct bind_values *b, struct pg_error *err)
+{
+	const struct params *p = &conf_current()->p;
+	struct buf text = BUF_INIT;
+	bool null, ok = false;
+	int64_t usec = 0;
+
+	a->wait = p->queue_wait_default;
+	if (v == NULL)
+		return true;
+	if (!eval(v, b, &text, &null, err, "WAIT"))
+		goto out;
+	if (!null && !sql_interval_usec((const char *)text.data, text.len, &usec))
+		pg_error_set(err, "22007", "invalid input syntax for type interval: \"%.50s\"", buf_cstr(&text));
+	else if (usec < 0)
+		pg_error_set(err, "22023", "WAIT must not be negative");
+	else
+		ok = true;
+	a->wait = (usec_t)usec;
+	if (p->queue_wait_max > 0 && a->wait > p->queue_wait_max)
+		a->wait = p->queue_wait_max;
+out:
+	buf_free(&text);
+	return ok;
+}
+
+static bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b, struct pg_error *err, const char *what)
+{
+	struct buf text = BUF_INIT;
+	bool null, ok;
+
+	*ret = NULL;
+	if (v == NULL)
+		return true;
+	ok = eval(v, b, &text, &null, err, what);
+	if (ok && !null && (*ret = mem_strdup(buf_cstr(&text))) == NULL) {
+		pg_error_set(err, "53200", "out of memory");
+		ok = false;
+	}
+	buf_free(&text);
+	return ok;
+}
+
+static bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b, struct pg_error *err)
+{
+	a->n_queues = qstmt_count(q, QARG_QUEUE);
+	a->pop = q->verb->id == QVERB_POP;
+	a->queues = mem_zalloc((size_t)a->n_queues * sizeof(a->queues[0]));
+	if (a->queues == NULL) {
+		pg_error_set(err, "53200", "out of memory");
+		return false;
+	}
+	for (int i = 0; i < a->n_queues; i++)
+		if (!take_queue(a, i, qstmt_value(q, QARG_QUEUE, i), b, err))
+			return false;
+	return take_limit(a, qstmt_one(q, QARG_LIMIT), b, err) && take_wait(a, qstmt_one(q, QARG_WAIT), b, err) &&
+		take_text(&a->lease, qstmt_one(q, QARG_LEASE), b, err, "LEASE") &&
+		take_text(&a->as, qstmt_one(q, QARG_AS), b, err, "AS");
+}
+
+void take_args_free(struct take_args *a)
+{
+	mem_free(a->queues);
+	mem_free(a->lease);
+	mem_free(a->as);
+	*a = (struct take_args){0};
+}
+
+static bool formats_fit(const struct exec *x, int n_columns)
+{
+	return x->bind.n_formats <= 1 || x->bind.n_formats == n_columns;
+}
+
+static enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc)
+{
+	struct take_args a = {0};
+	int n_columns;
+
+	qstmt_columns(q, &n_columns);
+	if (!x->alone) {
+		pg_error_set(&x->err, "0A000", "QUEUE %s has to be alone in its query string", q->verb->name);
+		pg_error_hint(&x->err, "Send it as a statement of its own.");
+		return EXEC_ERROR;
+	}
+	if (!take_args_read(&a, q, &x->bind, &x->err))
+		goto error;
+	if (qstmt_has(q, QARG_WAIT) && a.wait > 0 && !x->first) {
+		pg_error_set(&x->err, "25001", "QUEUE %s with WAIT cannot run in a transaction that has already done something", q->verb->name);
+		pg_error_hint(&x->err, "Take the job first, right after BEGIN, or without WAIT.");
+		goto error;
+	}
+	if (!x->first)
+		a.wait = 0;
+	if (x->max_rows > 0 && a.limit > x->max_rows)
+		a.limit = x->max_rows;
+	if (waiter_start(qc, &a, &x->bind, n_columns))
+		return EXEC_PARK;
+	pg_error_set(&x->err, "53200", "out of memory");
+error:
+	take_args_free(&a);
+	return EXEC_ERROR;
+}
+
+/* --- in place ----------------------------------------------------------------------------------------------------------- */
+
+struct in_place {
+	struct qstmt *q; /* borrowed: the statement outlives its execution */
+	struct call call;
+	unsigned rows;
+};
+
+static void in_place_row(struct client *c, void *arg, const uint8_t *body, size_t len)
+{
+	struct in_place *ip = arg;
+	struct qclient *qc = qclient_find(c);
+
+	ip->rows++;
+	if (qc != NULL)
+		call_row(qc, ip->q, &ip->call, body, len);
+}
+
+static void in_place_done(struct client *c, void *arg, bool ok)
+{
+	struct in_place *ip = arg;
+	struct qclient *qc = qclient_find(c);
+
+	if (ok && qc != NULL)
+		call_succeeded(qc, ip->q, &ip->call, ip->rows, true);
+}
+
+static void in_place_free(void *arg)
+{
+	struct in_place *ip = arg;
+
+	call_free(&ip->call);
+	mem_free(ip);
+}
+
+/* Parameters that name a job go as the text of their token, the others as they came. */
+static bool put_values(struct replace *r, const struct call *call)
+{
+	if (call->n_params == 0)
+		return true;
+	r->values = mem_zalloc(sizeof(*r->values));
+	if (r->values == NULL)
+		return false;
+	for (int i = 0; i < call->n_params; i++) {
+		build_i16(&r->formats, call->params[i].format);
+		build_row_value(r->values, call->params[i].data, call->params[i].len);
+	}
+	return !buf_failed(r->values) && !buf_failed(&r->formats);
+}
+
+static enum replace_tag tag_kind(enum qverb_tag t)
+{
+	switch (t) {
+	case QTAG_ROWS:
+		return REPLACE_TAG_ROWS;
+	case QTAG_VALUE:
+		return REPLACE_TAG_VALUE;
+	case QTAG_FIXED:
+		break;
+	}
+	return REPLACE_TAG_FIXED;
+}
+
+static enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call)
+{
+	struct replace *r = mem_zalloc(sizeof(*r));
+	struct in_place *ip = mem_zalloc(sizeof(*ip));
+	int n_columns;
+
+	if (r == NULL || ip == NULL || !put_values(r, call)) {
+		mem_free(ip);
+		replace_free(&r);
+		pg_error_set(&x->err, "53200", "out of memory");
+		return EXEC_ERROR;
+	}
+	ip->q = q;
+	ip->call = *call;
+	r->sql = ip->call.sql;
+	r->oids = ip->call.oids;
+	r->n_oids = ip->call.n_params;
+	ip->call.sql = BUF_INIT;
+	ip->call.oids = NULL;
+	*call = (struct call){0};
+	r->rows = qstmt_columns(q, &n_columns) != NULL;
+	r->tag = tag_kind(q->verb->tag);
+	r->tag_text = q->verb->tag_text;
+	r->on_row = in_place_row;
+	r->on_done = in_place_done;
+	r->free_arg = in_place_free;
+	r->arg = ip;
+	x->replace = r;
+	client_watch_tx(qc->client);
+	return EXEC_REPLACE;
+}
+
+/* --- execution -------------------------------------------------------------------------------------------------------------- */
+
+/* A repeated DONE of tokens whose DONE succeeded: nothing to do. */
+static bool all_done_before(const struct qstmt *q, const struct call *call)
+{
+	if (q->verb->id != QVERB_DONE || call->jobs.n == 0)
+		return false;
+	for (int i = 0; i < call->jobs.n; i++)
+		if (!done_known(call->jobs.tokens[i]))
+			return false;
+	return true;
+}
+
+static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc)
+{
+	struct call call = {0};
+	enum exec_verdict v = EXEC_ERROR;
+	int n_columns;
+
+	qstmt_columns(q, &n_columns);
+	if (!formats_fit(x, n_columns)) {
+		pg_error_set(&x->err, "08P01", "bind message has %d result formats but query has %d columns",
+			x->bind.n_formats, n_columns);
+		return EXEC_ERROR;
+	}
+	if ((q->verb->flags & QVERB_AUTONOMOUS) != 0)
+		return take(x, q, qc);
+	if (!call_make(qc, q, &x->bind, &call, &x->err))
+		goto out;
+	if (all_done_before(q, &call)) {
+		snprintf(x->answer.tag, sizeof(x->answer.tag), "UPDATE %d", call.jobs.n);
+		v = EXEC_ANSWER;
+	} else if (client_is_linked(x->client) || !x->alone) {
+		v = run_in_place(x, q, qc, &call);
+	} else if (engine_submit(qc, q, &call, &x->bind, &x->err)) {
+		v = EXEC_PARK;
+	}
+out:
+	call_free(&call);
+	return v;
+}
+
+static enum exec_verdict execute(struct exec *x)
+{
+	struct qstmt *q = x->stmt;
+	struct qclient *qc;
+	bool absent = false;
+
+	if ((q->verb->flags & QVERB_LOCAL) != 0)
+		return help(x, q);
+	qc = qclient_get(x->client);
+	if (qc == NULL) {
+		pg_error_set(&x->err, "53200", "out of memory");
+		return EXEC_ERROR;
+	}
+	if (!schema_ready(qc->db, x->client, &absent, &x->err))
+		return absent ? EXEC_ERROR : EXEC_WAIT;
+	return run(x, q, qc);
+}
+
+/* Several statements in one string are executed at once: what may have to wait, waits before. */
+static bool ready(struct client *c)
+{
+	struct qclient *qc = qclient_get(c);
+	struct pg_error err;
+	bool absent = false;
+
+	return qc == NULL || schema_ready(qc->db, c, &absent, &err) || absent;
+}
+
+/* --- events ----------------------------------------------------------------------------------------------------------------------- */
+
+static void tx_ended(struct client *c, bool committed)
+{
+	struct qclient *qc = qclient_find(c);
+
+	if (qc == NULL)
+		return;
+	lease_tx_ended(qc, committed);
+	if (committed)
+		touched_wake(qc);
+	else
+		touched_drop(qc);
+}
+
+static void cancel(struct client *c)
+{
+	struct qclient *qc = qclient_find(c);
+
+	if (qc == NULL)
+		return;
+	if (qc->waiter != NULL)
+		waiter_cancel(qc);
+	else if (qc->request != NULL)
+		engine_cancel(qc);
+}
+
+static void client_ended(struct client *c, enum client_end how)
+{
+	struct qclient *qc = qclient_find(c);
+
+	if (qc == NULL)
+		return;
+	if (qc->asking_schema)
+		schema_forget_client(qc->db, qc);
+	waiter_client_ended(qc);
+	engine_client_ended(qc);
+	lease_client_ended(qc, how);
+	lease_free_all(qc);
+	touched_drop(qc);
+	client_slot_set(c, NULL);
+	DL_DELETE(clients, qc);
+	mem_free(qc);
+}
+
+static const struct interceptor interceptor = {
+	.name = "queue",
+	.claim = claim,
+	.claim_any = claim_any,
+	.stmt_new = stmt_new,
+	.stmt_free = stmt_free,
+	.stmt_shape = stmt_shape,
+	.execute = execute,
+	.ready = ready,
+	.tx_ended = tx_ended,
+	.cancel = cancel,
+	.client_ended = client_ended,
+};
+
+void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg)
+{
+	struct qclient *qc;
+
+	DL_FOREACH(clients, qc)
+		lease_each(qc, fn, arg);
+}
+
+bool queue_start(void)
+{
+	intercept_register(&interceptor, false);
+	pooler_on_shutdown(waiters_shutdown);
+	return wait_start();
+}
+
+void queue_free(void)
+{
+	struct qdb *db, *tmp;
+
+	wait_free();
+	done_forget_all();
+	HASH_ITER(hh, databases, db, tmp) {
+		system_free(db);
+		HASH_DEL(databases, db);
+		mem_free(db);
+	}
+}

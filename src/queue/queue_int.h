@@ -1,0 +1,196 @@
+/*
+ * The private face of the queue module.
+ *
+ *   qdb       a database: is the schema there, its rooms, its system session
+ *   qclient   what we keep of a client: leases, its request, its waiter
+ *   request   a statement on the merged path: the engine runs it and answers (engine.c)
+ *   waiter    a TAKE or POP: asks the database, parks, is woken, ends (wait.c)
+ *   room      the waiters of one queue of one database
+ *
+ * Everything that ends a wait passes through waiter_end().
+ */
+#ifndef QB_QUEUE_INT_H
+#define QB_QUEUE_INT_H
+
+#include <uthash.h>
+#include <utlist.h>
+
+#include "base/buf.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "conf/conf.h"
+#include "net/loop.h"
+#include "pool/intercept.h"
+#include "pool/pool.h"
+#include "pool/task.h"
+#include "queue/queue.h"
+#include "queue/stat.h"
+#include "heap.h"
+#include "parse.h"
+#include "rewrite.h"
+
+#define TOKEN_MAX 64 /* bytes of a token, with terminator */
+#define LIMIT_MAX 10000
+
+/* --- databases -------------------------------------------------------------------------------------- */
+
+enum schema_state {
+	SCHEMA_UNKNOWN,
+	SCHEMA_ASKING,     /* a probe or the installation is under way */
+	SCHEMA_PRESENT,
+	SCHEMA_ABSENT,     /* and could not be installed; asked about again after a while */
+};
+
+struct system;
+
+struct qdb {
+	UT_hash_handle hh;
+	enum schema_state schema;
+	struct pg_error schema_error; /* ABSENT */
+	usec_t asked_at;
+	struct qclient *asking; /* clients whose statement waits for the answer */
+	struct room *rooms;     /* hash by name */
+	struct system *system;  /* the LISTEN session; made with the first waiter */
+	uint64_t probes, served;
+	char name[64];
+};
+
+struct qdb *qdb_get(const char *name); /* NULL without memory */
+struct qdb *qdb_first(void);
+
+/* schema.c: true: present. false: the client is remembered and executed again later, or
+ * *ret_absent is set and err filled. */
+bool schema_ready(struct qdb *db, struct client *c, bool *ret_absent, struct pg_error *err);
+void schema_forget_client(struct qdb *db, struct qclient *qc);
+/* A statement failed with 3F000 or like it: ask again. */
+void schema_suspect(struct qdb *db);
+
+/* --- leases --------------------------------------------------------------------------------------------- */
+
+enum lease_policy { LEASE_AUTO, LEASE_RELEASE, LEASE_KEEP };
+
+struct lease {
+	struct lease *prev, *next;
+	int64_t id;
+	bool in_tx;      /* taken in the transaction under way */
+	bool finishing;  /* finished in the transaction under way */
+	enum lease_policy policy;
+	usec_t taken_at;
+	char token[TOKEN_MAX];
+	char queue[QSTMT_QUEUE_MAX + 1];
+};
+
+/* --- clients ---------------------------------------------------------------------------------------------- */
+
+/* Queues to be woken when the transaction under way commits. */
+struct touched {
+	struct touched *next;
+	unsigned jobs; /* made ready; 0: unknown */
+	char queue[];
+};
+
+struct qclient {
+	struct client *client;
+	struct qdb *db;
+	struct lease *leases;
+	unsigned n_leases;
+	struct touched *touched;
+	struct request *request;
+	struct waiter *waiter;
+	bool asking_schema;
+	struct qclient *asking_next;
+	struct qclient *prev, *next; /* all of them */
+};
+
+struct qclient *qclient_get(struct client *c); /* makes it; NULL without memory */
+struct qclient *qclient_find(struct client *c);
+
+/* lease.c */
+bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue, enum lease_policy policy, bool in_tx);
+/* A bare id: the token of the only lease with that id. NULL: none, or several (*ret_many). */
+const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many);
+struct lease *lease_find(struct qclient *qc, const char *token);
+void lease_finish(struct qclient *qc, const char *token, bool in_tx);
+void lease_tx_ended(struct qclient *qc, bool committed);
+void lease_client_ended(struct qclient *qc, enum client_end how);
+void lease_free_all(struct qclient *qc);
+void lease_each(struct qclient *qc, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);
+/* The memory of tokens that were finished: a repeated DONE is not an error. */
+void done_remember(const char *token);
+bool done_known(const char *token);
+void done_forget_all(void);
+/* Gives jobs back through the pool's role; tokens: array of n texts. error NULL: not counted. */
+void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, const char *error);
+
+void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
+void touched_wake(struct qclient *qc);
+void touched_drop(struct qclient *qc);
+
+/* --- the engine: statements on the merged path ------------------------------------------------------------------ */
+
+/* Job arguments as they are at the moment of execution. */
+struct jobs {
+	int n;
+	char (*tokens)[TOKEN_MAX]; /* "" : not a token; left to the server to refuse */
+};
+MUST_CHECK bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct jobs *ret,
+	struct pg_error *err);
+void jobs_free(struct jobs *j);
+
+/* What both paths run: SQL text, types, values. */
+struct call {
+	struct buf sql;
+	uint32_t *oids;
+	struct bind_param *params;
+	int n_params;
+	struct jobs jobs;
+	char queue[QSTMT_QUEUE_MAX + 1]; /* PUSH, ALTER ...: evaluated name, "" when it has none */
+};
+MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
+	struct pg_error *err);
+void call_free(struct call *c);
+/* A row that the call returned: body of DataRow. */
+void call_row(struct qclient *qc, const struct qstmt *q, const struct call *call, const uint8_t *body, size_t len);
+/* After success: leases, memory of done, queues to wake. in_tx: at the commit. */
+void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call *call, unsigned rows, bool in_tx);
+
+MUST_CHECK bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call, const struct bind_values *bind,
+	struct pg_error *err); /* takes the contents of call */
+void engine_cancel(struct qclient *qc);
+void engine_client_ended(struct qclient *qc);
+
+/* The queue that a row of names or a touched list speaks of has news. */
+void room_wake(struct qdb *db, const char *queue, unsigned jobs);
+void rooms_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
+
+/* --- waiting ------------------------------------------------------------------------------------------------------ */
+
+struct take_args {
+	int n_queues;
+	char (*queues)[QSTMT_QUEUE_MAX + 1]; /* owned */
+	int limit;
+	usec_t wait; /* 0: none */
+	char *lease; /* interval text or NULL; owned */
+	char *as;    /* or NULL; owned */
+	bool pop;
+};
+void take_args_free(struct take_args *a);
+
+MUST_CHECK bool wait_start(void);
+void wait_free(void);
+/* Takes the contents of args. false: memory. */
+MUST_CHECK bool waiter_start(struct qclient *qc, struct take_args *args, const struct bind_values *bind, int n_columns);
+void waiter_cancel(struct qclient *qc);
+void waiter_client_ended(struct qclient *qc);
+void waiters_shutdown(void);
+bool rooms_have_waiters(const struct qdb *db);
+
+/* --- the system session ---------------------------------------------------------------------------------------------- */
+
+void system_need(struct qdb *db, struct pool *pool); /* there is a waiter, or a push that others may wait for */
+void system_free(struct qdb *db);
+bool system_is_up(const struct qdb *db);
+const char *system_state(const struct qdb *db);
+void system_notify(struct qdb *db, const char *queue); /* tells other proxies, coalesced per turn */
+
+#endif

@@ -1,0 +1,435 @@
+/*
+ * The proxy's own session in a database, through libpq: LISTENs for pushes that did not pass through
+ * this proxy, and tells other proxies of those that did. It runs nobody's work. While it is down the
+ * rooms look for themselves, more often.
+ *
+ * A proxy holds a shared advisory lock while it is there; NOTIFY is sent only when there are others.
+ */
+#include <string.h>
+
+#include <libpq-fe.h>
+
+#include "auth/auth.h"
+#include "queue_int.h"
+
+#define CHANNEL       "qbouncer"
+#define RETRY_FIRST   (1 * USEC_SEC)
+#define RETRY_LAST    (30 * USEC_SEC)
+#define CONNECT_LIMIT (15 * USEC_SEC)
+#define LOOK_AT_OTHERS (5 * USEC_SEC) /* also shows that the session is alive */
+#define ANSWER_LIMIT  (10 * USEC_SEC)
+
+/* Class and object of the advisory lock: "qbou", "ncer". */
+#define LOCK_SQL "1902276469, 1852007794"
+
+enum system_state { SYSTEM_DOWN, SYSTEM_CONNECTING, SYSTEM_LISTENING, SYSTEM_UP };
+
+struct pending {
+	UT_hash_handle hh;
+	char queue[QSTMT_QUEUE_MAX + 1];
+};
+
+struct system {
+	struct qdb *db;
+	enum system_state state;
+	PGconn *pg;
+	struct loop_watch *watch;
+	struct loop_tick *tick;
+	struct pending *pending; /* queues that other proxies are to be told of */
+	bool busy;               /* a query is under way */
+	bool others;             /* other proxies have a session too */
+	bool warned;
+	usec_t since;            /* of the state, or of the query under way */
+	usec_t look_at;
+	usec_t retry;
+	char *host, *dbname, *user, *password;
+	int port;
+	char why[160];
+};
+
+static void on_socket(int fd, int mask, void *arg);
+static void disconnect(struct system *s, const char *why);
+
+/* --- queries --------------------------------------------------------------------------------------------- */
+
+static void send_sql(struct system *s, const char *sql)
+{
+	if (PQsendQuery(s->pg, sql) != 1) {
+		disconnect(s, PQerrorMessage(s->pg));
+		return;
+	}
+	s->busy = true;
+	s->since = loop_now();
+	loop_tick_at(s->tick, s->since + ANSWER_LIMIT);
+	if (PQflush(s->pg) == 1 && !loop_watch_set(s->watch, LOOP_READ | LOOP_WRITE))
+		disconnect(s, "out of memory");
+}
+
+static void pending_clear(struct system *s)
+{
+	struct pending *p, *tmp;
+
+	HASH_ITER(hh, s->pending, p, tmp) {
+		HASH_DEL(s->pending, p);
+		mem_free(p);
+	}
+}
+
+/* One statement for all that came together meanwhile. */
+static void send_notifications(struct system *s)
+{
+	struct pending *p, *tmp;
+	struct buf sql = BUF_INIT;
+
+	if (s->state != SYSTEM_UP || s->busy || s->pending == NULL)
+		return;
+	buf_puts(&sql, "SELECT ");
+	HASH_ITER(hh, s->pending, p, tmp) {
+		char *literal = PQescapeLiteral(s->pg, p->queue, strlen(p->queue));
+
+		if (literal != NULL)
+			buf_printf(&sql, "%spg_catalog.pg_notify('" CHANNEL "', %s)", sql.len > 7 ? ", " : "", literal);
+		PQfreemem(literal);
+	}
+	pending_clear(s);
+	if (!buf_failed(&sql) && sql.len > 7)
+		send_sql(s, buf_cstr(&sql));
+	buf_free(&sql);
+}
+
+static void look_at_others(struct system *s)
+{
+	s->look_at = loop_now() + LOOK_AT_OTHERS;
+	send_sql(s, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted AND "
+		    "database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
+		    "AND (classid, objid) = (" LOCK_SQL ")");
+}
+
+static void begin_listening(struct system *s)
+{
+	s->state = SYSTEM_LISTENING;
+	/* the empty notification tells others that we are there */
+	send_sql(s, "SET synchronous_commit = off; LISTEN " CHANNEL "; "
+		    "SELECT pg_catalog.pg_advisory_lock_shared(" LOCK_SQL "); "
+		    "SELECT pg_catalog.pg_notify('" CHANNEL "', '')");
+}
+
+static void query_done(struct system *s)
+{
+	s->busy = false;
+	if (s->state == SYSTEM_LISTENING) {
+		s->state = SYSTEM_UP;
+		s->retry = RETRY_FIRST;
+		s->warned = false;
+		log_info("%s: system session is up (role %s)", s->db->name, s->user);
+		/* LISTEN first, then look: nothing falls between */
+		rooms_wake_all(s->db);
+		look_at_others(s);
+		return;
+	}
+	send_notifications(s);
+}
+
+static void take_result(struct system *s, const PGresult *res)
+{
+	ExecStatusType st = PQresultStatus(res);
+
+	if (st == PGRES_FATAL_ERROR) {
+		log_warning("%s: system session: %s", s->db->name, PQresultErrorMessage(res));
+		return;
+	}
+	if (st == PGRES_TUPLES_OK && PQnfields(res) == 1 && strcmp(PQfname(res, 0), "count") == 0) {
+		int64_t n = 0;
+		const char *text = PQgetvalue(res, 0, 0);
+
+		if (util_parse_i64(text, strlen(text), &n))
+			s->others = n > 1;
+	}
+}
+
+static void take_notifications(struct system *s)
+{
+	PGnotify *n;
+
+	while ((n = PQnotifies(s->pg)) != NULL) {
+		if (n->be_pid == PQbackendPID(s->pg)) {
+			/* our own: the rooms here know already */
+		} else if (n->extra[0] == '\0') {
+			s->others = true;
+		} else {
+			room_wake(s->db, n->extra, 0);
+		}
+		PQfreemem(n);
+	}
+}
+
+static void read_session(struct system *s)
+{
+	PGresult *res;
+
+	if (PQconsumeInput(s->pg) != 1) {
+		disconnect(s, PQerrorMessage(s->pg));
+		return;
+	}
+	take_notifications(s);
+	while (s->busy && PQisBusy(s->pg) == 0) {
+		res = PQgetResult(s->pg);
+		if (res == NULL) {
+			query_done(s);
+			if (s->pg == NULL)
+				return;
+			continue;
+		}
+		take_result(s, res);
+		PQclear(res);
+	}
+	if (PQstatus(s->pg) == CONNECTION_BAD)
+		disconnect(s, PQerrorMessage(s->pg));
+}
+
+/* --- connecting --------------------------------------------------------------------------------------------- */
+
+static bool set_watch(struct system *s, int mask)
+{
+	int fd = PQsocket(s->pg);
+
+	/* libpq may change its socket while it tries one address after the other */
+	loop_watch_free(&s->watch);
+	if (fd < 0)
+		return false;
+	s->watch = loop_watch_new(fd, mask, on_socket, s);
+	return s->watch != NULL;
+}
+
+static void go_on_connecting(struct system *s)
+{
+	int mask = 0;
+
+	switch (PQconnectPoll(s->pg)) {
+	case PGRES_POLLING_READING:
+		mask = LOOP_READ;
+		break;
+	case PGRES_POLLING_WRITING:
+		mask = LOOP_WRITE;
+		break;
+	case PGRES_POLLING_OK:
+		PQsetnonblocking(s->pg, 1);
+		if (set_watch(s, LOOP_READ))
+			begin_listening(s);
+		else
+			disconnect(s, "out of memory");
+		return;
+	default:
+		disconnect(s, PQerrorMessage(s->pg));
+		return;
+	}
+	if (!set_watch(s, mask))
+		disconnect(s, "out of memory");
+}
+
+static void on_socket(int fd, int mask, void *arg)
+{
+	struct system *s = arg;
+
+	(void)fd;
+	if (s->state == SYSTEM_CONNECTING) {
+		go_on_connecting(s);
+		return;
+	}
+	if ((mask & LOOP_WRITE) != 0 && PQflush(s->pg) == 0 && !loop_watch_set(s->watch, LOOP_READ)) {
+		disconnect(s, "out of memory");
+		return;
+	}
+	read_session(s);
+}
+
+static void silent(void *arg, const PGresult *res)
+{
+	(void)arg;
+	(void)res;
+}
+
+static void connect_session(struct system *s)
+{
+	char port[16];
+	const char *const keys[] = {"host", "port", "dbname", "user", "password", "application_name", "client_encoding",
+		"options", "keepalives_idle", "keepalives_interval", "keepalives_count", NULL};
+	const char *const values[] = {s->host, port, s->dbname, s->user, s->password, "qbouncer system", "UTF8",
+		"-c search_path=pg_catalog,pg_temp", "15", "5", "3", NULL};
+
+	snprintf(port, sizeof(port), "%d", s->port);
+	s->state = SYSTEM_CONNECTING;
+	s->since = loop_now();
+	s->pg = PQconnectStartParams(keys, values, 0);
+	if (s->pg == NULL || PQstatus(s->pg) == CONNECTION_BAD) {
+		disconnect(s, s->pg != NULL ? PQerrorMessage(s->pg) : "out of memory");
+		return;
+	}
+	PQsetNoticeReceiver(s->pg, silent, NULL);
+	if (!set_watch(s, LOOP_WRITE))
+		disconnect(s, "out of memory");
+	loop_tick_at(s->tick, s->since + CONNECT_LIMIT);
+}
+
+static void disconnect(struct system *s, const char *why)
+{
+	size_t n;
+
+	util_strlcpy(s->why, why, sizeof(s->why));
+	n = strlen(s->why);
+	while (n > 0 && s->why[n - 1] == '\n')
+		s->why[--n] = '\0';
+	if (!s->warned)
+		log_warning("%s: system session is down, waiting clients are served by polling: %s", s->db->name, s->why);
+	s->warned = true;
+	loop_watch_free(&s->watch);
+	PQfinish(s->pg);
+	s->pg = NULL;
+	s->busy = false;
+	s->state = SYSTEM_DOWN;
+	s->since = loop_now();
+	loop_tick_at(s->tick, s->since + s->retry);
+	s->retry = s->retry * 2 < RETRY_LAST ? s->retry * 2 : RETRY_LAST;
+}
+
+/* --- time ----------------------------------------------------------------------------------------------------- */
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	struct system *s = arg;
+
+	switch (s->state) {
+	case SYSTEM_DOWN:
+		if (now >= s->since + s->retry / 2)
+			connect_session(s);
+		break;
+	case SYSTEM_CONNECTING:
+		if (now >= s->since + CONNECT_LIMIT)
+			disconnect(s, "connect timeout");
+		break;
+	case SYSTEM_LISTENING:
+	case SYSTEM_UP:
+		if (s->busy && now >= s->since + ANSWER_LIMIT)
+			disconnect(s, "no answer");
+		else if (!s->busy && s->state == SYSTEM_UP && now >= s->look_at)
+			look_at_others(s);
+		break;
+	}
+	return now + USEC_SEC;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------ */
+
+static bool copy(char **dst, const char *src)
+{
+	*dst = src != NULL ? mem_strdup(src) : NULL;
+	return src == NULL || *dst != NULL;
+}
+
+/* Which role the session has: the one that the configuration names, the forced user of the database, or the role
+ * of the client that needs it first. */
+static bool choose_role(struct system *s, const struct pool_target *t, struct pool *pool)
+{
+	const struct params *p = &conf_current()->p;
+	const struct auth_user *u;
+	const char *user = pool_user(pool), *password = NULL;
+
+	if (t->queue_user != NULL) {
+		user = t->queue_user;
+		password = t->queue_password;
+	} else if (p->queue_user[0] != '\0') {
+		user = p->queue_user;
+		password = p->queue_password[0] != '\0' ? p->queue_password : NULL;
+	} else if (t->force_user != NULL) {
+		user = t->force_user;
+		password = t->force_password;
+	}
+	u = auth_user_find(user);
+	if (password == NULL && u != NULL && u->secret.kind == SECRET_PLAIN)
+		password = u->secret.plain;
+	return copy(&s->user, user) && copy(&s->password, password);
+}
+
+static void free_one(struct system *s)
+{
+	pending_clear(s);
+	loop_watch_free(&s->watch);
+	loop_tick_free(&s->tick);
+	PQfinish(s->pg);
+	mem_free(s->host);
+	mem_free(s->dbname);
+	mem_free(s->user);
+	if (s->password != NULL)
+		util_erase(s->password, strlen(s->password));
+	mem_free(s->password);
+	mem_free(s);
+}
+
+void system_need(struct qdb *db, struct pool *pool)
+{
+	struct pool_target t;
+	struct system *s;
+
+	if (db->system != NULL)
+		return;
+	s = mem_zalloc(sizeof(*s));
+	if (s == NULL)
+		return;
+	s->db = db;
+	s->retry = RETRY_FIRST;
+	pool_target(pool, &t);
+	s->port = t.port;
+	s->tick = loop_tick_new(on_tick, s, USEC_NEVER);
+	if (s->tick == NULL || !copy(&s->host, t.host) || !copy(&s->dbname, t.dbname) || !choose_role(s, &t, pool)) {
+		free_one(s);
+		return;
+	}
+	db->system = s;
+	connect_session(s);
+}
+
+void system_free(struct qdb *db)
+{
+	if (db->system != NULL)
+		free_one(db->system);
+	db->system = NULL;
+}
+
+bool system_is_up(const struct qdb *db)
+{
+	return db->system != NULL && db->system->state == SYSTEM_UP;
+}
+
+const char *system_state(const struct qdb *db)
+{
+	static char text[200];
+
+	if (db->system == NULL)
+		return "off";
+	switch (db->system->state) {
+	case SYSTEM_UP:
+		return "up";
+	case SYSTEM_CONNECTING:
+	case SYSTEM_LISTENING:
+		return "connecting";
+	case SYSTEM_DOWN:
+		break;
+	}
+	snprintf(text, sizeof(text), "down: %s", db->system->why);
+	return text;
+}
+
+void system_notify(struct qdb *db, const char *queue)
+{
+	struct system *s = db->system;
+	struct pending *p;
+
+	if (s == NULL || s->state != SYSTEM_UP || !s->others)
+		return;
+	HASH_FIND_STR(s->pending, queue, p);
+	if (p == NULL && (p = mem_zalloc(sizeof(*p))) != NULL) {
+		util_strlcpy(p->queue, queue, sizeof(p->queue));
+		HASH_ADD_STR(s->pending, queue, p);
+	}
+	send_notifications(s);
+}
