@@ -34,6 +34,13 @@ void buf_compact(struct buf *b)
 	b->off = 0;
 }
 
+/* What was written is of no use any more: owners that only look at buf_failed() leak nothing. */
+static void buf_fail(struct buf *b)
+{
+	mem_free(b->data);
+	*b = (struct buf){.failed = true};
+}
+
 void buf_reserve(struct buf *b, size_t more)
 {
 	size_t cap = b->cap ? b->cap : BUF_MIN;
@@ -42,14 +49,14 @@ void buf_reserve(struct buf *b, size_t more)
 	if (b->failed || more <= b->cap - b->len)
 		return;
 	if (more > SIZE_MAX / 4 - b->len) {
-		b->failed = true;
+		buf_fail(b);
 		return;
 	}
 	while (cap < b->len + more)
 		cap *= 2;
 	data = mem_realloc(b->data, cap);
 	if (!data) {
-		b->failed = true;
+		buf_fail(b);
 		return;
 	}
 	b->data = data;
@@ -94,7 +101,7 @@ void buf_vprintf(struct buf *b, const char *fmt, va_list ap)
 	va_copy(again, ap);
 	len = vsnprintf(NULL, 0, fmt, ap);
 	if (len < 0)
-		b->failed = true;
+		buf_fail(b);
 	else
 		buf_reserve(b, (size_t)len + 1);
 	if (!b->failed) {
