@@ -302,7 +302,10 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest des
 		b.failed = true;
 	s->pool->stats.server_parses++;
 	s->unsynced = true;
-	return server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p)) && server_send(s, &b);
+	if (server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p)))
+		return server_send(s, &b);
+	buf_free(&b);
+	return false;
 }
 
 /* --- settings ------------------------------------------------------------------------------------------- */
