@@ -11,6 +11,7 @@
 
 struct client;
 struct pool;
+struct lstmt;
 
 /* --- what the pool shows of a client -------------------------------------------------------- */
 
@@ -106,6 +107,7 @@ struct replace {
 	void (*on_done)(struct client *c, void *arg, bool ok);
 	void (*free_arg)(void *arg);
 	void *arg;
+	struct lstmt *held; /* of the pool: keeps the statement while it runs */
 };
 void replace_free(struct replace **p);
 

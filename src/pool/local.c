@@ -507,7 +507,8 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 	exec_init(&x, c, l);
 	switch (l->icpt->execute(&x)) {
 	case EXEC_REPLACE:
-		return c->link != NULL ? replace_simple(c, x.replace) : (replace_free(&x.replace), STEP_END);
+		x.replace->held = lstmt_ref(l);
+		return replace_simple(c, x.replace);
 	case EXEC_ANSWER:
 		return answer_simple(c, &x.answer, l);
 	case EXEC_PARK:
@@ -594,7 +595,8 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 	util_strlcpy(p->tag, "SELECT 0", sizeof(p->tag));
 	switch (p->stmt->icpt->execute(&x)) {
 	case EXEC_REPLACE:
-		return c->link != NULL ? replace_execute(c, p, x.replace) : (replace_free(&x.replace), STEP_END);
+		x.replace->held = lstmt_ref(p->stmt);
+		return replace_execute(c, p, x.replace);
 	case EXEC_ANSWER:
 		return answer_execute(c, &x.answer, p, max_rows);
 	case EXEC_PARK:
@@ -641,6 +643,7 @@ static bool add_claimed(struct many *m, const char *sql, size_t len)
 	x.alone = false;
 	switch (l->icpt->execute(&x)) {
 	case EXEC_REPLACE:
+		x.replace->held = lstmt_ref(l);
 		m->rp->list[m->rp->at] = x.replace;
 		put(&m->sql, &x.replace->sql);
 		ok = true;

@@ -160,6 +160,7 @@ void replace_free(struct replace **p)
 		mem_free(r->values);
 	}
 	mem_free(r->oids);
+	lstmt_drop(&r->held);
 	mem_free(r);
 }
 
