@@ -359,6 +359,8 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 	case 'R':
 		if (tag_is(m, "RESET"))
 			istr_drop(&s->extra);
+		else if (c != NULL && tag_is(m, "ROLLBACK"))
+			c->tx_failed = true; /* also of ROLLBACK TO: a COMMIT then outweighs it */
 		break;
 	}
 }
