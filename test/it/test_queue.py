@@ -102,7 +102,7 @@ def test_pop(q):
 
 
 def test_fail_retry_and_dead(q):
-    tag(q, "QUEUE CREATE once WITH (max_attempts = 2, retry = 'fixed 1 hour')")
+    tag(q, "QUEUE CREATE once WITH (max_attempts = 2, retry = 'fixed 1h')")
     tag(q, "QUEUE PUSH once '1'")
     job = take(q, "QUEUE TAKE once")
     assert tag(q, "QUEUE FAIL '%s' ERROR 'no luck' RETRY IN '0s'" % job["token"]) == "UPDATE 1"
@@ -183,7 +183,7 @@ def test_injection(q, text):
     assert q.rows("QUEUE PEEK mail STATE dead")[0]["error"] == text
     error(q, "QUEUE DONE '%s'" % lit)
     error(q, "QUEUE TAKE '%s'" % lit)
-    error(q, "QUEUE CREATE bad WITH (lease = '%s')" % lit)
+    error(q, "QUEUE CREATE bad WITH (durability = '%s')" % lit)
     tag(q, "QUEUE CREATE '%s'" % lit)
     tag(q, "QUEUE PUSH '%s' '1'" % lit)
     assert take(q, "QUEUE TAKE '%s' AS '%s'" % (lit, lit))["queue"] == text
@@ -202,7 +202,7 @@ ERRORS = [
     ("QUEUE CREATE x WITH (max_attempts = 'many')", "22023"), ("QUEUE DONE 'nonsense'", "22023"),
     ("QUEUE DONE 123456", "22023"), ("QUEUE DONE '1-1-0000000000000000'", "QB001"),
     ("QUEUE TAKE mail WAIT 'soon'", "22007"), ("QUEUE TAKE mail LIMIT 0", "22023"),
-    ("QUEUE CREATE \"\"", "42601"), ("QUEUE CREATE " + "x" * 41, "42622"),
+    ("QUEUE CREATE \"\"", "42602"), ("QUEUE CREATE " + "x" * 41, "42622"),
 ]
 
 
