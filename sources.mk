@@ -149,11 +149,15 @@ qb_sql = \
 	sql/end.sql
 qb_doc = \
 	doc/config.md \
+	doc/decisions/002-one-fifo.md \
+	doc/decisions/003-failing-the-server.md \
+	doc/decisions/004-system-session.md \
 	doc/overview.md \
 	doc/queue.md \
 	etc/qbouncer.ini \
 	etc/userlist.txt
-qb_units =
+qb_units = \
+	etc/qbouncer.socket
 
 qb_unit_tests = \
 	test/unit/test_auth_file \
@@ -305,34 +309,58 @@ qb_scenario_files = \
 	test/scenario/actors.h \
 	test/scenario/fake_net.c \
 	test/scenario/fake_net.h \
+	test/scenario/fake_system.c \
 	test/scenario/program.c \
 	test/scenario/program.h \
 	test/scenario/proto.c \
 	test/scenario/proto.h \
 	test/scenario/run.c \
 	test/scenario/script.c \
-	test/scenario/script.h
+	test/scenario/script.h \
+	test/scenario/store.c \
+	test/scenario/store.h
 qb_dialogues = \
 	test/scenario/begin_is_late.dlg \
 	test/scenario/cancel_running.dlg \
 	test/scenario/copy_in.dlg \
+	test/scenario/database_down_while_waiting.dlg \
+	test/scenario/delayed_job.dlg \
+	test/scenario/done_in_transaction.dlg \
+	test/scenario/heartbeat.dlg \
+	test/scenario/input_behind_wait.dlg \
 	test/scenario/messages_bad.dlg \
 	test/scenario/pass_flush.dlg \
 	test/scenario/pass_pipeline.dlg \
 	test/scenario/pass_simple.dlg \
+	test/scenario/pipeline_error.dlg \
+	test/scenario/pipeline_mixed.dlg \
 	test/scenario/prepared_follows.dlg \
 	test/scenario/prepared_names.dlg \
+	test/scenario/push_in_transaction.dlg \
 	test/scenario/query_abandoned.dlg \
+	test/scenario/safety_poll.dlg \
 	test/scenario/server_dies.dlg \
 	test/scenario/server_down.dlg \
 	test/scenario/session_mode.dlg \
 	test/scenario/settings_follow.dlg \
+	test/scenario/several_in_one_string.dlg \
 	test/scenario/shutdown.dlg \
+	test/scenario/shutdown_while_waiting.dlg \
 	test/scenario/slow_reader.dlg \
 	test/scenario/startup_bad.dlg \
+	test/scenario/take_cancelled.dlg \
+	test/scenario/take_goodbye.dlg \
+	test/scenario/take_in_transaction.dlg \
+	test/scenario/take_prepared.dlg \
+	test/scenario/take_times_out.dlg \
+	test/scenario/take_wakes.dlg \
+	test/scenario/taken_for_nobody.dlg \
+	test/scenario/two_waiters_one_job.dlg \
 	test/scenario/tx_abandoned.dlg \
 	test/scenario/wait_in_line.dlg \
-	test/scenario/wait_timeout.dlg
+	test/scenario/wait_timeout.dlg \
+	test/scenario/wake_and_timeout.dlg \
+	test/scenario/worker_dies.dlg
 qb_scenario_programs = \
 	test/scenario/scenario
 
