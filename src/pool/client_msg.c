@@ -172,13 +172,20 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 
 /* --- the end of a transaction -------------------------------------------------------------------------------- */
 
+/* A server that was got for a statement which then failed here. */
+static void release_unused(struct server *s)
+{
+	if (s->expect.count == 0 && s->pass_left == 0 && s->tx == 'I' && !s->unsynced && !s->copy_in &&
+		route_pool_mode(s->pool) != POOL_MODE_SESSION)
+		server_release(s);
+}
+
 /*
  * After each ReadyForQuery. Outside a block the claimant hears whether what it did was committed: a
  * COMMIT was seen, or no error and no ROLLBACK. local: the answer was ours, no server spoke.
  */
 void client_ready(struct client *c, bool local)
 {
-	(void)local;
 	c->batch_executed = false;
 	c->request_time = 0;
 	c->idle_since = loop_now();
@@ -187,6 +194,8 @@ void client_ready(struct client *c, bool local)
 	if (c->tx_watched)
 		local_tx_end(c, c->tx_committed || !c->tx_failed);
 	c->tx_failed = c->tx_committed = false;
+	if (local && c->link != NULL)
+		release_unused(c->link);
 }
 
 /* --- simple query ------------------------------------------------------------------------------------------------ */
