@@ -78,7 +78,8 @@ BEGIN
 	END IF;
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('"%s" is not the token of a job', left(job, 80)),
-		HINT = 'Pass the token that TAKE returned; a bare id works only on the connection that holds the job.';
+		HINT = 'Pass the token that TAKE returned; a bare id works only on the connection '
+			'that holds the job.';
 END
 $$;
 

@@ -76,7 +76,8 @@ BEGIN
 			RAISE EXCEPTION USING ERRCODE = '42501',
 				MESSAGE = 'permission denied for schema queue',
 				DETAIL = format('Role "%s" may not create queues.', current_user),
-				HINT = format('GRANT CREATE ON SCHEMA queue TO %1$I; GRANT INSERT, UPDATE, DELETE ON queue.queues TO %1$I;', current_user);
+				HINT = format('GRANT CREATE ON SCHEMA queue TO %1$I; '
+					'GRANT INSERT, UPDATE, DELETE ON queue.queues TO %1$I;', current_user);
 		END IF;
 		-- the unique index decides between two sessions: the second waits here for the first
 		INSERT INTO queue.queues (name, lease, max_attempts, retry, retry_kind, retry_base,

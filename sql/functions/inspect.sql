@@ -54,6 +54,7 @@ SET enable_seqscan = off
 SET enable_sort = off
 AS $$
 DECLARE
+	due CONSTANT text := 'state IN (''later'', ''leased'')';	-- as the index says it
 	wanted int4 := coalesce(lim, 10);
 	got int4;
 	part text;
@@ -69,8 +70,8 @@ BEGIN
 	END IF;
 	FOR part, clause IN VALUES
 			('ready', 'state = ''ready'' ORDER BY priority DESC, position'),
-			('leased', 'state IN (''later'', ''leased'') AND state = ''leased'' ORDER BY coalesce(lease_until, run_at)'),
-			('later', 'state IN (''later'', ''leased'') AND state = ''later'' ORDER BY coalesce(lease_until, run_at)'),
+			('leased', due || ' AND state = ''leased'' ORDER BY coalesce(lease_until, run_at)'),
+			('later', due || ' AND state = ''later'' ORDER BY coalesce(lease_until, run_at)'),
 			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
 		CONTINUE WHEN part <> which;
 		RETURN QUERY EXECUTE format('

@@ -49,7 +49,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RAISE EXCEPTION USING ERRCODE = '0A000',
-		MESSAGE = format('option "%s" = %s is not supported yet', option, quote_literal(left(value, 80))),
+		MESSAGE = format('option "%s" = %s is not supported yet', option,
+			quote_literal(left(value, 80))),
 		HINT = hint;
 END
 $$;
@@ -82,7 +83,9 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	hint CONSTANT text := 'Allowed: ''exponential <first> <most>'', ''linear <step>'', ''linear <step> <most>'', ''fixed <pause>'', ''none''; the intervals without blanks, such as 10s, 5min or 1h.';
+	hint CONSTANT text := 'Allowed: ''exponential <first> <most>'', ''linear <step>'', '
+		'''linear <step> <most>'', ''fixed <pause>'', ''none''; the intervals without blanks, '
+		'such as 10s, 5min or 1h.';
 	word CONSTANT text[] := regexp_split_to_array(btrim(lower(value)), ' +');
 	n CONSTANT int4 := cardinality(word);
 BEGIN
@@ -99,7 +102,8 @@ BEGIN
 		cfg.retry_cap := queue._interval_option('retry', coalesce(word[3], '100 years'), '1 ms', hint);
 	END IF;
 	IF cfg.retry_cap < cfg.retry_base THEN
-		PERFORM queue._bad_option('retry', value, 'The second interval is the longest pause: it cannot be shorter than the first.');
+		PERFORM queue._bad_option('retry', value,
+			'The second interval is the longest pause: it cannot be shorter than the first.');
 	END IF;
 	RETURN cfg;
 END
@@ -112,7 +116,8 @@ AS $$
 BEGIN
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
-		HINT = 'Options: lease, max_attempts, retry, on_disconnect, retain_done, retain_dead, durability, payload, max_length, unlogged.';
+		HINT = 'Options: lease, max_attempts, retry, on_disconnect, retain_done, retain_dead, '
+			'durability, payload, max_length, unlogged.';
 END
 $$;
 
@@ -129,10 +134,12 @@ BEGIN
 	END IF;
 	CASE option
 	WHEN 'lease' THEN
-		cfg.lease := queue._interval_option(option, value, '1 ms', 'Allowed: an interval longer than zero, such as ''5 min''.');
+		cfg.lease := queue._interval_option(option, value, '1 ms',
+			'Allowed: an interval longer than zero, such as ''5 min''.');
 	WHEN 'max_attempts' THEN
 		IF word !~ '^[0-9]{1,9}$' OR word::int4 < 1 THEN
-			PERFORM queue._bad_option(option, value, 'Allowed: a whole number from 1 to 999999999.');
+			PERFORM queue._bad_option(option, value,
+				'Allowed: a whole number from 1 to 999999999.');
 		END IF;
 		cfg.max_attempts := word::int4;
 	WHEN 'retry' THEN
@@ -143,12 +150,14 @@ BEGIN
 		END IF;
 		cfg.on_disconnect := word;
 	WHEN 'retain_done' THEN
-		cfg.retain_done := queue._interval_option(option, value, '0', 'Allowed: ''0'' (delete at once).');
+		cfg.retain_done := queue._interval_option(option, value, '0',
+			'Allowed: ''0'' (delete at once).');
 		IF cfg.retain_done <> interval '0' THEN
 			PERFORM queue._later_option(option, value, 'Allowed for now: ''0'' (delete at once).');
 		END IF;
 	WHEN 'retain_dead' THEN
-		cfg.retain_dead := queue._interval_option(option, value, '0', 'Allowed: an interval from zero on, such as ''30 days''.');
+		cfg.retain_dead := queue._interval_option(option, value, '0',
+			'Allowed: an interval from zero on, such as ''30 days''.');
 	WHEN 'durability' THEN
 		IF word NOT IN ('sync', 'async') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: sync, async.');

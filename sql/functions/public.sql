@@ -22,9 +22,10 @@ AS $$
 DECLARE
 	before CONSTANT text := current_setting('synchronous_commit');
 BEGIN
-	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.priority,
-		t.pushed_at, t.lease_until
-	FROM queue._take(ARRAY[q], lim, lease, worker, false) AS t WHERE t.id IS NOT NULL;
+	RETURN QUERY
+		SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group",
+			t.priority, t.pushed_at, t.lease_until
+		FROM queue._take(ARRAY[q], lim, lease, worker, false) AS t WHERE t.id IS NOT NULL;
 	-- the caller's own work may be in this transaction: its commit stays as durable as it was
 	PERFORM set_config('synchronous_commit', before, true);
 END
@@ -37,9 +38,10 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.priority,
-		t.pushed_at, t.lease_until
-	FROM queue._take(ARRAY[q], lim, NULL, NULL, true) AS t WHERE t.id IS NOT NULL;
+	RETURN QUERY
+		SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group",
+			t.priority, t.pushed_at, t.lease_until
+		FROM queue._take(ARRAY[q], lim, NULL, NULL, true) AS t WHERE t.id IS NOT NULL;
 END
 $$;
 
