@@ -109,6 +109,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/heap.c \
 	src/queue/heap.h \
 	src/queue/lease.c \
+	src/queue/merge.c \
+	src/queue/merge.h \
 	src/queue/parse.c \
 	src/queue/parse.h \
 	src/queue/parse_int.h \
@@ -149,11 +151,13 @@ qb_sql = \
 	sql/end.sql
 qb_doc = \
 	doc/config.md \
+	doc/decisions/001-sql-functions.md \
 	doc/decisions/002-one-fifo.md \
 	doc/decisions/003-failing-the-server.md \
 	doc/decisions/004-system-session.md \
 	doc/overview.md \
 	doc/queue.md \
+	doc/sql.md \
 	etc/qbouncer.ini \
 	etc/userlist.txt
 qb_units = \

@@ -9,6 +9,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "store.h"
+
 struct rule {
 	struct rule *next;
 	struct words match;
@@ -20,7 +22,7 @@ static struct {
 	struct actor *list;
 	struct rule *rules; /* newest first */
 	char *refusal;
-	bool manual;
+	bool manual, terminated;
 	int servers, cancels;
 } act;
 
@@ -203,6 +205,12 @@ void actor_bye(struct actor *a, bool reset)
 		a->peer->reset = true;
 	else
 		a->peer->eof = true;
+	store_end(a, false);
+}
+
+bool actors_terminated(void)
+{
+	return act.terminated;
 }
 
 /* -- saying ----------------------------------------------------------------------------------- */
@@ -211,19 +219,23 @@ void actor_bye(struct actor *a, bool reset)
 static void note_said(struct actor *a, const struct words *w)
 {
 	if (words_name_is(w, "ErrorResponse")) {
-		a->in_error = true;
+		a->in_error = a->doomed = true;
 		a->copying = false;
 		if (a->tx == 'T')
 			a->tx = 'E';
 	} else if (words_name_is(w, "ReadyForQuery")) {
 		a->tx = words_arg(w, 0)[0];
 		a->in_error = a->copying = false;
+		if (a->tx == 'I') {
+			store_end(a, !a->doomed);
+			a->doomed = false;
+		}
 	} else if (words_name_is(w, "CopyInResponse")) {
 		a->copying = true;
 	}
 }
 
-static void say_words(struct actor *a, const struct words *w)
+void actor_say_words(struct actor *a, const struct words *w)
 {
 	char text[256];
 
@@ -242,6 +254,8 @@ static void say_words(struct actor *a, const struct words *w)
 		fprintf(stderr, "not a message that it can say: %s\n", text);
 		exit(2);
 	}
+	if (a->client && words_name_is(w, "Terminate"))
+		act.terminated = true;
 	if (!a->client)
 		note_said(a, w);
 	else if (words_name_is(w, "SSLRequest") || words_name_is(w, "GSSENCRequest"))
@@ -254,7 +268,7 @@ void actor_say(struct actor *a, const char *messages)
 
 	while (words_next(&messages, &w)) {
 		if (w.first)
-			say_words(a, &w);
+			actor_say_words(a, &w);
 		words_free(&w);
 	}
 }
@@ -366,7 +380,7 @@ static void say_status(struct actor *a, const char *name, size_t n, const char *
 	words_add(&w, 'b', "ParameterStatus", 15);
 	words_add(&w, 'q', name, n);
 	words_add(&w, 'q', value, len);
-	say_words(a, &w);
+	actor_say_words(a, &w);
 	words_free(&w);
 }
 
@@ -396,6 +410,8 @@ static void serve_transaction(struct actor *a, const char *sql)
 {
 	bool failed = a->tx == 'E';
 
+	a->doomed = failed;
+
 	if (starts(sql, "BEGIN") || starts(sql, "START")) {
 		a->tx = 'T';
 		actor_say(a, "CommandComplete BEGIN");
@@ -403,7 +419,8 @@ static void serve_transaction(struct actor *a, const char *sql)
 		a->tx = 'I';
 		actor_say(a, failed ? "CommandComplete ROLLBACK" : "CommandComplete COMMIT");
 	} else {
-		if (!strcasestr(sql, " TO "))
+		a->doomed = !strcasestr(sql, " TO ");
+		if (a->doomed)
 			a->tx = 'I';
 		else if (failed)
 			a->tx = 'T';
@@ -438,16 +455,22 @@ static void serve_other(struct actor *a, const char *sql)
 	actor_say(a, text);
 }
 
-static void serve_statement(struct actor *a, const char *sql, bool describe)
+static void serve_statement(
+	struct actor *a, const char *sql, const struct words *values, bool describe)
 {
 	bool ends = starts(sql, "COMMIT") || starts(sql, "END") || starts(sql, "ROLLBACK") ||
 		    starts(sql, "ABORT");
 
-	if (a->tx == 'E' && !ends)
+	/* What the proxy sends to make a transaction fail. */
+	if (starts(sql, "\""))
+		say_error(a, "42601", "syntax error");
+	else if (a->tx == 'E' && !ends)
 		say_error(a, "25P02",
 			"current transaction is aborted, commands ignored until end of transaction block");
 	else if (is_transaction(sql))
 		serve_transaction(a, sql);
+	else if (store_serve(a, sql, values, describe))
+		return;
 	else if (has_rows(sql))
 		serve_rows(a, sql, describe);
 	else
@@ -478,7 +501,7 @@ static void serve_query(struct actor *a, const char *sql)
 			continue;
 		any = true;
 		one = must(strndup(sql, (size_t)(end - sql)));
-		serve_statement(a, one, true);
+		serve_statement(a, one, NULL, true);
 		free(one);
 	}
 	if (!any)
@@ -491,6 +514,16 @@ static void serve_ready(struct actor *a)
 
 	(void)snprintf(text, sizeof(text), "ReadyForQuery %c", a->tx);
 	actor_say(a, text);
+}
+
+static void serve_parse(struct actor *a, const struct words *w)
+{
+	if (starts(words_arg(w, 1), "\"")) {
+		say_error(a, "42601", "syntax error");
+		return;
+	}
+	(void)named_set(&a->statements, words_arg(w, 0), words_arg(w, 1));
+	actor_say(a, "ParseComplete");
 }
 
 static void serve_bind(struct actor *a, const struct words *w)
@@ -534,7 +567,7 @@ static void serve_describe(struct actor *a, const struct words *w)
 		words_add(&d, 'b', "ParameterDescription", 20);
 		for (i = count_params(n->sql); i > 0; i--)
 			words_add(&d, 'b', "25", 2);
-		say_words(a, &d);
+		actor_say_words(a, &d);
 		words_free(&d);
 	}
 	actor_say(a, has_rows(n->sql) ? "RowDescription \"?column?\"" : "NoData");
@@ -549,7 +582,7 @@ static void serve_execute(struct actor *a, const struct words *w)
 	else if (strspn(portal->sql, " \t\n;") == strlen(portal->sql))
 		actor_say(a, "EmptyQueryResponse");
 	else
-		serve_statement(a, portal->sql, false);
+		serve_statement(a, portal->sql, &portal->values, false);
 }
 
 static void serve_by_itself(struct actor *a, const struct words *w)
@@ -557,8 +590,7 @@ static void serve_by_itself(struct actor *a, const struct words *w)
 	if (words_name_is(w, "Query")) {
 		serve_query(a, words_arg(w, 0));
 	} else if (words_name_is(w, "Parse")) {
-		(void)named_set(&a->statements, words_arg(w, 0), words_arg(w, 1));
-		actor_say(a, "ParseComplete");
+		serve_parse(a, w);
 	} else if (words_name_is(w, "Bind")) {
 		serve_bind(a, w);
 	} else if (words_name_is(w, "Describe")) {
@@ -674,6 +706,7 @@ static bool read_one(struct actor *a)
 	}
 	m = inbox_add(a);
 	m->w = w;
+	m->seen = words_name_is(&w, "Startup");
 	note_heard(a, &w);
 	return true;
 }
@@ -710,7 +743,7 @@ bool actors_pump(void)
 			any = true;
 		/* A server whose client is gone closes as well. */
 		if (a->peer->closed && !a->peer->eof)
-			a->peer->eof = true;
+			actor_bye(a, false);
 	}
 	return any;
 }

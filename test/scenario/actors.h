@@ -33,6 +33,7 @@ struct actor {
 	int32_t pid, key;
 	/* server */
 	bool started, canceller, hung, in_error, copying;
+	bool doomed; /* its transaction will not be committed */
 	char tx;
 	struct named *statements, *portals;
 };
@@ -50,8 +51,11 @@ struct actor *actor_client_new(int id);
 struct actor *actor_find(bool client, int id);
 int actors_cancels(void); /* CancelRequests that servers have got */
 int actors_servers_open(void);
+/* Did a client say goodbye? Its leases stay then. */
+bool actors_terminated(void);
 
 void actor_say(struct actor *a, const char *messages);
+void actor_say_words(struct actor *a, const struct words *w);
 void actor_resume(struct actor *a); /* answer what has piled up */
 void actor_bye(struct actor *a, bool reset);
 bool actor_gone(const struct actor *a); /* either end closed */

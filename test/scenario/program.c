@@ -13,6 +13,7 @@
 #include "pool/pool.h"
 #include "pool/stat.h"
 #include "queue/queue.h"
+#include "queue/stat.h"
 
 static const char defaults[] = "[qbouncer]\n"
 			       "auth_type = trust\n"
@@ -64,7 +65,7 @@ void program_end(void)
 /* -- counting --------------------------------------------------------------------------------- */
 
 struct counts {
-	int n[COUNT_IDLE + 1];
+	int n[COUNT_KINDS];
 	char busy[160];
 };
 
@@ -97,12 +98,28 @@ static void count_server(const struct stat_session *st, void *arg)
 	((struct counts *)arg)->n[COUNT_SERVERS]++;
 }
 
+static void count_waiter(const struct queue_stat_waiter *st, void *arg)
+{
+	(void)st;
+	((struct counts *)arg)->n[COUNT_WAITERS]++;
+}
+
+static void count_lease(const struct queue_stat_lease *st, void *arg)
+{
+	(void)st;
+	((struct counts *)arg)->n[COUNT_LEASES]++;
+}
+
 static void count_all(struct counts *c)
 {
 	memset(c, 0, sizeof(*c));
 	stat_each_pool(count_pool, c);
 	stat_each_client(count_client, c);
 	stat_each_server(count_server, c);
+	queue_stat_each_waiter(count_waiter, c);
+	queue_stat_each_lease(count_lease, c);
+	if (c->n[COUNT_WAITERS] > 0)
+		(void)snprintf(c->busy, sizeof(c->busy), "%d waiters", c->n[COUNT_WAITERS]);
 }
 
 int program_count(enum program_count what)
@@ -152,6 +169,14 @@ bool program_command(const char *words)
 		return false;
 	if (strcmp(word, "shutdown") == 0)
 		return command_shutdown(arg);
+	if (strcmp(word, "notify") == 0) {
+		program_notify(arg);
+		return true;
+	}
+	if (strcmp(word, "system") == 0) {
+		program_system(strcmp(arg, "up") == 0);
+		return true;
+	}
 	for (i = 0; i < ARRAY_LEN(table); i++)
 		if (strcmp(word, table[i].word) == 0) {
 			(void)pooler_command(table[i].cmd, arg);

@@ -14,10 +14,23 @@ void program_end(void);
 /* Nobody waits, no server is used, no lease is held. False: text says what is not at rest. */
 MUST_CHECK bool program_at_rest(char *text, size_t size);
 
-enum program_count { COUNT_PARKED, COUNT_WAITING, COUNT_CLIENTS, COUNT_SERVERS, COUNT_IDLE };
+enum program_count {
+	COUNT_PARKED,
+	COUNT_WAITING,
+	COUNT_CLIENTS,
+	COUNT_SERVERS,
+	COUNT_IDLE,
+	COUNT_WAITERS, /* SHOW WAITERS */
+	COUNT_LEASES,  /* SHOW LEASES */
+	COUNT_KINDS
+};
 int program_count(enum program_count what);
 
 /* Steps that a dialogue asks for in words: "shutdown now", "pause app", "notify mail". */
 MUST_CHECK bool program_command(const char *words);
+
+/* fake_system.c */
+void program_notify(const char *queue);
+void program_system(bool up);
 
 #endif

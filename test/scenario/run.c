@@ -1,11 +1,10 @@
 /*
- * Runs dialogues: scenario [-v] FILE...   Each is played
- *   as written;
- *   with all bytes of the peers arriving one by one;
- *   once for each step and client, that client being cut off after the step;
- *   once for each allocation of the program, that allocation failing.
- * After each of them everything must be at rest. In the last two expectations are not looked at. A
- * dialogue runs in a process of its own, so that a crash names the replay and the others still run.
+ * Runs dialogues: scenario [-v] [-1] [-l] FILE...  (-v: with the log; -1: as written only; -l:
+ * leaks are looked for after each replay, which is slow). Each is played as written; with all bytes
+ * of the peers arriving one by one; once for each step and client, that client being cut off after
+ * the step; once for each allocation of the program, that allocation failing. After each of them
+ * everything must be at rest. In the last two expectations are not looked at. A dialogue runs in a
+ * process of its own, so that a crash names the replay and the others still run.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -20,6 +19,7 @@
 #include "base/mem.h"
 #include "program.h"
 #include "script.h"
+#include "store.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_LSAN 1
@@ -50,6 +50,7 @@ struct replay {
 static char *progress;
 static char users_file[] = "/tmp/qbscenarioXXXXXX";
 static int replays;
+static bool leaks_each_time;
 
 static void describe(const struct script *s, const struct replay *r)
 {
@@ -117,7 +118,19 @@ static const char *play_steps(
 	if (trouble)
 		return trouble;
 	*ret_line = 0;
-	return script_finish();
+	return script_finish(r->fail > 0);
+}
+
+static bool leaked(const struct script *s)
+{
+#ifdef WITH_LSAN
+	if (__lsan_do_recoverable_leak_check()) {
+		fprintf(stderr, "%s: leaks, the last replay was: %s\n", s->path, progress);
+		return true;
+	}
+#endif
+	(void)s;
+	return false;
 }
 
 static bool play(const struct script *s, const struct replay *r, bool *ret_cut)
@@ -128,6 +141,7 @@ static bool play(const struct script *s, const struct replay *r, bool *ret_cut)
 	describe(s, r);
 	fake_net_init();
 	actors_init();
+	store_init();
 	fake_byte_by_byte(r->byte_by_byte);
 	if (!program_start((char *)s->settings.data, (char *)s->databases.data, users_file)) {
 		fprintf(stderr, "%s: the program does not start\n", s->path);
@@ -141,11 +155,12 @@ static bool play(const struct script *s, const struct replay *r, bool *ret_cut)
 		fprintf(stderr, "%s:%d: %s\n  (%s)\n", s->path, line, trouble, progress);
 	program_end();
 	actors_free();
+	store_free();
 	left = fake_net_free();
 	if (left && !trouble)
 		fprintf(stderr, "%s: %d connections were never closed\n  (%s)\n", s->path, left,
 			progress);
-	return !trouble && !left;
+	return !trouble && !left && !(leaks_each_time && leaked(s));
 }
 
 /* -- all replays of a dialogue ---------------------------------------------------------------- */
@@ -197,18 +212,6 @@ static bool play_failures(const struct script *s)
 		if (!play(s, &r, &was_cut))
 			return false;
 	return total > 0;
-}
-
-static bool leaked(const struct script *s)
-{
-#ifdef WITH_LSAN
-	if (__lsan_do_recoverable_leak_check()) {
-		fprintf(stderr, "%s: leaks, the last replay was: %s\n", s->path, progress);
-		return true;
-	}
-#endif
-	(void)s;
-	return false;
 }
 
 static bool play_all(const char *path, bool only_as_written)
@@ -281,9 +284,10 @@ int main(int argc, char **argv)
 	bool verbose = false, only_as_written = false;
 	int opt, failed = 0;
 
-	while ((opt = getopt(argc, argv, "v1")) != -1) {
+	while ((opt = getopt(argc, argv, "v1l")) != -1) {
 		verbose |= opt == 'v';
 		only_as_written |= opt == '1';
+		leaks_each_time |= opt == 'l';
 	}
 	progress = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (progress == MAP_FAILED || !users_write()) {

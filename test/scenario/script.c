@@ -13,6 +13,7 @@
 #include "actors.h"
 #include "pool/pool.h"
 #include "program.h"
+#include "store.h"
 
 #define MAX_STEPS 300
 
@@ -339,7 +340,7 @@ static const char *step_on(const char *args, bool lenient)
 
 /* -- time, commands --------------------------------------------------------------------------- */
 
-static const char *step_time(const char *args, bool lenient)
+static const char *read_time(const char *args, usec_t *ret)
 {
 	static const struct {
 		const char *name;
@@ -350,11 +351,39 @@ static const char *step_time(const char *args, bool lenient)
 	double n = strtod(args + (*args == '+'), &unit);
 	size_t i;
 
-	(void)lenient;
 	for (i = 0; i < ARRAY_LEN(units); i++)
-		if (strcmp(unit, units[i].name) == 0)
-			return pass_time((usec_t)(n * (double)units[i].usec));
+		if (strcmp(unit, units[i].name) == 0) {
+			*ret = (usec_t)(n * (double)units[i].usec);
+			return NULL;
+		}
 	return "time is told in ms, s, min or h";
+}
+
+/* A job that did not pass through this proxy: job QUEUE PAYLOAD [in TIME] */
+static const char *step_job(const char *args, bool lenient)
+{
+	struct words w;
+	usec_t delay = 0;
+	const char *trouble = NULL;
+
+	(void)lenient;
+	if (!words_next(&args, &w))
+		return "job QUEUE PAYLOAD [in TIME]";
+	if (strcmp(words_arg(&w, 1), "in") == 0)
+		trouble = read_time(words_arg(&w, 2), &delay);
+	if (!trouble)
+		store_add(w.first->text, words_arg(&w, 0), delay);
+	words_free(&w);
+	return trouble;
+}
+
+static const char *step_time(const char *args, bool lenient)
+{
+	usec_t span;
+	const char *trouble = read_time(args, &span);
+
+	(void)lenient;
+	return trouble ? trouble : pass_time(span);
 }
 
 static const char *step_command(const char *args, bool lenient)
@@ -469,6 +498,24 @@ static const char *expect_number(const char *what, int have, const char *args)
 	return have == want ? NULL : fail("%s: expected %d, there are %d", what, want, have);
 }
 
+/* expect jobs ready 1 leased 0 done 2 */
+static const char *expect_jobs(const char *args)
+{
+	static const char *const names[] = {"ready", "later", "leased", "done"};
+	const char *trouble = NULL;
+	size_t i;
+
+	while (*args && !trouble) {
+		for (i = 0; i < ARRAY_LEN(names) && !strip(&args, names[i]);)
+			i++;
+		if (i == ARRAY_LEN(names))
+			return "jobs are ready, later, leased or done";
+		trouble = expect_number(names[i], store_count((enum store_state)i), args);
+		(void)take_number(&args);
+	}
+	return trouble;
+}
+
 static const char *expect_rest(void)
 {
 	char text[512];
@@ -494,6 +541,10 @@ static const char *step_expect(const char *args, bool lenient)
 		return expect_number("servers", actors_servers_open(), args);
 	if (strip(&args, "cancels"))
 		return expect_number("cancels", actors_cancels(), args);
+	if (strip(&args, "leases"))
+		return expect_number("leases", program_count(COUNT_LEASES), args);
+	if (strip(&args, "jobs"))
+		return expect_jobs(args);
 	if (strip(&args, "at rest"))
 		return expect_rest();
 	return "unknown expectation";
@@ -505,7 +556,7 @@ static const struct {
 	const char *word;
 	const char *(*fn)(const char *args, bool lenient);
 } table[] = {{"client", step_client}, {"server", step_server}, {"expect", step_expect},
-	{"time", step_time}, {"on", step_on}, {"command", step_command}};
+	{"time", step_time}, {"on", step_on}, {"command", step_command}, {"job", step_job}};
 
 const char *step_run(const struct step *st, bool lenient)
 {
@@ -530,7 +581,7 @@ const char *script_unexpected(void)
 	return NULL;
 }
 
-const char *script_finish(void)
+const char *script_finish(bool leases_may_stay)
 {
 	const char *trouble;
 	struct actor *a;
@@ -541,8 +592,13 @@ const char *script_finish(void)
 		a->peer->window = SIZE_MAX;
 		if (a->client && !actor_gone(a))
 			actor_bye(a, false);
+		/* Nobody will say any more what it was told to wait for. */
+		if (!a->client && a->hung && !actor_gone(a))
+			actor_bye(a, false);
 	}
 	trouble = script_settle();
+	if (!trouble && !leases_may_stay && !actors_terminated() && store_count(STORE_LEASED) > 0)
+		trouble = fail("%d jobs are leased to nobody", store_count(STORE_LEASED));
 	/* Longer than every timeout but those that keep an unused connection. */
 	if (!trouble)
 		trouble = pass_time(300 * USEC_SEC);
@@ -550,5 +606,7 @@ const char *script_finish(void)
 		trouble = expect_rest();
 	if (!trouble && program_count(COUNT_CLIENTS) > 0)
 		trouble = fail("%d clients are left over", program_count(COUNT_CLIENTS));
+	if (!trouble && program_count(COUNT_LEASES) > 0)
+		trouble = fail("%d leases are left over", program_count(COUNT_LEASES));
 	return trouble;
 }

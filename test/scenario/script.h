@@ -30,8 +30,9 @@ bool step_acts(const struct step *st);
 const char *step_run(const struct step *st, bool lenient);
 /* Lets everything happen that can happen now. NULL or what was wrong. */
 const char *script_settle(void);
-/* Everybody leaves, time passes: NULL when nothing is left over. */
-const char *script_finish(void);
+/* Everybody leaves, time passes: NULL when nothing is left over. leases_may_stay: without memory a
+ * job is not given back, its lease runs out. */
+const char *script_finish(bool leases_may_stay);
 /* Messages that no step expected; NULL: none. */
 const char *script_unexpected(void);
 

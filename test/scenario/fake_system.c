@@ -1,0 +1,59 @@
+/*
+ * The queue's system session, which is libpq's in the program: here it is up from the start, and
+ * notifications of other proxies are steps of the dialogue.
+ */
+#include <stdio.h>
+
+#include "../../src/queue/queue_int.h"
+#include "program.h"
+
+static bool down;
+static char last_notify[QSTMT_QUEUE_MAX + 1];
+
+void system_need(struct qdb *db, struct pool *pool)
+{
+	(void)db, (void)pool;
+}
+
+void system_free(struct qdb *db)
+{
+	(void)db;
+	down = false;
+	last_notify[0] = '\0';
+}
+
+bool system_is_up(const struct qdb *db)
+{
+	(void)db;
+	return !down;
+}
+
+const char *system_state(const struct qdb *db)
+{
+	return system_is_up(db) ? "up" : "down: as told";
+}
+
+void system_notify(struct qdb *db, const char *queue)
+{
+	(void)db;
+	util_strlcpy(last_notify, queue, sizeof(last_notify));
+}
+
+/* What another proxy's NOTIFY does here. */
+void program_notify(const char *queue)
+{
+	struct qdb *db, *tmp;
+
+	HASH_ITER (hh, qdb_first(), db, tmp)
+		room_wake(db, queue, 0);
+}
+
+void program_system(bool up)
+{
+	struct qdb *db, *tmp;
+
+	down = !up;
+	if (up)
+		HASH_ITER (hh, qdb_first(), db, tmp)
+			rooms_wake_all(db);
+}

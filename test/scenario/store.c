@@ -1,0 +1,464 @@
+/*
+ * A model of the queue's tables: see store.h. A change is made at once and remembered with its
+ * server; what the server's transaction does in the end confirms it or takes it back.
+ */
+#include "store.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEASE      (300 * USEC_SEC)
+#define MAX_VALUES 64
+
+enum change { CHANGE_NONE, CHANGE_PUSHED, CHANGE_TAKEN, CHANGE_DONE, CHANGE_BACK };
+
+struct job {
+	struct job *next;
+	int id, attempt;
+	char queue[48], token[40];
+	char *payload;
+	bool leased, done, popped;
+	usec_t ready_at, lease_until;
+	enum change change;
+	const struct actor *changed_by; /* in a transaction that has not ended */
+};
+
+static struct {
+	struct job *jobs;
+	int last_id;
+} store;
+
+/* The values of a call, in the order of its text. */
+struct call {
+	const char *v[MAX_VALUES];
+	bool in_array[MAX_VALUES];
+	int n;
+	char *text; /* what they point into */
+};
+
+void store_init(void)
+{
+	memset(&store, 0, sizeof(store));
+}
+
+void store_free(void)
+{
+	struct job *j;
+
+	while ((j = store.jobs)) {
+		store.jobs = j->next;
+		free(j->payload);
+		free(j);
+	}
+}
+
+static struct job *job_new(const char *queue, const char *payload, usec_t delay)
+{
+	struct job *j = calloc(1, sizeof(*j)), **at = &store.jobs;
+
+	if (!j)
+		abort();
+	j->id = ++store.last_id;
+	j->ready_at = loop_now() + delay;
+	j->payload = strdup(payload);
+	(void)snprintf(j->queue, sizeof(j->queue), "%s", queue);
+	while (*at)
+		at = &(*at)->next;
+	*at = j;
+	return j;
+}
+
+void store_add(const char *queue, const char *payload, usec_t delay)
+{
+	(void)job_new(queue, payload, delay);
+}
+
+/* A change in another server's transaction hides a job that is new, and locks the others. */
+static bool is_free(const struct job *j)
+{
+	return !j->done && !j->changed_by && (!j->leased || j->lease_until <= loop_now());
+}
+
+static enum store_state job_state(const struct job *j)
+{
+	if (j->done && j->change != CHANGE_DONE)
+		return STORE_DONE;
+	if (j->leased && j->lease_until > loop_now())
+		return STORE_LEASED;
+	return j->ready_at > loop_now() ? STORE_LATER : STORE_READY;
+}
+
+int store_count(enum store_state st)
+{
+	const struct job *j;
+	int n = 0;
+
+	for (j = store.jobs; j; j = j->next)
+		n += job_state(j) == st && j->change != CHANGE_PUSHED;
+	return n;
+}
+
+static void job_undo(struct job *j)
+{
+	switch (j->change) {
+	case CHANGE_PUSHED:
+		j->done = true; /* it never was; nobody looks at the payload again */
+		break;
+	case CHANGE_TAKEN:
+		j->leased = j->done = false;
+		break;
+	case CHANGE_DONE:
+		j->done = false;
+		break;
+	case CHANGE_BACK:
+		j->leased = true;
+		break;
+	case CHANGE_NONE:
+		break;
+	}
+}
+
+void store_end(struct actor *a, bool commit)
+{
+	struct job *j;
+
+	for (j = store.jobs; j; j = j->next) {
+		if (j->changed_by != a)
+			continue;
+		if (!commit)
+			job_undo(j);
+		j->changed_by = NULL;
+		j->change = CHANGE_NONE;
+	}
+}
+
+static void job_change(struct job *j, struct actor *a, enum change change)
+{
+	j->change = change;
+	j->changed_by = a;
+}
+
+/* -- reading calls ---------------------------------------------------------------------------- */
+
+static void call_add(struct call *c, const char *p, size_t len, bool in_array, char **to)
+{
+	if (c->n == MAX_VALUES)
+		return;
+	c->v[c->n] = *to;
+	c->in_array[c->n++] = in_array;
+	memcpy(*to, p, len);
+	*to += len;
+	*(*to)++ = '\0';
+}
+
+static uint32_t be32(const char *p)
+{
+	const unsigned char *u = (const unsigned char *)p;
+
+	return (uint32_t)u[0] << 24 | (uint32_t)u[1] << 16 | (uint32_t)u[2] << 8 | u[3];
+}
+
+/* text[] in binary: dimensions, flag, type, count, bound; then length and bytes of each. */
+static void call_add_array(struct call *c, const struct word *x, char **to)
+{
+	const char *p = x->text + 20, *end = x->text + x->len;
+
+	while (end - p >= 4) {
+		uint32_t len = be32(p);
+
+		p += 4;
+		if (len > (size_t)(end - p))
+			return;
+		call_add(c, p, len, true, to);
+		p += len;
+	}
+}
+
+static void call_add_param(
+	struct call *c, const struct words *values, int n, bool in_array, char **to)
+{
+	const struct word *x = values ? values->first : NULL;
+
+	while (x && --n > 0)
+		x = x->next;
+	if (!x || (x->kind == 'b' && strcmp(x->text, "NULL") == 0))
+		return;
+	if (x->len >= 20 && be32(x->text) == 1 && be32(x->text + 8) == 25)
+		call_add_array(c, x, to);
+	else
+		call_add(c, x->text, x->len, in_array, to);
+}
+
+static size_t bytes_of(const struct words *values)
+{
+	const struct word *x;
+	size_t n = 0;
+
+	for (x = values ? values->first : NULL; x; x = x->next)
+		n += x->len + 1;
+	return n;
+}
+
+/* Literals and parameters; casts, names and numbers are passed over. */
+static void call_read(struct call *c, const char *sql, const struct words *values)
+{
+	bool in_array = false;
+	char *to;
+
+	*c = (struct call){0};
+	c->text = to = malloc(strlen(sql) + bytes_of(values) * 4 + MAX_VALUES);
+	if (!to)
+		abort();
+	while (*sql) {
+		if (*sql == '\'') {
+			size_t n = strcspn(sql + 1, "'");
+
+			call_add(c, sql + 1, n, in_array, &to);
+			sql += n + (sql[n + 1] ? 2 : 1);
+			continue;
+		}
+		if (*sql == '[' || *sql == ']')
+			in_array = *sql == '[';
+		else if (*sql == '$')
+			call_add_param(c, values, atoi(sql + 1), in_array, &to);
+		sql++;
+	}
+}
+
+/* -- the functions ---------------------------------------------------------------------------- */
+
+static void row_queue(struct actor *a, const char *queue)
+{
+	char text[80];
+
+	(void)snprintf(text, sizeof(text), "DataRow \"%s\"", queue);
+	actor_say(a, text);
+}
+
+static int serve_push(struct actor *a, const struct call *c)
+{
+	char text[32];
+	int i, n = 0;
+
+	for (i = 1; i < c->n; i++) {
+		struct job *j;
+
+		if (!c->in_array[i])
+			continue;
+		j = job_new(c->v[0], c->v[i], 0);
+		job_change(j, a, CHANGE_PUSHED);
+		(void)snprintf(text, sizeof(text), "DataRow \"%d\"", j->id);
+		actor_say(a, text);
+		n++;
+	}
+	return n;
+}
+
+static void row_job(struct actor *a, const struct job *j)
+{
+	struct words w = {0};
+	char text[256];
+	const char *more;
+
+	(void)snprintf(text, sizeof(text), "DataRow \"%d\" \"%s\" \"%s\" \"%d\"", j->id, j->token,
+		j->queue, j->attempt);
+	more = text;
+	(void)words_next(&more, &w);
+	words_add(&w, 'q', j->payload, strlen(j->payload));
+	more = "NULL NULL NULL \"0\" \"2026-01-01 00:00:00+00\" \"2026-01-01 00:05:00+00\" auto NULL";
+	{
+		struct words rest;
+		const struct word *x;
+
+		(void)words_next(&more, &rest);
+		for (x = rest.first; x; x = x->next)
+			words_add(&w, strcmp(x->text, "NULL") == 0 ? 'b' : 'q', x->text, x->len);
+		words_free(&rest);
+	}
+	actor_say_words(a, &w);
+	words_free(&w);
+}
+
+static void take_one(struct actor *a, struct job *j, bool pop)
+{
+	j->leased = !pop;
+	j->done = pop;
+	j->attempt++;
+	j->lease_until = loop_now() + LEASE;
+	(void)snprintf(j->token, sizeof(j->token), "%x-%x-%x", (unsigned)j->id,
+		(unsigned)j->attempt, 0xabc0u + (unsigned)j->id);
+	job_change(j, a, CHANGE_TAKEN);
+	row_job(a, j);
+}
+
+static bool names_queue(const struct call *c, const char *queue)
+{
+	int i;
+
+	for (i = 0; i < c->n; i++)
+		if (c->in_array[i] && strcmp(c->v[i], queue) == 0)
+			return true;
+	return false;
+}
+
+static int value_after_array(const struct call *c)
+{
+	int i = 0;
+
+	while (i < c->n && c->in_array[i])
+		i++;
+	return i;
+}
+
+/* When something will become ready by itself: milliseconds, or NULL. */
+static void row_due(struct actor *a, const struct call *c)
+{
+	usec_t due = USEC_NEVER;
+	const struct job *j;
+	char text[160], ms[32] = "NULL";
+
+	for (j = store.jobs; j; j = j->next) {
+		usec_t at = j->leased ? j->lease_until : j->ready_at;
+
+		if (!j->done && names_queue(c, j->queue) && at > loop_now() && at < due)
+			due = at;
+	}
+	if (due != USEC_NEVER)
+		(void)snprintf(ms, sizeof(ms), "\"%llu\"",
+			(unsigned long long)((due - loop_now() + USEC_MSEC - 1) / USEC_MSEC));
+	(void)snprintf(text, sizeof(text),
+		"DataRow NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL %s", ms);
+	actor_say(a, text);
+}
+
+static int serve_take(struct actor *a, const struct call *c)
+{
+	int at = value_after_array(c), limit = at < c->n ? atoi(c->v[at]) : 1, n = 0;
+	bool pop = c->n > 0 && strcmp(c->v[c->n - 1], "t") == 0;
+	struct job *j;
+
+	for (j = store.jobs; j && n < limit; j = j->next) {
+		if (!is_free(j) || j->ready_at > loop_now() || !names_queue(c, j->queue))
+			continue;
+		take_one(a, j, pop);
+		n++;
+	}
+	if (n == 0)
+		row_due(a, c);
+	return n;
+}
+
+static struct job *job_by_token(const char *token)
+{
+	struct job *j;
+
+	for (j = store.jobs; j; j = j->next)
+		if (j->leased && !j->done && strcmp(j->token, token) == 0)
+			return j;
+	return NULL;
+}
+
+/* strict: a token that is not known is an error. -1: that error was said. */
+static int serve_tokens(struct actor *a, const struct call *c, enum change change, bool strict)
+{
+	int i, n = 0;
+
+	for (i = 0; i < c->n; i++) {
+		struct job *j = c->in_array[i] ? job_by_token(c->v[i]) : NULL;
+
+		if (!c->in_array[i])
+			continue;
+		if (!j && strict) {
+			actor_say(a, "ErrorResponse QB001 \"the lease is lost\"");
+			return -1;
+		}
+		if (!j)
+			continue;
+		if (change == CHANGE_DONE)
+			j->done = true;
+		else if (change == CHANGE_BACK)
+			j->leased = false;
+		if (change != CHANGE_NONE)
+			job_change(j, a, change);
+		row_queue(a, j->queue);
+		n++;
+	}
+	return n;
+}
+
+static int serve_done(struct actor *a, const struct call *c)
+{
+	return serve_tokens(a, c, CHANGE_DONE, true);
+}
+
+static int serve_back(struct actor *a, const struct call *c)
+{
+	return serve_tokens(a, c, CHANGE_BACK, true);
+}
+
+static int serve_give_back(struct actor *a, const struct call *c)
+{
+	return serve_tokens(a, c, CHANGE_BACK, false);
+}
+
+static int serve_extend(struct actor *a, const struct call *c)
+{
+	return serve_tokens(a, c, CHANGE_NONE, true);
+}
+
+static int serve_version(struct actor *a, const struct call *c)
+{
+	(void)c;
+	actor_say(a, "DataRow \"1\"");
+	return 1;
+}
+
+static int serve_void(struct actor *a, const struct call *c)
+{
+	(void)c;
+	actor_say(a, "DataRow \"\"");
+	return 1;
+}
+
+static const struct {
+	const char *call;
+	int (*fn)(struct actor *a, const struct call *c);
+} functions[] = {
+	{"queue._push(", serve_push},
+	{"queue._take(", serve_take},
+	{"queue._done(", serve_done},
+	{"queue._fail(", serve_back},
+	{"queue._release(", serve_back},
+	{"queue._give_back(", serve_give_back},
+	{"queue._extend(", serve_extend},
+	{"queue.version(", serve_version},
+	{"queue.create(", serve_void},
+	{"queue.alter(", serve_void},
+	{"queue.drop(", serve_void},
+};
+
+bool store_serve(struct actor *a, const char *sql, const struct words *values, bool describe)
+{
+	const char *at;
+	struct call c;
+	char text[64];
+	size_t i;
+	int n;
+
+	for (i = 0; i < ARRAY_LEN(functions); i++) {
+		at = strstr(sql, functions[i].call);
+		if (!at)
+			continue;
+		if (describe)
+			actor_say(a, "RowDescription queue");
+		call_read(&c, at, values);
+		n = functions[i].fn(a, &c);
+		free(c.text);
+		(void)snprintf(text, sizeof(text), "CommandComplete \"SELECT %d\"", n);
+		if (n >= 0)
+			actor_say(a, text);
+		return true;
+	}
+	return false;
+}
