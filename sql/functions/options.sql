@@ -130,7 +130,8 @@ DECLARE
 	word CONSTANT text := lower(btrim(value));
 BEGIN
 	IF value IS NULL AND option IS NOT NULL THEN
-		PERFORM queue._bad_option(option, value, 'To go back to the default: QUEUE ALTER ... RESET (...).');
+		PERFORM queue._bad_option(option, value,
+			'To go back to the default: QUEUE ALTER ... RESET (...).');
 	END IF;
 	CASE option
 	WHEN 'lease' THEN
