@@ -125,7 +125,11 @@ libqb_queue_a_SOURCES = \
 	src/queue/verbs.h \
 	src/queue/wait.c
 
-libqb_admin_a_SOURCES =
+libqb_admin_a_SOURCES = \
+	src/admin/admin_int.h \
+	src/admin/cmds.h \
+	src/admin/rows.c \
+	src/admin/shows.h
 
 qbouncer_SOURCES = \
 	src/main.c \

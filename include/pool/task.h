@@ -18,10 +18,18 @@ struct task_ops {
 	void (*done)(void *arg, const struct pg_error *err);
 };
 
+/* The settings of a client (all but application_name), for statements that stand for many clients. */
+struct task_settings;
+MUST_CHECK struct task_settings *task_settings_of(const struct client *c); /* NULL without memory */
+void task_settings_free(struct task_settings **p);
+/* Bytes that are equal for equal settings, as long as both exist. */
+void task_settings_key(const struct task_settings *s, struct buf *key);
+
 struct task_spec {
 	const struct task_ops *ops;
 	void *arg;
 	struct client *client; /* its settings are put in force on the server; or NULL. Borrowed for the call. */
+	const struct task_settings *settings; /* in place of client; borrowed for the call */
 	const char *sql;
 	bool script;           /* simple protocol, several statements, no parameters */
 	bool prepare;          /* keep prepared on the server: the text is one of few */

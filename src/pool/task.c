@@ -30,6 +30,45 @@ static void put_values(struct buf *b, const struct task_spec *spec)
 		build_i16(b, spec->formats[i]);
 }
 
+/* --- settings ---------------------------------------------------------------------------------------------- */
+
+struct task_settings {
+	struct vars vars;
+	struct istr *extra;
+};
+
+struct task_settings *task_settings_of(const struct client *c)
+{
+	struct task_settings *s = mem_zalloc(sizeof(*s));
+
+	if (s == NULL)
+		return NULL;
+	vars_copy_missing(&s->vars, &c->vars);
+	istr_drop(&s->vars.v[VAR_APPLICATION_NAME]);
+	s->extra = istr_ref(c->extra);
+	return s;
+}
+
+void task_settings_free(struct task_settings **p)
+{
+	struct task_settings *s = *p;
+
+	*p = NULL;
+	if (s == NULL)
+		return;
+	vars_clear(&s->vars);
+	istr_drop(&s->extra);
+	mem_free(s);
+}
+
+void task_settings_key(const struct task_settings *s, struct buf *key)
+{
+	buf_put(key, s->vars.v, sizeof(s->vars.v));
+	buf_put(key, &s->extra, sizeof(s->extra));
+}
+
+/* --- life ---------------------------------------------------------------------------------------------------- */
+
 struct task *task_submit(struct pool *p, const struct task_spec *spec)
 {
 	struct task *t = mem_zalloc(sizeof(*t));
@@ -54,6 +93,10 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	if (spec->client != NULL) {
 		vars_copy_missing(&t->vars, &spec->client->vars);
 		t->extra = istr_ref(spec->client->extra);
+	}
+	if (spec->settings != NULL) {
+		vars_copy_missing(&t->vars, &spec->settings->vars);
+		t->extra = istr_ref(spec->settings->extra);
 	}
 	DL_APPEND(p->tasks, t);
 	p->n_tasks++;

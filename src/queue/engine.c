@@ -1,11 +1,12 @@
 /*
  * The engine: statements on the merged path. A request is one QUEUE statement of one client; it runs
  * on a server of the same database and role, beside the client's pool, and is answered after its
- * commit. Each request is a statement of its own here; merging them changes this file only.
+ * commit. PUSH and DONE of many clients are merged (merge.c); the others are statements of their own.
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "merge.h"
 #include "queue_int.h"
 
 /* --- jobs as they are now ------------------------------------------------------------------------------ */
@@ -215,7 +216,9 @@ struct request {
 	struct qclient *qc; /* NULL: the client is gone */
 	struct qstmt *q;    /* borrowed while the client is parked */
 	struct call call;
-	struct task *task;
+	struct task *task;       /* alone, or */
+	struct merge_item *item; /* merged */
+	bool binary_id;          /* PUSH ... RETURNING ID, merged: the client wants the id in binary */
 	struct answer answer;
 	unsigned rows;
 	bool keeps_rows;
@@ -238,6 +241,20 @@ static void note_value(struct request *r, const uint8_t *body, size_t len)
 		r->value = 0;
 }
 
+/* Merged rows are text; this client asked for binary. */
+static void id_row(struct request *r, const uint8_t *body, size_t len)
+{
+	size_t row = build_row_begin(&r->answer.rows, 1);
+	uint8_t be[8];
+
+	note_value(r, body, len);
+	for (int i = 0; i < 8; i++)
+		be[i] = (uint8_t)((uint64_t)r->value >> (56 - 8 * i));
+	build_row_value(&r->answer.rows, be, sizeof(be));
+	build_row_end(&r->answer.rows, row);
+	r->answer.n_rows++;
+}
+
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct request *r = arg;
@@ -248,6 +265,10 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		call_row(r->qc, r->q, &r->call, body, len);
 	if (!r->keeps_rows)
 		return;
+	if (r->item != NULL && r->binary_id) {
+		id_row(r, body, len);
+		return;
+	}
 	build_u8(&r->answer.rows, 'D');
 	build_i32(&r->answer.rows, (int64_t)len + 4);
 	build_bytes(&r->answer.rows, body, len);
@@ -281,6 +302,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	struct answer answer;
 
 	r->task = NULL;
+	r->item = NULL;
 	if (err != NULL && strcmp(err->sqlstate, "3F000") == 0)
 		schema_suspect(r->db);
 	if (qc == NULL) {
@@ -303,11 +325,180 @@ static void on_done(void *arg, const struct pg_error *err)
 	client_answer(c, &answer);
 }
 
-bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call, const struct bind_values *bind, struct pg_error *err)
+/* --- merging ---------------------------------------------------------------------------------------------------- */
+
+static const struct merge_ops merged_ops = {.row = on_row, .done = on_done};
+
+/* The text of an argument, when it can be known here: literals without casts, parameters. */
+static bool plain_text(const struct qvalue *v, const struct bind_values *bind, struct buf *out, bool *null)
+{
+	struct qbind qb = {.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+
+	*null = false;
+	if (v->cast)
+		return false;
+	switch (qvalue_eval(v, &qb, out)) {
+	case QEVAL_OK:
+		return !buf_failed(out);
+	case QEVAL_NULL:
+		*null = true;
+		return true;
+	case QEVAL_BAD:
+		break;
+	}
+	return false;
+}
+
+/* Options of a PUSH: equal in all of a batch, so they are in its key. */
+struct push_options {
+	struct buf text[5];
+	struct bind_param params[6];
+};
+
+static bool push_options_read(struct push_options *o, const struct qstmt *q, const struct bind_values *bind, struct buf *key)
+{
+	static const enum qarg_id ids[] = {QARG_QUEUE, QARG_PRIORITY, QARG_DELAY, QARG_AT, QARG_HEADERS};
+	static const int at[] = {0, 2, 3, 4, 5};
+
+	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
+		const struct qvalue *v = qstmt_one(q, ids[i]);
+		bool null = true;
+
+		if (v != NULL && !plain_text(v, bind, &o->text[i], &null))
+			return false;
+		o->params[at[i]] = (struct bind_param){.len = -1};
+		buf_putc(key, null ? 'n' : 't');
+		if (null)
+			continue;
+		o->params[at[i]] = (struct bind_param){.data = o->text[i].data, .len = (int32_t)o->text[i].len};
+		build_i32(key, (int64_t)o->text[i].len);
+		buf_put(key, o->text[i].data, o->text[i].len);
+	}
+	return true;
+}
+
+static void push_options_free(struct push_options *o)
+{
+	for (size_t i = 0; i < ARRAY_LEN(o->text); i++)
+		buf_free(&o->text[i]);
+}
+
+/* Payloads as elements of the array. A NULL is left to the statement alone, which refuses it. */
+static bool push_payloads(const struct qstmt *q, const struct bind_values *bind, struct buf *values)
+{
+	int n = qstmt_count(q, QARG_PAYLOAD);
+	struct buf text = BUF_INIT;
+	bool null = false, ok = true;
+
+	for (int i = 0; i < n && ok; i++) {
+		buf_reset(&text);
+		ok = plain_text(qstmt_value(q, QARG_PAYLOAD, i), bind, &text, &null) && !null;
+		if (ok)
+			build_row_value(values, text.data, (int32_t)text.len);
+	}
+	buf_free(&text);
+	return ok;
+}
+
+static void begin_key(struct buf *key, char kind, const struct request *r, const struct task_settings *s)
+{
+	struct pool *pool = client_pool(r->qc->client);
+
+	buf_put(key, &pool, sizeof(pool));
+	buf_putc(key, kind);
+	if (s != NULL)
+		task_settings_key(s, key);
+}
+
+static struct merge_item *merge_push(struct request *r, const struct bind_values *bind)
+{
+	static const uint32_t oids[] = {OID_TEXT, 1009, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT};
+	struct push_options o = {0};
+	struct merge_spec spec = {.sql = "SELECT p AS id FROM queue._push($1, $2, $3, $4, $5, $6, false) AS p",
+		.oids = oids,
+		.n_params = 6,
+		.array_param = 1,
+		.count_param = -1,
+		.params = o.params,
+		.settings = task_settings_of(r->qc->client),
+		.split = true};
+	struct buf key = BUF_INIT, values = BUF_INIT;
+	struct merge_item *i = NULL;
+	int n = qstmt_count(r->q, QARG_PAYLOAD);
+
+	r->binary_id = bind->n_formats > 0 && bind->formats[0] == 1;
+	if (spec.settings != NULL) {
+		begin_key(&key, 'P', r, spec.settings);
+		if (push_options_read(&o, r->q, bind, &key) && push_payloads(r->q, bind, &values))
+			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n, &merged_ops, r);
+	}
+	task_settings_free(&spec.settings);
+	push_options_free(&o);
+	buf_free(&key);
+	buf_free(&values);
+	return i;
+}
+
+static struct merge_item *merge_done(struct request *r)
+{
+	static const uint32_t oids[] = {1009};
+	struct bind_param none = {.len = -1};
+	struct merge_spec spec = {.sql = "SELECT queue FROM queue._done($1, false) AS queue",
+		.oids = oids,
+		.n_params = 1,
+		.array_param = 0,
+		.count_param = -1,
+		.params = &none,
+		.settings = task_settings_of(r->qc->client),
+		.split = true};
+	struct buf key = BUF_INIT, values = BUF_INIT;
+	struct merge_item *i = NULL;
+	int n = r->call.jobs.n;
+
+	if (spec.settings != NULL) {
+		begin_key(&key, 'D', r, spec.settings);
+		for (int j = 0; j < n; j++)
+			build_row_value(&values, r->call.jobs.tokens[j], (int32_t)strlen(r->call.jobs.tokens[j]));
+		i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n, &merged_ops, r);
+	}
+	task_settings_free(&spec.settings);
+	buf_free(&key);
+	buf_free(&values);
+	return i;
+}
+
+static bool submit_merged(struct request *r, const struct bind_values *bind)
+{
+	if (r->q->verb->id == QVERB_PUSH)
+		r->item = merge_push(r, bind);
+	else if (r->q->verb->id == QVERB_DONE)
+		r->item = merge_done(r);
+	return r->item != NULL;
+}
+
+/* --- submission ------------------------------------------------------------------------------------------------------ */
+
+static bool submit_alone(struct request *r, const struct bind_values *bind)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
+	struct task_spec spec = {.ops = &ops,
+		.arg = r,
+		.client = r->qc->client,
+		.sql = buf_cstr(&r->call.sql),
+		.prepare = r->q->n_params > 0,
+		.oids = r->call.oids,
+		.n_params = r->call.n_params,
+		.params = r->call.params,
+		.n_formats = r->keeps_rows ? bind->n_formats : 0,
+		.formats = bind->formats};
+
+	r->task = task_submit(client_pool(r->qc->client), &spec);
+	return r->task != NULL;
+}
+
+bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call, const struct bind_values *bind, struct pg_error *err)
+{
 	struct request *r = mem_zalloc(sizeof(*r));
-	struct task_spec spec = {.ops = &ops, .arg = r, .client = qc->client};
 	int n_columns;
 
 	if (r == NULL) {
@@ -320,36 +511,41 @@ bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call, const
 	r->call = *call;
 	*call = (struct call){0};
 	r->keeps_rows = qstmt_columns(q, &n_columns) != NULL;
-	spec.sql = buf_cstr(&r->call.sql);
-	spec.prepare = q->n_params > 0;
-	spec.oids = r->call.oids;
-	spec.n_params = r->call.n_params;
-	spec.params = r->call.params;
-	spec.n_formats = r->keeps_rows ? bind->n_formats : 0;
-	spec.formats = bind->formats;
 	qc->request = r;
-	r->task = task_submit(client_pool(qc->client), &spec);
-	if (r->task != NULL)
+	if (submit_merged(r, bind) || submit_alone(r, bind))
 		return true;
 	request_free(r);
 	pg_error_set(err, "53200", "out of memory");
 	return false;
 }
 
+/* Takes it back if nothing of it was sent. */
+static bool take_back(struct request *r)
+{
+	if (r->item != NULL ? !merge_drop(r->item) : r->task == NULL || task_is_sent(r->task))
+		return false;
+	r->item = NULL;
+	if (r->task != NULL)
+		task_drop(&r->task);
+	request_free(r);
+	return true;
+}
+
 /* One that is on its way is too late to be cancelled: it ends as it ends, within a commit. */
 void engine_cancel(struct qclient *qc)
 {
-	struct request *r = qc->request;
+	struct client *c = qc->client;
 	struct pg_error err;
 
-	if (r->task == NULL || task_is_sent(r->task))
+	if (qc->request->item != NULL && merge_is_sent(qc->request->item))
 		return;
-	task_drop(&r->task);
-	request_free(r);
+	if (!take_back(qc->request))
+		return;
 	pg_error_set(&err, "57014", "canceling statement due to user request");
-	client_fail(qc->client, &err);
+	client_fail(c, &err);
 }
 
+/* What was sent runs on; what was not is forgotten. */
 void engine_client_ended(struct qclient *qc)
 {
 	struct request *r = qc->request;
@@ -358,9 +554,5 @@ void engine_client_ended(struct qclient *qc)
 		return;
 	qc->request = NULL;
 	r->qc = NULL;
-	/* what was sent runs on; what was not is forgotten */
-	if (r->task != NULL && !task_is_sent(r->task)) {
-		task_drop(&r->task);
-		request_free(r);
-	}
+	(void)take_back(r);
 }

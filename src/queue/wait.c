@@ -10,10 +10,14 @@
 #include <string.h>
 
 #include "wire/msg.h"
+#include "merge.h"
 #include "queue_int.h"
 
 #define HIDDEN_COLUMNS 2 /* behind the client's: policy, due_ms */
 #define LOOK_AGAIN (1 * USEC_SEC) /* after a take, for what may have come that was not announced */
+
+#define DUE_NEVER   (-1)
+#define DUE_UNKNOWN (-2) /* the rows went to others of the same batch */
 
 struct room;
 
@@ -55,14 +59,14 @@ struct waiter {
 	struct pool *pool;
 	struct take_args args;
 	struct member *members; /* args.n_queues, or NULL: not in the rooms */
-	struct task *task;
+	struct merge_item *item; /* asks; NULL: does not */
 	int16_t *formats;
 	int n_formats, n_columns;
 	bool expired;
 	struct answer answer;
 	struct taken *taken;
 	int n_taken, cap_taken;
-	int64_t due_ms; /* -1: nothing will become due */
+	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
 	usec_t started, beat_at;
 };
 
@@ -202,7 +206,7 @@ static bool serve_ready(void *arg, usec_t now)
 		r->ready_marked = false;
 		for (m = r->members; m != NULL && r->credits > 0; m = next) {
 			next = m->next;
-			if (m->waiter->task != NULL)
+			if (m->waiter->item != NULL)
 				continue;
 			r->credits--;
 			if (!probe(m->waiter))
@@ -286,9 +290,9 @@ static struct client *waiter_end(struct waiter *w)
 	if (w->qc != NULL)
 		w->qc->waiter = NULL;
 	w->qc = NULL;
-	if (w->task != NULL && !task_is_sent(w->task))
-		task_drop(&w->task);
-	if (w->task == NULL)
+	if (w->item != NULL && merge_drop(w->item))
+		w->item = NULL;
+	if (w->item == NULL)
 		waiter_free(w);
 	return c;
 }
@@ -408,7 +412,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		const struct column *due = &cols[w->n_columns + 1];
 
 		if (due->len <= 0 || !util_parse_i64((const char *)due->data, (size_t)due->len, &w->due_ms))
-			w->due_ms = -1;
+			w->due_ms = DUE_NEVER;
 		return;
 	}
 	t = taken_add(w);
@@ -503,7 +507,12 @@ static void deliver(struct waiter *w)
 
 static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms)
 {
-	r->due_at = due_ms >= 0 ? loop_now() + (usec_t)due_ms * USEC_MSEC : USEC_NEVER;
+	usec_t now = loop_now();
+
+	if (due_ms != DUE_UNKNOWN)
+		r->due_at = due_ms >= 0 ? now + (usec_t)due_ms * USEC_MSEC : USEC_NEVER;
+	else if (r->due_at > now + LOOK_AGAIN)
+		r->due_at = now + LOOK_AGAIN;
 	if (r->gen == asked_gen) {
 		r->credits = 0;
 		r->unknown = false;
@@ -554,7 +563,7 @@ static void on_done(void *arg, const struct pg_error *err)
 {
 	struct waiter *w = arg;
 
-	w->task = NULL;
+	w->item = NULL;
 	if (w->qc == NULL) {
 		if (err == NULL)
 			give_back_taken(w);
@@ -594,31 +603,71 @@ static struct bind_param text_param(const char *s)
 	return (struct bind_param){.data = (const uint8_t *)s, .len = s != NULL ? (int32_t)strlen(s) : -1};
 }
 
+/* The row that says what will become due has no id. */
+static bool is_due_row(const uint8_t *body, size_t len)
+{
+	return len >= 6 && memcmp(body + 2, "\xff\xff\xff\xff", 4) == 0;
+}
+
+static void put_key_text(struct buf *key, const char *s)
+{
+	buf_putc(key, s != NULL ? 't' : 'n');
+	if (s != NULL)
+		buf_put(key, s, strlen(s) + 1);
+}
+
+/* Takes that are alike in everything but how many jobs they want become one. */
+static void put_key(struct buf *key, const struct waiter *w, const struct task_settings *settings, const int16_t *formats,
+	int n_formats)
+{
+	buf_put(key, &w->pool, sizeof(w->pool));
+	buf_putc(key, w->args.pop ? 'p' : 't');
+	task_settings_key(settings, key);
+	buf_put(key, formats, (size_t)n_formats * sizeof(*formats));
+	put_key_text(key, w->args.lease);
+	put_key_text(key, w->args.as);
+	for (int i = 0; i < w->args.n_queues; i++)
+		put_key_text(key, w->args.queues[i]);
+}
+
+static struct merge_item *ask(struct waiter *w, const struct bind_param *params, const int16_t *formats)
+{
+	static const struct merge_ops ops = {.row = on_row, .common = on_row, .done = on_done};
+	static const uint32_t oids[] = {1009, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL};
+	struct merge_spec spec = {
+		.sql = "SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
+		       "lease_until, policy, due_ms FROM queue._take($1, $2, $3, $4, $5)",
+		.oids = oids,
+		.n_params = 5,
+		.array_param = -1,
+		.count_param = 1,
+		.params = params,
+		.n_formats = w->n_columns + HIDDEN_COLUMNS,
+		.formats = formats,
+		.settings = task_settings_of(w->qc->client),
+		.is_common = is_due_row};
+	struct buf key = BUF_INIT, none = BUF_INIT;
+	struct merge_item *i = NULL;
+
+	if (spec.settings != NULL) {
+		put_key(&key, w, spec.settings, formats, spec.n_formats);
+		i = merge_add(w->pool, &key, &spec, &none, 0, w->args.limit, &ops, w);
+	}
+	task_settings_free(&spec.settings);
+	buf_free(&key);
+	return i;
+}
+
 /* Never calls back before it returns. false: memory. */
 static bool probe(struct waiter *w)
 {
-	static const struct task_ops ops = {.row = on_row, .done = on_done};
-	static const uint32_t oids[] = {1009, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL};
 	int16_t formats[16] = {0};
-	char limit[16];
 	struct buf queues = BUF_INIT;
 	struct bind_param params[5];
-	struct task_spec spec = {.ops = &ops,
-		.arg = w,
-		.client = w->qc->client,
-		.sql = "SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
-		       "lease_until, policy, due_ms FROM queue._take($1, $2, $3, $4, $5)",
-		.prepare = true,
-		.oids = oids,
-		.n_params = 5,
-		.params = params,
-		.n_formats = w->n_columns + HIDDEN_COLUMNS,
-		.formats = formats};
 
 	put_queues(&queues, &w->args);
-	snprintf(limit, sizeof(limit), "%d", w->args.limit);
 	params[0] = (struct bind_param){.data = queues.data, .len = (int32_t)queues.len, .format = 1};
-	params[1] = text_param(limit);
+	params[1] = text_param(NULL); /* how many: the sum of the batch */
 	params[2] = text_param(w->args.lease);
 	params[3] = text_param(w->args.as);
 	params[4] = text_param(w->args.pop ? "t" : "f");
@@ -629,12 +678,12 @@ static bool probe(struct waiter *w)
 		w->members[i].room->probes++;
 	}
 	w->n_taken = 0;
-	w->due_ms = -1;
+	w->due_ms = DUE_UNKNOWN;
 	w->db->probes++;
 	if (!buf_failed(&queues))
-		w->task = task_submit(w->pool, &spec);
+		w->item = ask(w, params, formats);
 	buf_free(&queues);
-	return w->task != NULL;
+	return w->item != NULL;
 }
 
 /* Does somebody of the same role wait already in each of its rooms? Then nothing is there. */
@@ -644,7 +693,7 @@ static bool nothing_there(const struct waiter *w)
 		struct room *r = room_find(w->db, w->args.queues[i]);
 
 		if (r == NULL || r->credits > 0 || r->members == NULL || r->members->prev->waiter->pool != w->pool ||
-			r->members->prev->waiter->task != NULL)
+			r->members->prev->waiter->item != NULL)
 			return false;
 	}
 	return true;
@@ -718,7 +767,7 @@ static void expire(usec_t now)
 
 		heap_remove(&deadlines, n);
 		w->expired = true;
-		if (w->task == NULL || !task_is_sent(w->task))
+		if (w->item == NULL || !merge_is_sent(w->item))
 			end_empty(w);
 	}
 }
@@ -788,7 +837,7 @@ static unsigned count_asking(const struct room *r)
 	unsigned n = 0;
 
 	DL_FOREACH(r->members, m)
-		n += m->waiter->task != NULL;
+		n += m->waiter->item != NULL;
 	return n;
 }
 
@@ -829,7 +878,7 @@ void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void 
 		struct queue_stat_waiter st = {.client_id = client_id(w->qc->client),
 			.database = w->db->name,
 			.user = client_user(w->qc->client),
-			.state = w->task != NULL ? "asking" : "parked",
+			.state = w->item != NULL ? "asking" : "parked",
 			.limit = w->args.limit,
 			.waited_us = now - w->started};
 

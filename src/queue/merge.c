@@ -1,0 +1,427 @@
+/*
+ * Groups, batches, items. Knows nothing of verbs: what a statement is and whose rows are whose comes
+ * with the spec.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include <uthash.h>
+#include <utlist.h>
+
+#include "base/mem.h"
+#include "merge.h"
+
+struct merge_item {
+	struct merge_item *prev, *next; /* of the group while it waits, of the batch when it is sent */
+	struct group *group;
+	struct batch *batch; /* NULL: waits */
+	const struct merge_ops *ops;
+	void *arg;
+	struct buf values;
+	int n_values;
+	int n, got; /* rows it may get, rows it got */
+	bool dropped;
+};
+
+struct batch {
+	struct batch *next; /* of the group: cut pieces that go before what waits */
+	struct group *group;
+	struct merge_item *items, *at; /* at: the first item that may still get rows */
+	int n_items;
+};
+
+struct group {
+	UT_hash_handle hh;
+	struct pool *pool;
+	struct merge_item *waiting;
+	struct batch *pieces;
+	struct batch *under_way;
+	struct merge_spec spec;
+	struct bind_param *params; /* copies, with their bytes behind them */
+	int16_t formats[16];
+	size_t key_len;
+	uint8_t key[];
+};
+
+static struct group *groups;
+static struct batch nobody; /* keeps a group while its items are told */
+
+static bool run(struct group *g);
+
+/* --- groups ------------------------------------------------------------------------------------------------ */
+
+/* The parameters and their bytes in one piece of memory. */
+static struct bind_param *copy_params(const struct merge_spec *spec)
+{
+	size_t n = (size_t)spec->n_params, bytes = 0;
+	struct bind_param *p;
+	uint8_t *at;
+
+	for (size_t i = 0; i < n; i++)
+		bytes += spec->params[i].len > 0 ? (size_t)spec->params[i].len : 0;
+	p = mem_alloc(n * sizeof(*p) + bytes + 1);
+	if (p == NULL)
+		return NULL;
+	at = (uint8_t *)(p + n);
+	for (size_t i = 0; i < n; i++) {
+		p[i] = spec->params[i];
+		if (p[i].len > 0) {
+			memcpy(at, p[i].data, (size_t)p[i].len);
+			p[i].data = at;
+			at += p[i].len;
+		}
+	}
+	return p;
+}
+
+static struct group *group_get(struct pool *pool, const struct buf *key, struct merge_spec *spec)
+{
+	struct group *g;
+
+	HASH_FIND(hh, groups, key->data, key->len, g);
+	if (g != NULL)
+		return g;
+	g = mem_alloc(sizeof(*g) + key->len);
+	if (g == NULL)
+		return NULL;
+	memset(g, 0, sizeof(*g));
+	g->pool = pool;
+	g->spec = *spec;
+	g->params = copy_params(spec);
+	if (g->params == NULL || spec->n_formats > (int)ARRAY_LEN(g->formats)) {
+		mem_free(g->params);
+		mem_free(g);
+		return NULL;
+	}
+	if (spec->n_formats > 0)
+		memcpy(g->formats, spec->formats, (size_t)spec->n_formats * sizeof(g->formats[0]));
+	g->spec.formats = g->formats;
+	g->spec.params = g->params;
+	spec->settings = NULL;
+	g->key_len = key->len;
+	memcpy(g->key, key->data, key->len);
+	HASH_ADD_KEYPTR(hh, groups, g->key, g->key_len, g);
+	return g;
+}
+
+static void group_drop_if_empty(struct group *g)
+{
+	if (g->waiting != NULL || g->pieces != NULL || g->under_way != NULL)
+		return;
+	HASH_DEL(groups, g);
+	task_settings_free(&g->spec.settings);
+	mem_free(g->params);
+	mem_free(g);
+}
+
+/* --- items --------------------------------------------------------------------------------------------------- */
+
+static void item_end(struct merge_item *i, const struct pg_error *err)
+{
+	const struct merge_ops *ops = i->ops;
+	void *arg = i->arg;
+
+	buf_free(&i->values);
+	mem_free(i);
+	ops->done(arg, err);
+}
+
+struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct merge_spec *spec, struct buf *values,
+	int n_values, int n, const struct merge_ops *ops, void *arg)
+{
+	struct group *g = buf_failed(key) || buf_failed(values) ? NULL : group_get(pool, key, spec);
+	struct merge_item *i = g != NULL ? mem_zalloc(sizeof(*i)) : NULL;
+
+	task_settings_free(&spec->settings);
+	if (i == NULL) {
+		if (g != NULL)
+			group_drop_if_empty(g);
+		return NULL;
+	}
+	i->group = g;
+	i->ops = ops;
+	i->arg = arg;
+	i->values = *values;
+	*values = BUF_INIT;
+	i->n_values = n_values;
+	i->n = n;
+	DL_APPEND(g->waiting, i);
+	if (g->under_way == NULL && !run(g)) {
+		merge_drop(i);
+		return NULL;
+	}
+	return i;
+}
+
+bool merge_is_sent(const struct merge_item *i)
+{
+	return i->batch != NULL;
+}
+
+bool merge_drop(struct merge_item *i)
+{
+	struct group *g = i->group;
+
+	if (i->batch != NULL) {
+		i->dropped = true;
+		return false;
+	}
+	DL_DELETE(g->waiting, i);
+	buf_free(&i->values);
+	mem_free(i);
+	group_drop_if_empty(g);
+	return true;
+}
+
+/* --- batches --------------------------------------------------------------------------------------------------- */
+
+static void batch_add(struct batch *b, struct merge_item *i)
+{
+	DL_APPEND(b->items, i);
+	i->batch = b;
+	b->n_items++;
+}
+
+/* What has gathered, up to the bounds. */
+static struct batch *gather(struct group *g)
+{
+	struct batch *b = mem_zalloc(sizeof(*b));
+	size_t bytes = 0;
+	int values = 0;
+
+	if (b == NULL)
+		return NULL;
+	b->group = g;
+	while (g->waiting != NULL && values < MERGE_ITEMS_MAX && bytes < MERGE_BYTES_MAX) {
+		struct merge_item *i = g->waiting;
+
+		if (b->n_items > 0 && bytes + i->values.len > MERGE_BYTES_MAX)
+			break;
+		DL_DELETE(g->waiting, i);
+		batch_add(b, i);
+		bytes += i->values.len;
+		values += i->n;
+	}
+	return b;
+}
+
+/* Back to the front of those that wait, in their order. */
+static void ungather(struct batch *b)
+{
+	struct group *g = b->group;
+
+	while (b->items != NULL) {
+		struct merge_item *i = b->items->prev;
+
+		DL_DELETE(b->items, i);
+		i->batch = NULL;
+		DL_PREPEND(g->waiting, i);
+	}
+	mem_free(b);
+}
+
+/* A binary text[] of all values. */
+static void put_array(struct buf *array, const struct batch *b)
+{
+	const struct merge_item *i;
+	int n = 0;
+
+	DL_FOREACH(b->items, i)
+		n += i->n_values;
+	build_i32(array, n > 0 ? 1 : 0);
+	build_i32(array, 0);
+	build_i32(array, OID_TEXT);
+	if (n == 0)
+		return;
+	build_i32(array, n);
+	build_i32(array, 1);
+	DL_FOREACH(b->items, i)
+		buf_put(array, i->values.data, i->values.len);
+}
+
+static int wanted(const struct batch *b)
+{
+	const struct merge_item *i;
+	int n = 0;
+
+	DL_FOREACH(b->items, i)
+		n += i->n;
+	return n;
+}
+
+static void on_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct batch *b = arg;
+	struct merge_item *i;
+
+	if (b->group->spec.is_common != NULL && b->group->spec.is_common(body, len)) {
+		DL_FOREACH(b->items, i)
+			i->ops->common(i->arg, body, len);
+		return;
+	}
+	while (b->at != NULL && (b->at->got >= b->at->n || (b->at->dropped && !b->group->spec.split)))
+		b->at = b->at->next;
+	i = b->at;
+	if (i == NULL) {
+		/* only dropped ones are left: one of them gives it back */
+		DL_FOREACH(b->items, i)
+			if (i->dropped && i->got < i->n)
+				break;
+		if (i == NULL)
+			return;
+	}
+	i->got++;
+	i->ops->row(i->arg, body, len);
+}
+
+static bool is_connection_error(const struct pg_error *err)
+{
+	return strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57", 2) == 0 ||
+		strncmp(err->sqlstate, "53", 2) == 0;
+}
+
+/* Two pieces, to be sent one after the other before anything else. false: memory. */
+static bool cut(struct batch *b)
+{
+	struct group *g = b->group;
+	struct batch *second = mem_zalloc(sizeof(*second));
+	struct merge_item *i;
+	int half = b->n_items / 2;
+
+	if (second == NULL)
+		return false;
+	second->group = g;
+	for (; b->n_items > half; b->n_items--) {
+		i = b->items->prev;
+		DL_DELETE(b->items, i);
+		i->got = 0;
+		i->batch = second;
+		DL_PREPEND(second->items, i);
+		second->n_items++;
+	}
+	DL_FOREACH(b->items, i)
+		i->got = 0;
+	b->next = second;
+	second->next = g->pieces;
+	g->pieces = b;
+	return true;
+}
+
+static void batch_end(struct batch *b, const struct pg_error *err)
+{
+	while (b->items != NULL) {
+		struct merge_item *i = b->items;
+
+		DL_DELETE(b->items, i);
+		item_end(i, err);
+	}
+	mem_free(b);
+}
+
+/* There is no memory to send anything: nobody is left waiting for it. */
+static void fail_all(struct group *g)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "53200", "out of memory");
+	g->under_way = &nobody;
+	while (g->pieces != NULL) {
+		struct batch *b = g->pieces;
+
+		g->pieces = b->next;
+		batch_end(b, &err);
+	}
+	while (g->waiting != NULL) {
+		struct merge_item *i = g->waiting;
+
+		DL_DELETE(g->waiting, i);
+		item_end(i, &err);
+	}
+	g->under_way = NULL;
+}
+
+/* The next batch is sent before the answers of this one are written. `b` keeps the group meanwhile. */
+static void on_done(void *arg, const struct pg_error *err)
+{
+	struct batch *b = arg;
+	struct group *g = b->group;
+	bool again = err != NULL && g->spec.split && b->n_items > 1 && !is_connection_error(err) && cut(b);
+
+	g->under_way = NULL;
+	if (again) {
+		if (!run(g))
+			fail_all(g);
+		group_drop_if_empty(g);
+		return;
+	}
+	if (g->pieces != NULL || g->waiting != NULL) {
+		if (!run(g))
+			fail_all(g);
+	}
+	if (g->under_way != NULL) {
+		batch_end(b, err);
+		return;
+	}
+	g->under_way = &nobody;
+	batch_end(b, err);
+	g->under_way = NULL;
+	if (g->waiting != NULL && !run(g))
+		fail_all(g);
+	group_drop_if_empty(g);
+}
+
+static bool send(struct batch *b)
+{
+	static const struct task_ops ops = {.row = on_row, .done = on_done};
+	struct group *g = b->group;
+	struct bind_param params[16];
+	struct task_spec spec = {.ops = &ops,
+		.arg = b,
+		.settings = g->spec.settings,
+		.sql = g->spec.sql,
+		.prepare = true,
+		.oids = g->spec.oids,
+		.n_params = g->spec.n_params,
+		.params = params,
+		.n_formats = g->spec.n_formats,
+		.formats = g->spec.formats};
+	struct buf array = BUF_INIT;
+	char count[16];
+	bool ok;
+
+	if ((size_t)g->spec.n_params > ARRAY_LEN(params))
+		return false;
+	memcpy(params, g->params, (size_t)g->spec.n_params * sizeof(params[0]));
+	if (g->spec.array_param >= 0) {
+		put_array(&array, b);
+		params[g->spec.array_param] =
+			(struct bind_param){.data = array.data, .len = (int32_t)array.len, .format = 1};
+	}
+	if (g->spec.count_param >= 0)
+		params[g->spec.count_param] = (struct bind_param){.data = (const uint8_t *)count,
+			.len = (int32_t)snprintf(count, sizeof(count), "%d", wanted(b))};
+	b->at = b->items;
+	ok = !buf_failed(&array) && task_submit(g->pool, &spec) != NULL;
+	buf_free(&array);
+	return ok;
+}
+
+/* Sends the next batch. false: memory; what was to be sent still waits. */
+static bool run(struct group *g)
+{
+	struct batch *b = g->pieces;
+
+	if (b != NULL)
+		g->pieces = b->next;
+	else
+		b = gather(g);
+	if (b == NULL)
+		return false;
+	b->next = NULL;
+	if (!send(b)) {
+		ungather(b);
+		return false;
+	}
+	g->under_way = b;
+	return true;
+}

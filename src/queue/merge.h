@@ -1,0 +1,52 @@
+/*
+ * Merging: requests of many clients that differ only in their values become one statement and one
+ * commit. While one batch of a group is under way the next one gathers; there is no artificial delay.
+ * A batch that fails is cut in two until the guilty request is alone.
+ */
+#ifndef QB_QUEUE_MERGE_H
+#define QB_QUEUE_MERGE_H
+
+#include "base/buf.h"
+#include "pool/task.h"
+
+#define MERGE_ITEMS_MAX 1000
+#define MERGE_BYTES_MAX (4 * 1024 * 1024)
+
+struct merge_item;
+
+struct merge_ops {
+	/* A row that belongs to the item: body of DataRow. Borrowed. */
+	void (*row)(void *arg, const uint8_t *body, size_t len);
+	/* A row that belongs to all (merge_spec.is_common). */
+	void (*common)(void *arg, const uint8_t *body, size_t len);
+	/* The end; the item is gone afterwards. err NULL: success. */
+	void (*done)(void *arg, const struct pg_error *err);
+};
+
+/* The statement of a group; its parameter `array_param` is the text[] of all values of the batch,
+ * `count_param` (or -1) the sum of what the items want. */
+struct merge_spec {
+	const char *sql; /* static */
+	const uint32_t *oids; /* static */
+	int n_params, array_param, count_param;
+	const struct bind_param *params; /* the others; equal for all of a group (they are in its key) */
+	int n_formats;
+	const int16_t *formats;
+	struct task_settings *settings; /* in force while it runs; taken over by merge_add() */
+	bool split; /* an error may be the fault of one item */
+	bool (*is_common)(const uint8_t *body, size_t len); /* or NULL */
+};
+
+/*
+ * Adds a request to the group with this key (which must hold everything that makes statements
+ * differ, and begin with the pool). values: elements of the array, each as int32 length and bytes; their buffer is taken.
+ * n: rows that the item may get. Never calls back before it returns. NULL: memory.
+ */
+MUST_CHECK struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct merge_spec *spec,
+	struct buf *values, int n_values, int n, const struct merge_ops *ops, void *arg);
+/* true: it was not sent, is forgotten, and done() is not called. false: it is under way; rows go to
+ * others if possible, and done() comes. */
+bool merge_drop(struct merge_item *i);
+bool merge_is_sent(const struct merge_item *i);
+
+#endif
