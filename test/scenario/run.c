@@ -1,10 +1,11 @@
 /*
  * Runs dialogues: scenario [-v] [-1] [-l] FILE...  (-v: with the log; -1: as written only; -l:
  * leaks are looked for after each replay, which is slow). Each is played as written; with all bytes
- * of the peers arriving one by one; once for each step and client, that client being cut off after
- * the step; once for each allocation of the program, that allocation failing. After each of them
- * everything must be at rest. In the last two expectations are not looked at. A dialogue runs in a
- * process of its own, so that a crash names the replay and the others still run.
+ * of the peers arriving one by one; once for each step and each mishap that can follow it (a client
+ * or server is gone, a client cancels, the database goes down, time passes); once for each
+ * allocation of the program, that allocation failing. After each of them everything must be at
+ * rest. In the last two expectations are not looked at. A dialogue runs in a process of its own, so
+ * that a crash names the replay and the others still run.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -32,17 +33,28 @@
 #include <sanitizer/lsan_interface.h>
 #endif
 
-#define MAX_CLIENTS 8
+#define MAX_SESSIONS 8
 /* Above, only some of the allocations are failed. */
 #define MAX_ALLOC_REPLAYS 400
 #define MANY_ALLOCATIONS  1000000ul
 #define DIALOGUE_SECONDS  300
 
+enum mishap {
+	CLIENT_CLOSES,
+	CLIENT_RESETS,
+	CLIENT_CANCELS,
+	SERVER_CLOSES,
+	SERVER_RESETS,
+	DATABASE_DOWN,
+	TIME_PASSES,
+	MISHAPS
+};
+
 struct replay {
 	bool byte_by_byte, lenient;
-	int cut_after;      /* index of a step; -1: none */
-	int cut_client;     /* the n-th of those connected, from 0 */
-	bool cut_reset;     /* and nothing else happens afterwards */
+	int after; /* index of the step that the mishap follows; -1: none */
+	enum mishap mishap;
+	int whom;           /* the n-th of those connected, from 0 */
 	unsigned long fail; /* the n-th allocation; 0: none */
 };
 
@@ -52,6 +64,21 @@ static char users_file[] = "/tmp/qbscenarioXXXXXX";
 static int replays;
 static bool leaks_each_time;
 
+static const struct {
+	const char *name;
+	bool of_client; /* happens to each client, else to each server, else once */
+	bool of_server;
+	bool ends; /* the rest of the dialogue is left out */
+} mishaps[MISHAPS] = {
+	[CLIENT_CLOSES] = {"client %d closes after line %d", true, false, false},
+	[CLIENT_RESETS] = {"client %d resets after line %d", true, false, true},
+	[CLIENT_CANCELS] = {"client %d cancels after line %d", true, false, false},
+	[SERVER_CLOSES] = {"server %d closes after line %d", false, true, false},
+	[SERVER_RESETS] = {"server %d resets after line %d", false, true, true},
+	[DATABASE_DOWN] = {"database down (%d) after line %d", false, false, false},
+	[TIME_PASSES] = {"time passes (%d) after line %d", false, false, false},
+};
+
 static void describe(const struct script *s, const struct replay *r)
 {
 	const char *slash = strrchr(s->path, '/');
@@ -59,10 +86,9 @@ static void describe(const struct script *s, const struct replay *r)
 
 	if (r->byte_by_byte)
 		(void)snprintf(text, sizeof(text), "byte by byte");
-	else if (r->cut_after >= 0)
-		(void)snprintf(text, sizeof(text), "client %d cut (%s) after line %d",
-			r->cut_client, r->cut_reset ? "reset" : "close",
-			s->steps[r->cut_after].line);
+	else if (r->after >= 0)
+		(void)snprintf(text, sizeof(text), mishaps[r->mishap].name, r->whom,
+			s->steps[r->after].line);
 	else if (r->fail)
 		(void)snprintf(text, sizeof(text), "allocation %lu fails", r->fail);
 	(void)snprintf(progress, 400, "%s, %s", slash ? slash + 1 : s->path, text);
@@ -71,36 +97,76 @@ static void describe(const struct script *s, const struct replay *r)
 
 /* -- one replay ------------------------------------------------------------------------------- */
 
-static struct actor *client_at(int n)
+static bool is_session(const struct actor *a)
+{
+	return a->id > 0 && !actor_gone(a);
+}
+
+/* The n-th session of that side; NULL: there are fewer. */
+static struct actor *session_at(bool client, int n)
 {
 	struct actor *a;
 
 	for (a = actors_first(); a; a = a->next)
-		if (a->client && a->id > 0 && !actor_gone(a) && n-- == 0)
+		if (a->client == client && is_session(a) && n-- == 0)
 			return a;
 	return NULL;
 }
 
-/* False: there is no such client at that step. */
-static bool cut(const struct replay *r, const char **trouble)
+static const char *database_down(void)
 {
-	struct actor *a = client_at(r->cut_client);
+	struct actor *a;
 
-	if (!a)
+	servers_refuse("Connection refused");
+	for (a = actors_first(); a; a = a->next)
+		if (!a->client && is_session(a))
+			actor_bye(a, false);
+	return script_settle();
+}
+
+/* False: there is nobody to whom it could happen. */
+static bool happen(const struct replay *r, const char **trouble)
+{
+	struct actor *a = NULL;
+
+	if (mishaps[r->mishap].of_client || mishaps[r->mishap].of_server) {
+		a = session_at(mishaps[r->mishap].of_client, r->whom);
+		if (!a)
+			return false;
+	} else if (r->whom > 0) {
 		return false;
-	actor_bye(a, r->cut_reset);
+	}
+	switch (r->mishap) {
+	case CLIENT_CANCELS:
+		*trouble = script_cancel(a);
+		return true;
+	case DATABASE_DOWN:
+		*trouble = database_down();
+		return true;
+	case TIME_PASSES:
+		*trouble = script_time(600 * USEC_SEC);
+		return true;
+	case CLIENT_RESETS:
+	case SERVER_RESETS:
+		actor_bye(a, true);
+		break;
+	default:
+		actor_bye(a, false);
+		break;
+	}
 	*trouble = script_settle();
 	return true;
 }
 
-static bool ends_here(const struct replay *r, int i)
+/* Without memory, or without a server, a job is not given back: its lease runs out. */
+static bool leases_may_stay(const struct replay *r)
 {
-	return i == r->cut_after && r->cut_reset;
+	return r->fail > 0 || (r->after >= 0 && !mishaps[r->mishap].of_client);
 }
 
-/* *ret_cut: whether the cut took place. */
+/* *ret_happened: whether the mishap took place. */
 static const char *play_steps(
-	const struct script *s, const struct replay *r, int *ret_line, bool *ret_cut)
+	const struct script *s, const struct replay *r, int *ret_line, bool *ret_happened)
 {
 	const char *trouble = NULL;
 	int i;
@@ -108,9 +174,10 @@ static const char *play_steps(
 	for (i = 0; i < s->count && !trouble; i++) {
 		*ret_line = s->steps[i].line;
 		trouble = step_run(&s->steps[i], r->lenient);
-		if (i == r->cut_after && !trouble)
-			*ret_cut = cut(r, &trouble);
-		if (ends_here(r, i))
+		if (i != r->after || trouble)
+			continue;
+		*ret_happened = happen(r, &trouble);
+		if (mishaps[r->mishap].ends)
 			break;
 	}
 	if (!trouble && !r->lenient)
@@ -118,7 +185,7 @@ static const char *play_steps(
 	if (trouble)
 		return trouble;
 	*ret_line = 0;
-	return script_finish(r->fail > 0);
+	return script_finish(leases_may_stay(r));
 }
 
 static bool leaked(const struct script *s)
@@ -133,7 +200,7 @@ static bool leaked(const struct script *s)
 	return false;
 }
 
-static bool play(const struct script *s, const struct replay *r, bool *ret_cut)
+static bool play(const struct script *s, const struct replay *r, bool *ret_happened)
 {
 	const char *trouble;
 	int line = 0, left;
@@ -148,7 +215,7 @@ static bool play(const struct script *s, const struct replay *r, bool *ret_cut)
 		return false;
 	}
 	mem_fail_after(r->fail);
-	trouble = play_steps(s, r, &line, ret_cut);
+	trouble = play_steps(s, r, &line, ret_happened);
 	if (r->fail != MANY_ALLOCATIONS)
 		mem_fail_after(0);
 	if (trouble)
@@ -165,35 +232,38 @@ static bool play(const struct script *s, const struct replay *r, bool *ret_cut)
 
 /* -- all replays of a dialogue ---------------------------------------------------------------- */
 
-static bool play_cuts(const struct script *s)
+/* The mishap, after that step, to each whom it can happen to. */
+static bool play_mishap(const struct script *s, int after, enum mishap m)
 {
-	struct replay r = {.lenient = true};
-	bool ok = true, was_cut;
-	int reset;
+	struct replay r = {.lenient = true, .after = after, .mishap = m};
+	bool ok = true, happened = true;
 
-	for (r.cut_after = 0; r.cut_after < s->count && ok; r.cut_after++) {
-		if (!step_acts(&s->steps[r.cut_after]))
-			continue;
-		for (reset = 0; reset < 2; reset++)
-			for (r.cut_client = 0; r.cut_client < MAX_CLIENTS && ok; r.cut_client++) {
-				r.cut_reset = reset;
-				was_cut = false;
-				ok = play(s, &r, &was_cut);
-				if (!was_cut)
-					break;
-			}
+	for (; r.whom < MAX_SESSIONS && ok && happened; r.whom++) {
+		happened = false;
+		ok = play(s, &r, &happened);
 	}
+	return ok;
+}
+
+static bool play_mishaps(const struct script *s)
+{
+	bool ok = true;
+	int i, m;
+
+	for (i = 0; i < s->count; i++)
+		for (m = 0; m < MISHAPS && ok && step_acts(&s->steps[i]); m++)
+			ok = play_mishap(s, i, (enum mishap)m);
 	return ok;
 }
 
 static unsigned long count_allocations(const struct script *s)
 {
-	struct replay r = {.cut_after = -1, .lenient = true, .fail = MANY_ALLOCATIONS};
+	struct replay r = {.after = -1, .lenient = true, .fail = MANY_ALLOCATIONS};
 	unsigned long left = 1;
-	bool was_cut;
+	bool happened;
 	void *p;
 
-	if (!play(s, &r, &was_cut))
+	if (!play(s, &r, &happened))
 		return 0;
 	while ((p = mem_alloc(1))) {
 		mem_free(p);
@@ -204,27 +274,27 @@ static unsigned long count_allocations(const struct script *s)
 
 static bool play_failures(const struct script *s)
 {
-	struct replay r = {.cut_after = -1, .lenient = true};
+	struct replay r = {.after = -1, .lenient = true};
 	unsigned long total = count_allocations(s), stride = total / MAX_ALLOC_REPLAYS + 1;
-	bool was_cut;
+	bool happened;
 
 	for (r.fail = 1; r.fail <= total; r.fail += stride)
-		if (!play(s, &r, &was_cut))
+		if (!play(s, &r, &happened))
 			return false;
 	return total > 0;
 }
 
 static bool play_all(const char *path, bool only_as_written)
 {
-	struct replay plain = {.cut_after = -1}, bytes = {.cut_after = -1, .byte_by_byte = true};
+	struct replay plain = {.after = -1}, bytes = {.after = -1, .byte_by_byte = true};
 	struct script s;
-	bool was_cut, ok;
+	bool happened, ok;
 
 	script_load(&s, path);
-	ok = play(&s, &plain, &was_cut) && !leaked(&s);
+	ok = play(&s, &plain, &happened) && !leaked(&s);
 	if (!only_as_written) {
-		ok = ok && play(&s, &bytes, &was_cut) && !leaked(&s);
-		ok = ok && play_cuts(&s) && !leaked(&s);
+		ok = ok && play(&s, &bytes, &happened) && !leaked(&s);
+		ok = ok && play_mishaps(&s) && !leaked(&s);
 		ok = ok && play_failures(&s) && !leaked(&s);
 	}
 	script_free(&s);

@@ -130,7 +130,7 @@ static void at_each_stop(void)
 		time_trouble = text;
 }
 
-static const char *pass_time(usec_t span)
+const char *script_time(usec_t span)
 {
 	time_trouble = NULL;
 	if (!fake_time(span, at_each_stop))
@@ -224,7 +224,7 @@ static const char *client_login(int id, const char *args, bool lenient)
 	return fail("the login of client %d does not end", id);
 }
 
-static const char *client_cancel(struct actor *a)
+const char *script_cancel(struct actor *a)
 {
 	struct actor *asker = actor_client_new(0);
 	char text[64];
@@ -266,7 +266,7 @@ static const char *step_client(const char *args, bool lenient)
 	if (strip(&args, "reset"))
 		return actor_leaves(a, true);
 	if (strip(&args, "cancel"))
-		return client_cancel(a);
+		return script_cancel(a);
 	if (strip(&args, "stops"))
 		return client_reads(a, "0");
 	if (strip(&args, "reads"))
@@ -383,7 +383,7 @@ static const char *step_time(const char *args, bool lenient)
 	const char *trouble = read_time(args, &span);
 
 	(void)lenient;
-	return trouble ? trouble : pass_time(span);
+	return trouble ? trouble : script_time(span);
 }
 
 static const char *step_command(const char *args, bool lenient)
@@ -601,7 +601,7 @@ const char *script_finish(bool leases_may_stay)
 		trouble = fail("%d jobs are leased to nobody", store_count(STORE_LEASED));
 	/* Longer than every timeout but those that keep an unused connection. */
 	if (!trouble)
-		trouble = pass_time(300 * USEC_SEC);
+		trouble = script_time(300 * USEC_SEC);
 	if (!trouble)
 		trouble = expect_rest();
 	if (!trouble && program_count(COUNT_CLIENTS) > 0)

@@ -30,6 +30,10 @@ bool step_acts(const struct step *st);
 const char *step_run(const struct step *st, bool lenient);
 /* Lets everything happen that can happen now. NULL or what was wrong. */
 const char *script_settle(void);
+struct actor;
+/* A CancelRequest with the key of that client. */
+const char *script_cancel(struct actor *a);
+const char *script_time(usec_t span);
 /* Everybody leaves, time passes: NULL when nothing is left over. leases_may_stay: without memory a
  * job is not given back, its lease runs out. */
 const char *script_finish(bool leases_may_stay);
