@@ -114,7 +114,7 @@ PARAM_TIME(cancel_wait_timeout, "10", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long a cancel request may wait for a connection to the server.")
 PARAM_TIME(autodb_idle_timeout, "3600", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"Databases that came from the `*` entry are forgotten after this time without use.")
-PARAM_TIME(pool_idle_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+PARAM_TIME(pool_idle_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
 	"A pool without clients and servers is forgotten after this time; 0 never.")
 
 PARAM_GROUP("Connections to servers")
@@ -130,9 +130,9 @@ PARAM_STR (server_reset_query, "DISCARD ALL", 0, 8192, PARAM_RELOAD, NULL,
 	"Sent when a client leaves its server connection in session pooling, before another client gets it.")
 PARAM_BOOL(server_reset_query_always, "0", PARAM_RELOAD, NULL,
 	"Send `server_reset_query` in all pool modes.")
-PARAM_STR (server_check_query, "<empty>", 0, 8192, PARAM_RELOAD, NULL,
+PARAM_STR (server_check_query, "<empty>", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
 	"Sent to a connection that was unused for `server_check_delay`, before it is used; `<empty>` sends an empty query, empty sends none.")
-PARAM_TIME(server_check_delay, "30", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+PARAM_TIME(server_check_delay, "30", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
 	"How long an unused server connection is believed to be alive without a check.")
 PARAM_BOOL(server_fast_close, "0", PARAM_RELOAD, NULL,
 	"In session pooling, close a connection marked for closing at the end of the transaction rather than of the session.")
@@ -172,7 +172,7 @@ PARAM_STR (queue_password, "", 0, 4096, PARAM_RELOAD | PARAM_SECRET, NULL,
 PARAM_GROUP("Protocol")
 PARAM_STR (ignore_startup_parameters, "", 0, 8192, PARAM_RELOAD, NULL,
 	"Start-up parameters that are dropped, separated by commas, instead of being refused.")
-PARAM_STR (track_extra_parameters, "IntervalStyle", 0, 8192, PARAM_RESTART, NULL,
+PARAM_STR (track_extra_parameters, "IntervalStyle", 0, 8192, PARAM_RESTART | PARAM_NOT_YET, NULL,
 	"Reported parameters that follow a client from server to server, besides client_encoding, DateStyle, TimeZone, standard_conforming_strings and application_name.")
 PARAM_INT (max_prepared_statements, "200", 0, INT_MAX, PARAM_RELOAD, NULL,
 	"Named prepared statements kept on each server connection in transaction and statement pooling; 0 switches them off there.")
@@ -228,9 +228,9 @@ PARAM_INT (peer_id, "0", 0, 16383, PARAM_RELOAD | PARAM_NOT_YET, NULL,
 	"Number of this process in a group of peers that forward cancel requests to each other.")
 
 PARAM_GROUP("Sockets")
-PARAM_SIZE(pkt_buf, "4096", 512, 16 * 1024 * 1024, PARAM_RESTART, NULL,
+PARAM_SIZE(pkt_buf, "4096", 512, 16 * 1024 * 1024, PARAM_RESTART | PARAM_NOT_YET, NULL,
 	"Size of the buffer for reading and for what could not be written yet.")
-PARAM_INT (sbuf_loopcnt, "5", 0, INT_MAX, PARAM_RELOAD, NULL,
+PARAM_INT (sbuf_loopcnt, "5", 0, INT_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
 	"How often one connection is read before the others get their turn; 0 is no limit.")
 PARAM_INT (tcp_defer_accept, "1", 0, INT_MAX, PARAM_RELOAD, NULL,
 	"TCP_DEFER_ACCEPT: seconds that the kernel waits for the first bytes of a client; 0 is off.")

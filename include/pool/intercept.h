@@ -43,6 +43,8 @@ void *client_slot(const struct client *c);
 void client_slot_set(struct client *c, void *data);
 /* Is its socket still connected, as far as the kernel knows now? */
 bool client_is_alive(const struct client *c);
+/* statement_timeout as it was given at start-up, in microseconds; 0: none. */
+usec_t client_statement_timeout(const struct client *c);
 /* Console: may it run all commands (admin_users), or only look (stats_users)? */
 bool client_is_admin(const struct client *c);
 void client_log(const struct client *c, int level, const char *fmt, ...) PRINTF_LIKE(3, 4);

@@ -7,6 +7,7 @@
  *                   <-> PARKED  (a claimant answers later)        any -> DEAD, freed by the reaper
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "pool_int.h"
@@ -411,6 +412,39 @@ void client_log(const struct client *c, int level, const char *fmt, ...)
 	va_start(ap, fmt);
 	log_writev((enum log_level)level, client_prefix(c), fmt, ap);
 	va_end(ap);
+}
+
+/* A number of milliseconds, or with a unit, as Postgres takes it. */
+static usec_t timeout_value(const char *text)
+{
+	static const struct {
+		const char *unit;
+		usec_t factor;
+	} units[] = {{"", USEC_MSEC}, {"us", 1}, {"ms", USEC_MSEC}, {"s", USEC_SEC}, {"min", 60 * USEC_SEC},
+		{"h", 3600 * USEC_SEC}, {"d", 86400 * USEC_SEC}};
+	char *end;
+	unsigned long long n = strtoull(text, &end, 10);
+
+	while (*end == ' ')
+		end++;
+	for (size_t i = 0; i < ARRAY_LEN(units); i++)
+		if (strcmp(end, units[i].unit) == 0 && n < USEC_NEVER / units[i].factor)
+			return (usec_t)n * units[i].factor;
+	return 0;
+}
+
+usec_t client_statement_timeout(const struct client *c)
+{
+	const char *p = istr_text(c->extra), *end = p + istr_len(c->extra);
+
+	while (p < end) {
+		const char *name = p, *value = name + strlen(name) + 1;
+
+		if (util_strcasecmp(name, "statement_timeout") == 0)
+			return timeout_value(value);
+		p = value + strlen(value) + 1;
+	}
+	return 0;
 }
 
 void client_watch_tx(struct client *c)

@@ -73,6 +73,18 @@ static void console_parameters(struct client *c, struct buf *b)
 			vars_set(&c->vars, (enum var_id)i, vars[i]);
 }
 
+static void put_message_of_the_day(const struct client *c, struct buf *b)
+{
+	const char *text = conf_current()->p.login_notify_message;
+	struct pg_error notice;
+
+	if (text[0] == '\0' || c->console)
+		return;
+	pg_error_set(&notice, "00000", "%s", text);
+	pg_error_severity(&notice, "NOTICE");
+	build_notice(b, &notice);
+}
+
 /* Everything is known: the session begins. */
 static void begin_session(struct client *c)
 {
@@ -100,6 +112,7 @@ static void begin_session(struct client *c)
 	for (int i = 0; i < 4; i++)
 		key[i] = (uint8_t)(secret >> (24 - 8 * i));
 	build_key_data(&b, (int32_t)(c->key >> 32), key, sizeof(key));
+	put_message_of_the_day(c, &b);
 	build_ready(&b, 'I');
 	if (buf_failed(&b)) {
 		buf_free(&b);

@@ -305,6 +305,8 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 
 	if (c->request_time == 0)
 		c->request_time = loop_now();
+	if (conf_current()->p.disable_pqexec && !c->console)
+		return client_protocol_error(c, "PQexec disallowed");
 	if (wire_complete(m) && (m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
 		return client_protocol_error(c, "invalid message format");
 	switch (c->icpt->claim(c, (const char *)m->body, len, complete)) {
@@ -340,6 +342,7 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 	if (m->total != WIRE_HEADER)
 		return client_protocol_error(c, "invalid message format");
 	c->skip_to_sync = false;
+	portal_synced(c);
 	if (s == NULL) {
 		build_ready(&b, client_status(c));
 		client_emit(c, &b);
@@ -511,6 +514,10 @@ static size_t one(struct client *c, const uint8_t *data, size_t len)
 		return 0;
 	case WIRE_NEXT_OK:
 		break;
+	}
+	if ((int64_t)m.total > conf_current()->p.max_packet_size) {
+		client_protocol_error(c, "message is longer than max_packet_size");
+		return 0;
 	}
 	sync_follows = m.total < len && data[m.total] == 'S';
 	switch (message(c, &m)) {

@@ -8,6 +8,7 @@
 #include "pool_int.h"
 
 #define LOGINS_AT_ONCE 8
+#define SURPLUS_IDLE   (30 * USEC_SEC) /* servers beyond the pool's size are closed after this */
 #define RETRY_FASTEST  (1 * USEC_SEC) /* a server that refuses connections is tried again after this */
 
 static struct pool *ready_head, **ready_tail = &ready_head;
@@ -75,13 +76,24 @@ static unsigned servers_alive(const struct pool *p)
 
 /* --- hand-out ------------------------------------------------------------------------------------------ */
 
+/* Servers that clients may use: the reserve is added once somebody has waited for too long. */
+static unsigned client_limit(const struct pool *p, usec_t now)
+{
+	unsigned size = (unsigned)route_pool_size(p);
+	const struct client *c = p->waiting.head;
+
+	if (p->db->reserve_pool_size > 0 && c != NULL && now - c->request_time > conf_current()->p.reserve_pool_timeout)
+		size += (unsigned)p->db->reserve_pool_size;
+	return size;
+}
+
 struct server *pool_take_idle(struct pool *p, bool for_client)
 {
 	struct server *s = p->servers[SERVER_IDLE].head, *next;
 
 	if (route_paused(p->db))
 		return NULL;
-	if (for_client && p->servers[SERVER_ACTIVE].count >= (unsigned)route_pool_size(p))
+	if (for_client && p->servers[SERVER_ACTIVE].count >= client_limit(p, loop_now()))
 		return NULL;
 	for (; s != NULL; s = next) {
 		next = s->next;
@@ -217,7 +229,7 @@ void pool_server_failed(struct pool *p, const struct pg_error *err)
 /* Servers that those who wait could use now. */
 static unsigned wanted(const struct pool *p)
 {
-	unsigned size = (unsigned)route_pool_size(p), total = pool_servers_total(p);
+	unsigned size = client_limit(p, loop_now()), total = pool_servers_total(p);
 	unsigned busy_or_coming = p->servers[SERVER_LOGIN].count;
 	unsigned clients = p->waiting.count, tasks = p->n_tasks, room, want;
 
@@ -268,9 +280,12 @@ static void check_idle(struct pool *p, usec_t now)
 
 	DL_FOREACH_SAFE(p->servers[SERVER_IDLE].head, s, tmp) {
 		bool spare = total > (unsigned)p->db->min_pool_size;
+		bool surplus = total > (unsigned)route_pool_size(p); /* of the queue engine, or of the reserve */
 
 		if (s->close_needed || route_paused(p->db))
 			server_close(s, s->close_needed ? "close_needed" : "paused", NULL);
+		else if (surplus && now - s->idle_since > SURPLUS_IDLE)
+			server_close(s, "surplus server idle", NULL);
 		else if (pr->server_idle_timeout > 0 && spare && now - s->idle_since > pr->server_idle_timeout)
 			server_close(s, "server idle timeout", NULL);
 		else if (lifetime > 0 && now - s->connect_time > lifetime)

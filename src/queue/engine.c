@@ -159,8 +159,30 @@ static void call_queue(struct call *ret, const struct qstmt *q, const struct bin
 	buf_free(&text);
 }
 
+static bool payloads_fit(const struct qstmt *q, const struct bind_values *bind, struct pg_error *err)
+{
+	int64_t max = conf_current()->p.queue_max_payload;
+
+	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++) {
+		const struct qvalue *v = qstmt_value(q, QARG_PAYLOAD, i);
+		int64_t len = (int64_t)v->text_len;
+
+		if (v->kind == QV_PARAM)
+			len = v->param <= bind->n_params ? bind->params[v->param - 1].len : 0;
+		if (len <= max)
+			continue;
+		pg_error_set(err, "54000", "payload is too long");
+		pg_error_detail(err, "It has %lld bytes, the limit is %lld.", (long long)len, (long long)max);
+		pg_error_hint(err, "The limit is queue_max_payload; large data is better kept in a table, and its key pushed.");
+		return false;
+	}
+	return true;
+}
+
 bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret, struct pg_error *err)
 {
+	if (!payloads_fit(q, bind, err))
+		return false;
 	if (!jobs_resolve(qc, q, bind, &ret->jobs, err) || !call_params(ret, q, bind, err))
 		return false;
 	call_queue(ret, q, bind);
@@ -325,6 +347,10 @@ static void on_done(void *arg, const struct pg_error *err)
 	client_answer(c, &answer);
 }
 
+/* Tells the functions that nothing else is in this transaction, for durability = async. It is a
+ * lateral argument of the function so that it comes first. */
+#define AUTONOMOUS_SQL "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own"
+
 /* --- merging ---------------------------------------------------------------------------------------------------- */
 
 static const struct merge_ops merged_ops = {.row = on_row, .done = on_done};
@@ -414,7 +440,7 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 {
 	static const uint32_t oids[] = {OID_TEXT, 1009, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT};
 	struct push_options o = {0};
-	struct merge_spec spec = {.sql = "SELECT p AS id FROM queue._push($1, $2, $3, $4, $5, $6, false) AS p",
+	struct merge_spec spec = {.sql = "SELECT p AS id FROM " AUTONOMOUS_SQL ", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL) AS p",
 		.oids = oids,
 		.n_params = 6,
 		.array_param = 1,
@@ -443,7 +469,7 @@ static struct merge_item *merge_done(struct request *r)
 {
 	static const uint32_t oids[] = {1009};
 	struct bind_param none = {.len = -1};
-	struct merge_spec spec = {.sql = "SELECT queue FROM queue._done($1, false) AS queue",
+	struct merge_spec spec = {.sql = "SELECT queue FROM " AUTONOMOUS_SQL ", LATERAL queue._done($1, own IS NULL) AS queue",
 		.oids = oids,
 		.n_params = 1,
 		.array_param = 0,

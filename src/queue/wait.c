@@ -63,10 +63,12 @@ struct waiter {
 	int16_t *formats;
 	int n_formats, n_columns;
 	bool expired;
+	bool by_statement_timeout; /* the client's statement_timeout is shorter than its WAIT */
 	struct answer answer;
 	struct taken *taken;
 	int n_taken, cap_taken;
 	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
+	uint64_t wakes; /* of the database when it last asked */
 	usec_t started, beat_at;
 };
 
@@ -77,6 +79,7 @@ static struct loop_tick *tick;
 
 static bool probe(struct waiter *w);
 static void end_error(struct waiter *w, const struct pg_error *err);
+static void end_expired(struct waiter *w);
 
 /* --- rooms ------------------------------------------------------------------------------------------------ */
 
@@ -165,6 +168,7 @@ void room_wake(struct qdb *db, const char *queue, unsigned jobs)
 {
 	struct room *r = room_find(db, queue);
 
+	db->wakes++;
 	if (r != NULL && r->n_members > 0)
 		wake(r, jobs);
 }
@@ -173,6 +177,7 @@ void rooms_wake_all(struct qdb *db)
 {
 	struct room *r, *tmp;
 
+	db->wakes++;
 	HASH_ITER(hh, db->rooms, r, tmp)
 		wake(r, 0);
 }
@@ -278,6 +283,14 @@ static void waiter_free(struct waiter *w)
 	mem_free(w);
 }
 
+/* It was woken and does not ask any more: the next one does in its place. */
+static void pass_on(struct waiter *w)
+{
+	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++)
+		if (w->members[i].room != NULL)
+			wake(w->members[i].room, 1);
+}
+
 /*
  * The one way out: of the rooms, the timers, the client. Gives the client, to be answered by the
  * caller. A statement that already runs is waited for by nobody: what it takes is given back.
@@ -286,12 +299,14 @@ static struct client *waiter_end(struct waiter *w)
 {
 	struct client *c = w->qc != NULL ? w->qc->client : NULL;
 
+	if (w->item != NULL && merge_drop(w->item)) {
+		w->item = NULL;
+		pass_on(w);
+	}
 	leave_rooms(w);
 	if (w->qc != NULL)
 		w->qc->waiter = NULL;
 	w->qc = NULL;
-	if (w->item != NULL && merge_drop(w->item))
-		w->item = NULL;
 	if (w->item == NULL)
 		waiter_free(w);
 	return c;
@@ -537,7 +552,7 @@ static void found_nothing(struct waiter *w)
 	bool fresh = w->members == NULL;
 
 	if (w->args.wait == 0 || w->expired || pooler_is_shutting_down() != SHUTDOWN_NONE) {
-		end_empty(w);
+		end_expired(w);
 		return;
 	}
 	if (fresh && !enter_or_fail(w))
@@ -548,6 +563,9 @@ static void found_nothing(struct waiter *w)
 		if (fresh)
 			m->gen = m->room->gen;
 		room_was_empty(m->room, m->gen, w->due_ms);
+		/* something was announced before it was in the room: it may have asked too early */
+		if (fresh && w->wakes != w->db->wakes)
+			wake(m->room, 0);
 	}
 }
 
@@ -636,7 +654,9 @@ static struct merge_item *ask(struct waiter *w, const struct bind_param *params,
 	static const uint32_t oids[] = {1009, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL};
 	struct merge_spec spec = {
 		.sql = "SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
-		       "lease_until, policy, due_ms FROM queue._take($1, $2, $3, $4, $5)",
+		       "lease_until, policy, due_ms FROM "
+		       "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own, "
+		       "LATERAL queue._take($1, $2, $3, $4, $5 AND own IS NOT NULL)",
 		.oids = oids,
 		.n_params = 5,
 		.array_param = -1,
@@ -679,6 +699,7 @@ static bool probe(struct waiter *w)
 	}
 	w->n_taken = 0;
 	w->due_ms = DUE_UNKNOWN;
+	w->wakes = w->db->wakes;
 	w->db->probes++;
 	if (!buf_failed(&queues))
 		w->item = ask(w, params, formats);
@@ -697,6 +718,17 @@ static bool nothing_there(const struct waiter *w)
 			return false;
 	}
 	return true;
+}
+
+/* As Postgres would, statement_timeout ends the wait with an error. */
+static void limit_wait(struct waiter *w)
+{
+	usec_t limit = client_statement_timeout(w->qc->client);
+
+	if (limit == 0 || limit >= w->args.wait)
+		return;
+	w->args.wait = limit;
+	w->by_statement_timeout = true;
 }
 
 bool waiter_start(struct qclient *qc, struct take_args *args, const struct bind_values *bind, int n_columns)
@@ -720,6 +752,7 @@ bool waiter_start(struct qclient *qc, struct take_args *args, const struct bind_
 	*args = (struct take_args){0};
 	w->n_columns = n_columns;
 	w->started = loop_now();
+	limit_wait(w);
 	qc->waiter = w;
 	w->due_ms = -1;
 	if (w->args.wait > 0 && nothing_there(w) && enter_rooms(w))
@@ -758,6 +791,18 @@ void waiters_shutdown(void)
 
 /* --- time ------------------------------------------------------------------------------------------------------------------ */
 
+static void end_expired(struct waiter *w)
+{
+	struct pg_error err;
+
+	if (!w->by_statement_timeout) {
+		end_empty(w);
+		return;
+	}
+	pg_error_set(&err, "57014", "canceling statement due to statement timeout");
+	end_error(w, &err);
+}
+
 static void expire(usec_t now)
 {
 	struct heap_node *n;
@@ -768,7 +813,7 @@ static void expire(usec_t now)
 		heap_remove(&deadlines, n);
 		w->expired = true;
 		if (w->item == NULL || !merge_is_sent(w->item))
-			end_empty(w);
+			end_expired(w);
 	}
 }
 
