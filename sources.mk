@@ -128,8 +128,17 @@ libqb_queue_a_SOURCES = \
 libqb_admin_a_SOURCES = \
 	src/admin/admin_int.h \
 	src/admin/cmds.h \
+	src/admin/command.c \
+	src/admin/console.c \
+	src/admin/console_parse.c \
+	src/admin/probe.c \
 	src/admin/rows.c \
-	src/admin/shows.h
+	src/admin/show.c \
+	src/admin/show.h \
+	src/admin/show_queue.c \
+	src/admin/show_stats.c \
+	src/admin/shows.h \
+	src/admin/tables.c
 
 qbouncer_SOURCES = \
 	src/main.c \

@@ -1,0 +1,445 @@
+/*
+ * What the console commands do. Some answer later: each such client has one `wait` in a list,
+ * looked at by a tick as long as there is one; a wait ends when its condition holds, when it is
+ * cancelled, or with its client. Entry points: command_run() and its like in admin_int.h.
+ */
+#include <string.h>
+
+#include <utlist.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "conf/conf.h"
+#include "net/loop.h"
+#include "pool/stat.h"
+#include "queue/queue.h"
+#include "admin_int.h"
+
+#define WAIT_LOOK (20 * USEC_MSEC)
+
+/* A client whose answer comes later; it is the client's slot. INSTALL may outlive its client. */
+struct wait {
+	struct wait *prev, *next;
+	struct client *client; /* NULL: it has left, or does not wait any more */
+	enum console_command id;
+	char database[CONSOLE_NAME_MAX];
+};
+
+static struct wait *waits;
+static struct loop_tick *tick;
+static const struct admin_hooks *program;
+
+/* --- small answers
+ * --------------------------------------------------------------------------------- */
+
+static enum exec_verdict answer(struct exec *x, const char *tag)
+{
+	util_strlcpy(x->answer.tag, tag, sizeof(x->answer.tag));
+	return EXEC_ANSWER;
+}
+
+static enum exec_verdict fail_no_database(struct exec *x, const char *name)
+{
+	pg_error_set(&x->err, "3D000", "no such database: %s", name);
+	pg_error_hint(&x->err, "SHOW DATABASES lists them.");
+	return EXEC_ERROR;
+}
+
+static const char *tag_of(enum console_command id)
+{
+	return console_commands[id].name;
+}
+
+struct find_database {
+	const char *name;
+	bool found;
+};
+
+static void match_database(const struct stat_database *st, void *arg)
+{
+	struct find_database *f = arg;
+
+	f->found = f->found || strcmp(st->name, f->name) == 0;
+}
+
+/* One that exists already: a name that only `*` would serve is none. */
+static bool has_database(const char *name)
+{
+	struct find_database f = {.name = name};
+
+	stat_each_database(match_database, &f);
+	return f.found;
+}
+
+/* --- later
+ * ------------------------------------------------------------------------------------------- */
+
+static void count_closing(const struct stat_session *st, void *arg)
+{
+	const struct wait **w = arg;
+
+	if (*w != NULL && st->close_needed &&
+		((*w)->database[0] == '\0' || strcmp((*w)->database, st->database) == 0))
+		*w = NULL;
+}
+
+static bool wait_is_over(const struct wait *w)
+{
+	const struct wait *left = w;
+
+	if (w->id == CMD_PAUSE)
+		return pooler_is_paused(w->database[0] != '\0' ? w->database : NULL);
+	if (w->id != CMD_WAIT_CLOSE)
+		return false;
+	stat_each_server(count_closing, &left);
+	return left != NULL;
+}
+
+static void wait_free(struct wait *w)
+{
+	if (w->client != NULL)
+		client_slot_set(w->client, NULL);
+	DL_DELETE(waits, w);
+	mem_free(w);
+}
+
+/* The client has its answer; what is left of the wait is not its concern any more. */
+static void wait_answer(struct wait *w, const struct pg_error *err)
+{
+	struct client *c = w->client;
+	struct answer a = {0};
+
+	w->client = NULL;
+	client_slot_set(c, NULL);
+	util_strlcpy(a.tag, tag_of(w->id), sizeof(a.tag));
+	if (err != NULL)
+		client_fail(c, err);
+	else
+		client_answer(c, &a);
+}
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	struct wait *w, *next;
+	bool more = false;
+
+	(void)arg;
+	DL_FOREACH_SAFE (waits, w, next) {
+		if (wait_is_over(w)) {
+			wait_answer(w, NULL);
+			wait_free(w);
+		} else {
+			more = more || w->id != CMD_INSTALL;
+		}
+	}
+	return more ? now + WAIT_LOOK : USEC_NEVER;
+}
+
+static struct wait *wait_new(struct exec *x, enum console_command id, const char *database)
+{
+	struct wait *w = mem_zalloc(sizeof(*w));
+
+	if (w == NULL) {
+		pg_error_set(&x->err, "53200", "out of memory");
+		return NULL;
+	}
+	w->client = x->client;
+	w->id = id;
+	util_strlcpy(w->database, database, sizeof(w->database));
+	client_slot_set(x->client, w);
+	DL_APPEND(waits, w);
+	if (id != CMD_INSTALL)
+		loop_tick_at(tick, loop_now());
+	return w;
+}
+
+static enum exec_verdict wait_for(struct exec *x, const struct command *cmd)
+{
+	struct wait *w = wait_new(x, cmd->id, cmd->name);
+
+	if (w == NULL)
+		return EXEC_ERROR;
+	if (!wait_is_over(w))
+		return EXEC_PARK;
+	wait_free(w);
+	return answer(x, tag_of(cmd->id));
+}
+
+static void on_installed(void *arg, const struct pg_error *err)
+{
+	struct wait *w = arg;
+
+	if (w->client != NULL)
+		wait_answer(w, err);
+	else if (err != NULL)
+		log_warning("INSTALL of \"%s\": %s", w->database, err->message);
+	wait_free(w);
+}
+
+void command_cancel(struct client *c)
+{
+	struct wait *w = client_slot(c);
+	struct pg_error err;
+
+	if (w == NULL)
+		return;
+	pg_error_set(&err, "57014", "canceling statement due to user request");
+	if (w->id == CMD_PAUSE)
+		pg_error_hint(&err, "The pause stays in force; RESUME ends it.");
+	wait_answer(w, &err);
+	if (w->id != CMD_INSTALL)
+		wait_free(w);
+}
+
+void command_client_ended(struct client *c)
+{
+	struct wait *w = client_slot(c);
+
+	if (w == NULL)
+		return;
+	if (w->id != CMD_INSTALL) {
+		wait_free(w);
+		return;
+	}
+	client_slot_set(c, NULL);
+	w->client = NULL;
+}
+
+/* --- the commands
+ * -------------------------------------------------------------------------------------- */
+
+static enum exec_verdict run_show(struct exec *x, const struct command *cmd)
+{
+	const struct console_show_row *row = &console_shows[cmd->show];
+	struct show_rows r = {.out = &x->answer.rows,
+		.fields = row->fields,
+		.n_fields = row->n_fields,
+		.formats = x->bind.formats,
+		.n_formats = x->bind.n_formats};
+
+	if (cmd->show == SHOW_FDS) {
+		pg_error_set(&x->err, "0A000", "SHOW FDS is not supported");
+		return EXEC_ERROR;
+	}
+	if (cmd->show == SHOW_HELP)
+		console_help_notice(&x->answer.notices);
+	row->fill(&r);
+	x->answer.n_rows = r.n_rows;
+	return answer(x, "SHOW");
+}
+
+struct find_param {
+	const char *name;
+	bool found, reloadable;
+};
+
+static void match_param(const char *name, const char *value, const char *def, bool reloadable,
+	const char *help, void *arg)
+{
+	struct find_param *f = arg;
+
+	(void)value;
+	(void)def;
+	(void)help;
+	if (strcmp(name, f->name) == 0) {
+		f->found = true;
+		f->reloadable = reloadable;
+	}
+}
+
+static enum exec_verdict run_set(struct exec *x, const struct command *cmd)
+{
+	struct find_param f = {.name = cmd->name};
+	char err[512];
+
+	if (conf_set(cmd->name, cmd->value, err, sizeof(err))) {
+		client_log(x->client, LOG_LVL_INFO, "SET %s", cmd->name);
+		program->changed();
+		return answer(x, "SET");
+	}
+	conf_each_param(&conf_current()->p, match_param, &f);
+	pg_error_set(&x->err, !f.found ? "42704" : f.reloadable ? "22023" : "55P02", "SET failed");
+	pg_error_detail(&x->err, "%s", err);
+	return EXEC_ERROR;
+}
+
+static enum exec_verdict run_reload(struct exec *x)
+{
+	client_log(x->client, LOG_LVL_INFO, "RELOAD");
+	return program->reload(&x->err) ? answer(x, "RELOAD") : EXEC_ERROR;
+}
+
+/* The pool's commands: a database, or all. */
+static enum exec_verdict run_pooler(
+	struct exec *x, const struct command *cmd, enum pooler_command what)
+{
+	const char *db = cmd->name[0] != '\0' ? cmd->name : NULL;
+
+	if (db != NULL && !has_database(db))
+		return fail_no_database(x, db);
+	client_log(x->client, LOG_LVL_INFO, "%s %s", tag_of(cmd->id),
+		db != NULL ? db : "(all databases)");
+	switch (pooler_command(what, db)) {
+	case POOLER_OK:
+		return cmd->id == CMD_PAUSE ? wait_for(x, cmd) : answer(x, tag_of(cmd->id));
+	case POOLER_NO_DATABASE:
+		return fail_no_database(x, cmd->name);
+	case POOLER_NOT_PAUSED:
+		if (db != NULL)
+			pg_error_set(&x->err, "55000", "database %s is not paused", db);
+		else
+			pg_error_set(&x->err, "55000", "pooler is not paused/suspended");
+		return EXEC_ERROR;
+	case POOLER_ALREADY_PAUSED:
+		pg_error_set(&x->err, "55000", "already suspended/paused");
+		return EXEC_ERROR;
+	}
+	return EXEC_ERROR;
+}
+
+static enum exec_verdict run_wait_close(struct exec *x, const struct command *cmd)
+{
+	if (cmd->name[0] != '\0' && !has_database(cmd->name))
+		return fail_no_database(x, cmd->name);
+	return wait_for(x, cmd);
+}
+
+static enum exec_verdict run_kill_client(struct exec *x, const struct command *cmd)
+{
+	if (cmd->number == client_id(x->client)) {
+		pg_error_set(&x->err, "55000", "this is the client that asks");
+		return EXEC_ERROR;
+	}
+	if (!pooler_kill_client(cmd->number)) {
+		pg_error_set(&x->err, "42704", "client not found");
+		pg_error_hint(&x->err, "The number is `id` of SHOW CLIENTS.");
+		return EXEC_ERROR;
+	}
+	client_log(x->client, LOG_LVL_INFO, "KILL_CLIENT %llu", (unsigned long long)cmd->number);
+	return answer(x, "KILL_CLIENT");
+}
+
+static enum exec_verdict run_shutdown(struct exec *x, const struct command *cmd)
+{
+	client_log(x->client, LOG_LVL_INFO, "SHUTDOWN");
+	program->shutdown(cmd->how);
+	return answer(x, "SHUTDOWN");
+}
+
+static enum exec_verdict run_install(struct exec *x, const struct command *cmd)
+{
+	struct wait *w;
+
+	if (!pooler_has_database(cmd->name))
+		return fail_no_database(x, cmd->name);
+	w = wait_new(x, CMD_INSTALL, cmd->name);
+	if (w == NULL)
+		return EXEC_ERROR;
+	if (queue_install(cmd->name, NULL, on_installed, w))
+		return EXEC_PARK;
+	wait_free(w);
+	pg_error_set(
+		&x->err, "55000", "there is no pool of database %s to install with", cmd->name);
+	pg_error_hint(&x->err,
+		"Connect to it once as the role that is to own the schema, or name a user in its entry.");
+	return EXEC_ERROR;
+}
+
+static enum exec_verdict run_probe(struct exec *x, const struct command *cmd)
+{
+	const struct probe *p = &cmd->probe;
+	struct show_rows r = {.out = &x->answer.rows,
+		.fields = &p->field,
+		.n_fields = 1,
+		.formats = x->bind.formats,
+		.n_formats = x->bind.n_formats};
+	struct pg_error err;
+
+	if (strcmp(p->tag, "BEGIN") == 0) {
+		pg_error_set(&err, "25001", "there is already a transaction in progress");
+		pg_error_severity(&err, "WARNING");
+		build_notice(&x->answer.notices, &err);
+	}
+	if (p->field.name == NULL)
+		return answer(x, p->tag);
+	row_begin(&r);
+	row_constant(&r, p->value);
+	row_end(&r);
+	x->answer.n_rows = 1;
+	return answer(x, p->tag);
+}
+
+static enum exec_verdict refuse_unsupported(struct exec *x, const struct command *cmd)
+{
+	pg_error_set(&x->err, "0A000", "%s is not supported", tag_of(cmd->id));
+	return EXEC_ERROR;
+}
+
+static bool may(const struct client *c, const struct command *cmd)
+{
+	if (cmd->id == CMD_PROBE || client_is_admin(c))
+		return true;
+	if (console_commands[cmd->id].who != WHO_STATS)
+		return false;
+	return cmd->id != CMD_SHOW || console_shows[cmd->show].who == WHO_STATS;
+}
+
+enum exec_verdict command_run(struct exec *x, const struct command *cmd)
+{
+	if (!may(x->client, cmd)) {
+		pg_error_set(&x->err, "42501", "admin access needed");
+		return EXEC_ERROR;
+	}
+	switch (cmd->id) {
+	case CMD_SHOW:
+		return run_show(x, cmd);
+	case CMD_SET:
+		return run_set(x, cmd);
+	case CMD_RELOAD:
+		return run_reload(x);
+	case CMD_PAUSE:
+		return run_pooler(x, cmd, POOLER_PAUSE);
+	case CMD_RESUME:
+		return run_pooler(x, cmd, POOLER_RESUME);
+	case CMD_DISABLE:
+		return run_pooler(x, cmd, POOLER_DISABLE);
+	case CMD_ENABLE:
+		return run_pooler(x, cmd, POOLER_ENABLE);
+	case CMD_RECONNECT:
+		return run_pooler(x, cmd, POOLER_RECONNECT);
+	case CMD_WAIT_CLOSE:
+		return run_wait_close(x, cmd);
+	case CMD_KILL:
+		return run_pooler(x, cmd, POOLER_KILL);
+	case CMD_KILL_CLIENT:
+		return run_kill_client(x, cmd);
+	case CMD_SUSPEND:
+		return refuse_unsupported(x, cmd);
+	case CMD_SHUTDOWN:
+		return run_shutdown(x, cmd);
+	case CMD_INSTALL:
+		return run_install(x, cmd);
+	case CMD_PROBE:
+		return run_probe(x, cmd);
+	case CMD_COUNT:
+		break;
+	}
+	return EXEC_ERROR;
+}
+
+/* --- start and end
+ * -------------------------------------------------------------------------------------- */
+
+bool command_start(const struct admin_hooks *hooks)
+{
+	program = hooks;
+	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return tick != NULL;
+}
+
+void command_free(void)
+{
+	while (waits != NULL)
+		wait_free(waits);
+	loop_tick_free(&tick);
+}

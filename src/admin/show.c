@@ -1,0 +1,266 @@
+/*
+ * What SHOW shows of the pooler: one filler for each row of shows.h. Reads snapshots only.
+ * Entry points: show.h.
+ */
+#include "show.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/version.h"
+#include "conf/conf.h"
+#include "pool/pool.h"
+#include "pool/stat.h"
+
+void show_nothing(struct show_rows *r)
+{
+	(void)r;
+}
+
+/* --- the program --------------------------------------------------------------------------------
+ */
+
+void show_version(struct show_rows *r)
+{
+	char text[128];
+
+	snprintf(text, sizeof(text), "qbouncer %s", version_number);
+	row_begin(r);
+	row_text(r, text);
+	row_end(r);
+}
+
+static void pair(struct show_rows *r, const char *key, const char *value)
+{
+	row_begin(r);
+	row_text(r, key);
+	row_text(r, value);
+	row_end(r);
+}
+
+void show_state(struct show_rows *r)
+{
+	bool paused = pooler_all_paused();
+
+	pair(r, "active", paused ? "no" : "yes");
+	pair(r, "paused", paused ? "yes" : "no");
+	pair(r, "suspended", "no");
+}
+
+static void one_param(const char *name, const char *value, const char *def, bool reloadable,
+	const char *help, void *arg)
+{
+	struct show_rows *r = arg;
+
+	(void)help;
+	row_begin(r);
+	row_text(r, name);
+	row_text(r, value);
+	row_text(r, def);
+	row_text(r, reloadable ? "yes" : "no");
+	row_end(r);
+}
+
+void show_config(struct show_rows *r)
+{
+	conf_each_param(&conf_current()->p, one_param, r);
+}
+
+static void one_slab(const struct slab_stat *st, void *arg)
+{
+	struct show_rows *r = arg;
+
+	row_begin(r);
+	row_text(r, st->name);
+	row_int(r, (int64_t)st->size);
+	row_int(r, (int64_t)st->used);
+	row_int(r, (int64_t)st->free);
+	row_int(r, (int64_t)st->total);
+	row_end(r);
+}
+
+void show_mem(struct show_rows *r)
+{
+	slab_each(one_slab, r);
+}
+
+static void item(struct show_rows *r, const char *name, unsigned n)
+{
+	row_begin(r);
+	row_text(r, name);
+	row_int(r, n);
+	row_end(r);
+}
+
+void show_lists(struct show_rows *r)
+{
+	struct stat_totals t;
+
+	stat_totals(&t);
+	item(r, "databases", t.databases);
+	item(r, "users", t.users);
+	item(r, "peers", 0);
+	item(r, "pools", t.pools);
+	item(r, "peer_pools", 0);
+	item(r, "free_clients", t.free_clients);
+	item(r, "used_clients", t.used_clients);
+	item(r, "login_clients", t.login_clients);
+	item(r, "free_servers", t.free_servers);
+	item(r, "used_servers", t.used_servers);
+	item(r, "dns_names", 0);
+	item(r, "dns_zones", 0);
+	item(r, "dns_queries", 0);
+	item(r, "dns_pending", 0);
+}
+
+/* --- databases, users, pools
+ * ---------------------------------------------------------------------- */
+
+static void one_database(const struct stat_database *st, void *arg)
+{
+	struct show_rows *r = arg;
+
+	row_begin(r);
+	row_text(r, st->name);
+	row_text(r, st->host);
+	row_int(r, st->port);
+	row_text(r, st->dbname);
+	row_text(r, st->force_user);
+	row_int(r, st->pool_size);
+	row_int(r, st->min_pool_size);
+	row_int(r, st->reserve_pool_size);
+	row_int(r, (int64_t)(st->server_lifetime / USEC_SEC));
+	row_text(r, pool_mode_name(st->mode));
+	row_text(r, NULL);
+	row_int(r, st->max_connections);
+	row_int(r, st->current_connections);
+	row_int(r, st->max_client_connections);
+	row_int(r, st->current_client_connections);
+	row_bool(r, st->paused);
+	row_bool(r, st->disabled);
+	row_end(r);
+}
+
+void show_databases(struct show_rows *r)
+{
+	stat_each_database(one_database, r);
+}
+
+/* Empty when nothing is said of it. */
+static void optional_number(struct show_rows *r, int v)
+{
+	char text[16] = "";
+
+	if (v >= 0)
+		snprintf(text, sizeof(text), "%d", v);
+	row_text(r, text);
+}
+
+static void one_user(const struct stat_user *st, void *arg)
+{
+	struct show_rows *r = arg;
+
+	row_begin(r);
+	row_text(r, st->name);
+	optional_number(r, st->pool_size);
+	optional_number(r, st->reserve_pool_size);
+	row_text(r, pool_mode_name(st->mode));
+	row_int(r, st->max_user_connections);
+	row_int(r, st->connections);
+	row_int(r, st->max_user_client_connections);
+	row_int(r, st->client_connections);
+	row_end(r);
+}
+
+void show_users(struct show_rows *r)
+{
+	stat_each_user(one_user, r);
+}
+
+/* Whole seconds, and the microseconds beyond them. */
+static void duration(struct show_rows *r, usec_t t)
+{
+	row_int(r, (int64_t)(t / USEC_SEC));
+	row_int(r, (int64_t)(t % USEC_SEC));
+}
+
+static void one_pool(const struct stat_pool *st, void *arg)
+{
+	struct show_rows *r = arg;
+
+	row_begin(r);
+	row_text(r, st->database);
+	row_text(r, st->user);
+	row_int(r, st->cl_active);
+	row_int(r, st->cl_waiting);
+	row_int(r, 0);
+	row_int(r, 0);
+	row_int(r, st->sv_active);
+	row_int(r, st->sv_active_cancel);
+	row_int(r, st->sv_being_canceled);
+	row_int(r, st->sv_idle);
+	row_int(r, st->sv_used);
+	row_int(r, st->sv_tested);
+	row_int(r, st->sv_login);
+	duration(r, st->maxwait);
+	row_text(r, pool_mode_name(st->mode));
+	row_text(r, NULL);
+	row_end(r);
+}
+
+void show_pools(struct show_rows *r)
+{
+	stat_each_pool(one_pool, r);
+}
+
+/* --- clients and servers
+ * --------------------------------------------------------------------------- */
+
+/* Where pgbouncer has an address in memory: the number again, so that it can be looked for. */
+static void object(struct show_rows *r, uint64_t id)
+{
+	char text[32] = "";
+
+	if (id != 0)
+		snprintf(text, sizeof(text), "0x%llx", (unsigned long long)id);
+	row_text(r, text);
+}
+
+static void one_session(const struct stat_session *st, void *arg)
+{
+	struct show_rows *r = arg;
+
+	row_begin(r);
+	row_text(r, st->type);
+	row_text(r, st->user);
+	row_text(r, st->database);
+	row_text(r, "none");
+	row_text(r, st->state);
+	row_text(r, st->addr);
+	row_int(r, st->port);
+	row_text(r, st->local_addr);
+	row_int(r, st->local_port);
+	row_time(r, st->connect_time_us);
+	row_time(r, st->request_time_us);
+	duration(r, st->wait);
+	row_bool(r, st->close_needed);
+	object(r, st->id);
+	object(r, st->link_id);
+	row_int(r, st->remote_pid);
+	row_text(r, "");
+	row_text(r, st->application_name);
+	row_int(r, st->prepared_statements);
+	row_int(r, (int64_t)st->id);
+	row_end(r);
+}
+
+void show_clients(struct show_rows *r)
+{
+	stat_each_client(one_session, r);
+}
+
+void show_servers(struct show_rows *r)
+{
+	stat_each_server(one_session, r);
+}

@@ -1,0 +1,58 @@
+/*
+ * The rows of cmds.h and shows.h as arrays, and the texts that are made from them.
+ * Entry points: console_commands, console_shows, console_help_notice().
+ */
+#include <stdio.h>
+
+#include "admin_int.h"
+#include "show.h"
+
+#define COL(type, name) {#name, OID_##type},
+#define SHOW(id, filler, who, help, columns)                                                       \
+	static const struct wire_field fields_##id[] = {columns};
+#include "shows.h"
+
+const struct console_show_row console_shows[] = {
+#define SHOW(id, filler, who, help, columns)                                                       \
+	{#id, help, who, fields_##id, ARRAY_LEN(fields_##id), show_##filler},
+#include "shows.h"
+};
+
+const struct console_command_row console_commands[] = {
+#define COMMAND(id, arg, who, usage, help) {#id, usage, help, arg, who},
+#include "cmds.h"
+};
+
+/* --- SHOW HELP ---------------------------------------------------------------------------------
+ */
+
+static void field(struct buf *b, char kind, const char *text)
+{
+	build_u8(b, (uint8_t)kind);
+	build_cstr(b, text);
+}
+
+/* Longer than a pg_error may be. */
+void console_help_notice(struct buf *out)
+{
+	struct buf text = BUF_INIT;
+	size_t start;
+
+	buf_putc(&text, '\n');
+	for (size_t i = 0; i < SHOW_COUNT; i++)
+		buf_printf(&text, "\tSHOW %s\n", console_shows[i].name);
+	for (size_t i = CMD_SHOW + 1; i < CMD_PROBE; i++)
+		if (console_commands[i].arg != ARG_UNSUPPORTED)
+			buf_printf(&text, "\t%s\n", console_commands[i].usage);
+	start = build_begin(out, 'N');
+	field(out, 'S', "NOTICE");
+	field(out, 'V', "NOTICE");
+	field(out, 'C', "00000");
+	field(out, 'M', "Console usage");
+	field(out, 'D', buf_cstr(&text));
+	build_u8(out, 0);
+	build_end(out, start);
+	if (buf_failed(&text))
+		out->failed = true;
+	buf_free(&text);
+}
