@@ -66,7 +66,7 @@ def parked(*wires):
             msg = w.recv()
             if msg.type == "S":
                 break
-            assert msg.type in "12T", "not a wait: %r" % (w.log[-5:],)
+            assert msg.type in "12TC", "not a wait: %r" % (w.log[-5:],)
 
 
 def job_of(messages):

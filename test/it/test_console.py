@@ -1,10 +1,28 @@
 """The console: columns that exporters parse, commands, who may do what."""
 
+import os
+import re
+import shutil
+import signal
+import subprocess
+
 import psycopg
 import pytest
 
 from pgwire import PgError, types
 
+SESSION = ("type user database replication state addr port local_addr local_port connect_time "
+           "request_time wait wait_us close_needed ptr link remote_pid tls application_name "
+           "prepared_statements id")
+FIGURES = ("server_assignment_count xact_count query_count {} {} xact_time query_time wait_time "
+           "client_parse_count server_parse_count bind_count client_login_count")
+
+
+def figures(prefix, *names):
+    return " ".join(prefix + n for n in FIGURES.format(*names).split())
+
+
+# What monitoring reads by name, in pgbouncer's order; then ours.
 COLUMNS = {
     "VERSION": "version",
     "STATE": "key value",
@@ -13,7 +31,27 @@ COLUMNS = {
     "DATABASES": "name host port database force_user pool_size min_pool_size reserve_pool_size "
                  "server_lifetime pool_mode load_balance_hosts max_connections current_connections "
                  "max_client_connections current_client_connections paused disabled",
+    "USERS": "name pool_size reserve_pool_size pool_mode max_user_connections "
+             "current_connections max_user_client_connections current_client_connections",
+    "POOLS": "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req "
+             "sv_active sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login "
+             "maxwait maxwait_us pool_mode load_balance_hosts",
+    "CLIENTS": SESSION,
+    "SERVERS": SESSION,
     "LISTS": "list items",
+    "STATS": "database " + figures("total_", "received", "sent") + " " + figures("avg_", "recv", "sent"),
+    "STATS_TOTALS": "database " + figures("", "bytes_received", "bytes_sent"),
+    "STATS_AVERAGES": "database " + " ".join(
+        ("avg_" if i > 7 else "") + n for i, n in enumerate(
+            figures("", "bytes_received", "bytes_sent").split())),
+    "TOTALS": "name value",
+    "PEERS": "peer_id host port pool_size",
+    "PEER_POOLS": "peer_id cl_active_cancel_req cl_waiting_cancel_req sv_active_cancel sv_login",
+    "DNS_HOSTS": "hostname ttl addrs",
+    "DNS_ZONES": "zonename serial count",
+    "QUEUES": "database queue waiters probing next_due_us wakes probes served system",
+    "WAITERS": "id database user queues state limit waited_us left_us",
+    "LEASES": "id database user queue job policy held_us in_transaction",
 }
 
 
@@ -73,6 +111,63 @@ def test_stats_user_may_only_look(proxy, command):
     with pytest.raises(PgError):
         proxy.console(command, "stats")
     assert proxy.console("SHOW VERSION", "stats")
+
+
+# Every command, and what becomes of it for an admin and for one who may only look.
+DENIED = "42501"
+RIGHTS = [("SHOW " + what, None, None) for what in COLUMNS] + [
+    ("SHOW HELP", None, None), ("SELECT POOLS", None, None), ("SHOW FDS", "0A000", DENIED),
+    ("SET verbose = '0'", None, DENIED), ("RELOAD", None, DENIED), ("PAUSE", None, DENIED),
+    ("RESUME", None, DENIED), ("DISABLE {db}", None, DENIED), ("ENABLE {db}", None, DENIED),
+    ("PAUSE {db}", None, DENIED), ("RESUME {db}", None, DENIED), ("RECONNECT", None, DENIED),
+    ("RECONNECT {db}", None, DENIED), ("WAIT_CLOSE {db}", None, DENIED),
+    ("WAIT_CLOSE", None, DENIED), ("KILL {db}", None, DENIED), ("RESUME {db}", None, DENIED),
+    ("KILL", None, DENIED), ("RESUME", None, DENIED), ("KILL_CLIENT 123456", "42704", DENIED),
+    ("SUSPEND", "0A000", DENIED), ("INSTALL nosuchdb", "55000", DENIED),
+    ("SHUTDOWN WAIT_FOR_CLIENTS", None, DENIED), ("SHUTDOWN WAIT_FOR_SERVERS", None, DENIED),
+    ("SHUTDOWN", None, DENIED)]
+
+
+def outcome(connection, command):
+    got = connection.query(command).until("Z")
+    return next((m.sqlstate for m in got if m.type == "E"), None)
+
+
+@pytest.mark.parametrize("kind", ["admin", "stats", "own"])
+def test_rights(qbouncer, cluster, kind):
+    proxy = qbouncer(databases={"one": "host=%s port=%d dbname=postgres" % (cluster.socket_dir, cluster.port)})
+    if kind == "own":
+        got = as_own_user(proxy, [c.format(db="one") for c, _, _ in RIGHTS[:-3]])
+    else:
+        with proxy.wire("qbouncer", kind) as c:
+            got = [outcome(c, command.format(db="one")) for command, _, _ in RIGHTS[:-3]]
+    wanted = [stats if kind == "stats" else admin for _, admin, stats in RIGHTS[:-3]]
+    assert list(zip([r[0] for r in RIGHTS], got)) == list(zip([r[0] for r in RIGHTS], wanted))
+
+
+@pytest.mark.parametrize("command", [r[0] for r in RIGHTS[-3:]])
+def test_stats_user_cannot_end_it(proxy, command):
+    with proxy.wire("qbouncer", "stats") as c:
+        assert outcome(c, command) == DENIED
+        assert outcome(c, "SHOW VERSION") is None
+
+
+def as_own_user(proxy, commands):
+    """By psql of the unix user that the proxy runs as, without a password: SQLSTATEs."""
+    text = "\\set VERBOSITY sqlstate\n" + "".join(c + ";\n\\echo =\n" for c in commands)
+    run = subprocess.run(["psql", "-X", "-q", "-h", proxy.dir, "-p", str(proxy.port), "-U", "pgbouncer",
+                          "-o", "/dev/null", "pgbouncer"], input=text, preexec_fn=proxy.become,
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    parts = run.stdout.split("=\n")[:-1]
+    assert len(parts) == len(commands), run.stdout
+    return [(re.findall(r"ERROR:\s+(\w{5})", p) or [None])[0] for p in parts]
+
+
+@pytest.mark.parametrize("name", ["qbouncer", "pgbouncer"])
+def test_own_user_only_by_unix_socket(proxy, name):
+    """The name alone opens nothing."""
+    with pytest.raises(PgError):
+        proxy.console("SHOW VERSION", name)
 
 
 def test_others_may_not(proxy):
@@ -176,3 +271,260 @@ def test_secrets_are_not_shown(qbouncer, cluster, db):
         for what in list(COLUMNS) + ["POOLS", "CLIENTS", "SERVERS", "USERS"]:
             assert "hush-hush" not in str(proxy.console("SHOW " + what)), what
     assert "hush-hush" not in proxy.log_text()
+
+
+# --- the protocol ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", sorted(COLUMNS))
+def test_extended(proxy, db, what):
+    """The same rows in both protocols; binary values are those of the text."""
+    with proxy.wire(db) as w, proxy.wire("qbouncer", "admin") as c:
+        w.simple("SELECT 1")
+        got = c.parse("s", "SHOW " + what).describe("S", "s").bind("", "s").execute().sync().until("Z")
+        assert types(got).rstrip("DCZ") == "1tT2", got
+        assert [x[0] for x in got[2].columns] == COLUMNS[what].split()
+        binary = c.bind("", "s", results=[1]).describe("P").execute().sync().until("Z")
+        assert types(binary)[:2] == "2T" and all(x[2] == 1 for x in binary[1].columns)
+        for m in binary:
+            if m.type == "D":
+                for (name, oid, _), value in zip(binary[1].columns, m.row):
+                    assert value is None or len(value) == {23: 4, 20: 8}.get(oid, len(value)), name
+
+
+def test_row_limit(proxy):
+    with proxy.wire("qbouncer", "admin") as c:
+        got = c.parse("", "SHOW CONFIG").bind().execute(limit=3).execute().sync().until("Z")
+        assert types(got).startswith("12DDDsD") and types(got).endswith("DCZ")
+
+
+def test_formats_must_fit(proxy):
+    with proxy.wire("qbouncer", "admin") as c:
+        got = c.parse("", "SHOW STATE").bind(results=[0, 1, 0]).execute().sync().until("Z")
+        assert got[-2].sqlstate == "08P01"
+        assert types(c.simple("SHOW STATE")) == "TDDDCZ"
+
+
+def test_what_only_a_server_can_do(proxy):
+    """Nothing of it reaches for a pool that the console does not have."""
+    with proxy.wire("qbouncer", "admin") as c:
+        for send in (lambda: c.bind("", "nosuch"), lambda: c.bind("", ""), lambda: c.describe("S", "nosuch"),
+                     lambda: c.describe("P", "nosuch"), lambda: c.execute("nosuch"),
+                     lambda: c.parse("", "DEALLOCATE x")):
+            send()
+            got = c.sync().until("Z")
+            assert types(got) == "EZ", got
+        c.send("F", b"\0\0\0\1" + b"\0\0" + b"\0\0" + b"\0\0")
+        assert types(c.until("Z")) == "EZ"
+        c.copy_data(b"x").copy_done()
+        assert types(c.close_object("S", "nosuch").sync().until("Z")) == "3Z"
+        assert types(c.simple("DEALLOCATE x")) == "EZ"
+        assert types(c.simple("SHOW VERSION")) == "TDCZ"
+
+
+def test_transactions(proxy):
+    """psycopg opens one before the first statement."""
+    with proxy.wire("qbouncer", "admin") as c:
+        assert [m.status for m in c.simple("BEGIN") if m.type == "Z"] == ["T"]
+        assert types(c.query("BEGIN").until("Z", skip="SA")) == "NCZ"
+        assert types(c.simple("SHOW VERSION")) == "TDCZ"
+        assert c.simple("NONSENSE")[-1].status == "E"
+        assert c.simple("SHOW VERSION")[0].sqlstate == "25P02"
+        assert c.simple("ROLLBACK")[-1].status == "I"
+        assert types(c.simple("")) == "IZ"
+        assert types(c.simple("-- ping")) == "IZ"
+    with proxy.connect("qbouncer", "admin", autocommit=False) as conn:
+        assert conn.execute("SHOW STATE").fetchall()
+        conn.commit()
+
+
+@pytest.mark.parametrize("sql, tag", [
+    ("SELECT 1", "SELECT 1"), ("select version();", "SELECT 1"), ("SHOW client_encoding", "SHOW"),
+    ("SHOW default_transaction_isolation", "SHOW"), ("SHOW TRANSACTION ISOLATION LEVEL", "SHOW"),
+    ("SHOW standard_conforming_strings", "SHOW"), ("SHOW datestyle", "SHOW"), ("SHOW timezone", "SHOW"),
+    ("SET extra_float_digits = 3", "SET"), ("SET application_name TO 'x y'", "SET"),
+    ("SET SESSION timezone = 'UTC'", "SET"), ("SET datestyle TO 'ISO'", "SET"), ("RESET ALL", "RESET"),
+    ("DISCARD ALL", "DISCARD ALL"), ("SELECT pg_catalog.pg_is_in_recovery()", "SELECT 1")])
+def test_probes(proxy, sql, tag):
+    for user in ("admin", "stats"):
+        with proxy.wire("qbouncer", user) as c:
+            assert c.simple(sql)[-2].tag == tag
+
+
+@pytest.mark.parametrize("command", [
+    "show version;", "  SHOW\tVERSION ; ", "/* a */ SHOW -- b\n VERSION", ";SHOW VERSION",
+    'SHOW "version"', "select version"])
+def test_spellings(proxy, command):
+    with proxy.wire("qbouncer", "admin") as c:
+        assert types(c.simple(command)) == "TDCZ"
+
+
+@pytest.mark.parametrize("command", ["SHOW VERSION; SHOW VERSION", "SHOW VERSION x", "PAUSE a b", "RELOAD x",
+                                     "KILL_CLIENT x", "DISABLE", "SHUTDOWN SOON", "SET a", "SELECT * FROM x"])
+def test_syntax(proxy, command):
+    with proxy.wire("qbouncer", "admin") as c:
+        e = c.simple(command)[0]
+        assert e.sqlstate == "42601" and "use SHOW HELP;" in e.fields["M"] and e.fields["H"]
+
+
+def test_errors(proxy, db):
+    def fails(command):
+        with proxy.wire("qbouncer", "admin") as c:
+            got = c.simple(command)
+            assert types(got) == "EZ"
+            return got[0].sqlstate, got[0].fields["M"]
+    proxy.wire(db).simple("SELECT 1")
+    assert fails("PAUSE nosuchdb") == ("3D000", "no such database: nosuchdb")
+    assert fails("RESUME") == ("55000", "pooler is not paused/suspended")
+    assert fails("RESUME " + db) == ("55000", "database %s is not paused" % db)
+    proxy.console("PAUSE " + db)
+    assert fails("PAUSE " + db) == ("55000", "already suspended/paused")
+    assert fails("SET nosuchkey = '1'")[0] == "42704"
+    assert fails("SET listen_port = '1'")[0] == "55P02"
+    assert fails("SET default_pool_size = 'many'")[0] == "22023"
+
+
+# --- commands that take time --------------------------------------------------------------------------
+
+
+def test_pause_cancelled(proxy, db):
+    from pgwire import cancel
+    with proxy.wire(db) as c, proxy.wire("qbouncer", "admin") as admin:
+        c.simple("BEGIN")
+        c.simple("SELECT 1")
+        admin.query("PAUSE " + db)
+        assert admin.silent()
+        cancel(admin)
+        assert admin.until("Z")[0].sqlstate == "57014"
+        assert next(r for r in proxy.console("SHOW DATABASES") if r["name"] == db)["paused"] == "1"
+
+
+def test_pause_and_its_client_leaves(proxy, db):
+    with proxy.wire(db) as c:
+        c.simple("BEGIN")
+        c.simple("SELECT 1")
+        admin = proxy.wire("qbouncer", "admin")
+        admin.query("PAUSE")
+        assert admin.silent()
+        admin.close()
+        proxy.wait_show("STATE", lambda r: r["key"] == "paused" and r["value"] == "yes")
+        c.simple("COMMIT")
+        proxy.console("RESUME")
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_wait_close(proxy, db):
+    with proxy.wire(db) as c, proxy.wire("qbouncer", "admin") as admin:
+        c.simple("BEGIN")
+        c.simple("SELECT 1")
+        proxy.console("RECONNECT " + db)
+        admin.query("WAIT_CLOSE " + db)
+        assert admin.silent()
+        c.simple("COMMIT")
+        assert admin.until("Z")[0].tag == "WAIT_CLOSE"
+
+
+def test_kill_client(proxy, db):
+    with proxy.wire(db) as c, proxy.wire(db) as other:
+        ids = [r for r in proxy.console("SHOW CLIENTS") if r["database"] == db]
+        c.simple("BEGIN")
+        c.simple("SELECT 1")
+        one = next(r for r in proxy.console("SHOW CLIENTS") if r["database"] == db and r["link"])
+        assert len(ids) == 2
+        proxy.console("KILL_CLIENT " + one["id"])
+        assert c.closed()[-1].sqlstate == "57P01"
+        assert types(other.simple("SELECT 1")) == "TDCZ"
+        rest = next(r for r in proxy.console("SHOW CLIENTS") if r["database"] == db)
+        proxy.console("KILL_CLIENT " + rest["ptr"])
+        assert other.closed()
+
+
+def test_install(proxy, db):
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+        with proxy.wire("qbouncer", "admin") as admin:
+            for _ in range(2):
+                assert admin.simple("INSTALL " + db)[0].tag == "INSTALL"
+        assert c.rows("SELECT queue.version() AS v")[0]["v"] == "1"
+
+
+def test_reload_that_fails(proxy):
+    proxy.settings["default_pool_size"] = "many"
+    proxy.write()
+    with proxy.wire("qbouncer", "admin") as c:
+        e = c.simple("RELOAD")[0]
+        assert e.sqlstate == "F0000" and "default_pool_size" in e.fields["D"]
+        proxy.settings["default_pool_size"] = "7"
+        proxy.write()
+        assert c.simple("RELOAD")[0].tag == "RELOAD"
+        assert {r["key"]: r["value"] for r in c.rows("SHOW CONFIG")}["default_pool_size"] == "7"
+
+
+def test_reload_with_a_bad_user_file(proxy):
+    """Nothing of the configuration is taken either."""
+    proxy.settings["default_pool_size"] = "7"
+    proxy.write()
+    os.remove(proxy.settings["auth_file"])
+    with proxy.wire("qbouncer", "admin") as c:
+        assert c.simple("RELOAD")[0].sqlstate == "F0000"
+        assert {r["key"]: r["value"] for r in c.rows("SHOW CONFIG")}["default_pool_size"] == "5"
+
+
+# --- programs ------------------------------------------------------------------------------------------
+
+
+def test_psql(proxy):
+    run = subprocess.run(["psql", "-X", "-A", proxy.dsn("qbouncer", "admin"), "-c", "SHOW LISTS", "-c", "SHOW HELP"],
+                         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    assert "free_clients|" in run.stdout and "KILL_CLIENT id" in run.stdout
+
+
+def test_psycopg_binary(proxy, db):
+    proxy.wire(db).simple("SELECT 1")
+    with proxy.connect("qbouncer", "admin") as conn:
+        with conn.cursor(binary=True) as cur:
+            for what in COLUMNS:
+                cur.execute("SHOW " + what, prepare=True)
+                rows = cur.fetchall()
+                text = conn.execute("SHOW " + what).fetchall()
+                assert [[type(v) for v in r] for r in rows] == [[type(v) for v in r] for r in text], what
+            cur.execute("SHOW STATS_TOTALS")
+            row = next(r for r in cur if r[0] == db)
+            assert row[3] == 1
+
+
+NODE = """
+const {Client} = require("pg");
+(async () => {
+    const c = new Client({connectionString: process.argv[1]});
+    await c.connect();
+    const simple = await c.query("SHOW POOLS"), extended = await c.query({text: "SHOW LISTS", values: []});
+    const named = await c.query({name: "n", text: "SHOW VERSION"});
+    console.log(simple.fields[0].name, extended.rows.length, named.rows[0].version);
+    await c.end();
+})();
+"""
+
+
+def test_node(proxy):
+    probe = subprocess.run(["node", "-e", "require('pg')"], stderr=subprocess.DEVNULL, check=False) \
+        if shutil.which("node") else None
+    if probe is None or probe.returncode:
+        pytest.skip("node's pg is not installed")
+    run = subprocess.run(["node", "-e", NODE, "postgres://admin@127.0.0.1:%d/qbouncer" % proxy.port],
+                         stdout=subprocess.PIPE, text=True, check=True, timeout=30)
+    assert re.match(r"database 14 qbouncer \d", run.stdout)
+
+
+# --- signals ---------------------------------------------------------------------------------------------
+
+
+def test_pause_by_signal(proxy, db):
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+        proxy.signal(signal.SIGUSR1)
+        proxy.wait_show("STATE", lambda r: r["key"] == "paused" and r["value"] == "yes")
+        c.query("SELECT 2")
+        assert c.silent()
+        proxy.signal(signal.SIGUSR2)
+        assert types(c.until("Z")) == "TDCZ"

@@ -86,6 +86,8 @@ def test_messages(proxy, db, name, state):
         if state == "transaction":
             c.simple("BEGIN")
             c.simple("SELECT 1")
+        if name.startswith("bind"):
+            c.parse("", "SELECT 1")
         c.raw(data)
         try:
             c.sync()

@@ -455,6 +455,7 @@ def test_shutdown_ends_waits(proxy, db, q):
     proxy.console("SHUTDOWN WAIT_FOR_SERVERS")
     got = q.closed()
     assert "TCZ" in types(got), got
+    wait_for(lambda: proxy.process.poll() is not None, "the end")
 
 
 # --- leases ---------------------------------------------------------------------------------------

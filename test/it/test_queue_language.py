@@ -8,7 +8,7 @@ import pytest
 
 from pgwire import PgError, types
 from queuetest import (  # noqa: F401
-    INT2, INT4, INT8, INTERVAL, JOB_COLUMNS, JSON, JSONB, TEXT, TIMESTAMPTZ, VARCHAR, decoded, error,
+    INT2, INT4, INT8, INTERVAL, JOB_COLUMNS, JSONB, TEXT, TIMESTAMPTZ, VARCHAR, decoded, error,
     int4, int8, interval, job_of, peek, q, qproxy, stats, tag, take)
 
 STATS = [("queue", TEXT), ("ready", INT8), ("later", INT8), ("leased", INT8), ("dead", INT8),
@@ -184,6 +184,8 @@ def test_each_way(q, verb):
     setup, sql, values, wanted, columns, check = VERBS[verb]
     seen = []
     for n, way in enumerate(WAYS):
+        if "WAIT" in sql and way.startswith("in a"):
+            continue # 25001: see test_queue_transactions.py
         name = "q%d" % n
         tag(q, "QUEUE CREATE " + name)
         before = setup(q, name)
@@ -237,7 +239,7 @@ def test_result_formats_per_column(q):
 @pytest.mark.parametrize("oid, form, formats", [
     (INT2, b"\0\2", [1]), (INT4, int4(2), [1]), (INT8, int8(2), [1]), (TEXT, b"2", [1]), (VARCHAR, b"2", [1]),
     (0, b"2", [0]), (705, b"2", [0]), (INTERVAL, interval(2), [1]), (INTERVAL, b"00:00:02", [0]),
-    (JSON, b"2", [1]), (1700, b"2", [0]),
+    (1700, b"2", [0]),
 ])
 def test_types_that_drivers_state(q, oid, form, formats):
     """Whatever type a driver gives to a number of seconds, TAKE and DELAY read it."""
@@ -325,7 +327,7 @@ def test_positions(q, sql, mark, state):
     wanted = str(len(mark))
     e = error(q, sql)
     assert e.sqlstate == state and e.fields["P"] == wanted, e.fields
-    if state in ("42601", "0A000"):
+    if state in ("42601", "0A000") and "twice" not in e.fields["M"]:
         assert e.fields.get("H"), e.fields
     got = q.hold().parse("", sql).bind().execute().sync().push().until("Z")
     assert types(got) == "EZ" and got[0].fields["P"] == wanted
@@ -422,7 +424,7 @@ def test_row_limits(q):
     # rows of PEEK may be fetched bit by bit
     tag(q, "BEGIN")
     q.hold().parse("", "QUEUE PEEK mail").bind("c").execute("c", 2).flush().push()
-    assert types(q.until("sC")) in ("12DDs", "12DDC")
+    assert types(q.until("sC"))[:4] == "12DD"
     q.sync().until("Z")
     tag(q, "COMMIT")
 
