@@ -53,13 +53,18 @@ static const char *tag_of(enum console_command id)
 struct find_database {
 	const char *name;
 	bool found;
+	char user[CONSOLE_NAME_MAX]; /* that its entry forces; "" for none */
 };
 
 static void match_database(const struct stat_database *st, void *arg)
 {
 	struct find_database *f = arg;
 
-	f->found = f->found || strcmp(st->name, f->name) == 0;
+	if (strcmp(st->name, f->name) != 0)
+		return;
+	f->found = true;
+	if (st->force_user != NULL)
+		util_strlcpy(f->user, st->force_user, sizeof(f->user));
 }
 
 /* One that exists already: a name that only `*` would serve is none. */
@@ -328,14 +333,16 @@ static enum exec_verdict run_shutdown(struct exec *x, const struct command *cmd)
 
 static enum exec_verdict run_install(struct exec *x, const struct command *cmd)
 {
+	struct find_database f = {.name = cmd->name};
 	struct wait *w;
 
-	if (!pooler_has_database(cmd->name))
+	stat_each_database(match_database, &f);
+	if (!f.found && !pooler_has_database(cmd->name))
 		return fail_no_database(x, cmd->name);
 	w = wait_new(x, CMD_INSTALL, cmd->name);
 	if (w == NULL)
 		return EXEC_ERROR;
-	if (queue_install(cmd->name, NULL, on_installed, w))
+	if (queue_install(cmd->name, f.user[0] != '\0' ? f.user : NULL, on_installed, w))
 		return EXEC_PARK;
 	wait_free(w);
 	pg_error_set(

@@ -41,10 +41,23 @@ static void wait_for_server(struct client *c)
 	pool_mark_ready(c->pool);
 }
 
+/* What only a server can answer, on the console: the message fails, the session lives. */
+static bool no_pool(struct client *c)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "0A000", "this is not possible on the console");
+	pg_error_hint(&err, "Use SHOW HELP;");
+	client_no_server(c, &err);
+	return false;
+}
+
 bool client_need_server(struct client *c)
 {
 	struct server *s = c->link;
 
+	if (c->pool == NULL)
+		return no_pool(c);
 	if (s == NULL) {
 		/* fair: nobody overtakes those who wait already */
 		if (c->pool->waiting.count == 0 || c->pool->waiting.head == c)
