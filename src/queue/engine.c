@@ -353,7 +353,17 @@ static void on_done(void *arg, const struct pg_error *err)
 
 /* --- merging ---------------------------------------------------------------------------------------------------- */
 
-static const struct merge_ops merged_ops = {.row = on_row, .done = on_done};
+static void on_again(void *arg)
+{
+	struct request *r = arg;
+
+	buf_reset(&r->answer.rows);
+	r->answer.n_rows = 0;
+	r->rows = 0;
+	r->value = 0;
+}
+
+static const struct merge_ops merged_ops = {.row = on_row, .again = on_again, .done = on_done};
 
 /* The text of an argument, when it can be known here: literals without casts, parameters. */
 static bool plain_text(const struct qvalue *v, const struct bind_values *bind, struct buf *out, bool *null)

@@ -280,6 +280,13 @@ static bool is_connection_error(const struct pg_error *err)
 		strncmp(err->sqlstate, "53", 2) == 0;
 }
 
+static void item_again(struct merge_item *i)
+{
+	if (i->got > 0 && i->ops->again != NULL)
+		i->ops->again(i->arg);
+	i->got = 0;
+}
+
 /* Two pieces, to be sent one after the other before anything else. false: memory. */
 static bool cut(struct batch *b)
 {
@@ -294,13 +301,13 @@ static bool cut(struct batch *b)
 	for (; b->n_items > half; b->n_items--) {
 		i = b->items->prev;
 		DL_DELETE(b->items, i);
-		i->got = 0;
+		item_again(i);
 		i->batch = second;
 		DL_PREPEND(second->items, i);
 		second->n_items++;
 	}
 	DL_FOREACH(b->items, i)
-		i->got = 0;
+		item_again(i);
 	b->next = second;
 	second->next = g->pieces;
 	g->pieces = b;

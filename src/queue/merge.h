@@ -19,6 +19,8 @@ struct merge_ops {
 	void (*row)(void *arg, const uint8_t *body, size_t len);
 	/* A row that belongs to all (merge_spec.is_common). */
 	void (*common)(void *arg, const uint8_t *body, size_t len);
+	/* The batch failed after rows had come, and is sent again in pieces: forget them. */
+	void (*again)(void *arg);
 	/* The end; the item is gone afterwards. err NULL: success. */
 	void (*done)(void *arg, const struct pg_error *err);
 };
