@@ -187,5 +187,7 @@ void client_heartbeat(struct client *c);
 void client_notice(struct client *c, const struct pg_error *notice);
 /* Asks for tx_ended at the end of the transaction that is under way. */
 void client_watch_tx(struct client *c);
+/* In tx_ended, of a transaction that was committed: something in it was rolled back before (to a savepoint). */
+bool client_tx_in_part(const struct client *c);
 
 #endif

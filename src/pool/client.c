@@ -452,6 +452,11 @@ void client_watch_tx(struct client *c)
 	c->tx_watched = true;
 }
 
+bool client_tx_in_part(const struct client *c)
+{
+	return c->tx_failed;
+}
+
 void client_heartbeat(struct client *c)
 {
 	struct buf b = BUF_INIT;

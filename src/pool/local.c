@@ -2,6 +2,7 @@
  * Statements that we answer, or run in another form: transaction control that needs no server,
  * statements of a claimant. One way for both protocols: a statement, values, a verdict.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -11,10 +12,15 @@
 
 struct portal *portal_find(struct client *c, const char *name)
 {
-	for (struct portal *p = c->portals; p != NULL; p = p->next)
-		if (strcmp(p->name, name) == 0)
-			return p;
-	return NULL;
+	struct portal *p = c->portals;
+
+	while (p != NULL && strcmp(p->name, name) != 0)
+		p = p->next;
+	if (p != NULL && p->synced && client_tx(c) == CLIENT_TX_IDLE) {
+		portal_drop(c, p);
+		p = NULL;
+	}
+	return p;
 }
 
 void portal_free(struct portal **pp)
@@ -48,6 +54,18 @@ void portal_drop_all(struct client *c)
 {
 	while (c->portals != NULL)
 		portal_drop(c, c->portals);
+}
+
+/* Portals end with their transaction: outside a block that is now. Whether an open block ends before
+ * they are used again shows then. */
+void portal_synced(struct client *c)
+{
+	if (client_tx(c) == CLIENT_TX_IDLE) {
+		portal_drop_all(c);
+		return;
+	}
+	for (struct portal *p = c->portals; p != NULL; p = p->next)
+		p->synced = true;
 }
 
 /* --- answers ----------------------------------------------------------------------------------------------- */
@@ -399,7 +417,14 @@ static void bind_message(struct buf *b, const struct replace *r, const struct po
 	build_end(b, start);
 }
 
-#define OWN_PORTAL "qb"
+/* A portal of a statement that failed stays until the end of its transaction: never the same name twice. */
+static const char *own_portal(char *dst, size_t size)
+{
+	static uint32_t number;
+
+	snprintf(dst, size, "qb_%" PRIu32, ++number);
+	return dst;
+}
 
 /* Parse if needed, Bind, Execute, Close, under names of our own, so that the client's stay. Takes r. */
 static enum step replace_execute(struct client *c, struct portal *p, struct replace *r)
@@ -407,7 +432,7 @@ static enum step replace_execute(struct client *c, struct portal *p, struct repl
 	struct replaced *rp = replaced_new(1);
 	struct server *s = c->link;
 	struct pstmt *ps = pstmt_get((const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
-	char name[PSTMT_NAME_SIZE];
+	char name[PSTMT_NAME_SIZE], portal[24];
 	struct buf b = BUF_INIT;
 	bool ok;
 
@@ -419,9 +444,9 @@ static enum step replace_execute(struct client *c, struct portal *p, struct repl
 		return STEP_END;
 	}
 	rp->list[0] = r;
-	bind_message(&b, r, p, OWN_PORTAL, pstmt_name(ps, name));
-	build_execute(&b, OWN_PORTAL, 0);
-	build_close(&b, 'P', OWN_PORTAL);
+	bind_message(&b, r, p, own_portal(portal, sizeof(portal)), pstmt_name(ps, name));
+	build_execute(&b, portal, 0);
+	build_close(&b, 'P', portal);
 	ok = extq_server_prepare(s, ps, DEST_SWALLOW) && server_expect(s, EXPECT_BIND, DEST_SWALLOW, NULL);
 	pstmt_drop(&ps);
 	if (!ok) {
@@ -523,21 +548,30 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 	return STEP_END;
 }
 
+/* Claims a statement that has no parameters, as in any simple query. */
+static struct lstmt *claim_simple(struct client *c, const char *sql, size_t len, struct pg_error *err)
+{
+	struct lstmt *l = lstmt_claimed(c, sql, len, NULL, 0, err);
+	struct stmt_shape shape = {0};
+
+	if (l == NULL)
+		return NULL;
+	l->icpt->stmt_shape(l->stmt, &shape);
+	if (shape.n_params > 0) {
+		pg_error_set(err, "42P02", "there is no parameter $%d", shape.n_params);
+		lstmt_drop(&l);
+	}
+	return l;
+}
+
 enum step local_simple(struct client *c, const char *sql, size_t len)
 {
 	struct pg_error err;
-	struct lstmt *l = lstmt_claimed(c, sql, len, NULL, 0, &err);
-	struct stmt_shape shape = {0};
+	struct lstmt *l = claim_simple(c, sql, len, &err);
 	enum step step;
 
 	if (l == NULL)
 		return local_barrier(c) ? client_error(c, &err, true) : STEP_WAIT;
-	l->icpt->stmt_shape(l->stmt, &shape);
-	if (shape.n_params > 0) {
-		pg_error_set(&err, "42P02", "there is no parameter $%d", shape.n_params);
-		lstmt_drop(&l);
-		return local_barrier(c) ? client_error(c, &err, true) : STEP_WAIT;
-	}
 	step = run_simple(c, l);
 	lstmt_drop(&l);
 	return step;
@@ -631,14 +665,18 @@ struct many {
 	bool failed;
 };
 
-static bool add_claimed(struct many *m, const char *sql, size_t len)
+/* start: of the whole string, in which an error has its position. */
+static bool add_claimed(struct many *m, const char *start, const char *sql, size_t len)
 {
-	struct lstmt *l = lstmt_claimed(m->c, sql, len, NULL, 0, &m->err);
+	struct lstmt *l = claim_simple(m->c, sql, len, &m->err);
 	struct exec x;
 	bool ok = false;
 
-	if (l == NULL)
+	if (l == NULL) {
+		if (m->err.position > 0)
+			m->err.position += sql_char_position(start, sql) - 1;
 		return false;
+	}
 	exec_init(&x, m->c, l);
 	x.alone = false;
 	switch (l->icpt->execute(&x)) {
@@ -658,6 +696,7 @@ static bool add_claimed(struct many *m, const char *sql, size_t len)
 	case EXEC_CLOSE:
 	case EXEC_WAIT:
 		pg_error_set(&m->err, "0A000", "this QUEUE statement has to be alone in its query string");
+		pg_error_hint(&m->err, "Send it as a statement of its own.");
 		break;
 	}
 	lstmt_drop(&l);
@@ -682,7 +721,7 @@ static void add_statements(struct many *m, const char *sql, size_t len)
 
 	while (!m->failed && sql_statement_next(sql, len, &pos, client_standard_strings(m->c), &one, &n)) {
 		if (m->c->icpt->claim(m->c, one, n, true) == CLAIM_MINE)
-			m->failed = !add_claimed(m, one, n);
+			m->failed = !add_claimed(m, sql, one, n);
 		else
 			buf_put(&m->sql, one, n);
 		/* on a line of its own: the statement may end in a -- comment */

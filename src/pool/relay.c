@@ -345,7 +345,7 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 		break;
 	case 'P':
 		if (c != NULL && tag_is(m, "PREPARE TRANSACTION"))
-			c->tx_committed = true;
+			c->tx_committed = c->tx_failed = true; /* what comes of it is not known yet */
 		break;
 	case 'D':
 		if (tag_is(m, "DISCARD ALL") || tag_is(m, "DEALLOCATE ALL")) {

@@ -100,15 +100,20 @@ static bool taken_in_tx(const struct lease *l)
 	return l->in_tx;
 }
 
+/*
+ * When a part was rolled back, nobody here knows which: a lease stays in the ledger as if it had not been
+ * finished, where it does no harm, and a repeated DONE is decided by the database.
+ */
 void lease_tx_ended(struct qclient *qc, bool committed)
 {
+	bool in_part = client_tx_in_part(qc->client);
 	struct lease *l, *tmp;
 
 	if (!committed)
 		give_back_some(qc, taken_in_tx, "transaction rolled back");
 	DL_FOREACH_SAFE(qc->leases, l, tmp) {
 		l->in_tx = false;
-		if (l->finishing && committed) {
+		if (l->finishing && committed && !in_part) {
 			done_remember(l->token);
 			drop(qc, l);
 		} else {

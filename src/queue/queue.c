@@ -461,6 +461,27 @@ static bool all_done_before(const struct qstmt *q, const struct call *call)
 	return true;
 }
 
+/* In a string with other statements: one that changes nothing and has the right tag stands in its place. */
+static enum exec_verdict nothing_to_do(struct exec *x, int n)
+{
+	struct replace *r;
+
+	if (x->alone) {
+		snprintf(x->answer.tag, sizeof(x->answer.tag), "UPDATE %d", n);
+		return EXEC_ANSWER;
+	}
+	r = mem_zalloc(sizeof(*r));
+	if (r == NULL) {
+		pg_error_set(&x->err, "53200", "out of memory");
+		return EXEC_ERROR;
+	}
+	buf_printf(&r->sql, "SELECT FROM pg_catalog.generate_series(1, %d)", n);
+	r->tag = REPLACE_TAG_ROWS;
+	r->tag_text = "UPDATE";
+	x->replace = r;
+	return EXEC_REPLACE;
+}
+
 static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc)
 {
 	struct call call = {0};
@@ -478,8 +499,7 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 	if (!call_make(qc, q, &x->bind, &call, &x->err))
 		goto out;
 	if (all_done_before(q, &call)) {
-		snprintf(x->answer.tag, sizeof(x->answer.tag), "UPDATE %d", call.jobs.n);
-		v = EXEC_ANSWER;
+		v = nothing_to_do(x, call.jobs.n);
 	} else if (client_is_linked(x->client) || !x->alone) {
 		v = run_in_place(x, q, qc, &call);
 	} else if (engine_submit(qc, q, &call, &x->bind, &x->err)) {

@@ -52,6 +52,7 @@ struct qdb {
 	struct room *rooms;     /* hash by name */
 	struct system *system;  /* the LISTEN session; made with the first waiter */
 	uint64_t probes, served;
+	uint64_t wakes; /* counts what was announced, of any queue */
 	char name[64];
 };
 
