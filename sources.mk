@@ -2,6 +2,7 @@
 
 qb_public_includes = \
 	include/admin/admin.h \
+	include/admin/describe.h \
 	include/auth/auth.h \
 	include/base/buf.h \
 	include/base/log.h \
@@ -164,6 +165,7 @@ qb_sql = \
 	sql/end.sql
 qb_doc = \
 	doc/config.md \
+	doc/console.md \
 	doc/decisions/001-sql-functions.md \
 	doc/decisions/002-one-fifo.md \
 	doc/decisions/003-failing-the-server.md \
@@ -339,26 +341,39 @@ qb_scenario_files = \
 qb_dialogues = \
 	test/scenario/begin_is_late.dlg \
 	test/scenario/cancel_running.dlg \
+	test/scenario/cancel_waiting.dlg \
 	test/scenario/copy_in.dlg \
 	test/scenario/database_down_while_waiting.dlg \
 	test/scenario/delayed_job.dlg \
 	test/scenario/done_in_transaction.dlg \
+	test/scenario/failed_virtual.dlg \
 	test/scenario/heartbeat.dlg \
 	test/scenario/input_behind_wait.dlg \
+	test/scenario/merge_done.dlg \
+	test/scenario/merge_push.dlg \
+	test/scenario/merge_take.dlg \
 	test/scenario/messages_bad.dlg \
+	test/scenario/no_sync_yet.dlg \
 	test/scenario/pass_flush.dlg \
 	test/scenario/pass_pipeline.dlg \
 	test/scenario/pass_simple.dlg \
+	test/scenario/paused.dlg \
 	test/scenario/pipeline_error.dlg \
 	test/scenario/pipeline_mixed.dlg \
+	test/scenario/pop.dlg \
+	test/scenario/portal_again.dlg \
 	test/scenario/prepared_follows.dlg \
 	test/scenario/prepared_names.dlg \
 	test/scenario/push_in_transaction.dlg \
 	test/scenario/query_abandoned.dlg \
+	test/scenario/reserve_for_takers.dlg \
 	test/scenario/safety_poll.dlg \
+	test/scenario/savepoints.dlg \
+	test/scenario/schema_absent.dlg \
 	test/scenario/server_dies.dlg \
 	test/scenario/server_down.dlg \
 	test/scenario/session_mode.dlg \
+	test/scenario/session_queue.dlg \
 	test/scenario/settings_follow.dlg \
 	test/scenario/several_in_one_string.dlg \
 	test/scenario/shutdown.dlg \
@@ -372,6 +387,7 @@ qb_dialogues = \
 	test/scenario/take_times_out.dlg \
 	test/scenario/take_wakes.dlg \
 	test/scenario/taken_for_nobody.dlg \
+	test/scenario/two_queues.dlg \
 	test/scenario/two_waiters_one_job.dlg \
 	test/scenario/tx_abandoned.dlg \
 	test/scenario/wait_in_line.dlg \

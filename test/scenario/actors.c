@@ -241,6 +241,8 @@ void actor_say_words(struct actor *a, const struct words *w)
 
 	if (words_name_is(w, "hang"))
 		a->hung = true;
+	else if (words_name_is(w, "later"))
+		a->hung = a->again = true;
 	else if (words_name_is(w, "close"))
 		actor_bye(a, false);
 	else if (words_name_is(w, "reset"))
@@ -721,8 +723,9 @@ static bool serve_some(struct actor *a)
 		m = m->next;
 	if (!m)
 		return false;
-	m->answered = true;
 	serve(a, &m->w);
+	m->answered = !a->again;
+	a->again = false;
 	return true;
 }
 

@@ -33,6 +33,7 @@ struct actor {
 	int32_t pid, key;
 	/* server */
 	bool started, canceller, hung, in_error, copying;
+	bool again;  /* the message under way is answered when the server is resumed */
 	bool doomed; /* its transaction will not be committed */
 	char tx;
 	struct named *statements, *portals;

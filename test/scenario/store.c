@@ -246,6 +246,10 @@ static int serve_push(struct actor *a, const struct call *c)
 
 		if (!c->in_array[i])
 			continue;
+		if (strcmp(c->v[i], "bad") == 0) {
+			actor_say(a, "ErrorResponse 22P02 \"invalid input syntax for type json\"");
+			return -1;
+		}
 		j = job_new(c->v[0], c->v[i], 0);
 		job_change(j, a, CHANGE_PUSHED);
 		(void)snprintf(text, sizeof(text), "DataRow \"%d\"", j->id);
