@@ -313,7 +313,7 @@ round() {
 	mkdir "$t"
 	# \gset runs the TAKE and puts the columns of the job into variables; \! notes the time.
 	client -f - >"$t/worker" 2>&1 <<END &
-QUEUE TAKE mail WAIT '30s' \\gset job_
+QUEUE TAKE demo WAIT '30s' \\gset job_
 \\! date +%s%N >$t/received
 \\echo :job_id :job_payload
 QUEUE DONE :'job_token';
@@ -321,12 +321,12 @@ END
 	worker=$!
 	await_waiter || {
 		wait "$worker" || true
-		die_log "$t/worker" "the worker's QUEUE TAKE mail WAIT did not come to wait"
+		die_log "$t/worker" "the worker's QUEUE TAKE demo WAIT did not come to wait"
 	}
 	client -f - >"$t/sender" 2>&1 <<END || die_log "$t/sender" "the transaction with the push failed"
 BEGIN;
 INSERT INTO orders (item) VALUES ('one book');
-QUEUE PUSH mail '{"to": "a@example.org"}';
+QUEUE PUSH demo '{"to": "a@example.org"}';
 \\! date +%s%N >$t/sent
 COMMIT;
 END
@@ -341,14 +341,14 @@ demonstrate() {
 	client -c "SET client_min_messages = warning" -c "CREATE TABLE IF NOT EXISTS orders (
 		id bigint GENERATED ALWAYS AS IDENTITY, item text)" >>"$log" 2>&1 ||
 		die_log "$log" "no table could be made through the proxy"
-	client -c 'QUEUE CREATE mail IF NOT EXISTS' >>"$log" 2>&1 ||
+	client -c 'QUEUE CREATE demo IF NOT EXISTS' >>"$log" 2>&1 ||
 		die_log "$log" "QUEUE CREATE failed"
-	client -c 'QUEUE PURGE mail' >>"$log" 2>&1 || die_log "$log" "QUEUE PURGE failed"
+	client -c 'QUEUE PURGE demo' >>"$log" 2>&1 || die_log "$log" "QUEUE PURGE failed"
 	round
 	first=$latency
-	show 'app     ' "QUEUE CREATE mail;"
-	show 'worker  ' "QUEUE TAKE mail WAIT '30s';            -- waits in the proxy, holds no server"
-	show 'app     ' "BEGIN; INSERT INTO orders ...; QUEUE PUSH mail '{\"to\": \"a@example.org\"}'; COMMIT;"
+	show 'app     ' "QUEUE CREATE demo;"
+	show 'worker  ' "QUEUE TAKE demo WAIT '30s';            -- waits in the proxy, holds no server"
+	show 'app     ' "BEGIN; INSERT INTO orders ...; QUEUE PUSH demo '{\"to\": \"a@example.org\"}'; COMMIT;"
 	show 'worker  ' "  got job $(head -n 1 "$t/worker")"
 	show 'worker  ' "QUEUE DONE '<its token>';"
 	round
@@ -364,8 +364,8 @@ print_howto() {
 	cat <<END
 
   psql      psql '$url'
-  Python    python3 -c "import psycopg; c = psycopg.connect('$url', autocommit=True); print(c.execute(\"QUEUE TAKE mail WAIT '30s'\").fetchall())"
-  Node      node -e "const c = new (require('pg').Client)('$url'); c.connect().then(() => c.query(\"QUEUE TAKE mail WAIT '30s'\")).then(r => { console.log(r.rows); c.end() })"
+  Python    python3 -c "import psycopg; c = psycopg.connect('$url', autocommit=True); print(c.execute(\"QUEUE TAKE demo WAIT '30s'\").fetchall())"
+  Node      node -e "const c = new (require('pg').Client)('$url'); c.connect().then(() => c.query(\"QUEUE TAKE demo WAIT '30s'\")).then(r => { console.log(r.rows); c.end() })"
   console   psql '$console' -c 'SHOW QUEUES'
   log       $dir/run/qbouncer.log
   stop      sh contrib/quickstart.sh stop
@@ -386,7 +386,7 @@ start() {
 	step "Ready"
 	print_howto
 	if [ -t 0 ] && [ -t 1 ]; then
-		say "This is psql, through qbouncer. Try:  QUEUE PUSH mail '{\"hello\": \"world\"}';  QUEUE HELP;"
+		say "This is psql, through qbouncer. Try:  QUEUE PUSH demo '{\"hello\": \"world\"}';  QUEUE HELP;"
 		exec "$pg_bin/psql" -X "$url"
 	fi
 }

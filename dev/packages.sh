@@ -56,6 +56,7 @@ main_cluster_forbid() {
 
 main_cluster_allow() {
 	as_root rm -f $no_main_cluster
+	as_root rmdir "$(dirname $no_main_cluster)" 2>/dev/null || true # if nobody else uses it
 }
 
 # packages_install LOG NAME...: installs what of the names is missing. The package lists are updated
