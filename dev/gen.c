@@ -4,10 +4,12 @@
  *
  *   gen ini      etc/qbouncer.ini
  *   gen config   the tables of doc/config.md
+ *   gen console  the tables of doc/console.md
  */
 #include <stdio.h>
 #include <string.h>
 
+#include "admin/describe.h"
 #include "conf/describe.h"
 
 /* What has been printed so far, to know when a new table or group begins. */
@@ -143,12 +145,58 @@ static void gen_config(void)
 	conf_describe(md_key, &g);
 }
 
+static const char *oid_text(uint32_t oid)
+{
+	switch (oid) {
+	case OID_INT4:
+		return "int4";
+	case OID_INT8:
+		return "int8";
+	case OID_NUMERIC:
+		return "numeric";
+	default:
+		return "text";
+	}
+}
+
+static void console_entry(const struct admin_entry *e, void *arg)
+{
+	bool *in_shows = arg;
+
+	if (e->show && !*in_shows)
+		printf("\n## SHOW\n\n| SHOW | what | columns |\n|---|---|---|\n");
+	*in_shows = e->show;
+	printf("| `");
+	md_cell(e->name);
+	printf("` | ");
+	if (!e->show)
+		printf("%s | ", e->admin ? "admin" : "stats");
+	md_cell(e->help);
+	if (e->show) {
+		printf("%s | ", e->admin ? " For `admin_users`." : "");
+		for (int i = 0; i < e->n_columns; i++)
+			printf("%s%s %s", i > 0 ? ", " : "", e->columns[i].name,
+				oid_text(e->columns[i].oid));
+	}
+	printf(" |\n");
+}
+
+static void gen_console(void)
+{
+	bool in_shows = false;
+
+	printf("\n## Commands\n\n| command | who | what |\n|---|---|---|\n");
+	admin_describe(console_entry, &in_shows);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "ini"))
 		gen_ini();
 	else if (argc == 2 && !strcmp(argv[1], "config"))
 		gen_config();
+	else if (argc == 2 && !strcmp(argv[1], "console"))
+		gen_console();
 	else
 		return 2;
 	return fflush(stdout) || ferror(stdout) ? 1 : 0;

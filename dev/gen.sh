@@ -1,5 +1,6 @@
 #!/bin/sh
-# Writes the files that are generated from tables of the source: etc/qbouncer.ini, doc/config.md.
+# Writes the files that are generated from tables of the source: etc/qbouncer.ini, doc/config.md,
+# doc/console.md.
 #
 #   dev/gen.sh [BUILDDIR]           rewrites them, with the program dev/gen of that build
 #   dev/gen.sh --check [BUILDDIR]   fails when one is not current
@@ -15,9 +16,10 @@ make -s -C "$build" dev/gen >&2
 mkdir "$tmp/etc" "$tmp/doc"
 "$build/dev/gen" ini >"$tmp/etc/qbouncer.ini"
 { cat dev/config.head.md; "$build/dev/gen" config; } >"$tmp/doc/config.md"
+{ cat dev/console.head.md; "$build/dev/gen" console; } >"$tmp/doc/console.md"
 
 status=0
-for f in etc/qbouncer.ini doc/config.md; do
+for f in etc/qbouncer.ini doc/config.md doc/console.md; do
 	if [ -n "$check" ]; then
 		diff -u "$f" "$tmp/$f" || { echo "gen.sh: $f is not current: run dev/gen.sh" >&2; status=1; }
 	elif ! cmp -s "$f" "$tmp/$f"; then

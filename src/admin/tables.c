@@ -1,9 +1,10 @@
 /*
  * The rows of cmds.h and shows.h as arrays, and the texts that are made from them.
- * Entry points: console_commands, console_shows, console_help_notice().
+ * Entry points: console_commands, console_shows, console_help_notice(), admin_describe().
  */
 #include <stdio.h>
 
+#include "admin/describe.h"
 #include "admin_int.h"
 #include "show.h"
 
@@ -55,4 +56,29 @@ void console_help_notice(struct buf *out)
 	if (buf_failed(&text))
 		out->failed = true;
 	buf_free(&text);
+}
+
+/* --- the manual --------------------------------------------------------------------------------
+ */
+
+void admin_describe(void (*fn)(const struct admin_entry *e, void *arg), void *arg)
+{
+	for (size_t i = 0; i < CMD_PROBE; i++) {
+		const struct console_command_row *row = &console_commands[i];
+		struct admin_entry e = {
+			.name = row->usage, .admin = row->who == WHO_ADMIN, .help = row->help};
+
+		fn(&e, arg);
+	}
+	for (size_t i = 0; i < SHOW_COUNT; i++) {
+		const struct console_show_row *row = &console_shows[i];
+		struct admin_entry e = {.name = row->name,
+			.admin = row->who == WHO_ADMIN,
+			.help = row->help,
+			.show = true,
+			.columns = row->fields,
+			.n_columns = row->n_fields};
+
+		fn(&e, arg);
+	}
 }

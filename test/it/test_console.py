@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from pgwire import PgError, types
+from test_queue_node import node_path
 
 SESSION = ("type user database replication state addr port local_addr local_port connect_time "
            "request_time wait wait_us close_needed ptr link remote_pid tls application_name "
@@ -506,13 +507,11 @@ const {Client} = require("pg");
 """
 
 
+@pytest.mark.skipif(not shutil.which("node") or not node_path(), reason="node or its driver pg is missing")
 def test_node(proxy):
-    probe = subprocess.run(["node", "-e", "require('pg')"], stderr=subprocess.DEVNULL, check=False) \
-        if shutil.which("node") else None
-    if probe is None or probe.returncode:
-        pytest.skip("node's pg is not installed")
     run = subprocess.run(["node", "-e", NODE, "postgres://admin@127.0.0.1:%d/qbouncer" % proxy.port],
-                         stdout=subprocess.PIPE, text=True, check=True, timeout=30)
+                         stdout=subprocess.PIPE, text=True, check=True, timeout=30,
+                         env=dict(os.environ, NODE_PATH=node_path()))
     assert re.match(r"database 14 qbouncer \d", run.stdout)
 
 
