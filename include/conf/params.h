@@ -154,7 +154,7 @@ PARAM_TIME(queue_wait_default, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long a TAKE without WAIT waits for a job; 0 does not wait.")
 PARAM_TIME(queue_wait_max, "1h", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"Longest WAIT that a client may ask for.")
-PARAM_TIME(queue_heartbeat, "5s", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+PARAM_TIME(queue_heartbeat, "10s", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How often a waiting client gets a sign of life, so that no time limit of a driver or a middle box ends its wait; 0 never.")
 PARAM_TIME(queue_safety_poll, "1s", 10 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How often queues with waiting clients are looked at while the notification session of the database is down.")
