@@ -187,6 +187,7 @@ qb_unit_tests = \
 	test/unit/test_build \
 	test/unit/test_conf \
 	test/unit/test_conn \
+	test/unit/test_console_parse \
 	test/unit/test_describe \
 	test/unit/test_ini \
 	test/unit/test_interval \
@@ -242,6 +243,10 @@ test_unit_test_conf_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 test_unit_test_conn_SOURCES = test/unit/test_conn.c
 test_unit_test_conn_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_conn_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_console_parse_SOURCES = test/unit/test_console_parse.c
+test_unit_test_console_parse_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_console_parse_LDADD = $(ADMIN_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_describe_SOURCES = test/unit/test_describe.c
 test_unit_test_describe_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -339,16 +344,25 @@ qb_scenario_files = \
 	test/scenario/store.c \
 	test/scenario/store.h
 qb_dialogues = \
+	test/scenario/asked_when_gone.dlg \
 	test/scenario/begin_is_late.dlg \
+	test/scenario/big_query.dlg \
+	test/scenario/big_rows.dlg \
 	test/scenario/cancel_running.dlg \
 	test/scenario/cancel_waiting.dlg \
+	test/scenario/cancelled_then_job.dlg \
 	test/scenario/copy_in.dlg \
 	test/scenario/database_down_while_waiting.dlg \
 	test/scenario/delayed_job.dlg \
+	test/scenario/discard_all.dlg \
 	test/scenario/done_in_transaction.dlg \
 	test/scenario/failed_virtual.dlg \
+	test/scenario/function_call.dlg \
 	test/scenario/heartbeat.dlg \
+	test/scenario/idle_in_transaction.dlg \
 	test/scenario/input_behind_wait.dlg \
+	test/scenario/lease_ends.dlg \
+	test/scenario/limits.dlg \
 	test/scenario/merge_done.dlg \
 	test/scenario/merge_push.dlg \
 	test/scenario/merge_take.dlg \
@@ -362,6 +376,8 @@ qb_dialogues = \
 	test/scenario/pipeline_mixed.dlg \
 	test/scenario/pop.dlg \
 	test/scenario/portal_again.dlg \
+	test/scenario/prepare_fails.dlg \
+	test/scenario/prepared_bound.dlg \
 	test/scenario/prepared_follows.dlg \
 	test/scenario/prepared_names.dlg \
 	test/scenario/push_in_transaction.dlg \
@@ -372,8 +388,10 @@ qb_dialogues = \
 	test/scenario/schema_absent.dlg \
 	test/scenario/server_dies.dlg \
 	test/scenario/server_down.dlg \
+	test/scenario/servers_age.dlg \
 	test/scenario/session_mode.dlg \
 	test/scenario/session_queue.dlg \
+	test/scenario/set_is_followed.dlg \
 	test/scenario/settings_follow.dlg \
 	test/scenario/several_in_one_string.dlg \
 	test/scenario/shutdown.dlg \
@@ -390,6 +408,8 @@ qb_dialogues = \
 	test/scenario/two_queues.dlg \
 	test/scenario/two_waiters_one_job.dlg \
 	test/scenario/tx_abandoned.dlg \
+	test/scenario/tx_in_one_string.dlg \
+	test/scenario/unnamed_follows.dlg \
 	test/scenario/wait_in_line.dlg \
 	test/scenario/wait_timeout.dlg \
 	test/scenario/wake_and_timeout.dlg \
