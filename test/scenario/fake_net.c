@@ -345,8 +345,9 @@ static void conn_read(struct conn *c)
 			conn_end(c, CONN_END_RESET, EPIPE);
 		return;
 	}
+	/* Of something large only the end: its middle is like any other. */
 	if (net.byte_by_byte)
-		n = 1;
+		n = n > 4096 ? 1000 : 1;
 	else if (n > 65536)
 		n = 65536;
 	bytes_add(&c->in, p->to_proxy.data, n);

@@ -283,12 +283,23 @@ static int count_from(const struct word *x)
 	return n;
 }
 
+static void put_many(struct bytes *b, size_t n)
+{
+	put_i32(b, (int64_t)n);
+	while (n-- > 0)
+		put_u8(b, 'x');
+}
+
 static void put_values(struct bytes *b, const struct word *x)
 {
 	put_i16(b, count_from(x));
 	for (; x; x = x->next) {
 		if (x->kind == 'b' && strcmp(x->text, "NULL") == 0) {
 			put_i32(b, -1);
+			continue;
+		}
+		if (x->kind == 'b' && strncmp(x->text, "big:", 4) == 0) {
+			put_many(b, strtoul(x->text + 4, NULL, 10));
 			continue;
 		}
 		put_i32(b, (int64_t)x->len);

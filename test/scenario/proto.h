@@ -11,7 +11,8 @@
  *   ParameterStatus name value · ParameterDescription oid... · NotificationResponse pid channel
  * text BackendKeyData pid key · ParseComplete · BindComplete · ... · Authentication code
  *
- * A bare NULL is the SQL NULL. In an expectation fewer arguments may be given than the message has;
+ * A bare NULL is the SQL NULL, big:N a value of N bytes. In an expectation fewer arguments may be
+ * given than the message has;
  * * stands for any value and ~"text" for: some argument contains this text.
  */
 #ifndef QB_SCENARIO_PROTO_H

@@ -576,7 +576,8 @@ const char *script_unexpected(void)
 	struct actor *a;
 
 	for (a = actors_first(); a; a = a->next)
-		if (a->client && a->id > 0 && unseen_by(a, NULL))
+		if (a->client && a->id > 0 && !a->peer->eof && !a->peer->reset &&
+			unseen_by(a, NULL))
 			return differs(a, &(struct words){0});
 	return NULL;
 }
