@@ -159,7 +159,7 @@ bool log_enabled(enum log_level lvl)
  * an ellipsis and a line feed. */
 static size_t log_escape(char *line, size_t len, const char *text)
 {
-	const size_t limit = LOG_LINE_MAX - 8;
+	const size_t limit = LOG_LINE_MAX - 16; /* each part that is cut adds its own mark */
 
 	for (; *text; text++) {
 		unsigned char c = (unsigned char)*text;
