@@ -153,8 +153,8 @@ part_unit() {
 		log=$logs/$(basename "$t").log
 		CMOCKA_MESSAGE_OUTPUT=stdout "$t" >"$log" 2>&1 </dev/null
 		code=$?
-		p=$(number "$log" '^\[  PASSED  \] \([0-9]*\) test')
-		f=$(number "$log" '^\[  FAILED  \] \([0-9]*\) test')
+		p=$(number "$log" '\[  PASSED  \] \([0-9]*\) test')
+		f=$(number "$log" '\[  FAILED  \] \([0-9]*\) test')
 		total=$((total + ${p:-0}))
 		bad=$((bad + ${f:-0}))
 		if [ $code -eq 0 ]; then
@@ -176,7 +176,7 @@ part_scenario() {
 		return
 	fi
 	log=$logs/scenario.log
-	find test/scenario -name '*.dlg' | sort | xargs -P "$jobs" -n 1 $runner >"$log" 2>&1 </dev/null
+	find test/scenario -name '*.dlg' | sort | xargs -P "$jobs" -n 1 $runner >"$log" 2>&1
 	code=$?
 	p=$(grep -c '^ok ' "$log")
 	f=$(grep -c '^FAIL ' "$log")

@@ -207,7 +207,7 @@ static void test_not_yet(void **state)
 
 		if (!(r->flags & PARAM_NOT_YET))
 			continue;
-		o = try_value(r->name, r->kind == ENUM ? "allow" : "77");
+		o = try_value(r->name, r->kind == ENUM ? "allow" : "777");
 		assert_int_equal(o.errors, 0);
 		assert_int_equal(o.warnings, 1);
 		assert_non_null(strstr(o.report, "test.ini:2: warning: "));
