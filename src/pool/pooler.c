@@ -8,7 +8,11 @@
 const struct interceptor *intercept_queue, *intercept_console;
 
 static struct loop_tick *tick;
+/* What is answered at the beginning of a shutdown (waits that end) may leave, with the Sync behind it. */
+#define SHUTDOWN_GRACE (20 * USEC_MSEC)
+
 static enum pooler_shutdown shutting_down;
+static usec_t shutdown_at;
 static void (*on_stopped)(void);
 static void (*on_shutdown)(void);
 
@@ -146,6 +150,19 @@ static void end_idle_client(struct client *c, void *arg)
 	}
 }
 
+/* Who is still there when all servers are free: in a block that no server knows of, or in mid-batch. */
+static void end_other_client(struct client *c, void *arg)
+{
+	struct pg_error err;
+
+	(void)arg;
+	if (c->console || c->state == CLIENT_DEAD)
+		return;
+	pg_error_set(&err, "57P01", "terminating connection due to administrator command");
+	pg_error_detail(&err, "The pooler is shutting down.");
+	client_fatal(c, &err);
+}
+
 static bool servers_in_use(void)
 {
 	for (struct database *db = route_first(); db != NULL; db = db->next)
@@ -175,7 +192,9 @@ void pooler_shutdown_tick(void)
 		break;
 	case SHUTDOWN_WAIT_SERVERS:
 		client_each(end_idle_client, NULL);
-		done = !servers_in_use();
+		done = !servers_in_use() && loop_now() >= shutdown_at + SHUTDOWN_GRACE;
+		if (done)
+			client_each(end_other_client, NULL);
 		break;
 	case SHUTDOWN_WAIT_CLIENTS:
 		client_each(count_client, &clients);
@@ -191,9 +210,10 @@ void pooler_shutdown(enum pooler_shutdown how)
 	if (how <= shutting_down)
 		return;
 	shutting_down = how;
+	shutdown_at = loop_now();
 	if (on_shutdown != NULL && how != SHUTDOWN_WAIT_CLIENTS)
 		on_shutdown();
-	loop_tick_at(tick, loop_now());
+	loop_tick_at(tick, how == SHUTDOWN_WAIT_SERVERS ? shutdown_at + SHUTDOWN_GRACE : shutdown_at);
 }
 
 /* --- what the console does ------------------------------------------------------------------------------------ */

@@ -551,7 +551,7 @@ static void found_nothing(struct waiter *w)
 {
 	bool fresh = w->members == NULL;
 
-	if (w->args.wait == 0 || w->expired || pooler_is_shutting_down() != SHUTDOWN_NONE) {
+	if (w->args.wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
 		end_expired(w);
 		return;
 	}
