@@ -57,6 +57,7 @@ struct database *pool_db(const struct pool *p);
 struct pool_target {
 	const char *host, *dbname;
 	int port;
+	char address[64]; /* of a server that the pool is connected to, when host is a name; else "" */
 	const char *queue_user, *queue_password; /* of the database entry; NULL: not given */
 	const char *force_user, *force_password;
 };

@@ -261,8 +261,22 @@ struct database *pool_db(const struct pool *p)
 	return p->db;
 }
 
+static void find_address(const struct pool *p, char *dst, size_t size)
+{
+	const struct server *s;
+
+	dst[0] = '\0';
+	for (int i = SERVER_IDLE; i < SERVER_DEAD; i++)
+		DL_FOREACH(p->servers[i].head, s)
+			if (s->conn != NULL && !conn_peer(s->conn)->is_unix) {
+				util_strlcpy(dst, conn_peer(s->conn)->host, size);
+				return;
+			}
+}
+
 void pool_target(const struct pool *p, struct pool_target *ret)
 {
+	find_address(p, ret->address, sizeof(ret->address));
 	ret->host = p->db->host;
 	ret->port = p->db->port;
 	ret->dbname = p->db->dbname;

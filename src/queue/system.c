@@ -5,6 +5,7 @@
  *
  * A proxy holds a shared advisory lock while it is there; NOTIFY is sent only when there are others.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include <libpq-fe.h>
@@ -18,6 +19,7 @@
 #define CONNECT_LIMIT (15 * USEC_SEC)
 #define LOOK_AT_OTHERS (5 * USEC_SEC) /* also shows that the session is alive */
 #define ANSWER_LIMIT  (10 * USEC_SEC)
+#define PENDING_MAX   10000 /* queues; the others' periodic look finds the rest */
 
 /* Class and object of the advisory lock: "qbou", "ncer". */
 #define LOCK_SQL "1902276469, 1852007794"
@@ -38,12 +40,15 @@ struct system {
 	struct pending *pending; /* queues that other proxies are to be told of */
 	bool busy;               /* a query is under way */
 	bool others;             /* other proxies have a session too */
+	bool others_known;       /* since the session is up; until then what is to be told is kept */
+	bool looking;            /* the query under way asks for others */
+	unsigned n_pending;
 	bool warned;
 	usec_t since;            /* of the state, or of the query under way */
 	usec_t look_at;
 	usec_t retry;
-	char *host, *dbname, *user, *password;
-	int port;
+	char *dbname, *user, *password;
+	char *pool_user; /* whose pool tells where the server is */
 	char why[160];
 };
 
@@ -73,6 +78,7 @@ static void pending_clear(struct system *s)
 		HASH_DEL(s->pending, p);
 		mem_free(p);
 	}
+	s->n_pending = 0;
 }
 
 /* One statement for all that came together meanwhile. */
@@ -81,7 +87,7 @@ static void send_notifications(struct system *s)
 	struct pending *p, *tmp;
 	struct buf sql = BUF_INIT;
 
-	if (s->state != SYSTEM_UP || s->busy || s->pending == NULL)
+	if (s->state != SYSTEM_UP || s->busy || s->pending == NULL || !s->others_known)
 		return;
 	buf_puts(&sql, "SELECT ");
 	HASH_ITER(hh, s->pending, p, tmp) {
@@ -100,6 +106,7 @@ static void send_notifications(struct system *s)
 static void look_at_others(struct system *s)
 {
 	s->look_at = loop_now() + LOOK_AT_OTHERS;
+	s->looking = true;
 	send_sql(s, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted AND "
 		    "database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
 		    "AND (classid, objid) = (" LOCK_SQL ")");
@@ -126,6 +133,12 @@ static void query_done(struct system *s)
 		rooms_wake_all(s->db);
 		look_at_others(s);
 		return;
+	}
+	if (s->looking) {
+		s->looking = false;
+		s->others_known = true;
+		if (!s->others)
+			pending_clear(s);
 	}
 	send_notifications(s);
 }
@@ -249,15 +262,34 @@ static void silent(void *arg, const PGresult *res)
 	(void)res;
 }
 
+/* libpq resolves names while the loop stands still, so it is given the address of a server that the
+ * pool is connected to. false: there is none yet. */
+static bool find_server(struct system *s, struct pool_target *t)
+{
+	struct pool *p = pooler_find_pool(s->db->name, s->pool_user);
+
+	if (p == NULL)
+		return false;
+	pool_target(p, t);
+	return t->address[0] != '\0' || t->host[0] == '/' || t->host[0] == '\0';
+}
+
 static void connect_session(struct system *s)
 {
+	struct pool_target t;
 	char port[16];
-	const char *const keys[] = {"host", "port", "dbname", "user", "password", "application_name", "client_encoding",
+	const char *const keys[] = {"host", "hostaddr", "port", "dbname", "user", "password", "application_name", "client_encoding",
 		"options", "keepalives_idle", "keepalives_interval", "keepalives_count", NULL};
-	const char *const values[] = {s->host, port, s->dbname, s->user, s->password, "qbouncer system", "UTF8",
+	const char *values[] = {NULL, NULL, port, s->dbname, s->user, s->password, "qbouncer system", "UTF8",
 		"-c search_path=pg_catalog,pg_temp", "15", "5", "3", NULL};
 
-	snprintf(port, sizeof(port), "%d", s->port);
+	if (!find_server(s, &t)) {
+		disconnect(s, "no server of the pool is connected");
+		return;
+	}
+	values[0] = t.host;
+	values[1] = t.address[0] != '\0' ? t.address : NULL;
+	snprintf(port, sizeof(port), "%d", t.port);
 	s->state = SYSTEM_CONNECTING;
 	s->since = loop_now();
 	s->pg = PQconnectStartParams(keys, values, 0);
@@ -285,7 +317,7 @@ static void disconnect(struct system *s, const char *why)
 	loop_watch_free(&s->watch);
 	PQfinish(s->pg);
 	s->pg = NULL;
-	s->busy = false;
+	s->busy = s->looking = s->others_known = false;
 	s->state = SYSTEM_DOWN;
 	s->since = loop_now();
 	loop_tick_at(s->tick, s->since + s->retry);
@@ -347,7 +379,7 @@ static bool choose_role(struct system *s, const struct pool_target *t, struct po
 	u = auth_user_find(user);
 	if (password == NULL && u != NULL && u->secret.kind == SECRET_PLAIN)
 		password = u->secret.plain;
-	return copy(&s->user, user) && copy(&s->password, password);
+	return copy(&s->user, user) && copy(&s->password, password) && copy(&s->pool_user, pool_user(pool));
 }
 
 static void free_one(struct system *s)
@@ -356,9 +388,9 @@ static void free_one(struct system *s)
 	loop_watch_free(&s->watch);
 	loop_tick_free(&s->tick);
 	PQfinish(s->pg);
-	mem_free(s->host);
 	mem_free(s->dbname);
 	mem_free(s->user);
+	mem_free(s->pool_user);
 	if (s->password != NULL)
 		util_erase(s->password, strlen(s->password));
 	mem_free(s->password);
@@ -378,9 +410,8 @@ void system_need(struct qdb *db, struct pool *pool)
 	s->db = db;
 	s->retry = RETRY_FIRST;
 	pool_target(pool, &t);
-	s->port = t.port;
 	s->tick = loop_tick_new(on_tick, s, USEC_NEVER);
-	if (s->tick == NULL || !copy(&s->host, t.host) || !copy(&s->dbname, t.dbname) || !choose_role(s, &t, pool)) {
+	if (s->tick == NULL || !copy(&s->dbname, t.dbname) || !choose_role(s, &t, pool)) {
 		free_one(s);
 		return;
 	}
@@ -424,12 +455,13 @@ void system_notify(struct qdb *db, const char *queue)
 	struct system *s = db->system;
 	struct pending *p;
 
-	if (s == NULL || s->state != SYSTEM_UP || !s->others)
+	if (s == NULL || (s->others_known && !s->others))
 		return;
 	HASH_FIND_STR(s->pending, queue, p);
-	if (p == NULL && (p = mem_zalloc(sizeof(*p))) != NULL) {
+	if (p == NULL && s->n_pending < PENDING_MAX && (p = mem_zalloc(sizeof(*p))) != NULL) {
 		util_strlcpy(p->queue, queue, sizeof(p->queue));
 		HASH_ADD_STR(s->pending, queue, p);
+		s->n_pending++;
 	}
 	send_notifications(s);
 }
