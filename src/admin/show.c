@@ -227,16 +227,13 @@ static void object(struct show_rows *r, uint64_t id)
 	row_text(r, text);
 }
 
-static void one_session(const struct stat_session *st, void *arg)
+static void session(struct show_rows *r, const struct stat_session *st, const char *state)
 {
-	struct show_rows *r = arg;
-
-	row_begin(r);
 	row_text(r, st->type);
 	row_text(r, st->user);
 	row_text(r, st->database);
 	row_text(r, "none");
-	row_text(r, st->state);
+	row_text(r, state);
 	row_text(r, st->addr);
 	row_int(r, st->port);
 	row_text(r, st->local_addr);
@@ -252,7 +249,35 @@ static void one_session(const struct stat_session *st, void *arg)
 	row_text(r, st->application_name);
 	row_int(r, st->prepared_statements);
 	row_int(r, (int64_t)st->id);
+}
+
+static void one_session(const struct stat_session *st, void *arg)
+{
+	struct show_rows *r = arg;
+
+	row_begin(r);
+	session(r, st, st->state);
 	row_end(r);
+}
+
+/* The state with the side in front, and positions in buffers, which nobody here has. */
+static void one_socket(const struct stat_session *st, void *arg)
+{
+	struct show_rows *r = arg;
+	char state[32];
+
+	snprintf(state, sizeof(state), "%s_%s", st->type[0] == 'C' ? "cl" : "sv", st->state);
+	row_begin(r);
+	session(r, st, state);
+	while (r->column < r->n_fields)
+		row_int(r, 0);
+	row_end(r);
+}
+
+static void one_active(const struct stat_session *st, void *arg)
+{
+	if (strcmp(st->state, "idle") != 0)
+		one_socket(st, arg);
 }
 
 void show_clients(struct show_rows *r)
@@ -263,4 +288,16 @@ void show_clients(struct show_rows *r)
 void show_servers(struct show_rows *r)
 {
 	stat_each_server(one_session, r);
+}
+
+void show_sockets(struct show_rows *r)
+{
+	stat_each_client(one_socket, r);
+	stat_each_server(one_socket, r);
+}
+
+void show_active_sockets(struct show_rows *r)
+{
+	stat_each_client(one_active, r);
+	stat_each_server(one_active, r);
 }

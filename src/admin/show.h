@@ -15,6 +15,8 @@ void show_users(struct show_rows *r);
 void show_pools(struct show_rows *r);
 void show_clients(struct show_rows *r);
 void show_servers(struct show_rows *r);
+void show_sockets(struct show_rows *r);
+void show_active_sockets(struct show_rows *r);
 void show_lists(struct show_rows *r);
 void show_stats(struct show_rows *r);
 void show_stats_totals(struct show_rows *r);

@@ -48,6 +48,22 @@ SHOW(SERVERS, servers, WHO_STATS, "Each server connection.",
 	COL(TEXT, connect_time) COL(TEXT, request_time) COL(INT4, wait) COL(INT4, wait_us)
 	COL(INT4, close_needed) COL(TEXT, ptr) COL(TEXT, link) COL(INT4, remote_pid) COL(TEXT, tls)
 	COL(TEXT, application_name) COL(INT4, prepared_statements) COL(INT8, id))
+SHOW(SOCKETS, sockets, WHO_STATS, "Clients and servers. The positions in buffers are 0: idle connections have none.",
+	COL(TEXT, type) COL(TEXT, user) COL(TEXT, database) COL(TEXT, replication) COL(TEXT, state)
+	COL(TEXT, addr) COL(INT4, port) COL(TEXT, local_addr) COL(INT4, local_port)
+	COL(TEXT, connect_time) COL(TEXT, request_time) COL(INT4, wait) COL(INT4, wait_us)
+	COL(INT4, close_needed) COL(TEXT, ptr) COL(TEXT, link) COL(INT4, remote_pid) COL(TEXT, tls)
+	COL(TEXT, application_name) COL(INT4, prepared_statements) COL(INT8, id)
+	COL(INT4, recv_pos) COL(INT4, pkt_pos) COL(INT4, pkt_remain) COL(INT4, send_pos)
+	COL(INT4, send_remain) COL(INT4, pkt_avail) COL(INT4, send_avail))
+SHOW(ACTIVE_SOCKETS, active_sockets, WHO_STATS, "Those of SHOW SOCKETS that are at work.",
+	COL(TEXT, type) COL(TEXT, user) COL(TEXT, database) COL(TEXT, replication) COL(TEXT, state)
+	COL(TEXT, addr) COL(INT4, port) COL(TEXT, local_addr) COL(INT4, local_port)
+	COL(TEXT, connect_time) COL(TEXT, request_time) COL(INT4, wait) COL(INT4, wait_us)
+	COL(INT4, close_needed) COL(TEXT, ptr) COL(TEXT, link) COL(INT4, remote_pid) COL(TEXT, tls)
+	COL(TEXT, application_name) COL(INT4, prepared_statements) COL(INT8, id)
+	COL(INT4, recv_pos) COL(INT4, pkt_pos) COL(INT4, pkt_remain) COL(INT4, send_pos)
+	COL(INT4, send_remain) COL(INT4, pkt_avail) COL(INT4, send_avail))
 SHOW(LISTS, lists, WHO_STATS, "How many there are of everything.",
 	COL(TEXT, list) COL(INT4, items))
 SHOW(STATS, stats, WHO_STATS, "Totals of each database, and averages per second of the last period; times in microseconds.",

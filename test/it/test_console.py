@@ -15,6 +15,7 @@ from test_queue_node import node_path
 SESSION = ("type user database replication state addr port local_addr local_port connect_time "
            "request_time wait wait_us close_needed ptr link remote_pid tls application_name "
            "prepared_statements id")
+BUFFERS = " recv_pos pkt_pos pkt_remain send_pos send_remain pkt_avail send_avail"
 FIGURES = ("server_assignment_count xact_count query_count {} {} xact_time query_time wait_time "
            "client_parse_count server_parse_count bind_count client_login_count")
 
@@ -39,6 +40,8 @@ COLUMNS = {
              "maxwait maxwait_us pool_mode load_balance_hosts",
     "CLIENTS": SESSION,
     "SERVERS": SESSION,
+    "SOCKETS": SESSION + BUFFERS,
+    "ACTIVE_SOCKETS": SESSION + BUFFERS,
     "LISTS": "list items",
     "STATS": "database " + figures("total_", "received", "sent") + " " + figures("avg_", "recv", "sent"),
     "STATS_TOTALS": "database " + figures("", "bytes_received", "bytes_sent"),

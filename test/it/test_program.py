@@ -1,0 +1,195 @@
+"""The program in its system: options, user, pid file, background, immediate ends. Signals that wait:
+test_reload.py."""
+
+import os
+import pwd
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from proxy import free_port, wait_for
+
+
+def run(program, *arguments, **more):
+    return subprocess.run([program, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                          timeout=30, check=False, **more)
+
+
+@pytest.mark.parametrize("arguments", [[], ["--nonsense"], ["-u"], ["a.ini", "b.ini"]])
+def test_usage(program, arguments):
+    done = run(program, *arguments)
+    assert done.returncode == 1 and "Usage:" in done.stderr and done.stdout == ""
+
+
+def test_check_config(program, qbouncer):
+    proxy = qbouncer(start=False)
+    proxy.port = free_port()
+    proxy.write()
+    assert run(program, "--check-config", proxy.ini).returncode == 0
+    proxy.settings["default_pool_size"] = "many"
+    proxy.write()
+    done = run(program, "--check-config", proxy.ini)
+    assert done.returncode == 1 and "qbouncer.ini:" in done.stderr and "default_pool_size" in done.stderr
+    del proxy.settings["default_pool_size"]
+    proxy.write()
+    os.remove(proxy.settings["auth_file"])
+    assert run(program, "--check-config", proxy.ini).returncode == 1
+    assert run(program, "--check-config", proxy.ini + ".none").returncode == 1
+
+
+# --- user ------------------------------------------------------------------------------------------
+
+
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@root_only
+def test_root_is_refused(program, qbouncer):
+    proxy = qbouncer(start=False)
+    proxy.port = free_port()
+    proxy.write()
+    done = run(program, proxy.ini)
+    assert done.returncode == 1 and "-u" in done.stderr
+    done = run(program, "-u", "root", proxy.ini)
+    assert done.returncode == 1 and "is root" in done.stderr
+    done = run(program, "-u", "no-such-user", proxy.ini)
+    assert done.returncode == 1 and "does not exist" in done.stderr
+
+
+@root_only
+def test_user_is_changed(program, qbouncer):
+    proxy = qbouncer(start=False)
+    proxy.become = lambda: None
+    proxy.settings["user"] = proxy.owner.pw_name
+    proxy.start()
+    with open("/proc/%d/status" % proxy.process.pid, encoding="ascii") as status:
+        lines = dict(line.split(":", 1) for line in status)
+    assert set(lines["Uid"].split()) == {str(proxy.owner.pw_uid)}
+    assert set(lines["Gid"].split()) == {str(proxy.owner.pw_gid)}
+    assert "0" not in lines["Groups"].split()
+    path = "%s/.s.PGSQL.%d" % (proxy.dir, proxy.port)
+    assert pwd.getpwuid(os.stat(path).st_uid).pw_name == proxy.owner.pw_name
+    proxy.stop()
+    assert not os.path.exists(path)
+
+
+# --- pid file and background --------------------------------------------------------------------------
+
+
+def alive(pid):
+    try:
+        os.kill(pid, 0)
+        return True
+    except ProcessLookupError:
+        return False
+
+
+def test_pidfile(program, qbouncer):
+    proxy = qbouncer(start=False)
+    path = proxy.settings["pidfile"] = os.path.join(proxy.dir, "pid")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    proxy._put(path, "%d\n" % gone.pid)
+    proxy.start()
+    wait_for(lambda: open(path, encoding="ascii").read() == "%d\n" % proxy.process.pid, "the pid file")
+    second = run(program, proxy.ini, preexec_fn=proxy.become)
+    assert second.returncode == 1 and "is running" in second.stderr
+    with open(path, encoding="ascii") as file:
+        assert file.read() == "%d\n" % proxy.process.pid
+    proxy.stop()
+    assert not os.path.exists(path)
+
+
+def test_daemon(program, qbouncer):
+    proxy = qbouncer(start=False)
+    proxy.port = free_port()
+    proxy.write()
+    assert run(program, "-d", proxy.ini, preexec_fn=proxy.become).returncode == 1
+    log = os.path.join(proxy.dir, "daemon.log")
+    proxy.settings["logfile"] = log
+    proxy.write()
+    assert "pidfile" in run(program, "-d", proxy.ini, preexec_fn=proxy.become).stderr
+    path = proxy.settings["pidfile"] = os.path.join(proxy.dir, "pid")
+    proxy.write()
+    started = run(program, "-d", proxy.ini, preexec_fn=proxy.become)
+    assert started.returncode == 0, started.stderr
+    # listening and written before the start returns
+    with open(path, encoding="ascii") as file:
+        pid = int(file.read())
+    socket.create_connection(("127.0.0.1", proxy.port), 5).close()
+    assert os.getsid(pid) != os.getsid(0) and os.getsid(pid) != pid
+    again = run(program, "-d", proxy.ini, preexec_fn=proxy.become)
+    assert again.returncode == 1 and "is running" in again.stderr
+    os.kill(pid, signal.SIGQUIT)
+    wait_for(lambda: not alive(pid), "the end")
+    with open(log, encoding="utf-8") as file:
+        text = file.read()
+    assert "started" in text and "shutdown: complete" in text and "Sanitizer" not in text
+    assert not os.path.exists(path)
+
+
+def test_daemon_that_cannot_listen(program, qbouncer):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        proxy = qbouncer(start=False)
+        proxy.port = taken.getsockname()[1]
+        proxy.settings.update(logfile=os.path.join(proxy.dir, "daemon.log"),
+                              pidfile=os.path.join(proxy.dir, "pid"))
+        proxy.write()
+        done = run(program, "-d", proxy.ini, preexec_fn=proxy.become)
+        assert done.returncode == 1 and "ddress already in use" in done.stderr
+
+
+# --- signals ----------------------------------------------------------------------------------------------
+
+
+def ended(proxy, code=0):
+    wait_for(lambda: proxy.process.poll() is not None, "the end")
+    assert proxy.process.returncode == code
+
+
+@pytest.mark.parametrize("signals", [[signal.SIGQUIT], [signal.SIGTERM, signal.SIGTERM],
+                                     [signal.SIGINT, signal.SIGINT], [signal.SIGTERM, signal.SIGINT, signal.SIGINT]])
+def test_at_once(proxy, db, signals):
+    with proxy.wire(db) as c:
+        c.simple("BEGIN")
+        c.simple("SELECT 1")
+        for n, signo in enumerate(signals):
+            proxy.signal(signo)
+            proxy.wait_log("(?s)" + ".*".join("got " + s.name for s in signals[:n + 1]))
+        ended(proxy)
+        c.closed()
+
+
+def test_shutdown_with_a_waiter(proxy, db):
+    """Who waits for a job does not hold up the end."""
+    with proxy.wire(db) as c:
+        c.simple("QUEUE CREATE q")
+        c.query("QUEUE TAKE q WAIT '60s'")
+        proxy.wait_show("WAITERS", lambda r: r["database"] == db)
+        start = time.monotonic()
+        proxy.signal(signal.SIGINT)
+        assert c.closed()
+        ended(proxy)
+        assert time.monotonic() - start < 10
+
+
+def test_hup_opens_the_log_again(qbouncer):
+    proxy = qbouncer(start=False)
+    log = proxy.settings["logfile"] = os.path.join(proxy.dir, "own.log")
+    proxy.start()
+    wait_for(lambda: os.path.exists(log), "the log")
+    os.rename(log, log + ".1")
+    proxy.reload()
+    wait_for(lambda: os.path.exists(log) and "in force" in open(log, encoding="utf-8").read(), "the new log")
+
+
+def test_quiet(qbouncer):
+    proxy = qbouncer(start=False)
+    proxy.start("-q")
+    proxy.wire("qbouncer", "admin").simple("SHOW VERSION")
+    assert proxy.log_text() == ""
