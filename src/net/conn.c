@@ -598,6 +598,9 @@ static void conn_settle(struct conn *c)
 		return;
 	if (!(c->flags & F_CONNECTING))
 		out_flush(c);
+	/* all written and nothing but the reading event installed, as nearly always */
+	if ((c->flags & ~(uint32_t)(F_WANT_READ | F_KICKED)) == F_IN_READ)
+		return;
 	conn_install(c);
 	if (c->flags & (F_BROKEN | F_NO_MEMORY)) {
 		loop_again();

@@ -229,10 +229,13 @@ static size_t text_here(const struct wire_msg *m)
 	return nul != NULL ? (size_t)(nul - m->body) : m->have;
 }
 
-/* First words that local_tx_simple() or the prepared statement commands may be meant by. */
-static bool may_be_special(char first)
+/* First words that local_tx_simple() or the prepared statement commands may be meant by. sql ends
+ * with a NUL. */
+static bool may_be_special(const char *sql)
 {
-	return strchr("bBsScCeErRaAdD-/; \t\r\n\f\v", first) != NULL || first == '\0';
+	if (sql[0] == 's' || sql[0] == 'S')
+		return util_lower(sql[1]) != 'e' || util_lower(sql[2]) != 'l'; /* SELECT */
+	return strchr("bBcCeErRaAdD-/; \t\r\n\f\v", sql[0]) != NULL;
 }
 
 /* DEALLOCATE of a name that the client prepared by a Parse message. */
@@ -288,6 +291,14 @@ static bool string_has_ours(struct client *c, const struct wire_msg *m, size_t l
 		c->icpt->claim_any(c, (const char *)m->body, len);
 }
 
+/* The first semicolon is the last byte, as most programs write it. */
+static bool one_statement(const struct wire_msg *m, size_t len)
+{
+	const uint8_t *semicolon = memchr(m->body, ';', len);
+
+	return semicolon == NULL || semicolon + 1 == m->body + len;
+}
+
 static enum step query_pass(struct client *c, const struct wire_msg *m, size_t len)
 {
 	enum step step;
@@ -295,9 +306,9 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	if (!wire_complete(m) && m->total <= SCAN_MAX)
 		return STEP_MORE;
 	if (wire_complete(m)) {
-		if (may_be_special((char)m->body[0]) && len < 1024 && special(c, m, len, &step))
+		if (may_be_special((const char *)m->body) && len < 1024 && special(c, m, len, &step))
 			return step;
-		if (string_has_ours(c, m, len))
+		if (!one_statement(m, len) && string_has_ours(c, m, len))
 			return local_simple_many(c, (const char *)m->body, len);
 	}
 	if (c->vtx == VTX_FAILED)

@@ -172,8 +172,14 @@ struct expect_ring {
 	uint16_t cap, head, count;
 };
 bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg);
-struct expect *expect_head(struct expect_ring *r);
-struct expect *expect_at(struct expect_ring *r, unsigned i);
+static inline struct expect *expect_at(struct expect_ring *r, unsigned i)
+{
+	return &r->e[(r->head + i) & (r->cap - 1u)];
+}
+static inline struct expect *expect_head(struct expect_ring *r)
+{
+	return r->count > 0 ? &r->e[r->head] : NULL;
+}
 
 /* Statements of one simple query, or one Execute, some of them replaced. */
 struct replaced {

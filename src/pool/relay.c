@@ -380,6 +380,22 @@ static void copy_in_began(struct server *s)
 	s->unsynced = true;
 }
 
+/* What comes between the beginning and the end of an answer. */
+static bool is_part(uint8_t type)
+{
+	switch (type) {
+	case 'D':
+	case 'G':
+	case 'H':
+	case 'd':
+	case 'c':
+	case 'W':
+		return true;
+	default:
+		return false;
+	}
+}
+
 /* Does this message belong to the answer that the head waits for, and does it end it? */
 enum fit { FIT_NO, FIT_PART, FIT_END };
 
@@ -387,7 +403,9 @@ static enum fit fits(enum expect_kind kind, uint8_t type)
 {
 	switch (kind) {
 	case EXPECT_QUERY:
-		return type == 'Z' ? FIT_END : strchr("TDCIGHdcW", type) != NULL ? FIT_PART : FIT_NO;
+		if (type == 'T' || type == 'C' || type == 'I' || is_part(type))
+			return FIT_PART;
+		return type == 'Z' ? FIT_END : FIT_NO;
 	case EXPECT_FUNCTION:
 		return type == 'Z' ? FIT_END : type == 'V' ? FIT_PART : FIT_NO;
 	case EXPECT_PARSE:
@@ -397,9 +415,9 @@ static enum fit fits(enum expect_kind kind, uint8_t type)
 	case EXPECT_DESCRIBE:
 		return type == 'T' || type == 'n' ? FIT_END : type == 't' ? FIT_PART : FIT_NO;
 	case EXPECT_EXECUTE:
-		return type == 'C' || type == 'I' || type == 's' ? FIT_END
-			: strchr("DGHdcW", type) != NULL	 ? FIT_PART
-								 : FIT_NO;
+		if (is_part(type))
+			return FIT_PART;
+		return type == 'C' || type == 'I' || type == 's' ? FIT_END : FIT_NO;
 	case EXPECT_CLOSE:
 		return type == '3' ? FIT_END : FIT_NO;
 	case EXPECT_SYNC:
@@ -498,6 +516,21 @@ static void bad_message(struct relay *r, const struct wire_msg *m)
 	server_close(r->s, "protocol violation by the server", &err);
 }
 
+/* Rows that go to the client need no thought: those that are here as a whole go as one. */
+static size_t rows(struct relay *r, const uint8_t *data, size_t len)
+{
+	const struct expect *e = expect_head(&r->s->expect);
+	struct wire_msg m;
+	size_t pos = 0;
+
+	if (e == NULL || e->dest != DEST_CLIENT || (e->kind != EXPECT_QUERY && e->kind != EXPECT_EXECUTE))
+		return 0;
+	while (wire_next(data + pos, len - pos, &m) == WIRE_NEXT_OK && m.type == 'D' && wire_complete(&m))
+		pos += m.total;
+	run_add(r, data, pos);
+	return pos;
+}
+
 /* One message, as far as it is here. Returns the bytes that are dealt with; 0: stop. */
 static size_t one(struct relay *r, const uint8_t *data, size_t len)
 {
@@ -527,7 +560,7 @@ static size_t one(struct relay *r, const uint8_t *data, size_t len)
 	s->pass_left = m.total - WIRE_HEADER - (uint32_t)m.have;
 	s->pass_discard = step == RELAY_DROP;
 	emit_local_heads(r);
-	if (s->pass_left == 0)
+	if (s->pass_left == 0 && s->expect.count == 0)
 		settle(r);
 	return WIRE_HEADER + m.have;
 }
@@ -550,7 +583,9 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 				settle(&r);
 			continue;
 		}
-		n = one(&r, data + pos, len - pos);
+		n = data[pos] == 'D' ? rows(&r, data + pos, len - pos) : 0;
+		if (n == 0)
+			n = one(&r, data + pos, len - pos);
 		if (n == 0)
 			break;
 		pos += n;

@@ -314,6 +314,9 @@ void server_put_settings(struct server *s, const struct vars *v, struct istr *ex
 {
 	struct buf sql = BUF_INIT, b = BUF_INIT;
 
+	/* the same client as before, or one like it: nearly always */
+	if (s->extra == extra && memcmp(&s->vars, v, sizeof(*v)) == 0)
+		return;
 	if (!vars_diff_sql(&s->vars, v, s->extra, extra, &sql))
 		return;
 	build_query(&b, buf_cstr(&sql));
