@@ -40,6 +40,7 @@ struct system {
 	struct pending *pending; /* queues that other proxies are to be told of */
 	bool busy;               /* a query is under way */
 	bool others;             /* other proxies have a session too */
+	bool looked;             /* since it came up */
 	bool others_known;       /* since the session is up; until then what is to be told is kept */
 	bool looking;            /* the query under way asks for others */
 	unsigned n_pending;
@@ -155,8 +156,10 @@ static void take_result(struct system *s, const PGresult *res)
 		int64_t n = 0;
 		const char *text = PQgetvalue(res, 0, 0);
 
-		if (util_parse_i64(text, strlen(text), &n))
+		if (util_parse_i64(text, strlen(text), &n)) {
 			s->others = n > 1;
+			s->looked = true;
+		}
 	}
 }
 
