@@ -14,6 +14,7 @@ CREATE TABLE queue.queues (
 	retain_done interval NOT NULL,
 	retain_dead interval NOT NULL,
 	durability text NOT NULL,		-- sync | async
+	paused bool NOT NULL DEFAULT false,
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 REVOKE ALL ON queue.queues FROM PUBLIC;

@@ -151,6 +151,40 @@ BEGIN
 END
 $$;
 
+-- A paused queue gives no jobs; everything else goes on. Those who wait for one of its jobs go
+-- on waiting, and are told when it is resumed.
+CREATE OR REPLACE FUNCTION queue._set_paused(q text, value bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._find(q);
+	PERFORM queue._check_owner(q);
+	UPDATE queue.queues AS c SET paused = value WHERE c.name = q AND c.paused <> value;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.pause(q text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._set_paused(q, true);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.resume(q text, notify bool DEFAULT true) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._set_paused(q, false);
+	IF notify THEN
+		PERFORM pg_notify('qbouncer', q);
+	END IF;
+END
+$$;
+
 -- Waits for the transactions that use the queue. Waiting takers are woken, to find it gone.
 CREATE OR REPLACE FUNCTION queue.drop(q text, if_exists bool DEFAULT false) RETURNS void
 LANGUAGE plpgsql

@@ -98,6 +98,7 @@ BEGIN
 		IF NOT FOUND THEN
 			PERFORM queue._no_queue(q);
 		END IF;
+		CONTINUE WHEN cfg.paused;
 		IF pop IS NOT TRUE THEN
 			-- for the transaction, not for the function: a SET clause would end before the commit
 			PERFORM set_config('synchronous_commit', 'off', true);
@@ -111,7 +112,9 @@ BEGIN
 		EXIT WHEN wanted <= 0;
 	END LOOP;
 	IF wanted = coalesce(lim, 1) THEN
-		SELECT min(queue._due_ms(n)) INTO due_ms FROM unnest(queues) AS n;
+		-- nothing becomes ready in a queue that is paused: RESUME says when there may be something
+		SELECT min(queue._due_ms(c.name)) INTO due_ms FROM queue.queues AS c
+			WHERE c.name = ANY (queues) AND NOT c.paused;
 		RETURN NEXT;
 	END IF;
 END

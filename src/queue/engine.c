@@ -227,7 +227,7 @@ void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call
 			done_remember(call->jobs.tokens[i]);
 	}
 	if ((q->verb->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0')
-		touch(qc, call->queue, rows);
+		touch(qc, call->queue, q->verb->tag == QTAG_ROWS ? rows : 0);
 	if (!in_tx)
 		touched_wake(qc);
 }

@@ -67,7 +67,7 @@ void touch(struct qclient *qc, const char *queue, unsigned jobs)
 
 	for (t = qc->touched; t != NULL; t = t->next)
 		if (strcmp(t->queue, queue) == 0) {
-			t->jobs += jobs;
+			t->jobs = jobs > 0 && t->jobs > 0 ? t->jobs + jobs : 0;
 			return;
 		}
 	t = mem_alloc(sizeof(*t) + strlen(queue) + 1);

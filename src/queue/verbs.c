@@ -32,6 +32,7 @@ static const struct wire_field columns_list[] = {
 	{"durability", OID_TEXT},
 	{"owner", OID_TEXT},
 	{"created_at", OID_TIMESTAMPTZ},
+	{"paused", OID_BOOL},
 };
 
 static const struct wire_field columns_stats[] = {

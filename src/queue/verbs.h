@@ -123,6 +123,16 @@ struct qverb {
 		"SELECT queue.alter({queue}, {set}, {reset})", \
 		"QUEUE ALTER q {SET (option = value, ...) | RESET (option, ...)}", \
 		"Change the options of a queue.") \
+	VERB(PAUSE, QVERB_DEFINITION, FIXED, "ALTER TABLE", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
+		"SELECT queue.pause({queue})", \
+		"QUEUE PAUSE q", \
+		"Give no more jobs of a queue to anybody.") \
+	VERB(RESUME, QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
+		"SELECT queue.resume({queue}, false)", \
+		"QUEUE RESUME q", \
+		"End the pause of a queue.") \
 	VERB(LIST, 0, ROWS, "SELECT", LIST, , \
 		"SELECT * FROM queue.list()", \
 		"QUEUE LIST", \
@@ -214,8 +224,6 @@ struct qverb {
 	LATER(AWAIT)                                                                               \
 	LATER(ERRORS)                                                                              \
 	LATER(JOB)                                                                                 \
-	LATER(PAUSE)                                                                               \
-	LATER(RESUME)                                                                              \
 	LATER(GRANT)                                                                               \
 	LATER(REVOKE)
 

@@ -8,13 +8,13 @@ import pytest
 
 from pgwire import PgError, types
 from queuetest import (  # noqa: F401
-    INT2, INT4, INT8, INTERVAL, JOB_COLUMNS, JSONB, TEXT, TIMESTAMPTZ, VARCHAR, decoded, error,
+    BOOL, INT2, INT4, INT8, INTERVAL, JOB_COLUMNS, JSONB, TEXT, TIMESTAMPTZ, VARCHAR, decoded, error,
     int4, int8, interval, job_of, peek, q, qproxy, stats, tag, take)
 
 STATS = [("queue", TEXT), ("ready", INT8), ("later", INT8), ("leased", INT8), ("dead", INT8),
          ("oldest_ready", TIMESTAMPTZ), ("next_due", TIMESTAMPTZ)]
 LIST = [("queue", TEXT), ("lease", TEXT), ("max_attempts", INT4), ("retry", TEXT), ("on_disconnect", TEXT),
-        ("durability", TEXT), ("owner", TEXT), ("created_at", TIMESTAMPTZ)]
+        ("durability", TEXT), ("owner", TEXT), ("created_at", TIMESTAMPTZ), ("paused", BOOL)]
 PEEK = [("id", INT8), ("state", TEXT), ("attempt", INT4), ("failures", INT4), ("payload", JSONB),
         ("headers", JSONB), ("priority", INT4), ("run_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ),
         ("error", TEXT), ("worker", TEXT), ("pushed_at", TIMESTAMPTZ)]
@@ -310,7 +310,7 @@ POSITIONS = [
      "                                   ^", "42601"),
     ("QUEUE PUSH mail '1' KEY 'k'",
      "                    ^", "0A000"),
-    ("QUEUE PAUSE mail",
+    ("QUEUE AWAIT 17",
      "      ^", "0A000"),
     ("QUEUE TAKE \"\"",
      "           ^", "42602"),
