@@ -70,6 +70,8 @@ size_t conn_pending_input(const struct conn *c);
 void conn_write(struct conn *c, const void *data, size_t len);
 /* Bytes that are queued and not yet accepted by the kernel. */
 size_t conn_pending_output(const struct conn *c);
+/* The same, or some of it was lost because the connection broke. */
+bool conn_has_unsent(const struct conn *c);
 /* Above high water: stop the source; on_drain tells when to go on. */
 bool conn_is_full(const struct conn *c);
 

@@ -43,6 +43,8 @@ void *client_slot(const struct client *c);
 void client_slot_set(struct client *c, void *data);
 /* Is its socket still connected, as far as the kernel knows now? */
 bool client_is_alive(const struct client *c);
+/* Is there output that the kernel has not taken? */
+bool client_has_unsent(const struct client *c);
 /* statement_timeout as it was given at start-up, in microseconds; 0: none. */
 usec_t client_statement_timeout(const struct client *c);
 /* Console: may it run all commands (admin_users), or only look (stats_users)? */

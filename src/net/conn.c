@@ -284,8 +284,8 @@ void conn_end(struct conn *c, enum conn_end why, int err)
 		return;
 	c->flags |= F_ENDED;
 	conn_install(c);
+	c->ops->on_end(c, c->owner, why, err); /* may ask whether all was written */
 	out_drop(c);
-	c->ops->on_end(c, c->owner, why, err);
 }
 
 /* Unread input would make close() send a reset, which can overtake our last words. */

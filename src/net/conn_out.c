@@ -211,6 +211,11 @@ size_t conn_pending_output(const struct conn *c)
 	return c->out_len;
 }
 
+bool conn_has_unsent(const struct conn *c)
+{
+	return c->out_len > 0 || (c->flags & (F_BROKEN | F_NO_MEMORY)) != 0;
+}
+
 bool conn_is_full(const struct conn *c)
 {
 	return (c->flags & F_FULL) != 0;

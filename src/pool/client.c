@@ -85,24 +85,26 @@ void client_move_greeting(struct client *c)
 
 struct client *client_new(int fd, const struct conn_addr *peer)
 {
+	struct conn *conn = conn_new(fd, peer, &client_login_ops, NULL);
 	struct client *c;
 
+	if (conn == NULL)
+		return NULL;
 	if (slab == NULL)
 		slab = slab_new("client", sizeof(struct client));
 	c = slab != NULL ? slab_get(slab) : NULL;
-	if (c == NULL)
+	if (c == NULL) {
+		conn_close(&conn);
 		return NULL;
+	}
 	c->magic = CLIENT_MAGIC;
 	c->state = CLIENT_LOGIN;
 	c->id = ++last_id;
 	c->connect_time = loop_now();
 	list_add(c);
 	count++;
-	c->conn = conn_new(fd, peer, &client_login_ops, c);
-	if (c->conn == NULL) {
-		client_close(c, CLIENT_END_BY_US, "out of memory");
-		return NULL;
-	}
+	c->conn = conn;
+	conn_set_ops(conn, &client_login_ops, c);
 	return c;
 }
 
@@ -370,6 +372,11 @@ void client_slot_set(struct client *c, void *data)
 bool client_is_alive(const struct client *c)
 {
 	return c->state != CLIENT_DEAD && c->conn != NULL && conn_alive(c->conn);
+}
+
+bool client_has_unsent(const struct client *c)
+{
+	return c->conn != NULL && conn_has_unsent(c->conn);
 }
 
 bool client_standard_strings(const struct client *c)

@@ -16,6 +16,7 @@ bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *qu
 		return false;
 	l->id = id;
 	l->in_tx = in_tx;
+	l->answer = qc->answers;
 	l->policy = policy;
 	l->taken_at = loop_now();
 	util_strlcpy(l->token, token, sizeof(l->token));
@@ -75,7 +76,8 @@ void lease_free_all(struct qclient *qc)
 }
 
 /* Gives back those of a client that `which` picks, and forgets them. */
-static void give_back_some(struct qclient *qc, bool (*which)(const struct lease *l), const char *error)
+static void give_back_some(struct qclient *qc, bool (*which)(const struct qclient *qc, const struct lease *l),
+	const char *error)
 {
 	const char **tokens = mem_alloc((qc->n_leases + 1) * sizeof(*tokens));
 	struct lease *l, *tmp;
@@ -85,18 +87,19 @@ static void give_back_some(struct qclient *qc, bool (*which)(const struct lease 
 	if (tokens == NULL)
 		return;
 	DL_FOREACH(qc->leases, l)
-		if (which(l))
+		if (which(qc, l))
 			tokens[n++] = l->token;
 	if (n > 0)
 		give_back(qc->db, client_pool(qc->client), tokens, n, error);
 	mem_free(tokens);
 	DL_FOREACH_SAFE(qc->leases, l, tmp)
-		if (which(l))
+		if (which(qc, l))
 			drop(qc, l);
 }
 
-static bool taken_in_tx(const struct lease *l)
+static bool taken_in_tx(const struct qclient *qc, const struct lease *l)
 {
+	(void)qc;
 	return l->in_tx;
 }
 
@@ -122,14 +125,21 @@ void lease_tx_ended(struct qclient *qc, bool committed)
 	}
 }
 
-static bool broken_back(const struct lease *l)
+static bool broken_back(const struct qclient *qc, const struct lease *l)
 {
+	(void)qc;
 	return l->policy != LEASE_KEEP;
 }
 
-static bool closed_back(const struct lease *l)
+static bool closed_back(const struct qclient *qc, const struct lease *l)
 {
+	(void)qc;
 	return l->policy == LEASE_RELEASE || l->in_tx;
+}
+
+static bool not_delivered(const struct qclient *qc, const struct lease *l)
+{
+	return l->answer == qc->answers;
 }
 
 /* on_disconnect: a goodbye keeps the leases of `auto`, a broken connection gives them back. */
@@ -137,6 +147,9 @@ void lease_client_ended(struct qclient *qc, enum client_end how)
 {
 	if (qc->leases == NULL)
 		return;
+	/* rows that were not written as a whole were never taken */
+	if (client_has_unsent(qc->client))
+		give_back_some(qc, not_delivered, NULL);
 	give_back_some(qc, how == CLIENT_END_BROKEN ? broken_back : closed_back, "worker disconnected");
 }
 

@@ -75,6 +75,7 @@ struct lease {
 	int64_t id;
 	bool in_tx;      /* taken in the transaction under way */
 	bool finishing;  /* finished in the transaction under way */
+	unsigned answer; /* which answer it came with */
 	enum lease_policy policy;
 	usec_t taken_at;
 	char token[TOKEN_MAX];
@@ -95,6 +96,7 @@ struct qclient {
 	struct qdb *db;
 	struct lease *leases;
 	unsigned n_leases;
+	unsigned answers; /* answers with leases that were written; the last one may be under way */
 	struct touched *touched;
 	struct request *request;
 	struct waiter *waiter;

@@ -485,6 +485,7 @@ static void add_leases(struct waiter *w)
 {
 	if (w->args.pop)
 		return;
+	w->qc->answers++;
 	for (int i = 0; i < w->n_taken; i++) {
 		struct taken *t = &w->taken[i];
 

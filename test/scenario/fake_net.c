@@ -243,6 +243,11 @@ size_t conn_pending_output(const struct conn *c)
 	return c->out.len;
 }
 
+bool conn_has_unsent(const struct conn *c)
+{
+	return c->out.len > 0;
+}
+
 bool conn_is_full(const struct conn *c)
 {
 	return c->full;

@@ -1,0 +1,395 @@
+"""Leases: fencing by tokens, ids, retries, and what the end of a connection means."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pgwire import Wire, types
+from proxy import wait_for
+from queuetest import (  # noqa: F401
+    HEARTBEAT, come_back, error, job_of, parked, peek, q, stats, tag, take, woken)
+
+
+@pytest.fixture
+def qproxy(qbouncer):
+    return qbouncer(queue_heartbeat=HEARTBEAT, queue_rescan="1h")
+
+
+# --- fencing --------------------------------------------------------------------------------------
+
+
+def expire(q, sql="QUEUE TAKE mail LEASE '30ms'"):
+    """A job whose lease is over; nobody has taken it again."""
+    job = take(q, sql)
+    wait_for(lambda: q.rows("SELECT clock_timestamp() > '%s' AS over" % job["lease_until"])[0]["over"] == "t",
+             "the end of the lease")
+    return job
+
+
+LATE = ["QUEUE DONE '{t}'", "QUEUE FAIL '{t}'", "QUEUE FAIL '{t}' FINAL", "QUEUE RELEASE '{t}'",
+        "QUEUE EXTEND '{t}' LEASE '1 hour'", "QUEUE DONE {i}", "QUEUE EXTEND {i}"]
+
+
+@pytest.mark.parametrize("sql", LATE)
+@pytest.mark.parametrize("kind", ["expired", "taken again"])
+def test_late(qproxy, db, q, sql, kind):
+    """QB001, and nothing has changed."""
+    tag(q, "QUEUE PUSH mail '1'")
+    job = expire(q)
+    with qproxy.wire(db) as other:
+        if kind == "taken again":
+            again = take(other)
+            assert again["id"] == job["id"] and again["token"] != job["token"] and again["attempt"] == "2"
+        before = peek(q)
+        for block in (False, True):
+            if block:
+                tag(q, "BEGIN; SELECT 1")
+            e = error(q, sql.format(t=job["token"], i=job["id"]))
+            assert e.sqlstate == "QB001" and job["id"] in e.message, e.fields
+            if block:
+                tag(q, "ROLLBACK")
+        assert peek(q) == before
+        if kind == "taken again":
+            assert tag(other, "QUEUE DONE '%s'" % again["token"]) == "UPDATE 1"
+            assert error(q, sql.format(t=job["token"], i=job["id"])).sqlstate == "QB001"
+        assert error(other, "QUEUE DONE '%s'" % job["token"]).sqlstate == "QB001"
+
+
+@pytest.mark.parametrize("first", ["DONE", "FAIL", "RELEASE"])
+@pytest.mark.parametrize("then", ["FAIL", "RELEASE", "EXTEND"])
+def test_finished_leases_are_stale(q, first, then):
+    tag(q, "QUEUE PUSH mail '1'")
+    token = take(q)["token"]
+    tag(q, "QUEUE %s '%s'" % (first, token))
+    before = peek(q)
+    assert error(q, "QUEUE %s '%s'" % (then, token)).sqlstate == "QB001"
+    if first != "DONE":
+        assert error(q, "QUEUE DONE '%s'" % token).sqlstate == "QB001"
+    assert peek(q) == before
+
+
+@pytest.mark.parametrize("way", ["simple", "block", "block, other connection", "extended"])
+def test_done_again_is_no_error(qproxy, db, q, way):
+    """With the same token, after success, on any connection of this proxy."""
+    tag(q, "QUEUE PUSH mail '1', '2'")
+    a, b = [r["token"] for r in q.rows("QUEUE TAKE mail LIMIT 2")]
+    if way.startswith("block"):
+        tag(q, "BEGIN")
+    if way == "extended":
+        q.hold().parse("", "QUEUE DONE $1, $2").bind("", "", [a, b]).execute().sync().push()
+        assert types(q.until("Z")) == "12CZ"
+    else:
+        assert tag(q, "QUEUE DONE '%s', '%s'" % (a, b)) == "UPDATE 2"
+    if way.startswith("block"):
+        tag(q, "COMMIT")
+    with qproxy.wire(db) as other:
+        c = other if "other" in way else q
+        for block in (False, True):
+            if block:
+                tag(c, "BEGIN; SELECT 1")
+            assert tag(c, "QUEUE DONE '%s'" % a) == "UPDATE 1"
+            assert tag(c, "QUEUE DONE '%s', '%s'" % (b, a)) == "UPDATE 2"
+            if block:
+                assert tag(c, "COMMIT") == "COMMIT"
+        c.hold().parse("", "QUEUE DONE $1").bind("", "", [a]).execute().sync().push()
+        assert types(c.until("Z")) == "12CZ"
+    assert peek(q) == []
+
+
+def test_done_again_after_a_rollback_is_done(q):
+    tag(q, "QUEUE PUSH mail '1'")
+    token = take(q)["token"]
+    tag(q, "BEGIN")
+    tag(q, "QUEUE DONE '%s'" % token)
+    tag(q, "ROLLBACK")
+    assert stats(q)["leased"] == 1
+    assert tag(q, "QUEUE DONE '%s'" % token) == "UPDATE 1"
+    assert peek(q) == []
+
+
+def test_all_or_nothing(q):
+    """One lost lease among several: none is changed."""
+    tag(q, "QUEUE PUSH mail '1', '2', '3'")
+    tokens = [r["token"] for r in q.rows("QUEUE TAKE mail LIMIT 3")]
+    tag(q, "QUEUE RELEASE '%s'" % tokens[1])
+    for verb in ("DONE", "FAIL", "RELEASE", "EXTEND"):
+        e = error(q, "QUEUE %s '%s', '%s', '%s'" % ((verb,) + tuple(tokens)))
+        assert e.sqlstate == "QB001"
+        assert stats(q) == dict(ready=1, later=0, leased=2, dead=0)
+
+
+@pytest.mark.parametrize("bad", ["''", "'x'", "'1'", "1", "-1", "0", "99999999999999999999", "'1-1'", "'1-1-zz'",
+                                 "'1-1-00000000000000000'", "'999-1-0000000000000000'", "'1-999-0000000000000000'",
+                                 "'-1-1-0000000000000000'", "'1-1-0000000000000000 '", "U&'\\2019'", "'1--1'",
+                                 "'99999999999-1-0000000000000000'", "'1-99999999999999999999-0000000000000000'",
+                                 "' 1-1-0000000000000000'", "'1-1-000000000000000G'", "NULL"])
+def test_what_is_no_token(q, bad):
+    tag(q, "QUEUE PUSH mail '1'")
+    take(q)
+    known = {r["id"] for r in peek(q)}
+    for verb in ("DONE", "FAIL", "RELEASE", "EXTEND"):
+        if bad.strip("'") in known:
+            continue
+        e = error(q, "QUEUE %s %s" % (verb, bad))
+        assert e.sqlstate in ("22023", "QB001", "22004"), (bad, e.fields)
+        if e.sqlstate == "22023":
+            assert "token" in e.fields["H"], (bad, e.fields)
+        got = q.hold().parse("", "QUEUE %s $1" % verb)
+        if "U&" not in bad and bad != "NULL":
+            got.bind("", "", [bad.strip("'")]).execute()
+        got = q.sync().push().until("Z")
+        if "U&" not in bad and bad != "NULL":
+            assert types(got) == "12EZ" and got[2].sqlstate in ("22023", "QB001"), (bad, got)
+    assert stats(q)["leased"] == 1
+
+
+def test_bare_ids(qproxy, db, q):
+    tag(q, "QUEUE CREATE other")
+    tag(q, "QUEUE PUSH mail '1', '2'")
+    tag(q, "QUEUE PUSH other '1', '2'")
+    a = take(q)
+    assert tag(q, "QUEUE EXTEND %s" % a["id"]) == "UPDATE 1"
+    with qproxy.wire(db) as w:
+        e = error(w, "QUEUE DONE %s" % a["id"])
+        assert e.sqlstate == "22023" and "token" in e.fields["H"]
+    # the same id in another queue: it has to say which
+    b = take(q, "QUEUE TAKE other")
+    if a["id"] == b["id"]:
+        e = error(q, "QUEUE DONE %s" % a["id"])
+        assert e.sqlstate == "22023" and "ambiguous" in e.message
+    assert tag(q, "QUEUE DONE '%s'" % b["token"]) == "UPDATE 1"
+    assert tag(q, "QUEUE DONE '%s'" % a["id"]) == "UPDATE 1"
+    assert error(q, "QUEUE DONE %s" % a["id"]).sqlstate == "22023"
+    c = take(q)
+    q.hold().parse("", "QUEUE FAIL $1 ERROR $2 FINAL").bind("", "", [c["id"], "x"]).execute().sync().push()
+    assert types(q.until("Z")) == "12CZ"
+    assert stats(q)["dead"] == 1
+
+
+def test_bare_id_of_a_lease_that_another_connection_ended(qproxy, db, q):
+    tag(q, "QUEUE PUSH mail '1'")
+    job = take(q)
+    with qproxy.wire(db) as other:
+        tag(other, "QUEUE DONE '%s'" % job["token"])
+    # the proxy knows that it was done
+    assert tag(q, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+    tag(q, "QUEUE PUSH mail '2'")
+    job = take(q)
+    with qproxy.wire(db) as other:
+        tag(other, "QUEUE RELEASE '%s'" % job["token"])
+        again = take(other)
+        assert error(q, "QUEUE DONE %s" % job["id"]).sqlstate == "QB001"
+        tag(other, "QUEUE DONE %s" % again["id"])
+
+
+# --- failing --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy, least, most", [
+    ("fixed 1min", [60, 60, 60], 1.25), ("linear 1min", [60, 120, 180], 1.25), ("linear 1min 90s", [60, 90, 90], 1.25),
+    ("exponential 10s 1h", [10, 20, 40], 1.25), ("exponential 10s 15s", [10, 15, 15], 1.25),
+])
+def test_retry_policies(q, policy, least, most):
+    tag(q, "QUEUE ALTER mail SET (retry = '%s')" % policy)
+    tag(q, "QUEUE PUSH mail '1'")
+    for n, seconds in enumerate(least):
+        job = take(q)
+        assert job["attempt"] == str(n + 1)
+        tag(q, "QUEUE FAIL '%s' ERROR 'no %d'" % (job["token"], n))
+        row = peek(q)[0]
+        assert (row["state"], row["failures"], row["error"]) == ("later", str(n + 1), "no %d" % n)
+        wait = float(q.rows("SELECT extract(epoch FROM '%s' - clock_timestamp()) AS s" % row["run_at"])[0]["s"])
+        assert seconds * 0.8 - 1 < wait < seconds * most, (n, wait)
+        # not to wait for it
+        q.rows("UPDATE queue.q_mail SET run_at = now() - interval '1s'")
+
+
+def test_retry_none(q):
+    tag(q, "QUEUE CREATE once WITH (retry = 'none')")
+    tag(q, "QUEUE PUSH once '1'")
+    tag(q, "QUEUE FAIL '%s'" % take(q, "QUEUE TAKE once")["token"])
+    assert stats(q, "once")["dead"] == 1
+
+
+def test_dead_after_max_attempts(q):
+    tag(q, "QUEUE ALTER mail SET (max_attempts = 3)")
+    tag(q, "QUEUE PUSH mail '1'")
+    for n in range(3):
+        job = take(q, "QUEUE TAKE mail WAIT '5s'")
+        assert job["attempt"] == str(n + 1)
+        tag(q, "QUEUE FAIL '%s' RETRY IN '0s'" % job["token"])
+    assert stats(q) == dict(ready=0, later=0, leased=0, dead=1)
+    assert peek(q, state="dead")[0]["failures"] == "3"
+    assert tag(q, "QUEUE PURGE mail STATE dead") == "DELETE 1"
+
+
+def test_expired_leases_count(q):
+    tag(q, "QUEUE ALTER mail SET (max_attempts = 2)")
+    tag(q, "QUEUE PUSH mail '1'")
+    for n in range(2):
+        job = take(q, "QUEUE TAKE mail LEASE '20ms' WAIT '5s'")
+        assert job["attempt"] == str(n + 1)
+    assert q.rows("QUEUE TAKE mail WAIT '100ms'") == []
+    row = peek(q, state="dead")[0]
+    assert row["error"] == "lease expired" and row["failures"] == "2"
+
+
+def test_release_does_not_count(q):
+    tag(q, "QUEUE ALTER mail SET (max_attempts = 2)")
+    tag(q, "QUEUE PUSH mail '1'")
+    for _ in range(5):
+        job = take(q)
+        assert job["attempt"] == "1"
+        tag(q, "QUEUE RELEASE '%s'" % job["token"])
+    assert peek(q)[0]["failures"] == "0"
+
+
+def test_error_text_is_bounded(q):
+    tag(q, "QUEUE PUSH mail '1'")
+    token = take(q)["token"]
+    q.hold().parse("", "QUEUE FAIL $1 ERROR $2 FINAL")
+    q.bind("", "", [token, "\u00e9" * 50000]).execute().sync().push()
+    assert types(q.until("Z")) == "12CZ"
+    text = peek(q, state="dead")[0]["error"]
+    assert 4000 < len(text.encode()) <= 8192 and set(text) <= {"\u00e9"}
+
+
+def test_extend(q):
+    tag(q, "QUEUE PUSH mail '1'")
+    job = take(q, "QUEUE TAKE mail LEASE '1 min'")
+
+    def left():
+        return float(q.rows("SELECT extract(epoch FROM '%s' - clock_timestamp()) AS s"
+                            % peek(q)[0]["lease_until"])[0]["s"])
+    assert 50 < left() < 61
+    tag(q, "QUEUE EXTEND '%s' LEASE '1 hour'" % job["token"])
+    assert 3500 < left() < 3601
+    tag(q, "QUEUE EXTEND '%s'" % job["token"])
+    assert 290 < left() < 301 # the queue's own
+    tag(q, "QUEUE EXTEND '%s' LEASE '50ms'" % job["token"])
+    assert take(q, "QUEUE TAKE mail WAIT '10s'")["attempt"] == "2"
+
+
+# --- the end of a connection ----------------------------------------------------------------------
+
+ENDS = {
+    # policy: (what a goodbye does, what a break does)
+    "auto": ("keep", "back"),
+    "release": ("back", "back"),
+    "keep": ("keep", "keep"),
+}
+
+
+@pytest.mark.parametrize("policy", ENDS)
+@pytest.mark.parametrize("how", ["terminate", "close", "reset"])
+def test_end_of_the_connection(qproxy, db, q, policy, how):
+    tag(q, "QUEUE ALTER mail SET (on_disconnect = %s)" % policy)
+    tag(q, "QUEUE PUSH mail '1', '2'")
+    w = qproxy.wire(db)
+    jobs = w.rows("QUEUE TAKE mail LIMIT 2")
+    waiters = [qproxy.wire(db) for _ in range(2)]
+    for v in waiters:
+        v.query("QUEUE TAKE mail WAIT '30s'")
+        parked(v)
+    getattr(w, how)()
+    if ENDS[policy][how != "terminate"] == "back":
+        got = [woken(v) for v in waiters]
+        assert sorted(j["id"] for j in got) == sorted(j["id"] for j in jobs)
+        assert [j["attempt"] for j in got] == ["2", "2"]
+        assert {r["error"] for r in peek(q)} == {"worker disconnected"}
+        assert error(q, "QUEUE DONE '%s'" % jobs[0]["token"]).sqlstate == "QB001"
+    else:
+        qproxy.wait_pool(db, cl_active=3)
+        parked(*waiters)
+        assert stats(q) == dict(ready=0, later=0, leased=2, dead=0)
+        assert tag(q, "QUEUE DONE '%s', '%s'" % (jobs[0]["token"], jobs[1]["token"])) == "UPDATE 2"
+
+
+WORKER = """
+import sys, psycopg
+conn = psycopg.connect(sys.argv[1], autocommit=sys.argv[2] == 'auto')
+row = conn.execute("QUEUE TAKE mail WAIT '10s'").fetchone()
+if sys.argv[2] == 'in a transaction':
+    conn.execute("SELECT 1")
+print(row[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("kind", ["auto", "in a transaction"])
+def test_worker_is_killed(qproxy, db, q, kind):
+    """SIGKILL: the next worker has the job while the lease had minutes to go."""
+    tag(q, "QUEUE PUSH mail '1'")
+    child = subprocess.Popen([sys.executable, "-c", WORKER, qproxy.dsn(db), kind], stdin=subprocess.PIPE,
+                             stdout=subprocess.PIPE, text=True)
+    token = child.stdout.readline().strip()
+    w = qproxy.wire(db)
+    w.query("QUEUE TAKE mail WAIT '30s'")
+    parked(w)
+    os.kill(child.pid, signal.SIGKILL)
+    job = woken(w)
+    child.wait()
+    child.stdin.close()
+    child.stdout.close()
+    assert job["attempt"] == "2"
+    assert error(q, "QUEUE DONE '%s'" % token).sqlstate == "QB001"
+    assert tag(w, "QUEUE DONE %s" % job["id"]) == "UPDATE 1"
+
+
+def test_worker_that_says_goodbye(qproxy, db, q):
+    """Its pool closes the connection while the job still runs; another one finishes it."""
+    tag(q, "QUEUE PUSH mail '1'")
+    child = subprocess.run([sys.executable, "-c", WORKER, qproxy.dsn(db), "auto"], stdin=subprocess.DEVNULL,
+                           stdout=subprocess.PIPE, text=True, check=True)
+    qproxy.wait_pool(db, cl_active=1)
+    assert stats(q)["leased"] == 1
+    assert tag(q, "QUEUE DONE '%s'" % child.stdout.strip()) == "UPDATE 1"
+
+
+def test_finished_jobs_are_not_given_back(qproxy, db, q):
+    tag(q, "QUEUE PUSH mail '1', '2', '3'")
+    w = qproxy.wire(db)
+    jobs = w.rows("QUEUE TAKE mail LIMIT 3")
+    tag(w, "QUEUE DONE '%s'" % jobs[0]["token"])
+    tag(w, "QUEUE FAIL '%s' RETRY IN '1 hour'" % jobs[1]["token"])
+    w.reset()
+    job = come_back(q)
+    assert job["id"] == jobs[2]["id"]
+    assert stats(q) == dict(ready=0, later=1, leased=1, dead=0)
+
+
+def test_jobs_that_were_not_delivered(qproxy, db, q):
+    """The worker does not read, then it is gone: what it could not have seen is not counted."""
+    size = 24 * 1024 * 1024
+    tag(q, "ALTER TABLE queue.q_mail ALTER payload SET STORAGE EXTERNAL")
+    q.rows("SELECT queue.push('mail', to_jsonb(repeat('x', %d)))" % size)
+    w = Wire(qproxy.port, rcvbuf=4096)
+    w.startup(user="app", database=db)
+    w.query("QUEUE TAKE mail")
+    wait_for(lambda: stats(q)["leased"] == 1, "the take")
+    w.sock.recv(1000) # it is on its way
+    w.reset()
+    wait_for(lambda: stats(q)["ready"] == 1, "the job")
+    row = q.rows("SELECT failures, attempt FROM queue.peek('mail', 1, NULL)")[0]
+    assert row == {"failures": "0", "attempt": "0"}
+    job = q.rows("SELECT id, attempt FROM queue.take('mail', 1)")[0]
+    assert job["attempt"] == "1"
+
+
+def test_leases_are_shown(qproxy, db, q):
+    tag(q, "QUEUE PUSH mail '1', '2'")
+    w = qproxy.wire(db)
+    w.rows("QUEUE TAKE mail LIMIT 2")
+    assert len(qproxy.console("SHOW LEASES")) == 2
+    v = qproxy.wire(db)
+    v.query("QUEUE TAKE mail WAIT '30s'")
+    parked(v)
+    assert len(qproxy.console("SHOW WAITERS")) == 1
+    assert [r["waiters"] for r in qproxy.console("SHOW QUEUES") if r["queue"] == "mail"] == ["1"]
+    w.close()
+    woken(v)
+    wait_for(lambda: len(qproxy.console("SHOW LEASES")) == 1, "the lease is gone")
+    assert qproxy.console("SHOW WAITERS") == []
