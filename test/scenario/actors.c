@@ -139,16 +139,22 @@ static void named_free(struct named **list)
 	}
 }
 
-void actors_free(void)
+void rules_clear(void)
 {
-	struct actor *a;
 	struct rule *r;
-	struct msg *m;
 
 	while ((r = act.rules)) {
 		act.rules = r->next;
 		rule_free(r);
 	}
+}
+
+void actors_free(void)
+{
+	struct actor *a;
+	struct msg *m;
+
+	rules_clear();
 	while ((a = act.list)) {
 		act.list = a->next;
 		while ((m = a->inbox)) {

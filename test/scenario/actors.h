@@ -41,6 +41,7 @@ struct actor {
 
 /* What a server answers; the newest rule that matches is used. */
 void rule_add(const struct words *match, const char *reply, bool once);
+void rules_clear(void);
 void servers_refuse(const char *text); /* NULL: accept again */
 /* Servers answer nothing after their login. */
 void servers_manual(bool on);

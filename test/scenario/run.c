@@ -1,11 +1,12 @@
 /*
  * Runs dialogues: scenario [-v] [-1] [-l] FILE...  (-v: with the log; -1: as written only; -l:
- * leaks are looked for after each replay, which is slow). Each is played as written; with all bytes
- * of the peers arriving one by one; once for each step and each mishap that can follow it (a client
- * or server is gone, a client cancels, the database goes down, time passes); once for each
- * allocation of the program, that allocation failing. After each of them everything must be at
- * rest. In the last two expectations are not looked at. A dialogue runs in a process of its own, so
- * that a crash names the replay and the others still run.
+ * leaks are looked for after each replay, which is slow), or random ones: scenario -r [-s SEED] [-n
+ * COUNT]. Each is played as written; with all bytes of the peers arriving one by one; once for each
+ * step and each mishap that can follow it (a client or server is gone, a client cancels, the
+ * database goes down, time passes); once for each allocation of the program, that allocation
+ * failing. After each of them everything must be at rest. In the last two expectations are not
+ * looked at. A dialogue runs in a process of its own, so that a crash names the replay and the
+ * others still run.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "program.h"
+#include "random.h"
 #include "script.h"
 #include "store.h"
 
@@ -188,46 +190,91 @@ static const char *play_steps(
 	return script_finish(leases_may_stay(r));
 }
 
-static bool leaked(const struct script *s)
+static bool leaked(const char *what)
 {
 #ifdef WITH_LSAN
 	if (__lsan_do_recoverable_leak_check()) {
-		fprintf(stderr, "%s: leaks, the last replay was: %s\n", s->path, progress);
+		fprintf(stderr, "%s: leaks, the last replay was: %s\n", what, progress);
 		return true;
 	}
 #endif
-	(void)s;
+	(void)what;
 	return false;
 }
 
-static bool play(const struct script *s, const struct replay *r, bool *ret_happened)
+/* The program's boot and end around a dialogue. What was wrong, or NULL. */
+static const char *with_program(
+	const char *settings, const char *databases, const char *(*dialogue)(void *arg), void *arg)
 {
-	const char *trouble;
-	int line = 0, left;
+	static char text[100];
+	const char *trouble = "the program does not start";
+	int left;
 
-	describe(s, r);
 	fake_net_init();
 	actors_init();
 	store_init();
-	fake_byte_by_byte(r->byte_by_byte);
-	if (!program_start((char *)s->settings.data, (char *)s->databases.data, users_file)) {
-		fprintf(stderr, "%s: the program does not start\n", s->path);
-		return false;
-	}
-	mem_fail_after(r->fail);
-	trouble = play_steps(s, r, &line, ret_happened);
-	if (r->fail != MANY_ALLOCATIONS)
+	if (program_start(settings, databases, users_file)) {
+		trouble = dialogue(arg);
 		mem_fail_after(0);
-	if (trouble)
-		fprintf(stderr, "%s:%d: %s\n  (%s)\n", s->path, line, trouble, progress);
-	program_end();
+		program_end();
+	}
 	actors_free();
 	store_free();
 	left = fake_net_free();
-	if (left && !trouble)
-		fprintf(stderr, "%s: %d connections were never closed\n  (%s)\n", s->path, left,
-			progress);
-	return !trouble && !left && !(leaks_each_time && leaked(s));
+	if (!left || trouble)
+		return trouble;
+	(void)snprintf(text, sizeof(text), "%d connections were never closed", left);
+	return text;
+}
+
+struct playing {
+	const struct script *s;
+	const struct replay *r;
+	int line;
+	bool happened;
+	unsigned long left; /* of MANY_ALLOCATIONS */
+};
+
+static unsigned long allocations_left(void)
+{
+	unsigned long left = 1;
+	void *p;
+
+	while ((p = mem_alloc(1))) {
+		mem_free(p);
+		left++;
+	}
+	return left;
+}
+
+static const char *play_replay(void *arg)
+{
+	struct playing *p = arg;
+	const char *trouble;
+
+	fake_byte_by_byte(p->r->byte_by_byte);
+	mem_fail_after(p->r->fail);
+	trouble = play_steps(p->s, p->r, &p->line, &p->happened);
+	if (p->r->fail == MANY_ALLOCATIONS)
+		p->left = allocations_left();
+	return trouble;
+}
+
+static bool play(struct playing *p)
+{
+	const char *trouble;
+
+	describe(p->s, p->r);
+	trouble = with_program(
+		(char *)p->s->settings.data, (char *)p->s->databases.data, play_replay, p);
+	if (trouble)
+		fprintf(stderr, "%s:%d: %s\n  (%s)\n", p->s->path, p->line, trouble, progress);
+	return !trouble && !(leaks_each_time && leaked(p->s->path));
+}
+
+static bool play_one(const struct script *s, const struct replay *r)
+{
+	return play(&(struct playing){.s = s, .r = r});
 }
 
 /* -- all replays of a dialogue ---------------------------------------------------------------- */
@@ -236,13 +283,16 @@ static bool play(const struct script *s, const struct replay *r, bool *ret_happe
 static bool play_mishap(const struct script *s, int after, enum mishap m)
 {
 	struct replay r = {.lenient = true, .after = after, .mishap = m};
-	bool ok = true, happened = true;
 
-	for (; r.whom < MAX_SESSIONS && ok && happened; r.whom++) {
-		happened = false;
-		ok = play(s, &r, &happened);
+	for (; r.whom < MAX_SESSIONS; r.whom++) {
+		struct playing p = {.s = s, .r = &r};
+
+		if (!play(&p))
+			return false;
+		if (!p.happened)
+			break;
 	}
-	return ok;
+	return true;
 }
 
 static bool play_mishaps(const struct script *s)
@@ -259,27 +309,18 @@ static bool play_mishaps(const struct script *s)
 static unsigned long count_allocations(const struct script *s)
 {
 	struct replay r = {.after = -1, .lenient = true, .fail = MANY_ALLOCATIONS};
-	unsigned long left = 1;
-	bool happened;
-	void *p;
+	struct playing p = {.s = s, .r = &r};
 
-	if (!play(s, &r, &happened))
-		return 0;
-	while ((p = mem_alloc(1))) {
-		mem_free(p);
-		left++;
-	}
-	return MANY_ALLOCATIONS - left;
+	return play(&p) ? MANY_ALLOCATIONS - p.left : 0;
 }
 
 static bool play_failures(const struct script *s)
 {
 	struct replay r = {.after = -1, .lenient = true};
 	unsigned long total = count_allocations(s), stride = total / MAX_ALLOC_REPLAYS + 1;
-	bool happened;
 
 	for (r.fail = 1; r.fail <= total; r.fail += stride)
-		if (!play(s, &r, &happened))
+		if (!play_one(s, &r))
 			return false;
 	return total > 0;
 }
@@ -288,17 +329,55 @@ static bool play_all(const char *path, bool only_as_written)
 {
 	struct replay plain = {.after = -1}, bytes = {.after = -1, .byte_by_byte = true};
 	struct script s;
-	bool happened, ok;
+	bool ok;
 
 	script_load(&s, path);
-	ok = play(&s, &plain, &happened) && !leaked(&s);
+	ok = play_one(&s, &plain) && !leaked(path);
 	if (!only_as_written) {
-		ok = ok && play(&s, &bytes, &happened) && !leaked(&s);
-		ok = ok && play_mishaps(&s) && !leaked(&s);
-		ok = ok && play_failures(&s) && !leaked(&s);
+		ok = ok && play_one(&s, &bytes) && !leaked(path);
+		ok = ok && play_mishaps(&s) && !leaked(path);
+		ok = ok && play_failures(&s) && !leaked(path);
 	}
 	script_free(&s);
 	return ok;
+}
+
+/* -- random dialogues ------------------------------------------------------------------------- */
+
+struct chance {
+	unsigned seed;
+	bool trace;
+};
+
+static const char *play_chance(void *arg)
+{
+	const struct chance *c = arg;
+
+	fake_byte_by_byte(c->seed % 4 == 3);
+	if (c->seed % 3 == 2)
+		mem_fail_after(c->seed % 1500 + 1);
+	return random_play(c->seed, c->trace);
+}
+
+/* Some with a small pool, some in session pooling. */
+static bool play_random(unsigned first, unsigned count, bool trace)
+{
+	static const char *const settings[] = {"", "default_pool_size = 1\n",
+		"pool_mode = session\n",
+		"default_pool_size = 2\nmax_prepared_statements = 2\nserver_lifetime = 5\n"};
+	struct chance c = {.seed = first, .trace = trace};
+	const char *trouble;
+
+	for (; c.seed < first + count; c.seed++) {
+		(void)snprintf(progress, 400, "seed %u", c.seed);
+		trouble = with_program(settings[c.seed % ARRAY_LEN(settings)], "", play_chance, &c);
+		if (trouble)
+			fprintf(stderr, "seed %u: %s\n", c.seed, trouble);
+		if (trouble || (leaks_each_time && leaked("random")))
+			return false;
+		replays++;
+	}
+	return !leaked("random");
 }
 
 /* -- processes -------------------------------------------------------------------------------- */
@@ -311,7 +390,12 @@ static void quiet_log(bool verbose)
 		fprintf(stderr, "no log\n");
 }
 
-static bool dialogue(const char *path, bool verbose, bool only_as_written)
+struct options {
+	bool verbose, only_as_written, random;
+	unsigned seed, count;
+};
+
+static bool dialogue(const char *path, const struct options *o)
 {
 	pid_t pid = fork();
 	int status;
@@ -320,8 +404,9 @@ static bool dialogue(const char *path, bool verbose, bool only_as_written)
 		bool ok;
 
 		alarm(DIALOGUE_SECONDS);
-		quiet_log(verbose);
-		ok = play_all(path, only_as_written);
+		quiet_log(o->verbose);
+		ok = o->random ? play_random(o->seed, o->count, o->verbose)
+			       : play_all(path, o->only_as_written);
 		log_close();
 		if (ok)
 			printf("ok   %s (%d replays)\n", path, replays);
@@ -349,24 +434,39 @@ static bool users_write(void)
 	return ok;
 }
 
+static void options_read(int argc, char **argv, struct options *o)
+{
+	int opt;
+
+	*o = (struct options){.count = 200};
+	while ((opt = getopt(argc, argv, "v1lrs:n:")) != -1) {
+		o->verbose |= opt == 'v';
+		o->only_as_written |= opt == '1';
+		o->random |= opt == 'r';
+		leaks_each_time |= opt == 'l';
+		if (opt == 's')
+			o->seed = (unsigned)strtoul(optarg, NULL, 10);
+		if (opt == 'n')
+			o->count = (unsigned)strtoul(optarg, NULL, 10);
+	}
+}
+
 int main(int argc, char **argv)
 {
-	bool verbose = false, only_as_written = false;
-	int opt, failed = 0;
+	struct options o;
+	int failed = 0;
 
-	while ((opt = getopt(argc, argv, "v1l")) != -1) {
-		verbose |= opt == 'v';
-		only_as_written |= opt == '1';
-		leaks_each_time |= opt == 'l';
-	}
+	options_read(argc, argv, &o);
 	progress = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (progress == MAP_FAILED || !users_write()) {
 		perror("scenario");
 		return 2;
 	}
 	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (o.random)
+		failed = !dialogue("random", &o);
 	for (; optind < argc; optind++)
-		failed += !dialogue(argv[optind], verbose, only_as_written);
+		failed += !dialogue(argv[optind], &o);
 	(void)unlink(users_file);
 	return failed > 0;
 }

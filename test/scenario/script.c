@@ -589,6 +589,7 @@ const char *script_finish(bool leases_may_stay)
 
 	servers_manual(false);
 	servers_refuse(NULL);
+	rules_clear();
 	for (a = actors_first(); a; a = a->next) {
 		a->peer->window = SIZE_MAX;
 		if (a->client && !actor_gone(a))
