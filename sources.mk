@@ -160,6 +160,7 @@ qb_sql = \
 	sql/functions/push.sql \
 	sql/functions/take.sql \
 	sql/functions/finish.sql \
+	sql/functions/manage.sql \
 	sql/functions/inspect.sql \
 	sql/functions/public.sql \
 	sql/end.sql
@@ -338,6 +339,8 @@ qb_scenario_files = \
 	test/scenario/program.h \
 	test/scenario/proto.c \
 	test/scenario/proto.h \
+	test/scenario/random.c \
+	test/scenario/random.h \
 	test/scenario/run.c \
 	test/scenario/script.c \
 	test/scenario/script.h \
