@@ -195,29 +195,42 @@ static void ask_failed(struct waiter *w)
 	end_error(w, &err);
 }
 
+/* Who cannot ask leaves its rooms, and the last one of a room ends it: r is not looked at again then. */
+static bool serve_room(struct room *r)
+{
+	struct member *m;
+	bool any = false;
+
+	for (m = r->members; m != NULL && r->credits > 0; m = m->next) {
+		struct waiter *w = m->waiter;
+
+		if (w->item != NULL)
+			continue;
+		any = true;
+		r->credits--;
+		if (probe(w))
+			continue;
+		room_ready(r);
+		ask_failed(w);
+		break;
+	}
+	return any;
+}
+
 /* The loop phase: lets waiters ask. */
 static bool serve_ready(void *arg, usec_t now)
 {
-	struct room *r, *list = ready_head;
-	struct member *m, *next;
+	struct room *r;
 	bool any = false;
 
 	(void)arg;
 	(void)now;
-	ready_head = NULL;
-	ready_tail = &ready_head;
-	while ((r = list) != NULL) {
-		list = r->ready_next;
+	while ((r = ready_head) != NULL) {
+		ready_head = r->ready_next;
+		if (ready_head == NULL)
+			ready_tail = &ready_head;
 		r->ready_marked = false;
-		for (m = r->members; m != NULL && r->credits > 0; m = next) {
-			next = m->next;
-			if (m->waiter->item != NULL)
-				continue;
-			r->credits--;
-			if (!probe(m->waiter))
-				ask_failed(m->waiter);
-			any = true;
-		}
+		any |= serve_room(r);
 	}
 	return any;
 }
