@@ -166,6 +166,11 @@ BEGIN
 	IF name IS NOT NULL THEN
 		EXECUTE format('SELECT state, token, lease_until, error FROM %s WHERE id = $1',
 			queue._table(name)) INTO job USING ids[at];
+		IF job.token = 'x' || tokens[at] THEN
+			RAISE EXCEPTION USING ERRCODE = 'QB002',
+				MESSAGE = format('job %s is cancelled', ids[at]),
+				HINT = 'Nothing was changed. Stop the work: the job goes away by itself.';
+		END IF;
 		why := CASE
 			WHEN job.state IS NULL THEN 'The job is finished and gone.'
 			WHEN job.state = 'leased' AND job.token = tokens[at]

@@ -211,7 +211,7 @@ END
 $$;
 
 -- For the proxy: the jobs of a transaction that was rolled back, of a connection that broke, or
--- whose rows nobody got. What is stale is passed over. Jobs keep their places; a counted one is
+-- whose rows nobody got. What is stale is passed over, what was cancelled goes away. Jobs keep their places; a counted one is
 -- a failed attempt and is ready at once, or dead.
 CREATE OR REPLACE FUNCTION queue._give_back(tokens text[], error text, counted bool)
 RETURNS SETOF text
@@ -228,8 +228,11 @@ BEGIN
 	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
 		cfg := part.cfg;
 		EXECUTE format($sql$
-			WITH job AS (
-				UPDATE %s SET
+			WITH gone AS (
+				DELETE FROM %1$s
+				WHERE id = ANY ($1) AND token = 'x' || ($2)[width_bucket(id, $1)]
+			), job AS (
+				UPDATE %1$s SET
 					state = CASE WHEN $3 AND attempt >= $4 THEN 'dead' ELSE 'ready' END,
 					ended_at = CASE WHEN $3 AND attempt >= $4 THEN clock_timestamp() END,
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,

@@ -64,6 +64,15 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION queue.cancel(job text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._cancel(ARRAY[job]);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue.release(token text, delay interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

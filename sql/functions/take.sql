@@ -2,7 +2,7 @@
 
 -- Makes ready what is due: delayed jobs, retries, and jobs whose lease has ended, which counts
 -- as a failed attempt. At most "most" of them, so that no call takes long; rows that somebody
--- works on are left alone. The jobs get their places at the end of the queue, in the order of
+-- works on are left alone. What was cancelled while it was worked on goes away. The jobs get their places at the end of the queue, in the order of
 -- their times.
 CREATE OR REPLACE FUNCTION queue._promote(cfg queue.queues, most int4) RETURNS void
 LANGUAGE plpgsql
@@ -15,12 +15,14 @@ BEGIN
 	EXECUTE format($sql$
 		WITH due AS MATERIALIZED (
 			SELECT id AS due_id, state = 'leased' AS expired,
-				state = 'leased' AND attempt >= $2 AS dead
+				state = 'leased' AND attempt >= $2 AS dead,
+				(left(token, 1) = 'x') IS TRUE AS over
 			FROM %1$s
 			WHERE state IN ('later', 'leased')
 				AND coalesce(lease_until, run_at) <= $3
 			ORDER BY coalesce(lease_until, run_at)
-			LIMIT $1 FOR UPDATE SKIP LOCKED)
+			LIMIT $1 FOR UPDATE SKIP LOCKED),
+		gone AS (DELETE FROM %1$s USING due WHERE id = due_id AND over)
 		UPDATE %1$s SET
 			state = CASE WHEN dead THEN 'dead' ELSE 'ready' END,
 			position = DEFAULT,
@@ -29,7 +31,7 @@ BEGIN
 			failures = failures + expired::int4,
 			error = CASE WHEN expired THEN 'lease expired' ELSE error END,
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
-		FROM due WHERE id = due_id
+		FROM due WHERE id = due_id AND NOT over
 	$sql$, queue._table(cfg.name))
 	USING most, queue._most_attempts(cfg), clock_timestamp();
 END

@@ -294,6 +294,7 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 	case QKIND_PAYLOADS:
 		return !refuse_later(p) && parse_list(p, arg, parser_value);
 	case QKIND_JOBS:
+	case QKIND_REFS:
 		return parse_list(p, arg, parser_value);
 	case QKIND_INT:
 	case QKIND_INTERVAL:

@@ -152,6 +152,7 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 		break;
 	case QKIND_QUEUES:
 	case QKIND_PAYLOADS:
+	case QKIND_REFS:
 		put_array(w, arg, ELEMENT_VALUE);
 		break;
 	case QKIND_JOBS:

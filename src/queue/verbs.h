@@ -18,6 +18,7 @@ enum qarg_kind {
 	QKIND_QUEUES,    /* one or more of them */
 	QKIND_PAYLOADS,  /* one or more values; text[] of JSON texts */
 	QKIND_JOBS,      /* one or more values: token or id; text[] */
+	QKIND_REFS,      /* one or more values: jobs that this connection need not hold; text[] */
 	QKIND_INT,       /* int4 */
 	QKIND_INTERVAL,  /* interval */
 	QKIND_TIMESTAMP, /* timestamptz */
@@ -34,6 +35,7 @@ enum qarg_id {
 	QARG_QUEUE,
 	QARG_PAYLOAD,
 	QARG_JOB,
+	QARG_REF,
 	QARG_VERB,
 	QARG_PRIORITY,
 	QARG_DELAY,
@@ -196,6 +198,11 @@ struct qverb {
 		"SELECT queue FROM queue._extend({job}, {lease}) AS queue", \
 		"QUEUE EXTEND job [, job ...] [LEASE interval]", \
 		"Move the end of a lease.") \
+	VERB(CANCEL, 0, ROWS, "UPDATE", NONE, \
+		ARG(REF, "job", NULL, REFS, MUST, 0), \
+		"SELECT queue FROM queue._cancel({job}) AS queue", \
+		"QUEUE CANCEL job [, job ...]", \
+		"Remove jobs that wait; tell the workers of those that run.") \
 	VERB(PEEK, 0, ROWS, "SELECT", PEEK, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
@@ -218,7 +225,6 @@ struct qverb {
 
 /* Verbs of the language that a later version brings: 0A000, not a syntax error. LATER(name) */
 #define QUEUE_VERBS_LATER(LATER)                                                                   \
-	LATER(CANCEL)                                                                              \
 	LATER(RERUN)                                                                               \
 	LATER(REDRIVE)                                                                             \
 	LATER(AWAIT)                                                                               \

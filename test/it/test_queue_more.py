@@ -4,6 +4,7 @@ driver may send them, and with others waiting."""
 import pytest
 
 import test_queue_language as language
+from proxy import wait_for
 from queuetest import (  # noqa: F401
     error, parked, peek, q, qproxy, stats, tag, take, woken)
 from test_queue_language import WAYS, nothing, run, t, three_jobs
@@ -18,12 +19,19 @@ def paused(c, name):
     tag(c, "QUEUE PAUSE %s" % name)
 
 
+def job(name, number):
+    """The jobs of queue q0 are 1-1, 1-2 ...: the first queue is mail."""
+    return t("%d-%d" % (int(name[1:]) + 2, number))
+
+
 # as VERBS in test_queue_language.py
 VERBS = {
     "pause": (three_jobs, "QUEUE PAUSE {}", lambda name, s: [t(name)], "ALTER TABLE", None,
               lambda c, name: listed(c, name, "paused") == "t" and c.rows("QUEUE TAKE " + name) == []),
     "resume": (paused, "QUEUE RESUME {}", lambda name, s: [t(name)], "ALTER TABLE", None,
                lambda c, name: listed(c, name, "paused") == "f" and take(c, "QUEUE TAKE " + name)),
+    "cancel": (three_jobs, "QUEUE CANCEL {}, {}", lambda name, s: [job(name, 1), job(name, 3)], "UPDATE 2", None,
+               lambda c, name: [r["id"] for r in peek(c, name)] == ["2"]),
 }
 
 
@@ -69,3 +77,34 @@ def test_a_resume_by_plain_sql(qproxy, db, direct, q):
         parked(a)
         direct.execute("SELECT queue.resume('mail')")
         assert woken(a)["payload"] == "1"
+
+
+# -- cancel ------------------------------------------------------------------------------------
+
+def test_a_job_that_runs_is_cancelled(qproxy, db, q):
+    tag(q, "QUEUE PUSH mail '1', '2'")
+    with qproxy.wire(db) as worker:
+        job = take(worker)
+        assert tag(q, "QUEUE CANCEL 1") == "UPDATE 1"
+        for verb in ("EXTEND", "FAIL", "RELEASE", "DONE"):
+            assert error(worker, "QUEUE %s 1" % verb).sqlstate == "QB002"
+        tag(worker, "BEGIN")
+        tag(worker, "CREATE TABLE work ()")
+        assert error(worker, "QUEUE DONE '%s'" % job["token"]).sqlstate == "QB002"
+        assert tag(worker, "COMMIT") == "ROLLBACK"
+        assert stats(q) == dict(ready=1, later=0, leased=1, dead=0)
+        worker.reset()
+        wait_for(lambda: stats(q) == dict(ready=1, later=0, leased=0, dead=0), "the job to go")
+
+
+def test_names_of_jobs(q):
+    tag(q, "QUEUE CREATE other")
+    tag(q, "QUEUE PUSH mail '1', '2'")
+    tag(q, "QUEUE PUSH other '1'")
+    e = error(q, "QUEUE CANCEL 1")
+    assert e.sqlstate == "22023" and "'1-1' (mail)" in e.fields["H"]
+    assert tag(q, "QUEUE CANCEL '1-1', 2::int8") == "UPDATE 2"
+    assert error(q, "QUEUE CANCEL 2").sqlstate == "QB003"
+    assert tag(q, "QUEUE CANCEL 1") == "UPDATE 1"
+    got = q.hold().parse("", "QUEUE CANCEL $1").bind("", "", ["7"]).execute().sync().push().until("Z")
+    assert got[-2].fields["C"] == "QB003"

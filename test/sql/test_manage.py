@@ -1,4 +1,4 @@
-"""What is done to queues and to jobs from outside: PAUSE, RESUME."""
+"""What is done to queues and to jobs from outside: PAUSE, RESUME, CANCEL."""
 
 import pytest
 
@@ -62,3 +62,132 @@ def test_resume_notifies(q):
     q.rows("SELECT queue.resume('q')")
     got = next(ear.conn.notifies())
     assert (got.channel, got.payload) == ("qbouncer", "q")
+
+
+# -- cancel ------------------------------------------------------------------------------------
+
+def number(db, queue="q"):
+    return db.value("SELECT number FROM queue.queues WHERE name = %s", queue)
+
+
+def ref(db, job, queue="q"):
+    return "%d-%d" % (number(db, queue), job)
+
+
+def cancel(session, *refs):
+    return session.column("SELECT queue._cancel(%s::text[])", [str(r) for r in refs])
+
+
+def test_a_job_that_waits_goes_away(q):
+    q.push("q", "1", "2", "3")
+    q.push("q", "4", delay="1 h")
+    assert cancel(q, ref(q, 2), 4, ref(q, 2)) == ["q", "q"]
+    assert q.column("SELECT id FROM queue.peek('q')") == [1, 3]
+    q.rows("SELECT queue.cancel('1')")
+    assert [job["id"] for job in q.take("q", 9)] == [3]
+
+
+def test_the_worker_hears_of_it(q):
+    q.push("q", "1", "2")
+    one, two = [job["token"] for job in q.take("q", 2)]
+    assert cancel(q, one) == cancel(q, 1) == ["q"]
+    for sql in ["done(%s)", "fail(%s)", "release(%s)", "extend(%s)"]:
+        diag = q.fails("QB002", "SELECT queue." + sql, one)
+        assert diag.message_primary == "job 1 is cancelled"
+    q.fails("QB002", "SELECT queue._done(ARRAY[%s, %s], false)", two, one)
+    q.fails("QB001", "SELECT queue.done(%s)", one[:-16] + "0" * 16)
+    assert q.done(two) == ["q"]
+    assert q.job("q", 1)["state"] == "leased"
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+def test_it_goes_when_the_lease_ends(q, limit):
+    q.push("q", "1", "2")
+    token = q.take("q")[0]["token"]
+    cancel(q, 1)
+    q.expire("q")
+    assert [job["id"] for job in q.take("q", limit)] == [2]
+    assert q.job("q", 1) is None
+    assert q.fails("QB001", "SELECT queue.done(%s)", token).message_detail == \
+        "The job is finished and gone."
+
+
+def test_it_goes_when_its_lease_is_over_unnoticed(q):
+    q.push("q", "1")
+    q.take("q")
+    q.expire("q")
+    cancel(q, 1)
+    assert q.job("q", 1) is None
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_it_goes_when_it_is_given_back(q, counted):
+    q.push("q", "1", "2")
+    tokens = [job["token"] for job in q.take("q", 2)]
+    cancel(q, 1)
+    assert q.column("SELECT queue._give_back(%s, 'gone', %s)", tokens, counted) == ["q"]
+    assert [job["id"] for job in q.take("q", 5)] == [2]
+
+
+def test_names_of_jobs(q):
+    q.create("r")
+    q.push("q", "1", "2", "3")
+    q.push("r", "1")
+    diag = q.fails("22023", "SELECT queue.cancel('1')")
+    assert diag.message_primary == "job 1 is ambiguous"
+    assert "'%s' (q)" % ref(q, 1) in diag.message_hint
+    assert "'%s' (r)" % ref(q, 1, "r") in diag.message_hint
+    q.rows("SELECT queue.cancel(%s)", ref(q, 1, "r"))
+    q.rows("SELECT queue.cancel('1')")
+    q.rows("SELECT queue.cancel(%s)", ref(q, 2) + "-0123456789abcdef")
+    for gone in ("1", "99", ref(q, 1), ref(q, 99), "999999999-1"):
+        assert "no job" in q.fails("QB003", "SELECT queue.cancel(%s)", gone).message_primary
+    for bad in ("", "x", "1-", "-1", "1-2-3", "1-2-0123456789abcdeg", "9" * 19, "1; DROP"):
+        assert q.fails("22023", "SELECT queue.cancel(%s)", bad).message_hint
+    q.fails("22004", "SELECT queue.cancel(NULL)")
+    assert q.column("SELECT id FROM queue.peek('q')") == [3]
+
+
+def test_all_or_nothing(q):
+    q.push("q", "1", "2")
+    q.fails("QB003", "SELECT queue._cancel(%s)", [ref(q, 1), ref(q, 9)])
+    assert q.column("SELECT id FROM queue.peek('q')") == [1, 2]
+
+
+def test_a_dead_job_is_not_cancelled(q):
+    q.push("q", "1")
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
+    q.fails("QB003", "SELECT queue.cancel('1')")
+    assert "PURGE" in q.fails("55000", "SELECT queue.cancel(%s)", ref(q, 1)).message_hint
+
+
+def test_cancel_and_take(q):
+    """Whoever comes first: the job is taken and marked, or gone."""
+    q.push("q", "1")
+    one, two = q.connect(), q.connect()
+    one.rows("BEGIN")
+    token = one.take("q")[0]["token"]
+    call = two.beside(cancel, two, ref(q, 1))
+    q.until_blocked(two)
+    one.rows("COMMIT")
+    assert call.result() == ["q"]
+    q.fails("QB002", "SELECT queue.done(%s)", token)
+
+
+def test_cancel_and_done(q):
+    q.push("q", "1")
+    token = q.take("q")[0]["token"]
+    one, two = q.connect(), q.connect()
+    one.rows("BEGIN")
+    one.done(token)
+    call = two.beside(cancel, two, ref(q, 1))
+    q.until_blocked(two)
+    one.rows("COMMIT")
+    call.error_of("QB003")
+
+
+def test_a_stranger_may_not_cancel(q):
+    q.push("q", "1")
+    bob = q.connect("bob")
+    bob.fails("QB003", "SELECT queue.cancel('1')")
+    bob.fails("42501", "SELECT queue.cancel(%s)", ref(q, 1))

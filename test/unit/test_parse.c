@@ -307,8 +307,8 @@ static const struct {
 	{"queue alter q reset (a = 1)", "42601", 24},
 	{"queue list q", "42601", 12},
 	{"queue help psuh", "42601", 12},
-	{"queue help cancel", "0A000", 12},
-	{"queue cancel 17", "0A000", 7},
+	{"queue help await", "0A000", 12},
+	{"queue await 17", "0A000", 7},
 	{"queue redrive q", "0A000", 7},
 	{"queue push q 'x' key 'k'", "0A000", 18},
 	{"queue push q select 1", "0A000", 14},
@@ -350,8 +350,8 @@ static void test_hints(void **state)
 	assert_non_null(strstr(err.hint, "Bind the value"));
 	refuses("queue push q 'x' key 'k'", "0A000", 18);
 	assert_string_equal(err.message, "QUEUE PUSH ... KEY is not supported yet");
-	refuses("queue cancel 17", "0A000", 7);
-	assert_string_equal(err.message, "QUEUE CANCEL is not supported yet");
+	refuses("queue await 17", "0A000", 7);
+	assert_string_equal(err.message, "QUEUE AWAIT is not supported yet");
 	refuses("queue list \"x", "42601", 12);
 	assert_string_equal(err.message, "unterminated quoted identifier at or near \"\"x\"");
 }

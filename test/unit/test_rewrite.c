@@ -71,6 +71,9 @@ static const struct {
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('a' -- x\n 'b')" T "]" T
 		"[], NULL::pg_catalog.int4, ((30)" T ")::pg_catalog.interval, "
 		"NULL::pg_catalog.timestamptz, NULL" T ", false) AS p"},
+	{"QUEUE CANCEL 17, $1, '3-18'",
+		"SELECT queue FROM queue._cancel(ARRAY[(17)" T ", ($1)" T ", ('3-18')" T "]" T
+		"[]) AS queue"},
 	{"QUEUE DONE 17", "SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
 			  "[], false) AS queue"},
 	{"QUEUE DONE ('17'::int8), 18, $1::int8, 'abc', NULL",

@@ -1,0 +1,125 @@
+-- What is done to jobs by others than their worker: CANCEL.
+--
+-- A job is named by "<queue number>-<id>", by the token of any of its leases, of which only these
+-- two parts count, or by its bare id, if no other queue has such a job.
+
+CREATE OR REPLACE FUNCTION queue._no_job(ref text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = 'QB003', MESSAGE = format('there is no job %s', ref),
+		HINT = 'A job that is finished is gone.';
+END
+$$;
+
+-- The queues that have a job with this id in such a state, of those that the role may read.
+CREATE OR REPLACE FUNCTION queue._queues_with(wanted int8, dead bool)
+RETURNS TABLE (number int4, name text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	found bool;
+BEGIN
+	FOR number, name IN SELECT c.number, c.name FROM queue.queues AS c
+			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT')
+			ORDER BY c.number LOOP
+		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1
+			AND ($2 IS NULL OR $2 = (state = ''dead'')))', queue._table(name))
+			INTO found USING wanted, dead;
+		IF found THEN
+			RETURN NEXT;
+		END IF;
+	END LOOP;
+END
+$$;
+
+-- dead: for a bare id, whether dead jobs or only the others are looked at; NULL: all.
+CREATE OR REPLACE FUNCTION queue._locate(ref text, dead bool)
+RETURNS TABLE (number int4, name text, id int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	places text[];
+BEGIN
+	IF ref ~ '^[0-9]{1,9}-[0-9]{1,18}(-[0-9a-f]{16})?$' THEN
+		id := split_part(ref, '-', 2)::int8;
+		SELECT c.number, c.name INTO number, name FROM queue.queues AS c
+			WHERE c.number = split_part(ref, '-', 1)::int4;
+	ELSIF ref ~ '^[0-9]{1,18}$' THEN
+		id := ref::int8;
+		SELECT array_agg(format('''%s-%s'' (%s)', w.number, id, w.name)), min(w.number), min(w.name)
+			INTO places, number, name FROM queue._queues_with(id, dead) AS w;
+		IF cardinality(places) > 1 THEN
+			RAISE EXCEPTION USING ERRCODE = '22023',
+				MESSAGE = format('job %s is ambiguous', id),
+				DETAIL = format('%s queues have a job with this id.', cardinality(places)),
+				HINT = 'Name it with the number of its queue: '
+					|| array_to_string(places[1:10], ', ') || '.';
+		END IF;
+	ELSIF ref IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null';
+	ELSE
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('"%s" is not a job', left(ref, 80)),
+			HINT = 'Pass the job''s id, ''<queue number>-<id>'', or a token that TAKE returned.';
+	END IF;
+	IF name IS NULL THEN
+		PERFORM queue._no_job(ref);
+	END IF;
+	RETURN NEXT;
+END
+$$;
+
+-- The jobs to be changed, each once, locked in the order that all functions keep to.
+CREATE OR REPLACE FUNCTION queue._lock(refs text[], of_dead bool)
+RETURNS TABLE (number int4, name text, id int8, state text, leased bool)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+BEGIN
+	FOR number, name, id IN
+			SELECT DISTINCT l.number, l.name, l.id
+			FROM unnest(refs) AS r, LATERAL queue._locate(r, of_dead) AS l ORDER BY 1, 3 LOOP
+		EXECUTE format('SELECT state, state = ''leased'' AND lease_until > clock_timestamp()
+			FROM %s WHERE id = $1 FOR UPDATE', queue._table(name)) INTO state, leased USING id;
+		IF state IS NULL THEN
+			PERFORM queue._no_job(number || '-' || id);
+		END IF;
+		RETURN NEXT;
+	END LOOP;
+END
+$$;
+
+-- A job that waits goes away. One that somebody works on is marked, by an x before its token: that
+-- makes everything its worker may say of it QB002 (_lost), and it goes away when the lease ends.
+CREATE OR REPLACE FUNCTION queue._cancel(refs text[]) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	job record;
+BEGIN
+	FOR job IN SELECT * FROM queue._lock(refs, false) LOOP
+		IF job.state = 'dead' THEN
+			RAISE EXCEPTION USING ERRCODE = '55000',
+				MESSAGE = format('job %s-%s is dead already', job.number, job.id),
+				HINT = format('Dead jobs are deleted by: QUEUE PURGE %I STATE dead;', job.name);
+		ELSIF job.leased THEN
+			EXECUTE format('UPDATE %s SET token = ''x'' || ltrim(token, ''x'') WHERE id = $1',
+				queue._table(job.name)) USING job.id;
+		ELSE
+			EXECUTE format('DELETE FROM %s WHERE id = $1', queue._table(job.name)) USING job.id;
+		END IF;
+		RETURN NEXT job.name;
+	END LOOP;
+END
+$$;
