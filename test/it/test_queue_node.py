@@ -48,7 +48,7 @@ def test_node(proxy, db):
         c.rows("QUEUE CREATE mail")
     url = "postgres://app@127.0.0.1:%d/%s" % (proxy.port, db)
     done = subprocess.run(["node", "-e", WORKER], text=True, stdout=subprocess.PIPE,
-                          stderr=subprocess.STDOUT, timeout=40, check=False,
+                          stderr=subprocess.PIPE, timeout=40, check=False,
                           env=dict(os.environ, QB_URL=url, NODE_PATH=node_path()))
     assert done.stdout.splitlines() == [
-        "push INSERT 1", 'take 1 {"n":1} 1', "done 1", "late QB001", 'woken {"n":2}', "none 0"]
+        "push INSERT 1", 'take 1 {"n":1} 1', "done 1", "late QB001", 'woken {"n":2}', "none 0"], done.stderr
