@@ -18,7 +18,7 @@ Plan = namedtuple("Plan", "rounds seconds idle parked watch latency jobs_rounds 
 
 FULL = Plan(rounds=7, seconds=4, idle=5000, parked=10000, watch=20, latency=20, jobs_rounds=3,
             jobs_seconds=6, count=500)
-QUICK = Plan(rounds=1, seconds=1, idle=1000, parked=2000, watch=6, latency=3, jobs_rounds=1,
+QUICK = Plan(rounds=1, seconds=1, idle=1000, parked=2000, watch=11, latency=3, jobs_rounds=1,
              jobs_seconds=2, count=100)
 
 BOTH = ("qbouncer", "pgbouncer")
@@ -160,7 +160,7 @@ def _server_connections(rig):
 def _park(rig, n, plan, more):
     with rig.pooler("qbouncer", more=more) as pooler:
         rig.statement(pooler, "QUEUE CREATE parked IF NOT EXISTS")
-        rig.statement(pooler, "QUEUE TAKE parked WAIT '10ms'")
+        rig.statement(pooler, "QUEUE TAKE parked WAIT '1s'")
         pooler.settled()
         memory, servers = pooler.rss(), _server_connections(rig)
         with rig.hold(pooler, "park", n, "QUEUE TAKE parked WAIT '1h'") as clients:
@@ -192,11 +192,11 @@ def part_park(rig, plan):
         "%d clients wait on one queue. Server connections: of the proxy before they came (its own "
         "session and what its pool keeps), and how many more while they wait. Memory: as for idle "
         "clients, logged in and waiting. CPU: of the proxy over %d s in which nothing is pushed, with "
-        "a sign of life per client every 5 s (the default) and without. At the end one job is pushed "
+        "signs of life as often as is the default, and without. At the end one job is pushed "
         "and reaches exactly one client." % (n, plan.watch),
         ["heartbeat", "clients", "servers before", "servers held", "bytes per client", "KiB",
          "messages/s", "idle CPU"],
-        [["5 s"] + _park(rig, n, plan, ""), ["off"] + _park(rig, n, plan, "queue_heartbeat = 0")])
+        [["default"] + _park(rig, n, plan, ""), ["off"] + _park(rig, n, plan, "queue_heartbeat = 0")])
 
 
 # -- latency ---------------------------------------------------------------------------------------

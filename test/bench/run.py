@@ -99,7 +99,7 @@ def facts(rig, pgbouncer, qbouncer, plan):
         ("qbouncer", run([qbouncer, "--version"]).strip()),
         ("commit", commit()),
         ("clients by", "unix socket" if rig.unix else "TCP over loopback"),
-        ("plan", "quick" if plan is QUICK else "full"),
+        ("plan", "quick" if plan.idle == QUICK.idle else "full"),
     ]
 
 
@@ -108,6 +108,8 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     p.add_argument("--quick", action="store_true", help="short rounds, fewer clients")
+    p.add_argument("--rounds", type=int, help="of each contender, in place of the plan's")
+    p.add_argument("--seconds", type=int, help="of one round of pgbench")
     p.add_argument("--unix", action="store_true", help="clients come by the unix socket, not TCP")
     p.add_argument("--write", action="store_true", help="write doc/bench.md")
     p.add_argument("--program", help="qbouncer to measure; a build of this tree otherwise")
@@ -135,6 +137,10 @@ def main():
     """0: all parts ran."""
     args = arguments()
     plan = QUICK if args.quick else FULL
+    if args.rounds:
+        plan = plan._replace(rounds=args.rounds, jobs_rounds=args.rounds)
+    if args.seconds:
+        plan = plan._replace(seconds=args.seconds, jobs_seconds=args.seconds)
     began = time.monotonic()
     pgbouncer = installed("pgbouncer")
     installed("gcc")
