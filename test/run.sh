@@ -214,7 +214,7 @@ run_pytest() {
 }
 
 part_sql() {
-	run_pytest sql test/sql -n "$jobs"
+	run_pytest sql test/sql -n "$((jobs + 1))"
 }
 
 # The driver `pg` of Node: from npm where there is one, else from Debian. Without it its test is skipped.
@@ -232,7 +232,7 @@ node_driver() {
 part_it() {
 	need_build asan || return
 	node_driver
-	QB_BUILD=$repo/build/asan run_pytest it test/it -n "$jobs"
+	QB_BUILD=$repo/build/asan run_pytest it test/it -n "$((jobs + 1))" # they wait more than they work
 }
 
 part_fuzz() {
