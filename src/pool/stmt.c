@@ -21,7 +21,8 @@ struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n
 	memset(p, 0, sizeof(*p));
 	if (n > 0)
 		memcpy(p->key, oids, oid_bytes);
-	memcpy(p->key + oid_bytes, sql, len);
+	if (len > 0) /* sql is NULL when its buffer had no memory */
+		memcpy(p->key + oid_bytes, sql, len);
 	p->key[key_len] = '\0';
 	HASH_FIND(hh, table, p->key, key_len, found);
 	if (found != NULL && found->n_oids == n) {
