@@ -385,6 +385,7 @@ qb_dialogues = \
 	test/scenario/prepared_names.dlg \
 	test/scenario/push_in_transaction.dlg \
 	test/scenario/query_abandoned.dlg \
+	test/scenario/random.dlg \
 	test/scenario/reserve_for_takers.dlg \
 	test/scenario/safety_poll.dlg \
 	test/scenario/savepoints.dlg \

@@ -325,23 +325,6 @@ static bool play_failures(const struct script *s)
 	return total > 0;
 }
 
-static bool play_all(const char *path, bool only_as_written)
-{
-	struct replay plain = {.after = -1}, bytes = {.after = -1, .byte_by_byte = true};
-	struct script s;
-	bool ok;
-
-	script_load(&s, path);
-	ok = play_one(&s, &plain) && !leaked(path);
-	if (!only_as_written) {
-		ok = ok && play_one(&s, &bytes) && !leaked(path);
-		ok = ok && play_mishaps(&s) && !leaked(path);
-		ok = ok && play_failures(&s) && !leaked(path);
-	}
-	script_free(&s);
-	return ok;
-}
-
 /* -- random dialogues ------------------------------------------------------------------------- */
 
 struct chance {
@@ -378,6 +361,29 @@ static bool play_random(unsigned first, unsigned count, bool trace)
 		replays++;
 	}
 	return !leaked("random");
+}
+
+static bool play_all(const char *path, bool only_as_written)
+{
+	struct replay plain = {.after = -1}, bytes = {.after = -1, .byte_by_byte = true};
+	unsigned seed, count;
+	struct script s;
+	bool ok;
+
+	script_load(&s, path);
+	/* A file that only says: random SEED COUNT. */
+	if (s.count > 0 && sscanf(s.steps[0].text, "random %u %u", &seed, &count) == 2) {
+		script_free(&s);
+		return play_random(seed, count, false);
+	}
+	ok = play_one(&s, &plain) && !leaked(path);
+	if (!only_as_written) {
+		ok = ok && play_one(&s, &bytes) && !leaked(path);
+		ok = ok && play_mishaps(&s) && !leaked(path);
+		ok = ok && play_failures(&s) && !leaked(path);
+	}
+	script_free(&s);
+	return ok;
 }
 
 /* -- processes -------------------------------------------------------------------------------- */
