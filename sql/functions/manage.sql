@@ -1,4 +1,4 @@
--- What is done to jobs by others than their worker: CANCEL.
+-- What is done to jobs by others than their worker: CANCEL, RERUN, REDRIVE.
 --
 -- A job is named by "<queue number>-<id>", by the token of any of its leases, of which only these
 -- two parts count, or by its bare id, if no other queue has such a job.
@@ -121,5 +121,61 @@ BEGIN
 		END IF;
 		RETURN NEXT job.name;
 	END LOOP;
+END
+$$;
+
+-- A dead job starts afresh, behind what is ready now. Its last error stays to be seen.
+CREATE OR REPLACE FUNCTION queue._rerun(refs text[], notify bool) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	job record;
+BEGIN
+	FOR job IN SELECT * FROM queue._lock(refs, true) LOOP
+		IF job.state <> 'dead' THEN
+			RAISE EXCEPTION USING ERRCODE = '55000',
+				MESSAGE = format('job %s-%s is not dead', job.number, job.id),
+				DETAIL = format('Its state is %s.', job.state),
+				HINT = 'Only dead jobs can be run again.';
+		END IF;
+		EXECUTE format('UPDATE %s SET state = ''ready'', position = DEFAULT, run_at = NULL,
+			ended_at = NULL, attempt = 0, failures = 0 WHERE id = $1', queue._table(job.name))
+			USING job.id;
+		IF notify THEN
+			PERFORM pg_notify('qbouncer', job.name);
+		END IF;
+		RETURN NEXT job.name;
+	END LOOP;
+END
+$$;
+
+-- All dead jobs of a queue, or the first so many that died. They keep that order.
+CREATE OR REPLACE FUNCTION queue.redrive(q text, lim int4 DEFAULT NULL, notify bool DEFAULT true)
+RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	moved int8;
+BEGIN
+	PERFORM queue._find(q);
+	IF lim < 0 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
+	END IF;
+	EXECUTE format($sql$
+		WITH dead AS MATERIALIZED (
+			SELECT id AS dead_id FROM %1$s WHERE state = 'dead'
+			ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
+		UPDATE %1$s SET state = 'ready', position = DEFAULT, run_at = NULL, ended_at = NULL,
+			attempt = 0, failures = 0
+		FROM dead WHERE id = dead_id
+	$sql$, queue._table(q)) USING lim;
+	GET DIAGNOSTICS moved = ROW_COUNT;
+	IF notify AND moved > 0 THEN
+		PERFORM pg_notify('qbouncer', q);
+	END IF;
+	RETURN moved;
 END
 $$;

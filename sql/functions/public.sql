@@ -73,6 +73,15 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION queue.rerun(job text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._rerun(ARRAY[job], true);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue.release(token text, delay interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

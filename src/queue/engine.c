@@ -203,13 +203,18 @@ void call_free(struct call *c)
 	*c = (struct call){0};
 }
 
+static bool names_queues(const struct qstmt *q, const struct call *call)
+{
+	return call->jobs.n > 0 || qstmt_count(q, QARG_REF) > 0;
+}
+
 /* Verbs on jobs return the name of the queue of each: one text column. */
 void call_row(struct qclient *qc, const struct qstmt *q, const struct call *call, const uint8_t *body, size_t len)
 {
 	char name[QSTMT_QUEUE_MAX + 1];
 	size_t n = len > 6 ? len - 6 : 0;
 
-	if ((q->verb->flags & QVERB_WAKES) == 0 || call->jobs.n == 0 || n == 0 || n > QSTMT_QUEUE_MAX)
+	if ((q->verb->flags & QVERB_WAKES) == 0 || !names_queues(q, call) || n == 0 || n > QSTMT_QUEUE_MAX)
 		return;
 	memcpy(name, body + 6, n);
 	name[n] = '\0';

@@ -203,6 +203,17 @@ struct qverb {
 		"SELECT queue FROM queue._cancel({job}) AS queue", \
 		"QUEUE CANCEL job [, job ...]", \
 		"Remove jobs that wait; tell the workers of those that run.") \
+	VERB(RERUN, QVERB_WAKES, ROWS, "UPDATE", NONE, \
+		ARG(REF, "job", NULL, REFS, MUST, 0), \
+		"SELECT queue FROM queue._rerun({job}, false) AS queue", \
+		"QUEUE RERUN job [, job ...]", \
+		"Make dead jobs ready again, with all their attempts.") \
+	VERB(REDRIVE, QVERB_WAKES, VALUE, "UPDATE", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0), \
+		"SELECT queue.redrive({queue}, {limit}, false)", \
+		"QUEUE REDRIVE q [LIMIT n]", \
+		"Make the dead jobs of a queue ready again.") \
 	VERB(PEEK, 0, ROWS, "SELECT", PEEK, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
@@ -225,8 +236,6 @@ struct qverb {
 
 /* Verbs of the language that a later version brings: 0A000, not a syntax error. LATER(name) */
 #define QUEUE_VERBS_LATER(LATER)                                                                   \
-	LATER(RERUN)                                                                               \
-	LATER(REDRIVE)                                                                             \
 	LATER(AWAIT)                                                                               \
 	LATER(ERRORS)                                                                              \
 	LATER(JOB)                                                                                 \

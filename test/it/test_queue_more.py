@@ -7,7 +7,7 @@ import test_queue_language as language
 from proxy import wait_for
 from queuetest import (  # noqa: F401
     error, parked, peek, q, qproxy, stats, tag, take, woken)
-from test_queue_language import WAYS, nothing, run, t, three_jobs
+from test_queue_language import i, nothing, t, three_jobs
 
 
 def listed(c, name, column):
@@ -17,6 +17,12 @@ def listed(c, name, column):
 def paused(c, name):
     three_jobs(c, name)
     tag(c, "QUEUE PAUSE %s" % name)
+
+
+def dead(c, name):
+    three_jobs(c, name)
+    for row in c.rows("QUEUE TAKE %s LIMIT 3" % name):
+        tag(c, "QUEUE FAIL '%s' ERROR 'no luck' FINAL" % row["token"])
 
 
 def job(name, number):
@@ -32,6 +38,10 @@ VERBS = {
                lambda c, name: listed(c, name, "paused") == "f" and take(c, "QUEUE TAKE " + name)),
     "cancel": (three_jobs, "QUEUE CANCEL {}, {}", lambda name, s: [job(name, 1), job(name, 3)], "UPDATE 2", None,
                lambda c, name: [r["id"] for r in peek(c, name)] == ["2"]),
+    "rerun": (dead, "QUEUE RERUN {}, {}", lambda name, s: [job(name, 1), job(name, 3)], "UPDATE 2", None,
+              lambda c, name: stats(c, name) == dict(ready=2, later=0, leased=0, dead=1)),
+    "redrive": (dead, "QUEUE REDRIVE {} LIMIT {}", lambda name, s: [t(name), i(2)], "UPDATE 2", None,
+                lambda c, name: stats(c, name) == dict(ready=2, later=0, leased=0, dead=1)),
 }
 
 
@@ -108,3 +118,22 @@ def test_names_of_jobs(q):
     assert tag(q, "QUEUE CANCEL 1") == "UPDATE 1"
     got = q.hold().parse("", "QUEUE CANCEL $1").bind("", "", ["7"]).execute().sync().push().until("Z")
     assert got[-2].fields["C"] == "QB003"
+
+
+# -- rerun and redrive -------------------------------------------------------------------------
+
+@pytest.mark.parametrize("sql", ["QUEUE REDRIVE mail", "QUEUE RERUN 1, '1-2', 3"])
+@pytest.mark.parametrize("block", [False, True])
+def test_the_dead_wake_those_who_wait(qproxy, db, q, sql, block):
+    dead(q, "mail")
+    with qproxy.wire(db) as a, qproxy.wire(db) as b:
+        for w in (a, b):
+            w.query("QUEUE TAKE mail WAIT '60s'")
+        parked(a, b)
+        if block:
+            tag(q, "BEGIN; SELECT 1")
+        assert tag(q, sql) == "UPDATE 3"
+        if block:
+            parked(a, b)
+            tag(q, "COMMIT")
+        assert [woken(w)["attempt"] for w in (a, b)] == ["1", "1"]

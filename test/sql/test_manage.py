@@ -1,4 +1,4 @@
-"""What is done to queues and to jobs from outside: PAUSE, RESUME, CANCEL."""
+"""What is done to queues and to jobs from outside: PAUSE, RESUME, CANCEL, RERUN, REDRIVE."""
 
 import pytest
 
@@ -191,3 +191,59 @@ def test_a_stranger_may_not_cancel(q):
     bob = q.connect("bob")
     bob.fails("QB003", "SELECT queue.cancel('1')")
     bob.fails("42501", "SELECT queue.cancel(%s)", ref(q, 1))
+
+
+# -- rerun and redrive -------------------------------------------------------------------------
+
+def kill(session, *jobs, queue="q"):
+    for job in jobs:
+        taken = session.take(queue)[0]
+        assert taken["id"] == job
+        session.rows("SELECT queue.fail(%s, 'no luck', final => true)", taken["token"])
+
+
+def test_rerun(q):
+    q.push("q", "1", "2", "3")
+    kill(q, 1, 2)
+    assert q.column("SELECT queue._rerun(%s, false)", [ref(q, 1), "2", "1"]) == ["q", "q"]
+    assert [job["id"] for job in q.take("q", 9)] == [3, 1, 2]
+    row = q.job("q", 1)
+    assert (row["attempt"], row["failures"], row["error"], row["ended_at"]) == (1, 0, "no luck", None)
+
+
+def test_rerun_of_the_living(q):
+    q.push("q", "1")
+    q.fails("QB003", "SELECT queue.rerun('1')")
+    assert "ready" in q.fails("55000", "SELECT queue.rerun(%s)", ref(q, 1)).message_detail
+    q.fails("QB003", "SELECT queue.rerun(%s)", ref(q, 2))
+    assert q.job("q", 1)["state"] == "ready"
+
+
+def test_redrive(q):
+    q.push("q", "1", "2", "3", "4")
+    kill(q, 1, 2, 3)
+    assert q.value("SELECT queue.redrive('q', 2)") == 2
+    assert [job["id"] for job in q.take("q", 9)] == [4, 1, 2]
+    assert q.value("SELECT queue.redrive('q', 0)") == 0
+    assert q.value("SELECT queue.redrive('q')") == 1
+    assert q.value("SELECT queue.redrive('q')") == 0
+    q.fails("22023", "SELECT queue.redrive('q', -1)")
+    q.fails("42P01", "SELECT queue.redrive('x')")
+
+
+def test_they_notify(q):
+    ear = q.connect()
+    q.push("q", "1", "2")
+    kill(q, 1, 2)
+    ear.rows("LISTEN qbouncer")
+    for sql in ("queue.rerun('1')", "queue.redrive('q')"):
+        q.rows("SELECT " + sql)
+        assert next(ear.conn.notifies()).payload == "q"
+
+
+def test_a_stranger_may_not_rerun(q):
+    q.push("q", "1")
+    kill(q, 1)
+    bob = q.connect("bob")
+    bob.fails("42501", "SELECT queue.rerun(%s)", ref(q, 1))
+    bob.fails("42501", "SELECT queue.redrive('q')")

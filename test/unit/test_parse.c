@@ -309,7 +309,6 @@ static const struct {
 	{"queue help psuh", "42601", 12},
 	{"queue help await", "0A000", 12},
 	{"queue await 17", "0A000", 7},
-	{"queue redrive q", "0A000", 7},
 	{"queue push q 'x' key 'k'", "0A000", 18},
 	{"queue push q select 1", "0A000", 14},
 	{"queue push q with a as (select 1) select 1", "0A000", 14},
