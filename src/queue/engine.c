@@ -321,11 +321,27 @@ static void put_tag(struct request *r)
 	}
 }
 
+/* A token counts once, also when several requests of a batch name it: rows do not tell whose it was. */
+static unsigned distinct_jobs(const struct jobs *j)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < j->n; i++) {
+		int k = 0;
+
+		while (k < i && strcmp(j->tokens[k], j->tokens[i]) != 0)
+			k++;
+		n += k == i;
+	}
+	return n;
+}
+
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct request *r = arg;
 	struct qclient *qc = r->qc;
 	struct client *c = qc != NULL ? qc->client : NULL;
+	bool merged = r->item != NULL;
 	struct answer answer;
 
 	r->task = NULL;
@@ -344,6 +360,8 @@ static void on_done(void *arg, const struct pg_error *err)
 		client_fail(c, &copy);
 		return;
 	}
+	if (merged && r->q->verb->id == QVERB_DONE)
+		r->rows = distinct_jobs(&r->call.jobs);
 	call_succeeded(qc, r->q, &r->call, r->rows, false);
 	put_tag(r);
 	answer = r->answer;
