@@ -89,6 +89,7 @@ struct pstmt {
 	uint8_t key[]; /* n_oids x uint32 (host order), then the text, then '\0' (not part of the key) */
 };
 struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n); /* a reference; NULL: memory */
+bool pstmt_is(const struct pstmt *p, const char *sql, size_t len, const uint32_t *oids, int n);
 struct pstmt *pstmt_ref(struct pstmt *p);
 void pstmt_drop(struct pstmt **p);
 const char *pstmt_sql(const struct pstmt *p);
@@ -189,6 +190,7 @@ struct replaced {
 	uint64_t rows;        /* rows seen of it */
 	int64_t value;        /* first column of the first row, as a number */
 	struct replace **list; /* NULL entries: the client's own statements */
+	bool failed; /* the server refused one of them */
 };
 /* c: told by on_done of those that are not told yet; may be NULL */
 void replaced_free(struct replaced **p, struct client *c, bool ok);

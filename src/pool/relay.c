@@ -466,7 +466,8 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		if (s->link != NULL && dest == DEST_CLIENT)
 			extq_confirm(s->link, e->arg);
 	}
-	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL)
+	/* the rows of its own statement, not of the settings before it */
+	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL && (e->kind == EXPECT_EXECUTE || e->final))
 		task_row(s->task, m->body, m->have);
 	if (dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
 		return relay_replace_answer(r, m, e, fit == FIT_END);

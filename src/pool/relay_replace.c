@@ -97,8 +97,11 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m)
 	struct buf b = BUF_INIT;
 	struct wire_reader rd;
 	size_t start = build_begin(&b, 'E');
+	struct replaced *rp = expect_head(&r->s->expect)->arg;
 	uint8_t field;
 
+	if (rp != NULL)
+		rp->failed = true;
 	wire_reader_init(&rd, m->body, m->have);
 	while ((field = wire_get_u8(&rd)) != 0) {
 		size_t len;

@@ -41,6 +41,12 @@ struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n
 	return p;
 }
 
+bool pstmt_is(const struct pstmt *p, const char *sql, size_t len, const uint32_t *oids, int n)
+{
+	return p->sql_len == len && p->n_oids == n && memcmp(pstmt_sql(p), sql, len) == 0 &&
+		(n == 0 || memcmp(p->key, oids, (size_t)n * sizeof(*oids)) == 0);
+}
+
 struct pstmt *pstmt_ref(struct pstmt *p)
 {
 	if (p != NULL)
@@ -185,7 +191,7 @@ void replaced_free(struct replaced **p, struct client *c, bool ok)
 
 		/* those before `at` have been told */
 		if (one != NULL && i >= r->at && one->on_done != NULL && c != NULL)
-			one->on_done(c, one->arg, ok);
+			one->on_done(c, one->arg, ok && !r->failed);
 		replace_free(&r->list[i]);
 	}
 	mem_free(r->list);

@@ -193,9 +193,14 @@ static bool eval(const struct qvalue *v, const struct bind_values *b, struct buf
 		*null = true;
 		return true;
 	case QEVAL_OK:
-		if (!buf_failed(out))
+		if (buf_failed(out)) {
+			pg_error_set(err, "53200", "out of memory");
+			return false;
+		}
+		if (out->len == 0 || memchr(out->data, 0, out->len) == NULL)
 			return true;
-		pg_error_set(err, "53200", "out of memory");
+		/* no text of Postgres holds it, and ours would end there */
+		pg_error_set(err, "22021", "invalid byte sequence for encoding \"UTF8\": 0x00");
 		return false;
 	case QEVAL_BAD:
 		break;
@@ -376,8 +381,12 @@ static void in_place_done(struct client *c, void *arg, bool ok)
 	struct in_place *ip = arg;
 	struct qclient *qc = qclient_find(c);
 
-	if (ok && qc != NULL)
+	if (qc == NULL)
+		return;
+	if (ok)
 		call_succeeded(qc, ip->q, &ip->call, ip->rows, true);
+	else
+		schema_doubt(qc->db);
 }
 
 static void in_place_free(void *arg)

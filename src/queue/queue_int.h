@@ -65,6 +65,8 @@ bool schema_ready(struct qdb *db, struct client *c, bool *ret_absent, struct pg_
 void schema_forget_client(struct qdb *db, struct qclient *qc);
 /* A statement failed with 3F000 or like it: ask again. */
 void schema_suspect(struct qdb *db);
+/* One failed, and why is not known here: ask again, but not each time. */
+void schema_doubt(struct qdb *db);
 
 /* --- leases --------------------------------------------------------------------------------------------- */
 

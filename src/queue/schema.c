@@ -178,6 +178,13 @@ void schema_suspect(struct qdb *db)
 		db->schema = SCHEMA_UNKNOWN;
 }
 
+/* A statement failed for whatever reason. */
+void schema_doubt(struct qdb *db)
+{
+	if (loop_now() - db->asked_at >= ASK_AGAIN)
+		schema_suspect(db);
+}
+
 bool queue_install(const char *database, const char *user, void (*done)(void *arg, const struct pg_error *err), void *arg)
 {
 	struct pool *pool = pooler_find_pool(database, user);

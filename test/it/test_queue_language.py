@@ -484,3 +484,24 @@ def test_help_describes_itself(q):
     assert error(q, "QUEUE HELP NOSUCH").sqlstate == "42601"
     # also without a database behind it
     assert q.rows("queue help push")[0]["verb"] == "PUSH"
+
+
+def test_clients_with_other_settings(qproxy, db, q):
+    """What is put in force for a client before its statement is no row of the statement."""
+    names = ["", "one", "two", "", "three"]
+    wires = [qproxy.wire(db, application_name=n, TimeZone=z) for n, z in zip(names, ["UTC", "Asia/Tokyo"] * 3)]
+    for n, w in enumerate(wires * 3):
+        rows = w.rows("QUEUE PUSH mail '%d', '7' RETURNING ID" % n)
+        assert [int(r["id"]) for r in rows] == [2 * n + 1, 2 * n + 2]
+    for n, w in enumerate(wires * 3):
+        jobs = w.rows("QUEUE TAKE mail LIMIT 2 AS 'w'")
+        assert [r["payload"] for r in jobs] == [str(n), "7"]
+        assert jobs[0]["pushed_at"].endswith("+09" if w.parameters["TimeZone"] == "Asia/Tokyo" else "+00")
+        assert tag(w, "QUEUE RELEASE '%s'" % jobs[0]["token"]) == "UPDATE 1"
+        assert tag(w, "QUEUE PURGE mail STATE dead") == "DELETE 0"
+        assert tag(w, "QUEUE LIST") == "SELECT 1"
+        jobs.append(take(w))
+        assert tag(w, "QUEUE DONE '%s', '%s'" % (jobs[1]["token"], jobs[2]["token"])) == "UPDATE 2"
+    assert peek(q) == []
+    for w in wires:
+        w.close()
