@@ -181,10 +181,27 @@ void out_flush(struct conn *c)
 	}
 }
 
+/* More behind output that is to be flushed in this turn anyway, and fits into its last chunk: what
+ * a pipeline is made of. */
+static bool write_behind(struct conn *c, const void *data, size_t len)
+{
+	struct chunk *k = c->out_tail;
+
+	if (!k || !(c->flags & F_DIRTY) || len > CHUNK_DATA - k->len || c->out_len >= LARGE_WRITE ||
+		(c->flags & (F_CLOSED | F_ENDED | F_BROKEN | F_NO_MEMORY)))
+		return false;
+	memcpy(k->data + k->len, data, len);
+	k->len += (uint32_t)len;
+	c->out_len += len;
+	return true;
+}
+
 void conn_write(struct conn *c, const void *data, size_t len)
 {
 	const uint8_t *p = data;
 
+	if (write_behind(c, data, len))
+		return;
 	if (len == 0 || (c->flags & (F_CLOSED | F_ENDED | F_BROKEN | F_NO_MEMORY)))
 		return;
 	if (c->out_len == 0 && !(c->flags & F_BLOCKED) &&

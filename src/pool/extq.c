@@ -243,6 +243,16 @@ static enum step parse_named(struct client *c, const struct parse *p, struct pst
 	return emit_simple(c, '1');
 }
 
+/* Programs send the same unnamed statement over and over: that one needs no search. */
+static struct pstmt *parse_text(const struct client *c, const struct parse *p)
+{
+	struct pstmt *last = c->unnamed != NULL ? c->unnamed->p : NULL;
+
+	if (p->name[0] == '\0' && last != NULL && pstmt_is(last, p->sql, p->sql_len, p->oids, p->n_oids))
+		return pstmt_ref(last);
+	return pstmt_get(p->sql, p->sql_len, p->oids, p->n_oids);
+}
+
 static enum step parse_own(struct client *c, const struct parse *p, const struct wire_msg *m)
 {
 	struct pstmt *ps;
@@ -254,7 +264,7 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 		return STEP_WAIT;
 	if (!tracks_names(c) || (p->name[0] == '\0' && p->sql_len > INTERN_MAX))
 		return parse_raw(c, p, m);
-	ps = pstmt_get(p->sql, p->sql_len, p->oids, p->n_oids);
+	ps = parse_text(c, p);
 	if (ps == NULL) {
 		client_out_of_memory(c);
 		return STEP_END;

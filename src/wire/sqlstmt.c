@@ -239,6 +239,10 @@ enum sql_tx sql_tx_classify(const char *text, size_t len)
 	if (len && util_lower(*text) >= 'a' && util_lower(*text) <= 'z' &&
 		!strchr("bscera", util_lower(*text)))
 		return SQL_TX_OTHER;
+	/* nor is SELECT, the most frequent of all */
+	if (len > 2 && util_lower(text[0]) == 's' && util_lower(text[1]) == 'e' &&
+		util_lower(text[2]) == 'l')
+		return SQL_TX_OTHER;
 	words_init(&w, text, len);
 	if (w.t.kind == SQL_END)
 		return SQL_TX_EMPTY;

@@ -117,7 +117,8 @@ def part_instructions(rig, plan):
     return Table(
         "Instructions per query",
         "Instructions that the pooler itself executes per query of pgbench -S, without the kernel, "
-        "counted by callgrind. Repeatable within 1 % on a busy machine.",
+        "counted by callgrind. Nearly the same on a busy machine as on a quiet one; how many queries one "
+        "turn of the loop serves is what varies, by some percent.",
         ["protocol, pooling", "clients", "qbouncer", "pgbouncer", "ratio"], rows)
 
 
