@@ -24,6 +24,7 @@ BEGIN
 			run_at timestamptz,
 			lease_until timestamptz,
 			expires_at timestamptz,
+			failed_at timestamptz,
 			ended_at timestamptz,
 			priority int4 NOT NULL,
 			attempt int4 NOT NULL DEFAULT 0,

@@ -102,7 +102,8 @@ BEGIN
 					run_at = CASE WHEN $3 OR attempt >= $4 THEN run_at
 						ELSE clock_timestamp() + coalesce($5, queue._pause($6, $7, $8, failures + 1)) END,
 					ended_at = CASE WHEN $3 OR attempt >= $4 THEN clock_timestamp() END,
-					failures = failures + 1, error = $9, token = NULL, lease_until = NULL
+					failures = failures + 1, error = $9, failed_at = clock_timestamp(),
+					token = NULL, lease_until = NULL
 				WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
 					AND lease_until > clock_timestamp()
 				RETURNING id)
@@ -238,6 +239,7 @@ BEGIN
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,
 					failures = CASE WHEN $3 THEN failures + 1 ELSE failures END,
 					error = CASE WHEN $3 THEN $5 ELSE error END,
+					failed_at = CASE WHEN $3 THEN clock_timestamp() ELSE failed_at END,
 					token = NULL, lease_until = NULL
 				WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
 				RETURNING id)

@@ -1,4 +1,4 @@
--- LIST, STATS, PEEK and PURGE.
+-- LIST, STATS, PEEK, JOB, ERRORS and PURGE.
 
 CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
@@ -82,6 +82,47 @@ BEGIN
 		wanted := wanted - got;
 		EXIT WHEN wanted <= 0;
 	END LOOP;
+END
+$$;
+
+-- Everything about one job but its token, which is its worker's.
+CREATE OR REPLACE FUNCTION queue.job(ref text)
+RETURNS TABLE (job text, id int8, queue text, state text, cancelled bool, attempt int4,
+	failures int4, priority int4, payload jsonb, headers jsonb, key text, "group" text,
+	pushed_at timestamptz, run_at timestamptz, lease_until timestamptz, expires_at timestamptz,
+	failed_at timestamptz, ended_at timestamptz, worker text, error text)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	place record;
+BEGIN
+	SELECT * INTO place FROM queue._locate(ref, NULL) AS l;
+	RETURN QUERY EXECUTE format($sql$
+		SELECT $1 || '-' || id, id, $2, state, (left(token, 1) = 'x') IS TRUE, attempt, failures,
+			priority, payload, headers, key, "group", pushed_at, run_at, lease_until, expires_at,
+			failed_at, ended_at, worker, error
+		FROM %s WHERE id = $3
+	$sql$, queue._table(place.name)) USING place.number, place.name, place.id;
+	IF NOT FOUND THEN
+		PERFORM queue._no_job(ref);
+	END IF;
+END
+$$;
+
+-- How often jobs of the queue have failed with which text, the last of each, most frequent first.
+CREATE OR REPLACE FUNCTION queue.errors(q text)
+RETURNS TABLE (error text, jobs int8, last timestamptz)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+BEGIN
+	PERFORM queue._find(q);
+	RETURN QUERY EXECUTE format('SELECT error, count(*), max(failed_at) FROM %s
+		WHERE failures > 0 GROUP BY error ORDER BY 2 DESC, 3 DESC', queue._table(q));
 END
 $$;
 

@@ -30,6 +30,7 @@ BEGIN
 			token = NULL,
 			failures = failures + expired::int4,
 			error = CASE WHEN expired THEN 'lease expired' ELSE error END,
+			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
 		FROM due WHERE id = due_id AND NOT over
 	$sql$, queue._table(cfg.name))

@@ -60,6 +60,35 @@ static const struct wire_field columns_peek[] = {
 	{"pushed_at", OID_TIMESTAMPTZ},
 };
 
+static const struct wire_field columns_job[] = {
+	{"job", OID_TEXT},
+	{"id", OID_INT8},
+	{"queue", OID_TEXT},
+	{"state", OID_TEXT},
+	{"cancelled", OID_BOOL},
+	{"attempt", OID_INT4},
+	{"failures", OID_INT4},
+	{"priority", OID_INT4},
+	{"payload", OID_JSONB},
+	{"headers", OID_JSONB},
+	{"key", OID_TEXT},
+	{"group", OID_TEXT},
+	{"pushed_at", OID_TIMESTAMPTZ},
+	{"run_at", OID_TIMESTAMPTZ},
+	{"lease_until", OID_TIMESTAMPTZ},
+	{"expires_at", OID_TIMESTAMPTZ},
+	{"failed_at", OID_TIMESTAMPTZ},
+	{"ended_at", OID_TIMESTAMPTZ},
+	{"worker", OID_TEXT},
+	{"error", OID_TEXT},
+};
+
+static const struct wire_field columns_errors[] = {
+	{"error", OID_TEXT},
+	{"jobs", OID_INT8},
+	{"last", OID_TIMESTAMPTZ},
+};
+
 static const struct wire_field columns_help[] = {
 	{"verb", OID_TEXT},
 	{"usage", OID_TEXT},
@@ -78,6 +107,8 @@ const struct wire_field qverb_push_columns[1] = {{"id", OID_INT8}};
 #define COLUMNS_LIST  COLUMNS(columns_list)
 #define COLUMNS_STATS COLUMNS(columns_stats)
 #define COLUMNS_PEEK  COLUMNS(columns_peek)
+#define COLUMNS_JOB   COLUMNS(columns_job)
+#define COLUMNS_ERRORS COLUMNS(columns_errors)
 #define COLUMNS_HELP  COLUMNS(columns_help)
 
 /* The last entry of each list is empty: a verb may have no arguments, an array may not. */

@@ -221,6 +221,16 @@ struct qverb {
 		"SELECT * FROM queue.peek({queue}, {limit}, {state})", \
 		"QUEUE PEEK q [LIMIT n] [STATE s]", \
 		"Look at jobs without taking them.") \
+	VERB(JOB, 0, ROWS, "SELECT", JOB, \
+		ARG(REF, "job", NULL, TEXT, MUST, 0), \
+		"SELECT * FROM queue.job({job})", \
+		"QUEUE JOB job", \
+		"Show everything about one job.") \
+	VERB(ERRORS, 0, ROWS, "SELECT", ERRORS, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
+		"SELECT * FROM queue.errors({queue})", \
+		"QUEUE ERRORS q", \
+		"Count the jobs that have failed, by the text of their last error.") \
 	VERB(PURGE, 0, VALUE, "DELETE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
@@ -237,8 +247,6 @@ struct qverb {
 /* Verbs of the language that a later version brings: 0A000, not a syntax error. LATER(name) */
 #define QUEUE_VERBS_LATER(LATER)                                                                   \
 	LATER(AWAIT)                                                                               \
-	LATER(ERRORS)                                                                              \
-	LATER(JOB)                                                                                 \
 	LATER(GRANT)                                                                               \
 	LATER(REVOKE)
 

@@ -6,8 +6,15 @@ import pytest
 import test_queue_language as language
 from proxy import wait_for
 from queuetest import (  # noqa: F401
-    error, parked, peek, q, qproxy, stats, tag, take, woken)
+    BOOL, INT4, INT8, JSONB, TEXT, TIMESTAMPTZ, error, parked, peek, q, qproxy, stats, tag, take, woken)
 from test_queue_language import i, nothing, t, three_jobs
+
+
+JOB = [("job", TEXT), ("id", INT8), ("queue", TEXT), ("state", TEXT), ("cancelled", BOOL), ("attempt", INT4),
+       ("failures", INT4), ("priority", INT4), ("payload", JSONB), ("headers", JSONB), ("key", TEXT), ("group", TEXT),
+       ("pushed_at", TIMESTAMPTZ), ("run_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ), ("expires_at", TIMESTAMPTZ),
+       ("failed_at", TIMESTAMPTZ), ("ended_at", TIMESTAMPTZ), ("worker", TEXT), ("error", TEXT)]
+ERRORS = [("error", TEXT), ("jobs", INT8), ("last", TIMESTAMPTZ)]
 
 
 def listed(c, name, column):
@@ -42,6 +49,8 @@ VERBS = {
               lambda c, name: stats(c, name) == dict(ready=2, later=0, leased=0, dead=1)),
     "redrive": (dead, "QUEUE REDRIVE {} LIMIT {}", lambda name, s: [t(name), i(2)], "UPDATE 2", None,
                 lambda c, name: stats(c, name) == dict(ready=2, later=0, leased=0, dead=1)),
+    "job": (dead, "QUEUE JOB {}", lambda name, s: [job(name, 2)], "SELECT 1", JOB, None),
+    "errors": (dead, "QUEUE ERRORS {}", lambda name, s: [t(name)], "SELECT 1", ERRORS, None),
 }
 
 

@@ -58,6 +58,8 @@ def test_unknown_queue_everywhere(db):
                 "SELECT queue._take(ARRAY['x y'], 1, NULL, NULL, true)",
                 "SELECT queue.push('x y', '1')", "SELECT queue.take('x y')",
                 "SELECT queue.pop('x y')", "SELECT queue.alter('x y')", "SELECT queue.drop('x y')",
+                "SELECT queue.pause('x y')", "SELECT queue.resume('x y')",
+                "SELECT queue.redrive('x y')", "SELECT queue.errors('x y')",
                 "SELECT queue.purge('x y')", "SELECT queue.peek('x y')",
                 "SELECT queue.stats('x y')"]:
         diag = db.fails("42P01", sql)

@@ -247,3 +247,58 @@ def test_a_stranger_may_not_rerun(q):
     bob = q.connect("bob")
     bob.fails("42501", "SELECT queue.rerun(%s)", ref(q, 1))
     bob.fails("42501", "SELECT queue.redrive('q')")
+
+
+# -- job and errors ----------------------------------------------------------------------------
+
+def shown(session, job):
+    cursor = session.conn.execute("SELECT * FROM queue.job(%s)", (str(job),))
+    rows = cursor.fetchall()
+    assert len(rows) == 1
+    return dict(zip([column.name for column in cursor.description], rows[0]))
+
+
+def test_job(q):
+    q.push("q", '{"a": 1}', headers='{"h": 2}', priority=3)
+    job = shown(q, 1)
+    assert job == shown(q, ref(q, 1))
+    assert (job["job"], job["id"], job["queue"], job["state"], job["priority"], job["payload"],
+            job["headers"], job["cancelled"]) == \
+        (ref(q, 1), 1, "q", "ready", 3, {"a": 1}, {"h": 2}, False)
+    token = q.take("q", worker="me")[0]["token"]
+    job = shown(q, token)
+    assert (job["state"], job["worker"], job["attempt"]) == ("leased", "me", 1)
+    assert token[-16:] not in str(job)
+    cancel(q, 1)
+    assert shown(q, 1)["cancelled"]
+    q.fails("QB003", "SELECT queue.job('2')")
+    q.fails("QB003", "SELECT queue.job(%s)", ref(q, 2))
+    q.fails("QB003", "SELECT queue.job('999-2')")
+    q.fails("22023", "SELECT queue.job('x')")
+    q.connect("bob").fails("42501", "SELECT queue.job(%s)", ref(q, 1))
+    q.connect("bob").fails("QB003", "SELECT queue.job('1')")
+
+
+def test_job_of_the_dead(q):
+    q.push("q", "1")
+    kill(q, 1)
+    job = shown(q, 1)
+    assert (job["state"], job["error"], job["failures"]) == ("dead", "no luck", 1)
+    assert job["failed_at"] and job["ended_at"]
+
+
+def test_errors(q):
+    assert q.rows("SELECT * FROM queue.errors('q')") == []
+    q.push("q", *"1234567")
+    kill(q, 1, 2)
+    q.rows("SELECT queue.fail(%s, 'slow', '1 h')", q.take("q")[0]["token"])
+    q.rows("SELECT queue.fail(%s)", q.take("q")[0]["token"])
+    q.take("q")
+    q.rows("UPDATE queue.q_q SET lease_until = '2000-01-01' WHERE id = 5")
+    q.rows("SELECT queue._give_back(ARRAY[%s], 'rolled back', true)", q.take("q")[0]["token"])
+    assert q.rows("SELECT error, jobs FROM queue.errors('q') ORDER BY jobs DESC, error") == [
+        ("no luck", 2), ("lease expired", 1), ("rolled back", 1), ("slow", 1), (None, 1)]
+    assert q.value("SELECT bool_and(last BETWEEN now() - interval '1 min' AND clock_timestamp()) "
+                   "FROM queue.errors('q')")
+    assert q.rows("SELECT error, jobs FROM queue.errors('q')")[0] == ("no luck", 2)
+    q.connect("bob").fails("42501", "SELECT queue.errors('q')")
