@@ -116,15 +116,18 @@ libqb_queue_a_SOURCES = \
 	src/queue/parse.h \
 	src/queue/parse_int.h \
 	src/queue/parse_value.c \
+	src/queue/probe.c \
 	src/queue/queue.c \
 	src/queue/queue_int.h \
 	src/queue/rewrite.c \
 	src/queue/rewrite.h \
+	src/queue/room.c \
 	src/queue/schema.c \
 	src/queue/system.c \
 	src/queue/verbs.c \
 	src/queue/verbs.h \
-	src/queue/wait.c
+	src/queue/wait.c \
+	src/queue/wait_int.h
 
 libqb_admin_a_SOURCES = \
 	src/admin/admin_int.h \

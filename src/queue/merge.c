@@ -1,6 +1,6 @@
 /*
- * Groups, batches, items. Knows nothing of verbs: what a statement is and whose rows are whose comes
- * with the spec.
+ * Groups, batches, items. Knows nothing of verbs: what a statement is and whose rows are whose
+ * comes with the spec.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,7 +12,8 @@
 #include "merge.h"
 
 struct merge_item {
-	struct merge_item *prev, *next; /* of the group while it waits, of the batch when it is sent */
+	struct merge_item *prev,
+		*next; /* of the group while it waits, of the batch when it is sent */
 	struct group *group;
 	struct batch *batch; /* NULL: waits */
 	const struct merge_ops *ops;
@@ -48,7 +49,9 @@ static struct batch nobody; /* keeps a group while its items are told */
 
 static bool run(struct group *g);
 
-/* --- groups ------------------------------------------------------------------------------------------------ */
+/* --- groups
+ * ------------------------------------------------------------------------------------------------
+ */
 
 /* The parameters and their bytes in one piece of memory. */
 static struct bind_param *copy_params(const struct merge_spec *spec)
@@ -114,7 +117,9 @@ static void group_drop_if_empty(struct group *g)
 	mem_free(g);
 }
 
-/* --- items --------------------------------------------------------------------------------------------------- */
+/* --- items
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void item_end(struct merge_item *i, const struct pg_error *err)
 {
@@ -126,8 +131,8 @@ static void item_end(struct merge_item *i, const struct pg_error *err)
 	ops->done(arg, err);
 }
 
-struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct merge_spec *spec, struct buf *values,
-	int n_values, int n, const struct merge_ops *ops, void *arg)
+struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct merge_spec *spec,
+	struct buf *values, int n_values, int n, const struct merge_ops *ops, void *arg)
 {
 	struct group *g = buf_failed(key) || buf_failed(values) ? NULL : group_get(pool, key, spec);
 	struct merge_item *i = g != NULL ? mem_zalloc(sizeof(*i)) : NULL;
@@ -173,7 +178,9 @@ bool merge_drop(struct merge_item *i)
 	return true;
 }
 
-/* --- batches --------------------------------------------------------------------------------------------------- */
+/* --- batches
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static void batch_add(struct batch *b, struct merge_item *i)
 {
@@ -226,7 +233,7 @@ static void put_array(struct buf *array, const struct batch *b)
 	const struct merge_item *i;
 	int n = 0;
 
-	DL_FOREACH(b->items, i)
+	DL_FOREACH (b->items, i)
 		n += i->n_values;
 	build_i32(array, n > 0 ? 1 : 0);
 	build_i32(array, 0);
@@ -235,7 +242,7 @@ static void put_array(struct buf *array, const struct batch *b)
 		return;
 	build_i32(array, n);
 	build_i32(array, 1);
-	DL_FOREACH(b->items, i)
+	DL_FOREACH (b->items, i)
 		buf_put(array, i->values.data, i->values.len);
 }
 
@@ -244,7 +251,7 @@ static int wanted(const struct batch *b)
 	const struct merge_item *i;
 	int n = 0;
 
-	DL_FOREACH(b->items, i)
+	DL_FOREACH (b->items, i)
 		n += i->n;
 	return n;
 }
@@ -255,16 +262,17 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	struct merge_item *i;
 
 	if (b->group->spec.is_common != NULL && b->group->spec.is_common(body, len)) {
-		DL_FOREACH(b->items, i)
+		DL_FOREACH (b->items, i)
 			i->ops->common(i->arg, body, len);
 		return;
 	}
-	while (b->at != NULL && (b->at->got >= b->at->n || (b->at->dropped && !b->group->spec.split)))
+	while (b->at != NULL &&
+		(b->at->got >= b->at->n || (b->at->dropped && !b->group->spec.split)))
 		b->at = b->at->next;
 	i = b->at;
 	if (i == NULL) {
 		/* only dropped ones are left: one of them gives it back */
-		DL_FOREACH(b->items, i)
+		DL_FOREACH (b->items, i)
 			if (i->dropped && i->got < i->n)
 				break;
 		if (i == NULL)
@@ -277,7 +285,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 static bool is_connection_error(const struct pg_error *err)
 {
 	return strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57", 2) == 0 ||
-		strncmp(err->sqlstate, "53", 2) == 0;
+	       strncmp(err->sqlstate, "53", 2) == 0;
 }
 
 static void item_again(struct merge_item *i)
@@ -306,7 +314,7 @@ static bool cut(struct batch *b)
 		DL_PREPEND(second->items, i);
 		second->n_items++;
 	}
-	DL_FOREACH(b->items, i)
+	DL_FOREACH (b->items, i)
 		item_again(i);
 	b->next = second;
 	second->next = g->pieces;
@@ -347,12 +355,14 @@ static void fail_all(struct group *g)
 	g->under_way = NULL;
 }
 
-/* The next batch is sent before the answers of this one are written. `b` keeps the group meanwhile. */
+/* The next batch is sent before the answers of this one are written. `b` keeps the group meanwhile.
+ */
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct batch *b = arg;
 	struct group *g = b->group;
-	bool again = err != NULL && g->spec.split && b->n_items > 1 && !is_connection_error(err) && cut(b);
+	bool again = err != NULL && g->spec.split && b->n_items > 1 && !is_connection_error(err) &&
+		     cut(b);
 
 	g->under_way = NULL;
 	if (again) {
@@ -401,8 +411,8 @@ static bool send(struct batch *b)
 	memcpy(params, g->params, (size_t)g->spec.n_params * sizeof(params[0]));
 	if (g->spec.array_param >= 0) {
 		put_array(&array, b);
-		params[g->spec.array_param] =
-			(struct bind_param){.data = array.data, .len = (int32_t)array.len, .format = 1};
+		params[g->spec.array_param] = (struct bind_param){
+			.data = array.data, .len = (int32_t)array.len, .format = 1};
 	}
 	if (g->spec.count_param >= 0)
 		params[g->spec.count_param] = (struct bind_param){.data = (const uint8_t *)count,

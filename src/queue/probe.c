@@ -1,0 +1,233 @@
+/*
+ * Asking the database: the take of a waiter, merged with those that are alike, and its rows. Knows
+ * nothing of rooms but that they count.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/msg.h"
+#include "wait_int.h"
+
+/* --- rows
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+struct column {
+	const uint8_t *data;
+	int32_t len; /* -1: NULL */
+};
+
+enum { COL_ID = 0, COL_TOKEN = 1, COL_QUEUE = 2 };
+
+static bool get_columns(struct wire_reader *rd, struct column *cols, int n)
+{
+	if (wire_get_i16(rd) != n)
+		return false;
+	for (int i = 0; i < n; i++) {
+		cols[i].len = wire_get_i32(rd);
+		cols[i].data = cols[i].len >= 0 ? wire_get_bytes(rd, (size_t)cols[i].len) : NULL;
+	}
+	return wire_done(rd);
+}
+
+static void get_text(const struct column *c, char *dst, size_t size)
+{
+	size_t n = c->len > 0 ? (size_t)c->len : 0;
+
+	if (n >= size)
+		n = size - 1;
+	if (n > 0)
+		memcpy(dst, c->data, n);
+	dst[n] = '\0';
+}
+
+static bool get_id(const struct waiter *w, const struct column *c, int64_t *ret)
+{
+	uint64_t v = 0;
+
+	if (w->n_formats == 0 || w->formats[0] == 0)
+		return util_parse_i64((const char *)c->data, (size_t)c->len, ret);
+	if (c->len != 8)
+		return false;
+	for (int i = 0; i < 8; i++)
+		v = v << 8 | c->data[i];
+	*ret = (int64_t)v;
+	return true;
+}
+
+static enum lease_policy get_policy(const struct column *c)
+{
+	if (c->len == 7 && memcmp(c->data, "release", 7) == 0)
+		return LEASE_RELEASE;
+	if (c->len == 4 && memcmp(c->data, "keep", 4) == 0)
+		return LEASE_KEEP;
+	return LEASE_AUTO;
+}
+
+static struct taken *taken_add(struct waiter *w)
+{
+	if (w->n_taken == w->cap_taken) {
+		int cap = w->cap_taken == 0 ? 1 : w->cap_taken * 4;
+		struct taken *t = mem_realloc(w->taken, (size_t)cap * sizeof(*t));
+
+		if (t == NULL)
+			return NULL;
+		w->taken = t;
+		w->cap_taken = cap;
+	}
+	return &w->taken[w->n_taken++];
+}
+
+/* The row without our columns. */
+static void keep_row(struct waiter *w, const struct column *cols)
+{
+	struct buf *b = &w->answer.rows;
+	size_t row = build_row_begin(b, w->n_columns);
+
+	for (int i = 0; i < w->n_columns; i++)
+		build_row_value(b, cols[i].data, cols[i].len);
+	build_row_end(b, row);
+	w->answer.n_rows++;
+}
+
+static void on_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct waiter *w = arg;
+	struct column cols[16];
+	struct wire_reader rd;
+	struct taken *t;
+
+	wire_reader_init(&rd, body, len);
+	if (!get_columns(&rd, cols, w->n_columns + HIDDEN_COLUMNS)) {
+		log_error("%s: unexpected columns from queue._take()", w->db->name);
+		return;
+	}
+	if (cols[COL_ID].len < 0) {
+		const struct column *due = &cols[w->n_columns + 1];
+
+		if (due->len <= 0 ||
+			!util_parse_i64((const char *)due->data, (size_t)due->len, &w->due_ms))
+			w->due_ms = DUE_NEVER;
+		return;
+	}
+	t = taken_add(w);
+	if (t == NULL) {
+		w->answer.rows.failed = true; /* the whole answer fails, and its leases run out */
+		return;
+	}
+	if (!get_id(w, &cols[COL_ID], &t->id))
+		t->id = 0;
+	get_text(&cols[COL_TOKEN], t->token, sizeof(t->token));
+	get_text(&cols[COL_QUEUE], t->queue, sizeof(t->queue));
+	t->policy = get_policy(&cols[w->n_columns]);
+	keep_row(w, cols);
+}
+
+/* --- asking
+ * ----------------------------------------------------------------------------------------------------------
+ */
+
+static void put_queues(struct buf *b, const struct take_args *a)
+{
+	build_i32(b, 1);
+	build_i32(b, 0);
+	build_i32(b, OID_TEXT);
+	build_i32(b, a->n_queues);
+	build_i32(b, 1);
+	for (int i = 0; i < a->n_queues; i++)
+		build_row_value(b, a->queues[i], (int32_t)strlen(a->queues[i]));
+}
+
+static struct bind_param text_param(const char *s)
+{
+	return (struct bind_param){
+		.data = (const uint8_t *)s, .len = s != NULL ? (int32_t)strlen(s) : -1};
+}
+
+/* The row that says what will become due has no id. */
+static bool is_due_row(const uint8_t *body, size_t len)
+{
+	return len >= 6 && memcmp(body + 2, "\xff\xff\xff\xff", 4) == 0;
+}
+
+static void put_key_text(struct buf *key, const char *s)
+{
+	buf_putc(key, s != NULL ? 't' : 'n');
+	if (s != NULL)
+		buf_put(key, s, strlen(s) + 1);
+}
+
+/* Takes that are alike in everything but how many jobs they want become one. */
+static void put_key(struct buf *key, const struct waiter *w, const struct task_settings *settings,
+	const int16_t *formats, int n_formats)
+{
+	buf_put(key, &w->pool, sizeof(w->pool));
+	buf_putc(key, w->args.pop ? 'p' : 't');
+	task_settings_key(settings, key);
+	buf_put(key, formats, (size_t)n_formats * sizeof(*formats));
+	put_key_text(key, w->args.lease);
+	put_key_text(key, w->args.as);
+	for (int i = 0; i < w->args.n_queues; i++)
+		put_key_text(key, w->args.queues[i]);
+}
+
+static struct merge_item *ask(
+	struct waiter *w, const struct bind_param *params, const int16_t *formats)
+{
+	static const struct merge_ops ops = {.row = on_row, .common = on_row, .done = waiter_asked};
+	static const uint32_t oids[] = {1009, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL};
+	struct merge_spec spec = {
+		.sql = "SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
+		       "lease_until, policy, due_ms FROM "
+		       "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own, "
+		       "LATERAL queue._take($1, $2, $3, $4, $5 AND own IS NOT NULL)",
+		.oids = oids,
+		.n_params = 5,
+		.array_param = -1,
+		.count_param = 1,
+		.params = params,
+		.n_formats = w->n_columns + HIDDEN_COLUMNS,
+		.formats = formats,
+		.settings = task_settings_of(w->qc->client),
+		.is_common = is_due_row};
+	struct buf key = BUF_INIT, none = BUF_INIT;
+	struct merge_item *i = NULL;
+
+	if (spec.settings != NULL) {
+		put_key(&key, w, spec.settings, formats, spec.n_formats);
+		i = merge_add(w->pool, &key, &spec, &none, 0, w->args.limit, &ops, w);
+	}
+	task_settings_free(&spec.settings);
+	buf_free(&key);
+	return i;
+}
+
+/* Never calls back before it returns. false: memory. */
+bool probe_start(struct waiter *w)
+{
+	int16_t formats[16] = {0};
+	struct buf queues = BUF_INIT;
+	struct bind_param params[5];
+
+	put_queues(&queues, &w->args);
+	params[0] =
+		(struct bind_param){.data = queues.data, .len = (int32_t)queues.len, .format = 1};
+	params[1] = text_param(NULL); /* how many: the sum of the batch */
+	params[2] = text_param(w->args.lease);
+	params[3] = text_param(w->args.as);
+	params[4] = text_param(w->args.pop ? "t" : "f");
+	for (int i = 0; i < w->n_columns && w->n_formats > 0; i++)
+		formats[i] = w->formats[w->n_formats == 1 ? 0 : i];
+	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {
+		w->members[i].gen = w->members[i].room->gen;
+		w->members[i].room->probes++;
+	}
+	w->n_taken = 0;
+	w->due_ms = DUE_UNKNOWN;
+	w->wakes = w->db->wakes;
+	w->db->probes++;
+	if (!buf_failed(&queues))
+		w->item = ask(w, params, formats);
+	buf_free(&queues);
+	return w->item != NULL;
+}

@@ -1,0 +1,217 @@
+/*
+ * Rooms: the waiters of a queue of a database, and the times at which to look. A room is woken by a
+ * push that was committed, by a notification, by the time at which something becomes due, and now
+ * and then to be sure; it then lets its waiters ask again, the longest first, one for each job that
+ * is known to be there. What asking means is probe.c, what becomes of a waiter wait.c.
+ */
+#include <string.h>
+
+#include "wait_int.h"
+
+static struct heap timers;
+static struct room *ready_head, **ready_tail = &ready_head;
+
+struct room *room_find(struct qdb *db, const char *name)
+{
+	struct room *r;
+
+	HASH_FIND_STR(db->rooms, name, r);
+	return r;
+}
+
+struct room *room_get(struct qdb *db, const char *name)
+{
+	struct room *r = room_find(db, name);
+
+	if (r != NULL)
+		return r;
+	r = mem_zalloc(sizeof(*r));
+	if (r == NULL)
+		return NULL;
+	r->db = db;
+	r->due_at = USEC_NEVER;
+	util_strlcpy(r->name, name, sizeof(r->name));
+	HASH_ADD_STR(db->rooms, name, r);
+	return r;
+}
+
+void room_unready(struct room *r)
+{
+	struct room **at = &ready_head;
+
+	if (!r->ready_marked)
+		return;
+	while (*at != r)
+		at = &(*at)->ready_next;
+	*at = r->ready_next;
+	if (ready_tail == &r->ready_next)
+		ready_tail = at;
+	r->ready_marked = false;
+}
+
+void room_free(struct room *r)
+{
+	room_unready(r);
+	heap_remove(&timers, &r->timer);
+	HASH_DEL(r->db->rooms, r);
+	mem_free(r);
+}
+
+void room_ready(struct room *r)
+{
+	if (r->ready_marked || r->credits == 0)
+		return;
+	r->ready_marked = true;
+	r->ready_next = NULL;
+	*ready_tail = r;
+	ready_tail = &r->ready_next;
+}
+
+/* Looks again when something is due, and after a while in any case. */
+void room_schedule(struct room *r)
+{
+	const struct params *p = &conf_current()->p;
+	usec_t at = loop_now() + (system_is_up(r->db) ? p->queue_rescan : p->queue_safety_poll);
+
+	if (r->due_at < at)
+		at = r->due_at;
+	/* without memory for the timer the next push or notification has to do */
+	if (heap_set(&timers, &r->timer, at))
+		wait_tick_at(at);
+}
+
+void room_wake_one(struct room *r, unsigned jobs)
+{
+	r->gen++;
+	r->wakes++;
+	if (jobs == 0)
+		r->unknown = true;
+	r->credits += jobs > 0 ? jobs : 1;
+	if (r->credits > r->n_members)
+		r->credits = r->n_members;
+	room_ready(r);
+}
+
+void room_wake(struct qdb *db, const char *queue, unsigned jobs)
+{
+	struct room *r = room_find(db, queue);
+
+	db->wakes++;
+	if (r != NULL && r->n_members > 0)
+		room_wake_one(r, jobs);
+}
+
+void rooms_wake_all(struct qdb *db)
+{
+	struct room *r, *tmp;
+
+	db->wakes++;
+	HASH_ITER (hh, db->rooms, r, tmp)
+		room_wake_one(r, 0);
+}
+
+bool rooms_have_waiters(const struct qdb *db)
+{
+	return db->rooms != NULL;
+}
+
+/* Who cannot ask leaves its rooms, and the last one of a room ends it: r is not looked at again
+ * then. */
+static bool serve_room(struct room *r)
+{
+	struct member *m;
+	bool any = false;
+
+	for (m = r->members; m != NULL && r->credits > 0; m = m->next) {
+		struct waiter *w = m->waiter;
+
+		if (w->item != NULL)
+			continue;
+		any = true;
+		r->credits--;
+		if (probe_start(w))
+			continue;
+		room_ready(r);
+		waiter_ask_failed(w);
+		break;
+	}
+	return any;
+}
+
+/* The loop phase: lets waiters ask. */
+bool room_serve_ready(void *arg, usec_t now)
+{
+	struct room *r;
+	bool any = false;
+
+	(void)arg;
+	(void)now;
+	while ((r = ready_head) != NULL) {
+		ready_head = r->ready_next;
+		if (ready_head == NULL)
+			ready_tail = &ready_head;
+		r->ready_marked = false;
+		any |= serve_room(r);
+	}
+	return any;
+}
+
+void room_look(usec_t now)
+{
+	struct heap_node *n;
+
+	while ((n = heap_first(&timers)) != NULL && n->when <= now) {
+		struct room *r = CONTAINER_OF(n, struct room, timer);
+
+		r->due_at = USEC_NEVER;
+		room_wake_one(r, 0);
+		room_schedule(r);
+	}
+}
+
+usec_t room_deadline(void)
+{
+	return heap_deadline(&timers);
+}
+
+void room_free_timers(void)
+{
+	heap_free(&timers);
+}
+
+/* --- snapshots
+ * ------------------------------------------------------------------------------------------------------------------
+ */
+
+static unsigned count_asking(const struct room *r)
+{
+	const struct member *m;
+	unsigned n = 0;
+
+	DL_FOREACH (r->members, m)
+		n += m->waiter->item != NULL;
+	return n;
+}
+
+void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *arg), void *arg)
+{
+	struct qdb *db, *tmp;
+	struct room *r, *rtmp;
+
+	HASH_ITER (hh, qdb_first(), db, tmp)
+		HASH_ITER (hh, db->rooms, r, rtmp) {
+			struct queue_stat_queue st = {.database = db->name,
+				.queue = r->name,
+				.system = system_state(db),
+				.waiters = r->n_members,
+				.probing = count_asking(r),
+				.next_due_us = r->due_at == USEC_NEVER
+						       ? -1
+						       : (int64_t)(r->due_at - loop_now()),
+				.wakes = r->wakes,
+				.probes = r->probes,
+				.served = r->served};
+
+			fn(&st, arg);
+		}
+}

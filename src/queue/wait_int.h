@@ -1,0 +1,93 @@
+/*
+ * Between room.c (rooms and their timers), probe.c (asking the database) and wait.c (the life of a
+ * waiter).
+ */
+#ifndef QB_QUEUE_WAIT_INT_H
+#define QB_QUEUE_WAIT_INT_H
+
+#include "merge.h"
+#include "queue_int.h"
+
+#define HIDDEN_COLUMNS 2              /* behind the client's: policy, due_ms */
+#define LOOK_AGAIN     (1 * USEC_SEC) /* after a take, for what may have come that was not announced \
+				       */
+
+#define DUE_NEVER   (-1)
+#define DUE_UNKNOWN (-2) /* the rows went to others of the same batch */
+
+struct room;
+
+struct member {
+	struct member *prev, *next; /* of the room, longest waiter first */
+	struct room *room;
+	struct waiter *waiter;
+	uint64_t gen; /* of the room when its waiter last asked */
+};
+
+struct room {
+	UT_hash_handle hh;
+	struct heap_node timer; /* the next time to look */
+	struct qdb *db;
+	struct member *members;
+	unsigned n_members;
+	unsigned credits; /* waiters that may ask now */
+	bool unknown;     /* more may be there than credits say: go on while something is found */
+	bool ready_marked;
+	struct room *ready_next;
+	uint64_t gen;  /* counts wakes */
+	usec_t due_at; /* when something becomes ready by itself, as last heard */
+	uint64_t wakes, probes, served;
+	char name[QSTMT_QUEUE_MAX + 1];
+};
+
+struct taken {
+	int64_t id;
+	enum lease_policy policy;
+	char token[TOKEN_MAX];
+	char queue[QSTMT_QUEUE_MAX + 1];
+};
+
+struct waiter {
+	struct heap_node deadline;
+	struct waiter *prev,
+		*next;      /* all parked ones, the one whose heartbeat is due first in front */
+	struct qclient *qc; /* NULL: nobody is interested; only the task still runs */
+	struct qdb *db;
+	struct pool *pool;
+	struct take_args args;
+	struct member *members;  /* args.n_queues, or NULL: not in the rooms */
+	struct merge_item *item; /* asks; NULL: does not */
+	int16_t *formats;
+	int n_formats, n_columns;
+	bool expired;
+	bool by_statement_timeout; /* the client's statement_timeout is shorter than its WAIT */
+	struct answer answer;
+	struct taken *taken;
+	int n_taken, cap_taken;
+	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
+	uint64_t wakes; /* of the database when it last asked */
+	usec_t started, beat_at;
+};
+
+/* room.c */
+struct room *room_find(struct qdb *db, const char *name);
+struct room *room_get(struct qdb *db, const char *name); /* makes it; NULL without memory */
+void room_free(struct room *r);
+void room_ready(struct room *r); /* to be served in the loop's phase, if it has credits */
+void room_unready(struct room *r);
+void room_schedule(struct room *r);
+void room_wake_one(struct room *r, unsigned jobs);
+bool room_serve_ready(void *arg, usec_t now); /* the loop phase */
+void room_look(usec_t now);                   /* at those whose time has come */
+usec_t room_deadline(void);
+void room_free_timers(void);
+
+/* probe.c: never calls back before it returns; false: memory. */
+bool probe_start(struct waiter *w);
+
+/* wait.c */
+void waiter_asked(void *arg, const struct pg_error *err); /* the end of a probe */
+void waiter_ask_failed(struct waiter *w);                 /* no memory to ask */
+void wait_tick_at(usec_t when);
+
+#endif
