@@ -11,7 +11,7 @@ import pytest
 from proxy import wait_for
 
 JOBS = 1000
-WORKERS = 6
+WORKERS = 8
 
 
 def worker(dsn, sleep_after_take):

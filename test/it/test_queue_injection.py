@@ -118,7 +118,7 @@ def test_texts(victim, way):
                             ("QUEUE CREATE bad WITH (lease = {})", ("22023",)),
                             ("QUEUE ALTER mail SET (retry = {})", ("22023",)),
                             ("QUEUE ALTER mail SET (on_disconnect = {})", ("22023",))):
-            if text == "$1" and states == ("22007",):
+            if text == "$1" and (states == ("22007",) or "lease" in sql):
                 continue # an interval: Postgres reads the digit
             with pytest.raises(PgError) as e:
                 send(sql, text)

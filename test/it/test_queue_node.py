@@ -27,6 +27,24 @@ const pg = require('pg');
   console.log('woken', JSON.stringify((await waiting).rows[0].payload));
   const none = await c.query({ name: 'take', text: 'QUEUE TAKE mail WAIT $1', values: ['50ms'] });
   console.log('none', none.rows.length);
+  // a lease that is over and taken again: fenced, also inside a transaction
+  await pushed.query("QUEUE PUSH mail '3'");
+  const slow = (await c.query("QUEUE TAKE mail LEASE '50ms'")).rows[0];
+  const again = (await pushed.query("QUEUE TAKE mail WAIT '10s'")).rows[0];
+  console.log('again', slow.id === again.id, again.attempt);
+  await c.query('BEGIN');
+  try { await c.query('QUEUE DONE $1', [slow.token]); } catch (e) { console.log('fenced', e.code); }
+  console.log('end', (await c.query('COMMIT')).command);
+  console.log('mine', (await pushed.query('QUEUE DONE $1', [again.token])).rowCount);
+  // BEGIN, then the wait: no server is held
+  await c.query('BEGIN');
+  const inside = c.query("QUEUE TAKE mail WAIT '10s'");
+  await pushed.query('QUEUE PUSH mail $1', [JSON.stringify('inside')]);
+  const job = (await inside).rows[0];
+  await c.query('CREATE TABLE work (a int)');
+  await c.query('QUEUE DONE $1', [job.token]);
+  await c.query('COMMIT');
+  console.log('inside', job.payload);
   await c.end();
   await pushed.end();
 })().catch(e => { console.log('failed', e); process.exit(1); });
@@ -51,4 +69,5 @@ def test_node(proxy, db):
                           stderr=subprocess.PIPE, timeout=40, check=False,
                           env=dict(os.environ, QB_URL=url, NODE_PATH=node_path()))
     assert done.stdout.splitlines() == [
-        "push INSERT 1", 'take 1 {"n":1} 1', "done 1", "late QB001", 'woken {"n":2}', "none 0"], done.stderr
+        "push INSERT 1", 'take 1 {"n":1} 1', "done 1", "late QB001", 'woken {"n":2}', "none 0",
+        "again true 2", "fenced QB001", "end ROLLBACK", "mine 1", "inside inside"], done.stderr
