@@ -164,6 +164,7 @@ qb_sql = \
 	sql/functions/take.sql \
 	sql/functions/finish.sql \
 	sql/functions/manage.sql \
+	sql/functions/rights.sql \
 	sql/functions/inspect.sql \
 	sql/functions/public.sql \
 	sql/end.sql

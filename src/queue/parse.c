@@ -302,6 +302,8 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 	case QKIND_JSON:
 	case QKIND_TEXT:
 		return parse_one(p, arg, parser_value);
+	case QKIND_WORDS:
+		return parse_list(p, arg, parser_name_or_value);
 	case QKIND_STATE:
 		return parse_one(p, arg, parser_name_or_value);
 	case QKIND_FLAG:

@@ -153,6 +153,7 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 	case QKIND_QUEUES:
 	case QKIND_PAYLOADS:
 	case QKIND_REFS:
+	case QKIND_WORDS:
 		put_array(w, arg, ELEMENT_VALUE);
 		break;
 	case QKIND_JOBS:

@@ -25,6 +25,7 @@ enum qarg_kind {
 	QKIND_JSON,      /* text that holds JSON */
 	QKIND_TEXT,      /* text */
 	QKIND_STATE,     /* a bare word or a value; text */
+	QKIND_WORDS,     /* one or more bare words or values; text[] */
 	QKIND_FLAG,      /* the keyword alone; bool */
 	QKIND_OPTIONS,   /* (name = value, ...); two text[] */
 	QKIND_NAMES,     /* (name, ...); text[] */
@@ -37,6 +38,8 @@ enum qarg_id {
 	QARG_JOB,
 	QARG_REF,
 	QARG_VERB,
+	QARG_RIGHT,
+	QARG_ROLE,
 	QARG_PRIORITY,
 	QARG_DELAY,
 	QARG_AT,
@@ -135,6 +138,20 @@ struct qverb {
 		"SELECT queue.resume({queue}, false)", \
 		"QUEUE RESUME q", \
 		"End the pause of a queue.") \
+	VERB(GRANT, QVERB_DEFINITION, FIXED, "GRANT", NONE, \
+		ARG(RIGHT, "rights", NULL, WORDS, MUST, 0) \
+		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
+		ARG(ROLE, "roles", "TO", WORDS, MUST, 0), \
+		"SELECT queue.grant({queue}, {rights}, {roles})", \
+		"QUEUE GRANT {PUSH | TAKE | ALL} [, ...] ON q TO role [, ...]", \
+		"Let roles push to a queue, or take from it.") \
+	VERB(REVOKE, QVERB_DEFINITION, FIXED, "REVOKE", NONE, \
+		ARG(RIGHT, "rights", NULL, WORDS, MUST, 0) \
+		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
+		ARG(ROLE, "roles", "FROM", WORDS, MUST, 0), \
+		"SELECT queue.revoke({queue}, {rights}, {roles})", \
+		"QUEUE REVOKE {PUSH | TAKE | ALL} [, ...] ON q FROM role [, ...]", \
+		"Take these rights away.") \
 	VERB(LIST, 0, ROWS, "SELECT", LIST, , \
 		"SELECT * FROM queue.list()", \
 		"QUEUE LIST", \
@@ -245,10 +262,7 @@ struct qverb {
 /* clang-format on */
 
 /* Verbs of the language that a later version brings: 0A000, not a syntax error. LATER(name) */
-#define QUEUE_VERBS_LATER(LATER)                                                                   \
-	LATER(AWAIT)                                                                               \
-	LATER(GRANT)                                                                               \
-	LATER(REVOKE)
+#define QUEUE_VERBS_LATER(LATER) LATER(AWAIT)
 
 /* Clauses that a later version brings, by their first word. LATER(verb, word, as it is called) */
 #define QUEUE_CLAUSES_LATER(LATER)                                                                 \

@@ -17,6 +17,16 @@ JOB = [("job", TEXT), ("id", INT8), ("queue", TEXT), ("state", TEXT), ("cancelle
 ERRORS = [("error", TEXT), ("jobs", INT8), ("last", TIMESTAMPTZ)]
 
 
+def granted(c, name):
+    tag(c, "QUEUE GRANT ALL ON %s TO other" % name)
+
+
+def may(c, name):
+    return c.rows("SELECT concat(%s) AS may" % ", ".join(
+        "has_table_privilege('other', 'queue.q_%s', '%s')" % (name, right)
+        for right in ("INSERT", "UPDATE, DELETE", "TRUNCATE")))[0]["may"]
+
+
 def listed(c, name, column):
     return [r[column] for r in c.rows("QUEUE LIST") if r["queue"] == name][0]
 
@@ -51,6 +61,10 @@ VERBS = {
                 lambda c, name: stats(c, name) == dict(ready=2, later=0, leased=0, dead=1)),
     "job": (dead, "QUEUE JOB {}", lambda name, s: [job(name, 2)], "SELECT 1", JOB, None),
     "errors": (dead, "QUEUE ERRORS {}", lambda name, s: [t(name)], "SELECT 1", ERRORS, None),
+    "grant": (nothing, "QUEUE GRANT {}, {} ON {} TO {}", lambda name, s: [t("push"), t("take"), t(name), t("other")],
+              "GRANT", None, lambda c, name: may(c, name) == "ttf"),
+    "revoke": (granted, "QUEUE REVOKE {} ON {} FROM {}", lambda name, s: [t("TAKE"), t(name), t("other")],
+               "REVOKE", None, lambda c, name: may(c, name) == "tff"),
 }
 
 
@@ -146,3 +160,34 @@ def test_the_dead_wake_those_who_wait(qproxy, db, q, sql, block):
             parked(a, b)
             tag(q, "COMMIT")
         assert [woken(w)["attempt"] for w in (a, b)] == ["1", "1"]
+
+
+# -- rights ------------------------------------------------------------------------------------
+
+def test_as_another_role(qproxy, db, q):
+    with qproxy.wire(db, user="other") as w:
+        for sql in ("QUEUE PUSH mail '1'", "QUEUE TAKE mail"):
+            assert error(w, sql).sqlstate == "42501"
+        assert tag(q, "QUEUE GRANT PUSH ON mail TO other") == "GRANT"
+        assert w.rows("QUEUE PUSH mail '1' RETURNING ID") == [{"id": "1"}]
+        tag(w, "BEGIN; SELECT 1")
+        assert tag(w, "QUEUE PUSH mail '2'") == "INSERT 0 1"
+        tag(w, "COMMIT")
+        for sql in ("QUEUE TAKE mail", "QUEUE POP mail", "QUEUE PEEK mail", "QUEUE CANCEL '1-1'", "QUEUE JOB '1-1'",
+                    "QUEUE PURGE mail", "QUEUE GRANT TAKE ON mail TO other", "SELECT payload FROM queue.q_mail"):
+            assert error(w, sql).sqlstate == "42501", sql
+        tag(q, "QUEUE GRANT TAKE ON mail TO other")
+        assert tag(w, "QUEUE DONE '%s'" % take(w)["token"]) == "UPDATE 1"
+        tag(q, "QUEUE REVOKE TAKE ON mail FROM other")
+        assert error(w, "QUEUE TAKE mail").sqlstate == "42501"
+        assert tag(w, "QUEUE PUSH mail '1'") == "INSERT 0 1"
+        assert tag(q, "QUEUE REVOKE ALL ON mail FROM other, public") == "REVOKE"
+        assert error(w, "QUEUE PUSH mail '1'").sqlstate == "42501"
+
+
+def test_grant_is_refused(q):
+    for sql, state in (("QUEUE GRANT EAT ON mail TO other", "22023"), ("QUEUE GRANT PUSH ON mail TO nobody_here", "42704"),
+                       ("QUEUE GRANT PUSH ON nothing TO other", "42P01"), ("QUEUE GRANT PUSH ON mail", "42601"),
+                       ("QUEUE GRANT ON mail TO other", "42601"), ("QUEUE GRANT PUSH ON mail FROM other", "42601"),
+                       ("QUEUE REVOKE PUSH ON mail TO other", "42601")):
+        assert error(q, sql).sqlstate == state, sql

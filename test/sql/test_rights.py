@@ -213,3 +213,58 @@ def test_no_text_becomes_a_statement(q, text):
     q.rows("SELECT queue.fail(%s, %s)", job["token"], text)
     assert q.job("q", job["id"])["error"] == text
     assert q.column("SELECT queue FROM queue.list()") == ["q"]
+
+
+# -- grant and revoke --------------------------------------------------------------------------
+
+def rights(session, role="bob"):
+    """What the role has on the table of q, by table and by column."""
+    table = session.column("SELECT a.privilege_type FROM pg_class AS r, LATERAL aclexplode(r.relacl) AS a "
+                           "WHERE r.relname = 'q_q' AND a.grantee = %s::regrole ORDER BY 1", role)
+    column = session.column("SELECT c.attname FROM pg_attribute AS c, LATERAL aclexplode(c.attacl) AS a "
+                            "WHERE c.attrelid = 'queue.q_q'::regclass AND a.grantee = %s::regrole", role)
+    return table, column
+
+
+def test_grant_and_revoke(q):
+    def call(verb, *words):
+        q.rows("SELECT queue.%s('q', %%s, '{bob}')" % verb, list(words))
+
+    call("grant", "push")
+    assert rights(q) == (["INSERT"], ["id"])
+    call("grant", "TAKE")
+    assert rights(q) == (["DELETE", "INSERT", "SELECT", "UPDATE"], ["id"])
+    call("revoke", "take")
+    assert rights(q) == (["INSERT"], ["id"])
+    call("revoke", "push")
+    assert rights(q) == ([], [])
+    call("grant", "All", "push")
+    call("revoke", "push")
+    assert rights(q) == (["DELETE", "SELECT", "UPDATE"], [])
+    call("revoke", "take")
+    call("grant", "push", "take")
+    call("revoke", "all")
+    assert rights(q) == ([], [])
+
+
+def test_grant_to_everybody(q):
+    bob = q.connect("bob")
+    q.rows("SELECT queue.grant('q', '{push,take}', '{PUBLIC,mallory}')")
+    assert bob.push("q", "1") and bob.take("q")
+    q.rows("SELECT queue.revoke('q', '{take}', '{public}')")
+    assert bob.push("q", "1")
+    bob.fails("42501", "SELECT * FROM queue.take('q')")
+    assert q.connect("mallory").take("q")
+
+
+def test_grant_errors(q):
+    for verb in ("grant", "revoke"):
+        for words in (["eat"], ["push", "x"], [None], [""]):
+            assert q.fails("22023", "SELECT queue.%s('q', %%s, '{bob}')" % verb, words).message_hint
+        q.fails("42P01", "SELECT queue.%s('x', '{push}', '{bob}')" % verb)
+        q.fails("42704", "SELECT queue.%s('q', '{push}', %%s)" % verb, ["no; DROP TABLE x"])
+        q.fails("22004", "SELECT queue.%s('q', '{push}', ARRAY[NULL]::text[])" % verb)
+        bob = q.connect("bob")
+        assert bob.fails("42501", "SELECT queue.%s('q', '{push}', '{bob}')" % verb).message_primary == \
+            'must be owner of queue "q"'
+    assert rights(q) == ([], [])

@@ -28,6 +28,8 @@ static inline const char *sample_value(enum qarg_kind kind)
 		return "'2030-01-01'";
 	case QKIND_TEXT:
 		return "'text'";
+	case QKIND_WORDS:
+		return "push, take";
 	case QKIND_STATE:
 		return "ready";
 	case QKIND_FLAG:

@@ -71,6 +71,9 @@ static const struct {
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('a' -- x\n 'b')" T "]" T
 		"[], NULL::pg_catalog.int4, ((30)" T ")::pg_catalog.interval, "
 		"NULL::pg_catalog.timestamptz, NULL" T ", false) AS p"},
+	{"QUEUE GRANT Push, 'take' ON q TO \"Bob\", $1",
+		"SELECT queue.grant(('q')" T ", ARRAY[('push')" T ", ('take')" T "]" T
+		"[], ARRAY[('Bob')" T ", ($1)" T "]" T "[])"},
 	{"QUEUE CANCEL 17, $1, '3-18'",
 		"SELECT queue FROM queue._cancel(ARRAY[(17)" T ", ($1)" T ", ('3-18')" T "]" T
 		"[]) AS queue"},
