@@ -322,11 +322,15 @@ struct sample {
 	double sent, ready, got;
 };
 
+#define DONE_MAX 16 /* jobs finished by one statement */
+
+/* Three connections: one pushes, one only takes, so that it waits again at once, one finishes. */
 struct latency {
-	struct link push, take;
+	struct link push, take, done;
 	struct sample *s;
-	int n, sent, ready, got;
-	unsigned take_ready; /* ReadyForQuery still to come before the TAKE that waits */
+	int n, sent, ready, got, finished;
+	bool finishing; /* a DONE is under way */
+	char (*tokens)[64];
 	const char *queue;
 	char *payload;
 };
@@ -341,19 +345,28 @@ static void latency_push(struct latency *x)
 	put_query(&x->push, sql);
 }
 
-/* TAKE waits; behind a job that came, its DONE goes first, in the same packet. */
-static void latency_take(struct latency *x, const char *token)
+static void latency_take(struct latency *x)
 {
-	uint8_t msg[1024];
 	char sql[512];
-	size_t len = 0;
 
-	if (token) {
-		snprintf(sql, sizeof(sql), "QUEUE DONE '%s'", token);
-		len = add_query(msg, sql);
-	}
 	snprintf(sql, sizeof(sql), "QUEUE TAKE %s WAIT '1 min'", x->queue);
-	put_all(x->take.fd, msg, len + add_query(msg + len, sql));
+	put_query(&x->take, sql);
+}
+
+/* All that were taken meanwhile. */
+static void latency_finish(struct latency *x)
+{
+	char sql[DONE_MAX * 80] = "QUEUE DONE";
+	size_t len = strlen(sql);
+	int i;
+
+	if (x->finishing || x->finished == x->got)
+		return;
+	for (i = 0; i < DONE_MAX && x->finished < x->got; i++, x->finished++)
+		len += (size_t)snprintf(sql + len, sizeof(sql) - len, "%s '%s'", i ? "," : "",
+			x->tokens[x->finished]);
+	put_query(&x->done, sql);
+	x->finishing = true;
 }
 
 /* Jobs come in the order of the pushes: one pusher, one taker, one priority. */
@@ -364,35 +377,38 @@ static void latency_row(struct latency *x)
 
 	receive(&x->take, 1, &seen);
 	t = now();
-	if (seen.rows)
-		x->s[x->got++].got = t;
-	for (; seen.ready > 0; seen.ready--) {
-		if (x->take_ready > 0) {
-			x->take_ready--;
-			continue;
-		}
-		if (!x->take.row) {
-			fprintf(stderr, "a wait ended without a job\n");
+	if (seen.rows) {
+		if (strlen(x->take.field) >= sizeof(*x->tokens)) {
+			fprintf(stderr, "a token of %zu bytes\n", strlen(x->take.field));
 			exit(1);
 		}
-		x->take.row = false;
-		x->take_ready = 1;
-		latency_take(x, x->take.field);
+		strcpy(x->tokens[x->got], x->take.field);
+		x->s[x->got++].got = t;
 	}
+	if (!seen.ready)
+		return;
+	if (!x->take.row) {
+		fprintf(stderr, "a wait ended without a job\n");
+		exit(1);
+	}
+	x->take.row = false;
+	if (x->got < x->n)
+		latency_take(x);
 }
 
 static void latency_step(struct latency *x, double until)
 {
-	struct pollfd p[2] = {{x->push.fd, POLLIN, 0}, {x->take.fd, POLLIN, 0}};
+	struct pollfd p[3] = {
+		{x->push.fd, POLLIN, 0}, {x->take.fd, POLLIN, 0}, {x->done.fd, POLLIN, 0}};
 	double left = until - now();
 	struct timespec ts = {0, 0};
-	struct seen seen = {0};
+	struct seen seen = {0}, done = {0};
 
 	if (left > 0) {
 		ts.tv_sec = (time_t)left;
 		ts.tv_nsec = (long)((left - (double)ts.tv_sec) * 1e9);
 	}
-	if (ppoll(p, 2, &ts, NULL) < 0)
+	if (ppoll(p, 3, &ts, NULL) < 0)
 		die("ppoll");
 	if (p[1].revents)
 		latency_row(x);
@@ -401,6 +417,11 @@ static void latency_step(struct latency *x, double until)
 		if (seen.ready)
 			x->s[x->ready++].ready = now();
 	}
+	if (p[2].revents) {
+		receive(&x->done, 0, &done);
+		x->finishing = !done.ready;
+	}
+	latency_finish(x);
 }
 
 static void latency_report(struct latency *x)
@@ -427,12 +448,14 @@ static int do_latency(const struct target *t, char **arg)
 
 	x.payload = calloc(1, (size_t)size + 1);
 	x.s = calloc((size_t)x.n, sizeof(*x.s));
-	if (!x.payload || !x.s || size > 3000)
+	x.tokens = calloc((size_t)x.n, sizeof(*x.tokens));
+	if (!x.payload || !x.s || !x.tokens || size > 3000)
 		die("latency");
 	memset(x.payload, 'x', (size_t)size);
 	log_in(&x.push, t);
 	log_in(&x.take, t);
-	latency_take(&x, NULL);
+	log_in(&x.done, t);
+	latency_take(&x);
 	start = now() + 0.2;
 	end = start + x.n / rate + 30;
 	while (x.got < x.n || x.ready < x.n) {

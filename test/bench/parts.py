@@ -167,7 +167,7 @@ def _park(rig, n, plan, more):
         with rig.hold(pooler, "park", n, "QUEUE TAKE parked WAIT '1h'") as clients:
             pooler.settled()
             memory = (pooler.rss() - memory) / n
-            more_servers = _server_connections(rig) - servers
+            servers_now = _server_connections(rig)
             signs, cpu, at = clients.counted()[1], pooler.cpu(), time.monotonic()
             time.sleep(plan.watch)
             spent = time.monotonic() - at
@@ -181,7 +181,7 @@ def _park(rig, n, plan, more):
                              % clients.counted()[0])
     rig.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'bench' "
              "AND pid <> pg_backend_pid() AND backend_type = 'client backend'")
-    return [n, servers, more_servers, number(memory), number(memory / 1024, "%.2f"),
+    return [n, servers, servers_now, number(memory), number(memory / 1024, "%.2f"),
             "%.0f" % (signs / spent), "%.2f %%" % cpu]
 
 
@@ -190,12 +190,13 @@ def part_park(rig, plan):
     n = min(plan.parked, files_allowed() - 500)
     return Table(
         "Clients in QUEUE TAKE ... WAIT",
-        "%d clients wait on one queue. Server connections: of the proxy before they came (its own "
-        "session and what its pool keeps), and how many more while they wait. Memory: as for idle "
+        "%d clients wait on one queue. Server connections: all that the proxy has, before they came "
+        "(its own session and one that its pool keeps) and while they wait; none belongs to a client that "
+        "waits. Memory: as for idle "
         "clients, logged in and waiting. CPU: of the proxy over %d s in which nothing is pushed, with "
         "signs of life as often as is the default, and without. At the end one job is pushed "
         "and reaches exactly one client." % (n, plan.watch),
-        ["heartbeat", "clients", "servers before", "servers held", "bytes per client", "KiB",
+        ["heartbeat", "clients", "servers before", "servers now", "bytes per client", "KiB",
          "messages/s", "idle CPU"],
         [["default"] + _park(rig, n, plan, ""), ["off"] + _park(rig, n, plan, "queue_heartbeat = 0")])
 
@@ -222,8 +223,8 @@ def part_latency(rig, plan):
     over = got["sent_p50_us"] - commit["commit_p50_us"]
     return Table(
         "From push to delivery",
-        "%d pushes per second for %d s, one taker waiting, both through the proxy, payload of %d bytes; "
-        "milliseconds, one process with one clock. The yardstick is one INSERT of the same size through "
+        "%d pushes per second for %d s, one taker waiting, both through the proxy, jobs finished "
+        "by a third connection, payload of %d bytes; milliseconds, one process with one clock. The yardstick is one INSERT of the same size through "
         "the same proxy (the commit is one fsync), before and after. Median delivery minus median "
         "commit: %.2f ms." % (rate, plan.latency, size, over / 1000),
         ["ms", "p50", "p99", "max"],
