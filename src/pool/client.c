@@ -134,14 +134,14 @@ void client_each(void (*fn)(struct client *c, void *arg), void *arg)
 
 /* --- the end ---------------------------------------------------------------------------------------- */
 
-static void leave_server(struct client *c)
+static void leave_server(struct client *c, enum client_end how)
 {
 	struct server *s = c->link;
 
 	c->link = NULL;
 	if (s == NULL)
 		return;
-	server_unlink_abandoned(s);
+	server_unlink_abandoned(s, how == CLIENT_END_TERMINATE);
 }
 
 void client_close(struct client *c, enum client_end how, const char *reason)
@@ -153,7 +153,7 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 			(unsigned long long)((loop_now() - c->connect_time) / USEC_SEC));
 	/* the claimant hears of it while the client is still whole; answers that are under way are dropped first */
 	if (c->link != NULL)
-		leave_server(c);
+		leave_server(c, how);
 	if (c->icpt != NULL && c->begun && !c->ended) {
 		c->ended = true;
 		c->icpt->client_ended(c, how);

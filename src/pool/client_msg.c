@@ -493,12 +493,21 @@ static enum step message(struct client *c, const struct wire_msg *m)
 	return h(c, m);
 }
 
+/* A wait ends with a goodbye; a statement that is being carried out is finished first, as in Postgres. */
+static bool ends_with_goodbye(const struct client *c)
+{
+	struct stmt_shape shape = {0};
+
+	c->park_stmt->icpt->stmt_shape(c->park_stmt->stmt, &shape);
+	return shape.barrier || c->console;
+}
+
 /* Parked: only a goodbye is listened to; the rest waits, up to a bound. */
 static size_t parked_input(struct client *c, const uint8_t *data, size_t len)
 {
 	struct wire_msg m;
 
-	if (len > 0 && data[0] == 'X' && wire_next(data, len, &m) == WIRE_NEXT_OK) {
+	if (len > 0 && data[0] == 'X' && ends_with_goodbye(c) && wire_next(data, len, &m) == WIRE_NEXT_OK) {
 		on_terminate(c, &m);
 		return len;
 	}

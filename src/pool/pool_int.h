@@ -289,6 +289,7 @@ struct server {
 	bool copy_in : 1;      /* CopyInResponse seen, no CopyDone, CopyFail or error since */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool pass_discard : 1;
+	bool finishing : 1;    /* CLEANING: its client has said goodbye behind statements that still run */
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
 	uint32_t pass_left;
@@ -491,7 +492,7 @@ void server_move(struct server *s, enum server_state to);
 void server_close(struct server *s, const char *reason, const struct pg_error *for_client);
 void server_link(struct server *s, struct client *c);
 void server_release(struct server *s); /* nothing outstanding: to the next one, or idle */
-void server_unlink_abandoned(struct server *s); /* its client is gone */
+void server_unlink_abandoned(struct server *s, bool said_goodbye); /* its client is gone */
 void server_reap(void);
 const char *server_prefix(const struct server *s);
 bool server_send(struct server *s, struct buf *b); /* writes and empties b; false: memory, server closed */

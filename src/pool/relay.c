@@ -132,7 +132,9 @@ static void settle(struct relay *r)
 	if (s->state == SERVER_DEAD || s->expect.count > 0)
 		return;
 	if (s->state == SERVER_CLEANING) {
-		if (s->tx != 'I')
+		if (s->finishing)
+			server_unlink_abandoned(s, false);
+		else if (s->tx != 'I')
 			server_close(s, "transaction still open after the reset", NULL);
 		else
 			server_release(s);
@@ -459,6 +461,10 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		return ready(r, m, e);
 	if (m->type == 'C')
 		command_complete(s, m);
+	if (m->type == 'G' && s->finishing) {
+		server_close(s, "client left before its COPY", NULL);
+		return RELAY_GONE;
+	}
 	if (m->type == 'G')
 		copy_in_began(s);
 	if (m->type == '1' && e->arg != NULL && e->kind == EXPECT_PARSE) {

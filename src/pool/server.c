@@ -372,7 +372,8 @@ static void clean(struct server *s, bool rollback, const char *reset_query)
 {
 	struct buf b = BUF_INIT;
 
-	server_move(s, SERVER_CLEANING);
+	if (s->state != SERVER_CLEANING)
+		server_move(s, SERVER_CLEANING);
 	conn_want_read(s->conn, true);
 	if (rollback) {
 		build_query(&b, "ROLLBACK");
@@ -391,11 +392,21 @@ out:
 	buf_free(&b);
 }
 
+/* Statements that were sent whole run to their end, as in Postgres; nobody hears the answers. */
+static void finish_first(struct server *s)
+{
+	s->finishing = true;
+	s->pass_discard = true;
+	server_move(s, SERVER_CLEANING);
+	conn_want_read(s->conn, true);
+}
+
 /*
  * Its client is gone. A server that owes nothing is rolled back, reset if the pool mode asks for it,
- * and kept; one in the middle of a statement is cancelled and closed.
+ * and kept; one in the middle of a statement is cancelled and closed, unless the client said goodbye
+ * behind it.
  */
-void server_unlink_abandoned(struct server *s)
+void server_unlink_abandoned(struct server *s, bool said_goodbye)
 {
 	const struct params *p = &conf_current()->p;
 	bool reset = route_pool_mode(s->pool) == POOL_MODE_SESSION || p->server_reset_query_always;
@@ -405,7 +416,10 @@ void server_unlink_abandoned(struct server *s)
 	if (s->link != NULL)
 		s->link->link = NULL;
 	s->link = NULL;
-	if (s->expect.count > 0 || s->copy_in || s->pass_left > 0 || s->unsynced) {
+	s->finishing = false;
+	if (said_goodbye && s->expect.count > 0 && !s->copy_in && !s->unsynced) {
+		finish_first(s);
+	} else if (s->expect.count > 0 || s->copy_in || s->pass_left > 0 || s->unsynced) {
 		/* a Sync of ours would commit what the client had not finished */
 		if (s->expect.count > 0)
 			cancel_server(s);
