@@ -158,21 +158,32 @@ void lease_client_ended(struct qclient *qc, enum client_end how)
 struct returning {
 	struct qdb *db;
 	int n;
+	struct buf names; /* of the queues, each with its terminator: woken when it is committed */
 };
 
 /* Body of DataRow with one text column: the queue's name. */
 static void returned_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct returning *r = arg;
-	char name[QSTMT_QUEUE_MAX + 1];
 	size_t n = len > 6 ? len - 6 : 0;
 
 	if (n == 0 || n > QSTMT_QUEUE_MAX)
 		return;
-	memcpy(name, body + 6, n);
-	name[n] = '\0';
-	room_wake(r->db, name, 1);
-	system_notify(r->db, name);
+	buf_put(&r->names, body + 6, n);
+	buf_putc(&r->names, '\0');
+}
+
+static void wake_returned(struct returning *r)
+{
+	const char *name = (const char *)r->names.data, *end = name + r->names.len;
+
+	/* without memory the periodic look finds them */
+	if (buf_failed(&r->names) || r->names.len == 0)
+		return;
+	for (; name < end; name += strlen(name) + 1) {
+		room_wake(r->db, name, 1);
+		system_notify(r->db, name);
+	}
 }
 
 static void returned(void *arg, const struct pg_error *err)
@@ -182,6 +193,9 @@ static void returned(void *arg, const struct pg_error *err)
 	if (err != NULL)
 		log_warning("%s: %d jobs could not be given back, their leases will run out: %s", r->db->name, r->n,
 			err->message);
+	else
+		wake_returned(r);
+	buf_free(&r->names);
 	mem_free(r);
 }
 
@@ -219,6 +233,7 @@ void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int
 		goto out;
 	r->db = db;
 	r->n = n;
+	r->names = BUF_INIT;
 	params[0].data = array.data;
 	params[0].len = (int32_t)array.len;
 	if (error != NULL) {

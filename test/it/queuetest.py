@@ -2,16 +2,17 @@
 
 For:     test_queue_*.py.
 Must not know: the console; what is waited for shows on the wire or in the tables.
-Entry points: fixtures qproxy, q; tag, error, take, parked, jobs, state_of, woken.
+Entry points: fixtures qproxy, q; shared, shared_db, shared_proxy; tag, error, take, parked, jobs, state_of, woken.
 """
 
 import json
 import struct
 
+import psycopg
 import pytest
 
 from pgwire import PgError
-from proxy import wait_for
+from proxy import Proxy, wait_for
 
 INT8, INT2, INT4, TEXT, INTERVAL, TIMESTAMPTZ, JSONB, JSON, VARCHAR, BOOL = (
     20, 21, 23, 25, 1186, 1184, 3802, 114, 1043, 16)
@@ -27,6 +28,87 @@ HEARTBEAT = "20ms"
 @pytest.fixture
 def qproxy(qbouncer):
     return qbouncer(queue_heartbeat=HEARTBEAT)
+
+
+# Modules of many small tests share a proxy and a database: they import shared, shared_db and
+# shared_proxy. Each test finds the database without queues and tables; the proxy is checked when the
+# module ends.
+
+CLEAN = """
+DO $$
+DECLARE
+    name text;
+BEGIN
+    IF to_regprocedure('queue.drop(text, boolean)') IS NOT NULL THEN
+        FOR name IN SELECT queue FROM queue.list() LOOP
+            PERFORM queue.drop(name, true);
+        END LOOP;
+    END IF;
+    FOR name IN SELECT nspname FROM pg_namespace WHERE nspname !~ '^pg_'
+        AND nspname NOT IN ('information_schema', 'queue') LOOP
+        EXECUTE format('DROP SCHEMA %I CASCADE', name);
+    END LOOP;
+    CREATE SCHEMA public;
+    GRANT ALL ON SCHEMA public TO PUBLIC;
+END $$
+"""
+
+
+class Shared:
+    """A database and a proxy before it."""
+
+    def __init__(self, program, cluster, **settings):
+        self.cluster = cluster
+        self.name = cluster.createdb(owner="app")
+        self.proxy = Proxy(program, cluster, queue_heartbeat=HEARTBEAT, **settings).start()
+        self.direct = psycopg.connect(cluster.dsn(self.name), autocommit=True)
+        self.wires = []
+        self.wire = self.proxy.wire
+        self.proxy.wire = self.remember
+
+    def remember(self, *args, **more):
+        self.wires.append(self.wire(*args, **more))
+        return self.wires[-1]
+
+    def nobody(self):
+        pool = self.proxy.pool(self.name)
+        return not pool or pool["cl_active"] + pool["cl_waiting"] == 0
+
+    def clean(self):
+        """Nobody is connected, nothing is there."""
+        if self.wires:
+            for w in self.wires:
+                w.close()
+            self.wires.clear()
+            wait_for(self.nobody, "the end of all clients")
+        self.direct.execute(CLEAN)
+
+    def end(self):
+        self.direct.close()
+        try:
+            self.proxy.stop()
+        finally:
+            self.proxy.remove()
+            self.cluster.dropdb(self.name)
+
+
+@pytest.fixture(scope="module")
+def shared(program, cluster):
+    one = Shared(program, cluster, queue_rescan="1h")
+    yield one
+    one.end()
+
+
+@pytest.fixture(name="db")
+def shared_db(shared):
+    shared.clean()
+    return shared.name
+
+
+@pytest.fixture(name="qproxy")
+def shared_proxy(request, shared, db):
+    request.node.proxies = [shared.proxy]
+    return shared.proxy
 
 
 @pytest.fixture

@@ -6,7 +6,8 @@ import json
 import pytest
 
 from pgwire import PgError, types
-from queuetest import JOB_COLUMNS, TEXT, error, peek, q, qproxy, tag, take  # noqa: F401
+from queuetest import (  # noqa: F401
+    JOB_COLUMNS, TEXT, error, peek, q, tag, take, shared, shared_db, shared_proxy)
 
 NASTY = [
     "'); DROP TABLE victim; --", "\\'); DROP TABLE victim; --", "'; COMMIT; DROP TABLE victim; --",

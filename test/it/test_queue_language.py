@@ -9,7 +9,8 @@ import pytest
 from pgwire import PgError, types
 from queuetest import (  # noqa: F401
     BOOL, INT2, INT4, INT8, INTERVAL, JOB_COLUMNS, JSONB, TEXT, TIMESTAMPTZ, VARCHAR, decoded, error,
-    int4, int8, interval, job_of, peek, q, qproxy, stats, tag, take)
+    int4, int8, interval, job_of, peek, q, stats, tag, take,
+    shared, shared_db, shared_proxy)
 
 STATS = [("queue", TEXT), ("ready", INT8), ("later", INT8), ("leased", INT8), ("dead", INT8),
          ("oldest_ready", TIMESTAMPTZ), ("next_due", TIMESTAMPTZ)]

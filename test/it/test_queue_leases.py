@@ -10,12 +10,8 @@ import pytest
 from pgwire import Wire, types
 from proxy import wait_for
 from queuetest import (  # noqa: F401
-    HEARTBEAT, come_back, error, job_of, parked, peek, q, stats, tag, take, woken)
-
-
-@pytest.fixture
-def qproxy(qbouncer):
-    return qbouncer(queue_heartbeat=HEARTBEAT, queue_rescan="1h")
+    come_back, error, job_of, parked, peek, q, stats, tag, take, woken,
+    shared, shared_db, shared_proxy)
 
 
 # --- fencing --------------------------------------------------------------------------------------
@@ -383,11 +379,11 @@ def test_leases_are_shown(qproxy, db, q):
     tag(q, "QUEUE PUSH mail '1', '2'")
     w = qproxy.wire(db)
     w.rows("QUEUE TAKE mail LIMIT 2")
-    assert len(qproxy.console("SHOW LEASES")) == 2
+    wait_for(lambda: len(qproxy.console("SHOW LEASES")) == 2, "leases")
     v = qproxy.wire(db)
     v.query("QUEUE TAKE mail WAIT '30s'")
     parked(v)
-    assert len(qproxy.console("SHOW WAITERS")) == 1
+    wait_for(lambda: len(qproxy.console("SHOW WAITERS")) == 1, "the waiter")
     assert [r["waiters"] for r in qproxy.console("SHOW QUEUES") if r["queue"] == "mail"] == ["1"]
     w.close()
     woken(v)

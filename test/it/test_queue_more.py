@@ -7,11 +7,11 @@ import test_queue_language as language
 from proxy import wait_for
 from queuetest import (  # noqa: F401
     BOOL, INT4, INT8, JSONB, TEXT, TIMESTAMPTZ, error, parked, peek, q, qproxy, stats, tag, take, woken)
-from test_queue_language import i, nothing, t, three_jobs
+from test_queue_language import i, iv, j, nothing, t, three_jobs
 
 
 JOB = [("job", TEXT), ("id", INT8), ("queue", TEXT), ("state", TEXT), ("cancelled", BOOL), ("attempt", INT4),
-       ("failures", INT4), ("priority", INT4), ("payload", JSONB), ("headers", JSONB), ("key", TEXT), ("group", TEXT),
+       ("max_attempts", INT4), ("failures", INT4), ("priority", INT4), ("payload", JSONB), ("headers", JSONB), ("key", TEXT), ("group", TEXT),
        ("pushed_at", TIMESTAMPTZ), ("run_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ), ("expires_at", TIMESTAMPTZ),
        ("failed_at", TIMESTAMPTZ), ("ended_at", TIMESTAMPTZ), ("worker", TEXT), ("error", TEXT)]
 ERRORS = [("error", TEXT), ("jobs", INT8), ("last", TIMESTAMPTZ)]
@@ -65,6 +65,10 @@ VERBS = {
               "GRANT", None, lambda c, name: may(c, name) == "ttf"),
     "revoke": (granted, "QUEUE REVOKE {} ON {} FROM {}", lambda name, s: [t("TAKE"), t(name), t("other")],
                "REVOKE", None, lambda c, name: may(c, name) == "tff"),
+    "push": (nothing, "QUEUE PUSH {} {} ATTEMPTS {} EXPIRES {}",
+             lambda name, s: [t(name), j("1"), i(4), iv("1 hour", 3600)], "INSERT 0 1", None,
+             lambda c, name: c.rows("SELECT max_attempts, extract(hour FROM expires_at - pushed_at + '1 min') AS h "
+                                    "FROM queue.q_%s" % name) == [{"max_attempts": "4", "h": "1"}]),
 }
 
 
@@ -81,7 +85,7 @@ def test_waiters_go_on_waiting(qproxy, db, q):
     with qproxy.wire(db) as a, qproxy.wire(db) as b:
         for w in (a, b):
             w.query("QUEUE TAKE mail WAIT '60s'")
-        parked(a, b)
+            parked(w)
         assert tag(q, "QUEUE PUSH mail '1', '2'") == "INSERT 0 2"
         assert q.rows("QUEUE TAKE mail WAIT '50ms'") == []
         parked(a, b)
@@ -191,3 +195,29 @@ def test_grant_is_refused(q):
                        ("QUEUE GRANT ON mail TO other", "42601"), ("QUEUE GRANT PUSH ON mail FROM other", "42601"),
                        ("QUEUE REVOKE PUSH ON mail TO other", "42601")):
         assert error(q, sql).sqlstate == state, sql
+
+
+# -- options of PUSH ---------------------------------------------------------------------------
+
+def test_each_push_has_its_own(qproxy, db, q):
+    """Pushes that arrive together and say different things."""
+    said = ["", " ATTEMPTS 2", " ATTEMPTS 3", " EXPIRES '1 hour'", " EXPIRES 7200"]
+    wires = [qproxy.wire(db) for _ in range(20)]
+    for n, w in enumerate(wires):
+        w.query("QUEUE PUSH mail '%d'%s RETURNING ID" % (n, said[n % 5]))
+    ids = [next(m for m in w.until("Z") if m.type == "D").text_row[0] for w in wires]
+    for n, number in enumerate(ids):
+        assert q.rows("SELECT payload, max_attempts AS a, extract(hour FROM expires_at - pushed_at + '1 min') AS h "
+                      "FROM queue.q_mail WHERE id = %s" % number) == [
+            {"payload": str(n), "a": [None, "2", "3", None, None][n % 5], "h": [None, None, None, "1", "2"][n % 5]}]
+    for w in wires:
+        w.close()
+
+
+def test_a_job_that_expires_is_not_given(q):
+    tag(q, "QUEUE PUSH mail '1' EXPIRES '1 ms'")
+    tag(q, "QUEUE PUSH mail '2'")
+    assert take(q)["payload"] == "2"
+    assert stats(q) == dict(ready=0, later=0, leased=1, dead=0)
+    for bad in ("EXPIRES '0'", "ATTEMPTS 0"):
+        assert error(q, "QUEUE PUSH mail '1' " + bad).sqlstate == "22023"

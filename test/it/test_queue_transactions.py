@@ -7,7 +7,8 @@ import pytest
 from pgwire import PgError, types
 from proxy import wait_for
 from queuetest import (  # noqa: F401
-    come_back, error, job_of, parked, peek, q, qproxy, stats, tag, take, woken)
+    come_back, error, job_of, parked, peek, q, stats, tag, take, woken,
+    shared, shared_db, shared_proxy)
 
 
 def servers(direct, db):
@@ -47,7 +48,7 @@ def test_take_wait_behind_begin(qproxy, db, direct, q, begin):
         begin(q)
         q.query("QUEUE TAKE mail WAIT '20s'")
         parked(q)
-        assert servers(direct, db) == 0
+        wait_for(lambda: servers(direct, db) == 0, "that no server is held")
         tag(other, "QUEUE PUSH mail '1'")
         got = q.until("Z")
         assert types(got) == "TDCZ" and got[-1].status == "T"
@@ -65,7 +66,7 @@ def test_begin_in_the_same_batch(qproxy, db, direct, q):
         q.hold().parse("", "BEGIN").bind().execute("", 0)
         q.parse("", "QUEUE TAKE mail WAIT '20s'").bind().describe("P").execute().sync().push()
         parked(q)
-        assert servers(direct, db) == 0
+        wait_for(lambda: servers(direct, db) == 0, "that no server is held")
         tag(other, "QUEUE PUSH mail '1'")
         got = q.until("Z")
         assert types(got) in ("CTDCZ", "12C12TDCZ") or types(got).endswith("DCZ"), got
