@@ -3,8 +3,8 @@
 -- The table of a queue belongs to who creates it, and is private until granted.
 --
 -- Indexes: the key; the head (what is taken next); what is due (retries, delayed jobs and ends
--- of leases in one order); what is dead, for looking and for retention. All but the first are
--- partial, so each job is in two of them at any time.
+-- of leases in one order); what is dead, for looking and for retention; what expires. All but
+-- the first are partial, so each job is in two of them at any time, or three if it expires.
 --
 -- Never analysed by autovacuum: numbers from an empty moment would be wrong a second later, and
 -- the functions don't depend on them. Vacuumed early, and never truncated (that locks).
@@ -28,6 +28,7 @@ BEGIN
 			ended_at timestamptz,
 			priority int4 NOT NULL,
 			attempt int4 NOT NULL DEFAULT 0,
+			max_attempts int4,
 			failures int4 NOT NULL DEFAULT 0,
 			state text NOT NULL,
 			token text,
@@ -46,10 +47,12 @@ BEGIN
 		CREATE INDEX %6$I ON %1$s (coalesce(lease_until, run_at))
 			WHERE state IN ('later', 'leased');
 		CREATE INDEX %7$I ON %1$s (ended_at) WHERE state = 'dead';
+		CREATE INDEX %8$I ON %1$s (expires_at)
+			WHERE expires_at IS NOT NULL AND state IN ('ready', 'later');
 		REVOKE ALL ON %1$s FROM PUBLIC;
 	$sql$, tab, format('n%s_id', number), format('n%s_position', number),
 		format('n%s_pkey', number), format('n%s_head', number), format('n%s_due', number),
-		format('n%s_dead', number));
+		format('n%s_dead', number), format('n%s_expires', number));
 END
 $$;
 

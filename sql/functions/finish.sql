@@ -96,12 +96,12 @@ BEGIN
 		EXECUTE format($sql$
 			WITH job AS (
 				UPDATE %s SET
-					state = CASE WHEN $3 OR attempt >= $4 THEN 'dead'
+					state = CASE WHEN $3 OR attempt >= coalesce(max_attempts, $4) THEN 'dead'
 						WHEN $5 <= interval '0' THEN 'ready' ELSE 'later' END,
 					position = DEFAULT,
-					run_at = CASE WHEN $3 OR attempt >= $4 THEN run_at
+					run_at = CASE WHEN $3 OR attempt >= coalesce(max_attempts, $4) THEN run_at
 						ELSE clock_timestamp() + coalesce($5, queue._pause($6, $7, $8, failures + 1)) END,
-					ended_at = CASE WHEN $3 OR attempt >= $4 THEN clock_timestamp() END,
+					ended_at = CASE WHEN $3 OR attempt >= coalesce(max_attempts, $4) THEN clock_timestamp() END,
 					failures = failures + 1, error = $9, failed_at = clock_timestamp(),
 					token = NULL, lease_until = NULL
 				WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
@@ -234,8 +234,10 @@ BEGIN
 				WHERE id = ANY ($1) AND token = 'x' || ($2)[width_bucket(id, $1)]
 			), job AS (
 				UPDATE %1$s SET
-					state = CASE WHEN $3 AND attempt >= $4 THEN 'dead' ELSE 'ready' END,
-					ended_at = CASE WHEN $3 AND attempt >= $4 THEN clock_timestamp() END,
+					state = CASE WHEN $3 AND attempt >= coalesce(
+							CASE WHEN $6 THEN max_attempts END, $4) THEN 'dead' ELSE 'ready' END,
+					ended_at = CASE WHEN $3 AND attempt >= coalesce(
+							CASE WHEN $6 THEN max_attempts END, $4) THEN clock_timestamp() END,
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,
 					failures = CASE WHEN $3 THEN failures + 1 ELSE failures END,
 					error = CASE WHEN $3 THEN $5 ELSE error END,
@@ -246,7 +248,7 @@ BEGIN
 			SELECT array_agg(id) FROM job
 		$sql$, queue._table(cfg.name)) INTO still
 			USING part.ids, part.tokens, coalesce(counted, true), queue._most_attempts(cfg),
-				queue._error_text(error);
+				queue._error_text(error), cfg.retry_kind <> 'none';
 		IF still IS NOT NULL THEN
 			RETURN NEXT cfg.name;
 		END IF;

@@ -1,4 +1,5 @@
--- The functions of one queue: queue._push_<number>, _take_<number>, _done_<number>.
+-- The functions of one queue: queue._push_<number>, _push_more_<number>, _take_<number>,
+-- _done_<number>.
 --
 -- Postgres keeps the plans of their statements for the session; the same statements by EXECUTE
 -- are planned anew in every call, which costs more than running them (doc/decisions/001). Only
@@ -38,6 +39,20 @@ BEGIN
 END
 $body$, tab);
 
+	-- the same with what few pushes say: the other stays as fast as it is
+	PERFORM queue._generate_one(format('_push_more_%s(payloads text[], prio int4,
+		start timestamptz, head jsonb, until timestamptz, most int4) RETURNS SETOF int8', number),
+		'', $body$
+BEGIN
+	RETURN QUERY
+		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
+			max_attempts)
+		SELECT CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END, prio, start,
+			head, p::jsonb, clock_timestamp(), until, most
+		FROM unnest(payloads) AS p RETURNING id;
+END
+$body$, tab);
+
 	-- The rows are found again by their ctid: they are locked, so they stay where they are. (One
 	-- that somebody moved between our snapshot and our lock is left for the next call.)
 	-- The time is a variable: a volatile function would not be looked up in the index.
@@ -55,11 +70,16 @@ BEGIN
 			AND coalesce(lease_until, run_at) <= moment) THEN
 		PERFORM queue._promote(q, least(greatest(lim, 200), 1000));
 	END IF;
+	IF EXISTS (SELECT FROM @table@ WHERE state IN ('ready', 'later')
+			AND expires_at <= moment) THEN
+		PERFORM queue._expire(q, least(greatest(lim, 200), 1000));
+	END IF;
 	IF pop THEN
 		RETURN QUERY
 			WITH job AS (
 				DELETE FROM @table@ WHERE ctid = ANY (ARRAY(
-					SELECT ctid FROM @table@ WHERE state = 'ready'
+					SELECT ctid FROM @table@
+					WHERE state = 'ready' AND (expires_at > moment OR expires_at IS NULL)
 					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED))
 				RETURNING *)
 			SELECT id, NULL::text, q.name, attempt + 1, payload, headers, key, "group", priority,
@@ -71,7 +91,8 @@ BEGIN
 				lease_until = clock_timestamp() + lease,
 				token = right(gen_random_uuid()::text, 12) || left(gen_random_uuid()::text, 4)
 			WHERE ctid = ANY (ARRAY(
-				SELECT ctid FROM @table@ WHERE state = 'ready'
+				SELECT ctid FROM @table@
+				WHERE state = 'ready' AND (expires_at > moment OR expires_at IS NULL)
 				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED))
 			RETURNING id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key,
 				"group", priority, pushed_at, lease_until, q.on_disconnect, NULL::int8;
@@ -82,7 +103,8 @@ BEGIN
 					lease_until = clock_timestamp() + lease,
 					token = right(gen_random_uuid()::text, 12) || left(gen_random_uuid()::text, 4)
 				WHERE ctid = ANY (ARRAY(
-					SELECT ctid FROM @table@ WHERE state = 'ready'
+					SELECT ctid FROM @table@
+					WHERE state = 'ready' AND (expires_at > moment OR expires_at IS NULL)
 					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED))
 				RETURNING *)
 			SELECT id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key,
@@ -105,8 +127,8 @@ BEGIN
 	RETURN still;
 END
 $body$, tab);
-	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_%1$s, queue._take_%1$s, queue._done_%1$s
-		TO PUBLIC', number);
+	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_%1$s, queue._push_more_%1$s,
+		queue._take_%1$s, queue._done_%1$s TO PUBLIC', number);
 END
 $$;
 
@@ -115,7 +137,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	EXECUTE format('DROP FUNCTION IF EXISTS queue._push_%1$s, queue._take_%1$s, queue._done_%1$s',
-		number);
+	EXECUTE format('DROP FUNCTION IF EXISTS queue._push_%1$s, queue._push_more_%1$s,
+		queue._take_%1$s, queue._done_%1$s', number);
 END
 $$;

@@ -88,7 +88,7 @@ $$;
 -- Everything about one job but its token, which is its worker's.
 CREATE OR REPLACE FUNCTION queue.job(ref text)
 RETURNS TABLE (job text, id int8, queue text, state text, cancelled bool, attempt int4,
-	failures int4, priority int4, payload jsonb, headers jsonb, key text, "group" text,
+	max_attempts int4, failures int4, priority int4, payload jsonb, headers jsonb, key text, "group" text,
 	pushed_at timestamptz, run_at timestamptz, lease_until timestamptz, expires_at timestamptz,
 	failed_at timestamptz, ended_at timestamptz, worker text, error text)
 LANGUAGE plpgsql STABLE
@@ -99,13 +99,14 @@ AS $$
 DECLARE
 	place record;
 BEGIN
-	SELECT * INTO place FROM queue._locate(ref, NULL) AS l;
+	SELECT l.*, c.max_attempts INTO place FROM queue._locate(ref, NULL) AS l
+		JOIN queue.queues AS c ON c.number = l.number;
 	RETURN QUERY EXECUTE format($sql$
-		SELECT $1 || '-' || id, id, $2, state, (left(token, 1) = 'x') IS TRUE, attempt, failures,
-			priority, payload, headers, key, "group", pushed_at, run_at, lease_until, expires_at,
+		SELECT $1 || '-' || id, id, $2, state, (left(token, 1) = 'x') IS TRUE, attempt,
+			coalesce(max_attempts, $4), failures, priority, payload, headers, key, "group", pushed_at, run_at, lease_until, expires_at,
 			failed_at, ended_at, worker, error
 		FROM %s WHERE id = $3
-	$sql$, queue._table(place.name)) USING place.number, place.name, place.id;
+	$sql$, queue._table(place.name)) USING place.number, place.name, place.id, place.max_attempts;
 	IF NOT FOUND THEN
 		PERFORM queue._no_job(ref);
 	END IF;

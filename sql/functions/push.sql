@@ -1,7 +1,8 @@
 -- PUSH.
 
 CREATE OR REPLACE FUNCTION queue._push(q text, payloads text[], priority int4, delay interval,
-	run_at timestamptz, headers text, notify bool) RETURNS SETOF int8
+	run_at timestamptz, headers text, notify bool, expires interval DEFAULT NULL,
+	attempts int4 DEFAULT NULL) RETURNS SETOF int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -35,8 +36,19 @@ BEGIN
 	IF cfg.durability = 'async' THEN
 		PERFORM queue._commit_async();
 	END IF;
-	RETURN QUERY EXECUTE 'SELECT queue._push_' || cfg.number || '($1, $2, $3, $4)'
-		USING payloads, coalesce(priority, 0), start, head;
+	IF expires IS NULL AND attempts IS NULL THEN
+		RETURN QUERY EXECUTE 'SELECT queue._push_' || cfg.number || '($1, $2, $3, $4)'
+			USING payloads, coalesce(priority, 0), start, head;
+	ELSE
+		IF expires <= interval '0' OR expires > interval '8000 years' THEN
+			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'EXPIRES must be longer than zero';
+		ELSIF attempts < 1 THEN
+			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'ATTEMPTS must be at least 1';
+		END IF;
+		RETURN QUERY EXECUTE 'SELECT queue._push_more_' || cfg.number || '($1, $2, $3, $4, $5, $6)'
+			USING payloads, coalesce(priority, 0), start, head,
+				greatest(start, clock_timestamp()) + expires, attempts;
+	END IF;
 	IF notify THEN
 		PERFORM pg_notify('qbouncer', q);
 	END IF;

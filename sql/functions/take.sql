@@ -15,7 +15,8 @@ BEGIN
 	EXECUTE format($sql$
 		WITH due AS MATERIALIZED (
 			SELECT id AS due_id, state = 'leased' AS expired,
-				state = 'leased' AND attempt >= $2 AS dead,
+				state = 'leased'
+					AND attempt >= coalesce(CASE WHEN $4 THEN max_attempts END, $2) AS dead,
 				(left(token, 1) = 'x') IS TRUE AS over
 			FROM %1$s
 			WHERE state IN ('later', 'leased')
@@ -34,7 +35,25 @@ BEGIN
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
 		FROM due WHERE id = due_id AND NOT over
 	$sql$, queue._table(cfg.name))
-	USING most, queue._most_attempts(cfg), clock_timestamp();
+	USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none';
+END
+$$;
+
+-- Jobs that nobody took in their time go away, as many at a time as above.
+CREATE OR REPLACE FUNCTION queue._expire(cfg queue.queues, most int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+BEGIN
+	EXECUTE format($sql$
+		WITH late AS MATERIALIZED (
+			SELECT id AS late_id FROM %1$s
+			WHERE state IN ('ready', 'later') AND expires_at <= $2
+			ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)
+		DELETE FROM %1$s USING late WHERE id = late_id
+	$sql$, queue._table(cfg.name)) USING most, clock_timestamp();
 END
 $$;
 

@@ -410,14 +410,15 @@ static bool plain_text(const struct qvalue *v, const struct bind_values *bind, s
 
 /* Options of a PUSH: equal in all of a batch, so they are in its key. */
 struct push_options {
-	struct buf text[5];
-	struct bind_param params[6];
+	struct buf text[7];
+	struct bind_param params[8];
 };
 
 static bool push_options_read(struct push_options *o, const struct qstmt *q, const struct bind_values *bind, struct buf *key)
 {
-	static const enum qarg_id ids[] = {QARG_QUEUE, QARG_PRIORITY, QARG_DELAY, QARG_AT, QARG_HEADERS};
-	static const int at[] = {0, 2, 3, 4, 5};
+	static const enum qarg_id ids[] = {
+		QARG_QUEUE, QARG_PRIORITY, QARG_DELAY, QARG_AT, QARG_HEADERS, QARG_EXPIRES, QARG_ATTEMPTS};
+	static const int at[] = {0, 2, 3, 4, 5, 6, 7};
 
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
 		const struct qvalue *v = qstmt_one(q, ids[i]);
@@ -471,11 +472,12 @@ static void begin_key(struct buf *key, char kind, const struct request *r, const
 
 static struct merge_item *merge_push(struct request *r, const struct bind_values *bind)
 {
-	static const uint32_t oids[] = {OID_TEXT, 1009, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT};
+	static const uint32_t oids[] = {
+		OID_TEXT, 1009, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT, OID_INTERVAL, OID_INT4};
 	struct push_options o = {0};
-	struct merge_spec spec = {.sql = "SELECT p AS id FROM " AUTONOMOUS_SQL ", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL) AS p",
+	struct merge_spec spec = {.sql = "SELECT p AS id FROM " AUTONOMOUS_SQL ", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL, $7, $8) AS p",
 		.oids = oids,
-		.n_params = 6,
+		.n_params = 8,
 		.array_param = 1,
 		.count_param = -1,
 		.params = o.params,

@@ -67,6 +67,7 @@ static const struct wire_field columns_job[] = {
 	{"state", OID_TEXT},
 	{"cancelled", OID_BOOL},
 	{"attempt", OID_INT4},
+	{"max_attempts", OID_INT4},
 	{"failures", OID_INT4},
 	{"priority", OID_INT4},
 	{"payload", OID_JSONB},

@@ -44,6 +44,8 @@ enum qarg_id {
 	QARG_DELAY,
 	QARG_AT,
 	QARG_HEADERS,
+	QARG_EXPIRES,
+	QARG_ATTEMPTS,
 	QARG_RETURNING,
 	QARG_LIMIT,
 	QARG_WAIT,
@@ -168,11 +170,13 @@ struct qverb {
 		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 1) \
 		ARG(AT, "at", "AT", TIMESTAMP, MAY, 1) \
 		ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0) \
+		ARG(EXPIRES, "expires", "EXPIRES", INTERVAL, MAY, 0) \
+		ARG(ATTEMPTS, "attempts", "ATTEMPTS", INT, MAY, 0) \
 		ARG(RETURNING, "returning", "RETURNING ID", FLAG, MAY, 0), \
 		"SELECT p AS id FROM queue._push({queue}, {payload}, {priority}, {delay}, {at}," \
-		" {headers}, false) AS p", \
+		" {headers}, false, {expires}, {attempts}) AS p", \
 		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval |" \
-		" AT timestamptz] [HEADERS jsonb] [RETURNING ID]", \
+		" AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [RETURNING ID]", \
 		"Add jobs to a queue, in the current transaction.") \
 	VERB(TAKE, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
@@ -266,11 +270,9 @@ struct qverb {
 
 /* Clauses that a later version brings, by their first word. LATER(verb, word, as it is called) */
 #define QUEUE_CLAUSES_LATER(LATER)                                                                 \
-	LATER(PUSH, "EXPIRES", "EXPIRES")                                                          \
 	LATER(PUSH, "KEY", "KEY")                                                                  \
 	LATER(PUSH, "ON", "ON DUPLICATE")                                                          \
 	LATER(PUSH, "GROUP", "GROUP")                                                              \
-	LATER(PUSH, "ATTEMPTS", "ATTEMPTS")                                                        \
 	LATER(PUSH, "SELECT", "SELECT")                                                            \
 	LATER(PUSH, "WITH", "WITH")                                                                \
 	LATER(PUSH, "FROM", "FROM STDIN")                                                          \

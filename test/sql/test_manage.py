@@ -302,3 +302,91 @@ def test_errors(q):
                    "FROM queue.errors('q')")
     assert q.rows("SELECT error, jobs FROM queue.errors('q')")[0] == ("no luck", 2)
     q.connect("bob").fails("42501", "SELECT queue.errors('q')")
+
+
+# -- expires and attempts ----------------------------------------------------------------------
+
+def push(session, *payloads, expires=None, attempts=None, delay=None):
+    return session.column("SELECT queue._push('q', %s::text[], NULL, %s::interval, NULL, NULL, "
+                          "false, %s::interval, %s)", list(payloads), delay, expires, attempts)
+
+
+def pass_over(session):
+    session.rows("UPDATE queue.q_q SET expires_at = expires_at - interval '1 year'")
+
+
+@pytest.mark.parametrize("pop,limit", [(True, 1), (False, 1), (False, 5)])
+def test_what_expired_goes_away(q, pop, limit):
+    assert push(q, "1", "2", expires="1 h") == [1, 2]
+    assert push(q, "3", expires="1 h", delay="1 min") == [3]
+    q.push("q", "4")
+    assert q.value("SELECT expires_at - run_at FROM queue.job('3')").total_seconds() == 3600
+    assert [job["id"] for job in q.take("q", pop=pop)] == [1]
+    pass_over(q)
+    assert [job["id"] for job in q.take("q", limit, pop=pop)] == [4]
+    assert q.job("q", 2) is None and q.job("q", 3) is None
+
+
+def test_expired_while_it_was_worked_on(q):
+    push(q, "1", "2", "3", expires="1 h")
+    tokens = [job["token"] for job in q.take("q", 3)]
+    pass_over(q)
+    assert q.done(tokens[0]) == ["q"]
+    q.rows("SELECT queue.fail(%s, 'no')", tokens[1])
+    q.expire("q")
+    assert q.take("q", 5) == []
+    assert q.column("SELECT id FROM queue.q_q") == []
+
+
+def test_many_expired_are_not_delivered(q):
+    push(q, *["1"] * 1200, expires="1 h")
+    pass_over(q)
+    q.push("q", "2")
+    assert [job["payload"] for job in q.take("q")] == [2]
+
+
+def test_attempts_of_its_own(q):
+    push(q, "1", attempts=2)
+    for state in ("ready", "dead"):
+        q.rows("SELECT queue.fail(%s, 'no', '0')", q.take("q")[0]["token"])
+        assert q.job("q", 1)["state"] == state
+    assert q.value("SELECT max_attempts FROM queue.job('1')") == 2
+    push(q, "1", attempts=1)
+    assert q.take("q")[0]["id"] == 2
+    q.expire("q")
+    assert q.take("q") == [] and q.job("q", 2)["state"] == "dead"
+    push(q, "1", attempts=1)
+    token = q.take("q")[0]["token"]
+    q.column("SELECT queue._give_back(ARRAY[%s], 'no', true)", token)
+    assert q.job("q", 3)["state"] == "dead"
+
+
+def test_more_attempts_than_the_queue_has(q):
+    q.rows("SELECT queue.alter('q', '{max_attempts}', '{1}')")
+    push(q, "1", attempts=3)
+    q.column("SELECT queue._give_back(ARRAY[%s], 'no', true)", q.take("q")[0]["token"])
+    q.rows("SELECT queue.fail(%s, 'no', '0')", q.take("q")[0]["token"])
+    q.take("q")
+    q.expire("q")
+    q.take("q")
+    assert q.job("q", 1)["state"] == "dead"
+    assert q.job("q", 1)["failures"] == 3
+
+
+def test_no_retry_is_no_retry(q):
+    q.rows("SELECT queue.alter('q', '{retry}', '{none}')")
+    push(q, "1", "2", "3", attempts=5)
+    q.rows("SELECT queue.fail(%s)", q.take("q")[0]["token"])
+    q.column("SELECT queue._give_back(ARRAY[%s], 'no', true)", q.take("q")[0]["token"])
+    q.take("q")
+    q.expire("q")
+    assert q.take("q") == []
+    assert q.rows("SELECT dead FROM queue.stats('q')") == [(3,)]
+
+
+def test_push_by_name(q):
+    assert q.value("SELECT queue.push('q', '1', expires => '1 h', attempts => 3)") == 1
+    for bad in (dict(expires="0"), dict(expires="-1 s"), dict(expires="9000 years"), dict(attempts=0)):
+        with pytest.raises(Exception) as caught:
+            push(q, "1", **bad)
+        assert caught.value.sqlstate == "22023"

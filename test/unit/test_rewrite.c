@@ -58,25 +58,27 @@ static const struct {
 	{"QUEUE PUSH q '{\"a\":1}'",
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('{\"a\":1}')" T "]" T
 		"[], NULL::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, "
-		"NULL" T ", false) AS p"},
+		"NULL" T ", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4) AS p"},
 	{"QUEUE PUSH q E'it\\'s', $2::jsonb DELAY ('1h'::interval) PRIORITY -5 HEADERS $1 RETURNING ID",
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[(E'it\\'s')" T ", ($2::jsonb)" T
 		"]" T "[], (-5)::pg_catalog.int4, (('1h'::interval))::pg_catalog.interval, "
-		"NULL::pg_catalog.timestamptz, ($1)" T ", false) AS p"},
+		"NULL::pg_catalog.timestamptz, ($1)" T
+		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4) AS p"},
 	{"QUEUE PUSH q NULL AT 'tomorrow' -- x",
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[(NULL)" T "]" T
 		"[], NULL::pg_catalog.int4, NULL::pg_catalog.interval, "
-		"('tomorrow')::pg_catalog.timestamptz, NULL" T ", false) AS p"},
+		"('tomorrow')::pg_catalog.timestamptz, NULL" T
+		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4) AS p"},
 	{"QUEUE PUSH q 'a' -- x\n 'b' DELAY 30",
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('a' -- x\n 'b')" T "]" T
 		"[], NULL::pg_catalog.int4, ((30)" T ")::pg_catalog.interval, "
-		"NULL::pg_catalog.timestamptz, NULL" T ", false) AS p"},
+		"NULL::pg_catalog.timestamptz, NULL" T
+		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4) AS p"},
 	{"QUEUE GRANT Push, 'take' ON q TO \"Bob\", $1",
 		"SELECT queue.grant(('q')" T ", ARRAY[('push')" T ", ('take')" T "]" T
 		"[], ARRAY[('Bob')" T ", ($1)" T "]" T "[])"},
-	{"QUEUE CANCEL 17, $1, '3-18'",
-		"SELECT queue FROM queue._cancel(ARRAY[(17)" T ", ($1)" T ", ('3-18')" T "]" T
-		"[]) AS queue"},
+	{"QUEUE CANCEL 17, $1, '3-18'", "SELECT queue FROM queue._cancel(ARRAY[(17)" T ", ($1)" T
+					", ('3-18')" T "]" T "[]) AS queue"},
 	{"QUEUE DONE 17", "SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
 			  "[], false) AS queue"},
 	{"QUEUE DONE ('17'::int8), 18, $1::int8, 'abc', NULL",
