@@ -181,7 +181,7 @@ static void wake_returned(struct returning *r)
 	if (buf_failed(&r->names) || r->names.len == 0)
 		return;
 	for (; name < end; name += strlen(name) + 1) {
-		room_wake(r->db, name, 1);
+		room_wake(r->db, name, 0); /* a name may stand for several jobs */
 		system_notify(r->db, name);
 	}
 }
