@@ -9,6 +9,7 @@
 #include <utlist.h>
 
 #include "base/mem.h"
+#include "conf/conf.h"
 #include "merge.h"
 
 struct merge_item {
@@ -36,7 +37,8 @@ struct group {
 	struct pool *pool;
 	struct merge_item *waiting;
 	struct batch *pieces;
-	struct batch *under_way;
+	unsigned under_way; /* batches that were sent */
+	unsigned held;      /* its items are being told: it stays */
 	struct merge_spec spec;
 	struct bind_param *params; /* copies, with their bytes behind them */
 	int16_t formats[16];
@@ -45,9 +47,14 @@ struct group {
 };
 
 static struct group *groups;
-static struct batch nobody; /* keeps a group while its items are told */
 
 static bool run(struct group *g);
+
+/* While so many are under way the next one gathers. */
+static unsigned in_flight_limit(void)
+{
+	return (unsigned)conf_current()->p.queue_batches;
+}
 
 /* --- groups
  * ------------------------------------------------------------------------------------------------
@@ -109,7 +116,7 @@ static struct group *group_get(struct pool *pool, const struct buf *key, struct 
 
 static void group_drop_if_empty(struct group *g)
 {
-	if (g->waiting != NULL || g->pieces != NULL || g->under_way != NULL)
+	if (g->waiting != NULL || g->pieces != NULL || g->under_way > 0 || g->held > 0)
 		return;
 	HASH_DEL(groups, g);
 	task_settings_free(&g->spec.settings);
@@ -151,7 +158,7 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 	i->n_values = n_values;
 	i->n = n;
 	DL_APPEND(g->waiting, i);
-	if (g->under_way == NULL && !run(g)) {
+	if (g->under_way < in_flight_limit() && !run(g)) {
 		merge_drop(i);
 		return NULL;
 	}
@@ -339,7 +346,7 @@ static void fail_all(struct group *g)
 	struct pg_error err;
 
 	pg_error_set(&err, "53200", "out of memory");
-	g->under_way = &nobody;
+	g->held++;
 	while (g->pieces != NULL) {
 		struct batch *b = g->pieces;
 
@@ -352,11 +359,10 @@ static void fail_all(struct group *g)
 		DL_DELETE(g->waiting, i);
 		item_end(i, &err);
 	}
-	g->under_way = NULL;
+	g->held--;
 }
 
-/* The next batch is sent before the answers of this one are written. `b` keeps the group meanwhile.
- */
+/* The next batch is sent before the answers of this one are written. */
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct batch *b = arg;
@@ -364,26 +370,16 @@ static void on_done(void *arg, const struct pg_error *err)
 	bool again = err != NULL && g->spec.split && b->n_items > 1 && !is_connection_error(err) &&
 		     cut(b);
 
-	g->under_way = NULL;
-	if (again) {
-		if (!run(g))
+	g->under_way--;
+	g->held++;
+	while ((g->pieces != NULL || g->waiting != NULL) && g->under_way < in_flight_limit())
+		if (!run(g)) {
 			fail_all(g);
-		group_drop_if_empty(g);
-		return;
-	}
-	if (g->pieces != NULL || g->waiting != NULL) {
-		if (!run(g))
-			fail_all(g);
-	}
-	if (g->under_way != NULL) {
+			break;
+		}
+	if (!again)
 		batch_end(b, err);
-		return;
-	}
-	g->under_way = &nobody;
-	batch_end(b, err);
-	g->under_way = NULL;
-	if (g->waiting != NULL && !run(g))
-		fail_all(g);
+	g->held--;
 	group_drop_if_empty(g);
 }
 
@@ -439,6 +435,6 @@ static bool run(struct group *g)
 		ungather(b);
 		return false;
 	}
-	g->under_way = b;
+	g->under_way++;
 	return true;
 }
