@@ -68,7 +68,7 @@ enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, 
 		step = row(r, m, rp, one);
 	else if (m->type == 'T')
 		step = one->rows ? RELAY_FORWARD : RELAY_DROP;
-	else if (m->type == 's')
+	else if (m->type == 's' || m->type == 'I')
 		step = RELAY_FORWARD;
 	else if (m->type == 'C' && one->tag == REPLACE_TAG_KEEP)
 		step = RELAY_FORWARD;
