@@ -149,12 +149,13 @@ static enum step fail_on_server(struct client *c, struct buf *b, bool simple)
 	return server_send(s, &out) ? STEP_NEXT : STEP_END;
 }
 
-/* The transaction on the linked server is open, or would be committed by the Sync to come. */
+/* The transaction on the linked server is open, or would be committed by the Sync to come; or what is under
+ * way may open one. */
 static bool server_has_work(const struct client *c)
 {
 	const struct server *s = c->link;
 
-	return s != NULL && (s->tx == 'T' || s->unsynced);
+	return s != NULL && c->vtx == VTX_NONE && (s->tx == 'T' || s->unsynced || s->expect.count > 0);
 }
 
 enum step client_error(struct client *c, const struct pg_error *err, bool simple)
@@ -316,6 +317,7 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	if (!client_need_server(c))
 		return STEP_WAIT;
 	pstmt_drop(&c->link->unnamed);
+	c->link->unsynced = false; /* what came before it in the batch ends with it */
 	if (!client_expect(c, EXPECT_QUERY, DEST_CLIENT, NULL))
 		return STEP_END;
 	return client_forward(c, m);
@@ -367,7 +369,7 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 		return client_protocol_error(c, "invalid message format");
 	c->skip_to_sync = false;
 	portal_synced(c);
-	if (s == NULL) {
+	if (s == NULL || c->vtx != VTX_NONE) {
 		build_ready(&b, client_status(c));
 		client_emit(c, &b);
 		if (c->state == CLIENT_DEAD)
@@ -375,13 +377,15 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 		client_ready(c, true);
 		return STEP_NEXT;
 	}
-	/* in the middle of a copy the server ignores it */
-	if (!s->copy_in) {
-		s->unsynced = false;
-		s->flushed = false;
-		if (!client_expect(c, EXPECT_SYNC, DEST_CLIENT, NULL))
-			return STEP_END;
+	/* in the middle of a copy the server would ignore it, unless the copy has failed and we do not know yet */
+	if (s->copy_in) {
+		s->copy_synced = true;
+		return STEP_NEXT;
 	}
+	s->unsynced = false;
+	s->flushed = false;
+	if (!client_expect(c, EXPECT_SYNC, DEST_CLIENT, NULL))
+		return STEP_END;
 	return client_forward(c, m);
 }
 
@@ -400,26 +404,33 @@ static enum step on_function(struct client *c, const struct wire_msg *m)
 		return wire_complete(m) ? failed_virtual(c, true) : STEP_MORE;
 	if (!client_need_server(c))
 		return STEP_WAIT;
+	c->link->unsynced = false;
 	if (!client_expect(c, EXPECT_FUNCTION, DEST_CLIENT, NULL))
 		return STEP_END;
 	return client_forward(c, m);
+}
+
+/* The message ends here, whatever of it is still to come. */
+static enum step skip(struct client *c, const struct wire_msg *m)
+{
+	c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
+	c->pass_discard = true;
+	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
 }
 
 /* Copy data outside a copy is ignored, as Postgres does: what was on its way when the copy failed. */
 static enum step on_copy(struct client *c, const struct wire_msg *m)
 {
 	struct server *s = c->link;
-	enum step step;
 
-	if (s == NULL || (s->expect.count == 0 && !s->copy_in)) {
-		c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
-		c->pass_discard = true;
-		return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
-	}
-	step = client_forward(c, m);
-	if (m->type != 'd')
+	if (s == NULL || (s->expect.count == 0 && !s->copy_in))
+		return skip(c, m);
+	if (m->type != 'd') {
+		if (!s->copy_in && !client_expect(c, EXPECT_COPY_END, DEST_CLIENT, NULL))
+			return STEP_END;
 		s->copy_in = false;
-	return step;
+	}
+	return client_forward(c, m);
 }
 
 static enum step on_terminate(struct client *c, const struct wire_msg *m)
@@ -454,14 +465,6 @@ static const handler handlers[256] = {
 
 /* --- the loop over what has come ------------------------------------------------------------------------------------ */
 
-/* Everything that follows an error is dropped up to Sync. */
-static enum step skip(struct client *c, const struct wire_msg *m)
-{
-	c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
-	c->pass_discard = true;
-	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
-}
-
 /* The pool has told that no server can be had. Takes the message at the head. */
 static enum step fail_message(struct client *c, const struct wire_msg *m)
 {
@@ -486,6 +489,9 @@ static enum step message(struct client *c, const struct wire_msg *m)
 
 	if (h == NULL)
 		return on_unexpected(c, m);
+	if (c->link != NULL && m->type != 'S')
+		c->link->copy_synced = false;
+	/* everything that follows an error in a batch is dropped up to Sync */
 	if (c->skip_to_sync && m->type != 'S' && m->type != 'X')
 		return skip(c, m);
 	if (c->no_server)
@@ -523,6 +529,8 @@ static size_t pass(struct client *c, const uint8_t *data, size_t len)
 	if (!c->pass_discard && c->link != NULL)
 		conn_write(c->link->conn, data, n);
 	c->pass_left -= (uint32_t)n;
+	if (c->pass_left == 0 && c->link != NULL && c->link->expect.count == 0)
+		relay_settle(c->link);
 	return n;
 }
 

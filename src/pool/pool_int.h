@@ -149,6 +149,7 @@ enum expect_kind {
 	EXPECT_CLOSE,
 	EXPECT_SYNC,
 	EXPECT_LOCAL, /* nothing from the server: our bytes, when they come to the head */
+	EXPECT_COPY_END, /* nothing from the server: CopyDone or CopyFail was sent before it asked for data */
 };
 
 enum expect_dest {
@@ -287,6 +288,7 @@ struct server {
 	bool unsynced : 1;     /* extended messages were sent since the last Sync */
 	bool flushed : 1;      /* a Flush was sent behind them */
 	bool copy_in : 1;      /* CopyInResponse seen, no CopyDone, CopyFail or error since */
+	bool copy_synced : 1;  /* the last message of the client was a Sync inside that copy */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool pass_discard : 1;
 	bool finishing : 1;    /* CLEANING: its client has said goodbye behind statements that still run */
@@ -512,6 +514,7 @@ void server_login_free(struct server *s);
 
 /* relay.c: what a server says */
 extern const struct conn_ops server_ops; /* messages of a server that has logged in */
+void relay_settle(struct server *s);     /* the client has sent the rest of a message */
 
 /* task.c */
 void task_start(struct task *t, struct server *s);

@@ -67,8 +67,9 @@ static void emit_local_heads(struct relay *r)
 
 	if (r->s->pass_left > 0)
 		return;
-	while ((e = expect_head(&r->s->expect)) != NULL && e->kind == EXPECT_LOCAL) {
-		relay_emit(r, e->arg);
+	while ((e = expect_head(&r->s->expect)) != NULL && (e->kind == EXPECT_LOCAL || e->kind == EXPECT_COPY_END)) {
+		if (e->kind == EXPECT_LOCAL)
+			relay_emit(r, e->arg);
 		if (r->s->state == SERVER_DEAD)
 			return;
 		pop(r->s, true);
@@ -84,6 +85,8 @@ void relay_batch_failed(struct relay *r)
 	s->copy_in = false;
 	while ((e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC)
 		pop(s, false);
+	if (e == NULL)
+		s->unsynced = true;
 	if (s->link == NULL)
 		return;
 	if (e == NULL)
@@ -142,6 +145,10 @@ static void settle(struct relay *r)
 	}
 	if (c == NULL)
 		return;
+	/* a message of the client that the server has not got to its end belongs to this client (data of a copy
+	 * that has failed): to whom the server is given next would have to finish it */
+	if (c->pass_left > 0 && !c->pass_discard)
+		return;
 	if (s->tx == 'I' && !s->unsynced && !s->copy_in && route_pool_mode(s->pool) != POOL_MODE_SESSION) {
 		run_flush(r);
 		server_release(s);
@@ -152,6 +159,16 @@ static void settle(struct relay *r)
 	}
 	if (c->state == CLIENT_BARRIER || conn_pending_input(c->conn) > 0)
 		client_resume(c);
+	else /* it may have been stopped because this server did not read */
+		conn_want_read(c->conn, true);
+}
+
+void relay_settle(struct server *s)
+{
+	struct relay r = {.s = s};
+
+	if (s->pass_left == 0)
+		settle(&r);
 }
 
 static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct expect *e)
@@ -279,18 +296,27 @@ static enum relay_step error_settings(struct relay *r, const struct wire_msg *m,
 	return RELAY_GONE;
 }
 
-static enum relay_step error_response(struct relay *r, const struct wire_msg *m)
+/* The client sent a Sync in a copy and waits: the copy had failed before the server saw the Sync. */
+static void answer_late_sync(struct server *s)
+{
+	struct buf b = BUF_INIT;
+
+	s->copy_synced = false;
+	build_simple(&b, 'S');
+	if (!server_expect(s, EXPECT_SYNC, DEST_CLIENT, NULL)) {
+		buf_free(&b);
+		return;
+	}
+	s->unsynced = false;
+	s->link->skip_to_sync = false;
+	server_send(s, &b);
+}
+
+static enum relay_step error_for(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
-	struct expect *e = expect_head(&s->expect);
-	bool batch;
+	bool batch = e->kind != EXPECT_QUERY && e->kind != EXPECT_FUNCTION && e->kind != EXPECT_SYNC;
 
-	if (e == NULL)
-		return error_idle(r, m);
-	batch = e->kind != EXPECT_QUERY && e->kind != EXPECT_FUNCTION && e->kind != EXPECT_SYNC;
-	if (s->link != NULL && is_fatal(m))
-		s->fatal_seen = true;
-	s->copy_in = false;
 	switch ((enum expect_dest)e->dest) {
 	case DEST_RESET:
 	case DEST_VARS:
@@ -324,6 +350,25 @@ static enum relay_step error_response(struct relay *r, const struct wire_msg *m)
 	if (batch)
 		relay_batch_failed(r);
 	return RELAY_DONE;
+}
+
+static enum relay_step error_response(struct relay *r, const struct wire_msg *m)
+{
+	struct server *s = r->s;
+	struct expect *e = expect_head(&s->expect);
+	enum relay_step step;
+	bool late_sync;
+
+	if (e == NULL)
+		return error_idle(r, m);
+	if (s->link != NULL && is_fatal(m))
+		s->fatal_seen = true;
+	late_sync = s->copy_in && s->copy_synced && !s->fatal_seen;
+	s->copy_in = false;
+	step = error_for(r, m, e);
+	if (late_sync && s->state != SERVER_DEAD && s->link != NULL)
+		answer_late_sync(s);
+	return step;
 }
 
 /* --- the others --------------------------------------------------------------------------------------------------- */
@@ -367,19 +412,28 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 	}
 }
 
+/*
+ * The server reads data now, and ignores each Sync in it (protocol: "COPY Operations"). What the client
+ * has sent ahead is data up to its CopyDone or CopyFail.
+ */
 static void copy_in_began(struct server *s)
 {
-	unsigned kept = 0;
+	unsigned kept = 1;
+	bool data = true;
 
-	s->copy_in = true;
-	if (expect_head(&s->expect)->kind == EXPECT_QUERY)
-		return;
-	/* Sync that was sent before the copy began is ignored by the server (protocol: "Extended Query", COPY) */
-	for (unsigned i = 0; i < s->expect.count; i++)
-		if (i == 0 || expect_at(&s->expect, i)->kind != EXPECT_SYNC)
-			*expect_at(&s->expect, kept++) = *expect_at(&s->expect, i);
+	for (unsigned i = 1; i < s->expect.count; i++) {
+		struct expect *e = expect_at(&s->expect, i);
+
+		if (data && e->kind == EXPECT_COPY_END)
+			data = false;
+		else if (!data || e->kind != EXPECT_SYNC)
+			*expect_at(&s->expect, kept++) = *e;
+	}
 	s->expect.count = (uint16_t)kept;
-	s->unsynced = true;
+	s->copy_in = data;
+	s->copy_synced = false;
+	if (data && expect_head(&s->expect)->kind != EXPECT_QUERY)
+		s->unsynced = true;
 }
 
 /* What comes between the beginning and the end of an answer. */
@@ -425,6 +479,7 @@ static enum fit fits(enum expect_kind kind, uint8_t type)
 	case EXPECT_SYNC:
 		return type == 'Z' ? FIT_END : FIT_NO;
 	case EXPECT_LOCAL:
+	case EXPECT_COPY_END:
 		break;
 	}
 	return FIT_NO;
