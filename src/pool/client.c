@@ -284,7 +284,11 @@ bool client_key_assign(struct client *c)
 	e->c = c;
 	c->key = e->key;
 	HASH_ADD(hh, keys, key, sizeof(e->key), e);
-	return true;
+	if (e->hh.tbl != NULL)
+		return true;
+	c->key = 0;
+	mem_free(e);
+	return false;
 }
 
 void client_key_forget(struct client *c)

@@ -22,7 +22,7 @@ static bool send_begin(struct client *c)
 	mem_free(c->begin_sql);
 	c->begin_sql = NULL;
 	c->vtx = VTX_NONE;
-	pstmt_drop(&s->unnamed);
+	server_drop_unnamed(s);
 	s->tx = 'T';
 	if (!server_expect(s, EXPECT_QUERY, DEST_BEGIN, NULL)) {
 		buf_free(&b);
@@ -131,7 +131,7 @@ static enum step fail_on_server(struct client *c, struct buf *b, bool simple)
 	}
 	*copy = *b;
 	*b = BUF_INIT;
-	pstmt_drop(&s->unnamed);
+	server_drop_unnamed(s);
 	if (simple) {
 		build_query(&out, FAILING_SQL);
 	} else {
@@ -239,25 +239,30 @@ static bool may_be_special(const char *sql)
 	return strchr("bBcCeErRaAdD-/; \t\r\n\f\v", sql[0]) != NULL;
 }
 
-/* DEALLOCATE of a name that the client prepared by a Parse message. */
-static bool deallocate(struct client *c, const char *sql, size_t len)
+/* DEALLOCATE of a name that the client prepared by a Parse message. STEP_MORE: not ours, forward it. */
+static enum step deallocate(struct client *c, const char *sql, size_t len)
 {
 	struct buf name = BUF_INIT, b = BUF_INIT;
 	struct cstmt *st = NULL;
-	bool done = false;
 
-	if (sql_prep_classify(sql, len, &name) == SQL_PREP_DEALLOCATE)
+	if (sql_prep_classify(sql, len, &name) == SQL_PREP_DEALLOCATE && buf_used(&name) > 0) {
+		if (!local_barrier(c)) {
+			buf_free(&name);
+			return STEP_WAIT;
+		}
 		st = extq_find(c, buf_cstr(&name));
-	buf_free(&name);
-	if (st != NULL && client_tx(c) != CLIENT_TX_FAILED && (c->link == NULL || c->link->expect.count == 0)) {
-		extq_forget(c, &st);
-		build_complete(&b, "DEALLOCATE");
-		build_ready(&b, client_status(c));
-		client_emit(c, &b);
-		client_ready(c, true);
-		done = true;
 	}
-	return done;
+	buf_free(&name);
+	if (st == NULL || client_tx(c) == CLIENT_TX_FAILED)
+		return STEP_MORE;
+	extq_forget(c, &st);
+	build_complete(&b, "DEALLOCATE");
+	build_ready(&b, client_status(c));
+	client_emit(c, &b);
+	if (c->state == CLIENT_DEAD)
+		return STEP_END;
+	client_ready(c, true);
+	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
 }
 
 /* BEGIN, COMMIT, ROLLBACK, nothing at all, DEALLOCATE: whether we answer it. */
@@ -270,9 +275,9 @@ static bool special(struct client *c, const struct wire_msg *m, size_t len, enum
 		*ret = local_tx_simple(c, tx, sql, len);
 		return *ret != STEP_MORE;
 	}
-	if (c->stmts != NULL && util_lower(sql[0]) == 'd' && deallocate(c, sql, len)) {
-		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
-		return true;
+	if (c->stmts != NULL && util_lower(sql[0]) == 'd') {
+		*ret = deallocate(c, sql, len);
+		return *ret != STEP_MORE;
 	}
 	return false;
 }
@@ -316,8 +321,10 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 		return wire_complete(m) ? failed_virtual(c, true) : STEP_MORE;
 	if (!client_need_server(c))
 		return STEP_WAIT;
-	pstmt_drop(&c->link->unnamed);
+	server_drop_unnamed(c->link);
 	c->link->unsynced = false; /* what came before it in the batch ends with it */
+	if (util_lower((char)m->body[0]) == 'd' && sql_prep_classify((const char *)m->body, len, NULL) > SQL_PREP_DEALLOCATE)
+		c->link->discarding = true;
 	if (!client_expect(c, EXPECT_QUERY, DEST_CLIENT, NULL))
 		return STEP_END;
 	return client_forward(c, m);
@@ -335,6 +342,9 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 		return client_protocol_error(c, "PQexec disallowed");
 	if (wire_complete(m) && (m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
 		return client_protocol_error(c, "invalid message format");
+	/* the unnamed statement and portal end with any Query */
+	extq_forget(c, &c->unnamed);
+	portal_drop(c, portal_find(c, ""));
 	switch (c->icpt->claim(c, (const char *)m->body, len, complete)) {
 	case CLAIM_MORE:
 		return m->have < SCAN_MAX ? STEP_MORE : query_pass(c, m, len);
@@ -351,8 +361,6 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 	}
 	if (!wire_complete(m))
 		return STEP_MORE;
-	/* the unnamed statement and portal end with any Query */
-	extq_forget(c, &c->unnamed);
 	if (string_has_ours(c, m, len))
 		return local_simple_many(c, (const char *)m->body, len);
 	return local_simple(c, (const char *)m->body, len);

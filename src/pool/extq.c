@@ -28,14 +28,27 @@ struct cstmt *extq_find(struct client *c, const char *name)
 	return st;
 }
 
-static void cstmt_free(struct cstmt **p)
+static void cstmt_drop(struct cstmt *st)
 {
-	struct cstmt *st = *p;
-
-	*p = NULL;
+	if (--st->refs > 0)
+		return;
 	pstmt_drop(&st->p);
 	lstmt_drop(&st->l);
 	mem_free(st);
+}
+
+static void unlist(struct client *c, struct cstmt *st)
+{
+	if (st->prev == NULL)
+		return;
+	DL_DELETE(c->unconfirmed, st);
+	st->prev = st->next = NULL;
+}
+
+static void confirm(struct client *c, struct cstmt *st)
+{
+	st->confirmed = true;
+	unlist(c, st);
 }
 
 void extq_forget(struct client *c, struct cstmt **p)
@@ -44,16 +57,39 @@ void extq_forget(struct client *c, struct cstmt **p)
 
 	if (st == NULL)
 		return;
+	*p = NULL;
 	if (st == c->unnamed)
 		c->unnamed = NULL;
-	else {
+	else if (st->name[0] != '\0') {
 		HASH_DEL(c->stmts, st);
-		if (!st->confirmed)
-			c->unconfirmed--;
+		unlist(c, st);
+		st->closed = true;
 	}
-	if (p == &c->unnamed)
-		p = &st;
-	cstmt_free(p);
+	cstmt_drop(st);
+}
+
+/* Answers outstanding that ours have to come behind. */
+static bool answers_wait(const struct client *c)
+{
+	return c->link != NULL && (c->link->expect.count > 0 || c->link->pass_left > 0);
+}
+
+/* It depends on the end of an earlier batch. */
+static bool undecided(const struct client *c, const struct cstmt *st)
+{
+	return !st->confirmed && c->link != NULL && st->batch != c->link->batch;
+}
+
+/* A name whose meaning depends on answers that have not come. false: the client waits for them. */
+static bool name_is_decided(struct client *c, const char *name)
+{
+	struct cstmt *st = extq_find(c, name);
+
+	if (c->link == NULL)
+		return true;
+	if (st != NULL ? undecided(c, st) || (c->link->discarding && name[0] != '\0') : c->closing > 0)
+		return local_barrier(c);
+	return true;
 }
 
 /* Takes the reference of p or l. */
@@ -69,44 +105,63 @@ static struct cstmt *remember(struct client *c, const char *name, struct pstmt *
 	}
 	st->p = p;
 	st->l = l;
-	st->confirmed = l != NULL;
+	st->refs = 1;
+	st->batch = c->link != NULL ? c->link->batch : 0;
 	memcpy(st->name, name, strlen(name) + 1);
 	if (name[0] == '\0') {
 		extq_forget(c, &c->unnamed);
 		c->unnamed = st;
-	} else {
-		HASH_ADD_STR(c->stmts, name, st);
-		if (!st->confirmed)
-			c->unconfirmed++;
+		st->confirmed = l != NULL;
+		return st;
 	}
+	HASH_ADD_STR(c->stmts, name, st);
+	if (st->hh.tbl == NULL) {
+		cstmt_drop(st);
+		client_out_of_memory(c);
+		return NULL;
+	}
+	DL_APPEND(c->unconfirmed, st);
 	return st;
 }
 
-void extq_confirm(struct client *c, struct pstmt *p)
+void extq_confirm(struct client *c, struct pstmt *p, bool unnamed)
 {
 	struct cstmt *st, *tmp;
 
-	if (c->unnamed != NULL && c->unnamed->p == p)
-		c->unnamed->confirmed = true;
-	if (c->unconfirmed == 0)
+	if (unnamed) {
+		if (c->unnamed != NULL && c->unnamed->p == p)
+			c->unnamed->confirmed = true;
 		return;
-	HASH_ITER(hh, c->stmts, st, tmp)
-		if (st->p == p && !st->confirmed) {
-			st->confirmed = true;
-			c->unconfirmed--;
+	}
+	DL_FOREACH_SAFE(c->unconfirmed, st, tmp)
+		if (st->p == p) {
+			confirm(c, st);
+			return;
 		}
 }
 
 /* A batch has failed: what it parsed does not exist, unless its ParseComplete was seen. */
-void extq_forget_unconfirmed(struct client *c)
+
+/* uint16 that counts on and on */
+static bool is_later(uint16_t a, uint16_t b)
+{
+	return (int16_t)(uint16_t)(a - b) > 0;
+}
+
+void extq_forget_unconfirmed(struct client *c, uint16_t batch)
 {
 	struct cstmt *st, *tmp;
 
-	if (c->unconfirmed > 0)
-		HASH_ITER(hh, c->stmts, st, tmp)
-			if (!st->confirmed)
-				extq_forget(c, &st);
-	if (c->unnamed != NULL && !c->unnamed->confirmed)
+	DL_FOREACH_SAFE(c->unconfirmed, st, tmp) {
+		/* what was parsed behind the Sync to come is another batch */
+		if (is_later(st->batch, batch))
+			continue;
+		if (st->closed)
+			unlist(c, st); /* its entry of `expect` has it */
+		else
+			extq_forget(c, &st);
+	}
+	if (c->unnamed != NULL && !c->unnamed->confirmed && !is_later(c->unnamed->batch, batch))
 		extq_forget(c, &c->unnamed);
 }
 
@@ -115,13 +170,48 @@ void extq_forget_all(struct client *c)
 	struct cstmt *st, *tmp;
 
 	HASH_ITER(hh, c->stmts, st, tmp)
-		extq_forget(c, &st);
+		if (st->confirmed)
+			extq_forget(c, &st);
 }
 
 void extq_free(struct client *c)
 {
-	extq_forget_all(c);
+	struct cstmt *st, *tmp;
+
+	HASH_ITER(hh, c->stmts, st, tmp)
+		extq_forget(c, &st);
 	extq_forget(c, &c->unnamed);
+}
+
+/* Comes back when the Close was skipped, unless its own Parse was. */
+static void unclose(struct client *c, struct cstmt *st)
+{
+	struct cstmt *other = NULL;
+
+	HASH_FIND_STR(c->stmts, st->name, other);
+	if (!st->confirmed || other != NULL)
+		return;
+	memset(&st->hh, 0, sizeof(st->hh));
+	HASH_ADD_STR(c->stmts, name, st);
+	if (st->hh.tbl == NULL)
+		return;
+	st->closed = false;
+	st->refs++;
+}
+
+void extq_local_done(struct client *c, struct expect *e, bool ok)
+{
+	struct cstmt *st = e->arg;
+
+	e->arg = NULL;
+	if (c != NULL && e->kind == EXPECT_CLOSED) {
+		c->closing--;
+		if (!ok)
+			unclose(c, st);
+	} else if (c != NULL && ok && !st->confirmed) {
+		confirm(c, st);
+	}
+	cstmt_drop(st);
 }
 
 /* --- small answers ---------------------------------------------------------------------------------------- */
@@ -186,13 +276,26 @@ static bool read_parse(const struct wire_msg *m, struct parse *ret)
 	return ret->oids != NULL;
 }
 
+/* ParseComplete of ours; the statement is there when it leaves. */
+static enum step parse_known(struct client *c, struct cstmt *st)
+{
+	if (st == NULL)
+		return STEP_END;
+	if (st->name[0] != '\0' && answers_wait(c)) {
+		st->refs++;
+		return client_expect(c, EXPECT_PARSED, DEST_CLIENT, st) ? STEP_NEXT : STEP_END;
+	}
+	confirm(c, st);
+	return emit_simple(c, '1');
+}
+
 static enum step parse_local(struct client *c, const struct parse *p, struct lstmt *l)
 {
 	if (l == NULL) {
 		client_out_of_memory(c);
 		return STEP_END;
 	}
-	return remember(c, p->name, NULL, l) != NULL ? emit_simple(c, '1') : STEP_END;
+	return parse_known(c, remember(c, p->name, NULL, l));
 }
 
 static enum step parse_claimed(struct client *c, const struct parse *p)
@@ -208,7 +311,8 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 {
 	if (p->name[0] == '\0') {
 		extq_forget(c, &c->unnamed);
-		pstmt_drop(&c->link->unnamed);
+		server_drop_unnamed(c->link);
+		c->link->unnamed_raw = true;
 	}
 	c->link->unsynced = true;
 	c->pool->stats.server_parses++;
@@ -221,10 +325,7 @@ static enum step parse_unnamed(struct client *c, struct pstmt *ps, const struct 
 {
 	c->link->unsynced = true;
 	c->pool->stats.server_parses++;
-	server_set_unnamed(c->link, ps);
-	if (remember(c, "", pstmt_ref(ps), NULL) == NULL)
-		return STEP_END;
-	if (!client_expect(c, EXPECT_PARSE, DEST_CLIENT, pstmt_ref(ps)))
+	if (remember(c, "", pstmt_ref(ps), NULL) == NULL || !server_expect_unnamed(c->link, ps, DEST_CLIENT))
 		return STEP_END;
 	return client_forward(c, m);
 }
@@ -236,11 +337,7 @@ static enum step parse_named(struct client *c, const struct parse *p, struct pst
 
 	if (st == NULL || !extq_server_prepare(c->link, ps, DEST_CLIENT))
 		return STEP_END;
-	if (!known)
-		return STEP_NEXT;
-	st->confirmed = true;
-	c->unconfirmed--;
-	return emit_simple(c, '1');
+	return known ? parse_known(c, st) : STEP_NEXT;
 }
 
 /* Programs send the same unnamed statement over and over: that one needs no search. */
@@ -262,6 +359,15 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 		return refuse_failed(c);
 	if (!client_need_server(c))
 		return STEP_WAIT;
+	if (c->link->tx == 'E' && p->name[0] != '\0') {
+		/* one that is known already would succeed */
+		if (!local_barrier(c))
+			return STEP_WAIT;
+		if (c->link->tx == 'E')
+			return refuse_failed(c);
+	}
+	if (util_lower(p->sql[0]) == 'd' && sql_prep_classify(p->sql, p->sql_len, NULL) > SQL_PREP_DEALLOCATE)
+		c->link->discarding = true;
 	if (!tracks_names(c) || (p->name[0] == '\0' && p->sql_len > INTERN_MAX))
 		return parse_raw(c, p, m);
 	ps = parse_text(c, p);
@@ -278,11 +384,16 @@ static enum step parse(struct client *c, const struct parse *p, const struct wir
 {
 	enum sql_tx tx = SQL_TX_OTHER;
 
+	if (p->name[0] != '\0' && !name_is_decided(c, p->name))
+		return STEP_WAIT;
 	if (p->name[0] != '\0' && extq_find(c, p->name) != NULL)
 		return refuse(c, "42P05", "prepared statement \"%s\" already exists", p->name);
 	if (c->pool != NULL)
 		c->pool->stats.client_parses++;
 	if (c->icpt->claim(c, p->sql, p->sql_len, true) == CLAIM_MINE) {
+		/* a ROLLBACK may be on its way */
+		if (client_tx(c) == CLIENT_TX_FAILED && c->vtx == VTX_NONE && !local_barrier(c))
+			return STEP_WAIT;
 		if (client_tx(c) == CLIENT_TX_FAILED && !c->console)
 			return refuse_failed(c);
 		return parse_claimed(c, p);
@@ -470,9 +581,8 @@ static bool restore_unnamed(struct client *c)
 	if (!tracks_names(c) || ps == NULL || c->link->unnamed == ps)
 		return true;
 	build_parse(&b, "", pstmt_sql(ps), ps->sql_len, pstmt_oids(ps), ps->n_oids);
-	server_set_unnamed(c->link, ps);
 	c->link->unsynced = true;
-	if (!server_expect(c->link, EXPECT_PARSE, DEST_SWALLOW, pstmt_ref(ps))) {
+	if (!server_expect_unnamed(c->link, ps, DEST_SWALLOW)) {
 		buf_free(&b);
 		return false;
 	}
@@ -485,7 +595,7 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 
 	if (stmt[0] != '\0' && st == NULL && tracks_names(c))
 		return refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
-	if (stmt[0] == '\0' && st == NULL && tracks_names(c) && c->link == NULL)
+	if (stmt[0] == '\0' && st == NULL && tracks_names(c) && (c->link == NULL || !c->link->unnamed_raw))
 		return refuse(c, "26000", "unnamed prepared statement does not exist%s", "");
 	if (c->vtx == VTX_FAILED)
 		return refuse_failed(c);
@@ -516,6 +626,8 @@ enum step extq_bind(struct client *c, const struct wire_msg *m)
 	case -1:
 		return client_protocol_error(c, "invalid message format");
 	}
+	if (!name_is_decided(c, stmt))
+		return STEP_WAIT;
 	st = extq_find(c, stmt);
 	if (st != NULL && st->l != NULL)
 		return bind_local(c, m, portal, stmt, st->l);
@@ -579,7 +691,8 @@ static enum step describe_own(struct client *c, const struct wire_msg *m, char k
 {
 	struct cstmt *st = kind == 'S' ? extq_find(c, name) : NULL;
 
-	if (kind == 'S' && st == NULL && tracks_names(c) && (name[0] != '\0' || c->link == NULL))
+	if (kind == 'S' && st == NULL && tracks_names(c) &&
+		(name[0] != '\0' || c->link == NULL || !c->link->unnamed_raw))
 		return refuse(c, "26000", name[0] != '\0' ? "prepared statement \"%s\" does not exist" :
 			"unnamed prepared statement does not exist%s", name);
 	if (c->vtx == VTX_FAILED)
@@ -608,6 +721,8 @@ enum step extq_describe(struct client *c, const struct wire_msg *m)
 	if (!read_target(m, &kind, &name))
 		return client_protocol_error(c, "invalid message format");
 	if (kind == 'S') {
+		if (!name_is_decided(c, name))
+			return STEP_WAIT;
 		st = extq_find(c, name);
 		if (st != NULL && st->l != NULL)
 			return describe_local(c, st->l, NULL);
@@ -649,6 +764,19 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 	return client_forward(c, m);
 }
 
+/* Gone at once, unless an error before it makes the Close void. */
+static enum step close_known(struct client *c, struct cstmt *st)
+{
+	if (st == c->unnamed || !answers_wait(c)) {
+		extq_forget(c, &st);
+		return emit_simple(c, '3');
+	}
+	HASH_DEL(c->stmts, st);
+	st->closed = true;
+	c->closing++;
+	return client_expect(c, EXPECT_CLOSED, DEST_CLIENT, st) ? STEP_NEXT : STEP_END;
+}
+
 enum step extq_close(struct client *c, const struct wire_msg *m)
 {
 	char kind;
@@ -660,13 +788,17 @@ enum step extq_close(struct client *c, const struct wire_msg *m)
 		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format") : STEP_MORE;
 	if (!read_target(m, &kind, &name))
 		return client_protocol_error(c, "invalid message format");
+	if (kind == 'S' && !name_is_decided(c, name))
+		return STEP_WAIT;
 	st = kind == 'S' ? extq_find(c, name) : NULL;
 	p = kind == 'P' ? portal_find(c, name) : NULL;
 	if (st != NULL)
-		extq_forget(c, &st);
+		return close_known(c, st);
 	portal_drop(c, p);
+	if (kind == 'S' && name[0] == '\0' && c->link != NULL)
+		c->link->unnamed_raw = false;
 	/* what the server has under names of ours stays prepared there */
-	if (p != NULL || st != NULL || c->link == NULL || (kind == 'S' && tracks_names(c)))
+	if (p != NULL || c->link == NULL || (kind == 'S' && tracks_names(c)))
 		return emit_simple(c, '3');
 	c->link->unsynced = true;
 	if (!client_expect(c, EXPECT_CLOSE, DEST_CLIENT, NULL))

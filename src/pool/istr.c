@@ -33,6 +33,10 @@ struct istr *istr_get(const char *s, size_t len)
 	memcpy(i->text, s, len);
 	i->text[len] = '\0';
 	HASH_ADD_KEYPTR(hh, table, i->text, len, i);
+	if (i->hh.tbl == NULL) {
+		mem_free(i);
+		return NULL;
+	}
 	return i;
 }
 

@@ -365,7 +365,7 @@ static enum step send_string(struct client *c, struct replaced *rp, struct buf *
 		b.failed = true;
 	buf_free(sql);
 	rp->simple = true;
-	pstmt_drop(&s->unnamed);
+	server_drop_unnamed(s);
 	if (!server_expect(s, EXPECT_QUERY, DEST_REPLACE, rp)) {
 		buf_free(&b);
 		return STEP_END;
@@ -577,6 +577,18 @@ enum step local_simple(struct client *c, const char *sql, size_t len)
 	return step;
 }
 
+/* The end of a transaction is the end of its portals. */
+static enum step executed_before(struct client *c, const struct portal *p)
+{
+	struct pg_error err;
+
+	if (p->stmt->tx == SQL_TX_BEGIN)
+		pg_error_set(&err, "55000", "portal \"%s\" cannot be run", p->name);
+	else
+		pg_error_set(&err, "34000", "portal \"%s\" does not exist", p->name);
+	return client_error(c, &err, false);
+}
+
 /* BEGIN, COMMIT, ROLLBACK or nothing, prepared and executed. */
 static enum step execute_tx(struct client *c, struct portal *p)
 {
@@ -584,6 +596,8 @@ static enum step execute_tx(struct client *c, struct portal *p)
 	struct buf b = BUF_INIT;
 	struct replace *r;
 
+	if (p->executed && l->kind == LSTMT_TX)
+		return executed_before(c, p);
 	if (!server_decides(c, l->tx)) {
 		if (refused_in_failed(c, l->tx))
 			return aborted(c, false);
@@ -591,10 +605,12 @@ static enum step execute_tx(struct client *c, struct portal *p)
 			buf_free(&b);
 			return STEP_END;
 		}
+		p->executed = true;
 		return emit(c, &b);
 	}
 	if (!client_need_server(c))
 		return STEP_WAIT;
+	p->executed = true;
 	r = mem_zalloc(sizeof(*r));
 	if (r == NULL) {
 		client_out_of_memory(c);
@@ -650,9 +666,9 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 enum step local_execute(struct client *c, struct portal *p, int32_t max_rows)
 {
 	/* a portal runs once; what is left of its rows may be fetched */
-	if (p->executed)
-		return answer_rows(c, p, max_rows);
-	return p->stmt->kind == LSTMT_CLAIMED ? run_execute(c, p, max_rows) : execute_tx(c, p);
+	if (p->stmt->kind != LSTMT_CLAIMED)
+		return execute_tx(c, p);
+	return p->executed ? answer_rows(c, p, max_rows) : run_execute(c, p, max_rows);
 }
 
 /* --- several statements in one string -------------------------------------------------------------------------------------- */

@@ -13,6 +13,11 @@
 #ifndef QB_POOL_INT_H
 #define QB_POOL_INT_H
 
+/* out of memory is told by the element's hh.tbl, which stays NULL */
+#define HASH_NONFATAL_OOM         1
+#define uthash_malloc(sz)         mem_alloc(sz)
+#define uthash_free(ptr, sz)      mem_free(ptr)
+#define uthash_nonfatal_oom(elem) ((void)(elem))
 #include <uthash.h>
 #include <utlist.h>
 
@@ -111,12 +116,20 @@ struct lstmt {
 struct lstmt *lstmt_ref(struct lstmt *l);
 void lstmt_drop(struct lstmt **p);
 
-/* What a client calls a statement by. Exactly one of p and l is set. */
+/*
+ * What a client calls a statement by. Exactly one of p and l is set. Whether its Parse succeeds, or
+ * what comes before it in the batch, is known when the answer comes to the head of `expect`: until
+ * then it is in the client's list `unconfirmed`. The same holds for its Close.
+ */
 struct cstmt {
 	UT_hash_handle hh;
+	struct cstmt *prev, *next; /* of `unconfirmed` */
 	struct pstmt *p;
 	struct lstmt *l;
+	uint16_t refs;  /* the client's table, entries of `expect` */
+	uint16_t batch; /* of the server, in which it was parsed */
 	bool confirmed; /* its Parse has succeeded */
+	bool closed;    /* not in the table */
 	char name[];
 };
 
@@ -149,6 +162,8 @@ enum expect_kind {
 	EXPECT_CLOSE,
 	EXPECT_SYNC,
 	EXPECT_LOCAL, /* nothing from the server: our bytes, when they come to the head */
+	EXPECT_PARSED, /* as LOCAL: ParseComplete. arg: struct cstmt *, a reference */
+	EXPECT_CLOSED, /* as LOCAL: CloseComplete. arg: struct cstmt *, a reference; an error before it brings it back */
 	EXPECT_COPY_END, /* nothing from the server: CopyDone or CopyFail was sent before it asked for data */
 };
 
@@ -165,8 +180,9 @@ enum expect_dest {
 
 struct expect {
 	uint8_t kind, dest;
+	bool unnamed; /* PARSE: of the unnamed statement */
 	bool final; /* DEST_FAIL, DEST_REPLACE of a simple query: ReadyForQuery goes to the client */
-	void *arg;  /* PARSE: struct pstmt * (a reference) or NULL; LOCAL, FAIL: struct buf *; REPLACE: struct replaced * */
+	void *arg;  /* PARSE, CLOSE: struct pstmt * (a reference) or NULL; LOCAL, FAIL: struct buf *; REPLACE: struct replaced * */
 };
 
 struct expect_ring {
@@ -244,7 +260,8 @@ struct client {
 	struct portal *park_portal; /* PARKED in the extended protocol; NULL when it was closed meanwhile */
 	int32_t park_max_rows;
 	struct pg_error *no_server_error; /* owned */
-	unsigned unconfirmed;       /* named statements whose Parse is under way */
+	struct cstmt *unconfirmed;  /* named statements whose Parse is under way, in its order */
+	unsigned closing;           /* EXPECT_CLOSED entries */
 	struct cstmt *stmts;        /* named statements */
 	struct cstmt *unnamed;
 	struct portal *portals;     /* of local statements */
@@ -276,6 +293,7 @@ struct sprep {
 	UT_hash_handle hh;
 	struct sprep *prev, *next; /* least recently used first */
 	struct pstmt *p;
+	uint16_t batch; /* in which it was prepared */
 	bool confirmed;
 };
 
@@ -288,6 +306,8 @@ struct server {
 	bool unsynced : 1;     /* extended messages were sent since the last Sync */
 	bool flushed : 1;      /* a Flush was sent behind them */
 	bool copy_in : 1;      /* CopyInResponse seen, no CopyDone, CopyFail or error since */
+	bool unnamed_raw : 1;  /* the unnamed statement is one of its client that we have no copy of */
+	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
 	bool copy_synced : 1;  /* the last message of the client was a Sync inside that copy */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool pass_discard : 1;
@@ -305,6 +325,7 @@ struct server {
 	struct sprep *prepared;     /* hash by pstmt */
 	struct sprep *prepared_lru;
 	struct pstmt *unnamed;      /* what the server's unnamed statement is, or NULL */
+	uint16_t batch, batch_now;  /* counts Sync: that were sent, that are answered */
 	struct vars vars;
 	struct istr *extra;
 	int32_t pid;
@@ -466,9 +487,10 @@ enum step extq_execute(struct client *c, const struct wire_msg *m);
 enum step extq_close(struct client *c, const struct wire_msg *m);
 struct cstmt *extq_find(struct client *c, const char *name);
 void extq_forget(struct client *c, struct cstmt **p);
-void extq_forget_unconfirmed(struct client *c);
-void extq_forget_all(struct client *c); /* DEALLOCATE ALL, DISCARD ALL */
-void extq_confirm(struct client *c, struct pstmt *p);
+void extq_forget_unconfirmed(struct client *c, uint16_t batch); /* this batch has failed */
+void extq_forget_all(struct client *c); /* DEALLOCATE ALL, DISCARD ALL: not what was parsed behind it */
+void extq_confirm(struct client *c, struct pstmt *p, bool unnamed);
+void extq_local_done(struct client *c, struct expect *e, bool ok); /* PARSED, CLOSED: takes the reference */
 void extq_free(struct client *c);
 bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest dest); /* sends Parse if needed */
 
@@ -499,11 +521,11 @@ void server_reap(void);
 const char *server_prefix(const struct server *s);
 bool server_send(struct server *s, struct buf *b); /* writes and empties b; false: memory, server closed */
 bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg);
-void server_forget_prepared(struct server *s);
-void server_unprepare(struct server *s, struct pstmt *p);
+void server_forget_prepared(struct server *s, bool all); /* not all: what was sent behind stays */
+void server_drop_unnamed(struct server *s);
 void server_confirm_prepared(struct server *s, struct pstmt *p);
 bool server_has_prepared(const struct server *s, struct pstmt *p);
-void server_set_unnamed(struct server *s, struct pstmt *p);
+bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest dest); /* its Parse is sent */
 void server_put_settings(struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest);
 void server_expect_free(struct server *s, struct expect *e, bool ok);
 

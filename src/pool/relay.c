@@ -49,6 +49,13 @@ void relay_emit(struct relay *r, const struct buf *b)
 		client_write(r->s->link, b);
 }
 
+static void emit_bytes(struct relay *r, const char *p, size_t n)
+{
+	run_flush(r);
+	if (r->s->link != NULL && r->s->link->conn != NULL)
+		conn_write(r->s->link->conn, p, n);
+}
+
 /* --- the FIFO ------------------------------------------------------------------------------------------ */
 
 static void pop(struct server *s, bool ok)
@@ -57,6 +64,8 @@ static void pop(struct server *s, bool ok)
 
 	s->expect.head = (uint16_t)((s->expect.head + 1u) & (s->expect.cap - 1u));
 	s->expect.count--;
+	if (e.kind == EXPECT_SYNC)
+		s->batch_now++;
 	server_expect_free(s, &e, ok);
 }
 
@@ -67,9 +76,13 @@ static void emit_local_heads(struct relay *r)
 
 	if (r->s->pass_left > 0)
 		return;
-	while ((e = expect_head(&r->s->expect)) != NULL && (e->kind == EXPECT_LOCAL || e->kind == EXPECT_COPY_END)) {
+	while ((e = expect_head(&r->s->expect)) != NULL && e->kind >= EXPECT_LOCAL) {
 		if (e->kind == EXPECT_LOCAL)
 			relay_emit(r, e->arg);
+		else if (e->kind == EXPECT_PARSED)
+			emit_bytes(r, "1\0\0\0\4", 5);
+		else if (e->kind == EXPECT_CLOSED)
+			emit_bytes(r, "3\0\0\0\4", 5);
 		if (r->s->state == SERVER_DEAD)
 			return;
 		pop(r->s, true);
@@ -83,6 +96,8 @@ void relay_batch_failed(struct relay *r)
 	struct expect *e;
 
 	s->copy_in = false;
+	if (s->link != NULL)
+		extq_forget_unconfirmed(s->link, s->batch_now);
 	while ((e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC)
 		pop(s, false);
 	if (e == NULL)
@@ -92,7 +107,6 @@ void relay_batch_failed(struct relay *r)
 	if (e == NULL)
 		s->link->skip_to_sync = true;
 	s->link->tx_failed = true;
-	extq_forget_unconfirmed(s->link);
 }
 
 /* --- ReadyForQuery ------------------------------------------------------------------------------------------ */
@@ -182,9 +196,9 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 	s->tx = (char)m->body[0];
 	if (s->tx != 'I' && s->tx != 'T' && s->tx != 'E')
 		return RELAY_BAD;
-	if (e->kind == EXPECT_QUERY)
-		pstmt_drop(&s->unnamed);
 	pop(s, true);
+	if (s->expect.count == 0)
+		s->discarding = false;
 	if (dest == DEST_TASK) {
 		if (final && s->task != NULL)
 			task_finished(s);
@@ -396,7 +410,7 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 		break;
 	case 'D':
 		if (tag_is(m, "DISCARD ALL") || tag_is(m, "DEALLOCATE ALL")) {
-			server_forget_prepared(s);
+			server_forget_prepared(s, false);
 			if (c != NULL)
 				extq_forget_all(c);
 			if (m->body[1] == 'I')
@@ -428,6 +442,8 @@ static void copy_in_began(struct server *s)
 			data = false;
 		else if (!data || e->kind != EXPECT_SYNC)
 			*expect_at(&s->expect, kept++) = *e;
+		else
+			s->batch_now++;
 	}
 	s->expect.count = (uint16_t)kept;
 	s->copy_in = data;
@@ -479,6 +495,8 @@ static enum fit fits(enum expect_kind kind, uint8_t type)
 	case EXPECT_SYNC:
 		return type == 'Z' ? FIT_END : FIT_NO;
 	case EXPECT_LOCAL:
+	case EXPECT_PARSED:
+	case EXPECT_CLOSED:
 	case EXPECT_COPY_END:
 		break;
 	}
@@ -523,9 +541,10 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	if (m->type == 'G')
 		copy_in_began(s);
 	if (m->type == '1' && e->arg != NULL && e->kind == EXPECT_PARSE) {
-		server_confirm_prepared(s, e->arg);
+		if (!e->unnamed)
+			server_confirm_prepared(s, e->arg);
 		if (s->link != NULL && dest == DEST_CLIENT)
-			extq_confirm(s->link, e->arg);
+			extq_confirm(s->link, e->arg, e->unnamed);
 	}
 	/* the rows of its own statement, not of the settings before it */
 	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL && (e->kind == EXPECT_EXECUTE || e->final))

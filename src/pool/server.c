@@ -137,7 +137,8 @@ static void free_one(struct server *s)
 	}
 	mem_free(s->expect.e);
 	server_login_free(s);
-	server_forget_prepared(s);
+	server_forget_prepared(s, true);
+	server_drop_unnamed(s);
 	vars_clear(&s->vars);
 	istr_drop(&s->extra);
 	util_erase(s->key, sizeof(s->key));
@@ -178,31 +179,14 @@ bool server_send(struct server *s, struct buf *b)
 
 bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg)
 {
-	if (expect_push(&s->expect, kind, dest, arg))
+	if (expect_push(&s->expect, kind, dest, arg)) {
+		if (kind == EXPECT_SYNC)
+			s->batch++;
 		return true;
+	}
 	server_expect_free(s, &(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg}, false);
 	server_close(s, "too many answers outstanding", NULL);
 	return false;
-}
-
-/* What an entry owns. ok: its answer came without error. */
-void server_expect_free(struct server *s, struct expect *e, bool ok)
-{
-	void *arg = e->arg;
-
-	e->arg = NULL;
-	if (arg == NULL)
-		return;
-	if (e->kind == EXPECT_LOCAL || e->dest == DEST_FAIL) {
-		buf_free(arg);
-		mem_free(arg);
-	} else if (e->dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE)) {
-		replaced_free((struct replaced **)&arg, s->link, ok);
-	} else if (e->kind == EXPECT_PARSE) {
-		if (!ok)
-			server_unprepare(s, arg);
-		pstmt_drop((struct pstmt **)&arg);
-	}
 }
 
 /* --- prepared statements ------------------------------------------------------------------------------ */
@@ -222,22 +206,39 @@ static void sprep_free(struct server *s, struct sprep *sp)
 	mem_free(sp);
 }
 
-void server_forget_prepared(struct server *s)
+void server_forget_prepared(struct server *s, bool all)
 {
-	while (s->prepared_lru != NULL)
-		sprep_free(s, s->prepared_lru);
-	pstmt_drop(&s->unnamed);
+	struct sprep *sp, *tmp;
+
+	DL_FOREACH_SAFE(s->prepared_lru, sp, tmp)
+		if (all || sp->confirmed)
+			sprep_free(s, sp);
+	/* what a Close behind it was for is gone, whether that is skipped or not */
+	for (unsigned i = 0; i < s->expect.count && !all; i++)
+		if (expect_at(&s->expect, i)->kind == EXPECT_CLOSE)
+			pstmt_drop((struct pstmt **)&expect_at(&s->expect, i)->arg);
 }
 
-void server_unprepare(struct server *s, struct pstmt *p)
+void server_drop_unnamed(struct server *s)
+{
+	pstmt_drop(&s->unnamed);
+	s->unnamed_raw = false;
+}
+
+/* Its Parse has failed, or was skipped. */
+static void unprepare(struct server *s, struct pstmt *p, bool unnamed)
 {
 	struct sprep *sp;
 
+	if (unnamed) {
+		if (s->unnamed == p)
+			server_drop_unnamed(s);
+		return;
+	}
 	HASH_FIND_PTR(s->prepared, &p, sp);
-	if (sp != NULL && !sp->confirmed)
+	/* a later batch may have asked for it again */
+	if (sp != NULL && !sp->confirmed && (int16_t)(uint16_t)(sp->batch - s->batch_now) <= 0)
 		sprep_free(s, sp);
-	if (s->unnamed == p)
-		pstmt_drop(&s->unnamed);
 }
 
 void server_confirm_prepared(struct server *s, struct pstmt *p)
@@ -249,11 +250,21 @@ void server_confirm_prepared(struct server *s, struct pstmt *p)
 		sp->confirmed = true;
 }
 
-void server_set_unnamed(struct server *s, struct pstmt *p)
+bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest dest)
 {
 	pstmt_ref(p);
-	pstmt_drop(&s->unnamed);
+	server_drop_unnamed(s);
 	s->unnamed = p;
+	if (!server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p)))
+		return false;
+	expect_at(&s->expect, s->expect.count - 1u)->unnamed = true;
+	return true;
+}
+
+/* Its Parse is in a batch that may fail before it; or it will be gone when DISCARD ALL has run. */
+static bool in_doubt(const struct server *s, const struct sprep *sp)
+{
+	return sp->confirmed ? s->discarding : sp->batch != s->batch;
 }
 
 bool server_has_prepared(const struct server *s, struct pstmt *p)
@@ -261,7 +272,7 @@ bool server_has_prepared(const struct server *s, struct pstmt *p)
 	struct sprep *sp;
 
 	HASH_FIND_PTR(s->prepared, &p, sp);
-	return sp != NULL;
+	return sp != NULL && !in_doubt(s, sp);
 }
 
 static bool sprep_add(struct server *s, struct pstmt *p)
@@ -270,10 +281,35 @@ static bool sprep_add(struct server *s, struct pstmt *p)
 
 	if (sp == NULL)
 		return false;
-	sp->p = pstmt_ref(p);
+	sp->p = p;
 	HASH_ADD_PTR(s->prepared, p, sp);
+	if (sp->hh.tbl == NULL) {
+		mem_free(sp);
+		return false;
+	}
+	pstmt_ref(p);
+	sp->batch = s->batch;
 	DL_APPEND(s->prepared_lru, sp);
 	return true;
+}
+
+/* The one that was not used for longest, of which we know that it is there. */
+static struct sprep *sprep_oldest(struct server *s)
+{
+	struct sprep *sp;
+
+	DL_FOREACH(s->prepared_lru, sp)
+		if (sp->confirmed)
+			return sp;
+	return NULL;
+}
+
+static bool close_prepared(struct server *s, struct pstmt *p, enum expect_dest dest, struct buf *b)
+{
+	char name[PSTMT_NAME_SIZE];
+
+	build_close(b, 'S', pstmt_name(p, name));
+	return server_expect(s, EXPECT_CLOSE, dest == DEST_CLIENT ? DEST_SWALLOW : dest, pstmt_ref(p));
 }
 
 /* Makes the statement known on the server, under its own name. dest: for whom ParseComplete is. */
@@ -281,24 +317,30 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest des
 {
 	char name[PSTMT_NAME_SIZE];
 	struct buf b = BUF_INIT;
-	struct sprep *sp;
+	struct sprep *sp, *old;
+	bool ok = true;
 
 	HASH_FIND_PTR(s->prepared, &p, sp);
 	if (sp != NULL) {
 		DL_DELETE(s->prepared_lru, sp);
 		DL_APPEND(s->prepared_lru, sp);
-		return true;
+		if (!in_doubt(s, sp))
+			return true;
+		sp->confirmed = false;
+		sp->batch = s->batch;
+		ok = close_prepared(s, p, dest, &b);
 	}
-	while (HASH_COUNT(s->prepared) >= prepared_limit()) {
-		build_close(&b, 'S', pstmt_name(s->prepared_lru->p, name));
-		sprep_free(s, s->prepared_lru);
-		if (!server_expect(s, EXPECT_CLOSE, dest == DEST_CLIENT ? DEST_SWALLOW : dest, NULL)) {
-			buf_free(&b);
-			return false;
-		}
+	while (ok && HASH_COUNT(s->prepared) >= prepared_limit() && (old = sprep_oldest(s)) != NULL && old != sp) {
+		ok = close_prepared(s, old->p, dest, &b);
+		if (ok)
+			sprep_free(s, old);
+	}
+	if (!ok) {
+		buf_free(&b);
+		return false;
 	}
 	build_parse(&b, pstmt_name(p, name), pstmt_sql(p), p->sql_len, pstmt_oids(p), p->n_oids);
-	if (!sprep_add(s, p))
+	if (sp == NULL && !sprep_add(s, p))
 		b.failed = true;
 	s->pool->stats.server_parses++;
 	s->unsynced = true;
@@ -306,6 +348,45 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest des
 		return server_send(s, &b);
 	buf_free(&b);
 	return false;
+}
+
+/* A Close of ours was skipped: the server has the statement still. */
+static void closed_not(struct server *s, struct pstmt *p)
+{
+	struct sprep *sp;
+
+	HASH_FIND_PTR(s->prepared, &p, sp);
+	if (sp == NULL && !sprep_add(s, p))
+		s->close_needed = true;
+	server_confirm_prepared(s, p);
+}
+
+/* What an entry owns. ok: its answer came without error. */
+void server_expect_free(struct server *s, struct expect *e, bool ok)
+{
+	void *arg = e->arg;
+
+	if (arg == NULL)
+		return;
+	if (e->kind == EXPECT_PARSED || e->kind == EXPECT_CLOSED) {
+		extq_local_done(s->link, e, ok);
+		return;
+	}
+	e->arg = NULL;
+	if (e->kind == EXPECT_LOCAL || e->dest == DEST_FAIL) {
+		buf_free(arg);
+		mem_free(arg);
+	} else if (e->dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE)) {
+		replaced_free((struct replaced **)&arg, s->link, ok);
+	} else if (e->kind == EXPECT_PARSE) {
+		if (!ok)
+			unprepare(s, arg, e->unnamed);
+		pstmt_drop((struct pstmt **)&arg);
+	} else if (e->kind == EXPECT_CLOSE) {
+		if (!ok)
+			closed_not(s, arg);
+		pstmt_drop((struct pstmt **)&arg);
+	}
 }
 
 /* --- settings ------------------------------------------------------------------------------------------- */
@@ -323,7 +404,7 @@ void server_put_settings(struct server *s, const struct vars *v, struct istr *ex
 	if (sql.failed)
 		b.failed = true;
 	buf_free(&sql);
-	pstmt_drop(&s->unnamed);
+	server_drop_unnamed(s);
 	istr_ref(extra);
 	istr_drop(&s->extra);
 	s->extra = extra;
@@ -386,7 +467,7 @@ static void clean(struct server *s, bool rollback, const char *reset_query)
 			goto out;
 	}
 	s->request_time = loop_now();
-	pstmt_drop(&s->unnamed);
+	server_drop_unnamed(s);
 	server_send(s, &b);
 out:
 	buf_free(&b);

@@ -130,7 +130,7 @@ bool task_is_sent(const struct task *t)
 static bool send_script(struct task *t, struct server *s, struct buf *b)
 {
 	build_query(b, t->script);
-	pstmt_drop(&s->unnamed);
+	server_drop_unnamed(s);
 	if (!server_expect(s, EXPECT_QUERY, DEST_TASK, NULL))
 		return false;
 	expect_at(&s->expect, s->expect.count - 1u)->final = true;
@@ -148,7 +148,7 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 		pstmt_name(t->stmt, name);
 	} else {
 		build_parse(b, "", pstmt_sql(t->stmt), t->stmt->sql_len, pstmt_oids(t->stmt), t->stmt->n_oids);
-		pstmt_drop(&s->unnamed);
+		server_drop_unnamed(s);
 		if (!server_expect(s, EXPECT_PARSE, DEST_TASK, NULL))
 			return false;
 	}
