@@ -342,7 +342,9 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 		return client_protocol_error(c, "PQexec disallowed");
 	if (wire_complete(m) && (m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
 		return client_protocol_error(c, "invalid message format");
-	/* the unnamed statement and portal end with any Query */
+	/* the unnamed statement and portal end with any Query, unless it is skipped because its batch fails before */
+	if (c->unnamed != NULL && c->link != NULL && c->link->unsynced && !local_barrier(c))
+		return STEP_WAIT;
 	extq_forget(c, &c->unnamed);
 	portal_drop(c, portal_find(c, ""));
 	switch (c->icpt->claim(c, (const char *)m->body, len, complete)) {
@@ -499,6 +501,9 @@ static enum step message(struct client *c, const struct wire_msg *m)
 		return on_unexpected(c, m);
 	if (c->link != NULL && m->type != 'S')
 		c->link->copy_synced = false;
+	/* Postgres loses its place in what comes, and ends the session */
+	if (c->link != NULL && c->link->copy_in && strchr("dcfHSX", m->type) == NULL)
+		return client_protocol_error(c, "unexpected message type 0x%02X during COPY from stdin", m->type);
 	/* everything that follows an error in a batch is dropped up to Sync */
 	if (c->skip_to_sync && m->type != 'S' && m->type != 'X')
 		return skip(c, m);

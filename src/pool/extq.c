@@ -30,6 +30,13 @@ struct cstmt *extq_find(struct client *c, const char *name)
 
 static void cstmt_drop(struct cstmt *st)
 {
+	while (st->name[0] == '\0' && st->next != NULL) {
+		struct cstmt *old = st->next;
+
+		st->next = old->next;
+		old->next = NULL;
+		cstmt_drop(old);
+	}
 	if (--st->refs > 0)
 		return;
 	pstmt_drop(&st->p);
@@ -58,9 +65,10 @@ void extq_forget(struct client *c, struct cstmt **p)
 	if (st == NULL)
 		return;
 	*p = NULL;
-	if (st == c->unnamed)
+	if (st == c->unnamed) {
 		c->unnamed = NULL;
-	else if (st->name[0] != '\0') {
+		st->closed = true;
+	} else if (st->name[0] != '\0') {
 		HASH_DEL(c->stmts, st);
 		unlist(c, st);
 		st->closed = true;
@@ -109,9 +117,12 @@ static struct cstmt *remember(struct client *c, const char *name, struct pstmt *
 	st->batch = c->link != NULL ? c->link->batch : 0;
 	memcpy(st->name, name, strlen(name) + 1);
 	if (name[0] == '\0') {
-		extq_forget(c, &c->unnamed);
+		st->confirmed = l != NULL && !answers_wait(c);
+		if (st->confirmed)
+			extq_forget(c, &c->unnamed);
+		else
+			st->next = c->unnamed;
 		c->unnamed = st;
-		st->confirmed = l != NULL;
 		return st;
 	}
 	HASH_ADD_STR(c->stmts, name, st);
@@ -124,13 +135,29 @@ static struct cstmt *remember(struct client *c, const char *name, struct pstmt *
 	return st;
 }
 
+/* The first in time of those whose answers have not come. */
+static void confirm_unnamed(struct client *c, const struct pstmt *p)
+{
+	struct cstmt *st, *found = NULL;
+
+	for (st = c->unnamed; st != NULL && !st->confirmed; st = st->next)
+		if (st->p == p)
+			found = st;
+	if (found == NULL)
+		return;
+	found->confirmed = true;
+	if (found->next != NULL) {
+		cstmt_drop(found->next);
+		found->next = NULL;
+	}
+}
+
 void extq_confirm(struct client *c, struct pstmt *p, bool unnamed)
 {
 	struct cstmt *st, *tmp;
 
 	if (unnamed) {
-		if (c->unnamed != NULL && c->unnamed->p == p)
-			c->unnamed->confirmed = true;
+		confirm_unnamed(c, p);
 		return;
 	}
 	DL_FOREACH_SAFE(c->unconfirmed, st, tmp)
@@ -148,7 +175,21 @@ static bool is_later(uint16_t a, uint16_t b)
 	return (int16_t)(uint16_t)(a - b) > 0;
 }
 
-void extq_forget_unconfirmed(struct client *c, uint16_t batch)
+static void forget_unnamed(struct client *c, uint16_t batch, bool at_parse)
+{
+	struct cstmt **at = &c->unnamed, *st;
+
+	while (*at != NULL && !(*at)->confirmed && is_later((*at)->batch, batch))
+		at = &(*at)->next;
+	while ((st = *at) != NULL && (at_parse || !st->confirmed)) {
+		*at = st->next;
+		st->next = NULL;
+		st->closed = true;
+		cstmt_drop(st);
+	}
+}
+
+void extq_forget_unconfirmed(struct client *c, uint16_t batch, bool at_parse)
 {
 	struct cstmt *st, *tmp;
 
@@ -161,8 +202,7 @@ void extq_forget_unconfirmed(struct client *c, uint16_t batch)
 		else
 			extq_forget(c, &st);
 	}
-	if (c->unnamed != NULL && !c->unnamed->confirmed && !is_later(c->unnamed->batch, batch))
-		extq_forget(c, &c->unnamed);
+	forget_unnamed(c, batch, at_parse);
 }
 
 void extq_forget_all(struct client *c)
@@ -206,10 +246,14 @@ void extq_local_done(struct client *c, struct expect *e, bool ok)
 	e->arg = NULL;
 	if (c != NULL && e->kind == EXPECT_CLOSED) {
 		c->closing--;
+		unlist(c, st);
 		if (!ok)
 			unclose(c, st);
 	} else if (c != NULL && ok && !st->confirmed) {
-		confirm(c, st);
+		if (st->name[0] != '\0')
+			confirm(c, st);
+		else if (!st->closed)
+			confirm_unnamed(c, NULL);
 	}
 	cstmt_drop(st);
 }
@@ -281,11 +325,12 @@ static enum step parse_known(struct client *c, struct cstmt *st)
 {
 	if (st == NULL)
 		return STEP_END;
-	if (st->name[0] != '\0' && answers_wait(c)) {
+	if (answers_wait(c)) {
 		st->refs++;
 		return client_expect(c, EXPECT_PARSED, DEST_CLIENT, st) ? STEP_NEXT : STEP_END;
 	}
-	confirm(c, st);
+	if (st->name[0] != '\0')
+		confirm(c, st);
 	return emit_simple(c, '1');
 }
 

@@ -314,6 +314,8 @@ enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, siz
 		buf_free(&b);
 		return STEP_END;
 	}
+	if (tx == SQL_TX_COMMIT || tx == SQL_TX_ROLLBACK)
+		portal_drop_all(c);
 	build_ready(&b, client_status(c));
 	if (emit(c, &b) == STEP_END)
 		return STEP_END;
@@ -606,6 +608,8 @@ static enum step execute_tx(struct client *c, struct portal *p)
 			return STEP_END;
 		}
 		p->executed = true;
+		if (l->tx == SQL_TX_COMMIT || l->tx == SQL_TX_ROLLBACK)
+			portal_drop_all(c); /* also p and l */
 		return emit(c, &b);
 	}
 	if (!client_need_server(c))

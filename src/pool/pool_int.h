@@ -123,7 +123,7 @@ void lstmt_drop(struct lstmt **p);
  */
 struct cstmt {
 	UT_hash_handle hh;
-	struct cstmt *prev, *next; /* of `unconfirmed` */
+	struct cstmt *prev, *next; /* of `unconfirmed`; unnamed: next is what it replaces once it is confirmed */
 	struct pstmt *p;
 	struct lstmt *l;
 	uint16_t refs;  /* the client's table, entries of `expect` */
@@ -487,7 +487,8 @@ enum step extq_execute(struct client *c, const struct wire_msg *m);
 enum step extq_close(struct client *c, const struct wire_msg *m);
 struct cstmt *extq_find(struct client *c, const char *name);
 void extq_forget(struct client *c, struct cstmt **p);
-void extq_forget_unconfirmed(struct client *c, uint16_t batch); /* this batch has failed */
+/* This batch has failed; at_parse: in the Parse of the unnamed statement, which ends the one before. */
+void extq_forget_unconfirmed(struct client *c, uint16_t batch, bool at_parse);
 void extq_forget_all(struct client *c); /* DEALLOCATE ALL, DISCARD ALL: not what was parsed behind it */
 void extq_confirm(struct client *c, struct pstmt *p, bool unnamed);
 void extq_local_done(struct client *c, struct expect *e, bool ok); /* PARSED, CLOSED: takes the reference */

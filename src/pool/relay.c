@@ -96,8 +96,9 @@ void relay_batch_failed(struct relay *r)
 	struct expect *e;
 
 	s->copy_in = false;
+	e = expect_head(&s->expect);
 	if (s->link != NULL)
-		extq_forget_unconfirmed(s->link, s->batch_now);
+		extq_forget_unconfirmed(s->link, s->batch_now, e != NULL && e->unnamed);
 	while ((e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC)
 		pop(s, false);
 	if (e == NULL)
