@@ -289,12 +289,15 @@ enum server_state {
 	SERVER_STATES
 };
 
+/* A statement as a server knows it. Between a Parse or Close and its answer what is there and what was sent differ. */
 struct sprep {
 	UT_hash_handle hh;
 	struct sprep *prev, *next; /* least recently used first */
 	struct pstmt *p;
-	uint16_t batch; /* in which it was prepared */
-	bool confirmed;
+	uint16_t batch;   /* of what was sent last */
+	uint16_t pending; /* answers to come */
+	bool sent;        /* it is there when all that was sent succeeds */
+	bool there;       /* as far as it is answered */
 };
 
 struct server_login;
@@ -324,6 +327,7 @@ struct server {
 	struct expect_ring expect;
 	struct sprep *prepared;     /* hash by pstmt */
 	struct sprep *prepared_lru;
+	unsigned n_prepared;        /* those that are sent */
 	struct pstmt *unnamed;      /* what the server's unnamed statement is, or NULL */
 	uint16_t batch, batch_now;  /* counts Sync: that were sent, that are answered */
 	struct vars vars;
@@ -522,9 +526,8 @@ void server_reap(void);
 const char *server_prefix(const struct server *s);
 bool server_send(struct server *s, struct buf *b); /* writes and empties b; false: memory, server closed */
 bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg);
-void server_forget_prepared(struct server *s, bool all); /* not all: what was sent behind stays */
+void server_forget_prepared(struct server *s); /* what is there; not what was sent behind */
 void server_drop_unnamed(struct server *s);
-void server_confirm_prepared(struct server *s, struct pstmt *p);
 bool server_has_prepared(const struct server *s, struct pstmt *p);
 bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest dest); /* its Parse is sent */
 void server_put_settings(struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest);

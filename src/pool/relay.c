@@ -411,7 +411,7 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 		break;
 	case 'D':
 		if (tag_is(m, "DISCARD ALL") || tag_is(m, "DEALLOCATE ALL")) {
-			server_forget_prepared(s, false);
+			server_forget_prepared(s);
 			if (c != NULL)
 				extq_forget_all(c);
 			if (m->body[1] == 'I')
@@ -541,12 +541,8 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	}
 	if (m->type == 'G')
 		copy_in_began(s);
-	if (m->type == '1' && e->arg != NULL && e->kind == EXPECT_PARSE) {
-		if (!e->unnamed)
-			server_confirm_prepared(s, e->arg);
-		if (s->link != NULL && dest == DEST_CLIENT)
-			extq_confirm(s->link, e->arg, e->unnamed);
-	}
+	if (m->type == '1' && e->arg != NULL && s->link != NULL && dest == DEST_CLIENT)
+		extq_confirm(s->link, e->arg, e->unnamed);
 	/* the rows of its own statement, not of the settings before it */
 	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL && (e->kind == EXPECT_EXECUTE || e->final))
 		task_row(s->task, m->body, m->have);

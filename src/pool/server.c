@@ -126,42 +126,6 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	end_client(s, for_client);
 }
 
-static void free_one(struct server *s)
-{
-	struct expect *e;
-
-	while ((e = expect_head(&s->expect)) != NULL) {
-		server_expect_free(s, e, false);
-		s->expect.head = (uint16_t)((s->expect.head + 1u) & (s->expect.cap - 1u));
-		s->expect.count--;
-	}
-	mem_free(s->expect.e);
-	server_login_free(s);
-	server_forget_prepared(s, true);
-	server_drop_unnamed(s);
-	vars_clear(&s->vars);
-	istr_drop(&s->extra);
-	util_erase(s->key, sizeof(s->key));
-	s->magic = 0;
-	slab_put(slab, s);
-}
-
-void server_free_slabs(void)
-{
-	slab_free(&slab);
-}
-
-void server_reap(void)
-{
-	struct server *s, *tmp;
-
-	DL_FOREACH_SAFE(server_dead.head, s, tmp) {
-		DL_DELETE(server_dead.head, s);
-		server_dead.count--;
-		free_one(s);
-	}
-}
-
 /* --- sending --------------------------------------------------------------------------------------- */
 
 bool server_send(struct server *s, struct buf *b)
@@ -200,23 +164,43 @@ static unsigned prepared_limit(void)
 
 static void sprep_free(struct server *s, struct sprep *sp)
 {
+	if (sp->sent)
+		s->n_prepared--;
 	HASH_DEL(s->prepared, sp);
 	DL_DELETE(s->prepared_lru, sp);
 	pstmt_drop(&sp->p);
 	mem_free(sp);
 }
 
-void server_forget_prepared(struct server *s, bool all)
+static void sprep_sent(struct server *s, struct sprep *sp, bool sent)
+{
+	s->n_prepared += (sent ? 1u : 0u) - (sp->sent ? 1u : 0u);
+	sp->sent = sent;
+}
+
+static struct sprep *sprep_find(const struct server *s, struct pstmt *p)
+{
+	struct sprep *sp;
+
+	HASH_FIND_PTR(s->prepared, &p, sp);
+	return sp;
+}
+
+static void forget_all_prepared(struct server *s)
+{
+	while (s->prepared_lru != NULL)
+		sprep_free(s, s->prepared_lru);
+}
+
+void server_forget_prepared(struct server *s)
 {
 	struct sprep *sp, *tmp;
 
-	DL_FOREACH_SAFE(s->prepared_lru, sp, tmp)
-		if (all || sp->confirmed)
+	DL_FOREACH_SAFE(s->prepared_lru, sp, tmp) {
+		sp->there = false;
+		if (sp->pending == 0)
 			sprep_free(s, sp);
-	/* what a Close behind it was for is gone, whether that is skipped or not */
-	for (unsigned i = 0; i < s->expect.count && !all; i++)
-		if (expect_at(&s->expect, i)->kind == EXPECT_CLOSE)
-			pstmt_drop((struct pstmt **)&expect_at(&s->expect, i)->arg);
+	}
 }
 
 void server_drop_unnamed(struct server *s)
@@ -225,29 +209,20 @@ void server_drop_unnamed(struct server *s)
 	s->unnamed_raw = false;
 }
 
-/* Its Parse has failed, or was skipped. */
-static void unprepare(struct server *s, struct pstmt *p, bool unnamed)
+/* The answer to a Parse or a Close of ours has come, or it was skipped. */
+static void sprep_answered(struct server *s, struct pstmt *p, bool parse, bool ok)
 {
-	struct sprep *sp;
+	struct sprep *sp = sprep_find(s, p);
 
-	if (unnamed) {
-		if (s->unnamed == p)
-			server_drop_unnamed(s);
+	if (sp == NULL)
 		return;
-	}
-	HASH_FIND_PTR(s->prepared, &p, sp);
-	/* a later batch may have asked for it again */
-	if (sp != NULL && !sp->confirmed && (int16_t)(uint16_t)(sp->batch - s->batch_now) <= 0)
+	sp->pending--;
+	if (ok)
+		sp->there = parse;
+	else if (sp->pending == 0)
+		sprep_sent(s, sp, sp->there);
+	if (sp->pending == 0 && !sp->there)
 		sprep_free(s, sp);
-}
-
-void server_confirm_prepared(struct server *s, struct pstmt *p)
-{
-	struct sprep *sp;
-
-	HASH_FIND_PTR(s->prepared, &p, sp);
-	if (sp != NULL)
-		sp->confirmed = true;
 }
 
 bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest dest)
@@ -261,104 +236,94 @@ bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest d
 	return true;
 }
 
-/* Its Parse is in a batch that may fail before it; or it will be gone when DISCARD ALL has run. */
+/* What was sent for it is in a batch that may fail before it; or it will be gone when DISCARD ALL has run. */
 static bool in_doubt(const struct server *s, const struct sprep *sp)
 {
-	return sp->confirmed ? s->discarding : sp->batch != s->batch;
+	return sp->pending > 0 ? sp->batch != s->batch : s->discarding;
 }
 
 bool server_has_prepared(const struct server *s, struct pstmt *p)
 {
-	struct sprep *sp;
+	const struct sprep *sp = sprep_find(s, p);
 
-	HASH_FIND_PTR(s->prepared, &p, sp);
-	return sp != NULL && !in_doubt(s, sp);
+	return sp != NULL && sp->sent && !in_doubt(s, sp);
 }
 
-static bool sprep_add(struct server *s, struct pstmt *p)
+static struct sprep *sprep_add(struct server *s, struct pstmt *p)
 {
 	struct sprep *sp = mem_zalloc(sizeof(*sp));
 
 	if (sp == NULL)
-		return false;
+		return NULL;
 	sp->p = p;
 	HASH_ADD_PTR(s->prepared, p, sp);
 	if (sp->hh.tbl == NULL) {
 		mem_free(sp);
-		return false;
+		return NULL;
 	}
 	pstmt_ref(p);
-	sp->batch = s->batch;
 	DL_APPEND(s->prepared_lru, sp);
-	return true;
+	return sp;
 }
 
-/* The one that was not used for longest, of which we know that it is there. */
-static struct sprep *sprep_oldest(struct server *s)
-{
-	struct sprep *sp;
-
-	DL_FOREACH(s->prepared_lru, sp)
-		if (sp->confirmed)
-			return sp;
-	return NULL;
-}
-
-static bool close_prepared(struct server *s, struct pstmt *p, enum expect_dest dest, struct buf *b)
+/* Adds a Parse or a Close to b. */
+static bool sprep_change(struct server *s, struct sprep *sp, bool parse, enum expect_dest dest, struct buf *b)
 {
 	char name[PSTMT_NAME_SIZE];
+	struct pstmt *p = sp->p;
 
-	build_close(b, 'S', pstmt_name(p, name));
+	pstmt_name(p, name);
+	if (parse)
+		build_parse(b, name, pstmt_sql(p), p->sql_len, pstmt_oids(p), p->n_oids);
+	else
+		build_close(b, 'S', name);
+	sprep_sent(s, sp, parse);
+	sp->batch = s->batch;
+	sp->pending++;
+	if (parse)
+		return server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p));
 	return server_expect(s, EXPECT_CLOSE, dest == DEST_CLIENT ? DEST_SWALLOW : dest, pstmt_ref(p));
+}
+
+/* Makes room for one more. */
+static bool close_oldest(struct server *s, enum expect_dest dest, struct buf *b)
+{
+	struct sprep *sp, *tmp;
+
+	DL_FOREACH_SAFE(s->prepared_lru, sp, tmp) {
+		if (s->n_prepared < prepared_limit())
+			return true;
+		if (sp->sent && !sprep_change(s, sp, false, dest, b))
+			return false;
+	}
+	return true;
 }
 
 /* Makes the statement known on the server, under its own name. dest: for whom ParseComplete is. */
 bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest dest)
 {
-	char name[PSTMT_NAME_SIZE];
+	struct sprep *sp = sprep_find(s, p);
 	struct buf b = BUF_INIT;
-	struct sprep *sp, *old;
 	bool ok = true;
 
-	HASH_FIND_PTR(s->prepared, &p, sp);
 	if (sp != NULL) {
 		DL_DELETE(s->prepared_lru, sp);
 		DL_APPEND(s->prepared_lru, sp);
-		if (!in_doubt(s, sp))
+		if (sp->sent && !in_doubt(s, sp))
 			return true;
-		sp->confirmed = false;
-		sp->batch = s->batch;
-		ok = close_prepared(s, p, dest, &b);
+		ok = sprep_change(s, sp, false, dest, &b);
+	} else if ((sp = sprep_add(s, p)) == NULL) {
+		server_close(s, "out of memory", NULL);
+		return false;
 	}
-	while (ok && HASH_COUNT(s->prepared) >= prepared_limit() && (old = sprep_oldest(s)) != NULL && old != sp) {
-		ok = close_prepared(s, old->p, dest, &b);
-		if (ok)
-			sprep_free(s, old);
-	}
+	ok = ok && close_oldest(s, dest, &b) && sprep_change(s, sp, true, dest, &b);
 	if (!ok) {
 		buf_free(&b);
 		return false;
 	}
-	build_parse(&b, pstmt_name(p, name), pstmt_sql(p), p->sql_len, pstmt_oids(p), p->n_oids);
-	if (sp == NULL && !sprep_add(s, p))
-		b.failed = true;
 	s->pool->stats.server_parses++;
 	s->unsynced = true;
-	if (server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p)))
-		return server_send(s, &b);
-	buf_free(&b);
-	return false;
-}
-
-/* A Close of ours was skipped: the server has the statement still. */
-static void closed_not(struct server *s, struct pstmt *p)
-{
-	struct sprep *sp;
-
-	HASH_FIND_PTR(s->prepared, &p, sp);
-	if (sp == NULL && !sprep_add(s, p))
-		s->close_needed = true;
-	server_confirm_prepared(s, p);
+	return server_send(s, &b);
 }
 
 /* What an entry owns. ok: its answer came without error. */
@@ -378,14 +343,50 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 		mem_free(arg);
 	} else if (e->dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE)) {
 		replaced_free((struct replaced **)&arg, s->link, ok);
-	} else if (e->kind == EXPECT_PARSE) {
-		if (!ok)
-			unprepare(s, arg, e->unnamed);
+	} else if (e->kind == EXPECT_PARSE || e->kind == EXPECT_CLOSE) {
+		if (!e->unnamed)
+			sprep_answered(s, arg, e->kind == EXPECT_PARSE, ok);
+		else if (!ok && s->unnamed == arg)
+			server_drop_unnamed(s);
 		pstmt_drop((struct pstmt **)&arg);
-	} else if (e->kind == EXPECT_CLOSE) {
-		if (!ok)
-			closed_not(s, arg);
-		pstmt_drop((struct pstmt **)&arg);
+	}
+}
+
+/* --- the reaper ---------------------------------------------------------------------------------------- */
+
+static void free_one(struct server *s)
+{
+	struct expect *e;
+
+	while ((e = expect_head(&s->expect)) != NULL) {
+		server_expect_free(s, e, false);
+		s->expect.head = (uint16_t)((s->expect.head + 1u) & (s->expect.cap - 1u));
+		s->expect.count--;
+	}
+	mem_free(s->expect.e);
+	server_login_free(s);
+	forget_all_prepared(s);
+	server_drop_unnamed(s);
+	vars_clear(&s->vars);
+	istr_drop(&s->extra);
+	util_erase(s->key, sizeof(s->key));
+	s->magic = 0;
+	slab_put(slab, s);
+}
+
+void server_free_slabs(void)
+{
+	slab_free(&slab);
+}
+
+void server_reap(void)
+{
+	struct server *s, *tmp;
+
+	DL_FOREACH_SAFE(server_dead.head, s, tmp) {
+		DL_DELETE(server_dead.head, s);
+		server_dead.count--;
+		free_one(s);
 	}
 }
 

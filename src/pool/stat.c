@@ -187,7 +187,7 @@ static void one_server(const struct server *s, const struct each *e)
 		.connect_time_us = wall(s->connect_time),
 		.request_time_us = wall(s->request_time),
 		.remote_pid = s->pid,
-		.prepared_statements = (int)HASH_COUNT(s->prepared),
+		.prepared_statements = (int)s->n_prepared,
 		.close_needed = s->close_needed,
 		.id = s->id,
 		.link_id = s->link != NULL ? s->link->id : 0};
