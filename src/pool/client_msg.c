@@ -31,6 +31,11 @@ static bool send_begin(struct client *c)
 	return server_send(s, &b);
 }
 
+bool client_is_owed(const struct client *c)
+{
+	return c->link != NULL && (c->link->expect.count > 0 || c->link->pass_left > 0);
+}
+
 static void wait_for_server(struct client *c)
 {
 	if (c->state == CLIENT_WAITING)
@@ -379,6 +384,15 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 		return client_protocol_error(c, "invalid message format");
 	c->skip_to_sync = false;
 	portal_synced(c);
+	/* session pooling: what the server was told outside of the block that it does not know */
+	if (s != NULL && c->vtx != VTX_NONE && s->unsynced) {
+		s->unsynced = false;
+		build_simple(&b, 'S');
+		if (!server_expect(s, EXPECT_SYNC, DEST_SWALLOW, NULL) || !server_send(s, &b)) {
+			buf_free(&b);
+			return STEP_END;
+		}
+	}
 	if (s == NULL || c->vtx != VTX_NONE) {
 		build_ready(&b, client_status(c));
 		client_emit(c, &b);

@@ -76,12 +76,6 @@ void extq_forget(struct client *c, struct cstmt **p)
 	cstmt_drop(st);
 }
 
-/* Answers outstanding that ours have to come behind. */
-static bool answers_wait(const struct client *c)
-{
-	return c->link != NULL && (c->link->expect.count > 0 || c->link->pass_left > 0);
-}
-
 /* It depends on the end of an earlier batch. */
 static bool undecided(const struct client *c, const struct cstmt *st)
 {
@@ -117,7 +111,7 @@ static struct cstmt *remember(struct client *c, const char *name, struct pstmt *
 	st->batch = c->link != NULL ? c->link->batch : 0;
 	memcpy(st->name, name, strlen(name) + 1);
 	if (name[0] == '\0') {
-		st->confirmed = l != NULL && !answers_wait(c);
+		st->confirmed = l != NULL && !client_is_owed(c);
 		if (st->confirmed)
 			extq_forget(c, &c->unnamed);
 		else
@@ -290,6 +284,22 @@ static enum step refuse_failed(struct client *c)
 	return refuse(c, "25P02", "current transaction is aborted, commands ignored until end of transaction block%s", "");
 }
 
+/* Is the block aborted, so that this fails? What is under way may end it; or abort it, which is asked for where
+ * no pipeline is slowed down by the question. */
+static bool refused_in_failed(struct client *c, bool exact, enum step *ret)
+{
+	if (c->console || (client_tx(c) != CLIENT_TX_FAILED && !exact))
+		return false;
+	if (c->vtx == VTX_NONE && !local_barrier(c)) {
+		*ret = STEP_WAIT;
+		return true;
+	}
+	if (client_tx(c) != CLIENT_TX_FAILED)
+		return false;
+	*ret = refuse_failed(c);
+	return true;
+}
+
 /* --- Parse --------------------------------------------------------------------------------------------------- */
 
 struct parse {
@@ -325,7 +335,7 @@ static enum step parse_known(struct client *c, struct cstmt *st)
 {
 	if (st == NULL)
 		return STEP_END;
-	if (answers_wait(c)) {
+	if (client_is_owed(c)) {
 		st->refs++;
 		return client_expect(c, EXPECT_PARSED, DEST_CLIENT, st) ? STEP_NEXT : STEP_END;
 	}
@@ -428,6 +438,7 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 static enum step parse(struct client *c, const struct parse *p, const struct wire_msg *m)
 {
 	enum sql_tx tx = SQL_TX_OTHER;
+	enum step step;
 
 	if (p->name[0] != '\0' && !name_is_decided(c, p->name))
 		return STEP_WAIT;
@@ -436,15 +447,14 @@ static enum step parse(struct client *c, const struct parse *p, const struct wir
 	if (c->pool != NULL)
 		c->pool->stats.client_parses++;
 	if (c->icpt->claim(c, p->sql, p->sql_len, true) == CLAIM_MINE) {
-		/* a ROLLBACK may be on its way */
-		if (client_tx(c) == CLIENT_TX_FAILED && c->vtx == VTX_NONE && !local_barrier(c))
-			return STEP_WAIT;
-		if (client_tx(c) == CLIENT_TX_FAILED && !c->console)
-			return refuse_failed(c);
+		if (refused_in_failed(c, false, &step))
+			return step;
 		return parse_claimed(c, p);
 	}
 	if (p->sql_len < 1024)
 		tx = sql_tx_classify(p->sql, p->sql_len);
+	if (tx == SQL_TX_BEGIN && refused_in_failed(c, true, &step))
+		return step;
 	if (tx != SQL_TX_OTHER)
 		return parse_local(c, p, lstmt_tx(tx, p->sql, p->sql_len));
 	return parse_own(c, p, m);
@@ -551,12 +561,19 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 {
 	struct portal *old = portal_find(c, portal), *p;
 	struct stmt_shape shape = {0};
+	enum step step;
 
 	if (!wire_complete(m)) {
 		if (m->total > STATEMENT_MAX * 4u)
 			return client_protocol_error(c, "QUEUE parameters are too long");
 		return STEP_MORE;
 	}
+	/* the transaction that it belongs to may be ending */
+	if (old != NULL && old->synced && !local_barrier(c))
+		return STEP_WAIT;
+	old = portal_find(c, portal);
+	if (l->tx != SQL_TX_COMMIT && l->tx != SQL_TX_ROLLBACK && refused_in_failed(c, l->kind != LSTMT_CLAIMED, &step))
+		return step;
 	if (old != NULL && portal[0] != '\0')
 		return refuse(c, "42P03", "cursor \"%s\" already exists", portal);
 	p = mem_zalloc(sizeof(*p) + strlen(portal) + 1);
@@ -637,6 +654,7 @@ static bool restore_unnamed(struct client *c)
 static enum step bind_own(struct client *c, const struct wire_msg *m, const char *portal, const char *stmt)
 {
 	struct cstmt *st = extq_find(c, stmt);
+	struct portal *old;
 
 	if (stmt[0] != '\0' && st == NULL && tracks_names(c))
 		return refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
@@ -644,6 +662,9 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 		return refuse(c, "26000", "unnamed prepared statement does not exist%s", "");
 	if (c->vtx == VTX_FAILED)
 		return refuse_failed(c);
+	old = portal_find(c, portal);
+	if (old != NULL && old->synced && !local_barrier(c))
+		return STEP_WAIT;
 	if (portal[0] != '\0' && portal_find(c, portal) != NULL)
 		return refuse(c, "42P03", "cursor \"%s\" already exists", portal);
 	if (!client_need_server(c))
@@ -812,7 +833,7 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 /* Gone at once, unless an error before it makes the Close void. */
 static enum step close_known(struct client *c, struct cstmt *st)
 {
-	if (st == c->unnamed || !answers_wait(c)) {
+	if (st == c->unnamed || !client_is_owed(c)) {
 		extq_forget(c, &st);
 		return emit_simple(c, '3');
 	}

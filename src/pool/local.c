@@ -16,7 +16,7 @@ struct portal *portal_find(struct client *c, const char *name)
 
 	while (p != NULL && strcmp(p->name, name) != 0)
 		p = p->next;
-	if (p != NULL && p->synced && client_tx(c) == CLIENT_TX_IDLE) {
+	if (p != NULL && p->synced && client_tx(c) == CLIENT_TX_IDLE && !client_is_owed(c)) {
 		portal_drop(c, p);
 		p = NULL;
 	}
@@ -60,7 +60,7 @@ void portal_drop_all(struct client *c)
  * they are used again shows then. */
 void portal_synced(struct client *c)
 {
-	if (client_tx(c) == CLIENT_TX_IDLE) {
+	if (client_tx(c) == CLIENT_TX_IDLE && !client_is_owed(c)) {
 		portal_drop_all(c);
 		return;
 	}
@@ -584,6 +584,8 @@ static enum step executed_before(struct client *c, const struct portal *p)
 {
 	struct pg_error err;
 
+	if (client_tx(c) == CLIENT_TX_FAILED)
+		return aborted(c, false);
 	if (p->stmt->tx == SQL_TX_BEGIN)
 		pg_error_set(&err, "55000", "portal \"%s\" cannot be run", p->name);
 	else

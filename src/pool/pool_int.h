@@ -477,6 +477,7 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 enum step client_protocol_error(struct client *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 enum step client_forward(struct client *c, const struct wire_msg *m); /* the message as it is, to the linked server */
 void client_no_server(struct client *c, const struct pg_error *err); /* the pool cannot give one */
+bool client_is_owed(const struct client *c); /* answers of its server are outstanding */
 bool client_need_server(struct client *c); /* true: linked and ready for its message; false: waits, or closed */
 bool client_expect(struct client *c, enum expect_kind kind, enum expect_dest dest, void *arg);
 bool client_sync_follows(void);

@@ -451,6 +451,9 @@ static void copy_in_began(struct server *s)
 	s->copy_synced = false;
 	if (data && expect_head(&s->expect)->kind != EXPECT_QUERY)
 		s->unsynced = true;
+	/* it waits for this statement to end, which waits for it */
+	if (data && s->link != NULL && s->link->state == CLIENT_BARRIER)
+		client_resume(s->link);
 }
 
 /* What comes between the beginning and the end of an answer. */

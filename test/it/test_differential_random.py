@@ -44,6 +44,8 @@ PREPARED = ["SELECT $1::int", "SELECT $1::int", "SELECT a, b FROM t ORDER BY a",
             "COPY t (a, b) FROM STDIN", "COPY t TO STDOUT", "SELECT 1; SELECT 2", "INSERT INTO t VALUES (103, 'row 2')",
             "DISCARD ALL", "DEALLOCATE ALL", "SELECT repeat('y', 30000)", "SHOW TimeZone", "SET TimeZone = 'Asia/Kabul'"]
 
+TRANSACTION = ("BEGIN", "COMMIT", "ROLLBACK", "")
+
 NAMES = ["", "", "", "s1", "s1", "s2"]
 PORTALS = ["", "", "", "", "p1"]
 COPY_ROWS = [b"50\tfifty\n", b"51\tx\n52\ty\n", b"bad\n", b"50\tfifty", b"", b"1\tagain\n", b"53\t" + b"z" * 5000 + b"\n"]
@@ -62,8 +64,9 @@ class Step:
 class Maker:
     """Writes steps with the methods of Wire."""
 
-    def __init__(self, rng):
+    def __init__(self, rng, session=False):
         self.rng = rng
+        self.session = session
         self.steps = []
         self.wire = Wire.__new__(Wire)
 
@@ -90,6 +93,8 @@ class Maker:
         rng = self.rng
         name, portal = rng.choice(NAMES), rng.choice(PORTALS)
         sql, values = self.sql_and_values()
+        if self.session and name and sql in TRANSACTION:
+            name = "t1"  # in session pooling the server has its names, and the proxy those of these
         if rng.random() < 0.85:
             if name and rng.random() < 0.5:
                 self.add("close_object", "S", name)
@@ -141,7 +146,8 @@ class Maker:
         elif kind == 6:
             self.sync()
         elif kind == 7:
-            self.add("parse", rng.choice(NAMES), rng.choice(PREPARED))
+            sql = rng.choice(PREPARED)
+            self.add("parse", "" if sql in TRANSACTION else rng.choice(NAMES), sql)
         else:
             self.copy()
 
@@ -317,7 +323,7 @@ def test_random_programs(qbouncer, cluster, direct, db, mode):
     seed, done, deadline = SEED, 0, time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         rng = random.Random(seed)
-        steps = Maker(rng).program()
+        steps = Maker(rng, mode == "session").program()
         stepwise = rng.random() < 0.4
         if differ.differs(steps, seed, stepwise):
             steps = differ.shorter(steps, seed, stepwise)
