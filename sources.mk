@@ -421,6 +421,7 @@ qb_dialogues = \
 	test/scenario/wait_in_line.dlg \
 	test/scenario/wait_timeout.dlg \
 	test/scenario/wake_and_timeout.dlg \
+	test/scenario/woken_while_asking.dlg \
 	test/scenario/worker_dies.dlg
 qb_scenario_programs = \
 	test/scenario/scenario

@@ -151,7 +151,7 @@ PARAM_GROUP("Queues")
 PARAM_INT (queue_pool_size, "5", 1, 10000, PARAM_RELOAD, NULL,
 	"Server connections of the queue engine, beside those of each pool.")
 PARAM_INT (queue_batches, "1", 1, 64, PARAM_RELOAD, NULL,
-	"Merged statements of one kind for one queue and role that are under way at the same time; others gather meanwhile.")
+	"Merged PUSH or DONE statements of one role that are under way at the same time; what comes meanwhile gathers for the next.")
 PARAM_TIME(queue_wait_default, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long a TAKE without WAIT waits for a job; 0 does not wait.")
 PARAM_TIME(queue_wait_max, "1h", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,

@@ -1,7 +1,7 @@
 /*
- * Cancel requests: from a client, by its key, for a statement that is parked, waits for a server, or
- * runs on one. The backend is asked over a connection of its own; its server is not given to anybody
- * else until that is closed, because the request says which process, not which statement.
+ * Cancel requests: from a client, by its key, for a statement that is parked, waits for a server,
+ * or runs on one. The backend is asked over a connection of its own; its server is not given to
+ * anybody else until that is closed, because the request says which process, not which statement.
  */
 #include <string.h>
 
@@ -12,7 +12,7 @@ struct cancel {
 	struct conn *conn;
 	struct server *server; /* NULL: gone meanwhile, or closed by us */
 	uint64_t server_id;
-	struct client *asker;  /* its connection is closed when the request is done; NULL */
+	struct client *asker; /* its connection is closed when the request is done; NULL */
 	int32_t pid;
 	uint8_t key[256];
 	uint8_t key_len;
@@ -71,7 +71,8 @@ static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
 	finish(owner);
 }
 
-static const struct conn_ops cancel_ops = {.on_connect = on_connect, .on_data = on_data, .on_end = on_end};
+static const struct conn_ops cancel_ops = {
+	.on_connect = on_connect, .on_data = on_data, .on_end = on_end};
 
 static bool start(struct server *s, struct client *asker)
 {
@@ -108,7 +109,7 @@ void cancel_forget_server(struct server *s)
 	struct cancel *x;
 
 	if (s->cancels > 0)
-		DL_FOREACH(list, x)
+		DL_FOREACH (list, x)
 			if (x->server == s)
 				x->server = NULL;
 	s->cancels = 0;
@@ -118,12 +119,13 @@ void cancel_drop_asker(struct client *c)
 {
 	struct cancel *x;
 
-	DL_FOREACH(list, x)
+	DL_FOREACH (list, x)
 		if (x->asker == c)
 			x->asker = NULL;
 }
 
-/* What a cancel means depends on where its client stands. Returns true when `asker` has to wait for it. */
+/* What a cancel means depends on where its client stands. Returns true when `asker` has to wait for
+ * it. */
 static bool cancel_client(struct client *c, struct client *asker)
 {
 	struct pg_error err;
@@ -165,7 +167,7 @@ void cancel_tick(usec_t now)
 	usec_t limit = conf_current()->p.cancel_wait_timeout;
 	struct cancel *x, *tmp;
 
-	DL_FOREACH_SAFE(list, x, tmp)
+	DL_FOREACH_SAFE (list, x, tmp)
 		if (limit > 0 && now - x->started > limit)
 			finish(x);
 }
@@ -174,7 +176,7 @@ void cancel_free(void)
 {
 	struct cancel *x, *tmp;
 
-	DL_FOREACH_SAFE(list, x, tmp) {
+	DL_FOREACH_SAFE (list, x, tmp) {
 		x->asker = NULL;
 		finish(x);
 	}

@@ -24,7 +24,8 @@ struct key_entry {
 };
 static struct key_entry *keys;
 
-/* --- lists ---------------------------------------------------------------------------------------- */
+/* --- lists
+ * ---------------------------------------------------------------------------------------- */
 
 static struct client_list *list_of(struct client *c)
 {
@@ -65,7 +66,7 @@ void client_move(struct client *c, enum client_state to)
 
 	ASSERT(c->magic == CLIENT_MAGIC && c->state != CLIENT_DEAD);
 	same = c->state >= CLIENT_ACTIVE && to >= CLIENT_ACTIVE && c->state != CLIENT_WAITING &&
-		to != CLIENT_WAITING && to != CLIENT_DEAD;
+	       to != CLIENT_WAITING && to != CLIENT_DEAD;
 	if (same) { /* one list */
 		c->state = (uint8_t)to;
 		return;
@@ -117,22 +118,23 @@ void client_each(void (*fn)(struct client *c, void *arg), void *arg)
 {
 	struct client *c, *tmp;
 
-	DL_FOREACH_SAFE(client_logins.head, c, tmp)
+	DL_FOREACH_SAFE (client_logins.head, c, tmp)
 		fn(c, arg);
-	DL_FOREACH_SAFE(client_consoles.head, c, tmp)
+	DL_FOREACH_SAFE (client_consoles.head, c, tmp)
 		fn(c, arg);
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
-			DL_FOREACH_SAFE(p->active.head, c, tmp)
+			DL_FOREACH_SAFE (p->active.head, c, tmp)
 				fn(c, arg);
-			DL_FOREACH_SAFE(p->waiting.head, c, tmp)
+			DL_FOREACH_SAFE (p->waiting.head, c, tmp)
 				fn(c, arg);
-			DL_FOREACH_SAFE(p->greeting.head, c, tmp)
+			DL_FOREACH_SAFE (p->greeting.head, c, tmp)
 				fn(c, arg);
 		}
 }
 
-/* --- the end ---------------------------------------------------------------------------------------- */
+/* --- the end
+ * ---------------------------------------------------------------------------------------- */
 
 static void leave_server(struct client *c, enum client_end how)
 {
@@ -150,10 +152,12 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 		return;
 	if (c->link != NULL && c->pass_left > 0 && !c->pass_discard)
 		c->link->unsynced = true; /* has a part of a message: of no use to anybody else */
-	if (reason != NULL && (c->state != CLIENT_LOGIN || how == CLIENT_END_BY_US) && conf_current()->p.log_disconnections)
+	if (reason != NULL && (c->state != CLIENT_LOGIN || how == CLIENT_END_BY_US) &&
+		conf_current()->p.log_disconnections)
 		log_write(LOG_LVL_INFO, client_prefix(c), "closing because: %s (age=%llus)", reason,
 			(unsigned long long)((loop_now() - c->connect_time) / USEC_SEC));
-	/* the claimant hears of it while the client is still whole; answers that are under way are dropped first */
+	/* the claimant hears of it while the client is still whole; answers that are under way are
+	 * dropped first */
 	if (c->link != NULL)
 		leave_server(c, how);
 	if (c->icpt != NULL && c->begun && !c->ended) {
@@ -196,7 +200,7 @@ void client_reap(void)
 {
 	struct client *c, *tmp;
 
-	DL_FOREACH_SAFE(client_dead.head, c, tmp) {
+	DL_FOREACH_SAFE (client_dead.head, c, tmp) {
 		DL_DELETE(client_dead.head, c);
 		client_dead.count--;
 		free_one(c);
@@ -234,7 +238,8 @@ void client_kill(struct client *c, const struct pg_error *err)
 	client_fatal(c, err);
 }
 
-/* --- writing ------------------------------------------------------------------------------------------- */
+/* --- writing
+ * ------------------------------------------------------------------------------------------- */
 
 void client_write(struct client *c, const struct buf *b)
 {
@@ -268,7 +273,8 @@ void client_emit(struct client *c, struct buf *b)
 	server_expect(s, EXPECT_LOCAL, DEST_CLIENT, copy);
 }
 
-/* --- cancel keys ------------------------------------------------------------------------------------------ */
+/* --- cancel keys
+ * ------------------------------------------------------------------------------------------ */
 
 bool client_key_assign(struct client *c)
 {
@@ -313,7 +319,8 @@ struct client *client_by_key(uint64_t key)
 	return e != NULL ? e->c : NULL;
 }
 
-/* --- what claimants and logs see ------------------------------------------------------------------------------ */
+/* --- what claimants and logs see
+ * ------------------------------------------------------------------------------ */
 
 enum client_tx client_tx(const struct client *c)
 {
@@ -392,7 +399,8 @@ bool client_standard_strings(const struct client *c)
 
 bool client_encoding_unsafe(const struct client *c)
 {
-	static const char *const unsafe[] = {"SJIS", "BIG5", "GBK", "UHC", "GB18030", "JOHAB", "SHIFT_JIS_2004"};
+	static const char *const unsafe[] = {
+		"SJIS", "BIG5", "GBK", "UHC", "GB18030", "JOHAB", "SHIFT_JIS_2004"};
 	const char *have = istr_text(c->vars.v[VAR_CLIENT_ENCODING]);
 
 	for (size_t i = 0; i < ARRAY_LEN(unsafe); i++)
@@ -411,8 +419,8 @@ const char *client_prefix(const struct client *c)
 	if (peer == NULL)
 		snprintf(text, sizeof(text), "C-%llu: %s/%s", (unsigned long long)c->id, db, user);
 	else
-		snprintf(text, sizeof(text), "C-%llu: %s/%s@%s:%d", (unsigned long long)c->id, db, user,
-			peer->is_unix ? "unix" : peer->host, peer->port);
+		snprintf(text, sizeof(text), "C-%llu: %s/%s@%s:%d", (unsigned long long)c->id, db,
+			user, peer->is_unix ? "unix" : peer->host, peer->port);
 	return text;
 }
 
@@ -433,8 +441,8 @@ static usec_t timeout_value(const char *text)
 	static const struct {
 		const char *unit;
 		usec_t factor;
-	} units[] = {{"", USEC_MSEC}, {"us", 1}, {"ms", USEC_MSEC}, {"s", USEC_SEC}, {"min", 60 * USEC_SEC},
-		{"h", 3600 * USEC_SEC}, {"d", 86400 * USEC_SEC}};
+	} units[] = {{"", USEC_MSEC}, {"us", 1}, {"ms", USEC_MSEC}, {"s", USEC_SEC},
+		{"min", 60 * USEC_SEC}, {"h", 3600 * USEC_SEC}, {"d", 86400 * USEC_SEC}};
 	char *end;
 	unsigned long long n = strtoull(text, &end, 10);
 
@@ -476,7 +484,8 @@ void client_heartbeat(struct client *c)
 
 	if (c->state != CLIENT_PARKED || conn_pending_output(c->conn) > 0)
 		return;
-	build_parameter_status(&b, var_name(VAR_APPLICATION_NAME), istr_text(c->vars.v[VAR_APPLICATION_NAME]));
+	build_parameter_status(
+		&b, var_name(VAR_APPLICATION_NAME), istr_text(c->vars.v[VAR_APPLICATION_NAME]));
 	client_emit(c, &b);
 }
 

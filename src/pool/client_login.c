@@ -1,7 +1,7 @@
 /*
- * A client comes in: SSL and GSS requests, start-up packet, authentication, limits, and the greeting.
- * Nothing that it says reaches a server before it is authenticated; the settings it asked for are put
- * in force when it is first linked to a server.
+ * A client comes in: SSL and GSS requests, start-up packet, authentication, limits, and the
+ * greeting. Nothing that it says reaches a server before it is authenticated; the settings it asked
+ * for are put in force when it is first linked to a server.
  */
 #include <stdio.h>
 #include <string.h>
@@ -44,7 +44,8 @@ static void refuse(struct client *c, const char *sqlstate, const char *text, con
 	client_fatal(c, &err);
 }
 
-/* --- the greeting ------------------------------------------------------------------------------------ */
+/* --- the greeting
+ * ------------------------------------------------------------------------------------ */
 
 static void add_host(struct client *c)
 {
@@ -58,9 +59,13 @@ static void add_host(struct client *c)
 
 static void console_parameters(struct client *c, struct buf *b)
 {
-	static const char *const fixed[][2] = {{"server_encoding", "UTF8"}, {"is_superuser", "on"}, {"integer_datetimes", "on"}};
-	static const char *const vars[VAR_COUNT] = {[VAR_CLIENT_ENCODING] = "UTF8", [VAR_DATESTYLE] = "ISO",
-		[VAR_TIMEZONE] = "GMT", [VAR_INTERVALSTYLE] = "postgres", [VAR_STANDARD_STRINGS] = "on"};
+	static const char *const fixed[][2] = {
+		{"server_encoding", "UTF8"}, {"is_superuser", "on"}, {"integer_datetimes", "on"}};
+	static const char *const vars[VAR_COUNT] = {[VAR_CLIENT_ENCODING] = "UTF8",
+		[VAR_DATESTYLE] = "ISO",
+		[VAR_TIMEZONE] = "GMT",
+		[VAR_INTERVALSTYLE] = "postgres",
+		[VAR_STANDARD_STRINGS] = "on"};
 
 	char version[64];
 
@@ -105,7 +110,8 @@ static void begin_session(struct client *c)
 	}
 	for (int i = 0; i < VAR_COUNT; i++)
 		if (c->vars.v[i] != NULL)
-			build_parameter_status(&b, var_name((enum var_id)i), istr_text(c->vars.v[i]));
+			build_parameter_status(
+				&b, var_name((enum var_id)i), istr_text(c->vars.v[i]));
 	if (!client_key_assign(c))
 		b.failed = true;
 	secret = (uint32_t)c->key;
@@ -140,7 +146,8 @@ void client_login_welcome(struct client *c)
 	begin_session(c);
 }
 
-/* --- after authentication ------------------------------------------------------------------------------ */
+/* --- after authentication
+ * ------------------------------------------------------------------------------ */
 
 static bool within_limits(struct client *c, struct database *db)
 {
@@ -156,16 +163,20 @@ static bool within_limits(struct client *c, struct database *db)
 		char text[128];
 
 		snprintf(text, sizeof(text), "database \"%s\" is disabled", db->name);
-		refuse(c, "57P03", text, "An operator has disabled it; ENABLE on the console ends that.");
+		refuse(c, "57P03", text,
+			"An operator has disabled it; ENABLE on the console ends that.");
 		return false;
 	}
 	if (limit > 0 && db->n_clients >= (unsigned)limit) {
-		snprintf(hint, sizeof(hint), "The limit of clients of this database is max_db_client_connections = %d.", limit);
+		snprintf(hint, sizeof(hint),
+			"The limit of clients of this database is max_db_client_connections = %d.",
+			limit);
 		refuse(c, "53300", "client connections exceeded (max_db_client_connections)", hint);
 		return false;
 	}
 	if (client_count() > (unsigned)p->max_client_conn) {
-		snprintf(hint, sizeof(hint), "The limit of clients is max_client_conn = %d.", p->max_client_conn);
+		snprintf(hint, sizeof(hint), "The limit of clients is max_client_conn = %d.",
+			p->max_client_conn);
 		refuse(c, "53300", "no more connections allowed (max_client_conn)", hint);
 		return false;
 	}
@@ -179,7 +190,8 @@ static void enter_pool(struct client *c)
 
 	if (db == NULL) {
 		snprintf(text, sizeof(text), "database \"%s\" does not exist", client_database(c));
-		refuse(c, "3D000", text, "The proxy has no such entry in its section [databases], and no entry \"*\".");
+		refuse(c, "3D000", text,
+			"The proxy has no such entry in its section [databases], and no entry \"*\".");
 		return;
 	}
 	if (!within_limits(c, db))
@@ -233,7 +245,8 @@ static void authenticated(struct client *c)
 		enter_pool(c);
 }
 
-static void verdict(struct client *c, enum auth_verdict v, struct buf *out, const struct pg_error *err)
+static void verdict(
+	struct client *c, enum auth_verdict v, struct buf *out, const struct pg_error *err)
 {
 	if (!buf_failed(out))
 		client_write(c, out);
@@ -253,13 +266,16 @@ static void verdict(struct client *c, enum auth_verdict v, struct buf *out, cons
 	}
 }
 
-/* The same unix user as ours may use the console as "pgbouncer" or "qbouncer" without a password. */
+/* The same unix user as ours may use the console as "pgbouncer" or "qbouncer" without a password.
+ */
 static bool is_own_unix_user(struct client *c)
 {
 	unsigned uid;
 
-	return c->console && (strcmp(client_user(c), "pgbouncer") == 0 || strcmp(client_user(c), "qbouncer") == 0) &&
-		conn_peer_uid(c->conn, &uid) && uid == geteuid();
+	return c->console &&
+	       (strcmp(client_user(c), "pgbouncer") == 0 ||
+		       strcmp(client_user(c), "qbouncer") == 0) &&
+	       conn_peer_uid(c->conn, &uid) && uid == geteuid();
 }
 
 static void begin_auth(struct client *c)
@@ -281,11 +297,13 @@ static void begin_auth(struct client *c)
 		}
 	}
 	pg_error_set(&err, "53200", "out of memory");
-	l->auth = auth_session_new(p->auth_type, client_user(c), p->scram_iterations, &out, &v, &err);
+	l->auth =
+		auth_session_new(p->auth_type, client_user(c), p->scram_iterations, &out, &v, &err);
 	verdict(c, v, &out, &err);
 }
 
-/* --- the start-up packet ---------------------------------------------------------------------------------- */
+/* --- the start-up packet
+ * ---------------------------------------------------------------------------------- */
 
 static void keep_setting(struct client *c, const char *name, const char *value)
 {
@@ -309,7 +327,9 @@ static bool read_options(struct client *c, const char *options)
 	while (startup_option_next(options, &pos, name, sizeof(name), value, sizeof(value), &bad))
 		keep_setting(c, name, value);
 	if (bad)
-		refuse(c, "08P01", "unsupported options startup parameter: only '-c config=val' and '--config=val' are allowed", NULL);
+		refuse(c, "08P01",
+			"unsupported options startup parameter: only '-c config=val' and '--config=val' are allowed",
+			NULL);
 	return !bad;
 }
 
@@ -335,11 +355,12 @@ static void negotiate(struct client *c, const struct startup *s)
 
 static bool is_on(const char *v)
 {
-	return util_strcasecmp(v, "off") != 0 && util_strcasecmp(v, "false") != 0 && util_strcasecmp(v, "no") != 0 &&
-		strcmp(v, "0") != 0;
+	return util_strcasecmp(v, "off") != 0 && util_strcasecmp(v, "false") != 0 &&
+	       util_strcasecmp(v, "no") != 0 && strcmp(v, "0") != 0;
 }
 
-static bool read_parameter(struct client *c, const char *name, const char *value, const char **user, const char **db)
+static bool read_parameter(
+	struct client *c, const char *name, const char *value, const char **user, const char **db)
 {
 	if (strcmp(name, "user") == 0)
 		*user = value;
@@ -348,7 +369,8 @@ static bool read_parameter(struct client *c, const char *name, const char *value
 	else if (strcmp(name, "options") == 0)
 		return read_options(c, value);
 	else if (strcmp(name, "replication") == 0 && is_on(value)) {
-		refuse(c, "0A000", "replication connections are not supported", "Connect to the server directly.");
+		refuse(c, "0A000", "replication connections are not supported",
+			"Connect to the server directly.");
 		return false;
 	} else if (strcmp(name, "replication") != 0 && strncmp(name, "_pq_.", 5) != 0)
 		keep_setting(c, name, value);
@@ -370,7 +392,8 @@ static void session_packet(struct client *c, const struct startup *s)
 	if (db == NULL || db[0] == '\0')
 		db = user;
 	if (strlen(user) > 127 || strlen(db) > 63) {
-		refuse(c, "08P01", strlen(user) > 127 ? "username too long" : "database name too long", NULL);
+		refuse(c, "08P01",
+			strlen(user) > 127 ? "username too long" : "database name too long", NULL);
 		return;
 	}
 	c->user = istr_get(user, strlen(user));
@@ -391,8 +414,10 @@ static void cancel_packet(struct client *c, const struct startup *s)
 	cancel_by_key(s->pid, s->key, s->key_len, c);
 }
 
-/* The answer is one byte; what follows it in the same packet would be text that TLS should have hidden. */
-static size_t no_encryption(struct client *c, bool *asked, size_t size, size_t len, const char *what)
+/* The answer is one byte; what follows it in the same packet would be text that TLS should have
+ * hidden. */
+static size_t no_encryption(
+	struct client *c, bool *asked, size_t size, size_t len, const char *what)
 {
 	struct buf b = BUF_INIT;
 	char text[100];
@@ -422,7 +447,8 @@ static size_t first_packet(struct client *c, const uint8_t *data, size_t len)
 		client_fatal(c, &err);
 		return len;
 	case STARTUP_TLS:
-		refuse(c, "0A000", "TLS is not supported", "Connect with sslmode=disable or prefer.");
+		refuse(c, "0A000", "TLS is not supported",
+			"Connect with sslmode=disable or prefer.");
 		return len;
 	case STARTUP_SSL:
 		return no_encryption(c, &l->ssl_asked, s.size, len, "SSL");
@@ -483,7 +509,8 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 			if (data[pos] == 'X')
 				client_close(c, CLIENT_END_TERMINATE, NULL);
 			else if (len - pos > PASSWORD_MESSAGE_MAX)
-				refuse(c, "08P01", "unexpected data before the session began", NULL);
+				refuse(c, "08P01", "unexpected data before the session began",
+					NULL);
 			n = 0;
 			break;
 		case PHASE_CANCEL:

@@ -1,8 +1,8 @@
 /*
- * The messages of a session: a table by type, and what each does with the client's server. A message
- * that needs a server when there is none stays where it is; the client waits in its pool's list and
- * the message is looked at again when it has one. Nothing behind it is touched meanwhile, so the order
- * of answers needs no care here.
+ * The messages of a session: a table by type, and what each does with the client's server. A
+ * message that needs a server when there is none stays where it is; the client waits in its pool's
+ * list and the message is looked at again when it has one. Nothing behind it is touched meanwhile,
+ * so the order of answers needs no care here.
  *
  * Extended protocol: extq.c. Statements that we answer ourselves: local.c.
  */
@@ -11,7 +11,8 @@
 
 #include "pool_int.h"
 
-/* --- getting a server ------------------------------------------------------------------------------- */
+/* --- getting a server
+ * ------------------------------------------------------------------------------- */
 
 static bool send_begin(struct client *c)
 {
@@ -104,7 +105,8 @@ void client_resume(struct client *c)
 	conn_kick(c->conn);
 }
 
-/* --- errors ---------------------------------------------------------------------------------------------- */
+/* --- errors
+ * ---------------------------------------------------------------------------------------------- */
 
 enum step client_protocol_error(struct client *c, const char *fmt, ...)
 {
@@ -154,13 +156,14 @@ static enum step fail_on_server(struct client *c, struct buf *b, bool simple)
 	return server_send(s, &out) ? STEP_NEXT : STEP_END;
 }
 
-/* The transaction on the linked server is open, or would be committed by the Sync to come; or what is under
- * way may open one. */
+/* The transaction on the linked server is open, or would be committed by the Sync to come; or what
+ * is under way may open one. */
 static bool server_has_work(const struct client *c)
 {
 	const struct server *s = c->link;
 
-	return s != NULL && c->vtx == VTX_NONE && (s->tx == 'T' || s->unsynced || s->expect.count > 0);
+	return s != NULL && c->vtx == VTX_NONE &&
+	       (s->tx == 'T' || s->unsynced || s->expect.count > 0);
 }
 
 enum step client_error(struct client *c, const struct pg_error *err, bool simple)
@@ -189,13 +192,14 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 	return STEP_NEXT;
 }
 
-/* --- the end of a transaction -------------------------------------------------------------------------------- */
+/* --- the end of a transaction
+ * -------------------------------------------------------------------------------- */
 
 /* A server that was got for a statement which then failed here. */
 static void release_unused(struct server *s)
 {
-	if (s->expect.count == 0 && s->pass_left == 0 && s->tx == 'I' && !s->unsynced && !s->copy_in &&
-		route_pool_mode(s->pool) != POOL_MODE_SESSION)
+	if (s->expect.count == 0 && s->pass_left == 0 && s->tx == 'I' && !s->unsynced &&
+		!s->copy_in && route_pool_mode(s->pool) != POOL_MODE_SESSION)
 		server_release(s);
 }
 
@@ -217,7 +221,9 @@ void client_ready(struct client *c, bool local)
 		release_unused(c->link);
 }
 
-/* --- simple query ------------------------------------------------------------------------------------------------ */
+/* --- simple query
+ * ------------------------------------------------------------------------------------------------
+ */
 
 enum step client_forward(struct client *c, const struct wire_msg *m)
 {
@@ -244,7 +250,8 @@ static bool may_be_special(const char *sql)
 	return strchr("bBcCeErRaAdD-/; \t\r\n\f\v", sql[0]) != NULL;
 }
 
-/* DEALLOCATE of a name that the client prepared by a Parse message. STEP_MORE: not ours, forward it. */
+/* DEALLOCATE of a name that the client prepared by a Parse message. STEP_MORE: not ours, forward
+ * it. */
 static enum step deallocate(struct client *c, const char *sql, size_t len)
 {
 	struct buf name = BUF_INIT, b = BUF_INIT;
@@ -291,7 +298,8 @@ static enum step failed_virtual(struct client *c, bool simple)
 {
 	struct pg_error err;
 
-	pg_error_set(&err, "25P02", "current transaction is aborted, commands ignored until end of transaction block");
+	pg_error_set(&err, "25P02",
+		"current transaction is aborted, commands ignored until end of transaction block");
 	return client_error(c, &err, simple);
 }
 
@@ -299,7 +307,7 @@ static enum step failed_virtual(struct client *c, bool simple)
 static bool string_has_ours(struct client *c, const struct wire_msg *m, size_t len)
 {
 	return c->icpt->claim_any != NULL && memchr(m->body, ';', len) != NULL &&
-		c->icpt->claim_any(c, (const char *)m->body, len);
+	       c->icpt->claim_any(c, (const char *)m->body, len);
 }
 
 /* The first semicolon is the last byte, as most programs write it. */
@@ -317,7 +325,8 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	if (!wire_complete(m) && m->total <= SCAN_MAX)
 		return STEP_MORE;
 	if (wire_complete(m)) {
-		if (may_be_special((const char *)m->body) && len < 1024 && special(c, m, len, &step))
+		if (may_be_special((const char *)m->body) && len < 1024 &&
+			special(c, m, len, &step))
 			return step;
 		if (!one_statement(m, len) && string_has_ours(c, m, len))
 			return local_simple_many(c, (const char *)m->body, len);
@@ -328,7 +337,8 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 		return STEP_WAIT;
 	server_drop_unnamed(c->link);
 	c->link->unsynced = false; /* what came before it in the batch ends with it */
-	if (util_lower((char)m->body[0]) == 'd' && sql_prep_classify((const char *)m->body, len, NULL) > SQL_PREP_DEALLOCATE)
+	if (util_lower((char)m->body[0]) == 'd' &&
+		sql_prep_classify((const char *)m->body, len, NULL) > SQL_PREP_DEALLOCATE)
 		c->link->discarding = true;
 	if (!client_expect(c, EXPECT_QUERY, DEST_CLIENT, NULL))
 		return STEP_END;
@@ -345,9 +355,11 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 		c->request_time = loop_now();
 	if (conf_current()->p.disable_pqexec && !c->console)
 		return client_protocol_error(c, "PQexec disallowed");
-	if (wire_complete(m) && (m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
+	if (wire_complete(m) &&
+		(m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
 		return client_protocol_error(c, "invalid message format");
-	/* the unnamed statement and portal end with any Query, unless it is skipped because its batch fails before */
+	/* the unnamed statement and portal end with any Query, unless it is skipped because its
+	 * batch fails before */
 	if (c->unnamed != NULL && c->link != NULL && c->link->unsynced && !local_barrier(c))
 		return STEP_WAIT;
 	extq_forget(c, &c->unnamed);
@@ -362,7 +374,9 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 	}
 	if (m->total > STATEMENT_MAX) {
 		pg_error_set(&err, "54000", "statement is too long");
-		pg_error_hint(&err, "Bind large values as parameters. The limit for a QUEUE statement is %d bytes.", STATEMENT_MAX);
+		pg_error_hint(&err,
+			"Bind large values as parameters. The limit for a QUEUE statement is %d bytes.",
+			STATEMENT_MAX);
 		client_fatal(c, &err);
 		return STEP_END;
 	}
@@ -373,7 +387,9 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 	return local_simple(c, (const char *)m->body, len);
 }
 
-/* --- the others -------------------------------------------------------------------------------------------------- */
+/* --- the others
+ * --------------------------------------------------------------------------------------------------
+ */
 
 static enum step on_sync(struct client *c, const struct wire_msg *m)
 {
@@ -401,7 +417,8 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 		client_ready(c, true);
 		return STEP_NEXT;
 	}
-	/* in the middle of a copy the server would ignore it, unless the copy has failed and we do not know yet */
+	/* in the middle of a copy the server would ignore it, unless the copy has failed and we do
+	 * not know yet */
 	if (s->copy_in) {
 		s->copy_synced = true;
 		return STEP_NEXT;
@@ -442,7 +459,8 @@ static enum step skip(struct client *c, const struct wire_msg *m)
 	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
 }
 
-/* Copy data outside a copy is ignored, as Postgres does: what was on its way when the copy failed. */
+/* Copy data outside a copy is ignored, as Postgres does: what was on its way when the copy failed.
+ */
 static enum step on_copy(struct client *c, const struct wire_msg *m)
 {
 	struct server *s = c->link;
@@ -487,7 +505,8 @@ static const handler handlers[256] = {
 	['X'] = on_terminate,
 };
 
-/* --- the loop over what has come ------------------------------------------------------------------------------------ */
+/* --- the loop over what has come
+ * ------------------------------------------------------------------------------------ */
 
 /* The pool has told that no server can be had. Takes the message at the head. */
 static enum step fail_message(struct client *c, const struct wire_msg *m)
@@ -517,7 +536,8 @@ static enum step message(struct client *c, const struct wire_msg *m)
 		c->link->copy_synced = false;
 	/* Postgres loses its place in what comes, and ends the session */
 	if (c->link != NULL && c->link->copy_in && strchr("dcfHSX", m->type) == NULL)
-		return client_protocol_error(c, "unexpected message type 0x%02X during COPY from stdin", m->type);
+		return client_protocol_error(
+			c, "unexpected message type 0x%02X during COPY from stdin", m->type);
 	/* everything that follows an error in a batch is dropped up to Sync */
 	if (c->skip_to_sync && m->type != 'S' && m->type != 'X')
 		return skip(c, m);
@@ -526,7 +546,8 @@ static enum step message(struct client *c, const struct wire_msg *m)
 	return h(c, m);
 }
 
-/* A wait ends with a goodbye; a statement that is being carried out is finished first, as in Postgres. */
+/* A wait ends with a goodbye; a statement that is being carried out is finished first, as in
+ * Postgres. */
 static bool ends_with_goodbye(const struct client *c)
 {
 	struct stmt_shape shape = {0};
@@ -540,7 +561,8 @@ static size_t parked_input(struct client *c, const uint8_t *data, size_t len)
 {
 	struct wire_msg m;
 
-	if (len > 0 && data[0] == 'X' && ends_with_goodbye(c) && wire_next(data, len, &m) == WIRE_NEXT_OK) {
+	if (len > 0 && data[0] == 'X' && ends_with_goodbye(c) &&
+		wire_next(data, len, &m) == WIRE_NEXT_OK) {
 		on_terminate(c, &m);
 		return len;
 	}
@@ -617,7 +639,8 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 	size_t pos = 0, n;
 
 	while (pos < len && runs(c)) {
-		n = c->pass_left > 0 ? pass(c, data + pos, len - pos) : one(c, data + pos, len - pos);
+		n = c->pass_left > 0 ? pass(c, data + pos, len - pos)
+				     : one(c, data + pos, len - pos);
 		if (n == 0)
 			break;
 		pos += n;

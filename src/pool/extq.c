@@ -1,8 +1,8 @@
 /*
- * Extended protocol: Parse, Bind, Describe, Execute, Close. In transaction and statement pooling each
- * client has its own statement names; a server knows a text by a name of ours and is told it when
- * first needed. Statements of a claimant, and transaction control, live here and never reach a server
- * under the client's name.
+ * Extended protocol: Parse, Bind, Describe, Execute, Close. In transaction and statement pooling
+ * each client has its own statement names; a server knows a text by a name of ours and is told it
+ * when first needed. Statements of a claimant, and transaction control, live here and never reach a
+ * server under the client's name.
  *
  * Session pooling: names of the client's own statements pass through as they are.
  */
@@ -10,12 +10,13 @@
 
 #include "pool_int.h"
 
-/* --- names --------------------------------------------------------------------------------------------- */
+/* --- names
+ * --------------------------------------------------------------------------------------------- */
 
 static bool tracks_names(const struct client *c)
 {
 	return c->pool != NULL && route_pool_mode(c->pool) != POOL_MODE_SESSION &&
-		conf_current()->p.max_prepared_statements > 0;
+	       conf_current()->p.max_prepared_statements > 0;
 }
 
 struct cstmt *extq_find(struct client *c, const char *name)
@@ -89,7 +90,8 @@ static bool name_is_decided(struct client *c, const char *name)
 
 	if (c->link == NULL)
 		return true;
-	if (st != NULL ? undecided(c, st) || (c->link->discarding && name[0] != '\0') : c->closing > 0)
+	if (st != NULL ? undecided(c, st) || (c->link->discarding && name[0] != '\0')
+		       : c->closing > 0)
 		return local_barrier(c);
 	return true;
 }
@@ -154,7 +156,7 @@ void extq_confirm(struct client *c, struct pstmt *p, bool unnamed)
 		confirm_unnamed(c, p);
 		return;
 	}
-	DL_FOREACH_SAFE(c->unconfirmed, st, tmp)
+	DL_FOREACH_SAFE (c->unconfirmed, st, tmp)
 		if (st->p == p) {
 			confirm(c, st);
 			return;
@@ -187,7 +189,7 @@ void extq_forget_unconfirmed(struct client *c, uint16_t batch, bool at_parse)
 {
 	struct cstmt *st, *tmp;
 
-	DL_FOREACH_SAFE(c->unconfirmed, st, tmp) {
+	DL_FOREACH_SAFE (c->unconfirmed, st, tmp) {
 		/* what was parsed behind the Sync to come is another batch */
 		if (is_later(st->batch, batch))
 			continue;
@@ -203,7 +205,7 @@ void extq_forget_all(struct client *c)
 {
 	struct cstmt *st, *tmp;
 
-	HASH_ITER(hh, c->stmts, st, tmp)
+	HASH_ITER (hh, c->stmts, st, tmp)
 		if (st->confirmed)
 			extq_forget(c, &st);
 }
@@ -212,7 +214,7 @@ void extq_free(struct client *c)
 {
 	struct cstmt *st, *tmp;
 
-	HASH_ITER(hh, c->stmts, st, tmp)
+	HASH_ITER (hh, c->stmts, st, tmp)
 		extq_forget(c, &st);
 	extq_forget(c, &c->unnamed);
 }
@@ -252,7 +254,8 @@ void extq_local_done(struct client *c, struct expect *e, bool ok)
 	cstmt_drop(st);
 }
 
-/* --- small answers ---------------------------------------------------------------------------------------- */
+/* --- small answers
+ * ---------------------------------------------------------------------------------------- */
 
 static enum step emit(struct client *c, struct buf *b)
 {
@@ -281,11 +284,13 @@ static enum step refuse(struct client *c, const char *sqlstate, const char *fmt,
 
 static enum step refuse_failed(struct client *c)
 {
-	return refuse(c, "25P02", "current transaction is aborted, commands ignored until end of transaction block%s", "");
+	return refuse(c, "25P02",
+		"current transaction is aborted, commands ignored until end of transaction block%s",
+		"");
 }
 
-/* Is the block aborted, so that this fails? What is under way may end it; or abort it, which is asked for where
- * no pipeline is slowed down by the question. */
+/* Is the block aborted, so that this fails? What is under way may end it; or abort it, which is
+ * asked for where no pipeline is slowed down by the question. */
 static bool refused_in_failed(struct client *c, bool exact, enum step *ret)
 {
 	if (c->console || (client_tx(c) != CLIENT_TX_FAILED && !exact))
@@ -300,7 +305,9 @@ static bool refused_in_failed(struct client *c, bool exact, enum step *ret)
 	return true;
 }
 
-/* --- Parse --------------------------------------------------------------------------------------------------- */
+/* --- Parse
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 struct parse {
 	const char *name, *sql;
@@ -380,7 +387,8 @@ static enum step parse_unnamed(struct client *c, struct pstmt *ps, const struct 
 {
 	c->link->unsynced = true;
 	c->pool->stats.server_parses++;
-	if (remember(c, "", pstmt_ref(ps), NULL) == NULL || !server_expect_unnamed(c->link, ps, DEST_CLIENT))
+	if (remember(c, "", pstmt_ref(ps), NULL) == NULL ||
+		!server_expect_unnamed(c->link, ps, DEST_CLIENT))
 		return STEP_END;
 	return client_forward(c, m);
 }
@@ -400,7 +408,8 @@ static struct pstmt *parse_text(const struct client *c, const struct parse *p)
 {
 	struct pstmt *last = c->unnamed != NULL ? c->unnamed->p : NULL;
 
-	if (p->name[0] == '\0' && last != NULL && pstmt_is(last, p->sql, p->sql_len, p->oids, p->n_oids))
+	if (p->name[0] == '\0' && last != NULL &&
+		pstmt_is(last, p->sql, p->sql_len, p->oids, p->n_oids))
 		return pstmt_ref(last);
 	return pstmt_get(p->sql, p->sql_len, p->oids, p->n_oids);
 }
@@ -421,7 +430,8 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 		if (c->link->tx == 'E')
 			return refuse_failed(c);
 	}
-	if (util_lower(p->sql[0]) == 'd' && sql_prep_classify(p->sql, p->sql_len, NULL) > SQL_PREP_DEALLOCATE)
+	if (util_lower(p->sql[0]) == 'd' &&
+		sql_prep_classify(p->sql, p->sql_len, NULL) > SQL_PREP_DEALLOCATE)
 		c->link->discarding = true;
 	if (!tracks_names(c) || (p->name[0] == '\0' && p->sql_len > INTERN_MAX))
 		return parse_raw(c, p, m);
@@ -470,7 +480,9 @@ enum step extq_parse(struct client *c, const struct wire_msg *m)
 		c->request_time = loop_now();
 	if (!wire_complete(m) && m->total > STATEMENT_MAX) {
 		pg_error_set(&err, "54000", "statement is too long");
-		pg_error_hint(&err, "Bind large values as parameters. The limit for the text of a prepared statement is %d bytes.", STATEMENT_MAX);
+		pg_error_hint(&err,
+			"Bind large values as parameters. The limit for the text of a prepared statement is %d bytes.",
+			STATEMENT_MAX);
 		step = client_error(c, &err, false);
 		c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
 		c->pass_discard = true;
@@ -487,7 +499,9 @@ enum step extq_parse(struct client *c, const struct wire_msg *m)
 	return step;
 }
 
-/* --- Bind -------------------------------------------------------------------------------------------------------- */
+/* --- Bind
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 /* Portal and statement names, at the start of the body. 1: here, 0: not yet, -1: never. */
 static int bind_names(const struct wire_msg *m, const char **portal, const char **stmt)
@@ -556,8 +570,8 @@ out:
 	return ok;
 }
 
-static enum step bind_local(struct client *c, const struct wire_msg *m, const char *portal, const char *stmt,
-	struct lstmt *l)
+static enum step bind_local(struct client *c, const struct wire_msg *m, const char *portal,
+	const char *stmt, struct lstmt *l)
 {
 	struct portal *old = portal_find(c, portal), *p;
 	struct stmt_shape shape = {0};
@@ -572,7 +586,8 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 	if (old != NULL && old->synced && !local_barrier(c))
 		return STEP_WAIT;
 	old = portal_find(c, portal);
-	if (l->tx != SQL_TX_COMMIT && l->tx != SQL_TX_ROLLBACK && refused_in_failed(c, l->kind != LSTMT_CLAIMED, &step))
+	if (l->tx != SQL_TX_COMMIT && l->tx != SQL_TX_ROLLBACK &&
+		refused_in_failed(c, l->kind != LSTMT_CLAIMED, &step))
 		return step;
 	if (old != NULL && portal[0] != '\0')
 		return refuse(c, "42P03", "cursor \"%s\" already exists", portal);
@@ -592,7 +607,8 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 	if (p->n_params != shape.n_params) {
 		struct pg_error err;
 
-		pg_error_set(&err, "08P01", "bind message supplies %d parameters, but prepared statement \"%s\" requires %d",
+		pg_error_set(&err, "08P01",
+			"bind message supplies %d parameters, but prepared statement \"%s\" requires %d",
 			p->n_params, stmt, shape.n_params);
 		portal_free(&p);
 		return client_error(c, &err, false);
@@ -608,8 +624,8 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 }
 
 /* The message with the server's name of the statement in it. */
-static enum step bind_renamed(struct client *c, const struct wire_msg *m, const char *portal, const char *stmt,
-	struct pstmt *ps)
+static enum step bind_renamed(struct client *c, const struct wire_msg *m, const char *portal,
+	const char *stmt, struct pstmt *ps)
 {
 	char name[PSTMT_NAME_SIZE];
 	struct buf b = BUF_INIT;
@@ -618,7 +634,8 @@ static enum step bind_renamed(struct client *c, const struct wire_msg *m, const 
 
 	pstmt_name(ps, name);
 	total = m->total - (uint32_t)strlen(stmt) + (uint32_t)strlen(name);
-	if (!extq_server_prepare(c->link, ps, DEST_SWALLOW) || !client_expect(c, EXPECT_BIND, DEST_CLIENT, NULL))
+	if (!extq_server_prepare(c->link, ps, DEST_SWALLOW) ||
+		!client_expect(c, EXPECT_BIND, DEST_CLIENT, NULL))
 		return STEP_END;
 	build_u8(&b, 'B');
 	build_i32(&b, (int64_t)total - 1);
@@ -634,7 +651,8 @@ static enum step bind_renamed(struct client *c, const struct wire_msg *m, const 
 	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
 }
 
-/* The unnamed statement may have been parsed on another server, or replaced there by somebody else's. */
+/* The unnamed statement may have been parsed on another server, or replaced there by somebody
+ * else's. */
 static bool restore_unnamed(struct client *c)
 {
 	struct pstmt *ps = c->unnamed != NULL ? c->unnamed->p : NULL;
@@ -651,14 +669,16 @@ static bool restore_unnamed(struct client *c)
 	return server_send(c->link, &b);
 }
 
-static enum step bind_own(struct client *c, const struct wire_msg *m, const char *portal, const char *stmt)
+static enum step bind_own(
+	struct client *c, const struct wire_msg *m, const char *portal, const char *stmt)
 {
 	struct cstmt *st = extq_find(c, stmt);
 	struct portal *old;
 
 	if (stmt[0] != '\0' && st == NULL && tracks_names(c))
 		return refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
-	if (stmt[0] == '\0' && st == NULL && tracks_names(c) && (c->link == NULL || !c->link->unnamed_raw))
+	if (stmt[0] == '\0' && st == NULL && tracks_names(c) &&
+		(c->link == NULL || !c->link->unnamed_raw))
 		return refuse(c, "26000", "unnamed prepared statement does not exist%s", "");
 	if (c->vtx == VTX_FAILED)
 		return refuse_failed(c);
@@ -700,7 +720,8 @@ enum step extq_bind(struct client *c, const struct wire_msg *m)
 	return bind_own(c, m, portal, stmt);
 }
 
-/* --- Describe, Execute, Close ------------------------------------------------------------------------------------------ */
+/* --- Describe, Execute, Close
+ * ------------------------------------------------------------------------------------------ */
 
 /* Body of Describe and Close: kind and name. */
 static bool read_target(const struct wire_msg *m, char *kind, const char **name)
@@ -746,21 +767,25 @@ static enum step describe_renamed(struct client *c, struct pstmt *ps)
 	char name[PSTMT_NAME_SIZE];
 	struct buf b = BUF_INIT;
 
-	if (!extq_server_prepare(c->link, ps, DEST_SWALLOW) || !client_expect(c, EXPECT_DESCRIBE, DEST_CLIENT, NULL))
+	if (!extq_server_prepare(c->link, ps, DEST_SWALLOW) ||
+		!client_expect(c, EXPECT_DESCRIBE, DEST_CLIENT, NULL))
 		return STEP_END;
 	c->link->unsynced = true;
 	build_describe(&b, 'S', pstmt_name(ps, name));
 	return server_send(c->link, &b) ? STEP_NEXT : STEP_END;
 }
 
-static enum step describe_own(struct client *c, const struct wire_msg *m, char kind, const char *name)
+static enum step describe_own(
+	struct client *c, const struct wire_msg *m, char kind, const char *name)
 {
 	struct cstmt *st = kind == 'S' ? extq_find(c, name) : NULL;
 
 	if (kind == 'S' && st == NULL && tracks_names(c) &&
 		(name[0] != '\0' || c->link == NULL || !c->link->unnamed_raw))
-		return refuse(c, "26000", name[0] != '\0' ? "prepared statement \"%s\" does not exist" :
-			"unnamed prepared statement does not exist%s", name);
+		return refuse(c, "26000",
+			name[0] != '\0' ? "prepared statement \"%s\" does not exist"
+					: "unnamed prepared statement does not exist%s",
+			name);
 	if (c->vtx == VTX_FAILED)
 		return refuse_failed(c);
 	if (!client_need_server(c))
@@ -783,7 +808,8 @@ enum step extq_describe(struct client *c, const struct wire_msg *m)
 	struct portal *p;
 
 	if (!wire_complete(m))
-		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format") : STEP_MORE;
+		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format")
+					    : STEP_MORE;
 	if (!read_target(m, &kind, &name))
 		return client_protocol_error(c, "invalid message format");
 	if (kind == 'S') {
@@ -808,7 +834,8 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 	struct portal *p;
 
 	if (!wire_complete(m))
-		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format") : STEP_MORE;
+		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format")
+					    : STEP_MORE;
 	wire_reader_init(&r, m->body, m->have);
 	name = wire_get_cstr(&r, NULL);
 	max_rows = wire_get_i32(&r);
@@ -851,7 +878,8 @@ enum step extq_close(struct client *c, const struct wire_msg *m)
 	struct portal *p;
 
 	if (!wire_complete(m))
-		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format") : STEP_MORE;
+		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format")
+					    : STEP_MORE;
 	if (!read_target(m, &kind, &name))
 		return client_protocol_error(c, "invalid message format");
 	if (kind == 'S' && !name_is_decided(c, name))

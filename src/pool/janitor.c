@@ -14,10 +14,11 @@ static void check_logins(usec_t now)
 	struct client *c, *tmp;
 	struct pg_error err;
 
-	DL_FOREACH_SAFE(client_logins.head, c, tmp)
+	DL_FOREACH_SAFE (client_logins.head, c, tmp)
 		if (limit > 0 && now - c->connect_time > limit) {
 			pg_error_set(&err, "08P01", "client_login_timeout");
-			pg_error_hint(&err, "The client did not log in within client_login_timeout.");
+			pg_error_hint(
+				&err, "The client did not log in within client_login_timeout.");
 			client_fatal(c, &err);
 		}
 }
@@ -99,7 +100,7 @@ static void end_gone(struct database *db)
 		struct client_list *lists[] = {&p->active, &p->waiting, &p->greeting};
 
 		for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-			DL_FOREACH_SAFE(lists[i]->head, c, tmp)
+			DL_FOREACH_SAFE (lists[i]->head, c, tmp)
 				kick_out(c, "57P01", "database removed");
 		for (int i = 0; i < SERVER_DEAD; i++)
 			while (p->servers[i].head != NULL)

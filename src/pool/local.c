@@ -8,7 +8,8 @@
 
 #include "pool_int.h"
 
-/* --- portals ------------------------------------------------------------------------------------------- */
+/* --- portals
+ * ------------------------------------------------------------------------------------------- */
 
 struct portal *portal_find(struct client *c, const char *name)
 {
@@ -56,8 +57,8 @@ void portal_drop_all(struct client *c)
 		portal_drop(c, c->portals);
 }
 
-/* Portals end with their transaction: outside a block that is now. Whether an open block ends before
- * they are used again shows then. */
+/* Portals end with their transaction: outside a block that is now. Whether an open block ends
+ * before they are used again shows then. */
 void portal_synced(struct client *c)
 {
 	if (client_tx(c) == CLIENT_TX_IDLE && !client_is_owed(c)) {
@@ -68,7 +69,9 @@ void portal_synced(struct client *c)
 		p->synced = true;
 }
 
-/* --- answers ----------------------------------------------------------------------------------------------- */
+/* --- answers
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static void answer_columns(struct buf *b, const struct answer *a, const struct lstmt *l)
 {
@@ -150,7 +153,8 @@ static enum step answer_rows(struct client *c, struct portal *p, int32_t max_row
 	return emit(c, &b);
 }
 
-static enum step answer_execute(struct client *c, struct answer *a, struct portal *p, int32_t max_rows)
+static enum step answer_execute(
+	struct client *c, struct answer *a, struct portal *p, int32_t max_rows)
 {
 	struct buf b = BUF_INIT;
 
@@ -170,7 +174,9 @@ static enum step answer_execute(struct client *c, struct answer *a, struct porta
 	return answer_rows(c, p, max_rows);
 }
 
-/* --- parking ----------------------------------------------------------------------------------------------------- */
+/* --- parking
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static enum step park(struct client *c, struct lstmt *l, struct portal *p, int32_t max_rows)
 {
@@ -215,7 +221,8 @@ void client_fail(struct client *c, const struct pg_error *err)
 		unpark(c);
 }
 
-/* --- transaction control ------------------------------------------------------------------------------------------- */
+/* --- transaction control
+ * ------------------------------------------------------------------------------------------- */
 
 void local_tx_end(struct client *c, bool committed)
 {
@@ -240,7 +247,8 @@ static bool server_decides(const struct client *c, enum sql_tx tx)
 	bool server_idle = s == NULL || (s->tx == 'I' && s->expect.count == 0 && !s->unsynced);
 
 	if (c->vtx != VTX_NONE)
-		return tx == SQL_TX_BEGIN && c->vtx == VTX_OPEN; /* a second BEGIN gets its warning from the server */
+		return tx == SQL_TX_BEGIN &&
+		       c->vtx == VTX_OPEN; /* a second BEGIN gets its warning from the server */
 	return !server_idle;
 }
 
@@ -297,7 +305,8 @@ static enum step aborted(struct client *c, bool simple)
 {
 	struct pg_error err;
 
-	pg_error_set(&err, "25P02", "current transaction is aborted, commands ignored until end of transaction block");
+	pg_error_set(&err, "25P02",
+		"current transaction is aborted, commands ignored until end of transaction block");
 	return client_error(c, &err, simple);
 }
 
@@ -323,7 +332,8 @@ enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, siz
 	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
 }
 
-/* --- on the client's own server ---------------------------------------------------------------------------------------- */
+/* --- on the client's own server
+ * ---------------------------------------------------------------------------------------- */
 
 bool local_barrier(struct client *c)
 {
@@ -392,8 +402,8 @@ static enum step replace_simple(struct client *c, struct replace *r)
 	return send_string(c, rp, &sql);
 }
 
-static void bind_message(struct buf *b, const struct replace *r, const struct portal *p, const char *portal,
-	const char *stmt)
+static void bind_message(struct buf *b, const struct replace *r, const struct portal *p,
+	const char *portal, const char *stmt)
 {
 	size_t start = build_begin(b, 'B');
 
@@ -419,7 +429,8 @@ static void bind_message(struct buf *b, const struct replace *r, const struct po
 	build_end(b, start);
 }
 
-/* A portal of a statement that failed stays until the end of its transaction: never the same name twice. */
+/* A portal of a statement that failed stays until the end of its transaction: never the same name
+ * twice. */
 static const char *own_portal(char *dst, size_t size)
 {
 	static uint32_t number;
@@ -428,7 +439,8 @@ static const char *own_portal(char *dst, size_t size)
 	return dst;
 }
 
-/* Parse if needed, Bind, Execute, Close, under names of our own, so that the client's stay. Takes r. */
+/* Parse if needed, Bind, Execute, Close, under names of our own, so that the client's stay. Takes
+ * r. */
 static enum step replace_execute(struct client *c, struct portal *p, struct replace *r)
 {
 	struct replaced *rp = replaced_new(1);
@@ -449,7 +461,8 @@ static enum step replace_execute(struct client *c, struct portal *p, struct repl
 	bind_message(&b, r, p, own_portal(portal, sizeof(portal)), pstmt_name(ps, name));
 	build_execute(&b, portal, 0);
 	build_close(&b, 'P', portal);
-	ok = extq_server_prepare(s, ps, DEST_SWALLOW) && server_expect(s, EXPECT_BIND, DEST_SWALLOW, NULL);
+	ok = extq_server_prepare(s, ps, DEST_SWALLOW) &&
+	     server_expect(s, EXPECT_BIND, DEST_SWALLOW, NULL);
 	pstmt_drop(&ps);
 	if (!ok) {
 		replaced_free(&rp, NULL, false);
@@ -465,7 +478,9 @@ static enum step replace_execute(struct client *c, struct portal *p, struct repl
 	return STEP_NEXT;
 }
 
-/* --- verdicts ------------------------------------------------------------------------------------------------------------ */
+/* --- verdicts
+ * ------------------------------------------------------------------------------------------------------------
+ */
 
 /* Nothing of this transaction, explicit or not, has been executed yet. */
 static bool is_first(const struct client *c)
@@ -474,7 +489,8 @@ static bool is_first(const struct client *c)
 
 	if (c->batch_executed)
 		return false;
-	return tx == CLIENT_TX_VIRTUAL || (tx == CLIENT_TX_IDLE && (c->link == NULL || c->link->expect.count == 0));
+	return tx == CLIENT_TX_VIRTUAL ||
+	       (tx == CLIENT_TX_IDLE && (c->link == NULL || c->link->expect.count == 0));
 }
 
 static void exec_init(struct exec *x, struct client *c, struct lstmt *l)
@@ -489,8 +505,8 @@ static void exec_init(struct exec *x, struct client *c, struct lstmt *l)
 /* In the client's transaction, explicit or that of its batch. */
 static bool in_place(const struct client *c, bool simple)
 {
-	return !c->console && (client_tx(c) != CLIENT_TX_IDLE || c->link != NULL || c->batch_executed ||
-					(!simple && !client_sync_follows()));
+	return !c->console && (client_tx(c) != CLIENT_TX_IDLE || c->link != NULL ||
+				      c->batch_executed || (!simple && !client_sync_follows()));
 }
 
 /* A statement that waits for something is executed again later: ask what it needs before. */
@@ -551,7 +567,8 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 }
 
 /* Claims a statement that has no parameters, as in any simple query. */
-static struct lstmt *claim_simple(struct client *c, const char *sql, size_t len, struct pg_error *err)
+static struct lstmt *claim_simple(
+	struct client *c, const char *sql, size_t len, struct pg_error *err)
 {
 	struct lstmt *l = lstmt_claimed(c, sql, len, NULL, 0, err);
 	struct stmt_shape shape = {0};
@@ -677,7 +694,8 @@ enum step local_execute(struct client *c, struct portal *p, int32_t max_rows)
 	return p->executed ? answer_rows(c, p, max_rows) : run_execute(c, p, max_rows);
 }
 
-/* --- several statements in one string -------------------------------------------------------------------------------------- */
+/* --- several statements in one string
+ * -------------------------------------------------------------------------------------- */
 
 struct many {
 	struct client *c;
@@ -717,7 +735,8 @@ static bool add_claimed(struct many *m, const char *start, const char *sql, size
 	case EXEC_PARK:
 	case EXEC_CLOSE:
 	case EXEC_WAIT:
-		pg_error_set(&m->err, "0A000", "this QUEUE statement has to be alone in its query string");
+		pg_error_set(&m->err, "0A000",
+			"this QUEUE statement has to be alone in its query string");
 		pg_error_hint(&m->err, "Send it as a statement of its own.");
 		break;
 	}
@@ -741,7 +760,8 @@ static void add_statements(struct many *m, const char *sql, size_t len)
 	size_t pos = 0, n;
 	const char *one;
 
-	while (!m->failed && sql_statement_next(sql, len, &pos, client_standard_strings(m->c), &one, &n)) {
+	while (!m->failed &&
+		sql_statement_next(sql, len, &pos, client_standard_strings(m->c), &one, &n)) {
 		if (m->c->icpt->claim(m->c, one, n, true) == CLAIM_MINE)
 			m->failed = !add_claimed(m, sql, one, n);
 		else

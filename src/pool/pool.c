@@ -1,7 +1,7 @@
 /*
- * A pool: the servers of one database and user, who waits for them, and the hand-out. Longest waiter
- * first. Our own tasks have a small reserve beside the pool, so that clients in transactions cannot
- * starve them.
+ * A pool: the servers of one database and user, who waits for them, and the hand-out. Longest
+ * waiter first. Our own tasks have a small reserve beside the pool, so that clients in transactions
+ * cannot starve them.
  */
 #include <string.h>
 
@@ -9,7 +9,8 @@
 
 #define LOGINS_AT_ONCE 8
 #define SURPLUS_IDLE   (30 * USEC_SEC) /* servers beyond the pool's size are closed after this */
-#define RETRY_FASTEST  (1 * USEC_SEC) /* a server that refuses connections is tried again after this */
+#define RETRY_FASTEST                                                                              \
+	(1 * USEC_SEC) /* a server that refuses connections is tried again after this */
 
 static struct pool *ready_head, **ready_tail = &ready_head;
 
@@ -74,7 +75,8 @@ static unsigned servers_alive(const struct pool *p)
 	return pool_servers_total(p) - p->servers[SERVER_LOGIN].count;
 }
 
-/* --- hand-out ------------------------------------------------------------------------------------------ */
+/* --- hand-out
+ * ------------------------------------------------------------------------------------------ */
 
 /* Servers that clients may use: the reserve is added once somebody has waited for too long. */
 static unsigned client_limit(const struct pool *p, usec_t now)
@@ -82,7 +84,8 @@ static unsigned client_limit(const struct pool *p, usec_t now)
 	unsigned size = (unsigned)route_pool_size(p);
 	const struct client *c = p->waiting.head;
 
-	if (p->db->reserve_pool_size > 0 && c != NULL && now - c->request_time > conf_current()->p.reserve_pool_timeout)
+	if (p->db->reserve_pool_size > 0 && c != NULL &&
+		now - c->request_time > conf_current()->p.reserve_pool_timeout)
 		size += (unsigned)p->db->reserve_pool_size;
 	return size;
 }
@@ -109,7 +112,7 @@ static void serve_greeting(struct pool *p)
 
 	if (!p->welcome_known || servers_alive(p) == 0)
 		return;
-	DL_FOREACH_SAFE(p->greeting.head, c, tmp)
+	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
 		client_login_welcome(c);
 }
 
@@ -177,13 +180,16 @@ bool pool_serve_ready(void *arg, usec_t now)
 	return any;
 }
 
-/* --- new servers ------------------------------------------------------------------------------------------- */
+/* --- new servers
+ * ------------------------------------------------------------------------------------------- */
 
-/* How long a failure is held against a server: one that refuses us knowingly longer than one that is away. */
+/* How long a failure is held against a server: one that refuses us knowingly longer than one that
+ * is away. */
 static usec_t retry_after(const struct pool *p)
 {
 	usec_t retry = conf_current()->p.server_login_retry;
-	bool away = strncmp(p->last_error.sqlstate, "08", 2) == 0 || strncmp(p->last_error.sqlstate, "57", 2) == 0;
+	bool away = strncmp(p->last_error.sqlstate, "08", 2) == 0 ||
+		    strncmp(p->last_error.sqlstate, "57", 2) == 0;
 
 	return away && retry > RETRY_FASTEST ? RETRY_FASTEST : retry;
 }
@@ -203,9 +209,9 @@ static void fail_waiting(struct pool *p)
 	struct client *c, *tmp;
 	struct pg_error err = p->last_error;
 
-	DL_FOREACH_SAFE(p->greeting.head, c, tmp)
+	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
 		client_fatal(c, &err);
-	DL_FOREACH_SAFE(p->waiting.head, c, tmp)
+	DL_FOREACH_SAFE (p->waiting.head, c, tmp)
 		client_no_server(c, &err);
 	task_fail_waiting(p, &err);
 }
@@ -214,14 +220,17 @@ void pool_server_failed(struct pool *p, const struct pg_error *err)
 {
 	usec_t now = loop_now();
 
-	if (p->failed_at == 0 || strcmp(p->last_error.message, err->message) != 0 || now - p->failed_at > 10 * USEC_SEC)
+	if (p->failed_at == 0 || strcmp(p->last_error.message, err->message) != 0 ||
+		now - p->failed_at > 10 * USEC_SEC)
 		log_write(LOG_LVL_WARNING, NULL, "%s/%s: server login failed: %s", p->db->name,
 			istr_text(p->user), err->message);
 	p->failed_at = now;
 	p->last_error = *err;
 	pg_error_severity(&p->last_error, "ERROR");
 	if (err->hint[0] == '\0' && err->detail[0] == '\0')
-		pg_error_detail(&p->last_error, "The proxy could not log in to the server of database \"%s\".", p->db->name);
+		pg_error_detail(&p->last_error,
+			"The proxy could not log in to the server of database \"%s\".",
+			p->db->name);
 	if (servers_alive(p) == 0)
 		fail_waiting(p);
 }
@@ -262,14 +271,17 @@ void pool_launch(struct pool *p, usec_t now)
 		return;
 	}
 	for (; n > 0; n--) {
-		if (p->db->max_connections > 0 && p->db->n_servers >= (unsigned)p->db->max_connections)
+		if (p->db->max_connections > 0 &&
+			p->db->n_servers >= (unsigned)p->db->max_connections)
 			return;
 		if (server_launch(p) == NULL)
 			return;
 	}
 }
 
-/* --- time ------------------------------------------------------------------------------------------------------ */
+/* --- time
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static void check_idle(struct pool *p, usec_t now)
 {
@@ -278,15 +290,17 @@ static void check_idle(struct pool *p, usec_t now)
 	unsigned total = pool_servers_total(p);
 	struct server *s, *tmp;
 
-	DL_FOREACH_SAFE(p->servers[SERVER_IDLE].head, s, tmp) {
+	DL_FOREACH_SAFE (p->servers[SERVER_IDLE].head, s, tmp) {
 		bool spare = total > (unsigned)p->db->min_pool_size;
-		bool surplus = total > (unsigned)route_pool_size(p); /* of the queue engine, or of the reserve */
+		bool surplus = total > (unsigned)route_pool_size(
+					       p); /* of the queue engine, or of the reserve */
 
 		if (s->close_needed || route_paused(p->db))
 			server_close(s, s->close_needed ? "close_needed" : "paused", NULL);
 		else if (surplus && now - s->idle_since > SURPLUS_IDLE)
 			server_close(s, "surplus server idle", NULL);
-		else if (pr->server_idle_timeout > 0 && spare && now - s->idle_since > pr->server_idle_timeout)
+		else if (pr->server_idle_timeout > 0 && spare &&
+			 now - s->idle_since > pr->server_idle_timeout)
 			server_close(s, "server idle timeout", NULL);
 		else if (lifetime > 0 && now - s->connect_time > lifetime)
 			server_close(s, "server lifetime over", NULL);
@@ -302,9 +316,10 @@ static void check_logins(struct pool *p, usec_t now)
 	struct server *s, *tmp;
 	struct pg_error err;
 
-	DL_FOREACH_SAFE(p->servers[SERVER_LOGIN].head, s, tmp)
+	DL_FOREACH_SAFE (p->servers[SERVER_LOGIN].head, s, tmp)
 		if (limit > 0 && now - s->connect_time > limit) {
-			pg_error_set(&err, "08006", "connection to server at \"%s\", port %d failed: connect timeout",
+			pg_error_set(&err, "08006",
+				"connection to server at \"%s\", port %d failed: connect timeout",
 				p->db->host, p->db->port);
 			pg_error_hint(&err, "The limit is server_connect_timeout.");
 			pool_server_failed(p, &err);
@@ -318,24 +333,28 @@ static void check_waiting(struct pool *p, usec_t now)
 	struct client *c, *tmp;
 	struct pg_error err;
 
-	DL_FOREACH_SAFE(p->waiting.head, c, tmp) {
+	DL_FOREACH_SAFE (p->waiting.head, c, tmp) {
 		usec_t waited = now - c->request_time;
 
 		if (limit > 0 && waited > limit) {
 			pg_error_set(&err, "53300", "query_wait_timeout");
-			pg_error_detail(&err, "No server connection became free in %llu s; the pool has %u of at most %d.",
-				(unsigned long long)(limit / USEC_SEC), pool_servers_total(p), route_pool_size(p));
-			pg_error_hint(&err, "Raise default_pool_size or pool_size, or shorten the transactions that hold them.");
+			pg_error_detail(&err,
+				"No server connection became free in %llu s; the pool has %u of at most %d.",
+				(unsigned long long)(limit / USEC_SEC), pool_servers_total(p),
+				route_pool_size(p));
+			pg_error_hint(&err,
+				"Raise default_pool_size or pool_size, or shorten the transactions that hold them.");
 			client_fatal(c, &err);
 		} else if (notify > 0 && waited > notify && !c->queued_notified) {
 			c->queued_notified = true;
-			pg_error_set(&err, "00000", "No server connection available in postgres backend, client being queued");
+			pg_error_set(&err, "00000",
+				"No server connection available in postgres backend, client being queued");
 			pg_error_severity(&err, "NOTICE");
 			client_notice(c, &err);
 		}
 	}
 	limit = conf_current()->p.client_login_timeout;
-	DL_FOREACH_SAFE(p->greeting.head, c, tmp)
+	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
 		if (limit > 0 && now - c->connect_time > limit) {
 			pg_error_set(&err, "08006", "client_login_timeout (server down)");
 			client_fatal(c, &err);
@@ -349,26 +368,28 @@ static void check_clients(struct pool *p, usec_t now)
 	struct client *c, *ctmp;
 	struct pg_error err;
 
-	DL_FOREACH_SAFE(p->servers[SERVER_ACTIVE].head, s, tmp) {
+	DL_FOREACH_SAFE (p->servers[SERVER_ACTIVE].head, s, tmp) {
 		c = s->link;
 		if (c == NULL)
 			continue;
-		if (pr->idle_transaction_timeout > 0 && s->tx != 'I' && s->expect.count == 0 && c->request_time == 0 &&
+		if (pr->idle_transaction_timeout > 0 && s->tx != 'I' && s->expect.count == 0 &&
+			c->request_time == 0 &&
 			now - s->request_time > pr->idle_transaction_timeout) {
 			pg_error_set(&err, "25P03", "idle transaction timeout");
 			pg_error_hint(&err, "The limit is idle_transaction_timeout.");
 			client_fatal(c, &err);
-		} else if (pr->transaction_timeout > 0 && c->tx_start != 0 && now - c->tx_start > pr->transaction_timeout) {
+		} else if (pr->transaction_timeout > 0 && c->tx_start != 0 &&
+			   now - c->tx_start > pr->transaction_timeout) {
 			pg_error_set(&err, "25P04", "transaction timeout");
 			client_fatal(c, &err);
 		} else if (pr->query_timeout > 0 && s->expect.count > 0 && c->request_time != 0 &&
-			now - c->request_time > pr->query_timeout) {
+			   now - c->request_time > pr->query_timeout) {
 			pg_error_set(&err, "57014", "query timeout");
 			client_fatal(c, &err);
 		}
 	}
 	if (pr->client_idle_timeout > 0)
-		DL_FOREACH_SAFE(p->active.head, c, ctmp)
+		DL_FOREACH_SAFE (p->active.head, c, ctmp)
 			if (c->state == CLIENT_ACTIVE && c->link == NULL && c->idle_since != 0 &&
 				now - c->idle_since > pr->client_idle_timeout) {
 				pg_error_set(&err, "57P05", "client_idle_timeout");
@@ -380,11 +401,13 @@ static void keep_minimum(struct pool *p, usec_t now)
 {
 	int min = p->db->min_pool_size;
 
-	if (min <= 0 || holding_back(p, now) || route_paused(p->db) || p->servers[SERVER_LOGIN].count > 0)
+	if (min <= 0 || holding_back(p, now) || route_paused(p->db) ||
+		p->servers[SERVER_LOGIN].count > 0)
 		return;
 	if (p->active.count + p->waiting.count == 0 && p->db->user == NULL)
 		return;
-	if (pool_servers_total(p) < (unsigned)min && pool_servers_total(p) < (unsigned)route_pool_size(p))
+	if (pool_servers_total(p) < (unsigned)min &&
+		pool_servers_total(p) < (unsigned)route_pool_size(p))
 		(void)!server_launch(p);
 }
 

@@ -8,14 +8,14 @@
 const struct interceptor *intercept_queue, *intercept_console;
 
 static struct loop_tick *tick;
-/* What is answered at the beginning of a shutdown (waits that end) may leave, with the Sync behind it. */
+/* What is answered at the beginning of a shutdown (waits that end) may leave, with the Sync behind
+ * it. */
 #define SHUTDOWN_GRACE (20 * USEC_MSEC)
 
 static enum pooler_shutdown shutting_down;
 static usec_t shutdown_at;
 static void (*on_stopped)(void);
 static void (*on_shutdown)(void);
-
 
 static enum claim pass_claim(struct client *c, const char *sql, size_t len, bool complete)
 {
@@ -33,7 +33,8 @@ static void pass_ended(struct client *c, enum client_end how)
 }
 
 /* Nobody registered: everything is forwarded. */
-static const struct interceptor pass_all = {.name = "none", .claim = pass_claim, .client_ended = pass_ended};
+static const struct interceptor pass_all = {
+	.name = "none", .claim = pass_claim, .client_ended = pass_ended};
 
 void intercept_register(const struct interceptor *i, bool console)
 {
@@ -117,7 +118,8 @@ void pooler_reloaded(void)
 	route_reload(conf_current());
 }
 
-/* --- shutdown --------------------------------------------------------------------------------------------- */
+/* --- shutdown
+ * --------------------------------------------------------------------------------------------- */
 
 void pooler_on_stopped(void (*fn)(void))
 {
@@ -143,14 +145,16 @@ static void end_idle_client(struct client *c, void *arg)
 	if (c->console || c->state == CLIENT_DEAD)
 		return;
 	if (c->state == CLIENT_LOGIN || (c->state == CLIENT_ACTIVE && c->request_time == 0 &&
-			client_tx(c) == CLIENT_TX_IDLE && (c->link == NULL || c->link->expect.count == 0))) {
+						client_tx(c) == CLIENT_TX_IDLE &&
+						(c->link == NULL || c->link->expect.count == 0))) {
 		pg_error_set(&err, "57P01", "terminating connection due to administrator command");
 		pg_error_detail(&err, "The pooler is shutting down.");
 		client_fatal(c, &err);
 	}
 }
 
-/* Who is still there when all servers are free: in a block that no server knows of, or in mid-batch. */
+/* Who is still there when all servers are free: in a block that no server knows of, or in
+ * mid-batch. */
 static void end_other_client(struct client *c, void *arg)
 {
 	struct pg_error err;
@@ -168,7 +172,8 @@ static bool servers_in_use(void)
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
 			if (p->servers[SERVER_ACTIVE].count + p->servers[SERVER_TASK].count +
-					p->servers[SERVER_CLEANING].count > 0)
+					p->servers[SERVER_CLEANING].count >
+				0)
 				return true;
 	return false;
 }
@@ -213,10 +218,12 @@ void pooler_shutdown(enum pooler_shutdown how)
 	shutdown_at = loop_now();
 	if (on_shutdown != NULL && how != SHUTDOWN_WAIT_CLIENTS)
 		on_shutdown();
-	loop_tick_at(tick, how == SHUTDOWN_WAIT_SERVERS ? shutdown_at + SHUTDOWN_GRACE : shutdown_at);
+	loop_tick_at(
+		tick, how == SHUTDOWN_WAIT_SERVERS ? shutdown_at + SHUTDOWN_GRACE : shutdown_at);
 }
 
-/* --- what the console does ------------------------------------------------------------------------------------ */
+/* --- what the console does
+ * ------------------------------------------------------------------------------------ */
 
 bool pooler_has_database(const char *name)
 {
@@ -239,7 +246,7 @@ static void end_all_clients(struct database *db)
 		struct client_list *lists[] = {&p->active, &p->waiting, &p->greeting};
 
 		for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-			DL_FOREACH_SAFE(lists[i]->head, c, tmp)
+			DL_FOREACH_SAFE (lists[i]->head, c, tmp)
 				client_fatal(c, &err);
 		for (int i = 0; i < SERVER_DEAD; i++)
 			while (p->servers[i].head != NULL)

@@ -1,8 +1,8 @@
 /*
  * What a server says: each message is taken by the head of `expect` and forwarded, swallowed, or
  * rewritten. Messages for the client go on as they come, without being gathered; only those that
- * change what we know are read as a whole. Runs of messages that go to the client are written in one
- * piece.
+ * change what we know are read as a whole. Runs of messages that go to the client are written in
+ * one piece.
  *
  * Answers of replaced statements are relay_replace.c.
  */
@@ -11,7 +11,8 @@
 #include "pool_int.h"
 #include "relay_int.h"
 
-/* --- the run of bytes for the client --------------------------------------------------------------- */
+/* --- the run of bytes for the client
+ * --------------------------------------------------------------- */
 
 static void run_flush(struct relay *r)
 {
@@ -56,7 +57,8 @@ static void emit_bytes(struct relay *r, const char *p, size_t n)
 		conn_write(r->s->link->conn, p, n);
 }
 
-/* --- the FIFO ------------------------------------------------------------------------------------------ */
+/* --- the FIFO
+ * ------------------------------------------------------------------------------------------ */
 
 static void pop(struct server *s, bool ok)
 {
@@ -110,7 +112,8 @@ void relay_batch_failed(struct relay *r)
 	s->link->tx_failed = true;
 }
 
-/* --- ReadyForQuery ------------------------------------------------------------------------------------------ */
+/* --- ReadyForQuery
+ * ------------------------------------------------------------------------------------------ */
 
 static void count_transaction(struct server *s, struct client *c)
 {
@@ -160,14 +163,17 @@ static void settle(struct relay *r)
 	}
 	if (c == NULL)
 		return;
-	/* a message of the client that the server has not got to its end belongs to this client (data of a copy
-	 * that has failed): to whom the server is given next would have to finish it */
+	/* a message of the client that the server has not got to its end belongs to this client
+	 * (data of a copy that has failed): to whom the server is given next would have to finish
+	 * it */
 	if (c->pass_left > 0 && !c->pass_discard)
 		return;
-	if (s->tx == 'I' && !s->unsynced && !s->copy_in && route_pool_mode(s->pool) != POOL_MODE_SESSION) {
+	if (s->tx == 'I' && !s->unsynced && !s->copy_in &&
+		route_pool_mode(s->pool) != POOL_MODE_SESSION) {
 		run_flush(r);
 		server_release(s);
-	} else if (s->close_needed && s->tx == 'I' && !s->unsynced && conf_current()->p.server_fast_close) {
+	} else if (s->close_needed && s->tx == 'I' && !s->unsynced &&
+		   conf_current()->p.server_fast_close) {
 		run_flush(r);
 		server_close(s, "database configuration changed", NULL);
 		return;
@@ -213,7 +219,8 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 	return RELAY_DROP;
 }
 
-/* --- messages that may come at any time --------------------------------------------------------------------- */
+/* --- messages that may come at any time
+ * --------------------------------------------------------------------- */
 
 static enum relay_step parameter_status(struct relay *r, const struct wire_msg *m)
 {
@@ -234,7 +241,8 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 	if (s->link == NULL || (e != NULL && (e->dest == DEST_RESET || e->dest == DEST_TASK)))
 		return RELAY_DROP;
 	if (id >= 0) {
-		/* what we have put in force ourselves the client knows already, unless the server words it otherwise */
+		/* what we have put in force ourselves the client knows already, unless the server
+		 * words it otherwise */
 		bool known = s->link->vars.v[id] == s->vars.v[id];
 
 		istr_drop(&s->link->vars.v[id]);
@@ -251,7 +259,8 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 {
 	struct expect *e = expect_head(&r->s->expect);
 
-	if (r->s->link != NULL && (e == NULL || e->dest == DEST_CLIENT || e->dest == DEST_REPLACE || e->dest == DEST_BEGIN))
+	if (r->s->link != NULL && (e == NULL || e->dest == DEST_CLIENT || e->dest == DEST_REPLACE ||
+					  e->dest == DEST_BEGIN))
 		return RELAY_FORWARD;
 	if (log_enabled(LOG_LVL_DEBUG)) {
 		struct wire_notice n;
@@ -262,7 +271,8 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 	return RELAY_DROP;
 }
 
-/* --- ErrorResponse ---------------------------------------------------------------------------------------------- */
+/* --- ErrorResponse
+ * ---------------------------------------------------------------------------------------------- */
 
 static void error_fields(const struct wire_msg *m, struct pg_error *ret)
 {
@@ -296,7 +306,8 @@ static enum relay_step error_idle(struct relay *r, const struct wire_msg *m)
 	return RELAY_FORWARD;
 }
 
-static enum relay_step error_settings(struct relay *r, const struct wire_msg *m, enum expect_dest dest)
+static enum relay_step error_settings(
+	struct relay *r, const struct wire_msg *m, enum expect_dest dest)
 {
 	struct server *s = r->s;
 	struct client *c = s->link;
@@ -311,7 +322,8 @@ static enum relay_step error_settings(struct relay *r, const struct wire_msg *m,
 	return RELAY_GONE;
 }
 
-/* The client sent a Sync in a copy and waits: the copy had failed before the server saw the Sync. */
+/* The client sent a Sync in a copy and waits: the copy had failed before the server saw the Sync.
+ */
 static void answer_late_sync(struct server *s)
 {
 	struct buf b = BUF_INIT;
@@ -330,7 +342,8 @@ static void answer_late_sync(struct server *s)
 static enum relay_step error_for(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
-	bool batch = e->kind != EXPECT_QUERY && e->kind != EXPECT_FUNCTION && e->kind != EXPECT_SYNC;
+	bool batch =
+		e->kind != EXPECT_QUERY && e->kind != EXPECT_FUNCTION && e->kind != EXPECT_SYNC;
 
 	switch ((enum expect_dest)e->dest) {
 	case DEST_RESET:
@@ -386,7 +399,9 @@ static enum relay_step error_response(struct relay *r, const struct wire_msg *m)
 	return step;
 }
 
-/* --- the others --------------------------------------------------------------------------------------------------- */
+/* --- the others
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static bool tag_is(const struct wire_msg *m, const char *tag)
 {
@@ -407,7 +422,8 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 		break;
 	case 'P':
 		if (c != NULL && tag_is(m, "PREPARE TRANSACTION"))
-			c->tx_committed = c->tx_failed = true; /* what comes of it is not known yet */
+			c->tx_committed = c->tx_failed =
+				true; /* what comes of it is not known yet */
 		break;
 	case 'D':
 		if (tag_is(m, "DISCARD ALL") || tag_is(m, "DEALLOCATE ALL")) {
@@ -428,8 +444,8 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 }
 
 /*
- * The server reads data now, and ignores each Sync in it (protocol: "COPY Operations"). What the client
- * has sent ahead is data up to its CopyDone or CopyFail.
+ * The server reads data now, and ignores each Sync in it (protocol: "COPY Operations"). What the
+ * client has sent ahead is data up to its CopyDone or CopyFail.
  */
 static void copy_in_began(struct server *s)
 {
@@ -547,7 +563,8 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	if (m->type == '1' && e->arg != NULL && s->link != NULL && dest == DEST_CLIENT)
 		extq_confirm(s->link, e->arg, e->unnamed);
 	/* the rows of its own statement, not of the settings before it */
-	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL && (e->kind == EXPECT_EXECUTE || e->final))
+	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL &&
+		(e->kind == EXPECT_EXECUTE || e->final))
 		task_row(s->task, m->body, m->have);
 	if (dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
 		return relay_replace_answer(r, m, e, fit == FIT_END);
@@ -583,7 +600,8 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 	}
 }
 
-/* --- the loop over what has come ------------------------------------------------------------------------------------ */
+/* --- the loop over what has come
+ * ------------------------------------------------------------------------------------ */
 
 static void bad_message(struct relay *r, const struct wire_msg *m)
 {
@@ -591,7 +609,8 @@ static void bad_message(struct relay *r, const struct wire_msg *m)
 	struct pg_error err;
 
 	run_flush(r);
-	log_write(LOG_LVL_ERROR, server_prefix(r->s), "unexpected message %s (0x%02x) from the server, expecting %d",
+	log_write(LOG_LVL_ERROR, server_prefix(r->s),
+		"unexpected message %s (0x%02x) from the server, expecting %d",
 		wire_type_name(m->type, false), m->type, e != NULL ? (int)e->kind : -1);
 	pg_error_set(&err, "08P01", "unexpected message from the server");
 	server_close(r->s, "protocol violation by the server", &err);
@@ -604,9 +623,11 @@ static size_t rows(struct relay *r, const uint8_t *data, size_t len)
 	struct wire_msg m;
 	size_t pos = 0;
 
-	if (e == NULL || e->dest != DEST_CLIENT || (e->kind != EXPECT_QUERY && e->kind != EXPECT_EXECUTE))
+	if (e == NULL || e->dest != DEST_CLIENT ||
+		(e->kind != EXPECT_QUERY && e->kind != EXPECT_EXECUTE))
 		return 0;
-	while (wire_next(data + pos, len - pos, &m) == WIRE_NEXT_OK && m.type == 'D' && wire_complete(&m))
+	while (wire_next(data + pos, len - pos, &m) == WIRE_NEXT_OK && m.type == 'D' &&
+		wire_complete(&m))
 		pos += m.total;
 	run_add(r, data, pos);
 	return pos;

@@ -23,7 +23,8 @@ static void note_value(struct replaced *rp, const uint8_t *body, size_t len)
 		rp->value = v;
 }
 
-static enum relay_step row(struct relay *r, const struct wire_msg *m, struct replaced *rp, struct replace *one)
+static enum relay_step row(
+	struct relay *r, const struct wire_msg *m, struct replaced *rp, struct replace *one)
 {
 	if (rp->rows++ == 0)
 		note_value(rp, m->body, m->have);
@@ -56,7 +57,8 @@ static void complete(struct relay *r, struct replaced *rp, struct replace *one)
 		one->on_done(r->s->link, one->arg, true);
 }
 
-enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, struct expect *e, bool end)
+enum relay_step relay_replace_answer(
+	struct relay *r, const struct wire_msg *m, struct expect *e, bool end)
 {
 	struct replaced *rp = e->arg;
 	struct replace *one = rp->at < rp->n ? rp->list[rp->at] : NULL;
@@ -75,7 +77,8 @@ enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, 
 	else if (m->type == 'C')
 		complete(r, rp, one);
 	if (m->type == 'C' || m->type == 'I' || m->type == 's') {
-		if (one != NULL && step == RELAY_FORWARD && one->on_done != NULL && r->s->link != NULL)
+		if (one != NULL && step == RELAY_FORWARD && one->on_done != NULL &&
+			r->s->link != NULL)
 			one->on_done(r->s->link, one->arg, true);
 		rp->at++;
 		rp->rows = 0;

@@ -38,10 +38,11 @@ static int number(int value, int fallback)
 static bool copy_texts(struct database *db, const struct conf_database *d)
 {
 	return replace_text(&db->host, d->host != NULL ? d->host : "/tmp") &&
-		replace_text(&db->dbname, d->dbname != NULL ? d->dbname : db->name) &&
-		replace_text(&db->user, d->user) && replace_text(&db->password, d->password) &&
-		replace_text(&db->connect_query, d->connect_query) &&
-		replace_text(&db->queue_user, d->queue_user) && replace_text(&db->queue_password, d->queue_password);
+	       replace_text(&db->dbname, d->dbname != NULL ? d->dbname : db->name) &&
+	       replace_text(&db->user, d->user) && replace_text(&db->password, d->password) &&
+	       replace_text(&db->connect_query, d->connect_query) &&
+	       replace_text(&db->queue_user, d->queue_user) &&
+	       replace_text(&db->queue_password, d->queue_password);
 }
 
 static void copy_defaults(struct database *db, const struct conf_database *d)
@@ -69,15 +70,19 @@ static bool configure(struct database *db, const struct conf *c, const struct co
 	db->min_pool_size = number(d->min_pool_size, c->p.min_pool_size);
 	db->reserve_pool_size = number(d->reserve_pool_size, c->p.reserve_pool_size);
 	db->max_connections = number(d->max_db_connections, c->p.max_db_connections);
-	db->max_client_connections = number(d->max_db_client_connections, c->p.max_db_client_connections);
+	db->max_client_connections =
+		number(d->max_db_client_connections, c->p.max_db_client_connections);
 	db->mode = d->pool_mode != POOL_MODE_UNSET ? d->pool_mode : c->p.pool_mode;
-	db->server_lifetime = d->server_lifetime != USEC_NEVER ? d->server_lifetime : c->p.server_lifetime;
-	db->query_wait_timeout = d->query_wait_timeout != USEC_NEVER ? d->query_wait_timeout : c->p.query_wait_timeout;
+	db->server_lifetime =
+		d->server_lifetime != USEC_NEVER ? d->server_lifetime : c->p.server_lifetime;
+	db->query_wait_timeout = d->query_wait_timeout != USEC_NEVER ? d->query_wait_timeout
+								     : c->p.query_wait_timeout;
 	db->generation = c->generation;
 	return true;
 }
 
-static struct database *database_new(const struct conf *c, const struct conf_database *d, const char *name)
+static struct database *database_new(
+	const struct conf *c, const struct conf_database *d, const char *name)
 {
 	struct database *db = mem_zalloc(sizeof(*db));
 
@@ -124,7 +129,7 @@ static void close_servers_soon(struct database *db)
 
 	for (struct pool *p = db->pools; p != NULL; p = p->next) {
 		for (int i = 0; i < SERVER_DEAD; i++)
-			DL_FOREACH(p->servers[i].head, s)
+			DL_FOREACH (p->servers[i].head, s)
 				s->close_needed = true;
 		p->welcome_known = false;
 		vars_clear(&p->welcome);
@@ -142,11 +147,13 @@ void route_reconnect(struct database *db)
 static void reload_one(struct database *db, const struct conf *c, const struct conf_database *d)
 {
 	bool same = same_text(db->host, d->host != NULL ? d->host : "/tmp") &&
-		same_text(db->dbname, d->dbname != NULL ? d->dbname : db->name) && same_text(db->user, d->user) &&
-		same_text(db->password, d->password) && db->port == (d->port > 0 ? d->port : 5432);
+		    same_text(db->dbname, d->dbname != NULL ? d->dbname : db->name) &&
+		    same_text(db->user, d->user) && same_text(db->password, d->password) &&
+		    db->port == (d->port > 0 ? d->port : 5432);
 
 	if (!configure(db, c, d))
-		log_error("reload: out of memory; database \"%s\" keeps its old settings in part", db->name);
+		log_error("reload: out of memory; database \"%s\" keeps its old settings in part",
+			db->name);
 	db->automatic = strcmp(d->name, "*") == 0;
 	if (!same)
 		close_servers_soon(db);
@@ -165,7 +172,8 @@ void route_reload(const struct conf *c)
 			db->gone = true;
 	}
 	for (const struct conf_database *d = c->databases; d != NULL; d = d->next)
-		if (strcmp(d->name, "*") != 0 && find(d->name) == NULL && database_new(c, d, d->name) == NULL)
+		if (strcmp(d->name, "*") != 0 && find(d->name) == NULL &&
+			database_new(c, d, d->name) == NULL)
 			log_error("out of memory: database \"%s\" is not there", d->name);
 }
 
@@ -189,8 +197,10 @@ static void database_free(struct database *db)
 
 static bool pool_is_unused(const struct pool *p)
 {
-	return p->active.count + p->waiting.count + p->greeting.count + p->n_tasks + pool_servers_total(p) == 0 &&
-		!p->keep;
+	return p->active.count + p->waiting.count + p->greeting.count + p->n_tasks +
+			       pool_servers_total(p) ==
+		       0 &&
+	       !p->keep;
 }
 
 /* Databases made from "*" that nobody has used for a while, and those that the file has no more. */
@@ -200,14 +210,15 @@ void route_tick(usec_t now)
 	struct database *db, *tmp;
 	struct pool *p, *ptmp;
 
-	LL_FOREACH_SAFE(list, db, tmp) {
+	LL_FOREACH_SAFE (list, db, tmp) {
 		bool used = db->n_clients > 0 || db->n_servers > 0;
 
 		if (used)
 			db->idle_since = now;
-		if (used || (!db->gone && (!db->automatic || limit == 0 || now - db->idle_since < limit)))
+		if (used || (!db->gone &&
+				    (!db->automatic || limit == 0 || now - db->idle_since < limit)))
 			continue;
-		LL_FOREACH_SAFE(db->pools, p, ptmp)
+		LL_FOREACH_SAFE (db->pools, p, ptmp)
 			if (pool_is_unused(p)) {
 				struct pool *unused = p;
 
@@ -222,7 +233,7 @@ void route_free(void)
 {
 	struct database *db, *tmp;
 
-	LL_FOREACH_SAFE(list, db, tmp) {
+	LL_FOREACH_SAFE (list, db, tmp) {
 		while (db->pools != NULL) {
 			struct pool *p = db->pools;
 
@@ -232,7 +243,8 @@ void route_free(void)
 	}
 }
 
-/* --- what holds for a pool -------------------------------------------------------------------------------- */
+/* --- what holds for a pool
+ * -------------------------------------------------------------------------------- */
 
 int route_pool_size(const struct pool *p)
 {
@@ -250,7 +262,8 @@ enum pool_mode route_pool_mode(const struct pool *p)
 	if (cache->mode_generation != c->generation + 1) {
 		const struct conf_user *u = conf_find_user(c, istr_text(p->user));
 
-		cache->mode = u != NULL && u->pool_mode != POOL_MODE_UNSET ? u->pool_mode : p->db->mode;
+		cache->mode =
+			u != NULL && u->pool_mode != POOL_MODE_UNSET ? u->pool_mode : p->db->mode;
 		cache->mode_generation = c->generation + 1;
 	}
 	return cache->mode;

@@ -1,6 +1,6 @@
 /*
- * A connection to Postgres: its life, the list it is in, what was prepared on it, and which settings
- * are in force. Logging in is server_login.c, what it says is relay.c.
+ * A connection to Postgres: its life, the list it is in, what was prepared on it, and which
+ * settings are in force. Logging in is server_login.c, what it says is relay.c.
  *
  *   LOGIN -> IDLE <-> ACTIVE (a client) -> CLEANING -> IDLE
  *                <-> TASK (our own statement)      any -> DEAD, freed by the reaper
@@ -70,12 +70,13 @@ const char *server_prefix(const struct server *s)
 {
 	static char text[256];
 
-	snprintf(text, sizeof(text), "S-%llu: %s/%s@%s:%d", (unsigned long long)s->id, s->pool->db->name,
-		istr_text(s->pool->user), s->pool->db->host, s->pool->db->port);
+	snprintf(text, sizeof(text), "S-%llu: %s/%s@%s:%d", (unsigned long long)s->id,
+		s->pool->db->name, istr_text(s->pool->user), s->pool->db->host, s->pool->db->port);
 	return text;
 }
 
-/* --- the end ------------------------------------------------------------------------------------- */
+/* --- the end -------------------------------------------------------------------------------------
+ */
 
 static void end_client(struct server *s, const struct pg_error *for_client)
 {
@@ -120,13 +121,15 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	s->task = NULL;
 	if (t != NULL) {
 		if (for_client == NULL)
-			for_client = pg_error_set(&err, "08006", "server closed the connection unexpectedly");
+			for_client = pg_error_set(
+				&err, "08006", "server closed the connection unexpectedly");
 		task_end(t, t->failed ? &t->err : for_client);
 	}
 	end_client(s, for_client);
 }
 
-/* --- sending --------------------------------------------------------------------------------------- */
+/* --- sending
+ * --------------------------------------------------------------------------------------- */
 
 bool server_send(struct server *s, struct buf *b)
 {
@@ -148,12 +151,14 @@ bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest des
 			s->batch++;
 		return true;
 	}
-	server_expect_free(s, &(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg}, false);
+	server_expect_free(s,
+		&(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg}, false);
 	server_close(s, "too many answers outstanding", NULL);
 	return false;
 }
 
-/* --- prepared statements ------------------------------------------------------------------------------ */
+/* --- prepared statements
+ * ------------------------------------------------------------------------------ */
 
 static unsigned prepared_limit(void)
 {
@@ -196,7 +201,7 @@ void server_forget_prepared(struct server *s)
 {
 	struct sprep *sp, *tmp;
 
-	DL_FOREACH_SAFE(s->prepared_lru, sp, tmp) {
+	DL_FOREACH_SAFE (s->prepared_lru, sp, tmp) {
 		sp->there = false;
 		if (sp->pending == 0)
 			sprep_free(s, sp);
@@ -236,7 +241,8 @@ bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest d
 	return true;
 }
 
-/* What was sent for it is in a batch that may fail before it; or it will be gone when DISCARD ALL has run. */
+/* What was sent for it is in a batch that may fail before it; or it will be gone when DISCARD ALL
+ * has run. */
 static bool in_doubt(const struct server *s, const struct sprep *sp)
 {
 	return sp->pending > 0 ? sp->batch != s->batch : s->discarding;
@@ -267,7 +273,8 @@ static struct sprep *sprep_add(struct server *s, struct pstmt *p)
 }
 
 /* Adds a Parse or a Close to b. */
-static bool sprep_change(struct server *s, struct sprep *sp, bool parse, enum expect_dest dest, struct buf *b)
+static bool sprep_change(
+	struct server *s, struct sprep *sp, bool parse, enum expect_dest dest, struct buf *b)
 {
 	char name[PSTMT_NAME_SIZE];
 	struct pstmt *p = sp->p;
@@ -282,7 +289,8 @@ static bool sprep_change(struct server *s, struct sprep *sp, bool parse, enum ex
 	sp->pending++;
 	if (parse)
 		return server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p));
-	return server_expect(s, EXPECT_CLOSE, dest == DEST_CLIENT ? DEST_SWALLOW : dest, pstmt_ref(p));
+	return server_expect(
+		s, EXPECT_CLOSE, dest == DEST_CLIENT ? DEST_SWALLOW : dest, pstmt_ref(p));
 }
 
 /* Makes room for one more. */
@@ -290,7 +298,7 @@ static bool close_oldest(struct server *s, enum expect_dest dest, struct buf *b)
 {
 	struct sprep *sp, *tmp;
 
-	DL_FOREACH_SAFE(s->prepared_lru, sp, tmp) {
+	DL_FOREACH_SAFE (s->prepared_lru, sp, tmp) {
 		if (s->n_prepared < prepared_limit())
 			return true;
 		if (sp->sent && !sprep_change(s, sp, false, dest, b))
@@ -341,7 +349,8 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 	if (e->kind == EXPECT_LOCAL || e->dest == DEST_FAIL) {
 		buf_free(arg);
 		mem_free(arg);
-	} else if (e->dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE)) {
+	} else if (e->dest == DEST_REPLACE &&
+		   (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE)) {
 		replaced_free((struct replaced **)&arg, s->link, ok);
 	} else if (e->kind == EXPECT_PARSE || e->kind == EXPECT_CLOSE) {
 		if (!e->unnamed)
@@ -352,7 +361,8 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 	}
 }
 
-/* --- the reaper ---------------------------------------------------------------------------------------- */
+/* --- the reaper
+ * ---------------------------------------------------------------------------------------- */
 
 static void free_one(struct server *s)
 {
@@ -383,16 +393,18 @@ void server_reap(void)
 {
 	struct server *s, *tmp;
 
-	DL_FOREACH_SAFE(server_dead.head, s, tmp) {
+	DL_FOREACH_SAFE (server_dead.head, s, tmp) {
 		DL_DELETE(server_dead.head, s);
 		server_dead.count--;
 		free_one(s);
 	}
 }
 
-/* --- settings ------------------------------------------------------------------------------------------- */
+/* --- settings
+ * ------------------------------------------------------------------------------------------- */
 
-void server_put_settings(struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest)
+void server_put_settings(
+	struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest)
 {
 	struct buf sql = BUF_INIT, b = BUF_INIT;
 
@@ -415,7 +427,8 @@ void server_put_settings(struct server *s, const struct vars *v, struct istr *ex
 		buf_free(&b);
 }
 
-/* --- to a client and back ---------------------------------------------------------------------------------- */
+/* --- to a client and back
+ * ---------------------------------------------------------------------------------- */
 
 void server_link(struct server *s, struct client *c)
 {
@@ -484,9 +497,9 @@ static void finish_first(struct server *s)
 }
 
 /*
- * Its client is gone. A server that owes nothing is rolled back, reset if the pool mode asks for it,
- * and kept; one in the middle of a statement is cancelled and closed, unless the client said goodbye
- * behind it.
+ * Its client is gone. A server that owes nothing is rolled back, reset if the pool mode asks for
+ * it, and kept; one in the middle of a statement is cancelled and closed, unless the client said
+ * goodbye behind it.
  */
 void server_unlink_abandoned(struct server *s, bool said_goodbye)
 {

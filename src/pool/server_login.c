@@ -1,7 +1,7 @@
 /*
  * Logging in to Postgres: connect, start-up packet, authentication, parameters, key. At the end the
- * pool knows what a fresh session looks like, and the server is idle. Failures are told to the pool,
- * which tells those who wait.
+ * pool knows what a fresh session looks like, and the server is idle. Failures are told to the
+ * pool, which tells those who wait.
  */
 #include <string.h>
 
@@ -59,7 +59,8 @@ static void on_connect(struct conn *conn, void *owner, const char *error_text)
 	server_send(s, &b);
 }
 
-/* --- messages ------------------------------------------------------------------------------------- */
+/* --- messages
+ * ------------------------------------------------------------------------------------- */
 
 static bool authentication(struct server *s, const struct wire_msg *m)
 {
@@ -246,7 +247,8 @@ static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
 	fail(s, "08006", "server closed the connection during login");
 }
 
-const struct conn_ops server_login_ops = {.on_connect = on_connect, .on_data = on_data, .on_end = on_end};
+const struct conn_ops server_login_ops = {
+	.on_connect = on_connect, .on_data = on_data, .on_end = on_end};
 
 bool server_login_start(struct server *s)
 {

@@ -62,7 +62,7 @@ static unsigned count_parked(const struct pool *p)
 	const struct client *c;
 	unsigned n = 0;
 
-	DL_FOREACH(p->active.head, c)
+	DL_FOREACH (p->active.head, c)
 		n += c->state == CLIENT_PARKED;
 	return n;
 }
@@ -72,7 +72,7 @@ static unsigned count_cancelled(const struct pool *p)
 	const struct server *s;
 	unsigned n = p->servers[SERVER_CANCELLED].count;
 
-	DL_FOREACH(p->servers[SERVER_ACTIVE].head, s)
+	DL_FOREACH (p->servers[SERVER_ACTIVE].head, s)
 		n += s->cancels > 0;
 	return n;
 }
@@ -87,7 +87,8 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 				.user = istr_text(p->user),
 				.cl_active = p->active.count,
 				.cl_waiting = p->waiting.count + p->greeting.count,
-				.sv_active = p->servers[SERVER_ACTIVE].count + p->servers[SERVER_TASK].count,
+				.sv_active = p->servers[SERVER_ACTIVE].count +
+					     p->servers[SERVER_TASK].count,
 				.sv_being_canceled = count_cancelled(p),
 				.sv_idle = p->servers[SERVER_IDLE].count,
 				.sv_tested = p->servers[SERVER_CLEANING].count,
@@ -204,7 +205,7 @@ void stat_each_server(void (*fn)(const struct stat_session *st, void *arg), void
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
 			for (int i = 0; i < SERVER_DEAD; i++)
-				DL_FOREACH(p->servers[i].head, s)
+				DL_FOREACH (p->servers[i].head, s)
 					one_server(s, &e);
 }
 
@@ -236,7 +237,8 @@ static void put_user_settings(struct stat_user *st)
 	st->pool_size = cu->pool_size;
 	st->reserve_pool_size = cu->reserve_pool_size;
 	st->max_user_connections = cu->max_user_connections > 0 ? cu->max_user_connections : 0;
-	st->max_user_client_connections = cu->max_user_client_connections > 0 ? cu->max_user_client_connections : 0;
+	st->max_user_client_connections =
+		cu->max_user_client_connections > 0 ? cu->max_user_client_connections : 0;
 }
 
 static void one_user(const struct auth_user *u, void *arg)

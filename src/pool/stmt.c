@@ -6,7 +6,8 @@
 
 #include "pool_int.h"
 
-/* --- shared texts --------------------------------------------------------------------------------- */
+/* --- shared texts
+ * --------------------------------------------------------------------------------- */
 
 static struct pstmt *table;
 static uint64_t last_id;
@@ -35,7 +36,8 @@ struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n
 	p->n_oids = n;
 	p->sql_len = len;
 	p->key_len = key_len;
-	/* the same bytes cut elsewhere (n differs) stay out of the table: correct, only not shared */
+	/* the same bytes cut elsewhere (n differs) stay out of the table: correct, only not shared
+	 */
 	if (found == NULL)
 		HASH_ADD_KEYPTR(hh, table, p->key, key_len, p);
 	return p;
@@ -44,7 +46,7 @@ struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n
 bool pstmt_is(const struct pstmt *p, const char *sql, size_t len, const uint32_t *oids, int n)
 {
 	return p->sql_len == len && p->n_oids == n && memcmp(pstmt_sql(p), sql, len) == 0 &&
-		(n == 0 || memcmp(p->key, oids, (size_t)n * sizeof(*oids)) == 0);
+	       (n == 0 || memcmp(p->key, oids, (size_t)n * sizeof(*oids)) == 0);
 }
 
 struct pstmt *pstmt_ref(struct pstmt *p)
@@ -98,7 +100,8 @@ size_t pstmt_count(void)
 	return HASH_COUNT(table);
 }
 
-/* --- statements that we answer ----------------------------------------------------------------------- */
+/* --- statements that we answer
+ * ----------------------------------------------------------------------- */
 
 struct lstmt *lstmt_ref(struct lstmt *l)
 {
@@ -120,8 +123,8 @@ void lstmt_drop(struct lstmt **p)
 	mem_free(l);
 }
 
-struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n,
-	struct pg_error *err)
+struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids,
+	int n, struct pg_error *err)
 {
 	struct lstmt *l = mem_zalloc(sizeof(*l));
 
@@ -157,7 +160,8 @@ struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len)
 	return l;
 }
 
-/* --- what a claimant hands over ------------------------------------------------------------------------- */
+/* --- what a claimant hands over
+ * ------------------------------------------------------------------------- */
 
 void replace_free(struct replace **p)
 {
@@ -205,7 +209,8 @@ void answer_free(struct answer *a)
 	a->n_rows = 0;
 }
 
-/* --- what a server will answer ---------------------------------------------------------------------------- */
+/* --- what a server will answer
+ * ---------------------------------------------------------------------------- */
 
 bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg)
 {

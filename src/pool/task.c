@@ -30,7 +30,8 @@ static void put_values(struct buf *b, const struct task_spec *spec)
 		build_i16(b, spec->formats[i]);
 }
 
-/* --- settings ---------------------------------------------------------------------------------------------- */
+/* --- settings
+ * ---------------------------------------------------------------------------------------------- */
 
 struct task_settings {
 	struct vars vars;
@@ -67,7 +68,9 @@ void task_settings_key(const struct task_settings *s, struct buf *key)
 	buf_put(key, &s->extra, sizeof(s->extra));
 }
 
-/* --- life ---------------------------------------------------------------------------------------------------- */
+/* --- life
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 struct task *task_submit(struct pool *p, const struct task_spec *spec)
 {
@@ -125,7 +128,8 @@ bool task_is_sent(const struct task *t)
 	return t->server != NULL;
 }
 
-/* --- running ------------------------------------------------------------------------------------------- */
+/* --- running
+ * ------------------------------------------------------------------------------------------- */
 
 static bool send_script(struct task *t, struct server *s, struct buf *b)
 {
@@ -147,7 +151,8 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 			return false;
 		pstmt_name(t->stmt, name);
 	} else {
-		build_parse(b, "", pstmt_sql(t->stmt), t->stmt->sql_len, pstmt_oids(t->stmt), t->stmt->n_oids);
+		build_parse(b, "", pstmt_sql(t->stmt), t->stmt->sql_len, pstmt_oids(t->stmt),
+			t->stmt->n_oids);
 		server_drop_unnamed(s);
 		if (!server_expect(s, EXPECT_PARSE, DEST_TASK, NULL))
 			return false;
@@ -160,7 +165,8 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 	build_execute(b, "", 0);
 	build_simple(b, 'S');
 	s->unsynced = false;
-	if (!server_expect(s, EXPECT_BIND, DEST_TASK, NULL) || !server_expect(s, EXPECT_EXECUTE, DEST_TASK, NULL) ||
+	if (!server_expect(s, EXPECT_BIND, DEST_TASK, NULL) ||
+		!server_expect(s, EXPECT_EXECUTE, DEST_TASK, NULL) ||
 		!server_expect(s, EXPECT_SYNC, DEST_TASK, NULL))
 		return false;
 	expect_at(&s->expect, s->expect.count - 1u)->final = true;
@@ -233,13 +239,14 @@ void task_fail_waiting(struct pool *p, const struct pg_error *err)
 	/* those that come in meanwhile are not failed with this error */
 	p->tasks = NULL;
 	p->n_tasks = 0;
-	DL_FOREACH_SAFE(list, t, tmp) {
+	DL_FOREACH_SAFE (list, t, tmp) {
 		DL_DELETE(list, t);
 		task_end(t, err);
 	}
 }
 
-/* --- pools as the owners of tasks know them --------------------------------------------------------------- */
+/* --- pools as the owners of tasks know them
+ * --------------------------------------------------------------- */
 
 void pool_keep(struct pool *p, bool keep)
 {
@@ -267,7 +274,7 @@ static void find_address(const struct pool *p, char *dst, size_t size)
 
 	dst[0] = '\0';
 	for (int i = SERVER_IDLE; i < SERVER_DEAD; i++)
-		DL_FOREACH(p->servers[i].head, s)
+		DL_FOREACH (p->servers[i].head, s)
 			if (s->conn != NULL && !conn_peer(s->conn)->is_unix) {
 				util_strlcpy(dst, conn_peer(s->conn)->host, size);
 				return;

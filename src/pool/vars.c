@@ -1,7 +1,7 @@
 /*
  * Settings that follow the client from server to server. The server reports a change of these by
- * ParameterStatus, so both sides of a link are known exactly. Settings that a client gave at start-up
- * and that no server reports (`extra`) are put in force and reset by name.
+ * ParameterStatus, so both sides of a link are known exactly. Settings that a client gave at
+ * start-up and that no server reports (`extra`) are put in force and reset by name.
  */
 #include <ctype.h>
 #include <string.h>
@@ -58,11 +58,11 @@ void vars_clear(struct vars *v)
 
 /* Encodings by the names Postgres reports; matched without case and punctuation. */
 static const char *const encodings[] = {"UTF8", "SQL_ASCII", "LATIN1", "LATIN2", "LATIN3", "LATIN4",
-	"LATIN5", "LATIN6", "LATIN7", "LATIN8", "LATIN9", "LATIN10", "WIN1250", "WIN1251", "WIN1252",
-	"WIN1253", "WIN1254", "WIN1255", "WIN1256", "WIN1257", "WIN1258", "WIN866", "WIN874", "KOI8R",
-	"KOI8U", "ISO_8859_5", "ISO_8859_6", "ISO_8859_7", "ISO_8859_8", "EUC_JP", "EUC_CN", "EUC_KR",
-	"EUC_TW", "EUC_JIS_2004", "SJIS", "BIG5", "GBK", "UHC", "GB18030", "JOHAB", "SHIFT_JIS_2004",
-	"MULE_INTERNAL"};
+	"LATIN5", "LATIN6", "LATIN7", "LATIN8", "LATIN9", "LATIN10", "WIN1250", "WIN1251",
+	"WIN1252", "WIN1253", "WIN1254", "WIN1255", "WIN1256", "WIN1257", "WIN1258", "WIN866",
+	"WIN874", "KOI8R", "KOI8U", "ISO_8859_5", "ISO_8859_6", "ISO_8859_7", "ISO_8859_8",
+	"EUC_JP", "EUC_CN", "EUC_KR", "EUC_TW", "EUC_JIS_2004", "SJIS", "BIG5", "GBK", "UHC",
+	"GB18030", "JOHAB", "SHIFT_JIS_2004", "MULE_INTERNAL"};
 
 static const struct {
 	const char *alias, *name;
@@ -112,7 +112,8 @@ static void datestyle_canonical(struct vars *v, const char *welcome)
 
 static void boolean_canonical(struct vars *v, enum var_id id)
 {
-	static const char *const on[] = {"on", "true", "yes", "1"}, *const off[] = {"off", "false", "no", "0"};
+	static const char *const on[] = {"on", "true", "yes", "1"}, *const off[] = {"off", "false",
+									    "no", "0"};
 
 	for (size_t i = 0; i < ARRAY_LEN(on); i++) {
 		if (util_strcasecmp(istr_text(v->v[id]), on[i]) == 0)
@@ -145,7 +146,8 @@ void vars_canonical(struct vars *v, const struct vars *welcome)
 	}
 }
 
-/* --- the way from one state to another --------------------------------------------------------- */
+/* --- the way from one state to another ---------------------------------------------------------
+ */
 
 /* E'' works whatever standard_conforming_strings is. */
 static void put_literal(struct buf *b, const char *s)
@@ -176,9 +178,11 @@ static void put_extra(struct buf *sql, struct istr *extra, bool reset)
 		const char *name = p, *value = name + strlen(name) + 1;
 
 		if (reset) {
-			/* the name went through set_config once, so it is a setting's name; quoted all the same */
-			buf_puts(sql, "SELECT pg_catalog.set_config(name, reset_val, false) FROM "
-				      "pg_catalog.pg_settings WHERE pg_catalog.lower(name) = pg_catalog.lower(");
+			/* the name went through set_config once, so it is a setting's name; quoted
+			 * all the same */
+			buf_puts(sql,
+				"SELECT pg_catalog.set_config(name, reset_val, false) FROM "
+				"pg_catalog.pg_settings WHERE pg_catalog.lower(name) = pg_catalog.lower(");
 			put_literal(sql, name);
 			buf_puts(sql, ");");
 		} else {

@@ -1,7 +1,8 @@
 /*
- * The engine: statements on the merged path. A request is one QUEUE statement of one client; it runs
- * on a server of the same database and role, beside the client's pool, and is answered after its
- * commit. PUSH and DONE of many clients are merged (merge.c); the others are statements of their own.
+ * The engine: statements on the merged path. A request is one QUEUE statement of one client; it
+ * runs on a server of the same database and role, beside the client's pool, and is answered after
+ * its commit. PUSH and DONE of many clients are merged (merge.c); the others are statements of
+ * their own.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +10,8 @@
 #include "merge.h"
 #include "queue_int.h"
 
-/* --- jobs as they are now ------------------------------------------------------------------------------ */
+/* --- jobs as they are now
+ * ------------------------------------------------------------------------------ */
 
 static bool is_token(const char *text, size_t len)
 {
@@ -37,20 +39,24 @@ static bool id_to_token(struct qclient *qc, int64_t id, char dst[TOKEN_MAX], str
 		return true;
 	}
 	if (many) {
-		pg_error_set(err, "22023", "job %lld is ambiguous on this connection", (long long)id);
+		pg_error_set(
+			err, "22023", "job %lld is ambiguous on this connection", (long long)id);
 		pg_error_detail(err, "It holds jobs with this id from several queues.");
 	} else {
-		pg_error_set(err, "22023", "job %lld is not held by this connection", (long long)id);
-		pg_error_detail(err, "A bare id is accepted only on the connection that took the job and still holds its lease.");
+		pg_error_set(
+			err, "22023", "job %lld is not held by this connection", (long long)id);
+		pg_error_detail(err,
+			"A bare id is accepted only on the connection that took the job and still holds its lease.");
 	}
 	pg_error_hint(err, "Pass the token that TAKE returned.");
 	return false;
 }
 
-static bool job_resolve(struct qclient *qc, const struct qvalue *v, const struct bind_values *bind, char dst[TOKEN_MAX],
-	struct pg_error *err)
+static bool job_resolve(struct qclient *qc, const struct qvalue *v, const struct bind_values *bind,
+	char dst[TOKEN_MAX], struct pg_error *err)
 {
-	struct qbind qb = {.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+	struct qbind qb = {
+		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
 	struct buf text = BUF_INIT;
 	bool ok = true;
 	int64_t id;
@@ -85,7 +91,8 @@ static bool job_resolve(struct qclient *qc, const struct qvalue *v, const struct
 	return ok;
 }
 
-bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct jobs *ret, struct pg_error *err)
+bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
+	struct jobs *ret, struct pg_error *err)
 {
 	int n = qstmt_count(q, QARG_JOB);
 
@@ -109,7 +116,9 @@ void jobs_free(struct jobs *j)
 	*j = (struct jobs){0};
 }
 
-/* --- calls ----------------------------------------------------------------------------------------------- */
+/* --- calls
+ * -----------------------------------------------------------------------------------------------
+ */
 
 static const char *token_of(void *arg, int i, const char *text, size_t len)
 {
@@ -121,7 +130,8 @@ static const char *token_of(void *arg, int i, const char *text, size_t len)
 }
 
 /* Parameters as the client bound them; those that name a job become the text of the token. */
-static bool call_params(struct call *ret, const struct qstmt *q, const struct bind_values *bind, struct pg_error *err)
+static bool call_params(struct call *ret, const struct qstmt *q, const struct bind_values *bind,
+	struct pg_error *err)
 {
 	int n = q->n_params;
 
@@ -140,9 +150,10 @@ static bool call_params(struct call *ret, const struct qstmt *q, const struct bi
 		const struct qvalue *v = qstmt_value(q, QARG_JOB, i);
 
 		if (v->kind == QV_PARAM)
-			ret->params[v->param - 1] = (struct bind_param){.data = (const uint8_t *)ret->jobs.tokens[i],
-				.len = (int32_t)strlen(ret->jobs.tokens[i]),
-				.oid = OID_TEXT};
+			ret->params[v->param - 1] =
+				(struct bind_param){.data = (const uint8_t *)ret->jobs.tokens[i],
+					.len = (int32_t)strlen(ret->jobs.tokens[i]),
+					.oid = OID_TEXT};
 	}
 	return true;
 }
@@ -150,16 +161,19 @@ static bool call_params(struct call *ret, const struct qstmt *q, const struct bi
 /* The name of the queue, to wake its waiters; "" when it cannot be told. */
 static void call_queue(struct call *ret, const struct qstmt *q, const struct bind_values *bind)
 {
-	struct qbind qb = {.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+	struct qbind qb = {
+		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
 	const struct qvalue *v = qstmt_one(q, QARG_QUEUE);
 	struct buf text = BUF_INIT;
 
-	if (v != NULL && qvalue_eval(v, &qb, &text) == QEVAL_OK && !buf_failed(&text) && text.len <= QSTMT_QUEUE_MAX)
+	if (v != NULL && qvalue_eval(v, &qb, &text) == QEVAL_OK && !buf_failed(&text) &&
+		text.len <= QSTMT_QUEUE_MAX)
 		util_strlcpy(ret->queue, buf_cstr(&text), sizeof(ret->queue));
 	buf_free(&text);
 }
 
-static bool payloads_fit(const struct qstmt *q, const struct bind_values *bind, struct pg_error *err)
+static bool payloads_fit(
+	const struct qstmt *q, const struct bind_values *bind, struct pg_error *err)
 {
 	int64_t max = conf_current()->p.queue_max_payload;
 
@@ -172,14 +186,17 @@ static bool payloads_fit(const struct qstmt *q, const struct bind_values *bind, 
 		if (len <= max)
 			continue;
 		pg_error_set(err, "54000", "payload is too long");
-		pg_error_detail(err, "It has %lld bytes, the limit is %lld.", (long long)len, (long long)max);
-		pg_error_hint(err, "The limit is queue_max_payload; large data is better kept in a table, and its key pushed.");
+		pg_error_detail(err, "It has %lld bytes, the limit is %lld.", (long long)len,
+			(long long)max);
+		pg_error_hint(err,
+			"The limit is queue_max_payload; large data is better kept in a table, and its key pushed.");
 		return false;
 	}
 	return true;
 }
 
-bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret, struct pg_error *err)
+bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
+	struct call *ret, struct pg_error *err)
 {
 	if (!payloads_fit(q, bind, err))
 		return false;
@@ -209,19 +226,22 @@ static bool names_queues(const struct qstmt *q, const struct call *call)
 }
 
 /* Verbs on jobs return the name of the queue of each: one text column. */
-void call_row(struct qclient *qc, const struct qstmt *q, const struct call *call, const uint8_t *body, size_t len)
+void call_row(struct qclient *qc, const struct qstmt *q, const struct call *call,
+	const uint8_t *body, size_t len)
 {
 	char name[QSTMT_QUEUE_MAX + 1];
 	size_t n = len > 6 ? len - 6 : 0;
 
-	if ((q->verb->flags & QVERB_WAKES) == 0 || !names_queues(q, call) || n == 0 || n > QSTMT_QUEUE_MAX)
+	if ((q->verb->flags & QVERB_WAKES) == 0 || !names_queues(q, call) || n == 0 ||
+		n > QSTMT_QUEUE_MAX)
 		return;
 	memcpy(name, body + 6, n);
 	name[n] = '\0';
 	touch(qc, name, 1);
 }
 
-void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call *call, unsigned rows, bool in_tx)
+void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call *call,
+	unsigned rows, bool in_tx)
 {
 	bool finishes = q->verb->id != QVERB_EXTEND;
 
@@ -237,7 +257,9 @@ void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call
 		touched_wake(qc);
 }
 
-/* --- requests ------------------------------------------------------------------------------------------------ */
+/* --- requests
+ * ------------------------------------------------------------------------------------------------
+ */
 
 struct request {
 	struct qclient *qc; /* NULL: the client is gone */
@@ -245,7 +267,7 @@ struct request {
 	struct call call;
 	struct task *task;       /* alone, or */
 	struct merge_item *item; /* merged */
-	bool binary_id;          /* PUSH ... RETURNING ID, merged: the client wants the id in binary */
+	bool binary_id; /* PUSH ... RETURNING ID, merged: the client wants the id in binary */
 	struct answer answer;
 	unsigned rows;
 	bool keeps_rows;
@@ -321,7 +343,8 @@ static void put_tag(struct request *r)
 	}
 }
 
-/* A token counts once, also when several requests of a batch name it: rows do not tell whose it was. */
+/* A token counts once, also when several requests of a batch name it: rows do not tell whose it
+ * was. */
 static unsigned distinct_jobs(const struct jobs *j)
 {
 	unsigned n = 0;
@@ -374,7 +397,9 @@ static void on_done(void *arg, const struct pg_error *err)
  * lateral argument of the function so that it comes first. */
 #define AUTONOMOUS_SQL "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own"
 
-/* --- merging ---------------------------------------------------------------------------------------------------- */
+/* --- merging
+ * ----------------------------------------------------------------------------------------------------
+ */
 
 static void on_again(void *arg)
 {
@@ -389,9 +414,11 @@ static void on_again(void *arg)
 static const struct merge_ops merged_ops = {.row = on_row, .again = on_again, .done = on_done};
 
 /* The text of an argument, when it can be known here: literals without casts, parameters. */
-static bool plain_text(const struct qvalue *v, const struct bind_values *bind, struct buf *out, bool *null)
+static bool plain_text(
+	const struct qvalue *v, const struct bind_values *bind, struct buf *out, bool *null)
 {
-	struct qbind qb = {.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+	struct qbind qb = {
+		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
 
 	*null = false;
 	if (v->cast)
@@ -414,10 +441,11 @@ struct push_options {
 	struct bind_param params[8];
 };
 
-static bool push_options_read(struct push_options *o, const struct qstmt *q, const struct bind_values *bind, struct buf *key)
+static bool push_options_read(struct push_options *o, const struct qstmt *q,
+	const struct bind_values *bind, struct buf *key)
 {
-	static const enum qarg_id ids[] = {
-		QARG_QUEUE, QARG_PRIORITY, QARG_DELAY, QARG_AT, QARG_HEADERS, QARG_EXPIRES, QARG_ATTEMPTS};
+	static const enum qarg_id ids[] = {QARG_QUEUE, QARG_PRIORITY, QARG_DELAY, QARG_AT,
+		QARG_HEADERS, QARG_EXPIRES, QARG_ATTEMPTS};
 	static const int at[] = {0, 2, 3, 4, 5, 6, 7};
 
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
@@ -430,7 +458,8 @@ static bool push_options_read(struct push_options *o, const struct qstmt *q, con
 		buf_putc(key, null ? 'n' : 't');
 		if (null)
 			continue;
-		o->params[at[i]] = (struct bind_param){.data = o->text[i].data, .len = (int32_t)o->text[i].len};
+		o->params[at[i]] = (struct bind_param){
+			.data = o->text[i].data, .len = (int32_t)o->text[i].len};
 		build_i32(key, (int64_t)o->text[i].len);
 		buf_put(key, o->text[i].data, o->text[i].len);
 	}
@@ -460,7 +489,8 @@ static bool push_payloads(const struct qstmt *q, const struct bind_values *bind,
 	return ok;
 }
 
-static void begin_key(struct buf *key, char kind, const struct request *r, const struct task_settings *s)
+static void begin_key(
+	struct buf *key, char kind, const struct request *r, const struct task_settings *s)
 {
 	struct pool *pool = client_pool(r->qc->client);
 
@@ -472,10 +502,12 @@ static void begin_key(struct buf *key, char kind, const struct request *r, const
 
 static struct merge_item *merge_push(struct request *r, const struct bind_values *bind)
 {
-	static const uint32_t oids[] = {
-		OID_TEXT, 1009, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT, OID_INTERVAL, OID_INT4};
+	static const uint32_t oids[] = {OID_TEXT, 1009, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ,
+		OID_TEXT, OID_INTERVAL, OID_INT4};
 	struct push_options o = {0};
-	struct merge_spec spec = {.sql = "SELECT p AS id FROM " AUTONOMOUS_SQL ", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL, $7, $8) AS p",
+	struct merge_spec spec = {
+		.sql = "SELECT p AS id FROM " AUTONOMOUS_SQL
+		       ", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL, $7, $8) AS p",
 		.oids = oids,
 		.n_params = 8,
 		.array_param = 1,
@@ -491,7 +523,8 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 	if (spec.settings != NULL) {
 		begin_key(&key, 'P', r, spec.settings);
 		if (push_options_read(&o, r->q, bind, &key) && push_payloads(r->q, bind, &values))
-			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n, &merged_ops, r);
+			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n,
+				&merged_ops, r);
 	}
 	task_settings_free(&spec.settings);
 	push_options_free(&o);
@@ -504,7 +537,8 @@ static struct merge_item *merge_done(struct request *r)
 {
 	static const uint32_t oids[] = {1009};
 	struct bind_param none = {.len = -1};
-	struct merge_spec spec = {.sql = "SELECT queue FROM " AUTONOMOUS_SQL ", LATERAL queue._done($1, own IS NULL) AS queue",
+	struct merge_spec spec = {.sql = "SELECT queue FROM " AUTONOMOUS_SQL
+					 ", LATERAL queue._done($1, own IS NULL) AS queue",
 		.oids = oids,
 		.n_params = 1,
 		.array_param = 0,
@@ -519,8 +553,10 @@ static struct merge_item *merge_done(struct request *r)
 	if (spec.settings != NULL) {
 		begin_key(&key, 'D', r, spec.settings);
 		for (int j = 0; j < n; j++)
-			build_row_value(&values, r->call.jobs.tokens[j], (int32_t)strlen(r->call.jobs.tokens[j]));
-		i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n, &merged_ops, r);
+			build_row_value(&values, r->call.jobs.tokens[j],
+				(int32_t)strlen(r->call.jobs.tokens[j]));
+		i = merge_add(
+			client_pool(r->qc->client), &key, &spec, &values, n, n, &merged_ops, r);
 	}
 	task_settings_free(&spec.settings);
 	buf_free(&key);
@@ -537,7 +573,9 @@ static bool submit_merged(struct request *r, const struct bind_values *bind)
 	return r->item != NULL;
 }
 
-/* --- submission ------------------------------------------------------------------------------------------------------ */
+/* --- submission
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static bool submit_alone(struct request *r, const struct bind_values *bind)
 {
@@ -557,7 +595,8 @@ static bool submit_alone(struct request *r, const struct bind_values *bind)
 	return r->task != NULL;
 }
 
-bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call, const struct bind_values *bind, struct pg_error *err)
+bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
+	const struct bind_values *bind, struct pg_error *err)
 {
 	struct request *r = mem_zalloc(sizeof(*r));
 	int n_columns;

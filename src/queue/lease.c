@@ -6,9 +6,11 @@
 
 #include "queue_int.h"
 
-/* --- the ledger of a client ---------------------------------------------------------------------------- */
+/* --- the ledger of a client
+ * ---------------------------------------------------------------------------- */
 
-bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue, enum lease_policy policy, bool in_tx)
+bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue,
+	enum lease_policy policy, bool in_tx)
 {
 	struct lease *l = mem_zalloc(sizeof(*l));
 
@@ -38,7 +40,7 @@ const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many)
 	struct lease *l, *found = NULL;
 
 	*ret_many = false;
-	DL_FOREACH(qc->leases, l) {
+	DL_FOREACH (qc->leases, l) {
 		if (l->id != id)
 			continue;
 		*ret_many = found != NULL;
@@ -51,7 +53,7 @@ struct lease *lease_find(struct qclient *qc, const char *token)
 {
 	struct lease *l;
 
-	DL_FOREACH(qc->leases, l)
+	DL_FOREACH (qc->leases, l)
 		if (strcmp(l->token, token) == 0)
 			return l;
 	return NULL;
@@ -76,8 +78,8 @@ void lease_free_all(struct qclient *qc)
 }
 
 /* Gives back those of a client that `which` picks, and forgets them. */
-static void give_back_some(struct qclient *qc, bool (*which)(const struct qclient *qc, const struct lease *l),
-	const char *error)
+static void give_back_some(struct qclient *qc,
+	bool (*which)(const struct qclient *qc, const struct lease *l), const char *error)
 {
 	const char **tokens = mem_alloc((qc->n_leases + 1) * sizeof(*tokens));
 	struct lease *l, *tmp;
@@ -86,13 +88,13 @@ static void give_back_some(struct qclient *qc, bool (*which)(const struct qclien
 	/* without memory the leases run out by themselves */
 	if (tokens == NULL)
 		return;
-	DL_FOREACH(qc->leases, l)
+	DL_FOREACH (qc->leases, l)
 		if (which(qc, l))
 			tokens[n++] = l->token;
 	if (n > 0)
 		give_back(qc->db, client_pool(qc->client), tokens, n, error);
 	mem_free(tokens);
-	DL_FOREACH_SAFE(qc->leases, l, tmp)
+	DL_FOREACH_SAFE (qc->leases, l, tmp)
 		if (which(qc, l))
 			drop(qc, l);
 }
@@ -104,8 +106,8 @@ static bool taken_in_tx(const struct qclient *qc, const struct lease *l)
 }
 
 /*
- * When a part was rolled back, nobody here knows which: a lease stays in the ledger as if it had not been
- * finished, where it does no harm, and a repeated DONE is decided by the database.
+ * When a part was rolled back, nobody here knows which: a lease stays in the ledger as if it had
+ * not been finished, where it does no harm, and a repeated DONE is decided by the database.
  */
 void lease_tx_ended(struct qclient *qc, bool committed)
 {
@@ -114,7 +116,7 @@ void lease_tx_ended(struct qclient *qc, bool committed)
 
 	if (!committed)
 		give_back_some(qc, taken_in_tx, "transaction rolled back");
-	DL_FOREACH_SAFE(qc->leases, l, tmp) {
+	DL_FOREACH_SAFE (qc->leases, l, tmp) {
 		l->in_tx = false;
 		if (l->finishing && committed && !in_part) {
 			done_remember(l->token);
@@ -150,10 +152,12 @@ void lease_client_ended(struct qclient *qc, enum client_end how)
 	/* rows that were not written as a whole were never taken */
 	if (client_has_unsent(qc->client))
 		give_back_some(qc, not_delivered, NULL);
-	give_back_some(qc, how == CLIENT_END_BROKEN ? broken_back : closed_back, "worker disconnected");
+	give_back_some(
+		qc, how == CLIENT_END_BROKEN ? broken_back : closed_back, "worker disconnected");
 }
 
-/* --- giving back ------------------------------------------------------------------------------------------- */
+/* --- giving back
+ * ------------------------------------------------------------------------------------------- */
 
 struct returning {
 	struct qdb *db;
@@ -191,8 +195,8 @@ static void returned(void *arg, const struct pg_error *err)
 	struct returning *r = arg;
 
 	if (err != NULL)
-		log_warning("%s: %d jobs could not be given back, their leases will run out: %s", r->db->name, r->n,
-			err->message);
+		log_warning("%s: %d jobs could not be given back, their leases will run out: %s",
+			r->db->name, r->n, err->message);
 	else
 		wake_returned(r);
 	buf_free(&r->names);
@@ -213,13 +217,15 @@ static void put_text_array(struct buf *b, const char *const *texts, int n)
 		build_row_value(b, texts[i], (int32_t)strlen(texts[i]));
 }
 
-void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, const char *error)
+void give_back(
+	struct qdb *db, struct pool *pool, const char *const *tokens, int n, const char *error)
 {
 	static const struct task_ops ops = {.row = returned_row, .done = returned};
 	static const uint32_t oids[] = {1009, OID_TEXT, OID_BOOL};
 	struct returning *r = mem_zalloc(sizeof(*r));
 	struct buf array = BUF_INIT;
-	struct bind_param params[3] = {{.format = 1}, {.len = -1}, {.data = (const uint8_t *)"f", .len = 1}};
+	struct bind_param params[3] = {
+		{.format = 1}, {.len = -1}, {.data = (const uint8_t *)"f", .len = 1}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = r,
 		.sql = "SELECT queue FROM queue._give_back($1, $2, $3) AS queue",
@@ -237,19 +243,23 @@ void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int
 	params[0].data = array.data;
 	params[0].len = (int32_t)array.len;
 	if (error != NULL) {
-		params[1] = (struct bind_param){.data = (const uint8_t *)error, .len = (int32_t)strlen(error)};
+		params[1] = (struct bind_param){
+			.data = (const uint8_t *)error, .len = (int32_t)strlen(error)};
 		params[2].data = (const uint8_t *)"t";
 	}
 	if (task_submit(pool, &spec) != NULL)
 		r = NULL;
 out:
 	if (r != NULL)
-		log_warning("%s: out of memory: %d jobs are not given back, their leases will run out", db->name, n);
+		log_warning(
+			"%s: out of memory: %d jobs are not given back, their leases will run out",
+			db->name, n);
 	mem_free(r);
 	buf_free(&array);
 }
 
-/* --- what was finished ----------------------------------------------------------------------------------------- */
+/* --- what was finished
+ * ----------------------------------------------------------------------------------------- */
 
 #define DONE_MAX 16384
 
@@ -300,15 +310,19 @@ void done_forget_all(void)
 	done_next = 0;
 }
 
-/* --- snapshots ----------------------------------------------------------------------------------------------- */
+/* --- snapshots
+ * -----------------------------------------------------------------------------------------------
+ */
 
-static const char *const policy_names[] = {[LEASE_AUTO] = "auto", [LEASE_RELEASE] = "release", [LEASE_KEEP] = "keep"};
+static const char *const policy_names[] = {
+	[LEASE_AUTO] = "auto", [LEASE_RELEASE] = "release", [LEASE_KEEP] = "keep"};
 
-void lease_each(struct qclient *qc, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg)
+void lease_each(
+	struct qclient *qc, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg)
 {
 	struct lease *l;
 
-	DL_FOREACH(qc->leases, l) {
+	DL_FOREACH (qc->leases, l) {
 		struct queue_stat_lease st = {.client_id = client_id(qc->client),
 			.database = qc->db->name,
 			.user = client_user(qc->client),

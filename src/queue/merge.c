@@ -48,13 +48,13 @@ struct group {
 
 static struct group *groups;
 
-static bool run(struct group *g);
-
 /* While so many are under way the next one gathers. */
-static unsigned in_flight_limit(void)
+static unsigned in_flight_limit(const struct group *g)
 {
-	return (unsigned)conf_current()->p.queue_batches;
+	return g->spec.one_at_a_time ? 1 : (unsigned)conf_current()->p.queue_batches;
 }
+
+static bool run(struct group *g);
 
 /* --- groups
  * ------------------------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 	i->n_values = n_values;
 	i->n = n;
 	DL_APPEND(g->waiting, i);
-	if (g->under_way < in_flight_limit() && !run(g)) {
+	if (g->under_way < in_flight_limit(g) && !run(g)) {
 		merge_drop(i);
 		return NULL;
 	}
@@ -372,7 +372,7 @@ static void on_done(void *arg, const struct pg_error *err)
 
 	g->under_way--;
 	g->held++;
-	while ((g->pieces != NULL || g->waiting != NULL) && g->under_way < in_flight_limit())
+	while ((g->pieces != NULL || g->waiting != NULL) && g->under_way < in_flight_limit(g))
 		if (!run(g)) {
 			fail_all(g);
 			break;

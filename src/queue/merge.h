@@ -35,6 +35,7 @@ struct merge_spec {
 	int n_formats;
 	const int16_t *formats;
 	struct task_settings *settings; /* in force while it runs; taken over by merge_add() */
+	bool one_at_a_time; /* whatever queue_batches says: the order of the items matters */
 	bool split; /* an error may be the fault of one item */
 	bool (*is_common)(const uint8_t *body, size_t len); /* or NULL */
 };

@@ -185,6 +185,7 @@ static struct merge_item *ask(
 		.n_params = 5,
 		.array_param = -1,
 		.count_param = 1,
+		.one_at_a_time = true,
 		.params = params,
 		.n_formats = w->n_columns + HIDDEN_COLUMNS,
 		.formats = formats,

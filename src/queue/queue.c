@@ -12,7 +12,8 @@
 static struct qdb *databases;
 static struct qclient *clients; /* all of them, for the snapshot of leases */
 
-/* --- databases and clients -------------------------------------------------------------------------- */
+/* --- databases and clients
+ * -------------------------------------------------------------------------- */
 
 struct qdb *qdb_first(void)
 {
@@ -59,7 +60,8 @@ struct qclient *qclient_get(struct client *c)
 	return qc;
 }
 
-/* --- queues to wake at the commit ----------------------------------------------------------------------- */
+/* --- queues to wake at the commit
+ * ----------------------------------------------------------------------- */
 
 void touch(struct qclient *qc, const char *queue, unsigned jobs)
 {
@@ -100,7 +102,9 @@ void touched_wake(struct qclient *qc)
 	touched_drop(qc);
 }
 
-/* --- claiming ------------------------------------------------------------------------------------------------ */
+/* --- claiming
+ * ------------------------------------------------------------------------------------------------
+ */
 
 static enum claim claim(struct client *c, const char *sql, size_t len, bool complete)
 {
@@ -121,12 +125,14 @@ static bool claim_any(struct client *c, const char *sql, size_t len)
 	return sql_any_statement_is(sql, len, client_standard_strings(c), "queue");
 }
 
-static void *stmt_new(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n_oids,
-	struct pg_error *err)
+static void *stmt_new(struct client *c, const char *sql, size_t len, const uint32_t *oids,
+	int n_oids, struct pg_error *err)
 {
 	if (client_encoding_unsafe(c)) {
-		pg_error_set(err, "0A000", "QUEUE statements are not possible in this client_encoding");
-		pg_error_hint(err, "SET client_encoding TO 'UTF8' (its characters may not hold the bytes of quotes).");
+		pg_error_set(
+			err, "0A000", "QUEUE statements are not possible in this client_encoding");
+		pg_error_hint(err,
+			"SET client_encoding TO 'UTF8' (its characters may not hold the bytes of quotes).");
 		return NULL;
 	}
 	return qstmt_parse(sql, len, client_standard_strings(c), oids, n_oids, err);
@@ -150,7 +156,9 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 	ret->in_place = (q->verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL)) == 0;
 }
 
-/* --- HELP -------------------------------------------------------------------------------------------------------- */
+/* --- HELP
+ * --------------------------------------------------------------------------------------------------------
+ */
 
 static void help_row(void *arg, const char *verb, const char *usage, const char *help)
 {
@@ -173,17 +181,20 @@ static enum exec_verdict help(struct exec *x, const struct qstmt *q)
 	return EXEC_ANSWER;
 }
 
-/* --- TAKE and POP --------------------------------------------------------------------------------------------------- */
+/* --- TAKE and POP
+ * ---------------------------------------------------------------------------------------------------
+ */
 
 static struct qbind as_qbind(const struct bind_values *b)
 {
 	/* the two structs are the same, each module has its own name for it */
 	_Static_assert(sizeof(struct qparam) == sizeof(struct bind_param), "same layout");
-	return (struct qbind){.n = b->n_params, .params = (const struct qparam *)(const void *)b->params};
+	return (struct qbind){
+		.n = b->n_params, .params = (const struct qparam *)(const void *)b->params};
 }
 
-static bool eval(const struct qvalue *v, const struct bind_values *b, struct buf *out, bool *null, struct pg_error *err,
-	const char *what)
+static bool eval(const struct qvalue *v, const struct bind_values *b, struct buf *out, bool *null,
+	struct pg_error *err, const char *what)
 {
 	struct qbind qb = as_qbind(b);
 
@@ -210,7 +221,8 @@ static bool eval(const struct qvalue *v, const struct bind_values *b, struct buf
 	return false;
 }
 
-static bool take_queue(struct take_args *a, int i, const struct qvalue *v, const struct bind_values *b, struct pg_error *err)
+static bool take_queue(struct take_args *a, int i, const struct qvalue *v,
+	const struct bind_values *b, struct pg_error *err)
 {
 	struct buf text = BUF_INIT;
 	bool null, ok = false;
@@ -222,7 +234,8 @@ static bool take_queue(struct take_args *a, int i, const struct qvalue *v, const
 	else if (text.len == 0)
 		pg_error_set(err, "42602", "the queue name must not be empty");
 	else if (text.len > QSTMT_QUEUE_MAX)
-		pg_error_set(err, "42622", "the queue name is longer than %d bytes", QSTMT_QUEUE_MAX);
+		pg_error_set(
+			err, "42622", "the queue name is longer than %d bytes", QSTMT_QUEUE_MAX);
 	else
 		ok = true;
 	if (ok)
@@ -232,7 +245,8 @@ out:
 	return ok;
 }
 
-static bool take_limit(struct take_args *a, const struct qvalue *v, const struct bind_values *b, struct pg_error *err)
+static bool take_limit(struct take_args *a, const struct qvalue *v, const struct bind_values *b,
+	struct pg_error *err)
 {
 	struct buf text = BUF_INIT;
 	bool null, ok = false;
@@ -244,7 +258,8 @@ static bool take_limit(struct take_args *a, const struct qvalue *v, const struct
 	if (!eval(v, b, &text, &null, err, "LIMIT"))
 		goto out;
 	if (!null && !util_parse_i64((const char *)text.data, text.len, &n))
-		pg_error_set(err, "22P02", "invalid input syntax for type integer: \"%.50s\"", buf_cstr(&text));
+		pg_error_set(err, "22P02", "invalid input syntax for type integer: \"%.50s\"",
+			buf_cstr(&text));
 	else if (n < 1 || n > LIMIT_MAX)
 		pg_error_set(err, "22023", "LIMIT must be between 1 and %d", LIMIT_MAX);
 	else
@@ -255,7 +270,8 @@ out:
 	return ok;
 }
 
-static bool take_wait(struct take_args *a, const struct qvalue *v, const struct bind_values *b, struct pg_error *err)
+static bool take_wait(struct take_args *a, const struct qvalue *v, const struct bind_values *b,
+	struct pg_error *err)
 {
 	const struct params *p = &conf_current()->p;
 	struct buf text = BUF_INIT;
@@ -268,7 +284,8 @@ static bool take_wait(struct take_args *a, const struct qvalue *v, const struct 
 	if (!eval(v, b, &text, &null, err, "WAIT"))
 		goto out;
 	if (!null && !sql_interval_usec((const char *)text.data, text.len, &usec))
-		pg_error_set(err, "22007", "invalid input syntax for type interval: \"%.50s\"", buf_cstr(&text));
+		pg_error_set(err, "22007", "invalid input syntax for type interval: \"%.50s\"",
+			buf_cstr(&text));
 	else if (usec < 0)
 		pg_error_set(err, "22023", "WAIT must not be negative");
 	else
@@ -281,7 +298,8 @@ out:
 	return ok;
 }
 
-static bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b, struct pg_error *err, const char *what)
+static bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b,
+	struct pg_error *err, const char *what)
 {
 	struct buf text = BUF_INIT;
 	bool null, ok;
@@ -298,7 +316,8 @@ static bool take_text(char **ret, const struct qvalue *v, const struct bind_valu
 	return ok;
 }
 
-static bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b, struct pg_error *err)
+static bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b,
+	struct pg_error *err)
 {
 	a->n_queues = qstmt_count(q, QARG_QUEUE);
 	a->pop = q->verb->id == QVERB_POP;
@@ -310,9 +329,10 @@ static bool take_args_read(struct take_args *a, const struct qstmt *q, const str
 	for (int i = 0; i < a->n_queues; i++)
 		if (!take_queue(a, i, qstmt_value(q, QARG_QUEUE, i), b, err))
 			return false;
-	return take_limit(a, qstmt_one(q, QARG_LIMIT), b, err) && take_wait(a, qstmt_one(q, QARG_WAIT), b, err) &&
-		take_text(&a->lease, qstmt_one(q, QARG_LEASE), b, err, "LEASE") &&
-		take_text(&a->as, qstmt_one(q, QARG_AS), b, err, "AS");
+	return take_limit(a, qstmt_one(q, QARG_LIMIT), b, err) &&
+	       take_wait(a, qstmt_one(q, QARG_WAIT), b, err) &&
+	       take_text(&a->lease, qstmt_one(q, QARG_LEASE), b, err, "LEASE") &&
+	       take_text(&a->as, qstmt_one(q, QARG_AS), b, err, "AS");
 }
 
 void take_args_free(struct take_args *a)
@@ -335,14 +355,17 @@ static enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qcli
 
 	qstmt_columns(q, &n_columns);
 	if (!x->alone) {
-		pg_error_set(&x->err, "0A000", "QUEUE %s has to be alone in its query string", q->verb->name);
+		pg_error_set(&x->err, "0A000", "QUEUE %s has to be alone in its query string",
+			q->verb->name);
 		pg_error_hint(&x->err, "Send it as a statement of its own.");
 		return EXEC_ERROR;
 	}
 	if (!take_args_read(&a, q, &x->bind, &x->err))
 		goto error;
 	if (qstmt_has(q, QARG_WAIT) && a.wait > 0 && !x->first) {
-		pg_error_set(&x->err, "25001", "QUEUE %s with WAIT cannot run in a transaction that has already done something", q->verb->name);
+		pg_error_set(&x->err, "25001",
+			"QUEUE %s with WAIT cannot run in a transaction that has already done something",
+			q->verb->name);
 		pg_error_hint(&x->err, "Take the job first, right after BEGIN, or without WAIT.");
 		goto error;
 	}
@@ -358,7 +381,9 @@ error:
 	return EXEC_ERROR;
 }
 
-/* --- in place ----------------------------------------------------------------------------------------------------------- */
+/* --- in place
+ * -----------------------------------------------------------------------------------------------------------
+ */
 
 struct in_place {
 	struct qstmt *q; /* borrowed: the statement outlives its execution */
@@ -425,7 +450,8 @@ static enum replace_tag tag_kind(enum qverb_tag t)
 	return REPLACE_TAG_FIXED;
 }
 
-static enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call)
+static enum exec_verdict run_in_place(
+	struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call)
 {
 	struct replace *r = mem_zalloc(sizeof(*r));
 	struct in_place *ip = mem_zalloc(sizeof(*ip));
@@ -457,7 +483,9 @@ static enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qc
 	return EXEC_REPLACE;
 }
 
-/* --- execution -------------------------------------------------------------------------------------------------------------- */
+/* --- execution
+ * --------------------------------------------------------------------------------------------------------------
+ */
 
 /* A repeated DONE of tokens whose DONE succeeded: nothing to do. */
 static bool all_done_before(const struct qstmt *q, const struct call *call)
@@ -470,7 +498,8 @@ static bool all_done_before(const struct qstmt *q, const struct call *call)
 	return true;
 }
 
-/* In a string with other statements: one that changes nothing and has the right tag stands in its place. */
+/* In a string with other statements: one that changes nothing and has the right tag stands in its
+ * place. */
 static enum exec_verdict nothing_to_do(struct exec *x, int n)
 {
 	struct replace *r;
@@ -499,7 +528,8 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 
 	qstmt_columns(q, &n_columns);
 	if (!formats_fit(x, n_columns)) {
-		pg_error_set(&x->err, "08P01", "bind message has %d result formats but query has %d columns",
+		pg_error_set(&x->err, "08P01",
+			"bind message has %d result formats but query has %d columns",
 			x->bind.n_formats, n_columns);
 		return EXEC_ERROR;
 	}
@@ -547,7 +577,9 @@ static bool ready(struct client *c)
 	return qc == NULL || schema_ready(qc->db, c, &absent, &err) || absent;
 }
 
-/* --- events ----------------------------------------------------------------------------------------------------------------------- */
+/* --- events
+ * -----------------------------------------------------------------------------------------------------------------------
+ */
 
 static void tx_ended(struct client *c, bool committed)
 {
@@ -610,7 +642,7 @@ void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *a
 {
 	struct qclient *qc;
 
-	DL_FOREACH(clients, qc)
+	DL_FOREACH (clients, qc)
 		lease_each(qc, fn, arg);
 }
 
@@ -627,7 +659,7 @@ void queue_free(void)
 
 	wait_free();
 	done_forget_all();
-	HASH_ITER(hh, databases, db, tmp) {
+	HASH_ITER (hh, databases, db, tmp) {
 		system_free(db);
 		HASH_DEL(databases, db);
 		mem_free(db);

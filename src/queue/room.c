@@ -115,16 +115,23 @@ bool rooms_have_waiters(const struct qdb *db)
 	return db->rooms != NULL;
 }
 
-/* Who cannot ask leaves its rooms, and the last one of a room ends it: r is not looked at again
- * then. */
+/*
+ * The longest waiter first. One that asks already asked before the room was woken: it will ask
+ * again, so its credit is kept for it and not given to those behind. Who cannot ask leaves its
+ * rooms, and the last one of a room ends it: r is not looked at again then.
+ */
 static bool serve_room(struct room *r)
 {
+	unsigned left = r->credits;
 	struct member *m;
 	bool any = false;
 
-	for (m = r->members; m != NULL && r->credits > 0; m = m->next) {
+	for (m = r->members; m != NULL && left > 0; m = m->next) {
 		struct waiter *w = m->waiter;
 
+		if (w->item != NULL && m->gen == r->gen)
+			continue;
+		left--;
 		if (w->item != NULL)
 			continue;
 		any = true;

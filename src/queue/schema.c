@@ -1,7 +1,7 @@
 /*
- * Is the queue schema in the database? Asked once, with the first QUEUE statement; installed then if
- * the role may and queue_auto_install allows it. Statements wait for the answer; they are executed
- * again when it is there.
+ * Is the queue schema in the database? Asked once, with the first QUEUE statement; installed then
+ * if the role may and queue_auto_install allows it. Statements wait for the answer; they are
+ * executed again when it is there.
  */
 #include <stdio.h>
 #include <string.h>
@@ -9,7 +9,7 @@
 #include "queue/schema.h"
 #include "queue_int.h"
 
-#define ASK_AGAIN (1 * USEC_SEC) /* an absent schema is looked for again after this */
+#define ASK_AGAIN      (1 * USEC_SEC) /* an absent schema is looked for again after this */
 #define VERSION_NEEDED 1
 
 struct ask {
@@ -39,12 +39,14 @@ static void finish(struct qdb *db, enum schema_state state, const struct pg_erro
 
 static void absent_error(struct pg_error *err, const struct qdb *db, const struct pg_error *why)
 {
-	pg_error_set(err, "3F000", "the queue schema is not installed in database \"%s\"", db->name);
+	pg_error_set(
+		err, "3F000", "the queue schema is not installed in database \"%s\"", db->name);
 	if (why != NULL)
 		pg_error_detail(err, "Installing it as this role failed: %s", why->message);
 	else
 		pg_error_detail(err, "queue_auto_install is off.");
-	pg_error_hint(err, "As a role that may create schemas: qbouncer --print-schema | psql -d %s, or INSTALL %s on the console.",
+	pg_error_hint(err,
+		"As a role that may create schemas: qbouncer --print-schema | psql -d %s, or INSTALL %s on the console.",
 		db->name, db->name);
 }
 
@@ -63,10 +65,12 @@ static void install_done(void *arg, const struct pg_error *err)
 			absent = *err;
 		else
 			absent_error(&absent, a->db, err);
-		log_warning("%s: the queue schema could not be installed: %s", a->db->name, err->message);
+		log_warning("%s: the queue schema could not be installed: %s", a->db->name,
+			err->message);
 		finish(a->db, SCHEMA_ABSENT, &absent);
 	} else {
-		log_info("%s: the queue schema is installed (as role %s)", a->db->name, pool_user(a->pool));
+		log_info("%s: the queue schema is installed (as role %s)", a->db->name,
+			pool_user(a->pool));
 		finish(a->db, SCHEMA_PRESENT, NULL);
 	}
 	if (a->done != NULL)
@@ -185,7 +189,8 @@ void schema_doubt(struct qdb *db)
 		schema_suspect(db);
 }
 
-bool queue_install(const char *database, const char *user, void (*done)(void *arg, const struct pg_error *err), void *arg)
+bool queue_install(const char *database, const char *user,
+	void (*done)(void *arg, const struct pg_error *err), void *arg)
 {
 	struct pool *pool = pooler_find_pool(database, user);
 	struct qdb *db = pool != NULL ? qdb_get(pool_database(pool)) : NULL;

@@ -1,9 +1,10 @@
 /*
- * The proxy's own session in a database, through libpq: LISTENs for pushes that did not pass through
- * this proxy, and tells other proxies of those that did. It runs nobody's work. While it is down the
- * rooms look for themselves, more often.
+ * The proxy's own session in a database, through libpq: LISTENs for pushes that did not pass
+ * through this proxy, and tells other proxies of those that did. It runs nobody's work. While it is
+ * down the rooms look for themselves, more often.
  *
- * A proxy holds a shared advisory lock while it is there; NOTIFY is sent only when there are others.
+ * A proxy holds a shared advisory lock while it is there; NOTIFY is sent only when there are
+ * others.
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,13 +14,13 @@
 #include "auth/auth.h"
 #include "queue_int.h"
 
-#define CHANNEL       "qbouncer"
-#define RETRY_FIRST   (1 * USEC_SEC)
-#define RETRY_LAST    (30 * USEC_SEC)
-#define CONNECT_LIMIT (15 * USEC_SEC)
+#define CHANNEL        "qbouncer"
+#define RETRY_FIRST    (1 * USEC_SEC)
+#define RETRY_LAST     (30 * USEC_SEC)
+#define CONNECT_LIMIT  (15 * USEC_SEC)
 #define LOOK_AT_OTHERS (5 * USEC_SEC) /* also shows that the session is alive */
-#define ANSWER_LIMIT  (10 * USEC_SEC)
-#define PENDING_MAX   10000 /* queues; the others' periodic look finds the rest */
+#define ANSWER_LIMIT   (10 * USEC_SEC)
+#define PENDING_MAX    10000 /* queues; the others' periodic look finds the rest */
 
 /* Class and object of the advisory lock: "qbou", "ncer". */
 #define LOCK_SQL "1902276469, 1852007794"
@@ -41,11 +42,11 @@ struct system {
 	bool busy;               /* a query is under way */
 	bool others;             /* other proxies have a session too */
 	bool looked;             /* since it came up */
-	bool others_known;       /* since the session is up; until then what is to be told is kept */
-	bool looking;            /* the query under way asks for others */
+	bool others_known; /* since the session is up; until then what is to be told is kept */
+	bool looking;      /* the query under way asks for others */
 	unsigned n_pending;
 	bool warned;
-	usec_t since;            /* of the state, or of the query under way */
+	usec_t since; /* of the state, or of the query under way */
 	usec_t look_at;
 	usec_t retry;
 	char *dbname, *user, *password;
@@ -56,7 +57,8 @@ struct system {
 static void on_socket(int fd, int mask, void *arg);
 static void disconnect(struct system *s, const char *why);
 
-/* --- queries --------------------------------------------------------------------------------------------- */
+/* --- queries
+ * --------------------------------------------------------------------------------------------- */
 
 static void send_sql(struct system *s, const char *sql)
 {
@@ -75,7 +77,7 @@ static void pending_clear(struct system *s)
 {
 	struct pending *p, *tmp;
 
-	HASH_ITER(hh, s->pending, p, tmp) {
+	HASH_ITER (hh, s->pending, p, tmp) {
 		HASH_DEL(s->pending, p);
 		mem_free(p);
 	}
@@ -91,11 +93,12 @@ static void send_notifications(struct system *s)
 	if (s->state != SYSTEM_UP || s->busy || s->pending == NULL || !s->others_known)
 		return;
 	buf_puts(&sql, "SELECT ");
-	HASH_ITER(hh, s->pending, p, tmp) {
+	HASH_ITER (hh, s->pending, p, tmp) {
 		char *literal = PQescapeLiteral(s->pg, p->queue, strlen(p->queue));
 
 		if (literal != NULL)
-			buf_printf(&sql, "%spg_catalog.pg_notify('" CHANNEL "', %s)", sql.len > 7 ? ", " : "", literal);
+			buf_printf(&sql, "%spg_catalog.pg_notify('" CHANNEL "', %s)",
+				sql.len > 7 ? ", " : "", literal);
 		PQfreemem(literal);
 	}
 	pending_clear(s);
@@ -108,9 +111,10 @@ static void look_at_others(struct system *s)
 {
 	s->look_at = loop_now() + LOOK_AT_OTHERS;
 	s->looking = true;
-	send_sql(s, "SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted AND "
-		    "database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
-		    "AND (classid, objid) = (" LOCK_SQL ")");
+	send_sql(s,
+		"SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted AND "
+		"database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
+		"AND (classid, objid) = (" LOCK_SQL ")");
 }
 
 static void begin_listening(struct system *s)
@@ -203,7 +207,8 @@ static void read_session(struct system *s)
 		disconnect(s, PQerrorMessage(s->pg));
 }
 
-/* --- connecting --------------------------------------------------------------------------------------------- */
+/* --- connecting
+ * --------------------------------------------------------------------------------------------- */
 
 static bool set_watch(struct system *s, int mask)
 {
@@ -252,7 +257,8 @@ static void on_socket(int fd, int mask, void *arg)
 		go_on_connecting(s);
 		return;
 	}
-	if ((mask & LOOP_WRITE) != 0 && PQflush(s->pg) == 0 && !loop_watch_set(s->watch, LOOP_READ)) {
+	if ((mask & LOOP_WRITE) != 0 && PQflush(s->pg) == 0 &&
+		!loop_watch_set(s->watch, LOOP_READ)) {
 		disconnect(s, "out of memory");
 		return;
 	}
@@ -281,10 +287,12 @@ static void connect_session(struct system *s)
 {
 	struct pool_target t;
 	char port[16];
-	const char *const keys[] = {"host", "hostaddr", "port", "dbname", "user", "password", "application_name", "client_encoding",
-		"options", "keepalives_idle", "keepalives_interval", "keepalives_count", NULL};
-	const char *values[] = {NULL, NULL, port, s->dbname, s->user, s->password, "qbouncer system", "UTF8",
-		"-c search_path=pg_catalog,pg_temp", "15", "5", "3", NULL};
+	const char *const keys[] = {"host", "hostaddr", "port", "dbname", "user", "password",
+		"application_name", "client_encoding", "options", "keepalives_idle",
+		"keepalives_interval", "keepalives_count", NULL};
+	const char *values[] = {NULL, NULL, port, s->dbname, s->user, s->password,
+		"qbouncer system", "UTF8", "-c search_path=pg_catalog,pg_temp", "15", "5", "3",
+		NULL};
 
 	if (!find_server(s, &t)) {
 		disconnect(s, "no server of the pool is connected");
@@ -315,7 +323,8 @@ static void disconnect(struct system *s, const char *why)
 	while (n > 0 && s->why[n - 1] == '\n')
 		s->why[--n] = '\0';
 	if (!s->warned)
-		log_warning("%s: system session is down, waiting clients are served by polling: %s", s->db->name, s->why);
+		log_warning("%s: system session is down, waiting clients are served by polling: %s",
+			s->db->name, s->why);
 	s->warned = true;
 	loop_watch_free(&s->watch);
 	PQfinish(s->pg);
@@ -327,7 +336,9 @@ static void disconnect(struct system *s, const char *why)
 	s->retry = s->retry * 2 < RETRY_LAST ? s->retry * 2 : RETRY_LAST;
 }
 
-/* --- time ----------------------------------------------------------------------------------------------------- */
+/* --- time
+ * -----------------------------------------------------------------------------------------------------
+ */
 
 static usec_t on_tick(void *arg, usec_t now)
 {
@@ -353,7 +364,9 @@ static usec_t on_tick(void *arg, usec_t now)
 	return now + USEC_SEC;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------ */
+/* --- life
+ * ------------------------------------------------------------------------------------------------------
+ */
 
 static bool copy(char **dst, const char *src)
 {
@@ -361,8 +374,8 @@ static bool copy(char **dst, const char *src)
 	return src == NULL || *dst != NULL;
 }
 
-/* Which role the session has: the one that the configuration names, the forced user of the database, or the role
- * of the client that needs it first. */
+/* Which role the session has: the one that the configuration names, the forced user of the
+ * database, or the role of the client that needs it first. */
 static bool choose_role(struct system *s, const struct pool_target *t, struct pool *pool)
 {
 	const struct params *p = &conf_current()->p;
@@ -382,7 +395,8 @@ static bool choose_role(struct system *s, const struct pool_target *t, struct po
 	u = auth_user_find(user);
 	if (password == NULL && u != NULL && u->secret.kind == SECRET_PLAIN)
 		password = u->secret.plain;
-	return copy(&s->user, user) && copy(&s->password, password) && copy(&s->pool_user, pool_user(pool));
+	return copy(&s->user, user) && copy(&s->password, password) &&
+	       copy(&s->pool_user, pool_user(pool));
 }
 
 static void free_one(struct system *s)

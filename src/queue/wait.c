@@ -29,10 +29,14 @@ static void leave_rooms(struct waiter *w)
 		if (r == NULL)
 			continue;
 		DL_DELETE(r->members, &w->members[i]);
-		if (--r->n_members == 0)
+		if (--r->n_members == 0) {
 			room_free(r);
-		else if (r->credits > r->n_members)
+			continue;
+		}
+		if (r->credits > r->n_members)
 			r->credits = r->n_members;
+		/* a credit that was kept for it is for the next one */
+		room_ready(r);
 	}
 	mem_free(w->members);
 	w->members = NULL;
@@ -226,6 +230,8 @@ static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms)
 		r->unknown = false;
 		room_unready(r);
 	}
+	/* woken meanwhile: the answer is older than the news */
+	room_ready(r);
 	room_schedule(r);
 }
 
