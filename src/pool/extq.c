@@ -372,6 +372,9 @@ static enum step parse_claimed(struct client *c, const struct parse *p)
 static enum step parse_raw(struct client *c, const struct parse *p, const struct wire_msg *m)
 {
 	if (p->name[0] == '\0') {
+		/* an error before it in the batch would skip it, and what it replaces would stay */
+		if (c->unnamed != NULL && !local_barrier(c))
+			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		extq_forget(c, &c->unnamed);
 		server_drop_unnamed(c->link);
 		c->link->unnamed_raw = true;
@@ -786,6 +789,8 @@ static enum step describe_own(
 			name[0] != '\0' ? "prepared statement \"%s\" does not exist"
 					: "unnamed prepared statement does not exist%s",
 			name);
+	if (c->vtx == VTX_FAILED && kind == 'P')
+		return refuse(c, "34000", "portal \"%s\" does not exist", name);
 	if (c->vtx == VTX_FAILED)
 		return refuse_failed(c);
 	if (!client_need_server(c))
@@ -844,9 +849,8 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 	p = portal_find(c, name);
 	if (p != NULL)
 		return local_execute(c, p, max_rows);
-	if (c->vtx == VTX_FAILED)
-		return refuse_failed(c);
-	if (c->link == NULL && tracks_names(c))
+	/* no server has seen a failed block that is virtual, so there are no portals in it */
+	if (c->vtx == VTX_FAILED || (c->link == NULL && tracks_names(c)))
 		return refuse(c, "34000", "portal \"%s\" does not exist", name);
 	if (!client_need_server(c))
 		return STEP_WAIT;

@@ -22,6 +22,8 @@ def ext(c, sql, values=(), oids=(), results=(), limit=0, name="", portal=""):
 
 
 DIALOGUES = {
+    "an error skips the Parse that would replace": lambda c: c.parse("", "ROLLBACK").execute().parse("", "SELECT 1").sync()
+    .bind().execute().sync(),
     "simple": lambda c: c.query("SELECT 1").query("SELECT a, b FROM t ORDER BY a").query(""),
     "types": lambda c: c.query("SELECT 1::int2, 2::int8, 'x'::text, 1.5::numeric, true, NULL, now() = now(),"
                                " '\\x00ff'::bytea, '{1,2}'::int[], '{\"a\": 1}'::jsonb, row(1, 'x')"),
