@@ -276,6 +276,17 @@ static bool may_try_again(const struct waiter *w, const struct pg_error *err)
 		       strcmp(err->sqlstate, "53300") == 0);
 }
 
+/* It left its rooms while it asked in vain: what it was woken for is for those who are there. */
+static void others_ask(const struct waiter *w)
+{
+	for (int i = 0; i < w->args.n_queues; i++) {
+		struct room *r = room_find(w->db, w->args.queues[i]);
+
+		if (r != NULL)
+			room_wake_one(r, 1);
+	}
+}
+
 void waiter_asked(void *arg, const struct pg_error *err)
 {
 	struct waiter *w = arg;
@@ -284,6 +295,8 @@ void waiter_asked(void *arg, const struct pg_error *err)
 	if (w->qc == NULL) {
 		if (err == NULL)
 			give_back_taken(w);
+		else
+			others_ask(w);
 		found_in_rooms(w);
 		waiter_free(w);
 		return;
@@ -294,6 +307,7 @@ void waiter_asked(void *arg, const struct pg_error *err)
 	} else if (err != NULL) {
 		if (strcmp(err->sqlstate, "3F000") == 0)
 			schema_suspect(w->db);
+		pass_on(w);
 		end_error(w, err);
 	} else if (w->n_taken > 0) {
 		deliver(w);
