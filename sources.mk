@@ -175,6 +175,7 @@ qb_doc = \
 	doc/decisions/002-one-fifo.md \
 	doc/decisions/003-failing-the-server.md \
 	doc/decisions/004-system-session.md \
+	doc/decisions/005-merging.md \
 	doc/overview.md \
 	doc/queue.md \
 	doc/sql.md \
@@ -358,6 +359,7 @@ qb_dialogues = \
 	test/scenario/cancel_running.dlg \
 	test/scenario/cancel_waiting.dlg \
 	test/scenario/cancelled_then_job.dlg \
+	test/scenario/committed_when_gone.dlg \
 	test/scenario/copy_in.dlg \
 	test/scenario/database_down_while_waiting.dlg \
 	test/scenario/delayed_job.dlg \
@@ -407,6 +409,7 @@ qb_dialogues = \
 	test/scenario/slow_reader.dlg \
 	test/scenario/startup_bad.dlg \
 	test/scenario/take_cancelled.dlg \
+	test/scenario/take_fails_woken.dlg \
 	test/scenario/take_goodbye.dlg \
 	test/scenario/take_in_transaction.dlg \
 	test/scenario/take_prepared.dlg \

@@ -271,6 +271,7 @@ struct request {
 	struct answer answer;
 	unsigned rows;
 	bool keeps_rows;
+	bool wakes, is_done; /* of the verb, for when the client is gone and q with it */
 	int64_t value;
 	struct qdb *db;
 };
@@ -359,6 +360,22 @@ static unsigned distinct_jobs(const struct jobs *j)
 	return n;
 }
 
+/* It was committed after its client had left: its jobs are there all the same. Rows that came
+ * without the client were not looked at: which queues they named is not known. */
+static void succeeded_for_nobody(const struct request *r)
+{
+	for (int i = 0; i < r->call.jobs.n && r->is_done; i++)
+		done_remember(r->call.jobs.tokens[i]);
+	if (!r->wakes)
+		return;
+	if (r->call.queue[0] == '\0') {
+		rooms_wake_all(r->db);
+		return;
+	}
+	room_wake(r->db, r->call.queue, 0);
+	system_notify(r->db, r->call.queue);
+}
+
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct request *r = arg;
@@ -372,6 +389,8 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (err != NULL && strcmp(err->sqlstate, "3F000") == 0)
 		schema_suspect(r->db);
 	if (qc == NULL) {
+		if (err == NULL)
+			succeeded_for_nobody(r);
 		request_free(r);
 		return;
 	}
@@ -611,6 +630,8 @@ bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
 	r->call = *call;
 	*call = (struct call){0};
 	r->keeps_rows = qstmt_columns(q, &n_columns) != NULL;
+	r->wakes = (q->verb->flags & QVERB_WAKES) != 0;
+	r->is_done = q->verb->id == QVERB_DONE;
 	qc->request = r;
 	if (submit_merged(r, bind) || submit_alone(r, bind))
 		return true;
