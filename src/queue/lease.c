@@ -9,6 +9,17 @@
 /* --- the ledger of a client
  * ---------------------------------------------------------------------------- */
 
+/* A connection that takes jobs which others finish never hears of their end: the oldest leases are
+ * forgotten, and run out by themselves if they are still there. */
+#define LEASES_MAX (2 * LIMIT_MAX)
+
+static void drop(struct qclient *qc, struct lease *l)
+{
+	DL_DELETE(qc->leases, l);
+	qc->n_leases--;
+	mem_free(l);
+}
+
 bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue,
 	enum lease_policy policy, bool in_tx)
 {
@@ -25,14 +36,9 @@ bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *qu
 	util_strlcpy(l->queue, queue, sizeof(l->queue));
 	DL_APPEND(qc->leases, l);
 	qc->n_leases++;
+	if (qc->n_leases > LEASES_MAX && !qc->leases->in_tx)
+		drop(qc, qc->leases);
 	return true;
-}
-
-static void drop(struct qclient *qc, struct lease *l)
-{
-	DL_DELETE(qc->leases, l);
-	qc->n_leases--;
-	mem_free(l);
 }
 
 const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many)

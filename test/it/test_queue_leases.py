@@ -389,3 +389,14 @@ def test_leases_are_shown(qproxy, db, q):
     woken(v)
     wait_for(lambda: len(qproxy.console("SHOW LEASES")) == 1, "the lease is gone")
     assert qproxy.console("SHOW WAITERS") == []
+
+
+def test_ledger_is_bounded(qproxy, db, q, direct):
+    """A connection that takes what others finish: its oldest leases are forgotten, their tokens are good."""
+    direct.execute("SELECT count(*) FROM queue._push('mail', (SELECT array_agg(n::text) "
+                   "FROM generate_series(1, 20001) AS n), 0, NULL, NULL, NULL, false)")
+    jobs = sum((q.rows("QUEUE TAKE mail LIMIT 10000") for _ in range(3)), [])
+    assert len(jobs) == 20001
+    assert error(q, "QUEUE DONE " + jobs[0]["id"]).sqlstate == "22023"
+    assert tag(q, "QUEUE DONE '%s'" % jobs[0]["token"]) == "UPDATE 1"
+    assert tag(q, "QUEUE DONE %s, %s" % (jobs[1]["id"], jobs[-1]["id"])) == "UPDATE 2"
