@@ -225,7 +225,9 @@ void client_fatal(struct client *c, const struct pg_error *err)
 		return;
 	pg_error_severity(&fatal, "FATAL");
 	build_error(&b, &fatal);
-	if (!buf_failed(&b) && c->conn != NULL)
+	/* not in the middle of a message of the server */
+	if (!buf_failed(&b) && c->conn != NULL &&
+		!(c->link != NULL && c->link->pass_left > 0 && !c->link->pass_discard))
 		conn_write(c->conn, b.data, b.len);
 	buf_free(&b);
 	if (conf_current()->p.log_pooler_errors)

@@ -166,6 +166,17 @@ static bool server_has_work(const struct client *c)
 	       (s->tx == 'T' || s->unsynced || s->expect.count > 0);
 }
 
+/* Postgres keeps answers back until Flush or Sync. */
+static bool ask_for_answers(struct client *c)
+{
+	struct buf b = BUF_INIT;
+
+	if (!c->link->unsynced)
+		return true;
+	build_simple(&b, 'H');
+	return server_send(c->link, &b);
+}
+
 enum step client_error(struct client *c, const struct pg_error *err, bool simple)
 {
 	struct buf b = BUF_INIT;
@@ -189,6 +200,9 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 		return STEP_END;
 	if (simple)
 		client_ready(c, true);
+	/* an error does not wait for Sync */
+	else if (client_is_owed(c) && !ask_for_answers(c))
+		return STEP_END;
 	return STEP_NEXT;
 }
 
@@ -332,7 +346,7 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 			return local_simple_many(c, (const char *)m->body, len);
 	}
 	if (c->vtx == VTX_FAILED)
-		return wire_complete(m) ? failed_virtual(c, true) : STEP_MORE;
+		return failed_virtual(c, true);
 	if (!client_need_server(c))
 		return STEP_WAIT;
 	server_drop_unnamed(c->link);
@@ -357,11 +371,14 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 		return client_protocol_error(c, "PQexec disallowed");
 	if (wire_complete(m) &&
 		(m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
-		return client_protocol_error(c, "invalid message format");
+		return client_bad_message(c, m);
 	/* the unnamed statement and portal end with any Query, unless it is skipped because its
 	 * batch fails before */
-	if (c->unnamed != NULL && c->link != NULL && c->link->unsynced && !local_barrier(c))
+	if (c->link != NULL && (c->unnamed != NULL || c->link->unnamed_raw) && c->link->unsynced &&
+		!local_barrier(c))
 		return STEP_WAIT;
+	if (c->link != NULL)
+		c->link->unnamed_raw = false;
 	extq_forget(c, &c->unnamed);
 	portal_drop(c, portal_find(c, ""));
 	switch (c->icpt->claim(c, (const char *)m->body, len, complete)) {
@@ -397,7 +414,7 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 	struct buf b = BUF_INIT;
 
 	if (m->total != WIRE_HEADER)
-		return client_protocol_error(c, "invalid message format");
+		return client_bad_message(c, m);
 	c->skip_to_sync = false;
 	portal_synced(c);
 	/* session pooling: what the server was told outside of the block that it does not know */
@@ -433,7 +450,7 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 static enum step on_flush(struct client *c, const struct wire_msg *m)
 {
 	if (m->total != WIRE_HEADER)
-		return client_protocol_error(c, "invalid message format");
+		return client_bad_message(c, m);
 	if (c->link == NULL || c->link->expect.count == 0)
 		return STEP_NEXT;
 	return client_forward(c, m);
@@ -442,7 +459,7 @@ static enum step on_flush(struct client *c, const struct wire_msg *m)
 static enum step on_function(struct client *c, const struct wire_msg *m)
 {
 	if (c->vtx == VTX_FAILED)
-		return wire_complete(m) ? failed_virtual(c, true) : STEP_MORE;
+		return failed_virtual(c, true);
 	if (!client_need_server(c))
 		return STEP_WAIT;
 	c->link->unsynced = false;
@@ -561,10 +578,17 @@ static size_t parked_input(struct client *c, const uint8_t *data, size_t len)
 {
 	struct wire_msg m;
 
-	if (len > 0 && data[0] == 'X' && ends_with_goodbye(c) &&
-		wire_next(data, len, &m) == WIRE_NEXT_OK) {
-		on_terminate(c, &m);
-		return len;
+	for (size_t pos = 0;
+		ends_with_goodbye(c) && wire_next(data + pos, len - pos, &m) == WIRE_NEXT_OK;
+		pos += m.total) {
+		if (m.type == 'X') {
+			on_terminate(c, &m);
+			return len;
+		}
+		/* only what ends the batch of the statement that waits: a statement behind it would
+		 * be carried out first */
+		if (m.type != 'S' || !wire_complete(&m))
+			break;
 	}
 	if (len > PARKED_INPUT_MAX)
 		conn_want_read(c->conn, false);
@@ -628,9 +652,25 @@ static size_t one(struct client *c, const uint8_t *data, size_t len)
 	return 0;
 }
 
+enum step client_bad_message(struct client *c, const struct wire_msg *m)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "08P01", "invalid message format");
+	return client_error(c, &err, m->type == 'Q' || m->type == 'F' || m->type == 'S');
+}
+
 static bool runs(const struct client *c)
 {
 	return c->state == CLIENT_ACTIVE;
+}
+
+/* The server may be waiting for more as we are for its answers. */
+static void throttle(struct client *c)
+{
+	c->link->throttled = true;
+	conn_want_read(c->conn, false);
+	(void)!ask_for_answers(c);
 }
 
 static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_t len)
@@ -638,7 +678,7 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 	struct client *c = owner;
 	size_t pos = 0, n;
 
-	while (pos < len && runs(c)) {
+	while (pos < len && runs(c) && !conn_is_full(conn)) {
 		n = c->pass_left > 0 ? pass(c, data + pos, len - pos)
 				     : one(c, data + pos, len - pos);
 		if (n == 0)
@@ -648,7 +688,14 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 			conn_want_read(conn, false);
 			break;
 		}
+		if (c->link != NULL && c->link->expect.count >= EXPECT_HIGH && c->pass_left == 0) {
+			throttle(c);
+			break;
+		}
 	}
+	/* it does not read its answers */
+	if (runs(c) && conn_is_full(conn))
+		conn_want_read(conn, false);
 	if (c->pool != NULL)
 		c->pool->stats.bytes_in += pos;
 	if (c->state == CLIENT_PARKED)
@@ -678,6 +725,8 @@ static void on_drain(struct conn *conn, void *owner)
 		conn_want_read(c->link->conn, true);
 		conn_kick(c->link->conn);
 	}
+	if (runs(c) && !(c->link != NULL && c->link->throttled))
+		client_resume(c);
 }
 
 const struct conn_ops client_ops = {.on_data = on_data, .on_end = on_end, .on_drain = on_drain};

@@ -426,13 +426,6 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 		return refuse_failed(c);
 	if (!client_need_server(c))
 		return STEP_WAIT;
-	if (c->link->tx == 'E' && p->name[0] != '\0') {
-		/* one that is known already would succeed */
-		if (!local_barrier(c))
-			return STEP_WAIT;
-		if (c->link->tx == 'E')
-			return refuse_failed(c);
-	}
 	if (util_lower(p->sql[0]) == 'd' &&
 		sql_prep_classify(p->sql, p->sql_len, NULL) > SQL_PREP_DEALLOCATE)
 		c->link->discarding = true;
@@ -495,7 +488,7 @@ enum step extq_parse(struct client *c, const struct wire_msg *m)
 		return STEP_MORE;
 	if (!read_parse(m, &p)) {
 		mem_free(p.oids);
-		return client_protocol_error(c, "invalid message format");
+		return client_bad_message(c, m);
 	}
 	step = parse(c, &p, m);
 	mem_free(p.oids);
@@ -513,7 +506,7 @@ static int bind_names(const struct wire_msg *m, const char **portal, const char 
 
 	b = a != NULL ? memchr(a + 1, 0, (size_t)(end - a - 1)) : NULL;
 	if (b == NULL)
-		return wire_complete(m) || m->have > 64 * 1024 ? -1 : 0;
+		return wire_complete(m) || m->have > STATEMENT_MAX ? -1 : 0;
 	*portal = (const char *)m->body;
 	*stmt = (const char *)a + 1;
 	return 1;
@@ -603,7 +596,7 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 	p->stmt = lstmt_ref(l);
 	if (!read_values(p, m, stmt)) {
 		portal_free(&p);
-		return client_protocol_error(c, "invalid message format");
+		return client_bad_message(c, m);
 	}
 	if (l->kind == LSTMT_CLAIMED)
 		l->icpt->stmt_shape(l->stmt, &shape);
@@ -680,8 +673,7 @@ static enum step bind_own(
 
 	if (stmt[0] != '\0' && st == NULL && tracks_names(c))
 		return refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
-	if (stmt[0] == '\0' && st == NULL && tracks_names(c) &&
-		(c->link == NULL || !c->link->unnamed_raw))
+	if (stmt[0] == '\0' && st == NULL && (c->link == NULL || !c->link->unnamed_raw))
 		return refuse(c, "26000", "unnamed prepared statement does not exist%s", "");
 	if (c->vtx == VTX_FAILED)
 		return refuse_failed(c);
@@ -713,7 +705,7 @@ enum step extq_bind(struct client *c, const struct wire_msg *m)
 	case 0:
 		return STEP_MORE;
 	case -1:
-		return client_protocol_error(c, "invalid message format");
+		return client_bad_message(c, m);
 	}
 	if (!name_is_decided(c, stmt))
 		return STEP_WAIT;
@@ -783,8 +775,8 @@ static enum step describe_own(
 {
 	struct cstmt *st = kind == 'S' ? extq_find(c, name) : NULL;
 
-	if (kind == 'S' && st == NULL && tracks_names(c) &&
-		(name[0] != '\0' || c->link == NULL || !c->link->unnamed_raw))
+	if (kind == 'S' && st == NULL &&
+		(name[0] != '\0' ? tracks_names(c) : c->link == NULL || !c->link->unnamed_raw))
 		return refuse(c, "26000",
 			name[0] != '\0' ? "prepared statement \"%s\" does not exist"
 					: "unnamed prepared statement does not exist%s",
@@ -813,10 +805,9 @@ enum step extq_describe(struct client *c, const struct wire_msg *m)
 	struct portal *p;
 
 	if (!wire_complete(m))
-		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format")
-					    : STEP_MORE;
+		return m->total > STATEMENT_MAX ? client_bad_message(c, m) : STEP_MORE;
 	if (!read_target(m, &kind, &name))
-		return client_protocol_error(c, "invalid message format");
+		return client_bad_message(c, m);
 	if (kind == 'S') {
 		if (!name_is_decided(c, name))
 			return STEP_WAIT;
@@ -839,13 +830,12 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 	struct portal *p;
 
 	if (!wire_complete(m))
-		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format")
-					    : STEP_MORE;
+		return m->total > STATEMENT_MAX ? client_bad_message(c, m) : STEP_MORE;
 	wire_reader_init(&r, m->body, m->have);
 	name = wire_get_cstr(&r, NULL);
 	max_rows = wire_get_i32(&r);
 	if (!wire_done(&r))
-		return client_protocol_error(c, "invalid message format");
+		return client_bad_message(c, m);
 	p = portal_find(c, name);
 	if (p != NULL)
 		return local_execute(c, p, max_rows);
@@ -882,10 +872,9 @@ enum step extq_close(struct client *c, const struct wire_msg *m)
 	struct portal *p;
 
 	if (!wire_complete(m))
-		return m->total > 64 * 1024 ? client_protocol_error(c, "invalid message format")
-					    : STEP_MORE;
+		return m->total > STATEMENT_MAX ? client_bad_message(c, m) : STEP_MORE;
 	if (!read_target(m, &kind, &name))
-		return client_protocol_error(c, "invalid message format");
+		return client_bad_message(c, m);
 	if (kind == 'S' && !name_is_decided(c, name))
 		return STEP_WAIT;
 	st = kind == 'S' ? extq_find(c, name) : NULL;

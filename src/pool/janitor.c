@@ -92,6 +92,14 @@ static void kick_out(struct client *c, const char *sqlstate, const char *text)
 	client_fatal(c, &err);
 }
 
+static void fail_tasks(struct pool *p)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "57P01", "database removed");
+	task_fail_waiting(p, &err);
+}
+
 static void end_gone(struct database *db)
 {
 	struct client *c, *tmp;
@@ -105,6 +113,7 @@ static void end_gone(struct database *db)
 		for (int i = 0; i < SERVER_DEAD; i++)
 			while (p->servers[i].head != NULL)
 				server_close(p->servers[i].head, "database removed", NULL);
+		fail_tasks(p);
 	}
 }
 

@@ -206,6 +206,7 @@ void client_answer(struct client *c, struct answer *a)
 		answer_simple(c, a, l);
 	else if (p != NULL)
 		answer_execute(c, a, p, c->park_max_rows);
+	answer_free(a);
 	lstmt_drop(&l);
 	if (c->state != CLIENT_DEAD)
 		unpark(c);
@@ -310,11 +311,29 @@ static enum step aborted(struct client *c, bool simple)
 	return client_error(c, &err, simple);
 }
 
+/* Statement pooling. */
+static bool no_blocks(const struct client *c, enum sql_tx tx)
+{
+	return tx == SQL_TX_BEGIN && c->pool != NULL &&
+	       route_pool_mode(c->pool) == POOL_MODE_STATEMENT;
+}
+
+static enum step refuse_block(struct client *c, bool simple)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "0A000", "transaction blocks not allowed in statement pooling mode");
+	pg_error_hint(&err, "The setting is pool_mode.");
+	return client_error(c, &err, simple);
+}
+
 /* STEP_MORE: not ours, forward it. */
 enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, size_t len)
 {
 	struct buf b = BUF_INIT;
 
+	if (no_blocks(c, tx))
+		return refuse_block(c, true);
 	if (server_decides(c, tx))
 		return STEP_MORE;
 	if (refused_in_failed(c, tx))
@@ -619,6 +638,8 @@ static enum step execute_tx(struct client *c, struct portal *p)
 
 	if (p->executed && l->kind == LSTMT_TX)
 		return executed_before(c, p);
+	if (no_blocks(c, l->tx))
+		return refuse_block(c, false);
 	if (!server_decides(c, l->tx)) {
 		if (refused_in_failed(c, l->tx))
 			return aborted(c, false);

@@ -374,7 +374,7 @@ static void check_clients(struct pool *p, usec_t now)
 			continue;
 		if (pr->idle_transaction_timeout > 0 && s->tx != 'I' && s->expect.count == 0 &&
 			c->request_time == 0 &&
-			now - s->request_time > pr->idle_transaction_timeout) {
+			now - c->idle_since > pr->idle_transaction_timeout) {
 			pg_error_set(&err, "25P03", "idle transaction timeout");
 			pg_error_hint(&err, "The limit is idle_transaction_timeout.");
 			client_fatal(c, &err);

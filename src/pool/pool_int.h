@@ -44,6 +44,8 @@
 #define SCAN_MAX      (1024 * 1024)      /* a simple query up to this size is searched for QUEUE behind the first statement */
 #define INTERN_MAX    (64 * 1024)        /* an unnamed statement up to this size can be prepared again on another server */
 #define CONTROL_MAX   (16 * 1024 * 1024) /* server messages that we read as a whole */
+#define EXPECT_HIGH   4096 /* answers outstanding: the client is read no more until fewer than EXPECT_LOW are */
+#define EXPECT_LOW    2048
 #define PARKED_INPUT_MAX (64 * 1024)     /* pipelined input kept behind a parked statement */
 
 /* --- settings that follow the client ---------------------------------------------------------- */
@@ -79,7 +81,7 @@ void vars_clear(struct vars *v);
 void vars_canonical(struct vars *v, const struct vars *welcome);
 /* SQL that takes a server from one state to the client's; false when there is nothing to do. */
 bool vars_diff_sql(const struct vars *server, const struct vars *client, struct istr *server_extra,
-	struct istr *client_extra, struct buf *sql);
+	struct istr *client_extra, bool stale, struct buf *sql);
 
 /* --- statements --------------------------------------------------------------------------------- */
 
@@ -190,6 +192,7 @@ struct expect_ring {
 	uint16_t cap, head, count;
 };
 bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg);
+void expect_shrink(struct expect_ring *r);
 static inline struct expect *expect_at(struct expect_ring *r, unsigned i)
 {
 	return &r->e[(r->head + i) & (r->cap - 1u)];
@@ -311,6 +314,8 @@ struct server {
 	bool copy_in : 1;      /* CopyInResponse seen, no CopyDone, CopyFail or error since */
 	bool unnamed_raw : 1;  /* the unnamed statement is one of its client that we have no copy of */
 	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
+	bool extra_stale : 1;  /* a RESET may have ended some of `extra` */
+	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool copy_synced : 1;  /* the last message of the client was a Sync inside that copy */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool pass_discard : 1;
@@ -355,6 +360,7 @@ struct task {
 	struct istr *extra;
 	struct pg_error err;
 	usec_t since;
+	uint64_t seq; /* in the order of task_submit() */
 };
 
 /* --- pool, database ------------------------------------------------------------------------------------------ */
@@ -480,6 +486,7 @@ void client_no_server(struct client *c, const struct pg_error *err); /* the pool
 bool client_is_owed(const struct client *c); /* answers of its server are outstanding */
 bool client_need_server(struct client *c); /* true: linked and ready for its message; false: waits, or closed */
 bool client_expect(struct client *c, enum expect_kind kind, enum expect_dest dest, void *arg);
+enum step client_bad_message(struct client *c, const struct wire_msg *m);
 bool client_sync_follows(void);
 void client_resume(struct client *c); /* look at its input again */
 void client_ready(struct client *c, bool local); /* after ReadyForQuery went to it */

@@ -192,6 +192,29 @@ void relay_settle(struct server *s)
 		settle(&r);
 }
 
+/* As the server words them: what it did not report was the same to it, and need not be set again.
+ */
+static void settings_in_force(struct server *s)
+{
+	struct vars *v = &s->link->vars;
+
+	for (int i = 0; i < VAR_COUNT; i++)
+		if (v->v[i] != s->vars.v[i] && v->v[i] != NULL && s->vars.v[i] != NULL) {
+			istr_drop(&v->v[i]);
+			v->v[i] = istr_ref(s->vars.v[i]);
+		}
+}
+
+static enum relay_step refuse_block(struct relay *r)
+{
+	struct pg_error err;
+
+	run_flush(r);
+	pg_error_set(&err, "0A000", "transaction blocks not allowed in statement pooling mode");
+	client_fatal(r->s->link, &err);
+	return RELAY_DROP;
+}
+
 static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
@@ -211,7 +234,11 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 			task_finished(s);
 		return RELAY_DROP;
 	}
+	if (s->link != NULL && dest == DEST_VARS)
+		settings_in_force(s);
 	if (s->link != NULL && (dest == DEST_CLIENT || final)) {
+		if (s->tx != 'I' && route_pool_mode(s->pool) == POOL_MODE_STATEMENT)
+			return refuse_block(r);
 		run_add(r, m->data, m->total);
 		client_done(s);
 		return RELAY_DONE;
@@ -262,7 +289,7 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 	if (r->s->link != NULL && (e == NULL || e->dest == DEST_CLIENT || e->dest == DEST_REPLACE ||
 					  e->dest == DEST_BEGIN))
 		return RELAY_FORWARD;
-	if (log_enabled(LOG_LVL_DEBUG)) {
+	if (log_enabled(LOG_LVL_DEBUG) && wire_complete(m)) {
 		struct wire_notice n;
 
 		wire_read_notice(m->body, m->have, &n);
@@ -436,7 +463,7 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 		break;
 	case 'R':
 		if (tag_is(m, "RESET"))
-			istr_drop(&s->extra);
+			s->extra_stale = s->extra != NULL;
 		else if (c != NULL && tag_is(m, "ROLLBACK"))
 			c->tx_failed = true; /* also of ROLLBACK TO: a COMMIT then outweighs it */
 		break;
@@ -531,7 +558,6 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 	case 'E':
 	case 'S':
 	case 'C':
-	case 'N':
 	case '1':
 		return true;
 	case 'D':
@@ -594,7 +620,10 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 	case 'E':
 		return error_response(r, m);
 	case 'A':
-		return r->s->link != NULL ? RELAY_FORWARD : RELAY_DROP;
+		/* a channel that some client listened on is nobody's in transaction pooling */
+		return r->s->link != NULL && route_pool_mode(r->s->pool) == POOL_MODE_SESSION
+			       ? RELAY_FORWARD
+			       : RELAY_DROP;
 	default:
 		return e != NULL ? answer(r, m, e) : RELAY_BAD;
 	}
@@ -695,6 +724,11 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 	run_flush(&r);
 	if (s->state == SERVER_DEAD)
 		return len;
+	if (s->throttled && s->expect.count < EXPECT_LOW) {
+		s->throttled = false;
+		if (s->link != NULL)
+			client_resume(s->link);
+	}
 	if (s->link != NULL && s->link->conn != NULL && conn_is_full(s->link->conn))
 		conn_want_read(conn, false);
 	return pos;

@@ -87,6 +87,11 @@ static void end_client(struct server *s, const struct pg_error *for_client)
 	if (c == NULL || c->state == CLIENT_DEAD)
 		return;
 	c->link = NULL;
+	if (s->pass_left > 0 && !s->pass_discard) {
+		client_close(c, CLIENT_END_BY_US,
+			"server closed the connection in the middle of a message");
+		return;
+	}
 	if (s->fatal_seen) {
 		/* what the server said has been passed on; it was the last word */
 		client_close(c, CLIENT_END_BY_US, "server closed the connection");
@@ -242,17 +247,18 @@ bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest d
 }
 
 /* What was sent for it is in a batch that may fail before it; or it will be gone when DISCARD ALL
- * has run. */
-static bool in_doubt(const struct server *s, const struct sprep *sp)
+ * has run. Parsed in an aborted block: the server has to say whether it takes that statement there.
+ */
+static bool in_doubt(const struct server *s, const struct sprep *sp, bool parse)
 {
-	return sp->pending > 0 ? sp->batch != s->batch : s->discarding;
+	return sp->pending > 0 ? sp->batch != s->batch : s->discarding || (parse && s->tx == 'E');
 }
 
 bool server_has_prepared(const struct server *s, struct pstmt *p)
 {
 	const struct sprep *sp = sprep_find(s, p);
 
-	return sp != NULL && sp->sent && !in_doubt(s, sp);
+	return sp != NULL && sp->sent && !in_doubt(s, sp, true);
 }
 
 static struct sprep *sprep_add(struct server *s, struct pstmt *p)
@@ -317,7 +323,7 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest des
 	if (sp != NULL) {
 		DL_DELETE(s->prepared_lru, sp);
 		DL_APPEND(s->prepared_lru, sp);
-		if (sp->sent && !in_doubt(s, sp))
+		if (sp->sent && !in_doubt(s, sp, dest == DEST_CLIENT))
 			return true;
 		ok = sprep_change(s, sp, false, dest, &b);
 	} else if ((sp = sprep_add(s, p)) == NULL) {
@@ -411,8 +417,9 @@ void server_put_settings(
 	/* the same client as before, or one like it: nearly always */
 	if (s->extra == extra && memcmp(&s->vars, v, sizeof(*v)) == 0)
 		return;
-	if (!vars_diff_sql(&s->vars, v, s->extra, extra, &sql))
+	if (!vars_diff_sql(&s->vars, v, s->extra, extra, s->extra_stale, &sql))
 		return;
+	s->extra_stale = false;
 	build_query(&b, buf_cstr(&sql));
 	if (sql.failed)
 		b.failed = true;
@@ -443,15 +450,30 @@ void server_link(struct server *s, struct client *c)
 	server_put_settings(s, &c->vars, c->extra, DEST_VARS);
 }
 
+/* Of its client alone. */
+static void server_drop_raw_unnamed(struct server *s)
+{
+	if (s->unnamed_raw)
+		server_drop_unnamed(s);
+}
+
 void server_release(struct server *s)
 {
 	struct client *c = s->link;
 
-	ASSERT(s->expect.count == 0 && s->tx == 'I');
 	if (c != NULL) {
 		c->link = NULL;
 		s->link = NULL;
 	}
+	if (s->expect.count > 0 || s->pass_left > 0 || s->tx != 'I' || s->copy_in || s->unsynced) {
+		log_write(
+			LOG_LVL_ERROR, server_prefix(s), "not at rest when it was to be released");
+		server_close(s, "not at rest", NULL);
+		return;
+	}
+	s->throttled = s->discarding = false;
+	server_drop_raw_unnamed(s);
+	expect_shrink(&s->expect);
 	s->idle_since = loop_now();
 	if (s->close_needed) {
 		server_close(s, "close_needed", NULL);

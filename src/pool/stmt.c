@@ -212,6 +212,15 @@ void answer_free(struct answer *a)
 /* --- what a server will answer
  * ---------------------------------------------------------------------------- */
 
+/* Gives back what an unusually long pipeline has taken. */
+void expect_shrink(struct expect_ring *r)
+{
+	if (r->cap <= 256 || r->count > 0)
+		return;
+	mem_free(r->e);
+	*r = (struct expect_ring){0};
+}
+
 bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg)
 {
 	if (r->count == r->cap) {

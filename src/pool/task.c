@@ -6,6 +6,8 @@
 #include "pool_int.h"
 #include "relay_int.h"
 
+static uint64_t last_seq;
+
 static void task_free(struct task *t)
 {
 	pstmt_drop(&t->stmt);
@@ -83,6 +85,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	t->arg = spec->arg;
 	t->prepare = spec->prepare;
 	t->since = loop_now();
+	t->seq = ++last_seq;
 	if (spec->script) {
 		t->script = mem_strdup(spec->sql);
 	} else {
@@ -234,13 +237,14 @@ void task_finished(struct server *s)
 
 void task_fail_waiting(struct pool *p, const struct pg_error *err)
 {
-	struct task *t, *tmp, *list = p->tasks;
+	uint64_t last = last_seq;
+	struct task *t;
 
-	/* those that come in meanwhile are not failed with this error */
-	p->tasks = NULL;
-	p->n_tasks = 0;
-	DL_FOREACH_SAFE (list, t, tmp) {
-		DL_DELETE(list, t);
+	/* done() may drop others that wait, and bring in new ones, which are not failed with this
+	 * error */
+	while ((t = p->tasks) != NULL && t->seq <= last) {
+		DL_DELETE(p->tasks, t);
+		p->n_tasks--;
 		task_end(t, err);
 	}
 }

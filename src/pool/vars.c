@@ -178,13 +178,10 @@ static void put_extra(struct buf *sql, struct istr *extra, bool reset)
 		const char *name = p, *value = name + strlen(name) + 1;
 
 		if (reset) {
-			/* the name went through set_config once, so it is a setting's name; quoted
-			 * all the same */
-			buf_puts(sql,
-				"SELECT pg_catalog.set_config(name, reset_val, false) FROM "
-				"pg_catalog.pg_settings WHERE pg_catalog.lower(name) = pg_catalog.lower(");
+			/* NULL resets; also role and session_authorization, which no view shows */
+			buf_puts(sql, "SELECT pg_catalog.set_config(");
 			put_literal(sql, name);
-			buf_puts(sql, ");");
+			buf_puts(sql, ", NULL, false);");
 		} else {
 			put_set(sql, name, value);
 		}
@@ -193,11 +190,11 @@ static void put_extra(struct buf *sql, struct istr *extra, bool reset)
 }
 
 bool vars_diff_sql(const struct vars *server, const struct vars *client, struct istr *server_extra,
-	struct istr *client_extra, struct buf *sql)
+	struct istr *client_extra, bool stale, struct buf *sql)
 {
 	bool any = false;
 
-	if (server_extra != client_extra) {
+	if (server_extra != client_extra || stale) {
 		put_extra(sql, server_extra, true);
 		put_extra(sql, client_extra, false);
 		any = true;

@@ -40,7 +40,7 @@ SIMPLE = ["SELECT 1", "SELECT 2, 'x'", "", ";", "SELECT 1; SELECT 2", "SELECT 1/
           "SELECT count(*) FROM t", "SELECT pg_notify('nobody', 'x')"]
 
 PREPARED = ["SELECT $1::int", "SELECT $1::int", "SELECT a, b FROM t ORDER BY a", "SELECT 1/$1::int", "SELECT 7", "SELEC", "",
-            "INSERT INTO t VALUES ($1::int + 200, 'p')", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT x", "ROLLBACK TO x",
+            "INSERT INTO t VALUES ($1::int + 200, 'p')", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT x",
             "COPY t (a, b) FROM STDIN", "COPY t TO STDOUT", "SELECT 1; SELECT 2", "INSERT INTO t VALUES (103, 'row 2')",
             "DISCARD ALL", "DEALLOCATE ALL", "SELECT repeat('y', 30000)", "SHOW TimeZone", "SET TimeZone = 'Asia/Kabul'"]
 
@@ -254,7 +254,7 @@ def comparable(messages):
 
 
 # Several things are wrong with one message: which of them is told may differ. (directly, through the proxy)
-EITHER = {("42601", "42P05"), ("42601", "25P02"), ("25P02", "42P05"), ("25P02", "26000"), ("08P01", "25P02")}
+EITHER = {("26000", "25P02"), ("42601", "42P05"), ("42601", "25P02"), ("25P02", "42P05"), ("25P02", "26000"), ("08P01", "25P02")}
 
 
 def equal(ours, theirs):
