@@ -203,8 +203,6 @@ static void read_session(struct system *s)
 		take_result(s, res);
 		PQclear(res);
 	}
-	/* those that came between a result and the end of its query */
-	take_notifications(s);
 	if (PQstatus(s->pg) == CONNECTION_BAD)
 		disconnect(s, PQerrorMessage(s->pg));
 }

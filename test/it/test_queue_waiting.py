@@ -105,18 +105,6 @@ def test_push_by_a_trigger(qproxy, db, q, direct):
     assert "direct" in woken(w)["payload"]
 
 
-def test_push_by_sql_while_the_session_is_busy(qproxy, db, q, direct):
-    """The notification comes together with the answer to the session's own query, which a lock holds up."""
-    w = wait_on(qproxy, db)
-    wait_for(lambda: backends(direct, db)[2] == 1, "the system session")
-    with psycopg.connect(direct.info.dsn, user="postgres") as conn:
-        conn.execute("LOCK TABLE pg_catalog.pg_database IN ACCESS EXCLUSIVE MODE")
-        conn.execute("SELECT queue.push('mail', '1')")
-        wait_for(lambda: conn.execute("SELECT count(*) FROM pg_locks WHERE NOT granted").fetchone()[0] > 0,
-                 "the session's look at others")
-    assert woken(w)["payload"] == "1"
-
-
 def test_push_by_another_proxy(qbouncer, qproxy, db, q):
     """Also by one that has just been started and has never waited itself."""
     w = wait_on(qproxy, db)
