@@ -41,7 +41,7 @@ struct system {
 	struct pending *pending; /* queues that other proxies are to be told of */
 	bool busy;               /* a query is under way */
 	bool others;             /* other proxies have a session too */
-	bool looked;             /* since it came up */
+	bool refused;            /* a statement of the query under way failed */
 	bool others_known; /* since the session is up; until then what is to be told is kept */
 	bool looking;      /* the query under way asks for others */
 	unsigned n_pending;
@@ -67,6 +67,7 @@ static void send_sql(struct system *s, const char *sql)
 		return;
 	}
 	s->busy = true;
+	s->refused = false;
 	s->since = loop_now();
 	loop_tick_at(s->tick, s->since + ANSWER_LIMIT);
 	if (PQflush(s->pg) == 1 && !loop_watch_set(s->watch, LOOP_READ | LOOP_WRITE))
@@ -129,6 +130,11 @@ static void begin_listening(struct system *s)
 static void query_done(struct system *s)
 {
 	s->busy = false;
+	loop_tick_at(s->tick, s->look_at);
+	if (s->state == SYSTEM_LISTENING && s->refused) {
+		disconnect(s, "LISTEN failed");
+		return;
+	}
 	if (s->state == SYSTEM_LISTENING) {
 		s->state = SYSTEM_UP;
 		s->retry = RETRY_FIRST;
@@ -153,6 +159,7 @@ static void take_result(struct system *s, const PGresult *res)
 	ExecStatusType st = PQresultStatus(res);
 
 	if (st == PGRES_FATAL_ERROR) {
+		s->refused = true;
 		log_warning("%s: system session: %s", s->db->name, PQresultErrorMessage(res));
 		return;
 	}
@@ -162,7 +169,6 @@ static void take_result(struct system *s, const PGresult *res)
 
 		if (util_parse_i64(text, strlen(text), &n)) {
 			s->others = n > 1;
-			s->looked = true;
 		}
 	}
 }
