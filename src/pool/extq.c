@@ -499,6 +499,14 @@ enum step extq_parse(struct client *c, const struct wire_msg *m)
  * --------------------------------------------------------------------------------------------------------
  */
 
+/* The transaction that a portal belongs to may be ending. false: the client waits for the news. */
+static bool portal_is_decided(struct client *c, const char *name)
+{
+	const struct portal *p = portal_find(c, name);
+
+	return p == NULL || !p->synced || local_barrier(c);
+}
+
 /* Portal and statement names, at the start of the body. 1: here, 0: not yet, -1: never. */
 static int bind_names(const struct wire_msg *m, const char **portal, const char **stmt)
 {
@@ -578,8 +586,7 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 			return client_protocol_error(c, "QUEUE parameters are too long");
 		return STEP_MORE;
 	}
-	/* the transaction that it belongs to may be ending */
-	if (old != NULL && old->synced && !local_barrier(c))
+	if (!portal_is_decided(c, portal))
 		return STEP_WAIT;
 	old = portal_find(c, portal);
 	if (l->tx != SQL_TX_COMMIT && l->tx != SQL_TX_ROLLBACK &&
@@ -669,7 +676,6 @@ static enum step bind_own(
 	struct client *c, const struct wire_msg *m, const char *portal, const char *stmt)
 {
 	struct cstmt *st = extq_find(c, stmt);
-	struct portal *old;
 
 	if (stmt[0] != '\0' && st == NULL && tracks_names(c))
 		return refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
@@ -677,8 +683,7 @@ static enum step bind_own(
 		return refuse(c, "26000", "unnamed prepared statement does not exist%s", "");
 	if (c->vtx == VTX_FAILED)
 		return refuse_failed(c);
-	old = portal_find(c, portal);
-	if (old != NULL && old->synced && !local_barrier(c))
+	if (!portal_is_decided(c, portal))
 		return STEP_WAIT;
 	if (portal[0] != '\0' && portal_find(c, portal) != NULL)
 		return refuse(c, "42P03", "cursor \"%s\" already exists", portal);
@@ -815,6 +820,8 @@ enum step extq_describe(struct client *c, const struct wire_msg *m)
 		if (st != NULL && st->l != NULL)
 			return describe_local(c, st->l, NULL);
 	} else {
+		if (!portal_is_decided(c, name))
+			return STEP_WAIT;
 		p = portal_find(c, name);
 		if (p != NULL)
 			return describe_local(c, p->stmt, p);
@@ -836,6 +843,8 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 	max_rows = wire_get_i32(&r);
 	if (!wire_done(&r))
 		return client_bad_message(c, m);
+	if (!portal_is_decided(c, name))
+		return STEP_WAIT;
 	p = portal_find(c, name);
 	if (p != NULL)
 		return local_execute(c, p, max_rows);

@@ -620,7 +620,7 @@ static enum step executed_before(struct client *c, const struct portal *p)
 {
 	struct pg_error err;
 
-	if (client_tx(c) == CLIENT_TX_FAILED)
+	if (p->stmt->tx == SQL_TX_BEGIN && client_tx(c) == CLIENT_TX_FAILED)
 		return aborted(c, false);
 	if (p->stmt->tx == SQL_TX_BEGIN)
 		pg_error_set(&err, "55000", "portal \"%s\" cannot be run", p->name);

@@ -259,3 +259,13 @@ def test_savepoint_of_an_aborted_block_by_a_named_statement(proxy, db):
             assert types(c.bind("", name).execute().sync().until("Z")).endswith("2CZ")
             assert types(c.bind("", "sel").execute().sync().until("Z")) == "2DCZ"
             c.simple("ROLLBACK")
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_portal_ends_with_a_transaction_that_is_under_way(qbouncer, db, mode):
+    """Also one of a statement that the proxy answers, when the answers before it have not come yet."""
+    proxy = qbouncer(pool_mode=mode)
+    with proxy.wire(db) as c:
+        c.hold().parse("s", "SELECT 1").bind("", "s").execute().parse("e", "").bind("", "e").sync().execute("").sync().push()
+        assert types(c.until("Z")) == "12DC12Z"
+        assert [m.sqlstate for m in c.until("Z") if m.type == "E"] == ["34000"]
