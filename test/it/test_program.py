@@ -65,9 +65,14 @@ def test_user_is_changed(program, qbouncer):
     proxy.become = lambda: None
     proxy.settings["user"] = proxy.owner.pw_name
     proxy.start()
-    with open("/proc/%d/status" % proxy.process.pid, encoding="ascii") as status:
-        lines = dict(line.split(":", 1) for line in status)
-    assert set(lines["Uid"].split()) == {str(proxy.owner.pw_uid)}
+
+    def ids():
+        with open("/proc/%d/status" % proxy.process.pid, encoding="ascii") as status:
+            return dict(line.split(":", 1) for line in status)
+
+    # the kernel takes connections as soon as it listens, which is before the user changes
+    wait_for(lambda: set(ids()["Uid"].split()) == {str(proxy.owner.pw_uid)}, "the change of the user")
+    lines = ids()
     assert set(lines["Gid"].split()) == {str(proxy.owner.pw_gid)}
     assert "0" not in lines["Groups"].split()
     path = "%s/.s.PGSQL.%d" % (proxy.dir, proxy.port)
