@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import signal
-import time
 
 import psycopg
 import pytest
@@ -23,7 +22,7 @@ def worker(dsn, sleep_after_take):
                 return
             for row in rows:
                 if sleep_after_take:
-                    time.sleep(sleep_after_take)
+                    conn.execute("SELECT pg_sleep(%s)", (sleep_after_take,))  # the work
                 try:
                     with conn.transaction():
                         conn.execute("INSERT INTO finished (job) VALUES (%s)", (row[4],))
