@@ -169,6 +169,7 @@ qb_sql = \
 	sql/functions/public.sql \
 	sql/end.sql
 qb_doc = \
+	doc/bench.md \
 	doc/config.md \
 	doc/console.md \
 	doc/decisions/001-sql-functions.md \
