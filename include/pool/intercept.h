@@ -182,8 +182,6 @@ void client_answer(struct client *c, struct answer *a);
 void client_fail(struct client *c, const struct pg_error *err);
 /* For EXEC_WAIT. The client may also be executed again for reasons of the pool. */
 void client_again(struct client *c);
-/* Ends the connection with FATAL. */
-void client_kill(struct client *c, const struct pg_error *err);
 /* An unchanged ParameterStatus, so that nothing on the way takes a waiting connection for dead. */
 void client_heartbeat(struct client *c);
 void client_notice(struct client *c, const struct pg_error *notice);

@@ -47,12 +47,9 @@ MUST_CHECK struct task *task_submit(struct pool *pool, const struct task_spec *s
 bool task_drop(struct task **p);
 bool task_is_sent(const struct task *t);
 
-/* A pool that is kept is not freed with its database while it is unused. */
-void pool_keep(struct pool *p, bool keep);
 /* The database a pool belongs to, and its role. */
 const char *pool_database(const struct pool *p);
 const char *pool_user(const struct pool *p);
-struct database *pool_db(const struct pool *p);
 /* Where the proxy's own libpq session of the database connects: host, port, dbname. */
 struct pool_target {
 	const char *host, *dbname;

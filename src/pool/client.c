@@ -235,11 +235,6 @@ void client_fatal(struct client *c, const struct pg_error *err)
 	client_close(c, CLIENT_END_BY_US, err->message);
 }
 
-void client_kill(struct client *c, const struct pg_error *err)
-{
-	client_fatal(c, err);
-}
-
 /* --- writing
  * ------------------------------------------------------------------------------------------- */
 

@@ -103,7 +103,6 @@ const char *pstmt_sql(const struct pstmt *p);
 const uint32_t *pstmt_oids(const struct pstmt *p);
 #define PSTMT_NAME_SIZE 24
 const char *pstmt_name(const struct pstmt *p, char dst[PSTMT_NAME_SIZE]);
-size_t pstmt_count(void);
 
 /* A statement that we answer: claimed by a claimant, or transaction control, or empty. */
 enum lstmt_kind { LSTMT_CLAIMED, LSTMT_TX, LSTMT_EMPTY };
@@ -394,7 +393,6 @@ struct pool {
 	usec_t failed_at;       /* time of the last failed connect or login; 0: none since the last success */
 	struct pool_stats stats, stats_old, stats_avg;
 	usec_t idle_since;
-	unsigned keep;          /* claimants that hold it */
 	unsigned mode_generation;
 	enum pool_mode mode;    /* as of mode_generation; route_pool_mode() */
 };
@@ -450,7 +448,6 @@ void client_close(struct client *c, enum client_end how, const char *reason);
 void client_fatal(struct client *c, const struct pg_error *err);
 void client_reap(void);
 void client_write(struct client *c, const struct buf *b);
-void client_write_error(struct client *c, const struct pg_error *err);
 /* Bytes for the client in the order of answers: at once, or behind what its server still owes. Takes
  * the contents of b. */
 void client_emit(struct client *c, struct buf *b);

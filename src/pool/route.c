@@ -198,9 +198,8 @@ static void database_free(struct database *db)
 static bool pool_is_unused(const struct pool *p)
 {
 	return p->active.count + p->waiting.count + p->greeting.count + p->n_tasks +
-			       pool_servers_total(p) ==
-		       0 &&
-	       !p->keep;
+		       pool_servers_total(p) ==
+	       0;
 }
 
 /* Databases made from "*" that nobody has used for a while, and those that the file has no more. */

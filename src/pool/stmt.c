@@ -95,11 +95,6 @@ const char *pstmt_name(const struct pstmt *p, char dst[PSTMT_NAME_SIZE])
 	return dst;
 }
 
-size_t pstmt_count(void)
-{
-	return HASH_COUNT(table);
-}
-
 /* --- statements that we answer
  * ----------------------------------------------------------------------- */
 

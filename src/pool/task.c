@@ -252,11 +252,6 @@ void task_fail_waiting(struct pool *p, const struct pg_error *err)
 /* --- pools as the owners of tasks know them
  * --------------------------------------------------------------- */
 
-void pool_keep(struct pool *p, bool keep)
-{
-	p->keep += keep ? 1u : -1u;
-}
-
 const char *pool_database(const struct pool *p)
 {
 	return p->db->name;
@@ -265,11 +260,6 @@ const char *pool_database(const struct pool *p)
 const char *pool_user(const struct pool *p)
 {
 	return istr_text(p->user);
-}
-
-struct database *pool_db(const struct pool *p)
-{
-	return p->db;
 }
 
 static void find_address(const struct pool *p, char *dst, size_t size)

@@ -188,7 +188,6 @@ MUST_CHECK bool waiter_start(struct qclient *qc, struct take_args *args, const s
 void waiter_cancel(struct qclient *qc);
 void waiter_client_ended(struct qclient *qc);
 void waiters_shutdown(void);
-bool rooms_have_waiters(const struct qdb *db);
 
 /* --- the system session ---------------------------------------------------------------------------------------------- */
 

@@ -110,11 +110,6 @@ void rooms_wake_all(struct qdb *db)
 		room_wake_one(r, 0);
 }
 
-bool rooms_have_waiters(const struct qdb *db)
-{
-	return db->rooms != NULL;
-}
-
 /*
  * The longest waiter first. One that asks already asked before the room was woken: it will ask
  * again, so its credit is kept for it and not given to those behind. Who cannot ask leaves its
