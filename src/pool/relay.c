@@ -327,10 +327,15 @@ static enum relay_step error_idle(struct relay *r, const struct wire_msg *m)
 
 	wire_read_notice(m->body, m->have, &n);
 	log_write(LOG_LVL_INFO, server_prefix(r->s), "server says: %s: %s", n.severity, n.message);
-	if (r->s->link == NULL || r->s->state == SERVER_CLEANING)
+	if (r->s->link != NULL && r->s->state != SERVER_CLEANING) {
+		r->s->fatal_seen = true;
+		return RELAY_FORWARD;
+	}
+	if (!is_fatal(m))
 		return RELAY_DROP;
-	r->s->fatal_seen = true;
-	return RELAY_FORWARD;
+	/* the end of the connection follows: nobody shall get this server in between */
+	server_close(r->s, "server ended the session", NULL);
+	return RELAY_GONE;
 }
 
 static enum relay_step error_settings(
