@@ -367,6 +367,7 @@ qb_dialogues = \
 	test/scenario/discard_all.dlg \
 	test/scenario/done_in_transaction.dlg \
 	test/scenario/failed_virtual.dlg \
+	test/scenario/fatal_when_idle.dlg \
 	test/scenario/function_call.dlg \
 	test/scenario/heartbeat.dlg \
 	test/scenario/idle_in_transaction.dlg \
@@ -397,6 +398,7 @@ qb_dialogues = \
 	test/scenario/safety_poll.dlg \
 	test/scenario/savepoints.dlg \
 	test/scenario/schema_absent.dlg \
+	test/scenario/schema_old.dlg \
 	test/scenario/server_dies.dlg \
 	test/scenario/server_down.dlg \
 	test/scenario/servers_age.dlg \

@@ -15,8 +15,7 @@
 struct ask {
 	struct qdb *db;
 	struct pool *pool;
-	bool installing;
-	int64_t version;
+	int64_t number; /* the answer of the query under way: a count, or the version */
 	void (*done)(void *arg, const struct pg_error *err); /* INSTALL of the console */
 	void *done_arg;
 };
@@ -83,50 +82,81 @@ static bool install(struct ask *a)
 	static const struct task_ops ops = {.done = install_done};
 	struct task_spec spec = {.ops = &ops, .arg = a, .sql = queue_install_sql, .script = true};
 
-	a->installing = true;
 	return task_submit(a->pool, &spec) != NULL;
 }
 
-static void version_row(void *arg, const uint8_t *body, size_t len)
+static void number_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct ask *a = arg;
 
 	/* one column, text: count, length, digits */
-	if (len > 6 && !util_parse_i64((const char *)body + 6, len - 6, &a->version))
-		a->version = 0;
+	if (len > 6 && !util_parse_i64((const char *)body + 6, len - 6, &a->number))
+		a->number = 0;
+}
+
+/* It ended without an installation. */
+static void asked(struct ask *a, enum schema_state state, const struct pg_error *err)
+{
+	finish(a->db, state, err);
+	mem_free(a);
+}
+
+static void absent(struct ask *a)
+{
+	struct pg_error err;
+
+	if (!conf_current()->p.queue_auto_install) {
+		absent_error(&err, a->db, NULL);
+		asked(a, SCHEMA_ABSENT, &err);
+	} else if (!install(a)) {
+		pg_error_set(&err, "53200", "out of memory");
+		asked(a, SCHEMA_ABSENT, &err);
+	}
 }
 
 static void version_done(void *arg, const struct pg_error *err)
 {
 	struct ask *a = arg;
-	struct pg_error absent;
 
-	if (err == NULL && a->version >= VERSION_NEEDED) {
-		finish(a->db, SCHEMA_PRESENT, NULL);
-		mem_free(a);
-		return;
-	}
-	if (err != NULL && !is_absent(err)) {
-		finish(a->db, SCHEMA_ABSENT, err);
-		mem_free(a);
-		return;
-	}
-	if (!conf_current()->p.queue_auto_install) {
-		absent_error(&absent, a->db, NULL);
-		finish(a->db, SCHEMA_ABSENT, &absent);
-		mem_free(a);
-	} else if (!install(a)) {
-		pg_error_set(&absent, "53200", "out of memory");
-		finish(a->db, SCHEMA_ABSENT, &absent);
-		mem_free(a);
+	if (err != NULL && !is_absent(err))
+		asked(a, SCHEMA_ABSENT, err);
+	else if (err == NULL && a->number >= VERSION_NEEDED)
+		asked(a, SCHEMA_PRESENT, NULL);
+	else
+		absent(a);
+}
+
+static void exists_done(void *arg, const struct pg_error *err)
+{
+	static const struct task_ops ops = {.row = number_row, .done = version_done};
+	struct ask *a = arg;
+	struct task_spec spec = {.ops = &ops, .arg = a, .sql = "SELECT queue.version()"};
+	struct pg_error memory;
+
+	if (err != NULL) {
+		asked(a, SCHEMA_ABSENT, err);
+	} else if (a->number == 0) {
+		absent(a);
+	} else if (task_submit(a->pool, &spec) == NULL) {
+		pg_error_set(&memory, "53200", "out of memory");
+		asked(a, SCHEMA_ABSENT, &memory);
 	}
 }
 
+/*
+ * A look at the catalogue before the function is called: a call of what is not there leaves it in
+ * that session's memory that there is no such schema, and in a transaction that has begun by then
+ * Postgres goes on believing it after the installation.
+ */
 static bool ask(struct qdb *db, struct pool *pool)
 {
-	static const struct task_ops ops = {.row = version_row, .done = version_done};
+	static const struct task_ops ops = {.row = number_row, .done = exists_done};
 	struct ask *a = mem_zalloc(sizeof(*a));
-	struct task_spec spec = {.ops = &ops, .arg = a, .sql = "SELECT queue.version()"};
+	struct task_spec spec = {.ops = &ops,
+		.arg = a,
+		.sql = "SELECT count(*) FROM pg_catalog.pg_proc AS p"
+		       " JOIN pg_catalog.pg_namespace AS n ON n.oid = p.pronamespace"
+		       " WHERE n.nspname = 'queue' AND p.proname = 'version'"};
 
 	if (a == NULL)
 		return false;
