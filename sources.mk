@@ -87,13 +87,20 @@ libqb_pool_a_SOURCES = \
 	src/pool/client.c \
 	src/pool/client_login.c \
 	src/pool/client_msg.c \
+	src/pool/cstmt.c \
 	src/pool/extq.c \
+	src/pool/extq_bind.c \
+	src/pool/extq_int.h \
 	src/pool/istr.c \
 	src/pool/janitor.c \
 	src/pool/local.c \
+	src/pool/local_int.h \
+	src/pool/local_many.c \
+	src/pool/local_tx.c \
 	src/pool/pool.c \
 	src/pool/pool_int.h \
 	src/pool/pooler.c \
+	src/pool/portal.c \
 	src/pool/relay.c \
 	src/pool/relay_int.h \
 	src/pool/relay_replace.c \

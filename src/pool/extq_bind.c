@@ -1,0 +1,227 @@
+/*
+ * Bind: to a statement of the client's own, under the name by which its server knows it; to one
+ * that we answer, with a copy of the values.
+ */
+#include <string.h>
+
+#include "extq_int.h"
+
+bool extq_portal_is_decided(struct client *c, const char *name)
+{
+	const struct portal *p = portal_find(c, name);
+
+	return p == NULL || !p->synced || local_barrier(c);
+}
+
+/* Portal and statement names, at the start of the body. 1: here, 0: not yet, -1: never. */
+static int bind_names(const struct wire_msg *m, const char **portal, const char **stmt)
+{
+	const uint8_t *end = m->body + m->have, *a = memchr(m->body, 0, m->have), *b;
+
+	b = a != NULL ? memchr(a + 1, 0, (size_t)(end - a - 1)) : NULL;
+	if (b == NULL)
+		return wire_complete(m) || m->have > STATEMENT_MAX ? -1 : 0;
+	*portal = (const char *)m->body;
+	*stmt = (const char *)a + 1;
+	return 1;
+}
+
+static bool read_formats(struct wire_reader *r, int16_t **ret, int *ret_n)
+{
+	int n = (uint16_t)wire_get_i16(r);
+
+	if (r->failed || wire_left(r) < (size_t)n * 2)
+		return false;
+	*ret = mem_alloc((size_t)n * sizeof(int16_t) + 1);
+	if (*ret == NULL)
+		return false;
+	for (int i = 0; i < n; i++)
+		(*ret)[i] = wire_get_i16(r);
+	*ret_n = n;
+	return true;
+}
+
+/* The values, in a copy that the portal owns. */
+static bool read_values(struct portal *p, const struct wire_msg *m, const char *stmt)
+{
+	const uint8_t *start = (const uint8_t *)stmt + strlen(stmt) + 1;
+	size_t len = (size_t)(m->body + m->have - start);
+	int16_t *formats = NULL;
+	int n_formats, n;
+	struct wire_reader r;
+	bool ok = false;
+
+	p->bind = mem_dup(start, len);
+	if (p->bind == NULL)
+		return false;
+	wire_reader_init(&r, p->bind, len);
+	if (!read_formats(&r, &formats, &n_formats))
+		return false;
+	n = (uint16_t)wire_get_i16(&r);
+	if (wire_left(&r) / 4 < (size_t)n || (n_formats > 1 && n_formats != n))
+		goto out;
+	p->params = mem_zalloc((size_t)n * sizeof(*p->params) + 1);
+	if (p->params == NULL)
+		goto out;
+	p->n_params = n;
+	for (int i = 0; i < n; i++) {
+		struct bind_param *bp = &p->params[i];
+
+		bp->len = wire_get_i32(&r);
+		bp->format = n_formats == 0 ? 0 : formats[n_formats == 1 ? 0 : i];
+		if (bp->len >= 0)
+			bp->data = wire_get_bytes(&r, (size_t)bp->len);
+		if (bp->len < -1)
+			goto out;
+	}
+	ok = read_formats(&r, &p->formats, &p->n_formats) && wire_done(&r);
+out:
+	mem_free(formats);
+	return ok;
+}
+
+static enum step bind_local(struct client *c, const struct wire_msg *m, const char *portal,
+	const char *stmt, struct lstmt *l)
+{
+	struct portal *old = portal_find(c, portal), *p;
+	struct stmt_shape shape = {0};
+	enum step step;
+
+	if (!wire_complete(m)) {
+		if (m->total > STATEMENT_MAX * 4u)
+			return client_protocol_error(c, "QUEUE parameters are too long");
+		return STEP_MORE;
+	}
+	if (!extq_portal_is_decided(c, portal))
+		return STEP_WAIT;
+	old = portal_find(c, portal);
+	if (l->tx != SQL_TX_COMMIT && l->tx != SQL_TX_ROLLBACK &&
+		extq_refused_in_failed(c, l->kind != LSTMT_CLAIMED, &step))
+		return step;
+	if (old != NULL && portal[0] != '\0')
+		return extq_refuse(c, "42P03", "cursor \"%s\" already exists", portal);
+	p = mem_zalloc(sizeof(*p) + strlen(portal) + 1);
+	if (p == NULL) {
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	memcpy(p->name, portal, strlen(portal) + 1);
+	p->stmt = lstmt_ref(l);
+	if (!read_values(p, m, stmt)) {
+		portal_free(&p);
+		return client_bad_message(c, m);
+	}
+	if (l->kind == LSTMT_CLAIMED)
+		l->icpt->stmt_shape(l->stmt, &shape);
+	if (p->n_params != shape.n_params) {
+		struct pg_error err;
+
+		pg_error_set(&err, "08P01",
+			"bind message supplies %d parameters, but prepared statement \"%s\" requires %d",
+			p->n_params, stmt, shape.n_params);
+		portal_free(&p);
+		return client_error(c, &err, false);
+	}
+	for (int i = 0; i < p->n_params; i++)
+		p->params[i].oid = shape.param_oids[i];
+	portal_drop(c, old);
+	p->next = c->portals;
+	c->portals = p;
+	if (c->pool != NULL)
+		c->pool->stats.binds++;
+	return extq_emit_simple(c, '2');
+}
+
+/* The message with the server's name of the statement in it. */
+static enum step bind_renamed(struct client *c, const struct wire_msg *m, const char *portal,
+	const char *stmt, struct pstmt *ps)
+{
+	char name[PSTMT_NAME_SIZE];
+	struct buf b = BUF_INIT;
+	size_t names = strlen(portal) + 1 + strlen(stmt) + 1, here = m->have - names;
+	uint32_t total;
+
+	pstmt_name(ps, name);
+	total = m->total - (uint32_t)strlen(stmt) + (uint32_t)strlen(name);
+	if (!extq_server_prepare(c->link, ps, DEST_SWALLOW) ||
+		!client_expect(c, EXPECT_BIND, DEST_CLIENT, NULL))
+		return STEP_END;
+	build_u8(&b, 'B');
+	build_i32(&b, (int64_t)total - 1);
+	build_cstr(&b, portal);
+	build_cstr(&b, name);
+	build_bytes(&b, m->body + names, here);
+	c->link->unsynced = true;
+	c->pool->stats.binds++;
+	if (!server_send(c->link, &b))
+		return STEP_END;
+	c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
+	c->pass_discard = false;
+	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
+}
+
+/* The unnamed statement may have been parsed on another server, or replaced there by somebody
+ * else's. */
+bool extq_restore_unnamed(struct client *c)
+{
+	struct pstmt *ps = c->unnamed != NULL ? c->unnamed->p : NULL;
+	struct buf b = BUF_INIT;
+
+	if (!cstmt_tracks_names(c) || ps == NULL || c->link->unnamed == ps)
+		return true;
+	build_parse(&b, "", pstmt_sql(ps), ps->sql_len, pstmt_oids(ps), ps->n_oids);
+	c->link->unsynced = true;
+	if (!server_expect_unnamed(c->link, ps, DEST_SWALLOW)) {
+		buf_free(&b);
+		return false;
+	}
+	return server_send(c->link, &b);
+}
+
+static enum step bind_own(
+	struct client *c, const struct wire_msg *m, const char *portal, const char *stmt)
+{
+	struct cstmt *st = extq_find(c, stmt);
+
+	if (stmt[0] != '\0' && st == NULL && cstmt_tracks_names(c))
+		return extq_refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
+	if (stmt[0] == '\0' && st == NULL && (c->link == NULL || !c->link->unnamed_raw))
+		return extq_refuse(c, "26000", "unnamed prepared statement does not exist%s", "");
+	if (c->vtx == VTX_FAILED)
+		return extq_refuse_failed(c);
+	if (!extq_portal_is_decided(c, portal))
+		return STEP_WAIT;
+	if (portal[0] != '\0' && portal_find(c, portal) != NULL)
+		return extq_refuse(c, "42P03", "cursor \"%s\" already exists", portal);
+	if (!client_need_server(c))
+		return STEP_WAIT;
+	portal_drop(c, portal_find(c, portal));
+	if (stmt[0] != '\0' && st != NULL)
+		return bind_renamed(c, m, portal, stmt, st->p);
+	if (!extq_restore_unnamed(c) || !client_expect(c, EXPECT_BIND, DEST_CLIENT, NULL))
+		return STEP_END;
+	c->link->unsynced = true;
+	c->pool->stats.binds++;
+	return client_forward(c, m);
+}
+
+enum step extq_bind(struct client *c, const struct wire_msg *m)
+{
+	const char *portal, *stmt;
+	struct cstmt *st;
+
+	if (c->request_time == 0)
+		c->request_time = loop_now();
+	switch (bind_names(m, &portal, &stmt)) {
+	case 0:
+		return STEP_MORE;
+	case -1:
+		return client_bad_message(c, m);
+	}
+	if (!cstmt_is_decided(c, stmt))
+		return STEP_WAIT;
+	st = extq_find(c, stmt);
+	if (st != NULL && st->l != NULL)
+		return bind_local(c, m, portal, stmt, st->l);
+	return bind_own(c, m, portal, stmt);
+}

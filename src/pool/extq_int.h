@@ -1,0 +1,31 @@
+/*
+ * Between cstmt.c, extq.c and extq_bind.c: names of statements, and small answers.
+ */
+#ifndef QB_EXTQ_INT_H
+#define QB_EXTQ_INT_H
+
+#include "pool_int.h"
+
+/* cstmt.c */
+bool cstmt_tracks_names(const struct client *c);
+/* A name whose meaning depends on answers that have not come. false: the client waits for them. */
+bool cstmt_is_decided(struct client *c, const char *name);
+/* Takes the reference of p or l. NULL: memory, the client is closed. */
+struct cstmt *cstmt_add(struct client *c, const char *name, struct pstmt *p, struct lstmt *l);
+void cstmt_confirm(struct client *c, struct cstmt *st);
+
+/* extq.c */
+enum step extq_emit_simple(struct client *c, uint8_t type);
+enum step extq_refuse(struct client *c, const char *sqlstate, const char *fmt, const char *name);
+enum step extq_refuse_failed(struct client *c);
+/* Is the block aborted, so that this fails? What is under way may end it; or abort it, which is
+ * asked for where no pipeline is slowed down by the question. */
+bool extq_refused_in_failed(struct client *c, bool exact, enum step *ret);
+
+/* extq_bind.c */
+/* The transaction that a portal belongs to may be ending. false: the client waits for the news. */
+bool extq_portal_is_decided(struct client *c, const char *name);
+/* The unnamed statement may have been parsed on another server, or replaced there by somebody else's. */
+bool extq_restore_unnamed(struct client *c);
+
+#endif

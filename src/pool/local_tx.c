@@ -1,0 +1,185 @@
+/*
+ * Transaction control. BEGIN is kept until a statement needs a server; what no server needs to see
+ * is answered here, in both protocols.
+ */
+#include <string.h>
+
+#include "local_int.h"
+
+void local_tx_end(struct client *c, bool committed)
+{
+	c->tx_watched = false;
+	if (c->icpt != NULL && c->icpt->tx_ended != NULL)
+		c->icpt->tx_ended(c, committed);
+}
+
+static void warn(struct buf *b, const char *text)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "25P01", "%s", text);
+	pg_error_severity(&err, "WARNING");
+	build_notice(b, &err);
+}
+
+/* Must the server do it? Not while no server knows of a transaction. */
+static bool server_decides(const struct client *c, enum sql_tx tx)
+{
+	const struct server *s = c->link;
+	bool server_idle = s == NULL || (s->tx == 'I' && s->expect.count == 0 && !s->unsynced);
+
+	if (c->vtx != VTX_NONE)
+		return tx == SQL_TX_BEGIN &&
+		       c->vtx == VTX_OPEN; /* a second BEGIN gets its warning from the server */
+	return !server_idle;
+}
+
+static bool begin_virtual(struct client *c, const char *sql, size_t len)
+{
+	mem_free(c->begin_sql);
+	c->begin_sql = mem_alloc(len + 1);
+	if (c->begin_sql == NULL)
+		return client_out_of_memory(c);
+	memcpy(c->begin_sql, sql, len);
+	c->begin_sql[len] = '\0';
+	c->vtx = VTX_OPEN;
+	return true;
+}
+
+/* Tag, warnings and change of state of a statement that no server needs to see. */
+static bool tx_here(struct client *c, enum sql_tx tx, const char *sql, size_t len, struct buf *b)
+{
+	bool failed = c->vtx == VTX_FAILED, open = c->vtx != VTX_NONE;
+
+	switch (tx) {
+	case SQL_TX_EMPTY:
+		build_simple(b, 'I');
+		return true;
+	case SQL_TX_BEGIN:
+		build_complete(b, sql_tx_tag(tx, sql, len));
+		return begin_virtual(c, sql, len);
+	case SQL_TX_COMMIT:
+	case SQL_TX_ROLLBACK:
+		if (!open)
+			warn(b, "there is no transaction in progress");
+		build_complete(b, failed ? "ROLLBACK" : sql_tx_tag(tx, sql, len));
+		c->vtx = VTX_NONE;
+		mem_free(c->begin_sql);
+		c->begin_sql = NULL;
+		if (open) {
+			c->tx_committed = tx == SQL_TX_COMMIT && !failed;
+			c->tx_failed = !c->tx_committed;
+		}
+		return true;
+	case SQL_TX_OTHER:
+		break;
+	}
+	return true;
+}
+
+/* BEGIN in a failed virtual block is refused like anything else there. */
+static bool refused_in_failed(const struct client *c, enum sql_tx tx)
+{
+	return c->vtx == VTX_FAILED && tx == SQL_TX_BEGIN;
+}
+
+enum step local_aborted(struct client *c, bool simple)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "25P02",
+		"current transaction is aborted, commands ignored until end of transaction block");
+	return client_error(c, &err, simple);
+}
+
+/* Statement pooling. */
+static bool no_blocks(const struct client *c, enum sql_tx tx)
+{
+	return tx == SQL_TX_BEGIN && c->pool != NULL &&
+	       route_pool_mode(c->pool) == POOL_MODE_STATEMENT;
+}
+
+static enum step refuse_block(struct client *c, bool simple)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "0A000", "transaction blocks not allowed in statement pooling mode");
+	pg_error_hint(&err, "The setting is pool_mode.");
+	return client_error(c, &err, simple);
+}
+
+/* STEP_MORE: not ours, forward it. */
+enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, size_t len)
+{
+	struct buf b = BUF_INIT;
+
+	if (no_blocks(c, tx))
+		return refuse_block(c, true);
+	if (server_decides(c, tx))
+		return STEP_MORE;
+	if (refused_in_failed(c, tx))
+		return local_aborted(c, true);
+	if (!tx_here(c, tx, sql, len, &b)) {
+		buf_free(&b);
+		return STEP_END;
+	}
+	if (tx == SQL_TX_COMMIT || tx == SQL_TX_ROLLBACK)
+		portal_drop_all(c);
+	build_ready(&b, client_status(c));
+	if (local_emit(c, &b) == STEP_END)
+		return STEP_END;
+	client_ready(c, true);
+	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
+}
+
+/* The end of a transaction is the end of its portals. */
+static enum step executed_before(struct client *c, const struct portal *p)
+{
+	struct pg_error err;
+
+	if (p->stmt->tx == SQL_TX_BEGIN && client_tx(c) == CLIENT_TX_FAILED)
+		return local_aborted(c, false);
+	if (p->stmt->tx == SQL_TX_BEGIN)
+		pg_error_set(&err, "55000", "portal \"%s\" cannot be run", p->name);
+	else
+		pg_error_set(&err, "34000", "portal \"%s\" does not exist", p->name);
+	return client_error(c, &err, false);
+}
+
+/* BEGIN, COMMIT, ROLLBACK or nothing, prepared and executed. */
+enum step local_execute_tx(struct client *c, struct portal *p)
+{
+	struct lstmt *l = p->stmt;
+	struct buf b = BUF_INIT;
+	struct replace *r;
+
+	if (p->executed && l->kind == LSTMT_TX)
+		return executed_before(c, p);
+	if (no_blocks(c, l->tx))
+		return refuse_block(c, false);
+	if (!server_decides(c, l->tx)) {
+		if (refused_in_failed(c, l->tx))
+			return local_aborted(c, false);
+		if (!tx_here(c, l->tx, l->sql, strlen(l->sql), &b)) {
+			buf_free(&b);
+			return STEP_END;
+		}
+		p->executed = true;
+		if (l->tx == SQL_TX_COMMIT || l->tx == SQL_TX_ROLLBACK)
+			portal_drop_all(c); /* also p and l */
+		return local_emit(c, &b);
+	}
+	if (!client_need_server(c))
+		return STEP_WAIT;
+	p->executed = true;
+	r = mem_zalloc(sizeof(*r));
+	if (r == NULL) {
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	buf_puts(&r->sql, l->sql);
+	r->tag = REPLACE_TAG_KEEP;
+	r->tag_text = "";
+	c->batch_executed = true;
+	return local_replace_execute(c, p, r);
+}

@@ -1,0 +1,221 @@
+/*
+ * Portals of the statements that we answer, and the answers: at once, in parts by a row limit, or
+ * later, of a client that is parked.
+ */
+#include <string.h>
+
+#include "local_int.h"
+
+/* --- portals
+ * ------------------------------------------------------------------------------------------- */
+
+struct portal *portal_find(struct client *c, const char *name)
+{
+	struct portal *p = c->portals;
+
+	while (p != NULL && strcmp(p->name, name) != 0)
+		p = p->next;
+	if (p != NULL && p->synced && client_tx(c) == CLIENT_TX_IDLE && !client_is_owed(c)) {
+		portal_drop(c, p);
+		p = NULL;
+	}
+	return p;
+}
+
+void portal_free(struct portal **pp)
+{
+	struct portal *p = *pp;
+
+	*pp = NULL;
+	lstmt_drop(&p->stmt);
+	mem_free(p->bind);
+	mem_free(p->params);
+	mem_free(p->formats);
+	buf_free(&p->rows);
+	mem_free(p);
+}
+
+void portal_drop(struct client *c, struct portal *p)
+{
+	struct portal **pp = &c->portals;
+
+	if (p == NULL)
+		return;
+	while (*pp != p)
+		pp = &(*pp)->next;
+	*pp = p->next;
+	if (c->park_portal == p)
+		c->park_portal = NULL;
+	portal_free(&p);
+}
+
+void portal_drop_all(struct client *c)
+{
+	while (c->portals != NULL)
+		portal_drop(c, c->portals);
+}
+
+/* Portals end with their transaction: outside a block that is now. Whether an open block ends
+ * before they are used again shows then. */
+void portal_synced(struct client *c)
+{
+	if (client_tx(c) == CLIENT_TX_IDLE && !client_is_owed(c)) {
+		portal_drop_all(c);
+		return;
+	}
+	for (struct portal *p = c->portals; p != NULL; p = p->next)
+		p->synced = true;
+}
+
+/* --- answers
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static void answer_columns(struct buf *b, const struct answer *a, const struct lstmt *l)
+{
+	struct stmt_shape shape = {0};
+
+	if (a->fields != NULL) {
+		build_row_description(b, a->fields, a->n_fields, NULL, 0);
+		return;
+	}
+	l->icpt->stmt_shape(l->stmt, &shape);
+	if (shape.n_fields > 0)
+		build_row_description(b, shape.fields, shape.n_fields, NULL, 0);
+}
+
+void local_put(struct buf *b, const struct buf *part)
+{
+	if (buf_failed(part))
+		b->failed = true;
+	else
+		buf_put(b, part->data, part->len);
+}
+
+enum step local_emit(struct client *c, struct buf *b)
+{
+	client_emit(c, b);
+	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
+}
+
+/* The whole answer to a simple query. */
+enum step local_answer_simple(struct client *c, struct answer *a, const struct lstmt *l)
+{
+	struct buf b = BUF_INIT;
+
+	local_put(&b, &a->notices);
+	answer_columns(&b, a, l);
+	local_put(&b, &a->rows);
+	build_complete(&b, a->tag);
+	build_ready(&b, client_status(c));
+	answer_free(a);
+	if (local_emit(c, &b) == STEP_END)
+		return STEP_END;
+	client_ready(c, true);
+	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
+}
+
+/* Bytes of the first n messages, or all. */
+static size_t rows_size(const struct buf *rows, size_t pos, int n)
+{
+	size_t at = pos;
+	struct wire_msg m;
+
+	for (; n > 0 && at < rows->len; n--) {
+		if (wire_next(rows->data + at, rows->len - at, &m) != WIRE_NEXT_OK)
+			break;
+		at += m.total;
+	}
+	return at - pos;
+}
+
+/* What a row limit leaves is kept in the portal. */
+enum step local_answer_rows(struct client *c, struct portal *p, int32_t max_rows)
+{
+	struct buf b = BUF_INIT;
+	size_t n = p->rows.len - p->rows_pos;
+
+	if (max_rows > 0)
+		n = rows_size(&p->rows, p->rows_pos, max_rows);
+	buf_put(&b, p->rows.data + p->rows_pos, n);
+	p->rows_pos += n;
+	if (p->rows_pos < p->rows.len) {
+		build_simple(&b, 's');
+	} else {
+		build_complete(&b, p->tag);
+		buf_free(&p->rows);
+		p->rows_pos = 0;
+		if (strncmp(p->tag, "SELECT ", 7) == 0)
+			util_strlcpy(p->tag, "SELECT 0", sizeof(p->tag));
+	}
+	return local_emit(c, &b);
+}
+
+enum step local_answer_execute(
+	struct client *c, struct answer *a, struct portal *p, int32_t max_rows)
+{
+	struct buf b = BUF_INIT;
+
+	local_put(&b, &a->notices);
+	if (b.len > 0 && local_emit(c, &b) == STEP_END)
+		return STEP_END;
+	if (buf_failed(&a->rows)) {
+		answer_free(a);
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	p->rows = a->rows;
+	p->rows_pos = 0;
+	a->rows = BUF_INIT;
+	util_strlcpy(p->tag, a->tag, sizeof(p->tag));
+	answer_free(a);
+	return local_answer_rows(c, p, max_rows);
+}
+
+/* --- parking
+ * -----------------------------------------------------------------------------------------------------
+ */
+
+enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_t max_rows)
+{
+	c->park_stmt = lstmt_ref(l);
+	c->park_portal = p;
+	c->parked_simple = p == NULL;
+	c->park_max_rows = max_rows;
+	client_move(c, CLIENT_PARKED);
+	return STEP_PARKED;
+}
+
+static void unpark(struct client *c)
+{
+	client_move(c, CLIENT_ACTIVE);
+	client_resume(c);
+}
+
+void client_answer(struct client *c, struct answer *a)
+{
+	struct lstmt *l = c->park_stmt;
+	struct portal *p = c->park_portal;
+
+	ASSERT(c->state == CLIENT_PARKED);
+	c->park_stmt = NULL;
+	c->park_portal = NULL;
+	if (c->parked_simple)
+		local_answer_simple(c, a, l);
+	else if (p != NULL)
+		local_answer_execute(c, a, p, c->park_max_rows);
+	answer_free(a);
+	lstmt_drop(&l);
+	if (c->state != CLIENT_DEAD)
+		unpark(c);
+}
+
+void client_fail(struct client *c, const struct pg_error *err)
+{
+	ASSERT(c->state == CLIENT_PARKED);
+	lstmt_drop(&c->park_stmt);
+	c->park_portal = NULL;
+	client_error(c, err, c->parked_simple);
+	if (c->state != CLIENT_DEAD)
+		unpark(c);
+}
