@@ -170,6 +170,7 @@ qb_sql = \
 	sql/functions/push.sql \
 	sql/functions/take.sql \
 	sql/functions/finish.sql \
+	sql/functions/hold.sql \
 	sql/functions/manage.sql \
 	sql/functions/rights.sql \
 	sql/functions/inspect.sql \

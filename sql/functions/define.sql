@@ -30,6 +30,7 @@ BEGIN
 			attempt int4 NOT NULL DEFAULT 0,
 			max_attempts int4,
 			failures int4 NOT NULL DEFAULT 0,
+			proxy int4,
 			state text NOT NULL,
 			token text,
 			worker text,

@@ -65,6 +65,7 @@ $body$, tab);
 #variable_conflict use_column
 DECLARE
 	moment timestamptz := clock_timestamp();
+	mine CONSTANT int4 := queue._proxy(q.on_disconnect);
 BEGIN
 	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
 			AND coalesce(lease_until, run_at) <= moment) THEN
@@ -87,7 +88,7 @@ BEGIN
 			FROM job ORDER BY priority DESC, position;
 	ELSIF lim = 1 THEN
 		RETURN QUERY
-			UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who,
+			UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who, proxy = mine,
 				lease_until = clock_timestamp() + lease,
 				token = right(gen_random_uuid()::text, 12) || left(gen_random_uuid()::text, 4)
 			WHERE ctid = ANY (ARRAY(
@@ -99,7 +100,7 @@ BEGIN
 	ELSE
 		RETURN QUERY
 			WITH job AS (
-				UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who,
+				UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who, proxy = mine,
 					lease_until = clock_timestamp() + lease,
 					token = right(gen_random_uuid()::text, 12) || left(gen_random_uuid()::text, 4)
 				WHERE ctid = ANY (ARRAY(

@@ -1,0 +1,136 @@
+-- For the proxy: leases that follow a connection (HOLD), and those of a proxy that is gone.
+--
+-- A proxy that is there holds a shared advisory lock of the class 1902276469 ("qbou") in each
+-- database; the lock's second number is its own, and is written into the leases that end with
+-- a connection. It says so before a take by the setting qbouncer.proxy; a negative number is for
+-- leases that are held, whatever on_disconnect of the queue is.
+
+CREATE OR REPLACE FUNCTION queue._proxy(on_disconnect text) RETURNS int4
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	said CONSTANT int4 := nullif(current_setting('qbouncer.proxy', true), '')::int4;
+BEGIN
+	RETURN CASE WHEN said < 0 THEN -said WHEN on_disconnect <> 'keep' THEN said END;
+END
+$$;
+
+-- Moves the ends of these leases, never to an earlier time. A lease whose time is over but whose
+-- job nobody has taken is alive again. What somebody else has locked (the worker's own DONE that
+-- is not committed) is passed over. Gives those that cannot be renewed: lost or cancelled.
+CREATE OR REPLACE FUNCTION queue._renew(tokens text[], lease interval)
+RETURNS TABLE (token text, state text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+DECLARE
+	part record;
+	cfg queue.queues;
+BEGIN
+	-- a renewal that a crash forgets is made again
+	PERFORM set_config('synchronous_commit', 'off', true);
+	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
+		cfg := part.cfg;
+		IF NOT has_table_privilege(queue._table(cfg.name), 'UPDATE') THEN
+			RETURN QUERY SELECT format('%s-%s-%s', cfg.number, w.id, w.token), 'lost'::text
+				FROM unnest(part.ids, part.tokens) AS w (id, token);
+			CONTINUE;
+		END IF;
+		EXECUTE format($sql$
+			WITH mine AS MATERIALIZED (
+				SELECT q.id AS mine_id
+				FROM unnest($1, $2) AS w (id, token) JOIN %1$s AS q ON q.id = w.id
+				WHERE q.token = w.token AND q.state = 'leased'
+				FOR UPDATE OF q SKIP LOCKED)
+			UPDATE %1$s SET lease_until = greatest(lease_until, clock_timestamp() + $3)
+			FROM mine WHERE id = mine_id
+		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, lease;
+		RETURN QUERY EXECUTE format($sql$
+			SELECT format('%%s-%%s-%%s', $3, w.id, w.token),
+				CASE WHEN q.token = 'x' || w.token THEN 'cancelled' ELSE 'lost' END
+			FROM unnest($1, $2) AS w (id, token) LEFT JOIN %1$s AS q ON q.id = w.id
+			WHERE q.token IS DISTINCT FROM w.token
+		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, cfg.number;
+	END LOOP;
+END
+$$;
+
+-- Makes these leases the proxy's, or nobody's (NULL): those of a connection that said goodbye
+-- are a matter of time alone.
+CREATE OR REPLACE FUNCTION queue._own(tokens text[], owner int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+DECLARE
+	part record;
+	cfg queue.queues;
+BEGIN
+	PERFORM set_config('synchronous_commit', 'off', true);
+	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
+		cfg := part.cfg;
+		CONTINUE WHEN NOT has_table_privilege(queue._table(cfg.name), 'UPDATE');
+		EXECUTE format($sql$
+			WITH mine AS MATERIALIZED (
+				SELECT q.id AS mine_id
+				FROM unnest($1, $2) AS w (id, token) JOIN %1$s AS q ON q.id = w.id
+				WHERE q.token = w.token AND q.state = 'leased'
+				FOR UPDATE OF q SKIP LOCKED)
+			UPDATE %1$s SET proxy = $3 FROM mine WHERE id = mine_id
+		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, owner;
+	END LOOP;
+END
+$$;
+
+-- Gives back what proxies held that are gone: all but those here and those that are there now.
+-- Only in queues that the caller may take from. Gives the names of queues in which something
+-- became ready; a row of NULL says that there is more, or something that is locked: again soon.
+CREATE OR REPLACE FUNCTION queue._orphans(here int4[]) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	most CONSTANT int4 := 5000;
+	q queue.queues;
+	there int4[];
+	orphans text[];
+	held int8;
+	again bool := false;
+BEGIN
+	SELECT coalesce(here, '{}') || coalesce(array_agg(DISTINCT (l.objid::int8 & 2147483647)::int4), '{}') INTO there
+		FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
+		WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted
+			AND l.classid = 1902276469 AND l.objsubid = 2;
+	FOR q IN SELECT * FROM queue.queues AS c
+			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'UPDATE')
+				AND has_table_privilege(to_regclass(queue._table(c.name)), 'DELETE') LOOP
+		EXECUTE format($sql$
+			SELECT count(*) FROM (SELECT FROM %1$s
+				WHERE state IN ('later', 'leased') AND state = 'leased' AND proxy <> ALL ($1)
+				LIMIT $2) AS o
+		$sql$, queue._table(q.name)) INTO held USING there, most + 1;
+		CONTINUE WHEN held = 0;
+		EXECUTE format($sql$
+			SELECT array_agg(format('%%s-%%s-%%s', $3, id, ltrim(token, 'x')))
+			FROM (SELECT id, token FROM %1$s
+				WHERE state IN ('later', 'leased') AND state = 'leased' AND proxy <> ALL ($1)
+				LIMIT $2 FOR UPDATE SKIP LOCKED) AS o
+		$sql$, queue._table(q.name)) INTO orphans USING there, most, q.number;
+		again := again OR cardinality(orphans) IS DISTINCT FROM held;
+		CONTINUE WHEN orphans IS NULL;
+		RETURN QUERY SELECT * FROM queue._give_back(orphans, 'worker disconnected', true);
+	END LOOP;
+	IF again THEN
+		RETURN NEXT NULL;
+	END IF;
+END
+$$;

@@ -1,0 +1,208 @@
+"""What the proxy does with leases that follow a connection: renewal, owner, orphans."""
+
+import pytest
+
+CLASS = 1902276469
+
+
+@pytest.fixture
+def q(db):
+    db.create("q")
+    return db
+
+
+def take_as(session, proxy, queue="q", limit=1, **more):
+    """A take by this proxy."""
+    with session.conn.transaction():
+        session.rows("SELECT set_config('qbouncer.proxy', %s, true)", str(proxy))
+        return session.take(queue, limit, **more)
+
+
+def renew(session, *tokens, lease="1 min"):
+    return session.rows("SELECT token, state FROM queue._renew(%s::text[], %s::interval)", list(tokens), lease)
+
+
+def orphans(session, *here):
+    return session.column("SELECT queue._orphans(%s::int4[])", list(here))
+
+
+def left(session, number, queue="q"):
+    return session.value('SELECT extract(epoch FROM lease_until - clock_timestamp())::float8 '
+                         'FROM queue."q_%s" WHERE id = %%s' % queue, number)
+
+
+# --- whose a lease is -----------------------------------------------------------------------------
+
+
+def test_a_take_by_nobody(q):
+    q.push("q", "1")
+    q.take("q")
+    assert q.job("q", 1)["proxy"] is None
+
+
+@pytest.mark.parametrize("policy, held, owner", [
+    ("auto", False, 7), ("release", False, 7), ("keep", False, None), ("keep", True, 7), ("auto", True, 7)])
+@pytest.mark.parametrize("limit", [1, 2])
+def test_owner(q, policy, held, owner, limit):
+    q.rows("SELECT queue.alter('q', '{on_disconnect}', ARRAY[%s])", policy)
+    q.push("q", "1", "2")
+    assert len(take_as(q, -7 if held else 7, limit=limit)) == limit
+    assert [q.job("q", n + 1)["proxy"] for n in range(limit)] == [owner] * limit
+
+
+def test_the_next_take_owns_it(q):
+    q.push("q", "1")
+    token = take_as(q, 7)[0]["token"]
+    q.rows("SELECT queue._release(ARRAY[%s], NULL, false)", token)
+    q.take("q")
+    assert q.job("q", 1)["proxy"] is None
+
+
+def test_own(q):
+    q.push("q", "1", "2", "3")
+    a, b, c = [j["token"] for j in take_as(q, 7, limit=3)]
+    q.done(b)
+    q.rows("SELECT queue._own(ARRAY[%s, %s, '99-1-0123456789abcdef'], NULL)", a, b)
+    assert [q.job("q", n)["proxy"] for n in (1, 3)] == [None, 7]
+    q.rows("SELECT queue._own(ARRAY[%s, %s], 8)", a, c[:-1] + ("0" if c[-1] != "0" else "1"))
+    assert [q.job("q", n)["proxy"] for n in (1, 3)] == [8, 7]
+
+
+# --- renewal --------------------------------------------------------------------------------------
+
+
+def test_renew(q):
+    q.create("r")
+    q.push("q", "1", "2")
+    q.push("r", "3")
+    tokens = [j["token"] for j in q.take(["q", "r"], 3, lease="10 s")]
+    assert renew(q, *tokens, lease="1 h") == []
+    assert all(3500 < left(q, n) <= 3600 for n in (1, 2)) and 3500 < left(q, 1, "r") <= 3600
+    # never shorter
+    assert renew(q, *tokens, lease="10 s") == []
+    assert 3500 < left(q, 1) <= 3600
+
+
+def test_renew_says_what_is_lost(q):
+    q.push("q", *"123456")
+    jobs = q.take("q", 6)
+    kept, done, cancelled, released, again, dead = [j["token"] for j in jobs]
+    q.done(done)
+    q.rows("SELECT queue._cancel(ARRAY[%s])", cancelled)
+    q.rows("SELECT queue._release(ARRAY[%s, %s], NULL, false)", released, again)
+    q.rows("SELECT queue._fail(ARRAY[%s], 'no', NULL, true, false)", dead)
+    q.rows("UPDATE queue.q_q SET priority = 9 WHERE id = %s", jobs[4]["id"])
+    new = q.take("q")[0]["token"]
+    got = renew(q, kept, done, cancelled, released, again, dead, new, "99-1-0123456789abcdef", lease="1 h")
+    assert sorted(got) == sorted([(done, "lost"), (cancelled, "cancelled"), (released, "lost"), (again, "lost"),
+                                  (dead, "lost")])
+    assert left(q, jobs[0]["id"]) > 3500 and left(q, jobs[4]["id"]) > 3500
+    assert left(q, jobs[2]["id"]) <= 300
+
+
+def test_renew_brings_back_what_nobody_took(q):
+    q.push("q", "1")
+    token = q.take("q")[0]["token"]
+    q.expire("q")
+    assert renew(q, token) == []
+    assert left(q, 1) > 50
+    assert q.done(token) == ["q"]
+
+
+def test_renew_does_not_wait(q):
+    """The worker's own DONE is not committed yet."""
+    q.push("q", "1", "2")
+    a, b = [j["token"] for j in q.take("q", 2, lease="1 min")]
+    worker = q.connect()
+    with worker.conn.transaction():
+        worker.done(a)
+        q.rows("SET lock_timeout = '5s'")
+        assert renew(q, a, b, lease="1 h") == []
+        q.rows("SELECT queue._own(ARRAY[%s, %s], 5)", a, b)
+        assert left(q, 1) < 60 and left(q, 2) > 3500
+    assert renew(q, a, b) == [(a, "lost")]
+
+
+def test_renew_without_the_right(q):
+    """One queue's right was taken away: the others are renewed."""
+    q.create("r")
+    for name in "qr":
+        q.rows("SELECT queue.grant(%s, '{take}', '{bob}')", name)
+        q.push(name, "1")
+    bob = q.connect("bob")
+    a, b = [j["token"] for j in bob.take(["q", "r"], 2)]
+    q.rows("SELECT queue.revoke('q', '{take}', '{bob}')")
+    assert renew(bob, a, b, lease="1 h") == [(a, "lost")]
+    bob.rows("SELECT queue._own(ARRAY[%s, %s], 5)", a, b)
+    assert left(q, 1, "r") > 3500 and left(q, 1) < 301
+
+
+# --- orphans --------------------------------------------------------------------------------------
+
+
+def test_orphans(q):
+    q.create("r")
+    q.push("q", *"12345")
+    q.push("r", "6")
+    gone = take_as(q, 1)[0]
+    here = take_as(q, 2)[0]
+    locked = take_as(q, 3)[0]
+    nobody = q.take("q")[0]
+    take_as(q, 1, "r")
+    proxy = q.connect()
+    proxy.rows("SELECT pg_advisory_lock_shared(%s, 3)", CLASS)
+    assert sorted(orphans(q, 2)) == ["q", "r"]
+    row = q.job("q", gone["id"])
+    assert (row["state"], row["error"], row["failures"], row["token"]) == ("ready", "worker disconnected", 1, None)
+    assert [q.job("q", j["id"])["state"] for j in (here, locked, nobody)] == ["leased"] * 3
+    assert orphans(q, 2) == []
+    q.fails("QB001", "SELECT queue._done(ARRAY[%s], false)", gone["token"])
+    again = q.take("q")[0]
+    assert (again["id"], again["attempt"]) == (gone["id"], 2)
+    assert orphans(q, 2) == []
+    proxy.conn.close()
+    watch = q.connect()
+    assert any(not watch.rows("SELECT FROM pg_locks WHERE classid = %s", CLASS) for _ in range(100000))
+    assert orphans(q, 2) == ["q"]
+    assert orphans(q) == ["q"]
+
+
+def test_orphans_that_were_cancelled(q):
+    q.push("q", "1")
+    token = take_as(q, 1)[0]["token"]
+    q.rows("SELECT queue._cancel(ARRAY[%s])", token)
+    assert orphans(q) == []
+    assert q.job("q", 1) is None
+
+
+def test_orphans_that_somebody_has_locked(q):
+    """What the dead proxy's connection is still doing is not waited for; again soon."""
+    q.push("q", "1", "2")
+    a, b = [j["token"] for j in take_as(q, 1, limit=2)]
+    worker = q.connect()
+    with worker.conn.transaction():
+        worker.done(a)
+        q.rows("SET lock_timeout = '5s'")
+        assert orphans(q) == ["q", None]
+    assert orphans(q) == []
+    assert q.job("q", 1) is None and q.job("q", 2)["state"] == "ready"
+
+
+def test_orphans_of_queues_that_are_not_mine(q):
+    q.create("r")
+    for name in "qr":
+        q.push(name, "1")
+        take_as(q, 1, name)
+    q.rows("SELECT queue.grant('r', '{take}', '{bob}')")
+    bob = q.connect("bob")
+    assert orphans(bob) == ["r"]
+    assert q.job("q", 1)["state"] == "leased"
+
+
+def test_orphans_and_a_lock_of_somebody_else(q):
+    """Any number may stand in a lock of this class."""
+    other = q.connect()
+    other.rows("SELECT pg_advisory_lock_shared(%s, -1)", CLASS)
+    q.push("q", "1")
+    take_as(q, 1)
+    assert orphans(q) == ["q"]
