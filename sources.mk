@@ -113,6 +113,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/vars.c
 
 libqb_queue_a_SOURCES = \
+	src/queue/bulk.c \
 	src/queue/engine.c \
 	src/queue/heap.c \
 	src/queue/heap.h \
@@ -121,6 +122,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/merge.h \
 	src/queue/parse.c \
 	src/queue/parse.h \
+	src/queue/parse_bulk.c \
 	src/queue/parse_int.h \
 	src/queue/parse_value.c \
 	src/queue/probe.c \
@@ -128,6 +130,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue_int.h \
 	src/queue/rewrite.c \
 	src/queue/rewrite.h \
+	src/queue/rewrite_bulk.c \
 	src/queue/room.c \
 	src/queue/schema.c \
 	src/queue/system.c \
@@ -200,6 +203,7 @@ qb_unit_tests = \
 	test/unit/test_base64 \
 	test/unit/test_buf \
 	test/unit/test_build \
+	test/unit/test_bulk \
 	test/unit/test_conf \
 	test/unit/test_conn \
 	test/unit/test_console_parse \
@@ -250,6 +254,10 @@ test_unit_test_buf_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_build_SOURCES = test/unit/test_build.c
 test_unit_test_build_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_build_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_bulk_SOURCES = test/unit/test_bulk.c
+test_unit_test_bulk_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_bulk_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_conf_SOURCES = test/unit/test_conf.c
 test_unit_test_conf_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -399,7 +407,9 @@ qb_dialogues = \
 	test/scenario/prepared_bound.dlg \
 	test/scenario/prepared_follows.dlg \
 	test/scenario/prepared_names.dlg \
+	test/scenario/push_copy.dlg \
 	test/scenario/push_in_transaction.dlg \
+	test/scenario/push_select.dlg \
 	test/scenario/query_abandoned.dlg \
 	test/scenario/random.dlg \
 	test/scenario/reserve_for_takers.dlg \

@@ -65,6 +65,7 @@ struct stmt_shape {
 	const struct wire_field *fields; /* result columns; n_fields 0: no rows */
 	int n_fields;
 	bool barrier; /* runs only after everything before it in the pipeline ended without error */
+	bool own_server; /* runs on the client's own server always, which also tells its parameter types */
 	bool in_place; /* runs on the client's own server when it is in a transaction, has a server, or more follows
 	                * before Sync: the pool links one before execute() */
 };
@@ -92,6 +93,18 @@ enum replace_tag {
 	REPLACE_TAG_VALUE, /* tag_text, a blank, the first column of the only row */
 };
 
+/* A stretch of the client's statement in the text of a replacement; in characters, from 1. */
+struct replace_span {
+	int ours, theirs, len;
+};
+
+/* Where an error of a replacement points. */
+enum replace_place {
+	REPLACE_NOWHERE, /* it has no position */
+	REPLACE_OURS,    /* to what we wrote */
+	REPLACE_THEIRS,  /* to what the client wrote */
+};
+
 /*
  * Runs on the client's own server, in its transaction, instead of the client's statement. Made by
  * the claimant with mem_zalloc, freed by the pool through replace_free().
@@ -103,12 +116,18 @@ struct replace {
 	struct buf *values; /* n_oids encoded values (int32 length + bytes) or NULL: as the client bound them */
 	struct buf formats; /* with values: int16 parameter format codes, one each */
 	bool rows; /* the client sees the rows */
+	bool own_text; /* the client's own SQL stands in it, at the spans: it sees all of an error */
+	bool copy;     /* asks the client for data */
+	struct replace_span spans[2];
 	enum replace_tag tag;
 	const char *tag_text;
 	/* A row the server returned: body of DataRow. May be NULL. */
 	void (*on_row)(struct client *c, void *arg, const uint8_t *body, size_t len);
-	/* Called once: ok when the statement completed (not yet committed). May be NULL. */
-	void (*on_done)(struct client *c, void *arg, bool ok);
+	/* Called once: ok when the statement completed (not yet committed); n: the number in the
+	 * server's own tag. May be NULL. */
+	void (*on_done)(struct client *c, void *arg, bool ok, uint64_t n);
+	/* An error of the server's; true: the client gets *ret instead. May be NULL. */
+	bool (*on_error)(void *arg, const char *sqlstate, enum replace_place place, struct pg_error *ret);
 	void (*free_arg)(void *arg);
 	void *arg;
 	struct lstmt *held; /* of the pool: keeps the statement while it runs */
@@ -143,6 +162,7 @@ struct exec {
 	int32_t max_rows;    /* of Execute; 0: no limit */
 	bool first;          /* nothing of this client was executed before in the same implicit or real transaction */
 	bool alone;          /* the only statement of its simple query, or an Execute */
+	bool describe;       /* only asked for a replacement to describe, without values; own_server */
 	struct replace *replace;
 	struct answer answer;
 	struct pg_error err;

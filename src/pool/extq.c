@@ -278,13 +278,15 @@ static void local_columns(struct buf *b, const struct lstmt *l, const struct por
 		build_row_description(b, shape.fields, shape.n_fields, NULL, 0);
 }
 
-static enum step describe_local(struct client *c, const struct lstmt *l, const struct portal *p)
+static enum step describe_local(struct client *c, struct lstmt *l, const struct portal *p)
 {
 	struct stmt_shape shape = {0};
 	struct buf b = BUF_INIT;
 
 	if (l->kind == LSTMT_CLAIMED)
 		l->icpt->stmt_shape(l->stmt, &shape);
+	if (shape.own_server && p == NULL)
+		return local_describe(c, l);
 	if (p == NULL)
 		build_parameter_description(&b, shape.param_oids, shape.n_params);
 	local_columns(&b, l, p);

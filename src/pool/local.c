@@ -127,7 +127,7 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 	struct pstmt *ps = pstmt_get((const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
 	char name[PSTMT_NAME_SIZE], portal[24];
 	struct buf b = BUF_INIT;
-	bool ok;
+	bool ok, copy = r->copy;
 
 	if (rp == NULL || ps == NULL || buf_failed(&r->sql)) {
 		pstmt_drop(&ps);
@@ -139,7 +139,9 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 	rp->list[0] = r;
 	bind_message(&b, r, p, own_portal(portal, sizeof(portal)), pstmt_name(ps, name));
 	build_execute(&b, portal, 0);
-	build_close(&b, 'P', portal);
+	/* in a copy nothing but data may follow; its portal ends with the transaction */
+	if (!r->copy)
+		build_close(&b, 'P', portal);
 	ok = extq_server_prepare(s, ps, DEST_SWALLOW) &&
 	     server_expect(s, EXPECT_BIND, DEST_SWALLOW, NULL);
 	pstmt_drop(&ps);
@@ -150,7 +152,8 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 	}
 	s->unsynced = true;
 	if (!server_expect(s, EXPECT_EXECUTE, DEST_REPLACE, rp) ||
-		!server_expect(s, EXPECT_CLOSE, DEST_SWALLOW, NULL) || !server_send(s, &b)) {
+		(!copy && !server_expect(s, EXPECT_CLOSE, DEST_SWALLOW, NULL)) ||
+		!server_send(s, &b)) {
 		buf_free(&b);
 		return STEP_END;
 	}
@@ -198,7 +201,8 @@ static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum
 		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		return true;
 	}
-	if (shape.in_place && in_place(c, simple) && !client_need_server(c)) {
+	if ((shape.own_server || (shape.in_place && in_place(c, simple))) &&
+		!client_need_server(c)) {
 		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		return true;
 	}
@@ -309,6 +313,66 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 		return local_wait_again(c);
 	case EXEC_ERROR:
 		return client_error(c, &x.err, false);
+	case EXEC_CLOSE:
+		break;
+	}
+	return STEP_END;
+}
+
+/* The server tells: it alone knows the parameters of the client's own SQL. */
+static enum step describe_replacement(struct client *c, struct replace *r)
+{
+	struct replaced *rp = replaced_new(1);
+	struct server *s = c->link;
+	struct pstmt *ps = pstmt_get((const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
+	char name[PSTMT_NAME_SIZE];
+	struct buf b = BUF_INIT;
+	bool ok;
+
+	if (rp == NULL || ps == NULL || buf_failed(&r->sql)) {
+		pstmt_drop(&ps);
+		replaced_free(&rp, NULL, false);
+		replace_free(&r);
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	rp->list[0] = r;
+	build_describe(&b, 'S', pstmt_name(ps, name));
+	ok = extq_server_prepare(s, ps, DEST_SWALLOW);
+	pstmt_drop(&ps);
+	if (!ok) {
+		replaced_free(&rp, NULL, false);
+		buf_free(&b);
+		return STEP_END;
+	}
+	s->unsynced = true;
+	if (!server_expect(s, EXPECT_DESCRIBE, DEST_REPLACE, rp) || !server_send(s, &b)) {
+		buf_free(&b);
+		return STEP_END;
+	}
+	return STEP_NEXT;
+}
+
+enum step local_describe(struct client *c, struct lstmt *l)
+{
+	struct exec x;
+
+	if (client_tx(c) == CLIENT_TX_FAILED)
+		return local_aborted(c, false);
+	if (!client_need_server(c))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	local_exec_init(&x, c, l);
+	x.describe = true;
+	switch (l->icpt->execute(&x)) {
+	case EXEC_REPLACE:
+		x.replace->held = lstmt_ref(l);
+		return describe_replacement(c, x.replace);
+	case EXEC_WAIT:
+		return local_wait_again(c);
+	case EXEC_ERROR:
+		return client_error(c, &x.err, false);
+	case EXEC_ANSWER:
+	case EXEC_PARK:
 	case EXEC_CLOSE:
 		break;
 	}

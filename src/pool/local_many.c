@@ -14,6 +14,21 @@ struct many {
 	bool failed;
 };
 
+/* The replacement stands behind `before`, its statement that many characters behind the start. */
+static void shift_spans(struct replace *r, struct buf *before, int statement)
+{
+	const char *text = buf_cstr(before);
+	int ours;
+
+	if (buf_failed(before))
+		return;
+	ours = sql_char_position(text, text + before->len) - 1;
+	for (size_t i = 0; i < ARRAY_LEN(r->spans); i++) {
+		r->spans[i].ours += ours;
+		r->spans[i].theirs += statement;
+	}
+}
+
 /* start: of the whole string, in which an error has its position. */
 static bool add_claimed(struct many *m, const char *start, const char *sql, size_t len)
 {
@@ -32,6 +47,7 @@ static bool add_claimed(struct many *m, const char *start, const char *sql, size
 	case EXEC_REPLACE:
 		x.replace->held = lstmt_ref(l);
 		m->rp->list[m->rp->at] = x.replace;
+		shift_spans(x.replace, &m->sql, sql_char_position(start, sql) - 1);
 		local_put(&m->sql, &x.replace->sql);
 		ok = true;
 		break;

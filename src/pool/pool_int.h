@@ -509,6 +509,8 @@ enum step local_simple(struct client *c, const char *sql, size_t len);
 enum step local_simple_many(struct client *c, const char *sql, size_t len);
 enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, size_t len);
 enum step local_execute(struct client *c, struct portal *p, int32_t max_rows);
+/* Describe of a statement that only the server can describe. */
+enum step local_describe(struct client *c, struct lstmt *l);
 struct portal *portal_find(struct client *c, const char *name);
 void portal_free(struct portal **p);
 void portal_drop(struct client *c, struct portal *p); /* p may be NULL */

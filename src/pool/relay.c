@@ -376,7 +376,14 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 	struct server *s = r->s;
 	bool batch =
 		e->kind != EXPECT_QUERY && e->kind != EXPECT_FUNCTION && e->kind != EXPECT_SYNC;
+	struct replaced *rp = relay_replaced(s);
 
+	if (rp != NULL) {
+		relay_replace_error(r, m, rp);
+		if (batch && s->state != SERVER_DEAD)
+			relay_batch_failed(r);
+		return RELAY_DROP;
+	}
 	switch ((enum expect_dest)e->dest) {
 	case DEST_RESET:
 	case DEST_VARS:
@@ -396,10 +403,6 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 			relay_batch_failed(r);
 		return RELAY_DROP;
 	case DEST_REPLACE:
-		relay_replace_error(r, m);
-		if (batch && s->state != SERVER_DEAD)
-			relay_batch_failed(r);
-		return RELAY_DROP;
 	case DEST_CLIENT:
 	case DEST_SWALLOW:
 		break;
@@ -599,11 +602,12 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		task_row(s->task, m->body, m->have);
 	if (dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
 		return relay_replace_answer(r, m, e, fit == FIT_END);
-	if (dest == DEST_CLIENT)
+	/* what describes a replacement is for the client */
+	if (dest == DEST_CLIENT || dest == DEST_REPLACE)
 		run_add(r, m->data, WIRE_HEADER + m->have);
 	if (fit == FIT_END)
 		pop(s, true);
-	return dest == DEST_CLIENT ? RELAY_DONE : RELAY_DROP;
+	return dest == DEST_CLIENT || dest == DEST_REPLACE ? RELAY_DONE : RELAY_DROP;
 }
 
 void relay_pop(struct relay *r)

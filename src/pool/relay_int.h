@@ -25,6 +25,8 @@ void relay_pop(struct relay *r);                       /* the head has its answe
 void relay_batch_failed(struct relay *r);
 
 enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);
-void relay_replace_error(struct relay *r, const struct wire_msg *m);
+/* The replacement that the head belongs to; NULL: to none. */
+struct replaced *relay_replaced(struct server *s);
+void relay_replace_error(struct relay *r, const struct wire_msg *m, struct replaced *rp);
 
 #endif

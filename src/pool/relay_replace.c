@@ -54,7 +54,26 @@ static void complete(struct relay *r, struct replaced *rp, struct replace *one)
 	relay_emit(r, &b);
 	buf_free(&b);
 	if (one->on_done != NULL && r->s->link != NULL)
-		one->on_done(r->s->link, one->arg, true);
+		one->on_done(r->s->link, one->arg, true, 0);
+}
+
+/* "INSERT 0 17", "COPY 17" */
+static uint64_t tag_number(const struct wire_msg *m)
+{
+	const char *tag = (const char *)m->body, *last;
+	int64_t n = 0;
+
+	if (m->type != 'C' || m->have == 0 || tag[m->have - 1] != '\0')
+		return 0;
+	last = strrchr(tag, ' ');
+	return last != NULL && util_parse_i64(last + 1, strlen(last + 1), &n) && n > 0 ? (uint64_t)n
+										       : 0;
+}
+
+/* CopyInResponse and its like. */
+static bool is_copy(const struct wire_msg *m)
+{
+	return strchr("GHWdc", m->type) != NULL;
 }
 
 enum relay_step relay_replace_answer(
@@ -70,7 +89,7 @@ enum relay_step relay_replace_answer(
 		step = row(r, m, rp, one);
 	else if (m->type == 'T')
 		step = one->rows ? RELAY_FORWARD : RELAY_DROP;
-	else if (m->type == 's' || m->type == 'I')
+	else if (m->type == 's' || m->type == 'I' || is_copy(m))
 		step = RELAY_FORWARD;
 	else if (m->type == 'C' && one->tag == REPLACE_TAG_KEEP)
 		step = RELAY_FORWARD;
@@ -79,7 +98,7 @@ enum relay_step relay_replace_answer(
 	if (m->type == 'C' || m->type == 'I' || m->type == 's') {
 		if (one != NULL && step == RELAY_FORWARD && one->on_done != NULL &&
 			r->s->link != NULL)
-			one->on_done(r->s->link, one->arg, true);
+			one->on_done(r->s->link, one->arg, true, tag_number(m));
 		rp->at++;
 		rp->rows = 0;
 		rp->value = 0;
@@ -89,36 +108,120 @@ enum relay_step relay_replace_answer(
 	return step;
 }
 
+/* --- errors
+ * ------------------------------------------------------------------------------------- */
+
+struct replaced *relay_replaced(struct server *s)
+{
+	/* its Parse and Bind are ours */
+	for (unsigned i = 0; i < s->expect.count; i++) {
+		const struct expect *e = expect_at(&s->expect, i);
+
+		if (e->dest == DEST_REPLACE)
+			return e->arg;
+		if (e->dest != DEST_SWALLOW || (e->kind != EXPECT_PARSE && e->kind != EXPECT_BIND))
+			break;
+	}
+	return NULL;
+}
+
 /* Fields that speak of our text, or of functions that the client never called. */
 static bool hidden(char field)
 {
 	return strchr("PpqWFLR", field) != NULL;
 }
 
-void relay_replace_error(struct relay *r, const struct wire_msg *m)
+/* The client's position of ours; 0: we wrote that. */
+static int their_position(const struct replace *one, int64_t ours)
 {
-	struct buf b = BUF_INIT;
-	struct wire_reader rd;
-	size_t start = build_begin(&b, 'E');
-	struct replaced *rp = expect_head(&r->s->expect)->arg;
-	uint8_t field;
+	for (size_t i = 0; i < ARRAY_LEN(one->spans); i++) {
+		const struct replace_span *span = &one->spans[i];
 
-	if (rp != NULL)
-		rp->failed = true;
-	wire_reader_init(&rd, m->body, m->have);
-	while ((field = wire_get_u8(&rd)) != 0) {
-		size_t len;
-		const char *text = wire_get_cstr(&rd, &len);
-
-		if (rd.failed)
-			break;
-		if (hidden((char)field))
-			continue;
-		build_u8(&b, field);
-		build_cstr(&b, text);
+		/* the end belongs to it: "syntax error at end of input" */
+		if (span->len > 0 && ours >= span->ours && ours <= span->ours + span->len)
+			return span->theirs + (int)(ours - span->ours);
 	}
-	build_u8(&b, 0);
-	build_end(&b, start);
+	return 0;
+}
+
+struct error_field {
+	uint8_t type; /* 0: the end */
+	const char *text;
+};
+
+static struct error_field next_field(struct wire_reader *rd)
+{
+	struct error_field f = {.type = wire_get_u8(rd)};
+
+	if (f.type != 0)
+		f.text = wire_get_cstr(rd, NULL);
+	if (rd->failed)
+		f.type = 0;
+	return f;
+}
+
+struct error_place {
+	enum replace_place place;
+	int position; /* THEIRS */
+	const char *sqlstate;
+};
+
+static void find_place(const struct replace *one, const struct wire_msg *m, struct error_place *ret)
+{
+	struct error_field f;
+	struct wire_reader rd;
+	int64_t ours;
+
+	*ret = (struct error_place){.sqlstate = ""};
+	wire_reader_init(&rd, m->body, m->have);
+	while ((f = next_field(&rd)).type != 0) {
+		if (f.type == 'C')
+			ret->sqlstate = f.text;
+		if (f.type != 'P' || !util_parse_i64(f.text, strlen(f.text), &ours))
+			continue;
+		ret->position = one != NULL ? their_position(one, ours) : 0;
+		ret->place = ret->position > 0 ? REPLACE_THEIRS : REPLACE_OURS;
+	}
+}
+
+static void put_error(struct buf *b, const struct replace *one, const struct wire_msg *m,
+	const struct error_place *place)
+{
+	bool own_text = one != NULL && one->own_text;
+	size_t start = build_begin(b, 'E');
+	struct error_field f;
+	struct wire_reader rd;
+	char position[16];
+
+	wire_reader_init(&rd, m->body, m->have);
+	while ((f = next_field(&rd)).type != 0) {
+		if (f.type == 'P' && place->place == REPLACE_THEIRS) {
+			snprintf(position, sizeof(position), "%d", place->position);
+			f.text = position;
+		} else if (own_text ? f.type == 'P' : hidden((char)f.type)) {
+			continue;
+		}
+		build_u8(b, f.type);
+		build_cstr(b, f.text);
+	}
+	build_u8(b, 0);
+	build_end(b, start);
+}
+
+void relay_replace_error(struct relay *r, const struct wire_msg *m, struct replaced *rp)
+{
+	struct replace *one = rp->at < rp->n ? rp->list[rp->at] : NULL;
+	struct buf b = BUF_INIT;
+	struct error_place place;
+	struct pg_error instead;
+
+	rp->failed = true;
+	find_place(one, m, &place);
+	if (one != NULL && one->on_error != NULL &&
+		one->on_error(one->arg, place.sqlstate, place.place, &instead))
+		build_error(&b, &instead);
+	else
+		put_error(&b, one, m, &place);
 	if (r->s->link != NULL)
 		r->s->link->tx_failed = true;
 	relay_emit(r, &b);

@@ -356,7 +356,8 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 		buf_free(arg);
 		mem_free(arg);
 	} else if (e->dest == DEST_REPLACE &&
-		   (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE)) {
+		   (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE ||
+			   e->kind == EXPECT_DESCRIBE)) {
 		replaced_free((struct replaced **)&arg, s->link, ok);
 	} else if (e->kind == EXPECT_PARSE || e->kind == EXPECT_CLOSE) {
 		if (!e->unnamed)

@@ -190,7 +190,7 @@ void replaced_free(struct replaced **p, struct client *c, bool ok)
 
 		/* those before `at` have been told */
 		if (one != NULL && i >= r->at && one->on_done != NULL && c != NULL)
-			one->on_done(c, one->arg, ok && !r->failed);
+			one->on_done(c, one->arg, ok && !r->failed, 0);
 		replace_free(&r->list[i]);
 	}
 	mem_free(r->list);

@@ -292,6 +292,8 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 	case QKIND_QUEUES:
 		return parse_list(p, arg, parser_queue);
 	case QKIND_PAYLOADS:
+		if (parser_at_bulk(p))
+			return parser_bulk(p);
 		return !refuse_later(p) && parse_list(p, arg, parser_value);
 	case QKIND_JOBS:
 	case QKIND_REFS:
@@ -439,8 +441,9 @@ static bool set_params(struct parser *p, const uint32_t *oids, int n_oids)
 	q->param_oids = mem_alloc((size_t)q->n_params * sizeof(*q->param_oids));
 	if (!q->param_oids)
 		return parser_out_of_memory(p);
+	/* what the parameters of the client's own query are only the server knows */
 	for (int i = 0; i < q->n_params; i++)
-		q->param_oids[i] = i < n_oids && oids[i] ? oids[i] : OID_TEXT;
+		q->param_oids[i] = i < n_oids && oids[i] ? oids[i] : q->bulk.kind ? 0 : OID_TEXT;
 	return true;
 }
 

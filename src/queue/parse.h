@@ -37,6 +37,30 @@ struct qarg {
 	bool given;
 };
 
+/* The columns of a bulk push, by the names of the clauses. */
+enum qcolumn {
+	QCOLUMN_PAYLOAD,
+	QCOLUMN_PRIORITY,
+	QCOLUMN_DELAY,
+	QCOLUMN_AT,
+	QCOLUMN_EXPIRES,
+	QCOLUMN_HEADERS,
+	QCOLUMN_ATTEMPTS,
+	QCOLUMN_COUNT
+};
+
+enum qbulk_kind { QBULK_NONE, QBULK_QUERY, QBULK_COPY };
+
+/* PUSH q [(column, ...)] {SELECT ... | WITH ... | FROM STDIN [options]}: the client's own text. */
+struct qbulk {
+	enum qbulk_kind kind;
+	const char *text; /* the query, or what follows STDIN; borrows the statement */
+	size_t len;
+	size_t with_len; /* QUERY: bytes of it before its main SELECT; 0: it cannot be told apart */
+	enum qcolumn columns[QCOLUMN_COUNT];
+	int n_columns;
+};
+
 struct qchunk;
 
 /* Owns everything its pointers show. Immutable after qstmt_parse. */
@@ -46,8 +70,9 @@ struct qstmt {
 	struct qvalue *values; /* few, or allocated */
 	int n_values, cap_values;
 	struct qvalue few[4];
-	uint32_t *param_oids;  /* as the client declared them; text where it did not */
+	uint32_t *param_oids;  /* as the client declared them; text where it did not (bulk: 0) */
 	int n_params;          /* highest $n, at least the number of declared types */
+	struct qbulk bulk;     /* instead of payloads */
 	struct qchunk *chunks; /* decoded values that could not borrow */
 	bool standard_strings;
 	size_t text_len;

@@ -37,7 +37,13 @@ void parser_hint_usage(struct parser *p);
 struct pg_error *parser_place(struct parser *p, const char *at);
 int parser_near(const struct sql_token *t); /* how many of its bytes a message shows */
 
+
+/* parse_bulk.c: PUSH q ... instead of payloads, up to the end of the statement */
+bool parser_at_bulk(const struct parser *p);
+bool parser_bulk(struct parser *p);
+
 /* parse_value.c */
+bool parser_param(struct parser *p); /* notes the number of the current token */
 bool parser_value(struct parser *p, struct qvalue *v);
 bool parser_queue(struct parser *p, struct qvalue *v);
 bool parser_name(struct parser *p, struct qvalue *v);

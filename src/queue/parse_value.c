@@ -175,7 +175,7 @@ static bool parse_literal(struct parser *p, struct qvalue *v)
 	return true;
 }
 
-static bool parse_param(struct parser *p, struct qvalue *v)
+bool parser_param(struct parser *p)
 {
 	if (p->t.param < 1 || p->t.param > PARAM_MAX) {
 		pg_error_set(p->err, "42P02", "there is no parameter %.*s", parser_near(&p->t),
@@ -183,10 +183,17 @@ static bool parse_param(struct parser *p, struct qvalue *v)
 		parser_place(p, p->t.text);
 		return false;
 	}
+	if (p->t.param > p->max_param)
+		p->max_param = p->t.param;
+	return true;
+}
+
+static bool parse_param(struct parser *p, struct qvalue *v)
+{
+	if (!parser_param(p))
+		return false;
 	v->kind = QV_PARAM;
 	v->param = p->t.param;
-	if (v->param > p->max_param)
-		p->max_param = v->param;
 	parser_advance(p);
 	return true;
 }

@@ -154,6 +154,7 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 	ret->fields = qstmt_columns(q, &ret->n_fields);
 	ret->barrier = (q->verb->flags & QVERB_AUTONOMOUS) != 0;
 	ret->in_place = (q->verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL)) == 0;
+	ret->own_server = q->bulk.kind != QBULK_NONE;
 }
 
 /* --- HELP
@@ -401,11 +402,12 @@ static void in_place_row(struct client *c, void *arg, const uint8_t *body, size_
 		call_row(qc, ip->q, &ip->call, body, len);
 }
 
-static void in_place_done(struct client *c, void *arg, bool ok)
+static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 {
 	struct in_place *ip = arg;
 	struct qclient *qc = qclient_find(c);
 
+	(void)n;
 	if (qc == NULL)
 		return;
 	if (ok)
@@ -564,7 +566,7 @@ static enum exec_verdict execute(struct exec *x)
 	}
 	if (!schema_ready(qc->db, x->client, &absent, &x->err))
 		return absent ? EXEC_ERROR : EXEC_WAIT;
-	return run(x, q, qc);
+	return q->bulk.kind != QBULK_NONE ? bulk_execute(x, q, qc) : run(x, q, qc);
 }
 
 /* Several statements in one string are executed at once: what may have to wait, waits before. */

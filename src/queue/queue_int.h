@@ -131,6 +131,9 @@ void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers f
 void touched_wake(struct qclient *qc);
 void touched_drop(struct qclient *qc);
 
+/* bulk.c: PUSH of a query or a copy, on the client's own server */
+enum exec_verdict bulk_execute(struct exec *x, const struct qstmt *q, struct qclient *qc);
+
 /* --- the engine: statements on the merged path ------------------------------------------------------------------ */
 
 /* Job arguments as they are at the moment of execution. */

@@ -22,6 +22,18 @@ typedef const char *qjob_token_fn(void *arg, int i, const char *text, size_t len
 MUST_CHECK bool qstmt_sql(
 	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err);
 
+/* A stretch of the client's text in ours; in characters, from 1. */
+struct qspan {
+	int ours, theirs, len;
+};
+#define QBULK_SPANS 2
+
+/*
+ * Appends the statement that a bulk push is: an INSERT whose source is the client's query, or a
+ * COPY. spans: where the client's text stands in it; len 0: not used. false: memory.
+ */
+MUST_CHECK bool qbulk_sql(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_SPANS]);
+
 /* Is $n (from 1) a job argument? Its server-side type is text, and the caller binds the token. */
 bool qstmt_param_is_job(const struct qstmt *q, int n);
 

@@ -176,7 +176,8 @@ struct qverb {
 		"SELECT p AS id FROM queue._push({queue}, {payload}, {priority}, {delay}, {at}," \
 		" {headers}, false, {expires}, {attempts}) AS p", \
 		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval |" \
-		" AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [RETURNING ID]", \
+		" AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [RETURNING ID];" \
+		" QUEUE PUSH q [(payload, column ...)] {SELECT ... | WITH ... | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction.") \
 	VERB(TAKE, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
@@ -273,9 +274,6 @@ struct qverb {
 	LATER(PUSH, "KEY", "KEY")                                                                  \
 	LATER(PUSH, "ON", "ON DUPLICATE")                                                          \
 	LATER(PUSH, "GROUP", "GROUP")                                                              \
-	LATER(PUSH, "SELECT", "SELECT")                                                            \
-	LATER(PUSH, "WITH", "WITH")                                                                \
-	LATER(PUSH, "FROM", "FROM STDIN")                                                          \
 	LATER(TAKE, "HOLD", "HOLD")                                                                \
 	LATER(DONE, "RESULT", "RESULT")                                                            \
 	LATER(DONE, "THEN", "THEN")

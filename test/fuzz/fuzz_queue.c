@@ -28,12 +28,14 @@ static const char *token_of(void *arg, int i, const char *text, size_t len)
 static void check_sql(const struct qstmt *q)
 {
 	struct buf sql = BUF_INIT;
+	struct qspan spans[QBULK_SPANS];
 	struct pg_error err;
 	struct sql_lexer lx;
 	struct sql_token t;
 	int parens = 0;
 
-	require(qstmt_sql(q, token_of, NULL, &sql, &err));
+	require(q->bulk.kind != QBULK_NONE ? qbulk_sql(q, &sql, spans)
+					   : qstmt_sql(q, token_of, NULL, &sql, &err));
 	sql_lex_init(&lx, (const char *)sql.data, sql.len, q->standard_strings);
 	for (sql_lex_next(&lx, &t); t.kind != SQL_END; sql_lex_next(&lx, &t)) {
 		require(t.kind != SQL_SEMICOLON && t.kind != SQL_BAD);

@@ -1,0 +1,99 @@
+/*
+ * PUSH of a query or a copy: the client's own server runs what the rewriter made of it, in the
+ * client's transaction; what is left to do here is to wake those who wait when it is committed.
+ * Must not know what the client's text means. Entry point: bulk_execute.
+ */
+#include <limits.h>
+#include <string.h>
+
+#include "queue_int.h"
+
+struct bulk {
+	bool query, describe;
+	char queue[QSTMT_QUEUE_MAX + 1];
+};
+
+static void bulk_done(struct client *c, void *arg, bool ok, uint64_t n)
+{
+	const struct bulk *b = arg;
+	struct qclient *qc = qclient_find(c);
+
+	if (qc == NULL || b->describe)
+		return;
+	if (!ok)
+		schema_doubt(qc->db);
+	else if (n > 0)
+		touch(qc, b->queue, n < UINT_MAX ? (unsigned)n : UINT_MAX);
+}
+
+/* What Postgres says about what the client did not write, in the client's words. */
+static bool bulk_error(
+	void *arg, const char *sqlstate, enum replace_place place, struct pg_error *ret)
+{
+	const struct bulk *b = arg;
+
+	/* COPY gives no position, but names no other table either */
+	if (!strcmp(sqlstate, "42P01") && place == (b->query ? REPLACE_OURS : REPLACE_NOWHERE)) {
+		pg_error_set(ret, sqlstate, "queue \"%s\" does not exist", b->queue);
+		pg_error_hint(ret, "Create it with: QUEUE CREATE \"%s\";", b->queue);
+		return true;
+	}
+	if (!strcmp(sqlstate, "42601") && place == REPLACE_OURS) {
+		pg_error_set(ret, sqlstate, "the query has more columns than the push");
+		pg_error_hint(ret,
+			"Name them: QUEUE PUSH q (payload, priority, ...) SELECT ... QUEUE HELP PUSH shows what there is.");
+		return true;
+	}
+	return false;
+}
+
+static bool fill(struct replace *r, struct bulk *b, const struct qstmt *q, bool describe)
+{
+	const struct qvalue *name = qstmt_one(q, QARG_QUEUE);
+	struct qspan spans[QBULK_SPANS];
+
+	_Static_assert(ARRAY_LEN(spans) == ARRAY_LEN(r->spans), "as many spans");
+	if (!qbulk_sql(q, &r->sql, spans))
+		return false;
+	if (q->n_params > 0) {
+		r->oids = mem_dup(q->param_oids, (size_t)q->n_params * sizeof(*r->oids));
+		if (r->oids == NULL)
+			return false;
+	}
+	r->n_oids = q->n_params;
+	r->own_text = true;
+	r->copy = q->bulk.kind == QBULK_COPY;
+	for (size_t i = 0; i < ARRAY_LEN(spans); i++)
+		r->spans[i] = (struct replace_span){
+			.ours = spans[i].ours, .theirs = spans[i].theirs, .len = spans[i].len};
+	r->tag = REPLACE_TAG_KEEP;
+	r->tag_text = "";
+	r->on_done = bulk_done;
+	r->on_error = bulk_error;
+	b->query = q->bulk.kind == QBULK_QUERY;
+	b->describe = describe;
+	memcpy(b->queue, name->text, name->text_len);
+	return true;
+}
+
+enum exec_verdict bulk_execute(struct exec *x, const struct qstmt *q, struct qclient *qc)
+{
+	struct replace *r = mem_zalloc(sizeof(*r));
+	struct bulk *b = mem_zalloc(sizeof(*b));
+
+	if (r != NULL) {
+		r->arg = b;
+		r->free_arg = mem_free;
+	}
+	if (r == NULL || b == NULL || !fill(r, b, q, x->describe)) {
+		if (r == NULL)
+			mem_free(b);
+		replace_free(&r);
+		pg_error_set(&x->err, "53200", "out of memory");
+		return EXEC_ERROR;
+	}
+	x->replace = r;
+	if (!x->describe)
+		client_watch_tx(qc->client);
+	return EXEC_REPLACE;
+}

@@ -1,0 +1,212 @@
+/*
+ * PUSH q [(column, ...)] {SELECT ... | WITH ... | FROM STDIN [options]}. The client's query and its
+ * COPY options are not understood, only delimited: tokens up to the end of the statement,
+ * parentheses in balance, so that what is put around them stays around them. Entry points:
+ * parser_at_bulk, parser_bulk.
+ */
+#include "parse_int.h"
+
+#include <string.h>
+
+/* --- is it one?
+ * --------------------------------------------------------------------------------- */
+
+/* (payload) or (payload, ...: a list of names. A value in parentheses may be a word, too. */
+static bool at_columns(const struct parser *p)
+{
+	struct sql_lexer ahead = p->lx;
+	struct sql_token name, next;
+
+	if (!parser_at_char(p, '('))
+		return false;
+	sql_lex_next(&ahead, &name);
+	sql_lex_next(&ahead, &next);
+	if (name.kind == SQL_QIDENT)
+		return true;
+	if (name.kind != SQL_IDENT || next.kind != SQL_OTHER)
+		return false;
+	if (parser_word_is(&name, "null", 4) || parser_word_is(&name, "true", 4) ||
+		parser_word_is(&name, "false", 5))
+		return false;
+	return *next.text == ')' || *next.text == ',';
+}
+
+bool parser_at_bulk(const struct parser *p)
+{
+	return parser_at(p, "select") || parser_at(p, "with") || parser_at(p, "from") ||
+	       at_columns(p);
+}
+
+/* --- columns
+ * ------------------------------------------------------------------------------------ */
+
+static const char *const names[QCOLUMN_COUNT] = {
+	[QCOLUMN_PAYLOAD] = "payload",
+	[QCOLUMN_PRIORITY] = "priority",
+	[QCOLUMN_DELAY] = "delay",
+	[QCOLUMN_AT] = "at",
+	[QCOLUMN_EXPIRES] = "expires",
+	[QCOLUMN_HEADERS] = "headers",
+	[QCOLUMN_ATTEMPTS] = "attempts",
+};
+
+static bool unknown_column(struct parser *p, const struct qvalue *v, const char *at)
+{
+	char text[200];
+	size_t n = 0;
+
+	for (int i = 0; i < QCOLUMN_COUNT; i++) {
+		if (i)
+			n += util_strlcpy(text + n, ", ", sizeof(text) - n);
+		n += util_strlcpy(text + n, names[i], sizeof(text) - n);
+	}
+	pg_error_set(p->err, "42703", "a push has no column \"%.*s\"",
+		(int)(v->text_len < 60 ? v->text_len : 60), v->text);
+	pg_error_hint(p->err, "The columns are %s.", text);
+	parser_place(p, at);
+	return false;
+}
+
+static bool has_column(const struct qbulk *b, enum qcolumn column)
+{
+	for (int i = 0; i < b->n_columns; i++)
+		if (b->columns[i] == column)
+			return true;
+	return false;
+}
+
+static bool repeated_column(struct parser *p, int column, const char *at)
+{
+	const struct qbulk *b = &p->q->bulk;
+
+	if (has_column(b, (enum qcolumn)column))
+		pg_error_set(p->err, "42701", "column \"%s\" is given twice", names[column]);
+	else if ((column == QCOLUMN_AT && has_column(b, QCOLUMN_DELAY)) ||
+		 (column == QCOLUMN_DELAY && has_column(b, QCOLUMN_AT)))
+		pg_error_set(p->err, "42601", "the columns delay and at exclude each other");
+	else
+		return false;
+	parser_place(p, at);
+	return true;
+}
+
+static bool parse_column(struct parser *p)
+{
+	struct qbulk *b = &p->q->bulk;
+	const char *at = p->t.text;
+	struct qvalue v = {0};
+	int column = 0;
+
+	if (!parser_name(p, &v))
+		return false;
+	while (column < QCOLUMN_COUNT && (strlen(names[column]) != v.text_len ||
+						 memcmp(names[column], v.text, v.text_len) != 0))
+		column++;
+	if (column == QCOLUMN_COUNT)
+		return unknown_column(p, &v, at);
+	if (repeated_column(p, column, at))
+		return false;
+	b->columns[b->n_columns++] = (enum qcolumn)column;
+	return true;
+}
+
+static bool parse_columns(struct parser *p)
+{
+	const char *at = p->t.text;
+
+	do {
+		parser_advance(p);
+		if (!parse_column(p))
+			return false;
+	} while (parser_at_char(p, ','));
+	if (!parser_expect_char(p, ')'))
+		return false;
+	if (has_column(&p->q->bulk, QCOLUMN_PAYLOAD))
+		return true;
+	pg_error_set(p->err, "42601", "the columns of a push must have the payload among them");
+	parser_place(p, at);
+	return false;
+}
+
+/* --- the client's text
+ * -------------------------------------------------------------------------- */
+
+/*
+ * Up to the end of the statement. The main SELECT behind a WITH is the first that stands outside
+ * of parentheses: a name of a WITH query cannot be that word without quotes.
+ */
+static bool delimit(struct parser *p)
+{
+	struct qbulk *b = &p->q->bulk;
+	bool with = parser_at(p, "with");
+	int depth = 0;
+
+	b->text = p->t.text;
+	for (; p->t.kind != SQL_END; parser_advance(p)) {
+		if (p->t.kind == SQL_SEMICOLON && depth == 0)
+			break;
+		if (p->t.kind == SQL_BAD || p->t.kind == SQL_SEMICOLON)
+			return parser_syntax_error(p);
+		if (p->t.kind == SQL_PARAM && !parser_param(p))
+			return false;
+		if (with && depth == 0 && b->with_len == 0 && parser_at(p, "select"))
+			b->with_len = (size_t)(p->t.text - b->text);
+		if (parser_at_char(p, '('))
+			depth++;
+		else if (parser_at_char(p, ')') && depth-- == 0)
+			return parser_syntax_error(p);
+		b->len = (size_t)(p->t.text + p->t.len - b->text);
+	}
+	return depth == 0 || parser_syntax_error(p);
+}
+
+/* What COPY stores as it comes; the rest needs to be computed. */
+static bool copy_columns(struct parser *p, const char *at)
+{
+	const struct qbulk *b = &p->q->bulk;
+
+	for (int i = 0; i < b->n_columns; i++) {
+		enum qcolumn c = b->columns[i];
+
+		if (c == QCOLUMN_PAYLOAD || c == QCOLUMN_PRIORITY || c == QCOLUMN_HEADERS ||
+			c == QCOLUMN_ATTEMPTS)
+			continue;
+		pg_error_set(
+			p->err, "0A000", "column \"%s\" is not possible with FROM STDIN", names[c]);
+		pg_error_hint(p->err,
+			"COPY the data into a table of your own, and QUEUE PUSH ... SELECT from it.");
+		parser_place(p, at);
+		return false;
+	}
+	return true;
+}
+
+bool parser_bulk(struct parser *p)
+{
+	struct qbulk *b = &p->q->bulk;
+	const struct qvalue *queue = qstmt_one(p->q, QARG_QUEUE);
+	const char *at = p->t.text;
+
+	if (queue && queue->kind == QV_PARAM) {
+		pg_error_set(p->err, "0A000", "the queue of a bulk push cannot be a parameter");
+		pg_error_hint(p->err, "Write its name into the statement.");
+		parser_place(p, queue->src);
+		return false;
+	}
+	if (parser_at_char(p, '(') && !parse_columns(p))
+		return false;
+	if (b->n_columns == 0)
+		b->columns[b->n_columns++] = QCOLUMN_PAYLOAD;
+	if (parser_at(p, "select") || parser_at(p, "with")) {
+		b->kind = QBULK_QUERY;
+		return delimit(p);
+	}
+	if (!parser_at(p, "from"))
+		return parser_syntax_error(p);
+	parser_advance(p);
+	if (!parser_at(p, "stdin"))
+		return parser_syntax_error(p);
+	parser_advance(p);
+	b->kind = QBULK_COPY;
+	return copy_columns(p, at) && delimit(p);
+}

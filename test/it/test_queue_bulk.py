@@ -1,0 +1,397 @@
+"""PUSH of a query and of a copy."""
+
+import json
+import struct
+import threading
+
+import psycopg
+import pytest
+
+from pgwire import types
+from queuetest import (INT4, INT8, TEXT, error, int4, parked, peek, q, shared, shared_db, shared_proxy, stats, tag,  # noqa: F401
+                       take, woken)
+
+CSV_LINES = "(FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
+
+
+def payloads(c, queue="mail"):
+    return [json.loads(r["payload"]) for r in c.rows("QUEUE TAKE \"%s\" LIMIT 10000" % queue)]
+
+
+def copy_in(c, sql, data):
+    """The messages behind CopyInResponse."""
+    got = c.query(sql).until("GZ")
+    if got[-1].type == "Z":
+        return got
+    c.copy_data(data).copy_done()
+    return c.until("Z")
+
+
+# --- a query --------------------------------------------------------------------------------------
+
+def test_select(q):
+    assert tag(q, "QUEUE PUSH mail SELECT to_jsonb(i) FROM generate_series(1, 5) AS i") == "INSERT 0 5"
+    assert payloads(q) == [1, 2, 3, 4, 5]
+
+
+def test_select_in_its_order(q):
+    tag(q, "QUEUE PUSH mail SELECT i::text AS x FROM generate_series(1, 500) AS i ORDER BY i % 7, i DESC")
+    assert payloads(q) == sorted(range(1, 501), key=lambda i: (i % 7, -i))
+
+
+@pytest.mark.parametrize("query, wanted", [
+    ("SELECT '{\"a\": 1}'", {"a": 1}),
+    ("SELECT '{\"a\": 1}'::json", {"a": 1}),
+    ("SELECT json_build_object('a', 1)", {"a": 1}),
+    ("SELECT 7", 7),
+    ("SELECT 1.5::numeric", 1.5),
+    ("SELECT true", True),
+    ("SELECT '[1]' -- and a comment", [1]),
+    ("SELECT '1' /* ; ) */", 1),
+    ("SELECT $$\"it's; (\"$$", "it's; ("),
+    ("WITH a AS (SELECT 1 AS x) SELECT x FROM a", 1),
+    ("WITH RECURSIVE a(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM a WHERE x < 3) SELECT max(x) FROM a", 3),
+    ("WITH a AS (SELECT 1 AS x), b AS NOT MATERIALIZED (SELECT x + 1 FROM a) SELECT * FROM b", 2),
+    ("SELECT 1 WHERE true UNION SELECT 1", 1),
+    ("SELECT 4 FROM (VALUES (1), (2)) AS v(x) ORDER BY x LIMIT 1 OFFSET 1 FOR UPDATE OF v", 4),
+    ("SELECT count(*) FROM pg_class WHERE false", 0),
+])
+def test_what_a_query_may_be(q, query, wanted):
+    assert tag(q, "QUEUE PUSH mail " + query) == "INSERT 0 1"
+    assert payloads(q) == [wanted]
+
+
+def test_nothing_selected(q):
+    assert tag(q, "QUEUE PUSH mail SELECT '1' WHERE false") == "INSERT 0 0"
+
+
+def test_rows_that_move(q):
+    """WITH may change data: an outbox is emptied into a queue."""
+    q.rows("CREATE TABLE outbox (id serial, body jsonb)")
+    q.rows("INSERT INTO outbox (body) SELECT to_jsonb(i) FROM generate_series(1, 3) AS i")
+    assert tag(q, "QUEUE PUSH mail WITH gone AS (DELETE FROM outbox RETURNING body)"
+                  " SELECT body FROM gone") == "INSERT 0 3"
+    assert q.rows("SELECT count(*) FROM outbox") == [{"count": "0"}]
+    assert sorted(payloads(q)) == [1, 2, 3]
+
+
+def test_columns(q):
+    tag(q, "QUEUE PUSH mail (priority, payload, headers, attempts, expires) "
+           "SELECT i, i, '{\"n\": 1}', 2, '1 hour' FROM generate_series(1, 3) AS i")
+    rows = q.rows("SELECT priority, payload, headers, max_attempts, state, run_at, "
+                  "expires_at - clock_timestamp() > '59 min' AS later FROM queue.q_mail ORDER BY id")
+    assert rows == [{"priority": str(i), "payload": str(i), "headers": '{"n": 1}', "max_attempts": "2",
+                     "state": "ready", "run_at": None, "later": "t"} for i in (1, 2, 3)]
+
+
+def test_delayed(q):
+    tag(q, "QUEUE PUSH mail (payload, delay) SELECT i, CASE i WHEN 1 THEN NULL WHEN 2 THEN '-1s' ELSE '1h' END "
+           "FROM generate_series(1, 3) AS i")
+    tag(q, "QUEUE PUSH mail (payload, at) SELECT 4, now() + interval '1 day'")
+    assert [(r["payload"], r["state"]) for r in sorted(peek(q), key=lambda r: r["payload"])] == [
+        ("1", "ready"), ("2", "ready"), ("3", "later"), ("4", "later")]
+    assert payloads(q) == [1, 2]
+
+
+@pytest.mark.parametrize("sql, state, text", [
+    ("QUEUE PUSH mail SELECT 1, 2", "42601", "more columns"),
+    ("QUEUE PUSH mail (payload, priority) SELECT 1, 2, 3", "42601", "more columns"),
+    ("QUEUE PUSH mail (payload, priority) SELECT 1", "42P10", "columns"),
+    ("QUEUE PUSH mail (payload, size) SELECT 1, 2", "42703", '"size"'),
+    ("QUEUE PUSH mail (priority) SELECT 1", "42601", "payload"),
+    ("QUEUE PUSH mail (payload, payload) SELECT 1, 1", "42701", "twice"),
+    ("QUEUE PUSH mail (payload, at, delay) SELECT 1, now(), '1s'", "42601", "exclude"),
+    ("QUEUE PUSH mail (payload, headers) SELECT 1, '[]'", "22023", "headers"),
+    ("QUEUE PUSH mail (payload, attempts) SELECT 1, 0", "22023", "ATTEMPTS"),
+    ("QUEUE PUSH mail (payload, expires) SELECT 1, '-1s'", "22023", "EXPIRES"),
+    ("QUEUE PUSH mail (payload, at) SELECT 1, 'infinity'", "22008", "finite"),
+    ("QUEUE PUSH mail SELECT NULL", "23502", "payload"),
+    ("QUEUE PUSH mail SELECT 'no json'", "22P02", "json"),
+    ("QUEUE PUSH mail (payload) VALUES (1)", "42601", "VALUES"),
+    ("QUEUE PUSH mail SELECT 1) AS x; SELECT (2", "42601", ")"),
+    ("QUEUE PUSH mail SELECT (1", "42601", "end of input"),
+    ("QUEUE PUSH mail SELECT 1 /* (", "42601", "comment"),
+    ("QUEUE PUSH mail SELECT 'x", "42601", "quoted string"),
+    ("QUEUE PUSH nosuch SELECT 1", "42P01", 'queue "nosuch"'),
+    ("QUEUE PUSH \"no\"\"such\" SELECT 1", "42P01", 'queue "no"such"'),
+    ("QUEUE PUSH mail SELECT 1 FROM nosuch", "42P01", 'relation "nosuch"'),
+    ("QUEUE PUSH $1 SELECT 1", "0A000", "parameter"),
+    ("QUEUE PUSH mail SELECT $1::int", "42P02", "$1"),
+    ("QUEUE PUSH mail WITH a AS (SELECT 1) DELETE FROM a", "42601", "syntax"),
+    ("QUEUE PUSH mail SELECT 1 INTO t", "42601", "INTO"),
+    ("QUEUE PUSH mail SELECT", "42P10", "columns"),
+])
+def test_errors(q, sql, state, text):
+    e = error(q, sql)
+    assert e.sqlstate == state and text in e.message
+    assert stats(q)["ready"] == 0
+
+
+@pytest.mark.parametrize("sql, at", [
+    ("QUEUE PUSH mail SELECT nosuch FROM generate_series(1, 2)", "nosuch"),
+    ("/* äö */ QUEUE  PUSH mail WITH a AS (SELECT nosuch) SELECT 1", "nosuch"),
+    ("QUEUE PUSH mail WITH a AS (SELECT 1) SELECT nosuch FROM a", "nosuch"),
+    ("SELECT 'ü'; QUEUE PUSH mail SELECT nosuch", "nosuch"),
+    ("QUEUE PUSH mail SELECT 1 FROM nosuch", "nosuch"),
+    ("QUEUE PUSH mail FROM STDIN (FORMAT nosuch)", "FORMAT"),
+])
+def test_position_of_an_error(q, sql, at):
+    e = error(q, sql)
+    position = e.fields.get("P")
+    assert position is not None and sql[int(position) - 1:].startswith(at), e.fields
+
+
+def test_hint_of_a_queue_that_is_not_there(q):
+    assert "QUEUE CREATE" in error(q, "QUEUE PUSH nosuch SELECT 1").fields["H"]
+    assert "QUEUE CREATE" in error(q, "QUEUE PUSH nosuch FROM STDIN").fields["H"]
+
+
+def test_a_name_that_needs_quotes(q):
+    name = 'Ä"; DROP TABLE x; --'
+    quoted = '"%s"' % name.replace('"', '""')
+    q.rows("QUEUE CREATE " + quoted)
+    assert tag(q, "QUEUE PUSH " + quoted + " SELECT 1") == "INSERT 0 1"
+    assert tag(q, "QUEUE PUSH '%s' SELECT 2" % name) == "INSERT 0 1"
+    assert types(copy_in(q, "QUEUE PUSH " + quoted + " FROM STDIN", b"3\n")) == "CZ"
+    assert [r["payload"] for r in q.rows("QUEUE TAKE %s LIMIT 9" % quoted)] == ["1", "2", "3"]
+
+
+def test_in_a_transaction(q, qproxy, db):
+    q.rows("BEGIN")
+    tag(q, "QUEUE PUSH mail SELECT generate_series(1, 3)")
+    q.rows("ROLLBACK")
+    assert stats(q)["ready"] == 0
+    q.rows("BEGIN")
+    q.rows("CREATE TABLE t AS SELECT 5 AS x")
+    tag(q, "QUEUE PUSH mail SELECT x FROM t")
+    q.rows("SAVEPOINT a")
+    tag(q, "QUEUE PUSH mail SELECT 6")
+    q.rows("ROLLBACK TO a")
+    q.rows("COMMIT")
+    assert payloads(q) == [5]
+
+
+def test_wakes_after_the_commit(q, qproxy, db):
+    waiters = [qproxy.wire(db).query("QUEUE TAKE mail WAIT '60s'") for _ in range(3)]
+    parked(*waiters)
+    tag(q, "QUEUE PUSH mail SELECT generate_series(1, 2)")
+    assert [woken(w)["payload"] for w in waiters[:2]] == ["1", "2"]
+    q.rows("BEGIN")
+    tag(q, "QUEUE PUSH mail SELECT 3")
+    parked(waiters[2])
+    q.rows("COMMIT")
+    assert woken(waiters[2])["payload"] == "3"
+
+
+def test_in_a_string_with_others(q):
+    got = q.simple("CREATE TABLE t AS SELECT 1 AS x; QUEUE PUSH mail SELECT x FROM t; QUEUE PUSH mail '2'; SELECT 7")
+    assert [m.tag for m in got if m.type == "C"] == ["SELECT 1", "INSERT 0 1", "INSERT 0 1", "SELECT 1"]
+    assert payloads(q) == [1, 2]
+
+
+def test_rights(q, qproxy, db, direct):
+    with qproxy.wire(db, "other") as c:
+        assert error(c, "QUEUE PUSH mail SELECT 1").sqlstate == "42501"
+        assert error(c, "QUEUE PUSH mail FROM STDIN").sqlstate == "42501"
+        q.rows("QUEUE GRANT PUSH ON mail TO other")
+        assert tag(c, "QUEUE PUSH mail (payload, delay, expires, headers, attempts)"
+                      " SELECT 1, '1s', '1h', '{}', 3") == "INSERT 0 1"
+        assert types(copy_in(c, "QUEUE PUSH mail FROM STDIN", b"1\n2\n")) == "CZ"
+        q.rows("CREATE TABLE secret AS SELECT 1 AS x; REVOKE ALL ON secret FROM PUBLIC")
+        assert error(c, "QUEUE PUSH mail SELECT x FROM secret").sqlstate == "42501"
+
+
+def test_parameters(qproxy, db, q):
+    q.rows("CREATE TABLE t AS SELECT i, 'n' || i AS name FROM generate_series(1, 9) AS i")
+    q.hold().parse("p", "QUEUE PUSH mail (payload, priority) SELECT to_jsonb(name), $2 FROM t WHERE i < $1 AND name <> $3")
+    q.describe("S", "p").sync().push()
+    got = q.until("Z")
+    assert types(got) == "1tnZ"
+    assert got[1].oids == [INT4, INT4, TEXT] or got[1].oids == [INT4, TEXT, TEXT]
+    for _ in range(3):
+        q.hold().bind("", "p", ["4", "7", "n2"]).describe("P", "").execute().sync().push()
+        got = q.until("Z")
+        assert types(got) == "2nCZ" and got[2].tag == "INSERT 0 2"
+    assert payloads(q) == ["n1", "n3"] * 3
+
+
+def test_declared_and_binary_parameters(q):
+    q.hold().parse("", "QUEUE PUSH mail SELECT to_jsonb($1 + i) FROM generate_series(1, $2) AS i", [INT8, INT4])
+    q.bind("", "", [struct.pack("!q", 10), int4(2)], formats=[1]).execute().sync().push()
+    got = q.until("Z")
+    assert types(got) == "12CZ" and got[2].tag == "INSERT 0 2"
+    assert payloads(q) == [11, 12]
+
+
+def test_errors_in_the_extended_protocol(q):
+    q.hold().parse("", "QUEUE PUSH mail SELECT nosuch").describe("S", "").sync().push()
+    got = q.until("Z")
+    assert types(got) == "1EZ" and got[1].fields["P"] == "24"
+    q.hold().parse("", "QUEUE PUSH mail SELECT nosuch").bind().execute().sync().push()
+    got = q.until("Z")
+    assert types(got) == "12EZ" and got[2].fields["P"] == "24"
+    q.hold().parse("", "QUEUE PUSH mail SELECT $1::int").bind("", "", ["x"]).execute().sync().push()
+    got = q.until("Z")
+    assert types(got) == "12EZ" and got[2].sqlstate == "22P02"
+    assert payloads(q) == []
+
+
+def test_in_a_pipeline(q):
+    q.hold()
+    q.parse("", "SELECT 1").bind().execute()
+    q.parse("", "QUEUE PUSH mail SELECT 5").bind().execute()
+    q.parse("", "QUEUE PUSH mail '6'").bind().execute()
+    q.parse("", "SELECT 2").bind().execute().sync().push()
+    got = q.until("Z")
+    assert types(got) == "12DC12C12C12DCZ"
+    assert payloads(q) == [5, 6]
+
+
+def test_drivers(qproxy, db, q):
+    with psycopg.connect(qproxy.dsn(db)) as conn:
+        for n in range(8): # named statements after the fifth
+            cur = conn.execute("QUEUE PUSH mail SELECT to_jsonb(%s + i) FROM generate_series(1, %s) AS i", (n, 2))
+            assert cur.rowcount == 2
+        conn.commit()
+    assert len(payloads(q)) == 16
+
+
+# --- a copy ---------------------------------------------------------------------------------------
+
+def test_copy(q):
+    got = copy_in(q, "QUEUE PUSH mail FROM STDIN", b'{"a": 1}\n[2]\n3\n')
+    assert types(got) == "CZ" and got[0].tag == "COPY 3"
+    assert payloads(q) == [{"a": 1}, [2], 3]
+
+
+def test_copy_csv(q):
+    got = copy_in(q, "QUEUE PUSH mail (payload, priority, headers, attempts) FROM STDIN WITH (FORMAT csv, HEADER)",
+                  b'p,q,r,s\n"{""a"": 1}",5,"{""h"": 2}",3\n2,6,,\n')
+    assert got[0].tag == "COPY 2"
+    rows = q.rows("QUEUE TAKE mail LIMIT 9")
+    assert [(r["payload"], r["priority"], r["headers"]) for r in rows] == [
+        ("2", "6", None), ('{"a": 1}', "5", '{"h": 2}')]
+
+
+def test_copy_lines_of_json(q):
+    """The recipe of the manual: no byte of the lines means anything to COPY."""
+    lines = [{"a": 'x"y\\z\n,\t'}, "ä", [None]]
+    data = "".join(json.dumps(x) + "\n" for x in lines).encode()
+    assert copy_in(q, "QUEUE PUSH mail FROM STDIN " + CSV_LINES, data)[0].tag == "COPY 3"
+    assert payloads(q) == lines
+
+
+def test_copy_binary(q):
+    def field(b):
+        return struct.pack("!i", len(b)) + b
+    data = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+    for n in (1, 2):
+        data += struct.pack("!h", 2) + field(b"\1" + b'{"n": %d}' % n) + field(int4(n))
+    data += struct.pack("!h", -1)
+    got = copy_in(q, "QUEUE PUSH mail (payload, priority) FROM STDIN (FORMAT binary)", data)
+    assert got[0].tag == "COPY 2"
+    assert payloads(q) == [{"n": 2}, {"n": 1}]
+
+
+def test_copy_errors(q):
+    got = copy_in(q, "QUEUE PUSH mail FROM STDIN", b"1\n2\nnope\n")
+    assert types(got) == "EZ" and got[0].sqlstate == "22P02"
+    assert "line 3, column payload" in got[0].fields["W"]
+    assert q.rows("SELECT 1 AS x") == [{"x": "1"}] and stats(q)["ready"] == 0
+    assert copy_in(q, "QUEUE PUSH mail FROM STDIN", b"\\N\n")[0].sqlstate == "23502"
+    q.query("QUEUE PUSH mail FROM STDIN").until("G")
+    q.copy_data(b"1\n").copy_fail("thought better of it")
+    got = q.until("Z")
+    assert types(got) == "EZ" and got[0].sqlstate == "57014"
+    assert stats(q)["ready"] == 0
+
+
+@pytest.mark.parametrize("sql, state, text", [
+    ("QUEUE PUSH mail FROM '/etc/passwd'", "42601", "passwd"),
+    ("QUEUE PUSH mail FROM PROGRAM 'id'", "42601", "PROGRAM"),
+    ("QUEUE PUSH mail (payload, delay) FROM STDIN", "0A000", "delay"),
+    ("QUEUE PUSH nosuch FROM STDIN", "42P01", 'queue "nosuch"'),
+    ("QUEUE PUSH mail FROM STDIN (FORMAT xml)", "22023", "xml"),
+    ("QUEUE PUSH mail FROM STDIN (", "42601", "end of input"),
+])
+def test_copy_refused(q, sql, state, text):
+    e = error(q, sql)
+    assert e.sqlstate == state and text in e.message
+
+
+def test_copy_in_a_transaction_wakes_at_commit(q, qproxy, db):
+    w = qproxy.wire(db).query("QUEUE TAKE mail LIMIT 2 WAIT '60s'")
+    parked(w)
+    q.rows("BEGIN")
+    assert copy_in(q, "QUEUE PUSH mail FROM STDIN", b"1\n2\n")[-1].status == "T"
+    q.rows("ROLLBACK")
+    q.rows("BEGIN")
+    copy_in(q, "QUEUE PUSH mail FROM STDIN", b"3\n4\n")
+    parked(w)
+    q.rows("COMMIT")
+    assert woken(w)["payload"] == "3"
+
+
+def test_copy_in_the_extended_protocol(q):
+    for _ in range(2):
+        q.hold().parse("", "QUEUE PUSH mail FROM STDIN").bind().describe("P", "").execute().sync().push()
+        assert types(q.until("G")) == "12nG"
+        q.hold().copy_data(b"1\n2\n").copy_done().sync().push()
+        got = q.until("Z")
+        assert types(got) == "CZ" and got[0].tag == "COPY 2"
+    q.hold().parse("", "SELECT 1").bind().execute()
+    q.parse("", "QUEUE PUSH mail FROM STDIN").bind().execute().flush().push()
+    assert types(q.until("G")) == "12DC12G"
+    q.hold().copy_data(b"x\n").copy_done().sync().push()
+    assert types(q.until("Z")) == "EZ"
+    assert payloads(q) == [1, 2, 1, 2]
+
+
+def test_copy_among_statements(q):
+    q.query("QUEUE PUSH mail '1'; QUEUE PUSH mail FROM STDIN; SELECT 2; QUEUE PUSH mail '3'")
+    assert types(q.until("G")) == "CG"
+    q.copy_data(b"2\n").copy_done()
+    got = q.until("Z")
+    assert types(got) == "CTDCCZ" and got[0].tag == "COPY 1"
+    assert payloads(q) == [1, 2, 3]
+
+
+def test_client_vanishes_in_copy(q, qproxy, db):
+    with qproxy.wire(db) as c:
+        c.query("QUEUE PUSH mail FROM STDIN").until("G")
+        c.copy_data(b"1\n")
+    qproxy.wait_pool(db, cl_active=1, sv_active=0)
+    assert stats(q)["ready"] == 0
+
+
+def test_copy_by_a_driver(qproxy, db, q):
+    before = qproxy.peak_kib()
+    rows = 30000
+    with psycopg.connect(qproxy.dsn(db)) as conn:
+        with conn.cursor() as cur:
+            with cur.copy("QUEUE PUSH mail (payload, priority) FROM STDIN") as copy:
+                for i in range(rows):
+                    copy.write_row((json.dumps({"n": i, "filler": "x" * 300}), i % 3))
+            assert cur.rowcount == rows
+        conn.commit()
+    assert stats(q)["ready"] == rows
+    assert qproxy.peak_kib() - before < 8192, "the data was kept"
+    assert take(q)["priority"] == "2"
+
+
+def test_many_bulk_pushes_at_once(qproxy, db, q):
+    """Each is its own transaction on its own server; nothing is mixed up."""
+    def one(n):
+        with qproxy.wire(db) as c:
+            for k in range(5):
+                data = b"".join(b"%d\n" % (n * 1000 + k * 100 + i) for i in range(20))
+                assert copy_in(c, "QUEUE PUSH mail FROM STDIN", data)[0].tag == "COPY 20"
+                assert tag(c, "QUEUE PUSH mail SELECT %d + i FROM generate_series(20, 29) AS i"
+                           % (n * 1000 + k * 100)) == "INSERT 0 10"
+    threads = [threading.Thread(target=one, args=(n,)) for n in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    wanted = {n * 1000 + k * 100 + i for n in range(8) for k in range(5) for i in range(30)}
+    assert sorted(payloads(q)) == sorted(wanted)
