@@ -5,6 +5,7 @@ qb_public_includes = \
 	include/admin/describe.h \
 	include/auth/auth.h \
 	include/base/buf.h \
+	include/base/hist.h \
 	include/base/log.h \
 	include/base/mem.h \
 	include/base/util.h \
@@ -12,6 +13,7 @@ qb_public_includes = \
 	include/conf/conf.h \
 	include/conf/describe.h \
 	include/conf/params.h \
+	include/http/http.h \
 	include/net/conn.h \
 	include/net/listen.h \
 	include/net/loop.h \
@@ -31,6 +33,7 @@ qb_public_includes = \
 
 libqb_base_a_SOURCES = \
 	src/base/buf.c \
+	src/base/hist.c \
 	src/base/log.c \
 	src/base/mem.c \
 	src/base/mem_int.h \
@@ -114,7 +117,9 @@ libqb_pool_a_SOURCES = \
 
 libqb_queue_a_SOURCES = \
 	src/queue/bulk.c \
+	src/queue/count.c \
 	src/queue/engine.c \
+	src/queue/gauge.c \
 	src/queue/heap.c \
 	src/queue/heap.h \
 	src/queue/lease.c \
@@ -154,6 +159,12 @@ libqb_admin_a_SOURCES = \
 	src/admin/shows.h \
 	src/admin/tables.c
 
+libqb_http_a_SOURCES = \
+	src/http/http.c \
+	src/http/http_int.h \
+	src/http/metrics.c \
+	src/http/write.c
+
 qbouncer_SOURCES = \
 	src/main.c \
 	src/options.c \
@@ -188,6 +199,7 @@ qb_doc = \
 	doc/decisions/003-failing-the-server.md \
 	doc/decisions/004-system-session.md \
 	doc/decisions/005-merging.md \
+	doc/metrics.md \
 	doc/overview.md \
 	doc/queue.md \
 	doc/sql.md \
@@ -208,6 +220,7 @@ qb_unit_tests = \
 	test/unit/test_conn \
 	test/unit/test_console_parse \
 	test/unit/test_describe \
+	test/unit/test_hist \
 	test/unit/test_ini \
 	test/unit/test_interval \
 	test/unit/test_listen \
@@ -274,6 +287,10 @@ test_unit_test_console_parse_LDADD = $(ADMIN_LIBS) $(CMOCKA_LIBS)
 test_unit_test_describe_SOURCES = test/unit/test_describe.c
 test_unit_test_describe_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_describe_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_hist_SOURCES = test/unit/test_hist.c
+test_unit_test_hist_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_hist_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_ini_SOURCES = test/unit/test_ini.c
 test_unit_test_ini_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

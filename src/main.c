@@ -11,6 +11,7 @@
 #include "base/version.h"
 #include "admin/admin.h"
 #include "auth/auth.h"
+#include "http/http.h"
 #include "net/listen.h"
 #include "net/loop.h"
 #include "options.h"
@@ -196,6 +197,7 @@ static bool start(const struct options *o)
 static void end(void)
 {
 	listen_close();
+	http_close();
 	pooler_free();
 	queue_free();
 	admin_free();

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "auth/auth.h"
 #include "conf/conf.h"
+#include "http/http.h"
 #include "net/conn.h"
 #include "pool/pool.h"
 #include "process.h"
@@ -98,6 +99,7 @@ bool settings_open_log(char *err, size_t err_size)
 		.file = p->logfile,
 		.to_stderr = !opts.quiet && !opts.daemon,
 		.to_syslog = p->syslog,
+		.json = p->log_format == LOG_FORMAT_JSON,
 		.syslog_ident = p->syslog_ident,
 		.syslog_facility = p->syslog_facility,
 		.verbose = opts.verbose > p->verbose ? opts.verbose : p->verbose,
@@ -170,6 +172,8 @@ void settings_apply(void)
 
 	if (!settings_open_log(err, sizeof(err)))
 		log_error("%s; the log stays as it was", err);
+	if (!http_apply(err, sizeof(err)))
+		log_error("%s", err);
 	tune_connections();
 	pooler_reloaded();
 }

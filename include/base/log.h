@@ -14,6 +14,7 @@ struct log_target {
 	const char *file;   /* NULL or "": no file */
 	bool to_stderr;     /* not when daemonised or -q */
 	bool to_syslog;
+	bool json; /* one JSON object a line, in the file and on stderr */
 	const char *syslog_ident, *syslog_facility;
 	int verbose;        /* 0: up to INFO, 1: DEBUG, 2: NOISE */
 };

@@ -23,6 +23,8 @@ enum auth_type {
 	AUTH_LDAP
 };
 /* Of TLS, in rising strictness. */
+enum log_format { LOG_FORMAT_PLAIN, LOG_FORMAT_JSON };
+
 enum sslmode {
 	SSLMODE_DISABLE,
 	SSLMODE_ALLOW,

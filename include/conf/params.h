@@ -194,6 +194,8 @@ PARAM_STR (syslog_ident, "qbouncer", 0, 255, PARAM_RELOAD, NULL,
 	"Name to write to syslog under.")
 PARAM_STR (syslog_facility, "daemon", 0, 32, PARAM_RELOAD, check_syslog_facility,
 	"Facility of syslog: auth, authpriv, daemon, user, local0 to local7.")
+PARAM_ENUM(log_format, log_format, "plain", PARAM_RELOAD, NULL,
+	"Form of a line in `logfile` and on stderr: plain, in pgbouncer's words, or json, an object with time, pid, level, object and message.")
 PARAM_BOOL(log_connections, "1", PARAM_RELOAD, NULL,
 	"Log each successful login.")
 PARAM_BOOL(log_disconnections, "1", PARAM_RELOAD, NULL,
@@ -206,6 +208,14 @@ PARAM_TIME(stats_period, "60", USEC_SEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"Length of the period over which SHOW STATS averages.")
 PARAM_INT (verbose, "0", 0, 9, PARAM_RELOAD, NULL,
 	"How much more to log: 1 for debugging, 2 for every message.")
+
+PARAM_GROUP("Metrics")
+PARAM_INT (metrics_port, "0", 0, 65535, PARAM_RELOAD, NULL,
+	"TCP port for Prometheus (`/metrics`) and for load balancers (`/healthz`, `/readyz`), over HTTP without authentication; 0 is off.")
+PARAM_STR (metrics_addr, "127.0.0.1", 1, 255, PARAM_RELOAD, NULL,
+	"Address for `metrics_port`. Whoever reaches it may read.")
+PARAM_TIME(metrics_queue_interval, "15s", USEC_SEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How often the jobs of each queue are counted in the database, as long as the metrics are read.")
 
 PARAM_GROUP("Console")
 PARAM_STR (admin_users, "", 0, 8192, PARAM_RELOAD, NULL,

@@ -10,6 +10,9 @@
 
 MUST_CHECK bool loop_init(void);
 void loop_free(void);
+/* For http, which is libevent's too. NULL before loop_init(). */
+struct event_base;
+struct event_base *loop_base(void);
 
 /* Time of this turn. */
 usec_t loop_now(void);

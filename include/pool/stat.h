@@ -4,12 +4,19 @@
 #ifndef QB_POOL_STAT_H
 #define QB_POOL_STAT_H
 
+#include "base/hist.h"
 #include "base/util.h"
 #include "conf/conf.h"
 
 struct pool_stats {
 	uint64_t server_assignments, xacts, queries, bytes_in, bytes_out, xact_time, query_time, wait_time;
 	uint64_t client_parses, server_parses, binds, logins;
+};
+
+/* How long things took, in microseconds. */
+struct pool_times {
+	struct hist wait; /* of clients that waited for a server */
+	struct hist query, transaction;
 };
 
 struct stat_database {
@@ -20,6 +27,7 @@ struct stat_database {
 	enum pool_mode mode;
 	bool paused, disabled;
 	struct pool_stats total, avg;
+	struct pool_times times;
 };
 
 struct stat_pool {
@@ -59,6 +67,8 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 void stat_each_client(void (*fn)(const struct stat_session *st, void *arg), void *arg);
 void stat_each_server(void (*fn)(const struct stat_session *st, void *arg), void *arg);
 void stat_each_user(void (*fn)(const struct stat_user *st, void *arg), void *arg);
+/* Errors that clients got, from servers and from us, by SQLSTATE. */
+void stat_each_error(void (*fn)(const char *sqlstate, uint64_t count, void *arg), void *arg);
 void stat_totals(struct stat_totals *ret);
 
 #endif

@@ -5,6 +5,7 @@
 #ifndef QB_QUEUE_STAT_H
 #define QB_QUEUE_STAT_H
 
+#include "base/hist.h"
 #include "base/util.h"
 
 struct queue_stat_queue {
@@ -34,6 +35,26 @@ struct queue_stat_lease {
 	bool in_transaction; /* given back if its transaction rolls back */
 };
 
+/* How full a queue is, as of the last look at the database. Counts end at 10 000. */
+enum { GAUGE_READY, GAUGE_LATER, GAUGE_LEASED, GAUGE_DEAD, GAUGE_OLDEST_MS, GAUGE_FIGURES };
+struct queue_stat_gauge {
+	const char *database, *queue;
+	int64_t figure[GAUGE_FIGURES]; /* -1: none */
+};
+
+/* What was done by QUEUE statements since the start. */
+struct queue_stat_verb {
+	const char *verb; /* as the table has it: upper case */
+	uint64_t statements; /* that succeeded */
+	uint64_t jobs;       /* that they were about: rows given, pushed, finished */
+	uint64_t failures;   /* statements that got an error */
+};
+
+/* Begins to ask the databases, when nobody has looked for a while: the first answer may be empty. */
+void queue_stat_each_gauge(void (*fn)(const struct queue_stat_gauge *st, void *arg), void *arg);
+void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg), void *arg);
+/* How many statements of clients there were in each merged one. */
+const struct hist *queue_stat_batches(void);
 void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *arg), void *arg);
 void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg);
 void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);

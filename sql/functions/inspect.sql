@@ -147,3 +147,35 @@ BEGIN
 	RETURN gone;
 END
 $$;
+
+-- For the proxy's metrics: how full each queue is that the role may read. Counts come from the
+-- partial indexes and end at "most": what this costs does not grow with the queue.
+CREATE OR REPLACE FUNCTION queue._gauges(most int4)
+RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldest_ms int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_sort = off
+AS $$
+DECLARE
+	n text;
+BEGIN
+	FOR n IN SELECT c.name FROM queue.queues AS c
+			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY 1 LOOP
+		RETURN QUERY EXECUTE format($sql$
+			SELECT $1,
+				(SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'ready'
+					ORDER BY priority DESC, position LIMIT $2) AS r),
+				d.later, d.leased,
+				(SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'dead'
+					ORDER BY ended_at LIMIT $2) AS x),
+				(SELECT (extract(epoch FROM clock_timestamp() - pushed_at) * 1000)::int8 FROM %1$s
+					WHERE state = 'ready' ORDER BY priority DESC, position LIMIT 1)
+			FROM (SELECT count(*) FILTER (WHERE state = 'later') AS later,
+					count(*) FILTER (WHERE state = 'leased') AS leased
+				FROM (SELECT state FROM %1$s WHERE state IN ('later', 'leased')
+					ORDER BY coalesce(lease_until, run_at) LIMIT $2) AS w) AS d
+		$sql$, queue._table(n)) USING n, most;
+	END LOOP;
+END
+$$;

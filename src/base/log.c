@@ -54,7 +54,7 @@ static const struct {
 static struct {
 	char *file;
 	int fd; /* of file, -1 when there is none */
-	bool to_stderr, to_syslog;
+	bool to_stderr, to_syslog, json;
 	char *syslog_ident; /* openlog() keeps the pointer */
 	int verbose;
 } log_state = {.fd = -1, .to_stderr = true};
@@ -111,6 +111,7 @@ bool log_open(const struct log_target *t)
 	log_state.syslog_ident = ident;
 	log_state.to_stderr = t->to_stderr;
 	log_state.to_syslog = t->to_syslog;
+	log_state.json = t->json;
 	log_state.verbose = t->verbose;
 	if (t->to_syslog)
 		openlog(ident ? ident : "qbouncer", LOG_PID,
@@ -191,6 +192,89 @@ static size_t log_head(char *line, enum log_level lvl)
 		(int)getpid(), log_levels[lvl].name);
 }
 
+/* One character behind *text, which is left at its last byte; U+FFFD for what is not UTF-8. */
+static size_t log_json_utf8(char *line, size_t len, const char **text)
+{
+	const unsigned char *p = (const unsigned char *)*text;
+	int n = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2
+		: p[0] >= 0xe0 && p[0] <= 0xef ? 3
+		: p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
+					       : 0;
+	/* the first continuation byte tells over-long forms, surrogates and what is above U+10FFFF
+	 */
+	unsigned low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
+	unsigned high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+
+	for (int i = 1; i < n; i++) {
+		if (p[i] < low || p[i] > high)
+			n = 0;
+		low = 0x80, high = 0xbf;
+	}
+	if (n == 0)
+		return len + (size_t)sprintf(line + len, "\\ufffd");
+	memcpy(line + len, p, (size_t)n);
+	*text += n - 1;
+	return len + (size_t)n;
+}
+
+/* A JSON string without its quotes. Bytes that are not ASCII stay: texts are UTF-8, or what a peer
+ * takes for it, and become \uFFFD then. */
+static size_t log_json_text(char *line, size_t len, const char *text)
+{
+	const size_t limit = LOG_LINE_MAX - 64;
+
+	for (; *text && len < limit; text++) {
+		unsigned char c = (unsigned char)*text;
+
+		if (c == '"' || c == '\\')
+			len += (size_t)sprintf(line + len, "\\%c", c);
+		else if (c < 0x20 || c == 0x7f)
+			len += (size_t)sprintf(line + len, "\\u%04x", c);
+		else if (c < 0x80)
+			line[len++] = (char)c;
+		else
+			len = log_json_utf8(line, len, &text);
+	}
+	return len;
+}
+
+/* {"time":"2026-01-31T12:00:00.123Z","pid":1,"level":"LOG","object":"C-1: ...","message":"..."} */
+static size_t log_json(char *line, enum log_level lvl, const char *prefix, const char *text)
+{
+	struct timeval tv;
+	struct tm tm;
+	char when[40];
+	size_t len;
+
+	gettimeofday(&tv, NULL);
+	if (!gmtime_r(&tv.tv_sec, &tm) || !strftime(when, sizeof(when), "%Y-%m-%dT%H:%M:%S", &tm))
+		when[0] = '\0';
+	len = (size_t)sprintf(line, "{\"time\":\"%s.%03dZ\",\"pid\":%d,\"level\":\"%s\"", when,
+		(int)(tv.tv_usec / 1000), (int)getpid(), log_levels[lvl].name);
+	if (prefix && *prefix) {
+		len += (size_t)sprintf(line + len, ",\"object\":\"");
+		len = log_json_text(line, len, prefix);
+		line[len++] = '"';
+	}
+	len += (size_t)sprintf(line + len, ",\"message\":\"");
+	len = log_json_text(line, len, text);
+	len += (size_t)sprintf(line + len, "\"}");
+	return len;
+}
+
+static size_t log_plain(
+	char *line, enum log_level lvl, const char *prefix, const char *text, size_t *ret_head)
+{
+	size_t len = log_head(line, lvl);
+
+	*ret_head = len;
+	if (prefix && *prefix) {
+		len = log_escape(line, len, prefix);
+		len = log_escape(line, len, ": ");
+	}
+	return log_escape(line, len, text);
+}
+
 static void log_emit(int fd, const char *line, size_t len)
 {
 	ssize_t n;
@@ -214,14 +298,11 @@ void log_writev(enum log_level lvl, const char *prefix, const char *fmt, va_list
 		util_strlcpy(text, fmt, sizeof(text));
 	else if ((size_t)want >= sizeof(text))
 		strcpy(text + sizeof(text) - 4, "...");
-	head = len = log_head(line, lvl);
-	if (prefix && *prefix) {
-		len = log_escape(line, len, prefix);
-		len = log_escape(line, len, ": ");
-	}
-	len = log_escape(line, len, text);
+	len = log_plain(line, lvl, prefix, text, &head);
 	if (log_state.to_syslog)
 		syslog(log_levels[lvl].syslog, "%.*s", (int)(len - head), line + head);
+	if (log_state.json)
+		len = log_json(line, lvl, prefix, text);
 	line[len++] = '\n';
 	if (log_state.to_stderr)
 		log_emit(STDERR_FILENO, line, len);

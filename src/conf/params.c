@@ -29,6 +29,12 @@ const struct field_word conf_pool_mode_words[] = {
 };
 #define pool_mode_words conf_pool_mode_words
 
+static const struct field_word log_format_words[] = {
+	{"plain", LOG_FORMAT_PLAIN},
+	{"json", LOG_FORMAT_JSON},
+	{NULL, 0},
+};
+
 static const struct field_word sslmode_words[] = {
 	{"disable", SSLMODE_DISABLE},
 	{"allow", SSLMODE_ALLOW},

@@ -8,8 +8,6 @@
 #include "base/util.h"
 #include "net/loop.h"
 
-struct event_base;
-
 /* Room for libevent's struct event; checked when loop.c is compiled. */
 struct loop_io {
 	_Alignas(8) unsigned char opaque[128];
@@ -30,8 +28,5 @@ void loop_io_del(struct loop_io *io);
 
 /* The next poll must not sleep: work was left over. */
 void loop_again(void);
-
-/* NULL before loop_init(). */
-struct event_base *loop_base(void);
 
 #endif

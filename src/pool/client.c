@@ -223,6 +223,7 @@ void client_fatal(struct client *c, const struct pg_error *err)
 
 	if (c->state == CLIENT_DEAD)
 		return;
+	stat_error(err->sqlstate);
 	pg_error_severity(&fatal, "FATAL");
 	build_error(&b, &fatal);
 	/* not in the middle of a message of the server */

@@ -182,6 +182,7 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 	struct buf b = BUF_INIT;
 
 	build_error(&b, err);
+	stat_error(err->sqlstate);
 	c->tx_failed = true;
 	if (buf_failed(&b)) {
 		client_out_of_memory(c);

@@ -138,8 +138,10 @@ static bool serve_clients(struct pool *p, usec_t now)
 	bool any = false;
 
 	while ((c = p->waiting.head) != NULL && (s = pool_take_idle(p, true)) != NULL) {
-		if (now > c->request_time)
+		if (now > c->request_time) {
 			p->stats.wait_time += now - c->request_time;
+			hist_add(&p->times.wait, now - c->request_time);
+		}
 		c->request_time = now;
 		client_move(c, CLIENT_ACTIVE);
 		server_link(s, c);

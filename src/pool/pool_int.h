@@ -392,6 +392,7 @@ struct pool {
 	struct pg_error last_error;
 	usec_t failed_at;       /* time of the last failed connect or login; 0: none since the last success */
 	struct pool_stats stats, stats_old, stats_avg;
+	struct pool_times times;
 	usec_t idle_since;
 	unsigned mode_generation;
 	enum pool_mode mode;    /* as of mode_generation; route_pool_mode() */
@@ -544,6 +545,9 @@ void server_expect_free(struct server *s, struct expect *e, bool ok);
 extern const struct conn_ops server_login_ops;
 bool server_login_start(struct server *s);
 void server_login_free(struct server *s);
+
+/* stat.c: an error that a client gets */
+void stat_error(const char *sqlstate);
 
 /* relay.c: what a server says */
 extern const struct conn_ops server_ops; /* messages of a server that has logged in */

@@ -121,8 +121,10 @@ static void count_transaction(struct server *s, struct client *c)
 	usec_t now = loop_now();
 
 	st->queries++;
-	if (c->request_time != 0 && now > c->request_time)
+	if (c->request_time != 0 && now >= c->request_time) {
 		st->query_time += now - c->request_time;
+		hist_add(&s->pool->times.query, now - c->request_time);
+	}
 	if (s->tx != 'I') {
 		if (c->tx_start == 0)
 			c->tx_start = c->request_time;
@@ -131,8 +133,10 @@ static void count_transaction(struct server *s, struct client *c)
 	st->xacts++;
 	if (c->tx_start == 0)
 		c->tx_start = c->request_time;
-	if (c->tx_start != 0 && now > c->tx_start)
+	if (c->tx_start != 0 && now >= c->tx_start) {
 		st->xact_time += now - c->tx_start;
+		hist_add(&s->pool->times.transaction, now - c->tx_start);
+	}
 	c->tx_start = 0;
 }
 
@@ -321,6 +325,14 @@ static bool is_fatal(const struct wire_msg *m)
 	return strcmp(n.severity, "FATAL") == 0 || strcmp(n.severity, "PANIC") == 0;
 }
 
+static void count_error(const struct wire_msg *m)
+{
+	struct wire_notice n;
+
+	wire_read_notice(m->body, m->have, &n);
+	stat_error(n.sqlstate);
+}
+
 static enum relay_step error_idle(struct relay *r, const struct wire_msg *m)
 {
 	struct wire_notice n;
@@ -379,6 +391,7 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 	struct replaced *rp = relay_replaced(s);
 
 	if (rp != NULL) {
+		count_error(m);
 		relay_replace_error(r, m, rp);
 		if (batch && s->state != SERVER_DEAD)
 			relay_batch_failed(r);
@@ -407,6 +420,7 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 	case DEST_SWALLOW:
 		break;
 	}
+	count_error(m);
 	run_add(r, m->data, m->total);
 	if (s->link != NULL)
 		s->link->tx_failed = true;

@@ -52,6 +52,9 @@ void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), v
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
 			add(&st.total, &p->stats);
 			add(&st.avg, &p->stats_avg);
+			hist_merge(&st.times.wait, &p->times.wait);
+			hist_merge(&st.times.query, &p->times.query);
+			hist_merge(&st.times.transaction, &p->times.transaction);
 		}
 		fn(&st, arg);
 	}
@@ -277,4 +280,33 @@ void stat_totals(struct stat_totals *ret)
 	}
 	ret->login_clients = client_logins.count;
 	ret->used_clients = client_count() - client_logins.count;
+}
+
+/* --- errors
+ * --------------------------------------------------------------------------------------------- */
+
+/* Kinds that are told apart; what is more is in the last one: a server says what it likes. */
+#define ERRORS_MAX 200
+
+static struct {
+	char sqlstate[6];
+	uint64_t count;
+} errors[ERRORS_MAX];
+
+void stat_error(const char *sqlstate)
+{
+	int i = 0;
+
+	while (i < ERRORS_MAX - 1 && errors[i].count > 0 &&
+		strcmp(errors[i].sqlstate, sqlstate) != 0)
+		i++;
+	if (errors[i].count++ == 0)
+		util_strlcpy(errors[i].sqlstate, i < ERRORS_MAX - 1 ? sqlstate : "other",
+			sizeof(errors[i].sqlstate));
+}
+
+void stat_each_error(void (*fn)(const char *sqlstate, uint64_t count, void *arg), void *arg)
+{
+	for (int i = 0; i < ERRORS_MAX && errors[i].count > 0; i++)
+		fn(errors[i].sqlstate, errors[i].count, arg);
 }

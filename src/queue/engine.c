@@ -245,6 +245,7 @@ void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call
 {
 	bool finishes = q->verb->id != QVERB_EXTEND;
 
+	count_done(q->verb->id, rows);
 	for (int i = 0; i < call->jobs.n; i++) {
 		if (finishes)
 			lease_finish(qc, call->jobs.tokens[i], in_tx);
@@ -397,6 +398,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (err != NULL) {
 		struct pg_error copy = *err;
 
+		count_failed(r->q->verb->id);
 		touched_drop(qc);
 		request_free(r);
 		client_fail(c, &copy);

@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "conf/conf.h"
+#include "queue/stat.h"
 #include "merge.h"
 
 struct merge_item {
@@ -47,6 +48,7 @@ struct group {
 };
 
 static struct group *groups;
+static struct hist batch_sizes;
 
 /* While so many are under way the next one gathers. */
 static unsigned in_flight_limit(const struct group *g)
@@ -414,6 +416,7 @@ static bool send(struct batch *b)
 		params[g->spec.count_param] = (struct bind_param){.data = (const uint8_t *)count,
 			.len = (int32_t)snprintf(count, sizeof(count), "%d", wanted(b))};
 	b->at = b->items;
+	hist_add(&batch_sizes, (uint64_t)b->n_items);
 	ok = !buf_failed(&array) && task_submit(g->pool, &spec) != NULL;
 	buf_free(&array);
 	return ok;
@@ -437,4 +440,9 @@ static bool run(struct group *g)
 	}
 	g->under_way++;
 	return true;
+}
+
+const struct hist *queue_stat_batches(void)
+{
+	return &batch_sizes;
 }

@@ -410,10 +410,12 @@ static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 	(void)n;
 	if (qc == NULL)
 		return;
-	if (ok)
+	if (ok) {
 		call_succeeded(qc, ip->q, &ip->call, ip->rows, true);
-	else
+	} else {
+		count_failed(ip->q->verb->id);
 		schema_doubt(qc->db);
+	}
 }
 
 static void in_place_free(void *arg)
@@ -652,7 +654,7 @@ bool queue_start(void)
 {
 	intercept_register(&interceptor, false);
 	pooler_on_shutdown(waiters_shutdown);
-	return wait_start();
+	return wait_start() && gauge_start();
 }
 
 void queue_free(void)
@@ -660,9 +662,11 @@ void queue_free(void)
 	struct qdb *db, *tmp;
 
 	wait_free();
+	gauge_stop();
 	done_forget_all();
 	HASH_ITER (hh, databases, db, tmp) {
 		system_free(db);
+		gauge_free(db);
 		HASH_DEL(databases, db);
 		mem_free(db);
 	}

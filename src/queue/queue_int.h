@@ -51,6 +51,8 @@ struct qdb {
 	struct qclient *asking; /* clients whose statement waits for the answer */
 	struct room *rooms;     /* hash by name */
 	struct system *system;  /* the LISTEN session; made with the first waiter */
+	struct gauge *gauges;   /* how full the queues are (gauge.c) */
+	bool gauging;           /* that is being asked now */
 	uint64_t probes, served;
 	uint64_t wakes; /* counts what was announced, of any queue */
 	char name[64];
@@ -199,5 +201,16 @@ void system_free(struct qdb *db);
 bool system_is_up(const struct qdb *db);
 const char *system_state(const struct qdb *db);
 void system_notify(struct qdb *db, const char *queue); /* tells other proxies, coalesced per turn */
+
+/* --- counting --------------------------------------------------------------------------------------- */
+
+/* gauge.c */
+MUST_CHECK bool gauge_start(void);
+void gauge_stop(void);
+void gauge_free(struct qdb *db);
+
+/* count.c: what was done */
+void count_done(int verb, unsigned jobs);
+void count_failed(int verb);
 
 #endif

@@ -114,8 +114,10 @@ static struct client *waiter_end(struct waiter *w)
 static void end_empty(struct waiter *w)
 {
 	struct answer a = {0};
-	struct client *c = waiter_end(w);
+	struct client *c;
 
+	count_done(w->args.pop ? QVERB_POP : QVERB_TAKE, 0);
+	c = waiter_end(w);
 	util_strlcpy(a.tag, "SELECT 0", sizeof(a.tag));
 	if (c != NULL)
 		client_answer(c, &a);
@@ -124,7 +126,10 @@ static void end_empty(struct waiter *w)
 static void end_error(struct waiter *w, const struct pg_error *err)
 {
 	struct pg_error copy = *err;
-	struct client *c = waiter_end(w);
+	struct client *c;
+
+	count_failed(w->args.pop ? QVERB_POP : QVERB_TAKE);
+	c = waiter_end(w);
 
 	if (c != NULL)
 		client_fail(c, &copy);
@@ -207,6 +212,7 @@ static void deliver(struct waiter *w)
 	}
 	add_leases(w);
 	w->db->served += (uint64_t)w->n_taken;
+	count_done(w->args.pop ? QVERB_POP : QVERB_TAKE, (unsigned)w->n_taken);
 	snprintf(w->answer.tag, sizeof(w->answer.tag), "SELECT %d", w->answer.n_rows);
 	a = w->answer;
 	w->answer = (struct answer){0};

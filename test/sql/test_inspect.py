@@ -74,3 +74,12 @@ def test_list(q):
 
 def test_version(q):
     assert q.value("SELECT queue.version()") == 1
+
+
+def test_gauges(q):
+    assert q.rows("SELECT queue, ready, later, leased, dead, oldest_ms >= 0 FROM queue._gauges(100)") == \
+        [("q", 2, 1, 1, 1, True)]
+    q.push("q", *["0"] * 50)
+    assert q.rows("SELECT ready, dead FROM queue._gauges(10)") == [(10, 1)]
+    q.create("empty")
+    assert q.rows("SELECT ready, oldest_ms FROM queue._gauges(10) WHERE queue = 'empty'") == [(0, None)]

@@ -83,6 +83,29 @@ static void test_escapes(void **state)
 	assert_ends(content(file), "] ERROR pre\\x0Afix: x\n");
 }
 
+static void test_json(void **state)
+{
+	static char wide[20000];
+	const char *text;
+
+	(void)state;
+	assert_true(log_open(&(struct log_target){.file = file, .json = true}));
+	log_write(LOG_LVL_WARNING, "C-1: \"a\\b\"", "new\nline \x7f caf\xc3\xa9 \xf0\x9f\x98\x80");
+	assert_ends(content(file),
+		"\"level\":\"WARNING\",\"object\":\"C-1: \\\"a\\\\b\\\"\","
+		"\"message\":\"new\\u000aline \\u007f caf\xc3\xa9 \xf0\x9f\x98\x80\"}\n");
+	/* not UTF-8: cut, over-long, a surrogate, too large, a stray continuation */
+	log_info("\xc3|\xc0\xaf|\xe0\x80\xaf|\xed\xa0\x80|\xf4\x90\x80\x80|\x80|\xf0\x9f");
+	text = strstr(content(file), "\\ufffd|");
+	assert_non_null(text);
+	for (; *text != '\0'; text++)
+		assert_true((unsigned char)*text < 0x80);
+	memset(wide, '"', sizeof(wide) - 1);
+	log_write(LOG_LVL_INFO, wide, "%s", wide);
+	assert_ends(content(file), "\"}\n");
+	assert_true(log_open(&(struct log_target){.file = file}));
+}
+
 static void test_long_lines(void **state)
 {
 	static char wide[20000];
@@ -162,6 +185,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_form),
 		cmocka_unit_test(test_escapes),
+		cmocka_unit_test(test_json),
 		cmocka_unit_test(test_long_lines),
 		cmocka_unit_test(test_levels),
 		cmocka_unit_test(test_reopen),

@@ -1,0 +1,205 @@
+"""The HTTP side: metrics for Prometheus, and signs of life for load balancers."""
+
+import http.client
+import json
+import re
+import signal
+import socket
+
+import pytest
+
+from proxy import free_port, wait_for
+from queuetest import take
+
+LINE = re.compile(r'^(qbouncer_[a-z_]+)(?:\{([a-z]+="(?:[^"\\]|\\.)*"(?:,[a-z]+="(?:[^"\\]|\\.)*")*)\})? (-?[0-9.e+-]+|NaN)$')
+
+
+@pytest.fixture
+def port():
+    return free_port()
+
+
+@pytest.fixture
+def proxy(qbouncer, port):
+    return qbouncer(metrics_port=port, metrics_queue_interval="1s")
+
+
+def get(port, path, method="GET"):
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
+    c.request(method, path)
+    r = c.getresponse()
+    body = r.read().decode()
+    c.close()
+    return r.status, body, r.getheader("Content-Type")
+
+
+def samples(port):
+    """name and labels -> value; checks the format on the way."""
+    status, body, kind = get(port, "/metrics")
+    assert status == 200 and kind.startswith("text/plain; version=0.0.4")
+    typed, out = {}, {}
+    for line in body.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, what = line.split(" ")
+            assert name not in typed, line
+            typed[name] = what
+        elif not line.startswith("# HELP "):
+            m = LINE.match(line)
+            assert m, line
+            family = m.group(1)
+            if family not in typed:
+                family = re.sub(r"_(bucket|sum|count)$", "", family)
+                assert typed[family] == "histogram", line
+            if typed[family] == "counter":
+                assert family.endswith("_total"), line
+            key = m.group(1) + ("{%s}" % m.group(2) if m.group(2) else "")
+            assert key not in out, key
+            out[key] = float(m.group(3))
+    return out
+
+
+def test_off_by_default(qbouncer):
+    assert "metrics on" not in qbouncer().log_text()
+
+
+def test_traffic(proxy, port, db):
+    with proxy.wire(db) as c:
+        for _ in range(5):
+            c.simple("SELECT 1")
+        c.simple("SELECT 1/0")
+        s = samples(port)
+    label = '{database="%s"}' % db
+    assert s["qbouncer_queries_total" + label] == 6
+    assert s["qbouncer_transactions_total" + label] == 6
+    assert s["qbouncer_client_logins_total" + label] == 1
+    assert s["qbouncer_query_seconds_count" + label] == 6
+    assert s['qbouncer_query_seconds_bucket{database="%s",le="+Inf"}' % db] == 6
+    assert s["qbouncer_query_seconds_sum" + label] > 0
+    assert s['qbouncer_pool_clients{database="%s",user="app",state="active"}' % db] == 1
+    assert s['qbouncer_pool_servers{database="%s",user="app",state="idle"}' % db] == 1
+    assert s['qbouncer_errors_total{sqlstate="22012"}'] == 1
+    assert s["qbouncer_clients"] == 1
+    assert s["qbouncer_process_resident_memory_bytes"] > 1e6
+    assert 5 < s["qbouncer_process_open_fds"] < s["qbouncer_process_max_fds"]
+
+
+def test_histograms_add_up(proxy, port, db):
+    with proxy.wire(db) as c:
+        c.simple("SELECT pg_sleep(0.01)")
+        s = samples(port)
+    buckets = [(k, v) for k, v in s.items() if k.startswith('qbouncer_query_seconds_bucket{database="%s"' % db)]
+    counts = [v for _, v in buckets]
+    assert counts == sorted(counts) and counts[-1] == 1
+    assert s['qbouncer_query_seconds_bucket{database="%s",le="0.008192"}' % db] == 0
+
+
+def test_queue(proxy, port, db):
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        c.simple("QUEUE CREATE mail")
+        c.simple("QUEUE PUSH mail '1', '2', '3'")
+        c.simple("QUEUE PUSH mail '4' DELAY '1h'")
+        take(c)
+        c.simple("QUEUE DONE '1-1-0000000000000000'")
+        w.query("QUEUE TAKE other WAIT '30s'").until("Z")
+        s = samples(port)
+        assert s['qbouncer_queue_statements_total{verb="push"}'] == 2
+        assert s['qbouncer_queue_jobs_total{verb="push"}'] == 4
+        assert s['qbouncer_queue_jobs_total{verb="take"}'] == 1
+        assert s['qbouncer_queue_failures_total{verb="done"}'] == 1
+        assert s['qbouncer_errors_total{sqlstate="QB001"}'] == 1
+        assert s["qbouncer_queue_batch_statements_count"] >= 3
+
+        def depth(state):
+            return samples(port).get('qbouncer_queue_jobs{database="%s",queue="mail",state="%s"}' % (db, state))
+        wait_for(lambda: depth("ready") == 2, "the count of ready jobs")
+        assert depth("later") == 1 and depth("leased") == 1 and depth("dead") == 0
+        c.simple("QUEUE PURGE mail")
+        wait_for(lambda: depth("ready") == 0, "that the jobs are gone")
+
+
+def test_waiters(proxy, port, db):
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        c.simple("QUEUE CREATE mail")
+        w.query("QUEUE TAKE mail WAIT '60s'")
+        key = 'qbouncer_queue_waiters{database="%s",queue="mail"}' % db
+        wait_for(lambda: samples(port).get(key) == 1, "the waiter")
+        assert samples(port)['qbouncer_pool_clients{database="%s",user="app",state="parked"}' % db] == 1
+
+
+def test_labels_are_escaped(qbouncer, port, cluster):
+    name = 'a"b\\c'
+    proxy = qbouncer(metrics_port=port, databases={'"%s"' % name.replace('"', '""'):
+                                                   "host=%s port=%d dbname=postgres" % (cluster.socket_dir, cluster.port)})
+    with proxy.wire(name) as c:
+        c.simple("SELECT 1")
+        assert samples(port)['qbouncer_queries_total{database="a\\"b\\\\c"}'] == 1
+
+
+def test_health(proxy, port, db):
+    assert get(port, "/healthz")[:2] == (200, "ok\n")
+    assert get(port, "/readyz")[:2] == (200, "ok\n")
+    assert get(port, "/")[0] == 404
+    assert get(port, "/metrics", "POST")[0] in (405, 501)
+    assert get(port, "/healthz", "HEAD")[:2] == (200, "")
+    proxy.console("PAUSE")
+    assert get(port, "/readyz")[:2] == (503, "paused\n")
+    proxy.console("RESUME")
+    assert get(port, "/readyz")[0] == 200
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+        proxy.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: get(port, "/readyz")[:2] == (503, "shutting down\n"), "the shutdown")
+        assert get(port, "/healthz")[0] == 200
+
+
+def test_bad_requests(proxy, port, db):
+    for text in (b"\r\n\r\n", b"GET\r\n\r\n", b"\x00\xff" * 100 + b"\r\n\r\n", b"GET / HTTP/1.0\r\n" + b"a: b\r\n" * 4000,
+                 b"GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\n", b"GET " + b"/" * 100000):
+        s = socket.create_connection(("127.0.0.1", port), 15)
+        try:
+            s.sendall(text)
+            s.recv(1000)
+        except OSError:
+            pass
+        s.close()
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+    assert get(port, "/healthz")[0] == 200
+
+
+def test_reload(qbouncer, port):
+    proxy = qbouncer()
+    proxy.settings["metrics_port"] = port
+    proxy.reload()
+    wait_for(lambda: "metrics on" in proxy.log_text(), "the metrics")
+    assert get(port, "/healthz")[0] == 200
+    proxy.settings["metrics_port"] = 0
+    proxy.reload()
+
+    def closed():
+        try:
+            socket.create_connection(("127.0.0.1", port), 5).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+    wait_for(closed, "the end of the metrics")
+
+
+def test_json_log(qbouncer, db):
+    proxy = qbouncer(log_format="json")
+    with proxy.wire(db, application_name='say "x"') as c:
+        c.simple("SELECT 1")
+    proxy.wait_log("closing because")
+    lines = [json.loads(line) for line in proxy.log_text().splitlines()[1:]]
+    assert {"time", "pid", "level", "message"} <= set(lines[0])
+    assert any(x["message"].startswith("login attempt: db=%s user=app" % db) and x["object"].startswith("C-")
+               for x in lines)
+
+
+def test_taken_port(qbouncer):
+    """The proxy works without its metrics, and says why there are none."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        proxy = qbouncer(metrics_port=s.getsockname()[1])
+        proxy.wait_log("cannot listen for metrics")
