@@ -279,6 +279,5 @@ def test_a_client_that_vanishes(proxy, db, direct):
     with proxy.wire(db) as c:
         assert c.rows("SELECT count(*) FROM t") == [{"count": "0"}]
         assert c.simple("COMMIT")[-1].status == "I"
-    locks = direct.execute("SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass "
-                           "AND pid <> pg_backend_pid()").fetchone()
-    assert locks == (0,)
+    wait_for(lambda: direct.execute("SELECT count(*) FROM pg_locks WHERE relation = 't'::regclass "
+                                    "AND pid <> pg_backend_pid()").fetchone() == (0,), "the end of the rollback")
