@@ -9,6 +9,7 @@ import psycopg2.extensions
 import pytest
 
 from pgcluster import pg_bin
+from proxy import wait_for
 from pgwire import types
 
 
