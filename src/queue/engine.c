@@ -244,12 +244,13 @@ void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call
 	unsigned rows, bool in_tx)
 {
 	bool finishes = q->verb->id != QVERB_EXTEND;
+	bool by_done = q->verb->id == QVERB_DONE;
 
 	count_done(q->verb->id, rows);
 	for (int i = 0; i < call->jobs.n; i++) {
 		if (finishes)
-			lease_finish(qc, call->jobs.tokens[i], in_tx);
-		if (!in_tx && q->verb->id == QVERB_DONE)
+			lease_finish(qc, call->jobs.tokens[i], by_done, in_tx);
+		if (!in_tx && by_done)
 			done_remember(call->jobs.tokens[i]);
 	}
 	if ((q->verb->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0')

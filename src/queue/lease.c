@@ -65,16 +65,18 @@ struct lease *lease_find(struct qclient *qc, const char *token)
 	return NULL;
 }
 
-void lease_finish(struct qclient *qc, const char *token, bool in_tx)
+void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_tx)
 {
 	struct lease *l = lease_find(qc, token);
 
 	if (l == NULL)
 		return;
-	if (in_tx)
-		l->finishing = true;
-	else
+	if (!in_tx) {
 		drop(qc, l);
+		return;
+	}
+	l->finishing = true;
+	l->by_done = by_done;
 }
 
 void lease_free_all(struct qclient *qc)
@@ -125,7 +127,8 @@ void lease_tx_ended(struct qclient *qc, bool committed)
 	DL_FOREACH_SAFE (qc->leases, l, tmp) {
 		l->in_tx = false;
 		if (l->finishing && committed && !in_part) {
-			done_remember(l->token);
+			if (l->by_done)
+				done_remember(l->token);
 			drop(qc, l);
 		} else {
 			l->finishing = false;

@@ -79,6 +79,7 @@ struct lease {
 	int64_t id;
 	bool in_tx;      /* taken in the transaction under way */
 	bool finishing;  /* finished in the transaction under way */
+	bool by_done;    /* and by DONE, which may be repeated after the commit */
 	unsigned answer; /* which answer it came with */
 	enum lease_policy policy;
 	usec_t taken_at;
@@ -117,7 +118,7 @@ bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *qu
 /* A bare id: the token of the only lease with that id. NULL: none, or several (*ret_many). */
 const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many);
 struct lease *lease_find(struct qclient *qc, const char *token);
-void lease_finish(struct qclient *qc, const char *token, bool in_tx);
+void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_tx);
 void lease_tx_ended(struct qclient *qc, bool committed);
 void lease_client_ended(struct qclient *qc, enum client_end how);
 void lease_free_all(struct qclient *qc);

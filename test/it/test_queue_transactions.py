@@ -414,6 +414,17 @@ def test_string_behind_a_deferred_begin(q):
     assert peek(q) == []
 
 
+@pytest.mark.parametrize("verb", ["RELEASE", "FAIL"])
+def test_done_of_what_a_block_gave_back(q, verb):
+    """Only a DONE may be repeated: a job that was given back in a transaction is not done."""
+    tag(q, "QUEUE PUSH mail '1'")
+    token = take(q)["token"]
+    for sql in ("BEGIN", "QUEUE %s '%s'" % (verb, token), "COMMIT"):
+        tag(q, sql)
+    assert error(q, "QUEUE DONE '%s'" % token).sqlstate == "QB001"
+    assert len(peek(q)) == 1
+
+
 def test_repeated_done_and_help_in_a_string(q):
     tag(q, "QUEUE PUSH mail '1'")
     token = take(q)["token"]
