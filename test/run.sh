@@ -4,13 +4,14 @@
 #   sh test/run.sh               all parts
 #   sh test/run.sh unit it       these parts
 #
-# Parts: lint build unit scenario sql it fuzz dist quickstart
+# Parts: lint build unit scenario sql it drivers fuzz dist quickstart
 #   lint        lists of files, layers, headers alone, format, generated files
 #   build       gcc and clang with -Werror; the other parts build what they need
 #   unit        cmocka programs, with ASan and UBSan
 #   scenario    dialogues on a fake loop and clock, with ASan and UBSan
 #   sql         the functions of sql/ without the proxy
 #   it          the proxy with ASan and UBSan before a real Postgres, with real drivers
+#   drivers     the conformance suite of drivers; those that cannot be had are named and skipped
 #   fuzz        libFuzzer programs, QB_FUZZ_SECONDS each (30)
 #   dist        make distcheck
 #   quickstart  contrib/quickstart.sh: start, again, status, stop
@@ -232,7 +233,34 @@ node_driver() {
 part_it() {
 	need_build asan || return
 	node_driver
-	QB_BUILD=$repo/build/asan run_pytest it test/it -n "$((jobs + 1))" # they wait more than they work
+	# they wait more than they work
+	QB_BUILD=$repo/build/asan run_pytest it test/it -n "$((jobs + 1))" --ignore=test/it/drivers
+}
+
+# All at once; if that fails, those that this system has. What is missing then is skipped by name.
+drivers_packages() {
+	[ -z "${QB_NO_INSTALL:-}" ] && command -v apt-get >/dev/null 2>&1 || return 0
+	missing=$(sh test/it/drivers/packages.sh)
+	# shellcheck disable=SC2046,SC2086
+	missing=$(packages_missing $missing)
+	[ -n "$missing" ] || return 0
+	head_line "packages: $missing"
+	# shellcheck disable=SC2086
+	packages_install "$logs/packages.log" $missing && return
+	known=''
+	for p in $missing; do
+		if apt-cache show "$p" >/dev/null 2>&1; then known="$known $p"; else echo "no package $p"; fi
+	done
+	# shellcheck disable=SC2086
+	packages_install "$logs/packages.log" $known || tail -n 5 "$logs/packages.log"
+}
+
+part_drivers() {
+	need_build asan || return
+	drivers_packages
+	sh test/it/drivers/build.sh "$repo/build/drivers"
+	QB_BUILD=$repo/build/asan run_pytest drivers test/it/drivers -n "$((jobs + 1))" --dist loadgroup --timeout=120
+	grep -E '^(drivers:|  missing:)' "$logs/drivers.log"
 }
 
 part_fuzz() {
@@ -292,7 +320,7 @@ part_quickstart() {
 # --- main -----------------------------------------------------------------------------------------
 
 started=$(date +%s)
-all="build lint unit scenario sql it fuzz dist quickstart"
+all="build lint unit scenario sql it drivers fuzz dist quickstart"
 [ $# -gt 0 ] || set -- $all
 for part; do
 	case " $all " in *" $part "*) ;; *)

@@ -1,0 +1,95 @@
+"""The drivers of the suite, and what each is expected to report. doc/drivers.md has its table from here.
+
+For:     test_drivers.py, which asserts every word of it; document.py, which writes it down.
+Must not know: pytest.
+Entry points: DRIVERS, Driver.
+"""
+
+import importlib.util
+import os
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
+BUILD = os.environ.get("QB_DRIVERS") or os.path.join(ROOT, "build", "drivers")  # what was compiled or fetched
+
+
+class Driver:
+    """One row of the table.
+
+    push, done   what it reports of one job pushed, or done: a count, or the tag
+    types        does it tell the types of columns?
+    prepared     does it prepare statements that are to be used again?
+    limited      what a fetch of two rows at a time takes of five jobs: 2 (a portal with a row limit), 5 (it
+                 reads all of them), "42601" (it makes a DECLARE CURSOR of it), None (it has no such thing)
+    batch        does it send several executions at once?
+    pool         does it bring a pool?
+    cancel       what its way of cancelling makes of a TAKE that waits; None: it has none
+    timeout      the same for its time-out
+    after        what becomes of the connection then: it "goes on"; the driver has "closed" it; it "must be closed",
+                 and waits until it is; it is "blocked": the wait goes on, and what is asked next waits behind it
+    ping         has it a way to ask whether the connection lives?
+    begin        does it send BEGIN before a statement by itself?
+    scram        can it log in by SCRAM?
+    aborts       does it leave a failed transaction to its user?
+    varying      what of its own words is different in each run: a pattern
+    binary, stream  further ways to get rows"""
+
+    def __init__(self, name, language, source, push=1, done=1, types=True, prepared=False, limited=None, batch=False,
+                 pool=False, cancel=None, timeout=None, after="", ping=False, begin=False, binary=False, stream=False,
+                 transactions=True, scram=True, aborts=True, varying=None, example=True, argument=None, note=""):
+        self.name = name
+        self.language = language
+        self.source = os.path.join(HERE, source)
+        self.push, self.done, self.types, self.prepared = push, done, types, prepared
+        self.limited, self.batch, self.pool, self.cancel = limited, batch, pool, cancel
+        self.timeout, self.after, self.ping, self.begin = timeout, after, ping, begin
+        self.binary, self.stream, self.transactions = binary, stream, transactions
+        self.scram, self.aborts, self.varying = scram, aborts, varying
+        self.example, self.argument, self.note = example, argument, note
+
+    def command(self):
+        raise NotImplementedError
+
+    def environment(self):
+        return {}
+
+    def missing(self):
+        """Why it can't be tested here; None if it can."""
+        raise NotImplementedError
+
+    def arguments(self):
+        return [self.argument] if self.argument else []
+
+
+class Python(Driver):
+    def __init__(self, name, source, modules, **more):
+        super().__init__(name, "Python", os.path.join("python", source), **more)
+        self.modules = modules
+
+    def command(self):
+        return ["/usr/bin/python3", self.source] + self.arguments()
+
+    def missing(self):
+        gone = [m for m in self.modules if importlib.util.find_spec(m) is None]
+        return "no module " + ", ".join(gone) if gone else None
+
+
+DRIVERS = [
+    Python("psycopg 3", "psycopg3.py", ["psycopg", "psycopg_pool"], prepared=True, limited="42601", batch=True,
+           pool=True, cancel="57014", begin=True, binary=True, stream=True),
+    Python("psycopg 3, autocommit", "psycopg3.py", ["psycopg", "psycopg_pool"], argument="autocommit", prepared=True,
+           limited="42601", batch=True, pool=True, cancel="57014", binary=True, stream=True, example=False),
+    Python("psycopg 3, async", "psycopg3_async.py", ["psycopg"], prepared=True, limited="42601", batch=True,
+           cancel="57014", timeout="timeout", after="must be closed", begin=True),
+    Python("psycopg2", "psycopg2_.py", ["psycopg2"], limited="42601", batch=True, pool=True, cancel="57014",
+           begin=True),
+    Python("asyncpg", "asyncpg_.py", ["asyncpg"], push="INSERT 0 1", done="UPDATE 1", prepared=True, limited=2,
+           batch=True, pool=True, cancel="cancelled", timeout="timeout", after="goes on"),
+    Python("pg8000", "pg8000_.py", ["pg8000"], limited=5, batch=True, begin=True, prepared=True,
+           scram=False),
+    Python("aiopg", "aiopg_.py", ["aiopg", "async_timeout"], pool=True, timeout="timeout", after="closed", transactions=True),
+    Python("SQLAlchemy (psycopg2)", "sqlalchemy_.py", ["sqlalchemy", "psycopg2"], limited="42601", pool=True, batch=True,
+           cancel="57014", begin=True, varying=rb"c_[0-9a-f]+_\d"),
+    Python("Django (psycopg2)", "django_.py", ["django", "psycopg2"], limited=5, batch=True, cancel="57014",
+           varying=rb"_django_curs_\d+"),
+]
