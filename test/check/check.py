@@ -1,0 +1,264 @@
+#!/usr/bin/python3
+"""The checker: many client processes push and work at random while some of them, server processes and,
+if wanted, the proxy are killed; then their logs are judged, and everything has to be at rest.
+
+    /usr/bin/python3 test/check/check.py --build DIR --seconds 600 --restarts
+    /usr/bin/python3 test/check/check.py --judge FOLDER          the logs of a run that was kept
+
+For:     the command line and test/it/test_checker.py.
+Must not know: what is right (judge.py).
+Entry points: Check, main.
+"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib"), os.path.join(ROOT, "test", "it")]
+
+import psycopg  # noqa: E402
+
+import judge  # noqa: E402
+import worker  # noqa: E402
+from pgcluster import Cluster  # noqa: E402
+from proxy import Proxy, wait_for  # noqa: E402
+
+SETUP = """
+QUEUE CREATE work WITH (max_attempts = 1000000, retry = 'fixed 1s', lease = '5s');
+QUEUE CREATE pops;
+CREATE TABLE effects (uid text NOT NULL)
+"""
+
+SETTINGS = {"queue_heartbeat": "1s", "default_pool_size": "20", "server_login_retry": "100ms"}
+
+
+class Check:
+    """proxy is running; db is a fresh database behind it; direct a connection past it."""
+
+    def __init__(self, proxy, db, direct, seed, workers=40, restarts=False, say=print):
+        self.proxy, self.db, self.direct, self.say = proxy, db, direct, say
+        self.random = random.Random(seed)
+        self.restarts = restarts
+        self.folder = tempfile.mkdtemp(prefix="qbcheck")
+        self.children = {} # pid -> (slot, name)
+        self.born = [0] * workers
+        self.counts = {"kill": 0, "terminate": 0, "restart": 0}
+        self.control = os.path.join(self.folder, "control.log")
+        say("seed %r, logs in %s" % (seed, self.folder))
+
+    # --- processes --------------------------------------------------------------------------------
+
+    def write(self, event, **more):
+        with open(self.control, "a", encoding="utf-8") as log:
+            log.write(json.dumps(dict(more, e=event, t=time.time())) + "\n")
+
+    def args(self, name, seed, pushes):
+        return name, self.folder, self.proxy.port, self.proxy.dsn(self.db), seed, pushes
+
+    def fork(self, slot):
+        self.born[slot] += 1
+        name = "w%02d.%d" % (slot, self.born[slot])
+        seed = self.random.random()
+        pid = os.fork()
+        if pid == 0:
+            code = 1
+            try:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                worker.main(*self.args(name, seed, slot % 5 < 2))
+                code = 0
+            finally:
+                os._exit(code)
+        self.children[pid] = (slot, name)
+
+    def reap(self, pid):
+        _, status = os.waitpid(pid, 0)
+        slot, name = self.children.pop(pid)
+        return slot, name, status
+
+    def kill_one(self):
+        pid = self.random.choice(list(self.children))
+        self.write("kill", w=self.children[pid][1])
+        os.kill(pid, signal.SIGKILL)
+        slot, _, _ = self.reap(pid)
+        self.counts["kill"] += 1
+        self.fork(slot)
+
+    def terminate_one(self):
+        self.counts["terminate"] += self.direct.execute(
+            "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE datname = %s"
+            " AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY random() LIMIT 1) AS one",
+            (self.db,)).fetchone()[0]
+
+    def restart(self):
+        self.write("restart")
+        self.proxy.kill()
+        self.proxy.start()
+        self.counts["restart"] += 1
+
+    # --- the run ----------------------------------------------------------------------------------
+
+    def setup(self):
+        with self.proxy.connect(self.db) as conn:
+            for sql in SETUP.split(";"):
+                conn.execute(sql)
+
+    def run(self, seconds):
+        self.setup()
+        for slot in range(len(self.born)):
+            self.fork(slot)
+        until = time.monotonic() + seconds
+        restart_at = time.monotonic() + 7
+        try:
+            while time.monotonic() < until:
+                time.sleep(0.2) # the pace of the mishaps
+                if self.random.random() < 0.6:
+                    self.kill_one()
+                if self.random.random() < 0.3:
+                    self.terminate_one()
+                if self.restarts and time.monotonic() > restart_at:
+                    self.restart()
+                    restart_at = time.monotonic() + 7
+        finally:
+            self.end()
+        self.drain()
+
+    def end(self):
+        for pid in self.children:
+            os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 60
+        while self.children:
+            for pid in list(self.children):
+                if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+                    _, name, status = self.reap(pid)
+                    # one that was only just born has not heard of signals yet
+                    assert status in (0, signal.SIGTERM), "worker %s ended with %r" % (name, status)
+            if time.monotonic() > deadline:
+                stuck = [name for _, name in self.children.values()]
+                for pid in list(self.children):
+                    os.kill(pid, signal.SIGKILL)
+                    self.reap(pid)
+                raise AssertionError("these do not end, a statement has no answer: %s" % stuck)
+            time.sleep(0.02)
+
+    def left(self):
+        return [r[0] for r in self.direct.execute("SELECT payload->>'u' FROM queue.q_work UNION ALL "
+                                                  "SELECT payload->>'u' FROM queue.q_pops")]
+
+    def drain(self):
+        deadline = time.monotonic() + 60
+        worker.Worker(*self.args("drain", 0, False)).drain(
+            lambda: not self.left() or time.monotonic() > deadline)
+
+    # --- the verdict ------------------------------------------------------------------------------
+
+    def final(self):
+        effects = self.direct.execute("SELECT uid, count(*) FROM effects GROUP BY uid").fetchall()
+        return {"left": self.left(), "effects": dict(effects)}
+
+    def verdict(self):
+        """What went wrong: sentences."""
+        final = self.final()
+        with open(os.path.join(self.folder, "final.json"), "w", encoding="utf-8") as out:
+            json.dump(final, out)
+        said, case = judge_folder(self.folder, final)
+        said += ["left: %s is in a queue" % uid for uid in final["left"]]
+        said += self.unrest()
+        jobs = case.jobs.values()
+        self.say("%d jobs (%d acknowledged, %d rolled back), %d leases, %d ends accepted and %d refused; "
+                 "%d workers and %d backends killed, %d restarts"
+                 % (len(jobs), sum(j.fate == "sure" for j in jobs), sum(j.fate == "never" for j in jobs),
+                    len(case.by_token), sum(f.state == "yes" for l in case.by_token.values() for f in l.fins),
+                    sum(f.state == "no" for l in case.by_token.values() for f in l.fins), self.counts["kill"],
+                    self.counts["terminate"], self.counts["restart"]))
+        return said
+
+    def unrest(self):
+        """What is still going on when nobody does anything."""
+        said = []
+
+        def until(what, condition):
+            try:
+                wait_for(condition, what)
+            except AssertionError as e:
+                said.append("at rest: %s" % e)
+
+        until("no client in the pool", lambda: (lambda p: not p or not any(
+            int(p[k]) for k in ("cl_active", "cl_waiting", "sv_active")))(self.proxy.pool(self.db)))
+        until("nobody waits", lambda: not self.proxy.console("SHOW WAITERS"))
+        until("nobody holds a lease", lambda: not self.proxy.console("SHOW LEASES"))
+        until("no open transaction", lambda: not self.direct.execute(
+            "SELECT FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid() AND state <> 'idle'"
+            " AND backend_type = 'client backend'", (self.db,)).fetchall())
+        until("sockets are closed", lambda: self.descriptors() <= self.servers() + 20)
+        until("clients are freed", lambda: all(
+            int(r["used"]) <= 2 for r in self.proxy.console("SHOW MEM") if r["name"] in ("client", "request", "waiter")))
+        return said
+
+    def descriptors(self):
+        return len(os.listdir("/proc/%d/fd" % self.proxy.process.pid))
+
+    def servers(self):
+        return self.direct.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s", (self.db,)).fetchone()[0]
+
+    def remove(self):
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def judge_folder(folder, final=None):
+    logs = judge.read(folder)
+    if final is None:
+        with open(os.path.join(folder, "final.json"), encoding="utf-8") as text:
+            final = json.load(text)
+    return judge.judge(logs, final)
+
+
+def main():
+    p = argparse.ArgumentParser(description="Kill what can be killed, and see whether a job was lost.")
+    p.add_argument("--build", default=os.environ.get("QB_BUILD", "."), help="where qbouncer is")
+    p.add_argument("--seconds", type=float, default=600)
+    p.add_argument("--seed", default=str(random.randrange(10 ** 6)))
+    p.add_argument("--workers", type=int, default=40)
+    p.add_argument("--restarts", action="store_true", help="kill the proxy, too")
+    p.add_argument("--judge", metavar="FOLDER", help="judge logs that are there")
+    a = p.parse_args()
+    if a.judge:
+        said = judge_folder(a.judge)[0]
+        print("\n".join(said) or "nothing is wrong")
+        sys.exit(bool(said))
+    with Cluster() as pg:
+        pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
+        db = pg.createdb(owner="app")
+        folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
+        os.chmod(folder, 0o755)
+        proxy = Proxy(shutil.copy(os.path.join(a.build, "qbouncer"), folder), pg, **SETTINGS)
+        try:
+            proxy.start()
+            with psycopg.connect(pg.dsn(db), autocommit=True) as direct:
+                check = Check(proxy, db, direct, a.seed, a.workers, a.restarts)
+                check.run(a.seconds)
+                said = check.verdict()
+            proxy.stop()
+        finally:
+            log = proxy.log_text()
+            proxy.remove()
+            shutil.rmtree(folder, ignore_errors=True)
+        if said:
+            print("\n".join(said[:100]))
+            with open(os.path.join(check.folder, "qbouncer.txt"), "w", encoding="utf-8") as out:
+                out.write(log)
+            print("%d things went wrong; the logs are in %s" % (len(said), check.folder))
+            sys.exit(1)
+        check.remove()
+        print("all is well")
+
+
+if __name__ == "__main__":
+    main()
