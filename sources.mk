@@ -4,6 +4,8 @@ qb_public_includes = \
 	include/admin/admin.h \
 	include/admin/describe.h \
 	include/auth/auth.h \
+	include/auth/hba.h \
+	include/auth/penalty.h \
 	include/base/buf.h \
 	include/base/hist.h \
 	include/base/log.h \
@@ -81,13 +83,20 @@ libqb_wire_a_SOURCES = \
 
 libqb_auth_a_SOURCES = \
 	src/auth/auth_int.h \
+	src/auth/fields.c \
+	src/auth/fields.h \
 	src/auth/file.c \
+	src/auth/hba.c \
+	src/auth/hba_int.h \
+	src/auth/ident.c \
 	src/auth/login.c \
+	src/auth/penalty.c \
 	src/auth/session.c
 
 libqb_pool_a_SOURCES = \
 	src/pool/cancel.c \
 	src/pool/client.c \
+	src/pool/client_auth.c \
 	src/pool/client_login.c \
 	src/pool/client_msg.c \
 	src/pool/cstmt.c \
@@ -100,6 +109,8 @@ libqb_pool_a_SOURCES = \
 	src/pool/local_int.h \
 	src/pool/local_many.c \
 	src/pool/local_tx.c \
+	src/pool/login_int.h \
+	src/pool/lookup.c \
 	src/pool/pool.c \
 	src/pool/pool_int.h \
 	src/pool/pooler.c \
@@ -199,6 +210,7 @@ qb_doc = \
 	doc/decisions/003-failing-the-server.md \
 	doc/decisions/004-system-session.md \
 	doc/decisions/005-merging.md \
+	doc/decisions/006-auth-query.md \
 	doc/metrics.md \
 	doc/overview.md \
 	doc/queue.md \
@@ -220,6 +232,7 @@ qb_unit_tests = \
 	test/unit/test_conn \
 	test/unit/test_console_parse \
 	test/unit/test_describe \
+	test/unit/test_hba \
 	test/unit/test_hist \
 	test/unit/test_ini \
 	test/unit/test_interval \
@@ -232,6 +245,7 @@ qb_unit_tests = \
 	test/unit/test_params \
 	test/unit/test_parse \
 	test/unit/test_parse_value \
+	test/unit/test_penalty \
 	test/unit/test_rewrite \
 	test/unit/test_scram \
 	test/unit/test_secret \
@@ -288,6 +302,10 @@ test_unit_test_describe_SOURCES = test/unit/test_describe.c
 test_unit_test_describe_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_describe_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_hba_SOURCES = test/unit/test_hba.c
+test_unit_test_hba_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_hba_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_hist_SOURCES = test/unit/test_hist.c
 test_unit_test_hist_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_hist_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
@@ -335,6 +353,10 @@ test_unit_test_parse_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_parse_value_SOURCES = test/unit/test_parse_value.c
 test_unit_test_parse_value_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_parse_value_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_penalty_SOURCES = test/unit/test_penalty.c
+test_unit_test_penalty_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_penalty_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_rewrite_SOURCES = test/unit/test_rewrite.c
 test_unit_test_rewrite_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -95,7 +95,7 @@ static bool install_signals(void)
 /* --- start ------------------------------------------------------------------------------------ */
 
 static const struct admin_hooks hooks = {
-	.reload = settings_reload, .changed = settings_apply, .shutdown = begin_shutdown};
+	.reload = settings_reload, .changed = settings_changed, .shutdown = begin_shutdown};
 
 static bool fail(const char *text)
 {

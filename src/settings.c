@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "auth/auth.h"
+#include "auth/hba.h"
 #include "conf/conf.h"
 #include "http/http.h"
 #include "net/conn.h"
@@ -52,11 +53,37 @@ static bool users_load(const struct conf *c, struct conf_report *r)
 	return false;
 }
 
+/* Users and rules, in force together or not at all. Rules that no client needs may be wrong. */
+static bool access_load(const struct conf *c, struct conf_report *r)
+{
+	bool needed = c->p.auth_type == AUTH_HBA;
+	struct hba *rules = NULL;
+	char err[512];
+	bool ok = true;
+
+	if (c->p.auth_hba_file[0] != '\0') {
+		rules = hba_read(c->p.auth_hba_file, c->p.auth_ident_file, err, sizeof(err));
+		if (rules == NULL) {
+			buf_printf(&r->text, "%s: auth_hba_file: %s\n",
+				needed ? "error" : "warning", err);
+			r->errors += needed;
+			r->warnings += !needed;
+			ok = !needed;
+		}
+	}
+	if (ok && users_load(c, r)) {
+		hba_install(rules);
+		return true;
+	}
+	hba_free(&rules);
+	return false;
+}
+
 int settings_check(const char *path)
 {
 	struct conf_report report = {0};
 	struct conf *c = conf_load(path, &report);
-	bool ok = c != NULL && users_load(c, &report);
+	bool ok = c != NULL && access_load(c, &report);
 
 	fputs(buf_cstr(&report.text), stderr);
 	printf("%s: %s (%d errors, %d warnings)\n", path, ok ? "good" : "bad", report.errors,
@@ -64,6 +91,7 @@ int settings_check(const char *path)
 	buf_free(&report.text);
 	conf_free(&c);
 	auth_file_free();
+	hba_install(NULL);
 	return ok ? 0 : 1;
 }
 
@@ -73,7 +101,7 @@ bool settings_load(const struct options *o)
 {
 	struct conf_report report = {0};
 	struct conf *c = conf_load(o->config, &report);
-	bool ok = c != NULL && users_load(c, &report);
+	bool ok = c != NULL && access_load(c, &report);
 
 	opts = *o;
 	if (ok)
@@ -88,6 +116,7 @@ bool settings_load(const struct options *o)
 void settings_free(void)
 {
 	auth_file_free();
+	hba_install(NULL);
 	conf_uninstall();
 	log_close();
 }
@@ -178,6 +207,18 @@ void settings_apply(void)
 	pooler_reloaded();
 }
 
+/* SET may have named other files. */
+void settings_changed(void)
+{
+	struct conf_report report = {0};
+
+	if (!access_load(conf_current(), &report))
+		log_error("users and rules stay as they were");
+	report_log(&report);
+	buf_free(&report.text);
+	settings_apply();
+}
+
 /* The user file is put in force by its reading: it comes last, and decides. */
 bool settings_reload(struct pg_error *err)
 {
@@ -188,7 +229,7 @@ bool settings_reload(struct pg_error *err)
 	process_notify_reloading();
 	log_info("reload: reading \"%s\"", opts.config);
 	c = conf_load(opts.config, &report);
-	ok = c != NULL && users_load(c, &report);
+	ok = c != NULL && access_load(c, &report);
 	if (ok)
 		conf_install(c, &report);
 	else

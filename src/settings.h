@@ -21,7 +21,9 @@ void settings_check_files(unsigned long limit);
 
 /* All or nothing; what was found is logged, with file and line. */
 bool settings_reload(struct pg_error *err);
-/* A parameter has changed: what was made from it is made again. */
+/* What was made from parameters is made again. */
 void settings_apply(void);
+/* The same after SET, which may have named other files. */
+void settings_changed(void);
 
 #endif

@@ -22,6 +22,8 @@ struct auth_user {
  * an error the old table stays. path NULL or "": empty table. */
 MUST_CHECK bool auth_file_load(const char *path, char *err, size_t err_size);
 const struct auth_user *auth_user_find(const char *name); /* borrowed until the next load */
+/* Is the user in auth_file, with or without a password? */
+MUST_CHECK bool auth_user_in_file(const char *name);
 /* Remembers the keys of a login for pass-through to servers; auth_session does it by itself. Creates
  * an entry for users that the file does not have: such an entry does not make the user known to
  * auth_type = trust, and the next load drops it. */
@@ -33,22 +35,40 @@ void auth_file_free(void);
 
 enum auth_verdict { AUTH_CONTINUE, AUTH_ACCEPTED, AUTH_REFUSED };
 
+/* Who wants to come in, and what is known of him. */
+struct auth_request {
+	enum auth_type type;
+	const char *user;
+	int scram_iterations;
+	/* Of auth_query. looked_up: secret decides in place of auth_file, and NULL is an unknown user. */
+	bool looked_up;
+	const struct secret *secret; /* borrowed for the call */
+	/* CERT, PEER: what the certificate or the kernel says of him, NULL for nothing; and the map. */
+	const char *system_name, *map;
+};
+
 struct auth_session;
 /*
  * Starts: `out` gets the AuthenticationXxx request (nothing when accepted at once). The user's
  * secret decides between md5 and SCRAM when the type is md5 and the secret is SCRAM, as pgbouncer.
  * Unknown users go through a mock conversation of the same shape and are refused at its end.
- * AUTH_HBA, CERT, PAM, LDAP: refused here with a clear error until they exist.
+ * AUTH_CERT and AUTH_PEER compare system_name, through the map, with the name of a known user.
+ * AUTH_HBA is for the caller to resolve; PAM, LDAP: refused here with a clear error.
  *
  * *ret and, when REFUSED, err are always set. NULL: out of memory (*ret is REFUSED, err says so).
  * Every refusal has severity FATAL. AuthenticationOk is the caller's to send after ACCEPTED, behind
  * what `out` has.
  */
-MUST_CHECK struct auth_session *auth_session_new(enum auth_type type, const char *user,
-	int scram_iterations, struct buf *out, enum auth_verdict *ret, struct pg_error *err);
+MUST_CHECK struct auth_session *auth_session_new(const struct auth_request *req, struct buf *out,
+	enum auth_verdict *ret, struct pg_error *err);
 /* Body of a 'p' message. After ACCEPTED or REFUSED any further one is refused. REFUSED: err is filled (28P01, the text Postgres gives, or 08P01). */
 enum auth_verdict auth_session_message(struct auth_session *s, const uint8_t *body, size_t len,
 	struct buf *out, struct pg_error *err);
+/* After ACCEPTED of a user of auth_query: what opens a server for him as well, keys or password.
+ * NULL: nothing, or the user file knows. Borrowed. */
+const struct secret *auth_session_proved(const struct auth_session *s);
+/* After REFUSED: the secret may be out of date (a password was wrong). */
+MUST_CHECK bool auth_session_was_wrong(const struct auth_session *s);
 void auth_session_free(struct auth_session **p);
 
 /* --- we prove who we are, to a server --------------------------------------------------------- */

@@ -20,7 +20,9 @@ enum auth_type {
 	AUTH_HBA,
 	AUTH_CERT,
 	AUTH_PAM,
-	AUTH_LDAP
+	AUTH_LDAP,
+	AUTH_PEER,  /* of rules in auth_hba_file only */
+	AUTH_REJECT /* the same */
 };
 /* Of TLS, in rising strictness. */
 enum log_format { LOG_FORMAT_PLAIN, LOG_FORMAT_JSON };
@@ -36,6 +38,8 @@ enum sslmode {
 const char *pool_mode_name(
 	enum pool_mode m); /* "session", "transaction", "statement", "" for UNSET */
 const char *auth_type_name(enum auth_type t);
+/* Why this program cannot authenticate in that way (a library is missing in it); NULL: it can. */
+const char *conf_auth_type_missing(enum auth_type t);
 
 /* Flags of a row of conf/params.h. */
 enum conf_flag {
@@ -46,6 +50,11 @@ enum conf_flag {
 	PARAM_OCTAL = 1 << 3,    /* an int written in octal */
 	PARAM_COMPUTED = 1 << 4, /* shown only; the program fills it */
 };
+
+/* What auth_query is when nothing is set: that of pgbouncer. */
+#define CONF_AUTH_QUERY                                                                           \
+	"SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM "     \
+	"pg_authid WHERE rolname=$1 AND rolcanlogin"
 
 /* Longest time a parameter can have: 68 years, far from any overflow. */
 #define CONF_TIME_MAX ((int64_t)INT32_MAX * (int64_t)USEC_SEC)
@@ -65,7 +74,8 @@ struct params {
 /* An entry of [databases]. Unset numbers are -1, unset strings NULL, unset times USEC_NEVER. */
 struct conf_database {
 	char *name; /* "*" for the fallback */
-	char *host, *dbname, *user, *password, *connect_query, *auth_user;
+	char *host, *dbname, *user, *password, *connect_query;
+	char *auth_user, *auth_query, *auth_dbname;
 	int port;
 	int pool_size, min_pool_size, reserve_pool_size, max_db_connections,
 		max_db_client_connections;

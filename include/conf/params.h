@@ -70,22 +70,28 @@ PARAM_ENUM(auth_type, auth_type, "md5", PARAM_RELOAD, check_auth_type,
 	"How clients prove who they are. `md5` uses SCRAM for users whose stored secret is a SCRAM secret; `trust` asks for no password; `any` as well, and takes the user name of the database entry.")
 PARAM_STR (auth_file, "", 0, 4096, PARAM_RELOAD, NULL,
 	"File of users and secrets: lines of \"user\" \"secret\", the secret in plain text, as md5 or as SCRAM-SHA-256.")
-PARAM_STR (auth_query, "SELECT rolname, CASE WHEN rolvaliduntil < now() THEN NULL ELSE rolpassword END FROM pg_authid WHERE rolname=$1 AND rolcanlogin", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Query that looks up the secret of a user who is not in `auth_file`.")
-PARAM_STR (auth_user, "", 0, 127, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Role that runs `auth_query`.")
-PARAM_STR (auth_dbname, "", 0, 63, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Entry of [databases] where `auth_query` runs.")
-PARAM_STR (auth_hba_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Rules for `auth_type = hba`.")
-PARAM_STR (auth_ident_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Map of user names for `auth_type = hba`.")
+PARAM_STR (auth_query, CONF_AUTH_QUERY, 0, 8192, PARAM_RELOAD, NULL,
+	"Query that looks up the secret of a user who is not in `auth_file`: `$1` is the name; name and secret are the columns of its only row. A third column, if there is one, is the number of seconds until the secret expires.")
+PARAM_TIME(auth_query_cache, "5", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long the answer of `auth_query` is used again; 0 asks for each login. A failed login ends it at once.")
+PARAM_STR (auth_user, "", 0, 127, PARAM_RELOAD, NULL,
+	"Role that runs `auth_query`, on a connection of its own; empty: only users in `auth_file` are known.")
+PARAM_STR (auth_dbname, "", 0, 63, PARAM_RELOAD, NULL,
+	"Entry of [databases] where `auth_query` runs; empty: the database that the client asks for.")
+PARAM_STR (auth_hba_file, "", 0, 4096, PARAM_RELOAD, NULL,
+	"Rules for `auth_type = hba`, in the format of pg_hba.conf. A mistake in it keeps the rules that are in force.")
+PARAM_STR (auth_ident_file, "", 0, 4096, PARAM_RELOAD, NULL,
+	"Maps of names for rules of `auth_hba_file` with `map=`, in the format of pg_ident.conf.")
 PARAM_STR (auth_ldap_options, "", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET | PARAM_SECRET, NULL,
 	"Options for `auth_type = ldap`.")
 PARAM_INT (scram_iterations, "4096", 1, 1000000, PARAM_RELOAD, NULL,
 	"Rounds of SCRAM for users whose secret is stored in plain text.")
 PARAM_TIME(client_login_timeout, "60", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"A client that has not logged in after this time is disconnected; 0 waits for ever.")
+PARAM_TIME(login_failure_delay, "3", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"Longest time for which the answer to a failed login is held back. It grows with the failures of an address, from the fourth on; 0 never delays.")
+PARAM_INT (max_unauthenticated_conn, "1000", 0, INT_MAX, PARAM_RELOAD, NULL,
+	"Connections that have not logged in, altogether; beyond, those that take long are closed and new ones wait to be accepted. 0 is no limit.")
 PARAM_STR (login_notify_message, "", 0, 4096, PARAM_RELOAD, NULL,
 	"Text that each client gets as a NOTICE after its login; empty for none.")
 

@@ -6,8 +6,6 @@
 
 #include "auth/auth.h"
 
-/* Is the user in auth_file, with or without a password? */
-MUST_CHECK bool auth_user_in_file(const char *name);
 /*
  * The verifier of a user whose secret is PLAIN. Made once and kept with the user, because it costs
  * milliseconds: reconnecting clients must not hold up the loop. NULL: no such user, or no memory.

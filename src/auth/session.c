@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "auth/hba.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "wire/msg.h"
@@ -36,6 +37,9 @@ struct auth_session {
 	struct scram_server *scram;
 	struct scram_verifier verifier; /* SASL states */
 	bool learn;                     /* the keys of this login serve for pass-through */
+	bool looked_up;                 /* auth_query knows the user, not the user file */
+	bool wrong;                     /* refused because of the password */
+	struct secret proved;           /* looked up: what was proved */
 };
 
 /* --- verdicts --------------------------------------------------------------------------------- */
@@ -62,9 +66,24 @@ static enum auth_verdict refuse_memory(struct pg_error *err)
 static enum auth_verdict refuse_trust(const char *user, struct pg_error *err)
 {
 	pg_error_set(err, "28P01", "\"trust\" authentication failed");
-	pg_error_detail(err, "User \"%s\" is not in auth_file.", user);
-	pg_error_hint(err, "Add the user to auth_file or use auth_type = any.");
+	pg_error_detail(err, "User \"%s\" is not known.", user);
+	pg_error_hint(err,
+		"Add the user to auth_file, or let auth_query find it, or use auth_type = any.");
 	pg_error_severity(err, "FATAL");
+	return AUTH_REFUSED;
+}
+
+static enum auth_verdict refuse_name(const struct auth_request *r, struct pg_error *err)
+{
+	const char *method = r->type == AUTH_PEER ? "Peer" : "certificate";
+
+	pg_error_set(err, "28000", "%s authentication failed for user \"%s\"", method, r->user);
+	pg_error_severity(err, "FATAL");
+	if (r->system_name == NULL)
+		log_debug("%s authentication: user \"%s\" has shown no name", method, r->user);
+	else
+		log_debug("%s authentication: \"%s\" may not be \"%s\"%s%s", method, r->system_name,
+			r->user, r->map ? " by map " : "", r->map ? r->map : "");
 	return AUTH_REFUSED;
 }
 
@@ -103,12 +122,19 @@ static enum auth_verdict ask_scram(
 		v = &s->secret.scram;
 		s->learn = true;
 	} else if (s->secret.kind == SECRET_PLAIN) {
-		v = auth_user_verifier(s->user, iterations);
+		if (s->looked_up) {
+			if (!scram_verifier_make(&s->verifier, s->secret.plain, iterations))
+				return refuse_memory(err);
+			v = &s->verifier;
+		} else {
+			v = auth_user_verifier(s->user, iterations);
+		}
 		if (!v)
 			return refuse_memory(err);
 	}
 	if (v) {
-		s->verifier = *v;
+		if (v != &s->verifier)
+			s->verifier = *v;
 	} else {
 		scram_verifier_mock(&s->verifier, s->user, iterations);
 		s->doomed = true;
@@ -133,57 +159,79 @@ static enum auth_verdict ask_md5_or_scram(
 	return ask_md5(s, out);
 }
 
-static bool load_secret(struct auth_session *s, enum auth_type type, int iterations)
+/* What the user proves against; NULL: he has nothing to prove with, or is not known. */
+static const struct secret *secret_of(const struct auth_request *r)
 {
-	const struct auth_user *u = auth_user_find(s->user);
+	const struct auth_user *u;
+
+	if (r->looked_up)
+		return r->secret && r->secret->kind != SECRET_NONE ? r->secret : NULL;
+	u = auth_user_find(r->user);
+	return u && u->secret.kind != SECRET_NONE ? &u->secret : NULL;
+}
+
+static bool is_known(const struct auth_request *r)
+{
+	return r->looked_up ? r->secret != NULL : auth_user_in_file(r->user);
+}
+
+static bool load_secret(struct auth_session *s, const struct auth_request *r)
+{
+	const struct secret *secret = secret_of(r);
 
 	s->doomed = true;
-	if (!u || u->secret.kind == SECRET_NONE) {
-		log_debug("user \"%s\" has no password in auth_file", s->user);
-		if (type == AUTH_PLAIN && auth_file_prefers_scram()) {
+	if (!secret) {
+		log_debug("user \"%s\" is not known or has no password", s->user);
+		if (r->type == AUTH_PLAIN && auth_file_prefers_scram()) {
 			/* Checking a password costs the others a PBKDF2, so it costs one here. */
 			s->secret.kind = SECRET_SCRAM;
-			scram_verifier_mock(&s->secret.scram, s->user, iterations);
+			scram_verifier_mock(&s->secret.scram, s->user, r->scram_iterations);
 		}
 		return true;
 	}
-	if (type == AUTH_SCRAM && u->secret.kind == SECRET_MD5) {
+	if (r->type == AUTH_SCRAM && secret->kind == SECRET_MD5) {
 		log_debug("user \"%s\" has an md5 password, which cannot serve SCRAM", s->user);
 		return true;
 	}
 	s->doomed = false;
-	return secret_copy(&s->secret, &u->secret);
+	return secret_copy(&s->secret, secret);
 }
 
-static enum auth_verdict session_start(struct auth_session *s, enum auth_type type, int iterations,
-	struct buf *out, struct pg_error *err)
+static enum auth_verdict session_start(
+	struct auth_session *s, const struct auth_request *r, struct buf *out, struct pg_error *err)
 {
-	switch (type) {
+	switch (r->type) {
 	case AUTH_ANY:
 		return AUTH_ACCEPTED;
 	case AUTH_TRUST:
-		return auth_user_in_file(s->user) ? AUTH_ACCEPTED : refuse_trust(s->user, err);
+		return is_known(r) ? AUTH_ACCEPTED : refuse_trust(s->user, err);
+	case AUTH_CERT:
+	case AUTH_PEER:
+		return r->system_name && is_known(r) &&
+				       hba_map_allows(r->map, r->system_name, s->user)
+			       ? AUTH_ACCEPTED
+			       : refuse_name(r, err);
 	case AUTH_PLAIN:
 	case AUTH_MD5:
 	case AUTH_SCRAM:
 		break;
 	case AUTH_HBA:
-	case AUTH_CERT:
+	case AUTH_REJECT:
 	case AUTH_PAM:
 	case AUTH_LDAP:
-		return refuse_type(type, err);
+		return refuse_type(r->type, err);
 	}
-	if (!load_secret(s, type, iterations))
+	if (!load_secret(s, r))
 		return refuse_memory(err);
-	if (type == AUTH_PLAIN)
+	if (r->type == AUTH_PLAIN)
 		return ask_plain(s, out);
-	if (type == AUTH_MD5)
-		return ask_md5_or_scram(s, iterations, out, err);
-	return ask_scram(s, iterations, out, err);
+	if (r->type == AUTH_MD5)
+		return ask_md5_or_scram(s, r->scram_iterations, out, err);
+	return ask_scram(s, r->scram_iterations, out, err);
 }
 
-struct auth_session *auth_session_new(enum auth_type type, const char *user, int scram_iterations,
-	struct buf *out, enum auth_verdict *ret, struct pg_error *err)
+struct auth_session *auth_session_new(const struct auth_request *req, struct buf *out,
+	enum auth_verdict *ret, struct pg_error *err)
 {
 	struct auth_session *s = mem_zalloc(sizeof(*s));
 
@@ -192,10 +240,11 @@ struct auth_session *auth_session_new(enum auth_type type, const char *user, int
 		return NULL;
 	}
 	s->state = SESSION_OVER;
-	if (util_strlcpy(s->user, user, sizeof(s->user)) >= sizeof(s->user))
+	s->looked_up = req->looked_up;
+	if (util_strlcpy(s->user, req->user, sizeof(s->user)) >= sizeof(s->user))
 		*ret = refuse_garbage(err, "user name is too long");
 	else
-		*ret = session_start(s, type, scram_iterations, out, err);
+		*ret = session_start(s, req, out, err);
 	if (*ret == AUTH_CONTINUE && buf_failed(out)) {
 		s->state = SESSION_OVER;
 		*ret = refuse_memory(err);
@@ -211,9 +260,37 @@ void auth_session_free(struct auth_session **p)
 	if (!s)
 		return;
 	secret_erase(&s->secret);
+	secret_erase(&s->proved);
 	scram_server_free(&s->scram);
 	util_erase(s, sizeof(*s));
 	mem_free(s);
+}
+
+const struct secret *auth_session_proved(const struct auth_session *s)
+{
+	if (!s->looked_up)
+		return NULL;
+	if (s->proved.kind != SECRET_NONE)
+		return &s->proved;
+	return s->secret.kind == SECRET_PLAIN || s->secret.kind == SECRET_MD5 ? &s->secret : NULL;
+}
+
+bool auth_session_was_wrong(const struct auth_session *s)
+{
+	return s->wrong;
+}
+
+/* The keys of a login open servers too, for a user that the file knows, or for this session. */
+static void learn(struct auth_session *s, const struct scram_verifier *v,
+	const uint8_t client_key[SCRAM_KEY_LEN])
+{
+	if (!s->looked_up) {
+		auth_user_learn(s->user, v, client_key);
+		return;
+	}
+	s->proved.kind = SECRET_SCRAM_KEYS;
+	s->proved.scram = *v;
+	memcpy(s->proved.client_key, client_key, SCRAM_KEY_LEN);
 }
 
 /* --- the answer ------------------------------------------------------------------------------- */
@@ -252,7 +329,7 @@ static enum auth_verdict on_plain(
 	if (!good || s->doomed)
 		return refuse_password(s->user, err);
 	if (s->secret.kind == SECRET_SCRAM)
-		auth_user_learn(s->user, &s->secret.scram, client_key);
+		learn(s, &s->secret.scram, client_key);
 	util_erase(client_key, sizeof(client_key));
 	return AUTH_ACCEPTED;
 }
@@ -343,7 +420,7 @@ static enum auth_verdict on_sasl_final(
 	if (verdict == AUTH_ACCEPTED && buf_failed(out))
 		verdict = refuse_memory(err);
 	if (verdict == AUTH_ACCEPTED && s->learn)
-		auth_user_learn(s->user, &s->verifier, client_key);
+		learn(s, &s->verifier, client_key);
 	if (step == SCRAM_OK)
 		util_erase(client_key, sizeof(client_key));
 	return verdict;
@@ -376,5 +453,6 @@ enum auth_verdict auth_session_message(struct auth_session *s, const uint8_t *bo
 	}
 	if (verdict != AUTH_CONTINUE)
 		s->state = SESSION_OVER;
+	s->wrong = verdict == AUTH_REFUSED && strcmp(err->sqlstate, "28P01") == 0;
 	return verdict;
 }

@@ -67,9 +67,9 @@ static const struct field database_fields[] = {
 	STR(conf_database, application_name, 63, 0, "Set on each new server connection."),
 	STR(conf_database, queue_user, NAME_MAX_BYTES, 0, "Replaces `queue_user`."),
 	STR(conf_database, queue_password, 4096, PARAM_SECRET, "Replaces `queue_password`."),
-	STR(conf_database, auth_user, 127, PARAM_NOT_YET, "Replaces `auth_user`."),
-	NOT_YET(auth_query, "Replaces `auth_query`."),
-	NOT_YET(auth_dbname, "Replaces `auth_dbname`."),
+	STR(conf_database, auth_user, 127, 0, "Replaces `auth_user`."),
+	STR(conf_database, auth_query, 8192, 0, "Replaces `auth_query`."),
+	STR(conf_database, auth_dbname, NAME_MAX_BYTES, 0, "Replaces `auth_dbname`."),
 	NOT_YET(load_balance_hosts, "How one of several hosts is chosen."),
 };
 

@@ -9,16 +9,9 @@
 #include "base/log.h"
 
 static const struct field_word auth_type_words[] = {
-	{"any", AUTH_ANY},
-	{"trust", AUTH_TRUST},
-	{"plain", AUTH_PLAIN},
-	{"md5", AUTH_MD5},
-	{"scram-sha-256", AUTH_SCRAM},
-	{"hba", AUTH_HBA},
-	{"cert", AUTH_CERT},
-	{"pam", AUTH_PAM},
-	{"ldap", AUTH_LDAP},
-	{NULL, 0},
+	{"any", AUTH_ANY}, {"trust", AUTH_TRUST}, {"plain", AUTH_PLAIN}, {"md5", AUTH_MD5},
+	{"scram-sha-256", AUTH_SCRAM}, {"hba", AUTH_HBA}, {"cert", AUTH_CERT}, {"pam", AUTH_PAM},
+	{"ldap", AUTH_LDAP}, {NULL, 0}, /* peer and reject are methods of rules, not types */
 };
 
 const struct field_word conf_pool_mode_words[] = {
@@ -58,18 +51,21 @@ const char *auth_type_name(enum auth_type t)
 /* The checks refuse what would be unsafe to ignore: a setting that asks for more protection than
  * there is must not pass with a warning. */
 
-static const char *check_auth_type(const union field_value *v)
+const char *conf_auth_type_missing(enum auth_type t)
 {
-	switch ((enum auth_type)v->i) {
-	case AUTH_HBA:
-	case AUTH_CERT:
+	switch (t) {
 	case AUTH_PAM:
 	case AUTH_LDAP:
-		return "hba, cert, pam and ldap are not supported yet; "
-		       "use scram-sha-256, md5, plain, trust or any";
+		return "pam and ldap are not supported yet; "
+		       "use scram-sha-256, md5, plain, cert, hba, trust or any";
 	default:
 		return NULL;
 	}
+}
+
+static const char *check_auth_type(const union field_value *v)
+{
+	return conf_auth_type_missing((enum auth_type)v->i);
 }
 
 static const char *check_client_sslmode(const union field_value *v)
@@ -136,6 +132,8 @@ const char *params_conflict(const struct params *p)
 {
 	if (p->queue_wait_default > p->queue_wait_max)
 		return "\"queue_wait_default\" is longer than \"queue_wait_max\"";
+	if (p->auth_type == AUTH_HBA && !*p->auth_hba_file)
+		return "\"auth_type\" is hba, but \"auth_hba_file\" is not set";
 	if (!*p->listen_addr && !*p->unix_socket_dir)
 		return "\"listen_addr\" and \"unix_socket_dir\" are both empty: "
 		       "there is nowhere to listen";

@@ -164,8 +164,10 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 		c->ended = true;
 		c->icpt->client_ended(c, how);
 	}
-	if (c->state == CLIENT_LOGIN)
+	if (c->state == CLIENT_LOGIN) {
 		cancel_drop_asker(c);
+		client_auth_closing(c);
+	}
 	client_key_forget(c);
 	if (c->pool != NULL && c->counted)
 		c->pool->db->n_clients--;

@@ -5,29 +5,19 @@
  */
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/version.h"
 #include "wire/startup.h"
-#include "pool_int.h"
+#include "login_int.h"
 
 #define PROTOCOL_MINOR_NEWEST 2
 #define PASSWORD_MESSAGE_MAX  (64 * 1024)
-
-enum login_phase { PHASE_FIRST, PHASE_AUTH, PHASE_GREETING, PHASE_CANCEL };
-
-struct client_login {
-	enum login_phase phase;
-	bool ssl_asked, gss_asked;
-	bool admin, stats;
-	struct auth_session *auth;
-	struct buf extra; /* name\0value\0 of settings that no server reports */
-};
 
 void client_login_free(struct client *c)
 {
 	if (c->login == NULL)
 		return;
+	client_auth_closing(c);
 	auth_session_free(&c->login->auth);
 	buf_free(&c->login->extra);
 	mem_free(c->login);
@@ -183,7 +173,19 @@ static bool within_limits(struct client *c, struct database *db)
 	return true;
 }
 
-static void enter_pool(struct client *c)
+/* What opened the door here opens the server's too, unless all share one role there. */
+static void keep_proved(struct client *c, const struct secret *proved)
+{
+	struct pool *p = c->pool;
+
+	if (proved == NULL || p->db->user != NULL || secret_equal(&p->given, proved))
+		return;
+	secret_erase(&p->given);
+	if (!secret_copy(&p->given, proved))
+		log_debug("no memory to keep the secret of user \"%s\"", client_user(c));
+}
+
+static void enter_pool(struct client *c, const struct secret *proved)
 {
 	struct database *db = route_find(client_database(c));
 	char text[160];
@@ -201,6 +203,7 @@ static void enter_pool(struct client *c)
 		client_out_of_memory(c);
 		return;
 	}
+	keep_proved(c, proved);
 	db->n_clients++;
 	c->counted = true;
 	c->icpt = intercept_queue;
@@ -226,80 +229,36 @@ static void enter_console(struct client *c)
 	begin_session(c);
 }
 
-static void authenticated(struct client *c)
+bool client_is_tls(const struct client *c)
+{
+	(void)c;
+	return false;
+}
+
+const char *client_cert_name(const struct client *c, char *dst, size_t size)
+{
+	(void)c;
+	(void)dst;
+	(void)size;
+	return NULL;
+}
+
+/* proved is borrowed from the conversation, which ends here. */
+void client_authenticated(struct client *c, const struct secret *proved)
 {
 	struct client_login *l = c->login;
+	struct auth_session *auth = l->auth;
 
-	auth_session_free(&l->auth);
-	if (l->extra.len > 0) {
-		if (!buf_failed(&l->extra))
-			c->extra = istr_get((const char *)l->extra.data, l->extra.len);
-		if (c->extra == NULL) {
-			client_out_of_memory(c);
-			return;
-		}
-	}
-	if (c->console)
+	l->auth = NULL;
+	if (l->extra.len > 0 && !buf_failed(&l->extra))
+		c->extra = istr_get((const char *)l->extra.data, l->extra.len);
+	if (l->extra.len > 0 && c->extra == NULL)
+		client_out_of_memory(c);
+	else if (c->console)
 		enter_console(c);
 	else
-		enter_pool(c);
-}
-
-static void verdict(
-	struct client *c, enum auth_verdict v, struct buf *out, const struct pg_error *err)
-{
-	if (!buf_failed(out))
-		client_write(c, out);
-	else
-		v = AUTH_REFUSED;
-	buf_free(out);
-	switch (v) {
-	case AUTH_CONTINUE:
-		c->login->phase = PHASE_AUTH;
-		break;
-	case AUTH_ACCEPTED:
-		authenticated(c);
-		break;
-	case AUTH_REFUSED:
-		client_fatal(c, err);
-		break;
-	}
-}
-
-/* The same unix user as ours may use the console as "pgbouncer" or "qbouncer" without a password.
- */
-static bool is_own_unix_user(struct client *c)
-{
-	unsigned uid;
-
-	return c->console &&
-	       (strcmp(client_user(c), "pgbouncer") == 0 ||
-		       strcmp(client_user(c), "qbouncer") == 0) &&
-	       conn_peer_uid(c->conn, &uid) && uid == geteuid();
-}
-
-static void begin_auth(struct client *c)
-{
-	const struct params *p = &conf_current()->p;
-	struct client_login *l = c->login;
-	struct buf out = BUF_INIT;
-	enum auth_verdict v = AUTH_REFUSED;
-	struct pg_error err;
-
-	if (c->console) {
-		l->admin = conf_list_has(p->admin_users, client_user(c));
-		l->stats = conf_list_has(p->stats_users, client_user(c));
-		if (is_own_unix_user(c)) {
-			l->admin = true;
-			c->own_user = true;
-			authenticated(c);
-			return;
-		}
-	}
-	pg_error_set(&err, "53200", "out of memory");
-	l->auth =
-		auth_session_new(p->auth_type, client_user(c), p->scram_iterations, &out, &v, &err);
-	verdict(c, v, &out, &err);
+		enter_pool(c, proved);
+	auth_session_free(&auth);
 }
 
 /* --- the start-up packet
@@ -405,7 +364,7 @@ static void session_packet(struct client *c, const struct startup *s)
 	if (strcmp(db, "qbouncer") == 0 || strcmp(db, "pgbouncer") == 0)
 		client_become_console(c);
 	negotiate(c, s);
-	begin_auth(c);
+	client_auth_begin(c);
 }
 
 static void cancel_packet(struct client *c, const struct startup *s)
@@ -467,10 +426,7 @@ static size_t first_packet(struct client *c, const uint8_t *data, size_t len)
 static size_t password_message(struct client *c, const uint8_t *data, size_t len)
 {
 	struct wire_msg m;
-	struct buf out = BUF_INIT;
-	struct pg_error err;
 	enum wire_next next = wire_next(data, len, &m);
-	enum auth_verdict v;
 
 	if (next == WIRE_NEXT_MORE)
 		return 0;
@@ -484,9 +440,7 @@ static size_t password_message(struct client *c, const uint8_t *data, size_t len
 	}
 	if (!wire_complete(&m))
 		return 0;
-	pg_error_set(&err, "53200", "out of memory");
-	v = auth_session_message(c->login->auth, m.body, m.have, &out, &err);
-	verdict(c, v, &out, &err);
+	client_auth_message(c, m.body, m.have);
 	return m.total;
 }
 
@@ -504,8 +458,12 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 		case PHASE_AUTH:
 			n = password_message(c, data + pos, len - pos);
 			break;
+		case PHASE_REFUSED:
+			n = len - pos;
+			break;
+		case PHASE_LOOKUP:
 		case PHASE_GREETING:
-			/* nothing may be said before the greeting, except goodbye */
+			/* nothing may be said before we have spoken, except goodbye */
 			if (data[pos] == 'X')
 				client_close(c, CLIENT_END_TERMINATE, NULL);
 			else if (len - pos > PASSWORD_MESSAGE_MAX)

@@ -14,13 +14,15 @@ static void check_logins(usec_t now)
 	struct client *c, *tmp;
 	struct pg_error err;
 
-	DL_FOREACH_SAFE (client_logins.head, c, tmp)
-		if (limit > 0 && now - c->connect_time > limit) {
+	DL_FOREACH_SAFE (client_logins.head, c, tmp) {
+		client_auth_tick(c, now);
+		if (c->state != CLIENT_DEAD && limit > 0 && now - c->connect_time > limit) {
 			pg_error_set(&err, "08P01", "client_login_timeout");
 			pg_error_hint(
 				&err, "The client did not log in within client_login_timeout.");
 			client_fatal(c, &err);
 		}
+	}
 }
 
 static void rate(uint64_t *avg, uint64_t now, uint64_t before, double seconds)

@@ -14,7 +14,7 @@
 
 static struct pool *ready_head, **ready_tail = &ready_head;
 
-struct pool *pool_get(struct database *db, const char *user)
+static struct pool *get(struct database *db, const char *user, bool lookup)
 {
 	struct pool *p;
 	struct istr *name = istr_get(user, strlen(user));
@@ -22,7 +22,7 @@ struct pool *pool_get(struct database *db, const char *user)
 	if (name == NULL)
 		return NULL;
 	for (p = db->pools; p != NULL; p = p->next)
-		if (p->user == name) {
+		if (p->user == name && p->lookup == lookup) {
 			istr_drop(&name);
 			return p;
 		}
@@ -33,10 +33,21 @@ struct pool *pool_get(struct database *db, const char *user)
 	}
 	p->db = db;
 	p->user = name;
+	p->lookup = lookup;
 	p->idle_since = loop_now();
 	p->next = db->pools;
 	db->pools = p;
 	return p;
+}
+
+struct pool *pool_get(struct database *db, const char *user)
+{
+	return get(db, user, false);
+}
+
+struct pool *pool_get_lookup(struct database *db, const char *user)
+{
+	return get(db, user, true);
 }
 
 /* Only when nothing refers to it: no clients, servers, tasks. */
@@ -58,6 +69,7 @@ void pool_free(struct pool **pp)
 	vars_clear(&p->welcome);
 	buf_free(&p->welcome_rest);
 	istr_drop(&p->user);
+	secret_erase(&p->given);
 	mem_free(p);
 }
 
@@ -249,7 +261,8 @@ static unsigned wanted(const struct pool *p)
 	room = total < size ? size - total : 0;
 	want = clients < room ? clients : room;
 	if (tasks > 0) {
-		unsigned limit = size + (unsigned)conf_current()->p.queue_pool_size;
+		unsigned limit =
+			size + (p->lookup ? 0 : (unsigned)conf_current()->p.queue_pool_size);
 
 		room = total + want < limit ? limit - total - want : 0;
 		want += tasks < room ? tasks : room;
@@ -273,7 +286,7 @@ void pool_launch(struct pool *p, usec_t now)
 		return;
 	}
 	for (; n > 0; n--) {
-		if (p->db->max_connections > 0 &&
+		if (p->db->max_connections > 0 && !p->lookup &&
 			p->db->n_servers >= (unsigned)p->db->max_connections)
 			return;
 		if (server_launch(p) == NULL)
@@ -403,7 +416,7 @@ static void keep_minimum(struct pool *p, usec_t now)
 {
 	int min = p->db->min_pool_size;
 
-	if (min <= 0 || holding_back(p, now) || route_paused(p->db) ||
+	if (min <= 0 || p->lookup || holding_back(p, now) || route_paused(p->db) ||
 		p->servers[SERVER_LOGIN].count > 0)
 		return;
 	if (p->active.count + p->waiting.count == 0 && p->db->user == NULL)

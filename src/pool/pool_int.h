@@ -389,6 +389,8 @@ struct pool {
 	bool welcome_known;
 	struct vars welcome;    /* tracked settings as a fresh session has them */
 	struct buf welcome_rest; /* ParameterStatus messages of the others */
+	struct secret given;    /* learnt from the login of a user that auth_query knows: for our logins as him */
+	bool lookup;            /* runs auth_query and nothing else; no client can enter it */
 	struct pg_error last_error;
 	usec_t failed_at;       /* time of the last failed connect or login; 0: none since the last success */
 	struct pool_stats stats, stats_old, stats_avg;
@@ -429,6 +431,8 @@ extern bool pooler_paused_all;
 
 /* pool.c */
 struct pool *pool_get(struct database *db, const char *user);
+struct pool *pool_get_lookup(struct database *db, const char *user); /* of lookup.c alone */
+#define POOL_LOOKUP_SERVERS 2
 void pool_free(struct pool **p);
 void pool_mark_ready(struct pool *p); /* has servers or clients that may be brought together */
 bool pool_serve_ready(void *arg, usec_t now); /* the loop phase */
@@ -465,7 +469,13 @@ bool client_out_of_memory(struct client *c); /* closes; returns false, for chain
 extern const struct conn_ops client_login_ops;
 void client_login_start(struct client *c);
 void client_login_free(struct client *c);
+void client_auth_tick(struct client *c, usec_t now); /* answers that are held back */
+void client_auth_closing(struct client *c);
 void client_login_welcome(struct client *c); /* the pool knows its welcome now */
+
+/* lookup.c */
+void lookup_forget(const char *user);
+void lookup_free_all(void);
 
 /* client_msg.c: the messages of a session */
 extern const struct conn_ops client_ops;

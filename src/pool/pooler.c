@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "auth/penalty.h"
 #include "pool_int.h"
 
 const struct interceptor *intercept_queue, *intercept_console;
@@ -93,6 +94,8 @@ void pooler_free(void)
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
 			task_fail_waiting(p, &err);
+	lookup_free_all();
+	penalty_free();
 	cancel_free();
 	client_reap();
 	server_reap();
@@ -384,7 +387,12 @@ struct pool *pooler_find_pool(const char *database, const char *user)
 
 	if (db == NULL)
 		return NULL;
-	if (user == NULL)
-		return db->pools;
+	if (user == NULL) {
+		struct pool *p = db->pools;
+
+		while (p != NULL && p->lookup)
+			p = p->next;
+		return p;
+	}
 	return pool_get(db, user);
 }

@@ -249,6 +249,8 @@ int route_pool_size(const struct pool *p)
 {
 	const struct conf_user *u = conf_find_user(conf_current(), istr_text(p->user));
 
+	if (p->lookup)
+		return POOL_LOOKUP_SERVERS;
 	return u != NULL && u->pool_size >= 0 ? u->pool_size : p->db->pool_size;
 }
 

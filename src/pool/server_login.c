@@ -7,6 +7,9 @@
 
 #include "pool_int.h"
 
+/* Whatever the role has set for itself, auth_query means what it says, and ends. */
+#define LOOKUP_SETTINGS "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 10000"
+
 struct server_login {
 	struct auth_login *auth;
 	struct buf welcome_rest;
@@ -38,10 +41,14 @@ static struct auth_login *make_auth(struct server *s)
 		secret_erase(&given);
 		return l;
 	}
-	if (u != NULL && (u->secret.kind == SECRET_PLAIN || u->secret.kind == SECRET_MD5 ||
-				 u->passthrough.kind == SECRET_NONE))
+	if (u != NULL && u->secret.kind != SECRET_NONE &&
+		(u->secret.kind == SECRET_PLAIN || u->secret.kind == SECRET_MD5 ||
+			u->passthrough.kind == SECRET_NONE))
 		return auth_login_new(user, &u->secret);
-	return auth_login_new(user, u != NULL ? &u->passthrough : &none);
+	if (u == NULL || u->passthrough.kind == SECRET_NONE)
+		return auth_login_new(
+			user, s->pool->given.kind != SECRET_NONE ? &s->pool->given : &none);
+	return auth_login_new(user, &u->passthrough);
 }
 
 static void on_connect(struct conn *conn, void *owner, const char *error_text)
@@ -140,6 +147,11 @@ static bool error(struct server *s, const struct wire_msg *m)
 		pg_error_detail(&err, "%s", n.detail);
 	if (n.hint != NULL)
 		pg_error_hint(&err, "%s", n.hint);
+	if (strcmp(n.sqlstate, "28P01") == 0 && s->pool->given.kind != SECRET_NONE) {
+		/* the password was changed since: the next login finds the new one */
+		secret_erase(&s->pool->given);
+		lookup_forget(istr_text(s->pool->user));
+	}
 	pool_server_failed(s->pool, &err);
 	server_close(s, err.message, &err);
 	return false;
@@ -167,11 +179,11 @@ static void become_ready(struct server *s)
 	server_login_free(s);
 	conn_set_ops(s->conn, &server_ops, s);
 	s->idle_since = loop_now();
-	if (p->db->connect_query != NULL && p->db->connect_query[0] != '\0') {
+	if (p->lookup || (p->db->connect_query != NULL && p->db->connect_query[0] != '\0')) {
 		struct buf b = BUF_INIT;
 
 		server_move(s, SERVER_CLEANING);
-		build_query(&b, p->db->connect_query);
+		build_query(&b, p->lookup ? LOOKUP_SETTINGS : p->db->connect_query);
 		if (server_expect(s, EXPECT_QUERY, DEST_RESET, NULL))
 			server_send(s, &b);
 		else

@@ -80,6 +80,20 @@ static unsigned count_cancelled(const struct pool *p)
 	return n;
 }
 
+/* Of auth_query, and of clients as well: one row for both would count twice, so there is only
+ * theirs. */
+static bool is_second(const struct pool *p)
+{
+	const struct pool *other;
+
+	if (!p->lookup)
+		return false;
+	for (other = p->db->pools; other != NULL; other = other->next)
+		if (other != p && other->user == p->user)
+			return true;
+	return false;
+}
+
 void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg)
 {
 	usec_t now = loop_now();
@@ -100,6 +114,8 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 				.sv_queue = p->servers[SERVER_TASK].count,
 				.mode = route_pool_mode(p)};
 
+			if (is_second(p))
+				continue;
 			if (p->waiting.head != NULL && now > p->waiting.head->request_time)
 				st.maxwait = now - p->waiting.head->request_time;
 			fn(&st, arg);

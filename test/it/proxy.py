@@ -51,14 +51,16 @@ def wait_for(condition, what="the condition", timeout=15):
 class Proxy:
     """databases: name -> text of the [databases] line; "*" goes to the cluster unless given.
     users: name -> secret in auth_file, beside USERS. sections: text put at the end of the ini.
-    settings: keys of [qbouncer]."""
+    settings: keys of [qbouncer]; {dir} in a value is the folder of the files.
+    files: name -> text of further files beside the ini."""
 
-    def __init__(self, program, cluster, databases=None, users=None, sections="", **settings):
+    def __init__(self, program, cluster, databases=None, users=None, sections="", files=None, **settings):
         self.cluster = cluster
         self.databases = {"*": "host=%s port=%d" % (cluster.socket_dir, cluster.port)}
         self.databases.update(databases or {})
         self.users = dict(USERS, **(users or {}))
         self.sections = sections
+        self.files = dict(files or {})
         self.settings = dict(DEFAULTS, **settings)
         self.dir = tempfile.mkdtemp(prefix="qbit", dir="/tmp")
         os.chmod(self.dir, 0o755)
@@ -82,8 +84,10 @@ class Proxy:
         lines = ["[databases]"]
         lines += ["%s = %s" % pair for pair in self.databases.items()]
         lines += ["", "[qbouncer]", "listen_port = %d" % self.port]
-        lines += ["%s = %s" % pair for pair in self.settings.items()]
+        lines += ["%s = %s" % (k, str(v).replace("{dir}", self.dir)) for k, v in self.settings.items()]
         self._put(self.ini, "\n".join(lines) + "\n" + self.sections)
+        for name, text in self.files.items():
+            self._put(os.path.join(self.dir, name), text)
         quoted = ['"%s" "%s"' % (u.replace('"', '""'), p.replace('"', '""')) for u, p in self.users.items()]
         self._put(os.path.join(self.dir, "userlist.txt"), "\n".join(quoted) + "\n")
 

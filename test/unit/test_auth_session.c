@@ -12,6 +12,14 @@
 #include "base/mem.h"
 #include "wire/msg.h"
 
+static struct auth_session *session_new(enum auth_type type, const char *user, struct buf *out,
+	enum auth_verdict *ret, struct pg_error *err)
+{
+	struct auth_request r = {.type = type, .user = user, .scram_iterations = 64};
+
+	return auth_session_new(&r, out, ret, err);
+}
+
 /* Password of everybody: "pencil". md5 belongs to user "hash". */
 static const char users_text[] = "\"plain\" \"pencil\"\n"
 				 "\"none\" \"\"\n"
@@ -73,7 +81,7 @@ static enum auth_verdict run_client(enum auth_type type, const char *user, const
 	enum auth_verdict verdict;
 	struct secret secret = {.kind = SECRET_NONE};
 	struct scram_client *c = NULL;
-	struct auth_session *s = auth_session_new(type, user, 64, &out, &verdict, err);
+	struct auth_session *s = session_new(type, user, &out, &verdict, err);
 	char md5[36], answer[36];
 
 	*ret_code = 0;
@@ -216,7 +224,7 @@ static void test_keys_are_learnt(void **state)
 
 static void test_unsupported_types(void **state)
 {
-	static const enum auth_type types[] = {AUTH_HBA, AUTH_CERT, AUTH_PAM, AUTH_LDAP};
+	static const enum auth_type types[] = {AUTH_HBA, AUTH_REJECT, AUTH_PAM, AUTH_LDAP};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
@@ -235,7 +243,7 @@ static enum auth_verdict send_once(enum auth_type type, const char *user, const 
 	size_t len, struct buf *out, struct pg_error *err)
 {
 	enum auth_verdict verdict;
-	struct auth_session *s = auth_session_new(type, user, 64, out, &verdict, err);
+	struct auth_session *s = session_new(type, user, out, &verdict, err);
 	uint8_t *copy = malloc(len ? len : 1);
 
 	assert_non_null(s);
@@ -320,7 +328,7 @@ static void test_initial_response_later(void **state)
 	struct pg_error err;
 	enum auth_verdict verdict;
 	struct wire_reader r;
-	struct auth_session *s = auth_session_new(AUTH_SCRAM, "plain", 64, &out, &verdict, &err);
+	struct auth_session *s = session_new(AUTH_SCRAM, "plain", &out, &verdict, &err);
 
 	(void)state;
 	assert_non_null(s);
@@ -350,7 +358,7 @@ static void test_long_user(void **state)
 	(void)state;
 	memset(user, 'x', sizeof(user) - 1);
 	user[sizeof(user) - 1] = '\0';
-	s = auth_session_new(AUTH_MD5, user, 64, &out, &verdict, &err);
+	s = session_new(AUTH_MD5, user, &out, &verdict, &err);
 	assert_int_equal(verdict, AUTH_REFUSED);
 	assert_string_equal(err.sqlstate, "08P01");
 	auth_session_free(&s);
@@ -367,8 +375,7 @@ static void test_md5_salt_is_random(void **state)
 		struct pg_error err;
 		enum auth_verdict verdict;
 		struct wire_reader r;
-		struct auth_session *s =
-			auth_session_new(AUTH_MD5, "hash", 64, &out, &verdict, &err);
+		struct auth_session *s = session_new(AUTH_MD5, "hash", &out, &verdict, &err);
 
 		assert_int_equal(take_auth(&out, &r), 5);
 		memcpy(salts[i], wire_get_bytes(&r, 4), 4);

@@ -151,8 +151,6 @@ static void test_entries(void **state)
 		"t:2: error: in the entry of user \"a\": \"pool_size\": 0 is out of bounds, it must "
 		"be between 1 and 2147483647\n");
 	expect("[databases]\na = auth_query='select' load_balance_hosts=disable\n",
-		"t:2: warning: \"auth_query\" in the entry of database \"a\" is a setting of "
-		"pgbouncer that is not supported yet, it is ignored\n"
 		"t:2: warning: \"load_balance_hosts\" in the entry of database \"a\" is a setting "
 		"of pgbouncer that is not supported yet, it is ignored\n");
 	expect("[databases]\n\"\" = host=x\n",
@@ -246,8 +244,8 @@ static void test_set(void **state)
 		{"queue_wait_default", "3601",
 			"\"queue_wait_default\" is longer than \"queue_wait_max\""},
 		{"auth_type", "pam",
-			"\"auth_type\": hba, cert, pam and ldap are not supported yet; use "
-			"scram-sha-256, md5, plain, trust or any"},
+			"\"auth_type\": pam and ldap are not supported yet; use "
+			"scram-sha-256, md5, plain, cert, hba, trust or any"},
 	};
 	struct conf_report report = {0};
 	char err[300];

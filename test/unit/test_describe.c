@@ -83,7 +83,7 @@ static void test_some(void **state)
 		{"qbouncer", "peer_id", "number", "0 to 16383", "0", false, true, false, 0},
 		{"qbouncer", "conffile", "text", "", "", false, false, true, 0},
 		{"databases", "port", "number", "1 to 65535", "", false, false, false, 0},
-		{"databases", "auth_query", "text", "", "", false, true, false, 0},
+		{"databases", "auth_query", "text", "", "", false, false, false, 0},
 		{"users", "query_timeout", "time", "from 0", "", false, false, false, 0},
 	};
 

@@ -260,7 +260,7 @@ static void test_values(void **state)
 		{"pool_mode", "TRANSACTION", "transaction"},
 		{"auth_type", "scram-sha-256", "scram-sha-256"},
 		{"auth_type", "hba", NULL},
-		{"auth_type", "cert", NULL},
+		{"auth_type", "cert", "cert"},
 		{"auth_type", "pam", NULL},
 		{"auth_type", "ldap", NULL},
 		{"auth_type", "peer", NULL},

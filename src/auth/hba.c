@@ -1,0 +1,492 @@
+/*
+ * The rules of auth_hba_file: the first one that fits decides. A line that cannot be understood is
+ * an error of the whole file, because leaving out a rule lets in whom it would have kept out. Must
+ * not know conversations. Entry points: auth/hba.h.
+ */
+#include "hba_int.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+enum conn_kind { CONN_LOCAL, CONN_HOST, CONN_HOSTSSL, CONN_HOSTNOSSL, CONN_HOSTGSS };
+enum addr_kind { ADDR_ALL, ADDR_NET, ADDR_SAMEHOST, ADDR_SAMENET };
+
+/* An address as bytes: 4 of them or 16. A v4 address in v6 clothes is a v4 address. */
+struct addr {
+	size_t len;
+	uint8_t b[16];
+};
+
+struct rule {
+	struct rule *next;
+	enum conn_kind conn;
+	struct name *databases, *users;
+	size_t n_databases, n_users;
+	enum addr_kind addr;
+	struct addr net, mask;
+	char *map, *options, *file;
+	struct hba_rule public;
+};
+
+struct hba {
+	struct rule *first, **last;
+	struct ident *ident;
+};
+
+static struct hba *in_force;
+
+/* --- addresses -------------------------------------------------------------------------------- */
+
+static void addr_plain(struct addr *a)
+{
+	static const uint8_t mapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+
+	if (a->len == 16 && memcmp(a->b, mapped, sizeof(mapped)) == 0) {
+		memmove(a->b, a->b + 12, 4);
+		a->len = 4;
+	}
+}
+
+static bool addr_parse(struct addr *a, const char *text)
+{
+	memset(a, 0, sizeof(*a));
+	if (inet_pton(AF_INET, text, a->b) == 1) {
+		a->len = 4;
+		return true;
+	}
+	a->len = 16;
+	return inet_pton(AF_INET6, text, a->b) == 1;
+}
+
+static void mask_of_bits(struct addr *mask, size_t len, unsigned bits)
+{
+	memset(mask, 0, sizeof(*mask));
+	mask->len = len;
+	for (unsigned i = 0; i < bits; i++)
+		mask->b[i / 8] |= (uint8_t)(0x80 >> (i % 8));
+}
+
+static bool addr_in(const struct addr *a, const struct addr *net, const struct addr *mask)
+{
+	if (a->len != net->len)
+		return false;
+	for (size_t i = 0; i < a->len; i++)
+		if ((a->b[i] ^ net->b[i]) & mask->b[i])
+			return false;
+	return true;
+}
+
+static bool addr_of_sockaddr(struct addr *a, const struct sockaddr *sa)
+{
+	memset(a, 0, sizeof(*a));
+	if (sa && sa->sa_family == AF_INET) {
+		a->len = 4;
+		memcpy(a->b, &((const struct sockaddr_in *)(const void *)sa)->sin_addr, 4);
+	} else if (sa && sa->sa_family == AF_INET6) {
+		a->len = 16;
+		memcpy(a->b, &((const struct sockaddr_in6 *)(const void *)sa)->sin6_addr, 16);
+	}
+	return a->len > 0;
+}
+
+/* samehost, samenet: the interfaces of this machine, as they are now. */
+static bool addr_is_ours(const struct addr *a, bool net)
+{
+	struct ifaddrs *list, *i;
+	struct addr own, mask;
+	bool found = false;
+
+	if (getifaddrs(&list) != 0)
+		return false;
+	for (i = list; i && !found; i = i->ifa_next) {
+		if (!addr_of_sockaddr(&own, i->ifa_addr))
+			continue;
+		if (!net || !addr_of_sockaddr(&mask, i->ifa_netmask))
+			mask_of_bits(&mask, own.len, (unsigned)own.len * 8);
+		found = addr_in(a, &own, &mask);
+	}
+	freeifaddrs(list);
+	return found;
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static void rule_free(struct rule *u)
+{
+	for (size_t i = 0; i < u->n_databases; i++)
+		name_clear(&u->databases[i]);
+	for (size_t i = 0; i < u->n_users; i++)
+		name_clear(&u->users[i]);
+	mem_free(u->databases);
+	mem_free(u->users);
+	mem_free(u->map);
+	mem_free(u->options);
+	mem_free(u->file);
+	mem_free(u);
+}
+
+static bool read_conn(struct rule *u, struct field_reader *r, const struct field_token *t)
+{
+	static const struct {
+		const char *word;
+		enum conn_kind kind;
+	} words[] = {{"local", CONN_LOCAL}, {"host", CONN_HOST}, {"hostssl", CONN_HOSTSSL},
+		{"hostnossl", CONN_HOSTNOSSL}, {"hostgssenc", CONN_HOSTGSS},
+		{"hostnogssenc", CONN_HOST}};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (!strcmp(t->text, words[i].word)) {
+			u->conn = words[i].kind;
+			return true;
+		}
+	return fields_fail(r, "unknown connection type \"%s\"", t->text);
+}
+
+/* Of an unquoted token. */
+static bool read_keyword(
+	struct name *n, struct field_reader *r, const struct field_token *t, bool database)
+{
+	if (t->quoted)
+		return true;
+	if (!strcmp(t->text, "all"))
+		n->kind = NAME_ALL;
+	else if (database && !strcmp(t->text, "sameuser"))
+		n->kind = NAME_SAMEUSER;
+	else if (database && !strcmp(t->text, "replication"))
+		n->kind = NAME_REPLICATION;
+	else if (database && (!strcmp(t->text, "samerole") || !strcmp(t->text, "samegroup")))
+		return fields_fail(r, "\"%s\": members of a role are not known here", t->text);
+	else if (!database && t->text[0] == '+')
+		return fields_fail(r,
+			"\"%s\": members of a role are not known here; name the users, or put them in a @file",
+			t->text);
+	return true;
+}
+
+static bool read_names(struct name **ret, size_t *ret_n, struct field_reader *r,
+	const struct field_line *l, size_t field, bool database)
+{
+	size_t n = fields_count(l, field);
+	const struct field_token *t = fields_token(l, field);
+
+	*ret = mem_zalloc((n + 1) * sizeof(**ret));
+	if (!*ret)
+		return fields_fail(r, "out of memory");
+	for (size_t i = 0; i < n; i++) {
+		if (!name_read(&(*ret)[i], r, &t[i]))
+			return false;
+		*ret_n = i + 1;
+		if (!read_keyword(&(*ret)[i], r, &t[i], database))
+			return false;
+	}
+	return true;
+}
+
+static bool read_bits(struct rule *u, struct field_reader *r, const char *text)
+{
+	int64_t bits;
+
+	if (!util_parse_i64(text, strlen(text), &bits) || bits < 0 ||
+		bits > (int64_t)u->net.len * 8)
+		return fields_fail(r, "invalid mask \"/%s\"", text);
+	mask_of_bits(&u->mask, u->net.len, (unsigned)bits);
+	return true;
+}
+
+/* Address, and mask if it is a field of its own. *at is moved behind them. */
+static bool read_address(
+	struct rule *u, struct field_reader *r, const struct field_line *l, size_t *at)
+{
+	const struct field_token *t = fields_token(l, *at);
+	char text[128], *slash;
+
+	++*at;
+	if (!t->quoted) {
+		u->addr = !strcmp(t->text, "all")        ? ADDR_ALL
+			  : !strcmp(t->text, "samehost") ? ADDR_SAMEHOST
+			  : !strcmp(t->text, "samenet")  ? ADDR_SAMENET
+							 : ADDR_NET;
+		if (u->addr != ADDR_NET)
+			return true;
+	}
+	u->addr = ADDR_NET;
+	if (util_strlcpy(text, t->text, sizeof(text)) >= sizeof(text))
+		return fields_fail(r, "invalid address \"%s\"", t->text);
+	slash = strchr(text, '/');
+	if (slash)
+		*slash++ = '\0';
+	if (!addr_parse(&u->net, text))
+		return fields_fail(
+			r, "\"%s\" is no address: names of hosts are not looked up here", t->text);
+	if (slash)
+		return read_bits(u, r, slash);
+	if (*at >= l->n_fields || fields_count(l, *at) != 1)
+		return fields_fail(r, "the mask of \"%s\" is missing", t->text);
+	t = fields_token(l, (*at)++);
+	if (!addr_parse(&u->mask, t->text) || u->mask.len != u->net.len)
+		return fields_fail(r, "invalid mask \"%s\"", t->text);
+	return true;
+}
+
+static bool read_method(struct rule *u, struct field_reader *r, const struct field_token *t)
+{
+	static const struct {
+		const char *word;
+		enum auth_type type;
+	} words[] = {{"trust", AUTH_TRUST}, {"reject", AUTH_REJECT}, {"password", AUTH_PLAIN},
+		{"plain", AUTH_PLAIN}, {"md5", AUTH_MD5}, {"scram-sha-256", AUTH_SCRAM},
+		{"cert", AUTH_CERT}, {"peer", AUTH_PEER}, {"pam", AUTH_PAM}, {"ldap", AUTH_LDAP}};
+	const char *why;
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+		if (strcmp(t->text, words[i].word))
+			continue;
+		u->public.type = words[i].type;
+		if (u->public.type == AUTH_PEER && u->conn != CONN_LOCAL)
+			return fields_fail(r, "peer is for local connections only");
+		if (u->public.type == AUTH_CERT && u->conn != CONN_HOSTSSL)
+			return fields_fail(r, "cert is for hostssl connections only");
+		why = conf_auth_type_missing(u->public.type);
+		return why ? fields_fail(r, "\"%s\": %s", t->text, why) : true;
+	}
+	return fields_fail(r, "unknown authentication method \"%s\"", t->text);
+}
+
+static bool add_option(struct rule *u, struct field_reader *r, const char *text)
+{
+	size_t old = u->options ? strlen(u->options) : 0, more = strlen(text) + 2;
+	char *grown = mem_realloc(u->options, old + more);
+
+	if (!grown)
+		return fields_fail(r, "out of memory");
+	u->options = grown;
+	snprintf(u->options + old, more, "%s%s", old ? "\n" : "", text);
+	return true;
+}
+
+static bool read_option(struct rule *u, struct field_reader *r, const char *text)
+{
+	enum auth_type type = u->public.type;
+
+	if (!strncmp(text, "map=", 4)) {
+		if (type != AUTH_PEER && type != AUTH_CERT)
+			return fields_fail(r, "\"map\" is for peer and cert only");
+		mem_free(u->map);
+		u->map = mem_strdup(text + 4);
+		return u->map ? true : fields_fail(r, "out of memory");
+	}
+	if (!strncmp(text, "clientcert=", 11)) {
+		if (u->conn != CONN_HOSTSSL)
+			return fields_fail(r, "\"clientcert\" is for hostssl connections only");
+		u->public.needs_cert = true;
+		u->public.needs_name = !strcmp(text + 11, "verify-full");
+		if (!u->public.needs_name && strcmp(text + 11, "verify-ca"))
+			return fields_fail(r, "invalid value of \"%s\"", text);
+		return true;
+	}
+	if ((type == AUTH_LDAP && !strncmp(text, "ldap", 4)) ||
+		(type == AUTH_PAM && !strncmp(text, "pamservice=", 11)))
+		return add_option(u, r, text);
+	return fields_fail(r, "unknown option \"%.*s\"", (int)strcspn(text, "="), text);
+}
+
+static bool read_rule(struct rule *u, struct field_reader *r, const struct field_line *l)
+{
+	size_t at = 3;
+
+	if (l->n_fields < 4 || fields_count(l, 0) != 1)
+		return fields_fail(r, "expected connection type, databases, users%s and method",
+			l->n_fields > 0 && strncmp(fields_token(l, 0)->text, "host", 4) == 0
+				? ", address"
+				: "");
+	if (!read_conn(u, r, fields_token(l, 0)) ||
+		!read_names(&u->databases, &u->n_databases, r, l, 1, true) ||
+		!read_names(&u->users, &u->n_users, r, l, 2, false))
+		return false;
+	if (u->conn != CONN_LOCAL) {
+		if (fields_count(l, at) != 1)
+			return fields_fail(r, "one address is expected");
+		if (!read_address(u, r, l, &at))
+			return false;
+	}
+	if (at >= l->n_fields || fields_count(l, at) != 1)
+		return fields_fail(r, "the authentication method is missing");
+	if (!read_method(u, r, fields_token(l, at++)))
+		return false;
+	for (; at < l->n_fields; at++)
+		for (size_t i = 0; i < fields_count(l, at); i++)
+			if (!read_option(u, r, fields_token(l, at)[i].text))
+				return false;
+	return true;
+}
+
+static bool read_line(struct field_reader *r, const struct field_line *l)
+{
+	struct hba *h = r->arg;
+	struct rule *u = mem_zalloc(sizeof(*u));
+
+	if (!u)
+		return fields_fail(r, "out of memory");
+	u->file = mem_strdup(l->file);
+	if (!u->file) {
+		rule_free(u);
+		return fields_fail(r, "out of memory");
+	}
+	if (!read_rule(u, r, l)) {
+		rule_free(u);
+		return false;
+	}
+	if (u->map && !ident_has_map(h->ident, u->map)) {
+		fields_fail(r, "there is no map \"%s\" in auth_ident_file", u->map);
+		rule_free(u);
+		return false;
+	}
+	u->public.map = u->map;
+	u->public.options = u->options ? u->options : "";
+	u->public.file = u->file;
+	u->public.line = l->number;
+	*h->last = u;
+	h->last = &u->next;
+	return true;
+}
+
+void hba_free(struct hba **p)
+{
+	struct hba *h = *p;
+
+	*p = NULL;
+	if (!h)
+		return;
+	while (h->first) {
+		struct rule *u = h->first;
+
+		h->first = u->next;
+		rule_free(u);
+	}
+	ident_free(&h->ident);
+	mem_free(h);
+}
+
+struct hba *hba_read(const char *path, const char *ident_path, char *err, size_t err_size)
+{
+	struct field_reader r = {.line = read_line, .err = err, .err_size = err_size};
+	struct hba *h = mem_zalloc(sizeof(*h));
+
+	if (!h) {
+		snprintf(err, err_size, "out of memory");
+		return NULL;
+	}
+	h->last = &h->first;
+	h->ident = ident_read(ident_path, err, err_size);
+	r.arg = h;
+	if (!h->ident || !fields_read(&r, path))
+		hba_free(&h);
+	return h;
+}
+
+void hba_install(struct hba *h)
+{
+	hba_free(&in_force);
+	in_force = h;
+}
+
+/* --- questions -------------------------------------------------------------------------------- */
+
+static bool database_fits(const struct rule *u, const struct hba_peer *p)
+{
+	for (size_t i = 0; i < u->n_databases; i++) {
+		const struct name *n = &u->databases[i];
+		bool fits = false;
+
+		/* a physical replication connection has no database */
+		if (p->replication || n->kind == NAME_REPLICATION)
+			fits = p->replication && n->kind == NAME_REPLICATION;
+		else if (n->kind == NAME_ALL)
+			fits = true;
+		else if (n->kind == NAME_SAMEUSER)
+			fits = !strcmp(p->database, p->user);
+		else if (n->kind == NAME_REGEX)
+			fits = regexec(&n->re, p->database, 0, NULL, 0) == 0;
+		else
+			fits = !strcmp(n->text, p->database);
+		if (fits)
+			return true;
+	}
+	return false;
+}
+
+static bool user_fits(const struct rule *u, const char *user)
+{
+	for (size_t i = 0; i < u->n_users; i++) {
+		const struct name *n = &u->users[i];
+
+		if (n->kind == NAME_ALL)
+			return true;
+		if (n->kind == NAME_REGEX ? regexec(&n->re, user, 0, NULL, 0) == 0
+					  : !strcmp(n->text, user))
+			return true;
+	}
+	return false;
+}
+
+static bool address_fits(const struct rule *u, const struct addr *a)
+{
+	switch (u->addr) {
+	case ADDR_ALL:
+		return true;
+	case ADDR_NET:
+		return addr_in(a, &u->net, &u->mask);
+	case ADDR_SAMEHOST:
+	case ADDR_SAMENET:
+		return addr_is_ours(a, u->addr == ADDR_SAMENET);
+	}
+	return false;
+}
+
+static bool conn_fits(const struct rule *u, const struct hba_peer *p)
+{
+	switch (u->conn) {
+	case CONN_LOCAL:
+		return p->is_unix;
+	case CONN_HOST:
+		return !p->is_unix;
+	case CONN_HOSTSSL:
+		return !p->is_unix && p->tls;
+	case CONN_HOSTNOSSL:
+		return !p->is_unix && !p->tls;
+	case CONN_HOSTGSS:
+		break;
+	}
+	return false;
+}
+
+const struct hba_rule *hba_find(const struct hba_peer *p)
+{
+	struct addr a = {0};
+
+	if (!in_force)
+		return NULL;
+	if (!p->is_unix) {
+		if (!addr_parse(&a, p->address))
+			return NULL;
+		addr_plain(&a);
+	}
+	for (const struct rule *u = in_force->first; u; u = u->next)
+		if (conn_fits(u, p) && (p->is_unix || address_fits(u, &a)) && database_fits(u, p) &&
+			user_fits(u, p->user))
+			return &u->public;
+	return NULL;
+}
+
+bool hba_map_allows(const char *map, const char *system_name, const char *user)
+{
+	if (!map)
+		return strcmp(system_name, user) == 0;
+	return in_force && ident_allows(in_force->ident, map, system_name, user);
+}

@@ -1,0 +1,142 @@
+/*
+ * How slow a failed login is answered, by address. The first failures cost nothing: people mistype.
+ * Then the answer waits twice as long each time. Bounded: the addresses that failed longest ago are
+ * forgotten first. Entry points: auth/penalty.h.
+ */
+#include "auth/penalty.h"
+
+#include <string.h>
+
+#include "base/mem.h"
+
+#define HASH_NONFATAL_OOM         1
+#define uthash_malloc(sz)         mem_alloc(sz)
+#define uthash_free(ptr, sz)      mem_free(ptr)
+#define uthash_nonfatal_oom(elem) ((void)(elem))
+#include <uthash.h>
+#include <utlist.h>
+
+enum {
+	ADDRESSES_MAX = 10000,
+	FREE_FAILURES = 3,
+	FAILURES_MAX = 40, /* counted; one is forgotten each FORGET */
+	HELD_MAX = 20,     /* answers held back for one address */
+};
+#define FORGET     (10 * USEC_SEC)
+#define FIRST_WAIT (100 * USEC_MSEC)
+
+struct suspect {
+	UT_hash_handle hh;
+	struct suspect *prev, *next; /* the one that failed longest ago first */
+	char address[64];
+	unsigned failures, held;
+	usec_t since; /* up to when failures were forgotten */
+};
+
+static struct suspect *table, *oldest;
+static unsigned count;
+
+static struct suspect *find(const char *address)
+{
+	struct suspect *s;
+
+	HASH_FIND_STR(table, address, s);
+	return s;
+}
+
+static void forget(struct suspect *s)
+{
+	HASH_DEL(table, s);
+	DL_DELETE(oldest, s);
+	count--;
+	mem_free(s);
+}
+
+static struct suspect *add(const char *address, usec_t now)
+{
+	struct suspect *s, *next;
+
+	if (strlen(address) >= sizeof(s->address))
+		return NULL;
+	for (s = oldest; s && count >= ADDRESSES_MAX; s = next) {
+		next = s->next;
+		if (s->held == 0)
+			forget(s);
+	}
+	s = mem_zalloc(sizeof(*s));
+	if (!s)
+		return NULL;
+	util_strlcpy(s->address, address, sizeof(s->address));
+	s->since = now;
+	HASH_ADD_STR(table, address, s);
+	if (!s->hh.tbl) {
+		mem_free(s);
+		return NULL;
+	}
+	DL_APPEND(oldest, s);
+	count++;
+	return s;
+}
+
+static void let_time_heal(struct suspect *s, usec_t now)
+{
+	usec_t n = now > s->since ? (now - s->since) / FORGET : 0;
+
+	s->failures = n >= s->failures ? 0 : s->failures - (unsigned)n;
+	s->since += n * FORGET;
+	if (s->failures == 0)
+		s->since = now;
+}
+
+usec_t penalty_failed(const char *address, usec_t now, usec_t most)
+{
+	struct suspect *s = find(address);
+	usec_t wait = FIRST_WAIT;
+
+	if (s) {
+		DL_DELETE(oldest, s);
+		DL_APPEND(oldest, s);
+	} else if ((s = add(address, now)) == NULL) {
+		return most; /* no memory: as if it were a bad one */
+	}
+	let_time_heal(s, now);
+	if (s->failures < FAILURES_MAX)
+		s->failures++;
+	if (s->failures <= FREE_FAILURES)
+		return 0;
+	for (unsigned i = FREE_FAILURES + 1; i < s->failures && wait < most; i++)
+		wait *= 2;
+	return wait < most ? wait : most;
+}
+
+bool penalty_may_try(const char *address, usec_t now)
+{
+	struct suspect *s = find(address);
+
+	if (!s)
+		return true;
+	let_time_heal(s, now);
+	return s->held < HELD_MAX;
+}
+
+void penalty_hold(const char *address)
+{
+	struct suspect *s = find(address);
+
+	if (s)
+		s->held++;
+}
+
+void penalty_release(const char *address)
+{
+	struct suspect *s = find(address);
+
+	if (s && s->held > 0)
+		s->held--;
+}
+
+void penalty_free(void)
+{
+	while (oldest)
+		forget(oldest);
+}

@@ -1,0 +1,313 @@
+/*
+ * Who may come in, and how he proves it: one decision for each login, from auth_type or the rules
+ * of auth_hba_file, fail closed. Where auth_query is needed the client waits for it; what fails is
+ * answered later and later to an address that fails again and again. Must not know packets of the
+ * start-up, nor what comes after the login. Entry points: login_int.h.
+ */
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "auth/penalty.h"
+#include "login_int.h"
+
+#define HINT_RULES "The rules are in auth_hba_file; the first one that fits decides."
+
+static const char *address_of(const struct client *c)
+{
+	const struct conn_addr *peer = conn_peer(c->conn);
+
+	return peer->is_unix ? "unix" : peer->host;
+}
+
+/* --- refusals --------------------------------------------------------------------------------- */
+
+/* The answer to a failed login may come late; until then nothing is read. */
+static void refuse_late(struct client *c, const struct pg_error *err)
+{
+	struct client_login *l = c->login;
+	usec_t now = loop_now(), most = conf_current()->p.login_failure_delay;
+	usec_t wait = most > 0 ? penalty_failed(address_of(c), now, most) : 0;
+
+	auth_session_free(&l->auth);
+	if (wait > 0)
+		l->refusal = mem_dup(err, sizeof(*err));
+	if (l->refusal == NULL) {
+		client_fatal(c, err);
+		return;
+	}
+	l->phase = PHASE_REFUSED;
+	l->refused_until = now + wait;
+	util_strlcpy(l->address, address_of(c), sizeof(l->address));
+	penalty_hold(l->address);
+	conn_want_read(c->conn, false);
+}
+
+/* Only what says something about passwords and names is held back. */
+static void refuse(struct client *c, const struct pg_error *err)
+{
+	if (strncmp(err->sqlstate, "28", 2) == 0)
+		refuse_late(c, err);
+	else
+		client_fatal(c, err);
+}
+
+void client_auth_tick(struct client *c, usec_t now)
+{
+	struct client_login *l = c->login;
+
+	if (l != NULL && l->phase == PHASE_REFUSED && now >= l->refused_until)
+		client_fatal(c, l->refusal);
+}
+
+void client_auth_closing(struct client *c)
+{
+	struct client_login *l = c->login;
+
+	if (l == NULL)
+		return;
+	if (l->address[0] != '\0')
+		penalty_release(l->address);
+	l->address[0] = '\0';
+	mem_free(l->refusal);
+	l->refusal = NULL;
+	lookup_leave(c);
+}
+
+/* --- the conversation ------------------------------------------------------------------------- */
+
+static void verdict(
+	struct client *c, enum auth_verdict v, struct buf *out, const struct pg_error *err)
+{
+	struct client_login *l = c->login;
+
+	if (!buf_failed(out))
+		client_write(c, out);
+	else
+		v = AUTH_REFUSED;
+	buf_free(out);
+	switch (v) {
+	case AUTH_CONTINUE:
+		l->phase = PHASE_AUTH;
+		break;
+	case AUTH_ACCEPTED:
+		client_authenticated(c, l->auth != NULL ? auth_session_proved(l->auth) : NULL);
+		break;
+	case AUTH_REFUSED:
+		if (l->auth != NULL && auth_session_was_wrong(l->auth))
+			lookup_forget(client_user(c));
+		refuse(c, err);
+		break;
+	}
+}
+
+void client_auth_message(struct client *c, const uint8_t *body, size_t len)
+{
+	struct buf out = BUF_INIT;
+	struct pg_error err;
+	enum auth_verdict v;
+
+	pg_error_set(&err, "53200", "out of memory");
+	v = auth_session_message(c->login->auth, body, len, &out, &err);
+	verdict(c, v, &out, &err);
+}
+
+/* What the kernel says of the peer of a unix socket. */
+static const char *peer_name(const struct client *c, char *dst, size_t size)
+{
+	struct passwd pw, *found = NULL;
+	char text[4096];
+	unsigned uid;
+
+	if (!conn_peer_uid(c->conn, &uid) ||
+		getpwuid_r((uid_t)uid, &pw, text, sizeof(text), &found) != 0 || found == NULL ||
+		util_strlcpy(dst, found->pw_name, size) >= size)
+		return NULL;
+	return dst;
+}
+
+static void converse(struct client *c)
+{
+	const struct params *p = &conf_current()->p;
+	struct client_login *l = c->login;
+	struct auth_request r = {.type = l->type,
+		.user = client_user(c),
+		.scram_iterations = p->scram_iterations,
+		.map = l->map};
+	struct buf out = BUF_INIT;
+	enum auth_verdict v = AUTH_REFUSED;
+	struct pg_error err;
+	char name[128];
+
+	if (l->lookup != NULL) {
+		r.looked_up = true;
+		r.secret = lookup_result(c) == LOOKUP_KNOWN ? lookup_secret(c) : NULL;
+	}
+	if (l->type == AUTH_PEER)
+		r.system_name = peer_name(c, name, sizeof(name));
+	else if (l->type == AUTH_CERT)
+		r.system_name = client_cert_name(c, name, sizeof(name));
+	pg_error_set(&err, "53200", "out of memory");
+	l->auth = auth_session_new(&r, &out, &v, &err);
+	l->map = NULL;
+	lookup_leave(c);
+	verdict(c, v, &out, &err);
+}
+
+void client_auth_looked_up(struct client *c)
+{
+	struct pg_error err;
+
+	if (lookup_result(c) != LOOKUP_FAILED) {
+		c->login->phase = PHASE_FIRST;
+		if (!client_auth_find_rule(c))
+			return; /* the rules have changed meanwhile */
+		converse(c);
+		if (c->state == CLIENT_LOGIN && c->login->phase == PHASE_AUTH)
+			conn_kick(c->conn);
+		return;
+	}
+	pg_error_set(&err, "08006", "authentication query failed");
+	pg_error_detail(&err, "The secret of user \"%s\" could not be looked up.", client_user(c));
+	pg_error_hint(&err, "The log of the pooler has the reason.");
+	client_fatal(c, &err);
+}
+
+/* --- the decision ----------------------------------------------------------------------------- */
+
+static void describe_peer(const struct client *c, char *dst, size_t size)
+{
+	snprintf(dst, size, "%s%s%s, user \"%s\", database \"%s\", %s",
+		conn_peer(c->conn)->is_unix ? "unix socket" : "host \"",
+		conn_peer(c->conn)->is_unix ? "" : address_of(c),
+		conn_peer(c->conn)->is_unix ? "" : "\"", client_user(c), client_database(c),
+		client_is_tls(c) ? "TLS" : "no encryption");
+}
+
+static bool refuse_by_rule(struct client *c, const struct hba_rule *rule)
+{
+	struct pg_error err;
+	char who[320];
+
+	describe_peer(c, who, sizeof(who));
+	if (rule != NULL) {
+		log_write(LOG_LVL_INFO, client_prefix(c), "%s:%d rejects the connection",
+			rule->file, rule->line);
+		pg_error_set(&err, "28000", "pg_hba.conf rejects connection for %s", who);
+	} else {
+		pg_error_set(&err, "28000", "no pg_hba.conf entry for %s", who);
+	}
+	pg_error_hint(&err, HINT_RULES);
+	refuse(c, &err);
+	return false;
+}
+
+static bool refuse_without_cert(struct client *c)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "28000", "connection requires a valid client certificate");
+	pg_error_hint(&err, HINT_RULES);
+	refuse(c, &err);
+	return false;
+}
+
+/* A rule may ask for a certificate beside its method. */
+static bool cert_is_good(const struct client *c, const struct hba_rule *rule)
+{
+	char name[128];
+
+	if (!rule->needs_cert)
+		return true;
+	if (client_cert_name(c, name, sizeof(name)) == NULL)
+		return false;
+	return !rule->needs_name || hba_map_allows(rule->map, name, client_user(c));
+}
+
+/* Sets what is asked of the client. false: it was refused. */
+bool client_auth_find_rule(struct client *c)
+{
+	const struct conn_addr *peer = conn_peer(c->conn);
+	struct client_login *l = c->login;
+	const struct hba_peer who = {.is_unix = peer->is_unix,
+		.tls = client_is_tls(c),
+		.replication = l->replication,
+		.address = peer->host,
+		.database = client_database(c),
+		.user = client_user(c)};
+	const struct hba_rule *rule;
+
+	l->type = conf_current()->p.auth_type;
+	l->map = NULL;
+	if (l->type != AUTH_HBA)
+		return true;
+	rule = hba_find(&who);
+	if (rule == NULL || rule->type == AUTH_REJECT)
+		return refuse_by_rule(c, rule);
+	if (!cert_is_good(c, rule))
+		return refuse_without_cert(c);
+	l->type = rule->type;
+	l->map = rule->map;
+	return true;
+}
+
+/* The same unix user as ours may use the console as "pgbouncer" or "qbouncer" without a password.
+ */
+static bool is_own_unix_user(struct client *c)
+{
+	unsigned uid;
+
+	return c->console &&
+	       (strcmp(client_user(c), "pgbouncer") == 0 ||
+		       strcmp(client_user(c), "qbouncer") == 0) &&
+	       conn_peer_uid(c->conn, &uid) && uid == geteuid();
+}
+
+static bool begin_console(struct client *c)
+{
+	const struct params *p = &conf_current()->p;
+	struct client_login *l = c->login;
+
+	l->admin = conf_list_has(p->admin_users, client_user(c));
+	l->stats = conf_list_has(p->stats_users, client_user(c));
+	if (!is_own_unix_user(c))
+		return false;
+	l->admin = true;
+	c->own_user = true;
+	client_authenticated(c, NULL);
+	return true;
+}
+
+void client_auth_begin(struct client *c)
+{
+	struct pg_error err;
+
+	if (c->console && begin_console(c))
+		return;
+	if (conf_current()->p.login_failure_delay > 0 &&
+		!penalty_may_try(address_of(c), loop_now())) {
+		pg_error_set(&err, "53300", "too many failed logins from this address");
+		pg_error_hint(&err, "Answers to failed logins are held back for at most "
+				    "login_failure_delay; try again later.");
+		client_fatal(c, &err);
+		return;
+	}
+	if (!client_auth_find_rule(c))
+		return;
+	if (c->login->type == AUTH_ANY || !lookup_wanted(c)) {
+		converse(c);
+		return;
+	}
+	switch (lookup_start(c)) {
+	case LOOKUP_PENDING:
+		c->login->phase = PHASE_LOOKUP;
+		break;
+	case LOOKUP_KNOWN:
+	case LOOKUP_UNKNOWN:
+	case LOOKUP_FAILED:
+		client_auth_looked_up(c);
+		break;
+	}
+}

@@ -1,0 +1,62 @@
+/*
+ * What the parts of a client's login share: client_login.c (packets, greeting), client_auth.c (who
+ * may come in, and how he proves it), lookup.c (auth_query).
+ */
+#ifndef QB_POOL_LOGIN_INT_H
+#define QB_POOL_LOGIN_INT_H
+
+#include "auth/hba.h"
+#include "pool_int.h"
+
+enum login_phase {
+	PHASE_FIRST,    /* a start-up packet is awaited */
+	PHASE_LOOKUP,   /* auth_query runs */
+	PHASE_AUTH,     /* a password message is awaited */
+	PHASE_REFUSED,  /* failed; the answer is held back */
+	PHASE_GREETING, /* authenticated; the pool learns its welcome */
+	PHASE_CANCEL,
+};
+
+struct lookup;
+
+struct client_login {
+	enum login_phase phase;
+	bool ssl_asked, gss_asked;
+	bool admin, stats;
+	bool replication;            /* physical */
+	struct auth_session *auth;
+	struct buf extra;            /* name\0value\0 of settings that no server reports */
+	/* PHASE_LOOKUP, and the answer while it is used */
+	struct lookup *lookup;
+	struct client *lookup_prev, *lookup_next;
+	enum auth_type type;         /* asked of this client */
+	const char *map;             /* of the rule; only until authentication begins */
+	/* PHASE_REFUSED */
+	struct pg_error *refusal;
+	usec_t refused_until;
+	char address[64];            /* held against; "" for none */
+};
+
+/* client_login.c */
+void client_authenticated(struct client *c, const struct secret *proved);
+bool client_is_tls(const struct client *c);
+/* The name in the certificate that the client has shown and we have verified; NULL for none. */
+const char *client_cert_name(const struct client *c, char *dst, size_t size);
+
+/* client_auth.c */
+void client_auth_begin(struct client *c);
+void client_auth_message(struct client *c, const uint8_t *body, size_t len);
+void client_auth_looked_up(struct client *c); /* the answer of c->login->lookup is there */
+bool client_auth_find_rule(struct client *c);
+
+/* lookup.c: auth_query */
+enum lookup_state { LOOKUP_PENDING, LOOKUP_KNOWN, LOOKUP_UNKNOWN, LOOKUP_FAILED };
+/* The user of the client is to be looked up: auth_user is set, and the file does not know him. */
+bool lookup_wanted(const struct client *c);
+/* PENDING: client_auth_looked_up() follows. Else lookup_state() and lookup_secret() tell. */
+enum lookup_state lookup_start(struct client *c);
+enum lookup_state lookup_result(const struct client *c);
+const struct secret *lookup_secret(const struct client *c); /* KNOWN; may be of kind SECRET_NONE */
+void lookup_leave(struct client *c);                        /* waits no more, needs the answer no more */
+
+#endif

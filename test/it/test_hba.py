@@ -1,0 +1,159 @@
+"""auth_type = hba: which rule decides, what each method asks, and what a reload does."""
+
+import os
+import pwd
+
+import pytest
+
+from pgwire import PgError, Wire
+from proxy import wait_for
+
+
+def hba(qbouncer, rules, ident="", **more):
+    files = {"hba.conf": rules, "ident.conf": ident}
+    files.update(more.pop("files", {}))
+    return qbouncer(auth_type="hba", auth_hba_file="{dir}/hba.conf", auth_ident_file="{dir}/ident.conf",
+                    files=files, **more)
+
+
+def refused(proxy, db, user="app", password=None):
+    with pytest.raises(PgError) as e:
+        proxy.wire(db, user, password)
+    return e.value
+
+
+def login(proxy, db, user="app", password=None):
+    with proxy.wire(db, user, password) as c:
+        assert len(c.rows("SELECT 1 AS one")) == 1
+
+
+def unix(proxy, db, user, password=None):
+    with Wire(proxy.port, host=proxy.dir) as c:
+        c.startup(user=user, database=db, password=password)
+
+
+def test_first_rule_that_fits_decides(qbouncer, db):
+    proxy = hba(qbouncer, """
+# the order counts
+host  all  other  127.0.0.1/32  reject
+host  all  all    127.0.0.0     255.0.0.0  trust
+""")
+    login(proxy, db, "app")
+    e = refused(proxy, db, "other")
+    assert e.sqlstate == "28000" and "rejects" in e.message and e.fields["S"] == "FATAL"
+    assert "hba.conf:3 rejects" in proxy.log_text()
+
+
+def test_no_rule_is_no(qbouncer, db):
+    proxy = hba(qbouncer, "host all all 10.0.0.0/8 trust\nhost all all ::1/128 trust\nlocal all all trust\n"
+                          "hostssl all all all trust\n")
+    e = refused(proxy, db)
+    assert e.sqlstate == "28000" and 'no pg_hba.conf entry for host "127.0.0.1"' in e.message
+    assert "auth_hba_file" in e.fields["H"]
+
+
+@pytest.mark.parametrize("database, fits", [
+    ("all", True), ("{db}", True), ('"{db}"', True), ("x,{db}", True), ("sameuser", False), ("nosuch", False),
+    ('"all"', False), ("replication", False), ("@dbs", True), ("/^{db}$", True), ("/^x", False)])
+def test_database_names(qbouncer, db, database, fits):
+    proxy = hba(qbouncer, "host %s app all trust\n" % database.format(db=db),
+                files={"dbs": "# some\none, two\n%s\n" % db})
+    if fits:
+        login(proxy, db)
+    else:
+        assert refused(proxy, db).sqlstate == "28000"
+
+
+@pytest.mark.parametrize("user, fits", [
+    ("app", True), ("other,app", True), ("APP", False), ('"app"', True), ("/^a", True), ("/b$", False),
+    ("@users", True)])
+def test_user_names(qbouncer, db, user, fits):
+    proxy = hba(qbouncer, "host all %s samehost trust\n" % user, files={"users": "other\napp"})
+    if fits:
+        login(proxy, db)
+    else:
+        assert refused(proxy, db).sqlstate == "28000"
+
+
+@pytest.mark.parametrize("method", ["password", "plain", "md5", "scram-sha-256"])
+def test_methods_with_a_password(qbouncer, db, method):
+    proxy = hba(qbouncer, "hostnossl all all all %s\n" % method)
+    login(proxy, db, "app", "app-password")
+    assert refused(proxy, db, "app", "wrong").sqlstate == "28P01"
+    assert refused(proxy, db, "nobody", "wrong").sqlstate == "28P01"
+
+
+def test_trust_needs_a_known_user(qbouncer, db):
+    proxy = hba(qbouncer, "host all all all trust\n")
+    assert refused(proxy, db, "nobody").sqlstate == "28P01"
+
+
+def test_console_goes_by_the_rules(qbouncer, db):
+    proxy = hba(qbouncer, "host qbouncer admin all trust\nhost all app all trust\n")
+    assert proxy.console("SHOW VERSION")
+    assert refused(proxy, "qbouncer", "stats").sqlstate == "28000"
+
+
+def test_peer(qbouncer, cluster, db):
+    """The kernel says which unix user it is: the same name, or one that the map allows."""
+    me = pwd.getpwuid(os.geteuid()).pw_name
+    rules = "local all mapped,anyone,app,c_%s peer map=m\nlocal all all peer\n" % me
+    ident = "m %s mapped\nm /^(.*)$ c_\\1\nother %s app\n" % (me, me)
+    proxy = hba(qbouncer, rules, ident, users={me: "", "mapped": "", "c_" + me: ""},
+                databases={"*": "host=%s port=%d user=app" % (cluster.socket_dir, cluster.port)})
+    unix(proxy, db, me)
+    unix(proxy, db, "mapped")
+    unix(proxy, db, "c_" + me)
+    for user in "app", "other":
+        with pytest.raises(PgError) as e:
+            unix(proxy, db, user)
+        assert e.value.sqlstate == "28000" and "Peer authentication failed" in e.value.message
+
+
+def test_cert_needs_a_certificate(qbouncer, db):
+    proxy = hba(qbouncer, "hostssl all all all cert\n")
+    assert refused(proxy, db).sqlstate == "28000"
+
+
+@pytest.mark.parametrize("line, why", [
+    ("host all all 127.0.0.1/33 trust", "invalid mask"),
+    ("host all all localhost trust", "not looked up"),
+    ("host all all all", "method is missing"),
+    ("host all all all gss", "unknown authentication method"),
+    ("host all +staff all trust", "members of a role"),
+    ("host samerole all all trust", "members of a role"),
+    ("host all all all trust map=x", "map"),
+    ("local all all peer map=nosuch", "no map"),
+    ("host all all all peer", "local connections only"),
+    ("host all /( all trust", "regular expression"),
+    ("host all @nosuchfile all trust", "cannot read"),
+    ("tcp all all all trust", "unknown connection type"),
+    ("include nosuchfile", "cannot read"),
+])
+def test_a_mistake_keeps_the_old_rules(qbouncer, db, line, why):
+    proxy = hba(qbouncer, "host all app,admin all trust\n")
+    proxy.files["hba.conf"] = "host all all all trust\n" + line + "\n"
+    proxy.write()
+    with pytest.raises(PgError) as e:
+        proxy.console("RELOAD")
+    assert e.value.sqlstate == "F0000"
+    assert why in e.value.fields["D"]
+    login(proxy, db)
+    assert refused(proxy, db, "other").sqlstate == "28000"
+
+
+def test_reload_changes_the_rules(qbouncer, db):
+    proxy = hba(qbouncer, "host all app all trust\n")
+    proxy.files["hba.conf"] = "include_if_exists nosuchfile\ninclude more.conf\n"
+    proxy.files["more.conf"] = "host all \\\n  other all trust\n"
+    proxy.reload()
+    wait_for(lambda: "in force" in proxy.log_text(), "the reload")
+    login(proxy, db, "other")
+    assert refused(proxy, db, "app").sqlstate == "28000"
+
+
+def test_without_file_it_does_not_start(qbouncer):
+    proxy = qbouncer(start=False, auth_type="hba")
+    with pytest.raises(AssertionError, match="auth_hba_file"):
+        proxy.start()
+    proxy.process = None

@@ -1,0 +1,191 @@
+/* Rules and maps from files: what they decide, what they refuse, lack of memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "auth/hba.h"
+#include "base/mem.h"
+
+static char dir[] = "/tmp/qb_hba_XXXXXX";
+
+static const char *put(const char *name, const char *text)
+{
+	static char path[64];
+	FILE *f;
+
+	snprintf(path, sizeof(path), "%s/%s", dir, name);
+	f = fopen(path, "w");
+	assert_non_null(f);
+	assert_true(fputs(text, f) >= 0);
+	assert_int_equal(fclose(f), 0);
+	return path;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	static const char *const names[] = {"hba", "ident", "names", "more"};
+	char path[64];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(names); i++) {
+		snprintf(path, sizeof(path), "%s/%s", dir, names[i]);
+		unlink(path);
+	}
+	return rmdir(dir);
+}
+
+static const char rules[] =
+	"# a comment\n"
+	"local   all         postgres                     peer map=ops\n"
+	"local   sameuser    all                          md5\n"
+	"host    replication repl        10.0.0.0/8       scram-sha-256\n"
+	"hostssl \"all\"       all         10.0.0.0/8       cert\n"
+	"hostssl app,web     @names      10.1.0.0/16      trust clientcert=verify-full\n"
+	"host    /^t[0-9]+$  \"a b\",/^u_  fe80::/10        password\n"
+	"include more\n"
+	"host    all         all         192.168.1.7      255.255.255.255 \\\n"
+	"        trust\n";
+
+static void load(void)
+{
+	char err[300] = "", ident[64];
+	struct hba *h;
+
+	put("names", "carol, dave # and\nerin\n");
+	put("more", "hostnossl all all all reject\n");
+	strcpy(ident, put("ident", "ops root postgres\nops /^(.*)@corp$ \\1\nops /x$ all\n"));
+	h = hba_read(put("hba", rules), ident, err, sizeof(err));
+	assert_string_equal(err, "");
+	assert_non_null(h);
+	hba_install(h);
+}
+
+static int line_of(bool is_unix, bool tls, const char *address, const char *db, const char *user)
+{
+	struct hba_peer p = {
+		.is_unix = is_unix, .tls = tls, .address = address, .database = db, .user = user};
+	const struct hba_rule *r = hba_find(&p);
+
+	return r ? r->line : 0;
+}
+
+static void test_find(void **state)
+{
+	struct hba_peer repl = {
+		.address = "10.9.9.9", .database = "repl", .user = "repl", .replication = true};
+
+	(void)state;
+	load();
+	assert_int_equal(line_of(true, false, "", "app", "postgres"), 2);
+	assert_int_equal(line_of(true, false, "", "bob", "bob"), 3);
+	assert_int_equal(line_of(true, false, "", "app", "bob"), 0);
+	assert_int_equal(hba_find(&repl)->type, AUTH_SCRAM);
+	assert_int_equal(line_of(false, true, "10.9.9.9", "all", "bob"), 5);
+	assert_int_equal(line_of(false, true, "10.1.9.9", "web", "erin"), 6);
+	assert_int_equal(line_of(false, true, "::ffff:10.1.9.9", "web", "dave"), 6);
+	assert_int_equal(line_of(false, true, "10.1.9.9", "web", "bob"), 0);
+	assert_int_equal(line_of(false, true, "fe80::1", "t12", "a b"), 7);
+	assert_int_equal(line_of(false, true, "fe80::1", "t12", "u_x"), 7);
+	assert_int_equal(line_of(false, true, "fe80::1", "t12x", "u_x"), 0);
+	assert_int_equal(line_of(false, true, "192.168.1.7", "x", "y"), 9);
+	assert_int_equal(line_of(false, true, "192.168.1.8", "x", "y"), 0);
+	assert_int_equal(line_of(false, false, "192.168.1.7", "x", "y"), 1); /* of the other file */
+	assert_int_equal(line_of(false, true, "no address", "x", "y"), 0);
+	hba_install(NULL);
+	assert_int_equal(line_of(true, false, "", "app", "postgres"), 0);
+}
+
+static void test_maps(void **state)
+{
+	(void)state;
+	load();
+	assert_true(hba_map_allows(NULL, "a", "a"));
+	assert_false(hba_map_allows(NULL, "a", "A"));
+	assert_true(hba_map_allows("ops", "root", "postgres"));
+	assert_false(hba_map_allows("ops", "root", "root"));
+	assert_true(hba_map_allows("ops", "bob@corp", "bob"));
+	assert_false(hba_map_allows("ops", "bob@corp", "carol"));
+	assert_true(hba_map_allows("ops", "max", "anybody"));
+	assert_false(hba_map_allows("nosuch", "root", "postgres"));
+	hba_install(NULL);
+	assert_false(hba_map_allows("ops", "root", "postgres"));
+}
+
+static void test_mistakes(void **state)
+{
+	static const struct {
+		const char *text, *why;
+	} cases[] = {
+		{"host all all 1.2.3.4/33 trust", "hba:1: invalid mask \"/33\""},
+		{"\n\nhost all all 1.2.3.4 trust", "hba:3: invalid mask \"trust\""},
+		{"host all all 1.2.3.4", "the mask of"},
+		{"host all all", "expected connection type"},
+		{"local all all", "expected connection type"},
+		{"host all , all trust", "a name is missing"},
+		{"host all all all trust x=y", "unknown option \"x\""},
+		{"hostssl all all all cert clientcert=no-verify", "invalid value"},
+		{"host all @hba all trust", "nested too deeply"},
+		{"include hba", "nested too deeply"},
+		{"local all all peer map=m", "there is no map"},
+	};
+	char err[300], ident[64];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		const char *text = cases[i].text;
+
+		if (strstr(text, "@hba"))
+			text = "@hba";
+		assert_null(hba_read(put("hba", text), NULL, err, sizeof(err)));
+		if (!strstr(err, cases[i].why))
+			fail_msg("%s: %s", cases[i].text, err);
+	}
+	assert_null(hba_read("/nosuchfile", NULL, err, sizeof(err)));
+	strcpy(ident, put("ident", "a b"));
+	assert_null(hba_read(put("hba", ""), ident, err, sizeof(err)));
+	assert_null(hba_read(put("hba", ""), "/nosuchfile", err, sizeof(err)));
+}
+
+static void test_no_memory(void **state)
+{
+	char err[300], ident[64], path[64];
+	struct hba *h = NULL;
+	int n = 0;
+
+	(void)state;
+	load();
+	hba_install(NULL);
+	snprintf(ident, sizeof(ident), "%s/ident", dir);
+	snprintf(path, sizeof(path), "%s/hba", dir);
+	while (!h) {
+		mem_fail_after((unsigned long)++n);
+		h = hba_read(path, ident, err, sizeof(err));
+		assert_true(h || strstr(err, "out of memory"));
+	}
+	mem_fail_after(0);
+	assert_true(n > 50);
+	hba_free(&h);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_find),
+		cmocka_unit_test(test_maps),
+		cmocka_unit_test(test_mistakes),
+		cmocka_unit_test(test_no_memory),
+	};
+
+	return cmocka_run_group_tests(tests, setup, teardown);
+}

@@ -1,0 +1,94 @@
+/* How slow failed logins are answered: the first cost nothing, then twice as long each, until time
+ * heals. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <cmocka.h>
+
+#include "auth/penalty.h"
+#include "base/mem.h"
+
+#define MOST (3 * USEC_SEC)
+
+static void test_grows(void **state)
+{
+	static const usec_t wanted[] = {0, 0, 0, 100, 200, 400, 800, 1600, 3000, 3000};
+	usec_t now = 100 * USEC_SEC;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(wanted); i++)
+		assert_int_equal(penalty_failed("10.0.0.1", now, MOST), wanted[i] * USEC_MSEC);
+	assert_int_equal(penalty_failed("10.0.0.2", now, MOST), 0);
+	penalty_free();
+}
+
+static void test_heals(void **state)
+{
+	usec_t now = 100 * USEC_SEC;
+
+	(void)state;
+	for (int i = 0; i < 5; i++)
+		(void)penalty_failed("a", now, MOST);
+	assert_int_equal(penalty_failed("a", now + 20 * USEC_SEC, MOST), 100 * USEC_MSEC);
+	assert_int_equal(penalty_failed("a", now + 3600 * USEC_SEC, MOST), 0);
+	penalty_free();
+}
+
+static void test_held(void **state)
+{
+	usec_t now = 0;
+	int n = 0;
+
+	(void)state;
+	assert_true(penalty_may_try("a", now));
+	(void)penalty_failed("a", now, MOST);
+	while (penalty_may_try("a", now) && n < 1000) {
+		penalty_hold("a");
+		n++;
+	}
+	assert_true(n > 5 && n < 100);
+	assert_true(penalty_may_try("b", now));
+	penalty_release("a");
+	assert_true(penalty_may_try("a", now));
+	penalty_free();
+	penalty_release("a");
+}
+
+/* An attacker with many addresses does not fill the memory; who is held stays known. */
+static void test_bounded(void **state)
+{
+	char text[32];
+
+	(void)state;
+	(void)penalty_failed("held", 1, MOST);
+	for (int i = 0; i < 20; i++)
+		penalty_hold("held");
+	for (int i = 0; i < 30000; i++) {
+		snprintf(text, sizeof(text), "10.%d.%d.1", i / 256, i % 256);
+		assert_int_equal(penalty_failed(text, 1, MOST), 0);
+	}
+	assert_false(penalty_may_try("held", 1));
+	penalty_free();
+}
+
+static void test_no_memory(void **state)
+{
+	(void)state;
+	mem_fail_after(1);
+	assert_int_equal(penalty_failed("a", 1, MOST), MOST);
+	penalty_free();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_grows),
+		cmocka_unit_test(test_heals),
+		cmocka_unit_test(test_held),
+		cmocka_unit_test(test_bounded),
+		cmocka_unit_test(test_no_memory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
