@@ -213,7 +213,8 @@ $$;
 
 -- For the proxy: the jobs of a transaction that was rolled back, of a connection that broke, or
 -- whose rows nobody got. What is stale is passed over, what was cancelled goes away. Jobs keep their places; a counted one is
--- a failed attempt and is ready at once, or dead.
+-- a failed attempt and is ready at once, or dead. A connection may name several leases of one job, an old
+-- one among them: any of its tokens counts.
 CREATE OR REPLACE FUNCTION queue._give_back(tokens text[], error text, counted bool)
 RETURNS SETOF text
 LANGUAGE plpgsql
@@ -231,7 +232,7 @@ BEGIN
 		EXECUTE format($sql$
 			WITH gone AS (
 				DELETE FROM %1$s
-				WHERE id = ANY ($1) AND token = 'x' || ($2)[width_bucket(id, $1)]
+				WHERE id = ANY ($1) AND left(token, 1) = 'x' AND substr(token, 2) = ANY ($2)
 			), job AS (
 				UPDATE %1$s SET
 					state = CASE WHEN $3 AND attempt >= coalesce(
@@ -243,7 +244,7 @@ BEGIN
 					error = CASE WHEN $3 THEN $5 ELSE error END,
 					failed_at = CASE WHEN $3 THEN clock_timestamp() ELSE failed_at END,
 					token = NULL, lease_until = NULL
-				WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
+				WHERE id = ANY ($1) AND token = ANY ($2)
 				RETURNING id)
 			SELECT array_agg(id) FROM job
 		$sql$, queue._table(cfg.name)) INTO still

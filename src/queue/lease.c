@@ -49,7 +49,9 @@ const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many)
 	DL_FOREACH (qc->leases, l) {
 		if (l->id != id)
 			continue;
-		*ret_many = found != NULL;
+		/* the same job: it was lost and taken again, and the last lease is the one */
+		if (found != NULL && strcmp(found->queue, l->queue) != 0)
+			*ret_many = true;
 		found = l;
 	}
 	return found != NULL && !*ret_many ? found->token : NULL;

@@ -400,3 +400,18 @@ def test_ledger_is_bounded(qproxy, db, q, direct):
     assert error(q, "QUEUE DONE " + jobs[0]["id"]).sqlstate == "22023"
     assert tag(q, "QUEUE DONE '%s'" % jobs[0]["token"]) == "UPDATE 1"
     assert tag(q, "QUEUE DONE %s, %s" % (jobs[1]["id"], jobs[-1]["id"])) == "UPDATE 2"
+
+
+def test_a_job_that_was_lost_and_taken_again(qproxy, db, q):
+    """Another connection ended its first lease; the second is as good as any: by bare id, and when the
+    connection breaks."""
+    w = qproxy.wire(db)
+    for _ in range(5): # tokens are random: the newer one is not always the greater
+        tag(q, "QUEUE PUSH mail '1'")
+        first = take(w)
+        tag(q, "QUEUE RELEASE '%s'" % first["token"])
+        again = take(w)
+        assert again["id"] == first["id"]
+        assert tag(w, "QUEUE EXTEND %s" % again["id"]) == "UPDATE 1"
+    w.close()
+    wait_for(lambda: stats(q)["ready"] == 5 and stats(q)["leased"] == 0, "the jobs of a broken connection")

@@ -245,6 +245,19 @@ def test_give_back(q, counted):
         [(1, 1 + counted), (3, 1 + counted), (4, 1)]
 
 
+def test_give_back_of_a_job_that_was_held_before(q):
+    """The connection does not know that its first lease of the job was ended by another."""
+    for _ in range(6): # tokens are random: in both orders
+        q.rows("SELECT queue.create('r', true)")
+        q.push("r", "1")
+        old = q.take("r")[0]["token"]
+        q.rows("SELECT queue.release(%s)", old)
+        new = q.take("r")[0]["token"]
+        assert q.column("SELECT queue._give_back(%s, 'gone', false)", [old, new]) == ["r"]
+        assert q.column("SELECT state FROM queue.q_r") == ["ready"]
+        q.rows("SELECT queue.purge('r', 'ready')")
+
+
 def test_give_back_kills_after_the_last_attempt(q):
     for name, options in [("d", {"max_attempts": 1}), ("e", {"retry": "none"})]:
         q.create(name, **options)

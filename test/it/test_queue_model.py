@@ -1,0 +1,33 @@
+"""Random programs against a model (test/check/model.py): the same few each time, and a new one."""
+
+import os
+import random
+import sys
+
+import pytest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "check"))
+
+from model import Mismatch, Program, linker  # noqa: E402
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, None])
+def test_a_program(proxy, db, direct, seed):
+    """The seed of a failure is in its text."""
+    seed = random.randrange(10 ** 9) if seed is None else seed
+    Program(linker(proxy, db), direct, seed).run(300)
+
+
+def test_a_wrong_answer_is_seen(proxy, db, direct):
+    program = Program(linker(proxy, db), direct, 4)
+    step, wrong = program.step, []
+
+    def spoilt():
+        step()
+        ready = [r for r in program.rows.values() if r.state == "ready"]
+        if len(ready) > 5 and not wrong:
+            wrong.append(direct.execute("DELETE FROM queue.q_%s WHERE payload->>'u' = %%s" % ready[3].queue,
+                                        (ready[3].uid,)).rowcount)
+    program.step = spoilt
+    with pytest.raises(Mismatch):
+        program.run(300)
