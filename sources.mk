@@ -94,6 +94,7 @@ libqb_auth_a_SOURCES = \
 	src/auth/session.c
 
 libqb_pool_a_SOURCES = \
+	src/pool/account.c \
 	src/pool/cancel.c \
 	src/pool/client.c \
 	src/pool/client_auth.c \
@@ -490,7 +491,9 @@ qb_scenario_programs = \
 	test/scenario/scenario
 
 qb_fuzz_targets = \
+	test/fuzz/fuzz_access \
 	test/fuzz/fuzz_backend \
+	test/fuzz/fuzz_console \
 	test/fuzz/fuzz_frontend \
 	test/fuzz/fuzz_ini \
 	test/fuzz/fuzz_queue \
@@ -498,9 +501,17 @@ qb_fuzz_targets = \
 	test/fuzz/fuzz_sqllex \
 	test/fuzz/fuzz_startup
 
+test_fuzz_fuzz_access_SOURCES = test/fuzz/fuzz_access.c
+test_fuzz_fuzz_access_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_access_LDFLAGS = $(qb_fuzz_link)
+
 test_fuzz_fuzz_backend_SOURCES = test/fuzz/fuzz_backend.c
 test_fuzz_fuzz_backend_LDADD = $(ADMIN_LIBS)
 test_fuzz_fuzz_backend_LDFLAGS = $(qb_fuzz_link)
+
+test_fuzz_fuzz_console_SOURCES = test/fuzz/fuzz_console.c
+test_fuzz_fuzz_console_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_console_LDFLAGS = $(qb_fuzz_link)
 
 test_fuzz_fuzz_frontend_SOURCES = test/fuzz/fuzz_frontend.c
 test_fuzz_fuzz_frontend_LDADD = $(ADMIN_LIBS)

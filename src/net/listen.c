@@ -35,7 +35,7 @@ static struct {
 	struct listener list[MAX_LISTENERS];
 	int count;
 	bool installed;         /* all of them are polled, or none */
-	bool paused;            /* by the operator */
+	unsigned paused;        /* bits of enum listen_reason */
 	struct loop_tick *full; /* set: out of descriptors, until it ticks */
 	char *unix_path;
 	int port;
@@ -56,7 +56,7 @@ static void PRINTF_LIKE(3, 4) complain(char *err, size_t size, const char *fmt, 
 
 static void listen_install(void)
 {
-	bool want = lst.count > 0 && !lst.paused && !lst.full;
+	bool want = lst.count > 0 && lst.paused == 0 && !lst.full;
 	int i;
 
 	if (want == lst.installed)
@@ -394,9 +394,12 @@ bool listen_open(const struct listen_spec *spec,
 	return true;
 }
 
-void listen_pause(bool paused)
+void listen_pause(enum listen_reason why, bool paused)
 {
-	lst.paused = paused;
+	if (paused)
+		lst.paused |= 1u << why;
+	else
+		lst.paused &= ~(1u << why);
 	listen_install();
 }
 

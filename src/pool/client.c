@@ -58,6 +58,8 @@ static void list_del(struct client *c)
 
 	DL_DELETE(l->head, c);
 	l->count--;
+	if (pooler_gated && l == &client_logins)
+		pooler_gate(loop_now());
 }
 
 void client_move(struct client *c, enum client_state to)
@@ -169,8 +171,10 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 		client_auth_closing(c);
 	}
 	client_key_forget(c);
-	if (c->pool != NULL && c->counted)
+	if (c->pool != NULL && c->counted) {
 		c->pool->db->n_clients--;
+		c->account->clients--;
+	}
 	count--;
 	client_move(c, CLIENT_DEAD);
 	if (c->conn != NULL)
@@ -191,6 +195,7 @@ static void free_one(struct client *c)
 	vars_clear(&c->vars);
 	istr_drop(&c->extra);
 	istr_drop(&c->user);
+	account_put(&c->account);
 	istr_drop(&c->database);
 	mem_free(c->begin_sql);
 	mem_free(c->no_server_error);

@@ -139,37 +139,44 @@ void client_login_welcome(struct client *c)
 /* --- after authentication
  * ------------------------------------------------------------------------------ */
 
-static bool within_limits(struct client *c, struct database *db)
+static bool refuse_limit(struct client *c, const char *text, const char *what, int limit)
 {
-	const struct params *p = &conf_current()->p;
-	int limit = db->max_client_connections;
 	char hint[200];
+
+	snprintf(hint, sizeof(hint), "The limit of clients%s %d.", what, limit);
+	refuse(c, "53300", text, hint);
+	return false;
+}
+
+static bool is_open(struct client *c, const struct database *db)
+{
+	char text[128];
 
 	if (pooler_is_shutting_down() != SHUTDOWN_NONE) {
 		refuse(c, "57P03", "pooler is shutting down", NULL);
 		return false;
 	}
-	if (db->disabled) {
-		char text[128];
+	if (!db->disabled)
+		return true;
+	snprintf(text, sizeof(text), "database \"%s\" is disabled", db->name);
+	refuse(c, "57P03", text, "An operator has disabled it; ENABLE on the console ends that.");
+	return false;
+}
 
-		snprintf(text, sizeof(text), "database \"%s\" is disabled", db->name);
-		refuse(c, "57P03", text,
-			"An operator has disabled it; ENABLE on the console ends that.");
-		return false;
-	}
-	if (limit > 0 && db->n_clients >= (unsigned)limit) {
-		snprintf(hint, sizeof(hint),
-			"The limit of clients of this database is max_db_client_connections = %d.",
-			limit);
-		refuse(c, "53300", "client connections exceeded (max_db_client_connections)", hint);
-		return false;
-	}
-	if (client_count() > (unsigned)p->max_client_conn) {
-		snprintf(hint, sizeof(hint), "The limit of clients is max_client_conn = %d.",
-			p->max_client_conn);
-		refuse(c, "53300", "no more connections allowed (max_client_conn)", hint);
-		return false;
-	}
+static bool within_limits(struct client *c, const struct database *db)
+{
+	int all = conf_current()->p.max_client_conn, of_db = db->max_client_connections;
+	int of_user = account_limits(c->account)->max_clients;
+
+	if (of_db > 0 && db->n_clients >= (unsigned)of_db)
+		return refuse_limit(c, "client connections exceeded (max_db_client_connections)",
+			" of this database is max_db_client_connections =", of_db);
+	if (of_user > 0 && c->account->clients >= (unsigned)of_user)
+		return refuse_limit(c, "client connections exceeded (max_user_client_connections)",
+			" of this user is max_user_client_connections =", of_user);
+	if (client_count() > (unsigned)all)
+		return refuse_limit(c, "no more connections allowed (max_client_conn)",
+			" is max_client_conn =", all);
 	return true;
 }
 
@@ -196,6 +203,13 @@ static void enter_pool(struct client *c, const struct secret *proved)
 			"The proxy has no such entry in its section [databases], and no entry \"*\".");
 		return;
 	}
+	if (!is_open(c, db))
+		return;
+	c->account = account_get(c->user);
+	if (c->account == NULL) {
+		client_out_of_memory(c);
+		return;
+	}
 	if (!within_limits(c, db))
 		return;
 	c->pool = pool_get(db, db->user != NULL ? db->user : client_user(c));
@@ -205,6 +219,7 @@ static void enter_pool(struct client *c, const struct secret *proved)
 	}
 	keep_proved(c, proved);
 	db->n_clients++;
+	c->account->clients++;
 	c->counted = true;
 	c->icpt = intercept_queue;
 	if (c->pool->welcome_known && !pool_unreachable(c->pool, loop_now())) {

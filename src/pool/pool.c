@@ -27,7 +27,8 @@ static struct pool *get(struct database *db, const char *user, bool lookup)
 			return p;
 		}
 	p = mem_zalloc(sizeof(*p));
-	if (p == NULL) {
+	if (p == NULL || (p->account = account_get(name)) == NULL) {
+		mem_free(p);
 		istr_drop(&name);
 		return NULL;
 	}
@@ -69,6 +70,7 @@ void pool_free(struct pool **pp)
 	vars_clear(&p->welcome);
 	buf_free(&p->welcome_rest);
 	istr_drop(&p->user);
+	account_put(&p->account);
 	secret_erase(&p->given);
 	mem_free(p);
 }
@@ -87,6 +89,156 @@ static unsigned servers_alive(const struct pool *p)
 	return pool_servers_total(p) - p->servers[SERVER_LOGIN].count;
 }
 
+/* --- limits over several pools
+ * ---------------------------------------------------------------------
+ */
+
+static bool db_is_full(const struct pool *p)
+{
+	return p->db->max_connections > 0 && p->db->n_servers >= (unsigned)p->db->max_connections;
+}
+
+static bool user_is_full(const struct pool *p)
+{
+	int max = account_limits(p->account)->max_servers;
+
+	return max > 0 && p->account->servers >= (unsigned)max;
+}
+
+/* The idle server that nobody has used for longest, of a database or of a user; not of p. */
+static struct server *longest_idle(const struct pool *p, bool of_db)
+{
+	struct server *found = NULL, *s;
+
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *other = db->pools; other != NULL; other = other->next) {
+			if (other == p || other->lookup ||
+				(of_db ? db != p->db : other->account != p->account))
+				continue;
+			DL_FOREACH (other->servers[SERVER_IDLE].head, s)
+				if (found == NULL || s->idle_since < found->idle_since)
+					found = s;
+		}
+	return found;
+}
+
+/* How long a failure is held against a server: one that refuses us knowingly longer than one that
+ * is away. */
+static usec_t retry_after(const struct pool *p)
+{
+	usec_t retry = conf_current()->p.server_login_retry;
+	bool away = strncmp(p->last_error.sqlstate, "08", 2) == 0 ||
+		    strncmp(p->last_error.sqlstate, "57", 2) == 0;
+
+	return away && retry > RETRY_FASTEST ? RETRY_FASTEST : retry;
+}
+
+static bool holding_back(const struct pool *p, usec_t now)
+{
+	return p->failed_at != 0 && now - p->failed_at < retry_after(p);
+}
+
+/* Since when its first client waits; USEC_NEVER: nobody does. */
+static usec_t waits_since(const struct pool *p)
+{
+	const struct client *c = p->waiting.head, *g = p->greeting.head;
+	usec_t since = c != NULL ? c->request_time : USEC_NEVER;
+
+	return g != NULL && g->request_time < since ? g->request_time : since;
+}
+
+/* A pool that has nothing at all, shares a limit with p, and could use a server; the one whose
+ * first client has waited longest, and longer than `since`. */
+static struct pool *starving(const struct pool *p, bool of_db, bool of_user, usec_t since)
+{
+	struct pool *found = NULL;
+
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *other = db->pools; other != NULL; other = other->next) {
+			if (other == p || waits_since(other) >= since || route_paused(db) ||
+				pool_servers_total(other) > 0 || holding_back(other, loop_now()))
+				continue;
+			if ((of_db && db == p->db) || (of_user && other->account == p->account)) {
+				found = other;
+				since = waits_since(other);
+			}
+		}
+	return found;
+}
+
+/* The last place is for who waits longest, be it in another pool. */
+static bool place_is_for_another(struct pool *p)
+{
+	int db_max = p->db->max_connections, user_max = account_limits(p->account)->max_servers;
+	struct pool *other;
+
+	other = starving(p, db_max > 0 && p->db->n_servers + 1 >= (unsigned)db_max,
+		user_max > 0 && p->account->servers + 1 >= (unsigned)user_max, waits_since(p));
+	if (other == NULL)
+		return false;
+	pool_mark_ready(other);
+	return true;
+}
+
+/* A server of another pool that has nothing to do goes, when p may have no further one otherwise.
+ */
+static bool make_room(struct pool *p)
+{
+	struct server *s;
+
+	if (p->lookup)
+		return true;
+	if (place_is_for_another(p))
+		return false;
+	if (db_is_full(p)) {
+		if ((s = longest_idle(p, true)) == NULL)
+			return false;
+		server_close(s, "evicted: max_db_connections", NULL);
+	}
+	if (user_is_full(p)) {
+		if ((s = longest_idle(p, false)) == NULL)
+			return false;
+		server_close(s, "evicted: max_user_connections", NULL);
+	}
+	return true;
+}
+
+/* The server that is free here makes room there. */
+static bool gives_way(struct pool *p, struct server *s, const struct client *c)
+{
+	bool db_full = db_is_full(p), user_full = user_is_full(p);
+	struct pool *other = NULL;
+
+	if (db_full || user_full)
+		other = starving(p, db_full, user_full, c->request_time);
+	if (other == NULL)
+		return false;
+	server_close(s, "makes room for one who waits longer", NULL);
+	pool_mark_ready(other);
+	return true;
+}
+
+void pool_explain_limit(const struct pool *p, struct pg_error *err)
+{
+	unsigned total = pool_servers_total(p);
+
+	if (db_is_full(p)) {
+		pg_error_detail(err, "Database \"%s\" has %u server connections of at most %d.",
+			p->db->name, p->db->n_servers, p->db->max_connections);
+		pg_error_hint(err, "The limit is max_db_connections.");
+	} else if (user_is_full(p)) {
+		pg_error_detail(err, "User \"%s\" has %u server connections of at most %d.",
+			istr_text(p->user), p->account->servers,
+			account_limits(p->account)->max_servers);
+		pg_error_hint(err, "The limit is max_user_connections.");
+	} else {
+		pg_error_detail(err, "The pool has %u server connections of at most %d.", total,
+			route_pool_size(p));
+		pg_error_hint(err,
+			"Raise default_pool_size or pool_size, or shorten the transactions that hold them.");
+	}
+}
+
 /* --- hand-out
  * ------------------------------------------------------------------------------------------ */
 
@@ -96,9 +248,10 @@ static unsigned client_limit(const struct pool *p, usec_t now)
 	unsigned size = (unsigned)route_pool_size(p);
 	const struct client *c = p->waiting.head;
 
-	if (p->db->reserve_pool_size > 0 && c != NULL &&
-		now - c->request_time > conf_current()->p.reserve_pool_timeout)
-		size += (unsigned)p->db->reserve_pool_size;
+	usec_t patience = conf_current()->p.reserve_pool_timeout;
+
+	if (patience > 0 && c != NULL && now - c->request_time > patience)
+		size += (unsigned)route_reserve_size(p);
 	return size;
 }
 
@@ -150,6 +303,8 @@ static bool serve_clients(struct pool *p, usec_t now)
 	bool any = false;
 
 	while ((c = p->waiting.head) != NULL && (s = pool_take_idle(p, true)) != NULL) {
+		if (gives_way(p, s, c))
+			continue;
 		if (now > c->request_time) {
 			p->stats.wait_time += now - c->request_time;
 			hist_add(&p->times.wait, now - c->request_time);
@@ -196,22 +351,6 @@ bool pool_serve_ready(void *arg, usec_t now)
 
 /* --- new servers
  * ------------------------------------------------------------------------------------------- */
-
-/* How long a failure is held against a server: one that refuses us knowingly longer than one that
- * is away. */
-static usec_t retry_after(const struct pool *p)
-{
-	usec_t retry = conf_current()->p.server_login_retry;
-	bool away = strncmp(p->last_error.sqlstate, "08", 2) == 0 ||
-		    strncmp(p->last_error.sqlstate, "57", 2) == 0;
-
-	return away && retry > RETRY_FASTEST ? RETRY_FASTEST : retry;
-}
-
-static bool holding_back(const struct pool *p, usec_t now)
-{
-	return p->failed_at != 0 && now - p->failed_at < retry_after(p);
-}
 
 bool pool_unreachable(const struct pool *p, usec_t now)
 {
@@ -285,13 +424,9 @@ void pool_launch(struct pool *p, usec_t now)
 			fail_waiting(p);
 		return;
 	}
-	for (; n > 0; n--) {
-		if (p->db->max_connections > 0 && !p->lookup &&
-			p->db->n_servers >= (unsigned)p->db->max_connections)
-			return;
+	for (; n > 0 && make_room(p); n--)
 		if (server_launch(p) == NULL)
 			return;
-	}
 }
 
 /* --- time
@@ -344,21 +479,19 @@ static void check_logins(struct pool *p, usec_t now)
 
 static void check_waiting(struct pool *p, usec_t now)
 {
-	usec_t limit = p->db->query_wait_timeout, notify = conf_current()->p.query_wait_notify;
+	usec_t notify = conf_current()->p.query_wait_notify, limit;
 	struct client *c, *tmp;
 	struct pg_error err;
 
 	DL_FOREACH_SAFE (p->waiting.head, c, tmp) {
 		usec_t waited = now - c->request_time;
 
+		limit = account_limits(c->account)->query_wait_timeout;
+		if (limit == USEC_NEVER)
+			limit = p->db->query_wait_timeout;
 		if (limit > 0 && waited > limit) {
 			pg_error_set(&err, "53300", "query_wait_timeout");
-			pg_error_detail(&err,
-				"No server connection became free in %llu s; the pool has %u of at most %d.",
-				(unsigned long long)(limit / USEC_SEC), pool_servers_total(p),
-				route_pool_size(p));
-			pg_error_hint(&err,
-				"Raise default_pool_size or pool_size, or shorten the transactions that hold them.");
+			pool_explain_limit(p, &err);
 			client_fatal(c, &err);
 		} else if (notify > 0 && waited > notify && !c->queued_notified) {
 			c->queued_notified = true;
@@ -376,40 +509,47 @@ static void check_waiting(struct pool *p, usec_t now)
 		}
 }
 
-static void check_clients(struct pool *p, usec_t now)
+static void end_late(struct client *c, const char *sqlstate, const char *text, const char *limit)
 {
-	const struct params *pr = &conf_current()->p;
-	struct server *s, *tmp;
-	struct client *c, *ctmp;
 	struct pg_error err;
 
-	DL_FOREACH_SAFE (p->servers[SERVER_ACTIVE].head, s, tmp) {
-		c = s->link;
-		if (c == NULL)
-			continue;
-		if (pr->idle_transaction_timeout > 0 && s->tx != 'I' && s->expect.count == 0 &&
-			c->request_time == 0 &&
-			now - c->idle_since > pr->idle_transaction_timeout) {
-			pg_error_set(&err, "25P03", "idle transaction timeout");
-			pg_error_hint(&err, "The limit is idle_transaction_timeout.");
-			client_fatal(c, &err);
-		} else if (pr->transaction_timeout > 0 && c->tx_start != 0 &&
-			   now - c->tx_start > pr->transaction_timeout) {
-			pg_error_set(&err, "25P04", "transaction timeout");
-			client_fatal(c, &err);
-		} else if (pr->query_timeout > 0 && s->expect.count > 0 && c->request_time != 0 &&
-			   now - c->request_time > pr->query_timeout) {
-			pg_error_set(&err, "57014", "query timeout");
-			client_fatal(c, &err);
-		}
-	}
-	if (pr->client_idle_timeout > 0)
-		DL_FOREACH_SAFE (p->active.head, c, ctmp)
-			if (c->state == CLIENT_ACTIVE && c->link == NULL && c->idle_since != 0 &&
-				now - c->idle_since > pr->client_idle_timeout) {
-				pg_error_set(&err, "57P05", "client_idle_timeout");
-				client_fatal(c, &err);
-			}
+	pg_error_set(&err, sqlstate, "%s", text);
+	pg_error_hint(&err, "The limit is %s.", limit);
+	client_fatal(c, &err);
+}
+
+static bool is_over(usec_t limit, usec_t since, usec_t now)
+{
+	return limit > 0 && since != 0 && now > since && now - since > limit;
+}
+
+/* Of a client that has a server. */
+static void check_active(struct server *s, struct client *c, usec_t now)
+{
+	const struct account_limits *l = account_limits(c->account);
+
+	if (s->tx != 'I' && s->expect.count == 0 && c->request_time == 0 &&
+		is_over(l->idle_transaction_timeout, c->idle_since, now))
+		end_late(c, "25P03", "idle transaction timeout", "idle_transaction_timeout");
+	else if (is_over(l->transaction_timeout, c->tx_start, now))
+		end_late(c, "25P04", "transaction timeout", "transaction_timeout");
+	else if (s->expect.count > 0 && is_over(l->query_timeout, c->request_time, now))
+		end_late(c, "57014", "query timeout", "query_timeout");
+}
+
+static void check_clients(struct pool *p, usec_t now)
+{
+	struct server *s, *tmp;
+	struct client *c, *ctmp;
+
+	DL_FOREACH_SAFE (p->servers[SERVER_ACTIVE].head, s, tmp)
+		if (s->link != NULL)
+			check_active(s, s->link, now);
+	DL_FOREACH_SAFE (p->active.head, c, ctmp)
+		if (c->state == CLIENT_ACTIVE && c->link == NULL &&
+			is_over(account_limits(c->account)->client_idle_timeout, c->idle_since,
+				now))
+			end_late(c, "57P05", "client_idle_timeout", "client_idle_timeout");
 }
 
 static void keep_minimum(struct pool *p, usec_t now)
@@ -422,7 +562,8 @@ static void keep_minimum(struct pool *p, usec_t now)
 	if (p->active.count + p->waiting.count == 0 && p->db->user == NULL)
 		return;
 	if (pool_servers_total(p) < (unsigned)min &&
-		pool_servers_total(p) < (unsigned)route_pool_size(p))
+		pool_servers_total(p) < (unsigned)route_pool_size(p) && !db_is_full(p) &&
+		!user_is_full(p))
 		(void)!server_launch(p);
 }
 

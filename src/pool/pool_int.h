@@ -253,6 +253,7 @@ struct client {
 	struct conn *conn;
 	struct client *prev, *next; /* the list of its state */
 	struct pool *pool;
+	struct account *account; /* of the user as logged in; set with pool */
 	struct server *link;
 	const struct interceptor *icpt;
 	void *slot;
@@ -362,6 +363,29 @@ struct task {
 	uint64_t seq; /* in the order of task_submit() */
 };
 
+/* --- users --------------------------------------------------------------------------------------------------- */
+
+/* What [users] says of a user, and what holds for everybody where it says nothing. */
+struct account_limits {
+	enum pool_mode pool_mode;                            /* UNSET: as the database */
+	int pool_size, reserve_pool_size;                    /* -1: as the database */
+	usec_t query_wait_timeout;                           /* USEC_NEVER: as the database */
+	int max_clients, max_servers;                        /* 0: no limit */
+	usec_t query_timeout, idle_transaction_timeout, transaction_timeout, client_idle_timeout; /* 0: none */
+};
+
+struct account {
+	UT_hash_handle hh;
+	struct istr *name;
+	unsigned refs;             /* clients and pools */
+	unsigned clients, servers; /* over all databases */
+	unsigned generation;       /* of limits */
+	struct account_limits limits;
+};
+struct account *account_get(struct istr *name); /* a reference; NULL: memory */
+void account_put(struct account **p);
+const struct account_limits *account_limits(struct account *a);
+
 /* --- pool, database ------------------------------------------------------------------------------------------ */
 
 struct client_list {
@@ -378,6 +402,7 @@ struct pool {
 	struct pool *next;      /* of its database */
 	struct database *db;
 	struct istr *user;
+	struct account *account; /* of user */
 	struct client_list active;  /* logged in, not waiting for a server */
 	struct client_list waiting; /* wants a server; longest first */
 	struct client_list greeting; /* authenticated; wait for the first server to learn the welcome */
@@ -396,8 +421,6 @@ struct pool {
 	struct pool_stats stats, stats_old, stats_avg;
 	struct pool_times times;
 	usec_t idle_since;
-	unsigned mode_generation;
-	enum pool_mode mode;    /* as of mode_generation; route_pool_mode() */
 };
 
 struct database {
@@ -422,7 +445,9 @@ struct database *route_find(const char *name); /* makes one from "*" */
 struct database *route_first(void);
 void route_reload(const struct conf *c);
 void route_free(void);
+extern unsigned route_generation; /* counts what route_reload() has seen */
 int route_pool_size(const struct pool *p);
+int route_reserve_size(const struct pool *p);
 enum pool_mode route_pool_mode(const struct pool *p);
 bool route_paused(const struct database *db);
 void route_reconnect(struct database *db); /* its servers are closed as they become free */
@@ -442,6 +467,8 @@ void pool_server_failed(struct pool *p, const struct pg_error *err);
 unsigned pool_servers_total(const struct pool *p);
 bool pool_unreachable(const struct pool *p, usec_t now);
 void pool_tick(struct pool *p, usec_t now);
+/* Why the pool gets no further server, for those who wait: the limit and what to raise. */
+void pool_explain_limit(const struct pool *p, struct pg_error *err);
 
 /* client.c */
 extern struct client_list client_logins, client_dead, client_consoles;
@@ -582,6 +609,8 @@ void cancel_tick(usec_t now);
 void cancel_free(void);
 
 /* pooler.c */
+void pooler_gate(usec_t now); /* how many may be there that have not logged in */
+extern bool pooler_gated;
 void pooler_shutdown_tick(void);
 void client_free_slabs(void);
 void server_free_slabs(void);

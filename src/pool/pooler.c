@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "auth/penalty.h"
+#include "net/listen.h"
 #include "pool_int.h"
 
 const struct interceptor *intercept_queue, *intercept_console;
@@ -105,6 +106,48 @@ void pooler_free(void)
 	server_free_slabs();
 }
 
+/* --- those who have not logged in
+ * -------------------------------------------------------------------------- */
+
+#define LOGIN_GRACE (2 * USEC_SEC) /* nobody is sent away before, however crowded it is */
+bool pooler_gated;
+
+static bool is_crowded(void)
+{
+	int most = conf_current()->p.max_unauthenticated_conn;
+
+	return most > 0 && client_logins.count >= (unsigned)most;
+}
+
+static void send_away_slow(usec_t now)
+{
+	struct client *c, *tmp;
+	struct pg_error err;
+
+	DL_FOREACH_SAFE (client_logins.head, c, tmp) {
+		if (!is_crowded() || now - c->connect_time < LOGIN_GRACE)
+			return;
+		pg_error_set(&err, "53300", "too many connections that have not logged in");
+		pg_error_hint(&err, "The limit is max_unauthenticated_conn.");
+		client_fatal(c, &err);
+	}
+}
+
+/* Who is slow makes room; until there is some, nobody is accepted. */
+void pooler_gate(usec_t now)
+{
+	if (is_crowded())
+		send_away_slow(now);
+	if (pooler_gated == is_crowded())
+		return;
+	pooler_gated = !pooler_gated;
+	if (pooler_gated)
+		log_warning("%u connections have not logged in (max_unauthenticated_conn): no more "
+			    "are accepted until there are fewer",
+			client_logins.count);
+	listen_pause(LISTEN_CROWDED, pooler_gated);
+}
+
 void pooler_accept(int fd, const struct conn_addr *peer, void *unused)
 {
 	struct client *c = client_new(fd, peer);
@@ -114,6 +157,7 @@ void pooler_accept(int fd, const struct conn_addr *peer, void *unused)
 		log_warning("out of memory: a connection was refused");
 	else
 		client_login_start(c);
+	pooler_gate(loop_now());
 }
 
 void pooler_reloaded(void)

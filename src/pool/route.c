@@ -8,6 +8,7 @@
 
 static struct database *list;
 bool pooler_paused_all; /* PAUSE without a name */
+unsigned route_generation = 1;
 
 struct database *route_first(void)
 {
@@ -163,6 +164,7 @@ void route_reload(const struct conf *c)
 {
 	struct database *db;
 
+	route_generation++;
 	for (db = list; db != NULL; db = db->next) {
 		const struct conf_database *d = conf_find_database(c, db->name);
 
@@ -247,27 +249,25 @@ void route_free(void)
 
 int route_pool_size(const struct pool *p)
 {
-	const struct conf_user *u = conf_find_user(conf_current(), istr_text(p->user));
+	int own = account_limits(p->account)->pool_size;
 
 	if (p->lookup)
 		return POOL_LOOKUP_SERVERS;
-	return u != NULL && u->pool_size >= 0 ? u->pool_size : p->db->pool_size;
+	return own >= 0 ? own : p->db->pool_size;
 }
 
-/* Looked at for each transaction: kept in the pool, refreshed when the configuration changes. */
+int route_reserve_size(const struct pool *p)
+{
+	int own = account_limits(p->account)->reserve_pool_size;
+
+	return own >= 0 ? own : p->db->reserve_pool_size;
+}
+
 enum pool_mode route_pool_mode(const struct pool *p)
 {
-	const struct conf *c = conf_current();
-	struct pool *cache = (struct pool *)p;
+	enum pool_mode own = account_limits(p->account)->pool_mode;
 
-	if (cache->mode_generation != c->generation + 1) {
-		const struct conf_user *u = conf_find_user(c, istr_text(p->user));
-
-		cache->mode =
-			u != NULL && u->pool_mode != POOL_MODE_UNSET ? u->pool_mode : p->db->mode;
-		cache->mode_generation = c->generation + 1;
-	}
-	return cache->mode;
+	return own != POOL_MODE_UNSET ? own : p->db->mode;
 }
 
 bool route_paused(const struct database *db)

@@ -59,6 +59,7 @@ struct server *server_launch(struct pool *p)
 	s->connect_time = s->request_time = loop_now();
 	list_add(s);
 	p->db->n_servers++;
+	p->account->servers++;
 	if (!server_login_start(s)) {
 		server_close(s, "out of memory", NULL);
 		return NULL;
@@ -121,6 +122,7 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	if (s->conn != NULL)
 		conn_close(&s->conn);
 	p->db->n_servers--;
+	p->account->servers--;
 	cancel_forget_server(s);
 	pool_mark_ready(p);
 	s->task = NULL;

@@ -244,20 +244,26 @@ static void count_user(struct stat_user *st)
 			}
 }
 
+static int either(int own, int fallback)
+{
+	return own >= 0 ? own : fallback;
+}
+
 static void put_user_settings(struct stat_user *st)
 {
 	const struct conf_user *cu = conf_find_user(conf_current(), st->name);
 
 	st->mode = POOL_MODE_UNSET;
 	st->pool_size = st->reserve_pool_size = -1;
+	st->max_user_connections = either(
+		cu != NULL ? cu->max_user_connections : -1, conf_current()->p.max_user_connections);
+	st->max_user_client_connections = either(cu != NULL ? cu->max_user_client_connections : -1,
+		conf_current()->p.max_user_client_connections);
 	if (cu == NULL)
 		return;
 	st->mode = cu->pool_mode;
 	st->pool_size = cu->pool_size;
 	st->reserve_pool_size = cu->reserve_pool_size;
-	st->max_user_connections = cu->max_user_connections > 0 ? cu->max_user_connections : 0;
-	st->max_user_client_connections =
-		cu->max_user_client_connections > 0 ? cu->max_user_client_connections : 0;
 }
 
 static void one_user(const struct auth_user *u, void *arg)

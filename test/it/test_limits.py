@@ -128,3 +128,139 @@ def test_units(qbouncer, db):
     rows = {r["key"]: r["value"] for r in proxy.console("SHOW CONFIG")}
     assert rows["query_wait_timeout"] in ("120", "2min")
     assert rows["server_idle_timeout"] in ("600", "10min")
+
+
+# --- limits that several pools share --------------------------------------------------------------
+
+
+def error_of(proxy, db, user="app"):
+    with pytest.raises(PgError) as e:
+        proxy.wire(db, user)
+    return e.value
+
+
+def test_max_user_client_connections(qbouncer, db):
+    proxy = qbouncer(max_user_client_connections=2, sections="[users]\nother = max_user_client_connections=1\n")
+    with proxy.wire(db), proxy.wire("postgres"), proxy.wire(db, "other"):
+        for user, limit in ("app", 2), ("other", 1):
+            e = error_of(proxy, db, user)
+            assert e.sqlstate == "53300"
+            assert e.message == "client connections exceeded (max_user_client_connections)"
+            assert "max_user_client_connections = %d." % limit in e.fields["H"]
+        row = proxy.wait_show("USERS", lambda r: r["name"] == "app")
+        assert (row["max_user_client_connections"], row["current_client_connections"]) == ("2", "2")
+
+
+def test_max_db_client_connections(qbouncer, cluster, db):
+    proxy = qbouncer(databases={db: "host=%s port=%d max_db_client_connections=1" % (cluster.socket_dir, cluster.port)})
+    with proxy.wire(db), proxy.wire("postgres"), proxy.wire("postgres"):
+        e = error_of(proxy, db, "other")
+        assert e.sqlstate == "53300" and "max_db_client_connections = 1" in e.fields["H"]
+
+
+def test_max_db_connections_evicts_the_idle(qbouncer, db):
+    """A pool that needs a server takes the place of one that nobody uses in another pool."""
+    proxy = qbouncer(max_db_connections=1)
+    with proxy.wire(db, "app") as a, proxy.wire(db, "other") as b:
+        for c in a, b, a:
+            assert types(c.simple("SELECT 1")) == "TDCZ"
+    assert "evicted: max_db_connections" in proxy.log_text()
+
+
+def test_max_user_connections_evicts_the_idle(qbouncer, db):
+    proxy = qbouncer(sections="[users]\napp = max_user_connections=1\n")
+    with proxy.wire(db) as a, proxy.wire("postgres") as b:
+        for c in a, b, a:
+            assert types(c.simple("SELECT 1")) == "TDCZ"
+    assert "evicted: max_user_connections" in proxy.log_text()
+
+
+@pytest.mark.parametrize("limit", ["max_db_connections", "max_user_connections", "default_pool_size"])
+def test_waiting_error_names_the_limit(qbouncer, db, limit):
+    proxy = qbouncer(query_wait_timeout=1, **{limit: 1})
+    user, other = ("other", db) if limit == "max_db_connections" else ("app", "postgres")
+    if limit == "default_pool_size":
+        other = db
+    with proxy.wire(db) as a, proxy.wire(other, user) as b:
+        a.simple("BEGIN; SELECT 1")
+        last = b.query("SELECT 1").closed()[-1]
+        assert last.sqlstate == "53300"
+        assert limit in last.fields["H"]
+        a.simple("COMMIT")
+
+
+def test_longest_waiter_first_over_pools(qbouncer, db):
+    """One place for two pools: who waits longer gets it, though a client of the other pool waits too."""
+    proxy = qbouncer(max_db_connections=1)
+    with proxy.wire(db, "app") as a, proxy.wire(db, "other") as b, proxy.wire(db, "app") as c:
+        a.simple("BEGIN; SELECT 1")
+        b.query("SELECT 'b'")
+        proxy.wait_pool(db, "other", cl_waiting=1)
+        c.query("SELECT 'c'")
+        proxy.wait_pool(db, "app", cl_waiting=1)
+        a.simple("COMMIT")
+        assert types(b.until("Z")) == "TDCZ"
+        assert types(c.until("Z")) == "TDCZ"
+    assert "makes room for one who waits longer" in proxy.log_text()
+
+
+def test_reserve_pool_of_a_user(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1, reserve_pool_timeout=1, sections="[users]\napp = reserve_pool_size=1\n")
+    with proxy.wire(db) as a, proxy.wire(db) as b, proxy.wire(db) as c:
+        a.simple("BEGIN; SELECT 1")
+        assert types(b.simple("BEGIN; SELECT 1")) == "CTDCZ"
+        c.query("SELECT 1")
+        proxy.wait_pool(db, cl_waiting=1, sv_active=2)
+        a.simple("COMMIT")
+        c.until("Z")
+
+
+TIMEOUTS = [
+    ("query_timeout", "SELECT pg_sleep(60)", "57014"),
+    ("idle_transaction_timeout", "BEGIN; SELECT 1", "25P03"),
+    ("transaction_timeout", "SELECT pg_sleep(60)", "25P04"),
+    ("client_idle_timeout", "SELECT 1", "57P05"),
+]
+
+
+@pytest.mark.parametrize("key, sql, sqlstate", TIMEOUTS)
+def test_timeouts_of_a_user(qbouncer, db, key, sql, sqlstate):
+    """What [users] says replaces what holds for all, and says so."""
+    proxy = qbouncer(sections="[users]\napp = %s=1\n" % key, **{key: 300})
+    with proxy.wire(db) as c, proxy.wire(db, "other") as other:
+        other.simple("SELECT 1")
+        if key == "transaction_timeout":
+            c.simple("BEGIN; SELECT 1")
+        last = c.query(sql).closed()[-1]
+        assert last.sqlstate == sqlstate
+        assert key in last.fields["H"]
+        assert types(other.simple("SELECT 1")) == "TDCZ"
+
+
+def test_query_wait_timeout_of_a_user(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1, sections="[users]\napp = query_wait_timeout=1\n")
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        a.simple("BEGIN; SELECT 1")
+        assert b.query("SELECT 1").closed()[-1].fields["M"] == "query_wait_timeout"
+        a.simple("COMMIT")
+
+
+def test_waiting_client_is_told(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1, query_wait_notify=1)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        a.simple("BEGIN; SELECT 1")
+        b.query("SELECT 1")
+        notice = b.recv()
+        assert notice.type == "N" and notice.fields["S"] == "NOTICE"
+        assert notice.fields["M"] == "No server connection available in postgres backend, client being queued"
+        a.simple("COMMIT")
+        assert types(b.until("Z")) == "TDCZ"
+
+
+def test_set_changes_a_limit_at_once(qbouncer, db):
+    proxy = qbouncer()
+    with proxy.wire(db):
+        proxy.console("SET max_user_client_connections = 1")
+        assert error_of(proxy, db).sqlstate == "53300"
+        proxy.console("SET pool_mode = session")
+        assert proxy.pool(db)["pool_mode"] == "session"

@@ -511,8 +511,9 @@ bool listen_open(const struct listen_spec *spec,
 	return true;
 }
 
-void listen_pause(bool paused)
+void listen_pause(enum listen_reason why, bool paused)
 {
+	(void)why;
 	(void)paused;
 }
 

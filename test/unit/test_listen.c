@@ -205,13 +205,13 @@ static void test_pause(void **state)
 	(void)state;
 	assert_true(open_spec(
 		(struct listen_spec){.addrs = "127.0.0.1", .port = port}, err, sizeof(err)));
-	listen_pause(true);
-	listen_pause(true);
+	listen_pause(LISTEN_SUSPENDED, true);
+	listen_pause(LISTEN_SUSPENDED, true);
 	fd = dial_tcp(port);
 	assert_true(fd >= 0);
 	run_turns(3);
 	assert_int_equal(accepted_count, 0);
-	listen_pause(false);
+	listen_pause(LISTEN_SUSPENDED, false);
 	run_until(accepted_some, &want);
 	close(fd);
 	accepted_close();
