@@ -31,6 +31,7 @@ qb_public_includes = \
 	include/wire/msg.h \
 	include/wire/scram.h \
 	include/wire/sqllex.h \
+	include/wire/sqlsess.h \
 	include/wire/startup.h
 
 libqb_base_a_SOURCES = \
@@ -78,7 +79,9 @@ libqb_wire_a_SOURCES = \
 	src/wire/scram_int.h \
 	src/wire/secret.c \
 	src/wire/sqllex.c \
+	src/wire/sqlsess.c \
 	src/wire/sqlstmt.c \
+	src/wire/sqlwords.h \
 	src/wire/startup.c
 
 libqb_auth_a_SOURCES = \
@@ -109,8 +112,10 @@ libqb_pool_a_SOURCES = \
 	src/pool/local.c \
 	src/pool/local_int.h \
 	src/pool/local_many.c \
+	src/pool/local_session.c \
 	src/pool/local_tx.c \
 	src/pool/login_int.h \
+	src/pool/look.c \
 	src/pool/lookup.c \
 	src/pool/pool.c \
 	src/pool/pool_int.h \
@@ -122,6 +127,9 @@ libqb_pool_a_SOURCES = \
 	src/pool/route.c \
 	src/pool/server.c \
 	src/pool/server_login.c \
+	src/pool/session.c \
+	src/pool/session_int.h \
+	src/pool/settings.c \
 	src/pool/stat.c \
 	src/pool/stmt.c \
 	src/pool/task.c \
@@ -251,6 +259,7 @@ qb_unit_tests = \
 	test/unit/test_scram \
 	test/unit/test_secret \
 	test/unit/test_sqllex \
+	test/unit/test_sqlsess \
 	test/unit/test_sqlstmt \
 	test/unit/test_startup \
 	test/unit/test_util \
@@ -374,6 +383,10 @@ test_unit_test_secret_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_sqllex_SOURCES = test/unit/test_sqllex.c
 test_unit_test_sqllex_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_sqllex_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_sqlsess_SOURCES = test/unit/test_sqlsess.c
+test_unit_test_sqlsess_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_sqlsess_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_sqlstmt_SOURCES = test/unit/test_sqlstmt.c
 test_unit_test_sqlstmt_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -11,6 +11,7 @@
 struct pool_stats {
 	uint64_t server_assignments, xacts, queries, bytes_in, bytes_out, xact_time, query_time, wait_time;
 	uint64_t client_parses, server_parses, binds, logins;
+	uint64_t pins, looks, replays, resets; /* doc/sessions.md */
 };
 
 /* How long things took, in microseconds. */
@@ -47,6 +48,7 @@ struct stat_session { /* client or server */
 	usec_t request_time_us;
 	usec_t wait;
 	bool close_needed;
+	const char *pinned; /* why a client keeps its server, or "" */
 	uint64_t id, link_id;
 };
 

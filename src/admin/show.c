@@ -257,6 +257,8 @@ static void one_session(const struct stat_session *st, void *arg)
 
 	row_begin(r);
 	session(r, st, st->state);
+	if (r->column < r->n_fields)
+		row_text(r, st->pinned);
 	row_end(r);
 }
 

@@ -29,6 +29,13 @@ static const struct figure figures[] = {
 	FIGURE("server_parse_count", "server_parse_count", server_parses),
 	FIGURE("bind_count", "bind_count", binds),
 	FIGURE("client_login_count", "client_login_count", logins),
+};
+/* Ours, behind those of pgbouncer: totals only. */
+static const struct figure own_figures[] = {
+	FIGURE("pin_count", "", pins),
+	FIGURE("look_count", "", looks),
+	FIGURE("replay_count", "", replays),
+	FIGURE("reset_count", "", resets),
 #undef FIGURE
 };
 
@@ -43,6 +50,12 @@ static void figures_put(struct show_rows *r, const struct pool_stats *s)
 		row_int(r, figure_of(s, &figures[i]));
 }
 
+static void own_figures_put(struct show_rows *r, const struct pool_stats *s)
+{
+	for (size_t i = 0; i < ARRAY_LEN(own_figures); i++)
+		row_int(r, figure_of(s, &own_figures[i]));
+}
+
 static void one_both(const struct stat_database *st, void *arg)
 {
 	struct show_rows *r = arg;
@@ -51,6 +64,7 @@ static void one_both(const struct stat_database *st, void *arg)
 	row_text(r, st->name);
 	figures_put(r, &st->total);
 	figures_put(r, &st->avg);
+	own_figures_put(r, &st->total);
 	row_end(r);
 }
 
@@ -66,6 +80,7 @@ static void one_total(const struct stat_database *st, void *arg)
 	row_begin(r);
 	row_text(r, st->name);
 	figures_put(r, &st->total);
+	own_figures_put(r, &st->total);
 	row_end(r);
 }
 
@@ -90,7 +105,7 @@ void show_stats_averages(struct show_rows *r)
 }
 
 struct sums {
-	int64_t total[ARRAY_LEN(figures)], avg[ARRAY_LEN(figures)];
+	int64_t total[ARRAY_LEN(figures)], avg[ARRAY_LEN(figures)], own[ARRAY_LEN(own_figures)];
 };
 
 static void sum_up(const struct stat_database *st, void *arg)
@@ -101,6 +116,8 @@ static void sum_up(const struct stat_database *st, void *arg)
 		s->total[i] += figure_of(&st->total, &figures[i]);
 		s->avg[i] += figure_of(&st->avg, &figures[i]);
 	}
+	for (size_t i = 0; i < ARRAY_LEN(own_figures); i++)
+		s->own[i] += figure_of(&st->total, &own_figures[i]);
 }
 
 static void name_value(struct show_rows *r, const char *prefix, const char *name, int64_t v)
@@ -123,4 +140,6 @@ void show_totals(struct show_rows *r)
 		name_value(r, "total", figures[i].total, s.total[i]);
 	for (size_t i = 0; i < ARRAY_LEN(figures); i++)
 		name_value(r, "avg", figures[i].avg, s.avg[i]);
+	for (size_t i = 0; i < ARRAY_LEN(own_figures); i++)
+		name_value(r, "total", own_figures[i].total, s.own[i]);
 }

@@ -19,7 +19,6 @@ void client_login_free(struct client *c)
 		return;
 	client_auth_closing(c);
 	auth_session_free(&c->login->auth);
-	buf_free(&c->login->extra);
 	mem_free(c->login);
 	c->login = NULL;
 }
@@ -97,6 +96,8 @@ static void begin_session(struct client *c)
 		if (conf_current()->p.application_name_add_host)
 			add_host(c);
 		buf_put(&b, c->pool->welcome_rest.data, c->pool->welcome_rest.len);
+		if (!session_begin(c))
+			b.failed = true;
 	}
 	for (int i = 0; i < VAR_COUNT; i++)
 		if (c->vars.v[i] != NULL)
@@ -265,11 +266,7 @@ void client_authenticated(struct client *c, const struct secret *proved)
 	struct auth_session *auth = l->auth;
 
 	l->auth = NULL;
-	if (l->extra.len > 0 && !buf_failed(&l->extra))
-		c->extra = istr_get((const char *)l->extra.data, l->extra.len);
-	if (l->extra.len > 0 && c->extra == NULL)
-		client_out_of_memory(c);
-	else if (c->console)
+	if (c->console)
 		enter_console(c);
 	else
 		enter_pool(c, proved);
@@ -282,13 +279,13 @@ void client_authenticated(struct client *c, const struct secret *proved)
 static void keep_setting(struct client *c, const char *name, const char *value)
 {
 	int id = var_find(name);
-	struct buf *b = &c->login->extra;
 
 	if (id >= 0) {
 		vars_set(&c->vars, (enum var_id)id, value);
 	} else if (!conf_list_has(conf_current()->p.ignore_startup_parameters, name)) {
-		buf_put(b, name, strlen(name) + 1);
-		buf_put(b, value, strlen(value) + 1);
+		/* refused once all of the packet is read */
+		if (!session_add_setting(&c->extra, name, value))
+			c->login->bad_setting = true;
 	}
 }
 

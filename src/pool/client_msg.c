@@ -76,6 +76,12 @@ bool client_need_server(struct client *c)
 		if (c->link == NULL)
 			return false;
 	}
+	if (c->link->extra != c->extra && !session_sync(c))
+		return false;
+	if (c->link->settling) {
+		client_move(c, CLIENT_BARRIER);
+		return false;
+	}
 	if (c->vtx == VTX_OPEN && !send_begin(c))
 		return false;
 	return true;
@@ -214,7 +220,7 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 static void release_unused(struct server *s)
 {
 	if (s->expect.count == 0 && s->pass_left == 0 && s->tx == 'I' && !s->unsynced &&
-		!s->copy_in && route_pool_mode(s->pool) != POOL_MODE_SESSION)
+		!s->copy_in && route_pool_mode(s->pool) != POOL_MODE_SESSION && !session_holds(s))
 		server_release(s);
 }
 
@@ -261,8 +267,9 @@ static size_t text_here(const struct wire_msg *m)
 static bool may_be_special(const char *sql)
 {
 	if (sql[0] == 's' || sql[0] == 'S')
-		return util_lower(sql[1]) != 'e' || util_lower(sql[2]) != 'l'; /* SELECT */
-	return strchr("bBcCeErRaAdD-/; \t\r\n\f\v", sql[0]) != NULL;
+		return util_lower(sql[1]) != 'e' || util_lower(sql[2]) != 'l' || /* SELECT */
+		       (strlen(sql) > 11 && util_memcasecmp(sql + 7, "pg_a", 4) == 0);
+	return strchr("bBcCeErRaAdDuU-/; \t\r\n\f\v", sql[0]) != NULL;
 }
 
 /* DEALLOCATE of a name that the client prepared by a Parse message. STEP_MORE: not ours, forward
@@ -306,7 +313,8 @@ static bool special(struct client *c, const struct wire_msg *m, size_t len, enum
 		*ret = deallocate(c, sql, len);
 		return *ret != STEP_MORE;
 	}
-	return false;
+	*ret = local_session_simple(c, sql, len);
+	return *ret != STEP_MORE;
 }
 
 static enum step failed_virtual(struct client *c, bool simple)
@@ -355,7 +363,8 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	if (util_lower((char)m->body[0]) == 'd' &&
 		sql_prep_classify((const char *)m->body, len, NULL) > SQL_PREP_DEALLOCATE)
 		c->link->discarding = true;
-	if (!client_expect(c, EXPECT_QUERY, DEST_CLIENT, NULL))
+	if (!client_expect(
+		    c, EXPECT_QUERY, DEST_CLIENT, session_effect(c, (const char *)m->body, len)))
 		return STEP_END;
 	return client_forward(c, m);
 }

@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "wire/sqlsess.h"
 #include "extq_int.h"
 /* --- small answers
  * ---------------------------------------------------------------------------------------- */
@@ -136,6 +137,8 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 	}
 	c->link->unsynced = true;
 	c->pool->stats.server_parses++;
+	session_touch(c, p->sql, p->sql_len,
+		sql_session_touches(p->sql, p->sql_len, client_standard_strings(c)));
 	if (!client_expect(c, EXPECT_PARSE, DEST_CLIENT, NULL))
 		return STEP_END;
 	return client_forward(c, m);
@@ -218,6 +221,8 @@ static enum step parse(struct client *c, const struct parse *p, const struct wir
 		return step;
 	if (tx != SQL_TX_OTHER)
 		return parse_local(c, p, lstmt_tx(tx, p->sql, p->sql_len));
+	if (p->sql_len < 256 && local_session_is(c, p->sql, p->sql_len))
+		return parse_local(c, p, lstmt_session(p->sql, p->sql_len));
 	return parse_own(c, p, m);
 }
 

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "wire/sqlsess.h"
 #include "local_int.h"
 
 void local_tx_end(struct client *c, bool committed)
@@ -153,11 +154,17 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	struct buf b = BUF_INIT;
 	struct replace *r;
 
-	if (p->executed && l->kind == LSTMT_TX)
+	if (p->executed && l->kind != LSTMT_EMPTY)
 		return executed_before(c, p);
 	if (no_blocks(c, l->tx))
 		return refuse_block(c, false);
-	if (!server_decides(c, l->tx)) {
+	if (l->kind == LSTMT_SESSION && local_session_possible(c)) {
+		p->executed = true;
+		return local_session_execute(c, l->sql);
+	}
+	if (l->kind == LSTMT_SESSION && c->vtx == VTX_FAILED)
+		return local_aborted(c, false);
+	if (l->kind != LSTMT_SESSION && !server_decides(c, l->tx)) {
 		if (refused_in_failed(c, l->tx))
 			return local_aborted(c, false);
 		if (!tx_here(c, l->tx, l->sql, strlen(l->sql), &b)) {
@@ -171,6 +178,9 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	}
 	if (!client_need_server(c))
 		return STEP_WAIT;
+	if (l->kind == LSTMT_SESSION)
+		session_touch(c, l->sql, strlen(l->sql),
+			sql_session_touches(l->sql, strlen(l->sql), true));
 	p->executed = true;
 	r = mem_zalloc(sizeof(*r));
 	if (r == NULL) {

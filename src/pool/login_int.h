@@ -25,7 +25,7 @@ struct client_login {
 	bool admin, stats;
 	bool replication;            /* physical */
 	struct auth_session *auth;
-	struct buf extra;            /* name\0value\0 of settings that no server reports */
+	bool bad_setting; /* one that cannot be kept: too long, or no memory */
 	/* PHASE_LOOKUP, and the answer while it is used */
 	struct lookup *lookup;
 	struct client *lookup_prev, *lookup_next;

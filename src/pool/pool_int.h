@@ -90,6 +90,7 @@ struct pstmt {
 	UT_hash_handle hh;
 	uint64_t id;
 	uint32_t refs;
+	unsigned touches; /* enum sql_touch */
 	int n_oids;
 	size_t sql_len;
 	size_t key_len;
@@ -104,15 +105,16 @@ const uint32_t *pstmt_oids(const struct pstmt *p);
 #define PSTMT_NAME_SIZE 24
 const char *pstmt_name(const struct pstmt *p, char dst[PSTMT_NAME_SIZE]);
 
-/* A statement that we answer: claimed by a claimant, or transaction control, or empty. */
-enum lstmt_kind { LSTMT_CLAIMED, LSTMT_TX, LSTMT_EMPTY };
+/* A statement that we answer: claimed by a claimant, or transaction control, or empty, or one of the
+ * session (local_session.c). */
+enum lstmt_kind { LSTMT_CLAIMED, LSTMT_TX, LSTMT_EMPTY, LSTMT_SESSION };
 struct lstmt {
 	enum lstmt_kind kind;
 	uint32_t refs;
 	const struct interceptor *icpt; /* CLAIMED */
 	void *stmt;                     /* CLAIMED; owned */
 	enum sql_tx tx;                 /* TX */
-	char *sql;                      /* TX: the text; owned */
+	char *sql;                      /* TX, SESSION: the text; owned */
 };
 struct lstmt *lstmt_ref(struct lstmt *l);
 void lstmt_drop(struct lstmt **p);
@@ -173,6 +175,7 @@ enum expect_dest {
 	DEST_SWALLOW, /* ours; an error in it belongs to the client's statement all the same */
 	DEST_RESET,   /* ours; an error closes the server */
 	DEST_VARS,    /* SET of the client's settings; an error ends the client */
+	DEST_LOOK,    /* ours: what the session has become (look.c) */
 	DEST_BEGIN,   /* the client's BEGIN, sent late; an error closes both */
 	DEST_TASK,
 	DEST_REPLACE, /* arg: struct replaced */
@@ -183,7 +186,8 @@ struct expect {
 	uint8_t kind, dest;
 	bool unnamed; /* PARSE: of the unnamed statement */
 	bool final; /* DEST_FAIL, DEST_REPLACE of a simple query: ReadyForQuery goes to the client */
-	void *arg;  /* PARSE, CLOSE: struct pstmt * (a reference) or NULL; LOCAL, FAIL: struct buf *; REPLACE: struct replaced * */
+	void *arg;  /* PARSE, CLOSE: struct pstmt * (a reference) or NULL; LOCAL, FAIL: struct buf *; REPLACE: struct replaced *;
+	              * QUERY of a client: what it sets (session_effect), struct istr * */
 };
 
 struct expect_ring {
@@ -234,6 +238,7 @@ struct client {
 	uint8_t state;   /* enum client_state; client_move() is the only writer */
 	uint8_t vtx;     /* enum virtual_tx */
 	uint8_t protocol_minor;
+	uint8_t pins; /* enum sql_touch, PIN_UNKNOWN: why it keeps its server; session_pin() is the only writer */
 	bool skip_to_sync : 1;  /* an error in a batch: everything up to Sync is dropped */
 	bool batch_executed : 1;/* something was executed since the last Sync */
 	bool tx_watched : 1;    /* the claimant wants tx_ended */
@@ -249,6 +254,7 @@ struct client {
 	bool counted : 1;       /* in the database's n_clients */
 	bool no_server : 1;     /* the message at the head fails with no_server_error */
 	bool own_user : 1;      /* console: the unix user that we run as */
+	bool proven : 1;        /* some server has accepted its settings */
 	uint32_t pass_left; /* bytes of the message under way that go on as they come */
 	struct conn *conn;
 	struct client *prev, *next; /* the list of its state */
@@ -269,7 +275,8 @@ struct client {
 	struct cstmt *unnamed;
 	struct portal *portals;     /* of local statements */
 	struct vars vars;
-	struct istr *extra;
+	struct istr *extra;  /* settings that no server reports: settings.c */
+	struct istr *origin; /* all settings that the session began with */
 	struct istr *user; /* as logged in */
 	struct istr *database;
 	uint64_t id;
@@ -315,6 +322,9 @@ struct server {
 	bool unnamed_raw : 1;  /* the unnamed statement is one of its client that we have no copy of */
 	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
 	bool extra_stale : 1;  /* a RESET may have ended some of `extra` */
+	bool settling : 1;     /* its client or task waits until its settings are in force */
+	bool reset_seen : 1;   /* with `touched`: by something that may take settings back */
+	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool copy_synced : 1;  /* the last message of the client was a Sync inside that copy */
 	bool close_needed : 1; /* closed as soon as it is free */
@@ -322,6 +332,7 @@ struct server {
 	bool finishing : 1;    /* CLEANING: its client has said goodbye behind statements that still run */
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
+	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
 	uint32_t pass_left;
 	struct conn *conn;
 	struct server *prev, *next;
@@ -336,7 +347,9 @@ struct server {
 	struct pstmt *unnamed;      /* what the server's unnamed statement is, or NULL */
 	uint16_t batch, batch_now;  /* counts Sync: that were sent, that are answered */
 	struct vars vars;
-	struct istr *extra;
+	struct istr *extra;         /* settings in force that are not reported */
+	struct buf custom;          /* with `touched`: names that no view lists */
+	struct look *look;          /* the question under way */
 	int32_t pid;
 	uint8_t key_len;
 	uint8_t key[256 - 3];
@@ -556,8 +569,43 @@ void portal_drop_all(struct client *c);
 void portal_synced(struct client *c);
 struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n, struct pg_error *err);
 struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len);
+struct lstmt *lstmt_session(const char *sql, size_t len);
 bool local_barrier(struct client *c); /* true: nothing outstanding; false: waits */
 void local_tx_end(struct client *c, bool committed);
+
+/* session.c: state beyond transactions. PIN_UNKNOWN: beside enum sql_touch. */
+#define PIN_UNKNOWN 128u /* a setting whose name is not known */
+struct look;
+bool session_begin(struct client *c); /* its settings are complete; false: memory */
+bool session_add_setting(struct istr **list, const char *name, const char *value);
+/* Tracked settings go back to what they were at the beginning: all, or those that are not in kept. */
+void session_restore_vars(struct client *c, bool all, const struct istr *kept, struct buf *status);
+bool session_add_origin(const struct client *c, struct istr **list);
+bool session_restore_all(struct client *c, bool identity); /* identity: role and authorization too */
+/* A text with these effects is sent to the client's server. */
+void session_touch(struct client *c, const char *sql, size_t len, unsigned touches);
+/* A simple query is about to be sent. What it sets, a reference; NULL: nothing that is known now. */
+struct istr *session_effect(struct client *c, const char *sql, size_t len);
+void session_apply(struct server *s, const struct istr *effect);
+void session_pin(struct client *c, unsigned pins);
+const char *session_pin_names(unsigned pins); /* static buffer */
+bool session_holds(struct server *s); /* at the end of a transaction: its client keeps it, or it is asked first */
+bool session_is_dirty(const struct server *s);
+void session_discarded(struct server *s);
+bool session_sync(struct client *c); /* puts the client's settings in force where they differ; false: closed */
+
+/* look.c */
+bool look_begin(struct server *s);
+void look_row(struct server *s, const uint8_t *body, size_t len);
+void look_failed(struct server *s);
+void look_done(struct server *s);
+void look_free(struct server *s);
+
+/* local_session.c */
+bool local_session_possible(const struct client *c); /* no server has a part in its session */
+enum step local_session_simple(struct client *c, const char *sql, size_t len); /* STEP_MORE: forward it */
+bool local_session_is(const struct client *c, const char *sql, size_t len);
+enum step local_session_execute(struct client *c, const char *sql);
 
 /* server.c */
 extern struct server_list server_dead;
@@ -595,7 +643,7 @@ void task_start(struct task *t, struct server *s);
 void task_row(struct task *t, const uint8_t *body, size_t len);
 void task_error(struct task *t, const uint8_t *body, size_t len);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
-void task_finished(struct server *s);
+void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */
 void task_fail_waiting(struct pool *p, const struct pg_error *err);
 
 /* cancel.c */

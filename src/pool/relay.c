@@ -8,6 +8,7 @@
  */
 #include <string.h>
 
+#include "wire/sqlsess.h"
 #include "pool_int.h"
 #include "relay_int.h"
 
@@ -172,10 +173,18 @@ static void settle(struct relay *r)
 	 * it */
 	if (c->pass_left > 0 && !c->pass_discard)
 		return;
+	if (s->settling) {
+		s->settling = false;
+		client_resume(c);
+		return;
+	}
 	if (s->tx == 'I' && !s->unsynced && !s->copy_in &&
-		route_pool_mode(s->pool) != POOL_MODE_SESSION) {
+		(s->touched != 0 || route_pool_mode(s->pool) != POOL_MODE_SESSION)) {
 		run_flush(r);
-		server_release(s);
+		if (!session_holds(s) && route_pool_mode(s->pool) != POOL_MODE_SESSION)
+			server_release(s);
+		if (c->state == CLIENT_DEAD)
+			return;
 	} else if (s->close_needed && s->tx == 'I' && !s->unsynced &&
 		   conf_current()->p.server_fast_close) {
 		run_flush(r);
@@ -230,16 +239,25 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 	s->tx = (char)m->body[0];
 	if (s->tx != 'I' && s->tx != 'T' && s->tx != 'E')
 		return RELAY_BAD;
+	if (dest == DEST_CLIENT && e->kind == EXPECT_QUERY && e->arg != NULL && s->link != NULL &&
+		s->tx == 'I')
+		session_apply(s, e->arg);
 	pop(s, true);
 	if (s->expect.count == 0)
 		s->discarding = false;
 	if (dest == DEST_TASK) {
-		if (final && s->task != NULL)
-			task_finished(s);
+		if (s->task != NULL)
+			task_ready(s, final);
 		return RELAY_DROP;
 	}
-	if (s->link != NULL && dest == DEST_VARS)
+	if (s->link != NULL && dest == DEST_VARS) {
 		settings_in_force(s);
+		s->link->proven = true;
+	}
+	if (dest == DEST_LOOK) {
+		run_flush(r);
+		look_done(s);
+	}
 	if (s->link != NULL && (dest == DEST_CLIENT || final)) {
 		if (s->tx != 'I' && route_pool_mode(s->pool) == POOL_MODE_STATEMENT)
 			return refuse_block(r);
@@ -269,7 +287,8 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 	id = var_find(name);
 	if (id >= 0)
 		vars_set(&s->vars, (enum var_id)id, value);
-	if (s->link == NULL || (e != NULL && (e->dest == DEST_RESET || e->dest == DEST_TASK)))
+	if (s->link == NULL || (e != NULL && (e->dest == DEST_RESET || e->dest == DEST_TASK ||
+						     e->dest == DEST_LOOK)))
 		return RELAY_DROP;
 	if (id >= 0) {
 		/* what we have put in force ourselves the client knows already, unless the server
@@ -402,6 +421,9 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 	case DEST_VARS:
 	case DEST_BEGIN:
 		return error_settings(r, m, e->dest);
+	case DEST_LOOK:
+		look_failed(s);
+		return RELAY_DROP;
 	case DEST_TASK:
 		if (s->task != NULL)
 			task_error(s->task, m->body, m->have);
@@ -422,6 +444,8 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 	}
 	count_error(m);
 	run_add(r, m->data, m->total);
+	if (e->kind == EXPECT_QUERY && e->dest == DEST_CLIENT)
+		istr_drop((struct istr **)&e->arg); /* it has set nothing */
 	if (s->link != NULL)
 		s->link->tx_failed = true;
 	if (batch)
@@ -480,7 +504,7 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 			if (c != NULL)
 				extq_forget_all(c);
 			if (m->body[1] == 'I')
-				istr_drop(&s->extra);
+				session_discarded(s);
 		}
 		break;
 	case 'R':
@@ -584,7 +608,8 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 		return true;
 	case 'D':
 	case 'T':
-		return e != NULL && (e->dest == DEST_TASK || e->dest == DEST_REPLACE);
+		return e != NULL &&
+		       (e->dest == DEST_TASK || e->dest == DEST_REPLACE || e->dest == DEST_LOOK);
 	default:
 		return false;
 	}
@@ -614,6 +639,8 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL &&
 		(e->kind == EXPECT_EXECUTE || e->final))
 		task_row(s->task, m->body, m->have);
+	if (dest == DEST_LOOK && m->type == 'D')
+		look_row(s, m->body, m->have);
 	if (dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
 		return relay_replace_answer(r, m, e, fit == FIT_END);
 	/* what describes a replacement is for the client */
@@ -644,7 +671,8 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 		return error_response(r, m);
 	case 'A':
 		/* a channel that some client listened on is nobody's in transaction pooling */
-		return r->s->link != NULL && route_pool_mode(r->s->pool) == POOL_MODE_SESSION
+		return r->s->link != NULL && (route_pool_mode(r->s->pool) == POOL_MODE_SESSION ||
+						     (r->s->link->pins & SQL_TOUCH_LISTEN) != 0)
 			       ? RELAY_FORWARD
 			       : RELAY_DROP;
 	default:

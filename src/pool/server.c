@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pool_int.h"
+#include "session_int.h"
 
 struct server_list server_dead;
 static struct slab *slab;
@@ -349,6 +349,10 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 
 	if (arg == NULL)
 		return;
+	if (e->kind == EXPECT_QUERY && e->dest == DEST_CLIENT) {
+		istr_drop((struct istr **)&e->arg);
+		return;
+	}
 	if (e->kind == EXPECT_PARSED || e->kind == EXPECT_CLOSED) {
 		extq_local_done(s->link, e, ok);
 		return;
@@ -388,6 +392,8 @@ static void free_one(struct server *s)
 	server_drop_unnamed(s);
 	vars_clear(&s->vars);
 	istr_drop(&s->extra);
+	buf_free(&s->custom);
+	look_free(s);
 	util_erase(s->key, sizeof(s->key));
 	s->magic = 0;
 	slab_put(slab, s);
@@ -412,6 +418,15 @@ void server_reap(void)
 /* --- settings
  * ------------------------------------------------------------------------------------------- */
 
+/* Must the settings be in force before anything else is sent? A role may be refused, and settings
+ * that no server has seen yet too; a task speaks for many. */
+static bool must_settle(const struct server *s, struct istr *extra, enum expect_dest dest)
+{
+	if (s->extra == extra)
+		return false;
+	return dest == DEST_TASK || !s->link->proven || settings_identity_differs(s->extra, extra);
+}
+
 void server_put_settings(
 	struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest)
 {
@@ -422,7 +437,9 @@ void server_put_settings(
 		return;
 	if (!vars_diff_sql(&s->vars, v, s->extra, extra, s->extra_stale, &sql))
 		return;
+	s->settling = must_settle(s, extra, dest);
 	s->extra_stale = false;
+	s->pool->stats.replays++;
 	build_query(&b, buf_cstr(&sql));
 	if (sql.failed)
 		b.failed = true;
@@ -474,7 +491,7 @@ void server_release(struct server *s)
 		server_close(s, "not at rest", NULL);
 		return;
 	}
-	s->throttled = s->discarding = false;
+	s->throttled = s->discarding = s->settling = false;
 	server_drop_raw_unnamed(s);
 	expect_shrink(&s->expect);
 	s->idle_since = loop_now();
@@ -521,6 +538,18 @@ static void finish_first(struct server *s)
 	conn_want_read(s->conn, true);
 }
 
+/* Answers to what we asked on behalf of the client, or for it. */
+static bool owes_only_us(struct server *s)
+{
+	for (unsigned i = 0; i < s->expect.count; i++) {
+		enum expect_dest dest = expect_at(&s->expect, i)->dest;
+
+		if (dest != DEST_LOOK && dest != DEST_VARS)
+			return false;
+	}
+	return s->pass_left == 0;
+}
+
 /*
  * Its client is gone. A server that owes nothing is rolled back, reset if the pool mode asks for
  * it, and kept; one in the middle of a statement is cancelled and closed, unless the client said
@@ -531,13 +560,19 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 	const struct params *p = &conf_current()->p;
 	bool reset = route_pool_mode(s->pool) == POOL_MODE_SESSION || p->server_reset_query_always;
 	const char *query = reset ? p->server_reset_query : NULL;
-	bool rollback = s->tx != 'I';
+	bool rollback = s->tx != 'I', dirty = session_is_dirty(s);
+
+	if (dirty && (query == NULL || query[0] == '\0' || !reset))
+		query = "DISCARD ALL";
+	s->dirty = dirty;
+	s->settling = false;
 
 	if (s->link != NULL)
 		s->link->link = NULL;
 	s->link = NULL;
 	s->finishing = false;
-	if (said_goodbye && s->expect.count > 0 && !s->copy_in && !s->unsynced) {
+	if (s->expect.count > 0 && !s->copy_in && !s->unsynced &&
+		(said_goodbye || owes_only_us(s))) {
 		finish_first(s);
 	} else if (s->expect.count > 0 || s->copy_in || s->pass_left > 0 || s->unsynced) {
 		/* a Sync of ours would commit what the client had not finished */
@@ -545,6 +580,7 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 			cancel_server(s);
 		server_close(s, "client left in the middle of a statement", NULL);
 	} else if (rollback || (query != NULL && query[0] != '\0')) {
+		s->pool->stats.resets += query != NULL && query[0] != '\0';
 		clean(s, rollback, query);
 	} else {
 		server_release(s);

@@ -168,6 +168,7 @@ static void one_client(struct client *c, void *arg)
 		.application_name = istr_text(c->vars.v[VAR_APPLICATION_NAME]),
 		.connect_time_us = wall(c->connect_time),
 		.request_time_us = wall(c->request_time != 0 ? c->request_time : c->idle_since),
+		.pinned = session_pin_names(c->pins),
 		.prepared_statements = (int)HASH_COUNT(c->stmts),
 		.id = c->id,
 		.link_id = c->link != NULL ? c->link->id : 0};
@@ -207,6 +208,7 @@ static void one_server(const struct server *s, const struct each *e)
 		.connect_time_us = wall(s->connect_time),
 		.request_time_us = wall(s->request_time),
 		.remote_pid = s->pid,
+		.pinned = "",
 		.prepared_statements = (int)s->n_prepared,
 		.close_needed = s->close_needed,
 		.id = s->id,

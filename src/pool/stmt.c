@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "wire/sqlsess.h"
 #include "pool_int.h"
 
 /* --- shared texts
@@ -32,6 +33,7 @@ struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n
 		return found;
 	}
 	p->refs = 1;
+	p->touches = len > 0 ? sql_session_touches((const char *)p->key + oid_bytes, len, true) : 0;
 	p->id = ++last_id;
 	p->n_oids = n;
 	p->sql_len = len;
@@ -152,6 +154,15 @@ struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len)
 	}
 	memcpy(l->sql, sql, len);
 	l->sql[len] = '\0';
+	return l;
+}
+
+struct lstmt *lstmt_session(const char *sql, size_t len)
+{
+	struct lstmt *l = lstmt_tx(SQL_TX_OTHER, sql, len);
+
+	if (l != NULL)
+		l->kind = LSTMT_SESSION;
 	return l;
 }
 

@@ -177,21 +177,42 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 }
 
 /* Any failure closes the server, and that ends the task. */
-void task_start(struct task *t, struct server *s)
+static void send_task(struct task *t, struct server *s)
 {
 	struct buf b = BUF_INIT;
 
+	if (t->script != NULL ? send_script(t, s, &b) : send_statement(t, s, &b))
+		server_send(s, &b);
+	else
+		buf_free(&b);
+}
+
+void task_start(struct task *t, struct server *s)
+{
 	t->server = s;
 	s->task = t;
 	s->request_time = loop_now();
 	server_move(s, SERVER_TASK);
 	server_put_settings(s, &t->vars, t->extra, DEST_TASK);
-	if (s->state == SERVER_DEAD)
-		return;
-	if (t->script != NULL ? send_script(t, s, &b) : send_statement(t, s, &b))
-		server_send(s, &b);
-	else
-		buf_free(&b);
+	if (s->state != SERVER_DEAD && !s->settling)
+		send_task(t, s);
+}
+
+static void finished(struct server *s);
+
+void task_ready(struct server *s, bool final)
+{
+	struct task *t = s->task;
+
+	if (final) {
+		finished(s);
+	} else if (s->settling && t->failed) {
+		/* they were refused: what is in force is not what we noted */
+		server_close(s, "settings refused", &t->err);
+	} else if (s->settling) {
+		s->settling = false;
+		send_task(t, s);
+	}
 }
 
 void task_row(struct task *t, const uint8_t *body, size_t len)
@@ -223,7 +244,7 @@ void task_end(struct task *t, const struct pg_error *err)
 }
 
 /* Its last ReadyForQuery has come: the server first, then the news. */
-void task_finished(struct server *s)
+static void finished(struct server *s)
 {
 	struct task *t = s->task;
 

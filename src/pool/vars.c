@@ -6,7 +6,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "pool_int.h"
+#include "session_int.h"
 
 static const char *const var_names[VAR_COUNT] = {
 	[VAR_CLIENT_ENCODING] = "client_encoding",
@@ -149,60 +149,19 @@ void vars_canonical(struct vars *v, const struct vars *welcome)
 /* --- the way from one state to another ---------------------------------------------------------
  */
 
-/* E'' works whatever standard_conforming_strings is. */
-static void put_literal(struct buf *b, const char *s)
-{
-	buf_puts(b, "E'");
-	for (; *s != '\0'; s++) {
-		if (*s == '\'' || *s == '\\')
-			buf_putc(b, *s);
-		buf_putc(b, *s);
-	}
-	buf_putc(b, '\'');
-}
-
-static void put_set(struct buf *sql, const char *name, const char *value)
-{
-	buf_puts(sql, "SELECT pg_catalog.set_config(");
-	put_literal(sql, name);
-	buf_puts(sql, ", ");
-	put_literal(sql, value);
-	buf_puts(sql, ", false);");
-}
-
-static void put_extra(struct buf *sql, struct istr *extra, bool reset)
-{
-	const char *p = istr_text(extra), *end = p + istr_len(extra);
-
-	while (p < end) {
-		const char *name = p, *value = name + strlen(name) + 1;
-
-		if (reset) {
-			/* NULL resets; also role and session_authorization, which no view shows */
-			buf_puts(sql, "SELECT pg_catalog.set_config(");
-			put_literal(sql, name);
-			buf_puts(sql, ", NULL, false);");
-		} else {
-			put_set(sql, name, value);
-		}
-		p = value + strlen(value) + 1;
-	}
-}
-
 bool vars_diff_sql(const struct vars *server, const struct vars *client, struct istr *server_extra,
 	struct istr *client_extra, bool stale, struct buf *sql)
 {
 	bool any = false;
 
 	if (server_extra != client_extra || stale) {
-		put_extra(sql, server_extra, true);
-		put_extra(sql, client_extra, false);
-		any = true;
+		settings_diff_sql(server_extra, client_extra, stale, sql);
+		any = sql->len > 0 || sql->failed;
 	}
 	for (int i = 0; i < VAR_COUNT; i++) {
 		if (client->v[i] == NULL || client->v[i] == server->v[i])
 			continue;
-		put_set(sql, var_names[i], istr_text(client->v[i]));
+		settings_put_set(sql, var_names[i], istr_text(client->v[i]));
 		any = true;
 	}
 	return any;

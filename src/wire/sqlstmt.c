@@ -3,11 +3,11 @@
  * the tokens of sqllex.c; must not know QUEUE's grammar. Entry points: sql_statement_next,
  * sql_any_statement_is, sql_tx_classify, sql_tx_tag, sql_prep_classify.
  */
-#include "wire/sqllex.h"
+#include "sqlwords.h"
 
 #include <string.h>
 
-static bool token_is(const struct sql_token *t, const char *word)
+bool words_token_is(const struct sql_token *t, const char *word)
 {
 	size_t i;
 
@@ -40,7 +40,7 @@ static void cutter_head(struct cutter *c, const struct sql_token *t)
 	const char *h = c->head;
 
 	for (size_t i = 0; i < ARRAY_LEN(heads); i++) {
-		if (token_is(t, heads[i]))
+		if (words_token_is(t, heads[i]))
 			c->head[c->words] = heads[i][0];
 	}
 	if (h[1] == 'o' && h[2] == 'r')
@@ -55,9 +55,9 @@ static void cutter_word(struct cutter *c, const struct sql_token *t)
 	c->words++;
 	if (!c->in_create || c->parens)
 		return;
-	if (token_is(t, "begin") || (c->blocks && token_is(t, "case")))
+	if (words_token_is(t, "begin") || (c->blocks && words_token_is(t, "case")))
 		c->blocks++;
-	else if (c->blocks && token_is(t, "end"))
+	else if (c->blocks && words_token_is(t, "end"))
 		c->blocks--;
 }
 
@@ -137,29 +137,31 @@ bool sql_any_statement_is(const char *text, size_t len, bool standard_strings, c
 
 /* --- transaction control -------------------------------------------------------------------- */
 
-/* Reads words one after the other; `t` is the next token. */
-struct words {
-	struct sql_lexer lx;
-	struct sql_token t;
-};
-
-static void words_init(struct words *w, const char *text, size_t len)
+void words_init(struct words *w, const char *text, size_t len, bool standard_strings)
 {
-	sql_lex_init(&w->lx, text, len, true);
+	sql_lex_init(&w->lx, text, len, standard_strings);
 	do {
 		sql_lex_next(&w->lx, &w->t);
 	} while (w->t.kind == SQL_SEMICOLON);
 }
 
-static bool accept(struct words *w, const char *word)
+bool words_accept(struct words *w, const char *word)
 {
-	if (!token_is(&w->t, word))
+	if (!words_token_is(&w->t, word))
 		return false;
 	sql_lex_next(&w->lx, &w->t);
 	return true;
 }
 
-static bool at_end(struct words *w)
+bool words_accept_other(struct words *w, char c)
+{
+	if (w->t.kind != SQL_OTHER || w->t.len != 1 || *w->t.text != c)
+		return false;
+	sql_lex_next(&w->lx, &w->t);
+	return true;
+}
+
+bool words_at_end(struct words *w)
 {
 	while (w->t.kind == SQL_SEMICOLON)
 		sql_lex_next(&w->lx, &w->t);
@@ -168,24 +170,25 @@ static bool at_end(struct words *w)
 
 static bool accept_level(struct words *w)
 {
-	if (!accept(w, "level"))
+	if (!words_accept(w, "level"))
 		return false;
-	if (accept(w, "serializable"))
+	if (words_accept(w, "serializable"))
 		return true;
-	if (accept(w, "repeatable"))
-		return accept(w, "read");
-	return accept(w, "read") && (accept(w, "committed") || accept(w, "uncommitted"));
+	if (words_accept(w, "repeatable"))
+		return words_accept(w, "read");
+	return words_accept(w, "read") &&
+	       (words_accept(w, "committed") || words_accept(w, "uncommitted"));
 }
 
 static bool accept_mode(struct words *w)
 {
-	if (accept(w, "isolation"))
+	if (words_accept(w, "isolation"))
 		return accept_level(w);
-	if (accept(w, "read"))
-		return accept(w, "write") || accept(w, "only");
-	if (accept(w, "not"))
-		return accept(w, "deferrable");
-	return accept(w, "deferrable");
+	if (words_accept(w, "read"))
+		return words_accept(w, "write") || words_accept(w, "only");
+	if (words_accept(w, "not"))
+		return words_accept(w, "deferrable");
+	return words_accept(w, "deferrable");
 }
 
 /* [mode [[,] mode ...]] */
@@ -205,23 +208,24 @@ static bool accept_modes(struct words *w)
 
 static bool accept_no_chain(struct words *w)
 {
-	if (!accept(w, "and"))
+	if (!words_accept(w, "and"))
 		return true;
-	return accept(w, "no") && accept(w, "chain");
+	return words_accept(w, "no") && words_accept(w, "chain");
 }
 
 static enum sql_tx tx_kind(struct words *w)
 {
-	bool begin = accept(w, "begin"), commit, rollback;
+	bool begin = words_accept(w, "begin"), commit, rollback;
 
-	if (!begin && accept(w, "start"))
-		return accept(w, "transaction") && accept_modes(w) ? SQL_TX_BEGIN : SQL_TX_OTHER;
-	commit = !begin && (accept(w, "commit") || accept(w, "end"));
-	rollback = !begin && !commit && (accept(w, "rollback") || accept(w, "abort"));
+	if (!begin && words_accept(w, "start"))
+		return words_accept(w, "transaction") && accept_modes(w) ? SQL_TX_BEGIN
+									 : SQL_TX_OTHER;
+	commit = !begin && (words_accept(w, "commit") || words_accept(w, "end"));
+	rollback = !begin && !commit && (words_accept(w, "rollback") || words_accept(w, "abort"));
 	if (!begin && !commit && !rollback)
 		return SQL_TX_OTHER;
-	if (!accept(w, "work"))
-		(void)accept(w, "transaction");
+	if (!words_accept(w, "work"))
+		(void)words_accept(w, "transaction");
 	if (begin)
 		return accept_modes(w) ? SQL_TX_BEGIN : SQL_TX_OTHER;
 	if (!accept_no_chain(w))
@@ -243,11 +247,11 @@ enum sql_tx sql_tx_classify(const char *text, size_t len)
 	if (len > 2 && util_lower(text[0]) == 's' && util_lower(text[1]) == 'e' &&
 		util_lower(text[2]) == 'l')
 		return SQL_TX_OTHER;
-	words_init(&w, text, len);
+	words_init(&w, text, len, true);
 	if (w.t.kind == SQL_END)
 		return SQL_TX_EMPTY;
 	kind = tx_kind(&w);
-	return at_end(&w) ? kind : SQL_TX_OTHER;
+	return words_at_end(&w) ? kind : SQL_TX_OTHER;
 }
 
 const char *sql_tx_tag(enum sql_tx kind, const char *text, size_t len)
@@ -275,15 +279,15 @@ static enum sql_prep deallocate_kind(struct words *w, struct buf *ret_name)
 {
 	struct sql_token name = w->t;
 
-	if (accept(w, "prepare") && (w->t.kind == SQL_IDENT || w->t.kind == SQL_QIDENT))
+	if (words_accept(w, "prepare") && (w->t.kind == SQL_IDENT || w->t.kind == SQL_QIDENT))
 		name = w->t;
 	if (name.kind != SQL_IDENT && name.kind != SQL_QIDENT)
 		return SQL_PREP_NONE;
 	if (w->t.text == name.text)
 		sql_lex_next(&w->lx, &w->t);
-	if (!at_end(w))
+	if (!words_at_end(w))
 		return SQL_PREP_NONE;
-	if (token_is(&name, "all"))
+	if (words_token_is(&name, "all"))
 		return SQL_PREP_DEALLOCATE_ALL;
 	return !ret_name || sql_token_value(&name, true, ret_name) ? SQL_PREP_DEALLOCATE
 								   : SQL_PREP_NONE;
@@ -295,10 +299,10 @@ enum sql_prep sql_prep_classify(const char *text, size_t len, struct buf *ret_na
 
 	if (len && util_lower(*text) >= 'a' && util_lower(*text) <= 'z' && util_lower(*text) != 'd')
 		return SQL_PREP_NONE;
-	words_init(&w, text, len);
-	if (accept(&w, "deallocate"))
+	words_init(&w, text, len, true);
+	if (words_accept(&w, "deallocate"))
 		return deallocate_kind(&w, ret_name);
-	if (accept(&w, "discard") && accept(&w, "all") && at_end(&w))
+	if (words_accept(&w, "discard") && words_accept(&w, "all") && words_at_end(&w))
 		return SQL_PREP_DISCARD_ALL;
 	return SQL_PREP_NONE;
 }

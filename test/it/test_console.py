@@ -38,13 +38,15 @@ COLUMNS = {
     "POOLS": "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req "
              "sv_active sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login "
              "maxwait maxwait_us pool_mode load_balance_hosts",
-    "CLIENTS": SESSION,
+    "CLIENTS": SESSION + " pinned",
     "SERVERS": SESSION,
     "SOCKETS": SESSION + BUFFERS,
     "ACTIVE_SOCKETS": SESSION + BUFFERS,
     "LISTS": "list items",
-    "STATS": "database " + figures("total_", "received", "sent") + " " + figures("avg_", "recv", "sent"),
-    "STATS_TOTALS": "database " + figures("", "bytes_received", "bytes_sent"),
+    "STATS": "database " + figures("total_", "received", "sent") + " " + figures("avg_", "recv", "sent")
+    + " total_pin_count total_look_count total_replay_count total_reset_count",
+    "STATS_TOTALS": "database " + figures("", "bytes_received", "bytes_sent")
+    + " pin_count look_count replay_count reset_count",
     "STATS_AVERAGES": "database " + " ".join(
         ("avg_" if i > 7 else "") + n for i, n in enumerate(
             figures("", "bytes_received", "bytes_sent").split())),

@@ -1,0 +1,59 @@
+/*
+ * What a text may do to the session that carries it out, beyond its transaction: settings, temporary
+ * tables, locks. A look at the text, not at what the server did: it may suspect too much, and does not
+ * see into functions. Pure.
+ */
+#ifndef QB_WIRE_SQLSESS_H
+#define QB_WIRE_SQLSESS_H
+
+#include "base/buf.h"
+
+/* What to ask the server about when the transaction has ended. */
+enum sql_touch {
+	SQL_TOUCH_SETTINGS = 1,
+	SQL_TOUCH_TEMP = 2,     /* temporary tables */
+	SQL_TOUCH_LOCKS = 4,    /* advisory locks of the session */
+	SQL_TOUCH_CURSORS = 8,  /* WITH HOLD */
+	SQL_TOUCH_PREPARED = 16,/* PREPARE */
+	SQL_TOUCH_LISTEN = 32,
+	SQL_TOUCH_LOAD = 64,    /* LOAD: nothing undoes it */
+	SQL_TOUCH_ALL = 63,
+};
+/* What may undo one of them has it shifted by so much: of interest only where there is one. */
+#define SQL_TOUCH_UNDO_SHIFT 8
+
+/* enum sql_touch, of all statements of the text. Cheap for the usual statement. */
+unsigned sql_session_touches(const char *text, size_t len, bool standard_strings);
+
+/* Names with a dot in them that the text may set, which no view of the server lists: each with its
+ * terminator, lower case. false: it sets some whose names it does not tell. */
+bool sql_session_custom_names(const char *text, size_t len, struct buf *ret);
+/* Does it hold a word of those that take settings back: RESET, DISCARD, DEFAULT? */
+bool sql_session_may_reset(const char *text, size_t len);
+
+enum sql_session_kind {
+	SQL_SESSION_OTHER,
+	SQL_SESSION_SET,        /* SET [SESSION] name = value */
+	SQL_SESSION_RESET,      /* RESET name, SET name TO DEFAULT */
+	SQL_SESSION_RESET_ALL,
+	SQL_SESSION_DISCARD_ALL,
+	SQL_SESSION_DISCARD_PART, /* PLANS, SEQUENCES, TEMP: value has the tag */
+	SQL_SESSION_DEALLOCATE_ALL,
+	SQL_SESSION_CLOSE_ALL,
+	SQL_SESSION_UNLISTEN,   /* UNLISTEN name, or no name: all */
+	SQL_SESSION_LISTEN,     /* name */
+	SQL_SESSION_UNLOCK_ALL, /* SELECT pg_advisory_unlock_all() */
+};
+
+struct sql_session {
+	enum sql_session_kind kind;
+	struct buf name;  /* lower case unless quoted, with terminator */
+	struct buf value; /* as set_config() takes it, with terminator */
+};
+
+/* A single statement (optional trailing ';', nothing else). Free name and value. */
+enum sql_session_kind sql_session_classify(
+	const char *text, size_t len, bool standard_strings, struct sql_session *ret);
+void sql_session_free(struct sql_session *s);
+
+#endif

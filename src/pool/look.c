@@ -1,0 +1,233 @@
+/*
+ * A question of ours to a server whose transaction has ended: which settings are in force, and what
+ * else of the session is left. It runs under the client's own role, and asks only for what the
+ * client's statements may have changed. Its operators are named with their schema: the client's
+ * search_path may hold others.
+ */
+#include <string.h>
+
+#include "session_int.h"
+
+struct look {
+	unsigned asked, found;
+	bool failed, resets;
+	struct buf pairs; /* settings */
+};
+
+static const struct {
+	unsigned touch;
+	char kind;
+	const char *condition;
+} questions[] = {
+	{SQL_TOUCH_TEMP, 't',
+		"pg_catalog.pg_my_temp_schema() OPERATOR(pg_catalog.<>) 0 AND EXISTS (SELECT FROM pg_catalog.pg_class "
+		"WHERE relnamespace OPERATOR(pg_catalog.=) pg_catalog.pg_my_temp_schema())"},
+	{SQL_TOUCH_LOCKS, 'l',
+		"EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' "
+		"AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())"},
+	{SQL_TOUCH_CURSORS, 'c', "EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable)"},
+	{SQL_TOUCH_PREPARED, 'p',
+		"EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql)"},
+	{SQL_TOUCH_LISTEN, 'n', "EXISTS (SELECT FROM pg_catalog.pg_listening_channels())"},
+};
+
+/* Names with a dot are in no view: by name. */
+static void put_custom(struct buf *sql, const char *at, size_t len)
+{
+	const char *end = at + len;
+
+	for (; at < end; at += strlen(at) + 1)
+		if (strchr(at, '.') != NULL) {
+			buf_puts(sql, ", (");
+			settings_put_literal(sql, at);
+			buf_puts(sql, ")");
+		}
+}
+
+static void put_question(struct buf *sql, const struct server *s)
+{
+	const char *at = istr_text(s->extra), *end = at + istr_len(s->extra);
+	struct setting have;
+
+	buf_puts(sql,
+		"SELECT 's', name, setting FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.=) 'session' "
+		"UNION ALL SELECT 's', n, pg_catalog.current_setting(n, true) FROM (VALUES ('role'), "
+		"('session_authorization')");
+	put_custom(sql, (const char *)s->custom.data, s->custom.len);
+	while (settings_next(&at, end, &have))
+		put_custom(sql, have.name, strlen(have.name) + 1);
+	buf_puts(sql, ") AS v(n)");
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++)
+		if ((s->touched & questions[i].touch) != 0)
+			buf_printf(sql, " UNION ALL SELECT '%c', '', '' WHERE %s",
+				questions[i].kind, questions[i].condition);
+}
+
+bool look_begin(struct server *s)
+{
+	struct buf sql = BUF_INIT, b = BUF_INIT;
+	struct look *l = mem_zalloc(sizeof(*l));
+
+	put_question(&sql, s);
+	if (s->custom.failed)
+		sql.failed = true;
+	build_query(&b, buf_cstr(&sql));
+	if (l == NULL || buf_failed(&sql))
+		b.failed = true;
+	buf_free(&sql);
+	if (buf_failed(&b)) {
+		mem_free(l);
+		buf_free(&b);
+		server_close(s, "out of memory", NULL);
+		return true;
+	}
+	l->asked = s->touched;
+	l->resets = s->reset_seen;
+	s->reset_seen = false;
+	s->look = l;
+	s->touched = 0;
+	buf_free(&s->custom);
+	s->pool->stats.looks++;
+	server_drop_unnamed(s);
+	if (server_expect(s, EXPECT_QUERY, DEST_LOOK, NULL))
+		server_send(s, &b);
+	else
+		buf_free(&b);
+	return true;
+}
+
+/* A column of text; NULL: SQL NULL, or not well-formed. */
+static const char *column(struct wire_reader *rd, size_t *ret_len)
+{
+	int32_t n = wire_get_i32(rd);
+
+	*ret_len = n > 0 ? (size_t)n : 0;
+	return n < 0 ? NULL : (const char *)wire_get_bytes(rd, (size_t)n);
+}
+
+static void note_setting(struct server *s, struct wire_reader *rd)
+{
+	struct look *l = s->look;
+	size_t name_len, value_len;
+	const char *name = column(rd, &name_len), *value = column(rd, &value_len);
+
+	if (rd->failed || name == NULL || value == NULL || name_len == 0 ||
+		memchr(name, 0, name_len) != NULL || memchr(value, 0, value_len) != NULL)
+		return;
+	for (size_t i = 0; i < name_len; i++)
+		buf_putc(&l->pairs, util_lower(name[i]));
+	buf_putc(&l->pairs, '\0');
+	buf_put(&l->pairs, value, value_len);
+	buf_putc(&l->pairs, '\0');
+}
+
+void look_row(struct server *s, const uint8_t *body, size_t len)
+{
+	struct wire_reader rd;
+	const char *kind;
+	size_t n;
+
+	wire_reader_init(&rd, body, len);
+	if (s->look == NULL || wire_get_i16(&rd) != 3 || (kind = column(&rd, &n)) == NULL || n != 1)
+		return;
+	if (*kind == 's')
+		note_setting(s, &rd);
+	for (size_t i = 0; i < ARRAY_LEN(questions); i++)
+		if (questions[i].kind == *kind)
+			s->look->found |= questions[i].touch;
+}
+
+void look_failed(struct server *s)
+{
+	if (s->look != NULL)
+		s->look->failed = true;
+}
+
+/* Is the setting one that has to be moved? Not what is reported, and not the login's own identity.
+ */
+static bool is_of_session(const struct server *s, const struct setting *st)
+{
+	const struct istr *origin = s->link->origin;
+
+	if (var_find(st->name) >= 0)
+		return false;
+	if (strcmp(st->name, "role") == 0)
+		return strcmp(st->value, "none") != 0 || settings_find(origin, st->name) != NULL;
+	if (strcmp(st->name, "session_authorization") == 0)
+		return strcmp(st->value, istr_text(s->pool->user)) != 0;
+	/* one that was taken back is empty from then on, where it has no definition */
+	return !s->look->resets || st->value[0] != '\0' || strchr(st->name, '.') == NULL ||
+	       settings_find(origin, st->name) == NULL;
+}
+
+static bool keep_settings(struct server *s, struct look *l)
+{
+	const char *at = (const char *)l->pairs.data, *end = at + l->pairs.len;
+	struct buf kept = BUF_INIT;
+	struct istr *list = NULL;
+	struct setting st;
+	bool ok;
+
+	while (l->pairs.len > 0 && settings_next(&at, end, &st))
+		if (is_of_session(s, &st)) {
+			buf_put(&kept, st.name, strlen(st.name) + 1);
+			buf_put(&kept, st.value, strlen(st.value) + 1);
+		}
+	ok = !buf_failed(&l->pairs) && settings_sorted(&kept, &list);
+	buf_free(&kept);
+	if (!ok)
+		return false;
+	istr_drop(&s->extra);
+	s->extra = istr_ref(list);
+	s->extra_stale = false;
+	/* what is not there now and was at the beginning was reset */
+	ok = session_add_origin(s->link, &list);
+	istr_drop(&s->link->extra);
+	s->link->extra = list;
+	return ok;
+}
+
+static void restore_reported(struct server *s, struct look *l)
+{
+	struct istr *all = NULL;
+	struct buf status = BUF_INIT;
+
+	if (!settings_sorted(&l->pairs, &all))
+		return;
+	session_restore_vars(s->link, false, all, &status);
+	istr_drop(&all);
+	if (status.len > 0 && !buf_failed(&status))
+		client_write(s->link, &status);
+	buf_free(&status);
+}
+
+void look_free(struct server *s)
+{
+	if (s->look == NULL)
+		return;
+	buf_free(&s->look->pairs);
+	mem_free(s->look);
+	s->look = NULL;
+}
+
+void look_done(struct server *s)
+{
+	struct look *l = s->look;
+	struct client *c = s->link;
+	unsigned pins;
+
+	if (l == NULL)
+		return;
+	if (c == NULL) {
+		s->dirty = true;
+	} else {
+		pins = c->pins & ~(l->asked | SQL_TOUCH_SETTINGS);
+		pins |= l->found | (l->asked & (SQL_TOUCH_LOAD | PIN_UNKNOWN));
+		if (l->failed || !keep_settings(s, l))
+			pins = c->pins | l->asked | SQL_TOUCH_SETTINGS;
+		else
+			restore_reported(s, l);
+		session_pin(c, pins);
+	}
+	look_free(s);
+}

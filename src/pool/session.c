@@ -1,0 +1,250 @@
+/*
+ * The state of a session beyond its transactions, in transaction pooling. What a statement may have
+ * changed is told by its text (`touched`); what it is, by the server, which is asked when the
+ * transaction has ended (look.c). Settings become the client's, and are put in force on the next
+ * server that it gets. What cannot be moved pins the client: it keeps the server until the
+ * server says that it is gone. A server whose state is not known goes to nobody before DISCARD ALL.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "session_int.h"
+
+/* --- the settings of the start-up packet --------------------------------------------------------
+ */
+
+/* What RESET goes back to: all that the session began with. */
+bool session_begin(struct client *c)
+{
+	struct istr *origin = istr_ref(c->extra);
+	bool ok = true;
+
+	for (int i = 0; i < VAR_COUNT && ok; i++) {
+		char name[40];
+		size_t n = util_strlcpy(name, var_name((enum var_id)i), sizeof(name));
+
+		for (size_t k = 0; k < n; k++)
+			name[k] = util_lower(name[k]);
+		if (c->vars.v[i] != NULL)
+			ok = settings_set(&origin, name, istr_text(c->vars.v[i]));
+	}
+	c->origin = origin;
+	c->proven = c->extra == NULL;
+	return ok;
+}
+
+bool session_add_setting(struct istr **list, const char *name, const char *value)
+{
+	char lower[128];
+	size_t n = util_strlcpy(lower, name, sizeof(lower));
+
+	if (n >= sizeof(lower))
+		return false;
+	for (size_t i = 0; i < n; i++)
+		lower[i] = util_lower(lower[i]);
+	return settings_set(list, lower, value);
+}
+
+void session_restore_vars(struct client *c, bool all, const struct istr *kept, struct buf *status)
+{
+	for (int i = 0; i < VAR_COUNT; i++) {
+		const char *name = var_name((enum var_id)i);
+		const char *value = settings_find(c->origin, name);
+
+		if (value == NULL || strcmp(value, istr_text(c->vars.v[i])) == 0 ||
+			(!all && settings_find(kept, name) != NULL))
+			continue;
+		vars_set(&c->vars, (enum var_id)i, value);
+		build_parameter_status(status, name, value);
+	}
+}
+
+/* What the list lacks of the origin, without what the server reports. */
+bool session_add_origin(const struct client *c, struct istr **list)
+{
+	const char *at = istr_text(c->origin), *end = at + istr_len(c->origin);
+	struct setting s;
+
+	while (settings_next(&at, end, &s))
+		if (var_find(s.name) < 0 && settings_find(*list, s.name) == NULL &&
+			!settings_set(list, s.name, s.value))
+			return false;
+	return true;
+}
+
+bool session_restore_all(struct client *c, bool identity)
+{
+	struct istr *list = NULL;
+	const char *const kept[] = {"session_authorization", "role"};
+	bool ok = true;
+
+	for (size_t i = 0; i < ARRAY_LEN(kept) && !identity && ok; i++)
+		if (settings_find(c->extra, kept[i]) != NULL)
+			ok = settings_set(&list, kept[i], settings_find(c->extra, kept[i]));
+	ok = ok && session_add_origin(c, &list);
+	if (!ok) {
+		istr_drop(&list);
+		return client_out_of_memory(c);
+	}
+	istr_drop(&c->extra);
+	c->extra = list;
+	return true;
+}
+
+/* --- what a text may change
+ * ----------------------------------------------------------------------- */
+
+static bool is_session_mode(const struct server *s)
+{
+	return route_pool_mode(s->pool) == POOL_MODE_SESSION;
+}
+
+void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
+{
+	struct server *s = c->link;
+	unsigned undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & c->pins;
+	unsigned made = touches & ((1u << SQL_TOUCH_UNDO_SHIFT) - 1u);
+
+	/* what could not be read is tried again */
+	made |= c->pins & SQL_TOUCH_SETTINGS;
+	if (is_session_mode(s))
+		made &= SQL_TOUCH_SETTINGS;
+	if ((made & SQL_TOUCH_SETTINGS) != 0 && !sql_session_custom_names(sql, len, &s->custom))
+		made |= PIN_UNKNOWN;
+	if ((made & SQL_TOUCH_SETTINGS) != 0 && sql_session_may_reset(sql, len))
+		s->reset_seen = true;
+	s->touched |= (uint8_t)(made | undone);
+}
+
+/* The setting that a statement of its own changes: name\0value\0, or name\0 for a RESET. */
+static struct istr *effect_of(const struct sql_session *st)
+{
+	struct buf b = BUF_INIT;
+	struct istr *effect = NULL;
+
+	buf_put(&b, st->name.data, st->name.len);
+	if (st->kind == SQL_SESSION_SET)
+		buf_put(&b, st->value.data, st->value.len);
+	if (!buf_failed(&b))
+		effect = istr_get((const char *)b.data, b.len);
+	buf_free(&b);
+	return effect;
+}
+
+static bool is_set_or_reset(const char *sql, size_t len)
+{
+	return len > 4 &&
+	       (util_memcasecmp(sql, "set ", 4) == 0 || util_memcasecmp(sql, "rese", 4) == 0);
+}
+
+struct istr *session_effect(struct client *c, const char *sql, size_t len)
+{
+	unsigned touches = sql_session_touches(sql, len, client_standard_strings(c));
+	struct istr *effect = NULL;
+	struct server *s = c->link;
+
+	if (touches == 0 && c->pins == 0)
+		return NULL;
+	/* outside of transactions it counts as soon as it is answered, and need not be asked for */
+	if (s->tx == 'I' && s->expect.count == 0 && !s->unsynced && is_set_or_reset(sql, len)) {
+		struct sql_session st;
+		enum sql_session_kind kind =
+			sql_session_classify(sql, len, client_standard_strings(c), &st);
+		const char *name = st.name.len > 0 ? (const char *)st.name.data : "";
+
+		if (kind == SQL_SESSION_SET && var_find(name) >= 0)
+			touches = 0; /* the server reports it */
+		else if (kind == SQL_SESSION_SET ||
+			 (kind == SQL_SESSION_RESET && var_find(name) < 0))
+			effect = effect_of(&st);
+		sql_session_free(&st);
+	}
+	if (effect == NULL && (touches != 0 || c->pins != 0))
+		session_touch(c, sql, len, touches);
+	return effect;
+}
+
+void session_apply(struct server *s, const struct istr *effect)
+{
+	const char *name = istr_text(effect), *value = name + strlen(name) + 1, *mine;
+	struct client *c = s->link;
+	bool ok = true;
+
+	if (value >= name + istr_len(effect))
+		value = NULL;
+	mine = value != NULL ? value : settings_find(c->origin, name);
+	if (mine != NULL && strcmp(name, "role") == 0 && strcmp(mine, "none") == 0 &&
+		settings_find(c->origin, name) == NULL)
+		mine = value = NULL;
+	if (strcmp(name, "session_authorization") == 0)
+		ok = settings_set(&c->extra, "role", NULL) && settings_set(&s->extra, "role", NULL);
+	if (!ok || !settings_set(&c->extra, name, mine) || !settings_set(&s->extra, name, value))
+		s->touched |= SQL_TOUCH_SETTINGS;
+}
+
+/* --- pins
+ * --------------------------------------------------------------------------------------------- */
+
+void session_pin(struct client *c, unsigned pins)
+{
+	if (pins != 0 && c->pins == 0)
+		c->pool->stats.pins++;
+	c->pins = (uint8_t)pins;
+}
+
+const char *session_pin_names(unsigned pins)
+{
+	static const char *const names[] = {"settings", "temporary table", "advisory lock",
+		"cursor with hold", "prepare", "listen", "load", "unknown setting"};
+	static char text[160];
+	size_t n = 0;
+
+	text[0] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if ((pins & 1u << i) != 0)
+			n += (size_t)snprintf(
+				text + n, sizeof(text) - n, "%s%s", n > 0 ? ", " : "", names[i]);
+	return text;
+}
+
+bool session_holds(struct server *s)
+{
+	if (s->touched != 0)
+		return look_begin(s);
+	return s->link->pins != 0 && !is_session_mode(s);
+}
+
+bool session_is_dirty(const struct server *s)
+{
+	return s->dirty ||
+	       (!is_session_mode(s) && (s->touched != 0 || s->look != NULL ||
+					       (s->link != NULL && s->link->pins != 0)));
+}
+
+/* DISCARD ALL has been carried out. */
+void session_discarded(struct server *s)
+{
+	s->touched = 0;
+	s->dirty = false;
+	buf_free(&s->custom);
+	istr_drop(&s->extra);
+	if (s->link == NULL)
+		return;
+	session_pin(s->link, 0);
+	s->reset_seen = true;
+	s->touched = SQL_TOUCH_SETTINGS; /* back to the client's own beginnings */
+}
+
+/* --- before a statement
+ * ----------------------------------------------------------------------------- */
+
+bool session_sync(struct client *c)
+{
+	struct server *s = c->link;
+
+	if (s->extra == c->extra || s->tx != 'I' || s->unsynced || s->expect.count > 0 ||
+		s->touched)
+		return true;
+	server_put_settings(s, &c->vars, c->extra, DEST_VARS);
+	return c->link != NULL;
+}

@@ -1,0 +1,362 @@
+"""Transaction pooling: what a session holds beyond its transactions follows its client, or keeps it on its server, and never
+reaches another client."""
+
+import pytest
+
+from pgwire import types
+from proxy import wait_for
+
+
+def pid(c):
+    return c.rows("SELECT pg_backend_pid()")[0]["pg_backend_pid"]
+
+
+def show(c, name):
+    return list(c.rows("SHOW " + name)[0].values())[0]
+
+
+def errors(messages):
+    return [m.sqlstate for m in messages if m.type == "E"]
+
+
+def tags(messages):
+    return [m.tag for m in messages if m.type == "C"]
+
+
+def extended(c, sql, values=()):
+    c.hold().parse("", sql).bind("", "", values).describe("P").execute().sync().push()
+    return c.until("Z")
+
+
+def pinned(proxy, db):
+    """Why the clients of the database keep their servers, of those that do."""
+    return sorted(r["pinned"] for r in proxy.console("SHOW CLIENTS") if r["database"] == db and r["pinned"])
+
+
+def stat(proxy, db, name):
+    return sum(int(r[name]) for r in proxy.console("SHOW STATS") if r["database"] == db)
+
+
+@pytest.fixture
+def one(qbouncer):
+    """One server for all."""
+    return qbouncer(default_pool_size=1)
+
+
+@pytest.fixture
+def pair(one, db):
+    with one.wire(db) as a, one.wire(db) as b:
+        yield a, b
+
+
+# -- settings --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("run", ["simple", "extended"])
+@pytest.mark.parametrize("name, sql, value", [
+    ("work_mem", "SET work_mem = '7MB'", "7MB"),
+    ("work_mem", "set session work_mem to 7168", "7MB"),
+    ("search_path", "SET search_path = pg_catalog, \"$user\"", "pg_catalog, \"$user\""),
+    ("search_path", "SELECT set_config('search_path', 'x', false)", "x"),
+    ("statement_timeout", "SET statement_timeout = 54321", "54321ms"),
+    ("role", "SET ROLE other", "other"),
+    ("extra_float_digits", "SET extra_float_digits = -3", "-3"),
+    ("app.who", "SET app.who = 'it''s \\me'", "it's \\me"),
+    ("app.who", "SELECT set_config('app.who', 'x', false)", "x"),
+    ("default_transaction_isolation", "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", "serializable"),
+    ("work_mem", "DO $$ BEGIN SET work_mem = '7MB'; END $$", "7MB"),
+    ("app.done", "DO $$ BEGIN PERFORM set_config('app.done', 'x', false); END $$", "x"),
+    ("TimeZone", "SET TIME ZONE 'Asia/Tokyo'", "Asia/Tokyo"),
+    ("work_mem", "BEGIN; SET work_mem = '7MB'; COMMIT", "7MB"),
+    ("work_mem", "BEGIN; SET work_mem = '7MB'; SAVEPOINT s; SET work_mem = '8MB'; ROLLBACK TO s; COMMIT", "7MB"),
+])
+def test_setting_follows(pair, direct, db, name, sql, value, run):
+    a, b = pair
+    direct.execute("GRANT other TO app")
+    if run == "extended" and ";" in sql.replace("$$ BEGIN", "").split("$$")[0]:
+        pytest.skip("several statements")
+    others = None if name.startswith("app.") else show(b, name)
+    got = a.simple(sql) if run == "simple" else extended(a, sql)
+    assert not errors(got)
+    for _ in range(2):
+        assert show(a, name) == value
+        if others is None:
+            assert b.rows("SELECT coalesce(current_setting('%s', true), '') AS v" % name) == [{"v": ""}]
+        else:
+            assert show(b, name) == others
+    a.simple("RESET ALL")
+    a.simple("RESET ROLE")
+    if others is not None:
+        assert show(a, name) == others
+
+
+@pytest.mark.parametrize("sql", [
+    "BEGIN; SET work_mem = '7MB'; ROLLBACK",
+    "BEGIN; SET LOCAL work_mem = '7MB'; COMMIT",
+    "SET LOCAL work_mem = '7MB'",
+    "SET work_mem = '7MB'; SELECT 1/0",
+    "SELECT set_config('work_mem', '7MB', true)",
+    "BEGIN; SAVEPOINT s; SET work_mem = '7MB'; ROLLBACK TO s; COMMIT",
+    "SET work_mem = 'nonsense'",
+    "SET work_mem = '7MB'; RESET work_mem",
+])
+def test_setting_that_does_not_last(pair, sql):
+    a, b = pair
+    before = show(b, "work_mem")
+    a.simple(sql)
+    for c in (a, b, a):
+        assert show(c, "work_mem") == before
+
+
+def test_setting_in_a_block(pair):
+    """Statement by statement, also rolled back."""
+    a, b = pair
+    for end, expected in (("ROLLBACK", "4MB"), ("COMMIT", "7MB")):
+        a.simple("BEGIN")
+        a.simple("SET work_mem = '7MB'")
+        assert show(a, "work_mem") == "7MB"
+        a.simple(end)
+        assert show(b, "work_mem") == "4MB"
+        assert show(a, "work_mem") == expected
+
+
+def test_reset_goes_back_to_the_start_up_packet(one, db):
+    options = {"options": "-c work_mem=7MB -c app.x=mine", "TimeZone": "Asia/Tokyo", "application_name": "first"}
+    with one.wire(db, **options) as a, one.wire(db) as b:
+        for undo in ("RESET ALL", "DISCARD ALL", "RESET work_mem; RESET app.x; RESET TimeZone; RESET application_name"):
+            for busy in (False, True):
+                a.simple("SET work_mem = '9MB'")
+                a.simple("SET app.x = 'other'")
+                a.simple("SET TimeZone = 'UTC'")
+                a.simple("SET application_name = 'second'")
+                assert show(a, "work_mem") == "9MB" and show(a, "TimeZone") == "UTC"
+                assert show(b, "work_mem") == "4MB"
+                if busy:
+                    a.simple("SELECT pg_advisory_lock(1)")
+                a.simple(undo)
+                if busy:
+                    a.simple("SELECT pg_advisory_unlock_all()")
+                assert show(b, "application_name") == ""
+                assert show(a, "work_mem") == "7MB" and show(a, "app.x") == "mine"
+                assert show(a, "TimeZone") == "Asia/Tokyo" and show(a, "application_name") == "first"
+                a.query("SELECT 1").until("Z")
+                assert a.parameters["TimeZone"] == "Asia/Tokyo" and a.parameters["application_name"] == "first"
+
+
+def test_session_authorization(qbouncer, cluster, direct, db):
+    direct.execute("GRANT other TO app")
+    proxy = qbouncer(default_pool_size=1, databases={"super": "host=%s port=%d dbname=%s user=postgres" % (
+        cluster.socket_dir, cluster.port, db)})
+    who = "SELECT session_user AS s, current_user AS c"
+    with proxy.wire("super") as a, proxy.wire("super") as b:
+        a.simple("SET SESSION AUTHORIZATION app")
+        assert a.rows(who) == [{"s": "app", "c": "app"}]
+        assert b.rows(who) == [{"s": "postgres", "c": "postgres"}]
+        a.simple("SET ROLE other")
+        assert b.rows(who) == [{"s": "postgres", "c": "postgres"}]
+        assert a.rows(who) == [{"s": "app", "c": "other"}]
+        a.simple("RESET ROLE")
+        assert b.rows(who) == [{"s": "postgres", "c": "postgres"}]
+        assert a.rows(who) == [{"s": "app", "c": "app"}]
+        a.simple("RESET SESSION AUTHORIZATION")
+        assert b.rows(who) == a.rows(who) == [{"s": "postgres", "c": "postgres"}]
+
+
+def test_role_that_is_refused_runs_nothing(pair, direct, db):
+    """What follows does not run as the role that has logged in."""
+    a, b = pair
+    direct.execute("GRANT other TO app")
+    a.simple("CREATE TABLE seen (who text)")
+    a.simple("GRANT INSERT ON seen TO other")
+    a.simple("SET ROLE other")
+    assert show(b, "role") == "none"
+    direct.execute("REVOKE other FROM app")
+    a.query("INSERT INTO seen VALUES (current_user)")
+    assert errors(a.closed()) == ["42501"]
+    assert b.rows("SELECT * FROM seen") == []
+
+
+def test_setting_in_a_bound_parameter(one, pair, db):
+    """Its name cannot be seen: the client keeps its server until DISCARD ALL."""
+    a, b = pair
+    assert not errors(extended(a, "SELECT set_config($1, $2, false)", ["app.hidden", "x"]))
+    assert show(a, "app.hidden") == "x"
+    assert pinned(one, db) == ["unknown setting"]
+    b.query("SELECT coalesce(current_setting('app.hidden', true), '') AS v")
+    a.simple("DISCARD ALL")
+    assert [m.text_row for m in b.until("Z") if m.type == "D"] == [[""]]
+    assert pinned(one, db) == []
+
+
+def test_hostile_search_path(pair):
+    """Operators of the client's own do not deceive the question about its settings."""
+    a, b = pair
+    a.simple("CREATE SCHEMA evil")
+    a.simple("CREATE FUNCTION evil.never(text, text) RETURNS bool LANGUAGE sql AS 'SELECT false'")
+    a.simple("CREATE OPERATOR evil.= (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.never)")
+    a.simple("BEGIN; SET search_path = evil, pg_catalog; SET work_mem = '7MB'; COMMIT")
+    assert show(b, "work_mem") == "4MB" and show(b, "search_path") == '"$user", public'
+    assert show(a, "work_mem") == "7MB" and show(a, "search_path") == "evil, pg_catalog"
+
+
+def test_pipelined_behind_a_set(one, db):
+    with one.wire(db) as a, one.wire(db) as b:
+        b.simple("SET work_mem = '5MB'")
+        a.hold().query("BEGIN").query("SET work_mem = '7MB'").query("COMMIT").query("SHOW work_mem").push()
+        got = [a.until("Z") for _ in range(4)]
+        assert got[3][1].text_row == ["7MB"]
+        assert show(b, "work_mem") == "5MB" and show(a, "work_mem") == "7MB"
+
+
+def test_client_that_leaves_right_behind_its_set(one, db):
+    with one.wire(db) as b:
+        for goodbye in (True, False):
+            a = one.wire(db)
+            a.query("BEGIN; SET work_mem = '7MB'; SELECT pg_advisory_lock(1); COMMIT").until("Z")
+            a.terminate() if goodbye else a.reset()
+            assert show(b, "work_mem") == "4MB"
+            assert b.rows("SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory'") == [{"n": "0"}]
+
+
+def test_statement_timeout_ends_a_wait(one, db, direct):
+    with one.wire(db) as a:
+        a.simple("QUEUE CREATE q")
+        a.simple("SET statement_timeout = '200ms'")
+        got = a.simple("QUEUE TAKE q WAIT '30s'")
+        assert errors(got) == ["57014"]
+
+
+# -- what pins ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("do, check, undo, why", [
+    (["CREATE TEMP TABLE mine (a int)"], "SELECT count(*) FROM mine", "DROP TABLE mine", "temporary table"),
+    (["SELECT 1 AS a INTO TEMP mine"], "SELECT count(*) FROM mine", "DISCARD TEMP", "temporary table"),
+    (["CREATE TABLE pg_temp.mine (a int)"], "SELECT count(*) FROM mine", "DISCARD ALL", "temporary table"),
+    (["SELECT pg_advisory_lock(7)"], "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()",
+     "SELECT pg_advisory_unlock(7)", "advisory lock"),
+    (["SELECT pg_try_advisory_lock(7)", "SELECT pg_advisory_lock(8)"], "SELECT 1", "SELECT pg_advisory_unlock_all()",
+     "advisory lock"),
+    (["BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT generate_series(1, 9)", "COMMIT"], "FETCH 1 FROM c", "CLOSE c",
+     "cursor with hold"),
+    (["PREPARE p AS SELECT 42"], "EXECUTE p", "DEALLOCATE p", "prepare"),
+    (["PREPARE p AS SELECT 42"], "EXECUTE p", "DEALLOCATE ALL", "prepare"),
+])
+@pytest.mark.parametrize("run", ["simple", "extended"])
+def test_pinned(one, pair, db, do, check, undo, why, run):
+    a, b = pair
+    said = a.simple if run == "simple" else lambda sql: extended(a, sql)
+    before = stat(one, db, "total_pin_count")
+    for sql in do:
+        assert not errors(said(sql)), sql
+    b.query("SELECT 'b'")
+    for _ in range(3):
+        assert not errors(said(check))
+    assert pinned(one, db) == [why]
+    assert b.silent()
+    assert not errors(said(undo))
+    assert b.until("Z")[1].text_row == ["b"]
+    assert pinned(one, db) == []
+    assert stat(one, db, "total_pin_count") == before + 1
+    assert types(a.simple("SELECT 1")) == "TDCZ"
+
+
+@pytest.mark.parametrize("sql", [
+    "BEGIN; CREATE TEMP TABLE x (a int) ON COMMIT DROP; COMMIT",
+    "BEGIN; CREATE TEMP TABLE x (a int); ROLLBACK",
+    "SELECT pg_advisory_xact_lock(1)",
+    "SELECT pg_advisory_lock(1); SELECT pg_advisory_unlock(1)",
+    "PREPARE x AS SELECT 1; EXECUTE x; DEALLOCATE x",
+    "BEGIN; DECLARE c CURSOR FOR SELECT 1; COMMIT",
+])
+def test_not_pinned(one, pair, db, sql):
+    a, b = pair
+    assert not errors(a.simple(sql))
+    assert types(b.simple("SELECT 1")) == "TDCZ"
+    assert pinned(one, db) == []
+
+
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_pinned_client_that_leaves(one, db, goodbye):
+    with one.wire(db) as b:
+        a = one.wire(db)
+        first = pid(a)
+        a.simple("CREATE TEMP TABLE mine (a int)")
+        a.simple("SELECT pg_advisory_lock(7)")
+        a.simple("SET app.x = 'secret'")
+        resets = stat(one, db, "total_reset_count")
+        a.terminate() if goodbye else a.reset()
+        assert pid(b) == first, "the server was thrown away"
+        assert errors(b.simple("SELECT * FROM mine")) == ["42P01"]
+        assert b.rows("SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory'") == [{"n": "0"}]
+        assert b.rows("SELECT coalesce(current_setting('app.x', true), '') AS v") == [{"v": ""}]
+        assert stat(one, db, "total_reset_count") == resets + 1
+
+
+# -- what needs no server -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sql, expected", [
+    ("DISCARD ALL", ["DISCARD ALL"]), ("RESET ALL", ["RESET"]), ("ROLLBACK", ["ROLLBACK"]), ("COMMIT", ["COMMIT"]),
+    ("", []), ("-- ping", []), (";", []), ("DEALLOCATE ALL", ["DEALLOCATE ALL"]), ("CLOSE ALL", ["CLOSE CURSOR ALL"]),
+    ("SET application_name = 'new'", ["SET"]), ("RESET application_name", ["RESET"]), ("UNLISTEN *", ["UNLISTEN"]),
+    ("SELECT pg_advisory_unlock_all();\nCLOSE ALL;\nUNLISTEN *;\nRESET ALL;", ["SELECT 1", "CLOSE CURSOR ALL", "UNLISTEN", "RESET"]),
+    ("RESET ALL;CLOSE ALL;UNLISTEN *;SELECT pg_advisory_unlock_all();DISCARD SEQUENCES;DISCARD TEMP",
+     ["RESET", "CLOSE CURSOR ALL", "UNLISTEN", "SELECT 1", "DISCARD SEQUENCES", "DISCARD TEMP"]),
+])
+@pytest.mark.parametrize("run", ["simple", "extended"])
+def test_needs_no_server(one, pair, db, sql, expected, run):
+    a, b = pair
+    a.simple("SELECT 1")
+    b.simple("BEGIN")
+    b.simple("SELECT 1")
+    if run == "simple":
+        got = a.simple(sql)
+    elif len(expected) > 1 or "unlock" in sql:
+        return
+    else:
+        got = extended(a, sql)
+    assert not errors(got) and tags(got) == expected
+    assert types(a.sync().until("Z")) == "Z"
+    b.simple("COMMIT")
+
+
+def test_discard_all_in_a_block(pair):
+    a, _ = pair
+    a.simple("BEGIN")
+    assert errors(a.simple("DISCARD ALL")) == ["25001"]
+    a.simple("ROLLBACK")
+    assert errors(extended(a, "DISCARD ALL")) == []
+
+
+def test_application_name(pair):
+    a, b = pair
+    a.simple("SET application_name = 'here'")
+    assert a.parameters["application_name"] == "here"
+    assert show(a, "application_name") == "here" and show(b, "application_name") == ""
+    a.simple("SET application_name TO DEFAULT")
+    assert show(a, "application_name") == ""
+
+
+# -- abandoned ---------------------------------------------------------------------------------------------
+
+
+def test_abandoned_block_keeps_the_server(one, db):
+    with one.wire(db) as b:
+        first = pid(b)
+        b.simple("CREATE TABLE t (a int)")
+        a = one.wire(db)
+        a.simple("BEGIN")
+        a.simple("INSERT INTO t VALUES (1)")
+        a.reset()
+        assert b.rows("SELECT count(*) AS n FROM t") == [{"n": "0"}]
+        assert pid(b) == first
+
+
+def test_abandoned_query_is_cancelled(one, db, direct):
+    a = one.wire(db)
+    a.query("SELECT pg_sleep(600)")
+    running = "SELECT count(*) AS n FROM pg_stat_activity WHERE query LIKE '%pg_sleep(600)%' AND pid <> pg_backend_pid()"
+    wait_for(lambda: direct.execute(running + " AND state = 'active'").fetchone()[0] == 1)
+    a.reset()
+    wait_for(lambda: direct.execute(running + " AND state = 'active'").fetchone()[0] == 0)

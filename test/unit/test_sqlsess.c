@@ -1,0 +1,201 @@
+/* sqlsess.c: what a text may do to the session. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "base/mem.h"
+#include "wire/sqlsess.h"
+
+#define UNDO(t) ((t) << SQL_TOUCH_UNDO_SHIFT)
+
+static const struct {
+	const char *sql;
+	unsigned touches;
+} touch_cases[] = {
+	{"", 0},
+	{"select 1", 0},
+	{"SELECT abalance FROM pgbench_accounts WHERE aid = 1;", 0},
+	{"update t set a = 1", 0},
+	{"insert into t select set_confi('a', 'b', false)", 0},
+	{"select set_config('a', 'b', false)", SQL_TOUCH_SETTINGS},
+	{"select pg_catalog.SET_CONFIG('a', f(1, ','), $1)", SQL_TOUCH_SETTINGS},
+	{"select \"set_config\"('a', 'b', false)", SQL_TOUCH_SETTINGS},
+	{"select set_config('a', 'b', true)", 0},
+	{"select set_config('a', f('x', ')', 2), TRUE ), set_config($1, $2, true)", 0},
+	{"select set_config('a', 'b', true), set_config('a', 'b', false)", SQL_TOUCH_SETTINGS},
+	{"select set_config('a', 'b', true", SQL_TOUCH_SETTINGS},
+	{"_config set_config", SQL_TOUCH_SETTINGS},
+	{"set a = 1", SQL_TOUCH_SETTINGS},
+	{" /* x */ SET session a to 1", SQL_TOUCH_SETTINGS},
+	{"set local a = 1", 0},
+	{"set transaction read only", 0},
+	{"set constraints all deferred", 0},
+	{"set names 'utf8'", 0},
+	{"set time zone 'UTC'", 0},
+	{"set role x", SQL_TOUCH_SETTINGS},
+	{"reset all", SQL_TOUCH_SETTINGS},
+	{"discard all", SQL_TOUCH_SETTINGS | UNDO(SQL_TOUCH_ALL)},
+	{"discard temp", UNDO(SQL_TOUCH_TEMP)},
+	{"discard plans", 0},
+	{"prepare x as select 1", SQL_TOUCH_PREPARED},
+	{"prepare transaction 'x'", 0},
+	{"deallocate x", UNDO(SQL_TOUCH_PREPARED)},
+	{"listen x", SQL_TOUCH_LISTEN},
+	{"unlisten *", UNDO(SQL_TOUCH_LISTEN)},
+	{"load 'x'", SQL_TOUCH_LOAD},
+	{"create table t (a int)", 0},
+	{"create temp table t (a int)", SQL_TOUCH_TEMP},
+	{"CREATE OR REPLACE TEMPORARY VIEW v AS SELECT 1", SQL_TOUCH_TEMP},
+	{"create local temp table t (a int)", SQL_TOUCH_TEMP},
+	{"create table pg_temp.t (a int)", SQL_TOUCH_TEMP},
+	{"select 1 as a into temp t", SQL_TOUCH_TEMP},
+	{"with x as (select 1) select * into TEMPORARY t from x", SQL_TOUCH_TEMP},
+	{"drop table t", UNDO(SQL_TOUCH_TEMP)},
+	{"declare c cursor with hold for select 1", SQL_TOUCH_CURSORS},
+	{"declare c cursor for select 1", 0},
+	{"close c", UNDO(SQL_TOUCH_CURSORS)},
+	{"select pg_advisory_lock(1)", SQL_TOUCH_LOCKS},
+	{"select pg_try_advisory_lock_shared(1)", SQL_TOUCH_LOCKS},
+	{"select pg_advisory_xact_lock(1)", 0},
+	{"select pg_advisory_unlock(1)", UNDO(SQL_TOUCH_LOCKS)},
+	{"do $$begin end$$", SQL_TOUCH_ALL},
+	{"select 1; set a = 1; listen x", SQL_TOUCH_SETTINGS | SQL_TOUCH_LISTEN},
+	{"select 'set a = 1; listen x'; select 1", 0},
+};
+
+static void test_touches(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(touch_cases); i++) {
+		size_t len = strlen(touch_cases[i].sql);
+		char *copy = mem_dup(touch_cases[i].sql, len + 1);
+		unsigned got = sql_session_touches(copy, len, true);
+
+		if (got != touch_cases[i].touches)
+			fail_msg("%s: 0x%x, expected 0x%x", touch_cases[i].sql, got,
+				touch_cases[i].touches);
+		/* nothing is read behind the end */
+		for (size_t n = 0; n < len; n++) {
+			char *part = mem_dup(copy, n + (n == 0));
+
+			(void)sql_session_touches(part, n, true);
+			mem_free(part);
+		}
+		mem_free(copy);
+	}
+}
+
+static const struct {
+	const char *sql, *names; /* with a blank behind each */
+	bool all;
+} name_cases[] = {
+	{"set a = 1", "", true},
+	{"set App.User = 1", "app.user ", true},
+	{"SET SESSION \"app\".x to 1", "app.x ", true},
+	{"select set_config('app.x', $1, false), set_config('a', $2, false)", "app.x ", true},
+	{"select set_config($1, $2, false)", "", false},
+	{"select set_config('a' || 'b.c', $2, false)", "", true},
+	{"do $$ begin set app.y = 2; perform set_config('app.z', 'x', false); end $$",
+		"app.y app.z ", true},
+	{"offset a.b", "", true},
+};
+
+static void test_custom_names(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(name_cases); i++) {
+		struct buf names = BUF_INIT;
+		bool all = sql_session_custom_names(
+			name_cases[i].sql, strlen(name_cases[i].sql), &names);
+
+		assert_int_equal(all, name_cases[i].all);
+		for (size_t n = 0; n < names.len; n++)
+			if (names.data[n] == '\0')
+				names.data[n] = ' ';
+		assert_string_equal(buf_cstr(&names), name_cases[i].names);
+		buf_free(&names);
+	}
+}
+
+static const struct {
+	const char *sql;
+	enum sql_session_kind kind;
+	const char *name, *value;
+} kind_cases[] = {
+	{"select 1", SQL_SESSION_OTHER, NULL, NULL},
+	{"set a = 1", SQL_SESSION_SET, "a", "1"},
+	{"SET SESSION Work_Mem TO '7MB' ;", SQL_SESSION_SET, "work_mem", "7MB"},
+	{"set a = -1.5", SQL_SESSION_SET, "a", "-1.5"},
+	{"set a = on", SQL_SESSION_SET, "a", "on"},
+	{"set a = Word", SQL_SESSION_SET, "a", "word"},
+	{"set a = 'it''s'", SQL_SESSION_SET, "a", "it's"},
+	{"set a.b = E'x\\ny'", SQL_SESSION_SET, "a.b", "x\ny"},
+	{"set \"A\".\"B\" = \"X\"", SQL_SESSION_SET, "a.b", "X"},
+	{"set a = 1, 2", SQL_SESSION_OTHER, NULL, NULL},
+	{"set search_path = x", SQL_SESSION_OTHER, NULL, NULL},
+	{"set local a = 1", SQL_SESSION_OTHER, NULL, NULL},
+	{"set time zone 'UTC'", SQL_SESSION_OTHER, NULL, NULL},
+	{"set a = 1; select 1", SQL_SESSION_OTHER, NULL, NULL},
+	{"set a = - x", SQL_SESSION_OTHER, NULL, NULL},
+	{"set a", SQL_SESSION_OTHER, NULL, NULL},
+	{"set role other", SQL_SESSION_SET, "role", "other"},
+	{"set session role 'Other'", SQL_SESSION_SET, "role", "Other"},
+	{"set role none", SQL_SESSION_SET, "role", "none"},
+	{"set session authorization 'x'", SQL_SESSION_SET, "session_authorization", "x"},
+	{"set session authorization default", SQL_SESSION_RESET, "session_authorization", NULL},
+	{"set session characteristics as transaction read only", SQL_SESSION_OTHER, NULL, NULL},
+	{"set a to default", SQL_SESSION_RESET, "a", NULL},
+	{"reset a.B", SQL_SESSION_RESET, "a.b", NULL},
+	{"reset time zone", SQL_SESSION_RESET, "timezone", NULL},
+	{"reset session authorization", SQL_SESSION_RESET, "session_authorization", NULL},
+	{"RESET ALL;", SQL_SESSION_RESET_ALL, NULL, NULL},
+	{"discard all", SQL_SESSION_DISCARD_ALL, NULL, NULL},
+	{"discard temporary", SQL_SESSION_DISCARD_PART, NULL, "DISCARD TEMP"},
+	{"deallocate prepare all", SQL_SESSION_DEALLOCATE_ALL, NULL, NULL},
+	{"deallocate x", SQL_SESSION_OTHER, NULL, NULL},
+	{"close all", SQL_SESSION_CLOSE_ALL, NULL, NULL},
+	{"unlisten *", SQL_SESSION_UNLISTEN, NULL, NULL},
+	{"unlisten X", SQL_SESSION_UNLISTEN, "x", NULL},
+	{"listen \"X\"", SQL_SESSION_LISTEN, "X", NULL},
+	{"select pg_advisory_unlock_all();", SQL_SESSION_UNLOCK_ALL, NULL, NULL},
+	{"select pg_catalog.pg_advisory_unlock_all()", SQL_SESSION_UNLOCK_ALL, NULL, NULL},
+	{"select pg_advisory_unlock_all(), 1", SQL_SESSION_OTHER, NULL, NULL},
+};
+
+static void check_text(struct buf *b, const char *expected)
+{
+	if (expected == NULL)
+		return;
+	assert_int_equal(b->len, strlen(expected) + 1);
+	assert_string_equal(buf_cstr(b), expected);
+}
+
+static void test_kinds(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(kind_cases); i++) {
+		struct sql_session s;
+		enum sql_session_kind kind = sql_session_classify(
+			kind_cases[i].sql, strlen(kind_cases[i].sql), true, &s);
+
+		if (kind != kind_cases[i].kind)
+			fail_msg("%s: %d", kind_cases[i].sql, (int)kind);
+		check_text(&s.name, kind_cases[i].name);
+		check_text(&s.value, kind_cases[i].value);
+		sql_session_free(&s);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_touches),
+		cmocka_unit_test(test_custom_names),
+		cmocka_unit_test(test_kinds),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
