@@ -109,6 +109,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/extq_int.h \
 	src/pool/istr.c \
 	src/pool/janitor.c \
+	src/pool/listen.c \
 	src/pool/local.c \
 	src/pool/local_int.h \
 	src/pool/local_many.c \

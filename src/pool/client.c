@@ -170,6 +170,7 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 		cancel_drop_asker(c);
 		client_auth_closing(c);
 	}
+	listen_end(c);
 	client_key_forget(c);
 	if (c->pool != NULL && c->counted) {
 		c->pool->db->n_clients--;

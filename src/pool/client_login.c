@@ -356,6 +356,10 @@ static void session_packet(struct client *c, const struct startup *s)
 	while (startup_next(s, &pos, &name, &value))
 		if (!read_parameter(c, name, value, &user, &db))
 			return;
+	if (c->login->bad_setting) {
+		refuse(c, "08P01", "a setting of the startup packet is too long", NULL);
+		return;
+	}
 	if (user == NULL || user[0] == '\0') {
 		refuse(c, "28000", "no PostgreSQL user name specified in startup packet", NULL);
 		return;

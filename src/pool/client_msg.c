@@ -237,7 +237,14 @@ void client_ready(struct client *c, bool local)
 		return;
 	if (c->tx_watched)
 		local_tx_end(c, c->tx_committed || !c->tx_failed);
+	if (c->listening != NULL) {
+		listen_tx_end(c, c->tx_committed || !c->tx_failed);
+		if (c->listening != NULL && local)
+			listen_flush(c);
+	}
 	c->tx_failed = c->tx_committed = false;
+	if (c->state == CLIENT_DEAD)
+		return;
 	if (local && c->link != NULL)
 		release_unused(c->link);
 }
@@ -269,7 +276,7 @@ static bool may_be_special(const char *sql)
 	if (sql[0] == 's' || sql[0] == 'S')
 		return util_lower(sql[1]) != 'e' || util_lower(sql[2]) != 'l' || /* SELECT */
 		       (strlen(sql) > 11 && util_memcasecmp(sql + 7, "pg_a", 4) == 0);
-	return strchr("bBcCeErRaAdDuU-/; \t\r\n\f\v", sql[0]) != NULL;
+	return strchr("bBcCeErRaAdDuUlL-/; \t\r\n\f\v", sql[0]) != NULL;
 }
 
 /* DEALLOCATE of a name that the client prepared by a Parse message. STEP_MORE: not ours, forward

@@ -19,7 +19,7 @@ bool local_session_possible(const struct client *c)
 /* First words of statements that may be meant. */
 static bool may_be_meant(const char *sql, size_t len)
 {
-	static const char *const words[] = {"disc", "rese", "set ", "deal", "clos", "unli"};
+	static const char *const words[] = {"disc", "rese", "set ", "deal", "clos", "unli", "list"};
 	static const char unlock[] = "select pg_advisory_unlock_all";
 
 	if (len < 5)
@@ -39,6 +39,13 @@ static bool is_plain_name(const struct buf *value)
 		if (value->data[i] < 32 || value->data[i] > 126)
 			return false;
 	return true;
+}
+
+static bool is_listen(const char *sql, size_t len)
+{
+	return len > 6 &&
+	       (util_memcasecmp(sql, "list", 4) == 0 ||
+		       (util_memcasecmp(sql, "unli", 4) == 0 && memchr(sql, ';', len - 1) == NULL));
 }
 
 static const char *text_of(const struct buf *b)
@@ -63,7 +70,7 @@ static bool is_ours(const struct client *c, const struct sql_session *st)
 	case SQL_SESSION_DEALLOCATE_ALL:
 	case SQL_SESSION_CLOSE_ALL:
 	case SQL_SESSION_UNLOCK_ALL:
-		return true;
+		return st->kind != SQL_SESSION_UNLISTEN || st->name.len == 0;
 	case SQL_SESSION_OTHER:
 	case SQL_SESSION_LISTEN:
 		break;
@@ -129,7 +136,7 @@ static bool carry_out(struct client *c, const struct sql_session *st, struct buf
 	case SQL_SESSION_DISCARD_ALL:
 		*ret_tag = "DISCARD ALL";
 		extq_forget_all(c);
-		return reset_all(c, true, status);
+		return listen_unlisten_all(c) && reset_all(c, true, status);
 	case SQL_SESSION_DISCARD_PART:
 		*ret_tag = text_of(&st->value);
 		return true;
@@ -146,7 +153,7 @@ static bool carry_out(struct client *c, const struct sql_session *st, struct buf
 		return true;
 	case SQL_SESSION_UNLISTEN:
 		*ret_tag = "UNLISTEN";
-		return true;
+		return listen_unlisten_all(c);
 	case SQL_SESSION_OTHER:
 	case SQL_SESSION_LISTEN:
 		break;
@@ -185,7 +192,18 @@ enum step local_session_simple(struct client *c, const char *sql, size_t len)
 	const char *one, *tag = "";
 	bool ok = true;
 
-	if (!may_be_meant(sql, len) || !local_session_possible(c) || count_ours(c, sql, len) == 0)
+	if (!may_be_meant(sql, len))
+		return STEP_MORE;
+	if (is_listen(sql, len) && listen_is_ours(c)) {
+		enum step step = STEP_MORE;
+
+		(void)sql_session_classify(sql, len, client_standard_strings(c), &st);
+		if (st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN)
+			step = listen_statement(c, &st, true);
+		sql_session_free(&st);
+		return step;
+	}
+	if (!local_session_possible(c) || count_ours(c, sql, len) == 0)
 		return STEP_MORE;
 	while (ok && sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &n)) {
 		(void)sql_session_classify(one, n, client_standard_strings(c), &st);
@@ -220,12 +238,14 @@ bool local_session_is(const struct client *c, const char *sql, size_t len)
 	(void)sql_session_classify(sql, len, client_standard_strings(c), &st);
 	/* rows would have to be described; what is a setting of the client's may have changed until
 	 * it is executed */
-	ours = is_ours(c, &st) && st.kind != SQL_SESSION_UNLOCK_ALL &&
-	       (st.kind != SQL_SESSION_RESET || var_find(text_of(&st.name)) >= 0);
+	ours = st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN ||
+	       (is_ours(c, &st) && st.kind != SQL_SESSION_UNLOCK_ALL &&
+		       (st.kind != SQL_SESSION_RESET || var_find(text_of(&st.name)) >= 0));
 	sql_session_free(&st);
 	return ours;
 }
 
+/* LISTEN and UNLISTEN are answered whatever else there is. STEP_MORE: the server has to do it. */
 enum step local_session_execute(struct client *c, const char *sql)
 {
 	struct buf b = BUF_INIT, status = BUF_INIT;
@@ -234,6 +254,16 @@ enum step local_session_execute(struct client *c, const char *sql)
 	bool ok;
 
 	(void)sql_session_classify(sql, strlen(sql), client_standard_strings(c), &st);
+	if (st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN) {
+		enum step step = listen_statement(c, &st, false);
+
+		sql_session_free(&st);
+		return step;
+	}
+	if (!local_session_possible(c)) {
+		sql_session_free(&st);
+		return STEP_MORE;
+	}
 	ok = carry_out(c, &st, &b, &status, &tag);
 	build_complete(&b, tag);
 	local_put(&b, &status);

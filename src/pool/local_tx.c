@@ -158,12 +158,16 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 		return executed_before(c, p);
 	if (no_blocks(c, l->tx))
 		return refuse_block(c, false);
-	if (l->kind == LSTMT_SESSION && local_session_possible(c)) {
-		p->executed = true;
-		return local_session_execute(c, l->sql);
+	if (l->kind == LSTMT_SESSION) {
+		enum step step = STEP_MORE;
+
+		if (c->vtx == VTX_FAILED)
+			return local_aborted(c, false);
+		step = local_session_execute(c, l->sql);
+		p->executed = step == STEP_NEXT;
+		if (step != STEP_MORE)
+			return step;
 	}
-	if (l->kind == LSTMT_SESSION && c->vtx == VTX_FAILED)
-		return local_aborted(c, false);
 	if (l->kind != LSTMT_SESSION && !server_decides(c, l->tx)) {
 		if (refused_in_failed(c, l->tx))
 			return local_aborted(c, false);

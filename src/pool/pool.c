@@ -81,7 +81,7 @@ unsigned pool_servers_total(const struct pool *p)
 
 	for (int i = 0; i < SERVER_DEAD; i++)
 		n += p->servers[i].count;
-	return n;
+	return n - p->servers[SERVER_LISTENING].count;
 }
 
 static unsigned servers_alive(const struct pool *p)

@@ -175,6 +175,7 @@ enum expect_dest {
 	DEST_SWALLOW, /* ours; an error in it belongs to the client's statement all the same */
 	DEST_RESET,   /* ours; an error closes the server */
 	DEST_VARS,    /* SET of the client's settings; an error ends the client */
+	DEST_LISTEN,  /* ours: LISTEN and UNLISTEN; an error closes the server */
 	DEST_LOOK,    /* ours: what the session has become (look.c) */
 	DEST_BEGIN,   /* the client's BEGIN, sent late; an error closes both */
 	DEST_TASK,
@@ -276,6 +277,7 @@ struct client {
 	struct portal *portals;     /* of local statements */
 	struct vars vars;
 	struct istr *extra;  /* settings that no server reports: settings.c */
+	struct listening *listening; /* LISTEN; NULL: to nothing */
 	struct istr *origin; /* all settings that the session began with */
 	struct istr *user; /* as logged in */
 	struct istr *database;
@@ -294,6 +296,7 @@ enum server_state {
 	SERVER_ACTIVE,    /* linked to a client */
 	SERVER_TASK,      /* runs a task */
 	SERVER_CLEANING,  /* reset query or rollback under way */
+	SERVER_LISTENING, /* for all clients of the database that listen: listen.c */
 	SERVER_CANCELLED, /* free, but a cancel request towards it is still on its way */
 	SERVER_DEAD,
 	SERVER_STATES
@@ -307,6 +310,7 @@ struct sprep {
 	uint16_t batch;   /* of what was sent last */
 	uint16_t pending; /* answers to come */
 	bool sent;        /* it is there when all that was sent succeeds */
+	bool stale;       /* its columns may have changed: prepared again before it is used */
 	bool there;       /* as far as it is answered */
 };
 
@@ -322,6 +326,8 @@ struct server {
 	bool unnamed_raw : 1;  /* the unnamed statement is one of its client that we have no copy of */
 	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
 	bool extra_stale : 1;  /* a RESET may have ended some of `extra` */
+	bool for_listen : 1;   /* becomes LISTENING when it has logged in */
+	bool alone : 1;        /* only `holder` has ever held it */
 	bool settling : 1;     /* its client or task waits until its settings are in force */
 	bool reset_seen : 1;   /* with `touched`: by something that may take settings back */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
@@ -353,6 +359,8 @@ struct server {
 	int32_t pid;
 	uint8_t key_len;
 	uint8_t key[256 - 3];
+	int32_t holder;   /* process id that the last client to be linked was told */
+	usec_t held_since;
 	uint64_t id;
 	usec_t connect_time, request_time, idle_since;
 };
@@ -450,6 +458,7 @@ struct database {
 	unsigned generation;
 	unsigned n_clients, n_servers;
 	struct pool *pools;
+	struct listener *listener; /* NULL: nobody listens */
 	usec_t idle_since;
 };
 
@@ -594,6 +603,20 @@ bool session_is_dirty(const struct server *s);
 void session_discarded(struct server *s);
 bool session_sync(struct client *c); /* puts the client's settings in force where they differ; false: closed */
 
+/* listen.c */
+struct sql_session;
+bool listen_is_ours(const struct client *c);
+enum step listen_statement(struct client *c, const struct sql_session *st, bool simple); /* STEP_MORE: forward it too */
+bool listen_unlisten_all(struct client *c); /* as UNLISTEN *; false: closed */
+void listen_tx_end(struct client *c, bool committed); /* of a client that has `listening` */
+void listen_flush(struct client *c);
+void listen_end(struct client *c);
+void listen_ready(struct server *s);
+void listen_answered(struct server *s);
+void listen_lost(struct server *s, const struct pg_error *why); /* may be NULL */
+void listen_notified(struct server *s, const uint8_t *body, size_t len);
+void listen_free(struct database *db);
+
 /* look.c */
 bool look_begin(struct server *s);
 void look_row(struct server *s, const uint8_t *body, size_t len);
@@ -610,6 +633,7 @@ enum step local_session_execute(struct client *c, const char *sql);
 /* server.c */
 extern struct server_list server_dead;
 struct server *server_launch(struct pool *p);
+struct server *server_launch_listener(struct pool *p);
 void server_move(struct server *s, enum server_state to);
 void server_close(struct server *s, const char *reason, const struct pg_error *for_client);
 void server_link(struct server *s, struct client *c);
@@ -619,6 +643,7 @@ void server_reap(void);
 const char *server_prefix(const struct server *s);
 bool server_send(struct server *s, struct buf *b); /* writes and empties b; false: memory, server closed */
 bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg);
+void server_plans_stale(struct database *db); /* the columns of some statement have changed */
 void server_forget_prepared(struct server *s); /* what is there; not what was sent behind */
 void server_drop_unnamed(struct server *s);
 bool server_has_prepared(const struct server *s, struct pstmt *p);

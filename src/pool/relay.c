@@ -258,9 +258,15 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 		run_flush(r);
 		look_done(s);
 	}
+	if (dest == DEST_LISTEN)
+		listen_answered(s);
 	if (s->link != NULL && (dest == DEST_CLIENT || final)) {
 		if (s->tx != 'I' && route_pool_mode(s->pool) == POOL_MODE_STATEMENT)
 			return refuse_block(r);
+		if (s->link->listening != NULL && s->tx == 'I') {
+			run_flush(r);
+			listen_flush(s->link);
+		}
 		run_add(r, m->data, m->total);
 		client_done(s);
 		return RELAY_DONE;
@@ -334,6 +340,17 @@ static void error_fields(const struct wire_msg *m, struct pg_error *ret)
 		pg_error_detail(ret, "%s", n.detail);
 	if (n.hint != NULL)
 		pg_error_hint(ret, "%s", n.hint);
+}
+
+/* "cached plan must not change result type", told by the routine, since its text is translated. */
+static bool is_stale_plan(const struct wire_msg *m)
+{
+	static const char routine[] = "RRevalidateCachedQuery";
+	struct wire_notice n;
+
+	wire_read_notice(m->body, m->have, &n);
+	return strcmp(n.sqlstate, "0A000") == 0 &&
+	       memmem(m->body, m->have, routine, sizeof(routine)) != NULL;
 }
 
 static bool is_fatal(const struct wire_msg *m)
@@ -421,6 +438,10 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 	case DEST_VARS:
 	case DEST_BEGIN:
 		return error_settings(r, m, e->dest);
+	case DEST_LISTEN:
+		run_flush(r);
+		server_close(s, "LISTEN failed", NULL);
+		return RELAY_GONE;
 	case DEST_LOOK:
 		look_failed(s);
 		return RELAY_DROP;
@@ -464,6 +485,10 @@ static enum relay_step error_response(struct relay *r, const struct wire_msg *m)
 		return error_idle(r, m);
 	if (s->link != NULL && is_fatal(m))
 		s->fatal_seen = true;
+	if (is_stale_plan(m)) {
+		server_plans_stale(s->pool->db);
+		server_drop_unnamed(s);
+	}
 	late_sync = s->copy_in && s->copy_synced && !s->fatal_seen;
 	s->copy_in = false;
 	step = error_for(r, m, e);
@@ -503,8 +528,11 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 			server_forget_prepared(s);
 			if (c != NULL)
 				extq_forget_all(c);
-			if (m->body[1] == 'I')
+			if (m->body[1] == 'I') {
 				session_discarded(s);
+				if (c != NULL && !listen_unlisten_all(c))
+					return;
+			}
 		}
 		break;
 	case 'R':
@@ -606,6 +634,8 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 	case 'C':
 	case '1':
 		return true;
+	case 'A':
+		return e == NULL || e->dest == DEST_LISTEN;
 	case 'D':
 	case 'T':
 		return e != NULL &&
@@ -670,6 +700,8 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 	case 'E':
 		return error_response(r, m);
 	case 'A':
+		if (r->s->state == SERVER_LISTENING)
+			listen_notified(r->s, m->body, m->have);
 		/* a channel that some client listened on is nobody's in transaction pooling */
 		return r->s->link != NULL && (route_pool_mode(r->s->pool) == POOL_MODE_SESSION ||
 						     (r->s->link->pins & SQL_TOUCH_LISTEN) != 0)

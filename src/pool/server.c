@@ -42,7 +42,7 @@ void server_move(struct server *s, enum server_state to)
 	list_add(s);
 }
 
-struct server *server_launch(struct pool *p)
+static struct server *launch(struct pool *p, bool for_listen)
 {
 	struct server *s;
 
@@ -55,6 +55,8 @@ struct server *server_launch(struct pool *p)
 	s->state = SERVER_LOGIN;
 	s->tx = 'I';
 	s->pool = p;
+	s->for_listen = for_listen;
+	s->alone = true;
 	s->id = ++last_id;
 	s->connect_time = s->request_time = loop_now();
 	list_add(s);
@@ -65,6 +67,16 @@ struct server *server_launch(struct pool *p)
 		return NULL;
 	}
 	return s;
+}
+
+struct server *server_launch(struct pool *p)
+{
+	return launch(p, false);
+}
+
+struct server *server_launch_listener(struct pool *p)
+{
+	return launch(p, true);
 }
 
 const char *server_prefix(const struct server *s)
@@ -124,6 +136,8 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	p->db->n_servers--;
 	p->account->servers--;
 	cancel_forget_server(s);
+	if (s->for_listen)
+		listen_lost(s, for_client);
 	pool_mark_ready(p);
 	s->task = NULL;
 	if (t != NULL) {
@@ -215,6 +229,18 @@ void server_forget_prepared(struct server *s)
 	}
 }
 
+void server_plans_stale(struct database *db)
+{
+	struct server *s;
+	struct sprep *sp;
+
+	for (struct pool *p = db->pools; p != NULL; p = p->next)
+		for (int i = 0; i < SERVER_DEAD; i++)
+			DL_FOREACH (p->servers[i].head, s)
+				DL_FOREACH (s->prepared_lru, sp)
+					sp->stale = true;
+}
+
 void server_drop_unnamed(struct server *s)
 {
 	pstmt_drop(&s->unnamed);
@@ -260,7 +286,7 @@ bool server_has_prepared(const struct server *s, struct pstmt *p)
 {
 	const struct sprep *sp = sprep_find(s, p);
 
-	return sp != NULL && sp->sent && !in_doubt(s, sp, true);
+	return sp != NULL && sp->sent && !sp->stale && !in_doubt(s, sp, true);
 }
 
 static struct sprep *sprep_add(struct server *s, struct pstmt *p)
@@ -325,8 +351,9 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest des
 	if (sp != NULL) {
 		DL_DELETE(s->prepared_lru, sp);
 		DL_APPEND(s->prepared_lru, sp);
-		if (sp->sent && !in_doubt(s, sp, dest == DEST_CLIENT))
+		if (sp->sent && !sp->stale && !in_doubt(s, sp, dest == DEST_CLIENT))
 			return true;
+		sp->stale = false;
 		ok = sprep_change(s, sp, false, dest, &b);
 	} else if ((sp = sprep_add(s, p)) == NULL) {
 		server_close(s, "out of memory", NULL);
@@ -464,7 +491,9 @@ void server_link(struct server *s, struct client *c)
 	ASSERT(s->link == NULL && c->link == NULL && s->expect.count == 0);
 	s->link = c;
 	c->link = s;
-	s->request_time = now;
+	s->request_time = s->held_since = now;
+	s->alone &= s->holder == 0 || s->holder == (int32_t)(c->key >> 32);
+	s->holder = (int32_t)(c->key >> 32);
 	server_move(s, SERVER_ACTIVE);
 	s->pool->stats.server_assignments++;
 	server_put_settings(s, &c->vars, c->extra, DEST_VARS);

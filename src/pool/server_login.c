@@ -179,6 +179,11 @@ static void become_ready(struct server *s)
 	server_login_free(s);
 	conn_set_ops(s->conn, &server_ops, s);
 	s->idle_since = loop_now();
+	if (s->for_listen) {
+		server_move(s, SERVER_LISTENING);
+		listen_ready(s);
+		return;
+	}
 	if (p->lookup || (p->db->connect_query != NULL && p->db->connect_query[0] != '\0')) {
 		struct buf b = BUF_INIT;
 

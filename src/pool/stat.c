@@ -195,6 +195,7 @@ static const char *const server_state_names[SERVER_STATES] = {[SERVER_LOGIN] = "
 	[SERVER_ACTIVE] = "active",
 	[SERVER_TASK] = "active",
 	[SERVER_CLEANING] = "tested",
+	[SERVER_LISTENING] = "active",
 	[SERVER_CANCELLED] = "being_canceled",
 	[SERVER_DEAD] = "dead"};
 

@@ -216,7 +216,7 @@ def test_unnamed_statement_of_somebody_else(qbouncer, db):
 
 
 def test_notifications_stay_with_who_listens(qbouncer, db):
-    proxy = qbouncer(default_pool_size=2)
+    proxy = qbouncer(default_pool_size=1)
     with proxy.wire(db) as c, proxy.wire(db) as other:
         c.simple("LISTEN x")
         other.simple("NOTIFY x, 'for c alone'")

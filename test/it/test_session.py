@@ -360,3 +360,179 @@ def test_abandoned_query_is_cancelled(one, db, direct):
     wait_for(lambda: direct.execute(running + " AND state = 'active'").fetchone()[0] == 1)
     a.reset()
     wait_for(lambda: direct.execute(running + " AND state = 'active'").fetchone()[0] == 0)
+
+
+# -- LISTEN -----------------------------------------------------------------------------------------------------
+
+
+def notified(c, n=1):
+    """The next n notifications as (pid, channel, payload)."""
+    out = []
+    for _ in range(n):
+        m = c.until("A", skip="SN")[-1]
+        channel, payload, _ = m.body[4:].split(b"\0")
+        out.append((int.from_bytes(m.body[:4], "big"), channel.decode(), payload.decode()))
+    return out
+
+
+def no_notification(c):
+    """Nothing is delivered with, or behind, a statement."""
+    return not [m for m in c.query("SELECT 1").until("Z", skip="") if m.type == "A"] and c.silent(0.05)
+
+
+def listeners(proxy, db):
+    return len([s for s in proxy.console("SHOW SERVERS") if s["database"] == db])
+
+
+@pytest.mark.parametrize("run", ["simple", "extended"])
+def test_listen(one, db, run):
+    """Many listen, on one connection; none of them needs a server."""
+    clients = [one.wire(db) for _ in range(5)]
+    for c in clients[:4]:
+        got = c.simple("LISTEN x") if run == "simple" else extended(c, "LISTEN x")
+        assert tags(got) == ["LISTEN"]
+    assert pinned(one, db) == [] and listeners(one, db) <= 2
+    clients[4].simple("NOTIFY x, 'hello'")
+    for c in clients[:4]:
+        pid_, channel, payload = notified(c)[0]
+        assert (channel, payload) == ("x", "hello") and pid_ != c.pid
+    assert tags(clients[0].simple("UNLISTEN x")) == ["UNLISTEN"]
+    assert tags(clients[1].simple("UNLISTEN *")) == ["UNLISTEN"]
+    assert tags(clients[2].simple("DISCARD ALL")) == ["DISCARD ALL"]
+    clients[4].simple("NOTIFY x, 'again'")
+    assert notified(clients[3])[0][1:] == ("x", "again")
+    assert all(no_notification(c) for c in clients[:3] + clients[4:])
+    for c in clients:
+        c.close()
+    wait_for(lambda: not [s for s in one.console("SHOW SERVERS") if s["database"] == db and s["state"] == "active"])
+
+
+def test_listen_counts_from_the_commit(pair):
+    a, b = pair
+    for end in ("ROLLBACK", "COMMIT"):
+        a.simple("BEGIN")
+        assert tags(a.simple("LISTEN x")) == ["LISTEN"]
+        if end == "COMMIT":
+            a.simple("SELECT 1")
+            b.query("NOTIFY x, 'before'")
+            a.simple(end)
+            b.until("Z")
+            b.simple("NOTIFY x, 'after'")
+            assert notified(a)[-1][2] in ("before", "after")
+        else:
+            b.simple("NOTIFY x, 'before'")
+            a.simple(end)
+            b.simple("NOTIFY x, 'after'")
+            assert no_notification(a)
+
+
+def test_listen_in_a_failed_block(pair):
+    a, b = pair
+    a.simple("BEGIN")
+    a.simple("SELECT 1/0")
+    assert errors(a.simple("LISTEN x")) == ["25P02"]
+    a.simple("ROLLBACK")
+    a.simple("BEGIN")
+    a.simple("LISTEN x")
+    a.simple("SELECT 1/0")
+    a.simple("COMMIT")
+    b.simple("NOTIFY x")
+    assert no_notification(a)
+
+
+def test_notifications_come_between_transactions(qbouncer, db):
+    proxy = qbouncer(default_pool_size=2)
+    with proxy.wire(db) as a, proxy.wire(db) as b, proxy.wire(db) as c:
+        a.simple("LISTEN x")
+        c.simple("LISTEN x")
+        a.simple("BEGIN")
+        a.simple("SELECT 1")
+        b.simple("NOTIFY x, '1'")
+        assert notified(c)[0][2] == "1"
+        assert not [m for m in a.query("SELECT 1").until("Z", skip="") if m.type == "A"]
+        got = a.query("COMMIT").until("Z", skip="S")
+        assert types(got) == "CAZ"
+
+
+def test_own_notification_has_the_own_pid(one, db):
+    with one.wire(db) as a:
+        a.simple("LISTEN x")
+        a.simple("NOTIFY x, 'me'")
+        assert notified(a) == [(a.pid, "x", "me")]
+        a.simple("SELECT pg_notify('x', 'me too')")
+        assert notified(a) == [(a.pid, "x", "me too")]
+
+
+def test_names_of_channels(one, db):
+    with one.wire(db) as a, one.wire(db) as b:
+        for said, name in (("Abc", "abc"), ('"Abc"', "Abc"), ('"a ""b"" ;"', 'a "b" ;')):
+            assert not errors(a.simple("LISTEN " + said))
+            b.simple("NOTIFY " + said)
+            assert notified(a)[0][1] == name
+        assert errors(a.simple("LISTEN")) == ["42601"]
+
+
+def test_listen_that_is_not_alone_pins(one, pair, db):
+    a, _ = pair
+    a.simple("LISTEN y; SELECT 1")
+    wait_for(lambda: pinned(one, db) == ["listen"])
+    a.query("NOTIFY y, 'own'")
+    assert notified(a)[0][1:] == ("y", "own")
+    a.until("Z")
+    assert tags(a.simple("UNLISTEN y")) == ["UNLISTEN"]
+    wait_for(lambda: pinned(one, db) == [])
+
+
+def test_connection_that_listens_is_lost(one, db, direct):
+    """Notifications may have been missed: the client hears of it as from Postgres."""
+    with one.wire(db) as a, one.wire(db) as b:
+        a.simple("LISTEN x")
+        b.simple("SELECT 1")
+        direct.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' AND datname = current_database()"
+                       " AND application_name <> 'qbouncer system'")
+        assert errors(a.closed()) == ["08006"]
+        assert types(b.simple("SELECT 1")) == "TDCZ"
+    with one.wire(db) as a, one.wire(db) as b:
+        a.simple("LISTEN x")
+        b.simple("NOTIFY x")
+        assert notified(a)[0][1] == "x"
+
+
+def test_listen_through_psycopg(one, db):
+    import psycopg
+    with psycopg.connect(one.dsn(db), autocommit=True) as a, psycopg.connect(one.dsn(db)) as b:
+        a.execute("LISTEN chan")
+        b.execute("NOTIFY chan, 'from b'")
+        b.commit()
+        note = next(a.notifies())
+        assert (note.channel, note.payload) == ("chan", "from b")
+        assert note.pid != a.info.backend_pid
+
+
+# -- statements whose columns change ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("renew", [False, True])
+def test_plan_whose_result_changes(qbouncer, db, renew):
+    """One error, as from Postgres; then the statement works again, under its name or under a new one, on every server."""
+    proxy = qbouncer(default_pool_size=2)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        a.simple("CREATE TABLE t AS SELECT 1 AS a")
+        a.parse("s", "SELECT * FROM t").sync().until("Z")
+        b.parse("s", "SELECT * FROM t").sync().until("Z")
+        b.simple("BEGIN")
+        for c in (b, a):
+            assert not errors(c.bind("", "s").execute().sync().until("Z"))
+        b.simple("COMMIT")
+        a.simple("ALTER TABLE t ADD b int DEFAULT 2")
+        assert errors(a.bind("", "s").execute().sync().until("Z")) == ["0A000"]
+        b.simple("BEGIN")
+        b.simple("SELECT 1")
+        name = "s"
+        if renew:
+            name = "s2"
+            assert not errors(a.parse("s2", "SELECT * FROM t").sync().until("Z"))
+        for c in (a, b):
+            got = c.bind("", name if c is a else "s").describe("P").execute().sync().until("Z")
+            assert [m.text_row for m in got if m.type == "D"] == [["1", "2"]], got
+        b.simple("COMMIT")
