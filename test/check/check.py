@@ -37,14 +37,15 @@ QUEUE CREATE pops;
 CREATE TABLE effects (uid text NOT NULL)
 """
 
-SETTINGS = {"queue_heartbeat": "1s", "default_pool_size": "20", "server_login_retry": "100ms"}
+SETTINGS = {"queue_heartbeat": "1s", "default_pool_size": "15", "server_login_retry": "100ms"}
 
 
 class Check:
-    """proxy is running; db is a fresh database behind it; direct a connection past it."""
+    """proxies are running; db is a fresh database behind them; direct a connection past them."""
 
-    def __init__(self, proxy, db, direct, seed, workers=40, restarts=False, say=print):
-        self.proxy, self.db, self.direct, self.say = proxy, db, direct, say
+    def __init__(self, proxies, db, direct, seed, workers=40, restarts=False, say=print):
+        self.proxies, self.db, self.direct, self.say = proxies, db, direct, say
+        self.words = ()
         self.random = random.Random(seed)
         self.restarts = restarts
         self.folder = tempfile.mkdtemp(prefix="qbcheck")
@@ -61,7 +62,8 @@ class Check:
             log.write(json.dumps(dict(more, e=event, t=time.time())) + "\n")
 
     def args(self, name, seed, pushes):
-        return name, self.folder, self.proxy.port, self.proxy.dsn(self.db), seed, pushes
+        places = [(p.port, p.dsn(self.db)) for p in self.proxies]
+        return name, self.folder, places, self.words, seed, pushes
 
     def fork(self, slot):
         self.born[slot] += 1
@@ -99,16 +101,19 @@ class Check:
 
     def restart(self):
         self.write("restart")
-        self.proxy.kill()
-        self.proxy.start()
+        proxy = self.random.choice(self.proxies)
+        proxy.kill()
+        proxy.start()
         self.counts["restart"] += 1
 
     # --- the run ----------------------------------------------------------------------------------
 
     def setup(self):
-        with self.proxy.connect(self.db) as conn:
+        with self.proxies[0].connect(self.db) as conn:
             for sql in SETUP.split(";"):
                 conn.execute(sql)
+            usage = " ".join(r[1] for r in conn.execute("QUEUE HELP").fetchall())
+            self.words = [w for w in ("HOLD", "GROUP") if w in usage]
 
     def run(self, seconds):
         self.setup()
@@ -190,20 +195,27 @@ class Check:
             except AssertionError as e:
                 said.append("at rest: %s" % e)
 
-        until("no client in the pool", lambda: (lambda p: not p or not any(
-            int(p[k]) for k in ("cl_active", "cl_waiting", "sv_active")))(self.proxy.pool(self.db)))
-        until("nobody waits", lambda: not self.proxy.console("SHOW WAITERS"))
-        until("nobody holds a lease", lambda: not self.proxy.console("SHOW LEASES"))
+        def idle(proxy):
+            pool = proxy.pool(self.db)
+            return not pool or not any(int(pool[k]) for k in ("cl_active", "cl_waiting", "sv_active"))
+
+        def freed(proxy):
+            return all(int(r["used"]) <= 2 for r in proxy.console("SHOW MEM") if r["name"] in ("client", "clients"))
+
         until("no open transaction", lambda: not self.direct.execute(
             "SELECT FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid() AND state <> 'idle'"
             " AND backend_type = 'client backend'", (self.db,)).fetchall())
-        until("sockets are closed", lambda: self.descriptors() <= self.servers() + 20)
-        until("clients are freed", lambda: all(
-            int(r["used"]) <= 2 for r in self.proxy.console("SHOW MEM") if r["name"] in ("client", "request", "waiter")))
+        for proxy in self.proxies:
+            until("no client in the pool", lambda: idle(proxy))
+            until("nobody waits", lambda: not proxy.console("SHOW WAITERS"))
+            until("nobody holds a lease", lambda: not proxy.console("SHOW LEASES"))
+            until("sockets are closed", lambda: self.descriptors(proxy) <= self.servers() + 20)
+            until("clients are freed", lambda: freed(proxy))
         return said
 
-    def descriptors(self):
-        return len(os.listdir("/proc/%d/fd" % self.proxy.process.pid))
+    @staticmethod
+    def descriptors(proxy):
+        return len(os.listdir("/proc/%d/fd" % proxy.process.pid))
 
     def servers(self):
         return self.direct.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s", (self.db,)).fetchone()[0]
@@ -226,7 +238,8 @@ def main():
     p.add_argument("--seconds", type=float, default=600)
     p.add_argument("--seed", default=str(random.randrange(10 ** 6)))
     p.add_argument("--workers", type=int, default=40)
-    p.add_argument("--restarts", action="store_true", help="kill the proxy, too")
+    p.add_argument("--proxies", type=int, default=2, help="before one database")
+    p.add_argument("--restarts", action="store_true", help="kill them, too")
     p.add_argument("--judge", metavar="FOLDER", help="judge logs that are there")
     a = p.parse_args()
     if a.judge:
@@ -238,17 +251,21 @@ def main():
         db = pg.createdb(owner="app")
         folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
         os.chmod(folder, 0o755)
-        proxy = Proxy(shutil.copy(os.path.join(a.build, "qbouncer"), folder), pg, **SETTINGS)
+        program = shutil.copy(os.path.join(a.build, "qbouncer"), folder)
+        proxies = [Proxy(program, pg, **SETTINGS) for _ in range(a.proxies)]
         try:
-            proxy.start()
+            for proxy in proxies:
+                proxy.start()
             with psycopg.connect(pg.dsn(db), autocommit=True) as direct:
-                check = Check(proxy, db, direct, a.seed, a.workers, a.restarts)
+                check = Check(proxies, db, direct, a.seed, a.workers, a.restarts)
                 check.run(a.seconds)
                 said = check.verdict()
-            proxy.stop()
+            for proxy in proxies:
+                proxy.stop()
         finally:
-            log = proxy.log_text()
-            proxy.remove()
+            log = "\n\n".join(proxy.log_text() for proxy in proxies)
+            for proxy in proxies:
+                proxy.remove()
             shutil.rmtree(folder, ignore_errors=True)
         if said:
             print("\n".join(said[:100]))

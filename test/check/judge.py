@@ -28,14 +28,18 @@ def read(folder):
 
 
 class Job:
-    def __init__(self, uid, not_before, fate, pop):
-        self.uid, self.not_before, self.fate, self.pop = uid, not_before, fate, pop
+    def __init__(self, uid, not_before, fate, push):
+        self.uid, self.not_before, self.fate = uid, not_before, fate
+        self.pop, self.group, self.pushed = push["pop"], push.get("group"), push["t"]
         self.leases = []
 
 
 class Lease:
-    def __init__(self, uid, token, asked, got, until, attempt):
+    def __init__(self, uid, token, asked, got, until, attempt, hold):
         self.uid, self.token, self.asked, self.got, self.attempt = uid, token, asked, got, attempt
+        self.hold = hold        # until its connection ends
+        if hold:
+            until = FOREVER
         self.until = until      # holds at least so long, unless something ends it
         self.until_most = until # and at most so long, with extensions that may have happened
         self.ended = FOREVER    # nothing has ended it before
@@ -57,6 +61,7 @@ class Fin:
         self.token, self.how, self.x, self.length, self.t = e["tok"], e["how"], e["x"], e["len"], e["t"]
         self.state = "maybe" # yes, no
         self.at = None       # yes: committed at the latest then
+        self.refused = None  # no: known since
 
 
 class Log:
@@ -92,9 +97,9 @@ class Log:
         self.broken(self.last)
 
     def on_close(self, e):
-        """A goodbye keeps the leases, but for those of a block that it breaks off."""
+        """A goodbye keeps the leases, but for those of a block that it breaks off, and those that are held."""
         if e["clean"]:
-            self.on_connection = [x for x in self.on_connection if x.in_unit]
+            self.on_connection = [x for x in self.on_connection if x.in_unit or x.hold]
         self.broken(e["t"])
 
     def on_refused(self, e):
@@ -128,7 +133,8 @@ class Log:
     def on_got(self, e):
         asked = self.takes[e["i"]]
         for uid, token, until, attempt in e["jobs"]:
-            lease = Lease(uid, token, asked["t"], e["t"], e["t"] if until is None else until, attempt)
+            lease = Lease(uid, token, asked["t"], e["t"], e["t"] if until is None else until, attempt,
+                          asked.get("hold", False))
             if asked["x"] is not None:
                 lease.in_unit = True
                 self.in_unit.setdefault(asked["x"], []).append(lease)
@@ -148,7 +154,7 @@ class Log:
 
     def on_denied(self, e):
         fin = self.fins[e["k"]]
-        fin.state = "no"
+        fin.state, fin.refused = "no", e["t"]
         if e["code"] != "QB001":
             self.case.say("unexpected", "%s: %s of %s was refused with %s"
                           % (self.name, fin.how, fin.token, e["code"]))
@@ -191,7 +197,7 @@ class Case:
         for e in events:
             if e["e"] == "push":
                 for uid, not_before in e["u"].items():
-                    self.jobs[uid] = Job(uid, not_before, fate(uid, e["x"]), e["pop"])
+                    self.jobs[uid] = Job(uid, not_before, fate(uid, e["x"]), e)
 
     def got(self, lease):
         job = self.jobs.get(lease.uid)
@@ -217,6 +223,8 @@ class Case:
                 continue
             if fin.how != "extend":
                 lease.ends_not_before(fin.t)
+                continue
+            if lease.hold:
                 continue
             sure = fin.state == "yes"
             lease.until = fin.t + fin.length if sure else min(lease.until, fin.t + fin.length)
@@ -288,6 +296,26 @@ class Case:
                     self.say("stale", "%s of %s was accepted after the job was taken again"
                              % (fin.how, lease.token))
 
+    def held_is_kept(self):
+        for lease in self.by_token.values():
+            for fin in lease.fins:
+                if lease.hold and fin.refused is not None and fin.refused < lease.ended:
+                    self.say("hold", "%s was refused, and its connection lives" % lease.token)
+
+    def groups_are_in_order(self):
+        """Of two jobs of a group the later one is not begun before the earlier one is over."""
+        groups = {}
+        for job in self.jobs.values():
+            if job.group is not None and job.fate == "sure":
+                groups.setdefault(job.group, []).append(job)
+        for jobs in groups.values():
+            jobs.sort(key=lambda j: j.pushed)
+            for a, b in zip(jobs, jobs[1:]):
+                over = min((f.t for l in a.leases for f in l.fins if f.how == "done" and f.state != "no"), default=FOREVER)
+                begun = min((l.got for l in b.leases), default=FOREVER)
+                if begun < over:
+                    self.say("group", "%s was begun before %s was over" % (b.uid, a.uid))
+
     def nothing_is_lost(self):
         left = set(self.final["left"])
         for uid in sorted(left):
@@ -321,6 +349,8 @@ def judge(logs, final):
     case.popped_once()
     case.leases_do_not_overlap()
     case.stale_is_refused()
+    case.held_is_kept()
+    case.groups_are_in_order()
     case.nothing_is_lost()
     case.effects_fit()
     return case.said, case

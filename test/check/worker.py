@@ -9,12 +9,12 @@ outcome behind it. Times are those of the machine's clock, which the database sh
 
     open    c                          a connection; everything until the next one is on it
     begin   x                          about to begin the block that is unit of work x
-    push    x u {uid: not before} pop  in unit of work x
+    push    x u {uid: not before} pop group  in unit of work x
     undo    u                          these were rolled back to a savepoint
     commit  x                          about to commit; for a statement of its own: push and fin are it
     ok, no  x                          committed; not committed
     lost                               the connection broke: what is open is unknown
-    take    i x pop                    about to take, in transaction x or none
+    take    i x pop hold               about to take, in transaction x or none
     got     i jobs [[uid, token, until, attempt]]
     fin     k tok how x len            about to end a lease: done, fail, release, extend (by len seconds)
     fin+    k                          accepted (for x: if x is committed)
@@ -41,11 +41,12 @@ class Stop(Exception):
 
 
 class Worker:
-    def __init__(self, name, folder, port, dsn, seed, pushes):
+    def __init__(self, name, folder, places, words, seed, pushes):
+        """places: (port, dsn) of each proxy; words: of the language, that may be used."""
         self.name = name
         self.random = random.Random(seed)
         self.log = os.open(os.path.join(folder, name + ".log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self.port, self.dsn = port, dsn
+        self.places, self.words = places, words
         self.pushes = pushes
         self.n = 0
         self.link = None
@@ -69,15 +70,12 @@ class Worker:
         while self.link is None:
             if self.stopped:
                 raise Stop
+            port, dsn = self.random.choice(self.places)
             try:
-                self.link = Driver(self.dsn) if self.random.random() < 0.3 else Raw(self.port, "app", self.database)
+                self.link = Driver(dsn) if self.random.random() < 0.3 else Raw(port, "app", database(dsn))
             except Lost:
                 time.sleep(0.05)
         self.write("open", c=self.number("c"))
-
-    @property
-    def database(self):
-        return dict(p.split("=", 1) for p in self.dsn.split())["dbname"].strip("'")
 
     def close(self, clean):
         self.write("close", clean=clean)
@@ -125,9 +123,9 @@ class Worker:
 
     # --- pushing --------------------------------------------------------------------------------
 
-    def jobs(self, x, n, delay=0.0, pop=False):
+    def jobs(self, x, n, delay=0.0, pop=False, group=None):
         uids = {self.number("j"): time.time() + delay if delay else 0 for _ in range(n)}
-        self.write("push", x=x, u=uids, pop=pop)
+        self.write("push", x=x, u=uids, pop=pop, group=group)
         return list(uids)
 
     @staticmethod
@@ -136,7 +134,12 @@ class Worker:
 
     def push(self, x):
         """One statement that pushes."""
-        kind = self.random.choice(("one", "one", "one", "several", "delay", "pop", "select", "copy"))
+        kind = self.random.choice(("one", "one", "one", "several", "delay", "pop", "select", "copy")
+                                  + ("group",) * (2 * ("GROUP" in self.words)))
+        if kind == "group": # its jobs are one behind the other, in the order of these pushes
+            u = self.jobs(x, 1, group=self.name)
+            self.run("QUEUE PUSH %s $1 GROUP $2" % QUEUE, self.payload(u[0]), self.name)
+            return
         queue = POPS if kind == "pop" else QUEUE
         delay = self.random.uniform(0.1, 1.5) if kind == "delay" else 0.0
         u = self.jobs(x, 1 if kind in ("one", "delay", "pop") else self.random.randint(1, 5), delay, queue == POPS)
@@ -175,12 +178,15 @@ class Worker:
 
     def take(self, x=None, wait=None, limit=None, lease=None, pop=False):
         i = self.number("t")
-        lease = lease or self.random.choice((0.5, 2, 5))
         wait = self.random.choice((0, 0.2, 1)) if wait is None else wait
         limit = limit or self.random.choice((1, 1, 1, 3, 10))
-        self.write("take", i=i, x=x, pop=pop)
+        hold = not pop and lease is None and "HOLD" in self.words and self.random.random() < 0.3
+        lease = lease or self.random.choice((0.5, 2, 5))
+        self.write("take", i=i, x=x, pop=pop, hold=hold)
         if pop:
             rows, _ = self.run("QUEUE POP %s LIMIT $1 WAIT $2" % POPS, limit, "%s s" % wait)
+        elif hold:
+            rows, _ = self.run("QUEUE TAKE %s LIMIT $1 WAIT $2 HOLD" % QUEUE, limit, "%s s" % wait)
         else:
             rows, _ = self.run("QUEUE TAKE %s LIMIT $1 WAIT $2 LEASE $3" % QUEUE, limit, "%s s" % wait,
                                "%s s" % lease)
@@ -237,8 +243,8 @@ class Worker:
         elif r < 0.84:
             self.finish(job[1], "extend", extra=" LEASE $2", length=3.0, params=("3 s",))
             self.finish(job[1], "done")
-        elif r < 0.88: # late
-            time.sleep(max(0.0, job[2] - time.time()) + 0.02)
+        elif r < 0.88: # late; a held one is not
+            time.sleep(min(max(0.0, job[2] - time.time()) + 0.02, 6))
             self.finish(job[1], self.random.choice(("done", "release", "fail")))
         elif r < 0.92: # again
             self.finish(job[1], "release")
@@ -319,6 +325,10 @@ class Worker:
                 self.write("lost")
                 self.open()
         self.close(True)
+
+
+def database(dsn):
+    return dict(p.split("=", 1) for p in dsn.split())["dbname"].strip("'")
 
 
 def epoch(timestamp):

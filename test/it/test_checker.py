@@ -145,6 +145,19 @@ def stale_after_taken_again(logs, final):
     logs["b"].append(dict(e="fin+", t=39, k="k9"))
 
 
+def held_and_lost(logs, final):
+    event(logs["b"], i="t1", e="take")["hold"] = True
+    event(logs["b"], k="k1", e="fin+").update(e="fin-", code="QB001")
+    event(logs["b"], k="k1", e="fin")["how"] = "extend"
+
+
+def group_out_of_order(logs, final):
+    a = logs["a"]
+    event(a, x="x1", e="push").update(u={"j1": 0}, group="g")
+    a.insert(3, dict(e="push", t=3, x="x9", u={"j2": 0}, pop=False, group="g"))
+    a.insert(4, dict(e="ok", t=3, x="x9"))
+
+
 def effect_missing(logs, final):
     del final["effects"]["j2"]
 
@@ -163,7 +176,7 @@ FAULTS = {
     delivered_after_done: "delivered after done", popped_twice: "popped twice", overlap: "overlap",
     overlap_after_goodbye: "overlap", overlap_extended: "overlap", token_twice: "token", early: "early", retried_early: "early",
     stale_after_expiry: "stale", stale_after_another: "stale", stale_after_taken_again: "stale",
-    effect_missing: "effect", effect_twice: "effect", odd_refusal: "unexpected",
+    held_and_lost: "hold", group_out_of_order: "group", effect_missing: "effect", effect_twice: "effect", odd_refusal: "unexpected",
 }
 
 
@@ -180,8 +193,8 @@ def test_the_judge_sees(fault):
 
 
 def run(qbouncer, db, direct, seconds, before=None, **more):
-    proxy = qbouncer(**check.SETTINGS)
-    one = check.Check(proxy, db, direct, random.randrange(10 ** 6), **more)
+    proxies = [qbouncer(**check.SETTINGS) for _ in range(2)]
+    one = check.Check(proxies, db, direct, random.randrange(10 ** 6), **more)
     if before:
         setup = one.setup
 

@@ -1,12 +1,15 @@
 """PUSH of a query and of a copy."""
 
 import json
+import os
 import struct
+import subprocess
 import threading
 
 import psycopg
 import pytest
 
+from pgcluster import pg_bin
 from pgwire import types
 from queuetest import (INT4, INT8, TEXT, error, int4, parked, peek, q, shared, shared_db, shared_proxy, stats, tag,  # noqa: F401
                        take, woken)
@@ -291,6 +294,15 @@ def test_copy_binary(q):
     got = copy_in(q, "QUEUE PUSH mail (payload, priority) FROM STDIN (FORMAT binary)", data)
     assert got[0].tag == "COPY 2"
     assert payloads(q) == [{"n": 2}, {"n": 1}]
+
+
+def test_copy_into_the_table(q, qproxy, db):
+    """What the manual says of psql's own copy."""
+    done = subprocess.run([os.path.join(pg_bin(), "psql"), "-X", qproxy.dsn(db), "-c",
+                           "\\copy queue.q_mail (payload) FROM STDIN"],
+                          input='{"a": 1}\n2\n', capture_output=True, text=True, check=True)
+    assert done.stdout == "COPY 2\n"
+    assert payloads(q) == [{"a": 1}, 2]
 
 
 def test_copy_errors(q):
