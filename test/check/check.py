@@ -43,9 +43,10 @@ SETTINGS = {"queue_heartbeat": "1s", "default_pool_size": "15", "server_login_re
 class Check:
     """proxies are running; db is a fresh database behind them; direct a connection past them."""
 
-    def __init__(self, proxies, db, direct, seed, workers=40, restarts=False, say=print):
+    def __init__(self, proxies, db, direct, seed, workers=40, restarts=False, patience=60, say=print):
+        """patience: seconds, for what is left at the end to be worked off."""
         self.proxies, self.db, self.direct, self.say = proxies, db, direct, say
-        self.words = ()
+        self.words, self.patience = (), patience
         self.random = random.Random(seed)
         self.restarts = restarts
         self.folder = tempfile.mkdtemp(prefix="qbcheck")
@@ -158,7 +159,7 @@ class Check:
                                                   "SELECT payload->>'u' FROM queue.q_pops")]
 
     def drain(self):
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + self.patience
         worker.Worker(*self.args("drain", 0, False)).drain(
             lambda: not self.left() or time.monotonic() > deadline)
 
