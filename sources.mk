@@ -125,6 +125,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/relay.c \
 	src/pool/relay_int.h \
 	src/pool/relay_replace.c \
+	src/pool/replication.c \
 	src/pool/route.c \
 	src/pool/server.c \
 	src/pool/server_login.c \

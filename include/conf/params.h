@@ -120,7 +120,7 @@ PARAM_TIME(cancel_wait_timeout, "10", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long a cancel request may wait for a connection to the server.")
 PARAM_TIME(autodb_idle_timeout, "3600", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"Databases that came from the `*` entry are forgotten after this time without use.")
-PARAM_TIME(pool_idle_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+PARAM_TIME(pool_idle_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"A pool without clients and servers is forgotten after this time; 0 never.")
 
 PARAM_GROUP("Connections to servers")
@@ -136,9 +136,9 @@ PARAM_STR (server_reset_query, "DISCARD ALL", 0, 8192, PARAM_RELOAD, NULL,
 	"Sent when a client leaves its server connection in session pooling, before another client gets it.")
 PARAM_BOOL(server_reset_query_always, "0", PARAM_RELOAD, NULL,
 	"Send `server_reset_query` in all pool modes.")
-PARAM_STR (server_check_query, "<empty>", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+PARAM_STR (server_check_query, "<empty>", 0, 8192, PARAM_RELOAD, NULL,
 	"Sent to a connection that was unused for `server_check_delay`, before it is used; `<empty>` sends an empty query, empty sends none.")
-PARAM_TIME(server_check_delay, "30", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+PARAM_TIME(server_check_delay, "30", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long an unused server connection is believed to be alive without a check.")
 PARAM_BOOL(server_fast_close, "0", PARAM_RELOAD, NULL,
 	"In session pooling, close a connection marked for closing at the end of the transaction rather than of the session.")
@@ -238,18 +238,18 @@ PARAM_STR (pidfile, "", 0, 4096, PARAM_RESTART, NULL,
 	"File that holds the process number; needed to start as a daemon.")
 PARAM_STR (conffile, "", 0, 4096, PARAM_RELOAD | PARAM_COMPUTED, NULL,
 	"The configuration file in force. Shown only; it is given on the command line.")
-PARAM_STR (job_name, "pgbouncer", 0, 255, PARAM_RESTART | PARAM_NOT_YET, NULL,
-	"Another name of `service_name`.")
-PARAM_STR (service_name, "", 0, 255, PARAM_RESTART | PARAM_NOT_YET, NULL,
-	"Name of the Windows service.")
+PARAM_STR (job_name, "pgbouncer", 0, 255, PARAM_RESTART | PARAM_INERT, NULL,
+	"Read for pgbouncer's sake; it names a Windows service there.")
+PARAM_STR (service_name, "", 0, 255, PARAM_RESTART | PARAM_INERT, NULL,
+	"Read for pgbouncer's sake; it names a Windows service there.")
 PARAM_INT (peer_id, "0", 0, 16383, PARAM_RELOAD | PARAM_NOT_YET, NULL,
 	"Number of this process in a group of peers that forward cancel requests to each other.")
 
 PARAM_GROUP("Sockets")
-PARAM_SIZE(pkt_buf, "4096", 512, 16 * 1024 * 1024, PARAM_RESTART | PARAM_NOT_YET, NULL,
-	"Size of the buffer for reading and for what could not be written yet.")
-PARAM_INT (sbuf_loopcnt, "5", 0, INT_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"How often one connection is read before the others get their turn; 0 is no limit.")
+PARAM_SIZE(pkt_buf, "4096", 512, 16 * 1024 * 1024, PARAM_RESTART | PARAM_INERT, NULL,
+	"Read for pgbouncer's sake: connections own no fixed buffers here.")
+PARAM_INT (sbuf_loopcnt, "5", 0, INT_MAX, PARAM_RELOAD | PARAM_INERT, NULL,
+	"Read for pgbouncer's sake: each connection is read once per turn.")
 PARAM_INT (tcp_defer_accept, "1", 0, INT_MAX, PARAM_RELOAD, NULL,
 	"TCP_DEFER_ACCEPT: seconds that the kernel waits for the first bytes of a client; 0 is off.")
 PARAM_SIZE(tcp_socket_buffer, "0", 0, 1024 * 1024 * 1024, PARAM_RELOAD, NULL,
@@ -300,12 +300,12 @@ PARAM_STR (server_tls13_ciphers, "", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL
 	"Ciphers of TLS 1.3 towards servers.")
 
 PARAM_GROUP("Names of hosts")
-PARAM_TIME(dns_max_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"How long the address of a host is remembered.")
-PARAM_TIME(dns_nxdomain_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"How long it is remembered that a host has no address.")
-PARAM_TIME(dns_zone_check_period, "0", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"How often the serial number of a zone is looked at.")
+PARAM_TIME(dns_max_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_INERT, NULL,
+	"Read for pgbouncer's sake: names are looked up for each connection, and not remembered.")
+PARAM_TIME(dns_nxdomain_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_INERT, NULL,
+	"Read for pgbouncer's sake: names are looked up for each connection, and not remembered.")
+PARAM_TIME(dns_zone_check_period, "0", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_INERT, NULL,
+	"Read for pgbouncer's sake: names are looked up for each connection, and zones are not watched.")
 PARAM_STR (resolv_conf, "", 0, 4096, PARAM_RESTART | PARAM_NOT_YET, NULL,
 	"Configuration of the resolver; empty for the system's.")
 

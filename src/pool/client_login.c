@@ -19,6 +19,8 @@ void client_login_free(struct client *c)
 		return;
 	client_auth_closing(c);
 	auth_session_free(&c->login->auth);
+	buf_free(&c->login->startup);
+	buf_free(&c->login->settings);
 	mem_free(c->login);
 	c->login = NULL;
 }
@@ -127,6 +129,12 @@ static void begin_session(struct client *c)
 	if (conf_current()->p.log_connections)
 		log_write(LOG_LVL_INFO, client_prefix(c), "login attempt: db=%s user=%s tls=no",
 			client_database(c), client_user(c));
+	if (c->pool != NULL && c->pool->startup != NULL) {
+		c->icpt = NULL;
+		if (!replication_start(c))
+			client_close(c, CLIENT_END_BY_US, "the replication server has left");
+		return;
+	}
 	if (c->icpt->client_begun != NULL)
 		c->icpt->client_begun(c);
 	client_resume(c);
@@ -193,6 +201,27 @@ static void keep_proved(struct client *c, const struct secret *proved)
 		log_debug("no memory to keep the secret of user \"%s\"", client_user(c));
 }
 
+/* A replication client has one of its own: its settings go with the start-up packet. */
+static struct pool *choose_pool(struct client *c, struct database *db)
+{
+	const char *user = db->user != NULL ? db->user : client_user(c);
+	struct client_login *l = c->login;
+	struct istr *startup;
+	struct pool *p;
+
+	if (l->startup.len == 0)
+		return pool_get(db, user);
+	buf_put(&l->startup, l->settings.data, l->settings.len);
+	if (buf_failed(&l->startup) || buf_failed(&l->settings))
+		return NULL;
+	startup = istr_get((const char *)l->startup.data, l->startup.len);
+	if (startup == NULL)
+		return NULL;
+	p = pool_new_replication(db, user, startup);
+	istr_drop(&startup);
+	return p;
+}
+
 static void enter_pool(struct client *c, const struct secret *proved)
 {
 	struct database *db = route_find(client_database(c));
@@ -213,7 +242,7 @@ static void enter_pool(struct client *c, const struct secret *proved)
 	}
 	if (!within_limits(c, db))
 		return;
-	c->pool = pool_get(db, db->user != NULL ? db->user : client_user(c));
+	c->pool = choose_pool(c, db);
 	if (c->pool == NULL) {
 		client_out_of_memory(c);
 		return;
@@ -279,7 +308,12 @@ void client_authenticated(struct client *c, const struct secret *proved)
 static void keep_setting(struct client *c, const char *name, const char *value)
 {
 	int id = var_find(name);
+	struct buf *all = &c->login->settings;
 
+	if (!conf_list_has(conf_current()->p.ignore_startup_parameters, name)) {
+		buf_put(all, name, strlen(name) + 1);
+		buf_put(all, value, strlen(value) + 1);
+	}
 	if (id >= 0) {
 		vars_set(&c->vars, (enum var_id)id, value);
 	} else if (!conf_list_has(conf_current()->p.ignore_startup_parameters, name)) {
@@ -324,10 +358,32 @@ static void negotiate(struct client *c, const struct startup *s)
 	buf_free(&b);
 }
 
-static bool is_on(const char *v)
+static bool is_one_of(const char *v, const char *const *words)
 {
-	return util_strcasecmp(v, "off") != 0 && util_strcasecmp(v, "false") != 0 &&
-	       util_strcasecmp(v, "no") != 0 && strcmp(v, "0") != 0;
+	for (; *words != NULL; words++)
+		if (util_strcasecmp(v, *words) == 0)
+			return true;
+	return false;
+}
+
+/* `database`: logical, in a database; a true value: physical. */
+static bool read_replication(struct client *c, const char *value)
+{
+	static const char *const on[] = {"on", "true", "yes", "1", "t", "y", NULL};
+	static const char *const off[] = {"off", "false", "no", "0", "f", "n", NULL};
+	struct client_login *l = c->login;
+
+	if (is_one_of(value, off))
+		return true;
+	l->replication = is_one_of(value, on);
+	if (!l->replication && util_strcasecmp(value, "database") != 0) {
+		refuse(c, "22023", "invalid value for parameter \"replication\"", NULL);
+		return false;
+	}
+	buf_puts(&l->startup, "replication");
+	buf_putc(&l->startup, '\0');
+	buf_put(&l->startup, value, strlen(value) + 1);
+	return true;
 }
 
 static bool read_parameter(
@@ -339,11 +395,9 @@ static bool read_parameter(
 		*db = value;
 	else if (strcmp(name, "options") == 0)
 		return read_options(c, value);
-	else if (strcmp(name, "replication") == 0 && is_on(value)) {
-		refuse(c, "0A000", "replication connections are not supported",
-			"Connect to the server directly.");
-		return false;
-	} else if (strcmp(name, "replication") != 0 && strncmp(name, "_pq_.", 5) != 0)
+	else if (strcmp(name, "replication") == 0)
+		return read_replication(c, value);
+	else if (strncmp(name, "_pq_.", 5) != 0)
 		keep_setting(c, name, value);
 	return true;
 }

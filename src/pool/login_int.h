@@ -26,6 +26,8 @@ struct client_login {
 	bool replication;            /* physical */
 	struct auth_session *auth;
 	bool bad_setting; /* one that cannot be kept: too long, or no memory */
+	struct buf startup;          /* of a replication client: what its server is told */
+	struct buf settings;         /* all of the start-up packet */
 	/* PHASE_LOOKUP, and the answer while it is used */
 	struct lookup *lookup;
 	struct client *lookup_prev, *lookup_next;

@@ -14,6 +14,22 @@
 
 static struct pool *ready_head, **ready_tail = &ready_head;
 
+static struct pool *pool_new(struct database *db, struct istr *name)
+{
+	struct pool *p = mem_zalloc(sizeof(*p));
+
+	if (p == NULL || (p->account = account_get(name)) == NULL) {
+		mem_free(p);
+		return NULL;
+	}
+	p->db = db;
+	p->user = istr_ref(name);
+	p->idle_since = loop_now();
+	p->next = db->pools;
+	db->pools = p;
+	return p;
+}
+
 static struct pool *get(struct database *db, const char *user, bool lookup)
 {
 	struct pool *p;
@@ -22,22 +38,11 @@ static struct pool *get(struct database *db, const char *user, bool lookup)
 	if (name == NULL)
 		return NULL;
 	for (p = db->pools; p != NULL; p = p->next)
-		if (p->user == name && p->lookup == lookup) {
-			istr_drop(&name);
-			return p;
-		}
-	p = mem_zalloc(sizeof(*p));
-	if (p == NULL || (p->account = account_get(name)) == NULL) {
-		mem_free(p);
-		istr_drop(&name);
-		return NULL;
-	}
-	p->db = db;
-	p->user = name;
-	p->lookup = lookup;
-	p->idle_since = loop_now();
-	p->next = db->pools;
-	db->pools = p;
+		if (p->user == name && p->lookup == lookup && p->startup == NULL)
+			break;
+	if (p == NULL && (p = pool_new(db, name)) != NULL)
+		p->lookup = lookup;
+	istr_drop(&name);
 	return p;
 }
 
@@ -49,6 +54,17 @@ struct pool *pool_get(struct database *db, const char *user)
 struct pool *pool_get_lookup(struct database *db, const char *user)
 {
 	return get(db, user, true);
+}
+
+struct pool *pool_new_replication(struct database *db, const char *user, struct istr *startup)
+{
+	struct istr *name = istr_get(user, strlen(user));
+	struct pool *p = name != NULL ? pool_new(db, name) : NULL;
+
+	if (p != NULL)
+		p->startup = istr_ref(startup);
+	istr_drop(&name);
+	return p;
 }
 
 /* Only when nothing refers to it: no clients, servers, tasks. */
@@ -71,6 +87,7 @@ void pool_free(struct pool **pp)
 	buf_free(&p->welcome_rest);
 	istr_drop(&p->user);
 	account_put(&p->account);
+	istr_drop(&p->startup);
 	secret_erase(&p->given);
 	mem_free(p);
 }
@@ -265,8 +282,13 @@ struct server *pool_take_idle(struct pool *p, bool for_client)
 		return NULL;
 	for (; s != NULL; s = next) {
 		next = s->next;
-		if (!s->close_needed && s->conn != NULL)
+		if (s->close_needed || s->conn == NULL)
+			continue;
+		if (!for_client || !server_is_stale(s))
 			return s;
+		/* one for each who waits, and no more */
+		if (p->servers[SERVER_CLEANING].count <= p->waiting.count)
+			server_check(s);
 	}
 	return NULL;
 }
@@ -556,8 +578,8 @@ static void keep_minimum(struct pool *p, usec_t now)
 {
 	int min = p->db->min_pool_size;
 
-	if (min <= 0 || p->lookup || holding_back(p, now) || route_paused(p->db) ||
-		p->servers[SERVER_LOGIN].count > 0)
+	if (min <= 0 || p->lookup || p->startup != NULL || holding_back(p, now) ||
+		route_paused(p->db) || p->servers[SERVER_LOGIN].count > 0)
 		return;
 	if (p->active.count + p->waiting.count == 0 && p->db->user == NULL)
 		return;

@@ -336,6 +336,7 @@ struct server {
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool pass_discard : 1;
 	bool finishing : 1;    /* CLEANING: its client has said goodbye behind statements that still run */
+	bool raw : 1;          /* of a replication client: bytes pass */
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
 	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
@@ -436,6 +437,7 @@ struct pool {
 	struct vars welcome;    /* tracked settings as a fresh session has them */
 	struct buf welcome_rest; /* ParameterStatus messages of the others */
 	struct secret given;    /* learnt from the login of a user that auth_query knows: for our logins as him */
+	struct istr *startup;   /* of one replication client: name\0value\0 of its start-up packet; else NULL */
 	bool lookup;            /* runs auth_query and nothing else; no client can enter it */
 	struct pg_error last_error;
 	usec_t failed_at;       /* time of the last failed connect or login; 0: none since the last success */
@@ -480,6 +482,7 @@ extern bool pooler_paused_all;
 struct pool *pool_get(struct database *db, const char *user);
 struct pool *pool_get_lookup(struct database *db, const char *user); /* of lookup.c alone */
 #define POOL_LOOKUP_SERVERS 2
+struct pool *pool_new_replication(struct database *db, const char *user, struct istr *startup); /* of one client */
 void pool_free(struct pool **p);
 void pool_mark_ready(struct pool *p); /* has servers or clients that may be brought together */
 bool pool_serve_ready(void *arg, usec_t now); /* the loop phase */
@@ -521,6 +524,10 @@ void client_login_free(struct client *c);
 void client_auth_tick(struct client *c, usec_t now); /* answers that are held back */
 void client_auth_closing(struct client *c);
 void client_login_welcome(struct client *c); /* the pool knows its welcome now */
+
+/* replication.c */
+bool replication_start(struct client *c); /* from the greeting on; false: there is no server */
+void replication_parameters(const struct pool *p, const char **pairs, int *n, int max);
 
 /* lookup.c */
 void lookup_forget(const char *user);
@@ -637,6 +644,8 @@ struct server *server_launch_listener(struct pool *p);
 void server_move(struct server *s, enum server_state to);
 void server_close(struct server *s, const char *reason, const struct pg_error *for_client);
 void server_link(struct server *s, struct client *c);
+bool server_is_stale(const struct server *s); /* unused for so long that it has to show that it is alive */
+void server_check(struct server *s);          /* asks it to */
 void server_release(struct server *s); /* nothing outstanding: to the next one, or idle */
 void server_unlink_abandoned(struct server *s, bool said_goodbye); /* its client is gone */
 void server_reap(void);

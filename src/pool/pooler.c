@@ -434,7 +434,7 @@ struct pool *pooler_find_pool(const char *database, const char *user)
 	if (user == NULL) {
 		struct pool *p = db->pools;
 
-		while (p != NULL && p->lookup)
+		while (p != NULL && (p->lookup || p->startup != NULL))
 			p = p->next;
 		return p;
 	}

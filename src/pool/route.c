@@ -204,6 +204,22 @@ static bool pool_is_unused(const struct pool *p)
 	       0;
 }
 
+/* Pools that nobody has used for a while, if the operator wants that, and those of one client. */
+static void forget_pools(struct database *db, usec_t now)
+{
+	usec_t limit = conf_current()->p.pool_idle_timeout;
+	struct pool *p, *tmp;
+
+	LL_FOREACH_SAFE (db->pools, p, tmp) {
+		struct pool *unused = p;
+
+		if (!pool_is_unused(p))
+			p->idle_since = now;
+		else if (p->startup != NULL || (limit > 0 && now - p->idle_since > limit))
+			pool_free(&unused);
+	}
+}
+
 /* Databases made from "*" that nobody has used for a while, and those that the file has no more. */
 void route_tick(usec_t now)
 {
@@ -214,6 +230,7 @@ void route_tick(usec_t now)
 	LL_FOREACH_SAFE (list, db, tmp) {
 		bool used = db->n_clients > 0 || db->n_servers > 0;
 
+		forget_pools(db, now);
 		if (used)
 			db->idle_since = now;
 		if (used || (!db->gone &&
@@ -253,6 +270,8 @@ int route_pool_size(const struct pool *p)
 
 	if (p->lookup)
 		return POOL_LOOKUP_SERVERS;
+	if (p->startup != NULL)
+		return 1;
 	return own >= 0 ? own : p->db->pool_size;
 }
 
@@ -267,6 +286,8 @@ enum pool_mode route_pool_mode(const struct pool *p)
 {
 	enum pool_mode own = account_limits(p->account)->pool_mode;
 
+	if (p->startup != NULL)
+		return POOL_MODE_SESSION;
 	return own != POOL_MODE_UNSET ? own : p->db->mode;
 }
 

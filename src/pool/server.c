@@ -558,6 +558,21 @@ out:
 	buf_free(&b);
 }
 
+bool server_is_stale(const struct server *s)
+{
+	const struct params *p = &conf_current()->p;
+
+	return p->server_check_query[0] != '\0' &&
+	       loop_now() - s->idle_since >= p->server_check_delay;
+}
+
+void server_check(struct server *s)
+{
+	const char *query = conf_current()->p.server_check_query;
+
+	clean(s, false, strcmp(query, "<empty>") == 0 ? ";" : query);
+}
+
 /* Statements that were sent whole run to their end, as in Postgres; nobody hears the answers. */
 static void finish_first(struct server *s)
 {

@@ -55,14 +55,17 @@ static void on_connect(struct conn *conn, void *owner, const char *error_text)
 {
 	struct server *s = owner;
 	struct buf b = BUF_INIT;
-	const char *pairs[] = {"user", istr_text(s->pool->user), "database", s->pool->db->dbname};
+	const char *pairs[2 * (2 + 64)] = {
+		"user", istr_text(s->pool->user), "database", s->pool->db->dbname};
+	int n = 2;
 
 	(void)conn;
 	if (error_text != NULL) {
 		fail(s, "08006", error_text);
 		return;
 	}
-	build_startup(&b, 3 << 16, pairs, 2);
+	replication_parameters(s->pool, pairs, &n, 2 + 64);
+	build_startup(&b, 3 << 16, pairs, n);
 	server_send(s, &b);
 }
 

@@ -80,17 +80,22 @@ static unsigned count_cancelled(const struct pool *p)
 	return n;
 }
 
-/* Of auth_query, and of clients as well: one row for both would count twice, so there is only
- * theirs. */
+/* Pools that clients share come first in what is told of a user; one that is not theirs has a row
+ * only when there is no other, because monitoring takes database and user for a key. */
 static bool is_second(const struct pool *p)
 {
-	const struct pool *other;
+	bool own = p->lookup || p->startup != NULL, before = true;
 
-	if (!p->lookup)
+	if (!own)
 		return false;
-	for (other = p->db->pools; other != NULL; other = other->next)
-		if (other != p && other->user == p->user)
+	for (const struct pool *other = p->db->pools; other != NULL; other = other->next) {
+		bool other_own = other->lookup || other->startup != NULL;
+
+		if (other == p)
+			before = false;
+		else if (other->user == p->user && (!other_own || before))
 			return true;
+	}
 	return false;
 }
 

@@ -5,6 +5,7 @@ import time
 import pytest
 
 from pgwire import PgError, types
+from proxy import wait_for
 
 
 def test_max_client_conn(qbouncer, db):
@@ -264,3 +265,34 @@ def test_set_changes_a_limit_at_once(qbouncer, db):
         assert error_of(proxy, db).sqlstate == "53300"
         proxy.console("SET pool_mode = session")
         assert proxy.pool(db)["pool_mode"] == "session"
+
+
+# --- servers that were idle -------------------------------------------------------------------------
+
+
+def test_idle_server_is_asked_first(qbouncer, db, direct):
+    """A server that has died meanwhile is found out before a client gets it."""
+    proxy = qbouncer(server_check_delay="50ms", default_pool_size=1)
+    with proxy.wire(db) as c:
+        pid = c.rows("SELECT pg_backend_pid() AS p")[0]["p"]
+        row = proxy.wait_show("SERVERS", lambda r: r["database"] == db and r["state"] == "idle")
+        assert row["remote_pid"] == pid
+        import time
+        before = time.monotonic()
+        wait_for(lambda: time.monotonic() - before > 0.1, "the delay")
+        assert c.rows("SELECT pg_backend_pid() AS p")[0]["p"] == pid
+    proxy.console("SET server_check_query = 'SELECT pg_terminate_backend(pg_backend_pid())'")
+    with proxy.wire(db) as c:
+        before = time.monotonic()
+        wait_for(lambda: time.monotonic() - before > 0.1, "the delay")
+        assert c.rows("SELECT pg_backend_pid() AS p")[0]["p"] != pid
+
+
+def test_pool_idle_timeout(qbouncer, db):
+    proxy = qbouncer(pool_idle_timeout="100ms", server_idle_timeout="100ms")
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+        assert proxy.pool(db)
+    wait_for(lambda: proxy.pool(db) is None, "the end of the pool")
+    with proxy.wire(db) as c:
+        assert types(c.simple("SELECT 1")) == "TDCZ"
