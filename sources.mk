@@ -224,6 +224,7 @@ qb_doc = \
 	doc/decisions/006-auth-query.md \
 	doc/metrics.md \
 	doc/overview.md \
+	doc/pgbouncer.md \
 	doc/queue.md \
 	doc/sql.md \
 	etc/qbouncer.ini \
