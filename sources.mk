@@ -19,6 +19,7 @@ qb_public_includes = \
 	include/net/conn.h \
 	include/net/listen.h \
 	include/net/loop.h \
+	include/net/tls.h \
 	include/pool/intercept.h \
 	include/pool/pool.h \
 	include/pool/stat.h \
@@ -66,7 +67,10 @@ libqb_net_a_SOURCES = \
 	src/net/loop.c \
 	src/net/loop_int.h \
 	src/net/resolve.c \
-	src/net/resolve.h
+	src/net/resolve.h \
+	src/net/tls.c \
+	src/net/tls_ctx.c \
+	src/net/tls_set.c
 
 libqb_wire_a_SOURCES = \
 	src/wire/base64.c \
@@ -129,6 +133,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/route.c \
 	src/pool/server.c \
 	src/pool/server_login.c \
+	src/pool/server_tls.c \
 	src/pool/session.c \
 	src/pool/session_int.h \
 	src/pool/settings.c \
@@ -227,6 +232,7 @@ qb_doc = \
 	doc/pgbouncer.md \
 	doc/queue.md \
 	doc/sql.md \
+	doc/tls.md \
 	etc/qbouncer.ini \
 	etc/userlist.txt
 qb_units = \
@@ -265,6 +271,7 @@ qb_unit_tests = \
 	test/unit/test_sqlsess \
 	test/unit/test_sqlstmt \
 	test/unit/test_startup \
+	test/unit/test_tls \
 	test/unit/test_util \
 	test/unit/test_verbs
 qb_unit_files = \
@@ -399,6 +406,10 @@ test_unit_test_startup_SOURCES = test/unit/test_startup.c
 test_unit_test_startup_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_startup_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_tls_SOURCES = test/unit/test_tls.c
+test_unit_test_tls_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_tls_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_util_SOURCES = test/unit/test_util.c
 test_unit_test_util_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_util_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
@@ -493,6 +504,8 @@ qb_dialogues = \
 	test/scenario/take_times_out.dlg \
 	test/scenario/take_wakes.dlg \
 	test/scenario/taken_for_nobody.dlg \
+	test/scenario/tls_client.dlg \
+	test/scenario/tls_server.dlg \
 	test/scenario/two_queues.dlg \
 	test/scenario/two_waiters_one_job.dlg \
 	test/scenario/tx_abandoned.dlg \
@@ -515,7 +528,8 @@ qb_fuzz_targets = \
 	test/fuzz/fuzz_queue \
 	test/fuzz/fuzz_scram \
 	test/fuzz/fuzz_sqllex \
-	test/fuzz/fuzz_startup
+	test/fuzz/fuzz_startup \
+	test/fuzz/fuzz_tls
 
 test_fuzz_fuzz_access_SOURCES = test/fuzz/fuzz_access.c
 test_fuzz_fuzz_access_LDADD = $(ADMIN_LIBS)
@@ -552,3 +566,7 @@ test_fuzz_fuzz_sqllex_LDFLAGS = $(qb_fuzz_link)
 test_fuzz_fuzz_startup_SOURCES = test/fuzz/fuzz_startup.c
 test_fuzz_fuzz_startup_LDADD = $(ADMIN_LIBS)
 test_fuzz_fuzz_startup_LDFLAGS = $(qb_fuzz_link)
+
+test_fuzz_fuzz_tls_SOURCES = test/fuzz/fuzz_tls.c
+test_fuzz_fuzz_tls_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_tls_LDFLAGS = $(qb_fuzz_link)

@@ -5,6 +5,7 @@
  *   gen ini      etc/qbouncer.ini
  *   gen config   the tables of doc/config.md
  *   gen console  the tables of doc/console.md
+ *   gen man      the lists of doc/qbouncer.5
  */
 #include <stdio.h>
 #include <string.h>
@@ -189,6 +190,71 @@ static void gen_console(void)
 	admin_describe(console_entry, &in_shows);
 }
 
+/* Words of the manual as roff: `names` in bold, nothing that it would take for a request. */
+static void man_text(const char *text)
+{
+	bool bold = false;
+
+	for (; *text; text++) {
+		if (*text == '`') {
+			fputs(bold ? "\\fR" : "\\fB", stdout);
+			bold = !bold;
+		} else if (*text == '\\') {
+			fputs("\\e", stdout);
+		} else if (*text == '-') {
+			fputs("\\-", stdout);
+		} else if (*text == '\'') {
+			fputs("\\(aq", stdout);
+		} else {
+			putchar(*text);
+		}
+	}
+}
+
+static void man_head(const struct conf_key *k, const struct gen *g)
+{
+	static const struct {
+		const char *section, *title;
+	} titles[] = {{"qbouncer", "SECTION [qbouncer]"},
+		{"databases", "SECTION [databases]: KEYS OF AN ENTRY"},
+		{"users", "SECTION [users]: KEYS OF AN ENTRY"}};
+
+	for (size_t i = 0; i < ARRAY_LEN(titles); i++)
+		if (k->section != g->section && !strcmp(titles[i].section, k->section))
+			printf(".SH \"%s\"\n", titles[i].title);
+	if (k->group && k->group != g->group)
+		printf(".SS %s\n", k->group);
+}
+
+static void man_key(const struct conf_key *k, void *arg)
+{
+	struct gen *g = arg;
+
+	man_head(k, g);
+	g->section = k->section;
+	g->group = k->group;
+	printf(".TP\n.B %s\n", k->name);
+	if (k->not_yet)
+		printf("Not supported yet. ");
+	man_text(k->help);
+	printf("\n.br\n(");
+	man_text(k->type);
+	if (*k->bounds)
+		man_text(", "), man_text(k->bounds);
+	if (k->def && *k->def) {
+		printf("; default ");
+		man_text(k->def);
+	}
+	printf("%s)\n", k->computed ? "; shown only" : k->restart ? "; needs a restart" : "");
+}
+
+static void gen_man(void)
+{
+	struct gen g = {NULL, NULL};
+
+	conf_describe(man_key, &g);
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "ini"))
@@ -197,6 +263,8 @@ int main(int argc, char **argv)
 		gen_config();
 	else if (argc == 2 && !strcmp(argv[1], "console"))
 		gen_console();
+	else if (argc == 2 && !strcmp(argv[1], "man"))
+		gen_man();
 	else
 		return 2;
 	return fflush(stdout) || ferror(stdout) ? 1 : 0;

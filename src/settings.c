@@ -15,6 +15,7 @@
 #include "conf/conf.h"
 #include "http/http.h"
 #include "net/conn.h"
+#include "net/tls.h"
 #include "pool/pool.h"
 #include "process.h"
 
@@ -79,17 +80,45 @@ static bool access_load(const struct conf *c, struct conf_report *r)
 	return false;
 }
 
+/* The files that the TLS settings name. NULL: the report says why not. */
+static struct tls_set *tls_load(const struct conf *c, struct conf_report *r)
+{
+	char err[700];
+	struct tls_set *set = tls_set_new(c, err, sizeof(err));
+
+	if (set == NULL) {
+		buf_printf(&r->text, "error: %s\n", err);
+		r->errors++;
+	}
+	return set;
+}
+
+/* Reads everything, puts nothing in force but users and rules, which come last and decide. */
+static struct conf *load(const char *path, struct conf_report *r, struct tls_set **ret_tls)
+{
+	struct conf *c = conf_load(path, r);
+
+	*ret_tls = c != NULL ? tls_load(c, r) : NULL;
+	if (*ret_tls != NULL && access_load(c, r))
+		return c;
+	tls_set_free(ret_tls);
+	conf_free(&c);
+	return NULL;
+}
+
 int settings_check(const char *path)
 {
 	struct conf_report report = {0};
-	struct conf *c = conf_load(path, &report);
-	bool ok = c != NULL && access_load(c, &report);
+	struct tls_set *tls;
+	struct conf *c = load(path, &report, &tls);
+	bool ok = c != NULL;
 
 	fputs(buf_cstr(&report.text), stderr);
 	printf("%s: %s (%d errors, %d warnings)\n", path, ok ? "good" : "bad", report.errors,
 		report.warnings);
 	buf_free(&report.text);
 	conf_free(&c);
+	tls_set_free(&tls);
 	auth_file_free();
 	hba_install(NULL);
 	return ok ? 0 : 1;
@@ -100,14 +129,15 @@ int settings_check(const char *path)
 bool settings_load(const struct options *o)
 {
 	struct conf_report report = {0};
-	struct conf *c = conf_load(o->config, &report);
-	bool ok = c != NULL && access_load(c, &report);
+	struct tls_set *tls;
+	struct conf *c = load(o->config, &report, &tls);
+	bool ok = c != NULL;
 
 	opts = *o;
-	if (ok)
+	if (ok) {
 		conf_install(c, &report);
-	else
-		conf_free(&c);
+		(void)tls_set_install(&tls);
+	}
 	report_log(&report);
 	buf_free(&report.text);
 	return ok;
@@ -117,6 +147,7 @@ void settings_free(void)
 {
 	auth_file_free();
 	hba_install(NULL);
+	tls_set_uninstall();
 	conf_uninstall();
 	log_close();
 }
@@ -195,6 +226,13 @@ static void tune_connections(void)
 	conn_tune(&t);
 }
 
+/* Sessions with servers that began under other rules end as they become free. */
+static void install_tls(struct tls_set *tls)
+{
+	if (tls_set_install(&tls) && pooler_command(POOLER_RECONNECT, NULL) != POOLER_OK)
+		log_warning("connections to servers keep the TLS settings they began with");
+}
+
 void settings_apply(void)
 {
 	char err[512];
@@ -212,31 +250,36 @@ void settings_changed(void)
 {
 	struct conf_report report = {0};
 
+	struct tls_set *tls = tls_load(conf_current(), &report);
+
+	if (tls == NULL)
+		log_error("TLS stays as it was");
 	if (!access_load(conf_current(), &report))
 		log_error("users and rules stay as they were");
 	report_log(&report);
 	buf_free(&report.text);
 	settings_apply();
+	if (tls != NULL)
+		install_tls(tls);
 }
 
-/* The user file is put in force by its reading: it comes last, and decides. */
 bool settings_reload(struct pg_error *err)
 {
 	struct conf_report report = {0};
+	struct tls_set *tls;
 	struct conf *c;
 	bool ok;
 
 	process_notify_reloading();
 	log_info("reload: reading \"%s\"", opts.config);
-	c = conf_load(opts.config, &report);
-	ok = c != NULL && access_load(c, &report);
+	c = load(opts.config, &report, &tls);
+	ok = c != NULL;
 	if (ok)
 		conf_install(c, &report);
-	else
-		conf_free(&c);
 	report_log(&report);
 	if (ok) {
 		settings_apply();
+		install_tls(tls);
 		log_info("reload: the configuration is in force (%d warnings)", report.warnings);
 	} else {
 		const char *text = buf_cstr(&report.text);

@@ -4,7 +4,7 @@
 #   sh test/run.sh               all parts
 #   sh test/run.sh unit it       these parts
 #
-# Parts: lint build unit scenario sql it drivers fuzz dist quickstart
+# Parts: lint build unit scenario sql it drivers fuzz dist deb quickstart
 #   lint        lists of files, layers, headers alone, format, generated files
 #   build       gcc and clang with -Werror; the other parts build what they need
 #   unit        cmocka programs, with ASan and UBSan
@@ -14,6 +14,7 @@
 #   drivers     the conformance suite of drivers; those that cannot be had are named and skipped
 #   fuzz        libFuzzer programs, QB_FUZZ_SECONDS each (30)
 #   dist        make distcheck
+#   deb         the Debian package: built, looked into
 #   quickstart  contrib/quickstart.sh: start, again, status, stop
 #
 # Builds are in build/NAME. QB_JOBS: parallel jobs. QB_NO_INSTALL=1: do not install packages.
@@ -89,7 +90,7 @@ install_packages() {
 	command -v apt-get >/dev/null 2>&1 || return 0
 	wanted="$packages_build gcc libc6-dev clang clang-format libclang-rt-14-dev libcmocka-dev
 		libsystemd-dev git postgresql postgresql-contrib postgresql-client python3 python3-pytest
-		python3-pytest-xdist python3-pytest-timeout python3-psycopg python3-psycopg2 procps"
+		python3-pytest-xdist python3-pytest-timeout openssl debhelper groff-base python3-psycopg python3-psycopg2 procps"
 	# shellcheck disable=SC2086
 	missing=$(packages_missing $wanted)
 	[ -n "$missing" ] || return 0
@@ -307,6 +308,15 @@ part_dist() {
 	need_build gcc && check "make distcheck" make -C build/gcc -s -j"$jobs" distcheck
 }
 
+part_deb() {
+	if ! command -v dh >/dev/null 2>&1; then
+		skipped=$((skipped + 1))
+		echo "skip   Debian package: debhelper is not installed"
+		return
+	fi
+	check "Debian package" sh dev/deb.sh build/deb
+}
+
 part_quickstart() {
 	QB_QUICKSTART_DIR=$(mktemp -u "${TMPDIR:-/tmp}/qbouncer-quickstart-test-XXXXXX")
 	export QB_QUICKSTART_DIR
@@ -320,7 +330,7 @@ part_quickstart() {
 # --- main -----------------------------------------------------------------------------------------
 
 started=$(date +%s)
-all="build lint unit scenario sql it drivers fuzz dist quickstart"
+all="build lint unit scenario sql it drivers fuzz dist deb quickstart"
 [ $# -gt 0 ] || set -- $all
 for part; do
 	case " $all " in *" $part "*) ;; *)

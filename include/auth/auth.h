@@ -45,6 +45,9 @@ struct auth_request {
 	const struct secret *secret; /* borrowed for the call */
 	/* CERT, PEER: what the certificate or the kernel says of him, NULL for nothing; and the map. */
 	const char *system_name, *map;
+	/* tls-server-end-point of the connection: then SCRAM-SHA-256-PLUS is offered, too. 0: none. */
+	size_t binding_len;
+	uint8_t binding[SCRAM_BINDING_MAX];
 };
 
 struct auth_session;
@@ -76,6 +79,8 @@ void auth_session_free(struct auth_session **p);
 struct auth_login;
 /* secret is copied; NULL: we have none. NULL returned: out of memory. */
 MUST_CHECK struct auth_login *auth_login_new(const char *user, const struct secret *secret);
+/* Before the first message: the tls-server-end-point data of the connection. */
+void auth_login_bind(struct auth_login *l, const uint8_t *data, size_t len);
 /* Body of an 'R' message other than AuthenticationOk. Writes the answer to out. REFUSED: err has
  * the reason (28P01 with hint when we have no password to give; 08P01 for garbage). */
 enum auth_verdict auth_login_message(struct auth_login *l, const uint8_t *body, size_t len,

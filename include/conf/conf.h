@@ -33,13 +33,17 @@ enum sslmode {
 	SSLMODE_PREFER,
 	SSLMODE_REQUIRE,
 	SSLMODE_VERIFY_CA,
-	SSLMODE_VERIFY_FULL
+	SSLMODE_VERIFY_FULL,
+	SSLMODE_UNSET
 };
+/* How TLS towards a server begins: with SSLRequest, or at once (PostgreSQL 17 and newer). */
+enum tls_negotiation { TLS_NEGOTIATION_POSTGRES, TLS_NEGOTIATION_DIRECT, TLS_NEGOTIATION_UNSET };
 const char *pool_mode_name(
 	enum pool_mode m); /* "session", "transaction", "statement", "" for UNSET */
 const char *auth_type_name(enum auth_type t);
 /* Why this program cannot authenticate in that way (a library is missing in it); NULL: it can. */
 const char *conf_auth_type_missing(enum auth_type t);
+const char *sslmode_name(enum sslmode m);
 
 /* Flags of a row of conf/params.h. */
 enum conf_flag {
@@ -84,6 +88,9 @@ struct conf_database {
 	usec_t server_lifetime, query_wait_timeout;
 	char *client_encoding, *datestyle, *timezone, *application_name;
 	char *queue_user, *queue_password; /* role of the proxy's own session (LISTEN) */
+	enum sslmode server_tls_sslmode;
+	enum tls_negotiation server_tls_negotiation;
+	char *server_tls_key_file, *server_tls_cert_file, *server_tls_ca_file;
 	struct conf_database *next;
 };
 

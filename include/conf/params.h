@@ -266,38 +266,40 @@ PARAM_INT (tcp_user_timeout, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
 	"TCP_USER_TIMEOUT: milliseconds for which sent bytes may stay unacknowledged; 0 leaves it to the kernel.")
 
 PARAM_GROUP("TLS")
-PARAM_ENUM(client_tls_sslmode, sslmode, "disable", PARAM_RELOAD | PARAM_NOT_YET, check_client_sslmode,
-	"TLS for clients.")
-PARAM_STR (client_tls_key_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Private key to show to clients.")
-PARAM_STR (client_tls_cert_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Certificate to show to clients.")
-PARAM_STR (client_tls_ca_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+PARAM_ENUM(client_tls_sslmode, sslmode, "disable", PARAM_RELOAD, NULL,
+	"TLS for clients that come over TCP: `disable` refuses it, `allow` and `prefer` leave it to them, `require` insists, `verify-ca` and `verify-full` also want a certificate signed by `client_tls_ca_file`.")
+PARAM_STR (client_tls_key_file, "", 0, 4096, PARAM_RELOAD, NULL,
+	"Private key to show to clients. Files of this section are read again at each RELOAD.")
+PARAM_STR (client_tls_cert_file, "", 0, 4096, PARAM_RELOAD, NULL,
+	"Certificate to show to clients, and behind it those between it and the root.")
+PARAM_STR (client_tls_ca_file, "", 0, 4096, PARAM_RELOAD, NULL,
 	"Root certificates that client certificates are checked against.")
-PARAM_STR (client_tls_protocols, "secure", 0, 255, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Versions of TLS for clients.")
-PARAM_STR (client_tls_ciphers, "default", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Ciphers of TLS 1.2 for clients.")
-PARAM_STR (client_tls13_ciphers, "", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Ciphers of TLS 1.3 for clients.")
-PARAM_STR (client_tls_dheparams, "auto", 0, 255, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Diffie-Hellman parameters for clients.")
-PARAM_STR (client_tls_ecdhcurve, "auto", 0, 255, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Elliptic curve for clients.")
-PARAM_ENUM(server_tls_sslmode, sslmode, "prefer", PARAM_RELOAD | PARAM_NOT_YET, check_server_sslmode,
-	"TLS towards servers. Connections are in plain text, which `disable`, `allow` and `prefer` permit.")
-PARAM_STR (server_tls_ca_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Root certificates that servers are checked against.")
-PARAM_STR (server_tls_key_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Private key to show to servers.")
-PARAM_STR (server_tls_cert_file, "", 0, 4096, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Certificate to show to servers.")
-PARAM_STR (server_tls_protocols, "secure", 0, 255, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Versions of TLS towards servers.")
-PARAM_STR (server_tls_ciphers, "default", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Ciphers of TLS 1.2 towards servers.")
-PARAM_STR (server_tls13_ciphers, "", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"Ciphers of TLS 1.3 towards servers.")
+PARAM_STR (client_tls_protocols, "secure", 0, 255, PARAM_RELOAD, NULL,
+	"Versions of TLS for clients: `secure` (1.2 and 1.3), `all`, or a list of `tlsv1.0`, `tlsv1.1`, `tlsv1.2`, `tlsv1.3`.")
+PARAM_STR (client_tls_ciphers, "default", 0, 8192, PARAM_RELOAD, NULL,
+	"Ciphers of TLS 1.2 and older for clients, as OpenSSL writes them; `default`, `secure`, `fast` and `normal` are its own choice, `all` is every one that authenticates.")
+PARAM_STR (client_tls13_ciphers, "", 0, 8192, PARAM_RELOAD, NULL,
+	"Cipher suites of TLS 1.3 for clients; empty is the choice of OpenSSL.")
+PARAM_STR (client_tls_dheparams, "auto", 0, 255, PARAM_RELOAD, check_dheparams,
+	"Diffie-Hellman key exchange with clients: `auto`, `none`; `legacy` means `auto`.")
+PARAM_STR (client_tls_ecdhcurve, "auto", 0, 255, PARAM_RELOAD, NULL,
+	"Elliptic curve for clients: `auto`, `none` (TLS 1.2 only), or names with colons between them.")
+PARAM_ENUM(server_tls_sslmode, sslmode, "prefer", PARAM_RELOAD, NULL,
+	"TLS towards servers over TCP: `disable` never, `allow` and `prefer` if the server offers it, `require` always, `verify-ca` with a certificate signed by `server_tls_ca_file`, `verify-full` in the name of the host, too.")
+PARAM_ENUM(server_tls_negotiation, tls_negotiation, "postgres", PARAM_RELOAD, NULL,
+	"How TLS towards servers begins: `postgres` asks first, `direct` saves that round trip (PostgreSQL 17 and newer; needs `require` or stricter).")
+PARAM_STR (server_tls_ca_file, "", 0, 4096, PARAM_RELOAD, NULL,
+	"Root certificates that servers are checked against; empty takes those of the system for `verify-full`.")
+PARAM_STR (server_tls_key_file, "", 0, 4096, PARAM_RELOAD, NULL,
+	"Private key to show to servers that ask for a client certificate.")
+PARAM_STR (server_tls_cert_file, "", 0, 4096, PARAM_RELOAD, NULL,
+	"Certificate to show to servers that ask for one.")
+PARAM_STR (server_tls_protocols, "secure", 0, 255, PARAM_RELOAD, NULL,
+	"Versions of TLS towards servers, as `client_tls_protocols`.")
+PARAM_STR (server_tls_ciphers, "default", 0, 8192, PARAM_RELOAD, NULL,
+	"Ciphers of TLS 1.2 and older towards servers, as `client_tls_ciphers`.")
+PARAM_STR (server_tls13_ciphers, "", 0, 8192, PARAM_RELOAD, NULL,
+	"Cipher suites of TLS 1.3 towards servers; empty is the choice of OpenSSL.")
 
 PARAM_GROUP("Names of hosts")
 PARAM_TIME(dns_max_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_INERT, NULL,

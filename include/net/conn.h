@@ -17,6 +17,7 @@
 #include "base/util.h"
 
 struct conn;
+struct tls_ctx;
 
 #define CONN_ADDR_TEXT 108
 
@@ -42,6 +43,9 @@ struct conn_ops {
 	void (*on_end)(struct conn *c, void *owner, enum conn_end why, int err);
 	/* Output fell from above high water to below low water. */
 	void (*on_drain)(struct conn *c, void *owner);
+	/* The handshake that conn_start_tls() began is over; error_text NULL on success. After a
+	 * failure no other handler is called. */
+	void (*on_secure)(struct conn *c, void *owner, const char *error_text);
 };
 
 /* Takes over an accepted, non-blocking descriptor. NULL without memory (fd is then closed). */
@@ -74,6 +78,33 @@ size_t conn_pending_output(const struct conn *c);
 bool conn_has_unsent(const struct conn *c);
 /* Above high water: stop the source; on_drain tells when to go on. */
 bool conn_is_full(const struct conn *c);
+
+/*
+ * Begins TLS, in the role that the context says; answers through on_secure, never from inside this
+ * call. What was written before goes out in plain text, what is written from now on after the
+ * handshake. Input that on_data leaves unconsumed in this moment makes it fail: it came before TLS
+ * and must not be taken for what came through it. direct: the peer did not ask, or was not asked;
+ * what on_data leaves is then the beginning of the peer's handshake, and it must agree on the
+ * protocol "postgresql". false: no memory, or what was written before did not go out.
+ */
+MUST_CHECK bool conn_start_tls(struct conn *c, struct tls_ctx *ctx, bool direct);
+/* Has its handshake behind it. */
+bool conn_is_tls(const struct conn *c);
+/* "TLSv1.3/TLS_AES_256_GCM_SHA384/ECDH=X25519"; "" without TLS. A scratch. */
+const char *conn_tls_text(const struct conn *c);
+
+#define CONN_TLS_NAME 256
+struct conn_tls_peer {            /* what the peer's certificate says */
+	bool verified;            /* by a certificate authority that we trust; the names count only then */
+	char cn[CONN_TLS_NAME];   /* "" if there is none, or it is too long */
+	char dn[2 * CONN_TLS_NAME]; /* of the subject, as RFC 2253 writes it */
+};
+/* false: no TLS, or the peer showed no certificate. */
+MUST_CHECK bool conn_tls_peer(const struct conn *c, struct conn_tls_peer *ret);
+#define CONN_TLS_BINDING_MAX 64
+/* RFC 5929, tls-server-end-point: the hash of the certificate of whichever side is the server.
+ * Returns its length, 0 when there is none. */
+size_t conn_tls_binding(const struct conn *c, uint8_t ret[CONN_TLS_BINDING_MAX]);
 
 /* Idempotent. After the return no handler is called any more; queued output is still tried to be
  * written, once without waiting; memory is freed in the reap phase. Clears *p. */

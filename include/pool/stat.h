@@ -50,6 +50,7 @@ struct stat_session { /* client or server */
 	bool close_needed;
 	const char *pinned; /* why a client keeps its server, or "" */
 	uint64_t id, link_id;
+	const char *tls; /* version/cipher/key exchange; "" in plain text */
 };
 
 struct stat_totals { /* SHOW LISTS */

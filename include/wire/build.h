@@ -70,6 +70,8 @@ void build_close(struct buf *b, char kind, const char *name);    /* kind 'S' or 
 void build_describe(struct buf *b, char kind, const char *name);
 void build_startup(struct buf *b, int32_t version, const char *const *name_value_pairs, int n_pairs);
 void build_password(struct buf *b, const void *data, size_t len); /* 'p' */
+/* Asks whether TLS may begin. */
+void build_ssl_request(struct buf *b);
 void build_cancel(struct buf *b, int32_t pid, const void *key, size_t key_len);
 
 #endif

@@ -11,6 +11,7 @@
 #define SCRAM_KEY_LEN         32
 #define SCRAM_NONCE_MAX       256
 #define SCRAM_ITERATIONS_MAX  1000000
+#define SCRAM_BINDING_MAX     64
 
 /* What is known about a user's secret. Filled by secret_parse() or scram_* below. */
 enum secret_kind { SECRET_NONE, SECRET_PLAIN, SECRET_MD5, SECRET_SCRAM, SECRET_SCRAM_KEYS };
@@ -60,9 +61,13 @@ struct scram_server;
 enum scram_step { SCRAM_CONTINUE, SCRAM_OK, SCRAM_REFUSED, SCRAM_MALFORMED };
 MUST_CHECK struct scram_server *scram_server_new(const struct scram_verifier *v); /* v copied */
 void scram_server_free(struct scram_server **p);
+/* Before the first message, on a connection that has tls-server-end-point data, and was offered
+ * SCRAM-SHA-256-PLUS: the data, and whether the client chose that mechanism. */
+void scram_server_bind(struct scram_server *s, const uint8_t *data, size_t len, bool chosen);
 /* Both: without memory `out` is marked failed, and the step is MALFORMED. */
-/* first: client-first-message -> server-first in out. Returns CONTINUE or MALFORMED (channel
- * binding required "p=" is MALFORMED here). */
+/* first: client-first-message -> server-first in out. Returns CONTINUE; MALFORMED, also when its
+ * binding flag is not that of the mechanism; REFUSED when the client believes that we did not offer
+ * channel binding: somebody in between has taken the offer away. */
 enum scram_step scram_server_first(struct scram_server *s, const char *msg, size_t len, struct buf *out);
 /* final: client-final-message -> server-final in out. OK: ret_client_key (32 bytes) is the key that
  * the client proved, for pass-through. */
@@ -73,6 +78,9 @@ enum scram_step scram_server_final(struct scram_server *s, const char *msg, size
 struct scram_client;
 MUST_CHECK struct scram_client *scram_client_new(const struct secret *secret); /* secret is borrowed until freed */
 void scram_client_free(struct scram_client **p);
+/* Before the first message, on a connection that has tls-server-end-point data. offered: the server
+ * did offer SCRAM-SHA-256-PLUS, and that is the mechanism. */
+void scram_client_bind(struct scram_client *c, const uint8_t *data, size_t len, bool offered);
 void scram_client_first(struct scram_client *c, struct buf *out);
 /* server-first -> client-final in out. REFUSED: the iteration count is above the cap, or the server's
  * salt or count is not that of the SCRAM_KEYS. Costs a PBKDF2 for a PLAIN secret, once per password

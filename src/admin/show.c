@@ -245,7 +245,7 @@ static void session(struct show_rows *r, const struct stat_session *st, const ch
 	object(r, st->id);
 	object(r, st->link_id);
 	row_int(r, st->remote_pid);
-	row_text(r, "");
+	row_text(r, st->tls);
 	row_text(r, st->application_name);
 	row_int(r, st->prepared_statements);
 	row_int(r, (int64_t)st->id);

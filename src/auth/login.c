@@ -10,7 +10,8 @@
 #include "base/mem.h"
 #include "wire/msg.h"
 
-#define MECHANISM "SCRAM-SHA-256"
+#define MECHANISM      "SCRAM-SHA-256"
+#define MECHANISM_PLUS "SCRAM-SHA-256-PLUS"
 
 enum {
 	R_OK = 0,
@@ -39,6 +40,8 @@ struct auth_login {
 	char user[128];
 	struct secret secret;
 	struct scram_client *scram;
+	uint8_t binding[SCRAM_BINDING_MAX];
+	size_t binding_len; /* 0: the connection has none */
 };
 
 struct auth_login *auth_login_new(const char *user, const struct secret *secret)
@@ -51,6 +54,14 @@ struct auth_login *auth_login_new(const char *user, const struct secret *secret)
 	if (secret && !secret_copy(&l->secret, secret))
 		auth_login_free(&l);
 	return l;
+}
+
+void auth_login_bind(struct auth_login *l, const uint8_t *data, size_t len)
+{
+	if (len > sizeof(l->binding))
+		return;
+	memcpy(l->binding, data, len);
+	l->binding_len = len;
 }
 
 void auth_login_free(struct auth_login **p)
@@ -156,40 +167,47 @@ static enum auth_verdict on_md5(
 	return verdict;
 }
 
-/* Is our mechanism in the list? false also when the list is malformed: then wire_done is false. */
-static bool find_mechanism(struct wire_reader *r)
+/* The best of our mechanisms that the list has; NULL also when it is malformed: then wire_done is
+ * false. */
+static const char *find_mechanism(const struct auth_login *l, struct wire_reader *r)
 {
-	bool found = false;
-	const char *name;
+	const char *name, *found = NULL;
 	size_t len;
 
 	for (;;) {
 		name = wire_get_cstr(r, &len);
 		if (r->failed || len == 0)
 			break;
-		found = found || strcmp(name, MECHANISM) == 0;
+		if (l->binding_len > 0 && strcmp(name, MECHANISM_PLUS) == 0)
+			found = MECHANISM_PLUS;
+		else if (!found && strcmp(name, MECHANISM) == 0)
+			found = MECHANISM;
 	}
-	return found && wire_done(r);
+	return wire_done(r) ? found : NULL;
 }
 
 static enum auth_verdict on_sasl(
 	struct auth_login *l, struct wire_reader *r, struct buf *out, struct pg_error *err)
 {
+	const char *mechanism = find_mechanism(l, r);
 	size_t start, length_at;
 
-	if (!find_mechanism(r)) {
+	if (!mechanism) {
 		if (!wire_done(r))
 			return refuse(l, err, "08P01", "malformed SASL request from the server");
 		return refuse(l, err, "0A000",
 			"none of the server's SASL authentication mechanisms are supported");
 	}
 	if (l->secret.kind != SECRET_PLAIN && l->secret.kind != SECRET_SCRAM_KEYS)
-		return refuse_secret(l, err, MECHANISM);
+		return refuse_secret(l, err, mechanism);
 	l->scram = scram_client_new(&l->secret);
 	if (!l->scram)
 		return refuse_memory(l, err);
+	if (l->binding_len > 0)
+		scram_client_bind(l->scram, l->binding, l->binding_len,
+			strcmp(mechanism, MECHANISM_PLUS) == 0);
 	start = build_begin(out, 'p');
-	build_cstr(out, MECHANISM);
+	build_cstr(out, mechanism);
 	length_at = build_begin(out, 0);
 	scram_client_first(l->scram, out);
 	build_end_counted(out, length_at);

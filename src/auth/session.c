@@ -13,7 +13,8 @@
 #include "base/mem.h"
 #include "wire/msg.h"
 
-#define MECHANISM "SCRAM-SHA-256"
+#define MECHANISM      "SCRAM-SHA-256"
+#define MECHANISM_PLUS "SCRAM-SHA-256-PLUS"
 
 /* Codes of AuthenticationXxx. */
 enum { R_CLEARTEXT = 3, R_MD5 = 5, R_SASL = 10, R_SASL_CONTINUE = 11, R_SASL_FINAL = 12 };
@@ -34,6 +35,8 @@ struct auth_session {
 	struct secret
 		secret;  /* PLAIN and MD5 states; a copy, the table may be reloaded meanwhile */
 	uint8_t salt[4]; /* MD5 */
+	uint8_t binding[SCRAM_BINDING_MAX];
+	size_t binding_len;
 	struct scram_server *scram;
 	struct scram_verifier verifier; /* SASL states */
 	bool learn;                     /* the keys of this login serve for pass-through */
@@ -90,7 +93,7 @@ static enum auth_verdict refuse_name(const struct auth_request *r, struct pg_err
 static enum auth_verdict refuse_type(enum auth_type type, struct pg_error *err)
 {
 	pg_error_set(err, "0A000", "auth_type \"%s\" is not supported", auth_type_name(type));
-	pg_error_hint(err, "Use scram-sha-256, md5, plain, trust or any.");
+	pg_error_hint(err, "Use scram-sha-256, md5, cert, plain, trust or any.");
 	pg_error_severity(err, "FATAL");
 	return AUTH_REFUSED;
 }
@@ -115,7 +118,9 @@ static enum auth_verdict ask_md5(struct auth_session *s, struct buf *out)
 static enum auth_verdict ask_scram(
 	struct auth_session *s, int iterations, struct buf *out, struct pg_error *err)
 {
-	static const char mechanisms[] = MECHANISM "\0"; /* a list: it ends with an empty name */
+	/* lists: they end with an empty name */
+	static const char mechanisms[] = MECHANISM "\0",
+			  with_plus[] = MECHANISM_PLUS "\0" MECHANISM "\0";
 	const struct scram_verifier *v = NULL;
 
 	if (s->secret.kind == SECRET_SCRAM) {
@@ -142,7 +147,10 @@ static enum auth_verdict ask_scram(
 	s->scram = scram_server_new(&s->verifier);
 	if (!s->scram)
 		return refuse_memory(err);
-	build_auth(out, R_SASL, mechanisms, sizeof(mechanisms));
+	if (s->binding_len > 0)
+		build_auth(out, R_SASL, with_plus, sizeof(with_plus));
+	else
+		build_auth(out, R_SASL, mechanisms, sizeof(mechanisms));
 	s->state = SESSION_MECHANISM;
 	return AUTH_CONTINUE;
 }
@@ -241,6 +249,8 @@ struct auth_session *auth_session_new(const struct auth_request *req, struct buf
 	}
 	s->state = SESSION_OVER;
 	s->looked_up = req->looked_up;
+	s->binding_len = req->binding_len;
+	memcpy(s->binding, req->binding, sizeof(s->binding));
 	if (util_strlcpy(s->user, req->user, sizeof(s->user)) >= sizeof(s->user))
 		*ret = refuse_garbage(err, "user name is too long");
 	else
@@ -354,6 +364,16 @@ static enum auth_verdict on_md5(
 	return good && !s->doomed ? AUTH_ACCEPTED : refuse_password(s->user, err);
 }
 
+static enum auth_verdict refuse_downgrade(struct pg_error *err)
+{
+	pg_error_set(err, "28000", "SCRAM channel binding negotiation error");
+	pg_error_detail(err,
+		"The client supports SCRAM channel binding but thinks the server does not. "
+		"However, this server does support channel binding.");
+	pg_error_severity(err, "FATAL");
+	return AUTH_REFUSED;
+}
+
 static enum auth_verdict on_sasl_first(
 	struct auth_session *s, const char *msg, size_t len, struct buf *out, struct pg_error *err)
 {
@@ -365,6 +385,10 @@ static enum auth_verdict on_sasl_first(
 	build_end(out, start);
 	if (buf_failed(out))
 		return refuse_memory(err);
+	if (step == SCRAM_REFUSED) {
+		out->len = before;
+		return refuse_downgrade(err);
+	}
 	if (step != SCRAM_CONTINUE) {
 		out->len = before; /* no half message in front of the error */
 		return refuse_garbage(err, "malformed SCRAM message");
@@ -381,10 +405,13 @@ static enum auth_verdict on_mechanism(struct auth_session *s, const uint8_t *bod
 	const char *mechanism;
 	const uint8_t *msg = NULL;
 	int32_t msg_len;
+	bool plus = false;
 
 	wire_reader_init(&r, body, len);
 	mechanism = wire_get_cstr(&r, NULL);
-	if (!r.failed && strcmp(mechanism, MECHANISM) != 0)
+	if (!r.failed)
+		plus = s->binding_len > 0 && strcmp(mechanism, MECHANISM_PLUS) == 0;
+	if (!r.failed && !plus && strcmp(mechanism, MECHANISM) != 0)
 		return refuse_garbage(
 			err, "client selected an invalid SASL authentication mechanism");
 	msg_len = wire_get_i32(&r);
@@ -392,6 +419,8 @@ static enum auth_verdict on_mechanism(struct auth_session *s, const uint8_t *bod
 		msg = wire_get_bytes(&r, (size_t)msg_len);
 	if (msg_len < -1 || !wire_done(&r))
 		return refuse_garbage(err, "malformed SASLInitialResponse message");
+	if (s->binding_len > 0)
+		scram_server_bind(s->scram, s->binding, s->binding_len, plus);
 	if (msg)
 		return on_sasl_first(s, (const char *)msg, (size_t)msg_len, out, err);
 	/* No client-first yet: an empty challenge asks for it. */

@@ -28,6 +28,10 @@ enum { NAME_MAX_BYTES = 63 }; /* as in Postgres: NAMEDATALEN - 1 */
 #n, FIELD_ENUM, 0, offsetof(struct type, n), 0, 0, NULL, conf_pool_mode_words,     \
 			POOL_MODE_UNSET, NULL, help                                                \
 	}
+#define ENUM(type, n, words, unset, help)                                                          \
+	{                                                                                          \
+#n, FIELD_ENUM, 0, offsetof(struct type, n), 0, 0, NULL, words, unset, NULL, help  \
+	}
 /* The value is read by the parser of the field `of`. */
 #define ALIAS(type, n, of, min, max)                                                               \
 	{                                                                                          \
@@ -70,6 +74,13 @@ static const struct field database_fields[] = {
 	STR(conf_database, auth_user, 127, 0, "Replaces `auth_user`."),
 	STR(conf_database, auth_query, 8192, 0, "Replaces `auth_query`."),
 	STR(conf_database, auth_dbname, NAME_MAX_BYTES, 0, "Replaces `auth_dbname`."),
+	ENUM(conf_database, server_tls_sslmode, conf_sslmode_words, SSLMODE_UNSET,
+		"Replaces `server_tls_sslmode`."),
+	ENUM(conf_database, server_tls_negotiation, conf_tls_negotiation_words,
+		TLS_NEGOTIATION_UNSET, "Replaces `server_tls_negotiation`."),
+	STR(conf_database, server_tls_key_file, 4096, 0, "Replaces `server_tls_key_file`."),
+	STR(conf_database, server_tls_cert_file, 4096, 0, "Replaces `server_tls_cert_file`."),
+	STR(conf_database, server_tls_ca_file, 4096, 0, "Replaces `server_tls_ca_file`."),
 	NOT_YET(load_balance_hosts, "How one of several hosts is chosen."),
 };
 

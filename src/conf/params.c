@@ -28,7 +28,7 @@ static const struct field_word log_format_words[] = {
 	{NULL, 0},
 };
 
-static const struct field_word sslmode_words[] = {
+const struct field_word conf_sslmode_words[] = {
 	{"disable", SSLMODE_DISABLE},
 	{"allow", SSLMODE_ALLOW},
 	{"prefer", SSLMODE_PREFER},
@@ -37,6 +37,14 @@ static const struct field_word sslmode_words[] = {
 	{"verify-full", SSLMODE_VERIFY_FULL},
 	{NULL, 0},
 };
+#define sslmode_words conf_sslmode_words
+
+const struct field_word conf_tls_negotiation_words[] = {
+	{"postgres", TLS_NEGOTIATION_POSTGRES},
+	{"direct", TLS_NEGOTIATION_DIRECT},
+	{NULL, 0},
+};
+#define tls_negotiation_words conf_tls_negotiation_words
 
 const char *pool_mode_name(enum pool_mode m)
 {
@@ -46,6 +54,11 @@ const char *pool_mode_name(enum pool_mode m)
 const char *auth_type_name(enum auth_type t)
 {
 	return field_word(auth_type_words, (int)t);
+}
+
+const char *sslmode_name(enum sslmode m)
+{
+	return field_word(conf_sslmode_words, (int)m);
 }
 
 /* The checks refuse what would be unsafe to ignore: a setting that asks for more protection than
@@ -68,20 +81,12 @@ static const char *check_auth_type(const union field_value *v)
 	return conf_auth_type_missing((enum auth_type)v->i);
 }
 
-static const char *check_client_sslmode(const union field_value *v)
+static const char *check_dheparams(const union field_value *v)
 {
-	if (v->i > SSLMODE_PREFER)
-		return "TLS is not supported yet, so clients cannot be made to use it; "
-		       "use disable, allow or prefer";
-	return NULL;
-}
-
-static const char *check_server_sslmode(const union field_value *v)
-{
-	if (v->i > SSLMODE_PREFER)
-		return "TLS is not supported yet, so servers cannot be made to use it; "
-		       "use disable, allow or prefer";
-	return NULL;
+	return strcmp(v->str, "auto") == 0 || strcmp(v->str, "none") == 0 ||
+			       strcmp(v->str, "legacy") == 0
+		       ? NULL
+		       : "use auto or none";
 }
 
 static const char *check_syslog_facility(const union field_value *v)

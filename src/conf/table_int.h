@@ -16,7 +16,8 @@ struct field_table {
 extern const struct field_table conf_params;        /* of struct params */
 extern const struct field_table conf_database_keys; /* of struct conf_database */
 extern const struct field_table conf_user_keys;     /* of struct conf_user */
-extern const struct field_word conf_pool_mode_words[];
+extern const struct field_word conf_pool_mode_words[], conf_sslmode_words[],
+	conf_tls_negotiation_words[];
 
 /* All parameters at their defaults; false when out of memory, with the struct to be cleared. */
 MUST_CHECK bool params_init(struct params *p);

@@ -1,6 +1,6 @@
 /*
  * A connection: its life, its event mask and its reading half. Writing is in conn_out.c, connecting
- * in dial.c.
+ * in dial.c, encryption in tls.c.
  *
  * Knows nothing of messages, clients or servers. The owner is called from four places only: the
  * read event, the kick phase, the flush phase and dial.c; never from inside one of its own calls.
@@ -45,7 +45,7 @@ bool conn_module_init(void)
 	shared = mem_alloc(HEAD_ROOM + READ_SIZE);
 	conns = slab_new("conn", sizeof(struct conn));
 	wios = slab_new("conn_write", sizeof(struct loop_io));
-	if (shared && conns && wios)
+	if (shared && conns && wios && tls_module_init())
 		return true;
 	conn_module_free();
 	return false;
@@ -59,6 +59,7 @@ void conn_module_free(void)
 		conn_turn_flush();
 	conn_turn_reap();
 	out_module_free();
+	tls_module_free();
 	mem_free(shared);
 	shared = NULL;
 	if (conns)
@@ -282,6 +283,12 @@ void conn_end(struct conn *c, enum conn_end why, int err)
 {
 	if (c->flags & (F_ENDED | F_CLOSED))
 		return;
+	if (c->flags & F_HANDSHAKE) {
+		tls_fail(c, why == CONN_END_NO_MEMORY ? "out of memory"
+			    : err != 0                ? strerror(err)
+						      : "the peer closed the connection");
+		return;
+	}
 	c->flags |= F_ENDED;
 	conn_install(c);
 	c->ops->on_end(c, c->owner, why, err); /* may ask whether all was written */
@@ -306,9 +313,11 @@ void conn_close(struct conn **p)
 	*p = NULL;
 	if (c->flags & F_CLOSED)
 		return;
-	if (!(c->flags & (F_ENDED | F_CONNECTING)) && c->out_len > 0) {
+	if (!(c->flags & (F_ENDED | F_CONNECTING)) && (c->out_len > 0 || c->tls)) {
 		said = true;
 		out_flush(c);
+		if (c->tls)
+			tls_goodbye(c);
 	}
 	c->flags |= F_CLOSED;
 	conn_install(c);
@@ -338,7 +347,8 @@ void conn_turn_reap(void)
 		}
 		dial_free(c);
 		mem_free(c->in);
-		mem_free(c->unix_dir);
+		mem_free(c->host);
+		tls_free(c);
 		slab_put(conns, c);
 	}
 	dead = later;
@@ -445,6 +455,21 @@ static void conn_receive_end(struct conn *c, ssize_t n)
 		conn_end(c, n == 0 ? CONN_END_EOF : CONN_END_RESET, err);
 }
 
+/* What came behind a handshake whose owner does not read yet. */
+static void conn_keep(struct conn *c, const uint8_t *at, size_t held, size_t n)
+{
+	if (held > HEAD_ROOM) {
+		c->in_len += n;
+		return;
+	}
+	if (!stash_reserve(c, n)) {
+		conn_end(c, CONN_END_NO_MEMORY, 0);
+		return;
+	}
+	memcpy(c->in + c->in_len, at, n);
+	c->in_len += n;
+}
+
 /* One read. Little that was left over is put in front of the shared buffer; much of it (a large
  * message that is being gathered) stays where it is and is read behind. */
 static void conn_receive(struct conn *c)
@@ -460,12 +485,17 @@ static void conn_receive(struct conn *c)
 		}
 		at = c->in + c->in_len;
 	}
-	n = recv(c->fd, at, READ_SIZE, MSG_DONTWAIT);
+	n = c->flags & F_TLS ? tls_recv(c, at, READ_SIZE)
+			     : recv(c->fd, at, READ_SIZE, MSG_DONTWAIT);
 	if (n <= 0) {
 		conn_receive_end(c, n);
 		return;
 	}
 	c->bytes_in += (uint64_t)n;
+	if (!(c->flags & F_WANT_READ)) {
+		conn_keep(c, at, held, (size_t)n);
+		return;
+	}
 	if (held > HEAD_ROOM) {
 		c->in_len += (size_t)n;
 		conn_show_stash(c);
@@ -506,7 +536,7 @@ static void conn_io(int fd, short what, void *arg)
 	struct conn *c = arg;
 
 	(void)fd, (void)what;
-	if (c->flags & F_WANT_READ)
+	if (c->flags & (F_WANT_READ | F_HANDSHAKE))
 		conn_receive(c);
 	else
 		conn_look_for_end(c);
@@ -527,7 +557,7 @@ void conn_want_read(struct conn *c, bool on)
 	}
 	c->flags = (c->flags | F_WANT_READ) & ~(uint32_t)F_NOISY;
 	conn_install(c);
-	if (stash_used(c))
+	if (stash_used(c) || (c->flags & F_TLS_END))
 		conn_mark_kick(c);
 }
 
@@ -535,6 +565,13 @@ void conn_kick(struct conn *c)
 {
 	if (!(c->flags & (F_CLOSED | F_ENDED)))
 		conn_mark_kick(c);
+}
+
+static void conn_begin_tls(struct conn *c)
+{
+	tls_begin(c);
+	if (!(c->flags & F_CLOSED))
+		stash_drop(c);
 }
 
 static void conn_kick_one(struct conn *c)
@@ -545,12 +582,18 @@ static void conn_kick_one(struct conn *c)
 		dial_step(c);
 		return;
 	}
+	if (c->flags & F_TLS_NEW) {
+		conn_begin_tls(c);
+		return;
+	}
 	if (!(c->flags & F_WANT_READ))
 		return;
 	if (c->flags & F_BROKEN)
 		conn_receive(c);
 	else if (stash_used(c))
 		conn_show_stash(c);
+	else if (c->flags & F_TLS_END)
+		conn_receive(c);
 }
 
 bool conn_has_kicks(void)
@@ -599,7 +642,7 @@ static void conn_settle(struct conn *c)
 	if (!(c->flags & F_CONNECTING))
 		out_flush(c);
 	/* all written and nothing but the reading event installed, as nearly always */
-	if ((c->flags & ~(uint32_t)(F_WANT_READ | F_KICKED)) == F_IN_READ)
+	if ((c->flags & ~(uint32_t)(F_WANT_READ | F_KICKED | F_TLS)) == F_IN_READ)
 		return;
 	conn_install(c);
 	if (c->flags & (F_BROKEN | F_NO_MEMORY)) {
@@ -657,8 +700,8 @@ const struct conn_addr *conn_peer(const struct conn *c)
 	}
 	net_addr_print(&a, &out);
 	out.port = c->peer.port;
-	if (c->unix_dir)
-		util_strlcpy(out.host, c->unix_dir, sizeof(out.host));
+	if (c->host && out.is_unix)
+		util_strlcpy(out.host, c->host, sizeof(out.host));
 	return &out;
 }
 

@@ -16,6 +16,7 @@
 
 struct chunk;
 struct dial;
+struct tls;
 
 /* A socket address of any family that we speak. */
 struct net_addr {
@@ -52,7 +53,11 @@ enum {
 	F_IN_READ = 1 << 10,   /* installed: the reading event */
 	F_IN_WRITE = 1 << 11,  /* installed: the writing event */
 	F_IN_EDGE = 1 << 12,   /* installed events are edge triggered */
-	F_CONNECTING = 1 << 13 /* from conn_connect() until just before on_connect */
+	F_CONNECTING = 1 << 13, /* from conn_connect() until just before on_connect */
+	F_TLS = 1 << 14,        /* conn_start_tls() was called */
+	F_TLS_NEW = 1 << 15,    /* ... and the handshake has not begun */
+	F_HANDSHAKE = 1 << 16,  /* ... or is not over */
+	F_TLS_END = 1 << 17     /* the peer's TLS ended, or went wrong; to be reported */
 };
 
 struct conn {
@@ -69,7 +74,8 @@ struct conn {
 	struct conn *next_kick;  /* to be shown its input, or to go on connecting, in this turn */
 	struct conn *next_dead;  /* closed; the reap phase frees */
 	struct dial *dial;       /* while connecting and after it failed */
-	char *unix_dir;          /* of an outgoing unix connection */
+	struct tls *tls;         /* since conn_start_tls() */
+	char *host;              /* of an outgoing connection: name, address or socket directory */
 	struct addr_brief peer;
 	int fd;
 	int err; /* of the failed write */
@@ -99,6 +105,8 @@ void conn_tune_fd(int fd, int family);
 /* conn_out.c */
 void out_flush(struct conn *c); /* writes what the kernel takes; calls nobody */
 void out_drop(struct conn *c);
+/* To the kernel; sorts out what it says. Returns the bytes that were taken. */
+size_t out_send(struct conn *c, const void *data, size_t len);
 void out_module_free(void);
 
 /* dial.c */
@@ -107,6 +115,30 @@ void dial_writable(struct conn *c);  /* the connect under way has an outcome */
 void dial_no_memory(struct conn *c); /* ends it; the owner is told through on_connect */
 void dial_cancel(struct conn *c);    /* no answer of the resolver will come */
 void dial_free(struct conn *c);      /* not while the owner may look at the error text */
+
+/* tls.c */
+MUST_CHECK bool tls_module_init(void);
+void tls_module_free(void);
+void tls_begin(struct conn *c); /* kick phase: F_TLS_NEW */
+/* As recv(): what came, in plain text. EAGAIN also while the handshake goes on; EPROTO: the TLS of
+ * the peer is broken. May call on_secure. */
+ssize_t tls_recv(struct conn *c, void *dst, size_t size);
+/* Encrypts, to be sent by the next tls_push(). false: F_BROKEN or F_NO_MEMORY says why. */
+MUST_CHECK bool tls_encrypt(struct conn *c, const void *data, size_t len);
+size_t tls_gathered(void); /* bytes that wait for it */
+void tls_push(struct conn *c);
+bool tls_has_unsent(const struct conn *c);
+void tls_fail(struct conn *c, const char *reason); /* ends the handshake */
+void tls_goodbye(struct conn *c);
+void tls_free(struct conn *c);
+
+/* tls_ctx.c */
+struct ssl_st;
+/* A session of the context's role. NULL without memory. */
+struct ssl_st *tls_ctx_session(struct tls_ctx *x);
+bool tls_ctx_is_server(const struct tls_ctx *x);
+/* The newest error of the library in words. A scratch. */
+const char *tls_error(void);
 
 /* addr.c */
 /* host is a directory ("@..." abstract); false when the path is too long. */

@@ -129,6 +129,12 @@ static void out_consume(struct conn *c, size_t n)
 	}
 }
 
+static void out_sent(struct conn *c, size_t n)
+{
+	c->bytes_out += n;
+	out_consume(c, n);
+}
+
 /* Sorts out what send() said; returns the bytes that were taken. */
 static size_t out_result(struct conn *c, ssize_t n, size_t wanted)
 {
@@ -142,14 +148,13 @@ static size_t out_result(struct conn *c, ssize_t n, size_t wanted)
 		}
 		return 0;
 	}
-	c->bytes_out += (uint64_t)n;
 	/* A short write means that the kernel is full: asking again would only hear so. */
 	if ((size_t)n < wanted)
 		c->flags |= F_BLOCKED;
 	return (size_t)n;
 }
 
-static size_t out_send(struct conn *c, const void *data, size_t len)
+size_t out_send(struct conn *c, const void *data, size_t len)
 {
 	return out_result(c, send(c->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT), len);
 }
@@ -166,19 +171,63 @@ static void out_flush_some(struct conn *c)
 		iov[msg.msg_iovlen++].iov_len = k->len - k->off;
 		total += k->len - k->off;
 	}
-	out_consume(c, out_result(c, sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT), total));
+	out_sent(c, out_result(c, sendmsg(c->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT), total));
+}
+
+/* Chunks are encrypted, several of them are sent at once. */
+static void out_flush_tls(struct conn *c)
+{
+	tls_push(c);
+	if (c->flags & F_HANDSHAKE)
+		return;
+	while (c->out_len > 0 && !(c->flags & (F_BLOCKED | F_BROKEN | F_NO_MEMORY))) {
+		struct chunk *k = c->out_head;
+		size_t n = k->len - k->off;
+
+		if (!tls_encrypt(c, k->data + k->off, n)) {
+			out_drop(c);
+			return;
+		}
+		out_sent(c, n);
+		if (c->out_len == 0 || tls_gathered() >= EARLY_FLUSH)
+			tls_push(c);
+	}
 }
 
 void out_flush(struct conn *c)
 {
+	if (c->flags & F_TLS) {
+		out_flush_tls(c);
+		return;
+	}
 	while (c->out_len > 0 && !(c->flags & (F_BLOCKED | F_BROKEN))) {
 		struct chunk *k = c->out_head;
 
 		if (k->next)
 			out_flush_some(c);
 		else
-			out_consume(c, out_send(c, k->data + k->off, k->len - k->off));
+			out_sent(c, out_send(c, k->data + k->off, k->len - k->off));
 	}
+}
+
+/* Without a copy, as far as it goes. Returns the bytes that are on their way. */
+static size_t write_direct(struct conn *c, const uint8_t *p, size_t len)
+{
+	size_t done = 0, n;
+
+	if (!(c->flags & F_TLS)) {
+		done = out_send(c, p, len);
+	} else if (!(c->flags & F_HANDSHAKE)) {
+		while (done < len && !(c->flags & (F_BLOCKED | F_BROKEN | F_NO_MEMORY))) {
+			n = len - done < EARLY_FLUSH ? len - done : EARLY_FLUSH;
+			if (!tls_encrypt(c, p + done, n))
+				break;
+			tls_push(c);
+			done += n;
+		}
+	}
+	c->bytes_out += done;
+	return done;
 }
 
 /* More behind output that is to be flushed in this turn anyway, and fits into its last chunk: what
@@ -206,12 +255,12 @@ void conn_write(struct conn *c, const void *data, size_t len)
 		return;
 	if (c->out_len == 0 && !(c->flags & F_BLOCKED) &&
 		(len >= LARGE_WRITE || used_count >= MANY_CHUNKS)) {
-		size_t n = out_send(c, p, len);
+		size_t n = write_direct(c, p, len);
 
 		p += n;
 		len -= n;
 	}
-	if (len > 0 && !(c->flags & F_BROKEN) && !out_append(c, p, len)) {
+	if (len > 0 && !(c->flags & (F_BROKEN | F_NO_MEMORY)) && !out_append(c, p, len)) {
 		c->flags |= F_NO_MEMORY;
 		out_drop(c);
 	}
@@ -219,7 +268,7 @@ void conn_write(struct conn *c, const void *data, size_t len)
 		out_flush(c);
 	if (c->out_len >= CONN_HIGH_WATER)
 		c->flags |= F_FULL;
-	if (c->out_len > 0 || (c->flags & (F_BROKEN | F_NO_MEMORY)))
+	if (c->out_len > 0 || (c->flags & (F_BROKEN | F_NO_MEMORY | F_BLOCKED)))
 		conn_mark_dirty(c);
 }
 
@@ -230,7 +279,7 @@ size_t conn_pending_output(const struct conn *c)
 
 bool conn_has_unsent(const struct conn *c)
 {
-	return c->out_len > 0 || (c->flags & (F_BROKEN | F_NO_MEMORY)) != 0;
+	return c->out_len > 0 || (c->flags & (F_BROKEN | F_NO_MEMORY)) != 0 || tls_has_unsent(c);
 }
 
 bool conn_is_full(const struct conn *c)

@@ -96,14 +96,13 @@ void dial_no_memory(struct conn *c)
 
 static void dial_done(struct conn *c)
 {
-	if (c->dial->trying.u.sa.sa_family == AF_UNIX) {
-		c->unix_dir = mem_strdup(c->dial->host[0] ? c->dial->host : "/tmp");
-		if (!c->unix_dir) {
-			dial_no_memory(c);
-			return;
-		}
-		c->peer.port = (uint16_t)c->dial->port;
+	c->host = mem_strdup(c->dial->host[0] ? c->dial->host : "/tmp");
+	if (!c->host) {
+		dial_no_memory(c);
+		return;
 	}
+	if (c->dial->trying.u.sa.sa_family == AF_UNIX)
+		c->peer.port = (uint16_t)c->dial->port;
 	conn_set_peer(c, &c->dial->trying);
 	dial_free(c);
 	c->flags &= ~(uint32_t)(F_CONNECTING | F_BLOCKED);

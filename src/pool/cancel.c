@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "net/tls.h"
 #include "pool_int.h"
 
 struct cancel {
@@ -17,6 +18,8 @@ struct cancel {
 	uint8_t key[256];
 	uint8_t key_len;
 	usec_t started;
+	struct tls_ctx *tls; /* rules of the database; a reference */
+	bool asked_tls;      /* the answer to SSLRequest is awaited */
 };
 
 static struct cancel *list;
@@ -33,33 +36,75 @@ static void finish(struct cancel *x)
 		pool_mark_ready(s->pool);
 	}
 	util_erase(x->key, sizeof(x->key));
+	tls_ctx_drop(&x->tls);
 	mem_free(x);
 	if (asker != NULL)
 		client_close(asker, CLIENT_END_TERMINATE, NULL);
 }
 
+static void fail(struct cancel *x, const char *why)
+{
+	log_debug("cancel request: %s", why);
+	finish(x);
+}
+
+static void send_request(struct cancel *x)
+{
+	struct buf b = BUF_INIT;
+
+	build_cancel(&b, x->pid, x->key, x->key_len);
+	if (!buf_failed(&b))
+		conn_write(x->conn, b.data, b.len);
+	buf_free(&b);
+}
+
+static void tls_step(struct cancel *x, enum server_tls step, const char *why)
+{
+	if (step == SERVER_TLS_FAILED)
+		fail(x, why);
+	else if (step == SERVER_TLS_READY)
+		send_request(x);
+}
+
 static void on_connect(struct conn *conn, void *owner, const char *error_text)
 {
 	struct cancel *x = owner;
-	struct buf b = BUF_INIT;
+	const char *why = NULL;
+	enum server_tls step;
 
 	if (error_text != NULL) {
-		log_debug("cancel request: %s", error_text);
-		finish(x);
-		return;
+		fail(x, error_text);
+	} else {
+		step = server_tls_start(conn, x->tls, &why);
+		x->asked_tls = step == SERVER_TLS_MORE;
+		tls_step(x, step, why);
 	}
-	build_cancel(&b, x->pid, x->key, x->key_len);
-	if (!buf_failed(&b))
-		conn_write(conn, b.data, b.len);
-	buf_free(&b);
+}
+
+static void on_secure(struct conn *conn, void *owner, const char *error_text)
+{
+	struct cancel *x = owner;
+
+	(void)conn;
+	x->asked_tls = false; /* nor was there a question, with direct TLS */
+	if (error_text != NULL)
+		fail(x, error_text);
+	else
+		send_request(x);
 }
 
 static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_t len)
 {
-	(void)conn;
-	(void)owner;
-	(void)data;
-	return len;
+	struct cancel *x = owner;
+	const char *why = NULL;
+	enum server_tls step;
+
+	if (!x->asked_tls)
+		return len;
+	x->asked_tls = false;
+	step = server_tls_answer(conn, x->tls, data, len, &why);
+	tls_step(x, step, why);
+	return 1;
 }
 
 /* The server closes when the signal has been sent. */
@@ -72,7 +117,7 @@ static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
 }
 
 static const struct conn_ops cancel_ops = {
-	.on_connect = on_connect, .on_data = on_data, .on_end = on_end};
+	.on_connect = on_connect, .on_data = on_data, .on_end = on_end, .on_secure = on_secure};
 
 static bool start(struct server *s, struct client *asker)
 {
@@ -92,6 +137,7 @@ static bool start(struct server *s, struct client *asker)
 		mem_free(x);
 		return false;
 	}
+	x->tls = tls_ctx_ref(server_tls_rules(s->pool->db));
 	x->server = s;
 	x->asker = asker;
 	s->cancels++;

@@ -149,6 +149,7 @@ static void converse(struct client *c)
 		r.system_name = peer_name(c, name, sizeof(name));
 	else if (l->type == AUTH_CERT)
 		r.system_name = client_cert_name(c, name, sizeof(name));
+	r.binding_len = conn_tls_binding(c->conn, r.binding);
 	pg_error_set(&err, "53200", "out of memory");
 	l->auth = auth_session_new(&r, &out, &v, &err);
 	l->map = NULL;

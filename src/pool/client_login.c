@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/version.h"
+#include "net/tls.h"
 #include "wire/startup.h"
 #include "login_int.h"
 
@@ -127,8 +128,9 @@ static void begin_session(struct client *c)
 	if (c->pool != NULL)
 		c->pool->stats.logins++;
 	if (conf_current()->p.log_connections)
-		log_write(LOG_LVL_INFO, client_prefix(c), "login attempt: db=%s user=%s tls=no",
-			client_database(c), client_user(c));
+		log_write(LOG_LVL_INFO, client_prefix(c), "login attempt: db=%s user=%s tls=%s",
+			client_database(c), client_user(c),
+			conn_is_tls(c->conn) ? conn_tls_text(c->conn) : "no");
 	if (c->pool != NULL && c->pool->startup != NULL) {
 		c->icpt = NULL;
 		if (!replication_start(c))
@@ -276,16 +278,17 @@ static void enter_console(struct client *c)
 
 bool client_is_tls(const struct client *c)
 {
-	(void)c;
-	return false;
+	return conn_is_tls(c->conn);
 }
 
 const char *client_cert_name(const struct client *c, char *dst, size_t size)
 {
-	(void)c;
-	(void)dst;
-	(void)size;
-	return NULL;
+	struct conn_tls_peer peer;
+
+	if (!conn_tls_peer(c->conn, &peer) || !peer.verified || peer.cn[0] == '\0' ||
+		util_strlcpy(dst, peer.cn, size) >= size)
+		return NULL;
+	return dst;
 }
 
 /* proved is borrowed from the conversation, which ends here. */
@@ -443,29 +446,94 @@ static void cancel_packet(struct client *c, const struct startup *s)
 	cancel_by_key(s->pid, s->key, s->key_len, c);
 }
 
-/* The answer is one byte; what follows it in the same packet would be text that TLS should have
- * hidden. */
-static size_t no_encryption(
-	struct client *c, bool *asked, size_t size, size_t len, const char *what)
+/* The answer is one byte; what follows the request in the same packet would be text that TLS should
+ * have hidden. */
+static bool answer_request(struct client *c, bool *asked, bool more, const char *what, bool yes)
 {
 	struct buf b = BUF_INIT;
 	char text[100];
 
-	if (*asked || len > size) {
+	if (*asked || more || conn_is_tls(c->conn)) {
 		snprintf(text, sizeof(text), "received unencrypted data after %s request", what);
-		refuse(c, "08P01", text, NULL);
-		return len;
+		refuse(c, "08P01", conn_is_tls(c->conn) ? "TLS has begun already" : text, NULL);
+		return false;
 	}
 	*asked = true;
-	build_u8(&b, 'N');
+	build_u8(&b, yes ? 'S' : 'N');
 	client_write(c, &b);
 	buf_free(&b);
+	return true;
+}
+
+static void begin_tls(struct client *c, struct tls_ctx *ctx, bool direct)
+{
+	if (conn_start_tls(c->conn, ctx, direct))
+		c->login->phase = PHASE_TLS;
+	else
+		client_out_of_memory(c);
+}
+
+static size_t ssl_request(struct client *c, size_t size, size_t len)
+{
+	struct tls_ctx *ctx = conn_peer(c->conn)->is_unix ? NULL : tls_for_clients();
+
+	if (answer_request(c, &c->login->ssl_asked, len > size, "SSL", ctx != NULL) && ctx != NULL)
+		begin_tls(c, ctx, false);
+	return c->state == CLIENT_DEAD ? len : size;
+}
+
+static size_t gss_request(struct client *c, size_t size, size_t len)
+{
+	if (!answer_request(c, &c->login->gss_asked, len > size, "GSSAPI encryption", false))
+		return len;
 	return size;
+}
+
+/* The first byte is that of a TLS record: nothing of it is ours to read. */
+static size_t direct_tls(struct client *c, size_t len)
+{
+	struct tls_ctx *ctx = conn_peer(c->conn)->is_unix ? NULL : tls_for_clients();
+
+	if (conn_is_tls(c->conn) || c->login->ssl_asked || c->login->gss_asked) {
+		refuse(c, "08P01", "TLS is not expected here", NULL);
+		return len;
+	}
+	if (ctx == NULL) {
+		refuse(c, "0A000", "TLS is not supported",
+			"Connect with sslmode=disable or prefer.");
+		return len;
+	}
+	begin_tls(c, ctx, true);
+	return c->state == CLIENT_DEAD ? len : 0;
+}
+
+static void on_secure(struct conn *conn, void *owner, const char *error_text)
+{
+	struct client *c = owner;
+	char text[640];
+
+	(void)conn;
+	if (error_text == NULL) {
+		c->login->phase = PHASE_FIRST;
+		return;
+	}
+	snprintf(text, sizeof(text), "TLS handshake failed: %s", error_text);
+	client_close(c, CLIENT_END_BY_US, text);
+}
+
+/* true: refused. */
+static bool lacks_tls(struct client *c)
+{
+	if (conf_current()->p.client_tls_sslmode < SSLMODE_REQUIRE || conn_is_tls(c->conn) ||
+		conn_peer(c->conn)->is_unix)
+		return false;
+	refuse(c, "28000", "SSL required",
+		"The proxy takes encrypted connections only: use sslmode=require.");
+	return true;
 }
 
 static size_t first_packet(struct client *c, const uint8_t *data, size_t len)
 {
-	struct client_login *l = c->login;
 	struct startup s;
 	struct pg_error err;
 
@@ -476,17 +544,17 @@ static size_t first_packet(struct client *c, const uint8_t *data, size_t len)
 		client_fatal(c, &err);
 		return len;
 	case STARTUP_TLS:
-		refuse(c, "0A000", "TLS is not supported",
-			"Connect with sslmode=disable or prefer.");
-		return len;
+		return direct_tls(c, len);
 	case STARTUP_SSL:
-		return no_encryption(c, &l->ssl_asked, s.size, len, "SSL");
+		return ssl_request(c, s.size, len);
 	case STARTUP_GSS:
-		return no_encryption(c, &l->gss_asked, s.size, len, "GSSAPI encryption");
+		return gss_request(c, s.size, len);
 	case STARTUP_CANCEL:
 		cancel_packet(c, &s);
 		return len;
 	case STARTUP_SESSION:
+		if (lacks_tls(c))
+			return len;
 		session_packet(c, &s);
 		return s.size;
 	}
@@ -525,6 +593,9 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 		case PHASE_FIRST:
 			n = first_packet(c, data + pos, len - pos);
 			break;
+		case PHASE_TLS:
+			n = 0; /* in front of the handshake; net refuses it */
+			break;
 		case PHASE_AUTH:
 			n = password_message(c, data + pos, len - pos);
 			break;
@@ -558,7 +629,8 @@ static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
 	client_close(owner, CLIENT_END_BROKEN, "client left before the session began");
 }
 
-const struct conn_ops client_login_ops = {.on_data = on_data, .on_end = on_end};
+const struct conn_ops client_login_ops = {
+	.on_data = on_data, .on_end = on_end, .on_secure = on_secure};
 
 void client_login_start(struct client *c)
 {

@@ -10,6 +10,7 @@
 
 enum login_phase {
 	PHASE_FIRST,    /* a start-up packet is awaited */
+	PHASE_TLS,      /* the handshake is under way */
 	PHASE_LOOKUP,   /* auth_query runs */
 	PHASE_AUTH,     /* a password message is awaited */
 	PHASE_REFUSED,  /* failed; the answer is held back */

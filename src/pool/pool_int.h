@@ -680,6 +680,15 @@ void task_end(struct task *t, const struct pg_error *err); /* frees it */
 void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */
 void task_fail_waiting(struct pool *p, const struct pg_error *err);
 
+/* server_tls.c: *why is set with FAILED */
+struct tls_ctx *server_tls_rules(const struct database *db); /* borrowed for the turn; NULL: plain text */
+enum server_tls { SERVER_TLS_MORE, SERVER_TLS_READY, SERVER_TLS_FAILED };
+/* The connection stands. MORE: an answer, or on_secure, will come. */
+enum server_tls server_tls_start(struct conn *conn, struct tls_ctx *ctx, const char **why);
+/* The first bytes from the server after MORE, before on_secure; one byte is consumed. */
+enum server_tls server_tls_answer(struct conn *conn, struct tls_ctx *ctx, const uint8_t *data,
+	size_t len, const char **why);
+
 /* cancel.c */
 void cancel_server(struct server *s); /* asks the backend to stop */
 void cancel_drop_asker(struct client *c); /* it has left */

@@ -3,6 +3,7 @@
  * pool knows what a fresh session looks like, and the server is idle. Failures are told to the
  * pool, which tells those who wait.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "pool_int.h"
@@ -13,6 +14,7 @@
 struct server_login {
 	struct auth_login *auth;
 	struct buf welcome_rest;
+	bool asked_tls; /* the answer to SSLRequest is awaited */
 	bool authenticated;
 	bool ready;
 };
@@ -26,7 +28,7 @@ static void fail(struct server *s, const char *sqlstate, const char *text)
 	server_close(s, text, &err);
 }
 
-static struct auth_login *make_auth(struct server *s)
+static struct auth_login *make_login(struct server *s)
 {
 	const struct database *db = s->pool->db;
 	const char *user = istr_text(s->pool->user);
@@ -51,22 +53,79 @@ static struct auth_login *make_auth(struct server *s)
 	return auth_login_new(user, &u->passthrough);
 }
 
-static void on_connect(struct conn *conn, void *owner, const char *error_text)
+static struct auth_login *make_auth(struct server *s)
 {
-	struct server *s = owner;
+	struct auth_login *l = make_login(s);
+	uint8_t binding[CONN_TLS_BINDING_MAX];
+	size_t len = conn_tls_binding(s->conn, binding);
+
+	if (l != NULL && len > 0)
+		auth_login_bind(l, binding, len);
+	return l;
+}
+
+/* --- the connection
+ * ------------------------------------------------------------------------------------- */
+
+static void send_startup(struct server *s)
+{
 	struct buf b = BUF_INIT;
 	const char *pairs[2 * (2 + 64)] = {
 		"user", istr_text(s->pool->user), "database", s->pool->db->dbname};
 	int n = 2;
 
-	(void)conn;
+	replication_parameters(s->pool, pairs, &n, 2 + 64);
+	build_startup(&b, 3 << 16, pairs, n);
+	server_send(s, &b);
+}
+
+static void tls_step(struct server *s, enum server_tls step, const char *why)
+{
+	if (step == SERVER_TLS_FAILED)
+		fail(s, "08006", why);
+	else if (step == SERVER_TLS_READY)
+		send_startup(s);
+}
+
+static void on_connect(struct conn *conn, void *owner, const char *error_text)
+{
+	struct server *s = owner;
+	const char *why = NULL;
+	enum server_tls step;
+
 	if (error_text != NULL) {
 		fail(s, "08006", error_text);
 		return;
 	}
-	replication_parameters(s->pool, pairs, &n, 2 + 64);
-	build_startup(&b, 3 << 16, pairs, n);
-	server_send(s, &b);
+	step = server_tls_start(conn, server_tls_rules(s->pool->db), &why);
+	s->login->asked_tls = step == SERVER_TLS_MORE;
+	tls_step(s, step, why);
+}
+
+static size_t tls_answer(struct server *s, const uint8_t *data, size_t len)
+{
+	const char *why = NULL;
+	enum server_tls step =
+		server_tls_answer(s->conn, server_tls_rules(s->pool->db), data, len, &why);
+
+	s->login->asked_tls = false;
+	tls_step(s, step, why);
+	return 1;
+}
+
+static void on_secure(struct conn *conn, void *owner, const char *error_text)
+{
+	struct server *s = owner;
+	char text[640];
+
+	(void)conn;
+	s->login->asked_tls = false; /* nor was there a question, with direct TLS */
+	if (error_text == NULL) {
+		send_startup(s);
+		return;
+	}
+	snprintf(text, sizeof(text), "TLS handshake with the server failed: %s", error_text);
+	fail(s, "08006", text);
 }
 
 /* --- messages
@@ -177,7 +236,8 @@ static void become_ready(struct server *s)
 {
 	struct pool *p = s->pool;
 
-	log_write(LOG_LVL_DEBUG, server_prefix(s), "new connection to server");
+	log_write(LOG_LVL_DEBUG, server_prefix(s), "new connection to server, tls=%s",
+		conn_is_tls(s->conn) ? conn_tls_text(s->conn) : "no");
 	learn_welcome(s);
 	server_login_free(s);
 	conn_set_ops(s->conn, &server_ops, s);
@@ -237,6 +297,8 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 	struct wire_msg m;
 
 	(void)conn;
+	if (s->login->asked_tls)
+		return tls_answer(s, data, len);
 	while (pos < len) {
 		enum wire_next next = wire_next(data + pos, len - pos, &m);
 
@@ -268,7 +330,7 @@ static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
 }
 
 const struct conn_ops server_login_ops = {
-	.on_connect = on_connect, .on_data = on_data, .on_end = on_end};
+	.on_connect = on_connect, .on_data = on_data, .on_end = on_end, .on_secure = on_secure};
 
 bool server_login_start(struct server *s)
 {

@@ -131,7 +131,7 @@ static void put_addresses(struct stat_session *st, const struct conn *conn)
 {
 	const struct conn_addr *a;
 
-	st->addr = st->local_addr = "";
+	st->addr = st->local_addr = st->tls = "";
 	if (conn == NULL)
 		return;
 	a = conn_peer(conn);
@@ -140,6 +140,7 @@ static void put_addresses(struct stat_session *st, const struct conn *conn)
 	a = conn_local(conn);
 	st->local_addr = a->is_unix ? "unix" : a->host;
 	st->local_port = a->port;
+	st->tls = conn_tls_text(conn);
 }
 
 static const char *client_state_name(const struct client *c)

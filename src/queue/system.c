@@ -12,6 +12,7 @@
 #include <libpq-fe.h>
 
 #include "auth/auth.h"
+#include "net/tls.h"
 #include "queue_int.h"
 
 #define CHANNEL        "qbouncer"
@@ -289,16 +290,32 @@ static bool find_server(struct system *s, struct pool_target *t)
 	return t->address[0] != '\0' || t->host[0] == '/' || t->host[0] == '\0';
 }
 
+/* The rules of the pool's own connections, in libpq's words: sslmode, sslrootcert, sslcert, sslkey.
+ * It would look for files in the home directory, and verify more than it was told if it finds them.
+ */
+static void tls_values(const struct system *s, const char *values[4])
+{
+	static const char no_file[] = "/dev/null/none";
+	struct tls_files f;
+	enum sslmode mode = tls_files_for_database(s->db->name, &f);
+
+	values[0] = sslmode_name(mode);
+	values[1] = mode >= SSLMODE_VERIFY_CA ? f.ca_file : no_file;
+	values[2] = f.cert_file[0] != '\0' ? f.cert_file : no_file;
+	values[3] = f.key_file[0] != '\0' ? f.key_file : no_file;
+}
+
 static void connect_session(struct system *s)
 {
 	struct pool_target t;
 	char port[16];
 	const char *const keys[] = {"host", "hostaddr", "port", "dbname", "user", "password",
-		"application_name", "client_encoding", "options", "keepalives_idle",
-		"keepalives_interval", "keepalives_count", NULL};
-	const char *values[] = {NULL, NULL, port, s->dbname, s->user, s->password,
-		"qbouncer system", "UTF8", "-c search_path=pg_catalog,pg_temp", "15", "5", "3",
-		NULL};
+		"sslmode", "sslrootcert", "sslcert", "sslkey", "application_name",
+		"client_encoding", "options", "keepalives_idle", "keepalives_interval",
+		"keepalives_count", NULL};
+	const char *values[] = {NULL, NULL, port, s->dbname, s->user, s->password, NULL, NULL, NULL,
+		NULL, "qbouncer system", "UTF8", "-c search_path=pg_catalog,pg_temp", "15", "5",
+		"3", NULL};
 
 	if (!find_server(s, &t)) {
 		disconnect(s, "no server of the pool is connected");
@@ -306,6 +323,7 @@ static void connect_session(struct system *s)
 	}
 	values[0] = t.host;
 	values[1] = t.address[0] != '\0' ? t.address : NULL;
+	tls_values(s, values + 6);
 	snprintf(port, sizeof(port), "%d", t.port);
 	s->state = SYSTEM_CONNECTING;
 	s->since = loop_now();

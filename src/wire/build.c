@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define CANCEL_CODE ((int32_t)(1234u << 16 | 5678u))
+#define SSL_CODE    ((int32_t)(1234u << 16 | 5679u))
 #define PROTOCOL_3  (3 << 16)
 #define ROW_TYPMOD  (-1)
 
@@ -354,6 +355,14 @@ void build_password(struct buf *b, const void *data, size_t len)
 	size_t start = build_begin(b, 'p');
 
 	build_bytes(b, data, len);
+	build_end(b, start);
+}
+
+void build_ssl_request(struct buf *b)
+{
+	size_t start = build_begin(b, 0);
+
+	build_i32(b, SSL_CODE);
 	build_end(b, start);
 }
 

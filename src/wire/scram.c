@@ -6,7 +6,7 @@
  *   client                                  server
  *   n,,n=,r=<nonce c>                  -->
  *                                      <--  r=<nonce c><nonce s>,s=<salt>,i=<count>
- *   c=biws,r=<nonce c><nonce s>,p=<proof> -->
+ *   c=<n,, in base64>,r=<nonce c><nonce s>,p=<proof> -->
  *                                      <--  v=<signature>
  */
 #include "scram_int.h"
@@ -116,6 +116,41 @@ static enum scram_step out_of_memory(struct buf *out)
 	return SCRAM_MALFORMED;
 }
 
+/* --- channel binding ---------------------------------------------------------------------------
+ */
+
+#define GS2_BOUND "p=tls-server-end-point,,"
+
+/* What the client says of channel binding, and what it binds to. */
+struct binding {
+	const char *gs2; /* "n,,", "y,," or GS2_BOUND; NULL: not known yet */
+	uint8_t data[SCRAM_BINDING_MAX];
+	size_t len;
+	bool chosen; /* the mechanism is SCRAM-SHA-256-PLUS */
+};
+
+static void binding_set(struct binding *b, const uint8_t *data, size_t len, bool chosen)
+{
+	ASSERT(len <= sizeof(b->data));
+	memcpy(b->data, data, len);
+	b->len = len;
+	b->chosen = chosen;
+}
+
+#define BINDING_ROOM (sizeof(GS2_BOUND) + SCRAM_BINDING_MAX)
+
+/* What the attribute c= of client-final-message has in base64. */
+static size_t binding_raw(const struct binding *b, uint8_t dst[BINDING_ROOM])
+{
+	size_t len = strlen(b->gs2);
+
+	memcpy(dst, b->gs2, len);
+	if (!b->chosen)
+		return len;
+	memcpy(dst + len, b->data, b->len);
+	return len + b->len;
+}
+
 /* --- the server's role ------------------------------------------------------------------------ */
 
 enum server_state { SERVER_WAIT_FIRST, SERVER_WAIT_FINAL, SERVER_DONE };
@@ -124,7 +159,8 @@ struct scram_server {
 	enum server_state state;
 	struct scram_verifier verifier;
 	char own_nonce[SCRAM_NONCE_ROOM];
-	char binding;           /* 'n' or 'y', as the client began */
+	struct binding binding;
+	bool offered;           /* SCRAM-SHA-256-PLUS */
 	struct buf nonce;       /* both halves */
 	struct buf signed_text; /* client-first-bare , server-first ; then ,
 				   client-final-without-proof */
@@ -160,28 +196,51 @@ void scram_server_free(struct scram_server **p)
 	mem_free(s);
 }
 
+void scram_server_bind(struct scram_server *s, const uint8_t *data, size_t len, bool chosen)
+{
+	binding_set(&s->binding, data, len, chosen);
+	s->offered = true;
+}
+
+/* gs2-header: binding flag, no authorization identity. Returns its length, 0: malformed. */
+static size_t read_gs2(struct binding *b, const char *msg, size_t len)
+{
+	static const char *const headers[] = {"n,,", "y,,", GS2_BOUND};
+
+	for (size_t i = 0; i < ARRAY_LEN(headers); i++) {
+		size_t n = strlen(headers[i]);
+
+		if (len < n || memcmp(msg, headers[i], n) != 0)
+			continue;
+		b->gs2 = headers[i];
+		return b->chosen == (headers[i][0] == 'p') ? n : 0;
+	}
+	return 0;
+}
+
 enum scram_step scram_server_first(
 	struct scram_server *s, const char *msg, size_t len, struct buf *out)
 {
 	struct cursor c;
 	struct attr user, nonce;
-	size_t start;
+	size_t start, gs2;
 
 	if (s->state != SERVER_WAIT_FIRST || !plausible(msg, len))
 		return SCRAM_MALFORMED;
 	s->state = SERVER_DONE; /* until proved otherwise */
 
-	/* gs2-header: binding flag, no authorization identity */
-	if (len < 3 || (msg[0] != 'n' && msg[0] != 'y') || msg[1] != ',' || msg[2] != ',')
+	gs2 = read_gs2(&s->binding, msg, len);
+	if (gs2 == 0)
 		return SCRAM_MALFORMED;
-	c = cursor_init(msg + 3, len - 3);
+	if (s->offered && s->binding.gs2[0] == 'y')
+		return SCRAM_REFUSED;
+	c = cursor_init(msg + gs2, len - gs2);
 	if (!attr_take(&c, 'n', &user) || !attr_take(&c, 'r', &nonce) || !is_nonce(&nonce) ||
 		!attr_skip_rest(&c))
 		return SCRAM_MALFORMED;
-	s->binding = msg[0];
 	buf_put(&s->nonce, nonce.value, nonce.len);
 	buf_puts(&s->nonce, s->own_nonce);
-	buf_put(&s->signed_text, msg + 3, len - 3);
+	buf_put(&s->signed_text, msg + gs2, len - gs2);
 	buf_putc(&s->signed_text, ',');
 	if (buf_failed(&s->nonce) || buf_failed(&s->signed_text))
 		return out_of_memory(out);
@@ -198,6 +257,15 @@ enum scram_step scram_server_first(
 	return SCRAM_CONTINUE;
 }
 
+static bool is_bound(const struct scram_server *s, const struct attr *a)
+{
+	uint8_t want[BINDING_ROOM], got[BINDING_ROOM];
+	size_t len = binding_raw(&s->binding, want), n;
+
+	return base64_get(a->value, a->len, got, sizeof(got), &n) && n == len &&
+	       memcmp(got, want, len) == 0;
+}
+
 /* Reads client-final-message; ret_signed is the length of the part in front of ",p=". */
 static bool read_client_final(const struct scram_server *s, const char *msg, size_t len,
 	uint8_t proof[SCRAM_KEY_LEN], size_t *ret_signed)
@@ -206,8 +274,7 @@ static bool read_client_final(const struct scram_server *s, const char *msg, siz
 	struct attr a;
 	size_t proof_len;
 
-	/* base64 of the gs2-header that the client began with: "n,," or "y,," */
-	if (!attr_take(&c, 'c', &a) || !attr_is(&a, s->binding == 'n' ? "biws" : "eSws", 4))
+	if (!attr_take(&c, 'c', &a) || !is_bound(s, &a))
 		return false;
 	if (!attr_take(&c, 'r', &a) || !attr_is(&a, s->nonce.data, s->nonce.len))
 		return false;
@@ -260,6 +327,7 @@ enum client_state { CLIENT_START, CLIENT_WAIT_FIRST, CLIENT_WAIT_FINAL, CLIENT_D
 struct scram_client {
 	enum client_state state;
 	const struct secret *secret;
+	struct binding binding;
 	char own_nonce[SCRAM_NONCE_ROOM];
 	uint8_t server_signature[SCRAM_KEY_LEN]; /* that an honest server will send */
 };
@@ -271,6 +339,7 @@ struct scram_client *scram_client_new(const struct secret *secret)
 	if (!c)
 		return NULL;
 	c->secret = secret;
+	c->binding.gs2 = "n,,";
 	if (!make_nonce(c->own_nonce))
 		scram_client_free(&c);
 	return c;
@@ -292,10 +361,16 @@ void scram_client_free(struct scram_client **p)
 	mem_free(c);
 }
 
+void scram_client_bind(struct scram_client *c, const uint8_t *data, size_t len, bool offered)
+{
+	binding_set(&c->binding, data, len, offered);
+	c->binding.gs2 = offered ? GS2_BOUND : "y,,";
+}
+
 /* The user name stays empty: Postgres takes the one of the startup packet. */
 void scram_client_first(struct scram_client *c, struct buf *out)
 {
-	buf_printf(out, "n,,n=,r=%s", c->own_nonce);
+	buf_printf(out, "%sn=,r=%s", c->binding.gs2, c->own_nonce);
 	c->state = CLIENT_WAIT_FIRST;
 }
 
@@ -350,14 +425,16 @@ static bool get_keys(
 static bool put_client_final(struct scram_client *c, const struct scram_keys *keys,
 	const struct attr *nonce, const char *msg, size_t len, struct buf *b, struct buf *out)
 {
-	uint8_t proof[SCRAM_KEY_LEN];
+	uint8_t proof[SCRAM_KEY_LEN], raw[BINDING_ROOM];
 	size_t start;
 
 	buf_printf(b, "n=,r=%s,", c->own_nonce);
 	buf_put(b, msg, len);
 	buf_putc(b, ',');
 	start = b->len;
-	buf_puts(b, "c=biws,r=");
+	buf_puts(b, "c=");
+	base64_put(b, raw, binding_raw(&c->binding, raw));
+	buf_puts(b, ",r=");
 	buf_put(b, nonce->value, nonce->len);
 	if (buf_failed(b) || !hash_hmac(proof, keys->stored, b->data, b->len) ||
 		!hash_hmac(c->server_signature, keys->server, b->data, b->len))

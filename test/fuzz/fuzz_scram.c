@@ -23,7 +23,7 @@ static const char *next_message(const uint8_t **data, size_t *size, size_t *ret_
 	return (const char *)start;
 }
 
-static void server_role(const uint8_t *data, size_t size)
+static void server_role(const uint8_t *data, size_t size, bool bound, bool chosen)
 {
 	struct scram_verifier v = {.iterations = 4096, .salt_len = 16};
 	struct scram_server *s = scram_server_new(&v);
@@ -35,6 +35,8 @@ static void server_role(const uint8_t *data, size_t size)
 	if (!s)
 		return;
 	scram_server_set_nonce(s, NONCE);
+	if (bound)
+		scram_server_bind(s, (const uint8_t *)NONCE, sizeof(NONCE) - 1, chosen);
 	msg = next_message(&data, &size, &len);
 	if (scram_server_first(s, msg, len, &out) == SCRAM_OK)
 		abort();
@@ -45,7 +47,7 @@ static void server_role(const uint8_t *data, size_t size)
 	scram_server_free(&s);
 }
 
-static void client_role(const uint8_t *data, size_t size)
+static void client_role(const uint8_t *data, size_t size, bool bound, bool offered)
 {
 	struct secret secret = {
 		.kind = SECRET_SCRAM_KEYS, .scram = {.iterations = 1, .salt_len = 3}};
@@ -57,6 +59,8 @@ static void client_role(const uint8_t *data, size_t size)
 	if (!c)
 		return;
 	scram_client_set_nonce(c, NONCE);
+	if (bound)
+		scram_client_bind(c, (const uint8_t *)NONCE, sizeof(NONCE) - 1, offered);
 	scram_client_first(c, &out);
 	buf_reset(&out);
 	msg = next_message(&data, &size, &len);
@@ -94,10 +98,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	switch (data[0]) {
 	case 's':
-		server_role(data + 1, size - 1);
+		server_role(data + 1, size - 1, false, false);
+		break;
+	case 'y':
+	case 'p':
+		server_role(data + 1, size - 1, true, data[0] == 'p');
 		break;
 	case 'c':
-		client_role(data + 1, size - 1);
+		client_role(data + 1, size - 1, false, false);
+		break;
+	case 'Y':
+	case 'P':
+		client_role(data + 1, size - 1, true, data[0] == 'P');
 		break;
 	default:
 		stored_form(data + 1, size - 1);

@@ -133,9 +133,12 @@ class Proxy:
                 return False
             try:
                 socket.create_connection(("127.0.0.1", self.port), 5).close()
-                return True
+                folder = self.settings["unix_socket_dir"]
+                if not folder or os.path.exists("%s/.s.PGSQL.%d" % (folder, self.port)):
+                    return True
             except ConnectionRefusedError:
-                time.sleep(0.01)
+                pass
+            time.sleep(0.01)
         raise AssertionError("qbouncer does not listen:\n" + self.log_text())
 
     def stop(self, signo=signal.SIGINT, timeout=20):

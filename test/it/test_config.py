@@ -62,9 +62,9 @@ def test_bad_lines(idle, line):
 
 def test_unknown_and_unsupported_keys(idle):
     code, out = check(idle, "[databases]\n* = host=/tmp\n[qbouncer]\nno_such_key = 1\n"
-                      "client_tls_sslmode = require\n")
+                      "resolv_conf = /etc/other\n")
     assert "check.ini:4:" in out and "no_such_key" in out
-    assert "check.ini:5:" in out and "client_tls_sslmode" in out
+    assert "check.ini:5:" in out and "resolv_conf" in out
 
 
 @pytest.mark.parametrize("line", [

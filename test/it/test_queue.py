@@ -310,7 +310,7 @@ def test_begin_then_take_wait(proxy, db, q):
         assert q.simple("BEGIN")[-1].status == "T"
         q.query("QUEUE TAKE mail WAIT '20s'")
         waiting(proxy)
-        assert proxy.pool(db)["sv_active"] == 0
+        proxy.wait_pool(db, sv_active=0)
         tag(other, "QUEUE PUSH mail '1'")
         got = q.until("Z")
         assert types(got) == "TDCZ" and got[-1].status == "T"

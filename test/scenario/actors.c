@@ -654,6 +654,12 @@ static void serve(struct actor *a, const struct words *w)
 	struct words full = {0};
 	char *reply;
 
+	if (!a->client && words_name_is(w, "SSLRequest")) {
+		reply = rule_take(w);
+		actor_say(a, reply ? reply : "Raw 53");
+		free(reply);
+		return;
+	}
 	if (!a->started) {
 		serve_start(a, w);
 		return;
@@ -707,11 +713,12 @@ static bool read_one(struct actor *a)
 		bytes_drop(in, 1);
 		a->ssl_pending = false;
 	} else {
-		bool start = !a->client && !a->started && !a->inbox;
+		bool start = !a->client && !a->started && (!a->inbox || a->asked_tls);
 
 		if (!proto_decode(in, !a->client, start, &w))
 			return false;
 	}
+	a->asked_tls = words_name_is(&w, "SSLRequest");
 	m = inbox_add(a);
 	m->w = w;
 	m->seen = words_name_is(&w, "Startup");

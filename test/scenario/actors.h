@@ -30,6 +30,7 @@ struct actor {
 	struct msg *inbox;
 	/* client */
 	bool ssl_pending; /* the next byte is an answer to SSLRequest */
+	bool asked_tls; /* a server: the last packet was SSLRequest */
 	int32_t pid, key;
 	/* server */
 	bool started, canceller, hung, in_error, copying;

@@ -12,6 +12,7 @@
 
 #include "base/mem.h"
 #include "net/listen.h"
+#include "net/tls.h"
 
 #define MAX_TURNS  200000
 #define MAX_ROUNDS 8
@@ -25,6 +26,8 @@ struct conn {
 	void *owner;
 	struct bytes in, out;
 	bool want_read, kicked, full, broken, no_memory, ended, closed, connecting;
+	bool tls, tls_new, handshake,
+		direct; /* handshake: tls_new is over, the peer's byte is awaited */
 	uint64_t bytes_in, bytes_out;
 	void *own; /* memory of the program: one allocation that may fail */
 };
@@ -206,6 +209,112 @@ void conn_set_ops(struct conn *c, const struct conn_ops *ops, void *owner)
 	c->owner = owner;
 }
 
+/* -- TLS: bytes stay as they are; the handshake is a turn of the loop, and of a client one byte --
+ */
+
+struct tls_ctx {
+	enum sslmode mode;
+	bool direct;
+};
+
+struct tls_ctx *tls_for_clients(void)
+{
+	static struct tls_ctx ctx;
+
+	ctx.mode = conf_current()->p.client_tls_sslmode;
+	return ctx.mode != SSLMODE_DISABLE ? &ctx : NULL;
+}
+
+/* Only where a dialogue asks for it: the default would put SSLRequest into all of them. */
+struct tls_ctx *tls_for_database(const char *entry)
+{
+	static struct tls_ctx ctx;
+	const struct conf_database *d = conf_find_database(conf_current(), entry);
+
+	ctx.mode = d != NULL ? d->server_tls_sslmode : SSLMODE_UNSET;
+	ctx.direct = d != NULL && d->server_tls_negotiation == TLS_NEGOTIATION_DIRECT;
+	return ctx.mode != SSLMODE_UNSET && ctx.mode != SSLMODE_DISABLE ? &ctx : NULL;
+}
+
+enum sslmode tls_ctx_mode(const struct tls_ctx *x)
+{
+	return x ? x->mode : SSLMODE_DISABLE;
+}
+
+struct tls_ctx *tls_ctx_ref(struct tls_ctx *x)
+{
+	return x;
+}
+
+void tls_ctx_drop(struct tls_ctx **p)
+{
+	*p = NULL;
+}
+
+bool tls_ctx_is_direct(const struct tls_ctx *x)
+{
+	return x && x->direct;
+}
+
+bool conn_start_tls(struct conn *c, struct tls_ctx *ctx, bool direct)
+{
+	void *own = mem_alloc(1);
+
+	(void)ctx;
+	if (!own || c->closed || c->ended || c->broken || c->no_memory || c->tls) {
+		mem_free(own);
+		return false;
+	}
+	mem_free(own);
+	c->tls_new = c->tls = c->kicked = true;
+	c->direct = direct;
+	return true;
+}
+
+bool conn_is_tls(const struct conn *c)
+{
+	return c->tls && !c->tls_new && !c->handshake;
+}
+
+const char *conn_tls_text(const struct conn *c)
+{
+	return conn_is_tls(c) ? "TLSv1.3/FAKE" : "";
+}
+
+bool conn_tls_peer(const struct conn *c, struct conn_tls_peer *ret)
+{
+	(void)c, (void)ret;
+	return false;
+}
+
+size_t conn_tls_binding(const struct conn *c, uint8_t ret[CONN_TLS_BINDING_MAX])
+{
+	(void)c, (void)ret;
+	return 0;
+}
+
+static void conn_handshake(struct conn *c)
+{
+	const char *error = NULL;
+
+	if (c->tls_new && !c->direct && c->in.len > 0)
+		error = "received unencrypted data in front of the TLS handshake";
+	c->handshake = !c->peer->outgoing && !error && c->in.len == 0;
+	c->tls_new = false;
+	net.did = true;
+	if (c->handshake)
+		return;
+	if (!c->peer->outgoing && !error) {
+		if (c->in.data[0] != 0x16)
+			error = "wrong version number";
+		bytes_drop(&c->in, 1);
+	}
+	c->ended = error != NULL;
+	c->ops->on_secure(c, c->owner, error);
+	if (!c->closed && c->in.len > 0)
+		c->kicked = true;
+}
+
 void conn_want_read(struct conn *c, bool on)
 {
 	if (on && !c->want_read && c->in.len > 0)
@@ -297,6 +406,10 @@ static void conn_end(struct conn *c, enum conn_end why, int err)
 		return;
 	c->ended = true;
 	net.did = true;
+	if (c->tls && !conn_is_tls(c)) {
+		c->ops->on_secure(c, c->owner, "the peer closed the connection");
+		return;
+	}
 	c->ops->on_end(c, c->owner, why, err);
 }
 
@@ -358,7 +471,10 @@ static void conn_read(struct conn *c)
 	bytes_add(&c->in, p->to_proxy.data, n);
 	bytes_drop(&p->to_proxy, n);
 	c->bytes_in += n;
-	conn_show(c);
+	if (c->tls_new || c->handshake)
+		c->kicked = true;
+	else
+		conn_show(c);
 }
 
 int conn_fd(const struct conn *c)
@@ -547,6 +663,11 @@ static bool turn_kicks(void)
 	for (c = net.conns; c; c = c->next)
 		if (c->kicked) {
 			c->kicked = false;
+			if ((c->tls_new || c->handshake) && !c->closed && !c->ended) {
+				any = true;
+				conn_handshake(c);
+				continue;
+			}
 			if (c->closed || c->ended || !c->want_read || c->in.len == 0)
 				continue;
 			any = true;

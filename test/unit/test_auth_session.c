@@ -238,6 +238,27 @@ static void test_unsupported_types(void **state)
 	}
 }
 
+static void test_plus_is_offered_with_a_binding(void **state)
+{
+	static const char both[] = "\0\0\0\12SCRAM-SHA-256-PLUS\0SCRAM-SHA-256\0";
+	struct auth_request r = {.type = AUTH_SCRAM,
+		.user = "plain",
+		.scram_iterations = 64,
+		.binding_len = 4,
+		.binding = "hash"};
+	struct buf out = BUF_INIT;
+	enum auth_verdict verdict;
+	struct pg_error err;
+	struct auth_session *s = auth_session_new(&r, &out, &verdict, &err);
+
+	(void)state;
+	assert_int_equal(verdict, AUTH_CONTINUE);
+	assert_int_equal(out.len, 5 + sizeof(both));
+	assert_memory_equal(out.data + 5, both, sizeof(both));
+	buf_free(&out);
+	auth_session_free(&s);
+}
+
 /* Sends one body to a fresh session. */
 static enum auth_verdict send_once(enum auth_type type, const char *user, const char *body,
 	size_t len, struct buf *out, struct pg_error *err)
@@ -417,6 +438,7 @@ int main(void)
 		cmocka_unit_test(test_types_and_secrets),
 		cmocka_unit_test(test_keys_are_learnt),
 		cmocka_unit_test(test_unsupported_types),
+		cmocka_unit_test(test_plus_is_offered_with_a_binding),
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_initial_response_later),
 		cmocka_unit_test(test_long_user),

@@ -71,7 +71,7 @@ static void owner_on_drain(struct conn *c, void *arg)
 }
 
 static const struct conn_ops owner_ops = {
-	owner_on_connect, owner_on_data, owner_on_end, owner_on_drain};
+	owner_on_connect, owner_on_data, owner_on_end, owner_on_drain, NULL};
 
 static void owner_free(struct owner *o)
 {

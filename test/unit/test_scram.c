@@ -139,6 +139,98 @@ static void test_first_messages(void **state)
 	}
 }
 
+/* What a client says of channel binding, on a connection that has it. */
+static void test_binding_flags(void **state)
+{
+	static const struct {
+		const char *msg;
+		bool chosen; /* the mechanism is that with -PLUS */
+		enum scram_step want;
+	} cases[] = {
+		{"n,,n=,r=abc", false, SCRAM_CONTINUE},
+		{"y,,n=,r=abc", false, SCRAM_REFUSED},
+		{"p=tls-server-end-point,,n=,r=abc", false, SCRAM_MALFORMED},
+		{"p=tls-server-end-point,,n=,r=abc", true, SCRAM_CONTINUE},
+		{"p=tls-server-end-point,n=,r=abc", true, SCRAM_MALFORMED},
+		{"p=tls-unique,,n=,r=abc", true, SCRAM_MALFORMED},
+		{"p=,,n=,r=abc", true, SCRAM_MALFORMED},
+		{"n,,n=,r=abc", true, SCRAM_MALFORMED},
+		{"y,,n=,r=abc", true, SCRAM_MALFORMED},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		struct scram_server *s = rfc_server();
+		struct buf out = BUF_INIT;
+
+		scram_server_bind(s, (const uint8_t *)"hash", 4, cases[i].chosen);
+		if (first_on_copy(s, cases[i].msg, strlen(cases[i].msg), &out) != cases[i].want)
+			fail_msg("%s, %d", cases[i].msg, cases[i].chosen);
+		buf_free(&out);
+		scram_server_free(&s);
+	}
+}
+
+/* Both roles, each with what it believes the connection to be bound to. */
+static enum scram_step converse_bound(
+	const char *server_side, const char *client_side, bool offered)
+{
+	struct scram_server *s;
+	struct scram_client *c;
+	struct scram_verifier v;
+	struct secret secret;
+	struct buf first = BUF_INIT, second = BUF_INIT, third = BUF_INIT, last = BUF_INIT;
+	uint8_t key[SCRAM_KEY_LEN];
+	enum scram_step step;
+
+	assert_true(secret_parse(&secret, "pencil"));
+	assert_true(scram_verifier_make(&v, "pencil", 8));
+	s = scram_server_new(&v);
+	c = scram_client_new(&secret);
+	assert_non_null(s);
+	assert_non_null(c);
+	if (server_side)
+		scram_server_bind(s, (const uint8_t *)server_side, strlen(server_side), offered);
+	if (client_side)
+		scram_client_bind(c, (const uint8_t *)client_side, strlen(client_side), offered);
+	scram_client_first(c, &first);
+	step = scram_server_first(s, buf_cstr(&first), first.len, &second);
+	if (step == SCRAM_CONTINUE)
+		assert_int_equal(scram_client_continue(c, buf_cstr(&second), second.len, &third),
+			SCRAM_CONTINUE);
+	if (step == SCRAM_CONTINUE)
+		step = scram_server_final(s, buf_cstr(&third), third.len, &last, key);
+	if (step == SCRAM_OK)
+		assert_int_equal(scram_client_verify(c, buf_cstr(&last), last.len), SCRAM_OK);
+	buf_free(&first);
+	buf_free(&second);
+	buf_free(&third);
+	buf_free(&last);
+	scram_server_free(&s);
+	scram_client_free(&c);
+	secret_erase(&secret);
+	return step;
+}
+
+static void test_binding(void **state)
+{
+	char longest[SCRAM_BINDING_MAX + 1];
+
+	(void)state;
+	memset(longest, 'x', SCRAM_BINDING_MAX);
+	longest[SCRAM_BINDING_MAX] = '\0';
+	assert_int_equal(converse_bound("certificate", "certificate", true), SCRAM_OK);
+	assert_int_equal(converse_bound(longest, longest, true), SCRAM_OK);
+	assert_int_equal(converse_bound("certificate", "another one", true), SCRAM_MALFORMED);
+	assert_int_equal(converse_bound("certificate", "certificat", true), SCRAM_MALFORMED);
+	/* the offer was taken away */
+	assert_int_equal(converse_bound("certificate", "certificate", false), SCRAM_REFUSED);
+	/* one side has no TLS: somebody ends it in between */
+	assert_int_equal(converse_bound(NULL, "certificate", false), SCRAM_OK);
+	assert_int_equal(converse_bound("certificate", NULL, false), SCRAM_OK);
+	assert_int_equal(converse_bound(NULL, NULL, false), SCRAM_OK);
+}
+
 static void test_first_limits(void **state)
 {
 	static const struct {
@@ -510,6 +602,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rfc_example),
 		cmocka_unit_test(test_first_messages),
+		cmocka_unit_test(test_binding_flags),
+		cmocka_unit_test(test_binding),
 		cmocka_unit_test(test_first_limits),
 		cmocka_unit_test(test_final_messages),
 		cmocka_unit_test(test_server_harmed),
