@@ -79,6 +79,7 @@ libqb_wire_a_SOURCES = \
 	src/wire/interval.c \
 	src/wire/md5.c \
 	src/wire/msg.c \
+	src/wire/saslprep.c \
 	src/wire/scram.c \
 	src/wire/scram_int.h \
 	src/wire/secret.c \
@@ -265,6 +266,7 @@ qb_unit_tests = \
 	test/unit/test_parse_value \
 	test/unit/test_penalty \
 	test/unit/test_rewrite \
+	test/unit/test_saslprep \
 	test/unit/test_scram \
 	test/unit/test_secret \
 	test/unit/test_sqllex \
@@ -381,6 +383,10 @@ test_unit_test_penalty_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 test_unit_test_rewrite_SOURCES = test/unit/test_rewrite.c
 test_unit_test_rewrite_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_rewrite_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_saslprep_SOURCES = test/unit/test_saslprep.c
+test_unit_test_saslprep_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_saslprep_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_scram_SOURCES = test/unit/test_scram.c
 test_unit_test_scram_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -88,7 +88,7 @@ number() { sed -n "s/.*$2.*/\\1/p" "$1" | tail -n 1; }
 install_packages() {
 	[ -z "${QB_NO_INSTALL:-}" ] || return 0
 	command -v apt-get >/dev/null 2>&1 || return 0
-	wanted="$packages_build gcc libc6-dev clang clang-format libclang-rt-14-dev libcmocka-dev
+	wanted="$packages_build gcc libc6-dev clang clang-format libclang-rt-14-dev libcmocka-dev libidn-dev
 		libsystemd-dev git postgresql postgresql-contrib postgresql-client python3 python3-pytest
 		python3-pytest-xdist python3-pytest-timeout openssl debhelper groff-base python3-psycopg python3-psycopg2 procps"
 	# shellcheck disable=SC2086

@@ -48,9 +48,9 @@ void md5_secret(char dst[36], const char *password, const char *user);
 void md5_response(char dst[36], const char md5_secret_text[36], const uint8_t salt[4]);
 
 /*
- * The verifier of a password with a random salt. Passwords that are not ASCII are used as their raw
- * bytes: SASLprep is not applied. For text that is already in normal form KC, which is nearly all
- * that people type, the result is the same as Postgres'.
+ * The verifier of a password with a random salt. SASLprep is applied where the program was built
+ * with libidn; without it passwords that are not ASCII are used as their raw bytes, which is the same
+ * for text that is already in normal form KC, as is nearly all that people type.
  */
 MUST_CHECK bool scram_verifier_make(struct scram_verifier *ret, const char *password, int iterations);
 /* The same with a salt that depends on user and a process-wide random key only: for mock logins. */

@@ -24,6 +24,12 @@ MUST_CHECK bool hash_hmac(
 /* Keyed with a random key of this process. */
 MUST_CHECK bool hash_private(uint8_t dst[SCRAM_KEY_LEN], const void *p, size_t len);
 
+#define SASLPREP_MAX 65536 /* longer passwords are taken as they are */
+/* CHANGED: *ret is the normal form, to be erased and freed. SAME: ASCII, or what SASLprep does not
+ * allow, or built without it; the bytes count as they are. */
+enum saslprep { SASLPREP_SAME, SASLPREP_CHANGED, SASLPREP_NO_MEMORY };
+MUST_CHECK enum saslprep saslprep(const char *password, char **ret);
+
 /* false: count out of range, or the library failed. */
 MUST_CHECK bool scram_keys_derive(struct scram_keys *ret, const char *password, const uint8_t *salt,
 	size_t salt_len, int iterations);

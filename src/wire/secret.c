@@ -39,7 +39,7 @@ bool hash_private(uint8_t dst[SCRAM_KEY_LEN], const void *p, size_t len)
 	return hash_hmac(dst, key, p, len);
 }
 
-bool scram_keys_derive(struct scram_keys *ret, const char *password, const uint8_t *salt,
+static bool keys_derive(struct scram_keys *ret, const char *password, const uint8_t *salt,
 	size_t salt_len, int iterations)
 {
 	size_t len = strlen(password);
@@ -56,6 +56,26 @@ bool scram_keys_derive(struct scram_keys *ret, const char *password, const uint8
 	     hash_sha256(ret->stored, ret->client, sizeof(ret->client));
 	util_erase(salted, sizeof(salted));
 	return ok;
+}
+
+bool scram_keys_derive(struct scram_keys *ret, const char *password, const uint8_t *salt,
+	size_t salt_len, int iterations)
+{
+	char *normal;
+	bool ok;
+
+	switch (saslprep(password, &normal)) {
+	case SASLPREP_SAME:
+		return keys_derive(ret, password, salt, salt_len, iterations);
+	case SASLPREP_CHANGED:
+		ok = keys_derive(ret, normal, salt, salt_len, iterations);
+		util_erase(normal, strlen(normal));
+		mem_free(normal);
+		return ok;
+	case SASLPREP_NO_MEMORY:
+		break;
+	}
+	return false;
 }
 
 /*
