@@ -133,12 +133,13 @@ class Proxy:
                 return False
             try:
                 socket.create_connection(("127.0.0.1", self.port), 5).close()
-                folder = self.settings["unix_socket_dir"]
-                if not folder or os.path.exists("%s/.s.PGSQL.%d" % (folder, self.port)):
-                    return True
-            except ConnectionRefusedError:
-                pass
-            time.sleep(0.01)
+                # the unix socket comes last
+                if self.settings["unix_socket_dir"]:
+                    with socket.socket(socket.AF_UNIX) as probe:
+                        probe.connect("%s/.s.PGSQL.%d" % (self.settings["unix_socket_dir"], self.port))
+                return True
+            except (ConnectionRefusedError, FileNotFoundError):
+                time.sleep(0.01)
         raise AssertionError("qbouncer does not listen:\n" + self.log_text())
 
     def stop(self, signo=signal.SIGINT, timeout=20):
