@@ -112,6 +112,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/extq.c \
 	src/pool/extq_bind.c \
 	src/pool/extq_int.h \
+	src/pool/hosts.c \
 	src/pool/istr.c \
 	src/pool/janitor.c \
 	src/pool/listen.c \

@@ -38,6 +38,9 @@ enum sslmode {
 };
 /* How TLS towards a server begins: with SSLRequest, or at once (PostgreSQL 17 and newer). */
 enum tls_negotiation { TLS_NEGOTIATION_POSTGRES, TLS_NEGOTIATION_DIRECT, TLS_NEGOTIATION_UNSET };
+/* Which of several hosts a database entry may use, and in which order. */
+enum target_attrs { TARGET_ANY, TARGET_PRIMARY, TARGET_STANDBY, TARGET_PREFER_STANDBY, TARGET_UNSET };
+enum balance_hosts { BALANCE_ROUND_ROBIN, BALANCE_DISABLE, BALANCE_UNSET };
 const char *pool_mode_name(
 	enum pool_mode m); /* "session", "transaction", "statement", "" for UNSET */
 const char *auth_type_name(enum auth_type t);
@@ -85,6 +88,8 @@ struct conf_database {
 	int pool_size, min_pool_size, reserve_pool_size, max_db_connections,
 		max_db_client_connections;
 	enum pool_mode pool_mode;
+	enum target_attrs target_session_attrs;
+	enum balance_hosts load_balance_hosts;
 	usec_t server_lifetime, query_wait_timeout;
 	char *client_encoding, *datestyle, *timezone, *application_name;
 	char *queue_user, *queue_password; /* role of the proxy's own session (LISTEN) */
@@ -104,10 +109,19 @@ struct conf_user {
 	struct conf_user *next;
 };
 
+/* An entry of [peers]: another process that cancel requests are handed to. */
+struct conf_peer {
+	int id;
+	char *host;
+	int port, pool_size;
+	struct conf_peer *next;
+};
+
 struct conf {
 	struct params p;
 	struct conf_database *databases;
 	struct conf_user *users;
+	struct conf_peer *peers;
 	unsigned generation; /* counts loads */
 };
 

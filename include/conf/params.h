@@ -242,7 +242,7 @@ PARAM_STR (job_name, "pgbouncer", 0, 255, PARAM_RESTART | PARAM_INERT, NULL,
 	"Read for pgbouncer's sake; it names a Windows service there.")
 PARAM_STR (service_name, "", 0, 255, PARAM_RESTART | PARAM_INERT, NULL,
 	"Read for pgbouncer's sake; it names a Windows service there.")
-PARAM_INT (peer_id, "0", 0, 16383, PARAM_RELOAD | PARAM_NOT_YET, NULL,
+PARAM_INT (peer_id, "0", 0, 16383, PARAM_RELOAD, NULL,
 	"Number of this process in a group of peers that forward cancel requests to each other.")
 
 PARAM_GROUP("Sockets")

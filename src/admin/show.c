@@ -93,6 +93,38 @@ static void item(struct show_rows *r, const char *name, unsigned n)
 	row_end(r);
 }
 
+static unsigned count_peers(void)
+{
+	unsigned n = 0;
+
+	for (const struct conf_peer *p = conf_current()->peers; p != NULL; p = p->next)
+		n++;
+	return n;
+}
+
+void show_peers(struct show_rows *r)
+{
+	for (const struct conf_peer *p = conf_current()->peers; p != NULL; p = p->next) {
+		row_begin(r);
+		row_int(r, p->id);
+		row_text(r, p->host);
+		row_int(r, p->port > 0 ? p->port : 6432);
+		row_int(r, p->pool_size > 0 ? p->pool_size : conf_current()->p.default_pool_size);
+		row_end(r);
+	}
+}
+
+void show_peer_pools(struct show_rows *r)
+{
+	for (const struct conf_peer *p = conf_current()->peers; p != NULL; p = p->next) {
+		row_begin(r);
+		row_int(r, p->id);
+		for (int i = 0; i < 4; i++)
+			row_int(r, 0);
+		row_end(r);
+	}
+}
+
 void show_lists(struct show_rows *r)
 {
 	struct stat_totals t;
@@ -100,9 +132,9 @@ void show_lists(struct show_rows *r)
 	stat_totals(&t);
 	item(r, "databases", t.databases);
 	item(r, "users", t.users);
-	item(r, "peers", 0);
+	item(r, "peers", count_peers());
 	item(r, "pools", t.pools);
-	item(r, "peer_pools", 0);
+	item(r, "peer_pools", count_peers());
 	item(r, "free_clients", t.free_clients);
 	item(r, "used_clients", t.used_clients);
 	item(r, "login_clients", t.login_clients);

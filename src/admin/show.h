@@ -13,6 +13,8 @@ void show_config(struct show_rows *r);
 void show_databases(struct show_rows *r);
 void show_users(struct show_rows *r);
 void show_pools(struct show_rows *r);
+void show_peers(struct show_rows *r);
+void show_peer_pools(struct show_rows *r);
 void show_clients(struct show_rows *r);
 void show_servers(struct show_rows *r);
 void show_sockets(struct show_rows *r);

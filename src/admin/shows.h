@@ -107,9 +107,9 @@ SHOW(WAITERS, waiters, WHO_STATS, "Each client that waits for a job.",
 SHOW(LEASES, leases, WHO_STATS, "Each job that a client holds.",
 	COL(INT8, id) COL(TEXT, database) COL(TEXT, user) COL(TEXT, queue) COL(INT8, job)
 	COL(TEXT, policy) COL(INT8, held_us) COL(INT4, in_transaction))
-SHOW(PEERS, nothing, WHO_STATS, "Empty: there are no peers.",
+SHOW(PEERS, peers, WHO_STATS, "The entries of [peers].",
 	COL(INT4, peer_id) COL(TEXT, host) COL(INT4, port) COL(INT4, pool_size))
-SHOW(PEER_POOLS, nothing, WHO_STATS, "Empty: there are no peers.",
+SHOW(PEER_POOLS, peer_pools, WHO_STATS, "A row for each peer; the counts are 0: a cancel request has a connection of its own.",
 	COL(INT4, peer_id) COL(INT4, cl_active_cancel_req) COL(INT4, cl_waiting_cancel_req)
 	COL(INT4, sv_active_cancel) COL(INT4, sv_login))
 SHOW(DNS_HOSTS, nothing, WHO_STATS, "Empty: names are looked up when they are needed.",

@@ -52,6 +52,12 @@ void conf_free(struct conf **p)
 		c->users = u->next;
 		user_free(&u);
 	}
+	while (c->peers) {
+		struct conf_peer *peer = c->peers;
+
+		c->peers = peer->next;
+		peer_free(&peer);
+	}
 	params_clear(&c->p);
 	mem_free(c);
 }

@@ -37,10 +37,22 @@ enum { NAME_MAX_BYTES = 63 }; /* as in Postgres: NAMEDATALEN - 1 */
 	{                                                                                          \
 #n, FIELD_INT, 0, offsetof(struct type, of), min, max, NULL, NULL, 0, NULL, NULL   \
 	}
-#define NOT_YET(n, help)                                                                           \
-	{                                                                                          \
-#n, FIELD_STR, PARAM_NOT_YET, FIELD_NOWHERE, 0, 8192, NULL, NULL, 0, NULL, help    \
-	}
+
+static const struct field_word balance_words[] = {
+	{"round-robin", BALANCE_ROUND_ROBIN},
+	{"disable", BALANCE_DISABLE},
+	{NULL, 0},
+};
+
+static const struct field_word target_words[] = {
+	{"any", TARGET_ANY},
+	{"primary", TARGET_PRIMARY},
+	{"read-write", TARGET_PRIMARY},
+	{"standby", TARGET_STANDBY},
+	{"read-only", TARGET_STANDBY},
+	{"prefer-standby", TARGET_PREFER_STANDBY},
+	{NULL, 0},
+};
 
 static const struct field database_fields[] = {
 	STR(conf_database, host, 4096, 0,
@@ -81,7 +93,13 @@ static const struct field database_fields[] = {
 	STR(conf_database, server_tls_key_file, 4096, 0, "Replaces `server_tls_key_file`."),
 	STR(conf_database, server_tls_cert_file, 4096, 0, "Replaces `server_tls_cert_file`."),
 	STR(conf_database, server_tls_ca_file, 4096, 0, "Replaces `server_tls_ca_file`."),
-	NOT_YET(load_balance_hosts, "How one of several hosts is chosen."),
+	{"load_balance_hosts", FIELD_ENUM, 0, offsetof(struct conf_database, load_balance_hosts), 0,
+		0, NULL, balance_words, BALANCE_UNSET, NULL,
+		"Several hosts in `host` are used in turn (`round-robin`, the default) or in their order (`disable`)."},
+	{"target_session_attrs", FIELD_ENUM, 0,
+		offsetof(struct conf_database, target_session_attrs), 0, 0, NULL, target_words,
+		TARGET_UNSET, NULL,
+		"Which of several hosts will do: `any`, the `primary` (also `read-write`), a `standby` (also `read-only`), or `prefer-standby`. Servers from PostgreSQL 14 on say what they are."},
 };
 
 static const struct field user_fields[] = {
@@ -99,6 +117,15 @@ static const struct field user_fields[] = {
 	TIME(conf_user, client_idle_timeout, "Replaces `client_idle_timeout`."),
 };
 
+static const struct field peer_fields[] = {
+	STR(conf_peer, host, 4096, 0,
+		"Where the peer listens: address, name, or directory of its unix socket."),
+	INT(conf_peer, port, 1, 65535, "Its port; without it 6432."),
+	INT(conf_peer, pool_size, 1, INT_MAX,
+		"Read for pgbouncer's sake: each request has a connection of its own."),
+};
+
+const struct field_table conf_peer_keys = {peer_fields, ARRAY_LEN(peer_fields)};
 const struct field_table conf_database_keys = {database_fields, ARRAY_LEN(database_fields)};
 const struct field_table conf_user_keys = {user_fields, ARRAY_LEN(user_fields)};
 
@@ -301,10 +328,52 @@ void section_users(
 	user_add(arg, u, &e);
 }
 
+void peer_free(struct conf_peer **p)
+{
+	struct conf_peer *peer = *p;
+
+	if (!peer)
+		return;
+	*p = NULL;
+	table_clear(&conf_peer_keys, peer);
+	mem_free(peer);
+}
+
+static void peer_add(struct conf *c, struct conf_peer *peer, const struct entry *e)
+{
+	struct conf_peer **at = &c->peers;
+
+	while (*at && (*at)->id != peer->id)
+		at = &(*at)->next;
+	if (*at) {
+		report_warning(
+			e->report, e->at, "peer %d was given before, this entry counts", peer->id);
+		peer->next = (*at)->next;
+		peer_free(at);
+	}
+	*at = peer;
+}
+
 void section_peers(
 	struct conf_report *r, const struct ini_pos *at, const char *key, char *value, void *arg)
 {
-	(void)value;
-	(void)arg;
-	report_warning(r, at, "peer \"%.100s\": [peers] is not supported yet, it is ignored", key);
+	struct entry e = {r, at, "peer", key};
+	struct conf_peer *peer;
+	int64_t id;
+
+	if (!util_parse_i64(key, strlen(key), &id) || id < 1 || id > 16383) {
+		report_error(r, at, "a peer is a number from 1 to 16383, not \"%.100s\"", key);
+		return;
+	}
+	peer = mem_zalloc(sizeof(*peer));
+	if (!peer) {
+		report_error(r, at, "out of memory");
+		return;
+	}
+	table_unset(&conf_peer_keys, peer);
+	peer->id = (int)id;
+	entry_read(&e, &conf_peer_keys, peer, value);
+	if (!peer->host)
+		report_error(r, at, "the entry of peer \"%s\" has no host", key);
+	peer_add(arg, peer, &e);
 }

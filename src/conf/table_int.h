@@ -13,6 +13,7 @@ struct field_table {
 	size_t n;
 };
 
+extern const struct field_table conf_peer_keys;
 extern const struct field_table conf_params;        /* of struct params */
 extern const struct field_table conf_database_keys; /* of struct conf_database */
 extern const struct field_table conf_user_keys;     /* of struct conf_user */
@@ -27,6 +28,7 @@ const char *params_conflict(const struct params *p);
 
 void database_free(struct conf_database **p);
 void user_free(struct conf_user **p);
+void peer_free(struct conf_peer **p);
 
 /* Entry functions of the sections; arg is the struct conf that grows. */
 ini_entry_fn section_params, section_databases, section_users, section_peers;

@@ -132,7 +132,7 @@ static bool start(struct server *s, struct client *asker)
 	memcpy(x->key, s->key, s->key_len);
 	x->key_len = s->key_len;
 	x->started = loop_now();
-	x->conn = conn_connect(s->pool->db->host, s->pool->db->port, &cancel_ops, x);
+	x->conn = conn_connect(istr_text(s->host), s->pool->db->port, &cancel_ops, x);
 	if (x->conn == NULL) {
 		mem_free(x);
 		return false;
@@ -141,6 +141,56 @@ static bool start(struct server *s, struct client *asker)
 	x->server = s;
 	x->asker = asker;
 	s->cancels++;
+	DL_APPEND(list, x);
+	return true;
+}
+
+/* --- peers
+ * -------------------------------------------------------------------------------------------- */
+
+/* Of a key: 16 bits say whose client it is, the last two how often the request may still be handed
+ * on; a process id is positive. */
+#define KEY_PEER(key) ((int)((key) >> 40 & 0xffff))
+#define KEY_HOPS      3ULL
+
+uint64_t cancel_key_of(uint64_t random)
+{
+	uint64_t self = (uint64_t)conf_current()->p.peer_id, key = random & 0x7fffffffffffffffULL;
+
+	return self == 0 ? key : (key & ~(0xffffULL << 40)) | self << 40 | KEY_HOPS;
+}
+
+static const struct conf_peer *find_peer(int id)
+{
+	const struct conf_peer *p = conf_current()->peers;
+
+	while (p != NULL && p->id != id)
+		p = p->next;
+	return p;
+}
+
+/* It may be a client of a peer: true, and `asker` waits for the answer from there. */
+static bool hand_on(uint64_t key, struct client *asker)
+{
+	int self = conf_current()->p.peer_id;
+	const struct conf_peer *p =
+		self != 0 && KEY_PEER(key) != self ? find_peer(KEY_PEER(key)) : NULL;
+	struct cancel *x;
+
+	if (p == NULL || (key & KEY_HOPS) == 0 || (x = mem_zalloc(sizeof(*x))) == NULL)
+		return false;
+	key--;
+	x->pid = (int32_t)(key >> 32);
+	for (int i = 0; i < 4; i++)
+		x->key[i] = (uint8_t)(key >> (24 - 8 * i));
+	x->key_len = 4;
+	x->started = loop_now();
+	x->conn = conn_connect(p->host, p->port > 0 ? p->port : 6432, &cancel_ops, x);
+	if (x->conn == NULL) {
+		mem_free(x);
+		return false;
+	}
+	x->asker = asker;
 	DL_APPEND(list, x);
 	return true;
 }
@@ -202,7 +252,9 @@ void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *a
 	if (len == 4) {
 		for (size_t i = 0; i < 4; i++)
 			k |= (uint64_t)key[i] << (24 - 8 * i);
-		c = client_by_key(k);
+		if (hand_on(k, asker))
+			return;
+		c = client_by_key(conf_current()->p.peer_id != 0 ? k | KEY_HOPS : k);
 	}
 	if (c == NULL || !cancel_client(c, asker))
 		client_close(asker, CLIENT_END_TERMINATE, NULL);

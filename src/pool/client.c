@@ -291,7 +291,7 @@ bool client_key_assign(struct client *c)
 		return false;
 	do {
 		util_random(&e->key, sizeof(e->key));
-		e->key &= 0x7fffffffffffffffULL; /* a process id is positive */
+		e->key = cancel_key_of(e->key);
 		HASH_FIND(hh, keys, &e->key, sizeof(e->key), other);
 	} while (other != NULL || e->key >> 32 == 0);
 	e->c = c;

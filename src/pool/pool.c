@@ -494,8 +494,7 @@ static void check_logins(struct pool *p, usec_t now)
 				"connection to server at \"%s\", port %d failed: connect timeout",
 				p->db->host, p->db->port);
 			pg_error_hint(&err, "The limit is server_connect_timeout.");
-			pool_server_failed(p, &err);
-			server_close(s, "connect timeout", &err);
+			server_login_give_up(s, &err);
 		}
 }
 

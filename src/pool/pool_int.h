@@ -336,6 +336,7 @@ struct server {
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool pass_discard : 1;
 	bool finishing : 1;    /* CLEANING: its client has said goodbye behind statements that still run */
+	bool last_resort : 1;  /* LOGIN: prefer-standby, and there is none */
 	bool raw : 1;          /* of a replication client: bytes pass */
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
@@ -343,6 +344,8 @@ struct server {
 	uint32_t pass_left;
 	struct conn *conn;
 	struct server *prev, *next;
+	struct istr *host;     /* of several, the one that it goes to */
+	uint32_t tried;        /* LOGIN: bits of the hosts it has been to */
 	struct pool *pool;
 	struct client *link;
 	struct task *task;
@@ -453,6 +456,9 @@ struct database {
 	int port, pool_size, min_pool_size, reserve_pool_size, max_connections, max_client_connections;
 	enum pool_mode mode;
 	usec_t server_lifetime, query_wait_timeout;
+	struct hosts *hosts;    /* of host */
+	enum target_attrs target;
+	enum balance_hosts balance;
 	struct vars defaults;   /* client_encoding, datestyle, timezone, application_name of the entry */
 	char *queue_user, *queue_password;
 	bool automatic;         /* made from "*" */
@@ -524,6 +530,18 @@ void client_login_free(struct client *c);
 void client_auth_tick(struct client *c, usec_t now); /* answers that are held back */
 void client_auth_closing(struct client *c);
 void client_login_welcome(struct client *c); /* the pool knows its welcome now */
+
+/* hosts.c */
+struct hosts;
+struct hosts *hosts_new(const char *text); /* NULL: memory */
+void hosts_free(struct hosts **p);
+unsigned hosts_count(const struct database *db);
+const char *hosts_next(struct server *s); /* borrowed; NULL: there is no further one */
+bool hosts_failed(struct server *s, const char *sqlstate); /* true: there is another one for it */
+bool hosts_left(const struct server *s);
+enum hosts_verdict { HOSTS_GOOD, HOSTS_NEXT, HOSTS_NONE };
+enum hosts_verdict hosts_judge(struct server *s, int standby);
+void hosts_role_changed(struct server *s, const char *value); /* in_hot_standby */
 
 /* replication.c */
 bool replication_start(struct client *c); /* from the greeting on; false: there is no server */
@@ -663,6 +681,7 @@ void server_expect_free(struct server *s, struct expect *e, bool ok);
 /* server_login.c */
 extern const struct conn_ops server_login_ops;
 bool server_login_start(struct server *s);
+void server_login_give_up(struct server *s, const struct pg_error *err); /* this host, or altogether */
 void server_login_free(struct server *s);
 
 /* stat.c: an error that a client gets */
@@ -690,6 +709,7 @@ enum server_tls server_tls_answer(struct conn *conn, struct tls_ctx *ctx, const 
 	size_t len, const char **why);
 
 /* cancel.c */
+uint64_t cancel_key_of(uint64_t random); /* with the number of this process, where there are peers */
 void cancel_server(struct server *s); /* asks the backend to stop */
 void cancel_drop_asker(struct client *c); /* it has left */
 /* `asker` is closed when the request has been carried out. */

@@ -288,6 +288,8 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 	wire_reader_init(&rd, m->body, m->have);
 	name = wire_get_cstr(&rd, NULL);
 	value = wire_get_cstr(&rd, NULL);
+	if (strcmp(name, "in_hot_standby") == 0)
+		hosts_role_changed(s, value);
 	if (!wire_done(&rd))
 		return RELAY_BAD;
 	id = var_find(name);

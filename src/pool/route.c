@@ -36,9 +36,30 @@ static int number(int value, int fallback)
 	return value >= 0 ? value : fallback;
 }
 
+/* The hosts keep what is known of them as long as the list is the same. */
+static bool copy_hosts(struct database *db, const struct conf_database *d)
+{
+	const char *text = d->host != NULL ? d->host : "/tmp";
+	struct hosts *hosts;
+
+	db->target = d->target_session_attrs != TARGET_UNSET ? d->target_session_attrs : TARGET_ANY;
+	db->balance = d->load_balance_hosts != BALANCE_UNSET ? d->load_balance_hosts
+							     : BALANCE_ROUND_ROBIN;
+	if (db->hosts != NULL && db->host != NULL && strcmp(db->host, text) == 0)
+		return true;
+	hosts = hosts_new(text);
+	if (hosts == NULL || !replace_text(&db->host, text)) {
+		hosts_free(&hosts);
+		return false;
+	}
+	hosts_free(&db->hosts);
+	db->hosts = hosts;
+	return true;
+}
+
 static bool copy_texts(struct database *db, const struct conf_database *d)
 {
-	return replace_text(&db->host, d->host != NULL ? d->host : "/tmp") &&
+	return copy_hosts(db, d) &&
 	       replace_text(&db->dbname, d->dbname != NULL ? d->dbname : db->name) &&
 	       replace_text(&db->user, d->user) && replace_text(&db->password, d->password) &&
 	       replace_text(&db->connect_query, d->connect_query) &&
@@ -82,6 +103,25 @@ static bool configure(struct database *db, const struct conf *c, const struct co
 	return true;
 }
 
+static void database_free(struct database *db)
+{
+	LL_DELETE(list, db);
+	mem_free(db->host);
+	hosts_free(&db->hosts);
+	mem_free(db->dbname);
+	mem_free(db->user);
+	if (db->password != NULL)
+		util_erase(db->password, strlen(db->password));
+	mem_free(db->password);
+	mem_free(db->connect_query);
+	mem_free(db->queue_user);
+	if (db->queue_password != NULL)
+		util_erase(db->queue_password, strlen(db->queue_password));
+	mem_free(db->queue_password);
+	vars_clear(&db->defaults);
+	mem_free(db);
+}
+
 static struct database *database_new(
 	const struct conf *c, const struct conf_database *d, const char *name)
 {
@@ -93,7 +133,8 @@ static struct database *database_new(
 	db->automatic = strcmp(d->name, "*") == 0;
 	db->idle_since = loop_now();
 	if (!configure(db, c, d)) {
-		mem_free(db);
+		LL_PREPEND(list, db);
+		database_free(db);
 		return NULL;
 	}
 	LL_APPEND(list, db);
@@ -150,7 +191,9 @@ static void reload_one(struct database *db, const struct conf *c, const struct c
 	bool same = same_text(db->host, d->host != NULL ? d->host : "/tmp") &&
 		    same_text(db->dbname, d->dbname != NULL ? d->dbname : db->name) &&
 		    same_text(db->user, d->user) && same_text(db->password, d->password) &&
-		    db->port == (d->port > 0 ? d->port : 5432);
+		    db->port == (d->port > 0 ? d->port : 5432) &&
+		    db->target == (d->target_session_attrs != TARGET_UNSET ? d->target_session_attrs
+									   : TARGET_ANY);
 
 	if (!configure(db, c, d))
 		log_error("reload: out of memory; database \"%s\" keeps its old settings in part",
@@ -177,24 +220,6 @@ void route_reload(const struct conf *c)
 		if (strcmp(d->name, "*") != 0 && find(d->name) == NULL &&
 			database_new(c, d, d->name) == NULL)
 			log_error("out of memory: database \"%s\" is not there", d->name);
-}
-
-static void database_free(struct database *db)
-{
-	LL_DELETE(list, db);
-	mem_free(db->host);
-	mem_free(db->dbname);
-	mem_free(db->user);
-	if (db->password != NULL)
-		util_erase(db->password, strlen(db->password));
-	mem_free(db->password);
-	mem_free(db->connect_query);
-	mem_free(db->queue_user);
-	if (db->queue_password != NULL)
-		util_erase(db->queue_password, strlen(db->queue_password));
-	mem_free(db->queue_password);
-	vars_clear(&db->defaults);
-	mem_free(db);
 }
 
 static bool pool_is_unused(const struct pool *p)

@@ -421,6 +421,7 @@ static void free_one(struct server *s)
 	istr_drop(&s->extra);
 	buf_free(&s->custom);
 	look_free(s);
+	istr_drop(&s->host);
 	util_erase(s->key, sizeof(s->key));
 	s->magic = 0;
 	slab_put(slab, s);

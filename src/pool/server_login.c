@@ -15,17 +15,39 @@ struct server_login {
 	struct auth_login *auth;
 	struct buf welcome_rest;
 	bool asked_tls; /* the answer to SSLRequest is awaited */
+	int standby;    /* what the server says of itself; -1: nothing */
 	bool authenticated;
 	bool ready;
 };
+
+/* It goes to its next host, if that may help; nobody hears of it. */
+static bool go_on(struct server *s)
+{
+	conn_close(&s->conn);
+	server_login_free(s);
+	vars_clear(&s->vars);
+	s->connect_time = loop_now();
+	return server_login_start(s);
+}
+
+void server_login_give_up(struct server *s, const struct pg_error *err)
+{
+	if (hosts_failed(s, err->sqlstate)) {
+		log_write(LOG_LVL_WARNING, server_prefix(s), "%s: %s; trying the next host",
+			istr_text(s->host), err->message);
+		if (go_on(s))
+			return;
+	}
+	pool_server_failed(s->pool, err);
+	server_close(s, err->message, err);
+}
 
 static void fail(struct server *s, const char *sqlstate, const char *text)
 {
 	struct pg_error err;
 
 	pg_error_set(&err, sqlstate, "%s", text);
-	pool_server_failed(s->pool, &err);
-	server_close(s, text, &err);
+	server_login_give_up(s, &err);
 }
 
 static struct auth_login *make_login(struct server *s)
@@ -171,6 +193,8 @@ static bool parameter_status(struct server *s, const struct wire_msg *m)
 		fail(s, "08P01", "malformed ParameterStatus from the server");
 		return false;
 	}
+	if (strcmp(name, "in_hot_standby") == 0)
+		s->login->standby = strcmp(value, "on") == 0;
 	id = var_find(name);
 	if (id >= 0)
 		vars_set(&s->vars, (enum var_id)id, value);
@@ -214,8 +238,7 @@ static bool error(struct server *s, const struct wire_msg *m)
 		secret_erase(&s->pool->given);
 		lookup_forget(istr_text(s->pool->user));
 	}
-	pool_server_failed(s->pool, &err);
-	server_close(s, err.message, &err);
+	server_login_give_up(s, &err);
 	return false;
 }
 
@@ -232,9 +255,35 @@ static void learn_welcome(struct server *s)
 	p->failed_at = 0;
 }
 
+/* false: not what target_session_attrs asks for; it is on its way to another host, or closed. */
+static bool has_right_role(struct server *s)
+{
+	struct pg_error err;
+
+	switch (hosts_judge(s, s->login->standby)) {
+	case HOSTS_GOOD:
+		return true;
+	case HOSTS_NEXT:
+		if (go_on(s))
+			return false;
+		break;
+	case HOSTS_NONE:
+		break;
+	}
+	pg_error_set(&err, "08006", "no host of database \"%s\" has the role that is asked for",
+		s->pool->db->name);
+	pg_error_hint(&err, "See target_session_attrs and host in its entry in [databases].");
+	pool_server_failed(s->pool, &err);
+	server_close(s, err.message, &err);
+	return false;
+}
+
 static void become_ready(struct server *s)
 {
 	struct pool *p = s->pool;
+
+	if (!has_right_role(s))
+		return;
 
 	log_write(LOG_LVL_DEBUG, server_prefix(s), "new connection to server, tls=%s",
 		conn_is_tls(s->conn) ? conn_tls_text(s->conn) : "no");
@@ -334,10 +383,12 @@ const struct conn_ops server_login_ops = {
 
 bool server_login_start(struct server *s)
 {
-	s->login = mem_zalloc(sizeof(*s->login));
-	if (s->login == NULL)
+	const char *host = hosts_next(s);
+
+	if (host == NULL || (s->login = mem_zalloc(sizeof(*s->login))) == NULL)
 		return false;
-	s->conn = conn_connect(s->pool->db->host, s->pool->db->port, &server_login_ops, s);
+	s->login->standby = -1;
+	s->conn = conn_connect(host, s->pool->db->port, &server_login_ops, s);
 	return s->conn != NULL;
 }
 

@@ -283,7 +283,7 @@ const char *pool_user(const struct pool *p)
 	return istr_text(p->user);
 }
 
-static void find_address(const struct pool *p, char *dst, size_t size)
+static const char *find_address(const struct pool *p, char *dst, size_t size)
 {
 	const struct server *s;
 
@@ -292,14 +292,14 @@ static void find_address(const struct pool *p, char *dst, size_t size)
 		DL_FOREACH (p->servers[i].head, s)
 			if (s->conn != NULL && !conn_peer(s->conn)->is_unix) {
 				util_strlcpy(dst, conn_peer(s->conn)->host, size);
-				return;
+				return istr_text(s->host);
 			}
+	return p->db->host;
 }
 
 void pool_target(const struct pool *p, struct pool_target *ret)
 {
-	find_address(p, ret->address, sizeof(ret->address));
-	ret->host = p->db->host;
+	ret->host = find_address(p, ret->address, sizeof(ret->address));
 	ret->port = p->db->port;
 	ret->dbname = p->db->dbname;
 	ret->queue_user = p->db->queue_user;

@@ -27,8 +27,9 @@ def refused(proxy, db, user="app", password=None, **more):
 class Server:
     """A server that says what it likes: speak(conn, start-up packet) for each connection."""
 
-    def __init__(self, speak):
+    def __init__(self, speak, tls=b"N"):
         self.speak = speak
+        self.tls = tls
         self.sock = socket.create_server(("127.0.0.1", 0))
         self.port = self.sock.getsockname()[1]
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -45,7 +46,7 @@ class Server:
                 try:
                     first = conn.recv(10000)
                     if first[4:8] == struct.pack("!I", SSL):
-                        conn.sendall(b"N")
+                        conn.sendall(self.tls)
                         first = conn.recv(10000)
                     self.speak(conn, first)
                 except OSError:
@@ -61,8 +62,8 @@ class Server:
 def hostile():
     made = []
 
-    def make(speak):
-        made.append(Server(speak))
+    def make(speak, **more):
+        made.append(Server(speak, **more))
         return made[-1]
     yield make
     for server in made:
@@ -183,10 +184,8 @@ def test_cve_2026_6667_kill_client_needs_an_admin(proxy, db):
 
 def test_cve_2021_43767_clear_text_behind_the_servers_answer(qbouncer, db, hostile):
     """A server's 'S' with more behind it: nothing of that is believed."""
-    def speak(conn, first):
-        conn.sendall(b"S" + auth(0) + message("Z", b"I"))
-        conn.recv(10000)
-    server = hostile(speak)
+    answer = b"S" + auth(0) + message("Z", b"I")
+    server = hostile(lambda conn, first: conn.sendall(answer), tls=answer)
     proxy = with_server(qbouncer, server)
     refused(proxy, "bad")
     alive(proxy, db)

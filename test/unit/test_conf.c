@@ -150,9 +150,15 @@ static void test_entries(void **state)
 	expect("[users]\na = pool_size=0\n",
 		"t:2: error: in the entry of user \"a\": \"pool_size\": 0 is out of bounds, it must "
 		"be between 1 and 2147483647\n");
-	expect("[databases]\na = auth_query='select' load_balance_hosts=disable\n",
-		"t:2: warning: \"load_balance_hosts\" in the entry of database \"a\" is a setting "
-		"of pgbouncer that is not supported yet, it is ignored\n");
+	expect("[databases]\na = load_balance_hosts=sometimes\n",
+		"t:2: error: in the entry of database \"a\": \"load_balance_hosts\": \"sometimes\" is "
+		"not one of round-robin, disable\n");
+	expect("[peers]\n1 = host=x port=1\n1 = host=y pool_size=2\n",
+		"t:3: warning: peer 1 was given before, this entry counts\n");
+	expect("[peers]\nx = host=x\n2 =\n16384 = host=x\n",
+		"t:2: error: a peer is a number from 1 to 16383, not \"x\"\n"
+		"t:3: error: the entry of peer \"2\" has no host\n"
+		"t:4: error: a peer is a number from 1 to 16383, not \"16384\"\n");
 	expect("[databases]\n\"\" = host=x\n",
 		"t:2: error: the name of a database has 1 to 63 bytes\n");
 	memset(name, 'n', sizeof(name));
@@ -237,8 +243,8 @@ static void test_set(void **state)
 		{"admin_users", "someone", NULL},
 		{"server_lifetime", "2h", NULL},
 		{"listen_port", "1", "\"listen_port\" cannot be changed without restart"},
-		{"peer_id", "1",
-			"\"peer_id\" is a parameter of pgbouncer that is not supported yet"},
+		{"suspend_timeout", "1",
+			"\"suspend_timeout\" is a parameter of pgbouncer that is not supported yet"},
 		{"conffile", "x", "\"conffile\" cannot be set"},
 		{"nonsense", "x", "unknown parameter \"nonsense\""},
 		{"queue_wait_default", "3601",

@@ -129,8 +129,7 @@ static void test_mistakes_have_lines(void **state)
 	expect("[qbouncer]\nlisten_port = 0\npool_mode = x\n",
 		"t:2: error: \"listen_port\": 0 is out of bounds, it must be between 1 and 65535\n"
 		"t:3: error: \"pool_mode\": \"x\" is not one of session, transaction, statement\n");
-	expect("[peers]\n1 = host=a\n",
-		"t:2: warning: peer \"1\": [peers] is not supported yet, it is ignored\n");
+	expect("[peers]\n1 = port=5\n", "t:2: error: the entry of peer \"1\" has no host\n");
 }
 
 static void test_nul_and_long_lines(void **state)

@@ -1,0 +1,130 @@
+"""Several hosts for a database: which is taken, which is left out, and what follows a failover."""
+
+import os
+import pwd
+import tempfile
+import threading
+
+import psycopg
+import pytest
+
+from pgcluster import SUPERUSER, Cluster
+from pgwire import PgError
+from proxy import wait_for
+
+
+class Standby(Cluster):
+    """Of a running cluster: the same port, another directory for its socket."""
+
+    def __init__(self, primary):
+        super().__init__()
+        self.primary = primary
+        self.port = primary.port
+
+    def _init(self):
+        self.dir = tempfile.mkdtemp(prefix="qbpg", dir="/tmp")
+        self._owner = self.primary._owner
+        if self._owner:
+            entry = pwd.getpwnam(self._owner)
+            os.chown(self.dir, entry.pw_uid, entry.pw_gid)
+        os.chmod(self.dir, 0o755)
+        self._run("pg_basebackup", "-h", self.primary.socket_dir, "-p", str(self.port), "-U", SUPERUSER, "-D", self.data,
+                  "-R", "-X", "stream", "-c", "fast", "--no-sync")
+        with open(os.path.join(self.data, "postgresql.auto.conf"), "a", encoding="utf-8") as conf:
+            conf.write("unix_socket_directories = '%s'\nlisten_addresses = ''\n" % self.dir)
+
+    def promote(self):
+        self._run("pg_ctl", "-D", self.data, "-w", "promote")
+
+
+def in_recovery(proxy, name):
+    with proxy.wire(name) as c:
+        return c.rows("SELECT pg_is_in_recovery() AS r")[0]["r"]
+
+
+def refused(proxy, name):
+    try:
+        in_recovery(proxy, name)
+    except PgError as e:
+        return e.sqlstate
+    return None
+
+
+def test_failover_is_followed(qbouncer):
+    """The primary dies, the standby is promoted: clients are served again, and nobody has to say so."""
+    with Cluster(settings={"listen_addresses": ""}) as primary:
+        primary.psql("CREATE ROLE app LOGIN")
+        with Standby(primary) as standby:
+            line = "host=%s,%s port=%d dbname=postgres target_session_attrs=" % (
+                primary.socket_dir, standby.socket_dir, primary.port)
+            names = "primary", "standby", "prefer-standby", "any"
+            proxy = qbouncer(databases={n: line + n for n in names}, server_login_retry=1)
+            assert [in_recovery(proxy, n) for n in names[:3]] == ["f", "t", "t"]
+            with proxy.wire("standby") as held:
+                held.simple("SELECT 1")
+                primary.kill()
+                standby.promote()
+                wait_for(lambda: refused(proxy, "primary") is None, "the new primary")
+                assert in_recovery(proxy, "primary") == "f"
+                assert in_recovery(proxy, "prefer-standby") == "f"
+            wait_for(lambda: refused(proxy, "standby") == "08006", "that there is no standby any more")
+
+
+def where(proxy, name="many"):
+    with proxy.wire(name) as c:
+        return c.rows("SELECT current_setting('port') AS p")[0]["p"]
+
+
+def test_dead_hosts_are_skipped(qbouncer, cluster):
+    """The first has nobody listening: the second is taken, and it is not tried each time."""
+    proxy = qbouncer(databases={"many": "host=/nowhere,%s port=%d dbname=postgres load_balance_hosts=disable"
+                                        % (cluster.socket_dir, cluster.port)}, pool_mode="session", default_pool_size=10)
+    conns = [proxy.wire("many") for _ in range(4)]
+    for c in conns:
+        assert c.rows("SELECT 1 AS one") == [{"one": "1"}]
+    assert proxy.log_text().count("trying the next host") <= 2
+    for c in conns:
+        c.close()
+
+
+def test_all_dead(qbouncer):
+    proxy = qbouncer(databases={"many": "host=/nowhere,/nowhere/else dbname=postgres"})
+    with pytest.raises(PgError) as e:
+        proxy.wire("many")
+    assert e.value.sqlstate == "08006"
+
+
+def test_round_robin(qbouncer, cluster):
+    """Two names of one server, used in turn."""
+    proxy = qbouncer(databases={"many": "host=127.0.0.1,localhost port=%d dbname=postgres" % cluster.port,
+                                "one": "host=127.0.0.1,/nowhere port=%d dbname=postgres load_balance_hosts=disable" % cluster.port},
+                     default_pool_size=4, pool_mode="session")
+    conns = [proxy.wire("many") for _ in range(4)] + [proxy.wire("one") for _ in range(4)]
+    for c in conns:
+        c.simple("SELECT 1")
+    assert "trying the next host" not in proxy.log_text()
+    for c in conns:
+        c.close()
+
+
+@pytest.mark.parametrize("want, good", [("any", True), ("primary", True), ("read-write", True), ("prefer-standby", True),
+                                        ("standby", False), ("read-only", False)])
+def test_role_of_a_primary(qbouncer, cluster, want, good):
+    proxy = qbouncer(databases={"many": "host=127.0.0.1,localhost port=%d dbname=postgres target_session_attrs=%s"
+                                        % (cluster.port, want)}, server_login_retry=0)
+    if good:
+        assert where(proxy) == str(cluster.port)
+        return
+    with pytest.raises(PgError) as e:
+        proxy.wire("many")
+    assert e.value.sqlstate == "08006" and "target_session_attrs" in e.value.fields["H"]
+
+
+def test_cancel_goes_to_the_host_of_the_server(qbouncer, cluster):
+    proxy = qbouncer(databases={"many": "host=/nowhere,%s port=%d dbname=postgres" % (cluster.socket_dir, cluster.port)})
+    with proxy.connect("many") as conn:
+        timer = threading.Timer(0.2, conn.cancel)
+        timer.start()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            conn.execute("SELECT pg_sleep(60)")
+        timer.join()

@@ -1,0 +1,54 @@
+"""Peers: a cancel request that comes to the wrong process is handed to the right one."""
+
+import struct
+
+import pytest
+
+from pgwire import CANCEL, types
+from proxy import free_port
+
+
+def cancel_through(proxy, c):
+    """The request of this client's key, sent to a proxy; until it has closed the connection."""
+    with proxy.wire() as other:
+        other.packet(CANCEL, struct.pack("!i", c.pid) + c.key)
+        other.closed()
+
+
+@pytest.fixture
+def pair(qbouncer):
+    ports = [free_port(), free_port()]
+    made = []
+    for i in range(2):
+        made.append(qbouncer(listen_port=str(ports[i]), peer_id=i + 1,
+                             sections="[peers]\n1 = host=127.0.0.1 port=%d\n2 = host=127.0.0.1 port=%d\n" % tuple(ports)))
+    return made
+
+
+def test_cancel_is_handed_on(pair, db):
+    one, two = pair
+    for here, there in (one, two), (two, one), (one, one):
+        with here.wire(db) as c:
+            c.query("SELECT pg_sleep(60)")
+            here.wait_pool(db, sv_active=1)
+            cancel_through(there, c)
+            got = c.until("Z")
+            assert [m.sqlstate for m in got if m.type == "E"] == ["57014"]
+            assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_shows(pair):
+    rows = pair[0].console("SHOW PEERS")
+    assert [r["peer_id"] for r in rows] == ["1", "2"] and rows[0]["host"] == "127.0.0.1"
+    assert len(pair[0].console("SHOW PEER_POOLS")) == 2
+
+
+def test_unknown_peer_is_nobody(qbouncer, db):
+    """A key of a peer that is not in the list, and one without further hops: nothing happens, nothing loops."""
+    proxy = qbouncer(peer_id=1, sections="[peers]\n1 = host=127.0.0.1\n")
+    with proxy.wire(db) as c:
+        for key in struct.pack("!II", 0x00000700, 3), struct.pack("!II", 0x00000200, 0):
+            with proxy.wire() as other:
+                other.packet(CANCEL, key)
+                other.closed()
+        assert types(c.simple("SELECT 1")) == "TDCZ"
