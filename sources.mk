@@ -444,6 +444,7 @@ qb_scenario_files = \
 	test/scenario/store.h
 qb_dialogues = \
 	test/scenario/asked_when_gone.dlg \
+	test/scenario/barrier_settings.dlg \
 	test/scenario/begin_is_late.dlg \
 	test/scenario/big_query.dlg \
 	test/scenario/big_rows.dlg \

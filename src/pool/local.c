@@ -14,12 +14,23 @@
 /* --- on the client's own server
  * ---------------------------------------------------------------------------------------- */
 
+/* The client's settings on their way to a server that it has just got are nothing to wait for: it
+ * would lose the server again when they are there, and two clients with different ones could take
+ * it from each other for ever. */
+static bool only_settings(struct server *s)
+{
+	for (unsigned i = 0; i < s->expect.count; i++)
+		if (expect_at(&s->expect, i)->dest != DEST_VARS)
+			return false;
+	return true;
+}
+
 bool local_barrier(struct client *c)
 {
 	struct server *s = c->link;
 	struct buf b = BUF_INIT;
 
-	if (s == NULL || (s->expect.count == 0 && s->pass_left == 0))
+	if (s == NULL || (only_settings(s) && s->pass_left == 0))
 		return true;
 	if (s->unsynced) {
 		build_simple(&b, 'H');
@@ -172,7 +183,7 @@ static bool is_first(const struct client *c)
 	if (c->batch_executed)
 		return false;
 	return tx == CLIENT_TX_VIRTUAL ||
-	       (tx == CLIENT_TX_IDLE && (c->link == NULL || c->link->expect.count == 0));
+	       (tx == CLIENT_TX_IDLE && (c->link == NULL || only_settings(c->link)));
 }
 
 void local_exec_init(struct exec *x, struct client *c, struct lstmt *l)

@@ -75,7 +75,8 @@ class Check:
             code = 1
             try:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
-                worker.main(*self.args(name, seed, slot % 5 < 2))
+                # few push, because a push takes less than the life of a job
+                worker.main(*self.args(name, seed, slot % 20 < 3))
                 code = 0
             finally:
                 os._exit(code)
@@ -175,8 +176,8 @@ class Check:
         with open(os.path.join(self.folder, "final.json"), "w", encoding="utf-8") as out:
             json.dump(final, out)
         said, case = judge_folder(self.folder, final)
-        said += ["left: %s is in a queue" % uid for uid in final["left"]]
         said += self.unrest()
+        said += ["left: %s is in a queue" % uid for uid in final["left"]]
         jobs = case.jobs.values()
         self.say("%d jobs (%d acknowledged, %d rolled back), %d leases, %d ends accepted and %d refused; "
                  "%d workers and %d backends killed, %d restarts"
@@ -225,6 +226,19 @@ class Check:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def few_of_each(said):
+    """The first sentences of each rule, and how many there are."""
+    rules = {}
+    for s in said:
+        rules.setdefault(s.split(":")[0], []).append(s)
+    out = []
+    for rule, all_of_it in rules.items():
+        out += all_of_it[:20]
+        if len(all_of_it) > 20:
+            out.append("%s: ... %d in all" % (rule, len(all_of_it)))
+    return out
+
+
 def judge_folder(folder, final=None):
     logs = judge.read(folder)
     if final is None:
@@ -245,7 +259,7 @@ def main():
     a = p.parse_args()
     if a.judge:
         said = judge_folder(a.judge)[0]
-        print("\n".join(said) or "nothing is wrong")
+        print("\n".join(few_of_each(said)) or "nothing is wrong")
         sys.exit(bool(said))
     with Cluster() as pg:
         pg.psql("CREATE ROLE app LOGIN; CREATE ROLE admin LOGIN")
@@ -269,7 +283,7 @@ def main():
                 proxy.remove()
             shutil.rmtree(folder, ignore_errors=True)
         if said:
-            print("\n".join(said[:100]))
+            print("\n".join(few_of_each(said)))
             with open(os.path.join(check.folder, "qbouncer.txt"), "w", encoding="utf-8") as out:
                 out.write(log)
             print("%d things went wrong; the logs are in %s" % (len(said), check.folder))
