@@ -122,9 +122,12 @@ def test_role_of_a_primary(qbouncer, cluster, want, good):
 
 def test_cancel_goes_to_the_host_of_the_server(qbouncer, cluster):
     proxy = qbouncer(databases={"many": "host=/nowhere,%s port=%d dbname=postgres" % (cluster.socket_dir, cluster.port)})
+    def stop(conn):
+        proxy.wait_pool("many", sv_active=1)
+        conn.cancel()
     with proxy.connect("many") as conn:
-        timer = threading.Timer(0.2, conn.cancel)
-        timer.start()
+        canceller = threading.Thread(target=stop, args=(conn,))
+        canceller.start()
         with pytest.raises(psycopg.errors.QueryCanceled):
             conn.execute("SELECT pg_sleep(60)")
-        timer.join()
+        canceller.join()
