@@ -20,3 +20,16 @@ part() {
 		echo "no     $name"
 	fi
 }
+
+node_modules() {
+	mkdir -p "$out/node"
+	cmp -s "$here/node/package-lock.json" "$out/node/package-lock.json" && [ -d "$out/node/node_modules/pg" ] &&
+		return
+	cp "$here/node/package.json" "$here/node/package-lock.json" "$out/node/"
+	# Without npm, the driver that Debian has.
+	if command -v npm >/dev/null 2>&1; then
+		timeout 240 npm ci --no-audit --no-fund --prefix "$out/node"
+	elif [ -d /usr/share/nodejs/pg ]; then
+		mkdir -p "$out/node/node_modules" && ln -sfn /usr/share/nodejs/* "$out/node/node_modules/"
+	fi
+}

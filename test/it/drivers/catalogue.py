@@ -7,6 +7,7 @@ Entry points: DRIVERS, Driver.
 
 import importlib.util
 import os
+import shutil
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -25,7 +26,8 @@ class Driver:
     pool         does it bring a pool?
     cancel       what its way of cancelling makes of a TAKE that waits; None: it has none
     timeout      the same for its time-out
-    after        what becomes of the connection then: it "goes on"; the driver has "closed" it; it "must be closed",
+    after        what becomes of the connection then: it "goes on"; the driver has "closed" it; the pool has it
+                 "replaced" when it is next asked for; it "must be closed",
                  and waits until it is; it is "blocked": the wait goes on, and what is asked next waits behind it
     ping         has it a way to ask whether the connection lives?
     begin        does it send BEGIN before a statement by itself?
@@ -74,6 +76,24 @@ class Python(Driver):
         return "no module " + ", ".join(gone) if gone else None
 
 
+class Node(Driver):
+    def __init__(self, name, source, **more):
+        super().__init__(name, "Node", os.path.join("node", source + ".js"), **more)
+        self.modules = os.path.join(BUILD, "node", "node_modules")
+        self.module = "drizzle-orm" if source == "drizzle" else source
+
+    def command(self):
+        return ["node", self.source]
+
+    def environment(self):
+        return {"NODE_PATH": self.modules}
+
+    def missing(self):
+        if not shutil.which("node"):
+            return "no node"
+        return None if os.path.isdir(os.path.join(self.modules, self.module)) else "no module " + self.module
+
+
 DRIVERS = [
     Python("psycopg 3", "psycopg3.py", ["psycopg", "psycopg_pool"], prepared=True, limited="42601", batch=True,
            pool=True, cancel="57014", begin=True, binary=True, stream=True),
@@ -92,4 +112,12 @@ DRIVERS = [
            cancel="57014", begin=True, varying=rb"c_[0-9a-f]+_\d"),
     Python("Django (psycopg2)", "django_.py", ["django", "psycopg2"], limited=5, batch=True, cancel="57014",
            varying=rb"_django_curs_\d+"),
+    Node("pg", "pg", prepared=True, limited=2, pool=True, timeout="timeout", after="blocked"),
+    Node("postgres", "postgres", prepared=True, limited=2, batch=True, pool=True, cancel="57014", stream=True,
+         varying=rb"[a-z0-9]{10,}(?=\0)"),
+    Node("knex", "knex", pool=True, timeout="timeout", after="replaced"),
+    Node("Sequelize", "sequelize", types=False, pool=True, ping=True),
+    Node("TypeORM", "typeorm", types=False, pool=True),
+    Node("Drizzle", "drizzle", pool=True),
+    Node("Kysely", "kysely", types=False, pool=True),
 ]
