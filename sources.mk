@@ -229,6 +229,7 @@ qb_doc = \
 	doc/decisions/004-system-session.md \
 	doc/decisions/005-merging.md \
 	doc/decisions/006-auth-query.md \
+	doc/drivers.md \
 	doc/metrics.md \
 	doc/overview.md \
 	doc/pgbouncer.md \

@@ -33,3 +33,45 @@ node_modules() {
 		mkdir -p "$out/node/node_modules" && ln -sfn /usr/share/nodejs/* "$out/node/node_modules/"
 	fi
 }
+
+java_program() {
+	mkdir -p "$out/java"
+	javac -d "$out/java" "$here/java/Jdbc.java"
+}
+
+# With Debian's own compiler and libraries, whatever else is in PATH.
+go_program() {
+	name=$1
+	mkdir -p "$out/go"
+	GO111MODULE=off GOFLAGS='' GOTOOLCHAIN=local GOPATH=/usr/share/gocode GOCACHE="$out/go/cache" \
+		/usr/bin/go build -o "$out/go/$name" "$here/go/runner.go" "$here/go/$name.go"
+}
+
+rust_program() {
+	mkdir -p "$out/rust"
+	cp -R "$here/rust/Cargo.toml" "$here/rust/src" "$out/rust/"
+	cd "$out/rust" || return
+	PATH=/usr/bin:/bin CARGO_HOME=$out/rust/home CARGO_TARGET_DIR=$out/rust/target \
+		/usr/bin/cargo --offline --config 'source.crates-io.replace-with="debian"' \
+		--config 'source.debian.directory="/usr/share/cargo/registry"' build
+}
+
+c_program() {
+	mkdir -p "$out/c"
+	cc -Wall -O1 -D_GNU_SOURCE -I"$(pg_config --includedir)" -o "$out/c/libpq" "$here/c/libpq.c" -lpq
+}
+
+cxx_program() {
+	mkdir -p "$out/c"
+	c++ -Wall -Wno-deprecated-declarations -O0 -o "$out/c/pqxx" "$here/c/pqxx.cc" -lpqxx -lpq -pthread
+}
+
+# The longest first; the others beside it.
+part rust rust_program &
+part node node_modules &
+part go-sql go_program sql
+part go-pgx go_program pgx
+part java java_program
+part c c_program
+part c++ cxx_program
+wait

@@ -8,6 +8,7 @@ Entry points: DRIVERS, Driver.
 import importlib.util
 import os
 import shutil
+import subprocess
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(HERE)))
@@ -94,6 +95,55 @@ class Node(Driver):
         return None if os.path.isdir(os.path.join(self.modules, self.module)) else "no module " + self.module
 
 
+class Java(Driver):
+    jar = "/usr/share/java/postgresql.jar"
+
+    def __init__(self, name, **more):
+        super().__init__(name, "Java", os.path.join("java", "Jdbc.java"), **more)
+
+    def command(self):
+        # short-lived: the fewer threads and compilers the sooner it is there
+        return ["java", "-Xshare:auto", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp",
+                os.path.join(BUILD, "java") + ":" + self.jar, "Jdbc"] + self.arguments()
+
+    def missing(self):
+        if not shutil.which("java") or not os.path.exists(self.jar):
+            return "no java, or no " + self.jar
+        return None if os.path.exists(os.path.join(BUILD, "java", "Jdbc.class")) else "not compiled"
+
+
+class Compiled(Driver):
+    """program: in the build directory."""
+
+    def __init__(self, name, language, source, program, **more):
+        super().__init__(name, language, source, **more)
+        self.program = os.path.join(BUILD, program)
+
+    def command(self):
+        return [self.program] + self.arguments()
+
+    def missing(self):
+        return None if os.access(self.program, os.X_OK) else "not compiled"
+
+
+class Script(Driver):
+    """probe: what the interpreter has to know, as arguments of it."""
+
+    def __init__(self, name, language, source, interpreter, probe, **more):
+        super().__init__(name, language, source, **more)
+        self.interpreter, self.probe = interpreter, probe
+
+    def command(self):
+        return [self.interpreter, self.source] + self.arguments()
+
+    def missing(self):
+        if not shutil.which(self.interpreter):
+            return "no " + self.interpreter
+        done = subprocess.run([self.interpreter] + self.probe, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                              stderr=subprocess.DEVNULL, check=False)
+        return None if done.returncode == 0 else "no module: " + " ".join(self.probe)
+
+
 DRIVERS = [
     Python("psycopg 3", "psycopg3.py", ["psycopg", "psycopg_pool"], prepared=True, limited="42601", batch=True,
            pool=True, cancel="57014", begin=True, binary=True, stream=True),
@@ -114,10 +164,36 @@ DRIVERS = [
            varying=rb"_django_curs_\d+"),
     Node("pg", "pg", prepared=True, limited=2, pool=True, timeout="timeout", after="blocked"),
     Node("postgres", "postgres", prepared=True, limited=2, batch=True, pool=True, cancel="57014", stream=True,
-         varying=rb"[a-z0-9]{10,}(?=\0)"),
+         varying=rb"[a-z0-9]{10,16}(?=\0)"),
     Node("knex", "knex", pool=True, timeout="timeout", after="replaced"),
     Node("Sequelize", "sequelize", types=False, pool=True, ping=True),
     Node("TypeORM", "typeorm", types=False, pool=True),
     Node("Drizzle", "drizzle", pool=True),
     Node("Kysely", "kysely", types=False, pool=True),
+    Java("pgjdbc", prepared=True, limited=2, batch=True, cancel="57014", timeout="57014", after="goes on", ping=True),
+    Java("pgjdbc, simple mode", argument="simple", limited=5, batch=True, cancel="57014", timeout="57014",
+         after="goes on", ping=True, example=False),
+    Compiled("lib/pq (database/sql)", "Go", "go/sql.go", "go/sql", argument="postgres", prepared=True, pool=True,
+             cancel="57014", timeout="57014", after="closed", ping=True),
+    Compiled("pgx (database/sql)", "Go", "go/sql.go", "go/sql", argument="pgx", prepared=True, pool=True,
+             cancel="cancelled", timeout="timeout", after="closed", ping=True, example=False),
+    Compiled("pgx", "Go", "go/pgx.go", "go/pgx", prepared=True, batch=True, pool=True, cancel="cancelled",
+             timeout="timeout", after="closed", ping=True),
+    Script("ruby-pg", "Ruby", "ruby/pg.rb", "/usr/bin/ruby", ["-e", "require 'pg'"], prepared=True, cancel="57014",
+           ping=True, stream=True),
+    Script("ActiveRecord", "Ruby", "ruby/active_record.rb", "/usr/bin/ruby", ["-e", "require 'active_record'"],
+           types=False, prepared=True, pool=True, cancel="57014", ping=True),
+    Script("DBD::Pg", "Perl", "perl/dbd_pg.pl", "/usr/bin/perl", ["-MDBD::Pg", "-e", "1"], prepared=True, cancel="57014",
+           ping=True, push="1", done="1", varying=rb"dbdpg_p\d+"),
+    Script("PDO", "PHP", "php/pdo.php", "/usr/bin/php", ["-r", "exit(extension_loaded('pdo_pgsql') ? 0 : 1);"],
+           prepared=True, limited="42601"),
+    Script("PHP pgsql", "PHP", "php/pgsql.php", "/usr/bin/php", ["-r", "exit(extension_loaded('pgsql') ? 0 : 1);"],
+           prepared=True, cancel="cancelled", ping=True, example=False),
+    Script("Pgtcl", "Tcl", "tcl/pgtcl.tcl", "/usr/bin/tclsh", ["/dev/null"],
+           varying=rb"UNICODE|UTF8"),
+    Compiled("tokio-postgres", "Rust", "rust/src/main.rs", "rust/target/debug/driver", prepared=True, limited=2,
+             batch=True, cancel="57014", timeout="timeout", after="blocked"),
+    Compiled("libpq", "C", "c/libpq.c", "c/libpq", prepared=True, batch=True, cancel="57014", binary=True, stream=True),
+    Compiled("libpqxx", "C++", "c/pqxx.cc", "c/pqxx", prepared=True, cancel="57014",
+             aborts=False),
 ]

@@ -33,7 +33,7 @@ class Conversation:
         (size, code) = struct.unpack_from("!II", data)
         if code == CANCEL:
             return [CANCEL], []
-        asked.append(data[4:size])
+        asked.append(settings(data[8:size]))
         asked += [(kind, _numbered(body, varying)) for kind, body in messages(data[size:])]
         told = [(kind, _numbered(body, varying)) for kind, body in messages(self.told[refused:])]
         return asked, settled(told)
@@ -48,6 +48,12 @@ class Conversation:
 
 def _numbered(body, varying):
     return re.sub(varying, b"(name)", body) if varying else body
+
+
+def settings(body):
+    """Of a startup packet: some drivers send them in any order."""
+    words = body.split(b"\0")
+    return sorted(zip(words[::2], words[1::2]))
 
 
 def messages(data):
