@@ -112,7 +112,8 @@ BEGIN
 			AND l.classid = 1902276469 AND l.objsubid = 2;
 	FOR q IN SELECT * FROM queue.queues AS c
 			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'UPDATE')
-				AND has_table_privilege(to_regclass(queue._table(c.name)), 'DELETE') LOOP
+				AND has_table_privilege(to_regclass(queue._table(c.name)), 'DELETE')
+			ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
 		EXECUTE format($sql$
 			SELECT count(*) FROM (SELECT FROM %1$s
 				WHERE state IN ('later', 'leased') AND state = 'leased' AND proxy <> ALL ($1)
