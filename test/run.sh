@@ -85,12 +85,18 @@ number() { sed -n "s/.*$2.*/\\1/p" "$1" | tail -n 1; }
 
 # --- packages and builds --------------------------------------------------------------------------
 
+# install_packages PART...: what these parts need.
 install_packages() {
 	[ -z "${QB_NO_INSTALL:-}" ] || return 0
 	command -v apt-get >/dev/null 2>&1 || return 0
-	wanted="$packages_build gcc libc6-dev clang clang-format libclang-rt-14-dev libcmocka-dev libidn-dev
-		libsystemd-dev git postgresql postgresql-contrib postgresql-client python3 python3-pytest
-		python3-pytest-xdist python3-pytest-timeout openssl debhelper groff-base python3-psycopg python3-psycopg2 procps"
+	wanted="$packages_build gcc libc6-dev libcmocka-dev libsystemd-dev libidn-dev git openssl groff-base postgresql
+		postgresql-contrib postgresql-client python3 python3-pytest python3-pytest-xdist
+		python3-pytest-timeout python3-psycopg python3-psycopg2 procps"
+	case " $* " in *' lint '* | *' build '* | *' fuzz '*)
+		wanted="$wanted clang clang-format libclang-rt-14-dev"
+		;;
+	esac
+	case " $* " in *' deb '*) wanted="$wanted debhelper" ;; esac
 	# shellcheck disable=SC2086
 	missing=$(packages_missing $wanted)
 	[ -n "$missing" ] || return 0
@@ -339,7 +345,7 @@ for part; do
 		;;
 	esac
 done
-install_packages
+install_packages "$@"
 for part; do
 	head_line "$part"
 	"part_$part"
