@@ -233,6 +233,7 @@ qb_doc = \
 	doc/metrics.md \
 	doc/overview.md \
 	doc/pgbouncer.md \
+	doc/postgres.md \
 	doc/queue.md \
 	doc/sql.md \
 	doc/tls.md \
