@@ -151,6 +151,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/gauge.c \
 	src/queue/heap.c \
 	src/queue/heap.h \
+	src/queue/hold.c \
 	src/queue/lease.c \
 	src/queue/merge.c \
 	src/queue/merge.h \
@@ -162,6 +163,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/probe.c \
 	src/queue/queue.c \
 	src/queue/queue_int.h \
+	src/queue/registry.c \
 	src/queue/rewrite.c \
 	src/queue/rewrite.h \
 	src/queue/rewrite_bulk.c \
@@ -229,6 +231,7 @@ qb_doc = \
 	doc/decisions/004-system-session.md \
 	doc/decisions/005-merging.md \
 	doc/decisions/006-auth-query.md \
+	doc/decisions/006-proxies.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/overview.md \
@@ -463,6 +466,10 @@ qb_dialogues = \
 	test/scenario/fatal_when_idle.dlg \
 	test/scenario/function_call.dlg \
 	test/scenario/heartbeat.dlg \
+	test/scenario/hold.dlg \
+	test/scenario/hold_cancelled.dlg \
+	test/scenario/hold_in_transaction.dlg \
+	test/scenario/hold_longest.dlg \
 	test/scenario/idle_in_transaction.dlg \
 	test/scenario/input_behind_wait.dlg \
 	test/scenario/lease_ends.dlg \
@@ -484,6 +491,7 @@ qb_dialogues = \
 	test/scenario/prepared_bound.dlg \
 	test/scenario/prepared_follows.dlg \
 	test/scenario/prepared_names.dlg \
+	test/scenario/proxy_gone.dlg \
 	test/scenario/push_copy.dlg \
 	test/scenario/push_in_transaction.dlg \
 	test/scenario/push_select.dlg \

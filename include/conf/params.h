@@ -162,6 +162,10 @@ PARAM_TIME(queue_wait_default, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long a TAKE without WAIT waits for a job; 0 does not wait.")
 PARAM_TIME(queue_wait_max, "1h", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"Longest WAIT that a client may ask for.")
+PARAM_TIME(queue_hold_lease, "60s", 1 * USEC_SEC, 24 * 3600 * USEC_SEC, PARAM_RELOAD, NULL,
+	"Lease of jobs that are taken with HOLD; it is renewed when half of it is over.")
+PARAM_TIME(queue_orphan_grace, "3s", 100 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long another proxy must be gone before the jobs that it held are given back.")
 PARAM_TIME(queue_heartbeat, "10s", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How often a waiting client gets a sign of life, so that no time limit of a driver or a middle box ends its wait; 0 never.")
 PARAM_TIME(queue_safety_poll, "1s", 10 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,

@@ -52,6 +52,18 @@ static bool id_to_token(struct qclient *qc, int64_t id, char dst[TOKEN_MAX], str
 	return false;
 }
 
+/* A held one of which a renewal has said so: its row may be gone by now. */
+static bool job_is_cancelled(struct qclient *qc, const char *token, struct pg_error *err)
+{
+	const struct lease *l = qc->n_cancelled > 0 ? lease_find(qc, token) : NULL;
+
+	if (l == NULL || !l->cancelled)
+		return false;
+	pg_error_set(err, "QB002", "job %lld is cancelled", (long long)l->id);
+	pg_error_hint(err, "Nothing was changed. Stop the work: the job goes away by itself.");
+	return true;
+}
+
 static bool job_resolve(struct qclient *qc, const struct qvalue *v, const struct bind_values *bind,
 	char dst[TOKEN_MAX], struct pg_error *err)
 {
@@ -88,7 +100,7 @@ static bool job_resolve(struct qclient *qc, const struct qvalue *v, const struct
 		break;
 	}
 	buf_free(&text);
-	return ok;
+	return ok && !job_is_cancelled(qc, dst, err);
 }
 
 bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,

@@ -13,20 +13,23 @@
  * forgotten, and run out by themselves if they are still there. */
 #define LEASES_MAX (2 * LIMIT_MAX)
 
-static void drop(struct qclient *qc, struct lease *l)
+void lease_drop(struct qclient *qc, struct lease *l)
 {
 	DL_DELETE(qc->leases, l);
 	qc->n_leases--;
+	qc->n_cancelled -= l->cancelled;
+	if (l->policy == LEASE_HOLD)
+		hold_end(l);
 	mem_free(l);
 }
 
-bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue,
+struct lease *lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue,
 	enum lease_policy policy, bool in_tx)
 {
 	struct lease *l = mem_zalloc(sizeof(*l));
 
 	if (l == NULL)
-		return false;
+		return NULL;
 	l->id = id;
 	l->in_tx = in_tx;
 	l->answer = qc->answers;
@@ -37,8 +40,8 @@ bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *qu
 	DL_APPEND(qc->leases, l);
 	qc->n_leases++;
 	if (qc->n_leases > LEASES_MAX && !qc->leases->in_tx)
-		drop(qc, qc->leases);
-	return true;
+		lease_drop(qc, qc->leases);
+	return l;
 }
 
 const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many)
@@ -74,7 +77,7 @@ void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_t
 	if (l == NULL)
 		return;
 	if (!in_tx) {
-		drop(qc, l);
+		lease_drop(qc, l);
 		return;
 	}
 	l->finishing = true;
@@ -84,7 +87,7 @@ void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_t
 void lease_free_all(struct qclient *qc)
 {
 	while (qc->leases != NULL)
-		drop(qc, qc->leases);
+		lease_drop(qc, qc->leases);
 }
 
 /* Gives back those of a client that `which` picks, and forgets them. */
@@ -106,7 +109,7 @@ static void give_back_some(struct qclient *qc,
 	mem_free(tokens);
 	DL_FOREACH_SAFE (qc->leases, l, tmp)
 		if (which(qc, l))
-			drop(qc, l);
+			lease_drop(qc, l);
 }
 
 static bool taken_in_tx(const struct qclient *qc, const struct lease *l)
@@ -131,7 +134,7 @@ void lease_tx_ended(struct qclient *qc, bool committed)
 		if (l->finishing && committed && !in_part) {
 			if (l->by_done)
 				done_remember(l->token);
-			drop(qc, l);
+			lease_drop(qc, l);
 		} else {
 			l->finishing = false;
 		}
@@ -147,12 +150,54 @@ static bool broken_back(const struct qclient *qc, const struct lease *l)
 static bool closed_back(const struct qclient *qc, const struct lease *l)
 {
 	(void)qc;
-	return l->policy == LEASE_RELEASE || l->in_tx;
+	return l->policy == LEASE_RELEASE || l->policy == LEASE_HOLD || l->in_tx;
+}
+
+static bool hold_is_over(const struct qclient *qc, const struct lease *l)
+{
+	(void)qc;
+	return l->policy == LEASE_HOLD && l->hold_until <= loop_now() && !l->finishing &&
+	       !l->cancelled;
+}
+
+void lease_hold_over(struct qclient *qc, usec_t now)
+{
+	struct lease *l;
+
+	DL_FOREACH (qc->leases, l)
+		if (l->policy == LEASE_HOLD && l->hold_until <= now)
+			break;
+	if (l != NULL)
+		give_back_some(qc, hold_is_over, "lease expired");
+}
+
+/* The worker learns it from whatever it says of the job next. */
+void lease_cancelled(struct qclient *qc, struct lease *l)
+{
+	l->cancelled = true;
+	qc->n_cancelled++;
 }
 
 static bool not_delivered(const struct qclient *qc, const struct lease *l)
 {
 	return l->answer == qc->answers;
+}
+
+/* What a goodbye leaves leased is a matter of time alone, whatever becomes of this proxy. */
+static void disown(struct qclient *qc)
+{
+	const char **tokens = mem_alloc((qc->n_leases + 1) * sizeof(*tokens));
+	struct lease *l;
+	int n = 0;
+
+	if (tokens == NULL)
+		return;
+	DL_FOREACH (qc->leases, l)
+		if (l->stamped && !done_known(l->token))
+			tokens[n++] = l->token;
+	if (n > 0)
+		registry_own(qc->db, client_pool(qc->client), tokens, n, 0);
+	mem_free(tokens);
 }
 
 /* on_disconnect: a goodbye keeps the leases of `auto`, a broken connection gives them back. */
@@ -165,6 +210,8 @@ void lease_client_ended(struct qclient *qc, enum client_end how)
 		give_back_some(qc, not_delivered, NULL);
 	give_back_some(
 		qc, how == CLIENT_END_BROKEN ? broken_back : closed_back, "worker disconnected");
+	if (qc->leases != NULL)
+		disown(qc);
 }
 
 /* --- giving back
@@ -188,16 +235,16 @@ static void returned_row(void *arg, const uint8_t *body, size_t len)
 	buf_putc(&r->names, '\0');
 }
 
-static void wake_returned(struct returning *r)
+void wake_queues(struct qdb *db, const struct buf *names)
 {
-	const char *name = (const char *)r->names.data, *end = name + r->names.len;
+	const char *name = (const char *)names->data, *end = name + names->len;
 
 	/* without memory the periodic look finds them */
-	if (buf_failed(&r->names) || r->names.len == 0)
+	if (buf_failed(names) || names->len == 0)
 		return;
 	for (; name < end; name += strlen(name) + 1) {
-		room_wake(r->db, name, 0); /* a name may stand for several jobs */
-		system_notify(r->db, name);
+		room_wake(db, name, 0); /* a name may stand for several jobs */
+		system_notify(db, name);
 	}
 }
 
@@ -209,13 +256,13 @@ static void returned(void *arg, const struct pg_error *err)
 		log_warning("%s: %d jobs could not be given back, their leases will run out: %s",
 			r->db->name, r->n, err->message);
 	else
-		wake_returned(r);
+		wake_queues(r->db, &r->names);
 	buf_free(&r->names);
 	mem_free(r);
 }
 
-/* text[] in binary: dimensions, no nulls, element type, length, lower bound, elements. */
-static void put_text_array(struct buf *b, const char *const *texts, int n)
+/* Dimensions, no nulls, element type, length, lower bound, elements. */
+void put_text_array(struct buf *b, const char *const *texts, int n)
 {
 	build_i32(b, n > 0 ? 1 : 0);
 	build_i32(b, 0);
@@ -232,7 +279,7 @@ void give_back(
 	struct qdb *db, struct pool *pool, const char *const *tokens, int n, const char *error)
 {
 	static const struct task_ops ops = {.row = returned_row, .done = returned};
-	static const uint32_t oids[] = {1009, OID_TEXT, OID_BOOL};
+	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT, OID_BOOL};
 	struct returning *r = mem_zalloc(sizeof(*r));
 	struct buf array = BUF_INIT;
 	struct bind_param params[3] = {
@@ -325,8 +372,10 @@ void done_forget_all(void)
  * -----------------------------------------------------------------------------------------------
  */
 
-static const char *const policy_names[] = {
-	[LEASE_AUTO] = "auto", [LEASE_RELEASE] = "release", [LEASE_KEEP] = "keep"};
+static const char *const policy_names[] = {[LEASE_AUTO] = "auto",
+	[LEASE_RELEASE] = "release",
+	[LEASE_KEEP] = "keep",
+	[LEASE_HOLD] = "hold"};
 
 void lease_each(
 	struct qclient *qc, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg)

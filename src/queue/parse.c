@@ -280,6 +280,8 @@ static bool parse_help_verb(struct parser *p, const struct qverb_arg *arg)
 	return parse_one(p, arg, parser_name_or_value);
 }
 
+static const struct qverb_arg *find_clause(const struct parser *p);
+
 static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 {
 	struct qarg *given = &p->q->args[arg->id];
@@ -304,6 +306,8 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 	case QKIND_JSON:
 	case QKIND_TEXT:
 		return parse_one(p, arg, parser_value);
+	case QKIND_MAY_INTERVAL:
+		return at_end(p) || find_clause(p) != NULL || parse_one(p, arg, parser_value);
 	case QKIND_WORDS:
 		return parse_list(p, arg, parser_name_or_value);
 	case QKIND_STATE:

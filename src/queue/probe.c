@@ -167,6 +167,8 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 	buf_put(key, formats, (size_t)n_formats * sizeof(*formats));
 	put_key_text(key, w->args.lease);
 	put_key_text(key, w->args.as);
+	buf_putc(key, w->args.hold > 0 ? 'h' : 'l');
+	buf_put(key, &w->stamp, sizeof(w->stamp));
 	for (int i = 0; i < w->args.n_queues; i++)
 		put_key_text(key, w->args.queues[i]);
 }
@@ -175,14 +177,16 @@ static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
 {
 	static const struct merge_ops ops = {.row = on_row, .common = on_row, .done = waiter_asked};
-	static const uint32_t oids[] = {1009, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL};
+	static const uint32_t oids[] = {
+		OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL, OID_TEXT};
 	struct merge_spec spec = {
 		.sql = "SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
 		       "lease_until, policy, due_ms FROM "
 		       "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own, "
-		       "LATERAL queue._take($1, $2, $3, $4, $5 AND own IS NOT NULL)",
+		       "pg_catalog.set_config('qbouncer.proxy', $6, true) AS proxy, "
+		       "LATERAL queue._take($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL)",
 		.oids = oids,
-		.n_params = 5,
+		.n_params = 6,
 		.array_param = -1,
 		.count_param = 1,
 		.one_at_a_time = true,
@@ -208,7 +212,8 @@ bool probe_start(struct waiter *w)
 {
 	int16_t formats[16] = {0};
 	struct buf queues = BUF_INIT;
-	struct bind_param params[5];
+	struct bind_param params[6];
+	char proxy[16] = "";
 
 	put_queues(&queues, &w->args);
 	params[0] =
@@ -217,6 +222,11 @@ bool probe_start(struct waiter *w)
 	params[2] = text_param(w->args.lease);
 	params[3] = text_param(w->args.as);
 	params[4] = text_param(w->args.pop ? "t" : "f");
+	/* negative: whatever on_disconnect of the queue is */
+	w->stamp = w->args.pop ? 0 : registry_stamp(w->db);
+	if (w->stamp != 0)
+		snprintf(proxy, sizeof(proxy), "%d", w->args.hold > 0 ? -w->stamp : w->stamp);
+	params[5] = text_param(proxy);
 	for (int i = 0; i < w->n_columns && w->n_formats > 0; i++)
 		formats[i] = w->formats[w->n_formats == 1 ? 0 : i];
 	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {

@@ -9,6 +9,8 @@
 #include "wire/sqllex.h"
 #include "queue_int.h"
 
+#define HOLD_DEFAULT (3600 * (int64_t)USEC_SEC)
+
 static struct qdb *databases;
 static struct qclient *clients; /* all of them, for the snapshot of leases */
 
@@ -33,6 +35,11 @@ struct qdb *qdb_get(const char *name)
 	util_strlcpy(db->name, name, sizeof(db->name));
 	HASH_ADD_STR(databases, name, db);
 	return db;
+}
+
+struct qclient *qclients(void)
+{
+	return clients;
 }
 
 struct qclient *qclient_find(struct client *c)
@@ -299,6 +306,41 @@ out:
 	return ok;
 }
 
+/* HOLD [interval]: leased for a short time, which is renewed. */
+static bool take_hold(struct take_args *a, const struct qstmt *q, const struct bind_values *b,
+	struct pg_error *err)
+{
+	const struct qvalue *v = qstmt_one(q, QARG_HOLD);
+	struct buf text = BUF_INIT;
+	bool null = v == NULL, ok = false;
+	int64_t usec = HOLD_DEFAULT;
+	char lease[40];
+
+	if (!qstmt_has(q, QARG_HOLD))
+		return true;
+	if (v != NULL && !eval(v, b, &text, &null, err, "HOLD"))
+		goto out;
+	if (!null && !sql_interval_usec((const char *)text.data, text.len, &usec))
+		pg_error_set(err, "22007", "invalid input syntax for type interval: \"%.50s\"",
+			buf_cstr(&text));
+	else if (usec <= 0)
+		pg_error_set(err, "22023", "HOLD must be longer than zero");
+	else
+		ok = true;
+	a->hold = (usec_t)usec;
+	a->span = conf_current()->p.queue_hold_lease;
+	if (a->span > a->hold)
+		a->span = a->hold;
+	hold_lease_text(lease, sizeof(lease), a->span);
+	if (ok && (a->lease = mem_strdup(lease)) == NULL) {
+		pg_error_set(err, "53200", "out of memory");
+		ok = false;
+	}
+out:
+	buf_free(&text);
+	return ok;
+}
+
 static bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b,
 	struct pg_error *err, const char *what)
 {
@@ -333,7 +375,7 @@ static bool take_args_read(struct take_args *a, const struct qstmt *q, const str
 	return take_limit(a, qstmt_one(q, QARG_LIMIT), b, err) &&
 	       take_wait(a, qstmt_one(q, QARG_WAIT), b, err) &&
 	       take_text(&a->lease, qstmt_one(q, QARG_LEASE), b, err, "LEASE") &&
-	       take_text(&a->as, qstmt_one(q, QARG_AS), b, err, "AS");
+	       take_hold(a, q, b, err) && take_text(&a->as, qstmt_one(q, QARG_AS), b, err, "AS");
 }
 
 void take_args_free(struct take_args *a)
@@ -654,7 +696,7 @@ bool queue_start(void)
 {
 	intercept_register(&interceptor, false);
 	pooler_on_shutdown(waiters_shutdown);
-	return wait_start() && gauge_start();
+	return wait_start() && hold_start() && gauge_start();
 }
 
 void queue_free(void)
@@ -662,10 +704,12 @@ void queue_free(void)
 	struct qdb *db, *tmp;
 
 	wait_free();
+	hold_free();
 	gauge_stop();
 	done_forget_all();
 	HASH_ITER (hh, databases, db, tmp) {
 		system_free(db);
+		registry_free(db);
 		gauge_free(db);
 		HASH_DEL(databases, db);
 		mem_free(db);

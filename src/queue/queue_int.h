@@ -42,6 +42,7 @@ enum schema_state {
 };
 
 struct system;
+struct registry;
 
 struct qdb {
 	UT_hash_handle hh;
@@ -53,6 +54,7 @@ struct qdb {
 	struct system *system;  /* the LISTEN session; made with the first waiter */
 	struct gauge *gauges;   /* how full the queues are (gauge.c) */
 	bool gauging;           /* that is being asked now */
+	struct registry *registry; /* the proxies of this database */
 	uint64_t probes, served;
 	uint64_t wakes; /* counts what was announced, of any queue */
 	char name[64];
@@ -72,7 +74,7 @@ void schema_doubt(struct qdb *db);
 
 /* --- leases --------------------------------------------------------------------------------------------- */
 
-enum lease_policy { LEASE_AUTO, LEASE_RELEASE, LEASE_KEEP };
+enum lease_policy { LEASE_AUTO, LEASE_RELEASE, LEASE_KEEP, LEASE_HOLD };
 
 struct lease {
 	struct lease *prev, *next;
@@ -80,9 +82,14 @@ struct lease {
 	bool in_tx;      /* taken in the transaction under way */
 	bool finishing;  /* finished in the transaction under way */
 	bool by_done;    /* and by DONE, which may be repeated after the commit */
+	bool stamped;    /* our number is in it: other proxies give it back when we are gone */
+	bool cancelled;  /* HOLD: a renewal said so */
 	unsigned answer; /* which answer it came with */
 	enum lease_policy policy;
 	usec_t taken_at;
+	/* HOLD: when it was renewed for how long, when it ends for good; the renewal under way, or 0 */
+	usec_t renewed_at, span, hold_until, again_at;
+	unsigned renewal;
 	char token[TOKEN_MAX];
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
@@ -100,11 +107,12 @@ struct qclient {
 	struct client *client;
 	struct qdb *db;
 	struct lease *leases;
-	unsigned n_leases;
+	unsigned n_leases, n_cancelled;
 	unsigned answers; /* answers with leases that were written; the last one may be under way */
 	struct touched *touched;
 	struct request *request;
 	struct waiter *waiter;
+	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
 	bool asking_schema;
 	struct qclient *asking_next;
 	struct qclient *prev, *next; /* all of them */
@@ -112,9 +120,16 @@ struct qclient {
 
 struct qclient *qclient_get(struct client *c); /* makes it; NULL without memory */
 struct qclient *qclient_find(struct client *c);
+struct qclient *qclients(void); /* all of them */
 
 /* lease.c */
-bool lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue, enum lease_policy policy, bool in_tx);
+/* NULL without memory. */
+struct lease *lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue, enum lease_policy policy,
+	bool in_tx);
+void lease_drop(struct qclient *qc, struct lease *l);
+void lease_cancelled(struct qclient *qc, struct lease *l);
+/* Held ones whose longest time is over are given back. */
+void lease_hold_over(struct qclient *qc, usec_t now);
 /* A bare id: the token of the only lease with that id. NULL: none, or several (*ret_many). */
 const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many);
 struct lease *lease_find(struct qclient *qc, const char *token);
@@ -129,6 +144,16 @@ bool done_known(const char *token);
 void done_forget_all(void);
 /* Gives jobs back through the pool's role; tokens: array of n texts. error NULL: not counted. */
 void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, const char *error);
+void put_text_array(struct buf *b, const char *const *texts, int n); /* text[] in binary */
+/* Names, each with its terminator: their rooms, here and elsewhere. */
+void wake_queues(struct qdb *db, const struct buf *names);
+
+/* hold.c: leases that are renewed while their connection lives */
+MUST_CHECK bool hold_start(void);
+void hold_free(void);
+void hold_begin(struct lease *l, usec_t hold, usec_t span); /* held so long at most, leased for span now */
+void hold_end(struct lease *l);
+size_t hold_lease_text(char *dst, size_t size, usec_t span); /* as Postgres reads it; its length */
 
 void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
 void touched_wake(struct qclient *qc);
@@ -183,6 +208,8 @@ struct take_args {
 	usec_t wait; /* 0: none */
 	char *lease; /* interval text or NULL; owned */
 	char *as;    /* or NULL; owned */
+	usec_t hold; /* 0: not held; else the longest time, and lease is that of queue_hold_lease */
+	usec_t span; /* with hold: lease as a number */
 	bool pop;
 };
 void take_args_free(struct take_args *a);
@@ -213,5 +240,21 @@ void gauge_free(struct qdb *db);
 /* count.c: what was done */
 void count_done(int verb, unsigned jobs);
 void count_failed(int verb);
+
+/* --- the proxies of a database (registry.c) ---------------------------------------------------------------------------- */
+
+int32_t registry_id(void); /* of this process; above 0 */
+/* What a take writes into its leases: our number while the session holds its lock, else 0. */
+int32_t registry_stamp(const struct qdb *db);
+void registry_up(struct qdb *db); /* the session holds the lock */
+void registry_down(struct qdb *db);
+/* The session looked: registry_look(), then each that is there, then registry_looked(). */
+void registry_look(struct qdb *db);
+void registry_see(struct qdb *db, int32_t id);
+void registry_looked(struct qdb *db);
+bool registry_hurries(const struct qdb *db); /* it should look often */
+/* Changes whose leases are: a proxy's, or nobody's (0). */
+void registry_own(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int32_t owner);
+void registry_free(struct qdb *db);
 
 #endif

@@ -142,6 +142,7 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 		put_one(w, arg, "pg_catalog.int4");
 		break;
 	case QKIND_INTERVAL:
+	case QKIND_MAY_INTERVAL:
 		put_one(w, arg, "pg_catalog.interval");
 		break;
 	case QKIND_TIMESTAMP:

@@ -3,8 +3,8 @@
  * through this proxy, and tells other proxies of those that did. It runs nobody's work. While it is
  * down the rooms look for themselves, more often.
  *
- * A proxy holds a shared advisory lock while it is there; NOTIFY is sent only when there are
- * others.
+ * A proxy holds a shared advisory lock with its number while it is there; NOTIFY is sent only when
+ * there are others. The session looks who is there, and tells registry.c.
  */
 #include <stdio.h>
 #include <string.h>
@@ -16,15 +16,16 @@
 #include "queue_int.h"
 
 #define CHANNEL        "qbouncer"
-#define RETRY_FIRST    (1 * USEC_SEC)
-#define RETRY_LAST     (30 * USEC_SEC)
+#define RETRY_FIRST    (250 * USEC_MSEC)
+#define RETRY_LAST     (5 * USEC_SEC) /* others wait for us that long, and longer (registry.c) */
 #define CONNECT_LIMIT  (15 * USEC_SEC)
 #define LOOK_AT_OTHERS (5 * USEC_SEC) /* also shows that the session is alive */
+#define LOOK_IN_HURRY  (1 * USEC_SEC) /* while there are others */
 #define ANSWER_LIMIT   (10 * USEC_SEC)
 #define PENDING_MAX    10000 /* queues; the others' periodic look finds the rest */
 
-/* Class and object of the advisory lock: "qbou", "ncer". */
-#define LOCK_SQL "1902276469, 1852007794"
+/* Class of the advisory locks: "qbou". The object is the number of the proxy. */
+#define LOCK_CLASS "1902276469"
 
 enum system_state { SYSTEM_DOWN, SYSTEM_CONNECTING, SYSTEM_LISTENING, SYSTEM_UP };
 
@@ -42,6 +43,7 @@ struct system {
 	struct pending *pending; /* queues that other proxies are to be told of */
 	bool busy;               /* a query is under way */
 	bool others;             /* other proxies have a session too */
+	int counted;             /* of them, when we looked last */
 	bool refused;            /* a statement of the query under way failed */
 	bool others_known; /* since the session is up; until then what is to be told is kept */
 	bool looking;      /* the query under way asks for others */
@@ -49,7 +51,7 @@ struct system {
 	bool warned;
 	usec_t since; /* of the state, or of the query under way */
 	usec_t look_at;
-	usec_t retry;
+	usec_t retry, retry_at;
 	char *dbname, *user, *password;
 	char *pool_user; /* whose pool tells where the server is */
 	char why[160];
@@ -111,21 +113,41 @@ static void send_notifications(struct system *s)
 
 static void look_at_others(struct system *s)
 {
-	s->look_at = loop_now() + LOOK_AT_OTHERS;
 	s->looking = true;
 	send_sql(s,
-		"SELECT pg_catalog.count(*) FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted AND "
+		"SELECT DISTINCT objid AS proxy FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted AND "
 		"database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
-		"AND (classid, objid) = (" LOCK_SQL ")");
+		"AND classid = " LOCK_CLASS " AND objsubid = 2");
 }
 
 static void begin_listening(struct system *s)
 {
+	char sql[512];
+
 	s->state = SYSTEM_LISTENING;
-	/* the empty notification tells others that we are there */
-	send_sql(s, "SET synchronous_commit = off; LISTEN " CHANNEL "; "
-		    "SELECT pg_catalog.pg_advisory_lock_shared(" LOCK_SQL "); "
-		    "SELECT pg_catalog.pg_notify('" CHANNEL "', '')");
+	/* The empty notification tells others that we are there. A machine that is gone without a
+	 * word is noticed by the server, which drops the lock then. */
+	snprintf(sql, sizeof(sql),
+		"SET synchronous_commit = off; SET tcp_keepalives_idle = 3; "
+		"SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; LISTEN " CHANNEL
+		"; SELECT pg_catalog.pg_advisory_lock_shared(" LOCK_CLASS ", %d); "
+		"SELECT pg_catalog.pg_notify('" CHANNEL "', '')",
+		registry_id());
+	send_sql(s, sql);
+}
+
+static void looked(struct system *s)
+{
+	s->looking = false;
+	if (!s->refused) {
+		s->others = s->counted > 0;
+		s->others_known = true;
+		registry_looked(s->db);
+		if (!s->others)
+			pending_clear(s);
+	}
+	s->look_at = loop_now() + (registry_hurries(s->db) ? LOOK_IN_HURRY : LOOK_AT_OTHERS);
+	loop_tick_at(s->tick, s->look_at);
 }
 
 static void query_done(struct system *s)
@@ -141,18 +163,30 @@ static void query_done(struct system *s)
 		s->retry = RETRY_FIRST;
 		s->warned = false;
 		log_info("%s: system session is up (role %s)", s->db->name, s->user);
+		registry_up(s->db);
 		/* LISTEN first, then look: nothing falls between */
 		rooms_wake_all(s->db);
 		look_at_others(s);
 		return;
 	}
-	if (s->looking) {
-		s->looking = false;
-		s->others_known = true;
-		if (!s->others)
-			pending_clear(s);
-	}
+	if (s->looking)
+		looked(s);
 	send_notifications(s);
+}
+
+static void take_proxies(struct system *s, const PGresult *res)
+{
+	s->counted = 0;
+	registry_look(s->db);
+	for (int i = 0; i < PQntuples(res); i++) {
+		const char *text = PQgetvalue(res, i, 0);
+		int64_t id = 0;
+
+		if (!util_parse_i64(text, strlen(text), &id) || id <= 0 || id > INT32_MAX)
+			continue;
+		s->counted += id != registry_id();
+		registry_see(s->db, (int32_t)id);
+	}
 }
 
 static void take_result(struct system *s, const PGresult *res)
@@ -164,14 +198,8 @@ static void take_result(struct system *s, const PGresult *res)
 		log_warning("%s: system session: %s", s->db->name, PQresultErrorMessage(res));
 		return;
 	}
-	if (st == PGRES_TUPLES_OK && PQnfields(res) == 1 && strcmp(PQfname(res, 0), "count") == 0) {
-		int64_t n = 0;
-		const char *text = PQgetvalue(res, 0, 0);
-
-		if (util_parse_i64(text, strlen(text), &n)) {
-			s->others = n > 1;
-		}
-	}
+	if (st == PGRES_TUPLES_OK && PQnfields(res) == 1 && strcmp(PQfname(res, 0), "proxy") == 0)
+		take_proxies(s, res);
 }
 
 static void take_notifications(struct system *s)
@@ -183,6 +211,8 @@ static void take_notifications(struct system *s)
 			/* our own: the rooms here know already */
 		} else if (n->extra[0] == '\0') {
 			s->others = true;
+			s->look_at = loop_now(); /* who is it? */
+			loop_tick_at(s->tick, s->look_at);
 		} else {
 			room_wake(s->db, n->extra, 0);
 		}
@@ -356,13 +386,29 @@ static void disconnect(struct system *s, const char *why)
 	s->busy = s->looking = s->others_known = false;
 	s->state = SYSTEM_DOWN;
 	s->since = loop_now();
-	loop_tick_at(s->tick, s->since + s->retry);
+	s->retry_at = s->since + s->retry;
+	loop_tick_at(s->tick, s->retry_at);
 	s->retry = s->retry * 2 < RETRY_LAST ? s->retry * 2 : RETRY_LAST;
+	registry_down(s->db);
 }
 
 /* --- time
  * -----------------------------------------------------------------------------------------------------
  */
+
+static usec_t next_deadline(const struct system *s)
+{
+	switch (s->state) {
+	case SYSTEM_DOWN:
+		return s->retry_at;
+	case SYSTEM_CONNECTING:
+		return s->since + CONNECT_LIMIT;
+	case SYSTEM_LISTENING:
+	case SYSTEM_UP:
+		break;
+	}
+	return s->busy ? s->since + ANSWER_LIMIT : s->look_at;
+}
 
 static usec_t on_tick(void *arg, usec_t now)
 {
@@ -370,7 +416,7 @@ static usec_t on_tick(void *arg, usec_t now)
 
 	switch (s->state) {
 	case SYSTEM_DOWN:
-		if (now >= s->since + s->retry / 2)
+		if (now >= s->retry_at)
 			connect_session(s);
 		break;
 	case SYSTEM_CONNECTING:
@@ -385,7 +431,7 @@ static usec_t on_tick(void *arg, usec_t now)
 			look_at_others(s);
 		break;
 	}
-	return now + USEC_SEC;
+	return next_deadline(s);
 }
 
 /* --- life

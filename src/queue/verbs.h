@@ -21,6 +21,7 @@ enum qarg_kind {
 	QKIND_REFS,      /* one or more values: jobs that this connection need not hold; text[] */
 	QKIND_INT,       /* int4 */
 	QKIND_INTERVAL,  /* interval */
+	QKIND_MAY_INTERVAL, /* interval, or nothing: the keyword alone */
 	QKIND_TIMESTAMP, /* timestamptz */
 	QKIND_JSON,      /* text that holds JSON */
 	QKIND_TEXT,      /* text */
@@ -50,6 +51,7 @@ enum qarg_id {
 	QARG_LIMIT,
 	QARG_WAIT,
 	QARG_LEASE,
+	QARG_HOLD,
 	QARG_AS,
 	QARG_ERROR,
 	QARG_RETRY_IN,
@@ -183,10 +185,12 @@ struct qverb {
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) \
-		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 0) \
+		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 1) \
+		ARG(HOLD, "hold", "HOLD", MAY_INTERVAL, MAY, 1) \
 		ARG(AS, "as", "AS", TEXT, MAY, 0), \
 		NULL, \
-		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval] [LEASE interval] [AS text]", \
+		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval] [LEASE interval |" \
+		" HOLD [interval]] [AS text]", \
 		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE.") \
 	VERB(POP, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
@@ -274,7 +278,6 @@ struct qverb {
 	LATER(PUSH, "KEY", "KEY")                                                                  \
 	LATER(PUSH, "ON", "ON DUPLICATE")                                                          \
 	LATER(PUSH, "GROUP", "GROUP")                                                              \
-	LATER(TAKE, "HOLD", "HOLD")                                                                \
 	LATER(DONE, "RESULT", "RESULT")                                                            \
 	LATER(DONE, "THEN", "THEN")
 

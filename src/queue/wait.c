@@ -189,9 +189,15 @@ static void add_leases(struct waiter *w)
 	w->qc->answers++;
 	for (int i = 0; i < w->n_taken; i++) {
 		struct taken *t = &w->taken[i];
+		struct lease *l = lease_add(w->qc, t->id, t->token, t->queue, t->policy, true);
 
-		if (!lease_add(w->qc, t->id, t->token, t->queue, t->policy, true))
+		if (l == NULL) {
 			w->answer.rows.failed = true;
+			continue;
+		}
+		l->stamped = w->stamp != 0 && (t->policy != LEASE_KEEP || w->args.hold > 0);
+		if (w->args.hold > 0)
+			hold_begin(l, w->args.hold, w->args.span);
 	}
 	client_watch_tx(w->qc->client);
 }
@@ -210,6 +216,8 @@ static void deliver(struct waiter *w)
 		end_error(w, &err);
 		return;
 	}
+	if (!w->args.pop)
+		system_need(w->db, w->pool); /* its lock says that these leases have somebody */
 	add_leases(w);
 	w->db->served += (uint64_t)w->n_taken;
 	count_done(w->args.pop ? QVERB_POP : QVERB_TAKE, (unsigned)w->n_taken);

@@ -64,6 +64,7 @@ struct waiter {
 	struct answer answer;
 	struct taken *taken;
 	int n_taken, cap_taken;
+	int32_t stamp;  /* the number of the proxy, as its last take wrote it */
 	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
 	uint64_t wakes; /* of the database when it last asked */
 	usec_t started, beat_at;

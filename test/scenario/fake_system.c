@@ -3,6 +3,7 @@
  * notifications of other proxies are steps of the dialogue.
  */
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "../../src/queue/queue_int.h"
 #include "program.h"
@@ -48,11 +49,32 @@ void program_notify(const char *queue)
 		room_wake(db, queue, 0);
 }
 
+/* The session is up and looks: it sees itself and these. */
+void program_proxies(const char *ids)
+{
+	struct qdb *db, *tmp;
+
+	HASH_ITER (hh, qdb_first(), db, tmp) {
+		char *end;
+
+		if (registry_stamp(db) == 0)
+			registry_up(db);
+		registry_look(db);
+		registry_see(db, registry_id());
+		for (const char *at = ids; *at != '\0'; at = *end ? end + 1 : end)
+			registry_see(db, (int32_t)strtol(at, &end, 10));
+		registry_looked(db);
+	}
+}
+
 void program_system(bool up)
 {
 	struct qdb *db, *tmp;
 
 	down = !up;
+	if (!up)
+		HASH_ITER (hh, qdb_first(), db, tmp)
+			registry_down(db);
 	if (up)
 		HASH_ITER (hh, qdb_first(), db, tmp)
 			rooms_wake_all(db);

@@ -169,6 +169,10 @@ bool program_command(const char *words)
 		return false;
 	if (strcmp(word, "shutdown") == 0)
 		return command_shutdown(arg);
+	if (strcmp(word, "proxies") == 0) {
+		program_proxies(arg);
+		return true;
+	}
 	if (strcmp(word, "notify") == 0) {
 		program_notify(arg);
 		return true;

@@ -32,5 +32,6 @@ MUST_CHECK bool program_command(const char *words);
 /* fake_system.c */
 void program_notify(const char *queue);
 void program_system(bool up);
+void program_proxies(const char *ids);
 
 #endif

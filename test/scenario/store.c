@@ -284,12 +284,21 @@ static void row_job(struct actor *a, const struct job *j)
 	words_free(&w);
 }
 
-static void take_one(struct actor *a, struct job *j, bool pop)
+/* The lease that a text of ours asks for. */
+static usec_t lease_of(const struct call *c)
+{
+	for (int i = 0; i < c->n; i++)
+		if (strstr(c->v[i], " microseconds"))
+			return strtoull(c->v[i], NULL, 10);
+	return LEASE;
+}
+
+static void take_one(struct actor *a, struct job *j, const struct call *c, bool pop)
 {
 	j->leased = !pop;
 	j->done = pop;
 	j->attempt++;
-	j->lease_until = loop_now() + LEASE;
+	j->lease_until = loop_now() + lease_of(c);
 	(void)snprintf(j->token, sizeof(j->token), "%x-%x-%x", (unsigned)j->id,
 		(unsigned)j->attempt, 0xabc0u + (unsigned)j->id);
 	job_change(j, a, CHANGE_TAKEN);
@@ -345,7 +354,7 @@ static int serve_take(struct actor *a, const struct call *c)
 	for (j = store.jobs; j && n < limit; j = j->next) {
 		if (!is_free(j) || j->ready_at > loop_now() || !names_queue(c, j->queue))
 			continue;
-		take_one(a, j, pop);
+		take_one(a, j, c, pop);
 		n++;
 	}
 	if (n == 0)
@@ -411,6 +420,33 @@ static int serve_extend(struct actor *a, const struct call *c)
 	return serve_tokens(a, c, CHANGE_NONE, true);
 }
 
+static int serve_renew(struct actor *a, const struct call *c)
+{
+	char text[96];
+	int i, n = 0;
+
+	for (i = 0; i < c->n; i++) {
+		struct job *j = c->in_array[i] ? job_by_token(c->v[i]) : NULL;
+
+		if (!c->in_array[i])
+			continue;
+		if (j) {
+			j->lease_until = loop_now() + lease_of(c);
+			continue;
+		}
+		(void)snprintf(text, sizeof(text), "DataRow \"%s\" \"lost\"", c->v[i]);
+		actor_say(a, text);
+		n++;
+	}
+	return n;
+}
+
+static int serve_nothing(struct actor *a, const struct call *c)
+{
+	(void)a, (void)c;
+	return 0;
+}
+
 /* The version, and how many functions of that name there are. */
 static int serve_one(struct actor *a, const struct call *c)
 {
@@ -437,6 +473,9 @@ static const struct {
 	{"queue._release(", serve_back},
 	{"queue._give_back(", serve_give_back},
 	{"queue._extend(", serve_extend},
+	{"queue._renew(", serve_renew},
+	{"queue._orphans(", serve_nothing},
+	{"queue._own(", serve_void},
 	{"queue.version(", serve_one},
 	{"count(*) FROM pg_catalog.pg_proc", serve_one},
 	{"queue.create(", serve_void},

@@ -23,6 +23,7 @@ static inline const char *sample_value(enum qarg_kind kind)
 	case QKIND_INT:
 		return "17";
 	case QKIND_INTERVAL:
+	case QKIND_MAY_INTERVAL:
 		return "'30s'";
 	case QKIND_TIMESTAMP:
 		return "'2030-01-01'";

@@ -132,7 +132,7 @@ static void check_clause(struct buf *b, const struct qverb *verb, const struct q
 	sample_positional(b, verb);
 	start = b->len;
 	buf_printf(b, " %s", keyword);
-	if (arg->kind == QKIND_FLAG)
+	if (arg->kind == QKIND_FLAG || arg->kind == QKIND_MAY_INTERVAL)
 		accepts(buf_cstr(b));
 	else
 		refuses(buf_cstr(b), "42601", (int)b->len + 1);
@@ -238,6 +238,16 @@ static void test_every_verb_without_memory(void **state)
  */
 
 static const char *const good[] = {
+	"queue take q hold",
+	"queue take q hold;",
+	"queue take q hold limit 3",
+	"queue take q hold '1h' as 'x'",
+	"queue take q hold interval '1h' wait '1s'",
+	"queue take q hold 600",
+	"queue take q hold $1",
+	"queue take q hold (null)::interval",
+	"queue take hold hold",
+	"queue take q as 'x' hold",
 	"queue list",
 	";; QUEUE LIST ;;",
 	"/* a */ queue -- b\n list /* c */",
@@ -311,7 +321,12 @@ static const struct {
 	{"queue await 17", "0A000", 7},
 	{"queue push q 'x' key 'k'", "0A000", 18},
 	{"queue push q 'x' select 1", "42601", 18},
-	{"queue take q hold", "0A000", 14},
+	{"queue take q hold lease '1s'", "42601", 19},
+	{"queue take q lease '1s' hold", "42601", 25},
+	{"queue take q hold 'a' 'b'", "42601", 23},
+	{"queue take q hold now", "42601", 19},
+	{"queue take q hold hold", "42601", 19},
+	{"queue pop q hold", "42601", 13},
 	{"queue done 17 result '{}'", "0A000", 15},
 	{"queue done 17 then take q", "0A000", 15},
 };

@@ -1,0 +1,306 @@
+/*
+ * Leases that are held (TAKE ... HOLD): short ones, renewed while their connection lives. At half
+ * of their time those of a role are renewed by one statement, as that role, together with all that
+ * are a quarter old. A renewal that fails is tried again; the job is nobody else's before the lease
+ * ends.
+ *
+ * Giving back when the connection ends is lease.c's matter.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/msg.h"
+#include "queue_int.h"
+
+#define TRY_AGAIN (1 * USEC_SEC)
+#define BATCH_MAX 10000 /* tokens of one statement */
+
+struct lost {
+	UT_hash_handle hh;
+	bool cancelled;
+	char token[TOKEN_MAX];
+};
+
+/* The leases of one role that are renewed together. */
+struct renewal {
+	struct renewal *next; /* while it is gathered */
+	struct qdb *db;
+	struct pool *pool;
+	unsigned number;
+	usec_t sent_at, span;
+	struct buf values;
+	int n;
+	struct lost *lost;
+};
+
+static struct loop_tick *tick;
+static unsigned n_held, last_number;
+
+static usec_t on_tick(void *arg, usec_t now);
+
+/* --- what is held
+ * ----------------------------------------------------------------------------------------------
+ */
+
+static usec_t due_at(const struct lease *l)
+{
+	usec_t at = l->renewed_at + l->span / 2;
+
+	if (l->again_at > at)
+		at = l->again_at;
+	return l->hold_until < at ? l->hold_until : at;
+}
+
+void hold_begin(struct lease *l, usec_t hold, usec_t span)
+{
+	l->policy = LEASE_HOLD;
+	l->renewed_at = loop_now();
+	l->span = span;
+	l->hold_until = l->renewed_at + hold;
+	n_held++;
+	loop_tick_at(tick, due_at(l));
+}
+
+void hold_end(struct lease *l)
+{
+	(void)l;
+	n_held--;
+}
+
+/* --- the end of a renewal
+ * --------------------------------------------------------------------------------------
+ */
+
+static void renewal_free(struct renewal *r)
+{
+	struct lost *x, *tmp;
+
+	HASH_ITER (hh, r->lost, x, tmp) {
+		HASH_DEL(r->lost, x);
+		mem_free(x);
+	}
+	buf_free(&r->values);
+	mem_free(r);
+}
+
+/* Two texts: the token, and "lost" or "cancelled". */
+static void on_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct renewal *r = arg;
+	struct lost *x = mem_zalloc(sizeof(*x));
+	struct wire_reader rd;
+	int32_t n_token, n_state;
+	const uint8_t *token, *state;
+
+	if (x == NULL)
+		return; /* found to be lost next time */
+	wire_reader_init(&rd, body, len);
+	if (wire_get_i16(&rd) != 2 || (n_token = wire_get_i32(&rd)) <= 0 || n_token >= TOKEN_MAX)
+		goto bad;
+	token = wire_get_bytes(&rd, (size_t)n_token);
+	n_state = wire_get_i32(&rd);
+	state = n_state > 0 ? wire_get_bytes(&rd, (size_t)n_state) : NULL;
+	if (token == NULL || state == NULL || !wire_done(&rd))
+		goto bad;
+	memcpy(x->token, token, (size_t)n_token);
+	x->cancelled = n_state == 9 && memcmp(state, "cancelled", 9) == 0;
+	HASH_ADD_STR(r->lost, token, x);
+	return;
+bad:
+	mem_free(x);
+}
+
+static void settle(struct renewal *r, struct qclient *qc, struct lease *l, bool ok)
+{
+	struct lost *x;
+
+	l->renewal = 0;
+	if (!ok) {
+		l->again_at = loop_now() + TRY_AGAIN;
+		return;
+	}
+	HASH_FIND_STR(r->lost, l->token, x);
+	if (x == NULL) {
+		l->renewed_at = r->sent_at;
+		l->span = r->span;
+	} else if (x->cancelled) {
+		lease_cancelled(qc, l);
+	} else {
+		lease_drop(qc, l);
+	}
+}
+
+static void on_done(void *arg, const struct pg_error *err)
+{
+	struct renewal *r = arg;
+	struct qclient *qc;
+	struct lease *l, *tmp;
+
+	if (err != NULL)
+		log_warning("%s: %d held jobs could not be renewed, trying again: %s", r->db->name,
+			r->n, err->message);
+	DL_FOREACH (qclients(), qc) {
+		if (qc->db != r->db)
+			continue;
+		DL_FOREACH_SAFE (qc->leases, l, tmp)
+			if (l->renewal == r->number)
+				settle(r, qc, l, err == NULL);
+	}
+	renewal_free(r);
+	loop_tick_at(tick, loop_now());
+}
+
+/* --- renewing
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+static bool send(struct renewal *r)
+{
+	static const struct task_ops ops = {.row = on_row, .done = on_done};
+	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INTERVAL};
+	char lease[40];
+	struct buf array = BUF_INIT;
+	struct bind_param params[2] = {{.format = 1}, {.data = (const uint8_t *)lease}};
+	struct task_spec spec = {.ops = &ops,
+		.arg = r,
+		.sql = "SELECT token, state FROM queue._renew($1, $2)",
+		.prepare = true,
+		.oids = oids,
+		.n_params = 2,
+		.params = params};
+	bool ok;
+
+	params[1].len = (int32_t)hold_lease_text(lease, sizeof(lease), r->span);
+	build_i32(&array, 1);
+	build_i32(&array, 0);
+	build_i32(&array, OID_TEXT);
+	build_i32(&array, r->n);
+	build_i32(&array, 1);
+	buf_put(&array, r->values.data, r->values.len);
+	params[0].data = array.data;
+	params[0].len = (int32_t)array.len;
+	ok = !buf_failed(&array) && !buf_failed(&r->values) && task_submit(r->pool, &spec) != NULL;
+	buf_free(&array);
+	return ok;
+}
+
+static struct renewal *renewal_for(struct renewal **list, struct qclient *qc, usec_t now)
+{
+	struct pool *pool = client_pool(qc->client);
+	struct renewal *r;
+
+	for (r = *list; r != NULL; r = r->next)
+		if (r->pool == pool && r->n < BATCH_MAX)
+			return r;
+	r = mem_zalloc(sizeof(*r));
+	if (r == NULL)
+		return NULL;
+	r->db = qc->db;
+	r->pool = pool;
+	r->sent_at = now;
+	r->span = conf_current()->p.queue_hold_lease;
+	r->values = BUF_INIT;
+	r->number = ++last_number != 0 ? last_number : ++last_number;
+	r->next = *list;
+	*list = r;
+	return r;
+}
+
+/* Everything that is a quarter old, when something is half. */
+static void gather(struct renewal **list, struct qclient *qc, usec_t now)
+{
+	struct lease *l;
+
+	DL_FOREACH (qc->leases, l) {
+		struct renewal *r;
+
+		if (l->policy != LEASE_HOLD || l->renewal != 0 || l->cancelled || l->finishing ||
+			now < l->renewed_at + l->span / 4 || now < l->again_at)
+			continue;
+		r = renewal_for(list, qc, now);
+		if (r == NULL) {
+			l->again_at = now + TRY_AGAIN;
+			continue;
+		}
+		build_row_value(&r->values, l->token, (int32_t)strlen(l->token));
+		r->n++;
+		l->renewal = r->number;
+	}
+}
+
+static void send_all(struct renewal *list)
+{
+	while (list != NULL) {
+		struct renewal *r = list;
+		struct pg_error err;
+
+		list = r->next;
+		if (send(r))
+			continue;
+		pg_error_set(&err, "53200", "out of memory");
+		on_done(r, &err);
+	}
+}
+
+/* --- time
+ * -----------------------------------------------------------------------------------------------------------
+ */
+
+/* When the next one is due, of those that can be. One whose DONE is not committed is looked at
+ * again after a while. */
+static usec_t next_due(usec_t now)
+{
+	usec_t next = USEC_NEVER;
+	struct qclient *qc;
+	struct lease *l;
+
+	DL_FOREACH (qclients(), qc) {
+		DL_FOREACH (qc->leases, l) {
+			usec_t at;
+
+			if (l->policy != LEASE_HOLD || l->renewal != 0 || l->cancelled)
+				continue;
+			at = due_at(l);
+			if (l->finishing && at < now + TRY_AGAIN)
+				at = now + TRY_AGAIN;
+			next = at < next ? at : next;
+		}
+	}
+	return next;
+}
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	struct renewal *list = NULL;
+	struct qclient *qc;
+
+	(void)arg;
+	if (n_held == 0)
+		return USEC_NEVER;
+	DL_FOREACH (qclients(), qc)
+		if (qc->leases != NULL)
+			lease_hold_over(qc, now);
+	if (next_due(now) <= now) {
+		DL_FOREACH (qclients(), qc)
+			gather(&list, qc, now);
+		send_all(list);
+	}
+	return next_due(now);
+}
+
+size_t hold_lease_text(char *dst, size_t size, usec_t span)
+{
+	return (size_t)snprintf(dst, size, "%llu microseconds", (unsigned long long)span);
+}
+
+bool hold_start(void)
+{
+	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return tick != NULL;
+}
+
+void hold_free(void)
+{
+	loop_tick_free(&tick);
+	n_held = 0;
+}

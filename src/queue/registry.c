@@ -1,0 +1,372 @@
+/*
+ * Which proxies serve a database, and what becomes of the leases of one that is gone. Each proxy
+ * has a number of its own and, in its system session, holds an advisory lock with it (system.c);
+ * takes write the number into the leases that end with their connection. A number whose lock has
+ * been away for a while is of a proxy that died: every role that uses queues here gives back what
+ * it held, in the queues that this role may take from. So it is when the session comes up, for what
+ * happened before.
+ *
+ * Knows nothing of sessions and locks: system.c says what is there (registry_seen).
+ */
+#include <string.h>
+
+#include "queue_int.h"
+
+/* After our own session was lost the database may have been away: other proxies get this long to
+ * come back. */
+#define COME_BACK  (15 * USEC_SEC)
+#define SCAN_AGAIN (2 * USEC_SEC)
+
+struct peer {
+	UT_hash_handle hh;
+	int32_t id;
+	usec_t gone_since; /* 0: it is there */
+};
+
+/* A role that uses queues: how far it has looked for orphans. */
+struct role {
+	UT_hash_handle hh;
+	uint64_t scanned; /* up to which of the registry's scans */
+	usec_t again_at;
+	bool scanning;
+	char user[64];
+};
+
+struct registry {
+	struct peer *peers;
+	struct role *roles;
+	bool up, was_up;
+	bool looked_back; /* since it is up: the scan for what happened before is ordered */
+	usec_t trust_at;  /* before that nobody is taken for dead */
+	uint64_t scans;   /* that were ordered */
+};
+
+static int32_t own_id;
+
+int32_t registry_id(void)
+{
+	while (own_id <= 0) {
+		util_random(&own_id, sizeof(own_id));
+		own_id &= INT32_MAX;
+	}
+	return own_id;
+}
+
+static struct registry *registry_get(struct qdb *db)
+{
+	if (db->registry == NULL)
+		db->registry = mem_zalloc(sizeof(*db->registry));
+	return db->registry;
+}
+
+int32_t registry_stamp(const struct qdb *db)
+{
+	return db->registry != NULL && db->registry->up ? registry_id() : 0;
+}
+
+/* --- whose leases are
+ * ------------------------------------------------------------------------------------------
+ */
+
+struct owning {
+	struct qdb *db;
+};
+
+static void owned(void *arg, const struct pg_error *err)
+{
+	struct owning *o = arg;
+
+	if (err != NULL)
+		log_debug("%s: leases could not change their proxy: %s", o->db->name, err->message);
+	mem_free(o);
+}
+
+/* A failure does little harm: these leases end with their time only, or with the proxy too. */
+void registry_own(
+	struct qdb *db, struct pool *pool, const char *const *tokens, int n, int32_t owner)
+{
+	static const struct task_ops ops = {.done = owned};
+	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4};
+	struct owning *o = mem_zalloc(sizeof(*o));
+	struct buf array = BUF_INIT;
+	uint8_t id[4] = {(uint8_t)(owner >> 24), (uint8_t)(owner >> 16), (uint8_t)(owner >> 8),
+		(uint8_t)owner};
+	struct bind_param params[2] = {
+		{.format = 1}, {.data = id, .len = owner > 0 ? 4 : -1, .format = 1}};
+	struct task_spec spec = {.ops = &ops,
+		.arg = o,
+		.sql = "SELECT queue._own($1, $2)",
+		.prepare = true,
+		.oids = oids,
+		.n_params = 2,
+		.params = params};
+
+	put_text_array(&array, tokens, n);
+	params[0].data = array.data;
+	params[0].len = (int32_t)array.len;
+	if (o != NULL)
+		o->db = db;
+	if (o == NULL || buf_failed(&array) || task_submit(pool, &spec) == NULL)
+		mem_free(o);
+	buf_free(&array);
+}
+
+/* Those that were taken while the session was not up. */
+static void adopt(struct qclient *qc)
+{
+	const char **tokens = mem_alloc((qc->n_leases + 1) * sizeof(*tokens));
+	struct lease *l;
+	int n = 0;
+
+	if (tokens == NULL)
+		return;
+	DL_FOREACH (qc->leases, l) {
+		if (l->stamped || l->policy == LEASE_KEEP)
+			continue;
+		l->stamped = true;
+		tokens[n++] = l->token;
+	}
+	if (n > 0)
+		registry_own(qc->db, client_pool(qc->client), tokens, n, registry_id());
+	mem_free(tokens);
+}
+
+/* --- orphans
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+struct scan {
+	struct qdb *db;
+	struct role *role;
+	uint64_t number;
+	bool again;       /* something is left */
+	struct buf names; /* of queues, each with its terminator */
+};
+
+static struct role *role_get(struct registry *g, const char *user)
+{
+	struct role *r;
+
+	HASH_FIND_STR(g->roles, user, r);
+	if (r != NULL)
+		return r;
+	r = mem_zalloc(sizeof(*r));
+	if (r == NULL)
+		return NULL;
+	util_strlcpy(r->user, user, sizeof(r->user));
+	HASH_ADD_STR(g->roles, user, r);
+	return r;
+}
+
+/* Body of DataRow with one text column: the queue's name, or NULL. */
+static void scan_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct scan *s = arg;
+
+	if (len > 6 && len - 6 <= QSTMT_QUEUE_MAX) {
+		buf_put(&s->names, body + 6, len - 6);
+		buf_putc(&s->names, '\0');
+	} else {
+		s->again = true;
+	}
+}
+
+static void scan_done(void *arg, const struct pg_error *err)
+{
+	struct scan *s = arg;
+
+	s->role->scanning = false;
+	if (err == NULL && !s->again)
+		s->role->scanned = s->number;
+	else
+		s->role->again_at = loop_now() + SCAN_AGAIN;
+	if (err != NULL)
+		log_warning("%s: jobs of proxies that are gone cannot be given back: %s",
+			s->db->name, err->message);
+	if (err == NULL && s->names.len > 0)
+		log_info("%s: jobs of a proxy that is gone were given back", s->db->name);
+	if (err == NULL)
+		wake_queues(s->db, &s->names);
+	buf_free(&s->names);
+	mem_free(s);
+}
+
+/* int4[] in binary: those that are there, or may come back. */
+static void put_ids(struct buf *b, const struct registry *g)
+{
+	const struct peer *p;
+
+	build_i32(b, 1);
+	build_i32(b, 0);
+	build_i32(b, OID_INT4);
+	build_i32(b, (int64_t)HASH_COUNT(g->peers) + 1);
+	build_i32(b, 1);
+	build_i32(b, 4);
+	build_i32(b, registry_id());
+	for (p = g->peers; p != NULL; p = p->hh.next) {
+		build_i32(b, 4);
+		build_i32(b, p->id);
+	}
+}
+
+static void scan(struct qdb *db, struct role *role, struct pool *pool)
+{
+	static const struct task_ops ops = {.row = scan_row, .done = scan_done};
+	static const uint32_t oids[] = {OID_INT4_ARRAY};
+	struct scan *s = mem_zalloc(sizeof(*s));
+	struct buf ids = BUF_INIT;
+	struct bind_param param = {.format = 1};
+	struct task_spec spec = {.ops = &ops,
+		.arg = s,
+		.sql = "SELECT queue FROM queue._orphans($1) AS queue",
+		.prepare = true,
+		.oids = oids,
+		.n_params = 1,
+		.params = &param};
+
+	put_ids(&ids, db->registry);
+	param.data = ids.data;
+	param.len = (int32_t)ids.len;
+	if (s != NULL) {
+		s->db = db;
+		s->role = role;
+		s->number = db->registry->scans;
+		s->names = BUF_INIT;
+	}
+	if (s != NULL && !buf_failed(&ids) && task_submit(pool, &spec) != NULL)
+		role->scanning = true;
+	else
+		mem_free(s);
+	buf_free(&ids);
+}
+
+/* The clients of each role that has not looked since the last scan was ordered: through one of
+ * them. */
+static void scan_all(struct qdb *db)
+{
+	struct registry *g = db->registry;
+	struct qclient *qc;
+
+	DL_FOREACH (qclients(), qc) {
+		struct pool *pool = client_pool(qc->client);
+		struct role *r;
+
+		if (qc->db != db || qc->scans == g->scans)
+			continue;
+		r = role_get(g, pool_user(pool));
+		if (r == NULL || r->scanning || loop_now() < r->again_at)
+			continue;
+		if (r->scanned == g->scans)
+			qc->scans = g->scans;
+		else
+			scan(db, r, pool);
+	}
+}
+
+/* --- what is there
+ * -------------------------------------------------------------------------------------------------
+ */
+
+void registry_up(struct qdb *db)
+{
+	struct registry *g = registry_get(db);
+	usec_t grace = conf_current()->p.queue_orphan_grace;
+	struct qclient *qc;
+
+	if (g == NULL)
+		return;
+	if (g->was_up && grace < COME_BACK)
+		grace = COME_BACK;
+	g->up = g->was_up = true;
+	g->looked_back = false;
+	g->trust_at = loop_now() + grace;
+	DL_FOREACH (qclients(), qc)
+		if (qc->db == db && qc->leases != NULL)
+			adopt(qc);
+}
+
+void registry_down(struct qdb *db)
+{
+	struct registry *g = db->registry;
+	struct peer *p;
+
+	if (g == NULL)
+		return;
+	g->up = false;
+	for (p = g->peers; p != NULL; p = p->hh.next)
+		p->gone_since = 0;
+}
+
+void registry_see(struct qdb *db, int32_t id)
+{
+	struct registry *g = db->registry;
+	struct peer *p;
+
+	if (g == NULL || id == registry_id())
+		return;
+	HASH_FIND(hh, g->peers, &id, sizeof(id), p);
+	if (p == NULL && (p = mem_zalloc(sizeof(*p))) != NULL) {
+		p->id = id;
+		HASH_ADD(hh, g->peers, id, sizeof(p->id), p);
+	}
+	if (p != NULL)
+		p->gone_since = 0;
+}
+
+void registry_look(struct qdb *db)
+{
+	struct peer *p;
+
+	for (p = db->registry != NULL ? db->registry->peers : NULL; p != NULL; p = p->hh.next)
+		if (p->gone_since == 0)
+			p->gone_since = loop_now();
+}
+
+void registry_looked(struct qdb *db)
+{
+	struct registry *g = db->registry;
+	usec_t now = loop_now(), grace = conf_current()->p.queue_orphan_grace;
+	struct peer *p, *tmp;
+
+	if (g == NULL || !g->up || now < g->trust_at)
+		return;
+	HASH_ITER (hh, g->peers, p, tmp) {
+		if (p->gone_since == 0 || now - p->gone_since < grace)
+			continue;
+		log_warning("%s: another proxy is gone, what it held is given back", db->name);
+		HASH_DEL(g->peers, p);
+		mem_free(p);
+		g->scans++;
+	}
+	if (!g->looked_back)
+		g->scans++;
+	g->looked_back = true;
+	scan_all(db);
+}
+
+bool registry_hurries(const struct qdb *db)
+{
+	const struct registry *g = db->registry;
+
+	return g != NULL && (g->peers != NULL || !g->looked_back);
+}
+
+void registry_free(struct qdb *db)
+{
+	struct registry *g = db->registry;
+	struct peer *p, *tmp;
+	struct role *r, *rtmp;
+
+	if (g == NULL)
+		return;
+	HASH_ITER (hh, g->peers, p, tmp) {
+		HASH_DEL(g->peers, p);
+		mem_free(p);
+	}
+	HASH_ITER (hh, g->roles, r, rtmp) {
+		HASH_DEL(g->roles, r);
+		mem_free(r);
+	}
+	mem_free(g);
+	db->registry = NULL;
+}
