@@ -212,7 +212,9 @@ qb_sql = \
 	sql/functions/options.sql \
 	sql/functions/define.sql \
 	sql/functions/generate.sql \
+	sql/functions/group.sql \
 	sql/functions/push.sql \
+	sql/functions/key.sql \
 	sql/functions/take.sql \
 	sql/functions/finish.sql \
 	sql/functions/hold.sql \

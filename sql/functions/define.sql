@@ -4,7 +4,8 @@
 --
 -- Indexes: the key; the head (what is taken next); what is due (retries, delayed jobs and ends
 -- of leases in one order); what is dead, for looking and for retention; what expires. All but
--- the first are partial, so each job is in two of them at any time, or three if it expires.
+-- the first are partial, so each job is in two of them at any time, or three if it expires; those of
+-- KEY and GROUP are in group.sql.
 --
 -- The defaults are those of a bulk push, which is an INSERT or COPY of what it names. The time
 -- of day would be volatile, and COPY slower.
@@ -38,6 +39,7 @@ BEGIN
 			token text,
 			worker text,
 			error text,
+			again bool,
 			key text,
 			"group" text,
 			headers jsonb,
@@ -97,6 +99,7 @@ BEGIN
 		IF FOUND THEN
 			PERFORM queue._create_table(cfg.number, q);
 			PERFORM queue._generate(cfg.number, q);
+			PERFORM queue._generate_group(cfg.number, q);
 			RETURN;
 		END IF;
 	END IF;
@@ -209,6 +212,7 @@ BEGIN
 				EXECUTE 'DROP TABLE ' || queue._table(q);
 			END IF;
 			PERFORM queue._drop_generated(gone);
+			PERFORM queue._drop_group(gone);
 			PERFORM pg_notify('qbouncer', q);
 			RETURN;
 		END IF;

@@ -37,6 +37,9 @@ BEGIN
 		EXECUTE 'SELECT queue._done_' || cfg.number || '($1, $2)' INTO still
 			USING part.ids, part.tokens;
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
+			still := still || queue._run_again(cfg, part.ids, part.tokens);
+		END IF;
+		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
 			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
 		END IF;
 	END LOOP;
@@ -96,13 +99,13 @@ BEGIN
 		EXECUTE format($sql$
 			WITH job AS (
 				UPDATE %s SET
-					state = CASE WHEN $3 OR attempt >= coalesce(max_attempts, $4) THEN 'dead'
+					state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
 						WHEN $5 <= interval '0' THEN 'ready' ELSE 'later' END,
 					position = DEFAULT,
-					run_at = CASE WHEN $3 OR attempt >= coalesce(max_attempts, $4) THEN run_at
+					run_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
 						ELSE clock_timestamp() + coalesce($5, queue._pause($6, $7, $8, failures + 1)) END,
-					ended_at = CASE WHEN $3 OR attempt >= coalesce(max_attempts, $4) THEN clock_timestamp() END,
-					failures = failures + 1, error = $9, failed_at = clock_timestamp(),
+					ended_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN clock_timestamp() END,
+					again = NULL, failures = failures + 1, error = $9, failed_at = clock_timestamp(),
 					token = NULL, lease_until = NULL
 				WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
 					AND lease_until > clock_timestamp()
@@ -235,10 +238,11 @@ BEGIN
 				WHERE id = ANY ($1) AND left(token, 1) = 'x' AND substr(token, 2) = ANY ($2)
 			), job AS (
 				UPDATE %1$s SET
-					state = CASE WHEN $3 AND attempt >= coalesce(
+					state = CASE WHEN $3 AND again IS NULL AND attempt >= coalesce(
 							CASE WHEN $6 THEN max_attempts END, $4) THEN 'dead' ELSE 'ready' END,
-					ended_at = CASE WHEN $3 AND attempt >= coalesce(
+					ended_at = CASE WHEN $3 AND again IS NULL AND attempt >= coalesce(
 							CASE WHEN $6 THEN max_attempts END, $4) THEN clock_timestamp() END,
+					again = CASE WHEN NOT $3 THEN again END,
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,
 					failures = CASE WHEN $3 THEN failures + 1 ELSE failures END,
 					error = CASE WHEN $3 THEN $5 ELSE error END,

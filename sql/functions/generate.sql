@@ -123,6 +123,7 @@ BEGIN
 	WITH job AS (
 		DELETE FROM @table@ WHERE id = ANY (ids)
 			AND token = (tokens)[width_bucket(id, ids)] AND lease_until > clock_timestamp()
+			AND again IS NULL
 		RETURNING id)
 	SELECT array_agg(id) INTO still FROM job;
 	RETURN still;

@@ -17,7 +17,7 @@ $$;
 -- from the queue. Without a name: the queues that the role may read.
 CREATE OR REPLACE FUNCTION queue.stats(q text DEFAULT NULL)
 RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8,
-	oldest_ready timestamptz, next_due timestamptz)
+	oldest_ready timestamptz, next_due timestamptz, blocked int8)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -35,7 +35,8 @@ BEGIN
 				count(*) FILTER (WHERE state = 'leased'),
 				count(*) FILTER (WHERE state = 'dead'),
 				min(pushed_at) FILTER (WHERE state = 'ready'),
-				min(coalesce(lease_until, run_at)) FILTER (WHERE state IN ('later', 'leased'))
+				min(coalesce(lease_until, run_at)) FILTER (WHERE state IN ('later', 'leased')),
+				count(*) FILTER (WHERE state = 'blocked')
 			FROM %s
 		$sql$, queue._table(n)) USING n;
 	END LOOP;
@@ -63,15 +64,16 @@ BEGIN
 	PERFORM queue._find(q);
 	IF wanted < 0 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
-	ELSIF which NOT IN ('ready', 'leased', 'later', 'dead', 'done') THEN
+	ELSIF which NOT IN ('ready', 'leased', 'later', 'blocked', 'dead', 'done') THEN
 		RAISE EXCEPTION USING ERRCODE = '22023',
 			MESSAGE = format('unknown state "%s"', left(which, 80)),
-			HINT = 'States: ready, later, leased, dead, done.';
+			HINT = 'States: ready, later, leased, blocked, dead, done.';
 	END IF;
 	FOR part, clause IN VALUES
 			('ready', 'state = ''ready'' ORDER BY priority DESC, position'),
 			('leased', due || ' AND state = ''leased'' ORDER BY coalesce(lease_until, run_at)'),
 			('later', due || ' AND state = ''later'' ORDER BY coalesce(lease_until, run_at)'),
+			('blocked', 'state = ''blocked'' ORDER BY "group", id'),
 			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
 		CONTINUE WHEN part <> which;
 		RETURN QUERY EXECUTE format('
@@ -136,10 +138,10 @@ DECLARE
 	gone int8;
 BEGIN
 	PERFORM queue._find(q);
-	IF which NOT IN ('ready', 'later', 'dead', 'done') THEN
+	IF which NOT IN ('ready', 'later', 'blocked', 'dead', 'done') THEN
 		RAISE EXCEPTION USING ERRCODE = '22023',
 			MESSAGE = format('jobs in state "%s" cannot be purged', left(which, 80)),
-			HINT = 'States: ready, later, dead, done; without a state all of these.';
+			HINT = 'States: ready, later, blocked, dead, done; without a state all of these.';
 	END IF;
 	EXECUTE format('DELETE FROM %s WHERE state <> ''leased'' AND (state = $1 OR $1 IS NULL)',
 		queue._table(q)) USING which;

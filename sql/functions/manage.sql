@@ -114,7 +114,7 @@ BEGIN
 				MESSAGE = format('job %s-%s is dead already', job.number, job.id),
 				HINT = format('Dead jobs are deleted by: QUEUE PURGE %I STATE dead;', job.name);
 		ELSIF job.leased THEN
-			EXECUTE format('UPDATE %s SET token = ''x'' || ltrim(token, ''x'') WHERE id = $1',
+			EXECUTE format('UPDATE %s SET token = ''x'' || ltrim(token, ''x''), key = NULL WHERE id = $1',
 				queue._table(job.name)) USING job.id;
 		ELSE
 			EXECUTE format('DELETE FROM %s WHERE id = $1', queue._table(job.name)) USING job.id;
@@ -140,7 +140,7 @@ BEGIN
 				DETAIL = format('Its state is %s.', job.state),
 				HINT = 'Only dead jobs can be run again.';
 		END IF;
-		EXECUTE format('UPDATE %s SET state = ''ready'', position = DEFAULT, run_at = NULL,
+		EXECUTE format('UPDATE %s SET state = CASE WHEN "group" IS NULL THEN ''ready'' ELSE ''blocked'' END, position = DEFAULT, run_at = NULL,
 			ended_at = NULL, attempt = 0, failures = 0 WHERE id = $1', queue._table(job.name))
 			USING job.id;
 		IF notify THEN
@@ -166,9 +166,11 @@ BEGIN
 	END IF;
 	EXECUTE format($sql$
 		WITH dead AS MATERIALIZED (
-			SELECT id AS dead_id FROM %1$s WHERE state = 'dead'
+			SELECT id AS dead_id FROM %1$s AS d WHERE state = 'dead'
+				AND (key IS NULL OR NOT EXISTS (SELECT FROM %1$s AS o
+					WHERE o.key = d.key AND (o.state <> 'dead' OR o.id > d.id)))
 			ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
-		UPDATE %1$s SET state = 'ready', position = DEFAULT, run_at = NULL, ended_at = NULL,
+		UPDATE %1$s SET state = CASE WHEN "group" IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT, run_at = NULL, ended_at = NULL,
 			attempt = 0, failures = 0
 		FROM dead WHERE id = dead_id
 	$sql$, queue._table(q)) USING lim;

@@ -3,13 +3,14 @@
 
 CREATE OR REPLACE FUNCTION queue.push(q text, payload jsonb, priority int4 DEFAULT 0,
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL,
-	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL) RETURNS int8
+	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
+	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, true,
-		expires, attempts);
+		expires, attempts, key, on_duplicate, "group", true);
 END
 $$;
 

@@ -2,7 +2,8 @@
 
 CREATE OR REPLACE FUNCTION queue._push(q text, payloads text[], priority int4, delay interval,
 	run_at timestamptz, headers text, notify bool, expires interval DEFAULT NULL,
-	attempts int4 DEFAULT NULL) RETURNS SETOF int8
+	attempts int4 DEFAULT NULL, key text DEFAULT NULL, duplicate text DEFAULT NULL,
+	"group" text DEFAULT NULL, with_old bool DEFAULT false) RETURNS SETOF int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -36,7 +37,10 @@ BEGIN
 	IF cfg.durability = 'async' THEN
 		PERFORM queue._commit_async();
 	END IF;
-	IF expires IS NULL AND attempts IS NULL THEN
+	IF key IS NOT NULL OR duplicate IS NOT NULL OR "group" IS NOT NULL THEN
+		PERFORM queue._check_key(payloads, key, duplicate, "group");
+	END IF;
+	IF expires IS NULL AND attempts IS NULL AND key IS NULL AND "group" IS NULL THEN
 		RETURN QUERY EXECUTE 'SELECT queue._push_' || cfg.number || '($1, $2, $3, $4)'
 			USING payloads, coalesce(priority, 0), start, head;
 	ELSE
@@ -45,9 +49,16 @@ BEGIN
 		ELSIF attempts < 1 THEN
 			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'ATTEMPTS must be at least 1';
 		END IF;
-		RETURN QUERY EXECUTE 'SELECT queue._push_more_' || cfg.number || '($1, $2, $3, $4, $5, $6)'
-			USING payloads, coalesce(priority, 0), start, head,
-				greatest(start, clock_timestamp()) + expires, attempts;
+		IF key IS NOT NULL OR "group" IS NOT NULL THEN
+			RETURN QUERY SELECT k FROM unnest(payloads) AS payload,
+				LATERAL queue._push_key(cfg, payload, coalesce(priority, 0), start, head,
+					greatest(start, clock_timestamp()) + expires, attempts, key,
+					lower(coalesce(duplicate, 'ignore')), "group", with_old) AS k;
+		ELSE
+			RETURN QUERY EXECUTE 'SELECT queue._push_more_' || cfg.number || '($1, $2, $3, $4, $5, $6)'
+				USING payloads, coalesce(priority, 0), start, head,
+					greatest(start, clock_timestamp()) + expires, attempts;
+		END IF;
 	END IF;
 	IF notify THEN
 		PERFORM pg_notify('qbouncer', q);

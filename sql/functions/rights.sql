@@ -52,7 +52,7 @@ BEGIN
 	PERFORM queue._check_rights(q, rights, roles);
 	FOREACH role IN ARRAY roles LOOP
 		IF lower(rights::text)::text[] && '{push,all}' THEN
-			EXECUTE format('GRANT INSERT, SELECT (id) ON %s TO %s', queue._table(q),
+			EXECUTE format('GRANT INSERT, SELECT (id, state, key, "group", expires_at) ON %s TO %s', queue._table(q),
 				queue._role(role));
 		END IF;
 		IF lower(rights::text)::text[] && '{take,all}' THEN
@@ -76,7 +76,7 @@ BEGIN
 	PERFORM queue._check_rights(q, rights, roles);
 	FOREACH role IN ARRAY roles LOOP
 		IF lower(rights::text)::text[] && '{push,all}' THEN
-			EXECUTE format('REVOKE INSERT, SELECT (id) ON %s FROM %s', tab, queue._role(role));
+			EXECUTE format('REVOKE INSERT, SELECT (id, state, key, "group", expires_at) ON %s FROM %s', tab, queue._role(role));
 		END IF;
 		IF lower(rights::text)::text[] && '{take,all}' THEN
 			EXECUTE format('REVOKE SELECT, UPDATE, DELETE ON %s FROM %s', tab, queue._role(role));
@@ -84,7 +84,7 @@ BEGIN
 					WHERE r.oid = to_regclass(tab) AND a.privilege_type = 'INSERT'
 					AND CASE a.grantee WHEN 0 THEN 'PUBLIC'
 						ELSE quote_ident(pg_get_userbyid(a.grantee)) END = queue._role(role)) THEN
-				EXECUTE format('GRANT SELECT (id) ON %s TO %s', tab, queue._role(role));
+				EXECUTE format('GRANT SELECT (id, state, key, "group", expires_at) ON %s TO %s', tab, queue._role(role));
 			END IF;
 		END IF;
 	END LOOP;

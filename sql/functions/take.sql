@@ -15,7 +15,7 @@ BEGIN
 	EXECUTE format($sql$
 		WITH due AS MATERIALIZED (
 			SELECT id AS due_id, state = 'leased' AS expired,
-				state = 'leased'
+				state = 'leased' AND again IS NULL
 					AND attempt >= coalesce(CASE WHEN $4 THEN max_attempts END, $2) AS dead,
 				(left(token, 1) = 'x') IS TRUE AS over
 			FROM %1$s
@@ -29,6 +29,7 @@ BEGIN
 			position = DEFAULT,
 			lease_until = NULL,
 			token = NULL,
+			again = NULL,
 			failures = failures + expired::int4,
 			error = CASE WHEN expired THEN 'lease expired' ELSE error END,
 			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,

@@ -600,7 +600,9 @@ static struct merge_item *merge_done(struct request *r)
 
 static bool submit_merged(struct request *r, const struct bind_values *bind)
 {
-	if (r->q->verb->id == QVERB_PUSH)
+	/* a KEY or a GROUP may have to wait for somebody else's transaction: for itself alone */
+	if (r->q->verb->id == QVERB_PUSH && !qstmt_has(r->q, QARG_KEY) &&
+		!qstmt_has(r->q, QARG_GROUP) && !qstmt_has(r->q, QARG_DUPLICATE))
 		r->item = merge_push(r, bind);
 	else if (r->q->verb->id == QVERB_DONE)
 		r->item = merge_done(r);

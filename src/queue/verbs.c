@@ -43,6 +43,7 @@ static const struct wire_field columns_stats[] = {
 	{"dead", OID_INT8},
 	{"oldest_ready", OID_TIMESTAMPTZ},
 	{"next_due", OID_TIMESTAMPTZ},
+	{"blocked", OID_INT8},
 };
 
 static const struct wire_field columns_peek[] = {

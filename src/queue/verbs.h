@@ -47,6 +47,9 @@ enum qarg_id {
 	QARG_HEADERS,
 	QARG_EXPIRES,
 	QARG_ATTEMPTS,
+	QARG_KEY,
+	QARG_DUPLICATE,
+	QARG_GROUP,
 	QARG_RETURNING,
 	QARG_LIMIT,
 	QARG_WAIT,
@@ -174,11 +177,15 @@ struct qverb {
 		ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0) \
 		ARG(EXPIRES, "expires", "EXPIRES", INTERVAL, MAY, 0) \
 		ARG(ATTEMPTS, "attempts", "ATTEMPTS", INT, MAY, 0) \
+		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
+		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
+		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
 		ARG(RETURNING, "returning", "RETURNING ID", FLAG, MAY, 0), \
 		"SELECT p AS id FROM queue._push({queue}, {payload}, {priority}, {delay}, {at}," \
-		" {headers}, false, {expires}, {attempts}) AS p", \
+		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}) AS p", \
 		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval |" \
-		" AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [RETURNING ID];" \
+		" AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n]" \
+		" [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]] [GROUP text] [RETURNING ID];" \
 		" QUEUE PUSH q [(payload, column ...)] {SELECT ... | WITH ... | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction.") \
 	VERB(TAKE, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
@@ -275,9 +282,6 @@ struct qverb {
 
 /* Clauses that a later version brings, by their first word. LATER(verb, word, as it is called) */
 #define QUEUE_CLAUSES_LATER(LATER)                                                                 \
-	LATER(PUSH, "KEY", "KEY")                                                                  \
-	LATER(PUSH, "ON", "ON DUPLICATE")                                                          \
-	LATER(PUSH, "GROUP", "GROUP")                                                              \
 	LATER(DONE, "RESULT", "RESULT")                                                            \
 	LATER(DONE, "THEN", "THEN")
 

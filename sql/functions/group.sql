@@ -1,0 +1,109 @@
+-- KEY and GROUP: what a queue has for them: indexes, and functions that go beyond the rights of who pushes or
+-- finishes a job, and so do just one thing each.
+--
+-- GROUP: the jobs of a group one at a time, in the order of their pushes.
+--
+-- At most one job of a group is ready, later or leased: a unique index says so. The others are
+-- "blocked", and no take looks at them. When the one ends, in whatever way, the first of the
+-- blocked takes its place; triggers see to that, which no other job pays for (WHEN).
+--
+-- The end and the push of a successor may not see each other: each is in a transaction that the
+-- other's snapshot does not hold. So a push that was blocked looks once more at its commit (a
+-- deferred trigger), with a lock on the job it waits for: if that is being ended it waits for
+-- the outcome; if not, whoever ends it comes after this commit, and sees the successor.
+
+CREATE OR REPLACE FUNCTION queue._generate_group(number int4, name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tab CONSTANT text := queue._table(name);
+	settings CONSTANT text := 'SECURITY DEFINER SET enable_seqscan = off SET enable_bitmapscan = off';
+BEGIN
+	EXECUTE format($sql$
+		CREATE UNIQUE INDEX %2$I ON %1$s (key) WHERE key IS NOT NULL AND state <> 'dead';
+		CREATE UNIQUE INDEX %3$I ON %1$s ("group")
+			WHERE "group" IS NOT NULL AND state IN ('ready', 'later', 'leased');
+		CREATE INDEX %4$I ON %1$s ("group", id) WHERE state = 'blocked';
+	$sql$, tab, format('n%s_key', number), format('n%s_group', number),
+		format('n%s_blocked', number));
+
+	-- The first that is blocked goes on, unless another one of the group has been faster.
+	PERFORM queue._generate_one(format('_next_%s(g text) RETURNS void', number), settings,
+		replace($body$
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+	LOOP
+		UPDATE @table@ SET state = CASE WHEN run_at > moment THEN 'later' ELSE 'ready' END,
+				position = DEFAULT
+			WHERE id = (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = g
+				ORDER BY "group", id LIMIT 1)
+				AND state = 'blocked';
+		IF FOUND THEN
+			PERFORM pg_notify('qbouncer', @name@);
+			RETURN;
+		END IF;
+		-- the first was cancelled while we waited for it: then the next one
+		EXIT WHEN NOT EXISTS (SELECT FROM @table@ WHERE state = 'blocked' AND "group" = g)
+			OR EXISTS (SELECT FROM @table@
+				WHERE "group" = g AND state IN ('ready', 'later', 'leased'));
+	END LOOP;
+EXCEPTION WHEN unique_violation THEN
+	NULL;
+END
+$body$, '@name@', quote_literal(name)), tab);
+
+	PERFORM queue._generate_one(format('_ended_%s() RETURNS trigger', number), settings,
+		replace($body$
+BEGIN
+	PERFORM queue._next_@n@(OLD."group");
+	RETURN NULL;
+END
+$body$, '@n@', number::text), tab);
+
+	PERFORM queue._generate_one(format('_blocked_%s() RETURNS trigger', number), settings,
+		replace($body$
+BEGIN
+	PERFORM FROM @table@ WHERE "group" = NEW."group" AND state IN ('ready', 'later', 'leased')
+		FOR SHARE;
+	IF NOT FOUND THEN
+		PERFORM queue._next_@n@(NEW."group");
+	END IF;
+	RETURN NULL;
+END
+$body$, '@n@', number::text), tab);
+
+	-- what was not taken in its time and keeps its key from the next one
+	PERFORM queue._generate_one(format('_late_%s(job int8) RETURNS void', number), settings, $body$
+BEGIN
+	DELETE FROM @table@ WHERE id = job AND expires_at <= clock_timestamp()
+		AND state IN ('ready', 'later', 'blocked');
+END
+$body$, tab);
+
+	EXECUTE format($sql$
+		GRANT EXECUTE ON FUNCTION queue._late_%2$s TO PUBLIC;
+		REVOKE ALL ON FUNCTION queue._next_%2$s, queue._ended_%2$s, queue._blocked_%2$s FROM PUBLIC;
+		CREATE TRIGGER ended AFTER DELETE ON %1$s FOR EACH ROW
+			WHEN (OLD."group" IS NOT NULL AND OLD.state IN ('ready', 'later', 'leased'))
+			EXECUTE FUNCTION queue._ended_%2$s();
+		CREATE TRIGGER died AFTER UPDATE OF state ON %1$s FOR EACH ROW
+			WHEN (OLD."group" IS NOT NULL AND NEW.state = 'dead' AND OLD.state <> 'dead')
+			EXECUTE FUNCTION queue._ended_%2$s();
+		CREATE CONSTRAINT TRIGGER blocked AFTER INSERT OR UPDATE OF state ON %1$s
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.state = 'blocked')
+			EXECUTE FUNCTION queue._blocked_%2$s();
+	$sql$, tab, number);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._drop_group(number int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	EXECUTE format('DROP FUNCTION IF EXISTS queue._next_%1$s, queue._ended_%1$s, queue._blocked_%1$s,
+		queue._late_%1$s', number);
+END
+$$;

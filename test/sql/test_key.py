@@ -1,0 +1,210 @@
+"""PUSH with KEY: one unfinished job of a key, whatever others do at the same time."""
+
+import psycopg
+import pytest
+
+
+@pytest.fixture
+def q(db):
+    db.create("q")
+    return db
+
+
+def push(session, payload="1", key="k", duplicate=None, **more):
+    """The ids that PUSH ... RETURNING ID gives."""
+    named = {"key": key, "duplicate": duplicate, "with_old": True, **more}
+    return session.column("SELECT queue._push('q', ARRAY[%s], NULL, NULL, NULL, NULL, false, " % "'%s'" % payload
+                          + ", ".join('"%s" => %s' % (k, "%s") for k in named) + ")", *named.values())
+
+
+def jobs(session):
+    return session.rows("SELECT id, state, payload::text FROM queue.q_q ORDER BY id")
+
+
+def test_ignore_is_the_default(q):
+    assert push(q, "1") == push(q, "2") == push(q, "3", duplicate="ignore") == [1]
+    assert push(q, "4", with_old=False) == []
+    assert jobs(q) == [(1, "ready", "1")]
+    assert push(q, "5", key="other") != [1]
+    assert q.value("SELECT queue.push('q', '6', key => 'k')") == 1
+
+
+def test_a_finished_one_is_not_in_the_way(q):
+    push(q)
+    q.done(q.take("q")[0]["token"])
+    second = push(q)
+    assert second != [1]
+    token = q.take("q")[0]["token"]
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", token)
+    assert push(q) != second
+
+
+def test_error(q):
+    push(q)
+    e = q.fails("23505", "SELECT queue.push('q', '2', key => 'k', on_duplicate => 'error')")
+    assert "job 1" in e.message_detail and "IGNORE" in e.message_hint
+
+
+def test_replace_one_that_waits(q):
+    push(q, "1")
+    assert push(q, "2", duplicate="replace", expires="1 h", attempts=3) == [1]
+    assert jobs(q) == [(1, "ready", "2")]
+    assert q.rows("SELECT max_attempts, expires_at > now() FROM queue.q_q") == [(3, True)]
+    q.rows("SELECT queue.push('q', '3', key => 'k', on_duplicate => 'replace', delay => '1 h')")
+    assert jobs(q) == [(1, "later", "3")]
+    push(q, "4", duplicate="replace")
+    assert [j["payload"] for j in q.take("q", 9)] == [4]
+
+
+def test_replace_one_that_runs(q):
+    """Its worker has the old payload, so it runs once more, with the new one."""
+    push(q, "1")
+    token = q.take("q")[0]["token"]
+    assert push(q, "2", duplicate="replace") == [1]
+    assert q.take("q") == []
+    q.done(token)
+    job = q.take("q")[0]
+    assert (job["id"], job["payload"], job["attempt"]) == (1, 2, 1)
+    q.done(job["token"])
+    assert jobs(q) == []
+
+
+def test_rerun(q):
+    push(q, "1")
+    assert push(q, "2", duplicate="rerun") == [1]
+    token = q.take("q")[0]["token"]
+    q.done(token)
+    assert jobs(q) == []  # it waited: nothing to run again
+    second = push(q, "3")
+    token = q.take("q")[0]["token"]
+    for _ in range(3):
+        assert push(q, "4", duplicate="rerun") == second
+    q.done(token)
+    job = q.take("q")[0]
+    assert (job["id"], job["payload"]) == (second[0], 3)
+    q.done(job["token"])
+    assert jobs(q) == []
+
+
+@pytest.mark.parametrize("end", ["fail", "expire", "give back"])
+def test_rerun_of_one_that_dies(q, end):
+    q.rows("SELECT queue.alter('q', ARRAY['max_attempts'], ARRAY['1'], '{}')")
+    push(q, "1")
+    token = q.take("q")[0]["token"]
+    push(q, "1", duplicate="rerun")
+    if end == "fail":
+        q.rows("SELECT queue.fail(%s, 'no', retry_in => '0')", token)
+    elif end == "expire":
+        q.expire("q")
+    else:
+        q.rows("SELECT queue._give_back(ARRAY[%s], 'gone', true)", token)
+    token = q.take("q")[0]["token"]
+    q.rows("SELECT queue.fail(%s, 'no')", token)
+    assert jobs(q) == [(1, "dead", "1")]
+
+
+def test_expired_but_still_there(q):
+    """It will never be taken: the push must not be lost to it."""
+    push(q, "1", expires="1 h")
+    q.rows("UPDATE queue.q_q SET expires_at = now() - interval '1 s'")
+    assert push(q, "2") != [1]
+    assert [p for _, _, p in jobs(q)] == ["2"]
+
+
+def test_cancelled_while_it_runs(q):
+    push(q, "1")
+    q.take("q")
+    q.rows("SELECT queue._cancel(ARRAY['1'])")
+    assert push(q, "2") != [1]
+
+
+def test_bad(q):
+    q.fails("22023", "SELECT queue.push('q', '1', on_duplicate => 'ignore')")
+    q.fails("22023", "SELECT queue.push('q', '1', key => 'k', on_duplicate => 'x')")
+    q.fails("22001", "SELECT queue.push('q', '1', key => repeat('x', 1001))")
+    e = q.fails("22023", "SELECT queue._push('q', ARRAY['1', '2'], 0, NULL, NULL, NULL, false, key => 'k')")
+    assert "one by one" in e.message_hint
+
+
+def test_rerun_and_redrive_of_dead_ones(q):
+    for _ in range(2):
+        push(q)
+        q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
+    assert q.value("SELECT queue.redrive('q')") == 1  # the last of a key
+    assert [s for _, s, _ in jobs(q)].count("ready") == 1
+    assert q.value("SELECT queue.redrive('q')") == 0
+
+
+# -- at the same time ------------------------------------------------------------------------------
+
+def beside_push(session, payload="2"):
+    return session.beside(session.rows, "SELECT queue.push('q', %s, key => 'k')", payload)
+
+
+def test_two_at_once(q):
+    one, two = q.connect(), q.connect()
+    one.rows("BEGIN")
+    first = push(one, "1")
+    waits = beside_push(two)
+    q.until_blocked(two)
+    one.rows("COMMIT")
+    assert waits.result() == [(first[0],)]
+    assert len(jobs(q)) == 1
+
+
+def test_the_first_is_rolled_back(q):
+    one, two = q.connect(), q.connect()
+    one.rows("BEGIN")
+    push(one, "1")
+    waits = beside_push(two)
+    q.until_blocked(two)
+    one.rows("ROLLBACK")
+    waits.result()
+    assert [p for _, _, p in jobs(q)] == ["2"]
+
+
+def test_the_first_is_being_finished(q):
+    """IGNORE does not wait: the job was not finished yet. What is to change it waits."""
+    for end in ("ROLLBACK", "COMMIT"):
+        first = push(q, "1")
+        token = q.take("q")[0]["token"]
+        one, two = q.connect(), q.connect()
+        one.rows("BEGIN")
+        one.done(token)
+        assert push(two) == first
+        waits = two.beside(two.rows, "SELECT queue.push('q', '2', key => 'k', on_duplicate => 'replace')")
+        q.until_blocked(two)
+        one.rows(end)
+        assert (waits.result() == [(first[0],)]) == (end == "ROLLBACK")
+        assert [p for _, _, p in jobs(q)] == ["2"]
+        q.rows("DELETE FROM queue.q_q")
+
+
+def test_replace_and_take(q):
+    push(q, "1")
+    one, two = q.connect(), q.connect()
+    one.rows("BEGIN")
+    push(one, "2", duplicate="replace")
+    assert two.take("q") == []
+    one.rows("COMMIT")
+    assert two.take("q")[0]["payload"] == 2
+
+
+def test_repeatable_read(q):
+    one = q.connect()
+    one.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    one.rows("SELECT 1")
+    push(q, "1")
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        push(one, "2")
+
+
+def test_who_may_only_push(q):
+    q.rows("SELECT queue.grant('q', ARRAY['push'], ARRAY['bob'])")
+    bob = q.connect("bob")
+    assert push(bob) == push(bob) == [1]
+    bob.fails("23505", "SELECT queue.push('q', '2', key => 'k', on_duplicate => 'error')")
+    bob.fails("42501", "SELECT queue.push('q', '2', key => 'k', on_duplicate => 'replace')")
+    bob.fails("42501", "SELECT payload FROM queue.q_q")
+    q.rows("UPDATE queue.q_q SET expires_at = now() - interval '1 s'")
+    assert push(bob) != [1]
