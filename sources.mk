@@ -152,6 +152,9 @@ libqb_queue_a_SOURCES = \
 	src/queue/heap.c \
 	src/queue/heap.h \
 	src/queue/hold.c \
+	src/queue/lane.c \
+	src/queue/lane.h \
+	src/queue/lane_int.h \
 	src/queue/lease.c \
 	src/queue/merge.c \
 	src/queue/merge.h \
@@ -169,6 +172,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/rewrite_bulk.c \
 	src/queue/room.c \
 	src/queue/schema.c \
+	src/queue/shape.c \
 	src/queue/system.c \
 	src/queue/verbs.c \
 	src/queue/verbs.h \
@@ -233,6 +237,7 @@ qb_doc = \
 	doc/decisions/004-system-session.md \
 	doc/decisions/005-merging.md \
 	doc/decisions/006-auth-query.md \
+	doc/decisions/006-lanes.md \
 	doc/decisions/006-proxies.md \
 	doc/drivers.md \
 	doc/metrics.md \

@@ -47,6 +47,21 @@ BEGIN
 END
 $$;
 
+-- For the proxy, which calls the function of the queue itself: the queue's name, or an error if not
+-- all of these jobs were finished.
+CREATE OR REPLACE FUNCTION queue._done_check(name text, ids int8[], tokens text[], still int8[])
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF cardinality(still) IS DISTINCT FROM cardinality(ids) THEN
+		PERFORM queue._lost(name, ids, tokens, still);
+	END IF;
+	RETURN name;
+END
+$$;
+
 -- The pause before the next attempt, after so many failures; +-10 %, so that what failed
 -- together does not come back together.
 CREATE OR REPLACE FUNCTION queue._pause(kind text, base interval, cap interval, failures int4)

@@ -26,7 +26,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	tab CONSTANT text := queue._table(name);
-	pinned CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off';
+	pinned CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off
+		SET plan_cache_mode = force_generic_plan';
 BEGIN
 	PERFORM queue._generate_one(format('_push_%s(payloads text[], prio int4, start timestamptz,
 		head jsonb) RETURNS SETOF int8', number), '', $body$
@@ -57,63 +58,116 @@ $body$, tab);
 	-- that somebody moved between our snapshot and our lock is left for the next call.)
 	-- The time is a variable: a volatile function would not be looked up in the index.
 	-- One job needs no sorting, and its statement is so much the cheaper.
+	-- The random part of a token is drawn once per call and mixed with each job's id.
+	--
+	-- Where to begin: under a transaction that stays open, what was taken since is read again by
+	-- every take that begins at the front. So the caller may say, of each priority that it knows
+	-- ("prios", descending), below which position nothing is ready ("floors"); of the others
+	-- nothing is assumed. "since": nothing becomes due at or before this time (microseconds of the epoch).
+	-- Each row tells its position ("place") and, if it may be the next "since", the time ("edge").
 	PERFORM queue._generate_one(replace($head$_take_@n@(q queue.queues, lim int4, lease interval,
-		who text, pop bool)
+		who text, pop bool, prios int8[], floors int8[], since int8)
 		RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
 			key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz,
-			policy text, due_ms int8)$head$, '@n@', number::text), pinned, replace($body$
+			policy text, due_ms int8, place int8, edge int8)$head$, '@n@', number::text), pinned,
+		replace(replace($body$
 #variable_conflict use_column
 DECLARE
-	moment timestamptz := clock_timestamp();
-	mine CONSTANT int4 := queue._proxy(q.on_disconnect);
+	moment CONSTANT timestamptz := clock_timestamp();
+	said CONSTANT int4 := nullif(current_setting('qbouncer.proxy', true), '')::int4;
+	mine CONSTANT int4 :=
+		CASE WHEN said < 0 THEN -said WHEN q.on_disconnect <> 'keep' THEN said END;
+	seed CONSTANT int8 := uuid_hash_extended(gen_random_uuid(), 0);
+	after CONSTANT timestamptz := coalesce(to_timestamp(since::float8 / 1000000), '-infinity');
+	lease_ms CONSTANT int8 := ceil(date_part('epoch', lease) * 1000);
+	p CONSTANT int8 := coalesce(prios[1], -3000000000);
+	f CONSTANT int8 := coalesce(floors[1], 0);
+	rows tid[];
 BEGIN
-	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
-			AND coalesce(lease_until, run_at) <= moment) THEN
-		PERFORM queue._promote(q, least(greatest(lim, 200), 1000));
+	IF lease <= interval '0' OR lease > interval '8000 years' THEN
+		PERFORM queue._bad_lease();
+	ELSIF q.paused THEN
+		RETURN NEXT;
+		RETURN;
 	END IF;
-	IF EXISTS (SELECT FROM @table@ WHERE state IN ('ready', 'later')
-			AND expires_at <= moment) THEN
+	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
+				AND coalesce(lease_until, run_at) > after
+				AND coalesce(lease_until, run_at) <= moment)
+			OR EXISTS (SELECT FROM @table@ WHERE state IN ('ready', 'later')
+				AND expires_at > after AND expires_at <= moment) THEN
+		PERFORM queue._promote(q, least(greatest(lim, 200), 1000));
 		PERFORM queue._expire(q, least(greatest(lim, 200), 1000));
+	ELSE
+		edge := (date_part('epoch', moment) * 1000000)::int8;
+	END IF;
+	IF cardinality(prios) > 1 THEN
+		rows := ARRAY(SELECT c FROM unnest(ARRAY[3000000000] || prios,
+				prios || -3000000000, floors || 0::int8) AS r (above, prio, low),
+			LATERAL (
+				SELECT c FROM (SELECT ctid AS c FROM @table@
+					WHERE state = 'ready' AND priority < above AND priority > prio
+						AND (expires_at > moment OR expires_at IS NULL)
+					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS between
+				UNION ALL
+				SELECT c FROM (SELECT ctid AS c FROM @table@
+					WHERE state = 'ready' AND priority = prio AND position >= low
+						AND (expires_at > moment OR expires_at IS NULL)
+					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS known
+			) AS found LIMIT lim);
 	END IF;
 	IF pop THEN
 		RETURN QUERY
-			WITH job AS (
-				DELETE FROM @table@ WHERE ctid = ANY (ARRAY(
-					SELECT ctid FROM @table@
-					WHERE state = 'ready' AND (expires_at > moment OR expires_at IS NULL)
-					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED))
-				RETURNING *)
+			WITH job AS (DELETE FROM @table@ WHERE ctid = ANY (@head@) RETURNING *)
 			SELECT id, NULL::text, q.name, attempt + 1, payload, headers, key, "group", priority,
-				pushed_at, NULL::timestamptz, q.on_disconnect, NULL::int8
+				pushed_at, NULL::timestamptz, q.on_disconnect, NULL::int8, position, edge
 			FROM job ORDER BY priority DESC, position;
 	ELSIF lim = 1 THEN
 		RETURN QUERY
 			UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who, proxy = mine,
-				lease_until = clock_timestamp() + lease,
-				token = right(gen_random_uuid()::text, 12) || left(gen_random_uuid()::text, 4)
-			WHERE ctid = ANY (ARRAY(
-				SELECT ctid FROM @table@
-				WHERE state = 'ready' AND (expires_at > moment OR expires_at IS NULL)
-				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED))
+				lease_until = moment + lease,
+				token = lpad(to_hex(hashint8extended(id, seed)), 16, '0')
+			WHERE ctid = ANY (@head@)
 			RETURNING id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key,
-				"group", priority, pushed_at, lease_until, q.on_disconnect, NULL::int8;
+				"group", priority, pushed_at, lease_until, q.on_disconnect, lease_ms, position, edge;
 	ELSE
 		RETURN QUERY
 			WITH job AS (
-				UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who, proxy = mine,
-					lease_until = clock_timestamp() + lease,
-					token = right(gen_random_uuid()::text, 12) || left(gen_random_uuid()::text, 4)
-				WHERE ctid = ANY (ARRAY(
-					SELECT ctid FROM @table@
-					WHERE state = 'ready' AND (expires_at > moment OR expires_at IS NULL)
-					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED))
-				RETURNING *)
+				UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who,
+					proxy = mine, lease_until = moment + lease,
+					token = lpad(to_hex(hashint8extended(id, seed)), 16, '0')
+				WHERE ctid = ANY (@head@)
+				RETURNING id, token, attempt, payload, headers, key, "group", priority, pushed_at,
+					lease_until, position)
 			SELECT id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key,
-				"group", priority, pushed_at, lease_until, q.on_disconnect, NULL::int8
+				"group", priority, pushed_at, lease_until, q.on_disconnect, lease_ms, position, edge
 			FROM job ORDER BY priority DESC, position;
 	END IF;
+	IF NOT FOUND THEN
+		-- what is due and was not promoted is locked by somebody, or too much for one call
+		SELECT greatest(ceil(extract(epoch FROM coalesce(lease_until, run_at) - moment) * 1000),
+				CASE WHEN coalesce(lease_until, run_at) > moment THEN 1 ELSE 100 END)
+			INTO due_ms FROM @table@
+			WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > after
+			ORDER BY coalesce(lease_until, run_at) LIMIT 1;
+		RETURN NEXT;
+	END IF;
 END
-$body$, '@n@', number::text), tab);
+$body$, '@head@', $head$coalesce(rows, ARRAY(SELECT c FROM (
+				SELECT c FROM (SELECT ctid AS c FROM @table@
+					WHERE state = 'ready' AND priority > p
+						AND (expires_at > moment OR expires_at IS NULL)
+					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS above
+				UNION ALL
+				SELECT c FROM (SELECT ctid AS c FROM @table@
+					WHERE state = 'ready' AND priority = p AND position >= f
+						AND (expires_at > moment OR expires_at IS NULL)
+					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS known
+				UNION ALL
+				SELECT c FROM (SELECT ctid AS c FROM @table@
+					WHERE state = 'ready' AND priority < p
+						AND (expires_at > moment OR expires_at IS NULL)
+					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS below
+				) AS found LIMIT lim))$head$), '@n@', number::text), tab);
 
 	PERFORM queue._generate_one(format('_done_%s(ids int8[], tokens text[]) RETURNS int8[]',
 		number), pinned, $body$

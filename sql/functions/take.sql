@@ -89,6 +89,15 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION queue._bad_lease() RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LEASE must be longer than zero';
+END
+$$;
+
 -- The lease need not survive a crash: a lost one means that the job is delivered again, under
 -- another token. So this transaction's commit doesn't wait for the disk; it is meant to be a
 -- transaction of its own. (queue.take, which may be called anywhere, undoes that.)
@@ -98,7 +107,7 @@ CREATE OR REPLACE FUNCTION queue._take(queues text[], lim int4, lease interval, 
 	pop bool)
 RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
 	key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz,
-	policy text, due_ms int8)
+	policy text, due_ms int8, place int8, edge int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -112,7 +121,7 @@ BEGIN
 	IF wanted < 1 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must be at least 1';
 	ELSIF lease <= interval '0' OR lease > interval '8000 years' THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LEASE must be longer than zero';
+		PERFORM queue._bad_lease();
 	ELSIF cardinality(queues) = 0 THEN
 		PERFORM queue._no_queue(NULL);
 	END IF;
@@ -128,7 +137,8 @@ BEGIN
 		ELSIF cfg.durability = 'async' THEN
 			PERFORM queue._commit_async();
 		END IF;
-		RETURN QUERY EXECUTE 'SELECT * FROM queue._take_' || cfg.number || '($1, $2, $3, $4, $5)'
+		RETURN QUERY EXECUTE 'SELECT * FROM queue._take_' || cfg.number
+				|| '($1, $2, $3, $4, $5, NULL, NULL, NULL) AS t WHERE t.id IS NOT NULL'
 			USING cfg, wanted, coalesce(lease, cfg.lease), left(worker, 200), coalesce(pop, false);
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lane.h"
 #include "merge.h"
 #include "queue_int.h"
 
@@ -171,7 +172,8 @@ static bool call_params(struct call *ret, const struct qstmt *q, const struct bi
 }
 
 /* The name of the queue, to wake its waiters; "" when it cannot be told. */
-static void call_queue(struct call *ret, const struct qstmt *q, const struct bind_values *bind)
+static void call_queue(
+	struct qclient *qc, struct call *ret, const struct qstmt *q, const struct bind_values *bind)
 {
 	struct qbind qb = {
 		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
@@ -181,6 +183,7 @@ static void call_queue(struct call *ret, const struct qstmt *q, const struct bin
 	if (v != NULL && qvalue_eval(v, &qb, &text) == QEVAL_OK && !buf_failed(&text) &&
 		text.len <= QSTMT_QUEUE_MAX)
 		util_strlcpy(ret->queue, buf_cstr(&text), sizeof(ret->queue));
+	ret->mark = lane_now(qc->db, ret->queue);
 	buf_free(&text);
 }
 
@@ -214,7 +217,7 @@ bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_valu
 		return false;
 	if (!jobs_resolve(qc, q, bind, &ret->jobs, err) || !call_params(ret, q, bind, err))
 		return false;
-	call_queue(ret, q, bind);
+	call_queue(qc, ret, q, bind);
 	if (!qstmt_sql(q, token_of, ret, &ret->sql, err))
 		return false;
 	if (!buf_failed(&ret->sql))
@@ -266,7 +269,7 @@ void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call
 			done_remember(call->jobs.tokens[i]);
 	}
 	if ((q->verb->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0')
-		touch(qc, call->queue, q->verb->tag == QTAG_ROWS ? rows : 0);
+		touch_from(qc, call->queue, q->verb->tag == QTAG_ROWS ? rows : 0, call->mark);
 	if (!in_tx)
 		touched_wake(qc);
 }
@@ -500,6 +503,15 @@ static bool push_options_read(struct push_options *o, const struct qstmt *q,
 	return true;
 }
 
+/* Has it nothing but payloads and a priority? */
+static bool push_is_plain(const struct push_options *o)
+{
+	for (size_t i = 3; i < ARRAY_LEN(o->params); i++)
+		if (o->params[i].len >= 0)
+			return false;
+	return true;
+}
+
 static void push_options_free(struct push_options *o)
 {
 	for (size_t i = 0; i < ARRAY_LEN(o->text); i++)
@@ -536,8 +548,8 @@ static void begin_key(
 
 static struct merge_item *merge_push(struct request *r, const struct bind_values *bind)
 {
-	static const uint32_t oids[] = {OID_TEXT, 1009, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ,
-		OID_TEXT, OID_INTERVAL, OID_INT4};
+	static const uint32_t oids[] = {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL,
+		OID_TIMESTAMPTZ, OID_TEXT, OID_INTERVAL, OID_INT4};
 	struct push_options o = {0};
 	struct merge_spec spec = {
 		.sql = "SELECT p AS id FROM " AUTONOMOUS_SQL
@@ -556,20 +568,46 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 	r->binary_id = bind->n_formats > 0 && bind->formats[0] == 1;
 	if (spec.settings != NULL) {
 		begin_key(&key, 'P', r, spec.settings);
-		if (push_options_read(&o, r->q, bind, &key) && push_payloads(r->q, bind, &values))
+		if (push_options_read(&o, r->q, bind, &key) && push_payloads(r->q, bind, &values)) {
+			if (push_is_plain(&o) && r->call.queue[0] != '\0')
+				spec.shape_arg = shape_push(
+					r->db, client_pool(r->qc->client), r->call.queue);
+			spec.shape = spec.shape_arg != NULL ? &lane_push : NULL;
 			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n,
 				&merged_ops, r);
+		}
 	}
-	task_settings_free(&spec.settings);
+	merge_spec_free(&spec);
 	push_options_free(&o);
 	buf_free(&key);
 	buf_free(&values);
 	return i;
 }
 
+/* The number of the queue that all of them are of; 0: of several, or they are no tokens. */
+static int jobs_number(const struct jobs *j)
+{
+	static const char dec[] = "0123456789", hex[] = "0123456789abcdef";
+	int64_t number = 0;
+
+	for (int i = 0; i < j->n; i++) {
+		const char *t = j->tokens[i];
+		size_t n = strspn(t, dec), id = t[n] == '-' ? strspn(t + n + 1, dec) : 0;
+		const char *rest = t + n + 1 + id;
+		int64_t one;
+
+		if (n == 0 || n > 9 || id == 0 || id > 18 || rest[0] != '-' || strlen(rest) != 17 ||
+			strspn(rest + 1, hex) != 16 || !util_parse_i64(t, n, &one) ||
+			(i > 0 && one != number))
+			return 0;
+		number = one;
+	}
+	return (int)number;
+}
+
 static struct merge_item *merge_done(struct request *r)
 {
-	static const uint32_t oids[] = {1009};
+	static const uint32_t oids[] = {OID_TEXT_ARRAY};
 	struct bind_param none = {.len = -1};
 	struct merge_spec spec = {.sql = "SELECT queue FROM " AUTONOMOUS_SQL
 					 ", LATERAL queue._done($1, own IS NULL) AS queue",
@@ -582,17 +620,21 @@ static struct merge_item *merge_done(struct request *r)
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
 	struct merge_item *i = NULL;
-	int n = r->call.jobs.n;
+	int n = r->call.jobs.n, number = jobs_number(&r->call.jobs);
 
+	if (number > 0)
+		spec.shape_arg = shape_done(number);
+	spec.shape = spec.shape_arg != NULL ? &lane_done : NULL;
 	if (spec.settings != NULL) {
 		begin_key(&key, 'D', r, spec.settings);
+		buf_put(&key, &number, sizeof(number));
 		for (int j = 0; j < n; j++)
 			build_row_value(&values, r->call.jobs.tokens[j],
 				(int32_t)strlen(r->call.jobs.tokens[j]));
 		i = merge_add(
 			client_pool(r->qc->client), &key, &spec, &values, n, n, &merged_ops, r);
 	}
-	task_settings_free(&spec.settings);
+	merge_spec_free(&spec);
 	buf_free(&key);
 	buf_free(&values);
 	return i;

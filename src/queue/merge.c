@@ -31,6 +31,8 @@ struct batch {
 	struct group *group;
 	struct merge_item *items, *at; /* at: the first item that may still get rows */
 	int n_items;
+	bool direct;  /* sent as its shape has it */
+	void *flight; /* of the shape */
 };
 
 struct group {
@@ -42,7 +44,7 @@ struct group {
 	unsigned held;      /* its items are being told: it stays */
 	struct merge_spec spec;
 	struct bind_param *params; /* copies, with their bytes behind them */
-	int16_t formats[16];
+	int16_t formats[20];
 	size_t key_len;
 	uint8_t key[];
 };
@@ -57,6 +59,14 @@ static unsigned in_flight_limit(const struct group *g)
 }
 
 static bool run(struct group *g);
+
+void merge_spec_free(struct merge_spec *spec)
+{
+	task_settings_free(&spec->settings);
+	if (spec->shape_arg != NULL)
+		spec->shape->free(spec->shape_arg);
+	spec->shape_arg = NULL;
+}
 
 /* --- groups
  * ------------------------------------------------------------------------------------------------
@@ -110,6 +120,7 @@ static struct group *group_get(struct pool *pool, const struct buf *key, struct 
 	g->spec.formats = g->formats;
 	g->spec.params = g->params;
 	spec->settings = NULL;
+	spec->shape_arg = NULL;
 	g->key_len = key->len;
 	memcpy(g->key, key->data, key->len);
 	HASH_ADD_KEYPTR(hh, groups, g->key, g->key_len, g);
@@ -121,7 +132,7 @@ static void group_drop_if_empty(struct group *g)
 	if (g->waiting != NULL || g->pieces != NULL || g->under_way > 0 || g->held > 0)
 		return;
 	HASH_DEL(groups, g);
-	task_settings_free(&g->spec.settings);
+	merge_spec_free(&g->spec);
 	mem_free(g->params);
 	mem_free(g);
 }
@@ -146,7 +157,7 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 	struct group *g = buf_failed(key) || buf_failed(values) ? NULL : group_get(pool, key, spec);
 	struct merge_item *i = g != NULL ? mem_zalloc(sizeof(*i)) : NULL;
 
-	task_settings_free(&spec->settings);
+	merge_spec_free(spec);
 	if (i == NULL) {
 		if (g != NULL)
 			group_drop_if_empty(g);
@@ -236,14 +247,22 @@ static void ungather(struct batch *b)
 	mem_free(b);
 }
 
-/* A binary text[] of all values. */
-static void put_array(struct buf *array, const struct batch *b)
+static int count_values(const struct batch *b)
 {
 	const struct merge_item *i;
 	int n = 0;
 
 	DL_FOREACH (b->items, i)
 		n += i->n_values;
+	return n;
+}
+
+/* A binary text[] of all values. */
+static void put_array(struct buf *array, const struct batch *b)
+{
+	const struct merge_item *i;
+	int n = count_values(b);
+
 	build_i32(array, n > 0 ? 1 : 0);
 	build_i32(array, 0);
 	build_i32(array, OID_TEXT);
@@ -270,6 +289,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	struct batch *b = arg;
 	struct merge_item *i;
 
+	if (b->flight != NULL)
+		b->group->spec.shape->row(b->flight, body, len);
 	if (b->group->spec.is_common != NULL && b->group->spec.is_common(body, len)) {
 		DL_FOREACH (b->items, i)
 			i->ops->common(i->arg, body, len);
@@ -331,6 +352,24 @@ static bool cut(struct batch *b)
 	return true;
 }
 
+static bool is_refused(const struct batch *b, const struct pg_error *err)
+{
+	return err != NULL && b->direct && strcmp(err->sqlstate, "42883") == 0;
+}
+
+/* Once more, before anything else, by the spec. */
+static void send_long_way(struct batch *b)
+{
+	struct group *g = b->group;
+	struct merge_item *i;
+
+	g->spec.shape->refused(g->spec.shape_arg);
+	DL_FOREACH (b->items, i)
+		item_again(i);
+	b->next = g->pieces;
+	g->pieces = b;
+}
+
 static void batch_end(struct batch *b, const struct pg_error *err)
 {
 	while (b->items != NULL) {
@@ -369,8 +408,17 @@ static void on_done(void *arg, const struct pg_error *err)
 {
 	struct batch *b = arg;
 	struct group *g = b->group;
-	bool again = err != NULL && g->spec.split && b->n_items > 1 && !is_connection_error(err) &&
-		     cut(b);
+	bool again;
+
+	if (b->flight != NULL)
+		g->spec.shape->end(b->flight, err);
+	b->flight = NULL;
+	again = is_refused(b, err);
+	if (again)
+		send_long_way(b);
+	else
+		again = err != NULL && g->spec.split && b->n_items > 1 &&
+			!is_connection_error(err) && cut(b);
 
 	g->under_way--;
 	g->held++;
@@ -385,40 +433,76 @@ static void on_done(void *arg, const struct pg_error *err)
 	group_drop_if_empty(g);
 }
 
+#define ARRAY_HEAD 20 /* bytes before the elements of an array of one dimension */
+
+/* What its shape makes of it. A batch that was refused so goes as the spec has it. */
+static void fill(struct batch *b, struct merge_statement *st, const struct buf *array)
+{
+	struct group *g = b->group;
+	struct buf values = *array;
+	bool refused = b->direct;
+
+	b->direct = false;
+	if (g->spec.shape == NULL || buf_failed(array))
+		return;
+	if (array->len > ARRAY_HEAD) {
+		values.data += ARRAY_HEAD;
+		values.len -= ARRAY_HEAD;
+		st->n_values = count_values(b);
+	}
+	st->values = &values;
+	if (!refused)
+		g->spec.shape->fill(g->spec.shape_arg, st);
+	b->direct = st->direct;
+	b->flight = st->flight;
+}
+
 static bool send(struct batch *b)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
 	struct group *g = b->group;
-	struct bind_param params[16];
+	struct merge_statement st = {.text = BUF_INIT,
+		.oids = g->spec.oids,
+		.n_params = g->spec.n_params,
+		.bytes = {BUF_INIT, BUF_INIT}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = b,
 		.settings = g->spec.settings,
-		.sql = g->spec.sql,
 		.prepare = true,
-		.oids = g->spec.oids,
-		.n_params = g->spec.n_params,
-		.params = params,
+		.params = st.params,
 		.n_formats = g->spec.n_formats,
 		.formats = g->spec.formats};
 	struct buf array = BUF_INIT;
 	char count[16];
 	bool ok;
 
-	if ((size_t)g->spec.n_params > ARRAY_LEN(params))
+	if ((size_t)g->spec.n_params > ARRAY_LEN(st.params))
 		return false;
-	memcpy(params, g->params, (size_t)g->spec.n_params * sizeof(params[0]));
+	memcpy(st.params, g->params, (size_t)g->spec.n_params * sizeof(st.params[0]));
 	if (g->spec.array_param >= 0) {
 		put_array(&array, b);
-		params[g->spec.array_param] = (struct bind_param){
+		st.params[g->spec.array_param] = (struct bind_param){
 			.data = array.data, .len = (int32_t)array.len, .format = 1};
 	}
 	if (g->spec.count_param >= 0)
-		params[g->spec.count_param] = (struct bind_param){.data = (const uint8_t *)count,
+		st.params[g->spec.count_param] = (struct bind_param){.data = (const uint8_t *)count,
 			.len = (int32_t)snprintf(count, sizeof(count), "%d", wanted(b))};
 	b->at = b->items;
+	fill(b, &st, &array);
+	spec.sql = b->direct ? buf_cstr(&st.text) : g->spec.sql;
+	spec.oids = st.oids;
+	spec.n_params = st.n_params;
 	hist_add(&batch_sizes, (uint64_t)b->n_items);
-	ok = !buf_failed(&array) && task_submit(g->pool, &spec) != NULL;
+	ok = !buf_failed(&array) && !buf_failed(&st.text) && !buf_failed(&st.bytes[0]) &&
+	     !buf_failed(&st.bytes[1]) && task_submit(g->pool, &spec) != NULL;
+	if (!ok && b->flight != NULL) {
+		g->spec.shape->end(b->flight, NULL);
+		b->flight = NULL;
+	}
 	buf_free(&array);
+	buf_free(&st.text);
+	buf_free(&st.bytes[0]);
+	buf_free(&st.bytes[1]);
 	return ok;
 }
 

@@ -25,6 +25,29 @@ struct merge_ops {
 	void (*done)(void *arg, const struct pg_error *err);
 };
 
+/* A statement as it is about to be sent. What fill() leaves alone stays as the spec has it. */
+struct merge_statement {
+	struct buf text; /* or empty: the spec's sql */
+	bool direct;     /* it may be refused with an undefined function, and then goes as the spec has it */
+	const uint32_t *oids; /* static */
+	int n_params;
+	struct bind_param params[16];
+	struct buf bytes[2]; /* for values of params; they last until it is sent */
+	char small[24];
+	const struct buf *values; /* of the batch, each as int32 length and bytes; valid during fill() */
+	int n_values;
+	void *flight; /* for row() and end(); NULL: they are not called */
+};
+
+/* What makes another statement of a batch that means the same. */
+struct merge_shape {
+	void (*fill)(void *arg, struct merge_statement *st);
+	void (*row)(void *flight, const uint8_t *body, size_t len); /* each row, before its item gets it */
+	void (*end)(void *flight, const struct pg_error *err);      /* frees flight; err NULL: success */
+	void (*refused)(void *arg);
+	void (*free)(void *arg);
+};
+
 /* The statement of a group; its parameter `array_param` is the text[] of all values of the batch,
  * `count_param` (or -1) the sum of what the items want. */
 struct merge_spec {
@@ -35,10 +58,14 @@ struct merge_spec {
 	int n_formats;
 	const int16_t *formats;
 	struct task_settings *settings; /* in force while it runs; taken over by merge_add() */
+	const struct merge_shape *shape; /* or NULL */
+	void *shape_arg;                 /* taken over by merge_add() */
 	bool one_at_a_time; /* whatever queue_batches says: the order of the items matters */
 	bool split; /* an error may be the fault of one item */
 	bool (*is_common)(const uint8_t *body, size_t len); /* or NULL */
 };
+
+void merge_spec_free(struct merge_spec *spec); /* what merge_add() has not taken */
 
 /*
  * Adds a request to the group with this key (which must hold everything that makes statements

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "wire/msg.h"
+#include "lane.h"
 #include "wait_int.h"
 
 /* --- rows
@@ -78,6 +79,15 @@ static struct taken *taken_add(struct waiter *w)
 	return &w->taken[w->n_taken++];
 }
 
+/* Of a job: when its lease ends. Of no job: when there may be one. */
+static void get_due(struct waiter *w, const struct column *c)
+{
+	int64_t ms;
+
+	if (c->len > 0 && util_parse_i64((const char *)c->data, (size_t)c->len, &ms))
+		w->due_ms = ms;
+}
+
 /* The row without our columns. */
 static void keep_row(struct waiter *w, const struct column *cols)
 {
@@ -93,7 +103,7 @@ static void keep_row(struct waiter *w, const struct column *cols)
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct waiter *w = arg;
-	struct column cols[16];
+	struct column cols[20];
 	struct wire_reader rd;
 	struct taken *t;
 
@@ -103,11 +113,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		return;
 	}
 	if (cols[COL_ID].len < 0) {
-		const struct column *due = &cols[w->n_columns + 1];
-
-		if (due->len <= 0 ||
-			!util_parse_i64((const char *)due->data, (size_t)due->len, &w->due_ms))
-			w->due_ms = DUE_NEVER;
+		w->due_ms = DUE_NEVER;
+		get_due(w, &cols[w->n_columns + 1]);
 		return;
 	}
 	t = taken_add(w);
@@ -120,6 +127,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	get_text(&cols[COL_TOKEN], t->token, sizeof(t->token));
 	get_text(&cols[COL_QUEUE], t->queue, sizeof(t->queue));
 	t->policy = get_policy(&cols[w->n_columns]);
+	get_due(w, &cols[w->n_columns + 1]);
 	keep_row(w, cols);
 }
 
@@ -181,7 +189,7 @@ static struct merge_item *ask(
 		OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL, OID_TEXT};
 	struct merge_spec spec = {
 		.sql = "SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
-		       "lease_until, policy, due_ms FROM "
+		       "lease_until, policy, due_ms, place, edge, priority FROM "
 		       "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own, "
 		       "pg_catalog.set_config('qbouncer.proxy', $6, true) AS proxy, "
 		       "LATERAL queue._take($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL)",
@@ -198,11 +206,15 @@ static struct merge_item *ask(
 	struct buf key = BUF_INIT, none = BUF_INIT;
 	struct merge_item *i = NULL;
 
+	/* the head of one queue is known, those of several are not */
+	if (w->args.n_queues == 1 && w->args.limit > 0)
+		spec.shape_arg = shape_take(w->db, w->pool, w->args.queues[0]);
+	spec.shape = spec.shape_arg != NULL ? &lane_take : NULL;
 	if (spec.settings != NULL) {
 		put_key(&key, w, spec.settings, formats, spec.n_formats);
 		i = merge_add(w->pool, &key, &spec, &none, 0, w->args.limit, &ops, w);
 	}
-	task_settings_free(&spec.settings);
+	merge_spec_free(&spec);
 	buf_free(&key);
 	return i;
 }
@@ -210,7 +222,7 @@ static struct merge_item *ask(
 /* Never calls back before it returns. false: memory. */
 bool probe_start(struct waiter *w)
 {
-	int16_t formats[16] = {0};
+	int16_t formats[20] = {0};
 	struct buf queues = BUF_INIT;
 	struct bind_param params[6];
 	char proxy[16] = "";
@@ -229,6 +241,8 @@ bool probe_start(struct waiter *w)
 	params[5] = text_param(proxy);
 	for (int i = 0; i < w->n_columns && w->n_formats > 0; i++)
 		formats[i] = w->formats[w->n_formats == 1 ? 0 : i];
+	for (int i = w->n_columns + 2; i < w->n_columns + HIDDEN_COLUMNS; i++)
+		formats[i] = 1;
 	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {
 		w->members[i].gen = w->members[i].room->gen;
 		w->members[i].room->probes++;

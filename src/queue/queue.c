@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "wire/sqllex.h"
+#include "lane.h"
 #include "queue_int.h"
 
 #define HOLD_DEFAULT (3600 * (int64_t)USEC_SEC)
@@ -72,10 +73,17 @@ struct qclient *qclient_get(struct client *c)
 
 void touch(struct qclient *qc, const char *queue, unsigned jobs)
 {
+	touch_from(qc, queue, jobs, (struct lane_mark){LANE_UNMARKED, 0});
+}
+
+void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark)
+{
 	struct touched *t;
 
 	for (t = qc->touched; t != NULL; t = t->next)
 		if (strcmp(t->queue, queue) == 0) {
+			if (mark.place < t->mark.place)
+				t->mark = mark;
 			t->jobs = jobs > 0 && t->jobs > 0 ? t->jobs + jobs : 0;
 			return;
 		}
@@ -83,6 +91,7 @@ void touch(struct qclient *qc, const char *queue, unsigned jobs)
 	if (t == NULL)
 		return; /* the periodic look finds the jobs */
 	t->jobs = jobs;
+	t->mark = mark;
 	memcpy(t->queue, queue, strlen(queue) + 1);
 	t->next = qc->touched;
 	qc->touched = t;
@@ -103,7 +112,10 @@ void touched_wake(struct qclient *qc)
 	if (qc->touched != NULL)
 		system_need(qc->db, client_pool(qc->client));
 	for (struct touched *t = qc->touched; t != NULL; t = t->next) {
-		room_wake(qc->db, t->queue, t->jobs);
+		if (t->mark.place == LANE_UNMARKED)
+			room_wake(qc->db, t->queue, t->jobs);
+		else
+			room_wake_from(qc->db, t->queue, t->jobs, t->mark);
 		system_notify(qc->db, t->queue);
 	}
 	touched_drop(qc);
@@ -710,6 +722,7 @@ void queue_free(void)
 	HASH_ITER (hh, databases, db, tmp) {
 		system_free(db);
 		registry_free(db);
+		lanes_free(db);
 		gauge_free(db);
 		HASH_DEL(databases, db);
 		mem_free(db);

@@ -51,6 +51,7 @@ struct qdb {
 	usec_t asked_at;
 	struct qclient *asking; /* clients whose statement waits for the answer */
 	struct room *rooms;     /* hash by name */
+	struct lane *lanes;     /* hash by name (lane.c) */
 	struct system *system;  /* the LISTEN session; made with the first waiter */
 	struct gauge *gauges;   /* how full the queues are (gauge.c) */
 	bool gauging;           /* that is being asked now */
@@ -96,9 +97,18 @@ struct lease {
 
 /* --- clients ---------------------------------------------------------------------------------------------- */
 
+#define LANE_UNMARKED (-1)
+
+/* Where the head of a queue was: the highest floor, and the time until which nothing is due
+ * (lane.h). 0: the ground. */
+struct lane_mark {
+	int64_t place, since;
+};
+
 /* Queues to be woken when the transaction under way commits. */
 struct touched {
 	struct touched *next;
+	struct lane_mark mark; /* nothing that it made ready lies below */
 	unsigned jobs; /* made ready; 0: unknown */
 	char queue[];
 };
@@ -156,6 +166,7 @@ void hold_end(struct lease *l);
 size_t hold_lease_text(char *dst, size_t size, usec_t span); /* as Postgres reads it; its length */
 
 void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
+void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark);
 void touched_wake(struct qclient *qc);
 void touched_drop(struct qclient *qc);
 
@@ -181,6 +192,7 @@ struct call {
 	int n_params;
 	struct jobs jobs;
 	char queue[QSTMT_QUEUE_MAX + 1]; /* PUSH, ALTER ...: evaluated name, "" when it has none */
+	struct lane_mark mark;           /* of that queue, before it is sent */
 };
 MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
 	struct pg_error *err);
@@ -197,6 +209,8 @@ void engine_client_ended(struct qclient *qc);
 
 /* The queue that a row of names or a touched list speaks of has news. */
 void room_wake(struct qdb *db, const char *queue, unsigned jobs);
+/* ... and nothing of it lies below the mark. */
+void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct lane_mark mark);
 void rooms_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */

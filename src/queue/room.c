@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "lane.h"
 #include "wait_int.h"
 
 static struct heap timers;
@@ -92,7 +93,7 @@ void room_wake_one(struct room *r, unsigned jobs)
 	room_ready(r);
 }
 
-void room_wake(struct qdb *db, const char *queue, unsigned jobs)
+static void wake(struct qdb *db, const char *queue, unsigned jobs)
 {
 	struct room *r = room_find(db, queue);
 
@@ -101,11 +102,24 @@ void room_wake(struct qdb *db, const char *queue, unsigned jobs)
 		room_wake_one(r, jobs);
 }
 
+void room_wake(struct qdb *db, const char *queue, unsigned jobs)
+{
+	lane_suspect(db, queue);
+	wake(db, queue, jobs);
+}
+
+void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct lane_mark mark)
+{
+	lane_lower(db, queue, mark);
+	wake(db, queue, jobs);
+}
+
 void rooms_wake_all(struct qdb *db)
 {
 	struct room *r, *tmp;
 
 	db->wakes++;
+	lane_suspect_all(db);
 	HASH_ITER (hh, db->rooms, r, tmp)
 		room_wake_one(r, 0);
 }

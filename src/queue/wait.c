@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lane.h"
 #include "wait_int.h"
 
 static struct heap deadlines;
@@ -164,6 +165,10 @@ static void give_back_taken(struct waiter *w)
 /* What the rooms learn from jobs that were found: there may be more, and leases will end. */
 static void found_in_rooms(struct waiter *w)
 {
+	usec_t soon = LOOK_AGAIN;
+
+	if (w->due_ms > 0 && (usec_t)w->due_ms * USEC_MSEC < soon)
+		soon = (usec_t)w->due_ms * USEC_MSEC;
 	for (int i = 0; i < w->n_taken; i++) {
 		struct room *r;
 
@@ -176,8 +181,8 @@ static void found_in_rooms(struct waiter *w)
 		if (r->unknown && r->credits == 0)
 			r->credits = 1;
 		room_ready(r);
-		if (r->due_at > loop_now() + LOOK_AGAIN)
-			r->due_at = loop_now() + LOOK_AGAIN;
+		if (r->due_at > loop_now() + soon)
+			r->due_at = loop_now() + soon;
 		room_schedule(r);
 	}
 }
@@ -233,12 +238,15 @@ static void deliver(struct waiter *w)
 
 static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms)
 {
-	usec_t now = loop_now();
+	usec_t now = loop_now(), look_at;
 
 	if (due_ms != DUE_UNKNOWN)
 		r->due_at = due_ms >= 0 ? now + (usec_t)due_ms * USEC_MSEC : USEC_NEVER;
 	else if (r->due_at > now + LOOK_AGAIN)
 		r->due_at = now + LOOK_AGAIN;
+	look_at = lane_look_at(r->db, r->name);
+	if (r->due_at > look_at)
+		r->due_at = look_at;
 	if (r->gen == asked_gen) {
 		r->credits = 0;
 		r->unknown = false;

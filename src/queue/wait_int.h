@@ -8,7 +8,7 @@
 #include "merge.h"
 #include "queue_int.h"
 
-#define HIDDEN_COLUMNS 2              /* behind the client's: policy, due_ms */
+#define HIDDEN_COLUMNS 5              /* behind the client's: policy, due_ms, place, edge, priority */
 #define LOOK_AGAIN     (1 * USEC_SEC) /* after a take, for what may have come that was not announced \
 				       */
 

@@ -270,7 +270,7 @@ static void row_job(struct actor *a, const struct job *j)
 	more = text;
 	(void)words_next(&more, &w);
 	words_add(&w, 'q', j->payload, strlen(j->payload));
-	more = "NULL NULL NULL \"0\" \"2026-01-01 00:00:00+00\" \"2026-01-01 00:05:00+00\" auto NULL";
+	more = "NULL NULL NULL \"0\" \"2026-01-01 00:00:00+00\" \"2026-01-01 00:05:00+00\" auto NULL NULL NULL NULL";
 	{
 		struct words rest;
 		const struct word *x;
@@ -341,7 +341,8 @@ static void row_due(struct actor *a, const struct call *c)
 		(void)snprintf(ms, sizeof(ms), "\"%llu\"",
 			(unsigned long long)((due - loop_now() + USEC_MSEC - 1) / USEC_MSEC));
 	(void)snprintf(text, sizeof(text),
-		"DataRow NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL %s", ms);
+		"DataRow NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL %s NULL NULL NULL",
+		ms);
 	actor_say(a, text);
 }
 

@@ -357,11 +357,12 @@ def without_row_locks(db):
     meanwhile would be missed, not taken twice.)"""
     number = db.value("SELECT number FROM queue.queues")
     text = db.value("SELECT pg_get_functiondef(%s::regproc)", "queue._take_%d" % number)
-    assert text.count("FOR UPDATE SKIP LOCKED") == 3
+    assert text.count("FOR UPDATE SKIP LOCKED") == 11
     db.rows(text.replace("FOR UPDATE SKIP LOCKED", "").replace("ctid", "id").replace(
-        "queue._take_%d" % number, "queue.careless_take"))
+        "tid[]", "int8[]").replace("queue._take_%d" % number, "queue.careless_take"))
     return ("SELECT t.id, t.token FROM queue.queues AS c, "
-            "queue.careless_take(c, %s, '5 min', 'w', false) AS t")
+            "queue.careless_take(c, %s, '5 min', 'w', false, NULL, NULL, NULL) AS t "
+            "WHERE t.id IS NOT NULL")
 
 
 def with_row_locks(db):

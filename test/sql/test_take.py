@@ -15,11 +15,12 @@ def test_columns(q):
     q.push("q", '{"a": 1}', priority=3, headers='{"h": 2}')
     (job,) = q.take_raw("q", worker="w1")
     assert list(job) == ["id", "token", "queue", "attempt", "payload", "headers", "key", "group",
-                         "priority", "pushed_at", "lease_until", "policy", "due_ms"]
+                         "priority", "pushed_at", "lease_until", "policy", "due_ms", "place",
+                         "edge"]
     assert re.fullmatch("[1-9][0-9]*-1-[0-9a-f]{16}", job["token"])
     assert (job["id"], job["queue"], job["attempt"], job["payload"], job["headers"], job["key"],
-            job["group"], job["priority"], job["policy"], job["due_ms"]) == \
-        (1, "q", 1, {"a": 1}, {"h": 2}, None, None, 3, "auto", None)
+            job["group"], job["priority"], job["policy"], job["due_ms"],
+            job["place"]) == (1, "q", 1, {"a": 1}, {"h": 2}, None, None, 3, "auto", 300000, 1)
     stored = q.job("q", 1)
     assert (stored["state"], stored["attempt"], stored["worker"]) == ("leased", 1, "w1")
     assert job["token"].endswith("-" + stored["token"])
@@ -274,3 +275,91 @@ def test_cost_does_not_grow_with_what_is_delayed(q):
     read = [int(part.split("shared hit=")[1].split()[0]) for part in text.split("duration:")
             if "on q_q" in part and "shared hit=" in part]
     assert read and max(read) < 50, text
+
+
+# -- where a take begins ---------------------------------------------------------------------------
+
+
+def take_from(session, limit, floors, since=None, pop=False):
+    """The take of the queue itself: payloads in order; floors: priority -> position."""
+    known = sorted(floors.items(), reverse=True)
+    return session.rows(
+        "SELECT t.payload, t.place, t.edge, t.due_ms FROM queue.queues AS c, "
+        "queue._take_1(c, %s, c.lease, NULL, %s, %s::int8[], %s::int8[], %s) AS t "
+        "WHERE c.name = 'q'", limit, pop, [p for p, _ in known], [f for _, f in known], since)
+
+
+def payloads(rows):
+    return [row[0] for row in rows if row[1] is not None]
+
+
+@pytest.mark.parametrize("pop", [False, True])
+@pytest.mark.parametrize("limit", [1, 5])
+def test_floors(q, limit, pop):
+    """Below a floor nothing is looked at; priorities without a floor are taken in their order."""
+    for n, priority in enumerate([0, 0, 5, 5, 9, -1, 3, 0]):  # positions 1 to 8
+        q.push("q", str(n), priority=priority)
+    got, floors = [], {5: 4, 0: 2}
+    while True:
+        rows = payloads(take_from(q, limit, floors, pop=pop))
+        if not rows:
+            break
+        got += rows
+    assert got == [4, 3, 6, 1, 7, 5]
+    assert payloads(take_from(q, 9, {5: 3})) == [2, 0]
+
+
+def test_one_floor(q):
+    q.push("q", "1", "2", "3")
+    q.push("q", "4", priority=1)
+    q.push("q", "5", priority=-1)
+    assert payloads(take_from(q, 9, {0: 3})) == [4, 3, 5]
+    assert payloads(take_from(q, 9, {0: 2})) == [2]
+    assert payloads(take_from(q, 9, {})) == [1]
+
+
+def test_since(q):
+    """What became due before is not looked for; a take that found nothing due says when it was."""
+    q.push("q", "1")
+    ((_, _, edge, _),) = take_from(q, 1, {})
+    assert 0 <= q.value("SELECT extract(epoch FROM clock_timestamp()) * 1000000 - %s", edge) < 60e6
+    q.expire("q")
+    assert payloads(take_from(q, 1, {}, edge)) == []
+    ((payload, _, edge, _),) = take_from(q, 1, {})
+    assert (payload, edge) == (1, None)
+
+
+def test_paused_and_bad_lease_of_one_queue(q):
+    q.push("q", "1")
+    q.fails("22023", "SELECT queue._take_1(c, 1, '0', NULL, false, NULL, NULL, NULL) "
+            "FROM queue.queues AS c")
+    q.rows("SELECT queue.pause('q')")
+    assert take_from(q, 1, {}) == [(None, None, None, None)]
+
+
+def touched(session, sql):
+    """Pages that the statements on the table read, the most of one of them."""
+    text = plans(session, "SET auto_explain.log_analyze = on; SET auto_explain.log_buffers = on; "
+                 + sql)
+    return max(int(part.split("shared hit=")[1].split()[0]) for part in text.split("duration:")
+               if "on q_q" in part and "shared hit=" in part)
+
+
+def test_a_floor_passes_over_what_is_finished(q):
+    """While another transaction is open, nothing that was finished since goes away: a take that
+    begins at the front reads all of it, one that begins at the floor does not."""
+    other = q.connect()
+    other.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    other.rows("SELECT count(*) FROM queue.q_q")
+    for n in range(20):
+        q.push("q", *["1"] * 200)
+        jobs = q.take("q", 200)
+        q.done(*[job["token"] for job in jobs])
+    floor = max(job["place"] for job in jobs) + 1
+    q.push("q", *["1"] * 20)
+    root = q.connect("postgres")
+    call = ("SELECT t.id FROM queue.queues AS c, queue._take_1(c, 1, c.lease, NULL, false, "
+            "ARRAY[0]::int8[], ARRAY[%d]::int8[], NULL) AS t")
+    root.rows("SELECT 1 FROM (" + call % floor + ") AS t")  # planned and warm
+    front, bounded = touched(root, call % 0), touched(root, call % floor)
+    assert bounded * 4 < front, (front, bounded)

@@ -1,0 +1,34 @@
+/*
+ * Lanes: what is known of a queue of a database that makes its statements cheap. Its number, so that
+ * the functions made for it are called directly; and where its head is, so that a take need not
+ * begin at the front (under a transaction that is held open, everything that was taken since is
+ * still there to be read).
+ *
+ * A floor is a promise: below this position nothing of this priority is ready. Positions are drawn
+ * in order, so a job that is pushed later lies above every floor of now. Whoever makes jobs ready
+ * notes the floors before (lane_now), and lowers them to that when it is committed (lane_lower);
+ * what cannot say so (a notification, a job that is given back to its place) lowers them to the
+ * ground. Now and then a take begins at the front whatever the floors say.
+ */
+#ifndef QB_QUEUE_LANE_H
+#define QB_QUEUE_LANE_H
+
+#include "merge.h"
+#include "queue_int.h"
+
+struct lane_mark lane_now(struct qdb *db, const char *queue);
+void lane_lower(struct qdb *db, const char *queue, struct lane_mark to);
+/* To the ground; not more often than such takes can be afforded. */
+void lane_suspect(struct qdb *db, const char *queue);
+void lane_suspect_all(struct qdb *db);
+/* When the next take may begin at the front that somebody waits for; USEC_NEVER: nobody does. */
+usec_t lane_look_at(struct qdb *db, const char *queue);
+void lanes_free(struct qdb *db);
+
+/* For merge_spec.shape_arg; NULL without memory, then the statement stays as it is. */
+struct shape *shape_take(struct qdb *db, struct pool *pool, const char *queue);
+struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue);
+struct shape *shape_done(int number);
+extern const struct merge_shape lane_take, lane_push, lane_done;
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * Between lane.c (what is known of a queue) and shape.c (what its statements become).
+ */
+#ifndef QB_QUEUE_LANE_INT_H
+#define QB_QUEUE_LANE_INT_H
+
+#include "lane.h"
+
+#define FLOORS_MAX 8 /* priorities whose floors are remembered; the others are read from the front */
+
+struct floor {
+	int32_t priority;
+	int64_t place;
+};
+
+struct lane {
+	UT_hash_handle hh;
+	struct qdb *db;
+	unsigned refs;   /* shapes, flights and questions */
+	unsigned uses;   /* while the number is not known */
+	bool asking;
+	bool suspect;    /* something may lie below the floors */
+	int64_t number;  /* 0: not known */
+	int n_floors;
+	struct floor floors[FLOORS_MAX];
+	int64_t since;   /* microseconds, the database's clock; 0: not known */
+	usec_t full_at;  /* the next take from the front */
+	usec_t event_at; /* not before this when it is suspect */
+	struct flight *flights;
+	char name[QSTMT_QUEUE_MAX + 1];
+};
+
+/* A take that is under way. */
+struct flight {
+	struct flight *next;
+	struct lane *lane;
+	struct lane_mark cap; /* what floors were lowered to meanwhile */
+	bool full;
+	int n_seen;
+	struct floor seen[FLOORS_MAX];
+	int64_t edge;
+	usec_t began;
+};
+
+struct lane *lane_ref(struct qdb *db, const char *queue); /* NULL without memory */
+void lane_unref(struct lane *l);
+void lane_used(struct lane *l, struct pool *pool);
+
+struct flight *flight_begin(struct lane *l); /* NULL without memory: read from the front */
+void flight_saw(struct flight *f, int32_t priority, int64_t place);
+void flight_end(struct flight *f, bool ok);
+
+#endif

@@ -1,0 +1,312 @@
+/*
+ * Statements as they are sent: the functions of one queue called directly, when its number is
+ * known, and where a take begins to read. Knows nothing of requests and waiters.
+ *
+ * A function that is gone (the queue was dropped, and perhaps made anew) is an undefined function;
+ * the same batch then goes the long way, by the queue's name, which gives the right answer.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/msg.h"
+#include "lane_int.h"
+
+struct shape {
+	struct lane *lane; /* or NULL: the number alone */
+	struct pool *pool;
+	int64_t number;
+};
+
+static struct shape *shape_new(struct qdb *db, struct pool *pool, const char *queue)
+{
+	struct shape *s = mem_zalloc(sizeof(*s));
+
+	if (s == NULL)
+		return NULL;
+	s->pool = pool;
+	s->lane = lane_ref(db, queue);
+	if (s->lane == NULL) {
+		mem_free(s);
+		return NULL;
+	}
+	return s;
+}
+
+static void shape_free(void *arg)
+{
+	struct shape *s = arg;
+
+	if (s == NULL)
+		return;
+	if (s->lane != NULL)
+		lane_unref(s->lane);
+	mem_free(s);
+}
+
+/* The number was right once: forget it, and ask again when it is used. */
+static void shape_refused(void *arg)
+{
+	struct shape *s = arg;
+
+	if (s->lane != NULL)
+		s->lane->number = 0;
+	s->number = 0;
+}
+
+static int64_t number_of(struct shape *s)
+{
+	if (s->lane == NULL)
+		return s->number;
+	lane_used(s->lane, s->pool);
+	return s->lane->number;
+}
+
+static void put_i64(struct buf *b, int64_t v)
+{
+	build_i32(b, (int64_t)((uint64_t)v >> 32 & 0xffffffffu));
+	build_i32(b, (int64_t)((uint64_t)v & 0xffffffffu));
+}
+
+static void array_begin(struct buf *b, uint32_t type, int n)
+{
+	build_i32(b, n > 0 ? 1 : 0);
+	build_i32(b, 0);
+	build_i32(b, type);
+	if (n == 0)
+		return;
+	build_i32(b, n);
+	build_i32(b, 1);
+}
+
+static struct bind_param binary(const struct buf *b)
+{
+	return (struct bind_param){.data = b->data, .len = (int32_t)b->len, .format = 1};
+}
+
+/* --- push
+ * -------------------------------------------------------------------------------------------------
+ */
+
+struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue)
+{
+	return shape_new(db, pool, queue);
+}
+
+static void fill_push(void *arg, struct merge_statement *st)
+{
+	int64_t number = number_of(arg);
+
+	if (number == 0)
+		return;
+	buf_printf(&st->text,
+		"SELECT p AS id FROM queue.queues AS c, "
+		"LATERAL queue._push_%lld($2, coalesce($3, 0), NULL, NULL) AS p "
+		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
+		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
+		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
+		(long long)number, (long long)number);
+	st->direct = true;
+}
+
+const struct merge_shape lane_push = {
+	.fill = fill_push, .refused = shape_refused, .free = shape_free};
+
+/* --- done
+ * ------------------------------------------------------------------------------------------------
+ */
+
+struct shape *shape_done(int number)
+{
+	struct shape *s = mem_zalloc(sizeof(*s));
+
+	if (s != NULL)
+		s->number = number;
+	return s;
+}
+
+struct part {
+	int64_t id;
+	const uint8_t *digits;
+	size_t len;
+};
+
+static int part_order(const void *a, const void *b)
+{
+	const struct part *x = a, *y = b;
+
+	return (x->id > y->id) - (x->id < y->id);
+}
+
+/* "<number>-<id>-<digits>" */
+static bool part_read(const uint8_t *p, size_t len, struct part *ret)
+{
+	const uint8_t *id = memchr(p, '-', len), *digits;
+
+	if (id == NULL)
+		return false;
+	id++;
+	digits = memchr(id, '-', len - (size_t)(id - p));
+	if (digits == NULL || !util_parse_i64((const char *)id, (size_t)(digits - id), &ret->id))
+		return false;
+	ret->digits = digits + 1;
+	ret->len = len - (size_t)(digits + 1 - p);
+	return ret->len > 0;
+}
+
+/* Each job once; false: one is there twice, which the long way sorts out. */
+static bool read_parts(const struct merge_statement *st, struct part *parts)
+{
+	struct wire_reader rd;
+
+	wire_reader_init(&rd, st->values->data, st->values->len);
+	for (int i = 0; i < st->n_values; i++) {
+		int32_t len = wire_get_i32(&rd);
+		const uint8_t *p = len > 0 ? wire_get_bytes(&rd, (size_t)len) : NULL;
+
+		if (p == NULL || !part_read(p, (size_t)len, &parts[i]))
+			return false;
+	}
+	qsort(parts, (size_t)st->n_values, sizeof(*parts), part_order);
+	for (int i = 1; i < st->n_values; i++)
+		if (parts[i].id == parts[i - 1].id)
+			return false;
+	return true;
+}
+
+static void fill_done(void *arg, struct merge_statement *st)
+{
+	static const uint32_t oids[] = {OID_INT8_ARRAY, OID_TEXT_ARRAY};
+	struct shape *s = arg;
+	struct part *parts = mem_alloc(((size_t)st->n_values + 1) * sizeof(*parts));
+
+	if (parts == NULL || s->number == 0 || !read_parts(st, parts)) {
+		mem_free(parts);
+		return;
+	}
+	array_begin(&st->bytes[0], OID_INT8, st->n_values);
+	array_begin(&st->bytes[1], OID_TEXT, st->n_values);
+	for (int i = 0; i < st->n_values; i++) {
+		build_i32(&st->bytes[0], 8);
+		put_i64(&st->bytes[0], parts[i].id);
+		build_row_value(&st->bytes[1], parts[i].digits, (int32_t)parts[i].len);
+	}
+	mem_free(parts);
+	st->params[0] = binary(&st->bytes[0]);
+	st->params[1] = binary(&st->bytes[1]);
+	st->oids = oids;
+	st->n_params = 2;
+	buf_printf(&st->text,
+		"SELECT queue._done_check(c.name, $1, $2, still) AS queue FROM queue.queues AS c, "
+		"LATERAL queue._done_%lld($1, $2) AS still "
+		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
+		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
+		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
+		(long long)s->number, (long long)s->number);
+	st->direct = true;
+}
+
+const struct merge_shape lane_done = {
+	.fill = fill_done, .refused = shape_refused, .free = shape_free};
+
+/* --- take
+ * ------------------------------------------------------------------------------------------------
+ */
+
+struct shape *shape_take(struct qdb *db, struct pool *pool, const char *queue)
+{
+	return shape_new(db, pool, queue);
+}
+
+static void put_floors(struct merge_statement *st, const struct lane *l, char *since, size_t size)
+{
+	int n = st->n_params;
+
+	array_begin(&st->bytes[0], OID_INT8, l->n_floors);
+	array_begin(&st->bytes[1], OID_INT8, l->n_floors);
+	for (int i = 0; i < l->n_floors; i++) {
+		build_i32(&st->bytes[0], 8);
+		put_i64(&st->bytes[0], l->floors[i].priority);
+		build_i32(&st->bytes[1], 8);
+		put_i64(&st->bytes[1], l->floors[i].place);
+	}
+	st->params[n] = binary(&st->bytes[0]);
+	st->params[n + 1] = binary(&st->bytes[1]);
+	snprintf(since, size, "%lld", (long long)l->since);
+	st->params[n + 2] =
+		(struct bind_param){.data = (const uint8_t *)since, .len = (int32_t)strlen(since)};
+	st->n_params = n + 3;
+}
+
+static void fill_take(void *arg, struct merge_statement *st)
+{
+	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL,
+		OID_TEXT, OID_INT8_ARRAY, OID_INT8_ARRAY, OID_INT8};
+	struct shape *s = arg;
+	int64_t number = number_of(s);
+	struct flight *f = flight_begin(s->lane);
+
+	st->flight = f;
+	if (number == 0 || f == NULL)
+		return;
+	put_floors(st, s->lane, st->small, sizeof(st->small));
+	st->oids = oids;
+	buf_printf(&st->text,
+		"SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
+		"lease_until, policy, due_ms, place, edge, priority FROM queue.queues AS c, "
+		"LATERAL queue._take_%lld(c, $2, coalesce($3, c.lease), pg_catalog.left($4, 200), $5, $7, $8, $9) "
+		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
+		"(($5 AND c.durability OPERATOR(pg_catalog.<>) 'async') OR "
+		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL) AND "
+		/* it speaks of c so that it is done before the function is called */
+		"(c.number OPERATOR(pg_catalog.<) 0 OR "
+		"pg_catalog.set_config('qbouncer.proxy', $6, true) IS NOT NULL)",
+		(long long)number, (long long)number);
+	st->direct = true;
+}
+
+static int64_t be_int(const uint8_t *p, size_t n)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < n; i++)
+		v = v << 8 | p[i];
+	return (int64_t)v;
+}
+
+/* Its last three columns are binary: place, edge, priority. */
+static void saw_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct flight *f = arg;
+	struct wire_reader rd;
+	struct {
+		int32_t len;
+		const uint8_t *p;
+	} last[3] = {{0}};
+	int n;
+
+	wire_reader_init(&rd, body, len);
+	n = wire_get_i16(&rd);
+	for (int i = 0; i < n; i++) {
+		last[0] = last[1];
+		last[1] = last[2];
+		last[2].len = wire_get_i32(&rd);
+		last[2].p = last[2].len > 0 ? wire_get_bytes(&rd, (size_t)last[2].len) : NULL;
+	}
+	if (!wire_done(&rd))
+		return;
+	if (last[1].len == 8 && last[1].p != NULL)
+		f->edge = be_int(last[1].p, 8);
+	if (last[0].len == 8 && last[0].p != NULL && last[2].len == 4 && last[2].p != NULL)
+		flight_saw(f, (int32_t)be_int(last[2].p, 4), be_int(last[0].p, 8));
+}
+
+static void take_ended(void *flight, const struct pg_error *err)
+{
+	flight_end(flight, err == NULL);
+}
+
+const struct merge_shape lane_take = {.fill = fill_take,
+	.row = saw_row,
+	.end = take_ended,
+	.refused = shape_refused,
+	.free = shape_free};
