@@ -54,9 +54,14 @@ RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	ended int8[] := still;
 BEGIN
-	IF cardinality(still) IS DISTINCT FROM cardinality(ids) THEN
-		PERFORM queue._lost(name, ids, tokens, still);
+	IF cardinality(ended) IS DISTINCT FROM cardinality(ids) THEN
+		ended := ended || queue._run_again(queue._find(name), ids, tokens);
+	END IF;
+	IF cardinality(ended) IS DISTINCT FROM cardinality(ids) THEN
+		PERFORM queue._lost(name, ids, tokens, ended);
 	END IF;
 	RETURN name;
 END
