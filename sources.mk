@@ -239,6 +239,7 @@ qb_doc = \
 	doc/decisions/006-auth-query.md \
 	doc/decisions/006-lanes.md \
 	doc/decisions/006-proxies.md \
+	doc/decisions/008-key-and-group.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/overview.md \

@@ -174,8 +174,11 @@ void lane_suspect(struct qdb *db, const char *queue)
 {
 	struct lane *l = lane_find(db, queue);
 
-	if (l != NULL)
-		l->suspect = true;
+	if (l == NULL)
+		return;
+	/* who gives a job back and takes gets it: the next take begins at the front */
+	l->suspect = true;
+	l->event_at = 0;
 }
 
 void lane_suspect_all(struct qdb *db)

@@ -18,7 +18,7 @@
 
 struct lane_mark lane_now(struct qdb *db, const char *queue);
 void lane_lower(struct qdb *db, const char *queue, struct lane_mark to);
-/* To the ground; not more often than such takes can be afforded. */
+/* To the ground: of one queue with the next take, of all not more often than can be afforded. */
 void lane_suspect(struct qdb *db, const char *queue);
 void lane_suspect_all(struct qdb *db);
 /* When the next take may begin at the front that somebody waits for; USEC_NEVER: nobody does. */

@@ -13,7 +13,7 @@ from queuetest import (  # noqa: F401
     shared, shared_db, shared_proxy)
 
 STATS = [("queue", TEXT), ("ready", INT8), ("later", INT8), ("leased", INT8), ("dead", INT8),
-         ("oldest_ready", TIMESTAMPTZ), ("next_due", TIMESTAMPTZ)]
+         ("oldest_ready", TIMESTAMPTZ), ("next_due", TIMESTAMPTZ), ("blocked", INT8)]
 LIST = [("queue", TEXT), ("lease", TEXT), ("max_attempts", INT4), ("retry", TEXT), ("on_disconnect", TEXT),
         ("durability", TEXT), ("owner", TEXT), ("created_at", TIMESTAMPTZ), ("paused", BOOL)]
 PEEK = [("id", INT8), ("state", TEXT), ("attempt", INT4), ("failures", INT4), ("payload", JSONB),
@@ -309,8 +309,6 @@ POSITIONS = [
      "                          ^", "42601"),
     ("QUEUE CREATE m WITH (lease = '1s', lease = '2s')",
      "                                   ^", "42601"),
-    ("QUEUE PUSH mail '1' KEY 'k'",
-     "                    ^", "0A000"),
     ("QUEUE AWAIT 17",
      "      ^", "0A000"),
     ("QUEUE TAKE \"\"",
