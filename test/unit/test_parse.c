@@ -319,7 +319,6 @@ static const struct {
 	{"queue help psuh", "42601", 12},
 	{"queue help await", "0A000", 12},
 	{"queue await 17", "0A000", 7},
-	{"queue push q 'x' key 'k'", "0A000", 18},
 	{"queue push q 'x' select 1", "42601", 18},
 	{"queue take q hold lease '1s'", "42601", 19},
 	{"queue take q lease '1s' hold", "42601", 25},
@@ -360,8 +359,8 @@ static void test_hints(void **state)
 		assert_non_null(strstr(err.hint, qverbs[i].name));
 	refuses("queue push q now()", "42601", 14);
 	assert_non_null(strstr(err.hint, "Bind the value"));
-	refuses("queue push q 'x' key 'k'", "0A000", 18);
-	assert_string_equal(err.message, "QUEUE PUSH ... KEY is not supported yet");
+	refuses("queue done 'x' then push q 'y'", "0A000", 16);
+	assert_string_equal(err.message, "QUEUE DONE ... THEN is not supported yet");
 	refuses("queue await 17", "0A000", 7);
 	assert_string_equal(err.message, "QUEUE AWAIT is not supported yet");
 	refuses("queue list \"x", "42601", 12);

@@ -14,6 +14,9 @@
 
 #define T "::pg_catalog.text"
 
+/* no KEY, no ON DUPLICATE, no GROUP, no RETURNING ID */
+#define KEYLESS ", NULL::pg_catalog.text, NULL::pg_catalog.text, NULL::pg_catalog.text, false) AS p"
+
 static struct pg_error err;
 
 /* The lease of job 17 is held on this connection, and no other. */
@@ -58,22 +61,23 @@ static const struct {
 	{"QUEUE PUSH q '{\"a\":1}'",
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('{\"a\":1}')" T "]" T
 		"[], NULL::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, "
-		"NULL" T ", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4) AS p"},
+		"NULL" T ", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4" KEYLESS},
 	{"QUEUE PUSH q E'it\\'s', $2::jsonb DELAY ('1h'::interval) PRIORITY -5 HEADERS $1 RETURNING ID",
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[(E'it\\'s')" T ", ($2::jsonb)" T
 		"]" T "[], (-5)::pg_catalog.int4, (('1h'::interval))::pg_catalog.interval, "
 		"NULL::pg_catalog.timestamptz, ($1)" T
-		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4) AS p"},
+		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4"
+		", NULL" T ", NULL" T ", NULL" T ", true) AS p"},
 	{"QUEUE PUSH q NULL AT 'tomorrow' -- x",
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[(NULL)" T "]" T
 		"[], NULL::pg_catalog.int4, NULL::pg_catalog.interval, "
 		"('tomorrow')::pg_catalog.timestamptz, NULL" T
-		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4) AS p"},
+		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4" KEYLESS},
 	{"QUEUE PUSH q 'a' -- x\n 'b' DELAY 30",
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('a' -- x\n 'b')" T "]" T
 		"[], NULL::pg_catalog.int4, ((30)" T ")::pg_catalog.interval, "
 		"NULL::pg_catalog.timestamptz, NULL" T
-		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4) AS p"},
+		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4" KEYLESS},
 	{"QUEUE GRANT Push, 'take' ON q TO \"Bob\", $1",
 		"SELECT queue.grant(('q')" T ", ARRAY[('push')" T ", ('take')" T "]" T
 		"[], ARRAY[('Bob')" T ", ($1)" T "]" T "[])"},
