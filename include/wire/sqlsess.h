@@ -34,7 +34,7 @@ bool sql_session_may_reset(const char *text, size_t len);
 enum sql_session_kind {
 	SQL_SESSION_OTHER,
 	SQL_SESSION_SET,        /* SET [SESSION] name = value */
-	SQL_SESSION_RESET,      /* RESET name, SET name TO DEFAULT */
+	SQL_SESSION_RESET,      /* RESET name; SET name TO DEFAULT: value has the tag */
 	SQL_SESSION_RESET_ALL,
 	SQL_SESSION_DISCARD_ALL,
 	SQL_SESSION_DISCARD_PART, /* PLANS, SEQUENCES, TEMP: value has the tag */

@@ -222,7 +222,9 @@ static enum step parse(struct client *c, const struct parse *p, const struct wir
 	if (tx != SQL_TX_OTHER)
 		return parse_local(c, p, lstmt_tx(tx, p->sql, p->sql_len));
 	if (p->sql_len < 256 && local_session_is(c, p->sql, p->sql_len))
-		return parse_local(c, p, lstmt_session(p->sql, p->sql_len));
+		return extq_refused_in_failed(c, true, &step)
+			       ? step
+			       : parse_local(c, p, lstmt_session(p->sql, p->sql_len));
 	return parse_own(c, p, m);
 }
 

@@ -128,7 +128,7 @@ static bool carry_out(struct client *c, const struct sql_session *st, struct buf
 		*ret_tag = "SET";
 		return set_name(c, text_of(&st->value), status);
 	case SQL_SESSION_RESET:
-		*ret_tag = "RESET";
+		*ret_tag = st->value.len > 0 ? text_of(&st->value) : "RESET";
 		return reset_one(c, text_of(&st->name), status);
 	case SQL_SESSION_RESET_ALL:
 		*ret_tag = "RESET";

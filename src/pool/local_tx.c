@@ -43,6 +43,7 @@ static bool begin_virtual(struct client *c, const char *sql, size_t len)
 		return client_out_of_memory(c);
 	memcpy(c->begin_sql, sql, len);
 	c->begin_sql[len] = '\0';
+	portal_drop_synced(c);
 	c->vtx = VTX_OPEN;
 	return true;
 }
@@ -133,18 +134,49 @@ enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, siz
 	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
 }
 
+static bool is_discard_all(const struct lstmt *l)
+{
+	return util_lower(l->sql[0]) == 'd' &&
+	       sql_prep_classify(l->sql, strlen(l->sql), NULL) == SQL_PREP_DISCARD_ALL;
+}
+
 /* The end of a transaction is the end of its portals. */
 static enum step executed_before(struct client *c, const struct portal *p)
 {
 	struct pg_error err;
 
-	if (p->stmt->tx == SQL_TX_BEGIN && client_tx(c) == CLIENT_TX_FAILED)
+	if (p->stmt->tx != SQL_TX_COMMIT && p->stmt->tx != SQL_TX_ROLLBACK &&
+		client_tx(c) == CLIENT_TX_FAILED)
 		return local_aborted(c, false);
-	if (p->stmt->tx == SQL_TX_BEGIN)
+	if (p->stmt->tx != SQL_TX_COMMIT && p->stmt->tx != SQL_TX_ROLLBACK &&
+		!is_discard_all(p->stmt))
 		pg_error_set(&err, "55000", "portal \"%s\" cannot be run", p->name);
 	else
 		pg_error_set(&err, "34000", "portal \"%s\" does not exist", p->name);
 	return client_error(c, &err, false);
+}
+
+/* STEP_MORE: the server has to do it. */
+static enum step execute_session(struct client *c, struct portal *p)
+{
+	bool discard_all = is_discard_all(p->stmt);
+	struct pg_error err;
+	enum step step;
+
+	if (c->vtx == VTX_FAILED)
+		return local_aborted(c, false);
+	if (discard_all && c->link == NULL && c->batch_executed) {
+		pg_error_set(&err, "25001", "DISCARD ALL cannot be executed within a pipeline");
+		return client_error(c, &err, false);
+	}
+	step = local_session_execute(c, p->stmt->sql);
+	if (step != STEP_NEXT)
+		return step;
+	p->executed = true;
+	c->batch_executed = !discard_all;
+	if (discard_all) /* it ends the transaction */
+		portal_drop_all(c);
+	return STEP_NEXT;
 }
 
 /* BEGIN, COMMIT, ROLLBACK or nothing, prepared and executed. */
@@ -153,18 +185,14 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	struct lstmt *l = p->stmt;
 	struct buf b = BUF_INIT;
 	struct replace *r;
+	enum step step;
 
 	if (p->executed && l->kind != LSTMT_EMPTY)
 		return executed_before(c, p);
 	if (no_blocks(c, l->tx))
 		return refuse_block(c, false);
 	if (l->kind == LSTMT_SESSION) {
-		enum step step = STEP_MORE;
-
-		if (c->vtx == VTX_FAILED)
-			return local_aborted(c, false);
-		step = local_session_execute(c, l->sql);
-		p->executed = step == STEP_NEXT;
+		step = execute_session(c, p);
 		if (step != STEP_MORE)
 			return step;
 	}

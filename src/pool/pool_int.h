@@ -600,6 +600,7 @@ struct portal *portal_find(struct client *c, const char *name);
 void portal_free(struct portal **p);
 void portal_drop(struct client *c, struct portal *p); /* p may be NULL */
 void portal_drop_all(struct client *c);
+void portal_drop_synced(struct client *c);
 void portal_synced(struct client *c);
 struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n, struct pg_error *err);
 struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len);

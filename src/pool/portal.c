@@ -55,6 +55,18 @@ void portal_drop_all(struct client *c)
 		portal_drop(c, c->portals);
 }
 
+/* A new transaction begins: those of the one before have ended. */
+void portal_drop_synced(struct client *c)
+{
+	struct portal *p, *next;
+
+	for (p = c->portals; p != NULL; p = next) {
+		next = p->next;
+		if (p->synced)
+			portal_drop(c, p);
+	}
+}
+
 /* Portals end with their transaction: outside a block that is now. Whether an open block ends
  * before they are used again shows then. */
 void portal_synced(struct client *c)

@@ -179,9 +179,9 @@ static void settle(struct relay *r)
 		return;
 	}
 	if (s->tx == 'I' && !s->unsynced && !s->copy_in &&
-		(s->touched != 0 || route_pool_mode(s->pool) != POOL_MODE_SESSION)) {
+		route_pool_mode(s->pool) != POOL_MODE_SESSION) {
 		run_flush(r);
-		if (!session_holds(s) && route_pool_mode(s->pool) != POOL_MODE_SESSION)
+		if (!session_holds(s))
 			server_release(s);
 		if (c->state == CLIENT_DEAD)
 			return;
@@ -532,8 +532,8 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 				extq_forget_all(c);
 			if (m->body[1] == 'I') {
 				session_discarded(s);
-				if (c != NULL && !listen_unlisten_all(c))
-					return;
+				if (c != NULL)
+					(void)!listen_unlisten_all(c);
 			}
 		}
 		break;

@@ -279,7 +279,9 @@ bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest d
  */
 static bool in_doubt(const struct server *s, const struct sprep *sp, bool parse)
 {
-	return sp->pending > 0 ? sp->batch != s->batch : s->discarding || (parse && s->tx == 'E');
+	bool block_in_doubt = s->tx == 'E' || (s->tx == 'T' && s->expect.count > 0);
+
+	return sp->pending > 0 ? sp->batch != s->batch : s->discarding || (parse && block_in_doubt);
 }
 
 bool server_has_prepared(const struct server *s, struct pstmt *p)

@@ -105,10 +105,11 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	unsigned undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & c->pins;
 	unsigned made = touches & ((1u << SQL_TOUCH_UNDO_SHIFT) - 1u);
 
+	/* all of it stays with the server; a question of ours would end its unnamed statement */
+	if (is_session_mode(s))
+		return;
 	/* what could not be read is tried again */
 	made |= c->pins & SQL_TOUCH_SETTINGS;
-	if (is_session_mode(s))
-		made &= SQL_TOUCH_SETTINGS;
 	if ((made & SQL_TOUCH_SETTINGS) != 0 && !sql_session_custom_names(sql, len, &s->custom))
 		made |= PIN_UNKNOWN;
 	if ((made & SQL_TOUCH_SETTINGS) != 0 && sql_session_may_reset(sql, len))
@@ -211,7 +212,7 @@ bool session_holds(struct server *s)
 {
 	if (s->touched != 0)
 		return look_begin(s);
-	return s->link->pins != 0 && !is_session_mode(s);
+	return s->link->pins != 0;
 }
 
 bool session_is_dirty(const struct server *s)
@@ -231,6 +232,10 @@ void session_discarded(struct server *s)
 	if (s->link == NULL)
 		return;
 	session_pin(s->link, 0);
+	if (is_session_mode(s)) {
+		(void)session_restore_all(s->link, true);
+		return;
+	}
 	s->reset_seen = true;
 	s->touched = SQL_TOUCH_SETTINGS; /* back to the client's own beginnings */
 }

@@ -379,6 +379,12 @@ static void put_text(struct buf *b, const char *text)
 	buf_put(b, text, strlen(text) + 1);
 }
 
+static enum sql_session_kind set_default(struct sql_session *s)
+{
+	put_text(&s->value, "SET");
+	return SQL_SESSION_RESET;
+}
+
 static enum sql_session_kind set_role(struct words *w, bool standard, struct sql_session *s)
 {
 	put_text(&s->name, "role");
@@ -390,7 +396,7 @@ static enum sql_session_kind set_authorization(
 {
 	put_text(&s->name, "session_authorization");
 	if (words_accept(w, "default"))
-		return SQL_SESSION_RESET;
+		return set_default(s);
 	return take_value(w, standard, &s->value) ? SQL_SESSION_SET : SQL_SESSION_OTHER;
 }
 
@@ -411,7 +417,7 @@ static enum sql_session_kind set_kind(struct words *w, bool standard, struct sql
 	if (!take_name(w, &s->name) || (!words_accept_other(w, '=') && !words_accept(w, "to")))
 		return SQL_SESSION_OTHER;
 	if (words_accept(w, "default"))
-		return SQL_SESSION_RESET;
+		return set_default(s);
 	if (buf_failed(&s->name) || is_list_of_names((const char *)s->name.data))
 		return SQL_SESSION_OTHER;
 	return take_value(w, standard, &s->value) ? SQL_SESSION_SET : SQL_SESSION_OTHER;

@@ -39,6 +39,20 @@ SIMPLE = ["SELECT 1", "SELECT 2, 'x'", "", ";", "SELECT 1; SELECT 2", "SELECT 1/
           "DO $$BEGIN RAISE NOTICE 'hello'; END$$", "SELECT repeat('x', 20000)", "/* nothing */", "-- nothing",
           "SELECT count(*) FROM t", "SELECT pg_notify('nobody', 'x')"]
 
+# The state of the session: each asks for what others leave.
+SESSION = ["SET work_mem = '7MB'", "SET work_mem = 9216", "set session work_mem to '5MB'", "SET LOCAL work_mem = '6MB'", "SHOW work_mem",
+           "SHOW work_mem", "RESET work_mem", "SET work_mem TO DEFAULT", "SET work_mem = 'nonsense'", "RESET ALL",
+           "SELECT set_config('work_mem', '8MB', false)", "SELECT set_config('work_mem', '10MB', true)", "SET search_path = pg_catalog, public",
+           "SHOW search_path", "SET app.x = 'it''s'", "RESET app.x", "SELECT nullif(current_setting('app.x', true), '')",
+           "SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY", "PREPARE p AS SELECT 8", "EXECUTE p", "DEALLOCATE p",
+           "CREATE TEMP TABLE tt (a int)", "INSERT INTO tt VALUES (1)", "SELECT count(*) FROM tt", "DROP TABLE tt", "DISCARD TEMP",
+           "DECLARE h CURSOR WITH HOLD FOR SELECT a FROM t ORDER BY a", "FETCH 2 FROM h", "CLOSE h", "CLOSE ALL",
+           "SELECT pg_advisory_lock(9)", "SELECT pg_advisory_unlock(9)", "SELECT pg_advisory_unlock_all()",
+           "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()", "LISTEN x", "UNLISTEN x", "UNLISTEN *",
+           "DISCARD ALL", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT x", "ROLLBACK TO x", "SELECT 1/0",
+           "BEGIN; SET work_mem = '11MB'; COMMIT", "SET work_mem = '12MB'; SHOW work_mem", "SET application_name = 'me'", "SHOW application_name",
+           "RESET application_name", "SET application_name TO DEFAULT", "DO $$BEGIN SET work_mem = '13MB'; END$$"]
+
 PREPARED = ["SELECT $1::int", "SELECT $1::int", "SELECT a, b FROM t ORDER BY a", "SELECT 1/$1::int", "SELECT 7", "SELEC", "",
             "INSERT INTO t VALUES ($1::int + 200, 'p')", "BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT x",
             "COPY t (a, b) FROM STDIN", "COPY t TO STDOUT", "SELECT 1; SELECT 2", "INSERT INTO t VALUES (103, 'row 2')",
@@ -67,6 +81,7 @@ class Maker:
     def __init__(self, rng, session=False):
         self.rng = rng
         self.session = session
+        self.about_session = rng.random() < 0.4
         self.steps = []
         self.wire = Wire.__new__(Wire)
 
@@ -77,10 +92,10 @@ class Maker:
         self.steps.append(Step(text if len(text) < 200 else text[:200] + "...", bytes(self.wire.held), answers))
 
     def query(self):
-        self.add("query", self.rng.choice(SIMPLE), answers=True)
+        self.add("query", self.rng.choice(SESSION if self.about_session else SIMPLE), answers=True)
 
     def sql_and_values(self):
-        sql = self.rng.choice(PREPARED)
+        sql = self.rng.choice(SESSION if self.about_session else PREPARED)
         values = [self.rng.choice(["1", "2", "0", "3", None])] if "$1" in sql else []
         if self.rng.random() < 0.03:
             values = values + ["9"] if self.rng.random() < 0.5 else []
@@ -217,7 +232,8 @@ class Run:
         except (Closed, ConnectionError):
             self.closed = True
 
-    def play(self, steps, ending, stepwise, rng, like=None):
+    def play(self, steps, ending, stepwise, rng, like=None, neighbour=None):
+        """neighbour: another client, with settings of its own, that uses the servers between the steps."""
         try:
             if stepwise:
                 waits = iter(like.counts) if like else None
@@ -225,6 +241,8 @@ class Run:
                     self.wire.raw(s.data)
                     if s.answers and not self.closed:
                         self._wait(next(waits, 0) if like else None)
+                    if neighbour and s.answers:
+                        neighbour.simple("SELECT 1")
                 self.wire.raw(b"".join(s.data for s in ending))
             else:
                 data = b"".join(s.data for s in steps + ending)
@@ -254,7 +272,7 @@ def comparable(messages):
 
 
 # Several things are wrong with one message: which of them is told may differ. (directly, through the proxy)
-EITHER = {("26000", "25P02"), ("42601", "42P05"), ("42601", "25P02"), ("25P02", "42P05"), ("25P02", "26000"), ("08P01", "25P02")}
+EITHER = {("26000", "25P02"), ("26000", "42P03"), ("42601", "42P05"), ("42601", "25P02"), ("25P02", "42P05"), ("25P02", "26000"), ("08P01", "25P02")}
 
 
 def equal(ours, theirs):
@@ -270,6 +288,7 @@ def equal(ours, theirs):
 class Differ:
     def __init__(self, cluster, proxy, direct, db):
         self.cluster, self.proxy, self.direct, self.db = cluster, proxy, direct, db
+        self.neighbour, self.apart = None, True
 
     def reset(self):
         self.direct.execute("SET lock_timeout = '5s'; SET ROLE app")
@@ -280,12 +299,15 @@ class Differ:
         """None, or both lists of answers."""
         ending = Maker(random.Random(seed)).ending()
         runs = []
+        if self.neighbour is None:
+            self.neighbour = self.proxy.wire(self.db, TimeZone="Asia/Dubai", options="-c work_mem=77MB -c search_path=nowhere -c app.x=secret")
         for port in (self.cluster.port, self.proxy.port):
             self.reset()
             run = Run(port, self.db)
             runs.append(run)
             try:
-                run.play(steps, ending, stepwise, random.Random(seed), runs[0] if len(runs) == 2 else None)
+                run.play(steps, ending, stepwise, random.Random(seed), runs[0] if len(runs) == 2 else None,
+                         self.neighbour if len(runs) == 2 and self.apart else None)
             except socket.timeout:
                 run.wire.close()
                 if len(runs) == 1:
@@ -320,6 +342,7 @@ class Differ:
 def test_random_programs(qbouncer, cluster, direct, db, mode):
     proxy = qbouncer(pool_mode=mode, default_pool_size=2, max_prepared_statements=3)
     differ = Differ(cluster, proxy, direct, db)
+    differ.apart = mode == "transaction"
     for seed in range(SEED, SEED + (1 if ONE else PROGRAMS)):
         rng = random.Random(seed)
         steps = Maker(rng, mode == "session").program()

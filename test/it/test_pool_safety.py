@@ -27,6 +27,7 @@ class Worker(threading.Thread):
         self.rng = random.Random(seed)
         self.wire = None
         self.seen = self.count = 0
+        self.mine = ""
         self.problem = None
 
     def nonce(self):
@@ -44,7 +45,10 @@ class Worker(threading.Thread):
 
     def one(self):
         w, rng = self.wire, self.rng
-        kind = rng.randrange(6)
+        kind = rng.randrange(10)
+        if kind >= 6:
+            self.session_state(kind)
+            return
         nonces = [self.nonce() for _ in range(rng.randrange(1, 6))]
         if kind == 0:
             self.check(nonces[:1], w.simple("SELECT '%s'" % nonces[0]))
@@ -78,6 +82,42 @@ class Worker(threading.Thread):
         else:
             self.check(nonces, rows)
 
+    def row(self, sql):
+        """The only value of a statement that has to succeed: who fails begins a new session."""
+        got = self.wire.simple(sql)
+        if [m for m in got if m.type == "E"]:
+            raise Closed()
+        return [m.text_row[0] for m in got if m.type == "D"]
+
+    def session_state(self, kind):
+        """Settings, temporary tables, locks and notifications: each has its own, and finds it again."""
+        nonce, key = self.nonce(), id(self) % 1000003
+        if kind == 6:
+            end = self.rng.choice(["", "COMMIT", "ROLLBACK"])
+            self.row("%sSET app.mine = '%s'; SET work_mem = '%dkB'" % ("BEGIN; " if end else "", nonce, 1000 + key % 1000))
+            if end:
+                self.row(end)
+            if end != "ROLLBACK":
+                self.mine = nonce
+        elif kind == 7:
+            self.row("CREATE TEMP TABLE mine AS SELECT '%s' AS v" % nonce)
+            assert self.row("SELECT v FROM mine") == [nonce]
+            self.row("DROP TABLE mine")
+        elif kind == 8:
+            assert self.row("SELECT pg_try_advisory_lock(%d)" % key) == ["t"], "somebody else has its lock"
+            assert self.row("SELECT pg_advisory_unlock(%d)" % key) == ["t"]
+        else:
+            self.row("LISTEN n%d" % id(self))
+            self.row("NOTIFY n%d, '%s'" % (id(self), nonce))
+        assert self.row("SELECT coalesce(current_setting('app.mine', true), '')") == [self.mine], "somebody else's setting"
+        self.seen += 1
+
+    def at_rest(self):
+        """No answer that nobody has asked for; notifications are its own."""
+        for m in self.wire.log:
+            assert m.type != "A" or b"n%d" % id(self) in m.body, m
+        assert b"Z\0\0\0\5" not in bytes(self.wire.data), "a ReadyForQuery too many"
+
     def mishap(self):
         chance = self.rng.random()
         if chance < 0.02:
@@ -97,8 +137,10 @@ class Worker(threading.Thread):
             while time.monotonic() < self.until:
                 try:
                     if self.wire is None:
+                        self.mine = ""
                         self.wire = Wire(self.proxy.port).startup(user="app", database=self.db)
                     self.one()
+                    self.at_rest()
                     self.mishap()
                 except socket.timeout:
                     raise
