@@ -239,6 +239,7 @@ qb_doc = \
 	doc/decisions/006-auth-query.md \
 	doc/decisions/006-lanes.md \
 	doc/decisions/006-proxies.md \
+	doc/decisions/007-session-state.md \
 	doc/decisions/008-key-and-group.md \
 	doc/drivers.md \
 	doc/metrics.md \
@@ -246,6 +247,7 @@ qb_doc = \
 	doc/pgbouncer.md \
 	doc/postgres.md \
 	doc/queue.md \
+	doc/sessions.md \
 	doc/sql.md \
 	doc/tls.md \
 	etc/qbouncer.ini \
