@@ -236,11 +236,11 @@ qb_doc = \
 	doc/decisions/003-failing-the-server.md \
 	doc/decisions/004-system-session.md \
 	doc/decisions/005-merging.md \
-	doc/decisions/006-auth-query.md \
-	doc/decisions/006-lanes.md \
 	doc/decisions/006-proxies.md \
 	doc/decisions/007-session-state.md \
 	doc/decisions/008-key-and-group.md \
+	doc/decisions/009-auth-query.md \
+	doc/decisions/010-lanes.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/overview.md \
