@@ -8,8 +8,6 @@
 #include "local_int.h"
 #include "session_int.h"
 
-#define OID_VOID 2278
-
 bool local_session_possible(const struct client *c)
 {
 	return c->link == NULL && c->vtx == VTX_NONE && c->pool != NULL &&

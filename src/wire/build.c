@@ -170,6 +170,7 @@ static int oid_length(uint32_t oid)
 	case OID_INT2:
 		return 2;
 	case OID_INT4:
+	case OID_VOID:
 		return 4;
 	case OID_INT8:
 	case OID_TIMESTAMPTZ:

@@ -123,7 +123,8 @@ def test_role_of_a_primary(qbouncer, cluster, want, good):
 def test_cancel_goes_to_the_host_of_the_server(qbouncer, cluster):
     proxy = qbouncer(databases={"many": "host=/nowhere,%s port=%d dbname=postgres" % (cluster.socket_dir, cluster.port)})
     def stop(conn):
-        proxy.wait_pool("many", sv_active=1)
+        wait_for(lambda: cluster.psql("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'SELECT pg_sleep(60)%' "
+                                      "AND state = 'active'") == "1", "the query")
         conn.cancel()
     with proxy.connect("many") as conn:
         canceller = threading.Thread(target=stop, args=(conn,))

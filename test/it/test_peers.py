@@ -6,6 +6,7 @@ import pytest
 
 from pgwire import CANCEL, types
 from proxy import free_port
+from test_cancel import running
 
 
 def cancel_through(proxy, c):
@@ -25,12 +26,12 @@ def pair(qbouncer):
     return made
 
 
-def test_cancel_is_handed_on(pair, db):
+def test_cancel_is_handed_on(pair, db, direct):
     one, two = pair
     for here, there in (one, two), (two, one), (one, one):
         with here.wire(db) as c:
             c.query("SELECT pg_sleep(60)")
-            here.wait_pool(db, sv_active=1)
+            running(direct)
             cancel_through(there, c)
             got = c.until("Z")
             assert [m.sqlstate for m in got if m.type == "E"] == ["57014"]

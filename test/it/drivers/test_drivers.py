@@ -108,16 +108,29 @@ def play(bench, port):
 
 
 def test_same_conversation(bench, cluster, open_door):
-    """Not QUEUE: what the user sees and what goes over the wire are the same, byte for byte."""
-    said, wires = play(bench, cluster.port)
-    said_by_proxy, proxied = play(bench, open_door.port)
-    for a, b in zip(said, said_by_proxy):
-        assert a == b
-    assert len(wires) == len(proxied)
+    """Not QUEUE: what the user sees and what goes over the wire are the same, byte for byte. A pool that
+    picks its connections as its threads happen to run gets three tries at doing so alike."""
+    for left in reversed(range(3 if bench.driver.pool else 1)):
+        said, wires = play(bench, cluster.port)
+        said_by_proxy, proxied = play(bench, open_door.port)
+        for a, b in zip(said, said_by_proxy):
+            assert a == b
+        differs = compare(wires, proxied)
+        if not differs or not left:
+            break
+    assert not differs, differs
+
+
+def compare(wires, proxied):
+    """What differs between two sets of conversations, in words; None: nothing."""
+    if len(wires) != len(proxied):
+        return "%d connections directly, %d through the proxy" % (len(wires), len(proxied))
     for n, (a, b) in enumerate(zip(wires, proxied)):
         for what, x, y in (("asked", a[0], b[0]), ("told", a[1], b[1])):
             differs = difference(x, y)
-            assert not differs, "connection %d, what is %s: %s" % (n, what, differs)
+            if differs:
+                return "connection %d, what is %s: %s" % (n, what, differs)
+    return None
 
 
 # --- QUEUE -------------------------------------------------------------------------------------------
