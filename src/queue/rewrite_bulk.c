@@ -56,7 +56,7 @@ static void put_names(struct buf *sql, const struct qbulk *b, bool targets)
 
 static int chars(const char *from, size_t len)
 {
-	return sql_char_position(from, from + len) - 1;
+	return len > 0 ? sql_char_position(from, from + len) - 1 : 0;
 }
 
 /* The client's own bytes. */
