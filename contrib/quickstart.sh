@@ -1,5 +1,5 @@
 #!/bin/sh
-# From a fresh Debian or Ubuntu to a queue that works, in one command. Apart from packages it writes
+# From a fresh Debian to a queue that works, in one command. Apart from packages it writes
 # only to the build directory of this repository and to one directory of its own.
 #
 #   sh contrib/quickstart.sh           install what is missing, build, start, show, connect
@@ -81,7 +81,7 @@ make_dir() {
 
 install_packages() {
 	command -v apt-get >/dev/null 2>&1 ||
-		die "this is not Debian or Ubuntu: there is no apt-get" \
+		die "this is not Debian: there is no apt-get" \
 			"Install by hand: a C compiler, autoconf, automake, make, pkg-config, libevent," \
 			"OpenSSL, libpq, uthash (with their headers) and PostgreSQL 13 or newer. Then:" \
 			"    ./autogen.sh && ./configure && make"

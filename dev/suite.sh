@@ -8,7 +8,7 @@
 #                                            older than this machine's
 #
 # Parts of test/run.sh; sql and it unless given. QB_SUITES: where the folders are (build/suites).
-# QB_MIRROR: an archive of Debian. The last results are in doc/postgres.md.
+# QB_MIRROR: an archive of Debian, otherwise debootstrap's own choice. The last results are in doc/postgres.md.
 set -eu
 server_only=
 [ "${1:-}" = -s ] && { server_only=1; shift; }
@@ -25,11 +25,8 @@ root=$home/$suite
 if [ ! -f "$root/.complete" ]; then
 	rm -rf "$root"
 	mkdir -p "$root"
-	# an older debootstrap does not know the newest names: all Debian releases are made alike
-	script=
-	[ -e "/usr/share/debootstrap/scripts/$suite" ] || script=/usr/share/debootstrap/scripts/sid
 	debootstrap --variant=minbase --include=ca-certificates,git,procps "$suite" "$root" \
-		"${QB_MIRROR:-http://deb.debian.org/debian}" $script
+		${QB_MIRROR:+"$QB_MIRROR"}
 	touch "$root/.complete"
 fi
 cp /etc/resolv.conf "$root/etc/resolv.conf"
