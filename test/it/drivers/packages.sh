@@ -11,4 +11,4 @@ echo python3-psycopg python3-psycopg-pool python3-psycopg2 python3-asyncpg pytho
 	php-cli php-pgsql tcl libpgtcl g++ libpqxx-dev libpq-dev
 have javac || echo default-jdk-headless
 have node || echo nodejs
-have npm || [ ! -e /usr/bin/node ] || echo node-pg
+have npm || echo node-pg
