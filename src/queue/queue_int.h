@@ -261,6 +261,7 @@ int32_t registry_id(void); /* of this process; above 0 */
 /* What a take writes into its leases: our number while the session holds its lock, else 0. */
 int32_t registry_stamp(const struct qdb *db);
 void registry_up(struct qdb *db); /* the session holds the lock */
+void registry_adopt(struct qclient *qc); /* writes our number into its leases that lack it */
 void registry_down(struct qdb *db);
 /* The session looked: registry_look(), then each that is there, then registry_looked(). */
 void registry_look(struct qdb *db);

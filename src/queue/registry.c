@@ -112,7 +112,7 @@ void registry_own(
 }
 
 /* Those that were taken while the session was not up. */
-static void adopt(struct qclient *qc)
+void registry_adopt(struct qclient *qc)
 {
 	const char **tokens = mem_alloc((qc->n_leases + 1) * sizeof(*tokens));
 	struct lease *l;
@@ -282,7 +282,7 @@ void registry_up(struct qdb *db)
 	g->trust_at = loop_now() + grace;
 	DL_FOREACH (qclients(), qc)
 		if (qc->db == db && qc->leases != NULL)
-			adopt(qc);
+			registry_adopt(qc);
 }
 
 void registry_down(struct qdb *db)

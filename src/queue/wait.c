@@ -204,6 +204,9 @@ static void add_leases(struct waiter *w)
 		if (w->args.hold > 0)
 			hold_begin(l, w->args.hold, w->args.span);
 	}
+	/* the session came up while the job was on its way */
+	if (w->stamp == 0 && registry_stamp(w->db) != 0)
+		registry_adopt(w->qc);
 	client_watch_tx(w->qc->client);
 }
 
