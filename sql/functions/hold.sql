@@ -5,17 +5,6 @@
 -- a connection. It says so before a take by the setting qbouncer.proxy; a negative number is for
 -- leases that are held, whatever on_disconnect of the queue is.
 
-CREATE OR REPLACE FUNCTION queue._proxy(on_disconnect text) RETURNS int4
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	said CONSTANT int4 := nullif(current_setting('qbouncer.proxy', true), '')::int4;
-BEGIN
-	RETURN CASE WHEN said < 0 THEN -said WHEN on_disconnect <> 'keep' THEN said END;
-END
-$$;
-
 -- Moves the ends of these leases, never to an earlier time. A lease whose time is over but whose
 -- job nobody has taken is alive again. What somebody else has locked (the worker's own DONE that
 -- is not committed) is passed over. Gives those that cannot be renewed: lost or cancelled.
