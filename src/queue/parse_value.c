@@ -16,7 +16,7 @@
 static bool value_error(struct parser *p)
 {
 	parser_syntax_error(p);
-	if (p->t.kind != SQL_END && p->t.kind != SQL_BAD)
+	if (p->t.kind == SQL_IDENT || p->t.kind == SQL_QIDENT)
 		pg_error_hint(p->err,
 			"Bind the value as a parameter ($1) or write it as a quoted literal. Usage: %s",
 			p->q->verb->usage);

@@ -105,7 +105,7 @@ struct qverb {
 	const struct qverb_arg *args;
 	int n_args;
 	const char *sql;   /* {name} is the argument; NULL: AUTONOMOUS or LOCAL */
-	const char *usage; /* without a final semicolon */
+	const char *usage; /* lines, without a final semicolon or newline */
 	const char *help;  /* one line */
 };
 
@@ -183,10 +183,10 @@ struct qverb {
 		ARG(RETURNING, "returning", "RETURNING ID", FLAG, MAY, 0), \
 		"SELECT p AS id FROM queue._push({queue}, {payload}, {priority}, {delay}, {at}," \
 		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}) AS p", \
-		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval |" \
-		" AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n]" \
-		" [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]] [GROUP text] [RETURNING ID];" \
-		" QUEUE PUSH q [(payload, column ...)] {SELECT ... | WITH ... | FROM STDIN [options]}", \
+		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
+		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text]\n" \
+		"    [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]] [RETURNING ID]\n" \
+		"QUEUE PUSH q [(payload, column ...)] {SELECT ... | WITH ... | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction.") \
 	VERB(TAKE, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
@@ -196,8 +196,8 @@ struct qverb {
 		ARG(HOLD, "hold", "HOLD", MAY_INTERVAL, MAY, 1) \
 		ARG(AS, "as", "AS", TEXT, MAY, 0), \
 		NULL, \
-		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval] [LEASE interval |" \
-		" HOLD [interval]] [AS text]", \
+		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval]\n" \
+		"    [LEASE interval | HOLD [interval]] [AS text]", \
 		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE.") \
 	VERB(POP, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \

@@ -359,6 +359,9 @@ static void test_hints(void **state)
 		assert_non_null(strstr(err.hint, qverbs[i].name));
 	refuses("queue push q now()", "42601", 14);
 	assert_non_null(strstr(err.hint, "Bind the value"));
+	refuses("queue push q;", "42601", 13);
+	assert_null(strstr(err.hint, "Bind the value")); /* there is none */
+	assert_non_null(strstr(err.hint, "QUEUE PUSH q payload"));
 	refuses("queue done 'x' then push q 'y'", "0A000", 16);
 	assert_string_equal(err.message, "QUEUE DONE ... THEN is not supported yet");
 	refuses("queue await 17", "0A000", 7);
