@@ -217,6 +217,7 @@ qb_sql = \
 	sql/functions/define.sql \
 	sql/functions/generate.sql \
 	sql/functions/group.sql \
+	sql/functions/length.sql \
 	sql/functions/push.sql \
 	sql/functions/key.sql \
 	sql/functions/take.sql \

@@ -14,6 +14,8 @@ CREATE TABLE queue.queues (
 	retain_done interval NOT NULL,
 	retain_dead interval NOT NULL,
 	durability text NOT NULL,		-- sync | async
+	max_length int4,			-- NULL: no limit
+	unlogged bool NOT NULL,
 	paused bool NOT NULL DEFAULT false,
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );

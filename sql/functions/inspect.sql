@@ -2,14 +2,14 @@
 
 CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
-	durability text, owner text, created_at timestamptz, paused bool)
+	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
 		(SELECT pg_get_userbyid(r.relowner)::text FROM pg_class AS r
 			WHERE r.oid = to_regclass(queue._table(c.name))),
-		c.created_at, c.paused
+		c.created_at, c.paused, c.max_length, c.unlogged
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 

@@ -17,6 +17,8 @@ BEGIN
 	cfg.retain_done := '0';
 	cfg.retain_dead := '30 days';
 	cfg.durability := 'sync';
+	cfg.max_length := NULL;
+	cfg.unlogged := false;
 	RETURN cfg;
 END
 $$;
@@ -171,13 +173,16 @@ BEGIN
 			PERFORM queue._bad_option(option, value, 'Allowed: jsonb, text, bytea.');
 		END IF;
 	WHEN 'max_length' THEN
-		PERFORM queue._later_option(option, value, 'Leave it out: the queue has no limit.');
+		IF word !~ '^[0-9]{1,9}$' OR word::int4 < 1 THEN
+			PERFORM queue._bad_option(option, value,
+				'Allowed: a whole number from 1 to 999999999. Without a limit: RESET (max_length).');
+		END IF;
+		cfg.max_length := word::int4;
 	WHEN 'unlogged' THEN
-		IF word IN ('true', 'on', 'yes', '1') THEN
-			PERFORM queue._later_option(option, value, 'Allowed for now: false.');
-		ELSIF word NOT IN ('false', 'off', 'no', '0') THEN
+		IF word NOT IN ('true', 'on', 'yes', '1', 'false', 'off', 'no', '0') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');
 		END IF;
+		cfg.unlogged := word::bool;
 	ELSE
 		PERFORM queue._unknown_option(option);
 	END CASE;
@@ -208,8 +213,12 @@ BEGIN
 		cfg.retain_dead := def.retain_dead;
 	WHEN 'durability' THEN
 		cfg.durability := def.durability;
-	WHEN 'payload', 'max_length', 'unlogged' THEN
-		NULL;			-- they have only their default so far
+	WHEN 'max_length' THEN
+		cfg.max_length := def.max_length;
+	WHEN 'unlogged' THEN
+		cfg.unlogged := def.unlogged;
+	WHEN 'payload' THEN
+		NULL;			-- it has only its default so far
 	ELSE
 		PERFORM queue._unknown_option(option);
 	END CASE;

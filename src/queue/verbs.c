@@ -33,6 +33,8 @@ static const struct wire_field columns_list[] = {
 	{"owner", OID_TEXT},
 	{"created_at", OID_TIMESTAMPTZ},
 	{"paused", OID_BOOL},
+	{"max_length", OID_INT4},
+	{"unlogged", OID_BOOL},
 };
 
 static const struct wire_field columns_stats[] = {

@@ -121,7 +121,8 @@ struct qverb {
 		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
 		"SELECT queue.create({queue}, {exists}, {with})", \
 		"QUEUE CREATE q [IF NOT EXISTS] [WITH (option = value, ...)]", \
-		"Create a queue.") \
+		"Create a queue. Options: lease, max_attempts, retry, on_disconnect, retain_done, retain_dead," \
+		" durability, payload, max_length, unlogged.") \
 	VERB(DROP, QVERB_DEFINITION, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \

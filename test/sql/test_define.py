@@ -106,7 +106,8 @@ BAD = [("lease", "0", "22023"), ("lease", "-1 s", "22023"), ("lease", "soon", "2
        ("retain_dead", "-1 day", "22023"), ("retain_dead", "x", "22023"),
        ("retain_done", "x", "22023"), ("retain_done", "1 day", "0A000"),
        ("payload", "text", "0A000"), ("payload", "bytea", "0A000"), ("payload", "xml", "22023"),
-       ("max_length", "10", "0A000"), ("unlogged", "true", "0A000"), ("unlogged", "x", "22023")]
+       ("max_length", "0", "22023"), ("max_length", "-1", "22023"), ("max_length", "x", "22023"),
+       ("max_length", "9999999999", "22023"), ("unlogged", "x", "22023")]
 
 
 @pytest.mark.parametrize("option,value,sqlstate", BAD)
