@@ -145,6 +145,8 @@ class Script(Driver):
 
 
 DRIVERS = [
+    Script("psql", "SQL", "psql/psql.py", "/usr/bin/python3", ["-c", "import shutil; shutil.which('psql') or exit(1)"],
+           types=False, limited=5, batch=True, cancel="57014", stream=True),
     Python("psycopg 3", "psycopg3.py", ["psycopg", "psycopg_pool"], prepared=True, limited="42601", batch=True,
            pool=True, cancel="57014", begin=True, binary=True, stream=True),
     Python("psycopg 3, autocommit", "psycopg3.py", ["psycopg", "psycopg_pool"], argument="autocommit", prepared=True,
