@@ -2,7 +2,7 @@
 
 For:     test_drivers.py, which asserts every word of it; document.py, which writes it down.
 Must not know: pytest.
-Entry points: DRIVERS, Driver.
+Entry points: DRIVERS, TOOLS, Driver.
 """
 
 import importlib.util
@@ -143,6 +143,23 @@ class Script(Driver):
                               stderr=subprocess.DEVNULL, check=False)
         return None if done.returncode == 0 else "no module: " + " ".join(self.probe)
 
+
+class Tool(Driver):
+    """Has no program: it runs scripts of its own, in tests of its own (test_pgbench.py)."""
+
+    def __init__(self, name, language, program, argument, **more):
+        super().__init__(name, language, program, example=False, argument=argument, push=None, **more)
+        self.program = program
+
+    def missing(self):
+        return None if shutil.which(self.program) else "no " + self.program
+
+
+TOOLS = [
+    Tool("pgbench, simple mode", "scripts", "pgbench", "simple"),
+    Tool("pgbench, extended mode", "scripts", "pgbench", "extended", batch=True),
+    Tool("pgbench, prepared mode", "scripts", "pgbench", "prepared", batch=True, prepared=True),
+]
 
 DRIVERS = [
     Script("psql", "SQL", "psql/psql.py", "/usr/bin/python3", ["-c", "import shutil; shutil.which('psql') or exit(1)"],

@@ -9,7 +9,7 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 
-from catalogue import DRIVERS  # noqa: E402
+from catalogue import DRIVERS, TOOLS  # noqa: E402
 from program import Program  # noqa: E402
 from proxy import Proxy, wait_for  # noqa: E402
 
@@ -21,23 +21,28 @@ CREATE TABLE sent (a int CHECK (a >= 0));
 
 
 def pytest_generate_tests(metafunc):
-    if "driver" in metafunc.fixturenames:
-        metafunc.parametrize("driver", [
-            pytest.param(d, id=d.name, marks=pytest.mark.xdist_group(d.name)) for d in DRIVERS],
-            scope="module")
+    for fixture, drivers in (("driver", DRIVERS), ("tool", TOOLS)):
+        if fixture in metafunc.fixturenames:
+            metafunc.parametrize(fixture, [
+                pytest.param(d, id=d.name, marks=pytest.mark.xdist_group(d.name)) for d in drivers],
+                scope="module")
 
 
 def pytest_collection_modifyitems(items):
     """All tests of a driver one after the other: its program runs once."""
-    order = {d.name: i for i, d in enumerate(DRIVERS)}
-    items.sort(key=lambda item: order.get(item.callspec.id if hasattr(item, "callspec") else "", -1))
+    order = {d: i for i, d in enumerate(DRIVERS + TOOLS)}
+
+    def place(item):
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        return order.get(params.get("driver", params.get("tool")), -1)
+    items.sort(key=place)
 
 
 def pytest_terminal_summary(terminalreporter):
-    missing = {d.name: d.missing() for d in DRIVERS}
+    missing = {d.name: d.missing() for d in DRIVERS + TOOLS}
     missing = {name: why for name, why in missing.items() if why}
     terminalreporter.write_line("drivers: %d there, %d missing%s" % (
-        len(DRIVERS) - len(missing), len(missing),
+        len(DRIVERS + TOOLS) - len(missing), len(missing),
         "".join("\n  missing: %s (%s)" % pair for pair in missing.items())))
 
 
@@ -142,6 +147,16 @@ def shared_bench(front, open_door, cluster, driver):
     if why:
         pytest.skip("%s: %s" % (driver.name, why))
     one = Bench(driver, front if driver.scram else open_door, cluster)
+    yield one
+    one.end()
+
+
+@pytest.fixture(scope="module")
+def tool_bench(front, cluster, tool):
+    why = tool.missing()
+    if why:
+        pytest.skip("%s: %s" % (tool.name, why))
+    one = Bench(tool, front, cluster)
     yield one
     one.end()
 

@@ -11,11 +11,11 @@ import os
 import re
 import textwrap
 
-from catalogue import DRIVERS, HERE, ROOT
+from catalogue import DRIVERS, HERE, ROOT, TOOLS
 
 PATH = os.path.join(ROOT, "doc", "drivers.md")
 FENCES = {"Python": "python", "Node": "js", "Java": "java", "Go": "go", "Rust": "rust", "Ruby": "ruby", "Perl": "perl",
-          "PHP": "php", "Tcl": "tcl", "C": "c", "C++": "cpp"}
+          "PHP": "php", "Tcl": "tcl", "C": "c", "C++": "cpp", "SQL": "sql"}
 
 LIMITED = {2: "two jobs", 5: "all at once", "42601": "42601", None: "–"}
 
@@ -34,9 +34,9 @@ def cell(v):
 def table():
     lines = ["| driver | language | PUSH of one reports | prepares | TAKE by cursor, 2 rows at a time | batches | pool | "
              "cancel | time-out | and the connection then |", "|" + "---|" * 10]
-    for d in DRIVERS:
+    for d in DRIVERS + TOOLS:
         lines.append("| %s |" % " | ".join([
-            d.name, d.language, "`%s`" % d.push, cell(d.prepared), LIMITED[d.limited], cell(d.batch), cell(d.pool),
+            d.name, d.language, "`%s`" % d.push if d.push is not None else "–", cell(d.prepared), LIMITED[d.limited], cell(d.batch), cell(d.pool),
             cell(d.cancel), cell(d.timeout), d.after or "–"]))
     return "\n".join(lines)
 
