@@ -174,6 +174,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/schema.c \
 	src/queue/shape.c \
 	src/queue/system.c \
+	src/queue/then.c \
 	src/queue/verbs.c \
 	src/queue/verbs.h \
 	src/queue/wait.c \
@@ -533,6 +534,9 @@ qb_dialogues = \
 	test/scenario/take_times_out.dlg \
 	test/scenario/take_wakes.dlg \
 	test/scenario/taken_for_nobody.dlg \
+	test/scenario/then_push.dlg \
+	test/scenario/then_take.dlg \
+	test/scenario/then_take_in_transaction.dlg \
 	test/scenario/tls_client.dlg \
 	test/scenario/tls_server.dlg \
 	test/scenario/two_queues.dlg \

@@ -116,6 +116,7 @@ struct replace {
 	struct buf *values; /* n_oids encoded values (int32 length + bytes) or NULL: as the client bound them */
 	struct buf formats; /* with values: int16 parameter format codes, one each */
 	bool rows; /* the client sees the rows */
+	bool again; /* it is not answered: when it has succeeded, the statement is executed again */
 	bool own_text; /* the client's own SQL stands in it, at the spans: it sees all of an error */
 	bool copy;     /* asks the client for data */
 	struct replace_span spans[2];
@@ -162,6 +163,7 @@ struct exec {
 	int32_t max_rows;    /* of Execute; 0: no limit */
 	bool first;          /* nothing of this client was executed before in the same implicit or real transaction */
 	bool alone;          /* the only statement of its simple query, or an Execute */
+	bool again;          /* what it was replaced by has succeeded (replace.again) */
 	bool describe;       /* only asked for a replacement to describe, without values; own_server */
 	struct replace *replace;
 	struct answer answer;

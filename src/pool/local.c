@@ -193,6 +193,8 @@ void local_exec_init(struct exec *x, struct client *c, struct lstmt *l)
 	x->stmt = l->stmt;
 	x->first = is_first(c);
 	x->alone = true;
+	x->again = c->again;
+	c->again = false;
 }
 
 /* In the client's transaction, explicit or that of its batch. */
@@ -220,6 +222,15 @@ static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum
 	return false;
 }
 
+/* A replacement was sent; is the statement to be executed again behind it? */
+static enum step sent(struct client *c, enum step step, bool again)
+{
+	if (step != STEP_NEXT || !again)
+		return step;
+	(void)local_barrier(c); /* holds: its answer has not come */
+	return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+}
+
 enum step local_wait_again(struct client *c)
 {
 	client_move(c, CLIENT_BARRIER);
@@ -236,6 +247,7 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 {
 	struct exec x;
 	enum step step = STEP_NEXT;
+	bool again;
 
 	if (client_tx(c) == CLIENT_TX_FAILED)
 		return local_aborted(c, true);
@@ -245,7 +257,8 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 	switch (l->icpt->execute(&x)) {
 	case EXEC_REPLACE:
 		x.replace->held = lstmt_ref(l);
-		return replace_simple(c, x.replace);
+		again = x.replace->again;
+		return sent(c, replace_simple(c, x.replace), again);
 	case EXEC_ANSWER:
 		return local_answer_simple(c, &x.answer, l);
 	case EXEC_PARK:
@@ -294,7 +307,7 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 {
 	struct exec x;
 	enum step step = STEP_NEXT;
-	bool executed_before;
+	bool executed_before, again;
 
 	if (client_tx(c) == CLIENT_TX_FAILED)
 		return local_aborted(c, false);
@@ -313,7 +326,9 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 	switch (p->stmt->icpt->execute(&x)) {
 	case EXEC_REPLACE:
 		x.replace->held = lstmt_ref(p->stmt);
-		return local_replace_execute(c, p, x.replace);
+		again = x.replace->again;
+		p->executed = !again;
+		return sent(c, local_replace_execute(c, p, x.replace), again);
 	case EXEC_ANSWER:
 		return local_answer_execute(c, &x.answer, p, max_rows);
 	case EXEC_PARK:

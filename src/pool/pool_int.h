@@ -256,6 +256,8 @@ struct client {
 	bool no_server : 1;     /* the message at the head fails with no_server_error */
 	bool own_user : 1;      /* console: the unix user that we run as */
 	bool proven : 1;        /* some server has accepted its settings */
+	bool again : 1;         /* the statement at the head was replaced by one that has succeeded: replace.again */
+	bool answered : 1;      /* the Query at the head is answered: it failed there */
 	uint32_t pass_left; /* bytes of the message under way that go on as they come */
 	struct conn *conn;
 	struct client *prev, *next; /* the list of its state */

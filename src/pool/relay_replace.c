@@ -50,9 +50,11 @@ static void complete(struct relay *r, struct replaced *rp, struct replace *one)
 		snprintf(tag, sizeof(tag), "%s %lld", one->tag_text, (long long)rp->value);
 		break;
 	}
-	build_complete(&b, tag);
-	relay_emit(r, &b);
-	buf_free(&b);
+	if (!one->again) {
+		build_complete(&b, tag);
+		relay_emit(r, &b);
+		buf_free(&b);
+	}
 	if (one->on_done != NULL && r->s->link != NULL)
 		one->on_done(r->s->link, one->arg, true, 0);
 }
@@ -95,6 +97,11 @@ enum relay_step relay_replace_answer(
 		step = RELAY_FORWARD;
 	else if (m->type == 'C')
 		complete(r, rp, one);
+	if (m->type == 'C' && one != NULL && one->again) {
+		e->final = false; /* ReadyForQuery comes with the answer */
+		if (r->s->link != NULL)
+			r->s->link->again = true;
+	}
 	if (m->type == 'C' || m->type == 'I' || m->type == 's') {
 		if (one != NULL && step == RELAY_FORWARD && one->on_done != NULL &&
 			r->s->link != NULL)
@@ -216,6 +223,8 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m, struct repla
 	struct pg_error instead;
 
 	rp->failed = true;
+	if (one != NULL && one->again && rp->simple && r->s->link != NULL)
+		r->s->link->answered = true;
 	find_place(one, m, &place);
 	if (one != NULL && one->on_error != NULL &&
 		one->on_error(one->arg, place.sqlstate, place.place, &instead))

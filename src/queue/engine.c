@@ -226,11 +226,19 @@ bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_valu
 	return false;
 }
 
+bool call_ask_queues(struct call *call, const struct qstmt *q, struct pg_error *err)
+{
+	buf_reset(&call->sql);
+	call->only_names = true;
+	return qstmt_names_sql(q, token_of, call, &call->sql, err);
+}
+
 void call_free(struct call *c)
 {
 	buf_free(&c->sql);
 	mem_free(c->oids);
 	mem_free(c->params);
+	buf_free(&c->names);
 	jobs_free(&c->jobs);
 	*c = (struct call){0};
 }
@@ -241,12 +249,16 @@ static bool names_queues(const struct qstmt *q, const struct call *call)
 }
 
 /* Verbs on jobs return the name of the queue of each: one text column. */
-void call_row(struct qclient *qc, const struct qstmt *q, const struct call *call,
-	const uint8_t *body, size_t len)
+void call_row(struct qclient *qc, const struct qstmt *q, struct call *call, const uint8_t *body,
+	size_t len)
 {
 	char name[QSTMT_QUEUE_MAX + 1];
 	size_t n = len > 6 ? len - 6 : 0;
 
+	if (qstmt_then(q, QVERB_TAKE) && n > 0 && n <= QSTMT_QUEUE_MAX) {
+		buf_put(&call->names, body + 6, n);
+		buf_putc(&call->names, '\0');
+	}
 	if ((q->verb->flags & QVERB_WAKES) == 0 || !names_queues(q, call) || n == 0 ||
 		n > QSTMT_QUEUE_MAX)
 		return;
@@ -255,21 +267,42 @@ void call_row(struct qclient *qc, const struct qstmt *q, const struct call *call
 	touch(qc, name, 1);
 }
 
+/* A token counts once, also when several requests of a batch name it: rows do not tell whose it
+ * was. */
+static unsigned distinct_jobs(const struct jobs *j)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < j->n; i++) {
+		int k = 0;
+
+		while (k < i && strcmp(j->tokens[k], j->tokens[i]) != 0)
+			k++;
+		n += k == i;
+	}
+	return n;
+}
+
 void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call *call,
 	unsigned rows, bool in_tx)
 {
 	bool finishes = q->verb->id != QVERB_EXTEND;
 	bool by_done = q->verb->id == QVERB_DONE;
+	const struct qverb *last = qstmt_last(q);
 
-	count_done(q->verb->id, rows);
+	if (call->only_names)
+		return;
+	if (qstmt_then(q, QVERB_PUSH))
+		count_done(QVERB_DONE, distinct_jobs(&call->jobs));
+	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
 	for (int i = 0; i < call->jobs.n; i++) {
 		if (finishes)
 			lease_finish(qc, call->jobs.tokens[i], by_done, in_tx);
 		if (!in_tx && by_done)
 			done_remember(call->jobs.tokens[i]);
 	}
-	if ((q->verb->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0')
-		touch_from(qc, call->queue, q->verb->tag == QTAG_ROWS ? rows : 0, call->mark);
+	if ((last->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0')
+		touch_from(qc, call->queue, last->tag == QTAG_ROWS ? rows : 0, call->mark);
 	if (!in_tx)
 		touched_wake(qc);
 }
@@ -282,6 +315,7 @@ struct request {
 	struct qclient *qc; /* NULL: the client is gone */
 	struct qstmt *q;    /* borrowed while the client is parked */
 	struct call call;
+	struct then *then;       /* what comes after it, or NULL */
 	struct task *task;       /* alone, or */
 	struct merge_item *item; /* merged */
 	bool binary_id; /* PUSH ... RETURNING ID, merged: the client wants the id in binary */
@@ -298,6 +332,7 @@ static void request_free(struct request *r)
 	if (r->qc != NULL)
 		r->qc->request = NULL;
 	call_free(&r->call);
+	then_free(&r->then);
 	answer_free(&r->answer);
 	mem_free(r);
 }
@@ -344,7 +379,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 
 static void put_tag(struct request *r)
 {
-	const struct qverb *v = r->q->verb;
+	const struct qverb *v = qstmt_last(r->q);
 	char *tag = r->answer.tag;
 	size_t size = sizeof(r->answer.tag);
 
@@ -361,22 +396,6 @@ static void put_tag(struct request *r)
 	}
 }
 
-/* A token counts once, also when several requests of a batch name it: rows do not tell whose it
- * was. */
-static unsigned distinct_jobs(const struct jobs *j)
-{
-	unsigned n = 0;
-
-	for (int i = 0; i < j->n; i++) {
-		int k = 0;
-
-		while (k < i && strcmp(j->tokens[k], j->tokens[i]) != 0)
-			k++;
-		n += k == i;
-	}
-	return n;
-}
-
 /* It was committed after its client had left: its jobs are there all the same. Rows that came
  * without the client were not looked at: which queues they named is not known. */
 static void succeeded_for_nobody(const struct request *r)
@@ -391,6 +410,20 @@ static void succeeded_for_nobody(const struct request *r)
 	}
 	room_wake(r->db, r->call.queue, 0);
 	system_notify(r->db, r->call.queue);
+}
+
+/* Done; the answer is that of the take. */
+static void go_on(struct request *r)
+{
+	struct qclient *qc = r->qc;
+	struct then *then = r->then;
+	struct buf names = r->call.names;
+
+	r->then = NULL;
+	r->call.names = BUF_INIT;
+	request_free(r);
+	then_go_on(qc, then, &names);
+	buf_free(&names);
 }
 
 static void on_done(void *arg, const struct pg_error *err)
@@ -423,6 +456,10 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (merged && r->q->verb->id == QVERB_DONE)
 		r->rows = distinct_jobs(&r->call.jobs);
 	call_succeeded(qc, r->q, &r->call, r->rows, false);
+	if (r->then != NULL) {
+		go_on(r);
+		return;
+	}
 	put_tag(r);
 	answer = r->answer;
 	r->answer = (struct answer){0};
@@ -646,7 +683,8 @@ static bool submit_merged(struct request *r, const struct bind_values *bind)
 	if (r->q->verb->id == QVERB_PUSH && !qstmt_has(r->q, QARG_KEY) &&
 		!qstmt_has(r->q, QARG_GROUP) && !qstmt_has(r->q, QARG_DUPLICATE))
 		r->item = merge_push(r, bind);
-	else if (r->q->verb->id == QVERB_DONE)
+	else if (r->q->verb->id == QVERB_DONE && !qstmt_then(r->q, QVERB_PUSH) &&
+		 (r->then == NULL || then_is_whole(r->then)))
 		r->item = merge_done(r);
 	return r->item != NULL;
 }
@@ -674,7 +712,7 @@ static bool submit_alone(struct request *r, const struct bind_values *bind)
 }
 
 bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
-	const struct bind_values *bind, struct pg_error *err)
+	const struct bind_values *bind, struct then *then, struct pg_error *err)
 {
 	struct request *r = mem_zalloc(sizeof(*r));
 	int n_columns;
@@ -688,12 +726,14 @@ bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
 	r->q = q;
 	r->call = *call;
 	*call = (struct call){0};
-	r->keeps_rows = qstmt_columns(q, &n_columns) != NULL;
-	r->wakes = (q->verb->flags & QVERB_WAKES) != 0;
+	r->then = then;
+	r->keeps_rows = qstmt_columns(q, &n_columns) != NULL && then == NULL;
+	r->wakes = (qstmt_last(q)->flags & QVERB_WAKES) != 0;
 	r->is_done = q->verb->id == QVERB_DONE;
 	qc->request = r;
 	if (submit_merged(r, bind) || submit_alone(r, bind))
 		return true;
+	r->then = NULL;
 	request_free(r);
 	pg_error_set(err, "53200", "out of memory");
 	return false;
@@ -715,12 +755,14 @@ static bool take_back(struct request *r)
 void engine_cancel(struct qclient *qc)
 {
 	struct client *c = qc->client;
+	struct request *r = qc->request;
 	struct pg_error err;
 
-	if (qc->request->item != NULL && merge_is_sent(qc->request->item))
+	if ((r->item != NULL && merge_is_sent(r->item)) || !take_back(r)) {
+		if (r->then != NULL)
+			then_cancel(r->then);
 		return;
-	if (!take_back(qc->request))
-		return;
+	}
 	pg_error_set(&err, "57014", "canceling statement due to user request");
 	client_fail(c, &err);
 }

@@ -281,6 +281,15 @@ static bool parse_help_verb(struct parser *p, const struct qverb_arg *arg)
 }
 
 static const struct qverb_arg *find_clause(const struct parser *p);
+static bool parse_then(struct parser *p);
+
+static bool refuse_bulk(struct parser *p)
+{
+	pg_error_set(p->err, "0A000", "DONE ... THEN PUSH takes payloads, not a query or a copy");
+	pg_error_hint(p->err, "In a transaction, DONE and the other PUSH are two statements.");
+	parser_place(p, p->t.text);
+	return false;
+}
 
 static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 {
@@ -295,7 +304,7 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 		return parse_list(p, arg, parser_queue);
 	case QKIND_PAYLOADS:
 		if (parser_at_bulk(p))
-			return parser_bulk(p);
+			return p->q->then ? refuse_bulk(p) : parser_bulk(p);
 		return !refuse_later(p) && parse_list(p, arg, parser_value);
 	case QKIND_JOBS:
 	case QKIND_REFS:
@@ -319,6 +328,8 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 		return parse_options(p, arg);
 	case QKIND_VERB:
 		return parse_help_verb(p, arg);
+	case QKIND_THEN:
+		return parse_then(p);
 	}
 	return parser_syntax_error(p);
 }
@@ -334,7 +345,7 @@ static size_t word_len(const char *keyword)
 
 static const struct qverb_arg *find_clause(const struct parser *p)
 {
-	const struct qverb *verb = p->q->verb;
+	const struct qverb *verb = qstmt_last(p->q);
 
 	for (int i = 0; i < verb->n_args; i++) {
 		const char *k = verb->args[i].keyword;
@@ -362,7 +373,7 @@ static bool parse_keyword(struct parser *p, const char *keyword)
 /* Each clause once, and only one of those that exclude each other. */
 static bool check_once(struct parser *p, const struct qverb_arg *arg)
 {
-	const struct qverb *verb = p->q->verb;
+	const struct qverb *verb = qstmt_last(p->q);
 	bool bad = p->q->args[arg->id].given;
 
 	if (bad)
@@ -396,9 +407,8 @@ static bool parse_clauses(struct parser *p)
 	return true;
 }
 
-static bool satisfied(const struct qstmt *q, const struct qverb_arg *arg)
+static bool satisfied(const struct qstmt *q, const struct qverb *verb, const struct qverb_arg *arg)
 {
-	const struct qverb *verb = q->verb;
 	bool given = q->args[arg->id].given || arg->need == QNEED_MAY;
 
 	for (int i = 0; i < verb->n_args && arg->alt; i++)
@@ -406,17 +416,17 @@ static bool satisfied(const struct qstmt *q, const struct qverb_arg *arg)
 	return given;
 }
 
-static bool parse_statement(struct parser *p)
+/* The arguments of the verb that was read last. */
+static bool parse_arguments(struct parser *p)
 {
-	const struct qverb *verb;
+	const struct qverb *verb = qstmt_last(p->q);
+	/* the queue is that of the jobs that are done; what is named like a clause is one */
+	bool may_lack = qstmt_then(p->q, QVERB_TAKE) && (at_end(p) || find_clause(p));
 
-	if (!parse_verb(p))
-		return false;
-	verb = p->q->verb;
 	for (int i = 0; i < verb->n_args; i++) {
 		const struct qverb_arg *arg = &verb->args[i];
 
-		if (arg->keyword || (arg->need == QNEED_MAY && at_end(p)))
+		if (arg->keyword || may_lack || (arg->need == QNEED_MAY && at_end(p)))
 			continue;
 		if (!parse_argument(p, arg))
 			return false;
@@ -424,9 +434,34 @@ static bool parse_statement(struct parser *p)
 	if (!parse_clauses(p))
 		return false;
 	for (int i = 0; i < verb->n_args; i++) {
-		if (!satisfied(p->q, &verb->args[i]))
+		const struct qverb_arg *arg = &verb->args[i];
+
+		if (!satisfied(p->q, verb, arg) && (arg->keyword || !may_lack))
 			return parser_syntax_error(p);
 	}
+	return true;
+}
+
+static bool parse_then(struct parser *p)
+{
+	static const int verbs[] = {QVERB_PUSH, QVERB_TAKE};
+
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
+		const struct qverb *verb = &qverbs[verbs[i]];
+
+		if (!parser_at(p, verb->name))
+			continue;
+		parser_advance(p);
+		p->q->then = verb;
+		return parse_arguments(p);
+	}
+	return parser_syntax_error(p);
+}
+
+static bool parse_statement(struct parser *p)
+{
+	if (!parse_verb(p) || !parse_arguments(p))
+		return false;
 	while (p->t.kind == SQL_SEMICOLON)
 		parser_advance(p);
 	return p->t.kind == SQL_END || parser_syntax_error(p);
@@ -511,6 +546,6 @@ const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n)
 		*ret_n = ARRAY_LEN(qverb_push_columns);
 		return qverb_push_columns;
 	}
-	*ret_n = q->verb->n_columns;
-	return q->verb->columns;
+	*ret_n = qstmt_last(q)->n_columns;
+	return qstmt_last(q)->columns;
 }

@@ -66,6 +66,8 @@ struct qchunk;
 /* Owns everything its pointers show. Immutable after qstmt_parse. */
 struct qstmt {
 	const struct qverb *verb;
+	const struct qverb *then; /* DONE ... THEN: PUSH or TAKE; NULL: neither. Their arguments have
+				     no name in common */
 	struct qarg args[QARG_COUNT];
 	struct qvalue *values; /* few, or allocated */
 	int n_values, cap_values;
@@ -104,6 +106,16 @@ static inline const struct qvalue *qstmt_value(const struct qstmt *q, enum qarg_
 static inline const struct qvalue *qstmt_one(const struct qstmt *q, enum qarg_id id)
 {
 	return q->args[id].n ? &q->values[q->args[id].first] : NULL;
+}
+
+static inline bool qstmt_then(const struct qstmt *q, int verb)
+{
+	return q->then && q->then->id == verb;
+}
+/* The verb whose answer is that of the statement. */
+static inline const struct qverb *qstmt_last(const struct qstmt *q)
+{
+	return q->then ? q->then : q->verb;
 }
 
 /* The columns that the client sees; NULL and 0: no rows. */

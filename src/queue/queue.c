@@ -171,7 +171,7 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 	ret->param_oids = q->param_oids;
 	ret->n_params = q->n_params;
 	ret->fields = qstmt_columns(q, &ret->n_fields);
-	ret->barrier = (q->verb->flags & QVERB_AUTONOMOUS) != 0;
+	ret->barrier = (qstmt_last(q)->flags & QVERB_AUTONOMOUS) != 0;
 	ret->in_place = (q->verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL)) == 0;
 	ret->own_server = q->bulk.kind != QBULK_NONE;
 }
@@ -371,17 +371,47 @@ static bool take_text(char **ret, const struct qvalue *v, const struct bind_valu
 	return ok;
 }
 
-static bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b,
-	struct pg_error *err)
+static bool has_queue(const struct take_args *a, const char *name)
 {
-	a->n_queues = qstmt_count(q, QARG_QUEUE);
+	for (int i = 0; i < a->n_queues; i++)
+		if (strcmp(a->queues[i], name) == 0)
+			return true;
+	return false;
+}
+
+bool take_args_queues(struct take_args *a, const struct buf *names)
+{
+	const char *at = (const char *)names->data, *end = at + names->len;
+
+	for (; !buf_failed(names) && at < end; at += strlen(at) + 1) {
+		size_t size = (size_t)(a->n_queues + 1) * sizeof(a->queues[0]);
+		void *more = has_queue(a, at) ? NULL : mem_realloc(a->queues, size);
+
+		if (more == NULL && !has_queue(a, at))
+			return false;
+		if (more == NULL)
+			continue;
+		a->queues = more;
+		util_strlcpy(a->queues[a->n_queues++], at, sizeof(a->queues[0]));
+	}
+	return !buf_failed(names);
+}
+
+bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b,
+	const struct buf *names, struct pg_error *err)
+{
+	int n = qstmt_count(q, QARG_QUEUE);
+
 	a->pop = q->verb->id == QVERB_POP;
-	a->queues = mem_zalloc((size_t)a->n_queues * sizeof(a->queues[0]));
-	if (a->queues == NULL) {
+	if (n > 0)
+		a->queues = mem_zalloc((size_t)n * sizeof(a->queues[0]));
+	if (n > 0 ? a->queues == NULL : names != NULL && !take_args_queues(a, names)) {
 		pg_error_set(err, "53200", "out of memory");
 		return false;
 	}
-	for (int i = 0; i < a->n_queues; i++)
+	if (n > 0)
+		a->n_queues = n;
+	for (int i = 0; i < n; i++)
 		if (!take_queue(a, i, qstmt_value(q, QARG_QUEUE, i), b, err))
 			return false;
 	return take_limit(a, qstmt_one(q, QARG_LIMIT), b, err) &&
@@ -403,35 +433,47 @@ static bool formats_fit(const struct exec *x, int n_columns)
 	return x->bind.n_formats <= 1 || x->bind.n_formats == n_columns;
 }
 
-static enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc)
+bool take_check(const struct exec *x, const struct qstmt *q, const struct buf *names,
+	struct take_args *ret, struct pg_error *err)
+{
+	const char *then = q->then != NULL ? " ... THEN TAKE" : "";
+
+	if (!x->alone) {
+		pg_error_set(err, "0A000", "QUEUE %s%s has to be alone in its query string",
+			q->verb->name, then);
+		pg_error_hint(err, "Send it as a statement of its own.");
+		return false;
+	}
+	if (!take_args_read(ret, q, &x->bind, names, err))
+		return false;
+	if (qstmt_has(q, QARG_WAIT) && ret->wait > 0 && !x->first) {
+		pg_error_set(err, "25001", "QUEUE %s%s with WAIT cannot run in a transaction%s",
+			q->verb->name, then,
+			q->then != NULL ? "" : " that has already done something");
+		pg_error_hint(
+			err, q->then != NULL
+				     ? "Take without WAIT, or after the transaction."
+				     : "Take the job first, right after BEGIN, or without WAIT.");
+		return false;
+	}
+	if (!x->first)
+		ret->wait = 0;
+	if (x->max_rows > 0 && ret->limit > x->max_rows)
+		ret->limit = x->max_rows;
+	return true;
+}
+
+enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc)
 {
 	struct take_args a = {0};
 	int n_columns;
 
 	qstmt_columns(q, &n_columns);
-	if (!x->alone) {
-		pg_error_set(&x->err, "0A000", "QUEUE %s has to be alone in its query string",
-			q->verb->name);
-		pg_error_hint(&x->err, "Send it as a statement of its own.");
-		return EXEC_ERROR;
+	if (take_check(x, q, &qc->then_names, &a, &x->err)) {
+		if (waiter_start(qc, &a, &x->bind, n_columns))
+			return EXEC_PARK;
+		pg_error_set(&x->err, "53200", "out of memory");
 	}
-	if (!take_args_read(&a, q, &x->bind, &x->err))
-		goto error;
-	if (qstmt_has(q, QARG_WAIT) && a.wait > 0 && !x->first) {
-		pg_error_set(&x->err, "25001",
-			"QUEUE %s with WAIT cannot run in a transaction that has already done something",
-			q->verb->name);
-		pg_error_hint(&x->err, "Take the job first, right after BEGIN, or without WAIT.");
-		goto error;
-	}
-	if (!x->first)
-		a.wait = 0;
-	if (x->max_rows > 0 && a.limit > x->max_rows)
-		a.limit = x->max_rows;
-	if (waiter_start(qc, &a, &x->bind, n_columns))
-		return EXEC_PARK;
-	pg_error_set(&x->err, "53200", "out of memory");
-error:
 	take_args_free(&a);
 	return EXEC_ERROR;
 }
@@ -466,6 +508,9 @@ static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 		return;
 	if (ok) {
 		call_succeeded(qc, ip->q, &ip->call, ip->rows, true);
+		buf_free(&qc->then_names);
+		qc->then_names = ip->call.names;
+		ip->call.names = BUF_INIT;
 	} else {
 		count_failed(ip->q->verb->id);
 		schema_doubt(qc->db);
@@ -508,7 +553,7 @@ static enum replace_tag tag_kind(enum qverb_tag t)
 	return REPLACE_TAG_FIXED;
 }
 
-static enum exec_verdict run_in_place(
+enum exec_verdict run_in_place(
 	struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call)
 {
 	struct replace *r = mem_zalloc(sizeof(*r));
@@ -529,9 +574,10 @@ static enum exec_verdict run_in_place(
 	ip->call.sql = BUF_INIT;
 	ip->call.oids = NULL;
 	*call = (struct call){0};
-	r->rows = qstmt_columns(q, &n_columns) != NULL;
-	r->tag = tag_kind(q->verb->tag);
-	r->tag_text = q->verb->tag_text;
+	r->again = qstmt_then(q, QVERB_TAKE);
+	r->rows = qstmt_columns(q, &n_columns) != NULL && !r->again;
+	r->tag = tag_kind(qstmt_last(q)->tag);
+	r->tag_text = qstmt_last(q)->tag_text;
 	r->on_row = in_place_row;
 	r->on_done = in_place_done;
 	r->free_arg = in_place_free;
@@ -545,8 +591,8 @@ static enum exec_verdict run_in_place(
  * --------------------------------------------------------------------------------------------------------------
  */
 
-/* A repeated DONE of tokens whose DONE succeeded: nothing to do. */
-static bool all_done_before(const struct qstmt *q, const struct call *call)
+/* A repeated DONE of tokens whose DONE succeeded: nothing to do, and nothing to push. */
+bool all_done_before(const struct qstmt *q, const struct call *call)
 {
 	if (q->verb->id != QVERB_DONE || call->jobs.n == 0)
 		return false;
@@ -558,12 +604,14 @@ static bool all_done_before(const struct qstmt *q, const struct call *call)
 
 /* In a string with other statements: one that changes nothing and has the right tag stands in its
  * place. */
-static enum exec_verdict nothing_to_do(struct exec *x, int n)
+static enum exec_verdict nothing_to_do(struct exec *x, const struct qstmt *q, int n)
 {
+	bool pushes = qstmt_then(q, QVERB_PUSH);
 	struct replace *r;
 
 	if (x->alone) {
-		snprintf(x->answer.tag, sizeof(x->answer.tag), "UPDATE %d", n);
+		snprintf(x->answer.tag, sizeof(x->answer.tag), "%s %d", qstmt_last(q)->tag_text,
+			pushes ? 0 : n);
 		return EXEC_ANSWER;
 	}
 	r = mem_zalloc(sizeof(*r));
@@ -571,9 +619,11 @@ static enum exec_verdict nothing_to_do(struct exec *x, int n)
 		pg_error_set(&x->err, "53200", "out of memory");
 		return EXEC_ERROR;
 	}
-	buf_printf(&r->sql, "SELECT FROM pg_catalog.generate_series(1, %d)", n);
+	r->rows = pushes && qstmt_has(q, QARG_RETURNING);
+	buf_printf(&r->sql, "SELECT%s FROM pg_catalog.generate_series(1, %d)",
+		r->rows ? " NULL::pg_catalog.int8 AS id" : "", pushes ? 0 : n);
 	r->tag = REPLACE_TAG_ROWS;
-	r->tag_text = "UPDATE";
+	r->tag_text = qstmt_last(q)->tag_text;
 	x->replace = r;
 	return EXEC_REPLACE;
 }
@@ -593,13 +643,15 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 	}
 	if ((q->verb->flags & QVERB_AUTONOMOUS) != 0)
 		return take(x, q, qc);
+	if (qstmt_then(q, QVERB_TAKE))
+		return then_take(x, q, qc);
 	if (!call_make(qc, q, &x->bind, &call, &x->err))
 		goto out;
 	if (all_done_before(q, &call)) {
-		v = nothing_to_do(x, call.jobs.n);
+		v = nothing_to_do(x, q, call.jobs.n);
 	} else if (client_is_linked(x->client) || !x->alone) {
 		v = run_in_place(x, q, qc, &call);
-	} else if (engine_submit(qc, q, &call, &x->bind, &x->err)) {
+	} else if (engine_submit(qc, q, &call, &x->bind, NULL, &x->err)) {
 		v = EXEC_PARK;
 	}
 out:
@@ -620,7 +672,7 @@ static enum exec_verdict execute(struct exec *x)
 		pg_error_set(&x->err, "53200", "out of memory");
 		return EXEC_ERROR;
 	}
-	if (!schema_ready(qc->db, x->client, &absent, &x->err))
+	if (!x->again && !schema_ready(qc->db, x->client, &absent, &x->err))
 		return absent ? EXEC_ERROR : EXEC_WAIT;
 	return q->bulk.kind != QBULK_NONE ? bulk_execute(x, q, qc) : run(x, q, qc);
 }
@@ -677,6 +729,7 @@ static void client_ended(struct client *c, enum client_end how)
 	lease_client_ended(qc, how);
 	lease_free_all(qc);
 	touched_drop(qc);
+	buf_free(&qc->then_names);
 	client_slot_set(c, NULL);
 	DL_DELETE(clients, qc);
 	mem_free(qc);

@@ -122,6 +122,7 @@ struct qclient {
 	struct touched *touched;
 	struct request *request;
 	struct waiter *waiter;
+	struct buf then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
 	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
 	bool asking_schema;
 	struct qclient *asking_next;
@@ -192,18 +193,24 @@ struct call {
 	int n_params;
 	struct jobs jobs;
 	char queue[QSTMT_QUEUE_MAX + 1]; /* PUSH, ALTER ...: evaluated name, "" when it has none */
+	struct buf names; /* THEN TAKE: the queues of the jobs, each with its terminator */
+	bool only_names;  /* the jobs were done before: nothing else is asked for */
 	struct lane_mark mark;           /* of that queue, before it is sent */
 };
 MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
 	struct pg_error *err);
+/* THEN TAKE of jobs that were done before: asks for nothing but their queues. */
+MUST_CHECK bool call_ask_queues(struct call *call, const struct qstmt *q, struct pg_error *err);
 void call_free(struct call *c);
 /* A row that the call returned: body of DataRow. */
-void call_row(struct qclient *qc, const struct qstmt *q, const struct call *call, const uint8_t *body, size_t len);
+void call_row(struct qclient *qc, const struct qstmt *q, struct call *call, const uint8_t *body, size_t len);
 /* After success: leases, memory of done, queues to wake. in_tx: at the commit. */
 void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call *call, unsigned rows, bool in_tx);
 
+struct then;
+/* Takes the contents of call; then: of DONE ... THEN TAKE, or NULL. */
 MUST_CHECK bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call, const struct bind_values *bind,
-	struct pg_error *err); /* takes the contents of call */
+	struct then *then, struct pg_error *err);
 void engine_cancel(struct qclient *qc);
 void engine_client_ended(struct qclient *qc);
 
@@ -226,7 +233,27 @@ struct take_args {
 	usec_t span; /* with hold: lease as a number */
 	bool pop;
 };
+/* names: the queues when the statement names none, each with its terminator; may be NULL. */
+MUST_CHECK bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b,
+	const struct buf *names, struct pg_error *err);
+MUST_CHECK bool take_args_queues(struct take_args *a, const struct buf *names); /* false: memory */
 void take_args_free(struct take_args *a);
+
+/* queue.c: TAKE and POP, also that of THEN. */
+enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc);
+/* Reads its arguments and checks whether it is possible now; false: err of x is filled. */
+MUST_CHECK bool take_check(
+	const struct exec *x, const struct qstmt *q, const struct buf *names, struct take_args *ret, struct pg_error *err);
+enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call);
+bool all_done_before(const struct qstmt *q, const struct call *call);
+
+/* then.c: DONE ... THEN TAKE */
+enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc);
+void then_free(struct then **p);
+void then_cancel(struct then *t); /* the done is under way: nothing is taken after it */
+bool then_is_whole(const struct then *t); /* its queues are known */
+/* The jobs are done; the client gets its answer from the take. Frees it. */
+void then_go_on(struct qclient *qc, struct then *t, const struct buf *names);
 
 MUST_CHECK bool wait_start(void);
 void wait_free(void);

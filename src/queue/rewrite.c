@@ -168,6 +168,8 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 	case QKIND_NAMES:
 		put_array(w, arg, ELEMENT_OPTION);
 		break;
+	case QKIND_THEN:
+		break;
 	}
 }
 
@@ -180,35 +182,68 @@ static const struct qverb_arg *find_arg(const struct qverb *verb, const char *na
 	return NULL;
 }
 
-bool qstmt_sql(
-	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err)
+static void put_template(struct rewriter *w, const struct qverb *verb, const char *p)
 {
-	struct rewriter w = {.q = q, .token_of = fn, .arg = arg, .sql = sql};
-	const char *p = q->verb->sql;
-
-	ASSERT(p != NULL);
-	while (p && *p) {
+	while (*p) {
 		size_t text = strcspn(p, "{"), name;
 		const struct qverb_arg *a;
 
-		buf_put(sql, p, text);
+		buf_put(w->sql, p, text);
 		p += text;
 		if (!*p)
 			break;
 		name = strcspn(++p, "}");
-		a = find_arg(q->verb, p, name);
+		a = find_arg(verb, p, name);
 		ASSERT(a != NULL);
 		if (a)
-			put_argument(&w, a);
+			put_argument(w, a);
 		p += name + 1;
 	}
-	if (!buf_failed(sql) && !w.bad_token)
-		return true;
-	if (buf_failed(sql))
+}
+
+static void put_statement(struct rewriter *w)
+{
+	static const char sql[] = QUEUE_THEN_PUSH_SQL, done[] = "{done}";
+	const char *at = strstr(sql, done);
+
+	if (!qstmt_then(w->q, QVERB_PUSH)) {
+		put_template(w, w->q->verb, w->q->verb->sql);
+		return;
+	}
+	ASSERT(at != NULL);
+	buf_put(w->sql, sql, (size_t)(at - sql));
+	put_template(w, w->q->verb, w->q->verb->sql);
+	put_template(w, w->q->then, at + sizeof(done) - 1);
+}
+
+static bool finished(const struct rewriter *w, struct pg_error *err)
+{
+	if (buf_failed(w->sql))
 		pg_error_set(err, "53200", "out of memory");
-	else
+	else if (w->bad_token)
 		pg_error_set(err, "XX000", "malformed lease token");
+	else
+		return true;
 	return false;
+}
+
+bool qstmt_sql(
+	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err)
+{
+	struct rewriter w = {.q = q, .token_of = fn, .arg = arg, .sql = sql};
+
+	ASSERT(q->verb->sql != NULL);
+	put_statement(&w);
+	return finished(&w, err);
+}
+
+bool qstmt_names_sql(
+	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err)
+{
+	struct rewriter w = {.q = q, .token_of = fn, .arg = arg, .sql = sql};
+
+	put_template(&w, q->verb, "SELECT queue FROM queue._names({job}) AS queue");
+	return finished(&w, err);
 }
 
 /* --- parameters ---------------------------------------------------------------------------------

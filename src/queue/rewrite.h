@@ -22,6 +22,10 @@ typedef const char *qjob_token_fn(void *arg, int i, const char *text, size_t len
 MUST_CHECK bool qstmt_sql(
 	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err);
 
+/* The same for a statement that tells the queues of its jobs, and does nothing. */
+MUST_CHECK bool qstmt_names_sql(
+	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err);
+
 /* A stretch of the client's text in ours; in characters, from 1. */
 struct qspan {
 	int ours, theirs, len;

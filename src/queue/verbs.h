@@ -31,6 +31,7 @@ enum qarg_kind {
 	QKIND_OPTIONS,   /* (name = value, ...); two text[] */
 	QKIND_NAMES,     /* (name, ...); text[] */
 	QKIND_VERB,      /* the name of a verb */
+	QKIND_THEN,      /* PUSH or TAKE with its arguments, up to the end of the statement */
 };
 
 enum qarg_id {
@@ -65,6 +66,7 @@ enum qarg_id {
 	QARG_WITH,
 	QARG_SET,
 	QARG_RESET,
+	QARG_THEN,
 	QARG_COUNT
 };
 
@@ -208,10 +210,12 @@ struct qverb {
 		"QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval]", \
 		"Take and finish jobs at once (at most once delivery).") \
 	VERB(DONE, 0, ROWS, "UPDATE", NONE, \
-		ARG(JOB, "job", NULL, JOBS, MUST, 0), \
+		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
+		ARG(THEN, "then", "THEN", THEN, MAY, 0), \
 		"SELECT queue FROM queue._done({job}, false) AS queue", \
-		"QUEUE DONE job [, job ...]", \
-		"Finish jobs.") \
+		"QUEUE DONE job [, job ...] [THEN PUSH q payload [, payload ...] [options of PUSH]\n" \
+		"    | THEN TAKE [q [, q2 ...]] [options of TAKE]]", \
+		"Finish jobs; push the next ones with it, or take the next one after it.") \
 	VERB(FAIL, QVERB_WAKES, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
 		ARG(ERROR, "error", "ERROR", TEXT, MAY, 0) \
@@ -278,13 +282,21 @@ struct qverb {
 		"Show the verbs of the QUEUE language.")
 /* clang-format on */
 
+/*
+ * DONE ... THEN PUSH: {done} is the SQL text of the DONE. The push speaks of it, so that it comes
+ * after it.
+ */
+#define QUEUE_THEN_PUSH_SQL \
+	"SELECT p AS id FROM (SELECT pg_catalog.count(*) AS jobs FROM ({done}) AS job) AS done," \
+	" LATERAL queue._push({queue}, {payload}, {priority}, {delay}, {at}, {headers}, jobs IS NULL," \
+	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}) AS p"
+
 /* Verbs of the language that a later version brings: 0A000, not a syntax error. LATER(name) */
 #define QUEUE_VERBS_LATER(LATER) LATER(AWAIT)
 
 /* Clauses that a later version brings, by their first word. LATER(verb, word, as it is called) */
 #define QUEUE_CLAUSES_LATER(LATER)                                                                 \
-	LATER(DONE, "RESULT", "RESULT")                                                            \
-	LATER(DONE, "THEN", "THEN")
+	LATER(DONE, "RESULT", "RESULT")
 
 enum qverb_id {
 #define QVERB_ENUM(name, ...) QVERB_##name,

@@ -34,6 +34,7 @@ struct call {
 	const char *v[MAX_VALUES];
 	bool in_array[MAX_VALUES];
 	int n;
+	bool no_rows;
 	char *text; /* what they point into */
 };
 
@@ -395,7 +396,8 @@ static int serve_tokens(struct actor *a, const struct call *c, enum change chang
 			j->leased = false;
 		if (change != CHANGE_NONE)
 			job_change(j, a, change);
-		row_queue(a, j->queue);
+		if (!c->no_rows)
+			row_queue(a, j->queue);
 		n++;
 	}
 	return n;
@@ -404,6 +406,35 @@ static int serve_tokens(struct actor *a, const struct call *c, enum change chang
 static int serve_done(struct actor *a, const struct call *c)
 {
 	return serve_tokens(a, c, CHANGE_DONE, true);
+}
+
+/* A push in the same statement. false: the error was said. */
+static bool serve_done_first(struct actor *a, const char *sql, const struct words *values)
+{
+	const char *done = strstr(sql, "queue._done("), *push = strstr(sql, "queue._push(");
+	struct call c;
+	char *text;
+	int n;
+
+	if (!done || !push)
+		return true;
+	text = strndup(done, (size_t)(push - done));
+	if (!text)
+		abort();
+	call_read(&c, text, values);
+	free(text);
+	c.no_rows = true;
+	n = serve_done(a, &c);
+	free(c.text);
+	return n >= 0;
+}
+
+/* The queues of tokens, whatever became of their jobs. */
+static int serve_names(struct actor *a, const struct call *c)
+{
+	for (int i = 0; i < c->n; i++)
+		row_queue(a, "mail");
+	return c->n;
 }
 
 static int serve_back(struct actor *a, const struct call *c)
@@ -470,6 +501,7 @@ static const struct {
 	{"queue._push(", serve_push},
 	{"queue._take(", serve_take},
 	{"queue._done(", serve_done},
+	{"queue._names(", serve_names},
 	{"queue._fail(", serve_back},
 	{"queue._release(", serve_back},
 	{"queue._give_back(", serve_give_back},
@@ -498,6 +530,8 @@ bool store_serve(struct actor *a, const char *sql, const struct words *values, b
 			continue;
 		if (describe)
 			actor_say(a, "RowDescription queue");
+		if (!serve_done_first(a, sql, values))
+			return true;
 		call_read(&c, at, values);
 		n = functions[i].fn(a, &c);
 		free(c.text);

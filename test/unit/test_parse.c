@@ -283,6 +283,17 @@ static const struct {
 	{"queue xyz", "42601", 7},
 	{"queue list; queue list", "42601", 13},
 	{"queue list; select 1", "42601", 13},
+	{"queue done 1 then", "42601", 18},
+	{"queue done 1 then done 2", "42601", 19},
+	{"queue done 1 then push", "42601", 23},
+	{"queue done 1 then push q", "42601", 25},
+	{"queue done 1 then push q from stdin", "0A000", 26},
+	{"queue done 1 then take limit", "42601", 29},
+	{"queue done 1 then take q, wait '1s'", "42601", 32},
+	{"queue done 1 then take q priority 3", "42601", 26},
+	{"queue done 1 then push q 'x' limit 3", "42601", 30},
+	{"queue done 1 then take q hold lease '1s'", "42601", 31},
+	{"queue done 1 then take q then take q", "42601", 26},
 	{"queue take q,", "42601", 14},
 	{"queue take a b", "42601", 14},
 	{"queue take a.b", "42601", 13},
@@ -327,7 +338,6 @@ static const struct {
 	{"queue take q hold hold", "42601", 19},
 	{"queue pop q hold", "42601", 13},
 	{"queue done 17 result '{}'", "0A000", 15},
-	{"queue done 17 then take q", "0A000", 15},
 };
 
 static void test_good(void **state)
@@ -362,8 +372,8 @@ static void test_hints(void **state)
 	refuses("queue push q;", "42601", 13);
 	assert_null(strstr(err.hint, "Bind the value")); /* there is none */
 	assert_non_null(strstr(err.hint, "QUEUE PUSH q payload"));
-	refuses("queue done 'x' then push q 'y'", "0A000", 16);
-	assert_string_equal(err.message, "QUEUE DONE ... THEN is not supported yet");
+	refuses("queue done 'x' then push q select 1", "0A000", 28);
+	assert_non_null(strstr(err.hint, "two statements"));
 	refuses("queue await 17", "0A000", 7);
 	assert_string_equal(err.message, "QUEUE AWAIT is not supported yet");
 	refuses("queue list \"x", "42601", 12);
@@ -396,6 +406,26 @@ static void test_arguments(void **state)
 	assert_false(qstmt_has(q, QARG_WAIT));
 	assert_ptr_equal(qstmt_columns(q, &n), q->verb->columns);
 	assert_int_equal(n, 11);
+	qstmt_free(&q);
+
+	q = parse("queue done $1, 17 then take limit 2 hold");
+	assert_non_null(q);
+	assert_int_equal(q->verb->id, QVERB_DONE);
+	assert_true(qstmt_then(q, QVERB_TAKE));
+	assert_int_equal(qstmt_count(q, QARG_JOB), 2);
+	assert_int_equal(qstmt_count(q, QARG_QUEUE), 0);
+	assert_memory_equal(qstmt_one(q, QARG_LIMIT)->text, "2", 1);
+	assert_true(qstmt_has(q, QARG_HOLD));
+	assert_ptr_equal(qstmt_columns(q, &n), qverbs[QVERB_TAKE].columns);
+	qstmt_free(&q);
+	q = parse("queue done 17 then take \"limit\", $1 wait $2");
+	assert_int_equal(qstmt_count(q, QARG_QUEUE), 2);
+	assert_int_equal(q->n_params, 2);
+	qstmt_free(&q);
+	q = parse("queue done 17 then push limit 'x', $1 returning id");
+	assert_true(qstmt_then(q, QVERB_PUSH));
+	assert_int_equal(qstmt_count(q, QARG_PAYLOAD), 2);
+	assert_ptr_equal(qstmt_columns(q, &n), qverb_push_columns);
 	qstmt_free(&q);
 
 	q = parse("queue push q $1");

@@ -88,6 +88,16 @@ static const struct {
 	{"QUEUE DONE ('17'::int8), 18, $1::int8, 'abc', NULL",
 		"SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T ", (18)" T
 		", ($1)" T ", ('abc')" T ", (NULL)" T "]" T "[], false) AS queue"},
+	{"QUEUE DONE 17 THEN TAKE q LIMIT 5",
+		"SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
+		"[], false) AS queue"},
+	{"QUEUE DONE $2 THEN PUSH q $1 PRIORITY 3",
+		"SELECT p AS id FROM (SELECT pg_catalog.count(*) AS jobs FROM (SELECT queue FROM "
+		"queue._done(ARRAY[($2)" T "]" T "[], false) AS queue) AS job) AS done, "
+		"LATERAL queue._push(('q')" T ", ARRAY[($1)" T "]" T
+		"[], (3)::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, "
+		"NULL" T
+		", jobs IS NULL, NULL::pg_catalog.interval, NULL::pg_catalog.int4" KEYLESS},
 	{"QUEUE FAIL 17 ERROR $$no$$ RETRY IN '5s'",
 		"SELECT queue FROM queue._fail(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
 		"[], ($$no$$)" T ", ('5s')::pg_catalog.interval, false, false) AS queue"},

@@ -1,0 +1,160 @@
+/*
+ * DONE ... THEN TAKE: two statements in one round trip. Outside of a transaction the done is
+ * committed first, on the merged path like any other, and then the client goes on as a waiter of
+ * the take. Inside of one the done is part of it: the client's own server runs it, and the pool
+ * executes the statement once more when that has succeeded.
+ *
+ * Without a queue the take is from the queues of the jobs: the leases of the connection tell which
+ * these are, or else the rows of the done. Entry points: then_take, then_go_on.
+ */
+#include <string.h>
+
+#include "queue_int.h"
+
+struct then {
+	struct take_args args;
+	int16_t *formats;
+	int n_formats, n_columns;
+	bool cancelled;
+};
+
+void then_free(struct then **p)
+{
+	struct then *t = *p;
+
+	*p = NULL;
+	if (t == NULL)
+		return;
+	take_args_free(&t->args);
+	mem_free(t->formats);
+	mem_free(t);
+}
+
+void then_cancel(struct then *t)
+{
+	t->cancelled = true;
+}
+
+bool then_is_whole(const struct then *t)
+{
+	return t->args.n_queues > 0;
+}
+
+/* Takes the contents of args. NULL without memory. */
+static struct then *then_new(struct take_args *args, const struct exec *x, const struct qstmt *q)
+{
+	struct then *t = mem_zalloc(sizeof(*t));
+	size_t n = (size_t)x->bind.n_formats;
+
+	if (t == NULL)
+		return NULL;
+	if (n > 0 && (t->formats = mem_dup(x->bind.formats, n * sizeof(*t->formats))) == NULL) {
+		mem_free(t);
+		return NULL;
+	}
+	t->n_formats = x->bind.n_formats;
+	qstmt_columns(q, &t->n_columns);
+	t->args = *args;
+	*args = (struct take_args){0};
+	return t;
+}
+
+static bool start(struct qclient *qc, struct then *t, struct pg_error *err)
+{
+	struct bind_values bind = {.n_formats = t->n_formats, .formats = t->formats};
+
+	if (t->args.n_queues == 0) {
+		pg_error_set(err, "42P01", "the queue of the jobs does not exist any more");
+		return false;
+	}
+	if (waiter_start(qc, &t->args, &bind, t->n_columns))
+		return true;
+	pg_error_set(err, "53200", "out of memory");
+	return false;
+}
+
+void then_go_on(struct qclient *qc, struct then *t, const struct buf *names)
+{
+	struct pg_error err;
+	bool ok = false;
+
+	if (t->cancelled)
+		pg_error_set(&err, "57014", "canceling statement due to user request");
+	else if (t->args.n_queues == 0 && !take_args_queues(&t->args, names))
+		pg_error_set(&err, "53200", "out of memory");
+	else
+		ok = start(qc, t, &err);
+	then_free(&t);
+	if (ok)
+		return;
+	pg_error_detail(&err, "The jobs are done; none was taken.");
+	client_fail(qc->client, &err);
+}
+
+/* The queues of jobs that this connection holds. false: it does not hold all of them. */
+static bool queues_held(struct qclient *qc, const struct call *call, struct buf *names)
+{
+	for (int i = 0; i < call->jobs.n; i++) {
+		const struct lease *l = lease_find(qc, call->jobs.tokens[i]);
+
+		if (l == NULL)
+			return false;
+		buf_put(names, l->queue, strlen(l->queue) + 1);
+	}
+	return !buf_failed(names);
+}
+
+/* Committed by itself, as the take. */
+static enum exec_verdict apart(struct exec *x, struct qstmt *q, struct qclient *qc,
+	struct take_args *args, struct call *call)
+{
+	bool known = all_done_before(q, call);
+	struct buf names = BUF_INIT;
+	struct then *t;
+
+	if (args->n_queues == 0 && queues_held(qc, call, &names) && !take_args_queues(args, &names))
+		take_args_free(args);
+	buf_free(&names);
+	t = then_new(args, x, q);
+	if (t == NULL)
+		goto no_memory;
+	if (known && then_is_whole(t)) {
+		if (start(qc, t, &x->err)) {
+			then_free(&t);
+			return EXEC_PARK;
+		}
+	} else if ((!known || call_ask_queues(call, q, &x->err)) &&
+		   engine_submit(qc, q, call, &x->bind, t, &x->err)) {
+		return EXEC_PARK;
+	}
+	then_free(&t);
+no_memory:
+	pg_error_set(&x->err, "53200", "out of memory");
+	return EXEC_ERROR;
+}
+
+enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc)
+{
+	bool own = !x->first || client_tx(x->client) != CLIENT_TX_IDLE;
+	struct take_args args = {0};
+	struct call call = {0};
+	enum exec_verdict v = EXEC_ERROR;
+
+	if (x->again) {
+		v = take(x, q, qc);
+		buf_free(&qc->then_names);
+		return v;
+	}
+	if (own)
+		x->first = false;
+	if (!take_check(x, q, NULL, &args, &x->err) || !call_make(qc, q, &x->bind, &call, &x->err))
+		goto out;
+	if (own && !all_done_before(q, &call))
+		v = run_in_place(x, q, qc, &call);
+	else
+		v = apart(x, q, qc, &args, &call);
+out:
+	take_args_free(&args);
+	call_free(&call);
+	return v;
+}
