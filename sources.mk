@@ -546,6 +546,7 @@ qb_dialogues = \
 	test/scenario/unnamed_follows.dlg \
 	test/scenario/wait_in_line.dlg \
 	test/scenario/wait_timeout.dlg \
+	test/scenario/waiters_in_order.dlg \
 	test/scenario/wake_and_timeout.dlg \
 	test/scenario/woken_while_asking.dlg \
 	test/scenario/worker_dies.dlg

@@ -13,6 +13,7 @@
 
 static struct heap deadlines;
 static struct waiter *parked;
+static uint64_t last_number;
 static struct loop_tick *tick;
 
 static void end_expired(struct waiter *w);
@@ -45,6 +46,20 @@ static void leave_rooms(struct waiter *w)
 	heap_remove(&deadlines, &w->deadline);
 }
 
+/* In the order of coming: one that asked first may get here behind one that had no need to ask. */
+static void insert_member(struct room *r, struct member *m)
+{
+	struct member *at = r->members != NULL ? r->members->prev : NULL;
+
+	while (at != NULL && at->waiter->number > m->waiter->number)
+		at = at != r->members ? at->prev : NULL;
+	if (at != NULL)
+		DL_APPEND_ELEM(r->members, at, m);
+	else
+		DL_PREPEND(r->members, m);
+	r->n_members++;
+}
+
 static bool enter_rooms(struct waiter *w)
 {
 	usec_t now = loop_now();
@@ -62,8 +77,7 @@ static bool enter_rooms(struct waiter *w)
 			return false;
 		m->room = r;
 		m->waiter = w;
-		DL_APPEND(r->members, m);
-		r->n_members++;
+		insert_member(r, m);
 	}
 	if (!heap_set(&deadlines, &w->deadline, w->started + w->args.wait))
 		return false;
@@ -392,6 +406,7 @@ bool waiter_start(
 	*args = (struct take_args){0};
 	w->n_columns = n_columns;
 	w->started = loop_now();
+	w->number = ++last_number;
 	limit_wait(w);
 	qc->waiter = w;
 	w->due_ms = -1;

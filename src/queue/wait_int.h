@@ -57,6 +57,7 @@ struct waiter {
 	struct take_args args;
 	struct member *members;  /* args.n_queues, or NULL: not in the rooms */
 	struct merge_item *item; /* asks; NULL: does not */
+	uint64_t number;         /* in the order in which they came */
 	int16_t *formats;
 	int n_formats, n_columns;
 	bool expired;
