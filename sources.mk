@@ -471,6 +471,7 @@ qb_dialogues = \
 	test/scenario/committed_when_gone.dlg \
 	test/scenario/copy_in.dlg \
 	test/scenario/database_down_while_waiting.dlg \
+	test/scenario/deallocate_in_string.dlg \
 	test/scenario/delayed_job.dlg \
 	test/scenario/discard_all.dlg \
 	test/scenario/done_in_transaction.dlg \
@@ -526,6 +527,7 @@ qb_dialogues = \
 	test/scenario/shutdown_while_waiting.dlg \
 	test/scenario/slow_reader.dlg \
 	test/scenario/startup_bad.dlg \
+	test/scenario/string_ends_in_take.dlg \
 	test/scenario/take_cancelled.dlg \
 	test/scenario/take_fails_woken.dlg \
 	test/scenario/take_goodbye.dlg \

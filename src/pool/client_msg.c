@@ -358,8 +358,13 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 		if (may_be_special((const char *)m->body) && len < 1024 &&
 			special(c, m, len, &step))
 			return step;
-		if (!one_statement(m, len) && string_has_ours(c, m, len))
-			return local_simple_many(c, (const char *)m->body, len);
+		if (!one_statement(m, len)) {
+			if (string_has_ours(c, m, len))
+				return local_simple_many(c, (const char *)m->body, len);
+			step = local_deallocate_string(c, (const char *)m->body, len);
+			if (step != STEP_MORE)
+				return step;
+		}
 	}
 	if (c->vtx == VTX_FAILED)
 		return failed_virtual(c, true);
@@ -393,6 +398,8 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 	if (wire_complete(m) &&
 		(m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
 		return client_bad_message(c, m);
+	if (c->string_at > 0)
+		return local_string_rest(c, (const char *)m->body, len);
 	/* the unnamed statement and portal end with any Query, unless it is skipped because its
 	 * batch fails before */
 	if (c->link != NULL && (c->unnamed != NULL || c->link->unnamed_raw) && c->link->unsynced &&
@@ -640,6 +647,7 @@ bool client_sync_follows(void)
 static size_t one(struct client *c, const uint8_t *data, size_t len)
 {
 	struct wire_msg m;
+	enum step step;
 
 	switch (wire_next(data, len, &m)) {
 	case WIRE_NEXT_MORE:
@@ -655,7 +663,10 @@ static size_t one(struct client *c, const uint8_t *data, size_t len)
 		return 0;
 	}
 	sync_follows = m.total < len && data[m.total] == 'S';
-	switch (message(c, &m)) {
+	step = message(c, &m);
+	if (step != STEP_WAIT && step != STEP_MORE)
+		c->string_at = 0;
+	switch (step) {
 	case STEP_NEXT:
 		/* refused before all of it has come: the rest is dropped */
 		if (!wire_complete(&m) && skip(c, &m) == STEP_STREAM)

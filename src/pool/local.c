@@ -72,7 +72,7 @@ enum step local_send_string(struct client *c, struct replaced *rp, struct buf *s
 		buf_free(&b);
 		return STEP_END;
 	}
-	expect_at(&s->expect, s->expect.count - 1u)->final = true;
+	expect_at(&s->expect, s->expect.count - 1u)->final = !rp->part;
 	return server_send(s, &b) ? STEP_NEXT : STEP_END;
 }
 

@@ -16,6 +16,7 @@ enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_
 
 /* local_tx.c */
 enum step local_aborted(struct client *c, bool simple);
+enum step local_begin(struct client *c, const char *sql, size_t len);
 enum step local_execute_tx(struct client *c, struct portal *p);
 
 /* local.c */

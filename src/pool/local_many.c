@@ -1,9 +1,15 @@
 /*
  * Several statements in one string, some of them a claimant's: each of those is replaced, and the
- * string is sent as one, so that its implicit transaction is kept.
+ * string is sent as one, so that its implicit transaction is kept. So is DEALLOCATE of a statement
+ * that the server knows by another name, or not at all.
+ *
+ * A statement that no server carries out (TAKE) may be the last of a string that leaves a block
+ * open, as in "BEGIN; QUEUE TAKE mail": what is before it goes first, without its ReadyForQuery,
+ * and `string_at` of the client says how far the string at the head of its input has come.
  */
 #include <string.h>
 
+#include "wire/sqlsess.h"
 #include "local_int.h"
 
 struct many {
@@ -69,58 +75,206 @@ static bool add_claimed(struct many *m, const char *start, const char *sql, size
 	return ok;
 }
 
-static int count_statements(struct client *c, const char *sql, size_t len)
-{
-	size_t pos = 0, n;
-	const char *one;
-	int count = 0;
+/* --- DEALLOCATE ---------------------------------------------------------------------------------
+ */
 
-	while (sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &n))
-		count++;
-	return count;
+static void deallocated(struct client *c, void *arg, bool ok, uint64_t n)
+{
+	struct cstmt *st = ok ? extq_find(c, arg) : NULL;
+
+	(void)n;
+	if (st != NULL)
+		extq_forget(c, &st);
 }
 
-static void add_statements(struct many *m, const char *sql, size_t len)
+/* The name, if the client has prepared it by a Parse message. */
+static bool deallocates(struct client *c, const char *sql, size_t len, struct buf *name)
+{
+	return c->stmts != NULL && sql_prep_classify(sql, len, name) == SQL_PREP_DEALLOCATE &&
+	       buf_used(name) > 0 && extq_find(c, buf_cstr(name)) != NULL;
+}
+
+/* One that changes nothing, and fails where it would, stands in its place. */
+static bool add_deallocate(struct many *m, const char *name)
+{
+	struct replace *r = mem_zalloc(sizeof(*r));
+
+	if (r == NULL || (r->arg = mem_strdup(name)) == NULL) {
+		mem_free(r);
+		pg_error_set(&m->err, "53200", "out of memory");
+		return false;
+	}
+	r->free_arg = mem_free;
+	m->c->link->discarding = true; /* what is behind it depends on it */
+	r->tag = REPLACE_TAG_FIXED;
+	r->tag_text = "DEALLOCATE";
+	r->on_done = deallocated;
+	m->rp->list[m->rp->at] = r;
+	buf_puts(&m->sql, "SELECT");
+	return true;
+}
+
+/* --- the string ---------------------------------------------------------------------------------
+ */
+
+static bool add_statement(struct many *m, const char *start, const char *sql, size_t len)
+{
+	struct buf name = BUF_INIT;
+	bool ok = true;
+
+	if (m->c->icpt->claim(m->c, sql, len, true) == CLAIM_MINE)
+		ok = add_claimed(m, start, sql, len);
+	else if (deallocates(m->c, sql, len, &name))
+		ok = add_deallocate(m, buf_cstr(&name));
+	else
+		buf_put(&m->sql, sql, len);
+	buf_free(&name);
+	/* on a line of its own: the statement may end in a -- comment */
+	buf_puts(&m->sql, "\n;");
+	m->rp->at++;
+	return ok;
+}
+
+/* Sends the first len bytes, n statements. part: the string goes on when they are answered. */
+static enum step send_statements(struct client *c, const char *sql, size_t len, int n, bool part)
+{
+	struct many m = {.c = c, .rp = replaced_new(n)};
+	size_t pos = 0, one_len;
+	const char *one;
+	bool ok = true;
+
+	if (m.rp == NULL) {
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	while (ok && sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &one_len))
+		ok = add_statement(&m, sql, one, one_len);
+	m.rp->at = 0;
+	if (!ok) {
+		replaced_free(&m.rp, c, false);
+		buf_free(&m.sql);
+		return client_error(c, &m.err, true);
+	}
+	session_touch(c, sql, len, sql_session_touches(sql, len, client_standard_strings(c)));
+	m.rp->part = part;
+	return local_send_string(c, m.rp, &m.sql);
+}
+
+/* --- a last statement that is apart
+ * ---------------------------------------------------------------
+ */
+
+struct string {
+	int n; /* statements */
+	const char *first, *last;
+	size_t first_len, last_len;
+	bool begins, ends; /* a block, before the last */
+};
+
+static void read_string(struct client *c, const char *sql, size_t len, struct string *ret)
 {
 	size_t pos = 0, n;
 	const char *one;
 
-	while (!m->failed &&
-		sql_statement_next(sql, len, &pos, client_standard_strings(m->c), &one, &n)) {
-		if (m->c->icpt->claim(m->c, one, n, true) == CLAIM_MINE)
-			m->failed = !add_claimed(m, sql, one, n);
-		else
-			buf_put(&m->sql, one, n);
-		/* on a line of its own: the statement may end in a -- comment */
-		buf_puts(&m->sql, "\n;");
-		m->rp->at++;
+	*ret = (struct string){0};
+	while (sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &n)) {
+		if (ret->n++ == 0) {
+			ret->first = one;
+			ret->first_len = n;
+		} else {
+			enum sql_tx tx = sql_tx_classify(ret->last, ret->last_len);
+
+			ret->begins |= tx == SQL_TX_BEGIN;
+			ret->ends |= tx == SQL_TX_COMMIT || tx == SQL_TX_ROLLBACK;
+		}
+		ret->last = one;
+		ret->last_len = n;
 	}
-	m->rp->at = 0;
+}
+
+/* Is it one that no server carries out, behind a part that leaves a block open? */
+static bool is_apart(struct client *c, const struct string *str)
+{
+	struct stmt_shape shape = {0};
+	struct pg_error err;
+	struct lstmt *l;
+
+	if (str->ends || !(str->begins || client_tx(c) != CLIENT_TX_IDLE) || c->pool == NULL ||
+		route_pool_mode(c->pool) == POOL_MODE_STATEMENT ||
+		c->icpt->claim(c, str->last, str->last_len, true) != CLAIM_MINE)
+		return false;
+	l = local_claim_simple(c, str->last, str->last_len, &err);
+	if (l == NULL)
+		return false;
+	l->icpt->stmt_shape(l->stmt, &shape);
+	lstmt_drop(&l);
+	return !shape.in_place && !shape.own_server;
+}
+
+/* BEGIN and nothing else before it needs no server. */
+static enum step send_first_part(struct client *c, const char *sql, const struct string *str)
+{
+	size_t at = (size_t)(str->last - sql);
+	enum step step = STEP_MORE;
+
+	if (str->n == 2 && str->begins)
+		step = local_begin(c, str->first, str->first_len);
+	if (step == STEP_MORE) {
+		if (!client_need_server(c))
+			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+		step = send_statements(c, sql, at, str->n - 1, true);
+	}
+	if (step != STEP_NEXT || c->state == CLIENT_DEAD)
+		return step;
+	c->string_at = (uint32_t)at;
+	return local_string_rest(c, sql, at + str->last_len);
+}
+
+enum step local_string_rest(struct client *c, const char *sql, size_t len)
+{
+	if (!local_barrier(c))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	if (c->string_at == STRING_FAILED)
+		return STEP_NEXT;
+	return local_simple(c, sql + c->string_at, len - c->string_at);
 }
 
 enum step local_simple_many(struct client *c, const char *sql, size_t len)
 {
-	int n = count_statements(c, sql, len);
-	struct many m = {.c = c};
+	struct string str;
 
-	if (n == 1)
+	read_string(c, sql, len, &str);
+	if (str.n == 1)
 		return local_simple(c, sql, len);
 	if (client_tx(c) == CLIENT_TX_FAILED && c->vtx == VTX_FAILED)
 		return local_aborted(c, true);
 	if (c->icpt->ready != NULL && !c->icpt->ready(c))
 		return local_wait_again(c);
-	if (!local_barrier(c) || !client_need_server(c))
+	if (!local_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-	m.rp = replaced_new(n);
-	if (m.rp == NULL) {
-		client_out_of_memory(c);
-		return STEP_END;
+	if (is_apart(c, &str))
+		return send_first_part(c, sql, &str);
+	if (!client_need_server(c))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	return send_statements(c, sql, len, str.n, false);
+}
+
+/* Among others. STEP_MORE: it has nothing of this. */
+enum step local_deallocate_string(struct client *c, const char *sql, size_t len)
+{
+	struct buf name = BUF_INIT;
+	size_t pos = 0, n;
+	const char *one;
+	bool found = false;
+
+	if (c->stmts == NULL ||
+		!sql_any_statement_is(sql, len, client_standard_strings(c), "deallocate"))
+		return STEP_MORE;
+	if (!local_barrier(c))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	while (!found && sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &n)) {
+		found = deallocates(c, one, n, &name);
+		buf_free(&name);
 	}
-	add_statements(&m, sql, len);
-	if (m.failed) {
-		replaced_free(&m.rp, c, false);
-		buf_free(&m.sql);
-		return client_error(c, &m.err, true);
-	}
-	return local_send_string(c, m.rp, &m.sql);
+	return found ? local_simple_many(c, sql, len) : STEP_MORE;
 }

@@ -134,6 +134,19 @@ enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, siz
 	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
 }
 
+/* At the head of a string whose rest needs no server. STEP_MORE: the server has to do it. */
+enum step local_begin(struct client *c, const char *sql, size_t len)
+{
+	struct buf b = BUF_INIT;
+
+	if (c->vtx != VTX_NONE || server_decides(c, SQL_TX_BEGIN))
+		return STEP_MORE;
+	if (tx_here(c, SQL_TX_BEGIN, sql, len, &b))
+		return local_emit(c, &b);
+	buf_free(&b);
+	return STEP_END;
+}
+
 static bool is_discard_all(const struct lstmt *l)
 {
 	return util_lower(l->sql[0]) == 'd' &&

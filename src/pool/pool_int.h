@@ -210,6 +210,7 @@ static inline struct expect *expect_head(struct expect_ring *r)
 struct replaced {
 	int n, at;            /* at: the statement whose answer is under way */
 	bool simple;
+	bool part; /* of a string: the rest follows, unless one of them fails */
 	bool dropping_rows;
 	uint64_t rows;        /* rows seen of it */
 	int64_t value;        /* first column of the first row, as a number */
@@ -259,6 +260,7 @@ struct client {
 	bool again : 1;         /* the statement at the head was replaced by one that has succeeded: replace.again */
 	bool answered : 1;      /* the Query at the head is answered: it failed there */
 	uint32_t pass_left; /* bytes of the message under way that go on as they come */
+	uint32_t string_at; /* of the Query at the head of the input: so far it has been sent; local_many.c */
 	struct conn *conn;
 	struct client *prev, *next; /* the list of its state */
 	struct pool *pool;
@@ -594,6 +596,9 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest des
 /* local.c: statements that we answer */
 enum step local_simple(struct client *c, const char *sql, size_t len);
 enum step local_simple_many(struct client *c, const char *sql, size_t len);
+enum step local_deallocate_string(struct client *c, const char *sql, size_t len);
+#define STRING_FAILED UINT32_MAX /* in string_at: the rest is dropped */
+enum step local_string_rest(struct client *c, const char *sql, size_t len);
 enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, size_t len);
 enum step local_execute(struct client *c, struct portal *p, int32_t max_rows);
 /* Describe of a statement that only the server can describe. */

@@ -228,11 +228,23 @@ static enum relay_step refuse_block(struct relay *r)
 	return RELAY_DROP;
 }
 
+/* What is left of the client's string is not carried out. */
+static bool part_failed(struct server *s, const struct expect *e)
+{
+	const struct replaced *rp = e->arg;
+
+	if (e->kind != EXPECT_QUERY || e->dest != DEST_REPLACE || !rp->part || !rp->failed)
+		return false;
+	if (s->link != NULL)
+		s->link->string_at = STRING_FAILED;
+	return true;
+}
+
 static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
 	enum expect_dest dest = e->dest;
-	bool final = e->final;
+	bool final = e->final || part_failed(s, e);
 
 	if (m->total != WIRE_HEADER + 1)
 		return RELAY_BAD;

@@ -194,7 +194,7 @@ static void find_place(const struct replace *one, const struct wire_msg *m, stru
 static void put_error(struct buf *b, const struct replace *one, const struct wire_msg *m,
 	const struct error_place *place)
 {
-	bool own_text = one != NULL && one->own_text;
+	bool own_text = one == NULL || one->own_text; /* a statement of the client's beside ours */
 	size_t start = build_begin(b, 'E');
 	struct error_field f;
 	struct wire_reader rd;

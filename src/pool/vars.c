@@ -127,7 +127,9 @@ void vars_canonical(struct vars *v, const struct vars *welcome)
 {
 	const char *name;
 
-	if (v->v[VAR_CLIENT_ENCODING] != NULL) {
+	/* Postgres leaves this one as it is, for the sake of old drivers */
+	if (v->v[VAR_CLIENT_ENCODING] != NULL &&
+		strcmp(istr_text(v->v[VAR_CLIENT_ENCODING]), "UNICODE") != 0) {
 		name = encoding_canonical(istr_text(v->v[VAR_CLIENT_ENCODING]));
 		if (name != NULL)
 			vars_set(v, VAR_CLIENT_ENCODING, name);

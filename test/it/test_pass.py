@@ -10,7 +10,7 @@ import pytest
 
 from pgcluster import pg_bin
 from proxy import wait_for
-from pgwire import types
+from pgwire import Wire, types
 
 
 def run(program, *arguments, text=None, check=True):
@@ -174,6 +174,16 @@ def test_parameter_status_at_login(proxy, db):
             assert name in c.parameters, name
         assert c.parameters["application_name"] == "it"
         assert c.pid is not None and len(c.key) >= 4
+
+
+@pytest.mark.parametrize("asked, told", [
+    ("UNICODE", "UNICODE"), ("unicode", "UTF8"), ("utf-8", "UTF8"), ("latin-1", "LATIN1")])
+def test_encoding_by_the_name_that_postgres_reports(proxy, cluster, db, asked, told):
+    """It leaves UNICODE as it is, in capitals only."""
+    for port in (cluster.port, proxy.port):
+        with Wire(port).startup(user="app", database=db, client_encoding=asked) as c:
+            assert c.parameters["client_encoding"] == told
+            assert c.rows("SHOW client_encoding") == [{"client_encoding": told}]
 
 
 def test_extended_error_skips_to_sync(proxy, db):

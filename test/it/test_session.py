@@ -108,6 +108,17 @@ def test_setting_that_does_not_last(pair, sql):
         assert show(c, "work_mem") == before
 
 
+def test_setting_beside_queue_statements(pair):
+    """In one string; and in the part before a TAKE that ends it."""
+    a, b = pair
+    a.rows("QUEUE CREATE q")
+    assert tags(a.simple("SET work_mem = '7MB'; QUEUE PUSH q '1'")) == ["SET", "INSERT 0 1"]
+    assert show(b, "work_mem") != "7MB" and show(a, "work_mem") == "7MB"
+    assert tags(a.simple("BEGIN; SET work_mem = '8MB'; QUEUE TAKE q")) == ["BEGIN", "SET", "SELECT 1"]
+    a.simple("COMMIT")
+    assert show(b, "work_mem") != "8MB" and show(a, "work_mem") == "8MB"
+
+
 def test_setting_in_a_block(pair):
     """Statement by statement, also rolled back."""
     a, b = pair

@@ -5,7 +5,7 @@ set -eu
 have() { command -v "$1" >/dev/null 2>&1; }
 
 echo python3-psycopg python3-psycopg-pool python3-psycopg2 python3-asyncpg python3-pg8000 python3-aiopg \
-	python3-async-timeout python3-sqlalchemy python3-django \
+	python3-async-timeout python3-sqlalchemy python3-django python3-pyodbc odbc-postgresql \
 	libpostgresql-jdbc-java golang-go golang-github-lib-pq-dev golang-github-jackc-pgx-v4-dev \
 	cargo rustc librust-tokio-postgres-dev librust-futures-util-dev ruby ruby-pg ruby-activerecord libdbd-pg-perl \
 	php-cli php-pgsql tcl libpgtcl g++ libpqxx-dev libpq-dev
