@@ -271,11 +271,12 @@ static size_t text_here(const struct wire_msg *m)
 
 /* First words that local_tx_simple() or the prepared statement commands may be meant by. sql ends
  * with a NUL. */
-static bool may_be_special(const char *sql)
+static bool may_be_special(const char *sql, size_t len)
 {
 	if (sql[0] == 's' || sql[0] == 'S')
 		return util_lower(sql[1]) != 'e' || util_lower(sql[2]) != 'l' || /* SELECT */
-		       (strlen(sql) > 11 && util_memcasecmp(sql + 7, "pg_a", 4) == 0);
+		       (len > 11 && util_lower(sql[7]) == 'p' &&
+			       util_memcasecmp(sql + 7, "pg_a", 4) == 0);
 	return strchr("bBcCeErRaAdDuUlL-/; \t\r\n\f\v", sql[0]) != NULL;
 }
 
@@ -355,7 +356,7 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	if (!wire_complete(m) && m->total <= SCAN_MAX)
 		return STEP_MORE;
 	if (wire_complete(m)) {
-		if (may_be_special((const char *)m->body) && len < 1024 &&
+		if (len < 1024 && may_be_special((const char *)m->body, len) &&
 			special(c, m, len, &step))
 			return step;
 		if (!one_statement(m, len)) {

@@ -22,10 +22,16 @@ static bool may_be_meant(const char *sql, size_t len)
 
 	if (len < 5)
 		return false;
+	/* nearly every SELECT is told from that one by its first argument */
+	if (util_lower(sql[0]) == 's' && util_lower(sql[2]) == 'l')
+		return len >= sizeof(unlock) - 1 && util_lower(sql[7]) == 'p' &&
+		       util_memcasecmp(sql, unlock, sizeof(unlock) - 1) == 0;
+	if (strchr("drscul", util_lower(sql[0])) == NULL)
+		return false;
 	for (size_t i = 0; i < ARRAY_LEN(words); i++)
 		if (util_memcasecmp(sql, words[i], 4) == 0)
 			return true;
-	return len >= sizeof(unlock) - 1 && util_memcasecmp(sql, unlock, sizeof(unlock) - 1) == 0;
+	return false;
 }
 
 /* As Postgres keeps it without changing it. */

@@ -742,20 +742,56 @@ static void bad_message(struct relay *r, const struct wire_msg *m)
 	server_close(r->s, "protocol violation by the server", &err);
 }
 
-/* Rows that go to the client need no thought: those that are here as a whole go as one. */
-static size_t rows(struct relay *r, const uint8_t *data, size_t len)
+/* Something was dealt with: what waits for it. */
+static void answered(struct relay *r)
 {
-	const struct expect *e = expect_head(&r->s->expect);
+	emit_local_heads(r);
+	if (r->s->pass_left == 0 && r->s->expect.count == 0)
+		settle(r);
+}
+
+/* What goes on to the client without a thought, by what the head waits for. A tag that tells
+ * something about the session or the transaction does not: command_complete(). */
+static enum fit plain_fit(const struct wire_msg *m, enum expect_kind kind)
+{
+	switch (m->type) {
+	case 'D':
+		return kind == EXPECT_QUERY || kind == EXPECT_EXECUTE ? FIT_PART : FIT_NO;
+	case 'T':
+		return kind == EXPECT_QUERY ? FIT_PART : kind == EXPECT_DESCRIBE ? FIT_END : FIT_NO;
+	case 'C':
+		if (m->have == 0 || (m->body[0] != 'S' && m->body[0] != 'I' && m->body[0] != 'U'))
+			return FIT_NO;
+		return kind == EXPECT_QUERY ? FIT_PART : kind == EXPECT_EXECUTE ? FIT_END : FIT_NO;
+	case '2':
+		return kind == EXPECT_BIND ? FIT_END : FIT_NO;
+	default:
+		return FIT_NO;
+	}
+}
+
+/* The usual messages of the usual statements: those that are here as a whole go as one. */
+static size_t plain(struct relay *r, const uint8_t *data, size_t len)
+{
+	struct server *s = r->s;
+	const struct expect *e;
+	enum fit fit = FIT_NO;
 	struct wire_msg m;
+	bool ended = false;
 	size_t pos = 0;
 
-	if (e == NULL || e->dest != DEST_CLIENT ||
-		(e->kind != EXPECT_QUERY && e->kind != EXPECT_EXECUTE))
-		return 0;
-	while (wire_next(data + pos, len - pos, &m) == WIRE_NEXT_OK && m.type == 'D' &&
-		wire_complete(&m))
+	while ((e = expect_head(&s->expect)) != NULL && e->dest == DEST_CLIENT &&
+		wire_next(data + pos, len - pos, &m) == WIRE_NEXT_OK && wire_complete(&m) &&
+		(fit = plain_fit(&m, e->kind)) != FIT_NO) {
 		pos += m.total;
+		if (fit == FIT_END) {
+			pop(s, true);
+			ended = true;
+		}
+	}
 	run_add(r, data, pos);
+	if (ended)
+		answered(r);
 	return pos;
 }
 
@@ -787,9 +823,7 @@ static size_t one(struct relay *r, const uint8_t *data, size_t len)
 		run_add(r, data, WIRE_HEADER + m.have);
 	s->pass_left = m.total - WIRE_HEADER - (uint32_t)m.have;
 	s->pass_discard = step == RELAY_DROP;
-	emit_local_heads(r);
-	if (s->pass_left == 0 && s->expect.count == 0)
-		settle(r);
+	answered(r);
 	return WIRE_HEADER + m.have;
 }
 
@@ -811,7 +845,7 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 				settle(&r);
 			continue;
 		}
-		n = data[pos] == 'D' ? rows(&r, data + pos, len - pos) : 0;
+		n = plain(&r, data + pos, len - pos);
 		if (n == 0)
 			n = one(&r, data + pos, len - pos);
 		if (n == 0)

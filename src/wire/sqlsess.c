@@ -33,12 +33,13 @@ static const char *skip_blanks(const char *p, const char *end)
 	return p;
 }
 
-/* Does `word` stand at p? */
-static bool stands(const char *p, const char *end, const char *word)
+/* Does `word`, in small letters, stand at p? Mostly the first letter tells. */
+static inline bool stands(const char *p, const char *end, const char *word)
 {
 	size_t n = strlen(word);
 
-	return (size_t)(end - p) >= n && util_memcasecmp(p, word, n) == 0;
+	return (size_t)(end - p) >= n && util_lower(*p) == *word &&
+	       util_memcasecmp(p, word, n) == 0;
 }
 
 /* The end of a quoted text that begins at p, behind its closing quote. */
@@ -91,22 +92,34 @@ static const char *set_config_at(const char *text, const char *p, const char *en
 	return open;
 }
 
+/* p: at a _ with something behind it */
+static unsigned function_at(const char *text, const char *p, const char *end)
+{
+	switch (util_lower(p[1])) {
+	case 'c':
+		return set_config_at(text, p, end) != NULL ? SQL_TOUCH_SETTINGS : 0;
+	case 'a':
+		if (util_lower(p[2]) != 'd')
+			return 0;
+		return stands(p, end, "_advisory_lock")     ? SQL_TOUCH_LOCKS
+		       : stands(p, end, "_advisory_unlock") ? UNDO(SQL_TOUCH_LOCKS)
+							    : 0;
+	case 't':
+		return p - text >= 2 && stands(p - 2, end, "pg_temp") ? SQL_TOUCH_TEMP : 0;
+	default:
+		return 0;
+	}
+}
+
 /* Functions by their names, all of which have a _ in them. */
 static unsigned functions(const char *text, size_t len)
 {
 	const char *p = text, *end = text + len;
 	unsigned found = 0;
 
-	for (; p < end && (p = memchr(p, '_', (size_t)(end - p))) != NULL; p++) {
-		if (set_config_at(text, p, end) != NULL)
-			found |= SQL_TOUCH_SETTINGS;
-		else if (stands(p, end, "_advisory_lock"))
-			found |= SQL_TOUCH_LOCKS;
-		else if (stands(p, end, "_advisory_unlock"))
-			found |= UNDO(SQL_TOUCH_LOCKS);
-		else if (stands(p, end, "_temp") && p - text >= 2 && stands(p - 2, end, "pg"))
-			found |= SQL_TOUCH_TEMP;
-	}
+	for (; p < end && (p = memchr(p, '_', (size_t)(end - p))) != NULL; p++)
+		if (end - p > 4)
+			found |= function_at(text, p, end);
 	return found;
 }
 
@@ -119,7 +132,7 @@ static bool holds_temp(const char *text, size_t len)
 		const char *p = text, *end = text + len;
 
 		for (; p < end && (p = memchr(p, m[i], (size_t)(end - p))) != NULL; p++)
-			if (p - text >= 2 && stands(p - 2, end, "temp"))
+			if (p - text >= 2 && util_lower(p[-1]) == 'e' && stands(p - 2, end, "temp"))
 				return true;
 	}
 	return false;
