@@ -96,7 +96,7 @@ install_packages() {
 		wanted="$wanted clang clang-format libclang-rt-14-dev"
 		;;
 	esac
-	case " $* " in *' deb '*) wanted="$wanted debhelper" ;; esac
+	case " $* " in *' deb '*) wanted="$wanted build-essential debhelper" ;; esac
 	# shellcheck disable=SC2086
 	missing=$(packages_missing $wanted)
 	[ -n "$missing" ] || return 0

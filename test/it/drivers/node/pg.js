@@ -78,7 +78,15 @@ main({
     await pool.end();
     return { ok: true };
   },
-  async timeout(sql) { return ofPg(await this.client.query({ text: sql, query_timeout: 300 })); },
+  // Older releases know the option of the client, not that of the query.
+  async timeout(sql) {
+    this.client.connectionParameters.query_timeout = 300;
+    try {
+      return ofPg(await this.client.query(sql));
+    } finally {
+      this.client.connectionParameters.query_timeout = 0;
+    }
+  },
   async produce(n) { await produce(this.client, Number(n)); return { ok: true }; },
   async work() { return { ok: await work(this.client) }; },
   close() { return this.client.end(); },
