@@ -2,24 +2,34 @@
 
 For:     run.py.
 Must not know: what the figures are.
-Entry points: as_text, facts_as_text, write.
+Entry points: as_text, facts_as_text, goals_table, write.
 """
 
+import re
 import textwrap
+
+from table import Table
 
 
 def _cells(table):
     return [[str(c) for c in table.columns]] + [[str(c) for c in row] for row in table.rows]
 
 
+def _is_text(cells, i):
+    """Whether a column is words: to the left then."""
+    return i == 0 or any(re.search("[A-Za-z]{3}", row[i]) for row in cells[1:])
+
+
 def as_text(table):
-    """Columns under each other, the first to the left, figures to the right."""
+    """Columns under each other, words to the left, figures to the right."""
     cells = _cells(table)
-    width = [max(len(row[i]) for row in cells) for i in range(len(table.columns))]
+    columns = range(len(table.columns))
+    width = [max(len(row[i]) for row in cells) for i in columns]
+    words = [_is_text(cells, i) for i in columns]
     lines = ["== " + table.title, textwrap.fill(table.text, 100), ""]
     for row in cells:
-        lines.append("  ".join(c.ljust(w) if i == 0 else c.rjust(w)
-                               for i, (c, w) in enumerate(zip(row, width))).rstrip())
+        lines.append("  ".join(row[i].ljust(width[i]) if words[i] else row[i].rjust(width[i])
+                               for i in columns).rstrip())
     return "\n".join(lines)
 
 
@@ -28,25 +38,33 @@ def facts_as_text(known):
     return "\n".join("%-12s %s" % pair for pair in known)
 
 
+def goals_table(tables):
+    """What was measured of the project's goals; None when nothing was."""
+    rows = [list(goal) for table in tables for goal in table.goals]
+    if not rows:
+        return None
+    return Table("Goals", "What the project set out to reach, and what was measured here; the tables "
+                 "below say how.", ["", "goal", "measured"], rows)
+
+
 def _markdown(table):
-    head, *rows = _cells(table)
+    cells = _cells(table)
+    head, *rows = cells
+    marks = ["---" if _is_text(cells, i) else "---:" for i in range(len(head))]
     lines = ["## " + table.title, "", textwrap.fill(table.text, 100), "",
-             "| " + " | ".join(head) + " |",
-             "|" + "|".join("---" if i == 0 else "---:" for i in range(len(head))) + "|"]
+             "| " + " | ".join(head) + " |", "|" + "|".join(marks) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
 
 
 def write(path, known, tables, command):
     """doc/bench.md anew."""
-    parts = [
-        "# Figures",
-        "Written by `%s` (or `make bench BENCH_FLAGS=--write`). Both poolers stand before the same "
-        "Postgres, on the same machine, in the same run, with the same settings; clients, poolers and "
-        "Postgres share its cores. Ratios travel between machines, the figures themselves do not."
-        % command,
-        "| | |\n|---|---|\n" + "\n".join("| %s | %s |" % pair for pair in known),
-    ] + [_markdown(t) for t in tables]
+    goals = goals_table(tables)
+    intro = ("Written by `%s`. All stand before the same Postgres, on the same machine, in the same run, "
+             "the poolers with the same settings; clients, poolers and Postgres share its cores. Ratios "
+             "travel between machines, the figures themselves do not." % command)
+    parts = ["# Figures", textwrap.fill(intro, 100),
+             "| | |\n|---|---|\n" + "\n".join("| %s | %s |" % pair for pair in known)]
+    parts += [_markdown(t) for t in ([goals] if goals else []) + list(tables)]
     with open(path, "w", encoding="utf-8") as out:
-        out.write("\n\n".join(textwrap.fill(p, 100) if not p.startswith(("|", "#")) else p
-                              for p in parts) + "\n")
+        out.write("\n\n".join(parts) + "\n")

@@ -1,170 +1,57 @@
-"""What a measurement stands on: one Postgres, the two poolers before it, the clients.
+"""What a measurement stands on: one Postgres, the poolers before it, the clients.
 
-For:     parts.py and run.py.
+For:     run.py, contenders/ and loads/.
 Must not know: what is measured.
-Entry points: Rig (start, remove, pooler, pgbench, client, psql, instructions).
+Entry points: Rig (start, restart, remove, pooler, pgbench, loop, client, hold, statement, psql,
+         session, instructions).
 
-The poolers are started for each part anew, from one and the same text of settings. Everything lives
+The poolers are started for each load anew, from one and the same text of settings. Everything lives
 in a directory of its own under /tmp and ends with the process.
 """
 
+import glob
 import os
 import pwd
 import re
-import resource
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-REPO = os.path.dirname(os.path.dirname(HERE))
-sys.path.insert(0, os.path.join(REPO, "test", "lib"))
-# pylint: disable=wrong-import-position
-from pgcluster import Cluster, free_port  # noqa: E402
-
-USER = "bench"
-TICK = os.sysconf("SC_CLK_TCK")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+from common import HERE, Failed, all_files, cpu_of, run
+from pooler import USER, Holder, Pooler
+from pgcluster import Cluster
 
 POSTGRES = {
     "fsync": "on",
     "full_page_writes": "on",
     "synchronous_commit": "on",
-    "shared_buffers": "256MB",
+    "shared_buffers": "512MB",
     "max_connections": "400",
     "max_wal_size": "4GB",
     "checkpoint_timeout": "30min",
 }
 
-SETTINGS = """\
-[databases]
-tx = host={server} port={server_port} dbname=bench pool_mode=transaction pool_size=20
-session = host={server} port={server_port} dbname=bench pool_mode=session pool_size=120
 
-[pgbouncer]
-listen_addr = 127.0.0.1
-listen_port = {port}
-unix_socket_dir = {dir}
-auth_type = trust
-auth_file = {dir}/userlist.txt
-max_client_conn = {max_clients}
-logfile = {dir}/{name}.log
-log_connections = 0
-log_disconnections = 0
-log_stats = 0
-{more}
-"""
+class Session:
+    """A session of psql that stays open: what disturbs the others."""
 
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        stderr=subprocess.STDOUT, text=True)
 
-def files_allowed():
-    """Descriptors that a process here may have at most."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-
-
-class Failed(Exception):
-    """A program of the benchmark failed; the text says how."""
-
-
-def run(command, **more):
-    """The output of a program that must succeed."""
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                          stderr=subprocess.PIPE, text=True, check=False, **more)
-    if done.returncode != 0:
-        raise Failed("%s\n%s" % (" ".join(command), (done.stdout + done.stderr)[-4000:]))
-    return done.stdout
-
-
-class Pooler:
-    """One running pooler."""
-
-    def __init__(self, rig, name, program, wrap=(), more=""):
-        self.rig = rig
-        self.name = name
-        self.port = free_port()
-        self.ini = os.path.join(rig.dir, "%s-%d.ini" % (name, self.port))
-        rig.write(self.ini, SETTINGS.format(
-            server=rig.cluster.socket_dir, server_port=rig.cluster.port, port=self.port,
-            dir=rig.dir, name=name, more=more, max_clients=files_allowed() - 300))
-        with open(os.path.join(rig.dir, name + ".out"), "ab") as out:
-            self.process = subprocess.Popen([*wrap, program, self.ini], stdin=subprocess.DEVNULL,
-                                            stdout=out, stderr=out, cwd=rig.dir,
-                                            preexec_fn=rig.become)
-        self.pid = self.process.pid
-        rig.running.append(self)
-        self._await()
-
-    def _await(self):
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline and self.process.poll() is None:
-            try:
-                socket.create_connection(("127.0.0.1", self.port), 5).close()
-                return
-            except ConnectionRefusedError:
-                time.sleep(0.02)
-        with open(os.path.join(self.rig.dir, self.name + ".out"), encoding="utf-8") as out:
-            raise Failed("%s does not start:\n%s" % (self.name, out.read()[-2000:]))
-
-    def cpu(self):
-        """Seconds of CPU used until now, by the program itself and by the kernel for it."""
-        with open("/proc/%d/stat" % self.pid, encoding="ascii") as stat:
-            fields = stat.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
-
-    def rss(self):
-        """Bytes of memory resident now."""
-        with open("/proc/%d/statm" % self.pid, encoding="ascii") as statm:
-            return int(statm.read().split()[1]) * PAGE
-
-    def settled(self):
-        """Waits until it has nothing more to do than it has at rest."""
-        for _ in range(60):
-            before = self.cpu()
-            time.sleep(0.5)
-            if self.cpu() - before <= 0.02:
-                return
-
-    def stop(self):
-        """Ends it at once, clients or not."""
-        if self in self.rig.running:
-            self.rig.running.remove(self)
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-        self.process.wait()
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *exc):
-        self.stop()
-
-
-class Holder:
-    """The program client.c in a mode that holds connections until it is told to end."""
-
-    def __init__(self, rig, pooler, mode, *args):
-        self.process = subprocess.Popen(
-            [rig.client_program, mode, *rig.target(pooler), *map(str, args)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            preexec_fn=_all_files)
-        if self.process.stdout.readline() != "ready\n":
-            raise Failed("client %s: %s" % (mode, self.process.stderr.read()))
-
-    def counted(self):
-        """Rows and ParameterStatus messages that have come since the start."""
-        self.process.stdin.write("count\n")
+    def run(self, sql):
+        """Runs SQL, returns when it is done."""
+        self.process.stdin.write(sql + "\n\\echo :ERROR done\n")
         self.process.stdin.flush()
-        words = self.process.stdout.readline().split()
-        if len(words) != 3:
-            raise Failed("client: " + self.process.stderr.read())
-        return int(words[1]), int(words[2])
+        text = []
+        while True:
+            line = self.process.stdout.readline()
+            if line == "false done\n":
+                return "".join(text)
+            text.append(line)
+            if line in ("", "true done\n"):
+                raise Failed("psql: %s\n%s" % (sql, "".join(text)))
 
     def __enter__(self):
         return self
@@ -173,7 +60,6 @@ class Holder:
         self.process.stdin.close()
         self.process.wait()
         self.process.stdout.close()
-        self.process.stderr.close()
 
 
 class Rig:
@@ -192,11 +78,15 @@ class Rig:
             self.owner = pwd.getpwnam(os.environ.get("QB_PG_USER", "postgres"))
             os.chown(self.dir, self.owner.pw_uid, self.owner.pw_gid)
         self.client_program = os.path.join(self.dir, "client")
+        self.slow_disk = os.path.join(self.dir, "slowdisk.so")
 
     def start(self):
-        """Builds the client, makes the database, fills pgbench's tables."""
-        run([os.environ.get("CC", "gcc"), "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall",
-             os.path.join(HERE, "client.c"), "-o", self.client_program])
+        """Builds the clients, makes the database, fills pgbench's tables."""
+        cc = os.environ.get("CC", "gcc")
+        run([cc, "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall",
+             *sorted(glob.glob(os.path.join(HERE, "clients", "*.c"))), "-o", self.client_program])
+        run([cc, "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", os.path.join(HERE, "slowdisk.c"),
+             "-o", self.slow_disk])
         # a copy, so that the unprivileged user can run it wherever it was built
         copy = os.path.join(self.dir, "qbouncer")
         shutil.copy(self.programs["qbouncer"], copy)
@@ -206,15 +96,26 @@ class Rig:
         self.cluster.start()
         self.cluster.psql("CREATE ROLE %s SUPERUSER LOGIN" % USER)
         self.cluster.createdb("bench", owner=USER)
+        self.cluster.createdb("quiet", owner=USER)
         run([self._bin("pgbench"), "-q", "-i", "-s", str(self.scale), "-h",
              self.cluster.socket_dir, "-p", str(self.cluster.port), "-U", USER, "bench"])
         self.psql("VACUUM ANALYZE")
         self.psql("CHECKPOINT")
 
+    def restart(self, preload=None):
+        """Postgres anew, with a library before the others."""
+        self.cluster.stop()
+        if preload:
+            os.environ["LD_PRELOAD"] = preload
+        try:
+            self.cluster.start()
+        finally:
+            os.environ.pop("LD_PRELOAD", None)
+
     def remove(self):
         """Ends and deletes everything."""
-        for pooler in list(self.running):
-            pooler.stop()
+        for program in list(self.running):
+            program.stop()
         self.cluster.remove()
         shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -225,8 +126,8 @@ class Rig:
         os.chmod(path, 0o644)
 
     def become(self):
-        """In a child that becomes a pooler: the unprivileged user, all descriptors."""
-        _all_files()
+        """In a child that becomes a server: the unprivileged user, all descriptors."""
+        all_files()
         if self.owner:
             os.setgroups([])
             os.setgid(self.owner.pw_gid)
@@ -235,50 +136,83 @@ class Rig:
     def _bin(self, name):
         return os.path.join(self.cluster.bin, name)
 
+    def postgres_cpu(self):
+        """Seconds of CPU that Postgres has used until now, all its processes together."""
+        with open(os.path.join(self.cluster.data, "postmaster.pid"), encoding="utf-8") as pid:
+            parent = int(pid.readline())
+        total = sum(cpu_of(parent))
+        with open("/proc/%d/task/%d/children" % (parent, parent), encoding="ascii") as children:
+            for child in children.read().split():
+                try:
+                    total += cpu_of(int(child))[0]
+                except OSError:  # it has just ended: the next look finds it with its parent
+                    pass
+        return total
+
     def pooler(self, name, **more):
         """Starts a pooler."""
         return Pooler(self, name, self.programs[name], **more)
 
-    def psql(self, sql):
+    @staticmethod
+    def behind(database):
+        """The database that the poolers' database is."""
+        return "quiet" if database == "quiet" else "bench"
+
+    def psql(self, sql, database="bench"):
         """One SQL string, past the poolers."""
-        return self.cluster.psql(sql, "bench", USER)
+        return self.cluster.psql(sql, database, USER)
+
+    def statement(self, pooler, *sql, database="tx"):
+        """SQL strings, each by itself, through a pooler; None is Postgres itself."""
+        command = [self._bin("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1"]
+        for text in sql:
+            command += ["-c", text]
+        return run([*command, *self.address(pooler), database if pooler else "bench"])
+
+    def session(self, pooler=None):
+        """A session that stays open for a with statement."""
+        return Session([self._bin("psql"), "-X", "-q", "-A", "-t", *self.address(pooler),
+                        "tx" if pooler else "bench"])
 
     def target(self, pooler, database="tx"):
-        """The arguments of client.c that say where to connect."""
+        """The arguments of the client program that say where to connect."""
+        if pooler is None:
+            return [self.cluster.socket_dir if self.unix else "127.0.0.1", str(self.cluster.port),
+                    USER, "bench"]
         return [self.dir if self.unix else "127.0.0.1", str(pooler.port), USER, database]
 
     def address(self, pooler):
-        """pgbench's arguments that say where to connect; None is Postgres itself."""
-        if pooler is None:
-            return ["-h", self.cluster.socket_dir if self.unix else "127.0.0.1",
-                    "-p", str(self.cluster.port), "-U", USER]
-        return ["-h", self.dir if self.unix else "127.0.0.1", "-p", str(pooler.port), "-U", USER]
+        """The same for Postgres' own programs, without the database."""
+        host, port, user, _ = self.target(pooler)
+        return ["-h", host, "-p", port, "-U", user]
 
-    def pgbench(self, pooler, database, mode, clients, *limit):
-        """pgbench -S. Returns (queries, tps)."""
+    def pgbench(self, pooler, database, mode, clients, *limit, script=None):
+        """pgbench -S, or a script. Returns (transactions, tps)."""
         # one thread: its clients are never the reason why two cores are busy with pgbench
-        out = run([self._bin("pgbench"), "-n", "-S", "-M", mode, "-c", str(clients), "-j", "1",
-                   *map(str, limit), *self.address(pooler), database], preexec_fn=_all_files)
+        out = run([self._bin("pgbench"), "-n", *(["-f", script] if script else ["-S"]), "-M", mode,
+                   "-c", str(clients), "-j", "1", *map(str, limit), *self.address(pooler),
+                   database if pooler else "bench"], preexec_fn=all_files)
         queries = re.search(r"actually processed: (\d+)", out)
         tps = re.search(r"^tps = ([\d.]+)", out, re.M)
         if not queries or not tps or int(queries.group(1)) == 0:
             raise Failed("pgbench:\n" + out)
         return int(queries.group(1)), float(tps.group(1))
 
-    def client(self, pooler, mode, *args):
-        """Runs client.c to its end: its figures by name."""
-        out = run([self.client_program, mode, *self.target(pooler), *map(str, args)],
-                  preexec_fn=_all_files)
+    def client(self, pooler, mode, *args, database="tx"):
+        """Runs the client program to its end: its figures by name."""
+        return self.run_client(mode, self.target(pooler, database), *args)
+
+    def run_client(self, mode, target, *args):
+        """The same with a target of any kind: host, port, two words."""
+        out = run([self.client_program, mode, *map(str, target), *map(str, args)],
+                  preexec_fn=all_files)
         return {name: float(value) for name, value in (line.split() for line in out.splitlines())}
 
     def hold(self, pooler, mode, *args):
-        """Runs client.c until the end of the with statement."""
+        """Runs the client program until the end of the with statement."""
         return Holder(self, pooler, mode, *args)
 
-    def statement(self, pooler, sql):
-        """One SQL string through a pooler."""
-        return run([self._bin("psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-c", sql,
-                    *self.address(pooler), "tx"])
+    # -- instructions ----------------------------------------------------------------------
 
     def instructions(self, name, database, mode, clients, count):
         """User-space instructions of a pooler per query, counted by callgrind."""
@@ -308,8 +242,3 @@ class Rig:
 
     def _control(self, pooler, *args):
         run(["callgrind_control", *args, str(pooler.pid)], preexec_fn=self.become)
-
-
-def _all_files():
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,39 @@
+"""qbouncer: the QUEUE statements."""
+
+from contenders import PAYLOAD
+from contenders.sql import Sql
+
+
+class Qbouncer(Sql):
+    """queue: its name, perhaps with %d, which becomes a number."""
+
+    name = "qbouncer"
+    column = 1
+    quote = "'"
+    table = "queue.q_jobs"
+
+    def __init__(self, queue="jobs", database="tx"):
+        super().__init__("qbouncer", database)
+        self.queue = queue
+
+    def fresh(self, rig, poolers):
+        rig.statement(poolers["qbouncer"], "QUEUE DROP %s IF EXISTS" % self.queue,
+                      "QUEUE CREATE %s" % self.queue, database=self.database)
+
+    def fill(self, rig, poolers, n):
+        rig.statement(poolers["qbouncer"], "QUEUE PUSH %s SELECT '%s'::jsonb FROM "
+                      "generate_series(1, %d)" % (self.queue, PAYLOAD, n), database=self.database)
+
+    def push(self, batch):
+        return "QUEUE PUSH %s %s" % (self.queue, ", ".join(["'%s'" % PAYLOAD] * batch))
+
+    def take(self, batch):
+        return "QUEUE TAKE %s LIMIT %d" % (self.queue, batch)
+
+    def done(self, batch):
+        return "QUEUE DONE %s"
+
+    def script(self, mode):
+        token = "':token'" if mode == "simple" else ":token"
+        return ("QUEUE PUSH %s '%s';\nQUEUE TAKE %s WAIT '5s' \\gset\nQUEUE DONE %s;\n"
+                % (self.queue, PAYLOAD, self.queue, token))

@@ -1,0 +1,202 @@
+"""Jobs: one at a time, in batches, pushed only, drained; in one queue and in many.
+
+For:     run.py.
+Entry points: jobs, protocols, batches, push, drain, queues.
+"""
+
+from contenders.hand import Hand
+from contenders.pgmq import Pgmq
+from contenders.qbouncer import Qbouncer
+from meter import changed_rows
+from table import Goal, Table, median, number, ratio, ratio_of, turns
+
+QB = Qbouncer()
+ALL = (QB, Hand("pgbouncer"), Hand("pgbouncer", "session"), Hand(), Pgmq("pgbouncer"), Pgmq())
+SHORT = (QB, Hand("pgbouncer"), Pgmq("pgbouncer"))
+
+COST = ["proxy CPU", "Postgres CPU", "WAL bytes", "transactions"]
+
+TEXT = ("Jobs per second, and how many times as many qbouncer does (medians of %d rounds of %g s, the "
+        "order of the contenders alternating). Per job: microseconds of CPU of the pooler and of all of "
+        "Postgres, bytes of WAL, transactions that write. ")
+
+
+def _cost_cells(costs):
+    def mid(field, form):
+        return number(median([getattr(c, field) for c in costs]), form)
+    return [mid("pooler_us", "%.1f"), mid("postgres_us", "%.1f"), mid("wal", "%.0f"),
+            mid("transactions", "%.2f")]
+
+
+def both_poolers(rig):
+    """qbouncer and pgbouncer, running: a context that gives them by name."""
+    class Both(dict):
+        """name -> Pooler"""
+
+        def __enter__(self):
+            self.update({name: rig.pooler(name) for name in ("qbouncer", "pgbouncer")})
+            return self
+
+        def __exit__(self, *exc):
+            for pooler in self.values():
+                pooler.stop()
+    return Both()
+
+
+def compare(contenders, rounds, once):
+    """once(contender) -> (rate, cost), in turns: {contender: ([rate], [cost])}"""
+    got = {c: ([], []) for c in contenders}
+    for order in turns(contenders, rounds):
+        for c in order:
+            rate, cost = once(c)
+            got[c][0].append(rate)
+            got[c][1].append(cost)
+    return got
+
+
+def rows_of(got, head):
+    """The lines of a table, the first contender being the one whose ratio it is."""
+    first = next(iter(got))
+    return [[*head, c.label(), number(median(rates)),
+             "" if c is first else ratio(got[first][0], rates), *_cost_cells(costs)]
+            for c, (rates, costs) in got.items()]
+
+
+def _cycle(rig, poolers, plan, clients, batch=1):
+    def once(c):
+        c.fresh(rig, poolers)
+        got = c.loop(rig, poolers, clients, plan.seconds, batch=batch)
+        return got["jobs"], got["cost"]
+    return once
+
+
+def jobs(rig, plan):
+    """push, take, done one at a time"""
+    rows, goals = [], []
+    with both_poolers(rig) as poolers:
+        for clients in plan.job_clients:
+            got = compare(ALL if clients == 100 else SHORT, plan.rounds,
+                          _cycle(rig, poolers, plan, clients))
+            rows += rows_of(got, [clients])
+            if clients == 100:
+                goals.append(_goal(got))
+    return Table(
+        "Jobs one at a time",
+        TEXT % (plan.rounds, plan.seconds) + "Each client pushes a job, takes one and finishes it, in "
+        "three statements with three commits, over and over, in the simple protocol; one C process is "
+        "all clients.",
+        ["clients", "", "jobs/s", "qbouncer is x", *COST], rows, goals)
+
+
+def _goal(got):
+    def against(kind):
+        best = max((c for c in got if isinstance(c, kind) and c.via), key=lambda c: median(got[c][0]))
+        return ratio_of(got[QB][0], got[best][0])
+    return Goal("push + take + done one at a time, 100 clients",
+                ">= 3.5 x hand-written SQL through pgbouncer, >= 8 x pgmq",
+                "%.2f x, %.2f x (pgmq-like)" % (against(Hand), against(Pgmq)))
+
+
+def protocols(rig, plan):
+    """the same by pgbench, in the modes of the protocol"""
+    rows = []
+    with both_poolers(rig) as poolers:
+        for mode, others in (
+                ("simple", (Hand("pgbouncer"), Hand(), Pgmq("pgbouncer"))),
+                ("extended", (Hand("pgbouncer"),)),
+                ("prepared", (Hand("pgbouncer", "session"), Hand(), Pgmq("pgbouncer", "session")))):
+            def once(c, mode=mode):
+                c.fresh(rig, poolers)
+                c.fill(rig, poolers, 1000)
+                return c.pgbench(rig, poolers, mode, 100, plan.seconds)
+            rows += rows_of(compare((QB, *others), plan.rounds, once), [mode])
+    return Table(
+        "Jobs one at a time, by pgbench",
+        TEXT % (plan.rounds, plan.seconds) + "100 clients of pgbench (one thread) with a script of the "
+        "three statements; 1 000 jobs are in the queue before, so that a take always finds one.",
+        ["protocol", "", "jobs/s", "qbouncer is x", *COST], rows)
+
+
+def batches(rig, plan):
+    """push, take and done of many jobs at a time"""
+    rows, goals = [], []
+    hand = Hand()
+    with both_poolers(rig) as poolers:
+        for batch in plan.batches:
+            for clients in (1, 8):
+                got = compare((QB, hand, Pgmq()), plan.rounds,
+                              _cycle(rig, poolers, plan, clients, batch))
+                rows += rows_of(got, [batch, clients])
+                if batch == 100:
+                    goals.append("%.0f %% with %d client%s" % (
+                        ratio_of(got[QB][0], got[hand][0]) * 100, clients, "s"[:clients > 1]))
+    return Table(
+        "Jobs in batches",
+        TEXT % (plan.rounds, plan.seconds) + "Each client pushes so many jobs with one statement, takes "
+        "as many with one and finishes what it got with one. The SQL goes directly to Postgres.",
+        ["batch", "clients", "", "jobs/s", "qbouncer is x", *COST], rows,
+        [Goal("the same in batches (LIMIT 100)", ">= 80 % of the bare SQL batch rate",
+              ", ".join(goals))])
+
+
+def push(rig, plan):
+    """push only"""
+    rows = []
+    with both_poolers(rig) as poolers:
+        for clients, batch in ((1, 1), (100, 1), (1, 100)):
+            def once(c, clients=clients, batch=batch):
+                c.fresh(rig, poolers)
+                got = c.loop(rig, poolers, clients, plan.seconds, load="push", batch=batch)
+                return got["jobs"], got["cost"]
+            rows += rows_of(compare(SHORT, plan.rounds, once), [clients, batch])
+    return Table("Push only", TEXT % (plan.rounds, plan.seconds),
+                 ["clients", "batch", "", "jobs/s", "qbouncer is x", *COST], rows)
+
+
+def drain(rig, plan):
+    """take and done of a full queue, and the dead rows of it"""
+    rows = []
+    for clients, batch, share in ((100, 1, 5), (8, 100, 1)):
+        n = plan.drain // share
+        dead = {}
+        with both_poolers(rig) as poolers:
+            def once(c, clients=clients, batch=batch, n=n):
+                c.fresh(rig, poolers)
+                c.fill(rig, poolers, n)
+                rig.psql("VACUUM ANALYZE " + c.table)
+                got = c.loop(rig, poolers, clients, 60, load="drain", batch=batch, limit=10 ** 9)
+                dead[c] = got["rows"]
+                return got["jobs"], got["cost"]
+            # at least two takes and the rest: the first one of a queue asks for its number
+            got = compare(SHORT, 1, once)
+        for line, c in zip(rows_of(got, [n, clients, batch]), got):
+            rows.append(line + [number(changed_rows(rig, c.table) / dead[c], "%.2f")])
+    return Table(
+        "Drain only",
+        "So many jobs are in the queue (and it has been vacuumed and analysed); the clients take and "
+        "finish them until there is none. One round. Dead rows: row versions made dead per job, by "
+        "UPDATE and DELETE. The rest as above.",
+        ["jobs", "clients", "batch", "", "jobs/s", "qbouncer is x", *COST, "dead rows"], rows)
+
+
+def queues(rig, plan):
+    """many queues"""
+    many = Qbouncer("many%d")
+    got = {}
+    with both_poolers(rig) as poolers:
+        rig.statement(poolers["qbouncer"], *("QUEUE CREATE many%d IF NOT EXISTS" % i
+                                             for i in range(plan.queues)))
+        QB.fresh(rig, poolers)
+        for order in turns(((QB, 1), (many, plan.queues)), plan.rounds + 1):
+            for c, n in order:
+                one = c.loop(rig, poolers, 100, plan.seconds, queues=n)
+                got.setdefault(n, ([], []))
+                got[n][0].append(one["jobs"])
+                got[n][1].append(one["cost"])
+        rows = [[n, number(median(rates)), ratio(rates, got[1][0]), *_cost_cells(costs)]
+                for n, (rates, costs) in got.items()]
+    return Table(
+        "Many queues",
+        "As one at a time with 100 clients; each job goes to one of so many queues, at random, and is "
+        "taken from there. The ratio is to one queue.",
+        ["queues", "jobs/s", "ratio", *COST], rows)

@@ -1,0 +1,51 @@
+"""How much is measured: the presets.
+
+For:     run.py, loads/.
+Must not know: what is measured.
+Entry points: PLANS, Plan.
+"""
+
+from types import SimpleNamespace
+
+
+class Plan(SimpleNamespace):
+    """rounds of `seconds` for each contender. What else there is says its comment below."""
+
+    def but(self, **more):
+        """The same with some values changed."""
+        return Plan(**{**vars(self), **more})
+
+
+FULL = Plan(
+    name="full", scale=10, limit=3600,
+    rounds=5, seconds=4,
+    select_clients=(1, 16, 100), select_rounds=7,
+    idle=5000,                       # clients that do nothing
+    parked=10000, watch=20,          # clients that wait; seconds watched
+    count=500,                       # queries of a client, counted by instructions
+    job_clients=(1, 10, 100),
+    batches=(10, 100),
+    drain=500000,                    # jobs
+    outside_clients=(1, 100), outside_drain=50000,
+    latency=10, waiters=(1, 100, 10000), latency_rates=(100, 1000, 0),
+    queues=1000,
+    finished=1000000,                # jobs finished under a disturbance before it is measured
+    hand_finished=100000,            # the same for hand-written SQL, which gets slow
+    delayed=10000000, ready=1000000,
+    deaths=10,
+)
+
+# what fits into twelve minutes on two cores, the build included
+PUBLISH = FULL.but(
+    name="publish", limit=690, rounds=3, seconds=2, select_clients=(16, 100), select_rounds=4,
+    watch=12, drain=200000, outside_clients=(100,), outside_drain=20000, latency=4,
+    hand_finished=30000, finished=300000, delayed=2000000, ready=200000, deaths=5)
+
+# does it run?
+QUICK = FULL.but(
+    name="quick", scale=1, limit=600, rounds=1, seconds=1, select_rounds=1, idle=1000, parked=2000,
+    watch=11, count=100, drain=10000, outside_clients=(10,), outside_drain=2000, latency=1,
+    waiters=(1, 100, 2000), queues=100, finished=20000, hand_finished=10000, delayed=50000,
+    ready=5000, deaths=2)
+
+PLANS = {plan.name: plan for plan in (FULL, PUBLISH, QUICK)}

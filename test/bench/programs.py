@@ -1,0 +1,112 @@
+"""Programs that are measured: found, installed from Debian, built; and what is known of them.
+
+For:     run.py, contenders/.
+Must not know: how anything is measured.
+Entry points: install, installed, build, check_program, facts.
+"""
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+from common import REPO, Failed, run
+
+PACKAGES = {"pgbouncer": "pgbouncer", "gcc": "gcc libc6-dev", "valgrind": "valgrind",
+            "beanstalkd": "beanstalkd", "redis-server": "redis-server", "pgqd": "pgqd",
+            "npm": "nodejs npm"}
+
+# packages that start a service of their own, which nobody here wants
+SERVICES = ("pgbouncer", "beanstalkd", "redis-server", "pgqd")
+
+
+def install(packages):
+    """Installs those of the packages that are missing. Failed when it cannot be done."""
+    script = 'uid=$(id -u); . "$1/dev/packages.sh"; packages_install /dev/stderr %s' % packages
+    done = subprocess.run(["sh", "-c", script, "sh", REPO], stdin=subprocess.DEVNULL,
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise Failed("%s: could not be installed" % packages)
+
+
+def _find(program):
+    return shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
+
+
+def installed(program):
+    """The path of a program; installs its package when there is none."""
+    if _find(program) is None:
+        print("installing %s" % program, file=sys.stderr)
+        install(PACKAGES[program])
+        if program in SERVICES:
+            subprocess.run(["sh", "-c", "command -v service >/dev/null && service %s stop" % program],
+                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                           stderr=subprocess.DEVNULL, check=False)
+    path = _find(program)
+    if path is None:
+        raise Failed("%s is missing and could not be installed" % program)
+    return path
+
+
+def build(where):
+    """A release build out of the tree; returns the program."""
+    os.makedirs(where, exist_ok=True)
+    if not os.path.exists(os.path.join(REPO, "configure")):
+        run(["sh", os.path.join(REPO, "autogen.sh")], cwd=REPO)
+    if not os.path.exists(os.path.join(where, "Makefile")):
+        run([os.path.join(REPO, "configure"), "-q", "CFLAGS=-O2 -g"], cwd=where)
+    run(["make", "-s", "-j%d" % (os.cpu_count() or 1), "qbouncer"], cwd=where)
+    return os.path.join(where, "qbouncer")
+
+
+def check_program(path):
+    """A sanitized build would be measured in vain."""
+    with open(path, "rb") as program:
+        if b"__asan_init" in program.read():
+            raise Failed("%s was built with sanitizers" % path)
+
+
+# -- what is known ---------------------------------------------------------------------------------
+
+
+def _first_match(path, pattern):
+    """The first group of the first match in a file of the system."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as text:
+            found = re.search(pattern, text.read(), re.M)
+            return found.group(1) if found else "unknown"
+    except OSError:
+        return "unknown"
+
+
+def _commit():
+    """The commit of this tree, and whether something in it is not committed."""
+    try:
+        git = ["git", "-c", "safe.directory=*", "-C", REPO]
+        text = run([*git, "describe", "--always", "--exclude=*"]).strip()
+        dirty = run([*git, "status", "--porcelain", "--untracked-files=no"]).strip()
+        return text + (" with changes" if dirty else "")
+    except (Failed, OSError):
+        return "unknown"
+
+
+def facts(rig, pgbouncer, qbouncer, plan):
+    """What a figure is worth nothing without."""
+    memory = int(_first_match("/proc/meminfo", r"^MemTotal:\s+(\d+)")) / 1048576
+    return [
+        ("date", time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime())),
+        ("machine", "%s, %d cores, %.0f GiB" % (
+            _first_match("/proc/cpuinfo", r"^model name\s*: (.*)"), os.cpu_count() or 0, memory)),
+        ("system", "%s, Linux %s" % (
+            _first_match("/etc/os-release", r'^PRETTY_NAME="(.*)"'), platform.release())),
+        ("load before", "%.2f" % os.getloadavg()[0]),
+        ("Postgres", rig.psql("SHOW server_version") + ", fsync on, synchronous_commit on"),
+        ("pgbouncer", run([pgbouncer, "--version"]).splitlines()[0]),
+        ("qbouncer", run([qbouncer, "--version"]).strip()),
+        ("commit", _commit()),
+        ("clients by", "unix socket" if rig.unix else "TCP over loopback"),
+        ("plan", plan.name),
+    ]
