@@ -4,8 +4,8 @@
  *   client loop TARGET N SECONDS LIMIT COLUMN QUOTE QUEUES PAUSE STEP...
  *
  * In a STEP, %s becomes COLUMN of all rows of the step before, with commas, each between QUOTE (a
- * character or nothing); when there was no row (or a null), the step before is repeated, after PAUSE
- * milliseconds. %d becomes the number of a queue below QUEUES, another one in each turn.
+ * character or nothing); when there was no row (or a null), the step before is repeated, after
+ * PAUSE milliseconds. %d becomes the number of a queue below QUEUES, another one in each turn.
  *
  * Runs SECONDS, after a fifth of that for warming up; or, when LIMIT is given (not 0), until that
  * many rows have been worked on or a step finds nothing, whatever comes first. Prints rounds and

@@ -23,8 +23,7 @@ def _await(holder, rows, seconds):
 
 
 def _queue(rig, pooler):
-    rig.statement(pooler, "QUEUE DROP death IF EXISTS",
-                  "QUEUE CREATE death WITH (retry = 'none', on_disconnect = 'release')")
+    rig.statement(pooler, "QUEUE DROP death IF EXISTS", "QUEUE CREATE death")
     rig.statement(pooler, "QUEUE PUSH death '1'")
 
 

@@ -77,7 +77,7 @@ def disturb(rig, plan):
         ["held open", "", "jobs finished before", "clients", "batch", "undisturbed", "disturbed",
          "share"], rows,
         [Goal("with a snapshot, or a writer, held open for the whole run",
-              ">= 95 %% of the undisturbed rate", "%s %% (a snapshot, an xid, a pusher; %d clients "
+              ">= 95 % of the undisturbed rate", "%s %% (a snapshot, an xid, a pusher; %d clients "
               "one at a time, %d in batches of %d)" % (", ".join(shares), LOADS[0][0], *LOADS[1]))])
 
 
@@ -117,7 +117,7 @@ def backlog(rig, plan):
         "per second, and microseconds of CPU of Postgres per job."
         % (plan.delayed, plan.ready, plan.rounds + 1, plan.seconds),
         ["clients", "batch", "empty", "full", "share", "CPU, empty", "CPU, full", "ratio"], rows,
-        [Goal("%d M delayed + %g M ready jobs" % (plan.delayed // 1000000, plan.ready / 1e6),
+        [Goal("%g M delayed + %g M ready jobs" % (plan.delayed / 1e6, plan.ready / 1e6),
               "take cost within 10 % of an empty queue's",
               "%s CPU of Postgres per job (%d clients one at a time, %d in batches of %d)"
               % (", ".join(shares), LOADS[0][0], *LOADS[1]))])
