@@ -27,12 +27,22 @@ def finish(rig, poolers, contender, n):
 
 
 def _rounds(rig, poolers, pair, plan, clients, batch):
-    """The rates of both, in turns."""
-    got = {c: [] for c in pair}
+    """[(rates, Postgres' microseconds per job)] of both, in turns."""
+    got = {c: ([], []) for c in pair}
     for order in turns(pair, plan.rounds + 1):
         for c in order:
-            got[c].append(c.loop(rig, poolers, clients, plan.seconds, batch=batch)["jobs"])
+            one = c.loop(rig, poolers, clients, plan.seconds, batch=batch)
+            got[c][0].append(one["jobs"])
+            got[c][1].append(one["cost"].postgres_us)
     return [got[c] for c in pair]
+
+
+def _shares(first, second):
+    """Cells: rates of both, the second's share, CPU of both, its ratio; and the last two figures."""
+    share, cost = ratio_of(second[0], first[0]), ratio_of(second[1], first[1])
+    return ([number(median(first[0])), number(median(second[0])), number(share * 100, "%.0f %%"),
+             number(median(first[1]), "%.1f"), number(median(second[1]), "%.1f"),
+             number(cost, "%.2f")], share, cost)
 
 
 def _pair(rig, poolers, plan, pair, disturbance, finished):
@@ -60,10 +70,8 @@ def disturb(rig, plan):
                     continue
                 got = _pair(rig, poolers, plan, pair, disturbance, finished)
                 for load, (quiet, noisy) in zip(LOADS, got):
-                    share = ratio_of(noisy, quiet)
-                    rows.append([disturbance[0], pair[0].name, finished, *load,
-                                 number(median(quiet)), number(median(noisy)),
-                                 number(share * 100, "%.0f %%")])
+                    cells, share, _ = _shares(quiet, noisy)
+                    rows.append([disturbance[0], pair[0].name, finished, *load, *cells])
                     if pair is ours:
                         shares.append("%.0f" % (share * 100))
     return Table(
@@ -72,10 +80,10 @@ def disturb(rig, plan):
         "have then been pushed, taken and finished, in batches of 500; after that push, take and done "
         "are measured as above (%d rounds of %g s in turns). Undisturbed is a second database of the "
         "same Postgres, with the same past and the same queue, whose dead rows that transaction does "
-        "not hold back, in the same rounds. Jobs per second."
+        "not hold back, in the same rounds. Jobs per second; microseconds of CPU of Postgres per job."
         % (plan.rounds + 1, plan.seconds),
         ["held open", "", "jobs finished before", "clients", "batch", "undisturbed", "disturbed",
-         "share"], rows,
+         "share", "CPU", "CPU, disturbed", "ratio"], rows,
         [Goal("with a snapshot, or a writer, held open for the whole run",
               ">= 95 % of the undisturbed rate", "%s %% (a snapshot, an xid, a pusher; %d clients "
               "one at a time, %d in batches of %d)" % (", ".join(shares), LOADS[0][0], *LOADS[1]))])
@@ -95,19 +103,9 @@ def backlog(rig, plan):
         _preload(rig, poolers, plan.ready, "NULL::timestamptz")
         rig.psql("VACUUM ANALYZE queue.q_full")
         for clients, batch in LOADS:
-            got = {c: [] for c in (empty, full)}
-            costs = {c: [] for c in (empty, full)}
-            for order in turns((empty, full), plan.rounds + 1):
-                for c in order:
-                    one = c.loop(rig, poolers, clients, plan.seconds, batch=batch)
-                    got[c].append(one["jobs"])
-                    costs[c].append(one["cost"].postgres_us)
-            share = ratio_of(got[full], got[empty])
-            cost = ratio_of(costs[full], costs[empty])
+            cells, _, cost = _shares(*_rounds(rig, poolers, (empty, full), plan, clients, batch))
             shares.append("%+.0f %%" % ((cost - 1) * 100))
-            rows.append([clients, batch, number(median(got[empty])), number(median(got[full])),
-                         number(share * 100, "%.0f %%"), number(median(costs[empty]), "%.1f"),
-                         number(median(costs[full]), "%.1f"), number(cost, "%.2f")])
+            rows.append([clients, batch, *cells])
         for c in (empty, full):
             rig.statement(poolers["qbouncer"], "QUEUE DROP %s" % c.queue)
     return Table(
