@@ -220,6 +220,7 @@ qb_sql = \
 	sql/functions/group.sql \
 	sql/functions/length.sql \
 	sql/functions/push.sql \
+	sql/functions/bulk.sql \
 	sql/functions/key.sql \
 	sql/functions/take.sql \
 	sql/functions/finish.sql \

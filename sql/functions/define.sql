@@ -103,6 +103,8 @@ BEGIN
 			PERFORM queue._create_table(cfg);
 			PERFORM queue._generate(cfg.number, q);
 			PERFORM queue._generate_group(cfg.number, q);
+			PERFORM queue._generate_key(cfg.number, q);
+			PERFORM queue._generate_bulk(cfg.number, q);
 			PERFORM queue._generate_length(cfg.number, q, cfg.max_length);
 			RETURN;
 		END IF;
@@ -226,6 +228,8 @@ BEGIN
 			END IF;
 			PERFORM queue._drop_generated(gone);
 			PERFORM queue._drop_group(gone);
+			PERFORM queue._drop_bulk(gone, q);
+			PERFORM queue._drop_key(gone);
 			PERFORM queue._drop_length(gone);
 			PERFORM pg_notify('qbouncer', q);
 			RETURN;

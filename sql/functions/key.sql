@@ -42,51 +42,24 @@ BEGIN
 END
 $$;
 
--- A job that has this key, and this group, for itself; NULL when there is one in the way now. A look first:
--- an insertion that fails leaves a dead row and a hole in the ids.
-CREATE OR REPLACE FUNCTION queue._insert_key(tab text, first text, payload text, prio int4,
-	start timestamptz, head jsonb, until timestamptz, most int4, k text, g text) RETURNS int8
+-- queue._push_key_<number>: one job. Its id, or NULL: nothing was pushed. with_old: also the id of a job that
+-- was there and was left as it is.
+--
+-- There is a look before each insertion: one that fails leaves a dead row and a hole in the ids.
+CREATE OR REPLACE FUNCTION queue._generate_key(number int4, name text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
 AS $$
 DECLARE
-	alone bool := true;
-	new int8;
+	tab CONSTANT text := queue._table(name);
 BEGIN
-	IF g IS NOT NULL THEN
-		EXECUTE format($sql$
-			SELECT NOT EXISTS (SELECT FROM %s
-				WHERE "group" = $1 AND state IN ('ready', 'later', 'leased'))
-		$sql$, tab) INTO alone USING g;
-	END IF;
-	FOREACH first IN ARRAY CASE WHEN g IS NULL THEN ARRAY[first]
-			WHEN alone THEN ARRAY[first, 'blocked'] ELSE ARRAY['blocked'] END LOOP
-		EXECUTE format($sql$
-			INSERT INTO %s (state, priority, run_at, headers, payload, pushed_at, expires_at,
-				max_attempts, key, "group")
-			VALUES ($1, $2, $3, $4, $5::jsonb, clock_timestamp(), $6, $7, $8, $9)
-			ON CONFLICT DO NOTHING RETURNING id
-		$sql$, tab) INTO new USING first, prio, start, head, payload, until, most, k, g;
-		EXIT WHEN new IS NOT NULL;
-	END LOOP;
-	RETURN new;
-END
-$$;
-
--- One job. with_old: also the id of a job that was there and was left as it is.
-CREATE OR REPLACE FUNCTION queue._push_key(cfg queue.queues, payload text, prio int4,
-	start timestamptz, head jsonb, until timestamptz, most int4, k text, duplicate text, g text,
-	with_old bool) RETURNS SETOF int8
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-AS $$
+	PERFORM queue._generate_one(format('_push_key_%s(body text, prio int4, start timestamptz,
+		head jsonb, until timestamptz, most int4, k text, duplicate text, g text, with_old bool)
+		RETURNS int8', number), 'SET enable_seqscan = off SET enable_bitmapscan = off
+		SET plan_cache_mode = force_generic_plan', replace(replace(replace($body$
 DECLARE
-	tab CONSTANT text := queue._table(cfg.name);
-	first CONSTANT text := CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END;
+	word text := CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END;
+	first CONSTANT text := word;
 	old int8;
 	was text;
 	late bool;
@@ -98,54 +71,71 @@ BEGIN
 		old := NULL;
 		late := false;
 		IF k IS NOT NULL THEN
-			EXECUTE format($sql$
-				SELECT id, state, state <> 'leased' AND expires_at <= clock_timestamp() AS late
-				FROM %s WHERE key = $1 AND state <> 'dead'
-			$sql$, tab) INTO old, was, late USING k;
+			SELECT id, state, state <> 'leased' AND expires_at <= clock_timestamp()
+				INTO old, was, late FROM @table@ WHERE key = k AND state <> 'dead';
 		END IF;
 		IF late THEN	-- it would never be taken
-			EXECUTE format('SELECT queue._late_%s($1)', cfg.number) USING old;
+			PERFORM queue._late_@n@(old);
 		ELSIF old IS NULL THEN
-			new := queue._insert_key(tab, first, payload, prio, start, head, until, most, k, g);
+			word := first;
+			IF g IS NOT NULL AND EXISTS (SELECT FROM @table@
+					WHERE "group" = g AND state IN ('ready', 'later', 'leased')) THEN
+				word := 'blocked';
+			END IF;
+			LOOP
+				INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
+						max_attempts, key, "group")
+					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g)
+					ON CONFLICT DO NOTHING RETURNING id INTO new;
+				-- a key, or another job of the group, has come in between
+				EXIT WHEN new IS NOT NULL OR g IS NULL OR word = 'blocked';
+				word := 'blocked';
+			END LOOP;
 			IF new IS NOT NULL THEN
-				RETURN NEXT new;
-				RETURN;
+				RETURN new;
 			END IF;
 		ELSIF duplicate = 'error' THEN
-			PERFORM queue._key_taken(cfg.name, k, old);
+			PERFORM queue._key_taken(@name@, k, old);
 		ELSIF duplicate = 'ignore' THEN
-			IF with_old THEN
-				RETURN NEXT old;
-			END IF;
-			RETURN;
+			RETURN CASE WHEN with_old THEN old END;
 		ELSE
-			EXECUTE format(CASE duplicate WHEN 'rerun' THEN $sql$
-					UPDATE %s SET again = CASE WHEN state = 'leased' THEN true END
-					WHERE id = $1 AND key = $2 AND state <> 'dead' RETURNING id
-				$sql$ ELSE $sql$
-					UPDATE %s SET
+			IF duplicate = 'rerun' THEN
+				UPDATE @table@ SET again = CASE WHEN state = 'leased' THEN true END
+					WHERE id = old AND key = k AND state <> 'dead' RETURNING id INTO new;
+			ELSE
+				UPDATE @table@ SET
 						again = CASE WHEN state = 'leased' THEN true END,
-						state = CASE WHEN state IN ('leased', 'blocked') THEN state ELSE $3 END,
-						position = CASE WHEN state = $3 AND priority = $4 THEN position
-							ELSE nextval(%L::regclass) END,
-						priority = $4, run_at = $5, headers = $6, payload = $7::jsonb,
-						expires_at = $8, max_attempts = $9,
+						state = CASE WHEN state IN ('leased', 'blocked') THEN state ELSE first END,
+						position = CASE WHEN state = first AND priority = prio THEN position
+							ELSE nextval('queue.n@n@_position') END,
+						priority = prio, run_at = start, headers = head, payload = body::@type@,
+						expires_at = until, max_attempts = most,
 						attempt = CASE WHEN state = 'leased' THEN attempt ELSE 0 END,
 						failures = CASE WHEN state = 'leased' THEN failures ELSE 0 END
-					WHERE id = $1 AND key = $2 AND state <> 'dead' RETURNING id
-				$sql$ END, tab, format('queue.n%s_position', cfg.number))
-				INTO new USING old, k, first, prio, start, head, payload, until, most;
+					WHERE id = old AND key = k AND state <> 'dead' RETURNING id INTO new;
+			END IF;
 			IF new IS NOT NULL THEN
-				IF duplicate = 'replace' OR with_old OR was = 'leased' THEN
-					RETURN NEXT new;
-				END IF;
-				RETURN;
+				RETURN CASE WHEN duplicate = 'replace' OR with_old OR was = 'leased' THEN new END;
 			END IF;
 		END IF;
 	END LOOP;
 	RAISE EXCEPTION USING ERRCODE = '40001',
-		MESSAGE = format('could not push to queue "%s": jobs with the key "%s" come and go', cfg.name,
+		MESSAGE = format('could not push to queue "%s": jobs with the key "%s" come and go', @name@,
 			left(k, 200)), HINT = 'Try again.';
+END
+$body$, '@name@', quote_literal(name)), '@n@', number::text),
+		'@type@', (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
+			WHERE a.attrelid = to_regclass(tab) AND a.attname = 'payload')), tab);
+	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_key_%s TO PUBLIC', number);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._drop_key(number int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	EXECUTE format('DROP FUNCTION IF EXISTS queue._push_key_%s', number);
 END
 $$;
 

@@ -50,10 +50,11 @@ BEGIN
 			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'ATTEMPTS must be at least 1';
 		END IF;
 		IF key IS NOT NULL OR "group" IS NOT NULL THEN
-			RETURN QUERY SELECT k FROM unnest(payloads) AS payload,
-				LATERAL queue._push_key(cfg, payload, coalesce(priority, 0), start, head,
+			RETURN QUERY EXECUTE 'SELECT k FROM unnest($1) AS p, LATERAL queue._push_key_' || cfg.number
+					|| '(p, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS k WHERE k IS NOT NULL'
+				USING payloads, coalesce(priority, 0), start, head,
 					greatest(start, clock_timestamp()) + expires, attempts, key,
-					lower(coalesce(duplicate, 'ignore')), "group", with_old) AS k;
+					lower(coalesce(duplicate, 'ignore')), "group", with_old;
 		ELSE
 			RETURN QUERY EXECUTE 'SELECT queue._push_more_' || cfg.number || '($1, $2, $3, $4, $5, $6)'
 				USING payloads, coalesce(priority, 0), start, head,
@@ -63,69 +64,5 @@ BEGIN
 	IF notify THEN
 		PERFORM pg_notify('qbouncer', q);
 	END IF;
-END
-$$;
-
--- The columns of a bulk push (an INSERT into the queue's table by the role that pushes), where
--- they are more than a cast.
-
-CREATE OR REPLACE FUNCTION queue._bulk_start(start timestamptz) RETURNS timestamptz
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	IF NOT isfinite(start) THEN
-		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'the time of a job must be finite';
-	END IF;
-	RETURN start;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION queue._bulk_state(start timestamptz) RETURNS text
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION queue._bulk_expires(start timestamptz, expires interval)
-RETURNS timestamptz
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	IF expires <= interval '0' OR expires > interval '8000 years' THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'EXPIRES must be longer than zero';
-	END IF;
-	RETURN greatest(start, clock_timestamp()) + expires;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION queue._bulk_headers(headers text) RETURNS jsonb
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	head CONSTANT jsonb := headers::jsonb;
-BEGIN
-	IF jsonb_typeof(head) NOT IN ('object', 'null') THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'headers must be a JSON object',
-			HINT = 'For example: {"trace": "4711"}';
-	END IF;
-	RETURN head;
-END
-$$;
-
-CREATE OR REPLACE FUNCTION queue._bulk_attempts(attempts int4) RETURNS int4
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	IF attempts < 1 THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'ATTEMPTS must be at least 1';
-	END IF;
-	RETURN attempts;
 END
 $$;

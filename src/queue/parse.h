@@ -46,12 +46,17 @@ enum qcolumn {
 	QCOLUMN_EXPIRES,
 	QCOLUMN_HEADERS,
 	QCOLUMN_ATTEMPTS,
+	QCOLUMN_KEY,
+	QCOLUMN_GROUP,
 	QCOLUMN_COUNT
 };
 
+/* ON DUPLICATE of a bulk push. */
+enum qduplicate { QDUP_IGNORE, QDUP_REPLACE, QDUP_RERUN, QDUP_ERROR, QDUP_COUNT };
+
 enum qbulk_kind { QBULK_NONE, QBULK_QUERY, QBULK_COPY };
 
-/* PUSH q [(column, ...)] {SELECT ... | WITH ... | FROM STDIN [options]}: the client's own text. */
+/* PUSH q [(column, ...)] [ON DUPLICATE policy] {SELECT ... | WITH ... | FROM STDIN [options]}: the client's own text. */
 struct qbulk {
 	enum qbulk_kind kind;
 	const char *text; /* the query, or what follows STDIN; borrows the statement */
@@ -59,7 +64,10 @@ struct qbulk {
 	size_t with_len; /* QUERY: bytes of it before its main SELECT; 0: it cannot be told apart */
 	enum qcolumn columns[QCOLUMN_COUNT];
 	int n_columns;
+	enum qduplicate duplicate; /* of the column key */
 };
+
+bool qbulk_has(const struct qbulk *b, enum qcolumn column);
 
 struct qchunk;
 

@@ -1,8 +1,8 @@
 /*
- * PUSH q [(column, ...)] {SELECT ... | WITH ... | FROM STDIN [options]}. The client's query and its
- * COPY options are not understood, only delimited: tokens up to the end of the statement,
- * parentheses in balance, so that what is put around them stays around them. Entry points:
- * parser_at_bulk, parser_bulk.
+ * PUSH q [(column, ...)] [ON DUPLICATE policy] {SELECT ... | WITH ... | FROM STDIN [options]}. The
+ * client's query and its COPY options are not understood, only delimited: tokens up to the end of
+ * the statement, parentheses in balance, so that what is put around them stays around them. Entry
+ * points: parser_at_bulk, parser_bulk.
  */
 #include "parse_int.h"
 
@@ -48,6 +48,8 @@ static const char *const names[QCOLUMN_COUNT] = {
 	[QCOLUMN_EXPIRES] = "expires",
 	[QCOLUMN_HEADERS] = "headers",
 	[QCOLUMN_ATTEMPTS] = "attempts",
+	[QCOLUMN_KEY] = "key",
+	[QCOLUMN_GROUP] = "group",
 };
 
 static bool unknown_column(struct parser *p, const struct qvalue *v, const char *at)
@@ -67,7 +69,7 @@ static bool unknown_column(struct parser *p, const struct qvalue *v, const char 
 	return false;
 }
 
-static bool has_column(const struct qbulk *b, enum qcolumn column)
+bool qbulk_has(const struct qbulk *b, enum qcolumn column)
 {
 	for (int i = 0; i < b->n_columns; i++)
 		if (b->columns[i] == column)
@@ -79,10 +81,10 @@ static bool repeated_column(struct parser *p, int column, const char *at)
 {
 	const struct qbulk *b = &p->q->bulk;
 
-	if (has_column(b, (enum qcolumn)column))
+	if (qbulk_has(b, (enum qcolumn)column))
 		pg_error_set(p->err, "42701", "column \"%s\" is given twice", names[column]);
-	else if ((column == QCOLUMN_AT && has_column(b, QCOLUMN_DELAY)) ||
-		 (column == QCOLUMN_DELAY && has_column(b, QCOLUMN_AT)))
+	else if ((column == QCOLUMN_AT && qbulk_has(b, QCOLUMN_DELAY)) ||
+		 (column == QCOLUMN_DELAY && qbulk_has(b, QCOLUMN_AT)))
 		pg_error_set(p->err, "42601", "the columns delay and at exclude each other");
 	else
 		return false;
@@ -121,7 +123,7 @@ static bool parse_columns(struct parser *p)
 	} while (parser_at_char(p, ','));
 	if (!parser_expect_char(p, ')'))
 		return false;
-	if (has_column(&p->q->bulk, QCOLUMN_PAYLOAD))
+	if (qbulk_has(&p->q->bulk, QCOLUMN_PAYLOAD))
 		return true;
 	pg_error_set(p->err, "42601", "the columns of a push must have the payload among them");
 	parser_place(p, at);
@@ -160,32 +162,57 @@ static bool delimit(struct parser *p)
 	return depth == 0 || parser_syntax_error(p);
 }
 
-/* What COPY stores as it comes; the rest needs to be computed. */
-static bool copy_columns(struct parser *p, const char *at)
+/* A bare word or a string, behind ON DUPLICATE. */
+static bool read_policy(struct parser *p)
 {
-	const struct qbulk *b = &p->q->bulk;
+	static const char *const policies[QDUP_COUNT] = {
+		[QDUP_IGNORE] = "ignore",
+		[QDUP_REPLACE] = "replace",
+		[QDUP_RERUN] = "rerun",
+		[QDUP_ERROR] = "error",
+	};
+	const char *at = p->t.text;
+	struct qvalue v = {0};
 
-	for (int i = 0; i < b->n_columns; i++) {
-		enum qcolumn c = b->columns[i];
-
-		if (c == QCOLUMN_PAYLOAD || c == QCOLUMN_PRIORITY || c == QCOLUMN_HEADERS ||
-			c == QCOLUMN_ATTEMPTS)
-			continue;
-		pg_error_set(
-			p->err, "0A000", "column \"%s\" is not possible with FROM STDIN", names[c]);
-		pg_error_hint(p->err,
-			"COPY the data into a table of your own, and QUEUE PUSH ... SELECT from it.");
-		parser_place(p, at);
+	if (!parser_name_or_value(p, &v))
 		return false;
+	for (int i = 0; i < QDUP_COUNT && v.kind != QV_PARAM; i++) {
+		if (v.text_len != strlen(policies[i]) ||
+			util_memcasecmp(v.text, policies[i], v.text_len))
+			continue;
+		p->q->bulk.duplicate = (enum qduplicate)i;
+		return true;
 	}
-	return true;
+	pg_error_set(p->err, "22023", "unknown ON DUPLICATE \"%.*s\"",
+		(int)(v.src_len < 60 ? v.src_len : 60), v.src);
+	pg_error_hint(p->err, "Give IGNORE, REPLACE, RERUN or ERROR.");
+	parser_place(p, at);
+	return false;
+}
+
+static bool parse_duplicate(struct parser *p)
+{
+	const char *at = p->t.text;
+
+	if (!parser_at(p, "on"))
+		return true;
+	parser_advance(p);
+	if (!parser_at(p, "duplicate"))
+		return parser_syntax_error(p);
+	parser_advance(p);
+	if (!read_policy(p))
+		return false;
+	if (qbulk_has(&p->q->bulk, QCOLUMN_KEY))
+		return true;
+	pg_error_set(p->err, "22023", "ON DUPLICATE needs a column key");
+	parser_place(p, at);
+	return false;
 }
 
 bool parser_bulk(struct parser *p)
 {
 	struct qbulk *b = &p->q->bulk;
 	const struct qvalue *queue = qstmt_one(p->q, QARG_QUEUE);
-	const char *at = p->t.text;
 
 	if (queue && queue->kind == QV_PARAM) {
 		pg_error_set(p->err, "0A000", "the queue of a bulk push cannot be a parameter");
@@ -197,6 +224,8 @@ bool parser_bulk(struct parser *p)
 		return false;
 	if (b->n_columns == 0)
 		b->columns[b->n_columns++] = QCOLUMN_PAYLOAD;
+	if (!parse_duplicate(p))
+		return false;
 	if (parser_at(p, "select") || parser_at(p, "with")) {
 		b->kind = QBULK_QUERY;
 		return delimit(p);
@@ -208,5 +237,5 @@ bool parser_bulk(struct parser *p)
 		return parser_syntax_error(p);
 	parser_advance(p);
 	b->kind = QBULK_COPY;
-	return copy_columns(p, at) && delimit(p);
+	return delimit(p);
 }

@@ -1,7 +1,9 @@
 /*
  * The statement that a bulk push is. A query becomes the source of an INSERT into the queue's
  * table, COPY options those of a COPY into it: both run with the rights of the client, on its own
- * server, and their parameters, tags and errors are those of Postgres. Entry point: qbulk_sql.
+ * server, and their parameters, tags and errors are those of Postgres. What a row alone does not
+ * decide (a KEY, a GROUP), and what COPY cannot compute, goes to the queue's view, whose trigger
+ * pushes row by row. Entry point: qbulk_sql.
  */
 #include <string.h>
 
@@ -12,29 +14,34 @@
 
 /*
  * name: of the client's column in our text, and of the table's where that takes the value as it is.
- * value: what becomes of it. target: where it goes, or several.
+ * value: what becomes of it. target: where it goes, or several. type: of the view's.
  */
 static const struct column {
-	const char *name, *value, *target;
+	const char *name, *value, *target, *type;
 } columns[QCOLUMN_COUNT] = {
-	[QCOLUMN_PAYLOAD] = {"payload", "push.payload::" PG "text::" PG "jsonb", "payload"},
-	[QCOLUMN_PRIORITY] = {"priority", "COALESCE(push.priority::" PG "int4, 0)", "priority"},
+	[QCOLUMN_PAYLOAD] = {"payload", "push.payload::" PG "text::" PG "jsonb", "payload",
+		"text::" PG "jsonb"},
+	[QCOLUMN_PRIORITY] = {"priority", "COALESCE(push.priority::" PG "int4, 0)", "priority",
+		"int4"},
 	[QCOLUMN_DELAY] = {"delay",
 		"queue._bulk_start(" PG "clock_timestamp() OPERATOR(" PG "+) push.delay::" PG
 		"interval) AS start",
-		"state, run_at"},
+		"state, run_at", "interval"},
 	[QCOLUMN_AT] = {"run_at", "queue._bulk_start(push.run_at::" PG "timestamptz) AS start",
-		"state, run_at"},
-	[QCOLUMN_EXPIRES] = {"expires", "push.expires::" PG "interval", "expires_at"},
-	[QCOLUMN_HEADERS] = {"headers", "queue._bulk_headers(push.headers::" PG "text)", "headers"},
+		"state, run_at", "timestamptz"},
+	[QCOLUMN_EXPIRES] = {"expires", "push.expires::" PG "interval", "expires_at", "interval"},
+	[QCOLUMN_HEADERS] = {"headers", "queue._bulk_headers(push.headers::" PG "text)", "headers",
+		"text"},
 	[QCOLUMN_ATTEMPTS] = {"max_attempts", "queue._bulk_attempts(push.max_attempts::" PG "int4)",
-		"max_attempts"},
+		"max_attempts", "int4"},
+	[QCOLUMN_KEY] = {"key", NULL, NULL, "text"},
+	[QCOLUMN_GROUP] = {"\"group\"", NULL, NULL, "text"},
 };
 
-/* queue."q_<name>", for any name. */
-static void put_table(struct buf *sql, const struct qvalue *name)
+/* queue."q_<name>", for any name; the view is queue."b_<name>". */
+static void put_table(struct buf *sql, const struct qvalue *name, bool view)
 {
-	buf_puts(sql, "queue.\"q_");
+	buf_puts(sql, view ? "queue.\"b_" : "queue.\"q_");
 	for (size_t i = 0; i < name->text_len; i++) {
 		if (name->text[i] == '"')
 			buf_putc(sql, '"');
@@ -51,6 +58,34 @@ static void put_names(struct buf *sql, const struct qbulk *b, bool targets)
 
 		buf_printf(sql, "%s%s", i ? ", " : "", targets ? c->target : c->name);
 	}
+	buf_putc(sql, ')');
+}
+
+static bool needs_view(const struct qbulk *b)
+{
+	static const enum qcolumn computed[] = {QCOLUMN_DELAY, QCOLUMN_AT, QCOLUMN_EXPIRES};
+
+	for (size_t i = 0; i < ARRAY_LEN(computed); i++)
+		if (b->kind == QBULK_COPY && qbulk_has(b, computed[i]))
+			return true;
+	return qbulk_has(b, QCOLUMN_KEY) || qbulk_has(b, QCOLUMN_GROUP);
+}
+
+/* A key's column of the view tells what happens to one that is there. */
+static void put_view_names(struct buf *sql, const struct qbulk *b)
+{
+	static const char *const keys[QDUP_COUNT] = {
+		[QDUP_IGNORE] = "key",
+		[QDUP_REPLACE] = "key_replace",
+		[QDUP_RERUN] = "key_rerun",
+		[QDUP_ERROR] = "key_error",
+	};
+
+	buf_putc(sql, '(');
+	for (int i = 0; i < b->n_columns; i++)
+		buf_printf(sql, "%s%s", i ? ", " : "",
+			b->columns[i] == QCOLUMN_KEY ? keys[b->duplicate]
+						     : columns[b->columns[i]].name);
 	buf_putc(sql, ')');
 }
 
@@ -94,23 +129,29 @@ static void put_job(struct buf *sql, const struct qbulk *b)
 }
 
 /*
- * Each step in a subquery of its own: what is volatile is computed once. The client's query ends
- * with a line, because it may end in a comment.
- *
- * More columns than are named would pass unnoticed: the VALUES of two lengths, which are never
- * made, are refused when they are parsed.
+ * The client's query, which ends with a line, because it may end in a comment. More columns than
+ * are named would pass unnoticed: the VALUES of two lengths, which are never made, are refused when
+ * they are parsed.
  */
-static void put_query(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_SPANS])
+static void put_source(const struct qstmt *q, struct buf *sql, struct qspan *span)
 {
 	const struct qbulk *b = &q->bulk;
 
-	/* its WITH stands at the top, where it may also change data */
-	if (b->with_len > 0) {
-		put_theirs(q, sql, b->text, b->with_len, &spans[0]);
-		buf_putc(sql, ' ');
-	}
-	buf_puts(sql, "INSERT INTO ");
-	put_table(sql, qstmt_one(q, QARG_QUEUE));
+	buf_puts(sql, " FROM (");
+	put_theirs(q, sql, b->text + b->with_len, b->len - b->with_len, span);
+	buf_puts(sql, "\n) AS push");
+	put_names(sql, b, false);
+	buf_puts(sql, " WHERE true OR EXISTS (SELECT FROM (VALUES (push.*), (NULL");
+	for (int i = 1; i < b->n_columns; i++)
+		buf_puts(sql, ", NULL");
+	buf_puts(sql, ")) AS columns)");
+}
+
+/* Each step in a subquery of its own: what is volatile is computed once. */
+static void put_rows(const struct qstmt *q, struct buf *sql, struct qspan *span)
+{
+	const struct qbulk *b = &q->bulk;
+
 	put_names(sql, b, true);
 	buf_puts(sql, " SELECT ");
 	put_job(sql, b);
@@ -122,14 +163,40 @@ static void put_query(const struct qstmt *q, struct buf *sql, struct qspan spans
 		if (!strstr(c->value, " AS "))
 			buf_printf(sql, " AS %s", c->name);
 	}
-	buf_puts(sql, " FROM (");
-	put_theirs(q, sql, b->text + b->with_len, b->len - b->with_len, &spans[1]);
-	buf_puts(sql, "\n) AS push");
-	put_names(sql, b, false);
-	buf_puts(sql, " WHERE true OR EXISTS (SELECT FROM (VALUES (push.*), (NULL");
-	for (int i = 1; i < b->n_columns; i++)
-		buf_puts(sql, ", NULL");
-	buf_puts(sql, ")) AS columns)) AS job");
+	put_source(q, sql, span);
+	buf_puts(sql, ") AS job");
+}
+
+static void put_view_rows(const struct qstmt *q, struct buf *sql, struct qspan *span)
+{
+	const struct qbulk *b = &q->bulk;
+
+	put_view_names(sql, b);
+	buf_puts(sql, " SELECT ");
+	for (int i = 0; i < b->n_columns; i++) {
+		const struct column *c = &columns[b->columns[i]];
+
+		buf_printf(sql, "%spush.%s::" PG "%s", i ? ", " : "", c->name, c->type);
+	}
+	put_source(q, sql, span);
+}
+
+static void put_query(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_SPANS])
+{
+	const struct qbulk *b = &q->bulk;
+	bool view = needs_view(b);
+
+	/* its WITH stands at the top, where it may also change data */
+	if (b->with_len > 0) {
+		put_theirs(q, sql, b->text, b->with_len, &spans[0]);
+		buf_putc(sql, ' ');
+	}
+	buf_puts(sql, "INSERT INTO ");
+	put_table(sql, qstmt_one(q, QARG_QUEUE), view);
+	if (view)
+		put_view_rows(q, sql, &spans[1]);
+	else
+		put_rows(q, sql, &spans[1]);
 }
 
 bool qbulk_sql(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_SPANS])
@@ -142,8 +209,11 @@ bool qbulk_sql(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_
 		return !buf_failed(sql);
 	}
 	buf_puts(sql, "COPY ");
-	put_table(sql, qstmt_one(q, QARG_QUEUE));
-	put_names(sql, b, false);
+	put_table(sql, qstmt_one(q, QARG_QUEUE), needs_view(b));
+	if (needs_view(b))
+		put_view_names(sql, b);
+	else
+		put_names(sql, b, false);
 	buf_puts(sql, " FROM STDIN ");
 	put_theirs(q, sql, b->text, b->len, &spans[0]);
 	return !buf_failed(sql);

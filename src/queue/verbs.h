@@ -189,7 +189,8 @@ struct qverb {
 		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
 		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text]\n" \
 		"    [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]] [RETURNING ID]\n" \
-		"QUEUE PUSH q [(payload, column ...)] {SELECT ... | WITH ... | FROM STDIN [options]}", \
+		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
+		"    {SELECT ... | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction.") \
 	VERB(TAKE, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \

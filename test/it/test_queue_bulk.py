@@ -321,7 +321,7 @@ def test_copy_errors(q):
 @pytest.mark.parametrize("sql, state, text", [
     ("QUEUE PUSH mail FROM '/etc/passwd'", "42601", "passwd"),
     ("QUEUE PUSH mail FROM PROGRAM 'id'", "42601", "PROGRAM"),
-    ("QUEUE PUSH mail (payload, delay) FROM STDIN", "0A000", "delay"),
+    ("QUEUE PUSH nosuch (payload, key) FROM STDIN", "42P01", 'queue "nosuch"'),
     ("QUEUE PUSH nosuch FROM STDIN", "42P01", 'queue "nosuch"'),
     ("QUEUE PUSH mail FROM STDIN (FORMAT xml)", "22023", "xml"),
     ("QUEUE PUSH mail FROM STDIN (", "42601", "end of input"),
@@ -407,3 +407,94 @@ def test_many_bulk_pushes_at_once(qproxy, db, q):
         t.join()
     wanted = {n * 1000 + k * 100 + i for n in range(8) for k in range(5) for i in range(30)}
     assert sorted(payloads(q)) == sorted(wanted)
+
+
+# --- keys and groups --------------------------------------------------------------------------------
+
+def keyed(c):
+    return [(r["id"], r["payload"], r["key"]) for r in c.rows("SELECT id, payload, key FROM queue.q_mail ORDER BY id")]
+
+
+@pytest.mark.parametrize("policy, count, wanted", [
+    ("", "INSERT 0 2", [("1", "0", "a"), ("2", "2", "b"), ("3", "4", None)]),
+    ("ON DUPLICATE IGNORE", "INSERT 0 2", [("1", "0", "a"), ("2", "2", "b"), ("3", "4", None)]),
+    ("ON DUPLICATE 'replace'", "INSERT 0 4", [("1", "1", "a"), ("2", "3", "b"), ("3", "4", None)]),
+    ("ON DUPLICATE RERUN", "INSERT 0 2", [("1", "0", "a"), ("2", "2", "b"), ("3", "4", None)]),
+])
+def test_keys_of_a_query(q, policy, count, wanted):
+    """One after the other, as so many statements would."""
+    tag(q, "QUEUE PUSH mail '0' KEY 'a'")
+    assert tag(q, "QUEUE PUSH mail (key, payload) %s SELECT * FROM (VALUES ('a', 1), ('b', 2), ('b', 3), (NULL, 4)) AS v"
+               % policy) == count
+    assert keyed(q) == wanted
+
+
+def test_keys_that_are_an_error(q):
+    tag(q, "QUEUE PUSH mail '0' KEY 'a'")
+    e = error(q, "QUEUE PUSH mail (payload, key) ON DUPLICATE ERROR SELECT i, chr(i) FROM generate_series(95, 99) AS i")
+    assert e.sqlstate == "23505" and 'the key "a"' in e.message
+    assert keyed(q) == [("1", "0", "a")]
+    assert error(q, "QUEUE PUSH mail (payload, key) SELECT 1, repeat('x', 1001)").sqlstate == "22001"
+    assert error(q, "QUEUE PUSH mail (payload, key) SELECT NULL, 'n'").sqlstate == "23502"
+    assert error(q, "QUEUE PUSH nosuch (payload, key) SELECT 1, 'n' WHERE false").message == 'queue "nosuch" does not exist'
+    assert error(q, "QUEUE PUSH mail (payload, key) SELECT nosuch, 'n'").fields["P"] == "39"
+
+
+def test_the_other_columns_with_a_key(q):
+    assert tag(q, "QUEUE PUSH mail (payload, key, priority, delay, expires, headers, attempts) "
+                  "WITH v AS (SELECT 1) SELECT 1, 'k', 3, '1h', '2h', '{}', 2 FROM v") == "INSERT 0 1"
+    assert q.rows("SELECT state, priority, headers, max_attempts, run_at > now() + interval '59 min' AS run, "
+                  "expires_at > now() + interval '179 min' AS late FROM queue.q_mail") == [
+        {"state": "later", "priority": "3", "headers": "{}", "max_attempts": "2", "run": "t", "late": "t"}]
+    assert error(q, "QUEUE PUSH mail (payload, key, expires) SELECT 1, 'l', '-1s'").sqlstate == "22023"
+
+
+def test_groups_of_a_query(q):
+    """In the order of the query, one at a time."""
+    assert tag(q, "QUEUE PUSH mail (payload, \"group\") SELECT i, 'g' || i % 2 FROM generate_series(1, 6) AS i "
+                  "ORDER BY i DESC") == "INSERT 0 6"
+    seen = []
+    for _ in range(3):
+        got = q.rows("QUEUE TAKE mail LIMIT 10")
+        assert [r["group"] for r in got] == ["g0", "g1"]
+        seen.append([int(r["payload"]) for r in got])
+        tag(q, "QUEUE DONE " + ", ".join(r["id"] for r in got))
+    assert seen == [[6, 5], [4, 3], [2, 1]]
+
+
+def test_keys_groups_and_times_of_a_copy(qproxy, db, q):
+    tag(q, "QUEUE PUSH mail '0' KEY 'a'")
+    got = copy_in(q, "QUEUE PUSH mail (payload, key, group, priority) ON DUPLICATE REPLACE FROM STDIN (FORMAT csv)",
+                  b"1,a,,4\n2,b,g,\n3,,g,\n4,b,,\n")
+    assert types(got) == "CZ"
+    assert [r[1:] for r in keyed(q)] == [("1", "a"), ("4", "b"), ("3", None)]
+    assert sorted((r["payload"], r["state"]) for r in peek(q)) == [("1", "ready"), ("3", "blocked"), ("4", "ready")]
+    got = copy_in(q, "QUEUE PUSH mail (payload, delay, expires) FROM STDIN", b"5\t1 hour\t2 hours\n6\t\\N\t\\N\n")
+    assert got[0].tag == "COPY 2"
+    assert [r["payload"] for r in peek(q, state="later")] == ["5"]
+    got = copy_in(q, "QUEUE PUSH mail (payload, key) ON DUPLICATE ERROR FROM STDIN", b"7\tz\n8\ta\n")
+    assert types(got) == "EZ" and got[0].sqlstate == "23505" and "line 2" in got[0].fields["W"]
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE mail LIMIT 9 WAIT '30s'")
+        w.until("Z")
+        w.query("QUEUE TAKE mail WAIT '30s'")
+        parked(w)
+        copy_in(q, "QUEUE PUSH mail (payload, key) FROM STDIN", b"9\tnew\n")
+        assert woken(w)["payload"] == "9"
+
+
+def test_who_may_push_keys(q, qproxy, db):
+    """The view is for all; what it does is done with the rights of who pushes."""
+    with qproxy.wire(db, "other") as other:
+        for how in ("(payload, key) SELECT 1, 'k'", "(payload, group) SELECT 1, 'k'"):
+            assert error(other, "QUEUE PUSH mail " + how).sqlstate == "42501"
+        tag(q, "QUEUE GRANT PUSH ON mail TO other")
+        assert tag(other, "QUEUE PUSH mail (payload, key) SELECT 1, 'k'") == "INSERT 0 1"
+        assert tag(other, "QUEUE PUSH mail (payload, key) SELECT 1, 'k'") == "INSERT 0 0"
+        assert error(other, "QUEUE PUSH mail (payload, key) ON DUPLICATE REPLACE SELECT 2, 'k'").sqlstate == "42501"
+    assert keyed(q) == [("1", "1", "k")]
+
+
+def test_a_queue_that_is_dropped_leaves_no_view(q):
+    tag(q, "QUEUE DROP mail")
+    assert q.rows("SELECT relname FROM pg_class WHERE relnamespace = 'queue'::regnamespace AND relname ~ 'mail|^n[0-9]'") == []

@@ -41,6 +41,22 @@ static const struct {
 		" job.start, job.payload FROM (SELECT queue._bulk_start(push.run_at::pg_catalog.timestamptz)"
 		" AS start, " PAYLOAD
 		" FROM (SELECT $2, $1\n) AS push(run_at, payload)" CHECK("NULL, NULL")},
+	{"QUEUE PUSH \"Q\" (key, payload, \"group\") ON DUPLICATE Replace SELECT 1, 2, 3",
+		"INSERT INTO queue.\"b_Q\"(key_replace, payload, \"group\") SELECT push.key::pg_catalog.text, "
+		"push.payload::pg_catalog.text::pg_catalog.jsonb, push.\"group\"::pg_catalog.text FROM ("
+		"SELECT 1, 2, 3\n) AS push(key, payload, \"group\")"
+		" WHERE true OR EXISTS (SELECT FROM (VALUES (push.*), (NULL, NULL, NULL)) AS columns)"},
+	{"QUEUE PUSH q (payload, group, delay) SELECT 1, 'g', '1s'",
+		"INSERT INTO queue.\"b_q\"(payload, \"group\", delay) SELECT "
+		"push.payload::pg_catalog.text::pg_catalog.jsonb, push.\"group\"::pg_catalog.text, "
+		"push.delay::pg_catalog.interval FROM (SELECT 1, 'g', '1s'\n) AS push(payload, \"group\", delay)"
+		" WHERE true OR EXISTS (SELECT FROM (VALUES (push.*), (NULL, NULL, NULL)) AS columns)"},
+	{"QUEUE PUSH q (payload, key) ON DUPLICATE 'error' FROM STDIN CSV",
+		"COPY queue.\"b_q\"(payload, key_error) FROM STDIN CSV"},
+	{"QUEUE PUSH q (payload, key, attempts) FROM STDIN",
+		"COPY queue.\"b_q\"(payload, key, max_attempts) FROM STDIN "},
+	{"QUEUE PUSH q (payload, at, expires) FROM STDIN",
+		"COPY queue.\"b_q\"(payload, run_at, expires) FROM STDIN "},
 	{"QUEUE PUSH q FROM STDIN", "COPY queue.\"q_q\"(payload) FROM STDIN "},
 	{"QUEUE PUSH q (priority, payload) FROM STDIN WITH (FORMAT csv) ;;",
 		"COPY queue.\"q_q\"(priority, payload) FROM STDIN WITH (FORMAT csv)"},
@@ -92,7 +108,12 @@ static const struct {
 	{"QUEUE PUSH q (priority) SELECT 1", "42601", 14},
 	{"QUEUE PUSH q (payload, payload) SELECT 1", "42701", 24},
 	{"QUEUE PUSH q (payload, delay, at) SELECT 1", "42601", 31},
-	{"QUEUE PUSH q (payload, expires) FROM STDIN", "0A000", 0},
+	{"QUEUE PUSH q (payload, key) ON DUPLICATE maybe SELECT 1, 2", "22023", 42},
+	{"QUEUE PUSH q (payload, key) ON DUPLICATE $1 SELECT 1, 2", "22023", 42},
+	{"QUEUE PUSH q (payload, key) ON DUPLICATE", "42601", 41},
+	{"QUEUE PUSH q (payload, key) ON CONFLICT DO NOTHING SELECT 1, 2", "42601", 32},
+	{"QUEUE PUSH q (payload, group) ON DUPLICATE ERROR SELECT 1, 2", "22023", 31},
+	{"QUEUE PUSH q (payload, key, key) SELECT 1, 2, 3", "42701", 29},
 	{"QUEUE PUSH q FROM STDOUT", "42601", 19},
 	{"QUEUE PUSH q FROM 'file'", "42601", 19},
 	{"QUEUE PUSH q FROM STDIN (", "42601", 26},
