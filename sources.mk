@@ -215,6 +215,7 @@ qb_sql = \
 	sql/functions.sql \
 	sql/functions/common.sql \
 	sql/functions/options.sql \
+	sql/functions/archive.sql \
 	sql/functions/define.sql \
 	sql/functions/generate.sql \
 	sql/functions/group.sql \

@@ -106,6 +106,7 @@ BEGIN
 			PERFORM queue._generate_key(cfg.number, q);
 			PERFORM queue._generate_bulk(cfg.number, q);
 			PERFORM queue._generate_length(cfg.number, q, cfg.max_length);
+			PERFORM queue._generate_archive(cfg.number, q);
 			RETURN;
 		END IF;
 	END IF;
@@ -231,6 +232,7 @@ BEGIN
 			PERFORM queue._drop_bulk(gone, q);
 			PERFORM queue._drop_key(gone);
 			PERFORM queue._drop_length(gone);
+			PERFORM queue._drop_archive(gone, q);
 			PERFORM pg_notify('qbouncer', q);
 			RETURN;
 		END IF;

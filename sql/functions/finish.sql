@@ -4,12 +4,68 @@
 -- or not somebody has noticed yet. Jobs are locked in the order of their ids (a scan of the
 -- key with a sorted array; width_bucket finds a job's place in it).
 
-CREATE OR REPLACE FUNCTION queue._done(jobs text[], notify bool) RETURNS SETOF text
+-- The results of these jobs of one queue, in their order, out of those of a statement: one for
+-- each of its jobs, or one for all. NULL: there is none.
+CREATE OR REPLACE FUNCTION queue._results(number int4, ids int8[], tokens text[], jobs text[],
+	results text[]) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	ret text[];
+BEGIN
+	IF cardinality(array_remove(results, NULL)) > 0 THEN
+		FOR i IN 1 .. cardinality(ids) LOOP
+			ret[i] := results[CASE WHEN cardinality(results) = 1 THEN 1 ELSE
+				array_position(jobs, number || '-' || ids[i] || '-' || tokens[i]) END];
+		END LOOP;
+	END IF;
+	RETURN ret;
+END
+$$;
+
+-- results: as above. A job whose queue keeps what is finished, or which has a result, goes to the
+-- archive.
+CREATE OR REPLACE FUNCTION queue._done_many(jobs text[], results text[]) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	part record;
+	cfg queue.queues;
+	kept text[];
+	still int8[];
+BEGIN
+	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
+		cfg := part.cfg;
+		IF cfg.durability = 'async' THEN
+			PERFORM queue._commit_async();
+		END IF;
+		kept := queue._results(cfg.number, part.ids, part.tokens, jobs, results);
+		IF kept IS NULL AND cfg.retain_done = interval '0' THEN
+			EXECUTE 'SELECT queue._done_' || cfg.number || '($1, $2)' INTO still
+				USING part.ids, part.tokens;
+		ELSE
+			EXECUTE 'SELECT queue._done_keep_' || cfg.number || '($1, $2, $3)' INTO still
+				USING part.ids, part.tokens, kept;
+		END IF;
+		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
+			still := still || queue._run_again(cfg, part.ids, part.tokens);
+		END IF;
+		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
+			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
+		END IF;
+	END LOOP;
+	RETURN QUERY SELECT * FROM queue._names(jobs);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._done(jobs text[], notify bool, result text DEFAULT NULL)
+RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
 	cfg queue.queues;
 	still int8[];
 BEGIN
@@ -17,7 +73,7 @@ BEGIN
 	IF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-[0-9]{1,18}-[0-9a-f]{16}$' THEN
 		SELECT * INTO cfg FROM queue.queues AS c
 			WHERE c.number = split_part(jobs[1], '-', 1)::int4;
-		IF FOUND THEN
+		IF FOUND AND result IS NULL AND cfg.retain_done = interval '0' THEN
 			IF cfg.durability = 'async' THEN
 				PERFORM queue._commit_async();
 			END IF;
@@ -29,21 +85,7 @@ BEGIN
 			END IF;
 		END IF;
 	END IF;
-	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
-		cfg := part.cfg;
-		IF cfg.durability = 'async' THEN
-			PERFORM queue._commit_async();
-		END IF;
-		EXECUTE 'SELECT queue._done_' || cfg.number || '($1, $2)' INTO still
-			USING part.ids, part.tokens;
-		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			still := still || queue._run_again(cfg, part.ids, part.tokens);
-		END IF;
-		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
-		END IF;
-	END LOOP;
-	RETURN QUERY SELECT * FROM queue._names(jobs);
+	RETURN QUERY SELECT * FROM queue._done_many(jobs, ARRAY[result]);
 END
 $$;
 
@@ -64,6 +106,18 @@ BEGIN
 		PERFORM queue._lost(name, ids, tokens, ended);
 	END IF;
 	RETURN name;
+END
+$$;
+
+-- For the proxy, which has one array for the jobs of many clients: a job, its result, a job, ...
+CREATE OR REPLACE FUNCTION queue._done_pairs(pairs text[]) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT queue._done_many(array_agg(p ORDER BY n) FILTER (WHERE n % 2 = 1),
+			array_agg(p ORDER BY n) FILTER (WHERE n % 2 = 0))
+		FROM unnest(pairs) WITH ORDINALITY AS u(p, n);
 END
 $$;
 
@@ -256,7 +310,8 @@ BEGIN
 			WITH gone AS (
 				DELETE FROM %1$s
 				WHERE id = ANY ($1) AND left(token, 1) = 'x' AND substr(token, 2) = ANY ($2)
-			), job AS (
+				RETURNING *
+			) %2$s, job AS (
 				UPDATE %1$s SET
 					state = CASE WHEN $3 AND again IS NULL AND attempt >= coalesce(
 							CASE WHEN $6 THEN max_attempts END, $4) THEN 'dead' ELSE 'ready' END,
@@ -271,7 +326,7 @@ BEGIN
 				WHERE id = ANY ($1) AND token = ANY ($2)
 				RETURNING id)
 			SELECT array_agg(id) FROM job
-		$sql$, queue._table(cfg.name)) INTO still
+		$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled')) INTO still
 			USING part.ids, part.tokens, coalesce(counted, true), queue._most_attempts(cfg),
 				queue._error_text(error), cfg.retry_kind <> 'none';
 		IF still IS NOT NULL THEN

@@ -70,7 +70,7 @@ $body$, tab);
 		RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
 			key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz,
 			policy text, due_ms int8, place int8, edge int8)$head$, '@n@', number::text), pinned,
-		replace(replace($body$
+		replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
@@ -115,7 +115,14 @@ BEGIN
 					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS known
 			) AS found LIMIT lim);
 	END IF;
-	IF pop THEN
+	IF pop AND q.retain_done > interval '0' THEN
+		RETURN QUERY
+			WITH job AS (DELETE FROM @table@ WHERE ctid = ANY (@head@) RETURNING *),
+			kept AS (@keep@)
+			SELECT id, NULL::text, q.name, attempt + 1, payload, headers, key, "group", priority,
+				pushed_at, NULL::timestamptz, q.on_disconnect, NULL::int8, position, edge
+			FROM job ORDER BY priority DESC, position;
+	ELSIF pop THEN
 		RETURN QUERY
 			WITH job AS (DELETE FROM @table@ WHERE ctid = ANY (@head@) RETURNING *)
 			SELECT id, NULL::text, q.name, attempt + 1, payload, headers, key, "group", priority,
@@ -167,7 +174,8 @@ $body$, '@head@', $head$coalesce(rows, ARRAY(SELECT c FROM (
 					WHERE state = 'ready' AND priority < p
 						AND (expires_at > moment OR expires_at IS NULL)
 					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS below
-				) AS found LIMIT lim))$head$), '@n@', number::text), tab);
+				) AS found LIMIT lim))$head$), '@n@', number::text), '@keep@',
+		queue._keep(name, 'job', 'done', 'attempt + 1', 'who')), tab);
 
 	PERFORM queue._generate_one(format('_done_%s(ids int8[], tokens text[]) RETURNS int8[]',
 		number), pinned, $body$

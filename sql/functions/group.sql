@@ -75,12 +75,18 @@ END
 $body$, '@n@', number::text), tab);
 
 	-- what was not taken in its time and keeps its key from the next one
-	PERFORM queue._generate_one(format('_late_%s(job int8) RETURNS void', number), settings, $body$
+	PERFORM queue._generate_one(format('_late_%s(job int8) RETURNS void', number), settings,
+		replace(replace($body$
+DECLARE
+	keeps CONSTANT bool := (SELECT retain_done > interval '0' FROM queue.queues WHERE number = @n@);
 BEGIN
-	DELETE FROM @table@ WHERE id = job AND expires_at <= clock_timestamp()
-		AND state IN ('ready', 'later', 'blocked');
+	WITH gone AS (
+		DELETE FROM @table@ WHERE id = job AND expires_at <= clock_timestamp()
+			AND state IN ('ready', 'later', 'blocked')
+		RETURNING *)
+	@keep@ WHERE keeps;
 END
-$body$, tab);
+$body$, '@n@', number::text), '@keep@', queue._keep(name, 'gone', 'expired')), tab);
 
 	EXECUTE format($sql$
 		GRANT EXECUTE ON FUNCTION queue._late_%2$s TO PUBLIC;

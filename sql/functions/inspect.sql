@@ -14,10 +14,11 @@ AS $$
 $$;
 
 -- States as they are stored: a delayed job whose time has come is "later" until somebody takes
--- from the queue. Without a name: the queues that the role may read.
+-- from the queue. done: what the archive holds, if the role may read it. Without a name: the queues
+-- that the role may read.
 CREATE OR REPLACE FUNCTION queue.stats(q text DEFAULT NULL)
 RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8,
-	oldest_ready timestamptz, next_due timestamptz, blocked int8)
+	oldest_ready timestamptz, next_due timestamptz, blocked int8, done int8)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -36,19 +37,22 @@ BEGIN
 				count(*) FILTER (WHERE state = 'dead'),
 				min(pushed_at) FILTER (WHERE state = 'ready'),
 				min(coalesce(lease_until, run_at)) FILTER (WHERE state IN ('later', 'leased')),
-				count(*) FILTER (WHERE state = 'blocked')
+				count(*) FILTER (WHERE state = 'blocked'),
+				%s
 			FROM %s
-		$sql$, queue._table(n)) USING n;
+		$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(n)), 'SELECT')
+				THEN format('(SELECT count(*) FROM %s)', queue._archive(n)) ELSE 'NULL::int8' END,
+			queue._table(n)) USING n;
 	END LOOP;
 END
 $$;
 
 -- Looks without taking. Each state in its own order, by its index: what is taken next, what is
--- due next, what died last.
+-- due next, what died last. What has ended and is kept is shown only when asked for, the last first.
 CREATE OR REPLACE FUNCTION queue.peek(q text, lim int4 DEFAULT 10, which text DEFAULT NULL)
 RETURNS TABLE (id int8, state text, attempt int4, failures int4, payload jsonb, headers jsonb,
 	priority int4, run_at timestamptz, lease_until timestamptz, error text, worker text,
-	pushed_at timestamptz)
+	pushed_at timestamptz, key text, "group" text, ended_at timestamptz, result jsonb)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -68,6 +72,12 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '22023',
 			MESSAGE = format('unknown state "%s"', left(which, 80)),
 			HINT = 'States: ready, later, leased, blocked, dead, done.';
+	ELSIF which = 'done' THEN
+		RETURN QUERY EXECUTE format('
+			SELECT id, state, attempt, failures, payload, headers, priority, run_at,
+				NULL::timestamptz, error, worker, pushed_at, key, "group", ended_at, result
+			FROM %s ORDER BY ended_at DESC LIMIT $1', queue._archive(q)) USING wanted;
+		RETURN;
 	END IF;
 	FOR part, clause IN VALUES
 			('ready', 'state = ''ready'' ORDER BY priority DESC, position'),
@@ -78,7 +88,7 @@ BEGIN
 		CONTINUE WHEN part <> which;
 		RETURN QUERY EXECUTE format('
 			SELECT id, state, attempt, failures, payload, headers, priority, run_at, lease_until,
-				error, worker, pushed_at
+				error, worker, pushed_at, key, "group", ended_at, NULL::jsonb
 			FROM %s WHERE %s LIMIT $1', queue._table(q), clause) USING wanted;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
@@ -87,12 +97,13 @@ BEGIN
 END
 $$;
 
--- Everything about one job but its token, which is its worker's.
+-- Everything about one job, also of one that has ended and is kept, but its token, which is its
+-- worker's.
 CREATE OR REPLACE FUNCTION queue.job(ref text)
 RETURNS TABLE (job text, id int8, queue text, state text, cancelled bool, attempt int4,
 	max_attempts int4, failures int4, priority int4, payload jsonb, headers jsonb, key text, "group" text,
 	pushed_at timestamptz, run_at timestamptz, lease_until timestamptz, expires_at timestamptz,
-	failed_at timestamptz, ended_at timestamptz, worker text, error text)
+	failed_at timestamptz, ended_at timestamptz, worker text, error text, result jsonb)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -106,9 +117,18 @@ BEGIN
 	RETURN QUERY EXECUTE format($sql$
 		SELECT $1 || '-' || id, id, $2, state, (left(token, 1) = 'x') IS TRUE, attempt,
 			coalesce(max_attempts, $4), failures, priority, payload, headers, key, "group", pushed_at, run_at, lease_until, expires_at,
-			failed_at, ended_at, worker, error
+			failed_at, ended_at, worker, error, NULL::jsonb
 		FROM %s WHERE id = $3
 	$sql$, queue._table(place.name)) USING place.number, place.name, place.id, place.max_attempts;
+	IF FOUND THEN
+		RETURN;
+	END IF;
+	RETURN QUERY EXECUTE format($sql$
+		SELECT $1 || '-' || id, id, $2, state, false, attempt, coalesce(max_attempts, $4), failures,
+			priority, payload, headers, key, "group", pushed_at, run_at, NULL::timestamptz,
+			NULL::timestamptz, failed_at, ended_at, worker, error, result
+		FROM %s WHERE id = $3 ORDER BY ended_at DESC LIMIT 1
+	$sql$, queue._archive(place.name)) USING place.number, place.name, place.id, place.max_attempts;
 	IF NOT FOUND THEN
 		PERFORM queue._no_job(ref);
 	END IF;
@@ -129,13 +149,14 @@ BEGIN
 END
 $$;
 
--- Deletes jobs, but none that somebody works on.
+-- Deletes jobs, but none that somebody works on. done: what is kept of those that have ended.
 CREATE OR REPLACE FUNCTION queue.purge(q text, which text DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	gone int8;
+	kept int8 := 0;
 BEGIN
 	PERFORM queue._find(q);
 	IF which NOT IN ('ready', 'later', 'blocked', 'dead', 'done') THEN
@@ -146,7 +167,11 @@ BEGIN
 	EXECUTE format('DELETE FROM %s WHERE state <> ''leased'' AND (state = $1 OR $1 IS NULL)',
 		queue._table(q)) USING which;
 	GET DIAGNOSTICS gone = ROW_COUNT;
-	RETURN gone;
+	IF which = 'done' OR which IS NULL THEN
+		EXECUTE 'DELETE FROM ' || queue._archive(q);
+		GET DIAGNOSTICS kept = ROW_COUNT;
+	END IF;
+	RETURN gone + kept;
 END
 $$;
 

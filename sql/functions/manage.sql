@@ -9,11 +9,12 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RAISE EXCEPTION USING ERRCODE = 'QB003', MESSAGE = format('there is no job %s', ref),
-		HINT = 'A job that is finished is gone.';
+		HINT = 'A job that has ended is gone, unless its queue keeps it (retain_done).';
 END
 $$;
 
--- The queues that have a job with this id in such a state, of those that the role may read.
+-- The queues that have a job with this id in such a state, of those that the role may read. Of
+-- all states: also one that has ended and is kept.
 CREATE OR REPLACE FUNCTION queue._queues_with(wanted int8, dead bool)
 RETURNS TABLE (number int4, name text)
 LANGUAGE plpgsql
@@ -30,6 +31,11 @@ BEGIN
 		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1
 			AND ($2 IS NULL OR $2 = (state = ''dead'')))', queue._table(name))
 			INTO found USING wanted, dead;
+		IF dead IS NULL AND NOT found
+				AND has_table_privilege(to_regclass(queue._archive(name)), 'SELECT') THEN
+			EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1)', queue._archive(name))
+				INTO found USING wanted;
+		END IF;
 		IF found THEN
 			RETURN NEXT;
 		END IF;
@@ -117,7 +123,9 @@ BEGIN
 			EXECUTE format('UPDATE %s SET token = ''x'' || ltrim(token, ''x''), key = NULL WHERE id = $1',
 				queue._table(job.name)) USING job.id;
 		ELSE
-			EXECUTE format('DELETE FROM %s WHERE id = $1', queue._table(job.name)) USING job.id;
+			EXECUTE format('WITH gone AS (DELETE FROM %s WHERE id = $1 RETURNING *) %s SELECT FROM gone',
+				queue._table(job.name), queue._with_keep(queue._find(job.name), 'gone', 'cancelled'))
+				USING job.id;
 		END IF;
 		RETURN NEXT job.name;
 	END LOOP;

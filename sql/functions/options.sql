@@ -154,10 +154,7 @@ BEGIN
 		cfg.on_disconnect := word;
 	WHEN 'retain_done' THEN
 		cfg.retain_done := queue._interval_option(option, value, '0',
-			'Allowed: ''0'' (delete at once).');
-		IF cfg.retain_done <> interval '0' THEN
-			PERFORM queue._later_option(option, value, 'Allowed for now: ''0'' (delete at once).');
-		END IF;
+			'Allowed: an interval from zero on, such as ''7 days''; ''0'' deletes at once.');
 	WHEN 'retain_dead' THEN
 		cfg.retain_dead := queue._interval_option(option, value, '0',
 			'Allowed: an interval from zero on, such as ''30 days''.');

@@ -47,12 +47,12 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.done(token text) RETURNS void
+CREATE OR REPLACE FUNCTION queue.done(token text, result jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._done(ARRAY[token], true);
+	PERFORM queue._done(ARRAY[token], true, result::text);
 END
 $$;
 

@@ -1,7 +1,7 @@
 -- GRANT and REVOKE: who may push to a queue, who may take from it. They are rights on its table.
 --
 -- PUSH is INSERT, and to see the ids that it makes; TAKE is everything that happens to a job
--- afterwards, and to look at it.
+-- afterwards, and to look at it, also at what is kept of it.
 
 CREATE OR REPLACE FUNCTION queue._check_rights(q text, rights text[], roles text[]) RETURNS void
 LANGUAGE plpgsql
@@ -58,6 +58,8 @@ BEGIN
 		IF lower(rights::text)::text[] && '{take,all}' THEN
 			EXECUTE format('GRANT SELECT, UPDATE, DELETE ON %s TO %s', queue._table(q),
 				queue._role(role));
+			EXECUTE format('GRANT SELECT, INSERT, DELETE ON %s TO %s', queue._archive(q),
+				queue._role(role));
 		END IF;
 	END LOOP;
 END
@@ -80,6 +82,8 @@ BEGIN
 		END IF;
 		IF lower(rights::text)::text[] && '{take,all}' THEN
 			EXECUTE format('REVOKE SELECT, UPDATE, DELETE ON %s FROM %s', tab, queue._role(role));
+			EXECUTE format('REVOKE SELECT, INSERT, DELETE ON %s FROM %s', queue._archive(q),
+				queue._role(role));
 			IF EXISTS (SELECT FROM pg_class AS r, LATERAL aclexplode(r.relacl) AS a
 					WHERE r.oid = to_regclass(tab) AND a.privilege_type = 'INSERT'
 					AND CASE a.grantee WHEN 0 THEN 'PUBLIC'

@@ -23,7 +23,7 @@ BEGIN
 				AND coalesce(lease_until, run_at) <= $3
 			ORDER BY coalesce(lease_until, run_at)
 			LIMIT $1 FOR UPDATE SKIP LOCKED),
-		gone AS (DELETE FROM %1$s USING due WHERE id = due_id AND over)
+		gone AS (DELETE FROM %1$s USING due WHERE id = due_id AND over RETURNING *) %2$s
 		UPDATE %1$s SET
 			state = CASE WHEN dead THEN 'dead' ELSE 'ready' END,
 			position = DEFAULT,
@@ -35,7 +35,7 @@ BEGIN
 			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
 		FROM due WHERE id = due_id AND NOT over
-	$sql$, queue._table(cfg.name))
+	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'))
 	USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none';
 END
 $$;
@@ -52,9 +52,11 @@ BEGIN
 		WITH late AS MATERIALIZED (
 			SELECT id AS late_id FROM %1$s
 			WHERE state IN ('ready', 'later') AND expires_at <= $2
-			ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED)
-		DELETE FROM %1$s USING late WHERE id = late_id
-	$sql$, queue._table(cfg.name)) USING most, clock_timestamp();
+			ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED),
+		gone AS (DELETE FROM %1$s USING late WHERE id = late_id RETURNING *) %2$s
+		SELECT count(*) FROM gone
+	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'expired'))
+	USING most, clock_timestamp();
 END
 $$;
 

@@ -187,27 +187,32 @@ static void call_queue(
 	buf_free(&text);
 }
 
+static bool fits(const struct qvalue *v, const struct bind_values *bind, const char *what,
+	struct pg_error *err)
+{
+	int64_t max = conf_current()->p.queue_max_payload, len = (int64_t)v->text_len;
+
+	if (v->kind == QV_PARAM)
+		len = v->param <= bind->n_params ? bind->params[v->param - 1].len : 0;
+	if (len <= max)
+		return true;
+	pg_error_set(err, "54000", "%s is too long", what);
+	pg_error_detail(
+		err, "It has %lld bytes, the limit is %lld.", (long long)len, (long long)max);
+	pg_error_hint(err,
+		"The limit is queue_max_payload; large data is better kept in a table, and its key here.");
+	return false;
+}
+
 static bool payloads_fit(
 	const struct qstmt *q, const struct bind_values *bind, struct pg_error *err)
 {
-	int64_t max = conf_current()->p.queue_max_payload;
+	const struct qvalue *result = qstmt_one(q, QARG_RESULT);
 
-	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++) {
-		const struct qvalue *v = qstmt_value(q, QARG_PAYLOAD, i);
-		int64_t len = (int64_t)v->text_len;
-
-		if (v->kind == QV_PARAM)
-			len = v->param <= bind->n_params ? bind->params[v->param - 1].len : 0;
-		if (len <= max)
-			continue;
-		pg_error_set(err, "54000", "payload is too long");
-		pg_error_detail(err, "It has %lld bytes, the limit is %lld.", (long long)len,
-			(long long)max);
-		pg_error_hint(err,
-			"The limit is queue_max_payload; large data is better kept in a table, and its key pushed.");
-		return false;
-	}
-	return true;
+	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++)
+		if (!fits(qstmt_value(q, QARG_PAYLOAD, i), bind, "payload", err))
+			return false;
+	return result == NULL || fits(result, bind, "result", err);
 }
 
 bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
@@ -642,12 +647,35 @@ static int jobs_number(const struct jobs *j)
 	return (int)number;
 }
 
-static struct merge_item *merge_done(struct request *r)
+/* The tokens as elements of an array, each followed by the result if there is one. */
+static void done_values(const struct request *r, const struct buf *result, struct buf *values)
+{
+	for (int j = 0; j < r->call.jobs.n; j++) {
+		const char *token = r->call.jobs.tokens[j];
+
+		build_row_value(values, token, (int32_t)strlen(token));
+		if (result != NULL)
+			build_row_value(values, result->data, (int32_t)result->len);
+	}
+}
+
+/* One array holds it all: with the same result for many jobs that may be too much. */
+static bool results_fit(const struct request *r, const struct buf *result)
+{
+	return result->len * (size_t)r->call.jobs.n <= MERGE_BYTES_MAX || r->call.jobs.n == 1;
+}
+
+/* result NULL: without one. */
+static struct merge_item *merge_done_with(struct request *r, const struct buf *result)
 {
 	static const uint32_t oids[] = {OID_TEXT_ARRAY};
 	struct bind_param none = {.len = -1};
-	struct merge_spec spec = {.sql = "SELECT queue FROM " AUTONOMOUS_SQL
-					 ", LATERAL queue._done($1, own IS NULL) AS queue",
+	struct merge_spec spec = {
+		.sql = result == NULL ? "SELECT queue FROM " AUTONOMOUS_SQL
+					", LATERAL queue._done($1, own IS NULL) AS queue"
+				      : "SELECT queue FROM " AUTONOMOUS_SQL
+					", LATERAL queue._done_pairs("
+					"CASE WHEN own IS NOT NULL THEN $1 END) AS queue",
 		.oids = oids,
 		.n_params = 1,
 		.array_param = 0,
@@ -661,19 +689,31 @@ static struct merge_item *merge_done(struct request *r)
 
 	if (number > 0)
 		spec.shape_arg = shape_done(number);
-	spec.shape = spec.shape_arg != NULL ? &lane_done : NULL;
+	if (spec.shape_arg != NULL)
+		spec.shape = result == NULL ? &lane_done : &lane_done_results;
 	if (spec.settings != NULL) {
-		begin_key(&key, 'D', r, spec.settings);
+		begin_key(&key, result == NULL ? 'D' : 'R', r, spec.settings);
 		buf_put(&key, &number, sizeof(number));
-		for (int j = 0; j < n; j++)
-			build_row_value(&values, r->call.jobs.tokens[j],
-				(int32_t)strlen(r->call.jobs.tokens[j]));
-		i = merge_add(
-			client_pool(r->qc->client), &key, &spec, &values, n, n, &merged_ops, r);
+		done_values(r, result, &values);
+		i = merge_add(client_pool(r->qc->client), &key, &spec, &values,
+			result == NULL ? n : 2 * n, n, &merged_ops, r);
 	}
 	merge_spec_free(&spec);
 	buf_free(&key);
 	buf_free(&values);
+	return i;
+}
+
+static struct merge_item *merge_done(struct request *r, const struct bind_values *bind)
+{
+	const struct qvalue *v = qstmt_one(r->q, QARG_RESULT);
+	struct buf result = BUF_INIT;
+	struct merge_item *i = NULL;
+	bool null = true;
+
+	if (v == NULL || (plain_text(v, bind, &result, &null) && (null || results_fit(r, &result))))
+		i = merge_done_with(r, null ? NULL : &result);
+	buf_free(&result);
 	return i;
 }
 
@@ -685,7 +725,7 @@ static bool submit_merged(struct request *r, const struct bind_values *bind)
 		r->item = merge_push(r, bind);
 	else if (r->q->verb->id == QVERB_DONE && !qstmt_then(r->q, QVERB_PUSH) &&
 		 (r->then == NULL || then_is_whole(r->then)))
-		r->item = merge_done(r);
+		r->item = merge_done(r, bind);
 	return r->item != NULL;
 }
 

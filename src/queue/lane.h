@@ -29,6 +29,6 @@ void lanes_free(struct qdb *db);
 struct shape *shape_take(struct qdb *db, struct pool *pool, const char *queue);
 struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue);
 struct shape *shape_done(int number);
-extern const struct merge_shape lane_take, lane_push, lane_done;
+extern const struct merge_shape lane_take, lane_push, lane_done, lane_done_results;
 
 #endif

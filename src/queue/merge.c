@@ -464,7 +464,7 @@ static bool send(struct batch *b)
 	struct merge_statement st = {.text = BUF_INIT,
 		.oids = g->spec.oids,
 		.n_params = g->spec.n_params,
-		.bytes = {BUF_INIT, BUF_INIT}};
+		.bytes = {BUF_INIT, BUF_INIT, BUF_INIT}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = b,
 		.settings = g->spec.settings,
@@ -494,7 +494,8 @@ static bool send(struct batch *b)
 	spec.n_params = st.n_params;
 	hist_add(&batch_sizes, (uint64_t)b->n_items);
 	ok = !buf_failed(&array) && !buf_failed(&st.text) && !buf_failed(&st.bytes[0]) &&
-	     !buf_failed(&st.bytes[1]) && task_submit(g->pool, &spec) != NULL;
+	     !buf_failed(&st.bytes[1]) && !buf_failed(&st.bytes[2]) &&
+	     task_submit(g->pool, &spec) != NULL;
 	if (!ok && b->flight != NULL) {
 		g->spec.shape->end(b->flight, NULL);
 		b->flight = NULL;
@@ -503,6 +504,7 @@ static bool send(struct batch *b)
 	buf_free(&st.text);
 	buf_free(&st.bytes[0]);
 	buf_free(&st.bytes[1]);
+	buf_free(&st.bytes[2]);
 	return ok;
 }
 

@@ -32,7 +32,7 @@ struct merge_statement {
 	const uint32_t *oids; /* static */
 	int n_params;
 	struct bind_param params[16];
-	struct buf bytes[2]; /* for values of params; they last until it is sent */
+	struct buf bytes[3]; /* for values of params; they last until it is sent */
 	char small[24];
 	const struct buf *values; /* of the batch, each as int32 length and bytes; valid during fill() */
 	int n_values;

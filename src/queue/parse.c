@@ -116,23 +116,6 @@ static bool at_end(const struct parser *p)
 	return p->t.kind == SQL_END || p->t.kind == SQL_SEMICOLON;
 }
 
-/* Clauses that the language has and this version does not. */
-static bool refuse_later(struct parser *p)
-{
-	for (int i = 0; i < n_qclauses_later; i++) {
-		const struct qclause_later *c = &qclauses_later[i];
-
-		if (c->verb == p->q->verb->id && parser_at(p, c->word)) {
-			pg_error_set(p->err, "0A000", "QUEUE %s ... %s is not supported yet",
-				p->q->verb->name, c->name);
-			parser_place(p, p->t.text);
-			parser_hint_usage(p);
-			return true;
-		}
-	}
-	return false;
-}
-
 /* --- the verb -----------------------------------------------------------------------------------
  */
 
@@ -305,7 +288,7 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 	case QKIND_PAYLOADS:
 		if (parser_at_bulk(p))
 			return p->q->then ? refuse_bulk(p) : parser_bulk(p);
-		return !refuse_later(p) && parse_list(p, arg, parser_value);
+		return parse_list(p, arg, parser_value);
 	case QKIND_JOBS:
 	case QKIND_REFS:
 		return parse_list(p, arg, parser_value);
@@ -399,7 +382,7 @@ static bool parse_clauses(struct parser *p)
 		const struct qverb_arg *arg = find_clause(p);
 
 		if (!arg)
-			return refuse_later(p) ? false : parser_syntax_error(p);
+			return parser_syntax_error(p);
 		if (!check_once(p, arg) || !parse_keyword(p, arg->keyword) ||
 			!parse_argument(p, arg))
 			return false;

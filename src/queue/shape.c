@@ -128,6 +128,8 @@ struct part {
 	int64_t id;
 	const uint8_t *digits;
 	size_t len;
+	const uint8_t *result;
+	int32_t result_len;
 };
 
 static int part_order(const void *a, const void *b)
@@ -154,59 +156,100 @@ static bool part_read(const uint8_t *p, size_t len, struct part *ret)
 }
 
 /* Each job once; false: one is there twice, which the long way sorts out. */
-static bool read_parts(const struct merge_statement *st, struct part *parts)
+static bool read_parts(const struct merge_statement *st, struct part *parts, int n, bool paired)
 {
 	struct wire_reader rd;
 
 	wire_reader_init(&rd, st->values->data, st->values->len);
-	for (int i = 0; i < st->n_values; i++) {
+	for (int i = 0; i < n; i++) {
 		int32_t len = wire_get_i32(&rd);
 		const uint8_t *p = len > 0 ? wire_get_bytes(&rd, (size_t)len) : NULL;
 
 		if (p == NULL || !part_read(p, (size_t)len, &parts[i]))
 			return false;
+		if (!paired)
+			continue;
+		parts[i].result_len = wire_get_i32(&rd);
+		parts[i].result = parts[i].result_len >= 0
+					  ? wire_get_bytes(&rd, (size_t)parts[i].result_len)
+					  : NULL;
+		if (parts[i].result == NULL)
+			return false;
 	}
-	qsort(parts, (size_t)st->n_values, sizeof(*parts), part_order);
-	for (int i = 1; i < st->n_values; i++)
+	qsort(parts, (size_t)n, sizeof(*parts), part_order);
+	for (int i = 1; i < n; i++)
 		if (parts[i].id == parts[i - 1].id)
 			return false;
 	return true;
 }
 
-static void fill_done(void *arg, struct merge_statement *st)
+/* A queue that keeps what is finished has another function for it, and so has a result. */
+static void put_done_call(struct buf *text, int64_t number, const char *results)
 {
-	static const uint32_t oids[] = {OID_INT8_ARRAY, OID_TEXT_ARRAY};
-	struct shape *s = arg;
-	struct part *parts = mem_alloc(((size_t)st->n_values + 1) * sizeof(*parts));
+	char keep[64];
 
-	if (parts == NULL || s->number == 0 || !read_parts(st, parts)) {
+	snprintf(keep, sizeof(keep), "queue._done_keep_%lld($1, $2, %s)", (long long)number,
+		results != NULL ? results : "NULL");
+	buf_puts(text, "SELECT queue._done_check(c.name, $1, $2, still) AS queue "
+		       "FROM queue.queues AS c, LATERAL ");
+	if (results != NULL)
+		buf_puts(text, keep);
+	else
+		buf_printf(text,
+			"(SELECT CASE WHEN c.retain_done OPERATOR(pg_catalog.>) '0' THEN %s "
+			"ELSE queue._done_%lld($1, $2) END)",
+			keep, (long long)number);
+	buf_printf(text,
+		" AS ended (still) WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
+		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
+		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
+		(long long)number);
+}
+
+/* paired: each job is followed by its result. */
+static void fill_jobs(struct shape *s, struct merge_statement *st, bool paired)
+{
+	static const uint32_t oids[] = {OID_INT8_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY};
+	int n = paired ? st->n_values / 2 : st->n_values;
+	struct part *parts = mem_alloc(((size_t)n + 1) * sizeof(*parts));
+
+	if (parts == NULL || s->number == 0 || !read_parts(st, parts, n, paired)) {
 		mem_free(parts);
 		return;
 	}
-	array_begin(&st->bytes[0], OID_INT8, st->n_values);
-	array_begin(&st->bytes[1], OID_TEXT, st->n_values);
-	for (int i = 0; i < st->n_values; i++) {
+	array_begin(&st->bytes[0], OID_INT8, n);
+	array_begin(&st->bytes[1], OID_TEXT, n);
+	array_begin(&st->bytes[2], OID_TEXT, n);
+	for (int i = 0; i < n; i++) {
 		build_i32(&st->bytes[0], 8);
 		put_i64(&st->bytes[0], parts[i].id);
 		build_row_value(&st->bytes[1], parts[i].digits, (int32_t)parts[i].len);
+		if (paired)
+			build_row_value(&st->bytes[2], parts[i].result, parts[i].result_len);
 	}
 	mem_free(parts);
-	st->params[0] = binary(&st->bytes[0]);
-	st->params[1] = binary(&st->bytes[1]);
+	for (int i = 0; i < 3; i++)
+		st->params[i] = binary(&st->bytes[i]);
 	st->oids = oids;
-	st->n_params = 2;
-	buf_printf(&st->text,
-		"SELECT queue._done_check(c.name, $1, $2, still) AS queue FROM queue.queues AS c, "
-		"LATERAL queue._done_%lld($1, $2) AS still "
-		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
-		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
-		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
-		(long long)s->number, (long long)s->number);
+	st->n_params = paired ? 3 : 2;
+	put_done_call(&st->text, s->number, paired ? "$3" : NULL);
 	st->direct = true;
+}
+
+static void fill_done(void *arg, struct merge_statement *st)
+{
+	fill_jobs(arg, st, false);
+}
+
+static void fill_results(void *arg, struct merge_statement *st)
+{
+	fill_jobs(arg, st, true);
 }
 
 const struct merge_shape lane_done = {
 	.fill = fill_done, .refused = shape_refused, .free = shape_free};
+const struct merge_shape lane_done_results = {
+	.fill = fill_results, .refused = shape_refused, .free = shape_free};
 
 /* --- take
  * ------------------------------------------------------------------------------------------------

@@ -46,6 +46,7 @@ static const struct wire_field columns_stats[] = {
 	{"oldest_ready", OID_TIMESTAMPTZ},
 	{"next_due", OID_TIMESTAMPTZ},
 	{"blocked", OID_INT8},
+	{"done", OID_INT8},
 };
 
 static const struct wire_field columns_peek[] = {
@@ -61,6 +62,10 @@ static const struct wire_field columns_peek[] = {
 	{"error", OID_TEXT},
 	{"worker", OID_TEXT},
 	{"pushed_at", OID_TIMESTAMPTZ},
+	{"key", OID_TEXT},
+	{"group", OID_TEXT},
+	{"ended_at", OID_TIMESTAMPTZ},
+	{"result", OID_JSONB},
 };
 
 static const struct wire_field columns_job[] = {
@@ -85,6 +90,7 @@ static const struct wire_field columns_job[] = {
 	{"ended_at", OID_TIMESTAMPTZ},
 	{"worker", OID_TEXT},
 	{"error", OID_TEXT},
+	{"result", OID_JSONB},
 };
 
 static const struct wire_field columns_errors[] = {
@@ -130,9 +136,6 @@ const struct qverb qverbs[QVERB_COUNT] = {QUEUE_VERBS(VERB, ARG)};
 #define LATER(name) #name,
 static const char *const verbs_later[] = {QUEUE_VERBS_LATER(LATER)};
 #undef LATER
-#define LATER(verb, word, name) {QVERB_##verb, word, name},
-const struct qclause_later qclauses_later[] = {QUEUE_CLAUSES_LATER(LATER)};
-const int n_qclauses_later = ARRAY_LEN(qclauses_later);
 /* clang-format on */
 
 /* --- names --------------------------------------------------------------------------------------

@@ -59,6 +59,7 @@ enum qarg_id {
 	QARG_AS,
 	QARG_ERROR,
 	QARG_RETRY_IN,
+	QARG_RESULT,
 	QARG_FINAL,
 	QARG_STATE,
 	QARG_IF_NOT_EXISTS,
@@ -212,9 +213,11 @@ struct qverb {
 		"Take and finish jobs at once (at most once delivery).") \
 	VERB(DONE, 0, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
+		ARG(RESULT, "result", "RESULT", JSON, MAY, 0) \
 		ARG(THEN, "then", "THEN", THEN, MAY, 0), \
-		"SELECT queue FROM queue._done({job}, false) AS queue", \
-		"QUEUE DONE job [, job ...] [THEN PUSH q payload [, payload ...] [options of PUSH]\n" \
+		"SELECT queue FROM queue._done({job}, false, {result}) AS queue", \
+		"QUEUE DONE job [, job ...] [RESULT jsonb]\n" \
+		"    [THEN PUSH q payload [, payload ...] [options of PUSH]\n" \
 		"    | THEN TAKE [q [, q2 ...]] [options of TAKE]]", \
 		"Finish jobs; push the next ones with it, or take the next one after it.") \
 	VERB(FAIL, QVERB_WAKES, ROWS, "UPDATE", NONE, \
@@ -295,10 +298,6 @@ struct qverb {
 /* Verbs of the language that a later version brings: 0A000, not a syntax error. LATER(name) */
 #define QUEUE_VERBS_LATER(LATER) LATER(AWAIT)
 
-/* Clauses that a later version brings, by their first word. LATER(verb, word, as it is called) */
-#define QUEUE_CLAUSES_LATER(LATER)                                                                 \
-	LATER(DONE, "RESULT", "RESULT")
-
 enum qverb_id {
 #define QVERB_ENUM(name, ...) QVERB_##name,
 #define QVERB_NO_ARG(...)
@@ -308,14 +307,7 @@ enum qverb_id {
 		QVERB_COUNT
 };
 
-struct qclause_later {
-	int verb;
-	const char *word, *name;
-};
-
 extern const struct qverb qverbs[QVERB_COUNT];
-extern const struct qclause_later qclauses_later[];
-extern const int n_qclauses_later;
 
 /* By name in any case; NULL: no such verb (yet). */
 const struct qverb *qverb_find(const char *name, size_t len);

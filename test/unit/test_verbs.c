@@ -87,20 +87,6 @@ static void test_help(void **state)
 	assert_int_equal(rows, QVERB_COUNT + 1);
 }
 
-static void test_clauses_later(void **state)
-{
-	(void)state;
-	for (int i = 0; i < n_qclauses_later; i++) {
-		const struct qclause_later *c = &qclauses_later[i];
-		const struct qverb *v = &qverbs[c->verb];
-
-		for (int j = 0; j < v->n_args; j++) {
-			if (v->args[j].keyword)
-				assert_string_not_equal(v->args[j].keyword, c->word);
-		}
-	}
-}
-
 /* The fuzzer's dictionary has every word of the table. */
 static void require_words(const char *dict, const char *words)
 {
@@ -135,8 +121,6 @@ static void test_dictionary(void **state)
 			require_words(
 				dict, qverbs[i].args[j].keyword ? qverbs[i].args[j].keyword : "");
 	}
-	for (int i = 0; i < n_qclauses_later; i++)
-		require_words(dict, qclauses_later[i].name);
 }
 
 int main(void)
@@ -146,7 +130,6 @@ int main(void)
 		cmocka_unit_test(test_find),
 		cmocka_unit_test(test_nearest),
 		cmocka_unit_test(test_help),
-		cmocka_unit_test(test_clauses_later),
 		cmocka_unit_test(test_dictionary),
 	};
 
