@@ -24,9 +24,9 @@ BEGIN
 END
 $$;
 
--- The statement that puts rows of the queue's table, of this source, into its archive. The others
--- are expressions.
-CREATE OR REPLACE FUNCTION queue._keep(name text, source text, state text,
+-- The statement that puts rows of the queue's table, of this source, into its archive. What follows
+-- the state are expressions.
+CREATE OR REPLACE FUNCTION queue._keep(archive text, source text, state text,
 	attempt text DEFAULT 'attempt', worker text DEFAULT 'worker', result text DEFAULT 'NULL')
 RETURNS text
 LANGUAGE plpgsql IMMUTABLE
@@ -38,7 +38,7 @@ BEGIN
 			max_attempts, failures, state, worker, error, key, "group", headers, payload, result)
 		SELECT id, pushed_at, run_at, failed_at, clock_timestamp(), priority, %s,
 			max_attempts, failures, %L, %s, error, key, "group", headers, payload, %s
-		FROM %s $sql$, queue._archive(name), attempt, state, worker, result, source);
+		FROM %s $sql$, archive, attempt, state, worker, result, source);
 END
 $$;
 
@@ -50,7 +50,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN CASE WHEN cfg.retain_done > interval '0'
-		THEN format(', kept_%s AS (%s)', state, queue._keep(cfg.name, source, state)) ELSE '' END;
+		THEN format(', kept_%s AS (%s)', state, queue._keep(queue._archive(cfg.name), source, state)) ELSE '' END;
 END
 $$;
 
@@ -90,7 +90,7 @@ BEGIN
 	SELECT array_agg(id) INTO still FROM job;
 	RETURN still;
 END
-$body$, '@keep@', queue._keep(name, 'job', 'done',
+$body$, '@keep@', queue._keep('@archive@', 'job', 'done',
 		result => '(results)[width_bucket(id, ids)]::jsonb')), queue._table(name));
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._done_keep_%s TO PUBLIC', number);
 END

@@ -5,8 +5,9 @@
 -- are planned anew in every call, which costs more than running them (doc/decisions/001). Only
 -- the three verbs of every job are done so; the others are rare enough.
 --
--- They check nothing: queue._push, queue._take and queue._done do. The table's name is quoted
--- by %I in the text of the function, and that text as a whole by %L.
+-- They check nothing: queue._push, queue._take and queue._done do. The tables' names are quoted
+-- by %I in the text of the function (@table@, @archive@), and that text as a whole by %L. A name may
+-- look like one of these words: nothing is replaced in it.
 
 CREATE OR REPLACE FUNCTION queue._generate_one(head text, settings text, body text, tab text)
 RETURNS void
@@ -16,7 +17,10 @@ AS $$
 BEGIN
 	EXECUTE format('CREATE OR REPLACE FUNCTION queue.%s LANGUAGE plpgsql
 		SET search_path = pg_catalog, pg_temp %s AS %L', head, settings,
-		replace(body, '@table@', tab));
+		array_to_string(ARRAY(SELECT replace(part, '@table@', tab)
+				FROM unnest(string_to_array(body, '@archive@')) WITH ORDINALITY AS u (part, n)
+				ORDER BY n),
+			overlay(tab PLACING 'a' FROM strpos(tab, 'q_') FOR 1)));
 END
 $$;
 
@@ -175,7 +179,7 @@ $body$, '@head@', $head$coalesce(rows, ARRAY(SELECT c FROM (
 						AND (expires_at > moment OR expires_at IS NULL)
 					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS below
 				) AS found LIMIT lim))$head$), '@n@', number::text), '@keep@',
-		queue._keep(name, 'job', 'done', 'attempt + 1', 'who')), tab);
+		queue._keep('@archive@', 'job', 'done', 'attempt + 1', 'who')), tab);
 
 	PERFORM queue._generate_one(format('_done_%s(ids int8[], tokens text[]) RETURNS int8[]',
 		number), pinned, $body$

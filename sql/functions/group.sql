@@ -86,7 +86,7 @@ BEGIN
 		RETURNING *)
 	@keep@ WHERE keeps;
 END
-$body$, '@n@', number::text), '@keep@', queue._keep(name, 'gone', 'expired')), tab);
+$body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'gone', 'expired')), tab);
 
 	EXECUTE format($sql$
 		GRANT EXECUTE ON FUNCTION queue._late_%2$s TO PUBLIC;

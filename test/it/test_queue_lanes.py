@@ -27,7 +27,7 @@ def busy(q):
 def directly(direct, part):
     """Is a function of one queue called by the statements of the proxy's servers?"""
     return direct.execute("SELECT count(*) FROM pg_stat_activity WHERE query ~ %s",
-                          ("LATERAL queue\\._%s_[0-9]+\\(" % part,)).fetchone()[0]
+                          ("queue\\._%s_[0-9]+\\(" % part,)).fetchone()[0]
 
 
 def test_the_functions_of_the_queue_are_called(busy, direct):

@@ -13,7 +13,8 @@ from test_queue_language import i, iv, j, nothing, t, three_jobs
 JOB = [("job", TEXT), ("id", INT8), ("queue", TEXT), ("state", TEXT), ("cancelled", BOOL), ("attempt", INT4),
        ("max_attempts", INT4), ("failures", INT4), ("priority", INT4), ("payload", JSONB), ("headers", JSONB), ("key", TEXT), ("group", TEXT),
        ("pushed_at", TIMESTAMPTZ), ("run_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ), ("expires_at", TIMESTAMPTZ),
-       ("failed_at", TIMESTAMPTZ), ("ended_at", TIMESTAMPTZ), ("worker", TEXT), ("error", TEXT)]
+       ("failed_at", TIMESTAMPTZ), ("ended_at", TIMESTAMPTZ), ("worker", TEXT), ("error", TEXT),
+       ("result", JSONB)]
 ERRORS = [("error", TEXT), ("jobs", INT8), ("last", TIMESTAMPTZ)]
 
 

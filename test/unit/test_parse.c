@@ -337,7 +337,8 @@ static const struct {
 	{"queue take q hold now", "42601", 19},
 	{"queue take q hold hold", "42601", 19},
 	{"queue pop q hold", "42601", 13},
-	{"queue done 17 result '{}'", "0A000", 15},
+	{"queue done 17 result", "42601", 21},
+	{"queue done 17 then take q result '{}'", "42601", 27},
 };
 
 static void test_good(void **state)

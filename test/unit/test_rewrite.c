@@ -84,16 +84,19 @@ static const struct {
 	{"QUEUE CANCEL 17, $1, '3-18'", "SELECT queue FROM queue._cancel(ARRAY[(17)" T ", ($1)" T
 					", ('3-18')" T "]" T "[]) AS queue"},
 	{"QUEUE DONE 17", "SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
-			  "[], false) AS queue"},
+			  "[], false, NULL" T ") AS queue"},
+	{"QUEUE DONE 17 RESULT $1::jsonb",
+		"SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
+		"[], false, ($1::jsonb)" T ") AS queue"},
 	{"QUEUE DONE ('17'::int8), 18, $1::int8, 'abc', NULL",
 		"SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T ", (18)" T
-		", ($1)" T ", ('abc')" T ", (NULL)" T "]" T "[], false) AS queue"},
+		", ($1)" T ", ('abc')" T ", (NULL)" T "]" T "[], false, NULL" T ") AS queue"},
 	{"QUEUE DONE 17 THEN TAKE q LIMIT 5",
 		"SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
-		"[], false) AS queue"},
+		"[], false, NULL" T ") AS queue"},
 	{"QUEUE DONE $2 THEN PUSH q $1 PRIORITY 3",
 		"SELECT p AS id FROM (SELECT pg_catalog.count(*) AS jobs FROM (SELECT queue FROM "
-		"queue._done(ARRAY[($2)" T "]" T "[], false) AS queue) AS job) AS done, "
+		"queue._done(ARRAY[($2)" T "]" T "[], false, NULL" T ") AS queue) AS job) AS done, "
 		"LATERAL queue._push(('q')" T ", ARRAY[($1)" T "]" T
 		"[], (3)::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, "
 		"NULL" T
