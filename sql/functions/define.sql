@@ -172,8 +172,8 @@ BEGIN
 		PERFORM queue._generate_length(cfg.number, q, cfg.max_length);
 	END IF;
 	IF cfg.unlogged <> was.unlogged THEN	-- writes the whole table anew
-		EXECUTE format('ALTER TABLE %s SET %s', queue._table(q),
-			CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE 'LOGGED' END);
+		EXECUTE format('ALTER TABLE %s SET %3$s; ALTER TABLE %2$s SET %3$s', queue._table(q),
+			queue._archive(q), CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE 'LOGGED' END);
 	END IF;
 END
 $$;

@@ -193,3 +193,13 @@ def test_rights(kept):
 def test_the_index_of_the_archive_is_used(kept):
     plan = "\n".join(kept.column("EXPLAIN SELECT * FROM queue.a_q ORDER BY ended_at DESC LIMIT 5"))
     assert "Index" in plan and "Sort" not in plan
+
+
+def test_of_an_unlogged_queue(db):
+    kind = "SELECT relpersistence FROM pg_class WHERE oid = 'queue.a_q'::regclass"
+    db.create("q", unlogged="true")
+    assert db.value(kind) == "u"
+    db.rows("SELECT queue.alter('q', '{unlogged}', '{false}')")
+    assert db.value(kind) == "p"
+    db.rows("SELECT queue.alter('q', '{unlogged}', '{true}')")
+    assert db.value(kind) == "u"
