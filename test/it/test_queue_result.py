@@ -109,7 +109,7 @@ def test_pop_of_a_queue_that_keeps(q):
     assert archived(q) == [("1", "done", None), ("2", "done", None)]
     assert q.rows("QUEUE STATS mail")[0]["done"] == "2"
     assert [r["id"] for r in q.rows("QUEUE PEEK mail STATE done")] == ["2", "1"]
-    assert take(q, "QUEUE JOB '1-1'")["state"] == "done"
+    assert take(q, "QUEUE JOB 1")["state"] == "done"
     assert tag(q, "QUEUE PURGE mail STATE done") == "DELETE 2"
 
 
@@ -134,3 +134,11 @@ def test_large_results_for_many(q):
         .bind("", "", [text]).execute().sync().push().until("Z")
     assert [m.tag for m in got if m.type == "C"] == ["UPDATE 6"]
     assert q.rows("SELECT count(*) AS n FROM queue.a_mail WHERE length(result::text) = 900002") == [{"n": "6"}]
+
+
+def test_before_then(q):
+    one, two = taken(q, 2)
+    tag(q, "QUEUE PUSH mail '\"next\"'")
+    assert tag(q, "QUEUE DONE '%s' RESULT '1' THEN PUSH mail '5'" % one) == "INSERT 0 1"
+    assert take(q, "QUEUE DONE '%s' RESULT '2' THEN TAKE mail" % two)["payload"] == '"next"'
+    assert archived(q) == [("1", "done", "1"), ("2", "done", "2")]
