@@ -275,6 +275,7 @@ qb_unit_tests = \
 	test/unit/test_hist \
 	test/unit/test_ini \
 	test/unit/test_interval \
+	test/unit/test_lane \
 	test/unit/test_listen \
 	test/unit/test_log \
 	test/unit/test_loop \
@@ -359,6 +360,10 @@ test_unit_test_ini_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 test_unit_test_interval_SOURCES = test/unit/test_interval.c
 test_unit_test_interval_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_interval_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_lane_SOURCES = test/unit/test_lane.c
+test_unit_test_lane_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_lane_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_listen_SOURCES = test/unit/test_listen.c
 test_unit_test_listen_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

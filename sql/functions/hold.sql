@@ -5,6 +5,9 @@
 -- a connection. It says so before a take by the setting qbouncer.proxy; a negative number is for
 -- leases that are held, whatever on_disconnect of the queue is.
 
+-- Jobs are looked up by the arrays, not by a join with them: where few rows are alive the planner
+-- would begin with the table, and read all that a transaction that is held open keeps there.
+
 -- Moves the ends of these leases, never to an earlier time. A lease whose time is over but whose
 -- job nobody has taken is alive again. What somebody else has locked (the worker's own DONE that
 -- is not committed) is passed over. Gives those that cannot be renewed: lost or cancelled.
@@ -31,13 +34,10 @@ BEGIN
 			CONTINUE;
 		END IF;
 		EXECUTE format($sql$
-			WITH mine AS MATERIALIZED (
-				SELECT q.id AS mine_id
-				FROM unnest($1, $2) AS w (id, token) JOIN %1$s AS q ON q.id = w.id
-				WHERE q.token = w.token AND q.state = 'leased'
-				FOR UPDATE OF q SKIP LOCKED)
 			UPDATE %1$s SET lease_until = greatest(lease_until, clock_timestamp() + $3)
-			FROM mine WHERE id = mine_id
+			WHERE id = ANY (ARRAY(SELECT id FROM %1$s
+				WHERE id = ANY ($1) AND token = ANY ($2) AND state = 'leased'
+				FOR UPDATE SKIP LOCKED))
 		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, lease;
 		RETURN QUERY EXECUTE format($sql$
 			SELECT format('%%s-%%s-%%s', $3, w.id, w.token),
@@ -68,12 +68,10 @@ BEGIN
 		cfg := part.cfg;
 		CONTINUE WHEN NOT has_table_privilege(queue._table(cfg.name), 'UPDATE');
 		EXECUTE format($sql$
-			WITH mine AS MATERIALIZED (
-				SELECT q.id AS mine_id
-				FROM unnest($1, $2) AS w (id, token) JOIN %1$s AS q ON q.id = w.id
-				WHERE q.token = w.token AND q.state = 'leased'
-				FOR UPDATE OF q SKIP LOCKED)
-			UPDATE %1$s SET proxy = $3 FROM mine WHERE id = mine_id
+			UPDATE %1$s SET proxy = $3
+			WHERE id = ANY (ARRAY(SELECT id FROM %1$s
+				WHERE id = ANY ($1) AND token = ANY ($2) AND state = 'leased'
+				FOR UPDATE SKIP LOCKED))
 		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, owner;
 	END LOOP;
 END

@@ -84,7 +84,7 @@ static void number_row(void *arg, const uint8_t *body, size_t len)
 	int64_t n;
 
 	if (len > 6 && util_parse_i64((const char *)body + 6, len - 6, &n) && n > 0)
-		l->number = n;
+		lane_renew(l, n);
 }
 
 static void number_done(void *arg, const struct pg_error *err)
@@ -123,28 +123,26 @@ void lane_used(struct lane *l, struct pool *pool)
  * ------------------------------------------------------------------------------------------------
  */
 
-static int64_t highest(const struct lane *l)
-{
-	int64_t place = 0;
-
-	for (int i = 0; i < l->n_floors; i++)
-		if (l->floors[i].place > place)
-			place = l->floors[i].place;
-	return place;
-}
-
+/*
+ * Not the floors of now: those are on the ground while a take reads from the front, and pushers
+ * that follow each other closely would then keep them there for each other.
+ */
 struct lane_mark lane_now(struct qdb *db, const char *queue)
 {
 	const struct lane *l = lane_find(db, queue);
 
-	if (l == NULL)
-		return (struct lane_mark){0};
-	return (struct lane_mark){highest(l), l->since};
+	return l != NULL ? l->reached : (struct lane_mark){0};
 }
 
 static void lower_to(int64_t *v, int64_t to)
 {
 	if (*v > to)
+		*v = to;
+}
+
+static void raise_to(int64_t *v, int64_t to)
+{
+	if (*v < to)
 		*v = to;
 }
 
@@ -160,6 +158,17 @@ static void lower(struct lane *l, struct lane_mark to)
 		lower_to(&f->cap.place, to.place);
 		lower_to(&f->cap.since, to.since);
 	}
+}
+
+void lane_renew(struct lane *l, int64_t number)
+{
+	struct flight *f;
+
+	l->number = number;
+	l->reached = (struct lane_mark){0};
+	lower(l, l->reached);
+	LL_FOREACH (l->flights, f)
+		f->stale = true;
 }
 
 void lane_lower(struct qdb *db, const char *queue, struct lane_mark to)
@@ -205,8 +214,7 @@ static void raise_floor(struct lane *l, int32_t priority, int64_t place)
 	while (i < l->n_floors && l->floors[i].priority > priority)
 		i++;
 	if (i < l->n_floors && l->floors[i].priority == priority) {
-		if (l->floors[i].place < place)
-			l->floors[i].place = place;
+		raise_to(&l->floors[i].place, place);
 		return;
 	}
 	if (l->n_floors == FLOORS_MAX)
@@ -252,8 +260,8 @@ void flight_saw(struct flight *f, int32_t priority, int64_t place)
 		return;
 	if (i == f->n_seen)
 		f->seen[f->n_seen++] = (struct floor){priority, place + 1};
-	else if (f->seen[i].place <= place)
-		f->seen[i].place = place + 1;
+	else
+		raise_to(&f->seen[i].place, place + 1);
 }
 
 static usec_t share(usec_t spent, usec_t times, usec_t least)
@@ -269,12 +277,17 @@ void flight_end(struct flight *f, bool ok)
 	usec_t now = loop_now();
 
 	LL_DELETE(l->flights, f);
-	for (int i = 0; ok && i < f->n_seen; i++)
-		raise_floor(l, f->seen[i].priority,
-			f->seen[i].place < f->cap.place ? f->seen[i].place : f->cap.place);
-	lower_to(&f->edge, f->cap.since);
-	if (ok && l->since < f->edge)
-		l->since = f->edge;
+	ok = ok && !f->stale;
+	for (int i = 0; ok && i < f->n_seen; i++) {
+		raise_to(&l->reached.place, f->seen[i].place);
+		lower_to(&f->seen[i].place, f->cap.place);
+		raise_floor(l, f->seen[i].priority, f->seen[i].place);
+	}
+	if (ok) {
+		raise_to(&l->reached.since, f->edge);
+		lower_to(&f->edge, f->cap.since);
+		raise_to(&l->since, f->edge);
+	}
 	if (f->full) {
 		l->full_at = now + share(now - f->began, FULL_SHARE, FULL_MIN);
 		l->event_at = now + share(now - f->began, EVENT_SHARE, EVENT_MIN);

@@ -5,8 +5,9 @@
  * still there to be read).
  *
  * A floor is a promise: below this position nothing of this priority is ready. Positions are drawn
- * in order, so a job that is pushed later lies above every floor of now. Whoever makes jobs ready
- * notes the floors before (lane_now), and lowers them to that when it is committed (lane_lower);
+ * in order, so a job that is pushed later lies above every position that a take has told until now.
+ * Whoever makes jobs ready notes the highest of these before (lane_now), and lowers the floors to it
+ * when it is committed (lane_lower);
  * what cannot say so (a notification, a job that is given back to its place) lowers them to the
  * ground. Now and then a take begins at the front whatever the floors say.
  */

@@ -24,6 +24,7 @@ struct lane {
 	int n_floors;
 	struct floor floors[FLOORS_MAX];
 	int64_t since;   /* microseconds, the database's clock; 0: not known */
+	struct lane_mark reached; /* the highest place and time that a take has ever told */
 	usec_t full_at;  /* the next take from the front */
 	usec_t event_at; /* not before this when it is suspect */
 	struct flight *flights;
@@ -36,6 +37,7 @@ struct flight {
 	struct lane *lane;
 	struct lane_mark cap; /* what floors were lowered to meanwhile */
 	bool full;
+	bool stale; /* it asks a queue that is gone */
 	int n_seen;
 	struct floor seen[FLOORS_MAX];
 	int64_t edge;
@@ -45,6 +47,7 @@ struct flight {
 struct lane *lane_ref(struct qdb *db, const char *queue); /* NULL without memory */
 void lane_unref(struct lane *l);
 void lane_used(struct lane *l, struct pool *pool);
+void lane_renew(struct lane *l, int64_t number); /* 0: not known. Another queue than it was */
 
 struct flight *flight_begin(struct lane *l); /* NULL without memory: read from the front */
 void flight_saw(struct flight *f, int32_t priority, int64_t place);

@@ -99,7 +99,7 @@ struct lease {
 
 #define LANE_UNMARKED (-1)
 
-/* Where the head of a queue was: the highest floor, and the time until which nothing is due
+/* How far a queue had been read: the highest position, and the time until which nothing was due
  * (lane.h). 0: the ground. */
 struct lane_mark {
 	int64_t place, since;

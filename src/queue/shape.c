@@ -49,7 +49,7 @@ static void shape_refused(void *arg)
 	struct shape *s = arg;
 
 	if (s->lane != NULL)
-		s->lane->number = 0;
+		lane_renew(s->lane, 0);
 	s->number = 0;
 }
 

@@ -1,0 +1,125 @@
+/*
+ * Where takes begin to read, and what lowers that: lane.c without its statements.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "../../src/queue/lane_int.h"
+
+static struct qdb db;
+
+static int setup(void **state)
+{
+	*state = lane_ref(&db, "mail");
+	return *state == NULL;
+}
+
+static int teardown(void **state)
+{
+	lane_unref(*state);
+	lanes_free(&db);
+	return 0;
+}
+
+/* A take is sent ... */
+static struct flight *begun(struct lane *l, bool full)
+{
+	struct flight *f;
+
+	l->full_at = full ? 0 : USEC_NEVER;
+	f = flight_begin(l);
+	assert_non_null(f);
+	assert_int_equal(f->full, full);
+	return f;
+}
+
+/* ... and has told the position of a job, and the time until which nothing is due. */
+static void ended(struct flight *f, int64_t place, int64_t edge)
+{
+	flight_saw(f, 0, place);
+	f->edge = edge;
+	flight_end(f, true);
+}
+
+static void floors_are(const struct lane *l, int64_t place, int64_t since)
+{
+	assert_int_equal(l->n_floors, 1);
+	assert_int_equal(l->floors[0].place, place);
+	assert_int_equal(l->since, since);
+}
+
+static void a_take_raises(void **state)
+{
+	ended(begun(*state, false), 10, 1000);
+	floors_are(*state, 11, 1000);
+	ended(begun(*state, false), 12, 1001);
+	floors_are(*state, 13, 1001);
+}
+
+static void a_late_commit_lowers(void **state)
+{
+	struct lane_mark mark;
+	struct flight *f;
+
+	ended(begun(*state, false), 10, 1000);
+	mark = lane_now(&db, "mail"); /* the push is sent */
+	ended(begun(*state, false), 20, 1002);
+	f = begun(*state, false);
+	lane_lower(&db, "mail", mark); /* and committed */
+	floors_are(*state, 11, 1000);
+	/* what is under way may have begun before the commit */
+	ended(f, 21, 1003);
+	floors_are(*state, 11, 1000);
+	ended(begun(*state, false), 22, 1004);
+	floors_are(*state, 23, 1004);
+}
+
+/* Pushes that follow each other closely, as those of many clients do: one is always under way. */
+static void pushes_during_a_take_from_the_front(void **state)
+{
+	struct lane_mark mark, next;
+	struct flight *f;
+
+	ended(begun(*state, false), 10, 1000);
+	f = begun(*state, true);
+	mark = lane_now(&db, "mail");
+	ended(f, 20, 1001);
+	for (int i = 1; i <= 3; i++) {
+		f = begun(*state, false);
+		lane_lower(&db, "mail", mark);
+		next = lane_now(&db, "mail");
+		ended(f, 20 + i, 1001 + i);
+		mark = next;
+	}
+	assert_true(((struct lane *)*state)->floors[0].place >= 21);
+	assert_true(((struct lane *)*state)->since >= 1001);
+}
+
+static void a_queue_made_anew(void **state)
+{
+	struct flight *f;
+
+	ended(begun(*state, false), 1000, 1000);
+	f = begun(*state, false);
+	lane_renew(*state, 2);
+	floors_are(*state, 0, 0);
+	assert_int_equal(lane_now(&db, "mail").place, 0);
+	ended(f, 1001, 1001); /* it was sent to the old one */
+	floors_are(*state, 0, 0);
+}
+
+int main(void)
+{
+#define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		T(a_take_raises),
+		T(a_late_commit_lowers),
+		T(pushes_during_a_take_from_the_front),
+		T(a_queue_made_anew),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
