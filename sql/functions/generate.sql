@@ -20,7 +20,7 @@ BEGIN
 		array_to_string(ARRAY(SELECT replace(part, '@table@', tab)
 				FROM unnest(string_to_array(body, '@archive@')) WITH ORDINALITY AS u (part, n)
 				ORDER BY n),
-			overlay(tab PLACING 'a' FROM strpos(tab, 'q_') FOR 1)));
+			regexp_replace(tab, 'q_', 'a_')));
 END
 $$;
 
