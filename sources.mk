@@ -149,6 +149,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/count.c \
 	src/queue/engine.c \
 	src/queue/gauge.c \
+	src/queue/hand.c \
+	src/queue/hand.h \
 	src/queue/heap.c \
 	src/queue/heap.h \
 	src/queue/hold.c \

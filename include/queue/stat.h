@@ -14,7 +14,8 @@ struct queue_stat_queue {
 	unsigned waiters;
 	unsigned probing;   /* of them, asking the database now */
 	int64_t next_due_us; /* from now; -1: nothing known to become due */
-	uint64_t wakes, probes, served; /* since the first waiter */
+	/* since the first waiter; handed: of what was served, leased by the push itself */
+	uint64_t wakes, probes, handed, served;
 };
 
 struct queue_stat_waiter {

@@ -1,5 +1,5 @@
--- The functions of one queue: queue._push_<number>, _push_more_<number>, _take_<number>,
--- _done_<number>.
+-- The functions of one queue: queue._push_<number>, _push_more_<number>, _hand_<number>,
+-- _take_<number>, _done_<number>.
 --
 -- Postgres keeps the plans of their statements for the session; the same statements by EXECUTE
 -- are planned anew in every call, which costs more than running them (doc/decisions/001). Only
@@ -57,6 +57,57 @@ BEGIN
 		FROM unnest(payloads) AS p RETURNING id;
 END
 $body$, tab);
+
+	-- Hand over: a push of which the first jobs are leased as they come, to takers who wait for
+	-- them: "proxies", "leases" and "whos" have an element for each job that has a taker. Not if
+	-- something is ready or due that goes before them, and not in a queue that is paused or of
+	-- which this role may not take: then they are pushed as ever, and the takers take. "low": the
+	-- floor of this priority; "prios" and "floors": of the higher ones (see the take). The rows
+	-- are those of a take; a job that nobody was given has no token.
+	PERFORM queue._generate_one(replace($head$_hand_@n@(q queue.queues, payloads text[], prio int4,
+		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8)
+		RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
+			key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz,
+			policy text, due_ms int8, place int8, edge int8)$head$, '@n@', number::text), pinned,
+		replace(replace($body$
+#variable_conflict use_column
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	seed CONSTANT int8 := uuid_hash_extended(gen_random_uuid(), 0);
+	after CONSTANT timestamptz := coalesce(to_timestamp(since::float8 / 1000000), '-infinity');
+	known CONSTANT int8 := greatest(prios[1], prio);
+	free bool := NOT q.paused AND has_table_privilege(@literal@, 'UPDATE');
+BEGIN
+	free := free AND NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
+				AND coalesce(lease_until, run_at) > after
+				AND coalesce(lease_until, run_at) <= moment)
+			AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > known)
+			AND NOT EXISTS (SELECT FROM @table@
+				WHERE state = 'ready' AND priority = prio AND position >= low);
+	IF free AND cardinality(prios) > 0 THEN
+		free := NOT EXISTS (SELECT FROM unnest(prios, prios[2:] || prio::int8, floors)
+					AS r (this, below, floor)
+				WHERE EXISTS (SELECT FROM @table@
+						WHERE state = 'ready' AND priority = this AND position >= floor)
+					OR EXISTS (SELECT FROM @table@
+						WHERE state = 'ready' AND priority < this AND priority > below));
+	END IF;
+	RETURN QUERY
+		INSERT INTO @table@ (state, priority, payload, pushed_at, attempt, worker, proxy,
+			lease_until, token)
+		SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, p::jsonb, moment, go::int4,
+			CASE WHEN go THEN left(who, 200) END,
+			CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
+				WHEN q.on_disconnect <> 'keep' THEN mine END,
+			CASE WHEN go THEN moment + coalesce(lease::interval, q.lease) END,
+			CASE WHEN go THEN lpad(to_hex(hashint8extended(n, seed)), 16, '0') END
+		FROM unnest(payloads, proxies, leases, whos) WITH ORDINALITY AS j (p, mine, lease, who, n),
+			LATERAL (SELECT free AND mine IS NOT NULL AS go) AS g
+		RETURNING id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key, "group",
+			priority, pushed_at, lease_until, q.on_disconnect,
+			ceil(date_part('epoch', lease_until - moment) * 1000)::int8, position, NULL::int8;
+END
+$body$, '@literal@', quote_literal(tab)), '@n@', number::text), tab);
 
 	-- The rows are found again by their ctid: they are locked, so they stay where they are. (One
 	-- that somebody moved between our snapshot and our lock is left for the next call.)
@@ -196,7 +247,7 @@ BEGIN
 END
 $body$, tab);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_%1$s, queue._push_more_%1$s,
-		queue._take_%1$s, queue._done_%1$s TO PUBLIC', number);
+		queue._hand_%1$s, queue._take_%1$s, queue._done_%1$s TO PUBLIC', number);
 END
 $$;
 
@@ -206,6 +257,6 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	EXECUTE format('DROP FUNCTION IF EXISTS queue._push_%1$s, queue._push_more_%1$s,
-		queue._take_%1$s, queue._done_%1$s', number);
+		queue._hand_%1$s, queue._take_%1$s, queue._done_%1$s', number);
 END
 $$;

@@ -21,6 +21,7 @@ static void one_queue(const struct queue_stat_queue *st, void *arg)
 		row_null(r);
 	row_int(r, (int64_t)st->wakes);
 	row_int(r, (int64_t)st->probes);
+	row_int(r, (int64_t)st->handed);
 	row_int(r, (int64_t)st->served);
 	row_text(r, st->system);
 	row_end(r);

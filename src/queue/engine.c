@@ -306,8 +306,11 @@ void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call
 		if (!in_tx && by_done)
 			done_remember(call->jobs.tokens[i]);
 	}
-	if ((last->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0')
-		touch_from(qc, call->queue, last->tag == QTAG_ROWS ? rows : 0, call->mark);
+	/* what was handed over is nobody's news */
+	if ((last->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0' &&
+		(call->handed == 0 || call->handed < rows))
+		touch_from(qc, call->queue, last->tag == QTAG_ROWS ? rows - call->handed : 0,
+			call->mark);
 	if (!in_tx)
 		touched_wake(qc);
 }
@@ -407,7 +410,7 @@ static void succeeded_for_nobody(const struct request *r)
 {
 	for (int i = 0; i < r->call.jobs.n && r->is_done; i++)
 		done_remember(r->call.jobs.tokens[i]);
-	if (!r->wakes)
+	if (!r->wakes || (r->call.handed > 0 && r->call.handed == r->rows))
 		return;
 	if (r->call.queue[0] == '\0') {
 		rooms_wake_all(r->db);
@@ -488,9 +491,18 @@ static void on_again(void *arg)
 	r->answer.n_rows = 0;
 	r->rows = 0;
 	r->value = 0;
+	r->call.handed = 0;
 }
 
-static const struct merge_ops merged_ops = {.row = on_row, .again = on_again, .done = on_done};
+static void on_handed(void *arg)
+{
+	struct request *r = arg;
+
+	r->call.handed++;
+}
+
+static const struct merge_ops merged_ops = {
+	.row = on_row, .handed = on_handed, .again = on_again, .done = on_done};
 
 /* The text of an argument, when it can be known here: literals without casts, parameters. */
 static bool plain_text(

@@ -32,6 +32,7 @@ struct batch {
 	struct merge_item *items, *at; /* at: the first item that may still get rows */
 	int n_items;
 	bool direct;  /* sent as its shape has it */
+	bool risky;   /* and any refusal is answered by sending it as the spec has it */
 	void *flight; /* of the shape */
 };
 
@@ -288,9 +289,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct batch *b = arg;
 	struct merge_item *i;
+	bool handed = b->flight != NULL && b->group->spec.shape->row(b->flight, &body, &len);
 
-	if (b->flight != NULL)
-		b->group->spec.shape->row(b->flight, body, len);
 	if (b->group->spec.is_common != NULL && b->group->spec.is_common(body, len)) {
 		DL_FOREACH (b->items, i)
 			i->ops->common(i->arg, body, len);
@@ -310,6 +310,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	}
 	i->got++;
 	i->ops->row(i->arg, body, len);
+	if (handed && i->ops->handed != NULL)
+		i->ops->handed(i->arg);
 }
 
 static bool is_connection_error(const struct pg_error *err)
@@ -354,16 +356,18 @@ static bool cut(struct batch *b)
 
 static bool is_refused(const struct batch *b, const struct pg_error *err)
 {
-	return err != NULL && b->direct && strcmp(err->sqlstate, "42883") == 0;
+	return err != NULL && b->direct && !is_connection_error(err) &&
+	       (b->risky || strcmp(err->sqlstate, "42883") == 0);
 }
 
 /* Once more, before anything else, by the spec. */
-static void send_long_way(struct batch *b)
+static void send_long_way(struct batch *b, const struct pg_error *err)
 {
 	struct group *g = b->group;
 	struct merge_item *i;
 
-	g->spec.shape->refused(g->spec.shape_arg);
+	if (strcmp(err->sqlstate, "42883") == 0)
+		g->spec.shape->refused(g->spec.shape_arg);
 	DL_FOREACH (b->items, i)
 		item_again(i);
 	b->next = g->pieces;
@@ -415,7 +419,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	b->flight = NULL;
 	again = is_refused(b, err);
 	if (again)
-		send_long_way(b);
+		send_long_way(b, err);
 	else
 		again = err != NULL && g->spec.split && b->n_items > 1 &&
 			!is_connection_error(err) && cut(b);
@@ -454,6 +458,7 @@ static void fill(struct batch *b, struct merge_statement *st, const struct buf *
 	if (!refused)
 		g->spec.shape->fill(g->spec.shape_arg, st);
 	b->direct = st->direct;
+	b->risky = st->risky;
 	b->flight = st->flight;
 }
 
@@ -464,20 +469,22 @@ static bool send(struct batch *b)
 	struct merge_statement st = {.text = BUF_INIT,
 		.oids = g->spec.oids,
 		.n_params = g->spec.n_params,
-		.bytes = {BUF_INIT, BUF_INIT, BUF_INIT}};
+		.n_formats = g->spec.n_formats,
+		.settings = g->spec.settings,
+		.bytes = {BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = b,
 		.settings = g->spec.settings,
 		.prepare = true,
 		.params = st.params,
-		.n_formats = g->spec.n_formats,
-		.formats = g->spec.formats};
+		.formats = st.formats};
 	struct buf array = BUF_INIT;
 	char count[16];
 	bool ok;
 
 	if ((size_t)g->spec.n_params > ARRAY_LEN(st.params))
 		return false;
+	memcpy(st.formats, g->formats, sizeof(st.formats));
 	memcpy(st.params, g->params, (size_t)g->spec.n_params * sizeof(st.params[0]));
 	if (g->spec.array_param >= 0) {
 		put_array(&array, b);
@@ -492,19 +499,23 @@ static bool send(struct batch *b)
 	spec.sql = b->direct ? buf_cstr(&st.text) : g->spec.sql;
 	spec.oids = st.oids;
 	spec.n_params = st.n_params;
+	spec.n_formats = st.n_formats;
 	hist_add(&batch_sizes, (uint64_t)b->n_items);
-	ok = !buf_failed(&array) && !buf_failed(&st.text) && !buf_failed(&st.bytes[0]) &&
-	     !buf_failed(&st.bytes[1]) && !buf_failed(&st.bytes[2]) &&
-	     task_submit(g->pool, &spec) != NULL;
+	ok = !buf_failed(&array) && !buf_failed(&st.text);
+	for (size_t i = 0; i < ARRAY_LEN(st.bytes); i++)
+		ok = ok && !buf_failed(&st.bytes[i]);
+	ok = ok && task_submit(g->pool, &spec) != NULL;
 	if (!ok && b->flight != NULL) {
-		g->spec.shape->end(b->flight, NULL);
+		struct pg_error err;
+
+		pg_error_set(&err, "53200", "out of memory");
+		g->spec.shape->end(b->flight, &err);
 		b->flight = NULL;
 	}
 	buf_free(&array);
 	buf_free(&st.text);
-	buf_free(&st.bytes[0]);
-	buf_free(&st.bytes[1]);
-	buf_free(&st.bytes[2]);
+	for (size_t i = 0; i < ARRAY_LEN(st.bytes); i++)
+		buf_free(&st.bytes[i]);
 	return ok;
 }
 

@@ -11,12 +11,15 @@
 
 #define MERGE_ITEMS_MAX 1000
 #define MERGE_BYTES_MAX (4 * 1024 * 1024)
+#define MERGE_NUMBER_MAX 24
 
 struct merge_item;
 
 struct merge_ops {
 	/* A row that belongs to the item: body of DataRow. Borrowed. */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
+	/* The row that it has just got stands for something that was handed over to another. Or NULL. */
+	void (*handed)(void *arg);
 	/* A row that belongs to all (merge_spec.is_common). */
 	void (*common)(void *arg, const uint8_t *body, size_t len);
 	/* The batch failed after rows had come, and is sent again in pieces: forget them. */
@@ -32,17 +35,23 @@ struct merge_statement {
 	const uint32_t *oids; /* static */
 	int n_params;
 	struct bind_param params[16];
-	struct buf bytes[3]; /* for values of params; they last until it is sent */
-	char small[24];
+	struct buf bytes[5]; /* for values of params; they last until it is sent */
+	char small[2][MERGE_NUMBER_MAX];
+	const struct task_settings *settings; /* in force while it runs */
 	const struct buf *values; /* of the batch, each as int32 length and bytes; valid during fill() */
 	int n_values;
+	int n_formats;
+	int16_t formats[20];
+	bool risky;   /* any refusal may be the fault of the shape: without it, it goes as the spec has it */
 	void *flight; /* for row() and end(); NULL: they are not called */
 };
 
 /* What makes another statement of a batch that means the same. */
 struct merge_shape {
 	void (*fill)(void *arg, struct merge_statement *st);
-	void (*row)(void *flight, const uint8_t *body, size_t len); /* each row, before its item gets it */
+	/* Each row, before its item gets it, who may be given another one (valid until the next). true:
+	 * somebody else has got what it stands for. */
+	bool (*row)(void *flight, const uint8_t **body, size_t *len);
 	void (*end)(void *flight, const struct pg_error *err);      /* frees flight; err NULL: success */
 	void (*refused)(void *arg);
 	void (*free)(void *arg);

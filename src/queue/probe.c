@@ -100,7 +100,7 @@ static void keep_row(struct waiter *w, const struct column *cols)
 	w->answer.n_rows++;
 }
 
-static void on_row(void *arg, const uint8_t *body, size_t len)
+void probe_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct waiter *w = arg;
 	struct column cols[20];
@@ -184,7 +184,8 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
 {
-	static const struct merge_ops ops = {.row = on_row, .common = on_row, .done = waiter_asked};
+	static const struct merge_ops ops = {
+		.row = probe_row, .common = probe_row, .done = waiter_asked};
 	static const uint32_t oids[] = {
 		OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL, OID_TEXT};
 	struct merge_spec spec = {
@@ -219,10 +220,26 @@ static struct merge_item *ask(
 	return i;
 }
 
+/* What its take writes into the leases. Negative: whatever on_disconnect of the queue is. */
+int32_t probe_proxy(const struct waiter *w)
+{
+	return w->args.hold > 0 ? -w->stamp : w->stamp;
+}
+
+/* The client's, and ours behind them: the last three in binary. */
+void probe_formats(const struct waiter *w, int16_t formats[20])
+{
+	memset(formats, 0, 20 * sizeof(formats[0]));
+	for (int i = 0; i < w->n_columns && w->n_formats > 0; i++)
+		formats[i] = w->formats[w->n_formats == 1 ? 0 : i];
+	for (int i = w->n_columns + 2; i < w->n_columns + HIDDEN_COLUMNS; i++)
+		formats[i] = 1;
+}
+
 /* Never calls back before it returns. false: memory. */
 bool probe_start(struct waiter *w)
 {
-	int16_t formats[20] = {0};
+	int16_t formats[20];
 	struct buf queues = BUF_INIT;
 	struct bind_param params[6];
 	char proxy[16] = "";
@@ -234,15 +251,10 @@ bool probe_start(struct waiter *w)
 	params[2] = text_param(w->args.lease);
 	params[3] = text_param(w->args.as);
 	params[4] = text_param(w->args.pop ? "t" : "f");
-	/* negative: whatever on_disconnect of the queue is */
 	w->stamp = w->args.pop ? 0 : registry_stamp(w->db);
-	if (w->stamp != 0)
-		snprintf(proxy, sizeof(proxy), "%d", w->args.hold > 0 ? -w->stamp : w->stamp);
+	snprintf(proxy, sizeof(proxy), "%.0d", probe_proxy(w)); /* 0: empty */
 	params[5] = text_param(proxy);
-	for (int i = 0; i < w->n_columns && w->n_formats > 0; i++)
-		formats[i] = w->formats[w->n_formats == 1 ? 0 : i];
-	for (int i = w->n_columns + 2; i < w->n_columns + HIDDEN_COLUMNS; i++)
-		formats[i] = 1;
+	probe_formats(w, formats);
 	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {
 		w->members[i].gen = w->members[i].room->gen;
 		w->members[i].room->probes++;

@@ -196,6 +196,7 @@ struct call {
 	struct buf names; /* THEN TAKE: the queues of the jobs, each with its terminator */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
 	struct lane_mark mark;           /* of that queue, before it is sent */
+	unsigned handed;                 /* of the jobs that it pushed: leased already */
 };
 MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
 	struct pg_error *err);

@@ -138,10 +138,10 @@ static bool serve_room(struct room *r)
 	for (m = r->members; m != NULL && left > 0; m = m->next) {
 		struct waiter *w = m->waiter;
 
-		if (w->item != NULL && m->gen == r->gen)
+		if (waiter_is_busy(w) && m->gen == r->gen)
 			continue;
 		left--;
-		if (w->item != NULL)
+		if (waiter_is_busy(w))
 			continue;
 		any = true;
 		r->credits--;
@@ -205,7 +205,7 @@ static unsigned count_asking(const struct room *r)
 	unsigned n = 0;
 
 	DL_FOREACH (r->members, m)
-		n += m->waiter->item != NULL;
+		n += waiter_is_busy(m->waiter);
 	return n;
 }
 
@@ -226,6 +226,7 @@ void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *a
 						       : (int64_t)(r->due_at - loop_now()),
 				.wakes = r->wakes,
 				.probes = r->probes,
+				.handed = r->handed,
 				.served = r->served};
 
 			fn(&st, arg);

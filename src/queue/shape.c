@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "wire/msg.h"
+#include "hand.h"
 #include "lane_int.h"
 
 struct shape {
@@ -83,6 +84,34 @@ static struct bind_param binary(const struct buf *b)
 	return (struct bind_param){.data = b->data, .len = (int32_t)b->len, .format = 1};
 }
 
+static struct bind_param number_param(char dst[MERGE_NUMBER_MAX], int64_t n)
+{
+	int len = snprintf(dst, MERGE_NUMBER_MAX, "%lld", (long long)n);
+
+	return (struct bind_param){.data = (const uint8_t *)dst, .len = len};
+}
+
+/* Floors of priorities above this one. Three more parameters. */
+static void put_floors(struct merge_statement *st, const struct lane *l, int64_t above)
+{
+	int n = st->n_params, used = 0;
+
+	while (used < l->n_floors && l->floors[used].priority > above)
+		used++;
+	array_begin(&st->bytes[0], OID_INT8, used);
+	array_begin(&st->bytes[1], OID_INT8, used);
+	for (int i = 0; i < used; i++) {
+		build_i32(&st->bytes[0], 8);
+		put_i64(&st->bytes[0], l->floors[i].priority);
+		build_i32(&st->bytes[1], 8);
+		put_i64(&st->bytes[1], l->floors[i].place);
+	}
+	st->params[n] = binary(&st->bytes[0]);
+	st->params[n + 1] = binary(&st->bytes[1]);
+	st->params[n + 2] = number_param(st->small[0], l->since);
+	st->n_params = n + 3;
+}
+
 /* --- push
  * -------------------------------------------------------------------------------------------------
  */
@@ -92,11 +121,60 @@ struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue)
 	return shape_new(db, pool, queue);
 }
 
+static int64_t floor_of(const struct lane *l, int64_t priority)
+{
+	for (int i = 0; i < l->n_floors; i++)
+		if (l->floors[i].priority == priority)
+			return l->floors[i].place;
+	return 0;
+}
+
+/* Of a push without it: 0. false: Postgres is to say what is wrong with it. */
+static bool priority_of(const struct bind_param *p, int64_t *ret)
+{
+	*ret = 0;
+	return p->len < 0 || (util_parse_i64((const char *)p->data, (size_t)p->len, ret) &&
+				     *ret >= INT32_MIN && *ret <= INT32_MAX);
+}
+
+/* Its first jobs go to those who wait for them. */
+static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t number)
+{
+	static const uint32_t oids[] = {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL,
+		OID_TIMESTAMPTZ, OID_TEXT, OID_INTERVAL, OID_INT4, OID_INT4_ARRAY, OID_TEXT_ARRAY,
+		OID_TEXT_ARRAY, OID_INT8, OID_INT8_ARRAY, OID_INT8_ARRAY, OID_INT8};
+	int64_t priority;
+	struct hand *h;
+
+	if (!priority_of(&st->params[2], &priority))
+		return false;
+	h = hand_begin(s->lane->db, s->pool, s->lane->name, st);
+	if (h == NULL)
+		return false;
+	for (int i = 0; i < 3; i++)
+		st->params[8 + i] = binary(&st->bytes[2 + i]);
+	st->params[11] = number_param(st->small[1], floor_of(s->lane, priority));
+	st->n_params = 12;
+	put_floors(st, s->lane, priority);
+	st->oids = oids;
+	buf_printf(&st->text,
+		"SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
+		"lease_until, policy, due_ms, place, edge, priority, id FROM queue.queues AS c, "
+		"LATERAL queue._hand_%lld(c, $2, coalesce($3, 0), $9, $10, $11, $12, $13, $14, $15) "
+		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
+		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
+		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
+		(long long)number, (long long)number);
+	st->direct = st->risky = true;
+	st->flight = h;
+	return true;
+}
+
 static void fill_push(void *arg, struct merge_statement *st)
 {
 	int64_t number = number_of(arg);
 
-	if (number == 0)
+	if (number == 0 || fill_hand(arg, st, number))
 		return;
 	buf_printf(&st->text,
 		"SELECT p AS id FROM queue.queues AS c, "
@@ -108,8 +186,11 @@ static void fill_push(void *arg, struct merge_statement *st)
 	st->direct = true;
 }
 
-const struct merge_shape lane_push = {
-	.fill = fill_push, .refused = shape_refused, .free = shape_free};
+const struct merge_shape lane_push = {.fill = fill_push,
+	.row = hand_row,
+	.end = hand_end,
+	.refused = shape_refused,
+	.free = shape_free};
 
 /* --- done
  * ------------------------------------------------------------------------------------------------
@@ -260,26 +341,6 @@ struct shape *shape_take(struct qdb *db, struct pool *pool, const char *queue)
 	return shape_new(db, pool, queue);
 }
 
-static void put_floors(struct merge_statement *st, const struct lane *l, char *since, size_t size)
-{
-	int n = st->n_params;
-
-	array_begin(&st->bytes[0], OID_INT8, l->n_floors);
-	array_begin(&st->bytes[1], OID_INT8, l->n_floors);
-	for (int i = 0; i < l->n_floors; i++) {
-		build_i32(&st->bytes[0], 8);
-		put_i64(&st->bytes[0], l->floors[i].priority);
-		build_i32(&st->bytes[1], 8);
-		put_i64(&st->bytes[1], l->floors[i].place);
-	}
-	st->params[n] = binary(&st->bytes[0]);
-	st->params[n + 1] = binary(&st->bytes[1]);
-	snprintf(since, size, "%lld", (long long)l->since);
-	st->params[n + 2] =
-		(struct bind_param){.data = (const uint8_t *)since, .len = (int32_t)strlen(since)};
-	st->n_params = n + 3;
-}
-
 static void fill_take(void *arg, struct merge_statement *st)
 {
 	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL,
@@ -291,7 +352,7 @@ static void fill_take(void *arg, struct merge_statement *st)
 	st->flight = f;
 	if (number == 0 || f == NULL)
 		return;
-	put_floors(st, s->lane, st->small, sizeof(st->small));
+	put_floors(st, s->lane, INT64_MIN);
 	st->oids = oids;
 	buf_printf(&st->text,
 		"SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
@@ -317,7 +378,7 @@ static int64_t be_int(const uint8_t *p, size_t n)
 }
 
 /* Its last three columns are binary: place, edge, priority. */
-static void saw_row(void *arg, const uint8_t *body, size_t len)
+static bool saw_row(void *arg, const uint8_t **body, size_t *len)
 {
 	struct flight *f = arg;
 	struct wire_reader rd;
@@ -327,7 +388,7 @@ static void saw_row(void *arg, const uint8_t *body, size_t len)
 	} last[3] = {{0}};
 	int n;
 
-	wire_reader_init(&rd, body, len);
+	wire_reader_init(&rd, *body, *len);
 	n = wire_get_i16(&rd);
 	for (int i = 0; i < n; i++) {
 		last[0] = last[1];
@@ -336,11 +397,12 @@ static void saw_row(void *arg, const uint8_t *body, size_t len)
 		last[2].p = last[2].len > 0 ? wire_get_bytes(&rd, (size_t)last[2].len) : NULL;
 	}
 	if (!wire_done(&rd))
-		return;
+		return false;
 	if (last[1].len == 8 && last[1].p != NULL)
 		f->edge = be_int(last[1].p, 8);
 	if (last[0].len == 8 && last[0].p != NULL && last[2].len == 4 && last[2].p != NULL)
 		flight_saw(f, (int32_t)be_int(last[2].p, 4), be_int(last[0].p, 8));
+	return false;
 }
 
 static void take_ended(void *flight, const struct pg_error *err)

@@ -121,7 +121,7 @@ static struct client *waiter_end(struct waiter *w)
 	if (w->qc != NULL)
 		w->qc->waiter = NULL;
 	w->qc = NULL;
-	if (w->item == NULL)
+	if (!waiter_is_busy(w))
 		waiter_free(w);
 	return c;
 }
@@ -176,6 +176,16 @@ static void give_back_taken(struct waiter *w)
 	mem_free(tokens);
 }
 
+/* Does the next one in line ask already? It will say whether there is more. */
+static bool next_asks(const struct room *r, const struct waiter *w)
+{
+	const struct member *m = r->members;
+
+	if (m != NULL && m->waiter == w)
+		m = m->next;
+	return m != NULL && waiter_is_busy(m->waiter);
+}
+
 /* What the rooms learn from jobs that were found: there may be more, and leases will end. */
 static void found_in_rooms(struct waiter *w)
 {
@@ -192,7 +202,7 @@ static void found_in_rooms(struct waiter *w)
 		if (r == NULL)
 			continue;
 		r->served++;
-		if (r->unknown && r->credits == 0)
+		if (r->unknown && r->credits == 0 && !next_asks(r, w))
 			r->credits = 1;
 		room_ready(r);
 		if (r->due_at > loop_now() + soon)
@@ -355,19 +365,58 @@ void waiter_asked(void *arg, const struct pg_error *err)
 	}
 }
 
+/* Those whose jobs were not among what was pushed wait on, where they were. */
+void waiter_handed(struct waiter *w, bool ok)
+{
+	struct room *r = w->n_taken > 0 ? room_find(w->db, w->taken[0].queue) : NULL;
+
+	w->hand = NULL;
+	if (r != NULL)
+		r->handed += (uint64_t)w->n_taken;
+	if (!ok) {
+		w->n_taken = 0;
+		buf_reset(&w->answer.rows);
+		w->answer.n_rows = 0;
+	}
+	if (w->qc == NULL) {
+		give_back_taken(w);
+		found_in_rooms(w);
+		waiter_free(w);
+	} else if (w->n_taken > 0) {
+		deliver(w);
+	} else if (w->expired) {
+		end_expired(w);
+	} else {
+		for (int i = 0; i < w->args.n_queues; i++)
+			room_ready(w->members[i].room);
+	}
+}
+
 /* --- the beginning
  * -------------------------------------------------------------------------------------------------
  */
 
-/* Does somebody of the same role wait already in each of its rooms? Then nothing is there. */
+static bool same_question(const struct take_args *a, const struct take_args *b)
+{
+	bool lease = a->lease == NULL || b->lease == NULL ? a->lease == b->lease
+							  : strcmp(a->lease, b->lease) == 0;
+
+	return lease && a->pop == b->pop;
+}
+
+/* Does somebody of the same role wait already in each of its rooms, who asked for the same? Then
+ * nothing is there, and nothing is wrong. */
 static bool nothing_there(const struct waiter *w)
 {
+	if (pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS)
+		return false;
 	for (int i = 0; i < w->args.n_queues; i++) {
 		struct room *r = room_find(w->db, w->args.queues[i]);
 
 		if (r == NULL || r->credits > 0 || r->members == NULL ||
 			r->members->prev->waiter->pool != w->pool ||
-			r->members->prev->waiter->item != NULL)
+			waiter_is_busy(r->members->prev->waiter) ||
+			!same_question(&r->members->prev->waiter->args, &w->args))
 			return false;
 	}
 	return true;
@@ -471,7 +520,7 @@ static void expire(usec_t now)
 
 		heap_remove(&deadlines, n);
 		w->expired = true;
-		if (w->item == NULL || !merge_is_sent(w->item))
+		if (w->hand == NULL && (w->item == NULL || !merge_is_sent(w->item)))
 			end_expired(w);
 	}
 }
@@ -545,7 +594,7 @@ void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void 
 		struct queue_stat_waiter st = {.client_id = client_id(w->qc->client),
 			.database = w->db->name,
 			.user = client_user(w->qc->client),
-			.state = w->item != NULL ? "asking" : "parked",
+			.state = waiter_is_busy(w) ? "asking" : "parked",
 			.limit = w->args.limit,
 			.waited_us = now - w->started};
 

@@ -36,7 +36,7 @@ struct room {
 	struct room *ready_next;
 	uint64_t gen;  /* counts wakes */
 	usec_t due_at; /* when something becomes ready by itself, as last heard */
-	uint64_t wakes, probes, served;
+	uint64_t wakes, probes, handed, served;
 	char name[QSTMT_QUEUE_MAX + 1];
 };
 
@@ -58,6 +58,7 @@ struct waiter {
 	struct member *members;  /* args.n_queues, or NULL: not in the rooms */
 	struct merge_item *item; /* asks; NULL: does not */
 	uint64_t number;         /* in the order in which they came */
+	struct hand *hand;       /* a push that may be its job is on its way; or NULL */
 	int16_t *formats;
 	int n_formats, n_columns;
 	bool expired;
@@ -84,11 +85,20 @@ void room_look(usec_t now);                   /* at those whose time has come */
 usec_t room_deadline(void);
 void room_free_timers(void);
 
+static inline bool waiter_is_busy(const struct waiter *w)
+{
+	return w->item != NULL || w->hand != NULL;
+}
+
 /* probe.c: never calls back before it returns; false: memory. */
 bool probe_start(struct waiter *w);
+int32_t probe_proxy(const struct waiter *w);
+void probe_formats(const struct waiter *w, int16_t formats[20]);
+void probe_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, or when there may be one */
 
 /* wait.c */
 void waiter_asked(void *arg, const struct pg_error *err); /* the end of a probe */
+void waiter_handed(struct waiter *w, bool ok); /* the end of a push that may have been its job */
 void waiter_ask_failed(struct waiter *w);                 /* no memory to ask */
 void wait_tick_at(usec_t when);
 

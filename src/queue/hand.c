@@ -1,0 +1,227 @@
+/*
+ * Takers of what is being pushed (hand.h). A waiter is chosen if the same statement can serve it:
+ * its role and settings are those who push, its columns are wanted in the same formats as the first
+ * one's. At the first that is not, choosing ends: who waits longer is not passed over. It knows
+ * nothing of SQL.
+ */
+#include <string.h>
+
+#include "wire/build.h"
+#include "wire/msg.h"
+#include "hand.h"
+
+#define TAKERS_MAX 1000
+
+struct taker {
+	struct waiter *waiter;
+	int jobs; /* that it may get */
+};
+
+struct hand {
+	int n, at; /* at: who gets the next one */
+	struct buf row;
+	struct taker takers[];
+};
+
+static bool same_settings(const struct waiter *w, const struct task_settings *settings)
+{
+	struct task_settings *its = task_settings_of(w->qc->client);
+	struct buf a = BUF_INIT, b = BUF_INIT;
+	bool same = false;
+
+	if (its != NULL) {
+		task_settings_key(its, &a);
+		task_settings_key(settings, &b);
+		same = !buf_failed(&a) && !buf_failed(&b) && a.len == b.len &&
+		       memcmp(a.data, b.data, a.len) == 0;
+	}
+	task_settings_free(&its);
+	buf_free(&a);
+	buf_free(&b);
+	return same;
+}
+
+/* A room that has news lets its waiters ask: until then nobody knows what comes first. */
+static bool rooms_are_quiet(const struct waiter *w)
+{
+	for (int i = 0; i < w->args.n_queues; i++)
+		if (w->members[i].room == NULL || w->members[i].room->credits > 0)
+			return false;
+	return true;
+}
+
+static bool fits(const struct waiter *w, struct pool *pool, const struct task_settings *settings)
+{
+	return w->item == NULL && w->pool == pool && !w->args.pop && !w->expired &&
+	       w->args.limit > 0 && rooms_are_quiet(w) && client_is_alive(w->qc->client) &&
+	       same_settings(w, settings);
+}
+
+/* Formats of the first; the others must have the same. */
+static bool same_formats(struct merge_statement *st, const struct waiter *w, bool first)
+{
+	int16_t formats[20];
+
+	probe_formats(w, formats);
+	if (first) {
+		memcpy(st->formats, formats, sizeof(formats));
+		st->n_formats = w->n_columns + HIDDEN_COLUMNS + 1;
+	}
+	return memcmp(st->formats, formats, sizeof(formats)) == 0;
+}
+
+static void put_text(struct buf *b, const char *s)
+{
+	build_row_value(b, s, s != NULL ? (int32_t)strlen(s) : -1);
+}
+
+static void choose(struct hand *h, struct merge_statement *st, struct waiter *w, int left)
+{
+	struct taker *t = &h->takers[h->n++];
+
+	t->waiter = w;
+	t->jobs = w->args.limit < left ? w->args.limit : left;
+	w->hand = h;
+	w->n_taken = 0;
+	w->due_ms = DUE_UNKNOWN;
+	for (int i = 0; i < w->args.n_queues; i++)
+		w->members[i].gen = w->members[i].room->gen;
+	w->stamp = registry_stamp(w->db);
+	for (int i = 0; i < t->jobs; i++) {
+		build_i32(&st->bytes[2], 4);
+		build_i32(&st->bytes[2], probe_proxy(w));
+		put_text(&st->bytes[3], w->args.lease);
+		put_text(&st->bytes[4], w->args.as);
+	}
+}
+
+static void array_begin(struct buf *b, uint32_t type)
+{
+	build_i32(b, 1);
+	build_i32(b, 1); /* it may hold nulls */
+	build_i32(b, type);
+	build_i32(b, 0);
+	build_i32(b, 1);
+}
+
+/* How many elements it has is known at the end. */
+static void array_end(struct buf *b, int n)
+{
+	uint8_t be[4] = {(uint8_t)((unsigned)n >> 24), (uint8_t)((unsigned)n >> 16),
+		(uint8_t)((unsigned)n >> 8), (uint8_t)n};
+
+	if (!buf_failed(b))
+		memcpy(b->data + 12, be, sizeof(be));
+}
+
+struct hand *hand_begin(
+	struct qdb *db, struct pool *pool, const char *queue, struct merge_statement *st)
+{
+	struct room *r = room_find(db, queue);
+	int left = st->n_values, most = left < TAKERS_MAX ? left : TAKERS_MAX;
+	struct hand *h;
+	struct member *m;
+
+	if (r == NULL || r->credits > 0 || left == 0)
+		return NULL;
+	h = mem_alloc(sizeof(*h) + (size_t)most * sizeof(h->takers[0]));
+	if (h == NULL)
+		return NULL;
+	*h = (struct hand){.row = BUF_INIT};
+	array_begin(&st->bytes[2], OID_INT4);
+	array_begin(&st->bytes[3], OID_TEXT);
+	array_begin(&st->bytes[4], OID_TEXT);
+	DL_FOREACH (r->members, m) {
+		struct waiter *w = m->waiter;
+
+		if (w->hand != NULL)
+			continue;
+		if (left == 0 || h->n == most || !fits(w, pool, st->settings) ||
+			!same_formats(st, w, h->n == 0))
+			break;
+		choose(h, st, w, left);
+		left -= h->takers[h->n - 1].jobs;
+	}
+	for (int i = 2; i < 5; i++)
+		array_end(&st->bytes[i], st->n_values - left);
+	if (h->n > 0)
+		return h;
+	mem_free(h);
+	for (int i = 2; i < 5; i++)
+		buf_reset(&st->bytes[i]);
+	return NULL;
+}
+
+/* --- rows
+ * --------------------------------------------------------------------------------------------------
+ */
+
+/* Where the columns end that a taker knows, and the id that we know: the last column, as text.
+ * false: not such a row. */
+static bool last_column(const uint8_t *body, size_t len, size_t *ret_at, bool *ret_taken)
+{
+	struct wire_reader rd;
+	int n;
+
+	wire_reader_init(&rd, body, len);
+	n = wire_get_i16(&rd);
+	for (int i = 0; i < n; i++) {
+		int32_t size = i == n - 1 ? 0 : wire_get_i32(&rd);
+
+		if (i == n - 1)
+			*ret_at = (size_t)(rd.pos - body);
+		else if (size > 0)
+			(void)wire_get_bytes(&rd, (size_t)size);
+		if (i == 1)
+			*ret_taken = size > 0;
+	}
+	return n > 2 && !rd.failed && *ret_at < len;
+}
+
+static void one_column(struct buf *b, int n, const uint8_t *p, size_t len)
+{
+	buf_reset(b);
+	build_i16(b, n);
+	build_bytes(b, p, len);
+}
+
+bool hand_row(void *arg, const uint8_t **body, size_t *len)
+{
+	struct hand *h = arg;
+	struct taker *t = h->at < h->n ? &h->takers[h->at] : NULL;
+	int columns = (int)((*body)[0] << 8 | (*body)[1]);
+	bool taken = false;
+	size_t at;
+
+	if (!last_column(*body, *len, &at, &taken))
+		return false;
+	taken = taken && t != NULL;
+	if (taken) {
+		one_column(&h->row, columns - 1, *body + 2, at - 2);
+		if (!buf_failed(&h->row))
+			probe_row(t->waiter, h->row.data, h->row.len);
+		else
+			t->waiter->answer.rows.failed = true;
+		if (--t->jobs == 0)
+			h->at++;
+	}
+	one_column(&h->row, 1, *body + at, *len - at);
+	if (buf_failed(&h->row)) {
+		*len = 0;
+		return taken;
+	}
+	*body = h->row.data;
+	*len = h->row.len;
+	return taken;
+}
+
+/* Longest waiter first: their answers leave in the order in which they came. */
+void hand_end(void *arg, const struct pg_error *err)
+{
+	struct hand *h = arg;
+
+	for (int i = 0; i < h->n; i++)
+		waiter_handed(h->takers[i].waiter, err == NULL);
+	buf_free(&h->row);
+	mem_free(h);
+}
