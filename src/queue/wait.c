@@ -368,7 +368,7 @@ void waiter_asked(void *arg, const struct pg_error *err)
 /* Those whose jobs were not among what was pushed wait on, where they were. */
 void waiter_handed(struct waiter *w, bool ok)
 {
-	struct room *r = w->n_taken > 0 ? room_find(w->db, w->taken[0].queue) : NULL;
+	struct room *r = ok && w->n_taken > 0 ? room_find(w->db, w->taken[0].queue) : NULL;
 
 	w->hand = NULL;
 	if (r != NULL)

@@ -1,0 +1,287 @@
+"""Handing over: what is pushed while somebody waits is inserted leased to them, by the push itself, in the
+order of waiting, and only if nothing that goes before it is there."""
+
+import psycopg
+import pytest
+
+from pgwire import cancel
+from proxy import wait_for
+from queuetest import (JOB_COLUMNS, error, parked, q, qproxy, stats, tag, take, woken)  # noqa: F401
+
+
+NOTES = """
+CREATE TABLE notes (n serial, verb text, synchronous text);
+GRANT ALL ON notes, notes_n_seq TO PUBLIC;
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO public.notes (verb, synchronous)
+        VALUES (TG_OP || coalesce(' ' || NEW.state, ''), current_setting('synchronous_commit'));
+    RETURN NULL;
+END $$;
+CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON queue.q_mail
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+"""
+
+
+@pytest.fixture
+def hand(qproxy, db, q, direct):
+    """A queue whose pushes are handed over; what happens to its jobs is noted at each commit."""
+    direct.execute(NOTES)
+    return Hand(qproxy, db, q, direct)
+
+
+class Hand:
+    """Clients of one queue, and how many jobs of it were handed over."""
+
+    def __init__(self, proxy, db, pusher, direct):
+        self.proxy, self.db, self.q, self.direct = proxy, db, pusher, direct
+        self.anchor = self.wait("QUEUE TAKE mail, never WAIT '1h'", create=True)
+        wait_for(self.known, "a push that is handed over")
+
+    def wait(self, sql="QUEUE TAKE mail WAIT '30s'", user="app", create=False):
+        """A client that waits."""
+        if create:
+            tag(self.q, "QUEUE CREATE never")
+        w = self.proxy.wire(self.db, user=user)
+        w.query(sql)
+        parked(w)
+        return w
+
+    def known(self):
+        """The number of a queue is asked for when it was used some times."""
+        before = self.handed()
+        tag(self.q, "QUEUE PUSH mail '0'")
+        tag(self.q, "QUEUE DONE '%s'" % woken(self.anchor)["token"])
+        after = self.handed()
+        self.anchor.query("QUEUE TAKE mail, never WAIT '1h'")
+        parked(self.anchor)
+        return after > before
+
+    def alone(self):
+        """The waiter that holds the room open goes, when the others are there."""
+        cancel(self.anchor)
+        self.anchor.until("Z")
+
+    def handed(self):
+        return self.notes().count("INSERT leased")
+
+    def notes(self, column="verb"):
+        return [r[0] for r in self.direct.execute("SELECT %s FROM notes ORDER BY n" % column)]
+
+    def waiters(self):
+        return self.proxy.console("SHOW WAITERS")
+
+
+def handed_over(hand, sql, push):
+    """The job of a waiter, and the waiter: it may have been asking when the push came, then again."""
+    def once():
+        before = hand.handed()
+        w = hand.wait(sql)
+        tag(hand.q, push)
+        job = woken(w)
+        if hand.handed() > before:
+            return job, w
+        return tag(w, "QUEUE DONE %s" % job["id"]) != "UPDATE 1"
+    hand.alone()
+    return wait_for(once, "a push that is handed over")
+
+
+def test_the_row_is_that_of_a_take(hand, direct):
+    job, w = handed_over(hand, "QUEUE TAKE mail LEASE '1 hour' AS 'me' WAIT '30s'",
+                         "QUEUE PUSH mail '{\"a\":  1}' PRIORITY 3")
+    assert list(job) == [n for n, _ in JOB_COLUMNS]
+    assert (job["payload"], job["priority"], job["attempt"], job["queue"]) == ('{"a": 1}', "3", "1", "mail")
+    (row,) = direct.execute("SELECT state, attempt, worker, token, proxy, lease_until - pushed_at = '1 hour', "
+                            "lease_until = %s FROM queue.q_mail", (job["lease_until"],)).fetchall()
+    assert row[:3] == ("leased", 1, "me") and row[5:] == (True, True)
+    assert job["token"].endswith("-" + row[3]) and len(row[3]) == 16
+    assert row[4] > 0
+    assert tag(w, "QUEUE DONE %s" % job["id"]) == "UPDATE 1"
+    assert sum(stats(hand.q).values()) == 0
+
+
+def test_the_order_of_waiting_and_what_is_left_over(hand):
+    waiters = [hand.wait("QUEUE TAKE mail LIMIT %d WAIT '30s'" % n) for n in (1, 3, 2)]
+    hand.alone()
+    tag(hand.q, "QUEUE PUSH mail " + ", ".join("'%d'" % i for i in range(5)))
+    got = [[m.text_row[4] for m in w.until("Z") if m.type == "D"] for w in waiters]
+    assert got == [["0"], ["1", "2", "3"], ["4"]]
+    tag(hand.q, "QUEUE PUSH mail 'null', 'null'")
+    assert stats(hand.q)["ready"] == 2 and stats(hand.q)["leased"] == 5
+
+
+def test_ids_for_who_pushes(hand):
+    w = hand.wait()
+    rows = hand.q.rows("QUEUE PUSH mail '1', '2', '3' RETURNING ID")
+    assert woken(w)["id"] in [r["id"] for r in rows]
+    assert len({r["id"] for r in rows}) == 3
+    wait_for(lambda: (stats(hand.q)["leased"], stats(hand.q)["ready"]) == (2, 1), "two takers")
+
+
+@pytest.mark.parametrize("priority, first", [(0, "old"), (5, "old"), (-5, "new")])
+def test_what_goes_before_it(hand, direct, priority, first):
+    """Nobody was told of what a direct INSERT pushed: the statement that hands over sees it."""
+    w = hand.wait()
+    hand.alone()
+    direct.execute("INSERT INTO queue.q_mail (payload, priority) VALUES ('\"old\"', %s)", (priority,))
+    tag(hand.q, "QUEUE PUSH mail '\"new\"'")
+    assert woken(w)["payload"] == '"%s"' % first
+    assert take(hand.q)["payload"] == '"%s"' % ("new" if first == "old" else "old")
+
+
+def test_what_is_due_goes_first(hand, direct):
+    w = hand.wait()
+    hand.alone()
+    direct.execute("INSERT INTO queue.q_mail (payload, state, run_at) VALUES ('1', 'later', now())")
+    tag(hand.q, "QUEUE PUSH mail '2' PRIORITY -1")
+    assert woken(w)["payload"] == "1"
+
+
+def test_paused(hand, direct):
+    w = hand.wait()
+    hand.alone()
+    direct.execute("SELECT queue.pause('mail')")
+    tag(hand.q, "QUEUE PUSH mail '1'")
+    assert stats(hand.q)["ready"] == 1
+    tag(hand.q, "QUEUE RESUME mail")
+    assert woken(w)["payload"] == "1"
+
+
+def test_a_delayed_push_is_not(hand):
+    w = hand.wait()
+    hand.alone()
+    before = hand.handed()
+    tag(hand.q, "QUEUE PUSH mail '1' DELAY '1 ms'")
+    assert woken(w)["payload"] == "1"
+    assert hand.handed() == before
+
+
+def test_pop(hand):
+    w = hand.wait("QUEUE POP mail WAIT '30s'")
+    hand.alone()
+    tag(hand.q, "QUEUE PUSH mail '1'")
+    assert woken(w)["token"] is None
+    assert sum(stats(hand.q).values()) == 0
+
+
+def test_a_role_that_may_not_take_any_more(hand):
+    """The push succeeds; who waits is told what a take would have been told."""
+    tag(hand.q, "QUEUE GRANT ALL ON mail TO other")
+    w = hand.wait(user="other")
+    hand.alone()
+    pusher = hand.proxy.wire(hand.db, user="other")
+    tag(hand.q, "QUEUE REVOKE TAKE ON mail FROM other")
+    tag(pusher, "QUEUE PUSH mail '1'")
+    assert [m.sqlstate for m in w.until("Z") if m.type == "E"] == ["42501"]
+    assert take(hand.q)["payload"] == "1"
+
+
+def test_another_role_takes_for_itself(hand):
+    tag(hand.q, "QUEUE GRANT TAKE ON mail TO other")
+    w = hand.wait(user="other")
+    hand.alone()
+    before = hand.handed()
+    tag(hand.q, "QUEUE PUSH mail '1'")
+    assert woken(w)["payload"] == "1"
+    assert hand.handed() == before
+
+
+def test_what_cannot_be_pushed(hand):
+    w = hand.wait()
+    hand.alone()
+    assert error(hand.q, "QUEUE PUSH mail '{'").sqlstate == "22P02"
+    tag(hand.q, "QUEUE PUSH mail '1'")
+    assert woken(w)["payload"] == "1"
+
+
+class Stopped:
+    """Statements that insert into the queue stop while it is there."""
+
+    def __init__(self, cluster, db):
+        self.cluster, self.db = cluster, db
+
+    def __enter__(self):
+        self.c = psycopg.connect(self.cluster.dsn(self.db))
+        self.c.execute("LOCK TABLE queue.q_mail IN SHARE MODE")
+        return self
+
+    def stopped(self):
+        """One of them."""
+        n = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'queue.q_mail'::regclass"
+        wait_for(lambda: self.c.execute(n).fetchone()[0] > 0, "a statement that waits for the lock")
+
+    def __exit__(self, *exc):
+        self.c.close()
+
+
+def test_what_gathers_is_handed_over_together(hand, cluster, db):
+    waiters = [hand.wait() for _ in range(3)]
+    hand.alone()
+    pushers = [hand.proxy.wire(db) for _ in range(3)]
+    with Stopped(cluster, db) as lock:
+        pushers[0].query("QUEUE PUSH mail '0'")
+        lock.stopped()
+        pushers[1].query("QUEUE PUSH mail '1'")
+        pushers[2].query("QUEUE PUSH mail '2'")
+    assert sorted(woken(w)["payload"] for w in waiters) == ["0", "1", "2"]
+    for p in pushers:
+        assert p.until("Z")[0].tag == "INSERT 0 1"
+
+
+@pytest.mark.parametrize("how", ["close", "reset", "terminate", "cancel"])
+def test_who_goes_before_it_is_committed(hand, cluster, db, direct, how):
+    """Its job is given back, and is not an attempt."""
+    w = hand.wait("QUEUE TAKE mail HOLD WAIT '30s'")
+    hand.alone()
+    with Stopped(cluster, db) as lock:
+        hand.q.query("QUEUE PUSH mail '1'")
+        lock.stopped()
+        if how == "cancel":
+            cancel(w)
+            assert w.until("Z")[-2].sqlstate == "57014"
+        else:
+            getattr(w, how)()
+            wait_for(lambda: not hand.waiters(), "that nobody waits")
+    assert hand.q.until("Z")[0].tag == "INSERT 0 1"
+    job = wait_for(lambda: hand.q.rows("QUEUE TAKE mail"), "the job")[0]
+    assert (job["payload"], job["attempt"]) == ("1", "1")
+
+
+def test_a_wait_that_ends_meanwhile(hand, cluster, db):
+    """It is over when the push is: with the job."""
+    w = hand.wait("QUEUE TAKE mail WAIT '1s'")
+    hand.alone()
+    with Stopped(cluster, db) as lock:
+        hand.q.query("QUEUE PUSH mail '1'")
+        lock.stopped()
+        wait_for(lambda: all(int(r["left_us"]) <= 0 for r in hand.waiters()), "the end of the time")
+    assert woken(w)["payload"] == "1"
+
+
+def test_hold_ends_with_the_connection(hand):
+    _, w = handed_over(hand, "QUEUE TAKE mail HOLD WAIT '30s'", "QUEUE PUSH mail '1'")
+    w.terminate()
+    job = wait_for(lambda: hand.q.rows("QUEUE TAKE mail"), "the job")[0]
+    assert job["attempt"] == "2"
+
+
+def test_inside_a_transaction(hand, direct):
+    w = hand.wait()
+    hand.alone()
+    before = hand.handed()
+    tag(hand.q, "BEGIN")
+    tag(hand.q, "QUEUE PUSH mail '1'")
+    assert direct.execute("SELECT count(*) FROM queue.q_mail").fetchone() == (0,)
+    tag(hand.q, "COMMIT")
+    assert woken(w)["payload"] == "1"
+    assert hand.handed() == before
+
+
+def test_a_commit_that_waits_for_the_disk(hand):
+    """A push is acknowledged after one, whether it is handed over or not; a take need not wait."""
+    job, w = handed_over(hand, "QUEUE TAKE mail WAIT '30s'", "QUEUE PUSH mail '1'")
+    tag(w, "QUEUE DONE '%s'" % job["token"])
+    tag(hand.q, "QUEUE PUSH mail '2'")
+    tag(hand.q, "QUEUE DONE '%s'" % take(hand.q)["token"])
+    assert list(zip(hand.notes(), hand.notes("synchronous")))[-5:] == [
+        ("INSERT leased", "on"), ("DELETE", "on"), ("INSERT ready", "on"), ("UPDATE leased", "off"),
+        ("DELETE", "on")]
