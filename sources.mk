@@ -247,6 +247,7 @@ qb_doc = \
 	doc/decisions/008-key-and-group.md \
 	doc/decisions/009-auth-query.md \
 	doc/decisions/010-lanes.md \
+	doc/decisions/011-hand-over.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/overview.md \
