@@ -158,6 +158,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/lane.h \
 	src/queue/lane_int.h \
 	src/queue/lease.c \
+	src/queue/maintain.c \
 	src/queue/merge.c \
 	src/queue/merge.h \
 	src/queue/parse.c \
@@ -229,6 +230,7 @@ qb_sql = \
 	sql/functions/finish.sql \
 	sql/functions/hold.sql \
 	sql/functions/manage.sql \
+	sql/functions/maintain.sql \
 	sql/functions/rights.sql \
 	sql/functions/inspect.sql \
 	sql/functions/public.sql \

@@ -54,6 +54,9 @@ struct queue_stat_verb {
 /* Begins to ask the databases, when nobody has looked for a while: the first answer may be empty. */
 void queue_stat_each_gauge(void (*fn)(const struct queue_stat_gauge *st, void *arg), void *arg);
 void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg), void *arg);
+/* What the maintenance of a database has deleted. */
+void queue_stat_each_maintenance(
+	void (*fn)(const char *database, uint64_t deleted, void *arg), void *arg);
 /* How many statements of clients there were in each merged one. */
 const struct hist *queue_stat_batches(void);
 void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *arg), void *arg);

@@ -58,7 +58,7 @@ BEGIN
 		IF lower(rights::text)::text[] && '{take,all}' THEN
 			EXECUTE format('GRANT SELECT, UPDATE, DELETE ON %s TO %s', queue._table(q),
 				queue._role(role));
-			EXECUTE format('GRANT SELECT, INSERT, DELETE ON %s TO %s', queue._archive(q),
+			EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s', queue._archive(q),
 				queue._role(role));
 		END IF;
 	END LOOP;
@@ -82,7 +82,7 @@ BEGIN
 		END IF;
 		IF lower(rights::text)::text[] && '{take,all}' THEN
 			EXECUTE format('REVOKE SELECT, UPDATE, DELETE ON %s FROM %s', tab, queue._role(role));
-			EXECUTE format('REVOKE SELECT, INSERT, DELETE ON %s FROM %s', queue._archive(q),
+			EXECUTE format('REVOKE SELECT, INSERT, UPDATE, DELETE ON %s FROM %s', queue._archive(q),
 				queue._role(role));
 			IF EXISTS (SELECT FROM pg_class AS r, LATERAL aclexplode(r.relacl) AS a
 					WHERE r.oid = to_regclass(tab) AND a.privilege_type = 'INSERT'

@@ -40,13 +40,15 @@ BEGIN
 END
 $$;
 
--- Jobs that nobody took in their time go away, as many at a time as above.
-CREATE OR REPLACE FUNCTION queue._expire(cfg queue.queues, most int4) RETURNS void
+-- Jobs that nobody took in their time go away, as many at a time as above. Gives their number.
+CREATE OR REPLACE FUNCTION queue._expire(cfg queue.queues, most int4) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
+DECLARE
+	gone int8;
 BEGIN
 	EXECUTE format($sql$
 		WITH late AS MATERIALIZED (
@@ -56,7 +58,8 @@ BEGIN
 		gone AS (DELETE FROM %1$s USING late WHERE id = late_id RETURNING *) %2$s
 		SELECT count(*) FROM gone
 	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'expired'))
-	USING most, clock_timestamp();
+	INTO gone USING most, clock_timestamp();
+	RETURN gone;
 END
 $$;
 

@@ -294,9 +294,19 @@ static void one_oldest(const struct queue_stat_gauge *st, void *arg)
 	metric_value(arg, "queue_oldest_ready_seconds", labels, 2, ms > 0 ? (double)ms / 1000 : 0);
 }
 
+static void one_maintenance(const char *database, uint64_t deleted, void *arg)
+{
+	struct label label = {"database", database};
+
+	metric_value(arg, "queue_maintenance_deleted_total", &label, 1, (double)deleted);
+}
+
 static void write_queues(struct buf *b)
 {
 	write_verbs(b);
+	metric_family(b, "queue_maintenance_deleted_total", COUNTER,
+		"Jobs that were deleted because they had been kept for long enough.");
+	queue_stat_each_maintenance(one_maintenance, b);
 	metric_family(b, "queue_waiters", GAUGE, "Clients that wait for a job of the queue.");
 	queue_stat_each_queue(one_waiters, b);
 	metric_family(b, "queue_jobs", GAUGE,

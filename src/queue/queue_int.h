@@ -44,6 +44,16 @@ enum schema_state {
 struct system;
 struct registry;
 
+/* maintain.c */
+struct maintenance {
+	usec_t at;     /* of the next step */
+	int32_t after; /* the number of the queue that had its turn */
+	bool goes_on;  /* the round is not at its end */
+	bool warned;
+	uint64_t of_round, denied; /* in this round: what it deleted, queues that it may not clean */
+	uint64_t deleted;          /* since the start */
+};
+
 struct qdb {
 	UT_hash_handle hh;
 	enum schema_state schema;
@@ -58,6 +68,7 @@ struct qdb {
 	struct registry *registry; /* the proxies of this database */
 	uint64_t probes, served;
 	uint64_t wakes; /* counts what was announced, of any queue */
+	struct maintenance maintenance;
 	char name[64];
 };
 
@@ -271,6 +282,14 @@ void system_free(struct qdb *db);
 bool system_is_up(const struct qdb *db);
 const char *system_state(const struct qdb *db);
 void system_notify(struct qdb *db, const char *queue); /* tells other proxies, coalesced per turn */
+
+/* maintain.c: what the session does when it has nothing else to do */
+void maintain_up(struct qdb *db);            /* it is there */
+usec_t maintain_at(const struct qdb *db);    /* when the next step is due */
+/* The statement of a step; false: none now. Then its row, if there is one, and its end. */
+bool maintain_step(struct qdb *db, char *sql, size_t size);
+void maintain_result(struct qdb *db, int64_t deleted, int64_t next, int64_t denied);
+void maintain_ended(struct qdb *db);
 
 /* --- counting --------------------------------------------------------------------------------------- */
 

@@ -47,6 +47,7 @@ struct system {
 	bool refused;            /* a statement of the query under way failed */
 	bool others_known; /* since the session is up; until then what is to be told is kept */
 	bool looking;      /* the query under way asks for others */
+	bool maintaining;  /* ... is a step of the maintenance */
 	unsigned n_pending;
 	bool warned;
 	usec_t since; /* of the state, or of the query under way */
@@ -128,7 +129,7 @@ static void begin_listening(struct system *s)
 	/* The empty notification tells others that we are there. A machine that is gone without a
 	 * word is noticed by the server, which drops the lock then. */
 	snprintf(sql, sizeof(sql),
-		"SET synchronous_commit = off; SET tcp_keepalives_idle = 3; "
+		"SET synchronous_commit = off; SET statement_timeout = '5s'; SET tcp_keepalives_idle = 3; "
 		"SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; LISTEN " CHANNEL
 		"; SELECT pg_catalog.pg_advisory_lock_shared(" LOCK_CLASS ", %d); "
 		"SELECT pg_catalog.pg_notify('" CHANNEL "', '')",
@@ -150,10 +151,31 @@ static void looked(struct system *s)
 	loop_tick_at(s->tick, s->look_at);
 }
 
+static void maintain(struct system *s)
+{
+	char sql[160];
+
+	if (!maintain_step(s->db, sql, sizeof(sql)))
+		return;
+	s->maintaining = true;
+	send_sql(s, sql);
+}
+
+/* When the session has something to do by itself. */
+static usec_t next_work(const struct system *s)
+{
+	usec_t at = maintain_at(s->db);
+
+	return at < s->look_at ? at : s->look_at;
+}
+
 static void query_done(struct system *s)
 {
 	s->busy = false;
-	loop_tick_at(s->tick, s->look_at);
+	if (s->maintaining)
+		maintain_ended(s->db);
+	s->maintaining = false;
+	loop_tick_at(s->tick, next_work(s));
 	if (s->state == SYSTEM_LISTENING && s->refused) {
 		disconnect(s, "LISTEN failed");
 		return;
@@ -164,6 +186,7 @@ static void query_done(struct system *s)
 		s->warned = false;
 		log_info("%s: system session is up (role %s)", s->db->name, s->user);
 		registry_up(s->db);
+		maintain_up(s->db);
 		/* LISTEN first, then look: nothing falls between */
 		rooms_wake_all(s->db);
 		look_at_others(s);
@@ -189,6 +212,17 @@ static void take_proxies(struct system *s, const PGresult *res)
 	}
 }
 
+/* The value of a column; -1: NULL. */
+static int64_t get_number(const PGresult *res, int column)
+{
+	const char *text = PQgetvalue(res, 0, column);
+	int64_t n;
+
+	if (PQgetisnull(res, 0, column) || !util_parse_i64(text, strlen(text), &n))
+		return -1;
+	return n;
+}
+
 static void take_result(struct system *s, const PGresult *res)
 {
 	ExecStatusType st = PQresultStatus(res);
@@ -200,6 +234,9 @@ static void take_result(struct system *s, const PGresult *res)
 	}
 	if (st == PGRES_TUPLES_OK && PQnfields(res) == 1 && strcmp(PQfname(res, 0), "proxy") == 0)
 		take_proxies(s, res);
+	else if (s->maintaining && st == PGRES_TUPLES_OK && PQnfields(res) == 3 &&
+		 PQntuples(res) == 1)
+		maintain_result(s->db, get_number(res, 0), get_number(res, 1), get_number(res, 2));
 }
 
 static void take_notifications(struct system *s)
@@ -383,7 +420,7 @@ static void disconnect(struct system *s, const char *why)
 	loop_watch_free(&s->watch);
 	PQfinish(s->pg);
 	s->pg = NULL;
-	s->busy = s->looking = s->others_known = false;
+	s->busy = s->looking = s->maintaining = s->others_known = false;
 	s->state = SYSTEM_DOWN;
 	s->since = loop_now();
 	s->retry_at = s->since + s->retry;
@@ -407,7 +444,7 @@ static usec_t next_deadline(const struct system *s)
 	case SYSTEM_UP:
 		break;
 	}
-	return s->busy ? s->since + ANSWER_LIMIT : s->look_at;
+	return s->busy ? s->since + ANSWER_LIMIT : next_work(s);
 }
 
 static usec_t on_tick(void *arg, usec_t now)
@@ -429,6 +466,8 @@ static usec_t on_tick(void *arg, usec_t now)
 			disconnect(s, "no answer");
 		else if (!s->busy && s->state == SYSTEM_UP && now >= s->look_at)
 			look_at_others(s);
+		else if (!s->busy && s->state == SYSTEM_UP && now >= maintain_at(s->db))
+			maintain(s);
 		break;
 	}
 	return next_deadline(s);

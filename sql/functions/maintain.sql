@@ -1,0 +1,106 @@
+-- Maintenance: what has been kept for long enough is deleted, in steps that are short whatever there
+-- is. The proxy makes them (src/queue/maintain.c); without one, somebody calls queue.maintain() now and
+-- then.
+
+-- Rows of the archive that are older than retain_done says, dead jobs that are older than
+-- retain_dead says, and jobs that nobody took in their time. What somebody has locked is left for the
+-- next time.
+CREATE OR REPLACE FUNCTION queue._maintain_queue(cfg queue.queues, most int4) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	forever CONSTANT interval := interval '5000 years';	-- now() - retain_... would be out of range
+	gone int8 := 0;
+	n int8;
+BEGIN
+	EXECUTE format($sql$
+		DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
+			SELECT ctid FROM %1$s WHERE ended_at <= $1
+			ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+	$sql$, queue._archive(cfg.name))
+	USING clock_timestamp() - least(queue._kept(cfg.retain_done), forever), most;
+	GET DIAGNOSTICS gone = ROW_COUNT;
+	IF cfg.retain_dead < forever THEN
+		EXECUTE format($sql$
+			DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
+				SELECT ctid FROM %1$s WHERE state = 'dead' AND ended_at <= $1
+				ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+		$sql$, queue._table(cfg.name))
+		USING clock_timestamp() - cfg.retain_dead, most - gone;
+		GET DIAGNOSTICS n = ROW_COUNT;
+		gone := gone + n;
+	END IF;
+	IF gone < most THEN
+		gone := gone + queue._expire(cfg, (most - gone)::int4);
+	END IF;
+	RETURN gone;
+END
+$$;
+
+-- Queues in the order of their numbers, from the one behind "after", until so many rows are deleted
+-- or so many milliseconds are over. next: where to go on; NULL: every queue had its turn. denied:
+-- queues that the caller may not clean.
+CREATE OR REPLACE FUNCTION queue._maintain(after int4, most int4, ms int4)
+RETURNS TABLE (deleted int8, next int4, denied int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
+	cfg queue.queues;
+BEGIN
+	deleted := 0;
+	denied := 0;
+	-- a deletion that a crash forgets is made again
+	PERFORM set_config('synchronous_commit', 'off', true);
+	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after ORDER BY c.number LOOP
+		IF has_table_privilege(to_regclass(queue._table(cfg.name)), 'DELETE')
+				AND has_table_privilege(to_regclass(queue._archive(cfg.name)), 'DELETE') THEN
+			deleted := deleted + queue._maintain_queue(cfg, (most - deleted)::int4);
+		ELSE
+			denied := denied + 1;
+		END IF;
+		IF deleted >= most THEN
+			next := cfg.number - 1;		-- there may be more of it
+			EXIT;
+		ELSIF clock_timestamp() > until THEN
+			next := cfg.number;
+			EXIT;
+		END IF;
+	END LOOP;
+	RETURN NEXT;
+END
+$$;
+
+-- For the proxy: the same, but no two at a time in a database. No row: somebody else is at it.
+CREATE OR REPLACE FUNCTION queue._maintain_alone(after int4, most int4, ms int4)
+RETURNS TABLE (deleted int8, next int4, denied int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF pg_try_advisory_xact_lock(7598543210002) THEN
+		RETURN QUERY SELECT * FROM queue._maintain(after, most, ms);
+	END IF;
+END
+$$;
+
+-- At most so many rows. How many it deleted: as many as it may, then there is probably more.
+CREATE OR REPLACE FUNCTION queue.maintain(lim int4 DEFAULT 10000) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	before CONSTANT text := current_setting('synchronous_commit');
+	gone int8;
+BEGIN
+	SELECT deleted INTO gone FROM queue._maintain(0, greatest(lim, 1), 2000000000);
+	-- the caller's own work may be in this transaction: its commit stays as durable as it was
+	PERFORM set_config('synchronous_commit', before, true);
+	RETURN gone;
+END
+$$;

@@ -1,0 +1,118 @@
+"""What has been kept for long enough goes away, in short steps."""
+
+import pytest
+
+
+def finish(db, queue, n):
+    db.push(queue, *[str(k) for k in range(n)])
+    db.done(*[job["token"] for job in db.take(queue, n)])
+
+
+def age(db, queue, interval, table="a"):
+    db.rows('UPDATE queue."%s_%s" SET ended_at = ended_at - interval \'%s\'' % (table, queue, interval))
+
+
+def kept(db, queue, table="a"):
+    return db.column('SELECT id FROM queue."%s_%s" ORDER BY id' % (table, queue))
+
+
+def test_the_archive(db):
+    db.create("q", retain_done="1 day")
+    finish(db, "q", 2)
+    age(db, "q", "23 h")
+    assert db.value("SELECT queue.maintain()") == 0
+    age(db, "q", "1 h")
+    finish(db, "q", 1)
+    assert db.value("SELECT queue.maintain()") == 2
+    assert kept(db, "q") == [3]
+
+
+def test_results_of_a_queue_that_keeps_nothing(db):
+    db.create("q")
+    db.push("q", "1")
+    db.rows("SELECT queue.done(%s, '1')", db.take("q")[0]["token"])
+    age(db, "q", "59 min")
+    assert db.value("SELECT queue.maintain()") == 0
+    age(db, "q", "1 min")
+    assert db.value("SELECT queue.maintain()") == 1
+
+
+def test_the_dead(db):
+    db.create("q", retain_dead="2 days")
+    db.push("q", "1", "2")
+    for job in db.take("q", 2):
+        db.rows("SELECT queue.fail(%s, final => true)", job["token"])
+    age(db, "q", "2 days", "q")
+    db.push("q", "3")
+    db.rows("SELECT queue.fail(%s, final => true)", db.take("q")[0]["token"])
+    db.push("q", "4")
+    assert db.value("SELECT queue.maintain()") == 2
+    assert kept(db, "q", "q") == [3, 4]
+
+
+@pytest.mark.parametrize("retain, states", [("0", []), ("1 h", ["expired"])])
+def test_what_nobody_took_in_its_time(db, retain, states):
+    db.create("q", retain_done=retain)
+    db.rows("SELECT queue.push('q', '1', expires => '1 h')")
+    db.rows("UPDATE queue.q_q SET expires_at = now() - interval '1 s'")
+    assert db.value("SELECT queue.maintain()") == 1
+    assert kept(db, "q", "q") == []
+    assert db.column("SELECT state FROM queue.a_q") == states
+
+
+def test_kept_for_ever(db):
+    db.create("q", retain_done="8000 years", retain_dead="8000 years")
+    finish(db, "q", 1)
+    age(db, "q", "4000 years")
+    assert db.value("SELECT queue.maintain()") == 0
+
+
+def test_steps(db):
+    """A bounded number of rows each; the next one goes on where the last one stopped."""
+    for name in ("p", "q", "r"):
+        db.create(name, retain_done="1 h")
+        finish(db, name, 5)
+        age(db, name, "1 h")
+    step = "SELECT * FROM queue._maintain_alone(%s, 4, 100000)"
+    got, after = [], 0
+    while after is not None:
+        deleted, after, denied = db.row(step, after)
+        got.append(deleted)
+        assert deleted <= 4 and denied == 0
+    assert sum(got) == 15 and len(got) == 4
+    assert db.row("SELECT * FROM queue._maintain_alone(0, 4, 0)") == (0, 1, 0)
+    assert db.row("SELECT * FROM queue._maintain_alone(2, 4, 0)") == (0, 3, 0)
+    assert db.row("SELECT * FROM queue._maintain_alone(3, 4, 0)") == (0, None, 0)
+
+
+def test_one_at_a_time(db):
+    db.create("q", retain_done="1 h")
+    finish(db, "q", 1)
+    age(db, "q", "1 h")
+    other = db.connect()
+    other.rows("BEGIN")
+    assert other.row("SELECT deleted FROM queue._maintain_alone(0, 10, 1000)") == (1,)
+    assert db.rows("SELECT * FROM queue._maintain_alone(0, 10, 1000)") == []
+    assert db.value("SELECT queue.maintain()") == 0, "what is locked is left alone"
+    other.rows("ROLLBACK")
+    assert db.value("SELECT queue.maintain()") == 1
+
+
+def test_rights(db):
+    for name in ("q", "r"):
+        db.create(name, retain_done="1 h")
+        finish(db, name, 1)
+        age(db, name, "1 h")
+    db.rows("SELECT queue.grant('q', '{take}', '{bob}')")
+    bob = db.connect("bob")
+    assert bob.row("SELECT * FROM queue._maintain_alone(0, 10, 1000)") == (1, None, 1)
+    assert kept(db, "q") == [] and kept(db, "r") == [1]
+    assert db.connect("mallory").value("SELECT queue.maintain()") == 0
+
+
+def test_the_commit_of_the_caller_waits_for_the_disk(db):
+    db.create("q")
+    db.rows("BEGIN")
+    db.rows("SELECT queue.maintain()")
+    assert db.value("SELECT current_setting('synchronous_commit')") == "on"
+    db.rows("COMMIT")
