@@ -512,6 +512,7 @@ qb_dialogues = \
 	test/scenario/pipeline_mixed.dlg \
 	test/scenario/pop.dlg \
 	test/scenario/portal_again.dlg \
+	test/scenario/portal_names.dlg \
 	test/scenario/prepare_fails.dlg \
 	test/scenario/prepared_bound.dlg \
 	test/scenario/prepared_follows.dlg \

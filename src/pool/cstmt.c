@@ -9,7 +9,7 @@
 
 bool cstmt_tracks_names(const struct client *c)
 {
-	return c->pool != NULL && route_pool_mode(c->pool) != POOL_MODE_SESSION &&
+	return c->pool != NULL && client_pool_mode(c) != POOL_MODE_SESSION &&
 	       conf_current()->p.max_prepared_statements > 0;
 }
 

@@ -413,6 +413,20 @@ static enum step close_known(struct client *c, struct cstmt *st)
 	return client_expect(c, EXPECT_CLOSED, DEST_CLIENT, st) ? STEP_NEXT : STEP_END;
 }
 
+static bool close_placed(struct client *c, const char *portal)
+{
+	struct buf b = BUF_INIT;
+
+	if (c->link == NULL || c->vtx != VTX_NONE)
+		return true;
+	c->link->unsynced = true;
+	build_close(&b, 'P', portal);
+	if (client_expect(c, EXPECT_CLOSE, DEST_SWALLOW, NULL))
+		return server_send(c->link, &b);
+	buf_free(&b);
+	return false;
+}
+
 enum step extq_close(struct client *c, const struct wire_msg *m)
 {
 	char kind;
@@ -430,6 +444,8 @@ enum step extq_close(struct client *c, const struct wire_msg *m)
 	p = kind == 'P' ? portal_find(c, name) : NULL;
 	if (st != NULL)
 		return close_known(c, st);
+	if (p != NULL && p->placed && !close_placed(c, name))
+		return STEP_END;
 	portal_drop(c, p);
 	if (kind == 'S' && name[0] == '\0' && c->link != NULL)
 		c->link->unnamed_raw = false;

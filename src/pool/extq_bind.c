@@ -80,6 +80,42 @@ out:
 	return ok;
 }
 
+/* Does the server hold portals of the client's, or may it soon? */
+static bool may_have_portals(const struct client *c)
+{
+	const struct server *s = c->link;
+
+	return s != NULL && c->vtx == VTX_NONE &&
+	       (s->tx != 'I' || s->unsynced || s->expect.count > 0);
+}
+
+/* A portal of nothing under the client's name: the server knows whether that is taken. */
+static bool place_portal(struct client *c, const char *portal)
+{
+	struct pstmt *nothing = pstmt_get("", 0, NULL, 0);
+	char name[PSTMT_NAME_SIZE];
+	struct buf b = BUF_INIT;
+	size_t start;
+	bool ok;
+
+	if (nothing == NULL)
+		return client_out_of_memory(c);
+	ok = extq_server_prepare(c->link, nothing, DEST_SWALLOW) &&
+	     client_expect(c, EXPECT_BIND, DEST_SWALLOW, NULL);
+	pstmt_name(nothing, name);
+	pstmt_drop(&nothing);
+	if (!ok)
+		return false;
+	start = build_begin(&b, 'B');
+	build_cstr(&b, portal);
+	build_cstr(&b, name);
+	for (int i = 0; i < 3; i++)
+		build_i16(&b, 0);
+	build_end(&b, start);
+	c->link->unsynced = true;
+	return server_send(c->link, &b);
+}
+
 static enum step bind_local(struct client *c, const struct wire_msg *m, const char *portal,
 	const char *stmt, struct lstmt *l)
 {
@@ -127,6 +163,11 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 	portal_drop(c, old);
 	p->next = c->portals;
 	c->portals = p;
+	if (portal[0] != '\0' && may_have_portals(c)) {
+		p->placed = true;
+		if (!place_portal(c, portal))
+			return STEP_END;
+	}
 	if (c->pool != NULL)
 		c->pool->stats.binds++;
 	return extq_emit_simple(c, '2');

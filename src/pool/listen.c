@@ -406,7 +406,7 @@ enum step listen_statement(struct client *c, const struct sql_session *st, bool 
 
 bool listen_is_ours(const struct client *c)
 {
-	return c->pool != NULL && route_pool_mode(c->pool) != POOL_MODE_SESSION;
+	return c->pool != NULL && client_pool_mode(c) != POOL_MODE_SESSION;
 }
 
 bool listen_unlisten_all(struct client *c)

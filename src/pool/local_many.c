@@ -200,7 +200,7 @@ static bool is_apart(struct client *c, const struct string *str)
 	struct lstmt *l;
 
 	if (str->ends || !(str->begins || client_tx(c) != CLIENT_TX_IDLE) || c->pool == NULL ||
-		route_pool_mode(c->pool) == POOL_MODE_STATEMENT ||
+		client_pool_mode(c) == POOL_MODE_STATEMENT ||
 		c->icpt->claim(c, str->last, str->last_len, true) != CLAIM_MINE)
 		return false;
 	l = local_claim_simple(c, str->last, str->last_len, &err);

@@ -11,7 +11,7 @@
 bool local_session_possible(const struct client *c)
 {
 	return c->link == NULL && c->vtx == VTX_NONE && c->pool != NULL &&
-	       route_pool_mode(c->pool) != POOL_MODE_SESSION && c->pins == 0;
+	       client_pool_mode(c) != POOL_MODE_SESSION && c->pins == 0;
 }
 
 /* First words of statements that may be meant. */
@@ -236,8 +236,7 @@ bool local_session_is(const struct client *c, const char *sql, size_t len)
 	struct sql_session st;
 	bool ours;
 
-	if (c->pool == NULL || !may_be_meant(sql, len) ||
-		route_pool_mode(c->pool) == POOL_MODE_SESSION)
+	if (c->pool == NULL || !may_be_meant(sql, len) || client_pool_mode(c) == POOL_MODE_SESSION)
 		return false;
 	(void)sql_session_classify(sql, len, client_standard_strings(c), &st);
 	/* rows would have to be described; what is a setting of the client's may have changed until

@@ -97,8 +97,7 @@ enum step local_aborted(struct client *c, bool simple)
 /* Statement pooling. */
 static bool no_blocks(const struct client *c, enum sql_tx tx)
 {
-	return tx == SQL_TX_BEGIN && c->pool != NULL &&
-	       route_pool_mode(c->pool) == POOL_MODE_STATEMENT;
+	return tx == SQL_TX_BEGIN && c->pool != NULL && client_pool_mode(c) == POOL_MODE_STATEMENT;
 }
 
 static enum step refuse_block(struct client *c, bool simple)

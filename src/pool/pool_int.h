@@ -147,6 +147,7 @@ struct portal {
 	int n_formats;
 	bool executed;
 	bool synced; /* a Sync has followed: ends with the transaction */
+	bool placed; /* the client's server has one of this name, so that it refuses another */
 	struct buf rows; /* what is left of an answer that a row limit cut */
 	size_t rows_pos;
 	char tag[64];
@@ -324,6 +325,7 @@ struct server {
 	uint32_t magic;
 	uint8_t state; /* enum server_state; server_move() is the only writer */
 	char tx;       /* status of the last ReadyForQuery: I T E */
+	uint8_t mode;  /* enum pool_mode: of the link; UNSET when it has none */
 	bool unsynced : 1;     /* extended messages were sent since the last Sync */
 	bool flushed : 1;      /* a Flush was sent behind them */
 	bool copy_in : 1;      /* CopyInResponse seen, no CopyDone, CopyFail or error since */
@@ -483,6 +485,9 @@ extern unsigned route_generation; /* counts what route_reload() has seen */
 int route_pool_size(const struct pool *p);
 int route_reserve_size(const struct pool *p);
 enum pool_mode route_pool_mode(const struct pool *p);
+/* A client keeps the mode in which it got its server as long as it has that. */
+enum pool_mode server_pool_mode(const struct server *s);
+enum pool_mode client_pool_mode(const struct client *c);
 bool route_paused(const struct database *db);
 void route_reconnect(struct database *db); /* its servers are closed as they become free */
 void route_tick(usec_t now);

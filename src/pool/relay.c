@@ -179,7 +179,7 @@ static void settle(struct relay *r)
 		return;
 	}
 	if (s->tx == 'I' && !s->unsynced && !s->copy_in &&
-		route_pool_mode(s->pool) != POOL_MODE_SESSION) {
+		server_pool_mode(s) != POOL_MODE_SESSION) {
 		run_flush(r);
 		if (!session_holds(s))
 			server_release(s);
@@ -273,7 +273,7 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 	if (dest == DEST_LISTEN)
 		listen_answered(s);
 	if (s->link != NULL && (dest == DEST_CLIENT || final)) {
-		if (s->tx != 'I' && route_pool_mode(s->pool) == POOL_MODE_STATEMENT)
+		if (s->tx != 'I' && server_pool_mode(s) == POOL_MODE_STATEMENT)
 			return refuse_block(r);
 		if (s->link->listening != NULL && s->tx == 'I') {
 			run_flush(r);
@@ -717,7 +717,7 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 		if (r->s->state == SERVER_LISTENING)
 			listen_notified(r->s, m->body, m->have);
 		/* a channel that some client listened on is nobody's in transaction pooling */
-		return r->s->link != NULL && (route_pool_mode(r->s->pool) == POOL_MODE_SESSION ||
+		return r->s->link != NULL && (server_pool_mode(r->s) == POOL_MODE_SESSION ||
 						     (r->s->link->pins & SQL_TOUCH_LISTEN) != 0)
 			       ? RELAY_FORWARD
 			       : RELAY_DROP;

@@ -487,11 +487,22 @@ void server_put_settings(
 /* --- to a client and back
  * ---------------------------------------------------------------------------------- */
 
+enum pool_mode server_pool_mode(const struct server *s)
+{
+	return s->mode != POOL_MODE_UNSET ? (enum pool_mode)s->mode : route_pool_mode(s->pool);
+}
+
+enum pool_mode client_pool_mode(const struct client *c)
+{
+	return c->link != NULL ? server_pool_mode(c->link) : route_pool_mode(c->pool);
+}
+
 void server_link(struct server *s, struct client *c)
 {
 	usec_t now = loop_now();
 
 	ASSERT(s->link == NULL && c->link == NULL && s->expect.count == 0);
+	s->mode = (uint8_t)route_pool_mode(s->pool);
 	s->link = c;
 	c->link = s;
 	s->request_time = s->held_since = now;
@@ -524,6 +535,7 @@ void server_release(struct server *s)
 		return;
 	}
 	s->throttled = s->discarding = s->settling = false;
+	s->mode = POOL_MODE_UNSET;
 	server_drop_raw_unnamed(s);
 	expect_shrink(&s->expect);
 	s->idle_since = loop_now();
@@ -605,7 +617,7 @@ static bool owes_only_us(struct server *s)
 void server_unlink_abandoned(struct server *s, bool said_goodbye)
 {
 	const struct params *p = &conf_current()->p;
-	bool reset = route_pool_mode(s->pool) == POOL_MODE_SESSION || p->server_reset_query_always;
+	bool reset = server_pool_mode(s) == POOL_MODE_SESSION || p->server_reset_query_always;
 	const char *query = reset ? p->server_reset_query : NULL;
 	bool rollback = s->tx != 'I', dirty = session_is_dirty(s);
 

@@ -96,7 +96,7 @@ bool session_restore_all(struct client *c, bool identity)
 
 static bool is_session_mode(const struct server *s)
 {
-	return route_pool_mode(s->pool) == POOL_MODE_SESSION;
+	return server_pool_mode(s) == POOL_MODE_SESSION;
 }
 
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)

@@ -79,6 +79,45 @@ def test_new_user_and_database(qbouncer, cluster, db):
     wait_for(works, "the new user and database")
 
 
+def test_pool_mode_that_changes(qbouncer, db):
+    """A client keeps the mode in which it got its server: its names and its session stay, and reach nobody."""
+    proxy = qbouncer(pool_mode="session", default_pool_size=2)
+
+    def reload(mode):
+        proxy.settings["pool_mode"] = mode
+        proxy.write()
+        proxy.console("RELOAD")
+        assert proxy.pool(db)["pool_mode"] == mode
+
+    def mine(c):
+        return c.rows("SELECT current_setting('work_mem') AS m, pg_backend_pid() AS pid, "
+                      "to_regclass('pg_temp.mine') IS NOT NULL AS t")[0]
+
+    with proxy.wire(db) as a, proxy.wire(db) as other:
+        a.rows("SET work_mem = '7MB'")
+        a.rows("CREATE TEMP TABLE mine (a int)")
+        a.hold().parse("s1", "SELECT 41 + $1::int").sync().push()
+        assert types(a.until("Z")) == "1Z"
+        before = mine(a)
+        reload("transaction")
+        for _ in range(2):
+            assert mine(other)["m"] != "7MB" and mine(other)["t"] == "f"
+            assert mine(a) == before and before["m"] == "7MB" and before["t"] == "t"
+            a.hold().bind("", "s1", ["1"]).execute().sync().push()
+            assert a.until("Z")[1].text_row == ["42"]
+        other.hold().parse("s1", "SELECT 1").bind("", "s1").execute().sync().push()
+        assert types(other.until("Z")) == "12DCZ"
+        reload("session")
+        other.hold().bind("", "s1").execute().sync().push()
+        assert types(other.until("Z")) == "2DCZ"
+        assert mine(a) == before
+        reload("transaction")
+    with proxy.wire(db) as b, proxy.wire(db) as c:
+        b.rows("BEGIN")
+        c.rows("BEGIN")
+        assert [mine(x)["t"] for x in (b, c)] == ["f", "f"] and "7MB" not in (mine(b)["m"], mine(c)["m"])
+
+
 def test_clients_live_through_a_reload(proxy, db):
     with proxy.wire(db) as c:
         c.simple("BEGIN")

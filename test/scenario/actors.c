@@ -235,6 +235,7 @@ static void note_said(struct actor *a, const struct words *w)
 		if (a->tx == 'I') {
 			store_end(a, !a->doomed);
 			a->doomed = false;
+			named_free(&a->portals);
 		}
 	} else if (words_name_is(w, "CopyInResponse")) {
 		a->copying = true;
@@ -542,6 +543,10 @@ static void serve_bind(struct actor *a, const struct words *w)
 
 	if (!st) {
 		say_error(a, "26000", "prepared statement does not exist");
+		return;
+	}
+	if (words_arg(w, 0)[0] && named_find(a->portals, words_arg(w, 0))) {
+		say_error(a, "42P03", "portal already exists");
 		return;
 	}
 	portal = named_set(&a->portals, words_arg(w, 0), st->sql);
