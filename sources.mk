@@ -250,6 +250,7 @@ qb_doc = \
 	doc/decisions/009-auth-query.md \
 	doc/decisions/010-lanes.md \
 	doc/decisions/011-hand-over.md \
+	doc/decisions/012-merging-keys.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/overview.md \
@@ -500,6 +501,7 @@ qb_dialogues = \
 	test/scenario/lease_ends.dlg \
 	test/scenario/limits.dlg \
 	test/scenario/merge_done.dlg \
+	test/scenario/merge_keys.dlg \
 	test/scenario/merge_push.dlg \
 	test/scenario/merge_take.dlg \
 	test/scenario/messages_bad.dlg \

@@ -130,6 +130,45 @@ $body$, '@name@', quote_literal(name)), '@n@', number::text),
 END
 $$;
 
+-- Payload, key and group of each job.
+CREATE OR REPLACE FUNCTION queue._triples(jobs text[]) RETURNS TABLE (p text, k text, g text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	FOR i IN 1..cardinality(jobs) BY 3 LOOP
+		p := jobs[i];
+		k := jobs[i + 1];
+		g := jobs[i + 2];
+		IF octet_length(k) > 1000 OR octet_length(g) > 1000 THEN
+			PERFORM queue._check_key(NULL, k, NULL, g);
+		END IF;
+		RETURN NEXT;
+	END LOOP;
+END
+$$;
+
+-- For the proxy: the pushes of several clients. One row for each job, NULL where nothing was pushed.
+CREATE OR REPLACE FUNCTION queue._push_keys(q text, jobs text[], priority int4, duplicate text,
+	with_old bool, notify bool) RETURNS SETOF int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	cfg CONSTANT queue.queues := queue._find(q);
+BEGIN
+	IF cfg.durability = 'async' THEN
+		PERFORM queue._commit_async();
+	END IF;
+	RETURN QUERY EXECUTE 'SELECT queue._push_key_' || cfg.number
+			|| '(p, $2, NULL, NULL, NULL, NULL, k, $3, g, $4) FROM queue._triples($1)'
+		USING jobs, coalesce(priority, 0), duplicate, with_old;
+	IF notify THEN
+		PERFORM pg_notify('qbouncer', q);
+	END IF;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._drop_key(number int4) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -365,10 +365,18 @@ static void id_row(struct request *r, const uint8_t *body, size_t len)
 	r->answer.n_rows++;
 }
 
+/* One row for each payload: NULL when the key was there. */
+static bool pushed_nothing(const uint8_t *body, size_t len)
+{
+	return len >= 6 && memcmp(body + 2, "\xff\xff\xff\xff", 4) == 0;
+}
+
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct request *r = arg;
 
+	if (r->item != NULL && pushed_nothing(body, len))
+		return;
 	if (r->rows++ == 0 && !r->keeps_rows)
 		note_value(r, body, len);
 	if (r->qc != NULL)
@@ -638,6 +646,107 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 	return i;
 }
 
+/* What is not NULL is text. */
+static bool put_element(struct buf *values, const struct qvalue *v, const struct bind_values *bind)
+{
+	struct buf text = BUF_INIT;
+	bool null = true, ok = v == NULL || plain_text(v, bind, &text, &null);
+
+	if (ok)
+		build_row_value(values, text.data, null ? -1 : (int32_t)text.len);
+	buf_free(&text);
+	return ok;
+}
+
+/* Payload, key and group of each job. A statement with a key has one. */
+static bool push_triples(const struct qstmt *q, const struct bind_values *bind, struct buf *values)
+{
+	int n = qstmt_count(q, QARG_PAYLOAD);
+
+	for (int i = 0; i < n; i++) {
+		struct buf payload = BUF_INIT;
+		bool null = true, ok;
+
+		ok = plain_text(qstmt_value(q, QARG_PAYLOAD, i), bind, &payload, &null) && !null;
+		if (ok)
+			build_row_value(values, payload.data, (int32_t)payload.len);
+		buf_free(&payload);
+		if (!ok || !put_element(values, qstmt_one(q, QARG_KEY), bind) ||
+			!put_element(values, qstmt_one(q, QARG_GROUP), bind))
+			return false;
+	}
+	return n == 1 || !qstmt_has(q, QARG_KEY);
+}
+
+/* What happens to a job that is there; NULL: not one of these, or of no key. */
+static const char *push_policy(const struct qstmt *q, const struct bind_values *bind)
+{
+	static const char *const policies[] = {"ignore", "replace", "rerun", "error"};
+	const struct qvalue *v = qstmt_one(q, QARG_DUPLICATE);
+	const char *found = v == NULL ? policies[0] : NULL;
+	struct buf text = BUF_INIT;
+	bool null;
+
+	if (v != NULL && qstmt_has(q, QARG_KEY) && plain_text(v, bind, &text, &null) && !null)
+		for (size_t i = 0; i < ARRAY_LEN(policies); i++)
+			if (text.len == strlen(policies[i]) &&
+				!util_memcasecmp((const char *)text.data, policies[i], text.len))
+				found = policies[i];
+	buf_free(&text);
+	return found;
+}
+
+/* A key or a group may have to wait for somebody's transaction: not those who are merged with it.
+ */
+#define PATIENCE_SQL "pg_catalog.set_config('lock_timeout', '50ms', true) AS patience"
+
+static struct merge_item *merge_keyed(struct request *r, const struct bind_values *bind)
+{
+	static const uint32_t oids[] = {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_TEXT, OID_BOOL};
+	const char *policy = push_policy(r->q, bind);
+	bool with_old = qstmt_has(r->q, QARG_RETURNING);
+	struct push_options o = {0};
+	struct bind_param params[5] = {{0}};
+	struct merge_spec spec = {
+		.sql = "SELECT p AS id FROM " AUTONOMOUS_SQL ", " PATIENCE_SQL
+		       ", LATERAL queue._push_keys($1, $2, $3, $4, $5, own IS NULL OR patience IS NULL) AS p",
+		.patient_sql = "SELECT p AS id FROM " AUTONOMOUS_SQL
+			       ", LATERAL queue._push_keys($1, $2, $3, $4, $5, own IS NULL) AS p",
+		.oids = oids,
+		.n_params = 5,
+		.array_param = 1,
+		.count_param = -1,
+		.params = params,
+		.settings = task_settings_of(r->qc->client),
+		.split = true};
+	struct buf key = BUF_INIT, values = BUF_INIT;
+	struct merge_item *i = NULL;
+	int n = qstmt_count(r->q, QARG_PAYLOAD);
+
+	r->binary_id = bind->n_formats > 0 && bind->formats[0] == 1;
+	if (spec.settings != NULL && policy != NULL) {
+		begin_key(&key, 'K', r, spec.settings);
+		buf_puts(&key, policy);
+		buf_putc(&key, with_old ? 'o' : 'n');
+		if (push_options_read(&o, r->q, bind, &key) && push_is_plain(&o) &&
+			push_triples(r->q, bind, &values)) {
+			params[0] = o.params[0];
+			params[2] = o.params[2];
+			params[3] = (struct bind_param){
+				.data = (const uint8_t *)policy, .len = (int32_t)strlen(policy)};
+			params[4] = (struct bind_param){
+				.data = (const uint8_t *)(with_old ? "t" : "f"), .len = 1};
+			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, 3 * n, n,
+				&merged_ops, r);
+		}
+	}
+	merge_spec_free(&spec);
+	push_options_free(&o);
+	buf_free(&key);
+	buf_free(&values);
+	return i;
+}
+
 /* The number of the queue that all of them are of; 0: of several, or they are no tokens. */
 static int jobs_number(const struct jobs *j)
 {
@@ -731,10 +840,11 @@ static struct merge_item *merge_done(struct request *r, const struct bind_values
 
 static bool submit_merged(struct request *r, const struct bind_values *bind)
 {
-	/* a KEY or a GROUP may have to wait for somebody else's transaction: for itself alone */
-	if (r->q->verb->id == QVERB_PUSH && !qstmt_has(r->q, QARG_KEY) &&
-		!qstmt_has(r->q, QARG_GROUP) && !qstmt_has(r->q, QARG_DUPLICATE))
-		r->item = merge_push(r, bind);
+	bool keyed = qstmt_has(r->q, QARG_KEY) || qstmt_has(r->q, QARG_GROUP) ||
+		     qstmt_has(r->q, QARG_DUPLICATE);
+
+	if (r->q->verb->id == QVERB_PUSH)
+		r->item = keyed ? merge_keyed(r, bind) : merge_push(r, bind);
 	else if (r->q->verb->id == QVERB_DONE && !qstmt_then(r->q, QVERB_PUSH) &&
 		 (r->then == NULL || then_is_whole(r->then)))
 		r->item = merge_done(r, bind);

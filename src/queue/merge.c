@@ -33,6 +33,7 @@ struct batch {
 	int n_items;
 	bool direct;  /* sent as its shape has it */
 	bool risky;   /* and any refusal is answered by sending it as the spec has it */
+	bool patient; /* sent by patient_sql */
 	void *flight; /* of the shape */
 };
 
@@ -42,6 +43,7 @@ struct group {
 	struct merge_item *waiting;
 	struct batch *pieces;
 	unsigned under_way; /* batches that were sent */
+	unsigned patient;   /* those that wait for a lock, beside the others */
 	unsigned held;      /* its items are being told: it stays */
 	struct merge_spec spec;
 	struct bind_param *params; /* copies, with their bytes behind them */
@@ -130,7 +132,8 @@ static struct group *group_get(struct pool *pool, const struct buf *key, struct 
 
 static void group_drop_if_empty(struct group *g)
 {
-	if (g->waiting != NULL || g->pieces != NULL || g->under_way > 0 || g->held > 0)
+	if (g->waiting != NULL || g->pieces != NULL || g->under_way > 0 || g->patient > 0 ||
+		g->held > 0)
 		return;
 	HASH_DEL(groups, g);
 	merge_spec_free(&g->spec);
@@ -407,12 +410,30 @@ static void fail_all(struct group *g)
 	g->held--;
 }
 
+static bool send(struct batch *b);
+
+/* It waits for somebody's transaction: the others need not. */
+static bool send_patient(struct batch *b, const struct pg_error *err)
+{
+	struct group *g = b->group;
+
+	if (err == NULL || b->n_items > 1 || b->patient || g->spec.patient_sql == NULL ||
+		strcmp(err->sqlstate, "55P03") != 0)
+		return false;
+	item_again(b->items);
+	b->patient = true;
+	if (!send(b))
+		return false;
+	g->patient++;
+	return true;
+}
+
 /* The next batch is sent before the answers of this one are written. */
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct batch *b = arg;
 	struct group *g = b->group;
-	bool again;
+	bool again, patient = b->patient;
 
 	if (b->flight != NULL)
 		g->spec.shape->end(b->flight, err);
@@ -420,11 +441,16 @@ static void on_done(void *arg, const struct pg_error *err)
 	again = is_refused(b, err);
 	if (again)
 		send_long_way(b, err);
+	else if (send_patient(b, err))
+		again = true;
 	else
 		again = err != NULL && g->spec.split && b->n_items > 1 &&
 			!is_connection_error(err) && cut(b);
 
-	g->under_way--;
+	if (patient)
+		g->patient--;
+	else
+		g->under_way--;
 	g->held++;
 	while ((g->pieces != NULL || g->waiting != NULL) && g->under_way < in_flight_limit(g))
 		if (!run(g)) {
@@ -496,7 +522,7 @@ static bool send(struct batch *b)
 			.len = (int32_t)snprintf(count, sizeof(count), "%d", wanted(b))};
 	b->at = b->items;
 	fill(b, &st, &array);
-	spec.sql = b->direct ? buf_cstr(&st.text) : g->spec.sql;
+	spec.sql = b->direct ? buf_cstr(&st.text) : b->patient ? g->spec.patient_sql : g->spec.sql;
 	spec.oids = st.oids;
 	spec.n_params = st.n_params;
 	spec.n_formats = st.n_formats;

@@ -71,6 +71,9 @@ struct merge_spec {
 	void *shape_arg;                 /* taken over by merge_add() */
 	bool one_at_a_time; /* whatever queue_batches says: the order of the items matters */
 	bool split; /* an error may be the fault of one item */
+	/* It does not wait long for locks (55P03), and who has to is alone and waits with this one, beside the
+	 * batches; static; or NULL */
+	const char *patient_sql;
 	bool (*is_common)(const uint8_t *body, size_t len); /* or NULL */
 };
 

@@ -95,3 +95,86 @@ def test_clients_that_leave_take_nothing_along(qproxy, db, q, held):
         assert rows, taken
         taken += [r["payload"] for r in rows]
     assert sorted(taken) == ["1", "2"]
+
+
+# --- keys and groups --------------------------------------------------------------------------------
+
+HOLD = """
+CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    WHILE NOT pg_try_advisory_xact_lock_shared(17) LOOP
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER hold BEFORE INSERT ON queue.q_mail FOR EACH ROW WHEN (NEW.payload = '"first"') EXECUTE FUNCTION hold();
+SELECT pg_advisory_lock(17)
+"""
+
+
+@pytest.mark.parametrize("policy, answers, left", [
+    ("IGNORE", ["INSERT 0 0"] * 3 + ["INSERT 0 1"] * 3, "0xy"),
+    ("RERUN", ["INSERT 0 0"] * 3 + ["INSERT 0 1"] * 3, "0xy"),
+    ("REPLACE", ["INSERT 0 1"] * 6, "1xy"),
+    ("ERROR", ["23505"] * 3 + ["INSERT 0 1"] * 3, "0xy")])
+def test_keys_are_merged(qproxy, db, q, direct, policy, answers, left):
+    """The answers are those of as many statements, in some order."""
+    tag(q, "QUEUE PUSH mail '0' KEY 'old'")
+    direct.execute(HOLD)
+    dup = " ON DUPLICATE " + policy
+    wires = send_all(qproxy, db, ["QUEUE PUSH mail '\"first\"' KEY 'first'" + dup])
+    wires += send_all(qproxy, db, [sql + dup for sql in [
+        "QUEUE PUSH mail '1' KEY 'old'", "QUEUE PUSH mail '\"x\"' KEY 'new'", "QUEUE PUSH mail '\"x\"' KEY 'new'",
+        "QUEUE PUSH mail '\"x\"' KEY 'new'", "QUEUE PUSH mail '\"y\"' KEY 'g' GROUP 'g'", "QUEUE PUSH mail '{' KEY 'bad'",
+        "QUEUE PUSH mail '1', '2' KEY 'two'", "QUEUE PUSH mail '1'", "QUEUE PUSH mail '1' KEY '%s'" % ("x" * 1001)]])
+    direct.execute("SELECT pg_advisory_unlock(17)")
+    got = results(wires)
+    assert sorted(got[:6]) == sorted(answers)
+    assert got[6:] == ["22P02", "22023", "22023", "22001"]
+    rows = q.rows("SELECT payload FROM queue.q_mail WHERE payload <> '\"first\"' ORDER BY payload")
+    assert "".join(r["payload"].strip('"') for r in rows) in (left, "xy" + left[0])
+
+
+def test_groups_are_merged(qproxy, db, q, direct):
+    direct.execute(HOLD)
+    wires = send_all(qproxy, db, ["QUEUE PUSH mail '\"first\"' GROUP 'first'"])
+    wires += send_all(qproxy, db, ["QUEUE PUSH mail '%d', '%d' GROUP 'g%d'" % (n, n + 10, n % 3) for n in range(9)])
+    direct.execute("SELECT pg_advisory_unlock(17)")
+    assert results(wires) == ["INSERT 0 1"] + ["INSERT 0 2"] * 9
+    rows = q.rows("SELECT payload, \"group\", state FROM queue.q_mail WHERE \"group\" ~ 'g' ORDER BY id")
+    # the two of one statement stand together, and the first of each group is ready
+    assert all(int(b["payload"]) == int(a["payload"]) + 10 for a, b in zip(rows[::2], rows[1::2]))
+    assert sorted(r["group"] for r in rows if r["state"] == "ready") == ["g0", "g1", "g2"]
+    assert all(next(r for r in rows if r["group"] == g)["state"] == "ready" for g in ("g0", "g1", "g2"))
+
+
+def test_returning_ids_of_keys(qproxy, db, q):
+    for _ in range(3):
+        wires = [qproxy.wire(db).hold().parse("", "QUEUE PUSH mail $1 KEY $2 RETURNING ID").bind("", "", [str(n), "k%d" % (n % 4)],
+                                                                                              results=[n % 2])
+                 .execute().sync().push() for n in range(8)]
+        got = []
+        for n, w in enumerate(wires):
+            messages = w.until("Z")
+            assert [m.tag for m in messages if m.type == "C"] == ["INSERT 0 1"]
+            (row,) = [m.row for m in messages if m.type == "D"]
+            got.append(int.from_bytes(row[0], "big") if n % 2 else int(row[0]))
+            w.close()
+        assert got[:4] == got[4:] and len(set(got)) == 4
+
+
+def test_who_waits_for_a_key_waits_alone(qproxy, db, q, direct):
+    """Somebody's transaction has pushed the key and does not end."""
+    direct.autocommit = False
+    direct.execute("SELECT queue.push('mail', '1', key => 'held')")
+    direct.execute("SELECT queue.push('mail', '1', \"group\" => 'held')")
+    waiting = send_all(qproxy, db, ["QUEUE PUSH mail '2' KEY 'held'", "QUEUE PUSH mail '3' KEY 'held' ON DUPLICATE REPLACE",
+                                    "QUEUE PUSH mail '4' GROUP 'held'"])
+    for n in range(5):
+        with qproxy.wire(db) as w:
+            assert tag(w, "QUEUE PUSH mail '5' KEY 'k%d' GROUP 'g%d'" % (n, n)) == "INSERT 0 1"
+    assert all(w.silent(0.01) for w in waiting)
+    direct.commit()
+    assert results(waiting) == ["INSERT 0 0", "INSERT 0 1", "INSERT 0 1"]
+    assert q.rows("SELECT payload, state FROM queue.q_mail WHERE \"group\" = 'held' ORDER BY id") == [
+        {"payload": "1", "state": "ready"}, {"payload": "4", "state": "blocked"}]

@@ -169,6 +169,10 @@ static void call_add_array(struct call *c, const struct word *x, char **to)
 		uint32_t len = be32(p);
 
 		p += 4;
+		if (len == UINT32_MAX) {
+			call_add(c, "", 0, true, to);
+			continue;
+		}
 		if (len > (size_t)(end - p))
 			return;
 		call_add(c, p, len, true, to);
@@ -252,6 +256,23 @@ static int serve_push(struct actor *a, const struct call *c)
 			return -1;
 		}
 		j = job_new(c->v[0], c->v[i], 0);
+		job_change(j, a, CHANGE_PUSHED);
+		(void)snprintf(text, sizeof(text), "DataRow \"%d\"", j->id);
+		actor_say(a, text);
+		n++;
+	}
+	return n;
+}
+
+/* Payload, key and group of each; keys are not looked at. */
+static int serve_push_keys(struct actor *a, const struct call *c)
+{
+	char text[32];
+	int i, n = 0;
+
+	for (i = 1; i < c->n && c->in_array[i]; i += 3) {
+		struct job *j = job_new(c->v[0], c->v[i], 0);
+
 		job_change(j, a, CHANGE_PUSHED);
 		(void)snprintf(text, sizeof(text), "DataRow \"%d\"", j->id);
 		actor_say(a, text);
@@ -499,6 +520,7 @@ static const struct {
 	int (*fn)(struct actor *a, const struct call *c);
 } functions[] = {
 	{"queue._push(", serve_push},
+	{"queue._push_keys(", serve_push_keys},
 	{"queue._take(", serve_take},
 	{"queue._done(", serve_done},
 	{"queue._names(", serve_names},
