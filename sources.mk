@@ -491,6 +491,7 @@ qb_dialogues = \
 	test/scenario/failed_virtual.dlg \
 	test/scenario/fatal_when_idle.dlg \
 	test/scenario/function_call.dlg \
+	test/scenario/goodbye_while_waiting.dlg \
 	test/scenario/heartbeat.dlg \
 	test/scenario/hold.dlg \
 	test/scenario/hold_cancelled.dlg \

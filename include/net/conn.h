@@ -70,6 +70,9 @@ void conn_kick(struct conn *c);
 /* Bytes that wait in memory of the connection to be consumed. Not for use inside on_data. */
 size_t conn_pending_input(const struct conn *c);
 
+/* Those bytes; for on_end, to see the peer's last words. Borrowed. */
+const uint8_t *conn_input(const struct conn *c, size_t *ret_len);
+
 /* Queues bytes. Errors surface as on_end. */
 void conn_write(struct conn *c, const void *data, size_t len);
 /* Bytes that are queued and not yet accepted by the kernel. */

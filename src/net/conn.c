@@ -516,6 +516,25 @@ static int fd_error(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 ? err : errno;
 }
 
+/* What the peer said last, before its orderly end: so much of it is kept for the owner to see. */
+#define LAST_WORDS ((size_t)256 * 1024)
+
+static void conn_keep_last_words(struct conn *c)
+{
+	size_t got = 0;
+	ssize_t n;
+
+	while (got < LAST_WORDS && !(c->flags & F_ENDED)) {
+		n = c->flags & F_TLS ? tls_recv(c, shared, READ_SIZE)
+				     : recv(c->fd, shared, READ_SIZE, MSG_DONTWAIT);
+		if (n <= 0 || !stash_reserve(c, (size_t)n))
+			return;
+		memcpy(c->in + c->in_len, shared, (size_t)n);
+		c->in_len += (size_t)n;
+		got += (size_t)n;
+	}
+}
+
 /* Something happened while reading is off: the end is reported at once, bytes wait. */
 static void conn_look_for_end(struct conn *c)
 {
@@ -524,6 +543,8 @@ static void conn_look_for_end(struct conn *c)
 
 	if (poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP | POLLRDHUP))) {
 		err = p.revents & POLLERR ? fd_error(c->fd) : 0;
+		if (!err)
+			conn_keep_last_words(c);
 		conn_end(c, err ? CONN_END_RESET : CONN_END_EOF, err);
 		return;
 	}
@@ -676,6 +697,12 @@ void conn_turn_flush(void)
 size_t conn_pending_input(const struct conn *c)
 {
 	return stash_used(c);
+}
+
+const uint8_t *conn_input(const struct conn *c, size_t *ret_len)
+{
+	*ret_len = stash_used(c);
+	return *ret_len > 0 ? c->in + c->in_off : shared;
 }
 
 int conn_fd(const struct conn *c)

@@ -738,14 +738,33 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 	return c->state == CLIENT_DEAD ? len : pos;
 }
 
+/* Is its last word, behind what we have not got round to, a goodbye? */
+static bool said_goodbye(const struct client *c, const uint8_t *data, size_t len)
+{
+	size_t pos = c->pass_left;
+	struct wire_msg m;
+	bool goodbye = false;
+
+	while (pos < len && wire_next(data + pos, len - pos, &m) == WIRE_NEXT_OK &&
+		wire_complete(&m)) {
+		goodbye = m.type == 'X';
+		pos += m.total;
+	}
+	return goodbye && pos == len;
+}
+
 static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
 {
 	struct client *c = owner;
+	size_t len;
+	const uint8_t *data = conn_input(conn, &len);
 
-	(void)conn;
 	(void)err;
-	client_close(c, CLIENT_END_BROKEN,
-		why == CONN_END_NO_MEMORY ? "out of memory" : "client unexpected eof");
+	if (why == CONN_END_EOF && len > 0 && said_goodbye(c, data, len))
+		client_close(c, CLIENT_END_TERMINATE, "client close request");
+	else
+		client_close(c, CLIENT_END_BROKEN,
+			why == CONN_END_NO_MEMORY ? "out of memory" : "client unexpected eof");
 }
 
 /* It has read what was queued: its server may go on. */

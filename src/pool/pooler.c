@@ -282,19 +282,24 @@ bool pooler_has_database(const char *name)
 	return conf_find_database(conf_current(), name) != NULL;
 }
 
+static struct client *any_client(const struct pool *p)
+{
+	if (p->active.head != NULL)
+		return p->active.head;
+	return p->waiting.head != NULL ? p->waiting.head : p->greeting.head;
+}
+
 static void end_all_clients(struct database *db)
 {
-	struct client *c, *tmp;
+	struct client *c;
 	struct pg_error err;
 
 	pg_error_set(&err, "57P01", "terminating connection due to administrator command");
 	pg_error_detail(&err, "KILL on the console of the pooler.");
 	for (struct pool *p = db->pools; p != NULL; p = p->next) {
-		struct client_list *lists[] = {&p->active, &p->waiting, &p->greeting};
-
-		for (size_t i = 0; i < ARRAY_LEN(lists); i++)
-			DL_FOREACH_SAFE (lists[i]->head, c, tmp)
-				client_fatal(c, &err);
+		/* always the first: the end of one may move another */
+		while ((c = any_client(p)) != NULL)
+			client_fatal(c, &err);
 		for (int i = 0; i < SERVER_DEAD; i++)
 			while (p->servers[i].head != NULL)
 				server_close(p->servers[i].head, "admin forced disconnect", NULL);

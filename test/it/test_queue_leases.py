@@ -415,3 +415,34 @@ def test_a_job_that_was_lost_and_taken_again(qproxy, db, q):
         assert tag(w, "QUEUE EXTEND %s" % again["id"]) == "UPDATE 1"
     w.close()
     wait_for(lambda: stats(q)["ready"] == 5 and stats(q)["leased"] == 0, "the jobs of a broken connection")
+
+
+@pytest.mark.parametrize("waits", ["for a server", "for a job"])
+@pytest.mark.parametrize("goodbye", [True, False])
+def test_goodbye_while_waiting(qbouncer, db, waits, goodbye):
+    """The last word counts, also behind a statement that has not been carried out."""
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as holder:
+        holder.rows("QUEUE CREATE mail")
+        holder.rows("QUEUE PUSH mail '1'")
+        with proxy.wire(db) as w:
+            take(w)
+            holder.rows("BEGIN")
+            holder.rows("SELECT 1")
+            if waits == "for a server":
+                w.query("SELECT 1")
+                proxy.wait_pool(db, cl_waiting=1)
+            else:
+                w.query("QUEUE TAKE mail WAIT '60s'")
+                wait_for(lambda: proxy.console("SHOW WAITERS"), "a client that waits")
+            w.query("SELECT 2")
+            if goodbye:
+                w.terminate()
+            else:
+                w.close()
+        proxy.wait_pool(db, cl_waiting=0, cl_active=1)
+        holder.rows("COMMIT")
+        if goodbye:
+            assert stats(holder)["leased"] == 1
+        else:
+            wait_for(lambda: stats(holder)["ready"] == 1, "the job given back")

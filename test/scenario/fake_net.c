@@ -332,6 +332,12 @@ size_t conn_pending_input(const struct conn *c)
 	return c->in.len;
 }
 
+const uint8_t *conn_input(const struct conn *c, size_t *ret_len)
+{
+	*ret_len = c->in.len;
+	return c->in.data;
+}
+
 void conn_write(struct conn *c, const void *data, size_t len)
 {
 	void *own;
@@ -451,6 +457,10 @@ static void conn_read(struct conn *c)
 	size_t n = p->to_proxy.len;
 
 	if (!c->want_read) {
+		if (p->eof && !p->reset) {
+			bytes_add(&c->in, p->to_proxy.data, n); /* its last words */
+			bytes_drop(&p->to_proxy, n);
+		}
 		if (gone)
 			conn_end(c, p->reset ? CONN_END_RESET : CONN_END_EOF, 0);
 		return;
