@@ -526,6 +526,7 @@ qb_dialogues = \
 	test/scenario/push_select.dlg \
 	test/scenario/query_abandoned.dlg \
 	test/scenario/random.dlg \
+	test/scenario/released_when_gone.dlg \
 	test/scenario/reserve_for_takers.dlg \
 	test/scenario/safety_poll.dlg \
 	test/scenario/savepoints.dlg \
@@ -562,6 +563,7 @@ qb_dialogues = \
 	test/scenario/tx_abandoned.dlg \
 	test/scenario/tx_in_one_string.dlg \
 	test/scenario/unnamed_follows.dlg \
+	test/scenario/unsent_later.dlg \
 	test/scenario/wait_in_line.dlg \
 	test/scenario/wait_timeout.dlg \
 	test/scenario/waiters_in_order.dlg \

@@ -79,6 +79,10 @@ void conn_write(struct conn *c, const void *data, size_t len);
 size_t conn_pending_output(const struct conn *c);
 /* The same, or some of it was lost because the connection broke. */
 bool conn_has_unsent(const struct conn *c);
+/* Where what was written so far ends; UINT64_MAX: some of it was lost. */
+uint64_t conn_output_end(const struct conn *c);
+/* Has the kernel taken everything up to there? What TLS has encrypted and not sent may be any of it. */
+bool conn_has_sent(const struct conn *c, uint64_t end);
 /* Above high water: stop the source; on_drain tells when to go on. */
 bool conn_is_full(const struct conn *c);
 

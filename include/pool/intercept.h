@@ -43,8 +43,9 @@ void *client_slot(const struct client *c);
 void client_slot_set(struct client *c, void *data);
 /* Is its socket still connected, as far as the kernel knows now? */
 bool client_is_alive(const struct client *c);
-/* Is there output that the kernel has not taken? */
-bool client_has_unsent(const struct client *c);
+/* Where the output for it ends now, and whether the kernel has taken all up to there. */
+uint64_t client_output_end(const struct client *c);
+bool client_has_sent(const struct client *c, uint64_t end);
 /* statement_timeout as it was given at start-up, in microseconds; 0: none. */
 usec_t client_statement_timeout(const struct client *c);
 /* Console: may it run all commands (admin_users), or only look (stats_users)? */
@@ -188,6 +189,8 @@ struct interceptor {
 	void (*client_begun)(struct client *c);
 	/* The transaction in which something of ours ran has ended. */
 	void (*tx_ended)(struct client *c, bool committed);
+	/* It has said COMMIT PREPARED, of whosever transaction. May be NULL. */
+	void (*prepared_committed)(struct client *c);
 	/* The client asks to cancel its parked statement. The claimant calls client_fail(). */
 	void (*cancel)(struct client *c);
 	/* The session is over; free the slot. A parked statement is dropped. */

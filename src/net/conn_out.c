@@ -282,6 +282,16 @@ bool conn_has_unsent(const struct conn *c)
 	return c->out_len > 0 || (c->flags & (F_BROKEN | F_NO_MEMORY)) != 0 || tls_has_unsent(c);
 }
 
+uint64_t conn_output_end(const struct conn *c)
+{
+	return c->flags & (F_BROKEN | F_NO_MEMORY) ? UINT64_MAX : c->bytes_out + c->out_len;
+}
+
+bool conn_has_sent(const struct conn *c, uint64_t end)
+{
+	return c->bytes_out >= end && !tls_has_unsent(c);
+}
+
 bool conn_is_full(const struct conn *c)
 {
 	return (c->flags & F_FULL) != 0;

@@ -394,9 +394,14 @@ bool client_is_alive(const struct client *c)
 	return c->state != CLIENT_DEAD && c->conn != NULL && conn_alive(c->conn);
 }
 
-bool client_has_unsent(const struct client *c)
+uint64_t client_output_end(const struct client *c)
 {
-	return c->conn != NULL && conn_has_unsent(c->conn);
+	return c->conn != NULL ? conn_output_end(c->conn) : UINT64_MAX;
+}
+
+bool client_has_sent(const struct client *c, uint64_t end)
+{
+	return c->conn != NULL && conn_has_sent(c->conn, end);
 }
 
 bool client_standard_strings(const struct client *c)

@@ -388,10 +388,6 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 	bool complete = len < m->have || wire_complete(m);
 	struct pg_error err;
 
-	if (c->answered) {
-		c->answered = false;
-		return STEP_NEXT;
-	}
 	if (c->request_time == 0)
 		c->request_time = loop_now();
 	if (conf_current()->p.disable_pqexec && !c->console)

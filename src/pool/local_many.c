@@ -208,7 +208,7 @@ static bool is_apart(struct client *c, const struct string *str)
 		return false;
 	l->icpt->stmt_shape(l->stmt, &shape);
 	lstmt_drop(&l);
-	return !shape.in_place && !shape.own_server;
+	return (!shape.in_place || shape.barrier) && !shape.own_server;
 }
 
 /* BEGIN and nothing else before it needs no server. */

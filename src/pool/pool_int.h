@@ -259,7 +259,6 @@ struct client {
 	bool own_user : 1;      /* console: the unix user that we run as */
 	bool proven : 1;        /* some server has accepted its settings */
 	bool again : 1;         /* the statement at the head was replaced by one that has succeeded: replace.again */
-	bool answered : 1;      /* the Query at the head is answered: it failed there */
 	uint32_t pass_left; /* bytes of the message under way that go on as they come */
 	uint32_t string_at; /* of the Query at the head of the input: so far it has been sent; local_many.c */
 	struct conn *conn;

@@ -531,6 +531,9 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 	case 'C':
 		if (c != NULL && tag_is(m, "COMMIT"))
 			c->tx_committed = true;
+		else if (c != NULL && tag_is(m, "COMMIT PREPARED") && c->icpt != NULL &&
+			 c->icpt->prepared_committed != NULL)
+			c->icpt->prepared_committed(c);
 		break;
 	case 'P':
 		if (c != NULL && tag_is(m, "PREPARE TRANSACTION"))

@@ -224,7 +224,7 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m, struct repla
 
 	rp->failed = true;
 	if (one != NULL && one->again && rp->simple && r->s->link != NULL)
-		r->s->link->answered = true;
+		r->s->link->string_at = STRING_FAILED;
 	find_place(one, m, &place);
 	if (one != NULL && one->on_error != NULL &&
 		one->on_error(one->arg, place.sqlstate, place.place, &instead))

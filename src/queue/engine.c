@@ -5,6 +5,7 @@
  * their own.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lane.h"
@@ -215,6 +216,14 @@ static bool payloads_fit(
 	return result == NULL || fits(result, bind, "result", err);
 }
 
+/* Verbs on jobs return the name of the queue of each: one text column. Wanted when they wake, and
+ * for the take behind a done. */
+static bool names_queues(const struct qstmt *q)
+{
+	return qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) > 0 &&
+	       ((q->verb->flags & QVERB_WAKES) != 0 || qstmt_then(q, QVERB_TAKE));
+}
+
 bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
 	struct call *ret, struct pg_error *err)
 {
@@ -223,6 +232,7 @@ bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_valu
 	if (!jobs_resolve(qc, q, bind, &ret->jobs, err) || !call_params(ret, q, bind, err))
 		return false;
 	call_queue(qc, ret, q, bind);
+	ret->in_rows = names_queues(q);
 	if (!qstmt_sql(q, token_of, ret, &ret->sql, err))
 		return false;
 	if (!buf_failed(&ret->sql))
@@ -248,48 +258,45 @@ void call_free(struct call *c)
 	*c = (struct call){0};
 }
 
-static bool names_queues(const struct qstmt *q, const struct call *call)
+void call_row(struct call *call, const uint8_t *body, size_t len)
 {
-	return call->jobs.n > 0 || qstmt_count(q, QARG_REF) > 0;
-}
-
-/* Verbs on jobs return the name of the queue of each: one text column. */
-void call_row(struct qclient *qc, const struct qstmt *q, struct call *call, const uint8_t *body,
-	size_t len)
-{
-	char name[QSTMT_QUEUE_MAX + 1];
 	size_t n = len > 6 ? len - 6 : 0;
 
-	if (qstmt_then(q, QVERB_TAKE) && n > 0 && n <= QSTMT_QUEUE_MAX) {
-		buf_put(&call->names, body + 6, n);
-		buf_putc(&call->names, '\0');
-	}
-	if ((q->verb->flags & QVERB_WAKES) == 0 || !names_queues(q, call) || n == 0 ||
-		n > QSTMT_QUEUE_MAX)
+	if (!call->in_rows || n == 0 || n > QSTMT_QUEUE_MAX)
 		return;
-	memcpy(name, body + 6, n);
-	name[n] = '\0';
-	touch(qc, name, 1);
+	buf_put(&call->names, body + 6, n);
+	buf_putc(&call->names, '\0');
+}
+
+static void touch_names(struct qclient *qc, const struct buf *names)
+{
+	const char *at = (const char *)names->data, *end = at + names->len;
+
+	/* without memory the periodic look finds the jobs */
+	for (; !buf_failed(names) && at < end; at += strlen(at) + 1)
+		touch(qc, at, 1);
+}
+
+static int token_order(const void *a, const void *b)
+{
+	return strcmp(a, b);
 }
 
 /* A token counts once, also when several requests of a batch name it: rows do not tell whose it
- * was. */
-static unsigned distinct_jobs(const struct jobs *j)
+ * was. Their order changes. */
+static unsigned distinct_jobs(struct jobs *j)
 {
-	unsigned n = 0;
+	unsigned n = j->n > 0;
 
-	for (int i = 0; i < j->n; i++) {
-		int k = 0;
-
-		while (k < i && strcmp(j->tokens[k], j->tokens[i]) != 0)
-			k++;
-		n += k == i;
-	}
+	if (j->n > 1)
+		qsort(j->tokens, (size_t)j->n, sizeof(j->tokens[0]), token_order);
+	for (int i = 1; i < j->n; i++)
+		n += strcmp(j->tokens[i - 1], j->tokens[i]) != 0;
 	return n;
 }
 
-void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call *call,
-	unsigned rows, bool in_tx)
+void call_succeeded(
+	struct qclient *qc, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx)
 {
 	bool finishes = q->verb->id != QVERB_EXTEND;
 	bool by_done = q->verb->id == QVERB_DONE;
@@ -311,6 +318,8 @@ void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call
 		(call->handed == 0 || call->handed < rows))
 		touch_from(qc, call->queue, last->tag == QTAG_ROWS ? rows - call->handed : 0,
 			call->mark);
+	if ((last->flags & QVERB_WAKES) != 0)
+		touch_names(qc, &call->names);
 	if (!in_tx)
 		touched_wake(qc);
 }
@@ -379,8 +388,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		return;
 	if (r->rows++ == 0 && !r->keeps_rows)
 		note_value(r, body, len);
-	if (r->qc != NULL)
-		call_row(r->qc, r->q, &r->call, body, len);
+	call_row(&r->call, body, len);
 	if (!r->keeps_rows)
 		return;
 	if (r->item != NULL && r->binary_id) {
@@ -412,18 +420,16 @@ static void put_tag(struct request *r)
 	}
 }
 
-/* It was committed after its client had left: its jobs are there all the same. Rows that came
- * without the client were not looked at: which queues they named is not known. */
+/* It was committed after its client had left: its jobs are there all the same. */
 static void succeeded_for_nobody(const struct request *r)
 {
 	for (int i = 0; i < r->call.jobs.n && r->is_done; i++)
 		done_remember(r->call.jobs.tokens[i]);
 	if (!r->wakes || (r->call.handed > 0 && r->call.handed == r->rows))
 		return;
-	if (r->call.queue[0] == '\0') {
-		rooms_wake_all(r->db);
+	wake_queues(r->db, &r->call.names);
+	if (r->call.queue[0] == '\0')
 		return;
-	}
 	room_wake(r->db, r->call.queue, 0);
 	system_notify(r->db, r->call.queue);
 }

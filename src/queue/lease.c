@@ -15,6 +15,7 @@
 
 void lease_drop(struct qclient *qc, struct lease *l)
 {
+	HASH_DEL(qc->by_token, l);
 	DL_DELETE(qc->leases, l);
 	qc->n_leases--;
 	qc->n_cancelled -= l->cancelled;
@@ -37,6 +38,11 @@ struct lease *lease_add(struct qclient *qc, int64_t id, const char *token, const
 	l->taken_at = loop_now();
 	util_strlcpy(l->token, token, sizeof(l->token));
 	util_strlcpy(l->queue, queue, sizeof(l->queue));
+	HASH_ADD_STR(qc->by_token, token, l);
+	if (l->hh.tbl == NULL) {
+		mem_free(l);
+		return NULL;
+	}
 	DL_APPEND(qc->leases, l);
 	qc->n_leases++;
 	if (qc->n_leases > LEASES_MAX && !qc->leases->in_tx)
@@ -64,10 +70,8 @@ struct lease *lease_find(struct qclient *qc, const char *token)
 {
 	struct lease *l;
 
-	DL_FOREACH (qc->leases, l)
-		if (strcmp(l->token, token) == 0)
-			return l;
-	return NULL;
+	HASH_FIND_STR(qc->by_token, token, l);
+	return l;
 }
 
 void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_tx)
@@ -206,7 +210,7 @@ void lease_client_ended(struct qclient *qc, enum client_end how)
 	if (qc->leases == NULL)
 		return;
 	/* rows that were not written as a whole were never taken */
-	if (client_has_unsent(qc->client))
+	if (!client_has_sent(qc->client, qc->answer_end))
 		give_back_some(qc, not_delivered, NULL);
 	give_back_some(
 		qc, how == CLIENT_END_BROKEN ? broken_back : closed_back, "worker disconnected");

@@ -121,6 +121,53 @@ void touched_wake(struct qclient *qc)
 	touched_drop(qc);
 }
 
+/* --- two phases
+ * ------------------------------------------------------------------------------------------------
+ */
+
+#define PREPARED_MAX 1000
+
+/* What was pushed in part may also be a savepoint's; that costs a look in vain. */
+static void prepared_add(struct qdb *db, const char *queue)
+{
+	size_t size = strlen(queue) + 1;
+	struct touched *t;
+	int n = 0;
+
+	for (t = db->prepared; t != NULL; t = t->next, n++)
+		if (strcmp(t->queue, queue) == 0)
+			return;
+	t = n < PREPARED_MAX ? mem_zalloc(sizeof(*t) + size) : NULL;
+	if (t == NULL)
+		return; /* the periodic look finds the jobs */
+	memcpy(t->queue, queue, size);
+	t->next = db->prepared;
+	db->prepared = t;
+}
+
+/* One of those that were prepared is committed, and which queues it pushed to is not known: one
+ * look into each. */
+static void prepared_committed(struct client *c)
+{
+	struct qdb *db;
+
+	HASH_FIND_STR(databases, client_database(c), db);
+	for (struct touched *t = db != NULL ? db->prepared : NULL; t != NULL; t = t->next) {
+		room_wake(db, t->queue, 0);
+		system_notify(db, t->queue);
+	}
+}
+
+static void prepared_free(struct qdb *db)
+{
+	while (db->prepared != NULL) {
+		struct touched *t = db->prepared;
+
+		db->prepared = t->next;
+		mem_free(t);
+	}
+}
+
 /* --- claiming
  * ------------------------------------------------------------------------------------------------
  */
@@ -491,11 +538,10 @@ struct in_place {
 static void in_place_row(struct client *c, void *arg, const uint8_t *body, size_t len)
 {
 	struct in_place *ip = arg;
-	struct qclient *qc = qclient_find(c);
 
+	(void)c;
 	ip->rows++;
-	if (qc != NULL)
-		call_row(qc, ip->q, &ip->call, body, len);
+	call_row(&ip->call, body, len);
 }
 
 static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
@@ -698,6 +744,9 @@ static void tx_ended(struct client *c, bool committed)
 	if (qc == NULL)
 		return;
 	lease_tx_ended(qc, committed);
+	for (struct touched *t = qc->touched; t != NULL && committed && client_tx_in_part(c);
+		t = t->next)
+		prepared_add(qc->db, t->queue);
 	if (committed)
 		touched_wake(qc);
 	else
@@ -745,6 +794,7 @@ static const struct interceptor interceptor = {
 	.execute = execute,
 	.ready = ready,
 	.tx_ended = tx_ended,
+	.prepared_committed = prepared_committed,
 	.cancel = cancel,
 	.client_ended = client_ended,
 };
@@ -777,6 +827,7 @@ void queue_free(void)
 		registry_free(db);
 		lanes_free(db);
 		gauge_free(db);
+		prepared_free(db);
 		HASH_DEL(databases, db);
 		mem_free(db);
 	}

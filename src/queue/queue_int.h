@@ -65,6 +65,7 @@ struct qdb {
 	struct system *system;  /* the LISTEN session; made with the first waiter */
 	struct gauge *gauges;   /* how full the queues are (gauge.c) */
 	bool gauging;           /* that is being asked now */
+	struct touched *prepared; /* queues of transactions that were prepared, whatever became of them */
 	struct registry *registry; /* the proxies of this database */
 	uint64_t probes, served;
 	uint64_t wakes; /* counts what was announced, of any queue */
@@ -89,6 +90,7 @@ void schema_doubt(struct qdb *db);
 enum lease_policy { LEASE_AUTO, LEASE_RELEASE, LEASE_KEEP, LEASE_HOLD };
 
 struct lease {
+	UT_hash_handle hh; /* by token */
 	struct lease *prev, *next;
 	int64_t id;
 	bool in_tx;      /* taken in the transaction under way */
@@ -127,9 +129,10 @@ struct touched {
 struct qclient {
 	struct client *client;
 	struct qdb *db;
-	struct lease *leases;
+	struct lease *leases, *by_token;
 	unsigned n_leases, n_cancelled;
 	unsigned answers; /* answers with leases that were written; the last one may be under way */
+	uint64_t answer_end; /* of the client's output, behind the last of them */
 	struct touched *touched;
 	struct request *request;
 	struct waiter *waiter;
@@ -204,7 +207,8 @@ struct call {
 	int n_params;
 	struct jobs jobs;
 	char queue[QSTMT_QUEUE_MAX + 1]; /* PUSH, ALTER ...: evaluated name, "" when it has none */
-	struct buf names; /* THEN TAKE: the queues of the jobs, each with its terminator */
+	struct buf names; /* the queues of the jobs, as its rows name them, each with its terminator */
+	bool in_rows;     /* its rows do, and somebody wants to know */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
 	struct lane_mark mark;           /* of that queue, before it is sent */
 	unsigned handed;                 /* of the jobs that it pushed: leased already */
@@ -215,9 +219,9 @@ MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struc
 MUST_CHECK bool call_ask_queues(struct call *call, const struct qstmt *q, struct pg_error *err);
 void call_free(struct call *c);
 /* A row that the call returned: body of DataRow. */
-void call_row(struct qclient *qc, const struct qstmt *q, struct call *call, const uint8_t *body, size_t len);
+void call_row(struct call *call, const uint8_t *body, size_t len);
 /* After success: leases, memory of done, queues to wake. in_tx: at the commit. */
-void call_succeeded(struct qclient *qc, const struct qstmt *q, const struct call *call, unsigned rows, bool in_tx);
+void call_succeeded(struct qclient *qc, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx);
 
 struct then;
 /* Takes the contents of call; then: of DONE ... THEN TAKE, or NULL. */

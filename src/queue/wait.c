@@ -234,6 +234,18 @@ static void add_leases(struct waiter *w)
 	client_watch_tx(w->qc->client);
 }
 
+/* When the client ends in it, nothing was delivered. */
+static void answer_leases(struct client *c, struct answer *a)
+{
+	struct qclient *qc = qclient_find(c);
+
+	qc->answer_end = UINT64_MAX;
+	client_answer(c, a);
+	qc = qclient_find(c);
+	if (qc != NULL)
+		qc->answer_end = client_output_end(c);
+}
+
 static void deliver(struct waiter *w)
 {
 	struct client *c = w->qc->client;
@@ -258,7 +270,7 @@ static void deliver(struct waiter *w)
 	w->answer = (struct answer){0};
 	c = waiter_end(w);
 	if (c != NULL)
-		client_answer(c, &a);
+		answer_leases(c, &a);
 	else
 		answer_free(&a);
 }

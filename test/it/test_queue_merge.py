@@ -81,6 +81,13 @@ def test_the_same_token_twice(qproxy, db, q, direct):
     assert q.rows("QUEUE TAKE mail LIMIT 10") == []
 
 
+def test_many_tokens_each_twice(q):
+    tag(q, "QUEUE PUSH mail SELECT i FROM generate_series(1, 5000) AS i")
+    tokens = ["'%s'" % r["token"] for r in q.rows("QUEUE TAKE mail LIMIT 5000")]
+    assert tag(q, "QUEUE DONE " + ", ".join(tokens + tokens[::-1])) == "UPDATE 5000"
+    assert q.rows("QUEUE STATS mail")[0]["leased"] == "0"
+
+
 def test_clients_that_leave_take_nothing_along(qproxy, db, q, held):
     wires = send_all(qproxy, db, ["QUEUE TAKE mail"] * 3)
     pusher = send_all(qproxy, db, ["QUEUE PUSH mail '1', '2'"])

@@ -207,6 +207,22 @@ def test_then_take_has_to_be_alone(q):
     assert e.sqlstate == "0A000" and stats(q) == {"ready": 1, "later": 0, "leased": 1, "dead": 0}
 
 
+@pytest.mark.parametrize("before", ["BEGIN; ", "BEGIN; CREATE TABLE t (a int); "])
+def test_then_take_at_the_end_of_a_string(q, before):
+    """... unless it is the last of one that leaves a block open."""
+    tag(q, "QUEUE PUSH mail '1', '2'")
+    job = take(q)
+    got = q.simple(before + "QUEUE DONE %s THEN TAKE" % job["id"])
+    assert types(got) == "C" * before.count(";") + "TDCZ" and got[-1].status == "T"
+    tag(q, "ROLLBACK")
+    wait_for(lambda: stats(q)["ready"] == 1, "the job to be given back")
+    got = q.simple(before + "QUEUE DONE '%s0' THEN TAKE mail; " % job["token"][:-1])
+    if not job["token"].endswith("0"):
+        assert types(got) == "C" * before.count(";") + "EZ" and got[-1].status == "E"
+    tag(q, "ROLLBACK")
+    assert simple(q, "SELECT 1") == ("TDCZ", "SELECT 1")
+
+
 @pytest.mark.parametrize("run", [simple, extended])
 @pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
 def test_then_take_in_a_transaction(qproxy, db, q, run, end):

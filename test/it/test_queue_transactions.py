@@ -659,3 +659,17 @@ def test_psycopg_transactions(qproxy, db, q):
         conn.execute("QUEUE DONE %s", (row[1],))
         conn.commit()
         assert [r["payload"] for r in peek(q)] == ["2"]
+
+
+def test_commit_prepared_wakes(qproxy, db, q):
+    """What was pushed is there when the second phase has come, whoever says it."""
+    with qproxy.wire(db) as w, qproxy.wire(db) as other:
+        w.query("QUEUE TAKE mail WAIT '60s'")
+        parked(w)
+        for end in ("ROLLBACK", "COMMIT"):
+            tag(q, "BEGIN")
+            tag(q, "QUEUE PUSH mail '\"%s\"'" % end)
+            assert tag(q, "PREPARE TRANSACTION 'second'") == "PREPARE TRANSACTION"
+            parked(w)
+            assert tag(other, "%s PREPARED 'second'" % end) == end + " PREPARED"
+        assert woken(w)["payload"] == '"COMMIT"'

@@ -363,6 +363,16 @@ bool conn_has_unsent(const struct conn *c)
 	return c->out.len > 0;
 }
 
+uint64_t conn_output_end(const struct conn *c)
+{
+	return c->broken || c->no_memory ? UINT64_MAX : c->bytes_out + c->out.len;
+}
+
+bool conn_has_sent(const struct conn *c, uint64_t end)
+{
+	return c->bytes_out >= end;
+}
+
 bool conn_is_full(const struct conn *c)
 {
 	return c->full;

@@ -40,6 +40,11 @@ void system_notify(struct qdb *db, const char *queue)
 	util_strlcpy(last_notify, queue, sizeof(last_notify));
 }
 
+const char *program_told(void)
+{
+	return last_notify;
+}
+
 /* What another proxy's NOTIFY does here. */
 void program_notify(const char *queue)
 {

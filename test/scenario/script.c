@@ -545,6 +545,9 @@ static const char *step_expect(const char *args, bool lenient)
 		return expect_number("leases", program_count(COUNT_LEASES), args);
 	if (strip(&args, "jobs"))
 		return expect_jobs(args);
+	if (strip(&args, "told"))
+		return strcmp(program_told(), args) == 0 ? NULL
+							 : "the others were told of another queue";
 	if (strip(&args, "at rest"))
 		return expect_rest();
 	return "unknown expectation";
