@@ -556,6 +556,7 @@ qb_dialogues = \
 	test/scenario/then_push.dlg \
 	test/scenario/then_take.dlg \
 	test/scenario/then_take_in_transaction.dlg \
+	test/scenario/then_take_session.dlg \
 	test/scenario/tls_client.dlg \
 	test/scenario/tls_server.dlg \
 	test/scenario/two_queues.dlg \
