@@ -139,6 +139,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/session.c \
 	src/pool/session_int.h \
 	src/pool/settings.c \
+	src/pool/sqlprep.c \
 	src/pool/stat.c \
 	src/pool/stmt.c \
 	src/pool/task.c \
@@ -251,6 +252,7 @@ qb_doc = \
 	doc/decisions/010-lanes.md \
 	doc/decisions/011-hand-over.md \
 	doc/decisions/012-merging-keys.md \
+	doc/decisions/012-sql-prepare-is-repeated.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/overview.md \
@@ -517,6 +519,7 @@ qb_dialogues = \
 	test/scenario/portal_again.dlg \
 	test/scenario/portal_names.dlg \
 	test/scenario/prepare_fails.dlg \
+	test/scenario/prepare_in_sql.dlg \
 	test/scenario/prepared_bound.dlg \
 	test/scenario/prepared_follows.dlg \
 	test/scenario/prepared_names.dlg \

@@ -43,6 +43,8 @@ enum sql_session_kind {
 	SQL_SESSION_UNLISTEN,   /* UNLISTEN name, or no name: all */
 	SQL_SESSION_LISTEN,     /* name */
 	SQL_SESSION_UNLOCK_ALL, /* SELECT pg_advisory_unlock_all() */
+	SQL_SESSION_PREPARE,    /* PREPARE name [(types)] AS statement */
+	SQL_SESSION_DEALLOCATE, /* name */
 };
 
 struct sql_session {

@@ -196,6 +196,7 @@ static void free_one(struct client *c)
 	vars_clear(&c->vars);
 	istr_drop(&c->extra);
 	istr_drop(&c->origin);
+	istr_drop(&c->sqlprep);
 	istr_drop(&c->user);
 	account_put(&c->account);
 	istr_drop(&c->database);

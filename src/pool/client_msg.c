@@ -76,7 +76,7 @@ bool client_need_server(struct client *c)
 		if (c->link == NULL)
 			return false;
 	}
-	if (c->link->extra != c->extra && !session_sync(c))
+	if ((c->link->extra != c->extra || c->link->sqlprep != c->sqlprep) && !session_sync(c))
 		return false;
 	if (c->link->settling) {
 		client_move(c, CLIENT_BARRIER);
@@ -369,6 +369,9 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	}
 	if (c->vtx == VTX_FAILED)
 		return failed_virtual(c, true);
+	/* PREPARE: the settings that it is meant by have to be known */
+	if (util_lower((char)m->body[0]) == 'p' && !local_barrier(c))
+		return STEP_WAIT;
 	if (!client_need_server(c))
 		return STEP_WAIT;
 	server_drop_unnamed(c->link);

@@ -20,7 +20,7 @@
 static bool only_settings(struct server *s)
 {
 	for (unsigned i = 0; i < s->expect.count; i++)
-		if (expect_at(&s->expect, i)->dest != DEST_VARS)
+		if (!expect_is_setup(expect_at(&s->expect, i)))
 			return false;
 	return true;
 }

@@ -77,6 +77,8 @@ static bool is_ours(const struct client *c, const struct sql_session *st)
 		return st->kind != SQL_SESSION_UNLISTEN || st->name.len == 0;
 	case SQL_SESSION_OTHER:
 	case SQL_SESSION_LISTEN:
+	case SQL_SESSION_PREPARE:
+	case SQL_SESSION_DEALLOCATE:
 		break;
 	}
 	return false;
@@ -140,6 +142,7 @@ static bool carry_out(struct client *c, const struct sql_session *st, struct buf
 	case SQL_SESSION_DISCARD_ALL:
 		*ret_tag = "DISCARD ALL";
 		extq_forget_all(c);
+		sqlprep_forget(c, NULL);
 		return listen_unlisten_all(c) && reset_all(c, true, status);
 	case SQL_SESSION_DISCARD_PART:
 		*ret_tag = text_of(&st->value);
@@ -147,6 +150,7 @@ static bool carry_out(struct client *c, const struct sql_session *st, struct buf
 	case SQL_SESSION_DEALLOCATE_ALL:
 		*ret_tag = "DEALLOCATE ALL";
 		extq_forget_all(c);
+		sqlprep_forget(c, NULL);
 		return true;
 	case SQL_SESSION_CLOSE_ALL:
 		*ret_tag = "CLOSE CURSOR ALL";
@@ -160,6 +164,8 @@ static bool carry_out(struct client *c, const struct sql_session *st, struct buf
 		return listen_unlisten_all(c);
 	case SQL_SESSION_OTHER:
 	case SQL_SESSION_LISTEN:
+	case SQL_SESSION_PREPARE:
+	case SQL_SESSION_DEALLOCATE:
 		break;
 	}
 	return false;

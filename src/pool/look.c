@@ -11,7 +11,8 @@
 struct look {
 	unsigned asked, found;
 	bool failed, resets;
-	struct buf pairs; /* settings */
+	struct buf pairs;    /* settings */
+	struct buf prepared; /* names of those that are known, see sqlprep.c */
 };
 
 static const struct {
@@ -26,8 +27,6 @@ static const struct {
 		"EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype OPERATOR(pg_catalog.=) 'advisory' "
 		"AND pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid())"},
 	{SQL_TOUCH_CURSORS, 'c', "EXISTS (SELECT FROM pg_catalog.pg_cursors WHERE is_holdable)"},
-	{SQL_TOUCH_PREPARED, 'p',
-		"EXISTS (SELECT FROM pg_catalog.pg_prepared_statements WHERE from_sql)"},
 	{SQL_TOUCH_LISTEN, 'n', "EXISTS (SELECT FROM pg_catalog.pg_listening_channels())"},
 };
 
@@ -61,6 +60,9 @@ static void put_question(struct buf *sql, const struct server *s)
 		if ((s->touched & questions[i].touch) != 0)
 			buf_printf(sql, " UNION ALL SELECT '%c', '', '' WHERE %s",
 				questions[i].kind, questions[i].condition);
+	if ((s->touched & SQL_TOUCH_PREPARED) != 0)
+		buf_puts(sql,
+			" UNION ALL SELECT 'p', name, statement FROM pg_catalog.pg_prepared_statements WHERE from_sql");
 }
 
 bool look_begin(struct server *s)
@@ -121,6 +123,30 @@ static void note_setting(struct server *s, struct wire_reader *rd)
 	buf_putc(&l->pairs, '\0');
 }
 
+/* One that can be moved is no reason to stay. */
+static void note_prepared(struct server *s, struct wire_reader *rd)
+{
+	struct look *l = s->look;
+	size_t name_len, sql_len;
+	const char *name = column(rd, &name_len), *sql = column(rd, &sql_len);
+	struct buf text = BUF_INIT;
+
+	if (rd->failed || name == NULL || sql == NULL) {
+		l->found |= SQL_TOUCH_PREPARED;
+		return;
+	}
+	buf_put(&text, name, name_len);
+	buf_putc(&text, '\0');
+	buf_put(&text, sql, sql_len);
+	buf_putc(&text, '\0');
+	if (!buf_failed(&text) &&
+		sqlprep_known(s, (const char *)text.data, (const char *)text.data + name_len + 1))
+		buf_put(&l->prepared, text.data, name_len + 1);
+	else
+		l->found |= SQL_TOUCH_PREPARED;
+	buf_free(&text);
+}
+
 void look_row(struct server *s, const uint8_t *body, size_t len)
 {
 	struct wire_reader rd;
@@ -132,6 +158,8 @@ void look_row(struct server *s, const uint8_t *body, size_t len)
 		return;
 	if (*kind == 's')
 		note_setting(s, &rd);
+	if (*kind == 'p')
+		note_prepared(s, &rd);
 	for (size_t i = 0; i < ARRAY_LEN(questions); i++)
 		if (questions[i].kind == *kind)
 			s->look->found |= questions[i].touch;
@@ -187,6 +215,13 @@ static bool keep_settings(struct server *s, struct look *l)
 	return ok;
 }
 
+static bool keep_prepared(struct server *s, const struct look *l)
+{
+	if ((l->asked & SQL_TOUCH_PREPARED) == 0)
+		return true;
+	return !l->prepared.failed && sqlprep_keep(s, &l->prepared);
+}
+
 static void restore_reported(struct server *s, struct look *l)
 {
 	struct istr *all = NULL;
@@ -206,6 +241,7 @@ void look_free(struct server *s)
 	if (s->look == NULL)
 		return;
 	buf_free(&s->look->pairs);
+	buf_free(&s->look->prepared);
 	mem_free(s->look);
 	s->look = NULL;
 }
@@ -223,7 +259,7 @@ void look_done(struct server *s)
 	} else {
 		pins = c->pins & ~(l->asked | SQL_TOUCH_SETTINGS);
 		pins |= l->found | (l->asked & (SQL_TOUCH_LOAD | PIN_UNKNOWN));
-		if (l->failed || !keep_settings(s, l))
+		if (l->failed || !keep_settings(s, l) || !keep_prepared(s, l))
 			pins = c->pins | l->asked | SQL_TOUCH_SETTINGS;
 		else
 			restore_reported(s, l);

@@ -176,6 +176,8 @@ enum expect_dest {
 	DEST_SWALLOW, /* ours; an error in it belongs to the client's statement all the same */
 	DEST_RESET,   /* ours; an error closes the server */
 	DEST_VARS,    /* SET of the client's settings; an error ends the client */
+	DEST_PREPARE, /* a PREPARE of the client's on another server, and what is around it; an error leaves
+	               * the statement out. arg: its name, struct istr *, or NULL */
 	DEST_LISTEN,  /* ours: LISTEN and UNLISTEN; an error closes the server */
 	DEST_LOOK,    /* ours: what the session has become (look.c) */
 	DEST_BEGIN,   /* the client's BEGIN, sent late; an error closes both */
@@ -201,6 +203,11 @@ void expect_shrink(struct expect_ring *r);
 static inline struct expect *expect_at(struct expect_ring *r, unsigned i)
 {
 	return &r->e[(r->head + i) & (r->cap - 1u)];
+}
+/* Puts in force on a server what its client has: the client is told nothing of it. */
+static inline bool expect_is_setup(const struct expect *e)
+{
+	return e->dest == DEST_VARS || e->dest == DEST_PREPARE;
 }
 static inline struct expect *expect_head(struct expect_ring *r)
 {
@@ -281,6 +288,7 @@ struct client {
 	struct portal *portals;     /* of local statements */
 	struct vars vars;
 	struct istr *extra;  /* settings that no server reports: settings.c */
+	struct istr *sqlprep; /* statements that it has prepared in SQL: sqlprep.c */
 	struct listening *listening; /* LISTEN; NULL: to nothing */
 	struct istr *origin; /* all settings that the session began with */
 	struct istr *user; /* as logged in */
@@ -363,6 +371,7 @@ struct server {
 	uint16_t batch, batch_now;  /* counts Sync: that were sent, that are answered */
 	struct vars vars;
 	struct istr *extra;         /* settings in force that are not reported */
+	struct istr *sqlprep;       /* statements there that were prepared in SQL and can be moved */
 	struct buf custom;          /* with `touched`: names that no view lists */
 	struct look *look;          /* the question under way */
 	int32_t pid;
@@ -639,6 +648,18 @@ bool session_holds(struct server *s); /* at the end of a transaction: its client
 bool session_is_dirty(const struct server *s);
 void session_discarded(struct server *s);
 bool session_sync(struct client *c); /* puts the client's settings in force where they differ; false: closed */
+
+/* sqlprep.c: PREPARE in SQL */
+/* A PREPARE or DEALLOCATE is about to be sent, as a statement of its own; NULL: the server has to be asked. */
+struct istr *sqlprep_effect(struct client *c, const char *sql, size_t len);
+bool sqlprep_is_effect(const struct istr *effect);
+void sqlprep_apply(struct server *s, const struct istr *effect); /* it has been carried out */
+bool sqlprep_sync(struct client *c); /* the client's in the place of those on its server; false: closed */
+void sqlprep_failed(struct server *s, const struct istr *name); /* could not be prepared again */
+void sqlprep_forget(struct client *c, struct server *s); /* either may be NULL: those of the other are gone */
+bool sqlprep_known(const struct server *s, const char *name, const char *sql);
+/* Of those that are known only the ones in seen (names with their terminators) are left. */
+bool sqlprep_keep(struct server *s, const struct buf *seen);
 
 /* listen.c */
 struct sql_session;

@@ -248,11 +248,13 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 
 	if (m->total != WIRE_HEADER + 1)
 		return RELAY_BAD;
-	s->tx = (char)m->body[0];
-	if (s->tx != 'I' && s->tx != 'T' && s->tx != 'E')
+	if (strchr("ITE", m->body[0]) == NULL || m->body[0] == '\0')
 		return RELAY_BAD;
+	/* a block of ours is none of the client's */
+	if (dest != DEST_PREPARE)
+		s->tx = (char)m->body[0];
 	if (dest == DEST_CLIENT && e->kind == EXPECT_QUERY && e->arg != NULL && s->link != NULL &&
-		s->tx == 'I')
+		(s->tx == 'I' || sqlprep_is_effect(e->arg)))
 		session_apply(s, e->arg);
 	pop(s, true);
 	if (s->expect.count == 0)
@@ -307,8 +309,9 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 	id = var_find(name);
 	if (id >= 0)
 		vars_set(&s->vars, (enum var_id)id, value);
-	if (s->link == NULL || (e != NULL && (e->dest == DEST_RESET || e->dest == DEST_TASK ||
-						     e->dest == DEST_LOOK)))
+	if (s->link == NULL ||
+		(e != NULL && (e->dest == DEST_RESET || e->dest == DEST_TASK ||
+				      e->dest == DEST_LOOK || e->dest == DEST_PREPARE)))
 		return RELAY_DROP;
 	if (id >= 0) {
 		/* what we have put in force ourselves the client knows already, unless the server
@@ -459,6 +462,10 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 	case DEST_LOOK:
 		look_failed(s);
 		return RELAY_DROP;
+	case DEST_PREPARE:
+		if (e->arg != NULL)
+			sqlprep_failed(s, e->arg);
+		return RELAY_DROP;
 	case DEST_TASK:
 		if (s->task != NULL)
 			task_error(s->task, m->body, m->have);
@@ -543,6 +550,7 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 	case 'D':
 		if (tag_is(m, "DISCARD ALL") || tag_is(m, "DEALLOCATE ALL")) {
 			server_forget_prepared(s);
+			sqlprep_forget(c, s);
 			if (c != NULL)
 				extq_forget_all(c);
 			if (m->body[1] == 'I') {
@@ -672,7 +680,7 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		return RELAY_BAD;
 	if (m->type == 'Z')
 		return ready(r, m, e);
-	if (m->type == 'C')
+	if (m->type == 'C' && dest != DEST_PREPARE)
 		command_complete(s, m);
 	if (m->type == 'G' && s->finishing) {
 		server_close(s, "client left before its COPY", NULL);

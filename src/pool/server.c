@@ -378,7 +378,7 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 
 	if (arg == NULL)
 		return;
-	if (e->kind == EXPECT_QUERY && e->dest == DEST_CLIENT) {
+	if (e->kind == EXPECT_QUERY && (e->dest == DEST_CLIENT || e->dest == DEST_PREPARE)) {
 		istr_drop((struct istr **)&e->arg);
 		return;
 	}
@@ -421,6 +421,7 @@ static void free_one(struct server *s)
 	server_drop_unnamed(s);
 	vars_clear(&s->vars);
 	istr_drop(&s->extra);
+	istr_drop(&s->sqlprep);
 	buf_free(&s->custom);
 	look_free(s);
 	istr_drop(&s->host);
@@ -603,7 +604,7 @@ static bool owes_only_us(struct server *s)
 	for (unsigned i = 0; i < s->expect.count; i++) {
 		enum expect_dest dest = expect_at(&s->expect, i)->dest;
 
-		if (dest != DEST_LOOK && dest != DEST_VARS)
+		if (dest != DEST_LOOK && !expect_is_setup(expect_at(&s->expect, i)))
 			return false;
 	}
 	return s->pass_left == 0;

@@ -91,6 +91,8 @@ bool session_restore_all(struct client *c, bool identity)
 	return true;
 }
 
+#define UNDO(touch) ((touch) << SQL_TOUCH_UNDO_SHIFT)
+
 /* --- what a text may change
  * ----------------------------------------------------------------------- */
 
@@ -108,6 +110,9 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	/* all of it stays with the server; a question of ours would end its unnamed statement */
 	if (is_session_mode(s))
 		return;
+	/* gone by another way than a DEALLOCATE of its own */
+	if ((touches & UNDO(SQL_TOUCH_PREPARED)) != 0 && c->sqlprep != NULL)
+		made |= SQL_TOUCH_PREPARED;
 	/* what could not be read is tried again */
 	made |= c->pins & SQL_TOUCH_SETTINGS;
 	if ((made & SQL_TOUCH_SETTINGS) != 0 && !sql_session_custom_names(sql, len, &s->custom))
@@ -146,6 +151,10 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len)
 
 	if (touches == 0 && c->pins == 0)
 		return NULL;
+	if (!is_session_mode(s) && (c->pins & SQL_TOUCH_PREPARED) == 0 &&
+		(touches == SQL_TOUCH_PREPARED || touches == UNDO(SQL_TOUCH_PREPARED)) &&
+		(effect = sqlprep_effect(c, sql, len)) != NULL)
+		return effect;
 	/* outside of transactions it counts as soon as it is answered, and need not be asked for */
 	if (s->tx == 'I' && s->expect.count == 0 && !s->unsynced && is_set_or_reset(sql, len)) {
 		struct sql_session st;
@@ -171,6 +180,10 @@ void session_apply(struct server *s, const struct istr *effect)
 	struct client *c = s->link;
 	bool ok = true;
 
+	if (sqlprep_is_effect(effect)) {
+		sqlprep_apply(s, effect);
+		return;
+	}
 	if (value >= name + istr_len(effect))
 		value = NULL;
 	mine = value != NULL ? value : settings_find(c->origin, name);
@@ -229,6 +242,7 @@ void session_discarded(struct server *s)
 	s->dirty = false;
 	buf_free(&s->custom);
 	istr_drop(&s->extra);
+	sqlprep_forget(s->link, s);
 	if (s->link == NULL)
 		return;
 	session_pin(s->link, 0);
@@ -247,9 +261,10 @@ bool session_sync(struct client *c)
 {
 	struct server *s = c->link;
 
-	if (s->extra == c->extra || s->tx != 'I' || s->unsynced || s->expect.count > 0 ||
-		s->touched)
-		return true;
-	server_put_settings(s, &c->vars, c->extra, DEST_VARS);
-	return c->link != NULL;
+	if (s->extra != c->extra && s->tx == 'I' && !s->unsynced && s->expect.count == 0 &&
+		!s->touched)
+		server_put_settings(s, &c->vars, c->extra, DEST_VARS);
+	if (c->link == NULL)
+		return false;
+	return s->sqlprep == c->sqlprep || is_session_mode(s) || sqlprep_sync(c);
 }

@@ -489,6 +489,25 @@ static bool take_channel(struct words *w, struct buf *ret)
 	return true;
 }
 
+/* The statement itself is for the server: to its end, which is that of the text. */
+static enum sql_session_kind prepare_kind(struct words *w, struct sql_session *s)
+{
+	if (!take_channel(w, &s->name) ||
+		(!words_token_is(&w->t, "as") && !(w->t.kind == SQL_OTHER && *w->t.text == '(')))
+		return SQL_SESSION_OTHER;
+	while (w->t.kind != SQL_END && w->t.kind != SQL_SEMICOLON)
+		sql_lex_next(&w->lx, &w->t);
+	return SQL_SESSION_PREPARE;
+}
+
+static enum sql_session_kind deallocate_kind(struct words *w, struct sql_session *s)
+{
+	(void)words_accept(w, "prepare");
+	if (words_accept(w, "all"))
+		return SQL_SESSION_DEALLOCATE_ALL;
+	return take_channel(w, &s->name) ? SQL_SESSION_DEALLOCATE : SQL_SESSION_OTHER;
+}
+
 static enum sql_session_kind kind_by_word(struct words *w, bool standard, struct sql_session *s)
 {
 	if (words_accept(w, "set"))
@@ -497,10 +516,10 @@ static enum sql_session_kind kind_by_word(struct words *w, bool standard, struct
 		return reset_kind(w, s);
 	if (words_accept(w, "discard"))
 		return discard_kind(w, s);
-	if (words_accept(w, "deallocate")) {
-		(void)words_accept(w, "prepare");
-		return words_accept(w, "all") ? SQL_SESSION_DEALLOCATE_ALL : SQL_SESSION_OTHER;
-	}
+	if (words_accept(w, "deallocate"))
+		return deallocate_kind(w, s);
+	if (words_accept(w, "prepare"))
+		return prepare_kind(w, s);
 	if (words_accept(w, "close"))
 		return words_accept(w, "all") ? SQL_SESSION_CLOSE_ALL : SQL_SESSION_OTHER;
 	if (words_accept(w, "unlisten"))
