@@ -106,6 +106,8 @@ PARAM_INT (reserve_pool_size, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
 	"Further connections that a pool may open when clients wait longer than `reserve_pool_timeout`.")
 PARAM_TIME(reserve_pool_timeout, "5", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long a client waits before the reserve is used; 0 never uses it.")
+PARAM_INT (max_pinned_servers, "-1", -1, INT_MAX, PARAM_RELOAD, NULL,
+	"Server connections of a pool that clients may keep beyond their transactions, in transaction pooling (doc/sessions.md, \"What pins\"). A statement that needs another one fails. -1: all of the pool but one, and at least one.")
 PARAM_INT (max_db_connections, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
 	"Server connections per database, over all users; 0 is no limit.")
 PARAM_INT (max_user_connections, "0", 0, INT_MAX, PARAM_RELOAD, NULL,

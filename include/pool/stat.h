@@ -36,6 +36,7 @@ struct stat_pool {
 	unsigned cl_active, cl_waiting, sv_active, sv_active_cancel, sv_being_canceled, sv_idle, sv_used, sv_tested, sv_login;
 	unsigned cl_parked; /* waiting in a QUEUE statement */
 	unsigned sv_queue;  /* used by the queue engine */
+	unsigned sv_pinned; /* kept by clients beyond their transactions */
 	usec_t maxwait;
 	enum pool_mode mode;
 };

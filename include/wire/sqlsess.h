@@ -18,6 +18,7 @@ enum sql_touch {
 	SQL_TOUCH_LISTEN = 32,
 	SQL_TOUCH_LOAD = 64,    /* LOAD: nothing undoes it */
 	SQL_TOUCH_ALL = 63,
+	SQL_TOUCH_GUESS = 1 << 16, /* it may well leave nothing behind */
 };
 /* What may undo one of them has it shifted by so much: of interest only where there is one. */
 #define SQL_TOUCH_UNDO_SHIFT 8

@@ -238,6 +238,7 @@ static void one_pool(const struct stat_pool *st, void *arg)
 	duration(r, st->maxwait);
 	row_text(r, pool_mode_name(st->mode));
 	row_text(r, NULL);
+	row_int(r, st->sv_pinned);
 	row_end(r);
 }
 

@@ -35,7 +35,7 @@ SHOW(POOLS, pools, WHO_STATS, "Clients and servers of each pair of database and 
 	COL(INT4, cl_active_cancel_req) COL(INT4, cl_waiting_cancel_req) COL(INT4, sv_active)
 	COL(INT4, sv_active_cancel) COL(INT4, sv_being_canceled) COL(INT4, sv_idle) COL(INT4, sv_used)
 	COL(INT4, sv_tested) COL(INT4, sv_login) COL(INT4, maxwait) COL(INT4, maxwait_us)
-	COL(TEXT, pool_mode) COL(TEXT, load_balance_hosts))
+	COL(TEXT, pool_mode) COL(TEXT, load_balance_hosts) COL(INT4, sv_pinned))
 SHOW(CLIENTS, clients, WHO_STATS, "Each client.",
 	COL(TEXT, type) COL(TEXT, user) COL(TEXT, database) COL(TEXT, replication) COL(TEXT, state)
 	COL(TEXT, addr) COL(INT4, port) COL(TEXT, local_addr) COL(INT4, local_port)

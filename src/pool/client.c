@@ -162,6 +162,7 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 	 * dropped first */
 	if (c->link != NULL)
 		leave_server(c, how);
+	session_pin(c, 0);
 	if (c->icpt != NULL && c->begun && !c->ended) {
 		c->ended = true;
 		c->icpt->client_ended(c, how);

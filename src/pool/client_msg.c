@@ -374,6 +374,8 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 		return STEP_WAIT;
 	if (!client_need_server(c))
 		return STEP_WAIT;
+	if (session_pin_refused(c, (const char *)m->body, len))
+		return session_refuse_pin(c, true);
 	server_drop_unnamed(c->link);
 	c->link->unsynced = false; /* what came before it in the batch ends with it */
 	if (util_lower((char)m->body[0]) == 'd' &&

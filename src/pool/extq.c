@@ -135,6 +135,8 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 		server_drop_unnamed(c->link);
 		c->link->unnamed_raw = true;
 	}
+	if (session_pin_refused(c, p->sql, p->sql_len))
+		return session_refuse_pin(c, false);
 	c->link->unsynced = true;
 	c->pool->stats.server_parses++;
 	session_touch(c, p->sql, p->sql_len,

@@ -236,6 +236,9 @@ static enum step bind_own(
 		return extq_refuse(c, "42P03", "cursor \"%s\" already exists", portal);
 	if (!client_need_server(c))
 		return STEP_WAIT;
+	if (st != NULL && st->p->touches != 0 &&
+		session_pin_refused(c, pstmt_sql(st->p), st->p->sql_len))
+		return session_refuse_pin(c, false);
 	portal_drop(c, portal_find(c, portal));
 	if (st != NULL && (st->p->touches != 0 || c->pins != 0))
 		session_touch(c, pstmt_sql(st->p), st->p->sql_len, st->p->touches);

@@ -448,6 +448,7 @@ struct pool {
 	struct server_list servers[SERVER_STATES];
 	struct task *tasks;     /* waiting for a server; longest first */
 	unsigned n_tasks;
+	unsigned n_pinned;      /* clients that keep their servers */
 	bool ready_marked;      /* in the list that the pool phase serves */
 	struct pool *ready_next;
 	bool welcome_known;
@@ -643,6 +644,9 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 struct istr *session_effect(struct client *c, const char *sql, size_t len);
 void session_apply(struct server *s, const struct istr *effect);
 void session_pin(struct client *c, unsigned pins);
+/* As many servers of its pool as may be are kept by others, and this text would make the client keep one more. */
+bool session_pin_refused(const struct client *c, const char *sql, size_t len);
+enum step session_refuse_pin(struct client *c, bool simple);
 const char *session_pin_names(unsigned pins); /* static buffer */
 bool session_holds(struct server *s); /* at the end of a transaction: its client keeps it, or it is asked first */
 bool session_is_dirty(const struct server *s);

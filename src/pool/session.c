@@ -201,9 +201,47 @@ void session_apply(struct server *s, const struct istr *effect)
 
 void session_pin(struct client *c, unsigned pins)
 {
-	if (pins != 0 && c->pins == 0)
+	if (pins != 0 && c->pins == 0) {
 		c->pool->stats.pins++;
+		c->pool->n_pinned++;
+	} else if (pins == 0 && c->pins != 0) {
+		c->pool->n_pinned--;
+	}
 	c->pins = (uint8_t)pins;
+}
+
+static unsigned pin_limit(const struct pool *p)
+{
+	int max = conf_current()->p.max_pinned_servers, size = route_pool_size(p);
+
+	if (max >= 0)
+		return (unsigned)max;
+	return size > 2 ? (unsigned)size - 1 : 1;
+}
+
+bool session_pin_refused(const struct client *c, const char *sql, size_t len)
+{
+	const unsigned pinning = SQL_TOUCH_TEMP | SQL_TOUCH_LOCKS | SQL_TOUCH_CURSORS |
+				 SQL_TOUCH_LISTEN | SQL_TOUCH_LOAD;
+	unsigned touches;
+
+	if (c->pins != 0 || c->pool->n_pinned < pin_limit(c->pool) || is_session_mode(c->link))
+		return false;
+	touches = sql_session_touches(sql, len, client_standard_strings(c));
+	return (touches & pinning) != 0 && (touches & SQL_TOUCH_GUESS) == 0;
+}
+
+enum step session_refuse_pin(struct client *c, bool simple)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "53400", "too many clients of the pool keep their server connections");
+	pg_error_detail(&err,
+		"This statement would keep one beyond its transaction, as %u others do; at most %u may.",
+		c->pool->n_pinned, pin_limit(c->pool));
+	pg_error_hint(&err,
+		"SHOW CLIENTS says in its column pinned who does, and why. The limit is max_pinned_servers; a database entry with pool_mode = session has none.");
+	return client_error(c, &err, simple);
 }
 
 const char *session_pin_names(unsigned pins)

@@ -117,6 +117,7 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 				.sv_login = p->servers[SERVER_LOGIN].count,
 				.cl_parked = count_parked(p),
 				.sv_queue = p->servers[SERVER_TASK].count,
+				.sv_pinned = p->n_pinned,
 				.mode = route_pool_mode(p)};
 
 			if (is_second(p))

@@ -159,13 +159,25 @@ static unsigned touches_of_set(struct words *w)
 	return SQL_TOUCH_SETTINGS;
 }
 
-static unsigned touches_of_create(struct words *w)
+/* ON COMMIT DROP, or a guess at it */
+static unsigned touches_of_create(struct words *w, const char *text, size_t len)
 {
+	unsigned guess;
+
 	if (words_accept(w, "or"))
 		(void)words_accept(w, "replace");
 	if (!words_accept(w, "global"))
 		(void)words_accept(w, "local");
-	return words_accept(w, "temp") || words_accept(w, "temporary") ? SQL_TOUCH_TEMP : 0;
+	if (!words_accept(w, "temp") && !words_accept(w, "temporary"))
+		return 0;
+	guess = holds_word(text, len, "drop") ? SQL_TOUCH_GUESS : 0;
+	return SQL_TOUCH_TEMP | guess;
+}
+
+/* Of a query that has the word somewhere: a table called temperature will do. */
+static unsigned touches_of_into(const char *text, size_t len)
+{
+	return holds_temp(text, len) ? SQL_TOUCH_TEMP | SQL_TOUCH_GUESS : 0;
 }
 
 static unsigned touches_of_discard(struct words *w)
@@ -180,7 +192,7 @@ static unsigned touches_by_word(struct words *w, const char *text, size_t len)
 	if (words_accept(w, "set"))
 		return touches_of_set(w);
 	if (words_accept(w, "create"))
-		return touches_of_create(w);
+		return touches_of_create(w, text, len);
 	if (words_accept(w, "discard"))
 		return touches_of_discard(w);
 	if (words_accept(w, "reset"))
@@ -202,9 +214,9 @@ static unsigned touches_by_word(struct words *w, const char *text, size_t len)
 	if (words_accept(w, "declare"))
 		return holds_word(text, len, "hold") ? SQL_TOUCH_CURSORS : 0;
 	if (words_accept(w, "do"))
-		return SQL_TOUCH_ALL;
+		return SQL_TOUCH_ALL | SQL_TOUCH_GUESS;
 	if (words_accept(w, "select") || words_accept(w, "with") || words_accept(w, "explain"))
-		return holds_temp(text, len) ? SQL_TOUCH_TEMP : 0;
+		return touches_of_into(text, len);
 	return 0;
 }
 
@@ -215,7 +227,7 @@ static unsigned touches_of_one(const char *text, size_t len)
 	const char *p = skip_blanks(text, text + len), *end = text + len;
 
 	if (stands(p, end, "sel"))
-		return holds_temp(p, (size_t)(end - p)) ? SQL_TOUCH_TEMP : 0;
+		return touches_of_into(p, (size_t)(end - p));
 	if (stands(p, end, "ins") || stands(p, end, "upd") || stands(p, end, "del"))
 		return 0;
 	if (p < end && strchr("bfgijkmnoqvrxyz", util_lower(*p)) != NULL && !stands(p, end, "res"))

@@ -37,7 +37,7 @@ COLUMNS = {
              "current_connections max_user_client_connections current_client_connections",
     "POOLS": "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req "
              "sv_active sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login "
-             "maxwait maxwait_us pool_mode load_balance_hosts",
+             "maxwait maxwait_us pool_mode load_balance_hosts sv_pinned",
     "CLIENTS": SESSION + " pinned",
     "SERVERS": SESSION,
     "SOCKETS": SESSION + BUFFERS,

@@ -555,3 +555,54 @@ def test_plan_whose_result_changes(qbouncer, db, renew):
             got = c.bind("", name if c is a else "s").describe("P").execute().sync().until("Z")
             assert [m.text_row for m in got if m.type == "D"] == [["1", "2"]], got
         b.simple("COMMIT")
+
+
+# -- how many may be pinned ------------------------------------------------------------------------------
+
+
+PINNING = ["CREATE TEMP TABLE mine (a int)", "SELECT pg_advisory_lock(99)", "LOAD 'plpgsql'",
+           "BEGIN; DECLARE c CURSOR WITH HOLD FOR SELECT 1; COMMIT"]
+
+
+@pytest.mark.parametrize("run", ["simple", "extended"])
+def test_pinned_clients_leave_a_server(qbouncer, db, run):
+    proxy = qbouncer(default_pool_size=3)
+    with proxy.wire(db) as a, proxy.wire(db) as b, proxy.wire(db) as c, proxy.wire(db) as d:
+        said = c.simple if run == "simple" else lambda sql: extended(c, sql)
+        for w in (a, b):
+            assert not errors(w.simple("CREATE TEMP TABLE mine (a int)"))
+        wait_for(lambda: len(pinned(proxy, db)) == 2, "two pinned clients")
+        for sql in PINNING[:3] if run == "extended" else PINNING:
+            got = said(sql)
+            assert errors(got) == ["53400"], sql
+            assert [m.fields["H"] for m in got if m.type == "E" and "max_pinned_servers" in m.fields["H"]]
+        for sql in ("CREATE TEMP TABLE x (a int) ON COMMIT DROP", "SELECT 'temp'", "SET work_mem = '7MB'", "PREPARE x AS SELECT 1"):
+            assert not errors(said(sql)), sql
+        wait_for(lambda: len(pinned(proxy, db)) == (3 if run == "extended" else 2), "what is left behind")
+        if run == "extended":
+            assert not errors(said("DEALLOCATE x"))
+        assert show(d, "work_mem") == "4MB" and show(c, "work_mem") == "7MB"
+        assert not errors(a.simple("CREATE TEMP TABLE more (a int)")), "who is pinned may do more"
+        assert [r["sv_pinned"] for r in proxy.console("SHOW POOLS") if r["database"] == db] == ["2"]
+        b.close()
+        wait_for(lambda: len(pinned(proxy, db)) == 1, "the second one to be gone")
+        assert not errors(said(PINNING[0]))
+
+
+def test_refused_inside_of_a_block(qbouncer, db):
+    """As any error: the block fails, and the client goes on behind it."""
+    proxy = qbouncer(default_pool_size=2, max_pinned_servers=0)
+    with proxy.wire(db) as a:
+        for sql in PINNING[:2]:
+            for begin in ("BEGIN", "BEGIN; SELECT 1"):
+                a.simple(begin)
+                assert errors(a.simple(sql)) == ["53400"]
+                assert errors(a.simple("SELECT 1")) == ["25P02"]
+                assert tags(a.simple("COMMIT")) == ["ROLLBACK"]
+        assert errors(extended(a, PINNING[0])) == ["53400"]
+        assert pinned(proxy, db) == [] and types(a.simple("SELECT 1")) == "TDCZ"
+        proxy.console("SET max_pinned_servers = 1")
+        assert not errors(a.simple(PINNING[0]))
+    proxy = qbouncer(default_pool_size=2, max_pinned_servers=0, pool_mode="session")
+    with proxy.wire(db) as a:
+        assert not errors(a.simple(PINNING[0]))
