@@ -649,7 +649,7 @@ bool session_pin_refused(const struct client *c, const char *sql, size_t len);
 enum step session_refuse_pin(struct client *c, bool simple);
 const char *session_pin_names(unsigned pins); /* static buffer */
 bool session_holds(struct server *s); /* at the end of a transaction: its client keeps it, or it is asked first */
-bool session_is_dirty(const struct server *s);
+bool session_is_dirty(struct server *s);
 void session_discarded(struct server *s);
 bool session_sync(struct client *c); /* puts the client's settings in force where they differ; false: closed */
 
@@ -659,7 +659,7 @@ struct istr *sqlprep_effect(struct client *c, const char *sql, size_t len);
 bool sqlprep_is_effect(const struct istr *effect);
 void sqlprep_apply(struct server *s, const struct istr *effect); /* it has been carried out */
 bool sqlprep_sync(struct client *c); /* the client's in the place of those on its server; false: closed */
-void sqlprep_failed(struct server *s, const struct istr *name); /* could not be prepared again */
+void sqlprep_failed(struct server *s, const struct istr *name); /* could not be prepared again; NULL: another step */
 void sqlprep_forget(struct client *c, struct server *s); /* either may be NULL: those of the other are gone */
 bool sqlprep_known(const struct server *s, const char *name, const char *sql);
 /* Of those that are known only the ones in seen (names with their terminators) are left. */

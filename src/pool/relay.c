@@ -463,8 +463,7 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 		look_failed(s);
 		return RELAY_DROP;
 	case DEST_PREPARE:
-		if (e->arg != NULL)
-			sqlprep_failed(s, e->arg);
+		sqlprep_failed(s, e->arg);
 		return RELAY_DROP;
 	case DEST_TASK:
 		if (s->task != NULL)

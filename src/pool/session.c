@@ -266,11 +266,23 @@ bool session_holds(struct server *s)
 	return s->link->pins != 0;
 }
 
-bool session_is_dirty(const struct server *s)
+/* A SET or a PREPARE is under way: when it is answered nobody may be there to whom it counts. */
+static bool effect_is_pending(struct server *s)
 {
-	return s->dirty ||
-	       (!is_session_mode(s) && (s->touched != 0 || s->look != NULL ||
-					       (s->link != NULL && s->link->pins != 0)));
+	for (unsigned i = 0; i < s->expect.count; i++) {
+		const struct expect *e = expect_at(&s->expect, i);
+
+		if (e->kind == EXPECT_QUERY && e->dest == DEST_CLIENT && e->arg != NULL)
+			return true;
+	}
+	return false;
+}
+
+bool session_is_dirty(struct server *s)
+{
+	return s->dirty || (!is_session_mode(s) &&
+				   (s->touched != 0 || s->look != NULL || effect_is_pending(s) ||
+					   (s->link != NULL && s->link->pins != 0)));
 }
 
 /* DISCARD ALL has been carried out. */

@@ -321,7 +321,10 @@ bool sqlprep_sync(struct client *c)
 
 void sqlprep_failed(struct server *s, const struct istr *name)
 {
-	(void)put(&s->sqlprep, istr_text(name), NULL, 0);
+	if (name != NULL && put(&s->sqlprep, istr_text(name), NULL, 0))
+		return;
+	/* a cancel request has met our DEALLOCATE: what is there now is not known */
+	s->close_needed = true;
 }
 
 /* --- what the server says ------------------------------------------------------------------------

@@ -229,6 +229,16 @@ def test_client_that_leaves_right_behind_its_set(one, db):
             assert b.rows("SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory'") == [{"n": "0"}]
 
 
+@pytest.mark.parametrize("sql", ["SET work_mem = '7MB'", "PREPARE p AS SELECT 1"])
+def test_goodbye_in_the_same_packet(one, db, sql):
+    """The answer comes when nobody is there to whom it counts."""
+    with one.wire(db) as b:
+        for _ in range(3):
+            one.wire(db).hold().query(sql).send("X").push()
+            assert show(b, "work_mem") == "4MB"
+            assert not errors(b.simple("PREPARE p AS SELECT 2; DEALLOCATE p"))
+
+
 def test_statement_timeout_ends_a_wait(one, db, direct):
     with one.wire(db) as a:
         a.simple("QUEUE CREATE q")
