@@ -252,7 +252,7 @@ qb_doc = \
 	doc/decisions/010-lanes.md \
 	doc/decisions/011-hand-over.md \
 	doc/decisions/012-merging-keys.md \
-	doc/decisions/012-sql-prepare-is-repeated.md \
+	doc/decisions/013-sql-prepare-is-repeated.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/overview.md \
