@@ -33,7 +33,15 @@ static void begin_shutdown(enum pooler_shutdown how)
 		return;
 	log_info("shutdown: %s", names[how]);
 	process_notify_stopping();
-	listen_close();
+	listen_drain();
+	/* peers find us there with cancel requests of the clients that stay */
+	if (how == SHUTDOWN_WAIT_CLIENTS && conf_current()->p.peer_id != 0)
+		listen_close_tcp();
+	else
+		listen_close();
+	/* the port is for the process that comes after us */
+	if (conf_current()->p.so_reuseport)
+		http_close();
 	pooler_shutdown(how);
 }
 
@@ -110,6 +118,31 @@ static const char *unix_user(const struct options *o)
 	return o->user != NULL ? o->user : named[0] != '\0' ? named : NULL;
 }
 
+/* The process that ends when we are ready; 0: none. */
+static pid_t predecessor;
+
+static bool may_take_over(const struct params *p)
+{
+	if (p->pidfile[0] == '\0')
+		return fail("-R needs \"pidfile\" in the configuration");
+	if (p->listen_addr[0] != '\0' && !p->so_reuseport)
+		return fail("-R needs \"so_reuseport = 1\" in the configuration, also in that of "
+			    "the process that runs");
+	predecessor = pidfile_process(p->pidfile);
+	return true;
+}
+
+/* New connections come to us: the other one ends when its clients have left. */
+static void end_predecessor(void)
+{
+	if (predecessor == 0)
+		return;
+	log_info(
+		"takeover: process %d is told to end when its clients have left", (int)predecessor);
+	if (kill(predecessor, SIGTERM) != 0)
+		log_error("takeover: process %d: %s", (int)predecessor, strerror(errno));
+}
+
 /* What can be said before anything is touched. */
 static bool may_start(const struct options *o)
 {
@@ -123,6 +156,8 @@ static bool may_start(const struct options *o)
 		return fail("a daemon needs \"logfile\" or \"syslog\" in the configuration");
 	if (o->daemon && p->pidfile[0] == '\0')
 		return fail("a daemon needs \"pidfile\" in the configuration");
+	if (o->takeover)
+		return may_take_over(p);
 	return !pidfile_is_taken(p->pidfile, err, sizeof(err)) || fail(err);
 }
 
@@ -138,6 +173,7 @@ static bool start_listening(void)
 		.unix_dir = p->unix_socket_dir,
 		.unix_mode = p->unix_socket_mode,
 		.unix_group = p->unix_socket_group,
+		.unix_replace = predecessor != 0,
 	};
 	char err[512];
 
@@ -187,6 +223,7 @@ static bool start(const struct options *o)
 		(int)getpid());
 	settings_check_files(files);
 	process_started();
+	end_predecessor();
 	process_notify_ready();
 	return true;
 }

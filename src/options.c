@@ -12,6 +12,7 @@ enum { OPTION_CHECK = 256, OPTION_SCHEMA };
 
 static const struct option long_options[] = {
 	{"daemon", no_argument, NULL, 'd'},
+	{"reboot", no_argument, NULL, 'R'},
 	{"user", required_argument, NULL, 'u'},
 	{"quiet", no_argument, NULL, 'q'},
 	{"verbose", no_argument, NULL, 'v'},
@@ -27,6 +28,8 @@ static const char usage_line[] = "Usage: qbouncer [OPTION]... CONFIG_FILE\n";
 static const char help_text[] =
 	"A connection pooler and job queue for PostgreSQL.\n\n"
 	"  -d, --daemon         run in the background (needs pidfile, and logfile or syslog)\n"
+	"  -R, --reboot         take over from the process that pidfile names: once this one\n"
+	"                       listens, that one gets TERM (needs pidfile and so_reuseport)\n"
 	"  -u, --user=USERNAME  become this unix user; needed when started by root\n"
 	"  -q, --quiet          log nothing to stderr once it runs\n"
 	"  -v, --verbose        log more; twice: every message\n"
@@ -57,6 +60,9 @@ static enum options_verdict read_one(int option, struct options *o)
 	switch (option) {
 	case 'd':
 		o->daemon = true;
+		return OPTIONS_RUN;
+	case 'R':
+		o->takeover = true;
 		return OPTIONS_RUN;
 	case 'u':
 		o->user = optarg;
@@ -89,7 +95,7 @@ enum options_verdict options_read(int argc, char **argv, struct options *ret)
 	enum options_verdict v;
 	int option;
 
-	while ((option = getopt_long(argc, argv, "du:qvVh", long_options, NULL)) != -1) {
+	while ((option = getopt_long(argc, argv, "dRu:qvVh", long_options, NULL)) != -1) {
 		v = read_one(option, &o);
 		if (v != OPTIONS_RUN)
 			return v;

@@ -8,6 +8,7 @@
 
 struct options {
 	bool daemon, quiet, check_config, print_schema;
+	bool takeover; /* of the process that the pid file names */
 	int verbose;
 	const char *user;   /* NULL: not given */
 	const char *config; /* NULL only with print_schema */

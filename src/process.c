@@ -48,11 +48,18 @@ static pid_t pidfile_read(const char *path)
 	return (pid_t)pid;
 }
 
-bool pidfile_is_taken(const char *path, char *err, size_t err_size)
+pid_t pidfile_process(const char *path)
 {
 	pid_t pid = path[0] != '\0' ? pidfile_read(path) : 0;
 
-	if (pid == 0 || pid == getpid() || (kill(pid, 0) != 0 && errno == ESRCH))
+	return pid == getpid() || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) ? 0 : pid;
+}
+
+bool pidfile_is_taken(const char *path, char *err, size_t err_size)
+{
+	pid_t pid = pidfile_process(path);
+
+	if (pid == 0)
 		return false;
 	snprintf(
 		err, err_size, "pidfile \"%s\" names process %d, which is running", path, (int)pid);

@@ -5,10 +5,14 @@
 #ifndef QB_PROCESS_H
 #define QB_PROCESS_H
 
+#include <sys/types.h>
+
 #include "base/util.h"
 
 /* Is there a process that the pid file names and that lives? Empty path: no. */
 MUST_CHECK bool pidfile_is_taken(const char *path, char *err, size_t err_size);
+/* Its number; 0: there is none, or it is not running. */
+pid_t pidfile_process(const char *path);
 MUST_CHECK bool pidfile_write(const char *path, char *err, size_t err_size);
 /* Removes the file when it is ours. */
 void pidfile_remove(void);

@@ -236,8 +236,8 @@ PARAM_STR (admin_users, "", 0, 8192, PARAM_RELOAD, NULL,
 	"Users who may run every command of the console, separated by commas.")
 PARAM_STR (stats_users, "", 0, 8192, PARAM_RELOAD, NULL,
 	"Users who may look at the console but change nothing, separated by commas.")
-PARAM_TIME(suspend_timeout, "10", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_NOT_YET, NULL,
-	"How long SUSPEND waits for buffers to drain.")
+PARAM_TIME(suspend_timeout, "10", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long SUSPEND waits for output to be written and logins to end; who is not done by then is disconnected. 0: for ever.")
 
 PARAM_GROUP("Process")
 PARAM_STR (user, "", 0, 255, PARAM_RESTART, NULL,

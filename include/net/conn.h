@@ -69,6 +69,9 @@ void conn_kick(struct conn *c);
 
 /* Bytes that wait in memory of the connection to be consumed. Not for use inside on_data. */
 size_t conn_pending_input(const struct conn *c);
+/* Nothing is read, whatever its owner wants, and the peer's end is not looked for. What is queued is
+ * still written. */
+void conn_hold(struct conn *c, bool on);
 
 /* Those bytes; for on_end, to see the peer's last words. Borrowed. */
 const uint8_t *conn_input(const struct conn *c, size_t *ret_len);

@@ -16,6 +16,7 @@ struct listen_spec {
 	const char *unix_dir;  /* "" none */
 	int unix_mode;
 	const char *unix_group;
+	bool unix_replace;     /* another process listens there and is to be relieved */
 };
 
 /* on_accept owns the descriptor (non-blocking, close-on-exec, tuned). Writes a message for the
@@ -25,7 +26,11 @@ MUST_CHECK bool listen_open(const struct listen_spec *spec,
 /* Accepting stops as long as there is a reason. */
 enum listen_reason { LISTEN_SUSPENDED, LISTEN_CROWDED };
 void listen_pause(enum listen_reason why, bool paused);
-void listen_close(void);        /* removes the unix socket file */
+/* Accepts those who wait already; listen_close() would turn them away. */
+void listen_drain(void);
+void listen_close(void);        /* removes the unix socket file, unless another process has replaced it */
+void listen_close_tcp(void);    /* the unix socket stays */
 int listen_count(void);
+void listen_each(void (*fn)(int fd, const struct conn_addr *addr, void *arg), void *arg);
 
 #endif

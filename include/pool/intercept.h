@@ -210,6 +210,8 @@ void client_again(struct client *c);
 /* An unchanged ParameterStatus, so that nothing on the way takes a waiting connection for dead. */
 void client_heartbeat(struct client *c);
 void client_notice(struct client *c, const struct pg_error *notice);
+/* It is to leave: as soon as it is idle it is told so (57P01) and sent away. */
+void client_send_away(struct client *c);
 /* Asks for tx_ended at the end of the transaction that is under way. */
 void client_watch_tx(struct client *c);
 /* In tx_ended, of a transaction that was committed: something in it was rolled back before (to a savepoint). */

@@ -25,12 +25,30 @@ void pooler_on_stopped(void (*fn)(void));
 void pooler_on_shutdown(void (*fn)(void));
 
 /* What the console commands do. NULL name: all databases. false: no such database. */
-enum pooler_command { POOLER_PAUSE, POOLER_RESUME, POOLER_DISABLE, POOLER_ENABLE, POOLER_KILL, POOLER_RECONNECT };
-enum pooler_result { POOLER_OK, POOLER_NO_DATABASE, POOLER_NOT_PAUSED, POOLER_ALREADY_PAUSED };
+enum pooler_command {
+	POOLER_PAUSE,
+	POOLER_RESUME,
+	POOLER_DISABLE,
+	POOLER_ENABLE,
+	POOLER_KILL,
+	POOLER_RECONNECT,
+	POOLER_SUSPEND, /* of all databases only */
+};
+enum pooler_result {
+	POOLER_OK,
+	POOLER_NO_DATABASE,
+	POOLER_NOT_PAUSED,
+	POOLER_ALREADY_PAUSED,
+	POOLER_SOME_PAUSED, /* SUSPEND: a single database is */
+};
 enum pooler_result pooler_command(enum pooler_command cmd, const char *database);
 /* true when a PAUSE of it is complete: no server is in use. */
 bool pooler_is_paused(const char *database);
+/* Is it, or a larger one, in force? */
+bool pooler_pause_holds(const char *database);
 bool pooler_all_paused(void);
+enum pooler_suspended { SUSPENDED_NO, SUSPENDED_SOON, SUSPENDED_YES }; /* SOON: output is not written yet */
+enum pooler_suspended pooler_is_suspended(void);
 MUST_CHECK bool pooler_kill_client(uint64_t id);
 bool pooler_has_database(const char *name);
 /* A pool of the database, for work of the proxy itself: the one with that user, or of any user. NULL. */

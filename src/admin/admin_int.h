@@ -32,7 +32,6 @@ enum console_arg {
 	ARG_DB_MUST,
 	ARG_CLIENT,      /* number of a client */
 	ARG_SHUTDOWN,    /* nothing, or how to wait */
-	ARG_UNSUPPORTED, /* anything: the command is known and refused */
 };
 
 enum console_command {

@@ -18,7 +18,7 @@ COMMAND(RELOAD, ARG_NONE, WHO_ADMIN, "RELOAD",
 COMMAND(PAUSE, ARG_DB_MAY, WHO_ADMIN, "PAUSE [db]",
 	"Give no server to clients any more; answers when all servers are free and closed.")
 COMMAND(RESUME, ARG_DB_MAY, WHO_ADMIN, "RESUME [db]",
-	"End PAUSE or KILL.")
+	"End PAUSE, SUSPEND or KILL.")
 COMMAND(DISABLE, ARG_DB_MUST, WHO_ADMIN, "DISABLE db",
 	"Refuse new clients of a database.")
 COMMAND(ENABLE, ARG_DB_MUST, WHO_ADMIN, "ENABLE db",
@@ -31,8 +31,8 @@ COMMAND(KILL, ARG_DB_MAY, WHO_ADMIN, "KILL [db]",
 	"Disconnect all clients and servers at once and pause; RESUME lets them back in.")
 COMMAND(KILL_CLIENT, ARG_CLIENT, WHO_ADMIN, "KILL_CLIENT id",
 	"Disconnect one client: `id` of SHOW CLIENTS.")
-COMMAND(SUSPEND, ARG_UNSUPPORTED, WHO_ADMIN, "SUSPEND",
-	"Not supported.")
+COMMAND(SUSPEND, ARG_NONE, WHO_ADMIN, "SUSPEND",
+	"Read nothing from anybody any more and accept nobody; answers when all output is written. RESUME from this connection, or SIGUSR2, ends it.")
 COMMAND(SHUTDOWN, ARG_SHUTDOWN, WHO_ADMIN, "SHUTDOWN [WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS]",
 	"End at once; when the servers are free; or when the clients have left.")
 COMMAND(INSTALL, ARG_DB_MUST, WHO_ADMIN, "INSTALL db",

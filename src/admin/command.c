@@ -88,16 +88,40 @@ static void count_closing(const struct stat_session *st, void *arg)
 		*w = NULL;
 }
 
-static bool wait_is_over(const struct wait *w)
+enum wait_state { WAIT_GOES_ON, WAIT_OVER, WAIT_RESUMED };
+
+static enum wait_state pause_state(const char *database)
+{
+	if (pooler_is_paused(database))
+		return WAIT_OVER;
+	return pooler_pause_holds(database) ? WAIT_GOES_ON : WAIT_RESUMED;
+}
+
+static enum wait_state suspend_state(void)
+{
+	switch (pooler_is_suspended()) {
+	case SUSPENDED_NO:
+		return WAIT_RESUMED;
+	case SUSPENDED_SOON:
+		return WAIT_GOES_ON;
+	case SUSPENDED_YES:
+		break;
+	}
+	return WAIT_OVER;
+}
+
+static enum wait_state wait_look(const struct wait *w)
 {
 	const struct wait *left = w;
 
 	if (w->id == CMD_PAUSE)
-		return pooler_is_paused(w->database[0] != '\0' ? w->database : NULL);
+		return pause_state(w->database[0] != '\0' ? w->database : NULL);
+	if (w->id == CMD_SUSPEND)
+		return suspend_state();
 	if (w->id != CMD_WAIT_CLOSE)
-		return false;
+		return WAIT_GOES_ON;
 	stat_each_server(count_closing, &left);
-	return left != NULL;
+	return left != NULL ? WAIT_OVER : WAIT_GOES_ON;
 }
 
 static void wait_free(struct wait *w)
@@ -127,15 +151,24 @@ static usec_t on_tick(void *arg, usec_t now)
 {
 	struct wait *w, *next;
 	bool more = false;
+	struct pg_error err;
 
 	(void)arg;
 	DL_FOREACH_SAFE (waits, w, next) {
-		if (wait_is_over(w)) {
-			wait_answer(w, NULL);
-			wait_free(w);
-		} else {
+		switch (wait_look(w)) {
+		case WAIT_GOES_ON:
 			more = more || w->id != CMD_INSTALL;
+			continue;
+		case WAIT_OVER:
+			wait_answer(w, NULL);
+			break;
+		case WAIT_RESUMED:
+			pg_error_set(&err, "55000",
+				"%s was ended by a RESUME before it was complete", tag_of(w->id));
+			wait_answer(w, &err);
+			break;
 		}
+		wait_free(w);
 	}
 	return more ? now + WAIT_LOOK : USEC_NEVER;
 }
@@ -164,7 +197,7 @@ static enum exec_verdict wait_for(struct exec *x, const struct command *cmd)
 
 	if (w == NULL)
 		return EXEC_ERROR;
-	if (!wait_is_over(w))
+	if (wait_look(w) != WAIT_OVER)
 		return EXEC_PARK;
 	wait_free(w);
 	return answer(x, tag_of(cmd->id));
@@ -189,8 +222,8 @@ void command_cancel(struct client *c)
 	if (w == NULL)
 		return;
 	pg_error_set(&err, "57014", "canceling statement due to user request");
-	if (w->id == CMD_PAUSE)
-		pg_error_hint(&err, "The pause stays in force; RESUME ends it.");
+	if (w->id == CMD_PAUSE || w->id == CMD_SUSPEND)
+		pg_error_hint(&err, "%s stays in force; RESUME ends it.", tag_of(w->id));
 	wait_answer(w, &err);
 	if (w->id != CMD_INSTALL)
 		wait_free(w);
@@ -222,10 +255,6 @@ static enum exec_verdict run_show(struct exec *x, const struct command *cmd)
 		.formats = x->bind.formats,
 		.n_formats = x->bind.n_formats};
 
-	if (cmd->show == SHOW_FDS) {
-		pg_error_set(&x->err, "0A000", "SHOW FDS is not supported");
-		return EXEC_ERROR;
-	}
 	if (cmd->show == SHOW_HELP)
 		console_help_notice(&x->answer.notices);
 	row->fill(&r);
@@ -286,7 +315,8 @@ static enum exec_verdict run_pooler(
 		db != NULL ? db : "(all databases)");
 	switch (pooler_command(what, db)) {
 	case POOLER_OK:
-		return cmd->id == CMD_PAUSE ? wait_for(x, cmd) : answer(x, tag_of(cmd->id));
+		return cmd->id == CMD_PAUSE || cmd->id == CMD_SUSPEND ? wait_for(x, cmd)
+								      : answer(x, tag_of(cmd->id));
 	case POOLER_NO_DATABASE:
 		return fail_no_database(x, cmd->name);
 	case POOLER_NOT_PAUSED:
@@ -297,6 +327,10 @@ static enum exec_verdict run_pooler(
 		return EXEC_ERROR;
 	case POOLER_ALREADY_PAUSED:
 		pg_error_set(&x->err, "55000", "already suspended/paused");
+		return EXEC_ERROR;
+	case POOLER_SOME_PAUSED:
+		pg_error_set(&x->err, "55000", "cannot suspend with paused databases");
+		pg_error_hint(&x->err, "SHOW DATABASES tells which; RESUME them first.");
 		return EXEC_ERROR;
 	}
 	return EXEC_ERROR;
@@ -376,12 +410,6 @@ static enum exec_verdict run_probe(struct exec *x, const struct command *cmd)
 	return answer(x, p->tag);
 }
 
-static enum exec_verdict refuse_unsupported(struct exec *x, const struct command *cmd)
-{
-	pg_error_set(&x->err, "0A000", "%s is not supported", tag_of(cmd->id));
-	return EXEC_ERROR;
-}
-
 static bool may(const struct client *c, const struct command *cmd)
 {
 	if (cmd->id == CMD_PROBE || client_is_admin(c))
@@ -421,7 +449,7 @@ enum exec_verdict command_run(struct exec *x, const struct command *cmd)
 	case CMD_KILL_CLIENT:
 		return run_kill_client(x, cmd);
 	case CMD_SUSPEND:
-		return refuse_unsupported(x, cmd);
+		return run_pooler(x, cmd, POOLER_SUSPEND);
 	case CMD_SHUTDOWN:
 		return run_shutdown(x, cmd);
 	case CMD_INSTALL:

@@ -269,8 +269,6 @@ static bool read_argument(struct parser *p)
 		return read_client(p);
 	case ARG_SHUTDOWN:
 		return read_shutdown(p);
-	case ARG_UNSUPPORTED:
-		return true;
 	}
 	return false;
 }

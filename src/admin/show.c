@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/version.h"
 #include "conf/conf.h"
+#include "net/listen.h"
 #include "pool/pool.h"
 #include "pool/stat.h"
 
@@ -41,11 +42,11 @@ static void pair(struct show_rows *r, const char *key, const char *value)
 
 void show_state(struct show_rows *r)
 {
-	bool paused = pooler_all_paused();
+	bool paused = pooler_all_paused(), suspended = pooler_is_suspended() != SUSPENDED_NO;
 
-	pair(r, "active", paused ? "no" : "yes");
+	pair(r, "active", paused || suspended ? "no" : "yes");
 	pair(r, "paused", paused ? "yes" : "no");
-	pair(r, "suspended", "no");
+	pair(r, "suspended", suspended ? "yes" : "no");
 }
 
 static void one_param(const char *name, const char *value, const char *def, bool reloadable,
@@ -335,4 +336,61 @@ void show_active_sockets(struct show_rows *r)
 {
 	stat_each_client(one_active, r);
 	stat_each_server(one_active, r);
+}
+
+/* --- descriptors --------------------------------------------------------------------------------
+ */
+
+static void fd_begin(struct show_rows *r, int fd, const char *task, const struct stat_session *st)
+{
+	row_begin(r);
+	row_int(r, fd);
+	row_text(r, task);
+	row_text(r, st != NULL ? st->user : NULL);
+	row_text(r, st != NULL ? st->database : NULL);
+}
+
+/* What follows the settings are secrets. */
+static void fd_end(struct show_rows *r)
+{
+	while (r->column < r->n_fields)
+		row_null(r);
+	row_end(r);
+}
+
+static void fd_listening(int fd, const struct conn_addr *a, void *arg)
+{
+	struct show_rows *r = arg;
+
+	fd_begin(r, fd, "pooler", NULL);
+	row_text(r, a->is_unix ? "unix" : a->host);
+	row_int(r, a->port);
+	row_int(r, 0);
+	row_int(r, 0);
+	fd_end(r);
+}
+
+static void fd_session(const struct stat_session *st, void *arg)
+{
+	struct show_rows *r = arg;
+
+	if (st->fd < 0)
+		return;
+	fd_begin(r, st->fd, st->type[0] == 'C' ? "client" : "server", st);
+	row_text(r, st->addr);
+	row_int(r, st->port);
+	row_int(r, 0);
+	row_int(r, st->link_fd >= 0 ? st->link_fd : 0);
+	row_text(r, st->client_encoding);
+	row_text(r, st->std_strings);
+	row_text(r, st->datestyle);
+	row_text(r, st->timezone);
+	fd_end(r);
+}
+
+void show_fds(struct show_rows *r)
+{
+	listen_each(fd_listening, r);
+	stat_each_client(fd_session, r);
+	stat_each_server(fd_session, r);
 }

@@ -7,6 +7,7 @@
 #include "admin_int.h"
 
 void show_nothing(struct show_rows *r);
+void show_fds(struct show_rows *r);
 void show_version(struct show_rows *r);
 void show_state(struct show_rows *r);
 void show_config(struct show_rows *r);

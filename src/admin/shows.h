@@ -116,7 +116,11 @@ SHOW(DNS_HOSTS, nothing, WHO_STATS, "Empty: names are looked up when they are ne
 	COL(TEXT, hostname) COL(INT8, ttl) COL(TEXT, addrs))
 SHOW(DNS_ZONES, nothing, WHO_STATS, "Empty: zones are not watched.",
 	COL(TEXT, zonename) COL(INT8, serial) COL(INT4, count))
-SHOW(FDS, nothing, WHO_ADMIN, "Not supported.", )
+SHOW(FDS, fds, WHO_ADMIN, "The descriptor of each listening socket, client and server. Keys and secrets are not shown.",
+	COL(INT4, fd) COL(TEXT, task) COL(TEXT, user) COL(TEXT, database) COL(TEXT, addr) COL(INT4, port)
+	COL(INT8, cancel) COL(INT4, link) COL(TEXT, client_encoding) COL(TEXT, std_strings)
+	COL(TEXT, datestyle) COL(TEXT, timezone) COL(TEXT, password) COL(TEXT, scram_client_key)
+	COL(TEXT, scram_server_key))
 
 /* clang-format on */
 

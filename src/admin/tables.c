@@ -43,8 +43,7 @@ void console_help_notice(struct buf *out)
 	for (size_t i = 0; i < SHOW_COUNT; i++)
 		buf_printf(&text, "\tSHOW %s\n", console_shows[i].name);
 	for (size_t i = CMD_SHOW + 1; i < CMD_PROBE; i++)
-		if (console_commands[i].arg != ARG_UNSUPPORTED)
-			buf_printf(&text, "\t%s\n", console_commands[i].usage);
+		buf_printf(&text, "\t%s\n", console_commands[i].usage);
 	start = build_begin(out, 'N');
 	field(out, 'S', "NOTICE");
 	field(out, 'V', "NOTICE");

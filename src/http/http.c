@@ -3,6 +3,7 @@
  */
 #include <event2/buffer.h>
 #include <event2/http.h>
+#include <event2/listener.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -68,6 +69,8 @@ static void on_ready(struct evhttp_request *req, void *arg)
 	(void)arg;
 	if (pooler_is_shutting_down() != SHUTDOWN_NONE)
 		answer_text(req, 503, "Service Unavailable", "shutting down\n");
+	else if (pooler_is_suspended() != SUSPENDED_NO)
+		answer_text(req, 503, "Service Unavailable", "suspended\n");
 	else if (pooler_all_paused())
 		answer_text(req, 503, "Service Unavailable", "paused\n");
 	else
@@ -78,6 +81,32 @@ static void on_other(struct evhttp_request *req, void *arg)
 {
 	(void)arg;
 	answer_text(req, 404, "Not Found", "There are /metrics, /healthz and /readyz.\n");
+}
+
+/* As the other listening sockets: a process that takes over listens before the old one stops. */
+static bool bind_server(struct evhttp *server, const char *addr, int port)
+{
+	unsigned flags = LEV_OPT_REUSEABLE | LEV_OPT_CLOSE_ON_EXEC | LEV_OPT_CLOSE_ON_FREE;
+	struct evutil_addrinfo hints = {
+		.ai_socktype = SOCK_STREAM, .ai_flags = EVUTIL_AI_PASSIVE | EVUTIL_AI_NUMERICSERV};
+	struct evutil_addrinfo *ai = NULL;
+	struct evconnlistener *listener = NULL;
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", port);
+	if (conf_current()->p.so_reuseport)
+		flags |= LEV_OPT_REUSEABLE_PORT;
+	if (evutil_getaddrinfo(addr, text, &hints, &ai) == 0)
+		listener = evconnlistener_new_bind(
+			loop_base(), NULL, NULL, flags, 128, ai->ai_addr, (int)ai->ai_addrlen);
+	if (ai != NULL)
+		evutil_freeaddrinfo(ai);
+	if (listener == NULL)
+		return false;
+	if (evhttp_bind_listener(server, listener) != NULL)
+		return true;
+	evconnlistener_free(listener);
+	return false;
 }
 
 static struct evhttp *open_server(const char *addr, int port, char *err, size_t err_size)
@@ -96,7 +125,7 @@ static struct evhttp *open_server(const char *addr, int port, char *err, size_t 
 	if (evhttp_set_cb(server, "/metrics", on_metrics, NULL) == 0 &&
 		evhttp_set_cb(server, "/healthz", on_health, NULL) == 0 &&
 		evhttp_set_cb(server, "/readyz", on_ready, NULL) == 0 &&
-		evhttp_bind_socket(server, addr, (uint16_t)port) == 0)
+		bind_server(server, addr, port))
 		return server;
 	snprintf(err, err_size, "cannot listen for metrics on %s:%d: %s", addr, port,
 		evutil_socket_error_to_string(EVUTIL_SOCKET_ERROR()));

@@ -27,6 +27,19 @@ bool net_addr_unix(struct net_addr *a, const char *dir, int port)
 	return true;
 }
 
+bool net_addr_unix_beside(struct net_addr *a)
+{
+	static const char more[] = ".new";
+	char *path = a->u.un.sun_path;
+	size_t len = strlen(path);
+
+	if (sizeof(more) > sizeof(a->u.un.sun_path) - len)
+		return false;
+	memcpy(path + len, more, sizeof(more));
+	a->len += (socklen_t)(sizeof(more) - 1);
+	return true;
+}
+
 bool net_addr_numeric(struct net_addr *a, const char *host, int port)
 {
 	memset(a, 0, sizeof(*a));

@@ -115,6 +115,11 @@ static void conn_io_write(int fd, short what, void *arg)
 		conn_mark_dirty(c);
 }
 
+static bool is_reading(const struct conn *c)
+{
+	return (c->flags & (F_WANT_READ | F_HELD)) == F_WANT_READ;
+}
+
 static uint32_t mask_wanted(const struct conn *c)
 {
 	uint32_t want = 0;
@@ -126,7 +131,7 @@ static uint32_t mask_wanted(const struct conn *c)
 	if ((c->flags & F_BLOCKED) && !(c->flags & F_BROKEN))
 		want |= F_IN_WRITE;
 	/* Both registrations of a descriptor must agree about edges. */
-	if (!(c->flags & F_WANT_READ) && (c->flags & F_NOISY))
+	if (!is_reading(c) && (c->flags & F_NOISY))
 		want |= F_IN_EDGE;
 	return want;
 }
@@ -492,7 +497,7 @@ static void conn_receive(struct conn *c)
 		return;
 	}
 	c->bytes_in += (uint64_t)n;
-	if (!(c->flags & F_WANT_READ)) {
+	if (!is_reading(c)) {
 		conn_keep(c, at, held, (size_t)n);
 		return;
 	}
@@ -541,7 +546,8 @@ static void conn_look_for_end(struct conn *c)
 	struct pollfd p = {.fd = c->fd, .events = POLLRDHUP};
 	int err;
 
-	if (poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP | POLLRDHUP))) {
+	if (!(c->flags & F_HELD) && poll(&p, 1, 0) == 1 &&
+		(p.revents & (POLLERR | POLLHUP | POLLRDHUP))) {
 		err = p.revents & POLLERR ? fd_error(c->fd) : 0;
 		if (!err)
 			conn_keep_last_words(c);
@@ -557,10 +563,23 @@ static void conn_io(int fd, short what, void *arg)
 	struct conn *c = arg;
 
 	(void)fd, (void)what;
-	if (c->flags & (F_WANT_READ | F_HANDSHAKE))
+	if (is_reading(c) || (c->flags & F_HANDSHAKE))
 		conn_receive(c);
 	else
 		conn_look_for_end(c);
+}
+
+/* Something that kept it from being read has ended. */
+static void read_again(struct conn *c)
+{
+	if (c->flags & F_HELD)
+		return;
+	c->flags &= ~(uint32_t)F_NOISY;
+	conn_install(c);
+	if (!(c->flags & F_WANT_READ) && (c->flags & F_BROKEN))
+		conn_mark_dirty(c);
+	else if (stash_used(c) || (c->flags & (F_TLS_END | F_BROKEN)))
+		conn_mark_kick(c);
 }
 
 void conn_want_read(struct conn *c, bool on)
@@ -576,10 +595,17 @@ void conn_want_read(struct conn *c, bool on)
 			conn_mark_dirty(c);
 		return;
 	}
-	c->flags = (c->flags | F_WANT_READ) & ~(uint32_t)F_NOISY;
-	conn_install(c);
-	if (stash_used(c) || (c->flags & F_TLS_END))
-		conn_mark_kick(c);
+	c->flags |= F_WANT_READ;
+	read_again(c);
+}
+
+void conn_hold(struct conn *c, bool on)
+{
+	if (on == ((c->flags & F_HELD) != 0) || (c->flags & (F_CLOSED | F_ENDED)))
+		return;
+	c->flags ^= F_HELD;
+	if (!on)
+		read_again(c);
 }
 
 void conn_kick(struct conn *c)
@@ -607,7 +633,7 @@ static void conn_kick_one(struct conn *c)
 		conn_begin_tls(c);
 		return;
 	}
-	if (!(c->flags & F_WANT_READ))
+	if (!is_reading(c))
 		return;
 	if (c->flags & F_BROKEN)
 		conn_receive(c);
@@ -649,9 +675,9 @@ static void conn_settle_failure(struct conn *c)
 		dial_no_memory(c);
 	else if (c->flags & F_NO_MEMORY)
 		conn_end(c, CONN_END_NO_MEMORY, 0);
-	else if (c->flags & F_WANT_READ)
+	else if (is_reading(c))
 		conn_mark_kick(c);
-	else
+	else if (!(c->flags & F_HELD))
 		conn_end(c, CONN_END_RESET, c->err);
 }
 

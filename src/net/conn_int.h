@@ -57,7 +57,8 @@ enum {
 	F_TLS = 1 << 14,        /* conn_start_tls() was called */
 	F_TLS_NEW = 1 << 15,    /* ... and the handshake has not begun */
 	F_HANDSHAKE = 1 << 16,  /* ... or is not over */
-	F_TLS_END = 1 << 17     /* the peer's TLS ended, or went wrong; to be reported */
+	F_TLS_END = 1 << 17,    /* the peer's TLS ended, or went wrong; to be reported */
+	F_HELD = 1 << 18        /* conn_hold(): F_WANT_READ does not count */
 };
 
 struct conn {
@@ -143,6 +144,8 @@ const char *tls_error(void);
 /* addr.c */
 /* host is a directory ("@..." abstract); false when the path is too long. */
 MUST_CHECK bool net_addr_unix(struct net_addr *a, const char *dir, int port);
+/* The same directory, a name that nobody knows. false: too long. */
+MUST_CHECK bool net_addr_unix_beside(struct net_addr *a);
 /* host is a number; false when it is a name. */
 MUST_CHECK bool net_addr_numeric(struct net_addr *a, const char *host, int port);
 void net_addr_print(const struct net_addr *a, struct conn_addr *out);

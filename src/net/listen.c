@@ -22,6 +22,7 @@
 
 #define MAX_LISTENERS   32
 #define ACCEPT_PER_TURN 64
+#define DRAIN_MAX       4096
 #define FULL_PAUSE      USEC_SEC
 #define SYSTEMD_FIRST   3
 
@@ -38,6 +39,7 @@ static struct {
 	unsigned paused;        /* bits of enum listen_reason */
 	struct loop_tick *full; /* set: out of descriptors, until it ticks */
 	char *unix_path;
+	ino_t unix_inode; /* of that file: another process may have replaced it */
 	int port;
 	void (*on_accept)(int fd, const struct conn_addr *peer, void *arg);
 	void *arg;
@@ -128,6 +130,13 @@ static void on_acceptable(int fd, short what, void *arg)
 
 /* -- opening ---------------------------------------------------------------------------------- */
 
+static void listener_init(struct listener *l, int fd, int family)
+{
+	l->fd = fd;
+	l->family = family;
+	loop_io_init(&l->io, fd, LOOP_IO_READ, on_acceptable, l);
+}
+
 /* Takes over a listening descriptor; closes it on failure. */
 static bool listener_add(int fd, int family, char *err, size_t size)
 {
@@ -138,9 +147,7 @@ static bool listener_add(int fd, int family, char *err, size_t size)
 		close(fd);
 		return false;
 	}
-	l->fd = fd;
-	l->family = family;
-	loop_io_init(&l->io, fd, LOOP_IO_READ, on_acceptable, l);
+	listener_init(l, fd, family);
 	lst.count++;
 	return true;
 }
@@ -283,31 +290,64 @@ static bool unix_rights(const char *path, const struct listen_spec *spec, char *
 	return true;
 }
 
+/* What a path names; 0: nothing. */
+static ino_t inode_of(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 ? st.st_ino : 0;
+}
+
+/* Rights first, so that nobody comes in before; then the name that clients know. Who is relieved
+ * keeps the connections that wait in its socket, and there is a socket at any time. */
+static bool unix_publish(const char *at, const char *path, const struct listen_spec *spec, int fd,
+	char *err, size_t size)
+{
+	if (!unix_rights(at, spec, err, size))
+		return false;
+	if (listen(fd, spec->backlog) != 0) {
+		complain(err, size, "cannot listen on \"%s\": %s", at, strerror(errno));
+		return false;
+	}
+	if (strcmp(at, path) != 0 && rename(at, path) != 0) {
+		complain(err, size, "cannot replace the socket \"%s\": %s", path, strerror(errno));
+		return false;
+	}
+	lst.unix_inode = inode_of(path);
+	return true;
+}
+
 static bool unix_bind(
 	int fd, const struct net_addr *a, const struct listen_spec *spec, char *err, size_t size)
 {
 	const char *path = a->u.un.sun_path;
+	struct net_addr b = *a;
+	const char *at = b.u.un.sun_path;
 
-	if (bind(fd, &a->u.sa, a->len) != 0) {
-		complain(err, size, "cannot bind unix socket \"%s\": %s", path, strerror(errno));
-		return false;
-	}
-	if (path[0]) {
-		lst.unix_path = mem_strdup(path);
-		if (!lst.unix_path) {
-			(void)unlink(path);
-			complain(err, size, "out of memory");
+	if (spec->unix_replace && path[0]) {
+		if (!net_addr_unix_beside(&b)) {
+			complain(err, size, "unix_socket_dir \"%s\" is too long", spec->unix_dir);
 			return false;
 		}
-		if (!unix_rights(path, spec, err, size))
-			return false;
+		(void)unlink(at);
 	}
-	/* Only now, so that nobody comes in before the rights are set. */
-	if (listen(fd, spec->backlog) != 0) {
-		complain(err, size, "cannot listen on \"%s\": %s", path, strerror(errno));
+	if (bind(fd, &b.u.sa, b.len) != 0) {
+		complain(err, size, "cannot bind unix socket \"%s\": %s", at, strerror(errno));
 		return false;
 	}
-	return true;
+	if (!path[0] && listen(fd, spec->backlog) != 0) {
+		complain(err, size, "cannot listen on \"%s\": %s", path + 1, strerror(errno));
+		return false;
+	}
+	if (!path[0])
+		return true;
+	lst.unix_path = mem_strdup(path);
+	if (lst.unix_path && unix_publish(at, path, spec, fd, err, size))
+		return true;
+	if (!lst.unix_path)
+		complain(err, size, "out of memory");
+	(void)unlink(at);
+	return false;
 }
 
 static bool unix_open(const struct listen_spec *spec, char *err, size_t size)
@@ -321,7 +361,7 @@ static bool unix_open(const struct listen_spec *spec, char *err, size_t size)
 		complain(err, size, "unix_socket_dir \"%s\" is too long", spec->unix_dir);
 		return false;
 	}
-	if (!unix_clear_stale(&a, err, size))
+	if (!spec->unix_replace && !unix_clear_stale(&a, err, size))
 		return false;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0) {
@@ -403,6 +443,14 @@ void listen_pause(enum listen_reason why, bool paused)
 	listen_install();
 }
 
+void listen_drain(void)
+{
+	for (int i = 0; i < lst.count; i++)
+		for (int n = 0; n < DRAIN_MAX; n++)
+			if (!accept_one(&lst.list[i]))
+				break;
+}
+
 void listen_close(void)
 {
 	int i;
@@ -411,14 +459,45 @@ void listen_close(void)
 	listen_install();
 	for (i = 0; i < lst.count; i++)
 		close(lst.list[i].fd);
-	if (lst.unix_path)
+	if (lst.unix_path && inode_of(lst.unix_path) == lst.unix_inode)
 		(void)unlink(lst.unix_path);
 	mem_free(lst.unix_path);
 	loop_tick_free(&lst.full);
 	memset(&lst, 0, sizeof(lst));
 }
 
+void listen_close_tcp(void)
+{
+	int kept = 0;
+
+	listen_pause(LISTEN_SUSPENDED, true); /* nothing is polled */
+	for (int i = 0; i < lst.count; i++)
+		if (lst.list[i].family == AF_UNIX)
+			listener_init(&lst.list[kept++], lst.list[i].fd, AF_UNIX);
+		else
+			close(lst.list[i].fd);
+	lst.count = kept;
+	listen_pause(LISTEN_SUSPENDED, false);
+}
+
 int listen_count(void)
 {
 	return lst.count;
+}
+
+void listen_each(void (*fn)(int fd, const struct conn_addr *addr, void *arg), void *arg)
+{
+	for (int i = 0; i < lst.count; i++) {
+		struct conn_addr text;
+		struct net_addr a;
+		socklen_t len = sizeof(a.u);
+
+		memset(&a, 0, sizeof(a));
+		if (getsockname(lst.list[i].fd, &a.u.sa, &len) != 0)
+			continue;
+		net_addr_print(&a, &text);
+		if (text.is_unix)
+			text.port = lst.port;
+		fn(lst.list[i].fd, &text, arg);
+	}
 }

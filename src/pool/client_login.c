@@ -119,6 +119,8 @@ static void begin_session(struct client *c)
 		client_out_of_memory(c);
 		return;
 	}
+	c->request_time = 0;
+	c->idle_since = loop_now();
 	client_move(c, CLIENT_ACTIVE);
 	client_write(c, &b);
 	buf_free(&b);
@@ -163,7 +165,7 @@ static bool is_open(struct client *c, const struct database *db)
 {
 	char text[128];
 
-	if (pooler_is_shutting_down() != SHUTDOWN_NONE) {
+	if (pooler_turns_away(c)) {
 		refuse(c, "57P03", "pooler is shutting down", NULL);
 		return false;
 	}

@@ -124,6 +124,8 @@ usec_t janitor_tick(void *arg, usec_t now)
 	(void)arg;
 	check_logins(now);
 	pooler_gate(now);
+	if (suspend_tick(now))
+		return now + PERIOD;
 	for (struct database *db = route_first(); db != NULL; db = db->next) {
 		if (db->gone)
 			end_gone(db);

@@ -182,7 +182,7 @@ static bool connect_listener(struct listener *l, struct pool *p)
 {
 	if (l->server != NULL)
 		return true;
-	if (route_paused(l->db))
+	if (route_stopped(l->db))
 		return true; /* the client waits; see listen_tick() */
 	l->server = server_launch_listener(p);
 	return l->server != NULL;

@@ -276,7 +276,7 @@ struct server *pool_take_idle(struct pool *p, bool for_client)
 {
 	struct server *s = p->servers[SERVER_IDLE].head, *next;
 
-	if (route_paused(p->db))
+	if (route_stopped(p->db))
 		return NULL;
 	if (for_client && p->servers[SERVER_ACTIVE].count >= client_limit(p, loop_now()))
 		return NULL;
@@ -439,7 +439,7 @@ void pool_launch(struct pool *p, usec_t now)
 {
 	unsigned n = wanted(p);
 
-	if (route_paused(p->db))
+	if (route_stopped(p->db))
 		return;
 	if (holding_back(p, now)) {
 		if (servers_alive(p) == 0 && p->servers[SERVER_LOGIN].count == 0)

@@ -266,6 +266,7 @@ struct client {
 	bool own_user : 1;      /* console: the unix user that we run as */
 	bool proven : 1;        /* some server has accepted its settings */
 	bool again : 1;         /* the statement at the head was replaced by one that has succeeded: replace.again */
+	bool leaving : 1;       /* sent away when it is idle */
 	uint32_t pass_left; /* bytes of the message under way that go on as they come */
 	uint32_t string_at; /* of the Query at the head of the input: so far it has been sent; local_many.c */
 	struct conn *conn;
@@ -501,6 +502,7 @@ bool route_paused(const struct database *db);
 void route_reconnect(struct database *db); /* its servers are closed as they become free */
 void route_tick(usec_t now);
 extern bool pooler_paused_all;
+bool route_stopped(const struct database *db); /* no server is given to anybody: paused or suspended */
 
 /* pool.c */
 struct pool *pool_get(struct database *db, const char *user);
@@ -760,8 +762,14 @@ void cancel_free(void);
 void pooler_gate(usec_t now); /* how many may be there that have not logged in */
 extern bool pooler_gated;
 void pooler_shutdown_tick(void);
+bool pooler_turns_away(const struct client *c); /* it has come too late */
 void client_free_slabs(void);
 void server_free_slabs(void);
+
+/* suspend.c */
+void suspend_begin(void);
+void suspend_end(void);
+bool suspend_tick(usec_t now); /* true: nothing else is to be done by the clock */
 
 /* janitor.c */
 usec_t janitor_tick(void *arg, usec_t now);

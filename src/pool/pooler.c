@@ -183,6 +183,13 @@ enum pooler_shutdown pooler_is_shutting_down(void)
 	return shutting_down;
 }
 
+/* Who came before the others were told to go elsewhere may stay until it leaves. */
+bool pooler_turns_away(const struct client *c)
+{
+	return shutting_down >= SHUTDOWN_WAIT_SERVERS ||
+	       (shutting_down == SHUTDOWN_WAIT_CLIENTS && c->connect_time > shutdown_at);
+}
+
 /* Idle means: owed nothing, in no transaction. Those are told and sent away. */
 static void end_idle_client(struct client *c, void *arg)
 {
@@ -198,6 +205,19 @@ static void end_idle_client(struct client *c, void *arg)
 		pg_error_detail(&err, "The pooler is shutting down.");
 		client_fatal(c, &err);
 	}
+}
+
+static void end_leaving_client(struct client *c, void *arg)
+{
+	if (c->leaving && !c->batch_executed && c->conn != NULL &&
+		conn_pending_output(c->conn) == 0)
+		end_idle_client(c, arg);
+}
+
+void client_send_away(struct client *c)
+{
+	c->leaving = true;
+	loop_tick_at(tick, loop_now() + SHUTDOWN_GRACE);
 }
 
 /* Who is still there when all servers are free: in a block that no server knows of, or in
@@ -249,6 +269,7 @@ void pooler_shutdown_tick(void)
 			client_each(end_other_client, NULL);
 		break;
 	case SHUTDOWN_WAIT_CLIENTS:
+		client_each(end_leaving_client, NULL);
 		client_each(count_client, &clients);
 		done = clients == 0;
 		break;
@@ -261,9 +282,10 @@ void pooler_shutdown(enum pooler_shutdown how)
 {
 	if (how <= shutting_down)
 		return;
+	suspend_end();
 	shutting_down = how;
 	shutdown_at = loop_now();
-	if (on_shutdown != NULL && how != SHUTDOWN_WAIT_CLIENTS)
+	if (on_shutdown != NULL)
 		on_shutdown();
 	loop_tick_at(
 		tick, how == SHUTDOWN_WAIT_SERVERS ? shutdown_at + SHUTDOWN_GRACE : shutdown_at);
@@ -339,7 +361,18 @@ static enum pooler_result command_one(enum pooler_command cmd, struct database *
 	case POOLER_RECONNECT:
 		route_reconnect(db);
 		break;
+	case POOLER_SUSPEND:
+		break;
 	}
+	return POOLER_OK;
+}
+
+static enum pooler_result suspend(void)
+{
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		if (db->paused)
+			return POOLER_SOME_PAUSED;
+	suspend_begin();
 	return POOLER_OK;
 }
 
@@ -347,10 +380,16 @@ static enum pooler_result command_all(enum pooler_command cmd)
 {
 	struct database *db;
 
-	if (cmd == POOLER_PAUSE && pooler_paused_all)
+	bool suspended = pooler_is_suspended() != SUSPENDED_NO;
+
+	if ((cmd == POOLER_PAUSE || cmd == POOLER_SUSPEND) && (pooler_paused_all || suspended))
 		return POOLER_ALREADY_PAUSED;
-	if (cmd == POOLER_RESUME && !pooler_paused_all)
+	if (cmd == POOLER_RESUME && !pooler_paused_all && !suspended)
 		return POOLER_NOT_PAUSED;
+	if (cmd == POOLER_SUSPEND)
+		return suspend();
+	if (cmd == POOLER_RESUME || cmd == POOLER_KILL)
+		suspend_end();
 	if (cmd == POOLER_PAUSE || cmd == POOLER_KILL)
 		pooler_paused_all = true;
 	if (cmd == POOLER_RESUME)
@@ -397,6 +436,16 @@ bool pooler_is_paused(const char *database)
 			return false;
 	}
 	return true;
+}
+
+bool pooler_pause_holds(const char *database)
+{
+	const struct database *db;
+
+	for (db = route_first(); db != NULL && database != NULL; db = db->next)
+		if (strcmp(db->name, database) == 0 && db->paused)
+			return true;
+	return pooler_paused_all;
 }
 
 bool pooler_all_paused(void)

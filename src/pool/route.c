@@ -320,3 +320,8 @@ bool route_paused(const struct database *db)
 {
 	return db->paused || pooler_paused_all;
 }
+
+bool route_stopped(const struct database *db)
+{
+	return route_paused(db) || pooler_is_suspended() != SUSPENDED_NO;
+}

@@ -128,10 +128,25 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 		}
 }
 
+static int fd_of(const struct conn *conn)
+{
+	return conn != NULL ? conn_fd(conn) : -1;
+}
+
+static void put_settings(struct stat_session *st, const struct vars *v)
+{
+	st->application_name = istr_text(v->v[VAR_APPLICATION_NAME]);
+	st->client_encoding = istr_text(v->v[VAR_CLIENT_ENCODING]);
+	st->std_strings = istr_text(v->v[VAR_STANDARD_STRINGS]);
+	st->datestyle = istr_text(v->v[VAR_DATESTYLE]);
+	st->timezone = istr_text(v->v[VAR_TIMEZONE]);
+}
+
 static void put_addresses(struct stat_session *st, const struct conn *conn)
 {
 	const struct conn_addr *a;
 
+	st->fd = fd_of(conn);
 	st->addr = st->local_addr = st->tls = "";
 	if (conn == NULL)
 		return;
@@ -172,7 +187,6 @@ static void one_client(struct client *c, void *arg)
 		.user = istr_text(c->user),
 		.database = istr_text(c->database),
 		.state = client_state_name(c),
-		.application_name = istr_text(c->vars.v[VAR_APPLICATION_NAME]),
 		.connect_time_us = wall(c->connect_time),
 		.request_time_us = wall(c->request_time != 0 ? c->request_time : c->idle_since),
 		.pinned = session_pin_names(c->pins),
@@ -186,6 +200,8 @@ static void one_client(struct client *c, void *arg)
 		st.wait = loop_now() - c->request_time;
 	if (c->link != NULL)
 		st.remote_pid = c->link->pid;
+	st.link_fd = c->link != NULL ? fd_of(c->link->conn) : -1;
+	put_settings(&st, &c->vars);
 	put_addresses(&st, c->conn);
 	e->fn(&st, e->arg);
 }
@@ -212,7 +228,6 @@ static void one_server(const struct server *s, const struct each *e)
 		.user = istr_text(s->pool->user),
 		.database = s->pool->db->name,
 		.state = server_state_names[s->state],
-		.application_name = istr_text(s->vars.v[VAR_APPLICATION_NAME]),
 		.connect_time_us = wall(s->connect_time),
 		.request_time_us = wall(s->request_time),
 		.remote_pid = s->pid,
@@ -222,6 +237,8 @@ static void one_server(const struct server *s, const struct each *e)
 		.id = s->id,
 		.link_id = s->link != NULL ? s->link->id : 0};
 
+	st.link_fd = s->link != NULL ? fd_of(s->link->conn) : -1;
+	put_settings(&st, &s->vars);
 	put_addresses(&st, s->conn);
 	e->fn(&st, e->arg);
 }

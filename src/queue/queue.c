@@ -510,6 +510,15 @@ bool take_check(const struct exec *x, const struct qstmt *q, const struct buf *n
 	return true;
 }
 
+/* We are about to end: it asks again, and waits, where it connects next. */
+static enum exec_verdict take_elsewhere(struct exec *x, const struct qstmt *q)
+{
+	count_done(q->verb->id, 0);
+	client_send_away(x->client);
+	util_strlcpy(x->answer.tag, "SELECT 0", sizeof(x->answer.tag));
+	return EXEC_ANSWER;
+}
+
 enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc)
 {
 	struct take_args a = {0};
@@ -517,6 +526,10 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 
 	qstmt_columns(q, &n_columns);
 	if (take_check(x, q, &qc->then_names, &a, &x->err)) {
+		if (a.wait > 0 && waiter_must_leave(qc)) {
+			take_args_free(&a);
+			return take_elsewhere(x, q);
+		}
 		if (waiter_start(qc, &a, &x->bind, n_columns))
 			return EXEC_PARK;
 		pg_error_set(&x->err, "53200", "out of memory");

@@ -278,6 +278,8 @@ MUST_CHECK bool waiter_start(struct qclient *qc, struct take_args *args, const s
 void waiter_cancel(struct qclient *qc);
 void waiter_client_ended(struct qclient *qc);
 void waiters_shutdown(void);
+/* We are about to end: its client goes elsewhere to wait. One that holds jobs stays: it finishes them here. */
+bool waiter_must_leave(const struct qclient *qc);
 
 /* --- the system session ---------------------------------------------------------------------------------------------- */
 

@@ -307,12 +307,22 @@ static bool enter_or_fail(struct waiter *w)
 	return false;
 }
 
+bool waiter_must_leave(const struct qclient *qc)
+{
+	return pooler_is_shutting_down() == SHUTDOWN_WAIT_CLIENTS && qc->leases == NULL;
+}
+
 static void found_nothing(struct waiter *w)
 {
 	bool fresh = w->members == NULL;
 
 	if (w->args.wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
 		end_expired(w);
+		return;
+	}
+	if (waiter_must_leave(w->qc)) {
+		client_send_away(w->qc->client);
+		end_empty(w);
 		return;
 	}
 	if (fresh && !enter_or_fail(w))
@@ -503,8 +513,13 @@ void waiters_shutdown(void)
 {
 	struct waiter *w, *tmp;
 
-	DL_FOREACH_SAFE (parked, w, tmp)
+	DL_FOREACH_SAFE (parked, w, tmp) {
+		if (waiter_must_leave(w->qc))
+			client_send_away(w->qc->client);
+		else if (pooler_is_shutting_down() == SHUTDOWN_WAIT_CLIENTS)
+			continue;
 		end_empty(w);
+	}
 }
 
 /* --- time

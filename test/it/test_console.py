@@ -122,14 +122,14 @@ def test_stats_user_may_only_look(proxy, command):
 # Every command, and what becomes of it for an admin and for one who may only look.
 DENIED = "42501"
 RIGHTS = [("SHOW " + what, None, None) for what in COLUMNS] + [
-    ("SHOW HELP", None, None), ("SELECT POOLS", None, None), ("SHOW FDS", "0A000", DENIED),
+    ("SHOW HELP", None, None), ("SELECT POOLS", None, None), ("SHOW FDS", None, DENIED),
     ("SET verbose = '0'", None, DENIED), ("RELOAD", None, DENIED), ("PAUSE", None, DENIED),
     ("RESUME", None, DENIED), ("DISABLE {db}", None, DENIED), ("ENABLE {db}", None, DENIED),
     ("PAUSE {db}", None, DENIED), ("RESUME {db}", None, DENIED), ("RECONNECT", None, DENIED),
     ("RECONNECT {db}", None, DENIED), ("WAIT_CLOSE {db}", None, DENIED),
     ("WAIT_CLOSE", None, DENIED), ("KILL {db}", None, DENIED), ("RESUME {db}", None, DENIED),
     ("KILL", None, DENIED), ("RESUME", None, DENIED), ("KILL_CLIENT 123456", "42704", DENIED),
-    ("SUSPEND", "0A000", DENIED), ("INSTALL nosuchdb", "55000", DENIED),
+    ("SUSPEND", None, DENIED), ("RESUME", None, DENIED), ("INSTALL nosuchdb", "55000", DENIED),
     ("SHUTDOWN WAIT_FOR_CLIENTS", None, DENIED), ("SHUTDOWN WAIT_FOR_SERVERS", None, DENIED),
     ("SHUTDOWN", None, DENIED)]
 
@@ -417,6 +417,88 @@ def test_pause_and_its_client_leaves(proxy, db):
         c.simple("COMMIT")
         proxy.console("RESUME")
         assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_pause_ended_by_another(proxy, db):
+    with proxy.wire(db) as c, proxy.wire("qbouncer", "admin") as admin:
+        c.simple("BEGIN")
+        c.simple("SELECT 1")
+        admin.query("PAUSE " + db)
+        assert admin.silent()
+        proxy.console("RESUME " + db)
+        assert admin.until("Z")[0].sqlstate == "55000"
+        assert types(c.simple("COMMIT")) == "CZ"
+
+
+def state(admin):
+    return {r["key"]: r["value"] for r in admin.rows("SHOW STATE")}
+
+
+def test_suspend(qbouncer, db):
+    """Nothing is read and nobody comes in; what runs, runs on."""
+    proxy = qbouncer()
+    with proxy.wire("qbouncer", "admin") as admin, proxy.wire(db) as c, proxy.wire(db) as d:
+        d.query("SELECT pg_sleep(0.2), 1")
+        c.simple("SELECT 1")
+        assert types(admin.simple("SUSPEND")) == "CZ"
+        assert state(admin) == {"active": "no", "paused": "no", "suspended": "yes"}
+        c.query("SELECT 2")
+        late = proxy.wire()
+        late.startup(user="app", database=db, wait=False)
+        assert c.silent() and late.silent() and d.silent()
+        for command in "SUSPEND", "PAUSE":
+            assert outcome(admin, command) == "55000"
+        assert outcome(admin, "SHOW POOLS") is None
+        assert types(admin.simple("RESUME")) == "CZ"
+        assert c.until("Z")[1].text_row == ["2"] and types(d.until("Z")) == "TDCZ"
+        late.until("Z")
+        late.close()
+        assert state(admin)["active"] == "yes"
+
+
+def test_suspend_is_ended_by_a_signal(proxy, db):
+    with proxy.wire(db) as c:
+        assert proxy.console("SUSPEND") == []
+        c.query("SELECT 2")
+        assert c.silent()
+        proxy.signal(signal.SIGUSR2)
+        assert types(c.until("Z")) == "TDCZ"
+
+
+def test_suspend_and_one_who_does_not_read(qbouncer, db):
+    """suspend_timeout ends what holds it up."""
+    proxy = qbouncer(suspend_timeout="1")
+    with proxy.wire(db) as c, proxy.wire(db) as d, proxy.wire("qbouncer", "admin") as admin:
+        c.query("SELECT repeat('x', 1000000) FROM generate_series(1, 30)")
+        proxy.wait_show("POOLS", lambda r: r["database"] == db and r["sv_active"] == "1")
+        assert types(admin.simple("SUSPEND")) == "CZ"
+        proxy.wait_log("suspend_timeout")
+        admin.simple("RESUME")
+        assert types(d.simple("SELECT 1")) == "TDCZ"
+
+
+def test_suspend_with_a_paused_database(proxy, db):
+    with proxy.wire(db) as c, proxy.wire("qbouncer", "admin") as admin:
+        c.simple("SELECT 1")
+        admin.simple("PAUSE " + db)
+        assert outcome(admin, "SUSPEND") == "55000"
+        admin.simple("RESUME " + db)
+        assert outcome(admin, "SUSPEND") is None and outcome(admin, "RESUME") is None
+        assert outcome(admin, "RESUME") == "55000"
+
+
+def test_fds(proxy, db):
+    with proxy.wire(db) as c, proxy.wire("qbouncer", "admin") as admin:
+        c.simple("BEGIN")
+        c.simple("SELECT 1")
+        rows = admin.rows("SHOW FDS")
+        client = next(r for r in rows if r["task"] == "client" and r["database"] == db)
+        server = next(r for r in rows if r["task"] == "server" and r["database"] == db)
+        assert (client["link"], server["link"]) == (server["fd"], client["fd"])
+        assert client["password"] is None and client["cancel"] == "0" and client["client_encoding"] == "UTF8"
+        assert {r["addr"] for r in rows if r["task"] == "pooler"} == {"127.0.0.1", "unix"}
+        open_now = os.listdir("/proc/%d/fd" % proxy.process.pid)
+        assert {r["fd"] for r in rows} <= set(open_now)
 
 
 def test_wait_close(proxy, db):

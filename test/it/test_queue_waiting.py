@@ -478,14 +478,15 @@ def test_shutdown_of_the_proxy(qproxy, db, q, way):
 
 
 def test_shutdown_that_waits_for_clients(qproxy, db, q):
-    """SIGTERM: those who are there may go on."""
-    w = wait_on(qproxy, db)
-    qproxy.signal(signal.SIGTERM)
-    parked(w, w)
+    """SIGTERM: who waits is sent to wait elsewhere; who holds a job may go on."""
+    w, holder = wait_on(qproxy, db), wait_on(qproxy, db)
     tag(q, "QUEUE PUSH mail '1'")
     assert woken(w)["payload"] == "1"
     w.query("QUEUE TAKE mail WAIT '30s'")
-    parked(w)
+    parked(holder, w)
+    qproxy.signal(signal.SIGTERM)
+    assert [m.tag for m in holder.until("Z") if m.type == "C"] == ["SELECT 0"]
+    assert holder.closed()[-1].sqlstate == "57P01"
     tag(q, "QUEUE PUSH mail '2'")
     assert woken(w)["payload"] == "2"
     w.terminate()

@@ -25,7 +25,7 @@ struct conn {
 	const struct conn_ops *ops;
 	void *owner;
 	struct bytes in, out;
-	bool want_read, kicked, full, broken, no_memory, ended, closed, connecting;
+	bool want_read, held, kicked, full, broken, no_memory, ended, closed, connecting;
 	bool tls, tls_new, handshake,
 		direct; /* handshake: tls_new is over, the peer's byte is awaited */
 	uint64_t bytes_in, bytes_out;
@@ -317,9 +317,16 @@ static void conn_handshake(struct conn *c)
 
 void conn_want_read(struct conn *c, bool on)
 {
-	if (on && !c->want_read && c->in.len > 0)
+	if (on && !c->want_read && !c->held && c->in.len > 0)
 		c->kicked = true;
 	c->want_read = on;
+}
+
+void conn_hold(struct conn *c, bool on)
+{
+	if (c->held && !on && c->want_read && c->in.len > 0)
+		c->kicked = true;
+	c->held = on;
 }
 
 void conn_kick(struct conn *c)
@@ -466,6 +473,8 @@ static void conn_read(struct conn *c)
 	bool gone = p->eof || p->reset;
 	size_t n = p->to_proxy.len;
 
+	if (c->held)
+		return;
 	if (!c->want_read) {
 		if (p->eof && !p->reset) {
 			bytes_add(&c->in, p->to_proxy.data, n); /* its last words */
@@ -688,7 +697,7 @@ static bool turn_kicks(void)
 				conn_handshake(c);
 				continue;
 			}
-			if (c->closed || c->ended || !c->want_read || c->in.len == 0)
+			if (c->closed || c->ended || !c->want_read || c->held || c->in.len == 0)
 				continue;
 			any = true;
 			conn_show(c);
@@ -737,7 +746,7 @@ static void turn_flush(void)
 			continue;
 		}
 		conn_push(c);
-		if (c->broken && !c->want_read) {
+		if (c->broken && !c->want_read && !c->held) {
 			conn_end(c, CONN_END_RESET, EPIPE);
 		} else if (c->full && c->out.len <= CONN_LOW_WATER) {
 			c->full = false;

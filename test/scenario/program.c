@@ -161,7 +161,7 @@ bool program_command(const char *words)
 		enum pooler_command cmd;
 	} table[] = {{"pause", POOLER_PAUSE}, {"resume", POOLER_RESUME},
 		{"disable", POOLER_DISABLE}, {"enable", POOLER_ENABLE}, {"kill", POOLER_KILL},
-		{"reconnect", POOLER_RECONNECT}};
+		{"reconnect", POOLER_RECONNECT}, {"suspend", POOLER_SUSPEND}};
 	char word[32] = "", arg[64] = "";
 	size_t i;
 

@@ -593,6 +593,8 @@ const char *script_finish(bool leases_may_stay)
 	servers_manual(false);
 	servers_refuse(NULL);
 	rules_clear();
+	if (pooler_is_suspended() != SUSPENDED_NO && !program_command("resume"))
+		return "resume is not known";
 	for (a = actors_first(); a; a = a->next) {
 		a->peer->window = SIZE_MAX;
 		if (a->client && !actor_gone(a))

@@ -80,7 +80,7 @@ static void test_some(void **state)
 		{"qbouncer", "queue_max_payload", "size", "1 to 1073741824", "16MB", false, false,
 			false, 0},
 		{"qbouncer", "log_stats", "bool", "", "1", false, false, false, 0},
-		{"qbouncer", "suspend_timeout", "time", "from 0", "10", false, true, false, 0},
+		{"qbouncer", "suspend_timeout", "time", "from 0", "10", false, false, false, 0},
 		{"qbouncer", "conffile", "text", "", "", false, false, true, 0},
 		{"databases", "port", "number", "1 to 65535", "", false, false, false, 0},
 		{"databases", "auth_query", "text", "", "", false, false, false, 0},
