@@ -17,6 +17,7 @@ qb_public_includes = \
 	include/conf/params.h \
 	include/http/http.h \
 	include/net/conn.h \
+	include/net/dns.h \
 	include/net/listen.h \
 	include/net/loop.h \
 	include/net/tls.h \

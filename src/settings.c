@@ -15,6 +15,7 @@
 #include "conf/conf.h"
 #include "http/http.h"
 #include "net/conn.h"
+#include "net/dns.h"
 #include "net/tls.h"
 #include "pool/pool.h"
 #include "process.h"
@@ -224,6 +225,10 @@ static void tune_connections(void)
 	};
 
 	conn_tune(&t);
+	dns_tune(&(struct dns_tuning){.resolv_conf = p->resolv_conf,
+		.max_ttl = p->dns_max_ttl,
+		.negative_ttl = p->dns_nxdomain_ttl,
+		.check_period = p->dns_zone_check_period});
 }
 
 /* Sessions with servers that began under other rules end as they become free. */

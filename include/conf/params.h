@@ -310,14 +310,14 @@ PARAM_STR (server_tls13_ciphers, "", 0, 8192, PARAM_RELOAD, NULL,
 	"Cipher suites of TLS 1.3 towards servers; empty is the choice of OpenSSL.")
 
 PARAM_GROUP("Names of hosts")
-PARAM_TIME(dns_max_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_INERT, NULL,
-	"Read for pgbouncer's sake: names are looked up for each connection, and not remembered.")
-PARAM_TIME(dns_nxdomain_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_INERT, NULL,
-	"Read for pgbouncer's sake: names are looked up for each connection, and not remembered.")
-PARAM_TIME(dns_zone_check_period, "0", 0, CONF_TIME_MAX, PARAM_RELOAD | PARAM_INERT, NULL,
-	"Read for pgbouncer's sake: names are looked up for each connection, and zones are not watched.")
-PARAM_STR (resolv_conf, "", 0, 4096, PARAM_RESTART | PARAM_NOT_YET, NULL,
-	"Configuration of the resolver; empty for the system's.")
+PARAM_TIME(dns_max_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long the addresses of a name are remembered; the time to live that the nameserver gives does not count.")
+PARAM_TIME(dns_nxdomain_ttl, "15", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long it is remembered that a name could not be looked up. When no nameserver answers, the addresses that the name had last are used.")
+PARAM_TIME(dns_zone_check_period, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How often names in use are looked up again, though nobody connects; connections to addresses that are gone are closed when they are free. 0: only when somebody connects.")
+PARAM_STR (resolv_conf, "", 0, 4095, PARAM_RESTART, NULL,
+	"Configuration of the resolver, as `/etc/resolv.conf`; a port may follow the address of a nameserver. Empty for the system's.")
 
 /* clang-format on */
 

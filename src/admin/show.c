@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "base/version.h"
 #include "conf/conf.h"
+#include "net/dns.h"
 #include "net/listen.h"
 #include "pool/pool.h"
 #include "pool/stat.h"
@@ -129,8 +130,10 @@ void show_peer_pools(struct show_rows *r)
 void show_lists(struct show_rows *r)
 {
 	struct stat_totals t;
+	struct dns_totals d;
 
 	stat_totals(&t);
+	dns_count(&d);
 	item(r, "databases", t.databases);
 	item(r, "users", t.users);
 	item(r, "peers", count_peers());
@@ -141,10 +144,10 @@ void show_lists(struct show_rows *r)
 	item(r, "login_clients", t.login_clients);
 	item(r, "free_servers", t.free_servers);
 	item(r, "used_servers", t.used_servers);
-	item(r, "dns_names", 0);
-	item(r, "dns_zones", 0);
-	item(r, "dns_queries", 0);
-	item(r, "dns_pending", 0);
+	item(r, "dns_names", d.names);
+	item(r, "dns_zones", d.zones);
+	item(r, "dns_queries", d.queries);
+	item(r, "dns_pending", d.pending);
 }
 
 /* --- databases, users, pools
@@ -393,4 +396,39 @@ void show_fds(struct show_rows *r)
 	listen_each(fd_listening, r);
 	stat_each_client(fd_session, r);
 	stat_each_server(fd_session, r);
+}
+
+/* --- names of hosts -----------------------------------------------------------------------------
+ */
+
+static void one_host(const struct dns_host_stat *st, void *arg)
+{
+	struct show_rows *r = arg;
+
+	row_begin(r);
+	row_text(r, st->host);
+	row_int(r, (int64_t)(st->ttl / USEC_SEC));
+	row_text(r, st->addrs);
+	row_end(r);
+}
+
+void show_dns_hosts(struct show_rows *r)
+{
+	dns_each_host(one_host, r);
+}
+
+static void one_zone(const char *zone, unsigned hosts, void *arg)
+{
+	struct show_rows *r = arg;
+
+	row_begin(r);
+	row_text(r, zone);
+	row_int(r, 0);
+	row_int(r, hosts);
+	row_end(r);
+}
+
+void show_dns_zones(struct show_rows *r)
+{
+	dns_each_zone(one_zone, r);
 }

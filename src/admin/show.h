@@ -7,6 +7,8 @@
 #include "admin_int.h"
 
 void show_nothing(struct show_rows *r);
+void show_dns_hosts(struct show_rows *r);
+void show_dns_zones(struct show_rows *r);
 void show_fds(struct show_rows *r);
 void show_version(struct show_rows *r);
 void show_state(struct show_rows *r);

@@ -112,9 +112,9 @@ SHOW(PEERS, peers, WHO_STATS, "The entries of [peers].",
 SHOW(PEER_POOLS, peer_pools, WHO_STATS, "A row for each peer; the counts are 0: a cancel request has a connection of its own.",
 	COL(INT4, peer_id) COL(INT4, cl_active_cancel_req) COL(INT4, cl_waiting_cancel_req)
 	COL(INT4, sv_active_cancel) COL(INT4, sv_login))
-SHOW(DNS_HOSTS, nothing, WHO_STATS, "Empty: names are looked up when they are needed.",
+SHOW(DNS_HOSTS, dns_hosts, WHO_STATS, "Names that were looked up, with the seconds that the answer is good.",
 	COL(TEXT, hostname) COL(INT8, ttl) COL(TEXT, addrs))
-SHOW(DNS_ZONES, nothing, WHO_STATS, "Empty: zones are not watched.",
+SHOW(DNS_ZONES, dns_zones, WHO_STATS, "Zones of the names in SHOW DNS_HOSTS. The serial is 0: names are watched, not zones.",
 	COL(TEXT, zonename) COL(INT8, serial) COL(INT4, count))
 SHOW(FDS, fds, WHO_ADMIN, "The descriptor of each listening socket, client and server. Keys and secrets are not shown.",
 	COL(INT4, fd) COL(TEXT, task) COL(TEXT, user) COL(TEXT, database) COL(TEXT, addr) COL(INT4, port)

@@ -1,117 +1,309 @@
 /*
- * Host names through libevent's resolver: /etc/hosts and the nameservers of /etc/resolv.conf,
- * asked without blocking. The resolver is made at the first name; numeric addresses never get here.
+ * Host names through libevent's resolver: /etc/hosts and the nameservers of resolv.conf, asked
+ * without blocking, each name once however many wait for it. Answers are remembered for
+ * dns_max_ttl, failures for dns_nxdomain_ttl; when the nameservers do not answer, the addresses
+ * that a name had last stay good. Numeric addresses never get here.
  *
- * Knows nothing of connections. Entry points: resolve_start, resolve_cancel.
+ * Knows nothing of connections. Entry points: resolve_start, resolve_cancel, net/dns.h.
  */
 #include <event2/dns.h>
 #include <event2/event.h>
 #include <event2/util.h>
-#include <stdio.h>
+#include <stddef.h>
+#include <utlist.h>
 
+#include "base/buf.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "conn_int.h"
+#include "net/dns.h"
 #include "resolve.h"
 
 /* More addresses of one name than anybody will try. */
 #define MAX_ADDRS 32
+/* Nobody has asked for a name for so long: it is forgotten. */
+#define FORGET (2 * 3600 * USEC_SEC)
+#define SWEEP  (60 * USEC_SEC)
 
+/* One who waits. */
 struct resolve {
-	struct resolve **handle; /* NULL once answered or cancelled */
+	struct resolve **handle;
 	resolve_fn *fn;
 	void *arg;
 	int port;
-	struct evdns_getaddrinfo_request *request;
-	struct resolve *prev, *next; /* all that libevent still knows */
+	struct name *name;
+	struct resolve *prev, *next;
+};
+
+struct name {
+	struct name *prev, *next;
+	char *host;
+	struct net_addr *list; /* the last good answer, ports 0 */
+	size_t count, turn;    /* turn: the address that the next one gets first */
+	const char *error;     /* of the last answer, when there is no good one; NULL: none */
+	usec_t until;          /* the answer is good; 0: there was none */
+	usec_t wanted_at;
+	bool asking; /* libevent will answer; the name is kept until then */
+	struct resolve *waiters;
 };
 
 static struct evdns_base *dns;
-static struct resolve *pending;
+static struct name *names;
+static struct loop_tick *tick;
+static usec_t check_at;
+static char conf_path[4096];
+static struct dns_tuning tuning = {.max_ttl = 15 * USEC_SEC, .negative_ttl = 15 * USEC_SEC};
+static void (*on_gone)(const char *host, const char *addr);
 
-static void resolve_unlink(struct resolve *r)
-{
-	if (r->prev)
-		r->prev->next = r->next;
-	else
-		pending = r->next;
-	if (r->next)
-		r->next->prev = r->prev;
-}
+/* --- addresses --------------------------------------------------------------------------------
+ */
 
-static size_t addrs_copy(struct net_addr *list, const struct evutil_addrinfo *ai, int port)
+static size_t addrs_copy(struct net_addr *list, const struct evutil_addrinfo *ai)
 {
 	size_t n = 0;
 
 	for (; ai && n < MAX_ADDRS; ai = ai->ai_next) {
-		if (ai->ai_addrlen > sizeof(list[n].u))
+		if (ai->ai_addrlen > sizeof(list[n].u) ||
+			(ai->ai_family != AF_INET && ai->ai_family != AF_INET6))
 			continue;
 		memset(&list[n], 0, sizeof(list[n]));
 		memcpy(&list[n].u, ai->ai_addr, ai->ai_addrlen);
 		list[n].len = ai->ai_addrlen;
-		if (ai->ai_family == AF_INET)
-			list[n].u.in.sin_port = htons((uint16_t)port);
-		else if (ai->ai_family == AF_INET6)
-			list[n].u.in6.sin6_port = htons((uint16_t)port);
-		else
-			continue;
+		list[n].u.in.sin_port = 0; /* at the same place in both */
 		n++;
 	}
 	return n;
 }
 
+_Static_assert(offsetof(struct sockaddr_in, sin_port) == offsetof(struct sockaddr_in6, sin6_port),
+	"one port for both families");
+
+static bool addr_listed(const struct net_addr *a, const struct net_addr *list, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (list[i].len == a->len && memcmp(&list[i].u, &a->u, a->len) == 0)
+			return true;
+	return false;
+}
+
+/* Those of the first one's family take turns in the first place; the others follow as they came. */
+static size_t addrs_in_turn(struct name *m, struct net_addr *ret, int port)
+{
+	size_t same = 0;
+
+	while (same < m->count && m->list[same].u.sa.sa_family == m->list[0].u.sa.sa_family)
+		same++;
+	for (size_t i = 0; i < m->count; i++) {
+		ret[i] = m->list[i < same ? (i + m->turn) % same : i];
+		ret[i].u.in.sin_port = htons((uint16_t)port);
+	}
+	m->turn = same > 0 ? (m->turn + 1) % same : 0;
+	return m->count;
+}
+
+/* --- names ------------------------------------------------------------------------------------
+ */
+
+static struct name *name_get(const char *host)
+{
+	struct name *m;
+
+	DL_FOREACH (names, m)
+		if (util_strcasecmp(m->host, host) == 0)
+			return m;
+	m = mem_zalloc(sizeof(*m));
+	if (m && !(m->host = mem_strdup(host))) {
+		mem_free(m);
+		return NULL;
+	}
+	if (m)
+		DL_APPEND(names, m);
+	return m;
+}
+
+static void name_free(struct name *m)
+{
+	DL_DELETE(names, m);
+	mem_free(m->list);
+	mem_free(m->host);
+	mem_free(m);
+}
+
+static void tell_gone(const struct name *m, const struct net_addr *list, size_t n)
+{
+	struct conn_addr text;
+
+	for (size_t i = 0; i < m->count; i++)
+		if (!addr_listed(&m->list[i], list, n)) {
+			net_addr_print(&m->list[i], &text);
+			log_info("dns: %s has no address %s any more", m->host, text.host);
+			if (on_gone)
+				on_gone(m->host, text.host);
+		}
+}
+
+static void name_found(struct name *m, const struct net_addr *list, size_t n)
+{
+	struct net_addr *copy = mem_dup(list, n * sizeof(*list));
+
+	if (!copy) {
+		m->until = 0;
+		m->error = m->count > 0 ? NULL : "out of memory";
+		return;
+	}
+	tell_gone(m, list, n);
+	mem_free(m->list);
+	m->list = copy;
+	m->count = n;
+	m->error = NULL;
+	m->until = loop_now() + tuning.max_ttl;
+}
+
+/* That there is no such name is an answer; that nobody answers is none. */
+static void name_failed(struct name *m, int code)
+{
+	bool none = code == EVUTIL_EAI_NONAME || code == EVUTIL_EAI_NODATA;
+
+	m->until = loop_now() + tuning.negative_ttl;
+	if (m->count > 0 && !none) {
+		log_warning("dns: %s: %s; its last addresses are used", m->host,
+			evutil_gai_strerror(code));
+		return;
+	}
+	mem_free(m->list);
+	m->list = NULL;
+	m->count = 0;
+	m->error = evutil_gai_strerror(code);
+}
+
+static void give(struct name *m, resolve_fn *fn, void *arg, int port)
+{
+	struct net_addr list[MAX_ADDRS];
+	size_t n = addrs_in_turn(m, list, port);
+
+	fn(arg, n > 0 ? NULL : m->error ? m->error : "no answer", list, n);
+}
+
+static void serve_waiters(struct name *m)
+{
+	struct resolve *r;
+
+	while ((r = m->waiters)) {
+		DL_DELETE(m->waiters, r);
+		*r->handle = NULL;
+		give(m, r->fn, r->arg, r->port);
+		mem_free(r);
+	}
+}
+
 static void on_answer(int code, struct evutil_addrinfo *ai, void *arg)
 {
-	struct resolve *r = arg;
+	struct name *m = arg;
 	struct net_addr list[MAX_ADDRS];
-	size_t n = 0;
+	size_t n = code == 0 ? addrs_copy(list, ai) : 0;
 
-	resolve_unlink(r);
-	if (r->handle) {
-		*r->handle = NULL;
-		if (code == 0)
-			n = addrs_copy(list, ai, r->port);
-		if (code == 0 && n == 0)
-			code = EVUTIL_EAI_NODATA;
-		r->fn(r->arg, code == 0 ? NULL : evutil_gai_strerror(code), list, n);
-	}
 	if (ai)
 		evutil_freeaddrinfo(ai);
-	mem_free(r);
+	m->asking = false;
+	if (code == EVUTIL_EAI_CANCEL)
+		return; /* the end of the program */
+	if (n > 0)
+		name_found(m, list, n);
+	else
+		name_failed(m, code != 0 ? code : EVUTIL_EAI_NODATA);
+	serve_waiters(m);
+}
+
+static void ask(struct name *m)
+{
+	struct evutil_addrinfo hints = {
+		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP};
+
+	m->asking = true;
+	/* the answer may come at once */
+	(void)evdns_getaddrinfo(dns, m->host, NULL, &hints, on_answer, m);
+}
+
+/* --- time ---------------------------------------------------------------------------------------
+ */
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	struct name *m, *tmp;
+	bool check = tuning.check_period > 0 && now >= check_at;
+
+	(void)arg;
+	DL_FOREACH_SAFE (names, m, tmp) {
+		if (m->asking)
+			continue;
+		if (now - m->wanted_at > FORGET)
+			name_free(m);
+		else if (check && m->count > 0)
+			ask(m);
+	}
+	if (check || check_at == 0)
+		check_at = now + tuning.check_period;
+	return tuning.check_period > 0 && check_at < now + SWEEP ? check_at : now + SWEEP;
+}
+
+void dns_tune(const struct dns_tuning *t)
+{
+	tuning = *t;
+	if (!dns)
+		util_strlcpy(conf_path, t->resolv_conf, sizeof(conf_path));
+	tuning.resolv_conf = conf_path;
+	check_at = 0;
+	if (tick)
+		loop_tick_at(tick, loop_now());
+}
+
+void dns_on_gone(void (*fn)(const char *host, const char *addr))
+{
+	on_gone = fn;
 }
 
 static bool resolver_make(void)
 {
+	const char *path = conf_path[0] ? conf_path : "/etc/resolv.conf";
+
 	if (dns)
 		return true;
-	dns = evdns_base_new(loop_base(), EVDNS_BASE_DISABLE_WHEN_INACTIVE);
-	if (!dns)
+	tick = loop_tick_new(on_tick, NULL, loop_now());
+	dns = tick ? evdns_base_new(loop_base(), EVDNS_BASE_DISABLE_WHEN_INACTIVE) : NULL;
+	if (!dns) {
+		loop_tick_free(&tick);
 		return false;
+	}
 	/* Without a usable resolv.conf the names in /etc/hosts must still work. */
-	(void)evdns_base_resolv_conf_parse(dns, DNS_OPTIONS_ALL, "/etc/resolv.conf");
+	if (evdns_base_resolv_conf_parse(dns, DNS_OPTIONS_ALL, path) != 0)
+		log_warning("dns: no nameserver could be read from \"%s\"", path);
 	return true;
 }
 
+/* --- those who ask
+ * --------------------------------------------------------------------------------
+ */
+
 bool resolve_start(struct resolve **handle, const char *host, int port, resolve_fn *fn, void *arg)
 {
-	struct evutil_addrinfo hints = {0};
-	struct evdns_getaddrinfo_request *request;
 	struct resolve *r;
+	struct name *m;
 
-	if (!resolver_make() || !(r = mem_zalloc(sizeof(*r))))
+	if (!resolver_make() || !(m = name_get(host)))
 		return false;
-	*r = (struct resolve){.handle = handle, .fn = fn, .arg = arg, .port = port};
-	r->next = pending;
-	if (pending)
-		pending->prev = r;
-	pending = r;
+	m->wanted_at = loop_now();
+	if (m->until > m->wanted_at) {
+		give(m, fn, arg, port);
+		return true;
+	}
+	r = mem_zalloc(sizeof(*r));
+	if (!r)
+		return false;
+	*r = (struct resolve){.handle = handle, .fn = fn, .arg = arg, .port = port, .name = m};
+	DL_APPEND(m->waiters, r);
 	*handle = r;
-	hints.ai_family = AF_UNSPEC;
-	hints.ai_socktype = SOCK_STREAM;
-	hints.ai_protocol = IPPROTO_TCP;
-	request = evdns_getaddrinfo(dns, host, NULL, &hints, on_answer, r);
-	/* NULL: the answer has been given and r is gone. */
-	if (request)
-		r->request = request;
+	if (!m->asking)
+		ask(m);
 	return true;
 }
 
@@ -122,26 +314,106 @@ void resolve_cancel(struct resolve **handle)
 	if (!r)
 		return;
 	*handle = NULL;
-	r->handle = NULL;
-	/* libevent still answers, with EVUTIL_EAI_CANCEL; r is freed then. */
-	evdns_getaddrinfo_cancel(r->request);
+	DL_DELETE(r->name->waiters, r);
+	mem_free(r);
 }
 
 void resolve_module_free(void)
 {
-	struct resolve *r;
+	struct resolve *r, *tmp;
+	struct name *m;
 
-	for (r = pending; r; r = r->next)
-		if (r->handle)
-			resolve_cancel(r->handle);
+	DL_FOREACH (names, m)
+		DL_FOREACH_SAFE (m->waiters, r, tmp) {
+			struct resolve **handle = r->handle;
+
+			resolve_cancel(handle);
+		}
 	if (dns)
 		evdns_base_free(dns, 1);
 	dns = NULL;
-	/* Cancellations are delivered by the loop. */
-	if (pending)
+	loop_tick_free(&tick);
+	/* What was under way is answered by the loop. */
+	if (loop_base())
 		event_base_loop(loop_base(), EVLOOP_NONBLOCK | EVLOOP_ONCE);
-	while ((r = pending)) {
-		resolve_unlink(r);
-		mem_free(r);
+	while ((m = names))
+		name_free(m);
+	check_at = 0;
+}
+
+/* --- snapshots
+ * ------------------------------------------------------------------------------------
+ */
+
+void dns_each_host(void (*fn)(const struct dns_host_stat *st, void *arg), void *arg)
+{
+	usec_t now = loop_now();
+	struct name *m;
+
+	DL_FOREACH (names, m) {
+		struct buf addrs = BUF_INIT;
+		struct dns_host_stat st = {
+			.host = m->host, .ttl = m->until > now ? m->until - now : 0};
+		struct conn_addr text;
+
+		for (size_t i = 0; i < m->count; i++) {
+			net_addr_print(&m->list[i], &text);
+			buf_printf(&addrs, "%s%s", i > 0 ? "," : "", text.host);
+		}
+		st.addrs = buf_cstr(&addrs);
+		fn(&st, arg);
+		buf_free(&addrs);
 	}
+}
+
+/* NULL: the name has no dot. */
+static const char *zone_of(const struct name *m)
+{
+	const char *dot = strchr(m->host, '.');
+
+	return dot ? dot + 1 : NULL;
+}
+
+static bool is_first_of_zone(const struct name *m)
+{
+	for (const struct name *o = names; o != m; o = o->next)
+		if (zone_of(o) && util_strcasecmp(zone_of(o), zone_of(m)) == 0)
+			return false;
+	return true;
+}
+
+void dns_each_zone(void (*fn)(const char *zone, unsigned hosts, void *arg), void *arg)
+{
+	const struct name *m, *o;
+
+	DL_FOREACH (names, m) {
+		unsigned n = 0;
+
+		if (!zone_of(m) || !is_first_of_zone(m))
+			continue;
+		DL_FOREACH (names, o)
+			n += zone_of(o) && util_strcasecmp(zone_of(o), zone_of(m)) == 0;
+		fn(zone_of(m), n, arg);
+	}
+}
+
+static void count_zone(const char *zone, unsigned hosts, void *arg)
+{
+	(void)zone, (void)hosts;
+	++*(unsigned *)arg;
+}
+
+void dns_count(struct dns_totals *ret)
+{
+	const struct name *m;
+	const struct resolve *r;
+
+	*ret = (struct dns_totals){0};
+	DL_FOREACH (names, m) {
+		ret->names++;
+		ret->queries += m->asking;
+		DL_FOREACH (m->waiters, r)
+			ret->pending++;
+	}
+	dns_each_zone(count_zone, &ret->zones);
 }

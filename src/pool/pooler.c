@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "auth/penalty.h"
+#include "net/dns.h"
 #include "net/listen.h"
 #include "pool_int.h"
 
@@ -53,6 +54,21 @@ static void reap(void *arg)
 	server_reap();
 }
 
+/* Servers that were reached by a name that leads elsewhere now are closed when they are free. */
+static void address_gone(const char *host, const char *addr)
+{
+	struct server *s;
+
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			for (int i = SERVER_IDLE; i < SERVER_DEAD; i++)
+				DL_FOREACH (p->servers[i].head, s)
+					if (s->conn != NULL && s->host != NULL &&
+						util_strcasecmp(istr_text(s->host), host) == 0 &&
+						strcmp(conn_peer(s->conn)->host, addr) == 0)
+						s->close_needed = true;
+}
+
 bool pooler_start(void)
 {
 	if (intercept_queue == NULL)
@@ -63,6 +79,7 @@ bool pooler_start(void)
 	pooler_paused_all = false;
 	loop_phase(LOOP_PHASE_POOLS, pool_serve_ready, NULL);
 	loop_reaper(reap, NULL);
+	dns_on_gone(address_gone);
 	tick = loop_tick_new(janitor_tick, NULL, loop_now());
 	if (tick == NULL)
 		return false;

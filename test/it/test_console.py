@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from pgwire import PgError, types
+from proxy import wait_for
 from test_queue_node import node_path
 
 SESSION = ("type user database replication state addr port local_addr local_port connect_time "
@@ -465,12 +466,13 @@ def test_suspend_is_ended_by_a_signal(proxy, db):
         assert types(c.until("Z")) == "TDCZ"
 
 
-def test_suspend_and_one_who_does_not_read(qbouncer, db):
+def test_suspend_and_one_who_does_not_read(qbouncer, db, direct):
     """suspend_timeout ends what holds it up."""
     proxy = qbouncer(suspend_timeout="1")
     with proxy.wire(db) as c, proxy.wire(db) as d, proxy.wire("qbouncer", "admin") as admin:
         c.query("SELECT repeat('x', 1000000) FROM generate_series(1, 30)")
-        proxy.wait_show("POOLS", lambda r: r["database"] == db and r["sv_active"] == "1")
+        wait_for(lambda: direct.execute("SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event = 'ClientWrite'",
+                                        [db]).fetchone(), "a server that cannot write")
         assert types(admin.simple("SUSPEND")) == "CZ"
         proxy.wait_log("suspend_timeout")
         admin.simple("RESUME")

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "net/dns.h"
 #include "net/listen.h"
 #include "net/tls.h"
 
@@ -654,6 +655,11 @@ bool listen_open(const struct listen_spec *spec,
 {
 	(void)spec, (void)on_accept, (void)arg, (void)err, (void)err_size;
 	return true;
+}
+
+void dns_on_gone(void (*fn)(const char *host, const char *addr))
+{
+	(void)fn;
 }
 
 void listen_pause(enum listen_reason why, bool paused)

@@ -1,0 +1,72 @@
+"""A nameserver that answers as a test wants.
+
+For:     tests of names.
+Must not know: the proxy, pytest.
+Entry points: FakeDns (addresses, slow, silent, asked, resolv_conf), a context manager.
+
+    with FakeDns() as dns:
+        dns.addresses["db.test"] = ["127.0.0.1"]     # none: NXDOMAIN
+        dns.silent.add("slow.test")                  # no answer
+"""
+
+import socket
+import struct
+import threading
+
+A, PTR = 1, 12
+
+
+class FakeDns:
+    def __init__(self):
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sock.bind(("127.0.0.1", 0))
+        self.port = self.sock.getsockname()[1]
+        self.addresses = {}
+        self.names = {}  # address -> name, for PTR
+        self.silent = set()
+        self.dead = False
+        self.asked = []
+        self.thread = threading.Thread(target=self.run, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exc):
+        self.sock.close()
+
+    @property
+    def resolv_conf(self):
+        return "nameserver 127.0.0.1:%d\noptions timeout:1 attempts:2\n" % self.port
+
+    def run(self):
+        while True:
+            try:
+                data, peer = self.sock.recvfrom(4096)
+                answer = self.answer(data)
+                if answer:
+                    self.sock.sendto(answer, peer)
+            except OSError:
+                return
+
+    def answer(self, data):
+        labels, pos = [], 12
+        while data[pos]:
+            labels.append(data[pos + 1:pos + 1 + data[pos]].decode())
+            pos += 1 + data[pos]
+        question = data[12:pos + 5]
+        (kind,) = struct.unpack_from("!H", data, pos + 1)
+        name = ".".join(labels).lower()
+        self.asked.append(name)
+        if self.dead or name in self.silent:
+            return None
+        found = []
+        if kind == A:
+            found = [socket.inet_aton(a) for a in self.addresses.get(name, ())]
+        elif kind == PTR and name.endswith(".in-addr.arpa"):
+            host = self.names.get(".".join(reversed(name.split(".")[:4])))
+            found = [b"".join(bytes([len(p)]) + p.encode() for p in host.split(".")) + b"\0"] if host else []
+        known = found or name in self.addresses
+        head = data[:2] + struct.pack("!HHHHH", 0x8180 if known else 0x8183, 1, len(found), 0, 0)
+        return head + question + b"".join(
+            b"\xc0\x0c" + struct.pack("!HHIH", kind, 1, 60, len(f)) + f for f in found)
