@@ -143,6 +143,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/sqlprep.c \
 	src/pool/stat.c \
 	src/pool/stmt.c \
+	src/pool/suspend.c \
 	src/pool/task.c \
 	src/pool/vars.c
 
@@ -252,10 +253,12 @@ qb_doc = \
 	doc/decisions/009-auth-query.md \
 	doc/decisions/010-lanes.md \
 	doc/decisions/011-hand-over.md \
+	doc/decisions/011-restart.md \
 	doc/decisions/012-merging-keys.md \
 	doc/decisions/013-sql-prepare-is-repeated.md \
 	doc/drivers.md \
 	doc/metrics.md \
+	doc/operations.md \
 	doc/overview.md \
 	doc/pgbouncer.md \
 	doc/postgres.md \
@@ -545,10 +548,12 @@ qb_dialogues = \
 	test/scenario/settings_follow.dlg \
 	test/scenario/several_in_one_string.dlg \
 	test/scenario/shutdown.dlg \
+	test/scenario/shutdown_clients.dlg \
 	test/scenario/shutdown_while_waiting.dlg \
 	test/scenario/slow_reader.dlg \
 	test/scenario/startup_bad.dlg \
 	test/scenario/string_ends_in_take.dlg \
+	test/scenario/suspended.dlg \
 	test/scenario/take_cancelled.dlg \
 	test/scenario/take_fails_woken.dlg \
 	test/scenario/take_goodbye.dlg \

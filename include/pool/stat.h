@@ -51,6 +51,7 @@ struct stat_session { /* client or server */
 	bool close_needed;
 	const char *pinned; /* why a client keeps its server, or "" */
 	uint64_t id, link_id;
+	size_t unread, unsent; /* bytes in our memory */
 	int fd; /* -1: none */
 	int link_fd;
 	const char *client_encoding, *std_strings, *datestyle, *timezone;

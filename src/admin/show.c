@@ -299,7 +299,8 @@ static void one_session(const struct stat_session *st, void *arg)
 	row_end(r);
 }
 
-/* The state with the side in front, and positions in buffers, which nobody here has. */
+/* The state with the side in front; positions in buffers, which nobody here has; and how much is
+ * kept that was not looked at, and not written. */
 static void one_socket(const struct stat_session *st, void *arg)
 {
 	struct show_rows *r = arg;
@@ -308,8 +309,10 @@ static void one_socket(const struct stat_session *st, void *arg)
 	snprintf(state, sizeof(state), "%s_%s", st->type[0] == 'C' ? "cl" : "sv", st->state);
 	row_begin(r);
 	session(r, st, state);
-	while (r->column < r->n_fields)
+	while (r->column < r->n_fields - 2)
 		row_int(r, 0);
+	row_int(r, (int64_t)st->unread);
+	row_int(r, (int64_t)st->unsent);
 	row_end(r);
 }
 

@@ -49,7 +49,7 @@ SHOW(SERVERS, servers, WHO_STATS, "Each server connection.",
 	COL(TEXT, connect_time) COL(TEXT, request_time) COL(INT4, wait) COL(INT4, wait_us)
 	COL(INT4, close_needed) COL(TEXT, ptr) COL(TEXT, link) COL(INT4, remote_pid) COL(TEXT, tls)
 	COL(TEXT, application_name) COL(INT4, prepared_statements) COL(INT8, id))
-SHOW(SOCKETS, sockets, WHO_STATS, "Clients and servers. The positions in buffers are 0: idle connections have none.",
+SHOW(SOCKETS, sockets, WHO_STATS, "Clients and servers. The positions in buffers are 0; pkt_avail and send_avail are the bytes kept that were not read and not written.",
 	COL(TEXT, type) COL(TEXT, user) COL(TEXT, database) COL(TEXT, replication) COL(TEXT, state)
 	COL(TEXT, addr) COL(INT4, port) COL(TEXT, local_addr) COL(INT4, local_port)
 	COL(TEXT, connect_time) COL(TEXT, request_time) COL(INT4, wait) COL(INT4, wait_us)

@@ -150,6 +150,8 @@ static void put_addresses(struct stat_session *st, const struct conn *conn)
 	st->addr = st->local_addr = st->tls = "";
 	if (conn == NULL)
 		return;
+	st->unread = conn_pending_input(conn);
+	st->unsent = conn_pending_output(conn);
 	a = conn_peer(conn);
 	st->addr = a->is_unix ? "unix" : a->host;
 	st->port = a->port;

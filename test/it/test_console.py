@@ -4,13 +4,13 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 
 import psycopg
 import pytest
 
 from pgwire import PgError, types
-from proxy import wait_for
 from test_queue_node import node_path
 
 SESSION = ("type user database replication state addr port local_addr local_port connect_time "
@@ -466,13 +466,14 @@ def test_suspend_is_ended_by_a_signal(proxy, db):
         assert types(c.until("Z")) == "TDCZ"
 
 
-def test_suspend_and_one_who_does_not_read(qbouncer, db, direct):
+def test_suspend_and_one_who_does_not_read(qbouncer, db):
     """suspend_timeout ends what holds it up."""
-    proxy = qbouncer(suspend_timeout="1")
+    proxy = qbouncer(suspend_timeout="1", tcp_socket_buffer="16384")
     with proxy.wire(db) as c, proxy.wire(db) as d, proxy.wire("qbouncer", "admin") as admin:
+        c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         c.query("SELECT repeat('x', 1000000) FROM generate_series(1, 30)")
-        wait_for(lambda: direct.execute("SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event = 'ClientWrite'",
-                                        [db]).fetchone(), "a server that cannot write")
+        # the kernel takes no more, and nothing more is read from the server
+        proxy.wait_show("SOCKETS", lambda r: r["database"] == db and int(r["send_avail"]) >= 65536)
         assert types(admin.simple("SUSPEND")) == "CZ"
         proxy.wait_log("suspend_timeout")
         admin.simple("RESUME")
