@@ -5,6 +5,7 @@ qb_public_includes = \
 	include/admin/describe.h \
 	include/auth/auth.h \
 	include/auth/hba.h \
+	include/auth/outside.h \
 	include/auth/penalty.h \
 	include/base/buf.h \
 	include/base/hist.h \
@@ -98,7 +99,11 @@ libqb_auth_a_SOURCES = \
 	src/auth/hba.c \
 	src/auth/hba_int.h \
 	src/auth/ident.c \
+	src/auth/ldap.c \
 	src/auth/login.c \
+	src/auth/outside.c \
+	src/auth/outside_int.h \
+	src/auth/pam.c \
 	src/auth/penalty.c \
 	src/auth/session.c
 

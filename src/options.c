@@ -49,9 +49,24 @@ static enum options_verdict bad_usage(const char *text)
 	return OPTIONS_BAD;
 }
 
+static const char built_with[] = ""
+#ifdef HAVE_SYSTEMD
+				 " systemd"
+#endif
+#ifdef HAVE_LIBIDN
+				 " libidn"
+#endif
+#ifdef HAVE_PAM
+				 " PAM"
+#endif
+#ifdef HAVE_LDAP
+				 " LDAP"
+#endif
+	;
+
 static enum options_verdict print_version(void)
 {
-	printf("qbouncer %s (%s)\n", version_number, version_commit);
+	printf("qbouncer %s (%s)\nbuilt with:%s\n", version_number, version_commit, built_with);
 	return OPTIONS_DONE;
 }
 

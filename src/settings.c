@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
 #include "auth/auth.h"
 #include "auth/hba.h"
+#include "auth/outside.h"
 #include "conf/conf.h"
 #include "http/http.h"
 #include "net/conn.h"
@@ -55,6 +57,22 @@ static bool users_load(const struct conf *c, struct conf_report *r)
 	return false;
 }
 
+static bool ldap_is_good(const struct conf *c, struct conf_report *r)
+{
+	char err[256] = "out of memory", *lines;
+	bool ok;
+
+	if (c->p.auth_type != AUTH_LDAP)
+		return true;
+	lines = outside_lines(c->p.auth_ldap_options);
+	ok = lines != NULL && outside_check(AUTH_LDAP, lines, err, sizeof(err));
+	free(lines);
+	if (!ok)
+		buf_printf(&r->text, "error: auth_ldap_options: %s\n", err);
+	r->errors += !ok;
+	return ok;
+}
+
 /* Users and rules, in force together or not at all. Rules that no client needs may be wrong. */
 static bool access_load(const struct conf *c, struct conf_report *r)
 {
@@ -73,6 +91,7 @@ static bool access_load(const struct conf *c, struct conf_report *r)
 			ok = !needed;
 		}
 	}
+	ok = ldap_is_good(c, r) && ok;
 	if (ok && users_load(c, r)) {
 		hba_install(rules);
 		return true;

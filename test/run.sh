@@ -89,13 +89,14 @@ number() { sed -n "s/.*$2.*/\\1/p" "$1" | tail -n 1; }
 install_packages() {
 	[ -z "${QB_NO_INSTALL:-}" ] || return 0
 	command -v apt-get >/dev/null 2>&1 || return 0
-	wanted="$packages_build gcc libc6-dev libcmocka-dev libsystemd-dev libidn-dev git openssl groff-base postgresql
+	wanted="$packages_build gcc libc6-dev libcmocka-dev libsystemd-dev libidn-dev libpam0g-dev libldap-dev git openssl groff-base postgresql
 		postgresql-contrib postgresql-client python3 python3-pytest python3-pytest-xdist
 		python3-pytest-timeout python3-psycopg python3-psycopg2 procps"
 	case " $* " in *' lint '* | *' build '* | *' fuzz '*)
 		wanted="$wanted clang clang-format libclang-rt-14-dev"
 		;;
 	esac
+	case " $* " in *' it '*) wanted="$wanted slapd libpam-modules" ;; esac
 	case " $* " in *' deb '*) wanted="$wanted build-essential debhelper" ;; esac
 	# shellcheck disable=SC2086
 	missing=$(packages_missing $wanted)

@@ -33,7 +33,8 @@ void auth_file_free(void);
 
 /* --- a client proves who it is --------------------------------------------------------------- */
 
-enum auth_verdict { AUTH_CONTINUE, AUTH_ACCEPTED, AUTH_REFUSED };
+/* OUTSIDE: the password is there (auth_session_proved()); PAM or LDAP says whether it is good. */
+enum auth_verdict { AUTH_CONTINUE, AUTH_ACCEPTED, AUTH_REFUSED, AUTH_OUTSIDE };
 
 /* Who wants to come in, and what is known of him. */
 struct auth_request {
@@ -56,7 +57,7 @@ struct auth_session;
  * secret decides between md5 and SCRAM when the type is md5 and the secret is SCRAM, as pgbouncer.
  * Unknown users go through a mock conversation of the same shape and are refused at its end.
  * AUTH_CERT and AUTH_PEER compare system_name, through the map, with the name of a known user.
- * AUTH_HBA is for the caller to resolve; PAM, LDAP: refused here with a clear error.
+ * AUTH_HBA is for the caller to resolve. PAM, LDAP: the password is asked for, see AUTH_OUTSIDE.
  *
  * *ret and, when REFUSED, err are always set. NULL: out of memory (*ret is REFUSED, err says so).
  * Every refusal has severity FATAL. AuthenticationOk is the caller's to send after ACCEPTED, behind

@@ -12,7 +12,7 @@ struct hba_rule {
 	const char *map;        /* of auth_ident_file; NULL: none */
 	bool needs_cert;        /* clientcert=verify-ca or verify-full beside another method */
 	bool needs_name;        /* ... verify-full: the certificate names the user */
-	const char *options;    /* of LDAP and PAM: name=value, blanks between; "" for none */
+	const char *options;    /* of LDAP and PAM: name=value, a line each; "" for none */
 	const char *file;
 	int line;
 };

@@ -82,8 +82,10 @@ PARAM_STR (auth_hba_file, "", 0, 4096, PARAM_RELOAD, NULL,
 	"Rules for `auth_type = hba`, in the format of pg_hba.conf. A mistake in it keeps the rules that are in force.")
 PARAM_STR (auth_ident_file, "", 0, 4096, PARAM_RELOAD, NULL,
 	"Maps of names for rules of `auth_hba_file` with `map=`, in the format of pg_ident.conf.")
-PARAM_STR (auth_ldap_options, "", 0, 8192, PARAM_RELOAD | PARAM_NOT_YET | PARAM_SECRET, NULL,
-	"Options for `auth_type = ldap`.")
+PARAM_STR (auth_ldap_options, "", 0, 8192, PARAM_RELOAD | PARAM_SECRET, NULL,
+	"Options for `auth_type = ldap`, as in a rule of `auth_hba_file`: `ldapurl=\"ldap://host/dc=example,dc=net?uid?sub\"`.")
+PARAM_STR (auth_pam_dir, "", 0, 4095, PARAM_RELOAD, NULL,
+	"Folder with the services of PAM; empty for the system's. The service is `qbouncer`, or `pgbouncer` where only that one is there.")
 PARAM_INT (scram_iterations, "4096", 1, 1000000, PARAM_RELOAD, NULL,
 	"Rounds of SCRAM for users whose secret is stored in plain text.")
 PARAM_TIME(client_login_timeout, "60", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
@@ -188,8 +190,8 @@ PARAM_STR (queue_password, "", 0, 4096, PARAM_RELOAD | PARAM_SECRET, NULL,
 PARAM_GROUP("Protocol")
 PARAM_STR (ignore_startup_parameters, "", 0, 8192, PARAM_RELOAD, NULL,
 	"Start-up parameters that are dropped, separated by commas, instead of being refused.")
-PARAM_STR (track_extra_parameters, "IntervalStyle", 0, 8192, PARAM_RESTART | PARAM_NOT_YET, NULL,
-	"Reported parameters that follow a client from server to server, besides client_encoding, DateStyle, TimeZone, standard_conforming_strings and application_name.")
+PARAM_STR (track_extra_parameters, "IntervalStyle", 0, 8192, PARAM_RESTART | PARAM_INERT, NULL,
+	"Read for pgbouncer's sake: every setting follows its client.")
 PARAM_INT (max_prepared_statements, "200", 0, INT_MAX, PARAM_RELOAD, NULL,
 	"Named prepared statements kept on each server connection in transaction and statement pooling; 0 switches them off there.")
 PARAM_BOOL(application_name_add_host, "0", PARAM_RELOAD, NULL,

@@ -4,6 +4,7 @@
  */
 #include "fields.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,6 +272,54 @@ static bool include(struct field_reader *r, const char *name, bool must)
 	return ok;
 }
 
+static int is_conf(const struct dirent *d)
+{
+	size_t len = strlen(d->d_name);
+
+	return d->d_name[0] != '.' && len > 5 && strcmp(d->d_name + len - 5, ".conf") == 0;
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+	return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+/* Its files that end in .conf, in the order of their names. */
+static bool include_dir(struct field_reader *r, const char *name)
+{
+	char *dir = beside(r->file, name), *path = NULL;
+	struct dirent **list = NULL;
+	int n = dir ? scandir(dir, &list, is_conf, by_bytes) : -1, i;
+	bool ok = n >= 0 || fields_fail(r, "could not read the folder \"%s\": %s", dir ? dir : name,
+				    dir ? strerror(errno) : "out of memory");
+
+	for (i = 0; i < n; i++) {
+		if (ok && asprintf(&path, "%s/%s", dir, list[i]->d_name) < 0)
+			ok = fields_fail(r, "out of memory");
+		else if (ok) {
+			ok = include(r, path, true);
+			free(path);
+		}
+		free(list[i]);
+	}
+	free(list);
+	mem_free(dir);
+	return ok;
+}
+
+static bool include_line(struct field_reader *r, const char *word, const char *name)
+{
+	if (strcmp(word, "include_dir") == 0)
+		return include_dir(r, name);
+	return include(r, name, strcmp(word, "include") == 0);
+}
+
+static bool is_include(const char *word)
+{
+	return strcmp(word, "include") == 0 || strcmp(word, "include_if_exists") == 0 ||
+	       strcmp(word, "include_dir") == 0;
+}
+
 /* The finished line goes to the reader. */
 static bool give_line(struct field_reader *r, struct builder *b)
 {
@@ -292,10 +341,8 @@ static bool give_line(struct field_reader *r, struct builder *b)
 	}
 	l.first = (size_t *)(void *)b->first.data;
 	if (l.n_fields == 2 && fields_count(&l, 0) == 1 && fields_count(&l, 1) == 1 &&
-		!l.tokens[0].quoted &&
-		(!strcmp(l.tokens[0].text, "include") ||
-			!strcmp(l.tokens[0].text, "include_if_exists")))
-		ok = include(r, fields_token(&l, 1)->text, l.tokens[0].text[7] == '\0');
+		!l.tokens[0].quoted && is_include(l.tokens[0].text))
+		ok = include_line(r, l.tokens[0].text, fields_token(&l, 1)->text);
 	else
 		ok = r->line(r, &l);
 	mem_free(l.tokens);

@@ -1,7 +1,8 @@
 /*
  * Lines of pg_hba.conf and pg_ident.conf as fields of tokens: blanks part fields, commas part
  * tokens, quotes take away the meaning of a keyword, @file puts a file's tokens in its place, a
- * backslash at the end joins lines, include and include_if_exists read another file. The format is
+ * backslash at the end joins lines, include, include_if_exists and include_dir read
+ * other files. The format is
  * that of the chapter "Client Authentication" of the Postgres documentation.
  */
 #ifndef QB_AUTH_FIELDS_H

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "auth/outside.h"
 #include "base/mem.h"
 
 enum conn_kind { CONN_LOCAL, CONN_HOST, CONN_HOSTSSL, CONN_HOSTNOSSL, CONN_HOSTGSS };
@@ -296,6 +297,14 @@ static bool read_option(struct rule *u, struct field_reader *r, const char *text
 	return fields_fail(r, "unknown option \"%.*s\"", (int)strcspn(text, "="), text);
 }
 
+static bool options_fit(struct rule *u, struct field_reader *r)
+{
+	char err[256];
+
+	return outside_check(u->public.type, u->options ? u->options : "", err, sizeof(err)) ||
+	       fields_fail(r, "%s", err);
+}
+
 static bool read_rule(struct rule *u, struct field_reader *r, const struct field_line *l)
 {
 	size_t at = 3;
@@ -323,7 +332,7 @@ static bool read_rule(struct rule *u, struct field_reader *r, const struct field
 		for (size_t i = 0; i < fields_count(l, at); i++)
 			if (!read_option(u, r, fields_token(l, at)[i].text))
 				return false;
-	return true;
+	return options_fit(u, r);
 }
 
 static bool read_line(struct field_reader *r, const struct field_line *l)

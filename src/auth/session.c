@@ -42,6 +42,7 @@ struct auth_session {
 	bool learn;                     /* the keys of this login serve for pass-through */
 	bool looked_up;                 /* auth_query knows the user, not the user file */
 	bool wrong;                     /* refused because of the password */
+	bool outside;                   /* PAM or LDAP decides */
 	struct secret proved;           /* looked up: what was proved */
 };
 
@@ -223,10 +224,12 @@ static enum auth_verdict session_start(
 	case AUTH_MD5:
 	case AUTH_SCRAM:
 		break;
-	case AUTH_HBA:
-	case AUTH_REJECT:
 	case AUTH_PAM:
 	case AUTH_LDAP:
+		s->outside = true;
+		return ask_plain(s, out);
+	case AUTH_HBA:
+	case AUTH_REJECT:
 		return refuse_type(r->type, err);
 	}
 	if (!load_secret(s, r))
@@ -278,6 +281,8 @@ void auth_session_free(struct auth_session **p)
 
 const struct secret *auth_session_proved(const struct auth_session *s)
 {
+	if (s->outside)
+		return s->secret.kind == SECRET_PLAIN ? &s->secret : NULL;
 	if (!s->looked_up)
 		return NULL;
 	if (s->proved.kind != SECRET_NONE)
@@ -335,6 +340,13 @@ static enum auth_verdict on_plain(
 
 	if (!password)
 		return AUTH_REFUSED;
+	if (s->outside) {
+		s->secret.plain = mem_strdup(password);
+		if (s->secret.plain == NULL)
+			return refuse_memory(err);
+		s->secret.kind = SECRET_PLAIN;
+		return AUTH_OUTSIDE;
+	}
 	good = secret_matches(&s->secret, s->user, password, client_key);
 	if (!good || s->doomed)
 		return refuse_password(s->user, err);

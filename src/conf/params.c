@@ -66,14 +66,16 @@ const char *sslmode_name(enum sslmode m)
 
 const char *conf_auth_type_missing(enum auth_type t)
 {
-	switch (t) {
-	case AUTH_PAM:
-	case AUTH_LDAP:
-		return "pam and ldap are not supported yet; "
-		       "use scram-sha-256, md5, plain, cert, hba, trust or any";
-	default:
-		return NULL;
-	}
+#ifndef HAVE_PAM
+	if (t == AUTH_PAM)
+		return "this program was built without PAM";
+#endif
+#ifndef HAVE_LDAP
+	if (t == AUTH_LDAP)
+		return "this program was built without LDAP";
+#endif
+	(void)t;
+	return NULL;
 }
 
 static const char *check_auth_type(const union field_value *v)

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -73,7 +74,55 @@ void client_auth_closing(struct client *c)
 	l->address[0] = '\0';
 	mem_free(l->refusal);
 	l->refusal = NULL;
+	outside_drop(&l->outside);
 	lookup_leave(c);
+}
+
+/* --- PAM and LDAP ----------------------------------------------------------------------------- */
+
+static const char *method_name(const struct client *c)
+{
+	return c->login->type == AUTH_PAM ? "PAM" : "LDAP";
+}
+
+static void refuse_outside(struct client *c, const char *sqlstate, const char *detail)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, sqlstate, "%s authentication failed for user \"%s\"", method_name(c),
+		client_user(c));
+	if (detail != NULL)
+		pg_error_detail(&err, "%s", detail);
+	refuse(c, &err);
+}
+
+static void on_outside(void *arg, enum outside_verdict v, const char *note)
+{
+	struct client *c = arg;
+
+	c->login->outside = NULL;
+	if (v == OUTSIDE_GOOD) {
+		client_authenticated(c, auth_session_proved(c->login->auth));
+		return;
+	}
+	log_write(
+		v == OUTSIDE_WRONG ? LOG_LVL_INFO : LOG_LVL_WARNING, client_prefix(c), "%s", note);
+	refuse_outside(c, "28000", NULL);
+}
+
+static void ask_outside(struct client *c)
+{
+	struct client_login *l = c->login;
+	const struct outside_request r = {.type = l->type,
+		.user = client_user(c),
+		.password = auth_session_proved(l->auth)->plain,
+		.address = conn_peer(c->conn)->is_unix ? "" : address_of(c),
+		.options = l->options != NULL ? l->options : ""};
+
+	l->phase = PHASE_OUTSIDE;
+	l->outside = outside_start(&r, on_outside, c);
+	if (l->outside == NULL)
+		refuse_outside(c, "53300", "Too many logins wait for it.");
 }
 
 /* --- the conversation ------------------------------------------------------------------------- */
@@ -91,6 +140,9 @@ static void verdict(
 	switch (v) {
 	case AUTH_CONTINUE:
 		l->phase = PHASE_AUTH;
+		break;
+	case AUTH_OUTSIDE:
+		ask_outside(c);
 		break;
 	case AUTH_ACCEPTED:
 		client_authenticated(c, l->auth != NULL ? auth_session_proved(l->auth) : NULL);
@@ -227,6 +279,28 @@ static bool cert_is_good(const struct client *c, const struct hba_rule *rule)
 	return !rule->needs_name || hba_map_allows(rule->map, name, client_user(c));
 }
 
+static bool is_outside(enum auth_type t)
+{
+	return t == AUTH_PAM || t == AUTH_LDAP;
+}
+
+/* The rules may change until they are needed. */
+static bool keep_options(struct client *c, char *options)
+{
+	mem_free(c->login->options);
+	c->login->options = options;
+	return options != NULL || client_out_of_memory(c);
+}
+
+static bool keep_ldap_options(struct client *c)
+{
+	char *lines = outside_lines(conf_current()->p.auth_ldap_options);
+	bool ok = keep_options(c, lines != NULL ? mem_strdup(lines) : NULL);
+
+	free(lines);
+	return ok;
+}
+
 /* Sets what is asked of the client. false: it was refused. */
 bool client_auth_find_rule(struct client *c)
 {
@@ -242,6 +316,8 @@ bool client_auth_find_rule(struct client *c)
 
 	l->type = conf_current()->p.auth_type;
 	l->map = NULL;
+	if (l->type == AUTH_LDAP)
+		return keep_ldap_options(c);
 	if (l->type != AUTH_HBA)
 		return true;
 	rule = hba_find(&who);
@@ -251,7 +327,7 @@ bool client_auth_find_rule(struct client *c)
 		return refuse_without_cert(c);
 	l->type = rule->type;
 	l->map = rule->map;
-	return true;
+	return !is_outside(l->type) || keep_options(c, mem_strdup(rule->options));
 }
 
 /* The same unix user as ours may use the console as "pgbouncer" or "qbouncer" without a password.
@@ -297,7 +373,7 @@ void client_auth_begin(struct client *c)
 	}
 	if (!client_auth_find_rule(c))
 		return;
-	if (c->login->type == AUTH_ANY || !lookup_wanted(c)) {
+	if (c->login->type == AUTH_ANY || is_outside(c->login->type) || !lookup_wanted(c)) {
 		converse(c);
 		return;
 	}

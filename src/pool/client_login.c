@@ -20,6 +20,7 @@ void client_login_free(struct client *c)
 		return;
 	client_auth_closing(c);
 	auth_session_free(&c->login->auth);
+	mem_free(c->login->options);
 	buf_free(&c->login->startup);
 	buf_free(&c->login->settings);
 	mem_free(c->login);
@@ -605,6 +606,7 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 			n = len - pos;
 			break;
 		case PHASE_LOOKUP:
+		case PHASE_OUTSIDE:
 		case PHASE_GREETING:
 			/* nothing may be said before we have spoken, except goodbye */
 			if (data[pos] == 'X')

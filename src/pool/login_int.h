@@ -6,6 +6,7 @@
 #define QB_POOL_LOGIN_INT_H
 
 #include "auth/hba.h"
+#include "auth/outside.h"
 #include "pool_int.h"
 
 enum login_phase {
@@ -13,6 +14,7 @@ enum login_phase {
 	PHASE_TLS,      /* the handshake is under way */
 	PHASE_LOOKUP,   /* auth_query runs */
 	PHASE_AUTH,     /* a password message is awaited */
+	PHASE_OUTSIDE,  /* PAM or LDAP is asked */
 	PHASE_REFUSED,  /* failed; the answer is held back */
 	PHASE_GREETING, /* authenticated; the pool learns its welcome */
 	PHASE_CANCEL,
@@ -34,6 +36,8 @@ struct client_login {
 	struct client *lookup_prev, *lookup_next;
 	enum auth_type type;         /* asked of this client */
 	const char *map;             /* of the rule; only until authentication begins */
+	char *options;               /* of the rule, for PAM and LDAP; owned */
+	struct outside *outside;     /* PHASE_OUTSIDE */
 	/* PHASE_REFUSED */
 	struct pg_error *refusal;
 	usec_t refused_until;

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "auth/outside.h"
 #include "auth/penalty.h"
 #include "net/dns.h"
 #include "net/listen.h"
@@ -114,6 +115,7 @@ void pooler_free(void)
 			task_fail_waiting(p, &err);
 	lookup_free_all();
 	penalty_free();
+	outside_free();
 	cancel_free();
 	client_reap();
 	server_reap();

@@ -152,6 +152,24 @@ def test_reload_changes_the_rules(qbouncer, db):
     assert refused(proxy, db, "app").sqlstate == "28000"
 
 
+def test_include_dir(qbouncer, db):
+    """Files that end in .conf, in the order of their names; others are left alone."""
+    proxy = hba(qbouncer, "host all app all trust\n")
+    os.mkdir(proxy.dir + "/hba.d")
+    proxy.files.update({"hba.conf": "include_dir hba.d\n", "hba.d/20.conf": "host all all all trust\n",
+                        "hba.d/10.conf": "host all app all reject\n", "hba.d/05.off": "nonsense\n",
+                        "hba.d/.hidden.conf": "nonsense\n"})
+    proxy.reload()
+    wait_for(lambda: "in force" in proxy.log_text(), "the reload")
+    login(proxy, db, "other")
+    assert refused(proxy, db, "app").sqlstate == "28000"
+    proxy.files["hba.conf"] = "include_dir nosuchdir\n"
+    proxy.write()
+    with pytest.raises(PgError) as e:
+        proxy.console("RELOAD")
+    assert "nosuchdir" in proxy.log_text() and e.value.fields["C"] == "F0000"
+
+
 def test_without_file_it_does_not_start(qbouncer):
     proxy = qbouncer(start=False, auth_type="hba")
     with pytest.raises(AssertionError, match="auth_hba_file"):

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "../../src/auth/auth_int.h"
+#include "auth/outside.h"
 #include "base/mem.h"
 #include "wire/msg.h"
 
@@ -224,7 +225,7 @@ static void test_keys_are_learnt(void **state)
 
 static void test_unsupported_types(void **state)
 {
-	static const enum auth_type types[] = {AUTH_HBA, AUTH_REJECT, AUTH_PAM, AUTH_LDAP};
+	static const enum auth_type types[] = {AUTH_HBA, AUTH_REJECT};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
@@ -432,12 +433,61 @@ static void test_no_memory(void **state)
 	}
 }
 
+/* PAM and LDAP: the password is asked for in clear, and is there for who decides. */
+static void test_outside(void **state)
+{
+	static const enum auth_type types[] = {AUTH_PAM, AUTH_LDAP};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(types); i++) {
+		struct buf out = BUF_INIT;
+		enum auth_verdict verdict;
+		struct wire_reader r;
+		struct pg_error err;
+		struct auth_session *s =
+			session_new(types[i], "nobody knows him", &out, &verdict, &err);
+
+		assert_int_equal(verdict, AUTH_CONTINUE);
+		assert_int_equal(take_auth(&out, &r), 3);
+		assert_null(auth_session_proved(s));
+		out.len = 0;
+		assert_int_equal(auth_session_message(s, (const uint8_t *)"secret", 7, &out, &err),
+			AUTH_OUTSIDE);
+		assert_string_equal(auth_session_proved(s)->plain, "secret");
+		assert_int_equal(auth_session_message(s, (const uint8_t *)"secret", 7, &out, &err),
+			AUTH_REFUSED);
+		auth_session_free(&s);
+		s = session_new(types[i], "plain", &out, &verdict, &err);
+		assert_int_equal(
+			auth_session_message(s, (const uint8_t *)"", 1, &out, &err), AUTH_REFUSED);
+		auth_session_free(&s);
+		buf_free(&out);
+	}
+}
+
+/* auth_ldap_options as the lines of a rule. */
+static void test_outside_lines(void **state)
+{
+	static const char *const cases[][2] = {{"", ""}, {"  a=b  ", "a=b\n"},
+		{"a=b c=d", "a=b\nc=d"}, {"a=\"b c\"\t d=e", "a=b c\nd=e"}, {"a=\"b", "a=b"}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		char *lines = outside_lines(cases[i][0]);
+
+		assert_string_equal(lines, cases[i][1]);
+		free(lines);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_types_and_secrets),
 		cmocka_unit_test(test_keys_are_learnt),
 		cmocka_unit_test(test_unsupported_types),
+		cmocka_unit_test(test_outside),
+		cmocka_unit_test(test_outside_lines),
 		cmocka_unit_test(test_plus_is_offered_with_a_binding),
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_initial_response_later),

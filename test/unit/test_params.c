@@ -261,8 +261,6 @@ static void test_values(void **state)
 		{"auth_type", "scram-sha-256", "scram-sha-256"},
 		{"auth_type", "hba", NULL},
 		{"auth_type", "cert", "cert"},
-		{"auth_type", "pam", NULL},
-		{"auth_type", "ldap", NULL},
 		{"auth_type", "peer", NULL},
 		{"client_tls_sslmode", "prefer", "prefer"},
 		{"client_tls_sslmode", "require", "require"},
