@@ -258,8 +258,8 @@ qb_doc = \
 	doc/decisions/009-auth-query.md \
 	doc/decisions/010-lanes.md \
 	doc/decisions/011-hand-over.md \
-	doc/decisions/011-restart.md \
 	doc/decisions/012-merging-keys.md \
+	doc/decisions/012-restart.md \
 	doc/decisions/013-sql-prepare-is-repeated.md \
 	doc/drivers.md \
 	doc/metrics.md \
