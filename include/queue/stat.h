@@ -57,6 +57,9 @@ void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg
 /* What the maintenance of a database has deleted. */
 void queue_stat_each_maintenance(
 	void (*fn)(const char *database, uint64_t deleted, void *arg), void *arg);
+/* How long it took, in microseconds, until a job of which the proxy had heard was given to a client that waited. */
+void queue_stat_each_delivery(
+	void (*fn)(const char *database, const struct hist *h, void *arg), void *arg);
 /* How many statements of clients there were in each merged one. */
 const struct hist *queue_stat_batches(void);
 void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *arg), void *arg);

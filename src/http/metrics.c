@@ -301,9 +301,19 @@ static void one_maintenance(const char *database, uint64_t deleted, void *arg)
 	metric_value(arg, "queue_maintenance_deleted_total", &label, 1, (double)deleted);
 }
 
+static void one_delivery(const char *database, const struct hist *h, void *arg)
+{
+	struct label label = {"database", database};
+
+	metric_hist(arg, "queue_delivery_seconds", &label, 1, h, MICRO, TIMES_FIRST);
+}
+
 static void write_queues(struct buf *b)
 {
 	write_verbs(b);
+	metric_family(b, "queue_delivery_seconds", "histogram",
+		"From the news of a job to its delivery to a client that waited for it.");
+	queue_stat_each_delivery(one_delivery, b);
 	metric_family(b, "queue_maintenance_deleted_total", COUNTER,
 		"Jobs that were deleted because they had been kept for long enough.");
 	queue_stat_each_maintenance(one_maintenance, b);

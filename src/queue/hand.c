@@ -82,6 +82,7 @@ static void choose(struct hand *h, struct merge_statement *st, struct waiter *w,
 	t->waiter = w;
 	t->jobs = w->args.limit < left ? w->args.limit : left;
 	w->hand = h;
+	w->news_at = loop_now();
 	w->n_taken = 0;
 	w->due_ms = DUE_UNKNOWN;
 	for (int i = 0; i < w->args.n_queues; i++)

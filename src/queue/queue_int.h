@@ -69,6 +69,7 @@ struct qdb {
 	struct registry *registry; /* the proxies of this database */
 	uint64_t probes, served;
 	uint64_t wakes; /* counts what was announced, of any queue */
+	struct hist delivery; /* from the news of a job to its delivery to one who waited */
 	struct maintenance maintenance;
 	char name[64];
 };

@@ -85,6 +85,8 @@ void room_wake_one(struct room *r, unsigned jobs)
 {
 	r->gen++;
 	r->wakes++;
+	if (r->news_at == 0)
+		r->news_at = loop_now();
 	if (jobs == 0)
 		r->unknown = true;
 	r->credits += jobs > 0 ? jobs : 1;
@@ -144,7 +146,9 @@ static bool serve_room(struct room *r)
 		if (waiter_is_busy(w))
 			continue;
 		any = true;
-		r->credits--;
+		w->news_at = r->news_at;
+		if (--r->credits == 0)
+			r->news_at = 0;
 		if (probe_start(w))
 			continue;
 		room_ready(r);

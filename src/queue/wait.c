@@ -264,6 +264,8 @@ static void deliver(struct waiter *w)
 		system_need(w->db, w->pool); /* its lock says that these leases have somebody */
 	add_leases(w);
 	w->db->served += (uint64_t)w->n_taken;
+	if (w->news_at != 0 && w->members != NULL)
+		hist_add(&w->db->delivery, loop_now() - w->news_at);
 	count_done(w->args.pop ? QVERB_POP : QVERB_TAKE, (unsigned)w->n_taken);
 	snprintf(w->answer.tag, sizeof(w->answer.tag), "SELECT %d", w->answer.n_rows);
 	a = w->answer;
@@ -288,6 +290,7 @@ static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms)
 		r->due_at = look_at;
 	if (r->gen == asked_gen) {
 		r->credits = 0;
+		r->news_at = 0;
 		r->unknown = false;
 		room_unready(r);
 	}
@@ -632,4 +635,13 @@ void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void 
 		fn(&st, arg);
 		buf_free(&names);
 	}
+}
+
+void queue_stat_each_delivery(
+	void (*fn)(const char *database, const struct hist *h, void *arg), void *arg)
+{
+	struct qdb *db, *tmp;
+
+	HASH_ITER (hh, qdb_first(), db, tmp)
+		fn(db->name, &db->delivery, arg);
 }

@@ -35,6 +35,7 @@ struct room {
 	bool ready_marked;
 	struct room *ready_next;
 	uint64_t gen;  /* counts wakes */
+	usec_t news_at; /* the first wake that nobody has asked after yet; 0: none */
 	usec_t due_at; /* when something becomes ready by itself, as last heard */
 	uint64_t wakes, probes, handed, served;
 	char name[QSTMT_QUEUE_MAX + 1];
@@ -70,6 +71,7 @@ struct waiter {
 	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
 	uint64_t wakes; /* of the database when it last asked */
 	usec_t started, beat_at;
+	usec_t news_at; /* why it asked last was known; 0: it had not waited */
 };
 
 /* room.c */

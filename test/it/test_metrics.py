@@ -126,6 +126,22 @@ def test_waiters(proxy, port, db):
         assert samples(port)['qbouncer_pool_clients{database="%s",user="app",state="parked"}' % db] == 1
 
 
+def test_delivery(proxy, port, db):
+    """Each job that found somebody waiting is counted once; what was there before is not."""
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        c.simple("QUEUE CREATE q")
+        c.simple("QUEUE PUSH q '1'")
+        w.simple("QUEUE TAKE q WAIT '30s'")
+        for n in range(3):
+            w.query("QUEUE TAKE q WAIT '30s'")
+            proxy.wait_show("WAITERS", lambda r: r["database"] == db and r["state"] == "parked")
+            c.simple("QUEUE PUSH q '2'")
+            w.until("Z")
+    count, total = 'qbouncer_queue_delivery_seconds_count{database="%s"}' % db, 'qbouncer_queue_delivery_seconds_sum{database="%s"}' % db
+    got = samples(port)
+    assert got[count] == 3 and 0 <= got[total] < 30
+
+
 def test_labels_are_escaped(qbouncer, port, cluster):
     name = 'a"b\\c'
     proxy = qbouncer(metrics_port=port, databases={'"%s"' % name.replace('"', '""'):
