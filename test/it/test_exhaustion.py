@@ -4,6 +4,8 @@ import resource
 import socket
 import struct
 
+import pytest
+
 from pgwire import SSL
 from proxy import wait_for
 
@@ -97,3 +99,75 @@ def test_senders_of_single_bytes(qbouncer, db):
             pass
         s.close()
     assert works(p, db)
+
+
+def test_thousands_who_never_log_in(qbouncer, db):
+    """2 000 connections that say nothing, or half of a start-up packet: who logs in comes through, and they go."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip("needs 4096 descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
+    crowd = []
+    try:
+        p = qbouncer(client_login_timeout="5", max_client_conn="3000", max_unauthenticated_conn="0", listen_backlog="4096",
+                     tcp_defer_accept="0", log_connections="0", log_disconnections="0", log_pooler_errors="0")
+        assert works(p, db)
+        before = p.rss_kib()
+        for n in range(2000):
+            s = socket.create_connection(("127.0.0.1", p.port), 20)
+            if n % 2:
+                s.sendall(struct.pack("!II", 60, 3 << 16) + b"user\0app\0data")
+            crowd.append(s)
+            if n % 500 == 499:
+                assert works(p, db)
+        assert works(p, db)
+        assert (p.rss_kib() - before) / 2000 < 40, "memory of each in KiB, with the tools that watch it"
+        p.wait_show("LISTS", lambda r: r["list"] == "login_clients" and int(r["items"]) <= 1, 40)
+        for s in crowd:
+            s.settimeout(20)
+            try:
+                while s.recv(4096):
+                    pass
+            except ConnectionResetError:
+                pass
+        assert works(p, db)
+    finally:
+        close_all(crowd)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_readers_who_never_read(qbouncer, db):
+    """Each stops its own server; the proxy keeps little of what they do not take, and serves the others."""
+    p = qbouncer(default_pool_size="12", tcp_socket_buffer="16384")
+    before = p.rss_kib()
+    crowd = [p.wire(db) for _ in range(10)]
+    for c in crowd:
+        c.query("SELECT repeat('x', 1000000) FROM generate_series(1, 20)")
+    p.wait_pool(db, sv_active=10)
+    assert works(p, db)
+    rows = [int(r["send_avail"]) for r in p.console("SHOW SOCKETS") if r["database"] == db and r["type"] == "C"]
+    assert all(n < 1 << 20 for n in rows)
+    assert p.rss_kib() - before < 64 * 1024
+    for c in crowd:
+        c.close()
+    p.wait_pool(db, sv_active=0, cl_active=0)
+    assert works(p, db)
+
+
+def test_server_that_never_answers(qbouncer, db):
+    """A server that takes connections and says nothing: server_connect_timeout ends the wait, nobody else has any."""
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen(64)
+        p = qbouncer(databases={"mute": "host=127.0.0.1 port=%d" % mute.getsockname()[1]}, server_connect_timeout="2")
+        waiting = []
+        for _ in range(20):
+            w = p.wire()
+            w.startup(user="app", database="mute", wait=False)
+            waiting.append(w)
+        with p.wire(db) as c:
+            assert c.rows("SELECT 1")
+            for w in waiting:
+                got = w.closed()
+                assert got[-1].sqlstate == "08006" and "timeout" in got[-1].fields["M"]
+            assert c.rows("SELECT 1")
