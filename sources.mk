@@ -153,6 +153,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/vars.c
 
 libqb_queue_a_SOURCES = \
+	src/queue/await.c \
 	src/queue/bulk.c \
 	src/queue/count.c \
 	src/queue/engine.c \
@@ -239,6 +240,7 @@ qb_sql = \
 	sql/functions/hold.sql \
 	sql/functions/manage.sql \
 	sql/functions/maintain.sql \
+	sql/functions/await.sql \
 	sql/functions/rights.sql \
 	sql/functions/inspect.sql \
 	sql/functions/public.sql \
@@ -485,6 +487,8 @@ qb_scenario_files = \
 	test/scenario/store.h
 qb_dialogues = \
 	test/scenario/asked_when_gone.dlg \
+	test/scenario/await.dlg \
+	test/scenario/await_ends.dlg \
 	test/scenario/barrier_settings.dlg \
 	test/scenario/begin_is_late.dlg \
 	test/scenario/big_query.dlg \

@@ -176,6 +176,8 @@ PARAM_TIME(queue_safety_poll, "1s", 10 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD,
 	"How often queues with waiting clients are looked at while the notification session of the database is down.")
 PARAM_TIME(queue_rescan, "10s", 10 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How often queues with waiting clients are looked at in any case.")
+PARAM_TIME(queue_await_poll, "2s", 250 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"Longest time between two looks at a job that somebody awaits, in case it ends otherwise than through this proxy.")
 PARAM_TIME(queue_maintenance, "1min", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How often what queues have kept for long enough (`retain_done`, `retain_dead`) is deleted; 0: never.")
 PARAM_BOOL(queue_auto_install, "1", PARAM_RELOAD, NULL,

@@ -21,7 +21,7 @@ struct queue_stat_queue {
 struct queue_stat_waiter {
 	uint64_t client_id;
 	const char *database, *user, *queues; /* names, separated by ", " */
-	const char *state; /* "parked" or "asking" */
+	const char *state; /* "parked" or "asking"; "awaiting": the end of a job */
 	int limit;
 	usec_t waited_us;
 	usec_t left_us;

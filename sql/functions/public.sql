@@ -101,3 +101,16 @@ BEGIN
 	PERFORM queue._extend(ARRAY[token], lease);
 END
 $$;
+
+-- What has become of a job, if it has ended; without waiting for it.
+CREATE OR REPLACE FUNCTION queue.await(job text, q text DEFAULT NULL)
+RETURNS TABLE (id int8, queue text, state text, result jsonb, error text, attempt int4,
+	ended_at timestamptz)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT a.id, a.queue, a.state, a.result, a.error, a.attempt, a.ended_at
+		FROM queue._await(ARRAY[job], q, false) AS a WHERE a.state IS NOT NULL;
+END
+$$;

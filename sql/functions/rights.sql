@@ -1,7 +1,9 @@
--- GRANT and REVOKE: who may push to a queue, who may take from it. They are rights on its table.
+-- GRANT and REVOKE: who may push to a queue, who may take from it, who may await its jobs. They are
+-- rights on its tables.
 --
 -- PUSH is INSERT, and to see the ids that it makes; TAKE is everything that happens to a job
--- afterwards, and to look at it, also at what is kept of it.
+-- afterwards, and to look at it, also at what is kept of it. AWAIT is to see what became of jobs,
+-- results included, but not what they are about.
 
 CREATE OR REPLACE FUNCTION queue._check_rights(q text, rights text[], roles text[]) RETURNS void
 LANGUAGE plpgsql
@@ -13,10 +15,10 @@ DECLARE
 BEGIN
 	PERFORM queue._find(q);
 	FOREACH word IN ARRAY coalesce(rights, '{}') LOOP
-		IF lower(word) IN ('push', 'take', 'all') IS NOT TRUE THEN
+		IF lower(word) IN ('push', 'take', 'await', 'all') IS NOT TRUE THEN
 			RAISE EXCEPTION USING ERRCODE = '22023',
 				MESSAGE = format('unknown right "%s"', left(word, 80)),
-				HINT = 'Rights: PUSH, TAKE, ALL.';
+				HINT = 'Rights: PUSH, TAKE, AWAIT, ALL.';
 		END IF;
 	END LOOP;
 	IF array_position(roles, NULL) IS NOT NULL THEN
@@ -42,55 +44,108 @@ BEGIN
 END
 $$;
 
+-- The columns that PUSH and AWAIT need of the queue's table, and AWAIT of the archive.
+CREATE OR REPLACE FUNCTION queue._columns(kind text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE kind WHEN 'push' THEN 'id, state, key, "group", expires_at'
+		WHEN 'await' THEN 'id, state, expires_at, error, attempt, ended_at'
+		WHEN 'archive' THEN 'id, state, result, attempt, ended_at' END;
+END
+$$;
+
+-- verb: GRANT or REVOKE.
+CREATE OR REPLACE FUNCTION queue._change_right(verb text, q text, kind text, role text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tab CONSTANT text := queue._table(q);
+	arc CONSTANT text := queue._archive(q);
+	whom CONSTANT text := CASE verb WHEN 'GRANT' THEN 'TO ' ELSE 'FROM ' END || role;
+BEGIN
+	IF kind = 'push' THEN
+		EXECUTE format('%s INSERT, SELECT (%s) ON %s %s', verb, queue._columns('push'), tab, whom);
+		RETURN;
+	ELSIF kind = 'take' THEN
+		EXECUTE format('%s SELECT, UPDATE, DELETE ON %s %s', verb, tab, whom);
+		EXECUTE format('%s SELECT, INSERT, UPDATE, DELETE ON %s %s', verb, arc, whom);
+	ELSE
+		EXECUTE format('%s SELECT (%s) ON %s %s', verb, queue._columns('await'), tab, whom);
+		EXECUTE format('%s SELECT (%s) ON %s %s', verb, queue._columns('archive'), arc, whom);
+	END IF;
+	EXECUTE format('%s SELECT ON SEQUENCE queue.%I %s', verb,	-- which ids there have been
+		format('n%s_id', (queue._find(q)).number), whom);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue.grant(q text, rights text[], roles text[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	role text;
+	kind text;
 BEGIN
 	PERFORM queue._check_rights(q, rights, roles);
 	FOREACH role IN ARRAY roles LOOP
-		IF lower(rights::text)::text[] && '{push,all}' THEN
-			EXECUTE format('GRANT INSERT, SELECT (id, state, key, "group", expires_at) ON %s TO %s', queue._table(q),
-				queue._role(role));
-		END IF;
-		IF lower(rights::text)::text[] && '{take,all}' THEN
-			EXECUTE format('GRANT SELECT, UPDATE, DELETE ON %s TO %s', queue._table(q),
-				queue._role(role));
-			EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s', queue._archive(q),
-				queue._role(role));
-		END IF;
+		FOREACH kind IN ARRAY ARRAY['push', 'take', 'await'] LOOP
+			-- who has TAKE need not be given AWAIT
+			IF lower(rights::text)::text[] && ARRAY[kind, CASE WHEN kind <> 'await' THEN 'all' END] THEN
+				PERFORM queue._change_right('GRANT', q, kind, queue._role(role));
+			END IF;
+		END LOOP;
 	END LOOP;
 END
 $$;
 
--- To revoke SELECT takes also what there is of it on single columns: a role that may still push
--- gets that back.
+-- Has the role been given this itself? A name as GRANT takes it.
+CREATE OR REPLACE FUNCTION queue._is_granted(q text, kind text, role text) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	acl aclitem[];
+BEGIN
+	IF kind = 'await' THEN
+		SELECT c.attacl INTO acl FROM pg_attribute AS c
+			WHERE c.attrelid = to_regclass(queue._archive(q)) AND c.attname = 'result';
+	ELSE
+		SELECT r.relacl INTO acl FROM pg_class AS r WHERE r.oid = to_regclass(queue._table(q));
+	END IF;
+	RETURN EXISTS (SELECT FROM aclexplode(acl) AS a
+		WHERE a.privilege_type = CASE kind WHEN 'push' THEN 'INSERT' WHEN 'take' THEN 'UPDATE' ELSE 'SELECT' END
+			AND CASE a.grantee WHEN 0 THEN 'PUBLIC'
+				ELSE quote_ident(pg_get_userbyid(a.grantee)) END = role);
+END
+$$;
+
+-- The rights have columns in common, and to revoke SELECT takes also what there is of it on single
+-- columns: what the role keeps it is given again.
 CREATE OR REPLACE FUNCTION queue.revoke(q text, rights text[], roles text[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	tab CONSTANT text := queue._table(q);
 	role text;
+	kind text;
+	stays text[];
 BEGIN
 	PERFORM queue._check_rights(q, rights, roles);
 	FOREACH role IN ARRAY roles LOOP
-		IF lower(rights::text)::text[] && '{push,all}' THEN
-			EXECUTE format('REVOKE INSERT, SELECT (id, state, key, "group", expires_at) ON %s FROM %s', tab, queue._role(role));
-		END IF;
-		IF lower(rights::text)::text[] && '{take,all}' THEN
-			EXECUTE format('REVOKE SELECT, UPDATE, DELETE ON %s FROM %s', tab, queue._role(role));
-			EXECUTE format('REVOKE SELECT, INSERT, UPDATE, DELETE ON %s FROM %s', queue._archive(q),
-				queue._role(role));
-			IF EXISTS (SELECT FROM pg_class AS r, LATERAL aclexplode(r.relacl) AS a
-					WHERE r.oid = to_regclass(tab) AND a.privilege_type = 'INSERT'
-					AND CASE a.grantee WHEN 0 THEN 'PUBLIC'
-						ELSE quote_ident(pg_get_userbyid(a.grantee)) END = queue._role(role)) THEN
-				EXECUTE format('GRANT SELECT (id, state, key, "group", expires_at) ON %s TO %s', tab, queue._role(role));
+		stays := ARRAY(SELECT k FROM unnest(ARRAY['push', 'take', 'await']) AS k
+			WHERE NOT lower(rights::text)::text[] && ARRAY[k, 'all']
+				AND queue._is_granted(q, k, queue._role(role)));
+		FOREACH kind IN ARRAY ARRAY['push', 'take', 'await'] LOOP
+			IF lower(rights::text)::text[] && ARRAY[kind, 'all'] THEN
+				PERFORM queue._change_right('REVOKE', q, kind, queue._role(role));
 			END IF;
-		END IF;
+		END LOOP;
+		FOREACH kind IN ARRAY stays LOOP
+			PERFORM queue._change_right('GRANT', q, kind, queue._role(role));
+		END LOOP;
 	END LOOP;
 END
 $$;

@@ -300,6 +300,7 @@ void call_succeeded(
 {
 	bool finishes = q->verb->id != QVERB_EXTEND;
 	bool by_done = q->verb->id == QVERB_DONE;
+	bool may_end = by_done || q->verb->id == QVERB_FAIL;
 	const struct qverb *last = qstmt_last(q);
 
 	if (call->only_names)
@@ -312,6 +313,10 @@ void call_succeeded(
 			lease_finish(qc, call->jobs.tokens[i], by_done, in_tx);
 		if (!in_tx && by_done)
 			done_remember(call->jobs.tokens[i]);
+		if (may_end && in_tx)
+			await_news_later(qc, call->jobs.tokens[i], by_done);
+		else if (may_end)
+			await_news(qc->db, call->jobs.tokens[i], by_done ? "done" : NULL);
 	}
 	/* what was handed over is nobody's news */
 	if ((last->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0' &&
@@ -423,8 +428,10 @@ static void put_tag(struct request *r)
 /* It was committed after its client had left: its jobs are there all the same. */
 static void succeeded_for_nobody(const struct request *r)
 {
-	for (int i = 0; i < r->call.jobs.n && r->is_done; i++)
+	for (int i = 0; i < r->call.jobs.n && r->is_done; i++) {
 		done_remember(r->call.jobs.tokens[i]);
+		await_news(r->db, r->call.jobs.tokens[i], "done");
+	}
 	if (!r->wakes || (r->call.handed > 0 && r->call.handed == r->rows))
 		return;
 	wake_queues(r->db, &r->call.names);

@@ -122,16 +122,11 @@ static bool at_end(const struct parser *p)
 static bool unknown_verb(struct parser *p)
 {
 	const struct sql_token *t = &p->t;
-	const char *later = qverb_find_later(t->text, t->len);
 	const struct qverb *nearest = qverb_nearest(t->text, t->len);
 
-	if (later)
-		pg_error_set(p->err, "0A000", "QUEUE %s is not supported yet", later);
-	else
-		pg_error_set(
-			p->err, "42601", "unknown QUEUE verb \"%.*s\"", parser_near(t), t->text);
+	pg_error_set(p->err, "42601", "unknown QUEUE verb \"%.*s\"", parser_near(t), t->text);
 	parser_place(p, t->text);
-	if (nearest && !later)
+	if (nearest)
 		pg_error_hint(
 			p->err, "Did you mean QUEUE %s? Usage: %s", nearest->name, nearest->usage);
 	else

@@ -400,7 +400,7 @@ out:
 	return ok;
 }
 
-static bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b,
+bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b,
 	struct pg_error *err, const char *what)
 {
 	struct buf text = BUF_INIT;
@@ -497,10 +497,11 @@ bool take_check(const struct exec *x, const struct qstmt *q, const struct buf *n
 		pg_error_set(err, "25001", "QUEUE %s%s with WAIT cannot run in a transaction%s",
 			q->verb->name, then,
 			q->then != NULL ? "" : " that has already done something");
-		pg_error_hint(
-			err, q->then != NULL
-				     ? "Take without WAIT, or after the transaction."
-				     : "Take the job first, right after BEGIN, or without WAIT.");
+		pg_error_hint(err, "%s",
+			q->then != NULL ? "Take without WAIT, or after the transaction."
+			: q->verb->id == QVERB_AWAIT
+				? "Await the job first, right after BEGIN, or without WAIT."
+				: "Take the job first, right after BEGIN, or without WAIT.");
 		return false;
 	}
 	if (!x->first)
@@ -701,7 +702,7 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 		return EXEC_ERROR;
 	}
 	if ((q->verb->flags & QVERB_AUTONOMOUS) != 0)
-		return take(x, q, qc);
+		return q->verb->id == QVERB_AWAIT ? await_execute(x, q, qc) : take(x, q, qc);
 	if (qstmt_then(q, QVERB_TAKE))
 		return then_take(x, q, qc);
 	if (!call_make(qc, q, &x->bind, &call, &x->err))
@@ -760,6 +761,7 @@ static void tx_ended(struct client *c, bool committed)
 	for (struct touched *t = qc->touched; t != NULL && committed && client_tx_in_part(c);
 		t = t->next)
 		prepared_add(qc->db, t->queue);
+	await_tx_ended(qc, committed);
 	if (committed)
 		touched_wake(qc);
 	else
@@ -774,6 +776,8 @@ static void cancel(struct client *c)
 		return;
 	if (qc->waiter != NULL)
 		waiter_cancel(qc);
+	else if (qc->awaiting != NULL)
+		await_cancel(qc);
 	else if (qc->request != NULL)
 		engine_cancel(qc);
 }
@@ -787,6 +791,7 @@ static void client_ended(struct client *c, enum client_end how)
 	if (qc->asking_schema)
 		schema_forget_client(qc->db, qc);
 	waiter_client_ended(qc);
+	await_client_ended(qc);
 	engine_client_ended(qc);
 	lease_client_ended(qc, how);
 	lease_free_all(qc);
@@ -820,11 +825,17 @@ void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *a
 		lease_each(qc, fn, arg);
 }
 
+static void shut_down(void)
+{
+	waiters_shutdown();
+	await_shutdown();
+}
+
 bool queue_start(void)
 {
 	intercept_register(&interceptor, false);
-	pooler_on_shutdown(waiters_shutdown);
-	return wait_start() && hold_start() && gauge_start();
+	pooler_on_shutdown(shut_down);
+	return wait_start() && await_start() && hold_start() && gauge_start();
 }
 
 void queue_free(void)
@@ -832,6 +843,7 @@ void queue_free(void)
 	struct qdb *db, *tmp;
 
 	wait_free();
+	await_free();
 	hold_free();
 	gauge_stop();
 	done_forget_all();

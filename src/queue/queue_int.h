@@ -71,6 +71,8 @@ struct qdb {
 	uint64_t wakes; /* counts what was announced, of any queue */
 	struct hist delivery; /* from the news of a job to its delivery to one who waited */
 	struct maintenance maintenance;
+	struct awaited *awaited; /* jobs that somebody waits for (await.c) */
+	uint64_t ended_news;     /* counts jobs that ended through this proxy */
 	char name[64];
 };
 
@@ -137,6 +139,8 @@ struct qclient {
 	struct touched *touched;
 	struct request *request;
 	struct waiter *waiter;
+	struct awaiting *awaiting;
+	struct buf ended; /* jobs that end when the transaction under way commits (await.c) */
 	struct buf then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
 	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
 	bool asking_schema;
@@ -259,6 +263,9 @@ void take_args_free(struct take_args *a);
 /* queue.c: TAKE and POP, also that of THEN. */
 enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc);
 /* Reads its arguments and checks whether it is possible now; false: err of x is filled. */
+/* The text of an argument; NULL: it is not given, or NULL. */
+MUST_CHECK bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b, struct pg_error *err,
+	const char *what);
 MUST_CHECK bool take_check(
 	const struct exec *x, const struct qstmt *q, const struct buf *names, struct take_args *ret, struct pg_error *err);
 enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call);
@@ -281,6 +288,20 @@ void waiter_client_ended(struct qclient *qc);
 void waiters_shutdown(void);
 /* We are about to end: its client goes elsewhere to wait. One that holds jobs stays: it finishes them here. */
 bool waiter_must_leave(const struct qclient *qc);
+
+/* --- AWAIT (await.c) --------------------------------------------------------------------------------------------------- */
+
+MUST_CHECK bool await_start(void);
+void await_free(void);
+enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qclient *qc);
+/* A job has ended, or may have: its token or "<queue number>-<id>". how: known state, or NULL. */
+void await_news(struct qdb *db, const char *job, const char *how);
+void await_news_later(struct qclient *qc, const char *job, bool done); /* at the commit */
+void await_tx_ended(struct qclient *qc, bool committed);
+void await_cancel(struct qclient *qc);
+void await_client_ended(struct qclient *qc);
+void await_shutdown(void);
+void await_each(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg);
 
 /* --- the system session ---------------------------------------------------------------------------------------------- */
 

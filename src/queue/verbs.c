@@ -1,6 +1,6 @@
 /*
  * The verb table as data, and how names are looked up in it. Entry points: qverbs, qverb_find,
- * qverb_find_later, qverb_nearest, qverb_help.
+ * qverb_nearest, qverb_help.
  */
 #include "verbs.h"
 
@@ -93,6 +93,17 @@ static const struct wire_field columns_job[] = {
 	{"result", OID_JSONB},
 };
 
+static const struct wire_field columns_await[] = {
+	{"job", OID_TEXT},
+	{"id", OID_INT8},
+	{"queue", OID_TEXT},
+	{"state", OID_TEXT},
+	{"result", OID_JSONB},
+	{"error", OID_TEXT},
+	{"attempt", OID_INT4},
+	{"ended_at", OID_TIMESTAMPTZ},
+};
+
 static const struct wire_field columns_errors[] = {
 	{"error", OID_TEXT},
 	{"jobs", OID_INT8},
@@ -118,6 +129,7 @@ const struct wire_field qverb_push_columns[1] = {{"id", OID_INT8}};
 #define COLUMNS_STATS COLUMNS(columns_stats)
 #define COLUMNS_PEEK  COLUMNS(columns_peek)
 #define COLUMNS_JOB   COLUMNS(columns_job)
+#define COLUMNS_AWAIT COLUMNS(columns_await)
 #define COLUMNS_ERRORS COLUMNS(columns_errors)
 #define COLUMNS_HELP  COLUMNS(columns_help)
 
@@ -132,10 +144,6 @@ QUEUE_VERBS(VERB, ARG)
 	{QVERB_##name, #name, flags, QTAG_##tag, text, COLUMNS_##columns, \
 		args_##name, ARRAY_LEN(args_##name) - 1, sql, usage, help},
 const struct qverb qverbs[QVERB_COUNT] = {QUEUE_VERBS(VERB, ARG)};
-
-#define LATER(name) #name,
-static const char *const verbs_later[] = {QUEUE_VERBS_LATER(LATER)};
-#undef LATER
 /* clang-format on */
 
 /* --- names --------------------------------------------------------------------------------------
@@ -151,15 +159,6 @@ const struct qverb *qverb_find(const char *name, size_t len)
 	for (int i = 0; i < QVERB_COUNT; i++) {
 		if (same_name(qverbs[i].name, name, len))
 			return &qverbs[i];
-	}
-	return NULL;
-}
-
-const char *qverb_find_later(const char *name, size_t len)
-{
-	for (size_t i = 0; i < ARRAY_LEN(verbs_later); i++) {
-		if (same_name(verbs_later[i], name, len))
-			return verbs_later[i];
 	}
 	return NULL;
 }

@@ -154,14 +154,14 @@ struct qverb {
 		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
 		ARG(ROLE, "roles", "TO", WORDS, MUST, 0), \
 		"SELECT queue.grant({queue}, {rights}, {roles})", \
-		"QUEUE GRANT {PUSH | TAKE | ALL} [, ...] ON q TO role [, ...]", \
-		"Let roles push to a queue, or take from it.") \
+		"QUEUE GRANT {PUSH | TAKE | AWAIT | ALL} [, ...] ON q TO role [, ...]", \
+		"Let roles push to a queue, take from it, or await its jobs.") \
 	VERB(REVOKE, QVERB_DEFINITION, FIXED, "REVOKE", NONE, \
 		ARG(RIGHT, "rights", NULL, WORDS, MUST, 0) \
 		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
 		ARG(ROLE, "roles", "FROM", WORDS, MUST, 0), \
 		"SELECT queue.revoke({queue}, {rights}, {roles})", \
-		"QUEUE REVOKE {PUSH | TAKE | ALL} [, ...] ON q FROM role [, ...]", \
+		"QUEUE REVOKE {PUSH | TAKE | AWAIT | ALL} [, ...] ON q FROM role [, ...]", \
 		"Take these rights away.") \
 	VERB(LIST, 0, ROWS, "SELECT", LIST, , \
 		"SELECT * FROM queue.list()", \
@@ -268,6 +268,13 @@ struct qverb {
 		"SELECT * FROM queue.job({job})", \
 		"QUEUE JOB job", \
 		"Show everything about one job.") \
+	VERB(AWAIT, QVERB_AUTONOMOUS, ROWS, "SELECT", AWAIT, \
+		ARG(REF, "job", NULL, TEXT, MUST, 0) \
+		ARG(QUEUE, "queue", "ON", QUEUE, MAY, 0) \
+		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0), \
+		NULL, \
+		"QUEUE AWAIT job [ON q] [WAIT interval]", \
+		"Wait for the end of a job, and show its result.") \
 	VERB(ERRORS, 0, ROWS, "SELECT", ERRORS, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
 		"SELECT * FROM queue.errors({queue})", \
@@ -295,9 +302,6 @@ struct qverb {
 	" LATERAL queue._push({queue}, {payload}, {priority}, {delay}, {at}, {headers}, jobs IS NULL," \
 	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}) AS p"
 
-/* Verbs of the language that a later version brings: 0A000, not a syntax error. LATER(name) */
-#define QUEUE_VERBS_LATER(LATER) LATER(AWAIT)
-
 enum qverb_id {
 #define QVERB_ENUM(name, ...) QVERB_##name,
 #define QVERB_NO_ARG(...)
@@ -311,8 +315,6 @@ extern const struct qverb qverbs[QVERB_COUNT];
 
 /* By name in any case; NULL: no such verb (yet). */
 const struct qverb *qverb_find(const char *name, size_t len);
-/* The canonical name of a verb of a later version, or NULL. */
-const char *qverb_find_later(const char *name, size_t len);
 /* The verb that was probably meant, or NULL. */
 const struct qverb *qverb_nearest(const char *name, size_t len);
 

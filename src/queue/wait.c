@@ -635,6 +635,7 @@ void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void 
 		fn(&st, arg);
 		buf_free(&names);
 	}
+	await_each(fn, arg);
 }
 
 void queue_stat_each_delivery(

@@ -508,6 +508,33 @@ static int serve_one(struct actor *a, const struct call *c)
 	return 1;
 }
 
+/* "<id>-1", as its first token begins. What has ended is gone: nothing is kept here. */
+static int serve_await(struct actor *a, const struct call *c)
+{
+	char text[160];
+	int i, n = 0;
+
+	for (i = 0; i < c->n; i++) {
+		int id = c->in_array[i] ? atoi(c->v[i]) : 0;
+		const struct job *j = store.jobs;
+
+		if (!c->in_array[i])
+			continue;
+		while (j && j->id != id)
+			j = j->next;
+		if (!j) {
+			actor_say(a, "ErrorResponse QB003 \"there is no such job\"");
+			return -1;
+		}
+		(void)snprintf(text, sizeof(text),
+			"DataRow \"%x-1\" \"%d\" \"%s\" %s NULL NULL NULL NULL", (unsigned)id, id,
+			j->queue, j->done && !j->changed_by ? "gone" : "NULL");
+		actor_say(a, text);
+		n++;
+	}
+	return n;
+}
+
 static int serve_void(struct actor *a, const struct call *c)
 {
 	(void)c;
@@ -524,6 +551,7 @@ static const struct {
 	{"queue._take(", serve_take},
 	{"queue._done(", serve_done},
 	{"queue._names(", serve_names},
+	{"queue._await(", serve_await},
 	{"queue._fail(", serve_back},
 	{"queue._release(", serve_back},
 	{"queue._give_back(", serve_give_back},

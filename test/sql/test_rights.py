@@ -251,6 +251,27 @@ def test_grant_and_revoke(q):
     assert rights(q) == ([], [])
 
 
+def test_grant_and_revoke_await(q):
+    def call(verb, *words):
+        q.rows("SELECT queue.%s('q', %%s, '{bob}')" % verb, list(words))
+    await_only = ["attempt", "ended_at", "error", "expires_at", "id", "state"]
+    archive = "SELECT has_any_column_privilege('bob', 'queue.a_q', 'SELECT')"
+
+    call("grant", "await")
+    assert rights(q) == ([], await_only) and q.value(archive)
+    call("grant", "push", "take")
+    call("revoke", "take")
+    assert rights(q) == (["INSERT"], sorted(set(await_only + SEEN))) and q.value(archive)
+    call("revoke", "await")
+    assert rights(q) == (["INSERT"], SEEN) and not q.value(archive)
+    call("grant", "await")
+    call("revoke", "push")
+    assert rights(q) == ([], await_only) and q.value(archive)
+    call("revoke", "all")
+    assert rights(q) == ([], []) and not q.value(archive)
+    assert not q.value("SELECT has_sequence_privilege('bob', 'queue.n1_id', 'SELECT')")
+
+
 def test_grant_to_everybody(q):
     bob = q.connect("bob")
     q.rows("SELECT queue.grant('q', '{push,take}', '{PUBLIC,mallory}')")

@@ -330,8 +330,6 @@ static const struct {
 	{"queue alter q reset (a = 1)", "42601", 24},
 	{"queue list q", "42601", 12},
 	{"queue help psuh", "42601", 12},
-	{"queue help await", "0A000", 12},
-	{"queue await 17", "0A000", 7},
 	{"queue push q 'x' select 1", "42601", 18},
 	{"queue take q hold lease '1s'", "42601", 19},
 	{"queue take q lease '1s' hold", "42601", 25},
@@ -377,8 +375,6 @@ static void test_hints(void **state)
 	assert_non_null(strstr(err.hint, "QUEUE PUSH q payload"));
 	refuses("queue done 'x' then push q select 1", "0A000", 28);
 	assert_non_null(strstr(err.hint, "two statements"));
-	refuses("queue await 17", "0A000", 7);
-	assert_string_equal(err.message, "QUEUE AWAIT is not supported yet");
 	refuses("queue list \"x", "42601", 12);
 	assert_string_equal(err.message, "unterminated quoted identifier at or near \"\"x\"");
 }

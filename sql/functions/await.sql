@@ -1,0 +1,156 @@
+-- AWAIT: what has become of a job. Waiting is the proxy's matter: it asks again and again, for many
+-- jobs at once.
+
+-- May the role ask? All that the answer is made of, and not more, is what the right AWAIT gives.
+CREATE OR REPLACE FUNCTION queue._awaitable(name text) RETURNS bool
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN has_column_privilege(to_regclass(queue._table(name)), 'error', 'SELECT')
+		AND has_column_privilege(to_regclass(queue._archive(name)), 'result', 'SELECT');
+END
+$$;
+
+-- Has the queue given out this id? Who may not know gets true.
+CREATE OR REPLACE FUNCTION queue._was_given(number int4, id int8) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	ids CONSTANT regclass := to_regclass(format('queue.%I', format('n%s_id', number)));
+BEGIN
+	IF has_sequence_privilege(ids, 'SELECT') IS NOT TRUE THEN
+		RETURN true;
+	END IF;
+	RETURN id BETWEEN 1 AND coalesce(pg_sequence_last_value(ids), 0);
+END
+$$;
+
+-- A bare id without its queue: of those that the role may ask about, the only one that has such a
+-- job, or else the only one that has had one.
+CREATE OR REPLACE FUNCTION queue._await_bare(wanted int8) RETURNS queue.queues
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	cfg queue.queues;
+	here queue.queues[];
+	been queue.queues[];
+	found bool;
+BEGIN
+	FOR cfg IN SELECT * FROM queue.queues AS c WHERE queue._awaitable(c.name) ORDER BY c.number LOOP
+		CONTINUE WHEN NOT queue._was_given(cfg.number, wanted);
+		been := been || cfg;
+		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1)
+			OR EXISTS (SELECT FROM %s WHERE id = $1)', queue._table(cfg.name),
+			queue._archive(cfg.name)) INTO found USING wanted;
+		IF found THEN
+			here := here || cfg;
+		END IF;
+	END LOOP;
+	IF cardinality(coalesce(here, been)) = 1 THEN
+		RETURN (coalesce(here, been))[1];
+	ELSIF been IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('job %s is ambiguous', wanted),
+			DETAIL = format('%s queues have, or have had, a job with this id.',
+				cardinality(coalesce(here, been))),
+			HINT = format('Name its queue: QUEUE AWAIT %s ON %I;', wanted, been[1].name);
+	END IF;
+	PERFORM queue._no_job(wanted::text);
+END
+$$;
+
+-- The job that is meant. The queue's name may be NULL. known: it was found before; if its queue is
+-- gone by now, there is no name.
+CREATE OR REPLACE FUNCTION queue._await_find(ref text, q text, known bool)
+RETURNS TABLE (number int4, name text, id int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	cfg queue.queues;
+	said int4;
+BEGIN
+	IF q IS NOT NULL THEN
+		cfg := queue._find(q);
+	END IF;
+	IF ref ~ '^[0-9]{1,9}-[0-9]{1,18}(-[0-9a-f]{16})?$' THEN
+		said := split_part(ref, '-', 1)::int4;
+		id := split_part(ref, '-', 2)::int8;
+		IF said <> cfg.number THEN
+			RAISE EXCEPTION USING ERRCODE = '22023',
+				MESSAGE = format('job %s is not one of queue "%s"', left(ref, 80), q);
+		END IF;
+		SELECT * INTO cfg FROM queue.queues AS c WHERE c.number = said;
+	ELSIF ref ~ '^[0-9]{1,18}$' THEN
+		id := ref::int8;
+		IF q IS NULL THEN
+			cfg := queue._await_bare(id);
+		END IF;
+	ELSIF ref IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null';
+	ELSE
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('"%s" is not a job', left(ref, 80)),
+			HINT = 'Pass the job''s id, ''<queue number>-<id>'', or a token that TAKE returned.';
+	END IF;
+	number := coalesce(cfg.number, said);
+	name := cfg.name;
+	IF NOT known AND (name IS NULL OR NOT queue._was_given(number, id)) THEN
+		PERFORM queue._no_job(ref);
+	END IF;
+	RETURN NEXT;
+END
+$$;
+
+-- A row for each of these jobs; its state is NULL as long as it has not ended. One statement for all
+-- of a queue. gone: it has ended, and nothing of it is kept.
+CREATE OR REPLACE FUNCTION queue._await(refs text[], q text, known bool)
+RETURNS TABLE (n int8, job text, id int8, queue text, state text, result jsonb, error text,
+	attempt int4, ended_at timestamptz)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	part record;
+BEGIN
+	FOR part IN
+			SELECT f.number, f.name, array_agg(f.id ORDER BY r.n) AS ids,
+				array_agg(r.n ORDER BY r.n) AS places
+			FROM unnest(refs) WITH ORDINALITY AS r (ref, n),
+				LATERAL queue._await_find(r.ref, q, known) AS f
+			GROUP BY f.number, f.name LOOP
+		IF part.name IS NULL THEN
+			RETURN QUERY SELECT w.n, part.number || '-' || w.id, w.id, NULL::text, 'gone'::text,
+					NULL::jsonb, NULL::text, NULL::int4, NULL::timestamptz
+				FROM unnest(part.ids, part.places) AS w (id, n);
+			CONTINUE;
+		END IF;
+		RETURN QUERY EXECUTE format($sql$
+			SELECT w.n, $1 || '-' || w.id, w.id, $2,
+				CASE WHEN t.id IS NULL THEN coalesce(a.state, 'gone')
+					WHEN t.state = 'dead' THEN 'dead'
+					WHEN t.state <> 'leased' AND t.expires_at <= $5 THEN 'expired' END,
+				a.result, CASE WHEN t.state = 'dead' THEN t.error END,
+				coalesce(t.attempt, a.attempt), coalesce(t.ended_at, a.ended_at)
+			FROM unnest($3, $4) AS w (id, n)
+			LEFT JOIN LATERAL (
+				SELECT id, state, expires_at, error, attempt, ended_at FROM %1$s AS x
+				WHERE x.id = w.id) AS t ON true
+			LEFT JOIN LATERAL (
+				SELECT state, result, attempt, ended_at FROM %2$s AS x
+				WHERE x.id = w.id ORDER BY ended_at DESC LIMIT 1) AS a ON t.id IS NULL
+		$sql$, queue._table(part.name), queue._archive(part.name))
+		USING part.number, part.name, part.ids, part.places, clock_timestamp();
+	END LOOP;
+END
+$$;

@@ -1,0 +1,636 @@
+/*
+ * QUEUE AWAIT: the life of a statement that waits for the end of a job. It asks the database what
+ * has become of the job; as long as that has not ended it parks, without a server connection, and
+ * asks again when the job was ended through this proxy, and otherwise now and then. Statements that
+ * ask at the same time ask together (merge.c).
+ *
+ * Every wait ends through await_end(). Entry points: await_*.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/msg.h"
+#include "lane.h"
+#include "merge.h"
+#include "queue_int.h"
+
+#define LOOK_FIRST (250 * USEC_MSEC) /* the shortest time between two looks, except for news */
+#define COLUMNS    8
+
+enum { COL_JOB, COL_ID, COL_QUEUE, COL_STATE };
+
+/* A job that somebody waits for. */
+struct awaited {
+	UT_hash_handle hh;
+	struct awaiting *list;
+	char ref[TOKEN_MAX]; /* "<queue number>-<id>" */
+};
+
+struct awaiting {
+	struct heap_node deadline, look;
+	struct awaiting *prev,
+		*next; /* all parked ones, the one whose heartbeat is due first in front */
+	struct awaiting *same_prev, *same_next; /* of the same job */
+	struct awaited *job;                    /* NULL: not known yet */
+	struct qclient *qc; /* NULL: nobody is interested; only the statement still runs */
+	struct qdb *db;
+	struct pool *pool;
+	struct merge_item *item; /* asks; NULL: does not */
+	char *text;              /* the job as the client named it */
+	bool parked;             /* in the list */
+	bool resolved;           /* ref and queue are known */
+	bool ended;              /* the database said so */
+	bool again;              /* there was news while it asked */
+	bool expired, by_statement_timeout;
+	const char *how; /* it ended, as far as this proxy knows; or NULL */
+	uint64_t news;   /* of the database when it asked */
+	usec_t wait, started, beat_at;
+	int16_t formats[COLUMNS];
+	struct answer answer;
+	char ref[TOKEN_MAX];
+	char queue[QSTMT_QUEUE_MAX + 1];
+};
+
+static struct heap deadlines, looks;
+static struct awaiting *parked;
+static struct loop_tick *tick;
+
+/* --- parking and the way out
+ * ------------------------------------------------------------------------------
+ */
+
+static void leave(struct awaiting *w)
+{
+	struct awaited *j = w->job;
+
+	heap_remove(&deadlines, &w->deadline);
+	heap_remove(&looks, &w->look);
+	if (w->parked)
+		DL_DELETE(parked, w);
+	w->parked = false;
+	if (j == NULL)
+		return;
+	DL_DELETE2(j->list, w, same_prev, same_next);
+	if (j->list == NULL) {
+		HASH_DEL(w->db->awaited, j);
+		mem_free(j);
+	}
+	w->job = NULL;
+}
+
+static void park(struct awaiting *w)
+{
+	if (w->parked)
+		return;
+	w->parked = true;
+	w->beat_at = loop_now() + conf_current()->p.queue_heartbeat;
+	DL_APPEND(parked, w);
+	if (conf_current()->p.queue_heartbeat > 0)
+		loop_tick_at(tick, w->beat_at);
+}
+
+/* To hear of the job's end. false: memory. */
+static bool subscribe(struct awaiting *w)
+{
+	struct awaited *j;
+
+	HASH_FIND_STR(w->db->awaited, w->ref, j);
+	if (j == NULL) {
+		j = mem_zalloc(sizeof(*j));
+		if (j == NULL)
+			return false;
+		util_strlcpy(j->ref, w->ref, sizeof(j->ref));
+		HASH_ADD_STR(w->db->awaited, ref, j);
+	}
+	w->job = j;
+	DL_APPEND2(j->list, w, same_prev, same_next);
+	return true;
+}
+
+static void await_free_one(struct awaiting *w)
+{
+	answer_free(&w->answer);
+	mem_free(w->text);
+	mem_free(w);
+}
+
+/* Gives the client, to be answered by the caller. A statement that already runs ends by itself. */
+static struct client *await_end(struct awaiting *w)
+{
+	struct client *c = w->qc != NULL ? w->qc->client : NULL;
+
+	if (w->item != NULL && merge_drop(w->item))
+		w->item = NULL;
+	leave(w);
+	if (w->qc != NULL)
+		w->qc->awaiting = NULL;
+	w->qc = NULL;
+	if (w->item == NULL)
+		await_free_one(w);
+	return c;
+}
+
+static void end_error(struct awaiting *w, const struct pg_error *err)
+{
+	struct pg_error copy = *err;
+	struct client *c;
+
+	count_failed(QVERB_AWAIT);
+	c = await_end(w);
+	if (c != NULL)
+		client_fail(c, &copy);
+}
+
+static void end_no_memory(struct awaiting *w)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "53200", "out of memory");
+	end_error(w, &err);
+}
+
+/* With what it knows: the row of a job that has ended, or nothing. */
+static void end_answer(struct awaiting *w)
+{
+	struct answer a = w->answer;
+	struct client *c;
+
+	w->answer = (struct answer){0};
+	count_done(QVERB_AWAIT, (unsigned)a.n_rows);
+	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
+	c = await_end(w);
+	if (c != NULL)
+		client_answer(c, &a);
+	else
+		answer_free(&a);
+}
+
+static void end_expired(struct awaiting *w)
+{
+	struct pg_error err;
+
+	if (!w->by_statement_timeout) {
+		end_answer(w);
+		return;
+	}
+	pg_error_set(&err, "57014", "canceling statement due to statement timeout");
+	end_error(w, &err);
+}
+
+/* --- the answer of the database
+ * ---------------------------------------------------------------------------
+ */
+
+struct column {
+	const uint8_t *data;
+	int32_t len; /* -1: NULL */
+};
+
+static bool read_row(struct column cols[COLUMNS], const uint8_t *body, size_t len)
+{
+	struct wire_reader rd;
+
+	wire_reader_init(&rd, body, len);
+	if (wire_get_i16(&rd) != COLUMNS)
+		return false;
+	for (int i = 0; i < COLUMNS; i++) {
+		cols[i].len = wire_get_i32(&rd);
+		cols[i].data = cols[i].len >= 0 ? wire_get_bytes(&rd, (size_t)cols[i].len) : NULL;
+	}
+	return wire_done(&rd);
+}
+
+static bool is_text(const struct column *c, const char *text)
+{
+	return c->len == (int32_t)strlen(text) && memcmp(c->data, text, (size_t)c->len) == 0;
+}
+
+static void copy_text(char *dst, size_t size, const struct column *c)
+{
+	size_t n = c->len > 0 && (size_t)c->len < size ? (size_t)c->len : 0;
+
+	if (n > 0)
+		memcpy(dst, c->data, n);
+	dst[n] = '\0';
+}
+
+static void keep_row(struct awaiting *w, const struct column *cols)
+{
+	struct buf *b = &w->answer.rows;
+	size_t row = build_row_begin(b, COLUMNS);
+
+	for (int i = 0; i < COLUMNS; i++) {
+		if (i == COL_STATE && w->how != NULL && is_text(&cols[i], "gone"))
+			build_row_text(b, w->how);
+		else
+			build_row_value(b, cols[i].data, cols[i].len);
+	}
+	build_row_end(b, row);
+	w->answer.n_rows++;
+}
+
+static void on_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct awaiting *w = arg;
+	struct column cols[COLUMNS];
+
+	if (!read_row(cols, body, len)) {
+		log_error("%s: unexpected columns from queue._await()", w->db->name);
+		return;
+	}
+	if (!w->resolved) {
+		copy_text(w->ref, sizeof(w->ref), &cols[COL_JOB]);
+		copy_text(w->queue, sizeof(w->queue), &cols[COL_QUEUE]);
+		w->resolved = w->ref[0] != '\0';
+	}
+	w->ended = cols[COL_STATE].len >= 0;
+	if (w->ended)
+		keep_row(w, cols);
+}
+
+static void on_again(void *arg)
+{
+	struct awaiting *w = arg;
+
+	buf_reset(&w->answer.rows);
+	w->answer.n_rows = 0;
+	w->ended = false;
+}
+
+/* The longer it waits the less often it looks. */
+static usec_t next_look(const struct awaiting *w)
+{
+	usec_t now = loop_now(), most = conf_current()->p.queue_await_poll;
+	usec_t pause = (now - w->started) / 8;
+
+	pause = pause < LOOK_FIRST ? LOOK_FIRST : pause;
+	return now + (pause < most ? pause : most);
+}
+
+static void look_at(struct awaiting *w, usec_t when)
+{
+	if (heap_set(&looks, &w->look, when))
+		loop_tick_at(tick, when);
+	else
+		end_no_memory(w);
+}
+
+static void not_yet(struct awaiting *w)
+{
+	bool fresh = w->resolved && w->job == NULL;
+	bool news = w->again || (fresh && w->news != w->db->ended_news);
+
+	if (w->wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
+		end_expired(w);
+		return;
+	}
+	if (fresh && !subscribe(w)) {
+		end_no_memory(w);
+		return;
+	}
+	park(w);
+	w->again = false;
+	look_at(w, news ? loop_now() : next_look(w));
+}
+
+/* Those who may wait go on waiting while the database is away. */
+static bool may_try_again(const struct awaiting *w, const struct pg_error *err)
+{
+	return w->wait > 0 && !w->expired &&
+	       (strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57P", 3) == 0 ||
+		       strcmp(err->sqlstate, "53300") == 0);
+}
+
+static void on_done(void *arg, const struct pg_error *err)
+{
+	struct awaiting *w = arg;
+
+	w->item = NULL;
+	if (w->qc == NULL) {
+		await_free_one(w);
+		return;
+	}
+	if (err != NULL && may_try_again(w, err)) {
+		on_again(w);
+		park(w);
+		look_at(w, loop_now() + conf_current()->p.queue_safety_poll);
+	} else if (err != NULL) {
+		if (strcmp(err->sqlstate, "3F000") == 0)
+			schema_suspect(w->db);
+		end_error(w, err);
+	} else if (buf_failed(&w->answer.rows)) {
+		end_no_memory(w);
+	} else if (w->ended) {
+		end_answer(w);
+	} else {
+		not_yet(w);
+	}
+}
+
+/* --- asking
+ * -------------------------------------------------------------------------------------------------
+ */
+
+static struct bind_param text_param(const char *s)
+{
+	return (struct bind_param){
+		.data = (const uint8_t *)s, .len = s != NULL ? (int32_t)strlen(s) : -1};
+}
+
+/* Those of one queue ask together once they know which it is. */
+static void put_key(struct buf *key, const struct awaiting *w, const struct task_settings *settings)
+{
+	const char *dash = strchr(w->ref, '-');
+
+	buf_put(key, &w->pool, sizeof(w->pool));
+	buf_putc(key, w->resolved ? 'W' : 'w');
+	task_settings_key(settings, key);
+	buf_put(key, w->formats, sizeof(w->formats));
+	if (w->resolved && dash != NULL)
+		buf_put(key, w->ref, (size_t)(dash - w->ref));
+	else
+		buf_put(key, w->queue, strlen(w->queue));
+}
+
+/* Never calls back before it returns. false: memory. */
+static bool ask(struct awaiting *w)
+{
+	static const struct merge_ops ops = {.row = on_row, .again = on_again, .done = on_done};
+	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT, OID_BOOL};
+	const char *ref = w->resolved ? w->ref : w->text;
+	const struct bind_param params[] = {{.len = -1},
+		text_param(w->resolved || w->queue[0] == '\0' ? NULL : w->queue),
+		text_param(w->resolved ? "t" : "f")};
+	struct merge_spec spec = {
+		.sql = "SELECT job, id, queue, state, result, error, attempt, ended_at "
+		       "FROM queue._await($1, $2, $3) ORDER BY n",
+		.oids = oids,
+		.n_params = 3,
+		.array_param = 0,
+		.count_param = -1,
+		.params = params,
+		.n_formats = COLUMNS,
+		.formats = w->formats,
+		.settings = task_settings_of(w->qc->client),
+		.split = true};
+	struct buf key = BUF_INIT, values = BUF_INIT;
+
+	w->news = w->db->ended_news;
+	w->again = false;
+	if (spec.settings != NULL) {
+		put_key(&key, w, spec.settings);
+		build_row_value(&values, (const uint8_t *)ref, (int32_t)strlen(ref));
+		w->item = merge_add(w->pool, &key, &spec, &values, 1, 1, &ops, w);
+	}
+	merge_spec_free(&spec);
+	buf_free(&key);
+	buf_free(&values);
+	return w->item != NULL;
+}
+
+/* --- the beginning
+ * ------------------------------------------------------------------------------------------
+ */
+
+/* As Postgres would, statement_timeout ends the wait with an error. */
+static void limit_wait(struct awaiting *w)
+{
+	usec_t limit = client_statement_timeout(w->qc->client);
+
+	if (limit == 0 || limit >= w->wait)
+		return;
+	w->wait = limit;
+	w->by_statement_timeout = true;
+}
+
+/* Takes text. false: memory. */
+static bool begin(struct qclient *qc, char *text, const struct take_args *args,
+	const struct bind_values *bind)
+{
+	struct awaiting *w = mem_zalloc(sizeof(*w));
+
+	if (w == NULL) {
+		mem_free(text);
+		return false;
+	}
+	w->text = text;
+	w->qc = qc;
+	w->db = qc->db;
+	w->pool = client_pool(qc->client);
+	w->wait = args->wait;
+	w->started = loop_now();
+	if (args->n_queues > 0)
+		util_strlcpy(w->queue, args->queues[0], sizeof(w->queue));
+	for (int i = 0; i < COLUMNS && bind->n_formats > 0; i++)
+		w->formats[i] = bind->formats[bind->n_formats == 1 ? 0 : i];
+	limit_wait(w);
+	if ((w->wait > 0 && !heap_set(&deadlines, &w->deadline, w->started + w->wait)) || !ask(w)) {
+		leave(w);
+		await_free_one(w);
+		return false;
+	}
+	if (w->wait > 0)
+		loop_tick_at(tick, w->deadline.when);
+	qc->awaiting = w;
+	return true;
+}
+
+enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qclient *qc)
+{
+	struct take_args args = {0};
+	enum exec_verdict v = EXEC_ERROR;
+	char *text = NULL;
+
+	if (!take_check(x, q, NULL, &args, &x->err) ||
+		!take_text(&text, qstmt_one(q, QARG_REF), &x->bind, &x->err, "a job"))
+		goto out;
+	if (text == NULL)
+		pg_error_set(&x->err, "22004", "a job must not be null");
+	else if (begin(qc, text, &args, &x->bind))
+		v = EXEC_PARK;
+	else
+		pg_error_set(&x->err, "53200", "out of memory");
+out:
+	take_args_free(&args);
+	return v;
+}
+
+/* --- news
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+static void wake(struct awaited *j, const char *how)
+{
+	struct awaiting *w, *tmp;
+
+	DL_FOREACH_SAFE2 (j->list, w, tmp, same_next) {
+		if (how != NULL)
+			w->how = how;
+		w->again = true;
+		if (w->item == NULL)
+			look_at(w, loop_now());
+	}
+}
+
+void await_news(struct qdb *db, const char *job, const char *how)
+{
+	const char *dash = strchr(job, '-');
+	char ref[TOKEN_MAX];
+	struct awaited *j;
+	size_t n;
+
+	db->ended_news++;
+	if (db->awaited == NULL || dash == NULL)
+		return;
+	n = (size_t)(dash - job) + 1 + strcspn(dash + 1, "-");
+	if (n >= sizeof(ref))
+		return;
+	memcpy(ref, job, n);
+	ref[n] = '\0';
+	HASH_FIND_STR(db->awaited, ref, j);
+	if (j != NULL)
+		wake(j, how);
+}
+
+void await_news_later(struct qclient *qc, const char *job, bool done)
+{
+	buf_putc(&qc->ended, done ? 'd' : '-');
+	buf_put(&qc->ended, job, strlen(job) + 1);
+}
+
+void await_tx_ended(struct qclient *qc, bool committed)
+{
+	const char *at = (const char *)qc->ended.data, *end = at + qc->ended.len;
+	bool in_part = qc->ended.len > 0 && client_tx_in_part(qc->client);
+
+	/* without memory the next look finds it */
+	if (committed && !buf_failed(&qc->ended))
+		for (; at < end; at += strlen(at) + 1)
+			await_news(qc->db, at + 1, *at == 'd' && !in_part ? "done" : NULL);
+	buf_free(&qc->ended);
+}
+
+/* --- ends
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+void await_cancel(struct qclient *qc)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "57014", "canceling statement due to user request");
+	end_error(qc->awaiting, &err);
+}
+
+void await_client_ended(struct qclient *qc)
+{
+	if (qc->awaiting != NULL)
+		await_end(qc->awaiting);
+	buf_free(&qc->ended);
+}
+
+void await_shutdown(void)
+{
+	struct awaiting *w, *tmp;
+
+	DL_FOREACH_SAFE (parked, w, tmp)
+		end_answer(w);
+}
+
+/* --- time
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+static void expire(usec_t now)
+{
+	struct heap_node *n;
+
+	while ((n = heap_first(&deadlines)) != NULL && n->when <= now) {
+		struct awaiting *w = CONTAINER_OF(n, struct awaiting, deadline);
+
+		heap_remove(&deadlines, n);
+		w->expired = true;
+		if (w->item == NULL || !merge_is_sent(w->item))
+			end_expired(w);
+	}
+}
+
+static void look(usec_t now)
+{
+	struct heap_node *n;
+
+	while ((n = heap_first(&looks)) != NULL && n->when <= now) {
+		struct awaiting *w = CONTAINER_OF(n, struct awaiting, look);
+
+		heap_remove(&looks, n);
+		if (w->item == NULL && !ask(w))
+			end_no_memory(w);
+	}
+}
+
+static usec_t beat(usec_t now)
+{
+	usec_t period = conf_current()->p.queue_heartbeat;
+	struct awaiting *w;
+
+	if (period == 0)
+		return USEC_NEVER;
+	while ((w = parked) != NULL && w->beat_at <= now) {
+		DL_DELETE(parked, w);
+		w->beat_at = now + period;
+		DL_APPEND(parked, w);
+		client_heartbeat(w->qc->client);
+	}
+	return parked != NULL ? parked->beat_at : USEC_NEVER;
+}
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	usec_t next, at;
+
+	(void)arg;
+	expire(now);
+	look(now);
+	next = beat(now);
+	at = heap_deadline(&deadlines);
+	next = at < next ? at : next;
+	at = heap_deadline(&looks);
+	return at < next ? at : next;
+}
+
+bool await_start(void)
+{
+	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return tick != NULL;
+}
+
+void await_free(void)
+{
+	loop_tick_free(&tick);
+	heap_free(&deadlines);
+	heap_free(&looks);
+}
+
+/* --- snapshots
+ * ----------------------------------------------------------------------------------------------
+ */
+
+void await_each(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg)
+{
+	usec_t now = loop_now();
+	struct awaiting *w;
+
+	DL_FOREACH (parked, w) {
+		struct queue_stat_waiter st = {.client_id = client_id(w->qc->client),
+			.database = w->db->name,
+			.user = client_user(w->qc->client),
+			.queues = w->queue,
+			.state = "awaiting",
+			.limit = 1,
+			.waited_us = now - w->started};
+
+		if (w->deadline.when > now)
+			st.left_us = w->deadline.when - now;
+		fn(&st, arg);
+	}
+}
