@@ -16,6 +16,7 @@ CREATE TABLE queue.queues (
 	durability text NOT NULL,		-- sync | async
 	max_length int4,			-- NULL: no limit
 	unlogged bool NOT NULL,
+	payload text NOT NULL,			-- jsonb | text | bytea: the column's type
 	paused bool NOT NULL DEFAULT false,
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp()
 );

@@ -182,6 +182,9 @@ struct interceptor {
 		struct pg_error *err);
 	void (*stmt_free)(void *stmt);
 	void (*stmt_shape)(const void *stmt, struct stmt_shape *ret);
+	/* Is it known what stmt_shape() will tell? false: not yet, see EXEC_WAIT. bind: of the portal, NULL: of the
+	 * statement. describes: the client is told now. May be NULL. */
+	bool (*shape_ready)(struct client *c, void *stmt, const struct bind_values *bind, bool describes);
 	enum exec_verdict (*execute)(struct exec *x);
 	/* Asked before several statements of one string are executed. false: not yet, see EXEC_WAIT. May be NULL. */
 	bool (*ready)(struct client *c);

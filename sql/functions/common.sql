@@ -49,6 +49,23 @@ BEGIN
 END
 $$;
 
+-- Rows of a function have one type: there is a function for each type of payloads (payload.sql).
+-- The proxy reads the detail.
+CREATE OR REPLACE FUNCTION queue._check_payload(cfg queue.queues, wanted text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF wanted <> cfg.payload THEN
+		RAISE EXCEPTION USING ERRCODE = '42804',
+			MESSAGE = format('payloads of queue "%s" are %s, not %s', cfg.name, cfg.payload, wanted),
+			DETAIL = format('The queue was created with payload = %s.', cfg.payload),
+			HINT = format('Call the function for %1$s: queue.take%2$s, pop%2$s, peek%2$s, job%2$s.',
+				cfg.payload, CASE WHEN cfg.payload <> 'jsonb' THEN '_' || cfg.payload END);
+	END IF;
+END
+$$;
+
 -- For durability = async: a commit that does not wait for the disk, but only if this statement
 -- is all of its transaction. With something else in it, that would lose its durability too. A
 -- simple Query has just begun its transaction when the two times are equal; in the extended

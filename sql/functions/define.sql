@@ -44,7 +44,7 @@ BEGIN
 			key text,
 			"group" text,
 			headers jsonb,
-			payload jsonb NOT NULL
+			payload %10$s NOT NULL
 		) WITH (fillfactor = 70, vacuum_truncate = off,
 			autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02,
 			autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2147483647,
@@ -60,7 +60,7 @@ BEGIN
 	$sql$, tab, format('n%s_id', number), format('n%s_position', number),
 		format('n%s_pkey', number), format('n%s_head', number), format('n%s_due', number),
 		format('n%s_dead', number), format('n%s_expires', number),
-		CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE '' END);
+		CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE '' END, cfg.payload);
 END
 $$;
 
@@ -93,10 +93,11 @@ BEGIN
 		END IF;
 		-- the unique index decides between two sessions: the second waits here for the first
 		INSERT INTO queue.queues (name, lease, max_attempts, retry, retry_kind, retry_base,
-				retry_cap, on_disconnect, retain_done, retain_dead, durability, max_length, unlogged)
+				retry_cap, on_disconnect, retain_done, retain_dead, durability, max_length, unlogged,
+				payload)
 			VALUES (q, cfg.lease, cfg.max_attempts, cfg.retry, cfg.retry_kind, cfg.retry_base,
 				cfg.retry_cap, cfg.on_disconnect, cfg.retain_done, cfg.retain_dead, cfg.durability,
-				cfg.max_length, cfg.unlogged)
+				cfg.max_length, cfg.unlogged, cfg.payload)
 			ON CONFLICT (name) DO NOTHING
 			RETURNING * INTO cfg;
 		IF FOUND THEN
@@ -162,6 +163,12 @@ BEGIN
 	END IF;
 	was := cfg;
 	cfg := queue._apply_options(cfg, option_names, option_values, reset_names);
+	IF cfg.payload <> was.payload THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000',
+			MESSAGE = 'the type of a queue''s payloads cannot be changed',
+			DETAIL = format('Those of queue "%s" are %s.', q, was.payload),
+			HINT = 'Create another queue, or drop this one and create it anew.';
+	END IF;
 	UPDATE queue.queues AS c SET lease = cfg.lease, max_attempts = cfg.max_attempts,
 			retry = cfg.retry, retry_kind = cfg.retry_kind, retry_base = cfg.retry_base,
 			retry_cap = cfg.retry_cap, on_disconnect = cfg.on_disconnect,

@@ -30,33 +30,34 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	tab CONSTANT text := queue._table(name);
+	kind CONSTANT text := (SELECT c.payload FROM queue.queues AS c WHERE c.number = $1);
 	pinned CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off
 		SET plan_cache_mode = force_generic_plan';
 BEGIN
 	PERFORM queue._generate_one(format('_push_%s(payloads text[], prio int4, start timestamptz,
-		head jsonb) RETURNS SETOF int8', number), '', $body$
+		head jsonb) RETURNS SETOF int8', number), '', replace($body$
 BEGIN
 	RETURN QUERY
 		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at)
 		SELECT CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END, prio, start,
-			head, p::jsonb, clock_timestamp()
+			head, p::@payload@, clock_timestamp()
 		FROM unnest(payloads) AS p RETURNING id;
 END
-$body$, tab);
+$body$, '@payload@', kind), tab);
 
 	-- the same with what few pushes say: the other stays as fast as it is
 	PERFORM queue._generate_one(format('_push_more_%s(payloads text[], prio int4,
 		start timestamptz, head jsonb, until timestamptz, most int4) RETURNS SETOF int8', number),
-		'', $body$
+		'', replace($body$
 BEGIN
 	RETURN QUERY
 		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
 			max_attempts)
 		SELECT CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END, prio, start,
-			head, p::jsonb, clock_timestamp(), until, most
+			head, p::@payload@, clock_timestamp(), until, most
 		FROM unnest(payloads) AS p RETURNING id;
 END
-$body$, tab);
+$body$, '@payload@', kind), tab);
 
 	-- Hand over: a push of which the first jobs are leased as they come, to takers who wait for
 	-- them: "proxies", "leases" and "whos" have an element for each job that has a taker. Not if
@@ -64,12 +65,13 @@ $body$, tab);
 	-- which this role may not take: then they are pushed as ever, and the takers take. "low": the
 	-- floor of this priority; "prios" and "floors": of the higher ones (see the take). The rows
 	-- are those of a take; a job that nobody was given has no token.
-	PERFORM queue._generate_one(replace($head$_hand_@n@(q queue.queues, payloads text[], prio int4,
+	PERFORM queue._generate_one(replace(replace($head$_hand_@n@(q queue.queues, payloads text[], prio int4,
 		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8)
-		RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
+		RETURNS TABLE (id int8, token text, queue text, attempt int4, payload @payload@, headers jsonb,
 			key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz,
-			policy text, due_ms int8, place int8, edge int8)$head$, '@n@', number::text), pinned,
-		replace(replace($body$
+			policy text, due_ms int8, place int8, edge int8)$head$, '@n@', number::text),
+			'@payload@', kind), pinned,
+		replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
@@ -95,7 +97,7 @@ BEGIN
 	RETURN QUERY
 		INSERT INTO @table@ (state, priority, payload, pushed_at, attempt, worker, proxy,
 			lease_until, token)
-		SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, p::jsonb, moment, go::int4,
+		SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, p::@payload@, moment, go::int4,
 			CASE WHEN go THEN left(who, 200) END,
 			CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 				WHEN q.on_disconnect <> 'keep' THEN mine END,
@@ -107,7 +109,7 @@ BEGIN
 			priority, pushed_at, lease_until, q.on_disconnect,
 			ceil(date_part('epoch', lease_until - moment) * 1000)::int8, position, NULL::int8;
 END
-$body$, '@literal@', quote_literal(tab)), '@n@', number::text), tab);
+$body$, '@n@', number::text), '@payload@', kind), '@literal@', quote_literal(tab)), tab);
 
 	-- The rows are found again by their ctid: they are locked, so they stay where they are. (One
 	-- that somebody moved between our snapshot and our lock is left for the next call.)
@@ -120,11 +122,12 @@ $body$, '@literal@', quote_literal(tab)), '@n@', number::text), tab);
 	-- ("prios", descending), below which position nothing is ready ("floors"); of the others
 	-- nothing is assumed. "since": nothing becomes due at or before this time (microseconds of the epoch).
 	-- Each row tells its position ("place") and, if it may be the next "since", the time ("edge").
-	PERFORM queue._generate_one(replace($head$_take_@n@(q queue.queues, lim int4, lease interval,
+	PERFORM queue._generate_one(replace(replace($head$_take_@n@(q queue.queues, lim int4, lease interval,
 		who text, pop bool, prios int8[], floors int8[], since int8)
-		RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
+		RETURNS TABLE (id int8, token text, queue text, attempt int4, payload @payload@, headers jsonb,
 			key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz,
-			policy text, due_ms int8, place int8, edge int8)$head$, '@n@', number::text), pinned,
+			policy text, due_ms int8, place int8, edge int8)$head$, '@n@', number::text),
+			'@payload@', kind), pinned,
 		replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE

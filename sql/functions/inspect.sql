@@ -2,14 +2,14 @@
 
 CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
-	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool)
+	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool, payload text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
 		(SELECT pg_get_userbyid(r.relowner)::text FROM pg_class AS r
 			WHERE r.oid = to_regclass(queue._table(c.name))),
-		c.created_at, c.paused, c.max_length, c.unlogged
+		c.created_at, c.paused, c.max_length, c.unlogged, c.payload
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 
@@ -65,7 +65,7 @@ DECLARE
 	part text;
 	clause text;
 BEGIN
-	PERFORM queue._find(q);
+	PERFORM queue._check_payload(queue._find(q), 'jsonb');
 	IF wanted < 0 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
 	ELSIF which NOT IN ('ready', 'leased', 'later', 'blocked', 'dead', 'done') THEN
@@ -112,8 +112,9 @@ AS $$
 DECLARE
 	place record;
 BEGIN
-	SELECT l.*, c.max_attempts INTO place FROM queue._locate(ref, NULL) AS l
+	SELECT l.*, c.max_attempts, c AS cfg INTO place FROM queue._locate(ref, NULL) AS l
 		JOIN queue.queues AS c ON c.number = l.number;
+	PERFORM queue._check_payload(place.cfg, 'jsonb');
 	RETURN QUERY EXECUTE format($sql$
 		SELECT $1 || '-' || id, id, $2, state, (left(token, 1) = 'x') IS TRUE, attempt,
 			coalesce(max_attempts, $4), failures, priority, payload, headers, key, "group", pushed_at, run_at, lease_until, expires_at,

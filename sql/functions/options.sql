@@ -19,6 +19,7 @@ BEGIN
 	cfg.durability := 'sync';
 	cfg.max_length := NULL;
 	cfg.unlogged := false;
+	cfg.payload := 'jsonb';
 	RETURN cfg;
 END
 $$;
@@ -164,11 +165,10 @@ BEGIN
 		END IF;
 		cfg.durability := word;
 	WHEN 'payload' THEN
-		IF word IN ('text', 'bytea') THEN
-			PERFORM queue._later_option(option, value, 'Allowed for now: jsonb.');
-		ELSIF word <> 'jsonb' THEN
+		IF word NOT IN ('jsonb', 'text', 'bytea') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: jsonb, text, bytea.');
 		END IF;
+		cfg.payload := word;
 	WHEN 'max_length' THEN
 		IF word !~ '^[0-9]{1,9}$' OR word::int4 < 1 THEN
 			PERFORM queue._bad_option(option, value,
@@ -215,7 +215,7 @@ BEGIN
 	WHEN 'unlogged' THEN
 		cfg.unlogged := def.unlogged;
 	WHEN 'payload' THEN
-		NULL;			-- it has only its default so far
+		cfg.payload := def.payload;
 	ELSE
 		PERFORM queue._unknown_option(option);
 	END CASE;

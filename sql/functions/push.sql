@@ -1,9 +1,13 @@
 -- PUSH.
+--
+-- Payloads travel as texts, which become what the queue holds. "stated": what the caller says they
+-- were; bytes are not JSON or text, whatever they may look like as one, and the other way round.
 
 CREATE OR REPLACE FUNCTION queue._push(q text, payloads text[], priority int4, delay interval,
 	run_at timestamptz, headers text, notify bool, expires interval DEFAULT NULL,
 	attempts int4 DEFAULT NULL, key text DEFAULT NULL, duplicate text DEFAULT NULL,
-	"group" text DEFAULT NULL, with_old bool DEFAULT false) RETURNS SETOF int8
+	"group" text DEFAULT NULL, with_old bool DEFAULT false, stated text DEFAULT NULL)
+RETURNS SETOF int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -18,7 +22,10 @@ BEGIN
 	END IF;
 	IF payloads IS NULL OR array_position(payloads, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the payload must not be null',
-			HINT = 'The JSON value null is written ''null''.';
+			HINT = CASE cfg.payload WHEN 'jsonb' THEN 'The JSON value null is written ''null''.'
+				ELSE 'An empty payload is written ''''''''.' END;
+	ELSIF (stated = 'bytea') <> (cfg.payload = 'bytea') THEN
+		PERFORM queue._check_payload(cfg, stated);
 	END IF;
 	IF delay IS NOT NULL THEN
 		IF run_at IS NOT NULL THEN

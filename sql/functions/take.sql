@@ -135,6 +135,9 @@ BEGIN
 		IF NOT FOUND THEN
 			PERFORM queue._no_queue(q);
 		END IF;
+		IF cfg.payload <> 'jsonb' THEN
+			PERFORM queue._check_payload(cfg, 'jsonb');
+		END IF;
 		CONTINUE WHEN cfg.paused;
 		IF pop IS NOT TRUE THEN
 			-- for the transaction, not for the function: a SET clause would end before the commit

@@ -292,6 +292,8 @@ static enum step describe_local(struct client *c, struct lstmt *l, const struct 
 	struct stmt_shape shape = {0};
 	struct buf b = BUF_INIT;
 
+	if (!extq_shape_ready(c, l, p, true))
+		return local_wait_again(c);
 	if (l->kind == LSTMT_CLAIMED)
 		l->icpt->stmt_shape(l->stmt, &shape);
 	if (shape.own_server && p == NULL)

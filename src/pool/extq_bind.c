@@ -116,6 +116,24 @@ static bool place_portal(struct client *c, const char *portal)
 	return server_send(c->link, &b);
 }
 
+/* Has the claimant to find out what the statement's columns or parameters are? */
+bool extq_shape_ready(
+	struct client *c, const struct lstmt *l, const struct portal *p, bool describes)
+{
+	struct bind_values bind;
+
+	if (l->kind != LSTMT_CLAIMED || l->icpt->shape_ready == NULL ||
+		client_tx(c) == CLIENT_TX_FAILED)
+		return true;
+	if (p == NULL)
+		return l->icpt->shape_ready(c, l->stmt, NULL, describes);
+	bind = (struct bind_values){.n_params = p->n_params,
+		.params = p->params,
+		.n_formats = p->n_formats,
+		.formats = p->formats};
+	return l->icpt->shape_ready(c, l->stmt, &bind, describes);
+}
+
 static enum step bind_local(struct client *c, const struct wire_msg *m, const char *portal,
 	const char *stmt, struct lstmt *l)
 {
@@ -146,6 +164,10 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 	if (!read_values(p, m, stmt)) {
 		portal_free(&p);
 		return client_bad_message(c, m);
+	}
+	if (!extq_shape_ready(c, l, p, false)) {
+		portal_free(&p);
+		return local_wait_again(c);
 	}
 	if (l->kind == LSTMT_CLAIMED)
 		l->icpt->stmt_shape(l->stmt, &shape);

@@ -23,6 +23,7 @@ enum step extq_refuse_failed(struct client *c);
 bool extq_refused_in_failed(struct client *c, bool exact, enum step *ret);
 
 /* extq_bind.c */
+bool extq_shape_ready(struct client *c, const struct lstmt *l, const struct portal *p, bool describes);
 /* The transaction that a portal belongs to may be ending. false: the client waits for the news. */
 bool extq_portal_is_decided(struct client *c, const char *name);
 /* The unnamed statement may have been parsed on another server, or replaced there by somebody else's. */

@@ -17,7 +17,7 @@ struct many {
 	struct replaced *rp;
 	struct buf sql;
 	struct pg_error err;
-	bool failed;
+	bool waits; /* for what the claimant has to find out: all of it comes again */
 };
 
 /* The replacement stands behind `before`, its statement that many characters behind the start. */
@@ -63,9 +63,11 @@ static bool add_claimed(struct many *m, const char *start, const char *sql, size
 	case EXEC_ANSWER:
 		answer_free(&x.answer);
 		/* fall through */
+	case EXEC_WAIT:
+		m->waits = true;
+		break;
 	case EXEC_PARK:
 	case EXEC_CLOSE:
-	case EXEC_WAIT:
 		pg_error_set(&m->err, "0A000",
 			"this QUEUE statement has to be alone in its query string");
 		pg_error_hint(&m->err, "Send it as a statement of its own.");
@@ -150,6 +152,11 @@ static enum step send_statements(struct client *c, const char *sql, size_t len, 
 	while (ok && sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &one_len))
 		ok = add_statement(&m, sql, one, one_len);
 	m.rp->at = 0;
+	if (m.waits) {
+		replaced_free(&m.rp, NULL, false);
+		buf_free(&m.sql);
+		return local_wait_again(c);
+	}
 	if (!ok) {
 		replaced_free(&m.rp, c, false);
 		buf_free(&m.sql);

@@ -628,6 +628,7 @@ void portal_synced(struct client *c);
 struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n, struct pg_error *err);
 struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len);
 struct lstmt *lstmt_session(const char *sql, size_t len);
+enum step local_wait_again(struct client *c); /* until client_again() */
 bool local_barrier(struct client *c); /* true: nothing outstanding; false: waits */
 void local_tx_end(struct client *c, bool committed);
 

@@ -308,6 +308,8 @@ void call_succeeded(
 	if (qstmt_then(q, QVERB_PUSH))
 		count_done(QVERB_DONE, distinct_jobs(&call->jobs));
 	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
+	if (q->verb->id == QVERB_CREATE || q->verb->id == QVERB_DROP)
+		lane_forget(qc->db, call->queue);
 	for (int i = 0; i < call->jobs.n; i++) {
 		if (finishes)
 			lease_finish(qc, call->jobs.tokens[i], by_done, in_tx);
@@ -343,7 +345,9 @@ struct request {
 	bool binary_id; /* PUSH ... RETURNING ID, merged: the client wants the id in binary */
 	struct answer answer;
 	unsigned rows;
+	int n_formats;
 	bool keeps_rows;
+	bool again;          /* it was sent once more, for payloads of another type */
 	bool wakes, is_done; /* of the verb, for when the client is gone and q with it */
 	int64_t value;
 	struct qdb *db;
@@ -455,10 +459,29 @@ static void go_on(struct request *r)
 	buf_free(&names);
 }
 
+static bool submit_alone(struct request *r, const struct bind_values *bind);
+
+/* The queue's payloads are of another type than was thought. Who was not told of one gets the rows
+ * as they are. */
+static bool sent_again(struct request *r, enum qpayload payload)
+{
+	const struct bind_values none = {0};
+	struct pg_error err;
+
+	if (r->again || (r->q->verb->flags & QVERB_PAYLOAD) == 0 || r->q->described ||
+		r->n_formats > 0)
+		return false;
+	r->again = true;
+	r->q->payload = payload;
+	buf_reset(&r->call.sql);
+	return qstmt_sql(r->q, token_of, &r->call, &r->call.sql, &err) && submit_alone(r, &none);
+}
+
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct request *r = arg;
 	struct qclient *qc = r->qc;
+	enum qpayload payload;
 	struct client *c = qc != NULL ? qc->client : NULL;
 	bool merged = r->item != NULL;
 	struct answer answer;
@@ -476,6 +499,12 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (err != NULL) {
 		struct pg_error copy = *err;
 
+		if (lane_is_refusal(err, &payload)) {
+			types_forget(r->db, r->q, NULL);
+			if (sent_again(r, payload))
+				return;
+			types_changed(&copy);
+		}
 		count_failed(r->q->verb->id);
 		touched_drop(qc);
 		request_free(r);
@@ -904,6 +933,7 @@ bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
 	r->then = then;
 	r->keeps_rows = qstmt_columns(q, &n_columns) != NULL && then == NULL;
 	r->wakes = (qstmt_last(q)->flags & QVERB_WAKES) != 0;
+	r->n_formats = bind->n_formats;
 	r->is_done = q->verb->id == QVERB_DONE;
 	qc->request = r;
 	if (submit_merged(r, bind) || submit_alone(r, bind))

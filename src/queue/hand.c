@@ -9,6 +9,7 @@
 #include "wire/build.h"
 #include "wire/msg.h"
 #include "hand.h"
+#include "lane.h"
 
 #define TAKERS_MAX 1000
 
@@ -50,11 +51,12 @@ static bool rooms_are_quiet(const struct waiter *w)
 	return true;
 }
 
-static bool fits(const struct waiter *w, struct pool *pool, const struct task_settings *settings)
+static bool fits(const struct waiter *w, struct pool *pool, enum qpayload payload,
+	const struct task_settings *settings)
 {
 	return w->item == NULL && w->pool == pool && !w->args.pop && !w->expired &&
-	       w->args.limit > 0 && rooms_are_quiet(w) && client_is_alive(w->qc->client) &&
-	       same_settings(w, settings);
+	       w->args.payload == payload && w->args.limit > 0 && rooms_are_quiet(w) &&
+	       client_is_alive(w->qc->client) && same_settings(w, settings);
 }
 
 /* Formats of the first; the others must have the same. */
@@ -120,10 +122,11 @@ struct hand *hand_begin(
 {
 	struct room *r = room_find(db, queue);
 	int left = st->n_values, most = left < TAKERS_MAX ? left : TAKERS_MAX;
+	enum qpayload payload;
 	struct hand *h;
 	struct member *m;
 
-	if (r == NULL || r->credits > 0 || left == 0)
+	if (r == NULL || r->credits > 0 || left == 0 || !lane_payload(db, queue, &payload))
 		return NULL;
 	h = mem_alloc(sizeof(*h) + (size_t)most * sizeof(h->takers[0]));
 	if (h == NULL)
@@ -137,7 +140,7 @@ struct hand *hand_begin(
 
 		if (w->hand != NULL)
 			continue;
-		if (left == 0 || h->n == most || !fits(w, pool, st->settings) ||
+		if (left == 0 || h->n == most || !fits(w, pool, payload, st->settings) ||
 			!same_formats(st, w, h->n == 0))
 			break;
 		choose(h, st, w, left);

@@ -4,10 +4,12 @@
  */
 #include <string.h>
 
+#include "wire/msg.h"
 #include "lane_int.h"
 
-#define LANES_MAX   5000 /* of a database; the unused ones are forgotten */
-#define ASK_AFTER   5    /* statements of a queue whose number is not known */
+#define LANES_MAX   5000           /* of a database; the unused ones are forgotten */
+#define ABSENT_FOR  (2 * USEC_SEC) /* a queue that is not there is not asked about again */
+#define ASK_AFTER   5              /* statements of a queue whose number is not known */
 #define FULL_MIN    (1 * USEC_SEC)
 #define FULL_MAX    (60 * USEC_SEC)
 #define FULL_SHARE  50 /* a take from the front that lasts d comes not before 50 d have gone */
@@ -75,48 +77,301 @@ void lanes_free(struct qdb *db)
 		lane_drop(l);
 }
 
-/* --- numbers
+/* --- questions
  * ---------------------------------------------------------------------------------------------- */
 
-static void number_row(void *arg, const uint8_t *body, size_t len)
-{
-	struct lane *l = arg;
-	int64_t n;
+/* Numbers and payloads of some lanes, or the payload of a job. */
+struct question {
+	struct qclient *waiting, **last; /* in the order of coming: so they will wait for jobs */
+	bool found;
+	enum qpayload payload; /* of the last one */
+	struct qdb *db;
+	int n;
+	struct lane *lanes[];
+};
 
-	if (len > 6 && util_parse_i64((const char *)body + 6, len - 6, &n) && n > 0)
-		lane_renew(l, n);
+static bool read_payload(const char *name, size_t len, enum qpayload *ret)
+{
+	for (int i = 0; i < QPAYLOAD_COUNT; i++)
+		if (strlen(qpayloads[i].name) == len && memcmp(qpayloads[i].name, name, len) == 0) {
+			*ret = (enum qpayload)i;
+			return true;
+		}
+	return false;
 }
 
-static void number_done(void *arg, const struct pg_error *err)
+/* name, number, payload: all texts. */
+static void question_row(void *arg, const uint8_t *body, size_t len)
 {
-	struct lane *l = arg;
+	struct question *qn = arg;
+	struct wire_reader rd;
+	const char *text[3] = {NULL};
+	int32_t n[3];
+	char name[QSTMT_QUEUE_MAX + 1];
+	enum qpayload payload;
+	struct lane *l;
+	int64_t number;
 
-	(void)err;
-	l->asking = false;
-	lane_unref(l);
+	wire_reader_init(&rd, body, len);
+	if (wire_get_i16(&rd) != 3)
+		return;
+	for (int i = 0; i < 3; i++) {
+		n[i] = wire_get_i32(&rd);
+		text[i] = n[i] >= 0 ? (const char *)wire_get_bytes(&rd, (size_t)n[i]) : NULL;
+	}
+	if (!wire_done(&rd) || text[0] == NULL || text[1] == NULL || text[2] == NULL ||
+		n[0] > QSTMT_QUEUE_MAX || !util_parse_i64(text[1], (size_t)n[1], &number) ||
+		!read_payload(text[2], (size_t)n[2], &payload))
+		return;
+	qn->found = true;
+	qn->payload = payload;
+	memcpy(name, text[0], (size_t)n[0]);
+	name[n[0]] = '\0';
+	l = lane_find(qn->db, name);
+	if (l == NULL || l->question != qn)
+		return;
+	if (l->number != number)
+		lane_renew(l, number);
+	l->payload = payload;
+}
+
+/* Nobody joins it any more. */
+static void question_close(struct question *qn)
+{
+	for (int i = 0; i < qn->n; i++) {
+		struct lane *l = qn->lanes[i];
+
+		if (l->question != qn)
+			continue;
+		l->question = NULL;
+		l->absent_at = l->number == 0 ? loop_now() : 0;
+	}
+}
+
+static void question_free(struct question *qn)
+{
+	question_close(qn);
+	for (int i = 0; i < qn->n; i++)
+		lane_unref(qn->lanes[i]);
+	mem_free(qn);
+}
+
+static void question_done(void *arg, const struct pg_error *err)
+{
+	struct question *qn = arg;
+	struct qclient *qc;
+
+	question_close(qn);
+	while ((qc = qn->waiting) != NULL) {
+		qn->waiting = qc->question_next;
+		if (qn->waiting == NULL)
+			qn->last = &qn->waiting;
+		qc->question = NULL;
+		qc->asked = true;
+		qc->job_payload = err == NULL && qn->found ? qn->payload : QPAYLOAD_JSONB;
+		client_again(qc->client);
+	}
+	question_free(qn);
+}
+
+static void question_join(struct question *qn, struct qclient *qc)
+{
+	*qn->last = qc;
+	qn->last = &qc->question_next;
+	qc->question = qn;
+	qc->question_next = NULL;
+}
+
+static struct question *question_new(struct qdb *db, int n)
+{
+	struct question *qn = mem_zalloc(sizeof(*qn) + (size_t)n * sizeof(struct lane *));
+
+	if (qn != NULL) {
+		qn->db = db;
+		qn->last = &qn->waiting;
+	}
+	return qn;
+}
+
+static bool question_send(struct question *qn, struct pool *pool, const char *sql, uint32_t oid,
+	struct bind_param param)
+{
+	static const struct task_ops ops = {.row = question_row, .done = question_done};
+	struct task_spec spec = {.ops = &ops,
+		.arg = qn,
+		.sql = sql,
+		.prepare = true,
+		.oids = &oid,
+		.n_params = 1,
+		.params = &param};
+
+	return task_submit(pool, &spec) != NULL;
+}
+
+static void question_add(struct question *qn, struct lane *l)
+{
+	l->refs++;
+	l->question = qn;
+	qn->lanes[qn->n++] = l;
+}
+
+static bool question_ask(struct question *qn, struct pool *pool)
+{
+	const char **names = mem_alloc(((size_t)qn->n + 1) * sizeof(*names));
+	struct buf array = BUF_INIT;
+	bool ok = names != NULL;
+
+	for (int i = 0; ok && i < qn->n; i++)
+		names[i] = qn->lanes[i]->name;
+	if (ok)
+		put_text_array(&array, names, qn->n);
+	ok = ok && !buf_failed(&array) &&
+	     question_send(qn, pool,
+		     "SELECT name, number, payload FROM queue.queues"
+		     " WHERE name OPERATOR(pg_catalog.=) ANY ($1)",
+		     OID_TEXT_ARRAY,
+		     (struct bind_param){
+			     .data = array.data, .len = (int32_t)array.len, .format = 1});
+	if (!ok)
+		question_free(qn);
+	mem_free(names);
+	buf_free(&array);
+	return ok;
 }
 
 /* Queues that are used again and again are worth asking about. */
 void lane_used(struct lane *l, struct pool *pool)
 {
-	static const struct task_ops ops = {.row = number_row, .done = number_done};
-	static const uint32_t oids[] = {OID_TEXT};
-	struct bind_param name = {
-		.data = (const uint8_t *)l->name, .len = (int32_t)strlen(l->name)};
-	struct task_spec spec = {.ops = &ops,
-		.arg = l,
-		.sql = "SELECT number FROM queue.queues WHERE name OPERATOR(pg_catalog.=) $1",
-		.prepare = true,
-		.oids = oids,
-		.n_params = 1,
-		.params = &name};
+	struct question *qn;
 
-	if (l->number != 0 || l->asking || ++l->uses % ASK_AFTER != 0)
+	if (l->number != 0 || l->question != NULL || ++l->uses % ASK_AFTER != 0)
 		return;
-	if (task_submit(pool, &spec) == NULL)
+	qn = question_new(l->db, 1);
+	if (qn == NULL)
 		return;
-	l->asking = true;
-	l->refs++;
+	question_add(qn, l);
+	(void)!question_ask(qn, pool);
+}
+
+bool lane_payload(struct qdb *db, const char *queue, enum qpayload *ret)
+{
+	const struct lane *l = lane_find(db, queue);
+
+	if (l == NULL || l->number == 0)
+		return false;
+	*ret = l->payload;
+	return true;
+}
+
+bool lane_is_absent(struct qdb *db, const char *queue)
+{
+	const struct lane *l = lane_find(db, queue);
+
+	return l != NULL && l->number == 0 && l->absent_at != 0 &&
+	       loop_now() - l->absent_at < ABSENT_FOR;
+}
+
+/* All of them have been asked about in one question that is under way. */
+static struct question *already_asked(
+	struct qdb *db, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n)
+{
+	struct question *qn = NULL;
+
+	for (int i = 0; i < n; i++) {
+		const struct lane *l = lane_find(db, queues[i]);
+
+		if (l == NULL || l->question == NULL || (qn != NULL && l->question != qn))
+			return NULL;
+		qn = l->question;
+	}
+	return qn;
+}
+
+bool lanes_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n)
+{
+	struct question *qn = already_asked(qc->db, queues, n);
+	struct lane *l;
+
+	if (qn != NULL) {
+		question_join(qn, qc);
+		return true;
+	}
+	qn = question_new(qc->db, n);
+	if (qn == NULL)
+		return false;
+	for (int i = 0; i < n; i++) {
+		l = lane_ref(qc->db, queues[i]);
+		if (l == NULL) {
+			question_free(qn);
+			return false;
+		}
+		question_add(qn, l);
+		lane_unref(l);
+	}
+	if (!question_ask(qn, client_pool(qc->client)))
+		return false;
+	question_join(qn, qc);
+	return true;
+}
+
+bool lanes_ask_job(struct qclient *qc, const char *job)
+{
+	struct question *qn = question_new(qc->db, 0);
+
+	if (qn == NULL)
+		return false;
+	if (!question_send(qn, client_pool(qc->client),
+		    "SELECT c.name, c.number, c.payload FROM queue._locate($1, NULL) AS l"
+		    " JOIN queue.queues AS c ON c.number OPERATOR(pg_catalog.=) l.number",
+		    OID_TEXT,
+		    (struct bind_param){
+			    .data = (const uint8_t *)job, .len = (int32_t)strlen(job)})) {
+		question_free(qn);
+		return false;
+	}
+	question_join(qn, qc);
+	return true;
+}
+
+void lanes_forget_client(struct qclient *qc)
+{
+	struct question *qn = qc->question;
+	struct qclient **at;
+
+	if (qn == NULL)
+		return;
+	at = &qn->waiting;
+	while (*at != qc)
+		at = &(*at)->question_next;
+	*at = qc->question_next;
+	if (qn->last == &qc->question_next)
+		qn->last = at;
+	qc->question = NULL;
+}
+
+void lane_forget(struct qdb *db, const char *queue)
+{
+	struct lane *l = lane_find(db, queue);
+
+	if (l == NULL)
+		return;
+	lane_renew(l, 0);
+	l->question = NULL; /* what it will say may be old */
+	l->absent_at = 0;
+	l->suspect = true;
+	l->event_at = 0;
+}
+
+bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret)
+{
+	static const char begin[] = "The queue was created with payload = ";
+	const char *word;
+
+	if (strcmp(err->sqlstate, "42804") != 0 ||
+		strncmp(err->detail, begin, sizeof(begin) - 1) != 0)
+		return false;
+	word = err->detail + sizeof(begin) - 1;
+	return read_payload(word, strcspn(word, "."), ret);
 }
 
 /* --- floors

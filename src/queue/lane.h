@@ -26,8 +26,23 @@ void lane_suspect_all(struct qdb *db);
 usec_t lane_look_at(struct qdb *db, const char *queue);
 void lanes_free(struct qdb *db);
 
+/* What its payloads are. false: not known, and *ret is left alone. */
+MUST_CHECK bool lane_payload(struct qdb *db, const char *queue, enum qpayload *ret);
+/* It was asked about a moment ago, and is not there (or nobody could tell). */
+bool lane_is_absent(struct qdb *db, const char *queue);
+/* Asks what is not known of these queues; the client is executed again when that is known, or cannot be known
+ * (qc->asked). false: memory. */
+MUST_CHECK bool lanes_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n);
+/* The same for the queue of a job; its payload will be qc->job_payload. */
+MUST_CHECK bool lanes_ask_job(struct qclient *qc, const char *job);
+void lanes_forget_client(struct qclient *qc);
+/* It was dropped, and perhaps made anew. */
+void lane_forget(struct qdb *db, const char *queue);
+/* Is this the refusal of payloads of another type (queue._check_payload)? Which are they? */
+MUST_CHECK bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret);
+
 /* For merge_spec.shape_arg; NULL without memory, then the statement stays as it is. */
-struct shape *shape_take(struct qdb *db, struct pool *pool, const char *queue);
+struct shape *shape_take(struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload);
 struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue);
 struct shape *shape_done(int number);
 extern const struct merge_shape lane_take, lane_push, lane_done, lane_done_results;

@@ -18,9 +18,11 @@ struct lane {
 	struct qdb *db;
 	unsigned refs;   /* shapes, flights and questions */
 	unsigned uses;   /* while the number is not known */
-	bool asking;
+	struct question *question; /* that is under way */
 	bool suspect;    /* something may lie below the floors */
-	int64_t number;  /* 0: not known */
+	int64_t number;  /* 0: not known, and then nothing is of the payload */
+	enum qpayload payload;
+	usec_t absent_at; /* that there is no such queue was the answer then; 0: was not */
 	int n_floors;
 	struct floor floors[FLOORS_MAX];
 	int64_t since;   /* microseconds, the database's clock; 0: not known */

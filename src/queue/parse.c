@@ -455,12 +455,16 @@ static bool set_params(struct parser *p, const uint32_t *oids, int n_oids)
 	q->n_params = p->max_param > n_oids ? p->max_param : n_oids;
 	if (!q->n_params)
 		return true;
-	q->param_oids = mem_alloc((size_t)q->n_params * sizeof(*q->param_oids));
+	q->param_oids =
+		mem_alloc((size_t)q->n_params * (sizeof(*q->param_oids) + sizeof(*q->param_free)));
 	if (!q->param_oids)
 		return parser_out_of_memory(p);
+	q->param_free = (bool *)(q->param_oids + q->n_params);
 	/* what the parameters of the client's own query are only the server knows */
-	for (int i = 0; i < q->n_params; i++)
-		q->param_oids[i] = i < n_oids && oids[i] ? oids[i] : q->bulk.kind ? 0 : OID_TEXT;
+	for (int i = 0; i < q->n_params; i++) {
+		q->param_free[i] = i >= n_oids || !oids[i];
+		q->param_oids[i] = !q->param_free[i] ? oids[i] : q->bulk.kind ? 0 : OID_TEXT;
+	}
 	return true;
 }
 
@@ -525,5 +529,6 @@ const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n)
 		return qverb_push_columns;
 	}
 	*ret_n = qstmt_last(q)->n_columns;
-	return qstmt_last(q)->columns;
+	return qstmt_last(q)->flags & QVERB_PAYLOAD ? qverb_columns(qstmt_last(q), q->payload)
+						    : qstmt_last(q)->columns;
 }

@@ -71,7 +71,7 @@ bool qbulk_has(const struct qbulk *b, enum qcolumn column);
 
 struct qchunk;
 
-/* Owns everything its pointers show. Immutable after qstmt_parse. */
+/* Owns everything its pointers show. Immutable after qstmt_parse, but for what types.c finds out. */
 struct qstmt {
 	const struct qverb *verb;
 	const struct qverb *then; /* DONE ... THEN: PUSH or TAKE; NULL: neither. Their arguments have
@@ -81,7 +81,11 @@ struct qstmt {
 	int n_values, cap_values;
 	struct qvalue few[4];
 	uint32_t *param_oids;  /* as the client declared them; text where it did not (bulk: 0) */
+	bool *param_free;      /* its type was not declared */
 	int n_params;          /* highest $n, at least the number of declared types */
+	enum qpayload payload; /* of its queue, as far as it is known */
+	bool described;        /* the client was told so */
+	bool differs;          /* queues of different payloads, or another one than was told */
 	struct qbulk bulk;     /* instead of payloads */
 	struct qchunk *chunks; /* decoded values that could not borrow */
 	bool standard_strings;

@@ -176,10 +176,25 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 	put_key_text(key, w->args.lease);
 	put_key_text(key, w->args.as);
 	buf_putc(key, w->args.hold > 0 ? 'h' : 'l');
+	buf_putc(key, (char)('0' + w->args.payload));
 	buf_put(key, &w->stamp, sizeof(w->stamp));
 	for (int i = 0; i < w->args.n_queues; i++)
 		put_key_text(key, w->args.queues[i]);
 }
+
+#define TAKE_SQL(suffix)                                                                            \
+	"SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, " \
+	"lease_until, policy, due_ms, place, edge, priority FROM "                                  \
+	"pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own, "                         \
+	"pg_catalog.set_config('qbouncer.proxy', $6, true) AS proxy, "                              \
+	"LATERAL queue._take" suffix                                                                \
+	"($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL)"
+
+static const char *const take_sql[QPAYLOAD_COUNT] = {
+	[QPAYLOAD_JSONB] = TAKE_SQL(""),
+	[QPAYLOAD_TEXT] = TAKE_SQL("_text"),
+	[QPAYLOAD_BYTEA] = TAKE_SQL("_bytea"),
+};
 
 static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
@@ -188,12 +203,7 @@ static struct merge_item *ask(
 		.row = probe_row, .common = probe_row, .done = waiter_asked};
 	static const uint32_t oids[] = {
 		OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL, OID_TEXT};
-	struct merge_spec spec = {
-		.sql = "SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
-		       "lease_until, policy, due_ms, place, edge, priority FROM "
-		       "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own, "
-		       "pg_catalog.set_config('qbouncer.proxy', $6, true) AS proxy, "
-		       "LATERAL queue._take($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL)",
+	struct merge_spec spec = {.sql = take_sql[w->args.payload],
 		.oids = oids,
 		.n_params = 6,
 		.array_param = -1,
@@ -209,7 +219,7 @@ static struct merge_item *ask(
 
 	/* the head of one queue is known, those of several are not */
 	if (w->args.n_queues == 1 && w->args.limit > 0)
-		spec.shape_arg = shape_take(w->db, w->pool, w->args.queues[0]);
+		spec.shape_arg = shape_take(w->db, w->pool, w->args.queues[0], w->args.payload);
 	spec.shape = spec.shape_arg != NULL ? &lane_take : NULL;
 	if (spec.settings != NULL) {
 		put_key(&key, w, spec.settings, formats, spec.n_formats);

@@ -211,6 +211,30 @@ static void stmt_free(void *stmt)
 	qstmt_free(&q);
 }
 
+/* In a transaction that failed nothing is asked: nothing will be done either. */
+static bool shape_ready(
+	struct client *c, void *stmt, const struct bind_values *bind, bool describes)
+{
+	struct qstmt *q = stmt;
+	struct qclient *qc = qclient_get(c);
+	struct pg_error err;
+	bool absent = false;
+
+	/* what is bound makes a difference for parameters only; a bulk push is described by a
+	 * server */
+	if (qc == NULL || q->bulk.kind != QBULK_NONE || !types_matter(q, bind) ||
+		(!describes && qstmt_last(q)->id != QVERB_PUSH))
+		return true;
+	if (!schema_ready(qc->db, c, &absent, &err))
+		return absent;
+	if (describes)
+		q->described = false;
+	if (types_find(qc, q, bind, true, &err) == TYPES_ASKED)
+		return false;
+	q->described = describes || q->described;
+	return true;
+}
+
 static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 {
 	const struct qstmt *q = stmt;
@@ -450,6 +474,8 @@ bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bin
 	int n = qstmt_count(q, QARG_QUEUE);
 
 	a->pop = q->verb->id == QVERB_POP;
+	a->payload = q->payload;
+	a->described = q->described;
 	if (n > 0)
 		a->queues = mem_zalloc((size_t)n * sizeof(a->queues[0]));
 	if (n > 0 ? a->queues == NULL : names != NULL && !take_args_queues(a, names)) {
@@ -545,6 +571,7 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 
 struct in_place {
 	struct qstmt *q; /* borrowed: the statement outlives its execution */
+	struct qdb *db;
 	struct call call;
 	unsigned rows;
 };
@@ -575,6 +602,20 @@ static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 		count_failed(ip->q->verb->id);
 		schema_doubt(qc->db);
 	}
+}
+
+/* Of a queue that was dropped and made anew meanwhile, or in this transaction. */
+static bool in_place_error(
+	void *arg, const char *sqlstate, enum replace_place place, struct pg_error *ret)
+{
+	const struct in_place *ip = arg;
+
+	(void)place;
+	if ((ip->q->verb->flags & QVERB_PAYLOAD) == 0 || strcmp(sqlstate, "42804") != 0)
+		return false;
+	types_forget(ip->db, ip->q, NULL);
+	types_changed(ret);
+	return true;
 }
 
 static void in_place_free(void *arg)
@@ -627,6 +668,7 @@ enum exec_verdict run_in_place(
 		return EXEC_ERROR;
 	}
 	ip->q = q;
+	ip->db = qc->db;
 	ip->call = *call;
 	r->sql = ip->call.sql;
 	r->oids = ip->call.oids;
@@ -640,6 +682,7 @@ enum exec_verdict run_in_place(
 	r->tag_text = qstmt_last(q)->tag_text;
 	r->on_row = in_place_row;
 	r->on_done = in_place_done;
+	r->on_error = in_place_error;
 	r->free_arg = in_place_free;
 	r->arg = ip;
 	x->replace = r;
@@ -734,6 +777,22 @@ static enum exec_verdict execute(struct exec *x)
 	}
 	if (!x->again && !schema_ready(qc->db, x->client, &absent, &x->err))
 		return absent ? EXEC_ERROR : EXEC_WAIT;
+	/* known when it was executed first */
+	if (x->again)
+		return run(x, q, qc);
+	switch (types_find(qc, q, x->describe ? NULL : &x->bind, x->alone, &x->err)) {
+	case TYPES_KNOWN:
+		break;
+	case TYPES_ASKED:
+		return EXEC_WAIT;
+	case TYPES_ERROR:
+		return EXEC_ERROR;
+	}
+	if (q->differs) {
+		types_differ(q, &x->err);
+		types_forget(qc->db, q, &x->bind);
+		return EXEC_ERROR;
+	}
 	return q->bulk.kind != QBULK_NONE ? bulk_execute(x, q, qc) : run(x, q, qc);
 }
 
@@ -790,6 +849,7 @@ static void client_ended(struct client *c, enum client_end how)
 		return;
 	if (qc->asking_schema)
 		schema_forget_client(qc->db, qc);
+	lanes_forget_client(qc);
 	waiter_client_ended(qc);
 	await_client_ended(qc);
 	engine_client_ended(qc);
@@ -809,6 +869,7 @@ static const struct interceptor interceptor = {
 	.stmt_new = stmt_new,
 	.stmt_free = stmt_free,
 	.stmt_shape = stmt_shape,
+	.shape_ready = shape_ready,
 	.execute = execute,
 	.ready = ready,
 	.tx_ended = tx_ended,

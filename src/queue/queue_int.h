@@ -144,6 +144,10 @@ struct qclient {
 	struct buf then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
 	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
 	bool asking_schema;
+	struct question *question; /* about queues, whose answer it waits for (lane.c) */
+	struct qclient *question_next;
+	bool asked; /* that was answered: what is not known now will not be */
+	enum qpayload job_payload;
 	struct qclient *asking_next;
 	struct qclient *prev, *next; /* all of them */
 };
@@ -189,6 +193,20 @@ void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers f
 void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark);
 void touched_wake(struct qclient *qc);
 void touched_drop(struct qclient *qc);
+
+/* types.c: what the payloads are that a statement is about */
+enum types { TYPES_KNOWN, TYPES_ASKED, TYPES_ERROR };
+/* Has a statement payloads, or parameters, whose type depends on the queue? b NULL: it is to be described. */
+MUST_CHECK bool types_matter(const struct qstmt *q, const struct bind_values *b);
+/* Fills in q->payload, the types of parameters, q->differs. ASKED: the client is executed again when more is
+ * known. ERROR: err is filled. */
+MUST_CHECK enum types types_find(
+	struct qclient *qc, struct qstmt *q, const struct bind_values *bind, bool alone, struct pg_error *err);
+/* q->differs, in words. */
+void types_differ(const struct qstmt *q, struct pg_error *err);
+/* The payloads are of another type than was thought: how that is told to a client that was told so. */
+void types_changed(struct pg_error *err);
+void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_values *bind);
 
 /* bulk.c: PUSH of a query or a copy, on the client's own server */
 enum exec_verdict bulk_execute(struct exec *x, const struct qstmt *q, struct qclient *qc);
@@ -253,6 +271,8 @@ struct take_args {
 	usec_t hold; /* 0: not held; else the longest time, and lease is that of queue_hold_lease */
 	usec_t span; /* with hold: lease as a number */
 	bool pop;
+	enum qpayload payload;
+	bool described; /* the client was told so: nothing else will do */
 };
 /* names: the queues when the statement names none, each with its terminator; may be NULL. */
 MUST_CHECK bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b,

@@ -193,6 +193,11 @@ static void put_template(struct rewriter *w, const struct qverb *verb, const cha
 		if (!*p)
 			break;
 		name = strcspn(++p, "}");
+		if (name == 2 && !memcmp(p, "of", 2)) {
+			buf_puts(w->sql, qpayloads[w->q->payload].suffix);
+			p += name + 1;
+			continue;
+		}
 		a = find_arg(verb, p, name);
 		ASSERT(a != NULL);
 		if (a)
@@ -319,6 +324,22 @@ static enum qeval eval_interval(const struct qparam *p, struct buf *out)
 	return QEVAL_OK;
 }
 
+/* As Postgres writes bytea, and reads it. */
+static void put_hex(struct buf *out, const uint8_t *p, size_t len)
+{
+	char hex[513];
+
+	buf_puts(out, "\\x");
+	while (len > 0) {
+		size_t n = len < 256 ? len : 256;
+
+		util_hex(hex, p, n);
+		buf_put(out, hex, 2 * n);
+		p += n;
+		len -= n;
+	}
+}
+
 static enum qeval eval_binary(const struct qparam *p, struct buf *out)
 {
 	switch (p->oid) {
@@ -333,6 +354,9 @@ static enum qeval eval_binary(const struct qparam *p, struct buf *out)
 		if (p->len < 1 || p->data[0] != 1)
 			return QEVAL_BAD;
 		buf_put(out, p->data + 1, (size_t)p->len - 1);
+		return QEVAL_OK;
+	case OID_BYTEA:
+		put_hex(out, p->data, (size_t)p->len);
 		return QEVAL_OK;
 	case OID_INT2:
 		return eval_int(p, 2, out);

@@ -60,7 +60,7 @@ enum qeval { QEVAL_OK, QEVAL_NULL, QEVAL_BAD };
 
 /*
  * Appends the text value of an argument. BAD: the parameter is missing or of a binary format that
- * is not text, integer, json or interval. The caller checks buf_failed(out).
+ * is not text, integer, json, bytea or interval. The caller checks buf_failed(out).
  */
 MUST_CHECK enum qeval qvalue_eval(
 	const struct qvalue *v, const struct qbind *bind, struct buf *out);

@@ -19,8 +19,7 @@
 static const struct column {
 	const char *name, *value, *target, *type;
 } columns[QCOLUMN_COUNT] = {
-	[QCOLUMN_PAYLOAD] = {"payload", "push.payload::" PG "text::" PG "jsonb", "payload",
-		"text::" PG "jsonb"},
+	[QCOLUMN_PAYLOAD] = {"payload", NULL, "payload", NULL}, /* payload_types */
 	[QCOLUMN_PRIORITY] = {"priority", "COALESCE(push.priority::" PG "int4, 0)", "priority",
 		"int4"},
 	[QCOLUMN_DELAY] = {"delay",
@@ -36,6 +35,13 @@ static const struct column {
 		"max_attempts", "int4"},
 	[QCOLUMN_KEY] = {"key", NULL, NULL, "text"},
 	[QCOLUMN_GROUP] = {"\"group\"", NULL, NULL, "text"},
+};
+
+/* JSON may come as whatever has its text; bytes only as bytes, or as a literal of them. */
+static const char *const payload_types[QPAYLOAD_COUNT] = {
+	[QPAYLOAD_JSONB] = "text::" PG "jsonb",
+	[QPAYLOAD_TEXT] = "text",
+	[QPAYLOAD_BYTEA] = "bytea",
 };
 
 /* queue."q_<name>", for any name; the view is queue."b_<name>". */
@@ -147,6 +153,13 @@ static void put_source(const struct qstmt *q, struct buf *sql, struct qspan *spa
 	buf_puts(sql, ")) AS columns)");
 }
 
+/* With its type. */
+static void put_value(struct buf *sql, const struct qstmt *q, const struct column *c)
+{
+	buf_printf(
+		sql, "push.%s::" PG "%s", c->name, c->type ? c->type : payload_types[q->payload]);
+}
+
 /* Each step in a subquery of its own: what is volatile is computed once. */
 static void put_rows(const struct qstmt *q, struct buf *sql, struct qspan *span)
 {
@@ -159,8 +172,12 @@ static void put_rows(const struct qstmt *q, struct buf *sql, struct qspan *span)
 	for (int i = 0; i < b->n_columns; i++) {
 		const struct column *c = &columns[b->columns[i]];
 
-		buf_printf(sql, "%s%s", i ? ", " : "", c->value);
-		if (!strstr(c->value, " AS "))
+		buf_puts(sql, i ? ", " : "");
+		if (c->value)
+			buf_puts(sql, c->value);
+		else
+			put_value(sql, q, c);
+		if (!c->value || !strstr(c->value, " AS "))
 			buf_printf(sql, " AS %s", c->name);
 	}
 	put_source(q, sql, span);
@@ -174,9 +191,8 @@ static void put_view_rows(const struct qstmt *q, struct buf *sql, struct qspan *
 	put_view_names(sql, b);
 	buf_puts(sql, " SELECT ");
 	for (int i = 0; i < b->n_columns; i++) {
-		const struct column *c = &columns[b->columns[i]];
-
-		buf_printf(sql, "%spush.%s::" PG "%s", i ? ", " : "", c->name, c->type);
+		buf_puts(sql, i ? ", " : "");
+		put_value(sql, q, &columns[b->columns[i]]);
 	}
 	put_source(q, sql, span);
 }

@@ -16,6 +16,7 @@ struct shape {
 	struct lane *lane; /* or NULL: the number alone */
 	struct pool *pool;
 	int64_t number;
+	enum qpayload payload; /* of a take */
 };
 
 static struct shape *shape_new(struct qdb *db, struct pool *pool, const char *queue)
@@ -158,9 +159,9 @@ static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t numbe
 	put_floors(st, s->lane, priority);
 	st->oids = oids;
 	buf_printf(&st->text,
-		"SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
+		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
 		"lease_until, policy, due_ms, place, edge, priority, id FROM queue.queues AS c, "
-		"LATERAL queue._hand_%lld(c, $2, coalesce($3, 0), $9, $10, $11, $12, $13, $14, $15) "
+		"LATERAL queue._hand_%lld(c, $2, coalesce($3, 0), $9, $10, $11, $12, $13, $14, $15) AS job "
 		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
@@ -336,9 +337,14 @@ const struct merge_shape lane_done_results = {
  * ------------------------------------------------------------------------------------------------
  */
 
-struct shape *shape_take(struct qdb *db, struct pool *pool, const char *queue)
+struct shape *shape_take(
+	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload)
 {
-	return shape_new(db, pool, queue);
+	struct shape *s = shape_new(db, pool, queue);
+
+	if (s != NULL)
+		s->payload = payload;
+	return s;
 }
 
 static void fill_take(void *arg, struct merge_statement *st)
@@ -350,14 +356,15 @@ static void fill_take(void *arg, struct merge_statement *st)
 	struct flight *f = flight_begin(s->lane);
 
 	st->flight = f;
-	if (number == 0 || f == NULL)
+	/* payloads that are not what the client expects: the long way refuses them */
+	if (number == 0 || f == NULL || s->lane->payload != s->payload)
 		return;
 	put_floors(st, s->lane, INT64_MIN);
 	st->oids = oids;
 	buf_printf(&st->text,
-		"SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, "
+		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
 		"lease_until, policy, due_ms, place, edge, priority FROM queue.queues AS c, "
-		"LATERAL queue._take_%lld(c, $2, coalesce($3, c.lease), pg_catalog.left($4, 200), $5, $7, $8, $9) "
+		"LATERAL queue._take_%lld(c, $2, coalesce($3, c.lease), pg_catalog.left($4, 200), $5, $7, $8, $9) AS job "
 		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		"(($5 AND c.durability OPERATOR(pg_catalog.<>) 'async') OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL) AND "

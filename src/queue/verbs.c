@@ -9,19 +9,26 @@
 /* --- result columns, as DESIGN.md and the functions in sql/ have them ---------------------------
  */
 
-static const struct wire_field columns_jobs[] = {
-	{"id", OID_INT8},
-	{"token", OID_TEXT},
-	{"queue", OID_TEXT},
-	{"attempt", OID_INT4},
-	{"payload", OID_JSONB},
-	{"headers", OID_JSONB},
-	{"key", OID_TEXT},
-	{"group", OID_TEXT},
-	{"priority", OID_INT4},
-	{"pushed_at", OID_TIMESTAMPTZ},
-	{"lease_until", OID_TIMESTAMPTZ},
-};
+/* clang-format off */
+#define OF_EACH_PAYLOAD(columns) {columns(OID_JSONB), columns(OID_TEXT), columns(OID_BYTEA)}
+
+#define JOBS_COLUMNS(payload_type) \
+	{ \
+		{"id", OID_INT8}, \
+		{"token", OID_TEXT}, \
+		{"queue", OID_TEXT}, \
+		{"attempt", OID_INT4}, \
+		{"payload", payload_type}, \
+		{"headers", OID_JSONB}, \
+		{"key", OID_TEXT}, \
+		{"group", OID_TEXT}, \
+		{"priority", OID_INT4}, \
+		{"pushed_at", OID_TIMESTAMPTZ}, \
+		{"lease_until", OID_TIMESTAMPTZ}, \
+	}
+
+static const struct wire_field columns_jobs[QPAYLOAD_COUNT][11] = OF_EACH_PAYLOAD(JOBS_COLUMNS);
+/* clang-format on */
 
 static const struct wire_field columns_list[] = {
 	{"queue", OID_TEXT},
@@ -35,6 +42,7 @@ static const struct wire_field columns_list[] = {
 	{"paused", OID_BOOL},
 	{"max_length", OID_INT4},
 	{"unlogged", OID_BOOL},
+	{"payload", OID_TEXT},
 };
 
 static const struct wire_field columns_stats[] = {
@@ -49,49 +57,57 @@ static const struct wire_field columns_stats[] = {
 	{"done", OID_INT8},
 };
 
-static const struct wire_field columns_peek[] = {
-	{"id", OID_INT8},
-	{"state", OID_TEXT},
-	{"attempt", OID_INT4},
-	{"failures", OID_INT4},
-	{"payload", OID_JSONB},
-	{"headers", OID_JSONB},
-	{"priority", OID_INT4},
-	{"run_at", OID_TIMESTAMPTZ},
-	{"lease_until", OID_TIMESTAMPTZ},
-	{"error", OID_TEXT},
-	{"worker", OID_TEXT},
-	{"pushed_at", OID_TIMESTAMPTZ},
-	{"key", OID_TEXT},
-	{"group", OID_TEXT},
-	{"ended_at", OID_TIMESTAMPTZ},
-	{"result", OID_JSONB},
-};
+/* clang-format off */
+#define PEEK_COLUMNS(payload_type) \
+	{ \
+		{"id", OID_INT8}, \
+		{"state", OID_TEXT}, \
+		{"attempt", OID_INT4}, \
+		{"failures", OID_INT4}, \
+		{"payload", payload_type}, \
+		{"headers", OID_JSONB}, \
+		{"priority", OID_INT4}, \
+		{"run_at", OID_TIMESTAMPTZ}, \
+		{"lease_until", OID_TIMESTAMPTZ}, \
+		{"error", OID_TEXT}, \
+		{"worker", OID_TEXT}, \
+		{"pushed_at", OID_TIMESTAMPTZ}, \
+		{"key", OID_TEXT}, \
+		{"group", OID_TEXT}, \
+		{"ended_at", OID_TIMESTAMPTZ}, \
+		{"result", OID_JSONB}, \
+	}
 
-static const struct wire_field columns_job[] = {
-	{"job", OID_TEXT},
-	{"id", OID_INT8},
-	{"queue", OID_TEXT},
-	{"state", OID_TEXT},
-	{"cancelled", OID_BOOL},
-	{"attempt", OID_INT4},
-	{"max_attempts", OID_INT4},
-	{"failures", OID_INT4},
-	{"priority", OID_INT4},
-	{"payload", OID_JSONB},
-	{"headers", OID_JSONB},
-	{"key", OID_TEXT},
-	{"group", OID_TEXT},
-	{"pushed_at", OID_TIMESTAMPTZ},
-	{"run_at", OID_TIMESTAMPTZ},
-	{"lease_until", OID_TIMESTAMPTZ},
-	{"expires_at", OID_TIMESTAMPTZ},
-	{"failed_at", OID_TIMESTAMPTZ},
-	{"ended_at", OID_TIMESTAMPTZ},
-	{"worker", OID_TEXT},
-	{"error", OID_TEXT},
-	{"result", OID_JSONB},
-};
+static const struct wire_field columns_peek[QPAYLOAD_COUNT][16] = OF_EACH_PAYLOAD(PEEK_COLUMNS);
+
+#define JOB_COLUMNS(payload_type) \
+	{ \
+		{"job", OID_TEXT}, \
+		{"id", OID_INT8}, \
+		{"queue", OID_TEXT}, \
+		{"state", OID_TEXT}, \
+		{"cancelled", OID_BOOL}, \
+		{"attempt", OID_INT4}, \
+		{"max_attempts", OID_INT4}, \
+		{"failures", OID_INT4}, \
+		{"priority", OID_INT4}, \
+		{"payload", payload_type}, \
+		{"headers", OID_JSONB}, \
+		{"key", OID_TEXT}, \
+		{"group", OID_TEXT}, \
+		{"pushed_at", OID_TIMESTAMPTZ}, \
+		{"run_at", OID_TIMESTAMPTZ}, \
+		{"lease_until", OID_TIMESTAMPTZ}, \
+		{"expires_at", OID_TIMESTAMPTZ}, \
+		{"failed_at", OID_TIMESTAMPTZ}, \
+		{"ended_at", OID_TIMESTAMPTZ}, \
+		{"worker", OID_TEXT}, \
+		{"error", OID_TEXT}, \
+		{"result", OID_JSONB}, \
+	}
+
+static const struct wire_field columns_job[QPAYLOAD_COUNT][22] = OF_EACH_PAYLOAD(JOB_COLUMNS);
+/* clang-format on */
 
 static const struct wire_field columns_await[] = {
 	{"job", OID_TEXT},
@@ -116,6 +132,17 @@ static const struct wire_field columns_help[] = {
 	{"description", OID_TEXT},
 };
 
+const struct qpayload_type qpayloads[QPAYLOAD_COUNT] = {
+	[QPAYLOAD_JSONB] = {"jsonb", "", OID_JSONB},
+	[QPAYLOAD_TEXT] = {"text", "_text", OID_TEXT},
+	[QPAYLOAD_BYTEA] = {"bytea", "_bytea", OID_BYTEA},
+};
+
+const struct wire_field *qverb_columns(const struct qverb *verb, enum qpayload payload)
+{
+	return verb->columns + (size_t)payload * (size_t)verb->n_columns;
+}
+
 const struct wire_field qverb_push_columns[1] = {{"id", OID_INT8}};
 
 /* --- the table ----------------------------------------------------------------------------------
@@ -124,11 +151,12 @@ const struct wire_field qverb_push_columns[1] = {{"id", OID_INT8}};
 /* clang-format off */
 #define COLUMNS(a)    a, ARRAY_LEN(a)
 #define COLUMNS_NONE  NULL, 0
-#define COLUMNS_JOBS  COLUMNS(columns_jobs)
+#define COLUMNS_OF(a) a[0], ARRAY_LEN(a[0])
+#define COLUMNS_JOBS  COLUMNS_OF(columns_jobs)
 #define COLUMNS_LIST  COLUMNS(columns_list)
 #define COLUMNS_STATS COLUMNS(columns_stats)
-#define COLUMNS_PEEK  COLUMNS(columns_peek)
-#define COLUMNS_JOB   COLUMNS(columns_job)
+#define COLUMNS_PEEK  COLUMNS_OF(columns_peek)
+#define COLUMNS_JOB   COLUMNS_OF(columns_job)
 #define COLUMNS_AWAIT COLUMNS(columns_await)
 #define COLUMNS_ERRORS COLUMNS(columns_errors)
 #define COLUMNS_HELP  COLUMNS(columns_help)

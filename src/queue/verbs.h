@@ -88,7 +88,18 @@ enum qverb_flag {
 	QVERB_LOCAL = 2,      /* answered without a database (HELP) */
 	QVERB_DEFINITION = 4, /* changes the set of queues or their options */
 	QVERB_WAKES = 8,      /* may make a job ready, or ready sooner */
+	QVERB_PAYLOAD = 16,   /* its rows have payloads: columns are a list for each enum qpayload */
 };
+
+/* What the payloads of a queue are: an option of the queue, and the type of a column. */
+enum qpayload { QPAYLOAD_JSONB, QPAYLOAD_TEXT, QPAYLOAD_BYTEA, QPAYLOAD_COUNT };
+
+struct qpayload_type {
+	const char *name;   /* as the option has it, and SQL */
+	const char *suffix; /* of the SQL functions that give such payloads */
+	uint32_t oid;
+};
+extern const struct qpayload_type qpayloads[QPAYLOAD_COUNT];
 
 enum qverb_tag {
 	QTAG_FIXED, /* tag_text is the whole tag */
@@ -107,7 +118,7 @@ struct qverb {
 	int n_columns;
 	const struct qverb_arg *args;
 	int n_args;
-	const char *sql;   /* {name} is the argument; NULL: AUTONOMOUS or LOCAL */
+	const char *sql;   /* {name} is the argument, {of} the suffix of qpayloads; NULL: AUTONOMOUS or LOCAL */
 	const char *usage; /* lines, without a final semicolon or newline */
 	const char *help;  /* one line */
 };
@@ -193,7 +204,7 @@ struct qverb {
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
 		"    {SELECT ... | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction.") \
-	VERB(TAKE, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
+	VERB(TAKE, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) \
@@ -204,7 +215,7 @@ struct qverb {
 		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval]\n" \
 		"    [LEASE interval | HOLD [interval]] [AS text]", \
 		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE.") \
-	VERB(POP, QVERB_AUTONOMOUS, ROWS, "SELECT", JOBS, \
+	VERB(POP, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0), \
@@ -256,16 +267,16 @@ struct qverb {
 		"SELECT queue.redrive({queue}, {limit}, false)", \
 		"QUEUE REDRIVE q [LIMIT n]", \
 		"Make the dead jobs of a queue ready again.") \
-	VERB(PEEK, 0, ROWS, "SELECT", PEEK, \
+	VERB(PEEK, QVERB_PAYLOAD, ROWS, "SELECT", PEEK, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
-		"SELECT * FROM queue.peek({queue}, {limit}, {state})", \
+		"SELECT * FROM queue.peek{of}({queue}, {limit}, {state})", \
 		"QUEUE PEEK q [LIMIT n] [STATE s]", \
 		"Look at jobs without taking them.") \
-	VERB(JOB, 0, ROWS, "SELECT", JOB, \
+	VERB(JOB, QVERB_PAYLOAD, ROWS, "SELECT", JOB, \
 		ARG(REF, "job", NULL, TEXT, MUST, 0), \
-		"SELECT * FROM queue.job({job})", \
+		"SELECT * FROM queue.job{of}({job})", \
 		"QUEUE JOB job", \
 		"Show everything about one job.") \
 	VERB(AWAIT, QVERB_AUTONOMOUS, ROWS, "SELECT", AWAIT, \
@@ -321,6 +332,9 @@ const struct qverb *qverb_nearest(const char *name, size_t len);
 /* The rows of QUEUE HELP: of one verb, or of all (verb NULL). Returns the number of rows. */
 typedef void qverb_help_fn(void *arg, const char *verb, const char *usage, const char *help);
 int qverb_help(const char *verb, size_t len, qverb_help_fn *fn, void *arg);
+
+/* The columns of a verb with PAYLOAD, of which there are verb->n_columns. */
+const struct wire_field *qverb_columns(const struct qverb *verb, enum qpayload payload);
 
 /* The single column of PUSH ... RETURNING ID. */
 extern const struct wire_field qverb_push_columns[1];

@@ -126,10 +126,22 @@ static struct client *waiter_end(struct waiter *w)
 	return c;
 }
 
+/* Of a simple query. The type may be known only now; in the extended protocol it was told before.
+ */
+static void set_columns(const struct waiter *w, struct answer *a)
+{
+	const struct qverb *v = &qverbs[w->args.pop ? QVERB_POP : QVERB_TAKE];
+
+	a->fields = qverb_columns(v, w->args.payload);
+	a->n_fields = v->n_columns;
+}
+
 static void end_empty(struct waiter *w)
 {
 	struct answer a = {0};
 	struct client *c;
+
+	set_columns(w, &a);
 
 	count_done(w->args.pop ? QVERB_POP : QVERB_TAKE, 0);
 	c = waiter_end(w);
@@ -268,6 +280,7 @@ static void deliver(struct waiter *w)
 		hist_add(&w->db->delivery, loop_now() - w->news_at);
 	count_done(w->args.pop ? QVERB_POP : QVERB_TAKE, (unsigned)w->n_taken);
 	snprintf(w->answer.tag, sizeof(w->answer.tag), "SELECT %d", w->answer.n_rows);
+	set_columns(w, &w->answer);
 	a = w->answer;
 	w->answer = (struct answer){0};
 	c = waiter_end(w);
@@ -361,9 +374,28 @@ static void others_ask(const struct waiter *w)
 	}
 }
 
+/* Payloads of another type than was thought. Who was not told of one gets the jobs as they are. */
+static void refused(struct waiter *w, const struct pg_error *err, enum qpayload payload)
+{
+	struct pg_error changed;
+
+	for (int i = 0; i < w->args.n_queues; i++)
+		lane_forget(w->db, w->args.queues[i]);
+	if (!w->again && !w->args.described) {
+		w->again = true;
+		w->args.payload = payload;
+		if (probe_start(w))
+			return;
+	}
+	types_changed(&changed);
+	pass_on(w);
+	end_error(w, w->args.described ? &changed : err);
+}
+
 void waiter_asked(void *arg, const struct pg_error *err)
 {
 	struct waiter *w = arg;
+	enum qpayload payload;
 
 	w->item = NULL;
 	if (w->qc == NULL) {
@@ -378,6 +410,8 @@ void waiter_asked(void *arg, const struct pg_error *err)
 	if (err != NULL && may_try_again(w, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		found_nothing(w);
+	} else if (err != NULL && lane_is_refusal(err, &payload)) {
+		refused(w, err, payload);
 	} else if (err != NULL) {
 		if (strcmp(err->sqlstate, "3F000") == 0)
 			schema_suspect(w->db);

@@ -63,6 +63,7 @@ struct waiter {
 	int16_t *formats;
 	int n_formats, n_columns;
 	bool expired;
+	bool again; /* it asked once more, for payloads of another type */
 	bool by_statement_timeout; /* the client's statement_timeout is shorter than its WAIT */
 	struct answer answer;
 	struct taken *taken;

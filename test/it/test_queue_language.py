@@ -15,8 +15,8 @@ from queuetest import (  # noqa: F401
 STATS = [("queue", TEXT), ("ready", INT8), ("later", INT8), ("leased", INT8), ("dead", INT8),
          ("oldest_ready", TIMESTAMPTZ), ("next_due", TIMESTAMPTZ), ("blocked", INT8), ("done", INT8)]
 LIST = [("queue", TEXT), ("lease", TEXT), ("max_attempts", INT4), ("retry", TEXT), ("on_disconnect", TEXT),
-        ("durability", TEXT), ("owner", TEXT), ("created_at", TIMESTAMPTZ), ("paused", BOOL), ("max_length", INT4),
-        ("unlogged", BOOL)]
+        ("durability", TEXT), ("owner", TEXT), ("created_at", TIMESTAMPTZ), ("paused", BOOL),
+        ("max_length", INT4), ("unlogged", BOOL), ("payload", TEXT)]
 PEEK = [("id", INT8), ("state", TEXT), ("attempt", INT4), ("failures", INT4), ("payload", JSONB),
         ("headers", JSONB), ("priority", INT4), ("run_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ),
         ("error", TEXT), ("worker", TEXT), ("pushed_at", TIMESTAMPTZ), ("key", TEXT), ("group", TEXT),

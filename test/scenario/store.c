@@ -560,6 +560,7 @@ static const struct {
 	{"queue._orphans(", serve_nothing},
 	{"queue._own(", serve_void},
 	{"queue.version(", serve_one},
+	{"payload FROM queue.queues", serve_nothing},
 	{"count(*) FROM pg_catalog.pg_proc", serve_one},
 	{"queue.create(", serve_void},
 	{"queue.alter(", serve_void},

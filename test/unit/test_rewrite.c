@@ -274,6 +274,60 @@ static void test_interval_is_read_again(void **state)
 	buf_free(&b);
 }
 
+static void test_payloads(void **state)
+{
+	static const char *const peek[] = {"queue.peek(", "queue.peek_text(", "queue.peek_bytea("};
+	static const char *const value[] = {"push.payload::pg_catalog.text::pg_catalog.jsonb AS",
+		"push.payload::pg_catalog.text AS", "push.payload::pg_catalog.bytea AS"};
+	static const char rows[] = "queue peek q", bulk[] = "queue push q select 1";
+	struct qstmt *p = qstmt_parse(rows, strlen(rows), true, NULL, 0, &err);
+	struct qstmt *b = qstmt_parse(bulk, strlen(bulk), true, NULL, 0, &err);
+	struct buf sql = BUF_INIT;
+	struct qspan spans[QBULK_SPANS];
+	int n;
+
+	(void)state;
+	assert_non_null(p);
+	assert_non_null(b);
+	for (int i = 0; i < QPAYLOAD_COUNT; i++) {
+		p->payload = b->payload = (enum qpayload)i;
+		buf_reset(&sql);
+		assert_true(qstmt_sql(p, NULL, NULL, &sql, &err));
+		assert_non_null(strstr(buf_cstr(&sql), peek[i]));
+		buf_reset(&sql);
+		assert_true(qbulk_sql(b, &sql, spans));
+		assert_non_null(strstr(buf_cstr(&sql), value[i]));
+		assert_string_equal(qstmt_columns(p, &n)[4].name, "payload");
+		assert_int_equal(qstmt_columns(p, &n)[4].oid, qpayloads[i].oid);
+	}
+	buf_free(&sql);
+	qstmt_free(&p);
+	qstmt_free(&b);
+}
+
+/* Longer than what is converted at a time. */
+static void test_bytes(void **state)
+{
+	uint8_t data[1000];
+	struct qparam bytes = {data, sizeof(data), 1, OID_BYTEA};
+	struct qbind bind = {1, &bytes};
+	struct qvalue v = {.kind = QV_PARAM, .param = 1};
+	struct buf b = BUF_INIT;
+	char hex[3];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(data); i++)
+		data[i] = (uint8_t)(i * 7);
+	assert_int_equal(qvalue_eval(&v, &bind, &b), QEVAL_OK);
+	assert_int_equal(b.len, 2 + 2 * sizeof(data));
+	assert_memory_equal(b.data, "\\x", 2);
+	for (size_t i = 0; i < sizeof(data); i++) {
+		util_hex(hex, data + i, 1);
+		assert_memory_equal(b.data + 2 + 2 * i, hex, 2);
+	}
+	buf_free(&b);
+}
+
 static void test_other_values(void **state)
 {
 	struct qparam null = {NULL, -1, 0, OID_TEXT};
@@ -306,6 +360,8 @@ int main(void)
 		cmocka_unit_test(test_param_types),
 		cmocka_unit_test(test_param_values),
 		cmocka_unit_test(test_interval_is_read_again),
+		cmocka_unit_test(test_payloads),
+		cmocka_unit_test(test_bytes),
 		cmocka_unit_test(test_other_values),
 	};
 

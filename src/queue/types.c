@@ -1,0 +1,271 @@
+/*
+ * What the payloads are that a statement gives or takes: jsonb, text or bytea, as its queue was
+ * created. It decides the columns that a client is told, the functions that are called, and the
+ * types of parameters that the client left open.
+ *
+ * It is found out by the names of the queues, from what lanes know; what they don't know is asked,
+ * and the client waits for the answer. Where no name can be told yet (a parameter, before Bind) it
+ * is taken for jsonb. A queue that was dropped and made anew with other payloads shows as an error
+ * of the functions, after which it is asked about again.
+ */
+#include <string.h>
+
+#include "lane.h"
+#include "queue_int.h"
+
+/* --- names
+ * ------------------------------------------------------------------------------------------------
+ */
+
+static bool text_of(const struct qvalue *v, const struct bind_values *b, struct buf *text)
+{
+	struct qbind qb = {0};
+
+	if (b != NULL)
+		qb = (struct qbind){
+			.n = b->n_params, .params = (const struct qparam *)(const void *)b->params};
+	return qvalue_eval(v, &qb, text) == QEVAL_OK && !buf_failed(text) && text->len > 0 &&
+	       memchr(text->data, 0, text->len) == NULL;
+}
+
+/* THEN TAKE without a queue: where the jobs are from that this connection holds. */
+static int queue_of_job(struct qclient *qc, const struct qstmt *q, int i,
+	const struct bind_values *b, char dst[QSTMT_QUEUE_MAX + 1])
+{
+	struct buf text = BUF_INIT;
+	const struct lease *l = NULL;
+	const char *token = NULL;
+	int64_t id;
+	bool many;
+
+	if (text_of(qstmt_value(q, QARG_JOB, i), b, &text)) {
+		token = buf_cstr(&text);
+		if (util_parse_i64((const char *)text.data, text.len, &id))
+			token = lease_token(qc, id, &many);
+	}
+	if (token != NULL)
+		l = lease_find(qc, token);
+	if (l != NULL)
+		util_strlcpy(dst, l->queue, QSTMT_QUEUE_MAX + 1);
+	buf_free(&text);
+	return l != NULL;
+}
+
+struct names {
+	int n;
+	char (*list)[QSTMT_QUEUE_MAX + 1];
+};
+
+/* Those that can be told now; without qc, those that the statement names. */
+static bool names_read(
+	struct qclient *qc, struct names *ret, const struct qstmt *q, const struct bind_values *b)
+{
+	int n = qstmt_count(q, QARG_QUEUE),
+	    jobs = n == 0 && qc != NULL ? qstmt_count(q, QARG_JOB) : 0;
+	struct buf text = BUF_INIT;
+
+	*ret = (struct names){.list = mem_alloc((size_t)(n + jobs) * sizeof(ret->list[0]) + 1)};
+	if (ret->list == NULL)
+		return false;
+	for (int i = 0; i < jobs; i++)
+		ret->n += queue_of_job(qc, q, i, b, ret->list[ret->n]);
+	for (int i = 0; i < n; i++) {
+		buf_reset(&text);
+		if (text_of(qstmt_value(q, QARG_QUEUE, i), b, &text) && text.len <= QSTMT_QUEUE_MAX)
+			util_strlcpy(ret->list[ret->n++], buf_cstr(&text), sizeof(ret->list[0]));
+	}
+	buf_free(&text);
+	return true;
+}
+
+/* --- parameters
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static bool is_open_param(const struct qstmt *q, const struct qvalue *v)
+{
+	return v->kind == QV_PARAM && q->param_free[v->param - 1];
+}
+
+/* Bytes are bound as bytes; everything else may be bound as a text. */
+static void set_params(struct qstmt *q)
+{
+	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++) {
+		const struct qvalue *v = qstmt_value(q, QARG_PAYLOAD, i);
+
+		if (is_open_param(q, v))
+			q->param_oids[v->param - 1] =
+				q->payload == QPAYLOAD_BYTEA ? OID_BYTEA : OID_TEXT;
+	}
+}
+
+/* A push of texts needs nothing to be known. b NULL: its parameters are to be described. */
+static bool push_needs_it(const struct qstmt *q, const struct bind_values *b)
+{
+	if (q->bulk.kind == QBULK_QUERY)
+		return true;
+	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++) {
+		const struct qvalue *v = qstmt_value(q, QARG_PAYLOAD, i);
+
+		if (v->kind != QV_PARAM)
+			continue;
+		if (q->param_oids[v->param - 1] == OID_BYTEA)
+			return true;
+		if (is_open_param(q, v) &&
+			(b == NULL ||
+				(v->param <= b->n_params && b->params[v->param - 1].format == 1)))
+			return true;
+	}
+	return false;
+}
+
+static bool binds_bytes(const struct qstmt *q)
+{
+	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++) {
+		const struct qvalue *v = qstmt_value(q, QARG_PAYLOAD, i);
+
+		if (v->kind == QV_PARAM && !q->param_free[v->param - 1] &&
+			q->param_oids[v->param - 1] == OID_BYTEA)
+			return true;
+	}
+	return false;
+}
+
+/* --- finding out
+ * -----------------------------------------------------------------------------------------------
+ */
+
+struct found {
+	enum qpayload payload;
+	bool any, mixed;
+};
+
+/* Its queues, as far as they are known. Moves those that are not to the front. */
+static int sort_out(struct qclient *qc, const struct names *names, struct found *ret)
+{
+	int unknown = 0;
+
+	for (int i = 0; i < names->n; i++) {
+		enum qpayload p;
+
+		if (!lane_payload(qc->db, names->list[i], &p)) {
+			if (lane_is_absent(qc->db, names->list[i]))
+				continue;
+			if (unknown != i)
+				memcpy(names->list[unknown], names->list[i],
+					sizeof(names->list[0]));
+			unknown++;
+			continue;
+		}
+		ret->mixed = ret->mixed || (ret->any && p != ret->payload);
+		ret->payload = p;
+		ret->any = true;
+	}
+	return unknown;
+}
+
+static enum types of_queues(struct qclient *qc, const struct qstmt *q,
+	const struct bind_values *bind, struct found *ret)
+{
+	enum types t = TYPES_KNOWN;
+	struct names names;
+	int unknown;
+
+	if (!names_read(qc, &names, q, bind))
+		return TYPES_ERROR;
+	unknown = sort_out(qc, &names, ret);
+	if (unknown > 0 && !qc->asked)
+		t = lanes_ask(qc, (const char(*)[QSTMT_QUEUE_MAX + 1]) names.list, unknown)
+			    ? TYPES_ASKED
+			    : TYPES_ERROR;
+	mem_free(names.list);
+	return t;
+}
+
+static enum types of_job(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
+	bool alone, struct found *ret)
+{
+	const struct qvalue *v = qstmt_one(q, QARG_REF);
+	struct buf text = BUF_INIT;
+	enum types t = TYPES_KNOWN;
+
+	if (v != NULL && text_of(v, bind, &text)) {
+		if (!alone)
+			; /* each of several would ask again for the others */
+		else if (qc->asked)
+			*ret = (struct found){.payload = qc->job_payload, .any = true};
+		else
+			t = lanes_ask_job(qc, buf_cstr(&text)) ? TYPES_ASKED : TYPES_ERROR;
+	}
+	buf_free(&text);
+	return t;
+}
+
+bool types_matter(const struct qstmt *q, const struct bind_values *b)
+{
+	const struct qverb *last = qstmt_last(q);
+
+	return (last->flags & QVERB_PAYLOAD) != 0 ||
+	       (last->id == QVERB_PUSH && push_needs_it(q, b));
+}
+
+enum types types_find(struct qclient *qc, struct qstmt *q, const struct bind_values *bind,
+	bool alone, struct pg_error *err)
+{
+	struct found f = {.payload = QPAYLOAD_JSONB};
+	enum types t;
+
+	if (!types_matter(q, bind))
+		return TYPES_KNOWN;
+	if (qc->question != NULL)
+		return TYPES_ASKED;
+	t = q->verb->id == QVERB_JOB ? of_job(qc, q, bind, alone, &f) : of_queues(qc, q, bind, &f);
+	if (t == TYPES_ERROR)
+		pg_error_set(err, "53200", "out of memory");
+	if (t != TYPES_KNOWN)
+		return t;
+	qc->asked = false;
+	q->differs = f.mixed || (f.any && q->described && q->payload != f.payload) ||
+		     (f.any && binds_bytes(q) && f.payload != QPAYLOAD_BYTEA);
+	if (!q->described)
+		q->payload = f.payload;
+	set_params(q);
+	return TYPES_KNOWN;
+}
+
+/* --- errors
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+void types_changed(struct pg_error *err)
+{
+	pg_error_set(err, "0A000", "cached plan must not change result type");
+	pg_error_detail(err, "The payloads of the queue are not of the type that was described.");
+	pg_error_hint(err,
+		"Prepare the statement anew; with the name of the queue in it, it can be described before it is bound.");
+}
+
+void types_differ(const struct qstmt *q, struct pg_error *err)
+{
+	if (binds_bytes(q)) {
+		pg_error_set(err, "42804", "the payload is bytea, but those of the queue are not");
+		pg_error_hint(err, "QUEUE LIST shows what the payloads of each queue are.");
+	} else if (q->described && qstmt_count(q, QARG_QUEUE) <= 1) {
+		types_changed(err);
+	} else {
+		pg_error_set(err, "42804", "these queues have payloads of different types");
+		pg_error_hint(err,
+			"Take from each type of queue by a statement of its own; QUEUE LIST shows the types.");
+	}
+}
+
+void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_values *bind)
+{
+	struct names names;
+
+	if (!names_read(NULL, &names, q, bind))
+		return;
+	for (int i = 0; i < names.n; i++)
+		lane_forget(db, names.list[i]);
+	mem_free(names.list);
+}
