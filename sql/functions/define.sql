@@ -5,7 +5,8 @@
 -- Indexes: the key; the head (what is taken next); what is due (retries, delayed jobs and ends
 -- of leases in one order); what is dead, for looking and for retention; what expires. All but
 -- the first are partial, so each job is in two of them at any time, or three if it expires; those of
--- KEY and GROUP are in group.sql.
+-- KEY and GROUP are in group.sql. Leases that may end later than in ten minutes are also found by
+-- their proxy (hold.sql): all of them would cost each take as much as this index is small.
 --
 -- The defaults are those of a bulk push, which is an INSERT or COPY of what it names. The time
 -- of day would be volatile, and COPY slower.
@@ -56,11 +57,13 @@ BEGIN
 		CREATE INDEX %7$I ON %1$s (ended_at) WHERE state = 'dead';
 		CREATE INDEX %8$I ON %1$s (expires_at)
 			WHERE expires_at IS NOT NULL AND state IN ('ready', 'later');
+		CREATE INDEX %11$I ON %1$s (proxy)
+			WHERE proxy IS NOT NULL AND state = 'leased' AND lease_until - pushed_at > interval '10 min';
 		REVOKE ALL ON %1$s FROM PUBLIC;
 	$sql$, tab, format('n%s_id', number), format('n%s_position', number),
 		format('n%s_pkey', number), format('n%s_head', number), format('n%s_due', number),
 		format('n%s_dead', number), format('n%s_expires', number),
-		CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE '' END, cfg.payload);
+		CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE '' END, cfg.payload, format('n%s_held', number));
 END
 $$;
 

@@ -80,6 +80,10 @@ $$;
 -- Gives back what proxies held that are gone: all but those here and those that are there now.
 -- Only in queues that the caller may take from. Gives the names of queues in which something
 -- became ready; a row of NULL says that there is more, or something that is locked: again soon.
+--
+-- Leases are found by their end, among the delayed jobs of the next ten minutes. Those that may end
+-- later have an index of their own; a lease that ends within ten minutes of the push is not in it,
+-- and ends before "soon".
 CREATE OR REPLACE FUNCTION queue._orphans(here int4[]) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -92,6 +96,7 @@ DECLARE
 	orphans text[];
 	held int8;
 	again bool := false;
+	soon timestamptz;
 BEGIN
 	SELECT coalesce(here, '{}') || coalesce(array_agg(DISTINCT (l.objid::int8 & 2147483647)::int4), '{}') INTO there
 		FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
@@ -101,18 +106,33 @@ BEGIN
 			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'UPDATE')
 				AND has_table_privilege(to_regclass(queue._table(c.name)), 'DELETE')
 			ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
+		soon := clock_timestamp() + interval '10 min';
 		EXECUTE format($sql$
-			SELECT count(*) FROM (SELECT FROM %1$s
-				WHERE state IN ('later', 'leased') AND state = 'leased' AND proxy <> ALL ($1)
+			SELECT count(*) FROM (
+				SELECT FROM %1$s
+					WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $3
+						AND state = 'leased' AND proxy <> ALL ($1)
+				UNION ALL
+				SELECT FROM %1$s
+					WHERE proxy IS NOT NULL AND state = 'leased' AND lease_until - pushed_at > interval '10 min'
+						AND lease_until > $3 AND proxy <> ALL ($1)
 				LIMIT $2) AS o
-		$sql$, queue._table(q.name)) INTO held USING there, most + 1;
+		$sql$, queue._table(q.name)) INTO held USING there, most + 1, soon;
 		CONTINUE WHEN held = 0;
 		EXECUTE format($sql$
 			SELECT array_agg(format('%%s-%%s-%%s', $3, id, ltrim(token, 'x')))
-			FROM (SELECT id, token FROM %1$s
-				WHERE state IN ('later', 'leased') AND state = 'leased' AND proxy <> ALL ($1)
-				LIMIT $2 FOR UPDATE SKIP LOCKED) AS o
-		$sql$, queue._table(q.name)) INTO orphans USING there, most, q.number;
+			FROM (
+				SELECT * FROM (SELECT id, token FROM %1$s
+					WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $4
+						AND state = 'leased' AND proxy <> ALL ($1)
+					LIMIT $2 FOR UPDATE SKIP LOCKED) AS near
+				UNION ALL
+				SELECT * FROM (SELECT id, token FROM %1$s
+					WHERE proxy IS NOT NULL AND state = 'leased' AND lease_until - pushed_at > interval '10 min'
+						AND lease_until > $4 AND proxy <> ALL ($1)
+					LIMIT $2 FOR UPDATE SKIP LOCKED) AS far
+				LIMIT $2) AS o
+		$sql$, queue._table(q.name)) INTO orphans USING there, most, q.number, soon;
 		again := again OR cardinality(orphans) IS DISTINCT FROM held;
 		CONTINUE WHEN orphans IS NULL;
 		RETURN QUERY SELECT * FROM queue._give_back(orphans, 'worker disconnected', true);
