@@ -8,8 +8,9 @@
  * PAUSE milliseconds. %d becomes the number of a queue below QUEUES, another one in each turn.
  *
  * Runs SECONDS, after a fifth of that for warming up; or, when LIMIT is given (not 0), until that
- * many rows have been worked on or a step finds nothing, whatever comes first. Prints rounds and
- * rows: "rate" (turns per second, warmed up), "turns", "rows" (all), "seconds" and "empty".
+ * many rows have been worked on (turns, if there is one step only) or a step finds nothing,
+ * whatever comes first. Prints "rate" (turns per second, warmed up), "turns", "rows" (all),
+ * "seconds" and "empty".
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,7 +127,7 @@ static void advance(struct looper *x)
 		if (now() >= l->from)
 			l->counted++;
 	}
-	if (l->limit > 0 && (l->rows >= l->limit || l->turns >= l->limit) && x->step == 0) {
+	if (l->limit > 0 && x->step == 0 && (l->n_steps > 1 ? l->rows : l->turns) >= l->limit) {
 		l->running--;
 		return;
 	}

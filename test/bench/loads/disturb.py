@@ -23,7 +23,7 @@ LOADS = ((100, 1), (8, 100))   # clients, batch
 
 def finish(rig, poolers, contender, n):
     """n jobs through the queue, in large batches."""
-    contender.loop(rig, poolers, 2, 600, batch=500, limit=-(-n // 500))
+    contender.loop(rig, poolers, 2, 600, batch=500, limit=n)
 
 
 def _rounds(rig, poolers, pair, plan, clients, batch):
