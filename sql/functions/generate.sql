@@ -121,6 +121,8 @@ $body$, '@n@', number::text), '@payload@', kind), '@literal@', quote_literal(tab
 	-- every take that begins at the front. So the caller may say, of each priority that it knows
 	-- ("prios", descending), below which position nothing is ready ("floors"); of the others
 	-- nothing is assumed. "since": nothing becomes due at or before this time (microseconds of the epoch).
+	-- Negative: so many, and nobody wants to know what will be due when there is nothing now. Under
+	-- such a transaction that means reading the leases of all that was taken in the time of a lease.
 	-- Each row tells its position ("place") and, if it may be the next "since", the time ("edge").
 	PERFORM queue._generate_one(replace(replace($head$_take_@n@(q queue.queues, lim int4, lease interval,
 		who text, pop bool, prios int8[], floors int8[], since int8)
@@ -136,7 +138,7 @@ DECLARE
 	mine CONSTANT int4 :=
 		CASE WHEN said < 0 THEN -said WHEN q.on_disconnect <> 'keep' THEN said END;
 	seed CONSTANT int8 := uuid_hash_extended(gen_random_uuid(), 0);
-	after CONSTANT timestamptz := coalesce(to_timestamp(since::float8 / 1000000), '-infinity');
+	after CONSTANT timestamptz := coalesce(to_timestamp(abs(since)::float8 / 1000000), '-infinity');
 	lease_ms CONSTANT int8 := ceil(date_part('epoch', lease) * 1000);
 	p CONSTANT int8 := coalesce(prios[1], -3000000000);
 	f CONSTANT int8 := coalesce(floors[1], 0);
@@ -208,12 +210,14 @@ BEGIN
 			FROM job ORDER BY priority DESC, position;
 	END IF;
 	IF NOT FOUND THEN
-		-- what is due and was not promoted is locked by somebody, or too much for one call
-		SELECT greatest(ceil(extract(epoch FROM coalesce(lease_until, run_at) - moment) * 1000),
-				CASE WHEN coalesce(lease_until, run_at) > moment THEN 1 ELSE 100 END)
-			INTO due_ms FROM @table@
-			WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > after
-			ORDER BY coalesce(lease_until, run_at) LIMIT 1;
+		IF since IS NULL OR since >= 0 THEN
+			-- what is due and was not promoted is locked by somebody, or too much for one call
+			SELECT greatest(ceil(extract(epoch FROM coalesce(lease_until, run_at) - moment) * 1000),
+					CASE WHEN coalesce(lease_until, run_at) > moment THEN 1 ELSE 100 END)
+				INTO due_ms FROM @table@
+				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > after
+				ORDER BY coalesce(lease_until, run_at) LIMIT 1;
+		END IF;
 		RETURN NEXT;
 	END IF;
 END

@@ -17,6 +17,7 @@ struct shape {
 	struct pool *pool;
 	int64_t number;
 	enum qpayload payload; /* of a take */
+	bool waits; /* of a take: somebody wants to know when something becomes due */
 };
 
 static struct shape *shape_new(struct qdb *db, struct pool *pool, const char *queue)
@@ -338,12 +339,14 @@ const struct merge_shape lane_done_results = {
  */
 
 struct shape *shape_take(
-	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload)
+	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload, bool waits)
 {
 	struct shape *s = shape_new(db, pool, queue);
 
-	if (s != NULL)
+	if (s != NULL) {
 		s->payload = payload;
+		s->waits = waits;
+	}
 	return s;
 }
 
@@ -360,6 +363,8 @@ static void fill_take(void *arg, struct merge_statement *st)
 	if (number == 0 || f == NULL || s->lane->payload != s->payload)
 		return;
 	put_floors(st, s->lane, INT64_MIN);
+	if (!s->waits)
+		st->params[st->n_params - 1] = number_param(st->small[0], -(s->lane->since + 1));
 	st->oids = oids;
 	buf_printf(&st->text,
 		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "

@@ -122,6 +122,21 @@ def test_due_ms(q):
     assert found["id"] or found["due_ms"] == 1
 
 
+def test_who_does_not_wait_is_not_told_when_something_is_due(q):
+    q.push("q", "1", delay="1 hour")
+    take = ("SELECT t.id, t.due_ms FROM queue.queues AS c, queue._take_%d"
+            "(c, 1, '5 min', 'w', false, NULL, NULL, %%s::int8) AS t"
+            % q.value("SELECT number FROM queue.queues"))
+    since = q.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8")
+    for told in (None, 0, since):
+        assert 3500000 < q.rows(take, told)[0][1] <= 3600000
+    for told in (-1, -since):
+        assert q.rows(take, told) == [(None, None)]
+    # it is promoted all the same
+    q.expire("q")
+    assert q.rows(take, -since)[0][0] == 1
+
+
 def test_a_locked_overdue_job_is_asked_about_later(q):
     q.push("q", "1")
     token = q.take("q")[0]["token"]
