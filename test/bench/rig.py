@@ -136,18 +136,34 @@ class Rig:
     def _bin(self, name):
         return os.path.join(self.cluster.bin, name)
 
-    def postgres_cpu(self):
-        """Seconds of CPU that Postgres has used until now, all its processes together."""
+    def _processes(self):
+        """The process ids of Postgres: the parent, its children."""
         with open(os.path.join(self.cluster.data, "postmaster.pid"), encoding="utf-8") as pid:
             parent = int(pid.readline())
-        total = sum(cpu_of(parent))
         with open("/proc/%d/task/%d/children" % (parent, parent), encoding="ascii") as children:
-            for child in children.read().split():
-                try:
-                    total += cpu_of(int(child))[0]
-                except OSError:  # it has just ended: the next look finds it with its parent
-                    pass
+            return parent, [int(child) for child in children.read().split()]
+
+    def postgres_cpu(self):
+        """Seconds of CPU that Postgres has used until now, all its processes together."""
+        parent, children = self._processes()
+        total = sum(cpu_of(parent))
+        for child in children:
+            try:
+                total += cpu_of(child)[0]
+            except OSError:  # it has just ended: the next look finds it with its parent
+                pass
         return total
+
+    def postgres_memory(self):
+        """Bytes that the processes of Postgres have for themselves."""
+        total = 0
+        for child in self._processes()[1]:
+            try:
+                with open("/proc/%d/status" % child, encoding="ascii") as status:
+                    total += int(re.search(r"^RssAnon:\s+(\d+)", status.read(), re.M).group(1))
+            except OSError:
+                pass
+        return total * 1024
 
     def pooler(self, name, **more):
         """Starts a pooler."""

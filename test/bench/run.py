@@ -27,25 +27,25 @@ from plan import PLANS
 from programs import build, check_program, facts, installed
 from rig import Rig
 
-# in the order in which they run
+# in the order in which they run: what goals are about first, as the time may not suffice for all
 PARTS = {
     "select": passing.select,
-    "instructions": passing.instructions,
     "idle": waiting.idle,
     "park": waiting.park,
-    "storm": waiting.storm,
     "jobs": jobs.jobs,
-    "protocols": jobs.protocols,
     "batches": jobs.batches,
+    "latency": latency.latency,
+    "disturb": disturb.disturb,
+    "backlog": disturb.backlog,
+    "death": death.death,
+    "storm": waiting.storm,
+    "protocols": jobs.protocols,
+    "outside": outside.outside,
     "push": jobs.push,
     "drain": jobs.drain,
     "queues": jobs.queues,
-    "latency": latency.latency,
-    "death": death.death,
-    "outside": outside.outside,
     "slowdisk": disturb.slowdisk,
-    "disturb": disturb.disturb,
-    "backlog": disturb.backlog,
+    "instructions": passing.instructions,
 }
 
 

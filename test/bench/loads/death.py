@@ -54,7 +54,7 @@ def _proxy(rig):
 def death(rig, plan):
     """a worker or a proxy is killed: when is its job there again?"""
     worker = [_worker(rig) for _ in range(plan.deaths)]
-    proxy = [_proxy(rig) for _ in range(2)]
+    proxy = [_proxy(rig) for _ in range(max(plan.deaths // 3, 1))]
 
     def cells(times):
         return [len(times), number(median(times) * 1000, "%.1f"), number(max(times) * 1000, "%.1f")]

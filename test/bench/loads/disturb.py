@@ -29,7 +29,7 @@ def finish(rig, poolers, contender, n):
 def _rounds(rig, poolers, pair, plan, clients, batch):
     """[(rates, Postgres' microseconds per job)] of both, in turns."""
     got = {c: ([], []) for c in pair}
-    for order in turns(pair, plan.rounds + 1):
+    for order in turns(pair, plan.rounds):
         for c in order:
             one = c.loop(rig, poolers, clients, plan.seconds, batch=batch)
             got[c][0].append(one["jobs"])
@@ -81,7 +81,7 @@ def disturb(rig, plan):
         "are measured as above (%d rounds of %g s in turns). Undisturbed is a second database of the "
         "same Postgres, with the same past and the same queue, whose dead rows that transaction does "
         "not hold back, in the same rounds. Jobs per second; microseconds of CPU of Postgres per job."
-        % (plan.rounds + 1, plan.seconds),
+        % (plan.rounds, plan.seconds),
         ["held open", "", "jobs finished before", "clients", "batch", "undisturbed", "disturbed",
          "share", "CPU", "CPU, disturbed", "ratio"], rows,
         [Goal("with a snapshot, or a writer, held open for the whole run",
@@ -113,7 +113,7 @@ def backlog(rig, plan):
         "One queue has %d delayed and %d ready jobs, the other none, when push, take and done are "
         "measured in both (%d rounds of %g s in turns; what is taken is the oldest of the backlog). Jobs "
         "per second, and microseconds of CPU of Postgres per job."
-        % (plan.delayed, plan.ready, plan.rounds + 1, plan.seconds),
+        % (plan.delayed, plan.ready, plan.rounds, plan.seconds),
         ["clients", "batch", "empty", "full", "share", "CPU, empty", "CPU, full", "ratio"], rows,
         [Goal("%g M delayed + %g M ready jobs" % (plan.delayed / 1e6, plan.ready / 1e6),
               "take cost within 10 % of an empty queue's",
@@ -144,12 +144,12 @@ def slowdisk(rig, plan):
                     c.fresh(rig, poolers)
                     got = c.loop(rig, poolers, clients, plan.seconds)
                     return got["jobs"], got["cost"]
-                rows += rows_of(compare((Qbouncer(), Hand("pgbouncer")), plan.rounds, once),
+                rows += rows_of(compare((Qbouncer(), Hand("pgbouncer")), plan.side_rounds, once),
                                 [clients])
     finally:
         rig.restart()
     return Table(
         "On a slow disk",
-        TEXT % (plan.rounds, plan.seconds) + "One at a time, as above, with 2 ms more for each fdatasync "
+        TEXT % (plan.side_rounds, plan.seconds) + "One at a time, as above, with 2 ms more for each fdatasync "
         "of Postgres.",
         ["clients", "", "jobs/s", "qbouncer is x", *COST], rows)

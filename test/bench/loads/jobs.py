@@ -109,10 +109,10 @@ def protocols(rig, plan):
                 c.fresh(rig, poolers)
                 c.fill(rig, poolers, 1000)
                 return c.pgbench(rig, poolers, mode, 100, plan.seconds)
-            rows += rows_of(compare((QB, *others), plan.rounds, once), [mode])
+            rows += rows_of(compare((QB, *others), plan.side_rounds, once), [mode])
     return Table(
         "Jobs one at a time, by pgbench",
-        TEXT % (plan.rounds, plan.seconds) + "100 clients of pgbench (one thread) with a script of the "
+        TEXT % (plan.side_rounds, plan.seconds) + "100 clients of pgbench (one thread) with a script of the "
         "three statements; 1 000 jobs are in the queue before, so that a take always finds one.",
         ["protocol", "", "jobs/s", "qbouncer is x", *COST], rows)
 
@@ -148,8 +148,8 @@ def push(rig, plan):
                 c.fresh(rig, poolers)
                 got = c.loop(rig, poolers, clients, plan.seconds, load="push", batch=batch)
                 return got["jobs"], got["cost"]
-            rows += rows_of(compare(SHORT, plan.rounds, once), [clients, batch])
-    return Table("Push only", TEXT % (plan.rounds, plan.seconds),
+            rows += rows_of(compare(SHORT, plan.side_rounds, once), [clients, batch])
+    return Table("Push only", TEXT % (plan.side_rounds, plan.seconds),
                  ["clients", "batch", "", "jobs/s", "qbouncer is x", *COST], rows)
 
 
@@ -187,16 +187,18 @@ def queues(rig, plan):
         rig.statement(poolers["qbouncer"], *("QUEUE CREATE many%d IF NOT EXISTS" % i
                                              for i in range(plan.queues)))
         QB.fresh(rig, poolers)
-        for order in turns(((QB, 1), (many, plan.queues)), plan.rounds + 1):
+        for order in turns(((QB, 1), (many, plan.queues)), plan.side_rounds):
             for c, n in order:
                 one = c.loop(rig, poolers, 100, plan.seconds, queues=n)
-                got.setdefault(n, ([], []))
-                got[n][0].append(one["jobs"])
-                got[n][1].append(one["cost"])
-        rows = [[n, number(median(rates)), ratio(rates, got[1][0]), *_cost_cells(costs)]
-                for n, (rates, costs) in got.items()]
+                got.setdefault(n, ([], [], []))
+                for figures, figure in zip(got[n], (one["jobs"], one["cost"],
+                                                    rig.postgres_memory() / 1048576)):
+                    figures.append(figure)
+        rows = [[n, number(median(rates)), ratio(rates, got[1][0]), *_cost_cells(costs),
+                 number(max(memory))] for n, (rates, costs, memory) in sorted(got.items())]
     return Table(
         "Many queues",
         "As one at a time with 100 clients; each job goes to one of so many queues, at random, and is "
-        "taken from there. The ratio is to one queue.",
-        ["queues", "jobs/s", "ratio", *COST], rows)
+        "taken from there. The ratio is to one queue. MiB: what the processes of Postgres have for "
+        "themselves at the most; each session plans the statements of each queue that it meets.",
+        ["queues", "jobs/s", "ratio", *COST, "MiB"], rows)
