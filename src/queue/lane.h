@@ -43,7 +43,7 @@ MUST_CHECK bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret);
 
 /* For merge_spec.shape_arg; NULL without memory, then the statement stays as it is. */
 struct shape *shape_take(
-	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload, bool waits);
+	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload);
 struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue);
 struct shape *shape_done(int number);
 extern const struct merge_shape lane_take, lane_push, lane_done, lane_done_results;

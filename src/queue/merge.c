@@ -478,8 +478,8 @@ static void fill(struct batch *b, struct merge_statement *st, const struct buf *
 	if (array->len > ARRAY_HEAD) {
 		values.data += ARRAY_HEAD;
 		values.len -= ARRAY_HEAD;
-		st->n_values = count_values(b);
 	}
+	st->n_values = count_values(b);
 	st->values = &values;
 	if (!refused)
 		g->spec.shape->fill(g->spec.shape_arg, st);

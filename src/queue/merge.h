@@ -82,6 +82,7 @@ void merge_spec_free(struct merge_spec *spec); /* what merge_add() has not taken
 /*
  * Adds a request to the group with this key (which must hold everything that makes statements
  * differ, and begin with the pool). values: elements of the array, each as int32 length and bytes; their buffer is taken.
+ * (Without an array n_values is a number that the shape understands, and values is empty.)
  * n: rows that the item may get. Never calls back before it returns. NULL: memory.
  */
 MUST_CHECK struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct merge_spec *spec,

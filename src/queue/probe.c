@@ -177,7 +177,6 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 	put_key_text(key, w->args.as);
 	buf_putc(key, w->args.hold > 0 ? 'h' : 'l');
 	buf_putc(key, (char)('0' + w->args.payload));
-	buf_putc(key, w->args.wait > 0 ? 'w' : 'n');
 	buf_put(key, &w->stamp, sizeof(w->stamp));
 	for (int i = 0; i < w->args.n_queues; i++)
 		put_key_text(key, w->args.queues[i]);
@@ -220,12 +219,13 @@ static struct merge_item *ask(
 
 	/* the head of one queue is known, those of several are not */
 	if (w->args.n_queues == 1 && w->args.limit > 0)
-		spec.shape_arg = shape_take(
-			w->db, w->pool, w->args.queues[0], w->args.payload, w->args.wait > 0);
+		spec.shape_arg = shape_take(w->db, w->pool, w->args.queues[0], w->args.payload);
 	spec.shape = spec.shape_arg != NULL ? &lane_take : NULL;
 	if (spec.settings != NULL) {
 		put_key(&key, w, spec.settings, formats, spec.n_formats);
-		i = merge_add(w->pool, &key, &spec, &none, 0, w->args.limit, &ops, w);
+		/* who waits counts as a value (shape.c) */
+		i = merge_add(
+			w->pool, &key, &spec, &none, w->args.wait > 0, w->args.limit, &ops, w);
 	}
 	merge_spec_free(&spec);
 	buf_free(&key);

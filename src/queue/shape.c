@@ -17,7 +17,6 @@ struct shape {
 	struct pool *pool;
 	int64_t number;
 	enum qpayload payload; /* of a take */
-	bool waits; /* of a take: somebody wants to know when something becomes due */
 };
 
 static struct shape *shape_new(struct qdb *db, struct pool *pool, const char *queue)
@@ -339,14 +338,12 @@ const struct merge_shape lane_done_results = {
  */
 
 struct shape *shape_take(
-	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload, bool waits)
+	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload)
 {
 	struct shape *s = shape_new(db, pool, queue);
 
-	if (s != NULL) {
+	if (s != NULL)
 		s->payload = payload;
-		s->waits = waits;
-	}
 	return s;
 }
 
@@ -363,7 +360,7 @@ static void fill_take(void *arg, struct merge_statement *st)
 	if (number == 0 || f == NULL || s->lane->payload != s->payload)
 		return;
 	put_floors(st, s->lane, INT64_MIN);
-	if (!s->waits)
+	if (st->n_values == 0) /* nobody waits: nobody asks when something will be due */
 		st->params[st->n_params - 1] = number_param(st->small[0], -(s->lane->since + 1));
 	st->oids = oids;
 	buf_printf(&st->text,

@@ -49,6 +49,12 @@ def _server_connections(rig):
                         "AND datname = 'bench' AND pid <> pg_backend_pid()"))
 
 
+def _held(rig):
+    """Server connections that are in use: in a statement or a transaction."""
+    return int(rig.psql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' "
+                        "AND datname = 'bench' AND pid <> pg_backend_pid() AND state <> 'idle'"))
+
+
 def _await_rows(clients, count):
     deadline = time.monotonic() + 10
     while clients.counted()[0] < count and time.monotonic() < deadline:
@@ -66,7 +72,7 @@ def _park(rig, n, plan, label, more):
         with rig.hold(pooler, "park", n, "QUEUE TAKE parked WAIT '1h'") as clients:
             pooler.settled()
             memory = (pooler.rss() - memory) / n
-            servers_now = _server_connections(rig)
+            servers_now, held = _server_connections(rig), _held(rig)
             signs, cpu, at = clients.counted()[1], pooler.cpu(), time.monotonic()
             base = rig.postgres_cpu()
             time.sleep(plan.watch)
@@ -78,7 +84,7 @@ def _park(rig, n, plan, label, more):
             _await_rows(clients, 1)
     rig.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'bench' "
              "AND pid <> pg_backend_pid() AND backend_type = 'client backend'")
-    return [label, n, servers, servers_now, number(memory), number(memory / 1024, "%.2f"),
+    return [label, n, servers, servers_now, held, number(memory), number(memory / 1024, "%.2f"),
             "%.0f" % (signs / spent), "%.2f %%" % cpu, "%.2f %%" % base]
 
 
@@ -89,15 +95,15 @@ def park(rig, plan):
     return Table(
         "Clients in QUEUE TAKE ... WAIT",
         "%d clients wait on one queue. Server connections: all that the proxy has, before they came "
-        "(its own session and one that its pool keeps) and while they wait; none belongs to a client "
-        "that waits. Memory: as for idle clients, logged in and waiting. CPU: of the proxy and of all "
+        "(its own session and those that its pool keeps) and while they wait; in use: of these, in a "
+        "statement or a transaction. Memory: as for idle clients, logged in and waiting. CPU: of the proxy and of all "
         "of Postgres over %d s in which nothing is pushed, with signs of life as often as is the "
         "default, and without. At the end one job is pushed and reaches exactly one client."
         % (n, plan.watch),
-        ["heartbeat", "clients", "servers before", "servers now", "bytes per client", "KiB",
+        ["heartbeat", "clients", "servers before", "servers now", "in use", "bytes per client", "KiB",
          "messages/s", "idle CPU", "Postgres CPU"], rows,
         [Goal("%d clients in TAKE WAIT" % n, "0 server connections held, <= 3 KiB each, idle CPU < 1 %",
-              "%d held, %s KiB, %s" % (max(rows[0][3] - rows[0][2], 0), rows[0][5], rows[0][7]))])
+              "%d held, %s KiB, %s" % (rows[0][4], rows[0][6], rows[0][8]))])
 
 
 # -- wake storm ------------------------------------------------------------------------------------
