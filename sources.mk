@@ -187,6 +187,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/shape.c \
 	src/queue/system.c \
 	src/queue/then.c \
+	src/queue/types.c \
 	src/queue/verbs.c \
 	src/queue/verbs.h \
 	src/queue/wait.c \
@@ -244,6 +245,7 @@ qb_sql = \
 	sql/functions/rights.sql \
 	sql/functions/inspect.sql \
 	sql/functions/public.sql \
+	sql/functions/payload.sql \
 	sql/end.sql
 qb_doc = \
 	doc/bench.md \
@@ -262,6 +264,7 @@ qb_doc = \
 	doc/decisions/011-hand-over.md \
 	doc/decisions/012-merging-keys.md \
 	doc/decisions/012-restart.md \
+	doc/decisions/013-payload-types.md \
 	doc/decisions/013-sql-prepare-is-repeated.md \
 	doc/drivers.md \
 	doc/metrics.md \
