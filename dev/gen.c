@@ -53,9 +53,8 @@ static void ini_key(const struct conf_key *k, void *arg)
 	g->group = k->group;
 	putchar('\n');
 	ini_wrap(k->help);
-	snprintf(line, sizeof(line), "(%s%s%s%s%s%s)", k->type, *k->bounds ? ", " : "", k->bounds,
-		k->restart ? "; needs a restart" : "", k->not_yet ? "; not supported yet" : "",
-		k->computed ? "; shown only" : "");
+	snprintf(line, sizeof(line), "(%s%s%s%s%s)", k->type, *k->bounds ? ", " : "", k->bounds,
+		k->restart ? "; needs a restart" : "", k->computed ? "; shown only" : "");
 	ini_wrap(line);
 	printf("\n;%s =%s%s", k->name, *k->def ? " " : "", k->def);
 }
@@ -134,7 +133,7 @@ static void md_key(const struct conf_key *k, void *arg)
 		}
 		printf(" | %s", k->computed ? "" : k->restart ? "no" : "yes");
 	}
-	printf(" | %s", k->not_yet ? "*Not supported yet.* " : "");
+	printf(" | ");
 	md_cell(k->help);
 	printf(" |\n");
 }
@@ -234,8 +233,6 @@ static void man_key(const struct conf_key *k, void *arg)
 	g->section = k->section;
 	g->group = k->group;
 	printf(".TP\n.B %s\n", k->name);
-	if (k->not_yet)
-		printf("Not supported yet. ");
 	man_text(k->help);
 	printf("\n.br\n(");
 	man_text(k->type);

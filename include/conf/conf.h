@@ -52,7 +52,6 @@ const char *sslmode_name(enum sslmode m);
 enum conf_flag {
 	PARAM_RELOAD = 0,        /* RELOAD and SET change it */
 	PARAM_RESTART = 1 << 0,  /* only a restart does */
-	PARAM_NOT_YET = 1 << 1,  /* a key of pgbouncer that is read, and reported when it is set */
 	PARAM_INERT = 1 << 5,    /* a key of pgbouncer that has nothing to act on here; never reported */
 	PARAM_SECRET = 1 << 2,   /* shown as *** and never part of a message */
 	PARAM_OCTAL = 1 << 3,    /* an int written in octal */

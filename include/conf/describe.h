@@ -14,7 +14,6 @@ struct conf_key {
 	const char *bounds; /* "1 to 65535", "from 0", "" */
 	const char *def;    /* as written in the table; NULL outside [qbouncer] */
 	bool restart;       /* needs a restart */
-	bool not_yet;       /* pgbouncer's, read and reported */
 	bool computed;      /* shown only */
 	const char *help;   /* sentences, names in `backquotes` */
 };

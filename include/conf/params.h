@@ -14,7 +14,7 @@
  *
  * default: the text one would write in the file, so that it goes through the same parser.
  * min, max: in the unit of the field (microseconds for times, bytes for sizes).
- * flags: PARAM_RELOAD or PARAM_RESTART, with PARAM_NOT_YET, PARAM_SECRET, PARAM_OCTAL,
+ * flags: PARAM_RELOAD or PARAM_RESTART, with PARAM_SECRET, PARAM_OCTAL,
  *   PARAM_COMPUTED of conf/conf.h.
  * check: NULL or a function of src/conf/params.c that refuses a value that is in bounds.
  * No include guard: it is meant to be included several times.

@@ -138,9 +138,7 @@ static void conf_keep_fixed(struct conf *c, struct conf_report *report)
 		fresh = field_peek(f, &c->p);
 		if (field_equal(f, &old, &fresh))
 			continue;
-		if (!(f->flags & PARAM_NOT_YET))
-			report_warning(
-				report, NULL, "\"%s\" cannot be changed without restart", f->name);
+		report_warning(report, NULL, "\"%s\" cannot be changed without restart", f->name);
 		field_swap(f, &c->p, &old);
 		field_swap(f, &current->p, &old);
 	}
@@ -190,8 +188,6 @@ static const char *conf_set_refused(const struct field *f)
 		return "unknown parameter \"%.100s\"";
 	if (f->flags & PARAM_COMPUTED)
 		return "\"%s\" cannot be set";
-	if (f->flags & PARAM_NOT_YET)
-		return "\"%s\" is a parameter of pgbouncer that is not supported yet";
 	if (f->flags & PARAM_RESTART)
 		return "\"%s\" cannot be changed without restart";
 	return NULL;

@@ -88,7 +88,6 @@ static void describe_field(
 		.bounds = bounds_text(f, bounds, sizeof(bounds)),
 		.def = f->def,
 		.restart = f->flags & PARAM_RESTART,
-		.not_yet = f->flags & PARAM_NOT_YET,
 		.computed = f->flags & PARAM_COMPUTED,
 		.help = f->help,
 	};

@@ -155,13 +155,7 @@ static void entry_set(const struct entry *e, const struct field_table *t, void *
 	} else if (!field_set(f, base, value, &err)) {
 		report_error(e->report, e->at, "in the entry of %s \"%s\": %s", e->kind, e->name,
 			err.text);
-		return;
 	}
-	if (f->flags & PARAM_NOT_YET)
-		report_warning(e->report, e->at,
-			"\"%s\" in the entry of %s \"%s\" is a setting of pgbouncer that is not "
-			"supported yet, it is ignored",
-			key, e->kind, e->name);
 }
 
 static void entry_read(const struct entry *e, const struct field_table *t, void *base, char *value)

@@ -147,19 +147,6 @@ const char *params_conflict(const struct params *p)
 	return NULL;
 }
 
-static bool is_default(const struct field *f, const struct params *p)
-{
-	union field_value now = field_peek(f, p), def;
-	struct field_error err;
-	bool same;
-
-	if (!field_parse(f, f->def, &def, &err))
-		return false;
-	same = field_equal(f, &now, &def);
-	field_drop(f, &def);
-	return same;
-}
-
 static void report_unknown(struct conf_report *r, const struct ini_pos *at, const char *key)
 {
 	const struct field *near = field_nearest(params_fields, ARRAY_LEN(params_fields), key);
@@ -184,11 +171,6 @@ void section_params(
 		report_warning(r, at, "\"%s\" cannot be set, it is ignored", key);
 	} else if (!field_set(f, &c->p, value, &err)) {
 		report_error(r, at, "%s", err.text);
-	} else if ((f->flags & PARAM_NOT_YET) && !is_default(f, &c->p)) {
-		report_warning(r, at,
-			"\"%s\" is a parameter of pgbouncer that is not supported yet, "
-			"it is ignored",
-			key);
 	}
 }
 

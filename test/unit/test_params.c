@@ -130,7 +130,7 @@ static void assert_accepted(const struct row *r, const char *value)
 
 	if (o.errors)
 		fail_msg("%s = %.60s: %s", r->name, value, o.report);
-	if (o.warnings && !(r->flags & PARAM_NOT_YET))
+	if (o.warnings)
 		fail_msg("%s = %.60s: %s", r->name, value, o.report);
 }
 
@@ -195,25 +195,6 @@ static void test_lengths(void **state)
 		assert_accepted(r, text);
 		o = try_value(r->name, text);
 		assert_string_equal(o.value, r->flags & PARAM_SECRET ? "***" : text);
-	}
-}
-
-static void test_not_yet(void **state)
-{
-	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
-		const struct row *r = &rows[i];
-		struct outcome o;
-
-		if (!(r->flags & PARAM_NOT_YET))
-			continue;
-		o = try_value(r->name, r->kind == ENUM ? "allow" : "777");
-		assert_int_equal(o.errors, 0);
-		assert_int_equal(o.warnings, 1);
-		assert_non_null(strstr(o.report, "test.ini:2: warning: "));
-		assert_non_null(strstr(o.report, r->name));
-		assert_non_null(strstr(o.report, "pgbouncer"));
-		assert_non_null(strstr(o.report, "not supported yet"));
 	}
 }
 
@@ -341,7 +322,6 @@ int main(void)
 		cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_lengths),
-		cmocka_unit_test(test_not_yet),
 		cmocka_unit_test(test_values),
 		cmocka_unit_test(test_secrets_stay_out_of_messages),
 		cmocka_unit_test(test_unknown),
