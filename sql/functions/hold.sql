@@ -5,8 +5,9 @@
 -- a connection. It says so before a take by the setting qbouncer.proxy; a negative number is for
 -- leases that are held, whatever on_disconnect of the queue is.
 
--- Jobs are looked up by the arrays, not by a join with them: where few rows are alive the planner
--- would begin with the table, and read all that a transaction that is held open keeps there.
+-- Jobs are looked up by the arrays, not by a join with them, and the state is not compared by an
+-- operator that an index could serve: where few rows are alive the planner would begin with the table
+-- or with the index of the leases, and read all that a transaction that is held open keeps there.
 
 -- Moves the ends of these leases, never to an earlier time. A lease whose time is over but whose
 -- job nobody has taken is alive again. What somebody else has locked (the worker's own DONE that
@@ -36,7 +37,7 @@ BEGIN
 		EXECUTE format($sql$
 			UPDATE %1$s SET lease_until = greatest(lease_until, clock_timestamp() + $3)
 			WHERE id = ANY (ARRAY(SELECT id FROM %1$s
-				WHERE id = ANY ($1) AND token = ANY ($2) AND state = 'leased'
+				WHERE id = ANY ($1) AND token = ANY ($2) AND state IS NOT DISTINCT FROM 'leased'
 				FOR UPDATE SKIP LOCKED))
 		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, lease;
 		RETURN QUERY EXECUTE format($sql$
@@ -70,7 +71,7 @@ BEGIN
 		EXECUTE format($sql$
 			UPDATE %1$s SET proxy = $3
 			WHERE id = ANY (ARRAY(SELECT id FROM %1$s
-				WHERE id = ANY ($1) AND token = ANY ($2) AND state = 'leased'
+				WHERE id = ANY ($1) AND token = ANY ($2) AND state IS NOT DISTINCT FROM 'leased'
 				FOR UPDATE SKIP LOCKED))
 		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, owner;
 	END LOOP;
