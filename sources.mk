@@ -135,6 +135,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/pooler.c \
 	src/pool/portal.c \
 	src/pool/relay.c \
+	src/pool/relay_error.c \
 	src/pool/relay_int.h \
 	src/pool/relay_replace.c \
 	src/pool/replication.c \

@@ -308,6 +308,7 @@ enum server_state {
 	SERVER_IDLE,
 	SERVER_ACTIVE,    /* linked to a client */
 	SERVER_TASK,      /* runs a task */
+	SERVER_FINISHING, /* its client has said goodbye behind statements that still run */
 	SERVER_CLEANING,  /* reset query or rollback under way */
 	SERVER_LISTENING, /* for all clients of the database that listen: listen.c */
 	SERVER_CANCELLED, /* free, but a cancel request towards it is still on its way */
@@ -349,7 +350,6 @@ struct server {
 	bool copy_synced : 1;  /* the last message of the client was a Sync inside that copy */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool pass_discard : 1;
-	bool finishing : 1;    /* CLEANING: its client has said goodbye behind statements that still run */
 	bool last_resort : 1;  /* LOGIN: prefer-standby, and there is none */
 	bool raw : 1;          /* of a replication client: bytes pass */
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */

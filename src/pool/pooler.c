@@ -258,6 +258,7 @@ static bool servers_in_use(void)
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
 			if (p->servers[SERVER_ACTIVE].count + p->servers[SERVER_TASK].count +
+					p->servers[SERVER_FINISHING].count +
 					p->servers[SERVER_CLEANING].count >
 				0)
 				return true;

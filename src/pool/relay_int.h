@@ -1,5 +1,5 @@
 /*
- * Between relay.c and relay_replace.c: one pass over what a server has sent.
+ * Between relay.c, relay_error.c and relay_replace.c: one pass over what a server has sent.
  */
 #ifndef QB_RELAY_INT_H
 #define QB_RELAY_INT_H
@@ -21,7 +21,10 @@ enum relay_step {
 };
 
 void relay_emit(struct relay *r, const struct buf *b); /* our bytes, behind the run */
-void relay_pop(struct relay *r);                       /* the head has its answer */
+void relay_pop(struct relay *r, bool ok);              /* the head has its answer */
+void relay_run_add(struct relay *r, const uint8_t *p, size_t n);
+void relay_run_flush(struct relay *r); /* before anything else is said to the client */
+enum relay_step relay_error(struct relay *r, const struct wire_msg *m);
 void relay_batch_failed(struct relay *r);
 
 enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);

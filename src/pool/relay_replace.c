@@ -111,7 +111,7 @@ enum relay_step relay_replace_answer(
 		rp->value = 0;
 	}
 	if (end)
-		relay_pop(r);
+		relay_pop(r, true);
 	return step;
 }
 

@@ -2,7 +2,7 @@
  * A connection to Postgres: its life, the list it is in, what was prepared on it, and which
  * settings are in force. Logging in is server_login.c, what it says is relay.c.
  *
- *   LOGIN -> IDLE <-> ACTIVE (a client) -> CLEANING -> IDLE
+ *   LOGIN -> IDLE <-> ACTIVE (a client) -> [FINISHING ->] CLEANING -> IDLE
  *                <-> TASK (our own statement)      any -> DEAD, freed by the reaper
  */
 #include <stdio.h>
@@ -592,9 +592,8 @@ void server_check(struct server *s)
 /* Statements that were sent whole run to their end, as in Postgres; nobody hears the answers. */
 static void finish_first(struct server *s)
 {
-	s->finishing = true;
 	s->pass_discard = true;
-	server_move(s, SERVER_CLEANING);
+	server_move(s, SERVER_FINISHING);
 	conn_want_read(s->conn, true);
 }
 
@@ -630,7 +629,6 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 	if (s->link != NULL)
 		s->link->link = NULL;
 	s->link = NULL;
-	s->finishing = false;
 	if (s->expect.count > 0 && !s->copy_in && !s->unsynced &&
 		(said_goodbye || owes_only_us(s))) {
 		finish_first(s);

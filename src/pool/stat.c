@@ -113,7 +113,8 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 					     p->servers[SERVER_TASK].count,
 				.sv_being_canceled = count_cancelled(p),
 				.sv_idle = p->servers[SERVER_IDLE].count,
-				.sv_tested = p->servers[SERVER_CLEANING].count,
+				.sv_tested = p->servers[SERVER_FINISHING].count +
+					     p->servers[SERVER_CLEANING].count,
 				.sv_login = p->servers[SERVER_LOGIN].count,
 				.cl_parked = count_parked(p),
 				.sv_queue = p->servers[SERVER_TASK].count,
@@ -219,6 +220,7 @@ static const char *const server_state_names[SERVER_STATES] = {[SERVER_LOGIN] = "
 	[SERVER_IDLE] = "idle",
 	[SERVER_ACTIVE] = "active",
 	[SERVER_TASK] = "active",
+	[SERVER_FINISHING] = "tested",
 	[SERVER_CLEANING] = "tested",
 	[SERVER_LISTENING] = "active",
 	[SERVER_CANCELLED] = "being_canceled",
