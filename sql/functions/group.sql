@@ -5,7 +5,9 @@
 --
 -- At most one job of a group is ready, later or leased: a unique index says so. The others are
 -- "blocked", and no take looks at them. When the one ends, in whatever way, the first of the
--- blocked takes its place; triggers see to that, which no other job pays for (WHEN).
+-- blocked takes its place; triggers see to that. Other jobs pay little for them: WHEN
+-- is read and prepared anew in each statement, so it is short, and a take sets no column that a trigger is
+-- for: who dies sets ended_at, and who becomes blocked by an UPDATE gets a new position.
 --
 -- The end and the push of a successor may not see each other: each is in a transaction that the
 -- other's snapshot does not hold. So a push that was blocked looks once more at its commit (a
@@ -57,7 +59,9 @@ $body$, '@name@', quote_literal(name)), tab);
 	PERFORM queue._generate_one(format('_ended_%s() RETURNS trigger', number), settings,
 		replace($body$
 BEGIN
-	PERFORM queue._next_@n@(OLD."group");
+	IF TG_OP = 'UPDATE' OR OLD.state IN ('ready', 'later', 'leased') THEN
+		PERFORM queue._next_@n@(OLD."group");
+	END IF;
 	RETURN NULL;
 END
 $body$, '@n@', number::text), tab);
@@ -92,12 +96,12 @@ $body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'gone', 'expire
 		GRANT EXECUTE ON FUNCTION queue._late_%2$s TO PUBLIC;
 		REVOKE ALL ON FUNCTION queue._next_%2$s, queue._ended_%2$s, queue._blocked_%2$s FROM PUBLIC;
 		CREATE TRIGGER ended AFTER DELETE ON %1$s FOR EACH ROW
-			WHEN (OLD."group" IS NOT NULL AND OLD.state IN ('ready', 'later', 'leased'))
+			WHEN (OLD."group" IS NOT NULL)
 			EXECUTE FUNCTION queue._ended_%2$s();
-		CREATE TRIGGER died AFTER UPDATE OF state ON %1$s FOR EACH ROW
+		CREATE TRIGGER died AFTER UPDATE OF ended_at ON %1$s FOR EACH ROW
 			WHEN (OLD."group" IS NOT NULL AND NEW.state = 'dead' AND OLD.state <> 'dead')
 			EXECUTE FUNCTION queue._ended_%2$s();
-		CREATE CONSTRAINT TRIGGER blocked AFTER INSERT OR UPDATE OF state ON %1$s
+		CREATE CONSTRAINT TRIGGER blocked AFTER INSERT OR UPDATE OF position ON %1$s
 			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.state = 'blocked')
 			EXECUTE FUNCTION queue._blocked_%2$s();
 	$sql$, tab, number);

@@ -397,6 +397,10 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		return;
 	if (r->rows++ == 0 && !r->keeps_rows)
 		note_value(r, body, len);
+	if (len == 0) { /* there was no memory for it */
+		r->answer.rows.failed = true;
+		return;
+	}
 	call_row(&r->call, body, len);
 	if (!r->keeps_rows)
 		return;

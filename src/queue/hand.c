@@ -195,7 +195,7 @@ bool hand_row(void *arg, const uint8_t **body, size_t *len)
 	struct taker *t = h->at < h->n ? &h->takers[h->at] : NULL;
 	int columns = (int)((*body)[0] << 8 | (*body)[1]);
 	bool taken = false;
-	size_t at;
+	size_t at = 0;
 
 	if (!last_column(*body, *len, &at, &taken))
 		return false;

@@ -16,7 +16,7 @@
 struct merge_item;
 
 struct merge_ops {
-	/* A row that belongs to the item: body of DataRow. Borrowed. */
+	/* A row that belongs to the item: body of DataRow. Borrowed. len 0: no memory for it. */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
 	/* The row that it has just got stands for something that was handed over to another. Or NULL. */
 	void (*handed)(void *arg);
