@@ -511,6 +511,7 @@ qb_dialogues = \
 	test/scenario/fatal_when_idle.dlg \
 	test/scenario/function_call.dlg \
 	test/scenario/goodbye_while_waiting.dlg \
+	test/scenario/handed_over.dlg \
 	test/scenario/heartbeat.dlg \
 	test/scenario/hold.dlg \
 	test/scenario/hold_cancelled.dlg \

@@ -10,6 +10,7 @@
 
 #define LEASE      (300 * USEC_SEC)
 #define MAX_VALUES 64
+#define NUMBERED   "mail" /* queue 1, when a dialogue says that its number is known */
 
 enum change { CHANGE_NONE, CHANGE_PUSHED, CHANGE_TAKEN, CHANGE_DONE, CHANGE_BACK };
 
@@ -281,18 +282,22 @@ static int serve_push_keys(struct actor *a, const struct call *c)
 	return n;
 }
 
-static void row_job(struct actor *a, const struct job *j)
+/* behind: more columns, or "" */
+static void row_job(struct actor *a, const struct job *j, const char *behind)
 {
 	struct words w = {0};
-	char text[256];
-	const char *more;
+	const char *more, *q = j->token[0] ? "\"" : "";
+	char text[256], tail[256];
 
-	(void)snprintf(text, sizeof(text), "DataRow \"%d\" \"%s\" \"%s\" \"%d\"", j->id, j->token,
-		j->queue, j->attempt);
+	(void)snprintf(text, sizeof(text), "DataRow \"%d\" %s%s%s \"%s\" \"%d\"", j->id, q,
+		j->token[0] ? j->token : "NULL", q, j->queue, j->attempt);
 	more = text;
 	(void)words_next(&more, &w);
 	words_add(&w, 'q', j->payload, strlen(j->payload));
-	more = "NULL NULL NULL \"0\" \"2026-01-01 00:00:00+00\" \"2026-01-01 00:05:00+00\" auto NULL NULL NULL NULL";
+	(void)snprintf(tail, sizeof(tail),
+		"NULL NULL NULL \"0\" \"2026-01-01 00:00:00+00\" \"2026-01-01 00:05:00+00\" auto NULL NULL NULL NULL %s",
+		behind);
+	more = tail;
 	{
 		struct words rest;
 		const struct word *x;
@@ -315,16 +320,22 @@ static usec_t lease_of(const struct call *c)
 	return LEASE;
 }
 
-static void take_one(struct actor *a, struct job *j, const struct call *c, bool pop)
+static void job_lease(struct job *j, usec_t lease)
 {
-	j->leased = !pop;
-	j->done = pop;
+	j->leased = true;
 	j->attempt++;
-	j->lease_until = loop_now() + lease_of(c);
+	j->lease_until = loop_now() + lease;
 	(void)snprintf(j->token, sizeof(j->token), "%x-%x-%x", (unsigned)j->id,
 		(unsigned)j->attempt, 0xabc0u + (unsigned)j->id);
+}
+
+static void take_one(struct actor *a, struct job *j, const struct call *c, bool pop)
+{
+	job_lease(j, lease_of(c));
+	j->leased = !pop;
+	j->done = pop;
 	job_change(j, a, CHANGE_TAKEN);
-	row_job(a, j);
+	row_job(a, j, "");
 }
 
 static bool names_queue(const struct call *c, const char *queue)
@@ -382,6 +393,63 @@ static int serve_take(struct actor *a, const struct call *c)
 	}
 	if (n == 0)
 		row_due(a, c);
+	return n;
+}
+
+/* The same of the one queue that has a number: its name is not among the values. */
+static int serve_take_directly(struct actor *a, const struct call *c)
+{
+	struct call named = {.v = {NUMBERED, c->v[0], c->v[1]}, .in_array = {true}, .n = 3};
+
+	return serve_take(a, &named);
+}
+
+static int serve_push_directly(struct actor *a, const struct call *c)
+{
+	struct call named = {.v = {NUMBERED}, .n = 1};
+
+	for (int i = 0; i < c->n && named.n < MAX_VALUES; i++)
+		if (c->in_array[i]) {
+			named.in_array[named.n] = true;
+			named.v[named.n++] = c->v[i];
+		}
+	return serve_push(a, &named);
+}
+
+static bool any_is_ready(const char *queue)
+{
+	const struct job *j;
+
+	for (j = store.jobs; j; j = j->next)
+		if (is_free(j) && j->ready_at <= loop_now() && strcmp(j->queue, queue) == 0)
+			return true;
+	return false;
+}
+
+/* Payloads, and an int4[] with an element for each taker; without LEASE and AS. */
+static int serve_hand(struct actor *a, const struct call *c)
+{
+	bool refused = any_is_ready(NUMBERED);
+	uint32_t takers = 0;
+	char id[32];
+	int i, n = 0;
+
+	for (i = 0; i < c->n && c->in_array[i]; i++)
+		if (strcmp(c->v[i], "bad") == 0) {
+			actor_say(a, "ErrorResponse 22P02 \"invalid input syntax for type json\"");
+			return -1;
+		}
+	if (i < c->n && !refused)
+		takers = be32(c->v[i] + 12);
+	for (i = 0; i < c->n && c->in_array[i]; i++, n++) {
+		struct job *j = job_new(NUMBERED, c->v[i], 0);
+
+		if ((uint32_t)n < takers)
+			job_lease(j, LEASE);
+		job_change(j, a, CHANGE_PUSHED);
+		(void)snprintf(id, sizeof(id), "\"%d\"", j->id);
+		row_job(a, j, id);
+	}
 	return n;
 }
 
@@ -548,6 +616,9 @@ static const struct {
 } functions[] = {
 	{"queue._push(", serve_push},
 	{"queue._push_keys(", serve_push_keys},
+	{"queue._push_1(", serve_push_directly},
+	{"queue._hand_1(", serve_hand},
+	{"queue._take_1(", serve_take_directly},
 	{"queue._take(", serve_take},
 	{"queue._done(", serve_done},
 	{"queue._names(", serve_names},
