@@ -357,7 +357,7 @@ def without_row_locks(db):
     meanwhile would be missed, not taken twice.)"""
     number = db.value("SELECT number FROM queue.queues")
     text = db.value("SELECT pg_get_functiondef(%s::regproc)", "queue._take_%d" % number)
-    assert text.count("FOR UPDATE SKIP LOCKED") == 11
+    assert text.count("FOR UPDATE SKIP LOCKED") == 14
     db.rows(text.replace("FOR UPDATE SKIP LOCKED", "").replace("ctid", "id").replace(
         "tid[]", "int8[]").replace("queue._take_%d" % number, "queue.careless_take"))
     return ("SELECT t.id, t.token FROM queue.queues AS c, "
