@@ -264,9 +264,9 @@ qb_doc = \
 	doc/decisions/010-lanes.md \
 	doc/decisions/011-hand-over.md \
 	doc/decisions/012-merging-keys.md \
-	doc/decisions/012-restart.md \
 	doc/decisions/013-payload-types.md \
-	doc/decisions/013-sql-prepare-is-repeated.md \
+	doc/decisions/014-restart.md \
+	doc/decisions/015-sql-prepare-is-repeated.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
