@@ -63,9 +63,8 @@ BEGIN
 END
 $$;
 
--- The job that is meant. The queue's name may be NULL. known: it was found before; if its queue is
--- gone by now, there is no name.
-CREATE OR REPLACE FUNCTION queue._await_find(ref text, q text, known bool)
+-- The job that is meant. The queue's name may be NULL.
+CREATE OR REPLACE FUNCTION queue._await_find(ref text, q text)
 RETURNS TABLE (number int4, name text, id int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -98,9 +97,9 @@ BEGIN
 			MESSAGE = format('"%s" is not a job', left(ref, 80)),
 			HINT = 'Pass the job''s id, ''<queue number>-<id>'', or a token that TAKE returned.';
 	END IF;
-	number := coalesce(cfg.number, said);
+	number := cfg.number;
 	name := cfg.name;
-	IF NOT known AND (name IS NULL OR NOT queue._was_given(number, id)) THEN
+	IF name IS NULL OR NOT queue._was_given(number, id) THEN
 		PERFORM queue._no_job(ref);
 	END IF;
 	RETURN NEXT;
@@ -108,7 +107,8 @@ END
 $$;
 
 -- A row for each of these jobs; its state is NULL as long as it has not ended. One statement for all
--- of a queue. gone: it has ended, and nothing of it is kept.
+-- of a queue. gone: it has ended, and nothing of it is kept. known: they were found before and are
+-- named "<queue number>-<id>"; whatever became of them and of their queues is no error.
 CREATE OR REPLACE FUNCTION queue._await(refs text[], q text, known bool)
 RETURNS TABLE (n int8, job text, id int8, queue text, state text, result jsonb, error text,
 	attempt int4, ended_at timestamptz)
@@ -124,10 +124,18 @@ DECLARE
 	part record;
 BEGIN
 	FOR part IN
-			SELECT f.number, f.name, array_agg(f.id ORDER BY r.n) AS ids,
-				array_agg(r.n ORDER BY r.n) AS places
-			FROM unnest(refs) WITH ORDINALITY AS r (ref, n),
-				LATERAL queue._await_find(r.ref, q, known) AS f
+			SELECT f.number, f.name, array_agg(f.id ORDER BY f.n) AS ids,
+				array_agg(f.n ORDER BY f.n) AS places
+			FROM (SELECT f.number, f.name, f.id, r.n
+					FROM unnest(refs) WITH ORDINALITY AS r (ref, n),
+						LATERAL queue._await_find(r.ref, q) AS f
+					WHERE known IS NOT TRUE
+				UNION ALL
+				SELECT k.number, c.name, k.id, k.n
+					FROM (SELECT split_part(ref, '-', 1)::int4 AS number,
+							split_part(ref, '-', 2)::int8 AS id, n
+						FROM unnest(refs) WITH ORDINALITY AS r (ref, n) WHERE known) AS k
+					LEFT JOIN queue.queues AS c ON c.number = k.number) AS f
 			GROUP BY f.number, f.name LOOP
 		IF part.name IS NULL THEN
 			RETURN QUERY SELECT w.n, part.number || '-' || w.id, w.id, NULL::text, 'gone'::text,

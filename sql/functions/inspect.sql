@@ -2,14 +2,16 @@
 
 CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
-	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool, payload text)
+	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool,
+	payload text, retain_done text, retain_dead text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
 		(SELECT pg_get_userbyid(r.relowner)::text FROM pg_class AS r
 			WHERE r.oid = to_regclass(queue._table(c.name))),
-		c.created_at, c.paused, c.max_length, c.unlogged, c.payload
+		c.created_at, c.paused, c.max_length, c.unlogged, c.payload,
+		c.retain_done::text, c.retain_dead::text
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 

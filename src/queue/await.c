@@ -257,14 +257,14 @@ static void on_again(void *arg)
 	w->ended = false;
 }
 
-/* The longer it waits the less often it looks. */
+/* The longer it waits the less often it looks; at round times, so that many look together. */
 static usec_t next_look(const struct awaiting *w)
 {
 	usec_t now = loop_now(), most = conf_current()->p.queue_await_poll;
 	usec_t pause = (now - w->started) / 8;
 
 	pause = pause < LOOK_FIRST ? LOOK_FIRST : pause;
-	return now + (pause < most ? pause : most);
+	return ((now + (pause < most ? pause : most)) / LOOK_FIRST + 1) * LOOK_FIRST;
 }
 
 static void look_at(struct awaiting *w, usec_t when)
@@ -472,6 +472,19 @@ static void wake(struct awaited *j, const char *how)
 	}
 }
 
+/* By the id alone, of whichever queue. */
+static void news_of_id(struct qdb *db, const char *id)
+{
+	struct awaited *j, *tmp;
+
+	HASH_ITER (hh, db->awaited, j, tmp) {
+		const char *dash = strchr(j->ref, '-');
+
+		if (dash != NULL && strcmp(dash + 1, id) == 0)
+			wake(j, NULL);
+	}
+}
+
 void await_news(struct qdb *db, const char *job, const char *how)
 {
 	const char *dash = strchr(job, '-');
@@ -480,8 +493,12 @@ void await_news(struct qdb *db, const char *job, const char *how)
 	size_t n;
 
 	db->ended_news++;
-	if (db->awaited == NULL || dash == NULL)
+	if (db->awaited == NULL)
 		return;
+	if (dash == NULL) {
+		news_of_id(db, job);
+		return;
+	}
 	n = (size_t)(dash - job) + 1 + strcspn(dash + 1, "-");
 	if (n >= sizeof(ref))
 		return;
@@ -492,8 +509,12 @@ void await_news(struct qdb *db, const char *job, const char *how)
 		wake(j, how);
 }
 
-void await_news_later(struct qclient *qc, const char *job, bool done)
+void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx)
 {
+	if (!in_tx) {
+		await_news(qc->db, job, done ? "done" : NULL);
+		return;
+	}
 	buf_putc(&qc->ended, done ? 'd' : '-');
 	buf_put(&qc->ended, job, strlen(job) + 1);
 }

@@ -188,6 +188,19 @@ static void call_queue(
 	buf_free(&text);
 }
 
+/* Those that it cancels, for who awaits them. What cannot be told is found by their looks. */
+static void call_ends(struct call *ret, const struct qstmt *q, const struct bind_values *bind)
+{
+	struct qbind qb = {
+		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+
+	for (int i = 0; q->verb->id == QVERB_CANCEL && i < qstmt_count(q, QARG_REF); i++) {
+		if (qvalue_eval(qstmt_value(q, QARG_REF, i), &qb, &ret->ends) != QEVAL_OK)
+			continue;
+		buf_putc(&ret->ends, '\0');
+	}
+}
+
 static bool fits(const struct qvalue *v, const struct bind_values *bind, const char *what,
 	struct pg_error *err)
 {
@@ -233,6 +246,7 @@ bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_valu
 		return false;
 	call_queue(qc, ret, q, bind);
 	ret->in_rows = names_queues(q);
+	call_ends(ret, q, bind);
 	if (!qstmt_sql(q, token_of, ret, &ret->sql, err))
 		return false;
 	if (!buf_failed(&ret->sql))
@@ -254,6 +268,7 @@ void call_free(struct call *c)
 	mem_free(c->oids);
 	mem_free(c->params);
 	buf_free(&c->names);
+	buf_free(&c->ends);
 	jobs_free(&c->jobs);
 	*c = (struct call){0};
 }
@@ -315,10 +330,14 @@ void call_succeeded(
 			lease_finish(qc, call->jobs.tokens[i], by_done, in_tx);
 		if (!in_tx && by_done)
 			done_remember(call->jobs.tokens[i]);
-		if (may_end && in_tx)
-			await_news_later(qc, call->jobs.tokens[i], by_done);
-		else if (may_end)
-			await_news(qc->db, call->jobs.tokens[i], by_done ? "done" : NULL);
+		if (may_end)
+			await_ended(qc, call->jobs.tokens[i], by_done, in_tx);
+	}
+	for (size_t at = 0; at < call->ends.len && !buf_failed(&call->ends);) {
+		const char *job = (const char *)call->ends.data + at;
+
+		await_ended(qc, job, false, in_tx);
+		at += strlen(job) + 1;
 	}
 	/* what was handed over is nobody's news */
 	if ((last->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0' &&

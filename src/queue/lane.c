@@ -27,6 +27,13 @@ static struct lane *lane_find(struct qdb *db, const char *queue)
 	return l;
 }
 
+int64_t lane_number(struct qdb *db, const char *queue)
+{
+	const struct lane *l = lane_find(db, queue);
+
+	return l != NULL ? l->number : 0;
+}
+
 /* One that is still referred to is freed by the last who does. */
 static void lane_drop(struct lane *l)
 {

@@ -230,6 +230,7 @@ struct call {
 	int n_params;
 	struct jobs jobs;
 	char queue[QSTMT_QUEUE_MAX + 1]; /* PUSH, ALTER ...: evaluated name, "" when it has none */
+	struct buf ends;  /* CANCEL: its jobs as they are named, each with its terminator */
 	struct buf names; /* the queues of the jobs, as its rows name them, each with its terminator */
 	bool in_rows;     /* its rows do, and somebody wants to know */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
@@ -314,9 +315,10 @@ bool waiter_must_leave(const struct qclient *qc);
 MUST_CHECK bool await_start(void);
 void await_free(void);
 enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qclient *qc);
-/* A job has ended, or may have: its token or "<queue number>-<id>". how: known state, or NULL. */
+/* A job has ended, or may have: its token, "<queue number>-<id>" or its id. how: known state, or NULL. */
 void await_news(struct qdb *db, const char *job, const char *how);
-void await_news_later(struct qclient *qc, const char *job, bool done); /* at the commit */
+/* Now, or when the transaction under way commits. done: by DONE. */
+void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx);
 void await_tx_ended(struct qclient *qc, bool committed);
 void await_cancel(struct qclient *qc);
 void await_client_ended(struct qclient *qc);

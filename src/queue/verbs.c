@@ -43,6 +43,8 @@ static const struct wire_field columns_list[] = {
 	{"max_length", OID_INT4},
 	{"unlogged", OID_BOOL},
 	{"payload", OID_TEXT},
+	{"retain_done", OID_TEXT},
+	{"retain_dead", OID_TEXT},
 };
 
 static const struct wire_field columns_stats[] = {

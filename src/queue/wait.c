@@ -223,10 +223,25 @@ static void found_in_rooms(struct waiter *w)
 	}
 }
 
+/* A pop has no token to tell the end of its jobs by. */
+static void popped(struct waiter *w)
+{
+	char job[TOKEN_MAX];
+
+	for (int i = 0; i < w->n_taken && w->db->awaited != NULL; i++) {
+		snprintf(job, sizeof(job), "%lld-%lld",
+			(long long)lane_number(w->db, w->taken[i].queue),
+			(long long)w->taken[i].id);
+		await_news(w->db, job, "done");
+	}
+}
+
 static void add_leases(struct waiter *w)
 {
-	if (w->args.pop)
+	if (w->args.pop) {
+		popped(w);
 		return;
+	}
 	w->qc->answers++;
 	for (int i = 0; i < w->n_taken; i++) {
 		struct taken *t = &w->taken[i];

@@ -16,7 +16,7 @@ STATS = [("queue", TEXT), ("ready", INT8), ("later", INT8), ("leased", INT8), ("
          ("oldest_ready", TIMESTAMPTZ), ("next_due", TIMESTAMPTZ), ("blocked", INT8), ("done", INT8)]
 LIST = [("queue", TEXT), ("lease", TEXT), ("max_attempts", INT4), ("retry", TEXT), ("on_disconnect", TEXT),
         ("durability", TEXT), ("owner", TEXT), ("created_at", TIMESTAMPTZ), ("paused", BOOL),
-        ("max_length", INT4), ("unlogged", BOOL), ("payload", TEXT)]
+        ("max_length", INT4), ("unlogged", BOOL), ("payload", TEXT), ("retain_done", TEXT), ("retain_dead", TEXT)]
 PEEK = [("id", INT8), ("state", TEXT), ("attempt", INT4), ("failures", INT4), ("payload", JSONB),
         ("headers", JSONB), ("priority", INT4), ("run_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ),
         ("error", TEXT), ("worker", TEXT), ("pushed_at", TIMESTAMPTZ), ("key", TEXT), ("group", TEXT),
