@@ -236,3 +236,15 @@ def test_many_jobs(qproxy, db, q):
     for number, w in zip(ids, wires):
         assert answer(w) == ("done", number)
         w.close()
+
+
+def test_cancelled_in_a_transaction(qproxy, db, q):
+    with qproxy.wire(db) as v, qproxy.wire(db) as w:
+        one, two = pushed(q), pushed(q)
+        awaiting(v, one)
+        awaiting(w, two)
+        tag(q, "BEGIN; SELECT 1")
+        tag(q, "QUEUE CANCEL %s, '%s'" % (one, q.rows("QUEUE JOB %s" % two)[0]["job"]))
+        parked(v, w)
+        tag(q, "COMMIT")
+        assert (answer(v), answer(w)) == (("gone", None), ("gone", None))
