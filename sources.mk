@@ -492,6 +492,7 @@ qb_scenario_files = \
 qb_dialogues = \
 	test/scenario/asked_when_gone.dlg \
 	test/scenario/await.dlg \
+	test/scenario/await_cancelled.dlg \
 	test/scenario/await_ends.dlg \
 	test/scenario/barrier_settings.dlg \
 	test/scenario/begin_is_late.dlg \
