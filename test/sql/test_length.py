@@ -1,6 +1,10 @@
 """max_length and unlogged."""
 
+import psycopg
 import pytest
+
+from pgcluster import Cluster
+from sessions import Session, install_script
 
 
 @pytest.fixture
@@ -215,6 +219,31 @@ def test_unlogged(db):
     assert persistence(db) == "u"
     db.rows("SELECT queue.alter('q', '{}', '{}', '{unlogged}')")
     assert persistence(db) == "p"
+
+
+def test_a_crash_empties_it():
+    with Cluster() as pg:
+        dsn = pg.dsn("postgres", "postgres")
+        session = Session(dsn)
+        session.script(install_script())
+        session.create("lost", unlogged="true", retain_done="1 h", max_length=3)
+        session.create("kept", max_length=3)
+        for name in ("lost", "kept"):
+            session.push(name, "1", "2", "3")
+        token = session.take("lost")[0]["token"]
+        session.done(session.take("lost")[0]["token"])
+        pg.kill()
+        pg.start()
+        with pytest.raises(psycopg.Error):
+            session.rows("SELECT 1")
+        session = Session(dsn)
+        assert session.rows("SELECT queue, ready, leased, done FROM queue.stats() ORDER BY queue") == \
+            [("kept", 3, 0, 0), ("lost", 0, 0, 0)]
+        session.fails("QB001", "SELECT queue.done(%s)", token)
+        assert len(session.push("lost", "1", "2", "3")) == 3
+        for name in ("lost", "kept"):
+            full(session, queue=name)
+        session.conn.close()
 
 
 def test_ids_begin_anew(db):
