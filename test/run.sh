@@ -245,7 +245,7 @@ part_it() {
 	QB_BUILD=$repo/build/asan run_pytest it test/it -n "$((jobs + 1))" --ignore=test/it/drivers
 }
 
-# All at once; if that fails, those that this system has. What is missing then is skipped by name.
+# All at once; if that fails, one by one. What is missing then is skipped by name.
 drivers_packages() {
 	[ -z "${QB_NO_INSTALL:-}" ] && command -v apt-get >/dev/null 2>&1 || return 0
 	missing=$(sh test/it/drivers/packages.sh)
@@ -255,12 +255,9 @@ drivers_packages() {
 	head_line "packages: $missing"
 	# shellcheck disable=SC2086
 	packages_install "$logs/packages.log" $missing && return
-	known=''
 	for p in $missing; do
-		if apt-cache show "$p" >/dev/null 2>&1; then known="$known $p"; else echo "no package $p"; fi
+		packages_try "$p" || echo "no package $p"
 	done
-	# shellcheck disable=SC2086
-	packages_install "$logs/packages.log" $known || tail -n 5 "$logs/packages.log"
 }
 
 part_drivers() {

@@ -26,17 +26,20 @@ node_modules() {
 	cmp -s "$here/node/package-lock.json" "$out/node/package-lock.json" && [ -d "$out/node/node_modules/pg" ] &&
 		return
 	cp "$here/node/package.json" "$here/node/package-lock.json" "$out/node/"
-	# Without npm, the driver that Debian has.
-	if command -v npm >/dev/null 2>&1; then
-		timeout 240 npm ci --no-audit --no-fund --prefix "$out/node"
-	elif [ -d /usr/share/nodejs/pg ]; then
-		mkdir -p "$out/node/node_modules" && ln -sfn /usr/share/nodejs/* "$out/node/node_modules/"
-	fi
+	command -v npm >/dev/null 2>&1 &&
+		timeout 240 npm ci --no-audit --no-fund --fetch-retries=1 --prefix "$out/node" && return
+	# Without npm, or what it would fetch, the driver that Debian has.
+	[ -d /usr/share/nodejs/pg ] && rm -rf "$out/node/node_modules" && mkdir "$out/node/node_modules" &&
+		ln -sfn /usr/share/nodejs/* "$out/node/node_modules/"
 }
 
 java_program() {
 	mkdir -p "$out/java"
-	javac -d "$out/java" "$here/java/Jdbc.java"
+	if command -v javac >/dev/null 2>&1; then
+		javac -d "$out/java" "$here/java/Jdbc.java"
+	else
+		ecj -source 17 -target 17 -proc:none -nowarn -d "$out/java" "$here/java/Jdbc.java"
+	fi
 }
 
 # With Debian's own compiler and libraries, whatever else is in PATH.

@@ -9,6 +9,9 @@ echo python3-psycopg python3-psycopg-pool python3-psycopg2 python3-asyncpg pytho
 	libpostgresql-jdbc-java golang-go golang-github-lib-pq-dev golang-github-jackc-pgx-v4-dev \
 	cargo rustc librust-tokio-postgres-dev librust-futures-util-dev ruby ruby-pg ruby-activerecord libdbd-pg-perl \
 	php-cli php-pgsql tcl libpgtcl g++ libpqxx-dev libpq-dev
-have javac || echo default-jdk-headless
+# a compiler alone, where there is no JDK: half of its size
+have java || echo default-jre-headless
+have javac || echo ecj
 have node || echo nodejs
-have npm || echo node-pg
+# node-pg: where npm cannot fetch
+have npm || echo npm node-pg
