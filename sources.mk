@@ -267,6 +267,7 @@ qb_doc = \
 	doc/decisions/013-payload-types.md \
 	doc/decisions/014-restart.md \
 	doc/decisions/015-sql-prepare-is-repeated.md \
+	doc/decisions/016-archive-and-await.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
