@@ -38,8 +38,8 @@ FULL = Plan(
 
 # what fits into twelve minutes on two cores, the build included
 PUBLISH = FULL.but(
-    name="publish", limit=630, rounds=3, seconds=1.5, side_rounds=2, select_clients=(16,),
-    select_rounds=5, watch=11, drain=50000, outside_clients=(100,), outside_drain=20000, latency=3,
+    name="publish", limit=670, rounds=3, seconds=1.5, side_rounds=1, select_clients=(16,),
+    select_rounds=4, watch=11, drain=50000, outside_clients=(100,), outside_drain=20000, latency=3,
     hand_finished=30000, finished=200000, delayed=1000000, ready=100000, deaths=3)
 
 # does it run?

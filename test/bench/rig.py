@@ -10,6 +10,7 @@ in a directory of its own under /tmp and ends with the process.
 """
 
 import glob
+import math
 import os
 import pwd
 import re
@@ -203,7 +204,9 @@ class Rig:
         return ["-h", host, "-p", port, "-U", user]
 
     def pgbench(self, pooler, database, mode, clients, *limit, script=None):
-        """pgbench -S, or a script. Returns (transactions, tps)."""
+        """pgbench -S, or a script. limit: -T and whole seconds (or more), or -t and a number. Returns
+        (transactions, tps)."""
+        limit = [limit[0], math.ceil(limit[1])]
         # one thread: its clients are never the reason why two cores are busy with pgbench
         out = run([self._bin("pgbench"), "-n", *(["-f", script] if script else ["-S"]), "-M", mode,
                    "-c", str(clients), "-j", "1", *map(str, limit), *self.address(pooler),

@@ -130,7 +130,7 @@ def main():
     print("\n%d parts in %.0f s%s" % (len(tables), time.monotonic() - began,
                                       "; missing: " + ", ".join(missing) if missing else ""))
     if args.write and tables:
-        words = [a for a in sys.argv[1:] if a != "--write" and "/" not in a]
+        words = [a for a in sys.argv[1:] if "/" not in a and a not in ("--write", "--program", "--build-dir")]
         known.append(("took", "%.0f s" % (time.monotonic() - began)))
         if missing:
             known.append(("missing", ", ".join(missing)))

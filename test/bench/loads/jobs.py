@@ -4,6 +4,8 @@ For:     run.py.
 Entry points: jobs, protocols, batches, push, drain, queues.
 """
 
+import math
+
 from contenders.hand import Hand
 from contenders.pgmq import Pgmq
 from contenders.qbouncer import Qbouncer
@@ -16,7 +18,7 @@ SHORT = (QB, Hand("pgbouncer"), Pgmq("pgbouncer"))
 
 COST = ["proxy CPU", "Postgres CPU", "WAL bytes", "transactions"]
 
-TEXT = ("Jobs per second, and how many times as many qbouncer does (medians of %d rounds of %g s, the "
+TEXT = ("Jobs per second, and how many times as many qbouncer does (medians; rounds of each: %d, of %g s, the "
         "order of the contenders alternating). Per job: microseconds of CPU of the pooler and of all of "
         "Postgres, bytes of WAL, transactions that write. ")
 
@@ -75,16 +77,17 @@ def jobs(rig, plan):
     rows, goals = [], []
     with both_poolers(rig) as poolers:
         for clients in plan.job_clients:
-            got = compare(ALL if clients == 100 else SHORT, plan.rounds,
+            most = clients == max(plan.job_clients)
+            got = compare(ALL if most else SHORT, plan.rounds if most else plan.side_rounds + 1,
                           _cycle(rig, poolers, plan, clients))
             rows += rows_of(got, [clients])
-            if clients == 100:
+            if most:
                 goals.append(_goal(got))
     return Table(
         "Jobs one at a time",
         TEXT % (plan.rounds, plan.seconds) + "Each client pushes a job, takes one and finishes it, in "
         "three statements with three commits, over and over, in the simple protocol; one C process is "
-        "all clients.",
+        "all clients. (%d rounds with fewer clients.)" % (plan.side_rounds + 1),
         ["clients", "", "jobs/s", "qbouncer is x", *COST], rows, goals)
 
 
@@ -112,7 +115,7 @@ def protocols(rig, plan):
             rows += rows_of(compare((QB, *others), plan.side_rounds, once), [mode])
     return Table(
         "Jobs one at a time, by pgbench",
-        TEXT % (plan.side_rounds, plan.seconds) + "100 clients of pgbench (one thread) with a script of the "
+        TEXT % (plan.side_rounds, math.ceil(plan.seconds)) + "100 clients of pgbench (one thread) with a script of the "
         "three statements; 1 000 jobs are in the queue before, so that a take always finds one.",
         ["protocol", "", "jobs/s", "qbouncer is x", *COST], rows)
 
@@ -124,7 +127,7 @@ def batches(rig, plan):
     with both_poolers(rig) as poolers:
         for batch in plan.batches:
             for clients in (1, 8):
-                got = compare((QB, hand, Pgmq()), plan.rounds,
+                got = compare((QB, hand, Pgmq()), plan.side_rounds + 1,
                               _cycle(rig, poolers, plan, clients, batch))
                 rows += rows_of(got, [batch, clients])
                 if batch == 100:
@@ -132,7 +135,7 @@ def batches(rig, plan):
                         ratio_of(got[QB][0], got[hand][0]) * 100, clients, "s"[:clients > 1]))
     return Table(
         "Jobs in batches",
-        TEXT % (plan.rounds, plan.seconds) + "Each client pushes so many jobs with one statement, takes "
+        TEXT % (plan.side_rounds + 1, plan.seconds) + "Each client pushes so many jobs with one statement, takes "
         "as many with one and finishes what it got with one. The SQL goes directly to Postgres.",
         ["batch", "clients", "", "jobs/s", "qbouncer is x", *COST], rows,
         [Goal("the same in batches (LIMIT 100)", ">= 80 % of the bare SQL batch rate",

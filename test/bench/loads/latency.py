@@ -52,7 +52,8 @@ def latency(rig, plan):
         "each push again when their job has been delivered; so many clients wait and take, 8 others "
         "finish. Milliseconds from the push (from when it was due) to the row, and to the push's own "
         "answer. One process with one clock, all on the same cores. The last line is the yardstick: an "
-        "INSERT of the same size through the same proxy, one at a time, the whole of it."
+        "INSERT of the same size through the same proxy, one at a time, the whole of it. (One waiter alone "
+        "cannot take much more than 1 000 jobs per second one by one: what it does not take in time queues up.)"
         % plan.latency,
         ["waiters", "pushes/s", "delivered/s", "p50", "p99", "max", "answer p50", "answer p99"], rows,
         [_goal(got, commit)])

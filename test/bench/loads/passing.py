@@ -4,6 +4,8 @@ For:     run.py.
 Entry points: select, instructions.
 """
 
+import math
+
 from table import Goal, Table, median, number, ratio, turns
 
 BOTH = ("qbouncer", "pgbouncer")
@@ -65,7 +67,7 @@ def select(rig, plan):
         "the rounds' ratios. CPU: user and system time of the pooler's process, microseconds per "
         "query. pgbouncer 1.18 has no prepared statements in transaction pooling. Scale %d, pool of "
         "20 (transaction) and 120 (session), pgbench with one thread on the same cores."
-        % (plan.seconds, plan.select_rounds, rig.scale),
+        % (math.ceil(plan.seconds), plan.select_rounds, rig.scale),
         ["protocol, pooling", "clients", "direct tps", "qbouncer tps", "pgbouncer tps", "ratio",
          "qbouncer CPU", "pgbouncer CPU", "ratio"], rows, _goal(rows))
 
