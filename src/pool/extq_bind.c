@@ -185,7 +185,9 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 	portal_drop(c, old);
 	p->next = c->portals;
 	c->portals = p;
-	if (portal[0] != '\0' && may_have_portals(c)) {
+	/* the end of the block is the end of all portals, and in a failed one there is nothing else */
+	if (portal[0] != '\0' && l->tx != SQL_TX_COMMIT && l->tx != SQL_TX_ROLLBACK &&
+		may_have_portals(c)) {
 		p->placed = true;
 		if (!place_portal(c, portal))
 			return STEP_END;

@@ -392,7 +392,7 @@ def test_string_is_one_transaction(q):
 def test_take_has_to_be_alone(q):
     tag(q, "QUEUE PUSH mail '1'")
     for sql in ("SELECT 1; QUEUE TAKE mail", "QUEUE TAKE mail; SELECT 1", "QUEUE TAKE mail; QUEUE TAKE mail",
-                "BEGIN; QUEUE POP mail"):
+                "BEGIN; QUEUE POP mail; SELECT 1"):
         e = error(q, sql)
         assert e.sqlstate == "0A000" and e.fields.get("H"), sql
     assert stats(q)["ready"] == 1

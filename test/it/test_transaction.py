@@ -223,6 +223,17 @@ def test_begin_twice_and_commit_without(proxy, db):
         assert types(got) == "NCZ" and got[0].sqlstate == "25P01"
 
 
+@pytest.mark.parametrize("sql, tag", [("ROLLBACK", "ROLLBACK"), ("COMMIT", "ROLLBACK")])
+def test_end_of_a_failed_block_by_a_named_portal(proxy, db, sql, tag):
+    """As pg8000 sends it."""
+    with proxy.wire(db) as c:
+        c.simple("BEGIN")
+        c.simple("SELECT 1/0")
+        c.hold().parse("s", sql).sync().push().until("Z")
+        got = c.hold().bind("p", "s").execute("p", 100).sync().push().until("Z")
+        assert types(got) == "2CZ" and got[1].tag == tag and got[2].status == "I"
+
+
 def test_begin_in_the_extended_protocol(proxy, db):
     with proxy.wire(db) as c:
         c.hold().parse("", "BEGIN").bind().describe("P").execute().sync().push()

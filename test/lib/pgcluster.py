@@ -171,10 +171,12 @@ class Cluster:
         self.psql('DROP DATABASE IF EXISTS "%s" WITH (FORCE)' % name)
 
     def psql(self, sql, dbname="postgres", user=SUPERUSER):
-        """Runs one SQL string by psql and gives its unaligned output."""
+        """Runs one SQL string, or a script that is too long for an argument, by psql and gives its unaligned output."""
+        script = len(sql) > 65536
         done = subprocess.run(
             [os.path.join(self.bin, "psql"), "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1",
-             "-c", sql, self.dsn(dbname, user)],
+             *(["-f", "-"] if script else ["-c", sql]), self.dsn(dbname, user)],
+            input=sql if script else None, stdin=None if script else subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(done.stderr.strip())
