@@ -32,7 +32,7 @@ for f in usr/bin/qbouncer etc/qbouncer/qbouncer.ini etc/qbouncer/userlist.txt li
 	usr/share/doc/qbouncer/copyright; do
 	[ -f "$out/root/$f" ] || fail "the package has no $f"
 done
-[ "$("$out/root/usr/bin/qbouncer" --version | cut -d' ' -f2)" = "$version" ] || fail "--version is not $version"
+[ "$("$out/root/usr/bin/qbouncer" --version | head -n 1 | cut -d' ' -f2)" = "$version" ] || fail "--version is not $version"
 sed "s,/etc/qbouncer,$out/root/etc/qbouncer," "$out/root/etc/qbouncer/qbouncer.ini" >"$out/installed.ini"
 "$out/root/usr/bin/qbouncer" --check-config "$out/installed.ini" || fail "the installed configuration is not good"
 # What hardening promises: position independent, nothing writable after the start, no executable stack.
