@@ -7,7 +7,17 @@
 --
 -- They check nothing: queue._push, queue._take and queue._done do. The tables' names are quoted
 -- by %I in the text of the function (@table@, @archive@), and that text as a whole by %L. A name may
--- look like one of these words: nothing is replaced in it.
+-- look like one of these words, or have one in it: nothing is replaced in it.
+
+-- A name as a literal for such a text: without the character that the words begin with.
+CREATE OR REPLACE FUNCTION queue._name_literal(name text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN 'E''' || replace(replace(replace(name, E'\\', E'\\\\'), '''', ''''''), '@', E'\\100') || '''';
+END
+$$;
 
 CREATE OR REPLACE FUNCTION queue._generate_one(head text, settings text, body text, tab text)
 RETURNS void
@@ -109,7 +119,7 @@ BEGIN
 			priority, pushed_at, lease_until, q.on_disconnect,
 			ceil(date_part('epoch', lease_until - moment) * 1000)::int8, position, NULL::int8;
 END
-$body$, '@n@', number::text), '@payload@', kind), '@literal@', quote_literal(tab)), tab);
+$body$, '@n@', number::text), '@payload@', kind), '@literal@', queue._name_literal(tab)), tab);
 
 	-- The rows are found again by their ctid: they are locked, so they stay where they are. (One
 	-- that somebody moved between our snapshot and our lock is left for the next call.)

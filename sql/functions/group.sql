@@ -54,7 +54,7 @@ BEGIN
 EXCEPTION WHEN unique_violation THEN
 	NULL;
 END
-$body$, '@name@', quote_literal(name)), tab);
+$body$, '@name@', queue._name_literal(name)), tab);
 
 	PERFORM queue._generate_one(format('_ended_%s() RETURNS trigger', number), settings,
 		replace($body$

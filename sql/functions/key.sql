@@ -123,7 +123,7 @@ BEGIN
 		MESSAGE = format('could not push to queue "%s": jobs with the key "%s" come and go', @name@,
 			left(k, 200)), HINT = 'Try again.';
 END
-$body$, '@name@', quote_literal(name)), '@n@', number::text),
+$body$, '@name@', queue._name_literal(name)), '@n@', number::text),
 		'@type@', (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
 			WHERE a.attrelid = to_regclass(tab) AND a.attname = 'payload')), tab);
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_key_%s TO PUBLIC', number);

@@ -73,7 +73,7 @@ BEGIN
 		DETAIL = format('Its max_length is %s, of unfinished jobs.', most),
 		HINT = format('Push again later, or: QUEUE ALTER %I SET (max_length = ...);', @name@);
 END
-$body$, '@most@', most::text), '@ids@', ids), '@room@', room), '@name@', quote_literal(name)), tab);
+$body$, '@most@', most::text), '@ids@', ids), '@room@', room), '@name@', queue._name_literal(name)), tab);
 	EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', full_fn);
 	IF to_regclass(room) IS NULL THEN
 		EXECUTE format('CREATE SEQUENCE %s MINVALUE -9223372036854775807 START 0', room);

@@ -3,7 +3,7 @@
 import pytest
 
 NAMES = ["mail", "Mail", "a b", 'quo"te', "semi;colon", "'; DROP TABLE x; --", "$$", "@table@",
-         "@archive@", "@keep@", "@n@", "@payload@", "%s %I", "\\", "x_id_seq", "ä" * 20, "line\nbreak", "select", "pkey"]
+         "@archive@", "@keep@", "@n@", "@payload@", "'@table@'", "\\'@archive@", "%s %I", "\\", "x_id_seq", "ä" * 20, "line\nbreak", "select", "pkey"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -24,6 +24,15 @@ def test_any_name(db, name):
     assert db.rows("SELECT * FROM queue.list()") == []
     assert db.rows("SELECT proname FROM pg_proc WHERE proname ~ '_[0-9]+$' "
                    "AND pronamespace = 'queue'::regnamespace") == []
+
+
+@pytest.mark.parametrize("name", ["@table@", "a@n@b", "it's @name@", "\\'@table@"])
+def test_names_in_messages(db, name):
+    db.create(name, max_length=1)
+    push = "SELECT queue.push(%s, '1', key => 'k', on_duplicate => 'error')"
+    db.rows(push, name)
+    assert 'queue "%s"' % name in db.fails("23505", push, name).message_primary
+    assert 'queue "%s"' % name in db.fails("QB004", "SELECT queue.push(%s, '1')", name).message_primary
 
 
 def test_all_names_together(db):
