@@ -103,16 +103,23 @@ BEGIN
 				UPDATE @table@ SET again = CASE WHEN state = 'leased' THEN true END
 					WHERE id = old AND key = k AND state <> 'dead' RETURNING id INTO new;
 			ELSE
-				UPDATE @table@ SET
-						again = CASE WHEN state = 'leased' THEN true END,
-						state = CASE WHEN state IN ('leased', 'blocked') THEN state ELSE first END,
-						position = CASE WHEN state = first AND priority = prio THEN position
-							ELSE nextval('queue.n@n@_position') END,
-						priority = prio, run_at = start, headers = head, payload = body::@type@,
-						expires_at = until, max_attempts = most,
-						attempt = CASE WHEN state = 'leased' THEN attempt ELSE 0 END,
-						failures = CASE WHEN state = 'leased' THEN failures ELSE 0 END
-					WHERE id = old AND key = k AND state <> 'dead' RETURNING id INTO new;
+				-- it keeps its place if it can. A new one is the column's default, for which nobody
+				-- needs a right on the sequence, as for nextval()
+				UPDATE @table@ SET run_at = start, headers = head, payload = body::@type@,
+						expires_at = until, max_attempts = most, attempt = 0, failures = 0
+					WHERE id = old AND key = k AND state = first AND priority = prio
+					RETURNING id INTO new;
+				IF new IS NULL THEN
+					UPDATE @table@ SET
+							again = CASE WHEN state = 'leased' THEN true END,
+							state = CASE WHEN state IN ('leased', 'blocked') THEN state ELSE first END,
+							position = DEFAULT,
+							priority = prio, run_at = start, headers = head, payload = body::@type@,
+							expires_at = until, max_attempts = most,
+							attempt = CASE WHEN state = 'leased' THEN attempt ELSE 0 END,
+							failures = CASE WHEN state = 'leased' THEN failures ELSE 0 END
+						WHERE id = old AND key = k AND state <> 'dead' RETURNING id INTO new;
+				END IF;
 			END IF;
 			IF new IS NOT NULL THEN
 				RETURN CASE WHEN duplicate = 'replace' OR with_old OR was = 'leased' THEN new END;

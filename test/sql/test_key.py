@@ -208,3 +208,23 @@ def test_who_may_only_push(q):
     bob.fails("42501", "SELECT payload FROM queue.q_q")
     q.rows("UPDATE queue.q_q SET expires_at = now() - interval '1 s'")
     assert push(bob) != [1]
+
+
+def test_who_may_push_and_take_may_replace(q):
+    q.rows("SELECT queue.grant('q', ARRAY['push', 'take'], ARRAY['bob'])")
+    bob = q.connect("bob")
+    push(bob)
+    for more in ("priority => 5", "priority => 5, delay => '1 h'"):
+        assert bob.value("SELECT queue.push('q', '2', key => 'k', on_duplicate => 'replace', %s)" % more) == 1
+    assert push(bob, "4", duplicate="replace") == [1]
+    token = bob.take("q")[0]["token"]
+    assert push(bob, "5", duplicate="replace") == [1]
+    bob.done(token)
+    assert bob.take("q")[0]["payload"] == 5
+
+
+def test_one_that_is_replaced_keeps_its_place(q):
+    push(q, "1")
+    q.push("q", "2")
+    push(q, "3", duplicate="replace")
+    assert [j["payload"] for j in q.take("q", 9)] == [3, 2]
