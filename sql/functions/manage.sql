@@ -159,11 +159,14 @@ BEGIN
 END
 $$;
 
--- All dead jobs of a queue, or the first so many that died. They keep that order.
+-- All dead jobs of a queue, or the first so many that died. They keep that order. Of those with one
+-- key it is the last, if no other job has the key: looked up in indexes, each by itself, and not by
+-- reading the queue once for each.
 CREATE OR REPLACE FUNCTION queue.redrive(q text, lim int4 DEFAULT NULL, notify bool DEFAULT true)
 RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
 AS $$
 DECLARE
 	moved int8;
@@ -175,8 +178,9 @@ BEGIN
 	EXECUTE format($sql$
 		WITH dead AS MATERIALIZED (
 			SELECT id AS dead_id FROM %1$s AS d WHERE state = 'dead'
-				AND (key IS NULL OR NOT EXISTS (SELECT FROM %1$s AS o
-					WHERE o.key = d.key AND (o.state <> 'dead' OR o.id > d.id)))
+				AND (key IS NULL OR id IN (SELECT max(id) FROM %1$s
+						WHERE state = 'dead' AND key IS NOT NULL GROUP BY key)
+					AND NOT EXISTS (SELECT FROM %1$s AS o WHERE o.key = d.key AND o.state <> 'dead'))
 			ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
 		UPDATE %1$s SET state = CASE WHEN "group" IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT, run_at = NULL, ended_at = NULL,
 			attempt = 0, failures = 0

@@ -272,6 +272,7 @@ def test_plans_after_an_analyze_of_an_empty_table(q):
                  plans(root, "SELECT * FROM queue.pop('q')"),
                  plans(root, "SELECT queue._give_back(ARRAY['1-1-0123456789abcdef'], 'x', true)"),
                  plans(root, "SELECT queue._orphans(ARRAY[1])"),
+                 plans(root, "SELECT queue.redrive('q')"),
                  plans(root, "SELECT queue._gauges(10)")]:
         assert re.search("queue.q_q|on q_q", text)
         assert not re.search("(Seq|Bitmap Heap) Scan on q_q", text), text
