@@ -130,7 +130,7 @@ BEGIN
 		SELECT $1 || '-' || id, id, $2, state, false, attempt, coalesce(max_attempts, $4), failures,
 			priority, payload, headers, key, "group", pushed_at, run_at, NULL::timestamptz,
 			NULL::timestamptz, failed_at, ended_at, worker, error, result
-		FROM %s WHERE id = $3 ORDER BY ended_at DESC LIMIT 1
+		FROM %s WHERE id = $3 ORDER BY ended_at + interval '0' DESC LIMIT 1
 	$sql$, queue._archive(place.name)) USING place.number, place.name, place.id, place.max_attempts;
 	IF NOT FOUND THEN
 		PERFORM queue._no_job(ref);

@@ -279,6 +279,15 @@ def test_plans_after_an_analyze_of_an_empty_table(q):
         assert "JIT" not in text
 
 
+@pytest.mark.parametrize("sql", ["SELECT * FROM queue._await(ARRAY['1-1'], NULL, true)", "SELECT * FROM queue.job('1-1')"])
+def test_an_archive_that_was_not_analysed(q, sql):
+    """A job is found there by its id, not by looking at all of them from the last one on."""
+    q.rows("INSERT INTO queue.a_q (id, state, ended_at, payload, attempt) "
+           "SELECT n, 'done', now(), '1', 1 FROM generate_series(1, 20000) AS n")
+    text = plans(q.connect("postgres"), sql)
+    assert "n1_archive" in text and "n1_ended" not in text, text
+
+
 def test_cost_does_not_grow_with_what_is_delayed(q):
     q.rows("INSERT INTO queue.q_q (state, priority, run_at, payload, pushed_at) "
            "SELECT 'later', 0, now() + interval '1 day', '1', now() FROM generate_series(1, 20000)")
