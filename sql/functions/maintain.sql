@@ -4,7 +4,7 @@
 
 -- Rows of the archive that are older than retain_done says, dead jobs that are older than
 -- retain_dead says, and jobs that nobody took in their time. What somebody has locked is left for the
--- next time.
+-- next time. The archive comes last: DROP and ALTER lock the queue's table first, as everybody does.
 CREATE OR REPLACE FUNCTION queue._maintain_queue(cfg queue.queues, most int4) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -16,25 +16,27 @@ DECLARE
 	gone int8 := 0;
 	n int8;
 BEGIN
-	EXECUTE format($sql$
-		DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
-			SELECT ctid FROM %1$s WHERE ended_at <= $1
-			ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
-	$sql$, queue._archive(cfg.name))
-	USING clock_timestamp() - least(queue._kept(cfg.retain_done), forever), most;
-	GET DIAGNOSTICS gone = ROW_COUNT;
 	IF cfg.retain_dead < forever THEN
 		EXECUTE format($sql$
 			DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
 				SELECT ctid FROM %1$s WHERE state = 'dead' AND ended_at <= $1
 				ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
 		$sql$, queue._table(cfg.name))
-		USING clock_timestamp() - cfg.retain_dead, most - gone;
-		GET DIAGNOSTICS n = ROW_COUNT;
-		gone := gone + n;
+		USING clock_timestamp() - cfg.retain_dead, most;
+		GET DIAGNOSTICS gone = ROW_COUNT;
 	END IF;
 	IF gone < most THEN
 		gone := gone + queue._expire(cfg, (most - gone)::int4);
+	END IF;
+	IF gone < most THEN
+		EXECUTE format($sql$
+			DELETE FROM %1$s WHERE ctid = ANY (ARRAY(
+				SELECT ctid FROM %1$s WHERE ended_at <= $1
+				ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED))
+		$sql$, queue._archive(cfg.name))
+		USING clock_timestamp() - least(queue._kept(cfg.retain_done), forever), most - gone;
+		GET DIAGNOSTICS n = ROW_COUNT;
+		gone := gone + n;
 	END IF;
 	RETURN gone;
 END

@@ -116,3 +116,18 @@ def test_the_commit_of_the_caller_waits_for_the_disk(db):
     db.rows("SELECT queue.maintain()")
     assert db.value("SELECT current_setting('synchronous_commit')") == "on"
     db.rows("COMMIT")
+
+
+def test_a_queue_that_is_being_dropped(db):
+    """Both lock the queue's table first, so neither is the victim of a deadlock."""
+    db.create("q", retain_done="1 h")
+    finish(db, "q", 1)
+    age(db, "q", "1 h")
+    dropping = db.connect()
+    dropping.rows("BEGIN")
+    dropping.rows("LOCK TABLE queue.q_q")
+    maintain = db.beside(db.value, "SELECT queue.maintain()")
+    db.until_blocked(db)
+    dropping.rows("LOCK TABLE queue.a_q")
+    dropping.rows("COMMIT")
+    assert maintain.result() == 1
