@@ -69,7 +69,9 @@ $$;
 -- For durability = async: a commit that does not wait for the disk, but only if this statement
 -- is all of its transaction. With something else in it, that would lose its durability too. A
 -- simple Query has just begun its transaction when the two times are equal; in the extended
--- protocol they never are, so the proxy says it of its own connections by a setting.
+-- protocol they never are, so the proxy says it of its own connections by a setting. What follows
+-- in the same transaction cannot be seen: so the Query must be one SELECT that calls us itself,
+-- not a string of statements, not a trigger or a function that calls us before it writes.
 CREATE OR REPLACE FUNCTION queue._commit_async() RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -77,7 +79,9 @@ AS $$
 BEGIN
 	IF current_setting('qbouncer.autonomous', true) = 'on'
 			OR (transaction_timestamp() = statement_timestamp()
-				AND pg_current_xact_id_if_assigned() IS NULL) THEN
+				AND pg_current_xact_id_if_assigned() IS NULL AND pg_trigger_depth() = 0
+				AND current_query() ~*
+					'^[[:space:]]*select([[:space:]]|[^;]*[^;a-z0-9_])queue[.][^;]*;?[[:space:]]*$') THEN
 		PERFORM set_config('synchronous_commit', 'off', true);
 	END IF;
 END

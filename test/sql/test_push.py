@@ -152,3 +152,19 @@ def test_async_only_for_itself(q):
         assert q.row(both)[1] == "on"
         q.rows("INSERT INTO mine VALUES (1)")
     assert q.row(both.replace("'fast'", "'q'"))[1] == "on"
+
+
+def test_async_is_not_for_what_comes_after_it(q):
+    q.create("fast", durability="async")
+    q.rows("CREATE TABLE mine (x text)")
+    sync = "current_setting('synchronous_commit')"
+    q.rows("CREATE FUNCTION f() RETURNS text LANGUAGE plpgsql AS $$ BEGIN "
+           "PERFORM queue.push('fast', '1'); RETURN %s; END $$" % sync)
+    q.rows("CREATE FUNCTION t() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+           "PERFORM queue.push('fast', '1'); NEW.x := %s; RETURN NEW; END $$" % sync)
+    assert q.value("SELECT f()") == "on"
+    q.script("SELECT queue.push('fast', '1'); INSERT INTO mine VALUES (%s)" % sync)
+    q.rows("INSERT INTO mine SELECT %s FROM queue.push('fast', '1')" % sync)
+    q.rows("CREATE TRIGGER t BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION t()")
+    q.rows("INSERT INTO mine VALUES ('queue')")
+    assert q.column("SELECT x FROM mine") == ["on"] * 3
