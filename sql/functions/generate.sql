@@ -90,7 +90,14 @@ DECLARE
 	known CONSTANT int8 := greatest(prios[1], prio);
 	free bool := NOT q.paused AND has_table_privilege(@literal@, 'UPDATE');
 BEGIN
-	free := free AND NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
+	IF NOT free THEN	-- the statements below read what only a taker may
+		FOR id IN INSERT INTO @table@ (priority, payload, pushed_at)
+				SELECT prio, p::@payload@, moment FROM unnest(payloads) AS p RETURNING id LOOP
+			RETURN NEXT;
+		END LOOP;
+		RETURN;
+	END IF;
+	free := NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
 				AND coalesce(lease_until, run_at) > after
 				AND coalesce(lease_until, run_at) <= moment)
 			AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > known)

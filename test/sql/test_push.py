@@ -168,3 +168,22 @@ def test_async_is_not_for_what_comes_after_it(q):
     q.rows("CREATE TRIGGER t BEFORE INSERT ON mine FOR EACH ROW EXECUTE FUNCTION t()")
     q.rows("INSERT INTO mine VALUES ('queue')")
     assert q.column("SELECT x FROM mine") == ["on"] * 3
+
+
+def hand(session, payload):
+    """A push that is handed over to somebody who waits."""
+    return session.row("SELECT id, token IS NOT NULL FROM queue._hand_1((SELECT c FROM queue.queues AS c WHERE number = 1), "
+                       "ARRAY[%s], 0, '{0}', '{NULL}', '{w}', 0, '{}', '{}', NULL)", payload)
+
+
+def test_hand_over_by_who_may_not_take(q):
+    """He who waits may have lost the right since: the push goes on."""
+    q.rows("SELECT queue.grant('q', '{push,take}', '{bob}')")
+    bob = q.connect("bob")
+    assert hand(bob, "1") == (1, True)
+    q.rows("SELECT queue.revoke('q', '{take}', '{bob}')")
+    assert hand(bob, "2") == (2, False)
+    q.rows("SELECT queue.pause('q')")
+    assert hand(q, "3") == (3, False)
+    q.rows("SELECT queue.resume('q')")
+    assert [job["payload"] for job in q.take("q", 9)] == [2, 3]
