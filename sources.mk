@@ -571,6 +571,7 @@ qb_dialogues = \
 	test/scenario/string_ends_in_take.dlg \
 	test/scenario/suspended.dlg \
 	test/scenario/take_cancelled.dlg \
+	test/scenario/take_dies_with_rows.dlg \
 	test/scenario/take_fails_woken.dlg \
 	test/scenario/take_goodbye.dlg \
 	test/scenario/take_in_transaction.dlg \

@@ -173,6 +173,14 @@ void waiter_ask_failed(struct waiter *w)
 /* --- the end of a probe
  * ------------------------------------------------------------------------------------------ */
 
+/* What it was told of was not committed. */
+static void forget_rows(struct waiter *w)
+{
+	w->n_taken = 0;
+	buf_reset(&w->answer.rows);
+	w->answer.n_rows = 0;
+}
+
 static void give_back_taken(struct waiter *w)
 {
 	const char **tokens;
@@ -413,6 +421,8 @@ void waiter_asked(void *arg, const struct pg_error *err)
 	enum qpayload payload;
 
 	w->item = NULL;
+	if (err != NULL)
+		forget_rows(w);
 	if (w->qc == NULL) {
 		if (err == NULL)
 			give_back_taken(w);
@@ -447,11 +457,8 @@ void waiter_handed(struct waiter *w, bool ok)
 	w->hand = NULL;
 	if (r != NULL)
 		r->handed += (uint64_t)w->n_taken;
-	if (!ok) {
-		w->n_taken = 0;
-		buf_reset(&w->answer.rows);
-		w->answer.n_rows = 0;
-	}
+	if (!ok)
+		forget_rows(w);
 	if (w->qc == NULL) {
 		give_back_taken(w);
 		found_in_rooms(w);
