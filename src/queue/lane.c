@@ -491,7 +491,7 @@ static void raise_floor(struct lane *l, int32_t priority, int64_t place)
 
 struct flight *flight_begin(struct lane *l)
 {
-	struct flight *f = mem_zalloc(sizeof(*f));
+	struct flight *f = mem_zalloc(sizeof(*f)), *before;
 	usec_t now = loop_now();
 
 	if (f == NULL)
@@ -504,6 +504,9 @@ struct flight *flight_begin(struct lane *l)
 		l->suspect = false;
 		l->n_floors = 0;
 		l->since = 0;
+		/* they did not look below the floors that are not believed any more */
+		LL_FOREACH (l->flights, before)
+			before->cap = (struct lane_mark){0};
 		/* others that begin meanwhile need not look again */
 		l->full_at = now + FULL_MIN;
 	}

@@ -98,6 +98,28 @@ static void pushes_during_a_take_from_the_front(void **state)
 	assert_true(((struct lane *)*state)->since >= 1001);
 }
 
+/* It did not look where the one from the front looks: what was given back lies below its floor. */
+static void begun_before_a_take_from_the_front(void **state)
+{
+	struct flight *before, *front;
+
+	ended(begun(*state, false), 100, 1000);
+	before = begun(*state, false);
+	lane_suspect(&db, "mail");
+	front = begun(*state, true);
+	ended(before, 110, 1001);
+	ended(front, 50, 1002);
+	floors_are(*state, 51, 1002);
+	before = begun(*state, false);
+	lane_suspect(&db, "mail");
+	front = begun(*state, true);
+	ended(front, 60, 1003);
+	ended(before, 120, 1004);
+	floors_are(*state, 61, 1003);
+	ended(begun(*state, false), 121, 1005);
+	floors_are(*state, 122, 1005);
+}
+
 static void a_queue_made_anew(void **state)
 {
 	struct flight *f;
@@ -118,6 +140,7 @@ int main(void)
 		T(a_take_raises),
 		T(a_late_commit_lowers),
 		T(pushes_during_a_take_from_the_front),
+		T(begun_before_a_take_from_the_front),
 		T(a_queue_made_anew),
 	};
 
