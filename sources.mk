@@ -495,6 +495,7 @@ qb_dialogues = \
 	test/scenario/await.dlg \
 	test/scenario/await_cancelled.dlg \
 	test/scenario/await_ends.dlg \
+	test/scenario/await_shutdown.dlg \
 	test/scenario/barrier_settings.dlg \
 	test/scenario/begin_is_late.dlg \
 	test/scenario/big_query.dlg \
@@ -583,6 +584,7 @@ qb_dialogues = \
 	test/scenario/then_take.dlg \
 	test/scenario/then_take_in_transaction.dlg \
 	test/scenario/then_take_session.dlg \
+	test/scenario/then_take_shutdown.dlg \
 	test/scenario/tls_client.dlg \
 	test/scenario/tls_server.dlg \
 	test/scenario/two_queues.dlg \

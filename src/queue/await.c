@@ -275,6 +275,13 @@ static void look_at(struct awaiting *w, usec_t when)
 		end_no_memory(w);
 }
 
+/* We are about to end: it goes elsewhere to wait. */
+static void send_away(struct awaiting *w)
+{
+	client_send_away(w->qc->client);
+	end_answer(w);
+}
+
 static void not_yet(struct awaiting *w)
 {
 	bool fresh = w->resolved && w->job == NULL;
@@ -282,6 +289,10 @@ static void not_yet(struct awaiting *w)
 
 	if (w->wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
 		end_expired(w);
+		return;
+	}
+	if (waiter_must_leave(w->qc)) {
+		send_away(w);
 		return;
 	}
 	if (fresh && !subscribe(w)) {
@@ -312,6 +323,10 @@ static void on_done(void *arg, const struct pg_error *err)
 	}
 	if (err != NULL && may_try_again(w, err)) {
 		on_again(w);
+		if (waiter_must_leave(w->qc)) {
+			send_away(w);
+			return;
+		}
 		park(w);
 		look_at(w, loop_now() + conf_current()->p.queue_safety_poll);
 	} else if (err != NULL) {
@@ -554,8 +569,12 @@ void await_shutdown(void)
 {
 	struct awaiting *w, *tmp;
 
-	DL_FOREACH_SAFE (parked, w, tmp)
-		end_answer(w);
+	DL_FOREACH_SAFE (parked, w, tmp) {
+		if (waiter_must_leave(w->qc))
+			send_away(w);
+		else
+			end_answer(w);
+	}
 }
 
 /* --- time

@@ -489,7 +489,7 @@ static bool same_question(const struct take_args *a, const struct take_args *b)
  * nothing is there, and nothing is wrong. */
 static bool nothing_there(const struct waiter *w)
 {
-	if (pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS)
+	if (pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS || waiter_must_leave(w->qc))
 		return false;
 	for (int i = 0; i < w->args.n_queues; i++) {
 		struct room *r = room_find(w->db, w->args.queues[i]);
