@@ -495,6 +495,7 @@ qb_dialogues = \
 	test/scenario/await.dlg \
 	test/scenario/await_cancelled.dlg \
 	test/scenario/await_ends.dlg \
+	test/scenario/await_runs_again.dlg \
 	test/scenario/await_shutdown.dlg \
 	test/scenario/barrier_settings.dlg \
 	test/scenario/begin_is_late.dlg \

@@ -300,6 +300,8 @@ static void not_yet(struct awaiting *w)
 		return;
 	}
 	park(w);
+	if (!w->again)
+		w->how = NULL; /* it was to run again: this is not how it ends */
 	w->again = false;
 	look_at(w, news ? loop_now() : next_look(w));
 }
