@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/sqlsess.h"
 #include "pool_int.h"
 
 /* --- getting a server
@@ -351,6 +352,7 @@ static bool one_statement(const struct wire_msg *m, size_t len)
 
 static enum step query_pass(struct client *c, const struct wire_msg *m, size_t len)
 {
+	struct istr *effect = NULL;
 	enum step step;
 
 	if (!wire_complete(m) && m->total <= SCAN_MAX)
@@ -381,8 +383,12 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	if (util_lower((char)m->body[0]) == 'd' &&
 		sql_prep_classify((const char *)m->body, len, NULL) > SQL_PREP_DEALLOCATE)
 		c->link->discarding = true;
-	if (!client_expect(
-		    c, EXPECT_QUERY, DEST_CLIENT, session_effect(c, (const char *)m->body, len)))
+	/* what is not here yet may do anything to the session */
+	if (wire_complete(m))
+		effect = session_effect(c, (const char *)m->body, len);
+	else
+		session_touch(c, (const char *)m->body, len, SQL_TOUCH_ALL);
+	if (!client_expect(c, EXPECT_QUERY, DEST_CLIENT, effect))
 		return STEP_END;
 	return client_forward(c, m);
 }

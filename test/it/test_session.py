@@ -119,6 +119,17 @@ def test_setting_beside_queue_statements(pair):
     assert show(b, "work_mem") != "8MB" and show(a, "work_mem") == "8MB"
 
 
+def test_setting_at_the_end_of_a_long_string(pair):
+    """It is forwarded as it comes: what it does at its end is seen all the same."""
+    a, b = pair
+    long = "SELECT '%s'; " % ("x" * 1500000)
+    a.simple(long + "SET work_mem = '7MB'; CREATE TEMP TABLE t (i int)")
+    assert show(a, "work_mem") == "7MB"
+    a.simple("DROP TABLE t")
+    assert show(b, "work_mem") == "4MB"
+    assert show(a, "work_mem") == "7MB"
+
+
 def test_setting_in_a_block(pair):
     """Statement by statement, also rolled back."""
     a, b = pair
