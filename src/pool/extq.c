@@ -127,6 +127,8 @@ static enum step parse_claimed(struct client *c, const struct parse *p)
 /* As the client sent it: session pooling, or too long to be kept. */
 static enum step parse_raw(struct client *c, const struct parse *p, const struct wire_msg *m)
 {
+	if (session_pin_refused(c, p->sql, p->sql_len))
+		return session_refuse_pin(c, false);
 	if (p->name[0] == '\0') {
 		/* an error before it in the batch would skip it, and what it replaces would stay */
 		if (c->unnamed != NULL && !local_barrier(c))
@@ -135,8 +137,6 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 		server_drop_unnamed(c->link);
 		c->link->unnamed_raw = true;
 	}
-	if (session_pin_refused(c, p->sql, p->sql_len))
-		return session_refuse_pin(c, false);
 	c->link->unsynced = true;
 	c->pool->stats.server_parses++;
 	session_touch(c, p->sql, p->sql_len,
