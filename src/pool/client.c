@@ -160,6 +160,7 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 			(unsigned long long)((loop_now() - c->connect_time) / USEC_SEC));
 	/* the claimant hears of it while the client is still whole; answers that are under way are
 	 * dropped first */
+	extq_leave(c);
 	if (c->link != NULL)
 		leave_server(c, how);
 	session_pin(c, 0);

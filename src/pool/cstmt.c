@@ -204,6 +204,13 @@ void extq_forget_all(struct client *c)
 			extq_forget(c, &st);
 }
 
+/* Entries of `expect` have references to some of them. */
+void extq_leave(struct client *c)
+{
+	while (c->unconfirmed != NULL)
+		unlist(c, c->unconfirmed);
+}
+
 void extq_free(struct client *c)
 {
 	struct cstmt *st, *tmp;

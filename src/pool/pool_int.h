@@ -606,6 +606,7 @@ void extq_forget_unconfirmed(struct client *c, uint16_t batch, bool at_parse);
 void extq_forget_all(struct client *c); /* DEALLOCATE ALL, DISCARD ALL: not what was parsed behind it */
 void extq_confirm(struct client *c, struct pstmt *p, bool unnamed);
 void extq_local_done(struct client *c, struct expect *e, bool ok); /* PARSED, CLOSED: takes the reference */
+void extq_leave(struct client *c); /* its server may finish without it: no answer counts any more */
 void extq_free(struct client *c);
 bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest dest); /* sends Parse if needed */
 
