@@ -183,9 +183,22 @@ static bool connect_listener(struct listener *l, struct pool *p)
 	if (l->server != NULL)
 		return true;
 	if (route_stopped(l->db))
-		return true; /* the client waits; see listen_tick() */
+		return true; /* the client waits: listen_wake() */
 	l->server = server_launch_listener(p);
 	return l->server != NULL;
+}
+
+/* Who came while no server was given to anybody says its LISTEN again. */
+void listen_wake(struct database *db)
+{
+	struct listener *l = db->listener;
+	struct listening *li;
+
+	if (l == NULL || l->server != NULL || route_stopped(db))
+		return;
+	DL_FOREACH (l->clients, li)
+		if (li->waiting != NULL)
+			client_again(li->client);
 }
 
 /* The connection is gone: what it would have told cannot be told any more. */

@@ -363,6 +363,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 		list = p->ready_next;
 		p->ready_marked = false;
 		serve_greeting(p);
+		listen_wake(p->db);
 		any |= serve_tasks(p);
 		any |= serve_clients(p, now);
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)

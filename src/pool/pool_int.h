@@ -680,6 +680,7 @@ void listen_end(struct client *c);
 void listen_ready(struct server *s);
 void listen_answered(struct server *s);
 void listen_lost(struct server *s, const struct pg_error *why); /* may be NULL */
+void listen_wake(struct database *db); /* may have been paused or suspended */
 void listen_notified(struct server *s, const uint8_t *body, size_t len);
 void listen_free(struct database *db);
 

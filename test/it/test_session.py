@@ -538,6 +538,17 @@ def test_connection_that_listens_is_lost(one, db, direct):
         assert notified(a)[0][1] == "x"
 
 
+def test_listen_while_paused(one, db):
+    with one.wire(db) as a, one.wire(db) as b:
+        one.console("PAUSE " + db)
+        a.query("LISTEN x")
+        assert a.silent(0.2)
+        one.console("RESUME " + db)
+        assert tags(a.until("Z")) == ["LISTEN"]
+        b.simple("NOTIFY x")
+        assert notified(a)[0][1] == "x"
+
+
 def test_listen_through_psycopg(one, db):
     import psycopg
     with psycopg.connect(one.dsn(db), autocommit=True) as a, psycopg.connect(one.dsn(db)) as b:
