@@ -483,6 +483,17 @@ static void check_idle(struct pool *p, usec_t now)
 	}
 }
 
+/* Never free. What is notified where it should be by now it does not hear: whoever listens loses its
+ * connection, as when it breaks. */
+static void check_listening(struct pool *p)
+{
+	struct server *s, *tmp;
+
+	DL_FOREACH_SAFE (p->servers[SERVER_LISTENING].head, s, tmp)
+		if (s->close_needed)
+			server_close(s, "close_needed", NULL);
+}
+
 static void check_logins(struct pool *p, usec_t now)
 {
 	usec_t limit = conf_current()->p.server_connect_timeout;
@@ -593,6 +604,7 @@ void pool_tick(struct pool *p, usec_t now)
 {
 	check_logins(p, now);
 	check_idle(p, now);
+	check_listening(p);
 	check_waiting(p, now);
 	check_clients(p, now);
 	keep_minimum(p, now);

@@ -538,6 +538,14 @@ def test_connection_that_listens_is_lost(one, db, direct):
         assert notified(a)[0][1] == "x"
 
 
+def test_connection_that_listens_is_renewed(one, db):
+    """It would not hear of what another host is notified of."""
+    with one.wire(db) as a:
+        a.simple("LISTEN x")
+        one.console("RECONNECT " + db)
+        assert errors(a.closed()) == ["08006"]
+
+
 def test_listen_while_paused(one, db):
     with one.wire(db) as a, one.wire(db) as b:
         one.console("PAUSE " + db)
