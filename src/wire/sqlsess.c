@@ -92,6 +92,14 @@ static const char *set_config_at(const char *text, const char *p, const char *en
 	return open;
 }
 
+static bool holds_word(const char *text, size_t len, const char *word)
+{
+	for (size_t i = 0; i < len; i++)
+		if (stands(text + i, text + len, word))
+			return true;
+	return false;
+}
+
 /* p: at a _ with something behind it */
 static unsigned function_at(const char *text, const char *p, const char *end)
 {
@@ -104,6 +112,11 @@ static unsigned function_at(const char *text, const char *p, const char *end)
 		return stands(p, end, "_advisory_lock")     ? SQL_TOUCH_LOCKS
 		       : stands(p, end, "_advisory_unlock") ? UNDO(SQL_TOUCH_LOCKS)
 							    : 0;
+	case 's': /* the view that may be written to */
+		return p - text >= 2 && stands(p - 2, end, "pg_settings") &&
+				       holds_word(text, (size_t)(end - text), "update")
+			       ? SQL_TOUCH_SETTINGS
+			       : 0;
 	case 't':
 		return p - text >= 2 && stands(p - 2, end, "pg_temp") ? SQL_TOUCH_TEMP : 0;
 	default:
@@ -135,14 +148,6 @@ static bool holds_temp(const char *text, size_t len)
 			if (p - text >= 2 && util_lower(p[-1]) == 'e' && stands(p - 2, end, "temp"))
 				return true;
 	}
-	return false;
-}
-
-static bool holds_word(const char *text, size_t len, const char *word)
-{
-	for (size_t i = 0; i < len; i++)
-		if (stands(text + i, text + len, word))
-			return true;
 	return false;
 }
 
@@ -226,6 +231,8 @@ static unsigned touches_of_one(const char *text, size_t len)
 	struct words w;
 	const char *p = skip_blanks(text, text + len), *end = text + len;
 
+	while (p < end && *p == '(')
+		p = skip_blanks(p + 1, end);
 	if (stands(p, end, "sel"))
 		return touches_of_into(p, (size_t)(end - p));
 	if (stands(p, end, "ins") || stands(p, end, "upd") || stands(p, end, "del"))
