@@ -10,6 +10,8 @@
 
 #include "session_int.h"
 
+#define DISCARD_ALL "DISCARD ALL"
+
 struct server_list server_dead;
 static struct slab *slab;
 static uint64_t last_id;
@@ -550,6 +552,15 @@ void server_release(struct server *s)
 	pool_mark_ready(s->pool);
 }
 
+/* A query that may be NULL or empty. */
+static bool put_reset(struct server *s, struct buf *b, const char *query)
+{
+	if (query == NULL || query[0] == '\0')
+		return true;
+	build_query(b, query);
+	return server_expect(s, EXPECT_QUERY, DEST_RESET, NULL);
+}
+
 static void clean(struct server *s, bool rollback, const char *reset_query)
 {
 	struct buf b = BUF_INIT;
@@ -557,16 +568,10 @@ static void clean(struct server *s, bool rollback, const char *reset_query)
 	if (s->state != SERVER_CLEANING)
 		server_move(s, SERVER_CLEANING);
 	conn_want_read(s->conn, true);
-	if (rollback) {
-		build_query(&b, "ROLLBACK");
-		if (!server_expect(s, EXPECT_QUERY, DEST_RESET, NULL))
-			goto out;
-	}
-	if (reset_query != NULL && reset_query[0] != '\0') {
-		build_query(&b, reset_query);
-		if (!server_expect(s, EXPECT_QUERY, DEST_RESET, NULL))
-			goto out;
-	}
+	if (!put_reset(s, &b, rollback ? "ROLLBACK" : NULL) ||
+		!put_reset(s, &b, s->dirty ? DISCARD_ALL : NULL) ||
+		!put_reset(s, &b, reset_query))
+		goto out;
 	s->request_time = loop_now();
 	server_drop_unnamed(s);
 	server_send(s, &b);
@@ -621,8 +626,9 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 	const char *query = reset ? p->server_reset_query : NULL;
 	bool rollback = s->tx != 'I', dirty = session_is_dirty(s);
 
-	if (dirty && (query == NULL || query[0] == '\0' || !reset))
-		query = "DISCARD ALL";
+	/* whatever the operator's query does beside it */
+	if (dirty && query != NULL && util_strcasecmp(query, DISCARD_ALL) == 0)
+		query = NULL;
 	s->dirty = dirty;
 	s->settling = false;
 
@@ -637,8 +643,8 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 		if (s->expect.count > 0)
 			cancel_server(s);
 		server_close(s, "client left in the middle of a statement", NULL);
-	} else if (rollback || (query != NULL && query[0] != '\0')) {
-		s->pool->stats.resets += query != NULL && query[0] != '\0';
+	} else if (rollback || dirty || (query != NULL && query[0] != '\0')) {
+		s->pool->stats.resets += dirty || (query != NULL && query[0] != '\0');
 		clean(s, rollback, query);
 	} else {
 		server_release(s);

@@ -538,6 +538,14 @@ def test_connection_that_listens_is_lost(one, db, direct):
         assert notified(a)[0][1] == "x"
 
 
+def test_own_reset_query_does_not_replace_ours(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1, server_reset_query_always=1, server_reset_query="RESET ALL")
+    with proxy.wire(db) as a:
+        a.simple("CREATE TEMP TABLE t (i int)")
+    with proxy.wire(db) as b:
+        assert b.rows("SELECT to_regclass('t') IS NULL AS gone") == [{"gone": "t"}]
+
+
 def test_connection_that_listens_is_renewed(one, db):
     """It would not hear of what another host is notified of."""
     with one.wire(db) as a:
