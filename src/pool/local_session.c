@@ -99,6 +99,9 @@ static bool reset_one(struct client *c, const char *name, struct buf *status)
 	const char *value = settings_find(c->origin, name);
 	int id = var_find(name);
 
+	/* as in Postgres, the role ends with the identity that it was taken by */
+	if (strcmp(name, "session_authorization") == 0 && !settings_set(&c->extra, "role", NULL))
+		return client_out_of_memory(c);
 	if (id < 0)
 		return settings_set(&c->extra, name, value) || client_out_of_memory(c);
 	if (value == NULL || strcmp(value, istr_text(c->vars.v[id])) == 0)
