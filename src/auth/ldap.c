@@ -85,8 +85,8 @@ static bool read_url(struct rule *r)
 
 static const char *rule_judge(const struct rule *r)
 {
-	if (r->server == NULL && r->basedn == NULL)
-		return "ldapserver or ldapurl is needed";
+	if (r->server == NULL)
+		return "ldapserver or ldapurl is needed, with the name of a server";
 	if (r->scheme != NULL && strcmp(r->scheme, "ldap") != 0 && strcmp(r->scheme, "ldaps") != 0)
 		return "ldapscheme is ldap or ldaps";
 	if (r->tls != NULL && strcmp(r->tls, "0") != 0 && strcmp(r->tls, "1") != 0)
@@ -158,8 +158,10 @@ static bool uris_of(const struct rule *r, char *dst, size_t size)
 		return false;
 	while (*(p += strspn(p, " ")) != '\0') {
 		int len = (int)strcspn(p, " ");
-		int w = snprintf(dst + n, size - n, "%s%s://%.*s:%s", n > 0 ? " " : "", scheme, len,
-			p, port);
+		/* ldapurl is read without the brackets of an IPv6 address */
+		bool bare = p[0] != '[' && memchr(p, ':', (size_t)len) != NULL;
+		int w = snprintf(dst + n, size - n, "%s%s://%s%.*s%s:%s", n > 0 ? " " : "", scheme,
+			bare ? "[" : "", len, p, bare ? "]" : "", port);
 
 		if (w < 0 || (size_t)w >= size - n)
 			return false;
@@ -214,7 +216,22 @@ static int bind_as(LDAP *ld, const char *dn, const char *password)
  * ------------------------------------------------------------------------------------
  */
 
-/* ldapsearchfilter with each $username replaced, or (attribute=user). false: too long. */
+/* (attribute=user), and beside it a filter that does not say where the name belongs: it narrows. */
+static bool filter_by_attribute(const struct rule *r, const char *user, char *dst, size_t size)
+{
+	const char *attribute = r->attribute != NULL ? r->attribute : "uid", *f = r->filter;
+	bool bare = f != NULL && f[0] != '(';
+	int w;
+
+	if (f == NULL || f[0] == '\0')
+		w = snprintf(dst, size, "(%s=%s)", attribute, user);
+	else
+		w = snprintf(dst, size, "(&(%s=%s)%s%s%s)", attribute, user, bare ? "(" : "", f,
+			bare ? ")" : "");
+	return w > 0 && (size_t)w < size;
+}
+
+/* ldapsearchfilter with each $username replaced. false: too long. */
 static bool filter_of(const struct rule *r, const char *user, char *dst, size_t size)
 {
 	static const char mark[] = "$username";
@@ -222,12 +239,8 @@ static bool filter_of(const struct rule *r, const char *user, char *dst, size_t 
 	size_t n = 0;
 	int w;
 
-	/* a URL without a filter has (objectClass=*): the attribute counts */
-	if (p == NULL || strstr(p, mark) == NULL) {
-		w = snprintf(
-			dst, size, "(%s=%s)", r->attribute != NULL ? r->attribute : "uid", user);
-		return w > 0 && (size_t)w < size;
-	}
+	if (p == NULL || strstr(p, mark) == NULL)
+		return filter_by_attribute(r, user, dst, size);
 	for (; *p != '\0'; p = at != NULL ? at + strlen(mark) : p + strlen(p)) {
 		at = strstr(p, mark);
 		w = snprintf(dst + n, size - n, "%.*s%s",

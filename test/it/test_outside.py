@@ -250,18 +250,23 @@ def test_ldap_rules(ldap, db):
 host prefix all 127.0.0.1/32 ldap ldapserver=127.0.0.1 ldapport={port} ldapprefix="uid=" ldapsuffix=",ou=people,dc=example,dc=net"
 host search all 127.0.0.1/32 ldap ldapserver="127.0.0.1" ldapport={port} ldapbasedn="ou=people,dc=example,dc=net" ldapbinddn="cn=Manager,dc=example,dc=net" ldapbindpasswd=secret ldapsearchattribute=uid
 host filter all 127.0.0.1/32 ldap ldapserver=127.0.0.1 ldapport={port} ldapbasedn="dc=example,dc=net" ldapsearchfilter="(&(uid=$username)(!(cn=twin)))"
+host narrow all 127.0.0.1/32 ldap ldapurl="ldap://127.0.0.1:{port}/dc=example,dc=net?uid?sub?(!(cn=twin))"
+host nobody all 127.0.0.1/32 ldap ldapurl="ldap://127.0.0.1:{port}/dc=example,dc=net?uid?sub?cn=twin"
 host badbind all 127.0.0.1/32 ldap ldapserver=127.0.0.1 ldapport={port} ldapbasedn="dc=example,dc=net" ldapbinddn="cn=Manager,dc=example,dc=net" ldapbindpasswd=wrong
 host away all 127.0.0.1/32 ldap ldapserver=127.0.0.1 ldapport=1 ldapprefix=a
 host several all 127.0.0.1/32 ldap ldapserver="127.0.0.2 127.0.0.1" ldapport={port} ldapbasedn="dc=example,dc=net" ldapsearchfilter="(&(uid=$username)(!(cn=twin)))"
 host notls all 127.0.0.1/32 ldap ldapserver=127.0.0.1 ldapport={port} ldaptls=1 ldapprefix="uid=" ldapsuffix=",ou=people,dc=example,dc=net"
 """, databases={"*": "host=127.0.0.1"})
-    for name in "prefix", "search", "filter", "badbind", "away", "several", "notls":
+    for name in "prefix", "search", "filter", "narrow", "nobody", "badbind", "away", "several", "notls":
         proxy.databases[name] = "host=%s port=%d dbname=%s" % (proxy.cluster.socket_dir, proxy.cluster.port, db)
     proxy.reload()
-    for name in "prefix", "search", "filter", "several":
+    for name in "prefix", "search", "filter", "narrow", "several":
         assert outcome(proxy, name, "app", "secret of app") is None, name
         assert outcome(proxy, name, "app", "wrong") == "28000", name
     assert outcome(proxy, "filter", "other", "secret of other") is None
+    # a filter that does not name the user narrows what the attribute finds
+    assert outcome(proxy, "narrow", "other", "secret of other") is None
+    assert outcome(proxy, "nobody", "app", "secret of app") == "28000"
     assert outcome(proxy, "prefix", "app,ou=people,dc=example,dc=net", "secret of app") == "28000"
     for name in "badbind", "away", "notls":
         assert outcome(proxy, name, "app", "secret of app") == "28000", name
@@ -289,7 +294,8 @@ def test_ldap_server_that_is_silent_stalls_nobody(ldap, db):
 
 @pytest.mark.parametrize("options, why", [("", "ldapserver or ldapurl"), ("ldapserver=x", "is needed"),
                                           ("ldapserver=x ldapprefix=a ldapbasedn=b", "together"), ("ldapnonsense=1", "not known"),
-                                          ("ldapurl=http://x", "ldapurl"), ("ldapserver=x ldapprefix=a ldaptls=2", "ldaptls")])
+                                          ("ldapurl=http://x", "ldapurl"),
+                                          ("ldapurl=ldap:///dc=x", "name of a server"), ("ldapserver=x ldapprefix=a ldaptls=2", "ldaptls")])
 def test_ldap_options_are_checked(program, qbouncer, options, why):
     if not built_in(program, "LDAP"):
         pytest.skip("built without LDAP")
