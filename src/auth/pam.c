@@ -80,7 +80,8 @@ static int steps(pam_handle_t *h, struct outside_job *j, const char **ret_what)
 		rc = pam_set_item(h, PAM_RHOST, j->address);
 	if (rc == PAM_SUCCESS) {
 		*ret_what = "authentication";
-		rc = pam_authenticate(h, PAM_SILENT);
+		/* pam_unix with nullok takes any password for an account that has none */
+		rc = pam_authenticate(h, PAM_SILENT | PAM_DISALLOW_NULL_AUTHTOK);
 	}
 	if (rc == PAM_SUCCESS) {
 		*ret_what = "account";
