@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
 
@@ -247,27 +248,30 @@ static bool take_field(struct field_reader *r, struct builder *b, const char **p
 
 static bool read_file(struct field_reader *r, const char *path);
 
-static bool include(struct field_reader *r, const char *name, bool must)
+static bool include_path(struct field_reader *r, const char *path)
 {
 	const char *outer = r->file;
 	int number = r->number;
-	char *path = beside(outer, name);
-	FILE *probe;
+	bool ok;
+
+	if (r->depth + 1 > DEPTH_MAX)
+		return fields_fail(r, "\"%s\": files are nested too deeply", path);
+	ok = read_file(r, path);
+	r->file = outer;
+	r->number = number;
+	return ok;
+}
+
+/* One that is there and cannot be read is an error in any case: it may have rules that keep out. */
+static bool include(struct field_reader *r, const char *name, bool must)
+{
+	char *path = beside(r->file, name);
 	bool ok = true;
 
 	if (!path)
 		return fields_fail(r, "out of memory");
-	if (r->depth + 1 > DEPTH_MAX)
-		ok = fields_fail(r, "\"%s\": files are nested too deeply", path);
-	else if (!must && (probe = fopen(path, "re")) == NULL)
-		must = false;
-	else {
-		if (!must)
-			fclose(probe);
-		ok = read_file(r, path);
-	}
-	r->file = outer;
-	r->number = number;
+	if (must || access(path, F_OK) == 0 || errno != ENOENT)
+		ok = include_path(r, path);
 	mem_free(path);
 	return ok;
 }
@@ -297,7 +301,7 @@ static bool include_dir(struct field_reader *r, const char *name)
 		if (ok && asprintf(&path, "%s/%s", dir, list[i]->d_name) < 0)
 			ok = fields_fail(r, "out of memory");
 		else if (ok) {
-			ok = include(r, path, true);
+			ok = include_path(r, path);
 			free(path);
 		}
 		free(list[i]);

@@ -2,11 +2,12 @@
 
 import os
 import pwd
+import subprocess
 
 import pytest
 
 from pgwire import PgError, Wire
-from proxy import wait_for
+from proxy import free_port, wait_for
 
 
 def hba(qbouncer, rules, ident="", **more):
@@ -150,6 +151,30 @@ def test_reload_changes_the_rules(qbouncer, db):
     wait_for(lambda: "in force" in proxy.log_text(), "the reload")
     login(proxy, db, "other")
     assert refused(proxy, db, "app").sqlstate == "28000"
+
+
+def test_include_that_cannot_be_read(qbouncer, db):
+    """Only a file that is not there may be missing."""
+    proxy = hba(qbouncer, "host all app all trust\n")
+    os.symlink("more.conf", proxy.dir + "/more.conf")
+    proxy.files["hba.conf"] = "include_if_exists more.conf\nhost all all all trust\n"
+    proxy.write()
+    with pytest.raises(PgError):
+        proxy.console("RELOAD")
+    assert "more.conf" in proxy.log_text()
+    assert refused(proxy, db, "other").sqlstate == "28000"
+
+
+def test_include_dir_of_a_file_with_a_relative_name(program, qbouncer):
+    proxy = qbouncer(start=False, auth_type="hba", auth_hba_file="sub/hba.conf")
+    proxy.port = free_port()
+    proxy.write()
+    os.makedirs(proxy.dir + "/sub/hba.d")
+    proxy._put(proxy.dir + "/sub/hba.conf", "include_dir hba.d\n")
+    proxy._put(proxy.dir + "/sub/hba.d/1.conf", "host all all all trust\n")
+    done = subprocess.run([program, "--check-config", proxy.ini], cwd=proxy.dir, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+    assert done.returncode == 0, done.stdout
 
 
 def test_include_dir(qbouncer, db):
