@@ -118,7 +118,7 @@ static const char *unix_user(const struct options *o)
 	return o->user != NULL ? o->user : named[0] != '\0' ? named : NULL;
 }
 
-/* The process that ends when we are ready; 0: none. */
+/* The process that ends when we are ready, and goes on when we fail; 0: none. */
 static pid_t predecessor;
 
 static bool may_take_over(const struct params *p)
@@ -222,8 +222,10 @@ static bool start(const struct options *o)
 	log_info("qbouncer %s (%s) started, process %d", version_number, version_commit,
 		(int)getpid());
 	settings_check_files(files);
+	listen_confirm();
 	process_started();
 	end_predecessor();
+	predecessor = 0;
 	process_notify_ready();
 	return true;
 }
@@ -239,7 +241,7 @@ static void end(void)
 	queue_free();
 	admin_free();
 	loop_free();
-	pidfile_remove();
+	pidfile_remove(predecessor);
 }
 
 static int run(const struct options *o)

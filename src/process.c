@@ -66,14 +66,12 @@ bool pidfile_is_taken(const char *path, char *err, size_t err_size)
 	return true;
 }
 
-bool pidfile_write(const char *path, char *err, size_t err_size)
+static bool pidfile_put(const char *path, pid_t pid, char *err, size_t err_size)
 {
 	char text[32];
-	int len = snprintf(text, sizeof(text), "%d\n", (int)getpid()), fd;
+	int len = snprintf(text, sizeof(text), "%d\n", (int)pid), fd;
 	bool ok;
 
-	if (path[0] == '\0')
-		return true;
 	(void)unlink(path);
 	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
 	ok = fd >= 0 && write(fd, text, (size_t)len) == len;
@@ -85,15 +83,28 @@ bool pidfile_write(const char *path, char *err, size_t err_size)
 			err, err_size, "could not write pidfile \"%s\": %s", path, strerror(errno));
 		ok = false;
 	}
-	if (ok)
-		util_strlcpy(pidfile_ours, path, sizeof(pidfile_ours));
 	return ok;
 }
 
-void pidfile_remove(void)
+bool pidfile_write(const char *path, char *err, size_t err_size)
 {
-	if (pidfile_ours[0] != '\0' && pidfile_read(pidfile_ours) == getpid())
+	if (path[0] == '\0')
+		return true;
+	if (!pidfile_put(path, getpid(), err, err_size))
+		return false;
+	util_strlcpy(pidfile_ours, path, sizeof(pidfile_ours));
+	return true;
+}
+
+void pidfile_remove(pid_t goes_on)
+{
+	char err[PATH_MAX + 256];
+
+	if (pidfile_ours[0] != '\0' && pidfile_read(pidfile_ours) == getpid()) {
 		(void)unlink(pidfile_ours);
+		if (goes_on != 0 && !pidfile_put(pidfile_ours, goes_on, err, sizeof(err)))
+			log_error("%s", err);
+	}
 	pidfile_ours[0] = '\0';
 }
 

@@ -14,8 +14,8 @@ MUST_CHECK bool pidfile_is_taken(const char *path, char *err, size_t err_size);
 /* Its number; 0: there is none, or it is not running. */
 pid_t pidfile_process(const char *path);
 MUST_CHECK bool pidfile_write(const char *path, char *err, size_t err_size);
-/* Removes the file when it is ours. */
-void pidfile_remove(void);
+/* Removes the file when it is ours; goes_on: the process that it is to name again, 0 for none. */
+void pidfile_remove(pid_t goes_on);
 
 /* Forks. Returns in the child, which keeps the terminal until process_started(); the parent waits
  * for that and ends with 0, or with 1 when the child ended before. */

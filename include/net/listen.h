@@ -23,6 +23,8 @@ struct listen_spec {
  * operator into err on failure and closes what it had opened. Also takes systemd's sockets. */
 MUST_CHECK bool listen_open(const struct listen_spec *spec,
 	void (*on_accept)(int fd, const struct conn_addr *peer, void *arg), void *arg, char *err, size_t err_size);
+/* We stay. Until then listen_close() gives the unix socket's name back to whom it was taken from. */
+void listen_confirm(void);
 /* Accepting stops as long as there is a reason. */
 enum listen_reason { LISTEN_SUSPENDED, LISTEN_CROWDED };
 void listen_pause(enum listen_reason why, bool paused);

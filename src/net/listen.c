@@ -39,6 +39,7 @@ static struct {
 	unsigned paused;        /* bits of enum listen_reason */
 	struct loop_tick *full; /* set: out of descriptors, until it ticks */
 	char *unix_path;
+	char *unix_relieved; /* until listen_confirm(): where the socket is that had that name */
 	ino_t unix_inode; /* of that file: another process may have replaced it */
 	int port;
 	void (*on_accept)(int fd, const struct conn_addr *peer, void *arg);
@@ -298,6 +299,17 @@ static ino_t inode_of(const char *path)
 	return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
+/* In one step; the other one's socket is kept at our former name, where the file system can do that. */
+static bool unix_replace(const char *at, const char *path)
+{
+	if (renameat2(AT_FDCWD, at, AT_FDCWD, path, RENAME_EXCHANGE) != 0)
+		return rename(at, path) == 0;
+	lst.unix_relieved = mem_strdup(at);
+	if (!lst.unix_relieved)
+		(void)unlink(at);
+	return true;
+}
+
 /* Rights first, so that nobody comes in before; then the name that clients know. Who is relieved
  * keeps the connections that wait in its socket, and there is a socket at any time. */
 static bool unix_publish(const char *at, const char *path, const struct listen_spec *spec, int fd,
@@ -309,7 +321,7 @@ static bool unix_publish(const char *at, const char *path, const struct listen_s
 		complain(err, size, "cannot listen on \"%s\": %s", at, strerror(errno));
 		return false;
 	}
-	if (strcmp(at, path) != 0 && rename(at, path) != 0) {
+	if (strcmp(at, path) != 0 && !unix_replace(at, path)) {
 		complain(err, size, "cannot replace the socket \"%s\": %s", path, strerror(errno));
 		return false;
 	}
@@ -443,6 +455,14 @@ void listen_pause(enum listen_reason why, bool paused)
 	listen_install();
 }
 
+void listen_confirm(void)
+{
+	if (lst.unix_relieved)
+		(void)unlink(lst.unix_relieved);
+	mem_free(lst.unix_relieved);
+	lst.unix_relieved = NULL;
+}
+
 void listen_drain(void)
 {
 	for (int i = 0; i < lst.count; i++)
@@ -459,9 +479,11 @@ void listen_close(void)
 	listen_install();
 	for (i = 0; i < lst.count; i++)
 		close(lst.list[i].fd);
-	if (lst.unix_path && inode_of(lst.unix_path) == lst.unix_inode)
+	if (lst.unix_path && inode_of(lst.unix_path) == lst.unix_inode &&
+		!(lst.unix_relieved && rename(lst.unix_relieved, lst.unix_path) == 0))
 		(void)unlink(lst.unix_path);
 	mem_free(lst.unix_path);
+	mem_free(lst.unix_relieved);
 	loop_tick_free(&lst.full);
 	memset(&lst, 0, sizeof(lst));
 }

@@ -186,6 +186,24 @@ def test_takeover(qbouncer, db):
     assert "Sanitizer" not in proxy.log_text()
 
 
+def test_takeover_that_fails_changes_nothing(program, qbouncer, db):
+    """The one that runs keeps the unix socket's name and its pid file."""
+    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid")
+    proxy.start()
+    path = os.path.join(proxy.dir, "pid")
+    pid = lambda: open(path, encoding="ascii").read().strip()
+    wait_for(lambda: os.path.exists(path) and pid() == str(proxy.process.pid), "the pid file")
+    proxy.settings["logfile"] = "{dir}/nosuchdir/log"
+    proxy.write()
+    run = subprocess.run([program, "-R", proxy.ini], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                         timeout=30, check=False, preexec_fn=proxy.become)
+    assert run.returncode == 1 and "nosuchdir" in run.stdout
+    with psycopg.connect(proxy.dsn(db, host=proxy.dir)) as c:
+        assert c.execute("SELECT 1").fetchone() == (1,)
+    assert not os.path.exists("%s/.s.PGSQL.%d.new" % (proxy.dir, proxy.port))
+    assert pid() == str(proxy.process.pid) and proxy.process.poll() is None
+
+
 def test_takeover_of_nobody(qbouncer, db):
     proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid")
     proxy.start("-R")
