@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -66,7 +65,7 @@ static bool ldap_is_good(const struct conf *c, struct conf_report *r)
 		return true;
 	lines = outside_lines(c->p.auth_ldap_options);
 	ok = lines != NULL && outside_check(AUTH_LDAP, lines, err, sizeof(err));
-	free(lines);
+	outside_options_free(&lines);
 	if (!ok)
 		buf_printf(&r->text, "error: auth_ldap_options: %s\n", err);
 	r->errors += !ok;

@@ -34,8 +34,12 @@ void outside_drop(struct outside **p);
 const char *outside_missing(enum auth_type t);
 /* Can the options of a rule be used? false: err says why not. */
 MUST_CHECK bool outside_check(enum auth_type t, const char *options, char *err, size_t err_size);
-/* auth_ldap_options, blanks between and quotes around, as the lines of a rule. NULL: memory. */
+/* auth_ldap_options, blanks between and quotes around, as the lines of a rule; for outside_options_free().
+ * NULL: memory. */
 MUST_CHECK char *outside_lines(const char *text);
+
+/* Options may have a password: *p is erased before it is freed, and cleared. Of mem.h; NULL is fine. */
+void outside_options_free(char **p);
 
 void outside_free(void);
 

@@ -127,7 +127,7 @@ static void rule_free(struct rule *u)
 	mem_free(u->databases);
 	mem_free(u->users);
 	mem_free(u->map);
-	mem_free(u->options);
+	outside_options_free(&u->options);
 	mem_free(u->file);
 	mem_free(u);
 }
@@ -262,12 +262,13 @@ static bool read_method(struct rule *u, struct field_reader *r, const struct fie
 static bool add_option(struct rule *u, struct field_reader *r, const char *text)
 {
 	size_t old = u->options ? strlen(u->options) : 0, more = strlen(text) + 2;
-	char *grown = mem_realloc(u->options, old + more);
+	char *grown = mem_alloc(old + more);
 
 	if (!grown)
 		return fields_fail(r, "out of memory");
+	snprintf(grown, old + more, "%s%s%s", old ? u->options : "", old ? "\n" : "", text);
+	outside_options_free(&u->options);
 	u->options = grown;
-	snprintf(u->options + old, more, "%s%s", old ? "\n" : "", text);
 	return true;
 }
 

@@ -17,6 +17,7 @@
 #include <utlist.h>
 
 #include "base/log.h"
+#include "base/mem.h"
 #include "net/loop.h"
 
 #define THREADS_MAX 8
@@ -290,9 +291,17 @@ bool outside_check(enum auth_type t, const char *options, char *err, size_t err_
 	return t != AUTH_LDAP || ldap_check_options(options, err, err_size) == NULL;
 }
 
+void outside_options_free(char **p)
+{
+	if (*p != NULL)
+		util_erase(*p, strlen(*p));
+	mem_free(*p);
+	*p = NULL;
+}
+
 char *outside_lines(const char *text)
 {
-	char *lines = malloc(strlen(text) + 1), *to = lines;
+	char *lines = mem_alloc(strlen(text) + 1), *to = lines;
 	bool quoted = false;
 
 	if (lines == NULL)

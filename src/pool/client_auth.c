@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <pwd.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -287,18 +286,14 @@ static bool is_outside(enum auth_type t)
 /* The rules may change until they are needed. */
 static bool keep_options(struct client *c, char *options)
 {
-	mem_free(c->login->options);
+	outside_options_free(&c->login->options);
 	c->login->options = options;
 	return options != NULL || client_out_of_memory(c);
 }
 
 static bool keep_ldap_options(struct client *c)
 {
-	char *lines = outside_lines(conf_current()->p.auth_ldap_options);
-	bool ok = keep_options(c, lines != NULL ? mem_strdup(lines) : NULL);
-
-	free(lines);
-	return ok;
+	return keep_options(c, outside_lines(conf_current()->p.auth_ldap_options));
 }
 
 /* Sets what is asked of the client. false: it was refused. */

@@ -20,7 +20,7 @@ void client_login_free(struct client *c)
 		return;
 	client_auth_closing(c);
 	auth_session_free(&c->login->auth);
-	mem_free(c->login->options);
+	outside_options_free(&c->login->options);
 	buf_free(&c->login->startup);
 	buf_free(&c->login->settings);
 	mem_free(c->login);

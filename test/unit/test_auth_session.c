@@ -476,7 +476,7 @@ static void test_outside_lines(void **state)
 		char *lines = outside_lines(cases[i][0]);
 
 		assert_string_equal(lines, cases[i][1]);
-		free(lines);
+		outside_options_free(&lines);
 	}
 }
 
