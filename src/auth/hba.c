@@ -6,6 +6,7 @@
 #include "hba_int.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #include "auth/outside.h"
+#include "base/log.h"
 #include "base/mem.h"
 
 enum conn_kind { CONN_LOCAL, CONN_HOST, CONN_HOSTSSL, CONN_HOSTNOSSL, CONN_HOSTGSS };
@@ -96,15 +98,20 @@ static bool addr_of_sockaddr(struct addr *a, const struct sockaddr *sa)
 	return a->len > 0;
 }
 
+enum fit { FIT_NO, FIT_YES, FIT_UNKNOWN };
+
 /* samehost, samenet: the interfaces of this machine, as they are now. */
-static bool addr_is_ours(const struct addr *a, bool net)
+static enum fit addr_is_ours(const struct addr *a, bool net)
 {
 	struct ifaddrs *list, *i;
 	struct addr own, mask;
 	bool found = false;
 
-	if (getifaddrs(&list) != 0)
-		return false;
+	if (getifaddrs(&list) != 0) {
+		log_error("samehost, samenet: the addresses of this machine cannot be read: %s",
+			strerror(errno));
+		return FIT_UNKNOWN;
+	}
 	for (i = list; i && !found; i = i->ifa_next) {
 		if (!addr_of_sockaddr(&own, i->ifa_addr))
 			continue;
@@ -113,7 +120,7 @@ static bool addr_is_ours(const struct addr *a, bool net)
 		found = addr_in(a, &own, &mask);
 	}
 	freeifaddrs(list);
-	return found;
+	return found ? FIT_YES : FIT_NO;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -445,18 +452,18 @@ static bool user_fits(const struct rule *u, const char *user)
 	return false;
 }
 
-static bool address_fits(const struct rule *u, const struct addr *a)
+static enum fit address_fits(const struct rule *u, const struct addr *a)
 {
 	switch (u->addr) {
 	case ADDR_ALL:
-		return true;
+		return FIT_YES;
 	case ADDR_NET:
-		return addr_in(a, &u->net, &u->mask);
+		return addr_in(a, &u->net, &u->mask) ? FIT_YES : FIT_NO;
 	case ADDR_SAMEHOST:
 	case ADDR_SAMENET:
 		return addr_is_ours(a, u->addr == ADDR_SAMENET);
 	}
-	return false;
+	return FIT_NO;
 }
 
 static bool conn_fits(const struct rule *u, const struct hba_peer *p)
@@ -487,10 +494,15 @@ const struct hba_rule *hba_find(const struct hba_peer *p)
 			return NULL;
 		addr_plain(&a);
 	}
-	for (const struct rule *u = in_force->first; u; u = u->next)
-		if (conn_fits(u, p) && (p->is_unix || address_fits(u, &a)) && database_fits(u, p) &&
-			user_fits(u, p->user))
-			return &u->public;
+	for (const struct rule *u = in_force->first; u; u = u->next) {
+		enum fit fit;
+
+		if (!conn_fits(u, p) || !database_fits(u, p) || !user_fits(u, p->user))
+			continue;
+		fit = p->is_unix ? FIT_YES : address_fits(u, &a);
+		if (fit != FIT_NO) /* it might be the one that keeps him out */
+			return fit == FIT_YES ? &u->public : NULL;
+	}
 	return NULL;
 }
 
