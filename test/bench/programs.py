@@ -105,7 +105,7 @@ def facts(rig, pgbouncer, qbouncer, plan):
         ("load before", "%.2f" % os.getloadavg()[0]),
         ("Postgres", rig.psql("SHOW server_version") + ", fsync on, synchronous_commit on"),
         ("pgbouncer", run([pgbouncer, "--version"]).splitlines()[0]),
-        ("qbouncer", run([qbouncer, "--version"]).strip()),
+        ("qbouncer", run([qbouncer, "--version"]).splitlines()[0]),
         ("commit", _commit()),
         ("clients by", "unix socket" if rig.unix else "TCP over loopback"),
         ("plan", plan.name),
