@@ -40,7 +40,7 @@ static struct {
 	struct loop_tick *full; /* set: out of descriptors, until it ticks */
 	char *unix_path;
 	char *unix_relieved; /* until listen_confirm(): where the socket is that had that name */
-	ino_t unix_inode; /* of that file: another process may have replaced it */
+	ino_t unix_inode;    /* of that file: another process may have replaced it */
 	int port;
 	void (*on_accept)(int fd, const struct conn_addr *peer, void *arg);
 	void *arg;
@@ -299,7 +299,8 @@ static ino_t inode_of(const char *path)
 	return stat(path, &st) == 0 ? st.st_ino : 0;
 }
 
-/* In one step; the other one's socket is kept at our former name, where the file system can do that. */
+/* In one step; the other one's socket is kept at our former name, where the file system can do
+ * that. */
 static bool unix_replace(const char *at, const char *path)
 {
 	if (renameat2(AT_FDCWD, at, AT_FDCWD, path, RENAME_EXCHANGE) != 0)

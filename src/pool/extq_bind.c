@@ -185,7 +185,8 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 	portal_drop(c, old);
 	p->next = c->portals;
 	c->portals = p;
-	/* the end of the block is the end of all portals, and in a failed one there is nothing else */
+	/* the end of the block is the end of all portals, and in a failed one there is nothing else
+	 */
 	if (portal[0] != '\0' && l->tx != SQL_TX_COMMIT && l->tx != SQL_TX_ROLLBACK &&
 		may_have_portals(c)) {
 		p->placed = true;

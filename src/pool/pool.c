@@ -483,8 +483,8 @@ static void check_idle(struct pool *p, usec_t now)
 	}
 }
 
-/* Never free. What is notified where it should be by now it does not hear: whoever listens loses its
- * connection, as when it breaks. */
+/* Never free. What is notified where it should be by now it does not hear: whoever listens loses
+ * its connection, as when it breaks. */
 static void check_listening(struct pool *p)
 {
 	struct server *s, *tmp;

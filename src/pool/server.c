@@ -569,8 +569,7 @@ static void clean(struct server *s, bool rollback, const char *reset_query)
 		server_move(s, SERVER_CLEANING);
 	conn_want_read(s->conn, true);
 	if (!put_reset(s, &b, rollback ? "ROLLBACK" : NULL) ||
-		!put_reset(s, &b, s->dirty ? DISCARD_ALL : NULL) ||
-		!put_reset(s, &b, reset_query))
+		!put_reset(s, &b, s->dirty ? DISCARD_ALL : NULL) || !put_reset(s, &b, reset_query))
 		goto out;
 	s->request_time = loop_now();
 	server_drop_unnamed(s);
