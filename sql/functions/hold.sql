@@ -99,7 +99,8 @@ DECLARE
 	again bool := false;
 	soon timestamptz;
 BEGIN
-	SELECT coalesce(here, '{}') || coalesce(array_agg(DISTINCT (l.objid::int8 & 2147483647)::int4), '{}') INTO there
+	-- 0: nobody's number. Without an element a lease of nobody (NULL) would be one of those gone
+	SELECT coalesce(here, '{}') || 0 || coalesce(array_agg(DISTINCT (l.objid::int8 & 2147483647)::int4), '{}') INTO there
 		FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
 		WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted
 			AND l.classid = 1902276469 AND l.objsubid = 2;

@@ -165,6 +165,8 @@ def test_orphans(q):
     assert any(not watch.rows("SELECT FROM pg_locks WHERE classid = %s", CLASS) for _ in range(100000))
     assert orphans(q, 2) == ["q"]
     assert orphans(q) == ["q"]
+    assert q.job("q", nobody["id"])["state"] == "leased"
+    assert orphans(q) == []
 
 
 def test_orphans_that_were_cancelled(q):
