@@ -592,6 +592,7 @@ qb_dialogues = \
 	test/scenario/two_waiters_one_job.dlg \
 	test/scenario/tx_abandoned.dlg \
 	test/scenario/tx_in_one_string.dlg \
+	test/scenario/types_asked_twice.dlg \
 	test/scenario/unnamed_follows.dlg \
 	test/scenario/unsent_later.dlg \
 	test/scenario/wait_in_line.dlg \

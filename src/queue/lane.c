@@ -94,8 +94,20 @@ struct question {
 	enum qpayload payload; /* of the last one */
 	struct qdb *db;
 	int n;
-	struct lane *lanes[];
+	struct asked {
+		struct lane *lane;
+		unsigned forgotten; /* of the lane when it was asked */
+	} asked[];
 };
+
+/* What it says of the lane counts: also when another question has asked for the same since. */
+static bool has_asked(const struct question *qn, const struct lane *l)
+{
+	for (int i = 0; i < qn->n; i++)
+		if (qn->asked[i].lane == l)
+			return qn->asked[i].forgotten == l->forgotten;
+	return false;
+}
 
 static bool read_payload(const char *name, size_t len, enum qpayload *ret)
 {
@@ -135,7 +147,7 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 	memcpy(name, text[0], (size_t)n[0]);
 	name[n[0]] = '\0';
 	l = lane_find(qn->db, name);
-	if (l == NULL || l->question != qn)
+	if (l == NULL || !has_asked(qn, l))
 		return;
 	if (l->number != number)
 		lane_renew(l, number);
@@ -146,7 +158,7 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 static void question_close(struct question *qn)
 {
 	for (int i = 0; i < qn->n; i++) {
-		struct lane *l = qn->lanes[i];
+		struct lane *l = qn->asked[i].lane;
 
 		if (l->question != qn)
 			continue;
@@ -159,7 +171,7 @@ static void question_free(struct question *qn)
 {
 	question_close(qn);
 	for (int i = 0; i < qn->n; i++)
-		lane_unref(qn->lanes[i]);
+		lane_unref(qn->asked[i].lane);
 	mem_free(qn);
 }
 
@@ -191,7 +203,7 @@ static void question_join(struct question *qn, struct qclient *qc)
 
 static struct question *question_new(struct qdb *db, int n)
 {
-	struct question *qn = mem_zalloc(sizeof(*qn) + (size_t)n * sizeof(struct lane *));
+	struct question *qn = mem_zalloc(sizeof(*qn) + (size_t)n * sizeof(qn->asked[0]));
 
 	if (qn != NULL) {
 		qn->db = db;
@@ -219,7 +231,7 @@ static void question_add(struct question *qn, struct lane *l)
 {
 	l->refs++;
 	l->question = qn;
-	qn->lanes[qn->n++] = l;
+	qn->asked[qn->n++] = (struct asked){l, l->forgotten};
 }
 
 static bool question_ask(struct question *qn, struct pool *pool)
@@ -229,7 +241,7 @@ static bool question_ask(struct question *qn, struct pool *pool)
 	bool ok = names != NULL;
 
 	for (int i = 0; ok && i < qn->n; i++)
-		names[i] = qn->lanes[i]->name;
+		names[i] = qn->asked[i].lane->name;
 	if (ok)
 		put_text_array(&array, names, qn->n);
 	ok = ok && !buf_failed(&array) &&
@@ -364,6 +376,7 @@ void lane_forget(struct qdb *db, const char *queue)
 		return;
 	lane_renew(l, 0);
 	l->question = NULL; /* what it will say may be old */
+	l->forgotten++;
 	l->absent_at = 0;
 	l->suspect = true;
 	l->event_at = 0;

@@ -18,7 +18,8 @@ struct lane {
 	struct qdb *db;
 	unsigned refs;   /* shapes, flights and questions */
 	unsigned uses;   /* while the number is not known */
-	struct question *question; /* that is under way */
+	struct question *question; /* that is under way; of several the last */
+	unsigned forgotten; /* so many times; what was asked before does not count */
 	bool suspect;    /* something may lie below the floors */
 	int64_t number;  /* 0: not known, and then nothing is of the payload */
 	enum qpayload payload;
