@@ -593,6 +593,7 @@ qb_dialogues = \
 	test/scenario/tx_abandoned.dlg \
 	test/scenario/tx_in_one_string.dlg \
 	test/scenario/types_asked_twice.dlg \
+	test/scenario/types_created.dlg \
 	test/scenario/unnamed_follows.dlg \
 	test/scenario/unsent_later.dlg \
 	test/scenario/wait_in_line.dlg \

@@ -175,10 +175,20 @@ static void question_free(struct question *qn)
 	mem_free(qn);
 }
 
+/* One of them was made or dropped meanwhile: who waits asks again. */
+static bool was_forgotten(const struct question *qn)
+{
+	for (int i = 0; i < qn->n; i++)
+		if (qn->asked[i].forgotten != qn->asked[i].lane->forgotten)
+			return true;
+	return false;
+}
+
 static void question_done(void *arg, const struct pg_error *err)
 {
 	struct question *qn = arg;
 	struct qclient *qc;
+	bool in_vain = err == NULL && was_forgotten(qn);
 
 	question_close(qn);
 	while ((qc = qn->waiting) != NULL) {
@@ -186,7 +196,7 @@ static void question_done(void *arg, const struct pg_error *err)
 		if (qn->waiting == NULL)
 			qn->last = &qn->waiting;
 		qc->question = NULL;
-		qc->asked = true;
+		qc->asked = !in_vain;
 		qc->job_payload = err == NULL && qn->found ? qn->payload : QPAYLOAD_JSONB;
 		client_again(qc->client);
 	}
