@@ -570,6 +570,19 @@ static void check_active(struct server *s, struct client *c, usec_t now)
 		end_late(c, "57014", "query timeout", "query_timeout");
 }
 
+/* Of clients that did not stay for the answer. */
+static void check_finishing(struct pool *p, usec_t now)
+{
+	usec_t limit = account_limits(p->account)->query_timeout;
+	struct server *s, *tmp;
+
+	DL_FOREACH_SAFE (p->servers[SERVER_FINISHING].head, s, tmp)
+		if (is_over(limit, s->request_time, now)) {
+			cancel_server(s);
+			server_close(s, "query timeout", NULL);
+		}
+}
+
 static void check_clients(struct pool *p, usec_t now)
 {
 	struct server *s, *tmp;
@@ -607,6 +620,7 @@ void pool_tick(struct pool *p, usec_t now)
 	check_listening(p);
 	check_waiting(p, now);
 	check_clients(p, now);
+	check_finishing(p, now);
 	keep_minimum(p, now);
 	if (p->waiting.count > 0 || p->n_tasks > 0 || p->greeting.count > 0)
 		pool_mark_ready(p);

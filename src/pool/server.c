@@ -597,6 +597,7 @@ void server_check(struct server *s)
 static void finish_first(struct server *s)
 {
 	s->pass_discard = true;
+	s->request_time = loop_now();
 	server_move(s, SERVER_FINISHING);
 	conn_want_read(s->conn, true);
 }
