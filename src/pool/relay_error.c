@@ -188,7 +188,8 @@ enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
 
 	if (e == NULL)
 		return error_idle(r, m);
-	if (s->link != NULL && is_fatal(m))
+	/* the answers to questions of ours are not passed on */
+	if (s->link != NULL && e->dest != DEST_LOOK && e->dest != DEST_PREPARE && is_fatal(m))
 		s->fatal_seen = true;
 	if (is_stale_plan(m)) {
 		server_plans_stale(s->pool->db);
