@@ -180,6 +180,8 @@ def test_session_authorization(qbouncer, cluster, direct, db):
         a.simple("RESET ROLE")
         assert b.rows(who) == [{"s": "postgres", "c": "postgres"}]
         assert a.rows(who) == [{"s": "app", "c": "app"}]
+        a.simple("SET ROLE other")
+        assert b.rows(who) == [{"s": "postgres", "c": "postgres"}]
         a.simple("RESET SESSION AUTHORIZATION")
         assert b.rows(who) == a.rows(who) == [{"s": "postgres", "c": "postgres"}]
 
