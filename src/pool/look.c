@@ -98,6 +98,11 @@ bool look_begin(struct server *s)
 	return true;
 }
 
+unsigned look_asks(const struct server *s)
+{
+	return s->look != NULL ? s->look->asked : 0;
+}
+
 /* A column of text; NULL: SQL NULL, or not well-formed. */
 static const char *column(struct wire_reader *rd, size_t *ret_len)
 {

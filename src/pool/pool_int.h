@@ -686,6 +686,7 @@ void listen_free(struct database *db);
 
 /* look.c */
 bool look_begin(struct server *s);
+unsigned look_asks(const struct server *s); /* enum sql_touch: of the question under way */
 void look_row(struct server *s, const uint8_t *body, size_t len);
 void look_failed(struct server *s);
 void look_done(struct server *s);

@@ -104,7 +104,8 @@ static bool is_session_mode(const struct server *s)
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
 {
 	struct server *s = c->link;
-	unsigned undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & c->pins;
+	/* a question under way is answered as of before this */
+	unsigned undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & (c->pins | look_asks(s));
 	unsigned made = touches & ((1u << SQL_TOUCH_UNDO_SHIFT) - 1u);
 
 	/* all of it stays with the server; a question of ours would end its unnamed statement */

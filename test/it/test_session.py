@@ -540,6 +540,18 @@ def test_connection_that_listens_is_lost(one, db, direct):
         assert notified(a)[0][1] == "x"
 
 
+@pytest.mark.parametrize("make, undo", [
+    ("SELECT pg_advisory_lock(1)", "SELECT pg_advisory_unlock(1)"),
+    ("CREATE TEMP TABLE t (i int)", "DROP TABLE t"),
+])
+def test_what_is_undone_at_once(one, pair, db, make, undo):
+    """While the server is still asked what the first has left."""
+    a, _ = pair
+    for _ in range(20):
+        assert not errors(a.simple(make)) and not errors(a.simple(undo))
+    wait_for(lambda: pinned(one, db) == [])
+
+
 def test_own_reset_query_does_not_replace_ours(qbouncer, db):
     proxy = qbouncer(default_pool_size=1, server_reset_query_always=1, server_reset_query="RESET ALL")
     with proxy.wire(db) as a:
