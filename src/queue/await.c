@@ -16,6 +16,8 @@
 
 #define LOOK_FIRST (250 * USEC_MSEC) /* the shortest time between two looks, except for news */
 #define COLUMNS    8
+#define TX_ENDED_MAX                                                                               \
+	((size_t)64 * 1024) /* bytes; what else a transaction has ended is found by a look */
 
 enum { COL_JOB, COL_ID, COL_QUEUE, COL_STATE };
 
@@ -532,6 +534,8 @@ void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx)
 		await_news(qc->db, job, done ? "done" : NULL);
 		return;
 	}
+	if (qc->ended.len >= TX_ENDED_MAX)
+		return;
 	buf_putc(&qc->ended, done ? 'd' : '-');
 	buf_put(&qc->ended, job, strlen(job) + 1);
 }
