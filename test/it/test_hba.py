@@ -155,7 +155,7 @@ def test_reload_changes_the_rules(qbouncer, db):
 
 def test_include_that_cannot_be_read(qbouncer, db):
     """Only a file that is not there may be missing."""
-    proxy = hba(qbouncer, "host all app all trust\n")
+    proxy = hba(qbouncer, "host all app,admin all trust\n")
     os.symlink("more.conf", proxy.dir + "/more.conf")
     proxy.files["hba.conf"] = "include_if_exists more.conf\nhost all all all trust\n"
     proxy.write()

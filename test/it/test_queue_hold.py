@@ -155,6 +155,7 @@ def test_proxy_is_killed(qbouncer, db, policy):
         x.query("QUEUE TAKE mail WAIT '60s'")   # makes the session
         parked(x)
         system_is_up(one)
+    wait_for(lambda: not one.console("SHOW WAITERS"), "that it has left")
     tag(u, "QUEUE PUSH mail '1', '2'")
     assert woken(v)["attempt"] == "1"
     job = take(w, "QUEUE TAKE mail" + (" HOLD" if policy == "hold" else ""))
