@@ -35,10 +35,11 @@ node_modules() {
 
 java_program() {
 	mkdir -p "$out/java"
-	if command -v javac >/dev/null 2>&1; then
-		javac -d "$out/java" "$here/java/Jdbc.java"
-	else
+	# ecj first: where it is the only one it is also called javac, with another language than a JDK's
+	if command -v ecj >/dev/null 2>&1; then
 		ecj -source 17 -target 17 -proc:none -nowarn -d "$out/java" "$here/java/Jdbc.java"
+	else
+		javac -d "$out/java" "$here/java/Jdbc.java"
 	fi
 }
 
