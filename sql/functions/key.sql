@@ -78,8 +78,12 @@ BEGIN
 			PERFORM queue._late_@n@(old);
 		ELSIF old IS NULL THEN
 			word := first;
-			IF g IS NOT NULL AND EXISTS (SELECT FROM @table@
-					WHERE "group" = g AND state IN ('ready', 'later', 'leased')) THEN
+			-- behind those that wait, too: the one that they wait for may have ended since this
+			-- transaction pushed them
+			IF g IS NOT NULL AND (EXISTS (SELECT FROM @table@
+						WHERE "group" = g AND state IN ('ready', 'later', 'leased'))
+					OR EXISTS (SELECT FROM @table@
+						WHERE "group" = g AND state = 'blocked')) THEN
 				word := 'blocked';
 			END IF;
 			LOOP

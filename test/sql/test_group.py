@@ -178,6 +178,21 @@ def test_done_before_the_successor_is_committed(q):
     assert states(q) == ["ready"]
 
 
+def test_done_between_two_pushes_of_a_transaction(q):
+    """The second one finds nobody before it but the first, which is blocked."""
+    one = q.connect()
+    push(q, "1")
+    token = q.take("q")[0]["token"]
+    one.rows("BEGIN")
+    push(one, "2")
+    q.done(token)
+    push(one, "3")
+    assert q.take("q", 9) == []
+    one.rows("COMMIT")
+    assert states(q) == ["ready", "blocked"]
+    assert payloads(q.take("q", 9)) == [2]
+
+
 def test_commit_of_the_successor_while_done_is_open(q):
     push(q, "1")
     token = q.take("q")[0]["token"]
