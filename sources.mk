@@ -156,6 +156,7 @@ libqb_pool_a_SOURCES = \
 libqb_queue_a_SOURCES = \
 	src/queue/await.c \
 	src/queue/bulk.c \
+	src/queue/call.c \
 	src/queue/count.c \
 	src/queue/engine.c \
 	src/queue/gauge.c \

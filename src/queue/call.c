@@ -1,0 +1,351 @@
+/*
+ * A call: what a QUEUE statement that is not a TAKE asks of the database, made of the statement and
+ * the values that are bound to it: its jobs by their tokens, the SQL text and its parameters, and
+ * what follows when it has succeeded. It knows no servers: engine.c and the pool run it.
+ *
+ * Entry points: call_* and jobs_* in queue_int.h.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lane.h"
+#include "queue_int.h"
+
+/* --- jobs as they are now
+ * ------------------------------------------------------------------------------ */
+
+static bool is_token(const char *text, size_t len)
+{
+	unsigned dashes = 0;
+
+	if (len == 0 || len >= TOKEN_MAX)
+		return false;
+	for (size_t i = 0; i < len; i++) {
+		bool hex = (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f');
+
+		if (!hex && text[i] != '-')
+			return false;
+		dashes += text[i] == '-';
+	}
+	return dashes == 2;
+}
+
+static bool id_to_token(struct qclient *qc, int64_t id, char dst[TOKEN_MAX], struct pg_error *err)
+{
+	bool many;
+	const char *token = lease_token(qc, id, &many);
+
+	if (token != NULL) {
+		util_strlcpy(dst, token, TOKEN_MAX);
+		return true;
+	}
+	if (many) {
+		pg_error_set(
+			err, "22023", "job %lld is ambiguous on this connection", (long long)id);
+		pg_error_detail(err, "It holds jobs with this id from several queues.");
+	} else {
+		pg_error_set(
+			err, "22023", "job %lld is not held by this connection", (long long)id);
+		pg_error_detail(err,
+			"A bare id is accepted only on the connection that took the job and still holds its lease.");
+	}
+	pg_error_hint(err, "Pass the token that TAKE returned.");
+	return false;
+}
+
+/* A held one of which a renewal has said so: its row may be gone by now. */
+static bool job_is_cancelled(struct qclient *qc, const char *token, struct pg_error *err)
+{
+	const struct lease *l = qc->n_cancelled > 0 ? lease_find(qc, token) : NULL;
+
+	if (l == NULL || !l->cancelled)
+		return false;
+	pg_error_set(err, "QB002", "job %lld is cancelled", (long long)l->id);
+	pg_error_hint(err, "Nothing was changed. Stop the work: the job goes away by itself.");
+	return true;
+}
+
+static bool job_resolve(struct qclient *qc, const struct qvalue *v, const struct bind_values *bind,
+	char dst[TOKEN_MAX], struct pg_error *err)
+{
+	struct qbind qb = {
+		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+	struct buf text = BUF_INIT;
+	bool ok = true;
+	int64_t id;
+
+	dst[0] = '\0';
+	switch (qvalue_eval(v, &qb, &text)) {
+	case QEVAL_NULL:
+		pg_error_set(err, "22004", "a job must not be null");
+		ok = false;
+		break;
+	case QEVAL_BAD:
+		pg_error_set(err, "22023", "the value of a job cannot be read");
+		pg_error_hint(err, "Bind the token as text.");
+		ok = false;
+		break;
+	case QEVAL_OK:
+		if (buf_failed(&text)) {
+			pg_error_set(err, "53200", "out of memory");
+			ok = false;
+		} else if (util_parse_i64((const char *)text.data, text.len, &id)) {
+			ok = id_to_token(qc, id, dst, err);
+		} else if (is_token((const char *)text.data, text.len)) {
+			util_strlcpy(dst, buf_cstr(&text), TOKEN_MAX);
+		} else {
+			pg_error_set(err, "22023", "\"%.60s\" is not a job", buf_cstr(&text));
+			pg_error_hint(err, "Pass the token that TAKE returned.");
+			ok = false;
+		}
+		break;
+	}
+	buf_free(&text);
+	return ok && !job_is_cancelled(qc, dst, err);
+}
+
+bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
+	struct jobs *ret, struct pg_error *err)
+{
+	int n = qstmt_count(q, QARG_JOB);
+
+	if (n == 0)
+		return true;
+	ret->tokens = mem_zalloc((size_t)n * sizeof(ret->tokens[0]));
+	if (ret->tokens == NULL) {
+		pg_error_set(err, "53200", "out of memory");
+		return false;
+	}
+	ret->n = n;
+	for (int i = 0; i < n; i++)
+		if (!job_resolve(qc, qstmt_value(q, QARG_JOB, i), bind, ret->tokens[i], err))
+			return false;
+	return true;
+}
+
+void jobs_free(struct jobs *j)
+{
+	mem_free(j->tokens);
+	*j = (struct jobs){0};
+}
+
+/* --- calls
+ * -----------------------------------------------------------------------------------------------
+ */
+
+const char *call_token(void *arg, int i, const char *text, size_t len)
+{
+	struct call *call = arg;
+
+	(void)text;
+	(void)len;
+	return call->jobs.tokens[i];
+}
+
+/* Parameters as the client bound them; those that name a job become the text of the token. */
+static bool call_params(struct call *ret, const struct qstmt *q, const struct bind_values *bind,
+	struct pg_error *err)
+{
+	int n = q->n_params;
+
+	ret->n_params = n;
+	if (n == 0)
+		return true;
+	ret->oids = mem_alloc((size_t)n * sizeof(*ret->oids));
+	ret->params = mem_alloc((size_t)n * sizeof(*ret->params));
+	if (ret->oids == NULL || ret->params == NULL) {
+		pg_error_set(err, "53200", "out of memory");
+		return false;
+	}
+	qstmt_server_oids(q, ret->oids);
+	memcpy(ret->params, bind->params, (size_t)n * sizeof(*ret->params));
+	for (int i = 0; i < ret->jobs.n; i++) {
+		const struct qvalue *v = qstmt_value(q, QARG_JOB, i);
+
+		if (v->kind == QV_PARAM)
+			ret->params[v->param - 1] =
+				(struct bind_param){.data = (const uint8_t *)ret->jobs.tokens[i],
+					.len = (int32_t)strlen(ret->jobs.tokens[i]),
+					.oid = OID_TEXT};
+	}
+	return true;
+}
+
+/* The name of the queue, to wake its waiters; "" when it cannot be told. */
+static void call_queue(
+	struct qclient *qc, struct call *ret, const struct qstmt *q, const struct bind_values *bind)
+{
+	struct qbind qb = {
+		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+	const struct qvalue *v = qstmt_one(q, QARG_QUEUE);
+	struct buf text = BUF_INIT;
+
+	if (v != NULL && qvalue_eval(v, &qb, &text) == QEVAL_OK && !buf_failed(&text) &&
+		text.len <= QSTMT_QUEUE_MAX)
+		util_strlcpy(ret->queue, buf_cstr(&text), sizeof(ret->queue));
+	ret->mark = lane_now(qc->db, ret->queue);
+	buf_free(&text);
+}
+
+/* Those that it cancels, for who awaits them. What cannot be told is found by their looks. */
+static void call_ends(struct call *ret, const struct qstmt *q, const struct bind_values *bind)
+{
+	struct qbind qb = {
+		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+
+	for (int i = 0; q->verb->id == QVERB_CANCEL && i < qstmt_count(q, QARG_REF); i++) {
+		if (qvalue_eval(qstmt_value(q, QARG_REF, i), &qb, &ret->ends) != QEVAL_OK)
+			continue;
+		buf_putc(&ret->ends, '\0');
+	}
+}
+
+static bool fits(const struct qvalue *v, const struct bind_values *bind, const char *what,
+	struct pg_error *err)
+{
+	int64_t max = conf_current()->p.queue_max_payload, len = (int64_t)v->text_len;
+
+	if (v->kind == QV_PARAM)
+		len = v->param <= bind->n_params ? bind->params[v->param - 1].len : 0;
+	if (len <= max)
+		return true;
+	pg_error_set(err, "54000", "%s is too long", what);
+	pg_error_detail(
+		err, "It has %lld bytes, the limit is %lld.", (long long)len, (long long)max);
+	pg_error_hint(err,
+		"The limit is queue_max_payload; large data is better kept in a table, and its key here.");
+	return false;
+}
+
+static bool payloads_fit(
+	const struct qstmt *q, const struct bind_values *bind, struct pg_error *err)
+{
+	const struct qvalue *result = qstmt_one(q, QARG_RESULT);
+
+	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++)
+		if (!fits(qstmt_value(q, QARG_PAYLOAD, i), bind, "payload", err))
+			return false;
+	return result == NULL || fits(result, bind, "result", err);
+}
+
+/* Verbs on jobs return the name of the queue of each: one text column. Wanted when they wake, and
+ * for the take behind a done. */
+static bool names_queues(const struct qstmt *q)
+{
+	return qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) > 0 &&
+	       ((q->verb->flags & QVERB_WAKES) != 0 || qstmt_then(q, QVERB_TAKE));
+}
+
+bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
+	struct call *ret, struct pg_error *err)
+{
+	if (!payloads_fit(q, bind, err))
+		return false;
+	if (!jobs_resolve(qc, q, bind, &ret->jobs, err) || !call_params(ret, q, bind, err))
+		return false;
+	call_queue(qc, ret, q, bind);
+	ret->in_rows = names_queues(q);
+	call_ends(ret, q, bind);
+	if (!qstmt_sql(q, call_token, ret, &ret->sql, err))
+		return false;
+	if (!buf_failed(&ret->sql))
+		return true;
+	pg_error_set(err, "53200", "out of memory");
+	return false;
+}
+
+bool call_ask_queues(struct call *call, const struct qstmt *q, struct pg_error *err)
+{
+	buf_reset(&call->sql);
+	call->only_names = true;
+	return qstmt_names_sql(q, call_token, call, &call->sql, err);
+}
+
+void call_free(struct call *c)
+{
+	buf_free(&c->sql);
+	mem_free(c->oids);
+	mem_free(c->params);
+	buf_free(&c->names);
+	buf_free(&c->ends);
+	jobs_free(&c->jobs);
+	*c = (struct call){0};
+}
+
+void call_row(struct call *call, const uint8_t *body, size_t len)
+{
+	size_t n = len > 6 ? len - 6 : 0;
+
+	if (!call->in_rows || n == 0 || n > QSTMT_QUEUE_MAX)
+		return;
+	buf_put(&call->names, body + 6, n);
+	buf_putc(&call->names, '\0');
+}
+
+static void touch_names(struct qclient *qc, const struct buf *names)
+{
+	const char *at = (const char *)names->data, *end = at + names->len;
+
+	/* without memory the periodic look finds the jobs */
+	for (; !buf_failed(names) && at < end; at += strlen(at) + 1)
+		touch(qc, at, 1);
+}
+
+static int token_order(const void *a, const void *b)
+{
+	return strcmp(a, b);
+}
+
+/* A token counts once, also when several requests of a batch name it: rows do not tell whose it
+ * was. Their order changes. */
+unsigned jobs_distinct(struct jobs *j)
+{
+	unsigned n = j->n > 0;
+
+	if (j->n > 1)
+		qsort(j->tokens, (size_t)j->n, sizeof(j->tokens[0]), token_order);
+	for (int i = 1; i < j->n; i++)
+		n += strcmp(j->tokens[i - 1], j->tokens[i]) != 0;
+	return n;
+}
+
+void call_succeeded(
+	struct qclient *qc, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx)
+{
+	bool finishes = q->verb->id != QVERB_EXTEND;
+	bool by_done = q->verb->id == QVERB_DONE;
+	bool may_end = by_done || q->verb->id == QVERB_FAIL;
+	const struct qverb *last = qstmt_last(q);
+
+	if (call->only_names)
+		return;
+	if (qstmt_then(q, QVERB_PUSH))
+		count_done(QVERB_DONE, jobs_distinct(&call->jobs));
+	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
+	if (q->verb->id == QVERB_CREATE || q->verb->id == QVERB_DROP)
+		lane_forget(qc->db, call->queue);
+	for (int i = 0; i < call->jobs.n; i++) {
+		if (finishes)
+			lease_finish(qc, call->jobs.tokens[i], by_done, in_tx);
+		if (!in_tx && by_done)
+			done_remember(call->jobs.tokens[i]);
+		if (may_end)
+			await_ended(qc, call->jobs.tokens[i], by_done, in_tx);
+	}
+	for (size_t at = 0; at < call->ends.len && !buf_failed(&call->ends);) {
+		const char *job = (const char *)call->ends.data + at;
+
+		await_ended(qc, job, false, in_tx);
+		at += strlen(job) + 1;
+	}
+	/* what was handed over is nobody's news */
+	if ((last->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0' &&
+		(call->handed == 0 || call->handed < rows))
+		touch_from(qc, call->queue, last->tag == QTAG_ROWS ? rows - call->handed : 0,
+			call->mark);
+	if ((last->flags & QVERB_WAKES) != 0)
+		touch_names(qc, &call->names);
+	if (!in_tx)
+		touched_wake(qc);
+}
