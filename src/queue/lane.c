@@ -475,6 +475,17 @@ void lane_suspect(struct qdb *db, const char *queue)
 	l->event_at = 0;
 }
 
+void lane_suspect_number(struct qdb *db, int64_t number)
+{
+	struct lane *l, *tmp;
+
+	HASH_ITER (hh, db->lanes, l, tmp)
+		if (l->number == number) {
+			l->suspect = true;
+			l->event_at = 0;
+		}
+}
+
 void lane_suspect_all(struct qdb *db)
 {
 	struct lane *l, *tmp;

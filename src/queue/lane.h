@@ -22,6 +22,7 @@ int64_t lane_number(struct qdb *db, const char *queue); /* of the queue; 0: not 
 void lane_lower(struct qdb *db, const char *queue, struct lane_mark to);
 /* To the ground: of one queue with the next take, of all not more often than can be afforded. */
 void lane_suspect(struct qdb *db, const char *queue);
+void lane_suspect_number(struct qdb *db, int64_t number); /* by the number in tokens */
 void lane_suspect_all(struct qdb *db);
 /* When the next take may begin at the front that somebody waits for; USEC_NEVER: nobody does. */
 usec_t lane_look_at(struct qdb *db, const char *queue);

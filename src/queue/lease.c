@@ -2,8 +2,10 @@
  * Leases as connections hold them: which job a bare id means, what is given back when a transaction
  * rolls back or a connection breaks, and the memory of tokens that were finished.
  */
+#include <stdlib.h>
 #include <string.h>
 
+#include "lane.h"
 #include "queue_int.h"
 
 /* --- the ledger of a client
@@ -279,6 +281,20 @@ void put_text_array(struct buf *b, const char *const *texts, int n)
 		build_row_value(b, texts[i], (int32_t)strlen(texts[i]));
 }
 
+/* From now on they may be ready, below the heads that are remembered; when that is known for sure
+ * the rooms are woken. */
+static void expect_returned(struct qdb *db, const char *const *tokens, int n)
+{
+	int64_t number, last = 0;
+
+	for (int i = 0; i < n; i++) {
+		number = strtoll(tokens[i], NULL, 10);
+		if (number != last)
+			lane_suspect_number(db, number);
+		last = number;
+	}
+}
+
 void give_back(
 	struct qdb *db, struct pool *pool, const char *const *tokens, int n, const char *error)
 {
@@ -309,8 +325,10 @@ void give_back(
 			.data = (const uint8_t *)error, .len = (int32_t)strlen(error)};
 		params[2].data = (const uint8_t *)"t";
 	}
-	if (task_submit(pool, &spec) != NULL)
+	if (task_submit(pool, &spec) != NULL) {
+		expect_returned(db, tokens, n);
 		r = NULL;
+	}
 out:
 	if (r != NULL)
 		log_warning(
