@@ -72,10 +72,13 @@ class Log:
         self.on_connection, self.in_unit = [], {}
         self.takes, self.fins = {}, {}
         self.last = 0.0 # the last certain sign of life of the connection
+        before = 0.0
         for e in events:
             getattr(self, "on_" + NAMES.get(e["e"], e["e"]), self.nothing)(e)
+            # an answer is read later than it was sent: what is sure is that there was somebody to be asked
             if e["e"] in ("open", "ok", "got", "fin+", "fin-"):
-                self.last = e["t"]
+                self.last = before
+            before = e["t"]
         self.broken(case.killed.get(name, FOREVER))
         committing = {e["x"] for e in events if e["e"] == "commit"}
         for fin in self.fins.values():
