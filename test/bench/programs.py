@@ -2,7 +2,7 @@
 
 For:     run.py, contenders/.
 Must not know: how anything is measured.
-Entry points: install, installed, build, check_program, facts.
+Entry points: install, installed, npm_install, build, check_program, facts.
 """
 
 import os
@@ -49,6 +49,15 @@ def installed(program):
     if path is None:
         raise Failed("%s is missing and could not be installed" % program)
     return path
+
+
+def npm_install(where, *packages):
+    """Packages of npm, with their versions, into a folder; the first one tells whether it is there."""
+    installed("npm")
+    os.makedirs(where, exist_ok=True)
+    if not os.path.exists(os.path.join(where, "node_modules", packages[0].rsplit("@", 1)[0])):
+        run(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", where, *packages],
+            timeout=180)
 
 
 def build(where):

@@ -9,8 +9,8 @@
 
 It prints figures and judges none: on a busy machine only ratios and `instructions` mean anything.
 Builds qbouncer itself (-O2, no sanitizers) unless --program names one, installs what is missing of
-what it is compared with (Debian packages; graphile-worker and pg-boss by npm, into the build
-directory), and leaves nothing running. What cannot be had is named and left out. No part begins
+what it is compared with (Debian packages; graphile-worker, pg-boss and pgmq by npm, into the
+build directory), and leaves nothing running. What cannot be had is named and left out. No part begins
 after the plan's time is over.
 """
 
@@ -22,6 +22,7 @@ import time
 import report
 from common import HERE, REPO, Failed
 from contenders.node import Node
+from contenders.pgmq import Pgmq
 from loads import death, disturb, jobs, latency, outside, passing, waiting
 from plan import PLANS
 from programs import build, check_program, facts, installed
@@ -116,7 +117,7 @@ def main():
         installed("valgrind")
     program = args.program or build(args.build_dir)
     check_program(program)
-    Node.where = os.path.join(args.build_dir, "node")
+    Node.where = Pgmq.where = os.path.join(args.build_dir, "node")
     rig = Rig(program, pgbouncer, scale=plan.scale, unix=args.unix)
     try:
         rig.start()

@@ -10,7 +10,7 @@ from common import HERE, Failed, run
 from contenders import PAYLOAD
 from contenders.outside import Missing, Outside
 from pooler import USER
-from programs import installed
+from programs import npm_install
 
 
 class Node(Outside):
@@ -21,20 +21,13 @@ class Node(Outside):
 
     def start(self):
         try:
-            installed("npm")
-            self._install()
+            npm_install(self.where, self.package, "pg@8")
         except Failed as failed:
             raise Missing("npm: " + str(failed).strip().splitlines()[-1]) from failed
-        self._script("start", 0, 0, 0)
-
-    def _install(self):
-        os.makedirs(self.where, exist_ok=True)
         name = self.package.rsplit("@", 1)[0]
-        if not os.path.exists(os.path.join(self.where, "node_modules", name)):
-            run(["npm", "install", "--silent", "--no-fund", "--no-audit", "--prefix", self.where,
-                 self.package, "pg@8"], timeout=180)
         shutil.copy(os.path.join(HERE, "contenders", name + ".mjs"), self.where)
         self.program = os.path.join(self.where, name + ".mjs")
+        self._script("start", 0, 0, 0)
 
     def _script(self, load, clients, seconds, jobs):
         env = dict(os.environ, PGHOST="127.0.0.1", PGPORT=str(self.rig.cluster.port), PGUSER=USER,

@@ -1,73 +1,76 @@
-"""The algorithm of pgmq as its documentation tells it, written by hand for this benchmark: a table
-with a time until which a message is invisible, functions with dynamic SQL for send, read, delete.
-(pgmq itself has no Debian package.)
+"""pgmq: its own SQL script, which needs no extension, out of the npm package that carries it for
+another engine (there is no Debian package).
 """
 
+import glob
+import os
+import sys
+import tarfile
+
+from common import Failed
 from contenders import PAYLOAD
 from contenders.sql import Sql
+from programs import npm_install
 
-TABLE = """
-DROP SCHEMA IF EXISTS pgmq_like CASCADE;
-CREATE SCHEMA pgmq_like;
-CREATE TABLE pgmq_like.q_jobs (msg_id bigint PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
-  read_ct int NOT NULL DEFAULT 0, enqueued_at timestamptz NOT NULL DEFAULT now(),
-  vt timestamptz NOT NULL, message jsonb, headers jsonb);
-CREATE INDEX ON pgmq_like.q_jobs (vt);
-CREATE FUNCTION pgmq_like.send(queue text, message jsonb) RETURNS SETOF bigint LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN QUERY EXECUTE format('INSERT INTO pgmq_like.%I (vt, message) VALUES (clock_timestamp(), $1)
-    RETURNING msg_id', 'q_' || queue) USING message;
-END $$;
-CREATE FUNCTION pgmq_like.send_batch(queue text, messages jsonb[]) RETURNS SETOF bigint
-LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN QUERY EXECUTE format('INSERT INTO pgmq_like.%I (vt, message)
-    SELECT clock_timestamp(), m FROM unnest($1) AS m RETURNING msg_id', 'q_' || queue) USING messages;
-END $$;
-CREATE FUNCTION pgmq_like.read(queue text, vt int, qty int) RETURNS SETOF pgmq_like.q_jobs
-LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN QUERY EXECUTE format('WITH found AS (SELECT msg_id FROM pgmq_like.%1$I
-      WHERE vt <= clock_timestamp() ORDER BY msg_id LIMIT $1 FOR UPDATE SKIP LOCKED)
-    UPDATE pgmq_like.%1$I AS m SET vt = clock_timestamp() + make_interval(secs => $2),
-      read_ct = read_ct + 1 FROM found WHERE m.msg_id = found.msg_id RETURNING m.*', 'q_' || queue)
-    USING qty, vt;
-END $$;
-CREATE FUNCTION pgmq_like.delete(queue text, ids bigint[]) RETURNS SETOF bigint
-LANGUAGE plpgsql AS $$
-BEGIN
-  RETURN QUERY EXECUTE format('DELETE FROM pgmq_like.%I WHERE msg_id = ANY ($1) RETURNING msg_id',
-    'q_' || queue) USING ids;
-END $$;
-"""
+PACKAGE = "@electric-sql/pglite-pgmq@0.0.6"
 
 
 class Pgmq(Sql):
-    """pgmq-like."""
+    """where: the folder of what npm has installed; set by run.py."""
 
-    name = "pgmq-like"
-    table = "pgmq_like.q_jobs"
+    name = "pgmq"
+    table = "pgmq.q_jobs"
+    where = None
+    version = None
+    _install = None
+
+    def available(self):
+        """Fetched once; why it cannot be had is said once."""
+        if Pgmq._install is None:
+            try:
+                Pgmq._install = self._fetch()
+            except (Failed, OSError, tarfile.TarError) as failed:
+                Pgmq._install = ""
+                print("pgmq is left out: %s" % str(failed).strip().splitlines()[-1], file=sys.stderr)
+        return Pgmq._install != ""
+
+    @classmethod
+    def _fetch(cls):
+        npm_install(cls.where, PACKAGE)
+        found = glob.glob(os.path.join(cls.where, "node_modules", PACKAGE.rsplit("@", 1)[0], "dist",
+                                       "pgmq.tar.gz"))
+        if not found:
+            raise Failed("the package has no pgmq.tar.gz")
+        with tarfile.open(found[0]) as archive:
+            # the installation, not the steps from one version to the next
+            names = [n for n in archive.getnames()
+                     if os.path.basename(n).startswith("pgmq--") and n.count("--") == 1]
+            if len(names) != 1:
+                raise Failed("not one installation script of pgmq but %d" % len(names))
+            cls.version = os.path.basename(names[0])[len("pgmq--"):-len(".sql")]
+            return archive.extractfile(names[0]).read().decode("utf-8")
 
     def fresh(self, rig, poolers):
-        rig.psql(TABLE)
+        rig.psql("DROP SCHEMA IF EXISTS pgmq CASCADE")
+        rig.psql(Pgmq._install)
+        rig.psql("SELECT pgmq.create('jobs')")
 
     def fill(self, rig, poolers, n):
-        rig.psql("INSERT INTO pgmq_like.q_jobs (vt, message) SELECT now(), '%s' "
-                 "FROM generate_series(1, %d)" % (PAYLOAD, n))
+        rig.psql("SELECT count(*) FROM generate_series(1, %d, 1000) AS g, LATERAL (SELECT pgmq.send_batch('jobs', "
+                 "array_fill('%s'::jsonb, ARRAY[least(1000, %d - g + 1)]))) AS s" % (n, PAYLOAD, n))
 
     def push(self, batch):
         if batch == 1:
-            return "SELECT pgmq_like.send('jobs', '%s')" % PAYLOAD
-        return "SELECT pgmq_like.send_batch('jobs', ARRAY[%s]::jsonb[])" % \
+            return "SELECT pgmq.send('jobs', '%s')" % PAYLOAD
+        return "SELECT pgmq.send_batch('jobs', ARRAY[%s]::jsonb[])" % \
             ", ".join(["'%s'" % PAYLOAD] * batch)
 
     def take(self, batch):
-        return "SELECT * FROM pgmq_like.read('jobs', 300, %d)" % batch
+        return "SELECT * FROM pgmq.read('jobs', 300, %d)" % batch
 
     def done(self, batch):
-        return "SELECT pgmq_like.delete('jobs', '{%s}')"
+        return "SELECT pgmq.delete('jobs', %s::bigint)" if batch == 1 else \
+            "SELECT pgmq.delete('jobs', '{%s}'::bigint[])"
 
     def script(self, mode):
-        done = "'{:msg_id}'" if mode == "simple" else "ARRAY[:msg_id::bigint]"
-        return "%s;\n%s \\gset\nSELECT pgmq_like.delete('jobs', %s);\n" % (
-            self.push(1), self.take(1), done)
+        return "%s;\n%s \\gset\n%s;\n" % (self.push(1), self.take(1), self.done(1) % ":msg_id")

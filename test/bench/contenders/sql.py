@@ -29,6 +29,10 @@ class Sql:
             return self.name + (", direct" if self.via is None else "")
         return "%s, %s (%s)" % (self.name, self.via, self.database)
 
+    def available(self):
+        """Whether it can be had here."""
+        return True
+
     def fresh(self, rig, poolers):
         """An empty queue."""
         raise NotImplementedError

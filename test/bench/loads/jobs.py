@@ -46,7 +46,8 @@ def both_poolers(rig):
 
 
 def compare(contenders, rounds, once):
-    """once(contender) -> (rate, cost), in turns: {contender: ([rate], [cost])}"""
+    """once(contender) -> (rate, cost), in turns, of those who can be had: {contender: ([rate], [cost])}"""
+    contenders = [c for c in contenders if c.available()]
     got = {c: ([], []) for c in contenders}
     for order in turns(contenders, rounds):
         for c in order:
@@ -93,11 +94,11 @@ def jobs(rig, plan):
 
 def _goal(got):
     def against(kind):
-        best = max((c for c in got if isinstance(c, kind) and c.via), key=lambda c: median(got[c][0]))
-        return ratio_of(got[QB][0], got[best][0])
+        rates = [got[c][0] for c in got if isinstance(c, kind) and c.via]
+        return "%.2f x" % ratio_of(got[QB][0], max(rates, key=median)) if rates else "not measured"
     return Goal("push + take + done one at a time, 100 clients",
                 ">= 3.5 x hand-written SQL through pgbouncer, >= 8 x pgmq",
-                "%.2f x, %.2f x (pgmq-like)" % (against(Hand), against(Pgmq)))
+                "%s, %s (pgmq %s)" % (against(Hand), against(Pgmq), Pgmq.version))
 
 
 def protocols(rig, plan):
