@@ -4,6 +4,7 @@ For:     run.py.
 Entry points: jobs, protocols, batches, push, drain, queues.
 """
 
+import itertools
 import math
 
 from contenders.hand import Hand
@@ -15,6 +16,11 @@ from table import Goal, Table, median, number, ratio, ratio_of, turns
 QB = Qbouncer()
 ALL = (QB, Hand("pgbouncer"), Hand("pgbouncer", "session"), Hand(), Pgmq("pgbouncer"), Pgmq())
 SHORT = (QB, Hand("pgbouncer"), Pgmq("pgbouncer"))
+
+# of pgbench, and who is compared; pgbouncer 1.18 has prepared statements in session pooling only
+MODES = (("simple", (Hand("pgbouncer"), Hand(), Pgmq("pgbouncer"))),
+         ("extended", (Hand("pgbouncer"),)),
+         ("prepared", (Hand("pgbouncer", "session"), Hand(), Pgmq("pgbouncer", "session"))))
 
 COST = ["proxy CPU", "Postgres CPU", "WAL bytes", "transactions"]
 
@@ -105,20 +111,17 @@ def protocols(rig, plan):
     """the same by pgbench, in the modes of the protocol"""
     rows = []
     with both_poolers(rig) as poolers:
-        for mode, others in (
-                ("simple", (Hand("pgbouncer"), Hand(), Pgmq("pgbouncer"))),
-                ("extended", (Hand("pgbouncer"),)),
-                ("prepared", (Hand("pgbouncer", "session"), Hand(), Pgmq("pgbouncer", "session")))):
-            def once(c, mode=mode):
+        for (mode, others), clients in itertools.product(MODES, plan.job_clients):
+            def once(c, mode=mode, clients=clients):
                 c.fresh(rig, poolers)
                 c.fill(rig, poolers, 1000)
-                return c.pgbench(rig, poolers, mode, 100, plan.seconds)
-            rows += rows_of(compare((QB, *others), plan.side_rounds, once), [mode])
+                return c.pgbench(rig, poolers, mode, clients, plan.seconds)
+            rows += rows_of(compare((QB, *others), plan.side_rounds, once), [mode, clients])
     return Table(
         "Jobs one at a time, by pgbench",
-        TEXT % (plan.side_rounds, math.ceil(plan.seconds)) + "100 clients of pgbench (one thread) with a script of the "
-        "three statements; 1 000 jobs are in the queue before, so that a take always finds one.",
-        ["protocol", "", "jobs/s", "qbouncer is x", *COST], rows)
+        TEXT % (plan.side_rounds, math.ceil(plan.seconds)) + "pgbench (one thread) with a script of the three statements; 1 000 jobs are "
+        "in the queue before, so that a take always finds one.",
+        ["protocol", "clients", "", "jobs/s", "qbouncer is x", *COST], rows)
 
 
 def batches(rig, plan):
