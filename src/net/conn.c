@@ -300,11 +300,14 @@ void conn_end(struct conn *c, enum conn_end why, int err)
 	out_drop(c);
 }
 
-/* Unread input would make close() send a reset, which can overtake our last words. */
+/* Unread input would make close() send a reset, which can overtake our last words. Not into the
+ * buffer that all read into: who closes may be in the middle of what another one has said. */
 static void fd_close_gently(int fd)
 {
+	static uint8_t unread[READ_SIZE];
+
 	(void)shutdown(fd, SHUT_WR);
-	(void)recv(fd, shared, READ_SIZE, MSG_DONTWAIT);
+	(void)recv(fd, unread, sizeof(unread), MSG_DONTWAIT);
 	close(fd);
 }
 

@@ -324,6 +324,22 @@ def test_notify_payload_is_a_value(qbouncer, db):
 # --- the rules in one list -----------------------------------------------------------------------------------
 
 
+def test_closing_a_client_leaves_the_input_of_others_alone(proxy, db):
+    """What a client has sent, and nobody has read when it is closed, is not read as what the admin says."""
+    with proxy.wire(db) as victim, proxy.wire("qbouncer", "admin") as admin:
+        proxy.console("PAUSE " + db)
+        victim.query("SELECT 1")
+        proxy.wait_pool(db, cl_waiting=1)
+        victim.raw(b"Q\0\0\0\x13SHOW CONFIG    \0" * 3000)
+        which = [r["id"] for r in proxy.console("SHOW CLIENTS") if r["database"] == db]
+        admin.hold().query("KILL_CLIENT %s" % which[0]).query("SHOW VERSION").push()
+        assert types(admin.until("Z")) == "CZ"
+        got = admin.until("Z")
+        assert types(got) == "TDCZ" and [x[0] for x in got[0].columns] == ["version"]
+        admin.silent()
+    proxy.console("RESUME " + db)
+
+
 def test_rule_01_lengths_are_checked_before_use(proxy, db):
     for length in 0, 3, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF:
         with proxy.wire() as c:
