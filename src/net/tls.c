@@ -18,6 +18,9 @@
 
 #define CIPHER_SIZE ((size_t)64 * 1024)
 #define RECORD_MAX  ((size_t)17 * 1024)
+/* We write nothing more while the kernel takes nothing: what grows then are answers to a peer that
+ * asks for new keys again and again and does not read. */
+#define KEPT_MAX ((size_t)256 * 1024)
 
 struct tls {
 	SSL *ssl;
@@ -121,6 +124,13 @@ static void no_memory(struct conn *c)
 	conn_mark_dirty(c);
 }
 
+static void broken(struct conn *c)
+{
+	c->flags |= F_BROKEN;
+	c->err = EPROTO;
+	conn_mark_dirty(c);
+}
+
 /* Sends what is kept in front of what was gathered now. */
 static void push_kept(struct conn *c, struct buf *kept)
 {
@@ -163,6 +173,10 @@ void tls_push(struct conn *c)
 	}
 	if (c->flags & (F_BLOCKED | F_BROKEN))
 		conn_mark_dirty(c);
+	if (buf_used(kept) > KEPT_MAX) {
+		buf_free(kept);
+		broken(c);
+	}
 	if (io.out.cap > 4 * CIPHER_SIZE)
 		buf_free(&io.out);
 }
@@ -182,9 +196,7 @@ bool tls_encrypt(struct conn *c, const void *data, size_t len)
 	if (buf_failed(&io.out)) {
 		no_memory(c);
 	} else {
-		c->flags |= F_BROKEN;
-		c->err = EPROTO;
-		conn_mark_dirty(c);
+		broken(c);
 	}
 	buf_reset(&io.out);
 	return false;

@@ -5,6 +5,7 @@
 
 #include <openssl/evp.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
 #include "net/tls.h"
@@ -503,6 +504,41 @@ static void test_garbage_behind_the_handshake(void **state)
 	pair_close(&p);
 }
 
+/* Each request for new keys has to be answered: who does not read the answers is not answered
+ * for ever. */
+static void test_new_keys_again_and_again(void **state)
+{
+	struct tls_spec s = spec(true);
+	struct tls_ctx *server = context(&s);
+	SSL_CTX *x = SSL_CTX_new(TLS_client_method());
+	SSL *ssl = SSL_new(x);
+	struct pair p;
+	int asked = 0, rc;
+
+	(void)state;
+	pair_open(&p, true);
+	assert_true(conn_start_tls(p.server.c, server, false));
+	tls_ctx_drop(&server);
+	assert_int_equal(SSL_set_fd(ssl, p.raw), 1);
+	SSL_set_connect_state(ssl);
+	for (int i = 0; i < 1000 && (rc = SSL_do_handshake(ssl)) != 1; i++) {
+		assert_int_equal(SSL_get_error(ssl, rc), SSL_ERROR_WANT_READ);
+		run_turns(1);
+	}
+	run_until(server_settled, &p);
+	assert_true(p.server.secure);
+	for (; asked < 500000 && !p.server.ended; asked++) {
+		if (SSL_get_key_update_type(ssl) == SSL_KEY_UPDATE_NONE)
+			(void)SSL_key_update(ssl, SSL_KEY_UPDATE_REQUESTED);
+		if (SSL_do_handshake(ssl) != 1 || asked % 100 == 0)
+			run_turns(1);
+	}
+	assert_true(p.server.ended);
+	SSL_free(ssl);
+	SSL_CTX_free(x);
+	pair_close(&p);
+}
+
 static void test_no_memory(void **state)
 {
 	struct tls_spec s = spec(true), c = spec(false);
@@ -606,6 +642,7 @@ int main(void)
 		cmocka_unit_test(test_garbage),
 		cmocka_unit_test(test_security_bytes_in_front),
 		cmocka_unit_test(test_garbage_behind_the_handshake),
+		cmocka_unit_test(test_new_keys_again_and_again),
 		cmocka_unit_test(test_no_memory),
 		cmocka_unit_test(test_bad_settings),
 		cmocka_unit_test(test_good_settings),
