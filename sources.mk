@@ -8,6 +8,7 @@ qb_public_includes = \
 	include/auth/outside.h \
 	include/auth/penalty.h \
 	include/base/buf.h \
+	include/base/hash.h \
 	include/base/hist.h \
 	include/base/log.h \
 	include/base/mem.h \

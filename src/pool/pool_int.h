@@ -13,15 +13,10 @@
 #ifndef QB_POOL_INT_H
 #define QB_POOL_INT_H
 
-/* out of memory is told by the element's hh.tbl, which stays NULL */
-#define HASH_NONFATAL_OOM         1
-#define uthash_malloc(sz)         mem_alloc(sz)
-#define uthash_free(ptr, sz)      mem_free(ptr)
-#define uthash_nonfatal_oom(elem) ((void)(elem))
-#include <uthash.h>
 #include <utlist.h>
 
 #include "base/buf.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/util.h"

@@ -103,6 +103,10 @@ static bool subscribe(struct awaiting *w)
 			return false;
 		util_strlcpy(j->ref, w->ref, sizeof(j->ref));
 		HASH_ADD_STR(w->db->awaited, ref, j);
+		if (j->hh.tbl == NULL) {
+			mem_free(j);
+			return false;
+		}
 	}
 	w->job = j;
 	DL_APPEND2(j->list, w, same_prev, same_next);

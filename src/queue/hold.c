@@ -105,7 +105,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	memcpy(x->token, token, (size_t)n_token);
 	x->cancelled = n_state == 9 && memcmp(state, "cancelled", 9) == 0;
 	HASH_ADD_STR(r->lost, token, x);
-	return;
+	if (x->hh.tbl != NULL)
+		return;
 bad:
 	mem_free(x);
 }

@@ -65,6 +65,10 @@ struct lane *lane_ref(struct qdb *db, const char *queue)
 		l->db = db;
 		util_strlcpy(l->name, queue, sizeof(l->name));
 		HASH_ADD_STR(db->lanes, name, l);
+		if (l->hh.tbl == NULL) {
+			mem_free(l);
+			return NULL;
+		}
 	}
 	l->refs++;
 	return l;

@@ -377,10 +377,14 @@ void done_remember(const char *token)
 	if (done_known(token) || (d = mem_zalloc(sizeof(*d))) == NULL)
 		return;
 	util_strlcpy(d->token, token, sizeof(d->token));
+	HASH_ADD_STR(done_table, token, d);
+	if (d->hh.tbl == NULL) {
+		mem_free(d);
+		return;
+	}
 	done_free(&done_ring[done_next]);
 	done_ring[done_next] = d;
 	done_next = (done_next + 1) % DONE_MAX;
-	HASH_ADD_STR(done_table, token, d);
 }
 
 void done_forget_all(void)

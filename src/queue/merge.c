@@ -5,10 +5,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <uthash.h>
 #include <utlist.h>
 
-#include "base/mem.h"
+#include "base/hash.h"
 #include "conf/conf.h"
 #include "queue/stat.h"
 #include "merge.h"
@@ -127,7 +126,12 @@ static struct group *group_get(struct pool *pool, const struct buf *key, struct 
 	g->key_len = key->len;
 	memcpy(g->key, key->data, key->len);
 	HASH_ADD_KEYPTR(hh, groups, g->key, g->key_len, g);
-	return g;
+	if (g->hh.tbl != NULL)
+		return g;
+	merge_spec_free(&g->spec);
+	mem_free(g->params);
+	mem_free(g);
+	return NULL;
 }
 
 static void group_drop_if_empty(struct group *g)

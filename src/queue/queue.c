@@ -35,7 +35,10 @@ struct qdb *qdb_get(const char *name)
 		return NULL;
 	util_strlcpy(db->name, name, sizeof(db->name));
 	HASH_ADD_STR(databases, name, db);
-	return db;
+	if (db->hh.tbl != NULL)
+		return db;
+	mem_free(db);
+	return NULL;
 }
 
 struct qclient *qclients(void)

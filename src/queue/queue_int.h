@@ -12,10 +12,10 @@
 #ifndef QB_QUEUE_INT_H
 #define QB_QUEUE_INT_H
 
-#include <uthash.h>
 #include <utlist.h>
 
 #include "base/buf.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "conf/conf.h"

@@ -29,7 +29,7 @@ struct role {
 	uint64_t scanned; /* up to which of the registry's scans */
 	usec_t again_at;
 	bool scanning;
-	char user[64];
+	char user[128]; /* as long as a client may say */
 };
 
 struct registry {
@@ -155,7 +155,10 @@ static struct role *role_get(struct registry *g, const char *user)
 		return NULL;
 	util_strlcpy(r->user, user, sizeof(r->user));
 	HASH_ADD_STR(g->roles, user, r);
-	return r;
+	if (r->hh.tbl != NULL)
+		return r;
+	mem_free(r);
+	return NULL;
 }
 
 /* Body of DataRow with one text column: the queue's name, or NULL. */
@@ -308,6 +311,10 @@ void registry_see(struct qdb *db, int32_t id)
 	if (p == NULL && (p = mem_zalloc(sizeof(*p))) != NULL) {
 		p->id = id;
 		HASH_ADD(hh, g->peers, id, sizeof(p->id), p);
+		if (p->hh.tbl == NULL) {
+			mem_free(p);
+			p = NULL;
+		}
 	}
 	if (p != NULL)
 		p->gone_since = 0;

@@ -33,7 +33,10 @@ struct room *room_get(struct qdb *db, const char *name)
 	r->due_at = USEC_NEVER;
 	util_strlcpy(r->name, name, sizeof(r->name));
 	HASH_ADD_STR(db->rooms, name, r);
-	return r;
+	if (r->hh.tbl != NULL)
+		return r;
+	mem_free(r);
+	return NULL;
 }
 
 void room_unready(struct room *r)

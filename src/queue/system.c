@@ -587,7 +587,10 @@ void system_notify(struct qdb *db, const char *queue)
 	if (p == NULL && s->n_pending < PENDING_MAX && (p = mem_zalloc(sizeof(*p))) != NULL) {
 		util_strlcpy(p->queue, queue, sizeof(p->queue));
 		HASH_ADD_STR(s->pending, queue, p);
-		s->n_pending++;
+		if (p->hh.tbl != NULL)
+			s->n_pending++;
+		else
+			mem_free(p);
 	}
 	send_notifications(s);
 }
