@@ -23,6 +23,8 @@ enum pooler_shutdown pooler_is_shutting_down(void);
 void pooler_on_stopped(void (*fn)(void));
 /* Claimants are told to end their waits. */
 void pooler_on_shutdown(void (*fn)(void));
+/* The entry of a database leads elsewhere, or is new. */
+void pooler_on_moved(void (*fn)(const char *database));
 
 /* What the console commands do. NULL name: all databases. false: no such database. */
 enum pooler_command {

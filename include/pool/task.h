@@ -53,6 +53,7 @@ const char *pool_user(const struct pool *p);
 /* Where the proxy's own libpq session of the database connects: host, port, dbname. */
 struct pool_target {
 	const char *host, *dbname;
+	const char *hosts; /* as they are configured, host may be one of them */
 	int port;
 	char address[64]; /* of a server that the pool is connected to, when host is a name; else "" */
 	const char *queue_user, *queue_password; /* of the database entry; NULL: not given */

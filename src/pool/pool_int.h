@@ -761,6 +761,7 @@ void cancel_free(void);
 void pooler_gate(usec_t now); /* how many may be there that have not logged in */
 extern bool pooler_gated;
 void pooler_shutdown_tick(void);
+void pooler_moved(const char *database);
 bool pooler_turns_away(const struct client *c); /* it has come too late */
 void client_free_slabs(void);
 void server_free_slabs(void);

@@ -20,6 +20,7 @@ static enum pooler_shutdown shutting_down;
 static usec_t shutdown_at;
 static void (*on_stopped)(void);
 static void (*on_shutdown)(void);
+static void (*on_moved)(const char *database);
 
 static enum claim pass_claim(struct client *c, const char *sql, size_t len, bool complete)
 {
@@ -195,6 +196,17 @@ void pooler_on_stopped(void (*fn)(void))
 void pooler_on_shutdown(void (*fn)(void))
 {
 	on_shutdown = fn;
+}
+
+void pooler_on_moved(void (*fn)(const char *database))
+{
+	on_moved = fn;
+}
+
+void pooler_moved(const char *database)
+{
+	if (on_moved != NULL)
+		on_moved(database);
 }
 
 enum pooler_shutdown pooler_is_shutting_down(void)

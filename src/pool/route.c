@@ -138,6 +138,7 @@ static struct database *database_new(
 		return NULL;
 	}
 	LL_APPEND(list, db);
+	pooler_moved(db->name);
 	return db;
 }
 
@@ -199,8 +200,10 @@ static void reload_one(struct database *db, const struct conf *c, const struct c
 		log_error("reload: out of memory; database \"%s\" keeps its old settings in part",
 			db->name);
 	db->automatic = strcmp(d->name, "*") == 0;
-	if (!same)
-		close_servers_soon(db);
+	if (same)
+		return;
+	close_servers_soon(db);
+	pooler_moved(db->name);
 }
 
 void route_reload(const struct conf *c)

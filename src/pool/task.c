@@ -290,7 +290,7 @@ static const char *find_address(const struct pool *p, char *dst, size_t size)
 	dst[0] = '\0';
 	for (int i = SERVER_IDLE; i < SERVER_DEAD; i++)
 		DL_FOREACH (p->servers[i].head, s)
-			if (s->conn != NULL && !conn_peer(s->conn)->is_unix) {
+			if (s->conn != NULL && !s->close_needed && !conn_peer(s->conn)->is_unix) {
 				util_strlcpy(dst, conn_peer(s->conn)->host, size);
 				return istr_text(s->host);
 			}
@@ -300,6 +300,7 @@ static const char *find_address(const struct pool *p, char *dst, size_t size)
 void pool_target(const struct pool *p, struct pool_target *ret)
 {
 	ret->host = find_address(p, ret->address, sizeof(ret->address));
+	ret->hosts = p->db->host;
 	ret->port = p->db->port;
 	ret->dbname = p->db->dbname;
 	ret->queue_user = p->db->queue_user;

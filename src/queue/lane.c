@@ -382,18 +382,30 @@ void lanes_forget_client(struct qclient *qc)
 	qc->question = NULL;
 }
 
-void lane_forget(struct qdb *db, const char *queue)
+static void forget(struct lane *l)
 {
-	struct lane *l = lane_find(db, queue);
-
-	if (l == NULL)
-		return;
 	lane_renew(l, 0);
 	l->question = NULL; /* what it will say may be old */
 	l->forgotten++;
 	l->absent_at = 0;
 	l->suspect = true;
 	l->event_at = 0;
+}
+
+void lane_forget(struct qdb *db, const char *queue)
+{
+	struct lane *l = lane_find(db, queue);
+
+	if (l != NULL)
+		forget(l);
+}
+
+void lanes_forget(struct qdb *db)
+{
+	struct lane *l, *tmp;
+
+	HASH_ITER (hh, db->lanes, l, tmp)
+		forget(l);
 }
 
 bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret)

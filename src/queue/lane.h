@@ -40,6 +40,7 @@ MUST_CHECK bool lanes_ask_job(struct qclient *qc, const char *job);
 void lanes_forget_client(struct qclient *qc);
 /* It was dropped, and perhaps made anew. */
 void lane_forget(struct qdb *db, const char *queue);
+void lanes_forget(struct qdb *db); /* all of them */
 /* Is this the refusal of payloads of another type (queue._check_payload)? Which are they? */
 MUST_CHECK bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret);
 

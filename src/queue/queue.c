@@ -889,6 +889,19 @@ void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *a
 		lease_each(qc, fn, arg);
 }
 
+/* Its entry leads to another database, or may: the numbers of queues are others there. */
+static void moved(const char *database)
+{
+	struct qdb *db;
+
+	HASH_FIND_STR(databases, database, db);
+	if (db == NULL)
+		return;
+	schema_suspect(db);
+	lanes_forget(db);
+	system_moved(db);
+}
+
 static void shut_down(void)
 {
 	waiters_shutdown();
@@ -899,6 +912,7 @@ bool queue_start(void)
 {
 	intercept_register(&interceptor, false);
 	pooler_on_shutdown(shut_down);
+	pooler_on_moved(moved);
 	return wait_start() && await_start() && hold_start() && gauge_start();
 }
 

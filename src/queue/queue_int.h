@@ -332,6 +332,7 @@ void await_each(void (*fn)(const struct queue_stat_waiter *st, void *arg), void 
 
 void system_need(struct qdb *db, struct pool *pool); /* there is a waiter, or a push that others may wait for */
 void system_free(struct qdb *db);
+void system_moved(struct qdb *db); /* the database may be another one now */
 bool system_is_up(const struct qdb *db);
 const char *system_state(const struct qdb *db);
 void system_notify(struct qdb *db, const char *queue); /* tells other proxies, coalesced per turn */

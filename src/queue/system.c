@@ -53,7 +53,8 @@ struct system {
 	usec_t since; /* of the state, or of the query under way */
 	usec_t look_at;
 	usec_t retry, retry_at;
-	char *dbname, *user, *password;
+	char *hosts, *dbname, *user, *password; /* as they were when it connected last */
+	int port;
 	char *pool_user; /* whose pool tells where the server is */
 	char why[160];
 };
@@ -372,6 +373,66 @@ static void tls_values(const struct system *s, const char *values[4])
 	values[3] = f.key_file[0] != '\0' ? f.key_file : no_file;
 }
 
+static bool copy(char **dst, const char *src)
+{
+	mem_free(*dst);
+	*dst = src != NULL ? mem_strdup(src) : NULL;
+	return src == NULL || *dst != NULL;
+}
+
+static void forget_password(struct system *s)
+{
+	if (s->password != NULL)
+		util_erase(s->password, strlen(s->password));
+	mem_free(s->password);
+	s->password = NULL;
+}
+
+/* Which role the session has: the one that the configuration names, the forced user of the
+ * database, or the role of the client that needed it first. */
+static bool choose_role(struct system *s, const struct pool_target *t)
+{
+	const struct params *p = &conf_current()->p;
+	const struct auth_user *u;
+	const char *user = s->pool_user, *password = NULL;
+
+	if (t->queue_user != NULL) {
+		user = t->queue_user;
+		password = t->queue_password;
+	} else if (p->queue_user[0] != '\0') {
+		user = p->queue_user;
+		password = p->queue_password[0] != '\0' ? p->queue_password : NULL;
+	} else if (t->force_user != NULL) {
+		user = t->force_user;
+		password = t->force_password;
+	}
+	u = auth_user_find(user);
+	if (password == NULL && u != NULL && u->secret.kind == SECRET_PLAIN)
+		password = u->secret.plain;
+	forget_password(s);
+	return copy(&s->user, user) && copy(&s->password, password);
+}
+
+/* Each time anew: the configuration may have changed since. */
+static bool learn_target(struct system *s, const struct pool_target *t)
+{
+	s->port = t->port;
+	return copy(&s->hosts, t->hosts) && copy(&s->dbname, t->dbname) && choose_role(s, t);
+}
+
+/* The database is somewhere else now: who is there shall see our lock, and tell us. */
+static bool has_moved(const struct system *s)
+{
+	struct pool *p = pooler_find_pool(s->db->name, s->pool_user);
+	struct pool_target t;
+
+	if (p == NULL)
+		return false;
+	pool_target(p, &t);
+	return t.port != s->port || strcmp(t.hosts, s->hosts) != 0 ||
+	       strcmp(t.dbname, s->dbname) != 0;
+}
+
 static void connect_session(struct system *s)
 {
 	struct pool_target t;
@@ -380,16 +441,23 @@ static void connect_session(struct system *s)
 		"sslmode", "sslrootcert", "sslcert", "sslkey", "application_name",
 		"client_encoding", "options", "keepalives_idle", "keepalives_interval",
 		"keepalives_count", NULL};
-	const char *values[] = {NULL, NULL, port, s->dbname, s->user, s->password, NULL, NULL, NULL,
-		NULL, "qbouncer system", "UTF8", "-c search_path=pg_catalog,pg_temp", "15", "5",
-		"3", NULL};
+	const char *values[] = {NULL, NULL, port, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+		"qbouncer system", "UTF8", "-c search_path=pg_catalog,pg_temp", "15", "5", "3",
+		NULL};
 
 	if (!find_server(s, &t)) {
 		disconnect(s, "no server of the pool is connected");
 		return;
 	}
+	if (!learn_target(s, &t)) {
+		disconnect(s, "out of memory");
+		return;
+	}
 	values[0] = t.host;
 	values[1] = t.address[0] != '\0' ? t.address : NULL;
+	values[3] = s->dbname;
+	values[4] = s->user;
+	values[5] = s->password;
 	tls_values(s, values + 6);
 	snprintf(port, sizeof(port), "%d", t.port);
 	s->state = SYSTEM_CONNECTING;
@@ -477,55 +545,22 @@ static usec_t on_tick(void *arg, usec_t now)
  * ------------------------------------------------------------------------------------------------------
  */
 
-static bool copy(char **dst, const char *src)
-{
-	*dst = src != NULL ? mem_strdup(src) : NULL;
-	return src == NULL || *dst != NULL;
-}
-
-/* Which role the session has: the one that the configuration names, the forced user of the
- * database, or the role of the client that needs it first. */
-static bool choose_role(struct system *s, const struct pool_target *t, struct pool *pool)
-{
-	const struct params *p = &conf_current()->p;
-	const struct auth_user *u;
-	const char *user = pool_user(pool), *password = NULL;
-
-	if (t->queue_user != NULL) {
-		user = t->queue_user;
-		password = t->queue_password;
-	} else if (p->queue_user[0] != '\0') {
-		user = p->queue_user;
-		password = p->queue_password[0] != '\0' ? p->queue_password : NULL;
-	} else if (t->force_user != NULL) {
-		user = t->force_user;
-		password = t->force_password;
-	}
-	u = auth_user_find(user);
-	if (password == NULL && u != NULL && u->secret.kind == SECRET_PLAIN)
-		password = u->secret.plain;
-	return copy(&s->user, user) && copy(&s->password, password) &&
-	       copy(&s->pool_user, pool_user(pool));
-}
-
 static void free_one(struct system *s)
 {
 	pending_clear(s);
 	loop_watch_free(&s->watch);
 	loop_tick_free(&s->tick);
 	PQfinish(s->pg);
+	mem_free(s->hosts);
 	mem_free(s->dbname);
 	mem_free(s->user);
 	mem_free(s->pool_user);
-	if (s->password != NULL)
-		util_erase(s->password, strlen(s->password));
-	mem_free(s->password);
+	forget_password(s);
 	mem_free(s);
 }
 
 void system_need(struct qdb *db, struct pool *pool)
 {
-	struct pool_target t;
 	struct system *s;
 
 	if (db->system != NULL)
@@ -535,9 +570,8 @@ void system_need(struct qdb *db, struct pool *pool)
 		return;
 	s->db = db;
 	s->retry = RETRY_FIRST;
-	pool_target(pool, &t);
 	s->tick = loop_tick_new(on_tick, s, USEC_NEVER);
-	if (s->tick == NULL || !copy(&s->dbname, t.dbname) || !choose_role(s, &t, pool)) {
+	if (s->tick == NULL || !copy(&s->pool_user, pool_user(pool))) {
 		free_one(s);
 		return;
 	}
@@ -550,6 +584,14 @@ void system_free(struct qdb *db)
 	if (db->system != NULL)
 		free_one(db->system);
 	db->system = NULL;
+}
+
+void system_moved(struct qdb *db)
+{
+	struct system *s = db->system;
+
+	if (s != NULL && s->state != SYSTEM_DOWN && has_moved(s))
+		disconnect(s, "the database is elsewhere now");
 }
 
 bool system_is_up(const struct qdb *db)

@@ -304,6 +304,43 @@ def test_system_session_of_another_role(qbouncer, db, cluster):
         assert woken(w)["payload"] == "1"
 
 
+def test_system_session_follows_the_configuration(qbouncer, db, cluster):
+    """RELOAD: the entry is another database now, and the role of the session another one."""
+    def entry(name):
+        return "host=%s port=%d dbname=%s" % (cluster.socket_dir, cluster.port, name)
+
+    def session(name):
+        return cluster.psql("SELECT string_agg(usename, ' ') FROM pg_stat_activity WHERE application_name = "
+                            "'qbouncer system' AND datname = '%s'" % name)
+
+    second = cluster.createdb(owner="app")
+    try:
+        proxy = qbouncer(databases={"moves": entry(db)}, queue_user="stats", queue_rescan="1h",
+                         queue_heartbeat=HEARTBEAT)
+        with proxy.wire("moves") as c, proxy.wire("moves") as w, proxy.wire(second) as there:
+            # the number of the queue is another one there
+            tag(there, "QUEUE CREATE first")
+            tag(there, "QUEUE CREATE mail")
+            tag(c, "QUEUE CREATE mail")
+            w.query("QUEUE TAKE mail WAIT '60s'")
+            parked(w)
+            wait_for(lambda: session(db) == "stats", "the system session")
+            proxy.databases["moves"] = entry(second)
+            proxy.settings["queue_user"] = "other"
+            proxy.reload()
+            wait_for(lambda: session(second) == "other", "its new place")
+            assert session(db) == ""
+            tag(c, "QUEUE PUSH mail '1'")
+            assert woken(w)["payload"] == "1"
+            w.query("QUEUE TAKE mail WAIT '60s'")
+            parked(w)
+            cluster.psql("SELECT queue.push('mail', '2')", second)
+            assert woken(w)["payload"] == "2"
+        proxy.stop()
+    finally:
+        cluster.dropdb(second)
+
+
 def test_first_statements_by_threads_of_all_kinds(proxy, db):
     """At once: in a block, in a batch, as a string, waiting."""
     problems = []

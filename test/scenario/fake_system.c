@@ -23,6 +23,11 @@ void system_free(struct qdb *db)
 	last_notify[0] = '\0';
 }
 
+void system_moved(struct qdb *db)
+{
+	(void)db;
+}
+
 bool system_is_up(const struct qdb *db)
 {
 	(void)db;
