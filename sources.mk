@@ -552,6 +552,7 @@ qb_dialogues = \
 	test/scenario/push_in_transaction.dlg \
 	test/scenario/push_select.dlg \
 	test/scenario/query_abandoned.dlg \
+	test/scenario/query_timeout_merged.dlg \
 	test/scenario/random.dlg \
 	test/scenario/released_when_gone.dlg \
 	test/scenario/reserve_for_takers.dlg \

@@ -570,16 +570,20 @@ static void check_active(struct server *s, struct client *c, usec_t now)
 		end_late(c, "57014", "query timeout", "query_timeout");
 }
 
-/* Of clients that did not stay for the answer. */
-static void check_finishing(struct pool *p, usec_t now)
+/* Of clients that did not stay for the answer, or of many at once. */
+static void check_without_client(struct pool *p, enum server_state state, usec_t now)
 {
 	usec_t limit = account_limits(p->account)->query_timeout;
 	struct server *s, *tmp;
+	struct pg_error err;
 
-	DL_FOREACH_SAFE (p->servers[SERVER_FINISHING].head, s, tmp)
+	DL_FOREACH_SAFE (p->servers[state].head, s, tmp)
 		if (is_over(limit, s->request_time, now)) {
+			/* whether it was carried out is not known, as when the connection breaks */
+			pg_error_set(&err, "08006", "query timeout");
+			pg_error_hint(&err, "The limit is query_timeout.");
 			cancel_server(s);
-			server_close(s, "query timeout", NULL);
+			server_close(s, "query timeout", &err);
 		}
 }
 
@@ -620,7 +624,8 @@ void pool_tick(struct pool *p, usec_t now)
 	check_listening(p);
 	check_waiting(p, now);
 	check_clients(p, now);
-	check_finishing(p, now);
+	check_without_client(p, SERVER_FINISHING, now);
+	check_without_client(p, SERVER_TASK, now);
 	keep_minimum(p, now);
 	if (p->waiting.count > 0 || p->n_tasks > 0 || p->greeting.count > 0)
 		pool_mark_ready(p);

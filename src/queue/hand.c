@@ -193,12 +193,13 @@ bool hand_row(void *arg, const uint8_t **body, size_t *len)
 {
 	struct hand *h = arg;
 	struct taker *t = h->at < h->n ? &h->takers[h->at] : NULL;
-	int columns = (int)((*body)[0] << 8 | (*body)[1]);
 	bool taken = false;
 	size_t at = 0;
+	int columns;
 
 	if (!last_column(*body, *len, &at, &taken))
 		return false;
+	columns = (*body)[0] << 8 | (*body)[1];
 	taken = taken && t != NULL;
 	if (taken) {
 		one_column(&h->row, columns - 1, *body + 2, at - 2);
