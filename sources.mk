@@ -69,6 +69,7 @@ libqb_net_a_SOURCES = \
 	src/net/listen.c \
 	src/net/loop.c \
 	src/net/loop_int.h \
+	src/net/peername.c \
 	src/net/resolve.c \
 	src/net/resolve.h \
 	src/net/tls.c \

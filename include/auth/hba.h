@@ -21,6 +21,7 @@ struct hba_rule {
 struct hba_peer {
 	bool is_unix, tls, replication; /* replication: physical */
 	const char *address;            /* numeric; not looked at for unix */
+	const char *host;               /* its confirmed name, "" for none; NULL: not asked yet */
 	const char *database, *user;
 };
 
@@ -31,6 +32,8 @@ void hba_free(struct hba **p);
 
 /* Puts rules in force, NULL for none, and frees those that were. */
 void hba_install(struct hba *h);
+/* A rule that names hosts may decide, and peer->host is NULL: to be asked for first. */
+MUST_CHECK bool hba_wants_host(const struct hba_peer *peer);
 /* The first rule that fits, or NULL: nobody may come in that way. Borrowed until the next install. */
 const struct hba_rule *hba_find(const struct hba_peer *peer);
 /* May the holder of a name of the system (of a unix user, a certificate) be that database user?

@@ -29,4 +29,18 @@ struct dns_totals {
 };
 void dns_count(struct dns_totals *ret);
 
+/*
+ * The name of a peer's address (numeric): of its reverse lookup, when a forward lookup of that name
+ * has the address; /etc/hosts before the nameservers.
+ */
+struct dns_peer;
+/* name: "" when there is none, or it could not be had. Valid during the call. */
+typedef void dns_peer_fn(void *arg, const char *name);
+/* NULL: not known yet, it is being asked for: dns_peer_wait(). Borrowed until the next call. */
+MUST_CHECK const char *dns_peer_known(const char *addr);
+/* The answer comes once and never from inside. *handle is set until then. false: it will not come. */
+MUST_CHECK bool dns_peer_wait(struct dns_peer **handle, const char *addr, dns_peer_fn *fn, void *arg);
+/* No answer will come any more. Clears the handle. */
+void dns_peer_cancel(struct dns_peer **handle);
+
 #endif

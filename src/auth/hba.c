@@ -18,7 +18,7 @@
 #include "base/mem.h"
 
 enum conn_kind { CONN_LOCAL, CONN_HOST, CONN_HOSTSSL, CONN_HOSTNOSSL, CONN_HOSTGSS };
-enum addr_kind { ADDR_ALL, ADDR_NET, ADDR_SAMEHOST, ADDR_SAMENET };
+enum addr_kind { ADDR_ALL, ADDR_NET, ADDR_SAMEHOST, ADDR_SAMENET, ADDR_NAME };
 
 /* An address as bytes: 4 of them or 16. A v4 address in v6 clothes is a v4 address. */
 struct addr {
@@ -33,6 +33,7 @@ struct rule {
 	size_t n_databases, n_users;
 	enum addr_kind addr;
 	struct addr net, mask;
+	char *host; /* ADDR_NAME: a name, or the end of names: a dot and what follows it */
 	char *map, *options, *file;
 	struct hba_rule public;
 };
@@ -98,7 +99,7 @@ static bool addr_of_sockaddr(struct addr *a, const struct sockaddr *sa)
 	return a->len > 0;
 }
 
-enum fit { FIT_NO, FIT_YES, FIT_UNKNOWN };
+enum fit { FIT_NO, FIT_YES, FIT_UNKNOWN, FIT_ASK };
 
 /* samehost, samenet: the interfaces of this machine, as they are now. */
 static enum fit addr_is_ours(const struct addr *a, bool net)
@@ -133,6 +134,7 @@ static void rule_free(struct rule *u)
 		name_clear(&u->users[i]);
 	mem_free(u->databases);
 	mem_free(u->users);
+	mem_free(u->host);
 	mem_free(u->map);
 	outside_options_free(&u->options);
 	mem_free(u->file);
@@ -207,6 +209,32 @@ static bool read_bits(struct rule *u, struct field_reader *r, const char *text)
 	return true;
 }
 
+/* Letters, digits and what else names of hosts have; the last label is not a number, as a mistyped
+ * address would have it. */
+static bool is_host_name(const char *text)
+{
+	size_t len = strlen(text);
+	const char *last = strrchr(text, '.');
+
+	if (len == 0 || len > 255 ||
+		strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") !=
+			len)
+		return false;
+	last = last ? last + 1 : text;
+	return last[0] != '\0' && strspn(last, "0123456789") < strlen(last);
+}
+
+static bool read_host(struct rule *u, struct field_reader *r, const char *text, bool mask)
+{
+	if (!is_host_name(text))
+		return fields_fail(r, "\"%s\" is neither an address nor the name of a host", text);
+	if (mask)
+		return fields_fail(r, "\"%s\" is the name of a host: it has no mask", text);
+	u->addr = ADDR_NAME;
+	u->host = mem_strdup(text);
+	return u->host ? true : fields_fail(r, "out of memory");
+}
+
 /* Address, and mask if it is a field of its own. *at is moved behind them. */
 static bool read_address(
 	struct rule *u, struct field_reader *r, const struct field_line *l, size_t *at)
@@ -230,8 +258,7 @@ static bool read_address(
 	if (slash)
 		*slash++ = '\0';
 	if (!addr_parse(&u->net, text))
-		return fields_fail(
-			r, "\"%s\" is no address: names of hosts are not looked up here", t->text);
+		return read_host(u, r, text, slash != NULL);
 	if (slash)
 		return read_bits(u, r, slash);
 	if (*at >= l->n_fields || fields_count(l, *at) != 1)
@@ -452,7 +479,21 @@ static bool user_fits(const struct rule *u, const char *user)
 	return false;
 }
 
-static enum fit address_fits(const struct rule *u, const struct addr *a)
+/* Without a name that was confirmed no rule that names hosts fits, as in Postgres. */
+static enum fit host_fits(const char *pattern, const char *host)
+{
+	size_t len = strlen(pattern), host_len;
+
+	if (!host)
+		return FIT_ASK;
+	host_len = strlen(host);
+	if (pattern[0] != '.')
+		return util_strcasecmp(pattern, host) == 0 ? FIT_YES : FIT_NO;
+	return host_len > len && util_strcasecmp(host + host_len - len, pattern) == 0 ? FIT_YES
+										      : FIT_NO;
+}
+
+static enum fit address_fits(const struct rule *u, const struct addr *a, const char *host)
 {
 	switch (u->addr) {
 	case ADDR_ALL:
@@ -462,6 +503,8 @@ static enum fit address_fits(const struct rule *u, const struct addr *a)
 	case ADDR_SAMEHOST:
 	case ADDR_SAMENET:
 		return addr_is_ours(a, u->addr == ADDR_SAMENET);
+	case ADDR_NAME:
+		return host_fits(u->host, host);
 	}
 	return FIT_NO;
 }
@@ -483,15 +526,16 @@ static bool conn_fits(const struct rule *u, const struct hba_peer *p)
 	return false;
 }
 
-const struct hba_rule *hba_find(const struct hba_peer *p)
+/* YES: *ret is the rule; ASK: it depends on the name of the host. */
+static enum fit find(const struct hba_peer *p, const struct hba_rule **ret)
 {
 	struct addr a = {0};
 
 	if (!in_force)
-		return NULL;
+		return FIT_NO;
 	if (!p->is_unix) {
 		if (!addr_parse(&a, p->address))
-			return NULL;
+			return FIT_NO;
 		addr_plain(&a);
 	}
 	for (const struct rule *u = in_force->first; u; u = u->next) {
@@ -499,11 +543,28 @@ const struct hba_rule *hba_find(const struct hba_peer *p)
 
 		if (!conn_fits(u, p) || !database_fits(u, p) || !user_fits(u, p->user))
 			continue;
-		fit = p->is_unix ? FIT_YES : address_fits(u, &a);
-		if (fit != FIT_NO) /* it might be the one that keeps him out */
-			return fit == FIT_YES ? &u->public : NULL;
+		fit = p->is_unix ? FIT_YES : address_fits(u, &a, p->host);
+		if (fit == FIT_NO)
+			continue;
+		*ret = &u->public;
+		return fit;
 	}
-	return NULL;
+	return FIT_NO;
+}
+
+bool hba_wants_host(const struct hba_peer *p)
+{
+	const struct hba_rule *rule;
+
+	return find(p, &rule) == FIT_ASK;
+}
+
+const struct hba_rule *hba_find(const struct hba_peer *p)
+{
+	const struct hba_rule *rule;
+
+	/* UNKNOWN, ASK: it might be the one that keeps him out */
+	return find(p, &rule) == FIT_YES ? rule : NULL;
 }
 
 bool hba_map_allows(const char *map, const char *system_name, const char *user)

@@ -262,22 +262,31 @@ void dns_on_gone(void (*fn)(const char *host, const char *addr))
 	on_gone = fn;
 }
 
-static bool resolver_make(void)
+const struct dns_tuning *resolver_tuning(void)
+{
+	return &tuning;
+}
+
+struct evdns_base *resolver_base_new(void)
 {
 	const char *path = conf_path[0] ? conf_path : "/etc/resolv.conf";
+	struct evdns_base *base = evdns_base_new(loop_base(), EVDNS_BASE_DISABLE_WHEN_INACTIVE);
 
+	/* Without a usable resolv.conf the names in /etc/hosts must still work. */
+	if (base && evdns_base_resolv_conf_parse(base, DNS_OPTIONS_ALL, path) != 0)
+		log_warning("dns: no nameserver could be read from \"%s\"", path);
+	return base;
+}
+
+static bool resolver_make(void)
+{
 	if (dns)
 		return true;
 	tick = loop_tick_new(on_tick, NULL, loop_now());
-	dns = tick ? evdns_base_new(loop_base(), EVDNS_BASE_DISABLE_WHEN_INACTIVE) : NULL;
-	if (!dns) {
+	dns = tick ? resolver_base_new() : NULL;
+	if (!dns)
 		loop_tick_free(&tick);
-		return false;
-	}
-	/* Without a usable resolv.conf the names in /etc/hosts must still work. */
-	if (evdns_base_resolv_conf_parse(dns, DNS_OPTIONS_ALL, path) != 0)
-		log_warning("dns: no nameserver could be read from \"%s\"", path);
-	return true;
+	return dns != NULL;
 }
 
 /* --- those who ask
@@ -332,12 +341,14 @@ void resolve_module_free(void)
 	if (dns)
 		evdns_base_free(dns, 1);
 	dns = NULL;
+	peername_close();
 	loop_tick_free(&tick);
 	/* What was under way is answered by the loop. */
 	if (loop_base())
 		event_base_loop(loop_base(), EVLOOP_NONBLOCK | EVLOOP_ONCE);
 	while ((m = names))
 		name_free(m);
+	peername_free();
 	check_at = 0;
 }
 

@@ -21,4 +21,13 @@ MUST_CHECK bool resolve_start(
 void resolve_cancel(struct resolve **handle);
 void resolve_module_free(void);
 
+/* For peername.c: another resolver over the same resolv.conf (NULL: no memory), and what holds for
+ * its answers. Its end goes with that of this module. */
+struct evdns_base;
+struct dns_tuning;
+struct evdns_base *resolver_base_new(void);
+const struct dns_tuning *resolver_tuning(void);
+void peername_close(void);
+void peername_free(void);
+
 #endif

@@ -22,6 +22,9 @@ static const char *address_of(const struct client *c)
 	return peer->is_unix ? "unix" : peer->host;
 }
 
+static bool find_rule(struct client *c);
+static void choose(struct client *c);
+
 /* --- refusals --------------------------------------------------------------------------------- */
 
 /* The answer to a failed login may come late; until then nothing is read. */
@@ -74,6 +77,7 @@ void client_auth_closing(struct client *c)
 	mem_free(l->refusal);
 	l->refusal = NULL;
 	outside_drop(&l->outside);
+	dns_peer_cancel(&l->host_ask);
 	lookup_leave(c);
 }
 
@@ -208,17 +212,23 @@ static void converse(struct client *c)
 	verdict(c, v, &out, &err);
 }
 
+/* The client may have said more while it waited. */
+static void go_on(struct client *c)
+{
+	if (c->state == CLIENT_LOGIN && c->login->phase == PHASE_AUTH)
+		conn_kick(c->conn);
+}
+
 void client_auth_looked_up(struct client *c)
 {
 	struct pg_error err;
 
 	if (lookup_result(c) != LOOKUP_FAILED) {
 		c->login->phase = PHASE_FIRST;
-		if (!client_auth_find_rule(c))
+		if (!find_rule(c))
 			return; /* the rules have changed meanwhile */
 		converse(c);
-		if (c->state == CLIENT_LOGIN && c->login->phase == PHASE_AUTH)
-			conn_kick(c->conn);
+		go_on(c);
 		return;
 	}
 	pg_error_set(&err, "08006", "authentication query failed");
@@ -296,15 +306,49 @@ static bool keep_ldap_options(struct client *c)
 	return keep_options(c, outside_lines(conf_current()->p.auth_ldap_options));
 }
 
-/* Sets what is asked of the client. false: it was refused. */
-bool client_auth_find_rule(struct client *c)
+static void on_host(void *arg, const char *name)
+{
+	struct client *c = arg;
+
+	c->login->phase = PHASE_FIRST;
+	c->login->host = mem_strdup(name);
+	if (c->login->host == NULL) {
+		client_out_of_memory(c);
+		return;
+	}
+	choose(c);
+	go_on(c);
+}
+
+/* Where rules name hosts. true: the answer is awaited, and then all begins again. Without memory
+ * the name stays unknown, and hba_find() finds nothing. */
+static bool awaits_host(struct client *c, const struct hba_peer *who)
+{
+	struct client_login *l = c->login;
+	const char *name;
+
+	if (!hba_wants_host(who))
+		return false;
+	name = dns_peer_known(who->address);
+	if (name == NULL && dns_peer_wait(&l->host_ask, who->address, on_host, c)) {
+		lookup_leave(c);
+		l->phase = PHASE_HOST;
+		return true;
+	}
+	l->host = mem_strdup(name != NULL ? name : "");
+	return false;
+}
+
+/* Sets what is asked of the client. false: it was refused, or the name of its host is awaited. */
+static bool find_rule(struct client *c)
 {
 	const struct conn_addr *peer = conn_peer(c->conn);
 	struct client_login *l = c->login;
-	const struct hba_peer who = {.is_unix = peer->is_unix,
+	struct hba_peer who = {.is_unix = peer->is_unix,
 		.tls = client_is_tls(c),
 		.replication = l->replication,
 		.address = peer->host,
+		.host = l->host,
 		.database = client_database(c),
 		.user = client_user(c)};
 	const struct hba_rule *rule;
@@ -315,6 +359,9 @@ bool client_auth_find_rule(struct client *c)
 		return keep_ldap_options(c);
 	if (l->type != AUTH_HBA)
 		return true;
+	if (awaits_host(c, &who))
+		return false;
+	who.host = l->host;
 	rule = hba_find(&who);
 	if (rule == NULL || rule->type == AUTH_REJECT)
 		return refuse_by_rule(c, rule);
@@ -352,21 +399,9 @@ static bool begin_console(struct client *c)
 	return true;
 }
 
-void client_auth_begin(struct client *c)
+static void choose(struct client *c)
 {
-	struct pg_error err;
-
-	if (c->console && begin_console(c))
-		return;
-	if (conf_current()->p.login_failure_delay > 0 &&
-		!penalty_may_try(address_of(c), loop_now())) {
-		pg_error_set(&err, "53300", "too many failed logins from this address");
-		pg_error_hint(&err, "Answers to failed logins are held back for at most "
-				    "login_failure_delay; try again later.");
-		client_fatal(c, &err);
-		return;
-	}
-	if (!client_auth_find_rule(c))
+	if (!find_rule(c))
 		return;
 	if (c->login->type == AUTH_ANY || is_outside(c->login->type) || !lookup_wanted(c)) {
 		converse(c);
@@ -382,4 +417,21 @@ void client_auth_begin(struct client *c)
 		client_auth_looked_up(c);
 		break;
 	}
+}
+
+void client_auth_begin(struct client *c)
+{
+	struct pg_error err;
+
+	if (c->console && begin_console(c))
+		return;
+	if (conf_current()->p.login_failure_delay > 0 &&
+		!penalty_may_try(address_of(c), loop_now())) {
+		pg_error_set(&err, "53300", "too many failed logins from this address");
+		pg_error_hint(&err, "Answers to failed logins are held back for at most "
+				    "login_failure_delay; try again later.");
+		client_fatal(c, &err);
+		return;
+	}
+	choose(c);
 }

@@ -21,6 +21,7 @@ void client_login_free(struct client *c)
 	client_auth_closing(c);
 	auth_session_free(&c->login->auth);
 	outside_options_free(&c->login->options);
+	mem_free(c->login->host);
 	buf_free(&c->login->startup);
 	buf_free(&c->login->settings);
 	mem_free(c->login);
@@ -605,6 +606,7 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 		case PHASE_REFUSED:
 			n = len - pos;
 			break;
+		case PHASE_HOST:
 		case PHASE_LOOKUP:
 		case PHASE_OUTSIDE:
 		case PHASE_GREETING:

@@ -7,11 +7,13 @@
 
 #include "auth/hba.h"
 #include "auth/outside.h"
+#include "net/dns.h"
 #include "pool_int.h"
 
 enum login_phase {
 	PHASE_FIRST,    /* a start-up packet is awaited */
 	PHASE_TLS,      /* the handshake is under way */
+	PHASE_HOST,     /* the name of its address is asked for */
 	PHASE_LOOKUP,   /* auth_query runs */
 	PHASE_AUTH,     /* a password message is awaited */
 	PHASE_OUTSIDE,  /* PAM or LDAP is asked */
@@ -34,6 +36,8 @@ struct client_login {
 	/* PHASE_LOOKUP, and the answer while it is used */
 	struct lookup *lookup;
 	struct client *lookup_prev, *lookup_next;
+	struct dns_peer *host_ask;   /* PHASE_HOST */
+	char *host;                  /* the confirmed name of its address; "" for none, NULL: not asked for */
 	enum auth_type type;         /* asked of this client */
 	const char *map;             /* of the rule; only until authentication begins */
 	char *options;               /* of the rule, for PAM and LDAP; owned */
@@ -54,7 +58,6 @@ const char *client_cert_name(const struct client *c, char *dst, size_t size);
 void client_auth_begin(struct client *c);
 void client_auth_message(struct client *c, const uint8_t *body, size_t len);
 void client_auth_looked_up(struct client *c); /* the answer of c->login->lookup is there */
-bool client_auth_find_rule(struct client *c);
 
 /* lookup.c: auth_query */
 enum lookup_state { LOOKUP_PENDING, LOOKUP_KNOWN, LOOKUP_UNKNOWN, LOOKUP_FAILED };

@@ -24,12 +24,13 @@ static void ask(void)
 
 	for (size_t i = 0; i < ARRAY_LEN(addresses) * 8; i++) {
 		struct hba_peer p = {.address = addresses[i / 8],
+			.host = i % 3 ? i % 3 == 1 ? "" : "a.test" : NULL,
 			.is_unix = i & 1,
 			.tls = i & 2,
 			.replication = i & 4,
 			.database = "app",
 			.user = "bob"};
-		const struct hba_rule *r = hba_find(&p);
+		const struct hba_rule *r = hba_wants_host(&p) ? NULL : hba_find(&p);
 
 		if (r)
 			(void)!hba_map_allows(r->map, "bob", "app");

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from fakedns import FakeDns
 from pgwire import PgError, Wire
 from proxy import free_port, wait_for
 
@@ -118,7 +119,9 @@ def test_cert_needs_a_certificate(qbouncer, db):
 
 @pytest.mark.parametrize("line, why", [
     ("host all all 127.0.0.1/33 trust", "invalid mask"),
-    ("host all all localhost trust", "not looked up"),
+    ("host all all some_where! trust", "neither an address nor"),
+    ("host all all 127.0.0.256 255.0.0.0 trust", "neither an address nor"),
+    ("host all all host.test/24 trust", "has no mask"),
     ("host all all all", "method is missing"),
     ("host all all all gss", "unknown authentication method"),
     ("host all +staff all trust", "members of a role"),
@@ -193,6 +196,92 @@ def test_include_dir(qbouncer, db):
     with pytest.raises(PgError) as e:
         proxy.console("RELOAD")
     assert "nosuchdir" in proxy.log_text() and e.value.fields["C"] == "F0000"
+
+
+@pytest.fixture
+def dns():
+    with FakeDns() as server:
+        yield server
+
+
+def by_name(qbouncer, dns, rules, **more):
+    return hba(qbouncer, "host all all 127.0.0.1/32 trust\n" + rules, resolv_conf="{dir}/resolv.conf",
+               files={"resolv.conf": dns.resolv_conf}, **more)
+
+
+def from_there(proxy, db, there="127.0.0.2", **more):
+    with Wire(proxy.port, source=there) as c:
+        c.startup(user="app", database=db, **more)
+        assert len(c.rows("SELECT 1 AS one")) == 1
+
+
+def refused_there(proxy, db, there="127.0.0.2"):
+    with pytest.raises(PgError) as e:
+        from_there(proxy, db, there)
+    assert e.value.sqlstate == "28000" and "no pg_hba.conf entry" in e.value.message
+
+
+@pytest.mark.parametrize("rule, fits", [
+    ("app1.web.test", True), ("APP1.Web.Test", True), (".web.test", True), (".test", True), ("web.test", False),
+    ("app1.web", False), ("1.web.test", False), (".app1.web.test", False), (".eb.test", False)])
+def test_host_names(qbouncer, dns, db, rule, fits):
+    """The name of the reverse lookup, when its forward lookup has the address; with a dot in front all below it."""
+    dns.names["127.0.0.2"] = "app1.web.test"
+    dns.addresses["app1.web.test"] = ["127.0.0.9", "127.0.0.2"]
+    proxy = by_name(qbouncer, dns, "host all all %s trust\n" % rule)
+    (from_there if fits else refused_there)(proxy, db)
+    assert not proxy.console("SHOW DNS_HOSTS")  # those are the names of servers
+
+
+def test_host_name_has_to_be_confirmed(qbouncer, dns, db):
+    """Who owns an address may write any name in its reverse zone."""
+    dns.names.update({"127.0.0.2": "app1.web.test", "127.0.0.3": "app1.web.test", "127.0.0.4": "127.0.0.4",
+                      "127.0.0.5": "gone.web.test"})
+    dns.addresses["app1.web.test"] = ["127.0.0.2"]
+    proxy = by_name(qbouncer, dns, "host all all .test trust\n")
+    from_there(proxy, db)
+    for other in "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6":
+        refused_there(proxy, db, other)
+
+
+def test_host_name_of_the_hosts_file(qbouncer, dns, db):
+    with open("/etc/hosts", encoding="utf-8") as f:
+        lines = [line.split("#")[0].split() for line in f]
+    name = next((words[1] for words in lines if words[:1] == ["127.0.0.1"] and len(words) > 1), None)
+    if name is None:
+        pytest.skip("/etc/hosts has no name for 127.0.0.1")
+    proxy = hba(qbouncer, "host all all %s trust\n" % name, resolv_conf="{dir}/resolv.conf",
+                files={"resolv.conf": dns.resolv_conf})
+    login(proxy, db)
+    assert not dns.asked
+
+
+def test_host_names_are_asked_for_when_they_decide(qbouncer, dns, db):
+    """Once for an address, and only when no rule before them fits."""
+    dns.names["127.0.0.2"] = "app1.web.test"
+    dns.addresses["app1.web.test"] = ["127.0.0.2"]
+    proxy = by_name(qbouncer, dns, "host nosuch all elsewhere.test trust\nhost all all .web.test scram-sha-256\n")
+    login(proxy, db)
+    assert not dns.asked
+    for _ in range(3):
+        from_there(proxy, db, password="app-password")
+    assert dns.asked == ["2.0.0.127.in-addr.arpa", "app1.web.test"]
+
+
+def test_no_answer_is_no_name(qbouncer, dns, db):
+    """Who waits for his name holds up nobody; a rule that names hosts does not fit him, the next one may."""
+    dns.silent.add("2.0.0.127.in-addr.arpa")
+    proxy = by_name(qbouncer, dns, "host all all .web.test reject\nhost all app 127.0.0.2/32 trust\n")
+    with Wire(proxy.port, source="127.0.0.2") as waits, Wire(proxy.port, source="127.0.0.2") as leaves:
+        waits.startup(user="app", database=db, wait=False)
+        leaves.startup(user="app", database=db, wait=False)
+        wait_for(lambda: dns.asked, "the question")
+        leaves.close()
+        login(proxy, db)
+        waits.login("app")
+    with Wire(proxy.port, source="127.0.0.2") as c:
+        with pytest.raises(PgError):
+            c.startup(user="other", database=db)
 
 
 def test_without_file_it_does_not_start(qbouncer):

@@ -140,7 +140,7 @@ class Wire:
     """A connection. Methods that send return self, so that they can be chained; what they send
     leaves at once unless hold() was called, then at push()."""
 
-    def __init__(self, port, host="127.0.0.1", timeout=20, rcvbuf=None):
+    def __init__(self, port, host="127.0.0.1", timeout=20, rcvbuf=None, source=None):
         if host.startswith("/"):
             self.sock = socket.socket(socket.AF_UNIX)
             address = "%s/.s.PGSQL.%d" % (host, port)
@@ -149,6 +149,8 @@ class Wire:
             address = (host, port)
         if rcvbuf:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+        if source:
+            self.sock.bind((source, 0))
         self.sock.settimeout(timeout)
         self.sock.connect(address)
         if not host.startswith("/"):

@@ -662,6 +662,23 @@ void dns_on_gone(void (*fn)(const char *host, const char *addr))
 	(void)fn;
 }
 
+const char *dns_peer_known(const char *addr)
+{
+	(void)addr;
+	return "";
+}
+
+bool dns_peer_wait(struct dns_peer **handle, const char *addr, dns_peer_fn *fn, void *arg)
+{
+	(void)handle, (void)addr, (void)fn, (void)arg;
+	return false;
+}
+
+void dns_peer_cancel(struct dns_peer **handle)
+{
+	(void)handle;
+}
+
 void listen_pause(enum listen_reason why, bool paused)
 {
 	(void)why;

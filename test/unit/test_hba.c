@@ -53,6 +53,7 @@ static const char rules[] =
 	"hostssl \"all\"       all         10.0.0.0/8       cert\n"
 	"hostssl app,web     @names      10.1.0.0/16      trust clientcert=verify-full\n"
 	"host    /^t[0-9]+$  \"a b\",/^u_  fe80::/10        password\n"
+	"hostssl web        bob         .corp.test       trust\n"
 	"include more\n"
 	"host    all         all         192.168.1.7      255.255.255.255 \\\n"
 	"        trust\n";
@@ -98,12 +99,42 @@ static void test_find(void **state)
 	assert_int_equal(line_of(false, true, "fe80::1", "t12", "a b"), 7);
 	assert_int_equal(line_of(false, true, "fe80::1", "t12", "u_x"), 7);
 	assert_int_equal(line_of(false, true, "fe80::1", "t12x", "u_x"), 0);
-	assert_int_equal(line_of(false, true, "192.168.1.7", "x", "y"), 9);
+	assert_int_equal(line_of(false, true, "192.168.1.7", "x", "y"), 10);
 	assert_int_equal(line_of(false, true, "192.168.1.8", "x", "y"), 0);
 	assert_int_equal(line_of(false, false, "192.168.1.7", "x", "y"), 1); /* of the other file */
 	assert_int_equal(line_of(false, true, "no address", "x", "y"), 0);
 	hba_install(NULL);
 	assert_int_equal(line_of(true, false, "", "app", "postgres"), 0);
+}
+
+static void test_host_names(void **state)
+{
+	static const struct {
+		const char *host;
+		int line; /* 0: none, -1: the name is wanted */
+	} cases[] = {{NULL, -1}, {"", 3}, {"a.web.test", 1}, {"A.Web.Test", 1}, {"b.web.test", 2},
+		{".web.test", 3}, {"web.test", 3}, {"xweb.test", 3}, {"b.web.test.", 3}};
+	struct hba_peer p = {.address = "10.0.0.1", .database = "app", .user = "bob"};
+	const struct hba_rule *r;
+	char err[300];
+	struct hba *h;
+
+	(void)state;
+	h = hba_read(put("hba", "host all all a.web.test trust\nhost all all .WEB.test md5\n"
+				"host app all all reject\n"),
+		NULL, err, sizeof(err));
+	assert_non_null(h);
+	hba_install(h);
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		p.host = cases[i].host;
+		r = hba_find(&p);
+		assert_int_equal(hba_wants_host(&p), cases[i].line < 0);
+		assert_int_equal(r ? r->line : 0, cases[i].line > 0 ? cases[i].line : 0);
+	}
+	p.is_unix = true;
+	p.host = NULL;
+	assert_false(hba_wants_host(&p));
+	hba_install(NULL);
 }
 
 static void test_maps(void **state)
@@ -130,6 +161,8 @@ static void test_mistakes(void **state)
 		{"host all all 1.2.3.4/33 trust", "hba:1: invalid mask \"/33\""},
 		{"\n\nhost all all 1.2.3.4 trust", "hba:3: invalid mask \"trust\""},
 		{"host all all 1.2.3.4", "the mask of"},
+		{"host all all 1.2.3.400 trust", "neither an address nor the name of a host"},
+		{"host all all a.test/8 trust", "it has no mask"},
 		{"host all all", "expected connection type"},
 		{"local all all", "expected connection type"},
 		{"host all , all trust", "a name is missing"},
@@ -182,6 +215,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_find),
+		cmocka_unit_test(test_host_names),
 		cmocka_unit_test(test_maps),
 		cmocka_unit_test(test_mistakes),
 		cmocka_unit_test(test_no_memory),
