@@ -17,9 +17,11 @@ struct buf {
 	size_t len; /* end of what is written */
 	size_t cap;
 	bool failed; /* an allocation failed; contents are not usable */
+	bool secret; /* memory is erased before it is given back, also that left behind by growing */
 };
 
-#define BUF_INIT ((struct buf){0})
+#define BUF_INIT   ((struct buf){0})
+#define BUF_SECRET ((struct buf){.secret = true})
 
 void buf_free(struct buf *b);                 /* releases memory, leaves an empty buffer */
 void buf_reset(struct buf *b);                /* empties, keeps memory, clears failed */

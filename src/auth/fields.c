@@ -74,6 +74,9 @@ static bool read_whole(const char *path, struct buf *text, char *why, size_t siz
 	FILE *f = fopen(path, "re");
 	size_t n;
 
+	/* no copies: a line may have a password (ldapbindpasswd) */
+	if (f)
+		setvbuf(f, NULL, _IONBF, 0);
 	if (!f) {
 		snprintf(why, size, "cannot read \"%s\": %s", path, strerror(errno));
 		return false;
@@ -194,7 +197,7 @@ static bool add_all(struct field_reader *r, struct builder *b, const char *pos, 
 
 static bool add_tokens_of(struct field_reader *r, struct builder *b, const char *name)
 {
-	struct buf text = BUF_INIT;
+	struct buf text = BUF_SECRET;
 	const char *outer = r->file;
 	char why[400], *path = beside(outer, name);
 	bool ok;
@@ -355,7 +358,7 @@ static bool give_line(struct field_reader *r, struct builder *b)
 
 static bool read_line(struct field_reader *r, const char *pos, const char *end)
 {
-	struct builder b = {0};
+	struct builder b = {.text = BUF_SECRET};
 	bool ok = true;
 
 	builder_reset(&b);
@@ -376,7 +379,7 @@ static bool read_line(struct field_reader *r, const char *pos, const char *end)
 static bool read_lines(struct field_reader *r, const struct buf *text)
 {
 	const char *pos = (const char *)text->data, *end = pos + text->len;
-	struct buf joined = BUF_INIT;
+	struct buf joined = BUF_SECRET;
 	bool ok = true;
 	int number = 0;
 
@@ -408,7 +411,7 @@ static bool read_lines(struct field_reader *r, const struct buf *text)
 
 static bool read_file(struct field_reader *r, const char *path)
 {
-	struct buf text = BUF_INIT;
+	struct buf text = BUF_SECRET;
 	bool ok;
 
 	r->file = path;

@@ -203,20 +203,13 @@ static bool load_text(struct load *ld, const struct buf *text)
 	return true;
 }
 
-static void erase_buf(struct buf *b)
-{
-	if (b->data)
-		util_erase(b->data, b->cap);
-	buf_free(b);
-}
-
 /* Reads a file whole. On failure errno tells. */
 static bool read_stream(FILE *f, struct buf *text)
 {
 	struct stat st;
 	size_t n;
 
-	/* Room for all of it at once: a growing buffer would leave copies of secrets behind. */
+	/* Room for all of it at once. */
 	if (fstat(fileno(f), &st) == 0 && st.st_size > 0)
 		buf_reserve(text, (size_t)st.st_size + 1);
 	setvbuf(f, NULL, _IONBF, 0);
@@ -246,15 +239,19 @@ static bool read_file(const char *path, struct buf *text, char *err, size_t err_
 
 bool auth_file_load(const char *path, char *err, size_t err_size)
 {
-	struct load ld = {.path = path, .err = err, .err_size = err_size};
-	struct buf text = BUF_INIT;
+	struct load ld = {.path = path,
+		.err = err,
+		.err_size = err_size,
+		.name = BUF_SECRET,
+		.secret = BUF_SECRET};
+	struct buf text = BUF_SECRET;
 	bool ok = true;
 
 	if (path && path[0])
 		ok = read_file(path, &text, err, err_size) && load_text(&ld, &text);
-	erase_buf(&text);
-	erase_buf(&ld.name);
-	erase_buf(&ld.secret);
+	buf_free(&text);
+	buf_free(&ld.name);
+	buf_free(&ld.secret);
 	if (ok) {
 		struct entry *old = users;
 

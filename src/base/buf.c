@@ -12,10 +12,17 @@
 
 enum { BUF_MIN = 64 };
 
+static void memory_free(struct buf *b)
+{
+	if (b->secret && b->data)
+		util_erase(b->data, b->cap);
+	mem_free(b->data);
+}
+
 void buf_free(struct buf *b)
 {
-	mem_free(b->data);
-	*b = BUF_INIT;
+	memory_free(b);
+	*b = (struct buf){.secret = b->secret};
 }
 
 void buf_reset(struct buf *b)
@@ -37,8 +44,23 @@ void buf_compact(struct buf *b)
 /* What was written is of no use any more: owners that only look at buf_failed() leak nothing. */
 static void buf_fail(struct buf *b)
 {
-	mem_free(b->data);
-	*b = (struct buf){.failed = true};
+	memory_free(b);
+	*b = (struct buf){.failed = true, .secret = b->secret};
+}
+
+static uint8_t *memory_grow(struct buf *b, size_t cap)
+{
+	uint8_t *data;
+
+	if (!b->secret)
+		return mem_realloc(b->data, cap);
+	data = mem_alloc(cap);
+	if (!data)
+		return NULL;
+	if (b->len > 0)
+		memcpy(data, b->data, b->len);
+	memory_free(b);
+	return data;
 }
 
 void buf_reserve(struct buf *b, size_t more)
@@ -54,7 +76,7 @@ void buf_reserve(struct buf *b, size_t more)
 	}
 	while (cap < b->len + more)
 		cap *= 2;
-	data = mem_realloc(b->data, cap);
+	data = memory_grow(b, cap);
 	if (!data) {
 		buf_fail(b);
 		return;

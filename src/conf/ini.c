@@ -279,7 +279,7 @@ static const char *ini_slurp(int fd, struct buf *b)
 static void ini_load(struct ini_reader *r, const char *path, const struct ini_file *from)
 {
 	struct ini_file f = {.reader = r, .at = {.file = path}, .path = path};
-	struct buf text = BUF_INIT;
+	struct buf text = BUF_SECRET;
 	const char *why;
 	int fd;
 
@@ -299,7 +299,6 @@ static void ini_load(struct ini_reader *r, const char *path, const struct ini_fi
 		report_error(r->report, &f.at, "could not read: %s", why);
 	else
 		ini_lines(&f, (char *)text.data, text.len);
-	util_erase(text.data, text.cap);
 	buf_free(&text);
 }
 
@@ -311,7 +310,7 @@ void ini_read_file(struct ini_reader *r, const char *path)
 void ini_read_text(struct ini_reader *r, const char *name, const char *text, size_t len)
 {
 	struct ini_file f = {.reader = r, .at = {.file = name}};
-	struct buf copy = BUF_INIT;
+	struct buf copy = BUF_SECRET;
 
 	buf_put(&copy, text, len);
 	buf_putc(&copy, '\0');
@@ -319,6 +318,5 @@ void ini_read_text(struct ini_reader *r, const char *name, const char *text, siz
 		report_error(r->report, &f.at, "out of memory");
 	else
 		ini_lines(&f, (char *)copy.data, len);
-	util_erase(copy.data, copy.cap);
 	buf_free(&copy);
 }

@@ -14,6 +14,47 @@ def config(proxy):
     return {r["key"]: r["value"] for r in proxy.console("SHOW CONFIG")}
 
 
+def memory_has(pid, secret):
+    """Is it in memory that the process may write? Without the shadow of a sanitizer."""
+    with open("/proc/%d/maps" % pid, encoding="ascii") as maps, open("/proc/%d/mem" % pid, "rb", 0) as mem:
+        for line in maps:
+            where, rights = line.split()[:2]
+            start, end = (int(n, 16) for n in where.split("-"))
+            if not rights.startswith("rw") or end - start > 256 << 20:
+                continue
+            mem.seek(start)
+            try:
+                if secret in mem.read(end - start):
+                    return True
+            except OSError:
+                continue  # mapped, but not to be read
+    return False
+
+
+def test_secrets_that_are_replaced_are_erased(program, qbouncer, db):
+    """Of the rules, the user file and the configuration: no copy of their text stays behind."""
+    with_ldap = "LDAP" in subprocess.run([program, "--version"], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    def put(word):
+        proxy.files["hba.conf"] = "host all all all trust\n" + "# nothing to see\n" * 600 + (
+            'hostssl all x all ldap ldapserver=h ldapbasedn="o=x" ldapbindpasswd=%s-in-rule\n' % word if with_ldap else "")
+        proxy.users["more"] = word + "-in-file"
+        proxy.databases["other"] = "host=/nowhere password=%s-in-ini" % word
+
+    proxy = qbouncer(start=False, auth_type="hba", auth_hba_file="{dir}/hba.conf")
+    put("Tabernakel")
+    proxy.start()
+    pid = proxy.process.pid
+    assert memory_has(pid, b"Tabernakel-in-ini") and memory_has(pid, b"Tabernakel-in-file")
+    assert not with_ldap or memory_has(pid, b"Tabernakel-in-rule")
+    put("Kathedrale")
+    proxy.reload()
+    wait_for(lambda: memory_has(pid, b"Kathedrale-in-ini"), "the reload")
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+    assert not memory_has(pid, b"Tabernakel")
+
+
 def test_sighup(proxy, db):
     proxy.settings["query_wait_timeout"] = "77"
     proxy.write()

@@ -46,6 +46,25 @@ static void test_grow(void **state)
 	buf_free(&b);
 }
 
+/* Another place for what grows, the old one empty: the sanitizer must see no use of it. */
+static void test_secret(void **state)
+{
+	struct buf b = BUF_SECRET;
+
+	(void)state;
+	for (int i = 0; i < 1000; i++)
+		buf_put(&b, "secret", 6);
+	assert_int_equal(buf_used(&b), 6000);
+	assert_memory_equal(b.data + 5994, "secret", 6);
+	buf_free(&b);
+	assert_true(b.secret && b.data == NULL);
+	mem_fail_after(1);
+	buf_puts(&b, "x");
+	assert_true(buf_failed(&b) && b.secret);
+	mem_fail_after(0);
+	buf_free(&b);
+}
+
 static void test_printf(void **state)
 {
 	struct buf b = BUF_INIT;
@@ -124,6 +143,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_put),
 		cmocka_unit_test(test_grow),
+		cmocka_unit_test(test_secret),
 		cmocka_unit_test(test_printf),
 		cmocka_unit_test(test_consume),
 		cmocka_unit_test(test_failure_sticks),
