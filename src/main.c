@@ -118,7 +118,7 @@ static const char *unix_user(const struct options *o)
 	return o->user != NULL ? o->user : named[0] != '\0' ? named : NULL;
 }
 
-/* The process that ends when we are ready, and goes on when we fail; 0: none. */
+/* The process that ends when we are ready; 0: none. */
 static pid_t predecessor;
 
 static bool may_take_over(const struct params *p)
@@ -129,7 +129,8 @@ static bool may_take_over(const struct params *p)
 		return fail("-R needs \"so_reuseport = 1\" in the configuration, also in that of "
 			    "the process that runs");
 	predecessor = pidfile_process(p->pidfile);
-	return true;
+	return predecessor >= 0 ||
+	       fail("-R: the process that holds \"pidfile\" cannot be told to end from here");
 }
 
 /* New connections come to us: the other one ends when its clients have left. */
@@ -139,8 +140,8 @@ static void end_predecessor(void)
 		return;
 	log_info(
 		"takeover: process %d is told to end when its clients have left", (int)predecessor);
-	if (kill(predecessor, SIGTERM) != 0)
-		log_error("takeover: process %d: %s", (int)predecessor, strerror(errno));
+	if (!pidfile_tell_end(predecessor))
+		log_error("takeover: process %d is gone, or could not be told", (int)predecessor);
 }
 
 /* What can be said before anything is touched. */
@@ -215,8 +216,9 @@ static bool start(const struct options *o)
 
 	if (!start_modules() || !start_listening() || !drop_privileges(unix_user(o)))
 		return false;
-	if (!pidfile_write(conf_current()->p.pidfile, err, sizeof(err)) ||
-		!settings_open_log(err, sizeof(err)))
+	/* The last step that can fail: until then the file is that of the predecessor. */
+	if (!settings_open_log(err, sizeof(err)) ||
+		!pidfile_write(conf_current()->p.pidfile, err, sizeof(err)))
 		return fail(err);
 	settings_apply();
 	log_info("qbouncer %s (%s) started, process %d", version_number, version_commit,
@@ -241,7 +243,7 @@ static void end(void)
 	queue_free();
 	admin_free();
 	loop_free();
-	pidfile_remove(predecessor);
+	pidfile_remove();
 }
 
 static int run(const struct options *o)

@@ -24,35 +24,62 @@
 #include <systemd/sd-daemon.h>
 #endif
 
+/* The file that we hold, as long as we live, and that of the process we take over from. */
 static char pidfile_ours[PATH_MAX];
+static int pidfile_fd = -1, predecessor_fd = -1;
 static int started_pipe = -1;
 
-/* --- pid file --------------------------------------------------------------------------------- */
+/* --- pid file ---------------------------------------------------------------------------------
+ *
+ * A number in a file outlives its process, and may be that of a stranger then. So who writes the
+ * file keeps it locked until the end, and who reads it asks the kernel whose lock that is.
+ */
 
-/* 0: no file, or nothing in it that is a process number. */
-static pid_t pidfile_read(const char *path)
+/* 0: nobody's; -1: of a process that has no number here. A read lock, which anybody can have who
+ * may read the file, does not count. */
+static pid_t lock_holder(int fd)
+{
+	struct flock l = {.l_type = F_RDLCK, .l_whence = SEEK_SET};
+
+	if (fcntl(fd, F_GETLK, &l) != 0 || l.l_type == F_UNLCK)
+		return 0;
+	return l.l_pid > 0 ? l.l_pid : -1;
+}
+
+/* What is written in it is not used for anything else. */
+static void warn_of_leftover(const char *path, int fd)
 {
 	char text[32];
 	int64_t pid = 0;
-	ssize_t n;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = pread(fd, text, sizeof(text), 0);
 
-	if (fd < 0)
-		return 0;
-	n = read(fd, text, sizeof(text));
-	close(fd);
 	while (n > 0 && (text[n - 1] == '\n' || text[n - 1] == ' '))
 		n--;
-	if (n <= 0 || !util_parse_i64(text, (size_t)n, &pid) || pid <= 0 || pid > INT_MAX)
-		return 0;
-	return (pid_t)pid;
+	if (n > 0 && util_parse_i64(text, (size_t)n, &pid) && pid > 0 && pid <= INT_MAX &&
+		pid != getpid() && (kill((pid_t)pid, 0) == 0 || errno == EPERM))
+		log_warning(
+			"pidfile \"%s\" was left behind: process %d, which it names, is another program",
+			path, (int)pid);
 }
 
 pid_t pidfile_process(const char *path)
 {
-	pid_t pid = path[0] != '\0' ? pidfile_read(path) : 0;
+	int fd = path[0] != '\0' ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
+	pid_t pid;
 
-	return pid == getpid() || (pid > 0 && kill(pid, 0) != 0 && errno == ESRCH) ? 0 : pid;
+	if (fd < 0)
+		return 0;
+	pid = lock_holder(fd);
+	if (pid == 0)
+		warn_of_leftover(path, fd);
+	if (pid <= 0) {
+		close(fd);
+		return pid;
+	}
+	if (predecessor_fd >= 0)
+		close(predecessor_fd);
+	predecessor_fd = fd;
+	return pid;
 }
 
 bool pidfile_is_taken(const char *path, char *err, size_t err_size)
@@ -61,51 +88,66 @@ bool pidfile_is_taken(const char *path, char *err, size_t err_size)
 
 	if (pid == 0)
 		return false;
-	snprintf(
-		err, err_size, "pidfile \"%s\" names process %d, which is running", path, (int)pid);
+	if (pid < 0)
+		snprintf(
+			err, err_size, "pidfile \"%s\" is held by a process that is running", path);
+	else
+		snprintf(err, err_size, "pidfile \"%s\" names process %d, which is running", path,
+			(int)pid);
 	return true;
 }
 
-static bool pidfile_put(const char *path, pid_t pid, char *err, size_t err_size)
+bool pidfile_tell_end(pid_t pid)
 {
-	char text[32];
-	int len = snprintf(text, sizeof(text), "%d\n", (int)pid), fd;
-	bool ok;
-
-	(void)unlink(path);
-	fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	ok = fd >= 0 && write(fd, text, (size_t)len) == len;
-	if (!ok)
-		snprintf(
-			err, err_size, "could not write pidfile \"%s\": %s", path, strerror(errno));
-	if (fd >= 0 && close(fd) != 0 && ok) {
-		snprintf(
-			err, err_size, "could not write pidfile \"%s\": %s", path, strerror(errno));
-		ok = false;
-	}
-	return ok;
+	return lock_holder(predecessor_fd) == pid && kill(pid, SIGTERM) == 0;
 }
 
+static bool pidfile_fill(int fd)
+{
+	struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+	char text[32];
+	int len = snprintf(text, sizeof(text), "%d\n", (int)getpid());
+
+	return fcntl(fd, F_SETLK, &l) == 0 && write(fd, text, (size_t)len) == len;
+}
+
+/* Beside the old one, and then in its place: who fails leaves that as it is. */
 bool pidfile_write(const char *path, char *err, size_t err_size)
 {
+	char beside[PATH_MAX + 32];
+	int fd;
+
 	if (path[0] == '\0')
 		return true;
-	if (!pidfile_put(path, getpid(), err, err_size))
+	snprintf(beside, sizeof(beside), "%s.%d", path, (int)getpid());
+	(void)unlink(beside);
+	fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd < 0 || !pidfile_fill(fd) || rename(beside, path) != 0) {
+		snprintf(
+			err, err_size, "could not write pidfile \"%s\": %s", path, strerror(errno));
+		if (fd >= 0) {
+			(void)unlink(beside);
+			close(fd);
+		}
 		return false;
+	}
+	pidfile_fd = fd;
 	util_strlcpy(pidfile_ours, path, sizeof(pidfile_ours));
 	return true;
 }
 
-void pidfile_remove(pid_t goes_on)
+void pidfile_remove(void)
 {
-	char err[PATH_MAX + 256];
+	struct stat ours, there;
 
-	if (pidfile_ours[0] != '\0' && pidfile_read(pidfile_ours) == getpid()) {
+	if (pidfile_fd >= 0 && fstat(pidfile_fd, &ours) == 0 && lstat(pidfile_ours, &there) == 0 &&
+		ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
 		(void)unlink(pidfile_ours);
-		if (goes_on != 0 && !pidfile_put(pidfile_ours, goes_on, err, sizeof(err)))
-			log_error("%s", err);
-	}
-	pidfile_ours[0] = '\0';
+	if (pidfile_fd >= 0)
+		close(pidfile_fd);
+	if (predecessor_fd >= 0)
+		close(predecessor_fd);
+	pidfile_fd = predecessor_fd = -1;
 }
 
 /* --- background ------------------------------------------------------------------------------- */

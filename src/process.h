@@ -9,13 +9,16 @@
 
 #include "base/util.h"
 
-/* Is there a process that the pid file names and that lives? Empty path: no. */
+/* Does a process that lives hold the pid file? Empty path: no. */
 MUST_CHECK bool pidfile_is_taken(const char *path, char *err, size_t err_size);
-/* Its number; 0: there is none, or it is not running. */
+/* Its number; 0: there is none, whatever the file says; -1: one that has no number here. */
 pid_t pidfile_process(const char *path);
+/* SIGTERM to whom pidfile_process() said, if it still holds that file. */
+MUST_CHECK bool pidfile_tell_end(pid_t pid);
+/* In the place of the one that is there, held until pidfile_remove(). Not before a fork. */
 MUST_CHECK bool pidfile_write(const char *path, char *err, size_t err_size);
-/* Removes the file when it is ours; goes_on: the process that it is to name again, 0 for none. */
-void pidfile_remove(pid_t goes_on);
+/* Removes the file when it is still ours. */
+void pidfile_remove(void);
 
 /* Forks. Returns in the child, which keeps the terminal until process_started(); the parent waits
  * for that and ends with 0, or with 1 when the child ended before. */

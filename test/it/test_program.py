@@ -108,6 +108,26 @@ def test_pidfile(program, qbouncer):
     assert not os.path.exists(path)
 
 
+def test_pidfile_with_the_number_of_a_stranger(program, qbouncer):
+    """Left behind by a crash: the number has gone to another program, which is no reason not to start."""
+    proxy = qbouncer(start=False)
+    path = proxy.settings["pidfile"] = os.path.join(proxy.dir, "pid")
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            proxy._put(path, "%d\n" % stranger.pid)
+            proxy.start()
+            wait_for(lambda: open(path, encoding="ascii").read() == "%d\n" % proxy.process.pid, "the pid file")
+            assert "process %d, which it names, is another program" % stranger.pid in proxy.log_text()
+            proxy.process.kill()
+            proxy.process.wait()
+            with open(path, encoding="ascii") as file:
+                assert file.read() == "%d\n" % proxy.process.pid
+            proxy.start()
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
 def test_daemon(program, qbouncer):
     proxy = qbouncer(start=False)
     proxy.port = free_port()

@@ -1,5 +1,6 @@
 """Restarts that nobody notices: two processes on one port, a takeover, sockets that somebody else keeps."""
 
+import fcntl
 import os
 import signal
 import socket
@@ -207,6 +208,43 @@ def test_takeover_that_fails_changes_nothing(program, qbouncer, db):
 def test_takeover_of_nobody(qbouncer, db):
     proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid")
     proxy.start("-R")
+    with proxy.wire(db) as c:
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+@pytest.mark.parametrize("lives", [True, False])
+def test_takeover_of_a_stranger(qbouncer, db, lives):
+    """A pid file that a crash left behind names a process that is not ours: it is not told to end."""
+    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid")
+    path = os.path.join(proxy.dir, "pid")
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            if not lives:
+                stranger.kill()
+                stranger.wait()
+            proxy._put(path, "%d\n" % stranger.pid)
+            with open(path, encoding="ascii") as watched:
+                # anybody may hold it who may read it
+                fcntl.lockf(watched, fcntl.LOCK_SH)
+                proxy.start("-R")
+                wait_for(lambda: open(path, encoding="ascii").read() == "%d\n" % proxy.process.pid, "the pid file")
+                with proxy.wire(db) as c:
+                    assert types(c.simple("SELECT 1")) == "TDCZ"
+            assert "takeover" not in proxy.log_text()
+            assert (stranger.poll() is None) == lives
+        finally:
+            stranger.kill()
+
+
+def test_second_takeover(qbouncer, db):
+    """The one that took over is taken over from, and a takeover that failed does not change whom the file names."""
+    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid")
+    proxy.start()
+    for _ in range(2):
+        before, mark = proxy.process, len(proxy.log_text())
+        proxy._launch("-R")
+        proxy.wait_log("takeover: process %d" % before.pid, mark)
+        ended(before)
     with proxy.wire(db) as c:
         assert types(c.simple("SELECT 1")) == "TDCZ"
 
