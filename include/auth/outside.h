@@ -18,6 +18,7 @@ enum outside_verdict {
 	OUTSIDE_GOOD,
 	OUTSIDE_WRONG,  /* the password, or the user */
 	OUTSIDE_FAILED, /* it could not be checked */
+	OUTSIDE_CROWDED, /* it waited, and its address had more waiting than any other */
 };
 /* note: what happened, for the log. Never called from inside outside_start(). */
 typedef void outside_fn(void *arg, enum outside_verdict v, const char *note);

@@ -1,9 +1,12 @@
 /*
  * The threads that ask PAM and LDAP: a bounded queue of jobs, verdicts that come back through an
- * eventfd. Threads are made when they are needed and stay. Entry points: auth/outside.h.
+ * eventfd. An address never has all threads, who has the fewest is next, and where the queue is
+ * full, who has the most in it loses the last one. Threads are made when they are needed and stay.
+ * Entry points: auth/outside.h.
  */
 #include "outside_int.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -21,12 +24,14 @@
 #include "net/loop.h"
 
 #define THREADS_MAX 8
+#define SHARE_MAX   6 /* of the threads, for one address */
 #define QUEUE_MAX   256
 #define END_SECONDS 2 /* threads that are still busy then are left to the end of the process */
 
 struct outside {
 	struct outside *prev, *next;
 	struct outside_job job;
+	uint64_t origin;
 	outside_fn *fn; /* NULL: dropped */
 	void *arg;
 	enum outside_verdict verdict;
@@ -85,6 +90,70 @@ static struct outside *outside_new(const struct outside_request *r)
 	return NULL;
 }
 
+/* --- shares -------------------------------------------------------------------------------------
+ */
+
+/* An address as a number: all of IPv4, the /64 of IPv6; 0 is the unix socket. */
+static uint64_t origin_of(const char *address)
+{
+	struct in6_addr a;
+	struct in_addr v4;
+	uint64_t n;
+
+	if (inet_pton(AF_INET, address, &v4) == 1)
+		return v4.s_addr;
+	if (inet_pton(AF_INET6, address, &a) != 1)
+		return 0;
+	memcpy(&n, a.s6_addr, sizeof(n));
+	return n;
+}
+
+static unsigned count_of(const struct outside *list, uint64_t origin)
+{
+	unsigned n = 0;
+
+	for (const struct outside *o = list; o != NULL; o = o->next)
+		n += o->origin == origin;
+	return n;
+}
+
+/* Under the lock. The next job: the first of the address that has the fewest threads. */
+static struct outside *next_job(void)
+{
+	struct outside *best = NULL;
+	unsigned least = SHARE_MAX;
+
+	for (struct outside *o = queued; o != NULL && least > 0; o = o->next) {
+		unsigned n = count_of(running, o->origin);
+
+		if (n < least) {
+			least = n;
+			best = o;
+		}
+	}
+	return best;
+}
+
+/* Under the lock. Whom the queue, which is full, can do without for one more of that address; NULL:
+ * nobody has more in it than that one would have. */
+static struct outside *least_entitled(uint64_t origin)
+{
+	unsigned most = count_of(queued, origin) + 1;
+	struct outside *victim = NULL;
+
+	if (most > QUEUE_MAX / 2)
+		return NULL;
+	for (struct outside *o = queued; o != NULL; o = o->next) {
+		unsigned n = count_of(queued, o->origin);
+
+		if (n > most || (victim != NULL && n == most)) {
+			most = n;
+			victim = o; /* the last one of them */
+		}
+	}
+	return victim;
+}
+
 /* --- a thread -----------------------------------------------------------------------------------
  */
 
@@ -111,14 +180,13 @@ static void *thread(void *unused)
 	(void)unused;
 	pthread_mutex_lock(&lock);
 	for (;;) {
-		while (queued == NULL && !stop) {
+		while ((o = next_job()) == NULL && !stop) {
 			idle++;
 			pthread_cond_wait(&work, &lock);
 			idle--;
 		}
 		if (stop)
 			break;
-		o = queued;
 		DL_DELETE(queued, o);
 		n_queued--;
 		DL_APPEND(running, o);
@@ -193,6 +261,24 @@ static bool thread_make(void)
 	return ok;
 }
 
+/* false: who asks has as many in the queue as anybody. */
+static bool make_room(uint64_t origin)
+{
+	struct outside *victim;
+
+	pthread_mutex_lock(&lock);
+	victim = least_entitled(origin);
+	if (victim != NULL) {
+		DL_DELETE(queued, victim);
+		n_queued--;
+		victim->verdict = OUTSIDE_CROWDED;
+		DL_APPEND(done, victim);
+		tell_loop();
+	}
+	pthread_mutex_unlock(&lock);
+	return victim != NULL;
+}
+
 struct outside *outside_start(const struct outside_request *r, outside_fn *fn, void *arg)
 {
 	struct outside *o;
@@ -202,12 +288,14 @@ struct outside *outside_start(const struct outside_request *r, outside_fn *fn, v
 		return NULL;
 	o->fn = fn;
 	o->arg = arg;
+	o->origin = origin_of(r->address);
 	pthread_mutex_lock(&lock);
 	waiting = n_queued;
 	free_hands = idle;
 	pthread_mutex_unlock(&lock);
-	if (waiting >= QUEUE_MAX || (waiting >= free_hands && n_threads < THREADS_MAX &&
-					    !thread_make() && n_threads == 0)) {
+	if ((waiting >= QUEUE_MAX && !make_room(o->origin)) ||
+		(waiting >= free_hands && n_threads < THREADS_MAX && !thread_make() &&
+			n_threads == 0)) {
 		outside_erase(o);
 		return NULL;
 	}

@@ -1,10 +1,12 @@
 /*
- * How slow a failed login is answered, by address. The first failures cost nothing: people mistype.
+ * How slow a failed login is answered, by address; with IPv6 by the /64 that one host can choose
+ * from as it likes. The first failures cost nothing: people mistype.
  * Then the answer waits twice as long each time. Bounded: the addresses that failed longest ago are
  * forgotten first. Entry points: auth/penalty.h.
  */
 #include "auth/penalty.h"
 
+#include <arpa/inet.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -36,11 +38,25 @@ struct suspect {
 static struct suspect *table, *oldest;
 static unsigned count;
 
+/* false: it is no address, and too long for what stands for one. */
+static bool origin_of(char *dst, size_t size, const char *address)
+{
+	struct in6_addr a;
+
+	if (inet_pton(AF_INET6, address, &a) != 1 || IN6_IS_ADDR_V4MAPPED(&a))
+		return util_strlcpy(dst, address, size) < size;
+	memset(a.s6_addr + 8, 0, 8);
+	return inet_ntop(AF_INET6, &a, dst, (socklen_t)size) != NULL;
+}
+
 static struct suspect *find(const char *address)
 {
 	struct suspect *s;
+	char origin[64];
 
-	HASH_FIND_STR(table, address, s);
+	if (!origin_of(origin, sizeof(origin), address))
+		return NULL;
+	HASH_FIND_STR(table, origin, s);
 	return s;
 }
 
@@ -55,8 +71,9 @@ static void forget(struct suspect *s)
 static struct suspect *add(const char *address, usec_t now)
 {
 	struct suspect *s, *next;
+	char origin[sizeof(s->address)];
 
-	if (strlen(address) >= sizeof(s->address))
+	if (!origin_of(origin, sizeof(origin), address))
 		return NULL;
 	for (s = oldest; s && count >= ADDRESSES_MAX; s = next) {
 		next = s->next;
@@ -66,7 +83,7 @@ static struct suspect *add(const char *address, usec_t now)
 	s = mem_zalloc(sizeof(*s));
 	if (!s)
 		return NULL;
-	util_strlcpy(s->address, address, sizeof(s->address));
+	util_strlcpy(s->address, origin, sizeof(s->address));
 	s->since = now;
 	HASH_ADD_STR(table, address, s);
 	if (!s->hh.tbl) {

@@ -83,6 +83,8 @@ void client_auth_closing(struct client *c)
 
 /* --- PAM and LDAP ----------------------------------------------------------------------------- */
 
+#define TOO_MANY "Too many logins wait for it."
+
 static const char *method_name(const struct client *c)
 {
 	return c->login->type == AUTH_PAM ? "PAM" : "LDAP";
@@ -108,6 +110,10 @@ static void on_outside(void *arg, enum outside_verdict v, const char *note)
 		client_authenticated(c, auth_session_proved(c->login->auth));
 		return;
 	}
+	if (v == OUTSIDE_CROWDED) {
+		refuse_outside(c, "53300", TOO_MANY);
+		return;
+	}
 	log_write(
 		v == OUTSIDE_WRONG ? LOG_LVL_INFO : LOG_LVL_WARNING, client_prefix(c), "%s", note);
 	refuse_outside(c, "28000", NULL);
@@ -125,7 +131,7 @@ static void ask_outside(struct client *c)
 	l->phase = PHASE_OUTSIDE;
 	l->outside = outside_start(&r, on_outside, c);
 	if (l->outside == NULL)
-		refuse_outside(c, "53300", "Too many logins wait for it.");
+		refuse_outside(c, "53300", TOO_MANY);
 }
 
 /* --- the conversation ------------------------------------------------------------------------- */

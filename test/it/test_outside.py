@@ -8,7 +8,7 @@ import subprocess
 import psycopg
 import pytest
 
-from pgwire import PgError, types
+from pgwire import PgError, Wire, types
 from proxy import free_port, wait_for
 
 BUILT = {}
@@ -117,7 +117,10 @@ def release(proxy):
             fd = os.open(proxy.dir + "/fifo", os.O_WRONLY | os.O_NONBLOCK)
         except OSError:
             return
-        os.write(fd, b"go\n")
+        try:
+            os.write(fd, b"go\n")
+        except BrokenPipeError:
+            pass  # the last one that read has left meanwhile
         os.close(fd)
         os.sched_yield()
 
@@ -145,6 +148,36 @@ def test_pam_that_hangs_stalls_nobody(pam, db):
     # there is no such role behind it, but PAM has let it in
     got = waiting[0].closed()
     assert got[-1].sqlstate == "28000" and "PAM" not in got[-1].fields["M"]
+
+
+def slow_login(proxy, db, source):
+    w = Wire(proxy.port, source=source)
+    w.startup(user="slow", database=db, wait=False)
+    assert w.recv().type == "R"
+    return w.send("p", b"secret of slow\0")
+
+
+def test_pam_is_shared_by_addresses(pam, db):
+    """Who floods the threads and their queue from one address shuts out nobody else."""
+    proxy = pam(max_client_conn="1000", max_unauthenticated_conn="500")
+    flood = []
+    try:
+        for _ in range(8):
+            flood.append(slow_login(proxy, db, "127.0.0.2"))
+        wait_for(lambda: len(asked(proxy)) == 6, "its share of the threads")
+        assert outcome(proxy, db, "app", "secret of app") is None
+        flood += [slow_login(proxy, db, "127.0.0.2") for _ in range(254)]
+        # the queue is full: a login from there is refused, one from elsewhere takes the place of one
+        one_more = slow_login(proxy, db, "127.0.0.2")
+        assert one_more.closed()[-1].sqlstate == "53300"
+        assert outcome(proxy, db, "app", "secret of app") is None
+        got = flood[-1].closed()
+        assert got[-1].sqlstate == "53300" and "Too many" in got[-1].fields["D"]
+        assert len(asked(proxy)) == 6
+    finally:
+        for w in flood:
+            w.close()
+        release(proxy)
 
 
 # --- LDAP --------------------------------------------------------------------------------------------------

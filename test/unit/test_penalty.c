@@ -55,6 +55,24 @@ static void test_held(void **state)
 	penalty_release("a");
 }
 
+/* One host with IPv6 has a /64 to choose from. */
+static void test_network(void **state)
+{
+	char text[64];
+
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		snprintf(text, sizeof(text), "2001:db8:1:2:%x::1", i);
+		assert_int_equal(penalty_failed(text, 1, MOST), i < 3 ? 0 : 100 * USEC_MSEC);
+	}
+	assert_int_equal(penalty_failed("2001:db8:1:3::1", 1, MOST), 0);
+	for (int i = 0; i < 4; i++) {
+		snprintf(text, sizeof(text), "::ffff:10.0.0.%d", i);
+		assert_int_equal(penalty_failed(text, 1, MOST), 0);
+	}
+	penalty_free();
+}
+
 /* An attacker with many addresses does not fill the memory; who is held stays known. */
 static void test_bounded(void **state)
 {
@@ -86,6 +104,7 @@ int main(void)
 		cmocka_unit_test(test_grows),
 		cmocka_unit_test(test_heals),
 		cmocka_unit_test(test_held),
+		cmocka_unit_test(test_network),
 		cmocka_unit_test(test_bounded),
 		cmocka_unit_test(test_no_memory),
 	};
