@@ -4,6 +4,9 @@
  * dns_max_ttl, failures for dns_nxdomain_ttl; when the nameservers do not answer, the addresses
  * that a name had last stay good. Numeric addresses never get here.
  *
+ * A name is two questions, A and AAAA, and each may fail alone: what one says is used without the
+ * other, and what cannot be had is not taken for what is not there.
+ *
  * Knows nothing of connections. Entry points: resolve_start, resolve_cancel, net/dns.h.
  */
 #include <event2/dns.h>
@@ -24,6 +27,8 @@
 /* Nobody has asked for a name for so long: it is forgotten. */
 #define FORGET (2 * 3600 * USEC_SEC)
 #define SWEEP  (60 * USEC_SEC)
+/* One half has addresses: so long is the other one waited for. It still counts when it comes. */
+#define HALF_WAIT (250 * USEC_MSEC)
 
 /* One who waits. */
 struct resolve {
@@ -35,6 +40,23 @@ struct resolve {
 	struct resolve *prev, *next;
 };
 
+/* One that libevent will answer. */
+struct question {
+	struct name *name; /* NULL: nobody wants to know any more */
+	int half;
+	struct evdns_getaddrinfo_request *req;
+};
+
+enum { HALF_V4, HALF_V6, HALVES };
+static const int family_of[HALVES] = {AF_INET, AF_INET6};
+
+struct half {
+	struct question *question; /* under way */
+	int code;                  /* of the last answer */
+	struct net_addr *list;     /* of the last answer, until both are put together */
+	size_t count;
+};
+
 struct name {
 	struct name *prev, *next;
 	char *host;
@@ -43,7 +65,9 @@ struct name {
 	const char *error;     /* of the last answer, when there is no good one; NULL: none */
 	usec_t until;          /* the answer is good; 0: there was none */
 	usec_t wanted_at;
-	bool asking; /* libevent will answer; the name is kept until then */
+	usec_t half_until; /* a half is there, and waits for the other; USEC_NEVER: no */
+	struct half half[HALVES];
+	bool starting; /* answers that come from inside are put together when both were asked */
 	struct resolve *waiters;
 };
 
@@ -116,14 +140,23 @@ static struct name *name_get(const char *host)
 		mem_free(m);
 		return NULL;
 	}
-	if (m)
+	if (m) {
+		m->half_until = USEC_NEVER;
 		DL_APPEND(names, m);
+	}
 	return m;
+}
+
+static bool is_asking(const struct name *m)
+{
+	return m->half[HALF_V4].question || m->half[HALF_V6].question;
 }
 
 static void name_free(struct name *m)
 {
 	DL_DELETE(names, m);
+	for (int h = 0; h < HALVES; h++)
+		mem_free(m->half[h].list);
 	mem_free(m->list);
 	mem_free(m->host);
 	mem_free(m);
@@ -160,12 +193,15 @@ static void name_found(struct name *m, const struct net_addr *list, size_t n)
 }
 
 /* That there is no such name is an answer; that nobody answers is none. */
+static bool is_none(int code)
+{
+	return code == EVUTIL_EAI_NONAME || code == EVUTIL_EAI_NODATA;
+}
+
 static void name_failed(struct name *m, int code)
 {
-	bool none = code == EVUTIL_EAI_NONAME || code == EVUTIL_EAI_NODATA;
-
 	m->until = loop_now() + tuning.negative_ttl;
-	if (m->count > 0 && !none) {
+	if (m->count > 0 && !is_none(code)) {
 		log_warning("dns: %s: %s; its last addresses are used", m->host,
 			evutil_gai_strerror(code));
 		return;
@@ -196,32 +232,129 @@ static void serve_waiters(struct name *m)
 	}
 }
 
-static void on_answer(int code, struct evutil_addrinfo *ai, void *arg)
+/* The half's addresses, or those that it had last where it could not be had. */
+static size_t half_put(const struct name *m, int h, struct net_addr *ret, size_t n)
 {
-	struct name *m = arg;
+	const struct half *half = &m->half[h];
+	bool known = !half->question && (half->code == 0 || is_none(half->code));
+	const struct net_addr *list = known ? half->list : m->list;
+	size_t count = known ? half->count : m->count;
+
+	for (size_t i = 0; i < count && n < MAX_ADDRS; i++)
+		if (list[i].u.sa.sa_family == family_of[h])
+			ret[n++] = list[i];
+	return n;
+}
+
+/* Puts together what is there. */
+static void conclude(struct name *m)
+{
+	const struct half *v4 = &m->half[HALF_V4], *v6 = &m->half[HALF_V6];
+	struct net_addr list[MAX_ADDRS];
+	size_t n;
+
+	m->half_until = USEC_NEVER;
+	if (v4->count > 0 || v6->count > 0) {
+		n = half_put(m, HALF_V4, list, 0);
+		name_found(m, list, half_put(m, HALF_V6, list, n));
+	} else {
+		name_failed(m, is_none(v4->code) ? v6->code : v4->code);
+	}
+	serve_waiters(m);
+}
+
+static void half_clear(struct half *half)
+{
+	mem_free(half->list);
+	half->list = NULL;
+	half->count = 0;
+}
+
+/* Without memory for them its addresses could not be had. */
+static void half_keep(struct half *half, int code, const struct evutil_addrinfo *ai)
+{
 	struct net_addr list[MAX_ADDRS];
 	size_t n = code == 0 ? addrs_copy(list, ai) : 0;
 
+	half_clear(half);
+	half->code = code != 0 ? code : n > 0 ? 0 : EVUTIL_EAI_NODATA;
+	if (n == 0)
+		return;
+	half->list = mem_dup(list, n * sizeof(*list));
+	if (half->list)
+		half->count = n;
+	else
+		half->code = EVUTIL_EAI_MEMORY;
+}
+
+static void on_answer(int code, struct evutil_addrinfo *ai, void *arg)
+{
+	struct question *q = arg;
+	struct name *m = q->name;
+	struct half *half = m ? &m->half[q->half] : NULL;
+
+	mem_free(q);
+	if (half) {
+		half->question = NULL;
+		half_keep(half, code, ai);
+	}
 	if (ai)
 		evutil_freeaddrinfo(ai);
-	m->asking = false;
-	if (code == EVUTIL_EAI_CANCEL)
-		return; /* the end of the program */
-	if (n > 0)
-		name_found(m, list, n);
-	else
-		name_failed(m, code != 0 ? code : EVUTIL_EAI_NODATA);
-	serve_waiters(m);
+	if (!m || m->starting || code == EVUTIL_EAI_CANCEL)
+		return; /* CANCEL of one that is wanted: the end of the program */
+	if (!is_asking(m)) {
+		conclude(m);
+	} else if (half->count > 0) {
+		m->half_until = loop_now() + HALF_WAIT;
+		loop_tick_at(tick, m->half_until);
+	}
+}
+
+/* The answer may come at once. */
+static void ask_half(struct name *m, int h)
+{
+	struct evutil_addrinfo hints = {
+		.ai_family = family_of[h], .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP};
+	struct question *q = mem_zalloc(sizeof(*q));
+	struct evdns_getaddrinfo_request *req;
+
+	half_clear(&m->half[h]);
+	m->half[h].code = EVUTIL_EAI_MEMORY;
+	if (!q)
+		return;
+	*q = (struct question){.name = m, .half = h};
+	m->half[h].question = q;
+	req = evdns_getaddrinfo(dns, m->host, NULL, &hints, on_answer, q);
+	if (req)
+		q->req = req;
+}
+
+/* What /etc/hosts has is all of the answer, also when it has one family only. */
+static void half_drop(struct half *half)
+{
+	half->question->name = NULL;
+	evdns_getaddrinfo_cancel(half->question->req);
+	half->question = NULL;
+	half->code = EVUTIL_EAI_NODATA;
 }
 
 static void ask(struct name *m)
 {
-	struct evutil_addrinfo hints = {
-		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_protocol = IPPROTO_TCP};
+	bool local = false;
 
-	m->asking = true;
-	/* the answer may come at once */
-	(void)evdns_getaddrinfo(dns, m->host, NULL, &hints, on_answer, m);
+	m->starting = true;
+	for (int h = 0; h < HALVES; h++) {
+		if (m->half[h].question)
+			continue; /* of the last time, still without an answer */
+		ask_half(m, h);
+		local = local || m->half[h].count > 0;
+	}
+	m->starting = false;
+	for (int h = 0; h < HALVES; h++)
+		if (local && m->half[h].question)
+			half_drop(&m->half[h]);
+	if (!is_asking(m))
+		conclude(m);
 }
 
 /* --- time ---------------------------------------------------------------------------------------
@@ -231,10 +364,14 @@ static usec_t on_tick(void *arg, usec_t now)
 {
 	struct name *m, *tmp;
 	bool check = tuning.check_period > 0 && now >= check_at;
+	usec_t next = now + SWEEP;
 
 	(void)arg;
 	DL_FOREACH_SAFE (names, m, tmp) {
-		if (m->asking)
+		if (m->half_until <= now)
+			conclude(m);
+		next = m->half_until < next ? m->half_until : next;
+		if (is_asking(m))
 			continue;
 		if (now - m->wanted_at > FORGET)
 			name_free(m);
@@ -243,7 +380,7 @@ static usec_t on_tick(void *arg, usec_t now)
 	}
 	if (check || check_at == 0)
 		check_at = now + tuning.check_period;
-	return tuning.check_period > 0 && check_at < now + SWEEP ? check_at : now + SWEEP;
+	return tuning.check_period > 0 && check_at < next ? check_at : next;
 }
 
 void dns_tune(const struct dns_tuning *t)
@@ -297,6 +434,7 @@ bool resolve_start(struct resolve **handle, const char *host, int port, resolve_
 {
 	struct resolve *r;
 	struct name *m;
+	bool first;
 
 	if (!resolver_make() || !(m = name_get(host)))
 		return false;
@@ -309,9 +447,10 @@ bool resolve_start(struct resolve **handle, const char *host, int port, resolve_
 	if (!r)
 		return false;
 	*r = (struct resolve){.handle = handle, .fn = fn, .arg = arg, .port = port, .name = m};
+	first = !m->waiters;
 	DL_APPEND(m->waiters, r);
 	*handle = r;
-	if (!m->asking)
+	if (first)
 		ask(m);
 	return true;
 }
@@ -422,7 +561,7 @@ void dns_count(struct dns_totals *ret)
 	*ret = (struct dns_totals){0};
 	DL_FOREACH (names, m) {
 		ret->names++;
-		ret->queries += m->asking;
+		ret->queries += is_asking(m);
 		DL_FOREACH (m->waiters, r)
 			ret->pending++;
 	}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakedns import FakeDns
+from fakedns import A, AAAA, FakeDns
 from pgwire import PgError, types
 from proxy import wait_for
 
@@ -116,3 +116,71 @@ def test_changed_address_is_followed(qbouncer, cluster, dns, db):
         proxy.wait_log("moves.test has no address 127.0.0.1 any more")
         proxy.wait_show("DNS_HOSTS", lambda r: r["addrs"] == "127.0.0.9")
         proxy.wait_pool("moves", sv_idle=0)
+
+
+@pytest.mark.parametrize("how", ["silent", "broken"])
+@pytest.mark.parametrize("missing", [A, AAAA])
+def test_half_an_answer_is_used(qbouncer, cluster, dns, db, missing, how):
+    """One of both questions is not answered, or with an error: the addresses of the other serve."""
+    dns.addresses["half.test"] = ["127.0.0.1", "::1"]
+    getattr(dns, how).add(("half.test", missing))
+    proxy = made(qbouncer, cluster, dns, db, ["half"])
+    there = "::1" if missing == A else "127.0.0.1"
+    if missing == A:
+        # nobody may listen there: what counts is that it was tried
+        with pytest.raises(PgError) as e:
+            with proxy.wire("half") as c:
+                c.simple("SELECT 1")
+            raise PgError(c.log[-1])
+        assert "could not translate" not in e.value.fields.get("M", "")
+    else:
+        with proxy.wire("half") as c:
+            assert types(c.simple("SELECT 1")) == "TDCZ"
+    assert proxy.wait_show("DNS_HOSTS", lambda r: r["addrs"])["addrs"] == there
+
+
+def test_half_that_is_late_keeps_its_last_addresses(qbouncer, cluster, dns, db):
+    """A name that lives on IPv6 alone: no answer to AAAA does not mean that the name is gone."""
+    dns.addresses["six.test"] = ["::1"]
+    proxy = made(qbouncer, cluster, dns, db, ["six"], dns_max_ttl="0", server_login_retry="0")
+
+    def come():
+        try:
+            with proxy.wire("six") as c:
+                c.simple("SELECT 1")
+        except PgError as e:
+            return e.fields["M"]
+        return ""
+
+    come()
+    assert proxy.console("SHOW DNS_HOSTS")[0]["addrs"] == "::1"
+    dns.silent.add(("six.test", AAAA))
+    proxy.console("RECONNECT")
+    assert "could not translate" not in come()
+    assert proxy.console("SHOW DNS_HOSTS")[0]["addrs"] == "::1"
+
+
+def test_half_that_is_there_does_not_wait_for_the_other(qbouncer, cluster, dns, db):
+    """Also the next time, while the first question has no answer yet; and what comes late still counts."""
+    dns.addresses["half.test"] = ["127.0.0.1", "::1"]
+    dns.silent.add(("half.test", AAAA))
+    proxy = qbouncer(databases={"half": entry(cluster, "half.test", db)}, resolv_conf="{dir}/resolv.conf", dns_max_ttl="0",
+                     files={"resolv.conf": dns.resolv_conf.replace("timeout:1", "timeout:20")})
+    for n in range(3):
+        with proxy.wire("half") as c:
+            assert types(c.simple("SELECT 1")) == "TDCZ"
+        assert dns.questions.count(("half.test", A)) == n + 1 and dns.questions.count(("half.test", AAAA)) == 1
+        assert {r["list"]: r["items"] for r in proxy.console("SHOW LISTS")}["dns_queries"] == "1"
+        proxy.console("RECONNECT")
+        proxy.wait_pool("half", sv_idle=0)
+    dns.speak()
+    proxy.wait_show("DNS_HOSTS", lambda r: r["addrs"] == "127.0.0.1,::1")
+
+
+def test_names_of_the_hosts_file(qbouncer, cluster, dns, db):
+    proxy = made(qbouncer, cluster, dns, db, [])
+    proxy.databases["local"] = entry(cluster, "localhost", db)
+    proxy.reload()
+    with proxy.wire("local") as c:
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+    assert not dns.asked

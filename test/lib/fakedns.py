@@ -2,18 +2,21 @@
 
 For:     tests of names.
 Must not know: the proxy, pytest.
-Entry points: FakeDns (addresses, slow, silent, asked, resolv_conf), a context manager.
+Entry points: FakeDns (addresses, names, silent, broken, asked, questions, resolv_conf,
+speak), a context manager.
 
     with FakeDns() as dns:
         dns.addresses["db.test"] = ["127.0.0.1"]     # none: NXDOMAIN
         dns.silent.add("slow.test")                  # no answer
+        dns.silent.add(("half.test", AAAA))          # none to this question
+        dns.broken.add(("half.test", A))             # SERVFAIL
 """
 
 import socket
 import struct
 import threading
 
-A, PTR = 1, 12
+A, PTR, AAAA = 1, 12, 28
 
 
 class FakeDns:
@@ -24,8 +27,11 @@ class FakeDns:
         self.addresses = {}
         self.names = {}  # address -> name, for PTR
         self.silent = set()
+        self.broken = set()
         self.dead = False
         self.asked = []
+        self.questions = []  # (name, kind)
+        self.held = []  # what was not answered
         self.thread = threading.Thread(target=self.run, daemon=True)
 
     def __enter__(self):
@@ -43,13 +49,19 @@ class FakeDns:
         while True:
             try:
                 data, peer = self.sock.recvfrom(4096)
-                answer = self.answer(data)
+                answer = self.answer(data, peer)
                 if answer:
                     self.sock.sendto(answer, peer)
             except OSError:
                 return
 
-    def answer(self, data):
+    def speak(self):
+        """Answers all that was asked in silence."""
+        self.silent.clear()
+        for data, peer in self.held:
+            self.sock.sendto(self.answer(data, peer), peer)
+
+    def answer(self, data, peer):
         labels, pos = [], 12
         while data[pos]:
             labels.append(data[pos + 1:pos + 1 + data[pos]].decode())
@@ -58,11 +70,17 @@ class FakeDns:
         (kind,) = struct.unpack_from("!H", data, pos + 1)
         name = ".".join(labels).lower()
         self.asked.append(name)
-        if self.dead or name in self.silent:
+        self.questions.append((name, kind))
+        if self.dead or name in self.silent or (name, kind) in self.silent:
+            self.held.append((data, peer))
             return None
+        if (name, kind) in self.broken:
+            return data[:2] + struct.pack("!HHHHH", 0x8182, 1, 0, 0, 0) + question
         found = []
         if kind == A:
-            found = [socket.inet_aton(a) for a in self.addresses.get(name, ())]
+            found = [socket.inet_aton(a) for a in self.addresses.get(name, ()) if ":" not in a]
+        elif kind == AAAA:
+            found = [socket.inet_pton(socket.AF_INET6, a) for a in self.addresses.get(name, ()) if ":" in a]
         elif kind == PTR and name.endswith(".in-addr.arpa"):
             host = self.names.get(".".join(reversed(name.split(".")[:4])))
             found = [b"".join(bytes([len(p)]) + p.encode() for p in host.split(".")) + b"\0"] if host else []
