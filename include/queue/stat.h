@@ -16,6 +16,7 @@ struct queue_stat_queue {
 	int64_t next_due_us; /* from now; -1: nothing known to become due */
 	/* since the first waiter; handed: of what was served, leased by the push itself */
 	uint64_t wakes, probes, handed, served;
+	uint64_t failed; /* attempts that FAIL reported through this proxy, since the start */
 };
 
 struct queue_stat_waiter {
@@ -54,6 +55,9 @@ struct queue_stat_verb {
 /* Begins to ask the databases, when nobody has looked for a while: the first answer may be empty. */
 void queue_stat_each_gauge(void (*fn)(const struct queue_stat_gauge *st, void *arg), void *arg);
 void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg), void *arg);
+/* Attempts that FAIL reported through this proxy; queues without one are missing. */
+void queue_stat_each_failed(
+	void (*fn)(const char *database, const char *queue, uint64_t failed, void *arg), void *arg);
 /* What the maintenance of a database has deleted. */
 void queue_stat_each_maintenance(
 	void (*fn)(const char *database, uint64_t deleted, void *arg), void *arg);

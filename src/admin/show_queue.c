@@ -24,6 +24,7 @@ static void one_queue(const struct queue_stat_queue *st, void *arg)
 	row_int(r, (int64_t)st->handed);
 	row_int(r, (int64_t)st->served);
 	row_text(r, st->system);
+	row_int(r, (int64_t)st->failed);
 	row_end(r);
 }
 

@@ -100,7 +100,8 @@ SHOW(MEM, mem, WHO_STATS, "Memory of the objects that are kept in slabs.",
 	COL(TEXT, name) COL(INT4, size) COL(INT4, used) COL(INT4, free) COL(INT4, memtotal))
 SHOW(QUEUES, queues, WHO_STATS, "Each queue that clients have waited for, and the notification session of its database.",
 	COL(TEXT, database) COL(TEXT, queue) COL(INT4, waiters) COL(INT4, probing)
-	COL(INT8, next_due_us) COL(INT8, wakes) COL(INT8, probes) COL(INT8, handed) COL(INT8, served) COL(TEXT, system))
+	COL(INT8, next_due_us) COL(INT8, wakes) COL(INT8, probes) COL(INT8, handed) COL(INT8, served) COL(TEXT, system)
+	COL(INT8, failed))
 SHOW(WAITERS, waiters, WHO_STATS, "Each client that waits for a job.",
 	COL(INT8, id) COL(TEXT, database) COL(TEXT, user) COL(TEXT, queues) COL(TEXT, state)
 	COL(INT4, limit) COL(INT8, waited_us) COL(INT8, left_us))

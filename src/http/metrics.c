@@ -294,6 +294,13 @@ static void one_oldest(const struct queue_stat_gauge *st, void *arg)
 	metric_value(arg, "queue_oldest_ready_seconds", labels, 2, ms > 0 ? (double)ms / 1000 : 0);
 }
 
+static void one_failed(const char *database, const char *queue, uint64_t failed, void *arg)
+{
+	struct label labels[] = {{"database", database}, {"queue", queue}};
+
+	metric_value(arg, "queue_failed_jobs_total", labels, 2, (double)failed);
+}
+
 static void one_maintenance(const char *database, uint64_t deleted, void *arg)
 {
 	struct label label = {"database", database};
@@ -317,6 +324,9 @@ static void write_queues(struct buf *b)
 	metric_family(b, "queue_maintenance_deleted_total", COUNTER,
 		"Jobs that were deleted because they had been kept for long enough.");
 	queue_stat_each_maintenance(one_maintenance, b);
+	metric_family(b, "queue_failed_jobs_total", COUNTER,
+		"Attempts that QUEUE FAIL reported through this proxy.");
+	queue_stat_each_failed(one_failed, b);
 	metric_family(b, "queue_waiters", GAUGE, "Clients that wait for a job of the queue.");
 	queue_stat_each_queue(one_waiters, b);
 	metric_family(b, "queue_jobs", GAUGE,

@@ -325,6 +325,8 @@ void call_succeeded(
 	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
 	if (q->verb->id == QVERB_CREATE || q->verb->id == QVERB_DROP)
 		lane_forget(qc->db, call->queue);
+	if (q->verb->id == QVERB_FAIL)
+		count_jobs_failed(qc->db, &call->names);
 	for (int i = 0; i < call->jobs.n; i++) {
 		if (finishes)
 			lease_finish(qc, call->jobs.tokens[i], by_done, in_tx);

@@ -6,6 +6,14 @@
 #include "queue_int.h"
 #include "verbs.h"
 
+#define TALLIES_MAX 10000 /* of a database: queues beyond are not counted one by one */
+
+struct tally {
+	UT_hash_handle hh;
+	uint64_t failed;
+	char queue[QSTMT_QUEUE_MAX + 1];
+};
+
 static struct queue_stat_verb counts[QVERB_COUNT];
 
 void count_done(int verb, unsigned jobs)
@@ -27,4 +35,62 @@ void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg
 		st.verb = qverbs[i].name;
 		fn(&st, arg);
 	}
+}
+
+/* --- of each queue --------------------------------------------------------------------------- */
+
+static struct tally *tally_get(struct qdb *db, const char *queue)
+{
+	struct tally *t;
+
+	HASH_FIND_STR(db->tallies, queue, t);
+	if (t != NULL || HASH_COUNT(db->tallies) >= TALLIES_MAX)
+		return t;
+	t = mem_zalloc(sizeof(*t));
+	if (t == NULL)
+		return NULL;
+	util_strlcpy(t->queue, queue, sizeof(t->queue));
+	HASH_ADD_STR(db->tallies, queue, t);
+	if (t->hh.tbl != NULL)
+		return t;
+	mem_free(t);
+	return NULL;
+}
+
+void count_jobs_failed(struct qdb *db, const struct buf *names)
+{
+	const char *at = (const char *)names->data, *end = at + names->len;
+
+	for (; !buf_failed(names) && at < end; at += strlen(at) + 1) {
+		struct tally *t = tally_get(db, at);
+
+		if (t != NULL)
+			t->failed++;
+	}
+}
+
+uint64_t count_of_failed(const struct qdb *db, const char *queue)
+{
+	struct tally *t;
+
+	HASH_FIND_STR(db->tallies, queue, t);
+	return t != NULL ? t->failed : 0;
+}
+
+void count_free(struct qdb *db)
+{
+	struct tally *t, *tmp;
+
+	HASH_ITER (hh, db->tallies, t, tmp) {
+		HASH_DEL(db->tallies, t);
+		mem_free(t);
+	}
+}
+
+void queue_stat_each_failed(
+	void (*fn)(const char *database, const char *queue, uint64_t failed, void *arg), void *arg)
+{
+	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		for (const struct tally *t = db->tallies; t != NULL; t = t->hh.next)
+			fn(db->name, t->queue, t->failed, arg);
 }

@@ -930,6 +930,7 @@ void queue_free(void)
 		registry_free(db);
 		lanes_free(db);
 		gauge_free(db);
+		count_free(db);
 		prepared_free(db);
 		HASH_DEL(databases, db);
 		mem_free(db);

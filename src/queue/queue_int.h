@@ -63,6 +63,7 @@ struct qdb {
 	struct room *rooms;     /* hash by name */
 	struct lane *lanes;     /* hash by name (lane.c) */
 	struct system *system;  /* the LISTEN session; made with the first waiter */
+	struct tally *tallies;  /* what happened in each queue (count.c) */
 	struct gauge *gauges;   /* how full the queues are (gauge.c) */
 	bool gauging;           /* that is being asked now */
 	struct touched *prepared; /* queues of transactions that were prepared, whatever became of them */
@@ -355,6 +356,10 @@ void gauge_free(struct qdb *db);
 /* count.c: what was done */
 void count_done(int verb, unsigned jobs);
 void count_failed(int verb);
+/* A FAIL that succeeded: the queue of each of its jobs, with its terminator. */
+void count_jobs_failed(struct qdb *db, const struct buf *names);
+uint64_t count_of_failed(const struct qdb *db, const char *queue);
+void count_free(struct qdb *db);
 
 /* --- the proxies of a database (registry.c) ---------------------------------------------------------------------------- */
 

@@ -234,7 +234,8 @@ void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *a
 				.wakes = r->wakes,
 				.probes = r->probes,
 				.handed = r->handed,
-				.served = r->served};
+				.served = r->served,
+				.failed = count_of_failed(db, r->name)};
 
 			fn(&st, arg);
 		}

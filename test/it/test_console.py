@@ -56,7 +56,7 @@ COLUMNS = {
     "PEER_POOLS": "peer_id cl_active_cancel_req cl_waiting_cancel_req sv_active_cancel sv_login",
     "DNS_HOSTS": "hostname ttl addrs",
     "DNS_ZONES": "zonename serial count",
-    "QUEUES": "database queue waiters probing next_due_us wakes probes handed served system",
+    "QUEUES": "database queue waiters probing next_due_us wakes probes handed served system failed",
     "WAITERS": "id database user queues state limit waited_us left_us",
     "LEASES": "id database user queue job policy held_us in_transaction",
 }

@@ -117,6 +117,29 @@ def test_queue(proxy, port, db):
         wait_for(lambda: depth("ready") == 0, "that the jobs are gone")
 
 
+def test_failures_of_a_queue(proxy, port, db):
+    """Counted for each job, in simple and extended protocol, inside a transaction too; nothing for an error."""
+    key = 'qbouncer_queue_failed_jobs_total{database="%s",queue="%%s"}' % db
+    with proxy.wire(db) as c:
+        c.simple("QUEUE CREATE mail; QUEUE CREATE post")
+        c.simple("QUEUE PUSH mail '1', '2', '3'; QUEUE PUSH post '4'")
+        jobs = [r["token"] for r in c.rows("QUEUE TAKE mail LIMIT 3")]
+        (other,) = [r["token"] for r in c.rows("QUEUE TAKE post")]
+        assert key % "mail" not in samples(port)
+        c.simple("QUEUE FAIL '%s', '%s' ERROR 'no'" % (jobs[0], other))
+        c.parse("", "QUEUE FAIL $1 FINAL").bind(values=[jobs[1]]).execute().sync().until("Z")
+        c.simple("BEGIN")
+        c.simple("QUEUE FAIL '%s'" % jobs[2])
+        c.simple("COMMIT")
+        c.simple("QUEUE FAIL '%s'" % jobs[2])
+        s = samples(port)
+        assert (s[key % "mail"], s[key % "post"]) == (3, 1)
+        with proxy.wire(db) as w:
+            w.query("QUEUE TAKE mail WAIT '60s'")
+            row = proxy.wait_show("QUEUES", lambda r: r["queue"] == "mail" and r["database"] == db)
+            assert row["failed"] == "3"
+
+
 def test_waiters(proxy, port, db):
     with proxy.wire(db) as c, proxy.wire(db) as w:
         c.simple("QUEUE CREATE mail")
