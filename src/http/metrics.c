@@ -52,6 +52,12 @@ static const struct member totals[] = {
 	TOTAL("server_parses_total", server_parses, 1, "Parse messages to servers."),
 	TOTAL("binds_total", binds, 1, "Bind messages of clients."),
 	TOTAL("client_logins_total", logins, 1, "Logins of clients."),
+	TOTAL("session_pins_total", pins, 1, "How often a client got to keep its server."),
+	TOTAL("session_looks_total", looks, 1,
+		"How often a server was asked for the settings of its client."),
+	TOTAL("session_replays_total", replays, 1,
+		"How often what a client has set was set on another server."),
+	TOTAL("session_resets_total", resets, 1, "How often a server was cleaned."),
 };
 
 static void one_total(const struct stat_database *st, void *arg)
@@ -156,7 +162,7 @@ static const struct pool_state clients[] = {
 	IN("active", cl_active), IN("waiting", cl_waiting), IN("parked", cl_parked)};
 static const struct pool_state servers[] = {IN("active", sv_active), IN("idle", sv_idle),
 	IN("used", sv_used), IN("tested", sv_tested), IN("login", sv_login),
-	IN("being_canceled", sv_being_canceled)};
+	IN("being_canceled", sv_being_canceled), IN("queue", sv_queue)};
 
 static void put_states(struct buf *b, const char *name, const struct stat_pool *st,
 	const struct pool_state *states, size_t n)
@@ -187,6 +193,13 @@ static void one_pool_wait(const struct stat_pool *st, void *arg)
 	metric_value(arg, "pool_wait_max_seconds", labels, 2, MICRO * (double)st->maxwait);
 }
 
+static void one_pool_pinned(const struct stat_pool *st, void *arg)
+{
+	struct label labels[] = {{"database", st->database}, {"user", st->user}};
+
+	metric_value(arg, "pool_servers_pinned", labels, 2, st->sv_pinned);
+}
+
 static void write_pools(struct buf *b)
 {
 	metric_family(b, "pool_clients", GAUGE,
@@ -194,6 +207,9 @@ static void write_pools(struct buf *b)
 	stat_each_pool(one_pool_clients, b);
 	metric_family(b, "pool_servers", GAUGE, "Server connections by state.");
 	stat_each_pool(one_pool_servers, b);
+	metric_family(b, "pool_servers_pinned", GAUGE,
+		"Server connections that clients keep beyond their transactions; active too.");
+	stat_each_pool(one_pool_pinned, b);
 	metric_family(b, "pool_wait_max_seconds", GAUGE,
 		"How long the client that waits longest has waited for a server.");
 	stat_each_pool(one_pool_wait, b);

@@ -83,6 +83,45 @@ def test_traffic(proxy, port, db):
     assert 5 < s["qbouncer_process_open_fds"] < s["qbouncer_process_max_fds"]
 
 
+STATS = {"server_assignment_count": "server_assignments_total", "xact_count": "transactions_total",
+         "query_count": "queries_total", "bytes_received": "received_bytes_total", "bytes_sent": "sent_bytes_total",
+         "xact_time": "transaction_seconds_sum", "query_time": "query_seconds_sum", "wait_time": "client_wait_seconds_sum",
+         "client_parse_count": "client_parses_total", "server_parse_count": "server_parses_total",
+         "bind_count": "binds_total", "client_login_count": "client_logins_total", "pin_count": "session_pins_total",
+         "look_count": "session_looks_total", "replay_count": "session_replays_total",
+         "reset_count": "session_resets_total"}
+POOLS = {"cl_active": 'clients{%s,state="active"}', "cl_waiting": 'clients{%s,state="waiting"}',
+         "sv_active": 'servers{%s,state="active"}', "sv_being_canceled": 'servers{%s,state="being_canceled"}',
+         "sv_idle": 'servers{%s,state="idle"}', "sv_used": 'servers{%s,state="used"}',
+         "sv_tested": 'servers{%s,state="tested"}', "sv_login": 'servers{%s,state="login"}', "maxwait": "wait_max_seconds{%s}",
+         "sv_pinned": "servers_pinned{%s}"}
+# always 0: a cancel request has a connection of its own; text; part of maxwait
+NOT_THERE = {"database", "user", "cl_active_cancel_req", "cl_waiting_cancel_req", "sv_active_cancel", "maxwait_us", "pool_mode",
+             "load_balance_hosts"}
+
+
+def test_all_of_show_stats_and_pools(proxy, port, db):
+    """Each figure that the console shows is a metric as well."""
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+        c.simple("LISTEN x")
+        shown = next(r for r in proxy.console("SHOW STATS_TOTALS") if r.pop("database") == db)
+        pool = next(r for r in proxy.console("SHOW POOLS") if r["database"] == db)
+        got = samples(port)
+    assert set(shown) == set(STATS)
+    for column, metric in STATS.items():
+        key = 'qbouncer_%s{database="%s"}' % (metric, db)
+        assert key in got, key
+        if column.endswith("count"):
+            assert got[key] == int(shown[column]), key
+    assert set(pool) - NOT_THERE == set(POOLS)
+    for column, metric in POOLS.items():
+        key = "qbouncer_pool_" + metric % ('database="%s",user="app"' % db)
+        assert key in got, key
+        if column != "maxwait":
+            assert got[key] == int(pool[column]), key
+
+
 def test_histograms_add_up(proxy, port, db):
     with proxy.wire(db) as c:
         c.simple("SELECT pg_sleep(0.01)")
