@@ -152,6 +152,33 @@ def test_rights(qbouncer, cluster, kind):
     assert list(zip([r[0] for r in RIGHTS], got)) == list(zip([r[0] for r in RIGHTS], wanted))
 
 
+def test_rights_has_every_command():
+    """The manual, which is made from the tables, names nothing that is not tried there; and who may is what it says."""
+    with open(os.path.join(os.path.dirname(__file__), "../../doc/console.md"), encoding="utf-8") as manual:
+        text = manual.read()
+    commands = dict(re.findall(r"^\| `(\w+)[^|`]*(?:\\\|[^|`]*)*` \| (admin|stats) \|", text, re.M))
+    assert len(commands) > 10
+    tried = {}
+    for command, _, stats in RIGHTS:
+        tried.setdefault(command.split()[0], set()).add(stats)
+    assert set(tried) - {"SELECT"} == set(commands)
+    for command, who in commands.items():
+        assert tried[command] - ({DENIED} if command == "SHOW" else set()) == {None if who == "stats" else DENIED}
+    shown = set(re.findall(r"^\| `(\w+)` \|", text[text.index("| `HELP` |"):], re.M))
+    assert len(shown) > 20 and shown == {c.split()[1] for c, _, _ in RIGHTS if c.startswith("SHOW ")}
+
+
+def test_stats_user_by_extended_protocol(proxy, db):
+    """Parse, or Execute at the latest, is refused, with and without a name; nothing of it is done."""
+    with proxy.wire("qbouncer", "stats") as c:
+        for command, _, stats in RIGHTS:
+            for name in "", "s":
+                got = c.parse(name, command.format(db=db)).bind("", name).execute().sync().until("Z")
+                assert next((m.sqlstate for m in got if m.type == "E"), None) == stats, command
+                c.close_object("S", name).sync().until("Z")
+    assert {r["key"]: r["value"] for r in proxy.console("SHOW STATE")} == {"active": "yes", "paused": "no", "suspended": "no"}
+
+
 @pytest.mark.parametrize("command", [r[0] for r in RIGHTS[-3:]])
 def test_stats_user_cannot_end_it(proxy, command):
     with proxy.wire("qbouncer", "stats") as c:
