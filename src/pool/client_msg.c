@@ -393,6 +393,16 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	return client_forward(c, m);
 }
 
+static enum step refuse_pqexec(struct client *c)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "08P01", "PQexec disallowed");
+	pg_error_hint(&err, "With disable_pqexec only the extended query protocol is served.");
+	client_fatal(c, &err);
+	return STEP_END;
+}
+
 static enum step on_query(struct client *c, const struct wire_msg *m)
 {
 	size_t len = text_here(m);
@@ -402,7 +412,7 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 	if (c->request_time == 0)
 		c->request_time = loop_now();
 	if (conf_current()->p.disable_pqexec && !c->console)
-		return client_protocol_error(c, "PQexec disallowed");
+		return refuse_pqexec(c);
 	if (wire_complete(m) &&
 		(m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
 		return client_bad_message(c, m);

@@ -494,6 +494,16 @@ static void check_listening(struct pool *p)
 			server_close(s, "close_needed", NULL);
 }
 
+/* Of sessions that say nothing just now. */
+static void check_fast_close(struct pool *p)
+{
+	struct server *s, *tmp;
+
+	DL_FOREACH_SAFE (p->servers[SERVER_ACTIVE].head, s, tmp)
+		if (server_wants_fast_close(s))
+			server_close_fast(s);
+}
+
 static void check_logins(struct pool *p, usec_t now)
 {
 	usec_t limit = conf_current()->p.server_connect_timeout;
@@ -622,6 +632,8 @@ void pool_tick(struct pool *p, usec_t now)
 	check_logins(p, now);
 	check_idle(p, now);
 	check_listening(p);
+	if (conf_current()->p.server_fast_close)
+		check_fast_close(p);
 	check_waiting(p, now);
 	check_clients(p, now);
 	check_without_client(p, SERVER_FINISHING, now);

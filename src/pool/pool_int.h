@@ -699,6 +699,9 @@ struct server *server_launch(struct pool *p);
 struct server *server_launch_listener(struct pool *p);
 void server_move(struct server *s, enum server_state to);
 void server_close(struct server *s, const char *reason, const struct pg_error *for_client);
+/* server_fast_close: it is to be closed, and its session says nothing just now. */
+bool server_wants_fast_close(const struct server *s);
+void server_close_fast(struct server *s);
 void server_link(struct server *s, struct client *c);
 bool server_is_stale(const struct server *s); /* unused for so long that it has to show that it is alive */
 void server_check(struct server *s);          /* asks it to */

@@ -166,10 +166,9 @@ static void settle(struct relay *r)
 			server_release(s);
 		if (c->state == CLIENT_DEAD)
 			return;
-	} else if (s->close_needed && s->tx == 'I' && !s->unsynced &&
-		   conf_current()->p.server_fast_close) {
+	} else if (server_wants_fast_close(s)) {
 		run_flush(r);
-		server_close(s, "database configuration changed", NULL);
+		server_close_fast(s);
 		return;
 	}
 	if (c->state == CLIENT_BARRIER || conn_pending_input(c->conn) > 0)
@@ -570,6 +569,17 @@ static void bad_message(struct relay *r, const struct wire_msg *m)
 	server_close(r->s, "protocol violation by the server", &err);
 }
 
+static void too_long(struct relay *r)
+{
+	struct pg_error err;
+
+	run_flush(r);
+	pg_error_set(&err, "54000", "a message of the server is longer than max_packet_size");
+	pg_error_hint(&err, "A row is one message. The limit is max_packet_size = %lld.",
+		(long long)conf_current()->p.max_packet_size);
+	server_close(r->s, "message is longer than max_packet_size", &err);
+}
+
 /* Something was dealt with: what waits for it. */
 static void answered(struct relay *r)
 {
@@ -606,11 +616,11 @@ static size_t plain(struct relay *r, const uint8_t *data, size_t len)
 	enum fit fit = FIT_NO;
 	struct wire_msg m;
 	bool ended = false;
-	size_t pos = 0;
+	size_t pos = 0, most = (size_t)conf_current()->p.max_packet_size;
 
 	while ((e = expect_head(&s->expect)) != NULL && e->dest == DEST_CLIENT &&
 		wire_next(data + pos, len - pos, &m) == WIRE_NEXT_OK && wire_complete(&m) &&
-		(fit = plain_fit(&m, e->kind)) != FIT_NO) {
+		m.total <= most && (fit = plain_fit(&m, e->kind)) != FIT_NO) {
 		pos += m.total;
 		if (fit == FIT_END) {
 			pop(s, true);
@@ -639,6 +649,10 @@ static size_t one(struct relay *r, const uint8_t *data, size_t len)
 		return 0;
 	case WIRE_NEXT_OK:
 		break;
+	}
+	if ((int64_t)m.total > conf_current()->p.max_packet_size) {
+		too_long(r);
+		return 0;
 	}
 	step = message(r, &m);
 	if (step == RELAY_MORE || step == RELAY_GONE || s->state == SERVER_DEAD)

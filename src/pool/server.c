@@ -151,6 +151,23 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	end_client(s, for_client);
 }
 
+bool server_wants_fast_close(const struct server *s)
+{
+	return s->close_needed && conf_current()->p.server_fast_close && s->link != NULL &&
+	       s->mode == POOL_MODE_SESSION && s->tx == 'I' && !s->unsynced &&
+	       s->expect.count == 0 && s->pass_left == 0;
+}
+
+void server_close_fast(struct server *s)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "57P01", "the server connection of this session is being replaced");
+	pg_error_hint(&err, "Connect again; server_fast_close ends sessions whose server "
+			    "connection is to be closed.");
+	server_close(s, "database configuration changed", &err);
+}
+
 /* --- sending
  * --------------------------------------------------------------------------------------- */
 
