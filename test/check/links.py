@@ -77,7 +77,7 @@ class Raw:
                     self.w.parse(name, sql)
                 self.w.bind("", name, [None if p is None else str(p) for p in params])
                 self.w.describe("P", "").execute().sync().push()
-            return self._answer(self.w.until("Z"))
+            return self.answer()
         except TimeoutError as e:
             raise Stuck(sql) from e
         except Refused:
@@ -85,6 +85,10 @@ class Raw:
             raise
         except (OSError, Closed) as e:
             raise Lost(str(e)) from e
+
+    def answer(self):
+        """Of what was sent."""
+        return self._answer(self.w.until("Z"))
 
     def _answer(self, messages):
         columns, rows, tags = [], [], [""]
@@ -127,6 +131,8 @@ def text(v):
     """As Postgres would write it, as far as it matters here."""
     if isinstance(v, (dict, list, bool)):
         return json.dumps(v)
+    if isinstance(v, bytes):
+        return "\\x" + v.hex()
     return None if v is None else str(v)
 
 

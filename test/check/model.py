@@ -6,15 +6,13 @@ every answer and the final tables have to be those that the model says.
     /usr/bin/python3 test/check/model.py --build DIR --seed 4711          one program
 
 For:     the command line and test/it/test_queue_model.py.
-Must not know: how anything is done; the model is doc/queue.md in a few lines.
+Must not know: how anything is done. What the tables hold is state.py.
 Entry points: Program (run), main.
 
 Nothing here depends on the clock: what has a time has it an hour from now.
 """
 
 import argparse
-import copy
-import json
 import os
 import random
 import shutil
@@ -29,74 +27,56 @@ sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib"), os.path.join(ROOT, "tes
 import psycopg  # noqa: E402
 
 from links import HOW, Driver, Raw, Refused  # noqa: E402
+from looks import Looks  # noqa: E402
 from pgcluster import Cluster  # noqa: E402
 from proxy import Proxy, wait_for  # noqa: E402
+from pushes import Pushes  # noqa: E402
+from state import Queue, State, Tx, UNFINISHED  # noqa: E402
 
-QUEUES = ("a", "b")
-TABLE = ("SELECT payload->>'u', state, priority, attempt, failures, error, coalesce(token LIKE 'x%%', false)"
-         " FROM queue.q_%s ORDER BY 1")
+QUEUES = ("a", "b", "m", "t", "y")
+FAMILIES = (("a", "b", "m"), ("a", "b", "m"), ("t",), ("y",))       # one TAKE, one type of payloads
+TABLE = """SELECT payload::text, state, priority, attempt, failures, error, coalesce(token LIKE 'x%%', false), key, "group",
+    again IS TRUE FROM queue.q_{0}
+    WHERE NOT (state IN ('ready', 'later', 'blocked') AND expires_at IS NOT NULL AND expires_at <= clock_timestamp())"""
+ARCHIVE = """SELECT payload::text, state, attempt, failures, error, key, "group", result::text FROM queue.a_{0}
+    WHERE state <> 'expired'"""
+MANY = [("DONE", "", []), ("DONE", "", []), ("DONE", " RESULT $%d", ['{"r": 1}']), ("DONE", " RESULT $%d", [None]),
+        ("DONE", " RESULT '[null]'", []), ("FAIL", " FINAL ERROR $%d", ["broken"]),
+        ("FAIL", " RETRY IN '0' ERROR $%d", ["again"]), ("FAIL", " RETRY IN '1 hour'", []), ("RELEASE", "", []),
+        ("RELEASE", " DELAY $%d", ["1 hour"]), ("EXTEND", " LEASE '2 hours'", [])]
+
+
+def queues():
+    return [Queue("a"), Queue("b", keeps=True), Queue("m", most=6), Queue("t", "text"),
+            Queue("y", "bytea", keeps=True)]
 
 
 class Mismatch(AssertionError):
     """The program did something else than the model."""
 
 
-class Row:
-    """A job as the table holds it."""
-
-    def __init__(self, uid, queue, priority, position, state):
-        self.uid, self.queue, self.priority, self.position, self.state = uid, queue, priority, position, state
-        self.id = None        # known from the first TAKE on
-        self.attempt = self.failures = 0
-        self.error = self.token = None
-        self.cancelled = False
-        self.died = None      # when, among the dead
-
-    def seen(self):
-        return (self.uid, self.state, self.priority, self.attempt, self.failures, self.error, self.cancelled)
-
-    def order(self):
-        return (-self.priority, self.position)
-
-
-class Tx:
-    """changes: uid -> Row, or None for one that is gone. Rows that are committed and in it are locked."""
-
-    def __init__(self):
-        self.changes = {}
-        self.savepoints = []
-        self.taken = []       # tokens
-        self.failed = False
-        self.effects = 0      # rows in the user's own table
-
-    def fail(self):
-        """Postgres lets go of what was changed since the last savepoint."""
-        self.failed = True
-        self.changes = dict(self.savepoints[-1][0]) if self.savepoints else {}
-
-
 class Connection:
     def __init__(self, number, link):
         self.number, self.link = number, link
         self.tx = None
-        self.held = {}        # token -> uid: what it took, as far as it knows
+        self.held = {}        # token -> n: what it took, as far as it knows
 
 
-class Program:
+class Program(Pushes, Looks):
     """connect: makes a link; direct: a psycopg connection to the database past the proxy."""
 
     def __init__(self, connect, direct, seed):
         self.connect, self.direct = connect, direct
         self.random = random.Random(seed)
         self.seed = seed
-        self.rows = {}            # committed
-        self.tokens = {}          # token -> uid, of all times
-        self.done = set()         # tokens that were done
-        self.effects = 0
+        self.patience = 15        # seconds, until the tables have to be right
+        self.state = State(queues())
+        self.loose = False        # the limit of m may be exceeded by what was not seen
+        self.late = set()         # queues in which something has expired
         self.paused = set()
-        self.n = self.position = 0
         self.script = []
         self.connections = []
+        self.waiting = []         # (link, n): AWAITs under way
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -113,215 +93,270 @@ class Program:
         self.script.append("%d %s: %s %r -> %r" % (c.number, how, sql, params, got))
         return got
 
-    def expect(self, c, sql, params, wanted):
-        """wanted: a SQLSTATE or (rows, tag). An error fails the transaction."""
+    def expect(self, c, sql, params, *wanted):
+        """wanted: SQLSTATEs or (rows, tag). An error fails the transaction."""
         got = self.run_one(c, sql, params)
-        if got != wanted:
-            self.fail("wanted %r, got %r" % (wanted, got))
+        if got not in wanted:
+            self.fail("wanted %s, got %r" % (" or ".join(map(repr, wanted)), got))
         if isinstance(got, str) and c.tx:
             c.tx.fail()
         return got
 
-    # --- what a connection sees -------------------------------------------------------------------
+    def tx(self, c):
+        """The connection's, or one for the statement alone."""
+        return c.tx or Tx()
 
-    def view(self, c):
-        rows = dict(self.rows)
-        if c.tx:
-            rows.update(c.tx.changes)
-        return {uid: r for uid, r in rows.items() if r is not None}
+    def end(self, c, tx):
+        if tx is not c.tx:
+            self.state.commit(tx)
 
-    def locked(self, besides=None):
-        """Rows that somebody's open transaction has changed."""
-        return {uid for c in self.connections if c.tx and c is not besides for uid in c.tx.changes}
-
-    def change(self, c, row):
-        """A copy of the row to be changed, in the transaction or at once."""
-        row = copy.copy(row)
-        (c.tx.changes if c.tx else self.rows)[row.uid] = row
-        return row
-
-    def delete(self, c, row):
-        if c.tx and row.uid in self.rows:
-            c.tx.changes[row.uid] = None
-        elif c.tx:
-            del c.tx.changes[row.uid]
-        else:
-            del self.rows[row.uid]
-
-    def place(self):
-        self.position += 1
-        return self.position
-
-    # --- statements -------------------------------------------------------------------------------
-
-    def push(self, c):
-        queue = self.random.choice(QUEUES)
-        n = self.random.choice((1, 1, 2, 3))
-        priority = self.random.choice((None, None, 0, 1, 2))
-        later = self.random.random() < 0.15
-        uids = []
-        for _ in range(n):
-            self.n += 1
-            uids.append("u%d" % self.n)
-        payloads = [json.dumps({"u": u}) for u in uids]
-        if self.random.random() < 0.2:
-            columns = "(payload, priority, delay) " if later or priority is not None else ""
-            params = [priority, "1 hour" if later else None] if columns else []
-            more = ", $1::int, $2::interval" if columns else ""
-            sql = "QUEUE PUSH %s %sSELECT x%s FROM unnest($%d::json[]) AS x" % (queue, columns, more, len(params) + 1)
-            params.append("{%s}" % ",".join('"%s"' % p.replace('"', '\\"') for p in payloads))
-        else:
-            sql = "QUEUE PUSH %s %s" % (queue, ", ".join("$%d" % (i + 1) for i in range(n)))
-            params = list(payloads)
-            if priority is not None:
-                params.append(priority)
-                sql += " PRIORITY $%d" % len(params)
-            if later:
-                sql += " DELAY '1 hour'"
-        self.expect(c, sql, params, ([], "INSERT 0 %d" % n))
-        for uid in uids:
-            row = Row(uid, queue, priority or 0, self.place(), "later" if later else "ready")
-            (c.tx.changes if c.tx else self.rows)[uid] = row
-
-    def next_jobs(self, queues, limit):
-        """Of what is committed, and not locked."""
-        locked, out = self.locked(), []
-        for queue in queues:
-            if queue not in self.paused:
-                ready = [r for r in self.rows.values()
-                         if r.queue == queue and r.state == "ready" and r.uid not in locked]
-                out += sorted(ready, key=Row.order)[:limit - len(out)]
-        return out
+    # --- TAKE and POP -----------------------------------------------------------------------------
 
     def take(self, c):
         pop = self.random.random() < 0.15
-        queues = self.random.sample(QUEUES, self.random.choice((1, 1, 2)))
+        family = self.random.choice(FAMILIES)
+        queues = self.random.sample(family, min(len(family), self.random.choice((1, 1, 2))))
         limit = self.random.choice((1, 1, 2, 5))
-        jobs = self.next_jobs(queues, limit)
         sql = "QUEUE %s %s LIMIT $1" % ("POP" if pop else "TAKE", ", ".join(queues))
+        jobs = self.state.next_jobs(queues, limit, self.paused)
         if not pop:
             sql += " LEASE '1 hour'"
-        got = self.run_one(c, sql, [limit])
+        self.taken(c, jobs, self.run_one(c, sql, [limit]), pop)
+
+    def taken(self, c, jobs, got, pop=False):
+        """The answer of a take has to be these jobs."""
+        s = self.state
         if isinstance(got, str):
             self.fail("wanted %d jobs" % len(jobs))
         rows, tag = got
-        seen = [(json.loads(r["payload"])["u"], r["queue"], int(r["attempt"]), int(r["priority"])) for r in rows]
-        wanted = [(r.uid, r.queue, r.attempt + 1, r.priority) for r in jobs]
+        seen = [(r["payload"], r["queue"], int(r["attempt"]), int(r["priority"]), r["key"], r["group"]) for r in rows]
+        wanted = [(s.queues[r.queue].payload(r.word), r.queue, r.attempt + 1, r.priority, r.key, r.group)
+                  for r in jobs]
         if seen != wanted or tag != "SELECT %d" % len(jobs):
             self.fail("wanted %r, got %r %r" % (wanted, seen, tag))
+        tx = Tx()
         for job, r in zip(jobs, rows):
+            if job.id not in (None, int(r["id"])):
+                self.fail("it is job %d" % job.id)
+            job = s.change(tx, job)
+            job.id = int(r["id"])
+            job.attempt += 1
             if pop:
                 if r["token"] is not None:
                     self.fail("a token from POP")
-                del self.rows[job.uid]
                 continue
-            job = self.rows[job.uid] = copy.copy(job)
-            job.id, job.state, job.token = int(r["id"]), "leased", r["token"]
-            job.attempt += 1
-            if job.token in self.tokens:
+            job.state, job.token = "leased", r["token"]
+            if job.token in s.tokens:
                 self.fail("the token was given before")
-            self.tokens[job.token] = job.uid
-            c.held[job.token] = job.uid
+            s.tokens[job.token] = job.n
+            c.held[job.token] = job.n
             if c.tx:
                 c.tx.taken.append(job.token)
+        if pop:
+            self.state.end(tx, list(tx.changes.values()), "done")
+        s.commit(tx)
 
-    def some_tokens(self, c):
+    # --- what a worker says -----------------------------------------------------------------------
+
+    def some_tokens(self, c, tx):
         """One or two, good or stale; none of which somebody else's transaction has its hand on."""
-        untouchable = self.locked(besides=c)
-        for other in self.connections:
-            if other.tx and other is not c:
-                untouchable.update(self.tokens[t] for t in other.tx.taken)
-        free = [t for t in self.tokens if self.tokens[t] not in untouchable]
-        view = self.view(c)
-        good = [t for t in free if self.lease(view, t) is not None]
+        s = self.state
+        view = s.view(tx)
+        untouchable = s.locked(tx) | {s.tokens[t] for other in s.others(tx) for t in other.taken}
+        free = [t for t, n in s.tokens.items()
+                if n not in untouchable and (n not in view or s.is_free(tx, view[n]))]
+        good = [t for t in free if s.lease(view, t) is not None]
         if good and self.random.random() < 0.85:
             return self.random.sample(good, min(len(good), self.random.choice((1, 1, 2))))
         return [self.random.choice(free)] if free else []
 
-    def lease(self, view, token):
-        row = view.get(self.tokens[token])
-        return row if row is not None and row.token == token else None
-
-    def name(self, c, token):
+    def name(self, c, tx, token):
         """The token, or sometimes the bare id where that is enough."""
-        uid = c.held.get(token)
-        row = self.view(c).get(uid)
+        view = self.state.view(tx)
+        n = c.held.get(token)
+        row = view.get(n)
         if row is None or row.token != token or self.random.random() < 0.7:
             return token
-        view = self.view(c)
-        others = [u for u in c.held.values() if u != uid and (u not in view or view[u].id == row.id)]
+        others = [u for u in c.held.values() if u != n and (u not in view or view[u].id == row.id)]
         return token if others else str(row.id)
 
-    def finish(self, c):
-        tokens = self.some_tokens(c)
-        if not tokens:
-            return
-        verb, more, params = self.random.choice((
-            ("DONE", "", []), ("DONE", "", []), ("DONE", "", []), ("FAIL", " FINAL ERROR $%d", ["broken"]),
-            ("FAIL", " RETRY IN '0' ERROR $%d", ["again"]), ("FAIL", " RETRY IN '1 hour'", []), ("RELEASE", "", []),
-            ("RELEASE", " DELAY $%d", ["1 hour"]), ("EXTEND", " LEASE '2 hours'", [])))
-        names = [self.name(c, t) for t in tokens]
-        sql = "QUEUE %s %s" % (verb, ", ".join("$%d" % (i + 1) for i in range(len(names))))
-        sql += more % (len(names) + 1) if params else more
-        view = self.view(c)
-        rows = [self.lease(view, t) for t in tokens]
-        params = names + params
-        if all(r is not None and not r.cancelled for r in rows):
-            self.expect(c, sql, params, ([], "UPDATE %d" % len(rows)))
-            for row in sorted(rows, key=lambda r: (r.queue, r.id)):
-                self.finished(c, row, verb, more)
-            return
-        got = self.run_one(c, sql, params)
-        if verb == "DONE" and all(t in self.done for t in tokens) and got == ([], "UPDATE %d" % len(rows)):
-            return # a repeated DONE is not an error, as long as somebody remembers
-        first = next(r for r in sorted(zip(rows, tokens), key=lambda x: self.token_order(x[1]))
-                     if r[0] is None or r[0].cancelled)[0]
-        wanted = "QB001" if first is None else "QB002"
-        if got != wanted:
-            self.fail("wanted %s, got %r" % (wanted, got))
-        if c.tx:
-            c.tx.fail()
+    def why_not(self, tx, tokens):
+        """The SQLSTATE with which these jobs cannot be ended, or None; and whether they were done before."""
+        s = self.state
+        view = s.view(tx)
+        rows = [(self.token_order(t), s.lease(view, t)) for t in tokens]
+        bad = [r for _, r in sorted(rows, key=lambda x: x[0]) if r is None or r.cancelled]
+        if not bad:
+            return None, False
+        return "QB002" if bad[0] else "QB001", all(t in s.done or t in tx.done for t in tokens)
 
     @staticmethod
     def token_order(token):
         number, job, _ = token.split("-")
         return int(number), int(job)
 
-    def finished(self, c, row, verb, more):
-        if verb == "EXTEND":
-            self.change(c, row)
-            return
-        if verb == "DONE":
-            self.done.add(row.token)
-            self.delete(c, row)
-            return
-        row = self.change(c, row)
-        row.token = None
-        if verb == "RELEASE":
-            row.attempt -= 1
-            row.state = "later" if "DELAY" in more else "ready"
-            return
-        row.failures += 1
-        row.position = self.place()
-        row.error = "broken" if "FINAL" in more else "again" if "ERROR" in more else None
-        row.state = "dead" if "FINAL" in more else "later" if "hour" in more else "ready"
-        row.died = row.position
+    def leased(self, tx, tokens):
+        view = self.state.view(tx)
+        return [self.state.lease(view, t) for t in sorted(tokens, key=self.token_order)]
 
-    def references(self, c, states):
-        """Jobs that are not their worker's business alone: '<queue number>-<id>', which a token begins with."""
-        untouchable = self.locked(besides=c)
-        for other in self.connections:
-            if other.tx and other is not c:
-                untouchable.update(self.tokens[t] for t in other.tx.taken)
-        return [r for r in self.view(c).values()
-                if r.state in states and r.id is not None and r.uid not in untouchable]
+    def finish(self, c):
+        tx = self.tx(c)
+        tokens = self.some_tokens(c, tx)
+        if not tokens:
+            return
+        verb, more, params = self.random.choice(MANY)
+        names = [self.name(c, tx, t) for t in tokens]
+        sql = "QUEUE %s %s" % (verb, ", ".join("$%d" % (i + 1) for i in range(len(names))))
+        sql += more % (len(names) + 1) if params else more
+        code, repeated = self.why_not(tx, tokens)
+        done = ([], "UPDATE %d" % len(tokens))
+        if code:
+            # a repeated DONE is not an error, as long as somebody remembers
+            self.expect(c, sql, names + params, code, *[done] * (repeated and verb == "DONE"))
+            return
+        self.expect(c, sql, names + params, done)
+        rows = self.leased(tx, tokens)
+        if verb == "DONE":
+            self.is_done(tx, rows, params[0] if params else "[null]" if more else None)
+        else:
+            self.goes_on(tx, rows, verb, more)
+        self.end(c, tx)
+
+    def is_done(self, tx, rows, result):
+        tx.done.update(r.token for r in rows)
+        for queue in QUEUES:
+            mine = [r for r in rows if r.queue == queue]
+            self.state.end(tx, [r for r in mine if not r.again], "done", result)
+            for row in mine:
+                if row.again:
+                    row = self.state.change(tx, row)
+                    row.state, row.position = "later" if row.delayed else "ready", self.state.place()
+                    row.token, row.error, row.again = None, None, False
+                    row.attempt = row.failures = 0
+
+    def goes_on(self, tx, rows, verb, more):
+        dead = []
+        for row in rows:
+            row = self.state.change(tx, row)
+            if verb == "EXTEND":
+                continue
+            row.token = None
+            if verb == "RELEASE":
+                row.attempt -= 1
+                row.state = "later" if "DELAY" in more else "ready"
+                row.delayed |= "DELAY" in more
+                continue
+            row.failures += 1
+            row.position = self.state.place()
+            row.error = "broken" if "FINAL" in more else "again" if "ERROR" in more else None
+            if "FINAL" in more and not row.again:
+                dead.append(row)
+                row.state, row.died = "dead", row.position
+            else:
+                row.delayed = "'0'" not in more
+                row.state = "later" if row.delayed else "ready"
+            row.again = False
+        for row in dead:
+            if row.group:
+                self.state.next(tx, row.queue, row.group)
+
+    # --- DONE ... THEN ----------------------------------------------------------------------------
+
+    def begin_then(self, c, tx):
+        """(tokens, text, params, result) or None."""
+        tokens = self.some_tokens(c, tx)
+        if not tokens:
+            return None
+        params = [self.name(c, tx, t) for t in tokens]
+        sql = "QUEUE DONE " + ", ".join("$%d" % (i + 1) for i in range(len(params)))
+        result = None
+        if self.random.random() < 0.4:
+            result = self.random.choice(('{"then": true}', None))
+            params.append(result)
+            sql += " RESULT $%d" % len(params)
+        return tokens, sql, params, result
+
+    def then_push(self, c):
+        tx = self.tx(c)
+        begun = self.begin_then(c, tx)
+        if begun is None:
+            return
+        tokens, sql, params, result = begun
+        p = self.wish(tx)
+        if p is None:
+            return
+        code, repeated = self.why_not(tx, tokens)
+        text, params = p.sql(self.words(p), params)
+        sql = "%s THEN %s" % (sql, text)
+        if code:
+            self.expect(c, sql, params, code, *[([], "INSERT 0 0")] * repeated)
+            return
+        if not c.tx:
+            self.state.open.append(tx)
+        before = tx.snapshot()
+        self.is_done(tx, self.leased(tx, tokens), result)
+        if not self.told(c, tx, p, sql[len("QUEUE "):], params) and not c.tx:
+            tx.restore(before)
+        if not c.tx:
+            self.state.open.remove(tx)
+
+    def then_take(self, c):
+        tx = self.tx(c)
+        begun = self.begin_then(c, tx)
+        if begun is None:
+            return
+        tokens, sql, params, result = begun
+        family = self.random.choice(FAMILIES)
+        queues = self.random.sample(family, min(len(family), self.random.choice((1, 1, 2))))
+        limit = self.random.choice((1, 1, 3))
+        of_jobs = [self.queue_of(t) for t in tokens]
+        how = None
+        if (len(set(of_jobs)) == 1 or set(of_jobs) <= set(FAMILIES[0])) and self.random.random() < 0.5:
+            queues = list(dict.fromkeys(of_jobs))
+            if queues[0] not in FAMILIES[0]:
+                how = "simple" # else the columns were told before anybody knows the type
+            sql += " THEN TAKE LIMIT %d LEASE '1 hour'" % limit
+        else:
+            sql += " THEN TAKE %s LIMIT %d LEASE '1 hour'" % (", ".join(queues), limit)
+        code, repeated = self.why_not(tx, tokens)
+        if code:
+            got = self.run_one(c, sql, params, how)
+            if got == code:
+                if c.tx:
+                    c.tx.fail()
+            elif not repeated:
+                self.fail("wanted %s" % code)
+            else:
+                self.taken(c, self.state.next_jobs(queues, limit, self.paused), got)
+            return
+        self.is_done(tx, self.leased(tx, tokens), result)
+        self.end(c, tx)
+        jobs = self.state.next_jobs(queues, limit, self.paused)
+        if jobs and not c.tx and self.random.random() < 0.3:
+            sql += " WAIT '1 min'"
+        self.taken(c, jobs, self.run_one(c, sql, params, how))
+
+    def queue_of(self, token):
+        number = self.token_order(token)[0]
+        return next(q.name for q in self.state.queues.values() if q.number == number)
+
+    # --- what others do with jobs -----------------------------------------------------------------
+
+    def references(self, tx, states):
+        """Jobs that are not their worker's business alone."""
+        return [r for r in self.state.view(tx).values()
+                if r.state in states and r.id is not None and not r.is_late() and self.state.is_free(tx, r)]
 
     def ref(self, row):
-        token = next(t for t, uid in self.tokens.items() if uid == row.uid)
-        return token if self.random.random() < 0.3 else token.rsplit("-", 1)[0]
+        """'<queue number>-<id>', which a token begins with."""
+        tokens = [t for t, n in self.state.tokens.items() if n == row.n]
+        if tokens and self.random.random() < 0.3:
+            return tokens[0]
+        return "%d-%d" % (self.state.queues[row.queue].number, row.id)
 
     def cancel(self, c):
-        rows = self.references(c, ("ready", "later", "leased", "dead"))
+        tx = self.tx(c)
+        rows = self.references(tx, UNFINISHED + ("dead",))
         if not rows:
             return
         row = self.random.choice(rows)
@@ -330,176 +365,184 @@ class Program:
             return
         self.expect(c, "QUEUE CANCEL $1", [self.ref(row)], ([], "UPDATE 1"))
         if row.state == "leased":
-            self.change(c, row).cancelled = True
+            row = self.state.change(tx, row)
+            row.cancelled, row.key = True, None
         else:
-            self.delete(c, row)
+            self.state.end(tx, [row], "cancelled")
+        self.end(c, tx)
 
     def rerun(self, c):
-        rows = self.references(c, ("ready", "dead", "dead", "dead"))
+        tx = self.tx(c)
+        rows = self.references(tx, ("ready", "dead", "dead", "dead"))
         if not rows:
             return
         row = self.random.choice(rows)
         if row.state != "dead":
             self.expect(c, "QUEUE RERUN $1", [self.ref(row)], "55000")
             return
+        if row.key and self.state.with_key(tx, row.queue, row.key):
+            self.expect(c, "QUEUE RERUN $1", [self.ref(row)], "23505")
+            return
         self.expect(c, "QUEUE RERUN $1", [self.ref(row)], ([], "UPDATE 1"))
-        self.revive(self.change(c, row))
+        self.revived(tx, [row])
+        self.end(c, tx)
 
-    def revive(self, row):
-        row.state, row.position, row.attempt, row.failures = "ready", self.place(), 0, 0
+    def revived(self, tx, rows):
+        for row in rows:
+            self.state.revive(tx, row)
+            self.loose |= row.queue == "m"
 
     def redrive(self, c):
+        tx = self.tx(c)
         queue = self.random.choice(QUEUES)
-        locked = self.locked(besides=c)
-        dead = sorted((r for r in self.view(c).values()
-                       if r.queue == queue and r.state == "dead" and r.uid not in locked), key=lambda r: r.died)
+        all_dead = [r for r in self.state.view(tx).values() if r.queue == queue and r.state == "dead"]
+        if not all(self.state.is_free(tx, r) for r in all_dead):
+            return
+        last = {r.key: r.n for r in sorted(all_dead, key=lambda r: r.n)}
+        dead = sorted((r for r in all_dead if r.key is None or (
+            last[r.key] == r.n and not self.state.with_key(tx, queue, r.key))), key=lambda r: r.died)
         limit = self.random.choice((None, 1, 2))
         dead = dead[:limit]
         self.expect(c, "QUEUE REDRIVE %s%s" % (queue, "" if limit is None else " LIMIT %d" % limit), [],
                     ([], "UPDATE %d" % len(dead)))
-        for row in dead:
-            self.revive(self.change(c, row))
+        self.revived(tx, dead)
+        self.end(c, tx)
 
     def purge(self, c):
-        if self.locked(besides=c): # it waits for them
+        tx = self.tx(c)
+        if self.state.locked(tx) or self.state.touched_archive(tx): # it waits for them
             return
         queue = self.random.choice(QUEUES)
-        state = self.random.choice(("later", "dead", "dead"))
-        rows = [r for r in self.view(c).values() if r.queue == queue and r.state == state]
+        state = self.random.choice(("later", "blocked", "dead", "dead", "done"))
+        if state == "done":
+            rows = [r for r in self.state.view_kept(tx).values() if r.queue == queue]
+            if queue in self.late:
+                return
+            for row in rows:
+                tx.kept[row.n] = None
+        else:
+            rows = [r for r in self.state.view(tx).values() if r.queue == queue and r.state == state]
+            if any(r.is_late() or not self.state.is_free(tx, r) for r in rows):
+                return
+            self.state.end(tx, rows, "purged")
         self.expect(c, "QUEUE PURGE %s STATE %s" % (queue, state), [], ([], "DELETE %d" % len(rows)))
-        for row in rows:
-            self.delete(c, row)
+        self.end(c, tx)
 
     def pause(self, c):
-        if c.tx or any(other.tx for other in self.connections):
+        if self.state.open:
             return
         queue = self.random.choice(QUEUES)
         verb = "RESUME" if queue in self.paused else "PAUSE"
         self.expect(c, "QUEUE %s %s" % (verb, queue), [], ([], "ALTER TABLE"))
         self.paused ^= {queue}
 
-    def stats(self, c):
-        queue = self.random.choice(QUEUES)
-        got = self.run_one(c, "QUEUE STATS %s" % queue)
-        rows = [r for r in self.view(c).values() if r.queue == queue]
-        wanted = {s: str(sum(r.state == s for r in rows)) for s in ("ready", "later", "leased", "dead")}
-        if isinstance(got, str) or {s: got[0][0][s] for s in wanted} != wanted:
-            self.fail("wanted %r" % wanted)
-
-    def peek(self, c):
-        queue = self.random.choice(QUEUES)
-        got = self.run_one(c, "QUEUE PEEK %s LIMIT $1 STATE ready" % queue, [1000])
-        ready = sorted((r for r in self.view(c).values() if r.queue == queue and r.state == "ready"), key=Row.order)
-        if isinstance(got, str) or [json.loads(r["payload"])["u"] for r in got[0]] != [r.uid for r in ready]:
-            self.fail("wanted %r" % [r.uid for r in ready])
-
     def wrong(self, c):
         sql, params, code = self.random.choice((
             ("QUEUE PUSH nosuch '1'", [], "42P01"), ("QUEUE PUSH a $1", ["no json"], "22P02"),
             ("QUEUE PUSH a", [], "42601"), ("QUEUE PUSH a SELECT nosuch", [], "42703"),
             ("QUEUE DONE $1", ["999-1-0123456789abcdef"], "QB001"), ("QUEUE DONE $1", ["x"], "22023"),
+            ("QUEUE DONE $1 THEN PUSH a '1'", ["999-1-0123456789abcdef"], "QB001"),
+            ("QUEUE DONE $1 THEN TAKE a", ["999-1-0123456789abcdef"], "QB001"),
             ("QUEUE CANCEL '1-999999'", [], "QB003"), ("QUEUE TAKE a LIMIT 0", [], "22023"),
+            ("QUEUE AWAIT '1-999999'", [], "QB003"), ("QUEUE AWAIT '1-1' ON b", [], "22023"),
             ("QUEUE TAKE nosuch", [], "42P01"), ("SELECT 1 / 0", [], "22012")))
         self.expect(c, sql, params, code)
 
     def own(self, c):
         self.expect(c, "INSERT INTO effects VALUES (1)", [], ([], "INSERT 0 1"))
-        if c.tx:
-            c.tx.effects += 1
-        else:
-            self.effects += 1
+        tx = self.tx(c)
+        tx.effects += 1
+        self.end(c, tx)
 
     # --- transactions -----------------------------------------------------------------------------
 
     def begin(self, c):
         self.expect(c, "BEGIN", [], ([], "BEGIN"))
-        c.tx = Tx()
+        c.tx = Tx(True)
+        self.state.open.append(c.tx)
 
     def savepoint(self, c):
         self.expect(c, "SAVEPOINT s", [], ([], "SAVEPOINT"))
-        c.tx.savepoints.append((dict(c.tx.changes), c.tx.effects))
+        c.tx.savepoints.append(c.tx.snapshot())
+        c.tx.parts = True
 
     def rollback_to(self, c):
         if not c.tx.savepoints:
             return
         self.expect(c, "ROLLBACK TO s", [], ([], "ROLLBACK"))
-        changes, c.tx.effects = c.tx.savepoints[-1]
         # a lease that was taken since is there all the same
-        c.tx.changes = dict(changes)
+        c.tx.restore(c.tx.savepoints[-1])
         c.tx.failed = False
 
+    def over(self, c):
+        tx, c.tx = c.tx, None
+        self.state.open.remove(tx)
+        return tx
+
     def commit(self, c):
-        tx, failed = c.tx, c.tx.failed
-        self.expect(c, "COMMIT", [], ([], "ROLLBACK" if failed else "COMMIT"))
-        c.tx = None
-        if failed:
+        self.expect(c, "COMMIT", [], ([], "ROLLBACK" if c.tx.failed else "COMMIT"))
+        tx = self.over(c)
+        if tx.failed:
             self.rolled_back(tx)
-            return
-        for uid, row in tx.changes.items():
-            if row is not None:
-                self.rows[uid] = row
-            else:
-                self.rows.pop(uid, None)
-        self.effects += tx.effects
+        else:
+            self.state.commit(tx)
 
     def rollback(self, c):
-        tx = c.tx
         self.expect(c, "ROLLBACK", [], ([], "ROLLBACK"))
-        c.tx = None
-        self.rolled_back(tx)
+        self.rolled_back(self.over(c))
 
     def rolled_back(self, tx):
-        self.give_back(tx.taken, "transaction rolled back")
+        self.state.give_back(tx.taken, "transaction rolled back")
         if tx.taken:
             self.settle()
-
-    def give_back(self, tokens, error):
-        for token in tokens:
-            row = self.lease(self.rows, token)
-            if row is None:
-                continue
-            if row.cancelled:
-                del self.rows[row.uid]
-                continue
-            row = self.rows[row.uid] = copy.copy(row)
-            row.state, row.token, row.error = "ready", None, error
-            row.failures += 1
 
     # --- connections ------------------------------------------------------------------------------
 
     def leave(self, c):
         """Not while somebody's transaction holds what would be given back: that would wait for it."""
         clean = self.random.random() < 0.5
-        tokens = (c.tx.taken if c.tx else []) if clean else list(c.held)
-        others = self.locked(besides=c)
-        if any(self.tokens[t] in others for t in tokens):
-            return
+        s, tx = self.state, c.tx
+        tokens = (tx.taken if tx else []) if clean else list(c.held)
+        for token in tokens:
+            row = s.lease(s.rows, token)
+            if row is not None and not s.is_free(tx or Tx(True), row):
+                return
         self.script.append("%d %s" % (c.number, "leaves" if clean else "breaks"))
-        tx, c.tx = c.tx, None
+        if tx:
+            self.over(c)
         (c.link.close if clean else c.link.crash)()
-        del tx
-        self.give_back(tokens, "worker disconnected")
+        s.give_back(tokens, "worker disconnected")
         self.settle()
         self.connections[c.number] = Connection(c.number, self.connect(self.random))
 
     # --- comparing --------------------------------------------------------------------------------
 
-    def table(self):
-        return {q: [tuple(r) for r in self.direct.execute(TABLE % q).fetchall()] for q in QUEUES}
+    def tables(self, sql):
+        return {q: sorted(map(repr, self.direct.execute(sql.format(q)).fetchall())) for q in QUEUES}
 
     def settle(self):
         """Until the tables are as the model says."""
-        wanted = {q: sorted(r.seen() for r in self.rows.values() if r.queue == q) for q in QUEUES}
+        self.compare(TABLE, [(r, r.seen()) for r in self.state.rows.values() if not r.is_late()])
+        self.compare(ARCHIVE, [(r, r.kept_as()) for r in self.state.kept.values() if r.state != "expired"])
+
+    def compare(self, sql, rows):
+        payload = {q: self.state.queues[q].payload for q in QUEUES}
+        wanted = {q: sorted(repr((payload[q](seen[0]),) + seen[1:]) for r, seen in rows if r.queue == q)
+                  for q in QUEUES}
         try:
-            wait_for(lambda: {q: sorted(rows) for q, rows in self.table().items()} == wanted, "the model's tables")
+            wait_for(lambda: self.tables(sql) == wanted, "the model's tables", self.patience)
         except AssertionError:
-            self.fail("the tables are\n%r, wanted\n%r" % (self.table(), wanted))
+            got = self.tables(sql)
+            self.fail("\n".join("the table of %s has\n  %s\nwanted\n  %s" % (
+                q, "\n  ".join(sorted(set(got[q]) - set(wanted[q]))), "\n  ".join(sorted(set(wanted[q]) - set(got[q]))))
+                for q in QUEUES if got[q] != wanted[q]))
 
     def step(self):
         c = self.random.choice(self.connections)
-        always = [(self.push, 22), (self.take, 22), (self.finish, 25), (self.cancel, 3), (self.rerun, 3),
-                  (self.redrive, 1), (self.purge, 1), (self.pause, 1), (self.stats, 2), (self.peek, 2),
-                  (self.wrong, 2), (self.own, 2), (self.leave, 2)]
+        always = [(self.push, 22), (self.take, 20), (self.finish, 19), (self.then_push, 5), (self.then_take, 5),
+                  (self.cancel, 4), (self.rerun, 4), (self.redrive, 1), (self.purge, 1), (self.pause, 1),
+                  (self.stats, 2), (self.peek, 2), (self.job, 2), (self.wait_for_job, 4), (self.wrong, 2),
+                  (self.own, 2), (self.leave, 2)]
         if c.tx is None:
             choices = always + [(self.begin, 12)]
         elif c.tx.failed:
@@ -507,17 +550,24 @@ class Program:
         else:
             choices = always + [(self.commit, 12), (self.rollback, 8), (self.savepoint, 5), (self.rollback_to, 3)]
         self.random.choices([f for f, _ in choices], [w for _, w in choices])[0](c)
+        self.hear()
 
     def refused(self, c):
-        self.expect(c, self.random.choice(("QUEUE PUSH a '1'", "QUEUE TAKE a", "QUEUE STATS a", "SELECT 1")), [],
-                    "25P02")
+        self.expect(c, self.random.choice(("QUEUE PUSH a '1'", "QUEUE TAKE a", "QUEUE STATS a", "QUEUE AWAIT '1-1'",
+                                           "SELECT 1")), [], "25P02")
+
+    def create(self):
+        for queue in self.state.queues.values():
+            self.expect(self.connections[0], "QUEUE CREATE %s WITH (%s)" % (queue.name, queue.options()), [],
+                        ([], "CREATE TABLE"))
+        self.expect(self.connections[0], "CREATE TABLE effects (n int)", [], ([], "CREATE TABLE"))
+        for name, number in self.direct.execute("SELECT name, number FROM queue.queues").fetchall():
+            self.state.queues[name].number = number
 
     def run(self, steps, connections=4):
         self.connections = [Connection(n, self.connect(self.random)) for n in range(connections)]
         try:
-            for sql in ("QUEUE CREATE a WITH (max_attempts = 1000)", "QUEUE CREATE b WITH (max_attempts = 1000)",
-                        "CREATE TABLE effects (n int)"):
-                self.run_one(self.connections[0], sql, how="simple")
+            self.create()
             for _ in range(steps):
                 self.step()
             for c in self.connections:
@@ -525,17 +575,21 @@ class Program:
                     self.rollback(c)
             self.settle()
             n = self.direct.execute("SELECT count(*) FROM effects").fetchone()[0]
-            if n != self.effects:
-                self.fail("%d rows in the user's table, wanted %d" % (n, self.effects))
+            if n != self.state.effects:
+                self.fail("%d rows in the user's table, wanted %d" % (n, self.state.effects))
         finally:
-            for c in self.connections:
-                c.link.close()
+            for link in [c.link for c in self.connections] + [link for link, _ in self.waiting]:
+                link.close()
 
 
 def linker(proxy, db):
     """Makes connections of both kinds."""
-    def connect(rnd):
-        return Driver(proxy.dsn(db)) if rnd.random() < 0.4 else Raw(proxy.port, "app", db)
+    def connect(rnd, raw=False):
+        return Driver(proxy.dsn(db)) if not raw and rnd.random() < 0.4 else Raw(proxy.port, "app", db)
+
+    def awaiting():
+        return [r for r in proxy.console("SHOW WAITERS") if r["database"] == db and r["state"] == "awaiting"]
+    connect.wait_parked = lambda n: wait_for(lambda: len(awaiting()) == n, "%d clients that wait" % n)
     return connect
 
 

@@ -21,13 +21,15 @@ def test_a_program(proxy, db, direct, seed):
 def test_a_wrong_answer_is_seen(proxy, db, direct):
     program = Program(linker(proxy, db), direct, 4)
     step, wrong = program.step, []
+    program.patience = 1
 
     def spoilt():
         step()
-        ready = [r for r in program.rows.values() if r.state == "ready"]
+        ready = [r for r in program.state.rows.values() if r.state == "ready" and not (r.group or r.expired)]
         if len(ready) > 5 and not wrong:
-            wrong.append(direct.execute("DELETE FROM queue.q_%s WHERE payload->>'u' = %%s" % ready[3].queue,
-                                        (ready[3].uid,)).rowcount)
+            queue = program.state.queues[ready[3].queue]
+            wrong.append(direct.execute("DELETE FROM queue.q_%s WHERE payload::text = %%s" % queue.name,
+                                        (queue.payload(ready[3].word),)).rowcount)
     program.step = spoilt
     with pytest.raises(Mismatch):
         program.run(300)

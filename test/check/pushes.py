@@ -1,0 +1,189 @@
+"""What the model of QUEUE statements knows of PUSH: by itself, behind DONE ... THEN, and by a query.
+
+For:     model.py.
+Must not know: the other verbs.
+Entry points: Pushes (push, wish, told), a part of model.Program; Push.
+"""
+
+from state import Row
+
+
+class Push:
+    """What a push says."""
+
+    def __init__(self, random, queue):
+        self.queue = queue
+        self.n = random.choice((1, 1, 2, 3))
+        self.priority = random.choice((None, None, 0, 1, 2))
+        self.later = random.random() < 0.15
+        self.key = random.choice(("k1", "k2")) if random.random() < 0.2 else None
+        self.group = random.choice(("g1", "g2")) if random.random() < 0.25 else None
+        self.policy = random.choice((None, "IGNORE", "REPLACE", "RERUN", "ERROR")) if self.key else None
+        self.returning = random.random() < 0.4
+        self.expires = None
+        if random.random() < 0.1:
+            self.expires = "1 hour" if self.later or self.group or queue == "m" or random.random() < 0.3 \
+                else "1 microsecond"
+        if self.key:
+            self.n = 1
+
+    def is_late(self):
+        return self.expires == "1 microsecond"
+
+    def sql(self, payloads, before):
+        """What follows QUEUE, and all parameters, of which there are some before."""
+        params = list(before)
+
+        def value(v):
+            params.append(v)
+            return "$%d" % len(params)
+        out = "PUSH %s %s" % (self.queue, ", ".join(value(p) for p in payloads))
+        if self.key:
+            out += " KEY " + value(self.key)
+            out += " ON DUPLICATE " + self.policy if self.policy else ""
+        if self.group:
+            out += " GROUP " + value(self.group)
+        if self.priority is not None:
+            out += " PRIORITY " + value(self.priority)
+        if self.later:
+            out += " DELAY '1 hour'"
+        if self.expires:
+            out += " EXPIRES '%s'" % self.expires
+        return out + (" RETURNING ID" if self.returning else ""), params
+
+
+class Pushes:
+    """self: a Program."""
+
+    def wish(self, tx, queue=None):
+        """A push for which nobody has to wait; None: try another time."""
+        p = Push(self.random, queue or self.random.choice(list(self.state.queues)))
+        row = Row(0, p.queue, 0, 0, "later" if p.later else "ready")
+        row.key, row.group = p.key, p.group
+        old = self.state.with_key(tx, p.queue, p.key) if p.key else None
+        if not self.state.is_free(tx, row) or (old and not self.state.is_free(tx, old)):
+            return None
+        if old and old.group and p.is_late():
+            return None
+        return p
+
+    def pushed(self, tx, p):
+        """Each job that counts, None where none does; or a SQLSTATE."""
+        s, out = self.state, []
+        queue = s.queues[p.queue]
+        old = s.with_key(tx, p.queue, p.key) if p.key else None
+        if old and old.is_late():
+            s.end(tx, [old], "expired")
+            old = None
+        if old:
+            return self.pushed_again(tx, p, old)
+        if queue.most and s.unfinished(tx, p.queue) + p.n > queue.most:
+            return "QB004"
+        for _ in range(p.n):
+            out.append(self.new_row(tx, p))
+        return out
+
+    def new_row(self, tx, p):
+        s = self.state
+        s.n += 1
+        row = Row(s.n, p.queue, p.priority or 0, s.place(), "later" if p.later else "ready")
+        row.key, row.group, row.expired = p.key, p.group, p.is_late()
+        if p.is_late():
+            self.late.add(p.queue)
+        s.insert(tx, row)
+        return row
+
+    def pushed_again(self, tx, p, old):
+        policy = p.policy or "IGNORE"
+        if policy == "ERROR":
+            return "23505"
+        if policy == "IGNORE":
+            return [old if p.returning else None]
+        row = self.state.change(tx, old)
+        leased = old.state == "leased"
+        row.again = leased
+        if policy == "RERUN":
+            return [row if leased or p.returning else None]
+        first = "later" if p.later else "ready"
+        if not (old.state == first and old.priority == (p.priority or 0)):
+            row.priority, row.position = p.priority or 0, self.state.place()
+            if old.state not in ("leased", "blocked"):
+                row.state = first
+        self.state.n += 1
+        row.word = "u%d" % self.state.n
+        row.delayed, row.expired = p.later, p.is_late()
+        if p.is_late():
+            self.late.add(p.queue)
+        if not leased:
+            row.attempt = row.failures = 0
+        return [row]
+
+    def words(self, p):
+        """The payloads that the next jobs will have."""
+        queue = self.state.queues[p.queue]
+        return [queue.payload("u%d" % (self.state.n + i + 1)) for i in range(p.n)]
+
+    def push(self, c):
+        tx = self.tx(c)
+        p = self.wish(tx)
+        if p is None:
+            return
+        sql, params = p.sql(self.words(p), [])
+        if self.random.random() < 0.2 and p.queue != "y":
+            sql, params = self.from_query(p)
+        self.told(c, tx, p, sql, params)
+
+    def from_query(self, p):
+        """The same by PUSH ... SELECT."""
+        p.returning = False
+        kind = "json" if self.state.queues[p.queue].kind == "jsonb" else "text"
+        cast = {"priority": "int", "delay": "interval", "key": "text", "group": "text", "expires": "interval"}
+        values = {"priority": p.priority, "delay": "1 hour" if p.later else None, "key": p.key, "group": p.group,
+                  "expires": p.expires}
+        names = [n for n in values if values[n] is not None]
+        params = [values[n] for n in names]
+        params.append("{%s}" % ",".join('"%s"' % w.replace('"', '\\"') for w in self.words(p)))
+        columns = "(payload, %s) " % ", ".join(names) if names else ""
+        if p.policy:
+            columns += "ON DUPLICATE %s " % p.policy
+        more = "".join(", $%d::%s" % (i + 1, cast[n]) for i, n in enumerate(names))
+        return "PUSH %s %sSELECT x%s FROM unnest($%d::%s[]) AS x" % (
+            p.queue, columns, more, len(params), kind), params
+
+    def told(self, c, tx, p, sql, params, code=None):
+        """Runs a statement that ends with this push. code: it fails with this before. True: it was done."""
+        before = tx.snapshot()
+        loose = p.queue == "m" and self.loose
+        self.loosen(tx, p)
+        jobs = code or self.pushed(tx, p)
+        got = self.run_one(c, "QUEUE " + sql, params)
+        if jobs == "QB004" and loose and got != "QB004":
+            jobs = [self.new_row(tx, p) for _ in range(p.n)]
+        if isinstance(jobs, str):
+            if got != jobs:
+                self.fail("wanted %s" % jobs)
+            if jobs == "QB004" and not any(r and r.queue == "m" for t in self.state.open for r in t.changes.values()):
+                self.loose = False
+            tx.restore(before)
+            if c.tx:
+                c.tx.fail()
+            return False
+        jobs = [j for j in jobs if j is not None]
+        if isinstance(got, str) or got[1] != "INSERT 0 %d" % len(jobs) or len(got[0]) != len(jobs) * p.returning:
+            self.fail("wanted %d jobs" % len(jobs))
+        for job, r in zip(jobs, got[0]):
+            if job.id not in (None, int(r["id"])):
+                self.fail("it is job %d" % job.id)
+            job.id = int(r["id"])
+        self.end(c, tx)
+        return True
+
+    def loosen(self, tx, p):
+        """Who does not see what others have pushed, or sees ends that are taken back, may exceed the limit."""
+        if p.queue != "m":
+            return
+        mine = self.state.rows
+        for t in self.state.open:
+            for n, row in t.changes.items():
+                if (row is None or row.state == "dead") if t is tx else (row and row.queue == "m" and n not in mine):
+                    self.loose = True
