@@ -174,6 +174,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/maintain.c \
 	src/queue/merge.c \
 	src/queue/merge.h \
+	src/queue/park.c \
+	src/queue/park.h \
 	src/queue/parse.c \
 	src/queue/parse.h \
 	src/queue/parse_bulk.c \

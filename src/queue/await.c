@@ -4,7 +4,7 @@
  * asks again when the job was ended through this proxy, and otherwise now and then. Statements that
  * ask at the same time ask together (merge.c).
  *
- * Every wait ends through await_end(). Entry points: await_*.
+ * Every wait ends through await_end() (park.h). Entry points: await_*.
  */
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +12,7 @@
 #include "wire/msg.h"
 #include "lane.h"
 #include "merge.h"
+#include "park.h"
 #include "queue_int.h"
 
 #define LOOK_FIRST (250 * USEC_MSEC) /* the shortest time between two looks, except for news */
@@ -29,9 +30,8 @@ struct awaited {
 };
 
 struct awaiting {
-	struct heap_node deadline, look;
-	struct awaiting *prev,
-		*next; /* all parked ones, the one whose heartbeat is due first in front */
+	struct park park;
+	struct heap_node look;
 	struct awaiting *same_prev, *same_next; /* of the same job */
 	struct awaited *job;                    /* NULL: not known yet */
 	struct qclient *qc; /* NULL: nobody is interested; only the statement still runs */
@@ -39,22 +39,20 @@ struct awaiting {
 	struct pool *pool;
 	struct merge_item *item; /* asks; NULL: does not */
 	char *text;              /* the job as the client named it */
-	bool parked;             /* in the list */
 	bool resolved;           /* ref and queue are known */
 	bool ended;              /* the database said so */
 	bool again;              /* there was news while it asked */
-	bool expired, by_statement_timeout;
+	bool expired;
 	const char *how; /* it ended, as far as this proxy knows; or NULL */
 	uint64_t news;   /* of the database when it asked */
-	usec_t wait, started, beat_at;
 	int16_t formats[COLUMNS];
-	struct answer answer;
+	struct buf rows; /* none, or the one of the answer */
+	int n_rows;
 	char ref[TOKEN_MAX];
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
 
-static struct heap deadlines, looks;
-static struct awaiting *parked;
+static struct heap looks;
 static struct loop_tick *tick;
 
 /* --- parking and the way out
@@ -65,11 +63,8 @@ static void leave(struct awaiting *w)
 {
 	struct awaited *j = w->job;
 
-	heap_remove(&deadlines, &w->deadline);
+	park_leave(&w->park);
 	heap_remove(&looks, &w->look);
-	if (w->parked)
-		DL_DELETE(parked, w);
-	w->parked = false;
 	if (j == NULL)
 		return;
 	DL_DELETE2(j->list, w, same_prev, same_next);
@@ -78,17 +73,6 @@ static void leave(struct awaiting *w)
 		mem_free(j);
 	}
 	w->job = NULL;
-}
-
-static void park(struct awaiting *w)
-{
-	if (w->parked)
-		return;
-	w->parked = true;
-	w->beat_at = loop_now() + conf_current()->p.queue_heartbeat;
-	DL_APPEND(parked, w);
-	if (conf_current()->p.queue_heartbeat > 0)
-		loop_tick_at(tick, w->beat_at);
 }
 
 /* To hear of the job's end. false: memory. */
@@ -115,72 +99,48 @@ static bool subscribe(struct awaiting *w)
 
 static void await_free_one(struct awaiting *w)
 {
-	answer_free(&w->answer);
+	buf_free(&w->rows);
 	mem_free(w->text);
 	mem_free(w);
 }
 
-/* Gives the client, to be answered by the caller. A statement that already runs ends by itself. */
-static struct client *await_end(struct awaiting *w)
+static struct awaiting *of_park(const struct park *p)
 {
+	return CONTAINER_OF(p, struct awaiting, park);
+}
+
+/* A statement that already runs ends by itself. */
+static struct client *await_end(struct park *p)
+{
+	struct awaiting *w = of_park(p);
 	struct client *c = w->qc != NULL ? w->qc->client : NULL;
 
 	if (w->item != NULL && merge_drop(w->item))
 		w->item = NULL;
 	leave(w);
 	if (w->qc != NULL)
-		w->qc->awaiting = NULL;
+		w->qc->park = NULL;
 	w->qc = NULL;
 	if (w->item == NULL)
 		await_free_one(w);
 	return c;
 }
 
-static void end_error(struct awaiting *w, const struct pg_error *err)
-{
-	struct pg_error copy = *err;
-	struct client *c;
-
-	count_failed(QVERB_AWAIT);
-	c = await_end(w);
-	if (c != NULL)
-		client_fail(c, &copy);
-}
-
-static void end_no_memory(struct awaiting *w)
-{
-	struct pg_error err;
-
-	pg_error_set(&err, "53200", "out of memory");
-	end_error(w, &err);
-}
-
 /* With what it knows: the row of a job that has ended, or nothing. */
-static void end_answer(struct awaiting *w)
+static void end_answer(struct park *p)
 {
-	struct answer a = w->answer;
+	struct awaiting *w = of_park(p);
+	struct answer a = {.rows = w->rows, .n_rows = w->n_rows};
 	struct client *c;
 
-	w->answer = (struct answer){0};
-	count_done(QVERB_AWAIT, (unsigned)a.n_rows);
+	w->rows = BUF_INIT;
+	count_done(p->verb, (unsigned)a.n_rows);
 	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
-	c = await_end(w);
+	c = await_end(p);
 	if (c != NULL)
 		client_answer(c, &a);
 	else
 		answer_free(&a);
-}
-
-static void end_expired(struct awaiting *w)
-{
-	struct pg_error err;
-
-	if (!w->by_statement_timeout) {
-		end_answer(w);
-		return;
-	}
-	pg_error_set(&err, "57014", "canceling statement due to statement timeout");
-	end_error(w, &err);
 }
 
 /* --- the answer of the database
@@ -222,7 +182,7 @@ static void copy_text(char *dst, size_t size, const struct column *c)
 
 static void keep_row(struct awaiting *w, const struct column *cols)
 {
-	struct buf *b = &w->answer.rows;
+	struct buf *b = &w->rows;
 	size_t row = build_row_begin(b, COLUMNS);
 
 	for (int i = 0; i < COLUMNS; i++) {
@@ -232,7 +192,7 @@ static void keep_row(struct awaiting *w, const struct column *cols)
 			build_row_value(b, cols[i].data, cols[i].len);
 	}
 	build_row_end(b, row);
-	w->answer.n_rows++;
+	w->n_rows++;
 }
 
 static void on_row(void *arg, const uint8_t *body, size_t len)
@@ -258,8 +218,8 @@ static void on_again(void *arg)
 {
 	struct awaiting *w = arg;
 
-	buf_reset(&w->answer.rows);
-	w->answer.n_rows = 0;
+	buf_reset(&w->rows);
+	w->n_rows = 0;
 	w->ended = false;
 }
 
@@ -267,7 +227,7 @@ static void on_again(void *arg)
 static usec_t next_look(const struct awaiting *w)
 {
 	usec_t now = loop_now(), most = conf_current()->p.queue_await_poll;
-	usec_t pause = (now - w->started) / 8;
+	usec_t pause = (now - w->park.started) / 8;
 
 	pause = pause < LOOK_FIRST ? LOOK_FIRST : pause;
 	return ((now + (pause < most ? pause : most)) / LOOK_FIRST + 1) * LOOK_FIRST;
@@ -278,14 +238,7 @@ static void look_at(struct awaiting *w, usec_t when)
 	if (heap_set(&looks, &w->look, when))
 		loop_tick_at(tick, when);
 	else
-		end_no_memory(w);
-}
-
-/* We are about to end: it goes elsewhere to wait. */
-static void send_away(struct awaiting *w)
-{
-	client_send_away(w->qc->client);
-	end_answer(w);
+		park_no_memory(&w->park);
 }
 
 static void not_yet(struct awaiting *w)
@@ -293,31 +246,23 @@ static void not_yet(struct awaiting *w)
 	bool fresh = w->resolved && w->job == NULL;
 	bool news = w->again || (fresh && w->news != w->db->ended_news);
 
-	if (w->wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
-		end_expired(w);
+	if (w->park.wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
+		park_over(&w->park);
 		return;
 	}
-	if (waiter_must_leave(w->qc)) {
-		send_away(w);
+	if (park_must_leave(w->qc)) {
+		park_send_away(&w->park);
 		return;
 	}
 	if (fresh && !subscribe(w)) {
-		end_no_memory(w);
+		park_no_memory(&w->park);
 		return;
 	}
-	park(w);
+	park_enter(&w->park);
 	if (!w->again)
 		w->how = NULL; /* it was to run again: this is not how it ends */
 	w->again = false;
 	look_at(w, news ? loop_now() : next_look(w));
-}
-
-/* Those who may wait go on waiting while the database is away. */
-static bool may_try_again(const struct awaiting *w, const struct pg_error *err)
-{
-	return w->wait > 0 && !w->expired &&
-	       (strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57P", 3) == 0 ||
-		       strcmp(err->sqlstate, "53300") == 0);
 }
 
 static void on_done(void *arg, const struct pg_error *err)
@@ -329,22 +274,22 @@ static void on_done(void *arg, const struct pg_error *err)
 		await_free_one(w);
 		return;
 	}
-	if (err != NULL && may_try_again(w, err)) {
+	if (err != NULL && !w->expired && park_may_try_again(&w->park, err)) {
 		on_again(w);
-		if (waiter_must_leave(w->qc)) {
-			send_away(w);
+		if (park_must_leave(w->qc)) {
+			park_send_away(&w->park);
 			return;
 		}
-		park(w);
+		park_enter(&w->park);
 		look_at(w, loop_now() + conf_current()->p.queue_safety_poll);
 	} else if (err != NULL) {
 		if (strcmp(err->sqlstate, "3F000") == 0)
 			schema_suspect(w->db);
-		end_error(w, err);
-	} else if (buf_failed(&w->answer.rows)) {
-		end_no_memory(w);
+		park_fail(&w->park, err);
+	} else if (buf_failed(&w->rows)) {
+		park_no_memory(&w->park);
 	} else if (w->ended) {
-		end_answer(w);
+		end_answer(&w->park);
 	} else {
 		not_yet(w);
 	}
@@ -415,21 +360,37 @@ static bool ask(struct awaiting *w)
  * ------------------------------------------------------------------------------------------
  */
 
-/* As Postgres would, statement_timeout ends the wait with an error. */
-static void limit_wait(struct awaiting *w)
+static struct qclient *qclient_of(const struct park *p)
 {
-	usec_t limit = client_statement_timeout(w->qc->client);
+	return of_park(p)->qc;
+}
 
-	if (limit == 0 || limit >= w->wait)
-		return;
-	w->wait = limit;
-	w->by_statement_timeout = true;
+static bool is_over(struct park *p)
+{
+	struct awaiting *w = of_park(p);
+
+	w->expired = true;
+	return w->item == NULL || !merge_is_sent(w->item);
+}
+
+static void stat_awaiting(const struct park *p, struct queue_stat_waiter *st, struct buf *names)
+{
+	const struct awaiting *w = of_park(p);
+
+	buf_put(names, w->queue, strlen(w->queue));
+	st->state = "awaiting";
+	st->limit = 1;
 }
 
 /* Takes text. false: memory. */
 static bool begin(struct qclient *qc, char *text, const struct take_args *args,
 	const struct bind_values *bind)
 {
+	static const struct park_kind kind = {.qclient = qclient_of,
+		.expire = is_over,
+		.leave = await_end,
+		.answer = end_answer,
+		.stat = stat_awaiting};
 	struct awaiting *w = mem_zalloc(sizeof(*w));
 
 	if (w == NULL) {
@@ -440,21 +401,17 @@ static bool begin(struct qclient *qc, char *text, const struct take_args *args,
 	w->qc = qc;
 	w->db = qc->db;
 	w->pool = client_pool(qc->client);
-	w->wait = args->wait;
-	w->started = loop_now();
+	park_init(&w->park, &kind, qc->client, QVERB_AWAIT, args->wait);
 	if (args->n_queues > 0)
 		util_strlcpy(w->queue, args->queues[0], sizeof(w->queue));
 	for (int i = 0; i < COLUMNS && bind->n_formats > 0; i++)
 		w->formats[i] = bind->formats[bind->n_formats == 1 ? 0 : i];
-	limit_wait(w);
-	if ((w->wait > 0 && !heap_set(&deadlines, &w->deadline, w->started + w->wait)) || !ask(w)) {
+	if ((w->park.wait > 0 && !park_limit(&w->park)) || !ask(w)) {
 		leave(w);
 		await_free_one(w);
 		return false;
 	}
-	if (w->wait > 0)
-		loop_tick_at(tick, w->deadline.when);
-	qc->awaiting = w;
+	qc->park = &w->park;
 	return true;
 }
 
@@ -556,96 +513,23 @@ void await_tx_ended(struct qclient *qc, bool committed)
 	buf_free(&qc->ended);
 }
 
-/* --- ends
- * ---------------------------------------------------------------------------------------------------
- */
-
-void await_cancel(struct qclient *qc)
-{
-	struct pg_error err;
-
-	pg_error_set(&err, "57014", "canceling statement due to user request");
-	end_error(qc->awaiting, &err);
-}
-
-void await_client_ended(struct qclient *qc)
-{
-	if (qc->awaiting != NULL)
-		await_end(qc->awaiting);
-	buf_free(&qc->ended);
-}
-
-void await_shutdown(void)
-{
-	struct awaiting *w, *tmp;
-
-	DL_FOREACH_SAFE (parked, w, tmp) {
-		if (waiter_must_leave(w->qc))
-			send_away(w);
-		else
-			end_answer(w);
-	}
-}
-
 /* --- time
  * ---------------------------------------------------------------------------------------------------
  */
 
-static void expire(usec_t now)
+static usec_t on_tick(void *arg, usec_t now)
 {
 	struct heap_node *n;
 
-	while ((n = heap_first(&deadlines)) != NULL && n->when <= now) {
-		struct awaiting *w = CONTAINER_OF(n, struct awaiting, deadline);
-
-		heap_remove(&deadlines, n);
-		w->expired = true;
-		if (w->item == NULL || !merge_is_sent(w->item))
-			end_expired(w);
-	}
-}
-
-static void look(usec_t now)
-{
-	struct heap_node *n;
-
+	(void)arg;
 	while ((n = heap_first(&looks)) != NULL && n->when <= now) {
 		struct awaiting *w = CONTAINER_OF(n, struct awaiting, look);
 
 		heap_remove(&looks, n);
 		if (w->item == NULL && !ask(w))
-			end_no_memory(w);
+			park_no_memory(&w->park);
 	}
-}
-
-static usec_t beat(usec_t now)
-{
-	usec_t period = conf_current()->p.queue_heartbeat;
-	struct awaiting *w;
-
-	if (period == 0)
-		return USEC_NEVER;
-	while ((w = parked) != NULL && w->beat_at <= now) {
-		DL_DELETE(parked, w);
-		w->beat_at = now + period;
-		DL_APPEND(parked, w);
-		client_heartbeat(w->qc->client);
-	}
-	return parked != NULL ? parked->beat_at : USEC_NEVER;
-}
-
-static usec_t on_tick(void *arg, usec_t now)
-{
-	usec_t next, at;
-
-	(void)arg;
-	expire(now);
-	look(now);
-	next = beat(now);
-	at = heap_deadline(&deadlines);
-	next = at < next ? at : next;
-	at = heap_deadline(&looks);
-	return at < next ? at : next;
+	return heap_deadline(&looks);
 }
 
 bool await_start(void)
@@ -657,30 +541,5 @@ bool await_start(void)
 void await_free(void)
 {
 	loop_tick_free(&tick);
-	heap_free(&deadlines);
 	heap_free(&looks);
-}
-
-/* --- snapshots
- * ----------------------------------------------------------------------------------------------
- */
-
-void await_each(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg)
-{
-	usec_t now = loop_now();
-	struct awaiting *w;
-
-	DL_FOREACH (parked, w) {
-		struct queue_stat_waiter st = {.client_id = client_id(w->qc->client),
-			.database = w->db->name,
-			.user = client_user(w->qc->client),
-			.queues = w->queue,
-			.state = "awaiting",
-			.limit = 1,
-			.waited_us = now - w->started};
-
-		if (w->deadline.when > now)
-			st.left_us = w->deadline.when - now;
-		fn(&st, arg);
-	}
 }

@@ -8,6 +8,7 @@
 
 #include "wire/sqllex.h"
 #include "lane.h"
+#include "park.h"
 #include "queue_int.h"
 
 #define HOLD_DEFAULT (3600 * (int64_t)USEC_SEC)
@@ -556,7 +557,7 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 
 	qstmt_columns(q, &n_columns);
 	if (take_check(x, q, &qc->then_names, &a, &x->err)) {
-		if (a.wait > 0 && waiter_must_leave(qc)) {
+		if (a.wait > 0 && park_must_leave(qc)) {
 			take_args_free(&a);
 			return take_elsewhere(x, q);
 		}
@@ -836,10 +837,8 @@ static void cancel(struct client *c)
 
 	if (qc == NULL)
 		return;
-	if (qc->waiter != NULL)
-		waiter_cancel(qc);
-	else if (qc->awaiting != NULL)
-		await_cancel(qc);
+	if (qc->park != NULL)
+		park_cancel(qc);
 	else if (qc->request != NULL)
 		engine_cancel(qc);
 }
@@ -853,12 +852,12 @@ static void client_ended(struct client *c, enum client_end how)
 	if (qc->asking_schema)
 		schema_forget_client(qc->db, qc);
 	lanes_forget_client(qc);
-	waiter_client_ended(qc);
-	await_client_ended(qc);
+	park_client_ended(qc);
 	engine_client_ended(qc);
 	lease_client_ended(qc, how);
 	lease_free_all(qc);
 	touched_drop(qc);
+	buf_free(&qc->ended);
 	buf_free(&qc->then_names);
 	client_slot_set(c, NULL);
 	DL_DELETE(clients, qc);
@@ -902,25 +901,20 @@ static void moved(const char *database)
 	system_moved(db);
 }
 
-static void shut_down(void)
-{
-	waiters_shutdown();
-	await_shutdown();
-}
-
 bool queue_start(void)
 {
 	intercept_register(&interceptor, false);
-	pooler_on_shutdown(shut_down);
+	pooler_on_shutdown(parks_shutdown);
 	pooler_on_moved(moved);
-	return wait_start() && await_start() && hold_start() && gauge_start();
+	return park_start() && room_start() && await_start() && hold_start() && gauge_start();
 }
 
 void queue_free(void)
 {
 	struct qdb *db, *tmp;
 
-	wait_free();
+	park_free();
+	room_stop();
 	await_free();
 	hold_free();
 	gauge_stop();

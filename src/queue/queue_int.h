@@ -2,12 +2,14 @@
  * The private face of the queue module.
  *
  *   qdb       a database: is the schema there, its rooms, its system session
- *   qclient   what we keep of a client: leases, its request, its waiter
+ *   qclient   what we keep of a client: leases, its request, what it waits for
  *   request   a statement on the merged path: the engine runs it and answers (engine.c)
- *   waiter    a TAKE or POP: asks the database, parks, is woken, ends (wait.c)
+ *   park      a client that waits without a server: deadline, signs of life, ends (park.h)
+ *   waiter    a TAKE or POP: asks the database, parks, is woken (wait.c)
+ *   awaiting  an AWAIT: the same for the end of a job (await.c)
  *   room      the waiters of one queue of one database
  *
- * Everything that ends a wait passes through waiter_end().
+ * Everything that ends a wait passes through leave() of its kind of park.
  */
 #ifndef QB_QUEUE_INT_H
 #define QB_QUEUE_INT_H
@@ -139,8 +141,7 @@ struct qclient {
 	uint64_t answer_end; /* of the client's output, behind the last of them */
 	struct touched *touched;
 	struct request *request;
-	struct waiter *waiter;
-	struct awaiting *awaiting;
+	struct park *park; /* what it waits for; or NULL */
 	struct buf ended; /* jobs that end when the transaction under way commits (await.c) */
 	struct buf then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
 	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
@@ -304,15 +305,16 @@ bool then_is_whole(const struct then *t); /* its queues are known */
 /* The jobs are done; the client gets its answer from the take. Frees it. */
 void then_go_on(struct qclient *qc, struct then *t, const struct buf *names);
 
-MUST_CHECK bool wait_start(void);
-void wait_free(void);
+MUST_CHECK bool room_start(void);
+void room_stop(void);
 /* Takes the contents of args. false: memory. */
 MUST_CHECK bool waiter_start(struct qclient *qc, struct take_args *args, const struct bind_values *bind, int n_columns);
-void waiter_cancel(struct qclient *qc);
-void waiter_client_ended(struct qclient *qc);
-void waiters_shutdown(void);
+
+/* park.c: what TAKE, POP and AWAIT have in common while they wait; more in park.h */
+void park_cancel(struct qclient *qc);
+void park_client_ended(struct qclient *qc);
 /* We are about to end: its client goes elsewhere to wait. One that holds jobs stays: it finishes them here. */
-bool waiter_must_leave(const struct qclient *qc);
+bool park_must_leave(const struct qclient *qc);
 
 /* --- AWAIT (await.c) --------------------------------------------------------------------------------------------------- */
 
@@ -324,10 +326,6 @@ void await_news(struct qdb *db, const char *job, const char *how);
 /* Now, or when the transaction under way commits. done: by DONE. */
 void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx);
 void await_tx_ended(struct qclient *qc, bool committed);
-void await_cancel(struct qclient *qc);
-void await_client_ended(struct qclient *qc);
-void await_shutdown(void);
-void await_each(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg);
 
 /* --- the system session ---------------------------------------------------------------------------------------------- */
 

@@ -10,6 +10,7 @@
 #include "wait_int.h"
 
 static struct heap timers;
+static struct loop_tick *tick;
 static struct room *ready_head, **ready_tail = &ready_head;
 
 struct room *room_find(struct qdb *db, const char *name)
@@ -81,7 +82,7 @@ void room_schedule(struct room *r)
 		at = r->due_at;
 	/* without memory for the timer the next push or notification has to do */
 	if (heap_set(&timers, &r->timer, at))
-		wait_tick_at(at);
+		loop_tick_at(tick, at);
 }
 
 void room_wake_one(struct room *r, unsigned jobs)
@@ -162,7 +163,7 @@ static bool serve_room(struct room *r)
 }
 
 /* The loop phase: lets waiters ask. */
-bool room_serve_ready(void *arg, usec_t now)
+static bool serve_ready(void *arg, usec_t now)
 {
 	struct room *r;
 	bool any = false;
@@ -179,10 +180,11 @@ bool room_serve_ready(void *arg, usec_t now)
 	return any;
 }
 
-void room_look(usec_t now)
+static usec_t on_tick(void *arg, usec_t now)
 {
 	struct heap_node *n;
 
+	(void)arg;
 	while ((n = heap_first(&timers)) != NULL && n->when <= now) {
 		struct room *r = CONTAINER_OF(n, struct room, timer);
 
@@ -190,15 +192,19 @@ void room_look(usec_t now)
 		room_wake_one(r, 0);
 		room_schedule(r);
 	}
-}
-
-usec_t room_deadline(void)
-{
 	return heap_deadline(&timers);
 }
 
-void room_free_timers(void)
+bool room_start(void)
 {
+	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	loop_phase(LOOP_PHASE_QUEUES, serve_ready, NULL);
+	return tick != NULL;
+}
+
+void room_stop(void)
+{
+	loop_tick_free(&tick);
 	heap_free(&timers);
 }
 

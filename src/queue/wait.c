@@ -1,7 +1,7 @@
 /*
  * The waiting room: the life of a TAKE or POP. It asks the database; when it finds nothing and may
  * wait, it parks in the rooms of its queues, without a server connection, and asks again when a
- * room is woken (room.c).
+ * room is woken (room.c). What all have in common who wait is park.c.
  *
  * Every wait ends through waiter_end().
  */
@@ -11,12 +11,7 @@
 #include "lane.h"
 #include "wait_int.h"
 
-static struct heap deadlines;
-static struct waiter *parked;
 static uint64_t last_number;
-static struct loop_tick *tick;
-
-static void end_expired(struct waiter *w);
 
 /* --- one waiter
  * -------------------------------------------------------------------------------------------- */
@@ -42,8 +37,7 @@ static void leave_rooms(struct waiter *w)
 	}
 	mem_free(w->members);
 	w->members = NULL;
-	DL_DELETE(parked, w);
-	heap_remove(&deadlines, &w->deadline);
+	park_leave(&w->park);
 }
 
 /* In the order of coming: one that asked first may get here behind one that had no need to ask. */
@@ -62,13 +56,9 @@ static void insert_member(struct room *r, struct member *m)
 
 static bool enter_rooms(struct waiter *w)
 {
-	usec_t now = loop_now();
-
 	w->members = mem_zalloc((size_t)w->args.n_queues * sizeof(*w->members));
 	if (w->members == NULL)
 		return false;
-	w->beat_at = now + conf_current()->p.queue_heartbeat;
-	DL_APPEND(parked, w);
 	for (int i = 0; i < w->args.n_queues; i++) {
 		struct member *m = &w->members[i];
 		struct room *r = room_get(w->db, w->args.queues[i]);
@@ -79,11 +69,9 @@ static bool enter_rooms(struct waiter *w)
 		m->waiter = w;
 		insert_member(r, m);
 	}
-	if (!heap_set(&deadlines, &w->deadline, w->started + w->args.wait))
+	if (!park_limit(&w->park))
 		return false;
-	loop_tick_at(tick, heap_deadline(&deadlines));
-	if (conf_current()->p.queue_heartbeat > 0)
-		loop_tick_at(tick, w->beat_at);
+	park_enter(&w->park);
 	system_need(w->db, w->pool);
 	return true;
 }
@@ -91,7 +79,7 @@ static bool enter_rooms(struct waiter *w)
 static void waiter_free(struct waiter *w)
 {
 	take_args_free(&w->args);
-	answer_free(&w->answer);
+	buf_free(&w->answer.rows);
 	mem_free(w->taken);
 	mem_free(w->formats);
 	mem_free(w);
@@ -105,12 +93,18 @@ static void pass_on(struct waiter *w)
 			room_wake_one(w->members[i].room, 1);
 }
 
-/*
- * The one way out: of the rooms, the timers, the client. Gives the client, to be answered by the
- * caller. A statement that already runs is waited for by nobody: what it takes is given back.
- */
-static struct client *waiter_end(struct waiter *w)
+static struct waiter *of_park(const struct park *p)
 {
+	return CONTAINER_OF(p, struct waiter, park);
+}
+
+/*
+ * The one way out: of the rooms, the timers, the client. A statement that already runs is waited
+ * for by nobody: what it takes is given back.
+ */
+static struct client *waiter_end(struct park *p)
+{
+	struct waiter *w = of_park(p);
 	struct client *c = w->qc != NULL ? w->qc->client : NULL;
 
 	if (w->item != NULL && merge_drop(w->item)) {
@@ -119,7 +113,7 @@ static struct client *waiter_end(struct waiter *w)
 	}
 	leave_rooms(w);
 	if (w->qc != NULL)
-		w->qc->waiter = NULL;
+		w->qc->park = NULL;
 	w->qc = NULL;
 	if (!waiter_is_busy(w))
 		waiter_free(w);
@@ -136,38 +130,22 @@ static void set_columns(const struct waiter *w, struct answer *a)
 	a->n_fields = v->n_columns;
 }
 
-static void end_empty(struct waiter *w)
+static void end_empty(struct park *p)
 {
 	struct answer a = {0};
 	struct client *c;
 
-	set_columns(w, &a);
-
-	count_done(w->args.pop ? QVERB_POP : QVERB_TAKE, 0);
-	c = waiter_end(w);
+	set_columns(of_park(p), &a);
+	count_done(p->verb, 0);
+	c = waiter_end(p);
 	util_strlcpy(a.tag, "SELECT 0", sizeof(a.tag));
 	if (c != NULL)
 		client_answer(c, &a);
 }
 
-static void end_error(struct waiter *w, const struct pg_error *err)
-{
-	struct pg_error copy = *err;
-	struct client *c;
-
-	count_failed(w->args.pop ? QVERB_POP : QVERB_TAKE);
-	c = waiter_end(w);
-
-	if (c != NULL)
-		client_fail(c, &copy);
-}
-
 void waiter_ask_failed(struct waiter *w)
 {
-	struct pg_error err;
-
-	pg_error_set(&err, "53200", "out of memory");
-	end_error(w, &err);
+	park_no_memory(&w->park);
 }
 
 /* --- the end of a probe
@@ -284,15 +262,12 @@ static void answer_leases(struct client *c, struct answer *a)
 static void deliver(struct waiter *w)
 {
 	struct client *c = w->qc->client;
-	struct answer a;
+	struct answer a = {0};
 
 	found_in_rooms(w);
 	if (!client_is_alive(c) || buf_failed(&w->answer.rows)) {
-		struct pg_error err;
-
 		give_back_taken(w);
-		pg_error_set(&err, "53200", "out of memory");
-		end_error(w, &err);
+		park_no_memory(&w->park);
 		return;
 	}
 	if (!w->args.pop)
@@ -301,12 +276,13 @@ static void deliver(struct waiter *w)
 	w->db->served += (uint64_t)w->n_taken;
 	if (w->news_at != 0 && w->members != NULL)
 		hist_add(&w->db->delivery, loop_now() - w->news_at);
-	count_done(w->args.pop ? QVERB_POP : QVERB_TAKE, (unsigned)w->n_taken);
-	snprintf(w->answer.tag, sizeof(w->answer.tag), "SELECT %d", w->answer.n_rows);
-	set_columns(w, &w->answer);
-	a = w->answer;
-	w->answer = (struct answer){0};
-	c = waiter_end(w);
+	count_done(w->park.verb, (unsigned)w->n_taken);
+	a.rows = w->answer.rows;
+	a.n_rows = w->answer.n_rows;
+	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
+	set_columns(w, &a);
+	w->answer.rows = BUF_INIT;
+	c = waiter_end(&w->park);
 	if (c != NULL)
 		answer_leases(c, &a);
 	else
@@ -337,31 +313,22 @@ static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms)
 
 static bool enter_or_fail(struct waiter *w)
 {
-	struct pg_error err;
-
 	if (enter_rooms(w))
 		return true;
-	pg_error_set(&err, "53200", "out of memory");
-	end_error(w, &err);
+	park_no_memory(&w->park);
 	return false;
-}
-
-bool waiter_must_leave(const struct qclient *qc)
-{
-	return pooler_is_shutting_down() == SHUTDOWN_WAIT_CLIENTS && qc->leases == NULL;
 }
 
 static void found_nothing(struct waiter *w)
 {
 	bool fresh = w->members == NULL;
 
-	if (w->args.wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
-		end_expired(w);
+	if (w->park.wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
+		park_over(&w->park);
 		return;
 	}
-	if (waiter_must_leave(w->qc)) {
-		client_send_away(w->qc->client);
-		end_empty(w);
+	if (park_must_leave(w->qc)) {
+		park_send_away(&w->park);
 		return;
 	}
 	if (fresh && !enter_or_fail(w))
@@ -376,14 +343,6 @@ static void found_nothing(struct waiter *w)
 		if (fresh && w->wakes != w->db->wakes)
 			room_wake_one(m->room, 0);
 	}
-}
-
-/* Those who may wait go on waiting while the database is away. */
-static bool may_try_again(const struct waiter *w, const struct pg_error *err)
-{
-	return w->args.wait > 0 && !w->expired &&
-	       (strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57P", 3) == 0 ||
-		       strcmp(err->sqlstate, "53300") == 0);
 }
 
 /* It left its rooms while it asked in vain: what it was woken for is for those who are there. */
@@ -412,7 +371,7 @@ static void refused(struct waiter *w, const struct pg_error *err, enum qpayload 
 	}
 	types_changed(&changed);
 	pass_on(w);
-	end_error(w, w->args.described ? &changed : err);
+	park_fail(&w->park, w->args.described ? &changed : err);
 }
 
 void waiter_asked(void *arg, const struct pg_error *err)
@@ -432,7 +391,7 @@ void waiter_asked(void *arg, const struct pg_error *err)
 		waiter_free(w);
 		return;
 	}
-	if (err != NULL && may_try_again(w, err)) {
+	if (err != NULL && !w->expired && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		found_nothing(w);
 	} else if (err != NULL && lane_is_refusal(err, &payload)) {
@@ -441,7 +400,7 @@ void waiter_asked(void *arg, const struct pg_error *err)
 		if (strcmp(err->sqlstate, "3F000") == 0)
 			schema_suspect(w->db);
 		pass_on(w);
-		end_error(w, err);
+		park_fail(&w->park, err);
 	} else if (w->n_taken > 0) {
 		deliver(w);
 	} else {
@@ -466,7 +425,7 @@ void waiter_handed(struct waiter *w, bool ok)
 	} else if (w->n_taken > 0) {
 		deliver(w);
 	} else if (w->expired) {
-		end_expired(w);
+		park_over(&w->park);
 	} else {
 		for (int i = 0; i < w->args.n_queues; i++)
 			room_ready(w->members[i].room);
@@ -489,7 +448,7 @@ static bool same_question(const struct take_args *a, const struct take_args *b)
  * nothing is there, and nothing is wrong. */
 static bool nothing_there(const struct waiter *w)
 {
-	if (pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS || waiter_must_leave(w->qc))
+	if (pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS || park_must_leave(w->qc))
 		return false;
 	for (int i = 0; i < w->args.n_queues; i++) {
 		struct room *r = room_find(w->db, w->args.queues[i]);
@@ -503,20 +462,40 @@ static bool nothing_there(const struct waiter *w)
 	return true;
 }
 
-/* As Postgres would, statement_timeout ends the wait with an error. */
-static void limit_wait(struct waiter *w)
-{
-	usec_t limit = client_statement_timeout(w->qc->client);
+/* --- as a parked client
+ * -------------------------------------------------------------------------------------------- */
 
-	if (limit == 0 || limit >= w->args.wait)
-		return;
-	w->args.wait = limit;
-	w->by_statement_timeout = true;
+static struct qclient *qclient_of(const struct park *p)
+{
+	return of_park(p)->qc;
+}
+
+static bool is_over(struct park *p)
+{
+	struct waiter *w = of_park(p);
+
+	w->expired = true;
+	return w->hand == NULL && (w->item == NULL || !merge_is_sent(w->item));
+}
+
+static void stat_waiter(const struct park *p, struct queue_stat_waiter *st, struct buf *names)
+{
+	const struct waiter *w = of_park(p);
+
+	for (int i = 0; i < w->args.n_queues; i++)
+		buf_printf(names, "%s%s", i > 0 ? ", " : "", w->args.queues[i]);
+	st->state = waiter_is_busy(w) ? "asking" : "parked";
+	st->limit = w->args.limit;
 }
 
 bool waiter_start(
 	struct qclient *qc, struct take_args *args, const struct bind_values *bind, int n_columns)
 {
+	static const struct park_kind kind = {.qclient = qclient_of,
+		.expire = is_over,
+		.leave = waiter_end,
+		.answer = end_empty,
+		.stat = stat_waiter};
 	struct waiter *w = mem_zalloc(sizeof(*w));
 
 	if (w == NULL)
@@ -535,163 +514,18 @@ bool waiter_start(
 	w->args = *args;
 	*args = (struct take_args){0};
 	w->n_columns = n_columns;
-	w->started = loop_now();
 	w->number = ++last_number;
-	limit_wait(w);
-	qc->waiter = w;
+	park_init(&w->park, &kind, qc->client, w->args.pop ? QVERB_POP : QVERB_TAKE, w->args.wait);
+	qc->park = &w->park;
 	w->due_ms = -1;
-	if (w->args.wait > 0 && nothing_there(w) && enter_rooms(w))
+	if (w->park.wait > 0 && nothing_there(w) && enter_rooms(w))
 		return true;
 	leave_rooms(w);
 	if (probe_start(w))
 		return true;
-	qc->waiter = NULL;
+	qc->park = NULL;
 	waiter_free(w);
 	return false;
-}
-
-/* --- ends
- * -------------------------------------------------------------------------------------------------------------
- */
-
-void waiter_cancel(struct qclient *qc)
-{
-	struct pg_error err;
-
-	pg_error_set(&err, "57014", "canceling statement due to user request");
-	end_error(qc->waiter, &err);
-}
-
-void waiter_client_ended(struct qclient *qc)
-{
-	if (qc->waiter != NULL)
-		waiter_end(qc->waiter);
-}
-
-void waiters_shutdown(void)
-{
-	struct waiter *w, *tmp;
-
-	DL_FOREACH_SAFE (parked, w, tmp) {
-		if (waiter_must_leave(w->qc))
-			client_send_away(w->qc->client);
-		else if (pooler_is_shutting_down() == SHUTDOWN_WAIT_CLIENTS)
-			continue;
-		end_empty(w);
-	}
-}
-
-/* --- time
- * ------------------------------------------------------------------------------------------------------------------
- */
-
-static void end_expired(struct waiter *w)
-{
-	struct pg_error err;
-
-	if (!w->by_statement_timeout) {
-		end_empty(w);
-		return;
-	}
-	pg_error_set(&err, "57014", "canceling statement due to statement timeout");
-	end_error(w, &err);
-}
-
-static void expire(usec_t now)
-{
-	struct heap_node *n;
-
-	while ((n = heap_first(&deadlines)) != NULL && n->when <= now) {
-		struct waiter *w = CONTAINER_OF(n, struct waiter, deadline);
-
-		heap_remove(&deadlines, n);
-		w->expired = true;
-		if (w->hand == NULL && (w->item == NULL || !merge_is_sent(w->item)))
-			end_expired(w);
-	}
-}
-
-static usec_t beat(usec_t now)
-{
-	usec_t period = conf_current()->p.queue_heartbeat;
-	struct waiter *w;
-
-	if (period == 0)
-		return USEC_NEVER;
-	while ((w = parked) != NULL && w->beat_at <= now) {
-		DL_DELETE(parked, w);
-		w->beat_at = now + period;
-		DL_APPEND(parked, w);
-		client_heartbeat(w->qc->client);
-	}
-	return parked != NULL ? parked->beat_at : USEC_NEVER;
-}
-
-static usec_t on_tick(void *arg, usec_t now)
-{
-	usec_t next, at;
-
-	(void)arg;
-	expire(now);
-	room_look(now);
-	next = beat(now);
-	at = heap_deadline(&deadlines);
-	next = at < next ? at : next;
-	at = room_deadline();
-	return at < next ? at : next;
-}
-
-void wait_tick_at(usec_t when)
-{
-	loop_tick_at(tick, when);
-}
-
-bool wait_start(void)
-{
-	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	loop_phase(LOOP_PHASE_QUEUES, room_serve_ready, NULL);
-	return tick != NULL;
-}
-
-void wait_free(void)
-{
-	loop_tick_free(&tick);
-	heap_free(&deadlines);
-	room_free_timers();
-}
-
-/* --- snapshots
- * ------------------------------------------------------------------------------------------------------------------
- */
-
-static void join_names(struct buf *b, const struct take_args *a)
-{
-	for (int i = 0; i < a->n_queues; i++)
-		buf_printf(b, "%s%s", i > 0 ? ", " : "", a->queues[i]);
-}
-
-void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg)
-{
-	usec_t now = loop_now();
-	struct waiter *w;
-
-	DL_FOREACH (parked, w) {
-		struct buf names = BUF_INIT;
-		struct queue_stat_waiter st = {.client_id = client_id(w->qc->client),
-			.database = w->db->name,
-			.user = client_user(w->qc->client),
-			.state = waiter_is_busy(w) ? "asking" : "parked",
-			.limit = w->args.limit,
-			.waited_us = now - w->started};
-
-		join_names(&names, &w->args);
-		st.queues = buf_cstr(&names);
-		if (w->deadline.when > now)
-			st.left_us = w->deadline.when - now;
-		fn(&st, arg);
-		buf_free(&names);
-	}
-	await_each(fn, arg);
 }
 
 void queue_stat_each_delivery(

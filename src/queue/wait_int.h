@@ -6,6 +6,7 @@
 #define QB_QUEUE_WAIT_INT_H
 
 #include "merge.h"
+#include "park.h"
 #include "queue_int.h"
 
 #define HIDDEN_COLUMNS 5              /* behind the client's: policy, due_ms, place, edge, priority */
@@ -49,9 +50,7 @@ struct taken {
 };
 
 struct waiter {
-	struct heap_node deadline;
-	struct waiter *prev,
-		*next;      /* all parked ones, the one whose heartbeat is due first in front */
+	struct park park;   /* parked when it is in the rooms */
 	struct qclient *qc; /* NULL: nobody is interested; only the task still runs */
 	struct qdb *db;
 	struct pool *pool;
@@ -64,14 +63,15 @@ struct waiter {
 	int n_formats, n_columns;
 	bool expired;
 	bool again; /* it asked once more, for payloads of another type */
-	bool by_statement_timeout; /* the client's statement_timeout is shorter than its WAIT */
-	struct answer answer;
+	struct {
+		struct buf rows;
+		int n_rows;
+	} answer;
 	struct taken *taken;
 	int n_taken, cap_taken;
 	int32_t stamp;  /* the number of the proxy, as its last take wrote it */
 	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
 	uint64_t wakes; /* of the database when it last asked */
-	usec_t started, beat_at;
 	usec_t news_at; /* why it asked last was known; 0: it had not waited */
 };
 
@@ -83,10 +83,6 @@ void room_ready(struct room *r); /* to be served in the loop's phase, if it has 
 void room_unready(struct room *r);
 void room_schedule(struct room *r);
 void room_wake_one(struct room *r, unsigned jobs);
-bool room_serve_ready(void *arg, usec_t now); /* the loop phase */
-void room_look(usec_t now);                   /* at those whose time has come */
-usec_t room_deadline(void);
-void room_free_timers(void);
 
 static inline bool waiter_is_busy(const struct waiter *w)
 {
@@ -103,6 +99,5 @@ void probe_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, 
 void waiter_asked(void *arg, const struct pg_error *err); /* the end of a probe */
 void waiter_handed(struct waiter *w, bool ok); /* the end of a push that may have been its job */
 void waiter_ask_failed(struct waiter *w);                 /* no memory to ask */
-void wait_tick_at(usec_t when);
 
 #endif

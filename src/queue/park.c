@@ -1,0 +1,226 @@
+/*
+ * Parked clients (park.h): their deadlines, their signs of life, and the ends that have nothing to
+ * do with what they wait for. Must not know: jobs, queues, statements.
+ *
+ * Entry points: park_*.
+ */
+#include <string.h>
+
+#include "park.h"
+
+static struct heap deadlines;
+static struct park *parked;
+static struct loop_tick *tick;
+
+/* --- one client
+ * ----------------------------------------------------------------------------------------------------
+ */
+
+void park_init(
+	struct park *p, const struct park_kind *kind, const struct client *c, int verb, usec_t wait)
+{
+	usec_t limit = client_statement_timeout(c);
+
+	p->kind = kind;
+	p->verb = verb;
+	p->wait = wait;
+	p->started = loop_now();
+	if (limit == 0 || limit >= wait)
+		return;
+	p->wait = limit;
+	p->by_statement_timeout = true;
+}
+
+bool park_limit(struct park *p)
+{
+	if (!heap_set(&deadlines, &p->deadline, p->started + p->wait))
+		return false;
+	loop_tick_at(tick, p->deadline.when);
+	return true;
+}
+
+bool park_is_in(const struct park *p)
+{
+	return p->prev != NULL;
+}
+
+void park_enter(struct park *p)
+{
+	usec_t period = conf_current()->p.queue_heartbeat;
+
+	if (park_is_in(p))
+		return;
+	p->beat_at = loop_now() + period;
+	DL_APPEND(parked, p);
+	if (period > 0)
+		loop_tick_at(tick, p->beat_at);
+}
+
+void park_leave(struct park *p)
+{
+	heap_remove(&deadlines, &p->deadline);
+	if (park_is_in(p))
+		DL_DELETE(parked, p);
+	p->prev = p->next = NULL;
+}
+
+bool park_may_try_again(const struct park *p, const struct pg_error *err)
+{
+	return p->wait > 0 &&
+	       (strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57P", 3) == 0 ||
+		       strcmp(err->sqlstate, "53300") == 0);
+}
+
+/* --- ends
+ * -------------------------------------------------------------------------------------------------------------
+ */
+
+void park_fail(struct park *p, const struct pg_error *err)
+{
+	struct pg_error copy = *err; /* which may be the client's */
+	struct client *c;
+
+	count_failed(p->verb);
+	c = p->kind->leave(p);
+	if (c != NULL)
+		client_fail(c, &copy);
+}
+
+void park_no_memory(struct park *p)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "53200", "out of memory");
+	park_fail(p, &err);
+}
+
+void park_over(struct park *p)
+{
+	struct pg_error err;
+
+	if (!p->by_statement_timeout) {
+		p->kind->answer(p);
+		return;
+	}
+	pg_error_set(&err, "57014", "canceling statement due to statement timeout");
+	park_fail(p, &err);
+}
+
+void park_send_away(struct park *p)
+{
+	client_send_away(p->kind->qclient(p)->client);
+	p->kind->answer(p);
+}
+
+void park_cancel(struct qclient *qc)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "57014", "canceling statement due to user request");
+	park_fail(qc->park, &err);
+}
+
+void park_client_ended(struct qclient *qc)
+{
+	if (qc->park != NULL)
+		qc->park->kind->leave(qc->park);
+}
+
+bool park_must_leave(const struct qclient *qc)
+{
+	return pooler_is_shutting_down() == SHUTDOWN_WAIT_CLIENTS && qc->leases == NULL;
+}
+
+void parks_shutdown(void)
+{
+	struct park *p, *tmp;
+
+	DL_FOREACH_SAFE (parked, p, tmp) {
+		if (park_must_leave(p->kind->qclient(p)))
+			park_send_away(p);
+		else if (pooler_is_shutting_down() != SHUTDOWN_WAIT_CLIENTS)
+			p->kind->answer(p);
+	}
+}
+
+/* --- time
+ * -------------------------------------------------------------------------------------------------------------
+ */
+
+static void expire(usec_t now)
+{
+	struct heap_node *n;
+
+	while ((n = heap_first(&deadlines)) != NULL && n->when <= now) {
+		struct park *p = CONTAINER_OF(n, struct park, deadline);
+
+		heap_remove(&deadlines, n);
+		if (p->kind->expire(p))
+			park_over(p);
+	}
+}
+
+static usec_t beat(usec_t now)
+{
+	usec_t period = conf_current()->p.queue_heartbeat;
+	struct park *p;
+
+	if (period == 0)
+		return USEC_NEVER;
+	while ((p = parked) != NULL && p->beat_at <= now) {
+		DL_DELETE(parked, p);
+		p->beat_at = now + period;
+		DL_APPEND(parked, p);
+		client_heartbeat(p->kind->qclient(p)->client);
+	}
+	return parked != NULL ? parked->beat_at : USEC_NEVER;
+}
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	usec_t next, at;
+
+	(void)arg;
+	expire(now);
+	next = beat(now);
+	at = heap_deadline(&deadlines);
+	return at < next ? at : next;
+}
+
+bool park_start(void)
+{
+	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return tick != NULL;
+}
+
+void park_free(void)
+{
+	loop_tick_free(&tick);
+	heap_free(&deadlines);
+}
+
+/* --- snapshots
+ * --------------------------------------------------------------------------------------------------------
+ */
+
+void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg)
+{
+	usec_t now = loop_now();
+	struct park *p;
+
+	DL_FOREACH (parked, p) {
+		const struct qclient *qc = p->kind->qclient(p);
+		struct buf names = BUF_INIT;
+		struct queue_stat_waiter st = {.client_id = client_id(qc->client),
+			.database = qc->db->name,
+			.user = client_user(qc->client),
+			.waited_us = now - p->started};
+
+		p->kind->stat(p, &st, &names);
+		st.queues = buf_cstr(&names);
+		if (p->deadline.when > now)
+			st.left_us = p->deadline.when - now;
+		fn(&st, arg);
+		buf_free(&names);
+	}
+}

@@ -1,0 +1,63 @@
+/*
+ * A client that is parked in the proxy: it waits for an answer, holds no server, and may have a
+ * deadline. What it waits for is its kind's matter (wait.c: a job; await.c: the end of one).
+ *
+ * Every end of a wait passes through the kind's leave().
+ */
+#ifndef QB_QUEUE_PARK_H
+#define QB_QUEUE_PARK_H
+
+#include "queue_int.h"
+
+struct park;
+
+struct park_kind {
+	/* The client; NULL: it is not interested any more, only a statement still runs. */
+	struct qclient *(*qclient)(const struct park *p);
+	/* Its time is over. true: it can end now; false: by itself, when the statement that runs has ended. */
+	bool (*expire)(struct park *p);
+	/* Out of everything that it waits in, and freed, if no statement runs. Gives the client, to be answered by the
+	 * caller; NULL: nobody is there. */
+	struct client *(*leave)(struct park *p);
+	/* Ends it with what it knows, which may be nothing: zero rows. */
+	void (*answer)(struct park *p);
+	void (*stat)(const struct park *p, struct queue_stat_waiter *st, struct buf *names);
+};
+
+struct park {
+	const struct park_kind *kind;
+	struct heap_node deadline;
+	struct park *prev, *next; /* all parked ones, the one whose heartbeat is due first in front; prev NULL: not parked */
+	usec_t started, beat_at;
+	usec_t wait;               /* 0: not at all */
+	int verb;                  /* to be counted as */
+	bool by_statement_timeout; /* the client's statement_timeout is shorter than its WAIT */
+};
+
+MUST_CHECK bool park_start(void);
+void park_free(void);
+
+/* From now on; as Postgres would, statement_timeout ends the wait with an error. */
+void park_init(struct park *p, const struct park_kind *kind, const struct client *c, int verb, usec_t wait);
+/* Sets the deadline. false: memory. */
+MUST_CHECK bool park_limit(struct park *p);
+/* It waits, and shows signs of life. Harmless when it is parked. */
+void park_enter(struct park *p);
+/* For leave(): no deadline, no signs of life. */
+void park_leave(struct park *p);
+bool park_is_in(const struct park *p);
+
+void park_fail(struct park *p, const struct pg_error *err);
+void park_no_memory(struct park *p);
+/* Its time is over: zero rows, or the error of statement_timeout. */
+void park_over(struct park *p);
+/* We are about to end: it goes elsewhere to wait. */
+void park_send_away(struct park *p);
+
+/* Those who may wait go on waiting while the database is away. */
+bool park_may_try_again(const struct park *p, const struct pg_error *err);
+
+/* Nobody waits any more, or only whoever holds jobs. */
+void parks_shutdown(void);
+
+#endif
