@@ -77,25 +77,14 @@ BEGIN
 	IF q IS NOT NULL THEN
 		cfg := queue._find(q);
 	END IF;
-	IF ref ~ '^[0-9]{1,9}-[0-9]{1,18}(-[0-9a-f]{16})?$' THEN
-		said := split_part(ref, '-', 1)::int4;
-		id := split_part(ref, '-', 2)::int8;
-		IF said <> cfg.number THEN
-			RAISE EXCEPTION USING ERRCODE = '22023',
-				MESSAGE = format('job %s is not one of queue "%s"', left(ref, 80), q);
-		END IF;
-		SELECT * INTO cfg FROM queue.queues AS c WHERE c.number = said;
-	ELSIF ref ~ '^[0-9]{1,18}$' THEN
-		id := ref::int8;
-		IF q IS NULL THEN
-			cfg := queue._await_bare(id);
-		END IF;
-	ELSIF ref IS NULL THEN
-		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null';
-	ELSE
+	SELECT r.number, r.id INTO said, id FROM queue._ref(ref) AS r;
+	IF said <> cfg.number THEN
 		RAISE EXCEPTION USING ERRCODE = '22023',
-			MESSAGE = format('"%s" is not a job', left(ref, 80)),
-			HINT = 'Pass the job''s id, ''<queue number>-<id>'', or a token that TAKE returned.';
+			MESSAGE = format('job %s is not one of queue "%s"', left(ref, 80), q);
+	ELSIF said IS NOT NULL THEN
+		SELECT * INTO cfg FROM queue.queues AS c WHERE c.number = said;
+	ELSIF q IS NULL THEN
+		cfg := queue._await_bare(id);
 	END IF;
 	number := cfg.number;
 	name := cfg.name;

@@ -150,6 +150,40 @@ BEGIN
 END
 $$;
 
+-- The statement that changes the jobs $1 of a queue whose leases $2 hold, and gives those that it has changed.
+-- also: what else has to be so.
+CREATE OR REPLACE FUNCTION queue._set_held(name text, change text, also text DEFAULT 'true') RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN format($sql$
+		WITH job AS (
+			UPDATE %s SET %s
+			WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
+				AND lease_until > clock_timestamp() AND %s
+			RETURNING id)
+		SELECT array_agg(id) FROM job
+	$sql$, queue._table(name), change, also);
+END
+$$;
+
+-- An error if not all of these jobs were changed.
+CREATE OR REPLACE FUNCTION queue._all_held(name text, ids int8[], tokens text[], still int8[], notify bool)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF cardinality(still) IS DISTINCT FROM cardinality(ids) THEN
+		PERFORM queue._lost(name, ids, tokens, still);
+	END IF;
+	IF notify THEN
+		PERFORM pg_notify('qbouncer', name);
+	END IF;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._fail(jobs text[], error text, retry_in interval, final bool,
 	notify bool) RETURNS SETOF text
 LANGUAGE plpgsql
@@ -170,38 +204,23 @@ BEGIN
 	END IF;
 	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
 		cfg := part.cfg;
-		EXECUTE format($sql$
-			WITH job AS (
-				UPDATE %s SET
-					state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
-						WHEN $5 <= interval '0' THEN 'ready' ELSE 'later' END,
-					position = DEFAULT,
-					run_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
-						ELSE clock_timestamp() + coalesce($5, queue._pause($6, $7, $8, failures + 1)) END,
-					ended_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN clock_timestamp() END,
-					again = NULL, failures = failures + 1, error = $9, failed_at = clock_timestamp(),
-					token = NULL, lease_until = NULL
-				WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
-					AND lease_until > clock_timestamp()
-				RETURNING id)
-			SELECT array_agg(id) FROM job
-		$sql$, queue._table(cfg.name)) INTO still
+		EXECUTE queue._set_held(cfg.name, $sql$
+				state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
+					WHEN $5 <= interval '0' THEN 'ready' ELSE 'later' END,
+				position = DEFAULT,
+				run_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
+					ELSE clock_timestamp() + coalesce($5, queue._pause($6, $7, $8, failures + 1)) END,
+				ended_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN clock_timestamp() END,
+				again = NULL, failures = failures + 1, error = $9, failed_at = clock_timestamp(),
+				token = NULL, lease_until = NULL
+			$sql$) INTO still
 			USING part.ids, part.tokens,
 				coalesce(final, false) OR (cfg.retry_kind = 'none' AND retry_in IS NULL),
 				cfg.max_attempts, retry_in, cfg.retry_kind, cfg.retry_base, cfg.retry_cap,
 				queue._error_text(error);
-		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
-		END IF;
-		IF notify THEN
-			PERFORM pg_notify('qbouncer', cfg.name);
-		END IF;
+		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
-	IF cardinality(jobs) = 1 THEN
-		RETURN NEXT cfg.name;
-	ELSE
-		RETURN QUERY SELECT * FROM queue._names(jobs);
-	END IF;
+	RETURN QUERY SELECT * FROM queue._names(jobs);
 END
 $$;
 
@@ -224,28 +243,14 @@ BEGIN
 	END IF;
 	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
 		cfg := part.cfg;
-		EXECUTE format($sql$
-			WITH job AS (
-				UPDATE %s SET state = CASE WHEN $3 > interval '0' THEN 'later' ELSE 'ready' END,
-					run_at = CASE WHEN $3 > interval '0' THEN clock_timestamp() + $3 ELSE run_at END,
-					attempt = attempt - 1, token = NULL, lease_until = NULL
-				WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
-					AND lease_until > clock_timestamp()
-				RETURNING id)
-			SELECT array_agg(id) FROM job
-		$sql$, queue._table(cfg.name)) INTO still USING part.ids, part.tokens, delay;
-		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
-		END IF;
-		IF notify THEN
-			PERFORM pg_notify('qbouncer', cfg.name);
-		END IF;
+		EXECUTE queue._set_held(cfg.name, $sql$
+				state = CASE WHEN $3 > interval '0' THEN 'later' ELSE 'ready' END,
+				run_at = CASE WHEN $3 > interval '0' THEN clock_timestamp() + $3 ELSE run_at END,
+				attempt = attempt - 1, token = NULL, lease_until = NULL
+			$sql$) INTO still USING part.ids, part.tokens, delay;
+		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
-	IF cardinality(jobs) = 1 THEN
-		RETURN NEXT cfg.name;
-	ELSE
-		RETURN QUERY SELECT * FROM queue._names(jobs);
-	END IF;
+	RETURN QUERY SELECT * FROM queue._names(jobs);
 END
 $$;
 
@@ -267,24 +272,11 @@ BEGIN
 	END IF;
 	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
 		cfg := part.cfg;
-		EXECUTE format($sql$
-			WITH job AS (
-				UPDATE %s SET lease_until = clock_timestamp() + $3
-				WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
-					AND lease_until > clock_timestamp()
-				RETURNING id)
-			SELECT array_agg(id) FROM job
-		$sql$, queue._table(cfg.name)) INTO still
+		EXECUTE queue._set_held(cfg.name, 'lease_until = clock_timestamp() + $3') INTO still
 			USING part.ids, part.tokens, coalesce(lease, cfg.lease);
-		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
-		END IF;
+		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, false);
 	END LOOP;
-	IF cardinality(jobs) = 1 THEN
-		RETURN NEXT cfg.name;
-	ELSE
-		RETURN QUERY SELECT * FROM queue._names(jobs);
-	END IF;
+	RETURN QUERY SELECT * FROM queue._names(jobs);
 END
 $$;
 

@@ -9,9 +9,24 @@
 -- operator that an index could serve: where few rows are alive the planner would begin with the table
 -- or with the index of the leases, and read all that a transaction that is held open keeps there.
 
+-- The statement that changes the jobs $1 whose leases are $2. What somebody else has locked (the worker's own
+-- DONE that is not committed) is passed over.
+CREATE OR REPLACE FUNCTION queue._set_leased(name text, change text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN format($sql$
+		UPDATE %1$s SET %2$s
+		WHERE id = ANY (ARRAY(SELECT id FROM %1$s
+			WHERE id = ANY ($1) AND token = ANY ($2) AND state IS NOT DISTINCT FROM 'leased'
+			FOR UPDATE SKIP LOCKED))
+	$sql$, queue._table(name), change);
+END
+$$;
+
 -- Moves the ends of these leases, never to an earlier time. A lease whose time is over but whose
--- job nobody has taken is alive again. What somebody else has locked (the worker's own DONE that
--- is not committed) is passed over. Gives those that cannot be renewed: lost or cancelled.
+-- job nobody has taken is alive again. Gives those that cannot be renewed: lost or cancelled.
 CREATE OR REPLACE FUNCTION queue._renew(tokens text[], lease interval)
 RETURNS TABLE (token text, state text)
 LANGUAGE plpgsql
@@ -34,12 +49,8 @@ BEGIN
 				FROM unnest(part.ids, part.tokens) AS w (id, token);
 			CONTINUE;
 		END IF;
-		EXECUTE format($sql$
-			UPDATE %1$s SET lease_until = greatest(lease_until, clock_timestamp() + $3)
-			WHERE id = ANY (ARRAY(SELECT id FROM %1$s
-				WHERE id = ANY ($1) AND token = ANY ($2) AND state IS NOT DISTINCT FROM 'leased'
-				FOR UPDATE SKIP LOCKED))
-		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, lease;
+		EXECUTE queue._set_leased(cfg.name,
+			'lease_until = greatest(lease_until, clock_timestamp() + $3)') USING part.ids, part.tokens, lease;
 		RETURN QUERY EXECUTE format($sql$
 			SELECT format('%%s-%%s-%%s', $3, w.id, w.token),
 				CASE WHEN q.token = 'x' || w.token THEN 'cancelled' ELSE 'lost' END
@@ -68,12 +79,7 @@ BEGIN
 	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
 		cfg := part.cfg;
 		CONTINUE WHEN NOT has_table_privilege(queue._table(cfg.name), 'UPDATE');
-		EXECUTE format($sql$
-			UPDATE %1$s SET proxy = $3
-			WHERE id = ANY (ARRAY(SELECT id FROM %1$s
-				WHERE id = ANY ($1) AND token = ANY ($2) AND state IS NOT DISTINCT FROM 'leased'
-				FOR UPDATE SKIP LOCKED))
-		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, owner;
+		EXECUTE queue._set_leased(cfg.name, 'proxy = $3') USING part.ids, part.tokens, owner;
 	END LOOP;
 END
 $$;

@@ -200,16 +200,11 @@ AS $$
 DECLARE
 	still int8[];
 BEGIN
-	EXECUTE format($sql$
-		WITH job AS (
-			UPDATE %s SET state = CASE WHEN run_at > clock_timestamp() THEN 'later' ELSE 'ready' END,
-				position = DEFAULT, token = NULL, lease_until = NULL, again = NULL,
-				attempt = 0, failures = 0, error = NULL
-			WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
-				AND lease_until > clock_timestamp() AND again
-			RETURNING id)
-		SELECT array_agg(id) FROM job
-	$sql$, queue._table(cfg.name)) INTO still USING ids, tokens;
+	EXECUTE queue._set_held(cfg.name, $sql$
+			state = CASE WHEN run_at > clock_timestamp() THEN 'later' ELSE 'ready' END,
+			position = DEFAULT, token = NULL, lease_until = NULL, again = NULL,
+			attempt = 0, failures = 0, error = NULL
+		$sql$, 'again') INTO still USING ids, tokens;
 	IF still IS NOT NULL THEN
 		PERFORM pg_notify('qbouncer', cfg.name);
 	END IF;

@@ -13,6 +13,27 @@ BEGIN
 END
 $$;
 
+-- What a job is named by: the number of its queue and its id. A bare id: the number is NULL.
+CREATE OR REPLACE FUNCTION queue._ref(ref text, OUT number int4, OUT id int8)
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF ref ~ '^[0-9]{1,9}-[0-9]{1,18}(-[0-9a-f]{16})?$' THEN
+		number := split_part(ref, '-', 1)::int4;
+		id := split_part(ref, '-', 2)::int8;
+	ELSIF ref ~ '^[0-9]{1,18}$' THEN
+		id := ref::int8;
+	ELSIF ref IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null';
+	ELSE
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('"%s" is not a job', left(ref, 80)),
+			HINT = 'Pass the job''s id, ''<queue number>-<id>'', or a token that TAKE returned.';
+	END IF;
+END
+$$;
+
 -- The queues that have a job with this id in such a state, of those that the role may read. Of
 -- all states: also one that has ended and is kept.
 CREATE OR REPLACE FUNCTION queue._queues_with(wanted int8, dead bool)
@@ -51,14 +72,13 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
+	said int4;
 	places text[];
 BEGIN
-	IF ref ~ '^[0-9]{1,9}-[0-9]{1,18}(-[0-9a-f]{16})?$' THEN
-		id := split_part(ref, '-', 2)::int8;
-		SELECT c.number, c.name INTO number, name FROM queue.queues AS c
-			WHERE c.number = split_part(ref, '-', 1)::int4;
-	ELSIF ref ~ '^[0-9]{1,18}$' THEN
-		id := ref::int8;
+	SELECT r.number, r.id INTO said, id FROM queue._ref(ref) AS r;
+	IF said IS NOT NULL THEN
+		SELECT c.number, c.name INTO number, name FROM queue.queues AS c WHERE c.number = said;
+	ELSE
 		SELECT array_agg(format('''%s-%s'' (%s)', w.number, id, w.name)), min(w.number), min(w.name)
 			INTO places, number, name FROM queue._queues_with(id, dead) AS w;
 		IF cardinality(places) > 1 THEN
@@ -68,12 +88,6 @@ BEGIN
 				HINT = 'Name it with the number of its queue: '
 					|| array_to_string(places[1:10], ', ') || '.';
 		END IF;
-	ELSIF ref IS NULL THEN
-		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null';
-	ELSE
-		RAISE EXCEPTION USING ERRCODE = '22023',
-			MESSAGE = format('"%s" is not a job', left(ref, 80)),
-			HINT = 'Pass the job''s id, ''<queue number>-<id>'', or a token that TAKE returned.';
 	END IF;
 	IF name IS NULL THEN
 		PERFORM queue._no_job(ref);

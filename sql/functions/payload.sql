@@ -4,6 +4,8 @@ DO $qbouncer_payload$
 DECLARE
 	kind text;
 	f text;
+	push CONSTANT oid := (SELECT p.oid FROM pg_proc AS p WHERE p.pronamespace = 'queue'::regnamespace
+		AND p.proname = 'push' AND p.proargtypes[1] = 'jsonb'::regtype);
 BEGIN
 	FOREACH kind IN ARRAY ARRAY['text', 'bytea'] LOOP
 		FOREACH f IN ARRAY ARRAY['_take', 'take', 'pop', 'peek', 'job'] LOOP
@@ -14,5 +16,7 @@ BEGIN
 				'FROM queue._take(', 'FROM queue._take_' || kind || '(');
 		END LOOP;
 	END LOOP;
+	EXECUTE replace(replace(pg_get_functiondef(push), 'payload jsonb', 'payload bytea'),
+		quote_literal('jsonb'), quote_literal('bytea'));
 END
 $qbouncer_payload$;

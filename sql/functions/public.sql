@@ -1,7 +1,7 @@
 -- The verbs for triggers and for connections that do not pass through qbouncer. They tell the
 -- proxies by NOTIFY, in the caller's transaction.
 
--- One for each type. A literal, or a parameter whose type nobody says, is that of text: it becomes what the
+-- One for each type (of bytea: payload.sql). A literal, or a parameter whose type nobody says, is that of text: it becomes what the
 -- queue holds, as a literal does in an INSERT.
 CREATE OR REPLACE FUNCTION queue.push(q text, payload text, priority int4 DEFAULT 0,
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL,
@@ -26,19 +26,6 @@ AS $$
 BEGIN
 	RETURN queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, true,
 		expires, attempts, key, on_duplicate, "group", true, 'jsonb');
-END
-$$;
-
-CREATE OR REPLACE FUNCTION queue.push(q text, payload bytea, priority int4 DEFAULT 0,
-	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL,
-	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
-	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL) RETURNS int8
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, true,
-		expires, attempts, key, on_duplicate, "group", true, 'bytea');
 END
 $$;
 
