@@ -74,23 +74,25 @@ BEGIN
 		format('n%s_ended', number), (SELECT CASE relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END
 			FROM pg_class WHERE oid = to_regclass(queue._table(name))));
 
-	-- _done_<number> for jobs that are kept
+	-- _done_<number> for jobs that are kept: all of them, or those with a result
 	PERFORM queue._generate_one(format('_done_keep_%s(ids int8[], tokens text[], results text[])
 		RETURNS int8[]', number), 'SET enable_seqscan = off SET enable_bitmapscan = off
-		SET plan_cache_mode = force_generic_plan', replace($body$
+		SET plan_cache_mode = force_generic_plan', replace(replace($body$
 DECLARE
 	still int8[];
+	keeps CONSTANT bool := results IS NULL OR array_position(results, NULL) IS NULL
+		OR (SELECT retain_done > interval '0' FROM queue.queues WHERE number = @n@);
 BEGIN
 	WITH job AS (
 		DELETE FROM @table@ WHERE id = ANY (ids)
 			AND token = (tokens)[width_bucket(id, ids)] AND lease_until > clock_timestamp()
 			AND again IS NULL
 		RETURNING *),
-	kept AS (@keep@)
+	kept AS (@keep@ WHERE keeps OR (results)[width_bucket(id, ids)] IS NOT NULL)
 	SELECT array_agg(id) INTO still FROM job;
 	RETURN still;
 END
-$body$, '@keep@', queue._keep('@archive@', 'job', 'done',
+$body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'job', 'done',
 		result => '(results)[width_bucket(id, ids)]::jsonb')), queue._table(name));
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._done_keep_%s TO PUBLIC', number);
 END

@@ -59,6 +59,16 @@ def test_result_for_all_and_for_each(db, retain):
     assert archive(db, what="id, result::text") == [(1, "true"), (2, "true"), (3, "null"), (4, "3")]
 
 
+@pytest.mark.parametrize("retain,there", [("0", [1, 4]), ("1 day", [1, 2, 3, 4])])
+def test_only_those_with_a_result(db, retain, there):
+    db.create("q", retain_done=retain)
+    db.push("q", "1", "2", "3", "4")
+    a, b, c, d = [job["token"] for job in db.take("q", 4)]
+    assert db.column("SELECT * FROM queue._done_pairs(%s::text[])", [a, "1", b, None, c, None, d, "null"]) == ["q"] * 4
+    assert archive(db, what="id") == [(n,) for n in there]
+    assert db.value("SELECT count(*) FROM queue.q_q") == 0
+
+
 def test_kept_without_a_result(kept):
     kept.push("q", "1", "2", "3")
     one, two, _ = kept.take("q", 3)
