@@ -106,3 +106,16 @@ def test_every_function_pins_search_path(db):
     assert db.column("""SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
         AND (prosecdef OR NOT has_function_privilege('bob', oid, 'EXECUTE')) ORDER BY 1""") == [
             "_blocked_1", "_ended_1", "_late_1", "_next_1"]  # of KEY and GROUP: one thing each
+
+
+def test_an_upgrade_gives_nobody_more(db):
+    """As a later version would do it: all functions anew, over those of the queues."""
+    db.create("mail", max_length=5)
+    closed = """SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
+        AND NOT has_function_privilege('bob', oid, 'EXECUTE') ORDER BY 1"""
+    before = db.column(closed)
+    assert before == ["_blocked_1", "_ended_1", "_full_1", "_next_1"]
+    db.rows("CREATE OR REPLACE FUNCTION queue.version() RETURNS int4 LANGUAGE sql AS 'SELECT 0'")
+    assert db.script(install_script()) == ""
+    assert db.value("SELECT queue.version()") == 1
+    assert db.column(closed) == before
