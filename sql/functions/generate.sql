@@ -172,8 +172,8 @@ BEGIN
 				AND coalesce(lease_until, run_at) <= moment)
 			OR EXISTS (SELECT FROM @table@ WHERE state IN ('ready', 'later')
 				AND expires_at > after AND expires_at <= moment) THEN
-		PERFORM queue._promote(q, least(greatest(lim, 200), 1000));
-		PERFORM queue._expire(q, least(greatest(lim, 200), 1000));
+		PERFORM queue._promote(q, least(greatest(lim, 200), 1000), after);
+		PERFORM queue._expire(q, least(greatest(lim, 200), 1000), after);
 	ELSE
 		edge := (date_part('epoch', moment) * 1000000)::int8;
 	END IF;

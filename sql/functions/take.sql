@@ -2,9 +2,11 @@
 
 -- Makes ready what is due: delayed jobs, retries, and jobs whose lease has ended, which counts
 -- as a failed attempt. At most "most" of them, so that no call takes long; rows that somebody
--- works on are left alone. What was cancelled while it was worked on goes away. The jobs get their places at the end of the queue, in the order of
--- their times.
-CREATE OR REPLACE FUNCTION queue._promote(cfg queue.queues, most int4) RETURNS void
+-- works on are left alone. What was cancelled while it was worked on goes away. The jobs get their
+-- places at the end of the queue, in the order of their times. after: nothing that became due until
+-- then is left; under a transaction that stays open, what has been there is not read again.
+CREATE OR REPLACE FUNCTION queue._promote(cfg queue.queues, most int4,
+	after timestamptz DEFAULT '-infinity') RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -20,7 +22,7 @@ BEGIN
 				(left(token, 1) = 'x') IS TRUE AS over
 			FROM %1$s
 			WHERE state IN ('later', 'leased')
-				AND coalesce(lease_until, run_at) <= $3
+				AND coalesce(lease_until, run_at) > $5 AND coalesce(lease_until, run_at) <= $3
 			ORDER BY coalesce(lease_until, run_at)
 			LIMIT $1 FOR UPDATE SKIP LOCKED),
 		gone AS (DELETE FROM %1$s USING due WHERE id = due_id AND over RETURNING *) %2$s
@@ -36,12 +38,13 @@ BEGIN
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
 		FROM due WHERE id = due_id AND NOT over
 	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'))
-	USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none';
+	USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after;
 END
 $$;
 
 -- Jobs that nobody took in their time go away, as many at a time as above. Gives their number.
-CREATE OR REPLACE FUNCTION queue._expire(cfg queue.queues, most int4) RETURNS int8
+CREATE OR REPLACE FUNCTION queue._expire(cfg queue.queues, most int4,
+	after timestamptz DEFAULT '-infinity') RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -53,12 +56,12 @@ BEGIN
 	EXECUTE format($sql$
 		WITH late AS MATERIALIZED (
 			SELECT id AS late_id FROM %1$s
-			WHERE state IN ('ready', 'later') AND expires_at <= $2
+			WHERE state IN ('ready', 'later') AND expires_at > $3 AND expires_at <= $2
 			ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED),
 		gone AS (DELETE FROM %1$s USING late WHERE id = late_id RETURNING *) %2$s
 		SELECT count(*) FROM gone
 	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'expired'))
-	INTO gone USING most, clock_timestamp();
+	INTO gone USING most, clock_timestamp(), after;
 	RETURN gone;
 END
 $$;

@@ -388,3 +388,18 @@ def test_a_floor_passes_over_what_is_finished(q):
     root.rows("SELECT 1 FROM (" + call % floor + ") AS t")  # planned and warm
     front, bounded = touched(root, call % 0), touched(root, call % floor)
     assert bounded * 4 < front, (front, bounded)
+
+
+def test_what_is_due_is_looked_for_from_a_time_on(db):
+    db.create("q")
+    db.rows("SELECT queue.push('q', '1', run_at => '2001-01-01')")
+    db.rows("UPDATE queue.q_q SET state = 'later'")
+    db.rows("SELECT queue.push('q', '2', run_at => '2001-01-03')")
+    db.rows("UPDATE queue.q_q SET state = 'later'")
+    db.rows("SELECT queue._promote(c, 10, '2001-01-01') FROM queue.queues AS c")
+    assert [db.job("q", n)["state"] for n in (1, 2)] == ["later", "ready"]
+    db.rows("SELECT queue._promote(c, 10) FROM queue.queues AS c")
+    assert db.job("q", 1)["state"] == "ready"
+    db.rows("UPDATE queue.q_q SET expires_at = run_at")
+    assert db.value("SELECT queue._expire(c, 10, '2001-01-01') FROM queue.queues AS c") == 1
+    assert db.job("q", 1) is not None and db.job("q", 2) is None
