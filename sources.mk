@@ -120,6 +120,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/extq.c \
 	src/pool/extq_bind.c \
 	src/pool/extq_int.h \
+	src/pool/home.c \
 	src/pool/hosts.c \
 	src/pool/istr.c \
 	src/pool/janitor.c \

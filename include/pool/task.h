@@ -32,6 +32,9 @@ struct task_spec {
 	const struct task_settings *settings; /* in place of client; borrowed for the call */
 	const char *sql;
 	bool script;           /* simple protocol, several statements, no parameters */
+	/* Where one of the same kind has run before, this one is cheaper: it goes there if it can without
+	 * waiting long. Kinds that happen to be equal do no harm. 0: anywhere. */
+	uint64_t kind;
 	bool prepare;          /* keep prepared on the server: the text is one of few */
 	const uint32_t *oids;
 	int n_params;

@@ -12,7 +12,11 @@
 #define RETRY_FASTEST                                                                              \
 	(1 * USEC_SEC) /* a server that refuses connections is tried again after this */
 
+#define HELD_LOOK   64 /* tasks that are looked at for a free server */
+#define HELD_PERIOD (2 * USEC_MSEC)
+
 static struct pool *ready_head, **ready_tail = &ready_head;
+static struct loop_tick *held_tick; /* tasks that are held back are looked at again */
 
 static struct pool *pool_new(struct database *db, struct istr *name)
 {
@@ -83,6 +87,7 @@ void pool_free(struct pool **pp)
 		if (ready_tail == &p->ready_next)
 			ready_tail = at;
 	}
+	home_free(p);
 	vars_clear(&p->welcome);
 	buf_free(&p->welcome_rest);
 	istr_drop(&p->user);
@@ -272,6 +277,11 @@ static unsigned client_limit(const struct pool *p, usec_t now)
 	return size;
 }
 
+bool pool_may_use(const struct server *s)
+{
+	return !s->close_needed && s->conn != NULL;
+}
+
 struct server *pool_take_idle(struct pool *p, bool for_client)
 {
 	struct server *s = p->servers[SERVER_IDLE].head, *next;
@@ -282,7 +292,7 @@ struct server *pool_take_idle(struct pool *p, bool for_client)
 		return NULL;
 	for (; s != NULL; s = next) {
 		next = s->next;
-		if (s->close_needed || s->conn == NULL)
+		if (!pool_may_use(s))
 			continue;
 		if (!for_client || !server_is_stale(s))
 			return s;
@@ -303,19 +313,63 @@ static void serve_greeting(struct pool *p)
 		client_login_welcome(c);
 }
 
-static bool serve_tasks(struct pool *p)
+/* The longest waiting task that can have a server now, and that server; NULL: none. Of those up to
+ * `seen` it is known that they wait for theirs. */
+static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct server **ret)
+{
+	struct server *any = pool_take_idle(p, false);
+	unsigned left = HELD_LOOK;
+	struct task *t;
+
+	for (t = any != NULL ? p->tasks : NULL; t != NULL && left > 0; t = t->next, left--) {
+		if (t->seq <= *seen)
+			continue;
+		*ret = t->kind != 0 ? home_choose(t, now) : any;
+		if (*ret != NULL)
+			return t;
+		*seen = t->seq;
+	}
+	return NULL;
+}
+
+static bool serve_tasks(struct pool *p, usec_t now)
 {
 	struct server *s;
 	struct task *t;
+	uint64_t seen = 0;
 	bool any = false;
 
-	while ((t = p->tasks) != NULL && (s = pool_take_idle(p, false)) != NULL) {
+	while ((t = next_task(p, now, &seen, &s)) != NULL) {
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		task_start(t, s);
 		any = true;
 	}
+	if (seen > 0)
+		loop_tick_at(held_tick, now + HELD_PERIOD);
 	return any;
+}
+
+static usec_t on_held_tick(void *arg, usec_t now)
+{
+	(void)arg;
+	(void)now;
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			if (p->n_tasks > 0)
+				pool_mark_ready(p);
+	return USEC_NEVER;
+}
+
+bool pool_start(void)
+{
+	held_tick = loop_tick_new(on_held_tick, NULL, USEC_NEVER);
+	return held_tick != NULL;
+}
+
+void pool_stop(void)
+{
+	loop_tick_free(&held_tick);
 }
 
 static bool serve_clients(struct pool *p, usec_t now)
@@ -364,7 +418,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 		p->ready_marked = false;
 		serve_greeting(p);
 		listen_wake(p->db);
-		any |= serve_tasks(p);
+		any |= serve_tasks(p, now);
 		any |= serve_clients(p, now);
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)
 			pool_launch(p, now);
@@ -412,11 +466,13 @@ void pool_server_failed(struct pool *p, const struct pg_error *err)
 }
 
 /* Servers that those who wait could use now. */
-static unsigned wanted(const struct pool *p)
+static unsigned wanted(struct pool *p)
 {
 	unsigned size = client_limit(p, loop_now()), total = pool_servers_total(p);
 	unsigned busy_or_coming = p->servers[SERVER_LOGIN].count;
-	unsigned clients = p->waiting.count, tasks = p->n_tasks, room, want;
+	/* those that are held back while a server is free need none */
+	unsigned tasks = pool_take_idle(p, false) == NULL ? p->n_tasks : 0;
+	unsigned clients = p->waiting.count, room, want;
 
 	if (!p->welcome_known && p->greeting.count > 0 && clients == 0)
 		clients = 1;

@@ -358,6 +358,7 @@ struct server {
 	struct pool *pool;
 	struct client *link;
 	struct task *task;
+	unsigned n_kinds; /* of tasks, whose home it is: home.c */
 	struct server_login *login;
 	struct expect_ring expect;
 	struct sprep *prepared;     /* hash by pstmt */
@@ -391,9 +392,12 @@ struct task {
 	char *script;
 	struct buf bind;       /* Bind message behind the statement name: formats, values, result formats */
 	bool prepare, failed;
+	bool first;            /* of its kind on its server */
 	struct vars vars;
 	struct istr *extra;
 	struct pg_error err;
+	uint64_t kind;     /* 0: of none */
+	usec_t held_since; /* it waits for a certain server, though another is free; 0: does not */
 	usec_t since;
 	uint64_t seq; /* in the order of task_submit() */
 };
@@ -444,6 +448,8 @@ struct pool {
 	struct server_list servers[SERVER_STATES];
 	struct task *tasks;     /* waiting for a server; longest first */
 	unsigned n_tasks;
+	struct home *homes;     /* hash by kind of task */
+	usec_t first_call, later_call; /* what tasks take where their kind was not before, and where it was */
 	unsigned n_pinned;      /* clients that keep their servers */
 	bool ready_marked;      /* in the list that the pool phase serves */
 	struct pool *ready_next;
@@ -508,6 +514,9 @@ void pool_free(struct pool **p);
 void pool_mark_ready(struct pool *p); /* has servers or clients that may be brought together */
 bool pool_serve_ready(void *arg, usec_t now); /* the loop phase */
 struct server *pool_take_idle(struct pool *p, bool for_client);
+bool pool_may_use(const struct server *s); /* an idle one, for a task */
+MUST_CHECK bool pool_start(void);
+void pool_stop(void);
 void pool_launch(struct pool *p, usec_t now);
 void pool_server_failed(struct pool *p, const struct pg_error *err);
 unsigned pool_servers_total(const struct pool *p);
@@ -515,6 +524,13 @@ bool pool_unreachable(const struct pool *p, usec_t now);
 void pool_tick(struct pool *p, usec_t now);
 /* Why the pool gets no further server, for those who wait: the limit and what to raise. */
 void pool_explain_limit(const struct pool *p, struct pg_error *err);
+
+/* home.c */
+/* Some server is free. NULL: the task waits for a better one. */
+struct server *home_choose(struct task *t, usec_t now);
+void home_took(const struct task *t, usec_t time); /* it has succeeded */
+void home_lost(struct server *s); /* it is closed */
+void home_free(struct pool *p);
 
 /* client.c */
 extern struct client_list client_logins, client_dead, client_consoles;

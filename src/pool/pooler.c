@@ -83,7 +83,7 @@ bool pooler_start(void)
 	loop_reaper(reap, NULL);
 	dns_on_gone(address_gone);
 	tick = loop_tick_new(janitor_tick, NULL, loop_now());
-	if (tick == NULL)
+	if (tick == NULL || !pool_start())
 		return false;
 	route_reload(conf_current());
 	return true;
@@ -122,6 +122,7 @@ void pooler_free(void)
 	server_reap();
 	route_free();
 	loop_tick_free(&tick);
+	pool_stop();
 	client_free_slabs();
 	server_free_slabs();
 }

@@ -84,6 +84,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	t->ops = spec->ops;
 	t->arg = spec->arg;
 	t->prepare = spec->prepare;
+	t->kind = spec->kind;
 	t->since = loop_now();
 	t->seq = ++last_seq;
 	if (spec->script) {
@@ -249,6 +250,8 @@ static void finished(struct server *s)
 	struct task *t = s->task;
 
 	s->task = NULL;
+	if (!t->failed)
+		home_took(t, loop_now() - s->request_time);
 	if (s->tx != 'I')
 		server_close(s, "transaction left open by a task", NULL);
 	else

@@ -347,6 +347,7 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 		.array_param = 1,
 		.count_param = -1,
 		.params = o.params,
+		.kind = lane_kind('P', r->call.queue),
 		.settings = task_settings_of(r->qc->client),
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
@@ -443,6 +444,7 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 		.array_param = 1,
 		.count_param = -1,
 		.params = params,
+		.kind = lane_kind('K', r->call.queue),
 		.settings = task_settings_of(r->qc->client),
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
@@ -534,8 +536,10 @@ static struct merge_item *merge_done_with(struct request *r, const struct buf *r
 	struct merge_item *i = NULL;
 	int n = r->call.jobs.n, number = jobs_number(&r->call.jobs);
 
-	if (number > 0)
+	if (number > 0) {
 		spec.shape_arg = shape_done(number);
+		spec.kind = (uint64_t)number << 2 | (result == NULL ? 1 : 3);
+	}
 	if (spec.shape_arg != NULL)
 		spec.shape = result == NULL ? &lane_done : &lane_done_results;
 	if (spec.settings != NULL) {

@@ -34,6 +34,16 @@ int64_t lane_number(struct qdb *db, const char *queue)
 	return l != NULL ? l->number : 0;
 }
 
+/* FNV-1a. Even numbers, so that each has a neighbour. */
+uint64_t lane_kind(char verb, const char *queue)
+{
+	uint64_t h = (0xcbf29ce484222325u ^ (uint8_t)verb) * 0x100000001b3u;
+
+	for (; *queue != '\0'; queue++)
+		h = (h ^ (uint8_t)*queue) * 0x100000001b3u;
+	return h << 1;
+}
+
 /* One that is still referred to is freed by the last who does. */
 static void lane_drop(struct lane *l)
 {

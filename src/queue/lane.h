@@ -18,6 +18,8 @@
 #include "queue_int.h"
 
 struct lane_mark lane_now(struct qdb *db, const char *queue);
+/* What task_spec.kind is of a verb (a letter) on a queue. */
+uint64_t lane_kind(char verb, const char *queue);
 int64_t lane_number(struct qdb *db, const char *queue); /* of the queue; 0: not known */
 void lane_lower(struct qdb *db, const char *queue, struct lane_mark to);
 /* To the ground: of one queue with the next take, of all not more often than can be afforded. */

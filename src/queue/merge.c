@@ -501,6 +501,7 @@ static bool send(struct batch *b)
 		.n_params = g->spec.n_params,
 		.n_formats = g->spec.n_formats,
 		.settings = g->spec.settings,
+		.kind = g->spec.kind,
 		.bytes = {BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = b,
@@ -526,6 +527,7 @@ static bool send(struct batch *b)
 			.len = (int32_t)snprintf(count, sizeof(count), "%d", wanted(b))};
 	b->at = b->items;
 	fill(b, &st, &array);
+	spec.kind = st.kind;
 	spec.sql = b->direct ? buf_cstr(&st.text) : b->patient ? g->spec.patient_sql : g->spec.sql;
 	spec.oids = st.oids;
 	spec.n_params = st.n_params;

@@ -42,6 +42,7 @@ struct merge_statement {
 	int n_values;
 	int n_formats;
 	int16_t formats[20];
+	uint64_t kind; /* task_spec.kind */
 	bool risky;   /* any refusal may be the fault of the shape: without it, it goes as the spec has it */
 	void *flight; /* for row() and end(); NULL: they are not called */
 };
@@ -69,6 +70,7 @@ struct merge_spec {
 	struct task_settings *settings; /* in force while it runs; taken over by merge_add() */
 	const struct merge_shape *shape; /* or NULL */
 	void *shape_arg;                 /* taken over by merge_add() */
+	uint64_t kind;      /* task_spec.kind */
 	bool one_at_a_time; /* whatever queue_batches says: the order of the items matters */
 	bool split; /* an error may be the fault of one item */
 	/* It does not wait long for locks (55P03), and who has to is alone and waits with this one, beside the

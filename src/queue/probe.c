@@ -218,6 +218,8 @@ static struct merge_item *ask(
 	struct merge_item *i = NULL;
 
 	/* the head of one queue is known, those of several are not */
+	if (w->args.n_queues == 1)
+		spec.kind = lane_kind('T', w->args.queues[0]);
 	if (w->args.n_queues == 1 && w->args.limit > 0)
 		spec.shape_arg = shape_take(w->db, w->pool, w->args.queues[0], w->args.payload);
 	spec.shape = spec.shape_arg != NULL ? &lane_take : NULL;

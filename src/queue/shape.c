@@ -166,6 +166,7 @@ static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t numbe
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
 		(long long)number, (long long)number);
+	st->kind++; /* another function */
 	st->direct = st->risky = true;
 	st->flight = h;
 	return true;

@@ -161,7 +161,8 @@ class Rig:
         for child in self._processes()[1]:
             try:
                 with open("/proc/%d/status" % child, encoding="ascii") as status:
-                    total += int(re.search(r"^RssAnon:\s+(\d+)", status.read(), re.M).group(1))
+                    own = re.search(r"^RssAnon:\s+(\d+)", status.read(), re.M)
+                    total += int(own.group(1)) if own else 0  # one that is ending has none
             except OSError:
                 pass
         return total * 1024

@@ -1,0 +1,185 @@
+/*
+ * Homes: which servers have run tasks of a kind before. A session of Postgres plans the statements
+ * of a function when it first calls it, and keeps the plans: the first call costs ten times the
+ * second, and memory for as long as the session lives. So a task is sent where its kind has been,
+ * if that server is free, and waits for it a little if it is not.
+ *
+ * A kind is a number that comes with the task (task_spec.kind); what it stands for is not known
+ * here. Nothing is lost by forgetting one.
+ *
+ * How long it waits: while that is less than what a first call takes more than others, as measured.
+ * A kind whose tasks wait often enough gets one more home (at most HOMES_MAX): one that is asked
+ * for more than one server can do comes to have several, the others keep to one. Nobody waits for a
+ * server that a client has, or whose statement takes long.
+ *
+ * Entry points: home_* in pool_int.h.
+ */
+#include "pool_int.h"
+
+#define KINDS_MAX 20000 /* of a pool; the oldest is forgotten */
+#define HOMES_MAX 8
+#define LOOK_MAX  8  /* free servers among which a new home is chosen */
+#define CROWD     8  /* kinds that a server may have without being thought fuller */
+#define FADE      16 /* what calls have cost is forgotten in so many */
+#define GAIN_MIN  (1 * USEC_MSEC)
+#define GAIN_MAX  (50 * USEC_MSEC)
+#define TOO_LONG  4 /* times the usual: what runs for longer is not waited for */
+#define PATIENCE  4 /* of one task, in such times */
+
+struct home {
+	UT_hash_handle hh;
+	uint64_t kind;
+	usec_t waited; /* the last FADE tasks of it, in sum, since it got its last home */
+	unsigned n;
+	struct server *server[HOMES_MAX]; /* the last one used first */
+};
+
+static struct home *find(const struct pool *p, uint64_t kind)
+{
+	struct home *h;
+
+	HASH_FIND(hh, p->homes, &kind, sizeof(kind), h);
+	return h;
+}
+
+static void drop(struct pool *p, struct home *h)
+{
+	for (unsigned i = 0; i < h->n; i++)
+		h->server[i]->n_kinds--;
+	HASH_DEL(p->homes, h);
+	mem_free(h);
+}
+
+void home_free(struct pool *p)
+{
+	while (p->homes != NULL)
+		drop(p, p->homes);
+}
+
+void home_lost(struct server *s)
+{
+	struct home *h, *tmp;
+
+	if (s->n_kinds == 0)
+		return;
+	HASH_ITER (hh, s->pool->homes, h, tmp)
+		for (unsigned i = 0; i < h->n; i++)
+			if (h->server[i] == s) {
+				h->server[i] = h->server[--h->n];
+				s->n_kinds--;
+				break;
+			}
+}
+
+/* --- which
+ * --------------------------------------------------------------------------------------------------
+ */
+
+static void to_front(struct home *h, unsigned i)
+{
+	struct server *s = h->server[i];
+
+	for (; i > 0; i--)
+		h->server[i] = h->server[i - 1];
+	h->server[0] = s;
+}
+
+/* Without memory it has no home: the next one of its kind goes anywhere, too. */
+static void settle(struct pool *p, struct home *h, uint64_t kind, struct server *s)
+{
+	if (h == NULL) {
+		if (HASH_COUNT(p->homes) >= KINDS_MAX)
+			drop(p, p->homes);
+		h = mem_zalloc(sizeof(*h));
+		if (h == NULL)
+			return;
+		h->kind = kind;
+		HASH_ADD(hh, p->homes, kind, sizeof(kind), h);
+		if (h->hh.tbl == NULL) {
+			mem_free(h);
+			return;
+		}
+	}
+	if (h->n == HOMES_MAX)
+		h->server[--h->n]->n_kinds--;
+	h->server[h->n] = s;
+	to_front(h, h->n++);
+	h->waited = 0;
+	s->n_kinds++;
+}
+
+/* The free server that has the fewest kinds, about; of equal ones the first. */
+static struct server *emptiest(const struct pool *p)
+{
+	struct server *best = NULL, *s;
+	int left = LOOK_MAX;
+
+	DL_FOREACH (p->servers[SERVER_IDLE].head, s) {
+		if (!pool_may_use(s))
+			continue;
+		if (left-- == 0)
+			break;
+		if (best == NULL || s->n_kinds / CROWD < best->n_kinds / CROWD)
+			best = s;
+	}
+	return best;
+}
+
+static void fade(usec_t *v, usec_t latest)
+{
+	*v = *v == 0 ? latest : *v - *v / FADE + latest / FADE;
+}
+
+void home_took(const struct task *t, usec_t time)
+{
+	struct pool *p = t->pool;
+
+	if (t->kind != 0)
+		fade(t->first ? &p->first_call : &p->later_call, time);
+}
+
+/* What it takes longer where it has not been before. */
+static usec_t gain(const struct pool *p)
+{
+	usec_t t = p->first_call > p->later_call ? p->first_call - p->later_call : 0;
+
+	return t < GAIN_MIN ? GAIN_MIN : t > GAIN_MAX ? GAIN_MAX : t;
+}
+
+static bool is_worth_waiting(const struct pool *p, const struct home *h, usec_t waited, usec_t now)
+{
+	usec_t least = gain(p), usual = least + TOO_LONG * p->later_call;
+
+	if (waited >= PATIENCE * usual ||
+		(h->n < HOMES_MAX && h->waited + waited >= least * h->n * h->n))
+		return false;
+	for (unsigned i = 0; i < h->n; i++)
+		if (h->server[i]->state == SERVER_TASK && now - h->server[i]->request_time < usual)
+			return true;
+	return false;
+}
+
+struct server *home_choose(struct task *t, usec_t now)
+{
+	struct pool *p = t->pool;
+	struct home *h = find(p, t->kind);
+	usec_t waited = t->held_since != 0 ? now - t->held_since : 0;
+	struct server *s;
+
+	for (unsigned i = 0; h != NULL && i < h->n; i++)
+		if (h->server[i]->state == SERVER_IDLE && pool_may_use(h->server[i])) {
+			to_front(h, i);
+			h->waited += waited - h->waited / FADE;
+			return h->server[0];
+		}
+	if (h != NULL && is_worth_waiting(p, h, waited, now)) {
+		if (t->held_since == 0)
+			t->held_since = now;
+		return NULL;
+	}
+	s = emptiest(p);
+	t->first = true;
+	if (s != NULL)
+		settle(p, h, t->kind, s);
+	return s;
+}
