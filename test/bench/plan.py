@@ -20,8 +20,12 @@ FULL = Plan(
     name="full", scale=10, limit=3600,
     rounds=5, seconds=4,
     side_rounds=5,                   # of what no goal is about
-    select_clients=(1, 16, 100), select_rounds=7,
-    idle=5000,                       # clients that do nothing
+    select_clients=(1, 16, 100, 1000),
+    select_rounds=7,                 # of 16 clients
+    select_side_rounds=3,            # of the others
+    tls_clients=(1, 16, 100, 1000),
+    connect_rounds=5,
+    idle=5000, idle_tls=1000,        # clients that do nothing
     parked=10000, watch=20,          # clients that wait; seconds watched
     count=500,                       # queries of a client, counted by instructions
     job_clients=(1, 10, 100),
@@ -36,17 +40,19 @@ FULL = Plan(
     deaths=10,
 )
 
-# what fits into twelve minutes on two cores, the build included
+# what fits into a quarter of an hour on two cores, the build included
 PUBLISH = FULL.but(
-    name="publish", limit=670, rounds=3, seconds=1.5, side_rounds=1, select_clients=(16,),
-    select_rounds=4, watch=11, drain=50000, outside_clients=(100,), outside_drain=20000, latency=3,
-    hand_finished=30000, finished=200000, delayed=1000000, ready=100000, deaths=3)
+    name="publish", limit=850, rounds=3, seconds=1.5, side_rounds=1,
+    select_rounds=4, select_side_rounds=1, connect_rounds=2, watch=11, drain=50000,
+    outside_clients=(100,), outside_drain=20000, latency=3, hand_finished=30000,
+    finished=200000, delayed=1000000, ready=100000, deaths=3)
 
 # does it run?
 QUICK = FULL.but(
-    name="quick", scale=1, limit=600, rounds=1, seconds=1, side_rounds=1, select_rounds=1, idle=1000, parked=2000,
-    watch=11, count=100, drain=10000, outside_clients=(10,), outside_drain=2000, latency=1,
-    waiters=(1, 100, 2000), queues=100, finished=20000, hand_finished=10000, delayed=50000,
-    ready=5000, deaths=2)
+    name="quick", scale=1, limit=600, rounds=1, seconds=1, side_rounds=1,
+    select_clients=(16, 1000), tls_clients=(16,), select_rounds=1, select_side_rounds=1, connect_rounds=1,
+    idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000, outside_clients=(10,),
+    outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, finished=20000,
+    hand_finished=10000, delayed=50000, ready=5000, deaths=2)
 
 PLANS = {plan.name: plan for plan in (FULL, PUBLISH, QUICK)}

@@ -2,12 +2,19 @@
 
 For:     rig.py.
 Must not know: what is measured.
-Entry points: Pooler, Holder.
+Entry points: Pooler, Holder, TlsHolder, PASSWORD, userlist.
 """
 
+import base64
+import contextlib
+import hashlib
+import hmac
 import os
+import resource
 import signal
 import socket
+import ssl
+import struct
 import subprocess
 import time
 
@@ -15,6 +22,7 @@ from common import PAGE, Failed, all_files, cpu_of, files_allowed
 from pgcluster import free_port
 
 USER = "bench"
+PASSWORD = "a password of the benchmark"
 
 SETTINGS = """\
 [databases]
@@ -26,7 +34,7 @@ quiet = host={server} port={server_port} dbname=quiet pool_mode=transaction pool
 listen_addr = 127.0.0.1
 listen_port = {port}
 unix_socket_dir = {dir}
-auth_type = trust
+auth_type = {auth}
 auth_file = {dir}/userlist.txt
 max_client_conn = {max_clients}
 logfile = {dir}/{name}.log
@@ -36,19 +44,37 @@ log_stats = 0
 {more}
 """
 
+# for both the same: what is compared are the poolers, not the ciphers
+TLS = """client_tls_sslmode = require
+client_tls_protocols = tlsv1.3
+client_tls_cert_file = {dir}/server.crt
+client_tls_key_file = {dir}/server.key
+"""
+
+
+def userlist():
+    """The text of the poolers' file of users: USER with the verifier of PASSWORD."""
+    salt = os.urandom(16)
+    salted = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), salt, 4096)
+    stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
+    verifier = [base64.b64encode(b).decode()
+                for b in (salt, stored, hmac.digest(salted, b"Server Key", "sha256"))]
+    return '"%s" "SCRAM-SHA-256$4096:%s$%s:%s"\n' % (USER, *verifier)
 
 
 class Pooler:
-    """One running pooler."""
+    """One running pooler. tls: its clients have to speak TLS; auth: auth_type."""
 
-    def __init__(self, rig, name, program, wrap=(), more=""):
+    def __init__(self, rig, name, program, wrap=(), more="", tls=False, auth="trust"):
         self.rig = rig
         self.name = name
+        self.tls = tls
         self.port = free_port()
         self.ini = os.path.join(rig.dir, "%s-%d.ini" % (name, self.port))
         rig.write(self.ini, SETTINGS.format(
             server=rig.cluster.socket_dir, server_port=rig.cluster.port, port=self.port,
-            dir=rig.dir, name=name, more=more, max_clients=files_allowed() - 300))
+            dir=rig.dir, name=name, auth=auth, max_clients=files_allowed() - 300,
+            more=more + (TLS.format(dir=rig.dir) if tls else "")))
         with open(os.path.join(rig.dir, name + ".out"), "ab") as out:
             self.process = subprocess.Popen([*wrap, program, self.ini], stdin=subprocess.DEVNULL,
                                             stdout=out, stderr=out, cwd=rig.dir,
@@ -137,3 +163,53 @@ class Holder:
         self.process.wait()
         self.process.stdout.close()
         self.process.stderr.close()
+
+
+def _exactly(sock, n):
+    data = b""
+    while len(data) < n:
+        more = sock.recv(n - len(data))
+        if not more:
+            raise Failed("a pooler closed a connection")
+        data += more
+    return data
+
+
+def _tls_login(host, port, database):
+    """A connection over TLS that has been told ReadyForQuery."""
+    plain = socket.create_connection((host, port), 30)
+    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    plain.sendall(struct.pack("!ii", 8, 80877103))
+    if _exactly(plain, 1) != b"S":
+        raise Failed("a pooler refuses TLS")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    secure = context.wrap_socket(plain)
+    words = b"".join(w.encode() + b"\0" for w in ("user", USER, "database", database)) + b"\0"
+    secure.sendall(struct.pack("!ii", len(words) + 8, 3 << 16) + words)
+    kind = b""
+    while kind != b"Z":
+        kind, length = struct.unpack("!ci", _exactly(secure, 5))
+        body = _exactly(secure, length - 4)
+        if kind == b"E":
+            raise Failed("a pooler refuses a login: %r" % body)
+    return secure
+
+
+class TlsHolder:
+    """Idle connections over TLS until the end of the with statement."""
+
+    def __init__(self, pooler, n):
+        hard = files_allowed()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        with contextlib.ExitStack() as links:
+            for _ in range(n):
+                links.enter_context(_tls_login("127.0.0.1", pooler.port, "tx"))
+            self.links = links.pop_all()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc):
+        self.links.close()

@@ -17,7 +17,7 @@ from common import REPO, Failed, run
 
 PACKAGES = {"pgbouncer": "pgbouncer", "gcc": "gcc libc6-dev", "valgrind": "valgrind",
             "beanstalkd": "beanstalkd", "redis-server": "redis-server", "pgqd": "pgqd",
-            "npm": "nodejs npm"}
+            "npm": "nodejs npm", "openssl": "openssl"}
 
 # packages that start a service of their own, which nobody here wants
 SERVICES = ("pgbouncer", "beanstalkd", "redis-server", "pgqd")

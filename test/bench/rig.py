@@ -2,8 +2,8 @@
 
 For:     run.py, contenders/ and loads/.
 Must not know: what is measured.
-Entry points: Rig (start, restart, remove, pooler, pgbench, loop, client, hold, statement, psql,
-         session, instructions).
+Entry points: Rig (start, restart, remove, pooler, pgbench, logins, loop, client, hold, hold_tls,
+         statement, psql, session, instructions).
 
 The poolers are started for each load anew, from one and the same text of settings. Everything lives
 in a directory of its own under /tmp and ends with the process.
@@ -20,7 +20,7 @@ import tempfile
 import time
 
 from common import HERE, Failed, all_files, cpu_of, run
-from pooler import USER, Holder, Pooler
+from pooler import PASSWORD, USER, Holder, Pooler, TlsHolder, userlist
 from pgcluster import Cluster
 
 POSTGRES = {
@@ -93,7 +93,9 @@ class Rig:
         shutil.copy(self.programs["qbouncer"], copy)
         os.chmod(copy, 0o755)
         self.programs["qbouncer"] = copy
-        self.write(os.path.join(self.dir, "userlist.txt"), '"%s" ""\n' % USER)
+        self.write(os.path.join(self.dir, "userlist.txt"), userlist())
+        self.write(os.path.join(self.dir, "nothing.sql"), "\\set nothing 0\n")
+        self._certificate()
         self.cluster.start()
         self.cluster.psql("CREATE ROLE %s SUPERUSER LOGIN" % USER)
         self.cluster.createdb("bench", owner=USER)
@@ -102,6 +104,15 @@ class Rig:
              self.cluster.socket_dir, "-p", str(self.cluster.port), "-U", USER, "bench"])
         self.psql("VACUUM ANALYZE")
         self.psql("CHECKPOINT")
+
+    def _certificate(self):
+        """server.crt and server.key, for this run."""
+        key, crt = (os.path.join(self.dir, "server." + end) for end in ("key", "crt"))
+        run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+             "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", crt])
+        if self.owner:
+            for path in (key, crt):
+                os.chown(path, self.owner.pw_uid, self.owner.pw_gid)
 
     def restart(self, preload=None):
         """Postgres anew, with a library before the others."""
@@ -204,19 +215,27 @@ class Rig:
         host, port, user, _ = self.target(pooler)
         return ["-h", host, "-p", port, "-U", user]
 
-    def pgbench(self, pooler, database, mode, clients, *limit, script=None):
+    def pgbench(self, pooler, database, mode, clients, *limit, script=None, threads=1, more=()):
         """pgbench -S, or a script. limit: -T and whole seconds (or more), or -t and a number. Returns
         (transactions, tps)."""
         limit = [limit[0], math.ceil(limit[1])]
+        tls = pooler is not None and pooler.tls
         # one thread: its clients are never the reason why two cores are busy with pgbench
         out = run([self._bin("pgbench"), "-n", *(["-f", script] if script else ["-S"]), "-M", mode,
-                   "-c", str(clients), "-j", "1", *map(str, limit), *self.address(pooler),
-                   database if pooler else "bench"], preexec_fn=all_files)
+                   "-c", str(clients), "-j", str(threads), *more, *map(str, limit), *self.address(pooler),
+                   database if pooler else "bench"], preexec_fn=all_files,
+                  env=dict(os.environ, PGSSLMODE="require" if tls else "disable", PGPASSWORD=PASSWORD))
         queries = re.search(r"actually processed: (\d+)", out)
         tps = re.search(r"^tps = ([\d.]+)", out, re.M)
         if not queries or not tps or int(queries.group(1)) == 0:
             raise Failed("pgbench:\n" + out)
         return int(queries.group(1)), float(tps.group(1))
+
+    def logins(self, pooler, clients, seconds):
+        """Connections that are made, logged in and closed again by so many threads, one after the other.
+        Returns (connections, connections per second)."""
+        return self.pgbench(pooler, "tx", "simple", clients, "-T", seconds, threads=clients, more=["-C"],
+                            script=os.path.join(self.dir, "nothing.sql"))
 
     def client(self, pooler, mode, *args, database="tx"):
         """Runs the client program to its end: its figures by name."""
@@ -232,14 +251,19 @@ class Rig:
         """Runs the client program until the end of the with statement."""
         return Holder(self, pooler, mode, *args)
 
+    @staticmethod
+    def hold_tls(pooler, n):
+        """So many idle connections over TLS, until the end of the with statement."""
+        return TlsHolder(pooler, n)
+
     # -- instructions ----------------------------------------------------------------------
 
-    def instructions(self, name, database, mode, clients, count):
+    def instructions(self, name, database, mode, clients, count, tls=False):
         """User-space instructions of a pooler per query, counted by callgrind."""
         out = os.path.join(self.dir, "callgrind.%s" % name)
         wrap = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no",
                 "--callgrind-out-file=" + out]
-        with self.pooler(name, wrap=wrap) as pooler:
+        with self.pooler(name, wrap=wrap, tls=tls) as pooler:
             self.pgbench(pooler, database, mode, clients, "-t", 50)
             self._control(pooler, "-i", "on")
             # the difference of a short and a long run leaves the logins out

@@ -2,7 +2,7 @@
 """Measures qbouncer beside what one would use instead, on one Postgres, in one go.
 
     test/bench/run.py                    everything, up to an hour
-    test/bench/run.py --publish          every subject in less than twelve minutes: for doc/bench.md
+    test/bench/run.py --publish          every subject in a quarter of an hour: for doc/bench.md
     test/bench/run.py --quick            everything in small sizes, a few minutes: does it run?
     test/bench/run.py select jobs        these parts only
     test/bench/run.py --publish --write  and writes doc/bench.md
@@ -31,6 +31,8 @@ from rig import Rig
 # in the order in which they run: what goals are about first, as the time may not suffice for all
 PARTS = {
     "select": passing.select,
+    "tls": passing.tls,
+    "connect": passing.connect,
     "idle": waiting.idle,
     "park": waiting.park,
     "jobs": jobs.jobs,
@@ -55,7 +57,7 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     p.add_argument("--publish", action="store_const", dest="plan", const="publish", default="full",
-                   help="every subject but `instructions`, in less than twelve minutes")
+                   help="every subject but `instructions`, in a quarter of an hour")
     p.add_argument("--quick", action="store_const", dest="plan", const="quick",
                    help="short rounds, fewer clients")
     p.add_argument("--rounds", type=int, help="of each contender, in place of the plan's")
@@ -78,7 +80,7 @@ def plan_of(args):
     """The preset, as the command line changes it."""
     plan = PLANS[args.plan]
     if args.rounds:
-        plan = plan.but(rounds=args.rounds, select_rounds=args.rounds)
+        plan = plan.but(rounds=args.rounds, select_rounds=args.rounds, connect_rounds=args.rounds)
     if args.seconds:
         plan = plan.but(seconds=args.seconds)
     if args.finished:
@@ -113,6 +115,7 @@ def main():
     began = time.monotonic()
     pgbouncer = installed("pgbouncer")
     installed("gcc")
+    installed("openssl")
     if "instructions" in args.parts:
         installed("valgrind")
     program = args.program or build(args.build_dir)

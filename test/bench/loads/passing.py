@@ -1,7 +1,7 @@
-"""Ordinary traffic through the poolers: pgbench -S, and what it costs.
+"""Ordinary traffic through the poolers: pgbench -S, logins, and what they cost.
 
 For:     run.py.
-Entry points: select, instructions.
+Entry points: select, tls, connect, instructions.
 """
 
 import math
@@ -17,24 +17,55 @@ KINDS = (
     ("prepared, transaction", "tx", "prepared", ("qbouncer",)),
 )
 
+# of a pool for sessions there is one server for each client
+SESSIONS = 120
 
-def _once(rig, pooler, cell, plan):
-    """(tps, microseconds of the pooler's CPU per query)"""
+# clients that log in before anything else is of interest
+MANY = 100
+
+COLUMNS = ["protocol, pooling", "clients", "direct tps", "qbouncer tps", "pgbouncer tps", "ratio",
+           "qbouncer CPU", "pgbouncer CPU", "ratio"]
+
+
+def _limit(clients, plan):
+    """How long pgbench runs: its clock begins before many clients have logged in."""
+    return ("-T", plan.seconds) if clients <= MANY else ("-t", plan.seconds * 15000 / clients)
+
+
+def _once(rig, pooler, cell, limit, without):
+    """(tps, microseconds of the pooler's CPU per query). without: seconds of CPU and queries that do not
+    count."""
     _, database, mode, clients = cell
     before = pooler.cpu() if pooler else 0
-    queries, tps = rig.pgbench(pooler, database, mode, clients, "-T", plan.seconds)
-    return tps, (pooler.cpu() - before) / queries * 1e6 if pooler else None
+    queries, tps = rig.pgbench(pooler, database, mode, clients, *limit)
+    if not pooler:
+        return tps, None
+    return tps, (pooler.cpu() - before - without[0]) / (queries - without[1]) * 1e6
+
+
+def _warm(rig, pooler, cell):
+    """Server connections and statements, before the clock runs. What logging in costs, when many do."""
+    _, database, mode, clients = cell
+    rig.pgbench(pooler, database, mode, clients, "-t", 20 if clients <= MANY else 2)
+    if clients <= MANY:
+        return 0, 0
+    before = pooler.cpu()
+    queries, _ = rig.pgbench(pooler, database, mode, clients, "-t", 1)
+    return pooler.cpu() - before, queries
+
+
+def _rounds(plan, clients):
+    return plan.select_rounds if clients == 16 else plan.select_side_rounds
 
 
 def _cell(rig, poolers, cell, names, plan):
     tps = {name: [] for name in (*BOTH, "direct")}
     cpu = {name: [] for name in (*BOTH, "direct")}
-    for name in names:
-        if name != "direct":  # logins, server connections, statements: before the clock runs
-            rig.pgbench(poolers[name], cell[1], cell[2], cell[3], "-t", 20)
-    for order in turns(names, plan.select_rounds):
+    logins = {name: _warm(rig, poolers[name], cell) for name in names if name != "direct"}
+    limit = _limit(cell[3], plan)
+    for order in turns(names, _rounds(plan, cell[3])):
         for name in order:
-            one = _once(rig, poolers.get(name), cell, plan)
+            one = _once(rig, poolers.get(name), cell, limit, logins.get(name))
             tps[name].append(one[0])
             cpu[name].append(one[1])
     return [cell[0], cell[3], number(median(tps["direct"])),
@@ -42,6 +73,20 @@ def _cell(rig, poolers, cell, names, plan):
             ratio(tps["qbouncer"], tps["pgbouncer"]),
             number(median(cpu["qbouncer"]), "%.2f"), number(median(cpu["pgbouncer"]), "%.2f"),
             ratio(cpu["qbouncer"], cpu["pgbouncer"])]
+
+
+def _cells(rig, plan, numbers, over_tls):
+    rows = []
+    with rig.pooler("qbouncer", tls=over_tls) as ours, rig.pooler("pgbouncer", tls=over_tls) as theirs:
+        poolers = {"qbouncer": ours, "pgbouncer": theirs}
+        for label, database, mode, names in KINDS:
+            for clients in numbers:
+                if database == "session" and clients > SESSIONS:
+                    continue
+                # Postgres itself has no TLS here, and not as many connections
+                here = [n for n in names if n != "direct" or (clients <= SESSIONS and not over_tls)]
+                rows.append(_cell(rig, poolers, (label, database, mode, clients), here, plan))
+    return rows
 
 
 def _goal(rows):
@@ -53,32 +98,85 @@ def _goal(rows):
                  ">= 1.05 x pgbouncer's tps, <= 0.9 x its CPU per query", text)]
 
 
+def _rounds_as_text(plan):
+    return ("Rounds of %d s, %d of each (%d with other numbers of clients than 16), the order of the "
+            "contenders alternating; medians, and medians of the rounds' ratios." %
+            (math.ceil(plan.seconds), plan.select_rounds, plan.select_side_rounds))
+
+
 def select(rig, plan):
     """pgbench -S in the modes of the protocol"""
-    rows = []
-    with rig.pooler("qbouncer") as ours, rig.pooler("pgbouncer") as theirs:
-        poolers = {"qbouncer": ours, "pgbouncer": theirs}
-        for label, database, mode, names in KINDS:
-            for clients in plan.select_clients:
-                rows.append(_cell(rig, poolers, (label, database, mode, clients), names, plan))
+    rows = _cells(rig, plan, plan.select_clients, False)
     return Table(
         "pgbench -S",
-        "Rounds of %d s, %d of each, the order of the contenders alternating; medians, and medians of "
-        "the rounds' ratios. CPU: user and system time of the pooler's process, microseconds per "
-        "query. pgbouncer 1.18 has no prepared statements in transaction pooling. Scale %d, pool of "
-        "20 (transaction) and 120 (session), pgbench with one thread on the same cores."
-        % (math.ceil(plan.seconds), plan.select_rounds, rig.scale),
-        ["protocol, pooling", "clients", "direct tps", "qbouncer tps", "pgbouncer tps", "ratio",
-         "qbouncer CPU", "pgbouncer CPU", "ratio"], rows, _goal(rows))
+        _rounds_as_text(plan) + " CPU: user and system time of the pooler's process, microseconds per "
+        "query. pgbouncer 1.18 has no prepared statements in transaction pooling; session pooling needs "
+        "a server for each client, so it has no row of 1000. Scale %d, pool of 20 (transaction) and %d "
+        "(session), pgbench with one thread on the same cores." % (rig.scale, SESSIONS),
+        COLUMNS, rows, _goal(rows))
+
+
+def tls(rig, plan):
+    """pgbench -S over TLS"""
+    return Table(
+        "pgbench -S over TLS",
+        _rounds_as_text(plan) + " As above, with TLS 1.3 between pgbench and the pooler, both poolers with "
+        "the same certificate and the same ciphers; plain text between pooler and Postgres.",
+        COLUMNS, _cells(rig, plan, plan.tls_clients, True))
+
+
+# -- logins ----------------------------------------------------------------------------------------
+
+LOGINS = (
+    ("trust", False, "trust"),
+    ("scram-sha-256", False, "scram-sha-256"),
+    ("trust, TLS 1.3", True, "trust"),
+    ("scram-sha-256, TLS 1.3", True, "scram-sha-256"),
+)
+
+
+def _logins_row(rig, plan, label, over_tls, auth):
+    rate = {name: [] for name in BOTH}
+    cpu = {name: [] for name in BOTH}
+    with rig.pooler("qbouncer", tls=over_tls, auth=auth) as ours, \
+            rig.pooler("pgbouncer", tls=over_tls, auth=auth) as theirs:
+        poolers = {"qbouncer": ours, "pgbouncer": theirs}
+        for name in BOTH:
+            rig.pgbench(poolers[name], "tx", "simple", 1, "-t", 1)
+        for order in turns(BOTH, plan.connect_rounds):
+            for name in order:
+                before = poolers[name].cpu()
+                count, per_second = rig.logins(poolers[name], 16, plan.seconds)
+                rate[name].append(per_second)
+                cpu[name].append((poolers[name].cpu() - before) / count * 1e6)
+    return [label, *(number(median(rate[name])) for name in BOTH), ratio(rate["qbouncer"], rate["pgbouncer"]),
+            *(number(median(cpu[name])) for name in BOTH), ratio(cpu["qbouncer"], cpu["pgbouncer"])]
+
+
+def connect(rig, plan):
+    """logins per second"""
+    return Table(
+        "Logins",
+        "Connections per second that 16 clients make, one after the other (pgbench -C without a statement: "
+        "log in, close), and the pooler's CPU for each, microseconds. Rounds of %d s, %d of each. The "
+        "client's own work (PBKDF2, a TLS context for each connection) is most of what limits the rate; "
+        "the CPU is the pooler's alone. Certificate of P-256." % (math.ceil(plan.seconds), plan.connect_rounds),
+        ["authentication", "qbouncer/s", "pgbouncer/s", "ratio", "qbouncer CPU", "pgbouncer CPU", "ratio"],
+        [_logins_row(rig, plan, *row) for row in LOGINS])
+
+
+# -- instructions ----------------------------------------------------------------------------------
 
 
 def instructions(rig, plan):
     """user-space instructions per query (callgrind)"""
     rows = []
-    for label, database, mode, names in KINDS:
-        got = {n: rig.instructions(n, database, mode, 16, plan.count) for n in names if n in BOTH}
-        rows.append([label, 16, number(got.get("qbouncer")), number(got.get("pgbouncer")),
-                     ratio([got.get("qbouncer")], [got.get("pgbouncer")])])
+    for over_tls in (False, True):
+        for label, database, mode, names in KINDS[:1] if over_tls else KINDS:
+            got = {n: rig.instructions(n, database, mode, 16, plan.count, over_tls)
+                   for n in names if n in BOTH}
+            rows.append([label + ", TLS" * over_tls, 16, number(got.get("qbouncer")),
+                         number(got.get("pgbouncer")), ratio([got.get("qbouncer")], [got.get("pgbouncer")])])
     return Table(
         "Instructions per query",
         "Instructions that the pooler itself executes per query of pgbench -S, without the kernel, "

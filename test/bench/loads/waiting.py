@@ -14,31 +14,35 @@ from table import Goal, Table, median, number, ratio
 BOTH = ("qbouncer", "pgbouncer")
 
 
-def _idle_memory(rig, name, n):
-    with rig.pooler(name) as pooler:
+def _idle_memory(rig, name, n, tls):
+    with rig.pooler(name, tls=tls) as pooler:
         rig.statement(pooler, "SELECT 1")
         pooler.settled()
         before = pooler.rss()
-        with rig.hold(pooler, "idle", n):
+        with rig.hold_tls(pooler, n) if tls else rig.hold(pooler, "idle", n):
             pooler.settled()
             return (pooler.rss() - before) / n
 
 
-def idle(rig, plan):
-    """memory per idle client"""
-    n = min(plan.idle, files_allowed() - 500)
+def _idle_row(rig, label, n, tls):
     got = {name: [] for name in BOTH}
     for name in (*BOTH, *reversed(BOTH)):
-        got[name].append(_idle_memory(rig, name, n))
-    ours = number(median(got["qbouncer"]) / 1024, "%.2f")
+        got[name].append(_idle_memory(rig, name, n, tls))
+    return [label, n, *(number(median(got[name]) / 1024, "%.2f") for name in BOTH),
+            ratio(got["qbouncer"], got["pgbouncer"])]
+
+
+def idle(rig, plan):
+    """memory per idle client, plain and over TLS"""
+    most = files_allowed() - 500
+    rows = [_idle_row(rig, "plain text", min(plan.idle, most), False),
+            _idle_row(rig, "TLS 1.3", min(plan.idle_tls, most), True)]
     return Table(
         "Memory of idle clients",
-        "Growth of the resident memory of a fresh pooler when %d clients have logged in (plain text, "
-        "trust, transaction pooling), divided by their number; median of 2." % n,
-        ["", "bytes per client", "KiB"],
-        [[name, number(median(got[name])), number(median(got[name]) / 1024, "%.2f")]
-         for name in BOTH] + [["ratio", ratio(got["qbouncer"], got["pgbouncer"]), ""]],
-        [Goal("memory per idle plaintext client", "<= 2.0 KiB", ours + " KiB")])
+        "Growth of the resident memory of a fresh pooler when the clients have logged in (trust, "
+        "transaction pooling), divided by their number, KiB; median of 2.",
+        ["", "clients", "qbouncer", "pgbouncer", "ratio"], rows,
+        [Goal("memory per idle plaintext client", "<= 2.0 KiB", rows[0][2] + " KiB")])
 
 
 # -- waiting ---------------------------------------------------------------------------------------
