@@ -743,8 +743,12 @@ int conn_fd(const struct conn *c)
 const struct conn_addr *conn_peer(const struct conn *c)
 {
 	static struct conn_addr out;
+	static struct addr_brief printed; /* what out says; family 0: something else */
 	struct net_addr a;
 
+	/* a login asks several times */
+	if (printed.family != 0 && memcmp(&printed, &c->peer, sizeof(printed)) == 0)
+		return &out;
 	memset(&a, 0, sizeof(a));
 	a.u.sa.sa_family = c->peer.family;
 	if (c->peer.family == AF_INET) {
@@ -756,6 +760,9 @@ const struct conn_addr *conn_peer(const struct conn *c)
 	}
 	net_addr_print(&a, &out);
 	out.port = c->peer.port;
+	printed = c->peer;
+	if (out.is_unix)
+		printed.family = 0;
 	if (c->host && out.is_unix)
 		util_strlcpy(out.host, c->host, sizeof(out.host));
 	return &out;

@@ -91,6 +91,7 @@ static void begin_session(struct client *c)
 	uint32_t secret;
 	uint8_t key[4];
 
+	buf_reserve(&b, 1024);
 	build_auth(&b, 0, NULL, 0);
 	if (c->console) {
 		console_parameters(c, &b);

@@ -13,22 +13,35 @@
 /* --- the settings of the start-up packet --------------------------------------------------------
  */
 
-/* What RESET goes back to: all that the session began with. */
+/* As the lists have it. Returns its length; not below size: too long. */
+static size_t lower_name(char *dst, size_t size, const char *name)
+{
+	size_t n = util_strlcpy(dst, name, size);
+
+	for (size_t i = 0; i < n && i < size; i++)
+		dst[i] = util_lower(dst[i]);
+	return n;
+}
+
+/* What RESET goes back to: all that the session began with. The settings that servers report are in
+ * no list but this one. */
 bool session_begin(struct client *c)
 {
-	struct istr *origin = istr_ref(c->extra);
-	bool ok = true;
+	struct buf pairs = BUF_INIT;
+	bool ok;
 
-	for (int i = 0; i < VAR_COUNT && ok; i++) {
+	buf_reserve(&pairs, istr_len(c->extra) + 512);
+	buf_put(&pairs, istr_text(c->extra), istr_len(c->extra));
+	for (int i = 0; i < VAR_COUNT; i++) {
 		char name[40];
-		size_t n = util_strlcpy(name, var_name((enum var_id)i), sizeof(name));
 
-		for (size_t k = 0; k < n; k++)
-			name[k] = util_lower(name[k]);
-		if (c->vars.v[i] != NULL)
-			ok = settings_set(&origin, name, istr_text(c->vars.v[i]));
+		if (c->vars.v[i] == NULL)
+			continue;
+		buf_put(&pairs, name, lower_name(name, sizeof(name), var_name((enum var_id)i)) + 1);
+		buf_put(&pairs, istr_text(c->vars.v[i]), istr_len(c->vars.v[i]) + 1);
 	}
-	c->origin = origin;
+	ok = settings_sorted(&pairs, &c->origin);
+	buf_free(&pairs);
 	c->proven = c->extra == NULL;
 	return ok;
 }
@@ -36,13 +49,9 @@ bool session_begin(struct client *c)
 bool session_add_setting(struct istr **list, const char *name, const char *value)
 {
 	char lower[128];
-	size_t n = util_strlcpy(lower, name, sizeof(lower));
 
-	if (n >= sizeof(lower))
-		return false;
-	for (size_t i = 0; i < n; i++)
-		lower[i] = util_lower(lower[i]);
-	return settings_set(list, lower, value);
+	return lower_name(lower, sizeof(lower), name) < sizeof(lower) &&
+	       settings_set(list, lower, value);
 }
 
 void session_restore_vars(struct client *c, bool all, const struct istr *kept, struct buf *status)

@@ -114,6 +114,7 @@ bool settings_sorted(struct buf *pairs, struct istr **ret)
 	while (pairs->len > 0 && settings_next(&at, end, &s))
 		list[n++] = s;
 	qsort(list, n, sizeof(*list), compare_pairs);
+	buf_reserve(&b, pairs->len);
 	for (size_t i = 0; i < n; i++)
 		/* of the same name the last one counts; equal elements keep no order, names are
 		 * unique but for start-up packets that say one twice */

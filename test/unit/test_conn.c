@@ -533,6 +533,37 @@ static void test_alive(void **state)
 	close(peer);
 }
 
+/* The text that was made for one is not another's. */
+static void test_peers_in_turns(void **state)
+{
+	static const struct conn_addr peers[] = {{false, "127.0.0.1", 4711},
+		{false, "127.0.0.1", 4712}, {false, "127.0.0.2", 4711},
+		{false, "2001:db8::7", 4711}, {true, "unix", 6432}};
+	struct conn *c[ARRAY_LEN(peers)];
+	int sv[2];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(peers); i++) {
+		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, sv), 0);
+		c[i] = conn_new(sv[0], &peers[i], &owner_ops, NULL);
+		assert_non_null(c[i]);
+		close(sv[1]);
+	}
+	for (size_t i = 0; i < 4 * ARRAY_LEN(peers); i++) {
+		size_t one = i % 2 == 0 ? i / 2 % ARRAY_LEN(peers) : i % ARRAY_LEN(peers);
+
+		for (int again = 0; again < 2; again++) {
+			const struct conn_addr *peer = conn_peer(c[one]);
+
+			assert_string_equal(peer->host, peers[one].host);
+			assert_int_equal(peer->port, peers[one].port);
+			assert_int_equal(peer->is_unix, peers[one].is_unix);
+		}
+	}
+	for (size_t i = 0; i < ARRAY_LEN(peers); i++)
+		conn_close(&c[i]);
+}
+
 /* -- writing ---------------------------------------------------------------------------------- */
 
 static bool peer_has_some(const int *fd)
@@ -1031,6 +1062,7 @@ int main(void)
 		TEST(test_close_inside_end),
 		TEST(test_close_says_the_last_words),
 		TEST(test_alive),
+		TEST(test_peers_in_turns),
 		TEST(test_small_writes_are_gathered),
 		TEST(test_large_write_goes_at_once),
 		TEST(test_slow_reader),
