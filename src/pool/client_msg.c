@@ -59,7 +59,8 @@ static bool no_pool(struct client *c)
 	return false;
 }
 
-bool client_need_server(struct client *c)
+/* client_need_server(), when there is something to do for it. */
+bool client_get_server(struct client *c)
 {
 	struct server *s = c->link;
 

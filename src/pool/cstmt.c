@@ -19,6 +19,8 @@ struct cstmt *extq_find(struct client *c, const char *name)
 
 	if (name[0] == '\0')
 		return c->unnamed;
+	if (c->stmts == NULL)
+		return NULL;
 	HASH_FIND_STR(c->stmts, name, st);
 	return st;
 }

@@ -244,11 +244,9 @@ bool extq_restore_unnamed(struct client *c)
 	return server_send(c->link, &b);
 }
 
-static enum step bind_own(
-	struct client *c, const struct wire_msg *m, const char *portal, const char *stmt)
+static enum step bind_own(struct client *c, const struct wire_msg *m, const char *portal,
+	const char *stmt, struct cstmt *st)
 {
-	struct cstmt *st = extq_find(c, stmt);
-
 	if (stmt[0] != '\0' && st == NULL && cstmt_tracks_names(c))
 		return extq_refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
 	if (stmt[0] == '\0' && st == NULL && (c->link == NULL || !c->link->unnamed_raw))
@@ -294,5 +292,5 @@ enum step extq_bind(struct client *c, const struct wire_msg *m)
 	st = extq_find(c, stmt);
 	if (st != NULL && st->l != NULL)
 		return bind_local(c, m, portal, stmt, st->l);
-	return bind_own(c, m, portal, stmt);
+	return bind_own(c, m, portal, stmt, st);
 }

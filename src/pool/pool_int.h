@@ -193,8 +193,17 @@ struct expect_ring {
 	struct expect *e;
 	uint16_t cap, head, count;
 };
-bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg);
+bool expect_grow(struct expect_ring *r); /* false: memory, or too long */
 void expect_shrink(struct expect_ring *r);
+static inline bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg)
+{
+	if (r->count == r->cap && !expect_grow(r))
+		return false;
+	r->e[(r->head + r->count) & (r->cap - 1u)] =
+		(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg};
+	r->count++;
+	return true;
+}
 static inline struct expect *expect_at(struct expect_ring *r, unsigned i)
 {
 	return &r->e[(r->head + i) & (r->cap - 1u)];
@@ -597,7 +606,18 @@ enum step client_protocol_error(struct client *c, const char *fmt, ...) PRINTF_L
 enum step client_forward(struct client *c, const struct wire_msg *m); /* the message as it is, to the linked server */
 void client_no_server(struct client *c, const struct pg_error *err); /* the pool cannot give one */
 bool client_is_owed(const struct client *c); /* answers of its server are outstanding */
-bool client_need_server(struct client *c); /* true: linked and ready for its message; false: waits, or closed */
+bool client_get_server(struct client *c);
+/* true: linked and ready for its message; false: waits, or closed */
+static inline bool client_need_server(struct client *c)
+{
+	const struct server *s = c->link;
+
+	/* as it was for the message before this one */
+	if (s != NULL && s->extra == c->extra && s->sqlprep == c->sqlprep && !s->settling &&
+		c->vtx != VTX_OPEN)
+		return true;
+	return client_get_server(c);
+}
 bool client_expect(struct client *c, enum expect_kind kind, enum expect_dest dest, void *arg);
 enum step client_bad_message(struct client *c, const struct wire_msg *m);
 bool client_sync_follows(void);
@@ -631,7 +651,12 @@ enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, siz
 enum step local_execute(struct client *c, struct portal *p, int32_t max_rows);
 /* Describe of a statement that only the server can describe. */
 enum step local_describe(struct client *c, struct lstmt *l);
-struct portal *portal_find(struct client *c, const char *name);
+struct portal *portal_search(struct client *c, const char *name);
+/* Nearly always there are none of ours. */
+static inline struct portal *portal_find(struct client *c, const char *name)
+{
+	return c->portals != NULL ? portal_search(c, name) : NULL;
+}
 void portal_free(struct portal **p);
 void portal_drop(struct client *c, struct portal *p); /* p may be NULL */
 void portal_drop_all(struct client *c);
@@ -726,7 +751,17 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye); /* its client
 void server_reap(void);
 const char *server_prefix(const struct server *s);
 bool server_send(struct server *s, struct buf *b); /* writes and empties b; false: memory, server closed */
-bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg);
+void server_expect_failed(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg);
+/* What it will answer to what is sent now. Takes arg. false: the server was closed. */
+static inline bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg)
+{
+	if (!expect_push(&s->expect, kind, dest, arg)) {
+		server_expect_failed(s, kind, dest, arg);
+		return false;
+	}
+	s->batch = (uint16_t)(s->batch + (kind == EXPECT_SYNC));
+	return true;
+}
 void server_plans_stale(struct database *db); /* the columns of some statement have changed */
 void server_forget_prepared(struct server *s); /* what is there; not what was sent behind */
 void server_drop_unnamed(struct server *s);

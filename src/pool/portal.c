@@ -9,7 +9,7 @@
 /* --- portals
  * ------------------------------------------------------------------------------------------- */
 
-struct portal *portal_find(struct client *c, const char *name)
+struct portal *portal_search(struct client *c, const char *name)
 {
 	struct portal *p = c->portals;
 

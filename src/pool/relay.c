@@ -69,7 +69,8 @@ static void pop(struct server *s, bool ok)
 	s->expect.count--;
 	if (e.kind == EXPECT_SYNC)
 		s->batch_now++;
-	server_expect_free(s, &e, ok);
+	if (e.arg != NULL)
+		server_expect_free(s, &e, ok);
 }
 
 /* Our own answers that have come to the head leave now. */

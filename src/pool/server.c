@@ -185,17 +185,11 @@ bool server_send(struct server *s, struct buf *b)
 	return true;
 }
 
-bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg)
+void server_expect_failed(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg)
 {
-	if (expect_push(&s->expect, kind, dest, arg)) {
-		if (kind == EXPECT_SYNC)
-			s->batch++;
-		return true;
-	}
 	server_expect_free(s,
 		&(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg}, false);
 	server_close(s, "too many answers outstanding", NULL);
-	return false;
 }
 
 /* --- prepared statements

@@ -227,26 +227,21 @@ void expect_shrink(struct expect_ring *r)
 	*r = (struct expect_ring){0};
 }
 
-bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg)
+bool expect_grow(struct expect_ring *r)
 {
-	if (r->count == r->cap) {
-		unsigned cap = r->cap == 0 ? 16 : r->cap * 2u;
-		struct expect *e;
+	unsigned cap = r->cap == 0 ? 16 : r->cap * 2u;
+	struct expect *e;
 
-		if (cap > 32768)
-			return false;
-		e = mem_alloc(cap * sizeof(*e));
-		if (e == NULL)
-			return false;
-		for (unsigned i = 0; i < r->count; i++)
-			e[i] = *expect_at(r, i);
-		mem_free(r->e);
-		r->e = e;
-		r->cap = (uint16_t)cap;
-		r->head = 0;
-	}
-	r->e[(r->head + r->count) & (r->cap - 1u)] =
-		(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg};
-	r->count++;
+	if (cap > 32768)
+		return false;
+	e = mem_alloc(cap * sizeof(*e));
+	if (e == NULL)
+		return false;
+	for (unsigned i = 0; i < r->count; i++)
+		e[i] = *expect_at(r, i);
+	mem_free(r->e);
+	r->e = e;
+	r->cap = (uint16_t)cap;
+	r->head = 0;
 	return true;
 }
