@@ -23,3 +23,15 @@ CREATE TABLE queue.queues (
 REVOKE ALL ON queue.queues FROM PUBLIC;
 GRANT SELECT ON queue.queues TO PUBLIC;
 GRANT USAGE ON SCHEMA queue TO PUBLIC;
+
+-- The rows of the functions that take, for each type of payload. A type with a name is looked up;
+-- columns that a function returns as its own are put together from its declaration in each call.
+CREATE TYPE queue._taken_jsonb AS (id int8, token text, queue text, attempt int4, payload jsonb,
+	headers jsonb, key text, "group" text, priority int4, pushed_at timestamptz,
+	lease_until timestamptz, policy text, due_ms int8, place int8, edge int8);
+CREATE TYPE queue._taken_text AS (id int8, token text, queue text, attempt int4, payload text,
+	headers jsonb, key text, "group" text, priority int4, pushed_at timestamptz,
+	lease_until timestamptz, policy text, due_ms int8, place int8, edge int8);
+CREATE TYPE queue._taken_bytea AS (id int8, token text, queue text, attempt int4, payload bytea,
+	headers jsonb, key text, "group" text, priority int4, pushed_at timestamptz,
+	lease_until timestamptz, policy text, due_ms int8, place int8, edge int8);

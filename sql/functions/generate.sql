@@ -43,15 +43,58 @@ DECLARE
 	kind CONSTANT text := (SELECT c.payload FROM queue.queues AS c WHERE c.number = $1);
 	pinned CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off
 		SET plan_cache_mode = force_generic_plan';
+	head CONSTANT text := $head$(SELECT ctid AS c FROM @table@
+					WHERE state = 'ready' AND @which@
+						AND (expires_at > moment OR expires_at IS NULL)
+					ORDER BY priority DESC, position LIMIT wanted FOR UPDATE SKIP LOCKED) AS found$head$;
+	take CONSTANT text := replace($step$
+			RETURN QUERY
+				UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who,
+					proxy = CASE WHEN said < 0 THEN -said
+						WHEN q.on_disconnect <> 'keep' THEN said END,
+					lease_until = moment + lease,
+					token = encode(int8send(hashint8extended(id, seed)), 'hex')
+				FROM @head@ WHERE ctid = c
+				RETURNING id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key,
+					"group", priority, pushed_at, lease_until, q.on_disconnect, lease_ms, position,
+					edge;
+$step$, '@head@', head);
+	-- a step of a take: as many of these as are still wanted
+	step CONSTANT text := replace(replace($step$
+		IF NOT pop THEN
+@take@
+		ELSIF q.retain_done > interval '0' THEN
+			RETURN QUERY
+				WITH job AS (DELETE FROM @table@ USING @head@ WHERE ctid = c RETURNING @table@.*),
+				kept AS (@keep@)
+				SELECT id, NULL::text, q.name, attempt + 1, payload, headers, key, "group", priority,
+					pushed_at, NULL::timestamptz, q.on_disconnect, NULL::int8, position, edge
+				FROM job ORDER BY priority DESC, position;
+		ELSE
+			RETURN QUERY
+				DELETE FROM @table@ USING @head@ WHERE ctid = c
+				RETURNING id, NULL::text, q.name, attempt + 1, payload, headers, key, "group",
+					priority, pushed_at, NULL::timestamptz, q.on_disconnect, NULL::int8, position,
+					edge;
+		END IF;
+		GET DIAGNOSTICS got = ROW_COUNT;
+		wanted := wanted - got;
+$step$, '@take@', take), '@head@', head);
 BEGIN
 	PERFORM queue._generate_one(format('_push_%s(payloads text[], prio int4, start timestamptz,
 		head jsonb) RETURNS SETOF int8', number), '', replace($body$
 BEGIN
-	RETURN QUERY
-		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at)
-		SELECT CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END, prio, start,
-			head, p::@payload@, clock_timestamp()
-		FROM unnest(payloads) AS p RETURNING id;
+	IF start IS NULL AND cardinality(payloads) = 1 THEN	-- as most are, and half the plan
+		RETURN QUERY
+			INSERT INTO @table@ (priority, headers, payload, pushed_at)
+			VALUES (prio, head, payloads[1]::@payload@, clock_timestamp()) RETURNING id;
+	ELSE
+		RETURN QUERY
+			INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at)
+			SELECT CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END, prio, start,
+				head, p::@payload@, clock_timestamp()
+			FROM (SELECT unnest(payloads) AS p) AS u RETURNING id;
+	END IF;
 END
 $body$, '@payload@', kind), tab);
 
@@ -77,10 +120,7 @@ $body$, '@payload@', kind), tab);
 	-- are those of a take; a job that nobody was given has no token.
 	PERFORM queue._generate_one(replace(replace($head$_hand_@n@(q queue.queues, payloads text[], prio int4,
 		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8)
-		RETURNS TABLE (id int8, token text, queue text, attempt int4, payload @payload@, headers jsonb,
-			key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz,
-			policy text, due_ms int8, place int8, edge int8)$head$, '@n@', number::text),
-			'@payload@', kind), pinned,
+		RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
 		replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
@@ -91,10 +131,12 @@ DECLARE
 	free bool := NOT q.paused AND has_table_privilege(@literal@, 'UPDATE');
 BEGIN
 	IF NOT free THEN	-- the statements below read what only a taker may
-		FOR id IN INSERT INTO @table@ (priority, payload, pushed_at)
-				SELECT prio, p::@payload@, moment FROM unnest(payloads) AS p RETURNING id LOOP
-			RETURN NEXT;
-		END LOOP;
+		RETURN QUERY
+			INSERT INTO @table@ (priority, payload, pushed_at)
+			SELECT prio, p::@payload@, moment FROM unnest(payloads) AS p
+			RETURNING id, NULL::text, NULL::text, NULL::int4, NULL::@payload@, NULL::jsonb, NULL::text,
+				NULL::text, NULL::int4, NULL::timestamptz, NULL::timestamptz, NULL::text, NULL::int8,
+				NULL::int8, NULL::int8;
 		RETURN;
 	END IF;
 	free := NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
@@ -119,7 +161,7 @@ BEGIN
 			CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 				WHEN q.on_disconnect <> 'keep' THEN mine END,
 			CASE WHEN go THEN moment + coalesce(lease::interval, q.lease) END,
-			CASE WHEN go THEN lpad(to_hex(hashint8extended(n, seed)), 16, '0') END
+			CASE WHEN go THEN encode(int8send(hashint8extended(n, seed)), 'hex') END
 		FROM unnest(payloads, proxies, leases, whos) WITH ORDINALITY AS j (p, mine, lease, who, n),
 			LATERAL (SELECT free AND mine IS NOT NULL AS go) AS g
 		RETURNING id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key, "group",
@@ -129,9 +171,9 @@ END
 $body$, '@n@', number::text), '@payload@', kind), '@literal@', queue._name_literal(tab)), tab);
 
 	-- The rows are found again by their ctid: they are locked, so they stay where they are. (One
-	-- that somebody moved between our snapshot and our lock is left for the next call.)
-	-- The time is a variable: a volatile function would not be looked up in the index.
-	-- One job needs no sorting, and its statement is so much the cheaper.
+	-- that somebody moved between our snapshot and our lock is left for the next call.) They come in
+	-- the order in which they were locked: only a nested loop finds rows by a ctid.
+	-- The times are variables: a volatile function would not be looked up in the index.
 	-- The random part of a token is drawn once per call and mixed with each job's id.
 	--
 	-- Where to begin: under a transaction that stays open, what was taken since is read again by
@@ -141,32 +183,45 @@ $body$, '@n@', number::text), '@payload@', kind), '@literal@', queue._name_liter
 	-- Negative: so many, and nobody wants to know what will be due when there is nothing now. Under
 	-- such a transaction that means reading the leases of all that was taken in the time of a lease.
 	-- Each row tells its position ("place") and, if it may be the next "since", the time ("edge").
+	--
+	-- Every statement and every expression has a price of its own, which is most of what a single
+	-- job costs. So the usual case comes first, in one statement: one priority is known, nothing of
+	-- a higher one is ready, and what is due was looked for less than 20 ms ago. If that is not
+	-- enough, everything is looked at.
+	-- "said": the proxy that holds the job; a negative number: the connection holds it.
 	PERFORM queue._generate_one(replace(replace($head$_take_@n@(q queue.queues, lim int4, lease interval,
-		who text, pop bool, prios int8[], floors int8[], since int8)
-		RETURNS TABLE (id int8, token text, queue text, attempt int4, payload @payload@, headers jsonb,
-			key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz,
-			policy text, due_ms int8, place int8, edge int8)$head$, '@n@', number::text),
-			'@payload@', kind), pinned,
-		replace(replace(replace($body$
+		who text, said int4, pop bool, prios int8[], floors int8[], since int8, moment timestamptz)
+		RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
+		replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
-	moment CONSTANT timestamptz := clock_timestamp();
-	said CONSTANT int4 := nullif(current_setting('qbouncer.proxy', true), '')::int4;
-	mine CONSTANT int4 :=
-		CASE WHEN said < 0 THEN -said WHEN q.on_disconnect <> 'keep' THEN said END;
 	seed CONSTANT int8 := uuid_hash_extended(gen_random_uuid(), 0);
-	after CONSTANT timestamptz := coalesce(to_timestamp(abs(since)::float8 / 1000000), '-infinity');
 	lease_ms CONSTANT int8 := ceil(date_part('epoch', lease) * 1000);
-	p CONSTANT int8 := coalesce(prios[1], -3000000000);
-	f CONSTANT int8 := coalesce(floors[1], 0);
-	rows tid[];
+	got int4;
+	wanted int4;
+	after timestamptz;
+	edge int8;
+	p int8;
+	f int8;
+	above int8;
+	nothing queue._taken_@payload@;
 BEGIN
-	IF lease <= interval '0' OR lease > interval '8000 years' THEN
+	IF NOT pop AND NOT q.paused AND cardinality(prios) = 1 AND lease > interval '0'
+			AND lease <= interval '8000 years'
+			AND abs(since) + 20000 > date_part('epoch', moment) * 1000000 THEN
+@first@
+		GET DIAGNOSTICS got = ROW_COUNT;
+		IF got = lim THEN
+			RETURN;
+		END IF;
+	ELSIF lease <= interval '0' OR lease > interval '8000 years' THEN
 		PERFORM queue._bad_lease();
 	ELSIF q.paused THEN
-		RETURN NEXT;
+		RETURN NEXT nothing;
 		RETURN;
 	END IF;
+	wanted := lim - coalesce(got, 0);
+	after := coalesce(to_timestamp(abs(since)::float8 / 1000000), '-infinity');
 	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
 				AND coalesce(lease_until, run_at) > after
 				AND coalesce(lease_until, run_at) <= moment)
@@ -177,83 +232,44 @@ BEGIN
 	ELSE
 		edge := (date_part('epoch', moment) * 1000000)::int8;
 	END IF;
-	IF cardinality(prios) > 1 THEN
-		rows := ARRAY(SELECT c FROM unnest(ARRAY[3000000000] || prios,
-				prios || -3000000000, floors || 0::int8) AS r (above, prio, low),
-			LATERAL (
-				SELECT c FROM (SELECT ctid AS c FROM @table@
-					WHERE state = 'ready' AND priority < above AND priority > prio
-						AND (expires_at > moment OR expires_at IS NULL)
-					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS between
-				UNION ALL
-				SELECT c FROM (SELECT ctid AS c FROM @table@
-					WHERE state = 'ready' AND priority = prio AND position >= low
-						AND (expires_at > moment OR expires_at IS NULL)
-					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS known
-			) AS found LIMIT lim);
+	above := 3000000000;	-- what follows is below this priority
+	FOR i IN 1 .. coalesce(cardinality(prios), 0) LOOP
+		p := prios[i];
+		f := floors[i];
+		IF EXISTS (SELECT FROM @table@
+				WHERE state = 'ready' AND priority > p AND priority < above) THEN
+@between@
+			EXIT WHEN wanted <= 0;
+		END IF;
+@from@
+		EXIT WHEN wanted <= 0;
+		above := p;
+	END LOOP;
+	IF wanted > 0 THEN
+		IF EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority < above) THEN
+			p := -3000000000;
+@between@
+		END IF;
 	END IF;
-	IF pop AND q.retain_done > interval '0' THEN
-		RETURN QUERY
-			WITH job AS (DELETE FROM @table@ WHERE ctid = ANY (@head@) RETURNING *),
-			kept AS (@keep@)
-			SELECT id, NULL::text, q.name, attempt + 1, payload, headers, key, "group", priority,
-				pushed_at, NULL::timestamptz, q.on_disconnect, NULL::int8, position, edge
-			FROM job ORDER BY priority DESC, position;
-	ELSIF pop THEN
-		RETURN QUERY
-			WITH job AS (DELETE FROM @table@ WHERE ctid = ANY (@head@) RETURNING *)
-			SELECT id, NULL::text, q.name, attempt + 1, payload, headers, key, "group", priority,
-				pushed_at, NULL::timestamptz, q.on_disconnect, NULL::int8, position, edge
-			FROM job ORDER BY priority DESC, position;
-	ELSIF lim = 1 THEN
-		RETURN QUERY
-			UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who, proxy = mine,
-				lease_until = moment + lease,
-				token = lpad(to_hex(hashint8extended(id, seed)), 16, '0')
-			WHERE ctid = ANY (@head@)
-			RETURNING id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key,
-				"group", priority, pushed_at, lease_until, q.on_disconnect, lease_ms, position, edge;
-	ELSE
-		RETURN QUERY
-			WITH job AS (
-				UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who,
-					proxy = mine, lease_until = moment + lease,
-					token = lpad(to_hex(hashint8extended(id, seed)), 16, '0')
-				WHERE ctid = ANY (@head@)
-				RETURNING id, token, attempt, payload, headers, key, "group", priority, pushed_at,
-					lease_until, position)
-			SELECT id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key,
-				"group", priority, pushed_at, lease_until, q.on_disconnect, lease_ms, position, edge
-			FROM job ORDER BY priority DESC, position;
-	END IF;
-	IF NOT FOUND THEN
+	IF wanted = lim THEN
 		IF since IS NULL OR since >= 0 THEN
 			-- what is due and was not promoted is locked by somebody, or too much for one call
 			SELECT greatest(ceil(extract(epoch FROM coalesce(lease_until, run_at) - moment) * 1000),
 					CASE WHEN coalesce(lease_until, run_at) > moment THEN 1 ELSE 100 END)
-				INTO due_ms FROM @table@
+				INTO nothing.due_ms FROM @table@
 				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > after
 				ORDER BY coalesce(lease_until, run_at) LIMIT 1;
 		END IF;
-		RETURN NEXT;
+		nothing.edge := edge;
+		RETURN NEXT nothing;
 	END IF;
 END
-$body$, '@head@', $head$coalesce(rows, ARRAY(SELECT c FROM (
-				SELECT c FROM (SELECT ctid AS c FROM @table@
-					WHERE state = 'ready' AND priority > p
-						AND (expires_at > moment OR expires_at IS NULL)
-					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS above
-				UNION ALL
-				SELECT c FROM (SELECT ctid AS c FROM @table@
-					WHERE state = 'ready' AND priority = p AND position >= f
-						AND (expires_at > moment OR expires_at IS NULL)
-					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS known
-				UNION ALL
-				SELECT c FROM (SELECT ctid AS c FROM @table@
-					WHERE state = 'ready' AND priority < p
-						AND (expires_at > moment OR expires_at IS NULL)
-					ORDER BY priority DESC, position LIMIT lim FOR UPDATE SKIP LOCKED) AS below
-				) AS found LIMIT lim))$head$), '@n@', number::text), '@keep@',
+$body$, '@first@', replace(replace(take, '@which@', $which$priority = (prios)[1]
+					AND position >= (floors)[1] AND NOT EXISTS (SELECT FROM @table@
+						WHERE state = 'ready' AND priority > (prios)[1])$which$), 'LIMIT wanted', 'LIMIT lim')),
+		'@between@', replace(step, '@which@', 'priority > p AND priority < above')),
+		'@from@', replace(step, '@which@', 'priority = p AND position >= f')),
+		'@n@', number::text), '@payload@', kind), '@keep@',
 		queue._keep('@archive@', 'job', 'done', 'attempt + 1', 'who')), tab);
 
 	PERFORM queue._generate_one(format('_done_%s(ids int8[], tokens text[]) RETURNS int8[]',
@@ -261,12 +277,20 @@ $body$, '@head@', $head$coalesce(rows, ARRAY(SELECT c FROM (
 DECLARE
 	still int8[];
 BEGIN
-	WITH job AS (
-		DELETE FROM @table@ WHERE id = ANY (ids)
-			AND token = (tokens)[width_bucket(id, ids)] AND lease_until > clock_timestamp()
-			AND again IS NULL
-		RETURNING id)
-	SELECT array_agg(id) INTO still FROM job;
+	IF cardinality(ids) = 1 THEN
+		DELETE FROM @table@ WHERE id = (ids)[1] AND token = (tokens)[1]
+			AND lease_until > clock_timestamp() AND again IS NULL;
+		IF FOUND THEN
+			still := ids;
+		END IF;
+	ELSE
+		WITH job AS (
+			DELETE FROM @table@ WHERE id = ANY (ids)
+				AND token = (tokens)[width_bucket(id, ids)] AND lease_until > clock_timestamp()
+				AND again IS NULL
+			RETURNING id)
+		SELECT array_agg(id) INTO still FROM job;
+	END IF;
 	RETURN still;
 END
 $body$, tab);

@@ -149,8 +149,9 @@ BEGIN
 			PERFORM queue._commit_async();
 		END IF;
 		RETURN QUERY EXECUTE 'SELECT * FROM queue._take_' || cfg.number
-				|| '($1, $2, $3, $4, $5, NULL, NULL, NULL) AS t WHERE t.id IS NOT NULL'
-			USING cfg, wanted, coalesce(lease, cfg.lease), left(worker, 200), coalesce(pop, false);
+				|| '($1, $2, $3, $4, $5, $6, NULL, NULL, NULL, clock_timestamp()) AS t WHERE t.id IS NOT NULL'
+			USING cfg, wanted, coalesce(lease, cfg.lease), left(worker, 200),
+				nullif(current_setting('qbouncer.proxy', true), '')::int4, coalesce(pop, false);
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
 		EXIT WHEN wanted <= 0;

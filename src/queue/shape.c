@@ -273,7 +273,9 @@ static void put_done_call(struct buf *text, int64_t number, const char *results)
 
 	snprintf(keep, sizeof(keep), "queue._done_keep_%lld($1, $2, %s)", (long long)number,
 		results != NULL ? results : "NULL");
-	buf_puts(text, "SELECT queue._done_check(c.name, $1, $2, still) AS queue "
+	buf_puts(text, "SELECT CASE WHEN pg_catalog.cardinality(still) OPERATOR(pg_catalog.=) "
+		       "pg_catalog.cardinality($1) THEN c.name "
+		       "ELSE queue._done_check(c.name, $1, $2, still) END AS queue "
 		       "FROM queue.queues AS c, LATERAL ");
 	if (results != NULL)
 		buf_puts(text, keep);
@@ -351,7 +353,7 @@ struct shape *shape_take(
 static void fill_take(void *arg, struct merge_statement *st)
 {
 	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL,
-		OID_TEXT, OID_INT8_ARRAY, OID_INT8_ARRAY, OID_INT8};
+		OID_INT4, OID_INT8_ARRAY, OID_INT8_ARRAY, OID_INT8};
 	struct shape *s = arg;
 	int64_t number = number_of(s);
 	struct flight *f = flight_begin(s->lane);
@@ -360,6 +362,8 @@ static void fill_take(void *arg, struct merge_statement *st)
 	/* payloads that are not what the client expects: the long way refuses them */
 	if (number == 0 || f == NULL || s->lane->payload != s->payload)
 		return;
+	if (st->params[5].len == 0) /* no proxy: a setting is empty then, a number is not there */
+		st->params[5].len = -1;
 	put_floors(st, s->lane, INT64_MIN);
 	if (st->n_values == 0) /* nobody waits: nobody asks when something will be due */
 		st->params[st->n_params - 1] = number_param(st->small[0], -(s->lane->since + 1));
@@ -367,13 +371,12 @@ static void fill_take(void *arg, struct merge_statement *st)
 	buf_printf(&st->text,
 		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
 		"lease_until, policy, due_ms, place, edge, priority FROM queue.queues AS c, "
-		"LATERAL queue._take_%lld(c, $2, coalesce($3, c.lease), pg_catalog.left($4, 200), $5, $7, $8, $9) AS job "
+		"LATERAL queue._take_%lld(c, $2, coalesce($3, c.lease), pg_catalog.left($4, 200), $6, $5, "
+		"$7, $8, $9, pg_catalog.clock_timestamp()) AS job "
 		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
-		"(($5 AND c.durability OPERATOR(pg_catalog.<>) 'async') OR "
-		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL) AND "
 		/* it speaks of c so that it is done before the function is called */
-		"(c.number OPERATOR(pg_catalog.<) 0 OR "
-		"pg_catalog.set_config('qbouncer.proxy', $6, true) IS NOT NULL)",
+		"(($5 AND c.durability OPERATOR(pg_catalog.<>) 'async') OR "
+		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
 		(long long)number, (long long)number);
 	st->direct = true;
 }

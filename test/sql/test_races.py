@@ -357,11 +357,12 @@ def without_row_locks(db):
     meanwhile would be missed, not taken twice.)"""
     number = db.value("SELECT number FROM queue.queues")
     text = db.value("SELECT pg_get_functiondef(%s::regproc)", "queue._take_%d" % number)
-    assert text.count("FOR UPDATE SKIP LOCKED") == 14
+    assert text.count("FOR UPDATE SKIP LOCKED") == 10
     db.rows(text.replace("FOR UPDATE SKIP LOCKED", "").replace("ctid", "id").replace(
-        "tid[]", "int8[]").replace("queue._take_%d" % number, "queue.careless_take"))
+        "queue._take_%d" % number, "queue.careless_take"))
     return ("SELECT t.id, t.token FROM queue.queues AS c, "
-            "queue.careless_take(c, %s, '5 min', 'w', false, NULL, NULL, NULL) AS t "
+            "queue.careless_take(c, %s, '5 min', 'w', NULL, false, NULL, NULL, NULL, "
+            "clock_timestamp()) AS t "
             "WHERE t.id IS NOT NULL")
 
 
@@ -369,7 +370,7 @@ def with_row_locks(db):
     """The same copy, with the locks."""
     take = without_row_locks(db)
     text = db.value("SELECT pg_get_functiondef('queue.careless_take'::regproc)")
-    db.rows(text.replace("LIMIT 1 ", "LIMIT 1 FOR UPDATE SKIP LOCKED").replace(
+    db.rows(text.replace("LIMIT wanted ", "LIMIT wanted FOR UPDATE SKIP LOCKED").replace(
         "LIMIT lim ", "LIMIT lim FOR UPDATE SKIP LOCKED"))
     assert "SKIP LOCKED" in db.value("SELECT pg_get_functiondef('queue.careless_take'::regproc)")
     return take

@@ -1,6 +1,7 @@
 """TAKE and POP."""
 
 import re
+from unittest.mock import ANY
 
 import pytest
 
@@ -125,7 +126,7 @@ def test_due_ms(q):
 def test_who_does_not_wait_is_not_told_when_something_is_due(q):
     q.push("q", "1", delay="1 hour")
     take = ("SELECT t.id, t.due_ms FROM queue.queues AS c, queue._take_%d"
-            "(c, 1, '5 min', 'w', false, NULL, NULL, %%s::int8) AS t"
+            "(c, 1, '5 min', 'w', NULL, false, NULL, NULL, %%s::int8, clock_timestamp()) AS t"
             % q.value("SELECT number FROM queue.queues"))
     since = q.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8")
     for told in (None, 0, since):
@@ -310,8 +311,8 @@ def take_from(session, limit, floors, since=None, pop=False):
     known = sorted(floors.items(), reverse=True)
     return session.rows(
         "SELECT t.payload, t.place, t.edge, t.due_ms FROM queue.queues AS c, "
-        "queue._take_1(c, %s, c.lease, NULL, %s, %s::int8[], %s::int8[], %s) AS t "
-        "WHERE c.name = 'q'", limit, pop, [p for p, _ in known], [f for _, f in known], since)
+        "queue._take_1(c, %s, c.lease, NULL, NULL, %s, %s::int8[], %s::int8[], %s, clock_timestamp()) "
+        "AS t WHERE c.name = 'q'", limit, pop, [p for p, _ in known], [f for _, f in known], since)
 
 
 def payloads(rows):
@@ -354,9 +355,74 @@ def test_since(q):
     assert (payload, edge) == (1, None)
 
 
+# -- the usual case: one priority is known, and what is due was looked for a moment ago --------------
+
+
+def just_now(session):
+    """A "since" that stays recent however slow the machine is."""
+    return session.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 + 3600000000")
+
+
+def test_the_usual_take(q):
+    """The same jobs in the same order as by the other way; only it does not look what is due."""
+    q.push("q", "1", "2", "3")
+    q.push("q", "4", delay="1 h")
+    q.rows("UPDATE queue.q_q SET run_at = now() WHERE state = 'later'")
+    rows = take_from(q, 2, {0: 2}, just_now(q))
+    assert [(row[0], row[1], row[2]) for row in rows] == [(2, 2, None), (3, 3, None)]
+    ((payload, place, edge, _),) = take_from(q, 1, {0: 1}, just_now(q))
+    assert (payload, place, edge) == (1, 1, None)
+    assert payloads(take_from(q, 1, {0: 4}, 0)) == [4]
+
+
+def test_the_usual_take_in_the_order_of_positions(q):
+    """Wherever the rows are."""
+    q.push("q", *[str(n) for n in range(40)])
+    q.rows("UPDATE queue.q_q SET position = 1000 - position WHERE position % 3 > 0")
+    expected = q.column("SELECT payload FROM queue.q_q ORDER BY position")
+    assert payloads(take_from(q, 15, {0: 0}, just_now(q))) == expected[:15]
+    assert payloads(take_from(q, 25, {0: 0})) == expected[15:]
+
+
+def test_the_usual_take_is_not_enough(q):
+    """Then everything is looked at: what is due, and other priorities."""
+    q.push("q", "1", "2")
+    q.push("q", "3", priority=-1)
+    q.push("q", "4", priority=-2)
+    assert payloads(take_from(q, 3, {0: 2}, just_now(q))) == [2, 3, 4]
+    assert take_from(q, 3, {0: 2}, just_now(q)) == [(None, None, ANY, None)]
+    q.push("q", "5", delay="1 h")
+    q.rows("UPDATE queue.q_q SET run_at = clock_timestamp() WHERE state = 'later'")
+    assert payloads(take_from(q, 3, {0: 2}, just_now(q) - 7200000000)) == [5]
+
+
+def test_the_usual_take_leaves_room_for_the_more_urgent(q):
+    q.push("q", "1", "2")
+    q.push("q", "3", priority=9)
+    assert payloads(take_from(q, 1, {0: 1}, just_now(q))) == [3]
+    q.push("q", "4", priority=1)
+    assert payloads(take_from(q, 9, {0: 1}, just_now(q))) == [4, 1, 2]
+
+
+def test_the_usual_take_of_what_expires(q):
+    q.push("q", "1", "2")
+    q.rows("UPDATE queue.q_q SET expires_at = clock_timestamp() WHERE id = 1")
+    assert payloads(take_from(q, 1, {0: 1}, just_now(q))) == [2]
+
+
+def test_the_plans_of_the_usual_take(q):
+    q.push("q", "1", "2", "3")
+    q.rows("VACUUM ANALYZE queue.q_q")
+    text = plans(q.connect("postgres"), "SELECT t.id FROM queue.queues AS c, queue._take_1(c, 2, "
+                 "c.lease, NULL, NULL, false, '{0}', '{0}', %d, clock_timestamp()) AS t" % just_now(q))
+    assert text.count("Update on q_q") == 1 and "Tid Scan on q_q" in text, text
+    assert "Sort" not in text and "Seq Scan on q_q" not in text and "JIT" not in text, text
+
+
 def test_paused_and_bad_lease_of_one_queue(q):
     q.push("q", "1")
-    q.fails("22023", "SELECT queue._take_1(c, 1, '0', NULL, false, NULL, NULL, NULL) "
+    q.fails("22023", "SELECT queue._take_1(c, 1, '0', NULL, NULL, false, NULL, NULL, NULL, "
+            "clock_timestamp()) "
             "FROM queue.queues AS c")
     q.rows("SELECT queue.pause('q')")
     assert take_from(q, 1, {}) == [(None, None, None, None)]
@@ -383,8 +449,8 @@ def test_a_floor_passes_over_what_is_finished(q):
     floor = max(job["place"] for job in jobs) + 1
     q.push("q", *["1"] * 20)
     root = q.connect("postgres")
-    call = ("SELECT t.id FROM queue.queues AS c, queue._take_1(c, 1, c.lease, NULL, false, "
-            "ARRAY[0]::int8[], ARRAY[%d]::int8[], NULL) AS t")
+    call = ("SELECT t.id FROM queue.queues AS c, queue._take_1(c, 1, c.lease, NULL, NULL, "
+            "false, ARRAY[0]::int8[], ARRAY[%d]::int8[], NULL, clock_timestamp()) AS t")
     root.rows("SELECT 1 FROM (" + call % floor + ") AS t")  # planned and warm
     front, bounded = touched(root, call % 0), touched(root, call % floor)
     assert bounded * 4 < front, (front, bounded)
