@@ -588,6 +588,7 @@ qb_dialogues = \
 	test/scenario/take_times_out.dlg \
 	test/scenario/take_wakes.dlg \
 	test/scenario/taken_for_nobody.dlg \
+	test/scenario/task_goes_home.dlg \
 	test/scenario/then_push.dlg \
 	test/scenario/then_take.dlg \
 	test/scenario/then_take_in_transaction.dlg \
