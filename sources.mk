@@ -606,6 +606,7 @@ qb_dialogues = \
 	test/scenario/unsent_later.dlg \
 	test/scenario/wait_in_line.dlg \
 	test/scenario/wait_timeout.dlg \
+	test/scenario/wait_timeout_merged.dlg \
 	test/scenario/waiters_in_order.dlg \
 	test/scenario/wake_and_timeout.dlg \
 	test/scenario/woken_while_asking.dlg \

@@ -117,7 +117,7 @@ PARAM_INT (max_user_connections, "0", 0, INT_MAX, PARAM_RELOAD, NULL,
 PARAM_BOOL(server_round_robin, "0", PARAM_RELOAD, NULL,
 	"Use server connections in turn; otherwise the one that was used last is used next, so that few stay busy.")
 PARAM_TIME(query_wait_timeout, "120", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
-	"A client that got no server connection after this time is disconnected; 0 waits for ever.")
+	"A client that got no server connection after this time is disconnected; a QUEUE statement that runs beside the pool fails, but one with `WAIT` goes on waiting. 0 waits for ever.")
 PARAM_TIME(query_wait_notify, "5", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"A client that waits this long for a server connection gets a NOTICE; 0 for none.")
 PARAM_TIME(cancel_wait_timeout, "10", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
@@ -149,7 +149,7 @@ PARAM_BOOL(server_fast_close, "0", PARAM_RELOAD, NULL,
 
 PARAM_GROUP("Time limits for queries and transactions")
 PARAM_TIME(query_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
-	"A query that runs longer is cancelled and its client disconnected; 0 is no limit. Keep it above `statement_timeout` of the server.")
+	"A query that runs longer is cancelled and its client disconnected; a QUEUE statement that runs beside the pool fails with 08006. 0 is no limit. Keep it above `statement_timeout` of the server.")
 PARAM_TIME(transaction_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"A client whose transaction lasts longer is disconnected; 0 is no limit.")
 PARAM_TIME(idle_transaction_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,

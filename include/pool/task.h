@@ -36,6 +36,7 @@ struct task_spec {
 	 * waiting long. Kinds that happen to be equal do no harm. 0: anywhere. */
 	uint64_t kind;
 	bool prepare;          /* keep prepared on the server: the text is one of few */
+	bool stays;            /* nobody waits for it: query_wait_timeout does not end it */
 	const uint32_t *oids;
 	int n_params;
 	const struct bind_param *params; /* copied */

@@ -576,6 +576,13 @@ static void check_logins(struct pool *p, usec_t now)
 		}
 }
 
+static usec_t wait_limit(const struct pool *p, struct account *a)
+{
+	usec_t limit = account_limits(a)->query_wait_timeout;
+
+	return limit != USEC_NEVER ? limit : p->db->query_wait_timeout;
+}
+
 static void check_waiting(struct pool *p, usec_t now)
 {
 	usec_t notify = conf_current()->p.query_wait_notify, limit;
@@ -585,9 +592,7 @@ static void check_waiting(struct pool *p, usec_t now)
 	DL_FOREACH_SAFE (p->waiting.head, c, tmp) {
 		usec_t waited = now - c->request_time;
 
-		limit = account_limits(c->account)->query_wait_timeout;
-		if (limit == USEC_NEVER)
-			limit = p->db->query_wait_timeout;
+		limit = wait_limit(p, c->account);
 		if (limit > 0 && waited > limit) {
 			pg_error_set(&err, "53300", "query_wait_timeout");
 			pool_explain_limit(p, &err);
@@ -600,6 +605,9 @@ static void check_waiting(struct pool *p, usec_t now)
 			client_notice(c, &err);
 		}
 	}
+	limit = wait_limit(p, p->account);
+	if (limit > 0)
+		task_fail_late(p, limit, now);
 	limit = conf_current()->p.client_login_timeout;
 	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
 		if (limit > 0 && now - c->connect_time > limit) {

@@ -400,7 +400,7 @@ struct task {
 	struct pstmt *stmt;    /* not a script */
 	char *script;
 	struct buf bind;       /* Bind message behind the statement name: formats, values, result formats */
-	bool prepare, failed;
+	bool prepare, failed, stays;
 	bool first;            /* of its kind on its server */
 	struct vars vars;
 	struct istr *extra;
@@ -790,6 +790,7 @@ void task_error(struct task *t, const uint8_t *body, size_t len);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
 void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */
 void task_fail_waiting(struct pool *p, const struct pg_error *err);
+void task_fail_late(struct pool *p, usec_t limit, usec_t now); /* that have waited for longer */
 
 /* server_tls.c: *why is set with FAILED */
 struct tls_ctx *server_tls_rules(const struct database *db); /* borrowed for the turn; NULL: plain text */

@@ -85,6 +85,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	t->arg = spec->arg;
 	t->prepare = spec->prepare;
 	t->kind = spec->kind;
+	t->stays = spec->stays;
 	t->since = loop_now();
 	t->seq = ++last_seq;
 	if (spec->script) {
@@ -270,6 +271,32 @@ void task_fail_waiting(struct pool *p, const struct pg_error *err)
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		task_end(t, err);
+	}
+}
+
+static struct task *first_late(const struct pool *p, usec_t limit, usec_t now)
+{
+	struct task *t;
+
+	DL_FOREACH (p->tasks, t)
+		if (now - t->since <= limit)
+			return NULL;
+		else if (!t->stays)
+			return t;
+	return NULL;
+}
+
+void task_fail_late(struct pool *p, usec_t limit, usec_t now)
+{
+	struct pg_error err;
+	struct task *t;
+
+	while ((t = first_late(p, limit, now)) != NULL) {
+		pg_error_set(&err, "53300", "query_wait_timeout");
+		pool_explain_limit(p, &err);
+		DL_DELETE(p->tasks, t);
+		p->n_tasks--;
+		task_end(t, &err);
 	}
 }
 

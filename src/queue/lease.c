@@ -308,6 +308,7 @@ void give_back(
 		.arg = r,
 		.sql = "SELECT queue FROM queue._give_back($1, $2, $3) AS queue",
 		.prepare = true,
+		.stays = true,
 		.oids = oids,
 		.n_params = 3,
 		.params = params};

@@ -97,6 +97,7 @@ void registry_own(
 		.arg = o,
 		.sql = "SELECT queue._own($1, $2)",
 		.prepare = true,
+		.stays = true,
 		.oids = oids,
 		.n_params = 2,
 		.params = params};

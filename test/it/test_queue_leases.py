@@ -446,3 +446,18 @@ def test_goodbye_while_waiting(qbouncer, db, waits, goodbye):
             assert stats(holder)["leased"] == 1
         else:
             wait_for(lambda: stats(holder)["ready"] == 1, "the job given back")
+
+
+def test_given_back_however_long_nobody_gets_a_server(qbouncer, db):
+    """query_wait_timeout is for those who wait for an answer: the jobs of a worker that broke off wait longer."""
+    proxy = qbouncer(query_wait_timeout="500ms")
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        tag(c, "QUEUE CREATE mail")
+        tag(c, "QUEUE PUSH mail '1'")
+        take(w)
+        proxy.console("PAUSE " + db)
+        w.reset()
+        proxy.wait_pool(db, cl_active=1)
+        assert error(c, "QUEUE PUSH mail '2'").sqlstate == "53300"
+        proxy.console("RESUME " + db)
+        assert come_back(c)["payload"] == "1"
