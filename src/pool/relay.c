@@ -383,25 +383,28 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 static void copy_in_began(struct server *s)
 {
 	unsigned kept = 1;
-	bool data = true;
+	bool data = true, synced = false;
 
 	for (unsigned i = 1; i < s->expect.count; i++) {
 		struct expect *e = expect_at(&s->expect, i);
 
-		if (data && e->kind == EXPECT_COPY_END)
+		if (data && e->kind == EXPECT_COPY_END) {
 			data = false;
-		else if (!data || e->kind != EXPECT_SYNC)
-			*expect_at(&s->expect, kept++) = *e;
-		else
+		} else if (data && e->kind == EXPECT_SYNC) {
 			s->batch_now++;
+		} else {
+			synced |= e->kind == EXPECT_SYNC || e->kind == EXPECT_QUERY ||
+				  e->kind == EXPECT_FUNCTION;
+			*expect_at(&s->expect, kept++) = *e;
+		}
 	}
 	s->expect.count = (uint16_t)kept;
 	s->copy_in = data;
 	s->copy_synced = false;
-	if (data && expect_head(&s->expect)->kind != EXPECT_QUERY)
+	if (!synced && expect_head(&s->expect)->kind != EXPECT_QUERY)
 		s->unsynced = true;
-	/* it waits for this statement to end, which waits for it */
-	if (data && s->link != NULL && s->link->state == CLIENT_BARRIER)
+	/* it waits for this statement to end, which waits for it, or for a Flush */
+	if ((data || s->unsynced) && s->link != NULL && s->link->state == CLIENT_BARRIER)
 		client_resume(s->link);
 }
 

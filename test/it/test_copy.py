@@ -71,6 +71,22 @@ def test_in_extended_protocol(proxy, db):
         assert types(c.until("Z")) == "12HddcCZ"
 
 
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+def test_sync_ahead_of_the_copy(qbouncer, db, mode):
+    """The server ignores it, so that what is behind the copy is of the same batch, and may need a Flush."""
+    proxy = qbouncer(pool_mode=mode)
+    with proxy.wire(db) as c:
+        c.simple("CREATE TABLE t (a int)")
+        c.hold().parse("e", "").parse("s", "COPY t FROM STDIN").bind("", "s").execute().sync()
+        c.copy_data(b"7\n").copy_done()
+        # a name that depends on answers to come
+        c.close_object("S", "e").parse("e", "ROLLBACK").push()
+        assert types(c.until("C")) == "112GC"
+        assert types(c.until("1")) == "31"
+        assert types(c.sync().until("Z")) == "Z"
+        assert c.rows("SELECT a FROM t") == [{"a": "7"}]
+
+
 def test_copy_between_statements(proxy, db):
     with proxy.wire(db) as c:
         c.simple("CREATE TABLE t (a int)")
