@@ -531,6 +531,7 @@ qb_dialogues = \
 	test/scenario/input_behind_wait.dlg \
 	test/scenario/lease_ends.dlg \
 	test/scenario/limits.dlg \
+	test/scenario/listen.dlg \
 	test/scenario/merge_done.dlg \
 	test/scenario/merge_keys.dlg \
 	test/scenario/merge_push.dlg \

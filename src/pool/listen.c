@@ -379,6 +379,7 @@ static bool channel_is_on(struct client *c, const char *name, enum step *ret)
 	if (!connect_listener(l, c->pool)) {
 		client_out_of_memory(c);
 		*ret = STEP_END;
+		return false;
 	}
 	ask(l);
 	return false;
@@ -431,9 +432,11 @@ void listen_tx_end(struct client *c, bool committed)
 {
 	struct listening *li = c->listening;
 	struct listener *l = c->pool->db->listener;
-	struct change *ch;
+	struct change *ch, *next;
 
-	for (ch = li->changes; committed && ch != NULL && c->state != CLIENT_DEAD; ch = ch->next) {
+	/* without memory the client is closed, and nothing of this is there any more */
+	for (ch = li->changes; committed && ch != NULL && c->state != CLIENT_DEAD; ch = next) {
+		next = ch->next;
 		if (ch->listen)
 			subscribe(l, li, ch->channel);
 		else
