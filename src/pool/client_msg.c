@@ -235,6 +235,9 @@ void client_ready(struct client *c, bool local)
 	c->batch_executed = false;
 	c->request_time = 0;
 	c->idle_since = loop_now();
+	/* our answer waits behind what was sent without a Sync, and no Sync need follow */
+	if (local && client_is_owed(c) && !ask_for_answers(c))
+		return;
 	if (client_tx(c) != CLIENT_TX_IDLE)
 		return;
 	if (c->tx_watched)
