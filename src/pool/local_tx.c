@@ -222,9 +222,13 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	}
 	if (!client_need_server(c))
 		return STEP_WAIT;
-	if (l->kind == LSTMT_SESSION)
+	if (l->kind == LSTMT_SESSION) {
 		session_touch(c, l->sql, strlen(l->sql),
 			sql_session_touches(l->sql, strlen(l->sql), true));
+		/* names may mean nothing when it is answered */
+		if (sql_prep_classify(l->sql, strlen(l->sql), NULL) > SQL_PREP_DEALLOCATE)
+			c->link->discarding = true;
+	}
 	p->executed = true;
 	r = mem_zalloc(sizeof(*r));
 	if (r == NULL) {

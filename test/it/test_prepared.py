@@ -115,6 +115,16 @@ def test_deallocate_all(qbouncer, db, sql):
         assert run(a, "s") == ["new"]
 
 
+@pytest.mark.parametrize("sql", ["DISCARD ALL", "DEALLOCATE ALL"])
+def test_name_used_again_behind_deallocate_all(proxy, db, sql):
+    """In one batch, by a client that keeps its server: the statement that is carried out takes its own name with it."""
+    with proxy.wire(db) as c:
+        c.simple("SELECT pg_advisory_lock(9)")
+        c.hold().parse("s", sql).bind("", "s").execute().parse("s", "SELECT 7").sync().push()
+        assert types(c.until("Z")) == "12C1Z"
+        assert types(c.bind("", "s").execute().sync().until("Z")) == "2DCZ"
+
+
 def test_deallocate_of_a_name(qbouncer, db):
     """What a driver does that mixes the protocol's Parse with SQL's DEALLOCATE (PDO, ODBC)."""
     proxy = qbouncer(default_pool_size=1)
