@@ -246,16 +246,19 @@ def test_begin_in_the_extended_protocol(proxy, db):
         assert types(got) == "12nCZ" and got[-1].status == "I"
 
 
+@pytest.mark.parametrize("begin", ["simple", "extended"])
 @pytest.mark.parametrize("how", ["failed", "ended"])
-def test_answers_of_ours_behind_a_batch_without_a_sync(qbouncer, db, how):
+def test_answers_of_ours_behind_a_batch_without_a_sync(qbouncer, db, how, begin):
     """What the server owes is asked for: a Query brings no Sync."""
     proxy = qbouncer(pool_mode="session")
     with proxy.wire(db) as c:
         c.simple("SELECT 1")
-        c.parse("", "BEGIN").bind().execute()
+        if begin == "simple":
+            c.simple("BEGIN")
+        else:
+            c.parse("", "BEGIN").bind().execute().sync().until("Z")
         if how == "failed":
-            c.execute()
-        assert types(c.sync().until("Z")) == ("12CEZ" if how == "failed" else "12CZ")
+            c.simple("QUEUE NONSENSE")
         c.close_object("P", "nosuch").query("SELECT 1" if how == "failed" else "ROLLBACK")
         assert types(c.until("Z")) == ("3EZ" if how == "failed" else "3CZ")
         assert types(c.simple("ROLLBACK"))[-2:] == "CZ"
