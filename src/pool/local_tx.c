@@ -198,6 +198,7 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	struct buf b = BUF_INIT;
 	struct replace *r;
 	enum step step;
+	bool ends;
 
 	if (p->executed && l->kind != LSTMT_EMPTY)
 		return executed_before(c, p);
@@ -239,5 +240,9 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	r->tag = REPLACE_TAG_KEEP;
 	r->tag_text = "";
 	c->batch_executed = true;
-	return local_replace_execute(c, p, r);
+	ends = l->tx == SQL_TX_COMMIT || l->tx == SQL_TX_ROLLBACK;
+	step = local_replace_execute(c, p, r);
+	if (step == STEP_NEXT && ends)
+		portal_drop_all(c); /* also p and l */
+	return step;
 }

@@ -263,3 +263,16 @@ def test_answers_of_ours_behind_a_batch_without_a_sync(qbouncer, db, how, begin)
         assert types(c.until("Z")) == ("3EZ" if how == "failed" else "3CZ")
         assert types(c.simple("ROLLBACK"))[-2:] == "CZ"
         assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+@pytest.mark.parametrize("block", [True, False])
+@pytest.mark.parametrize("sql", ["COMMIT", "ROLLBACK"])
+def test_portals_end_with_what_the_server_ends(proxy, db, sql, block):
+    """In the same batch, and also the portal of what ends it: its name is free."""
+    with proxy.wire(db) as c:
+        if block:
+            c.simple("BEGIN")
+            c.simple("SELECT 1")
+        c.hold().parse("", "SELECT 1").parse("e", sql).bind("p", "e").execute("p")
+        c.bind("p", "e").describe("P", "p").execute("p").sync().push()
+        assert types(c.until("Z")) == "112C2nCZ"
