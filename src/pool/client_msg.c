@@ -78,7 +78,8 @@ bool client_get_server(struct client *c)
 		if (c->link == NULL)
 			return false;
 	}
-	if ((c->link->extra != c->extra || c->link->sqlprep != c->sqlprep) && !session_sync(c))
+	if ((c->link->extra != c->extra || c->link->sqlprep != c->sqlprep || c->link->vars_stale) &&
+		!session_sync(c))
 		return false;
 	if (c->link->settling) {
 		client_move(c, CLIENT_BARRIER);

@@ -113,7 +113,7 @@ static bool reset_one(struct client *c, const char *name, struct buf *status)
 
 static bool reset_all(struct client *c, bool identity, struct buf *status)
 {
-	session_restore_vars(c, true, NULL, status);
+	session_restore_vars(c, NULL, NULL, status);
 	return session_restore_all(c, identity);
 }
 

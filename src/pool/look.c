@@ -234,7 +234,7 @@ static void restore_reported(struct server *s, struct look *l)
 
 	if (!settings_sorted(&l->pairs, &all))
 		return;
-	session_restore_vars(s->link, false, all, &status);
+	session_restore_vars(s->link, NULL, all, &status);
 	istr_drop(&all);
 	if (status.len > 0 && !buf_failed(&status))
 		client_write(s->link, &status);

@@ -344,6 +344,8 @@ struct server {
 	bool copy_in : 1;      /* CopyInResponse seen, no CopyDone, CopyFail or error since */
 	bool unnamed_raw : 1;  /* the unnamed statement is one of its client that we have no copy of */
 	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
+	bool discarded : 1;    /* session pooling: DISCARD ALL was carried out, what it did to `vars` is to come */
+	bool vars_stale : 1;   /* session pooling: a RESET has ended some of `vars` */
 	bool extra_stale : 1;  /* a RESET may have ended some of `extra` */
 	bool for_listen : 1;   /* becomes LISTENING when it has logged in */
 	bool alone : 1;        /* only `holder` has ever held it */
@@ -674,8 +676,8 @@ void local_tx_end(struct client *c, bool committed);
 struct look;
 bool session_begin(struct client *c); /* its settings are complete; false: memory */
 bool session_add_setting(struct istr **list, const char *name, const char *value);
-/* Tracked settings go back to what they were at the beginning: all, or those that are not in kept. */
-void session_restore_vars(struct client *c, bool all, const struct istr *kept, struct buf *status);
+/* Tracked settings go back to what they were at the beginning: all or only one, without those in kept. */
+void session_restore_vars(struct client *c, const char *only, const struct istr *kept, struct buf *status);
 bool session_add_origin(const struct client *c, struct istr **list);
 bool session_restore_all(struct client *c, bool identity); /* identity: role and authorization too */
 /* A text with these effects is sent to the client's server. */
@@ -691,6 +693,7 @@ const char *session_pin_names(unsigned pins); /* static buffer */
 bool session_holds(struct server *s); /* at the end of a transaction: its client keeps it, or it is asked first */
 bool session_is_dirty(struct server *s);
 void session_discarded(struct server *s);
+void session_restore_discarded(struct server *s);
 bool session_sync(struct client *c); /* puts the client's settings in force where they differ; false: closed */
 
 /* sqlprep.c: PREPARE in SQL */

@@ -235,8 +235,14 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 	if (dest != DEST_PREPARE)
 		s->tx = (char)m->body[0];
 	if (dest == DEST_CLIENT && e->kind == EXPECT_QUERY && e->arg != NULL && s->link != NULL &&
-		(s->tx == 'I' || sqlprep_is_effect(e->arg)))
+		(s->tx == 'I' || sqlprep_is_effect(e->arg))) {
+		run_flush(r);
 		session_apply(s, e->arg);
+	}
+	if (s->discarded && s->link != NULL && s->tx == 'I') {
+		run_flush(r); /* settings are reported in front of ReadyForQuery */
+		session_restore_discarded(s);
+	}
 	pop(s, true);
 	if (s->expect.count == 0)
 		s->discarding = false;

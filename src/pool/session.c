@@ -54,14 +54,16 @@ bool session_add_setting(struct istr **list, const char *name, const char *value
 	       settings_set(list, lower, value);
 }
 
-void session_restore_vars(struct client *c, bool all, const struct istr *kept, struct buf *status)
+void session_restore_vars(
+	struct client *c, const char *only, const struct istr *kept, struct buf *status)
 {
 	for (int i = 0; i < VAR_COUNT; i++) {
 		const char *name = var_name((enum var_id)i);
 		const char *value = settings_find(c->origin, name);
 
 		if (value == NULL || strcmp(value, istr_text(c->vars.v[i])) == 0 ||
-			(!all && settings_find(kept, name) != NULL))
+			(only != NULL && util_strcasecmp(only, name) != 0) ||
+			settings_find(kept, name) != NULL)
 			continue;
 		vars_set(&c->vars, (enum var_id)i, value);
 		build_parameter_status(status, name, value);
@@ -132,13 +134,19 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	s->touched |= (uint8_t)(made | undone);
 }
 
-/* The setting that a statement of its own changes: name\0value\0, or name\0 for a RESET. */
+#define EFFECT_ALL "all"
+
+/* The setting that a statement of its own changes: name\0value\0, or name\0 for a RESET; `all` is
+ * no name of a setting. */
 static struct istr *effect_of(const struct sql_session *st)
 {
 	struct buf b = BUF_INIT;
 	struct istr *effect = NULL;
 
-	buf_put(&b, st->name.data, st->name.len);
+	if (st->kind != SQL_SESSION_RESET_ALL)
+		buf_put(&b, st->name.data, st->name.len);
+	else
+		buf_put(&b, EFFECT_ALL, sizeof(EFFECT_ALL));
 	if (st->kind == SQL_SESSION_SET)
 		buf_put(&b, st->value.data, st->value.len);
 	if (!buf_failed(&b))
@@ -151,6 +159,15 @@ static bool is_set_or_reset(const char *sql, size_t len)
 {
 	return len > 4 &&
 	       (util_memcasecmp(sql, "set ", 4) == 0 || util_memcasecmp(sql, "rese", 4) == 0);
+}
+
+/* Nothing of the client's is outstanding. */
+static bool is_at_rest(struct server *s)
+{
+	for (unsigned i = 0; i < s->expect.count; i++)
+		if (expect_at(&s->expect, i)->dest != DEST_VARS)
+			return false;
+	return s->tx == 'I' && !s->unsynced;
 }
 
 struct istr *session_effect(struct client *c, const char *sql, size_t len)
@@ -166,7 +183,7 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len)
 		(effect = sqlprep_effect(c, sql, len)) != NULL)
 		return effect;
 	/* outside of transactions it counts as soon as it is answered, and need not be asked for */
-	if (s->tx == 'I' && s->expect.count == 0 && !s->unsynced && is_set_or_reset(sql, len)) {
+	if (is_at_rest(s) && is_set_or_reset(sql, len)) {
 		struct sql_session st;
 		enum sql_session_kind kind =
 			sql_session_classify(sql, len, client_standard_strings(c), &st);
@@ -175,13 +192,61 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len)
 		if (kind == SQL_SESSION_SET && var_find(name) >= 0)
 			touches = 0; /* the server reports it */
 		else if (kind == SQL_SESSION_SET ||
-			 (kind == SQL_SESSION_RESET && var_find(name) < 0))
+			 (kind == SQL_SESSION_RESET && var_find(name) < 0) ||
+			 (is_session_mode(s) &&
+				 (kind == SQL_SESSION_RESET || kind == SQL_SESSION_RESET_ALL)))
 			effect = effect_of(&st);
 		sql_session_free(&st);
 	}
 	if (effect == NULL && (touches != 0 || c->pins != 0))
 		session_touch(c, sql, len, touches);
 	return effect;
+}
+
+/* Session pooling: the server is back at its own beginnings. Those of the client are put in force in
+ * front of its next statement; what is reported it hears now. */
+static void restore_reported(struct server *s, const char *only)
+{
+	struct buf status = BUF_INIT;
+
+	s->vars_stale = true;
+	session_restore_vars(s->link, only, NULL, &status);
+	if (status.len > 0 && !buf_failed(&status))
+		client_write(s->link, &status);
+	buf_free(&status);
+}
+
+void session_restore_discarded(struct server *s)
+{
+	s->discarded = false;
+	restore_reported(s, NULL);
+}
+
+/* RESET ALL leaves the two alone. */
+static bool keep_identity(struct istr **list)
+{
+	static const char *const kept[] = {"role", "session_authorization"};
+	struct istr *left = NULL;
+	bool ok = true;
+
+	for (size_t i = 0; i < ARRAY_LEN(kept) && ok; i++)
+		if (settings_find(*list, kept[i]) != NULL)
+			ok = settings_set(&left, kept[i], settings_find(*list, kept[i]));
+	istr_drop(list);
+	*list = left;
+	return ok;
+}
+
+static void apply_reset(struct server *s, const char *name)
+{
+	if (strcmp(name, EFFECT_ALL) != 0) {
+		restore_reported(s, name);
+		return;
+	}
+	if (!keep_identity(&s->extra))
+		s->dirty = true;
+	if (session_restore_all(s->link, false))
+		restore_reported(s, NULL);
 }
 
 void session_apply(struct server *s, const struct istr *effect)
@@ -196,6 +261,10 @@ void session_apply(struct server *s, const struct istr *effect)
 	}
 	if (value >= name + istr_len(effect))
 		value = NULL;
+	if (value == NULL && (strcmp(name, EFFECT_ALL) == 0 || var_find(name) >= 0)) {
+		apply_reset(s, name);
+		return;
+	}
 	mine = value != NULL ? value : settings_find(c->origin, name);
 	if (mine != NULL && strcmp(name, "role") == 0 && strcmp(mine, "none") == 0 &&
 		settings_find(c->origin, name) == NULL)
@@ -307,7 +376,7 @@ void session_discarded(struct server *s)
 		return;
 	session_pin(s->link, 0);
 	if (is_session_mode(s)) {
-		(void)session_restore_all(s->link, true);
+		s->discarded = session_restore_all(s->link, true);
 		return;
 	}
 	s->reset_seen = true;
@@ -321,9 +390,11 @@ bool session_sync(struct client *c)
 {
 	struct server *s = c->link;
 
-	if (s->extra != c->extra && s->tx == 'I' && !s->unsynced && s->expect.count == 0 &&
-		!s->touched)
+	if ((s->extra != c->extra || s->vars_stale) && s->tx == 'I' && !s->unsynced &&
+		s->expect.count == 0 && !s->touched) {
+		s->vars_stale = false;
 		server_put_settings(s, &c->vars, c->extra, DEST_VARS);
+	}
 	if (c->link == NULL)
 		return false;
 	return s->sqlprep == c->sqlprep || is_session_mode(s) || sqlprep_sync(c);

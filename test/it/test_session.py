@@ -668,3 +668,40 @@ def test_refused_inside_of_a_block(qbouncer, db):
     proxy = qbouncer(default_pool_size=2, max_pinned_servers=0, pool_mode="session")
     with proxy.wire(db) as a:
         assert not errors(a.simple(PINNING[0]))
+
+
+STARTUP = {"TimeZone": "Asia/Tokyo", "work_mem": "7MB", "application_name": "starts"}
+
+
+def settings_of(c):
+    return {name: c.rows("SELECT current_setting('%s') AS v" % name)[0]["v"] for name in STARTUP}
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+@pytest.mark.parametrize("reset", ["RESET ALL", "reset all;", "DISCARD ALL", "RESET timezone; RESET work_mem; RESET application_name"])
+def test_reset_goes_back_to_the_startup_packet(qbouncer, db, mode, reset):
+    """As in Postgres, and the client is told what its reported settings are."""
+    proxy = qbouncer(pool_mode=mode, default_pool_size=1)
+    with proxy.wire(db, **STARTUP) as c:
+        assert settings_of(c) == STARTUP
+        for sql in "SET timezone = 'Europe/Rome'", "SET work_mem = '9MB'", "SET application_name = 'other'", "SET geqo = off":
+            assert tags(c.simple(sql)) == ["SET"]
+        assert settings_of(c) == {"TimeZone": "Europe/Rome", "work_mem": "9MB", "application_name": "other"}
+        for one in reset.split("; "):
+            assert not errors(c.simple(one))
+        assert settings_of(c) == STARTUP
+        assert c.parameters["TimeZone"] == "Asia/Tokyo" and c.parameters["application_name"] == "starts"
+        assert c.rows("SHOW geqo")[0]["geqo"] == ("on" if "ALL" in reset.upper() else "off")
+        # and the next one gets none of it
+    with proxy.wire(db) as c:
+        got = settings_of(c)
+        assert got["work_mem"] != "7MB" and got["application_name"] == "" and got["TimeZone"] != "Asia/Tokyo"
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_reset_all_leaves_the_role(qbouncer, direct, db, mode):
+    direct.execute("GRANT other TO app")
+    proxy = qbouncer(pool_mode=mode, default_pool_size=1)
+    with proxy.wire(db, TimeZone="Asia/Tokyo") as c:
+        assert not errors(c.simple("SET ROLE other")) and not errors(c.simple("RESET ALL"))
+        assert c.rows("SELECT current_user AS u, current_setting('TimeZone') AS z") == [{"u": "other", "z": "Asia/Tokyo"}]
