@@ -81,7 +81,7 @@ bool client_get_server(struct client *c)
 	if ((c->link->extra != c->extra || c->link->sqlprep != c->sqlprep || c->link->vars_stale) &&
 		!session_sync(c))
 		return false;
-	if (c->link->settling) {
+	if (c->link->settling || look_may_restore(c->link)) {
 		client_move(c, CLIENT_BARRIER);
 		return false;
 	}

@@ -103,6 +103,11 @@ unsigned look_asks(const struct server *s)
 	return s->look != NULL ? s->look->asked : 0;
 }
 
+bool look_may_restore(const struct server *s)
+{
+	return s->look != NULL && s->look->resets;
+}
+
 /* A column of text; NULL: SQL NULL, or not well-formed. */
 static const char *column(struct wire_reader *rd, size_t *ret_len)
 {

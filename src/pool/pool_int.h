@@ -726,6 +726,8 @@ void listen_free(struct database *db);
 /* look.c */
 bool look_begin(struct server *s);
 unsigned look_asks(const struct server *s); /* enum sql_touch: of the question under way */
+/* Its answer may put settings of the start-up packet in force again: what comes next waits for it. */
+bool look_may_restore(const struct server *s);
 void look_row(struct server *s, const uint8_t *body, size_t len);
 void look_failed(struct server *s);
 void look_done(struct server *s);

@@ -203,8 +203,8 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len)
 	return effect;
 }
 
-/* Session pooling: the server is back at its own beginnings. Those of the client are put in force in
- * front of its next statement; what is reported it hears now. */
+/* Session pooling: the server is back at its own beginnings. Those of the client are put in force
+ * in front of its next statement; what is reported it hears now. */
 static void restore_reported(struct server *s, const char *only)
 {
 	struct buf status = BUF_INIT;

@@ -698,6 +698,17 @@ def test_reset_goes_back_to_the_startup_packet(qbouncer, db, mode, reset):
         assert got["work_mem"] != "7MB" and got["application_name"] == "" and got["TimeZone"] != "Asia/Tokyo"
 
 
+@pytest.mark.parametrize("reset", ["RESET ALL", "RESET timezone", "SET timezone TO DEFAULT", "DO $$BEGIN RESET timezone; END$$"])
+def test_reset_in_a_block_counts_for_the_next_statement(qbouncer, db, reset):
+    """Also when that comes at once, while the server is asked what the block has left behind."""
+    with qbouncer(default_pool_size=1).wire(db, **STARTUP) as c:
+        for _ in range(3):
+            for sql in "BEGIN", reset, "COMMIT":
+                assert not errors(c.simple(sql))
+            assert c.rows("SHOW timezone")[0]["TimeZone"] == "Asia/Tokyo"
+            assert settings_of(c) == STARTUP
+
+
 @pytest.mark.parametrize("mode", ["session", "transaction"])
 def test_reset_all_leaves_the_role(qbouncer, direct, db, mode):
     direct.execute("GRANT other TO app")
