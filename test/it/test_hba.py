@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import socket
 import subprocess
 
 import pytest
@@ -242,6 +243,22 @@ def test_host_name_has_to_be_confirmed(qbouncer, dns, db):
     from_there(proxy, db)
     for other in "127.0.0.3", "127.0.0.4", "127.0.0.5", "127.0.0.6":
         refused_there(proxy, db, other)
+
+
+def test_host_name_of_an_ipv6_address(qbouncer, dns, db):
+    with open("/etc/hosts", encoding="utf-8") as f:
+        if any(line.split()[:1] == ["::1"] for line in f):
+            pytest.skip("/etc/hosts names ::1")
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("no IPv6")
+    dns.names["::1"] = "six.web.test"
+    dns.addresses["six.web.test"] = ["::1"]
+    proxy = by_name(qbouncer, dns, "host all app six.web.test trust\n", listen_addr="127.0.0.1,::1")
+    with Wire(proxy.port, host="::1") as c:
+        c.startup(user="app", database=db)
+        assert len(c.rows("SELECT 1 AS one")) == 1
 
 
 def test_host_name_of_the_hosts_file(qbouncer, dns, db):

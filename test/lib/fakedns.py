@@ -12,6 +12,7 @@ speak), a context manager.
         dns.broken.add(("half.test", A))             # SERVFAIL
 """
 
+import ipaddress
 import socket
 import struct
 import threading
@@ -81,8 +82,8 @@ class FakeDns:
             found = [socket.inet_aton(a) for a in self.addresses.get(name, ()) if ":" not in a]
         elif kind == AAAA:
             found = [socket.inet_pton(socket.AF_INET6, a) for a in self.addresses.get(name, ()) if ":" in a]
-        elif kind == PTR and name.endswith(".in-addr.arpa"):
-            host = self.names.get(".".join(reversed(name.split(".")[:4])))
+        elif kind == PTR:
+            host = {ipaddress.ip_address(a).reverse_pointer: h for a, h in self.names.items()}.get(name)
             found = [b"".join(bytes([len(p)]) + p.encode() for p in host.split(".")) + b"\0"] if host else []
         known = found or name in self.addresses
         head = data[:2] + struct.pack("!HHHHH", 0x8180 if known else 0x8183, 1, len(found), 0, 0)

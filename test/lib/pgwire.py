@@ -145,7 +145,7 @@ class Wire:
             self.sock = socket.socket(socket.AF_UNIX)
             address = "%s/.s.PGSQL.%d" % (host, port)
         else:
-            self.sock = socket.socket(socket.AF_INET)
+            self.sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
             address = (host, port)
         if rcvbuf:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
