@@ -1,11 +1,12 @@
 """Peers: a cancel request that comes to the wrong process is handed to the right one."""
 
+import socket
 import struct
 
 import pytest
 
 from pgwire import CANCEL, types
-from proxy import free_port
+from proxy import free_port, wait_for
 from test_cancel import running
 
 
@@ -53,3 +54,20 @@ def test_unknown_peer_is_nobody(qbouncer, db):
                 other.packet(CANCEL, key)
                 other.closed()
         assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_peer_that_never_answers(qbouncer, db):
+    """Who asks is let go after cancel_wait_timeout, and nothing of it is left."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute.settimeout(20)
+        proxy = qbouncer(peer_id=1, cancel_wait_timeout="1",
+                         sections="[peers]\n1 = host=127.0.0.1\n2 = host=127.0.0.1 port=%d\n" % mute.getsockname()[1])
+        with proxy.wire(db) as c, proxy.wire() as other:
+            key = bytearray(struct.pack("!i", c.pid) + c.key)
+            key[1:3] = 0, 2  # of the other one
+            other.packet(CANCEL, bytes(key))
+            there, _ = mute.accept()
+            with there:
+                other.closed()
+                assert types(c.simple("SELECT 1")) == "TDCZ"
+            wait_for(lambda: {r["list"]: r["items"] for r in proxy.console("SHOW LISTS")}["login_clients"] == "0", "the end")
