@@ -316,6 +316,7 @@ qb_unit_tests = \
 	test/unit/test_parse \
 	test/unit/test_parse_value \
 	test/unit/test_penalty \
+	test/unit/test_probe \
 	test/unit/test_rewrite \
 	test/unit/test_saslprep \
 	test/unit/test_scram \
@@ -434,6 +435,10 @@ test_unit_test_parse_value_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_penalty_SOURCES = test/unit/test_penalty.c
 test_unit_test_penalty_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_penalty_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_probe_SOURCES = test/unit/test_probe.c
+test_unit_test_probe_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_probe_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_rewrite_SOURCES = test/unit/test_rewrite.c
 test_unit_test_rewrite_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

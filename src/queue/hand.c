@@ -141,7 +141,7 @@ struct hand *hand_begin(
 		if (w->hand != NULL)
 			continue;
 		if (left == 0 || h->n == most || !fits(w, pool, payload, st->settings) ||
-			!same_formats(st, w, h->n == 0))
+			!same_formats(st, w, h->n == 0) || !taken_reserve(w, w->args.limit))
 			break;
 		choose(h, st, w, left);
 		left -= h->takers[h->n - 1].jobs;
@@ -182,10 +182,10 @@ static bool last_column(const uint8_t *body, size_t len, size_t *ret_at, bool *r
 	return n > 2 && !rd.failed && *ret_at < len;
 }
 
-static void one_column(struct buf *b, int n, const uint8_t *p, size_t len)
+static void one_column(struct buf *b, const uint8_t *p, size_t len)
 {
 	buf_reset(b);
-	build_i16(b, n);
+	build_i16(b, 1);
 	build_bytes(b, p, len);
 }
 
@@ -202,15 +202,11 @@ bool hand_row(void *arg, const uint8_t **body, size_t *len)
 	columns = (*body)[0] << 8 | (*body)[1];
 	taken = taken && t != NULL;
 	if (taken) {
-		one_column(&h->row, columns - 1, *body + 2, at - 2);
-		if (!buf_failed(&h->row))
-			probe_row(t->waiter, h->row.data, h->row.len);
-		else
-			t->waiter->answer.rows.failed = true;
+		probe_row(t->waiter, *body, *len);
 		if (--t->jobs == 0)
 			h->at++;
 	}
-	one_column(&h->row, 1, *body + at, *len - at);
+	one_column(&h->row, *body + at, *len - at);
 	if (buf_failed(&h->row)) {
 		*len = 0;
 		return taken;

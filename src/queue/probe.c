@@ -20,15 +20,16 @@ struct column {
 
 enum { COL_ID = 0, COL_TOKEN = 1, COL_QUEUE = 2 };
 
+/* The first n columns; what somebody else has put behind them is left alone. */
 static bool get_columns(struct wire_reader *rd, struct column *cols, int n)
 {
-	if (wire_get_i16(rd) != n)
+	if (wire_get_i16(rd) < n)
 		return false;
 	for (int i = 0; i < n; i++) {
 		cols[i].len = wire_get_i32(rd);
 		cols[i].data = cols[i].len >= 0 ? wire_get_bytes(rd, (size_t)cols[i].len) : NULL;
 	}
-	return wire_done(rd);
+	return !rd->failed;
 }
 
 static void get_text(const struct column *c, char *dst, size_t size)
@@ -65,17 +66,34 @@ static enum lease_policy get_policy(const struct column *c)
 	return LEASE_AUTO;
 }
 
+static bool taken_grow(struct waiter *w, int cap)
+{
+	struct taken *t = mem_realloc(w->taken, (size_t)cap * sizeof(*t));
+
+	if (t == NULL)
+		return false;
+	w->taken = t;
+	w->cap_taken = cap;
+	return true;
+}
+
+bool taken_reserve(struct waiter *w, int n)
+{
+	n = n < TAKEN_AHEAD ? n : TAKEN_AHEAD;
+	return n <= w->cap_taken || taken_grow(w, n);
+}
+
+void taken_free(struct waiter *w)
+{
+	mem_free(w->taken);
+	w->taken = NULL;
+	w->n_taken = w->cap_taken = 0;
+}
+
 static struct taken *taken_add(struct waiter *w)
 {
-	if (w->n_taken == w->cap_taken) {
-		int cap = w->cap_taken == 0 ? 1 : w->cap_taken * 4;
-		struct taken *t = mem_realloc(w->taken, (size_t)cap * sizeof(*t));
-
-		if (t == NULL)
-			return NULL;
-		w->taken = t;
-		w->cap_taken = cap;
-	}
+	if (w->n_taken == w->cap_taken && !taken_grow(w, w->cap_taken * 4 + 1))
+		return NULL;
 	return &w->taken[w->n_taken++];
 }
 
@@ -277,7 +295,7 @@ bool probe_start(struct waiter *w)
 	w->due_ms = DUE_UNKNOWN;
 	w->wakes = w->db->wakes;
 	w->db->probes++;
-	if (!buf_failed(&queues))
+	if (!buf_failed(&queues) && taken_reserve(w, w->args.limit))
 		w->item = ask(w, params, formats);
 	buf_free(&queues);
 	return w->item != NULL;

@@ -323,6 +323,7 @@ static void found_nothing(struct waiter *w)
 {
 	bool fresh = w->members == NULL;
 
+	taken_free(w); /* it may be long before there is a job */
 	if (w->park.wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
 		park_over(&w->park);
 		return;
@@ -427,6 +428,7 @@ void waiter_handed(struct waiter *w, bool ok)
 	} else if (w->expired) {
 		park_over(&w->park);
 	} else {
+		taken_free(w);
 		for (int i = 0; i < w->args.n_queues; i++)
 			room_ready(w->members[i].room);
 	}

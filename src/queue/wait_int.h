@@ -13,6 +13,8 @@
 #define LOOK_AGAIN     (1 * USEC_SEC) /* after a take, for what may have come that was not announced \
 				       */
 
+#define TAKEN_AHEAD 100
+
 #define DUE_NEVER   (-1)
 #define DUE_UNKNOWN (-2) /* the rows went to others of the same batch */
 
@@ -91,6 +93,10 @@ static inline bool waiter_is_busy(const struct waiter *w)
 
 /* probe.c: never calls back before it returns; false: memory. */
 bool probe_start(struct waiter *w);
+/* Room for so many jobs, before they are taken: out of memory, what is known of a job can be given back, and
+ * what is not cannot. More than TAKEN_AHEAD are made room for as they come. false: memory. */
+MUST_CHECK bool taken_reserve(struct waiter *w, int n);
+void taken_free(struct waiter *w);
 int32_t probe_proxy(const struct waiter *w);
 void probe_formats(const struct waiter *w, int16_t formats[20]);
 void probe_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, or when there may be one */

@@ -1,0 +1,114 @@
+/*
+ * The rows of a take as its waiter keeps them, without memory: probe.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "../../src/queue/wait_int.h"
+
+#define COLUMNS 11
+
+static struct qdb db;
+
+/* A job as queue._take() gives it, and what others have put behind it. */
+static struct buf row(const char *id, const char *token, int more)
+{
+	const char *const values[COLUMNS] = {id, token, "mail", "1"};
+	struct buf b = BUF_INIT;
+	size_t at = build_row_begin(&b, COLUMNS + HIDDEN_COLUMNS + more);
+
+	for (int i = 0; i < COLUMNS; i++)
+		build_row_text(&b, values[i]);
+	build_row_text(&b, "release");
+	build_row_text(&b, "5000");
+	for (int i = 2; i < HIDDEN_COLUMNS + more; i++)
+		build_row_text(&b, NULL);
+	build_row_end(&b, at);
+	return b;
+}
+
+static void got(struct waiter *w, const char *id, const char *token, int more)
+{
+	struct buf b = row(id, token, more);
+
+	probe_row(w, b.data + 5, b.len - 5); /* behind type and length */
+	buf_free(&b);
+}
+
+static void is_taken(const struct waiter *w, int i, int64_t id, const char *token)
+{
+	assert_int_equal(w->taken[i].id, id);
+	assert_string_equal(w->taken[i].token, token);
+	assert_string_equal(w->taken[i].queue, "mail");
+	assert_int_equal(w->taken[i].policy, LEASE_RELEASE);
+}
+
+static void end(struct waiter *w)
+{
+	mem_fail_after(0);
+	taken_free(w);
+	buf_free(&w->answer.rows);
+}
+
+static void test_a_job_is_known_without_memory_for_its_row(void **state)
+{
+	struct buf first = row("17", "3-17-0123456789abcdef", 0),
+		   second = row("18", "3-18-0123456789abcdef", 1);
+	struct waiter w = {.db = &db, .n_columns = COLUMNS};
+
+	(void)state;
+	assert_true(taken_reserve(&w, 2));
+	mem_fail_after(1);
+	probe_row(&w, first.data + 5, first.len - 5);
+	assert_true(buf_failed(&w.answer.rows));
+	mem_fail_after(1);
+	probe_row(&w, second.data + 5, second.len - 5);
+	assert_int_equal(w.n_taken, 2);
+	is_taken(&w, 0, 17, "3-17-0123456789abcdef");
+	is_taken(&w, 1, 18, "3-18-0123456789abcdef");
+	end(&w);
+	buf_free(&first);
+	buf_free(&second);
+}
+
+static void test_more_than_was_expected(void **state)
+{
+	struct waiter w = {.db = &db, .n_columns = COLUMNS};
+
+	(void)state;
+	assert_true(taken_reserve(&w, 1));
+	got(&w, "1", "3-1-0123456789abcdef", 0);
+	got(&w, "2", "3-2-0123456789abcdef", 1);
+	assert_int_equal(w.n_taken, 2);
+	assert_int_equal(w.answer.n_rows, 2);
+	assert_int_equal(w.due_ms, 5000);
+	is_taken(&w, 1, 2, "3-2-0123456789abcdef");
+	end(&w);
+}
+
+static void test_no_memory_to_ask(void **state)
+{
+	struct waiter w = {.db = &db, .n_columns = COLUMNS};
+
+	(void)state;
+	mem_fail_after(1);
+	assert_false(taken_reserve(&w, 1));
+	assert_true(taken_reserve(&w, 1));
+	assert_true(taken_reserve(&w, 1));
+	end(&w);
+	assert_null(w.taken);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_a_job_is_known_without_memory_for_its_row),
+		cmocka_unit_test(test_more_than_was_expected),
+		cmocka_unit_test(test_no_memory_to_ask),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
