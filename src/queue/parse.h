@@ -8,7 +8,7 @@
 #include "verbs.h"
 #include "wire/error.h"
 
-#define QSTMT_TEXT_MAX  ((size_t)16 * 1024 * 1024) /* bytes of one statement */
+#define QSTMT_TEXT_MAX  ((size_t)16 * 1024 * 1024) /* bytes of one statement; lengths in it have 32 bits */
 #define QSTMT_LIST_MAX  10000 /* payloads, jobs, queues, options of one statement */
 #define QSTMT_QUEUE_MAX 40    /* bytes of a queue's name */
 
@@ -21,19 +21,17 @@ enum qvalue_kind {
 
 struct qvalue {
 	enum qvalue_kind kind;
+	uint32_t src_len, text_len, option_len;
 	const char *src; /* the client's bytes, with parentheses and casts; borrows the statement */
-	size_t src_len;
 	const char *text; /* LITERAL, NAME: the value without quotes and casts; not terminated */
-	size_t text_len;
 	const char *option; /* OPTIONS: the option's name, folded; not terminated */
-	size_t option_len;
 	int param;   /* PARAM: n, from 1 */
 	bool number; /* LITERAL: written as a number, not in quotes */
 	bool cast;   /* a cast stands somewhere in src */
 };
 
 struct qarg {
-	int first, n; /* values[first] .. ; n is 0 for FLAG */
+	uint16_t first, n; /* values[first] .. ; n is 0 for FLAG */
 	bool given;
 };
 

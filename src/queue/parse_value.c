@@ -27,7 +27,7 @@ static bool value_error(struct parser *p)
  */
 
 /* Keeps what is in scratch for as long as the statement lives. */
-static bool keep_scratch(struct parser *p, const char **ret, size_t *ret_len)
+static bool keep_scratch(struct parser *p, const char **ret, uint32_t *ret_len)
 {
 	struct qchunk *c;
 	size_t n = buf_used(&p->scratch);
@@ -43,7 +43,7 @@ static bool keep_scratch(struct parser *p, const char **ret, size_t *ret_len)
 	c->next = p->q->chunks;
 	p->q->chunks = c;
 	*ret = c->data;
-	*ret_len = n;
+	*ret_len = (uint32_t)n;
 	return true;
 }
 
@@ -74,13 +74,13 @@ static bool can_borrow(const struct parser *p, const struct sql_token *t, size_t
 	       (p->q->standard_strings || !memchr(inside, '\\', n));
 }
 
-static bool decode(struct parser *p, const struct sql_token *t, const char **ret, size_t *ret_len)
+static bool decode(struct parser *p, const struct sql_token *t, const char **ret, uint32_t *ret_len)
 {
 	size_t skip;
 
 	if (can_borrow(p, t, &skip)) {
 		*ret = t->text + skip;
-		*ret_len = t->len - 2 * skip;
+		*ret_len = (uint32_t)(t->len - 2 * skip);
 		return true;
 	}
 	buf_reset(&p->scratch);
@@ -388,7 +388,7 @@ bool parser_queue(struct parser *p, struct qvalue *v)
 		pg_error_set(p->err, "42602", "queue name must not be empty");
 	else
 		pg_error_detail(pg_error_set(p->err, "42622", "queue name is too long"),
-			"It has %zu bytes, at most %d are possible.", v->text_len, QSTMT_QUEUE_MAX);
+			"It has %u bytes, at most %d are possible.", v->text_len, QSTMT_QUEUE_MAX);
 	parser_place(p, at);
 	return false;
 }
