@@ -114,7 +114,7 @@ class Looks:
         link.w.query(sql + " WAIT '10 min'")
         self.script.append("* %s WAIT '10 min'" % sql)
         self.waiting.append((link, row.n))
-        self.connect.wait_parked(len(self.waiting))
+        self.parked()
 
     def hear(self):
         """What those hear who wait."""

@@ -32,6 +32,7 @@ from pgcluster import Cluster  # noqa: E402
 from proxy import Proxy, wait_for  # noqa: E402
 from pushes import Pushes  # noqa: E402
 from state import Queue, State, Tx, UNFINISHED  # noqa: E402
+from waits import Waits  # noqa: E402
 
 QUEUES = ("a", "b", "m", "t", "y")
 FAMILIES = (("a", "b", "m"), ("a", "b", "m"), ("t",), ("y",))       # one TAKE, one type of payloads
@@ -62,7 +63,7 @@ class Connection:
         self.held = {}        # token -> n: what it took, as far as it knows
 
 
-class Program(Pushes, Looks):
+class Program(Pushes, Looks, Waits):
     """connect: makes a link; direct: a psycopg connection to the database past the proxy."""
 
     def __init__(self, connect, direct, seed):
@@ -77,6 +78,7 @@ class Program(Pushes, Looks):
         self.script = []
         self.connections = []
         self.waiting = []         # (link, n): AWAITs under way
+        self.takers = []
 
     # --- running ----------------------------------------------------------------------------------
 
@@ -90,7 +92,7 @@ class Program(Pushes, Looks):
             got = c.link.run(sql, params, how)
         except Refused as e:
             got = e.code
-        self.script.append("%d %s: %s %r -> %r" % (c.number, how, sql, params, got))
+        self.script.append("%s %s: %s %r -> %r" % (c.number, how, sql, params, got))
         return got
 
     def expect(self, c, sql, params, *wanted):
@@ -301,6 +303,8 @@ class Program(Pushes, Looks):
             self.state.open.remove(tx)
 
     def then_take(self, c):
+        if self.is_awaited(): # who gets what becomes ready by the DONE?
+            return
         tx = self.tx(c)
         begun = self.begin_then(c, tx)
         if begun is None:
@@ -498,6 +502,9 @@ class Program(Pushes, Looks):
 
     # --- connections ------------------------------------------------------------------------------
 
+    def connection(self, number, raw=False):
+        return Connection(number, self.connect(self.random, raw))
+
     def leave(self, c):
         """Not while somebody's transaction holds what would be given back: that would wait for it."""
         clean = self.random.random() < 0.5
@@ -513,7 +520,16 @@ class Program(Pushes, Looks):
         (c.link.close if clean else c.link.crash)()
         s.give_back(tokens, "worker disconnected")
         self.settle()
-        self.connections[c.number] = Connection(c.number, self.connect(self.random))
+        if tx:
+            self.let_go()
+        self.connections[c.number] = self.connection(c.number)
+
+    def let_go(self):
+        """Until nothing is locked by a transaction that nobody ends: takes would pass it over."""
+        locked = self.state.locked() & set(self.state.rows)
+        sql = " UNION ALL ".join("SELECT (SELECT count(*) FROM queue.q_{0}) - (SELECT count(*) FROM"
+                                 " (SELECT FROM queue.q_{0} FOR UPDATE SKIP LOCKED) AS free)".format(q) for q in QUEUES)
+        wait_for(lambda: sum(n for (n,) in self.direct.execute(sql).fetchall()) <= len(locked), "what was locked")
 
     # --- comparing --------------------------------------------------------------------------------
 
@@ -522,6 +538,7 @@ class Program(Pushes, Looks):
 
     def settle(self):
         """Until the tables are as the model says."""
+        self.serve()
         self.compare(TABLE, [(r, r.seen()) for r in self.state.rows.values() if not r.is_late()])
         self.compare(ARCHIVE, [(r, r.kept_as()) for r in self.state.kept.values() if r.state != "expired"])
 
@@ -542,7 +559,7 @@ class Program(Pushes, Looks):
         always = [(self.push, 22), (self.take, 20), (self.finish, 19), (self.then_push, 5), (self.then_take, 5),
                   (self.cancel, 4), (self.rerun, 4), (self.redrive, 1), (self.purge, 1), (self.pause, 1),
                   (self.stats, 2), (self.peek, 2), (self.job, 2), (self.wait_for_job, 4), (self.wrong, 2),
-                  (self.own, 2), (self.leave, 2)]
+                  (self.own, 2), (self.leave, 2), (self.wait, 8), (self.give_up, 1)]
         if c.tx is None:
             choices = always + [(self.begin, 12)]
         elif c.tx.failed:
@@ -550,6 +567,7 @@ class Program(Pushes, Looks):
         else:
             choices = always + [(self.commit, 12), (self.rollback, 8), (self.savepoint, 5), (self.rollback_to, 3)]
         self.random.choices([f for f, _ in choices], [w for _, w in choices])[0](c)
+        self.serve()
         self.hear()
 
     def refused(self, c):
@@ -565,7 +583,7 @@ class Program(Pushes, Looks):
             self.state.queues[name].number = number
 
     def run(self, steps, connections=4):
-        self.connections = [Connection(n, self.connect(self.random)) for n in range(connections)]
+        self.connections = [self.connection(n) for n in range(connections)]
         try:
             self.create()
             for _ in range(steps):
@@ -578,7 +596,8 @@ class Program(Pushes, Looks):
             if n != self.state.effects:
                 self.fail("%d rows in the user's table, wanted %d" % (n, self.state.effects))
         finally:
-            for link in [c.link for c in self.connections] + [link for link, _ in self.waiting]:
+            for link in [x.link for x in self.connections] + [x.c.link for x in self.takers] + \
+                    [link for link, _ in self.waiting]:
                 link.close()
 
 
@@ -587,9 +606,12 @@ def linker(proxy, db):
     def connect(rnd, raw=False):
         return Driver(proxy.dsn(db)) if not raw and rnd.random() < 0.4 else Raw(proxy.port, "app", db)
 
-    def awaiting():
-        return [r for r in proxy.console("SHOW WAITERS") if r["database"] == db and r["state"] == "awaiting"]
-    connect.wait_parked = lambda n: wait_for(lambda: len(awaiting()) == n, "%d clients that wait" % n)
+    def wait_parked(*counts):
+        def parked():
+            states = [r["state"] for r in proxy.console("SHOW WAITERS") if r["database"] == db]
+            return (states.count("awaiting"), states.count("parked")) == counts
+        wait_for(parked, "%d and %d clients that wait" % counts)
+    connect.wait_parked = wait_parked
     return connect
 
 

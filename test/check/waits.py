@@ -1,0 +1,68 @@
+"""What the model of QUEUE statements knows of TAKE ... WAIT: who waits gets jobs as soon as there are any, in the
+order in which they came.
+
+For:     model.py.
+Must not know: the other verbs.
+Entry points: Waits (wait, give_up, serve, is_awaited), a part of model.Program.
+"""
+
+from links import Refused
+from pgwire import cancel
+
+
+class Taker:
+    """A connection of its own that waits; c: a model.Connection."""
+
+    def __init__(self, c, queue, limit):
+        self.c, self.queue, self.limit = c, queue, limit
+
+
+class Waits:
+    """self: a Program. takers: those who wait, in their order."""
+
+    def wait(self, _):
+        queue = self.random.choice(list(self.state.queues))
+        # what somebody has locked is not announced when he lets go of it
+        there = any(r.queue == queue and r.state == "ready" for r in self.state.rows.values())
+        if there or len(self.takers) == 4:
+            return
+        c = self.connection("t%d" % self.state.n, True)
+        limit = self.random.choice((1, 1, 2, 5))
+        sql = "QUEUE TAKE %s LIMIT %d WAIT '10 min' LEASE '1 hour'" % (queue, limit)
+        c.link.w.query(sql)
+        self.script.append("%s %s" % (c.number, sql))
+        self.takers.append(Taker(c, queue, limit))
+        self.parked()
+
+    def parked(self):
+        self.connect.wait_parked(len(self.waiting), len(self.takers))
+
+    def is_awaited(self):
+        return bool(self.takers)
+
+    def answer_of(self, taker):
+        try:
+            got = taker.c.link.answer()
+        except Refused as e:
+            got = e.code
+        self.script.append("%s of %s -> %r" % (taker.c.number, taker.queue, got))
+        self.takers.remove(taker)
+        return got
+
+    def give_up(self, _):
+        if not self.takers:
+            return
+        taker = self.random.choice(self.takers)
+        self.script.append("%s is cancelled" % taker.c.number)
+        cancel(taker.c.link.w)
+        if self.answer_of(taker) != "57014":
+            self.fail("wanted 57014")
+        taker.c.link.close()
+
+    def serve(self):
+        """Each takes what is there when its turn comes; with a goodbye it keeps its leases."""
+        for taker in list(self.takers):
+            jobs = self.state.next_jobs([taker.queue], taker.limit, self.paused)
+            if jobs:
+                self.taken(taker.c, jobs, self.answer_of(taker))
+                taker.c.link.close()
