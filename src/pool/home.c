@@ -8,9 +8,9 @@
  * here. Nothing is lost by forgetting one.
  *
  * How long it waits: while that is less than what a first call takes more than others, as measured.
- * A kind whose tasks wait often enough gets one more home (at most HOMES_MAX): one that is asked
- * for more than one server can do comes to have several, the others keep to one. Nobody waits for a
- * server that a client has, or whose statement takes long.
+ * A kind whose tasks wait for too much of the time gets one more home (at most HOMES_MAX): one that
+ * is asked for more than a server can do comes to have several, of a thousand that are rare each
+ * keeps to its one. Nobody waits for a server that a client has, or whose statement takes long.
  *
  * Entry points: home_* in pool_int.h.
  */
@@ -18,9 +18,11 @@
 
 #define KINDS_MAX 20000 /* of a pool; the oldest is forgotten */
 #define HOMES_MAX 8
-#define LOOK_MAX  8  /* free servers among which a new home is chosen */
-#define CROWD     8  /* kinds that a server may have without being thought fuller */
-#define FADE      16 /* what calls have cost is forgotten in so many */
+#define LOOK_MAX  8                 /* free servers among which a new home is chosen */
+#define CROWD     8                 /* kinds that a server may have without being thought fuller */
+#define PERIOD    USEC_SEC          /* what tasks of a kind have waited counts half after this */
+#define SHARE     (200 * USEC_MSEC) /* more than this, times the homes it has: it gets one more */
+#define FADE      16                /* what calls have cost is forgotten in so many */
 #define GAIN_MIN  (1 * USEC_MSEC)
 #define GAIN_MAX  (50 * USEC_MSEC)
 #define TOO_LONG  4 /* times the usual: what runs for longer is not waited for */
@@ -29,7 +31,8 @@
 struct home {
 	UT_hash_handle hh;
 	uint64_t kind;
-	usec_t waited; /* the last FADE tasks of it, in sum, since it got its last home */
+	usec_t waited; /* its tasks in sum, of late, since it got its last home */
+	usec_t halved; /* when `waited` was last */
 	unsigned n;
 	struct server *server[HOMES_MAX]; /* the last one used first */
 };
@@ -105,6 +108,7 @@ static void settle(struct pool *p, struct home *h, uint64_t kind, struct server 
 	h->server[h->n] = s;
 	to_front(h, h->n++);
 	h->waited = 0;
+	h->halved = loop_now();
 	s->n_kinds++;
 }
 
@@ -148,15 +152,23 @@ static usec_t gain(const struct pool *p)
 
 static bool is_worth_waiting(const struct pool *p, const struct home *h, usec_t waited, usec_t now)
 {
-	usec_t least = gain(p), usual = least + TOO_LONG * p->later_call;
+	usec_t usual = gain(p) + TOO_LONG * p->later_call;
 
-	if (waited >= PATIENCE * usual ||
-		(h->n < HOMES_MAX && h->waited + waited >= least * h->n * h->n))
+	if (waited >= PATIENCE * usual || (h->n < HOMES_MAX && h->waited + waited >= SHARE * h->n))
 		return false;
 	for (unsigned i = 0; i < h->n; i++)
 		if (h->server[i]->state == SERVER_TASK && now - h->server[i]->request_time < usual)
 			return true;
 	return false;
+}
+
+static void add_waited(struct home *h, usec_t waited, usec_t now)
+{
+	h->waited += waited;
+	if (now - h->halved < PERIOD)
+		return;
+	h->waited /= now - h->halved < 2 * PERIOD ? 2 : 4;
+	h->halved = now;
 }
 
 struct server *home_choose(struct task *t, usec_t now)
@@ -169,7 +181,7 @@ struct server *home_choose(struct task *t, usec_t now)
 	for (unsigned i = 0; h != NULL && i < h->n; i++)
 		if (h->server[i]->state == SERVER_IDLE && pool_may_use(h->server[i])) {
 			to_front(h, i);
-			h->waited += waited - h->waited / FADE;
+			add_waited(h, waited, now);
 			return h->server[0];
 		}
 	if (h != NULL && is_worth_waiting(p, h, waited, now)) {

@@ -12,7 +12,7 @@
 #define RETRY_FASTEST                                                                              \
 	(1 * USEC_SEC) /* a server that refuses connections is tried again after this */
 
-#define HELD_LOOK   64 /* tasks that are looked at for a free server */
+#define HELD_LOOK   128 /* tasks that are looked at for a free server */
 #define HELD_PERIOD (2 * USEC_MSEC)
 
 static struct pool *ready_head, **ready_tail = &ready_head;
