@@ -303,6 +303,7 @@ qb_unit_tests = \
 	test/unit/test_describe \
 	test/unit/test_hba \
 	test/unit/test_hist \
+	test/unit/test_home \
 	test/unit/test_ini \
 	test/unit/test_interval \
 	test/unit/test_lane \
@@ -383,6 +384,10 @@ test_unit_test_hba_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 test_unit_test_hist_SOURCES = test/unit/test_hist.c
 test_unit_test_hist_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_hist_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_home_SOURCES = test/unit/test_home.c
+test_unit_test_home_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_home_LDADD = $(POOL_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_ini_SOURCES = test/unit/test_ini.c
 test_unit_test_ini_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

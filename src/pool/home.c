@@ -88,7 +88,7 @@ static void to_front(struct home *h, unsigned i)
 }
 
 /* Without memory it has no home: the next one of its kind goes anywhere, too. */
-static void settle(struct pool *p, struct home *h, uint64_t kind, struct server *s)
+static void settle(struct pool *p, struct home *h, uint64_t kind, struct server *s, usec_t now)
 {
 	if (h == NULL) {
 		if (HASH_COUNT(p->homes) >= KINDS_MAX)
@@ -108,7 +108,7 @@ static void settle(struct pool *p, struct home *h, uint64_t kind, struct server 
 	h->server[h->n] = s;
 	to_front(h, h->n++);
 	h->waited = 0;
-	h->halved = loop_now();
+	h->halved = now;
 	s->n_kinds++;
 }
 
@@ -192,6 +192,6 @@ struct server *home_choose(struct task *t, usec_t now)
 	s = emptiest(p);
 	t->first = true;
 	if (s != NULL)
-		settle(p, h, t->kind, s);
+		settle(p, h, t->kind, s, now);
 	return s;
 }

@@ -1,0 +1,228 @@
+/*
+ * Which server a task of some kind is given, and when it waits for one: home.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "../../src/pool/pool_int.h"
+
+#define SERVERS 4
+#define LONG    (10 * USEC_SEC)
+
+static struct pool pool;
+static struct server server[SERVERS];
+static usec_t now;
+
+/* Server 0 is the one that was used last. */
+static int setup(void **state)
+{
+	(void)state;
+	memset(&pool, 0, sizeof(pool));
+	memset(server, 0, sizeof(server));
+	now = LONG;
+	for (int i = 0; i < SERVERS; i++) {
+		server[i].pool = &pool;
+		server[i].state = SERVER_IDLE;
+		server[i].conn =
+			(struct conn *)&server[i]; /* it is only asked whether there is one */
+		DL_APPEND(pool.servers[SERVER_IDLE].head, &server[i]);
+	}
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	home_free(&pool);
+	for (int i = 0; i < SERVERS; i++)
+		assert_int_equal(server[i].n_kinds, 0);
+	return 0;
+}
+
+static void becomes(int i, enum server_state to)
+{
+	DL_DELETE(pool.servers[server[i].state].head, &server[i]);
+	server[i].state = (uint8_t)to;
+	server[i].request_time = now;
+	DL_PREPEND(pool.servers[to].head, &server[i]);
+}
+
+/* The number of the server that such a task gets at once; -1: it waits. */
+static int gets(uint64_t kind)
+{
+	struct task t = {.pool = &pool, .kind = kind};
+	struct server *s = home_choose(&t, now);
+
+	return s != NULL ? (int)(s - server) : -1;
+}
+
+/* Of all kinds together. */
+static unsigned homes(void)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < SERVERS; i++)
+		n += server[i].n_kinds;
+	return n;
+}
+
+/* So long it waits for its home, and then gets it. */
+static void waits(uint64_t kind, int home, usec_t time)
+{
+	struct task t = {.pool = &pool, .kind = kind};
+
+	becomes(home, SERVER_TASK);
+	assert_null(home_choose(&t, now));
+	now += time;
+	becomes(home, SERVER_IDLE);
+	assert_ptr_equal(home_choose(&t, now), &server[home]);
+}
+
+static void takes(uint64_t kind, bool first, usec_t time)
+{
+	struct task t = {.pool = &pool, .kind = kind, .first = first};
+
+	home_took(&t, time);
+}
+
+static void test_it_comes_back(void **state)
+{
+	(void)state;
+	assert_int_equal(gets(7), 0);
+	becomes(1, SERVER_ACTIVE);
+	becomes(1, SERVER_IDLE); /* now the first of the list */
+	assert_int_equal(gets(7), 0);
+	assert_int_equal(gets(8), 1);
+	assert_int_equal(gets(7), 0);
+}
+
+static void test_it_does_not_wait_for_a_client(void **state)
+{
+	(void)state;
+	assert_int_equal(gets(7), 0);
+	becomes(0, SERVER_ACTIVE);
+	assert_int_equal(gets(7), 1);
+	becomes(0, SERVER_IDLE);
+	/* it has been there last */
+	assert_int_equal(gets(7), 1);
+	becomes(1, SERVER_ACTIVE);
+	assert_int_equal(gets(7), 0);
+}
+
+static void test_it_waits_for_what_a_first_call_costs(void **state)
+{
+	struct task t = {.pool = &pool, .kind = 7};
+
+	(void)state;
+	takes(7, true, 12 * USEC_MSEC);
+	takes(7, false, 2 * USEC_MSEC);
+	assert_int_equal(gets(7), 0);
+	becomes(0, SERVER_TASK);
+	assert_null(home_choose(&t, now));
+	now += 17 * USEC_MSEC; /* 10 that it gains, and four times the usual */
+	assert_null(home_choose(&t, now));
+	now += 2 * USEC_MSEC;
+	assert_ptr_equal(home_choose(&t, now), &server[1]);
+	assert_true(t.first);
+}
+
+static void test_it_does_not_wait_for_ever(void **state)
+{
+	struct task t = {.pool = &pool, .kind = 7};
+	int turns = 0;
+
+	(void)state;
+	assert_int_equal(gets(7), 0);
+	while (home_choose(&t, now) == NULL || turns == 0) {
+		becomes(0, SERVER_TASK); /* always another's */
+		now += USEC_MSEC / 2;
+		assert_true(++turns < 100);
+	}
+	assert_int_equal(gets(7), 1);
+}
+
+static void test_a_busy_kind_gets_one_more(void **state)
+{
+	int turns = 0;
+
+	(void)state;
+	assert_int_equal(gets(7), 0);
+	for (; homes() == 1; turns++) {
+		assert_true(turns < 1000);
+		becomes(0, SERVER_TASK);
+		if (gets(7) < 0) {
+			becomes(0, SERVER_IDLE);
+			waits(7, 0, USEC_MSEC / 2);
+		}
+	}
+	assert_true(turns > 100);
+	assert_int_equal(homes(), 2);
+	/* none waits while one of them is free */
+	assert_int_equal(gets(7), 1);
+	becomes(1, SERVER_TASK);
+	becomes(0, SERVER_IDLE);
+	assert_int_equal(gets(7), 0);
+}
+
+static void test_a_rare_kind_keeps_to_its_home(void **state)
+{
+	(void)state;
+	assert_int_equal(gets(7), 0);
+	for (int i = 0; i < 1000; i++) {
+		waits(7, 0, USEC_MSEC / 2);
+		now += USEC_SEC / 50;
+	}
+	assert_int_equal(homes(), 1);
+}
+
+static void test_kinds_are_spread(void **state)
+{
+	(void)state;
+	for (uint64_t kind = 1; kind <= 64; kind++)
+		assert_true(gets(kind) >= 0);
+	for (int i = 0; i < SERVERS; i++)
+		assert_int_equal(server[i].n_kinds, 16);
+}
+
+static void test_a_server_that_is_gone(void **state)
+{
+	(void)state;
+	assert_int_equal(gets(7), 0);
+	assert_int_equal(gets(8), 0);
+	becomes(0, SERVER_DEAD);
+	home_lost(&server[0]);
+	assert_int_equal(server[0].n_kinds, 0);
+	assert_int_equal(gets(7), 1);
+	server[1].close_needed = true;
+	assert_int_equal(gets(7), 2);
+}
+
+static void test_the_oldest_are_forgotten(void **state)
+{
+	(void)state;
+	for (uint64_t kind = 1; kind <= 30000; kind++)
+		assert_true(gets(kind) >= 0);
+	assert_int_equal(homes(), 20000);
+}
+
+#define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(it_comes_back),
+		T(it_does_not_wait_for_a_client),
+		T(it_waits_for_what_a_first_call_costs),
+		T(it_does_not_wait_for_ever),
+		T(a_busy_kind_gets_one_more),
+		T(a_rare_kind_keeps_to_its_home),
+		T(kinds_are_spread),
+		T(a_server_that_is_gone),
+		T(the_oldest_are_forgotten),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
