@@ -33,7 +33,7 @@ FULL = Plan(
     drain=500000,                    # jobs
     outside_clients=(1, 100), outside_drain=50000,
     latency=10, waiters=(1, 100, 10000), latency_rates=(100, 1000, 0),
-    queues=1000,
+    queues=1000, warm=30,            # seconds before they are measured
     finished=1000000,                # jobs finished under a disturbance before it is measured
     hand_finished=100000,            # the same for hand-written SQL, which gets slow
     delayed=10000000, ready=1000000,
@@ -45,14 +45,14 @@ PUBLISH = FULL.but(
     name="publish", limit=850, rounds=3, seconds=1.5, side_rounds=1,
     select_rounds=4, select_side_rounds=1, connect_rounds=2, watch=11, drain=50000,
     outside_clients=(100,), outside_drain=20000, latency=3, hand_finished=30000,
-    finished=200000, delayed=1000000, ready=100000, deaths=3)
+    finished=200000, warm=10, delayed=1000000, ready=100000, deaths=3)
 
 # does it run?
 QUICK = FULL.but(
     name="quick", scale=1, limit=600, rounds=1, seconds=1, side_rounds=1,
     select_clients=(16, 1000), tls_clients=(16,), select_rounds=1, select_side_rounds=1, connect_rounds=1,
     idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000, outside_clients=(10,),
-    outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, finished=20000,
+    outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4, finished=20000,
     hand_finished=10000, delayed=50000, ready=5000, deaths=2)
 
 PLANS = {plan.name: plan for plan in (FULL, PUBLISH, QUICK)}

@@ -187,25 +187,31 @@ def drain(rig, plan):
 
 
 def queues(rig, plan):
-    """many queues"""
+    """many queues, at first and later"""
     many = Qbouncer("many%d")
-    got = {}
+    one, first, later = (1, ""), (plan.queues, "at first"), (plan.queues, "later")
+    got = {row: ([], [], []) for row in (one, first, later)}
     with both_poolers(rig) as poolers:
+        def once(row):
+            figures = (QB if row is one else many).loop(rig, poolers, 100, plan.seconds, queues=row[0])
+            for column, figure in zip(got[row], (figures["jobs"], figures["cost"],
+                                                 rig.postgres_memory() / 1048576)):
+                column.append(figure)
         rig.statement(poolers["qbouncer"], *("QUEUE CREATE many%d IF NOT EXISTS" % i
                                              for i in range(plan.queues)))
         QB.fresh(rig, poolers)
-        for order in turns(((QB, 1), (many, plan.queues)), plan.side_rounds):
-            for c, n in order:
-                one = c.loop(rig, poolers, 100, plan.seconds, queues=n)
-                got.setdefault(n, ([], [], []))
-                for figures, figure in zip(got[n], (one["jobs"], one["cost"],
-                                                    rig.postgres_memory() / 1048576)):
-                    figures.append(figure)
-        rows = [[n, number(median(rates)), ratio(rates, got[1][0]), *_cost_cells(costs),
-                 number(max(memory))] for n, (rates, costs, memory) in sorted(got.items())]
+        once(first)
+        many.loop(rig, poolers, 100, plan.warm, queues=plan.queues)
+        for order in turns((one, later), plan.side_rounds):
+            for row in order:
+                once(row)
+        rows = [[*row, number(median(rates)), number(median(rates) / median(got[one][0]), "%.2f"),
+                 *_cost_cells(costs), number(max(memory))] for row, (rates, costs, memory) in got.items()]
     return Table(
         "Many queues",
         "As one at a time with 100 clients; each job goes to one of so many queues, at random, and is "
-        "taken from there. The ratio is to one queue. MiB: what the processes of Postgres have for "
-        "themselves at the most; each session plans the statements of each queue that it meets.",
-        ["queues", "jobs/s", "ratio", *COST, "MiB"], rows)
+        "taken from there. At first: %g s with sessions that know none of them; later: when the same has "
+        "run for %g s more. The ratio is to one queue. MiB: what the processes of Postgres have for "
+        "themselves at the most; a session plans the statements of each queue that it meets, and keeps "
+        "the plans." % (plan.seconds, plan.warm),
+        ["queues", "", "jobs/s", "ratio", *COST, "MiB"], rows)
