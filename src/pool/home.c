@@ -9,24 +9,25 @@
  *
  * How long it waits: while that is less than what a first call takes more than others, as measured.
  * A kind whose tasks wait for too much of the time gets one more home (at most HOMES_MAX): one that
- * is asked for more than a server can do comes to have several, of a thousand that are rare each
- * keeps to its one. Nobody waits for a server that a client has, or whose statement takes long.
+ * is asked for all the time comes to have several, of a thousand that are rare each keeps to its
+ * one. Nobody waits for a server that a client has, or whose statement takes long.
  *
  * Entry points: home_* in pool_int.h.
  */
 #include "pool_int.h"
 
-#define KINDS_MAX 20000 /* of a pool; the oldest is forgotten */
-#define HOMES_MAX 8
-#define LOOK_MAX  8                 /* free servers among which a new home is chosen */
-#define CROWD     8                 /* kinds that a server may have without being thought fuller */
-#define PERIOD    USEC_SEC          /* what tasks of a kind have waited counts half after this */
-#define SHARE     (200 * USEC_MSEC) /* more than this, times the homes it has: it gets one more */
-#define FADE      16                /* what calls have cost is forgotten in so many */
-#define GAIN_MIN  (1 * USEC_MSEC)
-#define GAIN_MAX  (50 * USEC_MSEC)
-#define TOO_LONG  4 /* times the usual: what runs for longer is not waited for */
-#define PATIENCE  4 /* of one task, in such times */
+#define KINDS_MAX     20000 /* of a pool; the oldest is forgotten */
+#define HOMES_MAX     8
+#define LOOK_MAX      8        /* free servers among which a new home is chosen */
+#define CROWD         8        /* kinds that a server may have without being thought fuller */
+#define PERIOD        USEC_SEC /* what tasks of a kind have waited counts half after this */
+#define SHARE_OF_KIND USEC_MSEC
+#define SHARE_MAX     (200 * USEC_MSEC)
+#define FADE          16 /* what calls have cost is forgotten in so many */
+#define GAIN_MIN      (1 * USEC_MSEC)
+#define GAIN_MAX      (50 * USEC_MSEC)
+#define TOO_LONG      4 /* times the usual: what runs for longer is not waited for */
+#define PATIENCE      4 /* of one task, in such times */
 
 struct home {
 	UT_hash_handle hh;
@@ -150,11 +151,21 @@ static usec_t gain(const struct pool *p)
 	return t < GAIN_MIN ? GAIN_MIN : t > GAIN_MAX ? GAIN_MAX : t;
 }
 
+/* What the tasks of a kind wait before it gets one more home, times those it has. One that is not
+ * needed costs little where kinds are few. */
+static usec_t share(const struct pool *p)
+{
+	usec_t t = HASH_COUNT(p->homes) * SHARE_OF_KIND, least = gain(p);
+
+	return t < least ? least : t > SHARE_MAX ? SHARE_MAX : t;
+}
+
 static bool is_worth_waiting(const struct pool *p, const struct home *h, usec_t waited, usec_t now)
 {
 	usec_t usual = gain(p) + TOO_LONG * p->later_call;
 
-	if (waited >= PATIENCE * usual || (h->n < HOMES_MAX && h->waited + waited >= SHARE * h->n))
+	if (waited >= PATIENCE * usual ||
+		(h->n < HOMES_MAX && h->waited + waited >= share(p) * h->n))
 		return false;
 	for (unsigned i = 0; i < h->n; i++)
 		if (h->server[i]->state == SERVER_TASK && now - h->server[i]->request_time < usual)

@@ -69,6 +69,13 @@ static unsigned homes(void)
 	return n;
 }
 
+/* So many more kinds. */
+static void others(uint64_t n)
+{
+	for (uint64_t kind = 1000; kind < 1000 + n; kind++)
+		assert_true(gets(kind) >= 0);
+}
+
 /* So long it waits for its home, and then gets it. */
 static void waits(uint64_t kind, int home, usec_t time)
 {
@@ -120,6 +127,7 @@ static void test_it_waits_for_what_a_first_call_costs(void **state)
 	takes(7, true, 12 * USEC_MSEC);
 	takes(7, false, 2 * USEC_MSEC);
 	assert_int_equal(gets(7), 0);
+	others(100);
 	becomes(0, SERVER_TASK);
 	assert_null(home_choose(&t, now));
 	now += 17 * USEC_MSEC; /* 10 that it gains, and four times the usual */
@@ -144,21 +152,29 @@ static void test_it_does_not_wait_for_ever(void **state)
 	assert_int_equal(gets(7), 1);
 }
 
-static void test_a_busy_kind_gets_one_more(void **state)
+/* How often kind 7, at home on server 0, waits until it gets one more, when it is asked for all the
+ * time. */
+static int waits_for_another(void)
 {
+	unsigned before = homes();
 	int turns = 0;
 
-	(void)state;
-	assert_int_equal(gets(7), 0);
-	for (; homes() == 1; turns++) {
-		assert_true(turns < 1000);
+	while (homes() == before) {
+		assert_true(turns++ < 1000);
 		becomes(0, SERVER_TASK);
 		if (gets(7) < 0) {
 			becomes(0, SERVER_IDLE);
 			waits(7, 0, USEC_MSEC / 2);
 		}
 	}
-	assert_true(turns > 100);
+	return turns;
+}
+
+static void test_a_busy_kind_gets_one_more(void **state)
+{
+	(void)state;
+	assert_int_equal(gets(7), 0);
+	assert_true(waits_for_another() < 10);
 	assert_int_equal(homes(), 2);
 	/* none waits while one of them is free */
 	assert_int_equal(gets(7), 1);
@@ -167,15 +183,24 @@ static void test_a_busy_kind_gets_one_more(void **state)
 	assert_int_equal(gets(7), 0);
 }
 
+static void test_not_so_soon_when_there_are_many(void **state)
+{
+	(void)state;
+	assert_int_equal(gets(7), 0);
+	others(300);
+	assert_true(waits_for_another() > 100);
+}
+
 static void test_a_rare_kind_keeps_to_its_home(void **state)
 {
 	(void)state;
 	assert_int_equal(gets(7), 0);
+	others(100);
 	for (int i = 0; i < 1000; i++) {
 		waits(7, 0, USEC_MSEC / 2);
 		now += USEC_SEC / 50;
 	}
-	assert_int_equal(homes(), 1);
+	assert_int_equal(homes(), 101);
 }
 
 static void test_kinds_are_spread(void **state)
@@ -218,6 +243,7 @@ int main(void)
 		T(it_waits_for_what_a_first_call_costs),
 		T(it_does_not_wait_for_ever),
 		T(a_busy_kind_gets_one_more),
+		T(not_so_soon_when_there_are_many),
 		T(a_rare_kind_keeps_to_its_home),
 		T(kinds_are_spread),
 		T(a_server_that_is_gone),
