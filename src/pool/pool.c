@@ -89,6 +89,7 @@ void pool_free(struct pool **pp)
 	}
 	home_free(p);
 	vars_clear(&p->welcome);
+	session_forget_began(p);
 	buf_free(&p->welcome_rest);
 	istr_drop(&p->user);
 	account_put(&p->account);

@@ -467,6 +467,10 @@ struct pool {
 	bool welcome_known;
 	struct vars welcome;    /* tracked settings as a fresh session has them */
 	struct buf welcome_rest; /* ParameterStatus messages of the others */
+	struct {
+		struct vars vars;
+		struct istr *extra, *origin; /* origin NULL: nobody */
+	} began; /* settings that the last client began with: the next one is mostly like it */
 	struct secret given;    /* learnt from the login of a user that auth_query knows: for our logins as him */
 	struct istr *startup;   /* of one replication client: name\0value\0 of its start-up packet; else NULL */
 	bool lookup;            /* runs auth_query and nothing else; no client can enter it */
@@ -674,6 +678,7 @@ void local_tx_end(struct client *c, bool committed);
 /* session.c: state beyond transactions. PIN_UNKNOWN: beside enum sql_touch. */
 #define PIN_UNKNOWN 128u /* a setting whose name is not known */
 struct look;
+void session_forget_began(struct pool *p);
 bool session_begin(struct client *c); /* its settings are complete; false: memory */
 bool session_add_setting(struct istr **list, const char *name, const char *value);
 /* Tracked settings go back to what they were at the beginning: all or only one, without those in kept. */

@@ -23,9 +23,28 @@ static size_t lower_name(char *dst, size_t size, const char *name)
 	return n;
 }
 
-/* What RESET goes back to: all that the session began with. The settings that servers report are in
- * no list but this one. */
-bool session_begin(struct client *c)
+void session_forget_began(struct pool *p)
+{
+	vars_clear(&p->began.vars);
+	istr_drop(&p->began.extra);
+	istr_drop(&p->began.origin);
+}
+
+static void remember_began(struct pool *p, const struct client *c)
+{
+	session_forget_began(p);
+	vars_copy_missing(&p->began.vars, &c->vars);
+	p->began.extra = istr_ref(c->extra);
+	p->began.origin = istr_ref(c->origin);
+}
+
+static bool began_alike(const struct pool *p, const struct client *c)
+{
+	return p->began.origin != NULL && p->began.extra == c->extra &&
+	       memcmp(&p->began.vars, &c->vars, sizeof(c->vars)) == 0;
+}
+
+static bool list_origin(struct client *c)
 {
 	struct buf pairs = BUF_INIT;
 	bool ok;
@@ -42,8 +61,22 @@ bool session_begin(struct client *c)
 	}
 	ok = settings_sorted(&pairs, &c->origin);
 	buf_free(&pairs);
-	c->proven = c->extra == NULL;
 	return ok;
+}
+
+/* What RESET goes back to: all that the session began with. The settings that servers report are in
+ * no list but this one. */
+bool session_begin(struct client *c)
+{
+	c->proven = c->extra == NULL;
+	if (began_alike(c->pool, c)) {
+		c->origin = istr_ref(c->pool->began.origin);
+		return true;
+	}
+	if (!list_origin(c))
+		return false;
+	remember_began(c->pool, c);
+	return true;
 }
 
 bool session_add_setting(struct istr **list, const char *name, const char *value)
