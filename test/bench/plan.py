@@ -23,7 +23,7 @@ FULL = Plan(
     select_clients=(1, 16, 100, 1000),
     select_rounds=7,                 # of 16 clients
     select_side_rounds=3,            # of the others
-    tls_clients=(1, 16, 100, 1000),
+    tls_clients=(1, 16, 100, 1000), tls_rounds=5,
     connect_rounds=5,
     idle=5000, idle_tls=1000,        # clients that do nothing
     parked=10000, watch=20,          # clients that wait; seconds watched
@@ -42,17 +42,17 @@ FULL = Plan(
 
 # what fits into a quarter of an hour on two cores, the build included
 PUBLISH = FULL.but(
-    name="publish", limit=850, rounds=3, seconds=1.5, side_rounds=1,
-    select_rounds=4, select_side_rounds=1, connect_rounds=2, watch=11, drain=50000,
+    name="publish", limit=880, rounds=3, seconds=1.5, side_rounds=1,
+    select_rounds=4, select_side_rounds=1, tls_rounds=2, connect_rounds=2, watch=11, drain=50000,
     outside_clients=(100,), outside_drain=20000, latency=3, hand_finished=30000,
     finished=200000, warm=10, delayed=1000000, ready=100000, deaths=3)
 
 # does it run?
 QUICK = FULL.but(
     name="quick", scale=1, limit=600, rounds=1, seconds=1, side_rounds=1,
-    select_clients=(16, 1000), tls_clients=(16,), select_rounds=1, select_side_rounds=1, connect_rounds=1,
-    idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000, outside_clients=(10,),
-    outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4, finished=20000,
-    hand_finished=10000, delayed=50000, ready=5000, deaths=2)
+    select_clients=(16, 1000), select_rounds=2, select_side_rounds=1, tls_clients=(16,), tls_rounds=1,
+    connect_rounds=1, idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000,
+    outside_clients=(10,), outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4,
+    finished=20000, hand_finished=10000, delayed=50000, ready=5000, deaths=2)
 
 PLANS = {plan.name: plan for plan in (FULL, PUBLISH, QUICK)}

@@ -54,16 +54,12 @@ def _warm(rig, pooler, cell):
     return pooler.cpu() - before, queries
 
 
-def _rounds(plan, clients):
-    return plan.select_rounds if clients == 16 else plan.select_side_rounds
-
-
-def _cell(rig, poolers, cell, names, plan):
+def _cell(rig, poolers, cell, names, plan, rounds):
     tps = {name: [] for name in (*BOTH, "direct")}
     cpu = {name: [] for name in (*BOTH, "direct")}
     logins = {name: _warm(rig, poolers[name], cell) for name in names if name != "direct"}
     limit = _limit(cell[3], plan)
-    for order in turns(names, _rounds(plan, cell[3])):
+    for order in turns(names, rounds):
         for name in order:
             one = _once(rig, poolers.get(name), cell, limit, logins.get(name))
             tps[name].append(one[0])
@@ -75,8 +71,10 @@ def _cell(rig, poolers, cell, names, plan):
             ratio(cpu["qbouncer"], cpu["pgbouncer"])]
 
 
-def _cells(rig, plan, numbers, over_tls):
+def _cells(rig, plan, over_tls):
     rows = []
+    numbers = plan.tls_clients if over_tls else plan.select_clients
+    at16 = plan.tls_rounds if over_tls else plan.select_rounds
     with rig.pooler("qbouncer", tls=over_tls) as ours, rig.pooler("pgbouncer", tls=over_tls) as theirs:
         poolers = {"qbouncer": ours, "pgbouncer": theirs}
         for label, database, mode, names in KINDS:
@@ -85,7 +83,8 @@ def _cells(rig, plan, numbers, over_tls):
                     continue
                 # Postgres itself has no TLS here, and not as many connections
                 here = [n for n in names if n != "direct" or (clients <= SESSIONS and not over_tls)]
-                rows.append(_cell(rig, poolers, (label, database, mode, clients), here, plan))
+                rows.append(_cell(rig, poolers, (label, database, mode, clients), here, plan,
+                                  at16 if clients == 16 else plan.select_side_rounds))
     return rows
 
 
@@ -98,18 +97,18 @@ def _goal(rows):
                  ">= 1.05 x pgbouncer's tps, <= 0.9 x its CPU per query", text)]
 
 
-def _rounds_as_text(plan):
+def _rounds_as_text(plan, at16):
     return ("Rounds of %d s, %d of each (%d with other numbers of clients than 16), the order of the "
             "contenders alternating; medians, and medians of the rounds' ratios." %
-            (math.ceil(plan.seconds), plan.select_rounds, plan.select_side_rounds))
+            (math.ceil(plan.seconds), at16, plan.select_side_rounds))
 
 
 def select(rig, plan):
     """pgbench -S in the modes of the protocol"""
-    rows = _cells(rig, plan, plan.select_clients, False)
+    rows = _cells(rig, plan, False)
     return Table(
         "pgbench -S",
-        _rounds_as_text(plan) + " CPU: user and system time of the pooler's process, microseconds per "
+        _rounds_as_text(plan, plan.select_rounds) + " CPU: user and system time of the pooler's process, microseconds per "
         "query. pgbouncer 1.18 has no prepared statements in transaction pooling; session pooling needs "
         "a server for each client, so it has no row of 1000. Scale %d, pool of 20 (transaction) and %d "
         "(session), pgbench with one thread on the same cores." % (rig.scale, SESSIONS),
@@ -120,9 +119,9 @@ def tls(rig, plan):
     """pgbench -S over TLS"""
     return Table(
         "pgbench -S over TLS",
-        _rounds_as_text(plan) + " As above, with TLS 1.3 between pgbench and the pooler, both poolers with "
+        _rounds_as_text(plan, plan.tls_rounds) + " As above, with TLS 1.3 between pgbench and the pooler, both poolers with "
         "the same certificate and the same ciphers; plain text between pooler and Postgres.",
-        COLUMNS, _cells(rig, plan, plan.tls_clients, True))
+        COLUMNS, _cells(rig, plan, True))
 
 
 # -- logins ----------------------------------------------------------------------------------------
