@@ -165,6 +165,22 @@ def test_reset_goes_back_to_the_start_up_packet(one, db):
                 assert a.parameters["TimeZone"] == "Asia/Tokyo" and a.parameters["application_name"] == "first"
 
 
+def test_reset_goes_back_to_the_own_start_up_packet(one, db):
+    """Clients that begin alike share what they go back to; those before and behind them do not."""
+    begun = [dict(application_name="a", options="-c work_mem=7MB"), dict(application_name="a", options="-c work_mem=7MB"),
+             dict(application_name="b", options="-c work_mem=7MB"), dict(application_name="a", options="-c work_mem=8MB"),
+             dict(application_name="a"), dict(application_name="a", options="-c work_mem=7MB")]
+    clients = [one.wire(db, **more) for more in begun]
+    for c in clients:
+        c.simple("SET work_mem = '9MB'")
+        c.simple("SET application_name = 'changed'")
+    for c, more in zip(clients, begun):
+        c.simple("RESET ALL")
+        expected = more.get("options", "-c work_mem=4MB").split("=")[1]
+        assert (show(c, "work_mem"), show(c, "application_name")) == (expected, more["application_name"])
+        c.close()
+
+
 def test_session_authorization(qbouncer, cluster, direct, db):
     direct.execute("GRANT other TO app")
     proxy = qbouncer(default_pool_size=1, databases={"super": "host=%s port=%d dbname=%s user=postgres" % (
