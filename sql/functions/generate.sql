@@ -117,20 +117,22 @@ $body$, '@payload@', kind), tab);
 	-- something is ready or due that goes before them, and not in a queue that is paused or of
 	-- which this role may not take: then they are pushed as ever, and the takers take. "low": the
 	-- floor of this priority; "prios" and "floors": of the higher ones (see the take). The rows
-	-- are those of a take; a job that nobody was given has no token.
+	-- are those of a take; a job that nobody was given has no token. The usual case, one job and
+	-- nothing known of higher priorities, has a statement of its own here too.
 	PERFORM queue._generate_one(replace(replace($head$_hand_@n@(q queue.queues, payloads text[], prio int4,
 		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8)
 		RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
-		replace(replace(replace($body$
+		replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 	seed CONSTANT int8 := uuid_hash_extended(gen_random_uuid(), 0);
-	after CONSTANT timestamptz := coalesce(to_timestamp(since::float8 / 1000000), '-infinity');
-	known CONSTANT int8 := greatest(prios[1], prio);
-	free bool := NOT q.paused AND has_table_privilege(@literal@, 'UPDATE');
+	after timestamptz;
+	known int8;
+	free bool;
 BEGIN
-	IF NOT free THEN	-- the statements below read what only a taker may
+	IF q.paused OR NOT has_table_privilege(@literal@, 'UPDATE') THEN
+		-- the statements below read what only a taker may
 		RETURN QUERY
 			INSERT INTO @table@ (priority, payload, pushed_at)
 			SELECT prio, p::@payload@, moment FROM unnest(payloads) AS p
@@ -139,6 +141,27 @@ BEGIN
 				NULL::int8, NULL::int8;
 		RETURN;
 	END IF;
+	IF cardinality(payloads) = 1 AND cardinality(prios) = 0
+			AND since + 20000 > date_part('epoch', moment) * 1000000 THEN
+		RETURN QUERY
+			INSERT INTO @table@ (state, priority, payload, pushed_at, attempt, worker, proxy,
+				lease_until, token)
+			SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, (payloads)[1]::@payload@, moment,
+				go::int4, CASE WHEN go THEN left((whos)[1], 200) END,
+				CASE WHEN NOT go OR (proxies)[1] = 0 THEN NULL
+					WHEN (proxies)[1] < 0 THEN -(proxies)[1]
+					WHEN q.on_disconnect <> 'keep' THEN (proxies)[1] END,
+				CASE WHEN go THEN moment + coalesce((leases)[1]::interval, q.lease) END,
+				CASE WHEN go THEN encode(int8send(hashint8extended(1, seed)), 'hex') END
+			FROM (SELECT NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > prio)
+				AND NOT EXISTS (SELECT FROM @table@
+					WHERE state = 'ready' AND priority = prio AND position >= low) AS go
+				OFFSET 0) AS g	-- evaluated once
+			RETURNING @row@;
+		RETURN;
+	END IF;
+	after := coalesce(to_timestamp(since::float8 / 1000000), '-infinity');
+	known := greatest(prios[1], prio);
 	free := NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
 				AND coalesce(lease_until, run_at) > after
 				AND coalesce(lease_until, run_at) <= moment)
@@ -164,11 +187,12 @@ BEGIN
 			CASE WHEN go THEN encode(int8send(hashint8extended(n, seed)), 'hex') END
 		FROM unnest(payloads, proxies, leases, whos) WITH ORDINALITY AS j (p, mine, lease, who, n),
 			LATERAL (SELECT free AND mine IS NOT NULL AS go) AS g
-		RETURNING id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key, "group",
-			priority, pushed_at, lease_until, q.on_disconnect,
-			ceil(date_part('epoch', lease_until - moment) * 1000)::int8, position, NULL::int8;
+		RETURNING @row@;
 END
-$body$, '@n@', number::text), '@payload@', kind), '@literal@', queue._name_literal(tab)), tab);
+$body$, '@row@', $row$id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key, "group",
+			priority, pushed_at, lease_until, q.on_disconnect,
+			ceil(date_part('epoch', lease_until - moment) * 1000)::int8, position, NULL::int8$row$),
+			'@n@', number::text), '@payload@', kind), '@literal@', queue._name_literal(tab)), tab);
 
 	-- The rows are found again by their ctid: they are locked, so they stay where they are. (One
 	-- that somebody moved between our snapshot and our lock is left for the next call.) They come in

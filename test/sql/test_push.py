@@ -170,10 +170,51 @@ def test_async_is_not_for_what_comes_after_it(q):
     assert q.column("SELECT x FROM mine") == ["on"] * 3
 
 
-def hand(session, payload):
-    """A push that is handed over to somebody who waits."""
+def hand(session, payload, since="NULL"):
+    """A push that is handed over to somebody who waits. since: a time ahead, and it does not look what
+    is due."""
     return session.row("SELECT id, token IS NOT NULL FROM queue._hand_1((SELECT c FROM queue.queues AS c WHERE number = 1), "
-                       "ARRAY[%s], 0, '{0}', '{NULL}', '{w}', 0, '{}', '{}', NULL)", payload)
+                       "ARRAY[%s], 0, '{0}', '{NULL}', '{w}', 0, '{}', '{}', " + since + ")", payload)
+
+
+AHEAD = "(extract(epoch FROM clock_timestamp()) * 1000000)::int8 + 3600000000"
+
+
+@pytest.mark.parametrize("since", ["NULL", AHEAD])
+def test_hand_over(q, since):
+    """Only if nothing is ready that goes before it."""
+    assert hand(q, "1", since) == (1, True)
+    job = q.job("q", 1)
+    assert (job["state"], job["attempt"], job["worker"], job["proxy"]) == ("leased", 1, "w", None)
+    assert len(job["token"]) == 16 and job["lease_until"] > job["pushed_at"]
+    q.push("q", "2", priority=-1)
+    assert hand(q, "3", since) == (3, True)
+    q.push("q", "4")
+    assert hand(q, "5", since) == (5, False)
+    assert [job["payload"] for job in q.take("q", 2)] == [4, 5]
+    q.push("q", "6", priority=1)
+    assert hand(q, "7", since) == (7, False)
+    assert [job["payload"] for job in q.take("q", 9)] == [6, 7, 2]
+    q.push("q", "8", delay="1 h")
+    q.rows("UPDATE queue.q_q SET run_at = clock_timestamp() WHERE state = 'later'")
+    assert hand(q, "9", since) == (9, since != "NULL")
+
+
+@pytest.mark.parametrize("since", ["NULL", AHEAD])
+def test_hand_over_to_a_proxy(q, since):
+    """As a take does it: with the lease that was asked for, and who holds the job."""
+    call = ("SELECT j.token, j.due_ms FROM queue.queues AS c, queue._hand_1(c, '{1}', 0, ARRAY[%s], '{10 s}', "
+            "'{NULL}', 0, '{}', '{}', " + since + ") AS j")
+    token, due_ms = q.row(call, 4711)
+    assert token.split("-")[:2] == ["1", "1"] and due_ms == 10000
+    assert q.job("q", 1)["proxy"] == 4711
+    assert q.done(token) == ["q"]
+    q.row(call, -4712)
+    assert q.job("q", 2)["proxy"] == 4712
+    q.rows("SELECT queue.alter('q', '{on_disconnect}', '{keep}')")
+    q.row(call, 4713)
+    q.row(call, -4714)
+    assert [q.job("q", n)["proxy"] for n in (3, 4)] == [None, 4714]
 
 
 def test_hand_over_by_who_may_not_take(q):
