@@ -296,8 +296,9 @@ $body$, '@first@', replace(replace(take, '@which@', $which$priority = (prios)[1]
 		'@n@', number::text), '@payload@', kind), '@keep@',
 		queue._keep('@archive@', 'job', 'done', 'attempt + 1', 'who')), tab);
 
-	PERFORM queue._generate_one(format('_done_%s(ids int8[], tokens text[]) RETURNS int8[]',
-		number), pinned, $body$
+	-- What was finished of these. With the queue's name: all of them, or an error (the proxy calls it so).
+	PERFORM queue._generate_one(format('_done_%s(ids int8[], tokens text[], name text DEFAULT NULL)
+		RETURNS int8[]', number), pinned, $body$
 DECLARE
 	still int8[];
 BEGIN
@@ -305,7 +306,7 @@ BEGIN
 		DELETE FROM @table@ WHERE id = (ids)[1] AND token = (tokens)[1]
 			AND lease_until > clock_timestamp() AND again IS NULL;
 		IF FOUND THEN
-			still := ids;
+			RETURN ids;
 		END IF;
 	ELSE
 		WITH job AS (
@@ -314,6 +315,13 @@ BEGIN
 				AND again IS NULL
 			RETURNING id)
 		SELECT array_agg(id) INTO still FROM job;
+		IF cardinality(still) = cardinality(ids) THEN
+			RETURN still;
+		END IF;
+	END IF;
+	IF name IS NOT NULL THEN
+		PERFORM queue._done_check(name, ids, tokens, still);
+		RETURN ids;
 	END IF;
 	RETURN still;
 END

@@ -179,9 +179,8 @@ static void fill_push(void *arg, struct merge_statement *st)
 	if (number == 0 || fill_hand(arg, st, number))
 		return;
 	buf_printf(&st->text,
-		"SELECT p AS id FROM queue.queues AS c, "
-		"LATERAL queue._push_%lld($2, coalesce($3, 0), NULL, NULL) AS p "
-		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
+		"SELECT queue._push_%lld($2, coalesce($3, 0), NULL, NULL) AS id "
+		"FROM queue.queues AS c WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
 		(long long)number, (long long)number);
@@ -269,23 +268,20 @@ static bool read_parts(const struct merge_statement *st, struct part *parts, int
 /* A queue that keeps what is finished has another function for it, and so has a result. */
 static void put_done_call(struct buf *text, int64_t number, const char *results)
 {
-	char keep[64];
+	char keep[128];
 
-	snprintf(keep, sizeof(keep), "queue._done_keep_%lld($1, $2, %s)", (long long)number,
-		results != NULL ? results : "NULL");
-	buf_puts(text, "SELECT CASE WHEN pg_catalog.cardinality(still) OPERATOR(pg_catalog.=) "
-		       "pg_catalog.cardinality($1) THEN c.name "
-		       "ELSE queue._done_check(c.name, $1, $2, still) END AS queue "
-		       "FROM queue.queues AS c, LATERAL ");
+	snprintf(keep, sizeof(keep),
+		"queue._done_check(c.name, $1, $2, queue._done_keep_%lld($1, $2, %s))",
+		(long long)number, results != NULL ? results : "NULL");
 	if (results != NULL)
-		buf_puts(text, keep);
+		buf_printf(text, "SELECT %s", keep);
 	else
 		buf_printf(text,
-			"(SELECT CASE WHEN c.retain_done OPERATOR(pg_catalog.>) '0' THEN %s "
-			"ELSE queue._done_%lld($1, $2) END)",
+			"SELECT CASE WHEN c.retain_done OPERATOR(pg_catalog.>) '0' THEN %s "
+			"WHEN queue._done_%lld($1, $2, c.name) IS NOT NULL THEN c.name END",
 			keep, (long long)number);
 	buf_printf(text,
-		" AS ended (still) WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
+		" AS queue FROM queue.queues AS c WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
 		(long long)number);
