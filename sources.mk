@@ -274,7 +274,8 @@ qb_doc = \
 	doc/decisions/014-restart.md \
 	doc/decisions/015-sql-prepare-is-repeated.md \
 	doc/decisions/016-archive-and-await.md \
-	doc/decisions/017-cpu-of-a-query.md \
+	doc/decisions/017-homes.md \
+	doc/decisions/018-cpu-of-a-query.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

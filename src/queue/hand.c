@@ -195,11 +195,9 @@ bool hand_row(void *arg, const uint8_t **body, size_t *len)
 	struct taker *t = h->at < h->n ? &h->takers[h->at] : NULL;
 	bool taken = false;
 	size_t at = 0;
-	int columns;
 
 	if (!last_column(*body, *len, &at, &taken))
 		return false;
-	columns = (*body)[0] << 8 | (*body)[1];
 	taken = taken && t != NULL;
 	if (taken) {
 		probe_row(t->waiter, *body, *len);
