@@ -203,6 +203,29 @@ static bool is_at_rest(struct server *s)
 	return s->tx == 'I' && !s->unsynced;
 }
 
+/* A string as connection pools send it when a connection comes back ("SELECT
+ * pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL"): nothing but statements that are
+ * known, and RESET ALL the last one that has to do with settings. */
+static bool cleans_with_reset_all(const char *sql, size_t len, bool standard)
+{
+	struct sql_session st;
+	const char *one;
+	size_t pos = 0, n;
+	bool found = false, known = true;
+
+	while (known && sql_statement_next(sql, len, &pos, standard, &one, &n)) {
+		enum sql_session_kind kind = sql_session_classify(one, n, standard, &st);
+
+		sql_session_free(&st);
+		known = kind != SQL_SESSION_OTHER && kind != SQL_SESSION_PREPARE;
+		if (kind == SQL_SESSION_RESET_ALL)
+			found = true;
+		else if (kind == SQL_SESSION_SET || kind == SQL_SESSION_RESET)
+			found = false;
+	}
+	return known && found;
+}
+
 struct istr *session_effect(struct client *c, const char *sql, size_t len)
 {
 	unsigned touches = sql_session_touches(sql, len, client_standard_strings(c));
@@ -231,6 +254,9 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len)
 			effect = effect_of(&st);
 		sql_session_free(&st);
 	}
+	if (effect == NULL && is_session_mode(s) && (touches & SQL_TOUCH_SETTINGS) != 0 &&
+		is_at_rest(s) && cleans_with_reset_all(sql, len, client_standard_strings(c)))
+		effect = istr_get(EFFECT_ALL, sizeof(EFFECT_ALL));
 	if (effect == NULL && (touches != 0 || c->pins != 0))
 		session_touch(c, sql, len, touches);
 	return effect;

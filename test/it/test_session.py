@@ -694,7 +694,8 @@ def settings_of(c):
 
 
 @pytest.mark.parametrize("mode", ["session", "transaction"])
-@pytest.mark.parametrize("reset", ["RESET ALL", "reset all;", "DISCARD ALL", "RESET timezone; RESET work_mem; RESET application_name"])
+@pytest.mark.parametrize("reset", ["RESET ALL", "reset all;", "DISCARD ALL",
+                                   "SELECT pg_advisory_unlock_all();\nCLOSE ALL;\nUNLISTEN *;\nRESET ALL;", "RESET timezone; RESET work_mem; RESET application_name"])
 def test_reset_goes_back_to_the_startup_packet(qbouncer, db, mode, reset):
     """As in Postgres, and the client is told what its reported settings are."""
     proxy = qbouncer(pool_mode=mode, default_pool_size=1)
