@@ -40,6 +40,7 @@ struct rule {
 
 struct hba {
 	struct rule *first, **last;
+	bool names_hosts; /* one of them does */
 	struct ident *ident;
 };
 
@@ -395,6 +396,7 @@ static bool read_line(struct field_reader *r, const struct field_line *l)
 	u->public.options = u->options ? u->options : "";
 	u->public.file = u->file;
 	u->public.line = l->number;
+	h->names_hosts = h->names_hosts || u->addr == ADDR_NAME;
 	*h->last = u;
 	h->last = &u->next;
 	return true;
@@ -556,7 +558,8 @@ bool hba_wants_host(const struct hba_peer *p)
 {
 	const struct hba_rule *rule;
 
-	return find(p, &rule) == FIT_ASK;
+	return in_force && in_force->names_hosts && !p->is_unix && !p->host &&
+	       find(p, &rule) == FIT_ASK;
 }
 
 const struct hba_rule *hba_find(const struct hba_peer *p)
