@@ -617,6 +617,7 @@ qb_dialogues = \
 	test/scenario/types_created.dlg \
 	test/scenario/unnamed_follows.dlg \
 	test/scenario/unsent_later.dlg \
+	test/scenario/wait_ends_unasked.dlg \
 	test/scenario/wait_in_line.dlg \
 	test/scenario/wait_timeout.dlg \
 	test/scenario/wait_timeout_merged.dlg \

@@ -370,7 +370,7 @@ static bool is_over(struct park *p)
 	struct awaiting *w = of_park(p);
 
 	w->expired = true;
-	return w->item == NULL || !merge_is_sent(w->item);
+	return w->item == NULL || !merge_is_running(w->item);
 }
 
 static void stat_awaiting(const struct park *p, struct queue_stat_waiter *st, struct buf *names)

@@ -34,6 +34,7 @@ struct batch {
 	bool risky;   /* and any refusal is answered by sending it as the spec has it */
 	bool patient; /* sent by patient_sql */
 	void *flight; /* of the shape */
+	struct task *task;
 };
 
 struct group {
@@ -189,6 +190,11 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 bool merge_is_sent(const struct merge_item *i)
 {
 	return i->batch != NULL;
+}
+
+bool merge_is_running(const struct merge_item *i)
+{
+	return i->batch != NULL && i->batch->task != NULL && task_is_sent(i->batch->task);
 }
 
 bool merge_drop(struct merge_item *i)
@@ -439,6 +445,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	struct group *g = b->group;
 	bool again, patient = b->patient;
 
+	b->task = NULL;
 	if (b->flight != NULL)
 		g->spec.shape->end(b->flight, err);
 	b->flight = NULL;
@@ -536,7 +543,9 @@ static bool send(struct batch *b)
 	ok = !buf_failed(&array) && !buf_failed(&st.text);
 	for (size_t i = 0; i < ARRAY_LEN(st.bytes); i++)
 		ok = ok && !buf_failed(&st.bytes[i]);
-	ok = ok && task_submit(g->pool, &spec) != NULL;
+	if (ok)
+		b->task = task_submit(g->pool, &spec);
+	ok = b->task != NULL;
 	if (!ok && b->flight != NULL) {
 		struct pg_error err;
 

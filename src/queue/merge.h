@@ -93,5 +93,6 @@ MUST_CHECK struct merge_item *merge_add(struct pool *pool, const struct buf *key
  * others if possible, and done() comes. */
 bool merge_drop(struct merge_item *i);
 bool merge_is_sent(const struct merge_item *i);
+bool merge_is_running(const struct merge_item *i); /* and a server has it */
 
 #endif

@@ -112,6 +112,7 @@ static struct client *waiter_end(struct park *p)
 		pass_on(w);
 	}
 	leave_rooms(w);
+	park_leave(p);
 	if (w->qc != NULL)
 		w->qc->park = NULL;
 	w->qc = NULL;
@@ -477,7 +478,8 @@ static bool is_over(struct park *p)
 	struct waiter *w = of_park(p);
 
 	w->expired = true;
-	return w->hand == NULL && (w->item == NULL || !merge_is_sent(w->item));
+	/* what is on its way comes in a moment; what waits for a server may wait for long */
+	return w->hand == NULL && (w->item == NULL || !merge_is_running(w->item));
 }
 
 static void stat_waiter(const struct park *p, struct queue_stat_waiter *st, struct buf *names)
@@ -523,8 +525,13 @@ bool waiter_start(
 	if (w->park.wait > 0 && nothing_there(w) && enter_rooms(w))
 		return true;
 	leave_rooms(w);
-	if (probe_start(w))
+	if (probe_start(w)) {
+		/* it may be long until a server is there to be asked; without memory it is that
+		 * long */
+		if (w->park.wait > 0)
+			(void)!park_limit(&w->park);
 		return true;
+	}
 	qc->park = NULL;
 	waiter_free(w);
 	return false;
