@@ -2,8 +2,8 @@
 --
 -- A proxy that is there holds a shared advisory lock of the class 1902276469 ("qbou") in each
 -- database; the lock's second number is its own, and is written into the leases that end with
--- a connection. It says so before a take by the setting qbouncer.proxy; a negative number is for
--- leases that are held, whatever on_disconnect of the queue is.
+-- a connection. It says so with a take (_take_<number>), or before it by the setting qbouncer.proxy
+-- (_take); a negative number is for leases that are held, whatever on_disconnect of the queue is.
 
 -- Jobs are looked up by the arrays, not by a join with them, and the state is not compared by an
 -- operator that an index could serve: where few rows are alive the planner would begin with the table
