@@ -276,6 +276,7 @@ qb_doc = \
 	doc/decisions/016-archive-and-await.md \
 	doc/decisions/017-homes.md \
 	doc/decisions/018-cpu-of-a-query.md \
+	doc/decisions/019-statements.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
