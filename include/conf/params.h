@@ -123,7 +123,7 @@ PARAM_TIME(query_wait_notify, "5", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 PARAM_TIME(cancel_wait_timeout, "10", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long a cancel request may wait for a connection to the server.")
 PARAM_TIME(autodb_idle_timeout, "3600", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
-	"Databases that came from the `*` entry are forgotten after this time without use.")
+	"Databases that came from the `*` entry are forgotten after this time without use. One that no server has let us into goes after twice `server_login_retry`.")
 PARAM_TIME(pool_idle_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"A pool without clients and servers is forgotten after this time; 0 never.")
 

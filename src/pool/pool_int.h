@@ -494,6 +494,7 @@ struct database {
 	struct vars defaults;   /* client_encoding, datestyle, timezone, application_name of the entry */
 	char *queue_user, *queue_password;
 	bool automatic;         /* made from "*" */
+	bool reached;           /* some server of it has let us in */
 	bool paused, disabled, gone;
 	unsigned generation;
 	unsigned n_clients, n_servers;

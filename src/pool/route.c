@@ -249,14 +249,26 @@ static void forget_pools(struct database *db, usec_t now)
 }
 
 /* Databases made from "*" that nobody has used for a while, and those that the file has no more. */
-void route_tick(usec_t now)
+/* How long one that was made from "*" stays unused; 0: for ever. Anybody may name what is not
+ * there, also before he has logged in: that stays as long as a failure is remembered. */
+static usec_t idle_limit(const struct database *db)
 {
 	usec_t limit = conf_current()->p.autodb_idle_timeout;
+	usec_t retry = 2 * conf_current()->p.server_login_retry + USEC_SEC;
+
+	if (db->reached || db->paused || db->disabled)
+		return limit;
+	return limit == 0 || retry < limit ? retry : limit;
+}
+
+void route_tick(usec_t now)
+{
 	struct database *db, *tmp;
 	struct pool *p, *ptmp;
 
 	LL_FOREACH_SAFE (list, db, tmp) {
 		bool used = db->n_clients > 0 || db->n_servers > 0;
+		usec_t limit = idle_limit(db);
 
 		forget_pools(db, now);
 		if (used)

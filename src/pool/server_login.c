@@ -246,6 +246,7 @@ static void learn_welcome(struct server *s)
 {
 	struct pool *p = s->pool;
 
+	p->db->reached = true;
 	if (!p->welcome_known) {
 		vars_copy_missing(&p->welcome, &s->vars);
 		p->welcome_rest = s->login->welcome_rest;

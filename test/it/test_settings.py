@@ -113,6 +113,17 @@ def test_unix_socket_of_a_group_that_is_not_there(qbouncer):
     proxy.process = None
 
 
+def test_databases_that_are_not_there_are_forgotten(qbouncer):
+    """Whoever may name any database makes an entry of each: not for autodb_idle_timeout, an hour."""
+    proxy = qbouncer(server_login_retry="0.1")
+    for n in range(20):
+        with pytest.raises(PgError) as e:
+            proxy.wire("nosuch%d" % n)
+        assert e.value.sqlstate == "3D000"
+    wait_for(lambda: not any(r["name"].startswith("nosuch") for r in proxy.console("SHOW DATABASES")),
+             "the end of what is not there")
+
+
 def test_autodb_idle_timeout(qbouncer, db):
     """A database that came from the * entry is forgotten; one that has an entry stays."""
     proxy = qbouncer(databases={"named": "dbname=" + db}, autodb_idle_timeout="1", server_idle_timeout="1")
