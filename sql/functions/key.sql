@@ -161,13 +161,16 @@ $$;
 
 -- For the proxy: the pushes of several clients. One row for each job, NULL where nothing was pushed.
 CREATE OR REPLACE FUNCTION queue._push_keys(q text, jobs text[], priority int4, duplicate text,
-	with_old bool, notify bool) RETURNS SETOF int8
+	with_old bool, notify bool, stated text DEFAULT NULL) RETURNS SETOF int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	cfg CONSTANT queue.queues := queue._find(q);
 BEGIN
+	IF (stated = 'bytea') <> (cfg.payload = 'bytea') THEN
+		PERFORM queue._check_payload(cfg, stated);
+	END IF;
 	IF cfg.durability = 'async' THEN
 		PERFORM queue._commit_async();
 	END IF;

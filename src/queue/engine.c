@@ -334,14 +334,18 @@ static void begin_key(
 		task_settings_key(s, key);
 }
 
+/* Bytes say that they are: nothing else shows it once they are written as a text. */
+#define PUSH_SQL(more)                                                                             \
+	"SELECT p AS id FROM " AUTONOMOUS_SQL                                                      \
+	", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL, $7, $8" more ") AS p"
+#define PUSH_BYTES ", NULL, NULL, NULL, false, 'bytea'"
+
 static struct merge_item *merge_push(struct request *r, const struct bind_values *bind)
 {
 	static const uint32_t oids[] = {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL,
 		OID_TIMESTAMPTZ, OID_TEXT, OID_INTERVAL, OID_INT4};
 	struct push_options o = {0};
-	struct merge_spec spec = {
-		.sql = "SELECT p AS id FROM " AUTONOMOUS_SQL
-		       ", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL, $7, $8) AS p",
+	struct merge_spec spec = {.sql = r->q->bytes ? PUSH_SQL(PUSH_BYTES) : PUSH_SQL(""),
 		.oids = oids,
 		.n_params = 8,
 		.array_param = 1,
@@ -356,7 +360,7 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 
 	r->binary_id = bind->n_formats > 0 && bind->formats[0] == 1;
 	if (spec.settings != NULL) {
-		begin_key(&key, 'P', r, spec.settings);
+		begin_key(&key, r->q->bytes ? 'B' : 'P', r, spec.settings);
 		if (push_options_read(&o, r->q, bind, &key) && push_payloads(r->q, bind, &values)) {
 			if (push_is_plain(&o) && r->call.queue[0] != '\0')
 				spec.shape_arg = shape_push(
@@ -427,6 +431,10 @@ static const char *push_policy(const struct qstmt *q, const struct bind_values *
  */
 #define PATIENCE_SQL "pg_catalog.set_config('lock_timeout', '50ms', true) AS patience"
 
+#define KEYED_SQL(patience, more)                                                                  \
+	"SELECT p AS id FROM " AUTONOMOUS_SQL patience                                             \
+	", LATERAL queue._push_keys($1, $2, $3, $4, $5, own IS NULL" more ") AS p"
+
 static struct merge_item *merge_keyed(struct request *r, const struct bind_values *bind)
 {
 	static const uint32_t oids[] = {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_TEXT, OID_BOOL};
@@ -435,10 +443,9 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 	struct push_options o = {0};
 	struct bind_param params[5] = {{0}};
 	struct merge_spec spec = {
-		.sql = "SELECT p AS id FROM " AUTONOMOUS_SQL ", " PATIENCE_SQL
-		       ", LATERAL queue._push_keys($1, $2, $3, $4, $5, own IS NULL OR patience IS NULL) AS p",
-		.patient_sql = "SELECT p AS id FROM " AUTONOMOUS_SQL
-			       ", LATERAL queue._push_keys($1, $2, $3, $4, $5, own IS NULL) AS p",
+		.sql = r->q->bytes ? KEYED_SQL(", " PATIENCE_SQL, " OR patience IS NULL, 'bytea'")
+				   : KEYED_SQL(", " PATIENCE_SQL, " OR patience IS NULL"),
+		.patient_sql = r->q->bytes ? KEYED_SQL("", ", 'bytea'") : KEYED_SQL("", ""),
 		.oids = oids,
 		.n_params = 5,
 		.array_param = 1,
@@ -453,7 +460,7 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 
 	r->binary_id = bind->n_formats > 0 && bind->formats[0] == 1;
 	if (spec.settings != NULL && policy != NULL) {
-		begin_key(&key, 'K', r, spec.settings);
+		begin_key(&key, r->q->bytes ? 'k' : 'K', r, spec.settings);
 		buf_puts(&key, policy);
 		buf_putc(&key, with_old ? 'o' : 'n');
 		if (push_options_read(&o, r->q, bind, &key) && push_is_plain(&o) &&

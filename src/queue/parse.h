@@ -84,6 +84,7 @@ struct qstmt {
 	enum qpayload payload; /* of its queue, as far as it is known */
 	bool described;        /* the client was told so */
 	bool differs;          /* queues of different payloads, or another one than was told */
+	bool bytes;       /* a payload was bound as bytes, and cannot be read as anything else */
 	struct qbulk bulk;     /* instead of payloads */
 	struct qchunk *chunks; /* decoded values that could not borrow */
 	bool standard_strings;

@@ -615,7 +615,8 @@ static bool in_place_error(
 	const struct in_place *ip = arg;
 
 	(void)place;
-	if ((ip->q->verb->flags & QVERB_PAYLOAD) == 0 || strcmp(sqlstate, "42804") != 0)
+	if (((ip->q->verb->flags & QVERB_PAYLOAD) == 0 && !ip->q->bytes) ||
+		strcmp(sqlstate, "42804") != 0)
 		return false;
 	types_forget(ip->db, ip->q, NULL);
 	types_changed(ret);

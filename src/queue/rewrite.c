@@ -198,6 +198,11 @@ static void put_template(struct rewriter *w, const struct qverb *verb, const cha
 			p += name + 1;
 			continue;
 		}
+		if (name == 6 && !memcmp(p, "stated", 6)) {
+			buf_puts(w->sql, w->q->bytes ? ", 'bytea'" : "");
+			p += name + 1;
+			continue;
+		}
 		a = find_arg(verb, p, name);
 		ASSERT(a != NULL);
 		if (a)

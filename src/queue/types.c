@@ -119,13 +119,17 @@ static bool push_needs_it(const struct qstmt *q, const struct bind_values *b)
 	return false;
 }
 
-static bool binds_bytes(const struct qstmt *q)
+/* Said by the client; with b also: said by us, and in binary. What is a text is one in any queue.
+ */
+static bool binds_bytes(const struct qstmt *q, const struct bind_values *b)
 {
 	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++) {
 		const struct qvalue *v = qstmt_value(q, QARG_PAYLOAD, i);
+		int n = v->param - 1;
 
-		if (v->kind == QV_PARAM && !q->param_free[v->param - 1] &&
-			q->param_oids[v->param - 1] == OID_BYTEA)
+		if (v->kind == QV_PARAM && q->param_oids[n] == OID_BYTEA &&
+			(!q->param_free[n] ||
+				(b != NULL && n < b->n_params && b->params[n].format == 1)))
 			return true;
 	}
 	return false;
@@ -215,6 +219,7 @@ enum types types_find(struct qclient *qc, struct qstmt *q, const struct bind_val
 	struct found f = {.payload = QPAYLOAD_JSONB};
 	enum types t;
 
+	q->bytes = false;
 	if (!types_matter(q, bind))
 		return TYPES_KNOWN;
 	if (qc->question != NULL)
@@ -226,10 +231,11 @@ enum types types_find(struct qclient *qc, struct qstmt *q, const struct bind_val
 		return t;
 	qc->asked = false;
 	q->differs = f.mixed || (f.any && q->described && q->payload != f.payload) ||
-		     (f.any && binds_bytes(q) && f.payload != QPAYLOAD_BYTEA);
+		     (f.any && binds_bytes(q, NULL) && f.payload != QPAYLOAD_BYTEA);
 	if (!q->described)
 		q->payload = f.payload;
 	set_params(q);
+	q->bytes = binds_bytes(q, bind);
 	return TYPES_KNOWN;
 }
 
@@ -247,7 +253,7 @@ void types_changed(struct pg_error *err)
 
 void types_differ(const struct qstmt *q, struct pg_error *err)
 {
-	if (binds_bytes(q)) {
+	if (binds_bytes(q, NULL)) {
 		pg_error_set(err, "42804", "the payload is bytea, but those of the queue are not");
 		pg_error_hint(err, "QUEUE LIST shows what the payloads of each queue are.");
 	} else if (q->described && qstmt_count(q, QARG_QUEUE) <= 1) {

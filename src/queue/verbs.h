@@ -197,7 +197,7 @@ struct qverb {
 		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
 		ARG(RETURNING, "returning", "RETURNING ID", FLAG, MAY, 0), \
 		"SELECT p AS id FROM queue._push({queue}, {payload}, {priority}, {delay}, {at}," \
-		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}) AS p", \
+		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}) AS p", \
 		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
 		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text]\n" \
 		"    [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]] [RETURNING ID]\n" \
@@ -311,7 +311,7 @@ struct qverb {
 #define QUEUE_THEN_PUSH_SQL \
 	"SELECT p AS id FROM (SELECT pg_catalog.count(*) AS jobs FROM ({done}) AS job) AS done," \
 	" LATERAL queue._push({queue}, {payload}, {priority}, {delay}, {at}, {headers}, jobs IS NULL," \
-	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}) AS p"
+	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}) AS p"
 
 enum qverb_id {
 #define QVERB_ENUM(name, ...) QVERB_##name,

@@ -295,6 +295,36 @@ def test_dropped_and_made_anew(proxy, db):
         assert payloads(extended(c, "QUEUE TAKE q", describe="S")) == (TEXT, [b"z"])
 
 
+@pytest.mark.parametrize("new", ["text", "jsonb"])
+@pytest.mark.parametrize("how", ["plain", "clauses", "key", "group", "transaction", "then"])
+def test_bytes_for_a_queue_made_anew(proxy, db, new, how):
+    """They are never taken for the text that they are sent as."""
+    push = "QUEUE PUSH q $1" + {"clauses": " PRIORITY 1 EXPIRES '1h'", "key": " KEY 'k'", "group": " GROUP 'g'"}.get(how, "")
+    with proxy.wire(db) as c, proxy.wire(db) as other:
+        created(c, "bytea")
+        created(c, "text", "jobs")
+        tag(c, "QUEUE PUSH jobs '1', '1', '1', '1'")
+
+        def pushed(oids=(), binary=1):
+            sql = "QUEUE DONE '%s' THEN PUSH q $1" % c.rows("QUEUE TAKE jobs")[0]["token"] if how == "then" else push
+            if how == "transaction":
+                tag(c, "BEGIN")
+            got = sqlstate(extended(c, sql, [b"12"], "", formats=(binary,), oids=oids))
+            if how == "transaction":
+                tag(c, "ROLLBACK" if got else "COMMIT")
+            return got
+        assert pushed() == []
+        assert payloads(simple(c, "QUEUE POP q")) == (BYTEA, [b"\\x3132"])
+        tag(other, "SELECT queue.drop('q')")
+        tag(other, "SELECT queue.create('q', false, '{payload}', '{%s}')" % new)
+        assert pushed() == ["0A000"]
+        assert payloads(simple(c, "QUEUE PEEK q")) == (OID[new], [])
+        assert pushed() == []  # now it is known
+        assert payloads(simple(c, "QUEUE POP q")) == (OID[new], [b"12"])
+        assert pushed([BYTEA]) == ["42804"]
+        assert payloads(simple(c, "QUEUE PEEK q")) == (OID[new], [])
+
+
 def test_in_its_own_transaction(proxy, db):
     with proxy.wire(db) as c:
         tag(c, "BEGIN")
