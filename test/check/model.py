@@ -26,7 +26,7 @@ sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib"), os.path.join(ROOT, "tes
 
 import psycopg  # noqa: E402
 
-from links import HOW, Driver, Raw, Refused  # noqa: E402
+from links import HOW, Driver, Raw, Refused, Stuck  # noqa: E402
 from looks import Looks  # noqa: E402
 from pgcluster import Cluster  # noqa: E402
 from proxy import Proxy, wait_for  # noqa: E402
@@ -92,8 +92,15 @@ class Program(Pushes, Looks, Waits):
             got = c.link.run(sql, params, how)
         except Refused as e:
             got = e.code
+        except Stuck:
+            self.fail("%s gets no answer to %s %r; the sessions are\n%s" % (c.number, sql, params, self.sessions()))
         self.script.append("%s %s: %s %r -> %r" % (c.number, how, sql, params, got))
         return got
+
+    def sessions(self):
+        return "\n".join(map(str, self.direct.execute(
+            "SELECT pid, pg_blocking_pids(pid), state, wait_event, left(query, 200) FROM pg_stat_activity"
+            " WHERE datname = current_database()").fetchall()))
 
     def expect(self, c, sql, params, *wanted):
         """wanted: SQLSTATEs or (rows, tag). An error fails the transaction."""
@@ -123,6 +130,8 @@ class Program(Pushes, Looks, Waits):
         jobs = self.state.next_jobs(queues, limit, self.paused)
         if not pop:
             sql += " LEASE '1 hour'"
+        elif any((r.queue, r.group) in tx.held for r in jobs for tx in self.state.open):
+            return # it would wait for who has changed the next one of the group
         self.taken(c, jobs, self.run_one(c, sql, [limit]), pop)
 
     def taken(self, c, jobs, got, pop=False):
