@@ -64,15 +64,16 @@ void home_lost(struct server *s)
 {
 	struct home *h, *tmp;
 
-	if (s->n_kinds == 0)
-		return;
-	HASH_ITER (hh, s->pool->homes, h, tmp)
+	HASH_ITER (hh, s->pool->homes, h, tmp) {
+		if (s->n_kinds == 0)
+			break;
 		for (unsigned i = 0; i < h->n; i++)
 			if (h->server[i] == s) {
 				h->server[i] = h->server[--h->n];
 				s->n_kinds--;
 				break;
 			}
+	}
 }
 
 /* --- which

@@ -2,7 +2,7 @@
 """Measures qbouncer beside what one would use instead, on one Postgres, in one go.
 
     test/bench/run.py                    everything, up to an hour
-    test/bench/run.py --publish          every subject in a quarter of an hour: for doc/bench.md
+    test/bench/run.py --publish          every subject in half an hour: for doc/bench.md
     test/bench/run.py --quick            everything in small sizes, a few minutes: does it run?
     test/bench/run.py select jobs        these parts only
     test/bench/run.py --publish --write  and writes doc/bench.md
@@ -57,7 +57,7 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     p.add_argument("--publish", action="store_const", dest="plan", const="publish", default="full",
-                   help="every subject but `instructions`, in a quarter of an hour")
+                   help="every subject but `instructions`, in half an hour")
     p.add_argument("--quick", action="store_const", dest="plan", const="quick",
                    help="short rounds, fewer clients")
     p.add_argument("--rounds", type=int, help="of each contender, in place of the plan's")
