@@ -194,7 +194,8 @@ BEGIN
 			SELECT id AS dead_id FROM %1$s AS d WHERE state = 'dead'
 				AND (key IS NULL OR id IN (SELECT max(id) FROM %1$s
 						WHERE state = 'dead' AND key IS NOT NULL GROUP BY key)
-					AND NOT EXISTS (SELECT FROM %1$s AS o WHERE o.key = d.key AND o.state <> 'dead'))
+					-- not EXISTS: that may be hashed, by reading the whole table
+					AND (SELECT o.id FROM %1$s AS o WHERE o.key = d.key AND o.state <> 'dead' LIMIT 1) IS NULL)
 			ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
 		UPDATE %1$s SET state = CASE WHEN "group" IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT, run_at = NULL, ended_at = NULL,
 			attempt = 0, failures = 0
