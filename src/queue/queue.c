@@ -125,6 +125,14 @@ void touched_wake(struct qclient *qc)
 	touched_drop(qc);
 }
 
+/* It was rolled back: what it had locked, and takes have passed over, is there again. */
+static void touched_let_go(struct qclient *qc)
+{
+	for (struct touched *t = qc->touched; t != NULL; t = t->next)
+		room_wake(qc->db, t->queue, 0);
+	touched_drop(qc);
+}
+
 /* --- two phases
  * ------------------------------------------------------------------------------------------------
  */
@@ -823,13 +831,15 @@ static void tx_ended(struct client *c, bool committed)
 		return;
 	lease_tx_ended(qc, committed);
 	for (struct touched *t = qc->touched; t != NULL && committed && client_tx_in_part(c);
-		t = t->next)
+		t = t->next) {
 		prepared_add(qc->db, t->queue);
+		t->mark.place = LANE_UNMARKED; /* a part of it was rolled back */
+	}
 	await_tx_ended(qc, committed);
 	if (committed)
 		touched_wake(qc);
 	else
-		touched_drop(qc);
+		touched_let_go(qc);
 }
 
 static void cancel(struct client *c)

@@ -153,6 +153,9 @@ class State:
     def is_free(self, tx, row, as_active=True):
         """Could a change of the row, or one of its key or group, have to wait?"""
         group, key = (row.queue, row.group), (row.queue, row.key)
+        # takes pass it over, and find it again a while after the transaction has failed
+        if tx.explicit and row.n in self.rows and row.state == "ready" and as_active:
+            return False
         for t in self.others(tx):
             taken = [self.tokens[token] for token in t.taken]
             if row.n in t.changes or row.n in taken or (row.key and key in t.keys):
