@@ -8,9 +8,10 @@
  * here. Nothing is lost by forgetting one.
  *
  * How long it waits: while that is less than what a first call takes more than others, as measured.
- * A kind whose tasks wait for too much of the time gets one more home (at most HOMES_MAX): one that
- * is asked for all the time comes to have several, of a thousand that are rare each keeps to its
- * one. Nobody waits for a server that a client has, or whose statement takes long.
+ * A kind whose tasks wait for too much of the time gets one more home (of more than HOMES_MAX the
+ * one that was used longest ago is forgotten): one that is asked for all the time comes to have
+ * several, of a thousand that are rare each keeps to its one. Nobody waits for a server that a
+ * client has, or whose statement takes long.
  *
  * Entry points: home_* in pool_int.h.
  */
@@ -165,8 +166,7 @@ static bool is_worth_waiting(const struct pool *p, const struct home *h, usec_t 
 {
 	usec_t usual = gain(p) + TOO_LONG * p->later_call;
 
-	if (waited >= PATIENCE * usual ||
-		(h->n < HOMES_MAX && h->waited + waited >= share(p) * h->n))
+	if (waited >= PATIENCE * usual || h->waited + waited >= share(p) * h->n)
 		return false;
 	for (unsigned i = 0; i < h->n; i++)
 		if (h->server[i]->state == SERVER_TASK && now - h->server[i]->request_time < usual)

@@ -10,11 +10,20 @@
 #include "../../src/pool/pool_int.h"
 
 #define SERVERS 4
+#define MORE    9 /* for one test */
 #define LONG    (10 * USEC_SEC)
 
 static struct pool pool;
-static struct server server[SERVERS];
+static struct server server[MORE];
 static usec_t now;
+
+static void comes(int i)
+{
+	server[i].pool = &pool;
+	server[i].state = SERVER_IDLE;
+	server[i].conn = (struct conn *)&server[i]; /* it is only asked whether there is one */
+	DL_APPEND(pool.servers[SERVER_IDLE].head, &server[i]);
+}
 
 /* Server 0 is the one that was used last. */
 static int setup(void **state)
@@ -23,13 +32,8 @@ static int setup(void **state)
 	memset(&pool, 0, sizeof(pool));
 	memset(server, 0, sizeof(server));
 	now = LONG;
-	for (int i = 0; i < SERVERS; i++) {
-		server[i].pool = &pool;
-		server[i].state = SERVER_IDLE;
-		server[i].conn =
-			(struct conn *)&server[i]; /* it is only asked whether there is one */
-		DL_APPEND(pool.servers[SERVER_IDLE].head, &server[i]);
-	}
+	for (int i = 0; i < SERVERS; i++)
+		comes(i);
 	return 0;
 }
 
@@ -37,7 +41,7 @@ static int teardown(void **state)
 {
 	(void)state;
 	home_free(&pool);
-	for (int i = 0; i < SERVERS; i++)
+	for (int i = 0; i < MORE; i++)
 		assert_int_equal(server[i].n_kinds, 0);
 	return 0;
 }
@@ -64,7 +68,7 @@ static unsigned homes(void)
 {
 	unsigned n = 0;
 
-	for (int i = 0; i < SERVERS; i++)
+	for (int i = 0; i < MORE; i++)
 		n += server[i].n_kinds;
 	return n;
 }
@@ -183,6 +187,31 @@ static void test_a_busy_kind_gets_one_more(void **state)
 	assert_int_equal(gets(7), 0);
 }
 
+/* Eight homes are remembered; more servers than that may be needed at the same time. */
+static void test_a_kind_is_not_confined_to_its_homes(void **state)
+{
+	struct task t = {.pool = &pool, .kind = 7};
+	struct server *s;
+
+	(void)state;
+	for (int i = SERVERS; i < MORE; i++)
+		comes(i);
+	takes(7, true, USEC_SEC / 2);
+	takes(7, false, USEC_SEC / 2);
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(gets(7), i);
+		becomes(i, SERVER_ACTIVE);
+	}
+	for (int i = 0; i < 8; i++)
+		becomes(i, SERVER_TASK);
+	while ((s = home_choose(&t, now)) == NULL) {
+		now += USEC_MSEC;
+		assert_true(now < LONG + USEC_SEC / 10);
+	}
+	assert_ptr_equal(s, &server[8]);
+	assert_int_equal(homes(), 8);
+}
+
 static void test_not_so_soon_when_there_are_many(void **state)
 {
 	(void)state;
@@ -243,6 +272,7 @@ int main(void)
 		T(it_waits_for_what_a_first_call_costs),
 		T(it_does_not_wait_for_ever),
 		T(a_busy_kind_gets_one_more),
+		T(a_kind_is_not_confined_to_its_homes),
 		T(not_so_soon_when_there_are_many),
 		T(a_rare_kind_keeps_to_its_home),
 		T(kinds_are_spread),
