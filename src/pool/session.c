@@ -169,8 +169,10 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 
 #define EFFECT_ALL "all"
 
+#define IDENTITY   "identity"
+
 /* The setting that a statement of its own changes: name\0value\0, or name\0 for a RESET; `all` is
- * no name of a setting. */
+ * no name of a setting; `all` with a value: role and authorization as well. */
 static struct istr *effect_of(const struct sql_session *st)
 {
 	struct buf b = BUF_INIT;
@@ -203,27 +205,46 @@ static bool is_at_rest(struct server *s)
 	return s->tx == 'I' && !s->unsynced;
 }
 
+/* Of a SET or RESET. */
+static bool is_of(const struct sql_session *st, const char *name)
+{
+	return st->name.len > 0 && strcmp((const char *)st->name.data, name) == 0;
+}
+
 /* A string as connection pools send it when a connection comes back ("SELECT
  * pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL"): nothing but statements that are
- * known, and RESET ALL the last one that has to do with settings. */
-static bool cleans_with_reset_all(const char *sql, size_t len, bool standard)
+ * known, and RESET ALL the last one that has to do with settings. What that leaves alone may only
+ * be reset: role, and authorization, with which the role goes. NULL: it is none. */
+static struct istr *effect_of_cleaning(const struct client *c, const char *sql, size_t len)
 {
+	static const char all[] = EFFECT_ALL, all_and_identity[] = EFFECT_ALL "\0" IDENTITY;
+	bool standard = client_standard_strings(c), found = false, known = true, identity = false;
+	bool has_authorization = settings_find(c->extra, "session_authorization") != NULL;
 	struct sql_session st;
 	const char *one;
 	size_t pos = 0, n;
-	bool found = false, known = true;
 
 	while (known && sql_statement_next(sql, len, &pos, standard, &one, &n)) {
 		enum sql_session_kind kind = sql_session_classify(one, n, standard, &st);
+		bool one_setting = kind == SQL_SESSION_SET || kind == SQL_SESSION_RESET;
+		bool whole = one_setting && is_of(&st, "session_authorization");
+		bool role = one_setting && is_of(&st, "role");
 
-		sql_session_free(&st);
 		known = kind != SQL_SESSION_OTHER && kind != SQL_SESSION_PREPARE;
 		if (kind == SQL_SESSION_RESET_ALL)
 			found = true;
-		else if (kind == SQL_SESSION_SET || kind == SQL_SESSION_RESET)
+		else if (one_setting)
 			found = false;
+		if (role || whole) {
+			known = kind == SQL_SESSION_RESET && (whole || !has_authorization);
+			identity = true;
+		}
+		sql_session_free(&st);
 	}
-	return known && found;
+	if (!known || !found)
+		return NULL;
+	return identity ? istr_get(all_and_identity, sizeof(all_and_identity))
+			: istr_get(all, sizeof(all));
 }
 
 struct istr *session_effect(struct client *c, const char *sql, size_t len)
@@ -255,8 +276,8 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len)
 		sql_session_free(&st);
 	}
 	if (effect == NULL && is_session_mode(s) && (touches & SQL_TOUCH_SETTINGS) != 0 &&
-		is_at_rest(s) && cleans_with_reset_all(sql, len, client_standard_strings(c)))
-		effect = istr_get(EFFECT_ALL, sizeof(EFFECT_ALL));
+		is_at_rest(s))
+		effect = effect_of_cleaning(c, sql, len);
 	if (effect == NULL && (touches != 0 || c->pins != 0))
 		session_touch(c, sql, len, touches);
 	return effect;
@@ -296,15 +317,13 @@ static bool keep_identity(struct istr **list)
 	return ok;
 }
 
-static void apply_reset(struct server *s, const char *name)
+static void apply_reset_all(struct server *s, bool identity)
 {
-	if (strcmp(name, EFFECT_ALL) != 0) {
-		restore_reported(s, name);
-		return;
-	}
-	if (!keep_identity(&s->extra))
+	if (identity)
+		istr_drop(&s->extra);
+	else if (!keep_identity(&s->extra))
 		s->dirty = true;
-	if (session_restore_all(s->link, false))
+	if (session_restore_all(s->link, identity))
 		restore_reported(s, NULL);
 }
 
@@ -320,8 +339,12 @@ void session_apply(struct server *s, const struct istr *effect)
 	}
 	if (value >= name + istr_len(effect))
 		value = NULL;
-	if (value == NULL && (strcmp(name, EFFECT_ALL) == 0 || var_find(name) >= 0)) {
-		apply_reset(s, name);
+	if (strcmp(name, EFFECT_ALL) == 0) {
+		apply_reset_all(s, value != NULL);
+		return;
+	}
+	if (value == NULL && var_find(name) >= 0) {
+		restore_reported(s, name);
 		return;
 	}
 	mine = value != NULL ? value : settings_find(c->origin, name);

@@ -733,3 +733,22 @@ def test_reset_all_leaves_the_role(qbouncer, direct, db, mode):
     with proxy.wire(db, TimeZone="Asia/Tokyo") as c:
         assert not errors(c.simple("SET ROLE other")) and not errors(c.simple("RESET ALL"))
         assert c.rows("SELECT current_user AS u, current_setting('TimeZone') AS z") == [{"u": "other", "z": "Asia/Tokyo"}]
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+@pytest.mark.parametrize("cleaning", ["RESET ROLE; RESET ALL", "SET SESSION AUTHORIZATION DEFAULT;RESET ALL;CLOSE ALL;UNLISTEN *;"
+                                      "SELECT pg_advisory_unlock_all();DISCARD SEQUENCES;DISCARD TEMP"])
+def test_the_role_goes_with_what_connection_pools_send(qbouncer, direct, db, mode, cleaning):
+    """Also for statements of the queue, which run on other servers."""
+    direct.execute("GRANT other TO app")
+    with qbouncer(pool_mode=mode, default_pool_size=1).wire(db, TimeZone="Asia/Tokyo") as c:
+        for sql in "QUEUE CREATE mail", "SET ROLE other":
+            assert not errors(c.simple(sql))
+        assert errors(c.simple("QUEUE TAKE mail")) == ["42501"]
+        assert not errors(c.simple(cleaning))
+        assert not errors(c.simple("QUEUE TAKE mail"))
+        assert c.rows("SELECT current_user AS u, current_setting('TimeZone') AS z") == [{"u": "app", "z": "Asia/Tokyo"}]
+        # and where the role stays, it does for both
+        assert not errors(c.simple("SET ROLE other")) and not errors(c.simple("CLOSE ALL; RESET ALL"))
+        assert errors(c.simple("QUEUE TAKE mail")) == ["42501"]
+        assert c.rows("SELECT current_user AS u") == [{"u": "other"}]
