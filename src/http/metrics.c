@@ -205,7 +205,8 @@ static void write_pools(struct buf *b)
 	metric_family(b, "pool_clients", GAUGE,
 		"Clients by state; those parked in a QUEUE statement are active too.");
 	stat_each_pool(one_pool_clients, b);
-	metric_family(b, "pool_servers", GAUGE, "Server connections by state.");
+	metric_family(b, "pool_servers", GAUGE,
+		"Server connections by state; those that work for the queue are active too.");
 	stat_each_pool(one_pool_servers, b);
 	metric_family(b, "pool_servers_pinned", GAUGE,
 		"Server connections that clients keep beyond their transactions; active too.");
