@@ -341,7 +341,7 @@ static bool awaits_host(struct client *c, const struct hba_peer *who)
 		l->phase = PHASE_HOST;
 		return true;
 	}
-	l->host = mem_strdup(name != NULL ? name : "");
+	l->host = name != NULL ? mem_strdup(name) : NULL;
 	return false;
 }
 
