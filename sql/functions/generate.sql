@@ -208,6 +208,9 @@ $body$, '@row@', $row$id, '@n@-' || id || '-' || token, q.name, attempt, payload
 	-- such a transaction that means reading the leases of all that was taken in the time of a lease.
 	-- Each row tells its position ("place") and, if it may be the next "since", the time ("edge").
 	--
+	-- "top" is above all positions: of a range the planner expects few rows, of a half-open one a third of
+	-- the table, a plan so "expensive" that jit compiles it in each call when there are a million jobs.
+	--
 	-- Every statement and every expression has a price of its own, which is most of what a single
 	-- job costs. So the usual case comes first, in one statement: one priority is known, nothing of
 	-- a higher one is ready, and what is due was looked for less than 20 ms ago. If that is not
@@ -220,6 +223,7 @@ $body$, '@row@', $row$id, '@n@-' || id || '-' || token, q.name, attempt, payload
 #variable_conflict use_column
 DECLARE
 	seed CONSTANT int8 := uuid_hash_extended(gen_random_uuid(), 0);
+	top CONSTANT int8 := 9223372036854775807;
 	lease_ms CONSTANT int8 := ceil(date_part('epoch', lease) * 1000);
 	got int4;
 	wanted int4;
@@ -289,10 +293,10 @@ BEGIN
 	END IF;
 END
 $body$, '@first@', replace(replace(take, '@which@', $which$priority = (prios)[1]
-					AND position >= (floors)[1] AND NOT EXISTS (SELECT FROM @table@
+					AND position >= (floors)[1] AND position <= top AND NOT EXISTS (SELECT FROM @table@
 						WHERE state = 'ready' AND priority > (prios)[1])$which$), 'LIMIT wanted', 'LIMIT lim')),
 		'@between@', replace(step, '@which@', 'priority > p AND priority < above')),
-		'@from@', replace(step, '@which@', 'priority = p AND position >= f')),
+		'@from@', replace(step, '@which@', 'priority = p AND position >= f AND position <= top')),
 		'@n@', number::text), '@payload@', kind), '@keep@',
 		queue._keep('@archive@', 'job', 'done', 'attempt + 1', 'who')), tab);
 

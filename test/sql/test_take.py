@@ -419,6 +419,23 @@ def test_the_plans_of_the_usual_take(q):
     assert "Sort" not in text and "Seq Scan on q_q" not in text and "JIT" not in text, text
 
 
+@pytest.mark.parametrize("pop", ["false", "true"])
+@pytest.mark.parametrize("since", ["just now", "NULL"])
+def test_the_plans_of_a_large_queue_that_was_analysed(q, pop, since):
+    """Nothing is so "expensive" that it is compiled (jit), which takes longer than the take."""
+    q.push("q", *["1"] * 50)
+    q.rows("VACUUM ANALYZE queue.q_q")
+    root = q.connect("postgres")
+    root.rows("UPDATE pg_class SET relpages = 1, reltuples = 5000000 WHERE oid = ANY (ARRAY["
+              "'queue.q_q', 'queue.n1_head']::regclass[])")
+    text = plans(root, "SELECT t.id FROM queue.queues AS c, queue._take_1("
+                 "c, 2, c.lease, NULL, NULL, %s, '{0}', '{0}', %s, clock_timestamp()) AS t"
+                 % (pop, just_now(q) if since == "just now" else since))
+    costs = [float(c) for c in re.findall(r"on q_q[^\n(]*\(cost=[0-9.]+?\.\.([0-9.]+)", text)]
+    assert "Tid Scan on q_q" in text and "Seq Scan on q_q" not in text, text
+    assert max(costs) < 100000, text
+
+
 def test_paused_and_bad_lease_of_one_queue(q):
     q.push("q", "1")
     q.fails("22023", "SELECT queue._take_1(c, 1, '0', NULL, NULL, false, NULL, NULL, NULL, "
