@@ -620,6 +620,7 @@ qb_dialogues = \
 	test/scenario/unsent_later.dlg \
 	test/scenario/wait_ends_unasked.dlg \
 	test/scenario/wait_in_line.dlg \
+	test/scenario/wait_short.dlg \
 	test/scenario/wait_timeout.dlg \
 	test/scenario/wait_timeout_merged.dlg \
 	test/scenario/waiters_in_order.dlg \

@@ -254,7 +254,7 @@ static void not_yet(struct awaiting *w)
 		park_send_away(&w->park);
 		return;
 	}
-	if (fresh && !subscribe(w)) {
+	if (!park_limit(&w->park) || (fresh && !subscribe(w))) {
 		park_no_memory(&w->park);
 		return;
 	}
@@ -406,7 +406,7 @@ static bool begin(struct qclient *qc, char *text, const struct take_args *args,
 		util_strlcpy(w->queue, args->queues[0], sizeof(w->queue));
 	for (int i = 0; i < COLUMNS && bind->n_formats > 0; i++)
 		w->formats[i] = bind->formats[bind->n_formats == 1 ? 0 : i];
-	if ((w->park.wait > 0 && !park_limit(&w->park)) || !ask(w)) {
+	if ((w->park.wait > 0 && !park_limit_asking(&w->park)) || !ask(w)) {
 		leave(w);
 		await_free_one(w);
 		return false;

@@ -8,6 +8,8 @@
 
 #include "park.h"
 
+#define FIRST_ANSWER USEC_SEC
+
 static struct heap deadlines;
 static struct park *parked;
 static struct loop_tick *tick;
@@ -19,24 +21,35 @@ static struct loop_tick *tick;
 void park_init(
 	struct park *p, const struct park_kind *kind, const struct client *c, int verb, usec_t wait)
 {
-	usec_t limit = client_statement_timeout(c);
+	usec_t timeout = client_statement_timeout(c);
 
 	p->kind = kind;
 	p->verb = verb;
 	p->wait = wait;
 	p->started = loop_now();
-	if (limit == 0 || limit >= wait)
+	if (timeout == 0 || timeout >= wait)
 		return;
-	p->wait = limit;
+	p->wait = timeout;
 	p->by_statement_timeout = true;
+}
+
+static bool limit(struct park *p, usec_t wait)
+{
+	if (!heap_set(&deadlines, &p->deadline, p->started + wait))
+		return false;
+	loop_tick_at(tick, p->deadline.when);
+	return true;
 }
 
 bool park_limit(struct park *p)
 {
-	if (!heap_set(&deadlines, &p->deadline, p->started + p->wait))
-		return false;
-	loop_tick_at(tick, p->deadline.when);
-	return true;
+	return limit(p, p->wait);
+}
+
+bool park_limit_asking(struct park *p)
+{
+	return limit(
+		p, p->wait < FIRST_ANSWER && !p->by_statement_timeout ? FIRST_ANSWER : p->wait);
 }
 
 bool park_is_in(const struct park *p)

@@ -41,6 +41,9 @@ void park_free(void);
 void park_init(struct park *p, const struct park_kind *kind, const struct client *c, int verb, usec_t wait);
 /* Sets the deadline. false: memory. */
 MUST_CHECK bool park_limit(struct park *p);
+/* The same until its first question has been answered: with a very short WAIT, too, it looks once, if a server
+ * can be had within a second. */
+MUST_CHECK bool park_limit_asking(struct park *p);
 /* It waits, and shows signs of life. Harmless when it is parked. */
 void park_enter(struct park *p);
 /* For leave(): no deadline, no signs of life. */

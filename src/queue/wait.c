@@ -529,7 +529,7 @@ bool waiter_start(
 		/* it may be long until a server is there to be asked; without memory it is that
 		 * long */
 		if (w->park.wait > 0)
-			(void)!park_limit(&w->park);
+			(void)!park_limit_asking(&w->park);
 		return true;
 	}
 	qc->park = NULL;
