@@ -545,6 +545,7 @@ qb_dialogues = \
 	test/scenario/lease_ends.dlg \
 	test/scenario/limits.dlg \
 	test/scenario/listen.dlg \
+	test/scenario/look_fails.dlg \
 	test/scenario/merge_done.dlg \
 	test/scenario/merge_keys.dlg \
 	test/scenario/merge_push.dlg \

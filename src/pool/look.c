@@ -13,6 +13,7 @@ struct look {
 	bool failed, resets;
 	struct buf pairs;    /* settings */
 	struct buf prepared; /* names of those that are known, see sqlprep.c */
+	struct buf custom;   /* names asked for: once more if this fails */
 };
 
 static const struct {
@@ -88,7 +89,8 @@ bool look_begin(struct server *s)
 	s->reset_seen = false;
 	s->look = l;
 	s->touched = 0;
-	buf_free(&s->custom);
+	l->custom = s->custom;
+	s->custom = BUF_INIT;
 	s->pool->stats.looks++;
 	server_drop_unnamed(s);
 	if (server_expect(s, EXPECT_QUERY, DEST_LOOK, NULL))
@@ -252,6 +254,7 @@ void look_free(struct server *s)
 		return;
 	buf_free(&s->look->pairs);
 	buf_free(&s->look->prepared);
+	buf_free(&s->look->custom);
 	mem_free(s->look);
 	s->look = NULL;
 }
@@ -269,10 +272,14 @@ void look_done(struct server *s)
 	} else {
 		pins = c->pins & ~(l->asked | SQL_TOUCH_SETTINGS);
 		pins |= l->found | (l->asked & (SQL_TOUCH_LOAD | PIN_UNKNOWN));
-		if (l->failed || !keep_settings(s, l) || !keep_prepared(s, l))
+		if (l->failed || !keep_settings(s, l) || !keep_prepared(s, l)) {
 			pins = c->pins | l->asked | SQL_TOUCH_SETTINGS;
-		else
+			buf_put(&s->custom, l->custom.data, l->custom.len);
+			if (buf_failed(&s->custom) || buf_failed(&l->custom))
+				pins |= PIN_UNKNOWN;
+		} else {
 			restore_reported(s, l);
+		}
 		session_pin(c, pins);
 	}
 	look_free(s);
