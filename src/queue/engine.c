@@ -27,7 +27,7 @@ struct request {
 	unsigned rows;
 	int n_formats;
 	bool keeps_rows;
-	bool again;          /* it was sent once more, for payloads of another type */
+	int again;           /* how often it was sent once more, for payloads of another type */
 	bool wakes, is_done; /* of the verb, for when the client is gone and q with it */
 	int64_t value;
 	struct qdb *db;
@@ -147,16 +147,17 @@ static bool submit_alone(struct request *r, const struct bind_values *bind);
 
 /* The queue's payloads are of another type than was thought. Who was not told of one gets the rows
  * as they are. */
-static bool sent_again(struct request *r, enum qpayload payload)
+static bool sent_again(struct request *r, const struct pg_error *cause)
 {
 	const struct bind_values none = {0};
+	enum qpayload payload;
 	struct pg_error err;
 
-	if (r->again || (r->q->verb->flags & QVERB_PAYLOAD) == 0 || r->q->described ||
-		r->n_formats > 0)
+	if (r->again >= SENT_AGAIN_MAX || r->q->described || r->n_formats > 0)
 		return false;
-	r->again = true;
-	r->q->payload = payload;
+	r->again++;
+	if (lane_is_refusal(cause, &payload))
+		r->q->payload = payload;
 	buf_reset(&r->call.sql);
 	return qstmt_sql(r->q, call_token, &r->call, &r->call.sql, &err) && submit_alone(r, &none);
 }
@@ -183,9 +184,11 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (err != NULL) {
 		struct pg_error copy = *err;
 
-		if (lane_is_refusal(err, &payload)) {
+		bool has_rows = (r->q->verb->flags & QVERB_PAYLOAD) != 0;
+
+		if (lane_is_refusal(err, &payload) || (has_rows && lane_is_torn(err))) {
 			types_forget(r->db, r->q, NULL);
-			if (sent_again(r, payload))
+			if (has_rows && sent_again(r, err))
 				return;
 			types_changed(&copy);
 		}

@@ -430,6 +430,13 @@ bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret)
 	return read_payload(word, strcspn(word, "."), ret);
 }
 
+bool lane_is_torn(const struct pg_error *err)
+{
+	enum qpayload payload;
+
+	return strcmp(err->sqlstate, "42804") == 0 && !lane_is_refusal(err, &payload);
+}
+
 /* --- floors
  * ------------------------------------------------------------------------------------------------
  */

@@ -45,6 +45,9 @@ void lane_forget(struct qdb *db, const char *queue);
 void lanes_forget(struct qdb *db); /* all of them */
 /* Is this the refusal of payloads of another type (queue._check_payload)? Which are they? */
 MUST_CHECK bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret);
+/* Of a statement that has rows with payloads: the same, but the function had read what the queue was before it was made
+ * anew, and then found the other table. What they are now is not said. */
+MUST_CHECK bool lane_is_torn(const struct pg_error *err);
 
 /* For merge_spec.shape_arg; NULL without memory, then the statement stays as it is. */
 struct shape *shape_take(

@@ -208,6 +208,9 @@ MUST_CHECK enum types types_find(
 void types_differ(const struct qstmt *q, struct pg_error *err);
 /* The payloads are of another type than was thought: how that is told to a client that was told so. */
 void types_changed(struct pg_error *err);
+/* To a client that was told nothing it need not be told: the statement is sent again, so often at most. Once, as it met
+ * the other table (lane_is_torn), and once, as the function said what that is. */
+#define SENT_AGAIN_MAX 2
 void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_values *bind);
 
 /* bulk.c: PUSH of a query or a copy, on the client's own server */

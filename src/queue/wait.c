@@ -359,15 +359,17 @@ static void others_ask(const struct waiter *w)
 }
 
 /* Payloads of another type than was thought. Who was not told of one gets the jobs as they are. */
-static void refused(struct waiter *w, const struct pg_error *err, enum qpayload payload)
+static void refused(struct waiter *w, const struct pg_error *err)
 {
 	struct pg_error changed;
+	enum qpayload payload;
 
 	for (int i = 0; i < w->args.n_queues; i++)
 		lane_forget(w->db, w->args.queues[i]);
-	if (!w->again && !w->args.described) {
-		w->again = true;
-		w->args.payload = payload;
+	if (w->again < SENT_AGAIN_MAX && !w->args.described) {
+		w->again++;
+		if (lane_is_refusal(err, &payload))
+			w->args.payload = payload;
 		if (probe_start(w))
 			return;
 	}
@@ -379,7 +381,6 @@ static void refused(struct waiter *w, const struct pg_error *err, enum qpayload 
 void waiter_asked(void *arg, const struct pg_error *err)
 {
 	struct waiter *w = arg;
-	enum qpayload payload;
 
 	w->item = NULL;
 	if (err != NULL)
@@ -396,8 +397,8 @@ void waiter_asked(void *arg, const struct pg_error *err)
 	if (err != NULL && !w->expired && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		found_nothing(w);
-	} else if (err != NULL && lane_is_refusal(err, &payload)) {
-		refused(w, err, payload);
+	} else if (err != NULL && strcmp(err->sqlstate, "42804") == 0) {
+		refused(w, err);
 	} else if (err != NULL) {
 		if (strcmp(err->sqlstate, "3F000") == 0)
 			schema_suspect(w->db);

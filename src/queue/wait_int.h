@@ -64,7 +64,7 @@ struct waiter {
 	int16_t *formats;
 	int n_formats, n_columns;
 	bool expired;
-	bool again; /* it asked once more, for payloads of another type */
+	int again; /* how often it asked once more, for payloads of another type */
 	struct {
 		struct buf rows;
 		int n_rows;

@@ -3,6 +3,7 @@ way that a driver may ask, and what they send and get."""
 
 import pytest
 
+from proxy import wait_for
 from queuetest import error, parked, tag
 
 JSONB, TEXT, BYTEA = 3802, 25, 17
@@ -345,6 +346,25 @@ def test_waiting_before_it_is_made_anew(proxy, db):
         tag(c, "SELECT queue.drop('q')")
         tag(c, "SELECT queue.create('q', false, '{payload}', '{bytea}')")
         tag(c, "QUEUE PUSH q '1'")
+        tag(c, "COMMIT")
+        assert payloads(w.until("Z")) == (BYTEA, [b"\\x31"])
+
+
+@pytest.mark.parametrize("statement", ["QUEUE TAKE q", "QUEUE POP q", "QUEUE PEEK q"])
+@pytest.mark.parametrize("cold", [True, False])
+def test_made_anew_under_a_statement(proxy, db, direct, statement, cold):
+    """The function has read what the queue is, and waits for its table until it is another."""
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        created(c, "text")
+        if not cold:
+            simple(w, statement)
+        tag(c, "BEGIN")
+        tag(c, "SELECT queue.drop('q')")
+        tag(c, "SELECT queue.create('q', false, '{payload}', '{bytea}')")
+        tag(c, "QUEUE PUSH q '1'")
+        w.query(statement)
+        locks = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        wait_for(lambda: direct.execute(locks).fetchone()[0] == 1, "the statement to wait")
         tag(c, "COMMIT")
         assert payloads(w.until("Z")) == (BYTEA, [b"\\x31"])
 
