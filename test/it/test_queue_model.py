@@ -1,7 +1,6 @@
-"""Random programs against a model (test/check/model.py): the same few each time, and a new one."""
+"""Random programs against a model: the same few each time. test/check/model.py by itself makes new ones."""
 
 import os
-import random
 import sys
 
 import pytest
@@ -11,10 +10,8 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(
 from model import Mismatch, Program, linker  # noqa: E402
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3, None])
+@pytest.mark.parametrize("seed", [1, 2, 3, 5])
 def test_a_program(proxy, db, direct, seed):
-    """The seed of a failure is in its text."""
-    seed = random.randrange(10 ** 9) if seed is None else seed
     Program(linker(proxy, db), direct, seed).run(300)
 
 
