@@ -523,6 +523,7 @@ qb_dialogues = \
 	test/scenario/cancel_running.dlg \
 	test/scenario/cancel_waiting.dlg \
 	test/scenario/cancelled_then_job.dlg \
+	test/scenario/close_behind_look.dlg \
 	test/scenario/committed_when_gone.dlg \
 	test/scenario/copy_in.dlg \
 	test/scenario/database_down_while_waiting.dlg \

@@ -81,7 +81,7 @@ bool client_get_server(struct client *c)
 	if ((c->link->extra != c->extra || c->link->sqlprep != c->sqlprep || c->link->vars_stale) &&
 		!session_sync(c))
 		return false;
-	if (c->link->settling || look_may_restore(c->link)) {
+	if (c->link->settling) {
 		client_move(c, CLIENT_BARRIER);
 		return false;
 	}
@@ -594,6 +594,17 @@ static enum step fail_message(struct client *c, const struct wire_msg *m)
 	return step == STEP_NEXT ? skip(c, m) : step;
 }
 
+/* The server is asked what a statement that may have taken settings back has left. Nothing is sent
+ * behind that question: settings may have to be put in force before it, for which the server has to
+ * be at rest, and it never is with an answer that it keeps until a Sync. */
+static bool is_asked_first(struct client *c, uint8_t type)
+{
+	if (c->link == NULL || c->link->look == NULL || type == 'X' || !look_may_restore(c->link))
+		return false;
+	client_move(c, CLIENT_BARRIER);
+	return true;
+}
+
 static enum step message(struct client *c, const struct wire_msg *m)
 {
 	handler h = handlers[m->type];
@@ -611,6 +622,8 @@ static enum step message(struct client *c, const struct wire_msg *m)
 		return skip(c, m);
 	if (c->no_server)
 		return fail_message(c, m);
+	if (is_asked_first(c, m->type))
+		return STEP_WAIT;
 	return h(c, m);
 }
 

@@ -621,7 +621,7 @@ static inline bool client_need_server(struct client *c)
 
 	/* as it was for the message before this one */
 	if (s != NULL && s->extra == c->extra && s->sqlprep == c->sqlprep && !s->settling &&
-		!s->vars_stale && s->look == NULL && c->vtx != VTX_OPEN)
+		!s->vars_stale && c->vtx != VTX_OPEN)
 		return true;
 	return client_get_server(c);
 }

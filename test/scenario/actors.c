@@ -164,6 +164,7 @@ void actors_free(void)
 		}
 		named_free(&a->statements);
 		named_free(&a->portals);
+		bytes_free(&a->held);
 		free(a);
 	}
 	servers_refuse(NULL);
@@ -242,6 +243,13 @@ static void note_said(struct actor *a, const struct words *w)
 	}
 }
 
+static void let_go(struct actor *a)
+{
+	bytes_add(&a->peer->to_proxy, a->held.data, a->held.len);
+	bytes_drop(&a->held, a->held.len);
+	a->holding = false;
+}
+
 void actor_say_words(struct actor *a, const struct words *w)
 {
 	char text[256];
@@ -258,11 +266,14 @@ void actor_say_words(struct actor *a, const struct words *w)
 		a->tx = words_arg(w, 0)[0];
 	else if (words_name_is(w, "nothing"))
 		return;
-	else if (!actor_gone(a) && !proto_encode(w, a->client, &a->peer->to_proxy)) {
+	else if (!actor_gone(a) &&
+		 !proto_encode(w, a->client, a->holding ? &a->held : &a->peer->to_proxy)) {
 		words_print(w, text, sizeof(text));
 		fprintf(stderr, "not a message that it can say: %s\n", text);
 		exit(2);
 	}
+	if (a->holding && (words_name_is(w, "ErrorResponse") || words_name_is(w, "CopyInResponse")))
+		let_go(a);
 	if (a->client && words_name_is(w, "Terminate"))
 		act.terminated = true;
 	if (!a->client)
@@ -653,6 +664,18 @@ static void serve_rule(struct actor *a, const struct words *w, const char *reply
 	actor_say(a, reply);
 }
 
+/* Postgres keeps the answers to these back until Flush, Sync or an error. */
+static bool is_held(const struct words *w)
+{
+	static const char *const names[] = {"Parse", "Bind", "Describe", "Execute", "Close"};
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(names); i++)
+		if (words_name_is(w, names[i]))
+			return true;
+	return false;
+}
+
 static void serve(struct actor *a, const struct words *w)
 {
 	bool simple = words_name_is(w, "Query") || words_name_is(w, "FunctionCall");
@@ -676,6 +699,10 @@ static void serve(struct actor *a, const struct words *w)
 	add_context(a, w, &full);
 	reply = rule_take(&full);
 	words_free(&full);
+	if (is_held(w))
+		a->holding = true;
+	else
+		let_go(a);
 	if (reply)
 		serve_rule(a, w, reply);
 	else

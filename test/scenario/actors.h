@@ -38,6 +38,8 @@ struct actor {
 	bool doomed; /* its transaction will not be committed */
 	char tx;
 	struct named *statements, *portals;
+	bool holding;      /* a message is under way whose answer is kept back */
+	struct bytes held; /* until Flush, Sync or an error */
 };
 
 /* What a server answers; the newest rule that matches is used. */

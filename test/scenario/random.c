@@ -35,7 +35,8 @@ static unsigned pick(unsigned n)
 
 static const char *const queries[] = {"SELECT 1", "SELECT slow", "BEGIN", "BEGIN", "COMMIT",
 	"COMMIT", "ROLLBACK", "UPDATE t", "SELECT broken", "", "SAVEPOINT s", "ROLLBACK TO s",
-	"DISCARD ALL", "DEALLOCATE a", "SET x = 1", "BEGIN; UPDATE t", "UPDATE t; COMMIT",
+	"DISCARD ALL", "DEALLOCATE a", "SET x = 1", "SET x TO DEFAULT", "SELECT 1; RESET x",
+	"SELECT set_config('x', '2', false)", "BEGIN; UPDATE t", "UPDATE t; COMMIT",
 	"SELECT 1; SELECT broken", "QUEUE PUSH mail '1'", "QUEUE PUSH mail '1', '2', '3'",
 	"QUEUE PUSH mail 'bad'", "QUEUE PUSH sms '1'", "QUEUE TAKE mail",
 	"QUEUE TAKE mail WAIT '5s'", "QUEUE TAKE mail, sms LIMIT 3 WAIT '2s'",
@@ -52,11 +53,11 @@ static const char *const parts[] = {"Parse \"\" \"SELECT 1\"", "Parse \"\" \"SEL
 	"Parse \"\" \"QUEUE TAKE mail LIMIT 3\"", "Parse \"\" \"QUEUE PUSH mail '1'\"",
 	"Parse \"\" \"QUEUE DONE 1\"", "Parse e \"QUEUE PUSH mail SELECT $1\"",
 	"Parse \"\" \"QUEUE PUSH mail SELECT broken\"", "Describe S e", "Bind \"\" e \"5\"",
-	"Describe S \"\"", "Parse \"\" \"\"", "Bind \"\" \"\"", "Bind \"\" \"\"",
-	"Bind \"\" a \"5\"", "Bind \"\" b", "Bind \"\" c \"9\"", "Bind \"\" d", "Bind p d",
-	"Bind p \"\"", "Describe S a", "Describe P \"\"", "Describe S d", "Execute \"\" 0",
-	"Execute \"\" 0", "Execute \"\" 0", "Execute \"\" 1", "Execute p 1", "Close S a",
-	"Close P p", "Close S d", "Flush"};
+	"Describe S \"\"", "Parse \"\" \"RESET x\"", "Parse \"\" \"\"", "Bind \"\" \"\"",
+	"Bind \"\" \"\"", "Bind \"\" a \"5\"", "Bind \"\" b", "Bind \"\" c \"9\"", "Bind \"\" d",
+	"Bind p d", "Bind p \"\"", "Describe S a", "Describe P \"\"", "Describe S d",
+	"Execute \"\" 0", "Execute \"\" 0", "Execute \"\" 0", "Execute \"\" 1", "Execute p 1",
+	"Close S a", "Close P p", "Close S d", "Flush"};
 
 /* -- steps ------------------------------------------------------------------------------------ */
 
@@ -97,7 +98,9 @@ static const char *client_batch(int id)
 		rnd.owed[id]++;
 		rnd.batch[id] = false;
 	} else {
-		(void)snprintf(text + at, sizeof(text) - (size_t)at, " Flush");
+		/* or the batch goes on with a packet to come */
+		(void)snprintf(text + at, sizeof(text) - (size_t)at, " %s",
+			pick(2) ? "Flush" : PICK(parts));
 	}
 	return run(text);
 }
@@ -166,10 +169,11 @@ static const char *other_step(void)
 	static const char *const texts[] = {"on server once > Execute ~\"queue._take\" : later",
 		"on server once > Execute ~\"queue._push\" : later",
 		"on server once > Execute ~\"queue._give_back\" : later",
-		"on server once > Sync : later", "on server once > Query ~\"slow\" : later",
-		"job mail \"x\"", "job sms \"y\"", "job mail \"z\" in +2s", "command notify mail",
-		"command notify sms", "time +100ms", "time +1s", "time +3s", "command pause app",
-		"command resume app", "command resume app", "command reconnect app",
+		"on server once > Query ~\"pg_settings\" : later", "on server once > Sync : later",
+		"on server once > Query ~\"slow\" : later", "job mail \"x\"", "job sms \"y\"",
+		"job mail \"z\" in +2s", "command notify mail", "command notify sms", "time +100ms",
+		"time +1s", "time +3s", "command pause app", "command resume app",
+		"command resume app", "command reconnect app",
 		"server refuse \"Connection refused\"", "server accept", "server accept",
 		"command system down", "command system up"};
 
