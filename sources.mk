@@ -106,6 +106,8 @@ libqb_auth_a_SOURCES = \
 	src/auth/outside.c \
 	src/auth/outside_int.h \
 	src/auth/pam.c \
+	src/auth/pattern.c \
+	src/auth/pattern.h \
 	src/auth/penalty.c \
 	src/auth/session.c
 
@@ -277,6 +279,7 @@ qb_doc = \
 	doc/decisions/017-homes.md \
 	doc/decisions/018-cpu-of-a-query.md \
 	doc/decisions/019-statements.md \
+	doc/decisions/020-regular-expressions.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -319,6 +322,7 @@ qb_unit_tests = \
 	test/unit/test_params \
 	test/unit/test_parse \
 	test/unit/test_parse_value \
+	test/unit/test_pattern \
 	test/unit/test_penalty \
 	test/unit/test_probe \
 	test/unit/test_rewrite \
@@ -439,6 +443,10 @@ test_unit_test_parse_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_parse_value_SOURCES = test/unit/test_parse_value.c
 test_unit_test_parse_value_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_parse_value_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_pattern_SOURCES = test/unit/test_pattern.c
+test_unit_test_pattern_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_pattern_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_penalty_SOURCES = test/unit/test_penalty.c
 test_unit_test_penalty_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -83,7 +83,7 @@ install_packages() {
 	command -v apt-get >/dev/null 2>&1 ||
 		die "this is not Debian: there is no apt-get" \
 			"Install by hand: a C compiler, autoconf, automake, make, pkg-config, libevent," \
-			"OpenSSL, libpq, uthash (with their headers) and PostgreSQL 13 or newer. Then:" \
+			"OpenSSL, libpq, PCRE2, uthash (with their headers) and PostgreSQL 13 or newer. Then:" \
 			"    ./autogen.sh && ./configure && make"
 	wanted=$packages_build
 	command -v cc >/dev/null 2>&1 || wanted="$wanted gcc libc6-dev"

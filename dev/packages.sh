@@ -2,7 +2,7 @@
 # installation. The caller has set $uid.
 # shellcheck shell=sh
 
-packages_build="autoconf automake make pkg-config libevent-dev libssl-dev libpq-dev uthash-dev"
+packages_build="autoconf automake make pkg-config libevent-dev libssl-dev libpq-dev libpcre2-dev uthash-dev"
 
 package_installed() {
 	[ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]

@@ -444,41 +444,59 @@ void hba_install(struct hba *h)
 
 /* --- questions -------------------------------------------------------------------------------- */
 
-static bool database_fits(const struct rule *u, const struct hba_peer *p)
+static enum fit pattern_fits(const struct name *n, const char *text)
 {
-	for (size_t i = 0; i < u->n_databases; i++) {
-		const struct name *n = &u->databases[i];
-		bool fits = false;
-
-		/* a physical replication connection has no database */
-		if (p->replication || n->kind == NAME_REPLICATION)
-			fits = p->replication && n->kind == NAME_REPLICATION;
-		else if (n->kind == NAME_ALL)
-			fits = true;
-		else if (n->kind == NAME_SAMEUSER)
-			fits = !strcmp(p->database, p->user);
-		else if (n->kind == NAME_REGEX)
-			fits = regexec(&n->re, p->database, 0, NULL, 0) == 0;
-		else
-			fits = !strcmp(n->text, p->database);
-		if (fits)
-			return true;
+	switch (name_match(n, text, NULL)) {
+	case PATTERN_YES:
+		return FIT_YES;
+	case PATTERN_NO:
+		return FIT_NO;
+	case PATTERN_UNDECIDED:
+		break;
 	}
-	return false;
+	return FIT_UNKNOWN;
 }
 
-static bool user_fits(const struct rule *u, const char *user)
+static enum fit yes_or_no(bool fits)
 {
-	for (size_t i = 0; i < u->n_users; i++) {
-		const struct name *n = &u->users[i];
+	return fits ? FIT_YES : FIT_NO;
+}
 
-		if (n->kind == NAME_ALL)
-			return true;
-		if (n->kind == NAME_REGEX ? regexec(&n->re, user, 0, NULL, 0) == 0
-					  : !strcmp(n->text, user))
-			return true;
-	}
-	return false;
+static enum fit database_is(const struct name *n, const struct hba_peer *p)
+{
+	/* a physical replication connection has no database */
+	if (p->replication || n->kind == NAME_REPLICATION)
+		return yes_or_no(p->replication && n->kind == NAME_REPLICATION);
+	if (n->kind == NAME_SAMEUSER)
+		return yes_or_no(!strcmp(p->database, p->user));
+	if (n->kind == NAME_REGEX)
+		return pattern_fits(n, p->database);
+	return yes_or_no(n->kind == NAME_ALL || !strcmp(n->text, p->database));
+}
+
+static enum fit database_fits(const struct rule *u, const struct hba_peer *p)
+{
+	enum fit fit = FIT_NO;
+
+	for (size_t i = 0; i < u->n_databases && fit == FIT_NO; i++)
+		fit = database_is(&u->databases[i], p);
+	return fit;
+}
+
+static enum fit user_is(const struct name *n, const char *user)
+{
+	if (n->kind == NAME_REGEX)
+		return pattern_fits(n, user);
+	return yes_or_no(n->kind == NAME_ALL || !strcmp(n->text, user));
+}
+
+static enum fit user_fits(const struct rule *u, const char *user)
+{
+	enum fit fit = FIT_NO;
+
+	for (size_t i = 0; i < u->n_users && fit == FIT_NO; i++)
+		fit = user_is(&u->users[i], user);
+	return fit;
 }
 
 /* Without a name that was confirmed no rule that names hosts fits, as in Postgres. */
@@ -528,6 +546,17 @@ static bool conn_fits(const struct rule *u, const struct hba_peer *p)
 	return false;
 }
 
+/* Of two conditions that both have to fit. */
+static enum fit worst(enum fit a, enum fit b)
+{
+	static const enum fit order[] = {FIT_NO, FIT_UNKNOWN, FIT_ASK};
+
+	for (size_t i = 0; i < ARRAY_LEN(order); i++)
+		if (a == order[i] || b == order[i])
+			return order[i];
+	return FIT_YES;
+}
+
 /* YES: *ret is the rule; ASK: it depends on the name of the host. */
 static enum fit find(const struct hba_peer *p, const struct hba_rule **ret)
 {
@@ -543,9 +572,13 @@ static enum fit find(const struct hba_peer *p, const struct hba_rule **ret)
 	for (const struct rule *u = in_force->first; u; u = u->next) {
 		enum fit fit;
 
-		if (!conn_fits(u, p) || !database_fits(u, p) || !user_fits(u, p->user))
+		if (!conn_fits(u, p))
 			continue;
-		fit = p->is_unix ? FIT_YES : address_fits(u, &a, p->host);
+		fit = database_fits(u, p);
+		if (fit != FIT_NO)
+			fit = worst(fit, user_fits(u, p->user));
+		if (fit != FIT_NO && !p->is_unix)
+			fit = worst(fit, address_fits(u, &a, p->host));
 		if (fit == FIT_NO)
 			continue;
 		*ret = &u->public;

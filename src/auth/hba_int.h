@@ -4,22 +4,24 @@
 #ifndef QB_AUTH_HBA_INT_H
 #define QB_AUTH_HBA_INT_H
 
-#include <regex.h>
-
 #include "auth/hba.h"
 #include "fields.h"
+#include "pattern.h"
 
 enum name_kind { NAME_TEXT, NAME_ALL, NAME_SAMEUSER, NAME_REPLICATION, NAME_REGEX };
 
 struct name {
 	enum name_kind kind;
 	char *text; /* TEXT, REGEX */
-	regex_t re; /* REGEX */
+	struct pattern *re; /* REGEX */
 };
 
 /* Fills *ret from a token: `/…` is a regular expression. false: fields_fail() was called. */
 MUST_CHECK bool name_read(struct name *ret, struct field_reader *r, const struct field_token *t);
 void name_clear(struct name *n);
+/* Does the regular expression of a name fit? ret_group may be NULL. */
+MUST_CHECK enum pattern_fit name_match(
+	const struct name *n, const char *text, struct pattern_group *ret_group);
 
 struct ident;
 /* NULL: r->err says why. */

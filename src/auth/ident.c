@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 struct mapping {
@@ -27,16 +28,13 @@ bool name_read(struct name *ret, struct field_reader *r, const struct field_toke
 {
 	const char *text = t->text;
 	char why[200];
-	int rc;
 
 	memset(ret, 0, sizeof(*ret));
 	if (text[0] == '/' && text[1] != '\0') {
-		rc = regcomp(&ret->re, text + 1, REG_EXTENDED);
-		if (rc != 0) {
-			regerror(rc, &ret->re, why, sizeof(why));
+		ret->re = pattern_new(text + 1, why, sizeof(why));
+		if (!ret->re)
 			return fields_fail(
-				r, "invalid regular expression \"%s\": %s", text + 1, why);
-		}
+				r, "invalid regular expression: %s: \"%s\"", why, text + 1);
 		ret->kind = NAME_REGEX;
 	}
 	ret->text = mem_strdup(text);
@@ -48,10 +46,20 @@ bool name_read(struct name *ret, struct field_reader *r, const struct field_toke
 
 void name_clear(struct name *n)
 {
-	if (n->kind == NAME_REGEX)
-		regfree(&n->re);
+	pattern_free(&n->re);
 	mem_free(n->text);
 	memset(n, 0, sizeof(*n));
+}
+
+enum pattern_fit name_match(const struct name *n, const char *text, struct pattern_group *ret_group)
+{
+	enum pattern_fit fit = pattern_match(n->re, text, ret_group);
+
+	if (fit == PATTERN_UNDECIDED)
+		log_warning("the regular expression \"%s\" cannot decide about a name of %zu bytes "
+			    "within its limits: it is refused",
+			n->text, strlen(text));
+	return fit;
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -73,7 +81,8 @@ static bool read_user(struct mapping *m, struct field_reader *r, const struct fi
 		return false;
 	if (!t->quoted && !strcmp(t->text, "all"))
 		m->user.kind = NAME_ALL;
-	if (strstr(t->text, "\\1") && m->system.kind == NAME_REGEX && m->system.re.re_nsub < 1)
+	if (strstr(t->text, "\\1") && m->system.kind == NAME_REGEX && m->user.kind != NAME_REGEX &&
+		!pattern_has_group(m->system.re))
 		return fields_fail(
 			r, "\\1 in \"%s\", but \"%s\" has no group", t->text, m->system.text);
 	return true;
@@ -148,51 +157,62 @@ bool ident_has_map(const struct ident *i, const char *map)
 	return false;
 }
 
-/* The database user of a line with \1 replaced. false: it has none, or does not fit. */
-static bool substitute(char *dst, size_t size, const struct mapping *m, const char *system_name,
-	const regmatch_t *group)
+/* The database user of a line with \1, which stands at, replaced. false: by nothing, or too long.
+ */
+static bool substitute(
+	char *dst, size_t size, const char *user, const char *at, const struct pattern_group *group)
 {
-	const char *at = strstr(m->user.text, "\\1");
-	size_t len;
 	int n;
 
-	if (!at || m->system.kind != NAME_REGEX || group->rm_so < 0)
+	if (!group->text)
 		return false;
-	len = (size_t)(group->rm_eo - group->rm_so);
-	n = snprintf(dst, size, "%.*s%.*s%s", (int)(at - m->user.text), m->user.text, (int)len,
-		system_name + group->rm_so, at + 2);
+	n = snprintf(dst, size, "%.*s%.*s%s", (int)(at - user), user, (int)group->len, group->text,
+		at + 2);
 	return n >= 0 && (size_t)n < size;
 }
 
-static bool user_fits(
-	const struct mapping *m, const char *system_name, const char *user, const regmatch_t *group)
+static enum pattern_fit same(const char *a, const char *b)
 {
+	return strcmp(a, b) == 0 ? PATTERN_YES : PATTERN_NO;
+}
+
+static enum pattern_fit user_fits(
+	const struct mapping *m, const char *user, const struct pattern_group *group)
+{
+	const char *at = m->system.kind == NAME_REGEX ? strstr(m->user.text, "\\1") : NULL;
 	char text[256];
 
 	if (m->user.kind == NAME_ALL)
-		return true;
+		return PATTERN_YES;
 	if (m->user.kind == NAME_REGEX)
-		return regexec(&m->user.re, user, 0, NULL, 0) == 0;
-	if (substitute(text, sizeof(text), m, system_name, group))
-		return strcmp(text, user) == 0;
-	return strcmp(m->user.text, user) == 0;
+		return name_match(&m->user, user, NULL);
+	if (!at)
+		return same(m->user.text, user);
+	return substitute(text, sizeof(text), m->user.text, at, group) ? same(text, user)
+								       : PATTERN_NO;
+}
+
+static enum pattern_fit mapping_fits(
+	const struct mapping *m, const char *system_name, const char *user)
+{
+	struct pattern_group group = {0};
+	enum pattern_fit fit = m->system.kind == NAME_REGEX
+				       ? name_match(&m->system, system_name, &group)
+				       : same(m->system.text, system_name);
+
+	return fit == PATTERN_YES ? user_fits(m, user, &group) : fit;
 }
 
 bool ident_allows(const struct ident *i, const char *map, const char *system_name, const char *user)
 {
 	for (const struct mapping *m = i->first; m; m = m->next) {
-		regmatch_t groups[2] = {{-1, -1}, {-1, -1}};
+		enum pattern_fit fit;
 
 		if (strcmp(m->map, map))
 			continue;
-		if (m->system.kind == NAME_REGEX) {
-			if (regexec(&m->system.re, system_name, 2, groups, 0) != 0)
-				continue;
-		} else if (strcmp(m->system.text, system_name)) {
-			continue;
-		}
-		if (user_fits(m, system_name, user, &groups[1]))
-			return true;
+		fit = mapping_fits(m, system_name, user);
+		if (fit != PATTERN_NO)
+			return fit == PATTERN_YES;
 	}
 	return false;
 }

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "auth/auth.h"
@@ -21,7 +22,9 @@ static void tidy(void)
 static void ask(void)
 {
 	static const char *const addresses[] = {"127.0.0.1", "::1", "10.0.0.1", "fe80::1", "x"};
+	static char name[256]; /* a long one, such as patterns need the longest for */
 
+	memset(name, 'a', sizeof(name) - 1);
 	for (size_t i = 0; i < ARRAY_LEN(addresses) * 8; i++) {
 		struct hba_peer p = {.address = addresses[i / 8],
 			.host = i % 3 ? i % 3 == 1 ? "" : "a.test" : NULL,
@@ -35,6 +38,10 @@ static void ask(void)
 		if (r)
 			(void)!hba_map_allows(r->map, "bob", "app");
 	}
+	(void)hba_find(
+		&(struct hba_peer){.is_unix = true, .address = "", .database = name, .user = name});
+	(void)!hba_map_allows("m", "bob", "app");
+	(void)!hba_map_allows("m", name, name);
 }
 
 /* The first byte says what it is. */

@@ -101,7 +101,7 @@ def test_peer(qbouncer, cluster, db):
     """The kernel says which unix user it is: the same name, or one that the map allows."""
     me = pwd.getpwuid(os.geteuid()).pw_name
     rules = "local all mapped,anyone,app,c_%s peer map=m\nlocal all all peer\n" % me
-    ident = "m %s mapped\nm /^(.*)$ c_\\1\nother %s app\n" % (me, me)
+    ident = "m %s mapped\nm /^(?:\\w+@)?([\\w.-]+)$ c_\\1\nother %s app\n" % (me, me)
     proxy = hba(qbouncer, rules, ident, users={me: "", "mapped": "", "c_" + me: ""},
                 databases={"*": "host=%s port=%d user=app" % (cluster.socket_dir, cluster.port)})
     unix(proxy, db, me)
@@ -131,6 +131,7 @@ def test_cert_needs_a_certificate(qbouncer, db):
     ("local all all peer map=nosuch", "no map"),
     ("host all all all peer", "local connections only"),
     ("host all /( all trust", "regular expression"),
+    ("host all /^(.*++++++++)@x$ all trust", "a quantifier follows a quantifier"),
     ("host all @nosuchfile all trust", "cannot read"),
     ("tcp all all all trust", "unknown connection type"),
     ("include nosuchfile", "cannot read"),

@@ -153,6 +153,80 @@ static void test_maps(void **state)
 	assert_false(hba_map_allows("ops", "root", "postgres"));
 }
 
+/* Two maps: name of the system, database user, may he. */
+static void test_groups(void **state)
+{
+	static const struct {
+		const char *line, *system_name, *user;
+		bool good;
+	} cases[] = {
+		{"m /^(.*)@corp$ x_\\1_y", "bob@corp", "x_bob_y", true},
+		{"m /^(.*)@corp$ x_\\1_y", "@corp", "x__y", true},
+		{"m /^(.*)@corp$ x_\\1_y", "@corp", "x_\\1_y", false},
+		{"m /^(x)?bob$ \\1", "bob", "\\1", false},
+		{"m /^(x)?bob$ \\1", "bob", "", false},
+		{"m /^(?i)bob$ /^(b)\\1$", "x", "bb", false}, /* not read */
+		{"m /(?i)^bob$ /^(b)\\1$", "BOB", "bb", true},
+		{"m /(?i)^bob$ /^(b)\\1$", "BOB", "b", false},
+		{"m bob \\1", "bob", "\\1", true},
+		{"m /^(\\w+)@(a|b)\\.test$ \\1", "bob@b.test", "bob", true},
+		{"m /^(\\w+)@(a|b)\\.test$ \\1", "bob@b.test", "b", false},
+		{"m /^(\\d+)$ \\1", "12", "12", true},
+		{"m \"/^(.+), inc$\" \\1", "bob, inc", "bob", true},
+		/* what cannot be decided is refused, whatever follows */
+		{"m /^(a*)*[0-9]$ all\nm /^a all", "a0", "bob", true},
+		{"m /^(a*)*[0-9]$ all\nm /^a all", "ab", "bob", true},
+		{"m /^(a*)*[0-9]$ all\nm /^a all", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+			"bob", false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		char err[300], ident[64];
+		struct hba *h;
+
+		strcpy(ident, put("ident", cases[i].line));
+		h = hba_read(put("hba", "local all all peer\n"), ident, err, sizeof(err));
+		hba_install(h);
+		if (hba_map_allows("m", cases[i].system_name, cases[i].user) != cases[i].good)
+			fail_msg("%s: %s, %s", cases[i].line, cases[i].system_name, cases[i].user);
+	}
+	hba_install(NULL);
+}
+
+/* A rule that cannot be decided might be the one that keeps him out. */
+static void test_undecided(void **state)
+{
+	static const char *const files[] = {
+		"local /^(a*)*[0-9]$ all reject\nlocal all all trust\n",
+		"local all /^(a*)*[0-9]$ reject\nlocal all all trust\n",
+		"local x,/^(a*)*[0-9]$ all trust\nlocal all all trust\n",
+		"local /^(a*)*[0-9]$ /^(a*)*[0-9]$ reject\nlocal all all trust\n",
+	};
+	char name[256], err[300];
+
+	(void)state;
+	memset(name, 'a', 255);
+	name[255] = '\0';
+	for (size_t i = 0; i < ARRAY_LEN(files); i++) {
+		struct hba *h = hba_read(put("hba", files[i]), NULL, err, sizeof(err));
+
+		assert_non_null(h);
+		hba_install(h);
+		assert_int_equal(line_of(true, false, "", name, name), 0);
+		assert_int_equal(line_of(true, false, "", "bob", "bob"), 2);
+	}
+	/* another rule's, and one that another part of it decides */
+	hba_install(hba_read(
+		put("hba", "host /^(a*)*[0-9]$ all all reject\nlocal /^(a*)*[0-9]$ bob reject\n"
+			   "local all all trust\n"),
+		NULL, err, sizeof(err)));
+	assert_int_equal(line_of(true, false, "", name, "carol"), 3);
+	assert_int_equal(line_of(true, false, "", name, "bob"), 0);
+	assert_int_equal(line_of(false, false, "10.0.0.1", name, "carol"), 0);
+	hba_install(NULL);
+}
+
 static void test_mistakes(void **state)
 {
 	static const struct {
@@ -171,6 +245,8 @@ static void test_mistakes(void **state)
 		{"host all @hba all trust", "nested too deeply"},
 		{"include hba", "nested too deeply"},
 		{"local all all peer map=m", "there is no map"},
+		{"# rules\nlocal /x++ all peer",
+			"hba:2: invalid regular expression: a quantifier follows a quantifier: \"x++\""},
 	};
 	char err[300], ident[64];
 
@@ -187,6 +263,13 @@ static void test_mistakes(void **state)
 	assert_null(hba_read("/nosuchfile", NULL, err, sizeof(err)));
 	strcpy(ident, put("ident", "a b"));
 	assert_null(hba_read(put("hba", ""), ident, err, sizeof(err)));
+	strcpy(ident,
+		put("ident", "m a b\nm /^(.*++++++++++++++++++++++++++++++++++++++++)@x$ \\1"));
+	assert_null(hba_read(put("hba", ""), ident, err, sizeof(err)));
+	assert_non_null(strstr(err, "ident:2: invalid regular expression: a quantifier follows"));
+	strcpy(ident, put("ident", "m /^bob$ \\1"));
+	assert_null(hba_read(put("hba", ""), ident, err, sizeof(err)));
+	assert_non_null(strstr(err, "has no group"));
 	assert_null(hba_read(put("hba", ""), "/nosuchfile", err, sizeof(err)));
 }
 
@@ -217,6 +300,8 @@ int main(void)
 		cmocka_unit_test(test_find),
 		cmocka_unit_test(test_host_names),
 		cmocka_unit_test(test_maps),
+		cmocka_unit_test(test_groups),
+		cmocka_unit_test(test_undecided),
 		cmocka_unit_test(test_mistakes),
 		cmocka_unit_test(test_no_memory),
 	};
