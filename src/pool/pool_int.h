@@ -776,7 +776,7 @@ static inline bool server_expect(struct server *s, enum expect_kind kind, enum e
 void server_plans_stale(struct database *db); /* the columns of some statement have changed */
 void server_forget_prepared(struct server *s); /* what is there; not what was sent behind */
 void server_drop_unnamed(struct server *s);
-bool server_has_prepared(const struct server *s, struct pstmt *p);
+bool server_has_prepared(struct server *s, struct pstmt *p);
 bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest dest); /* its Parse is sent */
 void server_put_settings(struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest);
 void server_expect_free(struct server *s, struct expect *e, bool ok);

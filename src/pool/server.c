@@ -288,17 +288,35 @@ bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest d
 	return true;
 }
 
+#define SEARCHED_FOR_BEGIN 64
+
+/* A block is aborted, or may be when what is outstanding has been answered. One that is not open
+ * yet begins in a string, or where the client has executed BEGIN (local_execute_tx). */
+static bool block_in_doubt(struct server *s)
+{
+	if (s->tx != 'I' || s->expect.count > SEARCHED_FOR_BEGIN)
+		return s->tx == 'E' || s->expect.count > 0;
+	for (unsigned i = 0; i < s->expect.count; i++) {
+		const struct expect *e = expect_at(&s->expect, i);
+
+		if ((e->kind == EXPECT_QUERY && e->dest == DEST_CLIENT) ||
+			(e->kind <= EXPECT_SYNC && e->dest == DEST_REPLACE))
+			return true;
+	}
+	return false;
+}
+
 /* What was sent for it is in a batch that may fail before it; or it will be gone when DISCARD ALL
  * has run. Parsed in an aborted block: the server has to say whether it takes that statement there.
  */
-static bool in_doubt(const struct server *s, const struct sprep *sp, bool parse)
+static bool in_doubt(struct server *s, const struct sprep *sp, bool parse)
 {
-	bool block_in_doubt = s->tx == 'E' || (s->tx == 'T' && s->expect.count > 0);
-
-	return sp->pending > 0 ? sp->batch != s->batch : s->discarding || (parse && block_in_doubt);
+	if (sp->pending > 0)
+		return sp->batch != s->batch;
+	return s->discarding || (parse && block_in_doubt(s));
 }
 
-bool server_has_prepared(const struct server *s, struct pstmt *p)
+bool server_has_prepared(struct server *s, struct pstmt *p)
 {
 	const struct sprep *sp = sprep_find(s, p);
 
