@@ -525,6 +525,7 @@ qb_dialogues = \
 	test/scenario/await_runs_again.dlg \
 	test/scenario/await_shutdown.dlg \
 	test/scenario/barrier_settings.dlg \
+	test/scenario/batch_ends_with_query.dlg \
 	test/scenario/begin_is_late.dlg \
 	test/scenario/big_query.dlg \
 	test/scenario/big_rows.dlg \

@@ -432,6 +432,8 @@ static enum step on_query(struct client *c, const struct wire_msg *m)
 		c->link->unnamed_raw = false;
 	extq_forget(c, &c->unnamed);
 	portal_drop(c, portal_find(c, ""));
+	if (c->portals != NULL)
+		portal_synced(c); /* it ends the batch as a Sync does */
 	switch (c->icpt->claim(c, (const char *)m->body, len, complete)) {
 	case CLAIM_MORE:
 		return m->have < SCAN_MAX ? STEP_MORE : query_pass(c, m, len);

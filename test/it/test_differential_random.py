@@ -273,7 +273,8 @@ def comparable(messages):
 
 # Several things are wrong with one message: which of them is told may differ. (directly, through the proxy)
 EITHER = {("26000", "25P02"), ("26000", "42P03"), ("42601", "42P05"), ("42601", "25P02"), ("25P02", "42P05"), ("25P02", "26000"), ("08P01", "25P02"),
-          ("42P01", "42P05"), ("25P02", "34000")}
+          ("42P01", "42P05"), ("25P02", "34000"), ("08P01", "42P03"), ("3B001", "25P02"),
+          ("25P02", "42P03")}
 
 
 def equal(ours, theirs):
