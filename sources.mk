@@ -163,6 +163,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/bulk.c \
 	src/queue/call.c \
 	src/queue/count.c \
+	src/queue/early.c \
 	src/queue/engine.c \
 	src/queue/gauge.c \
 	src/queue/hand.c \
@@ -630,6 +631,7 @@ qb_dialogues = \
 	test/scenario/types_created.dlg \
 	test/scenario/unnamed_follows.dlg \
 	test/scenario/unsent_later.dlg \
+	test/scenario/wait_asked_late.dlg \
 	test/scenario/wait_ends_unasked.dlg \
 	test/scenario/wait_in_line.dlg \
 	test/scenario/wait_short.dlg \

@@ -194,7 +194,8 @@ struct interceptor {
 	void (*tx_ended)(struct client *c, bool committed);
 	/* It has said COMMIT PREPARED, of whosever transaction. May be NULL. */
 	void (*prepared_committed)(struct client *c);
-	/* The client asks to cancel its parked statement. The claimant calls client_fail(). */
+	/* The client asks to cancel its parked statement. The claimant calls client_fail(); client_refuse() of one that
+	 * waits to be executed. */
 	void (*cancel)(struct client *c);
 	/* The session is over; free the slot. A parked statement is dropped. */
 	void (*client_ended)(struct client *c, enum client_end how);
@@ -210,6 +211,10 @@ void client_answer(struct client *c, struct answer *a);
 void client_fail(struct client *c, const struct pg_error *err);
 /* For EXEC_WAIT. The client may also be executed again for reasons of the pool. */
 void client_again(struct client *c);
+/* The same, but it fails with this instead; so does what waits for shape_ready(). */
+void client_refuse(struct client *c, const struct pg_error *err);
+/* In execute() and shape_ready(): it is not the first time for this message, it had to wait. */
+bool client_repeats(const struct client *c);
 /* An unchanged ParameterStatus, so that nothing on the way takes a waiting connection for dead. */
 void client_heartbeat(struct client *c);
 void client_notice(struct client *c, const struct pg_error *notice);

@@ -236,7 +236,12 @@ static bool cancel_client(struct client *c, struct client *asker)
 		return false;
 	case CLIENT_ACTIVE:
 	case CLIENT_BARRIER:
-		return c->link != NULL && c->link->expect.count > 0 && start(c->link, asker);
+		if (c->link != NULL && c->link->expect.count > 0)
+			return start(c->link, asker);
+		/* it waits for something that the claimant asks */
+		if (c->state == CLIENT_BARRIER)
+			c->icpt->cancel(c);
+		return false;
 	case CLIENT_LOGIN:
 	case CLIENT_DEAD:
 		break;

@@ -702,8 +702,10 @@ static size_t one(struct client *c, const uint8_t *data, size_t len)
 	}
 	sync_follows = m.total < len && data[m.total] == 'S';
 	step = message(c, &m);
-	if (step != STEP_WAIT && step != STEP_MORE)
+	if (step != STEP_WAIT && step != STEP_MORE) {
 		c->string_at = 0;
+		c->repeats = false;
+	}
 	switch (step) {
 	case STEP_NEXT:
 		/* refused before all of it has come: the rest is dropped */

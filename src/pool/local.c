@@ -233,6 +233,7 @@ static enum step sent(struct client *c, enum step step, bool again)
 
 enum step local_wait_again(struct client *c)
 {
+	c->repeats = true;
 	client_move(c, CLIENT_BARRIER);
 	return STEP_WAIT;
 }
@@ -241,6 +242,17 @@ void client_again(struct client *c)
 {
 	if (c->state == CLIENT_BARRIER)
 		client_resume(c);
+}
+
+void client_refuse(struct client *c, const struct pg_error *err)
+{
+	if (c->state == CLIENT_BARRIER)
+		client_no_server(c, err);
+}
+
+bool client_repeats(const struct client *c)
+{
+	return c->repeats;
 }
 
 static enum step run_simple(struct client *c, struct lstmt *l)

@@ -270,6 +270,7 @@ struct client {
 	bool own_user : 1;      /* console: the unix user that we run as */
 	bool proven : 1;        /* some server has accepted its settings */
 	bool again : 1;         /* the statement at the head was replaced by one that has succeeded: replace.again */
+	bool repeats : 1;       /* the message at the head has waited for client_again() */
 	bool leaving : 1;       /* sent away when it is idle */
 	uint32_t pass_left; /* bytes of the message under way that go on as they come */
 	uint32_t string_at; /* of the Query at the head of the input: so far it has been sent; local_many.c */

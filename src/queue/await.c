@@ -401,7 +401,7 @@ static bool begin(struct qclient *qc, char *text, const struct take_args *args,
 	w->qc = qc;
 	w->db = qc->db;
 	w->pool = client_pool(qc->client);
-	park_init(&w->park, &kind, qc->client, QVERB_AWAIT, args->wait);
+	park_init(&w->park, &kind, qc->client, QVERB_AWAIT, args->wait, args->since);
 	if (args->n_queues > 0)
 		util_strlcpy(w->queue, args->queues[0], sizeof(w->queue));
 	for (int i = 0; i < COLUMNS && bind->n_formats > 0; i++)
@@ -421,6 +421,7 @@ enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qc
 	enum exec_verdict v = EXEC_ERROR;
 	char *text = NULL;
 
+	args.since = early_since(qc, q);
 	if (!take_check(x, q, NULL, &args, &x->err) ||
 		!take_text(&text, qstmt_one(q, QARG_REF), &x->bind, &x->err, "a job"))
 		goto out;

@@ -106,6 +106,8 @@ struct question {
 	struct qclient *waiting, **last; /* in the order of coming: so they will wait for jobs */
 	bool found;
 	enum qpayload payload; /* of the last one */
+	usec_t asked_at;
+	struct task *task;
 	struct qdb *db;
 	int n;
 	struct asked {
@@ -168,8 +170,8 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 	l->payload = payload;
 }
 
-/* Nobody joins it any more. */
-static void question_close(struct question *qn)
+/* Nobody joins it any more. told: or nobody can be asked. */
+static void question_close(struct question *qn, bool told)
 {
 	for (int i = 0; i < qn->n; i++) {
 		struct lane *l = qn->asked[i].lane;
@@ -177,13 +179,13 @@ static void question_close(struct question *qn)
 		if (l->question != qn)
 			continue;
 		l->question = NULL;
-		l->absent_at = l->number == 0 ? loop_now() : 0;
+		l->absent_at = told && l->number == 0 ? loop_now() : 0;
 	}
 }
 
 static void question_free(struct question *qn)
 {
-	question_close(qn);
+	question_close(qn, false);
 	for (int i = 0; i < qn->n; i++)
 		lane_unref(qn->asked[i].lane);
 	mem_free(qn);
@@ -204,13 +206,15 @@ static void question_done(void *arg, const struct pg_error *err)
 	struct qclient *qc;
 	bool in_vain = err == NULL && was_forgotten(qn);
 
-	question_close(qn);
+	question_close(qn, err == NULL || strcmp(err->sqlstate, "53300") != 0);
 	while ((qc = qn->waiting) != NULL) {
 		qn->waiting = qc->question_next;
 		if (qn->waiting == NULL)
 			qn->last = &qn->waiting;
 		qc->question = NULL;
-		qc->asked = !in_vain;
+		if (early_refused(qc, err, qn->asked_at))
+			continue;
+		qc->asked = !in_vain && !early_asks_again(qc, err);
 		qc->job_payload = err == NULL && qn->found ? qn->payload : QPAYLOAD_JSONB;
 		client_again(qc->client);
 	}
@@ -231,6 +235,7 @@ static struct question *question_new(struct qdb *db, int n)
 
 	if (qn != NULL) {
 		qn->db = db;
+		qn->asked_at = loop_now();
 		qn->last = &qn->waiting;
 	}
 	return qn;
@@ -248,7 +253,8 @@ static bool question_send(struct question *qn, struct pool *pool, const char *sq
 		.n_params = 1,
 		.params = &param};
 
-	return task_submit(pool, &spec) != NULL;
+	qn->task = task_submit(pool, &spec);
+	return qn->task != NULL;
 }
 
 static void question_add(struct question *qn, struct lane *l)
@@ -390,6 +396,11 @@ void lanes_forget_client(struct qclient *qc)
 	if (qn->last == &qc->question_next)
 		qn->last = at;
 	qc->question = NULL;
+	/* who comes later would have waited before it came */
+	if (qn->waiting != NULL || task_is_sent(qn->task))
+		return;
+	task_drop(&qn->task);
+	question_free(qn);
 }
 
 static void forget(struct lane *l)

@@ -18,15 +18,15 @@ static struct loop_tick *tick;
  * ----------------------------------------------------------------------------------------------------
  */
 
-void park_init(
-	struct park *p, const struct park_kind *kind, const struct client *c, int verb, usec_t wait)
+void park_init(struct park *p, const struct park_kind *kind, const struct client *c, int verb,
+	usec_t wait, usec_t since)
 {
 	usec_t timeout = client_statement_timeout(c);
 
 	p->kind = kind;
 	p->verb = verb;
 	p->wait = wait;
-	p->started = loop_now();
+	p->started = since > 0 ? since : loop_now();
 	if (timeout == 0 || timeout >= wait)
 		return;
 	p->wait = timeout;

@@ -37,8 +37,8 @@ struct park {
 MUST_CHECK bool park_start(void);
 void park_free(void);
 
-/* From now on; as Postgres would, statement_timeout ends the wait with an error. */
-void park_init(struct park *p, const struct park_kind *kind, const struct client *c, int verb, usec_t wait);
+/* From now on (since 0) or then; as Postgres would, statement_timeout ends the wait with an error. */
+void park_init(struct park *p, const struct park_kind *kind, const struct client *c, int verb, usec_t wait, usec_t since);
 /* Sets the deadline. false: memory. */
 MUST_CHECK bool park_limit(struct park *p);
 /* The same until its first question has been answered: with a very short WAIT, too, it looks once, if a server

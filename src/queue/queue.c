@@ -237,13 +237,20 @@ static bool shape_ready(
 	if (qc == NULL || q->bulk.kind != QBULK_NONE || !types_matter(q, bind) ||
 		(!describes && qstmt_last(q)->id != QVERB_PUSH))
 		return true;
-	if (!schema_ready(qc->db, c, &absent, &err))
-		return absent;
-	if (describes)
-		q->described = false;
-	if (types_find(qc, q, bind, true, &err) == TYPES_ASKED)
-		return false;
-	q->described = describes || q->described;
+	if (!early_is_over(qc)) {
+		bool known = schema_ready(qc->db, c, &absent, &err);
+
+		if (known && describes)
+			q->described = false;
+		if (!absent && (!known || types_find(qc, q, bind, true, &err) == TYPES_ASKED)) {
+			early_begin(qc, q, bind, bind != NULL);
+			return false;
+		}
+	}
+	/* what is not known by the end of its WAIT is not needed any more */
+	if (!absent)
+		q->described = describes || q->described;
+	early_described(qc, q);
 	return true;
 }
 
@@ -373,7 +380,7 @@ out:
 	return ok;
 }
 
-static bool take_wait(struct take_args *a, const struct qvalue *v, const struct bind_values *b,
+bool take_wait(struct take_args *a, const struct qvalue *v, const struct bind_values *b,
 	struct pg_error *err)
 {
 	const struct params *p = &conf_current()->p;
@@ -564,6 +571,7 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 	int n_columns;
 
 	qstmt_columns(q, &n_columns);
+	a.since = early_since(qc, q);
 	if (take_check(x, q, &qc->then_names, &a, &x->err)) {
 		if (a.wait > 0 && park_must_leave(qc)) {
 			take_args_free(&a);
@@ -775,19 +783,10 @@ out:
 	return v;
 }
 
-static enum exec_verdict execute(struct exec *x)
+static enum exec_verdict execute_known(struct exec *x, struct qstmt *q, struct qclient *qc)
 {
-	struct qstmt *q = x->stmt;
-	struct qclient *qc;
 	bool absent = false;
 
-	if ((q->verb->flags & QVERB_LOCAL) != 0)
-		return help(x, q);
-	qc = qclient_get(x->client);
-	if (qc == NULL) {
-		pg_error_set(&x->err, "53200", "out of memory");
-		return EXEC_ERROR;
-	}
 	if (!x->again && !schema_ready(qc->db, x->client, &absent, &x->err))
 		return absent ? EXEC_ERROR : EXEC_WAIT;
 	/* known when it was executed first */
@@ -807,6 +806,41 @@ static enum exec_verdict execute(struct exec *x)
 		return EXEC_ERROR;
 	}
 	return q->bulk.kind != QBULK_NONE ? bulk_execute(x, q, qc) : run(x, q, qc);
+}
+
+/* Its WAIT is over, and what it needs is not known. */
+static enum exec_verdict end_unasked(struct exec *x, const struct qstmt *q)
+{
+	struct take_args a = {0};
+	bool ok = take_check(x, q, NULL, &a, &x->err);
+
+	take_args_free(&a);
+	if (!ok)
+		return EXEC_ERROR;
+	count_done(q->verb->id, 0);
+	util_strlcpy(x->answer.tag, "SELECT 0", sizeof(x->answer.tag));
+	return EXEC_ANSWER;
+}
+
+static enum exec_verdict execute(struct exec *x)
+{
+	struct qstmt *q = x->stmt;
+	enum exec_verdict v;
+	struct qclient *qc;
+
+	if ((q->verb->flags & QVERB_LOCAL) != 0)
+		return help(x, q);
+	qc = qclient_get(x->client);
+	if (qc == NULL) {
+		pg_error_set(&x->err, "53200", "out of memory");
+		return EXEC_ERROR;
+	}
+	v = early_is_over(qc) ? end_unasked(x, q) : execute_known(x, q, qc);
+	if (v == EXEC_WAIT)
+		early_begin(qc, q, &x->bind, x->alone);
+	else
+		early_end(qc);
+	return v;
 }
 
 /* Several statements in one string are executed at once: what may have to wait, waits before. */
@@ -852,6 +886,8 @@ static void cancel(struct client *c)
 		park_cancel(qc);
 	else if (qc->request != NULL)
 		engine_cancel(qc);
+	else if (qc->early != NULL)
+		early_cancel(qc);
 }
 
 static void client_ended(struct client *c, enum client_end how)
@@ -863,6 +899,7 @@ static void client_ended(struct client *c, enum client_end how)
 	if (qc->asking_schema)
 		schema_forget_client(qc->db, qc);
 	lanes_forget_client(qc);
+	early_end(qc);
 	park_client_ended(qc);
 	engine_client_ended(qc);
 	lease_client_ended(qc, how);

@@ -142,6 +142,7 @@ struct qclient {
 	struct touched *touched;
 	struct request *request;
 	struct park *park; /* what it waits for; or NULL */
+	struct early *early; /* its statement cannot be executed yet (early.c); or NULL */
 	struct buf ended; /* jobs that end when the transaction under way commits (await.c) */
 	struct buf then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
 	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
@@ -275,6 +276,7 @@ struct take_args {
 	char (*queues)[QSTMT_QUEUE_MAX + 1]; /* owned */
 	int limit;
 	usec_t wait; /* 0: none */
+	usec_t since; /* that it has been waiting; 0: now */
 	char *lease; /* interval text or NULL; owned */
 	char *as;    /* or NULL; owned */
 	usec_t hold; /* 0: not held; else the longest time, and lease is that of queue_hold_lease */
@@ -299,6 +301,24 @@ MUST_CHECK bool take_check(
 	const struct exec *x, const struct qstmt *q, const struct buf *names, struct take_args *ret, struct pg_error *err);
 enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call);
 bool all_done_before(const struct qstmt *q, const struct call *call);
+
+/* WAIT, or what counts without it. */
+MUST_CHECK bool take_wait(
+	struct take_args *a, const struct qvalue *v, const struct bind_values *b, struct pg_error *err);
+
+/* early.c: statements that cannot be executed yet */
+/* It waits from now on, unless it does already: for EXEC_WAIT. b: NULL if not known. may_wait: for its WAIT. */
+void early_begin(struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait);
+bool early_is_over(struct qclient *qc); /* its WAIT: to be answered with nothing */
+/* What was asked then, for it or for another, has ended; err may be NULL. true: and so has the statement. */
+MUST_CHECK bool early_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at);
+/* If not: it was for one that had waited for longer. */
+bool early_asks_again(const struct qclient *qc, const struct pg_error *err);
+void early_cancel(struct qclient *qc);
+void early_end(struct qclient *qc); /* it waits no more; harmless when it did not */
+/* The end of a Describe: an Execute that comes with it has been waiting since that began. */
+void early_described(struct qclient *qc, struct qstmt *q);
+usec_t early_since(const struct qclient *qc, const struct qstmt *q); /* 0: it has not waited */
 
 /* then.c: DONE ... THEN TAKE */
 enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc);

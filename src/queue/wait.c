@@ -520,7 +520,8 @@ bool waiter_start(
 	*args = (struct take_args){0};
 	w->n_columns = n_columns;
 	w->number = ++last_number;
-	park_init(&w->park, &kind, qc->client, w->args.pop ? QVERB_POP : QVERB_TAKE, w->args.wait);
+	park_init(&w->park, &kind, qc->client, w->args.pop ? QVERB_POP : QVERB_TAKE, w->args.wait,
+		w->args.since);
 	qc->park = &w->park;
 	w->due_ms = -1;
 	if (w->park.wait > 0 && nothing_there(w) && enter_rooms(w))

@@ -1,0 +1,130 @@
+/*
+ * Statements that cannot be executed yet: is the schema there, what are the payloads of these
+ * queues? The pool keeps the statement while that is asked (EXEC_WAIT), and its time runs: its WAIT
+ * and statement_timeout end it, a cancel does, and so does query_wait_timeout unless it may wait
+ * longer. Must not know: what is asked.
+ *
+ * Entry points: early_*.
+ */
+#include <string.h>
+
+#include "lane.h"
+#include "park.h"
+
+struct early {
+	struct park park; /* for its deadline; never parked */
+	struct qclient *qc;
+	bool over; /* its WAIT: it is answered when it is executed again */
+};
+
+static void stop_asking(struct qclient *qc)
+{
+	if (qc->asking_schema)
+		schema_forget_client(qc->db, qc);
+	lanes_forget_client(qc);
+}
+
+void early_end(struct qclient *qc)
+{
+	struct early *e = qc->early;
+
+	if (e == NULL)
+		return;
+	qc->early = NULL;
+	park_leave(&e->park);
+	mem_free(e);
+}
+
+static void fail(struct qclient *qc, const struct pg_error *err)
+{
+	count_failed(qc->early->park.verb);
+	stop_asking(qc);
+	early_end(qc);
+	client_refuse(qc->client, err);
+}
+
+static bool expire(struct park *p)
+{
+	struct early *e = CONTAINER_OF(p, struct early, park);
+	struct pg_error err;
+
+	if (p->by_statement_timeout) {
+		pg_error_set(&err, "57014", "canceling statement due to statement timeout");
+		fail(e->qc, &err);
+		return false;
+	}
+	e->over = true;
+	stop_asking(e->qc);
+	client_again(e->qc->client);
+	return false;
+}
+
+usec_t early_since(const struct qclient *qc, const struct qstmt *q)
+{
+	if (qc->early != NULL)
+		return qc->early->park.started;
+	return q->described_at == loop_now() ? q->asked_since : 0;
+}
+
+void early_described(struct qclient *qc, struct qstmt *q)
+{
+	q->asked_since = qc->early != NULL ? qc->early->park.started : 0;
+	q->described_at = loop_now();
+	early_end(qc);
+}
+
+void early_begin(
+	struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait)
+{
+	static const struct park_kind kind = {.expire = expire};
+	struct take_args args = {0};
+	struct pg_error ignored; /* it is found again when the statement is executed */
+	struct early *e;
+
+	if (qc->early != NULL || (e = mem_zalloc(sizeof(*e))) == NULL)
+		return;
+	may_wait = may_wait && (q->verb->flags & QVERB_AUTONOMOUS) != 0;
+	if (may_wait && !take_wait(&args, qstmt_one(q, QARG_WAIT), b, &ignored))
+		args.wait = 0;
+	e->qc = qc;
+	park_init(&e->park, &kind, qc->client, q->verb->id, args.wait, early_since(qc, q));
+	qc->early = e;
+	/* without memory query_wait_timeout has to do */
+	if (e->park.wait > 0)
+		(void)!park_limit_asking(&e->park);
+}
+
+bool early_is_over(struct qclient *qc)
+{
+	if (qc->early != NULL && !client_repeats(qc->client))
+		early_end(qc);
+	return qc->early != NULL && qc->early->over;
+}
+
+/* query_wait_timeout, of one that may not wait for longer. */
+static bool is_limit(const struct qclient *qc, const struct pg_error *err)
+{
+	return err != NULL && qc->early != NULL && qc->early->park.wait == 0 &&
+	       strcmp(err->sqlstate, "53300") == 0;
+}
+
+bool early_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at)
+{
+	if (!is_limit(qc, err) || qc->early->park.started > asked_at)
+		return false;
+	fail(qc, err);
+	return true;
+}
+
+bool early_asks_again(const struct qclient *qc, const struct pg_error *err)
+{
+	return is_limit(qc, err);
+}
+
+void early_cancel(struct qclient *qc)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "57014", "canceling statement due to user request");
+	fail(qc, &err);
+}
