@@ -206,6 +206,7 @@ $body$, '@row@', $row$id, '@n@-' || id || '-' || token, q.name, attempt, payload
 	-- nothing is assumed. "since": nothing becomes due at or before this time (microseconds of the epoch).
 	-- Negative: so many, and nobody wants to know what will be due when there is nothing now. Under
 	-- such a transaction that means reading the leases of all that was taken in the time of a lease.
+	-- What is ready and locked may be let go by a rollback, which nobody announces: who waits looks again soon.
 	-- Each row tells its position ("place") and, if it may be the next "since", the time ("edge").
 	--
 	-- "top" is above all positions: of a range the planner expects few rows, of a half-open one a third of
@@ -232,6 +233,7 @@ DECLARE
 	p int8;
 	f int8;
 	above int8;
+	passed bool := false;	-- something that is ready: somebody has locked it
 	nothing queue._taken_@payload@;
 BEGIN
 	IF NOT pop AND NOT q.paused AND cardinality(prios) = 1 AND lease > interval '0'
@@ -268,6 +270,7 @@ BEGIN
 				WHERE state = 'ready' AND priority > p AND priority < above) THEN
 @between@
 			EXIT WHEN wanted <= 0;
+			passed := true;
 		END IF;
 @from@
 		EXIT WHEN wanted <= 0;
@@ -277,6 +280,7 @@ BEGIN
 		IF EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority < above) THEN
 			p := -3000000000;
 @between@
+			passed := wanted > 0;
 		END IF;
 	END IF;
 	IF wanted = lim THEN
@@ -287,6 +291,12 @@ BEGIN
 				INTO nothing.due_ms FROM @table@
 				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > after
 				ORDER BY coalesce(lease_until, run_at) LIMIT 1;
+			IF passed OR EXISTS (SELECT FROM unnest(prios, floors) AS r (this, floor)
+					WHERE EXISTS (SELECT FROM @table@
+						WHERE state = 'ready' AND priority = this
+							AND position >= floor AND position <= top)) THEN
+				nothing.due_ms := least(nothing.due_ms, 100);
+			END IF;
 		END IF;
 		nothing.edge := edge;
 		RETURN NEXT nothing;

@@ -67,8 +67,8 @@ END
 $$;
 
 -- Milliseconds until a job of this queue may become ready by itself, NULL if none will. A job
--- whose time is over and which could not be promoted is locked by somebody: asked about again
--- soon, but not at once.
+-- whose time is over and which could not be promoted is locked by somebody, and so is one that is
+-- ready and was not taken: asked about again soon, but not at once.
 CREATE OR REPLACE FUNCTION queue._due_ms(name text) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -93,6 +93,10 @@ BEGIN
 			WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $1
 			LIMIT 1
 	$sql$, queue._table(name)) INTO due USING moment;
+	IF due IS NULL THEN
+		EXECUTE format('SELECT clock_timestamp() WHERE EXISTS (SELECT FROM %1$s WHERE state = ''ready'')',
+			queue._table(name)) INTO due;
+	END IF;
 	RETURN CASE WHEN due IS NULL THEN ms ELSE least(ms, 100) END;
 END
 $$;

@@ -234,7 +234,8 @@ static bool payloads_fit(
 static bool names_queues(const struct qstmt *q)
 {
 	return qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) > 0 &&
-	       ((q->verb->flags & QVERB_WAKES) != 0 || qstmt_then(q, QVERB_TAKE));
+	       ((q->verb->flags & QVERB_WAKES) != 0 || q->verb->id == QVERB_CANCEL ||
+		       qstmt_then(q, QVERB_TAKE));
 }
 
 bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
@@ -290,6 +291,19 @@ static void touch_names(struct qclient *qc, const struct buf *names)
 	/* without memory the periodic look finds the jobs */
 	for (; !buf_failed(names) && at < end; at += strlen(at) + 1)
 		touch(qc, at, 1);
+}
+
+/* What is ready and is deleted in a transaction is passed over by takes. */
+static void touch_deleted(struct qclient *qc, const struct qstmt *q, const struct call *call)
+{
+	const char *at = (const char *)call->names.data, *end = at + call->names.len;
+
+	if (q->verb->id == QVERB_PURGE && call->queue[0] != '\0')
+		touch_locked(qc, call->queue);
+	if (q->verb->id != QVERB_CANCEL || buf_failed(&call->names))
+		return;
+	for (; at < end; at += strlen(at) + 1)
+		touch_locked(qc, at);
 }
 
 static int token_order(const void *a, const void *b)
@@ -348,6 +362,8 @@ void call_succeeded(
 			call->mark);
 	if ((last->flags & QVERB_WAKES) != 0)
 		touch_names(qc, &call->names);
-	if (!in_tx)
+	if (in_tx)
+		touch_deleted(qc, q, call);
+	else
 		touched_wake(qc);
 }

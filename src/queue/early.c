@@ -101,6 +101,19 @@ bool early_is_over(struct qclient *qc)
 	return qc->early != NULL && qc->early->over;
 }
 
+enum exec_verdict early_answer(struct exec *x, const struct qstmt *q)
+{
+	struct take_args a = {0};
+	bool ok = take_check(x, q, NULL, &a, &x->err);
+
+	take_args_free(&a);
+	if (!ok)
+		return EXEC_ERROR;
+	count_done(q->verb->id, 0);
+	util_strlcpy(x->answer.tag, "SELECT 0", sizeof(x->answer.tag));
+	return EXEC_ANSWER;
+}
+
 /* query_wait_timeout, of one that may not wait for longer. */
 static bool is_limit(const struct qclient *qc, const struct pg_error *err)
 {

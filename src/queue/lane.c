@@ -542,8 +542,14 @@ usec_t lane_look_at(struct qdb *db, const char *queue)
 {
 	const struct lane *l = lane_find(db, queue);
 
+	if (l == NULL)
+		return USEC_NEVER;
 	/* otherwise the next take looks anyway */
-	return l != NULL && l->suspect && l->event_at > loop_now() ? l->event_at : USEC_NEVER;
+	if (l->suspect && l->event_at > loop_now())
+		return l->event_at;
+	if (!l->unproven)
+		return USEC_NEVER;
+	return l->full_at > loop_now() ? l->full_at : loop_now();
 }
 
 /* Ordered by priority, the highest first, as the take reads them. */
@@ -579,7 +585,7 @@ struct flight *flight_begin(struct lane *l)
 	f->began = now;
 	f->full = now >= l->full_at || (l->suspect && now >= l->event_at);
 	if (f->full) {
-		l->suspect = false;
+		l->suspect = l->unproven = false;
 		l->n_floors = 0;
 		l->since = 0;
 		/* they did not look below the floors that are not believed any more */
@@ -625,6 +631,7 @@ void flight_end(struct flight *f, bool ok)
 		raise_to(&l->reached.place, f->seen[i].place);
 		lower_to(&f->seen[i].place, f->cap.place);
 		raise_floor(l, f->seen[i].priority, f->seen[i].place);
+		l->unproven = true;
 	}
 	if (ok) {
 		raise_to(&l->reached.since, f->edge);

@@ -29,6 +29,7 @@ struct lane {
 	int64_t since;   /* microseconds, the database's clock; 0: not known */
 	struct lane_mark reached; /* the highest place and time that a take has ever told */
 	usec_t full_at;  /* the next take from the front */
+	bool unproven;   /* takes since the last one from the front have raised floors, perhaps over what was locked */
 	usec_t event_at; /* not before this when it is suspect */
 	struct flight *flights;
 	char name[QSTMT_QUEUE_MAX + 1];

@@ -89,16 +89,28 @@ void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lan
 			if (mark.place < t->mark.place)
 				t->mark = mark;
 			t->jobs = jobs > 0 && t->jobs > 0 ? t->jobs + jobs : 0;
+			t->locks = false;
 			return;
 		}
 	t = mem_alloc(sizeof(*t) + strlen(queue) + 1);
 	if (t == NULL)
 		return; /* the periodic look finds the jobs */
 	t->jobs = jobs;
+	t->locks = false;
 	t->mark = mark;
 	memcpy(t->queue, queue, strlen(queue) + 1);
 	t->next = qc->touched;
 	qc->touched = t;
+}
+
+void touch_locked(struct qclient *qc, const char *queue)
+{
+	for (const struct touched *t = qc->touched; t != NULL; t = t->next)
+		if (strcmp(t->queue, queue) == 0)
+			return;
+	touch(qc, queue, 0);
+	if (qc->touched != NULL && strcmp(qc->touched->queue, queue) == 0)
+		qc->touched->locks = true;
 }
 
 void touched_drop(struct qclient *qc)
@@ -116,6 +128,8 @@ void touched_wake(struct qclient *qc)
 	if (qc->touched != NULL)
 		system_need(qc->db, client_pool(qc->client));
 	for (struct touched *t = qc->touched; t != NULL; t = t->next) {
+		if (t->locks)
+			continue;
 		if (t->mark.place == LANE_UNMARKED)
 			room_wake(qc->db, t->queue, t->jobs);
 		else
@@ -808,20 +822,6 @@ static enum exec_verdict execute_known(struct exec *x, struct qstmt *q, struct q
 	return q->bulk.kind != QBULK_NONE ? bulk_execute(x, q, qc) : run(x, q, qc);
 }
 
-/* Its WAIT is over, and what it needs is not known. */
-static enum exec_verdict end_unasked(struct exec *x, const struct qstmt *q)
-{
-	struct take_args a = {0};
-	bool ok = take_check(x, q, NULL, &a, &x->err);
-
-	take_args_free(&a);
-	if (!ok)
-		return EXEC_ERROR;
-	count_done(q->verb->id, 0);
-	util_strlcpy(x->answer.tag, "SELECT 0", sizeof(x->answer.tag));
-	return EXEC_ANSWER;
-}
-
 static enum exec_verdict execute(struct exec *x)
 {
 	struct qstmt *q = x->stmt;
@@ -835,7 +835,7 @@ static enum exec_verdict execute(struct exec *x)
 		pg_error_set(&x->err, "53200", "out of memory");
 		return EXEC_ERROR;
 	}
-	v = early_is_over(qc) ? end_unasked(x, q) : execute_known(x, q, qc);
+	v = early_is_over(qc) ? early_answer(x, q) : execute_known(x, q, qc);
 	if (v == EXEC_WAIT)
 		early_begin(qc, q, &x->bind, x->alone);
 	else
@@ -868,6 +868,7 @@ static void tx_ended(struct client *c, bool committed)
 		t = t->next) {
 		prepared_add(qc->db, t->queue);
 		t->mark.place = LANE_UNMARKED; /* a part of it was rolled back */
+		t->locks = false;
 	}
 	await_tx_ended(qc, committed);
 	if (committed)

@@ -129,6 +129,7 @@ struct touched {
 	struct touched *next;
 	struct lane_mark mark; /* nothing that it made ready lies below */
 	unsigned jobs; /* made ready; 0: unknown */
+	bool locks;    /* nothing was made ready, but a rollback does */
 	char queue[];
 };
 
@@ -194,6 +195,7 @@ size_t hold_lease_text(char *dst, size_t size, usec_t span); /* as Postgres read
 
 void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
 void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark);
+void touch_locked(struct qclient *qc, const char *queue); /* news only if it is rolled back */
 void touched_wake(struct qclient *qc);
 void touched_drop(struct qclient *qc);
 
@@ -310,6 +312,7 @@ MUST_CHECK bool take_wait(
 /* It waits from now on, unless it does already: for EXEC_WAIT. b: NULL if not known. may_wait: for its WAIT. */
 void early_begin(struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait);
 bool early_is_over(struct qclient *qc); /* its WAIT: to be answered with nothing */
+enum exec_verdict early_answer(struct exec *x, const struct qstmt *q);
 /* What was asked then, for it or for another, has ended; err may be NULL. true: and so has the statement. */
 MUST_CHECK bool early_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at);
 /* If not: it was for one that had waited for longer. */
