@@ -118,10 +118,12 @@ $body$, '@payload@', kind), tab);
 	-- which this role may not take: then they are pushed as ever, and the takers take. "low": the
 	-- floor of this priority; "prios" and "floors": of the higher ones (see the take). The rows
 	-- are those of a take; a job that nobody was given has no token. The usual case, one job and
-	-- nothing known of higher priorities, has a statement of its own here too.
+	-- nothing known of higher priorities, has a statement of its own here too. "delay" is none or
+	-- zero. One whose time is over by now is nobody's, as it would be for a take.
 	PERFORM queue._generate_one(replace(replace($head$_hand_@n@(q queue.queues, payloads text[], prio int4,
-		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8)
-		RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
+		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8,
+		delay interval DEFAULT NULL, head jsonb DEFAULT NULL, expires interval DEFAULT NULL,
+		most int4 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
 		replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
@@ -131,31 +133,31 @@ DECLARE
 	known int8;
 	free bool;
 BEGIN
-	IF q.paused OR NOT has_table_privilege(@literal@, 'UPDATE') THEN
+	IF q.paused OR NOT has_table_privilege(@literal@::regclass, 'UPDATE') THEN
 		-- the statements below read what only a taker may
 		RETURN QUERY
-			INSERT INTO @table@ (priority, payload, pushed_at)
-			SELECT prio, p::@payload@, moment FROM unnest(payloads) AS p
-			RETURNING id, NULL::text, NULL::text, NULL::int4, NULL::@payload@, NULL::jsonb, NULL::text,
+			SELECT p, NULL::text, NULL::text, NULL::int4, NULL::@payload@, NULL::jsonb, NULL::text,
 				NULL::text, NULL::int4, NULL::timestamptz, NULL::timestamptz, NULL::text, NULL::int8,
-				NULL::int8, NULL::int8;
+				NULL::int8, NULL::int8
+			FROM queue._push_more_@n@(payloads, prio, moment + delay, head, moment + expires, most) AS p;
 		RETURN;
 	END IF;
 	IF cardinality(payloads) = 1 AND cardinality(prios) = 0
 			AND since + 20000 > date_part('epoch', moment) * 1000000 THEN
 		RETURN QUERY
-			INSERT INTO @table@ (state, priority, payload, pushed_at, attempt, worker, proxy,
-				lease_until, token)
-			SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, (payloads)[1]::@payload@, moment,
-				go::int4, CASE WHEN go THEN left((whos)[1], 200) END,
-				CASE WHEN NOT go OR (proxies)[1] = 0 THEN NULL
-					WHEN (proxies)[1] < 0 THEN -(proxies)[1]
-					WHEN q.on_disconnect <> 'keep' THEN (proxies)[1] END,
+			INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
+				max_attempts, attempt, worker, proxy, lease_until, token)
+			SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, moment + delay, head,
+				(payloads)[1]::@payload@, moment, moment + expires, most, go::int4,
+				CASE WHEN go THEN left((whos)[1], 200) END,
+				CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
+					WHEN q.on_disconnect <> 'keep' THEN mine END,
 				CASE WHEN go THEN moment + coalesce((leases)[1]::interval, q.lease) END,
 				CASE WHEN go THEN encode(int8send(hashint8extended(1, seed)), 'hex') END
 			FROM (SELECT NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > prio)
 				AND NOT EXISTS (SELECT FROM @table@
-					WHERE state = 'ready' AND priority = prio AND position >= low) AS go
+					WHERE state = 'ready' AND priority = prio AND position >= low)
+				AND (moment + expires > clock_timestamp()) IS NOT FALSE AS go, (proxies)[1] AS mine
 				OFFSET 0) AS g	-- evaluated once
 			RETURNING @row@;
 		RETURN;
@@ -167,7 +169,8 @@ BEGIN
 				AND coalesce(lease_until, run_at) <= moment)
 			AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > known)
 			AND NOT EXISTS (SELECT FROM @table@
-				WHERE state = 'ready' AND priority = prio AND position >= low);
+				WHERE state = 'ready' AND priority = prio AND position >= low)
+			AND (moment + expires > clock_timestamp()) IS NOT FALSE;
 	IF free AND cardinality(prios) > 0 THEN
 		free := NOT EXISTS (SELECT FROM unnest(prios, prios[2:] || prio::int8, floors)
 					AS r (this, below, floor)
@@ -177,9 +180,10 @@ BEGIN
 						WHERE state = 'ready' AND priority < this AND priority > below));
 	END IF;
 	RETURN QUERY
-		INSERT INTO @table@ (state, priority, payload, pushed_at, attempt, worker, proxy,
-			lease_until, token)
-		SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, p::@payload@, moment, go::int4,
+		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
+			max_attempts, attempt, worker, proxy, lease_until, token)
+		SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, moment + delay, head,
+			p::@payload@, moment, moment + expires, most, go::int4,
 			CASE WHEN go THEN left(who, 200) END,
 			CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 				WHEN q.on_disconnect <> 'keep' THEN mine END,

@@ -3,6 +3,27 @@
 -- Payloads travel as texts, which become what the queue holds. "stated": what the caller says they
 -- were; bytes are not JSON or text, whatever they may look like as one, and the other way round.
 
+-- The headers, if what a push says is right.
+CREATE OR REPLACE FUNCTION queue._check_push(headers text, expires interval, attempts int4)
+RETURNS jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	head CONSTANT jsonb := headers;
+BEGIN
+	IF jsonb_typeof(head) NOT IN ('object', 'null') THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'headers must be a JSON object',
+			HINT = 'For example: HEADERS ''{"trace": "4711"}''.';
+	ELSIF expires <= interval '0' OR expires > interval '8000 years' THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'EXPIRES must be longer than zero';
+	ELSIF attempts < 1 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'ATTEMPTS must be at least 1';
+	END IF;
+	RETURN head;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._push(q text, payloads text[], priority int4, delay interval,
 	run_at timestamptz, headers text, notify bool, expires interval DEFAULT NULL,
 	attempts int4 DEFAULT NULL, key text DEFAULT NULL, duplicate text DEFAULT NULL,
@@ -14,7 +35,7 @@ AS $$
 DECLARE
 	cfg queue.queues;
 	start timestamptz := run_at;
-	head jsonb := headers::jsonb;
+	head jsonb;
 BEGIN
 	SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
 	IF NOT FOUND THEN
@@ -37,9 +58,8 @@ BEGIN
 	IF NOT isfinite(start) THEN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'the time of a job must be finite';
 	END IF;
-	IF jsonb_typeof(head) NOT IN ('object', 'null') THEN
-		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'headers must be a JSON object',
-			HINT = 'For example: HEADERS ''{"trace": "4711"}''.';
+	IF headers IS NOT NULL OR expires IS NOT NULL OR attempts IS NOT NULL THEN
+		head := queue._check_push(headers, expires, attempts);
 	END IF;
 	IF cfg.durability = 'async' THEN
 		PERFORM queue._commit_async();
@@ -50,23 +70,16 @@ BEGIN
 	IF expires IS NULL AND attempts IS NULL AND key IS NULL AND "group" IS NULL THEN
 		RETURN QUERY EXECUTE 'SELECT queue._push_' || cfg.number || '($1, $2, $3, $4)'
 			USING payloads, coalesce(priority, 0), start, head;
+	ELSIF key IS NOT NULL OR "group" IS NOT NULL THEN
+		RETURN QUERY EXECUTE 'SELECT k FROM unnest($1) AS p, LATERAL queue._push_key_' || cfg.number
+				|| '(p, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS k WHERE k IS NOT NULL'
+			USING payloads, coalesce(priority, 0), start, head,
+				greatest(start, clock_timestamp()) + expires, attempts, key,
+				lower(coalesce(duplicate, 'ignore')), "group", with_old;
 	ELSE
-		IF expires <= interval '0' OR expires > interval '8000 years' THEN
-			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'EXPIRES must be longer than zero';
-		ELSIF attempts < 1 THEN
-			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'ATTEMPTS must be at least 1';
-		END IF;
-		IF key IS NOT NULL OR "group" IS NOT NULL THEN
-			RETURN QUERY EXECUTE 'SELECT k FROM unnest($1) AS p, LATERAL queue._push_key_' || cfg.number
-					|| '(p, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS k WHERE k IS NOT NULL'
-				USING payloads, coalesce(priority, 0), start, head,
-					greatest(start, clock_timestamp()) + expires, attempts, key,
-					lower(coalesce(duplicate, 'ignore')), "group", with_old;
-		ELSE
-			RETURN QUERY EXECUTE 'SELECT queue._push_more_' || cfg.number || '($1, $2, $3, $4, $5, $6)'
-				USING payloads, coalesce(priority, 0), start, head,
-					greatest(start, clock_timestamp()) + expires, attempts;
-		END IF;
+		RETURN QUERY EXECUTE 'SELECT queue._push_more_' || cfg.number || '($1, $2, $3, $4, $5, $6)'
+			USING payloads, coalesce(priority, 0), start, head,
+				greatest(start, clock_timestamp()) + expires, attempts;
 	END IF;
 	IF notify THEN
 		PERFORM pg_notify('qbouncer', q);

@@ -303,6 +303,27 @@ static bool push_is_plain(const struct push_options *o)
 	return true;
 }
 
+/* An interval that is zero, as far as its text shows it. */
+static bool is_zero(const struct bind_param *p)
+{
+	bool any = false;
+
+	for (int32_t i = 0; i < p->len; i++) {
+		if (p->data[i] >= '1' && p->data[i] <= '9')
+			return false;
+		any |= p->data[i] == '0';
+	}
+	return any;
+}
+
+/* Are its jobs ready as they come? */
+static bool push_is_now(const struct push_options *o)
+{
+	const struct bind_param *delay = &o->params[3], *at = &o->params[4];
+
+	return at->len < 0 && (delay->len < 0 || is_zero(delay));
+}
+
 static void push_options_free(struct push_options *o)
 {
 	for (size_t i = 0; i < ARRAY_LEN(o->text); i++)
@@ -365,9 +386,9 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 	if (spec.settings != NULL) {
 		begin_key(&key, r->q->bytes ? 'B' : 'P', r, spec.settings);
 		if (push_options_read(&o, r->q, bind, &key) && push_payloads(r->q, bind, &values)) {
-			if (push_is_plain(&o) && r->call.queue[0] != '\0')
-				spec.shape_arg = shape_push(
-					r->db, client_pool(r->qc->client), r->call.queue);
+			if (push_is_now(&o) && r->call.queue[0] != '\0')
+				spec.shape_arg = shape_push(r->db, client_pool(r->qc->client),
+					r->call.queue, push_is_plain(&o));
 			spec.shape = spec.shape_arg != NULL ? &lane_push : NULL;
 			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n,
 				&merged_ops, r);

@@ -52,7 +52,8 @@ MUST_CHECK bool lane_is_torn(const struct pg_error *err);
 /* For merge_spec.shape_arg; NULL without memory, then the statement stays as it is. */
 struct shape *shape_take(
 	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload);
-struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue);
+/* plain: it has nothing but payloads and a priority; otherwise options of jobs that are ready at once. */
+struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, bool plain);
 struct shape *shape_done(int number);
 extern const struct merge_shape lane_take, lane_push, lane_done, lane_done_results;
 

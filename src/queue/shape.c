@@ -17,6 +17,7 @@ struct shape {
 	struct pool *pool;
 	int64_t number;
 	enum qpayload payload; /* of a take */
+	bool plain;            /* a push of nothing but payloads and a priority */
 };
 
 static struct shape *shape_new(struct qdb *db, struct pool *pool, const char *queue)
@@ -117,9 +118,13 @@ static void put_floors(struct merge_statement *st, const struct lane *l, int64_t
  * -------------------------------------------------------------------------------------------------
  */
 
-struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue)
+struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, bool plain)
 {
-	return shape_new(db, pool, queue);
+	struct shape *s = shape_new(db, pool, queue);
+
+	if (s != NULL)
+		s->plain = plain;
+	return s;
 }
 
 static int64_t floor_of(const struct lane *l, int64_t priority)
@@ -161,11 +166,13 @@ static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t numbe
 	buf_printf(&st->text,
 		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
 		"lease_until, policy, due_ms, place, edge, priority, id FROM queue.queues AS c, "
-		"LATERAL queue._hand_%lld(c, $2, coalesce($3, 0), $9, $10, $11, $12, $13, $14, $15) AS job "
+		"LATERAL queue._hand_%lld(c, $2, coalesce($3, 0), $9, $10, $11, $12, $13, $14, $15%s) AS job "
 		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
-		(long long)number, (long long)number);
+		(long long)number,
+		s->plain ? "" : ", $4, queue._check_push($6, $7, $8), $7, $8",
+		(long long)number);
 	st->kind++; /* another function */
 	st->direct = st->risky = true;
 	st->flight = h;
@@ -174,9 +181,10 @@ static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t numbe
 
 static void fill_push(void *arg, struct merge_statement *st)
 {
-	int64_t number = number_of(arg);
+	struct shape *s = arg;
+	int64_t number = number_of(s);
 
-	if (number == 0 || fill_hand(arg, st, number))
+	if (number == 0 || fill_hand(s, st, number) || !s->plain)
 		return;
 	buf_printf(&st->text,
 		"SELECT queue._push_%lld($2, coalesce($3, 0), NULL, NULL) AS id "

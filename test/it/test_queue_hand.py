@@ -146,11 +146,12 @@ def test_paused(hand, direct):
     assert woken(w)["payload"] == "1"
 
 
-def test_a_delayed_push_is_not(hand):
+@pytest.mark.parametrize("more", ["DELAY '1 ms'", "DELAY '0.001'", "HEADERS '{}' DELAY '00:00:00.001'", "AT '1999-01-01'"])
+def test_a_delayed_push_is_not(hand, more):
     w = hand.wait()
     hand.alone()
     before = hand.handed()
-    tag(hand.q, "QUEUE PUSH mail '1' DELAY '1 ms'")
+    tag(hand.q, "QUEUE PUSH mail '1' " + more)
     assert woken(w)["payload"] == "1"
     assert hand.handed() == before
 
@@ -161,6 +162,129 @@ def test_pop(hand):
     tag(hand.q, "QUEUE PUSH mail '1'")
     assert woken(w)["token"] is None
     assert sum(stats(hand.q).values()) == 0
+
+
+# What a job keeps of its push, but for its ids and times of its own.
+KEPT = """SELECT state, priority, attempt, failures, max_attempts, headers, payload, worker, proxy, key, "group", again,
+    run_at - pushed_at, expires_at - pushed_at, lease_until - pushed_at > interval '59 min' FROM queue.q_mail"""
+# of these, what a job that is handed over has at once and another one a moment later
+SAID = [("HEADERS '{\"trace\": 4711}'", "HEADERS $2", ['{"trace": 4711}']),
+        ("HEADERS 'null'", "HEADERS $2", ["null"]),
+        ("ATTEMPTS 3", "ATTEMPTS $2", ["3"]),
+        ("EXPIRES '1 hour'", "EXPIRES $2", ["1 hour"]),
+        ("DELAY '0'", "DELAY $2", ["00:00:00"]),
+        ("DELAY 0 PRIORITY -2", "DELAY $2 PRIORITY $3", ["0 s", "-2"]),
+        ("HEADERS '{\"a\": {}}' EXPIRES '1 day' ATTEMPTS 1 PRIORITY 7 DELAY '0 min'",
+         "HEADERS $2 EXPIRES $3 ATTEMPTS $4 PRIORITY $5 DELAY $6", ['{"a": {}}', "1 day", "1", "7", "0 min"])]
+
+
+def exact(hand, job):
+    """What is in the table and what JOB and TAKE say of a job, without what differs from job to job."""
+    row = [round(x.total_seconds()) if hasattr(x, "total_seconds") else x for x in hand.direct.execute(KEPT).fetchone()]
+    (said,) = hand.q.rows("QUEUE JOB '%s'" % job["token"])
+    mine = ("job", "id", "token", "pushed_at", "lease_until")
+    times = ("run_at", "expires_at")
+    return (row, {k: v for k, v in job.items() if k not in mine},
+            {k: v is None if k in times else v for k, v in said.items() if k not in mine})
+
+
+def push_bound(w, more, values):
+    w.parse("", "QUEUE PUSH mail $1 " + more)
+    w.bind(values=['{"n": 1}'] + values)
+    w.describe("P").execute().sync()
+    return [m.tag for m in w.until("Z") if m.type == "C"]
+
+
+@pytest.mark.parametrize("text, bound, values", SAID, ids=[s[0] for s in SAID])
+@pytest.mark.parametrize("extended", [False, True])
+def test_what_a_push_says_of_its_jobs(hand, extended, text, bound, values):
+    """It is handed over by one statement, and nobody can tell from the job."""
+    take_sql = "QUEUE TAKE mail LEASE '1 hour' AS 'me'"
+    hand.alone()
+
+    def push():
+        if extended:
+            assert push_bound(hand.q, bound, values) == ["INSERT 0 1"]
+        else:
+            assert tag(hand.q, "QUEUE PUSH mail '{\"n\": 1}' " + text) == "INSERT 0 1"
+
+    def once():
+        before = len(hand.notes())
+        w = hand.wait(take_sql + " WAIT '30s'")
+        push()
+        job = woken(w)
+        notes, what = hand.notes()[before:], exact(hand, job)
+        tag(w, "QUEUE DONE '%s'" % job["token"])
+        w.terminate()
+        return what if notes == ["INSERT leased"] else None
+    handed = wait_for(once, "a push that is handed over")
+    push()
+    job = take(hand.q, take_sql)
+    assert exact(hand, job) == handed
+    assert hand.notes()[-2:] == ["INSERT ready", "UPDATE leased"]
+
+
+def test_many_jobs_with_headers(hand):
+    waiters = [hand.wait("QUEUE TAKE mail LIMIT %d WAIT '30s'" % n) for n in (2, 1)]
+    hand.alone()
+    rows = hand.q.rows("QUEUE PUSH mail '0', '1', '2', '3' HEADERS '{\"h\": 1}' ATTEMPTS 2 RETURNING ID")
+    got = [[m.text_row[4:6] for m in w.until("Z") if m.type == "D"] for w in waiters]
+    assert got == [[[n, '{"h": 1}'] for n in ns] for ns in (("0", "1"), ("2",))]
+    assert len({r["id"] for r in rows}) == 4
+    left = take(hand.q)
+    assert (left["payload"], left["headers"], left["id"]) == ("3", '{"h": 1}', rows[3]["id"])
+
+
+def test_the_last_attempt(hand):
+    job, w = handed_over(hand, "QUEUE TAKE mail WAIT '30s'", "QUEUE PUSH mail '1' ATTEMPTS 1")
+    assert tag(w, "QUEUE FAIL '%s' RETRY IN '0'" % job["token"]) == "UPDATE 1"
+    assert stats(hand.q) == {"ready": 0, "later": 0, "leased": 0, "dead": 1}
+
+
+def test_one_that_is_given_back_expires(hand, direct):
+    job, w = handed_over(hand, "QUEUE TAKE mail WAIT '30s'", "QUEUE PUSH mail '1' EXPIRES '1 hour'")
+    tag(w, "QUEUE RELEASE '%s'" % job["token"])
+    assert direct.execute("SELECT state, attempt, expires_at - pushed_at = '1 hour' FROM queue.q_mail").fetchall() == [
+        ("ready", 0, True)]
+
+
+def test_what_has_expired_is_nobodys(hand):
+    """Though it may be the push that does it all."""
+    w = hand.wait()
+    hand.alone()
+    tag(hand.q, "QUEUE PUSH mail '1' EXPIRES '1 microsecond'")
+    tag(hand.q, "QUEUE PUSH mail '2', '3' EXPIRES '1 microsecond'")
+    tag(hand.q, "QUEUE PUSH mail '4' EXPIRES '1 hour'")
+    assert woken(w)["payload"] == "4"
+
+
+WRONG = [("HEADERS '[1]'", "22023"), ("HEADERS '{'", "22P02"), ("HEADERS ''", "22P02"), ("EXPIRES '0'", "22023"),
+         ("EXPIRES '-1 s'", "22023"), ("EXPIRES '9000 years'", "22023"), ("EXPIRES 'soon'", "22007"),
+         ("ATTEMPTS 0", "22023"), ("ATTEMPTS 'x'", "22P02"), ("ATTEMPTS 3000000000", "22003"),
+         ("DELAY '0 nonsense'", "22007"), ("DELAY '0' AT '1999-01-01'", "42601")]
+
+
+def test_what_is_wrong_with_a_push(hand):
+    """The same errors whether somebody waits or not; who waits is there for the next one."""
+    hand.alone()
+    alone = [error(hand.q, "QUEUE PUSH mail '1' " + more) for more, _ in WRONG]
+    assert [e.sqlstate for e in alone] == [code for _, code in WRONG]
+    w = hand.wait()
+    with_waiter = [error(hand.q, "QUEUE PUSH mail '1' " + more) for more, _ in WRONG]
+    assert [str(e) for e in with_waiter] == [str(e) for e in alone]
+    tag(hand.q, "QUEUE PUSH mail '2' HEADERS '{}'")
+    assert woken(w)["payload"] == "2"
+
+
+def test_paused_with_headers(hand, direct):
+    w = hand.wait()
+    hand.alone()
+    direct.execute("SELECT queue.pause('mail')")
+    tag(hand.q, "QUEUE PUSH mail '1', '2' HEADERS '{\"a\": 1}' EXPIRES '1 hour' ATTEMPTS 4 DELAY '0'")
+    assert direct.execute("SELECT state, headers, max_attempts, expires_at - pushed_at <= '1 hour', run_at <= pushed_at "
+                          "FROM queue.q_mail").fetchall() == [("ready", {"a": 1}, 4, True, True)] * 2
+    tag(hand.q, "QUEUE RESUME mail")
+    assert woken(w)["payload"] == "1"
 
 
 def test_a_role_that_may_not_take_any_more(hand):

@@ -170,11 +170,11 @@ def test_async_is_not_for_what_comes_after_it(q):
     assert q.column("SELECT x FROM mine") == ["on"] * 3
 
 
-def hand(session, payload, since="NULL"):
+def hand(session, payload, since="NULL", options="NULL, NULL, NULL, NULL"):
     """A push that is handed over to somebody who waits. since: a time ahead, and it does not look what
-    is due."""
+    is due. options: DELAY, HEADERS, EXPIRES, ATTEMPTS."""
     return session.row("SELECT id, token IS NOT NULL FROM queue._hand_1((SELECT c FROM queue.queues AS c WHERE number = 1), "
-                       "ARRAY[%s], 0, '{0}', '{NULL}', '{w}', 0, '{}', '{}', " + since + ")", payload)
+                       "ARRAY[%s], 0, '{0}', '{NULL}', '{w}', 0, '{}', '{}', " + since + ", " + options + ")", payload)
 
 
 AHEAD = "(extract(epoch FROM clock_timestamp()) * 1000000)::int8 + 3600000000"
@@ -228,3 +228,18 @@ def test_hand_over_by_who_may_not_take(q):
     assert hand(q, "3") == (3, False)
     q.rows("SELECT queue.resume('q')")
     assert [job["payload"] for job in q.take("q", 9)] == [2, 3]
+
+
+@pytest.mark.parametrize("since", ["NULL", AHEAD])
+def test_hand_over_with_options(q, since):
+    options = "'0', '{\"h\": 1}', '1 hour', 3"
+    assert hand(q, "1", since, options) == (1, True)
+    columns = "SELECT headers, max_attempts, expires_at - pushed_at <= '1 hour', run_at <= pushed_at, state FROM queue.q_q"
+    assert q.rows(columns) == [({"h": 1}, 3, True, True, "leased")]
+    assert hand(q, "2", since, "NULL, NULL, '1 microsecond', NULL") == (2, False)
+    assert q.job("q", 2)["state"] == "ready"
+    assert hand(q, "3", since, "NULL, NULL, NULL, 1") == (3, False)
+    q.rows("SELECT queue.pause('q')")
+    q.rows("DELETE FROM queue.q_q")
+    assert hand(q, "4", since, options) == (4, False)
+    assert q.rows(columns) == [({"h": 1}, 3, True, True, "ready")]
