@@ -170,8 +170,7 @@ static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t numbe
 		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
-		(long long)number,
-		s->plain ? "" : ", $4, queue._check_push($6, $7, $8), $7, $8",
+		(long long)number, s->plain ? "" : ", $4, queue._check_push($6, $7, $8), $7, $8",
 		(long long)number);
 	st->kind++; /* another function */
 	st->direct = st->risky = true;

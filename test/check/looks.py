@@ -28,7 +28,8 @@ class Looks:
         payload = self.state.queues[queue].payload
         got = self.run_one(c, "QUEUE PEEK %s LIMIT $1 STATE ready" % queue, [1000])
         rows = [r for r in self.state.view(tx).values() if r.queue == queue]
-        late = {payload(r.word) for r in rows if r.is_late()}
+        # somebody who waits may be about to find that it is of no use
+        late = {payload(r.word) for r in list(self.state.last.values()) + rows if r.queue == queue and r.expired}
         ready = sorted((r for r in rows if r.state == "ready" and not r.is_late()), key=Row.order)
         if isinstance(got, str) or [r["payload"] for r in got[0] if r["payload"] not in late] != \
                 [payload(r.word) for r in ready]:

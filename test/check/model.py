@@ -31,13 +31,13 @@ from looks import Looks  # noqa: E402
 from pgcluster import Cluster  # noqa: E402
 from proxy import Proxy, wait_for  # noqa: E402
 from pushes import Pushes  # noqa: E402
-from state import Queue, State, Tx, UNFINISHED  # noqa: E402
+from state import Queue, State, Tx, UNFINISHED, token_order  # noqa: E402
 from waits import Waits  # noqa: E402
 
 QUEUES = ("a", "b", "m", "t", "y")
 FAMILIES = (("a", "b", "m"), ("a", "b", "m"), ("t",), ("y",))       # one TAKE, one type of payloads
 TABLE = """SELECT payload::text, state, priority, attempt, failures, error, coalesce(token LIKE 'x%%', false), key, "group",
-    again IS TRUE FROM queue.q_{0}
+    again IS TRUE, headers::text, max_attempts FROM queue.q_{0}
     WHERE NOT (state IN ('ready', 'later', 'blocked') AND expires_at IS NOT NULL AND expires_at <= clock_timestamp())"""
 ARCHIVE = """SELECT payload::text, state, attempt, failures, error, key, "group", result::text FROM queue.a_{0}
     WHERE state <> 'expired'"""
@@ -140,9 +140,10 @@ class Program(Pushes, Looks, Waits):
         if isinstance(got, str):
             self.fail("wanted %d jobs" % len(jobs))
         rows, tag = got
-        seen = [(r["payload"], r["queue"], int(r["attempt"]), int(r["priority"]), r["key"], r["group"]) for r in rows]
-        wanted = [(s.queues[r.queue].payload(r.word), r.queue, r.attempt + 1, r.priority, r.key, r.group)
-                  for r in jobs]
+        seen = [(r["payload"], r["queue"], int(r["attempt"]), int(r["priority"]), r["key"], r["group"], r["headers"])
+                for r in rows]
+        wanted = [(s.queues[r.queue].payload(r.word), r.queue, r.attempt + 1, r.priority, r.key, r.group,
+                   r.headers) for r in jobs]
         if seen != wanted or tag != "SELECT %d" % len(jobs):
             self.fail("wanted %r, got %r %r" % (wanted, seen, tag))
         tx = Tx()
@@ -195,20 +196,15 @@ class Program(Pushes, Looks, Waits):
         """The SQLSTATE with which these jobs cannot be ended, or None; and whether they were done before."""
         s = self.state
         view = s.view(tx)
-        rows = [(self.token_order(t), s.lease(view, t)) for t in tokens]
+        rows = [(token_order(t), s.lease(view, t)) for t in tokens]
         bad = [r for _, r in sorted(rows, key=lambda x: x[0]) if r is None or r.cancelled]
         if not bad:
             return None, False
         return "QB002" if bad[0] else "QB001", all(t in s.done or t in tx.done for t in tokens)
 
-    @staticmethod
-    def token_order(token):
-        number, job, _ = token.split("-")
-        return int(number), int(job)
-
     def leased(self, tx, tokens):
         view = self.state.view(tx)
-        return [self.state.lease(view, t) for t in sorted(tokens, key=self.token_order)]
+        return [self.state.lease(view, t) for t in sorted(tokens, key=token_order)]
 
     def finish(self, c):
         tx = self.tx(c)
@@ -260,7 +256,7 @@ class Program(Pushes, Looks, Waits):
             row.failures += 1
             row.position = self.state.place()
             row.error = "broken" if "FINAL" in more else "again" if "ERROR" in more else None
-            if "FINAL" in more and not row.again:
+            if row.is_last_attempt() or ("FINAL" in more and not row.again):
                 dead.append(row)
                 row.state, row.died = "dead", row.position
             else:
@@ -350,7 +346,7 @@ class Program(Pushes, Looks, Waits):
         self.taken(c, jobs, self.run_one(c, sql, params, how))
 
     def queue_of(self, token):
-        number = self.token_order(token)[0]
+        number = token_order(token)[0]
         return next(q.name for q in self.state.queues.values() if q.number == number)
 
     # --- what others do with jobs -----------------------------------------------------------------

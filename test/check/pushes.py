@@ -24,6 +24,9 @@ class Push:
         if random.random() < 0.1:
             self.expires = "1 hour" if self.later or self.group or queue == "m" or random.random() < 0.3 \
                 else "1 microsecond"
+        self.headers = random.choice(('{"h": 1}', "{}")) if random.random() < 0.3 else None
+        self.most = random.choice((1, 2, 900)) if random.random() < 0.2 else None
+        self.no_delay = random.random() < 0.1 and not self.later
         if self.key:
             self.n = 1
 
@@ -45,8 +48,12 @@ class Push:
             out += " GROUP " + value(self.group)
         if self.priority is not None:
             out += " PRIORITY " + value(self.priority)
-        if self.later:
-            out += " DELAY '1 hour'"
+        if self.later or self.no_delay:
+            out += " DELAY '1 hour'" if self.later else " DELAY '0'"
+        if self.headers:
+            out += " HEADERS '%s'" % self.headers
+        if self.most:
+            out += " ATTEMPTS " + value(self.most)
         if self.expires:
             out += " EXPIRES '%s'" % self.expires
         return out + (" RETURNING ID" if self.returning else ""), params
@@ -88,6 +95,7 @@ class Pushes:
         s.n += 1
         row = Row(s.n, p.queue, p.priority or 0, s.place(), "later" if p.later else "ready")
         row.key, row.group, row.expired = p.key, p.group, p.is_late()
+        row.headers, row.most = p.headers, p.most
         if p.is_late():
             self.late.add(p.queue)
         s.insert(tx, row)
@@ -112,6 +120,7 @@ class Pushes:
         self.state.n += 1
         row.word = "u%d" % self.state.n
         row.delayed, row.expired = p.later, p.is_late()
+        row.headers, row.most = p.headers, p.most
         if p.is_late():
             self.late.add(p.queue)
         if not leased:
@@ -137,9 +146,10 @@ class Pushes:
         """The same by PUSH ... SELECT."""
         p.returning = False
         kind = "json" if self.state.queues[p.queue].kind == "jsonb" else "text"
-        cast = {"priority": "int", "delay": "interval", "key": "text", "group": "text", "expires": "interval"}
+        cast = {"priority": "int", "delay": "interval", "key": "text", "group": "text", "expires": "interval",
+                "headers": "jsonb", "attempts": "int"}
         values = {"priority": p.priority, "delay": "1 hour" if p.later else None, "key": p.key, "group": p.group,
-                  "expires": p.expires}
+                  "expires": p.expires, "headers": p.headers, "attempts": p.most}
         names = [n for n in values if values[n] is not None]
         params = [values[n] for n in names]
         params.append("{%s}" % ",".join('"%s"' % w.replace('"', '\\"') for w in self.words(p)))

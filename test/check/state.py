@@ -2,7 +2,7 @@
 
 For:     model.py.
 Must not know: SQL, connections of the program, how anything is done.
-Entry points: Queue, Row, Tx, State.
+Entry points: Queue, Row, Tx, State, token_order.
 
 A statement outside of a transaction block is a Tx of its own here, too. There is no clock: what has a time has
 it an hour from now, or has had it.
@@ -13,6 +13,12 @@ import json
 
 ACTIVE = ("ready", "later", "leased")        # of a group at most one
 UNFINISHED = ACTIVE + ("blocked",)
+
+
+def token_order(token):
+    """As the functions work on several jobs: by the number of the queue and the id."""
+    number, job, _ = token.split("-")
+    return int(number), int(job)
 
 
 class Queue:
@@ -47,6 +53,7 @@ class Row:
         self.id = None        # known from RETURNING ID or the first TAKE on
         self.attempt = self.failures = 0
         self.error = self.token = self.key = self.group = None
+        self.headers = self.most = None      # most: attempts, if the push said so
         self.cancelled = False
         self.delayed = state == "later"      # its time is to come, whatever its state
         self.again = False    # it runs once more after it is done
@@ -56,10 +63,13 @@ class Row:
 
     def seen(self):
         return (self.word, self.state, self.priority, self.attempt, self.failures, self.error, self.cancelled,
-                self.key, self.group, self.again)
+                self.key, self.group, self.again, self.headers, self.most)
 
     def kept_as(self):
         return (self.word, self.state, self.attempt, self.failures, self.error, self.key, self.group, self.result)
+
+    def is_last_attempt(self):
+        return self.most is not None and self.attempt >= self.most and not self.again
 
     def order(self):
         return (-self.priority, self.position)
@@ -249,7 +259,8 @@ class State:
         return out
 
     def give_back(self, tokens, error):
-        for token in tokens:
+        """In the order of queues and ids, as one statement does it."""
+        for token in sorted(tokens, key=token_order):
             row, tx = self.lease(self.rows, token), Tx()
             if row is None:
                 continue
@@ -257,8 +268,13 @@ class State:
                 self.end(tx, [row], "cancelled")
             else:
                 row = self.change(tx, row)
+                over = row.is_last_attempt()
                 row.state, row.token, row.error, row.again = "ready", None, error, False
                 row.failures += 1
+                if over:
+                    row.state, row.died = "dead", self.place()
+                    if row.group:
+                        self.next(tx, row.queue, row.group)
             self.commit(tx)
 
     # --- the end of a transaction -----------------------------------------------------------------

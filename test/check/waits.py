@@ -1,4 +1,4 @@
-"""What the model of QUEUE statements knows of TAKE ... WAIT: who waits gets jobs as soon as there are any, in the
+"""What the model of QUEUE statements knows of TAKE and POP ... WAIT: who waits gets jobs as soon as there are any, in the
 order in which they came.
 
 For:     model.py.
@@ -13,8 +13,8 @@ from pgwire import cancel
 class Taker:
     """A connection of its own that waits; c: a model.Connection."""
 
-    def __init__(self, c, queue, limit):
-        self.c, self.queue, self.limit = c, queue, limit
+    def __init__(self, c, queue, limit, pop):
+        self.c, self.queue, self.limit, self.pop = c, queue, limit, pop
 
 
 class Waits:
@@ -28,10 +28,14 @@ class Waits:
             return
         c = self.connection("t%d" % self.state.n, True)
         limit = self.random.choice((1, 1, 2, 5))
-        sql = "QUEUE TAKE %s LIMIT %d WAIT '10 min' LEASE '1 hour'" % (queue, limit)
+        # two kinds of statements may be under way at once, and come in either order
+        kinds = [t.pop for t in self.takers if t.queue == queue]
+        pop = kinds[0] if kinds else self.random.random() < 0.15
+        sql = "QUEUE %s %s LIMIT %d WAIT '10 min'" % ("POP" if pop else "TAKE", queue, limit)
+        sql += "" if pop else " LEASE '1 hour'"
         c.link.w.query(sql)
         self.script.append("%s %s" % (c.number, sql))
-        self.takers.append(Taker(c, queue, limit))
+        self.takers.append(Taker(c, queue, limit, pop))
         self.parked()
 
     def parked(self):
@@ -64,5 +68,5 @@ class Waits:
         for taker in list(self.takers):
             jobs = self.state.next_jobs([taker.queue], taker.limit, self.paused)
             if jobs:
-                self.taken(taker.c, jobs, self.answer_of(taker))
+                self.taken(taker.c, jobs, self.answer_of(taker), taker.pop)
                 taker.c.link.close()
