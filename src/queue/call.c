@@ -188,6 +188,32 @@ static void call_queue(
 	buf_free(&text);
 }
 
+/* FAIL gives a job another place, RELEASE gives it back to its own. The lowest of those of several
+ * queues does for each. Known of the jobs that this connection holds. */
+static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qstmt *q)
+{
+	bool releases = q->verb->id == QVERB_RELEASE;
+	struct lane_mark mark = {INT64_MAX, INT64_MAX};
+	int64_t number, last = 0;
+
+	ret->jobs_mark = lane_unmarked;
+	if (!releases && q->verb->id != QVERB_FAIL)
+		return;
+	for (int i = 0; i < ret->jobs.n; i++) {
+		const struct lease *l = releases ? lease_find(qc, ret->jobs.tokens[i]) : NULL;
+
+		if (releases && l == NULL)
+			return;
+		if (l != NULL)
+			lane_mark_min(&mark, (struct lane_mark){l->place, INT64_MAX});
+		number = strtoll(ret->jobs.tokens[i], NULL, 10);
+		if (number != last)
+			lane_mark_min(&mark, lane_now_number(qc->db, number));
+		last = number;
+	}
+	ret->jobs_mark = mark;
+}
+
 /* Those that it cancels, for who awaits them. What cannot be told is found by their looks. */
 static void call_ends(struct call *ret, const struct qstmt *q, const struct bind_values *bind)
 {
@@ -246,6 +272,7 @@ bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_valu
 	if (!jobs_resolve(qc, q, bind, &ret->jobs, err) || !call_params(ret, q, bind, err))
 		return false;
 	call_queue(qc, ret, q, bind);
+	call_jobs_mark(qc, ret, q);
 	ret->in_rows = names_queues(q);
 	call_ends(ret, q, bind);
 	if (!qstmt_sql(q, call_token, ret, &ret->sql, err))
@@ -284,13 +311,13 @@ void call_row(struct call *call, const uint8_t *body, size_t len)
 	buf_putc(&call->names, '\0');
 }
 
-static void touch_names(struct qclient *qc, const struct buf *names)
+static void touch_names(struct qclient *qc, const struct buf *names, struct lane_mark mark)
 {
 	const char *at = (const char *)names->data, *end = at + names->len;
 
 	/* without memory the periodic look finds the jobs */
 	for (; !buf_failed(names) && at < end; at += strlen(at) + 1)
-		touch(qc, at, 1);
+		touch_from(qc, at, 1, mark, true);
 }
 
 /* What is ready and is deleted in a transaction is passed over by takes. */
@@ -359,9 +386,11 @@ void call_succeeded(
 	if ((last->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0' &&
 		(call->handed == 0 || call->handed < rows))
 		touch_from(qc, call->queue, last->tag == QTAG_ROWS ? rows - call->handed : 0,
-			call->mark);
+			call->mark,
+			last->id != QVERB_PUSH || qstmt_has(q, QARG_KEY) ||
+				qstmt_has(q, QARG_GROUP));
 	if ((last->flags & QVERB_WAKES) != 0)
-		touch_names(qc, &call->names);
+		touch_names(qc, &call->names, call->jobs_mark);
 	if (in_tx)
 		touch_deleted(qc, q, call);
 	else

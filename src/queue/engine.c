@@ -122,10 +122,10 @@ static void succeeded_for_nobody(const struct request *r)
 	}
 	if (!r->wakes || (r->call.handed > 0 && r->call.handed == r->rows))
 		return;
-	wake_queues(r->db, &r->call.names);
+	wake_queues(r->db, &r->call.names, r->call.jobs_mark);
 	if (r->call.queue[0] == '\0')
 		return;
-	room_wake(r->db, r->call.queue, 0);
+	room_wake_from(r->db, r->call.queue, 0, r->call.mark);
 	system_notify(r->db, r->call.queue);
 }
 

@@ -13,8 +13,11 @@
 #define FULL_MIN    (1 * USEC_SEC)
 #define FULL_MAX    (60 * USEC_SEC)
 #define FULL_SHARE  50 /* a take from the front that lasts d comes not before 50 d have gone */
-#define EVENT_MIN   (100 * USEC_MSEC)
-#define EVENT_SHARE 3 /* ... 3 d when something has happened */
+#define EVENT_MIN   (20 * USEC_MSEC)
+#define EVENT_SHARE 20                /* ... 20 d when something has happened */
+#define PAST        (100 * USEC_MSEC) /* longer than most transactions last */
+
+const struct lane_mark lane_unmarked = {LANE_UNMARKED, 0};
 
 /* --- the table
  * -------------------------------------------------------------------------------------------- */
@@ -463,10 +466,26 @@ struct lane_mark lane_now(struct qdb *db, const char *queue)
 	return l != NULL ? l->reached : (struct lane_mark){0};
 }
 
+struct lane_mark lane_now_number(struct qdb *db, int64_t number)
+{
+	struct lane *l, *tmp;
+
+	HASH_ITER (hh, db->lanes, l, tmp)
+		if (l->number == number)
+			return l->reached;
+	return (struct lane_mark){0};
+}
+
 static void lower_to(int64_t *v, int64_t to)
 {
 	if (*v > to)
 		*v = to;
+}
+
+void lane_mark_min(struct lane_mark *mark, struct lane_mark to)
+{
+	lower_to(&mark->place, to.place);
+	lower_to(&mark->since, to.since);
 }
 
 static void raise_to(int64_t *v, int64_t to)
@@ -494,7 +513,7 @@ void lane_renew(struct lane *l, int64_t number)
 	struct flight *f;
 
 	l->number = number;
-	l->reached = (struct lane_mark){0};
+	l->reached = l->past[0] = l->past[1] = (struct lane_mark){0};
 	lower(l, l->reached);
 	LL_FOREACH (l->flights, f)
 		f->stale = true;
@@ -519,15 +538,36 @@ void lane_suspect(struct qdb *db, const char *queue)
 	l->event_at = 0;
 }
 
-void lane_suspect_number(struct qdb *db, int64_t number)
+void lane_lower_number(struct qdb *db, int64_t number, struct lane_mark to)
 {
 	struct lane *l, *tmp;
 
 	HASH_ITER (hh, db->lanes, l, tmp)
-		if (l->number == number) {
-			l->suspect = true;
-			l->event_at = 0;
-		}
+		if (l->number == number)
+			lower(l, to);
+}
+
+/* What is remembered is PAST old at least; of a lane that is used, not much older. */
+static void remember(struct lane *l)
+{
+	usec_t now = loop_now();
+
+	if (now - l->past_at < PAST)
+		return;
+	l->past[0] = l->past[1];
+	l->past[1] = l->reached;
+	l->past_at = now;
+}
+
+void lane_news(struct qdb *db, const char *queue)
+{
+	struct lane *l = lane_find(db, queue);
+
+	if (l == NULL)
+		return;
+	remember(l);
+	lower(l, l->past[0]);
+	l->suspect = true;
 }
 
 void lane_suspect_all(struct qdb *db)
@@ -570,6 +610,15 @@ static void raise_floor(struct lane *l, int32_t priority, int64_t place)
 	l->n_floors++;
 }
 
+static struct lane_mark lowest(const struct lane *l)
+{
+	struct lane_mark mark = {l->n_floors > 0 ? INT64_MAX : 0, l->since};
+
+	for (int i = 0; i < l->n_floors; i++)
+		lower_to(&mark.place, l->floors[i].place);
+	return mark;
+}
+
 /* --- takes under way
  * --------------------------------------------------------------------------------------- */
 
@@ -594,6 +643,7 @@ struct flight *flight_begin(struct lane *l)
 		/* others that begin meanwhile need not look again */
 		l->full_at = now + FULL_MIN;
 	}
+	f->from = lowest(l);
 	LL_PREPEND(l->flights, f);
 	l->refs++;
 	return f;
@@ -626,6 +676,7 @@ void flight_end(struct flight *f, bool ok)
 	usec_t now = loop_now();
 
 	LL_DELETE(l->flights, f);
+	remember(l);
 	ok = ok && !f->stale;
 	for (int i = 0; ok && i < f->n_seen; i++) {
 		raise_to(&l->reached.place, f->seen[i].place);
@@ -642,9 +693,9 @@ void flight_end(struct flight *f, bool ok)
 		l->full_at = now + share(now - f->began, FULL_SHARE, FULL_MIN);
 		l->event_at = now + share(now - f->began, EVENT_SHARE, EVENT_MIN);
 	}
-	/* what it had locked was passed over by others */
+	/* what it had locked was passed over by others, also by those that see it still */
 	if (!ok)
-		l->suspect = true;
+		lower(l, f->from);
 	mem_free(f);
 	lane_unref(l);
 }

@@ -7,9 +7,11 @@
  * A floor is a promise: below this position nothing of this priority is ready. Positions are drawn
  * in order, so a job that is pushed later lies above every position that a take has told until now.
  * Whoever makes jobs ready notes the highest of these before (lane_now), and lowers the floors to it
- * when it is committed (lane_lower);
- * what cannot say so (a notification, a job that is given back to its place) lowers them to the
- * ground. Now and then a take begins at the front whatever the floors say.
+ * when it is committed (lane_lower); who gives jobs back to their places lowers them to these. A
+ * notification says nothing of places: it lowers them to where they were a moment ago, as most
+ * transactions are short, and to the ground as soon as that can be afforded (lane_news). What cannot
+ * say so and may not wait lowers them to the ground. Now and then a take begins at the front
+ * whatever the floors say.
  */
 #ifndef QB_QUEUE_LANE_H
 #define QB_QUEUE_LANE_H
@@ -18,13 +20,16 @@
 #include "queue_int.h"
 
 struct lane_mark lane_now(struct qdb *db, const char *queue);
+struct lane_mark lane_now_number(struct qdb *db, int64_t number); /* by the number in tokens */
 /* What task_spec.kind is of a verb (a letter) on a queue. */
 uint64_t lane_kind(char verb, const char *queue);
 int64_t lane_number(struct qdb *db, const char *queue); /* of the queue; 0: not known */
 void lane_lower(struct qdb *db, const char *queue, struct lane_mark to);
+void lane_lower_number(struct qdb *db, int64_t number, struct lane_mark to);
+/* Another session has committed something. */
+void lane_news(struct qdb *db, const char *queue);
 /* To the ground: of one queue with the next take, of all not more often than can be afforded. */
 void lane_suspect(struct qdb *db, const char *queue);
-void lane_suspect_number(struct qdb *db, int64_t number); /* by the number in tokens */
 void lane_suspect_all(struct qdb *db);
 /* When the next take may begin at the front that somebody waits for; USEC_NEVER: nobody does. */
 usec_t lane_look_at(struct qdb *db, const char *queue);

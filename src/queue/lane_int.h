@@ -28,6 +28,8 @@ struct lane {
 	struct floor floors[FLOORS_MAX];
 	int64_t since;   /* microseconds, the database's clock; 0: not known */
 	struct lane_mark reached; /* the highest place and time that a take has ever told */
+	struct lane_mark past[2]; /* the same some time ago: the second at past_at, the first before */
+	usec_t past_at;
 	usec_t full_at;  /* the next take from the front */
 	bool unproven;   /* takes since the last one from the front have raised floors, perhaps over what was locked */
 	usec_t event_at; /* not before this when it is suspect */
@@ -39,6 +41,7 @@ struct lane {
 struct flight {
 	struct flight *next;
 	struct lane *lane;
+	struct lane_mark from; /* the lowest floor with which it began */
 	struct lane_mark cap; /* what floors were lowered to meanwhile */
 	bool full;
 	bool stale; /* it asks a queue that is gone */

@@ -102,16 +102,19 @@ static void give_back_some(struct qclient *qc,
 {
 	const char **tokens = mem_alloc((qc->n_leases + 1) * sizeof(*tokens));
 	struct lease *l, *tmp;
+	int64_t place = INT64_MAX;
 	int n = 0;
 
 	/* without memory the leases run out by themselves */
 	if (tokens == NULL)
 		return;
 	DL_FOREACH (qc->leases, l)
-		if (which(qc, l))
+		if (which(qc, l)) {
 			tokens[n++] = l->token;
+			place = l->place < place ? l->place : place;
+		}
 	if (n > 0)
-		give_back(qc->db, client_pool(qc->client), tokens, n, error);
+		give_back(qc->db, client_pool(qc->client), tokens, n, place, error);
 	mem_free(tokens);
 	DL_FOREACH_SAFE (qc->leases, l, tmp)
 		if (which(qc, l))
@@ -226,6 +229,7 @@ void lease_client_ended(struct qclient *qc, enum client_end how)
 struct returning {
 	struct qdb *db;
 	int n;
+	struct lane_mark mark;
 	struct buf names; /* of the queues, each with its terminator: woken when it is committed */
 };
 
@@ -241,7 +245,7 @@ static void returned_row(void *arg, const uint8_t *body, size_t len)
 	buf_putc(&r->names, '\0');
 }
 
-void wake_queues(struct qdb *db, const struct buf *names)
+void wake_queues(struct qdb *db, const struct buf *names, struct lane_mark mark)
 {
 	const char *name = (const char *)names->data, *end = name + names->len;
 
@@ -249,7 +253,7 @@ void wake_queues(struct qdb *db, const struct buf *names)
 	if (buf_failed(names) || names->len == 0)
 		return;
 	for (; name < end; name += strlen(name) + 1) {
-		room_wake(db, name, 0); /* a name may stand for several jobs */
+		room_wake_from(db, name, 0, mark); /* a name may stand for several jobs */
 		system_notify(db, name);
 	}
 }
@@ -262,7 +266,7 @@ static void returned(void *arg, const struct pg_error *err)
 		log_warning("%s: %d jobs could not be given back, their leases will run out: %s",
 			r->db->name, r->n, err->message);
 	else
-		wake_queues(r->db, &r->names);
+		wake_queues(r->db, &r->names, r->mark);
 	buf_free(&r->names);
 	mem_free(r);
 }
@@ -283,24 +287,26 @@ void put_text_array(struct buf *b, const char *const *texts, int n)
 
 /* From now on they may be ready, below the heads that are remembered; when that is known for sure
  * the rooms are woken. */
-static void expect_returned(struct qdb *db, const char *const *tokens, int n)
+static void expect_returned(struct qdb *db, const char *const *tokens, int n, struct lane_mark mark)
 {
 	int64_t number, last = 0;
 
 	for (int i = 0; i < n; i++) {
 		number = strtoll(tokens[i], NULL, 10);
 		if (number != last)
-			lane_suspect_number(db, number);
+			lane_lower_number(db, number, mark);
 		last = number;
 	}
 }
 
-void give_back(
-	struct qdb *db, struct pool *pool, const char *const *tokens, int n, const char *error)
+void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
+	const char *error)
 {
 	static const struct task_ops ops = {.row = returned_row, .done = returned};
 	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT, OID_BOOL};
 	struct returning *r = mem_zalloc(sizeof(*r));
+	/* it makes nothing due */
+	struct lane_mark mark = {.place = place, .since = INT64_MAX};
 	struct buf array = BUF_INIT;
 	struct bind_param params[3] = {
 		{.format = 1}, {.len = -1}, {.data = (const uint8_t *)"f", .len = 1}};
@@ -319,6 +325,7 @@ void give_back(
 	r->db = db;
 	r->n = n;
 	r->names = BUF_INIT;
+	r->mark = mark;
 	params[0].data = array.data;
 	params[0].len = (int32_t)array.len;
 	if (error != NULL) {
@@ -327,7 +334,7 @@ void give_back(
 		params[2].data = (const uint8_t *)"t";
 	}
 	if (task_submit(pool, &spec) != NULL) {
-		expect_returned(db, tokens, n);
+		expect_returned(db, tokens, n, mark);
 		r = NULL;
 	}
 out:

@@ -43,18 +43,24 @@ static void get_text(const struct column *c, char *dst, size_t size)
 	dst[n] = '\0';
 }
 
-static bool get_id(const struct waiter *w, const struct column *c, int64_t *ret)
+static int64_t get_i64(const struct column *c)
 {
 	uint64_t v = 0;
 
-	if (w->n_formats == 0 || w->formats[0] == 0)
-		return util_parse_i64((const char *)c->data, (size_t)c->len, ret);
 	if (c->len != 8)
-		return false;
+		return 0;
 	for (int i = 0; i < 8; i++)
 		v = v << 8 | c->data[i];
-	*ret = (int64_t)v;
-	return true;
+	return (int64_t)v;
+}
+
+static int64_t get_id(const struct waiter *w, const struct column *c)
+{
+	int64_t id;
+
+	if (w->n_formats > 0 && w->formats[0] != 0)
+		return get_i64(c);
+	return util_parse_i64((const char *)c->data, (size_t)c->len, &id) ? id : 0;
 }
 
 static enum lease_policy get_policy(const struct column *c)
@@ -140,8 +146,8 @@ void probe_row(void *arg, const uint8_t *body, size_t len)
 		w->answer.rows.failed = true; /* the whole answer fails, and its leases run out */
 		return;
 	}
-	if (!get_id(w, &cols[COL_ID], &t->id))
-		t->id = 0;
+	t->id = get_id(w, &cols[COL_ID]);
+	t->place = get_i64(&cols[w->n_columns + 2]);
 	get_text(&cols[COL_TOKEN], t->token, sizeof(t->token));
 	get_text(&cols[COL_QUEUE], t->queue, sizeof(t->queue));
 	t->policy = get_policy(&cols[w->n_columns]);

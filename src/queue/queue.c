@@ -77,40 +77,47 @@ struct qclient *qclient_get(struct client *c)
 
 void touch(struct qclient *qc, const char *queue, unsigned jobs)
 {
-	touch_from(qc, queue, jobs, (struct lane_mark){LANE_UNMARKED, 0});
+	touch_from(qc, queue, jobs, lane_unmarked, true);
 }
 
-void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark)
+/* Without memory (NULL) the periodic look finds the jobs. */
+static struct touched *touched_get(struct qclient *qc, const char *queue)
 {
-	struct touched *t;
+	struct touched *t = qc->touched;
 
-	for (t = qc->touched; t != NULL; t = t->next)
-		if (strcmp(t->queue, queue) == 0) {
-			if (mark.place < t->mark.place)
-				t->mark = mark;
-			t->jobs = jobs > 0 && t->jobs > 0 ? t->jobs + jobs : 0;
-			t->locks = false;
-			return;
-		}
-	t = mem_alloc(sizeof(*t) + strlen(queue) + 1);
-	if (t == NULL)
-		return; /* the periodic look finds the jobs */
-	t->jobs = jobs;
-	t->locks = false;
-	t->mark = mark;
+	while (t != NULL && strcmp(t->queue, queue) != 0)
+		t = t->next;
+	if (t != NULL || (t = mem_zalloc(sizeof(*t) + strlen(queue) + 1)) == NULL)
+		return t;
+	t->mark = (struct lane_mark){INT64_MAX, INT64_MAX};
 	memcpy(t->queue, queue, strlen(queue) + 1);
 	t->next = qc->touched;
 	qc->touched = t;
+	return t;
+}
+
+void touch_from(
+	struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark, bool locks)
+{
+	struct touched *t = touched_get(qc, queue);
+
+	if (t == NULL)
+		return;
+	lane_mark_min(&t->mark, mark);
+	t->locks |= locks;
+	if (!t->makes_ready)
+		t->jobs = jobs;
+	else
+		t->jobs = jobs > 0 && t->jobs > 0 ? t->jobs + jobs : 0;
+	t->makes_ready = true;
 }
 
 void touch_locked(struct qclient *qc, const char *queue)
 {
-	for (const struct touched *t = qc->touched; t != NULL; t = t->next)
-		if (strcmp(t->queue, queue) == 0)
-			return;
-	touch(qc, queue, 0);
-	if (qc->touched != NULL && strcmp(qc->touched->queue, queue) == 0)
-		qc->touched->locks = true;
+	struct touched *t = touched_get(qc, queue);
+
+	if (t != NULL)
+		t->locks = true;
 }
 
 void touched_drop(struct qclient *qc)
@@ -128,22 +135,21 @@ void touched_wake(struct qclient *qc)
 	if (qc->touched != NULL)
 		system_need(qc->db, client_pool(qc->client));
 	for (struct touched *t = qc->touched; t != NULL; t = t->next) {
-		if (t->locks)
+		if (!t->makes_ready)
 			continue;
-		if (t->mark.place == LANE_UNMARKED)
-			room_wake(qc->db, t->queue, t->jobs);
-		else
-			room_wake_from(qc->db, t->queue, t->jobs, t->mark);
+		room_wake_from(qc->db, t->queue, t->jobs, t->mark);
 		system_notify(qc->db, t->queue);
 	}
 	touched_drop(qc);
 }
 
-/* It was rolled back: what it had locked, and takes have passed over, is there again. */
+/* It was rolled back: what it had locked, and takes have passed over, is there again. A plain push
+ * has locked nothing. */
 static void touched_let_go(struct qclient *qc)
 {
 	for (struct touched *t = qc->touched; t != NULL; t = t->next)
-		room_wake(qc->db, t->queue, 0);
+		if (t->locks)
+			room_wake(qc->db, t->queue, 0);
 	touched_drop(qc);
 }
 

@@ -99,6 +99,7 @@ struct lease {
 	UT_hash_handle hh; /* by token */
 	struct lease *prev, *next;
 	int64_t id;
+	int64_t place;   /* its position in the queue; 0: not known */
 	bool in_tx;      /* taken in the transaction under way */
 	bool finishing;  /* finished in the transaction under way */
 	bool by_done;    /* and by DONE, which may be repeated after the commit */
@@ -123,13 +124,16 @@ struct lease {
 struct lane_mark {
 	int64_t place, since;
 };
+extern const struct lane_mark lane_unmarked; /* not known */
+void lane_mark_min(struct lane_mark *mark, struct lane_mark to);
 
 /* Queues to be woken when the transaction under way commits. */
 struct touched {
 	struct touched *next;
+	bool locks;     /* takes may have passed over what it has locked: a rollback is news */
+	bool makes_ready; /* a commit is, too */
 	struct lane_mark mark; /* nothing that it made ready lies below */
 	unsigned jobs; /* made ready; 0: unknown */
-	bool locks;    /* nothing was made ready, but a rollback does */
 	char queue[];
 };
 
@@ -180,11 +184,13 @@ void lease_each(struct qclient *qc, void (*fn)(const struct queue_stat_lease *st
 void done_remember(const char *token);
 bool done_known(const char *token);
 void done_forget_all(void);
-/* Gives jobs back through the pool's role; tokens: array of n texts. error NULL: not counted. */
-void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, const char *error);
+/* Gives jobs back through the pool's role; tokens: array of n texts; none of them lies below the
+ * place. error NULL: not counted. */
+void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
+	const char *error);
 void put_text_array(struct buf *b, const char *const *texts, int n); /* text[] in binary */
-/* Names, each with its terminator: their rooms, here and elsewhere. */
-void wake_queues(struct qdb *db, const struct buf *names);
+/* Names, each with its terminator: their rooms, here and elsewhere. mark: as for touch_from. */
+void wake_queues(struct qdb *db, const struct buf *names, struct lane_mark mark);
 
 /* hold.c: leases that are renewed while their connection lives */
 MUST_CHECK bool hold_start(void);
@@ -194,7 +200,7 @@ void hold_end(struct lease *l);
 size_t hold_lease_text(char *dst, size_t size, usec_t span); /* as Postgres reads it; its length */
 
 void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
-void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark);
+void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark, bool locks);
 void touch_locked(struct qclient *qc, const char *queue); /* news only if it is rolled back */
 void touched_wake(struct qclient *qc);
 void touched_drop(struct qclient *qc);
@@ -244,6 +250,7 @@ struct call {
 	bool in_rows;     /* its rows do, and somebody wants to know */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
 	struct lane_mark mark;           /* of that queue, before it is sent */
+	struct lane_mark jobs_mark;      /* of the queue of its jobs */
 	unsigned handed;                 /* of the jobs that it pushed: leased already */
 };
 MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
@@ -267,8 +274,10 @@ void engine_client_ended(struct qclient *qc);
 
 /* The queue that a row of names or a touched list speaks of has news. */
 void room_wake(struct qdb *db, const char *queue, unsigned jobs);
-/* ... and nothing of it lies below the mark. */
+/* ... and nothing of it lies below the mark, if it is one. */
 void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct lane_mark mark);
+/* ... which came from another session. */
+void room_news(struct qdb *db, const char *queue);
 void rooms_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
 
 /* --- waiting ------------------------------------------------------------------------------------------------------ */

@@ -116,8 +116,17 @@ void room_wake(struct qdb *db, const char *queue, unsigned jobs)
 
 void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct lane_mark mark)
 {
-	lane_lower(db, queue, mark);
+	if (mark.place == LANE_UNMARKED)
+		lane_suspect(db, queue);
+	else
+		lane_lower(db, queue, mark);
 	wake(db, queue, jobs);
+}
+
+void room_news(struct qdb *db, const char *queue)
+{
+	lane_news(db, queue);
+	wake(db, queue, 0);
 }
 
 void rooms_wake_all(struct qdb *db)

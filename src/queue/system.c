@@ -252,7 +252,7 @@ static void take_notifications(struct system *s)
 			s->look_at = loop_now(); /* who is it? */
 			loop_tick_at(s->tick, s->look_at);
 		} else {
-			room_wake(s->db, n->extra, 0);
+			room_news(s->db, n->extra);
 		}
 		PQfreemem(n);
 	}

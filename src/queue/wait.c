@@ -163,15 +163,19 @@ static void forget_rows(struct waiter *w)
 static void give_back_taken(struct waiter *w)
 {
 	const char **tokens;
+	int64_t place = INT64_MAX;
 
 	if (w->n_taken == 0 || w->args.pop)
 		return;
 	tokens = mem_alloc((size_t)w->n_taken * sizeof(*tokens));
 	if (tokens == NULL)
 		return; /* the leases run out by themselves */
-	for (int i = 0; i < w->n_taken; i++)
+	for (int i = 0; i < w->n_taken; i++) {
 		tokens[i] = w->taken[i].token;
-	give_back(w->db, w->pool, tokens, w->n_taken, NULL);
+		if (w->taken[i].place < place)
+			place = w->taken[i].place;
+	}
+	give_back(w->db, w->pool, tokens, w->n_taken, place, NULL);
 	mem_free(tokens);
 }
 
@@ -238,6 +242,7 @@ static void add_leases(struct waiter *w)
 			w->answer.rows.failed = true;
 			continue;
 		}
+		l->place = t->place;
 		l->stamped = w->stamp != 0 && (t->policy != LEASE_KEEP || w->args.hold > 0);
 		if (w->args.hold > 0)
 			hold_begin(l, w->args.hold, w->args.span);

@@ -45,7 +45,7 @@ struct room {
 };
 
 struct taken {
-	int64_t id;
+	int64_t id, place;
 	enum lease_policy policy;
 	char token[TOKEN_MAX];
 	char queue[QSTMT_QUEUE_MAX + 1];

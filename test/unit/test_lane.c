@@ -36,6 +36,18 @@ static struct flight *begun(struct lane *l, bool full)
 	return f;
 }
 
+/* ... because of what has happened. */
+static struct flight *begun_at_the_front(struct lane *l)
+{
+	struct flight *f;
+
+	l->full_at = USEC_NEVER;
+	f = flight_begin(l);
+	assert_non_null(f);
+	assert_true(f->full);
+	return f;
+}
+
 /* ... and has told the position of a job, and the time until which nothing is due. */
 static void ended(struct flight *f, int64_t place, int64_t edge)
 {
@@ -120,6 +132,63 @@ static void begun_before_a_take_from_the_front(void **state)
 	floors_are(*state, 122, 1005);
 }
 
+/* Another take has passed over what it had locked. */
+static void a_take_that_fails(void **state)
+{
+	struct flight *f;
+
+	ended(begun(*state, false), 10, 1000);
+	f = begun(*state, false);
+	ended(begun(*state, false), 20, 1001);
+	flight_end(f, false);
+	floors_are(*state, 11, 1000);
+	assert_false(((struct lane *)*state)->suspect);
+	ended(begun(*state, false), 21, 1002);
+	floors_are(*state, 22, 1002);
+}
+
+static void what_is_given_back_to_its_place(void **state)
+{
+	struct lane *l = *state;
+	struct flight *f;
+
+	ended(begun(l, false), 10, 1000);
+	l->number = 7;
+	f = begun(l, false);
+	lane_lower_number(&db, 8, (struct lane_mark){2, INT64_MAX});
+	floors_are(l, 11, 1000);
+	lane_lower_number(&db, 7, (struct lane_mark){3, INT64_MAX});
+	floors_are(l, 3, 1000);
+	ended(f, 12, 1001);
+	floors_are(l, 3, 1001);
+	assert_false(l->suspect);
+	assert_int_equal(lane_now_number(&db, 7).place, 13);
+	assert_int_equal(lane_now_number(&db, 8).place, 0);
+}
+
+/* A transaction that another session has just committed, be it short or long. */
+static void news_from_elsewhere(void **state)
+{
+	struct lane *l = *state;
+
+	for (int i = 1; i <= 4; i++) {
+		l->past_at = 0; /* long ago */
+		ended(begun(l, false), i * 10, 1000 + i);
+	}
+	l->event_at = USEC_NEVER;
+	lane_news(&db, "mail");
+	floors_are(l, 21, 1002);
+	assert_true(l->suspect);
+	assert_int_equal(l->event_at, USEC_NEVER); /* the ground is not for each of them */
+	ended(begun(l, false), 45, 1005);
+	floors_are(l, 46, 1005);
+	l->event_at = 0;
+	ended(begun_at_the_front(l), 50, 1006);
+	assert_false(l->suspect);
+	lane_renew(l, 2);
+	assert_int_equal(l->past[0].place + l->past[1].place, 0);
+}
+
 static void a_queue_made_anew(void **state)
 {
 	struct flight *f;
@@ -141,6 +210,9 @@ int main(void)
 		T(a_late_commit_lowers),
 		T(pushes_during_a_take_from_the_front),
 		T(begun_before_a_take_from_the_front),
+		T(a_take_that_fails),
+		T(what_is_given_back_to_its_place),
+		T(news_from_elsewhere),
 		T(a_queue_made_anew),
 	};
 
