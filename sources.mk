@@ -596,6 +596,7 @@ qb_dialogues = \
 	test/scenario/servers_age.dlg \
 	test/scenario/session_mode.dlg \
 	test/scenario/session_queue.dlg \
+	test/scenario/session_settings.dlg \
 	test/scenario/set_is_followed.dlg \
 	test/scenario/settings_follow.dlg \
 	test/scenario/several_in_one_string.dlg \

@@ -127,6 +127,8 @@ static enum step parse_claimed(struct client *c, const struct parse *p)
 /* As the client sent it: session pooling, or too long to be kept. */
 static enum step parse_raw(struct client *c, const struct parse *p, const struct wire_msg *m)
 {
+	unsigned touches;
+
 	if (session_pin_refused(c, p->sql, p->sql_len))
 		return session_refuse_pin(c, false);
 	if (p->name[0] == '\0') {
@@ -139,8 +141,9 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 	}
 	c->link->unsynced = true;
 	c->pool->stats.server_parses++;
-	session_touch(c, p->sql, p->sql_len,
-		sql_session_touches(p->sql, p->sql_len, client_standard_strings(c)));
+	touches = sql_session_touches(p->sql, p->sql_len, client_standard_strings(c));
+	session_touch(c, p->sql, p->sql_len, touches);
+	c->link->sets_prepared |= (touches & SQL_TOUCH_SETTINGS) != 0;
 	if (!client_expect(c, EXPECT_PARSE, DEST_CLIENT, NULL))
 		return STEP_END;
 	return client_forward(c, m);

@@ -352,6 +352,8 @@ struct server {
 	bool alone : 1;        /* only `holder` has ever held it */
 	bool settling : 1;     /* its client or task waits until its settings are in force */
 	bool reset_seen : 1;   /* with `touched`: by something that may take settings back */
+	bool sets_prepared : 1;/* session pooling: a statement that may change settings has been parsed */
+	bool look_again : 1;   /* session pooling: the last question failed */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool copy_synced : 1;  /* the last message of the client was a Sync inside that copy */
@@ -700,6 +702,9 @@ const char *session_pin_names(unsigned pins); /* static buffer */
 bool session_holds(struct server *s); /* at the end of a transaction: its client keeps it, or it is asked first */
 bool session_is_dirty(struct server *s);
 void session_discarded(struct server *s);
+void session_released(struct server *s);
+void session_ask_again(struct server *s);
+void session_set_tag(struct server *s, bool reset); /* session pooling: a SET or RESET has been carried out */
 void session_restore_discarded(struct server *s);
 bool session_sync(struct client *c); /* puts the client's settings in force where they differ; false: closed */
 

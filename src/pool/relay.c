@@ -126,6 +126,7 @@ static void client_done(struct server *s)
 	struct client *c = s->link;
 
 	count_transaction(s, c);
+	session_ask_again(s);
 	client_ready(c, false);
 }
 
@@ -160,17 +161,18 @@ static void settle(struct relay *r)
 		client_resume(c);
 		return;
 	}
+	if (server_wants_fast_close(s)) {
+		run_flush(r);
+		server_close_fast(s);
+		return;
+	}
 	if (s->tx == 'I' && !s->unsynced && !s->copy_in &&
-		server_pool_mode(s) != POOL_MODE_SESSION) {
+		(server_pool_mode(s) != POOL_MODE_SESSION || s->touched != 0)) {
 		run_flush(r);
 		if (!session_holds(s))
 			server_release(s);
 		if (c->state == CLIENT_DEAD)
 			return;
-	} else if (server_wants_fast_close(s)) {
-		run_flush(r);
-		server_close_fast(s);
-		return;
 	}
 	if (c->state == CLIENT_BARRIER || conn_pending_input(c->conn) > 0)
 		client_resume(c);
@@ -374,10 +376,16 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 		}
 		break;
 	case 'R':
-		if (tag_is(m, "RESET"))
+		if (tag_is(m, "RESET")) {
 			s->extra_stale = s->extra != NULL;
-		else if (c != NULL && tag_is(m, "ROLLBACK"))
+			session_set_tag(s, true);
+		} else if (c != NULL && tag_is(m, "ROLLBACK")) {
 			c->tx_failed = true; /* also of ROLLBACK TO: a COMMIT then outweighs it */
+		}
+		break;
+	case 'S':
+		if (tag_is(m, "SET"))
+			session_set_tag(s, false);
 		break;
 	}
 }
@@ -608,7 +616,8 @@ static enum fit plain_fit(const struct wire_msg *m, enum expect_kind kind)
 	case 'T':
 		return kind == EXPECT_QUERY ? FIT_PART : kind == EXPECT_DESCRIBE ? FIT_END : FIT_NO;
 	case 'C':
-		if (m->have == 0 || (m->body[0] != 'S' && m->body[0] != 'I' && m->body[0] != 'U'))
+		if (m->have == 0 || (m->body[0] != 'S' && m->body[0] != 'I' && m->body[0] != 'U') ||
+			tag_is(m, "SET"))
 			return FIT_NO;
 		return kind == EXPECT_QUERY ? FIT_PART : kind == EXPECT_EXECUTE ? FIT_END : FIT_NO;
 	case '2':

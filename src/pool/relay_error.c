@@ -146,6 +146,9 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 		return RELAY_GONE;
 	case DEST_LOOK:
 		look_failed(s);
+		/* nothing of the client's is in this batch */
+		while (batch && (e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC)
+			relay_pop(r, false);
 		return RELAY_DROP;
 	case DEST_PREPARE:
 		sqlprep_failed(s, e->arg);

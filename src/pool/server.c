@@ -569,6 +569,7 @@ void server_release(struct server *s)
 	}
 	s->throttled = s->discarding = s->settling = false;
 	s->vars_stale = s->discarded = false;
+	session_released(s);
 	s->mode = POOL_MODE_UNSET;
 	server_drop_raw_unnamed(s);
 	expect_shrink(&s->expect);

@@ -1,5 +1,5 @@
 /*
- * The state of a session beyond its transactions, in transaction pooling. What a statement may have
+ * The state of a session beyond its transactions. What a statement may have
  * changed is told by its text (`touched`); what it is, by the server, which is asked when the
  * transaction has ended (look.c). Settings become the client's, and are put in force on the next
  * server that it gets. What cannot be moved pins the client: it keeps the server until the
@@ -145,6 +145,48 @@ static bool is_session_mode(const struct server *s)
 	return server_pool_mode(s) == POOL_MODE_SESSION;
 }
 
+/* Session pooling: what runs beside the client's server is to run under its settings too, and a
+ * RESET goes back to those of its start-up packet. */
+static void touch_settings(struct server *s, const char *sql, size_t len, unsigned made)
+{
+	if (made == 0)
+		return;
+	(void)sql_session_custom_names(sql, len, &s->custom);
+	s->reset_seen |= sql_session_may_reset(sql, len);
+	s->touched |= (uint8_t)made;
+}
+
+/* The Parse of such a statement may have been long ago. */
+void session_set_tag(struct server *s, bool reset)
+{
+	const struct expect *e = expect_head(&s->expect);
+
+	if (!is_session_mode(s) || !s->sets_prepared || e == NULL || e->kind != EXPECT_EXECUTE ||
+		e->dest != DEST_CLIENT)
+		return;
+	s->touched |= SQL_TOUCH_SETTINGS;
+	s->reset_seen |= reset;
+}
+
+/* Session pooling: the question failed (statement_timeout); now another statement has ended. */
+void session_ask_again(struct server *s)
+{
+	if (s->look_again)
+		s->touched |= SQL_TOUCH_SETTINGS;
+	s->look_again = false;
+}
+
+/* Session pooling: what has been seen of one client is nothing of the next one's. */
+void session_released(struct server *s)
+{
+	s->sets_prepared = s->look_again = false;
+	if (!is_session_mode(s))
+		return;
+	s->touched = 0;
+	s->reset_seen = false;
+	buf_free(&s->custom);
+}
+
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
 {
 	struct server *s = c->link;
@@ -152,9 +194,11 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	unsigned undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & (c->pins | look_asks(s));
 	unsigned made = touches & ((1u << SQL_TOUCH_UNDO_SHIFT) - 1u);
 
-	/* all of it stays with the server; a question of ours would end its unnamed statement */
-	if (is_session_mode(s))
+	/* the rest of it stays with the server */
+	if (is_session_mode(s)) {
+		touch_settings(s, sql, len, made & SQL_TOUCH_SETTINGS);
 		return;
+	}
 	/* gone by another way than a DEALLOCATE of its own */
 	if ((touches & UNDO(SQL_TOUCH_PREPARED)) != 0 && c->sqlprep != NULL)
 		made |= SQL_TOUCH_PREPARED;
@@ -424,7 +468,7 @@ bool session_holds(struct server *s)
 {
 	if (s->touched != 0)
 		return look_begin(s);
-	return s->link->pins != 0;
+	return s->link->pins != 0 || is_session_mode(s);
 }
 
 /* A SET or a PREPARE is under way: when it is answered nobody may be there to whom it counts. */

@@ -715,14 +715,35 @@ def test_reset_goes_back_to_the_startup_packet(qbouncer, db, mode, reset):
         assert got["work_mem"] != "7MB" and got["application_name"] == "" and got["TimeZone"] != "Asia/Tokyo"
 
 
+@pytest.mark.parametrize("mode", ["session", "transaction"])
 @pytest.mark.parametrize("reset", ["RESET ALL", "RESET timezone", "SET timezone TO DEFAULT", "DO $$BEGIN RESET timezone; END$$"])
-def test_reset_in_a_block_counts_for_the_next_statement(qbouncer, db, reset):
+def test_reset_in_a_block_counts_for_the_next_statement(qbouncer, db, mode, reset):
     """Also when that comes at once, while the server is asked what the block has left behind."""
-    with qbouncer(default_pool_size=1).wire(db, **STARTUP) as c:
+    with qbouncer(pool_mode=mode, default_pool_size=1).wire(db, **STARTUP) as c:
         for _ in range(3):
             for sql in "BEGIN", reset, "COMMIT":
                 assert not errors(c.simple(sql))
             assert c.rows("SHOW timezone")[0]["TimeZone"] == "Asia/Tokyo"
+            assert settings_of(c) == STARTUP
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+@pytest.mark.parametrize("reset", ["RESET ALL", "RESET work_mem", "SET work_mem TO DEFAULT", "DISCARD ALL"])
+def test_reset_in_the_extended_protocol(qbouncer, db, mode, reset):
+    with qbouncer(pool_mode=mode, default_pool_size=1).wire(db, **STARTUP) as c:
+        for _ in range(2):
+            assert not errors(c.simple("SET work_mem = '9MB'"))
+            assert not errors(extended(c, reset))
+            assert settings_of(c) == STARTUP
+        if reset == "DISCARD ALL":
+            return
+        # prepared long ago
+        c.hold().parse("r", reset).sync().push()
+        assert not errors(c.until("Z"))
+        for _ in range(2):
+            assert not errors(c.simple("SET work_mem = '9MB'"))
+            c.hold().bind("", "r").execute().sync().push()
+            assert not errors(c.until("Z"))
             assert settings_of(c) == STARTUP
 
 
@@ -752,3 +773,28 @@ def test_the_role_goes_with_what_connection_pools_send(qbouncer, direct, db, mod
         assert not errors(c.simple("SET ROLE other")) and not errors(c.simple("CLOSE ALL; RESET ALL"))
         assert errors(c.simple("QUEUE TAKE mail")) == ["42501"]
         assert c.rows("SELECT current_user AS u") == [{"u": "other"}]
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+@pytest.mark.parametrize("how", ["extended", "prepared", "block", "string"])
+def test_the_role_of_statements_of_the_queue(qbouncer, direct, db, mode, how):
+    """TAKE runs on another server: under the role of the moment, however that was set."""
+    direct.execute("GRANT other TO app")
+    with qbouncer(pool_mode=mode, default_pool_size=1).wire(db) as c:
+        assert not errors(c.simple("QUEUE CREATE mail"))
+        if how == "prepared":
+            c.hold().parse("other", "SET ROLE other").parse("none", "RESET ROLE").sync().push()
+            assert not errors(c.until("Z"))
+        for _ in range(2):
+            for name, sql, refused in ("other", "SET ROLE other", ["42501"]), ("none", "RESET ROLE", []):
+                if how == "extended":
+                    assert not errors(extended(c, sql))
+                elif how == "prepared":
+                    c.hold().bind("", name).execute().sync().push()
+                    assert not errors(c.until("Z"))
+                elif how == "block":
+                    for one in "BEGIN", sql, "COMMIT":
+                        assert not errors(c.simple(one))
+                else:
+                    assert not errors(c.simple("SELECT 1; " + sql))
+                assert errors(c.simple("QUEUE TAKE mail")) == refused
