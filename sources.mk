@@ -598,6 +598,7 @@ qb_dialogues = \
 	test/scenario/session_queue.dlg \
 	test/scenario/session_settings.dlg \
 	test/scenario/set_is_followed.dlg \
+	test/scenario/set_is_undone.dlg \
 	test/scenario/settings_follow.dlg \
 	test/scenario/several_in_one_string.dlg \
 	test/scenario/shutdown.dlg \

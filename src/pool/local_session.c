@@ -257,6 +257,14 @@ bool local_session_is(const struct client *c, const char *sql, size_t len)
 	return ours;
 }
 
+/* By an error behind it in the batch, which is a transaction: one that a server has to carry out.
+ */
+static bool may_be_undone(const struct sql_session *st)
+{
+	return st->kind == SQL_SESSION_SET || st->kind == SQL_SESSION_RESET ||
+	       st->kind == SQL_SESSION_RESET_ALL;
+}
+
 /* LISTEN and UNLISTEN are answered whatever else there is. STEP_MORE: the server has to do it. */
 enum step local_session_execute(struct client *c, const char *sql)
 {
@@ -272,7 +280,7 @@ enum step local_session_execute(struct client *c, const char *sql)
 		sql_session_free(&st);
 		return step;
 	}
-	if (!local_session_possible(c)) {
+	if (!local_session_possible(c) || (may_be_undone(&st) && !client_sync_follows())) {
 		sql_session_free(&st);
 		return STEP_MORE;
 	}

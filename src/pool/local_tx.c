@@ -240,7 +240,8 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	r->tag = REPLACE_TAG_KEEP;
 	r->tag_text = "";
 	c->batch_executed = true;
-	ends = l->tx == SQL_TX_COMMIT || l->tx == SQL_TX_ROLLBACK;
+	ends = l->tx == SQL_TX_COMMIT || l->tx == SQL_TX_ROLLBACK ||
+	       (l->kind == LSTMT_SESSION && is_discard_all(l));
 	step = local_replace_execute(c, p, r);
 	if (step == STEP_NEXT && ends)
 		portal_drop_all(c); /* also p and l */
