@@ -139,6 +139,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/pool_int.h \
 	src/pool/pooler.c \
 	src/pool/portal.c \
+	src/pool/query.c \
 	src/pool/relay.c \
 	src/pool/relay_error.c \
 	src/pool/relay_int.h \

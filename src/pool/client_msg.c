@@ -18,19 +18,14 @@
 static bool send_begin(struct client *c)
 {
 	struct server *s = c->link;
-	struct buf b = BUF_INIT;
+	struct buf sql = BUF_INIT;
 
-	build_query(&b, c->begin_sql);
+	buf_puts(&sql, c->begin_sql);
 	mem_free(c->begin_sql);
 	c->begin_sql = NULL;
 	c->vtx = VTX_NONE;
-	server_drop_unnamed(s);
 	s->tx = 'T';
-	if (!server_expect(s, EXPECT_QUERY, DEST_BEGIN, NULL)) {
-		buf_free(&b);
-		return false;
-	}
-	return server_send(s, &b);
+	return server_query(s, &sql, DEST_BEGIN);
 }
 
 bool client_is_owed(const struct client *c)

@@ -66,79 +66,18 @@ static void put_question(struct buf *sql, const struct server *s)
 			" UNION ALL SELECT 'p', name, statement FROM pg_catalog.pg_prepared_statements WHERE from_sql");
 }
 
-/* Session pooling: the unnamed statement is the client's, and no copy of it is here. */
-static void build_beside_unnamed(struct buf *b, const struct buf *sql)
-{
-	static const char name[] = "qb_look";
-	size_t start;
-
-	build_close(b, 'S', name); /* an earlier one may have been cancelled before its end */
-	build_parse(b, name, (const char *)sql->data, sql->len, NULL, 0);
-	start = build_begin(b, 'B');
-	build_cstr(b, "");
-	build_cstr(b, name);
-	for (int i = 0; i < 3; i++)
-		build_i16(b, 0);
-	build_end(b, start);
-	build_execute(b, "", 0);
-	build_close(b, 'S', name);
-	build_simple(b, 'S');
-}
-
-static bool expect_beside_unnamed(struct server *s)
-{
-	static const enum expect_kind kinds[] = {
-		EXPECT_CLOSE, EXPECT_PARSE, EXPECT_BIND, EXPECT_EXECUTE, EXPECT_CLOSE, EXPECT_SYNC};
-	bool ok = true;
-
-	for (size_t i = 0; i < ARRAY_LEN(kinds) && ok; i++)
-		ok = server_expect(s, kinds[i], DEST_LOOK, NULL);
-	return ok;
-}
-
-static bool is_beside_unnamed(const struct server *s)
-{
-	return server_pool_mode(s) == POOL_MODE_SESSION;
-}
-
-static void build_question(struct server *s, struct buf *b)
-{
-	struct buf sql = BUF_INIT;
-
-	put_question(&sql, s);
-	if (s->custom.failed)
-		sql.failed = true;
-	if (is_beside_unnamed(s))
-		build_beside_unnamed(b, &sql);
-	else
-		build_query(b, buf_cstr(&sql));
-	if (buf_failed(&sql))
-		b->failed = true;
-	buf_free(&sql);
-}
-
-static bool expect_answer(struct server *s)
-{
-	if (is_beside_unnamed(s))
-		return expect_beside_unnamed(s);
-	server_drop_unnamed(s);
-	return server_expect(s, EXPECT_QUERY, DEST_LOOK, NULL);
-}
-
 bool look_begin(struct server *s)
 {
-	struct buf b = BUF_INIT;
+	struct buf sql = BUF_INIT;
 	struct look *l = mem_zalloc(sizeof(*l));
 
-	build_question(s, &b);
-	if (l == NULL)
-		b.failed = true;
-	if (buf_failed(&b)) {
-		mem_free(l);
-		buf_free(&b);
+	if (l == NULL) {
 		server_close(s, "out of memory", NULL);
 		return true;
 	}
+	put_question(&sql, s);
+	if (s->custom.failed)
+		sql.failed = true;
 	l->asked = s->touched;
 	l->resets = s->reset_seen;
 	s->reset_seen = false;
@@ -147,10 +86,7 @@ bool look_begin(struct server *s)
 	l->custom = s->custom;
 	s->custom = BUF_INIT;
 	s->pool->stats.looks++;
-	if (expect_answer(s))
-		server_send(s, &b);
-	else
-		buf_free(&b);
+	(void)server_query(s, &sql, DEST_LOOK);
 	return true;
 }
 
@@ -314,6 +250,11 @@ void look_free(struct server *s)
 	s->look = NULL;
 }
 
+static bool is_session_mode(const struct server *s)
+{
+	return server_pool_mode(s) == POOL_MODE_SESSION;
+}
+
 void look_done(struct server *s)
 {
 	struct look *l = s->look;
@@ -332,12 +273,12 @@ void look_done(struct server *s)
 			buf_put(&s->custom, l->custom.data, l->custom.len);
 			if (buf_failed(&s->custom) || buf_failed(&l->custom))
 				pins |= PIN_UNKNOWN;
-			s->look_again = is_beside_unnamed(s);
+			s->look_again = is_session_mode(s);
 		} else {
 			restore_reported(s, l);
 		}
 		/* in session pooling it keeps its server anyway */
-		if (!is_beside_unnamed(s))
+		if (!is_session_mode(s))
 			session_pin(c, pins);
 	}
 	look_free(s);

@@ -769,6 +769,8 @@ void server_reap(void);
 const char *server_prefix(const struct server *s);
 bool server_send(struct server *s, struct buf *b); /* writes and empties b; false: memory, server closed */
 void server_expect_failed(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg);
+/* query.c: statements of ours, each answer for dest. Takes sql. false: the server was closed. */
+bool server_query(struct server *s, struct buf *sql, enum expect_dest dest);
 /* What it will answer to what is sent now. Takes arg. false: the server was closed. */
 static inline bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg)
 {

@@ -493,7 +493,7 @@ static bool must_settle(const struct server *s, struct istr *extra, enum expect_
 void server_put_settings(
 	struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest)
 {
-	struct buf sql = BUF_INIT, b = BUF_INIT;
+	struct buf sql = BUF_INIT;
 
 	/* the same client as before, or one like it: nearly always */
 	if (s->extra == extra && memcmp(&s->vars, v, sizeof(*v)) == 0)
@@ -503,18 +503,10 @@ void server_put_settings(
 	s->settling = must_settle(s, extra, dest);
 	s->extra_stale = false;
 	s->pool->stats.replays++;
-	build_query(&b, buf_cstr(&sql));
-	if (sql.failed)
-		b.failed = true;
-	buf_free(&sql);
-	server_drop_unnamed(s);
 	istr_ref(extra);
 	istr_drop(&s->extra);
 	s->extra = extra;
-	if (server_expect(s, EXPECT_QUERY, dest, NULL))
-		server_send(s, &b);
-	else
-		buf_free(&b);
+	(void)server_query(s, &sql, dest);
 }
 
 /* --- to a client and back
