@@ -633,6 +633,7 @@ qb_dialogues = \
 	test/scenario/types_asked_twice.dlg \
 	test/scenario/types_created.dlg \
 	test/scenario/unnamed_follows.dlg \
+	test/scenario/unnamed_in_doubt.dlg \
 	test/scenario/unsent_later.dlg \
 	test/scenario/wait_asked_late.dlg \
 	test/scenario/wait_ends_unasked.dlg \

@@ -226,6 +226,12 @@ static enum step bind_renamed(struct client *c, const struct wire_msg *m, const 
 	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
 }
 
+/* An error in an earlier batch would skip the Parse that was sent for it. */
+static bool server_has_unnamed(const struct server *s, const struct pstmt *ps)
+{
+	return s->unnamed == ps && (s->unnamed_there || s->unnamed_batch == s->batch);
+}
+
 /* The unnamed statement may have been parsed on another server, or replaced there by somebody
  * else's. */
 bool extq_restore_unnamed(struct client *c)
@@ -233,7 +239,7 @@ bool extq_restore_unnamed(struct client *c)
 	struct pstmt *ps = c->unnamed != NULL ? c->unnamed->p : NULL;
 	struct buf b = BUF_INIT;
 
-	if (!cstmt_tracks_names(c) || ps == NULL || c->link->unnamed == ps)
+	if (!cstmt_tracks_names(c) || ps == NULL || server_has_unnamed(c->link, ps))
 		return true;
 	build_parse(&b, "", pstmt_sql(ps), ps->sql_len, pstmt_oids(ps), ps->n_oids);
 	c->link->unsynced = true;

@@ -343,6 +343,7 @@ struct server {
 	bool unsynced : 1;     /* extended messages were sent since the last Sync */
 	bool flushed : 1;      /* a Flush was sent behind them */
 	bool copy_in : 1;      /* CopyInResponse seen, no CopyDone, CopyFail or error since */
+	bool unnamed_there : 1;/* the Parse of `unnamed` has succeeded */
 	bool unnamed_raw : 1;  /* the unnamed statement is one of its client that we have no copy of */
 	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
 	bool discarded : 1;    /* session pooling: DISCARD ALL was carried out, what it did to `vars` is to come */
@@ -379,6 +380,7 @@ struct server {
 	struct sprep *prepared_lru;
 	unsigned n_prepared;        /* those that are sent */
 	struct pstmt *unnamed;      /* what the server's unnamed statement is, or NULL */
+	uint16_t unnamed_batch;     /* in which its Parse was sent */
 	uint16_t batch, batch_now;  /* counts Sync: that were sent, that are answered */
 	struct vars vars;
 	struct istr *extra;         /* settings in force that are not reported */

@@ -282,6 +282,8 @@ bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest d
 	pstmt_ref(p);
 	server_drop_unnamed(s);
 	s->unnamed = p;
+	s->unnamed_there = false;
+	s->unnamed_batch = s->batch;
 	if (!server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p)))
 		return false;
 	expect_at(&s->expect, s->expect.count - 1u)->unnamed = true;
@@ -429,7 +431,9 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 	} else if (e->kind == EXPECT_PARSE || e->kind == EXPECT_CLOSE) {
 		if (!e->unnamed)
 			sprep_answered(s, arg, e->kind == EXPECT_PARSE, ok);
-		else if (!ok && s->unnamed == arg)
+		else if (s->unnamed == arg && ok)
+			s->unnamed_there = true;
+		else if (s->unnamed == arg)
 			server_drop_unnamed(s);
 		pstmt_drop((struct pstmt **)&arg);
 	}
