@@ -585,6 +585,7 @@ qb_dialogues = \
 	test/scenario/push_select.dlg \
 	test/scenario/query_abandoned.dlg \
 	test/scenario/query_timeout_merged.dlg \
+	test/scenario/queue_pool_size.dlg \
 	test/scenario/random.dlg \
 	test/scenario/released_when_gone.dlg \
 	test/scenario/reserve_for_takers.dlg \

@@ -24,8 +24,8 @@ def proxy(qbouncer, port):
     return qbouncer(metrics_port=port, metrics_queue_interval="1s")
 
 
-def get(port, path, method="GET"):
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=15)
+def get(port, path, method="GET", host="127.0.0.1"):
+    c = http.client.HTTPConnection(host, port, timeout=15)
     c.request(method, path)
     r = c.getresponse()
     body = r.read().decode()
@@ -243,6 +243,25 @@ def test_bad_requests(proxy, port, db):
     with proxy.wire(db) as c:
         c.simple("SELECT 1")
     assert get(port, "/healthz")[0] == 200
+
+
+def test_address(qbouncer, port):
+    """metrics_addr: there, and nowhere else; a reload moves it."""
+    proxy = qbouncer(metrics_port=port, metrics_addr="127.0.0.2")
+    assert get(port, "/healthz", host="127.0.0.2")[0] == 200
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/healthz")
+    proxy.settings["metrics_addr"] = "127.0.0.1"
+    proxy.reload()
+
+    def moved():
+        try:
+            return get(port, "/healthz")[0] == 200
+        except ConnectionRefusedError:
+            return False
+    wait_for(moved, "the new address")
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/healthz", host="127.0.0.2")
 
 
 def test_reload(qbouncer, port):

@@ -34,6 +34,58 @@ static int teardown(void **state)
 	return rmdir(dir);
 }
 
+/* In the place of those of libc (syslog.h is not included: with FORTIFY they are inline there). The
+ * last line is kept. */
+void openlog(const char *ident, int option, int facility);
+void closelog(void);
+void syslog(int priority, const char *fmt, ...) PRINTF_LIKE(2, 3);
+void __syslog_chk(int priority, int flag, const char *fmt, ...) PRINTF_LIKE(3, 4);
+
+static struct {
+	bool is_open;
+	char ident[32], line[200];
+	int option, facility, priority, n_lines;
+} sys;
+
+void openlog(const char *ident, int option, int facility)
+{
+	sys.is_open = true;
+	snprintf(sys.ident, sizeof(sys.ident), "%s", ident);
+	sys.option = option;
+	sys.facility = facility;
+}
+
+void closelog(void)
+{
+	sys.is_open = false;
+}
+
+static void PRINTF_LIKE(2, 0) sys_keep(int priority, const char *fmt, va_list ap)
+{
+	sys.n_lines++;
+	sys.priority = priority;
+	vsnprintf(sys.line, sizeof(sys.line), fmt, ap);
+}
+
+void syslog(int priority, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	sys_keep(priority, fmt, ap);
+	va_end(ap);
+}
+
+void __syslog_chk(int priority, int flag, const char *fmt, ...)
+{
+	va_list ap;
+
+	(void)flag;
+	va_start(ap, fmt);
+	sys_keep(priority, fmt, ap);
+	va_end(ap);
+}
+
 /* The whole file. */
 static const char *content(const char *name)
 {
@@ -171,6 +223,45 @@ static void test_open_fails(void **state)
 	assert_ends(content(file), "and again\n");
 }
 
+static void test_syslog(void **state)
+{
+	enum { PID = 1, DAEMON = 3 << 3, LOCAL3 = 19 << 3, ERR = 3, WARNING = 4, INFO = 6 };
+	struct log_target t = {.file = file, .to_syslog = true};
+
+	(void)state;
+	log_info("not there");
+	assert_int_equal(sys.n_lines, 0);
+	assert_true(log_open(&t));
+	assert_true(sys.is_open);
+	assert_string_equal(sys.ident, "qbouncer");
+	assert_int_equal(sys.option, PID);
+	assert_int_equal(sys.facility, DAEMON);
+	log_write(LOG_LVL_ERROR, "C-1", "100%%d %s", "a\nb%s");
+	assert_int_equal(sys.priority, ERR);
+	assert_string_equal(
+		sys.line, "C-1: 100%d a\\x0Ab%s"); /* time, pid and level are syslog's own */
+	assert_ends(content(file), "C-1: 100%d a\\x0Ab%s\n");
+	log_warning("w");
+	assert_int_equal(sys.priority, WARNING);
+	log_debug("too much");
+	assert_int_equal(sys.n_lines, 2);
+	t = (struct log_target){.file = file,
+		.to_syslog = true,
+		.json = true,
+		.syslog_ident = "pool",
+		.syslog_facility = "local3"};
+	assert_true(log_open(&t));
+	assert_string_equal(sys.ident, "pool");
+	assert_int_equal(sys.facility, LOCAL3);
+	log_info("plain \"words\"");
+	assert_int_equal(sys.priority, INFO);
+	assert_string_equal(sys.line, "plain \"words\"");
+	assert_true(log_open(&(struct log_target){.file = file}));
+	assert_false(sys.is_open);
+	log_info("no more");
+	assert_int_equal(sys.n_lines, 3);
+}
+
 static void test_facilities(void **state)
 {
 	(void)state;
@@ -190,6 +281,7 @@ int main(void)
 		cmocka_unit_test(test_levels),
 		cmocka_unit_test(test_reopen),
 		cmocka_unit_test(test_open_fails),
+		cmocka_unit_test(test_syslog),
 		cmocka_unit_test(test_facilities),
 	};
 
