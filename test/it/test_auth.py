@@ -6,6 +6,7 @@ import psycopg
 import pytest
 
 from pgwire import PgError, cstr
+from proxy import wait_for
 
 PASSWORD = "pencil 'with\" quotes"
 # the secrets that Postgres itself would store
@@ -39,6 +40,30 @@ def test_refused(qbouncer, db, method, user):
     assert e.value.sqlstate == "28P01"
     assert e.value.fields["S"] == "FATAL"
     assert e.value.message == 'password authentication failed for user "%s"' % user
+
+
+def rounds(proxy, db, user):
+    """What a client that begins with SCRAM is told."""
+    with proxy.wire() as c:
+        c.startup(user, db, wait=False)
+        c.until("R")
+        first = b"n,,n=,r=abcdefgh"
+        c.send("p", cstr("SCRAM-SHA-256") + struct.pack("!i", len(first)) + first)
+        return dict(p.split("=", 1) for p in c.recv().body[4:].decode().split(","))["i"]
+
+
+def test_scram_iterations(qbouncer, db):
+    """Also a reload, and users that there are not: they look the same."""
+    proxy = qbouncer(auth_type="scram-sha-256", users={"other": PASSWORD}, scram_iterations=5000)
+    assert rounds(proxy, db, "other") == rounds(proxy, db, "nobody") == "5000"
+    with proxy.connect(db, "other", password=PASSWORD) as conn:
+        assert conn.execute("SELECT 1").fetchone() == (1,)
+    proxy.settings["scram_iterations"] = 6000
+    proxy.reload()
+    wait_for(lambda: rounds(proxy, db, "other") == "6000", "the new rounds")
+    assert rounds(proxy, db, "nobody") == "6000"
+    with proxy.connect(db, "other", password=PASSWORD) as conn:
+        assert conn.execute("SELECT 1").fetchone() == (1,)
 
 
 @pytest.mark.parametrize("method", METHODS[1:])

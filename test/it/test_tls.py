@@ -442,6 +442,14 @@ def test_server_sslmode(qbouncer, pki, secure, mode):
         assert row["tls"].startswith("TLSv1.3/TLS_")
 
 
+def test_server_ciphers(qbouncer, pki, secure):
+    cipher = "SELECT cipher FROM pg_stat_ssl WHERE pid = pg_backend_pid()"
+    for name in "TLS_AES_128_GCM_SHA256", "TLS_CHACHA20_POLY1305_SHA256":
+        p = qbouncer(databases=server(secure), server_tls_sslmode="require", server_tls13_ciphers=name)
+        with p.connect("db") as conn:
+            assert one(conn, cipher) == name
+
+
 @pytest.mark.parametrize("mode,host,ca,reason", [
     ("disable", "localhost", "ca", "pg_hba.conf rejects connection|no encryption"),
     ("verify-ca", "localhost", "other_ca", "certificate verify failed"),
