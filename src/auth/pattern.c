@@ -23,9 +23,9 @@ enum {
 	REPEAT_MAX = 255, /* DUPMAX of Postgres */
 	NESTING_MAX = 100,
 	NAME_LEN_MAX = 255,
-	STEPS_MAX = 200 * 1000, /* of one match: 20 ms at the worst */
-	FRAME_PLAIN = 256,      /* bytes: a step that remembers more counts as several */
-	HEAP_MAX = 4 * 1024,    /* of one match, in KiB */
+	STEPS_MAX = 50 * 1000, /* of one match: 30 ms at the worst */
+	FRAME_PLAIN = 256,     /* bytes: a step that remembers more counts as several */
+	HEAP_MAX = 4 * 1024,   /* of one match, in KiB */
 };
 
 struct pattern {
