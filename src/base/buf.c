@@ -87,7 +87,8 @@ void buf_reserve(struct buf *b, size_t more)
 
 void buf_put(struct buf *b, const void *p, size_t len)
 {
-	buf_reserve(b, len);
+	if (len > b->cap - b->len)
+		buf_reserve(b, len);
 	if (b->failed || !len)
 		return;
 	memcpy(b->data + b->len, p, len);
@@ -101,7 +102,10 @@ void buf_puts(struct buf *b, const char *s)
 
 void buf_putc(struct buf *b, char c)
 {
-	buf_put(b, &c, 1);
+	if (b->len < b->cap)
+		b->data[b->len++] = (uint8_t)c;
+	else
+		buf_put(b, &c, 1);
 }
 
 void buf_printf(struct buf *b, const char *fmt, ...)

@@ -275,12 +275,12 @@ bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_valu
 	call_jobs_mark(qc, ret, q);
 	ret->in_rows = names_queues(q);
 	call_ends(ret, q, bind);
-	if (!qstmt_sql(q, call_token, ret, &ret->sql, err))
-		return false;
-	if (!buf_failed(&ret->sql))
-		return true;
-	pg_error_set(err, "53200", "out of memory");
-	return false;
+	return true;
+}
+
+bool call_sql(struct call *call, const struct qstmt *q, struct pg_error *err)
+{
+	return call->sql.len > 0 || qstmt_sql(q, call_token, call, &call->sql, err);
 }
 
 bool call_ask_queues(struct call *call, const struct qstmt *q, struct pg_error *err)
@@ -338,12 +338,23 @@ static int token_order(const void *a, const void *b)
 	return strcmp(a, b);
 }
 
+/* As those of one TAKE nearly always are. */
+static bool are_ascending(const struct jobs *j)
+{
+	for (int i = 1; i < j->n; i++)
+		if (strcmp(j->tokens[i - 1], j->tokens[i]) >= 0)
+			return false;
+	return true;
+}
+
 /* A token counts once, also when several requests of a batch name it: rows do not tell whose it
  * was. Their order changes. */
 unsigned jobs_distinct(struct jobs *j)
 {
 	unsigned n = j->n > 0;
 
+	if (are_ascending(j))
+		return (unsigned)j->n;
 	if (j->n > 1)
 		qsort(j->tokens, (size_t)j->n, sizeof(j->tokens[0]), token_order);
 	for (int i = 1; i < j->n; i++)

@@ -159,7 +159,7 @@ static bool sent_again(struct request *r, const struct pg_error *cause)
 	if (lane_is_refusal(cause, &payload))
 		r->q->payload = payload;
 	buf_reset(&r->call.sql);
-	return qstmt_sql(r->q, call_token, &r->call, &r->call.sql, &err) && submit_alone(r, &none);
+	return call_sql(&r->call, r->q, &err) && submit_alone(r, &none);
 }
 
 static void on_done(void *arg, const struct pg_error *err)
@@ -655,11 +655,15 @@ bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
 	r->n_formats = bind->n_formats;
 	r->is_done = q->verb->id == QVERB_DONE;
 	qc->request = r;
-	if (submit_merged(r, bind) || submit_alone(r, bind))
+	if (submit_merged(r, bind))
 		return true;
+	if (call_sql(&r->call, q, err)) {
+		if (submit_alone(r, bind))
+			return true;
+		pg_error_set(err, "53200", "out of memory");
+	}
 	r->then = NULL;
 	request_free(r);
-	pg_error_set(err, "53200", "out of memory");
 	return false;
 }
 

@@ -700,12 +700,14 @@ enum exec_verdict run_in_place(
 {
 	struct replace *r = mem_zalloc(sizeof(*r));
 	struct in_place *ip = mem_zalloc(sizeof(*ip));
+	bool ok = r != NULL && ip != NULL && put_values(r, call);
 	int n_columns;
 
-	if (r == NULL || ip == NULL || !put_values(r, call)) {
+	if (!ok)
+		pg_error_set(&x->err, "53200", "out of memory");
+	if (!ok || !call_sql(call, q, &x->err)) {
 		mem_free(ip);
 		replace_free(&r);
-		pg_error_set(&x->err, "53200", "out of memory");
 		return EXEC_ERROR;
 	}
 	ip->q = q;

@@ -255,6 +255,8 @@ struct call {
 };
 MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
 	struct pg_error *err);
+/* Its text, which a merged one does not need. */
+MUST_CHECK bool call_sql(struct call *call, const struct qstmt *q, struct pg_error *err);
 /* THEN TAKE of jobs that were done before: asks for nothing but their queues. */
 MUST_CHECK bool call_ask_queues(struct call *call, const struct qstmt *q, struct pg_error *err);
 void call_free(struct call *c);

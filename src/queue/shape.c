@@ -228,6 +228,14 @@ static int part_order(const void *a, const void *b)
 	return (x->id > y->id) - (x->id < y->id);
 }
 
+static bool are_ascending(const struct part *parts, int n)
+{
+	for (int i = 1; i < n; i++)
+		if (parts[i - 1].id >= parts[i].id)
+			return false;
+	return true;
+}
+
 /* "<number>-<id>-<digits>" */
 static bool part_read(const uint8_t *p, size_t len, struct part *ret)
 {
@@ -265,11 +273,10 @@ static bool read_parts(const struct merge_statement *st, struct part *parts, int
 		if (parts[i].result == NULL)
 			return false;
 	}
+	if (are_ascending(parts, n))
+		return true;
 	qsort(parts, (size_t)n, sizeof(*parts), part_order);
-	for (int i = 1; i < n; i++)
-		if (parts[i].id == parts[i - 1].id)
-			return false;
-	return true;
+	return are_ascending(parts, n);
 }
 
 /* A queue that keeps what is finished has another function for it, and so has a result. */

@@ -75,10 +75,12 @@ void build_i16(struct buf *b, int v)
 
 void build_i32(struct buf *b, int64_t v)
 {
-	uint8_t p[4];
-
-	store_u32(p, (uint32_t)v);
-	buf_put(b, p, sizeof(p));
+	if (b->cap - b->len < 4)
+		buf_reserve(b, 4);
+	if (buf_failed(b))
+		return;
+	store_u32(b->data + b->len, (uint32_t)v);
+	b->len += 4;
 }
 
 void build_cstr(struct buf *b, const char *s)
