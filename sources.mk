@@ -520,6 +520,8 @@ qb_scenario_files = \
 	test/scenario/store.c \
 	test/scenario/store.h
 qb_dialogues = \
+	test/scenario/asked_by_few.dlg \
+	test/scenario/asked_by_nobody.dlg \
 	test/scenario/asked_when_gone.dlg \
 	test/scenario/await.dlg \
 	test/scenario/await_cancelled.dlg \
@@ -546,6 +548,7 @@ qb_dialogues = \
 	test/scenario/fatal_when_idle.dlg \
 	test/scenario/function_call.dlg \
 	test/scenario/goodbye_while_waiting.dlg \
+	test/scenario/hand_late.dlg \
 	test/scenario/handed_over.dlg \
 	test/scenario/heartbeat.dlg \
 	test/scenario/hold.dlg \

@@ -16,6 +16,8 @@ struct task_ops {
 	/* The end; the task is gone afterwards. err NULL: success. A statement that the server refused
 	 * has the server's fields; a server that could not be reached 08006 or 57P03. */
 	void (*done)(void *arg, const struct pg_error *err);
+	/* A server is there: the last moment for task_change(). false: no memory, which is its end. Or NULL. */
+	bool (*starts)(void *arg);
 };
 
 /* The settings of a client (all but application_name), for statements that stand for many clients. */
@@ -50,6 +52,9 @@ MUST_CHECK struct task *task_submit(struct pool *pool, const struct task_spec *s
  * Returns true when it was never sent. */
 bool task_drop(struct task **p);
 bool task_is_sent(const struct task *t);
+/* Another statement, with its values, takes the place of one that was not sent: it waits on where it is. false:
+ * memory, and it is as it was. */
+MUST_CHECK bool task_change(struct task *t, const struct task_spec *spec);
 
 /* The database a pool belongs to, and its role. */
 const char *pool_database(const struct pool *p);

@@ -343,8 +343,9 @@ static bool serve_tasks(struct pool *p, usec_t now)
 	while ((t = next_task(p, now, &seen, &s)) != NULL) {
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
-		task_start(t, s);
 		any = true;
+		if (task_starts(t))
+			task_start(t, s);
 	}
 	if (seen > 0)
 		loop_tick_at(held_tick, now + HELD_PERIOD);

@@ -805,6 +805,7 @@ extern const struct conn_ops server_ops; /* messages of a server that has logged
 void relay_settle(struct server *s);     /* the client has sent the rest of a message */
 
 /* task.c */
+bool task_starts(struct task *t); /* it is about to be; false: it has ended instead */
 void task_start(struct task *t, struct server *s);
 void task_row(struct task *t, const uint8_t *body, size_t len);
 void task_error(struct task *t, const uint8_t *body, size_t len);

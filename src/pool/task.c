@@ -133,6 +133,36 @@ bool task_is_sent(const struct task *t)
 	return t->server != NULL;
 }
 
+bool task_change(struct task *t, const struct task_spec *spec)
+{
+	struct pstmt *stmt = pstmt_get(spec->sql, strlen(spec->sql), spec->oids, spec->n_params);
+	struct buf bind = BUF_INIT;
+
+	put_values(&bind, spec);
+	if (stmt == NULL || buf_failed(&bind)) {
+		pstmt_drop(&stmt);
+		buf_free(&bind);
+		return false;
+	}
+	pstmt_drop(&t->stmt);
+	buf_free(&t->bind);
+	t->stmt = stmt;
+	t->bind = bind;
+	t->kind = spec->kind;
+	return true;
+}
+
+bool task_starts(struct task *t)
+{
+	struct pg_error err;
+
+	if (t->ops == NULL || t->ops->starts == NULL || t->ops->starts(t->arg))
+		return true;
+	pg_error_set(&err, "53200", "out of memory");
+	task_end(t, &err);
+	return false;
+}
+
 /* --- running
  * ------------------------------------------------------------------------------------------- */
 

@@ -686,7 +686,7 @@ void engine_cancel(struct qclient *qc)
 	struct request *r = qc->request;
 	struct pg_error err;
 
-	if ((r->item != NULL && merge_is_sent(r->item)) || !take_back(r)) {
+	if ((r->item != NULL && merge_is_running(r->item)) || !take_back(r)) {
 		if (r->then != NULL)
 			then_cancel(r->then);
 		return;

@@ -14,11 +14,12 @@
 #define TAKERS_MAX 1000
 
 struct taker {
-	struct waiter *waiter;
-	int jobs; /* that it may get */
+	struct waiter *waiter; /* NULL: has left, and the statement will be made without it */
+	int jobs;              /* that it may get */
 };
 
 struct hand {
+	struct batch *batch;
 	int n, at; /* at: who gets the next one */
 	struct buf row;
 	struct taker takers[];
@@ -131,7 +132,7 @@ struct hand *hand_begin(
 	h = mem_alloc(sizeof(*h) + (size_t)most * sizeof(h->takers[0]));
 	if (h == NULL)
 		return NULL;
-	*h = (struct hand){.row = BUF_INIT};
+	*h = (struct hand){.batch = st->batch, .row = BUF_INIT};
 	array_begin(&st->bytes[2], OID_INT4);
 	array_begin(&st->bytes[3], OID_TEXT);
 	array_begin(&st->bytes[4], OID_TEXT);
@@ -154,6 +155,19 @@ struct hand *hand_begin(
 	for (int i = 2; i < 5; i++)
 		buf_reset(&st->bytes[i]);
 	return NULL;
+}
+
+bool hand_leave(struct waiter *w)
+{
+	struct hand *h = w->hand;
+
+	if (!merge_refill(h->batch))
+		return false;
+	for (int i = 0; i < h->n; i++)
+		if (h->takers[i].waiter == w)
+			h->takers[i].waiter = NULL;
+	w->hand = NULL;
+	return true;
 }
 
 /* --- rows
@@ -220,7 +234,8 @@ void hand_end(void *arg, const struct pg_error *err)
 	struct hand *h = arg;
 
 	for (int i = 0; i < h->n; i++)
-		waiter_handed(h->takers[i].waiter, err == NULL);
+		if (h->takers[i].waiter != NULL)
+			waiter_handed(h->takers[i].waiter, err == NULL);
 	buf_free(&h->row);
 	mem_free(h);
 }

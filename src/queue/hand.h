@@ -13,6 +13,8 @@
 struct hand *hand_begin(
 	struct qdb *db, struct pool *pool, const char *queue, struct merge_statement *st);
 bool hand_row(void *hand, const uint8_t **body, size_t *len); /* see merge_shape.row */
+/* It does not wait any more. false: a server has the push. */
+MUST_CHECK bool hand_leave(struct waiter *w);
 void hand_end(void *hand, const struct pg_error *err);        /* frees it */
 
 #endif

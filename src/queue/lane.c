@@ -649,6 +649,11 @@ struct flight *flight_begin(struct lane *l)
 	return f;
 }
 
+void flight_sent(struct flight *f)
+{
+	f->began = loop_now();
+}
+
 void flight_saw(struct flight *f, int32_t priority, int64_t place)
 {
 	int i = 0;

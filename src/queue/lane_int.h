@@ -57,6 +57,7 @@ void lane_used(struct lane *l, struct pool *pool);
 void lane_renew(struct lane *l, int64_t number); /* 0: not known. Another queue than it was */
 
 struct flight *flight_begin(struct lane *l); /* NULL without memory: read from the front */
+void flight_sent(struct flight *f); /* its time begins */
 void flight_saw(struct flight *f, int32_t priority, int64_t place);
 void flight_end(struct flight *f, bool ok);
 

@@ -33,6 +33,7 @@ struct batch {
 	bool direct;  /* sent as its shape has it */
 	bool risky;   /* and any refusal is answered by sending it as the spec has it */
 	bool patient; /* sent by patient_sql */
+	bool stale;   /* its statement is not right any more: somebody has left */
 	void *flight; /* of the shape */
 	struct task *task;
 };
@@ -187,9 +188,9 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 	return i;
 }
 
-bool merge_is_sent(const struct merge_item *i)
+static bool is_waiting(const struct batch *b)
 {
-	return i->batch != NULL;
+	return b->task != NULL && !task_is_sent(b->task);
 }
 
 bool merge_is_running(const struct merge_item *i)
@@ -197,15 +198,63 @@ bool merge_is_running(const struct merge_item *i)
 	return i->batch != NULL && i->batch->task != NULL && task_is_sent(i->batch->task);
 }
 
+bool merge_refill(struct batch *b)
+{
+	if (!is_waiting(b))
+		return false;
+	b->stale = true;
+	return true;
+}
+
+static void gather_into(struct batch *b);
+
+static void end_flight(struct batch *b, const struct pg_error *err)
+{
+	void *flight = b->flight;
+
+	b->flight = NULL;
+	if (flight != NULL)
+		b->group->spec.shape->end(flight, err);
+}
+
+/* Nobody is left: what waits behind it takes its place. */
+static void leave_batch(struct merge_item *i)
+{
+	struct batch *b = i->batch;
+	struct group *g = b->group;
+	struct pg_error err;
+
+	DL_DELETE(b->items, i);
+	b->n_items--;
+	b->stale = true;
+	if (b->n_items > 0)
+		return;
+	if (!b->patient)
+		gather_into(b);
+	if (b->n_items > 0)
+		return;
+	task_drop(&b->task);
+	pg_error_set(&err, "57014", "nobody wants it any more");
+	end_flight(b, &err);
+	if (b->patient)
+		g->patient--;
+	else
+		g->under_way--;
+	mem_free(b);
+}
+
 bool merge_drop(struct merge_item *i)
 {
 	struct group *g = i->group;
 
-	if (i->batch != NULL) {
+	if (i->batch != NULL && !is_waiting(i->batch)) {
 		i->dropped = true;
 		return false;
 	}
-	DL_DELETE(g->waiting, i);
+	if (i->batch != NULL)
+		leave_batch(i);
+	else
+		DL_DELETE(g->waiting, i);
 	buf_free(&i->values);
 	mem_free(i);
 	group_drop_if_empty(g);
@@ -223,16 +272,12 @@ static void batch_add(struct batch *b, struct merge_item *i)
 	b->n_items++;
 }
 
-/* What has gathered, up to the bounds. */
-static struct batch *gather(struct group *g)
+static void gather_into(struct batch *b)
 {
-	struct batch *b = mem_zalloc(sizeof(*b));
+	struct group *g = b->group;
 	size_t bytes = 0;
 	int values = 0;
 
-	if (b == NULL)
-		return NULL;
-	b->group = g;
 	while (g->waiting != NULL && values < MERGE_ITEMS_MAX && bytes < MERGE_BYTES_MAX) {
 		struct merge_item *i = g->waiting;
 
@@ -243,6 +288,17 @@ static struct batch *gather(struct group *g)
 		bytes += i->values.len;
 		values += i->n;
 	}
+}
+
+/* What has gathered, up to the bounds. */
+static struct batch *gather(struct group *g)
+{
+	struct batch *b = mem_zalloc(sizeof(*b));
+
+	if (b == NULL)
+		return NULL;
+	b->group = g;
+	gather_into(b);
 	return b;
 }
 
@@ -446,9 +502,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	bool again, patient = b->patient;
 
 	b->task = NULL;
-	if (b->flight != NULL)
-		g->spec.shape->end(b->flight, err);
-	b->flight = NULL;
+	end_flight(b, err);
 	again = is_refused(b, err);
 	if (again)
 		send_long_way(b, err);
@@ -474,6 +528,8 @@ static void on_done(void *arg, const struct pg_error *err)
 	group_drop_if_empty(g);
 }
 
+static bool on_start(void *arg);
+
 #define ARRAY_HEAD 20 /* bytes before the elements of an array of one dimension */
 
 /* What its shape makes of it. A batch that was refused so goes as the spec has it. */
@@ -483,7 +539,8 @@ static void fill(struct batch *b, struct merge_statement *st, const struct buf *
 	struct buf values = *array;
 	bool refused = b->direct;
 
-	b->direct = false;
+	b->direct = b->risky = false;
+	st->batch = b;
 	if (g->spec.shape == NULL || buf_failed(array))
 		return;
 	if (array->len > ARRAY_HEAD) {
@@ -499,9 +556,10 @@ static void fill(struct batch *b, struct merge_statement *st, const struct buf *
 	b->flight = st->flight;
 }
 
-static bool send(struct batch *b)
+/* The statement of the batch, as it is now: submitted, or in the place of the one that it had. */
+static bool make(struct batch *b)
 {
-	static const struct task_ops ops = {.row = on_row, .done = on_done};
+	static const struct task_ops ops = {.row = on_row, .done = on_done, .starts = on_start};
 	struct group *g = b->group;
 	struct merge_statement st = {.text = BUF_INIT,
 		.oids = g->spec.oids,
@@ -517,6 +575,7 @@ static bool send(struct batch *b)
 		.params = st.params,
 		.formats = st.formats};
 	struct buf array = BUF_INIT;
+	struct pg_error err;
 	char count[16];
 	bool ok;
 
@@ -539,25 +598,49 @@ static bool send(struct batch *b)
 	spec.oids = st.oids;
 	spec.n_params = st.n_params;
 	spec.n_formats = st.n_formats;
-	hist_add(&batch_sizes, (uint64_t)b->n_items);
 	ok = !buf_failed(&array) && !buf_failed(&st.text);
 	for (size_t i = 0; i < ARRAY_LEN(st.bytes); i++)
 		ok = ok && !buf_failed(&st.bytes[i]);
-	if (ok)
-		b->task = task_submit(g->pool, &spec);
-	ok = b->task != NULL;
-	if (!ok && b->flight != NULL) {
-		struct pg_error err;
-
+	if (ok && b->task == NULL)
+		ok = (b->task = task_submit(g->pool, &spec)) != NULL;
+	else if (ok)
+		ok = task_change(b->task, &spec);
+	if (!ok) {
 		pg_error_set(&err, "53200", "out of memory");
-		g->spec.shape->end(b->flight, &err);
-		b->flight = NULL;
+		end_flight(b, &err);
 	}
 	buf_free(&array);
 	buf_free(&st.text);
 	for (size_t i = 0; i < ARRAY_LEN(st.bytes); i++)
 		buf_free(&st.bytes[i]);
 	return ok;
+}
+
+static bool send(struct batch *b)
+{
+	if (!make(b))
+		return false;
+	hist_add(&batch_sizes, (uint64_t)b->n_items);
+	return true;
+}
+
+/* A server is there. Who has left since it was made is left out. */
+static bool on_start(void *arg)
+{
+	struct batch *b = arg;
+	const struct merge_shape *shape = b->group->spec.shape;
+	struct pg_error err;
+
+	if (b->stale) {
+		b->stale = b->direct = false;
+		pg_error_set(&err, "57014", "the statement is made anew");
+		end_flight(b, &err);
+		if (!make(b))
+			return false;
+	}
+	if (b->flight != NULL && shape->sent != NULL)
+		shape->sent(b->flight);
+	return true;
 }
 
 /* Sends the next batch. false: memory; what was to be sent still waits. */

@@ -45,6 +45,7 @@ struct merge_statement {
 	uint64_t kind; /* task_spec.kind */
 	bool risky;   /* any refusal may be the fault of the shape: without it, it goes as the spec has it */
 	void *flight; /* for row() and end(); NULL: they are not called */
+	struct batch *batch; /* for merge_refill() */
 };
 
 /* What makes another statement of a batch that means the same. */
@@ -54,6 +55,7 @@ struct merge_shape {
 	 * somebody else has got what it stands for. */
 	bool (*row)(void *flight, const uint8_t **body, size_t *len);
 	void (*end)(void *flight, const struct pg_error *err);      /* frees flight; err NULL: success */
+	void (*sent)(void *flight); /* a server has it now; or NULL */
 	void (*refused)(void *arg);
 	void (*free)(void *arg);
 };
@@ -89,10 +91,12 @@ void merge_spec_free(struct merge_spec *spec); /* what merge_add() has not taken
  */
 MUST_CHECK struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct merge_spec *spec,
 	struct buf *values, int n_values, int n, const struct merge_ops *ops, void *arg);
-/* true: it was not sent, is forgotten, and done() is not called. false: it is under way; rows go to
+/* true: no server has it, it is forgotten, and done() is not called. false: it is under way; rows go to
  * others if possible, and done() comes. */
 bool merge_drop(struct merge_item *i);
-bool merge_is_sent(const struct merge_item *i);
-bool merge_is_running(const struct merge_item *i); /* and a server has it */
+bool merge_is_running(const struct merge_item *i); /* a server has it */
+/* What its shape has made of it is not right any more: fill() is called again before it is sent, and end() before
+ * that. false: a server has it. */
+MUST_CHECK bool merge_refill(struct batch *b);
 
 #endif

@@ -433,7 +433,13 @@ static void take_ended(void *flight, const struct pg_error *err)
 	flight_end(flight, err == NULL);
 }
 
+static void take_sent(void *flight)
+{
+	flight_sent(flight);
+}
+
 const struct merge_shape lane_take = {.fill = fill_take,
+	.sent = take_sent,
 	.row = saw_row,
 	.end = take_ended,
 	.refused = shape_refused,

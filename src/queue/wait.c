@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "hand.h"
 #include "lane.h"
 #include "wait_int.h"
 
@@ -111,6 +112,8 @@ static struct client *waiter_end(struct park *p)
 		w->item = NULL;
 		pass_on(w);
 	}
+	if (w->hand != NULL)
+		(void)!hand_leave(w);
 	leave_rooms(w);
 	park_leave(p);
 	if (w->qc != NULL)
@@ -485,7 +488,8 @@ static bool is_over(struct park *p)
 
 	w->expired = true;
 	/* what is on its way comes in a moment; what waits for a server may wait for long */
-	return w->hand == NULL && (w->item == NULL || !merge_is_running(w->item));
+	return (w->hand == NULL || hand_leave(w)) &&
+	       (w->item == NULL || !merge_is_running(w->item));
 }
 
 static void stat_waiter(const struct park *p, struct queue_stat_waiter *st, struct buf *names)
