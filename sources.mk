@@ -548,6 +548,7 @@ qb_dialogues = \
 	test/scenario/fatal_when_idle.dlg \
 	test/scenario/function_call.dlg \
 	test/scenario/goodbye_while_waiting.dlg \
+	test/scenario/hand_dies_with_rows.dlg \
 	test/scenario/hand_late.dlg \
 	test/scenario/handed_over.dlg \
 	test/scenario/heartbeat.dlg \

@@ -155,14 +155,6 @@ void waiter_ask_failed(struct waiter *w)
 /* --- the end of a probe
  * ------------------------------------------------------------------------------------------ */
 
-/* What it was told of was not committed. */
-static void forget_rows(struct waiter *w)
-{
-	w->n_taken = 0;
-	buf_reset(&w->answer.rows);
-	w->answer.n_rows = 0;
-}
-
 static void give_back_taken(struct waiter *w)
 {
 	const char **tokens;
@@ -180,6 +172,16 @@ static void give_back_taken(struct waiter *w)
 	}
 	give_back(w->db, w->pool, tokens, w->n_taken, place, NULL);
 	mem_free(tokens);
+}
+
+/* What it was told of was not committed, or nobody knows: then it is not left to the end of the
+ * leases. */
+static void forget_rows(struct waiter *w)
+{
+	give_back_taken(w);
+	w->n_taken = 0;
+	buf_reset(&w->answer.rows);
+	w->answer.n_rows = 0;
 }
 
 /* Does the next one in line ask already? It will say whether there is more. */
