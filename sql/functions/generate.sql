@@ -242,7 +242,7 @@ DECLARE
 BEGIN
 	IF NOT pop AND NOT q.paused AND cardinality(prios) = 1 AND lease > interval '0'
 			AND lease <= interval '8000 years'
-			AND abs(since) + 20000 > date_part('epoch', moment) * 1000000 THEN
+			AND abs(since) - date_part('epoch', moment) * 1000000 BETWEEN -20000 AND 1000000 THEN
 @first@
 		GET DIAGNOSTICS got = ROW_COUNT;
 		IF got = lim THEN
@@ -256,6 +256,9 @@ BEGIN
 	END IF;
 	wanted := lim - coalesce(got, 0);
 	after := coalesce(to_timestamp(abs(since)::float8 / 1000000), '-infinity');
+	IF after > moment + interval '1 s' THEN
+		after := '-infinity';	-- the clock was set back: what it says of then is not true any more
+	END IF;
 	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
 				AND coalesce(lease_until, run_at) > after
 				AND coalesce(lease_until, run_at) <= moment)

@@ -12,7 +12,8 @@
 #define ASK_AFTER   5              /* statements of a queue whose number is not known */
 #define FULL_MIN    (1 * USEC_SEC)
 #define FULL_MAX    (60 * USEC_SEC)
-#define FULL_SHARE  50 /* a take from the front that lasts d comes not before 50 d have gone */
+#define FULL_SHARE  50      /* a take from the front that lasts d comes not before 50 d have gone */
+#define CLOCK_BACK  1000000 /* microseconds: it was set back, and not just read in another order */
 #define EVENT_MIN   (20 * USEC_MSEC)
 #define EVENT_SHARE 20                /* ... 20 d when something has happened */
 #define PAST        (100 * USEC_MSEC) /* longer than most transactions last */
@@ -644,6 +645,7 @@ struct flight *flight_begin(struct lane *l)
 		l->full_at = now + FULL_MIN;
 	}
 	f->from = lowest(l);
+	f->since = l->reached.since;
 	LL_PREPEND(l->flights, f);
 	l->refs++;
 	return f;
@@ -688,6 +690,10 @@ void flight_end(struct flight *f, bool ok)
 		lower_to(&f->seen[i].place, f->cap.place);
 		raise_floor(l, f->seen[i].priority, f->seen[i].place);
 		l->unproven = true;
+	}
+	if (ok && f->edge > 0 && f->edge < f->since - CLOCK_BACK) {
+		l->reached.since = f->edge;
+		lower(l, (struct lane_mark){INT64_MAX, f->edge});
 	}
 	if (ok) {
 		raise_to(&l->reached.since, f->edge);

@@ -48,6 +48,7 @@ struct flight {
 	int n_seen;
 	struct floor seen[FLOORS_MAX];
 	int64_t edge;
+	int64_t since; /* the latest that had been told when it began */
 	usec_t began;
 };
 

@@ -309,10 +309,12 @@ def test_cost_does_not_grow_with_what_is_delayed(q):
 def take_from(session, limit, floors, since=None, pop=False):
     """The take of the queue itself: payloads in order; floors: priority -> position."""
     known = sorted(floors.items(), reverse=True)
+    moment = since if isinstance(since, JustNow) else None
     return session.rows(
         "SELECT t.payload, t.place, t.edge, t.due_ms FROM queue.queues AS c, "
-        "queue._take_1(c, %s, c.lease, NULL, NULL, %s, %s::int8[], %s::int8[], %s, clock_timestamp()) "
-        "AS t WHERE c.name = 'q'", limit, pop, [p for p, _ in known], [f for _, f in known], since)
+        "queue._take_1(c, %s, c.lease, NULL, NULL, %s, %s::int8[], %s::int8[], %s, "
+        "coalesce(to_timestamp(%s::float8 / 1000000), clock_timestamp())) AS t WHERE c.name = 'q'",
+        limit, pop, [p for p, _ in known], [f for _, f in known], since and int(since), moment and int(moment))
 
 
 def payloads(rows):
@@ -355,12 +357,37 @@ def test_since(q):
     assert (payload, edge) == (1, None)
 
 
+@pytest.mark.parametrize("priorities", [{}, {0: 1}, {0: 1, 5: 1}])
+def test_since_is_to_come(q, priorities):
+    """The clock was set back: what has become due by the clock of now is looked for all the same."""
+    q.push("q", "1")
+    q.push("q", "2", delay="1 h")
+    q.rows("UPDATE queue.q_q SET run_at = clock_timestamp() WHERE state = 'later'")
+    later = q.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 + 3600000000")
+    assert payloads(take_from(q, 1, priorities, later)) == [1]
+    assert payloads(take_from(q, 1, priorities, later)) == [2]
+    q.expire("q")
+    assert payloads(take_from(q, 1, priorities, later)) == [1]
+    q.push("q", "3", delay="1 h")
+    ((_, _, edge, due),) = take_from(q, 1, priorities, later)
+    assert edge < later and due > 0
+
+
 # -- the usual case: one priority is known, and what is due was looked for a moment ago --------------
 
 
+class JustNow(int):
+    """A "since" that is recent however slow the machine is: the take is of that moment."""
+
+
 def just_now(session):
-    """A "since" that stays recent however slow the machine is."""
-    return session.value("SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::int8 + 3600000000")
+    return JustNow(session.value("SELECT ceil(extract(epoch FROM clock_timestamp()) * 1000000)::int8 + 1"))
+
+
+def just_then(session):
+    """The same in SQL, with the moment of the take."""
+    since = just_now(session)
+    return int(since), "to_timestamp(%d::float8 / 1000000)" % since
 
 
 def test_the_usual_take(q):
@@ -390,7 +417,7 @@ def test_the_usual_take_is_not_enough(q):
     q.push("q", "3", priority=-1)
     q.push("q", "4", priority=-2)
     assert payloads(take_from(q, 3, {0: 2}, just_now(q))) == [2, 3, 4]
-    assert take_from(q, 3, {0: 2}, just_now(q)) == [(None, None, ANY, None)]
+    assert take_from(q, 3, {0: 2}, just_now(q)) == [(None, None, ANY, ANY)]
     q.push("q", "5", delay="1 h")
     q.rows("UPDATE queue.q_q SET run_at = clock_timestamp() WHERE state = 'later'")
     assert payloads(take_from(q, 3, {0: 2}, just_now(q) - 7200000000)) == [5]
@@ -414,7 +441,7 @@ def test_the_plans_of_the_usual_take(q):
     q.push("q", "1", "2", "3")
     q.rows("VACUUM ANALYZE queue.q_q")
     text = plans(q.connect("postgres"), "SELECT t.id FROM queue.queues AS c, queue._take_1(c, 2, "
-                 "c.lease, NULL, NULL, false, '{0}', '{0}', %d, clock_timestamp()) AS t" % just_now(q))
+                 "c.lease, NULL, NULL, false, '{0}', '{0}', %s, %s) AS t" % just_then(q))
     assert text.count("Update on q_q") == 1 and "Tid Scan on q_q" in text, text
     assert "Sort" not in text and "Seq Scan on q_q" not in text and "JIT" not in text, text
 
@@ -429,8 +456,8 @@ def test_the_plans_of_a_large_queue_that_was_analysed(q, pop, since):
     root.rows("UPDATE pg_class SET relpages = 1, reltuples = 5000000 WHERE oid = ANY (ARRAY["
               "'queue.q_q', 'queue.n1_head']::regclass[])")
     text = plans(root, "SELECT t.id FROM queue.queues AS c, queue._take_1("
-                 "c, 2, c.lease, NULL, NULL, %s, '{0}', '{0}', %s, clock_timestamp()) AS t"
-                 % (pop, just_now(q) if since == "just now" else since))
+                 "c, 2, c.lease, NULL, NULL, %s, '{0}', '{0}', %s, %s) AS t"
+                 % (pop, *(just_then(q) if since == "just now" else (since, "clock_timestamp()"))))
     costs = [float(c) for c in re.findall(r"on q_q[^\n(]*\(cost=[0-9.]+?\.\.([0-9.]+)", text)]
     assert "Tid Scan on q_q" in text and "Seq Scan on q_q" not in text, text
     assert max(costs) < 100000, text

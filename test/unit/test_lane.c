@@ -89,6 +89,29 @@ static void a_late_commit_lowers(void **state)
 	floors_are(*state, 23, 1004);
 }
 
+/* The times of then lie ahead: nothing is known of them. */
+static void the_clock_is_set_back(void **state)
+{
+	const int64_t day = (int64_t)86400 * 1000000;
+	struct flight *other;
+
+	ended(begun(*state, false), 10, 2 * day);
+	/* not by what two takes see in another order */
+	ended(begun(*state, false), 11, 2 * day - 500000);
+	floors_are(*state, 12, 2 * day);
+	other = begun(*state, false);
+	ended(begun(*state, false), 12, day);
+	floors_are(*state, 13, day);
+	assert_int_equal(lane_now(&db, "mail").since, day);
+	ended(other, 13, 2 * day + 1);
+	floors_are(*state, 14, day);
+	lane_suspect(&db, "mail");
+	((struct lane *)*state)->reached.since = 2 * day;
+	ended(begun(*state, true), 20, day + 1);
+	floors_are(*state, 21, day + 1);
+	assert_int_equal(lane_now(&db, "mail").since, day + 1);
+}
+
 /* Pushes that follow each other closely, as those of many clients do: one is always under way. */
 static void pushes_during_a_take_from_the_front(void **state)
 {
@@ -208,6 +231,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		T(a_take_raises),
 		T(a_late_commit_lowers),
+		T(the_clock_is_set_back),
 		T(pushes_during_a_take_from_the_front),
 		T(begun_before_a_take_from_the_front),
 		T(a_take_that_fails),
