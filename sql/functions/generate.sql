@@ -59,6 +59,9 @@ DECLARE
 					"group", priority, pushed_at, lease_until, q.on_disconnect, lease_ms, position,
 					edge;
 $step$, '@head@', head);
+	-- a pop ends them: not while somebody has locked the next one of the group, which it would wait for
+	pop_head CONSTANT text := replace(head, 'AND (expires_at',
+		'AND ("group" IS NULL OR queue._may_end_@n@("group")) AND (expires_at');
 	-- a step of a take: as many of these as are still wanted
 	step CONSTANT text := replace(replace($step$
 		IF NOT pop THEN
@@ -79,7 +82,7 @@ $step$, '@head@', head);
 		END IF;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
-$step$, '@take@', take), '@head@', head);
+$step$, '@take@', take), '@head@', pop_head);
 BEGIN
 	PERFORM queue._generate_one(format('_push_%s(payloads text[], prio int4, start timestamptz,
 		head jsonb) RETURNS SETOF int8', number), '', replace($body$

@@ -78,6 +78,21 @@ BEGIN
 END
 $body$, '@n@', number::text), tab);
 
+	-- Could the next one take the place of this group's first now? If so it is locked for that.
+	PERFORM queue._generate_one(format('_may_end_%s(g text) RETURNS bool', number),
+		'SET enable_seqscan = off SET enable_bitmapscan = off', $body$
+DECLARE
+	first CONSTANT int8 := (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = g
+		ORDER BY "group", id LIMIT 1);
+BEGIN
+	IF first IS NULL THEN
+		RETURN true;
+	END IF;
+	PERFORM FROM @table@ WHERE id = first FOR UPDATE SKIP LOCKED;
+	RETURN FOUND;
+END
+$body$, tab);
+
 	-- what was not taken in its time and keeps its key from the next one
 	PERFORM queue._generate_one(format('_late_%s(job int8) RETURNS void', number), settings,
 		replace(replace($body$
@@ -114,6 +129,6 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	EXECUTE format('DROP FUNCTION IF EXISTS queue._next_%1$s, queue._ended_%1$s, queue._blocked_%1$s,
-		queue._late_%1$s', number);
+		queue._may_end_%1$s, queue._late_%1$s', number);
 END
 $$;

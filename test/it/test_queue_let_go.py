@@ -111,3 +111,19 @@ def test_lease_is_over_meanwhile(q, other, qproxy, db, end):
     parked(other)
     tag(q, "ROLLBACK")
     assert woken(other)["attempt"] == "2"
+
+
+@pytest.mark.parametrize("end", ("COMMIT", "ROLLBACK"))
+def test_pop_beside_a_cancel_of_the_next_one(q, other, end):
+    """It would have to wait for that transaction, which may be its own client's."""
+    tag(q, "QUEUE PUSH mail '1', '2' GROUP 'g'")
+    tag(q, "QUEUE PUSH mail '3'")
+    cancel = "QUEUE CANCEL '%s-2'" % number(q)
+    tag(q, "BEGIN")
+    tag(q, cancel)
+    assert [row["payload"] for row in q.rows("QUEUE POP mail LIMIT 9")] == ["3"]
+    other.query("QUEUE POP mail LIMIT 9 WAIT '15s'")
+    parked(other)
+    tag(q, end)
+    assert woken(other)["payload"] == "1"
+    assert len(q.rows("QUEUE POP mail")) == (end == "ROLLBACK")

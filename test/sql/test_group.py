@@ -256,3 +256,33 @@ def test_drop(q):
     push(q, "1", "2")
     q.rows("SELECT queue.drop('q')")
     assert q.column("SELECT proname FROM pg_proc WHERE proname ~ '_1$' AND pronamespace = 'queue'::regnamespace") == []
+
+
+@pytest.mark.parametrize("how", ["SELECT queue.cancel('1-2')", "SELECT queue.purge('q', 'blocked')",
+                                 "SELECT FROM queue.q_q WHERE id = 2 FOR UPDATE"])
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+@pytest.mark.parametrize("retain", ["0", "1 h"])
+def test_pop_while_the_next_is_locked(q, how, end, retain):
+    """It ends the first, and the next would have to take its place: not now. A take does not mind, others are popped."""
+    q.rows("SELECT queue.alter('q', '{retain_done}', %s)", [retain])
+    push(q, "1", "2")
+    push(q, "11", "12", group="h")
+    other = q.connect()
+    other.rows("BEGIN")
+    other.rows(how)
+    q.rows("SET statement_timeout = '20s'")    # it does not wait
+    assert payloads(q.take("q", 9, pop=True)) == ([] if "purge" in how else [11])
+    assert payloads(q.take("q", 1)) == [1]
+    q.rows("SELECT queue.release(token) FROM (SELECT number || '-1-' || token AS token FROM queue.queues, queue.q_q "
+           "WHERE id = 1) AS t")
+    other.rows(end)
+    assert payloads(q.take("q", 1, pop=True)) == [1]
+
+
+def test_pop_in_the_transaction_that_has_cancelled_the_next(q):
+    push(q, "1", "2", "3")
+    q.rows("BEGIN")
+    q.rows("SELECT queue.cancel('1-2')")
+    assert payloads(q.take("q", 9, pop=True)) == [1]
+    q.rows("COMMIT")
+    assert payloads(q.take("q", 9, pop=True)) == [3]
