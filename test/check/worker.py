@@ -151,9 +151,12 @@ class Worker:
         elif delay:
             self.run("QUEUE PUSH %s $1 DELAY $2" % queue, self.payload(u[0]), "%f s" % delay)
         else:
-            self.run("QUEUE PUSH %s %s PRIORITY $%d" % (queue, ", ".join("$%d" % (i + 1) for i in range(len(u))),
-                                                        len(u) + 1),
-                     *([self.payload(uid) for uid in u] + [self.random.randint(0, 3)]))
+            more = self.random.choice(("", "", " EXPIRES '1 hour'", " ATTEMPTS 1000 DELAY '0'"))
+            if len(u) == 1 and self.random.random() < 0.4:
+                more += " HEADERS '%s'" % self.payload(u[0])
+            self.run("QUEUE PUSH %s %s PRIORITY $%d%s" % (
+                queue, ", ".join("$%d" % (i + 1) for i in range(len(u))), len(u) + 1, more),
+                *([self.payload(uid) for uid in u] + [self.random.randint(0, 3)]))
 
     def push_to_savepoint(self, x):
         self.run("SAVEPOINT s")
@@ -190,10 +193,17 @@ class Worker:
         else:
             rows, _ = self.run("QUEUE TAKE %s LIMIT $1 WAIT $2 LEASE $3" % QUEUE, limit, "%s s" % wait,
                                "%s s" % lease)
-        jobs = [[json.loads(r["payload"])["u"], r["token"], epoch(r["lease_until"]),
+        jobs = [[self.uid(r), r["token"], epoch(r["lease_until"]),
                  int(r["attempt"])] for r in rows]
         self.write("got", i=i, jobs=jobs)
         return jobs
+
+    @staticmethod
+    def uid(row):
+        """Headers say the same, or nothing."""
+        if row["headers"] not in (None, row["payload"]):
+            return "%s with the headers %s" % (row["payload"], row["headers"])
+        return json.loads(row["payload"])["u"]
 
     def finish(self, token, how, x=None, extra="", length=0.0, params=()):
         k = self.number("k")
