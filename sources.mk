@@ -282,6 +282,7 @@ qb_doc = \
 	doc/decisions/018-cpu-of-a-query.md \
 	doc/decisions/019-statements.md \
 	doc/decisions/020-regular-expressions.md \
+	doc/decisions/021-held-open.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
