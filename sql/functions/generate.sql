@@ -34,6 +34,47 @@ BEGIN
 END
 $$;
 
+-- Hand over: may the first of these jobs be leased? Not if something is ready or due that goes before it. "more":
+-- and something else. In variables of its caller: free, after, known.
+CREATE OR REPLACE FUNCTION queue._hand_free(more text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN replace($step$
+	after := coalesce(to_timestamp(since::float8 / 1000000), '-infinity');
+	known := greatest(prios[1], prio);
+	free := NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
+				AND coalesce(lease_until, run_at) > after
+				AND coalesce(lease_until, run_at) <= moment)
+			AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > known)
+			AND NOT EXISTS (SELECT FROM @table@
+				WHERE state = 'ready' AND priority = prio AND position >= low)
+			AND @more@;
+	IF free AND cardinality(prios) > 0 THEN
+		free := NOT EXISTS (SELECT FROM unnest(prios, prios[2:] || prio::int8, floors)
+					AS r (this, below, floor)
+				WHERE EXISTS (SELECT FROM @table@
+						WHERE state = 'ready' AND priority = this AND position >= floor)
+					OR EXISTS (SELECT FROM @table@
+						WHERE state = 'ready' AND priority < this AND priority > below));
+	END IF;
+$step$, '@more@', more);
+END
+$$;
+
+-- The columns of a job that was handed over, as a take gives them.
+CREATE OR REPLACE FUNCTION queue._hand_row() RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN $row$id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key, "group",
+			priority, pushed_at, lease_until, q.on_disconnect,
+			ceil(date_part('epoch', lease_until - moment) * 1000)::int8, position, NULL::int8$row$;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._generate(number int4, name text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -127,7 +168,7 @@ $body$, '@payload@', kind), tab);
 		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8,
 		delay interval DEFAULT NULL, head jsonb DEFAULT NULL, expires interval DEFAULT NULL,
 		most int4 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
-		replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
@@ -165,23 +206,7 @@ BEGIN
 			RETURNING @row@;
 		RETURN;
 	END IF;
-	after := coalesce(to_timestamp(since::float8 / 1000000), '-infinity');
-	known := greatest(prios[1], prio);
-	free := NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased')
-				AND coalesce(lease_until, run_at) > after
-				AND coalesce(lease_until, run_at) <= moment)
-			AND NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > known)
-			AND NOT EXISTS (SELECT FROM @table@
-				WHERE state = 'ready' AND priority = prio AND position >= low)
-			AND (moment + expires > clock_timestamp()) IS NOT FALSE;
-	IF free AND cardinality(prios) > 0 THEN
-		free := NOT EXISTS (SELECT FROM unnest(prios, prios[2:] || prio::int8, floors)
-					AS r (this, below, floor)
-				WHERE EXISTS (SELECT FROM @table@
-						WHERE state = 'ready' AND priority = this AND position >= floor)
-					OR EXISTS (SELECT FROM @table@
-						WHERE state = 'ready' AND priority < this AND priority > below));
-	END IF;
+@free@
 	RETURN QUERY
 		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
 			max_attempts, attempt, worker, proxy, lease_until, token)
@@ -196,10 +221,9 @@ BEGIN
 			LATERAL (SELECT free AND mine IS NOT NULL AS go) AS g
 		RETURNING @row@;
 END
-$body$, '@row@', $row$id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key, "group",
-			priority, pushed_at, lease_until, q.on_disconnect,
-			ceil(date_part('epoch', lease_until - moment) * 1000)::int8, position, NULL::int8$row$),
-			'@n@', number::text), '@payload@', kind), '@literal@', queue._name_literal(tab)), tab);
+$body$, '@free@', queue._hand_free('(moment + expires > clock_timestamp()) IS NOT FALSE')),
+			'@row@', queue._hand_row()), '@n@', number::text), '@payload@', kind),
+			'@literal@', queue._name_literal(tab)), tab);
 
 	-- The rows are found again by their ctid: they are locked, so they stay where they are. (One
 	-- that somebody moved between our snapshot and our lock is left for the next call.) They come in

@@ -43,7 +43,8 @@ END
 $$;
 
 -- queue._push_key_<number>: one job. Its id, or NULL: nothing was pushed. with_old: also the id of a job that
--- was there and was left as it is.
+-- was there and was left as it is. queue._hand_key_<number> is the same: if its job may be taken at once, it is
+-- leased (tok, until, who, mine).
 --
 -- There is a look before each insertion: one that fails leaves a dead row and a hole in the ids.
 CREATE OR REPLACE FUNCTION queue._generate_key(number int4, name text) RETURNS void
@@ -52,11 +53,10 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	tab CONSTANT text := queue._table(name);
-BEGIN
-	PERFORM queue._generate_one(format('_push_key_%s(body text, prio int4, start timestamptz,
-		head jsonb, until timestamptz, most int4, k text, duplicate text, g text, with_old bool)
-		RETURNS int8', number), 'SET enable_seqscan = off SET enable_bitmapscan = off
-		SET plan_cache_mode = force_generic_plan', replace(replace(replace($body$
+	kind CONSTANT text := (SELECT c.payload FROM queue.queues AS c WHERE c.number = $1);
+	pinned CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off
+		SET plan_cache_mode = force_generic_plan';
+	body CONSTANT text := replace(replace(replace($body$
 DECLARE
 	word text := CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END;
 	first CONSTANT text := word;
@@ -76,8 +76,9 @@ BEGIN
 		END IF;
 		IF late THEN	-- it would never be taken
 			PERFORM queue._late_@n@(old);
+			@late@
 		ELSIF old IS NULL THEN
-			word := first;
+			word := @first@;
 			-- behind those that wait, too: the one that they wait for may have ended since this
 			-- transaction pushed them
 			IF g IS NOT NULL AND (EXISTS (SELECT FROM @table@
@@ -88,8 +89,9 @@ BEGIN
 			END IF;
 			LOOP
 				INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-						max_attempts, key, "group")
-					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g)
+						max_attempts, key, "group" @columns@)
+					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g
+						@values@)
 					ON CONFLICT DO NOTHING RETURNING id INTO new;
 				-- a key, or another job of the group, has come in between
 				EXIT WHEN new IS NOT NULL OR g IS NULL OR word = 'blocked';
@@ -136,8 +138,73 @@ BEGIN
 END
 $body$, '@name@', queue._name_literal(name)), '@n@', number::text),
 		'@type@', (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
-			WHERE a.attrelid = to_regclass(tab) AND a.attname = 'payload')), tab);
-	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_key_%s TO PUBLIC', number);
+			WHERE a.attrelid = to_regclass(tab) AND a.attname = 'payload'));
+	args CONSTANT text := 'body text, prio int4, start timestamptz, head jsonb, until timestamptz, most int4,
+		k text, duplicate text, g text, with_old bool';
+BEGIN
+	PERFORM queue._generate_one(format('_push_key_%s(%s) RETURNS int8', number, args), pinned,
+		replace(replace(replace(replace(body, '@first@', 'first'), '@late@', ''), '@columns@', ''),
+			'@values@', ''), tab);
+
+	-- what was late may have been the first of its group: another one is ready then, and goes before ours
+	PERFORM queue._generate_one(format('_hand_key_%s(%s, tok text, lease_end timestamptz, who text, mine int4)
+		RETURNS int8', number, args), pinned, replace(replace(replace(replace(body,
+		'@first@', 'CASE WHEN tok IS NULL THEN first ELSE ''leased'' END'), '@late@', 'tok := NULL;'),
+		'@columns@', ', attempt, worker, proxy, lease_until, token'),
+		'@values@', $values$, (word = 'leased')::int4, CASE WHEN word = 'leased' THEN who END,
+						CASE WHEN word = 'leased' THEN mine END,
+						CASE WHEN word = 'leased' THEN lease_end END,
+						CASE WHEN word = 'leased' THEN tok END$values$), tab);
+
+	-- The same of several, handed over to those who wait (queue._hand_<number>), one after the other: who is
+	-- not given a job that turns out to be there, or behind others of its group, is given the next one, as
+	-- long as nothing has become ready by these pushes. One row for each job; without a token it is nobody's,
+	-- without an id nothing was pushed. One that is blocked has that as its policy: it is nobody's news, who lets
+	-- it go on tells of it.
+	PERFORM queue._generate_one(replace(replace($head$_hand_keys_@n@(q queue.queues, jobs text[], prio int4,
+		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8,
+		duplicate text, with_old bool) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text),
+		'@payload@', kind), pinned, replace(replace(replace(replace(replace($body$
+#variable_conflict use_column
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	after timestamptz;
+	known int8;
+	free bool;
+	turn int4 := 1;
+	ours text;
+	new int8;
+	one record;
+	job queue._taken_@payload@;
+BEGIN
+	IF NOT q.paused AND has_table_privilege(@literal@::regclass, 'UPDATE') THEN
+@free@
+	END IF;
+	FOR one IN SELECT * FROM queue._triples(jobs) LOOP
+		ours := CASE WHEN free AND turn <= cardinality(proxies)
+			THEN encode(int8send(uuid_hash_extended(gen_random_uuid(), 0)), 'hex') END;
+		new := queue._hand_key_@n@(one.p, prio, NULL, NULL, NULL, NULL, one.k, duplicate, one.g, with_old,
+			ours, moment + coalesce(leases[turn]::interval, q.lease), left(whos[turn], 200),
+			CASE WHEN proxies[turn] < 0 THEN -proxies[turn]
+				WHEN q.on_disconnect <> 'keep' THEN nullif(proxies[turn], 0) END);
+		job := NULL;
+		IF ours IS NOT NULL THEN
+			SELECT @row@ INTO job FROM @table@ WHERE id = new AND token = ours;
+			IF FOUND THEN
+				turn := turn + 1;
+			ELSIF new IS NOT NULL THEN
+				free := EXISTS (SELECT FROM @table@ WHERE id = new AND state = 'blocked');
+				job.policy := CASE WHEN free THEN 'blocked' END;
+			END IF;
+		END IF;
+		job.id := new;
+		RETURN NEXT job;
+	END LOOP;
+END
+$body$, '@free@', queue._hand_free('true')), '@row@', queue._hand_row()), '@n@', number::text),
+		'@payload@', kind), '@literal@', queue._name_literal(tab)), tab);
+	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_key_%1$s, queue._hand_key_%1$s,
+		queue._hand_keys_%1$s TO PUBLIC', number);
 END
 $$;
 
@@ -188,7 +255,8 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	EXECUTE format('DROP FUNCTION IF EXISTS queue._push_key_%s', number);
+	EXECUTE format('DROP FUNCTION IF EXISTS queue._push_key_%1$s, queue._hand_key_%1$s,
+		queue._hand_keys_%1$s', number);
 END
 $$;
 

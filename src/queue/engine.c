@@ -387,8 +387,9 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 		begin_key(&key, r->q->bytes ? 'B' : 'P', r, spec.settings);
 		if (push_options_read(&o, r->q, bind, &key) && push_payloads(r->q, bind, &values)) {
 			if (push_is_now(&o) && r->call.queue[0] != '\0')
-				spec.shape_arg = shape_push(r->db, client_pool(r->qc->client),
-					r->call.queue, push_is_plain(&o));
+				spec.shape_arg =
+					shape_push(r->db, client_pool(r->qc->client), r->call.queue,
+						push_is_plain(&o) ? SHAPE_PLAIN : SHAPE_OPTIONS);
 			spec.shape = spec.shape_arg != NULL ? &lane_push : NULL;
 			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n,
 				&merged_ops, r);
@@ -495,6 +496,10 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 				.data = (const uint8_t *)policy, .len = (int32_t)strlen(policy)};
 			params[4] = (struct bind_param){
 				.data = (const uint8_t *)(with_old ? "t" : "f"), .len = 1};
+			if (r->call.queue[0] != '\0')
+				spec.shape_arg = shape_push(r->db, client_pool(r->qc->client),
+					r->call.queue, SHAPE_KEYED);
+			spec.shape = spec.shape_arg != NULL ? &lane_push : NULL;
 			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, 3 * n, n,
 				&merged_ops, r);
 		}

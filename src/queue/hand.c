@@ -119,10 +119,10 @@ static void array_end(struct buf *b, int n)
 }
 
 struct hand *hand_begin(
-	struct qdb *db, struct pool *pool, const char *queue, struct merge_statement *st)
+	struct qdb *db, struct pool *pool, const char *queue, int jobs, struct merge_statement *st)
 {
 	struct room *r = room_find(db, queue);
-	int left = st->n_values, most = left < TAKERS_MAX ? left : TAKERS_MAX;
+	int left = jobs, most = left < TAKERS_MAX ? left : TAKERS_MAX;
 	enum qpayload payload;
 	struct hand *h;
 	struct member *m;
@@ -148,7 +148,7 @@ struct hand *hand_begin(
 		left -= h->takers[h->n - 1].jobs;
 	}
 	for (int i = 2; i < 5; i++)
-		array_end(&st->bytes[i], st->n_values - left);
+		array_end(&st->bytes[i], jobs - left);
 	if (h->n > 0)
 		return h;
 	mem_free(h);
@@ -174,9 +174,10 @@ bool hand_leave(struct waiter *w)
  * --------------------------------------------------------------------------------------------------
  */
 
-/* Where the columns end that a taker knows, and the id that we know: the last column, as text.
- * false: not such a row. */
-static bool last_column(const uint8_t *body, size_t len, size_t *ret_at, bool *ret_taken)
+/* Where the columns end that a taker knows, and the id that we know: the last column, as text. Is
+ * there a token? Is it behind others of its group? false: not such a row. */
+static bool last_column(
+	const uint8_t *body, size_t len, size_t *ret_at, bool *ret_taken, bool *ret_blocked)
 {
 	struct wire_reader rd;
 	int n;
@@ -185,13 +186,16 @@ static bool last_column(const uint8_t *body, size_t len, size_t *ret_at, bool *r
 	n = wire_get_i16(&rd);
 	for (int i = 0; i < n; i++) {
 		int32_t size = i == n - 1 ? 0 : wire_get_i32(&rd);
+		const uint8_t *p = NULL;
 
 		if (i == n - 1)
 			*ret_at = (size_t)(rd.pos - body);
 		else if (size > 0)
-			(void)wire_get_bytes(&rd, (size_t)size);
+			p = wire_get_bytes(&rd, (size_t)size);
 		if (i == 1)
 			*ret_taken = size > 0;
+		if (i == n - 1 - HIDDEN_COLUMNS)
+			*ret_blocked = p != NULL && size == 7 && memcmp(p, "blocked", 7) == 0;
 	}
 	return n > 2 && !rd.failed && *ret_at < len;
 }
@@ -207,10 +211,10 @@ bool hand_row(void *arg, const uint8_t **body, size_t *len)
 {
 	struct hand *h = arg;
 	struct taker *t = h->at < h->n ? &h->takers[h->at] : NULL;
-	bool taken = false;
+	bool taken = false, blocked = false;
 	size_t at = 0;
 
-	if (!last_column(*body, *len, &at, &taken))
+	if (!last_column(*body, *len, &at, &taken, &blocked))
 		return false;
 	taken = taken && t != NULL;
 	if (taken) {
@@ -221,11 +225,11 @@ bool hand_row(void *arg, const uint8_t **body, size_t *len)
 	one_column(&h->row, *body + at, *len - at);
 	if (buf_failed(&h->row)) {
 		*len = 0;
-		return taken;
+		return taken || blocked;
 	}
 	*body = h->row.data;
 	*len = h->row.len;
-	return taken;
+	return taken || blocked;
 }
 
 /* Longest waiter first: their answers leave in the order in which they came. */

@@ -10,8 +10,8 @@
 
 /* Takers for the jobs of this push, longest waiter first; bytes[2], [3] and [4] become arrays with an
  * element for each job that is to be theirs: the number of the proxy, LEASE and AS. NULL: nobody, or no memory. */
-struct hand *hand_begin(
-	struct qdb *db, struct pool *pool, const char *queue, struct merge_statement *st);
+struct hand *hand_begin(struct qdb *db, struct pool *pool, const char *queue, int jobs,
+	struct merge_statement *st);
 bool hand_row(void *hand, const uint8_t **body, size_t *len); /* see merge_shape.row */
 /* It does not wait any more. false: a server has the push. */
 MUST_CHECK bool hand_leave(struct waiter *w);

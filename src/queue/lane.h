@@ -57,8 +57,10 @@ MUST_CHECK bool lane_is_torn(const struct pg_error *err);
 /* For merge_spec.shape_arg; NULL without memory, then the statement stays as it is. */
 struct shape *shape_take(
 	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload);
-/* plain: it has nothing but payloads and a priority; otherwise options of jobs that are ready at once. */
-struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, bool plain);
+/* Pushes of jobs that are ready at once: of nothing but payloads and a priority; with options, in the parameters of
+ * queue._push; those of queue._push_keys. */
+enum shape_push { SHAPE_PLAIN, SHAPE_OPTIONS, SHAPE_KEYED };
+struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, enum shape_push push);
 struct shape *shape_done(int number);
 extern const struct merge_shape lane_take, lane_push, lane_done, lane_done_results;
 

@@ -423,9 +423,15 @@ static bool cut(struct batch *b)
 	return true;
 }
 
+/* Somebody's transaction holds a key or a group that it needs. */
+static bool is_lock_timeout(const struct batch *b, const struct pg_error *err)
+{
+	return b->group->spec.patient_sql != NULL && strcmp(err->sqlstate, "55P03") == 0;
+}
+
 static bool is_refused(const struct batch *b, const struct pg_error *err)
 {
-	return err != NULL && b->direct && !is_connection_error(err) &&
+	return err != NULL && b->direct && !is_connection_error(err) && !is_lock_timeout(b, err) &&
 	       (b->risky || strcmp(err->sqlstate, "42883") == 0);
 }
 
@@ -483,8 +489,7 @@ static bool send_patient(struct batch *b, const struct pg_error *err)
 {
 	struct group *g = b->group;
 
-	if (err == NULL || b->n_items > 1 || b->patient || g->spec.patient_sql == NULL ||
-		strcmp(err->sqlstate, "55P03") != 0)
+	if (err == NULL || b->n_items > 1 || b->patient || !is_lock_timeout(b, err))
 		return false;
 	item_again(b->items);
 	b->patient = true;
@@ -549,7 +554,7 @@ static void fill(struct batch *b, struct merge_statement *st, const struct buf *
 	}
 	st->n_values = count_values(b);
 	st->values = &values;
-	if (!refused)
+	if (!refused && !b->patient)
 		g->spec.shape->fill(g->spec.shape_arg, st);
 	b->direct = st->direct;
 	b->risky = st->risky;

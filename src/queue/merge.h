@@ -18,7 +18,8 @@ struct merge_item;
 struct merge_ops {
 	/* A row that belongs to the item: body of DataRow. Borrowed. len 0: no memory for it. */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
-	/* The row that it has just got stands for something that was handed over to another. Or NULL. */
+	/* The row that it has just got stands for something that was handed over to another, or that is
+	 * nobody's news. Or NULL. */
 	void (*handed)(void *arg);
 	/* A row that belongs to all (merge_spec.is_common). */
 	void (*common)(void *arg, const uint8_t *body, size_t len);
@@ -52,7 +53,7 @@ struct merge_statement {
 struct merge_shape {
 	void (*fill)(void *arg, struct merge_statement *st);
 	/* Each row, before its item gets it, who may be given another one (valid until the next). true:
-	 * somebody else has got what it stands for. */
+	 * somebody else has got what it stands for, or nobody is to be told of it. */
 	bool (*row)(void *flight, const uint8_t **body, size_t *len);
 	void (*end)(void *flight, const struct pg_error *err);      /* frees flight; err NULL: success */
 	void (*sent)(void *flight); /* a server has it now; or NULL */

@@ -17,7 +17,7 @@ struct shape {
 	struct pool *pool;
 	int64_t number;
 	enum qpayload payload; /* of a take */
-	bool plain;            /* a push of nothing but payloads and a priority */
+	enum shape_push push;
 };
 
 static struct shape *shape_new(struct qdb *db, struct pool *pool, const char *queue)
@@ -118,12 +118,12 @@ static void put_floors(struct merge_statement *st, const struct lane *l, int64_t
  * -------------------------------------------------------------------------------------------------
  */
 
-struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, bool plain)
+struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, enum shape_push push)
 {
 	struct shape *s = shape_new(db, pool, queue);
 
 	if (s != NULL)
-		s->plain = plain;
+		s->push = push;
 	return s;
 }
 
@@ -143,35 +143,62 @@ static bool priority_of(const struct bind_param *p, int64_t *ret)
 				     *ret >= INT32_MIN && *ret <= INT32_MAX);
 }
 
+#define HAND_OIDS                                                                                  \
+	OID_INT4_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY, OID_INT8, OID_INT8_ARRAY, OID_INT8_ARRAY,  \
+		OID_INT8
+
+/* The function of each kind of pushes; its parameters, and behind them those of the hand over. */
+static const struct {
+	const char *function, *more; /* more: arguments behind the others */
+	const char *from;
+	int n_params, values; /* values: of each job */
+	uint32_t oids[15];
+} hands[] = {
+	[SHAPE_PLAIN] = {"_hand_", "", "", 8, 1,
+		{OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT,
+			OID_INTERVAL, OID_INT4, HAND_OIDS}},
+	[SHAPE_OPTIONS] = {"_hand_", ", $4, queue._check_push($6, $7, $8), $7, $8", "", 8, 1,
+		{OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT,
+			OID_INTERVAL, OID_INT4, HAND_OIDS}},
+	/* it waits for nobody's transaction, see merge_keyed() */
+	[SHAPE_KEYED] = {"_hand_keys_", ", $4, $5 AND patience IS NOT NULL",
+		"pg_catalog.set_config('lock_timeout', '50ms', true) AS patience, ", 5, 3,
+		{OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_TEXT, OID_BOOL, HAND_OIDS}},
+};
+
+static void put_hand(struct buf *text, enum shape_push push, int64_t number)
+{
+	int n = hands[push].n_params;
+
+	buf_printf(text,
+		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
+		"lease_until, policy, due_ms, place, edge, priority, id FROM queue.queues AS c, %s"
+		"LATERAL queue.%s%lld(c, $2, coalesce($3, 0), $%d, $%d, $%d, $%d, $%d, $%d, $%d%s) AS job "
+		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
+		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
+		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
+		hands[push].from, hands[push].function, (long long)number, n + 1, n + 2, n + 3,
+		n + 4, n + 5, n + 6, n + 7, hands[push].more, (long long)number);
+}
+
 /* Its first jobs go to those who wait for them. */
 static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t number)
 {
-	static const uint32_t oids[] = {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL,
-		OID_TIMESTAMPTZ, OID_TEXT, OID_INTERVAL, OID_INT4, OID_INT4_ARRAY, OID_TEXT_ARRAY,
-		OID_TEXT_ARRAY, OID_INT8, OID_INT8_ARRAY, OID_INT8_ARRAY, OID_INT8};
 	int64_t priority;
 	struct hand *h;
 
 	if (!priority_of(&st->params[2], &priority))
 		return false;
-	h = hand_begin(s->lane->db, s->pool, s->lane->name, st);
+	h = hand_begin(
+		s->lane->db, s->pool, s->lane->name, st->n_values / hands[s->push].values, st);
 	if (h == NULL)
 		return false;
 	for (int i = 0; i < 3; i++)
-		st->params[8 + i] = binary(&st->bytes[2 + i]);
-	st->params[11] = number_param(st->small[1], floor_of(s->lane, priority));
-	st->n_params = 12;
+		st->params[st->n_params++] = binary(&st->bytes[2 + i]);
+	st->params[st->n_params++] = number_param(st->small[1], floor_of(s->lane, priority));
 	put_floors(st, s->lane, priority);
-	st->oids = oids;
-	buf_printf(&st->text,
-		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
-		"lease_until, policy, due_ms, place, edge, priority, id FROM queue.queues AS c, "
-		"LATERAL queue._hand_%lld(c, $2, coalesce($3, 0), $9, $10, $11, $12, $13, $14, $15%s) AS job "
-		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
-		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
-		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
-		(long long)number, s->plain ? "" : ", $4, queue._check_push($6, $7, $8), $7, $8",
-		(long long)number);
+	st->oids = hands[s->push].oids;
+	put_hand(&st->text, s->push, number);
 	st->kind++; /* another function */
 	st->direct = st->risky = true;
 	st->flight = h;
@@ -183,7 +210,7 @@ static void fill_push(void *arg, struct merge_statement *st)
 	struct shape *s = arg;
 	int64_t number = number_of(s);
 
-	if (number == 0 || fill_hand(s, st, number) || !s->plain)
+	if (number == 0 || fill_hand(s, st, number) || s->push != SHAPE_PLAIN)
 		return;
 	buf_printf(&st->text,
 		"SELECT queue._push_%lld($2, coalesce($3, 0), NULL, NULL) AS id "

@@ -287,6 +287,147 @@ def test_paused_with_headers(hand, direct):
     assert woken(w)["payload"] == "1"
 
 
+KEYED = ["KEY 'k'", "KEY 'k' ON DUPLICATE REPLACE", "KEY 'k' ON DUPLICATE RERUN", "KEY 'k' ON DUPLICATE ERROR",
+         "KEY 'k' RETURNING ID", "GROUP 'g'", "GROUP 'g' PRIORITY 3", "KEY 'k' GROUP 'g'"]
+
+
+@pytest.mark.parametrize("said", KEYED)
+def test_a_key_or_a_group_that_is_free(hand, said):
+    """One statement; the job is as if it had been pushed and taken."""
+    take_sql = "QUEUE TAKE mail LEASE '1 hour' AS 'me'"
+    hand.alone()
+
+    def once():
+        before = len(hand.notes())
+        w = hand.wait(take_sql + " WAIT '30s'")
+        assert tag(hand.q, "QUEUE PUSH mail '1' " + said) == "INSERT 0 1"
+        job = woken(w)
+        notes, what = hand.notes()[before:], exact(hand, job)
+        tag(w, "QUEUE DONE '%s'" % job["token"])
+        w.terminate()
+        return what if notes == ["INSERT leased"] else None
+    handed = wait_for(once, "a push that is handed over")
+    tag(hand.q, "QUEUE PUSH mail '1' " + said)
+    assert exact(hand, take(hand.q, take_sql)) == handed
+    assert hand.notes()[-2:] == ["INSERT ready", "UPDATE leased"]
+
+
+def test_one_of_a_group_at_a_time(hand):
+    """The first is handed over, the others come one by one as it ends, in the order of their pushes."""
+    w = hand.wait()
+    hand.alone()
+    tag(hand.q, "QUEUE PUSH mail '1', '2', '3' GROUP 'g'")
+    for n in (1, 2, 3):
+        job = woken(w)
+        assert (job["payload"], job["group"], job["attempt"]) == (str(n), "g", "1")
+        worker, w = w, hand.wait()
+        assert hand.direct.execute("SELECT state FROM queue.q_mail ORDER BY id").fetchall() == [
+            ("leased",)] + [("blocked",)] * (3 - n)
+        assert tag(worker, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+    assert sum(stats(hand.q).values()) == 0
+
+
+def test_one_behind_others_wakes_nobody(hand):
+    """Who waits has nothing to ask after."""
+    _, w = handed_over(hand, "QUEUE TAKE mail WAIT '30s'", "QUEUE PUSH mail '1' GROUP 'g'")
+
+    def probes():
+        return int([r for r in hand.proxy.console("SHOW QUEUES") if r["queue"] == "mail"][0]["probes"])
+
+    def once():
+        first, second = hand.wait(), hand.wait()
+        before = probes()
+        tag(hand.q, "QUEUE PUSH mail '2', '3' GROUP 'g'")
+        tag(hand.q, "QUEUE PUSH mail '4'")
+        payload, asked = woken(first)["payload"], probes() - before
+        cancel(second)
+        second.until("Z")
+        return payload == "4" and asked == 0
+    wait_for(once, "a push that asks nothing of those who wait")
+
+
+def test_who_is_not_given_one_that_is_blocked_is_given_the_next(hand, cluster, db):
+    """The pushes of several clients in one statement; a waiter for each of them."""
+    waiters = [hand.wait() for _ in range(3)]
+    hand.alone()
+    pushers = [hand.proxy.wire(db) for _ in range(5)]
+    with Stopped(cluster, db) as lock:
+        pushers[0].query("QUEUE PUSH mail '0' GROUP 'g'")
+        lock.stopped()
+        for n, more in enumerate(("GROUP 'g'", "GROUP 'h'", "KEY 'a'", "KEY 'b'"), 1):
+            pushers[n].query("QUEUE PUSH mail '%d' %s" % (n, more))
+    for p in pushers:
+        assert p.until("Z")[0].tag == "INSERT 0 1"
+    got = {woken(w)["payload"] for w in waiters}
+    assert "0" in got and "1" not in got and len(got) == 3
+    assert stats(hand.q)["leased"] == 3 and stats(hand.q)["ready"] == 1
+
+
+@pytest.mark.parametrize("policy, tags, payload, again", [
+    ("IGNORE", ["INSERT 0 0", "INSERT 0 0"], 1, False), ("REPLACE", ["INSERT 0 1", "INSERT 0 1"], 3, True),
+    ("RERUN", ["INSERT 0 1", "INSERT 0 1"], 1, True)])
+def test_a_key_that_is_there(hand, policy, tags, payload, again):
+    """Nobody who waits is given a job for it."""
+    job, w = handed_over(hand, "QUEUE TAKE mail WAIT '30s'", "QUEUE PUSH mail '1' KEY 'k'")
+    other = hand.wait("QUEUE TAKE mail WAIT '30s'")
+    assert [tag(hand.q, "QUEUE PUSH mail '%d' KEY 'k' ON DUPLICATE %s" % (n, policy)) for n in (2, 3)] == tags
+    assert hand.direct.execute("SELECT state, payload, again IS TRUE FROM queue.q_mail").fetchall() == [
+        ("leased", payload, again)]
+    assert error(hand.q, "QUEUE PUSH mail '4' KEY 'k' ON DUPLICATE ERROR").sqlstate == "23505"
+    tag(w, "QUEUE DONE '%s'" % job["token"])
+    if not again:
+        tag(hand.q, "QUEUE PUSH mail '5' KEY 'k'")
+    assert woken(other)["payload"] == str(payload if again else 5)
+
+
+def test_a_group_that_a_transaction_holds(hand):
+    """Who waits for it does so alone, and takers are there for others meanwhile."""
+    waiters = [hand.wait() for _ in range(2)]
+    hand.alone()
+    tag(hand.q, "BEGIN")
+    tag(hand.q, "QUEUE PUSH mail '1' GROUP 'g'")
+    second, third = hand.proxy.wire(hand.db), hand.proxy.wire(hand.db)
+    second.query("QUEUE PUSH mail '2' GROUP 'g'")
+    tag(third, "QUEUE PUSH mail '3' GROUP 'h'")
+    assert woken(waiters[0])["payload"] == "3"
+    tag(hand.q, "COMMIT")
+    assert second.until("Z")[0].tag == "INSERT 0 1"
+    assert woken(waiters[1])["payload"] == "1"
+    assert hand.direct.execute("SELECT payload, state FROM queue.q_mail ORDER BY 1").fetchall() == [
+        (1, "leased"), (2, "blocked"), (3, "leased")]
+
+
+def test_what_a_key_that_has_expired_sets_free_goes_first(hand, direct):
+    """It was the first of a group: the next one of the group has been there for longer than what is pushed."""
+    direct.execute("INSERT INTO queue.q_mail (payload, key, \"group\", expires_at) VALUES ('1', 'k', 'g', 'infinity')")
+    direct.execute("INSERT INTO queue.q_mail (payload, \"group\", state) VALUES ('2', 'g', 'blocked')")
+    direct.execute("SELECT queue.pause('mail')")
+    first, second = hand.wait(), hand.wait()
+    hand.alone()
+    direct.execute("UPDATE queue.q_mail SET state = 'later', expires_at = now(), run_at = now() + '1 h' WHERE key = 'k'")
+    direct.execute("UPDATE queue.queues SET paused = false")
+    tag(hand.q, "QUEUE PUSH mail '3' KEY 'k'")
+    assert (woken(first)["payload"], woken(second)["payload"]) == ("2", "3")
+
+
+def test_paused_with_a_key(hand, direct):
+    w = hand.wait()
+    hand.alone()
+    direct.execute("SELECT queue.pause('mail')")
+    tag(hand.q, "QUEUE PUSH mail '1' KEY 'k'")
+    assert stats(hand.q)["ready"] == 1
+    tag(hand.q, "QUEUE RESUME mail")
+    assert woken(w)["payload"] == "1"
+
+
+def test_what_goes_before_a_key(hand, direct):
+    w = hand.wait()
+    hand.alone()
+    direct.execute("INSERT INTO queue.q_mail (payload) VALUES ('\"old\"')")
+    tag(hand.q, "QUEUE PUSH mail '\"new\"' KEY 'k'")
+    assert woken(w)["payload"] == '"old"'
+
+
 def test_a_role_that_may_not_take_any_more(hand):
     """The push succeeds; who waits is told what a take would have been told."""
     tag(hand.q, "QUEUE GRANT ALL ON mail TO other")

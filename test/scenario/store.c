@@ -426,8 +426,9 @@ static bool any_is_ready(const char *queue)
 	return false;
 }
 
-/* Payloads, and an int4[] with an element for each taker; without LEASE and AS. */
-static int serve_hand(struct actor *a, const struct call *c)
+/* Payloads, and an int4[] with an element for each taker; without LEASE and AS. values: of each
+ * job; the first is its payload. */
+static int hand_over(struct actor *a, const struct call *c, int values)
 {
 	bool refused = any_is_ready(NUMBERED);
 	uint32_t takers = 0;
@@ -441,7 +442,7 @@ static int serve_hand(struct actor *a, const struct call *c)
 		}
 	if (i < c->n && !refused)
 		takers = be32(c->v[i] + 12);
-	for (i = 0; i < c->n && c->in_array[i]; i++, n++) {
+	for (i = 0; i < c->n && c->in_array[i]; i += values, n++) {
 		struct job *j = job_new(NUMBERED, c->v[i], 0);
 
 		if ((uint32_t)n < takers)
@@ -451,6 +452,16 @@ static int serve_hand(struct actor *a, const struct call *c)
 		row_job(a, j, id);
 	}
 	return n;
+}
+
+static int serve_hand(struct actor *a, const struct call *c)
+{
+	return hand_over(a, c, 1);
+}
+
+static int serve_hand_keys(struct actor *a, const struct call *c)
+{
+	return hand_over(a, c, 3);
 }
 
 static struct job *job_by_token(const char *token)
@@ -618,6 +629,7 @@ static const struct {
 	{"queue._push_keys(", serve_push_keys},
 	{"queue._push_1(", serve_push_directly},
 	{"queue._hand_1(", serve_hand},
+	{"queue._hand_keys_1(", serve_hand_keys},
 	{"queue._take_1(", serve_take_directly},
 	{"queue._take(", serve_take},
 	{"queue._done(", serve_done},

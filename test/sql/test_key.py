@@ -228,3 +228,71 @@ def test_one_that_is_replaced_keeps_its_place(q):
     q.push("q", "2")
     push(q, "3", duplicate="replace")
     assert [j["payload"] for j in q.take("q", 9)] == [3, 2]
+
+
+def hand(session, jobs, takers=1, duplicate="ignore", with_old=False):
+    """Pushes that are handed over to so many who wait: (id, is it theirs?) of each job, a payload, a key and a
+    group."""
+    return session.rows(
+        "SELECT id, token IS NOT NULL FROM queue._hand_keys_1((SELECT c FROM queue.queues AS c WHERE number = 1), %s, 0, "
+        "array_fill(7, ARRAY[%s]), array_fill('1 h'::text, ARRAY[%s]), array_fill('w'::text, ARRAY[%s]), 0, '{}', '{}', "
+        "NULL, %s, %s)", [x for job in jobs for x in job], takers, takers, takers, duplicate, with_old)
+
+
+def states(session):
+    return session.rows("SELECT payload::text, state, attempt, token IS NOT NULL, lease_until - pushed_at > '59 min', "
+                        "worker, proxy FROM queue.q_q ORDER BY payload::text")
+
+
+LEASED, READY, BLOCKED = (("leased", 1, True, True, "w", 7), ("ready", 0, False, None, None, None),
+                          ("blocked", 0, False, None, None, None))
+
+
+def test_hand_over(q):
+    """Who is not given one is given the next, as long as nothing has become ready."""
+    got = hand(q, [("1", "a", None), ("2", "a", None), ("3", None, "g"), ("4", None, "g"), ("5", "b", "h"),
+                   ("6", "c", None), ("7", None, "i")], 3)
+    assert [theirs for _, theirs in got] == [True, False, True, False, True, False, False]
+    assert [i is None for i, _ in got] == [False, True] + [False] * 5
+    assert states(q) == [(n,) + s for n, s in zip("134567", (LEASED, LEASED, BLOCKED, LEASED, READY, READY))]
+    # what was left over goes first
+    assert [theirs for _, theirs in hand(q, [("8", "d", None)])] == [False]
+
+
+def test_hand_over_what_is_there(q):
+    (number,) = push(q, key="a")
+    q.rows("UPDATE queue.q_q SET state = 'later', run_at = now() + interval '1 h'")
+    assert hand(q, [("2", "a", None)]) == [(None, False)]
+    assert hand(q, [("2", "a", None)], with_old=True) == [(number, False)]
+    got = hand(q, [("2", "a", None), ("3", "b", None)], 2, "replace")
+    assert got[0] == (number, False) and not got[1][1]
+    assert [s[:2] for s in states(q)] == [("2", "ready"), ("3", "ready")]
+    q.fails("23505", "SELECT * FROM queue._hand_keys_1((SELECT c FROM queue.queues AS c WHERE number = 1), "
+            "ARRAY['4', 'a', NULL], 0, '{7}', '{1 h}', '{w}', 0, '{}', '{}', NULL, 'error', false)")
+
+
+def test_hand_over_behind_what_it_sets_free(q):
+    """One whose time is over has the key, and was the first of a group."""
+    push(q, expires="1 microsecond", group="g")
+    push(q, "2", key=None, group="g")
+    q.rows("UPDATE queue.q_q SET state = 'later', run_at = now() + interval '1 h' WHERE state = 'ready'")
+    assert [theirs for _, theirs in hand(q, [("3", "k", None), ("4", "l", None)], 2)] == [False, False]
+    assert [job["payload"] for job in q.take("q", 9)] == [2, 3, 4]
+
+
+def test_hand_over_the_next_of_a_group(q):
+    """The trigger that lets it go on does not care how the first was leased."""
+    hand(q, [("1", None, "g"), ("2", None, "g"), ("3", None, "g")], 3)
+    for n in (1, 2, 3):
+        token = q.value("SELECT '1-' || id || '-' || token FROM queue.q_q WHERE state = 'leased'")
+        assert q.value("SELECT payload::text FROM queue.q_q WHERE state = 'leased'") == str(n)
+        q.done(token)
+        assert len(q.take("q", 5)) == (n < 3)
+
+
+def test_hand_over_by_who_may_not_take(q):
+    q.rows("SELECT queue.grant('q', '{push}', '{bob}')")
+    assert [theirs for _, theirs in hand(q.connect("bob"), [("1", "a", None), ("2", None, "g")], 2)] == [False, False]
+    q.rows("DELETE FROM queue.q_q")
+    q.rows("SELECT queue.pause('q')")
+    assert [theirs for _, theirs in hand(q, [("1", "a", None)])] == [False]
