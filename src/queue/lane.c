@@ -693,6 +693,8 @@ void flight_end(struct flight *f, bool ok)
 	}
 	if (ok && f->edge > 0 && f->edge < f->since - CLOCK_BACK) {
 		l->reached.since = f->edge;
+		lower_to(&l->past[0].since, f->edge);
+		lower_to(&l->past[1].since, f->edge);
 		lower(l, (struct lane_mark){INT64_MAX, f->edge});
 	}
 	if (ok) {

@@ -107,9 +107,12 @@ static void the_clock_is_set_back(void **state)
 	floors_are(*state, 14, day);
 	lane_suspect(&db, "mail");
 	((struct lane *)*state)->reached.since = 2 * day;
+	((struct lane *)*state)->past[1].since = 2 * day;
 	ended(begun(*state, true), 20, day + 1);
 	floors_are(*state, 21, day + 1);
 	assert_int_equal(lane_now(&db, "mail").since, day + 1);
+	/* what news lowers the floors to is not of then either */
+	assert_true(((struct lane *)*state)->past[1].since == day + 1);
 }
 
 /* Pushes that follow each other closely, as those of many clients do: one is always under way. */
