@@ -4,7 +4,9 @@
  * pooling), a batch of statements with a name of ours, beside it. Knows nothing of what they are
  * for.
  */
-#include "wire/sqlsess.h"
+#include <string.h>
+
+#include "wire/sqllex.h"
 #include "pool_int.h"
 
 #define OWN_NAME "qb_own"
@@ -13,12 +15,13 @@ static void build_run(struct buf *b)
 {
 	size_t start = build_begin(b, 'B');
 
-	build_cstr(b, "");
+	build_cstr(b, OWN_NAME);
 	build_cstr(b, OWN_NAME);
 	for (int i = 0; i < 3; i++)
 		build_i16(b, 0);
 	build_end(b, start);
-	build_execute(b, "", 0);
+	build_execute(b, OWN_NAME, 0);
+	build_close(b, 'P', OWN_NAME); /* what begins a block would leave its portal in it */
 }
 
 /* One that failed before its end may be there still. */
@@ -31,7 +34,8 @@ static bool add_one(
 	return server_expect(s, EXPECT_CLOSE, dest, NULL) &&
 	       server_expect(s, EXPECT_PARSE, dest, NULL) &&
 	       server_expect(s, EXPECT_BIND, dest, NULL) &&
-	       server_expect(s, EXPECT_EXECUTE, dest, NULL);
+	       server_expect(s, EXPECT_EXECUTE, dest, NULL) &&
+	       server_expect(s, EXPECT_CLOSE, dest, NULL);
 }
 
 static bool add_beside(struct server *s, struct buf *b, struct buf *sql, enum expect_dest dest)
