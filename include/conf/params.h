@@ -191,7 +191,7 @@ PARAM_STR (queue_password, "", 0, 4096, PARAM_RELOAD | PARAM_SECRET, NULL,
 
 PARAM_GROUP("Protocol")
 PARAM_STR (ignore_startup_parameters, "", 0, 8192, PARAM_RELOAD, NULL,
-	"Start-up parameters that are dropped, separated by commas, instead of being refused.")
+	"Start-up parameters that are dropped, separated by commas, instead of following the client.")
 PARAM_STR (track_extra_parameters, "IntervalStyle", 0, 8192, PARAM_RESTART | PARAM_INERT, NULL,
 	"Read for pgbouncer's sake: every setting follows its client.")
 PARAM_INT (max_prepared_statements, "200", 0, INT_MAX, PARAM_RELOAD, NULL,
