@@ -164,6 +164,7 @@ struct exec {
 	int32_t max_rows;    /* of Execute; 0: no limit */
 	bool first;          /* nothing of this client was executed before in the same implicit or real transaction */
 	bool alone;          /* the only statement of its simple query, or an Execute */
+	bool by_itself;      /* and of its transaction, which is not one of the client's own */
 	bool again;          /* what it was replaced by has succeeded (replace.again) */
 	bool describe;       /* only asked for a replacement to describe, without values; own_server */
 	struct replace *replace;

@@ -186,13 +186,15 @@ static bool is_first(const struct client *c)
 	       (tx == CLIENT_TX_IDLE && (c->link == NULL || only_settings(c->link)));
 }
 
-void local_exec_init(struct exec *x, struct client *c, struct lstmt *l)
+void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool simple)
 {
 	memset(x, 0, sizeof(*x));
 	x->client = c;
 	x->stmt = l->stmt;
 	x->first = is_first(c);
 	x->alone = true;
+	x->by_itself =
+		x->first && client_tx(c) == CLIENT_TX_IDLE && (simple || client_sync_follows());
 	x->again = c->again;
 	c->again = false;
 }
@@ -265,7 +267,7 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 		return local_aborted(c, true);
 	if (must_wait(c, l, true, &step))
 		return step;
-	local_exec_init(&x, c, l);
+	local_exec_init(&x, c, l, true);
 	switch (l->icpt->execute(&x)) {
 	case EXEC_REPLACE:
 		x.replace->held = lstmt_ref(l);
@@ -325,7 +327,7 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 		return local_aborted(c, false);
 	if (must_wait(c, p->stmt, false, &step))
 		return step;
-	local_exec_init(&x, c, p->stmt);
+	local_exec_init(&x, c, p->stmt, false);
 	x.max_rows = max_rows;
 	x.bind.n_params = p->n_params;
 	x.bind.params = p->params;
@@ -399,7 +401,7 @@ enum step local_describe(struct client *c, struct lstmt *l)
 		return local_aborted(c, false);
 	if (!client_need_server(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-	local_exec_init(&x, c, l);
+	local_exec_init(&x, c, l, false);
 	x.describe = true;
 	switch (l->icpt->execute(&x)) {
 	case EXEC_REPLACE:

@@ -24,7 +24,7 @@ struct replaced *replaced_new(int n); /* NULL: memory */
 /* One string for the server; rp tells which of its statements are ours. Takes rp and sql. */
 enum step local_send_string(struct client *c, struct replaced *rp, struct buf *sql);
 enum step local_replace_execute(struct client *c, struct portal *p, struct replace *r); /* takes r */
-void local_exec_init(struct exec *x, struct client *c, struct lstmt *l);
+void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool simple);
 /* A statement that has no parameters, as in any simple query. */
 struct lstmt *local_claim_simple(struct client *c, const char *sql, size_t len, struct pg_error *err);
 

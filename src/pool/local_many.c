@@ -47,8 +47,8 @@ static bool add_claimed(struct many *m, const char *start, const char *sql, size
 			m->err.position += sql_char_position(start, sql) - 1;
 		return false;
 	}
-	local_exec_init(&x, m->c, l);
-	x.alone = false;
+	local_exec_init(&x, m->c, l, true);
+	x.alone = x.by_itself = false;
 	switch (l->icpt->execute(&x)) {
 	case EXEC_REPLACE:
 		x.replace->held = lstmt_ref(l);

@@ -737,7 +737,8 @@ enum exec_verdict run_in_place(
  * --------------------------------------------------------------------------------------------------------------
  */
 
-/* A repeated DONE of tokens whose DONE succeeded: nothing to do, and nothing to push. */
+/* A repeated DONE of tokens whose DONE succeeded: nothing to do, and nothing to push. Not where it
+ * is in a transaction: what else is in there was done in the first one, and must not be again. */
 bool all_done_before(const struct qstmt *q, const struct call *call)
 {
 	if (q->verb->id != QVERB_DONE || call->jobs.n == 0)
@@ -748,30 +749,11 @@ bool all_done_before(const struct qstmt *q, const struct call *call)
 	return true;
 }
 
-/* In a string with other statements: one that changes nothing and has the right tag stands in its
- * place. */
 static enum exec_verdict nothing_to_do(struct exec *x, const struct qstmt *q, int n)
 {
-	bool pushes = qstmt_then(q, QVERB_PUSH);
-	struct replace *r;
-
-	if (x->alone) {
-		snprintf(x->answer.tag, sizeof(x->answer.tag), "%s %d", qstmt_last(q)->tag_text,
-			pushes ? 0 : n);
-		return EXEC_ANSWER;
-	}
-	r = mem_zalloc(sizeof(*r));
-	if (r == NULL) {
-		pg_error_set(&x->err, "53200", "out of memory");
-		return EXEC_ERROR;
-	}
-	r->rows = pushes && qstmt_has(q, QARG_RETURNING);
-	buf_printf(&r->sql, "SELECT%s FROM pg_catalog.generate_series(1, %d)",
-		r->rows ? " NULL::pg_catalog.int8 AS id" : "", pushes ? 0 : n);
-	r->tag = REPLACE_TAG_ROWS;
-	r->tag_text = qstmt_last(q)->tag_text;
-	x->replace = r;
-	return EXEC_REPLACE;
+	snprintf(x->answer.tag, sizeof(x->answer.tag), "%s %d", qstmt_last(q)->tag_text,
+		qstmt_then(q, QVERB_PUSH) ? 0 : n);
+	return EXEC_ANSWER;
 }
 
 static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc)
@@ -793,7 +775,7 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 		return then_take(x, q, qc);
 	if (!call_make(qc, q, &x->bind, &call, &x->err))
 		goto out;
-	if (all_done_before(q, &call)) {
+	if (x->by_itself && all_done_before(q, &call)) {
 		v = nothing_to_do(x, q, call.jobs.n);
 	} else if (client_is_linked(x->client) || !x->alone) {
 		v = run_in_place(x, q, qc, &call);

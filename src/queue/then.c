@@ -149,7 +149,7 @@ enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc)
 		x->first = false;
 	if (!take_check(x, q, NULL, &args, &x->err) || !call_make(qc, q, &x->bind, &call, &x->err))
 		goto out;
-	if (own && !all_done_before(q, &call))
+	if (own)
 		v = run_in_place(x, q, qc, &call);
 	else
 		v = apart(x, q, qc, &args, &call);

@@ -425,12 +425,59 @@ def test_done_of_what_a_block_gave_back(q, verb):
     assert len(peek(q)) == 1
 
 
-def test_repeated_done_and_help_in_a_string(q):
-    tag(q, "QUEUE PUSH mail '1'")
-    token = take(q)["token"]
-    tag(q, "QUEUE DONE '%s'" % token)
-    got = q.simple("SELECT 1; QUEUE DONE '%s'; SELECT 2" % token)
-    assert [m.tag for m in got if m.type == "C"] == ["SELECT 1", "UPDATE 1", "SELECT 1"], got
+def in_a_block(c, done, insert):
+    tag(c, "BEGIN")
+    tag(c, insert)
+    got = c.query(done).until("Z")
+    tag(c, "COMMIT")
+    return got
+
+
+def in_a_string(c, done, insert):
+    return c.query("%s; %s" % (insert, done)).until("Z")
+
+
+def in_a_batch(c, done, insert):
+    c.hold().parse("", insert).bind().execute()
+    return c.parse("", done).bind().execute().sync().push().until("Z")
+
+
+def before_the_work(c, done, insert):
+    c.hold().parse("", done).bind().execute()
+    return c.parse("", insert).bind().execute().sync().push().until("Z")
+
+
+@pytest.mark.parametrize("pool_mode", ["transaction", "session"])
+@pytest.mark.parametrize("then", ["", " THEN TAKE mail", " THEN PUSH mail '2'"])
+@pytest.mark.parametrize("how", [in_a_block, in_a_string, in_a_batch, before_the_work])
+def test_work_is_done_once_with_its_done(qbouncer, db, pool_mode, then, how):
+    """The answer to the commit got lost, and the whole of it is repeated."""
+    if then == " THEN TAKE mail" and how in (in_a_string, before_the_work):
+        pytest.skip("it is committed by itself, or refused")
+    proxy = qbouncer(pool_mode=pool_mode)
+    insert = "INSERT INTO work VALUES (1)"
+    with proxy.wire(db) as c, proxy.wire(db) as other:
+        tag(c, "CREATE TABLE work (a int)")
+        tag(c, "QUEUE CREATE mail")
+        tag(c, "QUEUE PUSH mail '1'")
+        done = "QUEUE DONE '%s'%s" % (take(c)["token"], then)
+        assert not [m for m in how(c, done, insert) if m.type == "E"]
+        for w in (c, other):
+            (failed,) = [m for m in how(w, done, insert) if m.type == "E"]
+            assert failed.sqlstate == "QB001"
+        assert c.rows("SELECT count(*) AS n FROM work")[0]["n"] == "1"
+
+
+@pytest.mark.parametrize("pool_mode", ["transaction", "session"])
+def test_done_is_repeated_by_itself(qbouncer, db, pool_mode):
+    proxy = qbouncer(pool_mode=pool_mode)
+    with proxy.wire(db) as c, proxy.wire(db) as other:
+        tag(c, "QUEUE CREATE mail")
+        tag(c, "QUEUE PUSH mail '1'")
+        token = take(c)["token"]
+        assert [tag(w, "QUEUE DONE '%s'" % token) for w in (c, c, other)] == ["UPDATE 1"] * 3
+        got = other.hold().parse("", "QUEUE DONE $1").bind("", "", [token]).execute().sync().push().until("Z")
+        assert [m.tag for m in got if m.type == "C"] == ["UPDATE 1"], got
 
 
 # --- pipelines ------------------------------------------------------------------------------------
