@@ -95,6 +95,8 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	EXECUTE format('DROP FUNCTION IF EXISTS queue._full_%s', number);
+	IF to_regprocedure(format('queue._full_%s()', number)) IS NOT NULL THEN	-- else a notice says so
+		EXECUTE format('DROP FUNCTION queue._full_%s', number);
+	END IF;
 END
 $$;

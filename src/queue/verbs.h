@@ -202,7 +202,7 @@ struct qverb {
 		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text]\n" \
 		"    [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]] [RETURNING ID]\n" \
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
-		"    {SELECT ... | FROM STDIN [options]}", \
+		"    {SELECT ... | WITH ... | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction.") \
 	VERB(TAKE, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \

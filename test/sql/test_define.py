@@ -162,6 +162,14 @@ def test_name_comes_back_with_new_number(db):
     db.fails("QB001", "SELECT queue.done(%s)", old)
 
 
+@pytest.mark.parametrize("options", ["{}", "{max_length}", "{retain_done}"])
+def test_drop_says_nothing(db, options):
+    db.rows("SELECT queue.create('q', false, %s, %s)", options,
+            {"{}": "{}", "{max_length}": "{10}", "{retain_done}": "{1 day}"}[options])
+    db.rows("SELECT queue.drop('q')")
+    assert db.notices == []
+
+
 def test_drop_by_hand_is_survived(db):
     db.create("q")
     db.rows("DROP TABLE queue.q_q")
