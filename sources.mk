@@ -544,6 +544,8 @@ qb_dialogues = \
 	test/scenario/deallocate_in_string.dlg \
 	test/scenario/delayed_job.dlg \
 	test/scenario/discard_all.dlg \
+	test/scenario/discard_all_and_behind.dlg \
+	test/scenario/discard_all_session.dlg \
 	test/scenario/done_in_transaction.dlg \
 	test/scenario/failed_virtual.dlg \
 	test/scenario/fatal_when_idle.dlg \

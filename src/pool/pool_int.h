@@ -365,6 +365,7 @@ struct server {
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
 	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
+	uint8_t touched_behind; /* ... at most, behind what is outstanding */
 	uint32_t pass_left;
 	struct conn *conn;
 	struct server *prev, *next;

@@ -600,6 +600,7 @@ static void clean(struct server *s, bool rollback, const char *reset_query)
 		!put_reset(s, &b, s->dirty ? DISCARD_ALL : NULL) || !put_reset(s, &b, reset_query))
 		goto out;
 	s->request_time = loop_now();
+	s->touched_behind = 0;
 	server_drop_unnamed(s);
 	server_send(s, &b);
 out:

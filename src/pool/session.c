@@ -145,17 +145,6 @@ static bool is_session_mode(const struct server *s)
 	return server_pool_mode(s) == POOL_MODE_SESSION;
 }
 
-/* Session pooling: what runs beside the client's server is to run under its settings too, and a
- * RESET goes back to those of its start-up packet. */
-static void touch_settings(struct server *s, const char *sql, size_t len, unsigned made)
-{
-	if (made == 0)
-		return;
-	(void)sql_session_custom_names(sql, len, &s->custom);
-	s->reset_seen |= sql_session_may_reset(sql, len);
-	s->touched |= (uint8_t)made;
-}
-
 /* The Parse of such a statement may have been long ago. */
 void session_set_tag(struct server *s, bool reset)
 {
@@ -180,11 +169,33 @@ void session_ask_again(struct server *s)
 void session_released(struct server *s)
 {
 	s->sets_prepared = s->look_again = false;
+	s->touched_behind = 0;
 	if (!is_session_mode(s))
 		return;
 	s->touched = 0;
 	s->reset_seen = false;
 	buf_free(&s->custom);
+}
+
+/* A DISCARD ALL may be under way: what is sent behind it outlives it. */
+static void touch(struct server *s, unsigned touches, unsigned what)
+{
+	s->touched |= (uint8_t)what;
+	if (s->expect.count == 0)
+		s->touched_behind = 0;
+	else if ((touches & UNDO(SQL_TOUCH_ALL)) != UNDO(SQL_TOUCH_ALL))
+		s->touched_behind |= (uint8_t)what;
+}
+
+/* Session pooling: what runs beside the client's server is to run under its settings too, and a
+ * RESET goes back to those of its start-up packet. */
+static void touch_settings(struct server *s, const char *sql, size_t len, unsigned touches)
+{
+	if ((touches & SQL_TOUCH_SETTINGS) == 0)
+		return;
+	(void)sql_session_custom_names(sql, len, &s->custom);
+	s->reset_seen |= sql_session_may_reset(sql, len);
+	touch(s, touches, SQL_TOUCH_SETTINGS);
 }
 
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
@@ -196,7 +207,7 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 
 	/* the rest of it stays with the server */
 	if (is_session_mode(s)) {
-		touch_settings(s, sql, len, made & SQL_TOUCH_SETTINGS);
+		touch_settings(s, sql, len, touches);
 		return;
 	}
 	/* gone by another way than a DEALLOCATE of its own */
@@ -208,7 +219,7 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 		made |= PIN_UNKNOWN;
 	if ((made & SQL_TOUCH_SETTINGS) != 0 && sql_session_may_reset(sql, len))
 		s->reset_seen = true;
-	s->touched |= (uint8_t)(made | undone);
+	touch(s, touches, made | undone);
 }
 
 #define EFFECT_ALL "all"
@@ -493,9 +504,10 @@ bool session_is_dirty(struct server *s)
 /* DISCARD ALL has been carried out. */
 void session_discarded(struct server *s)
 {
-	s->touched = 0;
+	s->touched = s->touched_behind;
 	s->dirty = false;
-	buf_free(&s->custom);
+	if (s->touched == 0)
+		buf_free(&s->custom);
 	istr_drop(&s->extra);
 	sqlprep_forget(s->link, s);
 	if (s->link == NULL)
@@ -506,7 +518,7 @@ void session_discarded(struct server *s)
 		return;
 	}
 	s->reset_seen = true;
-	s->touched = SQL_TOUCH_SETTINGS; /* back to the client's own beginnings */
+	s->touched |= SQL_TOUCH_SETTINGS; /* back to the client's own beginnings */
 }
 
 /* --- before a statement
