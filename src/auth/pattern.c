@@ -43,7 +43,10 @@ struct translation {
 	const char *at;
 	struct buf out;
 	uint32_t options;
-	bool repeated; /* what is before at is a quantifier */
+	bool repeated;             /* what is before at is a quantifier */
+	bool fixed;                /* ... is a condition, which has no length and is not repeated */
+	bool is_look[NESTING_MAX]; /* of the parentheses that are open: (?= and its like */
+	unsigned depth, n_looks;
 	const char *why;
 };
 
@@ -76,7 +79,6 @@ static const struct {
 	{'t', "\\t", "\\t"},
 	{'v', "\\x0b", "\\x0b"},
 	{'w', "\\w", "\\w"},
-	{'x', "\\x", "\\x"},
 	{'y', "\\b", NULL},
 	{'A', "\\A", NULL},
 	{'B', "\\\\", "\\\\"}, /* a backslash */
@@ -88,51 +90,81 @@ static const struct {
 	{'Z', "\\z", NULL},
 };
 
+/* All digits that follow belong to it; PCRE2 would take two. */
+static bool copy_hex(struct translation *t)
+{
+	char *end;
+	unsigned long byte = strtoul(t->at + 2, &end, 16);
+
+	if (!isxdigit((unsigned char)t->at[2]) || byte > 0xff ||
+		strspn(t->at + 2, "0123456789abcdefABCDEF") != (size_t)(end - t->at - 2))
+		return refuse(t, "invalid \\x");
+	buf_printf(&t->out, "\\x%02lx", byte);
+	t->at = end;
+	return true;
+}
+
+/* A back-reference, a byte, or the character itself. */
+static bool copy_plain_escape(struct translation *t)
+{
+	char c = t->at[1];
+
+	if (t->n_looks > 0 && c >= '1' && c <= '9')
+		return refuse(t, "a back-reference in a condition");
+	copy(t, c ? 2 : 1);
+	return true;
+}
+
 static bool copy_escape(struct translation *t, bool in_bracket)
 {
 	char c = t->at[1];
 
-	if (!isalpha((unsigned char)c)) { /* a back-reference, a byte, or the character itself */
-		copy(t, c ? 2 : 1);
-		return true;
-	}
+	if (c == 'x')
+		return copy_hex(t);
+	if (!isalpha((unsigned char)c))
+		return copy_plain_escape(t);
 	for (size_t i = 0; i < ARRAY_LEN(escapes); i++) {
 		const char *text = in_bracket ? escapes[i].in_bracket : escapes[i].outside;
 
 		if (escapes[i].letter != c || !text)
 			continue;
 		buf_puts(&t->out, text);
+		t->fixed = strchr("myAMYZ", c) != NULL;
 		t->at += 2;
 		return true;
 	}
 	return refuse(t, in_bracket ? "unknown escape in a bracket" : "unknown escape");
 }
 
-/* [:alpha:] and its like, inside of a bracket: its length, 0 for none. */
-static size_t class_len(const char *at)
+/* [:alpha:] and its like, inside of a bracket. PCRE2 knows more of them, and finds the end of one
+ * that is malformed elsewhere. */
+static bool copy_class(struct translation *t)
 {
-	char end[3] = {at[1], ']', '\0'};
-	const char *p;
+	size_t len = strspn(t->at + 2, "abcdefghijklmnopqrstuvwxyz<>");
 
-	if (at[0] != '[' || !at[1] || !strchr(":.=", at[1]))
-		return 0;
-	p = strstr(at + 2, end);
-	return p ? (size_t)(p + 2 - at) : 0;
+	if (t->at[1] != ':')
+		return refuse(t, "collating elements are not supported");
+	if (len == 0 || strncmp(t->at + 2 + len, ":]", 2) != 0)
+		return refuse(t, "invalid character class");
+	copy(t, len + 4);
+	return true;
 }
 
 static bool copy_bracket(struct translation *t)
 {
+	t->fixed = strncmp(t->at, "[[:<:]]", 7) == 0 || strncmp(t->at, "[[:>:]]", 7) == 0;
 	copy(t, t->at[1] == '^' ? 2 : 1);
 	if (*t->at == ']')
 		copy(t, 1);
 	while (*t->at && *t->at != ']') {
-		size_t len = class_len(t->at);
-
 		if (*t->at == '\\') {
 			if (!copy_escape(t, true))
 				return false;
+		} else if (*t->at == '[' && t->at[1] && strchr(":.=", t->at[1])) {
+			if (!copy_class(t))
+				return false;
 		} else {
-			copy(t, len > 0 ? len : 1);
+			copy(t, 1);
 		}
 	}
 	if (*t->at == '\0')
@@ -141,22 +173,39 @@ static bool copy_bracket(struct translation *t)
 	return true;
 }
 
+/* Parentheses inside of a condition have no number. */
 static bool copy_group(struct translation *t)
 {
 	static const char *const kinds[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!"};
 
 	if (t->at[1] == '*')
 		return refuse(t, "a quantifier has nothing to repeat");
+	if (t->depth == NESTING_MAX)
+		return refuse(t, "parentheses are too deeply nested");
+	t->is_look[t->depth++] = false;
 	if (t->at[1] != '?') {
-		copy(t, 1);
+		buf_puts(&t->out, t->n_looks > 0 ? "(?:" : "(");
+		t->at++;
 		return true;
 	}
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
 		if (!strncmp(t->at, kinds[i], strlen(kinds[i]))) {
+			t->is_look[t->depth - 1] = i > 0;
+			t->n_looks += i > 0;
 			copy(t, strlen(kinds[i]));
 			return true;
 		}
 	return refuse(t, "unknown kind of group");
+}
+
+static bool copy_group_end(struct translation *t)
+{
+	if (t->depth == 0)
+		return refuse(t, "unmatched closing parenthesis");
+	t->fixed = t->is_look[--t->depth];
+	t->n_looks -= t->fixed;
+	copy(t, 1);
+	return true;
 }
 
 /* (?i) at the very beginning. s and t are what holds anyway. */
@@ -204,6 +253,8 @@ static bool copy_quantifier(struct translation *t)
 {
 	if (t->repeated)
 		return refuse(t, "a quantifier follows a quantifier");
+	if (t->fixed)
+		return refuse(t, "a quantifier follows a condition");
 	if (*t->at != '{')
 		copy(t, 1);
 	else if (!copy_interval(t))
@@ -233,12 +284,15 @@ static bool translate(struct translation *t)
 			continue;
 		}
 		t->repeated = false;
+		t->fixed = c == '^' || c == '$';
 		if (c == '\\')
 			good = copy_escape(t, false);
 		else if (c == '[')
 			good = copy_bracket(t);
 		else if (c == '(')
 			good = copy_group(t);
+		else if (c == ')')
+			good = copy_group_end(t);
 		else if (c == '{')
 			copy_brace(t);
 		else
