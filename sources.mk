@@ -604,6 +604,7 @@ qb_dialogues = \
 	test/scenario/server_dies.dlg \
 	test/scenario/server_down.dlg \
 	test/scenario/servers_age.dlg \
+	test/scenario/session_left_at_once.dlg \
 	test/scenario/session_mode.dlg \
 	test/scenario/session_queue.dlg \
 	test/scenario/session_settings.dlg \

@@ -496,9 +496,8 @@ static bool effect_is_pending(struct server *s)
 
 bool session_is_dirty(struct server *s)
 {
-	return s->dirty || (!is_session_mode(s) &&
-				   (s->touched != 0 || s->look != NULL || effect_is_pending(s) ||
-					   (s->link != NULL && s->link->pins != 0)));
+	return s->dirty || s->touched != 0 || s->look != NULL || effect_is_pending(s) ||
+	       (s->link != NULL && s->link->pins != 0);
 }
 
 /* DISCARD ALL has been carried out. */
