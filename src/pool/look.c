@@ -273,6 +273,7 @@ void look_done(struct server *s)
 			buf_put(&s->custom, l->custom.data, l->custom.len);
 			if (buf_failed(&s->custom) || buf_failed(&l->custom))
 				pins |= PIN_UNKNOWN;
+			s->reset_seen |= l->resets;
 			s->look_again = is_session_mode(s);
 		} else {
 			restore_reported(s, l);
