@@ -206,7 +206,7 @@ bool merge_refill(struct batch *b)
 	return true;
 }
 
-static void gather_into(struct batch *b);
+static void take_next(struct batch *b);
 
 static void end_flight(struct batch *b, const struct pg_error *err)
 {
@@ -230,7 +230,7 @@ static void leave_batch(struct merge_item *i)
 	if (b->n_items > 0)
 		return;
 	if (!b->patient)
-		gather_into(b);
+		take_next(b);
 	if (b->n_items > 0)
 		return;
 	task_drop(&b->task);
@@ -288,6 +288,25 @@ static void gather_into(struct batch *b)
 		bytes += i->values.len;
 		values += i->n;
 	}
+}
+
+/* The next piece, or without one what has gathered: nobody else would send it. */
+static void take_next(struct batch *b)
+{
+	struct batch *piece = b->group->pieces;
+
+	if (piece == NULL) {
+		gather_into(b);
+		return;
+	}
+	b->group->pieces = piece->next;
+	while (piece->items != NULL) {
+		struct merge_item *i = piece->items;
+
+		DL_DELETE(piece->items, i);
+		batch_add(b, i);
+	}
+	mem_free(piece);
 }
 
 /* What has gathered, up to the bounds. */
