@@ -596,6 +596,7 @@ usec_t lane_look_at(struct qdb *db, const char *queue)
 /* Ordered by priority, the highest first, as the take reads them. */
 static void raise_floor(struct lane *l, int32_t priority, int64_t place)
 {
+	struct flight *f;
 	int i = 0;
 
 	while (i < l->n_floors && l->floors[i].priority > priority)
@@ -609,6 +610,9 @@ static void raise_floor(struct lane *l, int32_t priority, int64_t place)
 	memmove(&l->floors[i + 1], &l->floors[i], (size_t)(l->n_floors - i) * sizeof(l->floors[0]));
 	l->floors[i] = (struct floor){priority, place};
 	l->n_floors++;
+	/* those that are under way have read jobs of this priority from the front */
+	LL_FOREACH (l->flights, f)
+		f->from.place = 0;
 }
 
 static struct lane_mark lowest(const struct lane *l)

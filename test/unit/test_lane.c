@@ -173,6 +173,24 @@ static void a_take_that_fails(void **state)
 	floors_are(*state, 22, 1002);
 }
 
+/* Of a priority that had no floor when it began it may have locked jobs further to the front. */
+static void a_take_of_another_priority_that_fails(void **state)
+{
+	struct lane *l = *state;
+	struct flight *fails, *beside;
+
+	ended(begun(l, false), 100, 1000);
+	fails = begun(l, false);
+	beside = begun(l, false);
+	flight_saw(beside, -5, 60);
+	flight_end(beside, true);
+	assert_int_equal(l->n_floors, 2);
+	assert_int_equal(l->floors[1].place, 61);
+	flight_end(fails, false);
+	assert_int_equal(l->floors[0].place, 0);
+	assert_int_equal(l->floors[1].place, 0);
+}
+
 static void what_is_given_back_to_its_place(void **state)
 {
 	struct lane *l = *state;
@@ -238,6 +256,7 @@ int main(void)
 		T(pushes_during_a_take_from_the_front),
 		T(begun_before_a_take_from_the_front),
 		T(a_take_that_fails),
+		T(a_take_of_another_priority_that_fails),
 		T(what_is_given_back_to_its_place),
 		T(news_from_elsewhere),
 		T(a_queue_made_anew),
