@@ -858,7 +858,7 @@ static void tx_ended(struct client *c, bool committed)
 		t = t->next) {
 		prepared_add(qc->db, t->queue);
 		t->mark.place = LANE_UNMARKED; /* a part of it was rolled back */
-		t->locks = false;
+		t->makes_ready |= t->locks;
 	}
 	await_tx_ended(qc, committed);
 	if (committed)

@@ -89,6 +89,23 @@ def test_in_a_transaction(q, other, sql, end):
         tag(q, "ROLLBACK")
 
 
+@pytest.mark.parametrize("sql", ("QUEUE CANCEL '%s-1'", "QUEUE PURGE mail"))
+@pytest.mark.parametrize("end", ("ROLLBACK", "ROLLBACK TO s; COMMIT"))
+def test_passed_over_in_a_transaction(q, other, sql, end):
+    """Who takes next gets it, also without a WAIT."""
+    one = sql % number(q) if "%s" in sql else sql
+    tag(q, "QUEUE PUSH mail '1'")
+    tag(q, "BEGIN")
+    tag(q, "SAVEPOINT s")
+    tag(q, one)
+    for i in range(7):    # so often that the queue's number is known
+        tag(other, "QUEUE PUSH mail '2'")
+        assert take(other)["payload"] == "2"
+    for s in end.split("; "):
+        tag(q, s)
+    assert take(other)["payload"] == "1"
+
+
 def test_cancel_of_a_running_job(q, other, qproxy, db):
     tag(q, "QUEUE PUSH mail '1'")
     job = take(other, "QUEUE TAKE mail LEASE '1h'")
