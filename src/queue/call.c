@@ -184,7 +184,9 @@ static void call_queue(
 	if (v != NULL && qvalue_eval(v, &qb, &text) == QEVAL_OK && !buf_failed(&text) &&
 		text.len <= QSTMT_QUEUE_MAX)
 		util_strlcpy(ret->queue, buf_cstr(&text), sizeof(ret->queue));
-	ret->mark = lane_now(qc->db, ret->queue);
+	/* a job that is there keeps its place, and is locked meanwhile */
+	ret->mark = qstmt_has(q, QARG_DUPLICATE) ? lane_lowest(qc->db, ret->queue)
+						 : lane_now(qc->db, ret->queue);
 	buf_free(&text);
 }
 

@@ -624,6 +624,13 @@ static struct lane_mark lowest(const struct lane *l)
 	return mark;
 }
 
+struct lane_mark lane_lowest(struct qdb *db, const char *queue)
+{
+	const struct lane *l = lane_find(db, queue);
+
+	return l != NULL ? lowest(l) : (struct lane_mark){0};
+}
+
 /* --- takes under way
  * --------------------------------------------------------------------------------------- */
 

@@ -7,7 +7,8 @@
  * A floor is a promise: below this position nothing of this priority is ready. Positions are drawn
  * in order, so a job that is pushed later lies above every position that a take has told until now.
  * Whoever makes jobs ready notes the highest of these before (lane_now), and lowers the floors to it
- * when it is committed (lane_lower); who gives jobs back to their places lowers them to these. A
+ * when it is committed (lane_lower); who changes jobs that stay where they are notes the lowest floor
+ * instead (lane_lowest); who gives jobs back to their places lowers them to these. A
  * notification says nothing of places: it lowers them to where they were a moment ago, as most
  * transactions are short, and to the ground as soon as that can be afforded (lane_news). What cannot
  * say so and may not wait lowers them to the ground. Now and then a take begins at the front
@@ -20,6 +21,7 @@
 #include "queue_int.h"
 
 struct lane_mark lane_now(struct qdb *db, const char *queue);
+struct lane_mark lane_lowest(struct qdb *db, const char *queue); /* below it nothing is ready now */
 struct lane_mark lane_now_number(struct qdb *db, int64_t number); /* by the number in tokens */
 /* What task_spec.kind is of a verb (a letter) on a queue. */
 uint64_t lane_kind(char verb, const char *queue);

@@ -106,6 +106,25 @@ def test_passed_over_in_a_transaction(q, other, sql, end):
     assert take(other)["payload"] == "1"
 
 
+@pytest.mark.parametrize("policy", ("REPLACE", "RERUN"))
+def test_passed_over_while_it_is_pushed_again(q, other, policy):
+    """It keeps its place, which is further to the front than what takes have told of."""
+    for i in range(7):    # so often that the queue's number is known
+        tag(q, "QUEUE PUSH mail '0'")
+        tag(q, "QUEUE DONE '%s'" % take(q)["token"])
+    tag(q, "QUEUE PUSH mail '1' KEY 'k'")
+    tag(q, "QUEUE PUSH mail '2'")
+    first = take(q)
+    assert take(q)["payload"] == "2"
+    tag(q, "QUEUE RELEASE '%s'" % first["token"])
+    tag(q, "BEGIN")
+    tag(q, "QUEUE PUSH mail '1' KEY 'k' ON DUPLICATE " + policy)
+    tag(other, "QUEUE PUSH mail '3'")
+    assert take(other)["payload"] == "3"
+    tag(q, "COMMIT")
+    assert take(other)["payload"] == "1"
+
+
 def test_cancel_of_a_running_job(q, other, qproxy, db):
     tag(q, "QUEUE PUSH mail '1'")
     job = take(other, "QUEUE TAKE mail LEASE '1h'")
