@@ -243,18 +243,41 @@ static void leave_batch(struct merge_item *i)
 	mem_free(b);
 }
 
+/* Cut off, and its turn has not come. */
+static bool is_piece(const struct batch *b)
+{
+	const struct batch *p = b->group->pieces;
+
+	while (p != NULL && p != b)
+		p = p->next;
+	return p != NULL;
+}
+
+static void leave_piece(struct merge_item *i)
+{
+	struct batch *b = i->batch;
+
+	DL_DELETE(b->items, i);
+	if (--b->n_items > 0)
+		return;
+	LL_DELETE(b->group->pieces, b);
+	mem_free(b);
+}
+
 bool merge_drop(struct merge_item *i)
 {
 	struct group *g = i->group;
 
-	if (i->batch != NULL && !is_waiting(i->batch)) {
+	if (i->batch != NULL && is_piece(i->batch)) {
+		leave_piece(i);
+	} else if (i->batch != NULL && !is_waiting(i->batch)) {
 		i->dropped = true;
 		return false;
-	}
-	if (i->batch != NULL)
+	} else if (i->batch != NULL) {
 		leave_batch(i);
-	else
+	} else {
 		DL_DELETE(g->waiting, i);
+	}
 	buf_free(&i->values);
 	mem_free(i);
 	group_drop_if_empty(g);
