@@ -577,6 +577,8 @@ qb_dialogues = \
 	test/scenario/pass_pipeline.dlg \
 	test/scenario/pass_simple.dlg \
 	test/scenario/paused.dlg \
+	test/scenario/piece_cancelled.dlg \
+	test/scenario/piece_left_alone.dlg \
 	test/scenario/pipeline_error.dlg \
 	test/scenario/pipeline_mixed.dlg \
 	test/scenario/pop.dlg \
