@@ -143,7 +143,10 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 	c->pool->stats.server_parses++;
 	touches = sql_session_touches(p->sql, p->sql_len, client_standard_strings(c));
 	session_touch(c, p->sql, p->sql_len, touches);
-	c->link->sets_prepared |= (touches & SQL_TOUCH_SETTINGS) != 0;
+	if (p->name[0] == '\0')
+		c->link->unnamed_touches = (uint8_t)touches;
+	else
+		c->link->sets_prepared |= (touches & SQL_TOUCH_SETTINGS) != 0;
 	if (!client_expect(c, EXPECT_PARSE, DEST_CLIENT, NULL))
 		return STEP_END;
 	return client_forward(c, m);

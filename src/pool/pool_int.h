@@ -353,7 +353,7 @@ struct server {
 	bool alone : 1;        /* only `holder` has ever held it */
 	bool settling : 1;     /* its client or task waits until its settings are in force */
 	bool reset_seen : 1;   /* with `touched`: by something that may take settings back */
-	bool sets_prepared : 1;/* session pooling: a statement that may change settings has been parsed */
+	bool sets_prepared : 1;/* session pooling: one with a name that may change settings has been parsed */
 	bool look_again : 1;   /* session pooling: the last question failed */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
@@ -365,6 +365,7 @@ struct server {
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
 	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
+	uint8_t unnamed_touches; /* with unnamed_raw */
 	uint8_t touched_behind; /* ... at most, behind what is outstanding */
 	uint32_t pass_left;
 	struct conn *conn;
@@ -706,6 +707,7 @@ bool session_holds(struct server *s); /* at the end of a transaction: its client
 bool session_is_dirty(struct server *s);
 void session_discarded(struct server *s);
 void session_released(struct server *s);
+void session_touch_again(struct server *s); /* Bind of the unnamed statement that is sent as it comes */
 void session_ask_again(struct server *s);
 void session_set_tag(struct server *s, bool reset); /* session pooling: a SET or RESET has been carried out */
 void session_restore_discarded(struct server *s);

@@ -198,6 +198,19 @@ static void touch_settings(struct server *s, const char *sql, size_t len, unsign
 	touch(s, touches, SQL_TOUCH_SETTINGS);
 }
 
+/* It is mostly the one that has just been parsed. */
+void session_touch_again(struct server *s)
+{
+	unsigned touches = s->unnamed_touches;
+
+	if (is_session_mode(s))
+		touches &= SQL_TOUCH_SETTINGS;
+	if ((touches & ~(unsigned)s->touched) == 0)
+		return;
+	s->reset_seen |= (touches & SQL_TOUCH_SETTINGS) != 0;
+	touch(s, touches, touches);
+}
+
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
 {
 	struct server *s = c->link;
