@@ -325,10 +325,15 @@ BEGIN
 				INTO nothing.due_ms FROM @table@
 				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > after
 				ORDER BY coalesce(lease_until, run_at) LIMIT 1;
-			IF passed OR EXISTS (SELECT FROM unnest(prios, floors) AS r (this, floor)
-					WHERE EXISTS (SELECT FROM @table@
-						WHERE state = 'ready' AND priority = this
-							AND position >= floor AND position <= top)) THEN
+			-- one by one: a join may read everything that is ready first
+			FOR i IN 1 .. coalesce(cardinality(prios), 0) LOOP
+				EXIT WHEN passed;
+				p := prios[i];
+				f := floors[i];
+				passed := EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority = p
+					AND position >= f AND position <= top);
+			END LOOP;
+			IF passed THEN
 				nothing.due_ms := least(nothing.due_ms, 100);
 			END IF;
 		END IF;
