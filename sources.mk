@@ -198,6 +198,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/shape.c \
 	src/queue/system.c \
 	src/queue/then.c \
+	src/queue/touched.c \
 	src/queue/types.c \
 	src/queue/verbs.c \
 	src/queue/verbs.h \

@@ -218,7 +218,7 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 static void release_unused(struct server *s)
 {
 	if (s->expect.count == 0 && s->pass_left == 0 && s->tx == 'I' && !s->unsynced &&
-		!s->copy_in && server_pool_mode(s) != POOL_MODE_SESSION && !session_holds(s))
+		!s->copy_in && !server_keeps_session(s) && !session_holds(s))
 		server_release(s);
 }
 

@@ -250,11 +250,6 @@ void look_free(struct server *s)
 	s->look = NULL;
 }
 
-static bool is_session_mode(const struct server *s)
-{
-	return server_pool_mode(s) == POOL_MODE_SESSION;
-}
-
 void look_done(struct server *s)
 {
 	struct look *l = s->look;
@@ -274,12 +269,12 @@ void look_done(struct server *s)
 			if (buf_failed(&s->custom) || buf_failed(&l->custom))
 				pins |= PIN_UNKNOWN;
 			s->reset_seen |= l->resets;
-			s->look_again = is_session_mode(s);
+			s->look_again = server_keeps_session(s);
 		} else {
 			restore_reported(s, l);
 		}
 		/* in session pooling it keeps its server anyway */
-		if (!is_session_mode(s))
+		if (!server_keeps_session(s))
 			session_pin(c, pins);
 	}
 	look_free(s);

@@ -521,6 +521,10 @@ int route_reserve_size(const struct pool *p);
 enum pool_mode route_pool_mode(const struct pool *p);
 /* A client keeps the mode in which it got its server as long as it has that. */
 enum pool_mode server_pool_mode(const struct server *s);
+static inline bool server_keeps_session(const struct server *s) /* session pooling */
+{
+	return server_pool_mode(s) == POOL_MODE_SESSION;
+}
 enum pool_mode client_pool_mode(const struct client *c);
 bool route_paused(const struct database *db);
 void route_reconnect(struct database *db); /* its servers are closed as they become free */

@@ -167,7 +167,7 @@ static void settle(struct relay *r)
 		return;
 	}
 	if (s->tx == 'I' && !s->unsynced && !s->copy_in &&
-		(server_pool_mode(s) != POOL_MODE_SESSION || s->touched != 0)) {
+		(!server_keeps_session(s) || s->touched != 0)) {
 		run_flush(r);
 		if (!session_holds(s))
 			server_release(s);
@@ -562,7 +562,7 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 		if (r->s->state == SERVER_LISTENING)
 			listen_notified(r->s, m->body, m->have);
 		/* a channel that some client listened on is nobody's in transaction pooling */
-		return r->s->link != NULL && (server_pool_mode(r->s) == POOL_MODE_SESSION ||
+		return r->s->link != NULL && (server_keeps_session(r->s) ||
 						     (r->s->link->pins & SQL_TOUCH_LISTEN) != 0)
 			       ? RELAY_FORWARD
 			       : RELAY_DROP;

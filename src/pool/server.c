@@ -651,7 +651,7 @@ static bool owes_only_us(struct server *s)
 void server_unlink_abandoned(struct server *s, bool said_goodbye)
 {
 	const struct params *p = &conf_current()->p;
-	bool reset = server_pool_mode(s) == POOL_MODE_SESSION || p->server_reset_query_always;
+	bool reset = server_keeps_session(s) || p->server_reset_query_always;
 	const char *query = reset ? p->server_reset_query : NULL;
 	bool rollback = s->tx != 'I', dirty = session_is_dirty(s);
 

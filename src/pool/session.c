@@ -140,18 +140,13 @@ bool session_restore_all(struct client *c, bool identity)
 /* --- what a text may change
  * ----------------------------------------------------------------------- */
 
-static bool is_session_mode(const struct server *s)
-{
-	return server_pool_mode(s) == POOL_MODE_SESSION;
-}
-
 /* The Parse of such a statement may have been long ago. */
 void session_set_tag(struct server *s, bool reset)
 {
 	const struct expect *e = expect_head(&s->expect);
 
-	if (!is_session_mode(s) || !s->sets_prepared || e == NULL || e->kind != EXPECT_EXECUTE ||
-		e->dest != DEST_CLIENT)
+	if (!server_keeps_session(s) || !s->sets_prepared || e == NULL ||
+		e->kind != EXPECT_EXECUTE || e->dest != DEST_CLIENT)
 		return;
 	s->touched |= SQL_TOUCH_SETTINGS;
 	s->reset_seen |= reset;
@@ -170,7 +165,7 @@ void session_released(struct server *s)
 {
 	s->sets_prepared = s->look_again = false;
 	s->touched_behind = 0;
-	if (!is_session_mode(s))
+	if (!server_keeps_session(s))
 		return;
 	s->touched = 0;
 	s->reset_seen = false;
@@ -203,7 +198,7 @@ void session_touch_again(struct server *s)
 {
 	unsigned touches = s->unnamed_touches;
 
-	if (is_session_mode(s))
+	if (server_keeps_session(s))
 		touches &= SQL_TOUCH_SETTINGS;
 	if ((touches & ~(unsigned)s->touched) == 0)
 		return;
@@ -219,7 +214,7 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	unsigned made = touches & ((1u << SQL_TOUCH_UNDO_SHIFT) - 1u);
 
 	/* the rest of it stays with the server */
-	if (is_session_mode(s)) {
+	if (server_keeps_session(s)) {
 		touch_settings(s, sql, len, touches);
 		return;
 	}
@@ -323,7 +318,7 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len)
 
 	if (touches == 0 && c->pins == 0)
 		return NULL;
-	if (!is_session_mode(s) && (c->pins & SQL_TOUCH_PREPARED) == 0 &&
+	if (!server_keeps_session(s) && (c->pins & SQL_TOUCH_PREPARED) == 0 &&
 		(touches == SQL_TOUCH_PREPARED || touches == UNDO(SQL_TOUCH_PREPARED)) &&
 		(effect = sqlprep_effect(c, sql, len)) != NULL)
 		return effect;
@@ -338,12 +333,12 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len)
 			touches = 0; /* the server reports it */
 		else if (kind == SQL_SESSION_SET ||
 			 (kind == SQL_SESSION_RESET && var_find(name) < 0) ||
-			 (is_session_mode(s) &&
+			 (server_keeps_session(s) &&
 				 (kind == SQL_SESSION_RESET || kind == SQL_SESSION_RESET_ALL)))
 			effect = effect_of(&st);
 		sql_session_free(&st);
 	}
-	if (effect == NULL && is_session_mode(s) && (touches & SQL_TOUCH_SETTINGS) != 0 &&
+	if (effect == NULL && server_keeps_session(s) && (touches & SQL_TOUCH_SETTINGS) != 0 &&
 		is_at_rest(s))
 		effect = effect_of_cleaning(c, sql, len);
 	if (effect == NULL && (touches != 0 || c->pins != 0))
@@ -454,7 +449,7 @@ bool session_pin_refused(const struct client *c, const char *sql, size_t len)
 				 SQL_TOUCH_LISTEN | SQL_TOUCH_LOAD;
 	unsigned touches;
 
-	if (c->pins != 0 || c->pool->n_pinned < pin_limit(c->pool) || is_session_mode(c->link))
+	if (c->pins != 0 || c->pool->n_pinned < pin_limit(c->pool) || server_keeps_session(c->link))
 		return false;
 	touches = sql_session_touches(sql, len, client_standard_strings(c));
 	return (touches & pinning) != 0 && (touches & SQL_TOUCH_GUESS) == 0;
@@ -492,7 +487,7 @@ bool session_holds(struct server *s)
 {
 	if (s->touched != 0)
 		return look_begin(s);
-	return s->link->pins != 0 || is_session_mode(s);
+	return s->link->pins != 0 || server_keeps_session(s);
 }
 
 /* A SET or a PREPARE is under way: when it is answered nobody may be there to whom it counts. */
@@ -525,7 +520,7 @@ void session_discarded(struct server *s)
 	if (s->link == NULL)
 		return;
 	session_pin(s->link, 0);
-	if (is_session_mode(s)) {
+	if (server_keeps_session(s)) {
 		s->discarded = session_restore_all(s->link, true);
 		return;
 	}
@@ -547,5 +542,5 @@ bool session_sync(struct client *c)
 	}
 	if (c->link == NULL)
 		return false;
-	return s->sqlprep == c->sqlprep || is_session_mode(s) || sqlprep_sync(c);
+	return s->sqlprep == c->sqlprep || server_keeps_session(s) || sqlprep_sync(c);
 }

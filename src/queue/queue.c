@@ -72,111 +72,6 @@ struct qclient *qclient_get(struct client *c)
 	return qc;
 }
 
-/* --- queues to wake at the commit
- * ----------------------------------------------------------------------- */
-
-void touch(struct qclient *qc, const char *queue, unsigned jobs)
-{
-	touch_from(qc, queue, jobs, lane_unmarked, true);
-}
-
-/* Without memory (NULL) the periodic look finds the jobs. */
-static struct touched *touched_get(struct qclient *qc, const char *queue)
-{
-	struct touched *t = qc->touched;
-
-	while (t != NULL && strcmp(t->queue, queue) != 0)
-		t = t->next;
-	if (t != NULL || (t = mem_zalloc(sizeof(*t) + strlen(queue) + 1)) == NULL)
-		return t;
-	t->mark = (struct lane_mark){INT64_MAX, INT64_MAX};
-	memcpy(t->queue, queue, strlen(queue) + 1);
-	t->next = qc->touched;
-	qc->touched = t;
-	return t;
-}
-
-void touch_from(
-	struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark, bool locks)
-{
-	struct touched *t = touched_get(qc, queue);
-
-	if (t == NULL)
-		return;
-	lane_mark_min(&t->mark, mark);
-	t->locks |= locks;
-	if (!t->makes_ready)
-		t->jobs = jobs;
-	else
-		t->jobs = jobs > 0 && t->jobs > 0 ? t->jobs + jobs : 0;
-	t->makes_ready = true;
-}
-
-void touch_locked(struct qclient *qc, const char *queue)
-{
-	struct touched *t = touched_get(qc, queue);
-
-	if (t != NULL)
-		t->locks = true;
-}
-
-void touched_drop(struct qclient *qc)
-{
-	while (qc->touched != NULL) {
-		struct touched *t = qc->touched;
-
-		qc->touched = t->next;
-		mem_free(t);
-	}
-}
-
-void touched_wake(struct qclient *qc)
-{
-	if (qc->touched != NULL)
-		system_need(qc->db, client_pool(qc->client));
-	for (struct touched *t = qc->touched; t != NULL; t = t->next) {
-		if (!t->makes_ready)
-			continue;
-		room_wake_from(qc->db, t->queue, t->jobs, t->mark);
-		system_notify(qc->db, t->queue);
-	}
-	touched_drop(qc);
-}
-
-/* It was rolled back: what it had locked, and takes have passed over, is there again. A plain push
- * has locked nothing. */
-static void touched_let_go(struct qclient *qc)
-{
-	for (struct touched *t = qc->touched; t != NULL; t = t->next)
-		if (t->locks)
-			room_wake(qc->db, t->queue, 0);
-	touched_drop(qc);
-}
-
-/* --- two phases
- * ------------------------------------------------------------------------------------------------
- */
-
-#define PREPARED_MAX 1000
-
-/* What was pushed in part may also be a savepoint's; that costs a look in vain. */
-static void prepared_add(struct qdb *db, const char *queue)
-{
-	size_t size = strlen(queue) + 1;
-	struct touched *t;
-	int n = 0;
-
-	for (t = db->prepared; t != NULL; t = t->next, n++)
-		if (strcmp(t->queue, queue) == 0)
-			return;
-	t = n < PREPARED_MAX ? mem_zalloc(sizeof(*t) + size) : NULL;
-	if (t == NULL)
-		return; /* the periodic look finds the jobs */
-	memcpy(t->queue, queue, size);
-	t->next = db->prepared;
-	db->prepared = t;
-}
-
 /* One of those that were prepared is committed, and which queues it pushed to is not known: one
  * look into each. */
 static void prepared_committed(struct client *c)
@@ -184,20 +79,8 @@ static void prepared_committed(struct client *c)
 	struct qdb *db;
 
 	HASH_FIND_STR(databases, client_database(c), db);
-	for (struct touched *t = db != NULL ? db->prepared : NULL; t != NULL; t = t->next) {
-		room_wake(db, t->queue, 0);
-		system_notify(db, t->queue);
-	}
-}
-
-static void prepared_free(struct qdb *db)
-{
-	while (db->prepared != NULL) {
-		struct touched *t = db->prepared;
-
-		db->prepared = t->next;
-		mem_free(t);
-	}
+	if (db != NULL)
+		touched_prepared_wake(db);
 }
 
 /* --- claiming
@@ -856,7 +739,7 @@ static void tx_ended(struct client *c, bool committed)
 	lease_tx_ended(qc, committed);
 	for (struct touched *t = qc->touched; t != NULL && committed && client_tx_in_part(c);
 		t = t->next) {
-		prepared_add(qc->db, t->queue);
+		touched_prepared(qc->db, t->queue);
 		t->mark.place = LANE_UNMARKED; /* a part of it was rolled back */
 		t->makes_ready |= t->locks;
 	}
@@ -964,7 +847,7 @@ void queue_free(void)
 		lanes_free(db);
 		gauge_free(db);
 		count_free(db);
-		prepared_free(db);
+		touched_prepared_free(db);
 		HASH_DEL(databases, db);
 		mem_free(db);
 	}

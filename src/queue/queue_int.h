@@ -199,11 +199,19 @@ void hold_begin(struct lease *l, usec_t hold, usec_t span); /* held so long at m
 void hold_end(struct lease *l);
 size_t hold_lease_text(char *dst, size_t size, usec_t span); /* as Postgres reads it; its length */
 
+/* touched.c */
 void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
 void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark, bool locks);
 void touch_locked(struct qclient *qc, const char *queue); /* news only if it is rolled back */
 void touched_wake(struct qclient *qc);
+/* It was rolled back: what it had locked, and takes have passed over, is there again. A plain push has locked
+ * nothing. */
+void touched_let_go(struct qclient *qc);
 void touched_drop(struct qclient *qc);
+/* Of a transaction that was prepared. What was pushed in part may also be a savepoint's; that costs a look in vain. */
+void touched_prepared(struct qdb *db, const char *queue);
+void touched_prepared_wake(struct qdb *db); /* one of them was committed, nobody knows which */
+void touched_prepared_free(struct qdb *db);
 
 /* types.c: what the payloads are that a statement is about */
 enum types { TYPES_KNOWN, TYPES_ASKED, TYPES_ERROR };
