@@ -192,15 +192,16 @@ class Program(Pushes, Looks, Waits):
         others = [u for u in c.held.values() if u != n and (u not in view or view[u].id == row.id)]
         return token if others else str(row.id)
 
-    def why_not(self, tx, tokens):
-        """The SQLSTATE with which these jobs cannot be ended, or None; and whether they were done before."""
+    def why_not(self, c, tx, tokens):
+        """The SQLSTATE with which these jobs cannot be ended, or None; and whether a DONE may be repeated: they were done
+        before, and it is not in a transaction."""
         s = self.state
         view = s.view(tx)
         rows = [(token_order(t), s.lease(view, t)) for t in tokens]
         bad = [r for _, r in sorted(rows, key=lambda x: x[0]) if r is None or r.cancelled]
         if not bad:
             return None, False
-        return "QB002" if bad[0] else "QB001", all(t in s.done or t in tx.done for t in tokens)
+        return "QB002" if bad[0] else "QB001", not c.tx and all(t in s.done for t in tokens)
 
     def leased(self, tx, tokens):
         view = self.state.view(tx)
@@ -215,7 +216,7 @@ class Program(Pushes, Looks, Waits):
         names = [self.name(c, tx, t) for t in tokens]
         sql = "QUEUE %s %s" % (verb, ", ".join("$%d" % (i + 1) for i in range(len(names))))
         sql += more % (len(names) + 1) if params else more
-        code, repeated = self.why_not(tx, tokens)
+        code, repeated = self.why_not(c, tx, tokens)
         done = ([], "UPDATE %d" % len(tokens))
         if code:
             # a repeated DONE is not an error, as long as somebody remembers
@@ -292,7 +293,7 @@ class Program(Pushes, Looks, Waits):
         p = self.wish(tx)
         if p is None:
             return
-        code, repeated = self.why_not(tx, tokens)
+        code, repeated = self.why_not(c, tx, tokens)
         text, params = p.sql(self.words(p), params)
         sql = "%s THEN %s" % (sql, text)
         if code:
@@ -327,7 +328,7 @@ class Program(Pushes, Looks, Waits):
             sql += " THEN TAKE LIMIT %d LEASE '1 hour'" % limit
         else:
             sql += " THEN TAKE %s LIMIT %d LEASE '1 hour'" % (", ".join(queues), limit)
-        code, repeated = self.why_not(tx, tokens)
+        code, repeated = self.why_not(c, tx, tokens)
         if code:
             got = self.run_one(c, sql, params, how)
             if got == code:
