@@ -640,6 +640,7 @@ qb_dialogues = \
 	test/scenario/tls_client.dlg \
 	test/scenario/tls_server.dlg \
 	test/scenario/two_queues.dlg \
+	test/scenario/two_queues_quiet.dlg \
 	test/scenario/two_waiters_one_job.dlg \
 	test/scenario/tx_abandoned.dlg \
 	test/scenario/tx_in_one_string.dlg \

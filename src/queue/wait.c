@@ -300,7 +300,8 @@ static void deliver(struct waiter *w)
 		answer_free(&a);
 }
 
-static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms)
+/* from_front: it has looked at all there is, whatever the lane thinks of its floors. */
+static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms, bool from_front)
 {
 	usec_t now = loop_now(), look_at;
 
@@ -309,7 +310,7 @@ static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms)
 	else if (r->due_at > now + LOOK_AGAIN)
 		r->due_at = now + LOOK_AGAIN;
 	look_at = lane_look_at(r->db, r->name);
-	if (r->due_at > look_at)
+	if (r->due_at > look_at && (look_at > now || !from_front))
 		r->due_at = look_at;
 	if (r->gen == asked_gen) {
 		r->credits = 0;
@@ -350,7 +351,7 @@ static void found_nothing(struct waiter *w)
 
 		if (fresh)
 			m->gen = m->room->gen;
-		room_was_empty(m->room, m->gen, w->due_ms);
+		room_was_empty(m->room, m->gen, w->due_ms, w->args.n_queues > 1);
 		/* something was announced before it was in the room: it may have asked too early */
 		if (fresh && w->wakes != w->db->wakes)
 			room_wake_one(m->room, 0);
