@@ -197,6 +197,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/schema.c \
 	src/queue/shape.c \
 	src/queue/system.c \
+	src/queue/take.c \
 	src/queue/then.c \
 	src/queue/touched.c \
 	src/queue/types.c \

@@ -306,26 +306,25 @@ struct take_args {
 	enum qpayload payload;
 	bool described; /* the client was told so: nothing else will do */
 };
-/* names: the queues when the statement names none, each with its terminator; may be NULL. */
-MUST_CHECK bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b,
-	const struct buf *names, struct pg_error *err);
+
+/* take.c */
 MUST_CHECK bool take_args_queues(struct take_args *a, const struct buf *names); /* false: memory */
 void take_args_free(struct take_args *a);
-
-/* queue.c: TAKE and POP, also that of THEN. */
-enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc);
-/* Reads its arguments and checks whether it is possible now; false: err of x is filled. */
 /* The text of an argument; NULL: it is not given, or NULL. */
 MUST_CHECK bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b, struct pg_error *err,
 	const char *what);
-MUST_CHECK bool take_check(
-	const struct exec *x, const struct qstmt *q, const struct buf *names, struct take_args *ret, struct pg_error *err);
-enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call);
-bool all_done_before(const struct qstmt *q, const struct call *call);
-
 /* WAIT, or what counts without it. */
 MUST_CHECK bool take_wait(
 	struct take_args *a, const struct qvalue *v, const struct bind_values *b, struct pg_error *err);
+/* Reads its arguments and checks whether it is possible now. names: the queues when the statement names none, each
+ * with its terminator; may be NULL. */
+MUST_CHECK bool take_check(
+	const struct exec *x, const struct qstmt *q, const struct buf *names, struct take_args *ret, struct pg_error *err);
+enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc); /* also that of THEN */
+
+/* queue.c */
+enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call);
+bool all_done_before(const struct qstmt *q, const struct call *call);
 
 /* early.c: statements that cannot be executed yet */
 /* It waits from now on, unless it does already: for EXEC_WAIT. b: NULL if not known. may_wait: for its WAIT. */
