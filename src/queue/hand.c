@@ -60,16 +60,12 @@ static bool fits(const struct waiter *w, struct pool *pool, enum qpayload payloa
 	       client_is_alive(w->qc->client) && same_settings(w, settings);
 }
 
-/* Formats of the first; the others must have the same. */
-static bool same_formats(struct merge_statement *st, const struct waiter *w, bool first)
+/* The statement has those of the first one. */
+static bool same_formats(const struct merge_statement *st, const struct waiter *w)
 {
 	int16_t formats[20];
 
 	probe_formats(w, formats);
-	if (first) {
-		memcpy(st->formats, formats, sizeof(formats));
-		st->n_formats = w->n_columns + HIDDEN_COLUMNS + 1;
-	}
 	return memcmp(st->formats, formats, sizeof(formats)) == 0;
 }
 
@@ -82,6 +78,10 @@ static void choose(struct hand *h, struct merge_statement *st, struct waiter *w,
 {
 	struct taker *t = &h->takers[h->n++];
 
+	if (h->n == 1) {
+		probe_formats(w, st->formats);
+		st->n_formats = w->n_columns + HIDDEN_COLUMNS + 1;
+	}
 	t->waiter = w;
 	t->jobs = w->args.limit < left ? w->args.limit : left;
 	w->hand = h;
@@ -142,7 +142,7 @@ struct hand *hand_begin(
 		if (w->hand != NULL)
 			continue;
 		if (left == 0 || h->n == most || !fits(w, pool, payload, st->settings) ||
-			!same_formats(st, w, h->n == 0) || !taken_reserve(w, w->args.limit))
+			(h->n > 0 && !same_formats(st, w)) || !taken_reserve(w, w->args.limit))
 			break;
 		choose(h, st, w, left);
 		left -= h->takers[h->n - 1].jobs;
