@@ -136,12 +136,16 @@ def test_what_is_due_goes_first(hand, direct):
     assert woken(w)["payload"] == "1"
 
 
-def test_paused(hand, direct):
+@pytest.mark.parametrize("push, kept", [
+    ("'1'", [("ready", None, None, None, None)]),
+    ("'1', '2' HEADERS '{\"a\": 1}' EXPIRES '1 hour' ATTEMPTS 4 DELAY '0'", [("ready", {"a": 1}, 4, True, True)] * 2)])
+def test_paused(hand, direct, push, kept):
     w = hand.wait()
     hand.alone()
     direct.execute("SELECT queue.pause('mail')")
-    tag(hand.q, "QUEUE PUSH mail '1'")
-    assert stats(hand.q)["ready"] == 1
+    tag(hand.q, "QUEUE PUSH mail " + push)
+    assert direct.execute("SELECT state, headers, max_attempts, expires_at - pushed_at <= '1 hour', run_at <= pushed_at "
+                          "FROM queue.q_mail").fetchall() == kept
     tag(hand.q, "QUEUE RESUME mail")
     assert woken(w)["payload"] == "1"
 
@@ -274,17 +278,6 @@ def test_what_is_wrong_with_a_push(hand):
     assert [str(e) for e in with_waiter] == [str(e) for e in alone]
     tag(hand.q, "QUEUE PUSH mail '2' HEADERS '{}'")
     assert woken(w)["payload"] == "2"
-
-
-def test_paused_with_headers(hand, direct):
-    w = hand.wait()
-    hand.alone()
-    direct.execute("SELECT queue.pause('mail')")
-    tag(hand.q, "QUEUE PUSH mail '1', '2' HEADERS '{\"a\": 1}' EXPIRES '1 hour' ATTEMPTS 4 DELAY '0'")
-    assert direct.execute("SELECT state, headers, max_attempts, expires_at - pushed_at <= '1 hour', run_at <= pushed_at "
-                          "FROM queue.q_mail").fetchall() == [("ready", {"a": 1}, 4, True, True)] * 2
-    tag(hand.q, "QUEUE RESUME mail")
-    assert woken(w)["payload"] == "1"
 
 
 KEYED = ["KEY 'k'", "KEY 'k' ON DUPLICATE REPLACE", "KEY 'k' ON DUPLICATE RERUN", "KEY 'k' ON DUPLICATE ERROR",
