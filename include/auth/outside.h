@@ -31,8 +31,6 @@ MUST_CHECK struct outside *outside_start(const struct outside_request *r, outsid
 /* No verdict will come. Clears *p. What a thread has begun it ends, for nobody. */
 void outside_drop(struct outside **p);
 
-/* NULL: the method was built in; else why it cannot be used. */
-const char *outside_missing(enum auth_type t);
 /* Can the options of a rule be used? false: err says why not. */
 MUST_CHECK bool outside_check(enum auth_type t, const char *options, char *err, size_t err_size);
 /* auth_ldap_options, blanks between and quotes around, as the lines of a rule; for outside_options_free().

@@ -369,11 +369,6 @@ void outside_free(void)
  * ----------------------------------------------------------------------
  */
 
-const char *outside_missing(enum auth_type t)
-{
-	return conf_auth_type_missing(t);
-}
-
 bool outside_check(enum auth_type t, const char *options, char *err, size_t err_size)
 {
 	return t != AUTH_LDAP || ldap_check_options(options, err, err_size) == NULL;

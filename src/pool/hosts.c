@@ -62,11 +62,6 @@ struct hosts *hosts_new(const char *text)
 	return h;
 }
 
-unsigned hosts_count(const struct database *db)
-{
-	return db->hosts->n;
-}
-
 static struct host *find(struct hosts *h, const struct istr *name)
 {
 	for (unsigned i = 0; i < h->n; i++)

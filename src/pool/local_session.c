@@ -8,7 +8,8 @@
 #include "local_int.h"
 #include "session_int.h"
 
-bool local_session_possible(const struct client *c)
+/* No server has a part in its session. */
+static bool is_possible(const struct client *c)
 {
 	return c->link == NULL && c->vtx == VTX_NONE && c->pool != NULL &&
 	       client_pool_mode(c) != POOL_MODE_SESSION && c->pins == 0;
@@ -216,7 +217,7 @@ enum step local_session_simple(struct client *c, const char *sql, size_t len)
 		sql_session_free(&st);
 		return step;
 	}
-	if (!local_session_possible(c) || count_ours(c, sql, len) == 0)
+	if (!is_possible(c) || count_ours(c, sql, len) == 0)
 		return STEP_MORE;
 	while (ok && sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &n)) {
 		(void)sql_session_classify(one, n, client_standard_strings(c), &st);
@@ -280,7 +281,7 @@ enum step local_session_execute(struct client *c, const char *sql)
 		sql_session_free(&st);
 		return step;
 	}
-	if (!local_session_possible(c) || (may_be_undone(&st) && !client_sync_follows())) {
+	if (!is_possible(c) || (may_be_undone(&st) && !client_sync_follows())) {
 		sql_session_free(&st);
 		return STEP_MORE;
 	}

@@ -593,7 +593,6 @@ void client_login_welcome(struct client *c); /* the pool knows its welcome now *
 struct hosts;
 struct hosts *hosts_new(const char *text); /* NULL: memory */
 void hosts_free(struct hosts **p);
-unsigned hosts_count(const struct database *db);
 const char *hosts_next(struct server *s); /* borrowed; NULL: there is no further one */
 bool hosts_failed(struct server *s, const char *sqlstate); /* true: there is another one for it */
 bool hosts_left(const struct server *s);
@@ -755,7 +754,6 @@ void look_done(struct server *s);
 void look_free(struct server *s);
 
 /* local_session.c */
-bool local_session_possible(const struct client *c); /* no server has a part in its session */
 enum step local_session_simple(struct client *c, const char *sql, size_t len); /* STEP_MORE: forward it */
 bool local_session_is(const struct client *c, const char *sql, size_t len);
 enum step local_session_execute(struct client *c, const char *sql);

@@ -8,7 +8,7 @@
 #include "relay_int.h"
 
 /* After an error in a batch the server skips to Sync: so do we. */
-void relay_batch_failed(struct relay *r)
+static void batch_failed(struct relay *r)
 {
 	struct server *s = r->s;
 	struct expect *e;
@@ -132,7 +132,7 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 		count_error(m);
 		relay_replace_error(r, m, rp);
 		if (batch && s->state != SERVER_DEAD)
-			relay_batch_failed(r);
+			batch_failed(r);
 		return RELAY_DROP;
 	}
 	switch ((enum expect_dest)e->dest) {
@@ -157,14 +157,14 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 		if (s->task != NULL)
 			task_error(s->task, m->body, m->have);
 		if (batch)
-			relay_batch_failed(r);
+			batch_failed(r);
 		return RELAY_DROP;
 	case DEST_FAIL:
 		relay_emit(r, e->arg);
 		if (s->link != NULL)
 			s->link->tx_failed = true;
 		if (batch && s->state != SERVER_DEAD)
-			relay_batch_failed(r);
+			batch_failed(r);
 		return RELAY_DROP;
 	case DEST_REPLACE:
 	case DEST_CLIENT:
@@ -178,7 +178,7 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 	if (s->link != NULL)
 		s->link->tx_failed = true;
 	if (batch)
-		relay_batch_failed(r);
+		batch_failed(r);
 	return RELAY_DONE;
 }
 

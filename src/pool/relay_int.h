@@ -25,7 +25,6 @@ void relay_pop(struct relay *r, bool ok);              /* the head has its answe
 void relay_run_add(struct relay *r, const uint8_t *p, size_t n);
 void relay_run_flush(struct relay *r); /* before anything else is said to the client */
 enum relay_step relay_error(struct relay *r, const struct wire_msg *m);
-void relay_batch_failed(struct relay *r);
 
 enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);
 /* The replacement that the head belongs to; NULL: to none. */

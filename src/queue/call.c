@@ -105,7 +105,7 @@ static bool job_resolve(struct qclient *qc, const struct qvalue *v, const struct
 	return ok && !job_is_cancelled(qc, dst, err);
 }
 
-bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
+static bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
 	struct jobs *ret, struct pg_error *err)
 {
 	int n = qstmt_count(q, QARG_JOB);
@@ -124,7 +124,7 @@ bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_v
 	return true;
 }
 
-void jobs_free(struct jobs *j)
+static void jobs_free(struct jobs *j)
 {
 	mem_free(j->tokens);
 	*j = (struct jobs){0};
@@ -134,7 +134,8 @@ void jobs_free(struct jobs *j)
  * -----------------------------------------------------------------------------------------------
  */
 
-const char *call_token(void *arg, int i, const char *text, size_t len)
+/* The token in the place of a bare id. */
+static const char *call_token(void *arg, int i, const char *text, size_t len)
 {
 	struct call *call = arg;
 

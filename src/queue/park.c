@@ -52,7 +52,7 @@ bool park_limit_asking(struct park *p)
 		p, p->wait < FIRST_ANSWER && !p->by_statement_timeout ? FIRST_ANSWER : p->wait);
 }
 
-bool park_is_in(const struct park *p)
+static bool park_is_in(const struct park *p)
 {
 	return p->prev != NULL;
 }

@@ -48,7 +48,6 @@ MUST_CHECK bool park_limit_asking(struct park *p);
 void park_enter(struct park *p);
 /* For leave(): no deadline, no signs of life. */
 void park_leave(struct park *p);
-bool park_is_in(const struct park *p);
 
 void park_fail(struct park *p, const struct pg_error *err);
 void park_no_memory(struct park *p);

@@ -240,9 +240,6 @@ struct jobs {
 	int n;
 	char (*tokens)[TOKEN_MAX]; /* "" : not a token; left to the server to refuse */
 };
-MUST_CHECK bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct jobs *ret,
-	struct pg_error *err);
-void jobs_free(struct jobs *j);
 unsigned jobs_distinct(struct jobs *j); /* sorts their tokens */
 
 /* What both paths run: SQL text, types, values. */
@@ -268,8 +265,6 @@ MUST_CHECK bool call_sql(struct call *call, const struct qstmt *q, struct pg_err
 /* THEN TAKE of jobs that were done before: asks for nothing but their queues. */
 MUST_CHECK bool call_ask_queues(struct call *call, const struct qstmt *q, struct pg_error *err);
 void call_free(struct call *c);
-/* The token in the place of a bare id, for qstmt_sql(); arg: the call. */
-const char *call_token(void *arg, int i, const char *text, size_t len);
 /* A row that the call returned: body of DataRow. */
 void call_row(struct call *call, const uint8_t *body, size_t len);
 /* After success: leases, memory of done, queues to wake. in_tx: at the commit. */

@@ -259,17 +259,6 @@ bool qstmt_names_sql(
 /* --- parameters ---------------------------------------------------------------------------------
  */
 
-bool qstmt_param_is_job(const struct qstmt *q, int n)
-{
-	for (int i = 0; i < qstmt_count(q, QARG_JOB); i++) {
-		const struct qvalue *v = qstmt_value(q, QARG_JOB, i);
-
-		if (v->kind == QV_PARAM && v->param == n)
-			return true;
-	}
-	return false;
-}
-
 void qstmt_server_oids(const struct qstmt *q, uint32_t *oids)
 {
 	if (q->n_params)

@@ -38,9 +38,6 @@ struct qspan {
  */
 MUST_CHECK bool qbulk_sql(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_SPANS]);
 
-/* Is $n (from 1) a job argument? Its server-side type is text, and the caller binds the token. */
-bool qstmt_param_is_job(const struct qstmt *q, int n);
-
 /* The parameter types for the server's Parse: oids holds q->n_params entries. */
 void qstmt_server_oids(const struct qstmt *q, uint32_t *oids);
 

@@ -188,8 +188,6 @@ static void test_param_types(void **state)
 
 	(void)state;
 	assert_non_null(q);
-	for (int n = 1; n <= 6; n++)
-		assert_int_equal(qstmt_param_is_job(q, n), n == 2 || n == 4);
 	qstmt_server_oids(q, oids);
 	assert_int_equal(oids[0], OID_VARCHAR);
 	assert_int_equal(oids[1], OID_TEXT);
