@@ -556,6 +556,7 @@ qb_dialogues = \
 	test/scenario/hand_dies_with_rows.dlg \
 	test/scenario/hand_late.dlg \
 	test/scenario/handed_over.dlg \
+	test/scenario/handed_over_floor.dlg \
 	test/scenario/handed_over_keys.dlg \
 	test/scenario/heartbeat.dlg \
 	test/scenario/hold.dlg \

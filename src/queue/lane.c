@@ -634,16 +634,46 @@ struct lane_mark lane_lowest(struct qdb *db, const char *queue)
 /* --- takes under way
  * --------------------------------------------------------------------------------------- */
 
-struct flight *flight_begin(struct lane *l)
+static struct flight *flight_new(struct lane *l)
 {
-	struct flight *f = mem_zalloc(sizeof(*f)), *before;
-	usec_t now = loop_now();
+	struct flight *f = mem_zalloc(sizeof(*f));
 
 	if (f == NULL)
 		return NULL;
 	f->lane = l;
 	f->cap = (struct lane_mark){INT64_MAX, INT64_MAX};
-	f->began = now;
+	f->began = loop_now();
+	return f;
+}
+
+static void flight_enter(struct flight *f)
+{
+	struct lane *l = f->lane;
+
+	f->from = lowest(l);
+	f->since = l->reached.since;
+	LL_PREPEND(l->flights, f);
+	l->refs++;
+}
+
+struct flight *flight_of_push(struct lane *l)
+{
+	struct flight *f = flight_new(l);
+
+	if (f == NULL)
+		return NULL;
+	f->pushes = true;
+	flight_enter(f);
+	return f;
+}
+
+struct flight *flight_begin(struct lane *l)
+{
+	struct flight *f = flight_new(l), *before;
+	usec_t now = loop_now();
+
+	if (f == NULL)
+		return NULL;
 	f->full = now >= l->full_at || (l->suspect && now >= l->event_at);
 	if (f->full) {
 		l->suspect = l->unproven = false;
@@ -655,10 +685,7 @@ struct flight *flight_begin(struct lane *l)
 		/* others that begin meanwhile need not look again */
 		l->full_at = now + FULL_MIN;
 	}
-	f->from = lowest(l);
-	f->since = l->reached.since;
-	LL_PREPEND(l->flights, f);
-	l->refs++;
+	flight_enter(f);
 	return f;
 }
 
@@ -700,7 +727,7 @@ void flight_end(struct flight *f, bool ok)
 		raise_to(&l->reached.place, f->seen[i].place);
 		lower_to(&f->seen[i].place, f->cap.place);
 		raise_floor(l, f->seen[i].priority, f->seen[i].place);
-		l->unproven = true;
+		l->unproven |= !f->pushes;
 	}
 	if (ok && f->edge > 0 && f->edge < f->since - CLOCK_BACK) {
 		l->reached.since = f->edge;
@@ -718,7 +745,7 @@ void flight_end(struct flight *f, bool ok)
 		l->event_at = now + share(now - f->began, EVENT_SHARE, EVENT_MIN);
 	}
 	/* what it had locked was passed over by others, also by those that see it still */
-	if (!ok)
+	if (!ok && !f->pushes)
 		lower(l, f->from);
 	mem_free(f);
 	lane_unref(l);

@@ -5,7 +5,8 @@
  * still there to be read).
  *
  * A floor is a promise: below this position nothing of this priority is ready. Positions are drawn
- * in order, so a job that is pushed later lies above every position that a take has told until now.
+ * in order, so a job that is pushed later lies above every position that a take, or a job that was
+ * handed over, has told until now.
  * Whoever makes jobs ready notes the highest of these before (lane_now), and lowers the floors to it
  * when it is committed (lane_lower); who changes jobs that stay where they are notes the lowest floor
  * instead (lane_lowest); who gives jobs back to their places lowers them to these. A

@@ -27,7 +27,7 @@ struct lane {
 	int n_floors;
 	struct floor floors[FLOORS_MAX];
 	int64_t since;   /* microseconds, the database's clock; 0: not known */
-	struct lane_mark reached; /* the highest place and time that a take has ever told */
+	struct lane_mark reached; /* the highest place and time that were ever told */
 	struct lane_mark past[2]; /* the same some time ago: the second at past_at, the first before */
 	usec_t past_at;
 	usec_t full_at;  /* the next take from the front */
@@ -37,13 +37,14 @@ struct lane {
 	char name[QSTMT_QUEUE_MAX + 1];
 };
 
-/* A take that is under way. */
+/* A take that is under way, or a push whose jobs are handed over. */
 struct flight {
 	struct flight *next;
 	struct lane *lane;
 	struct lane_mark from; /* the lowest floor with which it began */
 	struct lane_mark cap; /* what floors were lowered to meanwhile */
 	bool full;
+	bool pushes; /* it passes nothing over, and what it locks nobody else sees */
 	bool stale; /* it asks a queue that is gone */
 	int n_seen;
 	struct floor seen[FLOORS_MAX];
@@ -58,6 +59,7 @@ void lane_used(struct lane *l, struct pool *pool);
 void lane_renew(struct lane *l, int64_t number); /* 0: not known. Another queue than it was */
 
 struct flight *flight_begin(struct lane *l); /* NULL without memory: read from the front */
+struct flight *flight_of_push(struct lane *l); /* NULL without memory */
 void flight_sent(struct flight *f); /* its time begins */
 void flight_saw(struct flight *f, int32_t priority, int64_t place);
 void flight_end(struct flight *f, bool ok);

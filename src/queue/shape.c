@@ -114,6 +114,57 @@ static void put_floors(struct merge_statement *st, const struct lane *l, int64_t
 	st->n_params = n + 3;
 }
 
+/* --- rows
+ * -------------------------------------------------------------------------------------------------
+ */
+
+/* What a row tells of the lane. */
+struct told {
+	bool has_place;
+	int32_t priority;
+	int64_t place, edge; /* edge 0: none */
+};
+
+static int64_t be_int(const uint8_t *p, size_t n)
+{
+	uint64_t v = 0;
+
+	for (size_t i = 0; i < n; i++)
+		v = v << 8 | p[i];
+	return (int64_t)v;
+}
+
+/* Three columns in binary, place, edge and priority; so many others are behind them. */
+static struct told told_read(const uint8_t *body, size_t len, int behind)
+{
+	struct told ret = {0};
+	struct wire_reader rd;
+	struct {
+		int32_t len;
+		const uint8_t *p;
+	} last[3] = {{0}};
+	int n;
+
+	wire_reader_init(&rd, body, len);
+	n = wire_get_i16(&rd);
+	for (int i = 0; i < n - behind; i++) {
+		last[0] = last[1];
+		last[1] = last[2];
+		last[2].len = wire_get_i32(&rd);
+		last[2].p = last[2].len > 0 ? wire_get_bytes(&rd, (size_t)last[2].len) : NULL;
+	}
+	if (rd.failed)
+		return ret;
+	if (last[1].len == 8)
+		ret.edge = be_int(last[1].p, 8);
+	ret.has_place = last[0].len == 8 && last[2].len == 4;
+	if (ret.has_place) {
+		ret.place = be_int(last[0].p, 8);
+		ret.priority = (int32_t)be_int(last[2].p, 4);
+	}
+	return ret;
+}
+
 /* --- push
  * -------------------------------------------------------------------------------------------------
  */
@@ -181,18 +232,27 @@ static void put_hand(struct buf *text, enum shape_push push, int64_t number)
 		n + 4, n + 5, n + 6, n + 7, hands[push].more, (long long)number);
 }
 
-/* Its first jobs go to those who wait for them. */
+/* Its first jobs go to those who wait for them. That it may be so says that nothing is ready before
+ * them. */
+struct handing {
+	struct hand *hand;
+	struct flight *flight; /* or NULL */
+};
+
 static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t number)
 {
 	int64_t priority;
-	struct hand *h;
+	struct handing *h;
 
-	if (!priority_of(&st->params[2], &priority))
+	if (!priority_of(&st->params[2], &priority) || (h = mem_zalloc(sizeof(*h))) == NULL)
 		return false;
-	h = hand_begin(
+	h->hand = hand_begin(
 		s->lane->db, s->pool, s->lane->name, st->n_values / hands[s->push].values, st);
-	if (h == NULL)
+	if (h->hand == NULL) {
+		mem_free(h);
 		return false;
+	}
+	h->flight = flight_of_push(s->lane);
 	for (int i = 0; i < 3; i++)
 		st->params[st->n_params++] = binary(&st->bytes[2 + i]);
 	st->params[st->n_params++] = number_param(st->small[1], floor_of(s->lane, priority));
@@ -221,9 +281,30 @@ static void fill_push(void *arg, struct merge_statement *st)
 	st->direct = true;
 }
 
+static bool push_row(void *arg, const uint8_t **body, size_t *len)
+{
+	const struct handing *h = arg;
+	struct told told = told_read(*body, *len, 1); /* before it becomes the row of who pushes */
+	bool handed = hand_row(h->hand, body, len);
+
+	if (handed && h->flight != NULL && told.has_place)
+		flight_saw(h->flight, told.priority, told.place);
+	return handed;
+}
+
+static void push_ended(void *arg, const struct pg_error *err)
+{
+	struct handing h = *(struct handing *)arg;
+
+	mem_free(arg);
+	if (h.flight != NULL)
+		flight_end(h.flight, err == NULL);
+	hand_end(h.hand, err);
+}
+
 const struct merge_shape lane_push = {.fill = fill_push,
-	.row = hand_row,
-	.end = hand_end,
+	.row = push_row,
+	.end = push_ended,
 	.refused = shape_refused,
 	.free = shape_free};
 
@@ -418,40 +499,15 @@ static void fill_take(void *arg, struct merge_statement *st)
 	st->direct = true;
 }
 
-static int64_t be_int(const uint8_t *p, size_t n)
-{
-	uint64_t v = 0;
-
-	for (size_t i = 0; i < n; i++)
-		v = v << 8 | p[i];
-	return (int64_t)v;
-}
-
-/* Its last three columns are binary: place, edge, priority. */
 static bool saw_row(void *arg, const uint8_t **body, size_t *len)
 {
 	struct flight *f = arg;
-	struct wire_reader rd;
-	struct {
-		int32_t len;
-		const uint8_t *p;
-	} last[3] = {{0}};
-	int n;
+	struct told told = told_read(*body, *len, 0);
 
-	wire_reader_init(&rd, *body, *len);
-	n = wire_get_i16(&rd);
-	for (int i = 0; i < n; i++) {
-		last[0] = last[1];
-		last[1] = last[2];
-		last[2].len = wire_get_i32(&rd);
-		last[2].p = last[2].len > 0 ? wire_get_bytes(&rd, (size_t)last[2].len) : NULL;
-	}
-	if (!wire_done(&rd))
-		return false;
-	if (last[1].len == 8 && last[1].p != NULL)
-		f->edge = be_int(last[1].p, 8);
-	if (last[0].len == 8 && last[0].p != NULL && last[2].len == 4 && last[2].p != NULL)
-		flight_saw(f, (int32_t)be_int(last[2].p, 4), be_int(last[0].p, 8));
+	if (told.edge > 0)
+		f->edge = told.edge;
+	if (told.has_place)
+		flight_saw(f, told.priority, told.place);
 	return false;
 }
 

@@ -233,6 +233,34 @@ static void news_from_elsewhere(void **state)
 	assert_int_equal(l->past[0].place + l->past[1].place, 0);
 }
 
+/* Its job was leased as it came: nothing of its priority was ready before it. */
+static void a_push_that_is_handed_over(void **state)
+{
+	struct lane *l = *state;
+	struct flight *f;
+
+	ended(begun(l, false), 10, 1000);
+	l->unproven = false;
+	f = flight_of_push(l);
+	assert_non_null(f);
+	flight_saw(f, 0, 20);
+	flight_end(f, true);
+	floors_are(l, 21, 1000);
+	assert_int_equal(lane_now(&db, "mail").place, 21);
+	assert_false(l->unproven);
+	f = flight_of_push(l);
+	assert_non_null(f);
+	lane_lower(&db, "mail", (struct lane_mark){15, INT64_MAX});
+	flight_saw(f, 0, 30);
+	flight_end(f, true);
+	floors_are(l, 15, 1000);
+	f = flight_of_push(l);
+	assert_non_null(f);
+	flight_saw(f, 0, 40);
+	flight_end(f, false);
+	floors_are(l, 15, 1000);
+}
+
 static void a_queue_made_anew(void **state)
 {
 	struct flight *f;
@@ -259,6 +287,7 @@ int main(void)
 		T(a_take_of_another_priority_that_fails),
 		T(what_is_given_back_to_its_place),
 		T(news_from_elsewhere),
+		T(a_push_that_is_handed_over),
 		T(a_queue_made_anew),
 	};
 
