@@ -20,7 +20,8 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._no_queue(q text) RETURNS void
+-- hint: of a verb for which a new queue would be of no use.
+CREATE OR REPLACE FUNCTION queue._no_queue(q text, hint text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -30,11 +31,13 @@ BEGIN
 	END IF;
 	RAISE EXCEPTION USING ERRCODE = '42P01',
 		MESSAGE = format('queue "%s" does not exist', q),
-		HINT = format('Create it with: QUEUE CREATE %I;', q);
+		HINT = coalesce(hint, format('Create it with: QUEUE CREATE %I;', q));
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._find(q text) RETURNS queue.queues
+-- For the verbs that are about what is there already, unless the hint is said to be NULL.
+CREATE OR REPLACE FUNCTION queue._find(q text,
+	hint text DEFAULT 'QUEUE LIST shows the queues that there are.') RETURNS queue.queues
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -43,7 +46,7 @@ DECLARE
 BEGIN
 	SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
 	IF NOT FOUND THEN
-		PERFORM queue._no_queue(q);
+		PERFORM queue._no_queue(q, hint);
 	END IF;
 	RETURN cfg;
 END

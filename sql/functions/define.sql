@@ -167,7 +167,7 @@ BEGIN
 	-- locked before it is read: two ALTERs of different options both hold
 	SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q FOR UPDATE;
 	IF NOT FOUND THEN
-		PERFORM queue._no_queue(q);
+		PERFORM queue._no_queue(q, 'QUEUE LIST shows the queues that there are.');
 	END IF;
 	was := cfg;
 	cfg := queue._apply_options(cfg, option_names, option_values, reset_names);
@@ -257,6 +257,6 @@ BEGIN
 			MESSAGE = format('queue "%s" does not exist, skipping', q);
 		RETURN;
 	END IF;
-	PERFORM queue._no_queue(q);
+	PERFORM queue._no_queue(q, 'QUEUE LIST shows the queues that there are; QUEUE DROP ... IF EXISTS is no error.');
 END
 $$;

@@ -233,7 +233,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	cfg CONSTANT queue.queues := queue._find(q);
+	cfg CONSTANT queue.queues := queue._find(q, NULL);
 BEGIN
 	IF (stated = 'bytea') <> (cfg.payload = 'bytea') THEN
 		PERFORM queue._check_payload(cfg, stated);

@@ -224,6 +224,8 @@ def test_position_and_hint(q):
     assert "LIMIT" in e.fields["H"]
     e = error(q, "QUEUE TAKE nosuch")
     assert e.fields["H"] == "Create it with: QUEUE CREATE nosuch;"
+    e = error(q, "QUEUE DROP nosuch")
+    assert e.fields["H"] == "QUEUE LIST shows the queues that there are; QUEUE DROP ... IF EXISTS is no error."
     e = error(q, "QUEUE TAEK mail")
     assert "TAKE" in e.fields["H"]
 

@@ -63,6 +63,7 @@ def test_exists(db):
 
 def test_unknown_queue_everywhere(db):
     for sql in ["SELECT queue._push('x y', ARRAY['1'], NULL, NULL, NULL, NULL, false)",
+                "SELECT queue._push_keys('x y', '{}', 0, NULL, false, false)",
                 "SELECT queue._take(ARRAY['x y'], 1, NULL, NULL, false)",
                 "SELECT queue._take(ARRAY['x y'], 1, NULL, NULL, true)",
                 "SELECT queue.push('x y', '1')", "SELECT queue.take('x y')",
@@ -73,7 +74,10 @@ def test_unknown_queue_everywhere(db):
                 "SELECT queue.stats('x y')"]:
         diag = db.fails("42P01", sql)
         assert diag.message_primary == 'queue "x y" does not exist'
-        assert diag.message_hint == 'Create it with: QUEUE CREATE "x y";'
+        if "push" in sql or "take" in sql or "pop" in sql:
+            assert diag.message_hint == 'Create it with: QUEUE CREATE "x y";'
+        else:
+            assert diag.message_hint.startswith("QUEUE LIST shows the queues that there are"), sql
         if "stats" not in sql:
             db.fails("22004", sql.replace("'x y'", "NULL"))
     db.fails("22004", "SELECT queue._take(NULL, 1, NULL, NULL, false)")
