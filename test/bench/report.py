@@ -51,8 +51,10 @@ def _markdown(table):
     cells = _cells(table)
     head, *rows = cells
     marks = ["---" if _is_text(cells, i) else "---:" for i in range(len(head))]
-    lines = ["## " + table.title, "", textwrap.fill(table.text, 100), "",
-             "| " + " | ".join(head) + " |", "|" + "|".join(marks) + "|"]
+    lines = ["## " + table.title, "", textwrap.fill(table.text, 100), ""]
+    if table.part:
+        lines += ["This part alone: `test/bench/run.py %s`." % table.part, ""]
+    lines += ["| " + " | ".join(head) + " |", "|" + "|".join(marks) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines)
 

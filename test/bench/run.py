@@ -98,7 +98,7 @@ def measure(rig, names, plan, until):
             continue
         print("\n%s: %s ..." % (name, PARTS[name].__doc__), file=sys.stderr, flush=True)
         try:
-            tables.append(PARTS[name](rig, plan))
+            tables.append(PARTS[name](rig, plan)._replace(part=name))
         except (Failed, RuntimeError) as failed:
             print("%s: %s" % (name, failed), file=sys.stderr, flush=True)
             missing.append("%s (failed)" % name)

@@ -9,8 +9,8 @@ import statistics
 from collections import namedtuple
 
 
-class Table(namedtuple("Table", "title text columns rows goals", defaults=((),))):
-    """goals: of doc/bench.md's first table, those that this part measures."""
+class Table(namedtuple("Table", "title text columns rows goals part", defaults=((), None))):
+    """goals: of doc/bench.md's first table, those that this part measures. part: its name on the command line."""
 
 
 # what: of the project's goals; goal: the text of it; measured: the text of what it is
