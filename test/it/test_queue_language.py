@@ -2,6 +2,8 @@
 statements, text and binary. The effect, the rows, the tag and the row description are the same."""
 
 import json
+import os
+import re
 import time
 
 import pytest
@@ -485,6 +487,21 @@ def test_help_describes_itself(q):
     assert error(q, "QUEUE HELP NOSUCH").sqlstate == "42601"
     # also without a database behind it
     assert q.rows("queue help push")[0]["verb"] == "PUSH"
+
+
+def test_the_manual_describes_each_verb(q):
+    """Its usage as QUEUE HELP has it, and an example; no example is a mistake of form."""
+    with open(os.path.join(os.path.dirname(__file__), "../../doc/queue.md"), encoding="utf-8") as f:
+        text = f.read()
+    examples = re.findall(r"^    \w+=> (QUEUE .+?)(?:;| \\gx)", text, re.M | re.S)
+    for r in q.rows("QUEUE HELP"):
+        usage = r["usage"].split("\nQUEUE ")[0] # PUSH has a second form
+        assert " ".join(usage.split()) in " ".join(text.split()) or r["verb"] == "HELP", usage
+        assert r["verb"] in ("HELP", "LIST") or [e for e in examples if e.split()[1] == r["verb"]], r["verb"]
+    assert len(examples) > 30
+    for sql in examples:
+        got = q.parse("", sql).sync().until("Z") # understood, not executed
+        assert "42601" not in [m.sqlstate for m in got if m.type == "E"], (sql, got)
 
 
 def test_clients_with_other_settings(qproxy, db, q):
