@@ -162,9 +162,15 @@ BEGIN
 				DETAIL = format('Its state is %s.', job.state),
 				HINT = 'Only dead jobs can be run again.';
 		END IF;
-		EXECUTE format('UPDATE %s SET state = CASE WHEN "group" IS NULL THEN ''ready'' ELSE ''blocked'' END, position = DEFAULT, run_at = NULL,
-			ended_at = NULL, attempt = 0, failures = 0 WHERE id = $1', queue._table(job.name))
-			USING job.id;
+		BEGIN
+			EXECUTE format('UPDATE %s SET state = CASE WHEN "group" IS NULL THEN ''ready'' ELSE ''blocked'' END, position = DEFAULT,
+				run_at = NULL, ended_at = NULL, attempt = 0, failures = 0 WHERE id = $1', queue._table(job.name))
+				USING job.id;
+		EXCEPTION WHEN unique_violation THEN
+			RAISE EXCEPTION USING ERRCODE = '23505',
+				MESSAGE = format('queue "%s" has another job with the key of job %s-%s', job.name, job.number, job.id),
+				HINT = 'Run it again when that one has ended.';
+		END;
 		IF notify THEN
 			PERFORM pg_notify('qbouncer', job.name);
 		END IF;

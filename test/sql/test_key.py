@@ -133,6 +133,8 @@ def test_rerun_and_redrive_of_dead_ones(q):
     assert q.value("SELECT queue.redrive('q')") == 1  # the last of a key
     assert [s for _, s, _ in jobs(q)].count("ready") == 1
     assert q.value("SELECT queue.redrive('q')") == 0
+    e = q.fails("23505", "SELECT queue.rerun('1')")
+    assert "has another job with the key of job" in e.message_primary and "has ended" in e.message_hint
 
 
 # -- at the same time ------------------------------------------------------------------------------
