@@ -8,13 +8,14 @@
 #include "base/hist.h"
 #include "base/util.h"
 
+/* One that is waited for, or was used since the start. */
 struct queue_stat_queue {
 	const char *database, *queue;
 	const char *system; /* state of the LISTEN session: "up", "connecting", "down: why", "off" */
 	unsigned waiters;
 	unsigned probing;   /* of them, asking the database now */
 	int64_t next_due_us; /* from now; -1: nothing known to become due */
-	/* since the first waiter; handed: of what was served, leased by the push itself */
+	/* since the start; served: jobs given to clients; handed: of these, leased by the push itself */
 	uint64_t wakes, probes, handed, served;
 	uint64_t failed; /* attempts that FAIL reported through this proxy, since the start */
 };

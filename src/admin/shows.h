@@ -98,7 +98,7 @@ SHOW(TOTALS, totals, WHO_STATS, "SHOW STATS over all databases, a row for each f
 	COL(TEXT, name) COL(NUMERIC, value))
 SHOW(MEM, mem, WHO_STATS, "Memory of the objects that are kept in slabs.",
 	COL(TEXT, name) COL(INT4, size) COL(INT4, used) COL(INT4, free) COL(INT4, memtotal))
-SHOW(QUEUES, queues, WHO_STATS, "Each queue that clients have waited for, and the notification session of its database.",
+SHOW(QUEUES, queues, WHO_STATS, "Each queue that was used through this proxy, and the notification session of its database.",
 	COL(TEXT, database) COL(TEXT, queue) COL(INT4, waiters) COL(INT4, probing)
 	COL(INT8, next_due_us) COL(INT8, wakes) COL(INT8, probes) COL(INT8, handed) COL(INT8, served) COL(TEXT, system)
 	COL(INT8, failed))

@@ -281,7 +281,8 @@ static void one_waiters(const struct queue_stat_queue *st, void *arg)
 {
 	struct label labels[] = {{"database", st->database}, {"queue", st->queue}};
 
-	metric_value(arg, "queue_waiters", labels, 2, st->waiters);
+	if (st->waiters > 0)
+		metric_value(arg, "queue_waiters", labels, 2, st->waiters);
 }
 
 /* How the figures of a gauge are called; a figure that is not known is left out. */

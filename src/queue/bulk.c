@@ -22,8 +22,10 @@ static void bulk_done(struct client *c, void *arg, bool ok, uint64_t n)
 		return;
 	if (!ok)
 		schema_doubt(qc->db);
-	else if (n > 0)
+	else if (n > 0) {
+		count_used(qc->db, b->queue, false);
 		touch(qc, b->queue, n < UINT_MAX ? (unsigned)n : UINT_MAX);
+	}
 }
 
 /* What Postgres says about what the client did not write, in the client's words. */

@@ -378,6 +378,8 @@ void call_succeeded(
 	if (qstmt_then(q, QVERB_PUSH))
 		count_done(QVERB_DONE, jobs_distinct(&call->jobs));
 	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
+	if (call->queue[0] != '\0')
+		count_used(qc->db, call->queue, q->verb->id == QVERB_DROP);
 	if (q->verb->id == QVERB_CREATE || q->verb->id == QVERB_DROP)
 		lane_forget(qc->db, call->queue);
 	if (q->verb->id == QVERB_FAIL)

@@ -8,12 +8,6 @@
 
 #define TALLIES_MAX 10000 /* of a database: queues beyond are not counted one by one */
 
-struct tally {
-	UT_hash_handle hh;
-	uint64_t failed;
-	char queue[QSTMT_QUEUE_MAX + 1];
-};
-
 static struct queue_stat_verb counts[QVERB_COUNT];
 
 void count_done(int verb, unsigned jobs)
@@ -69,12 +63,39 @@ void count_jobs_failed(struct qdb *db, const struct buf *names)
 	}
 }
 
-uint64_t count_of_failed(const struct qdb *db, const char *queue)
+const struct tally *count_of(const struct qdb *db, const char *queue)
 {
 	struct tally *t;
 
 	HASH_FIND_STR(db->tallies, queue, t);
-	return t != NULL ? t->failed : 0;
+	return t;
+}
+
+void count_used(struct qdb *db, const char *queue, bool dropped)
+{
+	struct tally *t = tally_get(db, queue);
+
+	if (t != NULL)
+		t->dropped = dropped;
+}
+
+void count_served(struct qdb *db, const char *queue, unsigned jobs)
+{
+	struct tally *t = tally_get(db, queue);
+
+	if (t != NULL)
+		t->served += jobs;
+}
+
+void count_room_ended(struct qdb *db, const char *queue, const struct room_counts *n)
+{
+	struct tally *t = tally_get(db, queue);
+
+	if (t == NULL)
+		return;
+	t->rooms.wakes += n->wakes;
+	t->rooms.probes += n->probes;
+	t->rooms.handed += n->handed;
 }
 
 void count_free(struct qdb *db)
@@ -92,5 +113,6 @@ void queue_stat_each_failed(
 {
 	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
 		for (const struct tally *t = db->tallies; t != NULL; t = t->hh.next)
-			fn(db->name, t->queue, t->failed, arg);
+			if (t->failed > 0)
+				fn(db->name, t->queue, t->failed, arg);
 }

@@ -295,7 +295,7 @@ bool probe_start(struct waiter *w)
 	probe_formats(w, formats);
 	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {
 		w->members[i].gen = w->members[i].room->gen;
-		w->members[i].room->probes++;
+		w->members[i].room->n.probes++;
 	}
 	w->n_taken = 0;
 	w->due_ms = DUE_UNKNOWN;

@@ -59,6 +59,7 @@ void room_free(struct room *r)
 	room_unready(r);
 	heap_remove(&timers, &r->timer);
 	HASH_DEL(r->db->rooms, r);
+	count_room_ended(r->db, r->name, &r->n);
 	mem_free(r);
 }
 
@@ -88,7 +89,7 @@ void room_schedule(struct room *r)
 void room_wake_one(struct room *r, unsigned jobs)
 {
 	r->gen++;
-	r->wakes++;
+	r->n.wakes++;
 	if (r->news_at == 0)
 		r->news_at = loop_now();
 	if (jobs == 0)
@@ -231,27 +232,48 @@ static unsigned count_asking(const struct room *r)
 	return n;
 }
 
+/* Either may be NULL: nobody waits now, nothing has happened yet. */
+static struct queue_stat_queue stat_of(
+	const struct qdb *db, const struct room *r, const struct tally *t)
+{
+	struct queue_stat_queue st = {.database = db->name,
+		.queue = r != NULL ? r->name : t->queue,
+		.system = system_state(db),
+		.next_due_us = -1};
+
+	if (r != NULL) {
+		st.waiters = r->n_members;
+		st.probing = count_asking(r);
+		if (r->due_at != USEC_NEVER)
+			st.next_due_us = (int64_t)(r->due_at - loop_now());
+		st.wakes = r->n.wakes;
+		st.probes = r->n.probes;
+		st.handed = r->n.handed;
+	}
+	if (t != NULL) {
+		st.wakes += t->rooms.wakes;
+		st.probes += t->rooms.probes;
+		st.handed += t->rooms.handed;
+		st.served = t->served;
+		st.failed = t->failed;
+	}
+	return st;
+}
+
+/* Those that are waited for, then the others that statements have been about. */
 void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *arg), void *arg)
 {
-	struct qdb *db, *tmp;
-	struct room *r, *rtmp;
-
-	HASH_ITER (hh, qdb_first(), db, tmp)
-		HASH_ITER (hh, db->rooms, r, rtmp) {
-			struct queue_stat_queue st = {.database = db->name,
-				.queue = r->name,
-				.system = system_state(db),
-				.waiters = r->n_members,
-				.probing = count_asking(r),
-				.next_due_us = r->due_at == USEC_NEVER
-						       ? -1
-						       : (int64_t)(r->due_at - loop_now()),
-				.wakes = r->wakes,
-				.probes = r->probes,
-				.handed = r->handed,
-				.served = r->served,
-				.failed = count_of_failed(db, r->name)};
+	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
+		for (const struct room *r = db->rooms; r != NULL; r = r->hh.next) {
+			struct queue_stat_queue st = stat_of(db, r, count_of(db, r->name));
 
 			fn(&st, arg);
 		}
+		for (const struct tally *t = db->tallies; t != NULL; t = t->hh.next) {
+			struct queue_stat_queue st = stat_of(db, NULL, t);
+
+			if (!t->dropped && room_find(db, t->queue) == NULL)
+				fn(&st, arg);
+		}
+	}
 }

@@ -209,7 +209,6 @@ static void found_in_rooms(struct waiter *w)
 		r = room_find(w->db, w->taken[i].queue);
 		if (r == NULL)
 			continue;
-		r->served++;
 		if (r->unknown && r->credits == 0 && !next_asks(r, w))
 			r->credits = 1;
 		room_ready(r);
@@ -285,6 +284,8 @@ static void deliver(struct waiter *w)
 		system_need(w->db, w->pool); /* its lock says that these leases have somebody */
 	add_leases(w);
 	w->db->served += (uint64_t)w->n_taken;
+	for (int i = 0; i < w->n_taken; i++)
+		count_served(w->db, w->taken[i].queue, 1);
 	if (w->news_at != 0 && w->members != NULL)
 		hist_add(&w->db->delivery, loop_now() - w->news_at);
 	count_done(w->park.verb, (unsigned)w->n_taken);
@@ -429,7 +430,7 @@ void waiter_handed(struct waiter *w, bool ok)
 
 	w->hand = NULL;
 	if (r != NULL)
-		r->handed += (uint64_t)w->n_taken;
+		r->n.handed += (uint64_t)w->n_taken;
 	if (!ok)
 		forget_rows(w);
 	if (w->qc == NULL) {

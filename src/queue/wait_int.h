@@ -40,7 +40,7 @@ struct room {
 	uint64_t gen;  /* counts wakes */
 	usec_t news_at; /* the first wake that nobody has asked after yet; 0: none */
 	usec_t due_at; /* when something becomes ready by itself, as last heard */
-	uint64_t wakes, probes, handed, served;
+	struct room_counts n;
 	char name[QSTMT_QUEUE_MAX + 1];
 };
 

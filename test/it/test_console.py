@@ -83,6 +83,32 @@ def test_show(proxy, db, what):
                 assert rows is not None
 
 
+def test_queues(proxy, db):
+    """Those that were used, whether somebody waits for them or not; not those that are not there."""
+    def shown():
+        rows = [r for r in proxy.console("SHOW QUEUES") if r["database"] == db]
+        return {r["queue"]: (r["waiters"], r["served"]) for r in rows}
+
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        c.simple("QUEUE CREATE mail; QUEUE CREATE post; QUEUE CREATE gone")
+        c.simple("QUEUE PUSH gone '1'")
+        c.simple("BEGIN")
+        c.simple("QUEUE PUSH post '1', '2', '3'")
+        c.simple("COMMIT")
+        c.simple("QUEUE TAKE nosuch WAIT '60s'")
+        c.simple("QUEUE PUSH nosuch '1'")
+        w.query("QUEUE TAKE mail WAIT '60s'")
+        proxy.wait_show("QUEUES", lambda r: r["database"] == db and r["waiters"] == "1")
+        c.parse("", "QUEUE PUSH $1 $2").bind(values=["mail", "1"]).execute().sync().until("Z")
+        w.until("Z")
+        c.simple("QUEUE POP post LIMIT 2")
+        c.simple("QUEUE DROP gone")
+        assert shown() == {"mail": ("0", "1"), "post": ("0", "2")}
+        w.query("QUEUE TAKE mail WAIT '60s'")
+        proxy.wait_show("QUEUES", lambda r: r["database"] == db and r["waiters"] == "1")
+        assert shown() == {"mail": ("1", "1"), "post": ("0", "2")}
+
+
 def test_show_help(proxy):
     with proxy.wire("qbouncer", "admin") as c:
         got = c.query("SHOW HELP").until("Z", skip="SA")
