@@ -9,7 +9,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RAISE EXCEPTION USING ERRCODE = 'QB003', MESSAGE = format('there is no job %s', ref),
-		HINT = 'A job that has ended is gone, unless its queue keeps it (retain_done).';
+		HINT = 'A job that has ended is gone; if its queue keeps it (retain_done), QUEUE JOB shows it.';
 END
 $$;
 
@@ -87,6 +87,16 @@ BEGIN
 				DETAIL = format('%s queues have a job with this id.', cardinality(places)),
 				HINT = 'Name it with the number of its queue: '
 					|| array_to_string(places[1:10], ', ') || '.';
+		END IF;
+	END IF;
+	IF name IS NULL AND said IS NULL AND dead IS NOT NULL THEN
+		SELECT array_agg(format('''%s-%s'' (%s)', w.number, id, w.name)) INTO places
+			FROM queue._queues_with(id, NULL) AS w;
+		IF places IS NOT NULL THEN
+			RAISE EXCEPTION USING ERRCODE = 'QB003',
+				MESSAGE = format('there is no job %s that is %s', id,
+					CASE WHEN dead THEN 'dead' ELSE 'not finished' END),
+				HINT = 'QUEUE JOB shows what there is: ' || array_to_string(places[1:10], ', ') || '.';
 		END IF;
 	END IF;
 	IF name IS NULL THEN

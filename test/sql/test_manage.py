@@ -157,7 +157,8 @@ def test_all_or_nothing(q):
 def test_a_dead_job_is_not_cancelled(q):
     q.push("q", "1")
     q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
-    q.fails("QB003", "SELECT queue.cancel('1')")
+    e = q.fails("QB003", "SELECT queue.cancel('1')")
+    assert e.message_primary == "there is no job 1 that is not finished" and "'%s' (q)" % ref(q, 1) in e.message_hint
     assert "PURGE" in q.fails("55000", "SELECT queue.cancel(%s)", ref(q, 1)).message_hint
 
 
@@ -213,7 +214,8 @@ def test_rerun(q):
 
 def test_rerun_of_the_living(q):
     q.push("q", "1")
-    q.fails("QB003", "SELECT queue.rerun('1')")
+    e = q.fails("QB003", "SELECT queue.rerun('1')")
+    assert e.message_primary == "there is no job 1 that is dead" and "'%s' (q)" % ref(q, 1) in e.message_hint
     assert "ready" in q.fails("55000", "SELECT queue.rerun(%s)", ref(q, 1)).message_detail
     q.fails("QB003", "SELECT queue.rerun(%s)", ref(q, 2))
     assert q.job("q", 1)["state"] == "ready"
