@@ -482,12 +482,8 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 		client_ready(c, true);
 		return STEP_NEXT;
 	}
-	/* in the middle of a copy the server would ignore it, unless the copy has failed and we do
-	 * not know yet */
-	if (s->copy_in) {
-		s->copy_synced = true;
-		return STEP_NEXT;
-	}
+	if (s->copy_in)
+		return copy_sync(c, m);
 	s->unsynced = false;
 	s->flushed = false;
 	if (!client_expect(c, EXPECT_SYNC, DEST_CLIENT, NULL))
@@ -530,14 +526,7 @@ static enum step on_copy(struct client *c, const struct wire_msg *m)
 {
 	struct server *s = c->link;
 
-	if (s == NULL || (s->expect.count == 0 && !s->copy_in))
-		return skip(c, m);
-	if (m->type != 'd') {
-		if (!s->copy_in && !client_expect(c, EXPECT_COPY_END, DEST_CLIENT, NULL))
-			return STEP_END;
-		s->copy_in = false;
-	}
-	return client_forward(c, m);
+	return s == NULL || s->expect.count == 0 ? skip(c, m) : copy_message(c, m);
 }
 
 static enum step on_terminate(struct client *c, const struct wire_msg *m)
@@ -608,12 +597,8 @@ static enum step message(struct client *c, const struct wire_msg *m)
 
 	if (h == NULL)
 		return on_unexpected(c, m);
-	if (c->link != NULL && m->type != 'S')
-		c->link->copy_synced = false;
-	/* Postgres loses its place in what comes, and ends the session */
-	if (c->link != NULL && c->link->copy_in && strchr("dcfHSX", m->type) == NULL)
-		return client_protocol_error(
-			c, "unexpected message type 0x%02X during COPY from stdin", m->type);
+	if (c->link != NULL && c->link->expect.count > 0 && copy_holds(c, m->type))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	/* everything that follows an error in a batch is dropped up to Sync */
 	if (c->skip_to_sync && m->type != 'S' && m->type != 'X')
 		return skip(c, m);

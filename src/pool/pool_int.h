@@ -163,7 +163,8 @@ enum expect_kind {
 	EXPECT_LOCAL, /* nothing from the server: our bytes, when they come to the head */
 	EXPECT_PARSED, /* as LOCAL: ParseComplete. arg: struct cstmt *, a reference */
 	EXPECT_CLOSED, /* as LOCAL: CloseComplete. arg: struct cstmt *, a reference; an error before it brings it back */
-	EXPECT_COPY_END, /* nothing from the server: CopyDone or CopyFail was sent before it asked for data */
+	EXPECT_COPY_DATA, /* nothing from the server: CopyData was sent, once or more */
+	EXPECT_COPY_END, /* nothing from the server: CopyDone or CopyFail was sent */
 };
 
 enum expect_dest {
@@ -178,13 +179,15 @@ enum expect_dest {
 	DEST_BEGIN,   /* the client's BEGIN, sent late; an error closes both */
 	DEST_TASK,
 	DEST_REPLACE, /* arg: struct replaced */
+	DEST_COPY,    /* ours: which Syncs were answered of those in a copy that has failed (copy.c) */
 	DEST_FAIL,    /* makes the server's transaction fail as ours did; arg: struct buf, sent in its place */
 };
 
 struct expect {
 	uint8_t kind, dest;
 	bool unnamed; /* PARSE: of the unnamed statement */
-	bool final; /* DEST_FAIL, DEST_REPLACE of a simple query: ReadyForQuery goes to the client */
+	bool final; /* DEST_FAIL, DEST_REPLACE of a simple query: ReadyForQuery goes to the client; DEST_COPY: the one to our
+	             * own Sync is not to come any more */
 	void *arg;  /* PARSE, CLOSE: struct pstmt * (a reference) or NULL; LOCAL, FAIL: struct buf *; REPLACE: struct replaced *;
 	              * QUERY of a client: what it sets (session_effect), struct istr * */
 };
@@ -357,7 +360,8 @@ struct server {
 	bool look_again : 1;   /* session pooling: the last question failed */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
-	bool copy_synced : 1;  /* the last message of the client was a Sync inside that copy */
+	bool copying : 1;      /* CopyInResponse seen, its CommandComplete or error is to come */
+	bool copy_doubt : 1;   /* a copy has failed, or may have: how many Syncs were answered since is being asked for */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool pass_discard : 1;
 	bool last_resort : 1;  /* LOGIN: prefer-standby, and there is none */
@@ -366,6 +370,7 @@ struct server {
 	uint8_t cancels;       /* cancel requests under way */
 	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
 	uint8_t unnamed_touches; /* with unnamed_raw */
+	uint8_t copy_stray;    /* with copy_doubt: type of the message that the client sent in a copy that had not failed; or 0 */
 	uint8_t touched_behind; /* ... at most, behind what is outstanding */
 	uint32_t pass_left;
 	struct conn *conn;
@@ -808,6 +813,16 @@ void stat_error(const char *sqlstate);
 /* relay.c: what a server says */
 extern const struct conn_ops server_ops; /* messages of a server that has logged in */
 void relay_settle(struct server *s);     /* the client has sent the rest of a message */
+
+/* copy.c: which Syncs a server answers that was sent them in a COPY FROM STDIN */
+void copy_began(struct server *s); /* CopyInResponse */
+void copy_done(struct server *s);  /* CommandComplete of COPY */
+bool copy_in_doubt(struct server *s); /* an error ends the statement at the head of `expect`: may Syncs behind it go unanswered? */
+void copy_failed(struct server *s);   /* it was so; the statement is off `expect`, unless it is a Query */
+bool copy_ask(struct server *s);      /* false: closed */
+bool copy_holds(struct client *c, uint8_t type); /* the message may not be sent now: the client waits, or is dead */
+enum step copy_sync(struct client *c, const struct wire_msg *m);
+enum step copy_message(struct client *c, const struct wire_msg *m); /* CopyData, CopyDone, CopyFail; something is outstanding */
 
 /* task.c */
 bool task_starts(struct task *t); /* it is about to be; false: it has ended instead */

@@ -156,6 +156,10 @@ static void settle(struct relay *r)
 	 * it */
 	if (c->pass_left > 0 && !c->pass_discard)
 		return;
+	if (s->copy_doubt) {
+		(void)copy_ask(s);
+		return;
+	}
 	if (s->settling) {
 		s->settling = false;
 		client_resume(c);
@@ -261,6 +265,8 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 		run_flush(r);
 		look_done(s);
 	}
+	if (dest == DEST_COPY)
+		s->copy_doubt = false;
 	if (dest == DEST_LISTEN)
 		listen_answered(s);
 	if (s->link != NULL && (dest == DEST_CLIENT || final)) {
@@ -275,6 +281,26 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 		return RELAY_DONE;
 	}
 	return RELAY_DROP;
+}
+
+/* To a Sync that was sent in a copy which had failed, or to ours behind it: they are alike. */
+static enum relay_step ready_in_doubt(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	struct server *s = r->s;
+
+	if (m->total != WIRE_HEADER + 1 || strchr("ITE", m->body[0]) == NULL || m->body[0] == '\0')
+		return RELAY_BAD;
+	s->tx = (char)m->body[0];
+	if (e != NULL && !e->final) {
+		e->final = true;
+		return RELAY_DROP;
+	}
+	if (s->link == NULL)
+		return RELAY_DROP;
+	s->link->skip_to_sync = false;
+	run_add(r, m->data, m->total);
+	client_done(s);
+	return RELAY_DONE;
 }
 
 /* --- messages that may come at any time
@@ -351,6 +377,8 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 
 	switch (m->have > 0 ? m->body[0] : 0) {
 	case 'C':
+		if (s->copying && m->have > 5 && memcmp(m->body, "COPY ", 5) == 0)
+			copy_done(s);
 		if (c != NULL && tag_is(m, "COMMIT"))
 			c->tx_committed = true;
 		else if (c != NULL && tag_is(m, "COMMIT PREPARED") && c->icpt != NULL &&
@@ -388,38 +416,6 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 			session_set_tag(s, false);
 		break;
 	}
-}
-
-/*
- * The server reads data now, and ignores each Sync in it (protocol: "COPY Operations"). What the
- * client has sent ahead is data up to its CopyDone or CopyFail.
- */
-static void copy_in_began(struct server *s)
-{
-	unsigned kept = 1;
-	bool data = true, synced = false;
-
-	for (unsigned i = 1; i < s->expect.count; i++) {
-		struct expect *e = expect_at(&s->expect, i);
-
-		if (data && e->kind == EXPECT_COPY_END) {
-			data = false;
-		} else if (data && e->kind == EXPECT_SYNC) {
-			s->batch_now++;
-		} else {
-			synced |= e->kind == EXPECT_SYNC || e->kind == EXPECT_QUERY ||
-				  e->kind == EXPECT_FUNCTION;
-			*expect_at(&s->expect, kept++) = *e;
-		}
-	}
-	s->expect.count = (uint16_t)kept;
-	s->copy_in = data;
-	s->copy_synced = false;
-	if (!synced && expect_head(&s->expect)->kind != EXPECT_QUERY)
-		s->unsynced = true;
-	/* it waits for this statement to end, which waits for it, or for a Flush */
-	if ((data || s->unsynced) && s->link != NULL && s->link->state == CLIENT_BARRIER)
-		client_resume(s->link);
 }
 
 /* What comes between the beginning and the end of an answer. */
@@ -467,6 +463,7 @@ static enum fit fits(enum expect_kind kind, uint8_t type)
 	case EXPECT_LOCAL:
 	case EXPECT_PARSED:
 	case EXPECT_CLOSED:
+	case EXPECT_COPY_DATA:
 	case EXPECT_COPY_END:
 		break;
 	}
@@ -511,7 +508,7 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		return RELAY_GONE;
 	}
 	if (m->type == 'G')
-		copy_in_began(s);
+		copy_began(s);
 	if (m->type == '1' && e->arg != NULL && s->link != NULL && dest == DEST_CLIENT)
 		extq_confirm(s->link, e->arg, e->unnamed);
 	/* the rows of its own statement, not of the settings before it */
@@ -566,9 +563,14 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 						     (r->s->link->pins & SQL_TOUCH_LISTEN) != 0)
 			       ? RELAY_FORWARD
 			       : RELAY_DROP;
+	case 'Z':
+		if (e == NULL ? r->s->copy_doubt : e->dest == DEST_COPY && e->kind == EXPECT_CLOSE)
+			return ready_in_doubt(r, m, e);
+		break;
 	default:
-		return e != NULL ? answer(r, m, e) : RELAY_BAD;
+		break;
 	}
+	return e != NULL ? answer(r, m, e) : RELAY_BAD;
 }
 
 /* --- the loop over what has come

@@ -13,17 +13,17 @@ static void batch_failed(struct relay *r)
 	struct server *s = r->s;
 	struct expect *e;
 
-	s->copy_in = false;
 	e = expect_head(&s->expect);
 	if (s->link != NULL)
 		extq_forget_unconfirmed(s->link, s->batch_now, e != NULL && e->unnamed);
-	while ((e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC)
+	while ((e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC &&
+		e->dest != DEST_COPY)
 		relay_pop(r, false);
 	if (e == NULL)
 		s->unsynced = true;
 	if (s->link == NULL)
 		return;
-	if (e == NULL)
+	if (e == NULL || e->dest == DEST_COPY)
 		s->link->skip_to_sync = true;
 	s->link->tx_failed = true;
 }
@@ -104,23 +104,6 @@ static enum relay_step error_settings(
 	return RELAY_GONE;
 }
 
-/* The client sent a Sync in a copy and waits: the copy had failed before the server saw the Sync.
- */
-static void answer_late_sync(struct server *s)
-{
-	struct buf b = BUF_INIT;
-
-	s->copy_synced = false;
-	build_simple(&b, 'S');
-	if (!server_expect(s, EXPECT_SYNC, DEST_CLIENT, NULL)) {
-		buf_free(&b);
-		return;
-	}
-	s->unsynced = false;
-	s->link->skip_to_sync = false;
-	server_send(s, &b);
-}
-
 static enum relay_step error_for(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
@@ -166,6 +149,7 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 		if (batch && s->state != SERVER_DEAD)
 			batch_failed(r);
 		return RELAY_DROP;
+	case DEST_COPY:
 	case DEST_REPLACE:
 	case DEST_CLIENT:
 	case DEST_SWALLOW:
@@ -182,12 +166,30 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 	return RELAY_DONE;
 }
 
+static bool is_protocol_violation(const struct wire_msg *m)
+{
+	struct wire_notice n;
+
+	wire_read_notice(m->body, m->have, &n);
+	return strcmp(n.sqlstate, "08P01") == 0;
+}
+
+/* Our question was out of place, as what the client has sent is: the copy goes on. As Postgres,
+ * which loses its place in what comes, we end the session. */
+static enum relay_step refuse_stray(struct relay *r)
+{
+	relay_run_flush(r);
+	(void)client_protocol_error(r->s->link,
+		"unexpected message type 0x%02X during COPY from stdin", r->s->copy_stray);
+	return RELAY_GONE;
+}
+
 enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
 {
 	struct server *s = r->s;
 	struct expect *e = expect_head(&s->expect);
 	enum relay_step step;
-	bool late_sync;
+	bool doubt;
 
 	if (e == NULL)
 		return error_idle(r, m);
@@ -198,10 +200,12 @@ enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
 		server_plans_stale(s->pool->db);
 		server_drop_unnamed(s);
 	}
-	late_sync = s->copy_in && s->copy_synced && !s->fatal_seen;
-	s->copy_in = false;
+	if (s->copying && s->copy_doubt && s->link != NULL && is_protocol_violation(m))
+		return refuse_stray(r);
+	doubt = !s->fatal_seen && copy_in_doubt(s);
+	s->copy_in = s->copying = false;
 	step = error_for(r, m, e);
-	if (late_sync && s->state != SERVER_DEAD && s->link != NULL)
-		answer_late_sync(s);
+	if (doubt && s->state != SERVER_DEAD)
+		copy_failed(s);
 	return step;
 }

@@ -564,6 +564,7 @@ void server_release(struct server *s)
 		return;
 	}
 	s->throttled = s->discarding = s->settling = false;
+	s->copying = s->copy_doubt = false;
 	s->vars_stale = s->discarded = false;
 	session_released(s);
 	s->mode = POOL_MODE_UNSET;

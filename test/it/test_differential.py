@@ -12,6 +12,9 @@ SETUP = """
 CREATE TABLE IF NOT EXISTS t (a int PRIMARY KEY, b text);
 TRUNCATE t;
 INSERT INTO t SELECT i, 'row ' || i FROM generate_series(1, 20) i;
+CREATE TABLE IF NOT EXISTS refusing (a int);
+CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'refused'; END$$;
+CREATE OR REPLACE TRIGGER refuse BEFORE INSERT ON refusing EXECUTE FUNCTION refuse();
 """
 
 
@@ -20,6 +23,28 @@ def ext(c, sql, values=(), oids=(), results=(), limit=0, name="", portal=""):
     c.describe("P", portal).execute(portal, limit)
     return c
 
+
+def copy_in(c, table="t"):
+    return c.parse("", "COPY %s FROM STDIN" % table).bind().execute()
+
+
+# What a Sync means that is among the data, in a copy that fails before it reads any, or at its second line, or not at all.
+COPIES = {
+    "sync ahead": lambda c: copy_in(c, "refusing").sync().query("SELECT 1"),
+    "statement behind sync": lambda c: ext(copy_in(c, "refusing").sync(), "SELECT 1").sync(),
+    "statement without sync": lambda c: ext(copy_in(c, "refusing"), "SELECT 1").sync().query("SELECT 2"),
+    "syncs and data": lambda c: copy_in(c, "refusing").sync().copy_data(b"1\n").sync().sync().copy_data(b"2\n")
+    .copy_done().sync().query("SELECT 1"),
+    "simple, syncs and data": lambda c: c.query("COPY refusing FROM STDIN").sync().copy_data(b"1\n").sync()
+    .copy_done().sync().query("SELECT 1"),
+    "no end, statement behind": lambda c: ext(copy_in(c, "refusing").copy_data(b"1\n").sync(), "SELECT 1").sync(),
+    "in a block": lambda c: copy_in(c.query("BEGIN"), "refusing").sync().copy_data(b"1\n").sync().query("ROLLBACK"),
+    "bad data behind sync": lambda c: copy_in(c).sync().copy_data(b"x\n").copy_done().sync().query("SELECT 1"),
+    "bad data before syncs": lambda c: copy_in(c).copy_data(b"x\n").sync().copy_data(b"60\tx\n").sync().query("SELECT 1"),
+    "simple, bad data": lambda c: c.query("COPY t FROM STDIN").sync().copy_data(b"x\n").sync().sync().query("SELECT 1"),
+    "done": lambda c: copy_in(c).sync().copy_data(b"61\tx\n").sync().copy_done().sync().query("SELECT 1"),
+    "given up": lambda c: copy_in(c).sync().copy_data(b"61\tx\n").sync().copy_fail("no").sync().query("SELECT 1"),
+}
 
 DIALOGUES = {
     "an error skips the Parse that would replace": lambda c: c.parse("", "ROLLBACK").execute().parse("", "SELECT 1").sync()
@@ -96,6 +121,7 @@ DIALOGUES = {
                                                 " (SELECT 1; SELECT 2); DROP TABLE u"),
     "prepare transaction": lambda c: c.query("BEGIN; INSERT INTO t VALUES (900, 'x')").query("PREPARE TRANSACTION 'p'")
     .query("ROLLBACK PREPARED 'p'").query("SELECT count(*) FROM t"),
+    **{"copy: " + name: send for name, send in COPIES.items()},
 }
 
 

@@ -632,10 +632,12 @@ static void serve_by_itself(struct actor *a, const struct words *w)
 	} else if (words_name_is(w, "CopyDone") && a->copying) {
 		a->copying = false;
 		actor_say(a, "CommandComplete \"COPY 1\"");
-		serve_ready(a);
+		if (a->simple)
+			serve_ready(a);
 	} else if (words_name_is(w, "CopyFail") && a->copying) {
 		say_error(a, "57014", "COPY from stdin failed");
-		serve_ready(a);
+		if (a->simple)
+			serve_ready(a);
 	}
 }
 
@@ -676,6 +678,19 @@ static bool is_held(const struct words *w)
 	return false;
 }
 
+/* Postgres is at a loss then. */
+static bool is_stray_in_copy(const struct actor *a, const struct words *w)
+{
+	static const char *const names[] = {
+		"CopyData", "CopyDone", "CopyFail", "Sync", "Flush", "Terminate"};
+	size_t i;
+
+	for (i = 0; i < ARRAY_LEN(names); i++)
+		if (words_name_is(w, names[i]))
+			return false;
+	return a->copying;
+}
+
 static void serve(struct actor *a, const struct words *w)
 {
 	bool simple = words_name_is(w, "Query") || words_name_is(w, "FunctionCall");
@@ -692,17 +707,26 @@ static void serve(struct actor *a, const struct words *w)
 		serve_start(a, w);
 		return;
 	}
-	if (words_name_is(w, "Sync"))
+	if (is_stray_in_copy(a, w)) {
+		actor_say(a,
+			"ErrorResponse 08P01 \"unexpected message during COPY from stdin\" / "
+			"ErrorResponse 08P01 \"protocol synchronization was lost\" FATAL / close");
+		return;
+	}
+	if (words_name_is(w, "Sync") && !a->copying)
 		a->in_error = false;
 	else if (a->in_error && !simple && !words_name_is(w, "Terminate"))
 		return;
 	add_context(a, w, &full);
 	reply = rule_take(&full);
 	words_free(&full);
-	if (is_held(w))
+	if (is_held(w)) {
 		a->holding = true;
-	else
+		a->simple = false;
+	} else {
 		let_go(a);
+		a->simple |= simple;
+	}
 	if (reply)
 		serve_rule(a, w, reply);
 	else

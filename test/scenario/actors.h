@@ -34,6 +34,7 @@ struct actor {
 	int32_t pid, key;
 	/* server */
 	bool started, canceller, hung, in_error, copying;
+	bool simple; /* what it was told last to carry out came as a Query */
 	bool again;  /* the message under way is answered when the server is resumed */
 	bool doomed; /* its transaction will not be committed */
 	char tx;

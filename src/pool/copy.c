@@ -1,0 +1,220 @@
+/*
+ * COPY FROM STDIN, as far as the order of answers goes. A server ignores each Sync that it reads
+ * among the data (protocol: "COPY Operations"). When the copy has failed it ignores the data, and
+ * answers each Sync that it reads from then on. Which those are cannot be told from what was sent:
+ * the server may have been anywhere in it. So everything goes on to the server as it comes, with a
+ * note in `expect`, and when a copy has failed among such Syncs the server is asked: a Sync of
+ * ours, a Close, and a Sync. The ReadyForQuery in front of CloseComplete, but for one, are the
+ * client's.
+ *
+ * While there is doubt nothing but data, Sync and Flush is sent: copy_holds().
+ */
+#include <string.h>
+
+#include "pool_int.h"
+
+/* What goes into a copy, or is ignored where there is none. */
+static bool is_copy_note(const struct expect *e)
+{
+	return e->dest == DEST_CLIENT && (e->kind == EXPECT_SYNC || e->kind == EXPECT_COPY_DATA ||
+						 e->kind == EXPECT_COPY_END);
+}
+
+static void drop_from(struct server *s, unsigned from, bool to_end_of_copy)
+{
+	unsigned kept = from;
+	bool dropping = true;
+
+	for (unsigned i = from; i < s->expect.count; i++) {
+		struct expect e = *expect_at(&s->expect, i);
+
+		dropping &= is_copy_note(&e);
+		if (!dropping)
+			*expect_at(&s->expect, kept++) = e;
+		else if (e.kind == EXPECT_SYNC)
+			s->batch_now++;
+		else if (e.kind == EXPECT_COPY_END && to_end_of_copy)
+			dropping = false;
+	}
+	s->expect.count = (uint16_t)kept;
+}
+
+/* Is a copy all that the server has been sent, and not to its end? */
+static bool is_all_data(struct server *s)
+{
+	for (unsigned i = 1; i < s->expect.count; i++) {
+		const struct expect *e = expect_at(&s->expect, i);
+
+		if (!is_copy_note(e) || e->kind == EXPECT_COPY_END)
+			return false;
+	}
+	return true;
+}
+
+static bool holds_sync(struct server *s)
+{
+	for (unsigned i = 1; i < s->expect.count; i++)
+		if (expect_at(&s->expect, i)->kind == EXPECT_SYNC)
+			return true;
+	return false;
+}
+
+/* How many there are does not matter: one is enough to ask. */
+static void keep_one_sync(struct server *s)
+{
+	bool synced = holds_sync(s);
+
+	drop_from(s, 1, false);
+	if (!synced)
+		return;
+	s->batch_now--;
+	(void)expect_push(&s->expect, EXPECT_SYNC, DEST_CLIENT, NULL);
+}
+
+void copy_began(struct server *s)
+{
+	bool data = true, synced = false;
+
+	for (unsigned i = 1; i < s->expect.count; i++) {
+		const struct expect *e = expect_at(&s->expect, i);
+
+		/* a statement among the data: the end of the session, unless the copy has failed
+		 * before it read anything, so that each Sync is answered */
+		if (data && !is_copy_note(e))
+			return;
+		if (data)
+			data = e->kind != EXPECT_COPY_END;
+		else
+			synced |= e->kind == EXPECT_SYNC || e->kind == EXPECT_QUERY ||
+				  e->kind == EXPECT_FUNCTION;
+	}
+	s->copying = true;
+	s->copy_in = data;
+	if (!synced && expect_head(&s->expect)->kind != EXPECT_QUERY)
+		s->unsynced = true;
+	if (is_all_data(s))
+		keep_one_sync(s);
+	/* it waits for this statement to end, which waits for it, or for a Flush */
+	if ((data || s->unsynced) && s->link != NULL && s->link->state == CLIENT_BARRIER)
+		client_resume(s->link);
+}
+
+void copy_done(struct server *s)
+{
+	if (s->copying)
+		drop_from(s, 1, true);
+	s->copying = false;
+}
+
+bool copy_in_doubt(struct server *s)
+{
+	bool synced = false, data = true;
+
+	for (unsigned i = 1; s->copying && i < s->expect.count; i++) {
+		const struct expect *e = expect_at(&s->expect, i);
+
+		if (e->dest == DEST_COPY)
+			return true;
+		if (!is_copy_note(e))
+			break;
+		data &= e->kind != EXPECT_COPY_END;
+		synced |= data && e->kind == EXPECT_SYNC;
+	}
+	return synced;
+}
+
+void copy_failed(struct server *s)
+{
+	const struct expect *e = expect_head(&s->expect);
+	bool query = e != NULL && e->kind == EXPECT_QUERY;
+
+	drop_from(s, query ? 1 : 0, false);
+	if (!query && s->link != NULL)
+		s->link->skip_to_sync = true;
+	if (s->expect.count == (query ? 1u : 0u))
+		s->unsynced = true;
+	s->copy_doubt = true;
+}
+
+bool copy_ask(struct server *s)
+{
+	struct buf b = BUF_INIT;
+
+	s->copy_doubt = true;
+	s->unsynced = false;
+	build_simple(&b, 'S');
+	build_close(&b, 'S', "qb_own");
+	build_simple(&b, 'S');
+	if (server_expect(s, EXPECT_CLOSE, DEST_COPY, NULL) &&
+		server_expect(s, EXPECT_SYNC, DEST_COPY, NULL))
+		return server_send(s, &b);
+	buf_free(&b);
+	return false;
+}
+
+/* Data with a Sync among it: if it is for a copy that fails, which Sync is answered is not known.
+ */
+static bool is_mixed(struct server *s)
+{
+	bool data = false, sync = false;
+
+	for (unsigned i = s->expect.count; i > 0; i--) {
+		const struct expect *e = expect_at(&s->expect, i - 1);
+
+		if (!is_copy_note(e))
+			return false;
+		if (e->kind == EXPECT_SYNC ? data : e->kind == EXPECT_COPY_DATA && sync)
+			return true;
+		sync = e->kind == EXPECT_SYNC || (sync && e->kind != EXPECT_COPY_END);
+		data |= e->kind != EXPECT_SYNC;
+	}
+	return false;
+}
+
+bool copy_holds(struct client *c, uint8_t type)
+{
+	struct server *s = c->link;
+
+	if (type == 'X')
+		return false;
+	if (s->copy_doubt) {
+		client_move(c, CLIENT_BARRIER);
+		return true;
+	}
+	if (strchr("dcfHS", type) != NULL)
+		return false;
+	if (!s->copy_in)
+		return !c->skip_to_sync && is_mixed(s) && !local_barrier(c);
+	/* the end of the session, unless the copy has failed and we do not know yet */
+	s->copy_stray = type;
+	if (copy_ask(s))
+		client_move(c, CLIENT_BARRIER);
+	return true;
+}
+
+/* In the copy, which it may have ended. */
+enum step copy_sync(struct client *c, const struct wire_msg *m)
+{
+	struct server *s = c->link;
+
+	if ((!is_all_data(s) || !holds_sync(s)) &&
+		!client_expect(c, EXPECT_SYNC, DEST_CLIENT, NULL))
+		return STEP_END;
+	return client_forward(c, m);
+}
+
+enum step copy_message(struct client *c, const struct wire_msg *m)
+{
+	struct server *s = c->link;
+	const struct expect *last = expect_at(&s->expect, s->expect.count - 1u);
+
+	if (m->type != 'd') {
+		if (!client_expect(c, EXPECT_COPY_END, DEST_CLIENT, NULL))
+			return STEP_END;
+		s->copy_in = false;
+	} else if (last->kind != EXPECT_COPY_DATA &&
+		   !client_expect(c, EXPECT_COPY_DATA, DEST_CLIENT, NULL)) {
+		return STEP_END;
+	}
+	return client_forward(c, m);
+}
