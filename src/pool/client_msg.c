@@ -587,6 +587,9 @@ static bool is_asked_first(struct client *c, uint8_t type)
 {
 	if (c->link == NULL || c->link->look == NULL || type == 'X' || !look_may_restore(c->link))
 		return false;
+	/* it counts towards query_timeout */
+	if (c->request_time == 0 && strchr("dcfH", type) == NULL)
+		c->request_time = loop_now();
 	client_move(c, CLIENT_BARRIER);
 	return true;
 }
