@@ -265,8 +265,7 @@ void look_done(struct server *s)
 		pins |= l->found | (l->asked & (SQL_TOUCH_LOAD | PIN_UNKNOWN));
 		if (l->failed || !keep_settings(s, l) || !keep_prepared(s, l)) {
 			pins = c->pins | l->asked | SQL_TOUCH_SETTINGS;
-			buf_put(&s->custom, l->custom.data, l->custom.len);
-			if (buf_failed(&s->custom) || buf_failed(&l->custom))
+			if (!session_add_custom(s, &l->custom) || buf_failed(&s->custom))
 				pins |= PIN_UNKNOWN;
 			s->reset_seen |= l->resets;
 			s->look_again = server_keeps_session(s);

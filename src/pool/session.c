@@ -182,13 +182,54 @@ static void touch(struct server *s, unsigned touches, unsigned what)
 		s->touched_behind |= (uint8_t)what;
 }
 
+#define CUSTOM_MAX 16384
+
+static bool lists_name(const struct buf *names, const char *name)
+{
+	const char *at = (const char *)names->data, *end = at + names->len;
+
+	for (; names->len > 0 && at < end; at += strlen(at) + 1)
+		if (strcmp(at, name) == 0)
+			return true;
+	return false;
+}
+
+/* Each once. false: there are too many. */
+bool session_add_custom(struct server *s, const struct buf *names)
+{
+	const char *at = (const char *)names->data, *end = at + names->len;
+	bool all = true;
+
+	s->custom.failed |= names->failed;
+	for (; names->len > 0 && !names->failed && at < end; at += strlen(at) + 1) {
+		if (lists_name(&s->custom, at))
+			continue;
+		if (s->custom.len + strlen(at) < CUSTOM_MAX)
+			buf_put(&s->custom, at, strlen(at) + 1);
+		else
+			all = false;
+	}
+	return all;
+}
+
+/* false: not all are known by name */
+static bool add_custom_of(struct server *s, const char *sql, size_t len)
+{
+	struct buf found = BUF_INIT;
+	bool all = sql_session_custom_names(sql, len, &found);
+
+	all &= session_add_custom(s, &found);
+	buf_free(&found);
+	return all;
+}
+
 /* Session pooling: what runs beside the client's server is to run under its settings too, and a
  * RESET goes back to those of its start-up packet. */
 static void touch_settings(struct server *s, const char *sql, size_t len, unsigned touches)
 {
 	if ((touches & SQL_TOUCH_SETTINGS) == 0)
 		return;
-	(void)sql_session_custom_names(sql, len, &s->custom);
+	(void)add_custom_of(s, sql, len);
 	s->reset_seen |= sql_session_may_reset(sql, len);
 	touch(s, touches, SQL_TOUCH_SETTINGS);
 }
@@ -223,7 +264,7 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 		made |= SQL_TOUCH_PREPARED;
 	/* what could not be read is tried again */
 	made |= c->pins & SQL_TOUCH_SETTINGS;
-	if ((made & SQL_TOUCH_SETTINGS) != 0 && !sql_session_custom_names(sql, len, &s->custom))
+	if ((made & SQL_TOUCH_SETTINGS) != 0 && !add_custom_of(s, sql, len))
 		made |= PIN_UNKNOWN;
 	if ((made & SQL_TOUCH_SETTINGS) != 0 && sql_session_may_reset(sql, len))
 		s->reset_seen = true;

@@ -24,4 +24,7 @@ void settings_put_set(struct buf *sql, const char *name, const char *value);
 bool settings_identity_differs(const struct istr *a, const struct istr *b); /* role, session_authorization */
 void settings_diff_sql(const struct istr *server, const struct istr *client, bool all, struct buf *sql);
 
+/* session.c: names to ask for, of settings that no view lists. false: there are too many. */
+MUST_CHECK bool session_add_custom(struct server *s, const struct buf *names);
+
 #endif

@@ -228,6 +228,21 @@ def test_setting_in_a_bound_parameter(one, pair, db):
     assert pinned(one, db) == []
 
 
+def test_too_many_settings_of_ones_own(one, pair, db):
+    """No more names are kept than fit into a question; a client with more keeps its server."""
+    a, b = pair
+    a.simple("BEGIN")
+    for i in range(40):
+        a.simple("".join("SET app.a_setting_of_ones_own_%d = 'x';" % j for j in range(20 * i, 20 * i + 20)))
+    a.simple("COMMIT")
+    assert show(a, "app.a_setting_of_ones_own_0") == show(a, "app.a_setting_of_ones_own_799") == "x"
+    assert pinned(one, db) == ["unknown setting"]
+    b.query("SELECT coalesce(current_setting('app.a_setting_of_ones_own_799', true), '') AS v")
+    a.simple("DISCARD ALL")
+    assert [m.text_row for m in b.until("Z") if m.type == "D"] == [[""]]
+    assert pinned(one, db) == []
+
+
 def test_hostile_search_path(pair):
     """Operators of the client's own do not deceive the question about its settings."""
     a, b = pair
