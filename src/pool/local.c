@@ -206,6 +206,38 @@ static bool in_place(const struct client *c, bool simple)
 				      c->batch_executed || (!simple && !client_sync_follows()));
 }
 
+static enum step settings_unknown(struct client *c, bool simple)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "55000", "the settings of this session are not known");
+	pg_error_detail(&err,
+		"A statement before has changed some, and the server could not be asked which.");
+	pg_error_hint(
+		&err, "A short statement_timeout ends that question too. Repeat the statement.");
+	return client_error(c, &err, simple);
+}
+
+/* What runs beside the client's server does so under its settings. */
+static bool settings_wait(struct client *c, bool simple, enum step *ret)
+{
+	switch (look_insist(c)) {
+	case LOOK_KNOWN:
+		return false;
+	case LOOK_UNKNOWN:
+		*ret = settings_unknown(c, simple);
+		return true;
+	case LOOK_ASKED:
+		break;
+	}
+	*ret = STEP_END;
+	if (c->state != CLIENT_DEAD) {
+		client_move(c, CLIENT_BARRIER);
+		*ret = STEP_WAIT;
+	}
+	return true;
+}
+
 /* A statement that waits for something is executed again later: ask what it needs before. */
 static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum step *ret)
 {
@@ -216,12 +248,12 @@ static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum
 		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		return true;
 	}
-	if ((shape.own_server || (shape.in_place && in_place(c, simple))) &&
-		!client_need_server(c)) {
-		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-		return true;
-	}
-	return false;
+	if (!shape.own_server && !(shape.in_place && in_place(c, simple)))
+		return settings_wait(c, simple, ret);
+	if (client_need_server(c))
+		return false;
+	*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	return true;
 }
 
 /* A replacement was sent; is the statement to be executed again behind it? */

@@ -239,6 +239,29 @@ static void restore_reported(struct server *s, struct look *l)
 	buf_free(&status);
 }
 
+/* Where the question has failed for this statement too it is refused: it might run as another role.
+ */
+enum look_known look_insist(struct client *c)
+{
+	struct server *s = c->link;
+	bool unknown;
+
+	if (s == NULL || s->tx != 'I' || s->unsynced)
+		return LOOK_KNOWN;
+	unknown = s->look_again || (c->pins & SQL_TOUCH_SETTINGS) != 0;
+	if (!unknown || s->look_insisted) {
+		s->look_insisted = false;
+		return unknown ? LOOK_UNKNOWN : LOOK_KNOWN;
+	}
+	if (s->expect.count > 0)
+		return LOOK_ASKED;
+	s->look_insisted = true;
+	s->look_again = false;
+	s->touched |= SQL_TOUCH_SETTINGS;
+	(void)look_begin(s);
+	return LOOK_ASKED;
+}
+
 void look_free(struct server *s)
 {
 	if (s->look == NULL)

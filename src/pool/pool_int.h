@@ -358,6 +358,7 @@ struct server {
 	bool reset_seen : 1;   /* with `touched`: by something that may take settings back */
 	bool sets_prepared : 1;/* session pooling: one with a name that may change settings has been parsed */
 	bool look_again : 1;   /* session pooling: the last question failed */
+	bool look_insisted : 1;/* ... and a statement that does not run here has asked once more */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool copying : 1;      /* CopyInResponse seen, its CommandComplete or error is to come */
@@ -757,6 +758,8 @@ void look_row(struct server *s, const uint8_t *body, size_t len);
 void look_failed(struct server *s);
 void look_done(struct server *s);
 void look_free(struct server *s);
+/* For a statement that runs beside the client's server, at rest: under which settings? The last question may have failed. */
+enum look_known { LOOK_KNOWN, LOOK_ASKED, LOOK_UNKNOWN } look_insist(struct client *c);
 
 /* local_session.c */
 enum step local_session_simple(struct client *c, const char *sql, size_t len); /* STEP_MORE: forward it */

@@ -163,7 +163,7 @@ void session_ask_again(struct server *s)
 /* Session pooling: what has been seen of one client is nothing of the next one's. */
 void session_released(struct server *s)
 {
-	s->sets_prepared = s->look_again = false;
+	s->sets_prepared = s->look_again = s->look_insisted = false;
 	s->touched_behind = 0;
 	if (!server_keeps_session(s))
 		return;
