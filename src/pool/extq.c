@@ -145,8 +145,8 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 	session_touch(c, p->sql, p->sql_len, touches);
 	if (p->name[0] == '\0')
 		c->link->unnamed_touches = (uint8_t)touches;
-	else
-		c->link->sets_prepared |= (touches & SQL_TOUCH_SETTINGS) != 0;
+	else if ((touches & SQL_TOUCH_SETTINGS) != 0)
+		session_prepared(c->link, p->name, p->sql, p->sql_len);
 	if (!client_expect(c, EXPECT_PARSE, DEST_CLIENT, NULL))
 		return STEP_END;
 	return client_forward(c, m);

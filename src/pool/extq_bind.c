@@ -273,6 +273,8 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 		session_touch(c, pstmt_sql(st->p), st->p->sql_len, st->p->touches);
 	if (st == NULL && stmt[0] == '\0')
 		session_touch_again(c->link);
+	else if (st == NULL)
+		session_bound(c->link, stmt);
 	if (stmt[0] != '\0' && st != NULL)
 		return bind_renamed(c, m, portal, stmt, st->p);
 	if (!extq_restore_unnamed(c) || !client_expect(c, EXPECT_BIND, DEST_CLIENT, NULL))

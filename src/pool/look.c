@@ -83,8 +83,11 @@ bool look_begin(struct server *s)
 	s->reset_seen = false;
 	s->look = l;
 	s->touched = 0;
-	l->custom = s->custom;
-	s->custom = BUF_INIT;
+	/* session pooling: a statement that was prepared before may set them again */
+	if (!server_keeps_session(s)) {
+		l->custom = s->custom;
+		s->custom = BUF_INIT;
+	}
 	s->pool->stats.looks++;
 	(void)server_query(s, &sql, DEST_LOOK);
 	return true;

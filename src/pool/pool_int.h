@@ -356,7 +356,7 @@ struct server {
 	bool alone : 1;        /* only `holder` has ever held it */
 	bool settling : 1;     /* its client or task waits until its settings are in force */
 	bool reset_seen : 1;   /* with `touched`: by something that may take settings back */
-	bool sets_prepared : 1;/* session pooling: one with a name that may change settings has been parsed */
+	bool sets_any : 1;     /* session pooling: `sets_prepared` lacks some */
 	bool look_again : 1;   /* session pooling: the last question failed */
 	bool look_insisted : 1;/* ... and a statement that does not run here has asked once more */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
@@ -393,7 +393,9 @@ struct server {
 	struct vars vars;
 	struct istr *extra;         /* settings in force that are not reported */
 	struct istr *sqlprep;       /* statements there that were prepared in SQL and can be moved */
-	struct buf custom;          /* with `touched`: names that no view lists */
+	struct session_prepared *sets_prepared; /* session pooling: statements with names that may change settings */
+	unsigned n_sets_prepared;
+	struct buf custom;          /* with `touched`: names that no view lists; session pooling: all that were seen */
 	struct look *look;          /* the question under way */
 	int32_t pid;
 	uint8_t key_len;
@@ -718,7 +720,10 @@ void session_discarded(struct server *s);
 void session_released(struct server *s);
 void session_touch_again(struct server *s); /* Bind of the unnamed statement that is sent as it comes */
 void session_ask_again(struct server *s);
-void session_set_tag(struct server *s, bool reset); /* session pooling: a SET or RESET has been carried out */
+/* Session pooling: a statement with a name that may change settings is parsed; one with a name is bound. */
+void session_prepared(struct server *s, const char *name, const char *sql, size_t len);
+void session_bound(struct server *s, const char *name);
+void session_forget_prepared(struct server *s);
 void session_restore_discarded(struct server *s);
 bool session_sync(struct client *c); /* puts the client's settings in force where they differ; false: closed */
 

@@ -406,14 +406,9 @@ static void command_complete(struct server *s, const struct wire_msg *m)
 	case 'R':
 		if (tag_is(m, "RESET")) {
 			s->extra_stale = s->extra != NULL;
-			session_set_tag(s, true);
 		} else if (c != NULL && tag_is(m, "ROLLBACK")) {
 			c->tx_failed = true; /* also of ROLLBACK TO: a COMMIT then outweighs it */
 		}
-		break;
-	case 'S':
-		if (tag_is(m, "SET"))
-			session_set_tag(s, false);
 		break;
 	}
 }
@@ -618,8 +613,7 @@ static enum fit plain_fit(const struct wire_msg *m, enum expect_kind kind)
 	case 'T':
 		return kind == EXPECT_QUERY ? FIT_PART : kind == EXPECT_DESCRIBE ? FIT_END : FIT_NO;
 	case 'C':
-		if (m->have == 0 || (m->body[0] != 'S' && m->body[0] != 'I' && m->body[0] != 'U') ||
-			tag_is(m, "SET"))
+		if (m->have == 0 || (m->body[0] != 'S' && m->body[0] != 'I' && m->body[0] != 'U'))
 			return FIT_NO;
 		return kind == EXPECT_QUERY ? FIT_PART : kind == EXPECT_EXECUTE ? FIT_END : FIT_NO;
 	case '2':

@@ -458,6 +458,7 @@ static void free_one(struct server *s)
 	vars_clear(&s->vars);
 	istr_drop(&s->extra);
 	istr_drop(&s->sqlprep);
+	session_forget_prepared(s);
 	buf_free(&s->custom);
 	look_free(s);
 	istr_drop(&s->host);

@@ -140,18 +140,6 @@ bool session_restore_all(struct client *c, bool identity)
 /* --- what a text may change
  * ----------------------------------------------------------------------- */
 
-/* The Parse of such a statement may have been long ago. */
-void session_set_tag(struct server *s, bool reset)
-{
-	const struct expect *e = expect_head(&s->expect);
-
-	if (!server_keeps_session(s) || !s->sets_prepared || e == NULL ||
-		e->kind != EXPECT_EXECUTE || e->dest != DEST_CLIENT)
-		return;
-	s->touched |= SQL_TOUCH_SETTINGS;
-	s->reset_seen |= reset;
-}
-
 /* Session pooling: the question failed (statement_timeout); now another statement has ended. */
 void session_ask_again(struct server *s)
 {
@@ -163,8 +151,9 @@ void session_ask_again(struct server *s)
 /* Session pooling: what has been seen of one client is nothing of the next one's. */
 void session_released(struct server *s)
 {
-	s->sets_prepared = s->look_again = s->look_insisted = false;
+	s->look_again = s->look_insisted = false;
 	s->touched_behind = 0;
+	session_forget_prepared(s);
 	if (!server_keeps_session(s))
 		return;
 	s->touched = 0;
@@ -245,6 +234,68 @@ void session_touch_again(struct server *s)
 		return;
 	s->reset_seen |= (touches & SQL_TOUCH_SETTINGS) != 0;
 	touch(s, touches, touches);
+}
+
+/* --- session pooling: statements with names ------------------------------------------------------
+ */
+
+#define PREPARED_MAX 256
+
+/* One that may change settings, each time that it is bound. */
+struct session_prepared {
+	struct session_prepared *next;
+	bool resets;
+	char name[];
+};
+
+static struct session_prepared *prepared_find(const struct server *s, const char *name)
+{
+	struct session_prepared *p = s->sets_prepared;
+
+	while (p != NULL && strcmp(p->name, name) != 0)
+		p = p->next;
+	return p;
+}
+
+/* Until the client leaves: whether a Close or another Parse of the name is carried out is not known
+ * here, and a question too many does no harm. */
+void session_prepared(struct server *s, const char *name, const char *sql, size_t len)
+{
+	struct session_prepared *p = prepared_find(s, name);
+	size_t size = strlen(name) + 1;
+
+	if (p == NULL && s->n_sets_prepared < PREPARED_MAX &&
+		(p = mem_zalloc(sizeof(*p) + size)) != NULL) {
+		memcpy(p->name, name, size);
+		LL_PREPEND(s->sets_prepared, p);
+		s->n_sets_prepared++;
+	}
+	if (p != NULL)
+		p->resets |= sql_session_may_reset(sql, len);
+	else
+		s->sets_any = true;
+}
+
+void session_bound(struct server *s, const char *name)
+{
+	const struct session_prepared *p = prepared_find(s, name);
+
+	if (p == NULL && !s->sets_any)
+		return;
+	s->reset_seen |= p == NULL || p->resets;
+	touch(s, SQL_TOUCH_SETTINGS, SQL_TOUCH_SETTINGS);
+}
+
+void session_forget_prepared(struct server *s)
+{
+	struct session_prepared *p;
+
+	while ((p = s->sets_prepared) != NULL) {
+		LL_DELETE(s->sets_prepared, p);
+		mem_free(p);
+	}
+	s->n_sets_prepared = 0;
+	s->sets_any = false;
 }
 
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
