@@ -39,7 +39,7 @@ class Session:
 
     def rows(self, sql, *args):
         cursor = self.conn.execute(sql, args or None)
-        return cursor.fetchall() if cursor.description else []
+        return cursor.fetchall() if cursor.description is not None else []  # rows may have no columns
 
     def row(self, sql, *args):
         found = self.rows(sql, *args)
