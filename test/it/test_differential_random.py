@@ -265,6 +265,8 @@ def comparable(messages):
         if m.type in "EN":
             fields = {k: v for k, v in m.fields.items() if k not in "FLR"}
             fields["M"] = re.sub(r'statement "(qb_\d+|s\d)"', 'statement "s"', fields.get("M", ""))
+            # since PostgreSQL 18 one or the other, by what was in front of it in the batch
+            fields["M"] = fields["M"].replace("cannot be executed within a pipeline", "cannot run inside a transaction block")
             out.append((m.type, fields))
         else:
             out.append((m.type, m.body))
@@ -285,6 +287,15 @@ def equal(ours, theirs):
         if a != b and not (a[0] == b[0] == "E" and (a[1]["C"], b[1]["C"]) in EITHER):
             return False
     return True
+
+
+def only_the_servers(answers):
+    """Is this about how a version of PostgreSQL treats such a program, which the proxy does not imitate? Up to 13 a session went
+    on after a message that has no place in a copy; since 14, and with the proxy, it ends. With 18 a Query in the middle of a
+    batch leaves a transaction behind that the Sync does not end, and the next statement fails by it."""
+    errors = [(m.sqlstate, m.fields["M"]) for m in answers if m.type == "E"]
+    return any(state == "08P01" and text.endswith("during COPY from stdin") or state == "XX000" and "unexpected state STARTED" in text
+               for state, text in errors)
 
 
 class Differ:
@@ -316,6 +327,8 @@ class Differ:
                     return None  # a program that waits for ever: not ours to judge
                 run.answers.append("TIMEOUT")
                 return runs
+            if len(runs) == 1 and only_the_servers(run.answers):
+                return None
         if runs[0].closed:
             return None if runs[1].closed else runs  # how much of the last words arrives is chance
         if runs[1].closed or not equal(comparable(runs[0].answers), comparable(runs[1].answers)):

@@ -8,7 +8,7 @@ import psycopg2
 import psycopg2.extensions
 import pytest
 
-from pgcluster import pg_bin
+from pgcluster import pg_bin, pg_major
 from proxy import wait_for
 from pgwire import Wire, types
 
@@ -35,7 +35,8 @@ def test_psql(proxy, db):
         SELECT nonsense;
         SELECT 'still here';
     """)
-    assert "100|5050\n1\n2\n" in out
+    both = "1\n2\n" if pg_major() >= 15 else "2\n"  # before, psql showed the last result of one Query
+    assert "100|5050\n" + both in out
     assert 'column "nonsense" does not exist' in out
     assert out.endswith("still here\n")
 
@@ -89,6 +90,8 @@ def test_pgbench_reconnects(proxy, db):
 
 
 def test_pgbench_pipeline(proxy, db, tmp_path):
+    if pg_major() < 14:
+        pytest.skip("pgbench has \\startpipeline since PostgreSQL 14")
     script = tmp_path / "pipeline.sql"
     script.write_text("\\startpipeline\nSELECT 1;\nSELECT 2;\nSELECT 3;\n\\endpipeline\n")
     out = run("pgbench", "-n", "-M", "extended", "-f", str(script), "-c", "4", "-t", "25",

@@ -12,7 +12,7 @@ import psycopg
 import psycopg2
 import pytest
 
-from pgcluster import pg_bin
+from pgcluster import pg_bin, pg_major
 from proxy import wait_for
 from queuetest import HEARTBEAT, error, q, stats, tag, take  # noqa: F401
 
@@ -87,7 +87,8 @@ def test_psql(qproxy, db, q, mode):
         psql("BEGIN;\nCREATE TABLE done_work (a int);\nQUEUE PUSH mail '3';\nCOMMIT;")
         assert take(q)["payload"] == "3"
         assert "QUEUE TAKE" in psql("QUEUE HELP;")
-        assert psql("SELECT 1 \\; QUEUE PUSH mail '4' \\; SELECT 2;") == "1\n2"
+        both = "1\n2" if pg_major() >= 15 else "2"  # before, psql showed the last result of one Query
+        assert psql("SELECT 1 \\; QUEUE PUSH mail '4' \\; SELECT 2;") == both
     finally:
         psql.end()
 

@@ -2,7 +2,7 @@
 
 For:     test/sql (functions alone) and test/it (through the proxy).
 Must not know: the proxy, pytest, or what a test does with the cluster.
-Entry points: Cluster (start, stop, dsn, conninfo, createdb, dropdb, psql, log_text), pg_bin().
+Entry points: Cluster (start, stop, dsn, conninfo, createdb, dropdb, psql, log_text), pg_bin(), pg_major().
 
     with Cluster() as pg:
         dsn = pg.createdb()             # a fresh database, its dsn for the superuser
@@ -19,6 +19,7 @@ import glob
 import itertools
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -57,6 +58,13 @@ def pg_bin():
     if in_path:
         return os.path.dirname(os.path.realpath(in_path))
     raise RuntimeError("no Postgres found: install postgresql or set QB_PG_BIN")
+
+
+def pg_major():
+    """Which PostgreSQL that is: 15."""
+    said = subprocess.run([os.path.join(pg_bin(), "postgres"), "--version"], stdout=subprocess.PIPE, text=True,
+                          check=True).stdout
+    return int(re.search(r"PostgreSQL\) (\d+)", said).group(1))
 
 
 def free_port():
