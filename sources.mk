@@ -625,6 +625,7 @@ qb_dialogues = \
 	test/scenario/startup_bad.dlg \
 	test/scenario/string_ends_in_take.dlg \
 	test/scenario/suspended.dlg \
+	test/scenario/sync_leaves_open.dlg \
 	test/scenario/take_cancelled.dlg \
 	test/scenario/take_dies_with_rows.dlg \
 	test/scenario/take_fails_woken.dlg \

@@ -227,6 +227,18 @@ static bool part_failed(struct server *s, const struct expect *e)
 	return true;
 }
 
+/* A Sync that follows nothing ends no transaction. PostgreSQL 18 says so of one that a Query in the
+ * middle of a batch has made, and goes on holding its locks: the next statement would fail. */
+static void look_for_left_open(struct server *s, const struct expect *e, char tx)
+{
+	if (e->kind == EXPECT_SYNC && s->tx == 'T' && tx == 'I' && !s->completed) {
+		log_write(LOG_LVL_WARNING, server_prefix(s),
+			"Sync has left the transaction open that a Query in a batch began");
+		s->close_needed = true;
+	}
+	s->completed = false;
+}
+
 static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
@@ -237,6 +249,7 @@ static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct e
 		return RELAY_BAD;
 	if (strchr("ITE", m->body[0]) == NULL || m->body[0] == '\0')
 		return RELAY_BAD;
+	look_for_left_open(s, e, (char)m->body[0]);
 	/* a block of ours is none of the client's */
 	if (dest != DEST_PREPARE)
 		s->tx = (char)m->body[0];
@@ -496,6 +509,8 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		return RELAY_BAD;
 	if (m->type == 'Z')
 		return ready(r, m, e);
+	if (m->type == 'C')
+		s->completed = true;
 	if (m->type == 'C' && dest != DEST_PREPARE)
 		command_complete(s, m);
 	if (m->type == 'G' && s->state == SERVER_FINISHING) {

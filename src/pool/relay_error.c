@@ -200,6 +200,7 @@ enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
 		server_plans_stale(s->pool->db);
 		server_drop_unnamed(s);
 	}
+	s->completed = true;
 	if (s->copying && s->copy_doubt && s->link != NULL && is_protocol_violation(m))
 		return refuse_stray(r);
 	doubt = !s->fatal_seen && copy_in_doubt(s);
