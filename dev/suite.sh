@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs parts of the tests with the PostgreSQL of another release of Debian, in a folder of its own made by
-# debootstrap. Needs root, Debian, and some GB. What is committed is tested.
+# debootstrap. Needs root, Debian, and 2 GB for each. What is committed is tested; with -s, what is in the tree.
 #
 #   sh dev/suite.sh trixie [PART...]         all of that release: compiler, libraries, PostgreSQL 17
 #   sh dev/suite.sh sid [PART...]            what is newest
@@ -8,8 +8,11 @@
 #                                            older than this machine's
 #
 # Parts of test/run.sh; sql and it unless given. QB_SUITES: where the folders are (build/suites).
-# QB_MIRROR: an archive of Debian, otherwise debootstrap's own choice. The last results are in doc/postgres.md.
+# QB_MIRROR: an archive of Debian, otherwise debootstrap's own choice. QB_JOBS, PYTEST_ARGS: as in test/run.sh.
+# The last results are in doc/postgres.md.
 set -eu
+# What is mounted in the folder is seen by this run alone, and gone with it, however it ends.
+[ -n "${QB_OWN_MOUNTS:-}" ] || exec env QB_OWN_MOUNTS=1 unshare --mount sh "$0" "$@"
 server_only=
 [ "${1:-}" = -s ] && { server_only=1; shift; }
 repo=$(cd "$(dirname "$0")/.." && pwd)
@@ -23,7 +26,7 @@ home=${QB_SUITES:-$repo/build/suites}
 root=$home/$suite
 
 if [ ! -f "$root/.complete" ]; then
-	rm -rf "$root"
+	rm -rf --one-file-system "$root"
 	mkdir -p "$root"
 	debootstrap --variant=minbase --include=ca-certificates,git,procps "$suite" "$root" \
 		${QB_MIRROR:+"$QB_MIRROR"}
@@ -31,16 +34,8 @@ if [ ! -f "$root/.complete" ]; then
 fi
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 
-mounted=
-clean() {
-	for m in $mounted; do
-		umount -R -l "$m" || true
-	done
-}
-trap clean EXIT
 for m in proc dev; do
-	mountpoint -q "$root/$m" && continue
-	mount --rbind "/$m" "$root/$m" && mount --make-rslave "$root/$m" && mounted="$root/$m $mounted"
+	mount --rbind "/$m" "$root/$m"
 done
 
 inside() {
