@@ -128,6 +128,7 @@ const struct conn_addr *conn_local(const struct conn *c);
 bool conn_alive(const struct conn *c);
 /* uid of the peer of a unix socket; false for TCP. */
 MUST_CHECK bool conn_peer_uid(const struct conn *c, unsigned *ret_uid);
+int conn_peer_pid(const struct conn *c); /* likewise; 0 for TCP */
 
 /* Bytes accepted by the kernel and read from it, since the start. */
 uint64_t conn_bytes_in(const struct conn *c);

@@ -69,6 +69,9 @@ struct stat_user {
 	unsigned connections, client_connections;
 };
 
+/* Over all databases, in the last stats_period. */
+void stat_averages(struct pool_stats *ret);
+
 /* Strings are valid during the call of fn. */
 void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), void *arg);
 void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg);

@@ -299,14 +299,20 @@ static void one_session(const struct stat_session *st, void *arg)
 	row_end(r);
 }
 
-/* The state with the side in front; positions in buffers, which nobody here has; and how much is
- * kept that was not looked at, and not written. */
+/* The state with the side in front, in pgbouncer's words for this list; positions in buffers, which
+ * nobody here has; and how much is kept that was not looked at, and not written. */
 static void one_socket(const struct stat_session *st, void *arg)
 {
 	struct show_rows *r = arg;
+	const char *name = st->state;
+	bool client = st->type[0] == 'C';
 	char state[32];
 
-	snprintf(state, sizeof(state), "%s_%s", st->type[0] == 'C' ? "cl" : "sv", st->state);
+	if (client && strcmp(name, "idle") == 0)
+		name = "active";
+	else if (!client && strcmp(name, "new") == 0)
+		name = "login";
+	snprintf(state, sizeof(state), "%s_%s", client ? "cl" : "sv", name);
 	row_begin(r);
 	session(r, st, state);
 	while (r->column < r->n_fields - 2)

@@ -105,17 +105,15 @@ void show_stats_averages(struct show_rows *r)
 }
 
 struct sums {
-	int64_t total[ARRAY_LEN(figures)], avg[ARRAY_LEN(figures)], own[ARRAY_LEN(own_figures)];
+	int64_t total[ARRAY_LEN(figures)], own[ARRAY_LEN(own_figures)];
 };
 
 static void sum_up(const struct stat_database *st, void *arg)
 {
 	struct sums *s = arg;
 
-	for (size_t i = 0; i < ARRAY_LEN(figures); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(figures); i++)
 		s->total[i] += figure_of(&st->total, &figures[i]);
-		s->avg[i] += figure_of(&st->avg, &figures[i]);
-	}
 	for (size_t i = 0; i < ARRAY_LEN(own_figures); i++)
 		s->own[i] += figure_of(&st->total, &own_figures[i]);
 }
@@ -134,12 +132,14 @@ static void name_value(struct show_rows *r, const char *prefix, const char *name
 void show_totals(struct show_rows *r)
 {
 	struct sums s = {0};
+	struct pool_stats avg;
 
 	stat_each_database(sum_up, &s);
+	stat_averages(&avg);
 	for (size_t i = 0; i < ARRAY_LEN(figures); i++)
 		name_value(r, "total", figures[i].total, s.total[i]);
 	for (size_t i = 0; i < ARRAY_LEN(figures); i++)
-		name_value(r, "avg", figures[i].avg, s.avg[i]);
+		name_value(r, "avg", figures[i].avg, figure_of(&avg, &figures[i]));
 	for (size_t i = 0; i < ARRAY_LEN(own_figures); i++)
 		name_value(r, "total", own_figures[i].total, s.own[i]);
 }

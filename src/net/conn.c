@@ -794,17 +794,29 @@ bool conn_alive(const struct conn *c)
 	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
 }
 
+static bool peer_cred(const struct conn *c, struct ucred *ret)
+{
+	socklen_t len = sizeof(*ret);
+
+	return c->fd >= 0 && c->peer.family == AF_UNIX &&
+	       getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, ret, &len) == 0;
+}
+
 bool conn_peer_uid(const struct conn *c, unsigned *ret_uid)
 {
 	struct ucred cred;
-	socklen_t len = sizeof(cred);
 
-	if (c->fd < 0 || c->peer.family != AF_UNIX)
-		return false;
-	if (getsockopt(c->fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0)
+	if (!peer_cred(c, &cred))
 		return false;
 	*ret_uid = cred.uid;
 	return true;
+}
+
+int conn_peer_pid(const struct conn *c)
+{
+	struct ucred cred;
+
+	return peer_cred(c, &cred) ? (int)cred.pid : 0;
 }
 
 uint64_t conn_bytes_in(const struct conn *c)

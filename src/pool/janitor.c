@@ -25,49 +25,18 @@ static void check_logins(usec_t now)
 	}
 }
 
-static void rate(uint64_t *avg, uint64_t now, uint64_t before, double seconds)
-{
-	*avg = (uint64_t)((double)(now - before) / seconds);
-}
-
-static void mean(uint64_t *avg, uint64_t sum, uint64_t sum_before, uint64_t n, uint64_t n_before)
-{
-	*avg = n > n_before ? (sum - sum_before) / (n - n_before) : 0;
-}
-
-static void average(struct pool *p, double seconds)
-{
-	struct pool_stats *s = &p->stats, *o = &p->stats_old, *a = &p->stats_avg;
-
-	rate(&a->server_assignments, s->server_assignments, o->server_assignments, seconds);
-	rate(&a->xacts, s->xacts, o->xacts, seconds);
-	rate(&a->queries, s->queries, o->queries, seconds);
-	rate(&a->bytes_in, s->bytes_in, o->bytes_in, seconds);
-	rate(&a->bytes_out, s->bytes_out, o->bytes_out, seconds);
-	rate(&a->client_parses, s->client_parses, o->client_parses, seconds);
-	rate(&a->server_parses, s->server_parses, o->server_parses, seconds);
-	rate(&a->binds, s->binds, o->binds, seconds);
-	rate(&a->logins, s->logins, o->logins, seconds);
-	rate(&a->wait_time, s->wait_time, o->wait_time, seconds);
-	mean(&a->xact_time, s->xact_time, o->xact_time, s->xacts, o->xacts);
-	mean(&a->query_time, s->query_time, o->query_time, s->queries, o->queries);
-	*o = *s;
-}
-
+/* The words of pgbouncer, which programs that read logs know; what is ours comes last. */
 static void log_averages(void)
 {
-	uint64_t xacts = 0, queries = 0, in = 0, out = 0;
+	struct pool_stats avg, *a = &avg;
 
-	for (struct database *db = route_first(); db != NULL; db = db->next)
-		for (struct pool *p = db->pools; p != NULL; p = p->next) {
-			xacts += p->stats_avg.xacts;
-			queries += p->stats_avg.queries;
-			in += p->stats_avg.bytes_in;
-			out += p->stats_avg.bytes_out;
-		}
-	log_info("stats: %llu xacts/s, %llu queries/s, in %llu B/s, out %llu B/s, clients %u",
-		(unsigned long long)xacts, (unsigned long long)queries, (unsigned long long)in,
-		(unsigned long long)out, client_count());
+	stat_averages(&avg);
+	log_info("stats: %llu xacts/s, %llu queries/s, in %llu B/s, out %llu B/s, "
+		 "xact %llu us, query %llu us, wait %llu us, clients %u",
+		(unsigned long long)a->xacts, (unsigned long long)a->queries,
+		(unsigned long long)a->bytes_in, (unsigned long long)a->bytes_out,
+		(unsigned long long)a->xact_time, (unsigned long long)a->query_time,
+		(unsigned long long)a->wait_time, client_count());
 }
 
 static void averages(usec_t now)
@@ -78,9 +47,7 @@ static void averages(usec_t now)
 		stats_at = now;
 	if (period == 0 || now - stats_at < period)
 		return;
-	for (struct database *db = route_first(); db != NULL; db = db->next)
-		for (struct pool *p = db->pools; p != NULL; p = p->next)
-			average(p, (double)(now - stats_at) / (double)USEC_SEC);
+	stat_end_period(now - stats_at);
 	stats_at = now;
 	if (conf_current()->p.log_stats)
 		log_averages();

@@ -492,7 +492,9 @@ struct pool {
 	bool lookup;            /* runs auth_query and nothing else; no client can enter it */
 	struct pg_error last_error;
 	usec_t failed_at;       /* time of the last failed connect or login; 0: none since the last success */
-	struct pool_stats stats, stats_old, stats_avg;
+	struct pool_stats stats;
+	struct pool_stats stats_old;  /* at the end of the last stats_period */
+	struct pool_stats stats_last; /* what happened in it */
 	struct pool_times times;
 	usec_t idle_since;
 };
@@ -597,6 +599,9 @@ void client_login_free(struct client *c);
 void client_auth_tick(struct client *c, usec_t now); /* answers that are held back */
 void client_auth_closing(struct client *c);
 void client_login_welcome(struct client *c); /* the pool knows its welcome now */
+
+/* stat.c */
+void stat_end_period(usec_t length); /* a stats_period is over, and was that long */
 
 /* hosts.c */
 struct hosts;

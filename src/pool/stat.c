@@ -27,8 +27,74 @@ static void add(struct pool_stats *to, const struct pool_stats *s)
 		sum[i] += from[i];
 }
 
+static void subtract(struct pool_stats *from, const struct pool_stats *s)
+{
+	const uint64_t *less = (const uint64_t *)s;
+	uint64_t *rest = (uint64_t *)from;
+
+	for (size_t i = 0; i < sizeof(*s) / sizeof(uint64_t); i++)
+		rest[i] -= less[i];
+}
+
+/* --- averages ------------------------------------------------------------------------------------
+ */
+
+static double period_seconds; /* how long the last period was; 0 before its end */
+
+void stat_end_period(usec_t length)
+{
+	period_seconds = (double)length / (double)USEC_SEC;
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next) {
+			p->stats_last = p->stats;
+			subtract(&p->stats_last, &p->stats_old);
+			p->stats_old = p->stats;
+		}
+}
+
+static uint64_t per_second(uint64_t n)
+{
+	return period_seconds > 0 ? (uint64_t)((double)n / period_seconds) : 0;
+}
+
+/* Of what happened in the last period, whatever number of pools it is the sum of. */
+static struct pool_stats average(const struct pool_stats *last)
+{
+	struct pool_stats a = {.server_assignments = per_second(last->server_assignments),
+		.xacts = per_second(last->xacts),
+		.queries = per_second(last->queries),
+		.bytes_in = per_second(last->bytes_in),
+		.bytes_out = per_second(last->bytes_out),
+		.client_parses = per_second(last->client_parses),
+		.server_parses = per_second(last->server_parses),
+		.binds = per_second(last->binds),
+		.logins = per_second(last->logins),
+		.wait_time = per_second(last->wait_time)};
+
+	if (last->xacts > 0)
+		a.xact_time = last->xact_time / last->xacts;
+	if (last->queries > 0)
+		a.query_time = last->query_time / last->queries;
+	return a;
+}
+
+void stat_averages(struct pool_stats *ret)
+{
+	struct pool_stats last = {0};
+
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			add(&last, &p->stats_last);
+	*ret = average(&last);
+}
+
+/* --- snapshots -----------------------------------------------------------------------------------
+ */
+
 void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), void *arg)
 {
+	struct pool_stats last;
+
 	for (struct database *db = route_first(); db != NULL; db = db->next) {
 		struct stat_database st = {.name = db->name,
 			.host = db->host,
@@ -49,13 +115,15 @@ void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), v
 
 		if (db->gone)
 			continue;
+		memset(&last, 0, sizeof(last));
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
 			add(&st.total, &p->stats);
-			add(&st.avg, &p->stats_avg);
+			add(&last, &p->stats_last);
 			hist_merge(&st.times.wait, &p->times.wait);
 			hist_merge(&st.times.query, &p->times.query);
 			hist_merge(&st.times.transaction, &p->times.transaction);
 		}
+		st.avg = average(&last);
 		fn(&st, arg);
 	}
 }
@@ -201,8 +269,7 @@ static void one_client(struct client *c, void *arg)
 		return;
 	if (c->state == CLIENT_WAITING && loop_now() > c->request_time)
 		st.wait = loop_now() - c->request_time;
-	if (c->link != NULL)
-		st.remote_pid = c->link->pid;
+	st.remote_pid = c->conn != NULL ? conn_peer_pid(c->conn) : 0;
 	st.link_fd = c->link != NULL ? fd_of(c->link->conn) : -1;
 	put_settings(&st, &c->vars);
 	put_addresses(&st, c->conn);

@@ -10,7 +10,8 @@ import subprocess
 import psycopg
 import pytest
 
-from pgwire import PgError, types
+from proxy import wait_for
+from pgwire import PgError, Wire, types
 from test_queue_node import node_path
 
 SESSION = ("type user database replication state addr port local_addr local_port connect_time "
@@ -136,6 +137,48 @@ def test_stats_count(proxy, db):
     row = next(r for r in proxy.console("SHOW STATS") if r["database"] == db)
     assert int(row["total_query_count"]) >= 10
     assert int(row["total_received"]) > 0 and int(row["total_sent"]) > 0
+
+
+def test_averages_are_those_of_all_users(qbouncer, db):
+    """The mean over the queries of a database, and over all databases: not the sum of the means of its users."""
+    proxy = qbouncer(stats_period="1h")
+
+    def stats(what, key):
+        return {k: int(v) for r in proxy.console("SHOW " + what) if r[key] == db or key == "name"
+                for k, v in ([(r["name"], r["value"])] if key == "name" else r.items()) if v.isdigit()}
+
+    def both():
+        proxy.console("SET stats_period = '1h'")
+        before = stats("STATS", "database")
+        for user in "app", "other":
+            with proxy.wire(db, user) as c:
+                for _ in range(3):
+                    c.simple("SELECT pg_sleep(0.05)")
+        now = stats("STATS", "database")
+        proxy.console("SET stats_period = 2")
+        wait_for(lambda: stats("STATS", "database")["avg_query_time"], "the period's end")
+        got = stats("STATS", "database"), stats("TOTALS", "name")
+        mean = {k: (now["total_" + k] - before.get("total_" + k, 0)) // 6 for k in ("query_time", "xact_time")}
+        if any(x["avg_query_time"] == 0 for x in got):
+            return None  # too slow: another period has ended, nothing happened in it
+        assert now["total_query_count"] - before.get("total_query_count", 0) == 6
+        for x in got:
+            assert {k: x["avg_" + k] for k in mean} == mean
+        return True
+    wait_for(both, "the averages", 60)
+
+
+def test_states_and_processes_of_sockets(proxy, db):
+    """pgbouncer's words; and the process at the other end of a unix socket."""
+    with proxy.wire(db) as c, Wire(proxy.port, host=proxy.dir) as d:
+        c.simple("SELECT 1")
+        d.startup("app", db)
+        rows = [r for r in proxy.console("SHOW SOCKETS") if r["database"] == db]
+        assert {r["state"] for r in rows if r["type"] == "C"} == {"cl_active"}
+        assert {r["state"] for r in rows if r["type"] == "S"} == {"sv_idle"}
+        rows = [r for r in proxy.console("SHOW CLIENTS") if r["database"] == db]
+        assert {(r["state"], r["addr"], r["remote_pid"]) for r in rows} == {
+            ("idle", "127.0.0.1", "0"), ("idle", "unix", str(os.getpid()))}
 
 
 @pytest.mark.parametrize("command", ["RELOAD", "PAUSE", "RESUME", "KILL x", "SHUTDOWN", "RECONNECT",

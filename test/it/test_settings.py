@@ -139,7 +139,7 @@ def test_stats_are_logged(qbouncer, db):
     proxy = qbouncer(stats_period="1", log_stats="1")
     with proxy.wire(db) as c:
         c.simple("SELECT 1")
-        proxy.wait_log(r"LOG stats: \d+ xacts/s, \d+ queries/s, in \d+ B/s, out \d+ B/s, clients 1")
+        proxy.wait_log(r"LOG stats: \d+ xacts/s, \d+ queries/s, in \d+ B/s, out \d+ B/s, xact \d+ us, query \d+ us, wait \d+ us, clients 1")
 
 
 def keepalive_seconds(port, peer):

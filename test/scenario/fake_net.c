@@ -539,6 +539,12 @@ bool conn_peer_uid(const struct conn *c, unsigned *ret_uid)
 	return false;
 }
 
+int conn_peer_pid(const struct conn *c)
+{
+	(void)c;
+	return 0;
+}
+
 uint64_t conn_bytes_in(const struct conn *c)
 {
 	return c->bytes_in;

@@ -517,6 +517,7 @@ static void test_alive(void **state)
 	pair_open(&o, &peer);
 	assert_true(conn_alive(o.c));
 	assert_true(conn_peer_uid(o.c, &uid));
+	assert_int_equal(conn_peer_pid(o.c), getpid());
 	assert_int_equal(uid, getuid());
 	assert_true(conn_peer(o.c)->is_unix);
 	assert_int_equal(conn_peer(o.c)->port, 6432);
@@ -525,6 +526,7 @@ static void test_alive(void **state)
 	owner_free(&o);
 	tcp_open(&o, &peer);
 	assert_false(conn_peer_uid(o.c, &uid));
+	assert_int_equal(conn_peer_pid(o.c), 0);
 	assert_string_equal(conn_peer(o.c)->host, "127.0.0.1");
 	assert_int_equal(conn_peer(o.c)->port, 4711);
 	assert_string_equal(conn_local(o.c)->host, "127.0.0.1");
