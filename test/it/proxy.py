@@ -133,10 +133,13 @@ class Proxy:
                 return False
             try:
                 socket.create_connection(("127.0.0.1", self.port), 5).close()
-                # the unix socket comes last
+                # the unix socket comes last of those for clients, that of the metrics behind it
                 if self.settings["unix_socket_dir"]:
                     with socket.socket(socket.AF_UNIX) as probe:
                         probe.connect("%s/.s.PGSQL.%d" % (self.settings["unix_socket_dir"], self.port))
+                if int(self.settings.get("metrics_port", 0)):
+                    address = self.settings.get("metrics_addr", "127.0.0.1"), int(self.settings["metrics_port"])
+                    socket.create_connection(address, 5).close()
                 return True
             except (ConnectionRefusedError, FileNotFoundError):
                 time.sleep(0.01)
