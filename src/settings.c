@@ -178,7 +178,7 @@ bool settings_open_log(char *err, size_t err_size)
 		.file = p->logfile,
 		.to_stderr = !opts.quiet && !opts.daemon,
 		.to_syslog = p->syslog,
-		.json = p->log_format == LOG_FORMAT_JSON,
+		.json = p->log_style == LOG_STYLE_JSON,
 		.syslog_ident = p->syslog_ident,
 		.syslog_facility = p->syslog_facility,
 		.verbose = opts.verbose > p->verbose ? opts.verbose : p->verbose,

@@ -25,7 +25,7 @@ enum auth_type {
 	AUTH_REJECT /* the same */
 };
 /* Of TLS, in rising strictness. */
-enum log_format { LOG_FORMAT_PLAIN, LOG_FORMAT_JSON };
+enum log_style { LOG_STYLE_PLAIN, LOG_STYLE_JSON };
 
 enum sslmode {
 	SSLMODE_DISABLE,

@@ -212,7 +212,7 @@ PARAM_STR (syslog_ident, "qbouncer", 0, 255, PARAM_RELOAD, NULL,
 	"Name to write to syslog under.")
 PARAM_STR (syslog_facility, "daemon", 0, 32, PARAM_RELOAD, check_syslog_facility,
 	"Facility of syslog: auth, authpriv, daemon, user, local0 to local7.")
-PARAM_ENUM(log_format, log_format, "plain", PARAM_RELOAD, NULL,
+PARAM_ENUM(log_style, log_style, "plain", PARAM_RELOAD, NULL,
 	"Form of a line in `logfile` and on stderr: plain, in pgbouncer's words, or json, an object with time, pid, level, object and message.")
 PARAM_BOOL(log_connections, "1", PARAM_RELOAD, NULL,
 	"Log each successful login.")

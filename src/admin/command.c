@@ -299,7 +299,7 @@ static enum exec_verdict run_set(struct exec *x, const struct command *cmd)
 
 static enum exec_verdict run_reload(struct exec *x)
 {
-	client_log(x->client, LOG_LVL_INFO, "RELOAD");
+	client_log(x->client, LOG_LVL_INFO, "RELOAD command issued");
 	return program->reload(&x->err) ? answer(x, "RELOAD") : EXEC_ERROR;
 }
 
@@ -311,8 +311,10 @@ static enum exec_verdict run_pooler(
 
 	if (db != NULL && !has_database(db))
 		return fail_no_database(x, db);
-	client_log(x->client, LOG_LVL_INFO, "%s %s", tag_of(cmd->id),
-		db != NULL ? db : "(all databases)");
+	if (db != NULL)
+		client_log(x->client, LOG_LVL_INFO, "%s '%s' command issued", tag_of(cmd->id), db);
+	else
+		client_log(x->client, LOG_LVL_INFO, "%s command issued", tag_of(cmd->id));
 	switch (pooler_command(what, db)) {
 	case POOLER_OK:
 		return cmd->id == CMD_PAUSE || cmd->id == CMD_SUSPEND ? wait_for(x, cmd)

@@ -238,7 +238,8 @@ static size_t log_json_text(char *line, size_t len, const char *text)
 	return len;
 }
 
-/* {"time":"2026-01-31T12:00:00.123Z","pid":1,"level":"LOG","object":"C-1: ...","message":"..."} */
+/* {"time":"2026-01-31T12:00:00.123Z","pid":1,"level":"LOG","object":"C-0x1: ...","message":"..."}
+ */
 static size_t log_json(char *line, enum log_level lvl, const char *prefix, const char *text)
 {
 	struct timeval tv;
@@ -270,7 +271,7 @@ static size_t log_plain(
 	*ret_head = len;
 	if (prefix && *prefix) {
 		len = log_escape(line, len, prefix);
-		len = log_escape(line, len, ": ");
+		line[len++] = ' ';
 	}
 	return log_escape(line, len, text);
 }

@@ -22,9 +22,9 @@ const struct field_word conf_pool_mode_words[] = {
 };
 #define pool_mode_words conf_pool_mode_words
 
-static const struct field_word log_format_words[] = {
-	{"plain", LOG_FORMAT_PLAIN},
-	{"json", LOG_FORMAT_JSON},
+static const struct field_word log_style_words[] = {
+	{"plain", LOG_STYLE_PLAIN},
+	{"json", LOG_STYLE_JSON},
 	{NULL, 0},
 };
 

@@ -456,8 +456,16 @@ void listen_pause(enum listen_reason why, bool paused)
 	listen_install();
 }
 
+static void log_address(int fd, const struct conn_addr *a, void *arg)
+{
+	(void)fd;
+	(void)arg;
+	log_info("listening on %s:%d", a->is_unix ? "unix" : a->host, a->port);
+}
+
 void listen_confirm(void)
 {
+	listen_each(log_address, NULL);
 	if (lst.unix_relieved)
 		(void)unlink(lst.unix_relieved);
 	mem_free(lst.unix_relieved);

@@ -432,9 +432,10 @@ const char *client_prefix(const struct client *c)
 	const char *user = c->user != NULL ? istr_text(c->user) : "(nouser)";
 
 	if (peer == NULL)
-		snprintf(text, sizeof(text), "C-%llu: %s/%s", (unsigned long long)c->id, db, user);
+		snprintf(
+			text, sizeof(text), "C-0x%llx: %s/%s", (unsigned long long)c->id, db, user);
 	else
-		snprintf(text, sizeof(text), "C-%llu: %s/%s@%s:%d", (unsigned long long)c->id, db,
+		snprintf(text, sizeof(text), "C-0x%llx: %s/%s@%s:%d", (unsigned long long)c->id, db,
 			user, peer->is_unix ? "unix" : peer->host, peer->port);
 	return text;
 }

@@ -83,10 +83,13 @@ struct server *server_launch_listener(struct pool *p)
 
 const char *server_prefix(const struct server *s)
 {
-	static char text[256];
+	static char text[512];
+	const char *host = s->host != NULL ? istr_text(s->host) : s->pool->db->host;
 
-	snprintf(text, sizeof(text), "S-%llu: %s/%s@%s:%d", (unsigned long long)s->id,
-		s->pool->db->name, istr_text(s->pool->user), s->pool->db->host, s->pool->db->port);
+	if (host == NULL || *host == '\0' || *host == '/' || *host == '@')
+		host = "unix";
+	snprintf(text, sizeof(text), "S-0x%llx: %s/%s@%s:%d", (unsigned long long)s->id,
+		s->pool->db->name, istr_text(s->pool->user), host, s->pool->db->port);
 	return text;
 }
 
@@ -129,8 +132,9 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 
 	if (s->state == SERVER_DEAD)
 		return;
-	log_write(s->state == SERVER_LOGIN ? LOG_LVL_DEBUG : LOG_LVL_INFO, server_prefix(s),
-		"closing because: %s (age=%llus)", reason,
+	log_write(s->state == SERVER_LOGIN || !conf_current()->p.log_disconnections ? LOG_LVL_DEBUG
+										    : LOG_LVL_INFO,
+		server_prefix(s), "closing because: %s (age=%llus)", reason,
 		(unsigned long long)((loop_now() - s->connect_time) / USEC_SEC));
 	server_move(s, SERVER_DEAD);
 	if (s->conn != NULL)

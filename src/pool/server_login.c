@@ -286,7 +286,8 @@ static void become_ready(struct server *s)
 	if (!has_right_role(s))
 		return;
 
-	log_write(LOG_LVL_DEBUG, server_prefix(s), "new connection to server, tls=%s",
+	log_write(conf_current()->p.log_connections ? LOG_LVL_INFO : LOG_LVL_DEBUG,
+		server_prefix(s), "new connection to server, tls=%s",
 		conn_is_tls(s->conn) ? conn_tls_text(s->conn) : "no");
 	learn_welcome(s);
 	server_login_free(s);

@@ -283,7 +283,7 @@ def test_reload(qbouncer, port):
 
 
 def test_json_log(qbouncer, db):
-    proxy = qbouncer(log_format="json")
+    proxy = qbouncer(log_style="json")
     with proxy.wire(db, application_name='say "x"') as c:
         c.simple("SELECT 1")
     proxy.wait_log("closing because")

@@ -217,6 +217,29 @@ def test_lists_has_its_rows(proxy):
         used_servers dns_names dns_zones dns_queries dns_pending""".split()
 
 
+def test_the_log_has_the_words_of_pgbouncer(qbouncer, db):
+    """The lines by which programs that read its log (pgbadger, fail2ban) know what happens."""
+    proxy = qbouncer(stats_period="1")
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+    with pytest.raises(PgError):
+        proxy.wire(db, "nobody")
+    for command in "PAUSE " + db, "RESUME " + db, "PAUSE", "RESUME", "RELOAD":
+        proxy.console(command)
+    head = r"(?m)^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3} UTC \[\d+\] "
+    who = r"C-0x[0-9a-f]+: %s/%s@127\.0\.0\.1:\d+ "
+    for line in (head + r"LOG listening on 127\.0\.0\.1:%d$" % proxy.port,
+                 head + "LOG " + who % (db, "app") + r"login attempt: db=%s user=app tls=no$" % db,
+                 head + r"LOG S-0x[0-9a-f]+: %s/app@unix:%d new connection to server" % (db, proxy.cluster.port),
+                 head + "LOG " + who % (db, "app") + r"closing because: client unexpected eof \(age=\d+s\)$",
+                 head + "WARNING " + who % (db, "nobody") + r'pooler error: "trust" authentication failed$',
+                 head + "LOG " + who % ("qbouncer", "admin") + "PAUSE '%s' command issued$" % db,
+                 head + "LOG " + who % ("qbouncer", "admin") + "RESUME command issued$",
+                 head + "LOG " + who % ("qbouncer", "admin") + "RELOAD command issued$",
+                 head + r"LOG stats: \d+ xacts/s, \d+ queries/s, in \d+ B/s, out \d+ B/s, xact \d+ us, query \d+ us, wait \d+ us"):
+        proxy.wait_log(line)
+
+
 @pytest.mark.parametrize("method", ["pam", "ldap"])
 def test_methods_that_are_not_built_in_are_refused(qbouncer, program, method):
     """And --version tells which are there."""

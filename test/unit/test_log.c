@@ -121,7 +121,7 @@ static void test_form(void **state)
 	assert_string_equal(level, "LOG");
 	assert_int_equal(end, strlen(content(file)));
 	log_write(LOG_LVL_WARNING, "C-0x1: db/user@host:1", "closing because: %s", "x");
-	assert_ends(content(file), "] WARNING C-0x1: db/user@host:1: closing because: x\n");
+	assert_ends(content(file), "] WARNING C-0x1: db/user@host:1 closing because: x\n");
 	log_write(LOG_LVL_FATAL, "", "dead");
 	assert_ends(content(file), "] FATAL dead\n");
 }
@@ -132,7 +132,7 @@ static void test_escapes(void **state)
 	log_error("a\nb\tc\x01\x7f\x1b[31m d\xc3\xa9");
 	assert_ends(content(file), "] ERROR a\\x0Ab\\x09c\\x01\\x7F\\x1B[31m d\xc3\xa9\n");
 	log_write(LOG_LVL_ERROR, "pre\nfix", "x");
-	assert_ends(content(file), "] ERROR pre\\x0Afix: x\n");
+	assert_ends(content(file), "] ERROR pre\\x0Afix x\n");
 }
 
 static void test_json(void **state)
@@ -236,7 +236,7 @@ static void test_syslog(void **state)
 	assert_string_equal(sys.ident, "qbouncer");
 	assert_int_equal(sys.option, PID);
 	assert_int_equal(sys.facility, DAEMON);
-	log_write(LOG_LVL_ERROR, "C-1", "100%%d %s", "a\nb%s");
+	log_write(LOG_LVL_ERROR, "C-1:", "100%%d %s", "a\nb%s");
 	assert_int_equal(sys.priority, ERR);
 	assert_string_equal(
 		sys.line, "C-1: 100%d a\\x0Ab%s"); /* time, pid and level are syslog's own */
