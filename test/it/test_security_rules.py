@@ -321,6 +321,47 @@ def test_notify_payload_is_a_value(qbouncer, db):
         assert any(m.type == "A" and b"it's; DROP TABLE x" in m.body for m in got)
 
 
+def test_one_negotiation_with_auth_query(qbouncer, cluster, db):
+    """The start-up packet is looked at again when the secret has come; NegotiateProtocolVersion is sent once."""
+    cluster.psql("CREATE ROLE rule_negotiates LOGIN PASSWORD 'x'")
+    try:
+        proxy = qbouncer(**asker(cluster, auth_type="scram-sha-256"))
+        with proxy.wire() as c:
+            c.startup("rule_negotiates", db, "x", version=(3 << 16) | 9999, **{"_pq_.nonsense": "1"})
+            assert types(c.log).count("v") == 1
+    finally:
+        cluster.psql("DROP ROLE rule_negotiates")
+
+
+def test_rewritten_statement_names(proxy, db):
+    """A name is as long as its client likes; on the server it has another, of another length."""
+    with proxy.wire(db) as c:
+        for length in 1, 7, 8, 31, 32, 33, 63, 64, 127, 128, 1000, 9900:
+            name = "n" * length
+            c.send("P", cstr(name) + cstr("SELECT $1::text") + struct.pack("!h", 0))
+            c.send("B", cstr("p" * length) + cstr(name) + struct.pack("!hhi2sh", 0, 1, 2, b"ab", 0))
+            c.send("D", b"S" + cstr(name)).send("E", cstr("p" * length) + struct.pack("!i", 0))
+            c.send("C", b"S" + cstr(name)).send("S")
+            assert types(c.until("Z")) == "12tTDC3Z", length
+    alive(proxy, db)
+
+
+@pytest.mark.parametrize("method", ["plain", "scram-sha-256"])
+def test_a_length_before_the_login_is_not_waited_for(qbouncer, db, method):
+    """Nothing is kept for what nobody who has not logged in may send; the connection ends at once."""
+    proxy = qbouncer(auth_type=method, client_login_timeout="1h")
+    for length in 0, 3, 65540, 1 << 24, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF:
+        with proxy.wire() as c:
+            c.raw(struct.pack("!II", length, 3 << 16) if length < 4 or length > 10000 else b"")
+            assert all(m.type == "E" for m in c.closed())
+        with proxy.wire() as c:
+            c.startup("app", db, wait=False)
+            assert c.recv().type == "R"
+            c.raw(b"p" + struct.pack("!I", length))
+            assert all(m.type == "E" for m in c.closed())
+    alive(proxy, db, "app", "app-password")
+
+
 # --- the rules in one list -----------------------------------------------------------------------------------
 
 
