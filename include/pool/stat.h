@@ -26,6 +26,7 @@ struct stat_database {
 	int max_client_connections, current_client_connections;
 	usec_t server_lifetime;
 	enum pool_mode mode;
+	const char *load_balance_hosts; /* NULL: one host */
 	bool paused, disabled;
 	struct pool_stats total, avg;
 	struct pool_times times;
@@ -34,11 +35,13 @@ struct stat_database {
 struct stat_pool {
 	const char *database, *user;
 	unsigned cl_active, cl_waiting, sv_active, sv_active_cancel, sv_being_canceled, sv_idle, sv_used, sv_tested, sv_login;
+	unsigned cl_active_cancel_req;
 	unsigned cl_parked; /* waiting in a QUEUE statement */
 	unsigned sv_queue;  /* used by the queue engine */
 	unsigned sv_pinned; /* kept by clients beyond their transactions */
 	usec_t maxwait;
 	enum pool_mode mode;
+	const char *load_balance_hosts; /* NULL: one host */
 };
 
 struct stat_session { /* client or server */
@@ -73,6 +76,8 @@ struct stat_user {
 void stat_averages(struct pool_stats *ret);
 
 /* Strings are valid during the call of fn. */
+/* Cancel requests that a peer is being given. */
+unsigned stat_peer_cancels(int peer);
 void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), void *arg);
 void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg);
 void stat_each_client(void (*fn)(const struct stat_session *st, void *arg), void *arg);

@@ -121,8 +121,10 @@ void show_peer_pools(struct show_rows *r)
 	for (const struct conf_peer *p = conf_current()->peers; p != NULL; p = p->next) {
 		row_begin(r);
 		row_int(r, p->id);
-		for (int i = 0; i < 4; i++)
-			row_int(r, 0);
+		row_int(r, stat_peer_cancels(p->id));
+		row_int(r, 0);
+		row_int(r, stat_peer_cancels(p->id));
+		row_int(r, 0);
 		row_end(r);
 	}
 }
@@ -168,7 +170,7 @@ static void one_database(const struct stat_database *st, void *arg)
 	row_int(r, st->reserve_pool_size);
 	row_int(r, (int64_t)(st->server_lifetime / USEC_SEC));
 	row_text(r, pool_mode_name(st->mode));
-	row_text(r, NULL);
+	row_text(r, st->load_balance_hosts);
 	row_int(r, st->max_connections);
 	row_int(r, st->current_connections);
 	row_int(r, st->max_client_connections);
@@ -230,7 +232,7 @@ static void one_pool(const struct stat_pool *st, void *arg)
 	row_text(r, st->user);
 	row_int(r, st->cl_active);
 	row_int(r, st->cl_waiting);
-	row_int(r, 0);
+	row_int(r, st->cl_active_cancel_req);
 	row_int(r, 0);
 	row_int(r, st->sv_active);
 	row_int(r, st->sv_active_cancel);
@@ -241,7 +243,7 @@ static void one_pool(const struct stat_pool *st, void *arg)
 	row_int(r, st->sv_login);
 	duration(r, st->maxwait);
 	row_text(r, pool_mode_name(st->mode));
-	row_text(r, NULL);
+	row_text(r, st->load_balance_hosts);
 	row_int(r, st->sv_pinned);
 	row_end(r);
 }

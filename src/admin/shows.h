@@ -110,7 +110,7 @@ SHOW(LEASES, leases, WHO_STATS, "Each job that a client holds.",
 	COL(TEXT, policy) COL(INT8, held_us) COL(INT4, in_transaction))
 SHOW(PEERS, peers, WHO_STATS, "The entries of [peers].",
 	COL(INT4, peer_id) COL(TEXT, host) COL(INT4, port) COL(INT4, pool_size))
-SHOW(PEER_POOLS, peer_pools, WHO_STATS, "A row for each peer; the counts are 0: a cancel request has a connection of its own.",
+SHOW(PEER_POOLS, peer_pools, WHO_STATS, "A row for each peer, with the cancel requests that it is being given; none waits, so the other counts are 0.",
 	COL(INT4, peer_id) COL(INT4, cl_active_cancel_req) COL(INT4, cl_waiting_cancel_req)
 	COL(INT4, sv_active_cancel) COL(INT4, sv_login))
 SHOW(DNS_HOSTS, dns_hosts, WHO_STATS, "Names that were looked up, with the seconds that the answer is good.",

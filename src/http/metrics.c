@@ -158,11 +158,12 @@ struct pool_state {
 	{                                                                                          \
 		state, offsetof(struct stat_pool, member)                                          \
 	}
-static const struct pool_state clients[] = {
-	IN("active", cl_active), IN("waiting", cl_waiting), IN("parked", cl_parked)};
+static const struct pool_state clients[] = {IN("active", cl_active), IN("waiting", cl_waiting),
+	IN("parked", cl_parked), IN("active_cancel_req", cl_active_cancel_req)};
 static const struct pool_state servers[] = {IN("active", sv_active), IN("idle", sv_idle),
 	IN("used", sv_used), IN("tested", sv_tested), IN("login", sv_login),
-	IN("being_canceled", sv_being_canceled), IN("queue", sv_queue)};
+	IN("active_cancel", sv_active_cancel), IN("being_canceled", sv_being_canceled),
+	IN("queue", sv_queue)};
 
 static void put_states(struct buf *b, const char *name, const struct stat_pool *st,
 	const struct pool_state *states, size_t n)

@@ -17,6 +17,7 @@ struct cancel {
 	int32_t pid;
 	uint8_t key[256];
 	uint8_t key_len;
+	int peer; /* whom it is handed on to; 0: it goes to the server */
 	usec_t started;
 	struct tls_ctx *tls; /* rules of the database; a reference */
 	bool asked_tls;      /* the answer to SSLRequest is awaited */
@@ -191,8 +192,31 @@ static bool hand_on(uint64_t key, struct client *asker)
 		return false;
 	}
 	x->asker = asker;
+	x->peer = p->id;
 	DL_APPEND(list, x);
 	return true;
+}
+
+void cancel_count(const struct pool *p, unsigned *ret_asked, unsigned *ret_sent)
+{
+	const struct cancel *x;
+
+	*ret_asked = *ret_sent = 0;
+	DL_FOREACH (list, x)
+		if (x->server != NULL && x->server->pool == p) {
+			*ret_asked += x->asker != NULL;
+			++*ret_sent;
+		}
+}
+
+unsigned stat_peer_cancels(int peer)
+{
+	const struct cancel *x;
+	unsigned n = 0;
+
+	DL_FOREACH (list, x)
+		n += x->peer == peer;
+	return n;
 }
 
 void cancel_server(struct server *s)

@@ -865,6 +865,8 @@ void cancel_drop_asker(struct client *c); /* it has left */
 void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *asker);
 
 void cancel_forget_server(struct server *s); /* it is closed */
+/* Requests for servers of a pool: those that clients wait for, and all. */
+void cancel_count(const struct pool *p, unsigned *ret_asked, unsigned *ret_sent);
 void cancel_tick(usec_t now);
 void cancel_free(void);
 

@@ -91,6 +91,14 @@ void stat_averages(struct pool_stats *ret)
 /* --- snapshots -----------------------------------------------------------------------------------
  */
 
+/* As pgbouncer: NULL where there is one host. */
+static const char *balance_name(const struct database *db)
+{
+	if (db->host == NULL || strchr(db->host, ',') == NULL)
+		return NULL;
+	return db->balance == BALANCE_DISABLE ? "disable" : "round-robin";
+}
+
 void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), void *arg)
 {
 	struct pool_stats last;
@@ -110,6 +118,7 @@ void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), v
 			.current_client_connections = (int)db->n_clients,
 			.server_lifetime = db->server_lifetime,
 			.mode = db->mode,
+			.load_balance_hosts = balance_name(db),
 			.paused = route_paused(db),
 			.disabled = db->disabled};
 
@@ -187,10 +196,12 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 				.cl_parked = count_parked(p),
 				.sv_queue = p->servers[SERVER_TASK].count,
 				.sv_pinned = p->n_pinned,
-				.mode = route_pool_mode(p)};
+				.mode = route_pool_mode(p),
+				.load_balance_hosts = balance_name(db)};
 
 			if (is_second(p))
 				continue;
+			cancel_count(p, &st.cl_active_cancel_req, &st.sv_active_cancel);
 			if (p->waiting.head != NULL && now > p->waiting.head->request_time)
 				st.maxwait = now - p->waiting.head->request_time;
 			fn(&st, arg);

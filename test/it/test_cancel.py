@@ -1,5 +1,6 @@
 """CancelRequest: finds the right server, and only that."""
 
+import socket
 import struct
 import threading
 
@@ -90,3 +91,28 @@ def test_keys_are_random(proxy, db):
     assert len({c.key for c in clients}) == 10
     for c in clients:
         c.terminate()
+
+
+def test_requests_are_counted(qbouncer):
+    """A server that answers a login, and nothing to a cancel request: until it has closed that connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(20)
+        proxy = qbouncer(databases={"slow": "host=127.0.0.1 port=%d" % server.getsockname()[1]},
+                         server_tls_sslmode="disable", cancel_wait_timeout="1h")
+        with proxy.wire() as c:
+            c.startup("app", "slow", wait=False)
+            session, _ = server.accept()
+            with session:
+                session.recv(10000)
+                session.sendall(b"R\0\0\0\x08\0\0\0\0" b"K\0\0\0\x0c\0\0\0\x01abcd" b"Z\0\0\0\x05I")
+                c.until("Z")
+                c.query("SELECT 1")
+                while b"SELECT 1" not in session.recv(10000):
+                    session.sendall(b"C\0\0\0\x08SET\0" b"Z\0\0\0\x05I")
+                with proxy.wire() as other:
+                    other.packet(CANCEL, struct.pack("!i", c.pid) + c.key)
+                    request, _ = server.accept()
+                    proxy.wait_pool("slow", cl_active_cancel_req=1, sv_active_cancel=1, sv_being_canceled=1, cl_active=1)
+                    request.close()
+                    other.closed()
+                proxy.wait_pool("slow", cl_active_cancel_req=0, sv_active_cancel=0, cl_active=1)

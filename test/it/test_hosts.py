@@ -132,3 +132,11 @@ def test_cancel_goes_to_the_host_of_the_server(qbouncer, cluster):
         with pytest.raises(psycopg.errors.QueryCanceled):
             conn.execute("SELECT pg_sleep(60)")
         canceller.join()
+
+
+def test_how_hosts_are_chosen_is_shown(qbouncer):
+    """Where there are several, as pgbouncer."""
+    proxy = qbouncer(databases={"one": "host=127.0.0.1", "two": "host=127.0.0.1,127.0.0.2",
+                                "first": "host=127.0.0.1,127.0.0.2 load_balance_hosts=disable"})
+    rows = {r["name"]: r["load_balance_hosts"] for r in proxy.console("SHOW DATABASES")}
+    assert (rows["one"], rows["two"], rows["first"]) == (None, "round-robin", "disable")

@@ -71,3 +71,20 @@ def test_peer_that_never_answers(qbouncer, db):
                 other.closed()
                 assert types(c.simple("SELECT 1")) == "TDCZ"
             wait_for(lambda: {r["list"]: r["items"] for r in proxy.console("SHOW LISTS")}["login_clients"] == "0", "the end")
+
+
+def test_requests_that_are_handed_on_are_counted(qbouncer, db):
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        mute.settimeout(20)
+        proxy = qbouncer(peer_id=1, cancel_wait_timeout="1h",
+                         sections="[peers]\n1 = host=127.0.0.1\n2 = host=127.0.0.1 port=%d\n" % mute.getsockname()[1])
+        with proxy.wire(db) as c, proxy.wire() as other:
+            key = bytearray(struct.pack("!i", c.pid) + c.key)
+            key[1:3] = 0, 2  # of the other one
+            other.packet(CANCEL, bytes(key))
+            there, _ = mute.accept()
+            with there:
+                assert [list(r.values()) for r in proxy.console("SHOW PEER_POOLS")] == [
+                    ["1", "0", "0", "0", "0"], ["2", "1", "0", "1", "0"]]
+            other.closed()
+        assert [r["sv_active_cancel"] for r in proxy.console("SHOW PEER_POOLS")] == ["0", "0"]
