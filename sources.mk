@@ -543,6 +543,8 @@ qb_dialogues = \
 	test/scenario/close_behind_look.dlg \
 	test/scenario/committed_when_gone.dlg \
 	test/scenario/copy_in.dlg \
+	test/scenario/copy_sync.dlg \
+	test/scenario/custom_set_often.dlg \
 	test/scenario/database_down_while_waiting.dlg \
 	test/scenario/deallocate_in_string.dlg \
 	test/scenario/delayed_job.dlg \
@@ -570,6 +572,9 @@ qb_dialogues = \
 	test/scenario/limits.dlg \
 	test/scenario/listen.dlg \
 	test/scenario/look_fails.dlg \
+	test/scenario/look_fails_take.dlg \
+	test/scenario/look_fails_take_session.dlg \
+	test/scenario/look_hangs.dlg \
 	test/scenario/merge_done.dlg \
 	test/scenario/merge_keys.dlg \
 	test/scenario/merge_push.dlg \
