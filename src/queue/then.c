@@ -110,12 +110,11 @@ static enum exec_verdict apart(struct exec *x, struct qstmt *q, struct qclient *
 {
 	bool known = all_done_before(q, call);
 	struct buf names = BUF_INIT;
-	struct then *t;
+	struct then *t = NULL;
 
-	if (args->n_queues == 0 && queues_held(qc, call, &names) && !take_args_queues(args, &names))
-		take_args_free(args);
+	if (args->n_queues > 0 || !queues_held(qc, call, &names) || take_args_queues(args, &names))
+		t = then_new(args, x, q);
 	buf_free(&names);
-	t = then_new(args, x, q);
 	if (t == NULL)
 		goto no_memory;
 	if (known && then_is_whole(t)) {
