@@ -69,8 +69,7 @@ static bool job_is_cancelled(struct qclient *qc, const char *token, struct pg_er
 static bool job_resolve(struct qclient *qc, const struct qvalue *v, const struct bind_values *bind,
 	char dst[TOKEN_MAX], struct pg_error *err)
 {
-	struct qbind qb = {
-		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+	struct qbind qb = bind_read(bind);
 	struct buf text = BUF_INIT;
 	bool ok = true;
 	int64_t id;
@@ -177,8 +176,7 @@ static bool call_params(struct call *ret, const struct qstmt *q, const struct bi
 static void call_queue(
 	struct qclient *qc, struct call *ret, const struct qstmt *q, const struct bind_values *bind)
 {
-	struct qbind qb = {
-		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+	struct qbind qb = bind_read(bind);
 	const struct qvalue *v = qstmt_one(q, QARG_QUEUE);
 	struct buf text = BUF_INIT;
 
@@ -220,8 +218,7 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 /* Those that it cancels, for who awaits them. What cannot be told is found by their looks. */
 static void call_ends(struct call *ret, const struct qstmt *q, const struct bind_values *bind)
 {
-	struct qbind qb = {
-		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+	struct qbind qb = bind_read(bind);
 
 	for (int i = 0; q->verb->id == QVERB_CANCEL && i < qstmt_count(q, QARG_REF); i++) {
 		if (qvalue_eval(qstmt_value(q, QARG_REF, i), &qb, &ret->ends) != QEVAL_OK)

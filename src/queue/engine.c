@@ -245,8 +245,7 @@ static const struct merge_ops merged_ops = {
 static bool plain_text(
 	const struct qvalue *v, const struct bind_values *bind, struct buf *out, bool *null)
 {
-	struct qbind qb = {
-		.n = bind->n_params, .params = (const struct qparam *)(const void *)bind->params};
+	struct qbind qb = bind_read(bind);
 
 	*null = false;
 	if (v->cast)

@@ -34,6 +34,13 @@
 #define TOKEN_MAX 64 /* bytes of a token, with terminator */
 #define LIMIT_MAX 10000
 
+/* What was bound, for qvalue_eval(). The two structs are the same; each module has its own name for it. */
+static inline struct qbind bind_read(const struct bind_values *b)
+{
+	_Static_assert(sizeof(struct qparam) == sizeof(struct bind_param), "same layout");
+	return (struct qbind){.n = b->n_params, .params = (const struct qparam *)(const void *)b->params};
+}
+
 /* --- databases -------------------------------------------------------------------------------------- */
 
 enum schema_state {

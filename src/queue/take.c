@@ -18,18 +18,10 @@
  * ------------------------------------------------------------------------------------------------
  */
 
-static struct qbind as_qbind(const struct bind_values *b)
-{
-	/* the two structs are the same, each module has its own name for it */
-	_Static_assert(sizeof(struct qparam) == sizeof(struct bind_param), "same layout");
-	return (struct qbind){
-		.n = b->n_params, .params = (const struct qparam *)(const void *)b->params};
-}
-
 static bool eval(const struct qvalue *v, const struct bind_values *b, struct buf *out, bool *null,
 	struct pg_error *err, const char *what)
 {
-	struct qbind qb = as_qbind(b);
+	struct qbind qb = bind_read(b);
 
 	*null = false;
 	switch (qvalue_eval(v, &qb, out)) {

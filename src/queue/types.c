@@ -22,8 +22,7 @@ static bool text_of(const struct qvalue *v, const struct bind_values *b, struct 
 	struct qbind qb = {0};
 
 	if (b != NULL)
-		qb = (struct qbind){
-			.n = b->n_params, .params = (const struct qparam *)(const void *)b->params};
+		qb = bind_read(b);
 	return qvalue_eval(v, &qb, text) == QEVAL_OK && !buf_failed(text) && text->len > 0 &&
 	       memchr(text->data, 0, text->len) == NULL;
 }
