@@ -541,4 +541,4 @@ def test_rule_12_unauthenticated_connections_are_bounded(qbouncer, db):
 def test_rule_13_parsers_have_fuzz_targets():
     here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fuzz")
     have = {f[5:-2] for f in os.listdir(here) if f.startswith("fuzz_") and f.endswith(".c")}
-    assert have >= {"startup", "scram", "frontend", "backend", "queue", "ini", "sqllex", "access", "console"}
+    assert have >= {"startup", "scram", "frontend", "backend", "queue", "ini", "sqllex", "access", "console", "tls"}
