@@ -289,7 +289,7 @@ PARAM_STR (client_tls_ca_file, "", 0, 4096, PARAM_RELOAD, NULL,
 PARAM_STR (client_tls_protocols, "secure", 0, 255, PARAM_RELOAD, NULL,
 	"Versions of TLS for clients: `secure` (1.2 and 1.3), `all`, or a list of `tlsv1.0`, `tlsv1.1`, `tlsv1.2`, `tlsv1.3`.")
 PARAM_STR (client_tls_ciphers, "default", 0, 8192, PARAM_RELOAD, NULL,
-	"Ciphers of TLS 1.2 and older for clients, as OpenSSL writes them; `default`, `secure`, `fast` and `normal` are its own choice, `all` is every one that authenticates.")
+	"Ciphers of TLS 1.2 and older for clients, as OpenSSL writes them; `default`, `secure`, `fast`, `normal`, `compat` and `legacy` are its own choice, `all` and `insecure` are every one that authenticates.")
 PARAM_STR (client_tls13_ciphers, "", 0, 8192, PARAM_RELOAD, NULL,
 	"Cipher suites of TLS 1.3 for clients; empty is the choice of OpenSSL.")
 PARAM_STR (client_tls_dheparams, "auto", 0, 255, PARAM_RELOAD, check_dheparams,

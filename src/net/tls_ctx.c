@@ -147,21 +147,30 @@ static bool set_versions(SSL_CTX *x, const char *text, const struct complaint *e
 
 /* --- ciphers and key exchange ----------------------------------------------------------------- */
 
+static bool is_word(const char *text, const char *const *words, size_t n)
+{
+	for (size_t i = 0; i < n; i++)
+		if (util_strcasecmp(text, words[i]) == 0)
+			return true;
+	return false;
+}
+
+/* The words are those of pgbouncer, of all its versions. */
 static bool set_ciphers(SSL_CTX *x, const struct tls_spec *s, const struct complaint *e)
 {
-	static const char *const defaults[] = {"", "default", "secure", "fast", "normal"};
-	bool no_curve = strcmp(s->curve, "none") == 0, given = true;
+	static const char *const defaults[] = {
+		"", "default", "secure", "fast", "normal", "compat", "legacy"};
+	static const char *const all[] = {"all", "insecure"};
+	bool no_curve = strcmp(s->curve, "none") == 0;
+	bool given = !is_word(s->ciphers, defaults, ARRAY_LEN(defaults));
 	char list[8300];
 
-	for (size_t i = 0; i < ARRAY_LEN(defaults); i++)
-		if (util_strcasecmp(s->ciphers, defaults[i]) == 0)
-			given = false;
 	if (!given && !no_curve)
 		return true;
 	snprintf(list, sizeof(list), "%s%s",
-		!given                                    ? "DEFAULT"
-		: util_strcasecmp(s->ciphers, "all") == 0 ? "ALL:!aNULL:!eNULL"
-							  : s->ciphers,
+		!given                                     ? "DEFAULT"
+		: is_word(s->ciphers, all, ARRAY_LEN(all)) ? "ALL:!aNULL:!eNULL"
+							   : s->ciphers,
 		no_curve ? ":!kECDHE" : "");
 	return SSL_CTX_set_cipher_list(x, list) == 1 ||
 	       complain(e, "tls_ciphers", "\"%.200s\": %s", s->ciphers, tls_error());

@@ -611,15 +611,18 @@ static void test_good_settings(void **state)
 	static const char *const protocols[] = {"secure", "all", "tlsv1.2,tlsv1.3", "tlsv1.3",
 		"tlsv1.2:tlsv1.3", "all,!tlsv1.0", "!tlsv1.0", "default", "legacy"};
 	static const char *const curves[] = {"auto", "none", "prime256v1", "X25519:P-384", ""};
+	static const char *const ciphers[] = {"HIGH:!aNULL", "default", "secure", "fast", "normal",
+		"compat", "legacy", "Insecure", "all"};
 	struct tls_spec s = spec(true);
 
 	(void)state;
+	_Static_assert(ARRAY_LEN(ciphers) == ARRAY_LEN(protocols), "one of each");
 	for (size_t i = 0; i < ARRAY_LEN(protocols); i++) {
 		struct tls_ctx *x;
 
 		s.protocols = protocols[i];
 		s.curve = curves[i % ARRAY_LEN(curves)];
-		s.ciphers = i % 2 ? "fast" : "HIGH:!aNULL";
+		s.ciphers = ciphers[i];
 		s.dheparams = i % 2 ? "auto" : "none";
 		x = context(&s);
 		assert_int_equal(tls_ctx_mode(x), SSLMODE_REQUIRE);
