@@ -362,7 +362,7 @@ static enum exec_verdict run_kill_client(struct exec *x, const struct command *c
 
 static enum exec_verdict run_shutdown(struct exec *x, const struct command *cmd)
 {
-	client_log(x->client, LOG_LVL_INFO, "SHUTDOWN");
+	client_log(x->client, LOG_LVL_INFO, "SHUTDOWN command issued");
 	program->shutdown(cmd->how);
 	return answer(x, "SHUTDOWN");
 }
