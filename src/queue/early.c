@@ -94,6 +94,13 @@ void early_begin(
 		(void)!park_limit_asking(&e->park);
 }
 
+bool early_waits_on(struct qclient *qc, const struct qstmt *q, const struct bind_values *b,
+	bool may_wait, const struct pg_error *err)
+{
+	early_begin(qc, q, b, may_wait);
+	return qc->early != NULL && park_may_try_again(&qc->early->park, err);
+}
+
 bool early_is_over(struct qclient *qc)
 {
 	if (qc->early != NULL && !client_repeats(qc->client))

@@ -383,8 +383,13 @@ static enum exec_verdict execute_known(struct exec *x, struct qstmt *q, struct q
 {
 	bool absent = false;
 
-	if (!x->again && !schema_ready(qc->db, x->client, &absent, &x->err))
-		return absent ? EXEC_ERROR : EXEC_WAIT;
+	if (!x->again && !schema_ready(qc->db, x->client, &absent, &x->err)) {
+		if (absent && !early_waits_on(qc, q, &x->bind, x->alone, &x->err))
+			return EXEC_ERROR;
+		if (absent)
+			schema_wait(qc->db, qc);
+		return EXEC_WAIT;
+	}
 	/* known when it was executed first */
 	if (x->again)
 		return run(x, q, qc);
@@ -537,7 +542,8 @@ bool queue_start(void)
 	intercept_register(&interceptor, false);
 	pooler_on_shutdown(parks_shutdown);
 	pooler_on_moved(moved);
-	return park_start() && room_start() && await_start() && hold_start() && gauge_start();
+	return park_start() && room_start() && await_start() && hold_start() && gauge_start() &&
+	       schema_start();
 }
 
 void queue_free(void)
@@ -549,6 +555,7 @@ void queue_free(void)
 	await_free();
 	hold_free();
 	gauge_stop();
+	schema_stop();
 	done_forget_all();
 	HASH_ITER (hh, databases, db, tmp) {
 		system_free(db);

@@ -92,7 +92,11 @@ struct qdb *qdb_first(void);
 /* schema.c: true: present. false: the client is remembered and executed again later, or
  * *ret_absent is set and err filled. */
 bool schema_ready(struct qdb *db, struct client *c, bool *ret_absent, struct pg_error *err);
+/* It was not found, and the client waits until that is asked again. */
+void schema_wait(struct qdb *db, struct qclient *qc);
 void schema_forget_client(struct qdb *db, struct qclient *qc);
+MUST_CHECK bool schema_start(void);
+void schema_stop(void);
 /* A statement failed with 3F000 or like it: ask again. */
 void schema_suspect(struct qdb *db);
 /* One failed, and why is not known here: ask again, but not each time. */
@@ -331,6 +335,9 @@ bool all_done_before(const struct qstmt *q, const struct call *call);
 /* early.c: statements that cannot be executed yet */
 /* It waits from now on, unless it does already: for EXEC_WAIT. b: NULL if not known. may_wait: for its WAIT. */
 void early_begin(struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait);
+/* It may wait until what was asked for can be had: its WAIT is not over, and a server may be back by then. */
+bool early_waits_on(struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait,
+	const struct pg_error *err);
 bool early_is_over(struct qclient *qc); /* its WAIT: to be answered with nothing */
 enum exec_verdict early_answer(struct exec *x, const struct qstmt *q);
 /* What was asked then, for it or for another, has ended; err may be NULL. true: and so has the statement. */

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/loop.h"
 #include "queue/schema.h"
 #include "queue_int.h"
 
@@ -20,20 +21,36 @@ struct ask {
 	void *done_arg;
 };
 
-static void finish(struct qdb *db, enum schema_state state, const struct pg_error *err)
+static struct loop_tick *tick;
+
+static void join(struct qdb *db, struct qclient *qc)
+{
+	if (qc->asking_schema)
+		return;
+	qc->asking_schema = true;
+	qc->asking_next = db->asking;
+	db->asking = qc;
+}
+
+static void all_again(struct qdb *db)
 {
 	struct qclient *qc, *list = db->asking;
 
-	db->schema = state;
-	if (err != NULL)
-		db->schema_error = *err;
-	db->asked_at = loop_now();
 	db->asking = NULL;
 	while ((qc = list) != NULL) {
 		list = qc->asking_next;
 		qc->asking_schema = false;
 		client_again(qc->client);
 	}
+}
+
+static void finish(struct qdb *db, enum schema_state state, const struct pg_error *err)
+{
+	db->schema = state;
+	if (err != NULL)
+		db->schema_error = *err;
+	db->asked_at = loop_now();
+	all_again(db);
 }
 
 static void absent_error(struct pg_error *err, const struct qdb *db, const struct pg_error *why)
@@ -187,12 +204,40 @@ bool schema_ready(struct qdb *db, struct client *c, bool *ret_absent, struct pg_
 		*ret_absent = true;
 		return false;
 	}
-	if (!qc->asking_schema) {
-		qc->asking_schema = true;
-		qc->asking_next = db->asking;
-		db->asking = qc;
-	}
+	join(db, qc);
 	return false;
+}
+
+void schema_wait(struct qdb *db, struct qclient *qc)
+{
+	join(db, qc);
+	loop_tick_at(tick, db->asked_at + ASK_AGAIN);
+}
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	usec_t next = USEC_NEVER;
+
+	(void)arg;
+	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		if (db->schema == SCHEMA_ABSENT && db->asking != NULL) {
+			if (now - db->asked_at >= ASK_AGAIN)
+				all_again(db);
+			else if (db->asked_at + ASK_AGAIN < next)
+				next = db->asked_at + ASK_AGAIN;
+		}
+	return next;
+}
+
+bool schema_start(void)
+{
+	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return tick != NULL;
+}
+
+void schema_stop(void)
+{
+	loop_tick_free(&tick);
 }
 
 void schema_forget_client(struct qdb *db, struct qclient *qc)
