@@ -545,6 +545,7 @@ qb_dialogues = \
 	test/scenario/copy_in.dlg \
 	test/scenario/copy_sync.dlg \
 	test/scenario/custom_set_often.dlg \
+	test/scenario/database_down_first.dlg \
 	test/scenario/database_down_while_waiting.dlg \
 	test/scenario/deallocate_in_string.dlg \
 	test/scenario/delayed_job.dlg \
