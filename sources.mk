@@ -118,6 +118,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/client_auth.c \
 	src/pool/client_login.c \
 	src/pool/client_msg.c \
+	src/pool/client_query.c \
 	src/pool/copy.c \
 	src/pool/cstmt.c \
 	src/pool/extq.c \

@@ -634,6 +634,8 @@ enum step {
 };
 enum step client_error(struct client *c, const struct pg_error *err, bool simple);
 enum step client_protocol_error(struct client *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
+enum step client_query(struct client *c, const struct wire_msg *m); /* client_query.c */
+enum step client_function(struct client *c, const struct wire_msg *m);
 enum step client_forward(struct client *c, const struct wire_msg *m); /* the message as it is, to the linked server */
 void client_no_server(struct client *c, const struct pg_error *err); /* the pool cannot give one */
 bool client_is_owed(const struct client *c); /* answers of its server are outstanding */
