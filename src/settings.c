@@ -20,6 +20,7 @@
 #include "net/tls.h"
 #include "pool/pool.h"
 #include "process.h"
+#include "queue/queue.h"
 
 static struct options opts;
 
@@ -266,6 +267,7 @@ void settings_apply(void)
 		log_error("%s", err);
 	tune_connections();
 	pooler_reloaded();
+	queue_reloaded();
 }
 
 /* SET may have named other files. */

@@ -10,6 +10,8 @@
 MUST_CHECK bool queue_start(void);
 /* After the pool is freed. */
 void queue_free(void);
+/* Settings may have changed. */
+void queue_reloaded(void);
 
 /*
  * Installs or upgrades the queue schema in a database, as the role `user` (NULL: of any pool of it).

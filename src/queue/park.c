@@ -63,10 +63,10 @@ void park_enter(struct park *p)
 
 	if (park_is_in(p))
 		return;
-	p->beat_at = loop_now() + period;
+	p->beaten = loop_now();
 	DL_APPEND(parked, p);
 	if (period > 0)
-		loop_tick_at(tick, p->beat_at);
+		loop_tick_at(tick, p->beaten + period);
 }
 
 void park_leave(struct park *p)
@@ -180,13 +180,13 @@ static usec_t beat(usec_t now)
 
 	if (period == 0)
 		return USEC_NEVER;
-	while ((p = parked) != NULL && p->beat_at <= now) {
+	while ((p = parked) != NULL && p->beaten + period <= now) {
 		DL_DELETE(parked, p);
-		p->beat_at = now + period;
+		p->beaten = now;
 		DL_APPEND(parked, p);
 		client_heartbeat(p->kind->qclient(p)->client);
 	}
-	return parked != NULL ? parked->beat_at : USEC_NEVER;
+	return parked != NULL ? parked->beaten + period : USEC_NEVER;
 }
 
 static usec_t on_tick(void *arg, usec_t now)
@@ -198,6 +198,11 @@ static usec_t on_tick(void *arg, usec_t now)
 	next = beat(now);
 	at = heap_deadline(&deadlines);
 	return at < next ? at : next;
+}
+
+void parks_reloaded(void)
+{
+	loop_tick_at(tick, loop_now());
 }
 
 bool park_start(void)

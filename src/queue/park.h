@@ -28,7 +28,7 @@ struct park {
 	const struct park_kind *kind;
 	struct heap_node deadline;
 	struct park *prev, *next; /* all parked ones, the one whose heartbeat is due first in front; prev NULL: not parked */
-	usec_t started, beat_at;
+	usec_t started, beaten; /* beaten: its last sign of life */
 	usec_t wait;               /* 0: not at all */
 	int verb;                  /* to be counted as */
 	bool by_statement_timeout; /* the client's statement_timeout is shorter than its WAIT */
@@ -36,6 +36,7 @@ struct park {
 
 MUST_CHECK bool park_start(void);
 void park_free(void);
+void parks_reloaded(void); /* queue_heartbeat may be another */
 
 /* From now on (since 0) or then; as Postgres would, statement_timeout ends the wait with an error. */
 void park_init(struct park *p, const struct park_kind *kind, const struct client *c, int verb, usec_t wait, usec_t since);

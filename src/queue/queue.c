@@ -546,6 +546,11 @@ bool queue_start(void)
 	       schema_start();
 }
 
+void queue_reloaded(void)
+{
+	parks_reloaded();
+}
+
 void queue_free(void)
 {
 	struct qdb *db, *tmp;

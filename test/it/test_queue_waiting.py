@@ -532,6 +532,18 @@ def test_no_heartbeat(qbouncer, db):
         assert types(got) == "TCZ"
 
 
+def test_heartbeat_is_switched_on(qproxy, db, q):
+    """Also for who waits already."""
+    w = wait_on(qproxy, db)
+    qproxy.console("SET queue_heartbeat = 0")
+    while not w.silent(0.2):
+        assert w.recv().type == "S"
+    qproxy.console("SET queue_heartbeat = '20ms'")
+    assert w.recv().type == "S"
+    tag(q, "QUEUE PUSH mail '1'")
+    woken(w)
+
+
 def test_input_behind_a_wait(qproxy, db, q):
     with qproxy.wire(db) as w:
         w.hold()
