@@ -42,6 +42,7 @@ DEFAULTS = {
     "log_timezone": "UTC",
     "lc_messages": "C",
     "max_prepared_transactions": "4",
+    "password_encryption": "scram-sha-256",  # the default since 14
 }
 
 
