@@ -36,7 +36,7 @@ BEGIN
 		RETURN;
 	END IF;
 	PERFORM queue._generate_one(format('_full_%s() RETURNS trigger', number), 'SECURITY DEFINER
-		SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
+		SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
 		replace(replace(replace(replace($body$
 DECLARE
 	most CONSTANT int4 := @most@;
