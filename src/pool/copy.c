@@ -68,6 +68,7 @@ static void keep_one_sync(struct server *s)
 	if (!synced)
 		return;
 	s->batch_now--;
+	/* where those were there is room for one */
 	(void)expect_push(&s->expect, EXPECT_SYNC, DEST_CLIENT, NULL);
 }
 

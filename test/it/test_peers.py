@@ -1,5 +1,6 @@
 """Peers: a cancel request that comes to the wrong process is handed to the right one."""
 
+import contextlib
 import socket
 import struct
 
@@ -56,11 +57,12 @@ def test_unknown_peer_is_nobody(qbouncer, db):
         assert types(c.simple("SELECT 1")) == "TDCZ"
 
 
-def test_peer_that_never_answers(qbouncer, db):
-    """Who asks is let go after cancel_wait_timeout, and nothing of it is left."""
+@contextlib.contextmanager
+def asked_of_a_mute_peer(qbouncer, db, timeout):
+    """A client, and another that has asked for a cancel which was handed on to a peer that says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as mute:
         mute.settimeout(20)
-        proxy = qbouncer(peer_id=1, cancel_wait_timeout="1",
+        proxy = qbouncer(peer_id=1, cancel_wait_timeout=timeout,
                          sections="[peers]\n1 = host=127.0.0.1\n2 = host=127.0.0.1 port=%d\n" % mute.getsockname()[1])
         with proxy.wire(db) as c, proxy.wire() as other:
             key = bytearray(struct.pack("!i", c.pid) + c.key)
@@ -68,23 +70,21 @@ def test_peer_that_never_answers(qbouncer, db):
             other.packet(CANCEL, bytes(key))
             there, _ = mute.accept()
             with there:
-                other.closed()
-                assert types(c.simple("SELECT 1")) == "TDCZ"
-            wait_for(lambda: {r["list"]: r["items"] for r in proxy.console("SHOW LISTS")}["login_clients"] == "0", "the end")
+                yield proxy, c, other, there
+
+
+def test_peer_that_never_answers(qbouncer, db):
+    """Who asks is let go after cancel_wait_timeout, and nothing of it is left."""
+    with asked_of_a_mute_peer(qbouncer, db, "1") as (proxy, c, other, _):
+        other.closed()
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+        wait_for(lambda: {r["list"]: r["items"] for r in proxy.console("SHOW LISTS")}["login_clients"] == "0", "the end")
 
 
 def test_requests_that_are_handed_on_are_counted(qbouncer, db):
-    with socket.create_server(("127.0.0.1", 0)) as mute:
-        mute.settimeout(20)
-        proxy = qbouncer(peer_id=1, cancel_wait_timeout="1h",
-                         sections="[peers]\n1 = host=127.0.0.1\n2 = host=127.0.0.1 port=%d\n" % mute.getsockname()[1])
-        with proxy.wire(db) as c, proxy.wire() as other:
-            key = bytearray(struct.pack("!i", c.pid) + c.key)
-            key[1:3] = 0, 2  # of the other one
-            other.packet(CANCEL, bytes(key))
-            there, _ = mute.accept()
-            with there:
-                assert [list(r.values()) for r in proxy.console("SHOW PEER_POOLS")] == [
-                    ["1", "0", "0", "0", "0"], ["2", "1", "0", "1", "0"]]
-            other.closed()
+    with asked_of_a_mute_peer(qbouncer, db, "1h") as (proxy, _, other, there):
+        assert [list(r.values()) for r in proxy.console("SHOW PEER_POOLS")] == [
+            ["1", "0", "0", "0", "0"], ["2", "1", "0", "1", "0"]]
+        there.close()
+        other.closed()
         assert [r["sv_active_cancel"] for r in proxy.console("SHOW PEER_POOLS")] == ["0", "0"]
