@@ -196,7 +196,6 @@ DRIVERS = [
     Java("pgjdbc, simple mode", argument="simple", limited=5, batch=True, cancel="57014", timeout="57014",
          after="goes on", ping=True, example=False),
     Compiled("lib/pq (database/sql)", "Go", "go/sql.go", "go/sql", argument="postgres", prepared=True, pool=True,
-             varying=rb"(?<=^S)\d+(?=\0$)",  # which statement it closes first
              cancel="57014", timeout="57014", after="closed", ping=True),
     Compiled("pgx (database/sql)", "Go", "go/sql.go", "go/sql", argument="pgx", prepared=True, pool=True,
              cancel="cancelled", timeout="timeout", after="closed", ping=True, example=False),

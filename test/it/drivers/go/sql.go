@@ -92,6 +92,7 @@ var (
 	conn     *sql.Conn
 	tx       *sql.Tx
 	prepared = map[string]*sql.Stmt{}
+	order    []*sql.Stmt // a map would be closed in another order each time
 )
 
 func connect() (err error) {
@@ -103,10 +104,10 @@ func connect() (err error) {
 }
 
 func disconnect() {
-	for name, stmt := range prepared {
+	for _, stmt := range order {
 		stmt.Close()
-		delete(prepared, name)
 	}
+	order, prepared = nil, map[string]*sql.Stmt{}
 	conn.Close()
 	db.Close()
 }
@@ -160,6 +161,7 @@ func do(w []string) (answer, error) {
 				return nil, err
 			}
 			prepared[w[1]] = stmt
+			order = append(order, stmt)
 		}
 		return all(prepared[w[1]].QueryContext(ctx, values(w[2:])...))
 	case "begin":
