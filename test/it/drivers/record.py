@@ -36,6 +36,9 @@ class Conversation:
         asked.append(settings(data[8:size]))
         asked += [(kind, _numbered(body, varying)) for kind, body in messages(data[size:])]
         told = [(kind, _numbered(body, varying)) for kind, body in messages(self.told[refused:])]
+        # node-pg's pool leaves as soon as it has an error: ReadyForQuery may come behind it, or not
+        if asked[-1][0] == "X" and told and told[-1][0] == "Z":
+            told.pop()
         return asked, settled(told)
 
     def _refused(self):
@@ -92,6 +95,19 @@ def difference(a, b):
     return None
 
 
+def rest(server):
+    """What is still said to a client that has gone."""
+    server.settimeout(10)
+    server.shutdown(socket.SHUT_WR)
+    got = b""
+    try:
+        while data := server.recv(1 << 16):
+            got += data
+    except OSError:
+        pass
+    return got
+
+
 class Recorder:
     """Listens on a port of its own and forwards to another one."""
 
@@ -127,6 +143,8 @@ class Recorder:
                     try:
                         data = s.recv(1 << 16)
                         if not data:
+                            if s is client:
+                                conversation.told += rest(server)
                             return
                         if s is client:
                             conversation.asked += data
