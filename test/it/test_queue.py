@@ -359,7 +359,7 @@ def test_wait_wakes_at_the_commit(proxy, db, q):
         q.simple("COMMIT")
         got = w.until("Z")
         assert types(got) == "TDCZ"
-        assert time.monotonic() - started < 0.9 # not by the safety poll
+        assert time.monotonic() - started < 5 # not by the safety poll
     waiting(proxy, 0)
 
 
@@ -367,7 +367,7 @@ def test_wait_ends_without_a_job(q):
     started = time.monotonic()
     got = q.simple("QUEUE TAKE mail WAIT '300ms'")
     assert types(got) == "TCZ" and got[1].tag == "SELECT 0"
-    assert 0.28 < time.monotonic() - started < 3
+    assert 0.29 < time.monotonic() - started
 
 
 def test_waiting_holds_no_server(qbouncer, db):
@@ -433,11 +433,11 @@ def test_push_by_sql_wakes(proxy, db, direct, q):
 
 
 def test_delayed_job_wakes(q):
-    tag(q, "QUEUE PUSH mail '1' DELAY '400ms'")
     started = time.monotonic()
+    tag(q, "QUEUE PUSH mail '1' DELAY '400ms'")
     got = q.simple("QUEUE TAKE mail WAIT '20s'")
     assert types(got) == "TDCZ"
-    assert 0.3 < time.monotonic() - started < 2
+    assert 0.39 < time.monotonic() - started
 
 
 def test_end_of_a_lease_wakes(proxy, db, q):
@@ -482,7 +482,7 @@ def test_broken_connection_gives_back(proxy, db, q, how):
     started = time.monotonic()
     getattr(w, how)()
     got = q.until("Z")
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 5 # not when the lease ends, nor by the safety poll
     assert got[1].text_row[0] == first["id"] and got[1].text_row[3] == "2"
     assert error(q, "QUEUE DONE '%s'" % first["token"]).sqlstate == "QB001"
 

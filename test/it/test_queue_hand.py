@@ -506,7 +506,7 @@ def test_who_goes_before_it_is_committed(hand, cluster, db, direct, how):
 
 def test_a_wait_that_ends_meanwhile(hand, cluster, db):
     """It is over when the push is: with the job."""
-    w = hand.wait("QUEUE TAKE mail WAIT '1s'")
+    w = hand.wait("QUEUE TAKE mail WAIT '3s'")
     hand.alone()
     with Stopped(cluster, db) as lock:
         hand.q.query("QUEUE PUSH mail '1'")

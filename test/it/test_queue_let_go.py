@@ -139,7 +139,7 @@ def test_cancel_of_a_running_job(q, other, qproxy, db):
 def test_lease_is_over_meanwhile(q, other, qproxy, db, end):
     """The job is locked when its lease ends: nobody gets it before the ROLLBACK, and then at once."""
     tag(q, "QUEUE PUSH mail '1'")
-    job = take(q, "QUEUE TAKE mail LEASE '400ms'")
+    job = take(q, "QUEUE TAKE mail LEASE '1500ms'")
     tag(q, "BEGIN")
     tag(q, "QUEUE %s '%s'" % (end, job["token"]))
     q.rows("SELECT pg_sleep_until(lease_until + '50ms') FROM (SELECT '%s'::timestamptz AS lease_until) AS s" % job["lease_until"])
