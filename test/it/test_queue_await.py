@@ -178,7 +178,7 @@ def test_the_ways_out(qproxy, db, q):
         awaiting(w, number)
         cancel(w)
         assert answer(w) == "57014"
-        awaiting(w, number, "50ms")
+        w.query("QUEUE AWAIT %s WAIT '50ms'" % number)
         assert answer(w) == "SELECT 0"
         awaiting(w, number)
         w.reset()
