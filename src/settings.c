@@ -26,6 +26,8 @@ static struct options opts;
 
 /* --- reports -------------------------------------------------------------------------------- */
 
+static char mistakes[64 * 1024]; /* of the file that is read */
+
 static void report_log(struct conf_report *r)
 {
 	const char *line = buf_cstr(&r->text), *end;
@@ -45,15 +47,31 @@ static size_t first_line(const char *text)
 	return strcspn(text, "\n");
 }
 
-/* Of users, the entries that the file has. */
-static bool users_load(const struct conf *c, struct conf_report *r)
+/* All mistakes of a file that a setting names, a line each. */
+static void report_file(struct conf_report *r, bool error, const char *setting, const char *text)
 {
-	char err[512];
+	const char *line = text, *end;
 
-	if (auth_file_load(c->p.auth_file, err, sizeof(err)))
+	for (;; line = end + 1) {
+		end = line + strcspn(line, "\n");
+		buf_printf(&r->text, "%s: %s: %.*s\n", error ? "error" : "warning", setting,
+			(int)(end - line), line);
+		r->errors += error;
+		r->warnings += !error;
+		if (*end == '\0')
+			return;
+	}
+}
+
+/* Of users, the entries that the file has. */
+static bool users_load(const struct conf *c, struct conf_report *r, bool install)
+{
+	const char *path = c->p.auth_file;
+
+	if (install ? auth_file_load(path, mistakes, sizeof(mistakes))
+		    : auth_file_check(path, mistakes, sizeof(mistakes)))
 		return true;
-	buf_printf(&r->text, "error: auth_file: %s\n", err);
-	r->errors++;
+	report_file(r, true, "auth_file", mistakes);
 	return false;
 }
 
@@ -73,26 +91,25 @@ static bool ldap_is_good(const struct conf *c, struct conf_report *r)
 	return ok;
 }
 
-/* Users and rules, in force together or not at all. Rules that no client needs may be wrong. */
-static bool access_load(const struct conf *c, struct conf_report *r)
+/* Users and rules, in force together or not at all. Rules that no client needs may be wrong.
+ * install false: only what is wrong with them is asked for. */
+static bool access_load(const struct conf *c, struct conf_report *r, bool install)
 {
 	bool needed = c->p.auth_type == AUTH_HBA;
 	struct hba *rules = NULL;
-	char err[512];
 	bool ok = true;
 
 	if (c->p.auth_hba_file[0] != '\0') {
-		rules = hba_read(c->p.auth_hba_file, c->p.auth_ident_file, err, sizeof(err));
+		rules = hba_read(
+			c->p.auth_hba_file, c->p.auth_ident_file, mistakes, sizeof(mistakes));
 		if (rules == NULL) {
-			buf_printf(&r->text, "%s: auth_hba_file: %s\n",
-				needed ? "error" : "warning", err);
-			r->errors += needed;
-			r->warnings += !needed;
+			report_file(r, needed, "auth_hba_file", mistakes);
 			ok = !needed;
 		}
 	}
 	ok = ldap_is_good(c, r) && ok;
-	if (ok && users_load(c, r)) {
+	install = install && ok;
+	if (users_load(c, r, install) && install) {
 		hba_install(rules);
 		return true;
 	}
@@ -119,7 +136,7 @@ static struct conf *load(const char *path, struct conf_report *r, struct tls_set
 	struct conf *c = conf_load(path, r);
 
 	*ret_tls = c != NULL ? tls_load(c, r) : NULL;
-	if (*ret_tls != NULL && access_load(c, r))
+	if (c != NULL && access_load(c, r, *ret_tls != NULL))
 		return c;
 	tls_set_free(ret_tls);
 	conf_free(&c);
@@ -279,7 +296,7 @@ void settings_changed(void)
 
 	if (tls == NULL)
 		log_error("TLS stays as it was");
-	if (!access_load(conf_current(), &report))
+	if (!access_load(conf_current(), &report, true))
 		log_error("users and rules stay as they were");
 	report_log(&report);
 	buf_free(&report.text);

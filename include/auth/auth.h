@@ -19,8 +19,11 @@ struct auth_user {
 
 /* Everything in this part is of the loop's thread. */
 /* (Re)reads auth_file: lines `"user" "secret"`, ; and # comments, "" for a quote. All or nothing: on
- * an error the old table stays. path NULL or "": empty table. */
+ * an error the old table stays, and err says "file:line: why" of each mistake, a line each, as many
+ * as fit. path NULL or "": empty table. */
 MUST_CHECK bool auth_file_load(const char *path, char *err, size_t err_size);
+/* The same, without putting it in force. */
+MUST_CHECK bool auth_file_check(const char *path, char *err, size_t err_size);
 const struct auth_user *auth_user_find(const char *name); /* borrowed until the next load */
 /* Is the user in auth_file, with or without a password? */
 MUST_CHECK bool auth_user_in_file(const char *name);

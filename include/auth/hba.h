@@ -26,7 +26,8 @@ struct hba_peer {
 };
 
 struct hba;
-/* Reads both files; ident_path NULL or "": no maps. NULL: err says "file:line: why". */
+/* Reads both files; ident_path NULL or "": no maps. NULL: err says "file:line: why" of
+ * each mistake, a line each, as many as fit. */
 MUST_CHECK struct hba *hba_read(const char *path, const char *ident_path, char *err, size_t err_size);
 void hba_free(struct hba **p);
 

@@ -38,6 +38,10 @@ static inline char util_lower(char c)
 /* Copies at most size-1 bytes and always terminates; returns strlen(src), as strlcpy does. */
 size_t util_strlcpy(char *dst, const char *src, size_t size);
 
+/* Adds a line to lines of text, parted by newlines. false: there is no room for more; then the last
+ * line is an ellipsis, unless this one is the first: it is cut. */
+bool util_add_line(char *text, size_t size, const char *line);
+
 /* Whole string must be a decimal integer in range. */
 MUST_CHECK bool util_parse_i64(const char *s, size_t len, int64_t *ret);
 

@@ -33,13 +33,16 @@ struct builder {
 
 bool fields_fail(struct field_reader *r, const char *fmt, ...)
 {
-	int n = snprintf(r->err, r->err_size, "%s:%d: ", r->file, r->number);
+	char text[1024];
+	int n = r->file ? snprintf(text, sizeof(text), "%s:%d: ", r->file, r->number) : 0;
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (n > 0 && (size_t)n < r->err_size)
-		vsnprintf(r->err + n, r->err_size - (size_t)n, fmt, ap);
+	if (n >= 0 && (size_t)n < sizeof(text))
+		vsnprintf(text + n, sizeof(text) - (size_t)n, fmt, ap);
 	va_end(ap);
+	if (!r->full)
+		r->full = !util_add_line(r->err, r->err_size, text);
 	return false;
 }
 
@@ -301,10 +304,10 @@ static bool include_dir(struct field_reader *r, const char *name)
 				    dir ? strerror(errno) : "out of memory");
 
 	for (i = 0; i < n; i++) {
-		if (ok && asprintf(&path, "%s/%s", dir, list[i]->d_name) < 0)
+		if (asprintf(&path, "%s/%s", dir, list[i]->d_name) < 0) {
 			ok = fields_fail(r, "out of memory");
-		else if (ok) {
-			ok = include_path(r, path);
+		} else {
+			ok = include_path(r, path) && ok;
 			free(path);
 		}
 		free(list[i]);
@@ -383,7 +386,7 @@ static bool read_lines(struct field_reader *r, const struct buf *text)
 	bool ok = true;
 	int number = 0;
 
-	while (ok && pos < end) {
+	while (!r->full && pos < end) {
 		const char *nl = memchr(pos, '\n', (size_t)(end - pos)), *stop = nl ? nl : end;
 
 		if (joined.len == 0)
@@ -400,7 +403,8 @@ static bool read_lines(struct field_reader *r, const struct buf *text)
 				ok = fields_fail(r, "out of memory");
 			else if (joined.len > 0)
 				ok = read_line(r, (const char *)joined.data,
-					(const char *)joined.data + joined.len);
+					     (const char *)joined.data + joined.len) &&
+				     ok;
 			buf_reset(&joined);
 		}
 		pos = nl ? nl + 1 : end;
@@ -412,13 +416,18 @@ static bool read_lines(struct field_reader *r, const struct buf *text)
 static bool read_file(struct field_reader *r, const char *path)
 {
 	struct buf text = BUF_SECRET;
-	bool ok;
+	char why[400];
+	bool ok = read_whole(path, &text, why, sizeof(why));
 
-	r->file = path;
-	r->number = 0;
-	r->depth++;
-	ok = read_whole(path, &text, r->err, r->err_size) && read_lines(r, &text);
-	r->depth--;
+	if (ok) {
+		r->file = path;
+		r->number = 0;
+		r->depth++;
+		ok = read_lines(r, &text);
+		r->depth--;
+	} else {
+		(void)fields_fail(r, "%s", why); /* where: in the file that names it */
+	}
 	buf_free(&text);
 	return ok;
 }
@@ -426,5 +435,7 @@ static bool read_file(struct field_reader *r, const char *path)
 bool fields_read(struct field_reader *r, const char *path)
 {
 	r->depth = 0;
+	r->full = false;
+	r->file = NULL;
 	return read_file(r, path);
 }

@@ -24,20 +24,21 @@ struct field_line {
 };
 
 struct field_reader {
-	/* false: stop; it has filled err by fields_fail(). What the line has is borrowed. */
+	/* false: it has added to err by fields_fail(). What the line has is borrowed. */
 	bool (*line)(struct field_reader *r, const struct field_line *l);
 	void *arg;
-	char *err;
+	char *err; /* each mistake is a line of it; the text before is kept */
 	size_t err_size;
 	/* private */
 	const char *file;
 	int number;
 	int depth;
+	bool full; /* err is: the rest is not read */
 };
 
-/* false: r->err says "file:line: why". */
+/* All lines are read, also behind a mistake. false: r->err says "file:line: why" of each. */
 MUST_CHECK bool fields_read(struct field_reader *r, const char *path);
-/* For line(): says where and why. Returns false. */
+/* For line(): adds where and why. Returns false. */
 bool fields_fail(struct field_reader *r, const char *fmt, ...) PRINTF_LIKE(2, 3);
 
 static inline size_t fields_count(const struct field_line *l, size_t field)

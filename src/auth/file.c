@@ -135,11 +135,15 @@ struct load {
 	struct buf name, secret; /* of the current line */
 	char *err;
 	size_t err_size;
+	bool full; /* err is: the rest is not read */
 };
 
 static bool load_fail(struct load *ld, const char *why)
 {
-	snprintf(ld->err, ld->err_size, "%s:%d: %s", ld->path, ld->line_no, why);
+	char text[512];
+
+	snprintf(text, sizeof(text), "%s:%d: %s", ld->path, ld->line_no, why);
+	ld->full = !util_add_line(ld->err, ld->err_size, text);
 	return false;
 }
 
@@ -190,17 +194,17 @@ static bool load_line(struct load *ld, const char *text, size_t len)
 static bool load_text(struct load *ld, const struct buf *text)
 {
 	const char *pos = (const char *)text->data, *end = pos + text->len;
+	bool ok = true;
 
-	while (pos < end) {
+	while (pos < end && !ld->full) {
 		const char *nl = memchr(pos, '\n', (size_t)(end - pos));
 		const char *stop = nl ? nl : end;
 
 		ld->line_no++;
-		if (!load_line(ld, pos, (size_t)(stop - pos)))
-			return false;
+		ok = load_line(ld, pos, (size_t)(stop - pos)) && ok;
 		pos = nl ? nl + 1 : end;
 	}
-	return true;
+	return ok;
 }
 
 /* Reads a file whole. On failure errno tells. */
@@ -237,7 +241,8 @@ static bool read_file(const char *path, struct buf *text, char *err, size_t err_
 	return ok;
 }
 
-bool auth_file_load(const char *path, char *err, size_t err_size)
+/* The table of a file; of one with mistakes, what could be read. */
+static bool read_table(const char *path, struct entry **ret, char *err, size_t err_size)
 {
 	struct load ld = {.path = path,
 		.err = err,
@@ -247,19 +252,36 @@ bool auth_file_load(const char *path, char *err, size_t err_size)
 	struct buf text = BUF_SECRET;
 	bool ok = true;
 
+	err[0] = '\0';
 	if (path && path[0])
 		ok = read_file(path, &text, err, err_size) && load_text(&ld, &text);
 	buf_free(&text);
 	buf_free(&ld.name);
 	buf_free(&ld.secret);
-	if (ok) {
-		struct entry *old = users;
+	*ret = ld.table;
+	return ok;
+}
 
-		table_inherit(ld.table, old);
-		users = ld.table;
-		ld.table = old;
+bool auth_file_load(const char *path, char *err, size_t err_size)
+{
+	struct entry *table, *old = users;
+	bool ok = read_table(path, &table, err, err_size);
+
+	if (ok) {
+		table_inherit(table, old);
+		users = table;
+		table = old;
 	}
-	table_free(&ld.table);
+	table_free(&table);
+	return ok;
+}
+
+bool auth_file_check(const char *path, char *err, size_t err_size)
+{
+	struct entry *table;
+	bool ok = read_table(path, &table, err, err_size);
+
+	table_free(&table);
 	return ok;
 }
 

@@ -42,6 +42,7 @@ struct hba {
 	struct rule *first, **last;
 	bool names_hosts; /* one of them does */
 	struct ident *ident;
+	bool has_maps; /* all of them: ident was read without a mistake */
 };
 
 static struct hba *in_force;
@@ -387,7 +388,7 @@ static bool read_line(struct field_reader *r, const struct field_line *l)
 		rule_free(u);
 		return false;
 	}
-	if (u->map && !ident_has_map(h->ident, u->map)) {
+	if (u->map && h->has_maps && !ident_has_map(h->ident, u->map)) {
 		fields_fail(r, "there is no map \"%s\" in auth_ident_file", u->map);
 		rule_free(u);
 		return false;
@@ -424,14 +425,15 @@ struct hba *hba_read(const char *path, const char *ident_path, char *err, size_t
 	struct field_reader r = {.line = read_line, .err = err, .err_size = err_size};
 	struct hba *h = mem_zalloc(sizeof(*h));
 
+	err[0] = '\0';
 	if (!h) {
-		snprintf(err, err_size, "out of memory");
+		(void)util_add_line(err, err_size, "out of memory");
 		return NULL;
 	}
 	h->last = &h->first;
-	h->ident = ident_read(ident_path, err, err_size);
+	h->ident = ident_read(ident_path, &h->has_maps, err, err_size);
 	r.arg = h;
-	if (!h->ident || !fields_read(&r, path))
+	if (!h->ident || !fields_read(&r, path) || !h->has_maps)
 		hba_free(&h);
 	return h;
 }

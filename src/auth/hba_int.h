@@ -24,8 +24,8 @@ MUST_CHECK enum pattern_fit name_match(
 	const struct name *n, const char *text, struct pattern_group *ret_group);
 
 struct ident;
-/* NULL: r->err says why. */
-MUST_CHECK struct ident *ident_read(const char *path, char *err, size_t err_size);
+/* What could be read. NULL: out of memory, as err says. *ret_ok false: err has more lines. */
+MUST_CHECK struct ident *ident_read(const char *path, bool *ret_ok, char *err, size_t err_size);
 void ident_free(struct ident **p);
 MUST_CHECK bool ident_has_map(const struct ident *i, const char *map);
 MUST_CHECK bool ident_allows(

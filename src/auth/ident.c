@@ -131,19 +131,18 @@ void ident_free(struct ident **p)
 	mem_free(i);
 }
 
-struct ident *ident_read(const char *path, char *err, size_t err_size)
+struct ident *ident_read(const char *path, bool *ret_ok, char *err, size_t err_size)
 {
 	struct field_reader r = {.line = read_line, .err = err, .err_size = err_size};
 	struct ident *i = mem_zalloc(sizeof(*i));
 
 	if (!i) {
-		snprintf(err, err_size, "out of memory");
+		(void)util_add_line(err, err_size, "out of memory");
 		return NULL;
 	}
 	i->last = &i->first;
 	r.arg = i;
-	if (path && path[0] && !fields_read(&r, path))
-		ident_free(&i);
+	*ret_ok = !path || !path[0] || fields_read(&r, path);
 	return i;
 }
 

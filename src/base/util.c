@@ -51,6 +51,23 @@ size_t util_strlcpy(char *dst, const char *src, size_t size)
 	return len;
 }
 
+bool util_add_line(char *text, size_t size, const char *line)
+{
+	static const char more[] = "\n...";
+	size_t used = strlen(text), len = strlen(line);
+
+	if (used == 0)
+		return util_strlcpy(text, line, size) < size;
+	if (len + sizeof(more) < size - used) {
+		text[used] = '\n';
+		memcpy(text + used + 1, line, len + 1);
+		return true;
+	}
+	if (sizeof(more) <= size - used)
+		memcpy(text + used, more, sizeof(more));
+	return false;
+}
+
 bool util_parse_i64(const char *s, size_t len, int64_t *ret)
 {
 	bool negative = len && s[0] == '-';

@@ -40,6 +40,30 @@ def test_check_config(program, qbouncer):
     assert run(program, "--check-config", proxy.ini + ".none").returncode == 1
 
 
+def test_check_config_names_every_mistake(program, qbouncer):
+    proxy = qbouncer(start=False, auth_type="hba", auth_hba_file="{dir}/hba.conf", auth_ident_file="{dir}/ident.conf",
+                     files={"hba.conf": "host all all 10.0.0.0/40 trust\nhost samerole all all trust\n"
+                                        "host all +ops all trust\nlocal all all peer map=m\n",
+                            "ident.conf": "m root app\nm /(x root\n"})
+    proxy.port = free_port()
+    proxy.write()
+    with open(proxy.settings["auth_file"].format(dir=proxy.dir), "w", encoding="utf-8") as f:
+        f.write('"app" "x"\napp\n"app"\n')
+    done = run(program, "--check-config", proxy.ini)
+    assert done.returncode == 1 and "(6 errors, 0 warnings)" in done.stdout, done
+    lines = done.stderr.splitlines()
+    for line, what in zip(lines, ["ident.conf:2: invalid regular expression", "hba.conf:1: invalid mask",
+                                  'hba.conf:2: "samerole": members of a role are not known here',
+                                  'hba.conf:3: "+ops": members of a role are not known here',
+                                  ":2: expected a user name", ":3: expected a password"], strict=True):
+        assert line.startswith("error: auth_") and what in line, done.stderr
+    assert all("auth_hba_file" in line for line in lines[:4]) and "auth_file" in lines[4]
+    proxy.settings["auth_type"] = "md5"  # nobody needs the rules
+    proxy.write()
+    done = run(program, "--check-config", proxy.ini)
+    assert done.stderr.startswith("warning: auth_hba_file: ") and "(6 errors, 0 warnings)" not in done.stdout
+
+
 # --- user ------------------------------------------------------------------------------------------
 
 

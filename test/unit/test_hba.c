@@ -273,6 +273,38 @@ static void test_mistakes(void **state)
 	assert_null(hba_read(put("hba", ""), "/nosuchfile", err, sizeof(err)));
 }
 
+/* Each of them is named, in both files and in those that they name. */
+static void test_all_mistakes(void **state)
+{
+	static const char *const want[] = {"ident:1: expected map", "ident:3: \\1 in",
+		"hba:1: unknown", "hba:2: \"samerole\": members of a role",
+		"hba:3: \"samegroup\": members", "hba:4: \"+ops\": members", "more:1: invalid mask",
+		"more:2: a name is missing", "hba:6: cannot read",
+		"hba:7: the authentication method", "hba:9: unknown option"};
+	char err[2000], ident[64], *line, *rest = err;
+
+	(void)state;
+	strcpy(ident, put("ident", "a b\nm x y\nm /^bob$ \\1\n"));
+	put("more", "host all all 10.0.0.0/40 trust\nhost ,a all all trust\n");
+	assert_null(hba_read(
+		put("hba", "tcp all all all trust\nhost samerole all all trust\n"
+			   "host samegroup all all trust\nhost all +ops all trust\ninclude more\n"
+			   "include nosuchfile\nhost all all all\nlocal all all peer map=m\n"
+			   "local all all peer map=unknown x=y\n"),
+		ident, err, sizeof(err)));
+	for (size_t i = 0; i < ARRAY_LEN(want); i++) {
+		line = strsep(&rest, "\n");
+		if (!line || !strstr(line, want[i]))
+			fail_msg("%s: %s", want[i], line ? line : "nothing");
+	}
+	assert_null(rest);
+	/* files that name themselves again and again come to an end */
+	assert_null(hba_read(put("hba", "include hba\ninclude hba\ninclude hba\ninclude hba\n"),
+		NULL, err, sizeof(err)));
+	assert_non_null(strstr(err, "hba:4: \""));
+	assert_string_equal(err + strlen(err) - 4, "\n...");
+}
+
 static void test_no_memory(void **state)
 {
 	char err[300], ident[64], path[64];
@@ -303,6 +335,7 @@ int main(void)
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_undecided),
 		cmocka_unit_test(test_mistakes),
+		cmocka_unit_test(test_all_mistakes),
 		cmocka_unit_test(test_no_memory),
 	};
 

@@ -94,6 +94,23 @@ static void test_strlcpy(void **state)
 	assert_string_equal(dst, "abc");
 }
 
+static void test_add_line(void **state)
+{
+	char text[16] = "";
+
+	(void)state;
+	assert_true(util_add_line(text, sizeof(text), "one"));
+	assert_true(util_add_line(text, sizeof(text), "two"));
+	assert_string_equal(text, "one\ntwo");
+	assert_false(util_add_line(text, sizeof(text), "three"));
+	assert_string_equal(text, "one\ntwo\n...");
+	text[0] = '\0';
+	assert_false(util_add_line(text, sizeof(text), "0123456789abcdef"));
+	assert_string_equal(text, "0123456789abcde");
+	assert_false(util_add_line(text, sizeof(text), "x"));
+	assert_string_equal(text, "0123456789abcde");
+}
+
 static void test_hex(void **state)
 {
 	char dst[9];
@@ -131,6 +148,7 @@ int main(void)
 		cmocka_unit_test(test_parse_i64),
 		cmocka_unit_test(test_casecmp),
 		cmocka_unit_test(test_strlcpy),
+		cmocka_unit_test(test_add_line),
 		cmocka_unit_test(test_hex),
 		cmocka_unit_test(test_secrets),
 	};
