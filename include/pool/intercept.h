@@ -216,6 +216,9 @@ void client_again(struct client *c);
 void client_refuse(struct client *c, const struct pg_error *err);
 /* In execute() and shape_ready(): it is not the first time for this message, it had to wait. */
 bool client_repeats(const struct client *c);
+/* Before it is answered: so long it was given nothing to do because it wanted to wait. Not part of the time that its
+ * query took. */
+void client_waited(struct client *c, usec_t time);
 /* An unchanged ParameterStatus, so that nothing on the way takes a waiting connection for dead. */
 void client_heartbeat(struct client *c);
 void client_notice(struct client *c, const struct pg_error *notice);

@@ -267,6 +267,8 @@ void client_emit(struct client *c, struct buf *b)
 		client_out_of_memory(c);
 		return;
 	}
+	if (c->pool != NULL)
+		c->pool->stats.bytes_out += b->len;
 	if (s == NULL || (s->expect.count == 0 && s->pass_left == 0)) {
 		client_write(c, b);
 		buf_free(b);

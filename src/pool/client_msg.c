@@ -222,12 +222,25 @@ static void release_unused(struct server *s)
 		server_release(s);
 }
 
+/* What a claimant has answered is a query as any other. */
+static void count_claimed(struct client *c)
+{
+	stat_query(c->pool, c);
+	if (client_tx(c) != CLIENT_TX_IDLE)
+		return;
+	c->tx_start = c->request_time;
+	stat_transaction(c->pool, c);
+}
+
 /*
  * After each ReadyForQuery. Outside a block the claimant hears whether what it did was committed: a
  * COMMIT was seen, or no error and no ROLLBACK. local: the answer was ours, no server spoke.
  */
 void client_ready(struct client *c, bool local)
 {
+	if (local && c->was_claimed && c->pool != NULL)
+		count_claimed(c);
+	c->was_claimed = false;
 	c->batch_executed = false;
 	c->request_time = 0;
 	c->idle_since = loop_now();

@@ -306,12 +306,14 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 		again = x.replace->again;
 		return sent(c, replace_simple(c, x.replace), again);
 	case EXEC_ANSWER:
+		c->was_claimed = true;
 		return local_answer_simple(c, &x.answer, l);
 	case EXEC_PARK:
 		return local_park(c, l, NULL, 0);
 	case EXEC_WAIT:
 		return local_wait_again(c);
 	case EXEC_ERROR:
+		c->was_claimed = true;
 		return client_error(c, &x.err, true);
 	case EXEC_CLOSE:
 		break;
@@ -376,6 +378,7 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 		p->executed = !again;
 		return sent(c, local_replace_execute(c, p, x.replace), again);
 	case EXEC_ANSWER:
+		c->was_claimed = true;
 		return local_answer_execute(c, &x.answer, p, max_rows);
 	case EXEC_PARK:
 		return local_park(c, p->stmt, p, max_rows);
@@ -384,6 +387,7 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 		c->batch_executed = executed_before;
 		return local_wait_again(c);
 	case EXEC_ERROR:
+		c->was_claimed = true;
 		return client_error(c, &x.err, false);
 	case EXEC_CLOSE:
 		break;

@@ -258,6 +258,7 @@ struct client {
 	uint8_t pins; /* enum sql_touch, PIN_UNKNOWN: why it keeps its server; session_pin() is the only writer */
 	bool skip_to_sync : 1;  /* an error in a batch: everything up to Sync is dropped */
 	bool batch_executed : 1;/* something was executed since the last Sync */
+	bool was_claimed : 1;   /* ... which a claimant answers, or has answered */
 	bool tx_watched : 1;    /* the claimant wants tx_ended */
 	bool tx_failed : 1;     /* an ErrorResponse or a ROLLBACK in the transaction under way */
 	bool tx_committed : 1;  /* a COMMIT in the transaction under way */
@@ -601,6 +602,9 @@ void client_auth_closing(struct client *c);
 void client_login_welcome(struct client *c); /* the pool knows its welcome now */
 
 /* stat.c */
+/* A client got its ReadyForQuery; and it ended a transaction, which began at tx_start. */
+void stat_query(struct pool *p, const struct client *c);
+void stat_transaction(struct pool *p, struct client *c);
 void stat_end_period(usec_t length); /* a stats_period is over, and was that long */
 
 /* hosts.c */

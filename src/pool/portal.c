@@ -194,8 +194,16 @@ enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_
 	c->park_portal = p;
 	c->parked_simple = p == NULL;
 	c->park_max_rows = max_rows;
+	c->was_claimed = true;
 	client_move(c, CLIENT_PARKED);
 	return STEP_PARKED;
+}
+
+/* The start of the request moves, by which its time is told. */
+void client_waited(struct client *c, usec_t time)
+{
+	if (c->request_time != 0)
+		c->request_time += time;
 }
 
 static void unpark(struct client *c)

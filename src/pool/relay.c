@@ -98,27 +98,11 @@ static void emit_local_heads(struct relay *r)
 
 static void count_transaction(struct server *s, struct client *c)
 {
-	struct pool_stats *st = &s->pool->stats;
-	usec_t now = loop_now();
-
-	st->queries++;
-	if (c->request_time != 0 && now >= c->request_time) {
-		st->query_time += now - c->request_time;
-		hist_add(&s->pool->times.query, now - c->request_time);
-	}
-	if (s->tx != 'I') {
-		if (c->tx_start == 0)
-			c->tx_start = c->request_time;
-		return;
-	}
-	st->xacts++;
+	stat_query(s->pool, c);
 	if (c->tx_start == 0)
 		c->tx_start = c->request_time;
-	if (c->tx_start != 0 && now >= c->tx_start) {
-		st->xact_time += now - c->tx_start;
-		hist_add(&s->pool->times.transaction, now - c->tx_start);
-	}
-	c->tx_start = 0;
+	if (s->tx == 'I')
+		stat_transaction(s->pool, c);
 }
 
 static void client_done(struct server *s)

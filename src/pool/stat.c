@@ -36,6 +36,29 @@ static void subtract(struct pool_stats *from, const struct pool_stats *s)
 		rest[i] -= less[i];
 }
 
+void stat_query(struct pool *p, const struct client *c)
+{
+	usec_t now = loop_now();
+
+	p->stats.queries++;
+	if (c->request_time == 0 || now < c->request_time)
+		return;
+	p->stats.query_time += now - c->request_time;
+	hist_add(&p->times.query, now - c->request_time);
+}
+
+void stat_transaction(struct pool *p, struct client *c)
+{
+	usec_t now = loop_now();
+
+	p->stats.xacts++;
+	if (c->tx_start != 0 && now >= c->tx_start) {
+		p->stats.xact_time += now - c->tx_start;
+		hist_add(&p->times.transaction, now - c->tx_start);
+	}
+	c->tx_start = 0;
+}
+
 /* --- averages ------------------------------------------------------------------------------------
  */
 

@@ -63,7 +63,7 @@ void park_enter(struct park *p)
 
 	if (park_is_in(p))
 		return;
-	p->beaten = loop_now();
+	p->entered = p->beaten = loop_now();
 	DL_APPEND(parked, p);
 	if (period > 0)
 		loop_tick_at(tick, p->beaten + period);
@@ -72,8 +72,10 @@ void park_enter(struct park *p)
 void park_leave(struct park *p)
 {
 	heap_remove(&deadlines, &p->deadline);
-	if (park_is_in(p))
+	if (park_is_in(p)) {
 		DL_DELETE(parked, p);
+		client_waited(p->kind->qclient(p)->client, loop_now() - p->entered);
+	}
 	p->prev = p->next = NULL;
 }
 

@@ -28,7 +28,7 @@ struct park {
 	const struct park_kind *kind;
 	struct heap_node deadline;
 	struct park *prev, *next; /* all parked ones, the one whose heartbeat is due first in front; prev NULL: not parked */
-	usec_t started, beaten; /* beaten: its last sign of life */
+	usec_t started, entered, beaten; /* beaten: its last sign of life */
 	usec_t wait;               /* 0: not at all */
 	int verb;                  /* to be counted as */
 	bool by_statement_timeout; /* the client's statement_timeout is shorter than its WAIT */

@@ -110,12 +110,23 @@ static void count_lease(const struct queue_stat_lease *st, void *arg)
 	((struct counts *)arg)->n[COUNT_LEASES]++;
 }
 
+static void count_database(const struct stat_database *st, void *arg)
+{
+	int *n = ((struct counts *)arg)->n;
+
+	n[COUNT_QUERIES] += (int)st->total.queries;
+	n[COUNT_XACTS] += (int)st->total.xacts;
+	n[COUNT_QUERY_SECONDS] += (int)(st->total.query_time / USEC_SEC);
+	n[COUNT_XACT_SECONDS] += (int)(st->total.xact_time / USEC_SEC);
+}
+
 static void count_all(struct counts *c)
 {
 	memset(c, 0, sizeof(*c));
 	stat_each_pool(count_pool, c);
 	stat_each_client(count_client, c);
 	stat_each_server(count_server, c);
+	stat_each_database(count_database, c);
 	queue_stat_each_waiter(count_waiter, c);
 	queue_stat_each_lease(count_lease, c);
 	if (c->n[COUNT_WAITERS] > 0)

@@ -22,6 +22,10 @@ enum program_count {
 	COUNT_IDLE,
 	COUNT_WAITERS, /* SHOW WAITERS */
 	COUNT_LEASES,  /* SHOW LEASES */
+	COUNT_QUERIES, /* SHOW STATS */
+	COUNT_XACTS,
+	COUNT_QUERY_SECONDS,
+	COUNT_XACT_SECONDS,
 	COUNT_KINDS
 };
 int program_count(enum program_count what);

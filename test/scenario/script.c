@@ -516,6 +516,26 @@ static const char *expect_jobs(const char *args)
 	return trouble;
 }
 
+/* expect counted queries 2 transactions 1 query_seconds 0 transaction_seconds 0 */
+static const char *expect_counted(const char *args)
+{
+	static const char *const names[] = {
+		"queries", "transactions", "query_seconds", "transaction_seconds"};
+	const char *trouble = NULL;
+	size_t i;
+
+	while (*args && !trouble) {
+		for (i = 0; i < ARRAY_LEN(names) && !strip(&args, names[i]);)
+			i++;
+		if (i == ARRAY_LEN(names))
+			return "queries, transactions, query_seconds, transaction_seconds are counted";
+		trouble = expect_number(
+			names[i], program_count((enum program_count)(COUNT_QUERIES + i)), args);
+		(void)take_number(&args);
+	}
+	return trouble;
+}
+
 static const char *expect_rest(void)
 {
 	char text[512];
@@ -545,6 +565,8 @@ static const char *step_expect(const char *args, bool lenient)
 		return expect_number("leases", program_count(COUNT_LEASES), args);
 	if (strip(&args, "jobs"))
 		return expect_jobs(args);
+	if (strip(&args, "counted"))
+		return expect_counted(args);
 	if (strip(&args, "told"))
 		return strcmp(program_told(), args) == 0 ? NULL
 							 : "the others were told of another queue";
