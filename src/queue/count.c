@@ -83,8 +83,10 @@ void count_served(struct qdb *db, const char *queue, unsigned jobs)
 {
 	struct tally *t = tally_get(db, queue);
 
-	if (t != NULL)
-		t->served += jobs;
+	if (t == NULL)
+		return;
+	t->served += jobs;
+	t->dropped = false; /* it is there again: somebody else made it */
 }
 
 void count_room_ended(struct qdb *db, const char *queue, const struct room_counts *n)

@@ -105,6 +105,12 @@ def test_queues(proxy, db):
         c.simple("QUEUE POP post LIMIT 2")
         c.simple("QUEUE DROP gone")
         assert shown() == {"mail": ("0", "1"), "post": ("0", "2")}
+        # one that somebody else makes anew is there when a job of it is given
+        c.simple("SELECT queue.create('gone'); SELECT queue.push('gone', '1')")
+        assert "gone" not in shown()
+        c.simple("QUEUE TAKE gone")
+        assert shown()["gone"] == ("0", "1")
+        c.simple("QUEUE DROP gone")
         w.query("QUEUE TAKE mail WAIT '60s'")
         proxy.wait_show("QUEUES", lambda r: r["database"] == db and r["waiters"] == "1")
         assert shown() == {"mail": ("1", "1"), "post": ("0", "2")}
