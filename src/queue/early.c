@@ -1,8 +1,9 @@
 /*
  * Statements that cannot be executed yet: is the schema there, what are the payloads of these
  * queues? The pool keeps the statement while that is asked (EXEC_WAIT), and its time runs: its WAIT
- * and statement_timeout end it, a cancel does, and so does query_wait_timeout unless it may wait
- * longer. Must not know: what is asked.
+ * ends it, or a statement_timeout that is shorter; a cancel does. One that may not wait is ended by
+ * query_wait_timeout, as whatever waits for a server is; statement_timeout is then the server's
+ * matter, which has not seen it yet. Must not know: what is asked.
  *
  * Entry points: early_*.
  */
@@ -37,7 +38,8 @@ void early_end(struct qclient *qc)
 
 static void fail(struct qclient *qc, const struct pg_error *err)
 {
-	count_failed(qc->early->park.verb);
+	if (qc->early != NULL)
+		count_failed(qc->early->park.verb);
 	stop_asking(qc);
 	early_end(qc);
 	client_refuse(qc->client, err);

@@ -474,7 +474,7 @@ static void cancel(struct client *c)
 		park_cancel(qc);
 	else if (qc->request != NULL)
 		engine_cancel(qc);
-	else if (qc->early != NULL)
+	else if (qc->early != NULL || qc->asking_schema) /* or several in one string: ready() */
 		early_cancel(qc);
 }
 
