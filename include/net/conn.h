@@ -80,8 +80,6 @@ const uint8_t *conn_input(const struct conn *c, size_t *ret_len);
 void conn_write(struct conn *c, const void *data, size_t len);
 /* Bytes that are queued and not yet accepted by the kernel. */
 size_t conn_pending_output(const struct conn *c);
-/* The same, or some of it was lost because the connection broke. */
-bool conn_has_unsent(const struct conn *c);
 /* Where what was written so far ends; UINT64_MAX: some of it was lost. */
 uint64_t conn_output_end(const struct conn *c);
 /* Has the kernel taken everything up to there? What TLS has encrypted and not sent may be any of it. */

@@ -277,11 +277,6 @@ size_t conn_pending_output(const struct conn *c)
 	return c->out_len;
 }
 
-bool conn_has_unsent(const struct conn *c)
-{
-	return c->out_len > 0 || (c->flags & (F_BROKEN | F_NO_MEMORY)) != 0 || tls_has_unsent(c);
-}
-
 uint64_t conn_output_end(const struct conn *c)
 {
 	return c->flags & (F_BROKEN | F_NO_MEMORY) ? UINT64_MAX : c->bytes_out + c->out_len;

@@ -366,11 +366,6 @@ size_t conn_pending_output(const struct conn *c)
 	return c->out.len;
 }
 
-bool conn_has_unsent(const struct conn *c)
-{
-	return c->out.len > 0;
-}
-
 uint64_t conn_output_end(const struct conn *c)
 {
 	return c->broken || c->no_memory ? UINT64_MAX : c->bytes_out + c->out.len;
