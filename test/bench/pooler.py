@@ -28,6 +28,7 @@ SETTINGS = """\
 [databases]
 tx = host={server} port={server_port} dbname=bench pool_mode=transaction pool_size=20
 session = host={server} port={server_port} dbname=bench pool_mode=session pool_size=120
+statement = host={server} port={server_port} dbname=bench pool_mode=statement pool_size=20
 quiet = host={server} port={server_port} dbname=quiet pool_mode=transaction pool_size=20
 
 [pgbouncer]

@@ -15,7 +15,12 @@ KINDS = (
     ("extended, transaction", "tx", "extended", BOTH),
     ("prepared, session", "session", "prepared", BOTH),
     ("prepared, transaction", "tx", "prepared", ("qbouncer",)),
+    ("simple, statement", "statement", "simple", BOTH),
+    ("extended, statement", "statement", "extended", BOTH),
 )
+
+# to statements and transactions the pools are nearly the same: one row of each, in plain text
+STATEMENT_CLIENTS = (16,)
 
 # of a pool for sessions there is one server for each client
 SESSIONS = 120
@@ -71,16 +76,21 @@ def _cell(rig, poolers, cell, names, plan, rounds):
             ratio(cpu["qbouncer"], cpu["pgbouncer"])]
 
 
+def _numbers(plan, database, over_tls):
+    """Of clients."""
+    numbers = plan.tls_clients if over_tls else plan.select_clients
+    if database == "statement":
+        return [n for n in numbers if n in STATEMENT_CLIENTS and not over_tls]
+    return [n for n in numbers if database != "session" or n <= SESSIONS]
+
+
 def _cells(rig, plan, over_tls):
     rows = []
-    numbers = plan.tls_clients if over_tls else plan.select_clients
     at16 = plan.tls_rounds if over_tls else plan.select_rounds
     with rig.pooler("qbouncer", tls=over_tls) as ours, rig.pooler("pgbouncer", tls=over_tls) as theirs:
         poolers = {"qbouncer": ours, "pgbouncer": theirs}
         for label, database, mode, names in KINDS:
-            for clients in numbers:
-                if database == "session" and clients > SESSIONS:
-                    continue
+            for clients in _numbers(plan, database, over_tls):
                 # Postgres itself has no TLS here, and not as many connections
                 here = [n for n in names if n != "direct" or (clients <= SESSIONS and not over_tls)]
                 rows.append(_cell(rig, poolers, (label, database, mode, clients), here, plan,
@@ -110,7 +120,7 @@ def select(rig, plan):
         "pgbench -S",
         _rounds_as_text(plan, plan.select_rounds) + " CPU: user and system time of the pooler's process, microseconds per "
         "query. pgbouncer 1.18 has no prepared statements in transaction pooling; session pooling needs "
-        "a server for each client, so it has no row of 1000. Scale %d, pool of 20 (transaction) and %d "
+        "a server for each client, so it has no row of 1000. Scale %d, pool of 20 (transaction, statement) and %d "
         "(session), pgbench with one thread on the same cores." % (rig.scale, SESSIONS),
         COLUMNS, rows, _goal(rows))
 
