@@ -143,6 +143,16 @@ static struct conf *load(const char *path, struct conf_report *r, struct tls_set
 	return NULL;
 }
 
+/* What a start tells as well, when it is known whether systemd gives sockets. */
+static void check_listening(const struct conf *c, struct conf_report *r)
+{
+	if (c->p.listen_addr[0] != '\0' || c->p.unix_socket_dir[0] != '\0')
+		return;
+	buf_puts(&r->text, "warning: \"listen_addr\" and \"unix_socket_dir\" are both empty: "
+			   "there is nowhere to listen, unless systemd does (qbouncer.socket)\n");
+	r->warnings++;
+}
+
 int settings_check(const char *path)
 {
 	struct conf_report report = {0};
@@ -150,6 +160,8 @@ int settings_check(const char *path)
 	struct conf *c = load(path, &report, &tls);
 	bool ok = c != NULL;
 
+	if (ok)
+		check_listening(c, &report);
 	fputs(buf_cstr(&report.text), stderr);
 	printf("%s: %s (%d errors, %d warnings)\n", path, ok ? "good" : "bad", report.errors,
 		report.warnings);

@@ -141,9 +141,6 @@ const char *params_conflict(const struct params *p)
 		return "\"queue_wait_default\" is longer than \"queue_wait_max\"";
 	if (p->auth_type == AUTH_HBA && !*p->auth_hba_file)
 		return "\"auth_type\" is hba, but \"auth_hba_file\" is not set";
-	if (!*p->listen_addr && !*p->unix_socket_dir)
-		return "\"listen_addr\" and \"unix_socket_dir\" are both empty: "
-		       "there is nowhere to listen";
 	return NULL;
 }
 

@@ -193,7 +193,10 @@ static bool tcp_open_one(const struct addrinfo *ai, const struct listen_spec *sp
 		close(fd);
 	if (tolerant && family_missing(saved))
 		return true;
-	complain(err, size, "cannot listen on %s port %d: %s", host, spec->port, strerror(saved));
+	complain(err, size, "cannot listen on %s port %d: %s%s", host, spec->port, strerror(saved),
+		saved == EADDRINUSE && spec->reuseport
+			? " (who is there has to be of the same unix user and have so_reuseport, too)"
+			: "");
 	return false;
 }
 

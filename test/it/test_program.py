@@ -40,6 +40,17 @@ def test_check_config(program, qbouncer):
     assert run(program, "--check-config", proxy.ini + ".none").returncode == 1
 
 
+def test_check_config_without_anything_to_listen_on(program, qbouncer):
+    """systemd may listen: a start without it says what is missing."""
+    proxy = qbouncer(start=False, listen_addr="", unix_socket_dir="")
+    proxy.port = free_port()
+    proxy.write()
+    done = run(program, "--check-config", proxy.ini)
+    assert done.returncode == 0 and "nowhere to listen" in done.stderr and "(0 errors, 1 warnings)" in done.stdout
+    done = run(program, proxy.ini, preexec_fn=proxy.become)
+    assert done.returncode == 1 and "nothing to listen on" in done.stderr
+
+
 def test_check_config_names_every_mistake(program, qbouncer):
     proxy = qbouncer(start=False, auth_type="hba", auth_hba_file="{dir}/hba.conf", auth_ident_file="{dir}/ident.conf",
                      files={"hba.conf": "host all all 10.0.0.0/40 trust\nhost samerole all all trust\n"

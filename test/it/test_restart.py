@@ -260,6 +260,15 @@ def test_takeover_says_what_it_needs(program, qbouncer, missing):
     assert run.returncode == 1 and missing in run.stdout
 
 
+def test_takeover_from_one_without_so_reuseport(program, qbouncer):
+    proxy = qbouncer(pidfile="{dir}/qb.pid")
+    proxy.settings["so_reuseport"] = "1"
+    proxy.write()
+    run = subprocess.run([program, "-R", proxy.ini], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                         timeout=60, check=False, preexec_fn=proxy.become)
+    assert run.returncode == 1 and "Address already in use (who is there" in run.stdout and "so_reuseport" in run.stdout
+
+
 # --- sockets that somebody else keeps -------------------------------------------------------------------------
 
 
@@ -275,12 +284,13 @@ def activated(proxy, listener):
                                 stderr=subprocess.STDOUT, cwd=proxy.dir, preexec_fn=child, pass_fds=(3,))
 
 
-def test_socket_activation(qbouncer, db):
-    """Who connects while nobody serves waits, and is not refused."""
+@pytest.mark.parametrize("more", [{"unix_socket_dir": ""}, {"unix_socket_dir": "", "listen_addr": ""}], ids=["addr", "nothing"])
+def test_socket_activation(qbouncer, db, more):
+    """Who connects while nobody serves waits, and is not refused. The settings may name nothing to listen on."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(64)
-        proxy = qbouncer(start=False, unix_socket_dir="")
+        proxy = qbouncer(start=False, **more)
         proxy.port = listener.getsockname()[1]
         proxy.write()
         proxy.process = activated(proxy, listener)
