@@ -63,8 +63,10 @@ libqb_conf_a_SOURCES = \
 libqb_net_a_SOURCES = \
 	src/net/addr.c \
 	src/net/conn.c \
+	src/net/conn_in.c \
 	src/net/conn_int.h \
 	src/net/conn_out.c \
+	src/net/conn_sock.c \
 	src/net/dial.c \
 	src/net/listen.c \
 	src/net/loop.c \

@@ -1,6 +1,6 @@
 /*
- * The inside of a connection, shared by conn.c (life, mask, reading), conn_out.c (writing) and
- * dial.c (connecting). Nobody outside net/ may look.
+ * The inside of a connection, shared by conn.c (life, mask, turn), conn_in.c (reading), conn_out.c
+ * (writing), conn_sock.c (the socket), dial.c (connecting) and tls.c. Nobody outside net/ may look.
  */
 #ifndef QB_NET_CONN_INT_H
 #define QB_NET_CONN_INT_H
@@ -93,15 +93,30 @@ bool conn_has_work(void);
 void conn_turn_flush(void);
 void conn_turn_reap(void);
 
-/* conn.c, for its two neighbours */
+/* conn.c, for its neighbours */
 /* A connection without a descriptor, about to be connected. NULL without memory. */
 MUST_CHECK struct conn *conn_blank(const struct conn_ops *ops, void *owner);
 void conn_install(struct conn *c);
 void conn_mark_dirty(struct conn *c);
 void conn_mark_kick(struct conn *c);
 void conn_end(struct conn *c, enum conn_end why, int err);
-void conn_set_peer(struct conn *c, const struct net_addr *a);
+static inline bool conn_is_reading(const struct conn *c)
+{
+	return (c->flags & (F_WANT_READ | F_HELD)) == F_WANT_READ;
+}
+
+/* conn_in.c */
+MUST_CHECK bool in_module_init(void);
+void in_module_free(void);
+void in_event(int fd, short what, void *arg); /* readable, or at its end */
+void in_kick(struct conn *c);                 /* what is there is shown to its owner, who reads */
+void in_drop(struct conn *c);
+
+/* conn_sock.c */
 void conn_tune_fd(int fd, int family);
+int conn_fd_error(int fd); /* what it has failed with; 0: it has not */
+void conn_set_peer(struct conn *c, const struct net_addr *a);
+void conn_set_peer_text(struct conn *c, const struct conn_addr *peer);
 
 /* conn_out.c */
 void out_flush(struct conn *c); /* writes what the kernel takes; calls nobody */

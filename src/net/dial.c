@@ -161,11 +161,8 @@ static bool dial_try(struct conn *c, const struct net_addr *a)
 
 void dial_writable(struct conn *c)
 {
-	int err = 0;
-	socklen_t len = sizeof(err);
+	int err = conn_fd_error(c->fd);
 
-	if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len) != 0)
-		err = errno;
 	if (err == 0) {
 		dial_done(c);
 		return;

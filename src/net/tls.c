@@ -1,5 +1,5 @@
 /*
- * TLS on a connection, between the kernel and what conn.c and conn_out.c know as bytes. OpenSSL
+ * TLS on a connection, between the kernel and what conn_in.c and conn_out.c know as bytes. OpenSSL
  * never sees a descriptor: what came is put in front of it, what it has to say is gathered and sent
  * by us, so that a turn costs as many system calls as without TLS, and a session that is idle holds
  * no buffers. Knows nothing of settings (tls_ctx.c) or of who owns the connection.
