@@ -365,7 +365,7 @@ struct server {
 	bool copying : 1;      /* CopyInResponse seen, its CommandComplete or error is to come */
 	bool copy_doubt : 1;   /* a copy has failed, or may have: how many Syncs were answered since is being asked for */
 	bool close_needed : 1; /* closed as soon as it is free */
-	bool completed : 1;    /* CommandComplete or an error seen since the last ReadyForQuery */
+	bool completed : 1;    /* something but a Close was answered, or refused, since the last ReadyForQuery */
 	bool pass_discard : 1;
 	bool last_resort : 1;  /* LOGIN: prefer-standby, and there is none */
 	bool raw : 1;          /* of a replication client: bytes pass */

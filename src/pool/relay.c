@@ -211,8 +211,9 @@ static bool part_failed(struct server *s, const struct expect *e)
 	return true;
 }
 
-/* A Sync that follows nothing ends no transaction. PostgreSQL 18 says so of one that a Query in the
- * middle of a batch has made, and goes on holding its locks: the next statement would fail. */
+/* A Sync that follows nothing, or a Close, ends no transaction. PostgreSQL 18 says so of one that a
+ * Query in the middle of a batch has made, and goes on holding its locks: the next statement would
+ * fail. */
 static void look_for_left_open(struct server *s, const struct expect *e, char tx)
 {
 	if (e->kind == EXPECT_SYNC && s->tx == 'T' && tx == 'I' && !s->completed) {
@@ -493,7 +494,7 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		return RELAY_BAD;
 	if (m->type == 'Z')
 		return ready(r, m, e);
-	if (m->type == 'C')
+	if (fit == FIT_END && e->kind != EXPECT_CLOSE)
 		s->completed = true;
 	if (m->type == 'C' && dest != DEST_PREPARE)
 		command_complete(s, m);
@@ -642,8 +643,10 @@ static size_t plain(struct relay *r, const uint8_t *data, size_t len)
 		}
 	}
 	run_add(r, data, pos);
-	if (ended)
+	if (ended) {
+		s->completed = true;
 		answered(r);
+	}
 	return pos;
 }
 
