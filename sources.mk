@@ -147,6 +147,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/relay.c \
 	src/pool/relay_error.c \
 	src/pool/relay_int.h \
+	src/pool/relay_ready.c \
 	src/pool/relay_replace.c \
 	src/pool/replication.c \
 	src/pool/route.c \

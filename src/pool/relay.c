@@ -4,44 +4,20 @@
  * change what we know are read as a whole. Runs of messages that go to the client are written in
  * one piece.
  *
- * Errors are relay_error.c, answers of replaced statements relay_replace.c.
+
+ * What ReadyForQuery brings about is relay_ready.c, errors are relay_error.c, answers of replaced
+ * statements relay_replace.c.
  */
 #include <string.h>
 
 #include "wire/sqlsess.h"
-#include "pool_int.h"
 #include "relay_int.h"
 
-/* --- the run of bytes for the client
- * --------------------------------------------------------------- */
-
-static void run_flush(struct relay *r)
-{
-	struct client *c = r->s->link;
-
-	if (r->to > r->from && c != NULL && c->conn != NULL) {
-		conn_write(c->conn, r->from, (size_t)(r->to - r->from));
-		r->s->pool->stats.bytes_out += (size_t)(r->to - r->from);
-	}
-	r->from = r->to = NULL;
-}
-
-static void run_add(struct relay *r, const uint8_t *p, size_t n)
-{
-	if (n == 0)
-		return;
-	if (r->to == p) {
-		r->to = p + n;
-		return;
-	}
-	run_flush(r);
-	r->from = p;
-	r->to = p + n;
-}
+/* --- what we say, behind the run -------------------------------------------------------------- */
 
 void relay_emit(struct relay *r, const struct buf *b)
 {
-	run_flush(r);
+	relay_run_flush(r);
 	if (buf_failed(b)) {
 		if (r->s->link != NULL)
 			client_out_of_memory(r->s->link);
@@ -53,24 +29,9 @@ void relay_emit(struct relay *r, const struct buf *b)
 
 static void emit_bytes(struct relay *r, const char *p, size_t n)
 {
-	run_flush(r);
+	relay_run_flush(r);
 	if (r->s->link != NULL && r->s->link->conn != NULL)
 		conn_write(r->s->link->conn, p, n);
-}
-
-/* --- the FIFO
- * ------------------------------------------------------------------------------------------ */
-
-static void pop(struct server *s, bool ok)
-{
-	struct expect e = *expect_head(&s->expect);
-
-	s->expect.head = (uint16_t)((s->expect.head + 1u) & (s->expect.cap - 1u));
-	s->expect.count--;
-	if (e.kind == EXPECT_SYNC)
-		s->batch_now++;
-	if (e.arg != NULL)
-		server_expect_free(s, &e, ok);
 }
 
 /* Our own answers that have come to the head leave now. */
@@ -89,220 +50,11 @@ static void emit_local_heads(struct relay *r)
 			emit_bytes(r, "3\0\0\0\4", 5);
 		if (r->s->state == SERVER_DEAD)
 			return;
-		pop(r->s, true);
+		relay_pop(r, true);
 	}
 }
 
-/* --- ReadyForQuery
- * ------------------------------------------------------------------------------------------ */
-
-static void count_transaction(struct server *s, struct client *c)
-{
-	stat_query(s->pool, c);
-	if (c->tx_start == 0)
-		c->tx_start = c->request_time;
-	if (s->tx == 'I')
-		stat_transaction(s->pool, c);
-}
-
-static void client_done(struct server *s)
-{
-	struct client *c = s->link;
-
-	count_transaction(s, c);
-	session_ask_again(s);
-	client_ready(c, false);
-}
-
-/* Anything outstanding between the server and whom it works for? */
-static void settle(struct relay *r)
-{
-	struct server *s = r->s;
-	struct client *c = s->link;
-
-	if (s->state == SERVER_DEAD || s->expect.count > 0)
-		return;
-	if (s->state == SERVER_FINISHING) {
-		server_unlink_abandoned(s, false);
-		return;
-	}
-	if (s->state == SERVER_CLEANING) {
-		if (s->tx != 'I')
-			server_close(s, "transaction still open after the reset", NULL);
-		else
-			server_release(s);
-		return;
-	}
-	if (c == NULL)
-		return;
-	/* a message of the client that the server has not got to its end belongs to this client
-	 * (data of a copy that has failed): to whom the server is given next would have to finish
-	 * it */
-	if (c->pass_left > 0 && !c->pass_discard)
-		return;
-	if (s->copy_doubt) {
-		(void)copy_ask(s);
-		return;
-	}
-	if (s->settling) {
-		s->settling = false;
-		client_resume(c);
-		return;
-	}
-	if (server_wants_fast_close(s)) {
-		run_flush(r);
-		server_close_fast(s);
-		return;
-	}
-	if (s->tx == 'I' && !s->unsynced && !s->copy_in &&
-		(!server_keeps_session(s) || s->touched != 0)) {
-		run_flush(r);
-		if (!session_holds(s))
-			server_release(s);
-		if (c->state == CLIENT_DEAD)
-			return;
-	}
-	if (c->state == CLIENT_BARRIER || conn_pending_input(c->conn) > 0)
-		client_resume(c);
-	else /* it may have been stopped because this server did not read */
-		conn_want_read(c->conn, true);
-}
-
-void relay_settle(struct server *s)
-{
-	struct relay r = {.s = s};
-
-	if (s->pass_left == 0)
-		settle(&r);
-}
-
-/* As the server words them: what it did not report was the same to it, and need not be set again.
- */
-static void settings_in_force(struct server *s)
-{
-	struct vars *v = &s->link->vars;
-
-	for (int i = 0; i < VAR_COUNT; i++)
-		if (v->v[i] != s->vars.v[i] && v->v[i] != NULL && s->vars.v[i] != NULL) {
-			istr_drop(&v->v[i]);
-			v->v[i] = istr_ref(s->vars.v[i]);
-		}
-}
-
-static enum relay_step refuse_block(struct relay *r)
-{
-	struct pg_error err;
-
-	run_flush(r);
-	pg_error_set(&err, "0A000", "transaction blocks not allowed in statement pooling mode");
-	client_fatal(r->s->link, &err);
-	return RELAY_DROP;
-}
-
-/* What is left of the client's string is not carried out. */
-static bool part_failed(struct server *s, const struct expect *e)
-{
-	const struct replaced *rp = e->arg;
-
-	if (e->kind != EXPECT_QUERY || e->dest != DEST_REPLACE || !rp->part || !rp->failed)
-		return false;
-	if (s->link != NULL)
-		s->link->string_at = STRING_FAILED;
-	return true;
-}
-
-/* A Sync that follows nothing, or a Close, ends no transaction. PostgreSQL 18 says so of one that a
- * Query in the middle of a batch has made, and goes on holding its locks: the next statement would
- * fail. */
-static void look_for_left_open(struct server *s, const struct expect *e, char tx)
-{
-	if (e->kind == EXPECT_SYNC && s->tx == 'T' && tx == 'I' && !s->completed) {
-		log_write(LOG_LVL_WARNING, server_prefix(s),
-			"Sync has left the transaction open that a Query in a batch began");
-		s->close_needed = true;
-	}
-	s->completed = false;
-}
-
-static enum relay_step ready(struct relay *r, const struct wire_msg *m, struct expect *e)
-{
-	struct server *s = r->s;
-	enum expect_dest dest = e->dest;
-	bool final = e->final || part_failed(s, e);
-
-	if (m->total != WIRE_HEADER + 1)
-		return RELAY_BAD;
-	if (strchr("ITE", m->body[0]) == NULL || m->body[0] == '\0')
-		return RELAY_BAD;
-	look_for_left_open(s, e, (char)m->body[0]);
-	/* a block of ours is none of the client's */
-	if (dest != DEST_PREPARE)
-		s->tx = (char)m->body[0];
-	if (dest == DEST_CLIENT && e->kind == EXPECT_QUERY && e->arg != NULL && s->link != NULL &&
-		(s->tx == 'I' || sqlprep_is_effect(e->arg))) {
-		run_flush(r);
-		session_apply(s, e->arg);
-	}
-	if (s->discarded && s->link != NULL && s->tx == 'I') {
-		run_flush(r); /* settings are reported in front of ReadyForQuery */
-		session_restore_discarded(s);
-	}
-	pop(s, true);
-	if (s->expect.count == 0)
-		s->discarding = false;
-	if (dest == DEST_TASK) {
-		if (s->task != NULL)
-			task_ready(s, final);
-		return RELAY_DROP;
-	}
-	if (s->link != NULL && dest == DEST_VARS) {
-		settings_in_force(s);
-		s->link->proven = true;
-	}
-	if (dest == DEST_LOOK) {
-		run_flush(r);
-		look_done(s);
-	}
-	if (dest == DEST_COPY)
-		s->copy_doubt = false;
-	if (dest == DEST_LISTEN)
-		listen_answered(s);
-	if (s->link != NULL && (dest == DEST_CLIENT || final)) {
-		if (s->tx != 'I' && server_pool_mode(s) == POOL_MODE_STATEMENT)
-			return refuse_block(r);
-		if (s->link->listening != NULL && s->tx == 'I') {
-			run_flush(r);
-			listen_flush(s->link);
-		}
-		run_add(r, m->data, m->total);
-		client_done(s);
-		return RELAY_DONE;
-	}
-	return RELAY_DROP;
-}
-
-/* To a Sync that was sent in a copy which had failed, or to ours behind it: they are alike. */
-static enum relay_step ready_in_doubt(struct relay *r, const struct wire_msg *m, struct expect *e)
-{
-	struct server *s = r->s;
-
-	if (m->total != WIRE_HEADER + 1 || strchr("ITE", m->body[0]) == NULL || m->body[0] == '\0')
-		return RELAY_BAD;
-	s->tx = (char)m->body[0];
-	if (e != NULL && !e->final) {
-		e->final = true;
-		return RELAY_DROP;
-	}
-	if (s->link == NULL)
-		return RELAY_DROP;
-	s->link->skip_to_sync = false;
-	run_add(r, m->data, m->total);
-	client_done(s);
-	return RELAY_DONE;
-}
-
-/* --- messages that may come at any time
- * --------------------------------------------------------------------- */
+/* --- messages that may come at any time ------------------------------------------------------- */
 
 static enum relay_step parameter_status(struct relay *r, const struct wire_msg *m)
 {
@@ -315,10 +67,10 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 	wire_reader_init(&rd, m->body, m->have);
 	name = wire_get_cstr(&rd, NULL);
 	value = wire_get_cstr(&rd, NULL);
-	if (strcmp(name, "in_hot_standby") == 0)
-		hosts_role_changed(s, value);
 	if (!wire_done(&rd))
 		return RELAY_BAD;
+	if (strcmp(name, "in_hot_standby") == 0)
+		hosts_role_changed(s, value);
 	id = var_find(name);
 	if (id >= 0)
 		vars_set(&s->vars, (enum var_id)id, value);
@@ -357,9 +109,7 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 	return RELAY_DROP;
 }
 
-/* --- the others
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- answers ---------------------------------------------------------------------------------- */
 
 static bool tag_is(const struct wire_msg *m, const char *tag)
 {
@@ -493,7 +243,7 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	if (fit == FIT_NO)
 		return RELAY_BAD;
 	if (m->type == 'Z')
-		return ready(r, m, e);
+		return relay_ready(r, m, e);
 	if (fit == FIT_END && e->kind != EXPECT_CLOSE)
 		s->completed = true;
 	if (m->type == 'C' && dest != DEST_PREPARE)
@@ -516,25 +266,10 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		return relay_replace_answer(r, m, e, fit == FIT_END);
 	/* what describes a replacement is for the client */
 	if (dest == DEST_CLIENT || dest == DEST_REPLACE)
-		run_add(r, m->data, WIRE_HEADER + m->have);
+		relay_run_add(r, m->data, WIRE_HEADER + m->have);
 	if (fit == FIT_END)
-		pop(s, true);
+		relay_pop(r, true);
 	return dest == DEST_CLIENT || dest == DEST_REPLACE ? RELAY_DONE : RELAY_DROP;
-}
-
-void relay_pop(struct relay *r, bool ok)
-{
-	pop(r->s, ok);
-}
-
-void relay_run_flush(struct relay *r)
-{
-	run_flush(r);
-}
-
-void relay_run_add(struct relay *r, const uint8_t *p, size_t n)
-{
-	run_add(r, p, n);
 }
 
 static enum relay_step message(struct relay *r, const struct wire_msg *m)
@@ -560,7 +295,7 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 			       : RELAY_DROP;
 	case 'Z':
 		if (e == NULL ? r->s->copy_doubt : e->dest == DEST_COPY && e->kind == EXPECT_CLOSE)
-			return ready_in_doubt(r, m, e);
+			return relay_ready_in_doubt(r, m, e);
 		break;
 	default:
 		break;
@@ -568,15 +303,14 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 	return e != NULL ? answer(r, m, e) : RELAY_BAD;
 }
 
-/* --- the loop over what has come
- * ------------------------------------------------------------------------------------ */
+/* --- the loop over what has come -------------------------------------------------------------- */
 
 static void bad_message(struct relay *r, const struct wire_msg *m)
 {
 	struct expect *e = expect_head(&r->s->expect);
 	struct pg_error err;
 
-	run_flush(r);
+	relay_run_flush(r);
 	log_write(LOG_LVL_ERROR, server_prefix(r->s),
 		"unexpected message %s (0x%02x) from the server, expecting %d",
 		wire_type_name(m->type, false), m->type, e != NULL ? (int)e->kind : -1);
@@ -588,7 +322,7 @@ static void too_long(struct relay *r)
 {
 	struct pg_error err;
 
-	run_flush(r);
+	relay_run_flush(r);
 	pg_error_set(&err, "54000", "a message of the server is longer than max_packet_size");
 	pg_error_hint(&err, "A row is one message. The limit is max_packet_size = %lld.",
 		(long long)conf_current()->p.max_packet_size);
@@ -600,7 +334,7 @@ static void answered(struct relay *r)
 {
 	emit_local_heads(r);
 	if (r->s->pass_left == 0 && r->s->expect.count == 0)
-		settle(r);
+		relay_rest(r);
 }
 
 /* What goes on to the client without a thought, by what the head waits for. A tag that tells
@@ -638,11 +372,11 @@ static size_t plain(struct relay *r, const uint8_t *data, size_t len)
 		m.total <= most && (fit = plain_fit(&m, e->kind)) != FIT_NO) {
 		pos += m.total;
 		if (fit == FIT_END) {
-			pop(s, true);
+			relay_pop(r, true);
 			ended = true;
 		}
 	}
-	run_add(r, data, pos);
+	relay_run_add(r, data, pos);
 	if (ended) {
 		s->completed = true;
 		answered(r);
@@ -679,7 +413,7 @@ static size_t one(struct relay *r, const uint8_t *data, size_t len)
 		return 0;
 	}
 	if (step == RELAY_FORWARD)
-		run_add(r, data, WIRE_HEADER + m.have);
+		relay_run_add(r, data, WIRE_HEADER + m.have);
 	s->pass_left = m.total - WIRE_HEADER - (uint32_t)m.have;
 	s->pass_discard = step == RELAY_DROP;
 	answered(r);
@@ -696,12 +430,10 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 		if (s->pass_left > 0) {
 			n = len - pos < s->pass_left ? len - pos : s->pass_left;
 			if (!s->pass_discard)
-				run_add(&r, data + pos, n);
+				relay_run_add(&r, data + pos, n);
 			s->pass_left -= (uint32_t)n;
 			pos += n;
-			emit_local_heads(&r);
-			if (s->pass_left == 0)
-				settle(&r);
+			answered(&r);
 			continue;
 		}
 		n = plain(&r, data + pos, len - pos);
@@ -711,7 +443,7 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 			break;
 		pos += n;
 	}
-	run_flush(&r);
+	relay_run_flush(&r);
 	if (s->state == SERVER_DEAD)
 		return len;
 	if (s->throttled && s->expect.count < EXPECT_LOW) {

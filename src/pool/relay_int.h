@@ -1,5 +1,6 @@
 /*
- * Between relay.c, relay_error.c and relay_replace.c: one pass over what a server has sent.
+ * Between relay.c, relay_ready.c, relay_error.c and relay_replace.c: one pass over what a server has
+ * sent.
  */
 #ifndef QB_RELAY_INT_H
 #define QB_RELAY_INT_H
@@ -20,12 +21,59 @@ enum relay_step {
 	RELAY_GONE,    /* the server was closed */
 };
 
+/* Before anything else is said to the client. */
+static inline void relay_run_flush(struct relay *r)
+{
+	struct client *c = r->s->link;
+
+	if (r->to > r->from && c != NULL && c->conn != NULL) {
+		conn_write(c->conn, r->from, (size_t)(r->to - r->from));
+		r->s->pool->stats.bytes_out += (size_t)(r->to - r->from);
+	}
+	r->from = r->to = NULL;
+}
+
+static inline void relay_run_add(struct relay *r, const uint8_t *p, size_t n)
+{
+	if (n == 0)
+		return;
+	if (r->to == p) {
+		r->to = p + n;
+		return;
+	}
+	relay_run_flush(r);
+	r->from = p;
+	r->to = p + n;
+}
+
+/* The head has its answer. */
+static inline void relay_pop(struct relay *r, bool ok)
+{
+	struct server *s = r->s;
+	struct expect e = *expect_head(&s->expect);
+
+	s->expect.head = (uint16_t)((s->expect.head + 1u) & (s->expect.cap - 1u));
+	s->expect.count--;
+	if (e.kind == EXPECT_SYNC)
+		s->batch_now++;
+	if (e.arg != NULL)
+		server_expect_free(s, &e, ok);
+}
+
+/* relay.c */
 void relay_emit(struct relay *r, const struct buf *b); /* our bytes, behind the run */
-void relay_pop(struct relay *r, bool ok);              /* the head has its answer */
-void relay_run_add(struct relay *r, const uint8_t *p, size_t n);
-void relay_run_flush(struct relay *r); /* before anything else is said to the client */
+
+/* relay_ready.c */
+enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct expect *e);
+/* To a Sync that was sent in a copy which had failed, or to ours behind it: they are alike. */
+enum relay_step relay_ready_in_doubt(struct relay *r, const struct wire_msg *m, struct expect *e);
+/* Something was dealt with. If nothing is outstanding any more: what waits for that. */
+void relay_rest(struct relay *r);
+
+/* relay_error.c */
 enum relay_step relay_error(struct relay *r, const struct wire_msg *m);
 
+/* relay_replace.c */
 enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);
 /* The replacement that the head belongs to; NULL: to none. */
 struct replaced *relay_replaced(struct server *s);
