@@ -576,6 +576,7 @@ qb_dialogues = \
 	test/scenario/lease_ends.dlg \
 	test/scenario/limits.dlg \
 	test/scenario/listen.dlg \
+	test/scenario/listen_outlives_pool.dlg \
 	test/scenario/look_fails.dlg \
 	test/scenario/look_fails_take.dlg \
 	test/scenario/look_fails_take_session.dlg \

@@ -228,7 +228,7 @@ void route_reload(const struct conf *c)
 static bool pool_is_unused(const struct pool *p)
 {
 	return p->active.count + p->waiting.count + p->greeting.count + p->n_tasks +
-		       pool_servers_total(p) ==
+		       pool_servers_total(p) + p->servers[SERVER_LISTENING].count ==
 	       0;
 }
 
@@ -248,7 +248,6 @@ static void forget_pools(struct database *db, usec_t now)
 	}
 }
 
-/* Databases made from "*" that nobody has used for a while, and those that the file has no more. */
 /* How long one that was made from "*" stays unused; 0: for ever. Anybody may name what is not
  * there, also before he has logged in: that stays as long as a failure is remembered. */
 static usec_t idle_limit(const struct database *db)
@@ -261,6 +260,7 @@ static usec_t idle_limit(const struct database *db)
 	return limit == 0 || retry < limit ? retry : limit;
 }
 
+/* Databases made from "*" that nobody has used for a while, and those that the file has no more. */
 void route_tick(usec_t now)
 {
 	struct database *db, *tmp;
