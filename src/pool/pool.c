@@ -1,19 +1,20 @@
 /*
  * A pool: the servers of one database and user, who waits for them, and the hand-out. Longest
  * waiter first. Our own tasks have a small reserve beside the pool, so that clients in transactions
- * cannot starve them.
+ * cannot starve them. How long anybody may wait or idle is the janitor's business.
+ *
+ * Entry points: pool_get() and its like; pool_mark_ready(), what brings those who wait together
+ * with servers in pool_serve_ready(), the loop phase; pool_launch() for new servers.
  */
 #include <string.h>
 
 #include "pool_int.h"
 
 #define LOGINS_AT_ONCE 8
-#define SURPLUS_IDLE   (30 * USEC_SEC) /* servers beyond the pool's size are closed after this */
-#define RETRY_FASTEST                                                                              \
-	(1 * USEC_SEC) /* a server that refuses connections is tried again after this */
-
-#define HELD_LOOK   128 /* tasks that are looked at for a free server */
-#define HELD_PERIOD (2 * USEC_MSEC)
+/* A server that refuses connections is tried again after this. */
+#define RETRY_FASTEST (1 * USEC_SEC)
+#define HELD_LOOK     128 /* tasks that are looked at for a free server */
+#define HELD_PERIOD   (2 * USEC_MSEC)
 
 static struct pool *ready_head, **ready_tail = &ready_head;
 static struct loop_tick *held_tick; /* tasks that are held back are looked at again */
@@ -112,9 +113,7 @@ static unsigned servers_alive(const struct pool *p)
 	return pool_servers_total(p) - p->servers[SERVER_LOGIN].count;
 }
 
-/* --- limits over several pools
- * ---------------------------------------------------------------------
- */
+/* --- limits over several pools ---------------------------------------------------------------- */
 
 static bool db_is_full(const struct pool *p)
 {
@@ -262,15 +261,13 @@ void pool_explain_limit(const struct pool *p, struct pg_error *err)
 	}
 }
 
-/* --- hand-out
- * ------------------------------------------------------------------------------------------ */
+/* --- hand-out --------------------------------------------------------------------------------- */
 
 /* Servers that clients may use: the reserve is added once somebody has waited for too long. */
 static unsigned client_limit(const struct pool *p, usec_t now)
 {
 	unsigned size = (unsigned)route_pool_size(p);
 	const struct client *c = p->waiting.head;
-
 	usec_t patience = conf_current()->p.reserve_pool_timeout;
 
 	if (patience > 0 && c != NULL && now - c->request_time > patience)
@@ -428,8 +425,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 	return any;
 }
 
-/* --- new servers
- * ------------------------------------------------------------------------------------------- */
+/* --- new servers ------------------------------------------------------------------------------ */
 
 bool pool_unreachable(const struct pool *p, usec_t now)
 {
@@ -510,175 +506,7 @@ void pool_launch(struct pool *p, usec_t now)
 			return;
 }
 
-/* --- time
- * ------------------------------------------------------------------------------------------------------
- */
-
-static void check_idle(struct pool *p, usec_t now)
-{
-	const struct params *pr = &conf_current()->p;
-	usec_t lifetime = p->db->server_lifetime;
-	unsigned total = pool_servers_total(p);
-	struct server *s, *tmp;
-
-	DL_FOREACH_SAFE (p->servers[SERVER_IDLE].head, s, tmp) {
-		bool spare = total > (unsigned)p->db->min_pool_size;
-		bool surplus = total > (unsigned)route_pool_size(
-					       p); /* of the queue engine, or of the reserve */
-
-		if (s->close_needed || route_paused(p->db))
-			server_close(s, s->close_needed ? "close_needed" : "paused", NULL);
-		else if (surplus && now - s->idle_since > SURPLUS_IDLE)
-			server_close(s, "surplus server idle", NULL);
-		else if (pr->server_idle_timeout > 0 && spare &&
-			 now - s->idle_since > pr->server_idle_timeout)
-			server_close(s, "server idle timeout", NULL);
-		else if (lifetime > 0 && now - s->connect_time > lifetime)
-			server_close(s, "server lifetime over", NULL);
-		else
-			continue;
-		total--;
-	}
-}
-
-/* Never free. What is notified where it should be by now it does not hear: whoever listens loses
- * its connection, as when it breaks. */
-static void check_listening(struct pool *p)
-{
-	struct server *s, *tmp;
-
-	DL_FOREACH_SAFE (p->servers[SERVER_LISTENING].head, s, tmp)
-		if (s->close_needed)
-			server_close(s, "close_needed", NULL);
-}
-
-/* Of sessions that say nothing just now. */
-static void check_fast_close(struct pool *p)
-{
-	struct server *s, *tmp;
-
-	DL_FOREACH_SAFE (p->servers[SERVER_ACTIVE].head, s, tmp)
-		if (server_wants_fast_close(s))
-			server_close_fast(s);
-}
-
-static void check_logins(struct pool *p, usec_t now)
-{
-	usec_t limit = conf_current()->p.server_connect_timeout;
-	struct server *s, *tmp;
-	struct pg_error err;
-
-	DL_FOREACH_SAFE (p->servers[SERVER_LOGIN].head, s, tmp)
-		if (limit > 0 && now - s->connect_time > limit) {
-			pg_error_set(&err, "08006",
-				"connection to server at \"%s\", port %d failed: connect timeout",
-				p->db->host, p->db->port);
-			pg_error_hint(&err, "The limit is server_connect_timeout.");
-			server_login_give_up(s, &err);
-		}
-}
-
-static usec_t wait_limit(const struct pool *p, struct account *a)
-{
-	usec_t limit = account_limits(a)->query_wait_timeout;
-
-	return limit != USEC_NEVER ? limit : p->db->query_wait_timeout;
-}
-
-static void check_waiting(struct pool *p, usec_t now)
-{
-	usec_t notify = conf_current()->p.query_wait_notify, limit;
-	struct client *c, *tmp;
-	struct pg_error err;
-
-	DL_FOREACH_SAFE (p->waiting.head, c, tmp) {
-		usec_t waited = now - c->request_time;
-
-		limit = wait_limit(p, c->account);
-		if (limit > 0 && waited > limit) {
-			pg_error_set(&err, "53300", "query_wait_timeout");
-			pool_explain_limit(p, &err);
-			client_fatal(c, &err);
-		} else if (notify > 0 && waited > notify && !c->queued_notified) {
-			c->queued_notified = true;
-			pg_error_set(&err, "00000",
-				"No server connection available in postgres backend, client being queued");
-			pg_error_severity(&err, "NOTICE");
-			client_notice(c, &err);
-		}
-	}
-	limit = wait_limit(p, p->account);
-	if (limit > 0)
-		task_fail_late(p, limit, now);
-	limit = conf_current()->p.client_login_timeout;
-	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
-		if (limit > 0 && now - c->connect_time > limit) {
-			pg_error_set(&err, "08006", "client_login_timeout (server down)");
-			client_fatal(c, &err);
-		}
-}
-
-static void end_late(struct client *c, const char *sqlstate, const char *text, const char *limit)
-{
-	struct pg_error err;
-
-	pg_error_set(&err, sqlstate, "%s", text);
-	pg_error_hint(&err, "The limit is %s.", limit);
-	client_fatal(c, &err);
-}
-
-static bool is_over(usec_t limit, usec_t since, usec_t now)
-{
-	return limit > 0 && since != 0 && now > since && now - since > limit;
-}
-
-/* Of a client that has a server. */
-static void check_active(struct server *s, struct client *c, usec_t now)
-{
-	const struct account_limits *l = account_limits(c->account);
-
-	if (s->tx != 'I' && s->expect.count == 0 && c->request_time == 0 &&
-		is_over(l->idle_transaction_timeout, c->idle_since, now))
-		end_late(c, "25P03", "idle transaction timeout", "idle_transaction_timeout");
-	else if (is_over(l->transaction_timeout, c->tx_start, now))
-		end_late(c, "25P04", "transaction timeout", "transaction_timeout");
-	else if (s->expect.count > 0 && is_over(l->query_timeout, c->request_time, now))
-		end_late(c, "57014", "query timeout", "query_timeout");
-}
-
-/* Of clients that did not stay for the answer, or of many at once. */
-static void check_without_client(struct pool *p, enum server_state state, usec_t now)
-{
-	usec_t limit = account_limits(p->account)->query_timeout;
-	struct server *s, *tmp;
-	struct pg_error err;
-
-	DL_FOREACH_SAFE (p->servers[state].head, s, tmp)
-		if (is_over(limit, s->request_time, now)) {
-			/* whether it was carried out is not known, as when the connection breaks */
-			pg_error_set(&err, "08006", "query timeout");
-			pg_error_hint(&err, "The limit is query_timeout.");
-			cancel_server(s);
-			server_close(s, "query timeout", &err);
-		}
-}
-
-static void check_clients(struct pool *p, usec_t now)
-{
-	struct server *s, *tmp;
-	struct client *c, *ctmp;
-
-	DL_FOREACH_SAFE (p->servers[SERVER_ACTIVE].head, s, tmp)
-		if (s->link != NULL)
-			check_active(s, s->link, now);
-	DL_FOREACH_SAFE (p->active.head, c, ctmp)
-		if (c->state == CLIENT_ACTIVE && c->link == NULL &&
-			is_over(account_limits(c->account)->client_idle_timeout, c->idle_since,
-				now))
-			end_late(c, "57P05", "client_idle_timeout", "client_idle_timeout");
-}
-
-static void keep_minimum(struct pool *p, usec_t now)
+void pool_keep_minimum(struct pool *p, usec_t now)
 {
 	int min = p->db->min_pool_size;
 
@@ -691,20 +519,4 @@ static void keep_minimum(struct pool *p, usec_t now)
 		pool_servers_total(p) < (unsigned)route_pool_size(p) && !db_is_full(p) &&
 		!user_is_full(p))
 		(void)!server_launch(p);
-}
-
-void pool_tick(struct pool *p, usec_t now)
-{
-	check_logins(p, now);
-	check_idle(p, now);
-	check_listening(p);
-	if (conf_current()->p.server_fast_close)
-		check_fast_close(p);
-	check_waiting(p, now);
-	check_clients(p, now);
-	check_without_client(p, SERVER_FINISHING, now);
-	check_without_client(p, SERVER_TASK, now);
-	keep_minimum(p, now);
-	if (p->waiting.count > 0 || p->n_tasks > 0 || p->greeting.count > 0)
-		pool_mark_ready(p);
 }

@@ -560,7 +560,7 @@ void pool_launch(struct pool *p, usec_t now);
 void pool_server_failed(struct pool *p, const struct pg_error *err);
 unsigned pool_servers_total(const struct pool *p);
 bool pool_unreachable(const struct pool *p, usec_t now);
-void pool_tick(struct pool *p, usec_t now);
+void pool_keep_minimum(struct pool *p, usec_t now); /* min_pool_size */
 /* Why the pool gets no further server, for those who wait: the limit and what to raise. */
 void pool_explain_limit(const struct pool *p, struct pg_error *err);
 
