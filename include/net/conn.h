@@ -57,6 +57,10 @@ MUST_CHECK struct conn *conn_new(int fd, const struct conn_addr *peer, const str
  * called; error_text lives until the connection is reaped. NULL without memory. */
 MUST_CHECK struct conn *conn_connect(const char *host, int port, const struct conn_ops *ops, void *owner);
 
+/* The same, to the very address that `there`, which was made so too, is connected to: its name may
+ * have others by now. NULL also when that connection is broken. */
+MUST_CHECK struct conn *conn_connect_beside(const struct conn *there, const struct conn_ops *ops, void *owner);
+
 /* Changes the handlers of a connection (from login to session). */
 void conn_set_ops(struct conn *c, const struct conn_ops *ops, void *owner);
 

@@ -43,6 +43,25 @@ struct conn *conn_connect(const char *host, int port, const struct conn_ops *ops
 	return NULL;
 }
 
+struct conn *conn_connect_beside(const struct conn *there, const struct conn_ops *ops, void *owner)
+{
+	struct conn *c = conn_connect(there->host ? there->host : "", there->peer.port, ops, owner);
+	struct net_addr a = {.len = sizeof(a.u)};
+
+	if (!c || there->peer.family == AF_UNIX)
+		return c;
+	if (getpeername(there->fd, &a.u.sa, &a.len) == 0)
+		c->dial->addrs = mem_dup(&a, sizeof(a));
+	if (!c->dial->addrs) {
+		conn_close(&c);
+		return NULL;
+	}
+	c->dial->count = 1;
+	c->dial->host = c->dial->hosts;
+	c->dial->rest = NULL;
+	return c;
+}
+
 void dial_cancel(struct conn *c)
 {
 	if (c->dial)

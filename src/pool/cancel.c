@@ -124,7 +124,7 @@ static bool start(struct server *s, struct client *asker)
 {
 	struct cancel *x;
 
-	if (s->key_len == 0 || s->cancels == UINT8_MAX)
+	if (s->key_len == 0 || s->cancels == UINT8_MAX || s->conn == NULL)
 		return false;
 	x = mem_zalloc(sizeof(*x));
 	if (x == NULL)
@@ -133,7 +133,7 @@ static bool start(struct server *s, struct client *asker)
 	memcpy(x->key, s->key, s->key_len);
 	x->key_len = s->key_len;
 	x->started = loop_now();
-	x->conn = conn_connect(istr_text(s->host), s->pool->db->port, &cancel_ops, x);
+	x->conn = conn_connect_beside(s->conn, &cancel_ops, x);
 	if (x->conn == NULL) {
 		mem_free(x);
 		return false;

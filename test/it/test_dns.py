@@ -3,7 +3,7 @@
 import pytest
 
 from fakedns import A, AAAA, FakeDns
-from pgwire import PgError, types
+from pgwire import PgError, cancel, types
 from proxy import wait_for
 
 
@@ -116,6 +116,19 @@ def test_changed_address_is_followed(qbouncer, cluster, dns, db):
         proxy.wait_log("moves.test has no address 127.0.0.1 any more")
         proxy.wait_show("DNS_HOSTS", lambda r: r["addrs"] == "127.0.0.9")
         proxy.wait_pool("moves", sv_idle=0)
+
+
+def test_cancel_goes_where_the_statement_runs(qbouncer, cluster, dns, db, direct):
+    """Not where the name of its server leads by now."""
+    dns.addresses["moves.test"] = ["127.0.0.1"]
+    proxy = made(qbouncer, cluster, dns, db, ["moves"], dns_max_ttl="0")
+    with proxy.wire("moves") as c:
+        c.query("SELECT pg_sleep(30)")
+        sleeps = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+        wait_for(lambda: direct.execute(sleeps).fetchone() == (1,), "the statement")
+        dns.addresses["moves.test"] = ["127.0.0.9"]
+        cancel(c)
+        assert c.until("Z")[-2].sqlstate == "57014"
 
 
 @pytest.mark.parametrize("how", ["silent", "broken"])

@@ -30,6 +30,8 @@ struct conn {
 	bool tls, tls_new, handshake,
 		direct; /* handshake: tls_new is over, the peer's byte is awaited */
 	uint64_t bytes_in, bytes_out;
+	char host[CONN_ADDR_TEXT]; /* of an outgoing one */
+	int port;
 	void *own; /* memory of the program: one allocation that may fail */
 };
 
@@ -200,8 +202,15 @@ struct conn *conn_connect(const char *host, int port, const struct conn_ops *ops
 		return NULL;
 	}
 	c->connecting = true;
+	util_strlcpy(c->host, host, sizeof(c->host));
+	c->port = port;
 	net.on_connect(p, host, port);
 	return c;
+}
+
+struct conn *conn_connect_beside(const struct conn *there, const struct conn_ops *ops, void *owner)
+{
+	return conn_connect(there->host, there->port, ops, owner);
 }
 
 void conn_set_ops(struct conn *c, const struct conn_ops *ops, void *owner)

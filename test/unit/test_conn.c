@@ -850,6 +850,44 @@ static void test_connect(void **state)
 	}
 }
 
+/* A name may lead elsewhere by now: the address counts, and the name stays for TLS. */
+static void test_connect_beside(void **state)
+{
+	static const char *hosts[] = {"127.0.0.1", "localhost"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(hosts); i++) {
+		struct owner o, beside = {.take = SIZE_MAX};
+		int port, fds[2], l = tcp_listener(&port);
+
+		dial(&o, hosts[i], port);
+		run_until(owner_connected, &o);
+		beside.c = conn_connect_beside(o.c, &owner_ops, &beside);
+		assert_non_null(beside.c);
+		assert_int_equal(beside.connects, 0);
+		run_until(owner_connected, &beside);
+		assert_string_equal(beside.error, "");
+		assert_string_equal(conn_peer(beside.c)->host, "127.0.0.1");
+		assert_int_equal(conn_peer(beside.c)->port, port);
+		for (size_t k = 0; k < ARRAY_LEN(fds); k++) {
+			fds[k] = accept(l, NULL, NULL);
+			assert_true(fds[k] >= 0);
+		}
+		owner_free(&beside);
+		close(l);
+		/* nobody listens any more: there is no further address to try */
+		memset(&beside, 0, sizeof(beside));
+		beside.c = conn_connect_beside(o.c, &owner_ops, &beside);
+		run_until(owner_connected, &beside);
+		assert_non_null(strstr(beside.error, "Connection refused"));
+		assert_null(strchr(beside.error, '\n'));
+		owner_free(&beside);
+		owner_free(&o);
+		close(fds[0]);
+		close(fds[1]);
+	}
+}
+
 static void test_connect_refused(void **state)
 {
 	struct owner o;
@@ -1074,6 +1112,7 @@ int main(void)
 		TEST(test_last_words_after_failed_write),
 		TEST(test_write_error_alone),
 		TEST(test_connect),
+		TEST(test_connect_beside),
 		TEST(test_connect_refused),
 		TEST(test_connect_long_path),
 		TEST(test_connect_unix),
