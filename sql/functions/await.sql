@@ -12,7 +12,7 @@ BEGIN
 END
 $$;
 
--- Has the queue given out this id? Who may not know gets true.
+-- Has the queue, which is still there, given out this id? Who may not know gets true.
 CREATE OR REPLACE FUNCTION queue._was_given(number int4, id int8) RETURNS bool
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -41,7 +41,7 @@ DECLARE
 	found bool;
 BEGIN
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE queue._awaitable(c.name) ORDER BY c.number LOOP
-		CONTINUE WHEN NOT queue._was_given(cfg.number, wanted);
+		CONTINUE WHEN NOT queue._still(cfg.name) OR NOT queue._was_given(cfg.number, wanted);
 		been := been || cfg;
 		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1)
 			OR EXISTS (SELECT FROM %s WHERE id = $1)', queue._table(cfg.name),
@@ -88,7 +88,7 @@ BEGIN
 	END IF;
 	number := cfg.number;
 	name := cfg.name;
-	IF name IS NULL OR NOT queue._was_given(number, id) THEN
+	IF name IS NULL OR NOT queue._still(name) OR NOT queue._was_given(number, id) THEN
 		PERFORM queue._no_job(ref);
 	END IF;
 	RETURN NEXT;

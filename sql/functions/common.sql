@@ -52,6 +52,21 @@ BEGIN
 END
 $$;
 
+-- For those who look at all queues: is its table still there? If so it is from now on, for the rest of the
+-- transaction: DROP and ALTER wait for us. Also whoever comes to a queue by another way, its sequence or its
+-- archive, says this first: they lock the table first, too, so nobody waits in a circle.
+CREATE OR REPLACE FUNCTION queue._still(name text) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	EXECUTE format('SELECT FROM %s LIMIT 0', queue._table(name));
+	RETURN true;
+EXCEPTION WHEN undefined_table THEN
+	RETURN false;
+END
+$$;
+
 -- Rows of a function have one type: there is a function for each type of payloads (payload.sql).
 -- The proxy reads the detail.
 CREATE OR REPLACE FUNCTION queue._check_payload(cfg queue.queues, wanted text) RETURNS void

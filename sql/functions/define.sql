@@ -203,6 +203,9 @@ BEGIN
 	PERFORM queue._find(q);
 	PERFORM queue._check_owner(q);
 	UPDATE queue.queues AS c SET paused = value WHERE c.name = q AND c.paused <> value;
+	IF NOT FOUND THEN	-- it may have been dropped meanwhile
+		PERFORM queue._find(q);
+	END IF;
 END
 $$;
 

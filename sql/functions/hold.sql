@@ -114,6 +114,7 @@ BEGIN
 			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'UPDATE')
 				AND has_table_privilege(to_regclass(queue._table(c.name)), 'DELETE')
 			ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
+		CONTINUE WHEN NOT queue._still(q.name);
 		soon := clock_timestamp() + interval '10 min';
 		EXECUTE format($sql$
 			SELECT count(*) FROM (

@@ -32,6 +32,7 @@ BEGIN
 	END IF;
 	FOR n IN SELECT c.name FROM queue.queues AS c WHERE c.name = q OR q IS NULL
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY 1 LOOP
+		CONTINUE WHEN q IS NULL AND NOT queue._still(n);
 		RETURN QUERY EXECUTE format($sql$
 			SELECT $1, count(*) FILTER (WHERE state = 'ready'),
 				count(*) FILTER (WHERE state = 'later'),
@@ -192,6 +193,7 @@ DECLARE
 BEGIN
 	FOR n IN SELECT c.name FROM queue.queues AS c
 			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY 1 LOOP
+		CONTINUE WHEN NOT queue._still(n);
 		RETURN QUERY EXECUTE format($sql$
 			SELECT $1,
 				(SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'ready'

@@ -85,6 +85,8 @@ $body$, '@most@', most::text), '@ids@', ids), '@room@', room), '@name@', queue._
 			CREATE TRIGGER full_before BEFORE INSERT ON %1$s EXECUTE FUNCTION %3$s();
 			CREATE TRIGGER full_after AFTER INSERT ON %1$s EXECUTE FUNCTION %3$s()', tab, room, full_fn);
 	ELSE
+		-- waits for pushes that go by the old limit, which would note how many ids that allows
+		EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', tab);
 		PERFORM setval(room, 0);
 	END IF;
 END

@@ -62,6 +62,7 @@ BEGIN
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after ORDER BY c.number LOOP
 		IF has_table_privilege(to_regclass(queue._table(cfg.name)), 'DELETE')
 				AND has_table_privilege(to_regclass(queue._archive(cfg.name)), 'DELETE') THEN
+			CONTINUE WHEN NOT queue._still(cfg.name);
 			deleted := deleted + queue._maintain_queue(cfg, (most - deleted)::int4);
 		ELSE
 			denied := denied + 1;

@@ -49,6 +49,7 @@ BEGIN
 	FOR number, name IN SELECT c.number, c.name FROM queue.queues AS c
 			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT')
 			ORDER BY c.number LOOP
+		CONTINUE WHEN NOT queue._still(name);
 		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1
 			AND ($2 IS NULL OR $2 = (state = ''dead'')))', queue._table(name))
 			INTO found USING wanted, dead;

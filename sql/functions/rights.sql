@@ -31,6 +31,9 @@ BEGIN
 			MESSAGE = format('must be owner of queue "%s"', q),
 			DETAIL = format('It belongs to role "%s".', pg_get_userbyid(owner));
 	END IF;
+	-- one after the other, and not beside ALTER or DROP: GRANT itself locks nothing, and fails when the
+	-- same is changed at the same time. Who uses the queue does not wait.
+	EXECUTE format('LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE', queue._table(q));
 END
 $$;
 

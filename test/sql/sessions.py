@@ -3,6 +3,7 @@ calls that run beside each other."""
 
 import os
 import threading
+import time
 
 import psycopg
 import pytest
@@ -158,9 +159,11 @@ class Database(Session):
     def until_blocked(self, session):
         """Returns when the session waits for a lock that another one holds."""
         watch = self.connect("postgres")
+        end = time.monotonic() + 60
         while not watch.value("SELECT cardinality(pg_blocking_pids(%s))", session.pid):
             assert watch.value("SELECT state FROM pg_stat_activity WHERE pid = %s",
                                session.pid) in ("active", "idle", "idle in transaction")
+            assert time.monotonic() < end, "it does not wait for anybody"
 
     def close(self):
         for session in self.sessions + [self]:
