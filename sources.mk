@@ -194,6 +194,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/probe.c \
 	src/queue/queue.c \
 	src/queue/queue_int.h \
+	src/queue/refusal.c \
 	src/queue/registry.c \
 	src/queue/rewrite.c \
 	src/queue/rewrite.h \

@@ -106,6 +106,12 @@ enum replace_place {
 	REPLACE_THEIRS,  /* to what the client wrote */
 };
 
+/* What the server says; "" where it says nothing. */
+struct replace_error {
+	enum replace_place place;
+	const char *sqlstate, *message, *detail, *hint, *context, *table, *column;
+};
+
 /*
  * Runs on the client's own server, in its transaction, instead of the client's statement. Made by
  * the claimant with mem_zalloc, freed by the pool through replace_free().
@@ -129,7 +135,7 @@ struct replace {
 	 * server's own tag. May be NULL. */
 	void (*on_done)(struct client *c, void *arg, bool ok, uint64_t n);
 	/* An error of the server's; true: the client gets *ret instead. May be NULL. */
-	bool (*on_error)(void *arg, const char *sqlstate, enum replace_place place, struct pg_error *ret);
+	bool (*on_error)(void *arg, const struct replace_error *e, struct pg_error *ret);
 	void (*free_arg)(void *arg);
 	void *arg;
 	struct lstmt *held; /* of the pool: keeps the statement while it runs */

@@ -44,7 +44,7 @@ BEGIN
 	IF payloads IS NULL OR array_position(payloads, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the payload must not be null',
 			HINT = CASE cfg.payload WHEN 'jsonb' THEN 'The JSON value null is written ''null''.'
-				ELSE 'An empty payload is written ''''''''.' END;
+				ELSE 'An empty payload is written ''''.' END;
 	ELSIF (stated = 'bytea') <> (cfg.payload = 'bytea') THEN
 		PERFORM queue._check_payload(cfg, stated);
 	END IF;

@@ -166,44 +166,49 @@ static struct error_field next_field(struct wire_reader *rd)
 	return f;
 }
 
-struct error_place {
-	enum replace_place place;
-	int position; /* THEIRS */
-	const char *sqlstate;
-};
-
-static void find_place(const struct replace *one, const struct wire_msg *m, struct error_place *ret)
+/* position: the client's, of REPLACE_THEIRS. */
+static void read_error(const struct replace *one, const struct wire_msg *m,
+	struct replace_error *ret, int *position)
 {
+	const struct {
+		uint8_t type;
+		const char **to;
+	} texts[] = {{'C', &ret->sqlstate}, {'M', &ret->message}, {'D', &ret->detail},
+		{'H', &ret->hint}, {'W', &ret->context}, {'t', &ret->table}, {'c', &ret->column}};
 	struct error_field f;
 	struct wire_reader rd;
 	int64_t ours;
 
-	*ret = (struct error_place){.sqlstate = ""};
+	*ret = (struct replace_error){0};
+	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+		*texts[i].to = "";
+	*position = 0;
 	wire_reader_init(&rd, m->body, m->have);
 	while ((f = next_field(&rd)).type != 0) {
-		if (f.type == 'C')
-			ret->sqlstate = f.text;
+		for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+			if (texts[i].type == f.type)
+				*texts[i].to = f.text;
 		if (f.type != 'P' || !util_parse_i64(f.text, strlen(f.text), &ours))
 			continue;
-		ret->position = one != NULL ? their_position(one, ours) : 0;
-		ret->place = ret->position > 0 ? REPLACE_THEIRS : REPLACE_OURS;
+		*position = one != NULL ? their_position(one, ours) : 0;
+		ret->place = *position > 0 ? REPLACE_THEIRS : REPLACE_OURS;
 	}
 }
 
-static void put_error(struct buf *b, const struct replace *one, const struct wire_msg *m,
-	const struct error_place *place)
+static void put_error(
+	struct buf *b, const struct replace *one, const struct wire_msg *m, int position)
 {
 	bool own_text = one == NULL || one->own_text; /* a statement of the client's beside ours */
 	size_t start = build_begin(b, 'E');
 	struct error_field f;
 	struct wire_reader rd;
-	char position[16];
+	char number[16];
 
 	wire_reader_init(&rd, m->body, m->have);
 	while ((f = next_field(&rd)).type != 0) {
-		if (f.type == 'P' && place->place == REPLACE_THEIRS) {
-			snprintf(position, sizeof(position), "%d", place->position);
-			f.text = position;
+		if (f.type == 'P' && position > 0) {
+			snprintf(number, sizeof(number), "%d", position);
+			f.text = number;
 		} else if (own_text ? f.type == 'P' : hidden((char)f.type)) {
 			continue;
 		}
@@ -218,18 +223,18 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m, struct repla
 {
 	struct replace *one = rp->at < rp->n ? rp->list[rp->at] : NULL;
 	struct buf b = BUF_INIT;
-	struct error_place place;
+	struct replace_error said;
 	struct pg_error instead;
+	int position;
 
 	rp->failed = true;
 	if (one != NULL && one->again && rp->simple && r->s->link != NULL)
 		r->s->link->string_at = STRING_FAILED;
-	find_place(one, m, &place);
-	if (one != NULL && one->on_error != NULL &&
-		one->on_error(one->arg, place.sqlstate, place.place, &instead))
+	read_error(one, m, &said, &position);
+	if (one != NULL && one->on_error != NULL && one->on_error(one->arg, &said, &instead))
 		build_error(&b, &instead);
 	else
-		put_error(&b, one, m, &place);
+		put_error(&b, one, m, position);
 	if (r->s->link != NULL)
 		r->s->link->tx_failed = true;
 	relay_emit(r, &b);

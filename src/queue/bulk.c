@@ -10,6 +10,8 @@
 
 struct bulk {
 	bool query, describe;
+	bool replaces; /* jobs with that key */
+	enum qpayload payload;
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
 
@@ -28,12 +30,44 @@ static void bulk_done(struct client *c, void *arg, bool ok, uint64_t n)
 	}
 }
 
+/* Of the queue, not of what the client's query speaks of. */
+static bool is_ours(const struct bulk *b, const char *table)
+{
+	return strncmp(table, "q_", 2) == 0 && strcmp(table + 2, b->queue) == 0;
+}
+
+static bool denied(const struct bulk *b, const char *message)
+{
+	const char *table = strstr(message, " q_");
+
+	return table != NULL && is_ours(b, table + 1);
+}
+
+/* As the push of a value says it. Of a copy: in which line. */
+static void no_payload(const struct bulk *b, const struct replace_error *e, struct pg_error *ret)
+{
+	pg_error_set(ret, "22004", "the payload must not be null");
+	if (!b->query)
+		pg_error_detail(ret, "%.*s", (int)strcspn(e->context, "\n"), e->context);
+	pg_error_hint(ret, b->payload == QPAYLOAD_JSONB ? "The JSON value null is written 'null'."
+							: "An empty payload is written ''.");
+}
+
 /* What Postgres says about what the client did not write, in the client's words. */
-static bool bulk_error(
-	void *arg, const char *sqlstate, enum replace_place place, struct pg_error *ret)
+static bool bulk_error(void *arg, const struct replace_error *e, struct pg_error *ret)
 {
 	const struct bulk *b = arg;
+	const char *sqlstate = e->sqlstate;
+	enum replace_place place = e->place;
 
+	if (!strcmp(sqlstate, "23502") && is_ours(b, e->table) && !strcmp(e->column, "payload")) {
+		no_payload(b, e, ret);
+		return true;
+	}
+	if (!strcmp(sqlstate, "42501") && e->hint[0] == '\0' && denied(b, e->message)) {
+		pg_error_set(ret, sqlstate, "%s", e->message);
+		return refusal_reword(ret, b->replaces ? "PUSH, TAKE" : "PUSH");
+	}
 	/* COPY gives no position, but names no other table either */
 	if (!strcmp(sqlstate, "42P01") && place == (b->query ? REPLACE_OURS : REPLACE_NOWHERE)) {
 		pg_error_set(ret, sqlstate, "queue \"%s\" does not exist", b->queue);
@@ -74,6 +108,8 @@ static bool fill(struct replace *r, struct bulk *b, const struct qstmt *q, bool 
 	r->on_error = bulk_error;
 	b->query = q->bulk.kind == QBULK_QUERY;
 	b->describe = describe;
+	b->payload = q->payload;
+	b->replaces = q->bulk.duplicate == QDUP_REPLACE || q->bulk.duplicate == QDUP_RERUN;
 	memcpy(b->queue, name->text, name->text_len);
 	return true;
 }

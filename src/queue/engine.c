@@ -192,6 +192,7 @@ static void on_done(void *arg, const struct pg_error *err)
 				return;
 			types_changed(&copy);
 		}
+		refusal_reword(&copy, refusal_rights(r->q));
 		count_failed(r->q->verb->id);
 		touched_drop(qc);
 		request_free(r);

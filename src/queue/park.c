@@ -95,6 +95,7 @@ void park_fail(struct park *p, const struct pg_error *err)
 	struct pg_error copy = *err; /* which may be the client's */
 	struct client *c;
 
+	refusal_reword(&copy, p->verb == QVERB_AWAIT ? "AWAIT" : "TAKE");
 	count_failed(p->verb);
 	c = p->kind->leave(p);
 	if (c != NULL)

@@ -231,15 +231,18 @@ static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 	}
 }
 
-/* Of a queue that was dropped and made anew meanwhile, or in this transaction. */
-static bool in_place_error(
-	void *arg, const char *sqlstate, enum replace_place place, struct pg_error *ret)
+/* 42804: of a queue that was dropped and made anew meanwhile, or in this transaction. */
+static bool in_place_error(void *arg, const struct replace_error *e, struct pg_error *ret)
 {
 	const struct in_place *ip = arg;
 
-	(void)place;
-	if (((ip->q->verb->flags & QVERB_PAYLOAD) == 0 && !ip->q->bytes) ||
-		strcmp(sqlstate, "42804") != 0)
+	if (strcmp(e->sqlstate, "42804") != 0) {
+		pg_error_set(ret, e->sqlstate, "%s", e->message);
+		pg_error_detail(ret, "%s", e->detail);
+		pg_error_hint(ret, "%s", e->hint);
+		return refusal_reword(ret, refusal_rights(ip->q));
+	}
+	if ((ip->q->verb->flags & QVERB_PAYLOAD) == 0 && !ip->q->bytes)
 		return false;
 	types_forget(ip->db, ip->q, NULL);
 	types_changed(ret);

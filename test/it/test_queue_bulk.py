@@ -108,7 +108,7 @@ def test_delayed(q):
     ("QUEUE PUSH mail (payload, attempts) SELECT 1, 0", "22023", "ATTEMPTS"),
     ("QUEUE PUSH mail (payload, expires) SELECT 1, '-1s'", "22023", "EXPIRES"),
     ("QUEUE PUSH mail (payload, at) SELECT 1, 'infinity'", "22008", "finite"),
-    ("QUEUE PUSH mail SELECT NULL", "23502", "payload"),
+    ("QUEUE PUSH mail SELECT NULL", "22004", "payload"),
     ("QUEUE PUSH mail SELECT 'no json'", "22P02", "json"),
     ("QUEUE PUSH mail (payload) VALUES (1)", "42601", "VALUES"),
     ("QUEUE PUSH mail SELECT 1) AS x; SELECT (2", "42601", ")"),
@@ -194,14 +194,42 @@ def test_in_a_string_with_others(q):
 
 def test_rights(q, qproxy, db, direct):
     with qproxy.wire(db, "other") as c:
-        assert error(c, "QUEUE PUSH mail SELECT 1").sqlstate == "42501"
-        assert error(c, "QUEUE PUSH mail FROM STDIN").sqlstate == "42501"
+        for sql, rights in (("QUEUE PUSH mail SELECT 1", "PUSH"), ("QUEUE PUSH mail FROM STDIN", "PUSH"),
+                            ("QUEUE PUSH mail (payload, key) SELECT 1, 'k'", "PUSH"),
+                            ("QUEUE PUSH mail (payload, key) ON DUPLICATE REPLACE SELECT 1, 'k'", "PUSH, TAKE")):
+            for fields in (error(c, sql).fields, extended(c, sql)):
+                assert fields["C"] == "42501" and "QUEUE GRANT %s ON mail TO" % rights in fields["H"], (sql, fields)
         q.rows("QUEUE GRANT PUSH ON mail TO other")
         assert tag(c, "QUEUE PUSH mail (payload, delay, expires, headers, attempts)"
                       " SELECT 1, '1s', '1h', '{}', 3") == "INSERT 0 1"
         assert types(copy_in(c, "QUEUE PUSH mail FROM STDIN", b"1\n2\n")) == "CZ"
         q.rows("CREATE TABLE secret AS SELECT 1 AS x; REVOKE ALL ON secret FROM PUBLIC")
         assert error(c, "QUEUE PUSH mail SELECT x FROM secret").sqlstate == "42501"
+        q.rows("CREATE TABLE q_ueue AS SELECT 1 AS x; REVOKE ALL ON q_ueue FROM PUBLIC")
+        assert "H" not in error(c, "QUEUE PUSH mail SELECT x FROM q_ueue").fields
+
+
+def extended(c, sql):
+    """The error of it, as PgError.fields, of a statement that is described and executed."""
+    got = c.hold().parse("", sql).bind().describe("P").execute().sync().push().until("Z")
+    return next(m for m in got if m.type == "E").fields
+
+
+@pytest.mark.parametrize("payload, hint", [
+    ("jsonb", "The JSON value null is written 'null'."), ("text", "An empty payload is written ''."),
+    ("bytea", "An empty payload is written ''.")])
+def test_a_payload_that_is_null(q, payload, hint):
+    """A query says it as a value does, by every way."""
+    q.rows("QUEUE CREATE other WITH (payload = %s); CREATE TABLE t (payload int NOT NULL)" % payload)
+    want = ("22004", "the payload must not be null", hint)
+    for sql in ("QUEUE PUSH other NULL", "QUEUE PUSH other SELECT NULL", "QUEUE PUSH other (payload, key) SELECT NULL, 'k'",
+                "QUEUE PUSH other (payload, delay) SELECT NULL, '1s'"):
+        for fields in (error(q, sql).fields, extended(q, sql)):
+            assert (fields["C"], fields["M"], fields.get("H")) == want, sql
+            assert "D" not in fields and "23502" not in str(fields)
+    # that of another table is left as it is
+    fields = error(q, "QUEUE PUSH mail WITH x AS (INSERT INTO t VALUES (NULL) RETURNING payload) SELECT payload FROM x").fields
+    assert fields["C"] == "23502" and fields["t"] == "t" and "Failing row" in fields["D"]
 
 
 def test_parameters(qproxy, db, q):
@@ -310,7 +338,10 @@ def test_copy_errors(q):
     assert types(got) == "EZ" and got[0].sqlstate == "22P02"
     assert "line 3, column payload" in got[0].fields["W"]
     assert q.rows("SELECT 1 AS x") == [{"x": "1"}] and stats(q)["ready"] == 0
-    assert copy_in(q, "QUEUE PUSH mail FROM STDIN", b"\\N\n")[0].sqlstate == "23502"
+    got = copy_in(q, "QUEUE PUSH mail FROM STDIN", b"1\n\\N\n")[0]
+    assert (got.sqlstate, got.fields["M"], got.fields["H"]) == (
+        "22004", "the payload must not be null", "The JSON value null is written 'null'.")
+    assert "line 2" in got.fields["D"]
     q.query("QUEUE PUSH mail FROM STDIN").until("G")
     q.copy_data(b"1\n").copy_fail("thought better of it")
     got = q.until("Z")
@@ -435,7 +466,7 @@ def test_keys_that_are_an_error(q):
     assert e.sqlstate == "23505" and 'the key "a"' in e.message
     assert keyed(q) == [("1", "0", "a")]
     assert error(q, "QUEUE PUSH mail (payload, key) SELECT 1, repeat('x', 1001)").sqlstate == "22001"
-    assert error(q, "QUEUE PUSH mail (payload, key) SELECT NULL, 'n'").sqlstate == "23502"
+    assert error(q, "QUEUE PUSH mail (payload, key) SELECT NULL, 'n'").sqlstate == "22004"
     assert error(q, "QUEUE PUSH nosuch (payload, key) SELECT 1, 'n' WHERE false").message == 'queue "nosuch" does not exist'
     assert error(q, "QUEUE PUSH mail (payload, key) SELECT nosuch, 'n'").fields["P"] == "39"
 

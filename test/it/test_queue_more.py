@@ -1,6 +1,7 @@
 """Verbs for whoever looks after the queues, and the options of PUSH: what they do, in every way that a
 driver may send them, and with others waiting."""
 
+import psycopg
 import pytest
 
 import test_queue_language as language
@@ -188,6 +189,57 @@ def test_as_another_role(qproxy, db, q):
         assert tag(w, "QUEUE PUSH mail '1'") == "INSERT 0 1"
         assert tag(q, "QUEUE REVOKE ALL ON mail FROM other, public") == "REVOKE"
         assert error(w, "QUEUE PUSH mail '1'").sqlstate == "42501"
+
+
+RIGHTS = [
+    ("QUEUE PUSH {q} '1'", "PUSH"), ("QUEUE PUSH {q} '1' KEY 'k'", "PUSH"),
+    ("QUEUE PUSH {q} '1' KEY 'k' ON DUPLICATE REPLACE", "PUSH, TAKE"), ("QUEUE PEEK {q}", "TAKE"),
+    ("QUEUE PEEK {q} STATE done", "TAKE"), ("QUEUE STATS {q}", "TAKE"), ("QUEUE ERRORS {q}", "TAKE"),
+    ("QUEUE PURGE {q}", "TAKE"), ("QUEUE REDRIVE {q}", "TAKE"), ("QUEUE CANCEL '{n}-1'", "TAKE"),
+    ("QUEUE JOB '{n}-1'", "TAKE"), ("QUEUE DONE '{n}-1-0000000000000000'", "TAKE"),
+]
+# outside transactions only
+ALONE = [("QUEUE TAKE {q}", "TAKE"), ("QUEUE TAKE {q} WAIT '60s'", "TAKE"), ("QUEUE POP {q}", "TAKE"),
+         ("QUEUE AWAIT '{n}-1'", "AWAIT"), ("QUEUE AWAIT 1 ON {q} WAIT '60s'", "AWAIT")]
+
+
+def test_the_right_that_is_missing(qproxy, db, q):
+    """The error of the table tells which right to ask for: merged, in place, simple and extended."""
+    tag(q, 'QUEUE CREATE "My ""Mail"')
+    with qproxy.wire(db, user="other") as w:
+        for place in (False, True):
+            for sql, rights in RIGHTS + ([] if place else ALONE):
+                for number, name in ((1, "mail"), (2, '"My ""Mail"')):
+                    text = sql.format(q=name, n=number)
+                    for extended in (False, True):
+                        if place:
+                            tag(w, "BEGIN; SELECT 1")
+                        got = w.hold().parse("", text).bind().execute().sync().push().until("Z") if extended \
+                            else w.simple(text)
+                        e = next(m for m in got if m.type == "E").fields
+                        assert e["C"] == "42501" and e["M"].startswith("permission denied for table"), text
+                        assert e["H"] == "The owner of the queue can allow it: QUEUE GRANT %s ON %s TO ...;" % (
+                            rights, name), text
+                        if place:
+                            tag(w, "ROLLBACK")
+        assert "H" not in error(w, "SELECT payload FROM queue.q_mail").fields     # not a statement of ours
+
+
+@pytest.mark.parametrize("block", [False, True])
+def test_dropped_while_it_waits(qproxy, db, q, cluster, direct, block):
+    """A statement that waits for a DROP is told in the words of the language that the queue is gone."""
+    with qproxy.wire(db) as w, psycopg.connect(cluster.dsn(db)) as other:
+        table = direct.execute("SELECT 'queue.q_mail'::regclass::oid").fetchone()[0]
+        if block:
+            tag(w, "BEGIN; SELECT 1")
+        other.execute("SELECT queue.drop('mail')")
+        w.query("QUEUE PEEK mail")
+        wait_for(lambda: direct.execute("SELECT pid FROM pg_locks WHERE NOT granted AND locktype = 'relation' AND "
+                                        "relation = %s", [table]).fetchone(), "that it waits")
+        other.commit()
+        e = next(m for m in w.until("Z") if m.type == "E").fields
+        assert (e["C"], e["M"]) == ("42P01", 'queue "mail" does not exist')
+        assert e["H"] == "It has been dropped. To have it again: QUEUE CREATE mail;"
 
 
 def test_grant_is_refused(q):

@@ -1,0 +1,88 @@
+/*
+ * What Postgres says of a queue's table, whose name the client has never written, in the client's
+ * words. By its texts, where it says no more: of a server with messages in another language some
+ * are left as they are. Must not know which way a statement takes. Entry points: refusal_rights,
+ * refusal_reword.
+ */
+#include <string.h>
+
+#include "queue_int.h"
+
+const char *refusal_rights(const struct qstmt *q)
+{
+	if (q->verb->id == QVERB_PUSH)
+		return qstmt_has(q, QARG_DUPLICATE) ? "PUSH, TAKE" : "PUSH";
+	if (q->verb->id == QVERB_AWAIT)
+		return "AWAIT";
+	return qstmt_then(q, QVERB_PUSH) ? "PUSH" : "TAKE";
+}
+
+/* The name as a statement needs it, of a queue. */
+static const char *quoted(char *ret, size_t size, const char *name, size_t len)
+{
+	static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
+	bool bare = strspn(name, plain) >= len && (name[0] < '0' || name[0] > '9');
+	size_t n = 0;
+
+	if (!bare)
+		ret[n++] = '"';
+	for (size_t i = 0; i < len && n + 4 <= size; i++) {
+		if (name[i] == '"')
+			ret[n++] = '"';
+		ret[n++] = name[i];
+	}
+	if (!bare)
+		ret[n++] = '"';
+	ret[n] = '\0';
+	return ret;
+}
+
+/* "permission denied for table q_mail": in most languages the name comes last. */
+static bool denied(struct pg_error *err, const char *rights)
+{
+	char name[2 * QSTMT_QUEUE_MAX + 4];
+	const char *table = strstr(err->message, " q_"), *archive = strstr(err->message, " a_");
+
+	if (err->hint[0] != '\0')
+		return false;
+	if (table == NULL || (archive != NULL && archive < table))
+		table = archive;
+	if (table == NULL || memchr(err->message, '"', (size_t)(table - err->message)) != NULL ||
+		strlen(table + 3) == 0 || strlen(table + 3) > QSTMT_QUEUE_MAX)
+		return false;
+	quoted(name, sizeof(name), table + 3, strlen(table + 3));
+	pg_error_hint(err, "The owner of the queue can allow it: QUEUE GRANT %s ON %s TO ...;",
+		rights, name);
+	return true;
+}
+
+/* relation "queue.q_mail" does not exist: it was dropped while the statement waited for that. */
+static bool gone(struct pg_error *err)
+{
+	static const char begin[] = "\"queue.q_";
+	char name[QSTMT_QUEUE_MAX + 1], ident[2 * QSTMT_QUEUE_MAX + 4];
+	const char *from = strstr(err->message, begin), *end = strrchr(err->message, '"');
+	size_t len;
+
+	if (from == NULL || end < from + sizeof(begin))
+		return false;
+	from += sizeof(begin) - 1;
+	len = (size_t)(end - from);
+	if (len > QSTMT_QUEUE_MAX)
+		return false;
+	memcpy(name, from, len);
+	name[len] = '\0';
+	pg_error_set(err, "42P01", "queue \"%s\" does not exist", name);
+	pg_error_hint(err, "It has been dropped. To have it again: QUEUE CREATE %s;",
+		quoted(ident, sizeof(ident), name, len));
+	return true;
+}
+
+bool refusal_reword(struct pg_error *err, const char *rights)
+{
+	if (strcmp(err->sqlstate, "42501") == 0)
+		return denied(err, rights);
+	if (strcmp(err->sqlstate, "42P01") == 0)
+		return gone(err);
+	return false;
+}
