@@ -307,6 +307,7 @@ qb_units = \
 	etc/qbouncer.socket
 
 qb_unit_tests = \
+	test/unit/test_auth_erase \
 	test/unit/test_auth_file \
 	test/unit/test_auth_login \
 	test/unit/test_auth_session \
@@ -350,6 +351,10 @@ qb_unit_tests = \
 qb_unit_files = \
 	test/unit/net_fixture.h \
 	test/unit/queue_samples.h
+
+test_unit_test_auth_erase_SOURCES = test/unit/test_auth_erase.c
+test_unit_test_auth_erase_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_auth_erase_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_auth_file_SOURCES = test/unit/test_auth_file.c
 test_unit_test_auth_file_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
