@@ -624,6 +624,7 @@ qb_dialogues = \
 	test/scenario/savepoints.dlg \
 	test/scenario/schema_absent.dlg \
 	test/scenario/schema_old.dlg \
+	test/scenario/serializable.dlg \
 	test/scenario/server_dies.dlg \
 	test/scenario/server_down.dlg \
 	test/scenario/servers_age.dlg \

@@ -12,6 +12,8 @@
 #include "queue/stat.h"
 #include "merge.h"
 
+#define TRIES_MAX 25 /* of a batch that others' transactions were in the way of */
+
 struct merge_item {
 	struct merge_item *prev,
 		*next; /* of the group while it waits, of the batch when it is sent */
@@ -34,6 +36,7 @@ struct batch {
 	bool risky;   /* and any refusal is answered by sending it as the spec has it */
 	bool patient; /* sent by patient_sql */
 	bool stale;   /* its statement is not right any more: somebody has left */
+	int tries;    /* times that it was sent again as it was */
 	void *flight; /* of the shape */
 	struct task *task;
 };
@@ -449,6 +452,7 @@ static bool cut(struct batch *b)
 	if (second == NULL)
 		return false;
 	second->group = g;
+	second->tries = b->tries;
 	for (; b->n_items > half; b->n_items--) {
 		i = b->items->prev;
 		DL_DELETE(b->items, i);
@@ -477,18 +481,38 @@ static bool is_refused(const struct batch *b, const struct pg_error *err)
 	       (b->risky || strcmp(err->sqlstate, "42883") == 0);
 }
 
-/* Once more, before anything else, by the spec. */
-static void send_long_way(struct batch *b, const struct pg_error *err)
+/* Once more, before anything else. */
+static void send_again(struct batch *b)
 {
 	struct group *g = b->group;
 	struct merge_item *i;
 
-	if (strcmp(err->sqlstate, "42883") == 0)
-		g->spec.shape->refused(g->spec.shape_arg);
 	DL_FOREACH (b->items, i)
 		item_again(i);
 	b->next = g->pieces;
 	g->pieces = b;
+}
+
+static void send_long_way(struct batch *b, const struct pg_error *err)
+{
+	struct group *g = b->group;
+
+	if (strcmp(err->sqlstate, "42883") == 0)
+		g->spec.shape->refused(g->spec.shape_arg);
+	send_again(b);
+}
+
+/* It is a transaction of its own that nobody else has a part in, so who asked need not repeat it:
+ * where transactions are SERIALIZABLE by default, takes and pushes would fail all the time. */
+static bool send_serially(struct batch *b, const struct pg_error *err)
+{
+	if (err == NULL || b->tries >= TRIES_MAX ||
+		(strcmp(err->sqlstate, "40001") != 0 && strcmp(err->sqlstate, "40P01") != 0))
+		return false;
+	b->tries++;
+	b->direct = b->patient = false;
+	send_again(b);
+	return true;
 }
 
 static void batch_end(struct batch *b, const struct pg_error *err)
@@ -541,6 +565,19 @@ static bool send_patient(struct batch *b, const struct pg_error *err)
 	return true;
 }
 
+/* In one way or another: nobody is answered yet. */
+static bool goes_on(struct batch *b, const struct pg_error *err)
+{
+	if (send_serially(b, err))
+		return true;
+	if (is_refused(b, err)) {
+		send_long_way(b, err);
+		return true;
+	}
+	return send_patient(b, err) || (err != NULL && b->group->spec.split && b->n_items > 1 &&
+					       !is_connection_error(err) && cut(b));
+}
+
 /* The next batch is sent before the answers of this one are written. */
 static void on_done(void *arg, const struct pg_error *err)
 {
@@ -550,15 +587,7 @@ static void on_done(void *arg, const struct pg_error *err)
 
 	b->task = NULL;
 	end_flight(b, err);
-	again = is_refused(b, err);
-	if (again)
-		send_long_way(b, err);
-	else if (send_patient(b, err))
-		again = true;
-	else
-		again = err != NULL && g->spec.split && b->n_items > 1 &&
-			!is_connection_error(err) && cut(b);
-
+	again = goes_on(b, err);
 	if (patient)
 		g->patient--;
 	else

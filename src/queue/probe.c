@@ -223,8 +223,10 @@ static const char *const take_sql[QPAYLOAD_COUNT] = {
 static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
 {
-	static const struct merge_ops ops = {
-		.row = probe_row, .common = probe_row, .done = waiter_asked};
+	static const struct merge_ops ops = {.row = probe_row,
+		.common = probe_row,
+		.again = waiter_asks_again,
+		.done = waiter_asked};
 	static const uint32_t oids[] = {
 		OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL, OID_TEXT};
 	struct merge_spec spec = {.sql = take_sql[w->args.payload],

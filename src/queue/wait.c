@@ -174,14 +174,21 @@ static void give_back_taken(struct waiter *w)
 	mem_free(tokens);
 }
 
+void waiter_asks_again(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->n_taken = 0;
+	buf_reset(&w->answer.rows);
+	w->answer.n_rows = 0;
+}
+
 /* What it was told of was not committed, or nobody knows: then it is not left to the end of the
  * leases. */
 static void forget_rows(struct waiter *w)
 {
 	give_back_taken(w);
-	w->n_taken = 0;
-	buf_reset(&w->answer.rows);
-	w->answer.n_rows = 0;
+	waiter_asks_again(w);
 }
 
 /* Does the next one in line ask already? It will say whether there is more. */

@@ -102,6 +102,7 @@ void probe_formats(const struct waiter *w, int16_t formats[20]);
 void probe_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, or when there may be one */
 
 /* wait.c */
+void waiter_asks_again(void *arg); /* what its probe has told it was rolled back, and is sent once more */
 void waiter_asked(void *arg, const struct pg_error *err); /* the end of a probe */
 void waiter_handed(struct waiter *w, bool ok); /* the end of a push that may have been its job */
 void waiter_ask_failed(struct waiter *w);                 /* no memory to ask */
