@@ -55,7 +55,9 @@ END
 $$;
 
 -- Its columns are of the types that the queue's table has. An id may be there twice: those of an
--- unlogged table may begin anew after a crash.
+-- unlogged table may begin anew after a crash. So it has no key, and a publication (FOR ALL TABLES)
+-- needs to be told what names a row that is deleted: Postgres would refuse to delete it. Without one
+-- that costs nothing.
 CREATE OR REPLACE FUNCTION queue._generate_archive(number int4, name text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -69,6 +71,7 @@ BEGIN
 		FROM %2$s WITH NO DATA;
 		CREATE INDEX %3$I ON %1$s (id);
 		CREATE INDEX %4$I ON %1$s (ended_at);
+		ALTER TABLE %1$s REPLICA IDENTITY FULL;
 		REVOKE ALL ON %1$s FROM PUBLIC;
 	$sql$, queue._archive(name), queue._table(name), format('n%s_archive', number),
 		format('n%s_ended', number), (SELECT CASE relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END

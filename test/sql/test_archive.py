@@ -169,6 +169,18 @@ def test_purge(kept):
     assert archive(kept) == []
 
 
+def test_published(kept):
+    kept.rows("CREATE PUBLICATION p FOR TABLE queue.q_q, queue.a_q, queue.queues")
+    kept.push("q", "1", "2", "3")
+    kept.done(kept.take("q")[0]["token"])
+    assert kept.value("SELECT queue.purge('q', 'done')") == 1
+    kept.done(kept.take("q")[0]["token"])
+    kept.rows("UPDATE queue.a_q SET ended_at = '2000-01-01'")
+    assert kept.value("SELECT queue.maintain()") == 1
+    kept.rows("SELECT queue.alter('q', '{lease}', '{1 min}')")
+    assert kept.value("SELECT queue.purge('q')") == 1
+
+
 def test_only_dead_jobs_are_run_again(kept):
     kept.push("q", "1")
     kept.done(kept.take("q")[0]["token"])
