@@ -31,6 +31,8 @@ unsigned sql_session_touches(const char *text, size_t len, bool standard_strings
 bool sql_session_custom_names(const char *text, size_t len, struct buf *ret);
 /* Does it hold a word of those that take settings back: RESET, DISCARD, DEFAULT? */
 bool sql_session_may_reset(const char *text, size_t len);
+/* Does it hold the word EXECUTE? */
+bool sql_session_may_execute(const char *text, size_t len);
 
 enum sql_session_kind {
 	SQL_SESSION_OTHER,

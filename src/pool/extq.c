@@ -141,7 +141,7 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 	}
 	c->link->unsynced = true;
 	c->pool->stats.server_parses++;
-	touches = sql_session_touches(p->sql, p->sql_len, client_standard_strings(c));
+	touches = session_touches(c, p->sql, p->sql_len);
 	session_touch(c, p->sql, p->sql_len, touches);
 	if (p->name[0] == '\0')
 		c->link->unnamed_touches = (uint8_t)touches;

@@ -162,7 +162,7 @@ static enum step send_statements(struct client *c, const char *sql, size_t len, 
 		buf_free(&m.sql);
 		return client_error(c, &m.err, true);
 	}
-	session_touch(c, sql, len, sql_session_touches(sql, len, client_standard_strings(c)));
+	session_touch(c, sql, len, session_touches(c, sql, len));
 	m.rp->part = part;
 	return local_send_string(c, m.rp, &m.sql);
 }

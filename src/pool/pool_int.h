@@ -358,6 +358,7 @@ struct server {
 	bool settling : 1;     /* its client or task waits until its settings are in force */
 	bool reset_seen : 1;   /* with `touched`: by something that may take settings back */
 	bool sets_any : 1;     /* session pooling: `sets_prepared` lacks some */
+	bool sets_by_sql : 1;  /* session pooling: SQL has prepared a statement that may change settings */
 	bool look_again : 1;   /* session pooling: the last question failed */
 	bool look_insisted : 1;/* ... and a statement that does not run here has asked once more */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
@@ -717,6 +718,8 @@ void session_restore_vars(struct client *c, const char *only, const struct istr 
 bool session_add_origin(const struct client *c, struct istr **list);
 bool session_restore_all(struct client *c, bool identity); /* identity: role and authorization too */
 /* A text with these effects is sent to the client's server. */
+/* enum sql_touch, of all statements of a text that the client's server is to get. */
+unsigned session_touches(const struct client *c, const char *sql, size_t len);
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches);
 /* A simple query is about to be sent. What it sets, a reference; NULL: nothing that is known now. */
 struct istr *session_effect(struct client *c, const char *sql, size_t len);

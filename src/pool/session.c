@@ -219,8 +219,19 @@ static void touch_settings(struct server *s, const char *sql, size_t len, unsign
 	if ((touches & SQL_TOUCH_SETTINGS) == 0)
 		return;
 	(void)add_custom_of(s, sql, len);
-	s->reset_seen |= sql_session_may_reset(sql, len);
+	s->sets_by_sql |= (touches & SQL_TOUCH_PREPARED) != 0;
+	s->reset_seen |= s->sets_by_sql || sql_session_may_reset(sql, len);
 	touch(s, touches, SQL_TOUCH_SETTINGS);
+}
+
+/* What SQL has prepared changes them again each time that it is executed. */
+unsigned session_touches(const struct client *c, const char *sql, size_t len)
+{
+	unsigned touches = sql_session_touches(sql, len, client_standard_strings(c));
+
+	if (c->link->sets_by_sql && sql_session_may_execute(sql, len))
+		touches |= SQL_TOUCH_SETTINGS;
+	return touches;
 }
 
 /* It is mostly the one that has just been parsed. */
@@ -295,7 +306,7 @@ void session_forget_prepared(struct server *s)
 		mem_free(p);
 	}
 	s->n_sets_prepared = 0;
-	s->sets_any = false;
+	s->sets_any = s->sets_by_sql = false;
 }
 
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
@@ -404,7 +415,7 @@ static struct istr *effect_of_cleaning(const struct client *c, const char *sql, 
 
 struct istr *session_effect(struct client *c, const char *sql, size_t len)
 {
-	unsigned touches = sql_session_touches(sql, len, client_standard_strings(c));
+	unsigned touches = session_touches(c, sql, len);
 	struct istr *effect = NULL;
 	struct server *s = c->link;
 

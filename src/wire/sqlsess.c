@@ -335,6 +335,11 @@ bool sql_session_may_reset(const char *text, size_t len)
 	       holds_word(text, len, "default");
 }
 
+bool sql_session_may_execute(const char *text, size_t len)
+{
+	return holds_word(text, len, "execute");
+}
+
 /* --- single statements that are understood ------------------------------------------------------
  */
 
