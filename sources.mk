@@ -554,6 +554,7 @@ qb_dialogues = \
 	test/scenario/committed_when_gone.dlg \
 	test/scenario/copy_in.dlg \
 	test/scenario/copy_sync.dlg \
+	test/scenario/counted.dlg \
 	test/scenario/custom_set_often.dlg \
 	test/scenario/database_down_first.dlg \
 	test/scenario/database_down_while_waiting.dlg \
@@ -628,6 +629,7 @@ qb_dialogues = \
 	test/scenario/server_dies.dlg \
 	test/scenario/server_down.dlg \
 	test/scenario/servers_age.dlg \
+	test/scenario/session_execute.dlg \
 	test/scenario/session_left_at_once.dlg \
 	test/scenario/session_mode.dlg \
 	test/scenario/session_queue.dlg \
@@ -641,6 +643,7 @@ qb_dialogues = \
 	test/scenario/shutdown_while_waiting.dlg \
 	test/scenario/slow_reader.dlg \
 	test/scenario/startup_bad.dlg \
+	test/scenario/string_cancelled.dlg \
 	test/scenario/string_ends_in_take.dlg \
 	test/scenario/suspended.dlg \
 	test/scenario/sync_leaves_open.dlg \
