@@ -317,8 +317,11 @@ qb_unit_tests = \
 	test/unit/test_bulk \
 	test/unit/test_conf \
 	test/unit/test_conn \
+	test/unit/test_conn_in \
+	test/unit/test_conn_out \
 	test/unit/test_console_parse \
 	test/unit/test_describe \
+	test/unit/test_dial \
 	test/unit/test_hba \
 	test/unit/test_hist \
 	test/unit/test_home \
@@ -349,6 +352,7 @@ qb_unit_tests = \
 	test/unit/test_util \
 	test/unit/test_verbs
 qb_unit_files = \
+	test/unit/conn_owner.h \
 	test/unit/net_fixture.h \
 	test/unit/queue_samples.h
 
@@ -392,6 +396,14 @@ test_unit_test_conn_SOURCES = test/unit/test_conn.c
 test_unit_test_conn_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_conn_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_conn_in_SOURCES = test/unit/test_conn_in.c
+test_unit_test_conn_in_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_conn_in_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_conn_out_SOURCES = test/unit/test_conn_out.c
+test_unit_test_conn_out_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_conn_out_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_console_parse_SOURCES = test/unit/test_console_parse.c
 test_unit_test_console_parse_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_console_parse_LDADD = $(ADMIN_LIBS) $(CMOCKA_LIBS)
@@ -399,6 +411,10 @@ test_unit_test_console_parse_LDADD = $(ADMIN_LIBS) $(CMOCKA_LIBS)
 test_unit_test_describe_SOURCES = test/unit/test_describe.c
 test_unit_test_describe_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_describe_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_dial_SOURCES = test/unit/test_dial.c
+test_unit_test_dial_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_dial_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_hba_SOURCES = test/unit/test_hba.c
 test_unit_test_hba_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
