@@ -29,6 +29,8 @@ typedef uint64_t usec_t;
 
 /* ASCII only, whatever the locale: what the protocol and SQL keywords need. */
 int util_strcasecmp(const char *a, const char *b);
+/* Bytes of the character of UTF-8 that the text begins with; 0: with none, or it is empty. */
+size_t util_utf8_len(const char *text);
 int util_memcasecmp(const void *a, const void *b, size_t len);
 static inline char util_lower(char c)
 {

@@ -195,26 +195,13 @@ static size_t log_head(char *line, enum log_level lvl)
 /* One character behind *text, which is left at its last byte; U+FFFD for what is not UTF-8. */
 static size_t log_json_utf8(char *line, size_t len, const char **text)
 {
-	const unsigned char *p = (const unsigned char *)*text;
-	int n = p[0] >= 0xc2 && p[0] <= 0xdf   ? 2
-		: p[0] >= 0xe0 && p[0] <= 0xef ? 3
-		: p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
-					       : 0;
-	/* the first continuation byte tells over-long forms, surrogates and what is above U+10FFFF
-	 */
-	unsigned low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
-	unsigned high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+	size_t n = util_utf8_len(*text);
 
-	for (int i = 1; i < n; i++) {
-		if (p[i] < low || p[i] > high)
-			n = 0;
-		low = 0x80, high = 0xbf;
-	}
 	if (n == 0)
 		return len + (size_t)sprintf(line + len, "\\ufffd");
-	memcpy(line + len, p, (size_t)n);
+	memcpy(line + len, *text, n);
 	*text += n - 1;
-	return len + (size_t)n;
+	return len + n;
 }
 
 /* A JSON string without its quotes. Bytes that are not ASCII stay: texts are UTF-8, or what a peer

@@ -25,6 +25,26 @@ int util_strcasecmp(const char *a, const char *b)
 	return (unsigned char)util_lower(*a) - (unsigned char)util_lower(*b);
 }
 
+size_t util_utf8_len(const char *text)
+{
+	const unsigned char *p = (const unsigned char *)text;
+	size_t n = p[0] < 0x80                    ? p[0] != 0
+		   : p[0] >= 0xc2 && p[0] <= 0xdf ? 2
+		   : p[0] >= 0xe0 && p[0] <= 0xef ? 3
+		   : p[0] >= 0xf0 && p[0] <= 0xf4 ? 4
+						  : 0;
+	/* the first continuation byte tells over-long forms, surrogates, what is above U+10FFFF */
+	unsigned low = p[0] == 0xe0 ? 0xa0 : p[0] == 0xf0 ? 0x90 : 0x80;
+	unsigned high = p[0] == 0xed ? 0x9f : p[0] == 0xf4 ? 0x8f : 0xbf;
+
+	for (size_t i = 1; i < n; i++) {
+		if (p[i] < low || p[i] > high)
+			return 0;
+		low = 0x80, high = 0xbf;
+	}
+	return n;
+}
+
 int util_memcasecmp(const void *a, const void *b, size_t len)
 {
 	const char *x = a, *y = b;

@@ -14,17 +14,24 @@ void metric_family(struct buf *b, const char *name, const char *type, const char
 	buf_printf(b, "# HELP qbouncer_%s %s\n# TYPE qbouncer_%s %s\n", name, help, name, type);
 }
 
-/* Backslash, quote and line feed. */
+/* Backslash, quote and line feed; and what is no UTF-8, of a name that some client has thought of,
+ * as \xNN: who reads it would refuse the answer as a whole. */
 static void label_value(struct buf *b, const char *s)
 {
-	for (; *s != '\0'; s++) {
-		if (*s == '\n') {
+	size_t n;
+
+	for (; *s != '\0'; s += n) {
+		n = util_utf8_len(s);
+		if (n == 0) {
+			buf_printf(b, "\\\\x%02X", (unsigned)(uint8_t)*s);
+			n = 1;
+		} else if (*s == '\n') {
 			buf_puts(b, "\\n");
-			continue;
+		} else {
+			if (*s == '\\' || *s == '"')
+				buf_putc(b, '\\');
+			buf_put(b, s, n);
 		}
-		if (*s == '\\' || *s == '"')
-			buf_putc(b, '\\');
-		buf_putc(b, *s);
 	}
 }
 

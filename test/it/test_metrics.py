@@ -8,6 +8,7 @@ import socket
 
 import pytest
 
+from pgwire import V3_0, PgError
 from proxy import free_port, wait_for
 from queuetest import take
 
@@ -120,6 +121,14 @@ def test_all_of_show_stats_and_pools(proxy, port, db):
         assert key in got, key
         if column != "maxwait":
             assert got[key] == int(pool[column]), key
+
+
+def test_names_that_are_no_text(proxy, port):
+    """Anybody may name a database; a label that is not UTF-8 would spoil all of the answer."""
+    with proxy.wire() as c, pytest.raises(PgError):
+        c.packet(V3_0, b"user\0app\0database\0caf\xe9 \xc3\xa9\0\0")
+        c.login()
+    assert 'qbouncer_queries_total{database="caf\\\\xE9 \u00e9"}' in samples(port)
 
 
 def test_histograms_add_up(proxy, port, db):

@@ -79,6 +79,37 @@ static void test_casecmp(void **state)
 	assert_int_equal(util_memcasecmp("a", "b", 0), 0);
 }
 
+static void test_utf8_len(void **state)
+{
+	static const struct {
+		const char *text;
+		size_t len;
+	} cases[] = {
+		{"", 0},
+		{"a\xe9", 1},
+		{"\x7f", 1},
+		{"\xc3\xa9", 2},
+		{"\xe2\x82\xac", 3},
+		{"\xf0\x9f\x90\x98", 4},
+		{"\xf4\x8f\xbf\xbf", 4},
+		{"\x80", 0},
+		{"\xe9", 0},
+		{"\xc3", 0},
+		{"\xe2\x82", 0},
+		{"\xf0\x9f\x90", 0},
+		{"\xc0\x80", 0},
+		{"\xe0\x80\x80", 0},
+		{"\xf0\x80\x80\x80", 0}, /* over-long */
+		{"\xed\xa0\x80", 0},
+		{"\xf4\x90\x80\x80", 0},
+		{"\xff", 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		assert_int_equal(util_utf8_len(cases[i].text), cases[i].len);
+}
+
 static void test_strlcpy(void **state)
 {
 	char dst[4] = "zzz";
@@ -147,6 +178,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_parse_i64),
 		cmocka_unit_test(test_casecmp),
+		cmocka_unit_test(test_utf8_len),
 		cmocka_unit_test(test_strlcpy),
 		cmocka_unit_test(test_add_line),
 		cmocka_unit_test(test_hex),
