@@ -145,6 +145,7 @@ part_lint() {
 	check "lint: list of sources" sh dev/sources.sh --check
 	check "lint: layers" sh dev/layers.sh
 	check "lint: headers alone" sh dev/headers.sh
+	check "lint: secrets" sh dev/secrets.sh
 	check "lint: format" sh dev/format.sh
 	need_build gcc && check "lint: generated files" sh dev/gen.sh --check "$repo/build/gcc"
 }

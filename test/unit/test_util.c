@@ -1,11 +1,14 @@
 /* Comparison, numbers, hex, copies, secrets. */
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "base/util.h"
@@ -173,6 +176,47 @@ static void test_secrets(void **state)
 	util_erase(NULL, 0);
 }
 
+static sigjmp_buf faulted;
+static void *volatile fault_at;
+
+static void on_fault(int sig, siginfo_t *info, void *context)
+{
+	(void)sig;
+	(void)context;
+	fault_at = info->si_addr;
+	siglongjmp(faulted, 1);
+}
+
+/* Where two secrets differ makes no difference: it goes on to the end, which lies here where nobody
+ * may read. */
+static void test_secrets_are_read_to_the_end(void **state)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	struct sigaction catch = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO}, segv, bus;
+	uint8_t *area =
+		mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	uint8_t own[8] = {0};
+
+	(void)state;
+	assert_ptr_not_equal(area, MAP_FAILED);
+	assert_int_equal(mprotect(area + page, page, PROT_NONE), 0);
+	for (int at = 0; at < 4; at++) {
+		area[page - 4 + at] = 1;
+		fault_at = NULL;
+		assert_int_equal(sigaction(SIGSEGV, &catch, &segv), 0);
+		assert_int_equal(sigaction(SIGBUS, &catch, &bus), 0);
+		if (sigsetjmp(faulted, 1) == 0)
+			(void)!util_equal_secret(area + page - 4, own, sizeof(own));
+		sigaction(SIGSEGV, &segv, NULL);
+		sigaction(SIGBUS, &bus, NULL);
+		assert_true(fault_at == area + page);
+		assert_false(util_equal_secret(area + page - 4, own, 4));
+		area[page - 4 + at] = 0;
+	}
+	assert_true(util_equal_secret(area + page - 4, own, 4));
+	munmap(area, 2 * page);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -183,6 +227,7 @@ int main(void)
 		cmocka_unit_test(test_add_line),
 		cmocka_unit_test(test_hex),
 		cmocka_unit_test(test_secrets),
+		cmocka_unit_test(test_secrets_are_read_to_the_end),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
