@@ -328,6 +328,7 @@ qb_unit_tests = \
 	test/unit/test_ini \
 	test/unit/test_interval \
 	test/unit/test_lane \
+	test/unit/test_ldap \
 	test/unit/test_listen \
 	test/unit/test_log \
 	test/unit/test_loop \
@@ -439,6 +440,10 @@ test_unit_test_interval_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_lane_SOURCES = test/unit/test_lane.c
 test_unit_test_lane_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_lane_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_ldap_SOURCES = test/unit/test_ldap.c
+test_unit_test_ldap_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_ldap_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_listen_SOURCES = test/unit/test_listen.c
 test_unit_test_listen_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -85,13 +85,16 @@ static bool read_url(struct rule *r)
 
 static const char *rule_judge(const struct rule *r)
 {
+	int64_t port;
+
 	if (r->server == NULL)
 		return "ldapserver or ldapurl is needed, with the name of a server";
 	if (r->scheme != NULL && strcmp(r->scheme, "ldap") != 0 && strcmp(r->scheme, "ldaps") != 0)
 		return "ldapscheme is ldap or ldaps";
 	if (r->tls != NULL && strcmp(r->tls, "0") != 0 && strcmp(r->tls, "1") != 0)
 		return "ldaptls is 0 or 1";
-	if (r->port != NULL && (atoi(r->port) < 1 || atoi(r->port) > 65535))
+	if (r->port != NULL &&
+		(!util_parse_i64(r->port, strlen(r->port), &port) || port < 1 || port > 65535))
 		return "ldapport is a number from 1 to 65535";
 	if ((r->prefix != NULL || r->suffix != NULL) &&
 		(r->basedn != NULL || r->binddn != NULL || r->attribute != NULL ||
