@@ -44,14 +44,18 @@ static const char *const queries[] = {"SELECT 1", "SELECT slow", "BEGIN", "BEGIN
 	"QUEUE DONE 3, 4", "QUEUE RELEASE 1", "QUEUE FAIL 2", "QUEUE DONE '9-9-9'", "QUEUE TAKE",
 	"QUEUE HELP", "SELECT 1; QUEUE PUSH mail '1'; SELECT 2", "UPDATE t; QUEUE TAKE mail",
 	"QUEUE PUSH mail '7'; SELECT broken", "QUEUE EXTEND 1", "QUEUE PUSH mail SELECT x",
-	"QUEUE PUSH mail SELECT broken", "UPDATE t; QUEUE PUSH mail SELECT x; SELECT 1"};
+	"QUEUE PUSH mail SELECT broken", "UPDATE t; QUEUE PUSH mail SELECT x; SELECT 1",
+	"QUEUE DONE 1 THEN TAKE", "QUEUE DONE 2 THEN TAKE WAIT '2s'",
+	"QUEUE DONE 1, 3 THEN TAKE sms, mail LIMIT 2 WAIT '1s'", "QUEUE DONE 2 THEN PUSH sms '5'",
+	"QUEUE DONE '9-9-9' THEN TAKE mail"};
 
 static const char *const parts[] = {"Parse \"\" \"SELECT 1\"", "Parse \"\" \"SELECT slow\"",
 	"Parse \"\" \"SELECT broken\"", "Parse a \"SELECT $1\"", "Parse b \"UPDATE t\"",
 	"Parse \"\" \"BEGIN\"", "Parse \"\" \"COMMIT\"", "Parse \"\" \"ROLLBACK\"",
 	"Parse c \"QUEUE PUSH mail $1\"", "Parse d \"QUEUE TAKE mail WAIT '1s'\"",
 	"Parse \"\" \"QUEUE TAKE mail LIMIT 3\"", "Parse \"\" \"QUEUE PUSH mail '1'\"",
-	"Parse \"\" \"QUEUE DONE 1\"", "Parse e \"QUEUE PUSH mail SELECT $1\"",
+	"Parse \"\" \"QUEUE DONE 1\"", "Parse \"\" \"QUEUE DONE 1 THEN TAKE WAIT '1s'\"",
+	"Parse \"\" \"QUEUE DONE 2 THEN PUSH mail '6'\"", "Parse e \"QUEUE PUSH mail SELECT $1\"",
 	"Parse \"\" \"QUEUE PUSH mail SELECT broken\"", "Describe S e", "Bind \"\" e \"5\"",
 	"Describe S \"\"", "Parse \"\" \"RESET x\"", "Parse \"\" \"\"", "Bind \"\" \"\"",
 	"Bind \"\" \"\"", "Bind \"\" a \"5\"", "Bind \"\" b", "Bind \"\" c \"9\"", "Bind \"\" d",
