@@ -360,6 +360,25 @@ def test_shutdown(proxy, command):
     except Exception: # the immediate form may end before it answers
         assert command == "SHUTDOWN"
     wait_for(lambda: proxy.process.poll() is not None, "the end")
+    # who said it, and how
+    assert re.search(r"LOG C-0x[0-9a-f]+: qbouncer/admin@127\.0\.0\.1:\d+ SHUTDOWN command issued\n", proxy.log_text())
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_log_disconnections(qbouncer, db, on):
+    """Of clients, and of servers, with the reason and how long they were there."""
+    proxy = qbouncer(log_disconnections=int(on))
+    with proxy.wire(db) as c:
+        c.rows("SELECT 1")
+    wait_for(lambda: not [r for r in proxy.console("SHOW CLIENTS") if r["database"] == db], "that the client is gone")
+    proxy.console("RECONNECT")
+    wait_for(lambda: proxy.console("SHOW SERVERS") == [], "that the servers are gone")
+    for kind in "CS":
+        line = r"LOG %s-0x[0-9a-f]+: %s/app@\S+ closing because: .+ \(age=\d+s\)\n" % (kind, db)
+        if on:
+            proxy.wait_log(line)
+        else:
+            assert not re.search(line, proxy.log_text())
 
 
 def test_psycopg_extended(proxy):
