@@ -585,6 +585,7 @@ qb_dialogues = \
 	test/scenario/discard_all_and_behind.dlg \
 	test/scenario/discard_all_session.dlg \
 	test/scenario/done_in_transaction.dlg \
+	test/scenario/done_locked.dlg \
 	test/scenario/failed_virtual.dlg \
 	test/scenario/fatal_when_idle.dlg \
 	test/scenario/function_call.dlg \

@@ -452,8 +452,8 @@ static const char *push_policy(const struct qstmt *q, const struct bind_values *
 	return found;
 }
 
-/* A key or a group may have to wait for somebody's transaction: not those who are merged with it.
- */
+/* A key, a group, or a job that somebody is about to cancel, may have to wait for his transaction:
+ * not those who are merged with it. */
 #define PATIENCE_SQL "pg_catalog.set_config('lock_timeout', '50ms', true) AS patience"
 
 #define KEYED_SQL(patience, more)                                                                  \
@@ -550,17 +550,23 @@ static bool results_fit(const struct request *r, const struct buf *result)
 	return result->len * (size_t)r->call.jobs.n <= MERGE_BYTES_MAX || r->call.jobs.n == 1;
 }
 
+#define DONE_SQL(patience, more)                                                                   \
+	"SELECT queue FROM " AUTONOMOUS_SQL patience ", LATERAL queue._done($1, own IS NULL" more  \
+	") AS queue"
+#define DONE_PAIRS_SQL(patience, more)                                                             \
+	"SELECT queue FROM " AUTONOMOUS_SQL patience                                               \
+	", LATERAL queue._done_pairs(CASE WHEN own IS NOT NULL" more " THEN $1 END) AS queue"
+
 /* result NULL: without one. */
 static struct merge_item *merge_done_with(struct request *r, const struct buf *result)
 {
 	static const uint32_t oids[] = {OID_TEXT_ARRAY};
 	struct bind_param none = {.len = -1};
 	struct merge_spec spec = {
-		.sql = result == NULL ? "SELECT queue FROM " AUTONOMOUS_SQL
-					", LATERAL queue._done($1, own IS NULL) AS queue"
-				      : "SELECT queue FROM " AUTONOMOUS_SQL
-					", LATERAL queue._done_pairs("
-					"CASE WHEN own IS NOT NULL THEN $1 END) AS queue",
+		.sql = result == NULL
+			       ? DONE_SQL(", " PATIENCE_SQL, " OR patience IS NULL")
+			       : DONE_PAIRS_SQL(", " PATIENCE_SQL, " AND patience IS NOT NULL"),
+		.patient_sql = result == NULL ? DONE_SQL("", "") : DONE_PAIRS_SQL("", ""),
 		.oids = oids,
 		.n_params = 1,
 		.array_param = 0,

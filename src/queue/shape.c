@@ -405,7 +405,8 @@ static void put_done_call(struct buf *text, int64_t number, const char *results)
 	buf_printf(text,
 		" AS queue FROM queue.queues AS c WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
-		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
+		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL) AND "
+		"pg_catalog.set_config('lock_timeout', '50ms', true) IS NOT NULL",
 		(long long)number);
 }
 

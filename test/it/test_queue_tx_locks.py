@@ -41,3 +41,18 @@ def test_who_waits_is_told(q, other, change):
     parked(w)
     tag(c, "ROLLBACK")
     assert [m.text_row[4] for m in w.until("Z") if m.type == "D"] == ["1"]
+
+
+@pytest.mark.parametrize("result", ["", " RESULT '{}'"])
+def test_done_of_others_does_not_wait(q, other, qproxy, db, result):
+    """A transaction that is not over cancels a job: its DONE waits for that, and nobody else's."""
+    tag(q, "QUEUE PUSH mail '1', '2', '3'")
+    with qproxy.wire(db) as worker:
+        first, second, third = (take(worker, "QUEUE TAKE mail") for _ in range(3))
+        tag(q, "BEGIN")
+        tag(q, f"QUEUE CANCEL '{first['token'].rsplit('-', 1)[0]}'")
+        other.query(f"QUEUE DONE '{first['token']}'{result}")
+        for job in (second, third):
+            assert tag(worker, f"QUEUE DONE '{job['token']}'{result}") == "UPDATE 1"
+        tag(q, "COMMIT")
+        assert [m.fields["C"] for m in other.until("Z") if m.type == "E"] == ["QB002"]
