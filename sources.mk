@@ -616,6 +616,7 @@ qb_dialogues = \
 	test/scenario/merge_take.dlg \
 	test/scenario/messages_bad.dlg \
 	test/scenario/no_sync_yet.dlg \
+	test/scenario/notices.dlg \
 	test/scenario/parse_known_in_failed.dlg \
 	test/scenario/pass_flush.dlg \
 	test/scenario/pass_pipeline.dlg \

@@ -18,6 +18,8 @@ struct task_ops {
 	void (*done)(void *arg, const struct pg_error *err);
 	/* A server is there: the last moment for task_change(). false: no memory, which is its end. Or NULL. */
 	bool (*starts)(void *arg);
+	/* A NoticeResponse of its statement: the body. Borrowed. Or NULL: nobody hears of it. */
+	void (*notice)(void *arg, const uint8_t *body, size_t len);
 };
 
 /* The settings of a client (all but application_name), for statements that stand for many clients. */

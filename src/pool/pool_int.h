@@ -852,6 +852,7 @@ enum step copy_message(struct client *c, const struct wire_msg *m); /* CopyData,
 bool task_starts(struct task *t); /* it is about to be; false: it has ended instead */
 void task_start(struct task *t, struct server *s);
 void task_row(struct task *t, const uint8_t *body, size_t len);
+void task_notice(struct task *t, const uint8_t *body, size_t len);
 void task_error(struct task *t, const uint8_t *body, size_t len);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
 void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */

@@ -100,6 +100,8 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 	if (r->s->link != NULL && (e == NULL || e->dest == DEST_CLIENT || e->dest == DEST_REPLACE ||
 					  e->dest == DEST_BEGIN))
 		return RELAY_FORWARD;
+	if (e != NULL && e->dest == DEST_TASK && r->s->task != NULL && !r->s->settling)
+		task_notice(r->s->task, m->body, m->have);
 	if (log_enabled(LOG_LVL_DEBUG) && wire_complete(m)) {
 		struct wire_notice n;
 
@@ -225,6 +227,8 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 		return true;
 	case 'A':
 		return e == NULL || e->dest == DEST_LISTEN;
+	case 'N':
+		return e != NULL && e->dest == DEST_TASK;
 	case 'D':
 	case 'T':
 		return e != NULL &&

@@ -253,6 +253,12 @@ void task_row(struct task *t, const uint8_t *body, size_t len)
 		t->ops->row(t->arg, body, len);
 }
 
+void task_notice(struct task *t, const uint8_t *body, size_t len)
+{
+	if (t->ops != NULL && t->ops->notice != NULL)
+		t->ops->notice(t->arg, body, len);
+}
+
 void task_error(struct task *t, const uint8_t *body, size_t len)
 {
 	struct wire_notice n;

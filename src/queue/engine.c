@@ -11,6 +11,9 @@
 #include "lane.h"
 #include "merge.h"
 #include "queue_int.h"
+
+#define NOTICES_MAX 65536 /* bytes that are kept for a client, of what its statement raises */
+
 /* --- requests
  * ------------------------------------------------------------------------------------------------
  */
@@ -92,6 +95,18 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	build_i32(&r->answer.rows, (int64_t)len + 4);
 	build_bytes(&r->answer.rows, body, len);
 	r->answer.n_rows++;
+}
+
+/* Of a statement that stands for one client: what it would have got alone. */
+static void on_notice(void *arg, const uint8_t *body, size_t len)
+{
+	struct request *r = arg;
+
+	if (r->answer.notices.len + len > NOTICES_MAX)
+		return;
+	build_u8(&r->answer.notices, 'N');
+	build_i32(&r->answer.notices, (int64_t)len + 4);
+	build_bytes(&r->answer.notices, body, len);
 }
 
 static void put_tag(struct request *r)
@@ -629,7 +644,7 @@ static bool submit_merged(struct request *r, const struct bind_values *bind)
 
 static bool submit_alone(struct request *r, const struct bind_values *bind)
 {
-	static const struct task_ops ops = {.row = on_row, .done = on_done};
+	static const struct task_ops ops = {.row = on_row, .done = on_done, .notice = on_notice};
 	struct task_spec spec = {.ops = &ops,
 		.arg = r,
 		.client = r->qc->client,

@@ -522,3 +522,17 @@ def test_clients_with_other_settings(qproxy, db, q):
     assert peek(q) == []
     for w in wires:
         w.close()
+
+
+def test_notices_reach_the_client(q):
+    def notices(sql):
+        q.query(sql)
+        return [(m.fields["C"], m.fields["M"]) for m in q.until("Z", skip="S") if m.type == "N"]
+
+    exists = ("42P07", 'queue "mail" already exists, skipping')
+    absent = ("42P01", 'queue "other" does not exist, skipping')
+    assert notices("QUEUE CREATE mail IF NOT EXISTS") == [exists]
+    assert notices("QUEUE DROP other IF EXISTS") == [absent]
+    assert notices("SELECT 1; QUEUE DROP other IF EXISTS") == [absent]
+    tag(q, "SET client_min_messages = warning")
+    assert notices("QUEUE DROP other IF EXISTS") == []
