@@ -683,6 +683,7 @@ qb_dialogues = \
 	test/scenario/then_push.dlg \
 	test/scenario/then_take.dlg \
 	test/scenario/then_take_in_transaction.dlg \
+	test/scenario/then_take_no_memory.dlg \
 	test/scenario/then_take_session.dlg \
 	test/scenario/then_take_shutdown.dlg \
 	test/scenario/tls_client.dlg \
