@@ -615,6 +615,7 @@ qb_dialogues = \
 	test/scenario/merge_push.dlg \
 	test/scenario/merge_take.dlg \
 	test/scenario/messages_bad.dlg \
+	test/scenario/next_of_a_group.dlg \
 	test/scenario/no_sync_yet.dlg \
 	test/scenario/notices.dlg \
 	test/scenario/parse_known_in_failed.dlg \

@@ -178,6 +178,9 @@ struct exec {
 	struct pg_error err;
 };
 
+/* SQLSTATE of notices that are the claimant's: no client sees them. */
+#define INTERCEPT_NEWS "QB100"
+
 struct interceptor {
 	const char *name;
 	/* Is the statement that begins here mine? Looks at the first word. complete: no more bytes come. */
@@ -201,6 +204,13 @@ struct interceptor {
 	void (*tx_ended)(struct client *c, bool committed);
 	/* It has said COMMIT PREPARED, of whosever transaction. May be NULL. */
 	void (*prepared_committed)(struct client *c);
+	/* The claimant's functions in the database say something (INTERCEPT_NEWS) in the client's transaction, which
+	 * has not ended. May be NULL. */
+	void (*news)(struct client *c, const char *text);
+	/* The same of a statement of our own. *kept begins as NULL and is the claimant's; with the end of the
+	 * statement, before its done(), it is to be freed. */
+	void (*task_news)(struct pool *p, const char *text, void **kept);
+	void (*task_news_end)(struct pool *p, void **kept, bool committed);
 	/* The client asks to cancel its parked statement. The claimant calls client_fail(); client_refuse() of one that
 	 * waits to be executed. */
 	void (*cancel)(struct client *c);

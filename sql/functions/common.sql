@@ -105,6 +105,34 @@ BEGIN
 END
 $$;
 
+-- A job of this queue may be taken now, by what became of another one: those who wait for it are told.
+-- How, the setting qbouncer.tell says:
+--   (nothing)  by a notification, which all proxies hear; that takes a lock at the commit which all wait for
+--              who notify in the database
+--   here       by a message of this connection: a proxy has sent the statement, keeps the message for itself,
+--              and tells the others when it is committed. Once of each queue: their numbers are put behind it
+--   nobody     the caller tells of the queue in any case
+-- What the proxy calls sets it until the end of the transaction, in which the proxy hears all that is said. It
+-- is in no SET clause: only a superuser may give one with a setting that Postgres does not know.
+CREATE OR REPLACE FUNCTION queue._tell(number int4, name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	how CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
+BEGIN
+	IF left(how, 4) = 'here' THEN
+		IF strpos(how || ' ', ' ' || number || ' ') = 0 THEN
+			PERFORM set_config('qbouncer.tell', how || ' ' || number, true);
+			-- it goes to the client whatever client_min_messages says
+			RAISE INFO USING ERRCODE = 'QB100', MESSAGE = name;
+		END IF;
+	ELSIF how <> 'nobody' THEN
+		PERFORM pg_notify('qbouncer', name);
+	END IF;
+END
+$$;
+
 -- A token is "<queue number>-<id>-<16 hex digits>".
 CREATE OR REPLACE FUNCTION queue._bad_token(job text) RETURNS void
 LANGUAGE plpgsql

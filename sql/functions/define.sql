@@ -231,7 +231,8 @@ END
 $$;
 
 -- Waits for the transactions that use the queue. Waiting takers are woken, to find it gone.
-CREATE OR REPLACE FUNCTION queue.drop(q text, if_exists bool DEFAULT false) RETURNS void
+CREATE OR REPLACE FUNCTION queue.drop(q text, if_exists bool DEFAULT false, notify bool DEFAULT true)
+RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -251,7 +252,8 @@ BEGIN
 			PERFORM queue._drop_key(gone);
 			PERFORM queue._drop_length(gone);
 			PERFORM queue._drop_archive(gone, q);
-			PERFORM pg_notify('qbouncer', q);
+			PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+			PERFORM queue._tell(gone, q);
 			RETURN;
 		END IF;
 	END IF;

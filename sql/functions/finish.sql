@@ -68,7 +68,9 @@ AS $$
 DECLARE
 	cfg queue.queues;
 	still int8[];
+	tell text;	-- by an assignment: PERFORM would be a statement
 BEGIN
+	tell := set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	-- one job, whose lease holds: what nearly every call is. Everything else goes the long way.
 	IF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-[0-9]{1,18}-[0-9a-f]{16}$' THEN
 		SELECT * INTO cfg FROM queue.queues AS c
@@ -115,6 +117,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	PERFORM set_config('qbouncer.tell', 'here', true);
 	RETURN QUERY SELECT queue._done_many(array_agg(p ORDER BY n) FILTER (WHERE n % 2 = 1),
 			array_agg(p ORDER BY n) FILTER (WHERE n % 2 = 0))
 		FROM unnest(pairs) WITH ORDINALITY AS u(p, n);
@@ -195,6 +198,8 @@ DECLARE
 	part record;
 	cfg queue.queues;
 	still int8[];
+	-- all queues of these jobs are told of, below or by the proxy
+	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
 BEGIN
 	IF retry_in IS NOT NULL AND final THEN
 		RAISE EXCEPTION USING ERRCODE = '22023',
@@ -202,6 +207,7 @@ BEGIN
 	ELSIF retry_in > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'RETRY IN is too long';
 	END IF;
+	PERFORM set_config('qbouncer.tell', 'nobody', true);
 	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
 		cfg := part.cfg;
 		EXECUTE queue._set_held(cfg.name, $sql$
@@ -220,6 +226,7 @@ BEGIN
 				queue._error_text(error);
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
+	PERFORM set_config('qbouncer.tell', was, true);
 	RETURN QUERY SELECT * FROM queue._names(jobs);
 END
 $$;
@@ -296,6 +303,7 @@ DECLARE
 	cfg queue.queues;
 	still int8[];
 BEGIN
+	PERFORM set_config('qbouncer.tell', 'here', true);
 	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
 		cfg := part.cfg;
 		EXECUTE format($sql$

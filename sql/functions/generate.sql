@@ -248,6 +248,7 @@ $body$, '@free@', queue._hand_free('(moment + expires > clock_timestamp()) IS NO
 	-- a higher one is ready, and what is due was looked for less than 20 ms ago. If that is not
 	-- enough, everything is looked at.
 	-- "said": the proxy that holds the job; a negative number: the connection holds it.
+	-- Only the proxy says "since": what ends here, in a transaction of its own, it wants to be told (_tell).
 	PERFORM queue._generate_one(replace(replace($head$_take_@n@(q queue.queues, lim int4, lease interval,
 		who text, said int4, pop bool, prios int8[], floors int8[], since int8, moment timestamptz)
 		RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
@@ -281,6 +282,9 @@ BEGIN
 		RETURN NEXT nothing;
 		RETURN;
 	END IF;
+	IF pop AND since IS NOT NULL THEN
+		PERFORM set_config('qbouncer.tell', 'here', true);
+	END IF;
 	wanted := lim - coalesce(got, 0);
 	after := coalesce(to_timestamp(abs(since)::float8 / 1000000), '-infinity');
 	IF after > moment + interval '1 s' THEN
@@ -291,6 +295,9 @@ BEGIN
 				AND coalesce(lease_until, run_at) <= moment)
 			OR EXISTS (SELECT FROM @table@ WHERE state IN ('ready', 'later')
 				AND expires_at > after AND expires_at <= moment) THEN
+		IF since IS NOT NULL THEN
+			PERFORM set_config('qbouncer.tell', 'here', true);
+		END IF;
 		PERFORM queue._promote(q, least(greatest(lim, 200), 1000), after);
 		PERFORM queue._expire(q, least(greatest(lim, 200), 1000), after);
 	ELSE

@@ -31,8 +31,7 @@ BEGIN
 		format('n%s_blocked', number));
 
 	-- The first that is blocked goes on, unless another one of the group has been faster.
-	PERFORM queue._generate_one(format('_next_%s(g text) RETURNS void', number), settings,
-		replace($body$
+	PERFORM queue._generate_one(format('_next_%s(g text) RETURNS bool', number), settings, $body$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
@@ -43,40 +42,45 @@ BEGIN
 				ORDER BY "group", id LIMIT 1)
 				AND state = 'blocked';
 		IF FOUND THEN
-			PERFORM pg_notify('qbouncer', @name@);
-			RETURN;
+			RETURN true;
 		END IF;
 		-- the first was cancelled while we waited for it: then the next one
 		EXIT WHEN NOT EXISTS (SELECT FROM @table@ WHERE state = 'blocked' AND "group" = g)
 			OR EXISTS (SELECT FROM @table@
 				WHERE "group" = g AND state IN ('ready', 'later', 'leased'));
 	END LOOP;
+	RETURN false;
 EXCEPTION WHEN unique_violation THEN
-	NULL;
+	RETURN false;
 END
-$body$, '@name@', queue._name_literal(name)), tab);
+$body$, tab);
 
 	PERFORM queue._generate_one(format('_ended_%s() RETURNS trigger', number), settings,
-		replace($body$
+		replace(replace($body$
 BEGIN
-	IF TG_OP = 'UPDATE' OR OLD.state IN ('ready', 'later', 'leased') THEN
-		PERFORM queue._next_@n@(OLD."group");
+	IF (TG_OP = 'UPDATE' OR OLD.state IN ('ready', 'later', 'leased'))
+			AND queue._next_@n@(OLD."group")
+			AND coalesce(strpos(current_setting('qbouncer.tell', true) || ' ', ' @n@ '), 0) = 0 THEN
+		PERFORM queue._tell(@n@, @name@);	-- of one of many, that is
 	END IF;
 	RETURN NULL;
 END
-$body$, '@n@', number::text), tab);
+$body$, '@name@', queue._name_literal(name)), '@n@', number::text), tab);
 
+	-- This is at the commit, and whoever made it blocked has told of the queue, or will. But a push that is
+	-- merged with others tells of it only if it has to.
 	PERFORM queue._generate_one(format('_blocked_%s() RETURNS trigger', number), settings,
-		replace($body$
+		replace(replace($body$
 BEGIN
 	PERFORM FROM @table@ WHERE "group" = NEW."group" AND state IN ('ready', 'later', 'leased')
 		FOR SHARE;
-	IF NOT FOUND THEN
-		PERFORM queue._next_@n@(NEW."group");
+	IF NOT FOUND AND queue._next_@n@(NEW."group")
+			AND left(current_setting('qbouncer.tell', true), 4) = 'here' THEN
+		PERFORM queue._tell(@n@, @name@);
 	END IF;
 	RETURN NULL;
 END
-$body$, '@n@', number::text), tab);
+$body$, '@name@', queue._name_literal(name)), '@n@', number::text), tab);
 
 	-- Could the next one take the place of this group's first now? If so it is locked for that.
 	PERFORM queue._generate_one(format('_may_end_%s(g text) RETURNS bool', number),
@@ -93,17 +97,20 @@ BEGIN
 END
 $body$, tab);
 
-	-- what was not taken in its time and keeps its key from the next one
+	-- what was not taken in its time and keeps its key from the next one, whose push tells of the queue
 	PERFORM queue._generate_one(format('_late_%s(job int8) RETURNS void', number), settings,
 		replace(replace($body$
 DECLARE
 	keeps CONSTANT bool := (SELECT retain_done > interval '0' FROM queue.queues WHERE number = @n@);
+	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
 BEGIN
+	PERFORM set_config('qbouncer.tell', 'nobody', true);
 	WITH gone AS (
 		DELETE FROM @table@ WHERE id = job AND expires_at <= clock_timestamp()
 			AND state IN ('ready', 'later', 'blocked')
 		RETURNING *)
 	@keep@ WHERE keeps;
+	PERFORM set_config('qbouncer.tell', was, true);
 END
 $body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'gone', 'expired')), tab);
 

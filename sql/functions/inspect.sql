@@ -154,7 +154,8 @@ END
 $$;
 
 -- Deletes jobs, but none that somebody works on. done: what is kept of those that have ended.
-CREATE OR REPLACE FUNCTION queue.purge(q text, which text DEFAULT NULL) RETURNS int8
+CREATE OR REPLACE FUNCTION queue.purge(q text, which text DEFAULT NULL, notify bool DEFAULT true)
+RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -168,6 +169,7 @@ BEGIN
 			MESSAGE = format('jobs in state "%s" cannot be purged', left(which, 80)),
 			HINT = 'States: ready, later, blocked, dead, done; without a state all of these.';
 	END IF;
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	EXECUTE format('DELETE FROM %s WHERE state <> ''leased'' AND (state = $1 OR $1 IS NULL)',
 		queue._table(q)) USING which;
 	GET DIAGNOSTICS gone = ROW_COUNT;

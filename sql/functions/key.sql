@@ -277,7 +277,7 @@ BEGIN
 			attempt = 0, failures = 0, error = NULL
 		$sql$, 'again') INTO still USING ids, tokens;
 	IF still IS NOT NULL THEN
-		PERFORM pg_notify('qbouncer', cfg.name);
+		PERFORM queue._tell(cfg.number, cfg.name);
 	END IF;
 	RETURN still;
 END

@@ -87,6 +87,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	IF pg_try_advisory_xact_lock(7598543210002) THEN
+		PERFORM set_config('qbouncer.tell', 'here', true);
 		RETURN QUERY SELECT * FROM queue._maintain(after, most, ms);
 	END IF;
 END

@@ -131,7 +131,7 @@ $$;
 
 -- A job that waits goes away. One that somebody works on is marked, by an x before its token: that
 -- makes everything its worker may say of it QB002 (_lost), and it goes away when the lease ends.
-CREATE OR REPLACE FUNCTION queue._cancel(refs text[]) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION queue._cancel(refs text[], notify bool) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -139,6 +139,7 @@ AS $$
 DECLARE
 	job record;
 BEGIN
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	FOR job IN SELECT * FROM queue._lock(refs, false) LOOP
 		IF job.state = 'dead' THEN
 			RAISE EXCEPTION USING ERRCODE = '55000',

@@ -86,7 +86,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._cancel(ARRAY[job]);
+	PERFORM queue._cancel(ARRAY[job], true);
 END
 $$;
 

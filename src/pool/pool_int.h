@@ -425,6 +425,7 @@ struct task {
 	struct vars vars;
 	struct istr *extra;
 	struct pg_error err;
+	void *news;        /* of the claimant; or NULL */
 	uint64_t kind;     /* 0: of none */
 	usec_t held_since; /* it waits for a certain server, though another is free; 0: does not */
 	usec_t since;
@@ -854,6 +855,7 @@ void task_start(struct task *t, struct server *s);
 void task_row(struct task *t, const uint8_t *body, size_t len);
 void task_notice(struct task *t, const uint8_t *body, size_t len);
 void task_error(struct task *t, const uint8_t *body, size_t len);
+void task_news(struct task *t, const char *text);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
 void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */
 void task_fail_waiting(struct pool *p, const struct pg_error *err);

@@ -13,6 +13,9 @@
 #include "wire/sqlsess.h"
 #include "relay_int.h"
 
+/* A notice that is longer is somebody else's. */
+#define NEWS_MAX (64 * 1024)
+
 /* --- what we say, behind the run -------------------------------------------------------------- */
 
 void relay_emit(struct relay *r, const struct buf *b)
@@ -93,14 +96,35 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 	return RELAY_FORWARD;
 }
 
+/* What a function of the claimant's says to it, and to nobody else. */
+static bool is_news(struct server *s, const struct wire_msg *m)
+{
+	struct client *c = s->link;
+	struct wire_notice n;
+
+	if (!wire_complete(m) || (c != NULL && (c->icpt == NULL || c->icpt->news == NULL)))
+		return false;
+	wire_read_notice(m->body, m->have, &n);
+	if (strcmp(n.sqlstate, INTERCEPT_NEWS) != 0)
+		return false;
+	if (c != NULL)
+		c->icpt->news(c, n.message);
+	else if (s->task != NULL)
+		task_news(s->task, n.message);
+	return true;
+}
+
 static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 {
 	struct expect *e = expect_head(&r->s->expect);
 
+	if (is_news(r->s, m))
+		return RELAY_DROP;
 	if (r->s->link != NULL && (e == NULL || e->dest == DEST_CLIENT || e->dest == DEST_REPLACE ||
 					  e->dest == DEST_BEGIN))
 		return RELAY_FORWARD;
-	if (e != NULL && e->dest == DEST_TASK && r->s->task != NULL && !r->s->settling)
+	if (e != NULL && e->dest == DEST_TASK && r->s->task != NULL && !r->s->settling &&
+		wire_complete(m))
 		task_notice(r->s->task, m->body, m->have);
 	if (log_enabled(LOG_LVL_DEBUG) && wire_complete(m)) {
 		struct wire_notice n;
@@ -228,7 +252,7 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 	case 'A':
 		return e == NULL || e->dest == DEST_LISTEN;
 	case 'N':
-		return e != NULL && e->dest == DEST_TASK;
+		return m->total <= NEWS_MAX;
 	case 'D':
 	case 'T':
 		return e != NULL &&

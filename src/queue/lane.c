@@ -560,6 +560,16 @@ static void remember(struct lane *l)
 	l->past_at = now;
 }
 
+struct lane_mark lane_past(struct qdb *db, const char *queue)
+{
+	struct lane *l = lane_find(db, queue);
+
+	if (l == NULL)
+		return (struct lane_mark){0};
+	remember(l);
+	return l->past[0];
+}
+
 void lane_news(struct qdb *db, const char *queue)
 {
 	struct lane *l = lane_find(db, queue);

@@ -23,6 +23,7 @@
 
 struct lane_mark lane_now(struct qdb *db, const char *queue);
 struct lane_mark lane_lowest(struct qdb *db, const char *queue); /* below it nothing is ready now */
+struct lane_mark lane_past(struct qdb *db, const char *queue); /* some 100 ms ago */
 struct lane_mark lane_now_number(struct qdb *db, int64_t number); /* by the number in tokens */
 /* What task_spec.kind is of a verb (a letter) on a queue. */
 uint64_t lane_kind(char verb, const char *queue);

@@ -211,8 +211,9 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 	"lease_until, policy, due_ms, place, edge, priority FROM "                                  \
 	"pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own, "                         \
 	"pg_catalog.set_config('qbouncer.proxy', $6, true) AS proxy, "                              \
+	"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, "                            \
 	"LATERAL queue._take" suffix                                                                \
-	"($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL)"
+	"($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL AND tell IS NOT NULL)"
 
 static const char *const take_sql[QPAYLOAD_COUNT] = {
 	[QPAYLOAD_JSONB] = TAKE_SQL(""),

@@ -515,6 +515,9 @@ static const struct interceptor interceptor = {
 	.ready = ready,
 	.tx_ended = tx_ended,
 	.prepared_committed = prepared_committed,
+	.news = touched_news,
+	.task_news = touched_task_news,
+	.task_news_end = touched_task_end,
 	.cancel = cancel,
 	.client_ended = client_ended,
 };

@@ -219,6 +219,13 @@ void touched_wake(struct qclient *qc);
  * nothing. */
 void touched_let_go(struct qclient *qc);
 void touched_drop(struct qclient *qc);
+/* What the database says of a queue, in a transaction that has not ended (a list of those), and its end. */
+void touched_told(struct qdb *db, struct touched **list, const char *queue);
+void touched_told_end(struct qdb *db, struct touched **list, bool committed);
+/* interceptor.news and the others */
+void touched_news(struct client *c, const char *queue);
+void touched_task_news(struct pool *pool, const char *queue, void **kept);
+void touched_task_end(struct pool *pool, void **kept, bool committed);
 /* Of a transaction that was prepared. What was pushed in part may also be a savepoint's; that costs a look in vain. */
 void touched_prepared(struct qdb *db, const char *queue);
 void touched_prepared_wake(struct qdb *db); /* one of them was committed, nobody knows which */

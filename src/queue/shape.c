@@ -213,8 +213,9 @@ static const struct {
 			OID_INTERVAL, OID_INT4, HAND_OIDS}},
 	/* it waits for nobody's transaction, see merge_keyed() */
 	[SHAPE_KEYED] = {"_hand_keys_", ", $4, $5 AND patience IS NOT NULL",
-		"pg_catalog.set_config('lock_timeout', '50ms', true) AS patience, ", 5, 3,
-		{OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_TEXT, OID_BOOL, HAND_OIDS}},
+		"pg_catalog.set_config('lock_timeout', '50ms', true) AS patience, "
+		"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, ",
+		5, 3, {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_TEXT, OID_BOOL, HAND_OIDS}},
 };
 
 static void put_hand(struct buf *text, enum shape_push push, int64_t number)
@@ -402,8 +403,10 @@ static void put_done_call(struct buf *text, int64_t number, const char *results)
 			"SELECT CASE WHEN c.retain_done OPERATOR(pg_catalog.>) '0' THEN %s "
 			"WHEN queue._done_%lld($1, $2, c.name) IS NOT NULL THEN c.name END",
 			keep, (long long)number);
+	/* what becomes ready by it is told here, see queue._tell() */
 	buf_printf(text,
 		" AS queue FROM queue.queues AS c WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
+		"pg_catalog.set_config('qbouncer.tell', 'here', true) IS NOT NULL AND "
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL) AND "
 		"pg_catalog.set_config('lock_timeout', '50ms', true) IS NOT NULL",

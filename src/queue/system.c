@@ -45,9 +45,10 @@ struct system {
 	bool others;             /* other proxies have a session too */
 	int counted;             /* of them, when we looked last */
 	bool refused;            /* a statement of the query under way failed */
-	bool others_known; /* since the session is up; until then what is to be told is kept */
-	bool looking;      /* the query under way asks for others */
-	bool maintaining;  /* ... is a step of the maintenance */
+	bool others_known;    /* since the session is up; until then what is to be told is kept */
+	bool looking;         /* the query under way asks for others */
+	bool maintaining;     /* ... is a step of the maintenance */
+	struct touched *told; /* by the query under way: queues with jobs that may be taken */
 	unsigned n_pending;
 	bool warned;
 	usec_t since; /* of the state, or of the query under way */
@@ -195,6 +196,7 @@ static void query_done(struct system *s)
 	}
 	if (s->looking)
 		looked(s);
+	touched_told_end(s->db, &s->told, !s->refused);
 	send_notifications(s);
 }
 
@@ -278,6 +280,7 @@ static void read_session(struct system *s)
 		take_result(s, res);
 		PQclear(res);
 	}
+	take_notifications(s); /* those that came with a result */
 	if (PQstatus(s->pg) == CONNECTION_BAD)
 		disconnect(s, PQerrorMessage(s->pg));
 }
@@ -340,10 +343,15 @@ static void on_socket(int fd, int mask, void *arg)
 	read_session(s);
 }
 
-static void silent(void *arg, const PGresult *res)
+/* Nothing is said aloud. */
+static void on_notice(void *arg, const PGresult *res)
 {
-	(void)arg;
-	(void)res;
+	struct system *s = arg;
+	const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
+	const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
+
+	if (state != NULL && text != NULL && strcmp(state, INTERCEPT_NEWS) == 0)
+		touched_told(s->db, &s->told, text);
 }
 
 /* libpq resolves names while the loop stands still, so it is given the address of a server that the
@@ -467,7 +475,7 @@ static void connect_session(struct system *s)
 		disconnect(s, s->pg != NULL ? PQerrorMessage(s->pg) : "out of memory");
 		return;
 	}
-	PQsetNoticeReceiver(s->pg, silent, NULL);
+	PQsetNoticeReceiver(s->pg, on_notice, s);
 	if (!set_watch(s, LOOP_WRITE))
 		disconnect(s, "out of memory");
 	loop_tick_at(s->tick, s->since + CONNECT_LIMIT);
@@ -488,6 +496,7 @@ static void disconnect(struct system *s, const char *why)
 	loop_watch_free(&s->watch);
 	PQfinish(s->pg);
 	s->pg = NULL;
+	touched_told_end(s->db, &s->told, false);
 	s->busy = s->looking = s->maintaining = s->others_known = false;
 	s->state = SYSTEM_DOWN;
 	s->since = loop_now();
@@ -548,6 +557,7 @@ static usec_t on_tick(void *arg, usec_t now)
 static void free_one(struct system *s)
 {
 	pending_clear(s);
+	touched_told_end(s->db, &s->told, false);
 	loop_watch_free(&s->watch);
 	loop_tick_free(&s->tick);
 	PQfinish(s->pg);

@@ -4,10 +4,14 @@
  * transactions that were prepared (two phases) are remembered for the database. Must not know: what
  * the statements were.
  *
+ * What the functions in the database tell of themselves (queue._tell) is added to it; of statements
+ * of our own too, whose transaction ends with them.
+ *
  * Entry points: touch(), touch_from(), touch_locked(), touched_*.
  */
 #include <string.h>
 
+#include "lane.h"
 #include "queue_int.h"
 
 void touch(struct qclient *qc, const char *queue, unsigned jobs)
@@ -16,9 +20,9 @@ void touch(struct qclient *qc, const char *queue, unsigned jobs)
 }
 
 /* Without memory (NULL) the periodic look finds the jobs. */
-static struct touched *touched_get(struct qclient *qc, const char *queue)
+static struct touched *touched_get(struct touched **list, const char *queue)
 {
-	struct touched *t = qc->touched;
+	struct touched *t = *list;
 
 	while (t != NULL && strcmp(t->queue, queue) != 0)
 		t = t->next;
@@ -26,15 +30,15 @@ static struct touched *touched_get(struct qclient *qc, const char *queue)
 		return t;
 	t->mark = (struct lane_mark){INT64_MAX, INT64_MAX};
 	memcpy(t->queue, queue, strlen(queue) + 1);
-	t->next = qc->touched;
-	qc->touched = t;
+	t->next = *list;
+	*list = t;
 	return t;
 }
 
-void touch_from(
-	struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark, bool locks)
+static void add(
+	struct touched **list, const char *queue, unsigned jobs, struct lane_mark mark, bool locks)
 {
-	struct touched *t = touched_get(qc, queue);
+	struct touched *t = touched_get(list, queue);
 
 	if (t == NULL)
 		return;
@@ -47,35 +51,51 @@ void touch_from(
 	t->makes_ready = true;
 }
 
+void touch_from(
+	struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark, bool locks)
+{
+	add(&qc->touched, queue, jobs, mark, locks);
+}
+
 void touch_locked(struct qclient *qc, const char *queue)
 {
-	struct touched *t = touched_get(qc, queue);
+	struct touched *t = touched_get(&qc->touched, queue);
 
 	if (t != NULL)
 		t->locks = true;
 }
 
-void touched_drop(struct qclient *qc)
+static void drop(struct touched **list)
 {
-	while (qc->touched != NULL) {
-		struct touched *t = qc->touched;
+	while (*list != NULL) {
+		struct touched *t = *list;
 
-		qc->touched = t->next;
+		*list = t->next;
 		mem_free(t);
 	}
+}
+
+static void wake(struct qdb *db, struct touched **list)
+{
+	for (struct touched *t = *list; t != NULL; t = t->next) {
+		if (!t->makes_ready)
+			continue;
+		room_wake_from(db, t->queue, t->jobs, t->mark);
+		system_notify(db, t->queue);
+	}
+	drop(list);
+}
+
+void touched_drop(struct qclient *qc)
+{
+	drop(&qc->touched);
 }
 
 void touched_wake(struct qclient *qc)
 {
 	if (qc->touched != NULL)
 		system_need(qc->db, client_pool(qc->client));
-	for (struct touched *t = qc->touched; t != NULL; t = t->next) {
-		if (!t->makes_ready)
-			continue;
-		room_wake_from(qc->db, t->queue, t->jobs, t->mark);
-		system_notify(qc->db, t->queue);
-	}
-	touched_drop(qc);
+	wake(qc->db, &qc->touched);
 }
 
 void touched_let_go(struct qclient *qc)
@@ -84,6 +104,57 @@ void touched_let_go(struct qclient *qc)
 		if (t->locks)
 			room_wake(qc->db, t->queue, 0);
 	touched_drop(qc);
+}
+
+/* --- what the database says
+ * ------------------------------------------------------------------------------------------------
+ */
+
+/* A job of the queue may be taken, by what has become of another one (queue._tell). It has just got
+ * its place: what takes had told some time ago lies below it. */
+void touched_told(struct qdb *db, struct touched **list, const char *queue)
+{
+	if (queue[0] != '\0' && strlen(queue) <= QSTMT_QUEUE_MAX)
+		add(list, queue, 0, lane_past(db, queue), false);
+}
+
+void touched_told_end(struct qdb *db, struct touched **list, bool committed)
+{
+	if (committed)
+		wake(db, list);
+	drop(list);
+}
+
+void touched_news(struct client *c, const char *queue)
+{
+	struct qclient *qc = qclient_find(c);
+
+	if (qc == NULL)
+		return;
+	touched_told(qc->db, &qc->touched, queue);
+	client_watch_tx(c);
+}
+
+void touched_task_news(struct pool *pool, const char *queue, void **kept)
+{
+	struct qdb *db = qdb_get(pool_database(pool));
+	struct touched *list = *kept;
+
+	if (db == NULL)
+		return;
+	touched_told(db, &list, queue);
+	*kept = list;
+}
+
+void touched_task_end(struct pool *pool, void **kept, bool committed)
+{
+	struct qdb *db = qdb_get(pool_database(pool));
+	struct touched *list = *kept;
+
+	*kept = NULL;
+	if (committed && db != NULL)
+		system_need(db, pool);
+	touched_told_end(db, &list, committed && db != NULL);
 }
 
 /* --- two phases

@@ -140,7 +140,7 @@ struct qverb {
 	VERB(DROP, QVERB_DEFINITION, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
-		"SELECT queue.drop({queue}, {exists})", \
+		"SELECT queue.drop({queue}, {exists}, false)", \
 		"QUEUE DROP q [IF EXISTS]", \
 		"Drop a queue with all its jobs.") \
 	VERB(ALTER, QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
@@ -253,7 +253,7 @@ struct qverb {
 		"Move the end of a lease.") \
 	VERB(CANCEL, 0, ROWS, "UPDATE", NONE, \
 		ARG(REF, "job", NULL, REFS, MUST, 0), \
-		"SELECT queue FROM queue._cancel({job}) AS queue", \
+		"SELECT queue FROM queue._cancel({job}, false) AS queue", \
 		"QUEUE CANCEL job [, job ...]", \
 		"Remove jobs that wait; tell the workers of those that run.") \
 	VERB(RERUN, QVERB_WAKES, ROWS, "UPDATE", NONE, \
@@ -294,7 +294,7 @@ struct qverb {
 	VERB(PURGE, 0, VALUE, "DELETE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
-		"SELECT queue.purge({queue}, {state})", \
+		"SELECT queue.purge({queue}, {state}, false)", \
 		"QUEUE PURGE q [STATE s]", \
 		"Delete jobs that are not leased.") \
 	VERB(HELP, QVERB_LOCAL, ROWS, "SELECT", HELP, \

@@ -39,7 +39,7 @@ DO $$
 DECLARE
     name text;
 BEGIN
-    IF to_regprocedure('queue.drop(text, boolean)') IS NOT NULL THEN
+    IF to_regprocedure('queue.drop(text, boolean, boolean)') IS NOT NULL THEN
         FOR name IN SELECT queue FROM queue.list() LOOP
             PERFORM queue.drop(name, true);
         END LOOP;

@@ -48,10 +48,10 @@ def test_whatever_ends_the_first(q, end):
     elif end == "dead":
         q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
     elif end == "cancel":
-        q.rows("SELECT queue._cancel(ARRAY['1'])")
+        q.rows("SELECT queue._cancel(ARRAY['1'], false)")
     elif end == "cancel while it runs":
         q.take("q")
-        q.rows("SELECT queue._cancel(ARRAY['1'])")
+        q.rows("SELECT queue._cancel(ARRAY['1'], false)")
         assert q.take("q") == []
         q.expire("q")
         q.take("q", 1)
@@ -234,7 +234,7 @@ def test_the_one_that_was_to_go_on_is_cancelled(q):
     token = q.take("q")[0]["token"]
     one, two = q.connect(), q.connect()
     one.rows("BEGIN")
-    one.rows("SELECT queue._cancel(ARRAY['2'])")
+    one.rows("SELECT queue._cancel(ARRAY['2'], false)")
     waits = two.beside(two.done, token)
     q.until_blocked(two)
     one.rows("COMMIT")

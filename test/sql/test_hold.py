@@ -88,7 +88,7 @@ def test_renew_says_what_is_lost(q):
     jobs = q.take("q", 6)
     kept, done, cancelled, released, again, dead = [j["token"] for j in jobs]
     q.done(done)
-    q.rows("SELECT queue._cancel(ARRAY[%s])", cancelled)
+    q.rows("SELECT queue._cancel(ARRAY[%s], false)", cancelled)
     q.rows("SELECT queue._release(ARRAY[%s, %s], NULL, false)", released, again)
     q.rows("SELECT queue._fail(ARRAY[%s], 'no', NULL, true, false)", dead)
     q.rows("UPDATE queue.q_q SET priority = 9 WHERE id = %s", jobs[4]["id"])
@@ -172,7 +172,7 @@ def test_orphans(q):
 def test_orphans_that_were_cancelled(q):
     q.push("q", "1")
     token = take_as(q, 1)[0]["token"]
-    q.rows("SELECT queue._cancel(ARRAY[%s])", token)
+    q.rows("SELECT queue._cancel(ARRAY[%s], false)", token)
     assert orphans(q) == []
     assert q.job("q", 1) is None
 

@@ -114,7 +114,7 @@ def test_expired_but_still_there(q):
 def test_cancelled_while_it_runs(q):
     push(q, "1")
     q.take("q")
-    q.rows("SELECT queue._cancel(ARRAY['1'])")
+    q.rows("SELECT queue._cancel(ARRAY['1'], false)")
     assert push(q, "2") != [1]
 
 

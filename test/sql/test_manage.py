@@ -75,7 +75,7 @@ def ref(db, job, queue="q"):
 
 
 def cancel(session, *refs):
-    return session.column("SELECT queue._cancel(%s::text[])", [str(r) for r in refs])
+    return session.column("SELECT queue._cancel(%s::text[], false)", [str(r) for r in refs])
 
 
 def test_a_job_that_waits_goes_away(q):
@@ -150,7 +150,7 @@ def test_names_of_jobs(q):
 
 def test_all_or_nothing(q):
     q.push("q", "1", "2")
-    q.fails("QB003", "SELECT queue._cancel(%s)", [ref(q, 1), ref(q, 9)])
+    q.fails("QB003", "SELECT queue._cancel(%s, false)", [ref(q, 1), ref(q, 9)])
     assert q.column("SELECT id FROM queue.peek('q')") == [1, 2]
 
 

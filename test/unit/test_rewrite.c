@@ -49,7 +49,7 @@ static const struct {
 	{"QUEUE CREATE \"a'b\\\" WITH (Lease = '5 min', \"x'\" = Keep, n = $1) IF NOT EXISTS",
 		"SELECT queue.create((E'a''b\\\\')" T ", true, ARRAY['lease', 'x''', 'n']" T
 		"[], ARRAY[('5 min')" T ", ('keep')" T ", ($1)" T "]" T "[])"},
-	{"QUEUE DROP 'Q' IF EXISTS", "SELECT queue.drop(('Q')" T ", true)"},
+	{"QUEUE DROP 'Q' IF EXISTS", "SELECT queue.drop(('Q')" T ", true, false)"},
 	{"QUEUE ALTER q RESET (lease, retry)",
 		"SELECT queue.alter(('q')" T ", ARRAY[]" T "[], ARRAY[]" T
 		"[], ARRAY['lease', 'retry']" T "[])"},
@@ -82,7 +82,7 @@ static const struct {
 		"SELECT queue.grant(('q')" T ", ARRAY[('push')" T ", ('take')" T "]" T
 		"[], ARRAY[('Bob')" T ", ($1)" T "]" T "[])"},
 	{"QUEUE CANCEL 17, $1, '3-18'", "SELECT queue FROM queue._cancel(ARRAY[(17)" T ", ($1)" T
-					", ('3-18')" T "]" T "[]) AS queue"},
+					", ('3-18')" T "]" T "[], false) AS queue"},
 	{"QUEUE DONE 17", "SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
 			  "[], false, NULL" T ") AS queue"},
 	{"QUEUE DONE 17 RESULT $1::jsonb",
@@ -112,7 +112,7 @@ static const struct {
 			    "[], NULL::pg_catalog.interval) AS queue"},
 	{"QUEUE PEEK q STATE dead LIMIT $1",
 		"SELECT * FROM queue.peek(('q')" T ", ($1)::pg_catalog.int4, ('dead')" T ")"},
-	{"QUEUE PURGE q", "SELECT queue.purge(('q')" T ", NULL" T ")"},
+	{"QUEUE PURGE q", "SELECT queue.purge(('q')" T ", NULL" T ", false)"},
 };
 
 static void test_shapes(void **state)
