@@ -188,6 +188,21 @@ def test_time_is_over(q, listener, ends):
     assert listener.heard() == []
 
 
+def test_maintenance(qbouncer, cluster):
+    """By the session of the proxy, which tells others and itself."""
+    db = cluster.createdb(owner="app")
+    proxy = qbouncer(queue_heartbeat="20ms", queue_rescan="1h", queue_maintenance="1s")
+    with proxy.wire(db) as c, proxy.wire(db) as other, session(cluster, db) as conn:
+        tag(c, "QUEUE CREATE mail")
+        tag(c, "QUEUE PUSH mail '1' GROUP 'g' DELAY '1h'")
+        tag(c, "QUEUE PUSH mail '2' GROUP 'g'")
+        wait_behind(other)
+        listener = Listener(conn)
+        conn.execute("UPDATE queue.q_mail SET expires_at = now() - interval '1 s' WHERE id = 1")
+        assert woken(other)["payload"] == "2"
+        assert listener.heard() == []
+
+
 def test_what_is_let_go_at_the_commit_of_its_push(q, other, listener, qproxy, db):
     """The one before it ends while nobody sees it yet."""
     tag(q, "QUEUE PUSH mail '1' GROUP 'g'")
