@@ -14,6 +14,8 @@
 #include "lane.h"
 #include "queue_int.h"
 
+#define TOLD_MAX 4096 /* queues of a transaction; anybody's SQL may say that there are more */
+
 void touch(struct qclient *qc, const char *queue, unsigned jobs)
 {
 	touch_from(qc, queue, jobs, lane_unmarked, true);
@@ -114,7 +116,11 @@ void touched_let_go(struct qclient *qc)
  * its place: what takes had told some time ago lies below it. */
 void touched_told(struct qdb *db, struct touched **list, const char *queue)
 {
-	if (queue[0] != '\0' && strlen(queue) <= QSTMT_QUEUE_MAX)
+	unsigned n = 0;
+
+	for (const struct touched *t = *list; t != NULL; t = t->next)
+		n++;
+	if (queue[0] != '\0' && strlen(queue) <= QSTMT_QUEUE_MAX && n < TOLD_MAX)
 		add(list, queue, 0, lane_past(db, queue), false);
 }
 
