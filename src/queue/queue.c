@@ -186,8 +186,17 @@ static void help_row(void *arg, const char *verb, const char *usage, const char 
 static enum exec_verdict help(struct exec *x, const struct qstmt *q)
 {
 	const struct qvalue *v = qstmt_one(q, QARG_VERB);
+	char *bound = NULL;
 
-	qverb_help(v != NULL ? v->text : NULL, v != NULL ? v->text_len : 0, help_row, &x->answer);
+	if (v != NULL && v->kind == QV_PARAM && !x->describe) {
+		if (!take_text(&bound, v, &x->bind, &x->err, "the verb"))
+			return EXEC_ERROR;
+		qverb_help(bound, bound != NULL ? strlen(bound) : 0, help_row, &x->answer);
+		mem_free(bound);
+	} else {
+		qverb_help(v != NULL ? v->text : NULL, v != NULL ? v->text_len : 0, help_row,
+			&x->answer);
+	}
 	snprintf(x->answer.tag, sizeof(x->answer.tag), "SELECT %d", x->answer.n_rows);
 	return EXEC_ANSWER;
 }

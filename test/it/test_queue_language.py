@@ -486,6 +486,8 @@ def test_help_describes_itself(q):
     assert error(q, "QUEUE HELP NOSUCH").sqlstate == "42601"
     # also without a database behind it
     assert q.rows("queue help push")[0]["verb"] == "PUSH"
+    q.parse("", "QUEUE HELP $1").bind("", "", ["take"]).execute().sync()
+    assert [m.text_row[0] for m in q.until("Z") if m.type == "D"] == ["TAKE"]
 
 
 def test_the_manual_describes_each_verb(q):
