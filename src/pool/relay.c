@@ -4,7 +4,6 @@
  * change what we know are read as a whole. Runs of messages that go to the client are written in
  * one piece.
  *
-
  * What ReadyForQuery brings about is relay_ready.c, errors are relay_error.c, answers of replaced
  * statements relay_replace.c.
  */
