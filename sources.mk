@@ -350,6 +350,7 @@ qb_unit_tests = \
 	test/unit/test_sqlstmt \
 	test/unit/test_startup \
 	test/unit/test_tls \
+	test/unit/test_touched \
 	test/unit/test_util \
 	test/unit/test_verbs
 qb_unit_files = \
@@ -528,6 +529,10 @@ test_unit_test_startup_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_tls_SOURCES = test/unit/test_tls.c
 test_unit_test_tls_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_tls_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_touched_SOURCES = test/unit/test_touched.c
+test_unit_test_touched_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_touched_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_util_SOURCES = test/unit/test_util.c
 test_unit_test_util_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -126,9 +126,13 @@ void touched_told(struct qdb *db, struct touched **list, const char *queue)
 
 void touched_told_end(struct qdb *db, struct touched **list, bool committed)
 {
+	struct touched *told = *list;
+
+	/* who is told may end the list's owner, and come here again */
+	*list = NULL;
 	if (committed)
-		wake(db, list);
-	drop(list);
+		wake(db, &told);
+	drop(&told);
 }
 
 void touched_news(struct client *c, const char *queue)
