@@ -174,6 +174,7 @@ static bool sent_again(struct request *r, const struct pg_error *cause)
 	if (lane_is_refusal(cause, &payload))
 		r->q->payload = payload;
 	buf_reset(&r->call.sql);
+	buf_reset(&r->answer.notices);
 	return call_sql(&r->call, r->q, &err) && submit_alone(r, &none);
 }
 
