@@ -8,10 +8,24 @@
 
 #include "queue_int.h"
 
+/* What ON DUPLICATE says, to a job that is there. */
+static bool changes_jobs(const struct qvalue *v)
+{
+	static const char *const harmless[] = {"ignore", "error"};
+
+	if (v == NULL)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(harmless) && v->kind != QV_PARAM; i++)
+		if (v->text_len == strlen(harmless[i]) &&
+			util_memcasecmp(v->text, harmless[i], v->text_len) == 0)
+			return false;
+	return true;
+}
+
 const char *refusal_rights(const struct qstmt *q)
 {
 	if (q->verb->id == QVERB_PUSH)
-		return qstmt_has(q, QARG_DUPLICATE) ? "PUSH, TAKE" : "PUSH";
+		return changes_jobs(qstmt_one(q, QARG_DUPLICATE)) ? "PUSH, TAKE" : "PUSH";
 	if (q->verb->id == QVERB_AWAIT)
 		return "AWAIT";
 	return qstmt_then(q, QVERB_PUSH) ? "PUSH" : "TAKE";

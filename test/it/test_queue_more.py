@@ -193,7 +193,8 @@ def test_as_another_role(qproxy, db, q):
 
 RIGHTS = [
     ("QUEUE PUSH {q} '1'", "PUSH"), ("QUEUE PUSH {q} '1' KEY 'k'", "PUSH"),
-    ("QUEUE PUSH {q} '1' KEY 'k' ON DUPLICATE REPLACE", "PUSH, TAKE"), ("QUEUE PEEK {q}", "TAKE"),
+    ("QUEUE PUSH {q} '1' KEY 'k' ON DUPLICATE REPLACE", "PUSH, TAKE"),
+    ("QUEUE PUSH {q} '1' KEY 'k' ON DUPLICATE 'Error'", "PUSH"), ("QUEUE PEEK {q}", "TAKE"),
     ("QUEUE PEEK {q} STATE done", "TAKE"), ("QUEUE STATS {q}", "TAKE"), ("QUEUE ERRORS {q}", "TAKE"),
     ("QUEUE PURGE {q}", "TAKE"), ("QUEUE REDRIVE {q}", "TAKE"), ("QUEUE CANCEL '{n}-1'", "TAKE"),
     ("QUEUE JOB '{n}-1'", "TAKE"), ("QUEUE DONE '{n}-1-0000000000000000'", "TAKE"),
