@@ -158,13 +158,13 @@ void touched_task_news(struct pool *pool, const char *queue, void **kept)
 
 void touched_task_end(struct pool *pool, void **kept, bool committed)
 {
-	struct qdb *db = qdb_get(pool_database(pool));
+	struct qdb *db = committed ? qdb_get(pool_database(pool)) : NULL;
 	struct touched *list = *kept;
 
 	*kept = NULL;
-	if (committed && db != NULL)
+	if (db != NULL)
 		system_need(db, pool);
-	touched_told_end(db, &list, committed && db != NULL);
+	touched_told_end(db, &list, db != NULL);
 }
 
 /* --- two phases
