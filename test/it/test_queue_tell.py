@@ -24,7 +24,7 @@ class Listener:
     def heard(self):
         """All that was committed until now, but what only says that a proxy is there."""
         self.conn.execute("SELECT pg_notify('qbouncer', '(end)')")
-        while not self.got or self.got[-1][1] != "(end)":
+        while "(end)" not in [n[1] for n in self.got]:     # more may have come behind it
             self.conn.execute("SELECT")
         got = [n for n in self.got if n[1] not in ("", "(end)")]
         self.got.clear()
