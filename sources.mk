@@ -18,12 +18,14 @@ qb_public_includes = \
 	include/conf/describe.h \
 	include/conf/params.h \
 	include/http/http.h \
+	include/net/channel.h \
 	include/net/conn.h \
 	include/net/dns.h \
 	include/net/listen.h \
 	include/net/loop.h \
 	include/net/tls.h \
 	include/pool/intercept.h \
+	include/pool/move.h \
 	include/pool/pool.h \
 	include/pool/stat.h \
 	include/pool/task.h \
@@ -62,6 +64,7 @@ libqb_conf_a_SOURCES = \
 
 libqb_net_a_SOURCES = \
 	src/net/addr.c \
+	src/net/channel.c \
 	src/net/conn.c \
 	src/net/conn_in.c \
 	src/net/conn_int.h \
@@ -92,6 +95,7 @@ libqb_wire_a_SOURCES = \
 	src/wire/sqllex.c \
 	src/wire/sqlsess.c \
 	src/wire/sqlstmt.c \
+	src/wire/sqltouch.c \
 	src/wire/sqlwords.h \
 	src/wire/startup.c
 
@@ -115,6 +119,7 @@ libqb_auth_a_SOURCES = \
 
 libqb_pool_a_SOURCES = \
 	src/pool/account.c \
+	src/pool/adopt.c \
 	src/pool/cancel.c \
 	src/pool/client.c \
 	src/pool/client_auth.c \
@@ -139,10 +144,14 @@ libqb_pool_a_SOURCES = \
 	src/pool/login_int.h \
 	src/pool/look.c \
 	src/pool/lookup.c \
+	src/pool/move.c \
+	src/pool/move_int.h \
+	src/pool/move_pack.c \
 	src/pool/pool.c \
 	src/pool/pool_int.h \
 	src/pool/pooler.c \
 	src/pool/portal.c \
+	src/pool/prove.c \
 	src/pool/query.c \
 	src/pool/relay.c \
 	src/pool/relay_error.c \
@@ -157,6 +166,8 @@ libqb_pool_a_SOURCES = \
 	src/pool/session.c \
 	src/pool/session_int.h \
 	src/pool/settings.c \
+	src/pool/shutdown.c \
+	src/pool/silent.c \
 	src/pool/sqlprep.c \
 	src/pool/stat.c \
 	src/pool/stmt.c \
@@ -165,13 +176,18 @@ libqb_pool_a_SOURCES = \
 	src/pool/vars.c
 
 libqb_queue_a_SOURCES = \
+	src/queue/agent.c \
 	src/queue/await.c \
+	src/queue/back.c \
 	src/queue/bulk.c \
 	src/queue/call.c \
 	src/queue/count.c \
+	src/queue/doubt.c \
 	src/queue/early.c \
 	src/queue/engine.c \
 	src/queue/gauge.c \
+	src/queue/guard.c \
+	src/queue/guard.h \
 	src/queue/hand.c \
 	src/queue/hand.h \
 	src/queue/heap.c \
@@ -184,6 +200,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/maintain.c \
 	src/queue/merge.c \
 	src/queue/merge.h \
+	src/queue/name.c \
 	src/queue/park.c \
 	src/queue/park.h \
 	src/queue/parse.c \
@@ -191,6 +208,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/parse_bulk.c \
 	src/queue/parse_int.h \
 	src/queue/parse_value.c \
+	src/queue/partial.c \
 	src/queue/probe.c \
 	src/queue/queue.c \
 	src/queue/queue_int.h \
@@ -231,6 +249,7 @@ libqb_http_a_SOURCES = \
 	src/http/http.c \
 	src/http/http_int.h \
 	src/http/metrics.c \
+	src/http/serve.c \
 	src/http/write.c
 
 qbouncer_SOURCES = \
@@ -240,7 +259,9 @@ qbouncer_SOURCES = \
 	src/process.c \
 	src/process.h \
 	src/settings.c \
-	src/settings.h
+	src/settings.h \
+	src/takeover.c \
+	src/takeover.h
 qb_sql = \
 	sql/begin.sql \
 	sql/schema.sql \
@@ -248,6 +269,7 @@ qb_sql = \
 	sql/functions/common.sql \
 	sql/functions/options.sql \
 	sql/functions/archive.sql \
+	sql/functions/catalogue.sql \
 	sql/functions/define.sql \
 	sql/functions/generate.sql \
 	sql/functions/group.sql \
@@ -265,6 +287,7 @@ qb_sql = \
 	sql/functions/inspect.sql \
 	sql/functions/public.sql \
 	sql/functions/payload.sql \
+	sql/functions/comments.sql \
 	sql/end.sql
 qb_doc = \
 	doc/bench.md \
@@ -291,6 +314,15 @@ qb_doc = \
 	doc/decisions/019-statements.md \
 	doc/decisions/020-regular-expressions.md \
 	doc/decisions/021-held-open.md \
+	doc/decisions/022-owner-of-a-queue.md \
+	doc/decisions/023-silent-servers.md \
+	doc/decisions/024-spelling.md \
+	doc/decisions/025-bad-settings.md \
+	doc/decisions/026-what-push-sees.md \
+	doc/decisions/027-failed-logins.md \
+	doc/decisions/028-takeover.md \
+	doc/decisions/029-names-of-jobs.md \
+	doc/decisions/030-who-installs.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -298,6 +330,7 @@ qb_doc = \
 	doc/pgbouncer.md \
 	doc/postgres.md \
 	doc/queue.md \
+	doc/security.md \
 	doc/sessions.md \
 	doc/sql.md \
 	doc/tls.md \
@@ -315,6 +348,7 @@ qb_unit_tests = \
 	test/unit/test_buf \
 	test/unit/test_build \
 	test/unit/test_bulk \
+	test/unit/test_channel \
 	test/unit/test_conf \
 	test/unit/test_conn \
 	test/unit/test_conn_in \
@@ -322,6 +356,7 @@ qb_unit_tests = \
 	test/unit/test_console_parse \
 	test/unit/test_describe \
 	test/unit/test_dial \
+	test/unit/test_guard \
 	test/unit/test_hba \
 	test/unit/test_hist \
 	test/unit/test_home \
@@ -341,10 +376,12 @@ qb_unit_tests = \
 	test/unit/test_pattern \
 	test/unit/test_penalty \
 	test/unit/test_probe \
+	test/unit/test_queue_linear \
 	test/unit/test_rewrite \
 	test/unit/test_saslprep \
 	test/unit/test_scram \
 	test/unit/test_secret \
+	test/unit/test_serve \
 	test/unit/test_sqllex \
 	test/unit/test_sqlsess \
 	test/unit/test_sqlstmt \
@@ -355,6 +392,7 @@ qb_unit_tests = \
 	test/unit/test_verbs
 qb_unit_files = \
 	test/unit/conn_owner.h \
+	test/unit/counted.h \
 	test/unit/net_fixture.h \
 	test/unit/queue_samples.h
 
@@ -390,6 +428,10 @@ test_unit_test_bulk_SOURCES = test/unit/test_bulk.c
 test_unit_test_bulk_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_bulk_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_channel_SOURCES = test/unit/test_channel.c
+test_unit_test_channel_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_channel_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_conf_SOURCES = test/unit/test_conf.c
 test_unit_test_conf_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_conf_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
@@ -417,6 +459,10 @@ test_unit_test_describe_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 test_unit_test_dial_SOURCES = test/unit/test_dial.c
 test_unit_test_dial_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_dial_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_guard_SOURCES = test/unit/test_guard.c
+test_unit_test_guard_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_guard_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_hba_SOURCES = test/unit/test_hba.c
 test_unit_test_hba_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -494,6 +540,10 @@ test_unit_test_probe_SOURCES = test/unit/test_probe.c
 test_unit_test_probe_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_probe_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_queue_linear_SOURCES = test/unit/test_queue_linear.c
+test_unit_test_queue_linear_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_queue_linear_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_rewrite_SOURCES = test/unit/test_rewrite.c
 test_unit_test_rewrite_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_rewrite_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
@@ -509,6 +559,10 @@ test_unit_test_scram_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_secret_SOURCES = test/unit/test_secret.c
 test_unit_test_secret_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_secret_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_serve_SOURCES = test/unit/test_serve.c
+test_unit_test_serve_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_serve_LDADD = $(HTTP_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_sqllex_SOURCES = test/unit/test_sqllex.c
 test_unit_test_sqllex_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -566,6 +620,7 @@ qb_dialogues = \
 	test/scenario/await.dlg \
 	test/scenario/await_cancelled.dlg \
 	test/scenario/await_ends.dlg \
+	test/scenario/await_ends_silent.dlg \
 	test/scenario/await_runs_again.dlg \
 	test/scenario/await_shutdown.dlg \
 	test/scenario/barrier_settings.dlg \
@@ -591,6 +646,10 @@ qb_dialogues = \
 	test/scenario/discard_all_session.dlg \
 	test/scenario/done_in_transaction.dlg \
 	test/scenario/done_locked.dlg \
+	test/scenario/done_lost_late_take.dlg \
+	test/scenario/engine_silent_keyed.dlg \
+	test/scenario/engine_silent_push.dlg \
+	test/scenario/engine_waits_for_lock.dlg \
 	test/scenario/failed_virtual.dlg \
 	test/scenario/fatal_when_idle.dlg \
 	test/scenario/function_call.dlg \
@@ -601,8 +660,10 @@ qb_dialogues = \
 	test/scenario/handed_over_floor.dlg \
 	test/scenario/handed_over_keys.dlg \
 	test/scenario/heartbeat.dlg \
+	test/scenario/help_in_string.dlg \
 	test/scenario/hold.dlg \
 	test/scenario/hold_cancelled.dlg \
+	test/scenario/hold_extended.dlg \
 	test/scenario/hold_in_transaction.dlg \
 	test/scenario/hold_longest.dlg \
 	test/scenario/idle_in_transaction.dlg \
@@ -620,6 +681,7 @@ qb_dialogues = \
 	test/scenario/merge_push.dlg \
 	test/scenario/merge_take.dlg \
 	test/scenario/messages_bad.dlg \
+	test/scenario/names_in_arrays.dlg \
 	test/scenario/next_of_a_group.dlg \
 	test/scenario/no_sync_yet.dlg \
 	test/scenario/notices.dlg \
@@ -653,6 +715,7 @@ qb_dialogues = \
 	test/scenario/safety_poll.dlg \
 	test/scenario/savepoints.dlg \
 	test/scenario/schema_absent.dlg \
+	test/scenario/schema_distrust.dlg \
 	test/scenario/schema_old.dlg \
 	test/scenario/serializable.dlg \
 	test/scenario/server_dies.dlg \
@@ -668,12 +731,17 @@ qb_dialogues = \
 	test/scenario/settings_follow.dlg \
 	test/scenario/several_in_one_string.dlg \
 	test/scenario/shutdown.dlg \
+	test/scenario/shutdown_at_once.dlg \
+	test/scenario/shutdown_busy.dlg \
 	test/scenario/shutdown_clients.dlg \
+	test/scenario/shutdown_session.dlg \
+	test/scenario/shutdown_taken.dlg \
 	test/scenario/shutdown_while_waiting.dlg \
 	test/scenario/slow_reader.dlg \
 	test/scenario/startup_bad.dlg \
 	test/scenario/string_cancelled.dlg \
 	test/scenario/string_ends_in_take.dlg \
+	test/scenario/string_fails_in_block.dlg \
 	test/scenario/suspended.dlg \
 	test/scenario/sync_leaves_open.dlg \
 	test/scenario/take_cancelled.dlg \
@@ -682,6 +750,7 @@ qb_dialogues = \
 	test/scenario/take_goodbye.dlg \
 	test/scenario/take_in_transaction.dlg \
 	test/scenario/take_prepared.dlg \
+	test/scenario/take_silent.dlg \
 	test/scenario/take_times_out.dlg \
 	test/scenario/take_wakes.dlg \
 	test/scenario/taken_for_nobody.dlg \
@@ -705,6 +774,8 @@ qb_dialogues = \
 	test/scenario/unnamed_in_doubt.dlg \
 	test/scenario/unsent_later.dlg \
 	test/scenario/wait_asked_late.dlg \
+	test/scenario/wait_ends_silent.dlg \
+	test/scenario/wait_ends_silent_pop.dlg \
 	test/scenario/wait_ends_unasked.dlg \
 	test/scenario/wait_in_line.dlg \
 	test/scenario/wait_short.dlg \

@@ -1,12 +1,15 @@
 
--- Not those of one queue: some of them are nobody's to call, and each is granted where it is made.
+-- Not those of one queue: some of them are nobody's to call, and each is granted where it is made. Nor the
+-- triggers that act with the installer's rights: nobody puts them on a table of his own.
 DO $qbouncer_grant$
 DECLARE
 	f regprocedure;
+	definer bool;
 BEGIN
-	FOR f IN SELECT p.oid FROM pg_proc AS p
+	FOR f, definer IN SELECT p.oid, p.prosecdef FROM pg_proc AS p
 			WHERE p.pronamespace = 'queue'::regnamespace AND p.proname !~ '_[0-9]+$' LOOP
-		EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', f);
+		EXECUTE format(CASE WHEN definer THEN 'REVOKE ALL ON FUNCTION %s FROM PUBLIC'
+			ELSE 'GRANT EXECUTE ON FUNCTION %s TO PUBLIC' END, f);
 	END LOOP;
 END
 $qbouncer_grant$;

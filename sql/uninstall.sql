@@ -2,7 +2,10 @@
 -- Waits for the transactions that use it. Not installed: it does nothing.
 DO $qbouncer_uninstall$
 BEGIN
-	PERFORM pg_catalog.pg_advisory_xact_lock(7598543210001);
+	FOR i IN 1 .. 100 LOOP
+		EXIT WHEN pg_catalog.pg_try_advisory_xact_lock(7598543210001);
+		PERFORM pg_catalog.pg_sleep(0.1);
+	END LOOP;
 	IF pg_catalog.to_regprocedure('queue.version()') IS NULL THEN
 		RETURN;
 	END IF;

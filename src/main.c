@@ -14,11 +14,13 @@
 #include "http/http.h"
 #include "net/listen.h"
 #include "net/loop.h"
+#include "pool/move.h"
 #include "options.h"
 #include "process.h"
 #include "queue/queue.h"
 #include "queue/schema.h"
 #include "settings.h"
+#include "takeover.h"
 
 /* --- signals ---------------------------------------------------------------------------------- */
 
@@ -34,8 +36,9 @@ static void begin_shutdown(enum pooler_shutdown how)
 	log_info("shutdown: %s", names[how]);
 	process_notify_stopping();
 	listen_drain();
-	/* peers find us there with cancel requests of the clients that stay */
-	if (how == SHUTDOWN_WAIT_CLIENTS && conf_current()->p.peer_id != 0)
+	/* the console is still to be had there, and peers' cancel requests for the clients that
+	 * stay */
+	if (how < SHUTDOWN_NOW)
 		listen_close_tcp();
 	else
 		listen_close();
@@ -69,14 +72,18 @@ static void on_reload_signal(int signo, void *arg)
 
 static void on_pause_signal(int signo, void *arg)
 {
-	bool pause = signo == SIGUSR1;
+	bool pause = signo == SIGUSR1, suspended = pooler_is_suspended() != SUSPENDED_NO;
 
 	(void)arg;
-	log_info("got %s", pause ? "SIGUSR1, PAUSE" : "SIGUSR2, RESUME");
 	if (pooler_is_shutting_down() != SHUTDOWN_NONE)
-		log_warning("ignored during the shutdown");
-	else if (pooler_command(pause ? POOLER_PAUSE : POOLER_RESUME, NULL) != POOLER_OK)
-		log_warning("the pooler is %s already", pause ? "paused" : "not paused");
+		log_info("got %s while shutting down, ignoring", pause ? "SIGUSR1" : "SIGUSR2");
+	else if (pooler_command(pause ? POOLER_PAUSE : POOLER_RESUME, NULL) == POOLER_OK)
+		log_info("got %s", pause       ? "SIGUSR1, pausing all activity"
+				   : suspended ? "SIGUSR2, continuing from SUSPEND"
+					       : "SIGUSR2, continuing from PAUSE");
+	else
+		log_info("got %s", pause ? "SIGUSR1, but already paused/suspended"
+					 : "SIGUSR2, but not paused/suspended");
 }
 
 static bool install_signals(void)
@@ -100,10 +107,39 @@ static bool install_signals(void)
 	return true;
 }
 
+/* --- another process takes over --------------------------------------------------------------- */
+
+/* It has the sockets, too, and the pid file. The port of the metrics is one of ours alone. */
+static void give_over(pid_t to)
+{
+	log_info("shutdown: when the clients have been taken over, or have left");
+	process_notify_successor(to);
+	pidfile_leave();
+	listen_hand_over(true);
+	http_close();
+}
+
+static void take_back(void)
+{
+	char err[512];
+
+	if (pooler_is_shutting_down() > SHUTDOWN_WAIT_CLIENTS)
+		return;
+	pooler_shutdown_undo();
+	listen_hand_over(false);
+	if (!pidfile_again(err, sizeof(err)) || !http_apply(err, sizeof(err)))
+		log_error("%s", err);
+	process_notify_successor(getpid());
+}
+
+static const struct takeover_hooks takeover_hooks = {.give = give_over, .take_back = take_back};
+
 /* --- start ------------------------------------------------------------------------------------ */
 
-static const struct admin_hooks hooks = {
-	.reload = settings_reload, .changed = settings_changed, .shutdown = begin_shutdown};
+static const struct admin_hooks hooks = {.reload = settings_reload,
+	.changed = settings_changed,
+	.shutdown = begin_shutdown,
+	.takeover = takeover_requested};
 
 static bool fail(const char *text)
 {
@@ -118,10 +154,11 @@ static const char *unix_user(const struct options *o)
 	return o->user != NULL ? o->user : named[0] != '\0' ? named : NULL;
 }
 
-/* The process that ends when we are ready; 0: none. */
+/* The process that ends when we are ready, which we begin beside; 0: none. */
 static pid_t predecessor;
 
-static bool may_take_over(const struct params *p)
+/* It cannot hand over: it is of another version, or has no unix socket. */
+static bool may_begin_beside(const struct params *p)
 {
 	if (p->pidfile[0] == '\0')
 		return fail("-R needs \"pidfile\" in the configuration");
@@ -158,8 +195,28 @@ static bool may_start(const struct options *o)
 	if (o->daemon && p->pidfile[0] == '\0')
 		return fail("a daemon needs \"pidfile\" in the configuration");
 	if (o->takeover)
-		return may_take_over(p);
+		return true;
 	return !pidfile_is_taken(p->pidfile, err, sizeof(err)) || fail(err);
+}
+
+static bool find_predecessor(const struct options *o)
+{
+	const struct params *p = &conf_current()->p;
+	char err[512] = "there is no unix_socket_dir to take over by";
+
+	if (!o->takeover)
+		return true;
+	if (p->unix_socket_dir[0] == '/')
+		switch (takeover_ask(err, sizeof(err))) {
+		case TAKEOVER_AGREED:
+			return true;
+		case TAKEOVER_NOBODY:
+			return !pidfile_is_taken(p->pidfile, err, sizeof(err)) || fail(err);
+		case TAKEOVER_REFUSED:
+			break;
+		}
+	log_warning("takeover: %s: this one begins beside it", err);
+	return may_begin_beside(p);
 }
 
 static bool start_listening(void)
@@ -178,6 +235,7 @@ static bool start_listening(void)
 	};
 	char err[512];
 
+	takeover_sockets(&spec);
 	if (!listen_open(&spec, pooler_accept, NULL, err, sizeof(err)))
 		return fail(err);
 	return listen_count() > 0 ||
@@ -205,6 +263,7 @@ static bool start_modules(void)
 	if (!loop_init() || !install_signals() || !queue_start() || !admin_start(&hooks) ||
 		!pooler_start())
 		return fail("out of memory");
+	http_start();
 	pooler_on_stopped(loop_stop);
 	return true;
 }
@@ -212,14 +271,30 @@ static bool start_modules(void)
 static bool start(const struct options *o)
 {
 	unsigned long files = process_raise_files();
+	bool takes_over;
 	char err[512];
 
-	if (!start_modules() || !start_listening() || !drop_privileges(unix_user(o)))
+	takeover_hooks_set(&takeover_hooks);
+	/* who takes over is of the same user as who runs */
+	if (o->takeover && !drop_privileges(unix_user(o)))
 		return false;
-	/* The last step that can fail: until then the file is that of the predecessor. */
+	if (!start_modules() || !find_predecessor(o) || !start_listening() ||
+		!drop_privileges(unix_user(o)))
+		return false;
+	/* another user, another memory: the kernel has forgotten what was said before */
+	process_allow_core(o->verbose > 0 || conf_current()->p.core_dumps);
 	if (!settings_open_log(err, sizeof(err)) ||
-		!pidfile_write(conf_current()->p.pidfile, err, sizeof(err)))
+		!pidfile_prepare(conf_current()->p.pidfile, err, sizeof(err)))
 		return fail(err);
+	/* The last step that can fail: until then the file is that of the predecessor. */
+	takes_over = takeover_from() != 0;
+	if (takes_over && !takeover_confirm())
+		return fail("takeover: the process that runs has not handed over");
+	if (!pidfile_publish(err, sizeof(err))) {
+		if (!takes_over)
+			return fail(err);
+		log_error("%s", err);
+	}
 	settings_apply();
 	log_info("qbouncer %s (%s) started, process %d", version_number, version_commit,
 		(int)getpid());
@@ -237,6 +312,8 @@ static bool start(const struct options *o)
 /* Also after a start that went half way. */
 static void end(void)
 {
+	takeover_end();
+	move_end();
 	listen_close();
 	http_close();
 	pooler_free();
@@ -277,6 +354,8 @@ int main(int argc, char **argv)
 	case OPTIONS_BAD:
 		return 1;
 	}
+	if (o.verbose == 0)
+		process_allow_core(false);
 	if (o.print_schema)
 		return fputs(queue_install_sql, stdout) < 0 || fflush(stdout) != 0;
 	if (o.check_config)

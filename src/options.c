@@ -28,8 +28,8 @@ static const char usage_line[] = "Usage: qbouncer [OPTION]... CONFIG_FILE\n";
 static const char help_text[] =
 	"A connection pooler and job queue for PostgreSQL.\n\n"
 	"  -d, --daemon         run in the background (needs pidfile, and logfile or syslog)\n"
-	"  -R, --reboot         take over from the process that pidfile names: once this one\n"
-	"                       listens, that one gets TERM (needs pidfile and so_reuseport)\n"
+	"  -R, --reboot         take over the sockets and connections of the process that runs,\n"
+	"                       by its unix socket; it ends when it has none left\n"
 	"  -u, --user=USERNAME  become this unix user; needed when started by root\n"
 	"  -q, --quiet          log nothing to stderr once it runs\n"
 	"  -v, --verbose        log more; twice: every message\n"

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -26,6 +27,8 @@
 
 /* The file that we hold, as long as we live, and that of the process we take over from. */
 static char pidfile_ours[PATH_MAX];
+static char pidfile_beside[PATH_MAX + 32]; /* not in its place yet */
+static bool pidfile_left;                  /* the file there is another one's to write */
 static int pidfile_fd = -1, predecessor_fd = -1;
 static int started_pipe = -1;
 
@@ -111,24 +114,23 @@ static bool pidfile_fill(int fd)
 	return fcntl(fd, F_SETLK, &l) == 0 && write(fd, text, (size_t)len) == len;
 }
 
-/* Beside the old one, and then in its place: who fails leaves that as it is. */
-bool pidfile_write(const char *path, char *err, size_t err_size)
+bool pidfile_prepare(const char *path, char *err, size_t err_size)
 {
-	char beside[PATH_MAX + 32];
 	int fd;
 
 	if (path[0] == '\0')
 		return true;
-	snprintf(beside, sizeof(beside), "%s.%d", path, (int)getpid());
-	(void)unlink(beside);
-	fd = open(beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-	if (fd < 0 || !pidfile_fill(fd) || rename(beside, path) != 0) {
+	snprintf(pidfile_beside, sizeof(pidfile_beside), "%s.%d", path, (int)getpid());
+	(void)unlink(pidfile_beside);
+	fd = open(pidfile_beside, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+	if (fd < 0 || !pidfile_fill(fd)) {
 		snprintf(
 			err, err_size, "could not write pidfile \"%s\": %s", path, strerror(errno));
 		if (fd >= 0) {
-			(void)unlink(beside);
+			(void)unlink(pidfile_beside);
 			close(fd);
 		}
+		pidfile_beside[0] = '\0';
 		return false;
 	}
 	pidfile_fd = fd;
@@ -136,12 +138,49 @@ bool pidfile_write(const char *path, char *err, size_t err_size)
 	return true;
 }
 
+bool pidfile_publish(char *err, size_t err_size)
+{
+	if (pidfile_beside[0] == '\0')
+		return true;
+	if (rename(pidfile_beside, pidfile_ours) != 0) {
+		snprintf(err, err_size, "could not write pidfile \"%s\": %s", pidfile_ours,
+			strerror(errno));
+		return false;
+	}
+	pidfile_beside[0] = '\0';
+	pidfile_left = false;
+	return true;
+}
+
+void pidfile_leave(void)
+{
+	pidfile_left = true;
+}
+
+/* Ours was replaced by that of a process which is gone. */
+bool pidfile_again(char *err, size_t err_size)
+{
+	int before = pidfile_fd;
+	char path[PATH_MAX];
+
+	if (before < 0)
+		return true;
+	util_strlcpy(path, pidfile_ours, sizeof(path));
+	if (!pidfile_prepare(path, err, err_size))
+		return false;
+	close(before);
+	return pidfile_publish(err, err_size);
+}
+
 void pidfile_remove(void)
 {
 	struct stat ours, there;
 
-	if (pidfile_fd >= 0 && fstat(pidfile_fd, &ours) == 0 && lstat(pidfile_ours, &there) == 0 &&
-		ours.st_ino == there.st_ino && ours.st_dev == there.st_dev)
+	if (pidfile_beside[0] != '\0')
+		(void)unlink(pidfile_beside);
+	if (pidfile_fd >= 0 && !pidfile_left && fstat(pidfile_fd, &ours) == 0 &&
+		lstat(pidfile_ours, &there) == 0 && ours.st_ino == there.st_ino &&
+		ours.st_dev == there.st_dev)
 		(void)unlink(pidfile_ours);
 	if (pidfile_fd >= 0)
 		close(pidfile_fd);
@@ -254,6 +293,16 @@ bool process_become(const char *user, const char *file, char *err, size_t err_si
 	return true;
 }
 
+/* --- core files ---------------------------------------------------------------------------------
+ */
+
+void process_allow_core(bool allowed)
+{
+	if (prctl(PR_SET_DUMPABLE, allowed ? 1UL : 0UL, 0UL, 0UL, 0UL) != 0)
+		log_warning("core files could not be %s: %s", allowed ? "allowed" : "forbidden",
+			strerror(errno));
+}
+
 /* --- descriptors --------------------------------------------------------------------------------
  */
 
@@ -297,6 +346,11 @@ void process_notify_stopping(void)
 	(void)sd_notify(0, "STOPPING=1");
 }
 
+void process_notify_successor(pid_t pid)
+{
+	(void)sd_notifyf(0, "MAINPID=%d", (int)pid);
+}
+
 #else
 
 void process_notify_ready(void)
@@ -309,6 +363,11 @@ void process_notify_reloading(void)
 
 void process_notify_stopping(void)
 {
+}
+
+void process_notify_successor(pid_t pid)
+{
+	(void)pid;
 }
 
 #endif

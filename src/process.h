@@ -15,8 +15,14 @@ MUST_CHECK bool pidfile_is_taken(const char *path, char *err, size_t err_size);
 pid_t pidfile_process(const char *path);
 /* SIGTERM to whom pidfile_process() said, if it still holds that file. */
 MUST_CHECK bool pidfile_tell_end(pid_t pid);
-/* In the place of the one that is there, held until pidfile_remove(). Not before a fork. */
-MUST_CHECK bool pidfile_write(const char *path, char *err, size_t err_size);
+/* All that can fail, beside the file that is there; held until pidfile_remove(). Not before a fork. */
+MUST_CHECK bool pidfile_prepare(const char *path, char *err, size_t err_size);
+/* In the place of the one that is there. */
+MUST_CHECK bool pidfile_publish(char *err, size_t err_size);
+/* Another process puts its own there: it is not ours to remove any more. */
+void pidfile_leave(void);
+/* It was replaced by the file of another process, which is gone. */
+MUST_CHECK bool pidfile_again(char *err, size_t err_size);
 /* Removes the file when it is still ours. */
 void pidfile_remove(void);
 
@@ -28,6 +34,9 @@ void process_started(void);
 /* Root for good no more. The file is given to the user before; NULL: none. */
 MUST_CHECK bool process_become(const char *user, const char *file, char *err, size_t err_size);
 
+/* Whether a crash may write the memory into a file, and others of our unix user may look into it. */
+void process_allow_core(bool allowed);
+
 /* Raises the limit of descriptors as far as it goes and returns it. */
 unsigned long process_raise_files(void);
 
@@ -35,5 +44,6 @@ unsigned long process_raise_files(void);
 void process_notify_ready(void);
 void process_notify_reloading(void);
 void process_notify_stopping(void);
+void process_notify_successor(pid_t pid); /* it is the main process from now on */
 
 #endif

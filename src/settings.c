@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/log.h"
 #include "auth/auth.h"
@@ -17,6 +18,7 @@
 #include "http/http.h"
 #include "net/conn.h"
 #include "net/dns.h"
+#include "net/listen.h"
 #include "net/tls.h"
 #include "pool/pool.h"
 #include "process.h"
@@ -36,15 +38,26 @@ static void report_log(struct conf_report *r)
 		bool error;
 
 		end = line + strcspn(line, "\n");
+		if (strncmp(line, "warning: ", 9) == 0)
+			line += 9; /* the level says it */
 		error = memmem(line, (size_t)(end - line), "error: ", 7) != NULL;
 		log_write(error ? LOG_LVL_ERROR : LOG_LVL_WARNING, NULL, "%.*s", (int)(end - line),
 			line);
 	}
 }
 
-static size_t first_line(const char *text)
+/* Of the report: the first that is no warning. */
+static const char *first_error(const char *text, size_t *ret_len)
 {
-	return strcspn(text, "\n");
+	for (const char *line = text; *line != '\0'; line += *ret_len + 1) {
+		*ret_len = strcspn(line, "\n");
+		if (memmem(line, *ret_len, "error: ", 7) != NULL)
+			return line;
+		if (line[*ret_len] == '\0')
+			break;
+	}
+	*ret_len = strcspn(text, "\n");
+	return text;
 }
 
 /* All mistakes of a file that a setting names, a line each. */
@@ -63,14 +76,28 @@ static void report_file(struct conf_report *r, bool error, const char *setting, 
 	}
 }
 
+static void warn_of_readable(struct conf_report *r, const char *setting, const char *path)
+{
+	struct stat st;
+
+	if (!auth_file_has_secrets() || stat(path, &st) != 0 || (st.st_mode & S_IROTH) == 0)
+		return;
+	buf_printf(&r->text,
+		"warning: %s: every user of this machine can read the secrets in \"%s\": chmod o-r\n",
+		setting, path);
+	r->warnings++;
+}
+
 /* Of users, the entries that the file has. */
 static bool users_load(const struct conf *c, struct conf_report *r, bool install)
 {
 	const char *path = c->p.auth_file;
 
 	if (install ? auth_file_load(path, mistakes, sizeof(mistakes))
-		    : auth_file_check(path, mistakes, sizeof(mistakes)))
+		    : auth_file_check(path, mistakes, sizeof(mistakes))) {
+		warn_of_readable(r, "auth_file", path);
 		return true;
+	}
 	report_file(r, true, "auth_file", mistakes);
 	return false;
 }
@@ -120,23 +147,22 @@ static bool access_load(const struct conf *c, struct conf_report *r, bool instal
 /* The files that the TLS settings name. NULL: the report says why not. */
 static struct tls_set *tls_load(const struct conf *c, struct conf_report *r)
 {
-	char err[700];
-	struct tls_set *set = tls_set_new(c, err, sizeof(err));
+	struct tls_set *set = tls_set_new(c, mistakes, sizeof(mistakes));
 
-	if (set == NULL) {
-		buf_printf(&r->text, "error: %s\n", err);
-		r->errors++;
-	}
+	if (set == NULL)
+		report_file(r, true, "TLS setup failed", mistakes);
 	return set;
 }
 
-/* Reads everything, puts nothing in force but users and rules, which come last and decide. */
+/* Reads everything, so that all mistakes are told at once. Puts nothing in force but users and
+ * rules, which come last and decide. */
 static struct conf *load(const char *path, struct conf_report *r, struct tls_set **ret_tls)
 {
-	struct conf *c = conf_load(path, r);
+	struct conf *c = conf_load_partly(path, r);
+	bool ok = r->errors == 0;
 
 	*ret_tls = c != NULL ? tls_load(c, r) : NULL;
-	if (c != NULL && access_load(c, r, *ret_tls != NULL))
+	if (c != NULL && access_load(c, r, ok && *ret_tls != NULL))
 		return c;
 	tls_set_free(ret_tls);
 	conf_free(&c);
@@ -231,6 +257,8 @@ static long files_wanted(const struct conf *c)
 {
 	long users = 0, sum = c->p.max_client_conn + 32L;
 
+	if (c->p.metrics_port != 0)
+		sum += HTTP_CONNECTIONS_MAX;
 	auth_each_user(count_user, &users);
 	for (const struct conf_database *d = c->databases; d != NULL; d = d->next) {
 		long size = d->pool_size >= 0 ? d->pool_size : c->p.default_pool_size;
@@ -260,6 +288,25 @@ void settings_check_files(unsigned long limit)
 
 /* --- change ---------------------------------------------------------------------------------- */
 
+#define PROBES 4 /* of keepalive, unless the settings say otherwise */
+
+/* A peer that has gone without a word is noticed after this: unused as well as with bytes under
+ * way. What the operator has set stays. */
+static void tune_towards_servers(struct conn_tuning *t, usec_t limit)
+{
+	int seconds = limit > USEC_SEC ? (int)(limit / USEC_SEC) : 1;
+
+	if (t->keepidle == 0 && t->keepintvl == 0 && t->keepcnt == 0) {
+		t->keepintvl = seconds / (PROBES + 2) > 0 ? seconds / (PROBES + 2) : 1;
+		t->keepidle = seconds - PROBES * t->keepintvl;
+		if (t->keepidle < 1)
+			t->keepidle = 1;
+		t->keepcnt = PROBES;
+	}
+	if (t->user_timeout_ms == 0)
+		t->user_timeout_ms = seconds * 1000;
+}
+
 static void tune_connections(void)
 {
 	const struct params *p = &conf_current()->p;
@@ -272,7 +319,13 @@ static void tune_connections(void)
 		.socket_buffer = (int)p->tcp_socket_buffer,
 	};
 
-	conn_tune(&t);
+	struct conn_tuning made = t;
+
+	if (p->server_tcp_timeout > 0)
+		tune_towards_servers(&made, p->server_tcp_timeout);
+	conn_tune(&t, &made);
+	listen_tune();
+	scram_set_limit(p->max_scram_iterations);
 	dns_tune(&(struct dns_tuning){.resolv_conf = p->resolv_conf,
 		.max_ttl = p->dns_max_ttl,
 		.negative_ttl = p->dns_nxdomain_ttl,
@@ -336,11 +389,12 @@ bool settings_reload(struct pg_error *err)
 		install_tls(tls);
 		log_info("reload: the configuration is in force (%d warnings)", report.warnings);
 	} else {
-		const char *text = buf_cstr(&report.text);
+		size_t len;
+		const char *text = first_error(buf_cstr(&report.text), &len);
 
 		log_error("reload: nothing was changed (%d errors)", report.errors);
 		pg_error_set(err, "F0000", "RELOAD failed, see logs for additional details");
-		pg_error_detail(err, "%.*s", (int)first_line(text), text);
+		pg_error_detail(err, "%.*s", (int)len, text);
 	}
 	buf_free(&report.text);
 	process_notify_ready();

@@ -146,6 +146,7 @@ part_lint() {
 	check "lint: layers" sh dev/layers.sh
 	check "lint: headers alone" sh dev/headers.sh
 	check "lint: secrets" sh dev/secrets.sh
+	check "lint: links of the documentation" sh dev/links.sh
 	check "lint: format" sh dev/format.sh
 	need_build gcc && check "lint: generated files" sh dev/gen.sh --check "$repo/build/gcc"
 }
@@ -246,7 +247,8 @@ part_it() {
 	QB_BUILD=$repo/build/asan run_pytest it test/it -n "$((jobs + 1))" --ignore=test/it/drivers
 }
 
-# All at once; if that fails, one by one. What is missing then is skipped by name.
+# Before anything runs: an installation may bring a newer PostgreSQL with it. All at once; if that fails, one by
+# one. What is missing then is skipped by name.
 drivers_packages() {
 	[ -z "${QB_NO_INSTALL:-}" ] && command -v apt-get >/dev/null 2>&1 || return 0
 	missing=$(sh test/it/drivers/packages.sh)
@@ -263,7 +265,6 @@ drivers_packages() {
 
 part_drivers() {
 	need_build asan || return
-	drivers_packages
 	sh test/it/drivers/build.sh "$repo/build/drivers"
 	QB_BUILD=$repo/build/asan run_pytest drivers test/it/drivers -n "$((jobs + 1))" --dist loadgroup --timeout=120
 	grep -E '^(drivers:|  missing:)' "$logs/drivers.log"
@@ -364,11 +365,29 @@ part_deb() {
 	check "Debian package" sh dev/deb.sh build/deb
 }
 
+# Sets other_bin: the installed PostgreSQL, which says that it is of another minor version. Where its user may read.
+another_minor() {
+	find_postgres && other_bin=$(mktemp -d) || return 1
+	ln -s "$pg_bin"/* "$other_bin" && rm "$other_bin/postgres"
+	printf '#!/bin/sh\n[ "$1" = --version ] && echo "postgres (PostgreSQL) %s.99" && exit\nexec "%s/postgres" "$@"\n' \
+		"$(postgres_version "$pg_bin" | sed 's/[.].*//')" "$pg_bin" >"$other_bin/postgres"
+	chmod 755 "$other_bin" "$other_bin/postgres"
+}
+
+upgraded_quickstart() {
+	QB_PG_BIN=$other_bin sh contrib/quickstart.sh >"$logs/upgraded.log" 2>&1
+	code=$?
+	rm -rf "$other_bin"
+	cat "$logs/upgraded.log"
+	[ $code -eq 0 ] && grep -q 'PostgreSQL was upgraded from .* to .*[.]99: it is started anew' "$logs/upgraded.log"
+}
+
 part_quickstart() {
 	QB_QUICKSTART_DIR=$(mktemp -u "${TMPDIR:-/tmp}/qbouncer-quickstart-test-XXXXXX")
 	export QB_QUICKSTART_DIR
 	check "quickstart" sh contrib/quickstart.sh && cat "$logs/quickstart.log"
 	check "quickstart again" sh contrib/quickstart.sh
+	another_minor && check "quickstart after an upgrade of PostgreSQL" upgraded_quickstart
 	check "quickstart status" sh contrib/quickstart.sh status
 	check "quickstart stop" sh contrib/quickstart.sh stop
 	check "quickstart leaves nothing" test ! -e "$QB_QUICKSTART_DIR"
@@ -387,12 +406,18 @@ for part; do
 	esac
 done
 install_packages "$@"
+case " $* " in *' drivers '*) drivers_packages ;; esac
+find_postgres || pg_bin=''
+before=$(postgres_version "$pg_bin")
 for part; do
 	head_line "$part"
 	"part_$part"
 done
+after=$(postgres_version "$pg_bin")
 
 head_line "done"
+[ "$before" = "$after" ] || printf 'PostgreSQL was upgraded from %s to %s during this run: servers that ran then may have failed. Run it again.\n\n' \
+	"$before" "$after"
 [ -z "$failures" ] || printf '%s\n\n' "${failures#?}"
 if [ "$skipped" -gt 0 ]; then
 	printf '%s passed, %s failed, %s skipped\n' $passed $failed $skipped

@@ -14,6 +14,8 @@ struct admin_hooks {
 	/* A parameter was changed by SET. */
 	void (*changed)(void);
 	void (*shutdown)(enum pooler_shutdown how);
+	/* A process of our own unix user, at the other end of this unix socket, takes over; -1: of somebody else. false: err says why not. */
+	bool (*takeover)(int fd, uint64_t version, struct pg_error *err);
 };
 
 /* Registers the console with the pool. hooks is kept. */

@@ -24,6 +24,8 @@ struct auth_user {
 MUST_CHECK bool auth_file_load(const char *path, char *err, size_t err_size);
 /* The same, without putting it in force. */
 MUST_CHECK bool auth_file_check(const char *path, char *err, size_t err_size);
+/* Had the file that was read last, with either of them, a password in it? */
+MUST_CHECK bool auth_file_has_secrets(void);
 const struct auth_user *auth_user_find(const char *name); /* borrowed until the next load */
 /* Is the user in auth_file, with or without a password? */
 MUST_CHECK bool auth_user_in_file(const char *name);
@@ -76,6 +78,9 @@ enum auth_verdict auth_session_message(struct auth_session *s, const uint8_t *bo
 const struct secret *auth_session_proved(const struct auth_session *s);
 /* After REFUSED: the secret may be out of date (a password was wrong). */
 MUST_CHECK bool auth_session_was_wrong(const struct auth_session *s);
+/* Why it was refused: for the log, never for the client. "": the error says it all. */
+const char *auth_session_reason(const struct auth_session *s);
+MUST_CHECK bool auth_session_is_sasl(const struct auth_session *s);
 void auth_session_free(struct auth_session **p);
 
 /* --- we prove who we are, to a server --------------------------------------------------------- */

@@ -129,10 +129,14 @@ struct conf {
 struct conf_report {
 	struct buf text;
 	int errors, warnings;
+	char readable[256]; /* file with a secret that others can read, which was told of last */
 };
 
 /* Reads and checks a file. NULL when there was an error (the report says which). */
 MUST_CHECK struct conf *conf_load(const char *path, struct conf_report *report);
+/* What can be read of a file with errors, so that other files can be looked at as well; never to be
+ * put in force then. NULL: not even that. */
+MUST_CHECK struct conf *conf_load_partly(const char *path, struct conf_report *report);
 /* The same from memory, where %include is refused. name is what messages call the text. */
 MUST_CHECK struct conf *conf_load_text(
 	const char *name, const char *text, size_t len, struct conf_report *report);

@@ -51,7 +51,7 @@ PARAM_INT (listen_port, "6432", 1, 65535, PARAM_RESTART, NULL,
 PARAM_INT (listen_backlog, "128", 1, 65535, PARAM_RESTART, NULL,
 	"Connections that the kernel holds until they are accepted.")
 PARAM_STR (unix_socket_dir, "/tmp", 0, 90, PARAM_RESTART, NULL,
-	"Directory of the unix socket; empty for none.")
+	"Directory of the unix socket; empty for none. The unit of systemd makes `/run/qbouncer` for it.")
 PARAM_INT (unix_socket_mode, "0777", 0, 0777, PARAM_RESTART | PARAM_OCTAL, NULL,
 	"Permissions of the unix socket, an octal number.")
 PARAM_STR (unix_socket_group, "", 0, 255, PARAM_RESTART, NULL,
@@ -71,13 +71,13 @@ PARAM_ENUM(auth_type, auth_type, "md5", PARAM_RELOAD, check_auth_type,
 PARAM_STR (auth_file, "", 0, 4096, PARAM_RELOAD, NULL,
 	"File of users and secrets: lines of \"user\" \"secret\", the secret in plain text, as md5 or as SCRAM-SHA-256.")
 PARAM_STR (auth_query, CONF_AUTH_QUERY, 0, 8192, PARAM_RELOAD, NULL,
-	"Query that looks up the secret of a user who is not in `auth_file`: `$1` is the name; name and secret are the columns of its only row. A third column, if there is one, is the number of seconds until the secret expires.")
+	"Query that looks up the secret of a user who is not in `auth_file`: `$1` is the name; name and secret are the columns of its only row. A third column, if there is one, is the number of seconds until the secret expires. Names without a schema are found by the `search_path` that the server has for `auth_user`, or that `connect_query` sets, never by one of a client: who may create there could put a function of his own in their way.")
 PARAM_TIME(auth_query_cache, "5", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long the answer of `auth_query` is used again; 0 asks for each login. A failed login ends it at once.")
 PARAM_STR (auth_user, "", 0, 127, PARAM_RELOAD, NULL,
 	"Role that runs `auth_query`, on a connection of its own; empty: only users in `auth_file` are known.")
-PARAM_STR (auth_dbname, "", 0, 63, PARAM_RELOAD, NULL,
-	"Entry of [databases] where `auth_query` runs; empty: the database that the client asks for.")
+PARAM_STR (auth_dbname, "", 0, 63, PARAM_RELOAD, check_auth_dbname,
+	"Entry of [databases] where `auth_query` runs; empty: the database that the client asks for. The console is none.")
 PARAM_STR (auth_hba_file, "", 0, 4096, PARAM_RELOAD, NULL,
 	"Rules for `auth_type = hba`, in the format of pg_hba.conf. A mistake in it keeps the rules that are in force.")
 PARAM_STR (auth_ident_file, "", 0, 4096, PARAM_RELOAD, NULL,
@@ -88,10 +88,12 @@ PARAM_STR (auth_pam_dir, "", 0, 4095, PARAM_RELOAD, NULL,
 	"Folder with the services of PAM; empty for the system's. The service is `qbouncer`, or `pgbouncer` where only that one is there.")
 PARAM_INT (scram_iterations, "4096", 1, 1000000, PARAM_RELOAD, NULL,
 	"Rounds of SCRAM for users whose secret is stored in plain text.")
+PARAM_INT (max_scram_iterations, "100000", 4096, 1000000, PARAM_RELOAD, NULL,
+	"Rounds of SCRAM that a server may ask of us, or that a stored secret may have with which a password is compared. 100000 take some 50 ms, in which no other client is served; whoever asks for more is refused.")
 PARAM_TIME(client_login_timeout, "60", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"A client that has not logged in after this time is disconnected; 0 waits for ever.")
 PARAM_TIME(login_failure_delay, "3", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
-	"Longest time for which the answer to a failed login is held back. It grows with the failures of an address, from the fourth on; 0 never delays.")
+	"Longest time for which the answer to a failed login is held back. It grows with the failures of an address (with IPv6 of its /64 network, on the unix socket of a unix user), from the fourth on. Where 20 have failed within this time every proof from there waits for it, right or wrong, and is then looked at: nobody is locked out. 0 never delays.")
 PARAM_INT (max_unauthenticated_conn, "1000", 0, INT_MAX, PARAM_RELOAD, NULL,
 	"Connections that have not logged in, altogether; beyond, those that take long are closed and new ones wait to be accepted. 0 is no limit.")
 PARAM_STR (login_notify_message, "", 0, 4096, PARAM_RELOAD, NULL,
@@ -122,6 +124,8 @@ PARAM_TIME(query_wait_notify, "5", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"A client that waits this long for a server connection gets a NOTICE; 0 for none.")
 PARAM_TIME(cancel_wait_timeout, "10", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long a cancel request may wait for a connection to the server.")
+PARAM_INT (max_auto_databases, "1000", 1, 1000000, PARAM_RELOAD, NULL,
+	"Databases that came from the `*` entry, at most. One more, and the one that has been unused for the longest time is forgotten; when all are in use the client is refused.")
 PARAM_TIME(autodb_idle_timeout, "3600", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"Databases that came from the `*` entry are forgotten after this time without use. One that no server has let us into goes after twice `server_login_retry`.")
 PARAM_TIME(pool_idle_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
@@ -147,6 +151,9 @@ PARAM_TIME(server_check_delay, "30", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 PARAM_BOOL(server_fast_close, "0", PARAM_RELOAD, NULL,
 	"In session pooling, close a connection marked for closing at the end of the transaction rather than of the session.")
 
+PARAM_TIME(server_tcp_timeout, "30s", 0, 24 * 3600 * USEC_SEC, PARAM_RELOAD, NULL,
+	"Within this time it is noticed that the host of a server is gone: it sets keepalive and TCP_USER_TIMEOUT of TCP connections to servers where the `tcp_` settings say 0. 0: those alone count.")
+
 PARAM_GROUP("Time limits for queries and transactions")
 PARAM_TIME(query_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"A query that runs longer is cancelled and its client disconnected; a QUEUE statement that runs beside the pool fails with 08006. 0 is no limit. Keep it above `statement_timeout` of the server.")
@@ -162,6 +169,8 @@ PARAM_INT (queue_pool_size, "5", 1, 10000, PARAM_RELOAD, NULL,
 	"Server connections of the queue engine, beside those of each pool.")
 PARAM_INT (queue_batches, "1", 1, 64, PARAM_RELOAD, NULL,
 	"Merged PUSH or DONE statements of one role that are under way at the same time; what comes meanwhile gathers for the next.")
+PARAM_TIME(queue_engine_timeout, "10s", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
+	"How long the server may take to answer a statement of the queue engine before its connection is given up: PUSH and DONE then fail with 08007, TAKE is asked again. One that waits for a lock, or for a synchronous standby, is waited for. 0: no limit.")
 PARAM_TIME(queue_wait_default, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How long a TAKE without WAIT waits for a job; 0 does not wait.")
 PARAM_TIME(queue_wait_max, "1h", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
@@ -181,11 +190,13 @@ PARAM_TIME(queue_await_poll, "2s", 250 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD,
 PARAM_TIME(queue_maintenance, "1min", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How often what queues have kept for long enough (`retain_done`, `retain_dead`) is deleted; 0: never.")
 PARAM_BOOL(queue_auto_install, "1", PARAM_RELOAD, NULL,
-	"Install the schema `queue` at the first QUEUE statement in a database that lacks it, where the role may.")
+	"Install the schema `queue` at the first QUEUE statement in a database that lacks it, if that is by a superuser, the owner of the database or `queue_user`.")
 PARAM_SIZE(queue_max_payload, "16MB", 1, 1024 * 1024 * 1024, PARAM_RELOAD, NULL,
 	"Largest payload of one job.")
 PARAM_STR (queue_user, "", 0, 63, PARAM_RELOAD, NULL,
-	"Role of the proxy's own session in each database, which listens for new jobs; empty takes the user of the database entry or of the first client.")
+	"Role of the proxy's own session in each database, which listens for new jobs and counts them; empty takes the user of the database entry, or the role of a client.")
+PARAM_BOOL(queue_user_superuser, "0", PARAM_RELOAD, NULL,
+	"The proxy's own session may be a superuser's.")
 PARAM_STR (queue_password, "", 0, 4096, PARAM_RELOAD | PARAM_SECRET, NULL,
 	"Password of `queue_user`; empty takes it from `auth_file`.")
 
@@ -226,6 +237,8 @@ PARAM_TIME(stats_period, "60", USEC_SEC, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"Length of the period over which SHOW STATS averages.")
 PARAM_INT (verbose, "0", 0, 9, PARAM_RELOAD, NULL,
 	"How much more to log: 1 for debugging, 2 for every message.")
+PARAM_BOOL(core_dumps, "0", PARAM_RESTART, NULL,
+	"Let a crash write a core file, and debuggers attach; `-v` does so too. There are passwords in it, and what clients send.")
 
 PARAM_GROUP("Metrics")
 PARAM_INT (metrics_port, "0", 0, 65535, PARAM_RELOAD, NULL,
@@ -258,7 +271,7 @@ PARAM_INT (peer_id, "0", 0, 16383, PARAM_RELOAD, NULL,
 	"Number of this process in a group of peers that forward cancel requests to each other.")
 
 PARAM_GROUP("Sockets")
-PARAM_SIZE(pkt_buf, "4096", 512, 16 * 1024 * 1024, PARAM_RESTART | PARAM_INERT, NULL,
+PARAM_SIZE(pkt_buf, "4096", 1, 16 * 1024 * 1024, PARAM_RESTART | PARAM_INERT, NULL,
 	"Read for pgbouncer's sake: connections own no fixed buffers here.")
 PARAM_INT (sbuf_loopcnt, "5", 0, INT_MAX, PARAM_RELOAD | PARAM_INERT, NULL,
 	"Read for pgbouncer's sake: each connection is read once per turn.")

@@ -51,6 +51,14 @@ struct conn_ops {
 /* Takes over an accepted, non-blocking descriptor. NULL without memory (fd is then closed). */
 MUST_CHECK struct conn *conn_new(int fd, const struct conn_addr *peer, const struct conn_ops *ops, void *owner);
 
+/* Takes over a connected descriptor from another process: its input begins with what that had read and not used. host:
+ * of an outgoing connection, as conn_connect() was told; else NULL. NULL without memory (fd is then closed). */
+MUST_CHECK struct conn *conn_adopt(int fd, const struct conn_addr *peer, const char *host, const void *input, size_t len,
+	const struct conn_ops *ops, void *owner);
+/* As conn_close(), but nothing is said to the peer: the connection lives on in another process. */
+void conn_abandon(struct conn **p);
+const char *conn_host(const struct conn *c); /* as conn_connect() was told; NULL: it came in */
+
 /* Starts to connect to host (name, address, or a directory: unix socket) and port; never blocks;
  * answers through on_connect, never from inside this call. `host` may be a comma-separated list,
  * tried in order. What is written before the answer is kept. After a failure no other handler is
@@ -60,6 +68,9 @@ MUST_CHECK struct conn *conn_connect(const char *host, int port, const struct co
 /* The same, to the very address that `there`, which was made so too, is connected to: its name may
  * have others by now. NULL also when that connection is broken. */
 MUST_CHECK struct conn *conn_connect_beside(const struct conn *there, const struct conn_ops *ops, void *owner);
+
+/* In on_connect, after a failure: the last host that was tried has no address. */
+bool conn_name_unknown(const struct conn *c);
 
 /* Changes the handlers of a connection (from login to session). */
 void conn_set_ops(struct conn *c, const struct conn_ops *ops, void *owner);
@@ -121,6 +132,8 @@ size_t conn_tls_binding(const struct conn *c, uint8_t ret[CONN_TLS_BINDING_MAX])
 /* Idempotent. After the return no handler is called any more; queued output is still tried to be
  * written, once without waiting; memory is freed in the reap phase. Clears *p. */
 void conn_close(struct conn **p);
+/* The same, and nothing that the kernel still holds is sent to the peer any more. */
+void conn_abort(struct conn **p);
 
 int conn_fd(const struct conn *c); /* -1 when closed */
 /* Each returns a scratch that its next call overwrites. */
@@ -136,12 +149,13 @@ int conn_peer_pid(const struct conn *c); /* likewise; 0 for TCP */
 uint64_t conn_bytes_in(const struct conn *c);
 uint64_t conn_bytes_out(const struct conn *c);
 
-/* Socket options for new TCP connections, both sides. Seconds; 0: the system's own. */
+/* Socket options for new TCP connections: those that are accepted, and those that we make. Seconds; 0: the
+ * system's own. */
 struct conn_tuning {
 	bool keepalive;
 	int keepidle, keepintvl, keepcnt, user_timeout_ms, socket_buffer;
 };
-void conn_tune(const struct conn_tuning *t);
+void conn_tune(const struct conn_tuning *accepted, const struct conn_tuning *made);
 
 #define CONN_HIGH_WATER (64 * 1024)
 #define CONN_LOW_WATER  (16 * 1024)

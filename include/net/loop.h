@@ -1,7 +1,7 @@
 /*
- * The event loop: one per process. The only module besides http that knows libevent. Phases of a
- * turn: poll -> reads -> timers due -> ready queues -> ready pools -> flush writes -> reap -> sleep
- * to the earliest deadline.
+ * The event loop: one per process. Only net knows libevent. Phases of a turn: poll -> reads ->
+ * timers due -> ready queues -> ready pools -> flush writes -> reap -> sleep to the earliest
+ * deadline.
  */
 #ifndef QB_NET_LOOP_H
 #define QB_NET_LOOP_H
@@ -10,9 +10,6 @@
 
 MUST_CHECK bool loop_init(void);
 void loop_free(void);
-/* For http, which is libevent's too. NULL before loop_init(). */
-struct event_base;
-struct event_base *loop_base(void);
 
 /* Time of this turn. */
 usec_t loop_now(void);

@@ -6,6 +6,8 @@
 #ifndef QB_NET_TLS_H
 #define QB_NET_TLS_H
 
+#include <sys/types.h>
+
 #include "conf/conf.h"
 
 struct tls_ctx;
@@ -19,7 +21,8 @@ struct tls_spec {
 		*curve;
 };
 
-/* Reads the files and checks everything. NULL: err says which setting is wrong and why. */
+/* Reads the files and checks everything. NULL: err says which settings are wrong and why, a line
+ * each; also for tls_set_new(). */
 MUST_CHECK struct tls_ctx *tls_ctx_new(const struct tls_spec *spec, char *err, size_t err_size);
 /* Who keeps one beyond the turn takes a reference; NULL gives NULL. */
 struct tls_ctx *tls_ctx_ref(struct tls_ctx *x);
@@ -36,6 +39,8 @@ struct tls_files {
 	const char *ca_file, *cert_file, *key_file; /* "": none */
 };
 enum sslmode tls_files_for_database(const char *entry, struct tls_files *ret);
+/* What its SSL, whose handshake is done, would read next: as recv() with MSG_PEEK, of one record. */
+ssize_t tls_peek(void *ssl, void *dst, size_t size);
 
 /* All contexts of a configuration. */
 struct tls_set;

@@ -34,7 +34,7 @@ bool client_is_linked(const struct client *c);
 struct pool *client_pool(const struct client *c); /* NULL on the console */
 const char *client_database(const struct client *c);
 const char *client_user(const struct client *c);
-bool client_standard_strings(const struct client *c);
+unsigned client_dialect(const struct client *c); /* enum sql_dialect */
 /* A client_encoding in which a byte of a quote or backslash may be part of another character. */
 bool client_encoding_unsafe(const struct client *c);
 uint64_t client_id(const struct client *c);
@@ -50,6 +50,8 @@ bool client_has_sent(const struct client *c, uint64_t end);
 usec_t client_statement_timeout(const struct client *c);
 /* Console: may it run all commands (admin_users), or only look (stats_users)? */
 bool client_is_admin(const struct client *c);
+/* The descriptor of a client of our own unix user on the unix socket, to which nothing is being written; or -1. */
+int client_own_fd(const struct client *c);
 void client_log(const struct client *c, int level, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* --- statements ----------------------------------------------------------------------------- */
@@ -92,6 +94,7 @@ enum replace_tag {
 	REPLACE_TAG_FIXED, /* tag_text */
 	REPLACE_TAG_ROWS,  /* tag_text, a blank, the number of rows the server returned */
 	REPLACE_TAG_VALUE, /* tag_text, a blank, the first column of the only row */
+	REPLACE_TAG_TOLD,  /* tag_text, a blank, what the claimant has counted in its rows */
 };
 
 /* A stretch of the client's statement in the text of a replacement; in characters, from 1. */
@@ -129,6 +132,7 @@ struct replace {
 	struct replace_span spans[2];
 	enum replace_tag tag;
 	const char *tag_text;
+	uint64_t told;
 	/* A row the server returned: body of DataRow. May be NULL. */
 	void (*on_row)(struct client *c, void *arg, const uint8_t *body, size_t len);
 	/* Called once: ok when the statement completed (not yet committed); n: the number in the
@@ -204,6 +208,9 @@ struct interceptor {
 	void (*tx_ended)(struct client *c, bool committed);
 	/* It has said COMMIT PREPARED, of whosever transaction. May be NULL. */
 	void (*prepared_committed)(struct client *c);
+	/* An error that the server has for the client, without a HINT: one of the claimant's, by the routine of Postgres
+	 * that raised it; static. NULL: none. May be NULL. */
+	const char *(*hint)(const char *routine);
 	/* The claimant's functions in the database say something (INTERCEPT_NEWS) in the client's transaction, which
 	 * has not ended. May be NULL. */
 	void (*news)(struct client *c, const char *text);
@@ -214,6 +221,10 @@ struct interceptor {
 	/* The client asks to cancel its parked statement. The claimant calls client_fail(); client_refuse() of one that
 	 * waits to be executed. */
 	void (*cancel)(struct client *c);
+	/* May it go on in another process, where nothing is known of it? It is idle. NULL: it may. */
+	bool (*may_move)(struct client *c);
+	/* The text of a statement and its parameter types, from which stmt_new() makes the same. */
+	const char *(*stmt_text)(const void *stmt, const uint32_t **ret_oids, int *ret_n);
 	/* The session is over; free the slot. A parked statement is dropped. */
 	void (*client_ended)(struct client *c, enum client_end how);
 };
@@ -238,8 +249,11 @@ void client_waited(struct client *c, usec_t time);
 /* An unchanged ParameterStatus, so that nothing on the way takes a waiting connection for dead. */
 void client_heartbeat(struct client *c);
 void client_notice(struct client *c, const struct pg_error *notice);
-/* It is to leave: as soon as it is idle it is told so (57P01) and sent away. */
+/* It is to leave: when it is idle, at the latest behind the answer that follows, it is told so (57P01) and sent
+ * away. */
 void client_send_away(struct client *c);
+/* Is it to leave, for this or another reason? */
+bool client_is_to_leave(const struct client *c);
 /* Asks for tx_ended at the end of the transaction that is under way. */
 void client_watch_tx(struct client *c);
 /* In tx_ended, of a transaction that was committed: something in it was rolled back before (to a savepoint). */

@@ -18,6 +18,8 @@ void pooler_reloaded(void);
 
 enum pooler_shutdown { SHUTDOWN_NONE, SHUTDOWN_WAIT_CLIENTS, SHUTDOWN_WAIT_SERVERS, SHUTDOWN_NOW };
 void pooler_shutdown(enum pooler_shutdown how);
+/* WAIT_CLIENTS is not wanted any more. Who was told to go has gone. */
+void pooler_shutdown_undo(void);
 enum pooler_shutdown pooler_is_shutting_down(void);
 /* Called when the shutdown is complete. */
 void pooler_on_stopped(void (*fn)(void));

@@ -29,6 +29,10 @@ void task_settings_free(struct task_settings **p);
 /* Bytes that are equal for equal settings, as long as both exist. */
 void task_settings_key(const struct task_settings *s, struct buf *key);
 
+/* How long its answer may take: queue_engine_timeout, much longer, or whatever query_timeout says. The first two end
+ * with 08007, unless the server says that the statement waits for a lock or for a standby. */
+enum task_time { TASK_BRIEF, TASK_SLOW, TASK_UNLIMITED };
+
 struct task_spec {
 	const struct task_ops *ops;
 	void *arg;
@@ -41,6 +45,7 @@ struct task_spec {
 	uint64_t kind;
 	bool prepare;          /* keep prepared on the server: the text is one of few */
 	bool stays;            /* nobody waits for it: query_wait_timeout does not end it */
+	enum task_time time;
 	const uint32_t *oids;
 	int n_params;
 	const struct bind_param *params; /* copied */
@@ -54,6 +59,12 @@ MUST_CHECK struct task *task_submit(struct pool *pool, const struct task_spec *s
  * Returns true when it was never sent. */
 bool task_drop(struct task **p);
 bool task_is_sent(const struct task *t);
+usec_t task_sent_at(const struct task *t); /* 0: it was not */
+/* Asks the server to stop it. What becomes of it is told as ever. */
+void task_cancel(struct task *t);
+/* For done(): the process that was carrying it out when its connection was lost, so that its outcome is not known. 0: the
+ * server has said how it ended, or it was never sent. -1: which one is not known. */
+int32_t task_lost_in(const struct task *t);
 /* Another statement, with its values, takes the place of one that was not sent: it waits on where it is. false:
  * memory, and it is as it was. */
 MUST_CHECK bool task_change(struct task *t, const struct task_spec *spec);

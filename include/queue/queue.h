@@ -15,9 +15,9 @@ void queue_reloaded(void);
 
 /*
  * Installs or upgrades the queue schema in a database, as the role `user` (NULL: of any pool of it).
- * done is called once, not from inside; err NULL: installed. false: no such database, or memory.
+ * done is called once, not from inside, with the role that it was; err NULL: installed. false: no such database, or memory.
  */
 MUST_CHECK bool queue_install(const char *database, const char *user,
-	void (*done)(void *arg, const struct pg_error *err), void *arg);
+	void (*done)(void *arg, const char *role, const struct pg_error *err), void *arg);
 
 #endif

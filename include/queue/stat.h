@@ -59,9 +59,13 @@ void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg
 /* Attempts that FAIL reported through this proxy; queues without one are missing. */
 void queue_stat_each_failed(
 	void (*fn)(const char *database, const char *queue, uint64_t failed, void *arg), void *arg);
-/* What the maintenance of a database has deleted. */
-void queue_stat_each_maintenance(
-	void (*fn)(const char *database, uint64_t deleted, void *arg), void *arg);
+struct queue_stat_maintenance {
+	const char *database;
+	uint64_t deleted;  /* jobs, since the start */
+	int64_t left_out;  /* queues that nobody was there for, in the last round */
+	usec_t age_us;     /* since the last round has ended; 0: there is none */
+};
+void queue_stat_each_maintenance(void (*fn)(const struct queue_stat_maintenance *st, void *arg), void *arg);
 /* How long it took, in microseconds, until a job of which the proxy had heard was given to a client that waited. */
 void queue_stat_each_delivery(
 	void (*fn)(const char *database, const struct hist *h, void *arg), void *arg);

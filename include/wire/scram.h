@@ -13,6 +13,13 @@
 #define SCRAM_ITERATIONS_MAX  1000000
 #define SCRAM_BINDING_MAX     64
 
+/*
+ * The rounds that we do for others in the event loop: what a server may ask of us, and what a verifier
+ * that a password is compared with may have. At most, and by default, SCRAM_ITERATIONS_MAX.
+ */
+void scram_set_limit(int rounds);
+int scram_limit(void);
+
 /* What is known about a user's secret. Filled by secret_parse() or scram_* below. */
 enum secret_kind { SECRET_NONE, SECRET_PLAIN, SECRET_MD5, SECRET_SCRAM, SECRET_SCRAM_KEYS };
 
@@ -38,7 +45,8 @@ MUST_CHECK bool secret_parse(struct secret *ret, const char *text);
 void secret_erase(struct secret *s);
 MUST_CHECK bool secret_copy(struct secret *ret, const struct secret *s); /* false only without memory */
 MUST_CHECK bool secret_equal(const struct secret *a, const struct secret *b);
-/* Is this password the secret of that user? In constant time. Costs a PBKDF2 for SCRAM secrets; then
+/* Is this password the secret of that user? In constant time. Costs a PBKDF2 for SCRAM secrets, and
+ * is never true of one with more rounds than scram_limit(); then
  * ret_client_key gets the key for pass-through (NULL: not wanted). */
 MUST_CHECK bool secret_matches(const struct secret *s, const char *user, const char *password,
 	uint8_t ret_client_key[SCRAM_KEY_LEN]);
@@ -53,6 +61,10 @@ void md5_response(char dst[36], const char md5_secret_text[36], const uint8_t sa
  * for text that is already in normal form KC, as is nearly all that people type.
  */
 MUST_CHECK bool scram_verifier_make(struct scram_verifier *ret, const char *password, int iterations);
+/* The same with a salt that depends on user and a process-wide random key, and remembered: asked again
+ * for the same user and password it costs no rounds. */
+MUST_CHECK bool scram_verifier_recall(
+	struct scram_verifier *ret, const char *user, const char *password, int iterations);
 /* The same with a salt that depends on user and a process-wide random key only: for mock logins. */
 void scram_verifier_mock(struct scram_verifier *ret, const char *user, int iterations);
 
@@ -82,10 +94,14 @@ void scram_client_free(struct scram_client **p);
  * did offer SCRAM-SHA-256-PLUS, and that is the mechanism. */
 void scram_client_bind(struct scram_client *c, const uint8_t *data, size_t len, bool offered);
 void scram_client_first(struct scram_client *c, struct buf *out);
-/* server-first -> client-final in out. REFUSED: the iteration count is above the cap, or the server's
+/* server-first -> client-final in out. REFUSED: the iteration count is above the limit, or the server's
  * salt or count is not that of the SCRAM_KEYS. Costs a PBKDF2 for a PLAIN secret, once per password
  * and salt: the keys are remembered. */
 enum scram_step scram_client_continue(struct scram_client *c, const char *msg, size_t len, struct buf *out);
+/* After REFUSED: the rounds that the server asks for, when it was those. 0: it was not. */
+int64_t scram_client_too_many(const struct scram_client *c);
+/* The rounds that a server-first message asks for, whoever it is for; -1: it is malformed. */
+int64_t scram_rounds_asked(const char *msg, size_t len);
 /* server-final. REFUSED: an error of the server, or its signature is wrong. */
 enum scram_step scram_client_verify(struct scram_client *c, const char *msg, size_t len);
 

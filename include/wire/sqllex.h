@@ -20,6 +20,27 @@ enum sql_peek { SQL_PEEK_MORE, SQL_PEEK_YES, SQL_PEEK_NO };
  */
 enum sql_peek sql_first_word_is(const char *text, size_t len, bool complete, const char *word);
 
+/* --- dialects ------------------------------------------------------------------------------- */
+
+/*
+ * What a text means by a backslash and by the bytes above 0x7F depends on the session. The second
+ * byte of a character may be one of ASCII (never a quote, a blank or a sign of a comment) in a few
+ * client encodings, which Postgres converts before it scans. A text without a backslash and without
+ * such bytes means the same in all dialects.
+ */
+enum sql_dialect {
+	SQL_STANDARD = 1, /* standard_conforming_strings: a backslash in '...' is one */
+	/* client encodings; UTF8 and all that need no care have none of these */
+	SQL_WIDE = 2,         /* BIG5, GBK, UHC: two bytes */
+	SQL_WIDE_SJIS = 4,    /* ... or one */
+	SQL_WIDE_GB18030 = 6, /* ... or four */
+	SQL_WIDE_ANY = 6,
+	SQL_WIDE_JIS_2004 = 8, /* with SQL_WIDE_SJIS: two bytes that are a backslash */
+};
+
+/* Has it neither of these? */
+bool sql_is_plain(const char *text, size_t len);
+
 /* --- tokens --------------------------------------------------------------------------------- */
 
 enum sql_token_kind {
@@ -44,17 +65,17 @@ struct sql_token {
 
 struct sql_lexer {
 	const char *text, *pos, *end;
-	bool standard_strings; /* standard_conforming_strings of the client */
+	unsigned dialect; /* enum sql_dialect */
 };
 
-void sql_lex_init(struct sql_lexer *lx, const char *text, size_t len, bool standard_strings);
+void sql_lex_init(struct sql_lexer *lx, const char *text, size_t len, unsigned dialect);
 void sql_lex_next(struct sql_lexer *lx, struct sql_token *ret);
 /* 1-based character (not byte) position of p in UTF-8 text, for error positions. */
 int sql_char_position(const char *text, const char *p);
 
 /* The value of a literal or identifier token as bytes: quotes removed, escapes resolved, bare
  * words folded. false: memory, or an escape that is not valid (\u beyond range, odd U&). */
-MUST_CHECK bool sql_token_value(const struct sql_token *t, bool standard_strings, struct buf *out);
+MUST_CHECK bool sql_token_value(const struct sql_token *t, unsigned dialect, struct buf *out);
 
 /* --- statements ----------------------------------------------------------------------------- */
 
@@ -63,11 +84,11 @@ MUST_CHECK bool sql_token_value(const struct sql_token *t, bool standard_strings
  * and BEGIN ATOMIC bodies. *pos starts at 0 and moves behind the ';'. Statements of only blanks and
  * comments are skipped. ret spans the statement without its ';'. false at the end.
  */
-MUST_CHECK bool sql_statement_next(const char *text, size_t len, size_t *pos, bool standard_strings,
+MUST_CHECK bool sql_statement_next(const char *text, size_t len, size_t *pos, unsigned dialect,
 	const char **ret, size_t *ret_len);
 
 /* Quick and sure: does any statement of the text begin with `queue`? Cheap when there is none. */
-bool sql_any_statement_is(const char *text, size_t len, bool standard_strings, const char *word);
+bool sql_any_statement_is(const char *text, size_t len, unsigned dialect, const char *word);
 
 /* What a single statement (one, optional trailing ';', nothing else) does to the transaction. */
 enum sql_tx {
@@ -82,6 +103,13 @@ enum sql_tx sql_tx_classify(const char *text, size_t len);
 const char *sql_tx_tag(enum sql_tx kind, const char *text, size_t len);
 /* For DEALLOCATE and DISCARD ALL / DEALLOCATE ALL as a single statement. */
 enum sql_prep { SQL_PREP_NONE, SQL_PREP_DEALLOCATE, SQL_PREP_DEALLOCATE_ALL, SQL_PREP_DISCARD_ALL };
+/* By the first byte: nearly every other statement is told by it. */
+static inline bool sql_prep_may_be(const char *text)
+{
+	char c = util_lower(*text);
+
+	return c == 'd' || c < 'a' || c > 'z';
+}
 enum sql_prep sql_prep_classify(const char *text, size_t len, struct buf *ret_name);
 
 /* Interval texts as Postgres' interval_in reads the common forms ('30s', '1 hour 5 min', '00:00:30',

@@ -25,7 +25,7 @@ END
 $$;
 
 -- The statement that puts rows of the queue's table, of this source, into its archive. What follows
--- the state are expressions.
+-- the state are expressions. What is done has no error: that of an earlier attempt is not its own.
 CREATE OR REPLACE FUNCTION queue._keep(archive text, source text, state text,
 	attempt text DEFAULT 'attempt', worker text DEFAULT 'worker', result text DEFAULT 'NULL')
 RETURNS text
@@ -37,8 +37,9 @@ BEGIN
 		INSERT INTO %s (id, pushed_at, run_at, failed_at, ended_at, priority, attempt,
 			max_attempts, failures, state, worker, error, key, "group", headers, payload, result)
 		SELECT id, pushed_at, run_at, failed_at, clock_timestamp(), priority, %s,
-			max_attempts, failures, %L, %s, error, key, "group", headers, payload, %s
-		FROM %s $sql$, archive, attempt, state, worker, result, source);
+			max_attempts, failures, %L, %s, %s, key, "group", headers, payload, %s
+		FROM %s $sql$, archive, attempt, state, worker,
+		CASE WHEN state = 'done' THEN 'NULL' ELSE 'error' END, result, source);
 END
 $$;
 

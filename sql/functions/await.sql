@@ -27,68 +27,16 @@ BEGIN
 END
 $$;
 
--- A bare id without its queue: of those that the role may ask about, the only one that has such a
--- job, or else the only one that has had one.
-CREATE OR REPLACE FUNCTION queue._await_bare(wanted int8) RETURNS queue.queues
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off
-AS $$
-DECLARE
-	cfg queue.queues;
-	here queue.queues[];
-	been queue.queues[];
-	found bool;
-BEGIN
-	FOR cfg IN SELECT * FROM queue.queues AS c WHERE queue._awaitable(c.name) ORDER BY c.number LOOP
-		CONTINUE WHEN NOT queue._still(cfg.name) OR NOT queue._was_given(cfg.number, wanted);
-		been := been || cfg;
-		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1)
-			OR EXISTS (SELECT FROM %s WHERE id = $1)', queue._table(cfg.name),
-			queue._archive(cfg.name)) INTO found USING wanted;
-		IF found THEN
-			here := here || cfg;
-		END IF;
-	END LOOP;
-	IF cardinality(coalesce(here, been)) = 1 THEN
-		RETURN (coalesce(here, been))[1];
-	ELSIF been IS NOT NULL THEN
-		RAISE EXCEPTION USING ERRCODE = '22023',
-			MESSAGE = format('job %s is ambiguous', wanted),
-			DETAIL = format('%s queues have, or have had, a job with this id.',
-				cardinality(coalesce(here, been))),
-			HINT = format('Name its queue: QUEUE AWAIT %s ON %I;', wanted, been[1].name);
-	END IF;
-	PERFORM queue._no_job(wanted::text);
-END
-$$;
-
--- The job that is meant. The queue's name may be NULL.
+-- The job that is meant; one that was never given out is an error.
 CREATE OR REPLACE FUNCTION queue._await_find(ref text, q text)
 RETURNS TABLE (number int4, name text, id int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
-DECLARE
-	cfg queue.queues;
-	said int4;
 BEGIN
-	IF q IS NOT NULL THEN
-		cfg := queue._find(q);
-	END IF;
-	SELECT r.number, r.id INTO said, id FROM queue._ref(ref) AS r;
-	IF said <> cfg.number THEN
-		RAISE EXCEPTION USING ERRCODE = '22023',
-			MESSAGE = format('job %s is not one of queue "%s"', left(ref, 80), q);
-	ELSIF said IS NOT NULL THEN
-		SELECT * INTO cfg FROM queue.queues AS c WHERE c.number = said;
-	ELSIF q IS NULL THEN
-		cfg := queue._await_bare(id);
-	END IF;
-	number := cfg.number;
-	name := cfg.name;
-	IF name IS NULL OR NOT queue._still(name) OR NOT queue._was_given(number, id) THEN
+	SELECT l.number, l.name, l.id INTO number, name, id FROM queue._locate(ref, q, 'AWAIT') AS l;
+	IF NOT queue._still(name) OR NOT queue._was_given(number, id) THEN
 		PERFORM queue._no_job(ref);
 	END IF;
 	RETURN NEXT;
@@ -97,10 +45,10 @@ $$;
 
 -- A row for each of these jobs; its state is NULL as long as it has not ended. One statement for all
 -- of a queue. gone: it has ended, and nothing of it is kept. known: they were found before and are
--- named "<queue number>-<id>"; whatever became of them and of their queues is no error.
+-- named "<queue number>-<id>"; whatever became of them and of their queues is no error. keys: refs are keys.
 -- The archive is sorted by a sum that no index has: an archive that was not analysed yet would be read
 -- in the order of its times, from the end on, for each job.
-CREATE OR REPLACE FUNCTION queue._await(refs text[], q text, known bool)
+CREATE OR REPLACE FUNCTION queue._await(refs text[], q text, known bool, keys bool DEFAULT false)
 RETURNS TABLE (n int8, job text, id int8, queue text, state text, result jsonb, error text,
 	attempt int4, ended_at timestamptz)
 LANGUAGE plpgsql
@@ -119,7 +67,8 @@ BEGIN
 				array_agg(f.n ORDER BY f.n) AS places
 			FROM (SELECT f.number, f.name, f.id, r.n
 					FROM unnest(refs) WITH ORDINALITY AS r (ref, n),
-						LATERAL queue._await_find(r.ref, q) AS f
+						LATERAL queue._await_find(CASE WHEN keys THEN queue._by_key(r.ref, q, 'AWAIT')
+							ELSE r.ref END, q) AS f
 					WHERE known IS NOT TRUE
 				UNION ALL
 				SELECT k.number, c.name, k.id, k.n

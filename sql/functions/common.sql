@@ -52,18 +52,49 @@ BEGIN
 END
 $$;
 
+-- Does it read nothing but a table? What a SELECT of it runs is nobody's: no view or foreign table, no rule, no
+-- policy, no child, and its owner is that of the catalogue, to whom these functions belong too. NULL: there is
+-- no such table.
+CREATE OR REPLACE FUNCTION queue._ordinary(rel regclass) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT r.relkind = 'r' AND NOT r.relhasrules AND NOT r.relrowsecurity AND NOT r.relhassubclass
+			AND r.relowner = c.relowner
+		FROM pg_class AS r, pg_class AS c WHERE r.oid = rel AND c.oid = 'queue.queues'::regclass);
+END
+$$;
+
 -- For those who look at all queues: is its table still there? If so it is from now on, for the rest of the
--- transaction: DROP and ALTER wait for us. Also whoever comes to a queue by another way, its sequence or its
+-- transaction: DROP and ALTER wait for us. One that is no ordinary table is none: looked at before, as already
+-- to lock a view runs what is in it, and after, when nobody can change it any more. Also whoever comes to a queue by another way, its sequence or its
 -- archive, says this first: they lock the table first, too, so nobody waits in a circle.
 CREATE OR REPLACE FUNCTION queue._still(name text) RETURNS bool
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	IF queue._ordinary(to_regclass(queue._table(name))) IS NOT TRUE THEN
+		RETURN false;
+	END IF;
 	EXECUTE format('SELECT FROM %s LIMIT 0', queue._table(name));
-	RETURN true;
+	RETURN queue._ordinary(to_regclass(queue._table(name))) IS TRUE;
 EXCEPTION WHEN undefined_table THEN
 	RETURN false;
+END
+$$;
+
+-- May the proxy visit this queue with the caller's login, which has not named it now? It is his own, or he has
+-- taken from it (these he has used), but no superuser's visit to what is not his. used NULL: he calls us
+-- himself, and means all queues.
+CREATE OR REPLACE FUNCTION queue._visits(cfg queue.queues, used text[]) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN used IS NULL OR cfg.owner = quote_ident(current_user)::regrole OR cfg.name = ANY (used)
+		AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user);
 END
 $$;
 
@@ -150,6 +181,69 @@ BEGIN
 END
 $$;
 
+-- Jobs as a statement lists them: one that begins with a brace is an array of them, as a parameter may be.
+CREATE OR REPLACE FUNCTION queue._list(jobs text[]) RETURNS text[]
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF strpos(array_to_string(jobs, ''), '{') > 0 THEN
+		RETURN coalesce((SELECT array_agg(e.job ORDER BY j.n, e.n)
+			FROM unnest(jobs) WITH ORDINALITY AS j (list, n),
+				LATERAL unnest(CASE WHEN left(j.list, 1) = '{' THEN j.list::text[] ELSE ARRAY[j.list] END)
+					WITH ORDINALITY AS e (job, n)), '{}');
+	END IF;
+	RETURN jobs;
+END
+$$;
+
+-- One job, as the functions for everybody take it: not a list.
+CREATE OR REPLACE FUNCTION queue._single(job text) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF left(job, 1) = '{' THEN
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('"%s" is not a job', left(job, 80)),
+			HINT = 'Pass one job; for several there is a function that takes text[].';
+	END IF;
+	RETURN CASE WHEN job IS NOT NULL THEN ARRAY[job] END;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._other_queue(job text, q text, number int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '22023',
+		MESSAGE = format('job %s is not one of queue "%s"', left(job, 80), q),
+		HINT = coalesce((SELECT format('It is one of queue "%s"; a job that is named whole needs no ON.', c.name)
+				FROM queue.queues AS c WHERE c.number = split_part(job, '-', 1)::int4),
+			format('The jobs of queue "%s" begin with %s-.', q, number));
+END
+$$;
+
+-- Tokens of jobs of this queue, or an error.
+CREATE OR REPLACE FUNCTION queue._of(jobs text[], q text) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	cfg CONSTANT queue.queues := queue._find(q);
+	list CONSTANT text[] := queue._list(jobs);
+	job text;
+BEGIN
+	FOREACH job IN ARRAY list LOOP
+		IF job ~ '^[0-9]{1,9}-' AND split_part(job, '-', 1)::int4 <> cfg.number THEN
+			PERFORM queue._other_queue(job, q, cfg.number);
+		END IF;
+	END LOOP;
+	RETURN list;
+END
+$$;
+
 -- Tokens by queue: ids ascending, each with its digits. All functions that lock several jobs
 -- lock them in this order. A token given twice counts once. A queue that is gone: strict, the
 -- job is lost; otherwise it is passed over.
@@ -178,12 +272,12 @@ BEGIN
 		IF FOUND THEN
 			RETURN NEXT;
 		ELSIF strict THEN
-			PERFORM queue._lost(NULL, ids, tokens, NULL);
+			PERFORM queue._lost(NULL, ids, tokens, NULL, split_part(job, '-', 1)::int4);
 		END IF;
 		RETURN;
 	END IF;
 	FOR part IN
-			SELECT c, s.ids, s.tokens
+			SELECT c, s.number, s.ids, s.tokens
 			FROM (SELECT j.number, array_agg(j.id ORDER BY j.id, j.token) AS ids,
 					array_agg(j.token ORDER BY j.id, j.token) AS tokens
 				FROM (SELECT DISTINCT split_part(t, '-', 1)::int4 AS number,
@@ -197,7 +291,7 @@ BEGIN
 		IF cfg.number IS NOT NULL THEN
 			RETURN NEXT;
 		ELSIF strict THEN
-			PERFORM queue._lost(NULL, ids, tokens, NULL);
+			PERFORM queue._lost(NULL, ids, tokens, NULL, part.number);
 		END IF;
 	END LOOP;
 END
@@ -209,16 +303,49 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT c.name FROM unnest(jobs) WITH ORDINALITY AS j(job, n)
+	RETURN QUERY SELECT c.name FROM unnest(queue._list(jobs)) WITH ORDINALITY AS j(job, n)
 		JOIN queue.queues AS c ON c.number = split_part(job, '-', 1)::int4
 		ORDER BY n;
 END
 $$;
 
+-- What has become of a job whose row is gone, as far as that is known: it may be kept, and the ids
+-- that there have been are known, to who may see these.
+-- The proxy reads the detail when a DONE is repeated of whose end it has not heard: done, or gone.
+CREATE OR REPLACE FUNCTION queue._why_gone(cfg queue.queues, id int8, OUT why text, OUT hint text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	kept record;
+BEGIN
+	IF NOT queue._was_given(cfg.number, id) THEN
+		why := 'There has never been such a job.';
+		hint := format('Pass the token as TAKE returned it; the last id of queue "%s" is lower.', cfg.name);
+		RETURN;
+	END IF;
+	IF has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT') THEN
+		EXECUTE format('SELECT state, ended_at, worker FROM %s WHERE id = $1
+			ORDER BY ended_at + interval ''0'' DESC LIMIT 1', queue._archive(cfg.name)) INTO kept USING id;
+	END IF;
+	IF kept.state = 'done' THEN
+		why := format('The job was done at %s%s.', kept.ended_at, coalesce(', taken by ' || kept.worker, ''));
+		hint := 'Nothing was changed. It was done with this lease, or the lease had ended and another worker took the job.';
+	ELSIF kept.state IS NOT NULL THEN
+		why := format('The job was %s at %s.', kept.state, kept.ended_at);
+		hint := 'Nothing was changed. Stop the work: nobody wants it any more.';
+	ELSE
+		why := 'The job is finished and gone.';
+		hint := format('Nothing was changed. It was done, cancelled or purged, by this worker or by another that '
+			'took it after the lease had ended; with retain_done queue "%s" would know which.', cfg.name);
+	END IF;
+END
+$$;
+
 -- Says why the first of these jobs that is not in "still" is lost. Nothing of the statement
 -- has happened then: the error takes it all back.
-CREATE OR REPLACE FUNCTION queue._lost(name text, ids int8[], tokens text[], still int8[])
-RETURNS void
+CREATE OR REPLACE FUNCTION queue._lost(name text, ids int8[], tokens text[], still int8[],
+	number int4 DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -226,31 +353,46 @@ DECLARE
 	at int4 := 1;
 	job record;
 	why text := 'The queue was dropped.';
+	hint text := 'Nothing was changed. QUEUE LIST shows the queues that there are, with the numbers that tokens begin with.';
+	numbers CONSTANT regclass := pg_get_serial_sequence('queue.queues', 'number');
 BEGIN
 	WHILE ids[at] = ANY (still) AND at < cardinality(ids) LOOP
 		at := at + 1;
 	END LOOP;
 	IF name IS NOT NULL THEN
-		EXECUTE format('SELECT state, token, lease_until, error FROM %s WHERE id = $1',
+		EXECUTE format('SELECT state, token, lease_until, error, worker FROM %s WHERE id = $1',
 			queue._table(name)) INTO job USING ids[at];
 		IF job.token = 'x' || tokens[at] THEN
 			RAISE EXCEPTION USING ERRCODE = 'QB002',
 				MESSAGE = format('job %s is cancelled', ids[at]),
 				HINT = 'Nothing was changed. Stop the work: the job goes away by itself.';
+		ELSIF job.state IS NULL THEN
+			SELECT w.why, w.hint INTO why, hint FROM queue._why_gone(queue._find(name), ids[at]) AS w;
+		ELSIF job.state = 'leased' AND job.token = tokens[at] THEN
+			why := format('The lease ended at %s.', job.lease_until);
+			hint := 'Nothing was changed. Take with a longer LEASE or with HOLD, or EXTEND the lease before it ends.';
+		ELSIF job.state = 'leased' THEN
+			why := 'The lease expired or was given back, and the job has been taken again.';
+			hint := format('Nothing was changed. Stop the work: %s does it now. With a longer LEASE, an EXTEND or HOLD '
+				'it would not have been taken.', coalesce(format('worker "%s"', left(job.worker, 80)), 'another worker'));
+		ELSIF job.error IS NOT NULL THEN
+			why := format('The job is %s now; its last error: %s', job.state, left(job.error, 200));
+			hint := CASE WHEN job.state = 'dead' THEN 'Nothing was changed. Dead jobs are run again by QUEUE RERUN.'
+				WHEN job.error = 'lease expired' THEN
+					'Nothing was changed. Take with a longer LEASE or with HOLD, or EXTEND the lease before it ends.'
+				ELSE 'Nothing was changed. The attempt has ended; the job will be taken again.' END;
+		ELSE
+			why := format('The job was released and is %s now.', job.state);
+			hint := 'Nothing was changed. It will be taken again.';
 		END IF;
-		why := CASE
-			WHEN job.state IS NULL THEN 'The job is finished and gone.'
-			WHEN job.state = 'leased' AND job.token = tokens[at]
-				THEN format('The lease ended at %s.', job.lease_until)
-			WHEN job.state = 'leased'
-				THEN 'The lease expired or was given back, and the job has been taken again.'
-			WHEN job.error IS NOT NULL
-				THEN format('The job is %s now; its last error: %s', job.state, left(job.error, 200))
-			ELSE format('The job was released and is %s now.', job.state) END;
+	ELSIF has_sequence_privilege(numbers, 'SELECT') THEN
+		IF number > coalesce(pg_sequence_last_value(numbers), 0) THEN
+			why := 'There has never been such a queue.';
+		END IF;
 	END IF;
 	RAISE EXCEPTION USING ERRCODE = 'QB001',
 		MESSAGE = format('the lease of job %s is lost', ids[at]),
 		DETAIL = why,
-		HINT = 'Nothing was changed. Take with a longer LEASE, or EXTEND it before it ends.';
+		HINT = hint;
 END
 $$;

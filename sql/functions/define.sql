@@ -1,6 +1,6 @@
 -- CREATE, ALTER and DROP of queues.
 
--- The table of a queue belongs to who creates it, and is private until granted.
+-- The table of a queue is its owner's alone to use, until he grants rights on it (catalogue.sql).
 --
 -- Indexes: the key; the head (what is taken next); what is due (retries, delayed jobs and ends
 -- of leases in one order); what is dead, for looking and for retention; what expires. All but
@@ -43,6 +43,7 @@ BEGIN
 			failed_at timestamptz,
 			ended_at timestamptz,
 			max_attempts int4,
+			losses int2,
 			again bool,
 			token text,
 			worker text,
@@ -91,13 +92,11 @@ BEGIN
 	END IF;
 	cfg := queue._apply_options(queue._defaults(), option_names, option_values, NULL);
 	IF NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.name = q) THEN
-		IF NOT has_schema_privilege('queue', 'CREATE')
-				OR NOT has_table_privilege('queue.queues', 'INSERT') THEN
+		IF NOT has_table_privilege('queue.queues', 'INSERT') THEN
 			RAISE EXCEPTION USING ERRCODE = '42501',
-				MESSAGE = 'permission denied for schema queue',
+				MESSAGE = 'permission denied for table queues',
 				DETAIL = format('Role "%s" may not create queues.', current_user),
-				HINT = format('GRANT CREATE ON SCHEMA queue TO %1$I; '
-					'GRANT INSERT, UPDATE, DELETE ON queue.queues TO %1$I;', current_user);
+				HINT = format('GRANT INSERT, UPDATE, DELETE ON queue.queues TO %I;', current_user);
 		END IF;
 		-- the unique index decides between two sessions: the second waits here for the first
 		INSERT INTO queue.queues (name, lease, max_attempts, retry, retry_kind, retry_base,
@@ -108,14 +107,7 @@ BEGIN
 				cfg.max_length, cfg.unlogged, cfg.payload)
 			ON CONFLICT (name) DO NOTHING
 			RETURNING * INTO cfg;
-		IF FOUND THEN
-			PERFORM queue._create_table(cfg);
-			PERFORM queue._generate(cfg.number, q);
-			PERFORM queue._generate_group(cfg.number, q);
-			PERFORM queue._generate_key(cfg.number, q);
-			PERFORM queue._generate_bulk(cfg.number, q);
-			PERFORM queue._generate_length(cfg.number, q, cfg.max_length);
-			PERFORM queue._generate_archive(cfg.number, q);
+		IF FOUND THEN	-- the rest is done by the triggers of the catalogue
 			RETURN;
 		END IF;
 	END IF;
@@ -129,22 +121,14 @@ BEGIN
 END
 $$;
 
--- Who may change or drop a queue: the owner of its table. (A table that somebody dropped by
--- hand has none: then the right to change the catalogue is enough.)
+-- Who may change or drop a queue: its owner.
 CREATE OR REPLACE FUNCTION queue._check_owner(q text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-	owner oid;
 BEGIN
-	SELECT r.relowner INTO owner FROM pg_class AS r
-		WHERE r.oid = to_regclass(queue._table(q));
-	IF NOT pg_has_role(owner, 'USAGE') THEN
-		RAISE EXCEPTION USING ERRCODE = '42501',
-			MESSAGE = format('must be owner of queue "%s"', q),
-			DETAIL = format('It belongs to role "%s".', pg_get_userbyid(owner));
-	ELSIF NOT has_table_privilege('queue.queues', 'UPDATE')
+	PERFORM queue._must_own(c.name, c.owner) FROM queue.queues AS c WHERE c.name = q;
+	IF NOT has_table_privilege('queue.queues', 'UPDATE')
 			OR NOT has_table_privilege('queue.queues', 'DELETE') THEN
 		RAISE EXCEPTION USING ERRCODE = '42501',
 			MESSAGE = 'permission denied for table queues',
@@ -183,13 +167,6 @@ BEGIN
 			retain_done = cfg.retain_done, retain_dead = cfg.retain_dead,
 			durability = cfg.durability, max_length = cfg.max_length, unlogged = cfg.unlogged
 		WHERE c.number = cfg.number;
-	IF cfg.max_length IS DISTINCT FROM was.max_length THEN
-		PERFORM queue._generate_length(cfg.number, q, cfg.max_length);
-	END IF;
-	IF cfg.unlogged <> was.unlogged THEN	-- writes the whole table anew
-		EXECUTE format('ALTER TABLE %s SET %3$s; ALTER TABLE %2$s SET %3$s', queue._table(q),
-			queue._archive(q), CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE 'LOGGED' END);
-	END IF;
 END
 $$;
 
@@ -243,15 +220,6 @@ BEGIN
 		PERFORM queue._check_owner(q);
 		DELETE FROM queue.queues AS c WHERE c.name = q RETURNING c.number INTO gone;
 		IF FOUND THEN
-			IF to_regclass(queue._table(q)) IS NOT NULL THEN
-				EXECUTE 'DROP TABLE ' || queue._table(q);
-			END IF;
-			PERFORM queue._drop_generated(gone);
-			PERFORM queue._drop_group(gone);
-			PERFORM queue._drop_bulk(gone, q);
-			PERFORM queue._drop_key(gone);
-			PERFORM queue._drop_length(gone);
-			PERFORM queue._drop_archive(gone, q);
 			PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 			PERFORM queue._tell(gone, q);
 			RETURN;

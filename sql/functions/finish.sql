@@ -24,9 +24,34 @@ BEGIN
 END
 $$;
 
+-- Jobs of one queue; gives those that were done. results: one for each, or NULL.
+CREATE OR REPLACE FUNCTION queue._done_part(cfg queue.queues, ids int8[], tokens text[], results text[], keep bool)
+RETURNS int8[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	still int8[];
+BEGIN
+	IF cfg.durability = 'async' THEN
+		PERFORM queue._commit_async();
+	END IF;
+	IF results IS NULL AND NOT keep AND cfg.retain_done = interval '0' THEN
+		EXECUTE 'SELECT queue._done_' || cfg.number || '($1, $2)' INTO still USING ids, tokens;
+	ELSE
+		EXECUTE 'SELECT queue._done_keep_' || cfg.number || '($1, $2, $3)' INTO still USING ids, tokens, results;
+	END IF;
+	IF cardinality(still) IS DISTINCT FROM cardinality(ids) THEN
+		still := still || queue._run_again(cfg, ids, tokens);
+	END IF;
+	RETURN still;
+END
+$$;
+
 -- results: as above. A job whose queue keeps what is finished, or which has a result, goes to the
--- archive.
-CREATE OR REPLACE FUNCTION queue._done_many(jobs text[], results text[]) RETURNS SETOF text
+-- archive; with keep any does.
+CREATE OR REPLACE FUNCTION queue._done_many(jobs text[], results text[], keep bool DEFAULT false)
+RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -38,20 +63,8 @@ DECLARE
 BEGIN
 	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
 		cfg := part.cfg;
-		IF cfg.durability = 'async' THEN
-			PERFORM queue._commit_async();
-		END IF;
 		kept := queue._results(cfg.number, part.ids, part.tokens, jobs, results);
-		IF kept IS NULL AND cfg.retain_done = interval '0' THEN
-			EXECUTE 'SELECT queue._done_' || cfg.number || '($1, $2)' INTO still
-				USING part.ids, part.tokens;
-		ELSE
-			EXECUTE 'SELECT queue._done_keep_' || cfg.number || '($1, $2, $3)' INTO still
-				USING part.ids, part.tokens, kept;
-		END IF;
-		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
-			still := still || queue._run_again(cfg, part.ids, part.tokens);
-		END IF;
+		still := queue._done_part(cfg, part.ids, part.tokens, kept, keep);
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
 			PERFORM queue._lost(cfg.name, part.ids, part.tokens, still);
 		END IF;
@@ -60,8 +73,8 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._done(jobs text[], notify bool, result text DEFAULT NULL)
-RETURNS SETOF text
+CREATE OR REPLACE FUNCTION queue._done(jobs text[], notify bool, result text DEFAULT NULL,
+	keep bool DEFAULT false) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -75,7 +88,7 @@ BEGIN
 	IF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-[0-9]{1,18}-[0-9a-f]{16}$' THEN
 		SELECT * INTO cfg FROM queue.queues AS c
 			WHERE c.number = split_part(jobs[1], '-', 1)::int4;
-		IF FOUND AND result IS NULL AND cfg.retain_done = interval '0' THEN
+		IF FOUND AND result IS NULL AND NOT keep AND cfg.retain_done = interval '0' THEN
 			IF cfg.durability = 'async' THEN
 				PERFORM queue._commit_async();
 			END IF;
@@ -87,7 +100,97 @@ BEGIN
 			END IF;
 		END IF;
 	END IF;
-	RETURN QUERY SELECT * FROM queue._done_many(jobs, ARRAY[result]);
+	RETURN QUERY SELECT * FROM queue._done_many(queue._list(jobs), ARRAY[result], keep);
+END
+$$;
+
+-- DONE ... PARTIAL: those whose leases are held are done; one row for each, in their order. A job may be named
+-- with several tokens, of which one is that of its lease.
+CREATE OR REPLACE FUNCTION queue._done_partial(jobs text[], result text, keep bool DEFAULT false,
+	notify bool DEFAULT false) RETURNS TABLE (job text, ok bool, sqlstate text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	list CONSTANT text[] := queue._list(jobs);
+	part record;
+	held record;
+	still int8[];
+	ended text[] := '{}';
+	cancelled text[] := '{}';
+BEGIN
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	FOR part IN SELECT * FROM queue._split(list, false) LOOP
+		EXECUTE format($sql$
+			SELECT array_agg(w.id ORDER BY w.id) FILTER (WHERE t.token = w.token) AS ids,
+				array_agg(w.token ORDER BY w.id) FILTER (WHERE t.token = w.token) AS tokens,
+				array_agg($3 || '-' || w.id || '-' || w.token) FILTER (WHERE t.token = 'x' || w.token) AS cancelled
+			FROM unnest($1, $2) AS w (id, token) JOIN %s AS t ON t.id = w.id
+		$sql$, queue._table((part.cfg).name)) INTO held USING part.ids, part.tokens, (part.cfg).number;
+		cancelled := cancelled || held.cancelled;
+		CONTINUE WHEN held.ids IS NULL;
+		still := queue._done_part(part.cfg, held.ids, held.tokens,
+			CASE WHEN result IS NOT NULL THEN array_fill(result, ARRAY[cardinality(held.ids)]) END, keep);
+		ended := ended || ARRAY(SELECT (part.cfg).number || '-' || h.id || '-' || h.token
+			FROM unnest(held.ids, held.tokens) AS h (id, token) WHERE h.id IN (SELECT unnest(still)));
+	END LOOP;
+	RETURN QUERY SELECT split_part(j.token, '-', 1) || '-' || split_part(j.token, '-', 2), j.done,
+			CASE WHEN NOT j.done THEN CASE WHEN j.token IN (SELECT unnest(cancelled)) THEN 'QB002' ELSE 'QB001' END END
+		FROM (SELECT u.token, u.n, u.token IN (SELECT unnest(ended)) AS done
+			FROM unnest(list) WITH ORDINALITY AS u (token, n)) AS j ORDER BY j.n;
+END
+$$;
+
+-- DONE ... THEN MOVE TO q: what they hold is pushed there, with where it came from, in the order of the jobs.
+CREATE OR REPLACE FUNCTION queue._move(jobs text[], result text, keep bool, q text, priority int4, delay interval,
+	run_at timestamptz, headers text, expires interval, attempts int4, key text, duplicate text, "group" text,
+	with_old bool DEFAULT false, notify bool DEFAULT false) RETURNS TABLE (id int8, job text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	list CONSTANT text[] := queue._list(jobs);
+	part record;
+	one record;
+	names text[] := '{}';
+	payloads text[] := '{}';
+	heads jsonb[] := '{}';
+	kinds text[] := '{}';
+	at int4;
+BEGIN
+	PERFORM queue._find(q, NULL);
+	IF key IS NOT NULL AND cardinality(list) > 1 THEN
+		PERFORM queue._check_key(list, key, duplicate, "group");
+	END IF;
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	FOR part IN SELECT * FROM queue._split(list, true) LOOP
+		FOR one IN EXECUTE format('SELECT id, token, again, payload::text AS payload, headers FROM %s
+				WHERE id = ANY ($1) ORDER BY id FOR UPDATE', queue._table((part.cfg).name)) USING part.ids LOOP
+			IF one.again AND one.token = ANY (part.tokens) THEN
+				RAISE EXCEPTION USING ERRCODE = '55000',
+					MESSAGE = format('job %s-%s was pushed again while it ran', (part.cfg).number, one.id),
+					DETAIL = 'Its payload may be another one than that which was taken.',
+					HINT = 'Nothing was changed. Push what was taken: QUEUE DONE ... THEN PUSH.';
+			END IF;
+			names := names || ((part.cfg).number || '-' || one.id);
+			payloads := payloads || one.payload;
+			heads := heads || coalesce(one.headers, '{}');
+			kinds := kinds || (part.cfg).payload;
+		END LOOP;
+	END LOOP;
+	PERFORM queue._done_many(list, ARRAY[result], keep);
+	FOR one IN SELECT substring(u.token FROM '^[0-9]+-[0-9]+') AS name, min(u.n) AS n
+			FROM unnest(list) WITH ORDINALITY AS u (token, n) GROUP BY 1 ORDER BY 2 LOOP
+		at := array_position(names, one.name);
+		RETURN QUERY SELECT p.id, p.job FROM queue._push_jobs(q, ARRAY[payloads[at]], priority, delay, run_at,
+			(heads[at] || coalesce(nullif(headers::jsonb, 'null'), '{}')
+				|| jsonb_build_object('parent', one.name))::text,
+			notify, expires, attempts, key, duplicate, "group", with_old, kinds[at]) AS p;
+	END LOOP;
 END
 $$;
 
@@ -141,15 +244,28 @@ BEGIN
 END
 $$;
 
--- Errors are kept up to 8 kB.
+-- Errors are kept up to 8 kB, of longer ones the longest beginning that fits. A character has at most four bytes.
 CREATE OR REPLACE FUNCTION queue._error_text(error text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	fits int4 := 2048;
+	most int4 := 8192;
+	half int4;
 BEGIN
-	RETURN CASE WHEN octet_length(error) <= 8192 THEN error
-		WHEN octet_length(left(error, 8192)) <= 8192 THEN left(error, 8192)
-		ELSE left(error, 2048) END;
+	IF octet_length(error) <= 8192 THEN
+		RETURN error;
+	END IF;
+	WHILE fits < most LOOP
+		half := (fits + most + 1) / 2;
+		IF octet_length(left(error, half)) <= 8192 THEN
+			fits := half;
+		ELSE
+			most := half - 1;
+		END IF;
+	END LOOP;
+	RETURN left(error, fits);
 END
 $$;
 
@@ -198,6 +314,7 @@ DECLARE
 	part record;
 	cfg queue.queues;
 	still int8[];
+	list CONSTANT text[] := queue._list(jobs);
 	-- all queues of these jobs are told of, below or by the proxy
 	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
 BEGIN
@@ -208,7 +325,7 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'RETRY IN is too long';
 	END IF;
 	PERFORM set_config('qbouncer.tell', 'nobody', true);
-	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
+	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
 		EXECUTE queue._set_held(cfg.name, $sql$
 				state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
@@ -227,7 +344,7 @@ BEGIN
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
 	PERFORM set_config('qbouncer.tell', was, true);
-	RETURN QUERY SELECT * FROM queue._names(jobs);
+	RETURN QUERY SELECT * FROM queue._names(list);
 END
 $$;
 
@@ -244,20 +361,22 @@ DECLARE
 	part record;
 	cfg queue.queues;
 	still int8[];
+	list CONSTANT text[] := queue._list(jobs);
 BEGIN
 	IF delay > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'DELAY is too long';
 	END IF;
-	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
+	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
 		EXECUTE queue._set_held(cfg.name, $sql$
 				state = CASE WHEN $3 > interval '0' THEN 'later' ELSE 'ready' END,
-				run_at = CASE WHEN $3 > interval '0' THEN clock_timestamp() + $3 ELSE run_at END,
+				run_at = CASE WHEN again AND ($3 > interval '0') IS NOT TRUE THEN run_at	-- the next run's
+					ELSE clock_timestamp() + greatest($3, interval '0') END,
 				attempt = attempt - 1, token = NULL, lease_until = NULL
 			$sql$) INTO still USING part.ids, part.tokens, delay;
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
-	RETURN QUERY SELECT * FROM queue._names(jobs);
+	RETURN QUERY SELECT * FROM queue._names(list);
 END
 $$;
 
@@ -272,25 +391,28 @@ DECLARE
 	part record;
 	cfg queue.queues;
 	still int8[];
+	list CONSTANT text[] := queue._list(jobs);
 BEGIN
 	IF lease <= interval '0' OR lease > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LEASE must be longer than zero',
 			HINT = 'To give the job back: QUEUE RELEASE.';
 	END IF;
-	FOR part IN SELECT * FROM queue._split(jobs, true) LOOP
+	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
 		EXECUTE queue._set_held(cfg.name, 'lease_until = clock_timestamp() + $3') INTO still
 			USING part.ids, part.tokens, coalesce(lease, cfg.lease);
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, false);
 	END LOOP;
-	RETURN QUERY SELECT * FROM queue._names(jobs);
+	RETURN QUERY SELECT * FROM queue._names(list);
 END
 $$;
 
 -- For the proxy: the jobs of a transaction that was rolled back, of a connection that broke, or
--- whose rows nobody got. What is stale is passed over, what was cancelled goes away. Jobs keep their places; a counted one is
--- a failed attempt and is ready at once, or dead. A connection may name several leases of one job, an old
--- one among them: any of its tokens counts.
+-- whose rows nobody got. What is stale is passed over, what was cancelled goes away. A counted one is
+-- a failed attempt: it is dead if it was the last, else ready at once if the job was never lost before, or
+-- later, by the policy of its queue: what takes its worker along does not take one after the other. (The
+-- end of a lease that was held is no loss: the lease was the wait.) Jobs that are ready keep their places. A
+-- connection may name several leases of one job, an old one among them: any of its tokens counts.
 CREATE OR REPLACE FUNCTION queue._give_back(tokens text[], error text, counted bool)
 RETURNS SETOF text
 LANGUAGE plpgsql
@@ -313,10 +435,12 @@ BEGIN
 				RETURNING *
 			) %2$s, job AS (
 				UPDATE %1$s SET
-					state = CASE WHEN $3 AND again IS NULL AND attempt >= coalesce(
-							CASE WHEN $6 THEN max_attempts END, $4) THEN 'dead' ELSE 'ready' END,
-					ended_at = CASE WHEN $3 AND again IS NULL AND attempt >= coalesce(
-							CASE WHEN $6 THEN max_attempts END, $4) THEN clock_timestamp() END,
+					state = CASE WHEN %3$s THEN 'dead' WHEN %4$s THEN 'later' ELSE 'ready' END,
+					ended_at = CASE WHEN %3$s THEN clock_timestamp() END,
+					run_at = CASE WHEN %3$s OR again AND NOT $3 THEN run_at WHEN %4$s
+						THEN clock_timestamp() + queue._pause($7, $8, $9, failures + 1)
+						ELSE clock_timestamp() END,
+					losses = CASE WHEN $10 THEN coalesce(losses, 0::int2) + 1::int2 ELSE losses END,
 					again = CASE WHEN NOT $3 THEN again END,
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,
 					failures = CASE WHEN $3 THEN failures + 1 ELSE failures END,
@@ -326,9 +450,12 @@ BEGIN
 				WHERE id = ANY ($1) AND token = ANY ($2)
 				RETURNING id)
 			SELECT array_agg(id) FROM job
-		$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled')) INTO still
+		$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
+			'$3 AND again IS NULL AND attempt >= coalesce(CASE WHEN $6 THEN max_attempts END, $4)',
+			'$10 AND again IS NULL AND losses > 0') INTO still
 			USING part.ids, part.tokens, coalesce(counted, true), queue._most_attempts(cfg),
-				queue._error_text(error), cfg.retry_kind <> 'none';
+				queue._error_text(error), cfg.retry_kind <> 'none', cfg.retry_kind, cfg.retry_base, cfg.retry_cap,
+				coalesce(counted, true) AND error IS DISTINCT FROM 'lease expired';
 		IF still IS NOT NULL THEN
 			RETURN NEXT cfg.name;
 		END IF;

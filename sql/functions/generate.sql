@@ -94,7 +94,7 @@ DECLARE
 					proxy = CASE WHEN said < 0 THEN -said
 						WHEN q.on_disconnect <> 'keep' THEN said END,
 					lease_until = moment + lease,
-					token = encode(int8send(hashint8extended(id, seed)), 'hex')
+					token = encode(int8send(uuid_hash_extended(secret, id)), 'hex')
 				FROM @head@ WHERE ctid = c
 				RETURNING id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key,
 					"group", priority, pushed_at, lease_until, q.on_disconnect, lease_ms, position,
@@ -167,18 +167,20 @@ $body$, '@payload@', kind), tab);
 	PERFORM queue._generate_one(replace(replace($head$_hand_@n@(q queue.queues, payloads text[], prio int4,
 		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8,
 		delay interval DEFAULT NULL, head jsonb DEFAULT NULL, expires interval DEFAULT NULL,
-		most int4 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
+		most int4 DEFAULT NULL, seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
 		replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
-	seed CONSTANT int8 := uuid_hash_extended(gen_random_uuid(), 0);
+	secret CONSTANT uuid := CASE WHEN seed IS NULL THEN gen_random_uuid()
+		ELSE encode(substr(sha256(int8send(seed)), 1, 16), 'hex')::uuid END;
 	after timestamptz;
 	known int8;
 	free bool;
 BEGIN
-	IF q.paused OR NOT has_table_privilege(@literal@::regclass, 'UPDATE') THEN
-		-- the statements below read what only a taker may
+	IF q.paused OR NOT has_table_privilege(@literal@::regclass, 'UPDATE')
+			OR NOT has_column_privilege(@literal@::regclass, 'token', 'INSERT') THEN
+		-- the statements below read and write what only a taker may
 		RETURN QUERY
 			SELECT p, NULL::text, NULL::text, NULL::int4, NULL::@payload@, NULL::jsonb, NULL::text,
 				NULL::text, NULL::int4, NULL::timestamptz, NULL::timestamptz, NULL::text, NULL::int8,
@@ -197,7 +199,7 @@ BEGIN
 				CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 					WHEN q.on_disconnect <> 'keep' THEN mine END,
 				CASE WHEN go THEN moment + coalesce((leases)[1]::interval, q.lease) END,
-				CASE WHEN go THEN encode(int8send(hashint8extended(1, seed)), 'hex') END
+				CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, 1)), 'hex') END
 			FROM (SELECT NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > prio)
 				AND NOT EXISTS (SELECT FROM @table@
 					WHERE state = 'ready' AND priority = prio AND position >= low)
@@ -216,7 +218,7 @@ BEGIN
 			CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 				WHEN q.on_disconnect <> 'keep' THEN mine END,
 			CASE WHEN go THEN moment + coalesce(lease::interval, q.lease) END,
-			CASE WHEN go THEN encode(int8send(hashint8extended(n, seed)), 'hex') END
+			CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, n)), 'hex') END
 		FROM unnest(payloads, proxies, leases, whos) WITH ORDINALITY AS j (p, mine, lease, who, n),
 			LATERAL (SELECT free AND mine IS NOT NULL AS go) AS g
 		RETURNING @row@;
@@ -229,7 +231,8 @@ $body$, '@free@', queue._hand_free('(moment + expires > clock_timestamp()) IS NO
 	-- that somebody moved between our snapshot and our lock is left for the next call.) They come in
 	-- the order in which they were locked: only a nested loop finds rows by a ctid.
 	-- The times are variables: a volatile function would not be looked up in the index.
-	-- The random part of a token is drawn once per call and mixed with each job's id.
+	-- The random part of a token is drawn once per call and mixed with each job's id: 122 bits or more, of which a
+	-- token has 64, so that one does not tell the others (doc/decisions/010).
 	--
 	-- Where to begin: under a transaction that stays open, what was taken since is read again by
 	-- every take that begins at the front. So the caller may say, of each priority that it knows
@@ -247,15 +250,18 @@ $body$, '@free@', queue._hand_free('(moment + expires > clock_timestamp()) IS NO
 	-- job costs. So the usual case comes first, in one statement: one priority is known, nothing of
 	-- a higher one is ready, and what is due was looked for less than 20 ms ago. If that is not
 	-- enough, everything is looked at.
+	-- "seed": of what the tokens are made, so that the proxy finds its leases when it has not heard of them
+	-- (_give_back_lost).
 	-- "said": the proxy that holds the job; a negative number: the connection holds it.
 	-- Only the proxy says "since": what ends here, in a transaction of its own, it wants to be told (_tell).
 	PERFORM queue._generate_one(replace(replace($head$_take_@n@(q queue.queues, lim int4, lease interval,
-		who text, said int4, pop bool, prios int8[], floors int8[], since int8, moment timestamptz)
-		RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
+		who text, said int4, pop bool, prios int8[], floors int8[], since int8, moment timestamptz,
+		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
 		replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
-	seed CONSTANT int8 := uuid_hash_extended(gen_random_uuid(), 0);
+	secret CONSTANT uuid := CASE WHEN seed IS NULL THEN gen_random_uuid()
+		ELSE encode(substr(sha256(int8send(seed)), 1, 16), 'hex')::uuid END;
 	top CONSTANT int8 := 9223372036854775807;
 	lease_ms CONSTANT int8 := ceil(date_part('epoch', lease) * 1000);
 	got int4;
@@ -327,7 +333,8 @@ BEGIN
 	IF wanted = lim THEN
 		IF since IS NULL OR since >= 0 THEN
 			-- what is due and was not promoted is locked by somebody, or too much for one call
-			SELECT greatest(ceil(extract(epoch FROM coalesce(lease_until, run_at) - moment) * 1000),
+			SELECT greatest(ceil(extract(epoch FROM least(coalesce(lease_until, run_at), moment + interval '1 year')
+						- moment) * 1000),
 					CASE WHEN coalesce(lease_until, run_at) > moment THEN 1 ELSE 100 END)
 				INTO nothing.due_ms FROM @table@
 				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > after

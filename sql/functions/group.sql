@@ -37,7 +37,7 @@ DECLARE
 BEGIN
 	LOOP
 		UPDATE @table@ SET state = CASE WHEN run_at > moment THEN 'later' ELSE 'ready' END,
-				position = DEFAULT
+				run_at = greatest(run_at, moment), position = DEFAULT
 			WHERE id = (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = g
 				ORDER BY "group", id LIMIT 1)
 				AND state = 'blocked';
@@ -97,7 +97,8 @@ BEGIN
 END
 $body$, tab);
 
-	-- what was not taken in its time and keeps its key from the next one, whose push tells of the queue
+	-- What was not taken in its time and keeps its key from the next one, whose push tells of the queue. Who has PUSH
+	-- may call it: a stranger could keep the row locked, and pushes with this key waiting.
 	PERFORM queue._generate_one(format('_late_%s(job int8) RETURNS void', number), settings,
 		replace(replace($body$
 DECLARE
@@ -114,9 +115,27 @@ BEGIN
 END
 $body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'gone', 'expired')), tab);
 
+	-- For a push, which may not look at the jobs: what it has to know of the job with this key, and whether the
+	-- group has one that goes before it. Who has PUSH may call it (rights.sql), and learns nothing by it that a
+	-- push with this key would not tell.
+	PERFORM queue._generate_one(format('_seek_%s(k text, g text, OUT old int8, OUT was text, OUT late bool,
+		OUT busy bool)', number), settings, $body$
+BEGIN
+	IF k IS NOT NULL THEN
+		SELECT id, state, state <> 'leased' AND expires_at <= clock_timestamp()
+			INTO old, was, late FROM @table@ WHERE key = k AND state <> 'dead';
+	END IF;
+	-- behind those that wait, too: the one that they wait for may have ended since this
+	-- transaction pushed them
+	IF g IS NOT NULL AND old IS NULL THEN
+		busy := EXISTS (SELECT FROM @table@ WHERE "group" = g AND state IN ('ready', 'later', 'leased'))
+			OR EXISTS (SELECT FROM @table@ WHERE "group" = g AND state = 'blocked');
+	END IF;
+END
+$body$, tab);
+
 	EXECUTE format($sql$
-		GRANT EXECUTE ON FUNCTION queue._late_%2$s TO PUBLIC;
-		REVOKE ALL ON FUNCTION queue._next_%2$s, queue._ended_%2$s, queue._blocked_%2$s FROM PUBLIC;
+		REVOKE ALL ON FUNCTION queue._seek_%2$s, queue._late_%2$s, queue._next_%2$s, queue._ended_%2$s, queue._blocked_%2$s FROM PUBLIC;
 		CREATE TRIGGER ended AFTER DELETE ON %1$s FOR EACH ROW
 			WHEN (OLD."group" IS NOT NULL)
 			EXECUTE FUNCTION queue._ended_%2$s();
@@ -136,6 +155,6 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	EXECUTE format('DROP FUNCTION IF EXISTS queue._next_%1$s, queue._ended_%1$s, queue._blocked_%1$s,
-		queue._may_end_%1$s, queue._late_%1$s', number);
+		queue._may_end_%1$s, queue._late_%1$s, queue._seek_%1$s', number);
 END
 $$;

@@ -85,13 +85,44 @@ END
 $$;
 
 -- Gives back what proxies held that are gone: all but those here and those that are there now.
--- Only in queues that the caller may take from. Gives the names of queues in which something
+-- Only in queues that the caller may take from, and of those the ones that he owns or has used. Gives the names of queues in which something
 -- became ready; a row of NULL says that there is more, or something that is locked: again soon.
 --
 -- Leases are found by their end, among the delayed jobs of the next ten minutes. Those that may end
 -- later have an index of their own; a lease that ends within ten minutes of the push is not in it,
 -- and ends before "soon".
-CREATE OR REPLACE FUNCTION queue._orphans(here int4[]) RETURNS SETOF text
+-- Whose lock counts: those of roles that take, or may make queues, or were told to be a proxy's. Anybody can hold
+-- a lock. The proxy looks itself, and in the same way (src/queue/system.c).
+CREATE OR REPLACE FUNCTION queue._is_proxy(role oid) RETURNS bool
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN has_table_privilege(role, 'queue.queues'::regclass, 'INSERT')
+		OR has_table_privilege(role, 'queue.proxies'::regclass, 'INSERT')
+		OR EXISTS (SELECT FROM pg_class AS r WHERE r.relnamespace = 'queue'::regnamespace AND r.relkind = 'r'
+			AND left(r.relname, 2) = 'q_' AND has_table_privilege(role, r.oid, 'UPDATE'));
+END
+$$;
+
+DO $qbouncer_proxies$
+BEGIN
+	IF to_regclass('queue.proxies') IS NULL THEN
+		CREATE VIEW queue.proxies AS
+			SELECT l.objid::int8::int4 AS number, a.usename AS role, l.pid, a.backend_start AS since
+			FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid
+			WHERE l.locktype = 'advisory' AND l.granted AND l.classid = 1902276469 AND l.objsubid = 2
+				AND l.objid::int8 BETWEEN 1 AND 2147483647
+				AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+				AND a.usesysid IN (SELECT r.role FROM (SELECT DISTINCT b.usesysid AS role FROM pg_stat_activity AS b
+					WHERE b.datname = current_database() OFFSET 0) AS r WHERE queue._is_proxy(r.role));
+		REVOKE ALL ON queue.proxies FROM PUBLIC;
+		GRANT SELECT ON queue.proxies TO PUBLIC;
+	END IF;
+END
+$qbouncer_proxies$;
+
+CREATE OR REPLACE FUNCTION queue._orphans(here int4[], used text[] DEFAULT NULL) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -106,15 +137,12 @@ DECLARE
 	soon timestamptz;
 BEGIN
 	-- 0: nobody's number. Without an element a lease of nobody (NULL) would be one of those gone
-	SELECT coalesce(here, '{}') || 0 || coalesce(array_agg(DISTINCT (l.objid::int8 & 2147483647)::int4), '{}') INTO there
-		FROM pg_locks AS l JOIN pg_database AS d ON d.oid = l.database
-		WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted
-			AND l.classid = 1902276469 AND l.objsubid = 2;
+	SELECT coalesce(here, '{}') || 0 || coalesce(array_agg(DISTINCT p.number), '{}') INTO there FROM queue.proxies AS p;
 	FOR q IN SELECT * FROM queue.queues AS c
 			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'UPDATE')
 				AND has_table_privilege(to_regclass(queue._table(c.name)), 'DELETE')
 			ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
-		CONTINUE WHEN NOT queue._still(q.name);
+		CONTINUE WHEN NOT queue._visits(q, used) OR NOT queue._still(q.name);
 		soon := clock_timestamp() + interval '10 min';
 		EXECUTE format($sql$
 			SELECT count(*) FROM (
@@ -147,6 +175,46 @@ BEGIN
 		RETURN QUERY SELECT * FROM queue._give_back(orphans, 'worker disconnected', true);
 	END LOOP;
 	IF again THEN
+		RETURN NEXT NULL;
+	END IF;
+END
+$$;
+
+-- Gives back, uncounted, what a take of the proxy has leased whose answer was lost: its tokens are made of the seed
+-- (_take_<number>), or of a push that handed over to so many at most (_hand_<number>). They are found by the
+-- ends of their leases: the statement was sent "age" ago. A row of NULL says that its process is there, so that more may
+-- come.
+CREATE OR REPLACE FUNCTION queue._give_back_lost(names text[], lease interval, seed int8, handed int4,
+	age interval, process int4) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	slack CONSTANT interval := '10 s';
+	secret CONSTANT uuid := encode(substr(sha256(int8send(seed)), 1, 16), 'hex');	-- as in _take_<number>
+	-- first: what it has done until it is gone is seen below
+	there CONSTANT bool := EXISTS (SELECT FROM pg_stat_activity AS a WHERE a.pid = process);
+	digits CONSTANT text[] := ARRAY(SELECT encode(int8send(uuid_hash_extended(secret, n)), 'hex')
+		FROM generate_series(1, handed) AS n);
+	q queue.queues;
+	lost text[];
+BEGIN
+	FOR q IN SELECT * FROM queue.queues AS c WHERE c.name = ANY (names) ORDER BY c.number LOOP
+		EXECUTE format($sql$
+			SELECT array_agg(format('%%s-%%s-%%s', $1, id, ltrim(token, 'x')))
+			FROM (SELECT id, token FROM %s
+				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) BETWEEN $2 AND $3
+					AND state = 'leased' AND (ltrim(token, 'x') = ANY ($4)
+						OR ltrim(token, 'x') = encode(int8send(uuid_hash_extended($5, id)), 'hex'))
+				FOR UPDATE SKIP LOCKED) AS l
+		$sql$, queue._table(q.name)) INTO lost
+			USING q.number, clock_timestamp() + coalesce(lease, q.lease) - age - slack,
+				clock_timestamp() + coalesce(lease, q.lease) + slack, digits, secret;
+		CONTINUE WHEN lost IS NULL;
+		RETURN QUERY SELECT * FROM queue._give_back(lost, NULL, false);
+	END LOOP;
+	IF there THEN
 		RETURN NEXT NULL;
 	END IF;
 END

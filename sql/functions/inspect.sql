@@ -3,72 +3,107 @@
 CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
 	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool,
-	payload text, retain_done text, retain_dead text)
+	payload text, retain_done text, retain_dead text, number int4)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
-		(SELECT pg_get_userbyid(r.relowner)::text FROM pg_class AS r
-			WHERE r.oid = to_regclass(queue._table(c.name))),
+		pg_get_userbyid(c.owner)::text,
 		c.created_at, c.paused, c.max_length, c.unlogged, c.payload,
-		c.retain_done::text, c.retain_dead::text
+		c.retain_done::text, c.retain_dead::text, c.number
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 
--- States as they are stored: a delayed job whose time has come is "later" until somebody takes
--- from the queue. done: what the archive holds, if the role may read it. Without a name: the queues
--- that the role may read.
+-- What a job's state is at this moment, as an expression: a take writes down what has become due
+-- meanwhile (_promote, _expire), and nobody may take for hours. moment, most: of a timestamptz, and
+-- of the attempts that the queue allows (retry = none: negative, and no job has attempts of its own). NULL: the
+-- job is over, though it is there.
+CREATE OR REPLACE FUNCTION queue._state_at(moment text, most text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN format($sql$
+		CASE WHEN state = 'leased' AND lease_until <= %1$s THEN
+				CASE WHEN left(token, 1) = 'x' THEN NULL
+					WHEN again IS NULL AND attempt >= CASE WHEN %2$s < 0 THEN -%2$s
+						ELSE coalesce(max_attempts, %2$s) END THEN 'dead'
+					ELSE 'ready' END
+			WHEN state IN ('ready', 'later') AND expires_at <= %1$s THEN NULL
+			WHEN state = 'later' AND run_at <= %1$s THEN 'ready'
+			ELSE state END
+	$sql$, moment, most);
+END
+$$;
+
+-- As above.
+CREATE OR REPLACE FUNCTION queue._signed_attempts(cfg queue.queues) RETURNS int4
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN cfg.retry_kind = 'none' THEN -1 ELSE 1 END * queue._most_attempts(cfg);
+END
+$$;
+
+-- What is due counts as ready although nobody takes. oldest_ready: since when it may be taken. done:
+-- what the archive holds, if the role may read it. Without a name: the queues that the role may read.
 CREATE OR REPLACE FUNCTION queue.stats(q text DEFAULT NULL)
 RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8,
-	oldest_ready timestamptz, next_due timestamptz, blocked int8, done int8)
+	oldest_ready timestamptz, next_due timestamptz, blocked int8, done int8, number int4)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	n text;
+	cfg queue.queues;
 BEGIN
 	IF q IS NOT NULL THEN
 		PERFORM queue._find(q);
 	END IF;
-	FOR n IN SELECT c.name FROM queue.queues AS c WHERE c.name = q OR q IS NULL
-			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY 1 LOOP
-		CONTINUE WHEN q IS NULL AND NOT queue._still(n);
+	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
+			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
+		CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
 		RETURN QUERY EXECUTE format($sql$
-			SELECT $1, count(*) FILTER (WHERE state = 'ready'),
-				count(*) FILTER (WHERE state = 'later'),
-				count(*) FILTER (WHERE state = 'leased'),
-				count(*) FILTER (WHERE state = 'dead'),
-				min(pushed_at) FILTER (WHERE state = 'ready'),
-				min(coalesce(lease_until, run_at)) FILTER (WHERE state IN ('later', 'leased')),
-				count(*) FILTER (WHERE state = 'blocked'),
-				%s
-			FROM %s
-		$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(n)), 'SELECT')
-				THEN format('(SELECT count(*) FROM %s)', queue._archive(n)) ELSE 'NULL::int8' END,
-			queue._table(n)) USING n;
+			SELECT $1, count(*) FILTER (WHERE now_is = 'ready'),
+				count(*) FILTER (WHERE now_is = 'later'),
+				count(*) FILTER (WHERE now_is = 'leased'),
+				count(*) FILTER (WHERE now_is = 'dead'),
+				min(CASE WHEN lease_until IS NULL THEN least(greatest(run_at, pushed_at), $2) ELSE lease_until END)
+					FILTER (WHERE now_is = 'ready'),
+				min(coalesce(lease_until, run_at)) FILTER (WHERE now_is IN ('later', 'leased')),
+				count(*) FILTER (WHERE now_is = 'blocked'),
+				%s, $4
+			FROM (SELECT *, %s AS now_is FROM %s) AS j
+		$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
+				THEN format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) ELSE 'NULL::int8' END,
+			queue._state_at('$2', '$3'), queue._table(cfg.name))
+			USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number;
 	END LOOP;
 END
 $$;
 
--- Looks without taking. Each state in its own order, by its index: what is taken next, what is
--- due next, what died last. What has ended and is kept is shown only when asked for, the last first.
+-- Looks without taking. Each state in its own order, by its index: what is taken next, what has become
+-- due (a take will find it), what is due next, what died last. What has ended and is kept is shown only when asked for, the last first.
 CREATE OR REPLACE FUNCTION queue.peek(q text, lim int4 DEFAULT 10, which text DEFAULT NULL)
 RETURNS TABLE (id int8, state text, attempt int4, failures int4, payload jsonb, headers jsonb,
 	priority int4, run_at timestamptz, lease_until timestamptz, error text, worker text,
-	pushed_at timestamptz, key text, "group" text, ended_at timestamptz, result jsonb)
+	pushed_at timestamptz, key text, "group" text, ended_at timestamptz, result jsonb, job text)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_sort = off
 AS $$
 DECLARE
-	due CONSTANT text := 'state IN (''later'', ''leased'')';	-- as the index says it
+	due CONSTANT text := 'state IN (''later'', ''leased'') AND coalesce(lease_until, run_at) ';	-- as the index says it
+	moment CONSTANT timestamptz := clock_timestamp();
+	cfg queue.queues;
 	wanted int4 := coalesce(lim, 10);
 	got int4;
 	part text;
 	clause text;
 BEGIN
-	PERFORM queue._check_payload(queue._find(q), 'jsonb');
+	cfg := queue._find(q);
+	PERFORM queue._check_payload(cfg, 'jsonb');
 	IF wanted < 0 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
 	ELSIF which NOT IN ('ready', 'leased', 'later', 'blocked', 'dead', 'done') THEN
@@ -78,21 +113,24 @@ BEGIN
 	ELSIF which = 'done' THEN
 		RETURN QUERY EXECUTE format('
 			SELECT id, state, attempt, failures, payload, headers, priority, run_at,
-				NULL::timestamptz, error, worker, pushed_at, key, "group", ended_at, result
-			FROM %s ORDER BY ended_at DESC LIMIT $1', queue._archive(q)) USING wanted;
+				NULL::timestamptz, error, worker, pushed_at, key, "group", ended_at, result, $2 || ''-'' || id
+			FROM %s ORDER BY ended_at DESC LIMIT $1', queue._archive(q)) USING wanted, cfg.number;
 		RETURN;
 	END IF;
 	FOR part, clause IN VALUES
-			('ready', 'state = ''ready'' ORDER BY priority DESC, position'),
-			('leased', due || ' AND state = ''leased'' ORDER BY coalesce(lease_until, run_at)'),
-			('later', due || ' AND state = ''later'' ORDER BY coalesce(lease_until, run_at)'),
+			('ready', 'state = ''ready'' AND (expires_at > $2 OR expires_at IS NULL) ORDER BY priority DESC, position'),
+			('due', due || '<= $2 AND now_is = coalesce($4, now_is) ORDER BY coalesce(lease_until, run_at)'),
+			('leased', due || '> $2 AND state = ''leased'' ORDER BY coalesce(lease_until, run_at)'),
+			('later', due || '> $2 AND now_is = ''later'' ORDER BY coalesce(lease_until, run_at)'),
 			('blocked', 'state = ''blocked'' ORDER BY "group", id'),
 			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
-		CONTINUE WHEN part <> which;
+		CONTINUE WHEN part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead'));
 		RETURN QUERY EXECUTE format('
-			SELECT id, state, attempt, failures, payload, headers, priority, run_at, lease_until,
-				error, worker, pushed_at, key, "group", ended_at, NULL::jsonb
-			FROM %s WHERE %s LIMIT $1', queue._table(q), clause) USING wanted;
+			SELECT id, now_is, attempt, failures, payload, headers, priority, run_at, lease_until,
+				error, worker, pushed_at, key, "group", ended_at, NULL::jsonb, $5 || ''-'' || id
+			FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
+			queue._state_at('$2', '$3'), queue._table(q), clause)
+			USING wanted, moment, queue._signed_attempts(cfg), which, cfg.number;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
 		EXIT WHEN wanted <= 0;
@@ -101,8 +139,8 @@ END
 $$;
 
 -- Everything about one job, also of one that has ended and is kept, but its token, which is its
--- worker's.
-CREATE OR REPLACE FUNCTION queue.job(ref text)
+-- worker's. Named by ref, by ref and its queue, or by its key and its queue.
+CREATE OR REPLACE FUNCTION queue.job(ref text DEFAULT NULL, q text DEFAULT NULL, k text DEFAULT NULL)
 RETURNS TABLE (job text, id int8, queue text, state text, cancelled bool, attempt int4,
 	max_attempts int4, failures int4, priority int4, payload jsonb, headers jsonb, key text, "group" text,
 	pushed_at timestamptz, run_at timestamptz, lease_until timestamptz, expires_at timestamptz,
@@ -114,16 +152,18 @@ AS $$
 #variable_conflict use_column
 DECLARE
 	place record;
+	named CONSTANT text[] := queue._refs(queue._single(ref), q, k, 'JOB');
 BEGIN
-	SELECT l.*, c.max_attempts, c AS cfg INTO place FROM queue._locate(ref, NULL) AS l
+	SELECT l.*, c.max_attempts, c AS cfg INTO place FROM queue._locate(named[1], q, 'JOB') AS l
 		JOIN queue.queues AS c ON c.number = l.number;
 	PERFORM queue._check_payload(place.cfg, 'jsonb');
 	RETURN QUERY EXECUTE format($sql$
-		SELECT $1 || '-' || id, id, $2, state, (left(token, 1) = 'x') IS TRUE, attempt,
+		SELECT $1 || '-' || id, id, $2, coalesce(%s, state), (left(token, 1) = 'x') IS TRUE, attempt,
 			coalesce(max_attempts, $4), failures, priority, payload, headers, key, "group", pushed_at, run_at, lease_until, expires_at,
 			failed_at, ended_at, worker, error, NULL::jsonb
 		FROM %s WHERE id = $3
-	$sql$, queue._table(place.name)) USING place.number, place.name, place.id, place.max_attempts;
+	$sql$, queue._state_at('$5', '$6'), queue._table(place.name)) USING place.number, place.name, place.id,
+		place.max_attempts, clock_timestamp(), queue._signed_attempts(place.cfg);
 	IF FOUND THEN
 		RETURN;
 	END IF;
@@ -134,44 +174,49 @@ BEGIN
 		FROM %s WHERE id = $3 ORDER BY ended_at + interval '0' DESC LIMIT 1
 	$sql$, queue._archive(place.name)) USING place.number, place.name, place.id, place.max_attempts;
 	IF NOT FOUND THEN
-		PERFORM queue._no_job(ref);
+		PERFORM queue._no_job(place.number || '-' || place.id);
 	END IF;
 END
 $$;
 
--- How often jobs of the queue have failed with which text, the last of each, most frequent first.
+-- How often jobs of the queue have failed with which text, the last of each and which job that was, most frequent
+-- first.
 CREATE OR REPLACE FUNCTION queue.errors(q text)
-RETURNS TABLE (error text, jobs int8, last timestamptz)
+RETURNS TABLE (error text, jobs int8, last timestamptz, job text)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
+DECLARE
+	cfg CONSTANT queue.queues := queue._find(q);
 BEGIN
-	PERFORM queue._find(q);
-	RETURN QUERY EXECUTE format('SELECT error, count(*), max(failed_at) FROM %s
-		WHERE failures > 0 GROUP BY error ORDER BY 2 DESC, 3 DESC', queue._table(q));
+	RETURN QUERY EXECUTE format($sql$
+		SELECT error, count(*), max(failed_at),
+			$1 || '-' || (max(ARRAY[(extract(epoch FROM failed_at) * 1000000)::int8, id]))[2]
+		FROM %s WHERE failures > 0 GROUP BY error ORDER BY 2 DESC, 3 DESC
+	$sql$, queue._table(q)) USING cfg.number;
 END
 $$;
 
--- Deletes jobs, but none that somebody works on. done: what is kept of those that have ended.
+-- Deletes jobs, but none that somebody works on; states are those that the figures show (_state_at). done: what is kept of those that have ended.
 CREATE OR REPLACE FUNCTION queue.purge(q text, which text DEFAULT NULL, notify bool DEFAULT true)
 RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	cfg CONSTANT queue.queues := queue._find(q);
 	gone int8;
 	kept int8 := 0;
 BEGIN
-	PERFORM queue._find(q);
 	IF which NOT IN ('ready', 'later', 'blocked', 'dead', 'done') THEN
 		RAISE EXCEPTION USING ERRCODE = '22023',
 			MESSAGE = format('jobs in state "%s" cannot be purged', left(which, 80)),
 			HINT = 'States: ready, later, blocked, dead, done; without a state all of these.';
 	END IF;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
-	EXECUTE format('DELETE FROM %s WHERE state <> ''leased'' AND (state = $1 OR $1 IS NULL)',
-		queue._table(q)) USING which;
+	EXECUTE format('DELETE FROM %s WHERE (state <> ''leased'' OR lease_until <= $2) AND ($1 IS NULL OR %s = $1)',
+		queue._table(q), queue._state_at('$2', '$3')) USING which, clock_timestamp(), queue._signed_attempts(cfg);
 	GET DIAGNOSTICS gone = ROW_COUNT;
 	IF which = 'done' OR which IS NULL THEN
 		EXECUTE 'DELETE FROM ' || queue._archive(q);
@@ -182,34 +227,47 @@ END
 $$;
 
 -- For the proxy's metrics: how full each queue is that the role may read. Counts come from the
--- partial indexes and end at "most": what this costs does not grow with the queue.
-CREATE OR REPLACE FUNCTION queue._gauges(most int4)
-RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldest_ms int8)
+-- partial indexes and end at "most": what this costs does not grow with the queue. What is due counts
+-- as ready (above); oldest_ms is since when the job that is next may be taken, or one that became due before.
+-- after, ms: from the queue behind this number, for so long. used: as for _visits.
+CREATE OR REPLACE FUNCTION queue._gauges(most int4, used text[] DEFAULT NULL, after int4 DEFAULT 0,
+	ms int4 DEFAULT 2000000000)
+RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldest_ms int8, number int4)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_sort = off
 AS $$
 DECLARE
-	n text;
+	cfg queue.queues;
+	moment timestamptz;
+	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
 BEGIN
-	FOR n IN SELECT c.name FROM queue.queues AS c
-			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY 1 LOOP
-		CONTINUE WHEN NOT queue._still(n);
+	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after
+			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.number LOOP
+		EXIT WHEN clock_timestamp() > until;
+		CONTINUE WHEN NOT queue._visits(cfg, used) OR NOT queue._still(cfg.name);
+		moment := clock_timestamp();
 		RETURN QUERY EXECUTE format($sql$
-			SELECT $1,
-				(SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'ready'
-					ORDER BY priority DESC, position LIMIT $2) AS r),
-				d.later, d.leased,
-				(SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'dead'
-					ORDER BY ended_at LIMIT $2) AS x),
-				(SELECT (extract(epoch FROM clock_timestamp() - pushed_at) * 1000)::int8 FROM %1$s
-					WHERE state = 'ready' ORDER BY priority DESC, position LIMIT 1)
-			FROM (SELECT count(*) FILTER (WHERE state = 'later') AS later,
-					count(*) FILTER (WHERE state = 'leased') AS leased
-				FROM (SELECT state FROM %1$s WHERE state IN ('later', 'leased')
+			SELECT $1, least(r.jobs + d.ready, $2::int8), d.later, d.leased,
+				least(d.dead + (SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'dead'
+					ORDER BY ended_at LIMIT $2) AS x), $2::int8),
+				(extract(epoch FROM $3 - nullif(least(d.oldest, (SELECT least(greatest(run_at, pushed_at), $3) FROM %1$s
+					WHERE state = 'ready' AND (expires_at > $3 OR expires_at IS NULL)
+					ORDER BY priority DESC, position LIMIT 1)), '-infinity')) * 1000)::int8, $5
+			FROM (SELECT count(*) FILTER (WHERE now_is IS NOT NULL) AS jobs
+					FROM (SELECT %2$s AS now_is FROM %1$s WHERE state = 'ready'
+						ORDER BY priority DESC, position LIMIT $2) AS h) AS r,
+				(SELECT count(*) FILTER (WHERE now_is = 'later') AS later,
+					count(*) FILTER (WHERE now_is = 'leased') AS leased,
+					count(*) FILTER (WHERE now_is = 'ready') AS ready,
+					count(*) FILTER (WHERE now_is = 'dead') AS dead,
+					min(due) FILTER (WHERE now_is = 'ready') AS oldest
+				FROM (SELECT coalesce(lease_until, run_at) AS due, %2$s AS now_is FROM %1$s
+					WHERE state IN ('later', 'leased')
 					ORDER BY coalesce(lease_until, run_at) LIMIT $2) AS w) AS d
-		$sql$, queue._table(n)) USING n, most;
+		$sql$, queue._table(cfg.name), queue._state_at('$3', '$4'))
+		USING cfg.name, most, moment, queue._signed_attempts(cfg), cfg.number;
 	END LOOP;
 END
 $$;

@@ -19,6 +19,18 @@ BEGIN
 END
 $$;
 
+-- Of a push by whoever may not: he would read the name of a function that he has never called.
+CREATE OR REPLACE FUNCTION queue._no_push(q text, duplicate text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for queue "%s"', q),
+		HINT = format('The owner of the queue can allow it: QUEUE GRANT %s ON %I TO ...;',
+			CASE WHEN lower(duplicate) IN ('replace', 'rerun') THEN 'PUSH, TAKE' ELSE 'PUSH' END, q);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._check_key(payloads text[], key text, duplicate text, "group" text)
 RETURNS void
 LANGUAGE plpgsql
@@ -63,28 +75,24 @@ DECLARE
 	old int8;
 	was text;
 	late bool;
+	busy bool;
 	new int8;
 BEGIN
+	IF NOT has_function_privilege('queue._seek_@n@(text,text)'::regprocedure, 'EXECUTE') THEN
+		PERFORM queue._no_push(@name@, duplicate);
+	END IF;
 	-- each round ends with a job of ours or with one that was there; another one is needed only
 	-- when that one has ended between two statements
 	FOR round IN 1..1000 LOOP
-		old := NULL;
-		late := false;
-		IF k IS NOT NULL THEN
-			SELECT id, state, state <> 'leased' AND expires_at <= clock_timestamp()
-				INTO old, was, late FROM @table@ WHERE key = k AND state <> 'dead';
+		IF k IS NOT NULL OR g IS NOT NULL THEN
+			SELECT s.old, s.was, s.late, s.busy INTO old, was, late, busy FROM queue._seek_@n@(k, g) AS s;
 		END IF;
 		IF late THEN	-- it would never be taken
 			PERFORM queue._late_@n@(old);
 			@late@
 		ELSIF old IS NULL THEN
 			word := @first@;
-			-- behind those that wait, too: the one that they wait for may have ended since this
-			-- transaction pushed them
-			IF g IS NOT NULL AND (EXISTS (SELECT FROM @table@
-						WHERE "group" = g AND state IN ('ready', 'later', 'leased'))
-					OR EXISTS (SELECT FROM @table@
-						WHERE "group" = g AND state = 'blocked')) THEN
+			IF busy THEN
 				word := 'blocked';
 			END IF;
 			LOOP
@@ -163,10 +171,12 @@ BEGIN
 	-- it go on tells of it.
 	PERFORM queue._generate_one(replace(replace($head$_hand_keys_@n@(q queue.queues, jobs text[], prio int4,
 		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8,
-		duplicate text, with_old bool) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text),
+		duplicate text, with_old bool, seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text),
 		'@payload@', kind), pinned, replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
+	secret CONSTANT uuid := CASE WHEN seed IS NULL THEN gen_random_uuid()
+		ELSE encode(substr(sha256(int8send(seed)), 1, 16), 'hex')::uuid END;
 	moment CONSTANT timestamptz := clock_timestamp();
 	after timestamptz;
 	known int8;
@@ -177,16 +187,21 @@ DECLARE
 	one record;
 	job queue._taken_@payload@;
 BEGIN
-	IF NOT q.paused AND has_table_privilege(@literal@::regclass, 'UPDATE') THEN
+	IF NOT q.paused AND has_table_privilege(@literal@::regclass, 'UPDATE')
+			AND has_column_privilege(@literal@::regclass, 'token', 'INSERT') THEN
 @free@
 	END IF;
 	FOR one IN SELECT * FROM queue._triples(jobs) LOOP
 		ours := CASE WHEN free AND turn <= cardinality(proxies)
-			THEN encode(int8send(uuid_hash_extended(gen_random_uuid(), 0)), 'hex') END;
-		new := queue._hand_key_@n@(one.p, prio, NULL, NULL, NULL, NULL, one.k, duplicate, one.g, with_old,
+			THEN encode(int8send(uuid_hash_extended(secret, turn)), 'hex') END;
+		IF ours IS NULL THEN	-- who may not take may not say more than a push does
+			new := queue._push_key_@n@(one.p, prio, NULL, NULL, NULL, NULL, one.k, duplicate, one.g, with_old);
+		ELSE
+			new := queue._hand_key_@n@(one.p, prio, NULL, NULL, NULL, NULL, one.k, duplicate, one.g, with_old,
 			ours, moment + coalesce(leases[turn]::interval, q.lease), left(whos[turn], 200),
 			CASE WHEN proxies[turn] < 0 THEN -proxies[turn]
 				WHEN q.on_disconnect <> 'keep' THEN nullif(proxies[turn], 0) END);
+		END IF;
 		job := NULL;
 		IF ours IS NOT NULL THEN
 			SELECT @row@ INTO job FROM @table@ WHERE id = new AND token = ours;
@@ -273,8 +288,8 @@ DECLARE
 BEGIN
 	EXECUTE queue._set_held(cfg.name, $sql$
 			state = CASE WHEN run_at > clock_timestamp() THEN 'later' ELSE 'ready' END,
-			position = DEFAULT, token = NULL, lease_until = NULL, again = NULL,
-			attempt = 0, failures = 0, error = NULL
+			run_at = greatest(run_at, clock_timestamp()), position = DEFAULT, token = NULL, lease_until = NULL,
+			again = NULL, attempt = 0, failures = 0, losses = NULL, error = NULL
 		$sql$, 'again') INTO still USING ids, tokens;
 	IF still IS NOT NULL THEN
 		PERFORM queue._tell(cfg.number, cfg.name);

@@ -25,8 +25,6 @@ DECLARE
 	ids CONSTANT text := format('queue.%I', format('n%s_id', number));
 	room CONSTANT text := format('queue.%I', format('n%s_room', number));
 	full_fn CONSTANT text := format('queue._full_%s', number);
-	owner CONSTANT text := (SELECT pg_get_userbyid(r.relowner) FROM pg_class AS r
-		WHERE r.oid = to_regclass(tab));
 BEGIN
 	IF most IS NULL THEN
 		IF to_regclass(room) IS NOT NULL THEN
@@ -77,10 +75,6 @@ $body$, '@most@', most::text), '@ids@', ids), '@room@', room), '@name@', queue._
 	EXECUTE format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', full_fn);
 	IF to_regclass(room) IS NULL THEN
 		EXECUTE format('CREATE SEQUENCE %s MINVALUE -9223372036854775807 START 0', room);
-		IF owner <> current_user THEN
-			EXECUTE format('ALTER SEQUENCE %s OWNER TO %2$I; ALTER FUNCTION %3$s OWNER TO %2$I', room,
-				owner, full_fn);
-		END IF;
 		EXECUTE format('ALTER SEQUENCE %2$s OWNED BY %1$s.id;
 			CREATE TRIGGER full_before BEFORE INSERT ON %1$s EXECUTE FUNCTION %3$s();
 			CREATE TRIGGER full_after AFTER INSERT ON %1$s EXECUTE FUNCTION %3$s()', tab, room, full_fn);

@@ -44,8 +44,8 @@ $$;
 
 -- Queues in the order of their numbers, from the one behind "after", until so many rows are deleted
 -- or so many milliseconds are over. next: where to go on; NULL: every queue had its turn. denied:
--- queues that the caller may not clean.
-CREATE OR REPLACE FUNCTION queue._maintain(after int4, most int4, ms int4)
+-- queues that the caller may not clean, or which somebody has locked for longer than lock_timeout.
+CREATE OR REPLACE FUNCTION queue._maintain(after int4, most int4, ms int4, used text[] DEFAULT NULL)
 RETURNS TABLE (deleted int8, next int4, denied int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -60,10 +60,15 @@ BEGIN
 	-- a deletion that a crash forgets is made again
 	PERFORM set_config('synchronous_commit', 'off', true);
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after ORDER BY c.number LOOP
+		CONTINUE WHEN NOT queue._visits(cfg, used);
 		IF has_table_privilege(to_regclass(queue._table(cfg.name)), 'DELETE')
 				AND has_table_privilege(to_regclass(queue._archive(cfg.name)), 'DELETE') THEN
-			CONTINUE WHEN NOT queue._still(cfg.name);
-			deleted := deleted + queue._maintain_queue(cfg, (most - deleted)::int4);
+			BEGIN
+				CONTINUE WHEN NOT queue._still(cfg.name);
+				deleted := deleted + queue._maintain_queue(cfg, (most - deleted)::int4);
+			EXCEPTION WHEN lock_not_available THEN
+				denied := denied + 1;
+			END;
 		ELSE
 			denied := denied + 1;
 		END IF;
@@ -79,17 +84,31 @@ BEGIN
 END
 $$;
 
--- For the proxy: the same, but no two at a time in a database. No row: somebody else is at it.
-CREATE OR REPLACE FUNCTION queue._maintain_alone(after int4, most int4, ms int4)
+-- For the proxy: the same for the queues that this role owns or has used. Several proxies may be at it: what
+-- one has locked the other passes over. It waits for nobody.
+CREATE OR REPLACE FUNCTION queue._maintain_used(used text[], after int4, most int4, ms int4)
 RETURNS TABLE (deleted int8, next int4, denied int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '500ms'
+AS $$
+BEGIN
+	PERFORM set_config('qbouncer.tell', 'here', true);
+	RETURN QUERY SELECT * FROM queue._maintain(after, most, ms, coalesce(used, '{}'));
+END
+$$;
+
+-- For the proxy: queues that belong to none of these roles and are none of these: how many of each owner, with
+-- one of them.
+CREATE OR REPLACE FUNCTION queue._unattended(roles text[], used text[])
+RETURNS TABLE (owner text, super bool, queues int8, example text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF pg_try_advisory_xact_lock(7598543210002) THEN
-		PERFORM set_config('qbouncer.tell', 'here', true);
-		RETURN QUERY SELECT * FROM queue._maintain(after, most, ms);
-	END IF;
+	RETURN QUERY SELECT pg_get_userbyid(c.owner)::text, coalesce(bool_or(r.rolsuper), false), count(*), min(c.name)
+		FROM queue.queues AS c LEFT JOIN pg_roles AS r ON r.oid = c.owner
+		WHERE pg_get_userbyid(c.owner) <> ALL (roles) AND c.name <> ALL (used) GROUP BY c.owner;
 END
 $$;
 

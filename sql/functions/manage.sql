@@ -1,7 +1,8 @@
--- What is done to jobs by others than their worker: CANCEL, RERUN, REDRIVE.
+-- What is done to jobs by others than their worker: CANCEL, RERUN, REDRIVE; and how they are named.
 --
--- A job is named by "<queue number>-<id>", by the token of any of its leases, of which only these
--- two parts count, or by its bare id, if no other queue has such a job.
+-- A job is named by "<queue number>-<id>", which is its name, or by the token of any of its leases, of which
+-- only these two parts count; with its queue also by its id or its KEY. An id alone is enough where there is no
+-- other queue. It is never looked for: what one queue has by chance is not what was meant of another.
 
 CREATE OR REPLACE FUNCTION queue._no_job(ref text) RETURNS void
 LANGUAGE plpgsql
@@ -29,86 +30,125 @@ BEGIN
 	ELSE
 		RAISE EXCEPTION USING ERRCODE = '22023',
 			MESSAGE = format('"%s" is not a job', left(ref, 80)),
-			HINT = 'Pass the job''s id, ''<queue number>-<id>'', or a token that TAKE returned.';
+			HINT = 'Pass the job, ''<queue number>-<id>'', or a token that TAKE returned, or its id with ON and the queue.';
 	END IF;
 END
 $$;
 
--- The queues that have a job with this id in such a state, of those that the role may read. Of
--- all states: also one that has ended and is kept.
-CREATE OR REPLACE FUNCTION queue._queues_with(wanted int8, dead bool)
-RETURNS TABLE (number int4, name text)
+-- The queue of a bare id that nobody has named: the only one. verb: of the statement that the hint spells.
+CREATE OR REPLACE FUNCTION queue._only_queue(ref text, verb text) RETURNS queue.queues
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	cfg queue.queues;
+	names text[];
+	several CONSTANT int8 := (SELECT count(*) FROM (SELECT FROM queue.queues LIMIT 2) AS c);
+BEGIN
+	IF several = 0 THEN
+		PERFORM queue._no_job(ref);
+	ELSIF several = 1 THEN
+		SELECT * INTO cfg FROM queue.queues AS c;
+		RETURN cfg;
+	END IF;
+	-- those that the role may look into; their jobs are not looked at
+	SELECT array_agg(c.name) INTO names FROM (SELECT name FROM queue.queues
+		WHERE has_any_column_privilege(to_regclass(queue._table(name)), 'SELECT') ORDER BY name LIMIT 4) AS c;
+	RAISE EXCEPTION USING ERRCODE = '22023',
+		MESSAGE = format('job %s is of which queue?', ref),
+		DETAIL = 'Each queue counts its ids by itself, and there are several queues.',
+		HINT = CASE WHEN names IS NULL THEN format('Name its queue: QUEUE %s %s ON ...;', verb, ref) ELSE
+			format('Name its queue: QUEUE %s %s ON %I;', verb, ref, names[1])
+			|| coalesce(' Or ON ' || (SELECT string_agg(quote_ident(n), ', ') FROM unnest(names[2:3]) AS n)
+				|| CASE WHEN cardinality(names) > 3 THEN ', or another one (QUEUE LIST).' ELSE '.' END, '') END;
+END
+$$;
+
+-- The job of this queue that has the key and is not finished; of RERUN the dead one, and of JOB that too, if there
+-- is no other.
+CREATE OR REPLACE FUNCTION queue._by_key(k text, q text, verb text) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
-#variable_conflict use_column
 DECLARE
-	found bool;
+	cfg CONSTANT queue.queues := queue._find(q);
+	seek CONSTANT regprocedure := to_regprocedure(format('queue._seek_%s(text, text)', cfg.number));
+	found int8;
 BEGIN
-	FOR number, name IN SELECT c.number, c.name FROM queue.queues AS c
-			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT')
-			ORDER BY c.number LOOP
-		CONTINUE WHEN NOT queue._still(name);
-		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1
-			AND ($2 IS NULL OR $2 = (state = ''dead'')))', queue._table(name))
-			INTO found USING wanted, dead;
-		IF dead IS NULL AND NOT found
-				AND has_table_privilege(to_regclass(queue._archive(name)), 'SELECT') THEN
-			EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1)', queue._archive(name))
-				INTO found USING wanted;
-		END IF;
-		IF found THEN
-			RETURN NEXT;
-		END IF;
-	END LOOP;
+	IF k IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the key of a job must not be null';
+	END IF;
+	IF verb = 'AWAIT' AND NOT has_column_privilege(to_regclass(queue._table(q)), 'key', 'SELECT')
+			AND has_function_privilege(seek, 'EXECUTE') THEN
+		-- who may push may ask about one key, and may be given no more than to await
+		EXECUTE format('SELECT s.old FROM queue._seek_%s($1, NULL) AS s', cfg.number) INTO found USING k;
+	ELSIF verb <> 'RERUN' THEN
+		EXECUTE format('SELECT id FROM %s WHERE key = $1 AND state <> %L', queue._table(q), 'dead')
+			INTO found USING k;
+	END IF;
+	IF found IS NULL AND verb IN ('RERUN', 'JOB') THEN
+		EXECUTE format('SELECT id FROM %s WHERE state = %L AND key = $1 ORDER BY ended_at DESC LIMIT 1',
+			queue._table(q), 'dead') INTO found USING k;
+	END IF;
+	IF found IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'QB003',
+			MESSAGE = format('queue "%s" has no %sjob with the key "%s"', q,
+				CASE verb WHEN 'RERUN' THEN 'dead ' WHEN 'JOB' THEN '' ELSE 'unfinished ' END, left(k, 200)),
+			HINT = 'A key names a job until it is done, dead or cancelled.';
+	END IF;
+	RETURN cfg.number || '-' || found;
 END
 $$;
 
--- dead: for a bare id, whether dead jobs or only the others are looked at; NULL: all.
-CREATE OR REPLACE FUNCTION queue._locate(ref text, dead bool)
+-- The job that is meant; whether it is there is not looked at. q: its queue, or NULL.
+CREATE OR REPLACE FUNCTION queue._locate(ref text, q text, verb text)
 RETURNS TABLE (number int4, name text, id int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
+	cfg queue.queues;
 	said int4;
-	places text[];
 BEGIN
+	IF q IS NOT NULL THEN
+		cfg := queue._find(q);
+	END IF;
 	SELECT r.number, r.id INTO said, id FROM queue._ref(ref) AS r;
-	IF said IS NOT NULL THEN
-		SELECT c.number, c.name INTO number, name FROM queue.queues AS c WHERE c.number = said;
-	ELSE
-		SELECT array_agg(format('''%s-%s'' (%s)', w.number, id, w.name)), min(w.number), min(w.name)
-			INTO places, number, name FROM queue._queues_with(id, dead) AS w;
-		IF cardinality(places) > 1 THEN
-			RAISE EXCEPTION USING ERRCODE = '22023',
-				MESSAGE = format('job %s is ambiguous', id),
-				DETAIL = format('%s queues have a job with this id.', cardinality(places)),
-				HINT = 'Name it with the number of its queue: '
-					|| array_to_string(places[1:10], ', ') || '.';
-		END IF;
+	IF said <> cfg.number THEN
+		PERFORM queue._other_queue(ref, q, cfg.number);
+	ELSIF said IS NOT NULL THEN
+		SELECT * INTO cfg FROM queue.queues AS c WHERE c.number = said;
+	ELSIF q IS NULL THEN
+		cfg := queue._only_queue(ref, verb);
 	END IF;
-	IF name IS NULL AND said IS NULL AND dead IS NOT NULL THEN
-		SELECT array_agg(format('''%s-%s'' (%s)', w.number, id, w.name)) INTO places
-			FROM queue._queues_with(id, NULL) AS w;
-		IF places IS NOT NULL THEN
-			RAISE EXCEPTION USING ERRCODE = 'QB003',
-				MESSAGE = format('there is no job %s that is %s', id,
-					CASE WHEN dead THEN 'dead' ELSE 'not finished' END),
-				HINT = 'QUEUE JOB shows what there is: ' || array_to_string(places[1:10], ', ') || '.';
-		END IF;
-	END IF;
-	IF name IS NULL THEN
+	IF cfg.name IS NULL THEN
 		PERFORM queue._no_job(ref);
 	END IF;
+	number := cfg.number;
+	name := cfg.name;
 	RETURN NEXT;
 END
 $$;
 
+-- The jobs that a statement names; k: the key of one, instead.
+CREATE OR REPLACE FUNCTION queue._refs(refs text[], q text, k text, verb text) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF refs IS NOT NULL THEN
+		RETURN queue._list(refs);
+	ELSIF q IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null';
+	END IF;
+	RETURN ARRAY[queue._by_key(k, q, verb)];
+END
+$$;
+
 -- The jobs to be changed, each once, locked in the order that all functions keep to.
-CREATE OR REPLACE FUNCTION queue._lock(refs text[], of_dead bool)
+CREATE OR REPLACE FUNCTION queue._lock(refs text[], q text, verb text)
 RETURNS TABLE (number int4, name text, id int8, state text, leased bool)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -118,7 +158,7 @@ AS $$
 BEGIN
 	FOR number, name, id IN
 			SELECT DISTINCT l.number, l.name, l.id
-			FROM unnest(refs) AS r, LATERAL queue._locate(r, of_dead) AS l ORDER BY 1, 3 LOOP
+			FROM unnest(refs) AS r, LATERAL queue._locate(r, q, verb) AS l ORDER BY 1, 3 LOOP
 		EXECUTE format('SELECT state, state = ''leased'' AND lease_until > clock_timestamp()
 			FROM %s WHERE id = $1 FOR UPDATE', queue._table(name)) INTO state, leased USING id;
 		IF state IS NULL THEN
@@ -131,35 +171,39 @@ $$;
 
 -- A job that waits goes away. One that somebody works on is marked, by an x before its token: that
 -- makes everything its worker may say of it QB002 (_lost), and it goes away when the lease ends.
-CREATE OR REPLACE FUNCTION queue._cancel(refs text[], notify bool) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION queue._cancel(refs text[], notify bool, q text DEFAULT NULL, k text DEFAULT NULL)
+RETURNS TABLE (queue text, job text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
-	job record;
+	one record;
 BEGIN
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
-	FOR job IN SELECT * FROM queue._lock(refs, false) LOOP
-		IF job.state = 'dead' THEN
+	FOR one IN SELECT * FROM queue._lock(queue._refs(refs, q, k, 'CANCEL'), q, 'CANCEL') LOOP
+		IF one.state = 'dead' THEN
 			RAISE EXCEPTION USING ERRCODE = '55000',
-				MESSAGE = format('job %s-%s is dead already', job.number, job.id),
-				HINT = format('Dead jobs are deleted by: QUEUE PURGE %I STATE dead;', job.name);
-		ELSIF job.leased THEN
+				MESSAGE = format('job %s-%s is dead already', one.number, one.id),
+				HINT = format('Dead jobs are deleted by: QUEUE PURGE %I STATE dead;', one.name);
+		ELSIF one.leased THEN
 			EXECUTE format('UPDATE %s SET token = ''x'' || ltrim(token, ''x''), key = NULL WHERE id = $1',
-				queue._table(job.name)) USING job.id;
+				queue._table(one.name)) USING one.id;
 		ELSE
 			EXECUTE format('WITH gone AS (DELETE FROM %s WHERE id = $1 RETURNING *) %s SELECT FROM gone',
-				queue._table(job.name), queue._with_keep(queue._find(job.name), 'gone', 'cancelled'))
-				USING job.id;
+				queue._table(one.name), queue._with_keep(queue._find(one.name), 'gone', 'cancelled'))
+				USING one.id;
 		END IF;
-		RETURN NEXT job.name;
+		queue := one.name;
+		job := one.number || '-' || one.id;
+		RETURN NEXT;
 	END LOOP;
 END
 $$;
 
 -- A dead job starts afresh, behind what is ready now. Its last error stays to be seen.
-CREATE OR REPLACE FUNCTION queue._rerun(refs text[], notify bool) RETURNS SETOF text
+CREATE OR REPLACE FUNCTION queue._rerun(refs text[], notify bool, q text DEFAULT NULL, k text DEFAULT NULL)
+RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -167,7 +211,7 @@ AS $$
 DECLARE
 	job record;
 BEGIN
-	FOR job IN SELECT * FROM queue._lock(refs, true) LOOP
+	FOR job IN SELECT * FROM queue._lock(queue._refs(refs, q, k, 'RERUN'), q, 'RERUN') LOOP
 		IF job.state <> 'dead' THEN
 			RAISE EXCEPTION USING ERRCODE = '55000',
 				MESSAGE = format('job %s-%s is not dead', job.number, job.id),
@@ -176,7 +220,7 @@ BEGIN
 		END IF;
 		BEGIN
 			EXECUTE format('UPDATE %s SET state = CASE WHEN "group" IS NULL THEN ''ready'' ELSE ''blocked'' END, position = DEFAULT,
-				run_at = NULL, ended_at = NULL, attempt = 0, failures = 0 WHERE id = $1', queue._table(job.name))
+				run_at = clock_timestamp(), ended_at = NULL, attempt = 0, failures = 0, losses = NULL WHERE id = $1', queue._table(job.name))
 				USING job.id;
 		EXCEPTION WHEN unique_violation THEN
 			RAISE EXCEPTION USING ERRCODE = '23505',
@@ -215,8 +259,8 @@ BEGIN
 					-- not EXISTS: that may be hashed, by reading the whole table
 					AND (SELECT o.id FROM %1$s AS o WHERE o.key = d.key AND o.state <> 'dead' LIMIT 1) IS NULL)
 			ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
-		UPDATE %1$s SET state = CASE WHEN "group" IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT, run_at = NULL, ended_at = NULL,
-			attempt = 0, failures = 0
+		UPDATE %1$s SET state = CASE WHEN "group" IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT,
+			run_at = clock_timestamp(), ended_at = NULL, attempt = 0, failures = 0, losses = NULL
 		FROM dead WHERE id = dead_id
 	$sql$, queue._table(q)) USING lim;
 	GET DIAGNOSTICS moved = ROW_COUNT;

@@ -59,8 +59,9 @@ END
 $$;
 
 -- Postgres itself reads the interval; what it finds wrong becomes 22023 with our hint.
+-- whole: the value that it is a part of.
 CREATE OR REPLACE FUNCTION queue._interval_option(option text, value text, least_value interval,
-	hint text) RETURNS interval
+	hint text, whole text DEFAULT NULL) RETURNS interval
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -70,26 +71,28 @@ BEGIN
 	BEGIN
 		result := value::interval;
 	EXCEPTION WHEN data_exception THEN
-		PERFORM queue._bad_option(option, value, hint);
+		PERFORM queue._bad_option(option, coalesce(whole, value), hint);
 	END;
 	-- the year 9999 is as good as never, and adding it to now still gives a time
 	IF result < least_value OR result > interval '8000 years' THEN
-		PERFORM queue._bad_option(option, value, hint);
+		PERFORM queue._bad_option(option, coalesce(whole, value), hint);
 	END IF;
 	RETURN result;
 END
 $$;
 
--- 'exponential 10s 1h' | 'linear 5min' | 'fixed 1min' | 'none'
+-- 'exponential 10s 1h' | 'linear 5min' | 'fixed 1min' | 'none'. Blanks end an interval, but not those between a
+-- number and its unit: 'linear 10 min 1 h'.
 CREATE OR REPLACE FUNCTION queue._retry_option(cfg queue.queues, value text) RETURNS queue.queues
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	hint CONSTANT text := 'Allowed: ''exponential <first> <most>'', ''linear <step>'', '
-		'''linear <step> <most>'', ''fixed <pause>'', ''none''; the intervals without blanks, '
-		'such as 10s, 5min or 1h.';
-	word CONSTANT text[] := regexp_split_to_array(btrim(lower(value)), ' +');
+		'''linear <step> <most>'', ''fixed <pause>'', ''none''; intervals of a number and its unit, '
+		'such as 10s, 5 min or 1h.';
+	word CONSTANT text[] := regexp_split_to_array(
+		regexp_replace(btrim(lower(value)), '([0-9]) +([a-z])', E'\\1\\2', 'g'), ' +');
 	n CONSTANT int4 := cardinality(word);
 BEGIN
 	IF NOT (word[1] = 'none' AND n = 1 OR word[1] = 'fixed' AND n = 2
@@ -101,8 +104,9 @@ BEGIN
 	cfg.retry_base := '0';
 	cfg.retry_cap := '0';
 	IF n > 1 THEN
-		cfg.retry_base := queue._interval_option('retry', word[2], '1 ms', hint);
-		cfg.retry_cap := queue._interval_option('retry', coalesce(word[3], '100 years'), '1 ms', hint);
+		cfg.retry_base := queue._interval_option('retry', word[2], '1 ms', hint, value);
+		cfg.retry_cap := queue._interval_option('retry', coalesce(word[3], '100 years'), '1 ms', hint,
+			value);
 	END IF;
 	IF cfg.retry_cap < cfg.retry_base THEN
 		PERFORM queue._bad_option('retry', value,

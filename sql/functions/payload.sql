@@ -4,9 +4,11 @@ DO $qbouncer_payload$
 DECLARE
 	kind text;
 	f text;
+	quoting CONSTANT text := current_setting('quote_all_identifiers');
 	push CONSTANT oid := (SELECT p.oid FROM pg_proc AS p WHERE p.pronamespace = 'queue'::regnamespace
 		AND p.proname = 'push' AND p.proargtypes[1] = 'jsonb'::regtype);
 BEGIN
+	PERFORM set_config('quote_all_identifiers', 'off', true);
 	FOREACH kind IN ARRAY ARRAY['text', 'bytea'] LOOP
 		FOREACH f IN ARRAY ARRAY['_take', 'take', 'pop', 'peek', 'job'] LOOP
 			EXECUTE replace(replace(replace(replace(pg_get_functiondef(('queue.' || f)::regproc),
@@ -18,5 +20,6 @@ BEGIN
 	END LOOP;
 	EXECUTE replace(replace(pg_get_functiondef(push), 'payload jsonb', 'payload bytea'),
 		quote_literal('jsonb'), quote_literal('bytea'));
+	PERFORM set_config('quote_all_identifiers', quoting, true);
 END
 $qbouncer_payload$;

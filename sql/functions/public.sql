@@ -1,17 +1,20 @@
 -- The verbs for triggers and for connections that do not pass through qbouncer. They tell the
 -- proxies by NOTIFY, in the caller's transaction.
 
+-- notify => false: Postgres prepares no transaction (PREPARE TRANSACTION) that has notified. Takers that wait find the job when a
+-- proxy hears of the COMMIT PREPARED, or looks by itself.
+--
 -- One for each type (of bytea: payload.sql). A literal, or a parameter whose type nobody says, is that of text: it becomes what the
 -- queue holds, as a literal does in an INSERT.
 CREATE OR REPLACE FUNCTION queue.push(q text, payload text, priority int4 DEFAULT 0,
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL,
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
-	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL) RETURNS int8
+	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN queue._push(q, ARRAY[payload], priority, delay, run_at, headers::text, true,
+	RETURN queue._push(q, ARRAY[payload], priority, delay, run_at, headers::text, coalesce(notify, true),
 		expires, attempts, key, on_duplicate, "group", true);
 END
 $$;
@@ -19,12 +22,12 @@ $$;
 CREATE OR REPLACE FUNCTION queue.push(q text, payload jsonb, priority int4 DEFAULT 0,
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL,
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
-	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL) RETURNS int8
+	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, true,
+	RETURN queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, coalesce(notify, true),
 		expires, attempts, key, on_duplicate, "group", true, 'jsonb');
 END
 $$;
@@ -62,12 +65,45 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.done(token text, result jsonb DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION queue.done(token text, result jsonb DEFAULT NULL, keep bool DEFAULT false) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._done(ARRAY[token], true, result::text);
+	PERFORM queue._done(queue._single(token), true, result::text, keep);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.done(tokens text[], result jsonb DEFAULT NULL, keep bool DEFAULT false) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._done(tokens, true, result::text, keep);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.done_partial(tokens text[], result jsonb DEFAULT NULL, keep bool DEFAULT false)
+RETURNS TABLE (job text, ok bool, sqlstate text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT d.job, d.ok, d.sqlstate FROM queue._done_partial(tokens, result::text, keep, true) AS d;
+END
+$$;
+
+-- The id of the job in the other queue.
+CREATE OR REPLACE FUNCTION queue.move(token text, q text, priority int4 DEFAULT 0, delay interval DEFAULT NULL,
+	run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL, expires interval DEFAULT NULL,
+	attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL,
+	result jsonb DEFAULT NULL, keep bool DEFAULT false) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT m.id FROM queue._move(queue._single(token), result::text, keep, q, priority, delay, run_at,
+		headers::text, expires, attempts, key, on_duplicate, "group", true, true) AS m);
 END
 $$;
 
@@ -77,25 +113,45 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._fail(ARRAY[token], error, retry_in, final, true);
+	PERFORM queue._fail(queue._single(token), error, retry_in, final, true);
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.cancel(job text) RETURNS void
+CREATE OR REPLACE FUNCTION queue.cancel(job text DEFAULT NULL, q text DEFAULT NULL, k text DEFAULT NULL)
+RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._cancel(ARRAY[job], true);
+	PERFORM queue._cancel(queue._single(job), true, q, k);
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.rerun(job text) RETURNS void
+CREATE OR REPLACE FUNCTION queue.cancel(jobs text[], q text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._rerun(ARRAY[job], true);
+	PERFORM queue._cancel(jobs, true, q);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.rerun(job text DEFAULT NULL, q text DEFAULT NULL, k text DEFAULT NULL)
+RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._rerun(queue._single(job), true, q, k);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.rerun(jobs text[], q text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._rerun(jobs, true, q);
 END
 $$;
 
@@ -104,7 +160,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._release(ARRAY[token], delay, true);
+	PERFORM queue._release(queue._single(token), delay, true);
 END
 $$;
 
@@ -113,12 +169,12 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._extend(ARRAY[token], lease);
+	PERFORM queue._extend(queue._single(token), lease);
 END
 $$;
 
 -- What has become of a job, if it has ended; without waiting for it.
-CREATE OR REPLACE FUNCTION queue.await(job text, q text DEFAULT NULL)
+CREATE OR REPLACE FUNCTION queue.await(job text DEFAULT NULL, q text DEFAULT NULL, k text DEFAULT NULL)
 RETURNS TABLE (id int8, queue text, state text, result jsonb, error text, attempt int4,
 	ended_at timestamptz)
 LANGUAGE plpgsql
@@ -126,6 +182,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN QUERY SELECT a.id, a.queue, a.state, a.result, a.error, a.attempt, a.ended_at
-		FROM queue._await(ARRAY[job], q, false) AS a WHERE a.state IS NOT NULL;
+		FROM queue._await(CASE WHEN job IS NULL AND k IS NOT NULL THEN ARRAY[k] ELSE coalesce(queue._single(job), ARRAY[NULL::text]) END, q, false,
+			job IS NULL AND k IS NOT NULL) AS a WHERE a.state IS NOT NULL;
 END
 $$;

@@ -86,3 +86,21 @@ BEGIN
 	END IF;
 END
 $$;
+
+-- The same with the names of the jobs. The queue's table is locked by then: it is the queue that was pushed to.
+CREATE OR REPLACE FUNCTION queue._push_jobs(q text, payloads text[], priority int4, delay interval,
+	run_at timestamptz, headers text, notify bool, expires interval DEFAULT NULL,
+	attempts int4 DEFAULT NULL, key text DEFAULT NULL, duplicate text DEFAULT NULL,
+	"group" text DEFAULT NULL, with_old bool DEFAULT false, stated text DEFAULT NULL)
+RETURNS TABLE (id int8, job text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	ids CONSTANT int8[] := ARRAY(SELECT queue._push(q, payloads, priority, delay, run_at, headers, notify, expires,
+		attempts, key, duplicate, "group", with_old, stated));
+	number CONSTANT int4 := (SELECT c.number FROM queue.queues AS c WHERE c.name = q);
+BEGIN
+	RETURN QUERY SELECT i, number || '-' || i FROM unnest(ids) AS i;
+END
+$$;

@@ -1,7 +1,8 @@
 -- GRANT and REVOKE: who may push to a queue, who may take from it, who may await its jobs. They are
 -- rights on its tables.
 --
--- PUSH is INSERT, and to see the ids that it makes; TAKE is everything that happens to a job
+-- PUSH is INSERT into the columns that a push writes, and to see the ids that it makes; for KEY and GROUP, to call a function that looks for one
+-- key and one group, with the rights of who has installed the schema: SELECT would show those of all jobs. TAKE is everything that happens to a job
 -- afterwards, and to look at it, also at what is kept of it. AWAIT is to see what became of jobs,
 -- results included, but not what they are about.
 
@@ -10,10 +11,9 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+	cfg CONSTANT queue.queues := queue._find(q);
 	word text;
-	owner oid;
 BEGIN
-	PERFORM queue._find(q);
 	FOREACH word IN ARRAY coalesce(rights, '{}') LOOP
 		IF lower(word) IN ('push', 'take', 'await', 'all') IS NOT TRUE THEN
 			RAISE EXCEPTION USING ERRCODE = '22023',
@@ -24,13 +24,7 @@ BEGIN
 	IF array_position(roles, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the role must not be null';
 	END IF;
-	SELECT r.relowner INTO owner FROM pg_class AS r
-		WHERE r.oid = to_regclass(queue._table(q));
-	IF NOT pg_has_role(owner, 'USAGE') THEN
-		RAISE EXCEPTION USING ERRCODE = '42501',
-			MESSAGE = format('must be owner of queue "%s"', q),
-			DETAIL = format('It belongs to role "%s".', pg_get_userbyid(owner));
-	END IF;
+	PERFORM queue._must_own(cfg.name, cfg.owner);
 	-- one after the other, and not beside ALTER or DROP: GRANT itself locks nothing, and fails when the
 	-- same is changed at the same time. Who uses the queue does not wait.
 	EXECUTE format('LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE', queue._table(q));
@@ -47,40 +41,60 @@ BEGIN
 END
 $$;
 
--- The columns that PUSH and AWAIT need of the queue's table, and AWAIT of the archive.
+-- The columns that PUSH writes, and who is handed a job that he pushes himself: not the id, nor anything that a
+-- take adds to. Those that AWAIT reads of the queue's table and of the archive.
 CREATE OR REPLACE FUNCTION queue._columns(kind text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN CASE kind WHEN 'push' THEN 'id, state, key, "group", expires_at'
+	RETURN CASE kind
+		WHEN 'push' THEN 'state, priority, run_at, headers, payload, pushed_at, expires_at, max_attempts, key, "group"'
+		WHEN 'hand' THEN 'attempt, worker, proxy, lease_until, token'
 		WHEN 'await' THEN 'id, state, expires_at, error, attempt, ended_at'
 		WHEN 'archive' THEN 'id, state, result, attempt, ended_at' END;
 END
 $$;
 
--- verb: GRANT or REVOKE.
-CREATE OR REPLACE FUNCTION queue._change_right(verb text, q text, kind text, role text) RETURNS void
+-- The statements that give or take a right. The role as its name.
+CREATE OR REPLACE FUNCTION queue._right_sql(gives bool, cfg queue.queues, kind text, role text) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	tab CONSTANT text := queue._table(q);
-	arc CONSTANT text := queue._archive(q);
-	whom CONSTANT text := CASE verb WHEN 'GRANT' THEN 'TO ' ELSE 'FROM ' END || role;
+	verb CONSTANT text := CASE WHEN gives THEN 'GRANT' ELSE 'REVOKE' END;
+	tab CONSTANT text := queue._table(cfg.name);
+	arc CONSTANT text := queue._archive(cfg.name);
+	whom CONSTANT text := CASE WHEN gives THEN 'TO ' ELSE 'FROM ' END || queue._role(role);
+	-- which ids there have been
+	ids CONSTANT text := format('; %s SELECT ON SEQUENCE queue.%I %s', verb, format('n%s_id', cfg.number), whom);
 BEGIN
 	IF kind = 'push' THEN
-		EXECUTE format('%s INSERT, SELECT (%s) ON %s %s', verb, queue._columns('push'), tab, whom);
-		RETURN;
+		-- what was given by hand may be the right on all columns
+		RETURN format('%1$s INSERT %2$s, SELECT (id) ON %3$s %6$s;
+			%1$s EXECUTE ON FUNCTION queue.%4$I(text, text), queue.%5$I(int8) %6$s', verb,
+			CASE WHEN gives THEN format('(%s)', queue._columns('push')) ELSE '' END, tab,
+			format('_seek_%s', cfg.number), format('_late_%s', cfg.number), whom);
 	ELSIF kind = 'take' THEN
-		EXECUTE format('%s SELECT, UPDATE, DELETE ON %s %s', verb, tab, whom);
-		EXECUTE format('%s SELECT, INSERT, UPDATE, DELETE ON %s %s', verb, arc, whom);
-	ELSE
-		EXECUTE format('%s SELECT (%s) ON %s %s', verb, queue._columns('await'), tab, whom);
-		EXECUTE format('%s SELECT (%s) ON %s %s', verb, queue._columns('archive'), arc, whom);
+		RETURN format('%1$s SELECT, UPDATE, DELETE, INSERT (%5$s) ON %2$s %4$s;
+			%1$s SELECT, INSERT, UPDATE, DELETE ON %3$s %4$s', verb, tab, arc, whom, queue._columns('hand')) || ids;
 	END IF;
-	EXECUTE format('%s SELECT ON SEQUENCE queue.%I %s', verb,	-- which ids there have been
-		format('n%s_id', (queue._find(q)).number), whom);
+	RETURN format('%1$s SELECT (%2$s) ON %3$s %6$s; %1$s SELECT (%4$s) ON %5$s %6$s', verb, queue._columns('await'), tab,
+		queue._columns('archive'), arc, whom) || ids;
+END
+$$;
+
+-- By the role that all rights come from (catalogue.sql); and what the owner has given by a GRANT of his own
+-- is taken by himself.
+CREATE OR REPLACE FUNCTION queue._change_right(gives bool, q text, kind text, role text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	INSERT INTO queue._right VALUES (gives, q, kind, role);
+	IF NOT gives AND queue._is_granted(q, kind, queue._role(role)) THEN
+		EXECUTE queue._right_sql(false, queue._find(q), kind, role);
+	END IF;
 END
 $$;
 
@@ -97,7 +111,7 @@ BEGIN
 		FOREACH kind IN ARRAY ARRAY['push', 'take', 'await'] LOOP
 			-- who has TAKE need not be given AWAIT
 			IF lower(rights::text)::text[] && ARRAY[kind, CASE WHEN kind <> 'await' THEN 'all' END] THEN
-				PERFORM queue._change_right('GRANT', q, kind, queue._role(role));
+				PERFORM queue._change_right(true, q, kind, role);
 			END IF;
 		END LOOP;
 	END LOOP;
@@ -116,7 +130,8 @@ BEGIN
 		SELECT c.attacl INTO acl FROM pg_attribute AS c
 			WHERE c.attrelid = to_regclass(queue._archive(q)) AND c.attname = 'result';
 	ELSE
-		SELECT r.relacl INTO acl FROM pg_class AS r WHERE r.oid = to_regclass(queue._table(q));
+		SELECT r.relacl || c.attacl INTO acl FROM pg_class AS r JOIN pg_attribute AS c ON c.attrelid = r.oid
+			WHERE r.oid = to_regclass(queue._table(q)) AND c.attname = 'payload';
 	END IF;
 	RETURN EXISTS (SELECT FROM aclexplode(acl) AS a
 		WHERE a.privilege_type = CASE kind WHEN 'push' THEN 'INSERT' WHEN 'take' THEN 'UPDATE' ELSE 'SELECT' END
@@ -143,11 +158,11 @@ BEGIN
 				AND queue._is_granted(q, k, queue._role(role)));
 		FOREACH kind IN ARRAY ARRAY['push', 'take', 'await'] LOOP
 			IF lower(rights::text)::text[] && ARRAY[kind, 'all'] THEN
-				PERFORM queue._change_right('REVOKE', q, kind, queue._role(role));
+				PERFORM queue._change_right(false, q, kind, role);
 			END IF;
 		END LOOP;
 		FOREACH kind IN ARRAY stays LOOP
-			PERFORM queue._change_right('GRANT', q, kind, queue._role(role));
+			PERFORM queue._change_right(true, q, kind, role);
 		END LOOP;
 	END LOOP;
 END

@@ -29,6 +29,7 @@ BEGIN
 		UPDATE %1$s SET
 			state = CASE WHEN dead THEN 'dead' ELSE 'ready' END,
 			position = DEFAULT,
+			run_at = coalesce(lease_until, run_at),
 			lease_until = NULL,
 			token = NULL,
 			again = NULL,
@@ -86,7 +87,7 @@ BEGIN
 			ORDER BY coalesce(lease_until, run_at) LIMIT 1
 	$sql$, queue._table(name)) INTO due USING moment;
 	IF due IS NOT NULL THEN
-		ms := greatest(ceil(extract(epoch FROM due - moment) * 1000), 1)::int8;
+		ms := greatest(ceil(extract(epoch FROM least(due, moment + interval '1 year') - moment) * 1000), 1)::int8;
 	END IF;
 	EXECUTE format($sql$
 		SELECT coalesce(lease_until, run_at) FROM %1$s
@@ -136,6 +137,13 @@ BEGIN
 		PERFORM queue._bad_lease();
 	ELSIF cardinality(queues) = 0 THEN
 		PERFORM queue._no_queue(NULL);
+	ELSIF cardinality(queues) > 1 THEN
+		-- one that is misspelt is noticed at once, not when the others are empty
+		SELECT u.q INTO q FROM unnest(queues) WITH ORDINALITY AS u (q, n)
+			WHERE NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.name = u.q) ORDER BY u.n LIMIT 1;
+		IF FOUND THEN
+			PERFORM queue._no_queue(q);
+		END IF;
 	END IF;
 	FOREACH q IN ARRAY queues LOOP
 		SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
@@ -153,9 +161,10 @@ BEGIN
 			PERFORM queue._commit_async();
 		END IF;
 		RETURN QUERY EXECUTE 'SELECT * FROM queue._take_' || cfg.number
-				|| '($1, $2, $3, $4, $5, $6, NULL, NULL, NULL, clock_timestamp()) AS t WHERE t.id IS NOT NULL'
+				|| '($1, $2, $3, $4, $5, $6, NULL, NULL, NULL, clock_timestamp(), $7) AS t WHERE t.id IS NOT NULL'
 			USING cfg, wanted, coalesce(lease, cfg.lease), left(worker, 200),
-				nullif(current_setting('qbouncer.proxy', true), '')::int4, coalesce(pop, false);
+				nullif(current_setting('qbouncer.proxy', true), '')::int4, coalesce(pop, false),
+				nullif(current_setting('qbouncer.seed', true), '')::int8;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
 		EXIT WHEN wanted <= 0;

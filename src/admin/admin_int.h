@@ -30,6 +30,7 @@ enum console_arg {
 	ARG_NONE,
 	ARG_DB_MAY,
 	ARG_DB_MUST,
+	ARG_INSTALL,     /* a database [AS user] */
 	ARG_CLIENT,      /* number of a client */
 	ARG_SHUTDOWN,    /* nothing, or how to wait */
 };
@@ -77,6 +78,7 @@ struct command {
 	enum pooler_shutdown how;    /* SHUTDOWN */
 	uint64_t number;             /* KILL_CLIENT */
 	char name[CONSOLE_NAME_MAX]; /* database or key; "" when there is none */
+	char user[CONSOLE_NAME_MAX]; /* INSTALL ... AS; "" when there is none */
 	char *value;                 /* SET; owned */
 	struct probe probe;
 };

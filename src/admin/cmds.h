@@ -35,8 +35,10 @@ COMMAND(SUSPEND, ARG_NONE, WHO_ADMIN, "SUSPEND",
 	"Read nothing from anybody any more and accept nobody; answers when all output is written. RESUME from this connection, or SIGUSR2, ends it.")
 COMMAND(SHUTDOWN, ARG_SHUTDOWN, WHO_ADMIN, "SHUTDOWN [WAIT_FOR_SERVERS|WAIT_FOR_CLIENTS]",
 	"End at once; when the servers are free; or when the clients have left.")
-COMMAND(INSTALL, ARG_DB_MUST, WHO_ADMIN, "INSTALL db",
-	"Install or upgrade the schema `queue` in a database.")
+COMMAND(TAKEOVER, ARG_CLIENT, WHO_ADMIN, "TAKEOVER version",
+	"What `qbouncer -R` says to the process that runs, over the unix socket. Not for use by hand.")
+COMMAND(INSTALL, ARG_INSTALL, WHO_ADMIN, "INSTALL db [AS user]",
+	"Install or upgrade the schema `queue` in a database, as this role, or as that of the entry or of a client that has been there; a notice says as which.")
 
 /* clang-format on */
 

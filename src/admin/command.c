@@ -23,6 +23,7 @@ struct wait {
 	struct client *client; /* NULL: it has left, or does not wait any more */
 	enum console_command id;
 	char database[CONSOLE_NAME_MAX];
+	struct buf notices;
 };
 
 static struct wait *waits;
@@ -129,6 +130,7 @@ static void wait_free(struct wait *w)
 	if (w->client != NULL)
 		client_slot_set(w->client, NULL);
 	DL_DELETE(waits, w);
+	buf_free(&w->notices);
 	mem_free(w);
 }
 
@@ -141,6 +143,10 @@ static void wait_answer(struct wait *w, const struct pg_error *err)
 	w->client = NULL;
 	client_slot_set(c, NULL);
 	util_strlcpy(a.tag, tag_of(w->id), sizeof(a.tag));
+	a.notices = w->notices;
+	w->notices = BUF_INIT;
+	if (err != NULL)
+		buf_free(&a.notices);
 	if (err != NULL)
 		client_fail(c, err);
 	else
@@ -203,14 +209,30 @@ static enum exec_verdict wait_for(struct exec *x, const struct command *cmd)
 	return answer(x, tag_of(cmd->id));
 }
 
-static void on_installed(void *arg, const struct pg_error *err)
+/* Who owns the schema decides who may make queues: it is told. */
+static void on_installed(void *arg, const char *role, const struct pg_error *err)
 {
+	struct pg_error said;
 	struct wait *w = arg;
 
+	if (err == NULL) {
+		pg_error_set(&said, "00000",
+			"the schema \"queue\" of database \"%s\" is there (asked for as role \"%s\")",
+			w->database, role);
+		pg_error_severity(&said, "NOTICE");
+		build_notice(&w->notices, &said);
+	} else {
+		said = *err;
+		if (said.detail[0] == '\0')
+			pg_error_detail(&said, "It was tried as role \"%s\".", role);
+		if (said.hint[0] == '\0')
+			pg_error_hint(&said, "Another role is named by: INSTALL %s AS user;",
+				w->database);
+	}
 	if (w->client != NULL)
-		wait_answer(w, err);
+		wait_answer(w, err != NULL ? &said : NULL);
 	else if (err != NULL)
-		log_warning("INSTALL of \"%s\": %s", w->database, err->message);
+		log_warning("INSTALL of \"%s\" as role %s: %s", w->database, role, err->message);
 	wait_free(w);
 }
 
@@ -367,6 +389,14 @@ static enum exec_verdict run_shutdown(struct exec *x, const struct command *cmd)
 	return answer(x, "SHUTDOWN");
 }
 
+static enum exec_verdict run_takeover(struct exec *x, const struct command *cmd)
+{
+	client_log(x->client, LOG_LVL_INFO, "TAKEOVER command issued");
+	return program->takeover(client_own_fd(x->client), cmd->number, &x->err)
+		       ? answer(x, "TAKEOVER")
+		       : EXEC_ERROR;
+}
+
 static enum exec_verdict run_install(struct exec *x, const struct command *cmd)
 {
 	struct find_database f = {.name = cmd->name};
@@ -375,6 +405,14 @@ static enum exec_verdict run_install(struct exec *x, const struct command *cmd)
 	stat_each_database(match_database, &f);
 	if (!f.found && !pooler_has_database(cmd->name))
 		return fail_no_database(x, cmd->name);
+	if (cmd->user[0] != '\0' && f.user[0] != '\0' && strcmp(cmd->user, f.user) != 0) {
+		pg_error_set(&x->err, "55000",
+			"the entry of database \"%s\" has user=%s: nobody else comes to it",
+			cmd->name, f.user);
+		return EXEC_ERROR;
+	}
+	if (cmd->user[0] != '\0')
+		util_strlcpy(f.user, cmd->user, sizeof(f.user));
 	w = wait_new(x, CMD_INSTALL, cmd->name);
 	if (w == NULL)
 		return EXEC_ERROR;
@@ -383,8 +421,8 @@ static enum exec_verdict run_install(struct exec *x, const struct command *cmd)
 	wait_free(w);
 	pg_error_set(
 		&x->err, "55000", "there is no pool of database %s to install with", cmd->name);
-	pg_error_hint(&x->err,
-		"Connect to it once as the role that is to own the schema, or name a user in its entry.");
+	pg_error_hint(
+		&x->err, "Name the role that is to own the schema: INSTALL %s AS user;", cmd->name);
 	return EXEC_ERROR;
 }
 
@@ -454,6 +492,8 @@ enum exec_verdict command_run(struct exec *x, const struct command *cmd)
 		return run_pooler(x, cmd, POOLER_SUSPEND);
 	case CMD_SHUTDOWN:
 		return run_shutdown(x, cmd);
+	case CMD_TAKEOVER:
+		return run_takeover(x, cmd);
 	case CMD_INSTALL:
 		return run_install(x, cmd);
 	case CMD_PROBE:

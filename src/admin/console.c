@@ -46,7 +46,7 @@ static void *stmt_new(struct client *c, const char *sql, size_t len, const uint3
 		pg_error_set(err, "53200", "out of memory");
 		return NULL;
 	}
-	if (!console_parse(sql, len, client_standard_strings(c), cmd, err)) {
+	if (!console_parse(sql, len, client_dialect(c) & SQL_STANDARD, cmd, err)) {
 		mem_free(cmd);
 		return NULL;
 	}

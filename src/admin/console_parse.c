@@ -155,7 +155,7 @@ static bool read_value(struct parser *p)
 	const char *start = p->tok.text, *end = start;
 
 	if (p->tok.kind == SQL_STRING) {
-		if (!sql_token_value(&p->tok, p->lx.standard_strings, &b))
+		if (!sql_token_value(&p->tok, p->lx.dialect, &b))
 			b.failed = true;
 		advance(p);
 	} else {
@@ -209,6 +209,22 @@ static bool read_database(struct parser *p, bool must)
 	if (nothing_left(p))
 		return must ? wrong_usage(p) : finish(p);
 	return take_name(p, p->cmd->name, CONSOLE_NAME_MAX) && finish(p);
+}
+
+static bool read_install(struct parser *p)
+{
+	if (nothing_left(p))
+		return wrong_usage(p);
+	if (!take_name(p, p->cmd->name, CONSOLE_NAME_MAX))
+		return false;
+	if (nothing_left(p))
+		return finish(p);
+	if (!word_is(&p->tok, "as"))
+		return wrong_usage(p);
+	advance(p);
+	if (nothing_left(p))
+		return wrong_usage(p);
+	return take_name(p, p->cmd->user, CONSOLE_NAME_MAX) && finish(p);
 }
 
 /* `id`, or `ptr` in the hexadecimal form of SHOW CLIENTS. */
@@ -265,6 +281,8 @@ static bool read_argument(struct parser *p)
 		return read_database(p, false);
 	case ARG_DB_MUST:
 		return read_database(p, true);
+	case ARG_INSTALL:
+		return read_install(p);
 	case ARG_CLIENT:
 		return read_client(p);
 	case ARG_SHUTDOWN:
@@ -284,7 +302,7 @@ static bool words_of(struct parser *p, char *dst, size_t size)
 	struct sql_token t;
 	size_t n = 0;
 
-	sql_lex_init(&lx, p->sql, p->len, p->lx.standard_strings);
+	sql_lex_init(&lx, p->sql, p->len, p->lx.dialect);
 	sql_lex_next(&lx, &t);
 	while (t.kind == SQL_SEMICOLON)
 		sql_lex_next(&lx, &t);
@@ -300,6 +318,22 @@ static bool words_of(struct parser *p, char *dst, size_t size)
 		sql_lex_next(&lx, &t);
 	dst[n] = '\0';
 	return t.kind == SQL_END;
+}
+
+/* HELP alone, as it comes to mind; psql keeps only a `help` without anything behind it to itself.
+ */
+static bool is_help(const struct parser *p)
+{
+	struct parser rest = *p;
+	struct command cmd = {.id = CMD_PROBE};
+	struct pg_error err;
+
+	rest.cmd = &cmd;
+	rest.err = &err;
+	if (!word_is(&p->tok, "help"))
+		return false;
+	advance(&rest);
+	return finish(&rest);
 }
 
 static bool find_command(struct parser *p)
@@ -326,6 +360,11 @@ static bool parse(struct parser *p)
 		advance(p);
 	if (words_of(p, words, sizeof(words)) && probe_find(words, &p->cmd->probe)) {
 		p->cmd->id = CMD_PROBE;
+		return true;
+	}
+	if (is_help(p)) {
+		p->cmd->id = CMD_SHOW;
+		p->cmd->show = SHOW_HELP;
 		return true;
 	}
 	if (!find_command(p))

@@ -27,7 +27,7 @@ void show_version(struct show_rows *r)
 {
 	char text[128];
 
-	snprintf(text, sizeof(text), "qbouncer %s", version_number);
+	snprintf(text, sizeof(text), "qbouncer %s (%s)", version_number, version_commit);
 	row_begin(r);
 	row_text(r, text);
 	row_end(r);

@@ -13,7 +13,7 @@
 
 /* clang-format off */
 
-SHOW(HELP, nothing, WHO_STATS, "This list.", )
+SHOW(HELP, nothing, WHO_STATS, "This list. `HELP` alone is the same.", )
 SHOW(VERSION, version, WHO_STATS, "The version of the program.",
 	COL(TEXT, version))
 SHOW(STATE, state, WHO_STATS, "Is the pooler active, paused, suspended?",

@@ -222,18 +222,25 @@ static bool add_tokens_of(struct field_reader *r, struct builder *b, const char 
 	return ok;
 }
 
-/* One field: tokens and the commas between them. */
+/* Blanks and commas. Was there a comma? */
+static bool skip_commas(const char **pos, const char *end)
+{
+	bool any = false;
+
+	for (; *pos < end && (is_blank(**pos) || **pos == ','); ++*pos)
+		any = any || **pos == ',';
+	return any;
+}
+
+/* One field: tokens with commas between them. A comma too many means nothing, as in Postgres;
+ * blanks may be on both sides of it, as in pgbouncer. */
 static bool take_field(struct field_reader *r, struct builder *b, const char **pos, const char *end)
 {
 	size_t first = n_tokens(b);
-	bool more = true;
+	bool more = true, leading = b->first.len == 0;
 
 	buf_put(&b->first, &first, sizeof(first));
 	while (more) {
-		if (*pos == end || is_blank(**pos) || **pos == '#')
-			return fields_fail(r, "a name is missing behind a comma");
-		if (**pos == ',')
-			return fields_fail(r, "a name is missing before a comma");
 		take_token(b, pos, end);
 		if (builder_failed(b))
 			return fields_fail(r, "out of memory");
@@ -241,11 +248,10 @@ static bool take_field(struct field_reader *r, struct builder *b, const char **p
 			return fields_fail(r, "too many names");
 		if (!expand(r, b))
 			return false;
-		more = *pos < end && **pos == ',';
-		if (more)
-			++*pos;
-		while (more && *pos < end && is_blank(**pos))
-			++*pos;
+		/* the first one has no list: what is behind it is not part of it */
+		if (leading && *pos < end && **pos != ',')
+			return true;
+		more = skip_commas(pos, end) && *pos < end && **pos != '#';
 	}
 	return true;
 }
@@ -366,8 +372,7 @@ static bool read_line(struct field_reader *r, const char *pos, const char *end)
 
 	builder_reset(&b);
 	while (ok) {
-		while (pos < end && is_blank(*pos))
-			pos++;
+		(void)skip_commas(&pos, end);
 		if (pos == end || *pos == '#')
 			break;
 		ok = take_field(r, &b, &pos, end);

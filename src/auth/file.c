@@ -27,6 +27,7 @@ struct entry {
 };
 
 static struct entry *users;
+static bool has_secrets; /* the file that was read last */
 
 /* --- the table -------------------------------------------------------------------------------- */
 
@@ -169,6 +170,7 @@ static bool load_entry(struct load *ld)
 	}
 	secret_erase(&e->user.secret); /* of an earlier line: the last one counts */
 	e->user.secret = secret;
+	has_secrets |= secret.kind != SECRET_NONE;
 	e->from_file = true;
 	return true;
 }
@@ -253,6 +255,7 @@ static bool read_table(const char *path, struct entry **ret, char *err, size_t e
 	bool ok = true;
 
 	err[0] = '\0';
+	has_secrets = false;
 	if (path && path[0])
 		ok = read_file(path, &text, err, err_size) && load_text(&ld, &text);
 	buf_free(&text);
@@ -283,6 +286,11 @@ bool auth_file_check(const char *path, char *err, size_t err_size)
 
 	table_free(&table);
 	return ok;
+}
+
+bool auth_file_has_secrets(void)
+{
+	return has_secrets;
 }
 
 void auth_file_free(void)

@@ -117,7 +117,8 @@ static enum auth_verdict refuse_secret(
 {
 	pg_error_set(err, "28P01", "qbouncer has no password for user \"%s\" to give to the server",
 		l->user);
-	pg_error_detail(err, "The server asks for %s; known of the user is %s.", method,
+	pg_error_detail(err,
+		"Wrong password type: the server asks for %s; known of the user is %s.", method,
 		secret_words(l->secret.kind));
 	pg_error_hint(err,
 		"Put the user's password in auth_file, or password= in the [databases] entry, or let "
@@ -237,13 +238,20 @@ static enum auth_verdict on_sasl_continue(
 	if (step == SCRAM_MALFORMED)
 		return refuse(l, err, "08P01", "malformed SCRAM message from the server");
 	refuse(l, err, "28P01", "the server's SCRAM parameters cannot be answered");
+	if (scram_client_too_many(l->scram) > 0) {
+		pg_error_detail(err,
+			"It asks for %lld rounds; max_scram_iterations allows %d, because no "
+			"client is served meanwhile.",
+			(long long)scram_client_too_many(l->scram), scram_limit());
+		pg_error_hint(err, "If that is the server you mean, raise max_scram_iterations, or "
+				   "set the password there again with fewer scram_iterations.");
+		return AUTH_REFUSED;
+	}
 	if (l->secret.kind == SECRET_SCRAM_KEYS)
 		pg_error_detail(err,
 			"Salt or iteration count of user \"%s\" on the server differ from those in "
 			"auth_file.",
 			l->user);
-	else
-		pg_error_detail(err, "Its iteration count is above %d.", SCRAM_ITERATIONS_MAX);
 	return AUTH_REFUSED;
 }
 

@@ -382,8 +382,18 @@ void outside_options_free(char **p)
 	*p = NULL;
 }
 
+/* A comma between options, as a file of rules may have it: behind a closing quote, or alone. One
+ * within a bare value is part of it: names in a directory have commas. */
+static bool is_separator(const char *start, const char *p)
+{
+	bool behind = p == start || p[-1] == '"' || p[-1] == ' ' || p[-1] == '\t';
+
+	return *p == ',' && behind && (p[1] == ' ' || p[1] == '\t' || p[1] == '\0');
+}
+
 char *outside_lines(const char *text)
 {
+	const char *start = text;
 	char *lines = mem_alloc(strlen(text) + 1), *to = lines;
 	bool quoted = false;
 
@@ -394,7 +404,8 @@ char *outside_lines(const char *text)
 	for (; *text != '\0'; text++) {
 		if (*text == '"') {
 			quoted = !quoted;
-		} else if (!quoted && (*text == ' ' || *text == '\t')) {
+		} else if (!quoted &&
+			   (*text == ' ' || *text == '\t' || is_separator(start, text))) {
 			if (to > lines && to[-1] != '\n')
 				*to++ = '\n';
 		} else {

@@ -1,8 +1,14 @@
 /*
- * How slow a failed login is answered, by address; with IPv6 by the /64 that one host can choose
- * from as it likes. The first failures cost nothing: people mistype.
- * Then the answer waits twice as long each time. Bounded: the addresses that failed longest ago are
- * forgotten first. Entry points: auth/penalty.h.
+ * How slow a failed login is answered, by origin: an address, with IPv6 the /64 that one host can
+ * choose from as it likes, or a unix user of this machine. The first failures cost nothing: people
+ * mistype. Then the answer waits twice as long each time.
+ *
+ * Who guesses does not wait for answers: a right password is answered at once, so what is not is
+ * wrong, and he hangs up. When many have failed in a short time each attempt from there waits
+ * before it is looked at, the right one too: then a guess costs a connection for that time. Nobody
+ * is ever turned away, or a guesser could lock out those who share his address.
+ *
+ * Bounded: the origins that failed longest ago are forgotten first. Entry points: auth/penalty.h.
  */
 #include "auth/penalty.h"
 
@@ -19,10 +25,10 @@
 #include <utlist.h>
 
 enum {
-	ADDRESSES_MAX = 10000,
+	ORIGINS_MAX = 10000,
 	FREE_FAILURES = 3,
 	FAILURES_MAX = 40, /* counted; one is forgotten each FORGET */
-	HELD_MAX = 20,     /* answers held back for one address */
+	FLOOD = 20,        /* failures within `most` */
 };
 #define FORGET     (10 * USEC_SEC)
 #define FIRST_WAIT (100 * USEC_MSEC)
@@ -30,9 +36,11 @@ enum {
 struct suspect {
 	UT_hash_handle hh;
 	struct suspect *prev, *next; /* the one that failed longest ago first */
-	char address[64];
-	unsigned failures, held;
-	usec_t since; /* up to when failures were forgotten */
+	char origin[64];
+	unsigned failures;
+	usec_t since;         /* up to when failures were forgotten */
+	usec_t recent[FLOOD]; /* when the last ones failed, as a ring; 0: none yet */
+	unsigned next_recent;
 };
 
 static struct suspect *table, *oldest;
@@ -70,22 +78,19 @@ static void forget(struct suspect *s)
 
 static struct suspect *add(const char *address, usec_t now)
 {
-	struct suspect *s, *next;
-	char origin[sizeof(s->address)];
+	struct suspect *s;
+	char origin[sizeof(s->origin)];
 
 	if (!origin_of(origin, sizeof(origin), address))
 		return NULL;
-	for (s = oldest; s && count >= ADDRESSES_MAX; s = next) {
-		next = s->next;
-		if (s->held == 0)
-			forget(s);
-	}
+	if (count >= ORIGINS_MAX)
+		forget(oldest);
 	s = mem_zalloc(sizeof(*s));
 	if (!s)
 		return NULL;
-	util_strlcpy(s->address, origin, sizeof(s->address));
+	util_strlcpy(s->origin, origin, sizeof(s->origin));
 	s->since = now;
-	HASH_ADD_STR(table, address, s);
+	HASH_ADD_STR(table, origin, s);
 	if (!s->hh.tbl) {
 		mem_free(s);
 		return NULL;
@@ -116,6 +121,8 @@ usec_t penalty_failed(const char *address, usec_t now, usec_t most)
 	} else if ((s = add(address, now)) == NULL) {
 		return most; /* no memory: as if it were a bad one */
 	}
+	s->recent[s->next_recent] = now;
+	s->next_recent = (s->next_recent + 1) % FLOOD;
 	let_time_heal(s, now);
 	if (s->failures < FAILURES_MAX)
 		s->failures++;
@@ -126,30 +133,15 @@ usec_t penalty_failed(const char *address, usec_t now, usec_t most)
 	return wait < most ? wait : most;
 }
 
-bool penalty_may_try(const char *address, usec_t now)
+usec_t penalty_deferral(const char *address, usec_t now, usec_t most)
 {
-	struct suspect *s = find(address);
+	const struct suspect *s = find(address);
+	usec_t first;
 
 	if (!s)
-		return true;
-	let_time_heal(s, now);
-	return s->held < HELD_MAX;
-}
-
-void penalty_hold(const char *address)
-{
-	struct suspect *s = find(address);
-
-	if (s)
-		s->held++;
-}
-
-void penalty_release(const char *address)
-{
-	struct suspect *s = find(address);
-
-	if (s && s->held > 0)
-		s->held--;
+		return 0;
+	first = s->recent[s->next_recent];
+	return first != 0 && now < first + most ? most : 0;
 }
 
 void penalty_free(void)

@@ -6,6 +6,8 @@
  */
 #include "auth_int.h"
 
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "auth/hba.h"
@@ -43,14 +45,33 @@ struct auth_session {
 	bool looked_up;                 /* auth_query knows the user, not the user file */
 	bool wrong;                     /* refused because of the password */
 	bool outside;                   /* PAM or LDAP decides */
+	char reason[400];               /* of the refusal, for the log alone */
 	struct secret proved;           /* looked up: what was proved */
 };
 
+static bool is_known(const struct auth_request *r)
+{
+	return r->looked_up ? r->secret != NULL : auth_user_in_file(r->user);
+}
+
 /* --- verdicts --------------------------------------------------------------------------------- */
 
-static enum auth_verdict refuse_password(const char *user, struct pg_error *err)
+/* The first one counts: who is doomed is refused for that, whatever his password is. */
+static void PRINTF_LIKE(2, 3) because(struct auth_session *s, const char *fmt, ...)
 {
-	pg_error_set(err, "28P01", "password authentication failed for user \"%s\"", user);
+	va_list ap;
+
+	if (s->reason[0] != '\0')
+		return;
+	va_start(ap, fmt);
+	(void)vsnprintf(s->reason, sizeof(s->reason), fmt, ap);
+	va_end(ap);
+}
+
+static enum auth_verdict refuse_password(struct auth_session *s, struct pg_error *err)
+{
+	because(s, "wrong password");
+	pg_error_set(err, "28P01", "password authentication failed for user \"%s\"", s->user);
 	pg_error_severity(err, "FATAL");
 	return AUTH_REFUSED;
 }
@@ -67,27 +88,34 @@ static enum auth_verdict refuse_memory(struct pg_error *err)
 	return AUTH_REFUSED;
 }
 
-static enum auth_verdict refuse_trust(const char *user, struct pg_error *err)
+static enum auth_verdict refuse_trust(struct auth_session *s, struct pg_error *err)
 {
+	because(s, "no such user");
 	pg_error_set(err, "28P01", "\"trust\" authentication failed");
-	pg_error_detail(err, "User \"%s\" is not known.", user);
+	pg_error_detail(err, "There is no such user: \"%s\".", s->user);
 	pg_error_hint(err,
 		"Add the user to auth_file, or let auth_query find it, or use auth_type = any.");
 	pg_error_severity(err, "FATAL");
 	return AUTH_REFUSED;
 }
 
-static enum auth_verdict refuse_name(const struct auth_request *r, struct pg_error *err)
+static enum auth_verdict refuse_name(
+	struct auth_session *s, const struct auth_request *r, struct pg_error *err)
 {
 	const char *method = r->type == AUTH_PEER ? "Peer" : "certificate";
 
 	pg_error_set(err, "28000", "%s authentication failed for user \"%s\"", method, r->user);
 	pg_error_severity(err, "FATAL");
 	if (r->system_name == NULL)
-		log_debug("%s authentication: user \"%s\" has shown no name", method, r->user);
+		because(s, "%s authentication: the user has shown no name", method);
+	else if (!is_known(r))
+		because(s, "no such user");
+	else if (r->map)
+		because(s, "ident map: %s does not have a match for \"%.200s\"", r->map,
+			r->system_name);
 	else
-		log_debug("%s authentication: \"%s\" may not be \"%s\"%s%s", method, r->system_name,
-			r->user, r->map ? " by map " : "", r->map ? r->map : "");
+		because(s, "%s authentication: \"%.200s\" is not the user's name", method,
+			r->system_name);
 	return AUTH_REFUSED;
 }
 
@@ -129,7 +157,8 @@ static enum auth_verdict ask_scram(
 		s->learn = true;
 	} else if (s->secret.kind == SECRET_PLAIN) {
 		if (s->looked_up) {
-			if (!scram_verifier_make(&s->verifier, s->secret.plain, iterations))
+			if (!scram_verifier_recall(
+				    &s->verifier, s->user, s->secret.plain, iterations))
 				return refuse_memory(err);
 			v = &s->verifier;
 		} else {
@@ -179,18 +208,14 @@ static const struct secret *secret_of(const struct auth_request *r)
 	return u && u->secret.kind != SECRET_NONE ? &u->secret : NULL;
 }
 
-static bool is_known(const struct auth_request *r)
-{
-	return r->looked_up ? r->secret != NULL : auth_user_in_file(r->user);
-}
-
 static bool load_secret(struct auth_session *s, const struct auth_request *r)
 {
 	const struct secret *secret = secret_of(r);
 
 	s->doomed = true;
 	if (!secret) {
-		log_debug("user \"%s\" is not known or has no password", s->user);
+		because(s, is_known(r) ? "the user has no password, or it has expired"
+				       : "no such user");
 		if (r->type == AUTH_PLAIN && auth_file_prefers_scram()) {
 			/* Checking a password costs the others a PBKDF2, so it costs one here. */
 			s->secret.kind = SECRET_SCRAM;
@@ -199,7 +224,7 @@ static bool load_secret(struct auth_session *s, const struct auth_request *r)
 		return true;
 	}
 	if (r->type == AUTH_SCRAM && secret->kind == SECRET_MD5) {
-		log_debug("user \"%s\" has an md5 password, which cannot serve SCRAM", s->user);
+		because(s, "SCRAM authentication failed: user has MD5 secret");
 		return true;
 	}
 	s->doomed = false;
@@ -213,13 +238,13 @@ static enum auth_verdict session_start(
 	case AUTH_ANY:
 		return AUTH_ACCEPTED;
 	case AUTH_TRUST:
-		return is_known(r) ? AUTH_ACCEPTED : refuse_trust(s->user, err);
+		return is_known(r) ? AUTH_ACCEPTED : refuse_trust(s, err);
 	case AUTH_CERT:
 	case AUTH_PEER:
 		return r->system_name && is_known(r) &&
 				       hba_map_allows(r->map, r->system_name, s->user)
 			       ? AUTH_ACCEPTED
-			       : refuse_name(r, err);
+			       : refuse_name(s, r, err);
 	case AUTH_PLAIN:
 	case AUTH_MD5:
 	case AUTH_SCRAM:
@@ -290,6 +315,16 @@ const struct secret *auth_session_proved(const struct auth_session *s)
 	return s->secret.kind == SECRET_PLAIN || s->secret.kind == SECRET_MD5 ? &s->secret : NULL;
 }
 
+const char *auth_session_reason(const struct auth_session *s)
+{
+	return s->reason;
+}
+
+bool auth_session_is_sasl(const struct auth_session *s)
+{
+	return s->scram != NULL;
+}
+
 bool auth_session_was_wrong(const struct auth_session *s)
 {
 	return s->wrong;
@@ -347,9 +382,13 @@ static enum auth_verdict on_plain(
 		s->secret.kind = SECRET_PLAIN;
 		return AUTH_OUTSIDE;
 	}
+	if (s->secret.kind == SECRET_SCRAM && s->secret.scram.iterations > scram_limit())
+		log_warning("the secret of user \"%s\" has %d rounds of SCRAM, more than "
+			    "max_scram_iterations = %d: no password is compared with it",
+			s->user, s->secret.scram.iterations, scram_limit());
 	good = secret_matches(&s->secret, s->user, password, client_key);
 	if (!good || s->doomed)
-		return refuse_password(s->user, err);
+		return refuse_password(s, err);
 	if (s->secret.kind == SECRET_SCRAM)
 		learn(s, &s->secret.scram, client_key);
 	util_erase(client_key, sizeof(client_key));
@@ -373,7 +412,7 @@ static enum auth_verdict on_md5(
 	good = strlen(answer) == 35 && util_equal_secret(answer, expected, 35);
 	util_erase(stored, sizeof(stored));
 	util_erase(expected, sizeof(expected));
-	return good && !s->doomed ? AUTH_ACCEPTED : refuse_password(s->user, err);
+	return good && !s->doomed ? AUTH_ACCEPTED : refuse_password(s, err);
 }
 
 static enum auth_verdict refuse_downgrade(struct pg_error *err)
@@ -454,7 +493,7 @@ static enum auth_verdict on_sasl_final(
 	else if (step == SCRAM_MALFORMED)
 		verdict = refuse_garbage(err, "malformed SCRAM message");
 	else if (step != SCRAM_OK || s->doomed)
-		verdict = refuse_password(s->user, err);
+		verdict = refuse_password(s, err);
 	else
 		build_auth(out, R_SASL_FINAL, final.data, final.len);
 	buf_free(&final);

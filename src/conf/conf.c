@@ -84,11 +84,28 @@ static void conf_read(struct ini_reader *r, const char *name, const char *text, 
 		ini_read_file(r, name);
 }
 
+static bool is_given(const char *own, const char *common)
+{
+	return (own ? own : common)[0] != '\0';
+}
+
+/* What is allowed and seldom meant. */
+static void warn_of_traps(
+	const struct conf *c, struct conf_report *report, const struct ini_pos *whole)
+{
+	for (const struct conf_database *d = c->databases; d; d = d->next)
+		if (!strcmp(d->name, "*") && is_given(d->auth_user, c->p.auth_user) &&
+			!is_given(d->auth_dbname, c->p.auth_dbname))
+			report_warning(report, whole,
+				"with the entry \"*\", \"auth_user\" and no \"auth_dbname\" a "
+				"client chooses the database in which \"auth_query\" runs, before it has "
+				"proved who it is: set \"auth_dbname\"");
+}
+
 /* text NULL: name is a file. */
 static struct conf *conf_build(
 	const char *name, const char *text, size_t len, struct conf_report *report)
 {
-	int errors = report->errors;
 	struct ini_reader reader = {.section = conf_section, .report = report};
 	struct ini_pos whole = {.file = name};
 	struct field_error err;
@@ -104,20 +121,34 @@ static struct conf *conf_build(
 	conflict = params_conflict(&c->p);
 	if (conflict)
 		report_error(report, &whole, "%s", conflict);
+	warn_of_traps(c, report, &whole);
+	return c;
+}
+
+struct conf *conf_load_partly(const char *path, struct conf_report *report)
+{
+	return conf_build(path, NULL, 0, report);
+}
+
+struct conf *conf_load(const char *path, struct conf_report *report)
+{
+	int errors = report->errors;
+	struct conf *c = conf_load_partly(path, report);
+
 	if (report->errors > errors)
 		conf_free(&c);
 	return c;
 }
 
-struct conf *conf_load(const char *path, struct conf_report *report)
-{
-	return conf_build(path, NULL, 0, report);
-}
-
 struct conf *conf_load_text(
 	const char *name, const char *text, size_t len, struct conf_report *report)
 {
-	return conf_build(name, text ? text : "", len, report);
+	int errors = report->errors;
+	struct conf *c = conf_build(name, text ? text : "", len, report);
+
+	if (report->errors > errors)
+		conf_free(&c);
+	return c;
 }
 
 const struct conf *conf_current(void)

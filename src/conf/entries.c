@@ -85,7 +85,8 @@ static const struct field database_fields[] = {
 	STR(conf_database, queue_password, 4096, PARAM_SECRET, "Replaces `queue_password`."),
 	STR(conf_database, auth_user, 127, 0, "Replaces `auth_user`."),
 	STR(conf_database, auth_query, 8192, 0, "Replaces `auth_query`."),
-	STR(conf_database, auth_dbname, NAME_MAX_BYTES, 0, "Replaces `auth_dbname`."),
+	{"auth_dbname", FIELD_STR, 0, offsetof(struct conf_database, auth_dbname), 0,
+		NAME_MAX_BYTES, NULL, NULL, 0, conf_check_auth_dbname, "Replaces `auth_dbname`."},
 	ENUM(conf_database, server_tls_sslmode, conf_sslmode_words, SSLMODE_UNSET,
 		"Replaces `server_tls_sslmode`."),
 	ENUM(conf_database, server_tls_negotiation, conf_tls_negotiation_words,
@@ -136,6 +137,30 @@ struct entry {
 	const char *kind, *name;
 };
 
+/* host=db,port=5432 is read as a host of that name; nobody means that. */
+static void comma_check(const struct entry *e, const struct field_table *t, const struct field *f,
+	const char *value)
+{
+	const char *p = value;
+
+	if (f->kind != FIELD_STR || strchr(value, ' '))
+		return; /* a query */
+	while ((p = strchr(p, ',')) != NULL) {
+		size_t len = strspn(++p, "abcdefghijklmnopqrstuvwxyz_");
+		char word[64];
+
+		if (len == 0 || len >= sizeof(word) || p[len] != '=')
+			continue;
+		memcpy(word, p, len);
+		word[len] = '\0';
+		if (field_find(t->fields, t->n, word))
+			report_error(e->report, e->at,
+				"in the entry of %s \"%s\": a comma stands in place of a blank before "
+				"\"%s=\"",
+				e->kind, e->name, word);
+	}
+}
+
 static void entry_set(const struct entry *e, const struct field_table *t, void *base,
 	const char *key, const char *value)
 {
@@ -155,6 +180,10 @@ static void entry_set(const struct entry *e, const struct field_table *t, void *
 	} else if (!field_set(f, base, value, &err)) {
 		report_error(e->report, e->at, "in the entry of %s \"%s\": %s", e->kind, e->name,
 			err.text);
+	} else if (f->flags & PARAM_SECRET) {
+		report_secret(e->report, e->at, f->name);
+	} else {
+		comma_check(e, t, f, value);
 	}
 }
 

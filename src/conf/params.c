@@ -83,6 +83,14 @@ static const char *check_auth_type(const union field_value *v)
 	return conf_auth_type_missing((enum auth_type)v->i);
 }
 
+const char *conf_check_auth_dbname(const union field_value *v)
+{
+	return strcmp(v->str, "pgbouncer") == 0 || strcmp(v->str, "qbouncer") == 0
+		       ? "this name is reserved for the console, where no query can run"
+		       : NULL;
+}
+#define check_auth_dbname conf_check_auth_dbname
+
 static const char *check_dheparams(const union field_value *v)
 {
 	return strcmp(v->str, "auto") == 0 || strcmp(v->str, "none") == 0 ||
@@ -168,6 +176,8 @@ void section_params(
 		report_warning(r, at, "\"%s\" cannot be set, it is ignored", key);
 	} else if (!field_set(f, &c->p, value, &err)) {
 		report_error(r, at, "%s", err.text);
+	} else if ((f->flags & PARAM_SECRET) && *value) {
+		report_secret(r, at, f->name);
 	}
 }
 

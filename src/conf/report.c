@@ -5,6 +5,9 @@
  */
 #include "report_int.h"
 
+#include <string.h>
+#include <sys/stat.h>
+
 enum { REPORT_TEXT_MAX = 64 * 1024 };
 
 static void report_add(struct conf_report *r, const struct ini_pos *at, const char *kind,
@@ -33,6 +36,18 @@ void report_error(struct conf_report *r, const struct ini_pos *at, const char *f
 	report_add(r, at, "error", fmt, ap);
 	va_end(ap);
 	r->errors++;
+}
+
+void report_secret(struct conf_report *r, const struct ini_pos *at, const char *key)
+{
+	struct stat st;
+
+	if (strcmp(r->readable, at->file) == 0 || stat(at->file, &st) != 0 ||
+		(st.st_mode & S_IROTH) == 0)
+		return;
+	(void)util_strlcpy(r->readable, at->file, sizeof(r->readable));
+	report_warning(r, at,
+		"every user of this machine can read this file, and so \"%s\": chmod o-r", key);
 }
 
 void report_warning(struct conf_report *r, const struct ini_pos *at, const char *fmt, ...)

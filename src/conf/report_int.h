@@ -14,6 +14,8 @@ struct ini_pos {
 
 void report_error(struct conf_report *r, const struct ini_pos *at, const char *fmt, ...)
 	PRINTF_LIKE(3, 4);
+/* A secret stands there: a warning if everybody can read the file, one for each file. */
+void report_secret(struct conf_report *r, const struct ini_pos *at, const char *key);
 void report_warning(struct conf_report *r, const struct ini_pos *at, const char *fmt, ...)
 	PRINTF_LIKE(3, 4);
 

@@ -23,6 +23,7 @@ extern const struct field_word conf_pool_mode_words[], conf_sslmode_words[],
 /* All parameters at their defaults; false when out of memory, with the struct to be cleared. */
 MUST_CHECK bool params_init(struct params *p);
 void params_clear(struct params *p);
+const char *conf_check_auth_dbname(const union field_value *v);
 /* What concerns more than one parameter: NULL, or the error. */
 const char *params_conflict(const struct params *p);
 

@@ -48,9 +48,10 @@ static const struct member totals[] = {
 	TOTAL("queries_total", queries, 1, "Queries, or batches up to Sync."),
 	TOTAL("received_bytes_total", bytes_in, 1, "Bytes that came from clients."),
 	TOTAL("sent_bytes_total", bytes_out, 1, "Bytes that were sent to clients."),
-	TOTAL("client_parses_total", client_parses, 1, "Parse messages of clients."),
-	TOTAL("server_parses_total", server_parses, 1, "Parse messages to servers."),
-	TOTAL("binds_total", binds, 1, "Bind messages of clients."),
+	TOTAL("client_parses_total", client_parses, 1,
+		"Statements that clients have prepared under a name."),
+	TOTAL("server_parses_total", server_parses, 1, "Named statements prepared on servers."),
+	TOTAL("binds_total", binds, 1, "Uses of named statements by clients."),
 	TOTAL("client_logins_total", logins, 1, "Logins of clients."),
 	TOTAL("session_pins_total", pins, 1, "How often a client got to keep its server."),
 	TOTAL("session_looks_total", looks, 1,
@@ -320,11 +321,26 @@ static void one_failed(const char *database, const char *queue, uint64_t failed,
 	metric_value(arg, "queue_failed_jobs_total", labels, 2, (double)failed);
 }
 
-static void one_maintenance(const char *database, uint64_t deleted, void *arg)
+static void one_maintenance(const struct queue_stat_maintenance *st, void *arg)
 {
-	struct label label = {"database", database};
+	struct label label = {"database", st->database};
 
-	metric_value(arg, "queue_maintenance_deleted_total", &label, 1, (double)deleted);
+	metric_value(arg, "queue_maintenance_deleted_total", &label, 1, (double)st->deleted);
+}
+
+static void one_age(const struct queue_stat_maintenance *st, void *arg)
+{
+	struct label label = {"database", st->database};
+
+	metric_value(
+		arg, "queue_maintenance_age_seconds", &label, 1, (double)st->age_us / USEC_SEC);
+}
+
+static void one_left_out(const struct queue_stat_maintenance *st, void *arg)
+{
+	struct label label = {"database", st->database};
+
+	metric_value(arg, "queue_maintenance_left_out", &label, 1, (double)st->left_out);
 }
 
 static void one_delivery(const char *database, const struct hist *h, void *arg)
@@ -343,6 +359,12 @@ static void write_queues(struct buf *b)
 	metric_family(b, "queue_maintenance_deleted_total", COUNTER,
 		"Jobs that were deleted because they had been kept for long enough.");
 	queue_stat_each_maintenance(one_maintenance, b);
+	metric_family(b, "queue_maintenance_age_seconds", GAUGE,
+		"Since the last round of the maintenance that came to its end.");
+	queue_stat_each_maintenance(one_age, b);
+	metric_family(b, "queue_maintenance_left_out", GAUGE,
+		"Queues that it left out, as no role that owns them or takes from them was there.");
+	queue_stat_each_maintenance(one_left_out, b);
 	metric_family(b, "queue_failed_jobs_total", COUNTER,
 		"Attempts that QUEUE FAIL reported through this proxy.");
 	queue_stat_each_failed(one_failed, b);
@@ -352,7 +374,7 @@ static void write_queues(struct buf *b)
 		"Jobs in the queue by state, as of the last count; 10000 stands for all above.");
 	queue_stat_each_gauge(one_depth, b);
 	metric_family(b, "queue_oldest_ready_seconds", GAUGE,
-		"Since when the job that is next has been in the queue; 0 without one.");
+		"Since when the job that is next could have been taken; 0 without one.");
 	queue_stat_each_gauge(one_oldest, b);
 }
 

@@ -205,6 +205,24 @@ struct conn *conn_blank(const struct conn_ops *ops, void *owner)
 	return c;
 }
 
+struct conn *conn_adopt(int fd, const struct conn_addr *peer, const char *host, const void *input,
+	size_t len, const struct conn_ops *ops, void *owner)
+{
+	struct conn *c = conn_new(fd, peer, ops, owner);
+
+	if (!c)
+		return NULL;
+	c->host = host ? mem_strdup(host) : NULL;
+	if ((host && !c->host) || !in_unread(c, input, len))
+		conn_close(&c);
+	return c;
+}
+
+const char *conn_host(const struct conn *c)
+{
+	return c->host;
+}
+
 void conn_set_ops(struct conn *c, const struct conn_ops *ops, void *owner)
 {
 	c->ops = ops;
@@ -264,6 +282,39 @@ void conn_close(struct conn **p)
 		else
 			close(c->fd);
 	}
+	c->fd = -1;
+	c->next_dead = dead;
+	dead = c;
+}
+
+void conn_abort(struct conn **p)
+{
+	static const struct linger now = {.l_onoff = 1};
+	struct conn *c = *p;
+
+	if (c && !(c->flags & F_CLOSED)) {
+		out_drop(c);
+		if (c->fd >= 0)
+			(void)setsockopt(c->fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+		c->flags |= F_ENDED; /* no last words, not even those of TLS */
+	}
+	conn_close(p);
+}
+
+void conn_abandon(struct conn **p)
+{
+	struct conn *c = *p;
+
+	if (!c)
+		return;
+	*p = NULL;
+	if (c->flags & F_CLOSED)
+		return;
+	c->flags |= F_CLOSED;
+	conn_install(c); /* a closed descriptor that is open elsewhere would go on being polled */
+	out_drop(c);
+	if (c->fd >= 0)
+		close(c->fd);
 	c->fd = -1;
 	c->next_dead = dead;
 	dead = c;

@@ -89,6 +89,16 @@ static bool stash_put(struct conn *c, const uint8_t *data, size_t len)
 	return true;
 }
 
+bool in_unread(struct conn *c, const void *data, size_t len)
+{
+	if (len == 0)
+		return true;
+	if (!stash_put(c, data, len))
+		return false;
+	conn_mark_kick(c);
+	return true;
+}
+
 /* -- showing ---------------------------------------------------------------------------------- */
 
 static size_t conn_show(struct conn *c, const uint8_t *data, size_t len)

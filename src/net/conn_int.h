@@ -111,9 +111,13 @@ void in_module_free(void);
 void in_event(int fd, short what, void *arg); /* readable, or at its end */
 void in_kick(struct conn *c);                 /* what is there is shown to its owner, who reads */
 void in_drop(struct conn *c);
+MUST_CHECK bool in_unread(struct conn *c, const void *data, size_t len); /* its input begins with that */
 
 /* conn_sock.c */
-void conn_tune_fd(int fd, int family);
+void conn_tune_accepted(int fd, int family);
+void conn_tune_made(int fd, int family);
+void conn_tune_listener(int fd, int family);
+size_t conn_piece(void); /* so much is given to the kernel at once */
 int conn_fd_error(int fd); /* what it has failed with; 0: it has not */
 void conn_set_peer(struct conn *c, const struct net_addr *a);
 void conn_set_peer_text(struct conn *c, const struct conn_addr *peer);

@@ -156,7 +156,14 @@ static size_t out_result(struct conn *c, ssize_t n, size_t wanted)
 
 size_t out_send(struct conn *c, const void *data, size_t len)
 {
-	return out_result(c, send(c->fd, data, len, MSG_NOSIGNAL | MSG_DONTWAIT), len);
+	const uint8_t *p = data;
+	size_t done = 0, piece = conn_piece(), n;
+
+	do {
+		n = len - done < piece ? len - done : piece;
+		done += out_result(c, send(c->fd, p + done, n, MSG_NOSIGNAL | MSG_DONTWAIT), n);
+	} while (done < len && !(c->flags & (F_BLOCKED | F_BROKEN)));
+	return done;
 }
 
 static void out_flush_some(struct conn *c)
@@ -203,7 +210,7 @@ void out_flush(struct conn *c)
 	while (c->out_len > 0 && !(c->flags & (F_BLOCKED | F_BROKEN))) {
 		struct chunk *k = c->out_head;
 
-		if (k->next)
+		if (k->next && conn_piece() == SIZE_MAX)
 			out_flush_some(c);
 		else
 			out_sent(c, out_send(c, k->data + k->off, k->len - k->off));

@@ -9,7 +9,9 @@
 #include "base/log.h"
 #include "conn_int.h"
 
-static struct conn_tuning tuning = {.keepalive = true};
+#define PIECE_MIN 2048
+
+static struct conn_tuning accepted = {.keepalive = true}, made = {.keepalive = true};
 
 /* -- options ---------------------------------------------------------------------------------- */
 
@@ -19,29 +21,64 @@ static void fd_number(int fd, int level, int option, int value)
 		log_debug("setsockopt(%d, %d): %s", level, option, strerror(errno));
 }
 
-void conn_tune_fd(int fd, int family)
+/* Before connect(), and on the listener, from which accept() takes it. The peer learns in the
+ * handshake how much it may send: one that was told more waits for room for half of that, which a
+ * smaller buffer never has, and then sends by its timer only, a few times a second. */
+static void tune_buffers(int fd, int family, const struct conn_tuning *t)
+{
+	if (family == AF_UNIX)
+		return;
+	fd_number(fd, SOL_SOCKET, SO_RCVBUF, t->socket_buffer);
+	fd_number(fd, SOL_SOCKET, SO_SNDBUF, t->socket_buffer);
+}
+
+static void tune_fd(int fd, int family, const struct conn_tuning *t)
 {
 	if (family == AF_UNIX)
 		return;
 	fd_number(fd, IPPROTO_TCP, TCP_NODELAY, 1);
-	fd_number(fd, SOL_SOCKET, SO_RCVBUF, tuning.socket_buffer);
-	fd_number(fd, SOL_SOCKET, SO_SNDBUF, tuning.socket_buffer);
 #ifdef TCP_USER_TIMEOUT
-	fd_number(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, tuning.user_timeout_ms);
+	fd_number(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, t->user_timeout_ms);
 #endif
-	if (!tuning.keepalive)
+	if (!t->keepalive)
 		return;
 	fd_number(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 #ifdef TCP_KEEPIDLE
-	fd_number(fd, IPPROTO_TCP, TCP_KEEPIDLE, tuning.keepidle);
-	fd_number(fd, IPPROTO_TCP, TCP_KEEPINTVL, tuning.keepintvl);
-	fd_number(fd, IPPROTO_TCP, TCP_KEEPCNT, tuning.keepcnt);
+	fd_number(fd, IPPROTO_TCP, TCP_KEEPIDLE, t->keepidle);
+	fd_number(fd, IPPROTO_TCP, TCP_KEEPINTVL, t->keepintvl);
+	fd_number(fd, IPPROTO_TCP, TCP_KEEPCNT, t->keepcnt);
 #endif
 }
 
-void conn_tune(const struct conn_tuning *t)
+void conn_tune_accepted(int fd, int family)
 {
-	tuning = *t;
+	tune_fd(fd, family, &accepted);
+}
+
+void conn_tune_made(int fd, int family)
+{
+	tune_buffers(fd, family, &made);
+	tune_fd(fd, family, &made);
+}
+
+void conn_tune_listener(int fd, int family)
+{
+	tune_buffers(fd, family, &accepted);
+}
+
+/* What fills a small buffer with one segment waits for its acknowledgement, and that for a second
+ * segment, or 40 ms. */
+size_t conn_piece(void)
+{
+	size_t half = (size_t)made.socket_buffer / 2;
+
+	return half == 0 ? SIZE_MAX : half < PIECE_MIN ? PIECE_MIN : half;
+}
+
+void conn_tune(const struct conn_tuning *of_accepted, const struct conn_tuning *of_made)
+{
+	accepted = *of_accepted;
+	made = *of_made;
 }
 
 int conn_fd_error(int fd)

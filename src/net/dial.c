@@ -21,6 +21,7 @@ struct dial {
 	size_t next, count;
 	struct net_addr trying;
 	struct resolve *resolve;
+	bool no_name; /* of the host that was tried last */
 	struct buf errors;
 };
 
@@ -60,6 +61,11 @@ struct conn *conn_connect_beside(const struct conn *there, const struct conn_ops
 	c->dial->host = c->dial->hosts;
 	c->dial->rest = NULL;
 	return c;
+}
+
+bool conn_name_unknown(const struct conn *c)
+{
+	return c->dial && c->dial->no_name;
 }
 
 void dial_cancel(struct conn *c)
@@ -158,12 +164,13 @@ static bool dial_try(struct conn *c, const struct net_addr *a)
 	struct dial *d = c->dial;
 
 	d->trying = *a;
+	d->no_name = false;
 	c->fd = socket(a->u.sa.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (c->fd < 0) {
 		dial_note(d, strerror(errno));
 		return false;
 	}
-	conn_tune_fd(c->fd, a->u.sa.sa_family);
+	conn_tune_made(c->fd, a->u.sa.sa_family);
 	if (connect(c->fd, &a->u.sa, a->len) == 0) {
 		dial_done(c);
 		return true;
@@ -196,6 +203,7 @@ static void on_resolved(void *arg, const char *error, const struct net_addr *lis
 	struct conn *c = arg;
 	struct dial *d = c->dial;
 
+	d->no_name = error != NULL;
 	if (error) {
 		if (buf_used(&d->errors))
 			buf_putc(&d->errors, '\n');

@@ -40,6 +40,7 @@ static struct {
 	struct loop_tick *full; /* set: out of descriptors, until it ticks */
 	char *unix_path;
 	char *unix_relieved; /* until listen_confirm(): where the socket is that had that name */
+	bool handed;         /* another process has the sockets, too */
 	ino_t unix_inode;    /* of that file: another process may have replaced it */
 	int port;
 	void (*on_accept)(int fd, const struct conn_addr *peer, void *arg);
@@ -103,14 +104,13 @@ static bool accept_one(const struct listener *l)
 	if (fd < 0) {
 		if (errno == ECONNABORTED || errno == EINTR || errno == EPROTO)
 			return true;
-		if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+		/* whatever it is, mostly descriptors: it would be the same at once again */
+		if (errno != EAGAIN && errno != EWOULDBLOCK)
 			listen_full(errno);
-		else if (errno != EAGAIN && errno != EWOULDBLOCK)
-			log_warning("accept failed: %s", strerror(errno));
 		return false;
 	}
 	a.u.sa.sa_family = (sa_family_t)l->family;
-	conn_tune_fd(fd, l->family);
+	conn_tune_accepted(fd, l->family);
 	net_addr_print(&a, &peer);
 	if (peer.is_unix)
 		peer.port = lst.port;
@@ -129,12 +129,19 @@ static void on_acceptable(int fd, short what, void *arg)
 			break;
 }
 
+void listen_tune(void)
+{
+	for (int i = 0; i < lst.count; i++)
+		conn_tune_listener(lst.list[i].fd, lst.list[i].family);
+}
+
 /* -- opening ---------------------------------------------------------------------------------- */
 
 static void listener_init(struct listener *l, int fd, int family)
 {
 	l->fd = fd;
 	l->family = family;
+	conn_tune_listener(fd, family);
 	loop_io_init(&l->io, fd, LOOP_IO_READ, on_acceptable, l);
 }
 
@@ -406,25 +413,48 @@ static int systemd_count(void)
 	return (int)n;
 }
 
+static bool adopt_one(int fd, const char *from, char *err, size_t size)
+{
+	struct net_addr a;
+	socklen_t len = sizeof(a.u);
+
+	memset(&a, 0, sizeof(a));
+	if (getsockname(fd, &a.u.sa, &len) != 0) {
+		complain(err, size, "descriptor %d of %s: %s", fd, from, strerror(errno));
+		return false;
+	}
+	(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
+	(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+	return listener_add(fd, a.u.sa.sa_family, err, size);
+}
+
 static bool systemd_open(int count, char *err, size_t size)
 {
 	int fd;
 
-	for (fd = SYSTEMD_FIRST; fd < SYSTEMD_FIRST + count; fd++) {
-		struct net_addr a;
-		socklen_t len = sizeof(a.u);
-
-		memset(&a, 0, sizeof(a));
-		if (getsockname(fd, &a.u.sa, &len) != 0) {
-			complain(err, size, "descriptor %d of systemd: %s", fd, strerror(errno));
+	for (fd = SYSTEMD_FIRST; fd < SYSTEMD_FIRST + count; fd++)
+		if (!adopt_one(fd, "systemd", err, size))
 			return false;
-		}
-		(void)fcntl(fd, F_SETFD, FD_CLOEXEC);
-		(void)fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-		if (!listener_add(fd, a.u.sa.sa_family, err, size))
-			return false;
-	}
 	return true;
+}
+
+/* The unix socket has its name in the file system already, which is ours to remove in the end. */
+static bool handed_open(const struct listen_spec *spec, char *err, size_t size)
+{
+	struct net_addr a;
+
+	for (int i = 0; i < spec->n_handed; i++)
+		if (!adopt_one(spec->handed[i], "the process that runs", err, size))
+			return false;
+	if (!spec->handed_unix || !spec->unix_dir || !spec->unix_dir[0] ||
+		!net_addr_unix(&a, spec->unix_dir, spec->port) || !a.u.un.sun_path[0])
+		return true;
+	lst.handed = true; /* until listen_confirm() */
+	lst.unix_path = mem_strdup(a.u.un.sun_path);
+	lst.unix_inode = inode_of(a.u.un.sun_path);
+	if (!lst.unix_path)
+		complain(err, size, "out of memory");
+	return lst.unix_path != NULL;
 }
 
 bool listen_open(const struct listen_spec *spec,
@@ -441,7 +471,9 @@ bool listen_open(const struct listen_spec *spec,
 	if (handed)
 		ok = systemd_open(handed, err, err_size);
 	else
-		ok = tcp_open_all(spec, err, err_size) && unix_open(spec, err, err_size);
+		ok = handed_open(spec, err, err_size) &&
+		     (spec->handed_tcp || tcp_open_all(spec, err, err_size)) &&
+		     (spec->handed_unix || unix_open(spec, err, err_size));
 	if (!ok) {
 		listen_close();
 		return false;
@@ -469,6 +501,7 @@ static void log_address(int fd, const struct conn_addr *a, void *arg)
 void listen_confirm(void)
 {
 	listen_each(log_address, NULL);
+	lst.handed = false;
 	if (lst.unix_relieved)
 		(void)unlink(lst.unix_relieved);
 	mem_free(lst.unix_relieved);
@@ -487,11 +520,11 @@ void listen_close(void)
 {
 	int i;
 
-	lst.paused = true;
+	lst.paused |= 1u << LISTEN_SUSPENDED;
 	listen_install();
 	for (i = 0; i < lst.count; i++)
 		close(lst.list[i].fd);
-	if (lst.unix_path && inode_of(lst.unix_path) == lst.unix_inode &&
+	if (lst.unix_path && !lst.handed && inode_of(lst.unix_path) == lst.unix_inode &&
 		!(lst.unix_relieved && rename(lst.unix_relieved, lst.unix_path) == 0))
 		(void)unlink(lst.unix_path);
 	mem_free(lst.unix_path);
@@ -512,6 +545,12 @@ void listen_close_tcp(void)
 			close(lst.list[i].fd);
 	lst.count = kept;
 	listen_pause(LISTEN_SUSPENDED, false);
+}
+
+void listen_hand_over(bool over)
+{
+	lst.handed = over;
+	listen_pause(LISTEN_HANDED, over);
 }
 
 int listen_count(void)

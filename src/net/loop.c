@@ -8,6 +8,7 @@
  */
 #include <event2/event.h>
 #include <event2/event_struct.h>
+#include <signal.h>
 #include <time.h>
 
 #include "base/log.h"
@@ -129,18 +130,36 @@ static void watches_reap(void)
 	}
 }
 
+/* From here on they are ignored: who would answer them is gone or goes, and their default would end
+ * the process in the middle of it. Blocked, so that none comes between the two. */
+static void signals_free(void)
+{
+	sigset_t ours, before;
+
+	sigemptyset(&ours);
+	for (int i = 0; i < loop.signal_count; i++)
+		sigaddset(&ours, event_get_signal(&loop.signals[i].ev));
+	sigprocmask(SIG_BLOCK, &ours, &before);
+	for (int i = 0; i < loop.signal_count; i++) {
+		event_del(&loop.signals[i].ev);
+		signal(event_get_signal(&loop.signals[i].ev), SIG_IGN);
+	}
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	loop.signal_count = 0;
+}
+
+/* Signals first: the loop is turned once more, by resolve_module_free(). */
 void loop_free(void)
 {
 	int i;
 
 	if (!loop.base)
 		return;
+	signals_free();
 	resolve_module_free();
 	for (i = 0; i < loop.reaper_count; i++)
 		loop.reapers[i].fn(loop.reapers[i].arg);
 	conn_module_free();
-	for (i = 0; i < loop.signal_count; i++)
-		event_del(&loop.signals[i].ev);
 	event_del(&loop.timer);
 	watches_reap();
 	ticks_sweep(true);

@@ -8,6 +8,10 @@
 #include "base/util.h"
 #include "net/loop.h"
 
+/* For the resolvers, which are libevent's too. NULL before loop_init(). */
+struct event_base;
+struct event_base *loop_base(void);
+
 /* Room for libevent's struct event; checked when loop.c is compiled. */
 struct loop_io {
 	_Alignas(8) unsigned char opaque[128];

@@ -210,6 +210,7 @@ static void name_failed(struct name *m, int code)
 	m->list = NULL;
 	m->count = 0;
 	m->error = evutil_gai_strerror(code);
+	log_warning("DNS lookup failed: %s: %s", m->host, m->error);
 }
 
 static void give(struct name *m, resolve_fn *fn, void *arg, int port)

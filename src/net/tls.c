@@ -439,6 +439,22 @@ static ssize_t decrypt(struct conn *c, uint8_t *dst, size_t size)
 	return done > 0 ? (ssize_t)done : -1;
 }
 
+ssize_t tls_peek(void *ssl, void *dst, size_t size)
+{
+	size_t n;
+	int what;
+
+	forget_errors();
+	if (SSL_peek_ex(ssl, dst, size, &n) == 1)
+		return (ssize_t)n;
+	what = SSL_get_error(ssl, 0);
+	forget_errors();
+	if (what == SSL_ERROR_ZERO_RETURN)
+		return 0;
+	errno = what == SSL_ERROR_WANT_READ || what == SSL_ERROR_WANT_WRITE ? EAGAIN : EPROTO;
+	return -1;
+}
+
 ssize_t tls_recv(struct conn *c, void *dst, size_t size)
 {
 	ssize_t n;

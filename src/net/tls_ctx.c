@@ -28,7 +28,9 @@ struct tls_ctx {
 static const unsigned char alpn[] = "\012postgresql";
 #define ALPN_LEN (sizeof(alpn) - 1)
 
-/* --- errors ----------------------------------------------------------------------------------- */
+/* --- errors -----------------------------------------------------------------------------------
+ * All mistakes of a context are told, a line each.
+ */
 
 struct complaint {
 	const char *side; /* "client" or "server", as the settings begin */
@@ -39,13 +41,15 @@ struct complaint {
 static bool PRINTF_LIKE(3, 4)
 	complain(const struct complaint *e, const char *setting, const char *fmt, ...)
 {
-	size_t n = (size_t)snprintf(e->text, e->size, "%s_%s: ", e->side, setting);
+	char line[700];
+	size_t n = (size_t)snprintf(line, sizeof(line), "%s_%s: ", e->side, setting);
 	va_list ap;
 
 	va_start(ap, fmt);
-	if (n < e->size)
-		(void)vsnprintf(e->text + n, e->size - n, fmt, ap);
+	if (n < sizeof(line))
+		(void)vsnprintf(line + n, sizeof(line) - n, fmt, ap);
 	va_end(ap);
+	(void)util_add_line(e->text, e->size, line);
 	return false;
 }
 
@@ -179,7 +183,9 @@ static bool set_ciphers(SSL_CTX *x, const struct tls_spec *s, const struct compl
 static bool set_suites(SSL_CTX *x, const struct tls_spec *s, const struct complaint *e)
 {
 	return s->ciphersuites[0] == '\0' || SSL_CTX_set_ciphersuites(x, s->ciphersuites) == 1 ||
-	       complain(e, "tls13_ciphers", "\"%.200s\": %s", s->ciphersuites, tls_error());
+	       complain(e, "tls13_ciphers",
+		       "\"%.200s\": failed to set the TLSv1.3 cipher suites: %s", s->ciphersuites,
+		       tls_error());
 }
 
 static bool set_exchange(SSL_CTX *x, const struct tls_spec *s, const struct complaint *e)
@@ -212,6 +218,8 @@ static void warn_of_readable_key(const struct complaint *e, const char *path)
 
 static bool load_key(SSL_CTX *x, const struct tls_spec *s, const struct complaint *e)
 {
+	bool ok;
+
 	if (s->cert_file[0] == '\0' && s->key_file[0] == '\0') {
 		if (s->server)
 			return complain(e, "tls_sslmode", "needs tls_key_file and tls_cert_file");
@@ -222,10 +230,13 @@ static bool load_key(SSL_CTX *x, const struct tls_spec *s, const struct complain
 	if (s->key_file[0] == '\0')
 		return complain(e, "tls_key_file", "is missing, but tls_cert_file is there");
 	SSL_CTX_set_default_passwd_cb(x, no_passphrase);
-	if (SSL_CTX_use_certificate_chain_file(x, s->cert_file) != 1)
-		return complain_file(e, "tls_cert_file", s->cert_file);
-	if (SSL_CTX_use_PrivateKey_file(x, s->key_file, SSL_FILETYPE_PEM) != 1)
-		return complain_file(e, "tls_key_file", s->key_file);
+	ok = SSL_CTX_use_certificate_chain_file(x, s->cert_file) == 1 ||
+	     complain_file(e, "tls_cert_file", s->cert_file);
+	ok = (SSL_CTX_use_PrivateKey_file(x, s->key_file, SSL_FILETYPE_PEM) == 1 ||
+		     complain_file(e, "tls_key_file", s->key_file)) &&
+	     ok;
+	if (!ok)
+		return false;
 	if (SSL_CTX_check_private_key(x) != 1)
 		return complain(e, "tls_key_file", "\"%s\" is not the key of \"%s\"", s->key_file,
 			s->cert_file);
@@ -292,6 +303,8 @@ static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *o
 
 static bool configure(SSL_CTX *x, const struct tls_spec *s, const struct complaint *e)
 {
+	bool ok;
+
 	SSL_CTX_set_mode(x, SSL_MODE_RELEASE_BUFFERS);
 	SSL_CTX_set_options(x, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_TICKET |
 				       SSL_OP_CIPHER_SERVER_PREFERENCE);
@@ -306,8 +319,12 @@ static bool configure(SSL_CTX *x, const struct tls_spec *s, const struct complai
 		return complain(e, "tls_sslmode", "out of memory");
 	}
 	set_checks(x, s);
-	return set_versions(x, s->protocols, e) && set_ciphers(x, s, e) && set_suites(x, s, e) &&
-	       set_exchange(x, s, e) && load_key(x, s, e) && load_authorities(x, s, e);
+	ok = set_versions(x, s->protocols, e);
+	ok = set_ciphers(x, s, e) && ok;
+	ok = set_suites(x, s, e) && ok;
+	ok = set_exchange(x, s, e) && ok;
+	ok = load_key(x, s, e) && ok;
+	return load_authorities(x, s, e) && ok;
 }
 
 struct tls_ctx *tls_ctx_new(const struct tls_spec *s, char *err, size_t err_size)
@@ -316,6 +333,8 @@ struct tls_ctx *tls_ctx_new(const struct tls_spec *s, char *err, size_t err_size
 	struct tls_ctx *x = mem_zalloc(sizeof(*x));
 
 	ERR_clear_error();
+	if (err_size > 0)
+		err[0] = '\0';
 	if (x)
 		x->ssl = SSL_CTX_new(s->server ? TLS_server_method() : TLS_client_method());
 	if (!x || !x->ssl) {

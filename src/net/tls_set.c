@@ -90,15 +90,19 @@ enum sslmode tls_files_for_database(const char *entry, struct tls_files *ret)
 /* Direct TLS has no way back to plain text. */
 static bool make(const struct tls_spec *s, struct tls_ctx **ret, char *err, size_t err_size)
 {
+	char why[2048];
+
 	*ret = NULL;
 	if (s->mode == SSLMODE_DISABLE)
 		return true;
 	if (s->direct && s->mode < SSLMODE_REQUIRE) {
-		snprintf(err, err_size,
+		(void)util_add_line(err, err_size,
 			"server_tls_negotiation: direct needs server_tls_sslmode = require, verify-ca or verify-full");
 		return false;
 	}
-	*ret = tls_ctx_new(s, err, err_size);
+	*ret = tls_ctx_new(s, why, sizeof(why));
+	if (*ret == NULL)
+		(void)util_add_line(err, err_size, why);
 	return *ret != NULL;
 }
 
@@ -115,16 +119,21 @@ static bool add_entry(struct tls_set *set, const struct conf *c, const struct co
 	size_t len = strlen(d->name) + 1;
 	struct tls_spec s;
 	struct entry *e = mem_alloc(sizeof(*e) + len);
-	char why[400];
+	char why[2048] = "", line[2200];
 
 	server_spec(&c->p, d, &s);
 	note_rules(set, d->name, &s);
 	if (e == NULL) {
-		snprintf(err, err_size, "out of memory");
+		(void)util_add_line(err, err_size, "out of memory");
 		return false;
 	}
 	if (!make(&s, &e->ctx, why, sizeof(why))) {
-		snprintf(err, err_size, "database \"%s\": %s", d->name, why);
+		for (char *next, *at = why; at != NULL; at = next) {
+			if ((next = strchr(at, '\n')) != NULL)
+				*next++ = '\0';
+			snprintf(line, sizeof(line), "database \"%s\": %s", d->name, at);
+			(void)util_add_line(err, err_size, line);
+		}
 		mem_free(e);
 		return false;
 	}
@@ -138,22 +147,21 @@ struct tls_set *tls_set_new(const struct conf *c, char *err, size_t err_size)
 {
 	struct tls_set *set = mem_zalloc(sizeof(*set));
 	struct tls_spec s;
-	bool ok = set != NULL;
+	bool ok;
 
-	if (!ok)
-		snprintf(err, err_size, "out of memory");
-	if (ok) {
-		client_spec(&c->p, &s);
-		ok = make(&s, &set->clients, err, err_size);
+	err[0] = '\0';
+	if (set == NULL) {
+		(void)util_add_line(err, err_size, "out of memory");
+		return NULL;
 	}
-	if (ok) {
-		server_spec(&c->p, NULL, &s);
-		note_rules(set, "", &s);
-		ok = make(&s, &set->servers, err, err_size);
-	}
-	for (const struct conf_database *d = c->databases; ok && d != NULL; d = d->next)
+	client_spec(&c->p, &s);
+	ok = make(&s, &set->clients, err, err_size);
+	server_spec(&c->p, NULL, &s);
+	note_rules(set, "", &s);
+	ok = make(&s, &set->servers, err, err_size) && ok;
+	for (const struct conf_database *d = c->databases; d != NULL; d = d->next)
 		if (has_own_rules(d))
-			ok = add_entry(set, c, d, err, err_size);
+			ok = add_entry(set, c, d, err, err_size) && ok;
 	if (!ok)
 		tls_set_free(&set);
 	return set;

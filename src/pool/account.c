@@ -9,11 +9,26 @@
 
 static struct account *accounts;
 
-struct account *account_get(struct istr *name)
+struct account *account_find(const struct istr *name)
 {
 	struct account *a;
 
 	HASH_FIND_PTR(accounts, &name, a);
+	return a;
+}
+
+void account_each(void (*fn)(const struct account *a, void *arg), void *arg)
+{
+	struct account *a, *tmp;
+
+	HASH_ITER (hh, accounts, a, tmp)
+		fn(a, arg);
+}
+
+struct account *account_get(struct istr *name)
+{
+	struct account *a = account_find(name);
+
 	if (a != NULL) {
 		a->refs++;
 		return a;

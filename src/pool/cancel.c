@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "net/tls.h"
-#include "pool_int.h"
+#include "move_int.h"
 
 struct cancel {
 	struct cancel *prev, *next;
@@ -267,6 +267,8 @@ static bool cancel_client(struct client *c, struct client *asker)
 			c->icpt->cancel(c);
 		return false;
 	case CLIENT_LOGIN:
+	case CLIENT_LEAVING:
+	case CLIENT_MOVING:
 	case CLIENT_DEAD:
 		break;
 	}
@@ -285,7 +287,9 @@ void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *a
 			return;
 		c = client_by_key(conf_current()->p.peer_id != 0 ? k | KEY_HOPS : k);
 	}
-	if (c == NULL || !cancel_client(c, asker))
+	if (c == NULL && asker != NULL)
+		adopt_pass_on_cancel(pid, key, len);
+	if ((c == NULL || !cancel_client(c, asker)) && asker != NULL)
 		client_close(asker, CLIENT_END_TERMINATE, NULL);
 }
 

@@ -5,16 +5,18 @@
  *   LOGIN -> ACTIVE <-> WAITING (for a server)
  *                   <-> BARRIER (its server has to finish first)
  *                   <-> PARKED  (a claimant answers later)        any -> DEAD, freed by the reaper
+ *                    -> LEAVING (told to go in this turn)
+ *                   <-> MOVING  (to another process)
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/sqllex.h"
 #include "pool_int.h"
 
 struct client_list client_logins, client_dead, client_consoles;
 static struct slab *slab;
-static uint64_t last_id;
 static unsigned count;
 
 struct key_entry {
@@ -34,6 +36,10 @@ static struct client_list *list_of(struct client *c)
 		return c->greeting ? &c->pool->greeting : &client_logins;
 	case CLIENT_WAITING:
 		return &c->pool->waiting;
+	case CLIENT_LEAVING:
+		return &client_leaving;
+	case CLIENT_MOVING:
+		return &client_moving;
 	case CLIENT_DEAD:
 		return &client_dead;
 	case CLIENT_ACTIVE:
@@ -68,7 +74,7 @@ void client_move(struct client *c, enum client_state to)
 
 	ASSERT(c->magic == CLIENT_MAGIC && c->state != CLIENT_DEAD);
 	same = c->state >= CLIENT_ACTIVE && to >= CLIENT_ACTIVE && c->state != CLIENT_WAITING &&
-	       to != CLIENT_WAITING && to != CLIENT_DEAD;
+	       to != CLIENT_WAITING && c->state < CLIENT_LEAVING && to < CLIENT_LEAVING;
 	if (same) { /* one list */
 		c->state = (uint8_t)to;
 		return;
@@ -86,28 +92,43 @@ void client_move_greeting(struct client *c)
 	list_add(c);
 }
 
-struct client *client_new(int fd, const struct conn_addr *peer)
+static struct client *make(struct conn *conn)
 {
-	struct conn *conn = conn_new(fd, peer, &client_login_ops, NULL);
 	struct client *c;
 
-	if (conn == NULL)
-		return NULL;
 	if (slab == NULL)
 		slab = slab_new("client", sizeof(struct client));
 	c = slab != NULL ? slab_get(slab) : NULL;
-	if (c == NULL) {
-		conn_close(&conn);
+	if (c == NULL)
 		return NULL;
-	}
 	c->magic = CLIENT_MAGIC;
 	c->state = CLIENT_LOGIN;
-	c->id = ++last_id;
+	c->id = pooler_next_id();
 	c->connect_time = loop_now();
 	list_add(c);
 	count++;
 	c->conn = conn;
 	conn_set_ops(conn, &client_login_ops, c);
+	return c;
+}
+
+struct client *client_new(int fd, const struct conn_addr *peer)
+{
+	struct conn *conn = conn_new(fd, peer, &client_login_ops, NULL);
+	struct client *c = conn != NULL ? make(conn) : NULL;
+
+	if (c == NULL)
+		conn_close(&conn);
+	return c;
+}
+
+struct client *client_adopt(int fd, const struct conn_addr *peer, const void *input, size_t len)
+{
+	struct conn *conn = conn_adopt(fd, peer, NULL, input, len, &client_login_ops, NULL);
+	struct client *c = conn != NULL ? make(conn) : NULL;
+
+	if (c == NULL)
+		conn_abandon(&conn);
 	return c;
 }
 
@@ -123,6 +144,10 @@ void client_each(void (*fn)(struct client *c, void *arg), void *arg)
 	DL_FOREACH_SAFE (client_logins.head, c, tmp)
 		fn(c, arg);
 	DL_FOREACH_SAFE (client_consoles.head, c, tmp)
+		fn(c, arg);
+	DL_FOREACH_SAFE (client_leaving.head, c, tmp)
+		fn(c, arg);
+	DL_FOREACH_SAFE (client_moving.head, c, tmp)
 		fn(c, arg);
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
@@ -174,9 +199,10 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 	}
 	listen_end(c);
 	client_key_forget(c);
-	if (c->pool != NULL && c->counted) {
-		c->pool->db->n_clients--;
+	if (c->counted) {
 		c->account->clients--;
+		if (c->pool != NULL)
+			c->pool->db->n_clients--;
 	}
 	count--;
 	client_move(c, CLIENT_DEAD);
@@ -228,7 +254,7 @@ bool client_out_of_memory(struct client *c)
 	return false;
 }
 
-void client_fatal(struct client *c, const struct pg_error *err)
+void client_fatal_because(struct client *c, const struct pg_error *err, const char *reason)
 {
 	struct pg_error fatal = *err;
 	struct buf b = BUF_INIT;
@@ -245,7 +271,12 @@ void client_fatal(struct client *c, const struct pg_error *err)
 	buf_free(&b);
 	if (conf_current()->p.log_pooler_errors)
 		log_write(LOG_LVL_WARNING, client_prefix(c), "pooler error: %s", err->message);
-	client_close(c, CLIENT_END_BY_US, err->message);
+	client_close(c, CLIENT_END_BY_US, reason);
+}
+
+void client_fatal(struct client *c, const struct pg_error *err)
+{
+	client_fatal_because(c, err, err->message);
 }
 
 /* --- writing
@@ -288,25 +319,50 @@ void client_emit(struct client *c, struct buf *b)
 /* --- cancel keys
  * ------------------------------------------------------------------------------------------ */
 
-bool client_key_assign(struct client *c)
+static bool key_is_free(uint64_t key)
 {
-	struct key_entry *e = mem_zalloc(sizeof(*e)), *other;
+	struct key_entry *other;
+
+	HASH_FIND(hh, keys, &key, sizeof(key), other);
+	return other == NULL && key >> 32 != 0;
+}
+
+static uint64_t key_new(void)
+{
+	uint64_t key;
+
+	do {
+		util_random(&key, sizeof(key));
+		key = cancel_key_of(key);
+	} while (!key_is_free(key));
+	return key;
+}
+
+static bool key_enter(struct client *c, uint64_t key)
+{
+	struct key_entry *e = mem_zalloc(sizeof(*e));
 
 	if (e == NULL)
 		return false;
-	do {
-		util_random(&e->key, sizeof(e->key));
-		e->key = cancel_key_of(e->key);
-		HASH_FIND(hh, keys, &e->key, sizeof(e->key), other);
-	} while (other != NULL || e->key >> 32 == 0);
+	e->key = key;
 	e->c = c;
-	c->key = e->key;
 	HASH_ADD(hh, keys, key, sizeof(e->key), e);
-	if (e->hh.tbl != NULL)
-		return true;
-	c->key = 0;
-	mem_free(e);
-	return false;
+	if (e->hh.tbl == NULL) {
+		mem_free(e);
+		return false;
+	}
+	c->key = key;
+	return true;
+}
+
+bool client_key_assign(struct client *c)
+{
+	return key_enter(c, key_new());
+}
+
+bool client_key_adopt(struct client *c, uint64_t key)
+{
+	return key_enter(c, key_is_free(key) ? key : key_new());
 }
 
 void client_key_forget(struct client *c)
@@ -409,21 +465,40 @@ bool client_has_sent(const struct client *c, uint64_t end)
 	return c->conn != NULL && conn_has_sent(c->conn, end);
 }
 
-bool client_standard_strings(const struct client *c)
+static const struct {
+	const char *encoding;
+	unsigned wide;
+} wide_encodings[] = {
+	{"SJIS", SQL_WIDE_SJIS},
+	{"BIG5", SQL_WIDE},
+	{"GBK", SQL_WIDE},
+	{"UHC", SQL_WIDE},
+	{"GB18030", SQL_WIDE_GB18030},
+	{"JOHAB", SQL_WIDE},
+	{"SHIFT_JIS_2004", SQL_WIDE_SJIS | SQL_WIDE_JIS_2004},
+};
+
+static unsigned wide_of(const char *encoding)
 {
-	return strcmp(istr_text(c->vars.v[VAR_STANDARD_STRINGS]), "off") != 0;
+	if (encoding[0] == 'U' && encoding[1] == 'T') /* UTF8: nearly always */
+		return 0;
+	for (size_t i = 0; i < ARRAY_LEN(wide_encodings); i++)
+		if (strcmp(encoding, wide_encodings[i].encoding) == 0)
+			return wide_encodings[i].wide;
+	return 0;
+}
+
+unsigned client_dialect(const struct client *c)
+{
+	const char *standard = istr_text(c->vars.v[VAR_STANDARD_STRINGS]);
+	bool off = standard[0] == 'o' && standard[1] == 'f';
+
+	return wide_of(istr_text(c->vars.v[VAR_CLIENT_ENCODING])) | (off ? 0 : SQL_STANDARD);
 }
 
 bool client_encoding_unsafe(const struct client *c)
 {
-	static const char *const unsafe[] = {
-		"SJIS", "BIG5", "GBK", "UHC", "GB18030", "JOHAB", "SHIFT_JIS_2004"};
-	const char *have = istr_text(c->vars.v[VAR_CLIENT_ENCODING]);
-
-	for (size_t i = 0; i < ARRAY_LEN(unsafe); i++)
-		if (strcmp(have, unsafe[i]) == 0)
-			return true;
-	return false;
+	return wide_of(istr_text(c->vars.v[VAR_CLIENT_ENCODING])) != 0;
 }
 
 const char *client_prefix(const struct client *c)

@@ -22,6 +22,19 @@ static const char *address_of(const struct client *c)
 	return peer->is_unix ? "unix" : peer->host;
 }
 
+/* Who pays for failed logins: an address, or a user of this machine. */
+static const char *origin_of(const struct client *c, char dst[64])
+{
+	unsigned uid;
+
+	if (!conn_peer(c->conn)->is_unix)
+		return conn_peer(c->conn)->host;
+	if (!conn_peer_uid(c->conn, &uid))
+		return "unix";
+	snprintf(dst, 64, "unix user %u", uid);
+	return dst;
+}
+
 static bool find_rule(struct client *c);
 static void choose(struct client *c);
 
@@ -32,19 +45,18 @@ static void refuse_late(struct client *c, const struct pg_error *err)
 {
 	struct client_login *l = c->login;
 	usec_t now = loop_now(), most = conf_current()->p.login_failure_delay;
-	usec_t wait = most > 0 ? penalty_failed(address_of(c), now, most) : 0;
+	char text[64];
+	usec_t wait = most > 0 ? penalty_failed(origin_of(c, text), now, most) : 0;
 
 	auth_session_free(&l->auth);
 	if (wait > 0)
 		l->refusal = mem_dup(err, sizeof(*err));
 	if (l->refusal == NULL) {
-		client_fatal(c, err);
+		client_fatal_because(c, err, l->log_reason != NULL ? l->log_reason : err->message);
 		return;
 	}
 	l->phase = PHASE_REFUSED;
-	l->refused_until = now + wait;
-	util_strlcpy(l->address, address_of(c), sizeof(l->address));
-	penalty_hold(l->address);
+	l->held_until = now + wait;
 	conn_want_read(c->conn, false);
 }
 
@@ -61,8 +73,47 @@ void client_auth_tick(struct client *c, usec_t now)
 {
 	struct client_login *l = c->login;
 
-	if (l != NULL && l->phase == PHASE_REFUSED && now >= l->refused_until)
-		client_fatal(c, l->refusal);
+	if (l == NULL || now < l->held_until)
+		return;
+	if (l->phase == PHASE_REFUSED) {
+		client_fatal_because(
+			c, l->refusal, l->log_reason != NULL ? l->log_reason : l->refusal->message);
+	} else if (l->phase == PHASE_DEFERRED) {
+		l->phase = PHASE_AUTH;
+		conn_want_read(c->conn, true);
+	}
+}
+
+/* The first message of a proof waits when many from there have failed just now. */
+bool client_auth_defers(struct client *c)
+{
+	const struct params *p = &conf_current()->p;
+	struct client_login *l = c->login;
+	usec_t most = p->login_failure_delay, wait;
+	char text[64];
+
+	if (l->deferred || most == 0)
+		return false;
+	l->deferred = true;
+	wait = penalty_deferral(origin_of(c, text), loop_now(), most);
+	if (p->client_login_timeout > 0 && wait > p->client_login_timeout / 2)
+		wait = p->client_login_timeout / 2;
+	if (wait == 0)
+		return false;
+	l->phase = PHASE_DEFERRED;
+	l->held_until = loop_now() + wait;
+	conn_want_read(c->conn, false);
+	return true;
+}
+
+/* Since when it does not get on: our own delay is not its fault. */
+usec_t client_login_slow_since(const struct client *c)
+{
+	const struct client_login *l = c->login;
+
+	if (l == NULL || !l->deferred || l->phase == PHASE_REFUSED || l->held_until == 0)
+		return c->connect_time;
+	return l->held_until;
 }
 
 void client_auth_closing(struct client *c)
@@ -71,14 +122,12 @@ void client_auth_closing(struct client *c)
 
 	if (l == NULL)
 		return;
-	if (l->address[0] != '\0')
-		penalty_release(l->address);
-	l->address[0] = '\0';
 	mem_free(l->refusal);
 	l->refusal = NULL;
 	outside_drop(&l->outside);
 	dns_peer_cancel(&l->host_ask);
 	lookup_leave(c);
+	prove_end(c);
 }
 
 /* --- PAM and LDAP ----------------------------------------------------------------------------- */
@@ -136,6 +185,18 @@ static void ask_outside(struct client *c)
 
 /* --- the conversation ------------------------------------------------------------------------- */
 
+/* What the client is not told. */
+static void tell_reason(struct client *c, const struct auth_session *s)
+{
+	const char *reason = auth_session_reason(s);
+
+	if (reason[0] != '\0' && conf_current()->p.log_pooler_errors)
+		log_write(LOG_LVL_INFO, client_prefix(c), "login failed: db=%s user=%s: %s",
+			client_database(c), client_user(c), reason);
+	if (auth_session_was_wrong(s) && auth_session_is_sasl(s))
+		c->login->log_reason = "SASL authentication failed";
+}
+
 static void verdict(
 	struct client *c, enum auth_verdict v, struct buf *out, const struct pg_error *err)
 {
@@ -157,6 +218,8 @@ static void verdict(
 		client_authenticated(c, l->auth != NULL ? auth_session_proved(l->auth) : NULL);
 		break;
 	case AUTH_REFUSED:
+		if (l->auth != NULL)
+			tell_reason(c, l->auth);
 		if (l->auth != NULL && auth_session_was_wrong(l->auth))
 			lookup_forget(client_user(c));
 		refuse(c, err);
@@ -237,8 +300,13 @@ void client_auth_looked_up(struct client *c)
 		go_on(c);
 		return;
 	}
-	pg_error_set(&err, "08006", "authentication query failed");
-	pg_error_detail(&err, "The secret of user \"%s\" could not be looked up.", client_user(c));
+	if (lookup_was_late(c))
+		pg_error_set(&err, "53300", "query_wait_timeout");
+	else
+		pg_error_set(&err, "08006", "authentication query failed");
+	pg_error_detail(&err,
+		"qbouncer config error: the secret of user \"%s\" could not be looked up.",
+		client_user(c));
 	pg_error_hint(&err, "The log of the pooler has the reason.");
 	client_fatal(c, &err);
 }
@@ -427,17 +495,16 @@ static void choose(struct client *c)
 
 void client_auth_begin(struct client *c)
 {
-	struct pg_error err;
+	if (!c->console || !begin_console(c))
+		choose(c);
+}
 
-	if (c->console && begin_console(c))
-		return;
-	if (conf_current()->p.login_failure_delay > 0 &&
-		!penalty_may_try(address_of(c), loop_now())) {
-		pg_error_set(&err, "53300", "too many failed logins from this address");
-		pg_error_hint(&err, "Answers to failed logins are held back for at most "
-				    "login_failure_delay; try again later.");
-		client_fatal(c, &err);
-		return;
-	}
-	choose(c);
+int client_own_fd(const struct client *c)
+{
+	unsigned uid;
+
+	if (c->conn == NULL || !conn_peer_uid(c->conn, &uid) || uid != geteuid() ||
+		conn_is_tls(c->conn) || conn_pending_output(c->conn) > 0)
+		return -1;
+	return conn_fd(c->conn);
 }

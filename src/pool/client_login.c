@@ -85,7 +85,7 @@ static void put_message_of_the_day(const struct client *c, struct buf *b)
 }
 
 /* Everything is known: the session begins. */
-static void begin_session(struct client *c)
+static void greet(struct client *c)
 {
 	struct buf b = BUF_INIT;
 	uint32_t secret;
@@ -93,18 +93,10 @@ static void begin_session(struct client *c)
 
 	buf_reserve(&b, 1024);
 	build_auth(&b, 0, NULL, 0);
-	if (c->console) {
+	if (c->console)
 		console_parameters(c, &b);
-	} else {
-		vars_canonical(&c->vars, &c->pool->welcome);
-		vars_copy_missing(&c->vars, &c->pool->db->defaults);
-		vars_copy_missing(&c->vars, &c->pool->welcome);
-		if (conf_current()->p.application_name_add_host)
-			add_host(c);
+	else
 		buf_put(&b, c->pool->welcome_rest.data, c->pool->welcome_rest.len);
-		if (!session_begin(c))
-			b.failed = true;
-	}
 	for (int i = 0; i < VAR_COUNT; i++)
 		if (c->vars.v[i] != NULL)
 			build_parameter_status(
@@ -147,9 +139,37 @@ static void begin_session(struct client *c)
 	client_resume(c);
 }
 
+void client_login_proven(struct client *c)
+{
+	greet(c);
+}
+
+/* The pool knows what a session is like. */
+static void begin_session(struct client *c)
+{
+	vars_canonical(&c->vars, &c->pool->welcome);
+	vars_copy_missing(&c->vars, &c->pool->db->defaults);
+	vars_copy_missing(&c->vars, &c->pool->welcome);
+	if (conf_current()->p.application_name_add_host)
+		add_host(c);
+	if (!session_begin(c)) {
+		client_out_of_memory(c);
+		return;
+	}
+	if (c->pool->startup != NULL || !prove_start(c)) {
+		greet(c);
+		return;
+	}
+	c->login->phase = PHASE_PROVING;
+	c->request_time = loop_now();
+	if (!c->greeting)
+		client_move_greeting(c);
+}
+
 void client_login_welcome(struct client *c)
 {
-	begin_session(c);
+	if (c->login->phase == PHASE_GREETING)
+		begin_session(c);
 }
 
 /* --- after authentication
@@ -179,17 +199,26 @@ static bool is_open(struct client *c, const struct database *db)
 	return false;
 }
 
-static bool within_limits(struct client *c, const struct database *db)
+/* `there`: in a database, or on the console, of at most of_db. */
+static bool within_own_limits(struct client *c, unsigned there, int of_db)
 {
-	int all = conf_current()->p.max_client_conn, of_db = db->max_client_connections;
 	int of_user = account_limits(c->account)->max_clients;
 
-	if (of_db > 0 && db->n_clients >= (unsigned)of_db)
+	if (of_db > 0 && there >= (unsigned)of_db)
 		return refuse_limit(c, "client connections exceeded (max_db_client_connections)",
 			" of this database is max_db_client_connections =", of_db);
 	if (of_user > 0 && c->account->clients >= (unsigned)of_user)
 		return refuse_limit(c, "client connections exceeded (max_user_client_connections)",
 			" of this user is max_user_client_connections =", of_user);
+	return true;
+}
+
+static bool within_limits(struct client *c, const struct database *db)
+{
+	int all = conf_current()->p.max_client_conn;
+
+	if (!within_own_limits(c, db->n_clients, db->max_client_connections))
+		return false;
 	if (client_count() > (unsigned)all)
 		return refuse_limit(c, "no more connections allowed (max_client_conn)",
 			" is max_client_conn =", all);
@@ -229,15 +258,36 @@ static struct pool *choose_pool(struct client *c, struct database *db)
 	return p;
 }
 
+/* The error is that of Postgres; the log has the words of pgbouncer. */
+static void refuse_no_database(struct client *c)
+{
+	struct pg_error err;
+	char reason[160];
+
+	snprintf(reason, sizeof(reason), "no such database: %s", client_database(c));
+	pg_error_set(&err, "3D000", "database \"%s\" does not exist", client_database(c));
+	pg_error_detail(&err, "%s", reason);
+	pg_error_hint(&err,
+		"The proxy has no such entry in its section [databases], and no entry \"*\".");
+	client_fatal_because(c, &err, reason);
+}
+
 static void enter_pool(struct client *c, const struct secret *proved)
 {
-	struct database *db = route_find(client_database(c));
-	char text[160];
+	bool full;
+	struct database *db = route_enter(client_database(c), &full);
+	char text[200];
 
+	if (full) {
+		snprintf(text, sizeof(text),
+			"The limit is max_auto_databases = %d, and all of them have clients or "
+			"busy servers. An entry of its own in [databases] counts apart.",
+			conf_current()->p.max_auto_databases);
+		refuse(c, "53300", "too many databases without an entry of their own", text);
+		return;
+	}
 	if (db == NULL) {
-		snprintf(text, sizeof(text), "database \"%s\" does not exist", client_database(c));
-		refuse(c, "3D000", text,
-			"The proxy has no such entry in its section [databases], and no entry \"*\".");
+		refuse_no_database(c);
 		return;
 	}
 	if (!is_open(c, db))
@@ -276,9 +326,20 @@ static void enter_console(struct client *c)
 			"The console is for users that admin_users or stats_users name.");
 		return;
 	}
+	c->account = account_get(c->user);
+	if (c->account == NULL) {
+		client_out_of_memory(c);
+		return;
+	}
+	/* who has to set things right when all is full comes in */
+	if (!c->login->admin && !within_own_limits(c, client_consoles.count,
+					conf_current()->p.max_db_client_connections))
+		return;
+	c->account->clients++;
+	c->counted = true;
 	c->icpt = intercept_console;
 	/* the list of the console is another one than that of the logins */
-	begin_session(c);
+	greet(c);
 }
 
 bool client_is_tls(const struct client *c)
@@ -334,7 +395,8 @@ static void keep_setting(struct client *c, const char *name, const char *value)
 static bool read_options(struct client *c, const char *options)
 {
 	size_t pos = 0;
-	char name[128], value[1024];
+	/* as much as a packet has room for */
+	static char name[STARTUP_MAX], value[STARTUP_MAX];
 	bool bad = false;
 
 	while (startup_option_next(options, &pos, name, sizeof(name), value, sizeof(value), &bad))
@@ -581,7 +643,7 @@ static size_t password_message(struct client *c, const uint8_t *data, size_t len
 		refuse(c, "08P01", "expected password response", NULL);
 		return len;
 	}
-	if (!wire_complete(&m))
+	if (!wire_complete(&m) || client_auth_defers(c))
 		return 0;
 	client_auth_message(c, m.body, m.have);
 	return m.total;
@@ -607,10 +669,14 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 		case PHASE_REFUSED:
 			n = len - pos;
 			break;
+		case PHASE_DEFERRED:
+			n = 0;
+			break;
 		case PHASE_HOST:
 		case PHASE_LOOKUP:
 		case PHASE_OUTSIDE:
 		case PHASE_GREETING:
+		case PHASE_PROVING:
 			/* nothing may be said before we have spoken, except goodbye */
 			if (data[pos] == 'X')
 				client_close(c, CLIENT_END_TERMINATE, NULL);

@@ -222,14 +222,14 @@ static void release_unused(struct server *s)
 		server_release(s);
 }
 
-/* What a claimant has answered is a query as any other. */
-static void count_claimed(struct client *c)
+/* What we have answered is a query as any other, and may be where a transaction begins. */
+static void count_local(struct client *c)
 {
 	stat_query(c->pool, c);
-	if (client_tx(c) != CLIENT_TX_IDLE)
-		return;
-	c->tx_start = c->request_time;
-	stat_transaction(c->pool, c);
+	if (c->tx_start == 0)
+		c->tx_start = c->request_time;
+	if (client_tx(c) == CLIENT_TX_IDLE)
+		stat_transaction(c->pool, c);
 }
 
 /*
@@ -238,9 +238,8 @@ static void count_claimed(struct client *c)
  */
 void client_ready(struct client *c, bool local)
 {
-	if (local && c->was_claimed && c->pool != NULL)
-		count_claimed(c);
-	c->was_claimed = false;
+	if (local && c->pool != NULL)
+		count_local(c);
 	c->batch_executed = false;
 	c->request_time = 0;
 	c->idle_since = loop_now();
@@ -261,6 +260,8 @@ void client_ready(struct client *c, bool local)
 		return;
 	if (local && c->link != NULL)
 		release_unused(c->link);
+	if (shutdown_some_leave && c->state != CLIENT_DEAD)
+		shutdown_client_ready(c);
 }
 
 /* --- the others
@@ -540,6 +541,8 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 	struct client *c = owner;
 	size_t pos = 0, n;
 
+	if (shutdown_some_leave && len > 0 && data[0] != 'X')
+		shutdown_client_ready(c); /* what it asks for is not begun */
 	while (pos < len && runs(c) && !conn_is_full(conn)) {
 		n = c->pass_left > 0 ? pass(c, data + pos, len - pos)
 				     : one(c, data + pos, len - pos);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "wire/sqlsess.h"
-#include "pool_int.h"
+#include "extq_int.h"
 
 /* Text of a Query or Parse as far as it is here, without its terminator when that is here. */
 static size_t text_here(const struct wire_msg *m)
@@ -35,17 +35,21 @@ static enum step deallocate(struct client *c, const char *sql, size_t len)
 {
 	struct buf name = BUF_INIT, b = BUF_INIT;
 	struct cstmt *st = NULL;
+	enum step step = STEP_MORE;
 
 	if (sql_prep_classify(sql, len, &name) == SQL_PREP_DEALLOCATE && buf_used(&name) > 0) {
 		if (!local_barrier(c)) {
 			buf_free(&name);
-			return STEP_WAIT;
+			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		}
 		st = extq_find(c, buf_cstr(&name));
+		if (st == NULL && client_tx(c) != CLIENT_TX_FAILED && cstmt_tracks_names(c) &&
+			pstmt_is_name(buf_cstr(&name)))
+			step = extq_refuse_unknown(c, buf_cstr(&name), true);
 	}
 	buf_free(&name);
 	if (st == NULL || client_tx(c) == CLIENT_TX_FAILED)
-		return STEP_MORE;
+		return step;
 	extq_forget(c, &st);
 	build_complete(&b, "DEALLOCATE");
 	build_ready(&b, client_status(c));
@@ -66,9 +70,10 @@ static bool special(struct client *c, const struct wire_msg *m, size_t len, enum
 		*ret = local_tx_simple(c, tx, sql, len);
 		return *ret != STEP_MORE;
 	}
-	if (c->stmts != NULL && util_lower(sql[0]) == 'd') {
+	if (sql_prep_may_be(sql)) {
 		*ret = deallocate(c, sql, len);
-		return *ret != STEP_MORE;
+		if (*ret != STEP_MORE)
+			return true;
 	}
 	*ret = local_session_simple(c, sql, len);
 	return *ret != STEP_MORE;
@@ -101,6 +106,7 @@ static bool one_statement(const struct wire_msg *m, size_t len)
 static enum step query_pass(struct client *c, const struct wire_msg *m, size_t len)
 {
 	struct istr *effect = NULL;
+	bool single = false;
 	enum step step;
 
 	if (!wire_complete(m) && m->total <= SCAN_MAX)
@@ -109,7 +115,8 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 		if (len < 1024 && may_be_special((const char *)m->body, len) &&
 			special(c, m, len, &step))
 			return step;
-		if (!one_statement(m, len)) {
+		single = one_statement(m, len);
+		if (!single) {
 			if (string_has_ours(c, m, len))
 				return local_simple_many(c, (const char *)m->body, len);
 			step = local_deallocate_string(c, (const char *)m->body, len);
@@ -128,14 +135,14 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 		return session_refuse_pin(c, true);
 	server_drop_unnamed(c->link);
 	c->link->unsynced = false; /* what came before it in the batch ends with it */
-	if (util_lower((char)m->body[0]) == 'd' &&
+	if (sql_prep_may_be((const char *)m->body) &&
 		sql_prep_classify((const char *)m->body, len, NULL) > SQL_PREP_DEALLOCATE)
 		c->link->discarding = true;
 	/* what is not here yet may do anything to the session */
 	if (wire_complete(m))
-		effect = session_effect(c, (const char *)m->body, len);
+		effect = session_effect(c, (const char *)m->body, len, single);
 	else
-		session_touch(c, (const char *)m->body, len, SQL_TOUCH_ALL);
+		session_touch(c, (const char *)m->body, len, SQL_TOUCH_UNSEEN);
 	if (!client_expect(c, EXPECT_QUERY, DEST_CLIENT, effect))
 		return STEP_END;
 	return client_forward(c, m);
@@ -166,6 +173,8 @@ enum step client_query(struct client *c, const struct wire_msg *m)
 		return client_bad_message(c, m);
 	if (c->string_at > 0)
 		return local_string_rest(c, (const char *)m->body, len);
+	if (!session_reads(c, (const char *)m->body, len))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	/* the unnamed statement and portal end with any Query, unless it is skipped because its
 	 * batch fails before */
 	if (c->link != NULL && (c->unnamed != NULL || c->link->unnamed_raw) && c->link->unsynced &&
@@ -204,9 +213,12 @@ enum step client_function(struct client *c, const struct wire_msg *m)
 {
 	if (c->vtx == VTX_FAILED)
 		return failed_virtual(c, true);
+	if (!wire_complete(m) && m->total <= SCAN_MAX)
+		return STEP_MORE;
 	if (!client_need_server(c))
 		return STEP_WAIT;
 	c->link->unsynced = false;
+	session_touch_call(c, m);
 	if (!client_expect(c, EXPECT_FUNCTION, DEST_CLIENT, NULL))
 		return STEP_END;
 	return client_forward(c, m);

@@ -38,6 +38,14 @@ enum step extq_refuse(struct client *c, const char *sqlstate, const char *fmt, c
 	return client_error(c, &err, false);
 }
 
+enum step extq_refuse_unknown(struct client *c, const char *name, bool simple)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "26000", "prepared statement \"%s\" does not exist", name);
+	return client_error(c, &err, simple);
+}
+
 enum step extq_refuse_failed(struct client *c)
 {
 	return extq_refuse(c, "25P02",
@@ -140,11 +148,10 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 		c->link->unnamed_raw = true;
 	}
 	c->link->unsynced = true;
-	c->pool->stats.server_parses++;
-	touches = session_touches(c, p->sql, p->sql_len);
+	touches = session_touches_prepared(c, p->sql, p->sql_len);
 	session_touch(c, p->sql, p->sql_len, touches);
 	if (p->name[0] == '\0')
-		c->link->unnamed_touches = (uint8_t)touches;
+		c->link->unnamed_touches = touches;
 	else if ((touches & SQL_TOUCH_SETTINGS) != 0)
 		session_prepared(c->link, p->name, p->sql, p->sql_len);
 	if (!client_expect(c, EXPECT_PARSE, DEST_CLIENT, NULL))
@@ -155,7 +162,6 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 static enum step parse_unnamed(struct client *c, struct pstmt *ps, const struct wire_msg *m)
 {
 	c->link->unsynced = true;
-	c->pool->stats.server_parses++;
 	if (cstmt_add(c, "", pstmt_ref(ps), NULL) == NULL ||
 		!server_expect_unnamed(c->link, ps, DEST_CLIENT))
 		return STEP_END;
@@ -192,7 +198,7 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 		return extq_refuse_failed(c);
 	if (!client_need_server(c))
 		return STEP_WAIT;
-	if (util_lower(p->sql[0]) == 'd' &&
+	if (sql_prep_may_be(p->sql) &&
 		sql_prep_classify(p->sql, p->sql_len, NULL) > SQL_PREP_DEALLOCATE)
 		c->link->discarding = true;
 	if (!cstmt_tracks_names(c) || (p->name[0] == '\0' && p->sql_len > INTERN_MAX))
@@ -214,9 +220,16 @@ static enum step parse(struct client *c, const struct parse *p, const struct wir
 
 	if (p->name[0] != '\0' && !cstmt_is_decided(c, p->name))
 		return STEP_WAIT;
-	if (p->name[0] != '\0' && extq_find(c, p->name) != NULL)
+	if (p->name[0] != '\0' && extq_find(c, p->name) != NULL) {
+		if (conf_current()->p.log_pooler_errors)
+			log_write(LOG_LVL_ERROR, client_prefix(c),
+				"prepared statement '%s' was already prepared", p->name);
 		return extq_refuse(c, "42P05", "prepared statement \"%s\" already exists", p->name);
-	if (c->pool != NULL)
+	}
+	if (!session_reads(c, p->sql, p->sql_len))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	/* as pgbouncer counts: those that it could follow */
+	if (c->pool != NULL && p->name[0] != '\0' && cstmt_tracks_names(c))
 		c->pool->stats.client_parses++;
 	if (c->icpt->claim(c, p->sql, p->sql_len, true) == CLAIM_MINE) {
 		if (extq_refused_in_failed(c, false, &step))
@@ -229,6 +242,9 @@ static enum step parse(struct client *c, const struct parse *p, const struct wir
 		return step;
 	if (tx != SQL_TX_OTHER)
 		return parse_local(c, p, lstmt_tx(tx, p->sql, p->sql_len));
+	if (p->sql_len < 1024 && cstmt_tracks_names(c) &&
+		sql_prep_classify(p->sql, p->sql_len, NULL) == SQL_PREP_DEALLOCATE)
+		return parse_local(c, p, lstmt_session(p->sql, p->sql_len));
 	if (p->sql_len < 256 && local_session_is(c, p->sql, p->sql_len))
 		return extq_refused_in_failed(c, true, &step)
 			       ? step

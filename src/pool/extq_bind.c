@@ -194,7 +194,7 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 			return STEP_END;
 	}
 	if (c->pool != NULL)
-		c->pool->stats.binds++;
+		c->pool->stats.binds += stmt[0] != '\0' && cstmt_tracks_names(c);
 	return extq_emit_simple(c, '2');
 }
 
@@ -280,7 +280,6 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 	if (!extq_restore_unnamed(c) || !client_expect(c, EXPECT_BIND, DEST_CLIENT, NULL))
 		return STEP_END;
 	c->link->unsynced = true;
-	c->pool->stats.binds++;
 	return client_forward(c, m);
 }
 

@@ -51,6 +51,19 @@ static usec_t wait_limit(const struct pool *p, struct account *a)
 	return limit != USEC_NEVER ? limit : p->db->query_wait_timeout;
 }
 
+/* true: the client was ended. */
+static bool check_wait(struct pool *p, struct client *c, usec_t now)
+{
+	struct pg_error err;
+
+	if (!is_over(wait_limit(p, c->account), c->request_time, now))
+		return false;
+	pg_error_set(&err, "53300", "query_wait_timeout");
+	pool_explain_limit(p, &err);
+	client_fatal(c, &err);
+	return true;
+}
+
 static void check_waiting(struct pool *p, usec_t now)
 {
 	usec_t notify = conf_current()->p.query_wait_notify;
@@ -58,13 +71,8 @@ static void check_waiting(struct pool *p, usec_t now)
 	struct pg_error err;
 
 	DL_FOREACH_SAFE (p->waiting.head, c, tmp) {
-		usec_t waited = now - c->request_time, limit = wait_limit(p, c->account);
-
-		if (limit > 0 && waited > limit) {
-			pg_error_set(&err, "53300", "query_wait_timeout");
-			pool_explain_limit(p, &err);
-			client_fatal(c, &err);
-		} else if (notify > 0 && waited > notify && !c->queued_notified) {
+		if (!check_wait(p, c, now) && is_over(notify, c->request_time, now) &&
+			!c->queued_notified) {
 			c->queued_notified = true;
 			pg_error_set(&err, "00000",
 				"No server connection available in postgres backend, client being queued");
@@ -82,6 +90,24 @@ static void check_greeting(struct pool *p, usec_t now)
 	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
 		if (limit > 0 && now - c->connect_time > limit)
 			end_client(c, "08006", "client_login_timeout (server down)", NULL);
+		else
+			(void)check_wait(p, c, now);
+}
+
+/* A block that no server knows of is one, and a statement outside of any. true: the client was
+ * ended. */
+static bool check_transaction(struct client *c, usec_t now)
+{
+	const struct account_limits *l = account_limits(c->account);
+	bool owed = client_is_owed(c);
+	usec_t since = c->tx_start == 0 && owed ? c->request_time : c->tx_start;
+
+	if (client_tx(c) != CLIENT_TX_IDLE && c->state == CLIENT_ACTIVE && c->request_time == 0 &&
+		!owed && is_over(l->idle_transaction_timeout, c->idle_since, now))
+		end_client(c, "25P03", "idle transaction timeout", "idle_transaction_timeout");
+	else if (is_over(l->transaction_timeout, since, now))
+		end_client(c, "25P04", "transaction timeout", "transaction_timeout");
+	return c->state == CLIENT_DEAD;
 }
 
 /* Of a client that has a server. */
@@ -89,12 +115,8 @@ static void check_active(struct server *s, struct client *c, usec_t now)
 {
 	const struct account_limits *l = account_limits(c->account);
 
-	if (s->tx != 'I' && s->expect.count == 0 && c->request_time == 0 &&
-		is_over(l->idle_transaction_timeout, c->idle_since, now))
-		end_client(c, "25P03", "idle transaction timeout", "idle_transaction_timeout");
-	else if (is_over(l->transaction_timeout, c->tx_start, now))
-		end_client(c, "25P04", "transaction timeout", "transaction_timeout");
-	else if (s->expect.count > 0 && is_over(l->query_timeout, c->request_time, now))
+	if (!check_transaction(c, now) && s->expect.count > 0 &&
+		is_over(l->query_timeout, c->request_time, now))
 		end_client(c, "57014", "query timeout", "query_timeout");
 }
 
@@ -106,8 +128,11 @@ static void check_clients(struct pool *p, usec_t now)
 	DL_FOREACH_SAFE (p->servers[SERVER_ACTIVE].head, s, tmp)
 		if (s->link != NULL)
 			check_active(s, s->link, now);
+	DL_FOREACH_SAFE (p->waiting.head, c, ctmp)
+		(void)check_transaction(c, now);
 	DL_FOREACH_SAFE (p->active.head, c, ctmp)
-		if (c->state == CLIENT_ACTIVE && c->link == NULL &&
+		if (c->link == NULL && !check_transaction(c, now) && c->state == CLIENT_ACTIVE &&
+			c->vtx == VTX_NONE &&
 			is_over(account_limits(c->account)->client_idle_timeout, c->idle_since,
 				now))
 			end_client(c, "57P05", "client_idle_timeout", "client_idle_timeout");
@@ -127,7 +152,7 @@ static void check_server_logins(struct pool *p, usec_t now)
 				"connection to server at \"%s\", port %d failed: connect timeout",
 				p->db->host, p->db->port);
 			pg_error_hint(&err, "The limit is server_connect_timeout.");
-			server_login_give_up(s, &err);
+			server_login_give_up(s, &err, "connect timeout");
 		}
 }
 
@@ -144,7 +169,9 @@ static void check_idle(struct pool *p, usec_t now)
 		bool surplus = total > (unsigned)route_pool_size(p);
 
 		if (s->close_needed || route_paused(p->db))
-			server_close(s, s->close_needed ? "close_needed" : "paused", NULL);
+			server_close(s,
+				s->close_needed ? "database configuration changed" : "pause mode",
+				NULL);
 		else if (surplus && now - s->idle_since > SURPLUS_IDLE)
 			server_close(s, "surplus server idle", NULL);
 		else if (pr->server_idle_timeout > 0 && spare &&
@@ -166,7 +193,7 @@ static void check_listening(struct pool *p)
 
 	DL_FOREACH_SAFE (p->servers[SERVER_LISTENING].head, s, tmp)
 		if (s->close_needed)
-			server_close(s, "close_needed", NULL);
+			server_close(s, "database configuration changed", NULL);
 }
 
 /* Of sessions that say nothing just now. */
@@ -219,6 +246,7 @@ static void tick_pool(struct pool *p, usec_t now)
 	check_clients(p, now);
 	check_without_client(p, SERVER_FINISHING, now);
 	check_without_client(p, SERVER_TASK, now);
+	silent_tick(p, now);
 	pool_keep_minimum(p, now);
 	if (p->waiting.count > 0 || p->n_tasks > 0 || p->greeting.count > 0)
 		pool_mark_ready(p);
@@ -229,7 +257,7 @@ static void fail_tasks(struct pool *p)
 	struct pg_error err;
 
 	pg_error_set(&err, "57P01", "database removed");
-	task_fail_waiting(p, &err);
+	task_fail_waiting(p, &err, USEC_NEVER);
 }
 
 static void end_gone(struct database *db)
@@ -279,6 +307,8 @@ static void averages(usec_t now)
 
 usec_t janitor_tick(void *arg, usec_t now)
 {
+	usec_t end;
+
 	(void)arg;
 	check_logins(now);
 	pooler_gate(now);
@@ -287,12 +317,14 @@ usec_t janitor_tick(void *arg, usec_t now)
 	for (struct database *db = route_first(); db != NULL; db = db->next) {
 		if (db->gone)
 			end_gone(db);
+		else if (db->user != NULL && db->min_pool_size > 0 && !db->automatic)
+			(void)!pool_get(db, db->user); /* has its servers before the first client */
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
 			tick_pool(p, now);
 	}
 	cancel_tick(now);
 	route_tick(now);
 	averages(now);
-	pooler_shutdown_tick();
-	return now + PERIOD;
+	end = shutdown_tick(now);
+	return end < now + PERIOD ? end : now + PERIOD;
 }

@@ -76,6 +76,15 @@ enum step local_send_string(struct client *c, struct replaced *rp, struct buf *s
 	return server_send(s, &b) ? STEP_NEXT : STEP_END;
 }
 
+/* A query of the client's stands in it, which may do to the session what any other may. */
+static void touch_by_own_text(struct client *c, const struct replace *r)
+{
+	const char *sql = (const char *)r->sql.data;
+
+	if (r->own_text && !buf_failed(&r->sql) && r->sql.len > 0)
+		session_touch(c, sql, r->sql.len, session_touches(c, sql, r->sql.len));
+}
+
 static enum step replace_simple(struct client *c, struct replace *r)
 {
 	struct replaced *rp = replaced_new(1);
@@ -86,6 +95,7 @@ static enum step replace_simple(struct client *c, struct replace *r)
 		client_out_of_memory(c);
 		return STEP_END;
 	}
+	touch_by_own_text(c, r);
 	rp->list[0] = r;
 	sql = r->sql;
 	r->sql = BUF_INIT;
@@ -147,6 +157,7 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 		client_out_of_memory(c);
 		return STEP_END;
 	}
+	touch_by_own_text(c, r);
 	rp->list[0] = r;
 	bind_message(&b, r, p, own_portal(portal, sizeof(portal)), pstmt_name(ps, name));
 	build_execute(&b, portal, 0);
@@ -306,14 +317,12 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 		again = x.replace->again;
 		return sent(c, replace_simple(c, x.replace), again);
 	case EXEC_ANSWER:
-		c->was_claimed = true;
 		return local_answer_simple(c, &x.answer, l);
 	case EXEC_PARK:
 		return local_park(c, l, NULL, 0);
 	case EXEC_WAIT:
 		return local_wait_again(c);
 	case EXEC_ERROR:
-		c->was_claimed = true;
 		return client_error(c, &x.err, true);
 	case EXEC_CLOSE:
 		break;
@@ -378,7 +387,6 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 		p->executed = !again;
 		return sent(c, local_replace_execute(c, p, x.replace), again);
 	case EXEC_ANSWER:
-		c->was_claimed = true;
 		return local_answer_execute(c, &x.answer, p, max_rows);
 	case EXEC_PARK:
 		return local_park(c, p->stmt, p, max_rows);
@@ -387,7 +395,6 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 		c->batch_executed = executed_before;
 		return local_wait_again(c);
 	case EXEC_ERROR:
-		c->was_claimed = true;
 		return client_error(c, &x.err, false);
 	case EXEC_CLOSE:
 		break;

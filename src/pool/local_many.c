@@ -10,25 +10,41 @@
 #include <string.h>
 
 #include "wire/sqlsess.h"
+#include "extq_int.h"
 #include "local_int.h"
+
+/* How many characters a text has, as far as they have been counted: each is counted once. */
+struct counted {
+	size_t bytes;
+	int characters;
+};
 
 struct many {
 	struct client *c;
 	struct replaced *rp;
 	struct buf sql;
+	struct counted ours, theirs; /* of sql; of the whole string */
 	struct pg_error err;
 	bool waits; /* for what the claimant has to find out: all of it comes again */
 };
 
-/* The replacement stands behind `before`, its statement that many characters behind the start. */
-static void shift_spans(struct replace *r, struct buf *before, int statement)
+static int characters_to(struct counted *k, const char *text, size_t bytes)
 {
-	const char *text = buf_cstr(before);
+	k->characters += sql_char_position(text + k->bytes, text + bytes) - 1;
+	k->bytes = bytes;
+	return k->characters;
+}
+
+/* The replacement stands at the end of m->sql, its statement that many characters behind the start.
+ */
+static void shift_spans(struct many *m, struct replace *r, int statement)
+{
+	const char *text = buf_cstr(&m->sql);
 	int ours;
 
-	if (buf_failed(before))
+	if (buf_failed(&m->sql))
 		return;
-	ours = sql_char_position(text, text + before->len) - 1;
+	ours = characters_to(&m->ours, text, m->sql.len);
 	for (size_t i = 0; i < ARRAY_LEN(r->spans); i++) {
 		r->spans[i].ours += ours;
 		r->spans[i].theirs += statement;
@@ -53,21 +69,20 @@ static bool add_claimed(struct many *m, const char *start, const char *sql, size
 	case EXEC_REPLACE:
 		x.replace->held = lstmt_ref(l);
 		m->rp->list[m->rp->at] = x.replace;
-		shift_spans(x.replace, &m->sql, sql_char_position(start, sql) - 1);
+		shift_spans(m, x.replace, characters_to(&m->theirs, start, (size_t)(sql - start)));
 		local_put(&m->sql, &x.replace->sql);
 		ok = true;
 		break;
 	case EXEC_ERROR:
 		m->err = x.err;
 		break;
-	case EXEC_ANSWER:
-		answer_free(&x.answer);
-		/* fall through */
 	case EXEC_WAIT:
 		m->waits = true;
 		break;
+	case EXEC_ANSWER:
 	case EXEC_PARK:
 	case EXEC_CLOSE:
+		answer_free(&x.answer);
 		pg_error_set(&m->err, "0A000",
 			"this QUEUE statement has to be alone in its query string");
 		pg_error_hint(&m->err, "Send it as a statement of its own.");
@@ -92,8 +107,14 @@ static void deallocated(struct client *c, void *arg, bool ok, uint64_t n)
 /* The name, if the client has prepared it by a Parse message. */
 static bool deallocates(struct client *c, const char *sql, size_t len, struct buf *name)
 {
-	return c->stmts != NULL && sql_prep_classify(sql, len, name) == SQL_PREP_DEALLOCATE &&
-	       buf_used(name) > 0 && extq_find(c, buf_cstr(name)) != NULL;
+	return sql_prep_classify(sql, len, name) == SQL_PREP_DEALLOCATE && buf_used(name) > 0 &&
+	       extq_find(c, buf_cstr(name)) != NULL;
+}
+
+/* A name of ours, by which the server has a statement of other clients too. */
+static bool is_of_all(const struct client *c, struct buf *name)
+{
+	return buf_used(name) > 0 && cstmt_tracks_names(c) && pstmt_is_name(buf_cstr(name));
 }
 
 /* One that changes nothing, and fails where it would, stands in its place. */
@@ -128,6 +149,8 @@ static bool add_statement(struct many *m, const char *start, const char *sql, si
 		ok = add_claimed(m, start, sql, len);
 	else if (deallocates(m->c, sql, len, &name))
 		ok = add_deallocate(m, buf_cstr(&name));
+	else if (is_of_all(m->c, &name))
+		buf_puts(&m->sql, "DEALLOCATE \"qb_\""); /* there is none, and it fails there */
 	else
 		buf_put(&m->sql, sql, len);
 	buf_free(&name);
@@ -137,8 +160,10 @@ static bool add_statement(struct many *m, const char *start, const char *sql, si
 	return ok;
 }
 
-/* Sends the first len bytes, n statements. part: the string goes on when they are answered. */
-static enum step send_statements(struct client *c, const char *sql, size_t len, int n, bool part)
+/* Sends the first len bytes, n statements. part: the string goes on when they are answered, but not
+ * when one of them failed here (*ret_failed): then all of it is answered. */
+static enum step send_statements(
+	struct client *c, const char *sql, size_t len, int n, bool part, bool *ret_failed)
 {
 	struct many m = {.c = c, .rp = replaced_new(n)};
 	size_t pos = 0, one_len;
@@ -149,8 +174,9 @@ static enum step send_statements(struct client *c, const char *sql, size_t len, 
 		client_out_of_memory(c);
 		return STEP_END;
 	}
-	while (ok && sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &one_len))
+	while (ok && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &one_len))
 		ok = add_statement(&m, sql, one, one_len);
+	*ret_failed = !ok;
 	m.rp->at = 0;
 	if (m.waits) {
 		replaced_free(&m.rp, NULL, false);
@@ -184,7 +210,7 @@ static void read_string(struct client *c, const char *sql, size_t len, struct st
 	const char *one;
 
 	*ret = (struct string){0};
-	while (sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &n)) {
+	while (sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
 		if (ret->n++ == 0) {
 			ret->first = one;
 			ret->first_len = n;
@@ -223,15 +249,16 @@ static enum step send_first_part(struct client *c, const char *sql, const struct
 {
 	size_t at = (size_t)(str->last - sql);
 	enum step step = STEP_MORE;
+	bool failed = false;
 
 	if (str->n == 2 && str->begins)
 		step = local_begin(c, str->first, str->first_len);
 	if (step == STEP_MORE) {
 		if (!client_need_server(c))
 			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-		step = send_statements(c, sql, at, str->n - 1, true);
+		step = send_statements(c, sql, at, str->n - 1, true, &failed);
 	}
-	if (step != STEP_NEXT || c->state == CLIENT_DEAD)
+	if (step != STEP_NEXT || failed || c->state == CLIENT_DEAD)
 		return step;
 	c->string_at = (uint32_t)at;
 	return local_string_rest(c, sql, at + str->last_len);
@@ -249,6 +276,7 @@ enum step local_string_rest(struct client *c, const char *sql, size_t len)
 enum step local_simple_many(struct client *c, const char *sql, size_t len)
 {
 	struct string str;
+	bool failed;
 
 	read_string(c, sql, len, &str);
 	if (str.n == 1)
@@ -263,7 +291,7 @@ enum step local_simple_many(struct client *c, const char *sql, size_t len)
 		return send_first_part(c, sql, &str);
 	if (!client_need_server(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-	return send_statements(c, sql, len, str.n, false);
+	return send_statements(c, sql, len, str.n, false, &failed);
 }
 
 /* Among others. STEP_MORE: it has nothing of this. */
@@ -274,13 +302,13 @@ enum step local_deallocate_string(struct client *c, const char *sql, size_t len)
 	const char *one;
 	bool found = false;
 
-	if (c->stmts == NULL ||
-		!sql_any_statement_is(sql, len, client_standard_strings(c), "deallocate"))
+	if ((c->stmts == NULL && !cstmt_tracks_names(c)) ||
+		!sql_any_statement_is(sql, len, client_dialect(c), "deallocate"))
 		return STEP_MORE;
 	if (!local_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-	while (!found && sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &n)) {
-		found = deallocates(c, one, n, &name);
+	while (!found && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
+		found = deallocates(c, one, n, &name) || is_of_all(c, &name);
 		buf_free(&name);
 	}
 	return found ? local_simple_many(c, sql, len) : STEP_MORE;

@@ -187,8 +187,8 @@ static int count_ours(const struct client *c, const char *sql, size_t len)
 	int count = 0;
 	bool alone = false, ok = true;
 
-	while (ok && sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &n)) {
-		(void)sql_session_classify(one, n, client_standard_strings(c), &st);
+	while (ok && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
+		(void)sql_session_classify(one, n, client_dialect(c), &st);
 		ok = is_ours(c, &st);
 		alone |= st.kind == SQL_SESSION_DISCARD_ALL;
 		sql_session_free(&st);
@@ -211,7 +211,7 @@ enum step local_session_simple(struct client *c, const char *sql, size_t len)
 	if (is_listen(sql, len) && listen_is_ours(c)) {
 		enum step step = STEP_MORE;
 
-		(void)sql_session_classify(sql, len, client_standard_strings(c), &st);
+		(void)sql_session_classify(sql, len, client_dialect(c), &st);
 		if (st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN)
 			step = listen_statement(c, &st, true);
 		sql_session_free(&st);
@@ -219,8 +219,8 @@ enum step local_session_simple(struct client *c, const char *sql, size_t len)
 	}
 	if (!is_possible(c) || count_ours(c, sql, len) == 0)
 		return STEP_MORE;
-	while (ok && sql_statement_next(sql, len, &pos, client_standard_strings(c), &one, &n)) {
-		(void)sql_session_classify(one, n, client_standard_strings(c), &st);
+	while (ok && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
+		(void)sql_session_classify(one, n, client_dialect(c), &st);
 		ok = carry_out(c, &st, &b, &status, &tag);
 		build_complete(&b, tag);
 		sql_session_free(&st);
@@ -248,7 +248,7 @@ bool local_session_is(const struct client *c, const char *sql, size_t len)
 
 	if (c->pool == NULL || !may_be_meant(sql, len) || client_pool_mode(c) == POOL_MODE_SESSION)
 		return false;
-	(void)sql_session_classify(sql, len, client_standard_strings(c), &st);
+	(void)sql_session_classify(sql, len, client_dialect(c), &st);
 	/* rows would have to be described; what is a setting of the client's may have changed until
 	 * it is executed */
 	ours = st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN ||
@@ -274,7 +274,7 @@ enum step local_session_execute(struct client *c, const char *sql)
 	const char *tag = "";
 	bool ok;
 
-	(void)sql_session_classify(sql, strlen(sql), client_standard_strings(c), &st);
+	(void)sql_session_classify(sql, strlen(sql), client_dialect(c), &st);
 	if (st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN) {
 		enum step step = listen_statement(c, &st, false);
 

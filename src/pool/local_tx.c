@@ -148,8 +148,7 @@ enum step local_begin(struct client *c, const char *sql, size_t len)
 
 static bool is_discard_all(const struct lstmt *l)
 {
-	return util_lower(l->sql[0]) == 'd' &&
-	       sql_prep_classify(l->sql, strlen(l->sql), NULL) == SQL_PREP_DISCARD_ALL;
+	return sql_prep_classify(l->sql, strlen(l->sql), NULL) == SQL_PREP_DISCARD_ALL;
 }
 
 /* The end of a transaction is the end of its portals. */
@@ -168,15 +167,43 @@ static enum step executed_before(struct client *c, const struct portal *p)
 	return client_error(c, &err, false);
 }
 
+/* The server knows what a Parse has prepared by another name, or not at all. STEP_MORE: it is to
+ * say what there is of that name. */
+static enum step execute_deallocate(struct client *c, struct portal *p, const char *name)
+{
+	struct cstmt *st;
+	struct buf b = BUF_INIT;
+
+	if (!local_barrier(c))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	if (client_tx(c) == CLIENT_TX_FAILED)
+		return local_aborted(c, false);
+	st = extq_find(c, name);
+	if (st == NULL)
+		return pstmt_is_name(name) ? extq_refuse_unknown(c, name, false) : STEP_MORE;
+	extq_forget(c, &st);
+	p->executed = true;
+	c->batch_executed = true;
+	build_complete(&b, "DEALLOCATE");
+	return local_emit(c, &b);
+}
+
 /* STEP_MORE: the server has to do it. */
 static enum step execute_session(struct client *c, struct portal *p)
 {
 	bool discard_all = is_discard_all(p->stmt);
+	struct buf name = BUF_INIT;
 	struct pg_error err;
 	enum step step;
 
 	if (c->vtx == VTX_FAILED)
 		return local_aborted(c, false);
+	if (sql_prep_classify(p->stmt->sql, strlen(p->stmt->sql), &name) == SQL_PREP_DEALLOCATE) {
+		step = execute_deallocate(c, p, buf_cstr(&name));
+		buf_free(&name);
+		return step;
+	}
+	buf_free(&name);
 	if (discard_all && c->link == NULL && c->batch_executed) {
 		pg_error_set(&err, "25001", "DISCARD ALL cannot be executed within a pipeline");
 		return client_error(c, &err, false);
@@ -225,7 +252,7 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 		return STEP_WAIT;
 	if (l->kind == LSTMT_SESSION) {
 		session_touch(c, l->sql, strlen(l->sql),
-			sql_session_touches(l->sql, strlen(l->sql), true));
+			session_touches_prepared(c, l->sql, strlen(l->sql)));
 		/* names may mean nothing when it is answered */
 		if (sql_prep_classify(l->sql, strlen(l->sql), NULL) > SQL_PREP_DEALLOCATE)
 			c->link->discarding = true;

@@ -16,9 +16,11 @@ enum login_phase {
 	PHASE_HOST,     /* the name of its address is asked for */
 	PHASE_LOOKUP,   /* auth_query runs */
 	PHASE_AUTH,     /* a password message is awaited */
+	PHASE_DEFERRED, /* a password message is there and waits: too many have failed from there */
 	PHASE_OUTSIDE,  /* PAM or LDAP is asked */
 	PHASE_REFUSED,  /* failed; the answer is held back */
 	PHASE_GREETING, /* authenticated; the pool learns its welcome */
+	PHASE_PROVING,  /* a server judges the settings that it brings */
 	PHASE_CANCEL,
 };
 
@@ -36,16 +38,18 @@ struct client_login {
 	/* PHASE_LOOKUP, and the answer while it is used */
 	struct lookup *lookup;
 	struct client *lookup_prev, *lookup_next;
+	struct task *proof;          /* PHASE_PROVING */
+	struct istr *proof_key;
 	struct dns_peer *host_ask;   /* PHASE_HOST */
 	char *host;                  /* the confirmed name of its address; "" for none, NULL: not asked for */
 	enum auth_type type;         /* asked of this client */
 	const char *map;             /* of the rule; only until authentication begins */
 	char *options;               /* of the rule, for PAM and LDAP; owned */
 	struct outside *outside;     /* PHASE_OUTSIDE */
-	/* PHASE_REFUSED */
-	struct pg_error *refusal;
-	usec_t refused_until;
-	char address[64];            /* held against; "" for none */
+	struct pg_error *refusal;    /* PHASE_REFUSED */
+	const char *log_reason;      /* in the words of pgbouncer; NULL: the message */
+	usec_t held_until;           /* PHASE_REFUSED, PHASE_DEFERRED */
+	bool deferred;               /* it was decided whether its proof waits */
 };
 
 /* client_login.c */
@@ -57,6 +61,7 @@ const char *client_cert_name(const struct client *c, char *dst, size_t size);
 /* client_auth.c */
 void client_auth_begin(struct client *c);
 void client_auth_message(struct client *c, const uint8_t *body, size_t len);
+bool client_auth_defers(struct client *c); /* true: its message is looked at later */
 void client_auth_looked_up(struct client *c); /* the answer of c->login->lookup is there */
 
 /* lookup.c: auth_query */
@@ -66,7 +71,13 @@ bool lookup_wanted(const struct client *c);
 /* PENDING: client_auth_looked_up() follows. Else lookup_state() and lookup_secret() tell. */
 enum lookup_state lookup_start(struct client *c);
 enum lookup_state lookup_result(const struct client *c);
+bool lookup_was_late(const struct client *c); /* FAILED: it waited for query_wait_timeout */
 const struct secret *lookup_secret(const struct client *c); /* KNOWN; may be of kind SECRET_NONE */
 void lookup_leave(struct client *c);                        /* waits no more, needs the answer no more */
+
+/* prove.c: the settings of the start-up packet. true: client_login_proven() follows, or the end of the client. */
+bool prove_start(struct client *c);
+void client_login_proven(struct client *c);
+void prove_end(struct client *c);
 
 #endif

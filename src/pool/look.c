@@ -193,6 +193,24 @@ static bool is_of_session(const struct server *s, const struct setting *st)
 	       settings_find(origin, st->name) == NULL;
 }
 
+/* What is created with no schema goes to the first one that is there: temporary, and no word of the
+ * statement tells. */
+static bool creates_temporary(const struct setting *st)
+{
+	static const char user[] = "$user", temp[] = "pg_temp";
+	const char *p = st->value;
+
+	if (strcmp(st->name, "search_path") != 0)
+		return false;
+	for (;;) {
+		p += strspn(p, " \t\n\r\f\v,\"");
+		if (strncmp(p, user, sizeof(user) - 1) != 0)
+			return strlen(p) >= sizeof(temp) - 1 &&
+			       util_memcasecmp(p, temp, sizeof(temp) - 1) == 0;
+		p += sizeof(user) - 1;
+	}
+}
+
 static bool keep_settings(struct server *s, struct look *l)
 {
 	const char *at = (const char *)l->pairs.data, *end = at + l->pairs.len;
@@ -205,6 +223,8 @@ static bool keep_settings(struct server *s, struct look *l)
 		if (is_of_session(s, &st)) {
 			buf_put(&kept, st.name, strlen(st.name) + 1);
 			buf_put(&kept, st.value, strlen(st.value) + 1);
+			if (creates_temporary(&st))
+				l->found |= SQL_TOUCH_TEMP;
 		}
 	ok = !buf_failed(&l->pairs) && settings_sorted(&kept, &list);
 	buf_free(&kept);
@@ -296,6 +316,7 @@ void look_done(struct server *s)
 			s->reset_seen |= l->resets;
 			s->look_again = server_keeps_session(s);
 		} else {
+			pins |= l->found;
 			restore_reported(s, l);
 		}
 		/* in session pooling it keeps its server anyway */

@@ -27,6 +27,7 @@ struct lookup {
 	struct lookup *prev, *next; /* of `answers`: longest unused first; not while PENDING */
 	enum lookup_state state;
 	bool in_table;
+	bool late;  /* FAILED: it had to wait for too long */
 	bool stale; /* not to be used again, though the answer is still to come */
 	unsigned rows;
 	unsigned users;      /* clients that refer to it, waiting or not */
@@ -66,6 +67,13 @@ static const char *query_of(const struct conf_database *d)
 		first_of(d != NULL ? d->auth_query : NULL, conf_current()->p.auth_query);
 
 	return strcmp(query, CONF_AUTH_QUERY) == 0 ? OWN_QUERY : query;
+}
+
+/* The client says where: nothing there is made for it before it has proved who it is. */
+static bool client_chooses(const struct conf_database *d)
+{
+	return first_of(d != NULL ? d->auth_dbname : NULL, conf_current()->p.auth_dbname)[0] ==
+	       '\0';
 }
 
 /* "": nowhere. */
@@ -224,6 +232,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (err != NULL) {
 		log_warning("auth_query for user \"%s\": %s", l->user, err->message);
 		l->state = LOOKUP_FAILED;
+		l->late = strcmp(err->message, "query_wait_timeout") == 0;
 	} else if (l->state == LOOKUP_PENDING) {
 		l->state = LOOKUP_UNKNOWN;
 	}
@@ -299,13 +308,13 @@ static struct lookup *lookup_new(const struct buf *key, const char *user)
 static struct lookup *find_or_ask(struct client *c, const struct conf_database *d)
 {
 	const char *role = role_of(d), *query = query_of(d), *name = database_of(c, d);
-	struct database *db = route_find(name);
+	struct database *db = client_chooses(d) ? route_find_unproven(name) : route_find(name);
 	struct buf key = BUF_INIT;
 	struct lookup *l = NULL;
 
 	if (db == NULL || db->disabled) {
-		log_warning("auth_query for user \"%s\": database \"%s\" is %s", client_user(c),
-			name, db != NULL ? "disabled" : "not there");
+		log_warning("auth_query for user \"%s\": authentication database \"%s\" is %s",
+			client_user(c), name, db != NULL ? "disabled" : "not configured");
 		return NULL;
 	}
 	put_key(&key, db->name, role, query, client_user(c));
@@ -342,6 +351,11 @@ enum lookup_state lookup_start(struct client *c)
 enum lookup_state lookup_result(const struct client *c)
 {
 	return c->login->lookup != NULL ? c->login->lookup->state : LOOKUP_FAILED;
+}
+
+bool lookup_was_late(const struct client *c)
+{
+	return c->login->lookup != NULL && c->login->lookup->late;
 }
 
 const struct secret *lookup_secret(const struct client *c)

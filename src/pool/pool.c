@@ -13,8 +13,10 @@
 #define LOGINS_AT_ONCE 8
 /* A server that refuses connections is tried again after this. */
 #define RETRY_FASTEST (1 * USEC_SEC)
-#define HELD_LOOK     128 /* tasks that are looked at for a free server */
-#define HELD_PERIOD   (2 * USEC_MSEC)
+/* ... or at once for who has come since, so often within that time: it may be back. */
+#define FRESH_TRIES 5
+#define HELD_LOOK   128 /* tasks that are looked at for a free server */
+#define HELD_PERIOD (2 * USEC_MSEC)
 
 static struct pool *ready_head, **ready_tail = &ready_head;
 static struct loop_tick *held_tick; /* tasks that are held back are looked at again */
@@ -91,6 +93,7 @@ void pool_free(struct pool **pp)
 	home_free(p);
 	vars_clear(&p->welcome);
 	session_forget_began(p);
+	prove_forget(p);
 	buf_free(&p->welcome_rest);
 	istr_drop(&p->user);
 	account_put(&p->account);
@@ -108,9 +111,17 @@ unsigned pool_servers_total(const struct pool *p)
 	return n - p->servers[SERVER_LISTENING].count;
 }
 
-static unsigned servers_alive(const struct pool *p)
+/* One that is to be closed, such as those of an entry that was changed, is nothing to wait for. */
+static bool has_server(const struct pool *p)
 {
-	return pool_servers_total(p) - p->servers[SERVER_LOGIN].count;
+	const struct server *s;
+
+	for (int i = 0; i < SERVER_DEAD; i++)
+		if (i != SERVER_LOGIN && i != SERVER_LISTENING)
+			DL_FOREACH (p->servers[i].head, s)
+				if (!s->close_needed)
+					return true;
+	return false;
 }
 
 /* --- limits over several pools ---------------------------------------------------------------- */
@@ -134,8 +145,7 @@ static struct server *longest_idle(const struct pool *p, bool of_db)
 
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *other = db->pools; other != NULL; other = other->next) {
-			if (other == p || other->lookup ||
-				(of_db ? db != p->db : other->account != p->account))
+			if (other == p || (of_db ? db != p->db : other->account != p->account))
 				continue;
 			DL_FOREACH (other->servers[SERVER_IDLE].head, s)
 				if (found == NULL || s->idle_since < found->idle_since)
@@ -146,13 +156,17 @@ static struct server *longest_idle(const struct pool *p, bool of_db)
 
 /* How long a failure is held against a server: one that refuses us knowingly longer than one that
  * is away. */
+static bool is_away(const struct pool *p)
+{
+	return strncmp(p->last_error.sqlstate, "08", 2) == 0 ||
+	       strncmp(p->last_error.sqlstate, "57", 2) == 0;
+}
+
 static usec_t retry_after(const struct pool *p)
 {
 	usec_t retry = conf_current()->p.server_login_retry;
-	bool away = strncmp(p->last_error.sqlstate, "08", 2) == 0 ||
-		    strncmp(p->last_error.sqlstate, "57", 2) == 0;
 
-	return away && retry > RETRY_FASTEST ? RETRY_FASTEST : retry;
+	return is_away(p) && retry > RETRY_FASTEST ? RETRY_FASTEST : retry;
 }
 
 static bool holding_back(const struct pool *p, usec_t now)
@@ -160,12 +174,15 @@ static bool holding_back(const struct pool *p, usec_t now)
 	return p->failed_at != 0 && now - p->failed_at < retry_after(p);
 }
 
-/* Since when its first client waits; USEC_NEVER: nobody does. */
+/* Since when its first client waits; USEC_NEVER: nobody does. With an auth_query, who wants to
+ * log in does. */
 static usec_t waits_since(const struct pool *p)
 {
 	const struct client *c = p->waiting.head, *g = p->greeting.head;
 	usec_t since = c != NULL ? c->request_time : USEC_NEVER;
 
+	if (p->lookup && p->tasks != NULL)
+		return p->tasks->since;
 	return g != NULL && g->request_time < since ? g->request_time : since;
 }
 
@@ -208,8 +225,6 @@ static bool make_room(struct pool *p)
 {
 	struct server *s;
 
-	if (p->lookup)
-		return true;
 	if (place_is_for_another(p))
 		return false;
 	if (db_is_full(p)) {
@@ -226,13 +241,13 @@ static bool make_room(struct pool *p)
 }
 
 /* The server that is free here makes room there. */
-static bool gives_way(struct pool *p, struct server *s, const struct client *c)
+static bool gives_way(struct pool *p, struct server *s, usec_t since)
 {
 	bool db_full = db_is_full(p), user_full = user_is_full(p);
 	struct pool *other = NULL;
 
 	if (db_full || user_full)
-		other = starving(p, db_full, user_full, c->request_time);
+		other = starving(p, db_full, user_full, since);
 	if (other == NULL)
 		return false;
 	server_close(s, "makes room for one who waits longer", NULL);
@@ -290,8 +305,11 @@ struct server *pool_take_idle(struct pool *p, bool for_client)
 		return NULL;
 	for (; s != NULL; s = next) {
 		next = s->next;
-		if (!pool_may_use(s))
+		if (!pool_may_use(s)) {
+			if (for_client && s->close_needed)
+				server_close(s, "obsolete connection", NULL);
 			continue;
+		}
 		if (!for_client || !server_is_stale(s))
 			return s;
 		/* one for each who waits, and no more */
@@ -305,7 +323,7 @@ static void serve_greeting(struct pool *p)
 {
 	struct client *c, *tmp;
 
-	if (!p->welcome_known || servers_alive(p) == 0)
+	if (p->greeting.count == 0 || !p->welcome_known || !has_server(p))
 		return;
 	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
 		client_login_welcome(c);
@@ -338,6 +356,8 @@ static bool serve_tasks(struct pool *p, usec_t now)
 	bool any = false;
 
 	while ((t = next_task(p, now, &seen, &s)) != NULL) {
+		if (p->lookup && gives_way(p, s, t->since))
+			continue;
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		any = true;
@@ -378,7 +398,7 @@ static bool serve_clients(struct pool *p, usec_t now)
 	bool any = false;
 
 	while ((c = p->waiting.head) != NULL && (s = pool_take_idle(p, true)) != NULL) {
-		if (gives_way(p, s, c))
+		if (gives_way(p, s, c->request_time))
 			continue;
 		if (now > c->request_time) {
 			p->stats.wait_time += now - c->request_time;
@@ -429,19 +449,35 @@ bool pool_serve_ready(void *arg, usec_t now)
 
 bool pool_unreachable(const struct pool *p, usec_t now)
 {
-	return servers_alive(p) == 0 && holding_back(p, now);
+	return !has_server(p) && holding_back(p, now);
 }
 
-static void fail_waiting(struct pool *p)
+/* Those who have waited since then, or longer. */
+static void fail_waiting(struct pool *p, usec_t until)
 {
 	struct client *c, *tmp;
 	struct pg_error err = p->last_error;
 
 	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
-		client_fatal(c, &err);
+		if (c->request_time <= until)
+			client_fatal_because(
+				c, &err, p->startup != NULL ? "login failed" : err.message);
 	DL_FOREACH_SAFE (p->waiting.head, c, tmp)
-		client_no_server(c, &err);
-	task_fail_waiting(p, &err);
+		if (c->request_time <= until)
+			client_no_server(c, &err);
+	task_fail_waiting(p, &err, until);
+}
+
+/* Nobody shall hear what a server said that has been started again since. */
+static bool may_try_again(struct pool *p, usec_t now)
+{
+	if (!is_away(p) || has_server(p) || p->servers[SERVER_LOGIN].count > 0)
+		return false;
+	if (now - p->tries_since >= RETRY_FASTEST) {
+		p->tries_since = now;
+		p->tries = 0;
+	}
+	return p->tries++ < FRESH_TRIES;
 }
 
 void pool_server_failed(struct pool *p, const struct pg_error *err)
@@ -450,17 +486,18 @@ void pool_server_failed(struct pool *p, const struct pg_error *err)
 
 	if (p->failed_at == 0 || strcmp(p->last_error.message, err->message) != 0 ||
 		now - p->failed_at > 10 * USEC_SEC)
-		log_write(LOG_LVL_WARNING, NULL, "%s/%s: server login failed: %s", p->db->name,
-			istr_text(p->user), err->message);
+		log_write(LOG_LVL_WARNING, NULL, "%s/%s: server login failed: %s%s", p->db->name,
+			istr_text(p->user), strcmp(err->severity, "FATAL") == 0 ? "FATAL " : "",
+			err->message);
 	p->failed_at = now;
 	p->last_error = *err;
 	pg_error_severity(&p->last_error, "ERROR");
 	if (err->hint[0] == '\0' && err->detail[0] == '\0')
 		pg_error_detail(&p->last_error,
-			"The proxy could not log in to the server of database \"%s\".",
+			"server login failed: the proxy could not log in to the server of database \"%s\".",
 			p->db->name);
-	if (servers_alive(p) == 0)
-		fail_waiting(p);
+	if (!has_server(p))
+		fail_waiting(p, now);
 }
 
 /* Servers that those who wait could use now. */
@@ -497,13 +534,20 @@ void pool_launch(struct pool *p, usec_t now)
 	if (route_stopped(p->db))
 		return;
 	if (holding_back(p, now)) {
-		if (servers_alive(p) == 0 && p->servers[SERVER_LOGIN].count == 0)
-			fail_waiting(p);
-		return;
+		if (!has_server(p) && p->servers[SERVER_LOGIN].count == 0)
+			fail_waiting(p, is_away(p) ? p->failed_at : now);
+		n = wanted(p) > 0 && may_try_again(p, now) ? 1 : 0;
 	}
-	for (; n > 0 && make_room(p); n--)
+	for (; n > 0 && make_room(p); n--) {
+		const struct client *c = p->waiting.head;
+
+		if (c != NULL && p->n_tasks == 0 &&
+			pool_servers_total(p) >= (unsigned)route_pool_size(p))
+			log_write(LOG_LVL_WARNING, client_prefix(c),
+				"taking connection from reserve_pool");
 		if (server_launch(p) == NULL)
 			return;
+	}
 }
 
 void pool_keep_minimum(struct pool *p, usec_t now)
@@ -511,7 +555,8 @@ void pool_keep_minimum(struct pool *p, usec_t now)
 	int min = p->db->min_pool_size;
 
 	if (min <= 0 || p->lookup || p->startup != NULL || holding_back(p, now) ||
-		route_paused(p->db) || p->servers[SERVER_LOGIN].count > 0)
+		route_paused(p->db) || p->db->disabled || p->db->gone ||
+		p->servers[SERVER_LOGIN].count > 0)
 		return;
 	if (p->active.count + p->waiting.count == 0 && p->db->user == NULL)
 		return;

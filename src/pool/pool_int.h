@@ -99,6 +99,8 @@ const char *pstmt_sql(const struct pstmt *p);
 const uint32_t *pstmt_oids(const struct pstmt *p);
 #define PSTMT_NAME_SIZE 24
 const char *pstmt_name(const struct pstmt *p, char dst[PSTMT_NAME_SIZE]);
+/* Might it be one of those, under which servers know the statements of all clients? */
+bool pstmt_is_name(const char *name);
 
 /* A statement that we answer: claimed by a claimant, or transaction control, or empty, or one of the
  * session (local_session.c). */
@@ -243,6 +245,8 @@ enum client_state {
 	CLIENT_WAITING, /* in `waiting` of its pool: the message at the head of its input needs a server */
 	CLIENT_BARRIER, /* in `active`: the statement at the head of its input waits for the server to finish */
 	CLIENT_PARKED,  /* in `active`: a claimant will answer */
+	CLIENT_LEAVING, /* in `client_leaving`: idle, read no more; told in this turn that we are shutting down */
+	CLIENT_MOVING,  /* in `client_moving`: idle, read no more; on its way to another process */
 	CLIENT_DEAD,    /* in `dead`: freed by the reaper */
 };
 
@@ -258,7 +262,6 @@ struct client {
 	uint8_t pins; /* enum sql_touch, PIN_UNKNOWN: why it keeps its server; session_pin() is the only writer */
 	bool skip_to_sync : 1;  /* an error in a batch: everything up to Sync is dropped */
 	bool batch_executed : 1;/* something was executed since the last Sync */
-	bool was_claimed : 1;   /* ... which a claimant answers, or has answered */
 	bool tx_watched : 1;    /* the claimant wants tx_ended */
 	bool tx_failed : 1;     /* an ErrorResponse or a ROLLBACK in the transaction under way */
 	bool tx_committed : 1;  /* a COMMIT in the transaction under way */
@@ -276,6 +279,8 @@ struct client {
 	bool again : 1;         /* the statement at the head was replaced by one that has succeeded: replace.again */
 	bool repeats : 1;       /* the message at the head has waited for client_again() */
 	bool leaving : 1;       /* sent away when it is idle */
+	bool moved : 1;         /* MOVING: it was sent */
+	bool stays : 1;         /* no other process can have it */
 	uint32_t pass_left; /* bytes of the message under way that go on as they come */
 	uint32_t string_at; /* of the Query at the head of the input: so far it has been sent; local_many.c */
 	struct conn *conn;
@@ -321,6 +326,7 @@ enum server_state {
 	SERVER_CLEANING,  /* reset query or rollback under way */
 	SERVER_LISTENING, /* for all clients of the database that listen: listen.c */
 	SERVER_CANCELLED, /* free, but a cancel request towards it is still on its way */
+	SERVER_MOVING,    /* on its way to another process */
 	SERVER_DEAD,
 	SERVER_STATES
 };
@@ -361,21 +367,25 @@ struct server {
 	bool sets_by_sql : 1;  /* session pooling: SQL has prepared a statement that may change settings */
 	bool look_again : 1;   /* session pooling: the last question failed */
 	bool look_insisted : 1;/* ... and a statement that does not run here has asked once more */
+	bool unseen : 1;       /* it may have settings whose names nobody knows: for its client alone */
+	bool dialect_doubt : 1;/* what is outstanding may change what the client's texts mean: client_dialect() */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool copying : 1;      /* CopyInResponse seen, its CommandComplete or error is to come */
 	bool copy_doubt : 1;   /* a copy has failed, or may have: how many Syncs were answered since is being asked for */
 	bool close_needed : 1; /* closed as soon as it is free */
+	bool served : 1;       /* somebody has had it */
 	bool completed : 1;    /* something but a Close was answered, or refused, since the last ReadyForQuery */
 	bool pass_discard : 1;
 	bool last_resort : 1;  /* LOGIN: prefer-standby, and there is none */
 	bool raw : 1;          /* of a replication client: bytes pass */
+	bool checked : 1;      /* has shown that it is alive, and did nothing since */
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
 	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
-	uint8_t unnamed_touches; /* with unnamed_raw */
 	uint8_t copy_stray;    /* with copy_doubt: type of the message that the client sent in a copy that had not failed; or 0 */
 	uint8_t touched_behind; /* ... at most, behind what is outstanding */
+	uint32_t unnamed_touches; /* with unnamed_raw */
 	uint32_t pass_left;
 	struct conn *conn;
 	struct server *prev, *next;
@@ -422,6 +432,12 @@ struct task {
 	struct buf bind;       /* Bind message behind the statement name: formats, values, result formats */
 	bool prepare, failed, stays;
 	bool first;            /* of its kind on its server */
+	enum task_time time;
+	bool is_look;          /* silent.c: asks for another one */
+	struct silent_look *look; /* silent.c: what was asked about it; or NULL */
+	usec_t heard_at;       /* silent.c: the server has said that it waits for something; 0: it has not */
+	usec_t asked_at;       /* ... and was asked then; 0: it was not */
+	int32_t lost_in;       /* task_lost_in() */
 	struct vars vars;
 	struct istr *extra;
 	struct pg_error err;
@@ -452,6 +468,8 @@ struct account {
 	struct account_limits limits;
 };
 struct account *account_get(struct istr *name); /* a reference; NULL: memory */
+struct account *account_find(const struct istr *name); /* borrowed; NULL: there is none */
+void account_each(void (*fn)(const struct account *a, void *arg), void *arg);
 void account_put(struct account **p);
 const struct account_limits *account_limits(struct account *a);
 
@@ -481,6 +499,7 @@ struct pool {
 	struct home *homes;     /* hash by kind of task */
 	usec_t first_call, later_call; /* what tasks take where their kind was not before, and where it was */
 	unsigned n_pinned;      /* clients that keep their servers */
+	bool moved;             /* what is known of it was sent to the process that takes over */
 	bool ready_marked;      /* in the list that the pool phase serves */
 	struct pool *ready_next;
 	bool welcome_known;
@@ -490,10 +509,14 @@ struct pool {
 		struct vars vars;
 		struct istr *extra, *origin; /* origin NULL: nobody */
 	} began; /* settings that the last client began with: the next one is mostly like it */
+	struct istr *accepted[32]; /* settings of start-up packets: prove.c */
+	unsigned n_accepted;
 	struct secret given;    /* learnt from the login of a user that auth_query knows: for our logins as him */
 	struct istr *startup;   /* of one replication client: name\0value\0 of its start-up packet; else NULL */
 	bool lookup;            /* runs auth_query and nothing else; no client can enter it */
 	struct pg_error last_error;
+	usec_t tries_since;     /* ... was tried again for who came later, so often since then */
+	unsigned tries;
 	usec_t failed_at;       /* time of the last failed connect or login; 0: none since the last success */
 	struct pool_stats stats;
 	struct pool_stats stats_old;  /* at the end of the last stats_period */
@@ -515,6 +538,7 @@ struct database {
 	struct vars defaults;   /* client_encoding, datestyle, timezone, application_name of the entry */
 	char *queue_user, *queue_password;
 	bool automatic;         /* made from "*" */
+	bool unproven;          /* automatic, and nobody has logged in to it: only auth_query runs there; not shown */
 	bool reached;           /* some server of it has let us in */
 	bool paused, disabled, gone;
 	unsigned generation;
@@ -526,6 +550,10 @@ struct database {
 
 /* route.c */
 struct database *route_find(const char *name); /* makes one from "*" */
+/* For auth_query where a client says so, who has proved nothing: a few of those are kept. */
+struct database *route_find_unproven(const char *name);
+/* For a client that has logged in. *ret_full: there are max_auto_databases, all in use. */
+struct database *route_enter(const char *name, bool *ret_full);
 struct database *route_first(void);
 void route_reload(const struct conf *c);
 void route_free(void);
@@ -581,6 +609,7 @@ void client_move_greeting(struct client *c);
 void client_become_console(struct client *c);
 void client_close(struct client *c, enum client_end how, const char *reason);
 void client_fatal(struct client *c, const struct pg_error *err);
+void client_fatal_because(struct client *c, const struct pg_error *err, const char *reason); /* reason: for the log */
 void client_reap(void);
 void client_write(struct client *c, const struct buf *b);
 /* Bytes for the client in the order of answers: at once, or behind what its server still owes. Takes
@@ -592,6 +621,9 @@ void client_each(void (*fn)(struct client *c, void *arg), void *arg);
 unsigned client_count(void);
 struct client *client_by_key(uint64_t key);
 void client_key_forget(struct client *c);
+bool client_key_adopt(struct client *c, uint64_t key); /* of another process; another one if it is in use */
+/* Of another process; not yet in a list of its own. NULL: memory, and fd is closed. */
+struct client *client_adopt(int fd, const struct conn_addr *peer, const void *input, size_t len);
 bool client_key_assign(struct client *c);
 bool client_out_of_memory(struct client *c); /* closes; returns false, for chaining */
 
@@ -600,6 +632,7 @@ extern const struct conn_ops client_login_ops;
 void client_login_start(struct client *c);
 void client_login_free(struct client *c);
 void client_auth_tick(struct client *c, usec_t now); /* answers that are held back */
+usec_t client_login_slow_since(const struct client *c);
 void client_auth_closing(struct client *c);
 void client_login_welcome(struct client *c); /* the pool knows its welcome now */
 
@@ -614,7 +647,8 @@ struct hosts;
 struct hosts *hosts_new(const char *text); /* NULL: memory */
 void hosts_free(struct hosts **p);
 const char *hosts_next(struct server *s); /* borrowed; NULL: there is no further one */
-bool hosts_failed(struct server *s, const char *sqlstate); /* true: there is another one for it */
+/* true: there is another one for it; news: it was not known that this one is away. */
+bool hosts_failed(struct server *s, const char *sqlstate, bool *news);
 bool hosts_left(const struct server *s);
 enum hosts_verdict { HOSTS_GOOD, HOSTS_NEXT, HOSTS_NONE };
 enum hosts_verdict hosts_judge(struct server *s, int standby);
@@ -623,6 +657,9 @@ void hosts_role_changed(struct server *s, const char *value); /* in_hot_standby 
 /* replication.c */
 bool replication_start(struct client *c); /* from the greeting on; false: there is no server */
 void replication_parameters(const struct pool *p, const char **pairs, int *n, int max);
+
+/* prove.c */
+void prove_forget(struct pool *p);
 
 /* lookup.c */
 void lookup_forget(const char *user);
@@ -671,6 +708,8 @@ enum step extq_execute(struct client *c, const struct wire_msg *m);
 enum step extq_close(struct client *c, const struct wire_msg *m);
 struct cstmt *extq_find(struct client *c, const char *name);
 void extq_forget(struct client *c, struct cstmt **p);
+/* There is no statement of that name. */
+enum step extq_refuse_unknown(struct client *c, const char *name, bool simple);
 /* This batch has failed; at_parse: in the Parse of the unnamed statement, which ends the one before. */
 void extq_forget_unconfirmed(struct client *c, uint16_t batch, bool at_parse);
 void extq_forget_all(struct client *c); /* DEALLOCATE ALL, DISCARD ALL: not what was parsed behind it */
@@ -721,9 +760,14 @@ bool session_restore_all(struct client *c, bool identity); /* identity: role and
 /* A text with these effects is sent to the client's server. */
 /* enum sql_touch, of all statements of a text that the client's server is to get. */
 unsigned session_touches(const struct client *c, const char *sql, size_t len);
+/* The same of one that is refused when it is several. */
+unsigned session_touches_prepared(const struct client *c, const char *sql, size_t len);
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches);
+void session_touch_call(struct client *c, const struct wire_msg *m); /* FunctionCall */
+/* false: the client waits until it is known what its text means. */
+bool session_reads(struct client *c, const char *sql, size_t len);
 /* A simple query is about to be sent. What it sets, a reference; NULL: nothing that is known now. */
-struct istr *session_effect(struct client *c, const char *sql, size_t len);
+struct istr *session_effect(struct client *c, const char *sql, size_t len, bool single);
 void session_apply(struct server *s, const struct istr *effect);
 void session_pin(struct client *c, unsigned pins);
 /* As many servers of its pool as may be are kept by others, and this text would make the client keep one more. */
@@ -747,6 +791,8 @@ bool session_sync(struct client *c); /* puts the client's settings in force wher
 /* A PREPARE or DEALLOCATE is about to be sent, as a statement of its own; NULL: the server has to be asked. */
 struct istr *sqlprep_effect(struct client *c, const char *sql, size_t len);
 bool sqlprep_is_effect(const struct istr *effect);
+/* What the text executes by SQL is known, and changes nothing of the session. */
+bool sqlprep_is_all_known(struct client *c, const char *sql, size_t len);
 void sqlprep_apply(struct server *s, const struct istr *effect); /* it has been carried out */
 bool sqlprep_sync(struct client *c); /* the client's in the place of those on its server; false: closed */
 void sqlprep_failed(struct server *s, const struct istr *name); /* could not be prepared again; NULL: another step */
@@ -791,6 +837,7 @@ enum step local_session_execute(struct client *c, const char *sql);
 extern struct server_list server_dead;
 struct server *server_launch(struct pool *p);
 struct server *server_launch_listener(struct pool *p);
+struct server *server_adopt(struct pool *p); /* of another process: LOGIN, without a connection yet; NULL: memory */
 void server_move(struct server *s, enum server_state to);
 void server_close(struct server *s, const char *reason, const struct pg_error *for_client);
 /* server_fast_close: it is to be closed, and its session says nothing just now. */
@@ -828,7 +875,8 @@ void server_expect_free(struct server *s, struct expect *e, bool ok);
 /* server_login.c */
 extern const struct conn_ops server_login_ops;
 bool server_login_start(struct server *s);
-void server_login_give_up(struct server *s, const struct pg_error *err); /* this host, or altogether */
+/* This host, or altogether; the reason is for the log. */
+void server_login_give_up(struct server *s, const struct pg_error *err, const char *reason);
 void server_login_free(struct server *s);
 
 /* stat.c: an error that a client gets */
@@ -858,8 +906,12 @@ void task_error(struct task *t, const uint8_t *body, size_t len);
 void task_news(struct task *t, const char *text);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
 void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */
-void task_fail_waiting(struct pool *p, const struct pg_error *err);
+void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until); /* since when they wait, at most */
 void task_fail_late(struct pool *p, usec_t limit, usec_t now); /* that have waited for longer */
+
+/* silent.c: statements of our own whose answer does not come */
+void silent_tick(struct pool *p, usec_t now);
+void silent_forget(struct task *t); /* it ends */
 
 /* server_tls.c: *why is set with FAILED */
 struct tls_ctx *server_tls_rules(const struct database *db); /* borrowed for the turn; NULL: plain text */
@@ -874,7 +926,7 @@ enum server_tls server_tls_answer(struct conn *conn, struct tls_ctx *ctx, const 
 uint64_t cancel_key_of(uint64_t random); /* with the number of this process, where there are peers */
 void cancel_server(struct server *s); /* asks the backend to stop */
 void cancel_drop_asker(struct client *c); /* it has left */
-/* `asker` is closed when the request has been carried out. */
+/* `asker` is closed when the request has been carried out; NULL: nobody is. */
 void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *asker);
 
 void cancel_forget_server(struct server *s); /* it is closed */
@@ -886,11 +938,26 @@ void cancel_free(void);
 /* pooler.c */
 void pooler_gate(usec_t now); /* how many may be there that have not logged in */
 extern bool pooler_gated;
-void pooler_shutdown_tick(void);
+void pooler_tick_at(usec_t when); /* the janitor comes then, or earlier */
 void pooler_moved(const char *database);
-bool pooler_turns_away(const struct client *c); /* it has come too late */
+uint64_t pooler_next_id(void); /* of clients and servers, one row of numbers for both */
 void client_free_slabs(void);
 void server_free_slabs(void);
+
+/* move.c */
+extern bool move_is_on; /* another process takes over */
+extern struct client_list client_moving;
+bool move_take(struct client *c); /* it is idle: true: it goes */
+void move_send(void); /* behind the flush of a turn */
+
+/* shutdown.c */
+extern bool shutdown_some_leave; /* only then shutdown_client_ready() has anything to do */
+extern struct client_list client_leaving;
+void shutdown_client_ready(struct client *c); /* is it idle, and to leave? Then nothing of it is begun any more */
+bool shutdown_say_goodbye(void *arg, usec_t now); /* of the loop phase */
+bool pooler_turns_away(const struct client *c); /* it has come too late */
+usec_t shutdown_tick(usec_t now); /* when to be called again */
+void shutdown_reset(void);
 
 /* suspend.c */
 void suspend_begin(void);

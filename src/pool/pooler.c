@@ -12,14 +12,6 @@
 const struct interceptor *intercept_queue, *intercept_console;
 
 static struct loop_tick *tick;
-/* What is answered at the beginning of a shutdown (waits that end) may leave, with the Sync behind
- * it. */
-#define SHUTDOWN_GRACE (20 * USEC_MSEC)
-
-static enum pooler_shutdown shutting_down;
-static usec_t shutdown_at;
-static void (*on_stopped)(void);
-static void (*on_shutdown)(void);
 static void (*on_moved)(const char *database);
 
 static enum claim pass_claim(struct client *c, const char *sql, size_t len, bool complete)
@@ -52,6 +44,7 @@ void intercept_register(const struct interceptor *i, bool console)
 static void reap(void *arg)
 {
 	(void)arg;
+	move_send();
 	client_reap();
 	server_reap();
 }
@@ -77,9 +70,10 @@ bool pooler_start(void)
 		intercept_queue = &pass_all;
 	if (intercept_console == NULL)
 		intercept_console = &pass_all;
-	shutting_down = SHUTDOWN_NONE;
+	shutdown_reset();
 	pooler_paused_all = false;
 	loop_phase(LOOP_PHASE_POOLS, pool_serve_ready, NULL);
+	loop_phase(LOOP_PHASE_POOLS, shutdown_say_goodbye, NULL);
 	loop_reaper(reap, NULL);
 	dns_on_gone(address_gone);
 	tick = loop_tick_new(janitor_tick, NULL, loop_now());
@@ -113,7 +107,7 @@ void pooler_free(void)
 	end_servers();
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
-			task_fail_waiting(p, &err);
+			task_fail_waiting(p, &err, USEC_NEVER);
 	lookup_free_all();
 	penalty_free();
 	outside_free();
@@ -146,8 +140,10 @@ static void send_away_slow(usec_t now)
 	struct pg_error err;
 
 	DL_FOREACH_SAFE (client_logins.head, c, tmp) {
-		if (!is_crowded() || now - c->connect_time < LOGIN_GRACE)
+		if (!is_crowded())
 			return;
+		if (now < client_login_slow_since(c) + LOGIN_GRACE)
+			continue;
 		pg_error_set(&err, "53300", "too many connections that have not logged in");
 		pg_error_hint(&err, "The limit is max_unauthenticated_conn.");
 		client_fatal(c, &err);
@@ -186,22 +182,16 @@ void pooler_reloaded(void)
 	route_reload(conf_current());
 }
 
-/* --- shutdown
- * --------------------------------------------------------------------------------------------- */
-
-void pooler_on_stopped(void (*fn)(void))
-{
-	on_stopped = fn;
-}
-
-void pooler_on_shutdown(void (*fn)(void))
-{
-	on_shutdown = fn;
-}
-
 void pooler_on_moved(void (*fn)(const char *database))
 {
 	on_moved = fn;
+}
+
+uint64_t pooler_next_id(void)
+{
+	static uint64_t last;
+
+	return ++last;
 }
 
 void pooler_moved(const char *database)
@@ -210,118 +200,9 @@ void pooler_moved(const char *database)
 		on_moved(database);
 }
 
-enum pooler_shutdown pooler_is_shutting_down(void)
+void pooler_tick_at(usec_t when)
 {
-	return shutting_down;
-}
-
-/* Who came before the others were told to go elsewhere may stay until it leaves. */
-bool pooler_turns_away(const struct client *c)
-{
-	return shutting_down >= SHUTDOWN_WAIT_SERVERS ||
-	       (shutting_down == SHUTDOWN_WAIT_CLIENTS && c->connect_time > shutdown_at);
-}
-
-/* Idle means: owed nothing, in no transaction. Those are told and sent away. */
-static void end_idle_client(struct client *c, void *arg)
-{
-	struct pg_error err;
-
-	(void)arg;
-	if (c->console || c->state == CLIENT_DEAD)
-		return;
-	if (c->state == CLIENT_LOGIN || (c->state == CLIENT_ACTIVE && c->request_time == 0 &&
-						client_tx(c) == CLIENT_TX_IDLE &&
-						(c->link == NULL || c->link->expect.count == 0))) {
-		pg_error_set(&err, "57P01", "terminating connection due to administrator command");
-		pg_error_detail(&err, "The pooler is shutting down.");
-		client_fatal(c, &err);
-	}
-}
-
-static void end_leaving_client(struct client *c, void *arg)
-{
-	if (c->leaving && !c->batch_executed && c->conn != NULL &&
-		conn_pending_output(c->conn) == 0)
-		end_idle_client(c, arg);
-}
-
-void client_send_away(struct client *c)
-{
-	c->leaving = true;
-	loop_tick_at(tick, loop_now() + SHUTDOWN_GRACE);
-}
-
-/* Who is still there when all servers are free: in a block that no server knows of, or in
- * mid-batch. */
-static void end_other_client(struct client *c, void *arg)
-{
-	struct pg_error err;
-
-	(void)arg;
-	if (c->console || c->state == CLIENT_DEAD)
-		return;
-	pg_error_set(&err, "57P01", "terminating connection due to administrator command");
-	pg_error_detail(&err, "The pooler is shutting down.");
-	client_fatal(c, &err);
-}
-
-static bool servers_in_use(void)
-{
-	for (struct database *db = route_first(); db != NULL; db = db->next)
-		for (struct pool *p = db->pools; p != NULL; p = p->next)
-			if (p->servers[SERVER_ACTIVE].count + p->servers[SERVER_TASK].count +
-					p->servers[SERVER_FINISHING].count +
-					p->servers[SERVER_CLEANING].count >
-				0)
-				return true;
-	return false;
-}
-
-static void count_client(struct client *c, void *arg)
-{
-	if (!c->console && c->state != CLIENT_DEAD)
-		++*(unsigned *)arg;
-}
-
-void pooler_shutdown_tick(void)
-{
-	unsigned clients = 0;
-	bool done = false;
-
-	switch (shutting_down) {
-	case SHUTDOWN_NONE:
-		return;
-	case SHUTDOWN_NOW:
-		done = true;
-		break;
-	case SHUTDOWN_WAIT_SERVERS:
-		client_each(end_idle_client, NULL);
-		done = !servers_in_use() && loop_now() >= shutdown_at + SHUTDOWN_GRACE;
-		if (done)
-			client_each(end_other_client, NULL);
-		break;
-	case SHUTDOWN_WAIT_CLIENTS:
-		client_each(end_leaving_client, NULL);
-		client_each(count_client, &clients);
-		done = clients == 0;
-		break;
-	}
-	if (done && on_stopped != NULL)
-		on_stopped();
-}
-
-void pooler_shutdown(enum pooler_shutdown how)
-{
-	if (how <= shutting_down)
-		return;
-	suspend_end();
-	shutting_down = how;
-	shutdown_at = loop_now();
-	if (on_shutdown != NULL)
-		on_shutdown();
-	loop_tick_at(
-		tick, how == SHUTDOWN_WAIT_SERVERS ? shutdown_at + SHUTDOWN_GRACE : shutdown_at);
+	loop_tick_at(tick, when);
 }
 
 /* --- what the console does

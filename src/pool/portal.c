@@ -194,7 +194,6 @@ enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_
 	c->park_portal = p;
 	c->parked_simple = p == NULL;
 	c->park_max_rows = max_rows;
-	c->was_claimed = true;
 	client_move(c, CLIENT_PARKED);
 	return STEP_PARKED;
 }
@@ -206,12 +205,6 @@ void client_waited(struct client *c, usec_t time)
 		c->request_time += time;
 }
 
-static void unpark(struct client *c)
-{
-	client_move(c, CLIENT_ACTIVE);
-	client_resume(c);
-}
-
 void client_answer(struct client *c, struct answer *a)
 {
 	struct lstmt *l = c->park_stmt;
@@ -220,14 +213,14 @@ void client_answer(struct client *c, struct answer *a)
 	ASSERT(c->state == CLIENT_PARKED);
 	c->park_stmt = NULL;
 	c->park_portal = NULL;
+	client_move(c, CLIENT_ACTIVE);
 	if (c->parked_simple)
 		local_answer_simple(c, a, l);
 	else if (p != NULL)
 		local_answer_execute(c, a, p, c->park_max_rows);
 	answer_free(a);
 	lstmt_drop(&l);
-	if (c->state != CLIENT_DEAD)
-		unpark(c);
+	client_resume(c);
 }
 
 void client_fail(struct client *c, const struct pg_error *err)
@@ -235,7 +228,7 @@ void client_fail(struct client *c, const struct pg_error *err)
 	ASSERT(c->state == CLIENT_PARKED);
 	lstmt_drop(&c->park_stmt);
 	c->park_portal = NULL;
+	client_move(c, CLIENT_ACTIVE);
 	client_error(c, err, c->parked_simple);
-	if (c->state != CLIENT_DEAD)
-		unpark(c);
+	client_resume(c);
 }

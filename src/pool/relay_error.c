@@ -103,6 +103,33 @@ static enum relay_step error_settings(
 	return RELAY_GONE;
 }
 
+/* What the claimant has to say to it. false: nothing. */
+static bool emit_with_hint(struct relay *r, const struct wire_msg *m)
+{
+	const struct client *c = r->s->link;
+	struct wire_notice n;
+	struct buf b = BUF_INIT;
+	const char *hint;
+	size_t start;
+
+	if (c == NULL || c->icpt == NULL || c->icpt->hint == NULL || !wire_complete(m) ||
+		m->have == 0)
+		return false;
+	wire_read_notice(m->body, m->have, &n);
+	hint = n.hint == NULL && n.routine != NULL ? c->icpt->hint(n.routine) : NULL;
+	if (hint == NULL)
+		return false;
+	start = build_begin(&b, 'E');
+	build_bytes(&b, m->body, m->have - 1);
+	build_u8(&b, 'H');
+	build_cstr(&b, hint);
+	build_u8(&b, 0);
+	build_end(&b, start);
+	relay_emit(r, &b);
+	buf_free(&b);
+	return true;
+}
+
 static enum relay_step error_for(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
@@ -155,7 +182,8 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 		break;
 	}
 	count_error(m);
-	relay_run_add(r, m->data, m->total);
+	if (!emit_with_hint(r, m))
+		relay_run_add(r, m->data, m->total);
 	if (e->kind == EXPECT_QUERY && e->dest == DEST_CLIENT)
 		istr_drop((struct istr **)&e->arg); /* it has set nothing */
 	if (s->link != NULL)

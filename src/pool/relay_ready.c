@@ -35,6 +35,8 @@ void relay_rest(struct relay *r)
 	 * it */
 	if (c->pass_left > 0 && !c->pass_discard)
 		return;
+	if (s->tx == 'I')
+		s->dialect_doubt = false; /* all changes have been reported */
 	if (s->copy_doubt) {
 		(void)copy_ask(s);
 		return;

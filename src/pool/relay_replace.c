@@ -46,6 +46,9 @@ static void complete(struct relay *r, struct replaced *rp, struct replace *one)
 	case REPLACE_TAG_ROWS:
 		snprintf(tag, sizeof(tag), "%s %llu", one->tag_text, (unsigned long long)rp->rows);
 		break;
+	case REPLACE_TAG_TOLD:
+		snprintf(tag, sizeof(tag), "%s %llu", one->tag_text, (unsigned long long)one->told);
+		break;
 	case REPLACE_TAG_VALUE:
 		snprintf(tag, sizeof(tag), "%s %lld", one->tag_text, (long long)rp->value);
 		break;

@@ -152,7 +152,7 @@ static struct database *find(const char *name)
 	return NULL;
 }
 
-struct database *route_find(const char *name)
+static struct database *find_or_make(const char *name)
 {
 	struct database *db = find(name);
 	const struct conf *c = conf_current();
@@ -166,6 +166,118 @@ struct database *route_find(const char *name)
 	return database_new(c, d, name);
 }
 
+static void registered(const struct database *db)
+{
+	if (db != NULL && db->automatic)
+		log_info("registered new auto-database: %s", db->name);
+}
+
+struct database *route_find(const char *name)
+{
+	struct database *db = find(name);
+
+	if (db == NULL) {
+		db = find_or_make(name);
+		registered(db);
+	}
+	return db;
+}
+
+/* --- those that clients name ------------------------------------------------------------------ */
+
+#define UNPROVEN_MAX 32
+
+static bool has_tasks(const struct database *db)
+{
+	for (const struct pool *p = db->pools; p != NULL; p = p->next)
+		if (p->n_tasks > 0)
+			return true;
+	return false;
+}
+
+static bool has_servers_in_use(const struct database *db)
+{
+	for (const struct pool *p = db->pools; p != NULL; p = p->next)
+		if (pool_servers_total(p) != p->servers[SERVER_IDLE].count ||
+			p->servers[SERVER_LISTENING].count > 0)
+			return true;
+	return false;
+}
+
+/* Nobody would miss it. */
+static bool may_go(const struct database *db, bool unproven)
+{
+	return db->automatic && !db->gone && db->unproven == unproven && db->n_clients == 0 &&
+	       !db->paused && !db->disabled && !has_tasks(db) &&
+	       (unproven || !has_servers_in_use(db));
+}
+
+static unsigned count_automatic(bool unproven)
+{
+	unsigned n = 0;
+
+	for (const struct database *db = list; db != NULL; db = db->next)
+		n += db->automatic && !db->gone && db->unproven == unproven;
+	return n;
+}
+
+/* What has been unused for the longest time goes, with its idle connections; route_tick() frees it.
+ */
+static bool make_room(bool unproven)
+{
+	struct database *victim = NULL;
+
+	for (struct database *db = list; db != NULL; db = db->next)
+		if (may_go(db, unproven) && (victim == NULL || db->idle_since < victim->idle_since))
+			victim = db;
+	if (victim == NULL)
+		return false;
+	for (struct pool *p = victim->pools; p != NULL; p = p->next)
+		for (int i = 0; i < SERVER_DEAD; i++)
+			while (p->servers[i].head != NULL)
+				server_close(p->servers[i].head, "database is not used", NULL);
+	victim->gone = true;
+	return true;
+}
+
+struct database *route_find_unproven(const char *name)
+{
+	struct database *db = find(name);
+	const struct conf_database *d;
+
+	if (db != NULL)
+		return db;
+	d = conf_find_database(conf_current(), name);
+	if (d != NULL && strcmp(d->name, "*") == 0 && count_automatic(true) >= UNPROVEN_MAX &&
+		!make_room(true))
+		return NULL;
+	db = find_or_make(name);
+	if (db != NULL)
+		db->unproven = db->automatic;
+	return db;
+}
+
+struct database *route_enter(const char *name, bool *ret_full)
+{
+	struct database *db = find(name);
+	const struct conf_database *d = conf_find_database(conf_current(), name);
+
+	*ret_full = false;
+	if (db != NULL && !db->unproven)
+		return db;
+	if (d != NULL && strcmp(d->name, "*") == 0 &&
+		count_automatic(false) >= (unsigned)conf_current()->p.max_auto_databases &&
+		!make_room(false)) {
+		*ret_full = true;
+		return NULL;
+	}
+	db = find_or_make(name);
+	if (db != NULL)
+		db->unproven = false;
+	registered(db);
+	return db;
+}
+
 static void close_servers_soon(struct database *db)
 {
 	struct server *s;
@@ -175,6 +287,7 @@ static void close_servers_soon(struct database *db)
 			DL_FOREACH (p->servers[i].head, s)
 				s->close_needed = true;
 		p->welcome_known = false;
+		prove_forget(p);
 		vars_clear(&p->welcome);
 		buf_free(&p->welcome_rest);
 		p->failed_at = 0;
@@ -200,6 +313,7 @@ static void reload_one(struct database *db, const struct conf *c, const struct c
 		log_error("reload: out of memory; database \"%s\" keeps its old settings in part",
 			db->name);
 	db->automatic = strcmp(d->name, "*") == 0;
+	db->unproven = db->unproven && db->automatic;
 	if (same)
 		return;
 	close_servers_soon(db);
@@ -225,11 +339,23 @@ void route_reload(const struct conf *c)
 			log_error("out of memory: database \"%s\" is not there", d->name);
 }
 
+/* On their way to another process, and back if that cannot have them. */
+static bool has_moving(const struct pool *p)
+{
+	const struct client *c;
+
+	DL_FOREACH (client_moving.head, c)
+		if (c->pool == p)
+			return true;
+	return false;
+}
+
 static bool pool_is_unused(const struct pool *p)
 {
-	return p->active.count + p->waiting.count + p->greeting.count + p->n_tasks +
-		       pool_servers_total(p) + p->servers[SERVER_LISTENING].count ==
-	       0;
+	return !has_moving(p) && p->active.count + p->waiting.count + p->greeting.count +
+						 p->n_tasks + pool_servers_total(p) +
+						 p->servers[SERVER_LISTENING].count ==
+					 0;
 }
 
 /* Pools that nobody has used for a while, if the operator wants that, and those of one client. */
@@ -243,8 +369,12 @@ static void forget_pools(struct database *db, usec_t now)
 
 		if (!pool_is_unused(p))
 			p->idle_since = now;
-		else if (p->startup != NULL || (limit > 0 && now - p->idle_since > limit))
+		else if (p->startup != NULL)
 			pool_free(&unused);
+		else if (limit > 0 && now - p->idle_since > limit) {
+			log_info("cleaning up idle pool: %s/%s", db->name, istr_text(p->user));
+			pool_free(&unused);
+		}
 	}
 }
 
@@ -255,7 +385,7 @@ static usec_t idle_limit(const struct database *db)
 	usec_t limit = conf_current()->p.autodb_idle_timeout;
 	usec_t retry = 2 * conf_current()->p.server_login_retry + USEC_SEC;
 
-	if (db->reached || db->paused || db->disabled)
+	if ((db->reached && !db->unproven) || db->paused || db->disabled)
 		return limit;
 	return limit == 0 || retry < limit ? retry : limit;
 }

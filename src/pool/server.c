@@ -11,10 +11,10 @@
 #include "session_int.h"
 
 #define DISCARD_ALL "DISCARD ALL"
+#define CHECK_HOLDS USEC_SEC
 
 struct server_list server_dead;
 static struct slab *slab;
-static uint64_t last_id;
 
 static struct server_list *list_of(struct server *s)
 {
@@ -44,7 +44,7 @@ void server_move(struct server *s, enum server_state to)
 	list_add(s);
 }
 
-static struct server *launch(struct pool *p, bool for_listen)
+struct server *server_adopt(struct pool *p)
 {
 	struct server *s;
 
@@ -57,13 +57,22 @@ static struct server *launch(struct pool *p, bool for_listen)
 	s->state = SERVER_LOGIN;
 	s->tx = 'I';
 	s->pool = p;
-	s->for_listen = for_listen;
 	s->alone = true;
-	s->id = ++last_id;
+	s->id = pooler_next_id();
 	s->connect_time = s->request_time = loop_now();
 	list_add(s);
 	p->db->n_servers++;
 	p->account->servers++;
+	return s;
+}
+
+static struct server *launch(struct pool *p, bool for_listen)
+{
+	struct server *s = server_adopt(p);
+
+	if (s == NULL)
+		return NULL;
+	s->for_listen = for_listen;
 	if (!server_login_start(s)) {
 		server_close(s, "out of memory", NULL);
 		return NULL;
@@ -132,8 +141,7 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 
 	if (s->state == SERVER_DEAD)
 		return;
-	log_write(s->state == SERVER_LOGIN || !conf_current()->p.log_disconnections ? LOG_LVL_DEBUG
-										    : LOG_LVL_INFO,
+	log_write(conf_current()->p.log_disconnections ? LOG_LVL_INFO : LOG_LVL_DEBUG,
 		server_prefix(s), "closing because: %s (age=%llus)", reason,
 		(unsigned long long)((loop_now() - s->connect_time) / USEC_SEC));
 	server_move(s, SERVER_DEAD);
@@ -151,6 +159,7 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 		if (for_client == NULL)
 			for_client = pg_error_set(
 				&err, "08006", "server closed the connection unexpectedly");
+		t->lost_in = s->pid != 0 ? s->pid : -1;
 		task_end(t, t->failed ? &t->err : for_client);
 	}
 	end_client(s, for_client);
@@ -167,7 +176,8 @@ void server_close_fast(struct server *s)
 {
 	struct pg_error err;
 
-	pg_error_set(&err, "57P01", "the server connection of this session is being replaced");
+	pg_error_set(&err, "57P01", "database configuration changed");
+	pg_error_detail(&err, "The server connection of this session is being replaced.");
 	pg_error_hint(&err, "Connect again; server_fast_close ends sessions whose server "
 			    "connection is to be closed.");
 	server_close(s, "database configuration changed", &err);
@@ -539,6 +549,8 @@ void server_link(struct server *s, struct client *c)
 	s->mode = (uint8_t)route_pool_mode(s->pool);
 	s->link = c;
 	c->link = s;
+	s->checked = false;
+	s->served = true;
 	s->request_time = s->held_since = now;
 	s->alone &= s->holder == 0 || s->holder == (int32_t)(c->key >> 32);
 	s->holder = (int32_t)(c->key >> 32);
@@ -552,38 +564,6 @@ static void server_drop_raw_unnamed(struct server *s)
 {
 	if (s->unnamed_raw)
 		server_drop_unnamed(s);
-}
-
-void server_release(struct server *s)
-{
-	struct client *c = s->link;
-
-	if (c != NULL) {
-		c->link = NULL;
-		s->link = NULL;
-	}
-	if (s->expect.count > 0 || s->pass_left > 0 || s->tx != 'I' || s->copy_in || s->unsynced) {
-		log_write(
-			LOG_LVL_ERROR, server_prefix(s), "not at rest when it was to be released");
-		server_close(s, "not at rest", NULL);
-		return;
-	}
-	s->throttled = s->discarding = s->settling = false;
-	s->copying = s->copy_doubt = false;
-	s->vars_stale = s->discarded = false;
-	session_released(s);
-	s->mode = POOL_MODE_UNSET;
-	server_drop_raw_unnamed(s);
-	expect_shrink(&s->expect);
-	s->idle_since = loop_now();
-	if (s->close_needed) {
-		server_close(s, "close_needed", NULL);
-		return;
-	}
-	server_move(s, s->cancels > 0 ? SERVER_CANCELLED : SERVER_IDLE);
-	/* a client that does not read may have stopped it */
-	conn_want_read(s->conn, true);
-	pool_mark_ready(s->pool);
 }
 
 /* A query that may be NULL or empty. */
@@ -613,12 +593,58 @@ out:
 	buf_free(&b);
 }
 
+void server_release(struct server *s)
+{
+	struct client *c = s->link;
+
+	if (c != NULL) {
+		c->link = NULL;
+		s->link = NULL;
+	}
+	if (s->expect.count > 0 || s->pass_left > 0 || s->tx != 'I' || s->copy_in || s->unsynced) {
+		log_write(
+			LOG_LVL_ERROR, server_prefix(s), "not at rest when it was to be released");
+		server_close(s, "not at rest", NULL);
+		return;
+	}
+	s->throttled = s->discarding = s->settling = s->dialect_doubt = false;
+	s->copying = s->copy_doubt = false;
+	s->vars_stale = s->discarded = false;
+	session_released(s);
+	s->mode = POOL_MODE_UNSET;
+	server_drop_raw_unnamed(s);
+	if (s->unseen) {
+		s->dirty = true;
+		s->pool->stats.resets++;
+		clean(s, false, NULL);
+		return;
+	}
+	expect_shrink(&s->expect);
+	s->idle_since = loop_now();
+	if (s->close_needed) {
+		server_close(s, "close_needed", NULL);
+		return;
+	}
+	if (s->served && s->pool->db->server_lifetime == 0) {
+		server_close(s, "server lifetime over", NULL);
+		return;
+	}
+	server_move(s, s->cancels > 0 ? SERVER_CANCELLED : SERVER_IDLE);
+	/* a client that does not read may have stopped it */
+	conn_want_read(s->conn, true);
+	pool_mark_ready(s->pool);
+}
+
+/* With a short server_check_delay, such as 0, each is asked once after each use: who has just
+ * answered is given away, or nobody would ever be served. */
 bool server_is_stale(const struct server *s)
 {
 	const struct params *p = &conf_current()->p;
+	usec_t delay = p->server_check_delay;
 
-	return p->server_check_query[0] != '\0' &&
-	       loop_now() - s->idle_since >= p->server_check_delay;
+	if (s->checked && delay < CHECK_HOLDS)
+		delay = CHECK_HOLDS;
+	return p->server_check_query[0] != '\0' && loop_now() - s->idle_since >= delay;
 }
 
 void server_check(struct server *s)
@@ -626,6 +652,7 @@ void server_check(struct server *s)
 	const char *query = conf_current()->p.server_check_query;
 
 	clean(s, false, strcmp(query, "<empty>") == 0 ? ";" : query);
+	s->checked = true;
 }
 
 /* Statements that were sent whole run to their end, as in Postgres; nobody hears the answers. */

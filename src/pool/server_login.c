@@ -8,8 +8,9 @@
 
 #include "pool_int.h"
 
-/* Whatever the role has set for itself, auth_query means what it says, and ends. */
-#define LOOKUP_SETTINGS "SET search_path = pg_catalog, pg_temp; SET statement_timeout = 10000"
+/* auth_query ends. Its names are looked for where the server looks for them on behalf of auth_user:
+ * nothing of a client comes to such a connection but the name that is bound. */
+#define LOOKUP_SETTINGS "SET statement_timeout = 10000"
 
 struct server_login {
 	struct auth_login *auth;
@@ -30,24 +31,32 @@ static bool go_on(struct server *s)
 	return server_login_start(s);
 }
 
-void server_login_give_up(struct server *s, const struct pg_error *err)
+void server_login_give_up(struct server *s, const struct pg_error *err, const char *reason)
 {
-	if (hosts_failed(s, err->sqlstate)) {
-		log_write(LOG_LVL_WARNING, server_prefix(s), "%s: %s; trying the next host",
+	bool news;
+
+	if (hosts_failed(s, err->sqlstate, &news)) {
+		log_write(news ? LOG_LVL_WARNING : LOG_LVL_DEBUG, server_prefix(s),
+			"closing because: %s: %s: %s; trying the next host", reason,
 			istr_text(s->host), err->message);
 		if (go_on(s))
 			return;
 	}
 	pool_server_failed(s->pool, err);
-	server_close(s, err->message, err);
+	server_close(s, reason, err);
 }
 
-static void fail(struct server *s, const char *sqlstate, const char *text)
+static void fail_as(struct server *s, const char *sqlstate, const char *text, const char *reason)
 {
 	struct pg_error err;
 
 	pg_error_set(&err, sqlstate, "%s", text);
-	server_login_give_up(s, &err);
+	server_login_give_up(s, &err, reason);
+}
+
+static void fail(struct server *s, const char *sqlstate, const char *text)
+{
+	fail_as(s, sqlstate, text, text);
 }
 
 static struct auth_login *make_login(struct server *s)
@@ -109,6 +118,28 @@ static void tls_step(struct server *s, enum server_tls step, const char *why)
 		send_startup(s);
 }
 
+/* As pgbouncer says it, and when: before the login. */
+static void tell_connected(const struct server *s)
+{
+	enum log_level level = conf_current()->p.log_connections ? LOG_LVL_INFO : LOG_LVL_DEBUG;
+	const struct conn_addr *local = conn_local(s->conn);
+	bool v6 = strchr(local->host, ':') != NULL;
+
+	if (!log_enabled(level))
+		return;
+	if (conn_peer(s->conn)->is_unix)
+		log_write(level, server_prefix(s), "new connection to server");
+	else
+		log_write(level, server_prefix(s), "new connection to server (from %s%s%s:%d)",
+			v6 ? "[" : "", local->host, v6 ? "]" : "", local->port);
+}
+
+static void tell_secure(const struct server *s)
+{
+	log_write(conf_current()->p.log_connections ? LOG_LVL_INFO : LOG_LVL_DEBUG,
+		server_prefix(s), "SSL established: %s", conn_tls_text(s->conn));
+}
+
 static void on_connect(struct conn *conn, void *owner, const char *error_text)
 {
 	struct server *s = owner;
@@ -116,9 +147,11 @@ static void on_connect(struct conn *conn, void *owner, const char *error_text)
 	enum server_tls step;
 
 	if (error_text != NULL) {
-		fail(s, "08006", error_text);
+		fail_as(s, "08006", error_text,
+			conn_name_unknown(conn) ? "server DNS lookup failed" : "connect failed");
 		return;
 	}
+	tell_connected(s);
 	step = server_tls_start(conn, server_tls_rules(s->pool->db), &why);
 	s->login->asked_tls = step == SERVER_TLS_MORE;
 	tls_step(s, step, why);
@@ -143,6 +176,7 @@ static void on_secure(struct conn *conn, void *owner, const char *error_text)
 	(void)conn;
 	s->login->asked_tls = false; /* nor was there a question, with direct TLS */
 	if (error_text == NULL) {
+		tell_secure(s);
 		send_startup(s);
 		return;
 	}
@@ -238,7 +272,9 @@ static bool error(struct server *s, const struct wire_msg *m)
 		secret_erase(&s->pool->given);
 		lookup_forget(istr_text(s->pool->user));
 	}
-	server_login_give_up(s, &err);
+	if (strcmp(n.severity, "FATAL") == 0)
+		pg_error_severity(&err, "FATAL");
+	server_login_give_up(s, &err, s->pool->startup != NULL ? "login failed" : err.message);
 	return false;
 }
 
@@ -279,16 +315,32 @@ static bool has_right_role(struct server *s)
 	return false;
 }
 
+/* What the operator wants each new connection to be told, and we. */
+static void say_first(struct server *s)
+{
+	const char *all[] = {s->pool->db->connect_query, s->pool->lookup ? LOOKUP_SETTINGS : NULL};
+	struct buf b = BUF_INIT;
+
+	for (size_t i = 0; i < ARRAY_LEN(all); i++) {
+		if (all[i] == NULL || all[i][0] == '\0')
+			continue;
+		build_query(&b, all[i]);
+		if (!server_expect(s, EXPECT_QUERY, DEST_RESET, NULL)) {
+			buf_free(&b);
+			return;
+		}
+	}
+	server_move(s, b.len > 0 ? SERVER_CLEANING : SERVER_IDLE);
+	if (b.len > 0)
+		server_send(s, &b);
+}
+
 static void become_ready(struct server *s)
 {
 	struct pool *p = s->pool;
 
 	if (!has_right_role(s))
 		return;
-
-	log_write(conf_current()->p.log_connections ? LOG_LVL_INFO : LOG_LVL_DEBUG,
-		server_prefix(s), "new connection to server, tls=%s",
-		conn_is_tls(s->conn) ? conn_tls_text(s->conn) : "no");
 	learn_welcome(s);
 	server_login_free(s);
 	conn_set_ops(s->conn, &server_ops, s);
@@ -298,18 +350,7 @@ static void become_ready(struct server *s)
 		listen_ready(s);
 		return;
 	}
-	if (p->lookup || (p->db->connect_query != NULL && p->db->connect_query[0] != '\0')) {
-		struct buf b = BUF_INIT;
-
-		server_move(s, SERVER_CLEANING);
-		build_query(&b, p->lookup ? LOOKUP_SETTINGS : p->db->connect_query);
-		if (server_expect(s, EXPECT_QUERY, DEST_RESET, NULL))
-			server_send(s, &b);
-		else
-			buf_free(&b);
-	} else {
-		server_move(s, SERVER_IDLE);
-	}
+	say_first(s);
 	pool_mark_ready(p);
 }
 

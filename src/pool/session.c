@@ -173,43 +173,79 @@ static void touch(struct server *s, unsigned touches, unsigned what)
 
 #define CUSTOM_MAX 16384
 
-static bool lists_name(const struct buf *names, const char *name)
+static uint32_t hash_name(const char *name)
 {
-	const char *at = (const char *)names->data, *end = at + names->len;
+	uint32_t hash = 5381;
 
-	for (; names->len > 0 && at < end; at += strlen(at) + 1)
-		if (strcmp(at, name) == 0)
-			return true;
-	return false;
+	for (; *name != '\0'; name++)
+		hash = hash * 33 + (uint8_t)*name;
+	return hash;
 }
 
-/* Each once. false: there are too many. */
+/* Each but once, as far as a small table of their hashes can tell: a long list is not searched for
+ * each name. false: there are too many. */
 bool session_add_custom(struct server *s, const struct buf *names)
 {
+	uint16_t seen[1024] = {0};
 	const char *at = (const char *)names->data, *end = at + names->len;
 	bool all = true;
 
 	s->custom.failed |= names->failed;
-	for (; names->len > 0 && !names->failed && at < end; at += strlen(at) + 1) {
-		if (lists_name(&s->custom, at))
+	if (names->len == 0 || names->failed)
+		return true;
+	for (size_t i = 0; i < s->custom.len;) {
+		const char *name = (const char *)s->custom.data + i;
+
+		seen[hash_name(name) % ARRAY_LEN(seen)] = (uint16_t)(i + 1);
+		i += strlen(name) + 1;
+	}
+	for (; at < end && !s->custom.failed; at += strlen(at) + 1) {
+		uint16_t *place = &seen[hash_name(at) % ARRAY_LEN(seen)];
+
+		if (*place > 0 && strcmp((const char *)s->custom.data + *place - 1, at) == 0)
 			continue;
-		if (s->custom.len + strlen(at) < CUSTOM_MAX)
-			buf_put(&s->custom, at, strlen(at) + 1);
-		else
+		if (s->custom.len + strlen(at) >= CUSTOM_MAX) {
 			all = false;
+			continue;
+		}
+		*place = (uint16_t)(s->custom.len + 1);
+		buf_put(&s->custom, at, strlen(at) + 1);
 	}
 	return all;
 }
 
-/* false: not all are known by name */
-static bool add_custom_of(struct server *s, const char *sql, size_t len)
+/* Of settings whose names nobody knows it cannot be told whether they are there. */
+static void note_unknown(struct server *s, unsigned unknown, unsigned *made)
+{
+	if ((unknown & SQL_TOUCH_UNNAMED) != 0)
+		*made |= PIN_UNKNOWN;
+	s->unseen |= (unknown & SQL_TOUCH_HIDDEN) != 0;
+}
+
+static unsigned add_custom_of(struct server *s, const char *sql, size_t len)
 {
 	struct buf found = BUF_INIT;
-	bool all = sql_session_custom_names(sql, len, &found);
+	unsigned unknown = sql_session_custom_names(sql, len, &found);
 
-	all &= session_add_custom(s, &found);
+	if (!session_add_custom(s, &found))
+		unknown |= SQL_TOUCH_UNNAMED;
 	buf_free(&found);
-	return all;
+	return unknown;
+}
+
+static void note_dialect(struct server *s, unsigned touches)
+{
+	s->dialect_doubt |= (touches & (SQL_TOUCH_SETTINGS | SQL_TOUCH_DIALECT)) != 0;
+}
+
+/* Quotes, and so where a statement ends, depend on settings that a statement under way may change,
+ * or the end of its transaction take back. Most texts mean the same in any case. */
+bool session_reads(struct client *c, const char *sql, size_t len)
+{
+	if (c->link == NULL || !c->link->dialect_doubt || !client_is_owed(c) ||
+		sql_is_plain(sql, len))
+		return true;
+	return local_barrier(c);
 }
 
 /* Session pooling: what runs beside the client's server is to run under its settings too, and a
@@ -225,22 +261,32 @@ static void touch_settings(struct server *s, const char *sql, size_t len, unsign
 }
 
 /* What SQL has prepared changes them again each time that it is executed. */
-unsigned session_touches(const struct client *c, const char *sql, size_t len)
+static unsigned touches_by_executing(const struct client *c, const char *sql, size_t len)
 {
-	unsigned touches = sql_session_touches(sql, len, client_standard_strings(c));
-
-	if (c->link->sets_by_sql && sql_session_may_execute(sql, len))
-		touches |= SQL_TOUCH_SETTINGS;
-	return touches;
+	return c->link->sets_by_sql && sql_session_may_execute(sql, len) ? SQL_TOUCH_SETTINGS : 0;
 }
 
+unsigned session_touches(const struct client *c, const char *sql, size_t len)
+{
+	unsigned touches = sql_session_touches(sql, len, client_dialect(c));
+
+	return touches | touches_by_executing(c, sql, len);
+}
+
+unsigned session_touches_prepared(const struct client *c, const char *sql, size_t len)
+{
+	return sql_session_touches_prepared(sql, len) | touches_by_executing(c, sql, len);
+}
 /* It is mostly the one that has just been parsed. */
 void session_touch_again(struct server *s)
 {
-	unsigned touches = s->unnamed_touches;
+	unsigned touches = s->unnamed_touches & (SQL_TOUCH_ALL | SQL_TOUCH_LOAD);
 
+	note_dialect(s, s->unnamed_touches);
 	if (server_keeps_session(s))
 		touches &= SQL_TOUCH_SETTINGS;
+	else if ((s->unnamed_touches & (SQL_TOUCH_HIDDEN | SQL_TOUCH_EXECUTE)) != 0)
+		s->unseen = true;
 	if ((touches & ~(unsigned)s->touched) == 0)
 		return;
 	s->reset_seen |= (touches & SQL_TOUCH_SETTINGS) != 0;
@@ -312,26 +358,104 @@ void session_forget_prepared(struct server *s)
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
 {
 	struct server *s = c->link;
-	/* a question under way is answered as of before this */
-	unsigned undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & (c->pins | look_asks(s));
-	unsigned made = touches & ((1u << SQL_TOUCH_UNDO_SHIFT) - 1u);
+	unsigned undone, made;
 
+	note_dialect(s, touches);
 	/* the rest of it stays with the server */
 	if (server_keeps_session(s)) {
 		touch_settings(s, sql, len, touches);
 		return;
 	}
+	if ((touches & SQL_TOUCH_EXECUTE) != 0 && !sqlprep_is_all_known(c, sql, len))
+		touches |= SQL_TOUCH_UNSEEN;
+	/* a question under way is answered as of before this */
+	undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & (c->pins | look_asks(s));
+	made = touches & ((1u << SQL_TOUCH_UNDO_SHIFT) - 1u);
+	note_unknown(s, touches, &made);
 	/* gone by another way than a DEALLOCATE of its own */
 	if ((touches & UNDO(SQL_TOUCH_PREPARED)) != 0 && c->sqlprep != NULL)
 		made |= SQL_TOUCH_PREPARED;
 	/* what could not be read is tried again */
 	made |= c->pins & SQL_TOUCH_SETTINGS;
-	if ((made & SQL_TOUCH_SETTINGS) != 0 && !add_custom_of(s, sql, len))
-		made |= PIN_UNKNOWN;
+	if ((made & SQL_TOUCH_SETTINGS) != 0) {
+		note_unknown(s, add_custom_of(s, sql, len), &made);
+		made |= c->pins & SQL_TOUCH_TEMP; /* look.c: search_path */
+	}
 	if ((made & SQL_TOUCH_SETTINGS) != 0 && sql_session_may_reset(sql, len))
 		s->reset_seen = true;
 	touch(s, touches, made | undone);
 }
+
+/* --- FunctionCall ----------------------------------------------------------------------------- */
+
+/* What the library of large objects calls; numbers of functions that come with Postgres are the
+ * same in all versions. They leave nothing behind. */
+static bool is_of_large_objects(uint32_t function)
+{
+	static const uint32_t known[] = {715, 764, 765, 767, 952, 953, 954, 955, 956, 957, 958, 964,
+		1004, 3170, 3171, 3172, 3457, 3458, 3459, 3460};
+
+	for (size_t i = 0; i < ARRAY_LEN(known); i++)
+		if (known[i] == function)
+			return true;
+	return false;
+}
+
+/* The name that set_config() is called with, if it is one that has to be asked for. false: who
+ * knows. */
+static bool called_name(struct wire_reader *r, struct buf *ret)
+{
+	int n = (uint16_t)wire_get_i16(r), args;
+	const uint8_t *name;
+	int32_t len;
+
+	(void)wire_get_bytes(r, (size_t)n * 2);
+	args = (uint16_t)wire_get_i16(r);
+	len = wire_get_i32(r);
+	name = r->failed || args != 3 || len < 0 ? NULL : wire_get_bytes(r, (size_t)len);
+	if (name == NULL || r->failed || memchr(name, 0, (size_t)len) != NULL)
+		return false;
+	if (memchr(name, '.', (size_t)len) == NULL)
+		return true;
+	for (int32_t i = 0; i < len; i++)
+		buf_putc(ret, util_lower((char)name[i]));
+	buf_putc(ret, '\0');
+	return true;
+}
+
+#define SET_CONFIG 2078 /* pg_catalog.set_config(text, text, boolean) */
+
+/* Only the number of the function is in it: all but a few may do anything. */
+void session_touch_call(struct client *c, const struct wire_msg *m)
+{
+	struct server *s = c->link;
+	unsigned touches = SQL_TOUCH_ALL, unknown = SQL_TOUCH_HIDDEN;
+	struct buf name = BUF_INIT;
+	struct wire_reader r;
+	uint32_t function;
+
+	wire_reader_init(&r, m->body, m->have);
+	function = wire_get_u32(&r);
+	if (!r.failed && is_of_large_objects(function))
+		return;
+	note_dialect(s, SQL_TOUCH_SETTINGS);
+	if (!r.failed && function == SET_CONFIG) {
+		bool known = called_name(&r, &name) && session_add_custom(s, &name);
+
+		touches = SQL_TOUCH_SETTINGS;
+		unknown = known ? 0 : SQL_TOUCH_UNNAMED;
+	}
+	buf_free(&name);
+	s->reset_seen = true;
+	if (server_keeps_session(s)) {
+		touch(s, SQL_TOUCH_SETTINGS, SQL_TOUCH_SETTINGS);
+		return;
+	}
+	note_unknown(s, unknown, &touches);
+	touch(s, touches, touches);
+}
+
+/* --- statements that are understood ----------------------------------------------------------- */
 
 #define EFFECT_ALL "all"
 
@@ -384,7 +508,7 @@ static bool is_of(const struct sql_session *st, const char *name)
 static struct istr *effect_of_cleaning(const struct client *c, const char *sql, size_t len)
 {
 	static const char all[] = EFFECT_ALL, all_and_identity[] = EFFECT_ALL "\0" IDENTITY;
-	bool standard = client_standard_strings(c), found = false, known = true, identity = false;
+	bool standard = client_dialect(c), found = false, known = true, identity = false;
 	bool has_authorization = settings_find(c->extra, "session_authorization") != NULL;
 	struct sql_session st;
 	const char *one;
@@ -413,23 +537,28 @@ static struct istr *effect_of_cleaning(const struct client *c, const char *sql, 
 			: istr_get(all, sizeof(all));
 }
 
-struct istr *session_effect(struct client *c, const char *sql, size_t len)
+struct istr *session_effect(struct client *c, const char *sql, size_t len, bool single)
 {
-	unsigned touches = session_touches(c, sql, len);
+	unsigned touches =
+		single ? session_touches_prepared(c, sql, len) : session_touches(c, sql, len);
 	struct istr *effect = NULL;
 	struct server *s = c->link;
 
 	if (touches == 0 && c->pins == 0)
 		return NULL;
+	note_dialect(s, touches);
 	if (!server_keeps_session(s) && (c->pins & SQL_TOUCH_PREPARED) == 0 &&
-		(touches == SQL_TOUCH_PREPARED || touches == UNDO(SQL_TOUCH_PREPARED)) &&
+		(touches & ~(unsigned)SQL_TOUCH_DIALECT) == SQL_TOUCH_PREPARED &&
+		(effect = sqlprep_effect(c, sql, len)) != NULL)
+		return effect;
+	if (!server_keeps_session(s) && (c->pins & SQL_TOUCH_PREPARED) == 0 &&
+		touches == UNDO(SQL_TOUCH_PREPARED) &&
 		(effect = sqlprep_effect(c, sql, len)) != NULL)
 		return effect;
 	/* outside of transactions it counts as soon as it is answered, and need not be asked for */
 	if (is_at_rest(s) && is_set_or_reset(sql, len)) {
 		struct sql_session st;
-		enum sql_session_kind kind =
-			sql_session_classify(sql, len, client_standard_strings(c), &st);
+		enum sql_session_kind kind = sql_session_classify(sql, len, client_dialect(c), &st);
 		const char *name = st.name.len > 0 ? (const char *)st.name.data : "";
 
 		if (kind == SQL_SESSION_SET && var_find(name) >= 0)
@@ -554,7 +683,7 @@ bool session_pin_refused(const struct client *c, const char *sql, size_t len)
 
 	if (c->pins != 0 || c->pool->n_pinned < pin_limit(c->pool) || server_keeps_session(c->link))
 		return false;
-	touches = sql_session_touches(sql, len, client_standard_strings(c));
+	touches = sql_session_touches(sql, len, client_dialect(c));
 	return (touches & pinning) != 0 && (touches & SQL_TOUCH_GUESS) == 0;
 }
 
@@ -607,8 +736,8 @@ static bool effect_is_pending(struct server *s)
 
 bool session_is_dirty(struct server *s)
 {
-	return s->dirty || s->touched != 0 || s->look != NULL || effect_is_pending(s) ||
-	       (s->link != NULL && s->link->pins != 0);
+	return s->dirty || s->unseen || s->touched != 0 || s->look != NULL ||
+	       effect_is_pending(s) || (s->link != NULL && s->link->pins != 0);
 }
 
 /* DISCARD ALL has been carried out. */
@@ -616,6 +745,7 @@ void session_discarded(struct server *s)
 {
 	s->touched = s->touched_behind;
 	s->dirty = false;
+	s->unseen = s->unseen && s->touched_behind != 0;
 	if (s->touched == 0)
 		buf_free(&s->custom);
 	istr_drop(&s->extra);

@@ -172,22 +172,52 @@ static void put_own_identity(struct buf *sql, const struct istr *server)
 		settings_put_set(sql, "session_authorization", NULL);
 }
 
+/* Through a list beside another one, as both have the same order: a search for each name would be
+ * quadratic. */
+struct walk {
+	const char *at, *end;
+	struct setting s;
+	bool more;
+};
+
+static void walk_next(struct walk *w)
+{
+	w->more = settings_next(&w->at, w->end, &w->s);
+}
+
+static struct walk walk_begin(const struct istr *list)
+{
+	struct walk w = {.at = istr_text(list)};
+
+	w.end = w.at + istr_len(list);
+	walk_next(&w);
+	return w;
+}
+
+static const char *walk_find(struct walk *w, const char *name)
+{
+	while (w->more && compare_names(w->s.name, name) < 0)
+		walk_next(w);
+	return w->more && compare_names(w->s.name, name) == 0 ? w->s.value : NULL;
+}
+
 /* all: also what is the same on both sides. */
 void settings_diff_sql(
 	const struct istr *server, const struct istr *client, bool all, struct buf *sql)
 {
-	const char *from = istr_text(server), *from_end = from + istr_len(server);
-	const char *to = istr_text(client), *to_end = to + istr_len(client);
 	bool identity = all || settings_identity_differs(server, client);
-	struct setting s;
+	struct walk from, to;
 
 	if (identity)
 		put_own_identity(sql, server);
-	while (settings_next(&from, from_end, &s))
-		if (rank(s.name) == 0 && settings_find(client, s.name) == NULL)
-			settings_put_set(sql, s.name, NULL);
-	while (settings_next(&to, to_end, &s)) {
-		const char *have = settings_find(server, s.name);
+	to = walk_begin(client);
+	for (from = walk_begin(server); from.more; walk_next(&from))
+		if (rank(from.s.name) == 0 && walk_find(&to, from.s.name) == NULL)
+			settings_put_set(sql, from.s.name, NULL);
+	from = walk_begin(server);
+	for (to = walk_begin(client); to.more; walk_next(&to)) {
+		const char *have = walk_find(&from, to.s.name);
+		struct setting s = to.s;
 
 		if (rank(s.name) > 0 ? identity : all || have == NULL || strcmp(have, s.value) != 0)
 			settings_put_set(sql, s.name, s.value);

@@ -60,12 +60,27 @@ static bool find(const struct istr *list, const char *name, struct entry *ret)
 	return false;
 }
 
-static bool has(const struct istr *list, const struct entry *e)
-{
-	struct entry have;
+/* Through a list beside another one, as both have the same order. */
+struct walk {
+	const char *at, *end;
+	struct entry e;
+	bool more;
+};
 
-	return find(list, e->name, &have) && have.len == e->len &&
-	       memcmp(have.name, e->name, e->len) == 0;
+static struct walk walk_begin(const struct istr *list)
+{
+	struct walk w = {.at = istr_text(list)};
+
+	w.end = w.at + istr_len(list);
+	w.more = entry_next(&w.at, w.end, &w.e);
+	return w;
+}
+
+static bool walk_has(struct walk *w, const struct entry *e)
+{
+	while (w->more && strcmp(w->e.name, e->name) < 0)
+		w->more = entry_next(&w->at, w->end, &w->e);
+	return w->more && w->e.len == e->len && memcmp(w->e.name, e->name, e->len) == 0;
 }
 
 /* data NULL: takes the entry of that name out. false: memory, or too much; nothing is changed. */
@@ -163,7 +178,7 @@ struct istr *sqlprep_effect(struct client *c, const char *sql, size_t len)
 
 	if (len > SQL_MAX)
 		return NULL;
-	kind = sql_session_classify(sql, len, client_standard_strings(c), &st);
+	kind = sql_session_classify(sql, len, client_dialect(c), &st);
 	buf_putc(&b, '\0');
 	if (kind == SQL_SESSION_PREPARE && settings_are_known(c)) {
 		buf_putc(&b, 'P');
@@ -183,6 +198,38 @@ struct istr *sqlprep_effect(struct client *c, const char *sql, size_t len)
 bool sqlprep_is_effect(const struct istr *effect)
 {
 	return effect != NULL && istr_text(effect)[0] == '\0';
+}
+
+/* Prepared, or about to be, by a statement that is followed: its text could change nothing. */
+static bool is_known(struct client *c, const char *name)
+{
+	struct expect_ring *ring = &c->link->expect;
+	struct entry e;
+
+	if (find(c->sqlprep, name, &e))
+		return true;
+	for (unsigned i = 0; i < ring->count; i++) {
+		const struct expect *x = expect_at(ring, i);
+		const char *text;
+
+		if (x->kind != EXPECT_QUERY || x->dest != DEST_CLIENT || !sqlprep_is_effect(x->arg))
+			continue;
+		text = istr_text(x->arg);
+		if (text[1] == 'P' && strcmp(text + 2, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+bool sqlprep_is_all_known(struct client *c, const char *sql, size_t len)
+{
+	struct buf names = BUF_INIT;
+	bool known = (c->pins & SQL_TOUCH_PREPARED) == 0 && sql_session_executed(sql, len, &names);
+
+	for (size_t i = 0; known && i < names.len; i += strlen((const char *)names.data + i) + 1)
+		known = is_known(c, (const char *)names.data + i);
+	buf_free(&names);
+	return known;
 }
 
 void sqlprep_apply(struct server *s, const struct istr *effect)
@@ -237,11 +284,12 @@ static void put_deallocate(struct buf *sql, const char *name)
 static bool deallocate_others(struct client *c, struct server *s)
 {
 	const char *at = istr_text(s->sqlprep), *end = at + istr_len(s->sqlprep);
+	struct walk mine = walk_begin(c->sqlprep);
 	struct buf sql = BUF_INIT;
 	struct entry e;
 
 	while (entry_next(&at, end, &e))
-		if (!has(c->sqlprep, &e))
+		if (!walk_has(&mine, &e))
 			put_deallocate(&sql, e.name);
 	return sql.len == 0 || send(s, &sql, NULL);
 }
@@ -300,6 +348,7 @@ bool sqlprep_sync(struct client *c)
 	struct server *s = c->link;
 	const char *at = istr_text(c->sqlprep), *end = at + istr_len(c->sqlprep);
 	struct istr *before = s->sqlprep;
+	struct walk there;
 	struct entry e;
 	bool ok;
 
@@ -309,8 +358,9 @@ bool sqlprep_sync(struct client *c)
 	server_drop_unnamed(s);
 	s->pool->stats.replays++;
 	ok = deallocate_others(c, s);
+	there = walk_begin(before);
 	while (ok && entry_next(&at, end, &e))
-		if (!has(before, &e))
+		if (!walk_has(&there, &e))
 			ok = prepare(c, s, &e);
 	if (!ok)
 		return c->link != NULL;

@@ -145,7 +145,7 @@ void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), v
 			.paused = route_paused(db),
 			.disabled = db->disabled};
 
-		if (db->gone)
+		if (db->gone || db->unproven)
 			continue;
 		memset(&last, 0, sizeof(last));
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
@@ -204,7 +204,7 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 	usec_t now = loop_now();
 
 	for (struct database *db = route_first(); db != NULL; db = db->next)
-		for (struct pool *p = db->pools; p != NULL; p = p->next) {
+		for (struct pool *p = db->unproven ? NULL : db->pools; p != NULL; p = p->next) {
 			struct stat_pool st = {.database = db->name,
 				.user = istr_text(p->user),
 				.cl_active = p->active.count,
@@ -274,6 +274,8 @@ static const char *client_state_name(const struct client *c)
 		return "parked";
 	case CLIENT_ACTIVE:
 	case CLIENT_BARRIER:
+	case CLIENT_LEAVING:
+	case CLIENT_MOVING:
 	case CLIENT_DEAD:
 		break;
 	}
@@ -365,15 +367,18 @@ struct each_user {
 	void *arg;
 };
 
-/* Connections of a user over all databases. */
+/* Connections of a user over all databases: clients by the name that they came with, whoever the
+ * server knows them as. */
 static void count_user(struct stat_user *st)
 {
-	for (struct database *db = route_first(); db != NULL; db = db->next)
-		for (struct pool *p = db->pools; p != NULL; p = p->next)
-			if (strcmp(istr_text(p->user), st->name) == 0) {
-				st->connections += pool_servers_total(p);
-				st->client_connections += p->active.count + p->waiting.count;
-			}
+	struct istr *name = istr_get(st->name, strlen(st->name));
+	const struct account *a = name != NULL ? account_find(name) : NULL;
+
+	istr_drop(&name);
+	if (a == NULL)
+		return;
+	st->connections = a->servers;
+	st->client_connections = a->clients;
 }
 
 static int either(int own, int fallback)
@@ -398,36 +403,53 @@ static void put_user_settings(struct stat_user *st)
 	st->reserve_pool_size = cu->reserve_pool_size;
 }
 
-static void one_user(const struct auth_user *u, void *arg)
+static void one_user(const char *name, const struct each_user *e)
 {
-	const struct each_user *e = arg;
-	struct stat_user st = {.name = u->name};
+	struct stat_user st = {.name = name};
 
 	put_user_settings(&st);
 	count_user(&st);
 	e->fn(&st, e->arg);
 }
 
+static void one_of_file(const struct auth_user *u, void *arg)
+{
+	one_user(u->name, arg);
+}
+
+/* Of those that neither has: auth_query knows them, or nobody needs to. */
+static void one_account(const struct account *a, void *arg)
+{
+	const char *name = istr_text(a->name);
+
+	if (auth_user_find(name) == NULL && conf_find_user(conf_current(), name) == NULL)
+		one_user(name, arg);
+}
+
 void stat_each_user(void (*fn)(const struct stat_user *st, void *arg), void *arg)
 {
 	struct each_user e = {fn, arg};
 
-	auth_each_user(one_user, &e);
+	auth_each_user(one_of_file, &e);
+	for (const struct conf_user *u = conf_current()->users; u != NULL; u = u->next)
+		if (auth_user_find(u->name) == NULL && strcmp(u->name, "*") != 0)
+			one_user(u->name, &e);
+	account_each(one_account, &e);
 }
 
-static void count_one(const struct auth_user *u, void *arg)
+static void count_one(const struct stat_user *st, void *arg)
 {
-	(void)u;
+	(void)st;
 	++*(unsigned *)arg;
 }
 
 void stat_totals(struct stat_totals *ret)
 {
 	memset(ret, 0, sizeof(*ret));
-	auth_each_user(count_one, &ret->users);
+	stat_each_user(count_one, &ret->users);
 	for (struct database *db = route_first(); db != NULL; db = db->next) {
-		ret->databases += !db->gone;
-		for (struct pool *p = db->pools; p != NULL; p = p->next) {
+		ret->databases += !db->gone && !db->unproven;
+		for (struct pool *p = db->unproven ? NULL : db->pools; p != NULL; p = p->next) {
 			ret->pools++;
 			ret->used_servers += pool_servers_total(p);
 		}

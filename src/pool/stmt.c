@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "wire/sqlsess.h"
+#include "pool/move.h"
 #include "pool_int.h"
 
 /* --- shared texts
@@ -33,7 +34,8 @@ struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n
 		return found;
 	}
 	p->refs = 1;
-	p->touches = len > 0 ? sql_session_touches((const char *)p->key + oid_bytes, len, true) : 0;
+	p->touches =
+		len > 0 ? sql_session_touches_prepared((const char *)p->key + oid_bytes, len) : 0;
 	p->id = ++last_id;
 	p->n_oids = n;
 	p->sql_len = len;
@@ -43,6 +45,20 @@ struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n
 	if (found == NULL)
 		HASH_ADD_KEYPTR(hh, table, p->key, key_len, p);
 	return p;
+}
+
+/* More than anybody will make in the time of a takeover. */
+#define STATEMENTS_AHEAD (1ull << 32)
+
+uint64_t move_statements_to(void)
+{
+	return last_id + STATEMENTS_AHEAD;
+}
+
+void adopt_statements_from(uint64_t number)
+{
+	if (last_id < number)
+		last_id = number;
 }
 
 bool pstmt_is(const struct pstmt *p, const char *sql, size_t len, const uint32_t *oids, int n)
@@ -95,6 +111,12 @@ const char *pstmt_name(const struct pstmt *p, char dst[PSTMT_NAME_SIZE])
 	memcpy(dst + 3, at, (size_t)(digits + sizeof(digits) - at));
 	dst[3 + (digits + sizeof(digits) - at)] = '\0';
 	return dst;
+}
+
+bool pstmt_is_name(const char *name)
+{
+	return strncmp(name, "qb_", 3) == 0 &&
+	       (strcmp(name + 3, "own") == 0 || strspn(name + 3, "0123456789") == strlen(name + 3));
 }
 
 /* --- statements that we answer

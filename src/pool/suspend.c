@@ -103,14 +103,16 @@ void suspend_begin(void)
 static void release_client(struct client *c, void *arg)
 {
 	(void)arg;
-	if (c->state != CLIENT_DEAD && c->conn != NULL)
+	if (c->state != CLIENT_DEAD && c->state != CLIENT_MOVING && c->conn != NULL)
 		conn_hold(c->conn, false);
 }
 
 static void release_server(struct server *s, struct unwritten *u)
 {
 	(void)u;
-	conn_hold(s->conn, false);
+	/* on its way to another process, which may read it already */
+	if (s->state != SERVER_MOVING && (s->link == NULL || s->link->state != CLIENT_MOVING))
+		conn_hold(s->conn, false);
 }
 
 void suspend_end(void)

@@ -17,6 +17,7 @@ static void news_end(struct task *t, bool committed)
 static void task_free(struct task *t)
 {
 	news_end(t, false);
+	silent_forget(t);
 	pstmt_drop(&t->stmt);
 	mem_free(t->script);
 	buf_free(&t->bind);
@@ -93,6 +94,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	t->prepare = spec->prepare;
 	t->kind = spec->kind;
 	t->stays = spec->stays;
+	t->time = spec->time;
 	t->since = loop_now();
 	t->seq = ++last_seq;
 	if (spec->script) {
@@ -138,6 +140,22 @@ bool task_drop(struct task **pp)
 bool task_is_sent(const struct task *t)
 {
 	return t->server != NULL;
+}
+
+usec_t task_sent_at(const struct task *t)
+{
+	return t->server != NULL ? t->server->request_time : 0;
+}
+
+void task_cancel(struct task *t)
+{
+	if (t->server != NULL)
+		cancel_server(t->server);
+}
+
+int32_t task_lost_in(const struct task *t)
+{
+	return t->lost_in;
 }
 
 bool task_change(struct task *t, const struct task_spec *spec)
@@ -230,6 +248,8 @@ void task_start(struct task *t, struct server *s)
 {
 	t->server = s;
 	s->task = t;
+	s->checked = false;
+	s->served = true;
 	s->request_time = loop_now();
 	server_move(s, SERVER_TASK);
 	server_put_settings(s, &t->vars, t->extra, DEST_TASK);
@@ -310,14 +330,14 @@ static void finished(struct server *s)
 	task_end(t, t->failed ? &t->err : NULL);
 }
 
-void task_fail_waiting(struct pool *p, const struct pg_error *err)
+void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until)
 {
 	uint64_t last = last_seq;
 	struct task *t;
 
 	/* done() may drop others that wait, and bring in new ones, which are not failed with this
 	 * error */
-	while ((t = p->tasks) != NULL && t->seq <= last) {
+	while ((t = p->tasks) != NULL && t->seq <= last && t->since <= until) {
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		task_end(t, err);

@@ -66,7 +66,18 @@ static const char *const encodings[] = {"UTF8", "SQL_ASCII", "LATIN1", "LATIN2",
 
 static const struct {
 	const char *alias, *name;
-} encoding_aliases[] = {{"unicode", "UTF8"}, {"iso88591", "LATIN1"}, {"iso885915", "LATIN9"}};
+} encoding_aliases[] = {{"unicode", "UTF8"}, {"mskanji", "SJIS"}, {"shiftjis", "SJIS"},
+	{"win932", "SJIS"}, {"windows932", "SJIS"}, {"win936", "GBK"}, {"windows936", "GBK"},
+	{"win949", "UHC"}, {"windows949", "UHC"}, {"win950", "BIG5"}, {"windows950", "BIG5"},
+	{"iso88591", "LATIN1"}, {"iso88592", "LATIN2"}, {"iso88593", "LATIN3"},
+	{"iso88594", "LATIN4"}, {"iso88599", "LATIN5"}, {"iso885910", "LATIN6"},
+	{"iso885913", "LATIN7"}, {"iso885914", "LATIN8"}, {"iso885915", "LATIN9"},
+	{"iso885916", "LATIN10"}, {"koi8", "KOI8R"}, {"windows1250", "WIN1250"},
+	{"windows1251", "WIN1251"}, {"win", "WIN1251"}, {"windows1252", "WIN1252"},
+	{"windows1253", "WIN1253"}, {"windows1254", "WIN1254"}, {"windows1255", "WIN1255"},
+	{"windows1256", "WIN1256"}, {"windows1257", "WIN1257"}, {"windows1258", "WIN1258"},
+	{"abc", "WIN1258"}, {"tcvn", "WIN1258"}, {"tcvn5712", "WIN1258"}, {"vscii", "WIN1258"},
+	{"alt", "WIN866"}, {"windows866", "WIN866"}, {"windows874", "WIN874"}};
 
 static void squeeze(char *dst, size_t size, const char *src)
 {

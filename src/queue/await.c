@@ -39,6 +39,7 @@ struct awaiting {
 	struct pool *pool;
 	struct merge_item *item; /* asks; NULL: does not */
 	char *text;              /* the job as the client named it */
+	bool by_key;             /* that is its key */
 	bool resolved;           /* ref and queue are known */
 	bool ended;              /* the database said so */
 	bool again;              /* there was news while it asked */
@@ -246,7 +247,7 @@ static void not_yet(struct awaiting *w)
 	bool fresh = w->resolved && w->job == NULL;
 	bool news = w->again || (fresh && w->news != w->db->ended_news);
 
-	if (w->park.wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
+	if (w->park.wait == 0 || w->expired) {
 		park_over(&w->park);
 		return;
 	}
@@ -274,8 +275,12 @@ static void on_done(void *arg, const struct pg_error *err)
 		await_free_one(w);
 		return;
 	}
-	if (err != NULL && !w->expired && park_may_try_again(&w->park, err)) {
+	if (err != NULL && park_may_try_again(&w->park, err)) {
 		on_again(w);
+		if (w->expired) {
+			park_over(&w->park);
+			return;
+		}
 		if (park_must_leave(w->qc)) {
 			park_send_away(&w->park);
 			return;
@@ -311,7 +316,7 @@ static void put_key(struct buf *key, const struct awaiting *w, const struct task
 	const char *dash = strchr(w->ref, '-');
 
 	buf_put(key, &w->pool, sizeof(w->pool));
-	buf_putc(key, w->resolved ? 'W' : 'w');
+	buf_putc(key, w->resolved ? 'W' : w->by_key ? 'k' : 'w');
 	task_settings_key(settings, key);
 	buf_put(key, w->formats, sizeof(w->formats));
 	if (w->resolved && dash != NULL)
@@ -320,20 +325,24 @@ static void put_key(struct buf *key, const struct awaiting *w, const struct task
 		buf_put(key, w->queue, strlen(w->queue));
 }
 
+#define AWAIT_SQL(args)                                                                            \
+	"SELECT job, id, queue, state, result, error, attempt, ended_at "                          \
+	"FROM queue._await(" args ") ORDER BY n"
+
 /* Never calls back before it returns. false: memory. */
 static bool ask(struct awaiting *w)
 {
 	static const struct merge_ops ops = {.row = on_row, .again = on_again, .done = on_done};
-	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT, OID_BOOL};
+	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT, OID_BOOL, OID_BOOL};
 	const char *ref = w->resolved ? w->ref : w->text;
 	const struct bind_param params[] = {{.len = -1},
 		text_param(w->resolved || w->queue[0] == '\0' ? NULL : w->queue),
-		text_param(w->resolved ? "t" : "f")};
+		text_param(w->resolved ? "t" : "f"), text_param("t")};
+	bool by_key = w->by_key && !w->resolved;
 	struct merge_spec spec = {
-		.sql = "SELECT job, id, queue, state, result, error, attempt, ended_at "
-		       "FROM queue._await($1, $2, $3) ORDER BY n",
+		.sql = by_key ? AWAIT_SQL("$1, $2, $3, $4") : AWAIT_SQL("$1, $2, $3"),
 		.oids = oids,
-		.n_params = 3,
+		.n_params = by_key ? 4 : 3,
 		.array_param = 0,
 		.count_param = -1,
 		.params = params,
@@ -369,8 +378,11 @@ static bool is_over(struct park *p)
 {
 	struct awaiting *w = of_park(p);
 
+	usec_t since = w->item != NULL ? merge_sent_at(w->item) : 0;
+
 	w->expired = true;
-	return w->item == NULL || !merge_is_running(w->item);
+	return since == 0 || loop_now() - since >= STUCK_AFTER ||
+	       !park_again_at(p, since + STUCK_AFTER);
 }
 
 static void stat_awaiting(const struct park *p, struct queue_stat_waiter *st, struct buf *names)
@@ -383,7 +395,7 @@ static void stat_awaiting(const struct park *p, struct queue_stat_waiter *st, st
 }
 
 /* Takes text. false: memory. */
-static bool begin(struct qclient *qc, char *text, const struct take_args *args,
+static bool begin(struct qclient *qc, char *text, bool by_key, const struct take_args *args,
 	const struct bind_values *bind)
 {
 	static const struct park_kind kind = {.qclient = qclient_of,
@@ -398,6 +410,7 @@ static bool begin(struct qclient *qc, char *text, const struct take_args *args,
 		return false;
 	}
 	w->text = text;
+	w->by_key = by_key;
 	w->qc = qc;
 	w->db = qc->db;
 	w->pool = client_pool(qc->client);
@@ -418,20 +431,35 @@ static bool begin(struct qclient *qc, char *text, const struct take_args *args,
 enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qclient *qc)
 {
 	struct take_args args = {0};
+	bool by_key = qstmt_has(q, QARG_BY_KEY);
 	enum exec_verdict v = EXEC_ERROR;
+	struct jobs jobs = {0};
 	char *text = NULL;
 
 	args.since = early_since(qc, q);
 	if (!take_check(x, q, NULL, &args, &x->err) ||
-		!take_text(&text, qstmt_one(q, QARG_REF), &x->bind, &x->err, "a job"))
+		!jobs_resolve(qc, q, &x->bind, &jobs, &x->err) ||
+		!take_text(&text, qstmt_one(q, by_key ? QARG_BY_KEY : QARG_REF), &x->bind, &x->err,
+			by_key ? "KEY" : "a job"))
 		goto out;
+	if (text != NULL && jobs_text(&jobs, 0) != NULL) { /* one that is held here */
+		mem_free(text);
+		text = mem_strdup(jobs_text(&jobs, 0));
+		if (text == NULL) {
+			pg_error_set(&x->err, "53200", "out of memory");
+			goto out;
+		}
+	}
 	if (text == NULL)
-		pg_error_set(&x->err, "22004", "a job must not be null");
-	else if (begin(qc, text, &args, &x->bind))
+		pg_error_set(&x->err, "22004", "%s must not be null", by_key ? "KEY" : "a job");
+	else if (text[0] == '{' && !by_key)
+		pg_error_set(&x->err, "22023", "QUEUE AWAIT waits for one job"), mem_free(text);
+	else if (begin(qc, text, by_key, &args, &x->bind))
 		v = EXEC_PARK;
 	else
 		pg_error_set(&x->err, "53200", "out of memory");
 out:
+	jobs_free(&jobs);
 	take_args_free(&args);
 	return v;
 }

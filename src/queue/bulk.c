@@ -74,6 +74,13 @@ static bool bulk_error(void *arg, const struct replace_error *e, struct pg_error
 		pg_error_hint(ret, "Create it with: QUEUE CREATE \"%s\";", b->queue);
 		return true;
 	}
+	/* a table "push", which is ours, has fewer columns than we named */
+	if (!strcmp(sqlstate, "42P10") && place != REPLACE_THEIRS) {
+		pg_error_set(ret, sqlstate, "the query has fewer columns than the push names");
+		pg_error_hint(ret,
+			"The columns of the push are those in parentheses behind the queue; the query has one for each.");
+		return true;
+	}
 	if (!strcmp(sqlstate, "42601") && place == REPLACE_OURS) {
 		pg_error_set(ret, sqlstate, "the query has more columns than the push");
 		pg_error_hint(ret,

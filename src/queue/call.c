@@ -9,125 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/msg.h"
 #include "lane.h"
 #include "queue_int.h"
-
-/* --- jobs as they are now
- * ------------------------------------------------------------------------------ */
-
-static bool is_token(const char *text, size_t len)
-{
-	unsigned dashes = 0;
-
-	if (len == 0 || len >= TOKEN_MAX)
-		return false;
-	for (size_t i = 0; i < len; i++) {
-		bool hex = (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f');
-
-		if (!hex && text[i] != '-')
-			return false;
-		dashes += text[i] == '-';
-	}
-	return dashes == 2;
-}
-
-static bool id_to_token(struct qclient *qc, int64_t id, char dst[TOKEN_MAX], struct pg_error *err)
-{
-	bool many;
-	const char *token = lease_token(qc, id, &many);
-
-	if (token != NULL) {
-		util_strlcpy(dst, token, TOKEN_MAX);
-		return true;
-	}
-	if (many) {
-		pg_error_set(
-			err, "22023", "job %lld is ambiguous on this connection", (long long)id);
-		pg_error_detail(err, "It holds jobs with this id from several queues.");
-	} else {
-		pg_error_set(
-			err, "22023", "job %lld is not held by this connection", (long long)id);
-		pg_error_detail(err,
-			"A bare id is accepted only on the connection that took the job and still holds its lease.");
-	}
-	pg_error_hint(err, "Pass the token that TAKE returned.");
-	return false;
-}
-
-/* A held one of which a renewal has said so: its row may be gone by now. */
-static bool job_is_cancelled(struct qclient *qc, const char *token, struct pg_error *err)
-{
-	const struct lease *l = qc->n_cancelled > 0 ? lease_find(qc, token) : NULL;
-
-	if (l == NULL || !l->cancelled)
-		return false;
-	pg_error_set(err, "QB002", "job %lld is cancelled", (long long)l->id);
-	pg_error_hint(err, "Nothing was changed. Stop the work: the job goes away by itself.");
-	return true;
-}
-
-static bool job_resolve(struct qclient *qc, const struct qvalue *v, const struct bind_values *bind,
-	char dst[TOKEN_MAX], struct pg_error *err)
-{
-	struct qbind qb = bind_read(bind);
-	struct buf text = BUF_INIT;
-	bool ok = true;
-	int64_t id;
-
-	dst[0] = '\0';
-	switch (qvalue_eval(v, &qb, &text)) {
-	case QEVAL_NULL:
-		pg_error_set(err, "22004", "a job must not be null");
-		ok = false;
-		break;
-	case QEVAL_BAD:
-		pg_error_set(err, "22023", "the value of a job cannot be read");
-		pg_error_hint(err, "Bind the token as text.");
-		ok = false;
-		break;
-	case QEVAL_OK:
-		if (buf_failed(&text)) {
-			pg_error_set(err, "53200", "out of memory");
-			ok = false;
-		} else if (util_parse_i64((const char *)text.data, text.len, &id)) {
-			ok = id_to_token(qc, id, dst, err);
-		} else if (is_token((const char *)text.data, text.len)) {
-			util_strlcpy(dst, buf_cstr(&text), TOKEN_MAX);
-		} else {
-			pg_error_set(err, "22023", "\"%.60s\" is not a job", buf_cstr(&text));
-			pg_error_hint(err, "Pass the token that TAKE returned.");
-			ok = false;
-		}
-		break;
-	}
-	buf_free(&text);
-	return ok && !job_is_cancelled(qc, dst, err);
-}
-
-static bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
-	struct jobs *ret, struct pg_error *err)
-{
-	int n = qstmt_count(q, QARG_JOB);
-
-	if (n == 0)
-		return true;
-	ret->tokens = mem_zalloc((size_t)n * sizeof(ret->tokens[0]));
-	if (ret->tokens == NULL) {
-		pg_error_set(err, "53200", "out of memory");
-		return false;
-	}
-	ret->n = n;
-	for (int i = 0; i < n; i++)
-		if (!job_resolve(qc, qstmt_value(q, QARG_JOB, i), bind, ret->tokens[i], err))
-			return false;
-	return true;
-}
-
-static void jobs_free(struct jobs *j)
-{
-	mem_free(j->tokens);
-	*j = (struct jobs){0};
-}
 
 /* --- calls
  * -----------------------------------------------------------------------------------------------
@@ -140,7 +24,16 @@ static const char *call_token(void *arg, int i, const char *text, size_t len)
 
 	(void)text;
 	(void)len;
-	return call->jobs.tokens[i];
+	return jobs_text(&call->jobs, i);
+}
+
+static void name_param(struct call *ret, const struct qvalue *v, const char *text)
+{
+	if (v->kind != QV_PARAM || text == NULL)
+		return;
+	ret->params[v->param - 1] = (struct bind_param){
+		.data = (const uint8_t *)text, .len = (int32_t)strlen(text), .oid = OID_TEXT};
+	ret->oids[v->param - 1] = OID_TEXT;
 }
 
 /* Parameters as the client bound them; those that name a job become the text of the token. */
@@ -160,15 +53,10 @@ static bool call_params(struct call *ret, const struct qstmt *q, const struct bi
 	}
 	qstmt_server_oids(q, ret->oids);
 	memcpy(ret->params, bind->params, (size_t)n * sizeof(*ret->params));
-	for (int i = 0; i < ret->jobs.n; i++) {
-		const struct qvalue *v = qstmt_value(q, QARG_JOB, i);
-
-		if (v->kind == QV_PARAM)
-			ret->params[v->param - 1] =
-				(struct bind_param){.data = (const uint8_t *)ret->jobs.tokens[i],
-					.len = (int32_t)strlen(ret->jobs.tokens[i]),
-					.oid = OID_TEXT};
-	}
+	for (int i = 0; i < qstmt_count(q, QARG_JOB); i++)
+		name_param(ret, qstmt_value(q, QARG_JOB, i), jobs_text(&ret->jobs, i));
+	for (int i = 0; i < qstmt_count(q, QARG_REF); i++)
+		name_param(ret, qstmt_value(q, QARG_REF, i), jobs_text(&ret->jobs, i));
 	return true;
 }
 
@@ -215,15 +103,18 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 	ret->jobs_mark = mark;
 }
 
-/* Those that it cancels, for who awaits them. What cannot be told is found by their looks. */
-static void call_ends(struct call *ret, const struct qstmt *q, const struct bind_values *bind)
+/* FAIL, RELEASE and EXTEND move the ends of their leases: from now on nobody knows how far they go,
+ * be they answered or not. */
+static void call_moves_leases(struct qclient *qc, const struct call *call, const struct qstmt *q)
 {
-	struct qbind qb = bind_read(bind);
+	if (q->verb->id == QVERB_DONE)
+		return;
+	for (int i = 0; i < call->jobs.n; i++) {
+		struct lease *l = lease_find(qc, call->jobs.tokens[i]);
 
-	for (int i = 0; q->verb->id == QVERB_CANCEL && i < qstmt_count(q, QARG_REF); i++) {
-		if (qvalue_eval(qstmt_value(q, QARG_REF, i), &qb, &ret->ends) != QEVAL_OK)
-			continue;
-		buf_putc(&ret->ends, '\0');
+		doubt_forget(call->jobs.tokens[i]);
+		if (l != NULL)
+			l->until = 0;
 	}
 }
 
@@ -259,7 +150,8 @@ static bool payloads_fit(
  * for the take behind a done. */
 static bool names_queues(const struct qstmt *q)
 {
-	return qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) > 0 &&
+	return qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) + qstmt_count(q, QARG_BY_KEY) >
+		       0 &&
 	       ((q->verb->flags & QVERB_WAKES) != 0 || q->verb->id == QVERB_CANCEL ||
 		       qstmt_then(q, QVERB_TAKE));
 }
@@ -273,8 +165,8 @@ bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_valu
 		return false;
 	call_queue(qc, ret, q, bind);
 	call_jobs_mark(qc, ret, q);
+	call_moves_leases(qc, ret, q);
 	ret->in_rows = names_queues(q);
-	call_ends(ret, q, bind);
 	return true;
 }
 
@@ -301,14 +193,26 @@ void call_free(struct call *c)
 	*c = (struct call){0};
 }
 
+/* The queue of a job, and of CANCEL behind it the job. */
 void call_row(struct call *call, const uint8_t *body, size_t len)
 {
-	size_t n = len > 6 ? len - 6 : 0;
+	struct buf *const to[] = {&call->names, &call->ends};
+	struct wire_reader rd;
+	int n;
 
-	if (!call->in_rows || n == 0 || n > QSTMT_QUEUE_MAX)
+	if (!call->in_rows)
 		return;
-	buf_put(&call->names, body + 6, n);
-	buf_putc(&call->names, '\0');
+	wire_reader_init(&rd, body, len);
+	n = wire_get_i16(&rd);
+	for (int i = 0; i < n && i < (int)ARRAY_LEN(to); i++) {
+		int32_t size = wire_get_i32(&rd);
+		const uint8_t *text = size > 0 ? wire_get_bytes(&rd, (size_t)size) : NULL;
+
+		if (text == NULL || size > QSTMT_QUEUE_MAX)
+			return;
+		buf_put(to[i], text, (size_t)size);
+		buf_putc(to[i], '\0');
+	}
 }
 
 static void touch_names(struct qclient *qc, const struct buf *names, struct lane_mark mark)
@@ -372,7 +276,7 @@ void call_succeeded(
 
 	if (call->only_names)
 		return;
-	if (qstmt_then(q, QVERB_PUSH))
+	if (qstmt_then_pushes(q))
 		count_done(QVERB_DONE, jobs_distinct(&call->jobs));
 	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
 	if (call->queue[0] != '\0')
@@ -382,6 +286,10 @@ void call_succeeded(
 	if (q->verb->id == QVERB_FAIL)
 		count_jobs_failed(qc->db, &call->names);
 	for (int i = 0; i < call->jobs.n; i++) {
+		struct lease *l = finishes ? NULL : lease_find(qc, call->jobs.tokens[i]);
+
+		if (l != NULL)
+			hold_extended(l, in_tx);
 		if (finishes)
 			lease_finish(qc, call->jobs.tokens[i], by_done, in_tx);
 		if (!in_tx && by_done)
@@ -400,8 +308,8 @@ void call_succeeded(
 		(call->handed == 0 || call->handed < rows))
 		touch_from(qc, call->queue, last->tag == QTAG_ROWS ? rows - call->handed : 0,
 			call->mark,
-			last->id != QVERB_PUSH || qstmt_has(q, QARG_KEY) ||
-				qstmt_has(q, QARG_GROUP));
+			(last->id != QVERB_PUSH && last->id != QVERB_MOVE) ||
+				qstmt_has(q, QARG_KEY) || qstmt_has(q, QARG_GROUP));
 	if ((last->flags & QVERB_WAKES) != 0)
 		touch_names(qc, &call->names, call->jobs_mark);
 	if (in_tx)

@@ -32,6 +32,7 @@ struct request {
 	bool keeps_rows;
 	int again;           /* how often it was sent once more, for payloads of another type */
 	bool wakes, is_done; /* of the verb, for when the client is gone and q with it */
+	bool lost;           /* the connection was: nobody knows what became of it */
 	int64_t value;
 	struct qdb *db;
 };
@@ -78,6 +79,10 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 
 	if (r->item != NULL && pushed_nothing(body, len))
 		return;
+	if (r->q != NULL && r->qc != NULL && qstmt_has(r->q, QARG_PARTIAL)) {
+		partial_row(r->qc, &r->call.jobs, r->answer.n_rows++, body, len, &r->answer.rows);
+		return;
+	}
 	if (r->rows++ == 0 && !r->keeps_rows)
 		note_value(r, body, len);
 	if (len == 0) { /* there was no memory for it */
@@ -178,17 +183,92 @@ static bool sent_again(struct request *r, const struct pg_error *cause)
 	return call_sql(&r->call, r->q, &err) && submit_alone(r, &none);
 }
 
+/* --- outcomes that nobody knows
+ * -------------------------------------------------------------------------------------------------
+ */
+
+static void now_lost(struct request *r)
+{
+	r->lost = true;
+	if (r->is_done)
+		doubt_remember(r->qc, &r->call.jobs);
+}
+
+static void on_lost(void *arg, const struct merge_lost *lost)
+{
+	(void)lost;
+	now_lost(arg);
+}
+
+/* What its client may do. */
+static void say_unknown(struct pg_error *err, const struct qstmt *q)
+{
+	switch (q->verb->id) {
+	case QVERB_PUSH:
+		pg_error_detail(err, "Whether it was pushed is not known.");
+		pg_error_hint(err,
+			"Look whether it is there before it is pushed again; with a KEY a push may be repeated.");
+		break;
+	case QVERB_DONE:
+		pg_error_detail(err, "Whether the job is done is not known.");
+		pg_error_hint(err, "Repeat it with the same token: it is answered as it ended.");
+		break;
+	default:
+		if (q->verb->columns != NULL)
+			return;
+		pg_error_detail(err, "Whether the statement was carried out is not known.");
+		pg_error_hint(err, "Look at the queue before it is repeated.");
+	}
+}
+
+/* The same DONE was lost before, and its jobs are gone (queue._why_gone), or in the archive as
+ * done. */
+static bool was_done(const struct request *r, const struct pg_error *err)
+{
+	static const char done[] = "The job was done at ";
+
+	return r->is_done && strcmp(err->sqlstate, "QB001") == 0 &&
+	       (strcmp(err->detail, "The job is finished and gone.") == 0 ||
+		       strncmp(err->detail, done, sizeof(done) - 1) == 0) &&
+	       doubt_is_over(r->db, &r->call.jobs);
+}
+
+/* As one that is repeated after its success. true: what comes after it is asked for; false: it can
+ * be answered. */
+static bool done_before(struct request *r)
+{
+	const struct bind_values none = {0};
+	struct pg_error err;
+
+	for (int i = 0; i < r->call.jobs.n; i++) {
+		done_remember(r->call.jobs.tokens[i]);
+		if (r->qc != NULL)
+			lease_finish(r->qc, r->call.jobs.tokens[i], true, false);
+	}
+	if (r->qc == NULL || r->then == NULL || then_is_whole(r->then))
+		return false;
+	return call_ask_queues(&r->call, r->q, &err) && submit_alone(r, &none);
+}
+
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct request *r = arg;
 	struct qclient *qc = r->qc;
 	enum qpayload payload;
 	struct client *c = qc != NULL ? qc->client : NULL;
-	bool merged = r->item != NULL;
+	bool merged = r->item != NULL, by_doubt = false;
 	struct answer answer;
 
+	if (r->task != NULL && task_lost_in(r->task) != 0)
+		now_lost(r);
 	r->task = NULL;
 	r->item = NULL;
+	if (err != NULL && was_done(r, err)) {
+		if (done_before(r))
+			return;
+		err = NULL;
+		by_doubt = true;
+	}
 	if (err != NULL && strcmp(err->sqlstate, "3F000") == 0)
 		schema_suspect(r->db);
 	if (qc == NULL) {
@@ -202,20 +282,26 @@ static void on_done(void *arg, const struct pg_error *err)
 
 		bool has_rows = (r->q->verb->flags & QVERB_PAYLOAD) != 0;
 
-		if (lane_is_refusal(err, &payload) || (has_rows && lane_is_torn(err))) {
+		if ((lane_is_refusal(err, &payload) && !qstmt_then(r->q, QVERB_MOVE)) ||
+			(has_rows && lane_is_torn(err))) {
 			types_forget(r->db, r->q, NULL);
 			if (has_rows && sent_again(r, err))
 				return;
 			types_changed(&copy);
 		}
 		refusal_reword(&copy, refusal_rights(r->q));
+		if (r->lost)
+			say_unknown(&copy, r->q);
 		count_failed(r->q->verb->id);
 		touched_drop(qc);
 		request_free(r);
 		client_fail(c, &copy);
 		return;
 	}
-	if (merged && r->q->verb->id == QVERB_DONE)
+	if (qstmt_has(r->q, QARG_PARTIAL))
+		partial_ended(&r->call.jobs);
+	if (by_doubt ? !qstmt_then_pushes(r->q)
+		     : (merged && r->q->verb->id == QVERB_DONE) || qstmt_has(r->q, QARG_PARTIAL))
 		r->rows = jobs_distinct(&r->call.jobs);
 	call_succeeded(qc, r->q, &r->call, r->rows, false);
 	if (r->then != NULL) {
@@ -256,7 +342,7 @@ static void on_handed(void *arg)
 }
 
 static const struct merge_ops merged_ops = {
-	.row = on_row, .handed = on_handed, .again = on_again, .done = on_done};
+	.row = on_row, .handed = on_handed, .again = on_again, .lost = on_lost, .done = on_done};
 
 /* The text of an argument, when it can be known here: literals without casts, parameters. */
 static bool plain_text(
@@ -494,6 +580,7 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 		.params = params,
 		.kind = lane_kind('K', r->call.queue),
 		.settings = task_settings_of(r->qc->client),
+		.in_order = true,
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
 	struct merge_item *i = NULL;
@@ -626,15 +713,23 @@ static struct merge_item *merge_done(struct request *r, const struct bind_values
 	return i;
 }
 
+/* A DONE that is nothing else. */
+static bool is_plain_done(const struct request *r)
+{
+	return r->q->verb->id == QVERB_DONE && !qstmt_then_pushes(r->q) &&
+	       !qstmt_has(r->q, QARG_KEEP) && !qstmt_has(r->q, QARG_PARTIAL) &&
+	       r->call.jobs.n > 0 && !r->call.jobs.elsewhere &&
+	       (r->then == NULL || then_is_whole(r->then));
+}
+
 static bool submit_merged(struct request *r, const struct bind_values *bind)
 {
 	bool keyed = qstmt_has(r->q, QARG_KEY) || qstmt_has(r->q, QARG_GROUP) ||
 		     qstmt_has(r->q, QARG_DUPLICATE);
 
-	if (r->q->verb->id == QVERB_PUSH)
+	if (r->q->verb->id == QVERB_PUSH && r->q->returning == QRETURN_ID)
 		r->item = keyed ? merge_keyed(r, bind) : merge_push(r, bind);
-	else if (r->q->verb->id == QVERB_DONE && !qstmt_then(r->q, QVERB_PUSH) &&
-		 (r->then == NULL || then_is_whole(r->then)))
+	else if (is_plain_done(r))
 		r->item = merge_done(r, bind);
 	return r->item != NULL;
 }
@@ -642,6 +737,14 @@ static bool submit_merged(struct request *r, const struct bind_values *bind)
 /* --- submission
  * ------------------------------------------------------------------------------------------------------
  */
+
+/* Those about some jobs are brief. Others may have a whole table to do. */
+static enum task_time time_of(const struct qstmt *q)
+{
+	bool of_jobs = qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) > 0;
+
+	return q->verb->id == QVERB_PUSH || of_jobs ? TASK_BRIEF : TASK_UNLIMITED;
+}
 
 static bool submit_alone(struct request *r, const struct bind_values *bind)
 {
@@ -651,6 +754,7 @@ static bool submit_alone(struct request *r, const struct bind_values *bind)
 		.client = r->qc->client,
 		.sql = buf_cstr(&r->call.sql),
 		.prepare = r->q->n_params > 0,
+		.time = time_of(r->q),
 		.oids = r->call.oids,
 		.n_params = r->call.n_params,
 		.params = r->call.params,

@@ -1,7 +1,9 @@
 /*
  * How full the queues are, for those who watch: asked of each database every
  * metrics_queue_interval, as long as somebody looks. The counts come from the indexes and end at
- * COUNT_MOST, so that a queue of millions costs what one of thousands does.
+ * COUNT_MOST, so that a queue of millions costs what one of thousands does. queue_user is asked, in
+ * the system session; without it each role that uses queues here, for its own and those that it
+ * takes from.
  *
  * Knows nothing of who shows it. Entry points: gauge_start, queue_stat_each_gauge.
  */
@@ -12,37 +14,64 @@
 #include "queue_int.h"
 
 #define COUNT_MOST     10000
+#define STEP_MS        50 /* of a step in the system session, which has other things to hear */
 #define LOOKED_AT_LAST (300 * USEC_SEC) /* nobody has looked for so long: nothing is asked */
 
 struct gauge {
-	struct gauge *next;
+	UT_hash_handle hh;
 	char queue[QSTMT_QUEUE_MAX + 1];
 	int64_t figure[GAUGE_FIGURES]; /* -1: NULL */
 };
 
-/* One answer of a database: replaces the last one when it is complete. */
+/* The answers of a database: they replace the last ones when they are complete. */
 struct asked {
 	struct qdb *db;
-	struct gauge *gauges;
+	struct gauge *gauges; /* hash by queue */
+	struct agent *agent;  /* whose answer comes; NULL: that of the system session */
 	bool failed;
+	bool sent;     /* to the system session */
+	bool got;      /* a row of this step */
+	int32_t after; /* the number of the last queue */
 };
 
 static struct loop_tick *tick;
+static uint64_t asked_rounds;
 static usec_t looked_at;
 
-static void gauges_free(struct gauge **list)
+static void gauges_free(struct gauge **hash)
 {
-	while (*list != NULL) {
-		struct gauge *g = *list;
+	struct gauge *g, *tmp;
 
-		*list = g->next;
+	HASH_ITER (hh, *hash, g, tmp) {
+		HASH_DEL(*hash, g);
 		mem_free(g);
 	}
+}
+
+static void asked_free(struct asked **p)
+{
+	gauges_free(&(*p)->gauges);
+	mem_free(*p);
+	*p = NULL;
 }
 
 void gauge_free(struct qdb *db)
 {
 	gauges_free(&db->gauges);
+	if (db->gauging != NULL)
+		asked_free(&db->gauging); /* the pools are gone: nobody answers any more */
+}
+
+/* Two roles may both have looked. */
+static void keep(struct asked *a, struct gauge *g)
+{
+	struct gauge *old;
+
+	HASH_FIND_STR(a->gauges, g->queue, old);
+	if (old == NULL)
+		HASH_ADD_STR(a->gauges, queue, g);
+	if (old != NULL || g->hh.tbl == NULL)
+		mem_free(g);
 }
 
 /* Columns: the queue's name and the figures, in text. */
@@ -78,48 +107,147 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		a->failed = true;
 		return;
 	}
-	g->next = a->gauges;
-	a->gauges = g;
+	keep(a, g);
 }
+
+static void complete(struct asked *a)
+{
+	struct qdb *db = a->db;
+	struct gauge *old = db->gauges;
+
+	db->gauges = a->gauges;
+	a->gauges = old;
+	db->gauging = NULL;
+	asked_free(&a);
+}
+
+static void ask_next(struct asked *a);
 
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct asked *a = arg;
 
-	a->db->gauging = false;
-	if (err != NULL || a->failed) {
+	if (err != NULL || a->failed)
 		log_debug("%s: the queues could not be counted: %s", a->db->name,
 			err != NULL ? err->message : "unexpected answer");
-	} else {
-		struct gauge *old = a->db->gauges;
+	a->failed = false;
+	ask_next(a);
+}
 
-		a->db->gauges = a->gauges;
-		a->gauges = old;
-	}
-	gauges_free(&a->gauges);
-	mem_free(a);
+static bool ask_as(struct asked *a, struct agent *agent)
+{
+	static const struct task_ops ops = {.row = on_row, .done = on_done};
+	static const uint32_t oids[] = {OID_TEXT_ARRAY};
+	struct pool *pool = pooler_find_pool(a->db->name, agent->user);
+	struct buf used = BUF_INIT;
+	struct bind_param param = {.format = 1};
+	char sql[120];
+	struct task_spec spec = {.ops = &ops,
+		.arg = a,
+		.sql = sql,
+		.prepare = true,
+		.time = TASK_SLOW,
+		.oids = oids,
+		.n_params = 1,
+		.params = &param};
+	bool ok;
+
+	snprintf(sql, sizeof(sql),
+		"SELECT queue, ready, later, leased, dead, oldest_ms FROM queue._gauges(%d, $1)",
+		COUNT_MOST);
+	agent_put_used(&used, agent);
+	param.data = used.data;
+	param.len = (int32_t)used.len;
+	a->agent = agent;
+	ok = pool != NULL && !buf_failed(&used) && task_submit(pool, &spec) != NULL;
+	buf_free(&used);
+	return ok;
+}
+
+/* Each role for its own queues and those that it takes from (agent.c). */
+static void ask_next(struct asked *a)
+{
+	struct agent *agent;
+
+	for (agent = a->db->agents; agent != NULL; agent = agent->hh.next)
+		if (agent->gauged != asked_rounds) {
+			agent->gauged = asked_rounds;
+			if (ask_as(a, agent))
+				return;
+		}
+	complete(a);
 }
 
 static void ask(struct qdb *db)
 {
-	static const struct task_ops ops = {.row = on_row, .done = on_done};
-	struct pool *pool = pooler_find_pool(db->name, NULL);
 	struct asked *a;
-	char sql[64];
-	struct task_spec spec = {.ops = &ops, .sql = sql, .prepare = true};
 
-	if (db->gauging || db->schema != SCHEMA_PRESENT || pool == NULL)
+	if (db->gauging != NULL || db->schema != SCHEMA_PRESENT)
 		return;
 	a = mem_zalloc(sizeof(*a));
 	if (a == NULL)
 		return;
 	a->db = db;
-	spec.arg = a;
-	snprintf(sql, sizeof(sql), "SELECT * FROM queue._gauges(%d)", COUNT_MOST);
-	if (task_submit(pool, &spec) != NULL)
-		db->gauging = true;
-	else
-		mem_free(a);
+	db->gauging = a;
+	if (system_is_named(db)) {
+		system_work(db);
+		return;
+	}
+	agents_see(db);
+	ask_next(a);
+}
+
+/* --- by the system session
+ * ----------------------------------------------------------------------------- */
+
+usec_t gauge_at(const struct qdb *db)
+{
+	return db->gauging != NULL && db->gauging->agent == NULL ? 0 : USEC_NEVER;
+}
+
+bool gauge_step(struct qdb *db, char *sql, size_t size)
+{
+	struct asked *a = db->gauging;
+
+	if (a == NULL || a->agent != NULL)
+		return false;
+	a->got = false;
+	snprintf(sql, size,
+		"SELECT queue, ready, later, leased, dead, oldest_ms, number FROM queue._gauges(%d, NULL, %d, %d)",
+		COUNT_MOST, a->after, STEP_MS);
+	return true;
+}
+
+void gauge_result(struct qdb *db, const char *queue, const char *const *figures, int64_t number)
+{
+	struct asked *a = db->gauging;
+	struct gauge *g = a != NULL ? mem_zalloc(sizeof(*g)) : NULL;
+
+	if (g == NULL)
+		return;
+	util_strlcpy(g->queue, queue, sizeof(g->queue));
+	for (int i = 0; i < GAUGE_FIGURES; i++)
+		if (figures[i] == NULL ||
+			!util_parse_i64(figures[i], strlen(figures[i]), &g->figure[i]))
+			g->figure[i] = -1;
+	a->got = true;
+	a->after = (int32_t)number;
+	keep(a, g);
+}
+
+/* The last step has no row. */
+void gauge_step_ended(struct qdb *db, bool failed)
+{
+	struct asked *a = db->gauging;
+
+	if (a == NULL || a->agent != NULL)
+		return;
+	if (failed) {
+		db->gauging = NULL;
+		asked_free(&a);
+	} else if (!a->got) {
+		complete(a);
+	}
 }
 
 static usec_t on_tick(void *arg, usec_t now)
@@ -129,6 +257,7 @@ static usec_t on_tick(void *arg, usec_t now)
 		looked_at = 0;
 		return USEC_NEVER;
 	}
+	asked_rounds++;
 	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
 		ask(db);
 	return now + conf_current()->p.metrics_queue_interval;
@@ -152,7 +281,7 @@ void queue_stat_each_gauge(void (*fn)(const struct queue_stat_gauge *st, void *a
 		loop_tick_at(tick, loop_now());
 	looked_at = loop_now();
 	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
-		for (const struct gauge *g = db->gauges; g != NULL; g = g->next) {
+		for (const struct gauge *g = db->gauges; g != NULL; g = g->hh.next) {
 			struct queue_stat_gauge st = {.database = db->name, .queue = g->queue};
 
 			memcpy(st.figure, g->figure, sizeof(st.figure));

@@ -20,7 +20,8 @@ struct taker {
 
 struct hand {
 	struct batch *batch;
-	int n, at; /* at: who gets the next one */
+	int n, at;  /* at: who gets the next one */
+	int n_jobs; /* that are for somebody */
 	struct buf row;
 	struct taker takers[];
 };
@@ -139,7 +140,7 @@ struct hand *hand_begin(
 	DL_FOREACH (r->members, m) {
 		struct waiter *w = m->waiter;
 
-		if (w->hand != NULL)
+		if (w->hand != NULL || waiter_is_stuck(w))
 			continue;
 		if (left == 0 || h->n == most || !fits(w, pool, payload, st->settings) ||
 			(h->n > 0 && !same_formats(st, w)) || !taken_reserve(w, w->args.limit))
@@ -149,12 +150,18 @@ struct hand *hand_begin(
 	}
 	for (int i = 2; i < 5; i++)
 		array_end(&st->bytes[i], jobs - left);
+	h->n_jobs = jobs - left;
 	if (h->n > 0)
 		return h;
 	mem_free(h);
 	for (int i = 2; i < 5; i++)
 		buf_reset(&st->bytes[i]);
 	return NULL;
+}
+
+usec_t hand_sent_at(const struct hand *h)
+{
+	return merge_batch_sent_at(h->batch);
 }
 
 bool hand_leave(struct waiter *w)
@@ -230,6 +237,29 @@ bool hand_row(void *arg, const uint8_t **body, size_t *len)
 	*body = h->row.data;
 	*len = h->row.len;
 	return taken || blocked;
+}
+
+/* Each kind of lease is looked for: the end of a lease tells where in the table its job is. */
+void hand_lost(void *arg, const char *queue, const struct merge_lost *lost)
+{
+	const struct hand *h = arg;
+	char name[1][QSTMT_QUEUE_MAX + 1];
+	struct lost_jobs jobs = {.names = (const char(*)[QSTMT_QUEUE_MAX + 1]) name,
+		.n_names = 1,
+		.seed = lost->seed,
+		.pid = lost->pid,
+		.sent_at = lost->sent_at,
+		.handed = h->n_jobs};
+
+	util_strlcpy(name[0], queue, sizeof(name[0]));
+	for (int i = 0; i < h->n; i++) {
+		struct waiter *w = h->takers[i].waiter;
+
+		if (w == NULL)
+			continue;
+		jobs.lease = w->args.lease;
+		back_lost(w->db, w->pool, &jobs);
+	}
 }
 
 /* Longest waiter first: their answers leave in the order in which they came. */

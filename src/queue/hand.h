@@ -15,6 +15,8 @@ struct hand *hand_begin(struct qdb *db, struct pool *pool, const char *queue, in
 bool hand_row(void *hand, const uint8_t **body, size_t *len); /* see merge_shape.row */
 /* It does not wait any more. false: a server has the push. */
 MUST_CHECK bool hand_leave(struct waiter *w);
+void hand_lost(void *hand, const char *queue, const struct merge_lost *lost); /* see merge_shape.lost */
 void hand_end(void *hand, const struct pg_error *err);        /* frees it */
+usec_t hand_sent_at(const struct hand *h); /* a server has the push since then; 0: none has it */
 
 #endif

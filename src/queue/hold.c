@@ -61,6 +61,17 @@ void hold_begin(struct lease *l, usec_t hold, usec_t span)
 	loop_tick_at(tick, due_at(l));
 }
 
+/* An EXTEND may have moved its end nearer than the next renewal; one that is not committed yet has
+ * locked it. */
+void hold_extended(struct lease *l, bool in_tx)
+{
+	if (l->policy != LEASE_HOLD)
+		return;
+	l->renewed_at = loop_now() > l->span / 2 ? loop_now() - l->span / 2 : 0;
+	l->again_at = in_tx ? loop_now() + TRY_AGAIN : 0;
+	loop_tick_at(tick, due_at(l));
+}
+
 void hold_end(struct lease *l)
 {
 	(void)l;

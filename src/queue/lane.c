@@ -374,7 +374,7 @@ bool lanes_ask_job(struct qclient *qc, const char *job)
 	if (qn == NULL)
 		return false;
 	if (!question_send(qn, client_pool(qc->client),
-		    "SELECT c.name, c.number, c.payload FROM queue._locate($1, NULL) AS l"
+		    "SELECT c.name, c.number, c.payload FROM queue._locate($1, NULL, 'JOB') AS l"
 		    " JOIN queue.queues AS c ON c.number OPERATOR(pg_catalog.=) l.number",
 		    OID_TEXT,
 		    (struct bind_param){

@@ -23,6 +23,7 @@ void lease_drop(struct qclient *qc, struct lease *l)
 	qc->n_cancelled -= l->cancelled;
 	if (l->policy == LEASE_HOLD)
 		hold_end(l);
+	mem_free(l->key);
 	mem_free(l);
 }
 
@@ -50,22 +51,6 @@ struct lease *lease_add(struct qclient *qc, int64_t id, const char *token, const
 	if (qc->n_leases > LEASES_MAX && !qc->leases->in_tx)
 		lease_drop(qc, qc->leases);
 	return l;
-}
-
-const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many)
-{
-	struct lease *l, *found = NULL;
-
-	*ret_many = false;
-	DL_FOREACH (qc->leases, l) {
-		if (l->id != id)
-			continue;
-		/* the same job: it was lost and taken again, and the last lease is the one */
-		if (found != NULL && strcmp(found->queue, l->queue) != 0)
-			*ret_many = true;
-		found = l;
-	}
-	return found != NULL && !*ret_many ? found->token : NULL;
 }
 
 struct lease *lease_find(struct qclient *qc, const char *token)
@@ -209,7 +194,10 @@ static void disown(struct qclient *qc)
 	mem_free(tokens);
 }
 
-/* on_disconnect: a goodbye keeps the leases of `auto`, a broken connection gives them back. */
+/*
+ * on_disconnect: a goodbye keeps the leases of `auto`, a broken connection gives them back. What a
+ * goodbye gives back is no failed attempt: workers that are sent away and replaced kill no job.
+ */
 void lease_client_ended(struct qclient *qc, enum client_end how)
 {
 	if (qc->leases == NULL)
@@ -217,133 +205,12 @@ void lease_client_ended(struct qclient *qc, enum client_end how)
 	/* rows that were not written as a whole were never taken */
 	if (!client_has_sent(qc->client, qc->answer_end))
 		give_back_some(qc, not_delivered, NULL);
-	give_back_some(
-		qc, how == CLIENT_END_BROKEN ? broken_back : closed_back, "worker disconnected");
+	if (how == CLIENT_END_BROKEN)
+		give_back_some(qc, broken_back, "worker disconnected");
+	else
+		give_back_some(qc, closed_back, NULL);
 	if (qc->leases != NULL)
 		disown(qc);
-}
-
-/* --- giving back
- * ------------------------------------------------------------------------------------------- */
-
-struct returning {
-	struct qdb *db;
-	int n;
-	struct lane_mark mark;
-	struct buf names; /* of the queues, each with its terminator: woken when it is committed */
-};
-
-/* Body of DataRow with one text column: the queue's name. */
-static void returned_row(void *arg, const uint8_t *body, size_t len)
-{
-	struct returning *r = arg;
-	size_t n = len > 6 ? len - 6 : 0;
-
-	if (n == 0 || n > QSTMT_QUEUE_MAX)
-		return;
-	buf_put(&r->names, body + 6, n);
-	buf_putc(&r->names, '\0');
-}
-
-void wake_queues(struct qdb *db, const struct buf *names, struct lane_mark mark)
-{
-	const char *name = (const char *)names->data, *end = name + names->len;
-
-	/* without memory the periodic look finds them */
-	if (buf_failed(names) || names->len == 0)
-		return;
-	for (; name < end; name += strlen(name) + 1) {
-		room_wake_from(db, name, 0, mark); /* a name may stand for several jobs */
-		system_notify(db, name);
-	}
-}
-
-static void returned(void *arg, const struct pg_error *err)
-{
-	struct returning *r = arg;
-
-	if (err != NULL)
-		log_warning("%s: %d jobs could not be given back, their leases will run out: %s",
-			r->db->name, r->n, err->message);
-	else
-		wake_queues(r->db, &r->names, r->mark);
-	buf_free(&r->names);
-	mem_free(r);
-}
-
-/* Dimensions, no nulls, element type, length, lower bound, elements. */
-void put_text_array(struct buf *b, const char *const *texts, int n)
-{
-	build_i32(b, n > 0 ? 1 : 0);
-	build_i32(b, 0);
-	build_i32(b, OID_TEXT);
-	if (n == 0)
-		return;
-	build_i32(b, n);
-	build_i32(b, 1);
-	for (int i = 0; i < n; i++)
-		build_row_value(b, texts[i], (int32_t)strlen(texts[i]));
-}
-
-/* From now on they may be ready, below the heads that are remembered; when that is known for sure
- * the rooms are woken. */
-static void expect_returned(struct qdb *db, const char *const *tokens, int n, struct lane_mark mark)
-{
-	int64_t number, last = 0;
-
-	for (int i = 0; i < n; i++) {
-		number = strtoll(tokens[i], NULL, 10);
-		if (number != last)
-			lane_lower_number(db, number, mark);
-		last = number;
-	}
-}
-
-void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
-	const char *error)
-{
-	static const struct task_ops ops = {.row = returned_row, .done = returned};
-	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT, OID_BOOL};
-	struct returning *r = mem_zalloc(sizeof(*r));
-	/* it makes nothing due */
-	struct lane_mark mark = {.place = place, .since = INT64_MAX};
-	struct buf array = BUF_INIT;
-	struct bind_param params[3] = {
-		{.format = 1}, {.len = -1}, {.data = (const uint8_t *)"f", .len = 1}};
-	struct task_spec spec = {.ops = &ops,
-		.arg = r,
-		.sql = "SELECT queue FROM queue._give_back($1, $2, $3) AS queue",
-		.prepare = true,
-		.stays = true,
-		.oids = oids,
-		.n_params = 3,
-		.params = params};
-
-	put_text_array(&array, tokens, n);
-	if (r == NULL || buf_failed(&array))
-		goto out;
-	r->db = db;
-	r->n = n;
-	r->names = BUF_INIT;
-	r->mark = mark;
-	params[0].data = array.data;
-	params[0].len = (int32_t)array.len;
-	if (error != NULL) {
-		params[1] = (struct bind_param){
-			.data = (const uint8_t *)error, .len = (int32_t)strlen(error)};
-		params[2].data = (const uint8_t *)"t";
-	}
-	if (task_submit(pool, &spec) != NULL) {
-		expect_returned(db, tokens, n, mark);
-		r = NULL;
-	}
-out:
-	if (r != NULL)
-		log_warning(
-			"%s: out of memory: %d jobs are not given back, their leases will run out",
-			db->name, n);
-	mem_free(r);
-	buf_free(&array);
 }
 
 /* --- what was finished

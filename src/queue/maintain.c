@@ -1,86 +1,399 @@
 /*
- * Maintenance: what queues have kept for long enough (retain_done, retain_dead) is deleted through
- * the system session of each database, every queue_maintenance, by one proxy at a time. A round is
- * made of short steps with pauses between them, so that neither the database nor the session is
- * kept busy.
+ * Maintenance: what queues have kept for long enough (retain_done, retain_dead), and what nobody
+ * took in its time, is deleted every queue_maintenance. A round goes through the roles that use
+ * queues here, each with its own login for its own queues and those that it takes from (agent.c);
+ * it is made of short steps with pauses between them, so that the database is not kept busy. Last
+ * it is asked which queues were left out. Several proxies may be at it at once: what one has locked
+ * the others pass over.
  *
- * Knows nothing of the session: system.c asks for a step when it has nothing else to do, sends it,
- * and says what came of it. Entry points: maintain_*.
+ * Entry points: maintain_*.
  */
 #include <stdio.h>
+#include <string.h>
 
+#include "auth/auth.h"
+#include "wire/msg.h"
 #include "queue_int.h"
 
-#define FIRST_AFTER (5 * USEC_SEC)    /* the session came up */
+#define FIRST_AFTER (5 * USEC_SEC)    /* queues are used here */
 #define PAUSE       (100 * USEC_MSEC) /* between two steps of a round */
 #define STEP_ROWS   500
 #define STEP_MS     20
+#define LOOK_AGAIN  (1 * USEC_SEC)
+#define LATE_ROUNDS 3 /* so many periods without a round are worth a warning */
+#define COLUMNS_MAX 5
 
-void maintain_up(struct qdb *db)
+static struct loop_tick *tick;
+
+/* A statement under way. */
+struct step {
+	struct qdb *db;
+	struct agent *agent; /* NULL: the question what was left out */
+	bool failed;
+};
+
+static usec_t period(void)
 {
-	usec_t period = conf_current()->p.queue_maintenance;
-
-	db->maintenance.at = loop_now() + (period < FIRST_AFTER ? period : FIRST_AFTER);
-	db->maintenance.after = 0;
+	return conf_current()->p.queue_maintenance;
 }
 
-usec_t maintain_at(const struct qdb *db)
+/* --- the end of a round
+ * ----------------------------------------------------------------------------------- */
+
+static void tell_left_out(struct qdb *db, struct maintenance *m)
 {
-	return conf_current()->p.queue_maintenance > 0 ? db->maintenance.at : USEC_NEVER;
+	bool more = m->skipped > m->told;
+
+	m->left_out = m->skipped;
+	if (m->skipped == 0)
+		m->told = 0;
+	if (!more)
+		return;
+	m->told = m->skipped;
+	log_warning(
+		"%s: maintenance leaves out %lld queues (one is \"%s\" of role %s): no role that owns them or takes from "
+		"them has used QUEUE here; a superuser cleans his own only. Give the owner's password to auth_file",
+		db->name, (long long)m->skipped, m->example, m->owner);
 }
 
-bool maintain_step(struct qdb *db, char *sql, size_t size)
+static void round_ended(struct qdb *db)
 {
 	struct maintenance *m = &db->maintenance;
 
-	m->goes_on = false;
-	if (db->schema != SCHEMA_PRESENT) {
-		m->at = loop_now() + conf_current()->p.queue_maintenance;
-		return false;
-	}
-	snprintf(sql, size, "SELECT deleted, next, denied FROM queue._maintain_alone(%d, %d, %d)",
-		m->after, STEP_ROWS, STEP_MS);
-	return true;
-}
-
-void maintain_result(struct qdb *db, int64_t deleted, int64_t next, int64_t denied)
-{
-	struct maintenance *m = &db->maintenance;
-
-	m->deleted += (uint64_t)deleted;
-	m->of_round += (uint64_t)deleted;
-	m->denied += (uint64_t)denied;
-	m->goes_on = next >= 0;
-	m->after = next >= 0 ? (int32_t)next : 0;
-}
-
-static void round_ended(struct qdb *db, struct maintenance *m)
-{
 	if (m->of_round > 0)
 		log_info("%s: maintenance deleted %llu jobs that had been kept long enough",
 			db->name, (unsigned long long)m->of_round);
-	if (m->denied > 0 && !m->warned) {
+	if (m->denied > 0 && !m->warned)
 		log_warning(
-			"%s: maintenance may not clean all queues, %llu are left out: the role of the system "
-			"session has no right to delete from them (queue_user)",
+			"%s: maintenance may not clean %llu queues, or they are locked; the next round tries them again",
 			db->name, (unsigned long long)m->denied);
-		m->warned = true;
+	m->warned = m->denied > 0;
+	if (m->succeeded) {
+		tell_left_out(db, m);
+		m->ended_at = loop_now();
+		if (m->late)
+			log_info("%s: maintenance goes on", db->name);
+		m->late = false;
 	}
 	m->of_round = m->denied = 0;
+	m->in_round = false;
+	m->at = loop_now() + period();
+	loop_tick_at(tick, m->at);
 }
 
-void maintain_ended(struct qdb *db)
+/* It does not come to an end: whatever the cause, tables grow. */
+static void look_whether_late(struct qdb *db)
 {
 	struct maintenance *m = &db->maintenance;
 
-	if (!m->goes_on)
-		round_ended(db, m);
-	m->at = loop_now() + (m->goes_on ? PAUSE : conf_current()->p.queue_maintenance);
+	if (m->late || m->since == 0 || db->agents == NULL)
+		return;
+	if (loop_now() - (m->ended_at > m->since ? m->ended_at : m->since) <
+		LATE_ROUNDS * period() + FIRST_AFTER)
+		return;
+	m->late = true;
+	log_warning("%s: maintenance has not run for %d periods: %s", db->name, LATE_ROUNDS,
+		m->why[0] != '\0' ? m->why : "its statements get no answer");
+}
+
+/* --- statements
+ * ------------------------------------------------------------------------------------------- */
+
+struct text {
+	const char *data;
+	size_t len;
+};
+
+static bool read_columns(const uint8_t *body, size_t len, struct text *col, int n)
+{
+	struct wire_reader rd;
+
+	wire_reader_init(&rd, body, len);
+	if (wire_get_i16(&rd) != n)
+		return false;
+	for (int i = 0; i < n; i++) {
+		int32_t size = wire_get_i32(&rd);
+
+		col[i].data = size >= 0 ? (const char *)wire_get_bytes(&rd, (size_t)size) : NULL;
+		col[i].len = size >= 0 && col[i].data != NULL ? (size_t)size : 0;
+	}
+	return wire_done(&rd);
+}
+
+static int64_t number_of(const struct text *t)
+{
+	int64_t n;
+
+	return t->data != NULL && util_parse_i64(t->data, t->len, &n) ? n : -1;
+}
+
+static void copy_text(char *dst, size_t size, const struct text *t)
+{
+	snprintf(dst, size, "%.*s", (int)t->len, t->data != NULL ? t->data : "");
+}
+
+static void step_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct step *s = arg;
+	struct maintenance *m = &s->db->maintenance;
+	struct text col[COLUMNS_MAX];
+	int64_t next;
+
+	if (!read_columns(body, len, col, 5) || number_of(&col[0]) < 0) {
+		s->failed = true;
+		return;
+	}
+	next = number_of(&col[1]);
+	m->deleted += (uint64_t)number_of(&col[0]);
+	m->of_round += (uint64_t)number_of(&col[0]);
+	m->denied += number_of(&col[2]) > 0 ? (uint64_t)number_of(&col[2]) : 0;
+	m->goes_on = next >= 0;
+	m->after = next >= 0 ? (int32_t)next : 0;
+	s->agent->is_super = col[3].len == 1 && col[3].data[0] == 't';
+	copy_text(s->agent->role, sizeof(s->agent->role), &col[4]);
+}
+
+static void left_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct step *s = arg;
+	struct maintenance *m = &s->db->maintenance;
+	struct text col[COLUMNS_MAX];
+
+	if (!read_columns(body, len, col, 4) || number_of(&col[2]) < 0) {
+		s->failed = true;
+		return;
+	}
+	m->skipped += number_of(&col[2]);
+	copy_text(m->owner, sizeof(m->owner), &col[0]);
+	copy_text(m->example, sizeof(m->example), &col[3]);
+	/* one who can log in is there from the next round on; a superuser only if he comes himself
+	 */
+	if (col[1].len == 1 && col[1].data[0] == 'f' && auth_user_find(m->owner) != NULL)
+		agent_get(s->db, m->owner);
+}
+
+static void step_done(void *arg, const struct pg_error *err)
+{
+	struct step *s = arg;
+	struct qdb *db = s->db;
+	struct maintenance *m = &db->maintenance;
+
+	m->busy = false;
+	if (err != NULL || s->failed) {
+		util_strlcpy(
+			m->why, err != NULL ? err->message : "unexpected answer", sizeof(m->why));
+		log_debug("%s: a step of the maintenance failed: %s", db->name, m->why);
+		m->goes_on = false;
+		m->after = 0;
+		if (s->agent != NULL)
+			s->agent->maintained = 0; /* the queues are counted as left out */
+		else
+			m->succeeded = false;
+	} else if (s->agent != NULL) {
+		m->succeeded = true;
+	}
+	if (s->agent == NULL) {
+		round_ended(db);
+	} else {
+		m->at = loop_now() + PAUSE;
+		if (!m->goes_on) {
+			s->agent->tried = m->round;
+			m->at = loop_now();
+		}
+		loop_tick_at(tick, m->at);
+	}
+	mem_free(s);
+}
+
+static bool submit(struct qdb *db, struct agent *a, struct pool *pool, struct task_spec *spec,
+	struct bind_param *params)
+{
+	struct step *s = mem_zalloc(sizeof(*s));
+
+	if (s == NULL)
+		return false;
+	s->db = db;
+	s->agent = a;
+	spec->arg = s;
+	spec->params = params;
+	spec->prepare = true;
+	spec->time = TASK_SLOW;
+	if (task_submit(pool, spec) == NULL) {
+		mem_free(s);
+		return false;
+	}
+	db->maintenance.busy = true;
+	return true;
+}
+
+static bool clean(struct qdb *db, struct agent *a, struct pool *pool)
+{
+	static const struct task_ops ops = {.row = step_row, .done = step_done};
+	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4};
+	struct maintenance *m = &db->maintenance;
+	uint8_t after[4] = {(uint8_t)((uint32_t)m->after >> 24),
+		(uint8_t)((uint32_t)m->after >> 16), (uint8_t)((uint32_t)m->after >> 8),
+		(uint8_t)m->after};
+	char sql[300];
+	struct buf used = BUF_INIT;
+	struct bind_param params[2] = {{.format = 1}, {.data = after, .len = 4, .format = 1}};
+	struct task_spec spec = {.ops = &ops, .sql = sql, .oids = oids, .n_params = 2};
+	bool ok;
+
+	snprintf(sql, sizeof(sql),
+		"SELECT m.deleted, m.next, m.denied, (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r "
+		"WHERE r.rolname = current_user), current_user "
+		"FROM queue._maintain_used($1, $2, %d, %d) AS m",
+		STEP_ROWS, STEP_MS);
+	agent_put_used(&used, a);
+	params[0].data = used.data;
+	params[0].len = (int32_t)used.len;
+	a->maintained = m->round;
+	ok = !buf_failed(&used) && submit(db, a, pool, &spec, params);
+	buf_free(&used);
+	return ok;
+}
+
+/* Through a role that has just been there. */
+static bool ask_left_out(struct qdb *db, struct pool *pool)
+{
+	static const struct task_ops ops = {.row = left_row, .done = step_done};
+	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT_ARRAY};
+	struct buf users = BUF_INIT, used = BUF_INIT;
+	struct bind_param params[2] = {{.format = 1}, {.format = 1}};
+	struct task_spec spec = {.ops = &ops,
+		.sql = "SELECT owner, super, queues, example FROM queue._unattended($1, $2)",
+		.oids = oids,
+		.n_params = 2};
+	bool ok;
+
+	agents_put(&users, &used, db, db->maintenance.round);
+	params[0].data = users.data;
+	params[0].len = (int32_t)users.len;
+	params[1].data = used.data;
+	params[1].len = (int32_t)used.len;
+	db->maintenance.skipped = 0;
+	ok = !buf_failed(&users) && !buf_failed(&used) && submit(db, NULL, pool, &spec, params);
+	buf_free(&users);
+	buf_free(&used);
+	return ok;
+}
+
+/* --- rounds
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static struct agent *next_agent(struct qdb *db)
+{
+	struct agent *a = db->agents;
+
+	while (a != NULL && a->tried == db->maintenance.round)
+		a = a->hh.next;
+	return a;
+}
+
+static struct agent *who_was_there(struct qdb *db)
+{
+	struct agent *a = db->agents;
+
+	while (a != NULL && a->maintained != db->maintenance.round)
+		a = a->hh.next;
+	return a;
+}
+
+static void begin_round(struct qdb *db)
+{
+	struct maintenance *m = &db->maintenance;
+
+	agents_see(db);
+	m->round++;
+	m->in_round = true;
+	m->succeeded = false;
+	m->after = 0;
+}
+
+static void on_step(struct qdb *db)
+{
+	struct maintenance *m = &db->maintenance;
+	struct agent *a;
+	struct pool *pool;
+
+	if (db->schema != SCHEMA_PRESENT) {
+		m->in_round = false;
+		m->at = loop_now() + period();
+		return;
+	}
+	if (!m->in_round)
+		begin_round(db);
+	while ((a = next_agent(db)) != NULL) {
+		pool = pooler_find_pool(db->name, a->user);
+		if (pool != NULL && clean(db, a, pool))
+			return;
+		a->tried = m->round;
+	}
+	a = who_was_there(db);
+	pool = a != NULL ? pooler_find_pool(db->name, a->user) : NULL;
+	if (pool == NULL || !ask_left_out(db, pool))
+		round_ended(db);
+}
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	usec_t next = USEC_NEVER;
+
+	(void)arg;
+	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
+		struct maintenance *m = &db->maintenance;
+
+		if (m->since == 0)
+			continue;
+		if (now + LOOK_AGAIN < next)
+			next = now + LOOK_AGAIN; /* the setting may be another one by then */
+		if (period() == 0)
+			continue;
+		if (m->at > now + period())
+			m->at = now + period();
+		look_whether_late(db);
+		if (!m->busy && now >= m->at)
+			on_step(db);
+		if (!m->busy && m->at < next)
+			next = m->at;
+	}
+	return next;
+}
+
+bool maintain_start(void)
+{
+	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return tick != NULL;
+}
+
+void maintain_stop(void)
+{
+	loop_tick_free(&tick);
+}
+
+void maintain_need(struct qdb *db)
+{
+	struct maintenance *m = &db->maintenance;
+
+	if (m->since != 0)
+		return;
+	m->since = loop_now();
+	m->at = loop_now() + (period() < FIRST_AFTER ? period() : FIRST_AFTER);
+	loop_tick_at(tick, m->at);
 }
 
 void queue_stat_each_maintenance(
-	void (*fn)(const char *database, uint64_t deleted, void *arg), void *arg)
+	void (*fn)(const struct queue_stat_maintenance *st, void *arg), void *arg)
 {
-	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
-		fn(db->name, db->maintenance.deleted, arg);
+	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
+		const struct maintenance *m = &db->maintenance;
+		struct queue_stat_maintenance st = {
+			.database = db->name, .deleted = m->deleted, .left_out = m->left_out};
+		usec_t last = m->ended_at > m->since ? m->ended_at : m->since;
+
+		st.age_us = m->since > 0 && period() > 0 ? loop_now() - last : 0;
+		fn(&st, arg);
+	}
 }

@@ -9,10 +9,14 @@
 
 #include "base/hash.h"
 #include "conf/conf.h"
+#include "net/loop.h"
 #include "queue/stat.h"
 #include "merge.h"
 
-#define TRIES_MAX 25 /* of a batch that others' transactions were in the way of */
+#define TRIES_MAX    25             /* of a batch that others' transactions were in the way of */
+#define BESIDE_AFTER (1 * USEC_SEC) /* one that takes so long does not hold up the next ... */
+#define BESIDE_MAX   3              /* ... so many of which may be under way beside it */
+#define BESIDE_LOOK  (100 * USEC_MSEC)
 
 struct merge_item {
 	struct merge_item *prev,
@@ -32,12 +36,15 @@ struct batch {
 	struct group *group;
 	struct merge_item *items, *at; /* at: the first item that may still get rows */
 	int n_items;
-	bool direct;  /* sent as its shape has it */
-	bool risky;   /* and any refusal is answered by sending it as the spec has it */
-	bool patient; /* sent by patient_sql */
-	bool stale;   /* its statement is not right any more: somebody has left */
-	int tries;    /* times that it was sent again as it was */
-	void *flight; /* of the shape */
+	bool direct;    /* sent as its shape has it */
+	bool risky;     /* and any refusal is answered by sending it as the spec has it */
+	bool patient;   /* sent by patient_sql */
+	bool stale;     /* its statement is not right any more: somebody has left */
+	bool cancelled; /* by merge_cancel() */
+	bool sent;      /* a server has it */
+	int64_t seed;   /* of this sending; 0: none */
+	int tries;      /* times that it was sent again as it was */
+	void *flight;   /* of the shape */
 	struct task *task;
 };
 
@@ -47,6 +54,8 @@ struct group {
 	struct merge_item *waiting;
 	struct batch *pieces;
 	unsigned under_way; /* batches that were sent */
+	unsigned unsent;    /* of these: wait for a server */
+	usec_t sent_at;     /* when the last one got a server */
 	unsigned patient;   /* those that wait for a lock, beside the others */
 	unsigned held;      /* its items are being told: it stays */
 	struct merge_spec spec;
@@ -58,6 +67,8 @@ struct group {
 
 static struct group *groups;
 static struct hist batch_sizes;
+static struct loop_tick *tick;
+static bool delays_expected; /* the tick will come */
 
 /* While so many are under way the next one gathers. */
 static unsigned in_flight_limit(const struct group *g)
@@ -65,7 +76,22 @@ static unsigned in_flight_limit(const struct group *g)
 	return g->spec.one_at_a_time ? 1 : (unsigned)conf_current()->p.queue_batches;
 }
 
+/* May another one go beside those that are under way? Each of them takes long, and order does not
+ * forbid it. */
+static bool may_go_beside(const struct group *g)
+{
+	return !g->spec.in_order && g->under_way > 0 && g->unsent == 0 &&
+	       g->under_way < in_flight_limit(g) + BESIDE_MAX &&
+	       loop_now() - g->sent_at >= BESIDE_AFTER;
+}
+
+static bool may_run(const struct group *g)
+{
+	return g->under_way < in_flight_limit(g) || may_go_beside(g);
+}
+
 static bool run(struct group *g);
+static void expect_delay(const struct group *g);
 
 void merge_spec_free(struct merge_spec *spec)
 {
@@ -184,7 +210,9 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 	i->n_values = n_values;
 	i->n = n;
 	DL_APPEND(g->waiting, i);
-	if (g->under_way < in_flight_limit(g) && !run(g)) {
+	if (!may_run(g)) {
+		expect_delay(g);
+	} else if (!run(g)) {
 		merge_drop(i);
 		return NULL;
 	}
@@ -199,6 +227,31 @@ static bool is_waiting(const struct batch *b)
 bool merge_is_running(const struct merge_item *i)
 {
 	return i->batch != NULL && i->batch->task != NULL && task_is_sent(i->batch->task);
+}
+
+usec_t merge_batch_sent_at(const struct batch *b)
+{
+	return b->task != NULL ? task_sent_at(b->task) : 0;
+}
+
+usec_t merge_sent_at(const struct merge_item *i)
+{
+	return i->batch != NULL ? merge_batch_sent_at(i->batch) : 0;
+}
+
+void merge_cancel(struct merge_item *i)
+{
+	if (!merge_is_running(i) || i->batch->cancelled)
+		return;
+	i->batch->cancelled = true;
+	task_cancel(i->batch->task);
+}
+
+int64_t merge_seed(struct batch *b)
+{
+	while (b->seed == 0)
+		util_random(&b->seed, sizeof(b->seed));
+	return b->seed;
 }
 
 bool merge_refill(struct batch *b)
@@ -239,10 +292,12 @@ static void leave_batch(struct merge_item *i)
 	task_drop(&b->task);
 	pg_error_set(&err, "57014", "nobody wants it any more");
 	end_flight(b, &err);
-	if (b->patient)
+	if (b->patient) {
 		g->patient--;
-	else
+	} else {
 		g->under_way--;
+		g->unsent--;
+	}
 	mem_free(b);
 }
 
@@ -559,6 +614,7 @@ static bool send_patient(struct batch *b, const struct pg_error *err)
 		return false;
 	item_again(b->items);
 	b->patient = true;
+	b->cancelled = false;
 	if (!send(b))
 		return false;
 	g->patient++;
@@ -578,6 +634,32 @@ static bool goes_on(struct batch *b, const struct pg_error *err)
 					       !is_connection_error(err) && cut(b));
 }
 
+/* Nobody knows what became of it: whoever has a part in it is told. */
+static void tell_lost(struct batch *b, const struct task *t)
+{
+	const struct merge_shape *shape = b->group->spec.shape;
+	struct merge_lost lost = {
+		.seed = b->seed, .pid = task_lost_in(t), .sent_at = task_sent_at(t)};
+	struct merge_item *i;
+
+	if (b->flight != NULL && shape->lost != NULL)
+		shape->lost(b->flight, &lost);
+	DL_FOREACH (b->items, i)
+		if (i->ops->lost != NULL)
+			i->ops->lost(i->arg, &lost);
+}
+
+/* What the cancel of one has done to all. */
+static const struct pg_error *given_up(struct batch *b, const struct pg_error *err)
+{
+	static struct pg_error why;
+
+	if (err == NULL || !b->cancelled || strcmp(err->sqlstate, "57014") != 0)
+		return err;
+	return pg_error_set(
+		&why, "57P03", "the statement was given up for one of those who share it");
+}
+
 /* The next batch is sent before the answers of this one are written. */
 static void on_done(void *arg, const struct pg_error *err)
 {
@@ -585,7 +667,12 @@ static void on_done(void *arg, const struct pg_error *err)
 	struct group *g = b->group;
 	bool again, patient = b->patient;
 
+	if (task_lost_in(b->task) != 0)
+		tell_lost(b, b->task);
 	b->task = NULL;
+	err = given_up(b, err);
+	if (!patient && !b->sent)
+		g->unsent--;
 	end_flight(b, err);
 	again = goes_on(b, err);
 	if (patient)
@@ -593,7 +680,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	else
 		g->under_way--;
 	g->held++;
-	while ((g->pieces != NULL || g->waiting != NULL) && g->under_way < in_flight_limit(g))
+	while ((g->pieces != NULL || g->waiting != NULL) && may_run(g))
 		if (!run(g)) {
 			fail_all(g);
 			break;
@@ -652,7 +739,7 @@ static bool make(struct batch *b)
 		.formats = st.formats};
 	struct buf array = BUF_INIT;
 	struct pg_error err;
-	char count[16];
+	char count[16], seed[MERGE_NUMBER_MAX];
 	bool ok;
 
 	if ((size_t)g->spec.n_params > ARRAY_LEN(st.params))
@@ -668,6 +755,11 @@ static bool make(struct batch *b)
 		st.params[g->spec.count_param] = (struct bind_param){.data = (const uint8_t *)count,
 			.len = (int32_t)snprintf(count, sizeof(count), "%d", wanted(b))};
 	b->at = b->items;
+	b->seed = 0;
+	if (g->spec.seed_param > 0)
+		st.params[g->spec.seed_param] = (struct bind_param){.data = (const uint8_t *)seed,
+			.len = (int32_t)snprintf(
+				seed, sizeof(seed), "%lld", (long long)merge_seed(b))};
 	fill(b, &st, &array);
 	spec.kind = st.kind;
 	spec.sql = b->direct ? buf_cstr(&st.text) : b->patient ? g->spec.patient_sql : g->spec.sql;
@@ -704,9 +796,15 @@ static bool send(struct batch *b)
 static bool on_start(void *arg)
 {
 	struct batch *b = arg;
-	const struct merge_shape *shape = b->group->spec.shape;
+	struct group *g = b->group;
+	const struct merge_shape *shape = g->spec.shape;
 	struct pg_error err;
 
+	if (!b->patient && !b->sent) {
+		g->unsent--;
+		g->sent_at = loop_now();
+	}
+	b->sent = true;
 	if (b->stale) {
 		b->stale = b->direct = false;
 		pg_error_set(&err, "57014", "the statement is made anew");
@@ -731,12 +829,57 @@ static bool run(struct group *g)
 	if (b == NULL)
 		return false;
 	b->next = NULL;
+	b->sent = b->cancelled = false;
 	if (!send(b)) {
 		ungather(b);
 		return false;
 	}
 	g->under_way++;
+	g->unsent++;
 	return true;
+}
+
+/* --- time
+ * ---------------------------------------------------------------------------------------------------
+ */
+
+/* Something gathers, and nobody looks yet whether it may go. */
+static void expect_delay(const struct group *g)
+{
+	if (g->spec.in_order || delays_expected || tick == NULL)
+		return;
+	delays_expected = true;
+	loop_tick_at(tick, loop_now() + BESIDE_AFTER);
+}
+
+/* What gathers behind one that takes long. */
+static usec_t on_tick(void *arg, usec_t now)
+{
+	struct group *g, *tmp;
+
+	(void)arg;
+	delays_expected = false;
+	HASH_ITER (hh, groups, g, tmp) {
+		if (g->waiting == NULL && g->pieces == NULL)
+			continue;
+		/* without memory it is tried again */
+		if (may_go_beside(g))
+			(void)!run(g);
+		delays_expected = delays_expected || !g->spec.in_order;
+	}
+	return delays_expected ? now + BESIDE_LOOK : USEC_NEVER;
+}
+
+bool merge_start(void)
+{
+	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return tick != NULL;
+}
+
+void merge_stop(void)
+{
+	loop_tick_free(&tick);
+	delays_expected = false;
 }
 
 const struct hist *queue_stat_batches(void)

@@ -15,6 +15,13 @@
 
 struct merge_item;
 
+/* A statement of which nobody knows what became: its connection was lost. */
+struct merge_lost {
+	int64_t seed;   /* its merge_seed(), or 0 */
+	int32_t pid;    /* task_lost_in() */
+	usec_t sent_at; /* when a server got it */
+};
+
 struct merge_ops {
 	/* A row that belongs to the item: body of DataRow. Borrowed. len 0: no memory for it. */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
@@ -25,6 +32,8 @@ struct merge_ops {
 	void (*common)(void *arg, const uint8_t *body, size_t len);
 	/* The batch failed after rows had come, and is sent again in pieces: forget them. */
 	void (*again)(void *arg);
+	/* Before the end, which is an error of the connection. Or NULL. */
+	void (*lost)(void *arg, const struct merge_lost *lost);
 	/* The end; the item is gone afterwards. err NULL: success. */
 	void (*done)(void *arg, const struct pg_error *err);
 };
@@ -37,7 +46,7 @@ struct merge_statement {
 	int n_params;
 	struct bind_param params[16];
 	struct buf bytes[5]; /* for values of params; they last until it is sent */
-	char small[2][MERGE_NUMBER_MAX];
+	char small[3][MERGE_NUMBER_MAX];
 	const struct task_settings *settings; /* in force while it runs */
 	const struct buf *values; /* of the batch, each as int32 length and bytes; valid during fill() */
 	int n_values;
@@ -56,6 +65,7 @@ struct merge_shape {
 	 * somebody else has got what it stands for, or nobody is to be told of it. */
 	bool (*row)(void *flight, const uint8_t **body, size_t *len);
 	void (*end)(void *flight, const struct pg_error *err);      /* frees flight; err NULL: success */
+	void (*lost)(void *flight, const struct merge_lost *lost); /* as merge_ops.lost, before end(); or NULL */
 	void (*sent)(void *flight); /* a server has it now; or NULL */
 	void (*refused)(void *arg);
 	void (*free)(void *arg);
@@ -67,6 +77,7 @@ struct merge_spec {
 	const char *sql; /* static */
 	const uint32_t *oids; /* static */
 	int n_params, array_param, count_param;
+	int seed_param; /* its merge_seed(), where it goes as it is here; 0: none */
 	const struct bind_param *params; /* the others; equal for all of a group (they are in its key) */
 	int n_formats;
 	const int16_t *formats;
@@ -75,6 +86,7 @@ struct merge_spec {
 	void *shape_arg;                 /* taken over by merge_add() */
 	uint64_t kind;      /* task_spec.kind */
 	bool one_at_a_time; /* whatever queue_batches says: the order of the items matters */
+	bool in_order;      /* it matters even when one takes long: nothing goes beside it */
 	bool split; /* an error may be the fault of one item */
 	/* It does not wait long for locks (55P03), and who has to is alone and waits with this one, beside the
 	 * batches; static; or NULL */
@@ -96,8 +108,17 @@ MUST_CHECK struct merge_item *merge_add(struct pool *pool, const struct buf *key
  * others if possible, and done() comes. */
 bool merge_drop(struct merge_item *i);
 bool merge_is_running(const struct merge_item *i); /* a server has it */
+usec_t merge_sent_at(const struct merge_item *i);  /* since when; 0: none has it */
+usec_t merge_batch_sent_at(const struct batch *b);
+/* The statement of the item is to be stopped. If it is, all of its batch fail with 57P03, and may ask again. */
+void merge_cancel(struct merge_item *i);
+/* A random number of this sending of the batch, which tells what it has done from what others have; during fill(). */
+int64_t merge_seed(struct batch *b);
 /* What its shape has made of it is not right any more: fill() is called again before it is sent, and end() before
  * that. false: a server has it. */
 MUST_CHECK bool merge_refill(struct batch *b);
+
+MUST_CHECK bool merge_start(void);
+void merge_stop(void);
 
 #endif

@@ -52,6 +52,14 @@ bool park_limit_asking(struct park *p)
 		p, p->wait < FIRST_ANSWER && !p->by_statement_timeout ? FIRST_ANSWER : p->wait);
 }
 
+bool park_again_at(struct park *p, usec_t when)
+{
+	if (!heap_set(&deadlines, &p->deadline, when))
+		return false;
+	loop_tick_at(tick, when);
+	return true;
+}
+
 static bool park_is_in(const struct park *p)
 {
 	return p->prev != NULL;
@@ -144,19 +152,19 @@ void park_client_ended(struct qclient *qc)
 
 bool park_must_leave(const struct qclient *qc)
 {
-	return pooler_is_shutting_down() == SHUTDOWN_WAIT_CLIENTS && qc->leases == NULL;
+	enum pooler_shutdown how = pooler_is_shutting_down();
+
+	/* who holds a job may finish it, and take the next one, while we wait for clients */
+	return how >= SHUTDOWN_WAIT_SERVERS || (how == SHUTDOWN_WAIT_CLIENTS && qc->leases == NULL);
 }
 
 void parks_shutdown(void)
 {
 	struct park *p, *tmp;
 
-	DL_FOREACH_SAFE (parked, p, tmp) {
+	DL_FOREACH_SAFE (parked, p, tmp)
 		if (park_must_leave(p->kind->qclient(p)))
 			park_send_away(p);
-		else if (pooler_is_shutting_down() != SHUTDOWN_WAIT_CLIENTS)
-			p->kind->answer(p);
-	}
 }
 
 /* --- time

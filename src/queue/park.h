@@ -11,6 +11,10 @@
 
 struct park;
 
+/* An answer comes in a moment, or it takes long: then nobody waits for it, neither those behind, nor who has waited long
+ * enough. */
+#define STUCK_AFTER (1 * USEC_SEC)
+
 struct park_kind {
 	/* The client; NULL: it is not interested any more, only a statement still runs. */
 	struct qclient *(*qclient)(const struct park *p);
@@ -45,6 +49,8 @@ MUST_CHECK bool park_limit(struct park *p);
 /* The same until its first question has been answered: with a very short WAIT, too, it looks once, if a server
  * can be had within a second. */
 MUST_CHECK bool park_limit_asking(struct park *p);
+/* Its kind's expire() is asked once more then. false: memory. */
+MUST_CHECK bool park_again_at(struct park *p, usec_t when);
 /* It waits, and shows signs of life. Harmless when it is parked. */
 void park_enter(struct park *p);
 /* For leave(): no deadline, no signs of life. */

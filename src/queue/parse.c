@@ -59,7 +59,9 @@ static void list_verbs(struct pg_error *err)
 
 void parser_hint_usage(struct parser *p)
 {
-	if (p->q->verb)
+	if (p->q->then && (p->q->then->flags & QVERB_BEHIND))
+		pg_error_hint(p->err, "Usage: %s", p->q->then->usage);
+	else if (p->q->verb)
 		pg_error_hint(p->err, "Usage: %s", p->q->verb->usage);
 	else
 		list_verbs(p->err);
@@ -146,6 +148,8 @@ static bool parse_verb(struct parser *p)
 	p->q->verb = qverb_find(p->t.text, p->t.len);
 	if (!p->q->verb)
 		return unknown_verb(p);
+	if (p->q->verb->flags & QVERB_BEHIND)
+		return parser_syntax_error(p);
 	parser_advance(p);
 	return true;
 }
@@ -174,20 +178,61 @@ static bool add_value(struct parser *p, enum qarg_id id, const struct qvalue *v)
 	return true;
 }
 
+static bool parse_one_of_list(struct parser *p, const struct qverb_arg *arg, value_fn *parse)
+{
+	struct qvalue v = {0};
+
+	if (p->q->args[arg->id].n == QSTMT_LIST_MAX) {
+		pg_error_set(p->err, "54000", "too many values in one QUEUE %s statement",
+			p->q->verb->name);
+		pg_error_detail(p->err, "At most %d are possible.", QSTMT_LIST_MAX);
+		parser_place(p, p->t.text);
+		return false;
+	}
+	return parse(p, &v) && add_value(p, arg->id, &v);
+}
+
 /* One or more values with commas between them. */
 static bool parse_list(struct parser *p, const struct qverb_arg *arg, value_fn *parse)
 {
 	for (;;) {
-		struct qvalue v = {0};
-
-		if (p->q->args[arg->id].n == QSTMT_LIST_MAX) {
-			pg_error_set(p->err, "54000", "too many values in one QUEUE %s statement",
-				p->q->verb->name);
-			pg_error_detail(p->err, "At most %d are possible.", QSTMT_LIST_MAX);
-			parser_place(p, p->t.text);
+		if (!parse_one_of_list(p, arg, parse))
 			return false;
-		}
-		if (!parse(p, &v) || !add_value(p, arg->id, &v))
+		if (!parser_at_char(p, ','))
+			return true;
+		parser_advance(p);
+	}
+}
+
+/* ARRAY[a, b]: its elements are values of the list. */
+static bool parse_elements(struct parser *p, const struct qverb_arg *arg)
+{
+	parser_advance(p);
+	parser_advance(p);
+	return (parser_at_char(p, ']') || parse_list(p, arg, parser_value)) && parser_array_end(p);
+}
+
+/* ANY(array) */
+static bool parse_any(struct parser *p, const struct qverb_arg *arg)
+{
+	struct qvalue v = {.list = true};
+
+	parser_advance(p);
+	parser_advance(p);
+	if (parser_at(p, "array") && parser_at_array(p))
+		return parse_elements(p, arg) && parser_expect_char(p, ')');
+	return parser_value(p, &v) && add_value(p, arg->id, &v) && parser_expect_char(p, ')');
+}
+
+/* Jobs with commas between them, among them arrays of jobs. */
+static bool parse_jobs(struct parser *p, const struct qverb_arg *arg)
+{
+	for (;;) {
+		bool ok = !parser_at_array(p)   ? parse_one_of_list(p, arg, parser_value)
+			  : parser_at(p, "any") ? parse_any(p, arg)
+						: parse_elements(p, arg);
+
+		if (!ok)
 			return false;
 		if (!parser_at_char(p, ','))
 			return true;
@@ -269,6 +314,27 @@ static bool refuse_bulk(struct parser *p)
 	return false;
 }
 
+/* ID, JOB, or both in either order */
+static bool parse_returning(struct parser *p)
+{
+	static const enum qreturning both[] = {
+		[QRETURN_ID] = QRETURN_ID_JOB, [QRETURN_JOB] = QRETURN_JOB_ID};
+	bool job = parser_at(p, "job");
+
+	if (!job && !parser_at(p, "id"))
+		return parser_syntax_error(p);
+	p->q->returning = job ? QRETURN_JOB : QRETURN_ID;
+	parser_advance(p);
+	if (!parser_at_char(p, ','))
+		return true;
+	parser_advance(p);
+	if (!parser_at(p, job ? "id" : "job"))
+		return parser_syntax_error(p);
+	p->q->returning = both[p->q->returning];
+	parser_advance(p);
+	return true;
+}
+
 static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 {
 	struct qarg *given = &p->q->args[arg->id];
@@ -286,7 +352,10 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 		return parse_list(p, arg, parser_value);
 	case QKIND_JOBS:
 	case QKIND_REFS:
-		return parse_list(p, arg, parser_value);
+		return parse_jobs(p, arg);
+	case QKIND_RETURNING:
+		return parse_returning(p);
+	case QKIND_REF:
 	case QKIND_INT:
 	case QKIND_INTERVAL:
 	case QKIND_TIMESTAMP:
@@ -362,7 +431,7 @@ static bool check_once(struct parser *p, const struct qverb_arg *arg)
 		bad = arg->alt && other->alt == arg->alt && p->q->args[other->id].given;
 		if (bad)
 			pg_error_set(p->err, "42601", "%s and %s exclude each other",
-				other->keyword, arg->keyword);
+				other->keyword ? other->keyword : other->name, arg->keyword);
 	}
 	if (bad) {
 		parser_place(p, p->t.text);
@@ -394,6 +463,42 @@ static bool satisfied(const struct qstmt *q, const struct qverb *verb, const str
 	return given;
 }
 
+/* CREATE IF NOT EXISTS q: a clause of several words that stands before what it belongs behind. A
+ * queue may have the name of its first. */
+static bool leading_clause(struct parser *p)
+{
+	const struct qverb_arg *arg = find_clause(p);
+	struct sql_lexer ahead = p->lx;
+	struct sql_token next;
+	const char *second;
+
+	if (!arg || arg->kind != QKIND_FLAG || !arg->keyword[word_len(arg->keyword)])
+		return true;
+	second = arg->keyword + word_len(arg->keyword) + 1;
+	sql_lex_next(&ahead, &next);
+	if (!parser_word_is(&next, second, word_len(second)))
+		return true;
+	return parse_keyword(p, arg->keyword) && parse_argument(p, arg);
+}
+
+/* KEY instead of a job. */
+static bool other_is_next(const struct parser *p, const struct qverb_arg *arg)
+{
+	const struct qverb_arg *next = arg->alt ? find_clause(p) : NULL;
+
+	return next && next->alt == arg->alt;
+}
+
+static bool key_has_queue(struct parser *p)
+{
+	if (!qstmt_has(p->q, QARG_BY_KEY) || qstmt_has(p->q, QARG_ON))
+		return true;
+	pg_error_set(p->err, "42601", "KEY needs ON and the queue of the job");
+	parser_place(p, qstmt_one(p->q, QARG_BY_KEY)->src);
+	parser_hint_usage(p);
+	return false;
+}
+
 /* The arguments of the verb that was read last. */
 static bool parse_arguments(struct parser *p)
 {
@@ -401,15 +506,18 @@ static bool parse_arguments(struct parser *p)
 	/* the queue is that of the jobs that are done; what is named like a clause is one */
 	bool may_lack = qstmt_then(p->q, QVERB_TAKE) && (at_end(p) || find_clause(p));
 
+	if (!leading_clause(p))
+		return false;
 	for (int i = 0; i < verb->n_args; i++) {
 		const struct qverb_arg *arg = &verb->args[i];
 
-		if (arg->keyword || may_lack || (arg->need == QNEED_MAY && at_end(p)))
+		if (arg->keyword || may_lack || (arg->need == QNEED_MAY && at_end(p)) ||
+			other_is_next(p, arg))
 			continue;
 		if (!parse_argument(p, arg))
 			return false;
 	}
-	if (!parse_clauses(p))
+	if (!parse_clauses(p) || !key_has_queue(p))
 		return false;
 	for (int i = 0; i < verb->n_args; i++) {
 		const struct qverb_arg *arg = &verb->args[i];
@@ -422,7 +530,7 @@ static bool parse_arguments(struct parser *p)
 
 static bool parse_then(struct parser *p)
 {
-	static const int verbs[] = {QVERB_PUSH, QVERB_TAKE};
+	static const int verbs[] = {QVERB_PUSH, QVERB_TAKE, QVERB_MOVE};
 
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++) {
 		const struct qverb *verb = &qverbs[verbs[i]];
@@ -448,6 +556,19 @@ static bool parse_statement(struct parser *p)
 /* --- the whole ----------------------------------------------------------------------------------
  */
 
+/* What the statement says of a parameter that the client has not declared; what is said first
+ * counts. */
+static void set_param_type(struct qstmt *q, const struct qvalue *v)
+{
+	int n = v->param - 1;
+	uint32_t oid = v->cast_oid ? v->cast_oid : v->list ? OID_TEXT_ARRAY : 0;
+
+	if (v->kind != QV_PARAM || !oid || !q->param_free[n])
+		return;
+	q->param_oids[n] = oid;
+	q->param_free[n] = false;
+}
+
 static bool set_params(struct parser *p, const uint32_t *oids, int n_oids)
 {
 	struct qstmt *q = p->q;
@@ -465,6 +586,8 @@ static bool set_params(struct parser *p, const uint32_t *oids, int n_oids)
 		q->param_free[i] = i >= n_oids || !oids[i];
 		q->param_oids[i] = !q->param_free[i] ? oids[i] : q->bulk.kind ? 0 : OID_TEXT;
 	}
+	for (int i = 0; i < q->n_values && !q->bulk.kind; i++)
+		set_param_type(q, &q->values[i]);
 	return true;
 }
 
@@ -525,8 +648,12 @@ void qstmt_free(struct qstmt **ptr)
 const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n)
 {
 	if (qstmt_has(q, QARG_RETURNING)) {
-		*ret_n = ARRAY_LEN(qverb_push_columns);
-		return qverb_push_columns;
+		*ret_n = q->returning >= QRETURN_ID_JOB ? 2 : 1;
+		return qverb_push_columns[q->returning];
+	}
+	if (qstmt_has(q, QARG_PARTIAL)) {
+		*ret_n = ARRAY_LEN(qverb_partial_columns);
+		return qverb_partial_columns;
 	}
 	*ret_n = qstmt_last(q)->n_columns;
 	return qstmt_last(q)->flags & QVERB_PAYLOAD ? qverb_columns(qstmt_last(q), q->payload)

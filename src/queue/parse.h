@@ -28,6 +28,8 @@ struct qvalue {
 	int param;   /* PARAM: n, from 1 */
 	bool number; /* LITERAL: written as a number, not in quotes */
 	bool cast;   /* a cast stands somewhere in src */
+	bool list;   /* in ANY(...): an array */
+	uint32_t cast_oid; /* PARAM: the type of the first cast; 0: none, or not one that we know */
 };
 
 struct qarg {
@@ -72,8 +74,8 @@ struct qchunk;
 /* Owns everything its pointers show. Immutable after qstmt_parse, but for what types.c finds out. */
 struct qstmt {
 	const struct qverb *verb;
-	const struct qverb *then; /* DONE ... THEN: PUSH or TAKE; NULL: neither. Their arguments have
-				     no name in common */
+	const struct qverb *then; /* DONE ... THEN: PUSH, TAKE or MOVE; NULL: none. Their arguments have
+				     no id in common with those of DONE */
 	struct qarg args[QARG_COUNT];
 	struct qvalue *values; /* few, or allocated */
 	int n_values, cap_values;
@@ -85,6 +87,7 @@ struct qstmt {
 	bool described;        /* the client was told so */
 	usec_t described_at, asked_since; /* then, after this had been asked since then; 0: had not (early.c) */
 	bool differs;          /* queues of different payloads, or another one than was told */
+	enum qreturning returning; /* with QARG_RETURNING */
 	bool bytes;       /* a payload was bound as bytes, and cannot be read as anything else */
 	struct qbulk bulk;     /* instead of payloads */
 	struct qchunk *chunks; /* decoded values that could not borrow */
@@ -123,6 +126,11 @@ static inline const struct qvalue *qstmt_one(const struct qstmt *q, enum qarg_id
 static inline bool qstmt_then(const struct qstmt *q, int verb)
 {
 	return q->then && q->then->id == verb;
+}
+/* In one statement with the DONE. */
+static inline bool qstmt_then_pushes(const struct qstmt *q)
+{
+	return qstmt_then(q, QVERB_PUSH) || qstmt_then(q, QVERB_MOVE);
 }
 /* The verb whose answer is that of the statement. */
 static inline const struct qverb *qstmt_last(const struct qstmt *q)

@@ -1,8 +1,8 @@
 /*
- * PUSH q [(column, ...)] [ON DUPLICATE policy] {SELECT ... | WITH ... | FROM STDIN [options]}. The
- * client's query and its COPY options are not understood, only delimited: tokens up to the end of
- * the statement, parentheses in balance, so that what is put around them stays around them. Entry
- * points: parser_at_bulk, parser_bulk.
+ * PUSH q [(column, ...)] [ON DUPLICATE policy] {SELECT ... | VALUES ... | TABLE t | WITH ... | FROM
+ * STDIN [options]}. The client's query and its COPY options are not understood, only delimited:
+ * tokens up to the end of the statement, parentheses in balance, so that what is put around them
+ * stays around them. Entry points: parser_at_bulk, parser_bulk.
  */
 #include "parse_int.h"
 
@@ -31,10 +31,15 @@ static bool at_columns(const struct parser *p)
 	return *next.text == ')' || *next.text == ',';
 }
 
+static bool at_query(const struct parser *p)
+{
+	return parser_at(p, "select") || parser_at(p, "with") || parser_at(p, "values") ||
+	       parser_at(p, "table");
+}
+
 bool parser_at_bulk(const struct parser *p)
 {
-	return parser_at(p, "select") || parser_at(p, "with") || parser_at(p, "from") ||
-	       at_columns(p);
+	return at_query(p) || parser_at(p, "from") || at_columns(p);
 }
 
 /* --- columns
@@ -133,6 +138,22 @@ static bool parse_columns(struct parser *p)
 /* --- the client's text
  * -------------------------------------------------------------------------- */
 
+static bool refuse_returning(struct parser *p)
+{
+	pg_error_set(p->err, "0A000", "a push of a query returns no ids");
+	pg_error_hint(p->err,
+		"Push the values themselves with RETURNING, or call the function: SELECT queue.push('q', ...) FROM ...; gives the id of each.");
+	parser_place(p, p->t.text);
+	return false;
+}
+
+/* VALUES may be the name of a query of the WITH, too: it is not behind one. */
+static bool at_main(const struct parser *p)
+{
+	return parser_at(p, "select") ||
+	       ((parser_at(p, "values") || parser_at(p, "table")) && p->prev_end[-1] == ')');
+}
+
 /*
  * Up to the end of the statement. The main SELECT behind a WITH is the first that stands outside
  * of parentheses: a name of a WITH query cannot be that word without quotes.
@@ -140,7 +161,7 @@ static bool parse_columns(struct parser *p)
 static bool delimit(struct parser *p)
 {
 	struct qbulk *b = &p->q->bulk;
-	bool with = parser_at(p, "with");
+	bool with = parser_at(p, "with"), as = false;
 	int depth = 0;
 
 	b->text = p->t.text;
@@ -151,7 +172,10 @@ static bool delimit(struct parser *p)
 			return parser_syntax_error(p);
 		if (p->t.kind == SQL_PARAM && !parser_param(p))
 			return false;
-		if (with && depth == 0 && b->with_len == 0 && parser_at(p, "select"))
+		if (b->kind == QBULK_QUERY && depth == 0 && !as && parser_at(p, "returning"))
+			return refuse_returning(p);
+		as = parser_at(p, "as");
+		if (with && depth == 0 && b->with_len == 0 && at_main(p))
 			b->with_len = (size_t)(p->t.text - b->text);
 		if (parser_at_char(p, '('))
 			depth++;
@@ -226,7 +250,7 @@ bool parser_bulk(struct parser *p)
 		b->columns[b->n_columns++] = QCOLUMN_PAYLOAD;
 	if (!parse_duplicate(p))
 		return false;
-	if (parser_at(p, "select") || parser_at(p, "with")) {
+	if (at_query(p)) {
 		b->kind = QBULK_QUERY;
 		return delimit(p);
 	}

@@ -19,6 +19,7 @@ struct parser {
 	struct sql_token t;   /* the current token */
 	const char *prev_end; /* end of the token before it */
 	int max_param;
+	bool computed; /* the value is in parentheses: an error in it is an expression */
 	struct buf scratch;
 	struct pg_error *err;
 };
@@ -45,6 +46,8 @@ bool parser_bulk(struct parser *p);
 /* parse_value.c */
 bool parser_param(struct parser *p); /* notes the number of the current token */
 bool parser_value(struct parser *p, struct qvalue *v);
+bool parser_at_array(const struct parser *p); /* ANY( or ARRAY[ */
+bool parser_array_end(struct parser *p);      /* ] and casts of the array */
 bool parser_queue(struct parser *p, struct qvalue *v);
 bool parser_name(struct parser *p, struct qvalue *v);
 bool parser_name_or_value(struct parser *p, struct qvalue *v);

@@ -13,10 +13,24 @@
 #define DEPTH_MAX 50
 #define PARAM_MAX 65535
 
+/* What is computed is a query's. */
+static void hint_query(struct parser *p)
+{
+	if (p->q->verb && p->q->verb->id == QVERB_PUSH)
+		pg_error_hint(p->err,
+			"A value is a literal or a parameter ($1). What is computed is pushed by a query: QUEUE PUSH q (payload, at) SELECT '...', now() + interval '1 day'; its columns are named as the clauses.");
+	else
+		pg_error_hint(p->err,
+			"A value is a literal or a parameter ($1): compute it before. Usage: %s",
+			p->q->verb->usage);
+}
+
 static bool value_error(struct parser *p)
 {
 	parser_syntax_error(p);
-	if (p->t.kind == SQL_IDENT || p->t.kind == SQL_QIDENT)
+	if (p->computed)
+		hint_query(p);
+	else if (p->t.kind == SQL_IDENT || p->t.kind == SQL_QIDENT)
 		pg_error_hint(p->err,
 			"Bind the value as a parameter ($1) or write it as a quoted literal. Usage: %s",
 			p->q->verb->usage);
@@ -130,6 +144,35 @@ static bool type_brackets(struct parser *p)
 	return true;
 }
 
+/* What a driver is told of a parameter with this cast. */
+static uint32_t type_oid(const char *name, size_t len)
+{
+	static const struct {
+		const char *name;
+		uint32_t oid;
+	} types[] = {{"text", OID_TEXT}, {"varchar", OID_VARCHAR}, {"int2", OID_INT2},
+		{"smallint", OID_INT2}, {"int4", OID_INT4}, {"int", OID_INT4},
+		{"integer", OID_INT4}, {"int8", OID_INT8}, {"bigint", OID_INT8},
+		{"numeric", OID_NUMERIC}, {"bool", OID_BOOL}, {"boolean", OID_BOOL},
+		{"json", OID_JSON}, {"jsonb", OID_JSONB}, {"bytea", OID_BYTEA},
+		{"interval", OID_INTERVAL}, {"timestamptz", OID_TIMESTAMPTZ},
+		{"timestamp with time zone", OID_TIMESTAMPTZ}, {"uuid", OID_UUID},
+		{"text[]", OID_TEXT_ARRAY}, {"varchar[]", OID_VARCHAR_ARRAY},
+		{"int4[]", OID_INT4_ARRAY}, {"int[]", OID_INT4_ARRAY},
+		{"integer[]", OID_INT4_ARRAY}, {"int8[]", OID_INT8_ARRAY},
+		{"bigint[]", OID_INT8_ARRAY}};
+	static const char schema[] = "pg_catalog.";
+
+	if (len > sizeof(schema) - 1 && !util_memcasecmp(name, schema, sizeof(schema) - 1)) {
+		name += sizeof(schema) - 1;
+		len -= sizeof(schema) - 1;
+	}
+	for (size_t i = 0; i < ARRAY_LEN(types); i++)
+		if (strlen(types[i].name) == len && !util_memcasecmp(name, types[i].name, len))
+			return types[i].oid;
+	return 0;
+}
+
 /* [schema.]name, or the types of SQL whose names are several words */
 static bool type_name(struct parser *p)
 {
@@ -164,6 +207,20 @@ static bool type_name(struct parser *p)
  */
 
 static bool parse_expr(struct parser *p, struct qvalue *v, int depth);
+
+/* A cast of this value. The first one tells the type of a parameter, as it does in SQL. */
+static bool parse_type(struct parser *p, struct qvalue *v)
+{
+	const char *at = p->t.text;
+	bool first = !v->cast;
+
+	v->cast = true;
+	if (!type_name(p))
+		return false;
+	if (first && v->kind == QV_PARAM)
+		v->cast_oid = type_oid(at, (size_t)(p->prev_end - at));
+	return true;
+}
 
 static bool parse_literal(struct parser *p, struct qvalue *v)
 {
@@ -227,11 +284,14 @@ static bool parse_signed(struct parser *p, struct qvalue *v, int depth)
 
 static bool parse_parens(struct parser *p, struct qvalue *v, int depth)
 {
+	/* what it has behind the first value, or in place of it */
 	parser_advance(p);
+	p->computed = true;
 	if (!parse_expr(p, v, depth + 1))
 		return false;
 	if (!parser_at_char(p, ')'))
 		return value_error(p);
+	p->computed = depth > 0;
 	parser_advance(p);
 	return true;
 }
@@ -247,10 +307,7 @@ static bool parse_cast(struct parser *p, struct qvalue *v, int depth)
 	if (!parser_at(p, "as"))
 		return value_error(p);
 	parser_advance(p);
-	v->cast = true;
-	if (!type_name(p))
-		return false;
-	return parser_expect_char(p, ')');
+	return parse_type(p, v) && parser_expect_char(p, ')');
 }
 
 /* interval '30s' and its like: a cast that SQL writes in front */
@@ -324,7 +381,30 @@ static bool parse_expr(struct parser *p, struct qvalue *v, int depth)
 		return false;
 	while (p->t.kind == SQL_OTHER && p->t.len == 2) { /* :: */
 		parser_advance(p);
-		v->cast = true;
+		if (!parse_type(p, v))
+			return false;
+	}
+	return true;
+}
+
+bool parser_at_array(const struct parser *p)
+{
+	struct sql_lexer ahead = p->lx;
+	struct sql_token next;
+
+	if (!parser_at(p, "any") && !parser_at(p, "array"))
+		return false;
+	sql_lex_next(&ahead, &next);
+	return next.kind == SQL_OTHER && next.len == 1 &&
+	       *next.text == (parser_at(p, "any") ? '(' : '[');
+}
+
+bool parser_array_end(struct parser *p)
+{
+	if (!parser_expect_char(p, ']'))
+		return false;
+	while (p->t.kind == SQL_OTHER && p->t.len == 2) { /* :: */
+		parser_advance(p);
 		if (!type_name(p))
 			return false;
 	}

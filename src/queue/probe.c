@@ -18,7 +18,7 @@ struct column {
 	int32_t len; /* -1: NULL */
 };
 
-enum { COL_ID = 0, COL_TOKEN = 1, COL_QUEUE = 2 };
+enum { COL_ID = 0, COL_TOKEN = 1, COL_QUEUE = 2, COL_KEY = 6 };
 
 /* The first n columns; what somebody else has put behind them is left alone. */
 static bool get_columns(struct wire_reader *rd, struct column *cols, int n)
@@ -113,13 +113,17 @@ static void get_due(struct waiter *w, const struct column *c)
 }
 
 /* The row without our columns. */
-static void keep_row(struct waiter *w, const struct column *cols)
+static void keep_row(struct waiter *w, struct taken *t, const struct column *cols)
 {
 	struct buf *b = &w->answer.rows;
 	size_t row = build_row_begin(b, w->n_columns);
 
-	for (int i = 0; i < w->n_columns; i++)
+	for (int i = 0; i < w->n_columns; i++) {
+		if (i == COL_KEY)
+			t->key_at = b->len + 4;
 		build_row_value(b, cols[i].data, cols[i].len);
+	}
+	t->key_len = cols[COL_KEY].len;
 	build_row_end(b, row);
 	w->answer.n_rows++;
 }
@@ -141,6 +145,8 @@ void probe_row(void *arg, const uint8_t *body, size_t len)
 		get_due(w, &cols[w->n_columns + 1]);
 		return;
 	}
+	if (w->n_taken == 0)
+		w->taken_since = waiter_asks_since(w);
 	t = taken_add(w);
 	if (t == NULL) {
 		w->answer.rows.failed = true; /* the whole answer fails, and its leases run out */
@@ -152,7 +158,8 @@ void probe_row(void *arg, const uint8_t *body, size_t len)
 	get_text(&cols[COL_QUEUE], t->queue, sizeof(t->queue));
 	t->policy = get_policy(&cols[w->n_columns]);
 	get_due(w, &cols[w->n_columns + 1]);
-	keep_row(w, cols);
+	t->lease_ms = w->due_ms > 0 ? w->due_ms : 0;
+	keep_row(w, t, cols);
 }
 
 /* --- asking
@@ -212,8 +219,10 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 	"pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own, "                         \
 	"pg_catalog.set_config('qbouncer.proxy', $6, true) AS proxy, "                              \
 	"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, "                            \
+	"pg_catalog.set_config('qbouncer.seed', $7, true) AS seed, "                                \
 	"LATERAL queue._take" suffix                                                                \
-	"($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL AND tell IS NOT NULL)"
+	"($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL AND tell IS NOT NULL "       \
+	"AND seed IS NOT NULL)"
 
 static const char *const take_sql[QPAYLOAD_COUNT] = {
 	[QPAYLOAD_JSONB] = TAKE_SQL(""),
@@ -227,14 +236,16 @@ static struct merge_item *ask(
 	static const struct merge_ops ops = {.row = probe_row,
 		.common = probe_row,
 		.again = waiter_asks_again,
+		.lost = waiter_lost,
 		.done = waiter_asked};
 	static const uint32_t oids[] = {
-		OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL, OID_TEXT};
+		OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL, OID_TEXT, OID_TEXT};
 	struct merge_spec spec = {.sql = take_sql[w->args.payload],
 		.oids = oids,
-		.n_params = 6,
+		.n_params = 7,
 		.array_param = -1,
 		.count_param = 1,
+		.seed_param = 6,
 		.one_at_a_time = true,
 		.params = params,
 		.n_formats = w->n_columns + HIDDEN_COLUMNS,
@@ -282,7 +293,7 @@ bool probe_start(struct waiter *w)
 {
 	int16_t formats[20];
 	struct buf queues = BUF_INIT;
-	struct bind_param params[6];
+	struct bind_param params[7];
 	char proxy[16] = "";
 
 	put_queues(&queues, &w->args);
@@ -295,6 +306,7 @@ bool probe_start(struct waiter *w)
 	w->stamp = w->args.pop ? 0 : registry_stamp(w->db);
 	snprintf(proxy, sizeof(proxy), "%.0d", probe_proxy(w)); /* 0: empty */
 	params[5] = text_param(proxy);
+	params[6] = text_param(NULL); /* of each batch its own */
 	probe_formats(w, formats);
 	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {
 		w->members[i].gen = w->members[i].room->gen;

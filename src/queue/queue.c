@@ -70,15 +70,24 @@ struct qclient *qclient_get(struct client *c)
 	return qc;
 }
 
-/* One of those that were prepared is committed, and which queues it pushed to is not known: one
- * look into each. */
+/* One of those that were prepared, here or elsewhere, is committed, and which queues it pushed to
+ * is not known: one look into each that somebody waits for. */
 static void prepared_committed(struct client *c)
 {
 	struct qdb *db;
 
 	HASH_FIND_STR(databases, client_database(c), db);
-	if (db != NULL)
-		touched_prepared_wake(db);
+	if (db == NULL)
+		return;
+	system_need(db, client_pool(c));
+	touched_prepared_wake(db);
+}
+
+static const char *hint(const char *routine)
+{
+	if (strcmp(routine, "AtPrepare_Notify") != 0)
+		return NULL;
+	return "Functions of schema queue notify. QUEUE PUSH does not, nor does queue.push(..., notify => false).";
 }
 
 /* --- claiming
@@ -101,7 +110,7 @@ static enum claim claim(struct client *c, const char *sql, size_t len, bool comp
 
 static bool claim_any(struct client *c, const char *sql, size_t len)
 {
-	return sql_any_statement_is(sql, len, client_standard_strings(c), "queue");
+	return sql_any_statement_is(sql, len, client_dialect(c), "queue");
 }
 
 static void *stmt_new(struct client *c, const char *sql, size_t len, const uint32_t *oids,
@@ -114,7 +123,7 @@ static void *stmt_new(struct client *c, const char *sql, size_t len, const uint3
 			"SET client_encoding TO 'UTF8' (its characters may not hold the bytes of quotes).");
 		return NULL;
 	}
-	return qstmt_parse(sql, len, client_standard_strings(c), oids, n_oids, err);
+	return qstmt_parse(sql, len, client_dialect(c) & SQL_STANDARD, oids, n_oids, err);
 }
 
 static void stmt_free(void *stmt)
@@ -183,11 +192,58 @@ static void help_row(void *arg, const char *verb, const char *usage, const char 
 	a->n_rows++;
 }
 
+static void put_literal(struct buf *b, const char *s, const char *behind)
+{
+	buf_puts(b, "'");
+	for (; *s != '\0'; s++) {
+		if (*s == '\'')
+			buf_putc(b, '\'');
+		buf_putc(b, *s);
+	}
+	buf_puts(b, "'");
+	buf_puts(b, behind);
+}
+
+static void help_values(void *arg, const char *verb, const char *usage, const char *help)
+{
+	struct buf *sql = arg;
+
+	buf_puts(sql, sql->len == 0 ? "SELECT * FROM (VALUES (" : ", (");
+	put_literal(sql, verb, ", ");
+	put_literal(sql, usage, ", ");
+	put_literal(sql, help, ")");
+}
+
+/* Among other statements of a string the server gives the rows, each at its place: what is said
+ * before them and what fails is its business. */
+static enum exec_verdict help_in_place(struct exec *x, const struct qvalue *v)
+{
+	struct replace *r = mem_zalloc(sizeof(*r));
+
+	if (r != NULL) {
+		qverb_help(v != NULL ? v->text : NULL, v != NULL ? v->text_len : 0, help_values,
+			&r->sql);
+		buf_puts(&r->sql, ") AS h (verb, usage, description)");
+	}
+	if (r == NULL || buf_failed(&r->sql)) {
+		replace_free(&r);
+		pg_error_set(&x->err, "53200", "out of memory");
+		return EXEC_ERROR;
+	}
+	r->rows = true;
+	r->tag = REPLACE_TAG_ROWS;
+	r->tag_text = "SELECT";
+	x->replace = r;
+	return EXEC_REPLACE;
+}
+
 static enum exec_verdict help(struct exec *x, const struct qstmt *q)
 {
 	const struct qvalue *v = qstmt_one(q, QARG_VERB);
 	char *bound = NULL;
 
+	if (!x->alone)
+		return help_in_place(x, v);
 	if (v != NULL && v->kind == QV_PARAM && !x->describe) {
 		if (!take_text(&bound, v, &x->bind, &x->err, "the verb"))
 			return EXEC_ERROR;
@@ -209,6 +265,7 @@ struct in_place {
 	struct qstmt *q; /* borrowed: the statement outlives its execution */
 	struct qdb *db;
 	struct call call;
+	struct replace *replace; /* borrowed: it owns this */
 	unsigned rows;
 };
 
@@ -217,6 +274,14 @@ static void in_place_row(struct client *c, void *arg, const uint8_t *body, size_
 	struct in_place *ip = arg;
 
 	(void)c;
+	if (ip->replace->tag == REPLACE_TAG_TOLD) {
+		if (partial_is_ok(body, len))
+			ip->replace->told++;
+		else if (ip->rows < (unsigned)ip->call.jobs.n)
+			ip->call.jobs.tokens[ip->rows][0] = '\0';
+		ip->rows++;
+		return;
+	}
 	ip->rows++;
 	call_row(&ip->call, body, len);
 }
@@ -230,6 +295,8 @@ static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 	if (qc == NULL)
 		return;
 	if (ok) {
+		if (ip->replace->tag == REPLACE_TAG_TOLD)
+			partial_ended(&ip->call.jobs);
 		call_succeeded(qc, ip->q, &ip->call, ip->rows, true);
 		buf_free(&qc->then_names);
 		qc->then_names = ip->call.names;
@@ -311,6 +378,7 @@ enum exec_verdict run_in_place(
 	}
 	ip->q = q;
 	ip->db = qc->db;
+	ip->replace = r;
 	ip->call = *call;
 	r->sql = ip->call.sql;
 	r->oids = ip->call.oids;
@@ -320,7 +388,7 @@ enum exec_verdict run_in_place(
 	*call = (struct call){0};
 	r->again = qstmt_then(q, QVERB_TAKE);
 	r->rows = qstmt_columns(q, &n_columns) != NULL && !r->again;
-	r->tag = tag_kind(qstmt_last(q)->tag);
+	r->tag = qstmt_has(q, QARG_PARTIAL) ? REPLACE_TAG_TOLD : tag_kind(qstmt_last(q)->tag);
 	r->tag_text = qstmt_last(q)->tag_text;
 	r->on_row = in_place_row;
 	r->on_done = in_place_done;
@@ -340,7 +408,7 @@ enum exec_verdict run_in_place(
  * is in a transaction: what else is in there was done in the first one, and must not be again. */
 bool all_done_before(const struct qstmt *q, const struct call *call)
 {
-	if (q->verb->id != QVERB_DONE || call->jobs.n == 0)
+	if (q->verb->id != QVERB_DONE || call->jobs.n == 0 || call->jobs.elsewhere)
 		return false;
 	for (int i = 0; i < call->jobs.n; i++)
 		if (!done_known(call->jobs.tokens[i]))
@@ -351,7 +419,7 @@ bool all_done_before(const struct qstmt *q, const struct call *call)
 static enum exec_verdict nothing_to_do(struct exec *x, const struct qstmt *q, int n)
 {
 	snprintf(x->answer.tag, sizeof(x->answer.tag), "%s %d", qstmt_last(q)->tag_text,
-		qstmt_then(q, QVERB_PUSH) ? 0 : n);
+		qstmt_then_pushes(q) ? 0 : n);
 	return EXEC_ANSWER;
 }
 
@@ -379,7 +447,11 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 		return then_take(x, q, qc);
 	if (!call_make(qc, q, &x->bind, &call, &x->err))
 		goto out;
-	if (x->by_itself && all_done_before(q, &call)) {
+	if (qstmt_has(q, QARG_PARTIAL) && !x->by_itself) {
+		pg_error_set(
+			&x->err, "25001", "QUEUE DONE ... PARTIAL cannot run in a transaction");
+		pg_error_hint(&x->err, "In a transaction all of the jobs are done, or none.");
+	} else if (x->by_itself && !qstmt_has(q, QARG_PARTIAL) && all_done_before(q, &call)) {
 		v = nothing_to_do(x, q, call.jobs.n);
 	} else if (client_is_linked(x->client) || !x->alone) {
 		v = run_in_place(x, q, qc, &call);
@@ -465,7 +537,6 @@ static void tx_ended(struct client *c, bool committed)
 	lease_tx_ended(qc, committed);
 	for (struct touched *t = qc->touched; t != NULL && committed && client_tx_in_part(c);
 		t = t->next) {
-		touched_prepared(qc->db, t->queue);
 		t->mark.place = LANE_UNMARKED; /* a part of it was rolled back */
 		t->makes_ready |= t->locks;
 	}
@@ -512,6 +583,25 @@ static void client_ended(struct client *c, enum client_end how)
 	mem_free(qc);
 }
 
+/* What it holds, waits for or has begun is known here alone. */
+static bool may_move(struct client *c)
+{
+	const struct qclient *qc = qclient_find(c);
+
+	return qc == NULL || (qc->leases == NULL && qc->touched == NULL && qc->request == NULL &&
+				     qc->park == NULL && qc->early == NULL && !qc->asking_schema &&
+				     qc->question == NULL && qc->ended.len == 0);
+}
+
+static const char *stmt_text(const void *stmt, const uint32_t **ret_oids, int *ret_n)
+{
+	const struct qstmt *q = stmt;
+
+	*ret_oids = q->param_oids;
+	*ret_n = q->n_params;
+	return q->text;
+}
+
 static const struct interceptor interceptor = {
 	.name = "queue",
 	.claim = claim,
@@ -524,10 +614,13 @@ static const struct interceptor interceptor = {
 	.ready = ready,
 	.tx_ended = tx_ended,
 	.prepared_committed = prepared_committed,
+	.hint = hint,
 	.news = touched_news,
 	.task_news = touched_task_news,
 	.task_news_end = touched_task_end,
 	.cancel = cancel,
+	.may_move = may_move,
+	.stmt_text = stmt_text,
 	.client_ended = client_ended,
 };
 
@@ -549,6 +642,7 @@ static void moved(const char *database)
 		return;
 	schema_suspect(db);
 	lanes_forget(db);
+	doubt_forget_all();
 	system_moved(db);
 }
 
@@ -557,8 +651,8 @@ bool queue_start(void)
 	intercept_register(&interceptor, false);
 	pooler_on_shutdown(parks_shutdown);
 	pooler_on_moved(moved);
-	return park_start() && room_start() && await_start() && hold_start() && gauge_start() &&
-	       schema_start();
+	return touched_start() && merge_start() && back_start() && park_start() && room_start() &&
+	       await_start() && hold_start() && gauge_start() && maintain_start() && schema_start();
 }
 
 void queue_reloaded(void)
@@ -570,20 +664,26 @@ void queue_free(void)
 {
 	struct qdb *db, *tmp;
 
+	touched_stop();
+	merge_stop();
+	back_stop();
 	park_free();
 	room_stop();
 	await_free();
 	hold_free();
 	gauge_stop();
+	maintain_stop();
 	schema_stop();
 	done_forget_all();
+	doubt_forget_all();
 	HASH_ITER (hh, databases, db, tmp) {
 		system_free(db);
 		registry_free(db);
+		schema_free(db);
 		lanes_free(db);
 		gauge_free(db);
+		agents_free(db);
 		count_free(db);
-		touched_prepared_free(db);
 		HASH_DEL(databases, db);
 		mem_free(db);
 	}

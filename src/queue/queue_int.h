@@ -53,20 +53,45 @@ enum schema_state {
 struct system;
 struct registry;
 
+/* agent.c: a role that has used queues here */
+struct agent {
+	UT_hash_handle hh;
+	struct used *used; /* the queues that it has taken from: hash by name */
+	unsigned n_used;
+	/* registry.c: up to which of its scans it has looked for orphans */
+	uint64_t scanned;
+	usec_t again_at;
+	bool scanning;
+	/* maintain.c: the round in which it was asked, and in which it was there; then what the server says of it */
+	uint64_t tried, maintained;
+	bool is_super;
+	uint64_t gauged;
+	char role[64];
+	char user[128]; /* as long as a client may say */
+};
+
 /* maintain.c */
 struct maintenance {
 	usec_t at;     /* of the next step */
+	usec_t since;  /* queues are used; 0: not yet */
+	usec_t ended_at; /* the last round */
+	uint64_t round;
 	int32_t after; /* the number of the queue that had its turn */
-	bool goes_on;  /* the round is not at its end */
-	bool warned;
+	bool in_round, busy, goes_on;
+	bool succeeded; /* some role was there, in this round */
+	bool warned, late; /* that is said */
 	uint64_t of_round, denied; /* in this round: what it deleted, queues that it may not clean */
+	int64_t skipped, told, left_out; /* queues that nobody is there for: as it is asked, as it was said, of the last round */
 	uint64_t deleted;          /* since the start */
+	char owner[64], example[QSTMT_QUEUE_MAX + 1];
+	char why[160];
 };
 
 struct qdb {
 	UT_hash_handle hh;
 	enum schema_state schema;
-	struct pg_error schema_error; /* ABSENT */
+	usec_t told_distrust;
+	struct schema_failure *schema_failures; /* ABSENT: hash by role (schema.c) */
 	usec_t asked_at;
 	struct qclient *asking; /* clients whose statement waits for the answer */
 	struct room *rooms;     /* hash by name */
@@ -74,8 +99,10 @@ struct qdb {
 	struct system *system;  /* the LISTEN session; made with the first waiter */
 	struct tally *tallies;  /* what happened in each queue (count.c) */
 	struct gauge *gauges;   /* how full the queues are (gauge.c) */
-	bool gauging;           /* that is being asked now */
-	struct touched *prepared; /* queues of transactions that were prepared, whatever became of them */
+	struct asked *gauging;  /* that is being asked now */
+	struct agent *agents;   /* hash by user (agent.c) */
+	usec_t prepared_at; /* a prepared transaction was committed, and those who wait looked */
+	bool prepared_due;  /* another one was since */
 	struct registry *registry; /* the proxies of this database */
 	uint64_t probes, served;
 	uint64_t wakes; /* counts what was announced, of any queue */
@@ -95,6 +122,7 @@ bool schema_ready(struct qdb *db, struct client *c, bool *ret_absent, struct pg_
 /* It was not found, and the client waits until that is asked again. */
 void schema_wait(struct qdb *db, struct qclient *qc);
 void schema_forget_client(struct qdb *db, struct qclient *qc);
+void schema_free(struct qdb *db);
 MUST_CHECK bool schema_start(void);
 void schema_stop(void);
 /* A statement failed with 3F000 or like it: ask again. */
@@ -118,10 +146,11 @@ struct lease {
 	bool cancelled;  /* HOLD: a renewal said so */
 	unsigned answer; /* which answer it came with */
 	enum lease_policy policy;
-	usec_t taken_at;
+	usec_t taken_at, until; /* until: the lease does not end before; 0: not known, EXTEND may have moved it */
 	/* HOLD: when it was renewed for how long, when it ends for good; the renewal under way, or 0 */
 	usec_t renewed_at, span, hold_until, again_at;
 	unsigned renewal;
+	char *key; /* or NULL */
 	char token[TOKEN_MAX];
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
@@ -161,6 +190,7 @@ struct qclient {
 	struct early *early; /* its statement cannot be executed yet (early.c); or NULL */
 	struct buf ended; /* jobs that end when the transaction under way commits (await.c) */
 	struct buf then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
+	char took[QSTMT_QUEUE_MAX + 1]; /* the last queue that it took from */
 	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
 	bool asking_schema;
 	struct question *question; /* about queues, whose answer it waits for (lane.c) */
@@ -183,8 +213,6 @@ void lease_drop(struct qclient *qc, struct lease *l);
 void lease_cancelled(struct qclient *qc, struct lease *l);
 /* Held ones whose longest time is over are given back. */
 void lease_hold_over(struct qclient *qc, usec_t now);
-/* A bare id: the token of the only lease with that id. NULL: none, or several (*ret_many). */
-const char *lease_token(struct qclient *qc, int64_t id, bool *ret_many);
 struct lease *lease_find(struct qclient *qc, const char *token);
 void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_tx);
 void lease_tx_ended(struct qclient *qc, bool committed);
@@ -199,6 +227,20 @@ void done_forget_all(void);
  * place. error NULL: not counted. */
 void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
 	const char *error);
+/* Of a statement whose answer was lost: what it has leased, if it was carried out, is looked for and given back, as
+ * soon as there is a connection, and until its process is gone. More than one may say the same. */
+struct lost_jobs {
+	const char (*names)[QSTMT_QUEUE_MAX + 1]; /* of the queues */
+	int n_names;
+	const char *lease; /* of the statement; NULL: that of the queue */
+	int64_t seed;      /* merge_seed(); 0: none, and nothing can be found */
+	int32_t pid;       /* task_lost_in() */
+	usec_t sent_at;    /* when a server got the statement */
+	int handed;        /* a push that hands over: to so many at most; 0: a take */
+};
+void back_lost(struct qdb *db, struct pool *pool, const struct lost_jobs *lost);
+MUST_CHECK bool back_start(void);
+void back_stop(void);
 void put_text_array(struct buf *b, const char *const *texts, int n); /* text[] in binary */
 /* Names, each with its terminator: their rooms, here and elsewhere. mark: as for touch_from. */
 void wake_queues(struct qdb *db, const struct buf *names, struct lane_mark mark);
@@ -207,6 +249,7 @@ void wake_queues(struct qdb *db, const struct buf *names, struct lane_mark mark)
 MUST_CHECK bool hold_start(void);
 void hold_free(void);
 void hold_begin(struct lease *l, usec_t hold, usec_t span); /* held so long at most, leased for span now */
+void hold_extended(struct lease *l, bool in_tx);
 void hold_end(struct lease *l);
 size_t hold_lease_text(char *dst, size_t size, usec_t span); /* as Postgres reads it; its length */
 
@@ -226,10 +269,10 @@ void touched_told_end(struct qdb *db, struct touched **list, bool committed);
 void touched_news(struct client *c, const char *queue);
 void touched_task_news(struct pool *pool, const char *queue, void **kept);
 void touched_task_end(struct pool *pool, void **kept, bool committed);
-/* Of a transaction that was prepared. What was pushed in part may also be a savepoint's; that costs a look in vain. */
-void touched_prepared(struct qdb *db, const char *queue);
-void touched_prepared_wake(struct qdb *db); /* one of them was committed, nobody knows which */
-void touched_prepared_free(struct qdb *db);
+/* One that was prepared, here or elsewhere, is committed: all who wait look, at other proxies too. */
+void touched_prepared_wake(struct qdb *db);
+MUST_CHECK bool touched_start(void);
+void touched_stop(void);
 
 /* types.c: what the payloads are that a statement is about */
 enum types { TYPES_KNOWN, TYPES_ASKED, TYPES_ERROR };
@@ -255,10 +298,39 @@ enum exec_verdict bulk_execute(struct exec *x, const struct qstmt *q, struct qcl
 
 /* Job arguments as they are at the moment of execution. */
 struct jobs {
-	int n;
-	char (*tokens)[TOKEN_MAX]; /* "" : not a token; left to the server to refuse */
+	int n, cap;
+	char (*tokens)[TOKEN_MAX]; /* of the leases */
+	char **texts; /* what stands for each value, with arrays among them; or NULL, each may be NULL */
+	int n_texts;
+	bool elsewhere; /* the database has to say whether they are of the queue that ON names */
 };
 unsigned jobs_distinct(struct jobs *j); /* sorts their tokens */
+
+/* doubt.c: a DONE of which nobody knows whether it was committed. qc: whose leases they are, or may be. NULL: its
+ * client has left. */
+void doubt_remember(struct qclient *qc, const struct jobs *jobs);
+/* One that says the same is refused, as the jobs are gone: was it that DONE that ended them? */
+bool doubt_is_over(const struct qdb *db, const struct jobs *jobs);
+void doubt_forget(const char *token); /* this lease may end, or has ended, otherwise than by its time or a DONE */
+void doubt_forget_all(void);
+
+/* name.c: how jobs are named */
+MUST_CHECK bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct jobs *ret,
+	struct pg_error *err);
+const char *jobs_text(const struct jobs *j, int i); /* in the place of value i; NULL: what the client wrote */
+void jobs_free(struct jobs *j);
+/* A job that this connection holds, by whatever names it; terminated. queue: of an id, or NULL. NULL: none, or several. */
+struct lease *lease_named(struct qclient *qc, const char *text, size_t len, const char *queue);
+/* The jobs of a value, which may be an array of them; nothing where it cannot be read. */
+typedef void each_job_fn(void *arg, const char *text, size_t len);
+void each_job(const struct qvalue *v, const struct bind_values *b, each_job_fn *fn, void *arg);
+
+/* partial.c: DONE ... PARTIAL */
+/* Row i of the database, as the client gets it; a job that is not done loses its token. */
+void partial_row(
+	struct qclient *qc, struct jobs *j, int i, const uint8_t *body, size_t len, struct buf *rows);
+void partial_ended(struct jobs *j); /* leaves those that are done */
+bool partial_is_ok(const uint8_t *body, size_t len);
 
 /* What both paths run: SQL text, types, values. */
 struct call {
@@ -268,7 +340,7 @@ struct call {
 	int n_params;
 	struct jobs jobs;
 	char queue[QSTMT_QUEUE_MAX + 1]; /* PUSH, ALTER ...: evaluated name, "" when it has none */
-	struct buf ends;  /* CANCEL: its jobs as they are named, each with its terminator */
+	struct buf ends;  /* CANCEL: its jobs as its rows name them, each with its terminator */
 	struct buf names; /* the queues of the jobs, as its rows name them, each with its terminator */
 	bool in_rows;     /* its rows do, and somebody wants to know */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
@@ -398,16 +470,27 @@ void system_need(struct qdb *db, struct pool *pool); /* there is a waiter, or a 
 void system_free(struct qdb *db);
 void system_moved(struct qdb *db); /* the database may be another one now */
 bool system_is_up(const struct qdb *db);
+bool system_is_named(const struct qdb *db); /* it is, and its role is that of the configuration */
+void system_work(struct qdb *db); /* there is something to do for it */
 const char *system_state(const struct qdb *db);
 void system_notify(struct qdb *db, const char *queue); /* tells other proxies, coalesced per turn */
+void system_notify_any(struct qdb *db); /* of whichever queue */
 
-/* maintain.c: what the session does when it has nothing else to do */
-void maintain_up(struct qdb *db);            /* it is there */
-usec_t maintain_at(const struct qdb *db);    /* when the next step is due */
-/* The statement of a step; false: none now. Then its row, if there is one, and its end. */
-bool maintain_step(struct qdb *db, char *sql, size_t size);
-void maintain_result(struct qdb *db, int64_t deleted, int64_t next, int64_t denied);
-void maintain_ended(struct qdb *db);
+/* --- what the proxy does on its own account --------------------------------------------------------- */
+
+/* agent.c */
+struct agent *agent_get(struct qdb *db, const char *user); /* makes it; NULL: memory, or too many */
+void agent_took(struct qclient *qc, const char *queue);    /* a take from it has succeeded */
+void agents_see(struct qdb *db);                           /* of all clients there are now */
+void agent_put_used(struct buf *b, const struct agent *a); /* text[] in binary */
+/* Those that were there in this round: their roles, and what they have used. */
+void agents_put(struct buf *users, struct buf *used, const struct qdb *db, uint64_t round);
+void agents_free(struct qdb *db);
+
+/* maintain.c */
+MUST_CHECK bool maintain_start(void);
+void maintain_stop(void);
+void maintain_need(struct qdb *db); /* there are queues */
 
 /* --- counting --------------------------------------------------------------------------------------- */
 
@@ -415,6 +498,12 @@ void maintain_ended(struct qdb *db);
 MUST_CHECK bool gauge_start(void);
 void gauge_stop(void);
 void gauge_free(struct qdb *db);
+/* Through the system session, when it is queue_user's: the statement of a step; false: none now. Its rows, by name, and
+ * its end. */
+bool gauge_step(struct qdb *db, char *sql, size_t size);
+usec_t gauge_at(const struct qdb *db);
+void gauge_result(struct qdb *db, const char *queue, const char *const *figures, int64_t number);
+void gauge_step_ended(struct qdb *db, bool failed);
 
 /* What happened to those who waited for a queue. */
 struct room_counts {
@@ -445,15 +534,18 @@ void count_free(struct qdb *db);
 
 /* --- the proxies of a database (registry.c) ---------------------------------------------------------------------------- */
 
-int32_t registry_id(void); /* of this process; above 0 */
+int32_t registry_id(struct qdb *db); /* of this process in this database; above 0 */
+void registry_other_id(struct qdb *db); /* somebody has locked it */
 /* What a take writes into its leases: our number while the session holds its lock, else 0. */
 int32_t registry_stamp(const struct qdb *db);
+/* Our lock has been away for so long that others may take us for dead. */
+bool registry_was_away(const struct qdb *db);
 void registry_up(struct qdb *db); /* the session holds the lock */
 void registry_adopt(struct qclient *qc); /* writes our number into its leases that lack it */
 void registry_down(struct qdb *db);
 /* The session looked: registry_look(), then each that is there, then registry_looked(). */
 void registry_look(struct qdb *db);
-void registry_see(struct qdb *db, int32_t id);
+void registry_see(struct qdb *db, int32_t id, uint32_t role); /* with the role of its session */
 void registry_looked(struct qdb *db);
 bool registry_hurries(const struct qdb *db); /* it should look often */
 /* Changes whose leases are: a proxy's, or nobody's (0). */

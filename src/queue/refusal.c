@@ -28,7 +28,7 @@ const char *refusal_rights(const struct qstmt *q)
 		return changes_jobs(qstmt_one(q, QARG_DUPLICATE)) ? "PUSH, TAKE" : "PUSH";
 	if (q->verb->id == QVERB_AWAIT)
 		return "AWAIT";
-	return qstmt_then(q, QVERB_PUSH) ? "PUSH" : "TAKE";
+	return qstmt_then_pushes(q) ? "PUSH" : "TAKE";
 }
 
 /* The name as a statement needs it, of a queue. */
@@ -54,7 +54,7 @@ static const char *quoted(char *ret, size_t size, const char *name, size_t len)
 /* "permission denied for table q_mail": in most languages the name comes last. */
 static bool denied(struct pg_error *err, const char *rights)
 {
-	char name[2 * QSTMT_QUEUE_MAX + 4];
+	char queue[QSTMT_QUEUE_MAX + 1], name[2 * QSTMT_QUEUE_MAX + 4];
 	const char *table = strstr(err->message, " q_"), *archive = strstr(err->message, " a_");
 
 	if (err->hint[0] != '\0')
@@ -64,9 +64,10 @@ static bool denied(struct pg_error *err, const char *rights)
 	if (table == NULL || memchr(err->message, '"', (size_t)(table - err->message)) != NULL ||
 		strlen(table + 3) == 0 || strlen(table + 3) > QSTMT_QUEUE_MAX)
 		return false;
-	quoted(name, sizeof(name), table + 3, strlen(table + 3));
+	util_strlcpy(queue, table + 3, sizeof(queue));
+	pg_error_set(err, "42501", "permission denied for queue \"%s\"", queue);
 	pg_error_hint(err, "The owner of the queue can allow it: QUEUE GRANT %s ON %s TO ...;",
-		rights, name);
+		rights, quoted(name, sizeof(name), queue, strlen(queue)));
 	return true;
 }
 

@@ -3,8 +3,8 @@
  * has a number of its own and, in its system session, holds an advisory lock with it (system.c);
  * takes write the number into the leases that end with their connection. A number whose lock has
  * been away for a while is of a proxy that died: every role that uses queues here gives back what
- * it held, in the queues that this role may take from. So it is when the session comes up, for what
- * happened before.
+ * it held, in the queues that this role owns or has taken from (agent.c). So it is when the session
+ * comes up, for what happened before.
  *
  * Knows nothing of sessions and locks: system.c says what is there (registry_seen).
  */
@@ -17,40 +17,28 @@
 #define COME_BACK  (15 * USEC_SEC)
 #define SCAN_AGAIN (2 * USEC_SEC)
 
+#define PEERS_MAX  1000
+
+/* Another proxy: its number, and the role of its session. A lock with this number by another role
+ * is another one. */
 struct peer {
 	UT_hash_handle hh;
-	int32_t id;
+	struct {
+		int32_t id;
+		uint32_t role;
+	} key;
 	usec_t gone_since; /* 0: it is there */
 };
 
-/* A role that uses queues: how far it has looked for orphans. */
-struct role {
-	UT_hash_handle hh;
-	uint64_t scanned; /* up to which of the registry's scans */
-	usec_t again_at;
-	bool scanning;
-	char user[128]; /* as long as a client may say */
-};
-
 struct registry {
+	int32_t id; /* our own; 0: not drawn yet */
 	struct peer *peers;
-	struct role *roles;
 	bool up, was_up;
 	bool looked_back; /* since it is up: the scan for what happened before is ordered */
 	usec_t trust_at;  /* before that nobody is taken for dead */
+	usec_t down_at;   /* when it was lost */
 	uint64_t scans;   /* that were ordered */
 };
-
-static int32_t own_id;
-
-int32_t registry_id(void)
-{
-	while (own_id <= 0) {
-		util_random(&own_id, sizeof(own_id));
-		own_id &= INT32_MAX;
-	}
-	return own_id;
-}
 
 static struct registry *registry_get(struct qdb *db)
 {
@@ -59,9 +47,47 @@ static struct registry *registry_get(struct qdb *db)
 	return db->registry;
 }
 
+int32_t registry_id(struct qdb *db)
+{
+	struct registry *g = registry_get(db);
+
+	if (g == NULL)
+		return 0;
+	while (g->id <= 0) {
+		util_random(&g->id, sizeof(g->id));
+		g->id &= INT32_MAX;
+	}
+	return g->id;
+}
+
+/* Leases with the old one are adopted when the session is up. */
+void registry_other_id(struct qdb *db)
+{
+	struct registry *g = registry_get(db);
+	struct qclient *qc;
+	struct lease *l;
+
+	if (g == NULL)
+		return;
+	g->id = 0;
+	doubt_forget_all();
+	DL_FOREACH (qclients(), qc)
+		if (qc->db == db)
+			DL_FOREACH (qc->leases, l)
+				l->stamped = false;
+}
+
 int32_t registry_stamp(const struct qdb *db)
 {
-	return db->registry != NULL && db->registry->up ? registry_id() : 0;
+	return db->registry != NULL && db->registry->up ? db->registry->id : 0;
+}
+
+bool registry_was_away(const struct qdb *db)
+{
+	const struct registry *g = db->registry;
+
+	return g != NULL && g->was_up && !g->up &&
+	       loop_now() - g->down_at >= conf_current()->p.queue_orphan_grace;
 }
 
 /* --- whose leases are
@@ -128,7 +154,7 @@ void registry_adopt(struct qclient *qc)
 		tokens[n++] = l->token;
 	}
 	if (n > 0)
-		registry_own(qc->db, client_pool(qc->client), tokens, n, registry_id());
+		registry_own(qc->db, client_pool(qc->client), tokens, n, registry_id(qc->db));
 	mem_free(tokens);
 }
 
@@ -138,29 +164,12 @@ void registry_adopt(struct qclient *qc)
 
 struct scan {
 	struct qdb *db;
-	struct role *role;
+	struct agent *role;
 	uint64_t number;
+	unsigned n_used;  /* of the role, when it was asked */
 	bool again;       /* something is left */
 	struct buf names; /* of queues, each with its terminator */
 };
-
-static struct role *role_get(struct registry *g, const char *user)
-{
-	struct role *r;
-
-	HASH_FIND_STR(g->roles, user, r);
-	if (r != NULL)
-		return r;
-	r = mem_zalloc(sizeof(*r));
-	if (r == NULL)
-		return NULL;
-	util_strlcpy(r->user, user, sizeof(r->user));
-	HASH_ADD_STR(g->roles, user, r);
-	if (r->hh.tbl != NULL)
-		return r;
-	mem_free(r);
-	return NULL;
-}
 
 /* Body of DataRow with one text column: the queue's name, or NULL. */
 static void scan_row(void *arg, const uint8_t *body, size_t len)
@@ -180,7 +189,7 @@ static void scan_done(void *arg, const struct pg_error *err)
 	struct scan *s = arg;
 
 	s->role->scanning = false;
-	if (err == NULL && !s->again)
+	if (err == NULL && !s->again && s->n_used == s->role->n_used)
 		s->role->scanned = s->number;
 	else
 		s->role->again_at = loop_now() + SCAN_AGAIN;
@@ -206,42 +215,49 @@ static void put_ids(struct buf *b, const struct registry *g)
 	build_i32(b, (int64_t)HASH_COUNT(g->peers) + 1);
 	build_i32(b, 1);
 	build_i32(b, 4);
-	build_i32(b, registry_id());
+	build_i32(b, g->id);
 	for (p = g->peers; p != NULL; p = p->hh.next) {
 		build_i32(b, 4);
-		build_i32(b, p->id);
+		build_i32(b, p->key.id);
 	}
 }
 
-static void scan(struct qdb *db, struct role *role, struct pool *pool)
+static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = scan_row, .done = scan_done};
-	static const uint32_t oids[] = {OID_INT4_ARRAY};
+	static const uint32_t oids[] = {OID_INT4_ARRAY, OID_TEXT_ARRAY};
 	struct scan *s = mem_zalloc(sizeof(*s));
-	struct buf ids = BUF_INIT;
-	struct bind_param param = {.format = 1};
+	struct buf ids = BUF_INIT, used = BUF_INIT;
+	struct bind_param params[2] = {{.format = 1}, {.format = 1}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = s,
-		.sql = "SELECT queue FROM queue._orphans($1) AS queue",
+		.sql = "SELECT queue FROM queue._orphans($1, $2) AS queue",
 		.prepare = true,
+		.time = TASK_SLOW,
 		.oids = oids,
-		.n_params = 1,
-		.params = &param};
+		.n_params = 2,
+		.params = params};
 
 	put_ids(&ids, db->registry);
-	param.data = ids.data;
-	param.len = (int32_t)ids.len;
+	params[0].data = ids.data;
+	params[0].len = (int32_t)ids.len;
+	agent_put_used(&used, role);
+	params[1].data = used.data;
+	params[1].len = (int32_t)used.len;
 	if (s != NULL) {
 		s->db = db;
 		s->role = role;
 		s->number = db->registry->scans;
+		s->n_used = role->n_used;
 		s->names = BUF_INIT;
 	}
-	if (s != NULL && !buf_failed(&ids) && task_submit(pool, &spec) != NULL)
+	if (s != NULL && !buf_failed(&ids) && !buf_failed(&used) &&
+		task_submit(pool, &spec) != NULL)
 		role->scanning = true;
 	else
 		mem_free(s);
 	buf_free(&ids);
+	buf_free(&used);
 }
 
 /* The clients of each role that has not looked since the last scan was ordered: through one of
@@ -253,11 +269,11 @@ static void scan_all(struct qdb *db)
 
 	DL_FOREACH (qclients(), qc) {
 		struct pool *pool = client_pool(qc->client);
-		struct role *r;
+		struct agent *r;
 
 		if (qc->db != db || qc->scans == g->scans)
 			continue;
-		r = role_get(g, pool_user(pool));
+		r = agent_get(db, pool_user(pool));
 		if (r == NULL || r->scanning || loop_now() < r->again_at)
 			continue;
 		if (r->scanned == g->scans)
@@ -277,8 +293,10 @@ void registry_up(struct qdb *db)
 	usec_t grace = conf_current()->p.queue_orphan_grace;
 	struct qclient *qc;
 
-	if (g == NULL)
+	if (g == NULL || g->up)
 		return;
+	if (registry_was_away(db))
+		doubt_forget_all();
 	if (g->was_up && grace < COME_BACK)
 		grace = COME_BACK;
 	g->up = g->was_up = true;
@@ -296,22 +314,25 @@ void registry_down(struct qdb *db)
 
 	if (g == NULL)
 		return;
+	if (!g->up)
+		return;
 	g->up = false;
+	g->down_at = loop_now();
 	for (p = g->peers; p != NULL; p = p->hh.next)
 		p->gone_since = 0;
 }
 
-void registry_see(struct qdb *db, int32_t id)
+void registry_see(struct qdb *db, int32_t id, uint32_t role)
 {
 	struct registry *g = db->registry;
-	struct peer *p;
+	struct peer *p, of = {.key = {id, role}};
 
-	if (g == NULL || id == registry_id())
+	if (g == NULL || id == g->id)
 		return;
-	HASH_FIND(hh, g->peers, &id, sizeof(id), p);
-	if (p == NULL && (p = mem_zalloc(sizeof(*p))) != NULL) {
-		p->id = id;
-		HASH_ADD(hh, g->peers, id, sizeof(p->id), p);
+	HASH_FIND(hh, g->peers, &of.key, sizeof(of.key), p);
+	if (p == NULL && HASH_COUNT(g->peers) < PEERS_MAX && (p = mem_zalloc(sizeof(*p))) != NULL) {
+		p->key = of.key;
+		HASH_ADD(hh, g->peers, key, sizeof(p->key), p);
 		if (p->hh.tbl == NULL) {
 			mem_free(p);
 			p = NULL;
@@ -335,18 +356,23 @@ void registry_looked(struct qdb *db)
 	struct registry *g = db->registry;
 	usec_t now = loop_now(), grace = conf_current()->p.queue_orphan_grace;
 	struct peer *p, *tmp;
+	unsigned gone = 0;
 
 	if (g == NULL || !g->up || now < g->trust_at)
 		return;
 	HASH_ITER (hh, g->peers, p, tmp) {
 		if (p->gone_since == 0 || now - p->gone_since < grace)
 			continue;
-		log_warning("%s: another proxy is gone, what it held is given back", db->name);
 		HASH_DEL(g->peers, p);
 		mem_free(p);
-		g->scans++;
+		gone++;
 	}
-	if (!g->looked_back)
+	if (gone == 1)
+		log_warning("%s: another proxy is gone, what it held is given back", db->name);
+	else if (gone > 1)
+		log_warning("%s: %u other proxies are gone, what they held is given back", db->name,
+			gone);
+	if (gone > 0 || !g->looked_back)
 		g->scans++;
 	g->looked_back = true;
 	scan_all(db);
@@ -363,17 +389,12 @@ void registry_free(struct qdb *db)
 {
 	struct registry *g = db->registry;
 	struct peer *p, *tmp;
-	struct role *r, *rtmp;
 
 	if (g == NULL)
 		return;
 	HASH_ITER (hh, g->peers, p, tmp) {
 		HASH_DEL(g->peers, p);
 		mem_free(p);
-	}
-	HASH_ITER (hh, g->roles, r, rtmp) {
-		HASH_DEL(g->roles, r);
-		mem_free(r);
 	}
 	mem_free(g);
 	db->registry = NULL;

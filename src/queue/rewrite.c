@@ -34,9 +34,10 @@ static void put_quoted(struct buf *sql, const char *text, size_t len)
 	buf_putc(sql, '\'');
 }
 
+/* Or an array of them. */
 static bool is_token(const char *s)
 {
-	return *s && s[strspn(s, "0123456789abcdef-")] == '\0';
+	return *s && s[strspn(s, "0123456789abcdef-{,}")] == '\0';
 }
 
 /* --- arguments ----------------------------------------------------------------------------------
@@ -81,9 +82,19 @@ static void put_one(struct rewriter *w, const struct qverb_arg *arg, const char 
 	}
 }
 
+static void put_token(struct rewriter *w, const char *token)
+{
+	ASSERT(is_token(token));
+	w->bad_token = w->bad_token || !is_token(token);
+	buf_putc(w->sql, '(');
+	put_quoted(w->sql, token, strlen(token));
+	buf_puts(w->sql, ")::" TEXT);
+}
+
 /*
  * A job is a token already, or an id that only the caller can turn into one: in a literal here, in
- * a parameter when it is bound. Casts around a parameter would not let the token pass.
+ * a parameter when it is bound. Casts around a parameter would not let the token pass. An array is
+ * its text, too.
  */
 static void put_job(struct rewriter *w, int i, const struct qvalue *v)
 {
@@ -95,15 +106,10 @@ static void put_job(struct rewriter *w, int i, const struct qvalue *v)
 	}
 	if (v->kind == QV_LITERAL && w->token_of)
 		token = w->token_of(w->arg, i, v->text, v->text_len);
-	if (!token) {
+	if (token)
+		put_token(w, token);
+	else
 		put_value(w, v, TEXT);
-		return;
-	}
-	ASSERT(is_token(token));
-	w->bad_token = w->bad_token || !is_token(token);
-	buf_putc(w->sql, '(');
-	put_quoted(w->sql, token, strlen(token));
-	buf_puts(w->sql, ")::" TEXT);
 }
 
 enum element { ELEMENT_VALUE, ELEMENT_JOB, ELEMENT_OPTION };
@@ -128,6 +134,52 @@ static void put_array(struct rewriter *w, const struct qverb_arg *arg, enum elem
 	buf_puts(w->sql, "]::" TEXT "[]");
 }
 
+/* KEY 'k' ON q of a lease: what the caller has found. */
+static void put_keyed(struct rewriter *w)
+{
+	const char *token = w->token_of ? w->token_of(w->arg, 0, "", 0) : NULL;
+
+	buf_puts(w->sql, "ARRAY[");
+	if (token)
+		put_token(w, token);
+	else
+		buf_puts(w->sql, "NULL");
+	buf_puts(w->sql, "]::" TEXT "[]");
+}
+
+/* Jobs whose leases are held; ON names the queue that they have to be of. */
+static void put_jobs(struct rewriter *w, const struct qverb_arg *arg)
+{
+	const struct qvalue *on = qstmt_one(w->q, QARG_ON);
+
+	if (qstmt_has(w->q, QARG_BY_KEY)) {
+		put_keyed(w);
+		return;
+	}
+	if (on)
+		buf_puts(w->sql, "queue._of(");
+	put_array(w, arg, ELEMENT_JOB);
+	if (!on)
+		return;
+	buf_puts(w->sql, ", ");
+	put_value(w, on, TEXT);
+	buf_putc(w->sql, ')');
+}
+
+static void put_refs(struct rewriter *w, const struct qverb_arg *arg)
+{
+	const struct qvalue *one = qstmt_one(w->q, arg->id);
+
+	if (arg->kind == QKIND_REF && one)
+		put_job(w, 0, one);
+	else if (arg->kind == QKIND_REF)
+		buf_puts(w->sql, "NULL::" TEXT);
+	else if (qstmt_has(w->q, QARG_BY_KEY))
+		buf_puts(w->sql, "NULL::" TEXT "[]");
+	else
+		put_array(w, arg, ELEMENT_JOB);
+}
+
 static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 {
 	switch (arg->kind) {
@@ -149,16 +201,20 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 		put_one(w, arg, "pg_catalog.timestamptz");
 		break;
 	case QKIND_FLAG:
+	case QKIND_RETURNING:
 		buf_puts(w->sql, qstmt_has(w->q, arg->id) ? "true" : "false");
 		break;
 	case QKIND_QUEUES:
 	case QKIND_PAYLOADS:
-	case QKIND_REFS:
 	case QKIND_WORDS:
 		put_array(w, arg, ELEMENT_VALUE);
 		break;
+	case QKIND_REFS:
+	case QKIND_REF:
+		put_refs(w, arg);
+		break;
 	case QKIND_JOBS:
-		put_array(w, arg, ELEMENT_JOB);
+		put_jobs(w, arg);
 		break;
 	case QKIND_OPTIONS:
 		put_array(w, arg, ELEMENT_OPTION);
@@ -182,6 +238,78 @@ static const struct qverb_arg *find_arg(const struct qverb *verb, const char *na
 	return NULL;
 }
 
+/* Words of the templates that are no arguments. */
+
+static void put_of(struct rewriter *w)
+{
+	buf_puts(w->sql, qpayloads[w->q->payload].suffix);
+}
+
+static void put_stated(struct rewriter *w)
+{
+	buf_puts(w->sql, w->q->bytes ? ", 'bytea'" : "");
+}
+
+static void put_kept(struct rewriter *w)
+{
+	buf_puts(w->sql, qstmt_has(w->q, QARG_KEEP) ? ", true" : "");
+}
+
+/* The queue of a job, and its key; as most have none, the text is that of a shorter call. */
+static void put_named(struct rewriter *w)
+{
+	const struct qvalue *on = qstmt_one(w->q, QARG_ON), *key = qstmt_one(w->q, QARG_BY_KEY);
+
+	if (!on)
+		return;
+	buf_puts(w->sql, ", ");
+	put_value(w, on, TEXT);
+	if (!key)
+		return;
+	buf_puts(w->sql, ", ");
+	put_value(w, key, TEXT);
+}
+
+static bool returns_job(const struct qstmt *q)
+{
+	return qstmt_has(q, QARG_RETURNING) && q->returning != QRETURN_ID;
+}
+
+static void put_returned(struct rewriter *w)
+{
+	static const char *const lists[QRETURN_COUNT] = {[QRETURN_ID] = "p AS id",
+		[QRETURN_JOB] = "p.job",
+		[QRETURN_ID_JOB] = "p.id, p.job",
+		[QRETURN_JOB_ID] = "p.job, p.id"};
+	enum qreturning what = qstmt_has(w->q, QARG_RETURNING) ? w->q->returning : QRETURN_ID;
+
+	buf_puts(w->sql, what == QRETURN_ID && qstmt_then(w->q, QVERB_MOVE) ? "p.id" : lists[what]);
+}
+
+/* The function that gives both. */
+static void put_which(struct rewriter *w)
+{
+	buf_puts(w->sql, returns_job(w->q) ? "_jobs" : "");
+}
+
+static bool put_word(struct rewriter *w, const char *name, size_t len)
+{
+	static const struct {
+		const char *name;
+		void (*put)(struct rewriter *w);
+	} words[] = {{"of", put_of}, {"stated", put_stated}, {"kept", put_kept},
+		{"named", put_named}, {"returned", put_returned}, {"jobs", put_which}};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
+		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)
+			continue;
+		words[i].put(w);
+		return true;
+	}
+	return false;
+}
+
+/* An argument of this verb, or of the one before THEN. */
 static void put_template(struct rewriter *w, const struct qverb *verb, const char *p)
 {
 	while (*p) {
@@ -193,20 +321,14 @@ static void put_template(struct rewriter *w, const struct qverb *verb, const cha
 		if (!*p)
 			break;
 		name = strcspn(++p, "}");
-		if (name == 2 && !memcmp(p, "of", 2)) {
-			buf_puts(w->sql, qpayloads[w->q->payload].suffix);
-			p += name + 1;
-			continue;
+		if (!put_word(w, p, name)) {
+			a = find_arg(verb, p, name);
+			if (!a)
+				a = find_arg(w->q->verb, p, name);
+			ASSERT(a != NULL);
+			if (a)
+				put_argument(w, a);
 		}
-		if (name == 6 && !memcmp(p, "stated", 6)) {
-			buf_puts(w->sql, w->q->bytes ? ", 'bytea'" : "");
-			p += name + 1;
-			continue;
-		}
-		a = find_arg(verb, p, name);
-		ASSERT(a != NULL);
-		if (a)
-			put_argument(w, a);
 		p += name + 1;
 	}
 }
@@ -216,12 +338,23 @@ static void put_statement(struct rewriter *w)
 	static const char sql[] = QUEUE_THEN_PUSH_SQL, done[] = "{done}";
 	const char *at = strstr(sql, done);
 
+	if (qstmt_has(w->q, QARG_PARTIAL)) {
+		put_template(w, w->q->verb, QUEUE_PARTIAL_SQL);
+		return;
+	}
+	if (qstmt_then(w->q, QVERB_MOVE)) {
+		put_template(w, w->q->then, QUEUE_THEN_MOVE_SQL);
+		return;
+	}
 	if (!qstmt_then(w->q, QVERB_PUSH)) {
 		put_template(w, w->q->verb, w->q->verb->sql);
 		return;
 	}
 	ASSERT(at != NULL);
-	buf_put(w->sql, sql, (size_t)(at - sql));
+	buf_puts(w->sql, "SELECT ");
+	put_returned(w);
+	buf_put(w->sql, sql + strlen("SELECT {returned}"),
+		(size_t)(at - sql) - strlen("SELECT {returned}"));
 	put_template(w, w->q->verb, w->q->verb->sql);
 	put_template(w, w->q->then, at + sizeof(done) - 1);
 }
@@ -274,6 +407,17 @@ void qstmt_server_oids(const struct qstmt *q, uint32_t *oids)
 /* --- values -------------------------------------------------------------------------------------
  */
 
+static void put_element(struct buf *out, const char *text, size_t len)
+{
+	buf_putc(out, '"');
+	for (size_t i = 0; i < len; i++) {
+		if (text[i] == '"' || text[i] == '\\')
+			buf_putc(out, '\\');
+		buf_putc(out, text[i]);
+	}
+	buf_putc(out, '"');
+}
+
 static uint64_t big_endian(const uint8_t *p, int bytes)
 {
 	uint64_t v = 0;
@@ -318,6 +462,17 @@ static enum qeval eval_interval(const struct qparam *p, struct buf *out)
 	return QEVAL_OK;
 }
 
+static enum qeval eval_uuid(const struct qparam *p, struct buf *out)
+{
+	char hex[33];
+
+	if (p->len != 16)
+		return QEVAL_BAD;
+	util_hex(hex, p->data, 16);
+	buf_printf(out, "%.8s-%.4s-%.4s-%.4s-%.12s", hex, hex + 8, hex + 12, hex + 16, hex + 20);
+	return QEVAL_OK;
+}
+
 /* As Postgres writes bytea, and reads it. */
 static void put_hex(struct buf *out, const uint8_t *p, size_t len)
 {
@@ -332,6 +487,50 @@ static void put_hex(struct buf *out, const uint8_t *p, size_t len)
 		p += n;
 		len -= n;
 	}
+}
+
+static enum qeval eval_binary(const struct qparam *p, struct buf *out);
+
+/* In binary, of one dimension: as Postgres writes it, each element in quotes. */
+static enum qeval eval_array(const struct qparam *p, struct buf *out)
+{
+	const uint8_t *at = p->data, *end = p->data + p->len;
+	uint64_t dims, n;
+	uint32_t type;
+
+	if (p->len < 12 || (dims = big_endian(at, 4)) > 1 || (dims == 1 && p->len < 20))
+		return QEVAL_BAD;
+	type = (uint32_t)big_endian(at + 8, 4);
+	if (type != OID_TEXT && type != OID_VARCHAR && type != OID_INT2 && type != OID_INT4 &&
+		type != OID_INT8)
+		return QEVAL_BAD;
+	n = dims ? big_endian(at + 12, 4) : 0;
+	at += dims ? 20 : 12;
+	buf_putc(out, '{');
+	for (uint64_t i = 0; i < n; i++) {
+		struct qparam one = {.format = 1, .oid = type};
+		struct buf text = BUF_INIT;
+		enum qeval how = QEVAL_OK;
+
+		if (end - at < 4)
+			return QEVAL_BAD;
+		one.len = (int32_t)(uint32_t)big_endian(at, 4);
+		at += 4;
+		if (one.len > end - at || one.len < -1)
+			return QEVAL_BAD;
+		one.data = at;
+		at += one.len > 0 ? one.len : 0;
+		buf_puts(out, i ? "," : "");
+		if (one.len < 0)
+			buf_puts(out, "NULL");
+		else if ((how = eval_binary(&one, &text)) == QEVAL_OK)
+			put_element(out, (const char *)text.data, text.len);
+		buf_free(&text);
+		if (how != QEVAL_OK)
+			return QEVAL_BAD;
+	}
+	buf_putc(out, '}');
+	return at == end ? QEVAL_OK : QEVAL_BAD;
 }
 
 static enum qeval eval_binary(const struct qparam *p, struct buf *out)
@@ -360,6 +559,13 @@ static enum qeval eval_binary(const struct qparam *p, struct buf *out)
 		return eval_int(p, 8, out);
 	case OID_INTERVAL:
 		return eval_interval(p, out);
+	case OID_UUID:
+		return eval_uuid(p, out);
+	case OID_TEXT_ARRAY:
+	case OID_VARCHAR_ARRAY:
+	case OID_INT4_ARRAY:
+	case OID_INT8_ARRAY:
+		return eval_array(p, out);
 	default:
 		return QEVAL_BAD;
 	}

@@ -142,8 +142,9 @@ void rooms_wake_all(struct qdb *db)
 
 /*
  * The longest waiter first. One that asks already asked before the room was woken: it will ask
- * again, so its credit is kept for it and not given to those behind. Who cannot ask leaves its
- * rooms, and the last one of a room ends it: r is not looked at again then.
+ * again, so its credit is kept for it and not given to those behind, unless its answer does not
+ * come. Who cannot ask leaves its rooms, and the last one of a room ends it: r is not looked at
+ * again then.
  */
 static bool serve_room(struct room *r)
 {
@@ -154,7 +155,7 @@ static bool serve_room(struct room *r)
 	for (m = r->members; m != NULL && left > 0; m = m->next) {
 		struct waiter *w = m->waiter;
 
-		if (waiter_is_busy(w) && m->gen == r->gen)
+		if (waiter_is_stuck(w) || (waiter_is_busy(w) && m->gen == r->gen))
 			continue;
 		left--;
 		if (waiter_is_busy(w))
@@ -167,7 +168,12 @@ static bool serve_room(struct room *r)
 			continue;
 		room_ready(r);
 		waiter_ask_failed(w);
-		break;
+		return any;
+	}
+	/* kept for one whose answer is to come */
+	if (r->credits > 0 && r->due_at > loop_now() + STUCK_AFTER) {
+		r->due_at = loop_now() + STUCK_AFTER;
+		room_schedule(r);
 	}
 	return any;
 }

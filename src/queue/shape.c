@@ -178,6 +178,12 @@ struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, e
 	return s;
 }
 
+/* Which tells what this statement has leased; one more parameter. */
+static void put_seed(struct merge_statement *st)
+{
+	st->params[st->n_params++] = number_param(st->small[2], merge_seed(st->batch));
+}
+
 static int64_t floor_of(const struct lane *l, int64_t priority)
 {
 	for (int i = 0; i < l->n_floors; i++)
@@ -196,14 +202,14 @@ static bool priority_of(const struct bind_param *p, int64_t *ret)
 
 #define HAND_OIDS                                                                                  \
 	OID_INT4_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY, OID_INT8, OID_INT8_ARRAY, OID_INT8_ARRAY,  \
-		OID_INT8
+		OID_INT8, OID_INT8
 
 /* The function of each kind of pushes; its parameters, and behind them those of the hand over. */
 static const struct {
 	const char *function, *more; /* more: arguments behind the others */
 	const char *from;
 	int n_params, values; /* values: of each job */
-	uint32_t oids[15];
+	uint32_t oids[16];
 } hands[] = {
 	[SHAPE_PLAIN] = {"_hand_", "", "", 8, 1,
 		{OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT,
@@ -225,12 +231,12 @@ static void put_hand(struct buf *text, enum shape_push push, int64_t number)
 	buf_printf(text,
 		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
 		"lease_until, policy, due_ms, place, edge, priority, id FROM queue.queues AS c, %s"
-		"LATERAL queue.%s%lld(c, $2, coalesce($3, 0), $%d, $%d, $%d, $%d, $%d, $%d, $%d%s) AS job "
+		"LATERAL queue.%s%lld(c, $2, coalesce($3, 0), $%d, $%d, $%d, $%d, $%d, $%d, $%d%s, seed => $%d) AS job "
 		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
 		hands[push].from, hands[push].function, (long long)number, n + 1, n + 2, n + 3,
-		n + 4, n + 5, n + 6, n + 7, hands[push].more, (long long)number);
+		n + 4, n + 5, n + 6, n + 7, hands[push].more, n + 8, (long long)number);
 }
 
 /* Its first jobs go to those who wait for them. That it may be so says that nothing is ready before
@@ -258,6 +264,7 @@ static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t numbe
 		st->params[st->n_params++] = binary(&st->bytes[2 + i]);
 	st->params[st->n_params++] = number_param(st->small[1], floor_of(s->lane, priority));
 	put_floors(st, s->lane, priority);
+	put_seed(st);
 	st->oids = hands[s->push].oids;
 	put_hand(&st->text, s->push, number);
 	st->kind++; /* another function */
@@ -303,8 +310,17 @@ static void push_ended(void *arg, const struct pg_error *err)
 	hand_end(h.hand, err);
 }
 
+static void push_lost(void *arg, const struct merge_lost *lost)
+{
+	const struct handing *h = arg;
+
+	if (h->flight != NULL)
+		hand_lost(h->hand, h->flight->lane->name, lost);
+}
+
 const struct merge_shape lane_push = {.fill = fill_push,
 	.row = push_row,
+	.lost = push_lost,
 	.end = push_ended,
 	.refused = shape_refused,
 	.free = shape_free};
@@ -475,7 +491,7 @@ struct shape *shape_take(
 static void fill_take(void *arg, struct merge_statement *st)
 {
 	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL,
-		OID_INT4, OID_INT8_ARRAY, OID_INT8_ARRAY, OID_INT8};
+		OID_INT4, OID_INT8_ARRAY, OID_INT8_ARRAY, OID_INT8, OID_INT8};
 	struct shape *s = arg;
 	int64_t number = number_of(s);
 	struct flight *f = flight_begin(s->lane);
@@ -486,15 +502,17 @@ static void fill_take(void *arg, struct merge_statement *st)
 		return;
 	if (st->params[5].len == 0) /* no proxy: a setting is empty then, a number is not there */
 		st->params[5].len = -1;
+	st->n_params = 6; /* the seed has another place and type */
 	put_floors(st, s->lane, INT64_MIN);
 	if (st->n_values == 0) /* nobody waits: nobody asks when something will be due */
 		st->params[st->n_params - 1] = number_param(st->small[0], -(s->lane->since + 1));
+	put_seed(st);
 	st->oids = oids;
 	buf_printf(&st->text,
 		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
 		"lease_until, policy, due_ms, place, edge, priority FROM queue.queues AS c, "
 		"LATERAL queue._take_%lld(c, $2, coalesce($3, c.lease), pg_catalog.left($4, 200), $6, $5, "
-		"$7, $8, $9, pg_catalog.clock_timestamp()) AS job "
+		"$7, $8, $9, pg_catalog.clock_timestamp(), $10) AS job "
 		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		/* it speaks of c so that it is done before the function is called */
 		"(($5 AND c.durability OPERATOR(pg_catalog.<>) 'async') OR "

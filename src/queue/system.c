@@ -1,17 +1,24 @@
 /*
  * The proxy's own session in a database, through libpq: LISTENs for pushes that did not pass
- * through this proxy, and tells other proxies of those that did. It runs nobody's work. While it is
- * down the rooms look for themselves, more often.
+ * through this proxy, and tells other proxies of those that did. It listens, looks and holds a
+ * lock, and changes no row: what it says of itself are statements of pg_catalog alone, and it is no
+ * superuser's unless the configuration asks for that. While it is down the rooms look for
+ * themselves, more often.
  *
  * A proxy holds a shared advisory lock with its number while it is there; NOTIFY is sent only when
- * there are others. The session looks who is there, and tells registry.c.
+ * there are others. The session looks who is there, and tells registry.c. Anybody can hold a lock:
+ * it counts if its role takes from some queue, makes queues, or has INSERT on queue.proxies (as
+ * queue._is_proxy says); also ours, without which no lease gets our number.
  */
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include <libpq-fe.h>
 
 #include "auth/auth.h"
+#include "guard.h"
 #include "net/tls.h"
 #include "queue_int.h"
 
@@ -19,8 +26,13 @@
 #define RETRY_FIRST    (250 * USEC_MSEC)
 #define RETRY_LAST     (5 * USEC_SEC) /* others wait for us that long, and longer (registry.c) */
 #define CONNECT_LIMIT  (15 * USEC_SEC)
-#define LOOK_AT_OTHERS (5 * USEC_SEC) /* also shows that the session is alive */
-#define LOOK_IN_HURRY  (1 * USEC_SEC) /* while there are others */
+#define PEEK_AGAIN     (10 * USEC_MSEC) /* at a message of the login that came in part */
+#define LOOK_AT_OTHERS (5 * USEC_SEC)   /* also shows that the session is alive */
+#define LOOK_IN_HURRY  (1 * USEC_SEC)   /* while there are others */
+#define LOOK_SUPER     (60 * USEC_SEC)  /* is that role still a superuser? */
+#define OFFER_AGAIN    (5 * USEC_SEC)
+#define OTHERS_MAX     "1000"
+#define NUMBERS_MAX    5 /* that somebody else has locked, one after the other */
 #define ANSWER_LIMIT   (10 * USEC_SEC)
 #define PENDING_MAX    10000 /* queues; the others' periodic look finds the rest */
 
@@ -41,13 +53,21 @@ struct system {
 	struct loop_watch *watch;
 	struct loop_tick *tick;
 	struct pending *pending; /* queues that other proxies are to be told of */
+	bool pending_any;        /* and that there may be something in any */
 	bool busy;               /* a query is under way */
 	bool others;             /* other proxies have a session too */
 	int counted;             /* of them, when we looked last */
 	bool refused;            /* a statement of the query under way failed */
-	bool others_known;    /* since the session is up; until then what is to be told is kept */
-	bool looking;         /* the query under way asks for others */
-	bool maintaining;     /* ... is a step of the maintenance */
+	bool others_known; /* since the session is up; until then what is to be told is kept */
+	bool looking;      /* the query under way asks for others */
+	bool counting;     /* ... is a step of gauge.c */
+	bool locked;       /* our number is; as the answer says */
+	bool counts;       /* our lock does, as it was when we looked last */
+	bool named;        /* the role is that of the configuration, not of a client */
+	bool super;        /* it is a superuser's, and was given up */
+	bool told_super, told_counts;
+	int numbers;          /* that were tried */
+	usec_t offer_at;      /* before that no other role is tried */
 	struct touched *told; /* by the query under way: queues with jobs that may be taken */
 	unsigned n_pending;
 	bool warned;
@@ -57,8 +77,14 @@ struct system {
 	char *hosts, *dbname, *user, *password; /* as they were when it connected last */
 	int port;
 	char *pool_user; /* whose pool tells where the server is */
+	struct guard guard;
+	usec_t peek_at; /* nothing of the socket is watched until then; 0: it is watched */
 	char why[160];
 };
+
+/* Of whichever queue: longer than the name of one. */
+#define ANY_QUEUE "of any queue: a prepared transaction was committed"
+_Static_assert(sizeof(ANY_QUEUE) > QSTMT_QUEUE_MAX + 1, "it is no name");
 
 static void on_socket(int fd, int mask, void *arg);
 static void disconnect(struct system *s, const char *why);
@@ -89,6 +115,7 @@ static void pending_clear(struct system *s)
 		mem_free(p);
 	}
 	s->n_pending = 0;
+	s->pending_any = false;
 }
 
 /* One statement for all that came together meanwhile. */
@@ -97,7 +124,8 @@ static void send_notifications(struct system *s)
 	struct pending *p, *tmp;
 	struct buf sql = BUF_INIT;
 
-	if (s->state != SYSTEM_UP || s->busy || s->pending == NULL || !s->others_known)
+	if (s->state != SYSTEM_UP || s->busy || (s->pending == NULL && !s->pending_any) ||
+		!s->others_known)
 		return;
 	buf_puts(&sql, "SELECT ");
 	HASH_ITER (hh, s->pending, p, tmp) {
@@ -108,6 +136,9 @@ static void send_notifications(struct system *s)
 				sql.len > 7 ? ", " : "", literal);
 		PQfreemem(literal);
 	}
+	if (s->pending_any)
+		buf_printf(&sql, "%spg_catalog.pg_notify('" CHANNEL "', '" ANY_QUEUE "')",
+			sql.len > 7 ? ", " : "");
 	pending_clear(s);
 	if (!buf_failed(&sql) && sql.len > 7)
 		send_sql(s, buf_cstr(&sql));
@@ -118,9 +149,31 @@ static void look_at_others(struct system *s)
 {
 	s->looking = true;
 	send_sql(s,
-		"SELECT DISTINCT objid AS proxy FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND granted AND "
-		"database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
-		"AND classid = " LOCK_CLASS " AND objsubid = 2");
+		"WITH held AS MATERIALIZED (SELECT l.objid, l.pid, a.usesysid AS role FROM pg_catalog.pg_locks AS l "
+		"JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid WHERE l.locktype = 'advisory' AND l.granted "
+		"AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
+		"AND l.classid = " LOCK_CLASS " AND l.objsubid = 2), "
+		"rightful AS MATERIALIZED (SELECT r.role FROM (SELECT DISTINCT role FROM held) AS r "
+		"WHERE pg_catalog.has_table_privilege(r.role, pg_catalog.to_regclass('queue.queues'), 'INSERT') "
+		"OR pg_catalog.has_table_privilege(r.role, pg_catalog.to_regclass('queue.proxies'), 'INSERT') "
+		"OR EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.relnamespace = pg_catalog.to_regnamespace('queue') "
+		"AND c.relkind = 'r' AND pg_catalog.left(c.relname, 2) = 'q_' "
+		"AND pg_catalog.has_table_privilege(r.role, c.oid, 'UPDATE'))) "
+		"SELECT h.objid AS proxy, h.role, pg_catalog.bool_or(h.pid = pg_catalog.pg_backend_pid()) AS own "
+		"FROM held AS h JOIN rightful AS r ON r.role = h.role GROUP BY 1, 2 ORDER BY 3 DESC LIMIT " OTHERS_MAX);
+}
+
+/* A shared lock that is not to be had: somebody has locked our number alone. */
+static void lock_number(struct system *s)
+{
+	char sql[160];
+
+	s->locked = false;
+	s->numbers++;
+	snprintf(sql, sizeof(sql),
+		"SELECT pg_catalog.pg_try_advisory_lock_shared(" LOCK_CLASS ", %d) AS locked",
+		registry_id(s->db));
+	send_sql(s, sql);
 }
 
 static void begin_listening(struct system *s)
@@ -128,15 +181,34 @@ static void begin_listening(struct system *s)
 	char sql[512];
 
 	s->state = SYSTEM_LISTENING;
+	s->locked = false;
+	s->numbers = 1;
 	/* The empty notification tells others that we are there. A machine that is gone without a
 	 * word is noticed by the server, which drops the lock then. */
 	snprintf(sql, sizeof(sql),
-		"SET synchronous_commit = off; SET statement_timeout = '5s'; SET tcp_keepalives_idle = 3; "
+		"SET synchronous_commit = off; SET statement_timeout = '5s'; SET lock_timeout = '2s'; "
+		"SET tcp_keepalives_idle = 3; "
 		"SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; LISTEN " CHANNEL
-		"; SELECT pg_catalog.pg_advisory_lock_shared(" LOCK_CLASS ", %d); "
+		"; SELECT pg_catalog.pg_try_advisory_lock_shared(" LOCK_CLASS ", %d) AS locked; "
 		"SELECT pg_catalog.pg_notify('" CHANNEL "', '')",
-		registry_id());
+		registry_id(s->db));
 	send_sql(s, sql);
+}
+
+/* Leases get our number as long as others see that it is ours. */
+static void own_lock(struct system *s)
+{
+	if (s->counts)
+		registry_up(s->db);
+	else
+		registry_down(s->db);
+	if (!s->counts && !s->told_counts && s->named)
+		log_warning(
+			"%s: the lock of role %s says nothing to other proxies: they do not tell us of their pushes, and what is "
+			"taken here is given back with the end of its lease only, if this proxy dies. "
+			"GRANT INSERT ON queue.proxies TO %s",
+			s->db->name, s->user, s->user);
+	s->told_counts = !s->counts && s->named;
 }
 
 static void looked(struct system *s)
@@ -144,54 +216,71 @@ static void looked(struct system *s)
 	s->looking = false;
 	if (!s->refused) {
 		s->others = s->counted > 0;
+		own_lock(s);
+		if (!s->others_known)
+			log_info("%s: system session is up (role %s)", s->db->name, s->user);
 		s->others_known = true;
 		registry_looked(s->db);
 		if (!s->others)
 			pending_clear(s);
 	}
-	s->look_at = loop_now() + (registry_hurries(s->db) ? LOOK_IN_HURRY : LOOK_AT_OTHERS);
+	s->look_at = loop_now() +
+		     (registry_hurries(s->db) || !s->counts ? LOOK_IN_HURRY : LOOK_AT_OTHERS);
 	loop_tick_at(s->tick, s->look_at);
 }
 
-static void maintain(struct system *s)
+static void count_queues(struct system *s)
 {
-	char sql[160];
+	char sql[200];
 
-	if (!maintain_step(s->db, sql, sizeof(sql)))
+	if (!gauge_step(s->db, sql, sizeof(sql)))
 		return;
-	s->maintaining = true;
+	s->counting = true;
 	send_sql(s, sql);
 }
 
 /* When the session has something to do by itself. */
 static usec_t next_work(const struct system *s)
 {
-	usec_t at = maintain_at(s->db);
+	usec_t at = s->state == SYSTEM_UP ? gauge_at(s->db) : USEC_NEVER;
 
 	return at < s->look_at ? at : s->look_at;
+}
+
+/* It listens. */
+static void is_up(struct system *s)
+{
+	s->state = SYSTEM_UP;
+	s->retry = RETRY_FIRST;
+	s->warned = false;
+	if (!s->locked)
+		log_warning(
+			"%s: somebody else has locked all numbers that were tried: what is taken here is given back with the "
+			"end of its lease only, if this proxy dies",
+			s->db->name);
+	/* LISTEN first, then look: nothing falls between */
+	rooms_wake_all(s->db);
+	look_at_others(s);
 }
 
 static void query_done(struct system *s)
 {
 	s->busy = false;
-	if (s->maintaining)
-		maintain_ended(s->db);
-	s->maintaining = false;
+	if (s->counting)
+		gauge_step_ended(s->db, s->refused);
+	s->counting = false;
 	loop_tick_at(s->tick, next_work(s));
 	if (s->state == SYSTEM_LISTENING && s->refused) {
 		disconnect(s, "LISTEN failed");
 		return;
 	}
+	if (s->state == SYSTEM_LISTENING && !s->locked && s->numbers < NUMBERS_MAX) {
+		registry_other_id(s->db);
+		lock_number(s);
+		return;
+	}
 	if (s->state == SYSTEM_LISTENING) {
-		s->state = SYSTEM_UP;
-		s->retry = RETRY_FIRST;
-		s->warned = false;
-		log_info("%s: system session is up (role %s)", s->db->name, s->user);
-		registry_up(s->db);
-		maintain_up(s->db);
-		/* LISTEN first, then look: nothing falls between */
-		rooms_wake_all(s->db);
-		look_at_others(s);
+		is_up(s);
 		return;
 	}
 	if (s->looking)
@@ -200,30 +289,45 @@ static void query_done(struct system *s)
 	send_notifications(s);
 }
 
+/* The value of a column; -1: NULL. */
+static int64_t get_number(const PGresult *res, int row, int column)
+{
+	const char *text = PQgetvalue(res, row, column);
+	int64_t n;
+
+	if (PQgetisnull(res, row, column) || !util_parse_i64(text, strlen(text), &n))
+		return -1;
+	return n;
+}
+
 static void take_proxies(struct system *s, const PGresult *res)
 {
 	s->counted = 0;
+	s->counts = false;
 	registry_look(s->db);
 	for (int i = 0; i < PQntuples(res); i++) {
-		const char *text = PQgetvalue(res, i, 0);
-		int64_t id = 0;
+		int64_t id = get_number(res, i, 0), role = get_number(res, i, 1);
 
-		if (!util_parse_i64(text, strlen(text), &id) || id <= 0 || id > INT32_MAX)
+		if (id <= 0 || id > INT32_MAX)
 			continue;
-		s->counted += id != registry_id();
-		registry_see(s->db, (int32_t)id);
+		if (id == registry_id(s->db) && PQgetvalue(res, i, 2)[0] == 't')
+			s->counts = true;
+		s->counted += id != registry_id(s->db);
+		registry_see(s->db, (int32_t)id, (uint32_t)role);
 	}
 }
 
-/* The value of a column; -1: NULL. */
-static int64_t get_number(const PGresult *res, int column)
+/* A row for each queue. */
+static void take_counts(struct system *s, const PGresult *res)
 {
-	const char *text = PQgetvalue(res, 0, column);
-	int64_t n;
+	for (int i = 0; i < PQntuples(res); i++) {
+		const char *figures[GAUGE_FIGURES];
 
-	if (PQgetisnull(res, 0, column) || !util_parse_i64(text, strlen(text), &n))
-		return -1;
-	return n;
+		for (int k = 0; k < GAUGE_FIGURES; k++)
+			figures[k] = PQgetisnull(res, i, k + 1) ? NULL : PQgetvalue(res, i, k + 1);
+		gauge_result(s->db, PQgetvalue(res, i, 0), figures,
+			get_number(res, i, GAUGE_FIGURES + 1));
+	}
 }
 
 static void take_result(struct system *s, const PGresult *res)
@@ -235,11 +339,14 @@ static void take_result(struct system *s, const PGresult *res)
 		log_warning("%s: system session: %s", s->db->name, PQresultErrorMessage(res));
 		return;
 	}
-	if (st == PGRES_TUPLES_OK && PQnfields(res) == 1 && strcmp(PQfname(res, 0), "proxy") == 0)
+	if (st != PGRES_TUPLES_OK)
+		return;
+	if (s->looking && PQnfields(res) == 3)
 		take_proxies(s, res);
-	else if (s->maintaining && st == PGRES_TUPLES_OK && PQnfields(res) == 3 &&
-		 PQntuples(res) == 1)
-		maintain_result(s->db, get_number(res, 0), get_number(res, 1), get_number(res, 2));
+	else if (s->counting && PQnfields(res) == GAUGE_FIGURES + 2)
+		take_counts(s, res);
+	else if (PQntuples(res) == 1 && strcmp(PQfname(res, 0), "locked") == 0)
+		s->locked = PQgetvalue(res, 0, 0)[0] == 't';
 }
 
 static void take_notifications(struct system *s)
@@ -253,6 +360,8 @@ static void take_notifications(struct system *s)
 			s->others = true;
 			s->look_at = loop_now(); /* who is it? */
 			loop_tick_at(s->tick, s->look_at);
+		} else if (strcmp(n->extra, ANY_QUEUE) == 0) {
+			rooms_wake_all(s->db);
 		} else {
 			room_news(s->db, n->extra);
 		}
@@ -300,10 +409,86 @@ static bool set_watch(struct system *s, int mask)
 	return s->watch != NULL;
 }
 
+/* Nothing that it says needs a superuser's rights, and what they can be abused for is not worth it.
+ */
+static bool is_refused(struct system *s)
+{
+	const char *said = PQparameterStatus(s->pg, "is_superuser");
+
+	s->super =
+		said != NULL && strcmp(said, "on") == 0 && !conf_current()->p.queue_user_superuser;
+	return s->super;
+}
+
+static void give_up(struct system *s)
+{
+	if (!s->told_super)
+		log_warning(
+			"%s: no system session: %s is a superuser. Pushes that do not pass through this proxy are found by polling, "
+			"and what is taken here is given back with the end of its lease only, if this proxy dies. Set queue_user "
+			"to a role without other rights, with INSERT on queue.proxies, or queue_user_superuser = 1",
+			s->db->name, s->user);
+	s->told_super = s->warned = true;
+	disconnect(s, "its role is a superuser");
+	s->offer_at = loop_now() + (s->named ? USEC_SEC * 3600 : 0);
+	s->retry_at = loop_now() + LOOK_SUPER;
+	loop_tick_at(s->tick, s->retry_at);
+}
+
+/* What the server says in the login is seen before libpq acts on it. */
+static enum guard_verdict look_at_login(struct system *s)
+{
+	void *ssl = PQsslStruct(s->pg, "OpenSSL");
+	uint8_t data[GUARD_BYTES];
+	enum guard_verdict v;
+	ssize_t n;
+
+	if (PQstatus(s->pg) != CONNECTION_AWAITING_RESPONSE) {
+		s->guard.state = GUARD_FIRST;
+		return GUARD_LET;
+	}
+	n = ssl != NULL ? tls_peek(ssl, data, sizeof(data))
+			: recv(PQsocket(s->pg), data, sizeof(data), MSG_PEEK | MSG_DONTWAIT);
+	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+		return GUARD_LET; /* it has ended, and libpq says how */
+	v = guard_look(&s->guard, data, n > 0 ? (size_t)n : 0);
+	if (v != GUARD_WAIT || n < 0)
+		return v;
+	if (ssl != NULL) { /* there is no looking behind the first one */
+		util_strlcpy(s->guard.why, "a message of the login is in several records of TLS",
+			sizeof(s->guard.why));
+		return GUARD_REFUSE;
+	}
+	s->peek_at = loop_now() + PEEK_AGAIN;
+	return GUARD_WAIT;
+}
+
+/* A part of a message stays readable: the socket is not watched meanwhile. */
+static void wait_for_login(struct system *s)
+{
+	if (s->peek_at > 0) {
+		loop_watch_free(&s->watch);
+		loop_tick_at(s->tick, s->peek_at);
+	} else if (!set_watch(s, LOOP_READ)) {
+		disconnect(s, "out of memory");
+	}
+}
+
 static void go_on_connecting(struct system *s)
 {
 	int mask = 0;
 
+	s->peek_at = 0;
+	switch (look_at_login(s)) {
+	case GUARD_LET:
+		break;
+	case GUARD_WAIT:
+		wait_for_login(s);
+		return;
+	case GUARD_REFUSE:
+		disconnect(s, s->guard.why);
+		return;
+	}
 	switch (PQconnectPoll(s->pg)) {
 	case PGRES_POLLING_READING:
 		mask = LOOP_READ;
@@ -313,7 +498,9 @@ static void go_on_connecting(struct system *s)
 		break;
 	case PGRES_POLLING_OK:
 		PQsetnonblocking(s->pg, 1);
-		if (set_watch(s, LOOP_READ))
+		if (is_refused(s))
+			give_up(s);
+		else if (set_watch(s, LOOP_READ))
 			begin_listening(s);
 		else
 			disconnect(s, "out of memory");
@@ -397,13 +584,15 @@ static void forget_password(struct system *s)
 }
 
 /* Which role the session has: the one that the configuration names, the forced user of the
- * database, or the role of the client that needed it first. */
+ * database, or the role of a client that needed it: of the first, or of another one if that will
+ * not do. */
 static bool choose_role(struct system *s, const struct pool_target *t)
 {
 	const struct params *p = &conf_current()->p;
 	const struct auth_user *u;
 	const char *user = s->pool_user, *password = NULL;
 
+	s->named = true;
 	if (t->queue_user != NULL) {
 		user = t->queue_user;
 		password = t->queue_password;
@@ -413,6 +602,8 @@ static bool choose_role(struct system *s, const struct pool_target *t)
 	} else if (t->force_user != NULL) {
 		user = t->force_user;
 		password = t->force_password;
+	} else {
+		s->named = false;
 	}
 	u = auth_user_find(user);
 	if (password == NULL && u != NULL && u->secret.kind == SECRET_PLAIN)
@@ -448,10 +639,10 @@ static void connect_session(struct system *s)
 	const char *const keys[] = {"host", "hostaddr", "port", "dbname", "user", "password",
 		"sslmode", "sslrootcert", "sslcert", "sslkey", "application_name",
 		"client_encoding", "options", "keepalives_idle", "keepalives_interval",
-		"keepalives_count", NULL};
+		"keepalives_count", PQlibVersion() >= 120000 ? "gssencmode" : NULL, NULL};
 	const char *values[] = {NULL, NULL, port, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
 		"qbouncer system", "UTF8", "-c search_path=pg_catalog,pg_temp", "15", "5", "3",
-		NULL};
+		"disable", NULL};
 
 	if (!find_server(s, &t)) {
 		disconnect(s, "no server of the pool is connected");
@@ -469,6 +660,8 @@ static void connect_session(struct system *s)
 	tls_values(s, values + 6);
 	snprintf(port, sizeof(port), "%d", t.port);
 	s->state = SYSTEM_CONNECTING;
+	s->guard.state = GUARD_FIRST;
+	s->peek_at = 0;
 	s->since = loop_now();
 	s->pg = PQconnectStartParams(keys, values, 0);
 	if (s->pg == NULL || PQstatus(s->pg) == CONNECTION_BAD) {
@@ -497,7 +690,9 @@ static void disconnect(struct system *s, const char *why)
 	PQfinish(s->pg);
 	s->pg = NULL;
 	touched_told_end(s->db, &s->told, false);
-	s->busy = s->looking = s->maintaining = s->others_known = false;
+	if (s->counting)
+		gauge_step_ended(s->db, true);
+	s->busy = s->looking = s->counting = s->others_known = s->counts = false;
 	s->state = SYSTEM_DOWN;
 	s->since = loop_now();
 	s->retry_at = s->since + s->retry;
@@ -516,7 +711,7 @@ static usec_t next_deadline(const struct system *s)
 	case SYSTEM_DOWN:
 		return s->retry_at;
 	case SYSTEM_CONNECTING:
-		return s->since + CONNECT_LIMIT;
+		return s->peek_at > 0 ? s->peek_at : s->since + CONNECT_LIMIT;
 	case SYSTEM_LISTENING:
 	case SYSTEM_UP:
 		break;
@@ -536,6 +731,8 @@ static usec_t on_tick(void *arg, usec_t now)
 	case SYSTEM_CONNECTING:
 		if (now >= s->since + CONNECT_LIMIT)
 			disconnect(s, "connect timeout");
+		else if (s->peek_at > 0 && now >= s->peek_at)
+			go_on_connecting(s);
 		break;
 	case SYSTEM_LISTENING:
 	case SYSTEM_UP:
@@ -543,8 +740,8 @@ static usec_t on_tick(void *arg, usec_t now)
 			disconnect(s, "no answer");
 		else if (!s->busy && s->state == SYSTEM_UP && now >= s->look_at)
 			look_at_others(s);
-		else if (!s->busy && s->state == SYSTEM_UP && now >= maintain_at(s->db))
-			maintain(s);
+		else if (!s->busy && s->state == SYSTEM_UP && now >= gauge_at(s->db))
+			count_queues(s);
 		break;
 	}
 	return next_deadline(s);
@@ -569,12 +766,37 @@ static void free_one(struct system *s)
 	mem_free(s);
 }
 
+/* It is a superuser's, or its lock does not count: the role of another client may do. */
+static void offer(struct system *s, struct pool *pool)
+{
+	const struct agent *a;
+
+	if (loop_now() < s->offer_at || strcmp(pool_user(pool), s->pool_user) == 0)
+		return;
+	a = s->super ? NULL : agent_get(s->db, pool_user(pool));
+	if (!s->super && (s->state != SYSTEM_UP || !s->others_known || a == NULL || a->n_used == 0))
+		return;
+	if (!copy(&s->pool_user, pool_user(pool)))
+		return;
+	s->offer_at = loop_now() + OFFER_AGAIN;
+	s->super = false;
+	if (s->state != SYSTEM_DOWN) {
+		s->warned = true; /* it comes back at once */
+		disconnect(s, "another role does it");
+	}
+	s->retry_at = loop_now();
+	loop_tick_at(s->tick, s->retry_at);
+}
+
 void system_need(struct qdb *db, struct pool *pool)
 {
 	struct system *s;
 
-	if (db->system != NULL)
+	if (db->system != NULL) {
+		if (!db->system->counts && !db->system->named)
+			offer(db->system, pool);
 		return;
+	}
 	s = mem_zalloc(sizeof(*s));
 	if (s == NULL)
 		return;
@@ -600,6 +822,8 @@ void system_moved(struct qdb *db)
 {
 	struct system *s = db->system;
 
+	if (s != NULL)
+		s->told_super = false;
 	if (s != NULL && s->state != SYSTEM_DOWN && has_moved(s))
 		disconnect(s, "the database is elsewhere now");
 }
@@ -607,6 +831,17 @@ void system_moved(struct qdb *db)
 bool system_is_up(const struct qdb *db)
 {
 	return db->system != NULL && db->system->state == SYSTEM_UP;
+}
+
+bool system_is_named(const struct qdb *db)
+{
+	return system_is_up(db) && db->system->named;
+}
+
+void system_work(struct qdb *db)
+{
+	if (db->system != NULL)
+		loop_tick_at(db->system->tick, loop_now());
 }
 
 const char *system_state(const struct qdb *db)
@@ -626,6 +861,16 @@ const char *system_state(const struct qdb *db)
 	}
 	snprintf(text, sizeof(text), "down: %s", db->system->why);
 	return text;
+}
+
+void system_notify_any(struct qdb *db)
+{
+	struct system *s = db->system;
+
+	if (s == NULL || (s->others_known && !s->others))
+		return;
+	s->pending_any = true;
+	send_notifications(s);
 }
 
 void system_notify(struct qdb *db, const char *queue)

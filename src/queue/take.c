@@ -209,7 +209,8 @@ bool take_args_queues(struct take_args *a, const struct buf *names)
 static bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b,
 	const struct buf *names, struct pg_error *err)
 {
-	int n = qstmt_count(q, QARG_QUEUE);
+	enum qarg_id id = q->verb->id == QVERB_AWAIT ? QARG_ON : QARG_QUEUE;
+	int n = qstmt_count(q, id);
 
 	a->pop = q->verb->id == QVERB_POP;
 	a->payload = q->payload;
@@ -223,7 +224,7 @@ static bool take_args_read(struct take_args *a, const struct qstmt *q, const str
 	if (n > 0)
 		a->n_queues = n;
 	for (int i = 0; i < n; i++)
-		if (!take_queue(a, i, qstmt_value(q, QARG_QUEUE, i), b, err))
+		if (!take_queue(a, i, qstmt_value(q, id, i), b, err))
 			return false;
 	return take_limit(a, qstmt_one(q, QARG_LIMIT), b, err) &&
 	       take_wait(a, qstmt_one(q, QARG_WAIT), b, err) &&

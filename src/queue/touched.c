@@ -1,8 +1,8 @@
 /*
  * Which queues a transaction of a client has touched: they are woken when it is committed, or,
- * where it had locked jobs that takes have passed over, when it is rolled back. Those of
- * transactions that were prepared (two phases) are remembered for the database. Must not know: what
- * the statements were.
+ * where it had locked jobs that takes have passed over, when it is rolled back. What transactions
+ * have touched that were prepared (two phases), by whomever, is not known: all who wait look then.
+ * Must not know: what the statements were.
  *
  * What the functions in the database tell of themselves (queue._tell) is added to it; of statements
  * of our own too, whose transaction ends with them.
@@ -171,39 +171,55 @@ void touched_task_end(struct pool *pool, void **kept, bool committed)
  * ------------------------------------------------------------------------------------------------
  */
 
-#define PREPARED_MAX 1000
+#define PREPARED_PAUSE (100 * USEC_MSEC)
 
-void touched_prepared(struct qdb *db, const char *queue)
+static struct loop_tick *tick;
+
+static void prepared_wake(struct qdb *db, usec_t now)
 {
-	size_t size = strlen(queue) + 1;
-	struct touched *t;
-	int n = 0;
-
-	for (t = db->prepared; t != NULL; t = t->next, n++)
-		if (strcmp(t->queue, queue) == 0)
-			return;
-	t = n < PREPARED_MAX ? mem_zalloc(sizeof(*t) + size) : NULL;
-	if (t == NULL)
-		return; /* the periodic look finds the jobs */
-	memcpy(t->queue, queue, size);
-	t->next = db->prepared;
-	db->prepared = t;
+	db->prepared_due = false;
+	db->prepared_at = now;
+	rooms_wake_all(db);
+	system_notify_any(db);
 }
 
+/* Who commits transactions of other kinds by the thousand does not make each waiter look each time.
+ */
 void touched_prepared_wake(struct qdb *db)
 {
-	for (struct touched *t = db->prepared; t != NULL; t = t->next) {
-		room_wake(db, t->queue, 0);
-		system_notify(db, t->queue);
+	usec_t now = loop_now();
+
+	if (db->prepared_at == 0 || now - db->prepared_at >= PREPARED_PAUSE) {
+		prepared_wake(db, now);
+		return;
 	}
+	db->prepared_due = true;
+	loop_tick_at(tick, db->prepared_at + PREPARED_PAUSE);
 }
 
-void touched_prepared_free(struct qdb *db)
+static usec_t on_tick(void *arg, usec_t now)
 {
-	while (db->prepared != NULL) {
-		struct touched *t = db->prepared;
+	usec_t next = USEC_NEVER;
 
-		db->prepared = t->next;
-		mem_free(t);
+	(void)arg;
+	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
+		if (!db->prepared_due)
+			continue;
+		if (now - db->prepared_at >= PREPARED_PAUSE)
+			prepared_wake(db, now);
+		else if (db->prepared_at + PREPARED_PAUSE < next)
+			next = db->prepared_at + PREPARED_PAUSE;
 	}
+	return next;
+}
+
+bool touched_start(void)
+{
+	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return tick != NULL;
+}
+
+void touched_stop(void)
+{
+	loop_tick_free(&tick);
 }

@@ -27,54 +27,64 @@ static bool text_of(const struct qvalue *v, const struct bind_values *b, struct 
 	       memchr(text->data, 0, text->len) == NULL;
 }
 
-/* THEN TAKE without a queue: where the jobs are from that this connection holds. */
-static int queue_of_job(struct qclient *qc, const struct qstmt *q, int i,
-	const struct bind_values *b, char dst[QSTMT_QUEUE_MAX + 1])
-{
-	struct buf text = BUF_INIT;
-	const struct lease *l = NULL;
-	const char *token = NULL;
-	int64_t id;
-	bool many;
-
-	if (text_of(qstmt_value(q, QARG_JOB, i), b, &text)) {
-		token = buf_cstr(&text);
-		if (util_parse_i64((const char *)text.data, text.len, &id))
-			token = lease_token(qc, id, &many);
-	}
-	if (token != NULL)
-		l = lease_find(qc, token);
-	if (l != NULL)
-		util_strlcpy(dst, l->queue, QSTMT_QUEUE_MAX + 1);
-	buf_free(&text);
-	return l != NULL;
-}
-
 struct names {
 	int n;
 	char (*list)[QSTMT_QUEUE_MAX + 1];
 };
 
-/* Those that can be told now; without qc, those that the statement names. */
+/* Where the jobs are from that this connection holds; each queue once in a row. */
+struct of_jobs {
+	struct qclient *qc;
+	struct names *names;
+	bool failed;
+};
+
+static void add_name(struct names *names, const char *name)
+{
+	util_strlcpy(names->list[names->n++], name, sizeof(names->list[0]));
+}
+
+static void queue_of_job(void *arg, const char *text, size_t len)
+{
+	struct of_jobs *o = arg;
+	struct names *names = o->names;
+	const struct lease *l = lease_named(o->qc, text, len, NULL);
+	void *more;
+
+	if (l == NULL || (names->n > 0 && strcmp(names->list[names->n - 1], l->queue) == 0))
+		return;
+	more = mem_realloc(names->list, (size_t)(names->n + 1) * sizeof(names->list[0]));
+	o->failed = o->failed || more == NULL;
+	if (more == NULL)
+		return;
+	names->list = more;
+	add_name(names, l->queue);
+}
+
+/* Those that can be told now; without qc, those that the statement names. THEN TAKE without a
+ * queue: those of the jobs. */
 static bool names_read(
 	struct qclient *qc, struct names *ret, const struct qstmt *q, const struct bind_values *b)
 {
-	int n = qstmt_count(q, QARG_QUEUE),
-	    jobs = n == 0 && qc != NULL ? qstmt_count(q, QARG_JOB) : 0;
+	enum qarg_id id = qstmt_has(q, QARG_QUEUE) ? QARG_QUEUE : QARG_ON;
+	int n = qstmt_count(q, id);
+	struct of_jobs jobs = {.qc = qc, .names = ret};
 	struct buf text = BUF_INIT;
 
-	*ret = (struct names){.list = mem_alloc((size_t)(n + jobs) * sizeof(ret->list[0]) + 1)};
+	*ret = (struct names){.list = mem_alloc((size_t)n * sizeof(ret->list[0]) + 1)};
 	if (ret->list == NULL)
 		return false;
-	for (int i = 0; i < jobs; i++)
-		ret->n += queue_of_job(qc, q, i, b, ret->list[ret->n]);
+	for (int i = 0; n == 0 && qc != NULL && i < qstmt_count(q, QARG_JOB); i++)
+		each_job(qstmt_value(q, QARG_JOB, i), b, queue_of_job, &jobs);
 	for (int i = 0; i < n; i++) {
 		buf_reset(&text);
-		if (text_of(qstmt_value(q, QARG_QUEUE, i), b, &text) && text.len <= QSTMT_QUEUE_MAX)
-			util_strlcpy(ret->list[ret->n++], buf_cstr(&text), sizeof(ret->list[0]));
+		if (text_of(qstmt_value(q, id, i), b, &text) && text.len <= QSTMT_QUEUE_MAX)
+			add_name(ret, buf_cstr(&text));
 	}
 	buf_free(&text);
-	return true;
+	if (jobs.failed)
+		mem_free(ret->list);
+	return !jobs.failed;
 }
 
 /* --- parameters
@@ -191,8 +201,14 @@ static enum types of_job(struct qclient *qc, const struct qstmt *q, const struct
 	const struct qvalue *v = qstmt_one(q, QARG_REF);
 	struct buf text = BUF_INIT;
 	enum types t = TYPES_KNOWN;
+	const struct lease *l;
 
 	if (v != NULL && text_of(v, bind, &text)) {
+		l = lease_named(qc, buf_cstr(&text), text.len, NULL);
+		if (l != NULL) { /* a bare id is that of a job that this connection holds */
+			buf_reset(&text);
+			buf_puts(&text, l->token);
+		}
 		if (!alone)
 			; /* each of several would ask again for the others */
 		else if (qc->asked)
@@ -223,7 +239,8 @@ enum types types_find(struct qclient *qc, struct qstmt *q, const struct bind_val
 		return TYPES_KNOWN;
 	if (qc->question != NULL)
 		return TYPES_ASKED;
-	t = q->verb->id == QVERB_JOB ? of_job(qc, q, bind, alone, &f) : of_queues(qc, q, bind, &f);
+	t = q->verb->id == QVERB_JOB && !qstmt_has(q, QARG_ON) ? of_job(qc, q, bind, alone, &f)
+							       : of_queues(qc, q, bind, &f);
 	if (t == TYPES_ERROR)
 		pg_error_set(err, "53200", "out of memory");
 	if (t != TYPES_KNOWN)

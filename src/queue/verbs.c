@@ -45,6 +45,7 @@ static const struct wire_field columns_list[] = {
 	{"payload", OID_TEXT},
 	{"retain_done", OID_TEXT},
 	{"retain_dead", OID_TEXT},
+	{"number", OID_INT4},
 };
 
 static const struct wire_field columns_stats[] = {
@@ -57,6 +58,7 @@ static const struct wire_field columns_stats[] = {
 	{"next_due", OID_TIMESTAMPTZ},
 	{"blocked", OID_INT8},
 	{"done", OID_INT8},
+	{"number", OID_INT4},
 };
 
 /* clang-format off */
@@ -78,9 +80,10 @@ static const struct wire_field columns_stats[] = {
 		{"group", OID_TEXT}, \
 		{"ended_at", OID_TIMESTAMPTZ}, \
 		{"result", OID_JSONB}, \
+		{"job", OID_TEXT}, \
 	}
 
-static const struct wire_field columns_peek[QPAYLOAD_COUNT][16] = OF_EACH_PAYLOAD(PEEK_COLUMNS);
+static const struct wire_field columns_peek[QPAYLOAD_COUNT][17] = OF_EACH_PAYLOAD(PEEK_COLUMNS);
 
 #define JOB_COLUMNS(payload_type) \
 	{ \
@@ -126,6 +129,7 @@ static const struct wire_field columns_errors[] = {
 	{"error", OID_TEXT},
 	{"jobs", OID_INT8},
 	{"last", OID_TIMESTAMPTZ},
+	{"job", OID_TEXT},
 };
 
 static const struct wire_field columns_help[] = {
@@ -145,7 +149,15 @@ const struct wire_field *qverb_columns(const struct qverb *verb, enum qpayload p
 	return verb->columns + (size_t)payload * (size_t)verb->n_columns;
 }
 
-const struct wire_field qverb_push_columns[1] = {{"id", OID_INT8}};
+const struct wire_field qverb_push_columns[QRETURN_COUNT][2] = {
+	[QRETURN_ID] = {{"id", OID_INT8}},
+	[QRETURN_JOB] = {{"job", OID_TEXT}},
+	[QRETURN_ID_JOB] = {{"id", OID_INT8}, {"job", OID_TEXT}},
+	[QRETURN_JOB_ID] = {{"job", OID_TEXT}, {"id", OID_INT8}},
+};
+
+const struct wire_field qverb_partial_columns[3] = {
+	{"job", OID_TEXT}, {"ok", OID_BOOL}, {"sqlstate", OID_TEXT}};
 
 /* --- the table ----------------------------------------------------------------------------------
  */

@@ -17,8 +17,9 @@ enum qarg_kind {
 	QKIND_QUEUE,     /* identifier, literal or parameter; text */
 	QKIND_QUEUES,    /* one or more of them */
 	QKIND_PAYLOADS,  /* one or more values; text[] of JSON texts */
-	QKIND_JOBS,      /* one or more values: token or id; text[] */
-	QKIND_REFS,      /* one or more values: jobs that this connection need not hold; text[] */
+	QKIND_JOBS,      /* one or more values, or arrays of them: jobs that this connection holds; text[] */
+	QKIND_REFS,      /* the same of jobs that it need not hold; text[] */
+	QKIND_REF,       /* one of these; text */
 	QKIND_INT,       /* int4 */
 	QKIND_INTERVAL,  /* interval */
 	QKIND_MAY_INTERVAL, /* interval, or nothing: the keyword alone */
@@ -31,7 +32,8 @@ enum qarg_kind {
 	QKIND_OPTIONS,   /* (name = value, ...); two text[] */
 	QKIND_NAMES,     /* (name, ...); text[] */
 	QKIND_VERB,      /* the name of a verb */
-	QKIND_THEN,      /* PUSH or TAKE with its arguments, up to the end of the statement */
+	QKIND_RETURNING, /* ID, JOB, or both */
+	QKIND_THEN,      /* PUSH, TAKE or MOVE with its arguments, up to the end of the statement */
 };
 
 enum qarg_id {
@@ -39,6 +41,8 @@ enum qarg_id {
 	QARG_PAYLOAD,
 	QARG_JOB,
 	QARG_REF,
+	QARG_BY_KEY,
+	QARG_ON,
 	QARG_VERB,
 	QARG_RIGHT,
 	QARG_ROLE,
@@ -60,6 +64,8 @@ enum qarg_id {
 	QARG_ERROR,
 	QARG_RETRY_IN,
 	QARG_RESULT,
+	QARG_KEEP,
+	QARG_PARTIAL,
 	QARG_FINAL,
 	QARG_STATE,
 	QARG_IF_NOT_EXISTS,
@@ -89,6 +95,7 @@ enum qverb_flag {
 	QVERB_DEFINITION = 4, /* changes the set of queues or their options */
 	QVERB_WAKES = 8,      /* may make a job ready, or ready sooner */
 	QVERB_PAYLOAD = 16,   /* its rows have payloads: columns are a list for each enum qpayload */
+	QVERB_BEHIND = 32,    /* no statement of its own: it stands behind DONE ... THEN */
 };
 
 /* What the payloads of a queue are: an option of the queue, and the type of a column. */
@@ -118,7 +125,7 @@ struct qverb {
 	int n_columns;
 	const struct qverb_arg *args;
 	int n_args;
-	const char *sql;   /* {name} is the argument, {of} the suffix of qpayloads; NULL: AUTONOMOUS or LOCAL */
+	const char *sql;   /* {name} is the argument; more words in rewrite.c; NULL: AUTONOMOUS, LOCAL or BEHIND */
 	const char *usage; /* lines, without a final semicolon or newline */
 	const char *help;  /* one line */
 };
@@ -134,14 +141,16 @@ struct qverb {
 		ARG(IF_NOT_EXISTS, "exists", "IF NOT EXISTS", FLAG, MAY, 0) \
 		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
 		"SELECT queue.create({queue}, {exists}, {with})", \
-		"QUEUE CREATE q [IF NOT EXISTS] [WITH (option = value, ...)]", \
-		"Create a queue. Options: lease, max_attempts, retry, on_disconnect, retain_done, retain_dead," \
-		" durability, payload, max_length, unlogged.") \
+		"QUEUE CREATE [IF NOT EXISTS] q [WITH (option = value, ...)]", \
+		"Create a queue. Options: lease ('5 min'), max_attempts (25), retry ('exponential 10s 1h' |" \
+		" 'linear 1min [1h]' | 'fixed 1min' | 'none'), on_disconnect (auto | release | keep)," \
+		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
+		" text | bytea), max_length (a number), unlogged (true | false).") \
 	VERB(DROP, QVERB_DEFINITION, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
 		"SELECT queue.drop({queue}, {exists}, false)", \
-		"QUEUE DROP q [IF EXISTS]", \
+		"QUEUE DROP [IF EXISTS] q", \
 		"Drop a queue with all its jobs.") \
 	VERB(ALTER, QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
@@ -149,7 +158,7 @@ struct qverb {
 		ARG(RESET, "reset", "RESET", NAMES, MUST, 1), \
 		"SELECT queue.alter({queue}, {set}, {reset})", \
 		"QUEUE ALTER q {SET (option = value, ...) | RESET (option, ...)}", \
-		"Change the options of a queue.") \
+		"Change the options of a queue; QUEUE HELP CREATE names them.") \
 	VERB(PAUSE, QVERB_DEFINITION, FIXED, "ALTER TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
 		"SELECT queue.pause({queue})", \
@@ -195,14 +204,15 @@ struct qverb {
 		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
 		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
 		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
-		ARG(RETURNING, "returning", "RETURNING ID", FLAG, MAY, 0), \
-		"SELECT p AS id FROM queue._push({queue}, {payload}, {priority}, {delay}, {at}," \
+		ARG(RETURNING, "returning", "RETURNING", RETURNING, MAY, 0), \
+		"SELECT {returned} FROM queue._push{jobs}({queue}, {payload}, {priority}, {delay}, {at}," \
 		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}) AS p", \
 		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
 		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text]\n" \
-		"    [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]] [RETURNING ID]\n" \
+		"    [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]]\n" \
+		"    [RETURNING {ID | JOB} [, ...]]\n" \
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
-		"    {SELECT ... | WITH ... | FROM STDIN [options]}", \
+		"    {SELECT ... | VALUES ... | TABLE t | WITH ... | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction.") \
 	VERB(TAKE, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
@@ -223,43 +233,78 @@ struct qverb {
 		"QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval]", \
 		"Take and finish jobs at once (at most once delivery).") \
 	VERB(DONE, 0, ROWS, "UPDATE", NONE, \
-		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
+		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
 		ARG(RESULT, "result", "RESULT", JSON, MAY, 0) \
-		ARG(THEN, "then", "THEN", THEN, MAY, 0), \
-		"SELECT queue FROM queue._done({job}, false, {result}) AS queue", \
-		"QUEUE DONE job [, job ...] [RESULT jsonb]\n" \
-		"    [THEN PUSH q payload [, payload ...] [options of PUSH]\n" \
-		"    | THEN TAKE [q [, q2 ...]] [options of TAKE]]", \
-		"Finish jobs; push the next ones with it, or take the next one after it.") \
+		ARG(KEEP, "keep", "KEEP", FLAG, MAY, 0) \
+		ARG(PARTIAL, "partial", "PARTIAL", FLAG, MAY, 8) \
+		ARG(THEN, "then", "THEN", THEN, MAY, 8), \
+		"SELECT queue FROM queue._done({job}, false, {result}{kept}) AS queue", \
+		"QUEUE DONE {job [, job ...] [ON q] | KEY text ON q} [RESULT jsonb] [KEEP]\n" \
+		"    [PARTIAL | THEN PUSH q payload [, payload ...] [options of PUSH]\n" \
+		"    | THEN MOVE TO q [options of PUSH] | THEN TAKE [q [, q2 ...]] [options of TAKE]]", \
+		"Finish jobs; push the next ones with it, or take the next one after it. A job: its token; or" \
+		" of a lease that this connection holds also '<queue number>-<id>', id [ON q], KEY k ON q." \
+		" Several: a list, or ANY(array). PARTIAL: those whose lease is held, with a row for each." \
+		" KEEP: in the archive, whatever retain_done says.") \
+	VERB(MOVE, QVERB_WAKES | QVERB_BEHIND, ROWS, "INSERT 0", NONE, \
+		ARG(QUEUE, "queue", "TO", QUEUE, MUST, 0) \
+		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
+		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 1) \
+		ARG(AT, "at", "AT", TIMESTAMP, MAY, 1) \
+		ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0) \
+		ARG(EXPIRES, "expires", "EXPIRES", INTERVAL, MAY, 0) \
+		ARG(ATTEMPTS, "attempts", "ATTEMPTS", INT, MAY, 0) \
+		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
+		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
+		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
+		ARG(RETURNING, "returning", "RETURNING", RETURNING, MAY, 0), \
+		NULL, \
+		"QUEUE DONE job [, job ...] [RESULT jsonb] [KEEP] THEN MOVE TO q [PRIORITY n]\n" \
+		"    [DELAY interval | AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n]\n" \
+		"    [GROUP text] [KEY text [ON DUPLICATE ...]] [RETURNING {ID | JOB} [, ...]]", \
+		"Finish jobs and push their payloads and headers to another queue, both or neither.") \
 	VERB(FAIL, QVERB_WAKES, ROWS, "UPDATE", NONE, \
-		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
+		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
 		ARG(ERROR, "error", "ERROR", TEXT, MAY, 0) \
 		ARG(RETRY_IN, "retry", "RETRY IN", INTERVAL, MAY, 1) \
 		ARG(FINAL, "final", "FINAL", FLAG, MAY, 1), \
 		"SELECT queue FROM queue._fail({job}, {error}, {retry}, {final}, false) AS queue", \
-		"QUEUE FAIL job [, job ...] [ERROR text] [RETRY IN interval | FINAL]", \
+		"QUEUE FAIL {job [, job ...] [ON q] | KEY text ON q} [ERROR text]\n" \
+		"    [RETRY IN interval | FINAL]", \
 		"Report a failed attempt; the job is retried, or dead.") \
 	VERB(RELEASE, QVERB_WAKES, ROWS, "UPDATE", NONE, \
-		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
+		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
 		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 0), \
 		"SELECT queue FROM queue._release({job}, {delay}, false) AS queue", \
-		"QUEUE RELEASE job [, job ...] [DELAY interval]", \
+		"QUEUE RELEASE {job [, job ...] [ON q] | KEY text ON q} [DELAY interval]", \
 		"Give jobs back; the attempt is not counted.") \
 	VERB(EXTEND, 0, ROWS, "UPDATE", NONE, \
-		ARG(JOB, "job", NULL, JOBS, MUST, 0) \
+		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
 		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 0), \
 		"SELECT queue FROM queue._extend({job}, {lease}) AS queue", \
-		"QUEUE EXTEND job [, job ...] [LEASE interval]", \
+		"QUEUE EXTEND {job [, job ...] [ON q] | KEY text ON q} [LEASE interval]", \
 		"Move the end of a lease.") \
 	VERB(CANCEL, 0, ROWS, "UPDATE", NONE, \
-		ARG(REF, "job", NULL, REFS, MUST, 0), \
-		"SELECT queue FROM queue._cancel({job}, false) AS queue", \
-		"QUEUE CANCEL job [, job ...]", \
+		ARG(REF, "job", NULL, REFS, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
+		"SELECT queue, job FROM queue._cancel({job}, false{named}) AS c", \
+		"QUEUE CANCEL {job [, job ...] [ON q] | KEY text ON q}", \
 		"Remove jobs that wait; tell the workers of those that run.") \
 	VERB(RERUN, QVERB_WAKES, ROWS, "UPDATE", NONE, \
-		ARG(REF, "job", NULL, REFS, MUST, 0), \
-		"SELECT queue FROM queue._rerun({job}, false) AS queue", \
-		"QUEUE RERUN job [, job ...]", \
+		ARG(REF, "job", NULL, REFS, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
+		"SELECT queue FROM queue._rerun({job}, false{named}) AS queue", \
+		"QUEUE RERUN {job [, job ...] [ON q] | KEY text ON q}", \
 		"Make dead jobs ready again, with all their attempts.") \
 	VERB(REDRIVE, QVERB_WAKES, VALUE, "UPDATE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
@@ -272,19 +317,22 @@ struct qverb {
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
 		"SELECT * FROM queue.peek{of}({queue}, {limit}, {state})", \
-		"QUEUE PEEK q [LIMIT n] [STATE s]", \
-		"Look at jobs without taking them.") \
+		"QUEUE PEEK q [LIMIT n] [STATE {ready | later | leased | blocked | dead | done}]", \
+		"Look at jobs without taking them. done: what the archive holds.") \
 	VERB(JOB, QVERB_PAYLOAD, ROWS, "SELECT", JOB, \
-		ARG(REF, "job", NULL, TEXT, MUST, 0), \
-		"SELECT * FROM queue.job{of}({job})", \
-		"QUEUE JOB job", \
+		ARG(REF, "job", NULL, REF, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
+		"SELECT * FROM queue.job{of}({job}{named})", \
+		"QUEUE JOB {job [ON q] | KEY text ON q}", \
 		"Show everything about one job.") \
 	VERB(AWAIT, QVERB_AUTONOMOUS, ROWS, "SELECT", AWAIT, \
-		ARG(REF, "job", NULL, TEXT, MUST, 0) \
-		ARG(QUEUE, "queue", "ON", QUEUE, MAY, 0) \
+		ARG(REF, "job", NULL, REF, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0), \
 		NULL, \
-		"QUEUE AWAIT job [ON q] [WAIT interval]", \
+		"QUEUE AWAIT {job [ON q] | KEY text ON q} [WAIT interval]", \
 		"Wait for the end of a job, and show its result.") \
 	VERB(ERRORS, 0, ROWS, "SELECT", ERRORS, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
@@ -295,7 +343,7 @@ struct qverb {
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
 		"SELECT queue.purge({queue}, {state}, false)", \
-		"QUEUE PURGE q [STATE s]", \
+		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}]", \
 		"Delete jobs that are not leased.") \
 	VERB(HELP, QVERB_LOCAL, ROWS, "SELECT", HELP, \
 		ARG(VERB, "verb", NULL, VERB, MAY, 0), \
@@ -309,9 +357,17 @@ struct qverb {
  * after it.
  */
 #define QUEUE_THEN_PUSH_SQL \
-	"SELECT p AS id FROM (SELECT pg_catalog.count(*) AS jobs FROM ({done}) AS job) AS done," \
-	" LATERAL queue._push({queue}, {payload}, {priority}, {delay}, {at}, {headers}, jobs IS NULL," \
+	"SELECT {returned} FROM (SELECT pg_catalog.count(*) AS jobs FROM ({done}) AS job) AS done," \
+	" LATERAL queue._push{jobs}({queue}, {payload}, {priority}, {delay}, {at}, {headers}, jobs IS NULL," \
 	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}) AS p"
+
+/* DONE ... THEN MOVE: one function, which reads what it moves before that is gone. */
+#define QUEUE_THEN_MOVE_SQL \
+	"SELECT {returned} FROM queue._move({job}, {result}, {keep}, {queue}, {priority}, {delay}, {at}," \
+	" {headers}, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}) AS p"
+
+/* DONE ... PARTIAL */
+#define QUEUE_PARTIAL_SQL "SELECT job, ok, sqlstate FROM queue._done_partial({job}, {result}{kept}) AS d"
 
 enum qverb_id {
 #define QVERB_ENUM(name, ...) QVERB_##name,
@@ -336,7 +392,11 @@ int qverb_help(const char *verb, size_t len, qverb_help_fn *fn, void *arg);
 /* The columns of a verb with PAYLOAD, of which there are verb->n_columns. */
 const struct wire_field *qverb_columns(const struct qverb *verb, enum qpayload payload);
 
-/* The single column of PUSH ... RETURNING ID. */
-extern const struct wire_field qverb_push_columns[1];
+/* What RETURNING names, in which order. */
+enum qreturning { QRETURN_ID, QRETURN_JOB, QRETURN_ID_JOB, QRETURN_JOB_ID, QRETURN_COUNT };
+extern const struct wire_field qverb_push_columns[QRETURN_COUNT][2];
+
+/* The columns of DONE ... PARTIAL. */
+extern const struct wire_field qverb_partial_columns[3];
 
 #endif

@@ -86,6 +86,20 @@ static void waiter_free(struct waiter *w)
 	mem_free(w);
 }
 
+usec_t waiter_asks_since(const struct waiter *w)
+{
+	if (w->item != NULL)
+		return merge_sent_at(w->item);
+	return w->hand != NULL ? hand_sent_at(w->hand) : 0;
+}
+
+bool waiter_is_stuck(const struct waiter *w)
+{
+	usec_t since = waiter_asks_since(w);
+
+	return since != 0 && loop_now() - since >= STUCK_AFTER;
+}
+
 /* It was woken and does not ask any more: the next one does in its place. */
 static void pass_on(struct waiter *w)
 {
@@ -198,7 +212,7 @@ static bool next_asks(const struct room *r, const struct waiter *w)
 
 	if (m != NULL && m->waiter == w)
 		m = m->next;
-	return m != NULL && waiter_is_busy(m->waiter);
+	return m != NULL && waiter_is_busy(m->waiter) && !waiter_is_stuck(m->waiter);
 }
 
 /* What the rooms learn from jobs that were found: there may be more, and leases will end. */
@@ -238,6 +252,19 @@ static void popped(struct waiter *w)
 	}
 }
 
+static char *key_of(const struct waiter *w, const struct taken *t)
+{
+	char *key = mem_alloc((size_t)t->key_len + 1);
+
+	if (key == NULL || buf_failed(&w->answer.rows)) {
+		mem_free(key);
+		return NULL;
+	}
+	memcpy(key, w->answer.rows.data + t->key_at, (size_t)t->key_len);
+	key[t->key_len] = '\0';
+	return key;
+}
+
 static void add_leases(struct waiter *w)
 {
 	if (w->args.pop) {
@@ -253,7 +280,11 @@ static void add_leases(struct waiter *w)
 			w->answer.rows.failed = true;
 			continue;
 		}
+		if (t->key_len >= 0) /* without memory it has to be named otherwise */
+			l->key = key_of(w, t);
 		l->place = t->place;
+		if (t->lease_ms > 0 && w->taken_since != 0)
+			l->until = w->taken_since + (usec_t)(t->lease_ms - 1) * USEC_MSEC;
 		l->stamped = w->stamp != 0 && (t->policy != LEASE_KEEP || w->args.hold > 0);
 		if (w->args.hold > 0)
 			hold_begin(l, w->args.hold, w->args.span);
@@ -288,12 +319,26 @@ static void count_taken(const struct waiter *w)
 		}
 }
 
+/* It would be sent away with the jobs in its hands. In a transaction it may finish them. */
+static bool would_be_cut_off(const struct waiter *w)
+{
+	const struct client *c = w->qc->client;
+
+	return pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS && !w->args.pop &&
+	       client_is_to_leave(c) && client_tx(c) == CLIENT_TX_IDLE;
+}
+
 static void deliver(struct waiter *w)
 {
 	struct client *c = w->qc->client;
 	struct answer a = {0};
 
 	found_in_rooms(w);
+	if (would_be_cut_off(w)) {
+		forget_rows(w);
+		park_send_away(&w->park);
+		return;
+	}
 	if (!client_is_alive(c) || buf_failed(&w->answer.rows)) {
 		give_back_taken(w);
 		park_no_memory(&w->park);
@@ -355,7 +400,7 @@ static void found_nothing(struct waiter *w)
 	bool fresh = w->members == NULL;
 
 	taken_free(w); /* it may be long before there is a job */
-	if (w->park.wait == 0 || w->expired || pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS) {
+	if (w->park.wait == 0 || w->expired) {
 		park_over(&w->park);
 		return;
 	}
@@ -408,6 +453,20 @@ static void refused(struct waiter *w, const struct pg_error *err)
 	park_fail(&w->park, w->args.described ? &changed : err);
 }
 
+void waiter_lost(void *arg, const struct merge_lost *lost)
+{
+	struct waiter *w = arg;
+	struct lost_jobs jobs = {.names = (const char(*)[QSTMT_QUEUE_MAX + 1]) w->args.queues,
+		.n_names = w->args.n_queues,
+		.lease = w->args.lease,
+		.seed = lost->seed,
+		.pid = lost->pid,
+		.sent_at = lost->sent_at};
+
+	if (!w->args.pop)
+		back_lost(w->db, w->pool, &jobs);
+}
+
 void waiter_asked(void *arg, const struct pg_error *err)
 {
 	struct waiter *w = arg;
@@ -424,7 +483,10 @@ void waiter_asked(void *arg, const struct pg_error *err)
 		waiter_free(w);
 		return;
 	}
-	if (err != NULL && !w->expired && park_may_try_again(&w->park, err)) {
+	if (err != NULL && strcmp(err->sqlstate, "08007") == 0 && !w->expired && !w->args.pop &&
+		w->park.wait == 0 && w->again++ < SENT_AGAIN_MAX && probe_start(w)) {
+		/* whatever the first one has taken is given back */
+	} else if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		found_nothing(w);
 	} else if (err != NULL && strcmp(err->sqlstate, "42804") == 0) {
@@ -434,10 +496,13 @@ void waiter_asked(void *arg, const struct pg_error *err)
 			schema_suspect(w->db);
 		pass_on(w);
 		park_fail(&w->park, err);
-	} else if (w->n_taken > 0) {
-		deliver(w);
 	} else {
-		found_nothing(w);
+		for (int i = 0; i < w->args.n_queues; i++)
+			agent_took(w->qc, w->args.queues[i]);
+		if (w->n_taken > 0)
+			deliver(w);
+		else
+			found_nothing(w);
 	}
 }
 
@@ -482,7 +547,7 @@ static bool same_question(const struct take_args *a, const struct take_args *b)
  * nothing is there, and nothing is wrong. */
 static bool nothing_there(const struct waiter *w)
 {
-	if (pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS || park_must_leave(w->qc))
+	if (park_must_leave(w->qc))
 		return false;
 	for (int i = 0; i < w->args.n_queues; i++) {
 		struct room *r = room_find(w->db, w->args.queues[i]);
@@ -504,14 +569,24 @@ static struct qclient *qclient_of(const struct park *p)
 	return of_park(p)->qc;
 }
 
+/* What is on its way comes in a moment, or nobody waits for it: what it takes is given back. What
+ * is popped could not be: that is stopped, and its end waited for. What waits for a server may wait
+ * for long. */
 static bool is_over(struct park *p)
 {
 	struct waiter *w = of_park(p);
+	usec_t since = waiter_asks_since(w);
 
 	w->expired = true;
-	/* what is on its way comes in a moment; what waits for a server may wait for long */
-	return (w->hand == NULL || hand_leave(w)) &&
-	       (w->item == NULL || !merge_is_running(w->item));
+	if (w->hand != NULL && hand_leave(w))
+		since = 0;
+	if (since == 0 || (waiter_is_stuck(w) && !w->args.pop))
+		return true;
+	if (waiter_is_stuck(w))
+		merge_cancel(w->item);
+	else if (!park_again_at(p, since + STUCK_AFTER))
+		return !w->args.pop;
+	return false;
 }
 
 static void stat_waiter(const struct park *p, struct queue_stat_waiter *st, struct buf *names)

@@ -46,6 +46,9 @@ struct room {
 
 struct taken {
 	int64_t id, place;
+	int64_t lease_ms; /* rounded up; 0: not known */
+	size_t key_at; /* its key in the rows of the answer */
+	int32_t key_len; /* -1: none */
 	enum lease_policy policy;
 	char token[TOKEN_MAX];
 	char queue[QSTMT_QUEUE_MAX + 1];
@@ -64,13 +67,14 @@ struct waiter {
 	int16_t *formats;
 	int n_formats, n_columns;
 	bool expired;
-	int again; /* how often it asked once more, for payloads of another type */
+	int again; /* how often it asked once more, for payloads of another type, or as there was no answer */
 	struct {
 		struct buf rows;
 		int n_rows;
 	} answer;
 	struct taken *taken;
 	int n_taken, cap_taken;
+	usec_t taken_since; /* their leases began after that; 0: not known */
 	int32_t stamp;  /* the number of the proxy, as its last take wrote it */
 	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
 	uint64_t wakes; /* of the database when it last asked */
@@ -91,6 +95,9 @@ static inline bool waiter_is_busy(const struct waiter *w)
 	return w->item != NULL || w->hand != NULL;
 }
 
+usec_t waiter_asks_since(const struct waiter *w); /* when a server got its statement; 0: none has one of it */
+bool waiter_is_stuck(const struct waiter *w);
+
 /* probe.c: never calls back before it returns; false: memory. */
 bool probe_start(struct waiter *w);
 /* Room for so many jobs, before they are taken: out of memory, what is known of a job can be given back, and
@@ -103,6 +110,7 @@ void probe_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, 
 
 /* wait.c */
 void waiter_asks_again(void *arg); /* what its probe has told it was rolled back, and is sent once more */
+void waiter_lost(void *arg, const struct merge_lost *lost); /* nobody knows what its probe has taken */
 void waiter_asked(void *arg, const struct pg_error *err); /* the end of a probe */
 void waiter_handed(struct waiter *w, bool ok); /* the end of a push that may have been its job */
 void waiter_ask_failed(struct waiter *w);                 /* no memory to ask */

@@ -329,6 +329,7 @@ struct scram_client {
 	const struct secret *secret;
 	struct binding binding;
 	char own_nonce[SCRAM_NONCE_ROOM];
+	int64_t too_many;                        /* rounds asked for */
 	uint8_t server_signature[SCRAM_KEY_LEN]; /* that an honest server will send */
 };
 
@@ -402,16 +403,30 @@ static bool read_server_first(
 	return attr_skip_rest(&cur);
 }
 
+int64_t scram_rounds_asked(const char *msg, size_t len)
+{
+	struct cursor cur;
+	struct attr a;
+	int64_t n;
+
+	if (!plausible(msg, len))
+		return -1;
+	cur = cursor_init(msg, len);
+	if (!attr_take(&cur, 'r', &a) || !attr_take(&cur, 's', &a) || !attr_take(&cur, 'i', &a) ||
+		!util_parse_i64(a.value, a.len, &n) || n < 1 || !attr_skip_rest(&cur))
+		return -1;
+	return n;
+}
+
 static bool get_keys(
 	const struct secret *secret, const struct server_first *f, struct scram_keys *ret)
 {
 	const struct scram_verifier *v = &secret->scram;
 
-	if (f->iterations > SCRAM_ITERATIONS_MAX)
-		return false;
 	if (secret->kind == SECRET_PLAIN)
-		return scram_keys_recall(
-			ret, secret->plain, f->salt, f->salt_len, (int)f->iterations);
+		return f->iterations <= scram_limit() &&
+		       scram_keys_recall(
+			       ret, secret->plain, f->salt, f->salt_len, (int)f->iterations);
 	if (secret->kind != SECRET_SCRAM_KEYS || v->iterations != f->iterations ||
 		v->salt_len != f->salt_len || memcmp(v->salt, f->salt, f->salt_len) != 0)
 		return false;
@@ -447,6 +462,11 @@ static bool put_client_final(struct scram_client *c, const struct scram_keys *ke
 	return true;
 }
 
+int64_t scram_client_too_many(const struct scram_client *c)
+{
+	return c->too_many;
+}
+
 enum scram_step scram_client_continue(
 	struct scram_client *c, const char *msg, size_t len, struct buf *out)
 {
@@ -460,8 +480,11 @@ enum scram_step scram_client_continue(
 	c->state = CLIENT_DONE;
 	if (!read_server_first(c, msg, len, &first))
 		return SCRAM_MALFORMED;
-	if (!get_keys(c->secret, &first, &keys))
+	if (!get_keys(c->secret, &first, &keys)) {
+		if (c->secret->kind == SECRET_PLAIN && first.iterations > scram_limit())
+			c->too_many = first.iterations;
 		return SCRAM_REFUSED;
+	}
 	ok = put_client_final(c, &keys, &first.nonce, msg, len, &scratch, out);
 	util_erase(&keys, sizeof(keys));
 	buf_free(&scratch);

@@ -33,7 +33,8 @@ MUST_CHECK enum saslprep saslprep(const char *password, char **ret);
 /* false: count out of range, or the library failed. */
 MUST_CHECK bool scram_keys_derive(struct scram_keys *ret, const char *password, const uint8_t *salt,
 	size_t salt_len, int iterations);
-/* The same through a small memory, for passwords of our own configuration only. */
+/* The same through a small memory, for passwords that we know ourselves: of the configuration, of
+ * auth_query. */
 MUST_CHECK bool scram_keys_recall(struct scram_keys *ret, const char *password, const uint8_t *salt,
 	size_t salt_len, int iterations);
 

@@ -39,6 +39,18 @@ bool hash_private(uint8_t dst[SCRAM_KEY_LEN], const void *p, size_t len)
 	return hash_hmac(dst, key, p, len);
 }
 
+static int limit = SCRAM_ITERATIONS_MAX;
+
+void scram_set_limit(int rounds)
+{
+	limit = rounds;
+}
+
+int scram_limit(void)
+{
+	return limit;
+}
+
 static bool keys_derive(struct scram_keys *ret, const char *password, const uint8_t *salt,
 	size_t salt_len, int iterations)
 {
@@ -80,15 +92,16 @@ bool scram_keys_derive(struct scram_keys *ret, const char *password, const uint8
 
 /*
  * A pool that opens many server connections with one password would pay a PBKDF2, milliseconds of
- * the loop, for each. One slot per hash of password, salt and count; the tag is a keyed hash, so
- * the password itself is not kept. Not shared between threads.
+ * the loop, for each; so would we for each client that names a user whose password auth_query
+ * tells. One slot per hash of password, salt and count; the tag is a keyed hash, so the password
+ * itself is not kept. Not shared between threads.
  */
 struct memo {
 	bool used;
 	uint8_t tag[SCRAM_KEY_LEN];
 	struct scram_keys keys;
 };
-static struct memo memos[64];
+static struct memo memos[256];
 
 static bool memo_tag(uint8_t tag[SCRAM_KEY_LEN], const char *password, const uint8_t *salt,
 	size_t salt_len, int iterations)
@@ -145,14 +158,36 @@ bool scram_verifier_make(struct scram_verifier *ret, const char *password, int i
 	return ok;
 }
 
-void scram_verifier_mock(struct scram_verifier *ret, const char *user, int iterations)
+static void salt_of(uint8_t salt[SCRAM_SALT_LEN], const char *user)
 {
 	uint8_t digest[SCRAM_KEY_LEN];
 
-	*ret = (struct scram_verifier){.iterations = iterations, .salt_len = SCRAM_SALT_LEN};
 	if (!hash_private(digest, user, strlen(user)))
 		util_random(digest, sizeof(digest));
-	memcpy(ret->salt, digest, SCRAM_SALT_LEN);
+	memcpy(salt, digest, SCRAM_SALT_LEN);
+}
+
+bool scram_verifier_recall(
+	struct scram_verifier *ret, const char *user, const char *password, int iterations)
+{
+	struct scram_keys keys;
+	bool ok;
+
+	*ret = (struct scram_verifier){.iterations = iterations, .salt_len = SCRAM_SALT_LEN};
+	salt_of(ret->salt, user);
+	ok = scram_keys_recall(&keys, password, ret->salt, ret->salt_len, iterations);
+	if (ok) {
+		memcpy(ret->stored_key, keys.stored, sizeof(ret->stored_key));
+		memcpy(ret->server_key, keys.server, sizeof(ret->server_key));
+	}
+	util_erase(&keys, sizeof(keys));
+	return ok;
+}
+
+void scram_verifier_mock(struct scram_verifier *ret, const char *user, int iterations)
+{
+	*ret = (struct scram_verifier){.iterations = iterations, .salt_len = SCRAM_SALT_LEN};
+	salt_of(ret->salt, user);
 	/* Nobody knows a preimage of these. */
 	util_random(ret->stored_key, sizeof(ret->stored_key));
 	util_random(ret->server_key, sizeof(ret->server_key));
@@ -298,7 +333,8 @@ bool secret_matches(const struct secret *s, const char *user, const char *passwo
 		break;
 	case SECRET_SCRAM:
 	case SECRET_SCRAM_KEYS:
-		ok = scram_keys_derive(&keys, password, s->scram.salt, s->scram.salt_len,
+		ok = s->scram.iterations <= limit &&
+		     scram_keys_derive(&keys, password, s->scram.salt, s->scram.salt_len,
 			     s->scram.iterations) &&
 		     util_equal_secret(s->scram.stored_key, keys.stored, SCRAM_KEY_LEN);
 		if (ok && ret_client_key)

@@ -33,6 +33,38 @@ static inline bool is(char c, unsigned class)
 	return classes[(uint8_t)c] & class;
 }
 
+/* --- encodings ------------------------------------------------------------------------------ */
+
+/* Bytes of the character at p, as far as they are here. */
+static inline size_t char_len(const char *p, const char *end, unsigned dialect)
+{
+	size_t n = 2;
+	uint8_t c = (uint8_t)*p;
+
+	if (c < 0x80 || (dialect & SQL_WIDE_ANY) == 0)
+		return 1;
+	if ((dialect & SQL_WIDE_ANY) == SQL_WIDE_SJIS && c >= 0xA1 && c <= 0xDF)
+		return 1; /* half a kana */
+	if ((dialect & SQL_WIDE_ANY) == SQL_WIDE_GB18030 && end - p >= 2 && is(p[1], C_DIGIT))
+		n = 4;
+	return (size_t)(end - p) < n ? (size_t)(end - p) : n;
+}
+
+/* The one of JIS X 0208 becomes the one of ASCII in SHIFT_JIS_2004, and in no other. */
+static inline bool is_backslash(const char *p, const char *end, unsigned dialect)
+{
+	return *p == '\\' ||
+	       ((dialect & SQL_WIDE_JIS_2004) && end - p >= 2 && memcmp(p, "\x81\x5F", 2) == 0);
+}
+
+bool sql_is_plain(const char *text, size_t len)
+{
+	for (size_t i = 0; i < len; i++)
+		if (text[i] == '\\' || (uint8_t)text[i] >= 0x80)
+			return false;
+	return true;
+}
+
 /* --- blanks and comments ---------------------------------------------------------------------- */
 
 static const char *line_end(const char *p, const char *end)
@@ -164,15 +196,31 @@ enum quote {
 	QUOTE_BITS,   /* nothing special */
 };
 
+/* p stands at a backslash, or at one of its two bytes in SHIFT_JIS_2004: the place behind what is
+ * escaped, which may be behind the end. */
+static const char *escaped_end(const char *p, const char *end, unsigned dialect)
+{
+	p += char_len(p, end, dialect);
+	return p < end ? p + char_len(p, end, dialect) : p + 1;
+}
+
+/* To the next quote that no backslash escapes. */
+static const char *escapes_end(const char *p, const char *end, unsigned dialect)
+{
+	while (p < end && *p != '\'')
+		p = is_backslash(p, end, dialect) ? escaped_end(p, end, dialect)
+						  : p + char_len(p, end, dialect);
+	return p;
+}
+
 /* p stands behind the opening quote; returns the place behind the literal, or NULL. */
-static const char *string_end(const char *p, const char *end, enum quote quote)
+static const char *string_end(const char *p, const char *end, enum quote quote, unsigned dialect)
 {
 	const char *next;
 
 	for (;;) {
 		if (quote == QUOTE_ESCAPE) {
-			while (p < end && *p != '\'')
-				p += *p == '\\' ? 2 : 1;
+			p = escapes_end(p, end, dialect);
 			if (p >= end)
 				return NULL;
 		} else {
@@ -212,13 +260,23 @@ static const char *skip_class(const char *p, const char *end, unsigned class)
 	return p;
 }
 
+/* The same where a character may have bytes of others in it. */
+static const char *skip_word(const char *p, const char *end, unsigned class, unsigned dialect)
+{
+	if (!(dialect & SQL_WIDE_ANY))
+		return skip_class(p, end, class);
+	while (p < end && is(*p, class) && !is_backslash(p, end, dialect))
+		p += char_len(p, end, dialect);
+	return p;
+}
+
 /* p stands at a $. The length of the delimiter $tag$, or 0: there is none. */
-static size_t dollar_tag(const char *p, const char *end)
+static size_t dollar_tag(const char *p, const char *end, unsigned dialect)
 {
 	const char *q = p + 1;
 
 	if (q < end && is(*q, C_START))
-		q = skip_class(q, end, C_TAG);
+		q = skip_word(q, end, C_TAG, dialect);
 	return q < end && *q == '$' ? (size_t)(q + 1 - p) : 0;
 }
 
@@ -263,7 +321,7 @@ static bool lex_prefixed(
 	const struct sql_lexer *lx, const char *p, struct sql_token *ret, const char **ret_stop)
 {
 	const char *end = lx->end;
-	enum quote plain = lx->standard_strings ? QUOTE_PLAIN : QUOTE_ESCAPE;
+	enum quote plain = lx->dialect & SQL_STANDARD ? QUOTE_PLAIN : QUOTE_ESCAPE;
 	char letter = util_lower(*p);
 
 	if (end - p >= 2 && p[1] == '\'' && strchr("ebxn", letter)) {
@@ -272,17 +330,19 @@ static bool lex_prefixed(
 						   : QUOTE_BITS;
 
 		ret->kind = quote == QUOTE_BITS ? SQL_BITS : SQL_STRING;
-		*ret_stop = string_end(p + 2, end, quote);
+		*ret_stop = string_end(p + 2, end, quote, lx->dialect);
 		return true;
 	}
 	if (letter != 'u' || end - p < 3 || p[1] != '&' || (p[2] != '\'' && p[2] != '"'))
 		return false;
 	ret->kind = p[2] == '"' ? SQL_QIDENT : SQL_STRING;
-	*ret_stop = p[2] == '"' ? ident_end(p + 3, end) : string_end(p + 3, end, QUOTE_PLAIN);
+	*ret_stop = p[2] == '"' ? ident_end(p + 3, end)
+				: string_end(p + 3, end, QUOTE_PLAIN, lx->dialect);
 	return true;
 }
 
-static const char *lex_dollar(const char *p, const char *end, struct sql_token *ret)
+static const char *lex_dollar(
+	const char *p, const char *end, unsigned dialect, struct sql_token *ret)
 {
 	size_t tag;
 
@@ -293,7 +353,7 @@ static const char *lex_dollar(const char *p, const char *end, struct sql_token *
 		ret->param = param_number(p + 1, stop);
 		return stop;
 	}
-	tag = dollar_tag(p, end);
+	tag = dollar_tag(p, end, dialect);
 	if (!tag) {
 		ret->kind = SQL_OTHER;
 		return p + 1;
@@ -308,11 +368,11 @@ static const char *lex_other(const char *p, const char *end, struct sql_token *r
 	return p + (end - p >= 2 && p[0] == ':' && p[1] == ':' ? 2 : 1);
 }
 
-void sql_lex_init(struct sql_lexer *lx, const char *text, size_t len, bool standard_strings)
+void sql_lex_init(struct sql_lexer *lx, const char *text, size_t len, unsigned dialect)
 {
 	lx->text = lx->pos = text;
 	lx->end = text + len;
-	lx->standard_strings = standard_strings;
+	lx->dialect = dialect;
 }
 
 void sql_lex_next(struct sql_lexer *lx, struct sql_token *ret)
@@ -324,19 +384,20 @@ void sql_lex_next(struct sql_lexer *lx, struct sql_token *ret)
 	ret->param = 0;
 	if (state != SKIP_TOKEN) {
 		/* nothing, or an open comment */
-	} else if (is(*p, C_START)) {
+	} else if (is(*p, C_START) && !is_backslash(p, end, lx->dialect)) {
 		if (!lex_prefixed(lx, p, ret, &stop)) {
 			ret->kind = SQL_IDENT;
-			stop = skip_class(p, end, C_WORD);
+			stop = skip_word(p, end, C_WORD, lx->dialect);
 		}
 	} else if (*p == '\'') {
 		ret->kind = SQL_STRING;
-		stop = string_end(p + 1, end, lx->standard_strings ? QUOTE_PLAIN : QUOTE_ESCAPE);
+		stop = string_end(p + 1, end,
+			lx->dialect & SQL_STANDARD ? QUOTE_PLAIN : QUOTE_ESCAPE, lx->dialect);
 	} else if (*p == '"') {
 		ret->kind = SQL_QIDENT;
 		stop = ident_end(p + 1, end);
 	} else if (*p == '$') {
-		stop = lex_dollar(p, end, ret);
+		stop = lex_dollar(p, end, lx->dialect, ret);
 	} else if (is(*p, C_DIGIT) || (*p == '.' && end - p >= 2 && is(p[1], C_DIGIT))) {
 		ret->kind = SQL_NUMBER;
 		stop = number_end(p, end);
@@ -485,21 +546,40 @@ static const char *c_escape(const char *p, const char *end, struct buf *out, uin
 	return p + 1;
 }
 
+/* p stands at a backslash. What is behind it may be more than a byte, and itself then. */
+static const char *escape(
+	const char *p, const char *end, unsigned dialect, struct buf *out, uint32_t *high)
+{
+	size_t n;
+
+	p += char_len(p, end, dialect);
+	n = char_len(p, end, dialect);
+	if (n == 1)
+		return c_escape(p, end, out, high);
+	if (*high)
+		return NULL;
+	buf_put(out, p, n);
+	return p + n;
+}
+
 /* p stands behind the opening quote, end behind the closing one. */
-static bool unquote(const char *p, const char *end, char quote, bool escapes, struct buf *out)
+static bool unquote(
+	const char *p, const char *end, char quote, bool escapes, unsigned dialect, struct buf *out)
 {
 	uint32_t high = 0;
 
 	while (p < end) {
 		const char *run = p;
+		bool backslash;
 
-		while (p < end && *p != quote && (*p != '\\' || !escapes))
-			p++;
+		while (p < end && *p != quote && !(escapes && is_backslash(p, end, dialect)))
+			p += escapes ? char_len(p, end, dialect) : 1;
 		buf_put(out, run, (size_t)(p - run));
-		if (p == end || (high && (p != run || *p != '\\')))
+		backslash = p < end && *p != quote;
+		if (p == end || (high && (p != run || !backslash)))
 			return false;
-		if (*p == '\\') {
-			p = c_escape(p + 1, end, out, &high);
+		if (backslash) {
+			p = escape(p, end, dialect, out, &high);
 			if (!p)
 				return false;
 			continue;
@@ -523,7 +603,7 @@ static bool unquote_unicode(const char *p, const char *end, char quote, struct b
 {
 	struct buf plain = BUF_INIT;
 	uint32_t high = 0;
-	bool ok = unquote(p, end, quote, false, &plain);
+	bool ok = unquote(p, end, quote, false, SQL_STANDARD, &plain);
 
 	p = buf_cstr(&plain);
 	ok = ok && !buf_failed(&plain);
@@ -570,19 +650,21 @@ static bool bits_value(const char *p, const char *end, bool hex, struct buf *out
 	return false;
 }
 
-static bool string_value(const char *p, const char *end, bool standard_strings, struct buf *out)
+static bool string_value(const char *p, const char *end, unsigned dialect, struct buf *out)
 {
+	bool standard_strings = dialect & SQL_STANDARD;
+
 	switch (util_lower(*p)) {
 	case '\'':
-		return unquote(p + 1, end, '\'', !standard_strings, out);
+		return unquote(p + 1, end, '\'', !standard_strings, dialect, out);
 	case 'n':
-		return unquote(p + 2, end, '\'', !standard_strings, out);
+		return unquote(p + 2, end, '\'', !standard_strings, dialect, out);
 	case 'e':
-		return unquote(p + 2, end, '\'', true, out);
+		return unquote(p + 2, end, '\'', true, dialect, out);
 	case 'u': /* Postgres refuses it without standard strings */
 		return standard_strings && unquote_unicode(p + 3, end, '\'', out);
 	case '$': {
-		size_t tag = dollar_tag(p, end);
+		size_t tag = dollar_tag(p, end, dialect);
 
 		buf_put(out, p + tag, (size_t)(end - p) - 2 * tag);
 		return true;
@@ -592,7 +674,7 @@ static bool string_value(const char *p, const char *end, bool standard_strings, 
 	}
 }
 
-bool sql_token_value(const struct sql_token *t, bool standard_strings, struct buf *out)
+bool sql_token_value(const struct sql_token *t, unsigned dialect, struct buf *out)
 {
 	const char *p = t->text, *end = p + t->len;
 	bool ok = true;
@@ -603,11 +685,11 @@ bool sql_token_value(const struct sql_token *t, bool standard_strings, struct bu
 			buf_putc(out, util_lower(*p));
 		break;
 	case SQL_QIDENT:
-		ok = *p == '"' ? unquote(p + 1, end, '"', false, out)
-			       : standard_strings && unquote_unicode(p + 3, end, '"', out);
+		ok = *p == '"' ? unquote(p + 1, end, '"', false, dialect, out)
+			       : (dialect & SQL_STANDARD) && unquote_unicode(p + 3, end, '"', out);
 		break;
 	case SQL_STRING:
-		ok = string_value(p, end, standard_strings, out);
+		ok = string_value(p, end, dialect, out);
 		break;
 	case SQL_BITS:
 		ok = bits_value(p + 2, end, util_lower(*p) == 'x', out);

@@ -25,13 +25,14 @@ bool words_token_is(const struct sql_token *t, const char *word)
 /*
  * The bodies of SQL functions may hold semicolons: CREATE [OR REPLACE] {FUNCTION | PROCEDURE} ...
  * BEGIN ATOMIC ...; ...; END. Like psql, it is enough to look at the first words and to count BEGIN
- * and CASE against END outside parentheses.
+ * ATOMIC and CASE against END outside parentheses.
  */
 struct cutter {
 	int parens, blocks;
 	int words;      /* bare words so far */
 	char head[4];   /* initials of the first words, if they can begin such a statement */
 	bool in_create; /* they do */
+	bool begins;    /* the last token is BEGIN, which is a name where no ATOMIC follows */
 };
 
 static void cutter_head(struct cutter *c, const struct sql_token *t)
@@ -55,7 +56,7 @@ static void cutter_word(struct cutter *c, const struct sql_token *t)
 	c->words++;
 	if (!c->in_create || c->parens)
 		return;
-	if (words_token_is(t, "begin") || (c->blocks && words_token_is(t, "case")))
+	if ((c->begins && words_token_is(t, "atomic")) || (c->blocks && words_token_is(t, "case")))
 		c->blocks++;
 	else if (c->blocks && words_token_is(t, "end"))
 		c->blocks--;
@@ -69,6 +70,7 @@ static bool cutter_ends(struct cutter *c, const struct sql_token *t)
 		c->parens++;
 	else if (t->kind == SQL_OTHER && *t->text == ')' && c->parens)
 		c->parens--;
+	c->begins = words_token_is(t, "begin");
 	return t->kind == SQL_END || (t->kind == SQL_SEMICOLON && !c->parens && !c->blocks);
 }
 
@@ -80,7 +82,7 @@ static const char *skip_blanks(const char *p, const char *end)
 	return p;
 }
 
-bool sql_statement_next(const char *text, size_t len, size_t *pos, bool standard_strings,
+bool sql_statement_next(const char *text, size_t len, size_t *pos, unsigned dialect,
 	const char **ret, size_t *ret_len)
 {
 	struct sql_lexer lx;
@@ -88,7 +90,7 @@ bool sql_statement_next(const char *text, size_t len, size_t *pos, bool standard
 	const char *start = text + *pos, *stop = NULL;
 	struct cutter c = {0};
 
-	sql_lex_init(&lx, start, len - *pos, standard_strings);
+	sql_lex_init(&lx, start, len - *pos, dialect);
 	do {
 		sql_lex_next(&lx, &t);
 		if (t.kind == SQL_SEMICOLON && !stop) {
@@ -118,7 +120,7 @@ static bool holds_word(const char *p, const char *end, const char *word)
 	return false;
 }
 
-bool sql_any_statement_is(const char *text, size_t len, bool standard_strings, const char *word)
+bool sql_any_statement_is(const char *text, size_t len, unsigned dialect, const char *word)
 {
 	const char *semicolon, *stmt;
 	size_t pos = 0, n;
@@ -128,7 +130,7 @@ bool sql_any_statement_is(const char *text, size_t len, bool standard_strings, c
 	semicolon = len ? memchr(text, ';', len) : NULL;
 	if (!semicolon || !holds_word(semicolon, text + len, word))
 		return false;
-	while (sql_statement_next(text, len, &pos, standard_strings, &stmt, &n)) {
+	while (sql_statement_next(text, len, &pos, dialect, &stmt, &n)) {
 		if (sql_first_word_is(stmt, n, true, word) == SQL_PEEK_YES)
 			return true;
 	}
@@ -137,9 +139,9 @@ bool sql_any_statement_is(const char *text, size_t len, bool standard_strings, c
 
 /* --- transaction control -------------------------------------------------------------------- */
 
-void words_init(struct words *w, const char *text, size_t len, bool standard_strings)
+void words_init(struct words *w, const char *text, size_t len, unsigned dialect)
 {
-	sql_lex_init(&w->lx, text, len, standard_strings);
+	sql_lex_init(&w->lx, text, len, dialect);
 	do {
 		sql_lex_next(&w->lx, &w->t);
 	} while (w->t.kind == SQL_SEMICOLON);
@@ -166,6 +168,44 @@ bool words_at_end(struct words *w)
 	while (w->t.kind == SQL_SEMICOLON)
 		sql_lex_next(&w->lx, &w->t);
 	return w->t.kind == SQL_END;
+}
+
+/* Behind a keyword a dot makes it the class of a setting of one's own: SET local.tenant. */
+bool words_accept_keyword(struct words *w, const char *word)
+{
+	struct words ahead = *w;
+
+	if (!words_accept(&ahead, word) || words_accept_other(&ahead, '.'))
+		return false;
+	return words_accept(w, word);
+}
+
+static bool accept_name_part(struct words *w, struct buf *ret)
+{
+	struct buf part = BUF_INIT;
+	bool ok = (w->t.kind == SQL_IDENT || w->t.kind == SQL_QIDENT) &&
+		  sql_token_value(&w->t, SQL_STANDARD, &part) && part.len <= WORDS_NAME_MAX &&
+		  memchr(part.data != NULL ? part.data : (const uint8_t *)"", 0, part.len) == NULL;
+
+	for (size_t i = 0; ok && i < part.len; i++)
+		buf_putc(ret, util_lower((char)part.data[i]));
+	buf_free(&part);
+	if (ok)
+		sql_lex_next(&w->lx, &w->t);
+	return ok;
+}
+
+/* name or class.name */
+bool words_accept_name(struct words *w, struct buf *ret)
+{
+	do {
+		if (ret->len > 0)
+			buf_putc(ret, '.');
+		if (!accept_name_part(w, ret))
+			return false;
+	} while (words_accept_other(w, '.'));
+	buf_putc(ret, '\0');
+	return true;
 }
 
 static bool accept_level(struct words *w)
@@ -247,7 +287,7 @@ enum sql_tx sql_tx_classify(const char *text, size_t len)
 	if (len > 2 && util_lower(text[0]) == 's' && util_lower(text[1]) == 'e' &&
 		util_lower(text[2]) == 'l')
 		return SQL_TX_OTHER;
-	words_init(&w, text, len, true);
+	words_init(&w, text, len, SQL_STANDARD);
 	if (w.t.kind == SQL_END)
 		return SQL_TX_EMPTY;
 	kind = tx_kind(&w);
@@ -289,17 +329,17 @@ static enum sql_prep deallocate_kind(struct words *w, struct buf *ret_name)
 		return SQL_PREP_NONE;
 	if (words_token_is(&name, "all"))
 		return SQL_PREP_DEALLOCATE_ALL;
-	return !ret_name || sql_token_value(&name, true, ret_name) ? SQL_PREP_DEALLOCATE
-								   : SQL_PREP_NONE;
+	return !ret_name || sql_token_value(&name, SQL_STANDARD, ret_name) ? SQL_PREP_DEALLOCATE
+									   : SQL_PREP_NONE;
 }
 
 enum sql_prep sql_prep_classify(const char *text, size_t len, struct buf *ret_name)
 {
 	struct words w;
 
-	if (len && util_lower(*text) >= 'a' && util_lower(*text) <= 'z' && util_lower(*text) != 'd')
+	if (len && !sql_prep_may_be(text))
 		return SQL_PREP_NONE;
-	words_init(&w, text, len, true);
+	words_init(&w, text, len, SQL_STANDARD);
 	if (words_accept(&w, "deallocate"))
 		return deallocate_kind(&w, ret_name);
 	if (words_accept(&w, "discard") && words_accept(&w, "all") && words_at_end(&w))

@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The checker: many client processes push and work at random while some of them, server processes and,
-if wanted, the proxy are killed; then their logs are judged, and everything has to be at rest.
+if wanted, the proxy are killed, connections to the server go silent or are cut before their answer, and
+server processes are stopped for a while; then their logs are judged, and everything has to be at rest.
 
     /usr/bin/python3 test/check/check.py --build DIR --seconds 600 --restarts
     /usr/bin/python3 test/check/check.py --judge FOLDER          the logs of a run that was kept
@@ -30,6 +31,7 @@ import judge  # noqa: E402
 import worker  # noqa: E402
 from pgcluster import Cluster  # noqa: E402
 from proxy import Proxy, wait_for  # noqa: E402
+from relay import Relay  # noqa: E402
 
 SETUP = """
 QUEUE CREATE work WITH (max_attempts = 1000000, retry = 'fixed 1s', lease = '5s');
@@ -37,22 +39,28 @@ QUEUE CREATE pops;
 CREATE TABLE effects (uid text NOT NULL)
 """
 
-SETTINGS = {"queue_heartbeat": "1s", "default_pool_size": "15", "server_login_retry": "100ms"}
+# a statement whose answer does not come is given up soon: long enough for what is only slow
+SETTINGS = {"queue_heartbeat": "1s", "default_pool_size": "15", "server_login_retry": "100ms",
+            "queue_engine_timeout": "3s", "query_timeout": "20s",
+            "core_dumps": "1"}  # its descriptors are counted
+
+STOPPED = (0.2, 6) # seconds that a process of the server is stopped
 
 
 class Check:
     """proxies are running; db is a fresh database behind them; direct a connection past them."""
 
-    def __init__(self, proxies, db, direct, seed, workers=40, restarts=False, patience=60, say=print):
-        """patience: seconds, for what is left at the end to be worked off."""
+    def __init__(self, proxies, db, direct, seed, workers=40, restarts=False, patience=60, say=print, relay=None):
+        """patience: seconds, for what is left at the end to be worked off. relay: between proxies and server."""
         self.proxies, self.db, self.direct, self.say = proxies, db, direct, say
+        self.relay, self.stopped = relay, [] # (pid, when to let it go on)
         self.words, self.patience = (), patience
         self.random = random.Random(seed)
         self.restarts = restarts
         self.folder = tempfile.mkdtemp(prefix="qbcheck")
         self.children = {} # pid -> (slot, name)
         self.born = [0] * workers
-        self.counts = {"kill": 0, "terminate": 0, "restart": 0}
+        self.counts = {"kill": 0, "terminate": 0, "restart": 0, "silent": 0, "cut": 0, "stop": 0}
         self.control = os.path.join(self.folder, "control.log")
         say("seed %r, logs in %s" % (seed, self.folder))
 
@@ -96,10 +104,47 @@ class Check:
         self.fork(slot)
 
     def terminate_one(self):
-        self.counts["terminate"] += self.direct.execute(
-            "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity WHERE datname = %s"
-            " AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY random() LIMIT 1) AS one",
-            (self.db,)).fetchone()[0]
+        for pid, name, _ in self.direct.execute(
+                "SELECT pid, name, pg_terminate_backend(pid) FROM (SELECT pid, application_name AS name FROM pg_stat_activity"
+                " WHERE datname = %s AND pid <> pg_backend_pid() AND backend_type = 'client backend'"
+                " ORDER BY random() LIMIT 1) AS one", (self.db,)).fetchall():
+            self.write("terminate", pid=pid, name=name)
+            self.counts["terminate"] += 1
+
+    def lose_one(self):
+        """The next answer, or all that passes on a connection. Only one connection at a time."""
+        how = self.random.choice(("cut", "cut", "silent", "never"))
+        self.write("lose", how=how)
+        if self.random.random() < 0.2:
+            self.relay.silence(lambda pairs: self.random.sample(pairs, 1) if pairs else [])
+        else:
+            self.relay.arm(None, how)
+        self.counts["cut" if how == "cut" else "silent"] += 1
+
+    def stop_one(self):
+        """A process of the server."""
+        row = self.direct.execute(
+            "SELECT pid FROM pg_stat_activity WHERE datname = %s AND pid <> pg_backend_pid() AND pid <> ALL (%s)"
+            " AND backend_type = 'client backend' AND application_name !~ 'system' ORDER BY random() LIMIT 1",
+            (self.db, [pid for pid, _ in self.stopped])).fetchone()
+        if row is None:
+            return
+        self.write("stop", pid=row[0])
+        self.counts["stop"] += self.signal(row[0], signal.SIGSTOP)
+        self.stopped.append((row[0], time.monotonic() + self.random.uniform(*STOPPED)))
+
+    def go_on(self, now):
+        for one in [s for s in self.stopped if s[1] <= now]:
+            self.stopped.remove(one)
+            self.signal(one[0], signal.SIGCONT)
+
+    @staticmethod
+    def signal(pid, signo):
+        try:
+            os.kill(pid, signo)
+        except ProcessLookupError:
+            return False
+        return True
 
     def restart(self):
         self.write("restart")
@@ -130,11 +175,21 @@ class Check:
                     self.kill_one()
                 if self.random.random() < 0.3:
                     self.terminate_one()
+                if self.relay and self.random.random() < 0.15:
+                    self.lose_one()
+                if self.relay and self.random.random() < 0.04 and not self.stopped:
+                    self.stop_one()
+                self.go_on(time.monotonic())
                 if self.restarts and time.monotonic() > restart_at:
                     self.restart()
                     restart_at = time.monotonic() + 7
         finally:
+            self.go_on(float("inf"))
+            if self.relay:
+                self.relay.disarm()
             self.end()
+        if self.relay: # the server notices now whose other end is gone, and what was open there is rolled back
+            self.relay.forget_silent()
         self.drain()
 
     def end(self):
@@ -180,11 +235,12 @@ class Check:
         said += ["left: %s is in a queue" % uid for uid in final["left"]]
         jobs = case.jobs.values()
         self.say("%d jobs (%d acknowledged, %d rolled back), %d leases, %d ends accepted and %d refused; "
-                 "%d workers and %d backends killed, %d restarts"
+                 "%d workers and %d backends killed, %d restarts, %d silent, %d answers cut, %d backends stopped"
                  % (len(jobs), sum(j.fate == "sure" for j in jobs), sum(j.fate == "never" for j in jobs),
                     len(case.by_token), sum(f.state == "yes" for l in case.by_token.values() for f in l.fins),
                     sum(f.state == "no" for l in case.by_token.values() for f in l.fins), self.counts["kill"],
-                    self.counts["terminate"], self.counts["restart"]))
+                    self.counts["terminate"], self.counts["restart"], self.counts["silent"], self.counts["cut"],
+                    self.counts["stop"]))
         return said
 
     def unrest(self):
@@ -224,6 +280,17 @@ class Check:
 
     def remove(self):
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def relay_to(port):
+    """A proxy whose own session does not hear for longer than queue_orphan_grace is dead for the others, and what it holds is
+    theirs to give back: that session is killed, but not silenced."""
+    return Relay(port, spare=b"qbouncer system")
+
+
+def through(relay):
+    """Of [databases]."""
+    return {"*": "host=127.0.0.1 port=%d" % relay.port}
 
 
 def few_of_each(said):
@@ -267,12 +334,13 @@ def main():
         folder = tempfile.mkdtemp(prefix="qbbin", dir="/tmp")
         os.chmod(folder, 0o755)
         program = shutil.copy(os.path.join(a.build, "qbouncer"), folder)
-        proxies = [Proxy(program, pg, **SETTINGS) for _ in range(a.proxies)]
+        relay = relay_to(pg.port)
+        proxies = [Proxy(program, pg, databases=through(relay), **SETTINGS) for _ in range(a.proxies)]
         try:
             for proxy in proxies:
                 proxy.start()
             with psycopg.connect(pg.dsn(db), autocommit=True) as direct:
-                check = Check(proxies, db, direct, a.seed, a.workers, a.restarts)
+                check = Check(proxies, db, direct, a.seed, a.workers, a.restarts, relay=relay)
                 check.run(a.seconds)
                 said = check.verdict()
             for proxy in proxies:
@@ -281,6 +349,7 @@ def main():
             log = "\n\n".join(proxy.log_text() for proxy in proxies)
             for proxy in proxies:
                 proxy.remove()
+            relay.stop()
             shutil.rmtree(folder, ignore_errors=True)
         if said:
             print("\n".join(few_of_each(said)))

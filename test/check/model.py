@@ -42,7 +42,7 @@ TABLE = """SELECT payload::text, state, priority, attempt, failures, error, coal
 ARCHIVE = """SELECT payload::text, state, attempt, failures, error, key, "group", result::text FROM queue.a_{0}
     WHERE state <> 'expired'"""
 MANY = [("DONE", "", []), ("DONE", "", []), ("DONE", " RESULT $%d", ['{"r": 1}']), ("DONE", " RESULT $%d", [None]),
-        ("DONE", " RESULT '[null]'", []), ("FAIL", " FINAL ERROR $%d", ["broken"]),
+        ("DONE", " RESULT '[null]'", []), ("DONE", " KEEP", []), ("FAIL", " FINAL ERROR $%d", ["broken"]),
         ("FAIL", " RETRY IN '0' ERROR $%d", ["again"]), ("FAIL", " RETRY IN '1 hour'", []), ("RELEASE", "", []),
         ("RELEASE", " DELAY $%d", ["1 hour"]), ("EXTEND", " LEASE '2 hours'", [])]
 
@@ -189,6 +189,8 @@ class Program(Pushes, Looks, Waits):
         row = view.get(n)
         if row is None or row.token != token or self.random.random() < 0.7:
             return token
+        if self.random.random() < 0.5:
+            return "%d-%d" % (self.state.queues[row.queue].number, row.id)
         others = [u for u in c.held.values() if u != n and (u not in view or view[u].id == row.id)]
         return token if others else str(row.id)
 
@@ -214,7 +216,11 @@ class Program(Pushes, Looks, Waits):
             return
         verb, more, params = self.random.choice(MANY)
         names = [self.name(c, tx, t) for t in tokens]
-        sql = "QUEUE %s %s" % (verb, ", ".join("$%d" % (i + 1) for i in range(len(names))))
+        if self.random.random() < 0.2:
+            names = ["{%s}" % ", ".join(names)]
+            sql = "QUEUE %s ANY($1)" % verb
+        else:
+            sql = "QUEUE %s %s" % (verb, ", ".join("$%d" % (i + 1) for i in range(len(names))))
         sql += more % (len(names) + 1) if params else more
         code, repeated = self.why_not(c, tx, tokens)
         done = ([], "UPDATE %d" % len(tokens))
@@ -225,22 +231,45 @@ class Program(Pushes, Looks, Waits):
         self.expect(c, sql, names + params, done)
         rows = self.leased(tx, tokens)
         if verb == "DONE":
-            self.is_done(tx, rows, params[0] if params else "[null]" if more else None)
+            self.is_done(tx, rows, params[0] if params else "[null]" if "null" in more else None, "KEEP" in more)
         else:
             self.goes_on(tx, rows, verb, more)
         self.end(c, tx)
 
-    def is_done(self, tx, rows, result):
+    def partial(self, c):
+        """Some are done, and each is told."""
+        if c.tx:
+            return
+        tx = Tx()
+        view = self.state.view(tx)
+        tokens = list(dict.fromkeys(t for _ in range(3) for t in self.some_tokens(c, tx)))
+        if not tokens:
+            return
+        rows = [self.state.lease(view, t) for t in tokens]
+        got = self.run_one(c, "QUEUE DONE ANY($1) PARTIAL", ["{%s}" % ",".join(tokens)])
+        for t, row, told in zip(tokens, rows, got[0]):
+            wanted = ("t", None) if row and not row.cancelled else ("f", "QB002" if row else "QB001")
+            if (told["ok"][0], told["sqlstate"]) != wanted and not (t in self.state.done and told["ok"][0] == "t"):
+                self.fail("wanted %r of %s, got %r" % (wanted, t, told))
+        n = sum(r["ok"][0] == "t" for r in got[0])
+        if len(got[0]) != len(tokens) or got[1] != "UPDATE %d" % n:
+            self.fail("wanted %d rows, got %r" % (len(tokens), got))
+        good = sorted(((token_order(t), r) for t, r in zip(tokens, rows) if r and not r.cancelled), key=lambda x: x[0])
+        self.is_done(tx, [r for _, r in good], None)
+        self.end(c, tx)
+
+    def is_done(self, tx, rows, result, keep=False):
         tx.done.update(r.token for r in rows)
         for queue in QUEUES:
             mine = [r for r in rows if r.queue == queue]
-            self.state.end(tx, [r for r in mine if not r.again], "done", result)
+            self.state.end(tx, [r for r in mine if not r.again], "done", result, keep)
             for row in mine:
                 if row.again:
                     row = self.state.change(tx, row)
                     row.state, row.position = "later" if row.delayed else "ready", self.state.place()
                     row.token, row.error, row.again = None, None, False
                     row.attempt = row.failures = 0
+                    row.lost = False
 
     def goes_on(self, tx, rows, verb, more):
         dead = []
@@ -373,7 +402,13 @@ class Program(Pushes, Looks, Waits):
         if row.state == "dead":
             self.expect(c, "QUEUE CANCEL $1", [self.ref(row)], "55000")
             return
-        self.expect(c, "QUEUE CANCEL $1", [self.ref(row)], ([], "UPDATE 1"))
+        by_key = row.key and not row.cancelled and self.random.random() < 0.5
+        if by_key:
+            self.expect(c, "QUEUE CANCEL KEY $1 ON %s" % row.queue, [row.key], ([], "UPDATE 1"))
+        elif self.random.random() < 0.3:
+            self.expect(c, "QUEUE CANCEL $1 ON %s" % row.queue, [str(row.id)], ([], "UPDATE 1"))
+        else:
+            self.expect(c, "QUEUE CANCEL $1", [self.ref(row)], ([], "UPDATE 1"))
         if row.state == "leased":
             row = self.state.change(tx, row)
             row.cancelled, row.key = True, None
@@ -455,6 +490,9 @@ class Program(Pushes, Looks, Waits):
             ("QUEUE DONE $1 THEN TAKE a", ["999-1-0123456789abcdef"], "QB001"),
             ("QUEUE CANCEL '1-999999'", [], "QB003"), ("QUEUE TAKE a LIMIT 0", [], "22023"),
             ("QUEUE AWAIT '1-999999'", [], "QB003"), ("QUEUE AWAIT '1-1' ON b", [], "22023"),
+            ("QUEUE CANCEL 999999", [], "22023"), ("QUEUE CANCEL ANY($1)", ["{1-1,999999}"], "22023"),
+            ("QUEUE CANCEL '1-1' ON b", [], "22023"), ("QUEUE DONE KEY 'nosuch' ON a", [], "22023"),
+            ("QUEUE RERUN KEY 'nosuch' ON a", [], "QB003"), ("QUEUE DONE $1 THEN MOVE TO a", ["999-1-0123456789abcdef"], "QB001"),
             ("QUEUE TAKE nosuch", [], "42P01"), ("SELECT 1 / 0", [], "22012")))
         self.expect(c, sql, params, code)
 
@@ -524,7 +562,7 @@ class Program(Pushes, Looks, Waits):
         if tx:
             self.over(c)
         (c.link.close if clean else c.link.crash)()
-        s.give_back(tokens, "worker disconnected")
+        s.give_back(tokens, None if clean else "worker disconnected")
         self.settle()
         if tx:
             self.let_go()
@@ -562,7 +600,7 @@ class Program(Pushes, Looks, Waits):
 
     def step(self):
         c = self.random.choice(self.connections)
-        always = [(self.push, 22), (self.take, 20), (self.finish, 19), (self.then_push, 5), (self.then_take, 5),
+        always = [(self.push, 22), (self.take, 20), (self.finish, 19), (self.partial, 2), (self.then_push, 5), (self.then_take, 5),
                   (self.cancel, 4), (self.rerun, 4), (self.redrive, 1), (self.purge, 1), (self.pause, 1),
                   (self.stats, 2), (self.peek, 2), (self.job, 2), (self.wait_for_job, 4), (self.wrong, 2),
                   (self.own, 2), (self.leave, 2), (self.wait, 8), (self.give_up, 1)]

@@ -52,6 +52,7 @@ class Row:
         self.word = "u%d" % n # in its payload
         self.id = None        # known from RETURNING ID or the first TAKE on
         self.attempt = self.failures = 0
+        self.lost = False     # before: the next time it waits
         self.error = self.token = self.key = self.group = None
         self.headers = self.most = None      # most: attempts, if the push said so
         self.cancelled = False
@@ -205,15 +206,17 @@ class State:
         self.lock(tx, row)
         return new
 
-    def end(self, tx, rows, how, result=None):
+    def end(self, tx, rows, how, result=None, keep=False):
         """They go away, into the archive if somebody wants them there."""
         for row in rows:
             self.lock(tx, row)
             tx.changes[row.n] = None
             tx.ended[row.n] = how
-            if how != "purged" and (self.queues[row.queue].keeps or (how == "done" and result is not None)):
+            if how != "purged" and (self.queues[row.queue].keeps or (how == "done" and (keep or result is not None))):
                 kept = tx.kept[row.n] = copy.copy(row)
                 kept.state, kept.result = how, result
+                if how == "done": # an error was that of an earlier attempt
+                    kept.error = None
         for row in rows:
             if row.group and row.state in ACTIVE:
                 self.next(tx, row.queue, row.group)
@@ -235,7 +238,7 @@ class State:
         row = self.change(tx, row)
         row.state, row.position = "blocked" if row.group else "ready", self.place()
         row.attempt = row.failures = 0
-        row.delayed = False
+        row.delayed = row.lost = False
         if row.group:
             tx.blocked.append((row.queue, row.group))
 
@@ -259,7 +262,7 @@ class State:
         return out
 
     def give_back(self, tokens, error):
-        """In the order of queues and ids, as one statement does it."""
+        """In the order of queues and ids, as one statement does it. Without an error: not counted."""
         for token in sorted(tokens, key=token_order):
             row, tx = self.lease(self.rows, token), Tx()
             if row is None:
@@ -268,9 +271,16 @@ class State:
                 self.end(tx, [row], "cancelled")
             else:
                 row = self.change(tx, row)
-                over = row.is_last_attempt()
-                row.state, row.token, row.error, row.again = "ready", None, error, False
-                row.failures += 1
+                over = row.is_last_attempt() and error is not None
+                row.state, row.token = "ready", None
+                if error is None:
+                    row.attempt -= 1
+                else:
+                    row.delayed = row.lost and not row.again
+                    if row.delayed and not over:
+                        row.state = "later"
+                    row.error, row.again, row.lost = error, False, True
+                    row.failures += 1
                 if over:
                     row.state, row.died = "dead", self.place()
                     if row.group:

@@ -93,6 +93,7 @@ class Proxy:
 
     def _put(self, path, text):
         with open(path, "w", encoding="utf-8") as out:
+            os.fchmod(out.fileno(), 0o600)  # secrets that others can read are a warning
             out.write(text)
         if self.owner:
             os.chown(path, self.owner.pw_uid, self.owner.pw_gid)

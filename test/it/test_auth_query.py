@@ -1,10 +1,13 @@
 """Users that auth_file does not have: auth_query, its connection, its cache."""
 
+import subprocess
+import urllib.request
+
 import psycopg
 import pytest
 
 from pgwire import PgError
-from proxy import wait_for
+from proxy import free_port, wait_for
 
 PASSWORD = "secret of the looked up"
 
@@ -202,5 +205,41 @@ def test_clients_ask_together(qbouncer, db, roles):
     for c in conns:
         assert c.recv().type == "R"
         c.close()
-    row = proxy.wait_show("POOLS", lambda r: r["user"] == "asker")
-    assert int(row["sv_idle"]) + int(row["sv_active"]) <= 2
+    # nobody has logged in: the pool is not shown, its connections are
+    assert 1 <= len([r for r in proxy.console("SHOW SERVERS") if r["user"] == "asker"]) <= 2
+
+
+def test_who_has_proved_nothing_makes_nothing(qbouncer, db, roles):
+    """Where the client chooses the database that auth_query asks, its name alone makes no database, pool or metric."""
+    port = free_port()
+    proxy = start(qbouncer, metrics_port=port, server_login_retry=3600, autodb_idle_timeout=0)
+    before = {r["name"] for r in proxy.console("SHOW DATABASES")}
+    for n in range(70):
+        assert refused(proxy, "made_up_%d" % n, "q_scram").sqlstate in ("08006", "3D000")
+    assert refused(proxy, db, "q_scram", "wrong").sqlstate == "28P01"
+    assert {r["name"] for r in proxy.console("SHOW DATABASES")} == before
+    for what in ("POOLS", "STATS"):
+        assert not {r["database"] for r in proxy.console("SHOW " + what)} - before - {"pgbouncer", "qbouncer"}
+    with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=20) as r:
+        text = r.read().decode()
+    assert "made_up" not in text and db not in text and "auto-database" not in proxy.log_text()
+    # so many names do not keep anybody out, and who comes in is shown
+    assert who(proxy, db, "q_scram") == "q_scram"
+    assert db in {r["name"] for r in proxy.console("SHOW DATABASES")}
+
+
+def test_warning_where_the_client_chooses(qbouncer, db, roles):
+    word = r'WARNING .*no "auth_dbname" a client chooses'
+    start(qbouncer, auth_dbname=db).wait_log("started")
+    proxy = start(qbouncer)
+    proxy.wait_log(word)
+    done = subprocess.run([proxy.program, "--check-config", proxy.ini], stdin=subprocess.DEVNULL, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, timeout=30, check=False, cwd=proxy.dir, preexec_fn=proxy.become)
+    assert done.returncode == 0 and 'no "auth_dbname" a client chooses' in done.stdout
+    at = len(proxy.log_text())
+    proxy.reload()
+    proxy.wait_log(word, at)
+    proxy.settings["auth_dbname"] = db
+    at = len(proxy.log_text())
+    proxy.reload()
+    proxy.wait_log(r"the configuration is in force \(0 warnings\)", at)

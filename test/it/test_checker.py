@@ -192,7 +192,9 @@ def test_the_judge_sees(fault):
 
 
 def run(qbouncer, db, direct, seconds, before=None, **more):
-    proxies = [qbouncer(**check.SETTINGS) for _ in range(2)]
+    relay = more.get("relay")
+    where = {"databases": check.through(relay)} if relay else {}
+    proxies = [qbouncer(**where, **check.SETTINGS) for _ in range(2)]
     one = check.Check(proxies, db, direct, 1, **more)
     if before:
         setup = one.setup
@@ -209,10 +211,11 @@ def run(qbouncer, db, direct, seconds, before=None, **more):
 
 
 @pytest.mark.timeout(240)
-def test_a_short_run(qbouncer, db, direct):
-    one, said = run(qbouncer, db, direct, 15, restarts=True)
-    assert not said, "\n".join(said[:50])
-    assert one.counts["kill"] > 0 and one.counts["restart"] > 0
+def test_a_short_run(qbouncer, db, direct, cluster):
+    with check.relay_to(cluster.port) as relay:
+        one, said = run(qbouncer, db, direct, 15, restarts=True, relay=relay)
+        assert not said, "\n".join(said[:50])
+        assert one.counts["kill"] > 0 and one.counts["restart"] > 0 and relay.n_lost > 0
 
 
 # What an engine may do wrong, done to its table whatever it does: an acknowledged job is gone, a job is given away and

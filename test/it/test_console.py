@@ -205,7 +205,7 @@ RIGHTS = [("SHOW " + what, None, None) for what in COLUMNS] + [
     ("RECONNECT {db}", None, DENIED), ("WAIT_CLOSE {db}", None, DENIED),
     ("WAIT_CLOSE", None, DENIED), ("KILL {db}", None, DENIED), ("RESUME {db}", None, DENIED),
     ("KILL", None, DENIED), ("RESUME", None, DENIED), ("KILL_CLIENT 123456", "42704", DENIED),
-    ("SUSPEND", None, DENIED), ("RESUME", None, DENIED), ("INSTALL nosuchdb", "55000", DENIED),
+    ("SUSPEND", None, DENIED), ("RESUME", None, DENIED), ("TAKEOVER 999", "0A000", DENIED), ("INSTALL nosuchdb", "55000", DENIED),
     ("SHUTDOWN WAIT_FOR_CLIENTS", None, DENIED), ("SHUTDOWN WAIT_FOR_SERVERS", None, DENIED),
     ("SHUTDOWN", None, DENIED)]
 
@@ -611,7 +611,17 @@ def test_suspend_with_a_paused_database(proxy, db):
         assert outcome(admin, "RESUME") == "55000"
 
 
-def test_fds(proxy, db):
+@pytest.mark.parametrize("text", ["HELP", "help;", " Help ; "])
+def test_help(proxy, text):
+    with proxy.wire("qbouncer", "stats") as c:
+        got = c.query(text).until("Z", skip="SA")
+        assert types(got) == "NCZ" and "SHOW CLIENTS" in got[0].fields["D"]
+        got = c.query("HELP PAUSE").until("Z")
+        assert got[0].type == "E"
+
+
+def test_fds(qbouncer, db):
+    proxy = qbouncer(core_dumps=1)
     with proxy.wire(db) as c, proxy.wire("qbouncer", "admin") as admin:
         c.simple("BEGIN")
         c.simple("SELECT 1")
@@ -656,7 +666,15 @@ def test_install(proxy, db):
         c.simple("SELECT 1")
         with proxy.wire("qbouncer", "admin") as admin:
             for _ in range(2):
-                assert admin.simple("INSTALL " + db)[0].tag == "INSTALL"
+                got = admin.simple("INSTALL " + db)
+                assert types(got) == "CZ" and got[0].tag == "INSTALL"
+                assert '(asked for as role "app")' in [m for m in admin.log if m.type == "N"][-1].fields["M"]
+            admin.simple("INSTALL %s AS postgres" % db)
+            assert '"postgres"' in [m for m in admin.log if m.type == "N"][-1].fields["M"]
+            e = admin.simple("INSTALL %s AS nobody_here" % db)[0]
+            assert e.type == "E" and '"nobody_here"' in e.fields["D"] + e.fields["M"]
+            for bad in ("INSTALL %s AS", "INSTALL %s TO app", "INSTALL %s AS app x"):
+                assert admin.simple(bad % db)[0].sqlstate == "42601"
         assert c.rows("SELECT queue.version() AS v")[0]["v"] == "1"
 
 

@@ -1,11 +1,16 @@
 """Malformed input, at every state: Postgres' own reaction, never a crash or a hang."""
 
+import base64
+import os
 import random
+import socket
 import struct
+import threading
 
 import pytest
 
-from pgwire import Closed, Wire, cstr, types
+from pgwire import Closed, PgError, Wire, cstr, types
+from proxy import wait_for
 
 BAD_STARTUP = {
     "short length": struct.pack("!I", 3),
@@ -170,3 +175,70 @@ def test_statement_name_of_many_bytes(proxy, db):
     with proxy.wire(db) as c:
         c.raw(b"P" + struct.pack("!I", 4 + 3 + 1) + cstr("ab")) # a byte short, then the end
     assert types(proxy.wire(db).simple("SELECT 1")) == "TDCZ"
+
+
+class GreedyServer(threading.Thread):
+    """Asks for so many rounds of SCRAM, with another salt each time."""
+
+    def __init__(self, rounds):
+        super().__init__(daemon=True)
+        self.rounds = rounds
+        self.answered = 0
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                s, _ = self.listener.accept()
+            except OSError:
+                return
+            with s, s.makefile("rwb") as f:
+                self.serve(f)
+
+    def serve(self, f):
+        def read(kind):
+            head = f.read(5 if kind else 4)
+            return f.read(struct.unpack("!i", head[-4:])[0] - 4)
+
+        def ask(code, data):
+            f.write(b"R" + struct.pack("!iI", len(data) + 8, code) + data)
+            f.flush()
+        try:
+            read(None)
+            ask(10, b"SCRAM-SHA-256\0\0")
+            nonce = read("p").split(b"r=", 1)[1]
+            ask(11, b"r=%sx,s=%s,i=%d" % (nonce, base64.b64encode(os.urandom(16)), self.rounds))
+            self.answered += f.read(1) == b"p"
+        except (OSError, struct.error, IndexError):
+            pass
+
+
+def test_rounds_of_a_hostile_server(qbouncer):
+    """What a server may ask of us is bounded: its rounds are done while nobody is served. The error names the figure."""
+    server = GreedyServer(100001)
+    proxy = qbouncer(databases={"*": "host=127.0.0.1 port=%d" % server.port}, users={"app": "app-password"}, auth_type="plain",
+                     server_tls_sslmode="disable")
+    with pytest.raises(PgError) as e:
+        proxy.wire("x", password="app-password")
+    assert e.value.sqlstate == "28P01"
+    assert "100001 rounds" in e.value.fields["D"] and "max_scram_iterations allows 100000" in e.value.fields["D"]
+    assert "max_scram_iterations" in e.value.fields["H"]
+    assert server.answered == 0
+    proxy.settings["max_scram_iterations"] = 100001
+    proxy.reload()
+    proxy.console("RECONNECT")
+    with pytest.raises(PgError):
+        proxy.wire("x", password="app-password")
+    wait_for(lambda: server.answered > 0, "the answer")
+
+
+def test_rounds_of_a_stored_secret(qbouncer, db):
+    """A role may give itself a secret with any number of rounds: a password is not compared with it for seconds."""
+    secret = "SCRAM-SHA-256$999999:AAAAAAAAAAAAAAAAAAAAAA==$%s:%s" % ((base64.b64encode(b"k" * 32).decode(),) * 2)
+    proxy = qbouncer(auth_type="plain", users={"greedy": secret})
+    with pytest.raises(PgError) as e:
+        proxy.wire(db, "greedy", password="x")
+    assert e.value.sqlstate == "28P01"
+    proxy.wait_log(r'secret of user "greedy" has 999999 rounds')

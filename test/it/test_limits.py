@@ -81,6 +81,16 @@ def test_server_lifetime(qbouncer, db):
         assert c.rows(sql)[0]["p"] != first
 
 
+@pytest.mark.parametrize("connect_query", ["", " connect_query='SELECT 1'"])
+def test_server_lifetime_of_nothing_is_one_use(qbouncer, cluster, connect_query):
+    entry = "host=%s port=%d dbname=postgres server_lifetime=0" % (cluster.socket_dir, cluster.port)
+    proxy = qbouncer(databases={"once": entry + connect_query})
+    with proxy.wire("once") as c:
+        seen = {c.rows("SELECT pg_backend_pid() AS p")[0]["p"] for _ in range(3)}
+        assert len(seen) == 3
+    assert proxy.log_text().count("closing because: server lifetime over") >= 2
+
+
 def test_min_pool_size(qbouncer, db):
     proxy = qbouncer(min_pool_size=3)
     with proxy.wire(db) as c:

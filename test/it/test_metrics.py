@@ -309,3 +309,22 @@ def test_taken_port(qbouncer):
         s.listen()
         proxy = qbouncer(metrics_port=s.getsockname()[1])
         proxy.wait_log("cannot listen for metrics")
+
+
+def test_many_silent_connections(qbouncer, port, db):
+    """Who opens connections and says nothing takes a few descriptors, and stops nobody."""
+    proxy = qbouncer(metrics_port=port)
+    silent = []
+    try:
+        for i in range(300):
+            s = socket.create_connection(("127.0.0.1", port), 15)
+            s.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            silent.append(s)
+        assert get(port, "/healthz")[:2] == (200, "ok\n")
+        assert samples(port)["qbouncer_process_open_fds"] < 64 + 60
+        with proxy.wire(db) as c:
+            c.simple("SELECT 1")
+        assert len(re.findall("metrics: more than 64 connections", proxy.log_text())) == 1
+    finally:
+        for s in silent:
+            s.close()

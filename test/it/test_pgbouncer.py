@@ -230,7 +230,7 @@ def test_the_log_has_the_words_of_pgbouncer(qbouncer, db):
     who = r"C-0x[0-9a-f]+: %s/%s@127\.0\.0\.1:\d+ "
     for line in (head + r"LOG listening on 127\.0\.0\.1:%d$" % proxy.port,
                  head + "LOG " + who % (db, "app") + r"login attempt: db=%s user=app tls=no$" % db,
-                 head + r"LOG S-0x[0-9a-f]+: %s/app@unix:%d new connection to server" % (db, proxy.cluster.port),
+                 head + r"LOG S-0x[0-9a-f]+: %s/app@unix:%d new connection to server$" % (db, proxy.cluster.port),
                  head + "LOG " + who % (db, "app") + r"closing because: client unexpected eof \(age=\d+s\)$",
                  head + "WARNING " + who % (db, "nobody") + r'pooler error: "trust" authentication failed$',
                  head + "LOG " + who % ("qbouncer", "admin") + "PAUSE '%s' command issued$" % db,

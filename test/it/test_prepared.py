@@ -142,6 +142,122 @@ def test_deallocate_of_a_name(qbouncer, db):
         assert types(got) == "CZ"
 
 
+def say(c, run, sql):
+    if run == "simple":
+        return c.simple(sql)
+    c.hold().parse("", sql).bind().describe("P").execute().sync().push()
+    return c.until("Z")
+
+
+@pytest.mark.parametrize("mode", ["transaction", "session"])
+@pytest.mark.parametrize("run_by", ["simple", "extended"])
+@pytest.mark.parametrize("block", [False, True])
+def test_deallocate_in_sql(qbouncer, db, mode, run_by, block):
+    """psycopg prepares by Parse, and deallocates in SQL through the extended protocol. However it is spelt, and in a block; what is gone
+    is gone also when the block is rolled back."""
+    proxy = qbouncer(default_pool_size=1, pool_mode=mode)
+    with proxy.wire(db) as c:
+        for name, sql in (("_pg3_0", "DEALLOCATE _pg3_0"), ("_pg3_0", "deallocate PREPARE \"_pg3_0\";"), ("Name", "/* app */ DEALLOCATE \"Name\""),
+                          ('with "quotes"', 'DEALLOCATE "with ""quotes"""'), ("prepare", "DEALLOCATE prepare"), ("low", " --\n DEALLOCATE LOW")):
+            for end in ("COMMIT", "ROLLBACK"):
+                prepare(c, name, "SELECT 'x'")
+                if block:
+                    c.simple("BEGIN")
+                    if end == "COMMIT":
+                        c.simple("SELECT 1")
+                got = say(c, run_by, sql)
+                assert "E" not in types(got) and [m.tag for m in got if m.type == "C"] == ["DEALLOCATE"], (sql, got)
+                assert got[-1].status == ("T" if block else "I")
+                if block:
+                    c.simple(end)
+                got = c.hold().bind("", name).execute().sync().push().until("Z")
+                assert types(got) == "EZ" and got[0].sqlstate == "26000"
+        # what is not there, or was prepared in SQL
+        got = say(c, run_by, "DEALLOCATE nothing")
+        assert [m.sqlstate for m in got if m.type == "E"] == ["26000"]
+        assert "E" not in types(say(c, run_by, "PREPARE in_sql AS SELECT 1"))
+        assert "E" not in types(say(c, run_by, "EXECUTE in_sql"))
+        assert "E" not in types(say(c, run_by, "DEALLOCATE in_sql"))
+        assert [m.sqlstate for m in say(c, run_by, "EXECUTE in_sql") if m.type == "E"] == ["26000"]
+        # in a block that has failed it is refused as all else
+        prepare(c, "s", "SELECT 'x'")
+        c.simple("BEGIN")
+        c.simple("nonsense")
+        got = say(c, run_by, "DEALLOCATE s")
+        assert [m.sqlstate for m in got if m.type == "E"] == ["25P02"] and got[-1].status == "E"
+        c.simple("ROLLBACK")
+        assert run(c, "s") == ["x"]
+        for all_of_them in ("DEALLOCATE ALL", "/**/ deallocate prepare all", "DISCARD ALL"):
+            got = say(c, run_by, all_of_them)
+            assert [m.tag for m in got if m.type == "C"] == ["DISCARD ALL" if "DISCARD" in all_of_them else "DEALLOCATE ALL"], got
+            got = c.hold().bind("", "s").execute().sync().push().until("Z")
+            assert types(got) == "EZ" and got[0].sqlstate == "26000"
+            prepare(c, "s", "SELECT 'x'")
+        if block:
+            c.simple("BEGIN; SELECT 1")
+            got = say(c, run_by, "DISCARD ALL")
+            assert [m.sqlstate for m in got if m.type == "E"] == ["25001"]
+            c.simple("ROLLBACK")
+            assert run(c, "s") == ["x"]
+
+
+def test_deallocate_in_a_pipeline(proxy, db):
+    """In its turn; and not at all behind an error of its batch."""
+    with proxy.wire(db) as c:
+        prepare(c, "s", "SELECT 'x'")
+        prepare(c, "t", "SELECT 'y'")
+        c.hold().bind("", "s").execute().parse("", "DEALLOCATE s").bind().execute().bind("", "t").execute().sync()
+        c.bind("", "s").sync().bind("", "t").execute().sync().push()
+        assert types(c.until("Z")) == "2DC12C2DCZ"
+        got = c.until("Z")
+        assert types(got) == "EZ" and got[0].sqlstate == "26000"
+        assert types(c.until("Z")) == "2DCZ"
+        c.hold().parse("", "SELECT 1/0").bind().execute().parse("", "DEALLOCATE t").bind().execute().sync().push()
+        assert "E" in types(c.until("Z"))
+        assert run(c, "t") == ["y"]
+        # by a name, again and again, and itself
+        prepare(c, "d", "DEALLOCATE t")
+        assert types(c.hold().bind("", "d").execute().sync().push().until("Z")) == "2CZ"
+        got = c.hold().bind("", "d").execute().sync().push().until("Z")
+        assert types(got) == "2EZ" and got[1].sqlstate == "26000"
+        prepare(c, "self", "DEALLOCATE self")
+        assert types(c.hold().bind("", "self").describe("P").execute().sync().push().until("Z")) == "2nCZ"
+
+
+def test_statements_of_others_stay(qbouncer, db):
+    """By the names that the proxy gives them nobody ends them."""
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        prepare(a, "s", "SELECT 'a'")
+        assert run(a, "s") == ["a"]
+        names = [r["name"] for r in b.rows("SELECT name FROM pg_prepared_statements WHERE NOT from_sql")]
+        assert names
+        for name in names:
+            for how in ("simple", "extended"):
+                got = say(b, how, "DEALLOCATE %s" % name)
+                assert [m.sqlstate for m in got if m.type == "E"] == ["26000"]
+            got = b.simple("SELECT 1; DEALLOCATE \"%s\"" % name)
+            assert [m.sqlstate for m in got if m.type == "E"] == ["26000"]
+        assert run(a, "s") == ["a"]
+
+
+@pytest.mark.parametrize("autocommit", [True, False])
+@pytest.mark.parametrize("server", [1, 3])
+def test_psycopg_deallocates(qbouncer, db, autocommit, server):
+    """As it comes: it keeps a few statements prepared, and deallocates the oldest for each new one."""
+    proxy = qbouncer(default_pool_size=server)
+    with proxy.connect(db) as conn:
+        conn.autocommit = autocommit
+        conn.prepare_threshold = 0
+        conn.prepared_max = 3
+        conn.execute("CREATE TABLE t (i int)")
+        for i in range(30):
+            conn.execute("INSERT INTO t SELECT %s::int -- number " + str(i), (i,))
+            if not autocommit and i % 4 == 0:
+                conn.commit()
+        assert conn.execute("SELECT count(*), sum(i) FROM t").fetchone() == (30, 435)
+
+
 def test_schema_change_is_seen(proxy, db):
     with proxy.wire(db) as c:
         c.simple("CREATE TABLE t (a int)")

@@ -75,6 +75,73 @@ def test_check_config_names_every_mistake(program, qbouncer):
     assert done.stderr.startswith("warning: auth_hba_file: ") and "(6 errors, 0 warnings)" not in done.stdout
 
 
+@pytest.mark.parametrize("line, error", [
+    ("x = host=localhost,port=5432", '"port="'), ("x = dbname=a,user=b", '"user="'), ("x = host=a,b,dbname=c", '"dbname="')])
+def test_a_comma_in_place_of_a_blank(program, qbouncer, line, error):
+    """It would be a host (or a database) of that name, and the default port."""
+    proxy = qbouncer(start=False)
+    proxy.port = free_port()
+    proxy.write()
+    proxy._put(proxy.ini, "[databases]\nok = host=a,b port=1 connect_query='select 1 as a,port=2 as user'\n%s\n" % line)
+    done = run(program, "--check-config", proxy.ini)
+    assert done.returncode == 1 and "(1 errors, 0 warnings)" in done.stdout, done
+    assert ":3: error:" in done.stderr and "a comma stands in place of a blank before " + error in done.stderr
+
+
+def test_check_config_names_the_files_with_the_rest(program, qbouncer):
+    """A mistake in the ini hides none of the files that are missing, and no file hides another."""
+    proxy = qbouncer(start=False, default_pool_size="many", client_tls_sslmode="require", client_tls_key_file="/no/key",
+                     client_tls_cert_file="/no/cert", server_tls_sslmode="verify-ca", server_tls_ca_file="/no/ca",
+                     auth_file="/no/users")
+    proxy.port = free_port()
+    proxy.write()
+    done = run(program, "--check-config", proxy.ini)
+    assert done.returncode == 1 and "(5 errors, 0 warnings)" in done.stdout, done
+    for what in ("default_pool_size", 'TLS setup failed: client_tls_cert_file: cannot read "/no/cert"',
+                 'TLS setup failed: client_tls_key_file: cannot read "/no/key"',
+                 'TLS setup failed: server_tls_ca_file: cannot read "/no/ca"', 'auth_file: cannot read "/no/users"'):
+        assert what in done.stderr, done.stderr
+
+
+def test_secrets_that_others_can_read(program, qbouncer):
+    """Told by --check-config and at the start, once for each file; without a secret nobody cares."""
+    proxy = qbouncer(start=False, users={"ann": "secret"}, databases={"a": "password=x", "b": "password=y"})
+    proxy.port = free_port()
+    proxy.write()
+    users = proxy.settings["auth_file"]
+    assert "0 warnings" in run(program, "--check-config", proxy.ini).stdout
+    os.chmod(proxy.ini, 0o644)
+    os.chmod(users, 0o644)
+    done = run(program, "--check-config", proxy.ini)
+    assert done.returncode == 0 and "(0 errors, 2 warnings)" in done.stdout
+    assert done.stderr.count("every user of this machine can read") == 2, done.stderr
+    assert 'so "password"' in done.stderr and users in done.stderr
+    os.chmod(proxy.ini, 0o640)
+    proxy._put(users, '"ann" ""\n')
+    os.chmod(users, 0o644)
+    assert "0 warnings" in run(program, "--check-config", proxy.ini).stdout
+
+
+def test_a_start_warns_of_secrets_that_others_can_read(qbouncer):
+    proxy = qbouncer(users={"ann": "secret"})
+    assert "can read the secrets" not in proxy.log_text()
+    os.chmod(proxy.settings["auth_file"], 0o644)
+    proxy.signal(signal.SIGHUP)
+    proxy.wait_log("WARNING auth_file: every user of this machine can read the secrets")
+
+
+# --- core files ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings, arguments, allowed", [({}, [], False), ({"core_dumps": 1}, [], True), ({}, ["-v"], True)])
+def test_core_files(qbouncer, settings, arguments, allowed):
+    """What the kernel does not dump is root's in /proc."""
+    proxy = qbouncer(start=False, **settings)
+    proxy.start(*arguments)
+    owner = os.stat("/proc/%d/environ" % proxy.process.pid).st_uid
+    assert owner == ((proxy.owner.pw_uid if proxy.owner else os.getuid()) if allowed else 0)
+
+
 # --- user ------------------------------------------------------------------------------------------
 
 

@@ -146,7 +146,7 @@ def test_errors(q):
     tag(q, "QUEUE CREATE other")
     tag(q, "QUEUE PUSH other '1'")
     e = error(q, "QUEUE AWAIT 1")
-    assert e.sqlstate == "22023" and e.fields["H"] == "Name its queue: QUEUE AWAIT 1 ON mail;"
+    assert e.sqlstate == "22023" and e.fields["H"] == "Name its queue: QUEUE AWAIT 1 ON mail; Or ON other."
     assert q.rows("QUEUE AWAIT 1 ON other") == []
 
 

@@ -78,6 +78,45 @@ def test_rows_that_move(q):
     assert sorted(payloads(q)) == [1, 2, 3]
 
 
+def test_values_and_tables(q):
+    tag(q, "CREATE TABLE jobs AS SELECT n AS x, n * 2 AS y FROM generate_series(1, 3) AS n")
+    assert tag(q, "QUEUE PUSH mail VALUES ('1'), ('\"b\"')") == "INSERT 0 2"
+    assert tag(q, "QUEUE PUSH mail (payload, priority) VALUES ('3', 3), ('4', 1 + 3)") == "INSERT 0 2"
+    assert tag(q, "QUEUE PUSH mail (payload, priority) TABLE jobs") == "INSERT 0 3"
+    assert tag(q, "QUEUE PUSH mail WITH j AS (VALUES (7)) TABLE j") == "INSERT 0 1"
+    assert tag(q, "QUEUE PUSH mail WITH j AS (SELECT 8) VALUES (8), (9)") == "INSERT 0 2"
+    got = q.hold().parse("", "QUEUE PUSH mail VALUES ($1::text), ($2)").bind("", "", ["10", "11"]).execute().sync().push().until("Z")
+    assert got[-2].tag == "INSERT 0 2"
+    assert sorted(r["payload"] for r in q.rows("QUEUE PEEK mail LIMIT 99")) == sorted(
+        ["1", '"b"', "3", "4", "1", "2", "3", "7", "8", "9", "10", "11"])
+
+
+def test_words_of_what_is_computed(q):
+    for sql in ("QUEUE PUSH mail '1' AT (now() + interval '1 day')", "QUEUE PUSH mail (1 + 2)", "QUEUE PUSH mail '1' PRIORITY (1 + 2)"):
+        e = error(q, sql)
+        assert e.sqlstate == "42601" and "(payload, at) SELECT" in e.fields["H"], sql
+    e = error(q, "QUEUE DONE (1 + 2)")
+    assert e.sqlstate == "42601" and "compute it before" in e.fields["H"]
+    assert tag(q, "QUEUE PUSH mail (payload, at) SELECT '1' AS \"returning\", now() + interval '1 day'") == "INSERT 0 1"
+
+
+def test_what_a_query_does_to_the_session(qproxy, db, q):
+    """... follows its client, and reaches nobody else: that of a push as any other."""
+    fresh = q.rows("SHOW work_mem")
+    push = "QUEUE PUSH mail SELECT to_jsonb(set_config('work_mem', '%dkB', false))"
+    with qproxy.wire(db) as other:
+        tag(q, push % 77)
+        assert other.rows("SHOW work_mem") == fresh and q.rows("SHOW work_mem") == [{"work_mem": "77kB"}]
+        q.hold().parse("s", push % 78).bind("", "s").execute().sync().push().until("Z")
+        assert other.rows("SHOW work_mem") == fresh and q.rows("SHOW work_mem") == [{"work_mem": "78kB"}]
+        tag(q, "SELECT 1; " + push % 79)
+        assert other.rows("SHOW work_mem") == fresh and q.rows("SHOW work_mem") == [{"work_mem": "79kB"}]
+        tag(q, "QUEUE PUSH mail SELECT to_jsonb(pg_try_advisory_lock(4711))")
+        assert other.rows("SELECT pg_try_advisory_lock(4711) AS got") == [{"got": "f"}]
+        assert other.rows("SELECT pg_backend_pid() AS p") != q.rows("SELECT pg_backend_pid() AS p")
+        tag(q, "SELECT pg_advisory_unlock_all()")
+
+
 def test_columns(q):
     tag(q, "QUEUE PUSH mail (priority, payload, headers, attempts, expires) "
            "SELECT i, i, '{\"n\": 1}', 2, '1 hour' FROM generate_series(1, 3) AS i")
@@ -99,7 +138,10 @@ def test_delayed(q):
 @pytest.mark.parametrize("sql, state, text", [
     ("QUEUE PUSH mail SELECT 1, 2", "42601", "more columns"),
     ("QUEUE PUSH mail (payload, priority) SELECT 1, 2, 3", "42601", "more columns"),
-    ("QUEUE PUSH mail (payload, priority) SELECT 1", "42P10", "columns"),
+    ("QUEUE PUSH mail (payload, priority) SELECT 1", "42P10", "the query has fewer columns than the push names"),
+    ("QUEUE PUSH mail (payload, priority) VALUES (1)", "42P10", "the query has fewer columns than the push names"),
+    ("QUEUE PUSH mail (payload, key) TABLE one", "42P01", "one"),
+    ("QUEUE PUSH mail VALUES (1, 2)", "42601", "more columns"),
     ("QUEUE PUSH mail (payload, size) SELECT 1, 2", "42703", '"size"'),
     ("QUEUE PUSH mail (priority) SELECT 1", "42601", "payload"),
     ("QUEUE PUSH mail (payload, payload) SELECT 1, 1", "42701", "twice"),
@@ -110,7 +152,6 @@ def test_delayed(q):
     ("QUEUE PUSH mail (payload, at) SELECT 1, 'infinity'", "22008", "finite"),
     ("QUEUE PUSH mail SELECT NULL", "22004", "payload"),
     ("QUEUE PUSH mail SELECT 'no json'", "22P02", "json"),
-    ("QUEUE PUSH mail (payload) VALUES (1)", "42601", "VALUES"),
     ("QUEUE PUSH mail SELECT 1) AS x; SELECT (2", "42601", ")"),
     ("QUEUE PUSH mail SELECT (1", "42601", "end of input"),
     ("QUEUE PUSH mail SELECT 1 /* (", "42601", "comment"),
@@ -122,6 +163,7 @@ def test_delayed(q):
     ("QUEUE PUSH mail SELECT $1::int", "42P02", "$1"),
     ("QUEUE PUSH mail WITH a AS (SELECT 1) DELETE FROM a", "42601", "syntax"),
     ("QUEUE PUSH mail SELECT 1 INTO t", "42601", "INTO"),
+    ("QUEUE PUSH mail SELECT 1 RETURNING ID", "0A000", "returns no ids"),
     ("QUEUE PUSH mail SELECT", "42P10", "columns"),
 ])
 def test_errors(q, sql, state, text):

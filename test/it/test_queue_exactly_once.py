@@ -43,7 +43,7 @@ def start(proxy, db, n, sleep_after_take=0.0):
 
 def prepare(proxy, db, jobs=JOBS):
     with proxy.connect(db) as conn:
-        conn.execute("QUEUE CREATE work WITH (max_attempts = 100, lease = '1 min')")
+        conn.execute("QUEUE CREATE work WITH (max_attempts = 100, lease = '1 min', retry = 'fixed 1ms')")
         # no unique constraint: a job done twice would be two rows
         conn.execute("CREATE TABLE finished (job int)")
         for i in range(0, jobs, 100):

@@ -123,6 +123,8 @@ def test_texts(victim, way):
                 continue # an interval: Postgres reads the digit
             with pytest.raises(PgError) as e:
                 send(sql, text)
+            if text.startswith("{") and states == ("22023",) and ("DONE" in sql or "EXTEND" in sql):
+                states = ("22P02",)     # begins as an array of jobs does
             assert e.value.sqlstate in states, (text, sql, e.value)
         assert tag(q, "QUEUE PURGE mail") == "DELETE 1", text
     assert snapshot(q) == before

@@ -98,7 +98,7 @@ def no_schema(e, db):
 def test_role_without_rights(proxy, db, sql):
     with proxy.wire(db, "other") as o, proxy.wire(db) as c:
         e = error(o, sql)
-        assert no_schema(e, db) and "failed" in e.fields["D"]
+        assert no_schema(e, db) and 'not for "other"' in e.fields["D"]
         assert o.rows("SELECT 1 AS a") == [{"a": "1"}]
         got = o.hold().parse("", "QUEUE LIST").bind().execute().sync().push().until("Z")
         assert types(got) == "12EZ" and got[2].sqlstate == "3F000"
@@ -108,6 +108,73 @@ def test_role_without_rights(proxy, db, sql):
         # one that may comes
         wait_for(lambda: "E" not in types(c.simple("QUEUE CREATE mail IF NOT EXISTS")), "the installation")
         wait_for(lambda: error(o, "QUEUE PUSH mail '1'").sqlstate == "42501", "that it is seen")
+
+
+def test_what_one_role_may_not_another_may(proxy, db):
+    """... at once: that it failed is remembered of the role."""
+    with proxy.wire(db, "other") as bob, proxy.wire(db) as app:
+        assert error(bob, "QUEUE LIST").sqlstate == "3F000"
+        assert app.rows("QUEUE LIST") == [] and bob.rows("QUEUE LIST") == []
+
+
+def test_a_stranger_does_not_install(qbouncer, db, cluster):
+    """CREATE on the database would be enough; but whoever installs is trusted by all who use queues."""
+    cluster.psql('GRANT CREATE ON DATABASE "%s" TO other' % db)
+    with qbouncer().wire(db, "other") as o:
+        e = error(o, "QUEUE CREATE mail")
+        assert no_schema(e, db) and '("app")' in e.fields["D"] and "AS app" in e.fields["H"]
+        assert o.rows("SELECT to_regnamespace('queue') IS NULL AS none") == [{"none": "t"}]
+    # the operator may name that role
+    proxy = qbouncer(queue_user="other")
+    with proxy.wire(db, "other") as o, proxy.wire(db) as c:
+        assert o.rows("QUEUE LIST") == [] and c.rows("QUEUE LIST") == []
+
+
+SQUAT = """
+CREATE SCHEMA queue; GRANT USAGE ON SCHEMA queue TO PUBLIC;
+CREATE TABLE queue.loot (who text, what text); GRANT ALL ON queue.loot TO PUBLIC;
+CREATE FUNCTION queue.version() RETURNS int4 LANGUAGE sql AS
+    'INSERT INTO queue.loot VALUES (current_user, ''version''); SELECT 1';
+CREATE FUNCTION queue.list() RETURNS TABLE (queue text) LANGUAGE sql AS
+    'INSERT INTO queue.loot VALUES (current_user, ''list''); SELECT ''x''::text';
+CREATE FUNCTION queue.push(q text, payload text) RETURNS int8 LANGUAGE sql AS
+    'INSERT INTO queue.loot VALUES (current_user, payload); SELECT 1::int8';
+"""
+
+
+def test_a_schema_of_a_stranger(qbouncer, db, cluster):
+    """With CREATE on the database she makes one that looks like it: nothing of it is called, by whoever says QUEUE."""
+    proxy = qbouncer(users={name: "-" for name in ("postgres", "app", "stats", "other", "admin")})
+    cluster.psql('GRANT CREATE ON DATABASE "%s" TO other' % db)
+    cluster.psql(SQUAT, db, "other")
+    for user in ("postgres", "app", "stats"):
+        with proxy.wire(db, user) as c:
+            for sql in ("QUEUE STATS", "QUEUE LIST", "QUEUE PUSH mail '\"secret\"'", "SELECT 1; QUEUE LIST"):
+                e = error(c, sql)
+                assert e.sqlstate == "42501" and '"other"' in e.message and "queue_user = other" in e.fields["H"]
+    assert cluster.psql("SELECT * FROM queue.loot", db) == ""
+    assert 'queues are not used: the queue schema of database "%s" belongs to role "other"' % db in proxy.log_text()
+    # one that she has really installed is hers, too
+    cluster.psql("DROP SCHEMA queue CASCADE", db)
+    with proxy.wire("qbouncer", "admin") as admin:
+        admin.simple("INSTALL %s AS other" % db)
+    with proxy.wire(db) as c:
+        wait_for(lambda: error(c, "QUEUE LIST").sqlstate == "42501", "that it is seen")
+        cluster.psql("DROP SCHEMA queue CASCADE", db)
+        wait_for(lambda: "E" not in types(c.simple("QUEUE CREATE mail")), "the installation by the owner")
+
+
+def test_a_stranger_who_may_create(qbouncer, db, cluster):
+    """... functions in the schema: one that fits better would be called."""
+    with qbouncer().wire(db) as c:
+        tag(c, "QUEUE CREATE mail")
+    for role in ("other", "PUBLIC"):
+        cluster.psql("GRANT CREATE ON SCHEMA queue TO %s" % role, db)
+        with qbouncer().wire(db) as c:
+            e = error(c, "QUEUE LIST")
+            assert e.sqlstate == "42501" and '"%s"' % role in e.message and "FROM %s;" % role in e.fields["H"]
+            cluster.psql("REVOKE CREATE ON SCHEMA queue FROM %s" % role, db)
+            wait_for(lambda: "E" not in types(c.simple("QUEUE LIST")), "that it is seen")
 
 
 def test_not_by_itself(qbouncer, db, cluster, program):

@@ -15,14 +15,15 @@ from queuetest import (  # noqa: F401
     shared, shared_db, shared_proxy)
 
 STATS = [("queue", TEXT), ("ready", INT8), ("later", INT8), ("leased", INT8), ("dead", INT8),
-         ("oldest_ready", TIMESTAMPTZ), ("next_due", TIMESTAMPTZ), ("blocked", INT8), ("done", INT8)]
+         ("oldest_ready", TIMESTAMPTZ), ("next_due", TIMESTAMPTZ), ("blocked", INT8), ("done", INT8), ("number", INT4)]
 LIST = [("queue", TEXT), ("lease", TEXT), ("max_attempts", INT4), ("retry", TEXT), ("on_disconnect", TEXT),
         ("durability", TEXT), ("owner", TEXT), ("created_at", TIMESTAMPTZ), ("paused", BOOL),
-        ("max_length", INT4), ("unlogged", BOOL), ("payload", TEXT), ("retain_done", TEXT), ("retain_dead", TEXT)]
+        ("max_length", INT4), ("unlogged", BOOL), ("payload", TEXT), ("retain_done", TEXT), ("retain_dead", TEXT),
+        ("number", INT4)]
 PEEK = [("id", INT8), ("state", TEXT), ("attempt", INT4), ("failures", INT4), ("payload", JSONB),
         ("headers", JSONB), ("priority", INT4), ("run_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ),
         ("error", TEXT), ("worker", TEXT), ("pushed_at", TIMESTAMPTZ), ("key", TEXT), ("group", TEXT),
-        ("ended_at", TIMESTAMPTZ), ("result", JSONB)]
+        ("ended_at", TIMESTAMPTZ), ("result", JSONB), ("job", TEXT)]
 HELP = [("verb", TEXT), ("usage", TEXT), ("description", TEXT)]
 
 
@@ -498,7 +499,8 @@ def test_the_manual_describes_each_verb(q):
     for r in q.rows("QUEUE HELP"):
         usage = r["usage"].split("\nQUEUE ")[0] # PUSH has a second form
         assert " ".join(usage.split()) in " ".join(text.split()) or r["verb"] == "HELP", usage
-        assert r["verb"] in ("HELP", "LIST") or [e for e in examples if e.split()[1] == r["verb"]], r["verb"]
+        assert r["verb"] in ("HELP", "LIST") or [
+            e for e in examples if e.split()[1] == r["verb"] or " THEN %s " % r["verb"] in e], r["verb"]
     assert len(examples) > 30
     for sql in examples:
         got = q.parse("", sql).sync().until("Z") # understood, not executed

@@ -293,14 +293,51 @@ def test_end_of_the_connection(qproxy, db, q, policy, how):
     if ENDS[policy][how != "terminate"] == "back":
         got = [woken(v) for v in waiters]
         assert sorted(j["id"] for j in got) == sorted(j["id"] for j in jobs)
-        assert [j["attempt"] for j in got] == ["2", "2"]
-        assert {r["error"] for r in peek(q)} == {"worker disconnected"}
+        # a goodbye is no failed attempt
+        assert [j["attempt"] for j in got] == (["1", "1"] if how == "terminate" else ["2", "2"])
+        assert {r["error"] for r in peek(q)} == {None if how == "terminate" else "worker disconnected"}
         assert error(q, "QUEUE DONE '%s'" % jobs[0]["token"]).sqlstate == "QB001"
     else:
         qproxy.wait_pool(db, cl_active=3)
         parked(*waiters)
         assert stats(q) == dict(ready=0, later=0, leased=2, dead=0)
         assert tag(q, "QUEUE DONE '%s', '%s'" % (jobs[0]["token"], jobs[1]["token"])) == "UPDATE 2"
+
+
+def test_workers_that_are_replaced_kill_no_job(qproxy, db, q):
+    """A deploy: each worker says goodbye with the job in its hands, more often than the job may fail."""
+    for options in ("on_disconnect = release, max_attempts = 2", "on_disconnect = release, retry = 'none'"):
+        tag(q, "QUEUE ALTER mail SET (%s)" % options)
+        tag(q, "QUEUE PUSH mail '1'")
+        for _ in range(4):
+            w = qproxy.wire(db)
+            assert take(w, "QUEUE TAKE mail WAIT '30s'")["attempt"] == "1"
+            w.terminate()
+        w = qproxy.wire(db)
+        assert tag(w, "QUEUE DONE %s" % take(w, "QUEUE TAKE mail WAIT '30s'")["id"]) == "UPDATE 1"
+        w.close()
+
+
+def test_a_job_that_takes_its_workers_along_waits(qproxy, db, q):
+    """It is given to the next worker once, and then by the policy of its queue: not to all of them within a second."""
+    tag(q, "QUEUE ALTER mail SET (retry = 'fixed 1h', max_attempts = 3)")
+    tag(q, "QUEUE PUSH mail '1'")
+    for attempt in ("1", "2"):
+        w = qproxy.wire(db)
+        assert take(w, "QUEUE TAKE mail WAIT '30s'")["attempt"] == attempt
+        w.close()
+    wait_for(lambda: stats(q) == dict(ready=0, later=1, leased=0, dead=0), "the job to wait")
+    assert q.rows("QUEUE TAKE mail") == []
+
+
+def test_rollbacks_that_follow_each_other_kill_no_job(qproxy, db, q):
+    tag(q, "QUEUE ALTER mail SET (retry = 'fixed 1h', max_attempts = 3)")
+    tag(q, "QUEUE PUSH mail '1'")
+    for attempt in ("1", "2"):
+        tag(q, "BEGIN")
+        assert take(q, "QUEUE TAKE mail WAIT '30s'")["attempt"] == attempt
+        tag(q, "ROLLBACK")
+    wait_for(lambda: stats(q) == dict(ready=0, later=1, leased=0, dead=0), "the job to wait")
 
 
 WORKER = """

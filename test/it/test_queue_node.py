@@ -17,6 +17,13 @@ const pg = require('pg');
   console.log('take', rows.length, JSON.stringify(rows[0].payload), rows[0].attempt);
   const done = await c.query('QUEUE DONE $1', [rows[0].token]);
   console.log('done', done.rowCount);
+  const named = await c.query('QUEUE PUSH mail $1, $2 RETURNING ID, JOB', [{ n: 8 }, { n: 9 }]);
+  console.log('named', named.rows.every(r => r.job.endsWith('-' + r.id)));
+  const tokens = (await c.query('QUEUE TAKE mail LIMIT 2')).rows.map(r => r.token);
+  console.log('any', (await c.query('QUEUE DONE ANY($1)', [tokens])).rowCount);
+  console.log('partial', JSON.stringify((await c.query('QUEUE DONE ANY($1) PARTIAL', [tokens])).rows.map(r => r.ok)));
+  const other = (await c.query('QUEUE PUSH mail $1 RETURNING ID', [{ n: 7 }])).rows[0].id;
+  console.log('cancel', (await c.query({ name: 'cancel', text: 'QUEUE CANCEL $1::int8 ON mail', values: [other] })).rowCount);
   try { await c.query('QUEUE RELEASE $1', [rows[0].token]); } catch (e) { console.log('late', e.code); }
   const pushed = new pg.Client(process.env.QB_URL);
   await pushed.connect();
@@ -69,5 +76,6 @@ def test_node(proxy, db):
                           stderr=subprocess.PIPE, timeout=40, check=False,
                           env=dict(os.environ, QB_URL=url, NODE_PATH=node_path()))
     assert done.stdout.splitlines() == [
-        "push INSERT 1", 'take 1 {"n":1} 1', "done 1", "late QB001", 'woken {"n":2}', "none 0",
+        "push INSERT 1", 'take 1 {"n":1} 1', "done 1", "named true", "any 2",
+        "partial [true,true]", "cancel 1", "late QB001", 'woken {"n":2}', "none 0",
         "again true 2", "fenced QB001", "end ROLLBACK", "mine 1", "inside inside"], done.stderr

@@ -41,7 +41,7 @@ def test_secrets_that_are_replaced_are_erased(program, qbouncer, db):
         proxy.users["more"] = word + "-in-file"
         proxy.databases["other"] = "host=/nowhere password=%s-in-ini" % word
 
-    proxy = qbouncer(start=False, auth_type="hba", auth_hba_file="{dir}/hba.conf")
+    proxy = qbouncer(start=False, auth_type="hba", auth_hba_file="{dir}/hba.conf", core_dumps=1)
     put("Tabernakel")
     proxy.start()
     pid = proxy.process.pid
@@ -306,7 +306,8 @@ def test_changes_user_and_daemon(qbouncer, db):
             except ConnectionError:
                 return False
         wait_for(answers, "an answer")
-        assert os.stat("/proc/" + pid).st_uid == proxy.owner.pw_uid
+        with open("/proc/%s/status" % pid, encoding="ascii") as status:
+            assert "\nUid:\t%d\t" % proxy.owner.pw_uid in status.read()
     finally:
         os.kill(int(pid), signal.SIGQUIT)
     wait_for(lambda: not os.path.exists("/proc/" + pid) or open(

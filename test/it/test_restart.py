@@ -5,6 +5,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 
 import psycopg
@@ -13,6 +14,8 @@ import pytest
 from pgwire import cancel, types
 from proxy import free_port, wait_for
 from test_cancel import running
+
+PEER = os.path.join(os.path.dirname(__file__), "takeover_peer.py")
 
 
 def told_to_end(proxy, mark=0):
@@ -160,53 +163,260 @@ def test_idle_clients_are_sent_to_the_new_one(pair, db):
 # --- takeover --------------------------------------------------------------------------------------------
 
 
-def test_takeover(qbouncer, db):
-    """qbouncer -R beside the one that runs: same files, same port, same unix socket."""
-    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid", metrics_port=free_port())
+def pid_in(proxy):
+    try:
+        with open(os.path.join(proxy.dir, "pid"), encoding="ascii") as f:
+            return f.read().strip()
+    except OSError:
+        return None
+
+
+def takeover(proxy, *arguments):
+    """Starts the next one with -R, until the one before says that it gives; that one."""
+    before, mark = proxy.process, len(proxy.log_text())
+    proxy._launch("-R", *arguments)
+    proxy.wait_log("takeover: process %d takes over" % proxy.process.pid, mark)
+    return before
+
+
+@pytest.fixture
+def one(qbouncer):
+    proxy = qbouncer(start=False, pidfile="{dir}/pid", metrics_port=free_port(), log_connections="0")
     proxy.start()
-    first, mark = proxy.process, len(proxy.log_text())
-    path = os.path.join(proxy.dir, "pid")
-    pid = lambda: open(path, encoding="ascii").read().strip()
-    wait_for(lambda: os.path.exists(path) and pid() == str(first.pid), "the pid file")
-    with proxy.wire(db) as c:
-        c.simple("BEGIN")
-        proxy._launch("-R")
-        proxy.wait_log("takeover: process %d" % first.pid, mark)
-        told_to_end(proxy, mark)
-        assert pid() == str(proxy.process.pid)
-        for host in "127.0.0.1", proxy.dir:
-            with psycopg.connect(proxy.dsn(db, host=host)) as new:
+    wait_for(lambda: pid_in(proxy) == str(proxy.process.pid), "the pid file")
+    return proxy
+
+
+def test_takeover(one, db):
+    """Same files, same port, same unix socket; the client stays connected, and the old process ends."""
+    with one.wire(db) as c, one.wire(db) as d:
+        backend = c.rows("SELECT pg_backend_pid() AS pid")[0]["pid"]
+        c.simple("SET work_mem = '7MB'")
+        c.simple("SET application_name = 'me'")
+        d.parse("s", "SELECT $1::int + 1 AS n").sync()
+        d.until("Z")
+        d.parse("q", "QUEUE HELP").sync()
+        d.until("Z")
+        first = takeover(one)
+        ended(first)
+        assert pid_in(one) == str(one.process.pid)
+        assert {r["id"] for r in one.console("SHOW CLIENTS") if r["database"] == db} and one.pool(db)["cl_active"] == 2
+        # the server connection came along
+        assert c.rows("SELECT pg_backend_pid() AS pid")[0]["pid"] == backend
+        assert c.rows("SHOW work_mem")[0]["work_mem"] == "7MB"
+        assert c.rows("SHOW application_name")[0]["application_name"] == "me"
+        d.bind("", "s", ["41"]).execute().sync()
+        assert [m.text_row for m in d.until("Z") if m.type == "D"] == [["42"]]
+        d.bind("", "q", []).execute().sync()
+        assert "D" in types(d.until("Z"))
+        for host in "127.0.0.1", one.dir:
+            with psycopg.connect(one.dsn(db, host=host)) as new:
                 assert new.execute("SELECT 1").fetchone() == (1,)
-        assert first.poll() is None and types(c.simple("COMMIT")) == "CZ"
-    ended(first)
-    # what it removes at its end is not ours
-    assert os.path.exists("%s/.s.PGSQL.%d" % (proxy.dir, proxy.port)) and pid() == str(proxy.process.pid)
-    with psycopg.connect(proxy.dsn(db, host=proxy.dir)) as new:
-        assert new.execute("SELECT 1").fetchone() == (1,)
-    assert not os.path.exists("%s/.s.PGSQL.%d.new" % (proxy.dir, proxy.port))
-    assert "Sanitizer" not in proxy.log_text()
+    assert os.path.exists("%s/.s.PGSQL.%d" % (one.dir, one.port))
+    assert "Sanitizer" not in one.log_text()
 
 
-def test_takeover_that_fails_changes_nothing(program, qbouncer, db):
-    """The one that runs keeps the unix socket's name and its pid file."""
-    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid")
-    proxy.start()
-    path = os.path.join(proxy.dir, "pid")
-    pid = lambda: open(path, encoding="ascii").read().strip()
-    wait_for(lambda: os.path.exists(path) and pid() == str(proxy.process.pid), "the pid file")
-    proxy.settings["logfile"] = "{dir}/nosuchdir/log"
-    proxy.write()
-    run = subprocess.run([program, "-R", proxy.ini], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                         timeout=30, check=False, preexec_fn=proxy.become)
-    assert run.returncode == 1 and "nosuchdir" in run.stdout
-    with psycopg.connect(proxy.dsn(db, host=proxy.dir)) as c:
-        assert c.execute("SELECT 1").fetchone() == (1,)
-    assert not os.path.exists("%s/.s.PGSQL.%d.new" % (proxy.dir, proxy.port))
-    assert pid() == str(proxy.process.pid) and proxy.process.poll() is None
+def test_takeover_while_busy(one, db):
+    """Who is in a transaction goes when it has ended; until then the old one serves it."""
+    with one.wire(db) as c:
+        c.simple("BEGIN")
+        c.simple("CREATE TEMP TABLE t (a int) ON COMMIT DROP")
+        first = takeover(one)
+        assert types(c.simple("INSERT INTO t VALUES (1)")) == "CZ"
+        assert first.poll() is None
+        assert types(c.simple("COMMIT")) == "CZ"
+        ended(first)
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+        assert one.pool(db)["cl_active"] == 1
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_takeover_of_a_session(qbouncer, db, mode):
+    """Who has a server of its own takes it along, with all that is there."""
+    proxy = qbouncer(pool_mode=mode)
+    with proxy.wire(db) as c:
+        c.simple("CREATE TEMP TABLE t (a int)")
+        c.simple("INSERT INTO t VALUES (7)")
+        c.parse("s", "SELECT a FROM t").sync()
+        c.until("Z")
+        ended(takeover(proxy))
+        for _ in range(2):
+            assert c.rows("SELECT a FROM t")[0]["a"] == "7"
+            c.bind("", "s", []).execute().sync()
+            assert [m.text_row for m in c.until("Z") if m.type == "D"] == [["7"]]
+        assert proxy.pool(db)["sv_active"] == 1
+    # what it had is not the next one's
+    wait_for(lambda: proxy.pool(db)["sv_active"] == 0, "the server")
+    with proxy.wire(db) as d:
+        assert [m.sqlstate for m in d.simple("SELECT a FROM t") if m.type == "E"] == ["42P01"]
+
+
+def test_takeover_cancel_keys(one, db, direct):
+    """A cancel request finds its client where it is, moved or not."""
+    with one.wire(db) as c, one.wire(db) as busy:
+        c.simple("SELECT 1")
+        busy.query("SELECT pg_sleep(60)")
+        running(direct)
+        first = takeover(one)
+        wait_for(lambda: one.pool(db), "the client that has moved")
+        cancel(busy)
+        assert [m.sqlstate for m in busy.until("Z") if m.type == "E"] == ["57014"]
+        ended(first)
+        c.query("SELECT pg_sleep(60)")
+        running(direct)
+        cancel(c)
+        assert [m.sqlstate for m in c.until("Z") if m.type == "E"] == ["57014"]
+
+
+def test_takeover_of_workers(one, db):
+    """A wait ends with zero rows, once, and the worker goes on in the new process; who holds a job finishes it first."""
+    with one.wire(db) as w, one.wire(db) as holder, one.wire(db) as q:
+        q.simple("QUEUE CREATE q")
+        q.simple("QUEUE PUSH q '1'")
+        job = holder.rows("QUEUE TAKE q LEASE '10min'")[0]["id"]
+        w.query("QUEUE TAKE q WAIT '10min'")
+        one.wait_show("WAITERS", lambda r: r["database"] == db)
+        first = takeover(one)
+        assert [m.tag for m in w.until("Z") if m.type == "C"] == ["SELECT 0"]
+        w.query("QUEUE TAKE q WAIT '10min'")
+        one.wait_show("WAITERS", lambda r: r["database"] == db)
+        assert first.poll() is None
+        q.simple("QUEUE PUSH q '2'")
+        assert w.until("Z")[1].type == "D"
+        assert [m.tag for m in holder.simple("QUEUE DONE %s" % job) if m.type == "C"] == ["UPDATE 1"]
+        ended(first)
+        assert [m.tag for m in holder.simple("QUEUE TAKE q") if m.type == "C"] == ["SELECT 0"]
+
+
+def test_takeover_under_load(one, db):
+    """Clients that connect, ask and leave, and clients that stay: none sees an error."""
+    stop, problems, counts = threading.Event(), [], []
+
+    def stays(prepare):
+        with psycopg.connect(one.dsn(db), autocommit=True, prepare_threshold=0 if prepare else None) as c:
+            n = 0
+            while not stop.is_set():
+                with c.transaction():
+                    assert c.execute("SELECT %s::int + 1", (n,)).fetchone() == (n + 1,)
+                assert c.execute("SELECT 1").fetchone() == (1,)
+                n += 1
+            counts.append(n)
+
+    def comes():
+        while not stop.is_set():
+            with psycopg.connect(one.dsn(db), autocommit=True) as c:
+                assert c.execute("SELECT 1").fetchone() == (1,)
+
+    def guarded(fn, *arguments):
+        try:
+            fn(*arguments)
+        except Exception as e:  # whatever a driver may make of it
+            problems.append(repr(e))
+
+    threads = [threading.Thread(target=guarded, args=a, daemon=True)
+               for a in [(stays, True), (stays, True), (stays, False), (stays, False), (comes,), (comes,)]]
+    for t in threads:
+        t.start()
+    for _ in range(3):
+        ended(takeover(one))
+    stop.set()
+    for t in threads:
+        t.join(30)
+    assert not problems and len(counts) == 4
+
+
+def test_takeover_of_many(one, db):
+    """More connections than the channel takes at once, with names prepared and input that is half here."""
+    clients = [one.wire(db) for _ in range(60)]
+    for n, c in enumerate(clients):
+        c.parse("s%d" % n, "SELECT %d, $1::text /* %s */" % (n, "x" * 3000)).sync()
+        c.until("Z")
+        c.sock.sendall(b"Q\0\0")
+    ended(takeover(one))
+    for n, c in enumerate(clients):
+        sql = b"SELECT %d\0" % n
+        c.sock.sendall((len(sql) + 4).to_bytes(4, "big")[2:] + sql)
+        assert [m.text_row for m in c.until("Z") if m.type == "D"] == [[str(n)]]
+        c.bind("", "s%d" % n, ["a"]).execute().sync()
+        assert [m.text_row for m in c.until("Z") if m.type == "D"] == [[str(n), "a"]]
+        c.close()
+
+
+def test_takeover_listener_stays(one, db):
+    """LISTEN: its notifications come over a session of the old process, which stays for it."""
+    with one.wire(db) as c, one.wire(db) as d:
+        c.simple("LISTEN news")
+        d.simple("SELECT 1")
+        first = takeover(one)
+        wait_for(lambda: one.pool(db), "the client that has moved")
+        d.simple("NOTIFY news, 'x'")
+        assert c.until("A")[-1].type == "A"
+        assert first.poll() is None
+        c.simple("UNLISTEN news")
+        ended(first)
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_takeover_scram(qbouncer, db):
+    """The keys that logins taught come along: a new server connection is made with them."""
+    proxy = qbouncer(auth_type="scram-sha-256")
+    with proxy.wire(db, "app", password=proxy.users["app"]) as c:
+        c.simple("SELECT 1")
+        ended(takeover(proxy))
+        proxy.console("RECONNECT")
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_takeover_that_fails_changes_nothing(program, one, db):
+    """The one that runs keeps its sockets and its pid file, and its clients."""
+    one.settings["logfile"] = "{dir}/nosuchdir/log"
+    one.write()
+    with one.wire(db) as c:
+        run = subprocess.run([program, "-R", one.ini], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             timeout=30, check=False, preexec_fn=one.become)
+        assert run.returncode == 1 and "nosuchdir" in run.stdout
+        one.wait_log("takeover: process .* did not start: nothing has changed")
+        for host in "127.0.0.1", one.dir:
+            with psycopg.connect(one.dsn(db, host=host)) as new:
+                assert new.execute("SELECT 1").fetchone() == (1,)
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+    assert pid_in(one) == str(one.process.pid) and one.process.poll() is None
+
+
+def test_takeover_by_one_that_dies(one, db):
+    """It had the sockets, and some of the clients: the others, and new ones, are served by the old process again."""
+    with one.wire(db) as busy, one.wire(db) as c:
+        busy.simple("BEGIN")
+        busy.simple("SELECT 1")
+        first = takeover(one)
+        wait_for(lambda: one.pool(db), "the client that has moved")
+        one.kill()
+        one.process = first
+        one.wait_log("is gone before its time: this one serves again")
+        assert c.closed() is not None
+        assert types(busy.simple("COMMIT")) == "CZ" and types(busy.simple("SELECT 1")) == "TDCZ"
+        for host in "127.0.0.1", one.dir:
+            with psycopg.connect(one.dsn(db, host=host)) as new:
+                assert new.execute("SELECT 1").fetchone() == (1,)
+        wait_for(lambda: pid_in(one) == str(first.pid), "the pid file")
+    # and once more
+    with one.wire(db) as c:
+        c.simple("SELECT 1")
+        ended(takeover(one))
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
+def test_takeover_is_for_ourselves(one):
+    """Not over TCP, not by another unix user, not twice at once, and not in another language."""
+    with one.wire("qbouncer", "admin") as c:
+        assert [m.sqlstate for m in c.simple("TAKEOVER 1") if m.type == "E"] == ["42501"]
+    with psycopg.connect(one.dsn("qbouncer", "admin", host=one.dir), autocommit=True) as c:
+        with pytest.raises(psycopg.Error):
+            c.execute("TAKEOVER 999")
 
 
 def test_takeover_of_nobody(qbouncer, db):
-    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid")
+    proxy = qbouncer(start=False, pidfile="{dir}/pid")
     proxy.start("-R")
     with proxy.wire(db) as c:
         assert types(c.simple("SELECT 1")) == "TDCZ"
@@ -236,22 +446,114 @@ def test_takeover_of_a_stranger(qbouncer, db, lives):
             stranger.kill()
 
 
-def test_second_takeover(qbouncer, db):
-    """The one that took over is taken over from, and a takeover that failed does not change whom the file names."""
-    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid")
-    proxy.start()
-    for _ in range(2):
-        before, mark = proxy.process, len(proxy.log_text())
-        proxy._launch("-R")
-        proxy.wait_log("takeover: process %d" % before.pid, mark)
-        ended(before)
-    with proxy.wire(db) as c:
+def peer(proxy, *side):
+    """takeover_peer.py"""
+    return subprocess.Popen([sys.executable, "-c", open(PEER, encoding="utf-8").read(), side[0], proxy.dir, str(proxy.port), *side[1:]],
+                            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/tmp", preexec_fn=proxy.become)
+
+
+def test_takeover_that_is_not_confirmed(program, qbouncer):
+    """The one that ran is gone, or deals with another one: the pid file is as it was."""
+    proxy = qbouncer(start=False, pidfile="{dir}/pid", listen_addr="127.0.0.1")
+    proxy.port = free_port()
+    proxy.write()
+    path = os.path.join(proxy.dir, "pid")
+    proxy._put(path, "1\n")
+    with peer(proxy, "old") as before:
+        assert before.stdout.readline() == "ready\n"
+        run = subprocess.run([program, "-R", proxy.ini], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                             timeout=60, check=False, preexec_fn=proxy.become)
+        assert before.stdout.readline() == "R\n"
+    assert run.returncode == 1 and "has not handed over" in run.stdout
+    assert pid_in(proxy) == "1" and [n for n in os.listdir(proxy.dir) if n.startswith("pid")] == ["pid"]
+
+
+def test_takeover_server_on_its_way(one, db):
+    """The old process ends before the new one has said that it has a server: nothing is said to that."""
+    with one.wire(db) as c:
+        c.simple("SELECT 1")
+    wait_for(lambda: one.pool(db)["sv_idle"] == 1, "the server")
+    with peer(one, "new", "S") as after:
+        assert after.stdout.readline() == "it came\n"
+        ended(one.process)
+        assert after.communicate()[0] == "answer T\n"
+
+
+def test_takeover_client_on_its_way(qbouncer, cluster, db):
+    """It has no server, and its pool nobody else: that is kept for its return."""
+    there = "host=%s port=%d dbname=%s" % (cluster.socket_dir, cluster.port, db)
+    proxy = qbouncer(databases={"a": there, "b": there}, pool_mode="transaction", pool_idle_timeout="1")
+    with proxy.wire("a") as c, proxy.wire("b") as d:
+        c.simple("SELECT 1")
+        d.simple("SELECT 1")
+        d.close()
+        wait_for(lambda: proxy.pool("a")["sv_idle"] == 1 and proxy.pool("b")["sv_idle"] == 1, "the servers")
+        with peer(proxy, "new", "C") as after:
+            assert after.stdout.readline() == "it came\n"
+            proxy.wait_log("cleaning up idle pool: b/app")
+            after.communicate()
+        proxy.wait_log("is gone before its time: this one serves again")
         assert types(c.simple("SELECT 1")) == "TDCZ"
 
 
+def test_takeover_suspended_meanwhile(one, db):
+    """A client that was sent is not read any more: also not when a SUSPEND is over."""
+    with one.wire(db) as c, psycopg.connect(one.dsn("qbouncer", "admin"), autocommit=True) as console:
+        c.simple("SELECT 1")
+        with peer(one, "new", "C") as after:
+            assert after.stdout.readline() == "it came\n"
+            console.execute("SUSPEND")
+            console.execute("RESUME")
+            c.query("SELECT 1")
+            # the process that runs has seen whatever was there
+            console.execute("SHOW VERSION")
+            assert after.communicate("hear")[0] == "heard Q\n"
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_takeover_to_another_place(qbouncer, cluster, db, mode):
+    """An entry that names something else in the new file: none of the old connections is given to anybody."""
+    there = "host=%s port=%d dbname=%%s" % (cluster.socket_dir, cluster.port)
+    proxy = qbouncer(databases={"a": there % db}, pool_mode=mode)
+    with proxy.wire("a") as c, proxy.wire("a") as d:
+        with proxy.wire("a") as e:
+            e.simple("SELECT 1")
+        assert d.rows("SELECT current_database() AS n")[0]["n"] == db
+        proxy.databases["a"] = there % "postgres"
+        proxy.write()
+        ended(takeover(proxy))
+        with proxy.wire("a") as e:
+            assert e.rows("SELECT current_database() AS n")[0]["n"] == "postgres"
+        # who had none of its own goes where the entry leads
+        assert c.rows("SELECT current_database() AS n")[0]["n"] == "postgres"
+        # in session pooling a session ends where it began
+        assert d.rows("SELECT current_database() AS n")[0]["n"] == (db if mode == "session" else "postgres")
+
+
+# --- beside the one that runs: it cannot hand over -------------------------------------------------------------
+
+
+def test_beside(qbouncer, db):
+    """Without a unix socket: the new one listens beside it, and tells it to end when its clients have left."""
+    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid", unix_socket_dir="")
+    proxy.start()
+    first, mark = proxy.process, len(proxy.log_text())
+    wait_for(lambda: pid_in(proxy) == str(first.pid), "the pid file")
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+        proxy._launch("-R")
+        proxy.wait_log("takeover: process %d is told to end" % first.pid, mark)
+        told_to_end(proxy, mark)
+        assert pid_in(proxy) == str(proxy.process.pid)
+        with psycopg.connect(proxy.dsn(db)) as new:
+            assert new.execute("SELECT 1").fetchone() == (1,)
+        assert first.poll() is None and types(c.simple("SELECT 1")) == "TDCZ"
+    ended(first)
+
+
 @pytest.mark.parametrize("missing", ["pidfile", "so_reuseport"])
-def test_takeover_says_what_it_needs(program, qbouncer, missing):
-    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid")
+def test_beside_says_what_it_needs(program, qbouncer, missing):
+    proxy = qbouncer(start=False, so_reuseport="1", pidfile="{dir}/pid", unix_socket_dir="")
     del proxy.settings[missing]
     proxy.port = free_port()
     proxy.write()
@@ -260,8 +562,8 @@ def test_takeover_says_what_it_needs(program, qbouncer, missing):
     assert run.returncode == 1 and missing in run.stdout
 
 
-def test_takeover_from_one_without_so_reuseport(program, qbouncer):
-    proxy = qbouncer(pidfile="{dir}/qb.pid")
+def test_beside_one_without_so_reuseport(program, qbouncer):
+    proxy = qbouncer(pidfile="{dir}/qb.pid", unix_socket_dir="")
     proxy.settings["so_reuseport"] = "1"
     proxy.write()
     run = subprocess.run([program, "-R", proxy.ini], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,

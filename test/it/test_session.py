@@ -304,7 +304,7 @@ def test_statement_timeout_ends_a_wait(one, db, direct):
      "advisory lock"),
     (["BEGIN", "DECLARE c CURSOR WITH HOLD FOR SELECT generate_series(1, 9)", "COMMIT"], "FETCH 1 FROM c", "CLOSE c",
      "cursor with hold"),
-    (["PREPARE p AS SELECT pg_advisory_lock(1)"], "EXECUTE p", "DISCARD ALL", "prepare"),
+    (["PREPARE p AS SELECT pg_advisory_lock(1)"], "EXECUTE p", "DISCARD ALL", "advisory lock, prepare"),
     (["SELECT 1", "DO $$ BEGIN EXECUTE 'PREPARE p AS SELECT 42'; END $$"], "EXECUTE p", "DEALLOCATE p", "prepare"),
     (["SELECT 1", "DO $$ BEGIN EXECUTE 'PREPARE p AS SELECT 42'; END $$"], "EXECUTE p", "DEALLOCATE ALL", "prepare"),
 ])

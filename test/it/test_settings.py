@@ -135,6 +135,33 @@ def test_autodb_idle_timeout(qbouncer, db):
     assert "named" in known()
 
 
+def test_max_auto_databases(qbouncer, cluster):
+    """The number of what the * entry makes is bounded; what is not used makes room."""
+    a, b, c = (cluster.createdb(owner="app") for _ in range(3))
+    proxy = qbouncer(max_auto_databases=2)
+    known = lambda: {r["name"] for r in proxy.console("SHOW DATABASES")}
+    with proxy.wire(a) as one:
+        with proxy.wire(b) as two:
+            two.simple("SELECT 1")
+            with pytest.raises(PgError) as e:
+                proxy.wire(c)
+            assert e.value.sqlstate == "53300" and "max_auto_databases = 2" in e.value.fields["H"]
+            assert c not in known()
+            # those that are there go on, and take more clients
+            with proxy.wire(a) as more:
+                more.simple("SELECT 1")
+
+        def comes():
+            try:
+                proxy.wire(c).close()
+            except PgError:
+                return False
+            return True
+        wait_for(comes, "room")
+        assert {a, c} <= known() and b not in known()
+        one.simple("SELECT 1")
+
+
 def test_stats_are_logged(qbouncer, db):
     proxy = qbouncer(stats_period="1", log_stats="1")
     with proxy.wire(db) as c:

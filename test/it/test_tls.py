@@ -259,6 +259,37 @@ def test_direct_tls_needs_alpn(tls):
         assert s.recv(1) in b"RE"
 
 
+def client_hello():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["postgresql"])
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+def test_truncated_direct_hello_times_out(tls):
+    p = tls(client_login_timeout=1, tcp_defer_accept=0)
+    hello = client_hello()
+    for cut in (1, 3, 5, 9, len(hello) - 1):
+        with socket.create_connection(("127.0.0.1", p.port), 20) as s:
+            s.sendall(hello[:cut])
+            assert read_all(s) == b""
+    assert p.log_text().count("closing because: client_login_timeout") == 5
+
+
+def test_direct_hello_in_pieces(tls):
+    p = tls(tcp_defer_accept=0)
+    hello = client_hello()
+    for cut in (1, 3, 5, 9, len(hello) - 1):
+        with socket.create_connection(("127.0.0.1", p.port), 20) as s:
+            s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            s.sendall(hello[:cut])
+            p.wait_show("LISTS", lambda row: row["list"] == "login_clients" and row["items"] == "1")
+            s.sendall(hello[cut:])
+            assert s.recv(1) == b"\x16"
+
+
 def test_direct_tls_when_tls_is_off(proxy):
     with pytest.raises(OSError):
         tls_socket(proxy)
@@ -538,10 +569,10 @@ def test_cancel_over_tls(tls, secure):
 
 def test_the_system_session_uses_tls(qbouncer, pki, secure):
     """The session that listens goes by libpq: it follows the same rules."""
-    p = qbouncer(databases=server(secure, queue_user="postgres"), server_tls_sslmode="verify-full",
+    p = qbouncer(databases=server(secure, queue_user="postgres"), queue_user_superuser="1", server_tls_sslmode="verify-full",
                  server_tls_ca_file=pki.ca.cert)
     with p.connect("db", user="app") as conn:
-        secure.psql("DROP SCHEMA IF EXISTS queue CASCADE; GRANT CREATE ON DATABASE postgres TO app")
+        secure.psql("DROP SCHEMA IF EXISTS queue CASCADE; ALTER DATABASE postgres OWNER TO app")
         conn.execute("QUEUE CREATE tls_q")
         conn.execute("QUEUE PUSH tls_q '1'")
         assert conn.execute("QUEUE TAKE tls_q").fetchone()
@@ -634,3 +665,18 @@ def test_reload_of_server_rules(qbouncer, secure):
         p.settings["server_tls_protocols"] = "tlsv1.3"
         p.reload()
         assert wait_for(lambda: one(conn, version) == "TLSv1.3")
+
+
+def test_takeover_leaves_it_where_it_is(tls, db):
+    """TLS cannot be handed over: the old process serves it to its end, the plain connection goes."""
+    p = tls()
+    with p.connect(db, sslmode="require") as conn, p.connect(db, sslmode="disable") as plain:
+        assert one(conn) == one(plain) == 1
+        first = p.process
+        p._launch("-R")
+        p.wait_log("takeover: process %d takes over" % p.process.pid)
+        wait_for(lambda: p.pool(db), "the client that has moved")
+        assert one(conn) == one(plain) == 1
+        assert first.poll() is None
+    wait_for(lambda: first.poll() is not None, "the end of the old process", 30)
+    assert first.returncode == 0

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "net/channel.h"
 #include "net/dns.h"
 #include "net/listen.h"
 #include "net/tls.h"
@@ -74,6 +75,12 @@ static struct {
 	bool did; /* something happened in this turn */
 	void (*on_connect)(struct fake_peer *p, const char *host, int port);
 } net;
+
+bool conn_name_unknown(const struct conn *c)
+{
+	(void)c;
+	return false;
+}
 
 /* -- bytes ------------------------------------------------------------------------------------ */
 
@@ -428,6 +435,11 @@ void conn_close(struct conn **p)
 	net.did = true;
 }
 
+void conn_abort(struct conn **p)
+{
+	conn_close(p);
+}
+
 static void conn_end(struct conn *c, enum conn_end why, int err)
 {
 	if (c->ended || c->closed)
@@ -559,9 +571,10 @@ uint64_t conn_bytes_out(const struct conn *c)
 	return c->bytes_out;
 }
 
-void conn_tune(const struct conn_tuning *t)
+void conn_tune(const struct conn_tuning *accepted, const struct conn_tuning *made)
 {
-	(void)t;
+	(void)accepted;
+	(void)made;
 }
 
 /* -- loop ------------------------------------------------------------------------------------- */
@@ -655,6 +668,38 @@ void loop_watch_free(struct loop_watch **p)
 {
 	mem_free(*p);
 	*p = NULL;
+}
+
+/* -- other processes: there are none ---------------------------------------------------------- */
+
+struct conn *conn_adopt(int fd, const struct conn_addr *peer, const char *host, const void *input,
+	size_t len, const struct conn_ops *ops, void *owner)
+{
+	(void)fd, (void)peer, (void)host, (void)input, (void)len, (void)ops, (void)owner;
+	return NULL;
+}
+
+void conn_abandon(struct conn **p)
+{
+	conn_close(p);
+}
+
+const char *conn_host(const struct conn *c)
+{
+	(void)c;
+	return NULL;
+}
+
+enum channel_result channel_send(int fd, const void *data, size_t len, const int *fds, int n_fds)
+{
+	(void)fd, (void)data, (void)len, (void)fds, (void)n_fds;
+	return CHANNEL_END;
+}
+
+enum channel_result channel_receive(int fd, struct buf *ret, int ret_fds[CHANNEL_FDS], int *ret_n)
+{
+	(void)fd, (void)ret, (void)ret_fds, (void)ret_n;
+	return CHANNEL_END;
 }
 
 /* -- listen: nobody does ---------------------------------------------------------------------- */

@@ -34,9 +34,25 @@ bool system_is_up(const struct qdb *db)
 	return !down;
 }
 
+bool system_is_named(const struct qdb *db)
+{
+	(void)db;
+	return false;
+}
+
+void system_work(struct qdb *db)
+{
+	(void)db;
+}
+
 const char *system_state(const struct qdb *db)
 {
 	return system_is_up(db) ? "up" : "down: as told";
+}
+
+void system_notify_any(struct qdb *db)
+{
+	system_notify(db, "*");
 }
 
 void system_notify(struct qdb *db, const char *queue)
@@ -70,9 +86,9 @@ void program_proxies(const char *ids)
 		if (registry_stamp(db) == 0)
 			registry_up(db);
 		registry_look(db);
-		registry_see(db, registry_id());
+		registry_see(db, registry_id(db), 10);
 		for (const char *at = ids; *at != '\0'; at = *end ? end + 1 : end)
-			registry_see(db, (int32_t)strtol(at, &end, 10));
+			registry_see(db, (int32_t)strtol(at, &end, 10), 10);
 		registry_looked(db);
 	}
 }

@@ -209,7 +209,7 @@ def test_rights(kept):
     bob.fails("42501", "SELECT * FROM queue.a_q")
     kept.rows("GRANT SELECT ON queue.q_q TO bob")
     assert bob.rows("SELECT queue, done FROM queue.stats()") == [("q", None)]
-    bob.fails("QB003", "SELECT * FROM queue.job('1')")
+    bob.fails("42501", "SELECT * FROM queue.job('1')")
 
 
 def test_the_index_of_the_archive_is_used(kept):

@@ -74,14 +74,13 @@ def test_several_queues(q):
     q.create("r")
     q.push("q", "1", "2", "3")
     q.push("r", "1", "2")
-    assert ended(q, "3") == []
+    assert ended(q, "3", "q") == []
     diag = q.fails("22023", "SELECT * FROM queue.await('1')")
-    assert diag.message_primary == "job 1 is ambiguous"
-    assert diag.message_hint == "Name its queue: QUEUE AWAIT 1 ON q;"
+    assert diag.message_hint == "Name its queue: QUEUE AWAIT 1 ON q; Or ON r."
     q.rows("SELECT queue.done(%s, '1')", q.take("r")[0]["token"])
     assert ended(q, "1", "r") == [(1, "r", "done", 1, None, 1)] and ended(q, "1", "q") == []
     q.rows("SELECT queue.cancel('2-2')")
-    assert ended(q, "2") == [], "only q has such a job now"
+    assert ended(q, "2", "r") == [(2, "r", "gone", None, None, None)] and ended(q, "2", "q") == []
     q.rows("SELECT queue.cancel('1-2')")
     q.fails("22023", "SELECT * FROM queue.await('2')")
     q.fails("22023", "SELECT * FROM queue.await('1-1', 'r')")
@@ -115,16 +114,21 @@ def test_rights(q):
     for who in (bob, mallory):
         who.fails("42501", "SELECT * FROM queue.await('1-1')")
         who.fails("42501", "SELECT * FROM queue.await('1', 'q')")
-        who.fails("QB003", "SELECT * FROM queue.await('1')")
+        who.fails("22023", "SELECT * FROM queue.await('1')")
     q.rows("SELECT queue.grant('q', '{await}', '{bob}')")
-    assert ended(bob, "1-1") == ended(bob, "1") == [(1, "q", "done", 1, None, 1)]
+    assert ended(bob, "1-1") == ended(bob, "1", "q") == [(1, "q", "done", 1, None, 1)]
     bob.fails("QB003", "SELECT * FROM queue.await('1-2')")
     bob.fails("42501", "SELECT * FROM queue.await('2-1')")
     for sql in ("SELECT payload FROM queue.a_q", "SELECT payload FROM queue.q_q", "SELECT token FROM queue.q_q",
                 "SELECT * FROM queue.take('q')", "SELECT * FROM queue.peek('q', 1, 'done')"):
         bob.fails("42501", sql)
     q.rows("SELECT queue.grant('q', '{take}', '{mallory}')")
-    assert ended(mallory, "1") == ended(bob, "1")
+    assert ended(mallory, "1", "q") == ended(bob, "1", "q")
+    # by the key: who may push knows keys, who may only await does not
+    q.rows("SELECT queue.push('q', '1', key => 'k')")
+    assert bob.rows("SELECT * FROM queue.await(q => 'q', k => 'k')") == []
+    q.rows("SELECT queue.revoke('q', '{push}', '{bob}')")
+    bob.fails("42501", "SELECT * FROM queue.await(q => 'q', k => 'k')")
 
 
 def test_what_is_not_committed_is_not_seen(q):

@@ -94,11 +94,28 @@ def test_a_lease_that_is_over(q, verb):
 
 
 def test_why_it_is_lost(q):
+    hints = {}
+
     def detail(token):
-        return q.fails("QB001", "SELECT queue.done(%s)", token).message_detail
-    a, b, c, d = tokens(q, "q", 4)
+        diag = q.fails("QB001", "SELECT queue.done(%s)", token)
+        hints[diag.message_detail.split(":")[0]] = diag.message_hint
+        return diag.message_detail
+    a, b, c, d, e, f = tokens(q, "q", 6)
     q.rows("SELECT queue.done(%s)", a)
     assert detail(a) == "The job is finished and gone."
+    assert detail(a.replace("-1-", "-99-")) == "There has never been such a job."
+    assert detail("99" + a) == "There has never been such a queue."
+    q.rows("SELECT queue.done(%s, '1')", e)
+    assert detail(e).startswith("The job was done at 2")
+    q.rows("UPDATE queue.queues SET retain_done = '1 day'")
+    q.rows("SELECT queue.cancel(%s)", f)
+    q.fails("QB002", "SELECT queue.done(%s)", f)
+    q.expire("q")
+    q.rows("SELECT queue._promote(c, 9) FROM queue.queues AS c")
+    assert detail(f).startswith("The job was cancelled at 2")
+    assert detail(b) == "The job is ready now; its last error: lease expired"
+    b, c, d = (job["token"] for job in q.take("q", 3))
+    q.rows("UPDATE queue.q_q SET error = NULL")
     q.rows("SELECT queue.release(%s)", b)
     assert detail(b) == "The job was released and is ready now."
     q.rows("SELECT queue.fail(%s, 'no disk')", c)
@@ -107,6 +124,9 @@ def test_why_it_is_lost(q):
     assert detail(d) == "The job is dead now; its last error: no hope"
     q.take("q")
     assert detail(b) == "The lease expired or was given back, and the job has been taken again."
+    q.rows("SELECT queue.release(%s)", q.rows("SELECT '1-' || id || '-' || token FROM queue.q_q WHERE state = 'leased'")[0][0])
+    q.take("q", worker="host7")
+    assert detail(b) and 'worker "host7"' in hints.popitem()[1]
 
 
 def test_fail_retries_by_policy(q):
@@ -191,11 +211,12 @@ def test_fail_without_retries(q):
 
 def test_error_is_bounded(q):
     for size, text in [(8192, "x" * 8192), (8192, "x" * 100000), (8192, "ä" * 100000),
-                       (8192, "\U0001f600" * 100000), (5, "short")]:
+                       (8192, "\U0001f600" * 100000), (5, "short"),
+                       (8192, "x" * 8000 + "ä" * 100), (8192, "ä" * 4000 + "\U0001f600" * 2000)]:
         (a,) = tokens(q, "q")
         q.rows("SELECT queue.fail(%s, %s, final => true)", a, text)
         (stored,) = q.column("SELECT error FROM queue.q_q WHERE state = 'dead'")
-        assert text.startswith(stored) and 0 < len(stored.encode()) <= size
+        assert text.startswith(stored) and size - 3 <= len(stored.encode()) <= size
         q.value("SELECT queue.purge('q')")
 
 
@@ -266,6 +287,56 @@ def test_give_back_kills_after_the_last_attempt(q):
         q.rows("SELECT queue._give_back(%s, 'x', false)", [b])
         assert [q.job(name, n)["state"] for n in (1, 2)] == ["dead", "ready"]
         assert q.job(name, 1)["ended_at"]
+
+
+def lose(db, q, error="worker disconnected"):
+    """Takes a job and loses it: (state, seconds until it may be taken)."""
+    job = db.take(q)[0]
+    db.rows("SELECT queue._give_back(ARRAY[%s], %s, %s)", job["token"], error, error is not None)
+    return db.row(f"SELECT state, extract(epoch FROM run_at - clock_timestamp())::float8 FROM queue.q_{q}")
+
+
+def test_what_is_lost_again_and_again_waits_by_the_policy(q):
+    """The first loss is nobody's fault; a job that takes its workers along is not given to one after the other."""
+    q.create("r", retry="fixed 10min", max_attempts=4)
+    q.push("r", "1")
+    assert lose(q, "r") == ("ready", pytest.approx(0, abs=100))
+    state, wait = lose(q, "r", "transaction rolled back")
+    assert state == "later" and 400 < wait < 700
+    q.rows("UPDATE queue.q_r SET run_at = clock_timestamp()")
+    state, wait = lose(q, "r")
+    assert state == "later" and 400 < wait < 700
+    q.rows("UPDATE queue.q_r SET run_at = clock_timestamp()")
+    assert lose(q, "r")[0] == "dead"
+    q.rows("SELECT queue.redrive('r')")     # starts afresh, with its first loss before it
+    assert lose(q, "r")[0] == "ready"
+
+
+def test_the_first_loss_after_a_fail_is_ready_at_once(q):
+    q.create("r", retry="fixed 10min")
+    q.push("r", "1")
+    q.rows("SELECT queue.fail(%s, 'no', retry_in => '0')", q.take("r")[0]["token"])
+    assert lose(q, "r")[0] == "ready"
+    assert lose(q, "r")[0] == "later"
+
+
+def test_what_is_no_loss(q):
+    """What nobody got, a goodbye, and the end of a lease that was held."""
+    q.create("r", retry="fixed 10min")
+    q.push("r", "1")
+    for error in (None, "lease expired", "lease expired", None, None):
+        assert lose(q, "r", error)[0] == "ready"
+    assert q.row("SELECT attempt, failures, losses FROM queue.q_r") == (2, 2, None)
+
+
+def test_a_lost_job_of_a_group_keeps_its_group_waiting(q):
+    q.create("r", retry="fixed 10min")
+    for payload in "12":
+        q.rows("SELECT queue.push('r', %s::jsonb, \"group\" => 'g')", payload)
+    for _ in range(2):
+        q.rows("SELECT queue._give_back(ARRAY[%s], 'worker disconnected', true)", q.take("r")[0]["token"])
+    assert q.column("SELECT state FROM queue.q_r ORDER BY id") == ["later", "blocked"]
+    assert q.take("r") == []
 
 
 def test_give_back_several_queues(q):

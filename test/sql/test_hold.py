@@ -201,6 +201,41 @@ def test_orphans_of_queues_that_are_not_mine(q):
     assert q.job("q", 1)["state"] == "leased"
 
 
+def test_orphans_of_queues_that_were_used(q):
+    """By the proxy: those that the role owns, or has taken from."""
+    for name in ("r", "s"):
+        q.create(name)
+        q.rows("SELECT queue.grant(%s, '{take}', '{bob}')", name)
+    for name in "qrs":
+        q.push(name, "1")
+        take_as(q, 1, name)
+    bob, root = q.connect("bob"), q.connect("postgres")
+    assert bob.column("SELECT queue._orphans('{}', '{}')") == []
+    assert bob.column("SELECT queue._orphans('{}', '{q,r}')") == ["r"]
+    assert root.column("SELECT queue._orphans('{}', '{q,r,s}')") == []
+    assert q.column("SELECT queue._orphans('{}', '{}')") == ["q", "s"]
+
+
+def test_whose_lock_counts(q):
+    """Of a role that takes, or makes queues, or was told to be a proxy's."""
+    q.push("q", "1")
+    take_as(q, 7)
+    bob, mallory = q.connect("bob"), q.connect("mallory")
+    for session in (bob, mallory):
+        session.rows("SELECT pg_advisory_lock_shared(%s, 7)", CLASS)
+    seen = "SELECT number, role FROM queue.proxies"
+    assert q.rows(seen) == []
+    for give, take in [("SELECT queue.grant('q', '{take}', '{bob}')", "SELECT queue.revoke('q', '{take}', '{bob}')"),
+                       ("GRANT INSERT ON queue.queues TO bob", "REVOKE INSERT ON queue.queues FROM bob"),
+                       ("GRANT INSERT ON queue.proxies TO bob", "REVOKE INSERT ON queue.proxies FROM bob")]:
+        q.rows(give)
+        assert mallory.rows(seen) == [(7, "bob")]
+        assert orphans(q) == []
+        q.rows(take)
+        assert mallory.rows(seen) == []
+    assert orphans(q) == ["q"]
+
+
 def test_orphans_and_a_lock_of_somebody_else(q):
     """Any number may stand in a lock of this class."""
     other = q.connect()
@@ -208,3 +243,69 @@ def test_orphans_and_a_lock_of_somebody_else(q):
     q.push("q", "1")
     take_as(q, 1)
     assert orphans(q) == ["q"]
+
+
+# --- what was leased by an answer that was lost -----------------------------------------------------
+
+SEED = 8171615141312111
+
+
+def take_by_seed(session, seed=SEED, queue="q", limit=1, **more):
+    with session.conn.transaction():
+        session.rows("SELECT set_config('qbouncer.seed', %s, true)", str(seed))
+        return session.take(queue, limit, **more)
+
+
+def give_back_lost(session, names=("q",), lease=None, seed=SEED, handed=0, age="0 s", process=-1):
+    return session.column("SELECT queue._give_back_lost(%s::text[], %s::interval, %s, %s, %s::interval, %s)",
+                          list(names), lease, seed, handed, age, process)
+
+
+@pytest.mark.parametrize("lease", [None, "20 days"])
+def test_leases_of_a_lost_answer(q, lease):
+    q.push("q", "1", "2", "3", "4")
+    other = take_by_seed(q, seed=4711, lease=lease)
+    mine = take_by_seed(q, limit=2, lease=lease)
+    q.create("keep", on_disconnect="keep")
+    q.push("keep", "5")
+    take_by_seed(q, queue="keep", lease=lease)
+    assert sorted(give_back_lost(q, names=("q", "keep", "nothing"), lease=lease)) == ["keep", "q"]
+    assert [j["token"] is None and j["state"] == "ready" and j["attempt"] == 0
+            for j in (q.job("q", m["id"]) for m in mine)] == [True, True]
+    assert q.job("keep", 1)["state"] == "ready"
+    assert q.job("q", other[0]["id"])["state"] == "leased"
+    assert give_back_lost(q, names=("q", "keep"), lease=lease) == []
+
+
+def test_a_lost_answer_is_asked_about_until_its_process_is_gone(q):
+    pid = q.value("SELECT pg_backend_pid()")
+    assert give_back_lost(q, process=pid) == [None]
+    q.push("q", "1")
+    take_by_seed(q)
+    assert give_back_lost(q, process=pid) == ["q", None]
+
+
+def test_a_lost_answer_of_a_while_ago(q):
+    q.push("q", "1")
+    take_by_seed(q, lease="1 hour")
+    q.rows('UPDATE queue.q_q SET lease_until = lease_until - interval \'5 min\'')
+    assert give_back_lost(q, lease="1 hour") == []
+    assert give_back_lost(q, lease="1 hour", age="5 min") == ["q"]
+
+
+def test_a_lost_answer_of_a_cancelled_job(q):
+    q.push("q", "1")
+    job = take_by_seed(q)[0]
+    q.rows("SELECT queue._cancel(ARRAY[%s], false)", job["token"])
+    give_back_lost(q)
+    assert q.rows("SELECT FROM queue.q_q") == []
+
+
+def test_a_lost_answer_of_others(q):
+    """Who may not take changes nothing."""
+    q.push("q", "1")
+    take_by_seed(q)
+    with pytest.raises(Exception) as e:
+        give_back_lost(q.connect("bob"))
+    assert e.value.sqlstate == "42501"
+    assert q.job("q", 1)["state"] == "leased"

@@ -83,3 +83,142 @@ def test_gauges(q):
     assert q.rows("SELECT ready, dead FROM queue._gauges(10)") == [(10, 1)]
     q.create("empty")
     assert q.rows("SELECT ready, oldest_ms FROM queue._gauges(10) WHERE queue = 'empty'") == [(0, None)]
+    assert q.column("SELECT number FROM queue._gauges(10, '{}', 1)") == [2]
+    root = q.connect("postgres")
+    assert root.rows("SELECT * FROM queue._gauges(10, '{q}')") == []
+    assert root.column("SELECT queue FROM queue._gauges(10)") == ["q", "empty"]
+
+
+def test_a_table_that_is_none(q):
+    """Who looks at all queues does not look there: only who installed could do that."""
+    q.create("r")
+    for change in ("ALTER TABLE queue.q_q RENAME TO x; CREATE VIEW queue.q_q AS SELECT * FROM queue.x",
+                   "DROP VIEW queue.q_q; ALTER TABLE queue.x RENAME TO q_q; CREATE TABLE queue.child () INHERITS (queue.q_q)",
+                   "DROP TABLE queue.child; VACUUM queue.q_q; CREATE POLICY p ON queue.q_q USING (true); "
+                   "ALTER TABLE queue.q_q ENABLE ROW LEVEL SECURITY",
+                   "ALTER TABLE queue.q_q DISABLE ROW LEVEL SECURITY; DROP POLICY p ON queue.q_q; "
+                   "CREATE RULE r AS ON UPDATE TO queue.q_q DO ALSO NOTHING"):
+        for part in change.split("; "):
+            q.rows(part)
+        assert q.column("SELECT queue FROM queue.stats()") == ["r"]
+        assert q.column("SELECT queue FROM queue._gauges(10)") == ["r"]
+
+
+def backdate(db, q, **columns):
+    """Moves times of all jobs into the past: {id: (column, seconds ago)}."""
+    for job, (column, seconds) in columns.items():
+        db.rows(f"UPDATE queue.q_{q} SET {column} = clock_timestamp() - make_interval(secs => %s) WHERE id = %s",
+                seconds, int(job[1:]))
+
+
+def push(db, q, payload, **options):
+    """Through the function that everybody calls."""
+    words = ", ".join(f'"{name}" => %s' for name in options)
+    return db.value(f"SELECT queue.push(%s, %s::jsonb{', ' if words else ''}{words})", q, payload, *options.values())
+
+
+@pytest.fixture
+def due(db):
+    """Jobs that nobody takes, each with what has become of it meanwhile: 1 a lease that ended, 2 the last attempt's,
+    3 one that was cancelled, 4 a delay that is over, 5 expired, 6 expired later, 7 ready, 8 not due yet."""
+    db.create("due", max_attempts=2)
+    db.push("due", "1", "2", "3")
+    first = {j["id"]: j["token"] for j in db.take("due", 3)}
+    db.rows("UPDATE queue.q_due SET attempt = 2 WHERE id = 2")
+    db.rows("SELECT queue.cancel('%d-3')" % db.value("SELECT number FROM queue.queues WHERE name = 'due'"))
+    db.push("due", "4", delay="1 h")
+    push(db, "due", "5", expires="1 h")
+    push(db, "due", "6", expires="1 h", delay="30 min")
+    db.push("due", "7")
+    db.push("due", "8", delay="1 h")
+    db.rows("UPDATE queue.q_due SET pushed_at = pushed_at - interval '1 day'")
+    backdate(db, "due", j1=("lease_until", 50), j2=("lease_until", 40), j3=("lease_until", 30), j4=("run_at", 70),
+             j5=("expires_at", 1), j6=("expires_at", 1), j7=("pushed_at", 20))
+    assert len(first) == 3
+    return db
+
+
+def test_stats_without_a_worker(due):
+    """What is due counts as ready although nobody takes, and its age is how long it could have been taken."""
+    assert due.row("SELECT ready, later, leased, dead, blocked FROM queue.stats('due')") == (3, 1, 0, 1, 0)
+    assert 70 <= due.value("SELECT extract(epoch FROM clock_timestamp() - oldest_ready) FROM queue.stats('due')") < 1000
+    assert due.value("SELECT next_due > clock_timestamp() FROM queue.stats('due')")
+
+
+def test_gauges_without_a_worker(due):
+    assert due.row("SELECT ready, later, leased, dead FROM queue._gauges(100)") == (3, 1, 0, 1)
+    assert 70000 <= due.value("SELECT oldest_ms FROM queue._gauges(100)") < 1000000
+
+
+def test_peek_and_job_without_a_worker(due):
+    number = due.value("SELECT number FROM queue.queues WHERE name = 'due'")
+    assert due.rows("SELECT id, state FROM queue.peek('due', 99)") == \
+        [(7, "ready"), (4, "ready"), (1, "ready"), (2, "dead"), (8, "later")]
+    assert due.column("SELECT id FROM queue.peek('due', 99, 'ready')") == [7, 4, 1]
+    assert due.column("SELECT id FROM queue.peek('due', 99, 'dead')") == [2]
+    assert due.column("SELECT id FROM queue.peek('due', 99, 'leased')") == []
+    assert due.column("SELECT id FROM queue.peek('due', 99, 'later')") == [8]
+    assert due.column("SELECT j.state FROM unnest(ARRAY[1, 2, 4, 7, 8]) AS n, queue.job(%s || '-' || n) AS j",
+                      number) == ["ready", "dead", "ready", "ready", "later"]
+
+
+def test_what_is_due_is_what_a_take_finds(due):
+    """The figures say beforehand what a take then writes down."""
+    said = due.row("SELECT ready, later, leased, dead FROM queue.stats('due')")
+    taken = due.take("due", 9)
+    assert sorted(j["id"] for j in taken) == [1, 4, 7]
+    assert said == (3, 1, 0, 1)
+    assert due.row("SELECT ready, later, leased, dead FROM queue.stats('due')") == (0, 1, 3, 1)
+
+
+@pytest.mark.parametrize("state, gone, left", [("ready", 3, (0, 1, 0, 1)), ("dead", 1, (3, 1, 0, 0)),
+                                               ("later", 1, (3, 0, 0, 1)), (None, 8, (0, 0, 0, 0))])
+def test_purge_without_a_worker(due, state, gone, left):
+    """What it deletes is what the figures said."""
+    assert due.value("SELECT queue.purge('due', %s)", state) == gone
+    assert due.row("SELECT ready, later, leased, dead FROM queue.stats('due')") == left
+
+
+def test_with_retry_none_no_job_has_more_attempts(db):
+    db.create("none", retry="none")
+    push(db, "none", "1", attempts=5)
+    db.take("none")
+    backdate(db, "none", j1=("lease_until", 1))
+    assert db.row("SELECT ready, dead FROM queue.stats('none')") == (0, 1)
+    assert db.take("none") == []
+    assert db.row("SELECT ready, dead FROM queue.stats('none')") == (0, 1)
+
+
+def age(db, q):
+    return db.value("SELECT extract(epoch FROM clock_timestamp() - oldest_ready) FROM queue.stats(%s)", q)
+
+
+@pytest.mark.parametrize("how", ["lease", "release", "fail", "lost", "undelivered", "redrive", "group", "again"])
+def test_age_counts_from_the_last_time_it_became_ready(db, how):
+    """Not from the push, a day ago."""
+    db.create("q")
+    push(db, "q", "1", **({"group": "g"} if how == "group" else {"key": "k"} if how == "again" else {}))
+    if how == "group":
+        push(db, "q", "2", group="g")
+    token = db.take("q")[0]["token"]
+    db.rows("UPDATE queue.q_q SET pushed_at = pushed_at - interval '1 day', "
+            "run_at = clock_timestamp() - interval '1 day'")
+    if how == "lease":
+        backdate(db, "q", j1=("lease_until", 100))
+        assert 100 <= age(db, "q") < 10000
+        db.rows("SELECT queue.create('other')")
+        db.rows("SELECT queue._promote(c, 10) FROM queue.queues AS c WHERE name = 'q'")
+        assert 100 <= age(db, "q") < 10000
+        return
+    if how == "again":
+        push(db, "q", "1", key="k", on_duplicate="rerun")
+    if how == "redrive":
+        db.rows("SELECT queue.fail(%s, final => true)", token)
+        db.rows("SELECT queue.redrive('q')")
+    else:
+        db.rows({"release": "SELECT queue.release(%s)", "fail": "SELECT queue.fail(%s, retry_in => '0')",
+                 "lost": "SELECT queue._give_back(ARRAY[%s], 'worker disconnected', true)",
+                 "undelivered": "SELECT queue._give_back(ARRAY[%s], NULL, false)",
+                 "group": "SELECT queue.done(%s)", "again": "SELECT queue.done(%s)"}[how], token)
+    assert db.row("SELECT ready, leased FROM queue.stats('q')") == (1, 0)
+    assert age(db, "q") < 10000

@@ -65,6 +65,49 @@ def test_install_refuses_foreign_schema(bare):
     assert 'schema "queue" exists and is not qbouncer' in bare.script(install_script())
 
 
+def test_install_into_a_schema_of_somebody_else(bare):
+    """Who owns the schema could replace what is installed into it, and what he has put there would be called."""
+    root = bare.connect("postgres")
+    root.rows("GRANT CREATE ON DATABASE %s TO mallory" % bare.name)
+    mallory = bare.connect("mallory")
+    mallory.rows("CREATE SCHEMA queue")
+    mallory.rows("GRANT CREATE, USAGE ON SCHEMA queue TO PUBLIC")
+    for victim in (root, bare):
+        assert 'schema "queue" belongs to role "mallory"' in victim.script(install_script())
+    root.rows("GRANT CREATE ON SCHEMA public TO mallory")
+    mallory.rows("CREATE TABLE public.loot (who text)")
+    mallory.rows("GRANT ALL ON public.loot TO PUBLIC")
+    mallory.rows("CREATE FUNCTION queue.version() RETURNS int4 LANGUAGE sql AS "
+                 "'INSERT INTO public.loot VALUES (current_user); SELECT 0'")
+    for victim in (root, bare):
+        assert 'schema "queue" belongs to role "mallory"' in victim.script(install_script())
+    # nor if the schema is given to somebody who may be trusted
+    root.rows("ALTER SCHEMA queue OWNER TO app")
+    assert 'schema "queue" belongs to role "mallory"' in root.script(install_script())
+    assert mallory.rows("SELECT * FROM public.loot") == []
+    mallory.rows("DROP FUNCTION queue.version()")
+    mallory.rows("CREATE TYPE queue._taken_jsonb AS (a int)")
+    assert "is not qbouncer's" in root.script(install_script())
+    mallory.rows("DROP TYPE queue._taken_jsonb")
+    assert root.script(install_script()) == ""
+
+
+def test_install_with_odd_settings(bare):
+    """Some functions are made of the text of others."""
+    bare.rows("SET quote_all_identifiers = on")
+    assert bare.script(install_script()) == ""
+    assert bare.value("SHOW quote_all_identifiers") == "on"
+    for name in ("take", "pop", "peek", "job"):
+        assert bare.column("SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace "
+                           "AND proname ~ ('^' || %s || '(_text|_bytea)?$') ORDER BY 1", name) == \
+            [name, name + "_bytea", name + "_text"]
+    bare.create("b", payload="bytea")
+    bare.rows("SELECT queue.push('b', 'x'::bytea)")
+    assert bare.column("SELECT payload FROM queue.take_bytea('b')") == [b"x"]
+    bare.rows("SELECT queue.grant('b', '{push,take}', '{bob}')")
+    bare.rows("SELECT queue.revoke('b', '{push}', '{bob}')")
+
+
 def test_install_leaves_a_newer_schema(bare):
     bare.rows("CREATE SCHEMA queue")
     bare.rows("CREATE FUNCTION queue.version() RETURNS int4 LANGUAGE sql AS 'SELECT 99'")
@@ -86,7 +129,7 @@ def test_two_install_at_once(bare):
 def test_install_with_old_string_syntax(bare):
     bare.rows("SET standard_conforming_strings = off")
     assert bare.script(install_script()) == ""
-    bare.create("a\\b'c")
+    bare.create("a\\b'c", retry="linear 10 min")
     bare.push("a\\b'c", "1")
     assert len(bare.take("a\\b'c")) == 1
 
@@ -105,7 +148,9 @@ def test_every_function_pins_search_path(db):
         AND NOT coalesce('search_path=pg_catalog, pg_temp' = ANY (proconfig), false)""") == []
     assert db.column("""SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
         AND (prosecdef OR NOT has_function_privilege('bob', oid, 'EXECUTE')) ORDER BY 1""") == [
-            "_blocked_1", "_ended_1", "_late_1", "_next_1"]  # of KEY and GROUP: one thing each
+            "_blocked_1", "_ended_1", "_late_1", "_next_1",  # of KEY and GROUP: one thing each
+            "_right_changed", "_row_changed", "_row_number",  # triggers of the catalogue
+            "_seek_1"]  # of KEY and GROUP, too
 
 
 def test_an_upgrade_gives_nobody_more(db):
@@ -114,8 +159,33 @@ def test_an_upgrade_gives_nobody_more(db):
     closed = """SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
         AND NOT has_function_privilege('bob', oid, 'EXECUTE') ORDER BY 1"""
     before = db.column(closed)
-    assert before == ["_blocked_1", "_ended_1", "_full_1", "_next_1"]
+    assert before == ["_blocked_1", "_ended_1", "_full_1", "_late_1", "_next_1", "_right_changed", "_row_changed",
+                      "_row_number", "_seek_1"]
     db.rows("CREATE OR REPLACE FUNCTION queue.version() RETURNS int4 LANGUAGE sql AS 'SELECT 0'")
     assert db.script(install_script()) == ""
     assert db.value("SELECT queue.version()") == 1
     assert db.column(closed) == before
+
+
+def test_everything_for_others_has_a_comment(db):
+    """What \\d+ and \\df+ show of tables, columns and functions, but for those that are the proxy's own."""
+    for name, kind in [("mail", "jsonb"), ('Odd "name"', "bytea"), ("it's", "text")]:
+        db.create(name, payload=kind)
+    assert db.column("""
+        SELECT r.relname FROM pg_class AS r WHERE r.relnamespace = 'queue'::regnamespace
+            AND r.relkind IN ('r', 'v') AND obj_description(r.oid, 'pg_class') IS NULL""") == []
+    assert db.column("""
+        SELECT r.relname || '.' || a.attname FROM pg_class AS r JOIN pg_attribute AS a ON a.attrelid = r.oid
+        WHERE r.relnamespace = 'queue'::regnamespace AND r.relkind IN ('r', 'v') AND a.attnum > 0
+            AND NOT a.attisdropped AND col_description(r.oid, a.attnum) IS NULL""") == []
+    assert db.column("""
+        SELECT p.oid::regprocedure::text FROM pg_proc AS p WHERE p.pronamespace = 'queue'::regnamespace
+            AND p.proname !~ '^_' AND obj_description(p.oid, 'pg_proc') IS NULL""") == []
+    assert db.value("SELECT obj_description('queue'::regnamespace)")
+
+
+def test_a_lock_that_anybody_can_hold(bare):
+    """Installing does not wait for it for ever."""
+    bare.connect("mallory").rows("SELECT pg_advisory_lock(7598543210001)")
+    assert bare.script(install_script()) == ""
+    assert bare.value("SELECT queue.version()") == 1

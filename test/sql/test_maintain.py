@@ -73,26 +73,28 @@ def test_steps(db):
         db.create(name, retain_done="1 h")
         finish(db, name, 5)
         age(db, name, "1 h")
-    step = "SELECT * FROM queue._maintain_alone(%s, 4, 100000)"
+    step = "SELECT * FROM queue._maintain_used('{}', %s, 4, 100000)"
     got, after = [], 0
     while after is not None:
         deleted, after, denied = db.row(step, after)
         got.append(deleted)
         assert deleted <= 4 and denied == 0
     assert sum(got) == 15 and len(got) == 4
-    assert db.row("SELECT * FROM queue._maintain_alone(0, 4, 0)") == (0, 1, 0)
-    assert db.row("SELECT * FROM queue._maintain_alone(2, 4, 0)") == (0, 3, 0)
-    assert db.row("SELECT * FROM queue._maintain_alone(3, 4, 0)") == (0, None, 0)
+    assert db.row("SELECT * FROM queue._maintain_used('{}', 0, 4, 0)") == (0, 1, 0)
+    assert db.row("SELECT * FROM queue._maintain_used('{}', 2, 4, 0)") == (0, 3, 0)
+    assert db.row("SELECT * FROM queue._maintain_used('{}', 3, 4, 0)") == (0, None, 0)
 
 
-def test_one_at_a_time(db):
+def test_two_at_a_time(db):
+    """Nobody waits for the other, nor is kept away: not by a lock that anybody can hold either."""
     db.create("q", retain_done="1 h")
     finish(db, "q", 1)
     age(db, "q", "1 h")
     other = db.connect()
     other.rows("BEGIN")
-    assert other.row("SELECT deleted FROM queue._maintain_alone(0, 10, 1000)") == (1,)
-    assert db.rows("SELECT * FROM queue._maintain_alone(0, 10, 1000)") == []
+    other.rows("SELECT pg_advisory_lock(7598543210002)")
+    assert other.row("SELECT deleted FROM queue._maintain_used('{}', 0, 10, 1000)") == (1,)
+    assert db.rows("SELECT * FROM queue._maintain_used('{}', 0, 10, 1000)") == [(0, None, 0)]
     assert db.value("SELECT queue.maintain()") == 0, "what is locked is left alone"
     other.rows("ROLLBACK")
     assert db.value("SELECT queue.maintain()") == 1
@@ -105,9 +107,41 @@ def test_rights(db):
         age(db, name, "1 h")
     db.rows("SELECT queue.grant('q', '{take}', '{bob}')")
     bob = db.connect("bob")
-    assert bob.row("SELECT * FROM queue._maintain_alone(0, 10, 1000)") == (1, None, 1)
+    assert bob.row("SELECT * FROM queue._maintain_used('{}', 0, 10, 1000)") == (0, None, 0)
+    assert bob.row("SELECT * FROM queue._maintain_used('{q,r}', 0, 10, 1000)") == (1, None, 1)
     assert kept(db, "q") == [] and kept(db, "r") == [1]
     assert db.connect("mallory").value("SELECT queue.maintain()") == 0
+
+
+def test_nobody_elses_queue_by_a_superuser(db):
+    """Not by the proxy; he may call it himself."""
+    root = db.connect("postgres")
+    for session, name in ((db, "q"), (root, "r")):
+        session.create(name, retain_done="1 h")
+        finish(session, name, 1)
+        age(session, name, "1 h")
+    assert root.row("SELECT * FROM queue._maintain_used('{q,r}', 0, 10, 1000)") == (1, None, 0)
+    assert kept(db, "q") == [1] and kept(root, "r") == []
+    assert root.value("SELECT queue.maintain()") == 1
+
+
+def test_a_queue_that_somebody_has_locked(db):
+    for name in ("q", "r"):
+        db.create(name, retain_done="1 h")
+        finish(db, name, 1)
+        age(db, name, "1 h")
+    other = db.connect()
+    other.rows("BEGIN; LOCK TABLE queue.q_q")
+    assert db.row("SELECT * FROM queue._maintain_used('{}', 0, 10, 100000)") == (1, None, 1)
+    assert kept(db, "r") == []
+
+
+def test_who_is_left_out(db):
+    db.connect("postgres").create("s")
+    for name in ("q", "r"):
+        db.create(name)
+    assert sorted(db.rows("SELECT * FROM queue._unattended('{}', '{r}')")) == [("app", False, 1, "q"), ("postgres", True, 1, "s")]
+    assert db.rows("SELECT * FROM queue._unattended('{app}', '{s}')") == []
 
 
 def test_the_commit_of_the_caller_waits_for_the_disk(db):

@@ -75,7 +75,7 @@ def ref(db, job, queue="q"):
 
 
 def cancel(session, *refs):
-    return session.column("SELECT queue._cancel(%s::text[], false)", [str(r) for r in refs])
+    return session.column("SELECT queue FROM queue._cancel(%s::text[], false)", [str(r) for r in refs])
 
 
 def test_a_job_that_waits_goes_away(q):
@@ -131,21 +131,102 @@ def test_it_goes_when_it_is_given_back(q, counted):
 
 def test_names_of_jobs(q):
     q.create("r")
-    q.push("q", "1", "2", "3")
-    q.push("r", "1")
-    diag = q.fails("22023", "SELECT queue.cancel('1')")
-    assert diag.message_primary == "job 1 is ambiguous"
-    assert "'%s' (q)" % ref(q, 1) in diag.message_hint
-    assert "'%s' (r)" % ref(q, 1, "r") in diag.message_hint
+    q.push("q", "1", "2", "3", "4")
+    q.push("r", "1", "2")
     q.rows("SELECT queue.cancel(%s)", ref(q, 1, "r"))
-    q.rows("SELECT queue.cancel('1')")
+    q.rows("SELECT queue.cancel('1', 'q')")
     q.rows("SELECT queue.cancel(%s)", ref(q, 2) + "-0123456789abcdef")
-    for gone in ("1", "99", ref(q, 1), ref(q, 99), "999999999-1"):
+    q.rows("SELECT queue.cancel(%s, 'q')", ref(q, 3))
+    for gone in (ref(q, 1), ref(q, 99), "999999999-1"):
         assert "no job" in q.fails("QB003", "SELECT queue.cancel(%s)", gone).message_primary
     for bad in ("", "x", "1-", "-1", "1-2-3", "1-2-0123456789abcdeg", "9" * 19, "1; DROP"):
         assert q.fails("22023", "SELECT queue.cancel(%s)", bad).message_hint
+        assert q.fails("22023", "SELECT queue.cancel(%s, 'q')", bad).message_hint
     q.fails("22004", "SELECT queue.cancel(NULL)")
-    assert q.column("SELECT id FROM queue.peek('q')") == [3]
+    q.fails("22004", "SELECT queue.cancel(NULL, 'q')")
+    q.fails("42P01", "SELECT queue.cancel('1', 'nosuch')")
+    assert [q.column("SELECT id FROM queue.peek(%s)", name) for name in "qr"] == [[4], [2]]
+
+
+ALL = {"cancel": "CANCEL", "rerun": "RERUN", "job": "JOB", "await": "AWAIT"}
+
+
+@pytest.mark.parametrize("verb", list(ALL))
+def test_a_bare_id_is_never_a_job_of_another_queue(q, verb):
+    q.create("r")
+    q.push("r", "1", "2")
+    (token,) = [job["token"] for job in q.take("r", 1)]
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", token)
+    before = q.rows("SELECT * FROM queue.q_r ORDER BY id")
+    for ref_of_r in ("1", "2", "77"):
+        diag = q.fails("22023", "SELECT queue.%s(%%s)" % verb, ref_of_r)
+        assert diag.message_hint == "Name its queue: QUEUE %s %s ON q; Or ON r." % (ALL[verb], ref_of_r)
+        q.fails("QB003", "SELECT queue.%s(%%s, 'q')" % verb, ref_of_r)
+    for name in (ref(q, 1, "r"), ref(q, 2, "r"), ref(q, 77, "r"), token):
+        diag = q.fails("22023", "SELECT queue.%s(%%s, 'q')" % verb, name)
+        assert diag.message_primary == 'job %s is not one of queue "q"' % name and '"r"' in diag.message_hint
+    assert q.rows("SELECT * FROM queue.q_r ORDER BY id") == before
+
+
+def test_the_hint_names_what_the_role_may_see(q):
+    q.create("r")
+    bob = q.connect("bob")
+    assert bob.fails("22023", "SELECT queue.cancel('1')").message_hint == "Name its queue: QUEUE CANCEL 1 ON ...;"
+    q.rows("SELECT queue.grant('r', '{take}', '{bob}')")
+    assert bob.fails("22023", "SELECT queue.cancel('1')").message_hint == "Name its queue: QUEUE CANCEL 1 ON r;"
+    for name in ("s", "t u"):
+        q.create(name)
+    assert q.fails("22023", "SELECT queue.cancel('1')").message_hint == \
+        "Name its queue: QUEUE CANCEL 1 ON q; Or ON r, s, or another one (QUEUE LIST)."
+    q.fails("QB003", "SELECT queue.job('1', 't u')")
+
+
+def test_a_database_without_queues(db):
+    for verb in ALL:
+        db.fails("QB003", "SELECT queue.%s('1')" % verb)
+
+
+def test_a_job_by_its_key(q):
+    q.create("r")
+    for name in "qr":
+        for key in "kl":
+            q.rows("SELECT queue.push(%s, '1', key => %s)", name, key)
+    assert q.value("SELECT job FROM queue.job(q => 'q', k => 'l')") == ref(q, 2)
+    q.rows("SELECT queue.cancel(q => 'q', k => 'k')")
+    assert [q.column("SELECT id FROM queue.peek(%s)", name) for name in "qr"] == [[2], [1, 2]]
+    assert "unfinished" in q.fails("QB003", "SELECT queue.cancel(q => 'q', k => 'k')").message_primary
+    q.fails("22004", "SELECT queue.cancel(k => 'l')")
+    q.fails("22004", "SELECT queue.cancel(q => 'q')")
+    assert q.rows("SELECT * FROM queue.await(q => 'q', k => 'l')") == []
+    assert "dead" in q.fails("QB003", "SELECT queue.rerun(q => 'q', k => 'l')").message_primary
+    token = q.take("q")[0]["token"]
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", token)
+    q.fails("QB003", "SELECT queue.await(q => 'q', k => 'l')")
+    assert q.row("SELECT state, key FROM queue.job(q => 'q', k => 'l')") == ("dead", "l")
+    q.rows("SELECT queue.rerun(q => 'q', k => 'l')")
+    assert q.job("q", 2)["state"] == "ready"
+
+
+def test_lists(q):
+    q.push("q", *"123456")
+    q.rows("SELECT queue.cancel(ARRAY['1', '2'], 'q')")
+    assert cancel(q, "{3,%s}" % ref(q, 4), "5") == ["q", "q", "q"]
+    assert cancel(q, "{}") == []
+    q.fails("22004", "SELECT queue.cancel(ARRAY['6', NULL])")
+    q.fails("22004", "SELECT queue._cancel('{\"{6,NULL}\"}', false)")
+    q.fails("22P02", "SELECT queue._cancel('{\"{6\"}', false)")
+    (token,) = [job["token"] for job in q.take("q")]
+    q.fails("QB001", "SELECT queue._done(%s, false)", ["{%s,1-99-0123456789abcdef}" % token])
+    assert q.done("{%s}" % token) == ["q"]
+
+
+def test_tokens_of_a_queue(q):
+    q.create("r")
+    q.push("q", "1")
+    (token,) = [job["token"] for job in q.take("q")]
+    assert q.value("SELECT queue._of(%s, 'q')", ["{%s}" % token]) == [token]
+    assert '"q"' in q.fails("22023", "SELECT queue._of(%s, 'r')", [token]).message_hint
+    q.fails("42P01", "SELECT queue._of(%s, 'nosuch')", [token])
 
 
 def test_all_or_nothing(q):
@@ -157,8 +238,6 @@ def test_all_or_nothing(q):
 def test_a_dead_job_is_not_cancelled(q):
     q.push("q", "1")
     q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
-    e = q.fails("QB003", "SELECT queue.cancel('1')")
-    assert e.message_primary == "there is no job 1 that is not finished" and "'%s' (q)" % ref(q, 1) in e.message_hint
     assert "PURGE" in q.fails("55000", "SELECT queue.cancel(%s)", ref(q, 1)).message_hint
 
 
@@ -190,7 +269,7 @@ def test_cancel_and_done(q):
 def test_a_stranger_may_not_cancel(q):
     q.push("q", "1")
     bob = q.connect("bob")
-    bob.fails("QB003", "SELECT queue.cancel('1')")
+    bob.fails("42501", "SELECT queue.cancel('1')")
     bob.fails("42501", "SELECT queue.cancel(%s)", ref(q, 1))
 
 
@@ -214,8 +293,6 @@ def test_rerun(q):
 
 def test_rerun_of_the_living(q):
     q.push("q", "1")
-    e = q.fails("QB003", "SELECT queue.rerun('1')")
-    assert e.message_primary == "there is no job 1 that is dead" and "'%s' (q)" % ref(q, 1) in e.message_hint
     assert "ready" in q.fails("55000", "SELECT queue.rerun(%s)", ref(q, 1)).message_detail
     q.fails("QB003", "SELECT queue.rerun(%s)", ref(q, 2))
     assert q.job("q", 1)["state"] == "ready"
@@ -278,7 +355,7 @@ def test_job(q):
     q.fails("QB003", "SELECT queue.job('999-2')")
     q.fails("22023", "SELECT queue.job('x')")
     q.connect("bob").fails("42501", "SELECT queue.job(%s)", ref(q, 1))
-    q.connect("bob").fails("QB003", "SELECT queue.job('1')")
+    q.connect("bob").fails("42501", "SELECT queue.job('1')")
 
 
 def test_job_of_the_dead(q):

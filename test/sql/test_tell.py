@@ -106,7 +106,7 @@ def test_time_is_over(q, sql):
     q.rows("TRUNCATE queue.q_q")
     group(q, state="ready")
     q.rows("UPDATE queue.q_q SET expires_at = now() - interval '1 s' WHERE state = 'ready'")
-    proxy = {"SELECT queue.maintain()": "SELECT * FROM queue._maintain_alone(0, 100, 1000)"}.get(sql, """
+    proxy = {"SELECT queue.maintain()": "SELECT * FROM queue._maintain_used('{}', 0, 100, 1000)"}.get(sql, """
         SELECT t.* FROM queue.queues AS c, LATERAL queue._take_1(c, 1, c.lease, 'w', NULL, false,
             '{}', '{}', 0, clock_timestamp()) AS t WHERE c.number = 1""")
     assert ear.of(proxy) == ([], ["q"])

@@ -20,6 +20,7 @@ static inline const char *sample_value(enum qarg_kind kind)
 		return "'{\"a\": 1}'";
 	case QKIND_JOBS:
 	case QKIND_REFS:
+	case QKIND_REF:
 	case QKIND_INT:
 		return "17";
 	case QKIND_INTERVAL:
@@ -31,6 +32,8 @@ static inline const char *sample_value(enum qarg_kind kind)
 		return "'text'";
 	case QKIND_WORDS:
 		return "push, take";
+	case QKIND_RETURNING:
+		return "id, job";
 	case QKIND_STATE:
 		return "ready";
 	case QKIND_FLAG:
@@ -60,7 +63,7 @@ static inline void sample_statement(struct buf *b, const struct qverb *verb, uns
 	int alt = 0;
 
 	buf_reset(b);
-	buf_printf(b, "QUEUE %s", verb->name);
+	buf_printf(b, verb->flags & QVERB_BEHIND ? "QUEUE DONE 17 THEN %s" : "QUEUE %s", verb->name);
 	for (int i = 0; i < verb->n_args; i++) {
 		const struct qverb_arg *arg = &verb->args[i];
 

@@ -469,6 +469,8 @@ static void test_outside(void **state)
 static void test_outside_lines(void **state)
 {
 	static const char *const cases[][2] = {{"", ""}, {"  a=b  ", "a=b\n"},
+		/* commas between them, and in them */
+		{"a=\"h\", b=1 , c=,dc=x,dc=y d=\"a, \",", "a=h\nb=1\nc=,dc=x,dc=y\nd=a, \n"},
 		{"a=b c=d", "a=b\nc=d"}, {"a=\"b c\"\t d=e", "a=b c\nd=e"}, {"a=\"b", "a=b"}};
 
 	(void)state;

@@ -34,8 +34,13 @@ static const struct {
 		"WITH a AS (SELECT 1), b AS (SELECT 2)  INSERT INTO queue.\"q_q\"(payload) " PUSH_1
 		"SELECT * FROM a UNION SELECT 3\n) AS push(payload)" CHECK("NULL")},
 	{"QUEUE PUSH q WITH a AS (SELECT 1) TABLE a",
-		"INSERT INTO queue.\"q_q\"(payload) " PUSH_1
-		"WITH a AS (SELECT 1) TABLE a\n) AS push(payload)" CHECK("NULL")},
+		"WITH a AS (SELECT 1)  INSERT INTO queue.\"q_q\"(payload) " PUSH_1
+		"TABLE a\n) AS push(payload)" CHECK("NULL")},
+	{"QUEUE PUSH q WITH values AS (SELECT 1) VALUES (2)",
+		"WITH values AS (SELECT 1)  INSERT INTO queue.\"q_q\"(payload) " PUSH_1
+		"VALUES (2)\n) AS push(payload)" CHECK("NULL")},
+	{"QUEUE PUSH q VALUES (1), (2)", "INSERT INTO queue.\"q_q\"(payload) " PUSH_1
+					 "VALUES (1), (2)\n) AS push(payload)" CHECK("NULL")},
 	{"QUEUE PUSH q (\"at\", Payload) SELECT $2, $1",
 		"INSERT INTO queue.\"q_q\"(state, run_at, payload) SELECT queue._bulk_state(job.start),"
 		" job.start, job.payload FROM (SELECT queue._bulk_start(push.run_at::pg_catalog.timestamptz)"

@@ -227,6 +227,45 @@ static void test_undecided(void **state)
 	hba_install(NULL);
 }
 
+/* Blanks on both sides of a comma are pgbouncer's; a comma too many is Postgres'. */
+static void test_commas(void **state)
+{
+	static const char *const lines[] = {
+		"local a,b u,v trust",
+		"local a, b u, v trust",
+		"local a ,b u ,v trust",
+		"local a , b u , v trust",
+		"local a,,b u,, v trust",
+		"local a,\tb u \t,\tv trust",
+		"local ,a,b u,v trust",
+		", local ,a,b u,v trust",
+		"local \"a\" , \"b\" \"u\",\"v\" trust",
+		"local a,b u,v trust,",
+		"local a,b u,v trust , # that is all",
+		"local a,b @names trust",
+	};
+	char err[300] = "";
+
+	(void)state;
+	put("names", ", u , ,v ,\n");
+	for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+		struct hba *h = hba_read(put("hba", lines[i]), NULL, err, sizeof(err));
+
+		if (h == NULL)
+			fail_msg("%s: %s", lines[i], err);
+		hba_install(h);
+		for (const char *db = "abc"; *db != '\0'; db++)
+			for (const char *user = "uvw"; *user != '\0'; user++) {
+				const char d[] = {*db, '\0'}, u[] = {*user, '\0'};
+				int want = *db != 'c' && *user != 'w';
+
+				if (line_of(true, false, "", d, u) != want)
+					fail_msg("%s: %s, %s", lines[i], d, u);
+			}
+	}
+	hba_install(NULL);
+}
+
 static void test_mistakes(void **state)
 {
 	static const struct {
@@ -239,7 +278,9 @@ static void test_mistakes(void **state)
 		{"host all all a.test/8 trust", "it has no mask"},
 		{"host all all", "expected connection type"},
 		{"local all all", "expected connection type"},
-		{"host all , all trust", "a name is missing"},
+		{"host all , all trust", "expected connection type"},
+		{"host,local all all all trust", "expected connection type"},
+		{"local all all ,", "expected connection type"},
 		{"host all all all trust x=y", "unknown option \"x\""},
 		{"hostssl all all all cert clientcert=no-verify", "invalid value"},
 		{"host all @hba all trust", "nested too deeply"},
@@ -279,13 +320,13 @@ static void test_all_mistakes(void **state)
 	static const char *const want[] = {"ident:1: expected map", "ident:3: \\1 in",
 		"hba:1: unknown", "hba:2: \"samerole\": members of a role",
 		"hba:3: \"samegroup\": members", "hba:4: \"+ops\": members", "more:1: invalid mask",
-		"more:2: a name is missing", "hba:6: cannot read",
+		"more:2: expected connection type", "hba:6: cannot read",
 		"hba:7: the authentication method", "hba:9: unknown option"};
 	char err[2000], ident[64], *line, *rest = err;
 
 	(void)state;
 	strcpy(ident, put("ident", "a b\nm x y\nm /^bob$ \\1\n"));
-	put("more", "host all all 10.0.0.0/40 trust\nhost ,a all all trust\n");
+	put("more", "host all all 10.0.0.0/40 trust\nhost ,a all\n");
 	assert_null(hba_read(
 		put("hba", "tcp all all all trust\nhost samerole all all trust\n"
 			   "host samegroup all all trust\nhost all +ops all trust\ninclude more\n"
@@ -334,6 +375,7 @@ int main(void)
 		cmocka_unit_test(test_maps),
 		cmocka_unit_test(test_groups),
 		cmocka_unit_test(test_undecided),
+		cmocka_unit_test(test_commas),
 		cmocka_unit_test(test_mistakes),
 		cmocka_unit_test(test_all_mistakes),
 		cmocka_unit_test(test_no_memory),

@@ -218,10 +218,27 @@ static void test_pause(void **state)
 	listen_close();
 }
 
-/* Without descriptors accepting stops for a second, and then goes on. */
+static unsigned turns;
+
+static bool count_turns(void *arg)
+{
+	turns++;
+	return *(bool *)arg;
+}
+
+static usec_t on_over(void *arg, usec_t now)
+{
+	(void)now;
+	*(bool *)arg = true;
+	return USEC_NEVER;
+}
+
+/* Without descriptors accepting stops for a second, in which the loop sleeps, and then goes on. */
 static void test_out_of_descriptors(void **state)
 {
-	int port = free_port(), fd, hole, top, want = 1, turns = 0, one = 1;
+	int port = free_port(), fd, hole, top, want = 1;
+	struct loop_tick *t;
+	bool over = false;
 	struct rlimit old, low;
 	char err[256];
 
@@ -238,9 +255,12 @@ static void test_out_of_descriptors(void **state)
 	low = old;
 	low.rlim_cur = (rlim_t)top;
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-	run_until(after_turns, &one);
-	for (turns = 0; turns < 3; turns++)
-		run_turns(1);
+	t = loop_tick_new(on_over, &over, loop_now() + 300 * USEC_MSEC);
+	assert_non_null(t);
+	turns = 0;
+	run_until(count_turns, &over);
+	loop_tick_free(&t);
+	assert_in_range(turns, 1, 20);
 	assert_int_equal(accepted_count, 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	run_until(accepted_some, &want);

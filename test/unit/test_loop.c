@@ -178,6 +178,23 @@ static void test_signal(void **state)
 	run_until(trail_has, "s");
 }
 
+/* The loop turns once more while it is taken down; who would answer the signal may be freed. */
+static void test_signal_while_ending(void **state)
+{
+	(void)state;
+	trail[0] = '\0';
+	assert_true(loop_signal(SIGUSR1, on_sig, "s"));
+	assert_true(loop_signal(SIGTERM, on_sig, "t"));
+	raise(SIGUSR1);
+	loop_free();
+	assert_string_equal(trail, "");
+	/* and the process is not ended by one that comes after that */
+	raise(SIGTERM);
+	signal(SIGUSR1, SIG_DFL);
+	signal(SIGTERM, SIG_DFL);
+	assert_int_equal(setup_loop(NULL), 0);
+}
+
 static struct loop_watch *watch;
 
 static void on_watched(int fd, int mask, void *arg)
@@ -248,6 +265,7 @@ int main(void)
 		TEST(test_tick_frees_itself),
 		TEST(test_tick_at_from_inside_is_not_lost),
 		TEST(test_signal),
+		TEST(test_signal_while_ending),
 		TEST(test_watch),
 		TEST(test_no_memory),
 	};

@@ -56,13 +56,13 @@ static void test_every_verb(void **state)
 		sample_statement(&b, verb, 0);
 		q = parse(buf_cstr(&b));
 		assert_non_null(q);
-		assert_ptr_equal(q->verb, verb);
+		assert_ptr_equal(verb->flags & QVERB_BEHIND ? q->then : q->verb, verb);
 		qstmt_free(&q);
 		buf_puts(&b, " ; -- end");
 		accepts(buf_cstr(&b));
 		assert_int_equal(verb->id, i);
-		assert_int_equal(
-			verb->sql == NULL, (verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL)) != 0);
+		assert_int_equal(verb->sql == NULL,
+			(verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL | QVERB_BEHIND)) != 0);
 	}
 	buf_free(&b);
 }
@@ -118,6 +118,12 @@ static void test_every_unknown_argument(void **state)
 	buf_free(&b);
 }
 
+/* KEY in place of a job: both are one too many. */
+static bool stands_for_a_job(const struct qverb_arg *arg)
+{
+	return arg->id == QARG_BY_KEY;
+}
+
 /* Twice (or an alternative), without its value, and cut in the middle of its keyword. */
 static void check_clause(struct buf *b, const struct qverb *verb, const struct qverb_arg *arg)
 {
@@ -134,6 +140,8 @@ static void check_clause(struct buf *b, const struct qverb *verb, const struct q
 	buf_printf(b, " %s", keyword);
 	if (arg->kind == QKIND_FLAG || arg->kind == QKIND_MAY_INTERVAL)
 		accepts(buf_cstr(b));
+	else if (stands_for_a_job(arg))
+		refuses(buf_cstr(b), "42601", (int)start + 2);
 	else
 		refuses(buf_cstr(b), "42601", (int)b->len + 1);
 	if (!strchr(keyword, ' '))
@@ -174,11 +182,18 @@ static void test_any_two_clauses_in_any_order(void **state)
 
 		for (int i = 0; i < verb->n_args; i++) {
 			for (int j = 0; j < verb->n_args; j++) {
-				if (!verb->args[i].keyword || !verb->args[j].keyword)
+				if (!verb->args[i].keyword || !verb->args[j].keyword ||
+					(verb->flags & QVERB_BEHIND)) /* that lacks its queue */
+					continue;
+				/* a PUSH has a KEY of its own */
+				if (verb->args[i].kind == QKIND_THEN &&
+					stands_for_a_job(&verb->args[j]))
 					continue;
 				sample_two(&b, verb, i, j);
 				/* what follows THEN is not the verb's own any more */
 				if (i == j || verb->args[i].kind == QKIND_THEN ||
+					stands_for_a_job(&verb->args[i]) ||
+					stands_for_a_job(&verb->args[j]) ||
 					(verb->args[i].alt &&
 						verb->args[i].alt == verb->args[j].alt))
 					refuses(buf_cstr(&b), "42601", 0);
@@ -240,6 +255,14 @@ static void test_every_verb_without_memory(void **state)
  */
 
 static const char *const good[] = {
+	"queue create if not exists if",
+	"queue create if if not exists",
+	"queue drop if exists q",
+	"queue drop if",
+	"queue cancel any($1), array[1, '2'], any(array[$2]::text[]) on q",
+	"queue done any('{1,2}') on $1 keep result '1' partial",
+	"queue job key $1::uuid on q",
+	"queue done key 'k' on q then move to q2 returning job, id",
 	"queue take q hold",
 	"queue take q hold;",
 	"queue take q hold limit 3",
@@ -338,6 +361,16 @@ static const struct {
 	{"queue take q hold hold", "42601", 19},
 	{"queue pop q hold", "42601", 13},
 	{"queue done 17 result", "42601", 21},
+	{"queue cancel key 'k'", "42601", 18},
+	{"queue cancel key 'k', 'l' on q", "42601", 21},
+	{"queue cancel any", "42601", 14},
+	{"queue cancel any(1", "42601", 19},
+	{"queue cancel array[1 2]", "42601", 22},
+	{"queue move to q", "42601", 7},
+	{"queue done 1 then move q", "42601", 24},
+	{"queue done 1 partial then take q", "42601", 22},
+	{"queue push q 1 returning id, id", "42601", 30},
+	{"queue create if not exists q if not exists", "42601", 30},
 	{"queue done 17 then take q result '{}'", "42601", 27},
 };
 

@@ -35,24 +35,28 @@ static void test_heals(void **state)
 	penalty_free();
 }
 
-static void test_held(void **state)
+/* Many failures in a short time: the next attempt waits, whatever it proves; it is not refused. */
+static void test_deferral(void **state)
 {
-	usec_t now = 0;
+	usec_t now = 100 * USEC_SEC;
 	int n = 0;
 
 	(void)state;
-	assert_true(penalty_may_try("a", now));
-	(void)penalty_failed("a", now, MOST);
-	while (penalty_may_try("a", now) && n < 1000) {
-		penalty_hold("a");
+	assert_int_equal(penalty_deferral("a", now, MOST), 0);
+	while (penalty_deferral("a", now, MOST) == 0 && n < 1000) {
+		(void)penalty_failed("a", now++, MOST);
 		n++;
 	}
-	assert_true(n > 5 && n < 100);
-	assert_true(penalty_may_try("b", now));
-	penalty_release("a");
-	assert_true(penalty_may_try("a", now));
+	assert_in_range(n, 5, 100);
+	assert_int_equal(penalty_deferral("a", now, MOST), MOST);
+	assert_int_equal(penalty_deferral("b", now, MOST), 0);
+	/* as long as they come so fast, and no longer */
+	assert_int_equal(penalty_deferral("a", now + MOST, MOST), 0);
+	/* who fails now and then slows nobody down */
+	for (int i = 0; i < 200; i++)
+		(void)penalty_failed("c", now + (usec_t)i * USEC_SEC, MOST);
+	assert_int_equal(penalty_deferral("c", now + 200 * USEC_SEC, MOST), 0);
 	penalty_free();
-	penalty_release("a");
 }
 
 /* One host with IPv6 has a /64 to choose from. */
@@ -73,20 +77,16 @@ static void test_network(void **state)
 	penalty_free();
 }
 
-/* An attacker with many addresses does not fill the memory; who is held stays known. */
+/* An attacker with many addresses does not fill the memory. */
 static void test_bounded(void **state)
 {
 	char text[32];
 
 	(void)state;
-	(void)penalty_failed("held", 1, MOST);
-	for (int i = 0; i < 20; i++)
-		penalty_hold("held");
 	for (int i = 0; i < 30000; i++) {
 		snprintf(text, sizeof(text), "10.%d.%d.1", i / 256, i % 256);
 		assert_int_equal(penalty_failed(text, 1, MOST), 0);
 	}
-	assert_false(penalty_may_try("held", 1));
 	penalty_free();
 }
 
@@ -103,7 +103,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_grows),
 		cmocka_unit_test(test_heals),
-		cmocka_unit_test(test_held),
+		cmocka_unit_test(test_deferral),
 		cmocka_unit_test(test_network),
 		cmocka_unit_test(test_bounded),
 		cmocka_unit_test(test_no_memory),

@@ -81,8 +81,32 @@ static const struct {
 	{"QUEUE GRANT Push, 'take' ON q TO \"Bob\", $1",
 		"SELECT queue.grant(('q')" T ", ARRAY[('push')" T ", ('take')" T "]" T
 		"[], ARRAY[('Bob')" T ", ($1)" T "]" T "[])"},
-	{"QUEUE CANCEL 17, $1, '3-18'", "SELECT queue FROM queue._cancel(ARRAY[(17)" T ", ($1)" T
-					", ('3-18')" T "]" T "[], false) AS queue"},
+	{"QUEUE CANCEL 17, $1, '3-18'",
+		"SELECT queue, job FROM queue._cancel(ARRAY[('3-17-9f86d081884c7d65')" T ", ($1)" T
+		", ('3-18')" T "]" T "[], false) AS c"},
+	{"QUEUE CANCEL ANY($1::int8[]), ARRAY[18] ON q",
+		"SELECT queue, job FROM queue._cancel(ARRAY[($1)" T ", (18)" T "]" T
+		"[], false, ('q')" T ") AS c"},
+	{"QUEUE RERUN KEY $1 ON q", "SELECT queue FROM queue._rerun(NULL" T "[], false, ('q')" T
+				    ", ($1)" T ") AS queue"},
+	{"QUEUE JOB '3-18'", "SELECT * FROM queue.job(('3-18')" T ")"},
+	{"QUEUE JOB KEY 'k' ON $2", "SELECT * FROM queue.job(NULL" T ", ($2)" T ", ('k')" T ")"},
+	{"QUEUE EXTEND '{1,2}' ON q", "SELECT queue FROM queue._extend(queue._of(ARRAY[('{1,2}')" T
+				      "]" T "[], ('q')" T "), NULL::pg_catalog.interval) AS queue"},
+	{"QUEUE DONE $1 KEEP", "SELECT queue FROM queue._done(ARRAY[($1)" T "]" T
+			       "[], false, NULL" T ", true) AS queue"},
+	{"QUEUE DONE $1 PARTIAL", "SELECT job, ok, sqlstate FROM queue._done_partial(ARRAY[($1)" T
+				  "]" T "[], NULL" T ") AS d"},
+	{"QUEUE DONE $1 THEN MOVE TO q KEY 'k' RETURNING ID",
+		"SELECT p.id FROM queue._move(ARRAY[($1)" T "]" T "[], NULL" T ", false, ('q')" T
+		", NULL::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T
+		", NULL::pg_catalog.interval, NULL::pg_catalog.int4, ('k')" T ", NULL" T ", NULL" T
+		", true) AS p"},
+	{"QUEUE PUSH q 'x' RETURNING JOB, ID",
+		"SELECT p.job, p.id FROM queue._push_jobs(('q')" T ", ARRAY[('x')" T "]" T
+		"[], NULL::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, "
+		"NULL" T ", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4"
+		", NULL" T ", NULL" T ", NULL" T ", true) AS p"},
 	{"QUEUE DONE 17", "SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
 			  "[], false, NULL" T ") AS queue"},
 	{"QUEUE DONE 17 RESULT $1::jsonb",
@@ -233,7 +257,21 @@ static const struct {
 	{OID_INTERVAL, 1, 16, "\x80\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
 		"0 mons 0 days -2562047788:00:54.775808"},
 	{OID_INTERVAL, 1, 15, "123456789012345", NULL},
-	{OID_UUID, 1, 16, "1234567890123456", NULL},
+	{OID_UUID, 1, 16, "1234567890123456", "31323334-3536-3738-3930-313233343536"},
+	{OID_UUID, 1, 15, "123456789012345", NULL},
+	{OID_TEXT_ARRAY, 1, 12, "\0\0\0\0\0\0\0\0\0\0\0\x19", "{}"},
+	{OID_TEXT_ARRAY, 1, 34,
+		"\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\2\0\0\0\1\0\0\0\2\"\\\0\0\0\4"
+		"abcd",
+		"{\"\\\"\\\\\",\"abcd\"}"},
+	{OID_INT8_ARRAY, 1, 32,
+		"\0\0\0\1\0\0\0\0\0\0\0\x14\0\0\0\1\0\0\0\1\0\0\0\x8\0\0\0\0\0\0\0\7", "{\"7\"}"},
+	{OID_INT4_ARRAY, 1, 24, "\0\0\0\1\0\0\0\1\0\0\0\x17\0\0\0\1\0\0\0\1\xff\xff\xff\xff",
+		"{NULL}"},
+	{OID_TEXT_ARRAY, 1, 24, "\0\0\0\1\0\0\0\0\0\0\0\x19\0\0\0\1\0\0\0\1\0\0\0\5", NULL},
+	{OID_TEXT_ARRAY, 1, 20, "\0\0\0\1\0\0\0\0\0\0\3\xf1\0\0\0\0\0\0\0\1", NULL},
+	{OID_TEXT_ARRAY, 1, 20, "\0\0\0\2\0\0\0\0\0\0\0\x19\0\0\0\1\0\0\0\1", NULL},
+	{OID_TEXT_ARRAY, 1, 11, "\0\0\0\0\0\0\0\0\0\0\0", NULL},
 	{OID_TEXT, 2, 1, "x", NULL},
 };
 

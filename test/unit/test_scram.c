@@ -535,6 +535,31 @@ static void test_client_continue(void **state)
 	secret_erase(&secret);
 }
 
+/* The rounds that a server may ask of us, and the figure that was too high. */
+static void test_client_rounds(void **state)
+{
+	struct secret secret;
+	struct buf out = BUF_INIT;
+	struct scram_client *c;
+	const char *few = "r=" OURS "x,s=AAAA,i=7", *many = "r=" OURS "x,s=AAAA,i=8";
+
+	(void)state;
+	assert_true(secret_parse(&secret, "x"));
+	scram_set_limit(7);
+	c = started_client(&secret, &out);
+	assert_int_equal(scram_client_continue(c, few, strlen(few), &out), SCRAM_CONTINUE);
+	assert_int_equal(scram_client_too_many(c), 0);
+	scram_client_free(&c);
+	buf_reset(&out);
+	c = started_client(&secret, &out);
+	assert_int_equal(scram_client_continue(c, many, strlen(many), &out), SCRAM_REFUSED);
+	assert_int_equal(scram_client_too_many(c), 8);
+	scram_client_free(&c);
+	scram_set_limit(SCRAM_ITERATIONS_MAX);
+	buf_free(&out);
+	secret_erase(&secret);
+}
+
 static void test_client_limits(void **state)
 {
 	struct secret secret;
@@ -612,6 +637,7 @@ int main(void)
 		cmocka_unit_test(test_mock_is_refused),
 		cmocka_unit_test(test_no_memory),
 		cmocka_unit_test(test_client_continue),
+		cmocka_unit_test(test_client_rounds),
 		cmocka_unit_test(test_client_limits),
 		cmocka_unit_test(test_client_verify),
 	};

@@ -151,6 +151,44 @@ static void test_verifier_make(void **state)
 	assert_false(scram_verifier_make(&a, "x", SCRAM_ITERATIONS_MAX + 1));
 }
 
+/* The same user and password give the same verifier again, with the salt that he is shown when he
+ * is not known; another one gets another. */
+static void test_verifier_recall(void **state)
+{
+	struct scram_verifier a, b, mock;
+	struct scram_keys k;
+
+	(void)state;
+	assert_true(scram_verifier_recall(&a, "ann", "x", 2));
+	assert_true(scram_verifier_recall(&b, "ann", "x", 2));
+	assert_memory_equal(&a, &b, sizeof(a));
+	scram_verifier_mock(&mock, "ann", 2);
+	assert_memory_equal(a.salt, mock.salt, a.salt_len);
+	assert_true(scram_keys_derive(&k, "x", a.salt, a.salt_len, 2));
+	assert_memory_equal(k.stored, a.stored_key, sizeof(k.stored));
+	assert_true(scram_verifier_recall(&b, "bob", "x", 2));
+	assert_memory_not_equal(a.salt, b.salt, a.salt_len);
+	assert_true(scram_verifier_recall(&b, "ann", "y", 2));
+	assert_memory_not_equal(a.stored_key, b.stored_key, sizeof(a.stored_key));
+}
+
+/* A secret with more rounds than we do for others matches nothing. */
+static void test_limit(void **state)
+{
+	struct secret s = {.kind = SECRET_SCRAM};
+
+	(void)state;
+	assert_int_equal(scram_limit(), SCRAM_ITERATIONS_MAX);
+	assert_true(scram_verifier_make(&s.scram, "x", 3));
+	scram_set_limit(2);
+	assert_false(secret_matches(&s, "u", "x", NULL));
+	scram_set_limit(3);
+	assert_true(secret_matches(&s, "u", "x", NULL));
+	/* our own rounds are our own business */
+	assert_true(scram_verifier_make(&s.scram, "x", 4));
+	scram_set_limit(SCRAM_ITERATIONS_MAX);
+}
+
 static void test_verifier_mock(void **state)
 {
 	struct scram_verifier a, b, c;
@@ -208,6 +246,8 @@ int main(void)
 		cmocka_unit_test(test_matches),
 		cmocka_unit_test(test_equal),
 		cmocka_unit_test(test_verifier_make),
+		cmocka_unit_test(test_verifier_recall),
+		cmocka_unit_test(test_limit),
 		cmocka_unit_test(test_verifier_mock),
 		cmocka_unit_test(test_recall_is_derive),
 		cmocka_unit_test(test_no_memory),

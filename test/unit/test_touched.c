@@ -50,6 +50,52 @@ void system_notify(struct qdb *db, const char *queue)
 	touched_told_end(db, &list, false);
 }
 
+static struct qdb prepared_db;
+static usec_t now = USEC_SEC;
+static int all_woken, any_notified;
+static usec_t (*ticking)(void *arg, usec_t now);
+static usec_t tick_at = USEC_NEVER;
+
+struct qdb *qdb_first(void)
+{
+	return &prepared_db;
+}
+
+void rooms_wake_all(struct qdb *db)
+{
+	(void)db;
+	all_woken++;
+}
+
+void system_notify_any(struct qdb *db)
+{
+	(void)db;
+	any_notified++;
+}
+
+usec_t loop_now(void)
+{
+	return now;
+}
+
+struct loop_tick *loop_tick_new(usec_t (*tick)(void *arg, usec_t now), void *arg, usec_t first)
+{
+	(void)arg, (void)first;
+	ticking = tick;
+	return (struct loop_tick *)&ticking;
+}
+
+void loop_tick_at(struct loop_tick *t, usec_t when)
+{
+	(void)t;
+	tick_at = when < tick_at ? when : tick_at;
+}
+
+void loop_tick_free(struct loop_tick **p)
+{
+	*p = NULL;
+}
+
 struct qdb *qdb_get(const char *name)
 {
 	(void)name;
@@ -102,11 +148,34 @@ static void test_taken_back(void **state)
 	assert_int_equal(woken, 0);
 }
 
+/* The first of many commits makes all look at once, the others together a moment later. */
+static void test_prepared(void **state)
+{
+	(void)state;
+	assert_true(touched_start());
+	for (int i = 0; i < 100; i++)
+		touched_prepared_wake(&prepared_db);
+	assert_int_equal(all_woken, 1);
+	assert_int_equal(any_notified, 1);
+	assert_true(tick_at == now + 100 * USEC_MSEC);
+	now = tick_at;
+	assert_true(ticking(NULL, now) == USEC_NEVER);
+	assert_int_equal(all_woken, 2);
+	assert_int_equal(any_notified, 2);
+	now += USEC_SEC;
+	assert_true(ticking(NULL, now) == USEC_NEVER);
+	assert_int_equal(all_woken, 2);
+	touched_prepared_wake(&prepared_db);
+	assert_int_equal(all_woken, 3);
+	touched_stop();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_list_ends_while_it_is_told),
 		cmocka_unit_test(test_taken_back),
+		cmocka_unit_test(test_prepared),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

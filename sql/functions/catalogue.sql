@@ -1,0 +1,196 @@
+-- Who may change the catalogue, and what a change of it does.
+--
+-- The tables and functions of all queues belong to the role that has installed the schema, so that nobody
+-- else can put code where others run it: no trigger, rule, policy or view on a queue's table, no other body
+-- of its functions. A queue's owner is a column of the catalogue. He has all rights on the jobs, and makes,
+-- changes and drops the queue by changing his row.
+--
+-- Two triggers for that. The first runs as whoever changes the row and says whether he may: in the second,
+-- a SECURITY DEFINER function, nobody can tell any more who it was. That one does it, with the rights of the
+-- installer; what goes into its statements is checked by the table, or quoted.
+
+CREATE OR REPLACE FUNCTION queue._must_own(name text, owner oid) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF NOT pg_has_role(owner, 'USAGE') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501',
+			MESSAGE = format('must be owner of queue "%s"', name),
+			DETAIL = format('It belongs to role "%s".', pg_get_userbyid(owner));
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._row_may_change() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF TG_OP <> 'INSERT' THEN
+		PERFORM queue._must_own(OLD.name, OLD.owner);
+	END IF;
+	IF TG_OP = 'DELETE' THEN
+		RETURN OLD;
+	END IF;
+	-- the table is made by the installer, where the caller's setting says
+	IF TG_OP = 'INSERT' AND EXISTS (SELECT FROM pg_tablespace AS t WHERE t.spcname = current_setting('default_tablespace')
+			AND NOT has_tablespace_privilege(t.oid, 'CREATE')
+			AND t.oid <> (SELECT d.dattablespace FROM pg_database AS d WHERE d.datname = current_database())) THEN
+		RAISE EXCEPTION USING ERRCODE = '42501',
+			MESSAGE = format('permission denied for tablespace %s', current_setting('default_tablespace'));
+	END IF;
+	IF NOT pg_has_role(NEW.owner, 'USAGE') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501',
+			MESSAGE = format('must be member of role "%s"', pg_get_userbyid(NEW.owner));
+	ELSIF TG_OP = 'UPDATE' AND (NEW.number, NEW.name, NEW.payload) IS DISTINCT FROM
+			(OLD.number, OLD.name, OLD.payload) THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000',
+			MESSAGE = 'number, name and type of payloads of a queue cannot be changed',
+			HINT = 'Create another queue, or drop this one and create it anew.';
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+-- A number is never used again: it is drawn here, and by nobody who changes rows.
+CREATE OR REPLACE FUNCTION queue._row_number() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF TG_RELID <> 'queue.queues'::regclass OR NEW.number IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '428C9', MESSAGE = 'the number of a queue cannot be chosen';
+	END IF;
+	NEW.number := nextval(pg_get_serial_sequence('queue.queues', 'number'));
+	RETURN NEW;
+END
+$$;
+
+-- All rights on its jobs, and to give them on; but not to put triggers there.
+CREATE OR REPLACE FUNCTION queue._give_owner(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF cfg.owner <> quote_ident(current_user)::regrole THEN
+		EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON %1$s, %2$s TO %3$I WITH GRANT OPTION;
+			GRANT SELECT ON SEQUENCE queue.%4$I TO %3$I WITH GRANT OPTION;
+			GRANT EXECUTE ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8) TO %3$I WITH GRANT OPTION',
+			queue._table(cfg.name), queue._archive(cfg.name), pg_get_userbyid(cfg.owner),
+			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number));
+	END IF;
+END
+$$;
+
+-- Who has given his queue away keeps nothing of it, as with a table; and what he gave on by a GRANT of his own
+-- goes with it. A role that is gone has nothing.
+CREATE OR REPLACE FUNCTION queue._take_owner(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF cfg.owner <> quote_ident(current_user)::regrole AND EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = cfg.owner) THEN
+		EXECUTE format('REVOKE ALL ON %1$s, %2$s FROM %3$I CASCADE; REVOKE ALL ON SEQUENCE queue.%4$I FROM %3$I CASCADE;
+			REVOKE ALL ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8) FROM %3$I CASCADE',
+			queue._table(cfg.name), queue._archive(cfg.name), pg_get_userbyid(cfg.owner),
+			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number));
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._row_changed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	cfg CONSTANT queue.queues := CASE TG_OP WHEN 'DELETE' THEN OLD ELSE NEW END;
+BEGIN
+	IF TG_RELID <> 'queue.queues'::regclass THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
+	ELSIF TG_OP = 'INSERT' THEN
+		PERFORM queue._create_table(cfg);
+		PERFORM queue._generate(cfg.number, cfg.name);
+		PERFORM queue._generate_group(cfg.number, cfg.name);
+		PERFORM queue._generate_key(cfg.number, cfg.name);
+		PERFORM queue._generate_bulk(cfg.number, cfg.name);
+		PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length);
+		PERFORM queue._generate_archive(cfg.number, cfg.name);
+		PERFORM queue._comment_queue(cfg.name);
+		PERFORM queue._give_owner(cfg);
+	ELSIF TG_OP = 'UPDATE' THEN
+		IF NEW.owner <> OLD.owner THEN
+			PERFORM queue._take_owner(OLD);
+			PERFORM queue._give_owner(cfg);
+		END IF;
+		IF NEW.max_length IS DISTINCT FROM OLD.max_length THEN
+			PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length);
+		END IF;
+		IF NEW.unlogged <> OLD.unlogged THEN	-- writes the whole table anew
+			EXECUTE format('ALTER TABLE %s SET %3$s; ALTER TABLE %2$s SET %3$s', queue._table(cfg.name),
+				queue._archive(cfg.name), CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE 'LOGGED' END);
+		END IF;
+	ELSE
+		IF to_regclass(queue._table(cfg.name)) IS NOT NULL THEN
+			EXECUTE 'DROP TABLE ' || queue._table(cfg.name);
+		END IF;
+		PERFORM queue._drop_generated(cfg.number);
+		PERFORM queue._drop_group(cfg.number);
+		PERFORM queue._drop_bulk(cfg.number, cfg.name);
+		PERFORM queue._drop_key(cfg.number);
+		PERFORM queue._drop_length(cfg.number);
+		PERFORM queue._drop_archive(cfg.number, cfg.name);
+	END IF;
+	RETURN NULL;
+END
+$$;
+
+-- The rights on a queue are given the same way: by an INSERT into this view, which keeps nothing. So all
+-- of them are given by one role, and whoever may take them away does.
+CREATE OR REPLACE FUNCTION queue._right_may_change() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	cfg CONSTANT queue.queues := queue._find(NEW.queue);
+BEGIN
+	PERFORM queue._must_own(cfg.name, cfg.owner);
+	RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._right_changed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF TG_RELID <> 'queue._right'::regclass THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
+	END IF;
+	-- What the caller owns he may have looked up in an old snapshot; a queue of that name which somebody has made
+	-- since has another number, and so no object that this statement also names.
+	EXECUTE queue._right_sql(NEW.gives, queue._find(NEW.queue), NEW.kind, NEW.role);
+	RETURN NEW;
+END
+$$;
+
+DO $qbouncer_catalogue$
+BEGIN
+	IF to_regclass('queue._right') IS NULL THEN
+		CREATE VIEW queue._right AS SELECT NULL::bool AS gives, NULL::text AS queue, NULL::text AS kind,
+			NULL::text AS role;
+		REVOKE ALL ON queue._right FROM PUBLIC;
+		GRANT INSERT ON queue._right TO PUBLIC;
+		CREATE TRIGGER a_may INSTEAD OF INSERT ON queue._right FOR EACH ROW
+			EXECUTE FUNCTION queue._right_may_change();
+		CREATE TRIGGER b_does INSTEAD OF INSERT ON queue._right FOR EACH ROW
+			EXECUTE FUNCTION queue._right_changed();
+		CREATE TRIGGER a_may BEFORE INSERT OR UPDATE OR DELETE ON queue.queues FOR EACH ROW
+			EXECUTE FUNCTION queue._row_may_change();
+		CREATE TRIGGER b_number BEFORE INSERT ON queue.queues FOR EACH ROW
+			EXECUTE FUNCTION queue._row_number();
+		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, unlogged, owner OR DELETE ON queue.queues
+			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
+	END IF;
+END
+$qbouncer_catalogue$;

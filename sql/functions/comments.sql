@@ -1,0 +1,136 @@
+-- What \d+ and \df+ show: a comment on each table, column and function that is for others than the proxy.
+-- A test fails when one has none.
+
+-- Columns of a queue's table, of its archive, and of the view for bulk pushes.
+CREATE OR REPLACE FUNCTION queue._comment_queue(name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	rel regclass;
+	col record;
+BEGIN
+	FOREACH rel IN ARRAY ARRAY[queue._table(name), queue._archive(name), format('queue.%I', 'b_' || name)]::regclass[] LOOP
+		EXECUTE format('COMMENT ON %s %s IS %L',
+			CASE (SELECT relkind FROM pg_class WHERE oid = rel) WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, rel,
+			CASE left((SELECT relname FROM pg_class WHERE oid = rel), 2)
+				WHEN 'q_' THEN format('Jobs of the queue "%s" that have not ended, and dead ones.', name)
+				WHEN 'a_' THEN format('What is kept of jobs of the queue "%s" that have ended (retain_done, results).', name)
+				ELSE format('For pushes by INSERT or COPY into the queue "%s", with keys, groups and delays.', name) END);
+		FOR col IN
+				SELECT a.attname, c.what FROM pg_attribute AS a
+				LEFT JOIN (VALUES
+					('id', 'Names the job within its queue; ascends with the pushes.'),
+					('position', 'Order among ready jobs of one priority: by when they became ready.'),
+					('pushed_at', 'Time of the push.'),
+					('priority', 'Higher ones are taken first.'),
+					('attempt', 'How often the job was taken, without those times that do not count.'),
+					('failures', 'How many attempts have failed.'),
+					('losses', 'How many of them were no FAIL: the first is tried again at once.'),
+					('state', 'ready, later, leased, blocked (behind the first of its group), dead; in the archive how it ended.'),
+					('lease_until', 'End of the lease; nobody else gets the job before.'),
+					('proxy', 'Number of the qbouncer that gives the lease back when its worker is gone; NULL: time alone ends it.'),
+					('run_at', 'Not before this time; of a ready job: since when it is, unless since its push.'),
+					('expires_at', 'Not taken after this time; the job goes away.'),
+					('failed_at', 'Time of the last failure.'),
+					('ended_at', 'Time of its end, or of its death.'),
+					('max_attempts', 'Attempts of this job (ATTEMPTS); NULL: those of the queue.'),
+					('again', 'It is to run once more when it has ended (ON DUPLICATE RERUN).'),
+					('token', 'Names the lease; what its worker says is compared with it. With an x before it: cancelled.'),
+					('worker', 'Who took it last.'),
+					('error', 'Why the last attempt failed.'),
+					('key', 'Unique among the unfinished jobs of the queue.'),
+					('key_replace', 'KEY with ON DUPLICATE REPLACE.'),
+					('key_rerun', 'KEY with ON DUPLICATE RERUN.'),
+					('key_error', 'KEY with ON DUPLICATE ERROR.'),
+					('group', 'Jobs of a group run one at a time, in the order of their pushes.'),
+					('headers', 'What the push said besides the payload.'),
+					('payload', 'What the job is about.'),
+					('result', 'RESULT of the DONE.'),
+					('delay', 'Not before so long from now.'),
+					('expires', 'Not taken after so long from now.')) AS c (name, what) ON c.name = a.attname
+				WHERE a.attrelid = rel AND a.attnum > 0 AND NOT a.attisdropped LOOP
+			EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', rel, col.attname, col.what);
+		END LOOP;
+	END LOOP;
+END
+$$;
+
+DO $qbouncer_comments$
+DECLARE
+	it record;
+BEGIN
+	IF pg_has_role((SELECT nspowner FROM pg_namespace WHERE nspname = 'queue'), 'USAGE') THEN	-- or made for us
+		COMMENT ON SCHEMA queue IS 'Job queues of qbouncer. Functions whose names begin with _ are its own.';
+	END IF;
+	COMMENT ON VIEW queue._right IS 'qbouncer''s own: how the owner of a queue gives rights on it.';
+	COMMENT ON VIEW queue.proxies IS 'The proxies that are there. A role that may INSERT counts as one of theirs.';
+	COMMENT ON TABLE queue.queues IS 'One row for each queue; its jobs are in queue.q_<name>.';
+	FOR it IN SELECT * FROM (VALUES
+			('proxies', 'number', 'Is in the leases that end with a connection to it.'),
+			('proxies', 'role', 'Of its session.'),
+			('proxies', 'pid', 'Of its session.'),
+			('proxies', 'since', 'Since when it has this session; NULL: for you to see it is not.'),
+			('_right', 'gives', 'Or takes away.'),
+			('_right', 'queue', 'Its name.'),
+			('_right', 'kind', 'push, take, await.'),
+			('_right', 'role', 'Or public.')) AS c (rel, name, what) LOOP
+		EXECUTE format('COMMENT ON COLUMN queue.%I.%I IS %L', it.rel, it.name, it.what);
+	END LOOP;
+	FOR it IN SELECT * FROM (VALUES
+			('number', 'Names the queue in jobs and tokens; never used again.'),
+			('name', 'As in QUEUE CREATE.'),
+			('lease', 'Of a TAKE that does not say.'),
+			('max_attempts', 'Then a job that fails is dead.'),
+			('retry', 'When a failed job is tried again, as it was written.'),
+			('retry_kind', 'retry, taken apart: exponential, linear, fixed, none.'),
+			('retry_base', 'retry, taken apart: the first pause, or the step.'),
+			('retry_cap', 'retry, taken apart: the longest pause.'),
+			('on_disconnect', 'What becomes of the jobs of a worker that is gone: auto, release, keep.'),
+			('retain_done', 'How long jobs that have ended are kept in queue.a_<name>.'),
+			('retain_dead', 'How long dead jobs are kept.'),
+			('durability', 'sync, or async: a push does not wait for the disk.'),
+			('max_length', 'Unfinished jobs at most; NULL: no limit.'),
+			('unlogged', 'A crash of Postgres empties it.'),
+			('payload', 'Type of the payloads: jsonb, text, bytea.'),
+			('paused', 'Gives no jobs.'),
+			('owner', 'The role that has all rights on its jobs, and may change and drop it.'),
+			('created_at', 'Time of the CREATE.')) AS c (name, what)
+			WHERE EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'queue.queues'::regclass AND attname = c.name) LOOP
+		EXECUTE format('COMMENT ON COLUMN queue.queues.%I IS %L', it.name, it.what);
+	END LOOP;
+	FOR it IN SELECT p.oid::regprocedure AS f, c.what FROM pg_proc AS p JOIN (VALUES
+			('push', 'Pushes a job; gives its id.'),
+			('take', 'Takes up to lim jobs and leases them. Call it outside of the transaction that does the work.'),
+			('pop', 'Takes jobs and ends them at once.'),
+			('done', 'Ends a job; QB001 if its lease is lost.'),
+			('done_partial', 'Ends the jobs whose lease is held; a row for each says which.'),
+			('move', 'Ends a job and pushes its payload and headers to another queue; gives its id there.'),
+			('fail', 'An attempt has failed: tried again by the policy of the queue, or dead.'),
+			('release', 'Gives a job back; the attempt does not count.'),
+			('extend', 'The lease ends so long from now.'),
+			('cancel', 'A job that waits goes away; the worker of one that runs gets QB002.'),
+			('rerun', 'A dead job is ready again.'),
+			('redrive', 'All dead jobs of a queue are ready again, or so many.'),
+			('await', 'What became of a job; no row: it has not ended.'),
+			('create', 'Makes a queue.'),
+			('alter', 'Changes options of a queue.'),
+			('drop', 'Drops a queue with its jobs.'),
+			('pause', 'The queue gives no jobs.'),
+			('resume', 'The queue gives jobs again.'),
+			('grant', 'Lets roles push, take, await: {push,take,await,all}.'),
+			('revoke', 'Takes rights away.'),
+			('list', 'The queues and their options.'),
+			('stats', 'How many jobs are in which state.'),
+			('peek', 'Looks at jobs without taking them.'),
+			('job', 'Everything about one job.'),
+			('errors', 'The last errors of jobs that have failed, most frequent first.'),
+			('purge', 'Deletes jobs that nobody works on.'),
+			('maintain', 'Deletes what has been kept for long enough; the proxy does it by itself.'),
+			('version', 'Version of this schema.')) AS c (name, what)
+				ON c.name = regexp_replace(p.proname, '_(text|bytea)$', '')
+			WHERE p.pronamespace = 'queue'::regnamespace LOOP
+		EXECUTE format('COMMENT ON FUNCTION %s IS %L', it.f, it.what);
+	END LOOP;
+END
+$qbouncer_comments$;

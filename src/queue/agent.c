@@ -1,0 +1,134 @@
+/*
+ * With whose login the proxy does what changes rows on its own account: maintenance, and the jobs
+ * of proxies that are gone. Code that a table carries runs with the rights of whoever changes it,
+ * and SET ROLE is no boundary for it. So each role is there for its own queues and for those that
+ * it has taken from through this proxy, and no superuser for any but his own; the functions see to
+ * that, they are told what was used (queue._visits). Must not know: what is done.
+ *
+ * Entry points: agent_*.
+ */
+#include <string.h>
+
+#include "queue_int.h"
+
+#define AGENTS_MAX 1000  /* of a database */
+#define USED_MAX   10000 /* of a role */
+
+struct used {
+	UT_hash_handle hh;
+	char queue[QSTMT_QUEUE_MAX + 1];
+};
+
+struct agent *agent_get(struct qdb *db, const char *user)
+{
+	struct agent *a;
+
+	HASH_FIND_STR(db->agents, user, a);
+	if (a != NULL || HASH_COUNT(db->agents) >= AGENTS_MAX)
+		return a;
+	a = mem_zalloc(sizeof(*a));
+	if (a == NULL)
+		return NULL;
+	util_strlcpy(a->user, user, sizeof(a->user));
+	HASH_ADD_STR(db->agents, user, a);
+	if (a->hh.tbl != NULL)
+		return a;
+	mem_free(a);
+	return NULL;
+}
+
+/* Called for each take: the client's last queue is compared, and looked up if it is another one. */
+void agent_took(struct qclient *qc, const char *queue)
+{
+	struct agent *a;
+	struct used *u = NULL;
+
+	if (strcmp(qc->took, queue) == 0)
+		return;
+	a = agent_get(qc->db, pool_user(client_pool(qc->client)));
+	if (a == NULL)
+		return;
+	HASH_FIND_STR(a->used, queue, u);
+	if (u == NULL && HASH_COUNT(a->used) < USED_MAX && (u = mem_zalloc(sizeof(*u))) != NULL) {
+		util_strlcpy(u->queue, queue, sizeof(u->queue));
+		HASH_ADD_STR(a->used, queue, u);
+		if (u->hh.tbl == NULL) {
+			mem_free(u);
+			return;
+		}
+		a->n_used++;
+		a->scanned = qc->scans = 0; /* and what proxies that are gone held there? */
+	}
+	if (u != NULL)
+		util_strlcpy(qc->took, queue, sizeof(qc->took));
+}
+
+void agents_see(struct qdb *db)
+{
+	struct qclient *qc;
+
+	DL_FOREACH (qclients(), qc)
+		if (qc->db == db)
+			agent_get(db, pool_user(client_pool(qc->client)));
+}
+
+static void put_text(struct buf *b, const char *s)
+{
+	size_t n = strlen(s);
+
+	build_i32(b, (int64_t)n);
+	buf_put(b, s, n);
+}
+
+static void put_head(struct buf *b, size_t n)
+{
+	build_i32(b, n > 0 ? 1 : 0);
+	build_i32(b, 0);
+	build_i32(b, OID_TEXT);
+	if (n > 0) {
+		build_i32(b, (int64_t)n);
+		build_i32(b, 1);
+	}
+}
+
+void agent_put_used(struct buf *b, const struct agent *a)
+{
+	put_head(b, HASH_COUNT(a->used));
+	for (const struct used *u = a->used; u != NULL; u = u->hh.next)
+		put_text(b, u->queue);
+}
+
+void agents_put(struct buf *users, struct buf *used, const struct qdb *db, uint64_t round)
+{
+	size_t n_users = 0, n_used = 0;
+
+	for (const struct agent *a = db->agents; a != NULL; a = a->hh.next)
+		if (a->maintained == round) {
+			n_users++;
+			n_used += a->is_super ? 0 : HASH_COUNT(a->used);
+		}
+	put_head(users, n_users);
+	put_head(used, n_used);
+	for (const struct agent *a = db->agents; a != NULL; a = a->hh.next) {
+		if (a->maintained != round)
+			continue;
+		put_text(users, a->role);
+		for (const struct used *u = a->is_super ? NULL : a->used; u != NULL; u = u->hh.next)
+			put_text(used, u->queue);
+	}
+}
+
+void agents_free(struct qdb *db)
+{
+	struct agent *a, *tmp;
+	struct used *u, *utmp;
+
+	HASH_ITER (hh, db->agents, a, tmp) {
+		HASH_ITER (hh, a->used, u, utmp) {
+			HASH_DEL(a->used, u);
+			mem_free(u);
+		}
+		HASH_DEL(db->agents, a);
+		mem_free(a);
+	}
+}

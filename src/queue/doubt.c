@@ -1,0 +1,114 @@
+/*
+ * DONE statements of which nobody knows whether they were committed, as the connection was lost.
+ * Who repeats one whose jobs are gone since has its answer: nobody else could end them. That is so
+ * only as long as their leases run, for certain: not after an end that is not known, and not if
+ * something else was said of a job, or it was given back (by us, or by other proxies, to which we
+ * seemed to be dead): then another may have taken it and finished it, or it was cancelled and has
+ * gone away.
+ *
+ * Entry points: doubt_remember(), doubt_is_over(), doubt_forget().
+ */
+#include <string.h>
+
+#include "queue_int.h"
+
+#define DOUBT_MAX 4096
+/* The loop's time is that of its round; and the clock that leases go by is another one. */
+#define MARGIN (1 * USEC_SEC)
+
+struct doubt {
+	UT_hash_handle hh;
+	uint64_t statement; /* they were committed together, or not at all */
+	usec_t until; /* the lease does not end before; 0: it may have ended, in whatever way */
+	char token[TOKEN_MAX];
+};
+
+static struct doubt *table;
+static struct doubt *ring[DOUBT_MAX];
+static unsigned next;
+static uint64_t last_statement;
+
+static struct doubt *find(const char *token)
+{
+	struct doubt *d;
+
+	HASH_FIND_STR(table, token, d);
+	return d;
+}
+
+static void free_one(struct doubt **p)
+{
+	if (*p != NULL) {
+		HASH_DEL(table, *p);
+		mem_free(*p);
+	}
+	*p = NULL;
+}
+
+/* The oldest is forgotten. Without memory the repeated one is QB001: safe. */
+static void remember(const char *token, usec_t until)
+{
+	struct doubt *d = find(token);
+
+	if (until == 0 || (d != NULL && d->until == 0))
+		return;
+	if (d == NULL) {
+		if ((d = mem_zalloc(sizeof(*d))) == NULL)
+			return;
+		util_strlcpy(d->token, token, sizeof(d->token));
+		HASH_ADD_STR(table, token, d);
+		if (d->hh.tbl == NULL) {
+			mem_free(d);
+			return;
+		}
+		free_one(&ring[next]);
+		ring[next] = d;
+		next = (next + 1) % DOUBT_MAX;
+	}
+	d->statement = last_statement;
+	d->until = until;
+}
+
+void doubt_remember(struct qclient *qc, const struct jobs *jobs)
+{
+	last_statement++;
+	for (int i = 0; i < jobs->n; i++) {
+		const struct lease *l = qc != NULL ? lease_find(qc, jobs->tokens[i]) : NULL;
+
+		remember(jobs->tokens[i], l != NULL ? l->until : 0);
+	}
+}
+
+bool doubt_is_over(const struct qdb *db, const struct jobs *jobs)
+{
+	uint64_t statement = 0;
+
+	if (registry_was_away(db))
+		return false;
+
+	for (int i = 0; i < jobs->n; i++) {
+		const struct doubt *d = find(jobs->tokens[i]);
+
+		if (d == NULL || (i > 0 && d->statement != statement) ||
+			d->until < loop_now() + MARGIN)
+			return false;
+		statement = d->statement;
+	}
+	return jobs->n > 0;
+}
+
+/* For good: it stays in the ring. */
+void doubt_forget(const char *token)
+{
+	struct doubt *d = find(token);
+
+	if (d != NULL)
+		d->until = 0;
+}
+
+void doubt_forget_all(void)
+{
+	for (unsigned i = 0; i < DOUBT_MAX; i++)
+		free_one(&ring[i]);
+	next = 0;
+}
