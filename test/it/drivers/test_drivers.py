@@ -401,3 +401,31 @@ def test_worker_and_producer(bench, cluster):
     left = bench.wire.rows("QUEUE PEEK mail LIMIT 9")
     assert len(left) == 1 and left[0]["state"] == "later", left
     assert "sent_a_check" in left[0]["error"]
+
+
+def test_worker_goes_on(bench, cluster):
+    """The same code, when its lease is lost under it (what it then says of the job is QB001, which is no reason to
+    end), and when what fails is not the database."""
+    if not bench.driver.example:
+        pytest.skip("has no example of its own")
+    p = bench.program()
+    with psycopg.connect(cluster.dsn(bench.db), autocommit=True) as direct:
+        direct.execute("""TRUNCATE sent;
+            CREATE OR REPLACE FUNCTION longer_than_the_lease() RETURNS trigger LANGUAGE plpgsql AS $$
+                BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END $$;
+            DROP TRIGGER IF EXISTS long ON sent;
+            CREATE TRIGGER long BEFORE INSERT ON sent FOR EACH ROW EXECUTE FUNCTION longer_than_the_lease()""")
+    bench.wire.rows("QUEUE ALTER mail SET (lease = '1ms', retry = 'fixed 1h', max_attempts = 1000)")
+    p.ok("produce", "1")
+    assert p.ok("work") == {"ok": True}
+    bench.wire.rows("QUEUE ALTER mail SET (lease = '5min')")
+    bench.wire.rows("QUEUE PURGE mail")
+    p.ok("produce", "3")
+    assert p.ok("work") == {"ok": True}
+    with psycopg.connect(cluster.dsn(bench.db), autocommit=True) as direct:
+        assert direct.execute("SELECT DISTINCT a FROM sent").fetchall() == [(3,)]
+    if bench.driver.language == "Python":
+        bench.wire.rows("QUEUE PUSH mail '[]'")
+        assert p.ok("work") == {"ok": True}
+        (left,) = bench.wire.rows("QUEUE PEEK mail")
+        assert left["state"] == "later" and left["error"], left

@@ -39,8 +39,13 @@ static bool work(pqxx::connection &conn)
 		tx.exec_params("INSERT INTO sent VALUES ($1)", order);
 		tx.exec_params("QUEUE DONE $1", token); // the work and DONE commit together, or not at all
 		tx.commit();
-	} catch (const pqxx::sql_error &e) {
-		pqxx::nontransaction(conn).exec_params("QUEUE FAIL $1 ERROR $2", token, e.what());
+	} catch (const std::exception &e) { // whatever it was: nobody else gives the job back
+		try {
+			pqxx::nontransaction(conn).exec_params("QUEUE FAIL $1 ERROR $2", token, e.what());
+		} catch (const pqxx::sql_error &late) {
+			if (late.sqlstate() != "QB001" && late.sqlstate() != "QB002")
+				throw; // else it is not our job any more, or cancelled
+		}
 	}
 	return true;
 }

@@ -60,6 +60,10 @@ func work(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	})
 	if err != nil {
 		_, err = conn.Exec(ctx, "QUEUE FAIL $1 ERROR $2", token, err.Error())
+		var late *pgconn.PgError
+		if errors.As(err, &late) && (late.Code == "QB001" || late.Code == "QB002") {
+			err = nil // it is not our job any more, or cancelled
+		}
 	}
 	return true, err
 }

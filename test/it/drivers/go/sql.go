@@ -58,6 +58,9 @@ func work(db *sql.DB) (bool, error) {
 	json.Unmarshal([]byte(payload), &job)
 	if err = finish(db, token, job.Order); err != nil {
 		_, err = db.Exec("QUEUE FAIL $1 ERROR $2", token, err.Error())
+		if late, ok := err.(*pq.Error); ok && (late.Code == "QB001" || late.Code == "QB002") {
+			err = nil // it is not our job any more, or cancelled
+		}
 	}
 	return true, err
 }

@@ -52,14 +52,18 @@ public class Jdbc {
             done.setString(1, token);
             done.executeUpdate();
             conn.commit(); // the work and DONE commit together, or not at all
-        } catch (SQLException e) {
+        } catch (SQLException | RuntimeException e) { // whatever it was: nobody else gives the job back
             conn.rollback();
             try (PreparedStatement fail = conn.prepareStatement("QUEUE FAIL ? ERROR ?")) {
                 fail.setString(1, token);
-                fail.setString(2, e.getMessage());
+                fail.setString(2, String.valueOf(e.getMessage()));
                 fail.executeUpdate();
+                conn.commit();
+            } catch (SQLException late) {
+                conn.rollback();
+                if (!String.valueOf(late.getSQLState()).matches("QB00[12]"))
+                    throw late; // else it is not our job any more, or cancelled
             }
-            conn.commit();
         } finally {
             conn.setAutoCommit(true);
         }

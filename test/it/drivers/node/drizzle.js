@@ -24,8 +24,10 @@ async function work(db) {
       await tx.execute(sql`INSERT INTO sent VALUES (${job.payload.order})`);
       await tx.execute(sql`QUEUE DONE ${job.token}`);
     });
-  } catch (e) {
-    await db.execute(sql`QUEUE FAIL ${job.token} ERROR ${String(e.cause || e)}`);
+  } catch (e) { // whatever it was: nobody else gives the job back
+    await db.execute(sql`QUEUE FAIL ${job.token} ERROR ${String(e.cause || e)}`).catch((late) => {
+      if (!/^QB00[12]$/.test((late.cause || late).code)) throw late; // else it is not our job any more, or cancelled
+    });
   }
   return true;
 }

@@ -22,8 +22,10 @@ async function work(db) {
       await tx('sent').insert({ a: job.payload.order });
       await tx.raw('QUEUE DONE ?', [job.token]);
     });
-  } catch (e) {
-    await db.raw('QUEUE FAIL ? ERROR ?', [job.token, e.message]);
+  } catch (e) { // whatever it was: nobody else gives the job back
+    await db.raw('QUEUE FAIL ? ERROR ?', [job.token, e.message]).catch((late) => {
+      if (!/^QB00[12]$/.test(late.code)) throw late; // else it is not our job any more, or cancelled
+    });
   }
   return true;
 }

@@ -23,8 +23,10 @@ async function work(db) {
       await sql`INSERT INTO sent VALUES (${job.payload.order})`.execute(tx);
       await sql`QUEUE DONE ${job.token}`.execute(tx);
     });
-  } catch (e) {
-    await sql`QUEUE FAIL ${job.token} ERROR ${e.message}`.execute(db);
+  } catch (e) { // whatever it was: nobody else gives the job back
+    await sql`QUEUE FAIL ${job.token} ERROR ${e.message}`.execute(db).catch((late) => {
+      if (!/^QB00[12]$/.test(late.code)) throw late; // else it is not our job any more, or cancelled
+    });
   }
   return true;
 }

@@ -23,9 +23,11 @@ async function work(client) {
     await client.query('INSERT INTO sent VALUES ($1)', [job.payload.order]);
     await client.query('QUEUE DONE $1', [job.token]); // the work and DONE commit together, or not at all
     await client.query('COMMIT');
-  } catch (e) {
+  } catch (e) { // whatever it was: nobody else gives the job back
     await client.query('ROLLBACK');
-    await client.query('QUEUE FAIL $1 ERROR $2', [job.token, e.message]);
+    await client.query('QUEUE FAIL $1 ERROR $2', [job.token, e.message]).catch((late) => {
+      if (!/^QB00[12]$/.test(late.code)) throw late; // else it is not our job any more, or cancelled
+    });
   }
   return true;
 }

@@ -22,8 +22,10 @@ async function work(sql) {
       await tx`INSERT INTO sent VALUES (${job.payload.order})`;
       await tx`QUEUE DONE ${job.token}`;
     });
-  } catch (e) {
-    await sql`QUEUE FAIL ${job.token} ERROR ${e.message}`;
+  } catch (e) { // whatever it was: nobody else gives the job back
+    await sql`QUEUE FAIL ${job.token} ERROR ${e.message}`.catch((late) => {
+      if (!/^QB00[12]$/.test(late.code)) throw late; // else it is not our job any more, or cancelled
+    });
   }
   return true;
 }

@@ -22,8 +22,10 @@ async function work(db) {
       await db.query('INSERT INTO sent VALUES ($1)', { bind: [job.payload.order], transaction });
       await db.query('QUEUE DONE $1', { bind: [job.token], transaction });
     });
-  } catch (e) {
-    await db.query('QUEUE FAIL $1 ERROR $2', { bind: [job.token, e.message] });
+  } catch (e) { // whatever it was: nobody else gives the job back
+    await db.query('QUEUE FAIL $1 ERROR $2', { bind: [job.token, e.message] }).catch((late) => {
+      if (!/^QB00[12]$/.test(late.original.code)) throw late; // else it is not our job any more, or cancelled
+    });
   }
   return true;
 }

@@ -23,8 +23,10 @@ async function work(source) {
       await manager.query('INSERT INTO sent VALUES ($1)', [job.payload.order]);
       await manager.query('QUEUE DONE $1', [job.token]);
     });
-  } catch (e) {
-    await source.query('QUEUE FAIL $1 ERROR $2', [job.token, e.message]);
+  } catch (e) { // whatever it was: nobody else gives the job back
+    await source.query('QUEUE FAIL $1 ERROR $2', [job.token, e.message]).catch((late) => {
+      if (!/^QB00[12]$/.test(late.code)) throw late; // else it is not our job any more, or cancelled
+    });
   }
   return true;
 }

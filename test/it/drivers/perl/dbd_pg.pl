@@ -34,7 +34,9 @@ sub work {
     } or do {
         my $error = $@;
         $db->rollback;
-        $db->do('QUEUE FAIL ? ERROR ?', undef, $job->{token}, $error);
+        eval { $db->do('QUEUE FAIL ? ERROR ?', undef, $job->{token}, $error) }
+            or $db->state =~ /^QB00[12]$/    # it is not our job any more, or cancelled
+            or die $@;
     };
     return 1;
 }

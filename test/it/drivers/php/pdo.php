@@ -25,9 +25,15 @@ function work(PDO $db): bool
         $db->prepare('INSERT INTO sent VALUES (?)')->execute([json_decode($job['payload'])->order]);
         $db->prepare('QUEUE DONE ?')->execute([$job['token']]); // the work and DONE commit together, or not at all
         $db->commit();
-    } catch (PDOException $e) {
+    } catch (Throwable $e) { // whatever it was: nobody else gives the job back
         $db->rollBack();
-        $db->prepare('QUEUE FAIL ? ERROR ?')->execute([$job['token'], $e->getMessage()]);
+        try {
+            $db->prepare('QUEUE FAIL ? ERROR ?')->execute([$job['token'], $e->getMessage()]);
+        } catch (PDOException $late) {
+            if (!in_array($late->getCode(), ['QB001', 'QB002'], true)) {
+                throw $late; // else it is not our job any more, or cancelled
+            }
+        }
     }
     return true;
 }

@@ -31,8 +31,12 @@ async def work(conn):
             async with cur.begin():  # the work and DONE commit together, or not at all
                 await cur.execute("INSERT INTO sent VALUES (%s)", (payload["order"],))
                 await cur.execute("QUEUE DONE %s", (token,))
-        except psycopg2.Error as e:
-            await cur.execute("QUEUE FAIL %s ERROR %s", (token, str(e)))
+        except Exception as e:  # whatever it was: nobody else gives the job back
+            try:
+                await cur.execute("QUEUE FAIL %s ERROR %s", (token, str(e)))
+            except psycopg2.Error as late:
+                if late.pgcode not in ("QB001", "QB002"):  # else it is not our job any more, or cancelled
+                    raise
     return True
 # [/worker]
 

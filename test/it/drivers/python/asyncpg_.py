@@ -28,8 +28,12 @@ async def work(conn):
         async with conn.transaction():  # the work and DONE commit together, or not at all
             await conn.execute("INSERT INTO sent VALUES ($1)", json.loads(job["payload"])["order"])
             await conn.execute("QUEUE DONE $1", job["token"])
-    except asyncpg.PostgresError as e:
-        await conn.execute("QUEUE FAIL $1 ERROR $2", job["token"], str(e))
+    except Exception as e:  # whatever it was: nobody else gives the job back
+        try:
+            await conn.execute("QUEUE FAIL $1 ERROR $2", job["token"], str(e))
+        except asyncpg.PostgresError as late:
+            if late.sqlstate not in ("QB001", "QB002"):  # else it is not our job any more, or cancelled
+                raise
     return True
 # [/worker]
 

@@ -45,9 +45,13 @@ def work():
         with transaction.atomic(), connection.cursor() as cur:  # the work and DONE commit together
             cur.execute("INSERT INTO sent VALUES (%s)", [payload["order"]])
             cur.execute("QUEUE DONE %s", [token])
-    except DatabaseError as e:
-        with connection.cursor() as cur:
-            cur.execute("QUEUE FAIL %s ERROR %s", [token, str(e)])
+    except Exception as e:  # whatever it was: nobody else gives the job back
+        try:
+            with connection.cursor() as cur:
+                cur.execute("QUEUE FAIL %s ERROR %s", [token, str(e)])
+        except DatabaseError as late:
+            if late.__cause__.pgcode not in ("QB001", "QB002"):  # else it is not our job any more, or cancelled
+                raise
     return True
 # [/worker]
 

@@ -32,10 +32,15 @@ def work(conn):
         conn.execute("INSERT INTO sent VALUES (?)", json.loads(job.payload)["order"])
         conn.execute("QUEUE DONE ?", job.token)  # the work and DONE commit together, or not at all
         conn.commit()
-    except pyodbc.Error as e:
-        conn.rollback()
-        conn.execute("QUEUE FAIL ? ERROR ?", job.token, str(e))
-        conn.commit()
+    except Exception as e:  # whatever it was: nobody else gives the job back
+        try:
+            conn.rollback()
+            conn.execute("QUEUE FAIL ? ERROR ?", job.token, str(e))
+            conn.commit()
+        except pyodbc.Error as late:
+            conn.rollback()
+            if late.args[0] not in ("QB001", "QB002"):  # else it is not our job any more, or cancelled
+                raise
     conn.autocommit = True
     return True
 # [/worker]

@@ -30,10 +30,15 @@ def work(conn):
         cur.execute("INSERT INTO sent VALUES (%s)", (payload["order"],))
         cur.execute("QUEUE DONE %s", (token,))  # the work and DONE commit together, or not at all
         conn.commit()
-    except pg8000.Error as e:
-        conn.rollback()
-        cur.execute("QUEUE FAIL %s ERROR %s", (token, str(e)))
-        conn.commit()
+    except Exception as e:  # whatever it was: nobody else gives the job back
+        try:
+            conn.rollback()
+            cur.execute("QUEUE FAIL %s ERROR %s", (token, str(e)))
+            conn.commit()
+        except pg8000.Error as late:
+            conn.rollback()
+            if "QB00" not in str(late.args):  # QB001, QB002: it is not our job any more, or cancelled
+                raise
     return True
 # [/worker]
 

@@ -28,9 +28,13 @@ def work(conn):
             with conn, conn.cursor() as cur:  # the work and DONE commit together, or not at all
                 cur.execute("INSERT INTO sent VALUES (%s)", (payload["order"],))
                 cur.execute("QUEUE DONE %s", (token,))
-        except psycopg2.Error as e:
-            with conn, conn.cursor() as cur:
-                cur.execute("QUEUE FAIL %s ERROR %s", (token, str(e)))
+        except Exception as e:  # whatever it was: nobody else gives the job back
+            try:
+                with conn, conn.cursor() as cur:
+                    cur.execute("QUEUE FAIL %s ERROR %s", (token, str(e)))
+            except psycopg2.Error as late:
+                if late.pgcode not in ("QB001", "QB002"):  # else it is not our job any more, or cancelled
+                    raise
     return bool(jobs)
 # [/worker]
 

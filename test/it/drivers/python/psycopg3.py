@@ -31,8 +31,12 @@ def work(conn):
         with conn.transaction():  # the work and DONE commit together, or not at all
             conn.execute("INSERT INTO sent VALUES (%s)", (payload["order"],))
             conn.execute("QUEUE DONE %s", (token,))
-    except psycopg.Error as e:
-        conn.execute("QUEUE FAIL %s ERROR %s", (token, str(e)))
+    except Exception as e:  # whatever it was: nobody else gives the job back
+        try:
+            conn.execute("QUEUE FAIL %s ERROR %s", (token, str(e)))
+        except psycopg.Error as late:
+            if late.sqlstate not in ("QB001", "QB002"):  # else it is not our job any more, or cancelled
+                raise
     return True
 # [/worker]
 

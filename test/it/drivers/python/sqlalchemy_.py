@@ -29,9 +29,13 @@ def work(engine):
         with engine.begin() as conn:  # the work and DONE commit together, or not at all
             conn.execute(text("INSERT INTO sent VALUES (:a)"), {"a": job.payload["order"]})
             conn.execute(text("QUEUE DONE :token"), {"token": job.token})
-    except DBAPIError as e:
-        with engine.begin() as conn:
-            conn.execute(text("QUEUE FAIL :token ERROR :error"), {"token": job.token, "error": str(e)})
+    except Exception as e:  # whatever it was: nobody else gives the job back
+        try:
+            with engine.begin() as conn:
+                conn.execute(text("QUEUE FAIL :token ERROR :error"), {"token": job.token, "error": str(e)})
+        except DBAPIError as late:
+            if late.orig.pgcode not in ("QB001", "QB002"):  # else it is not our job any more, or cancelled
+                raise
     return True
 # [/worker]
 

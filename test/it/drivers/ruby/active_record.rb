@@ -25,8 +25,12 @@ def work
       conn.exec_update("INSERT INTO sent VALUES ($1)", "Work", [JSON.parse(job["payload"])["order"]])
       conn.exec_update("QUEUE DONE $1", "Done", [job["token"]])
     end
-  rescue ActiveRecord::StatementInvalid => e
-    conn.exec_update("QUEUE FAIL $1 ERROR $2", "Fail", [job["token"], e.message])
+  rescue => e # whatever it was: nobody else gives the job back
+    begin
+      conn.exec_update("QUEUE FAIL $1 ERROR $2", "Fail", [job["token"], e.message])
+    rescue ActiveRecord::StatementInvalid => late # QB001, QB002: it is not our job any more, or cancelled
+      raise unless %w[QB001 QB002].include?(late.cause.result&.error_field(PG::PG_DIAG_SQLSTATE))
+    end
   end
   true
 end

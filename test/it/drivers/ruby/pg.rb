@@ -20,8 +20,12 @@ def work(conn)
       conn.exec_params("INSERT INTO sent VALUES ($1)", [JSON.parse(job["payload"])["order"]])
       conn.exec_params("QUEUE DONE $1", [job["token"]])
     end
-  rescue PG::Error => e
-    conn.exec_params("QUEUE FAIL $1 ERROR $2", [job["token"], e.message])
+  rescue => e # whatever it was: nobody else gives the job back
+    begin
+      conn.exec_params("QUEUE FAIL $1 ERROR $2", [job["token"], e.message])
+    rescue PG::ServerError => late # QB001, QB002: it is not our job any more, or cancelled
+      raise unless %w[QB001 QB002].include?(late.result.error_field(PG::PG_DIAG_SQLSTATE))
+    end
   end
   true
 end

@@ -52,7 +52,9 @@ proc work {conn} {
         run $conn COMMIT
     } on error {message} {
         run $conn ROLLBACK
-        run $conn {QUEUE FAIL $1 ERROR $2} $token $message
+        try {
+            run $conn {QUEUE FAIL $1 ERROR $2} $token $message
+        } trap {PG QB001} {} - trap {PG QB002} {} {} ;# it is not our job any more, or cancelled
     }
     return true
 }

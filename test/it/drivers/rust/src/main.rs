@@ -34,7 +34,11 @@ async fn work(client: &mut Client) -> Result<bool, tokio_postgres::Error> {
     let order: i32 = payload.0.replace(|c: char| c != '-' && !c.is_ascii_digit(), "").parse().unwrap();
     if let Err(e) = finish(client, &token, order).await {
         let text = e.as_db_error().map_or(e.to_string(), |e| e.message().to_string());
-        client.execute("QUEUE FAIL $1 ERROR $2", &[&token, &text]).await?;
+        if let Err(late) = client.execute("QUEUE FAIL $1 ERROR $2", &[&token, &text]).await {
+            if !matches!(late.code().map(|c| c.code()), Some("QB001") | Some("QB002")) {
+                return Err(late); // else it is not our job any more, or cancelled
+            }
+        }
     }
     Ok(true)
 }
