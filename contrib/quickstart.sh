@@ -6,7 +6,8 @@
 #   sh contrib/quickstart.sh status    what runs, and how to connect
 #   sh contrib/quickstart.sh stop      end both servers, remove the directory
 #
-# Environment: QB_QUICKSTART_DIR, where the throw-away cluster lives; QB_BUILD, the build directory.
+# Environment: QB_QUICKSTART_DIR, where the throw-away cluster lives; QB_BUILD, the build directory;
+# QB_PG_BIN, where PostgreSQL's programs are, if not in /usr/lib/postgresql.
 set -eu
 LC_ALL=C.UTF-8
 export LC_ALL
@@ -87,7 +88,7 @@ install_packages() {
 			"    ./autogen.sh && ./configure && make"
 	wanted=$packages_build
 	command -v cc >/dev/null 2>&1 || wanted="$wanted gcc libc6-dev"
-	find_postgres || wanted="$wanted postgresql"
+	find_programs || wanted="$wanted postgresql"
 	# shellcheck disable=SC2086
 	missing=$(packages_missing $wanted)
 	if [ -z "$missing" ]; then
@@ -100,7 +101,7 @@ install_packages() {
 	packages_install "$log" $missing || die_log "$log" "the packages could not be installed" \
 		"Wanted: $missing"
 	trap - EXIT
-	find_postgres || die "there is still no PostgreSQL 13 or newer in /usr/lib/postgresql"
+	find_programs || die "there is still no PostgreSQL 13 or newer in /usr/lib/postgresql"
 }
 
 build_qbouncer() {
@@ -128,6 +129,20 @@ cluster_runs() {
 	[ -f "$dir/data/postmaster.pid" ] && as_user "$pg_bin/pg_ctl" -D "$dir/data" status >/dev/null 2>&1
 }
 
+# A cluster that is there already needs the programs that made it.
+find_programs() {
+	made_by=$(cat "$dir/data/PG_VERSION" 2>/dev/null || true)
+	if [ -z "${QB_PG_BIN:-}" ] && [ -n "$made_by" ] && [ -x "/usr/lib/postgresql/$made_by/bin/postgres" ]; then
+		pg_bin=/usr/lib/postgresql/$made_by/bin
+		return
+	fi
+	find_postgres || return 1
+	now=$(postgres_version "$pg_bin")
+	[ -z "$made_by" ] || [ "$made_by" = "${now%%.*}" ] ||
+		die "$dir/data was made by PostgreSQL $made_by, whose programs are gone" \
+			"Remove it and begin again: sh contrib/quickstart.sh stop"
+}
+
 # As superuser, on the private socket, past the proxy.
 sql_direct() {
 	as_user "$pg_bin/psql" -X -q -A -t -v ON_ERROR_STOP=1 -h "$dir/run" -p 5432 -U postgres "$@"
@@ -150,11 +165,19 @@ port = 5432
 unix_socket_directories = '$dir/run'
 END
 	fi
+	now=$(postgres_version "$pg_bin")
 	if cluster_runs; then
-		step "PostgreSQL runs already"
-		return
+		# a server whose files were replaced under it cannot load what it needs (plpgsql is one of them)
+		running=$(sql_direct -d postgres -c 'SHOW server_version' 2>/dev/null | sed 's/ .*//')
+		if [ "$running" = "$now" ]; then
+			step "PostgreSQL runs already"
+			return
+		fi
+		step "PostgreSQL was upgraded from ${running:-another version} to $now: it is started anew"
+		as_user "$pg_bin/pg_ctl" -D "$dir/data" -w -m fast stop >>"$log" 2>&1 </dev/null ||
+			die_log "$log" "PostgreSQL did not stop"
 	fi
-	step "Starting PostgreSQL $(as_user "$pg_bin/postgres" --version | sed 's/.*) \([0-9.]*\).*/\1/')"
+	step "Starting PostgreSQL $now"
 	as_user "$pg_bin/pg_ctl" -D "$dir/data" -l "$dir/run/postgresql.log" -w -t 60 start \
 		>>"$log" 2>&1 </dev/null || die_log "$dir/run/postgresql.log" "PostgreSQL does not start"
 }

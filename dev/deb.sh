@@ -29,9 +29,30 @@ deb=$(ls "$out"/qbouncer_"$version"_*.deb)
 dpkg-deb -x "$deb" "$out/root"
 for f in usr/bin/qbouncer etc/qbouncer/qbouncer.ini etc/qbouncer/userlist.txt lib/systemd/system/qbouncer.service \
 	lib/systemd/system/qbouncer.socket usr/share/man/man1/qbouncer.1.gz usr/share/man/man5/qbouncer.5.gz \
-	usr/share/doc/qbouncer/copyright; do
+	usr/share/doc/qbouncer/copyright usr/share/doc/qbouncer/README.md usr/share/doc/qbouncer/doc/queue.md \
+	usr/share/qbouncer/uninstall.sql; do
 	[ -f "$out/root/$f" ] || fail "the package has no $f"
 done
+sh "$repo/dev/links.sh" "$out/root/usr/share/doc/qbouncer" || fail "links of the installed documentation"
+grep -q '^unix_socket_dir = /run/qbouncer$' "$out/root/etc/qbouncer/qbouncer.ini" || fail "unix_socket_dir is not /run/qbouncer"
+grep -q '^RuntimeDirectory=qbouncer$' "$out/root/lib/systemd/system/qbouncer.service" || fail "nobody makes /run/qbouncer"
+# An installation and a purge, in a root of their own with the tools of this machine in place of the real ones.
+dpkg-deb -e "$deb" "$out/control"
+mkdir -p "$out/tools"
+for t in adduser deluser delgroup; do
+	printf '#!/bin/sh\necho "%s $*" >>"%s/calls"\n' $t "$out" >"$out/tools/$t"
+	chmod +x "$out/tools/$t"
+done
+printf '#!/bin/sh\n[ "$2" = qbouncer ]\n' >"$out/tools/getent"
+chmod +x "$out/tools/getent"
+: >"$out/calls"
+PATH="$out/tools:$PATH" DPKG_MAINTSCRIPT_PACKAGE=qbouncer DPKG_ROOT="$out/root" sh "$out/control/postrm" purge >"$out/purge.log" 2>&1 ||
+	{ cat "$out/purge.log"; fail "purge fails"; }
+grep -q '^deluser .*qbouncer' "$out/calls" || fail "purge leaves the user"
+: >"$out/calls"
+PATH="$out/tools:$PATH" DPKG_MAINTSCRIPT_PACKAGE=qbouncer DPKG_ROOT="$out/root" sh "$out/control/postrm" remove >"$out/purge.log" 2>&1 ||
+	{ cat "$out/purge.log"; fail "remove fails"; }
+! grep -q deluser "$out/calls" || fail "remove takes the user away, whose files stay"
 [ "$("$out/root/usr/bin/qbouncer" --version | head -n 1 | cut -d' ' -f2)" = "$version" ] || fail "--version is not $version"
 sed "s,/etc/qbouncer,$out/root/etc/qbouncer," "$out/root/etc/qbouncer/qbouncer.ini" >"$out/installed.ini"
 "$out/root/usr/bin/qbouncer" --check-config "$out/installed.ini" || fail "the installed configuration is not good"

@@ -19,9 +19,10 @@ packages_missing() {
 	echo "${missing# }"
 }
 
-# Sets pg_bin to the newest PostgreSQL server, 13 or later, that is installed.
+# Sets pg_bin to the newest PostgreSQL server, 13 or later, that is installed. QB_PG_BIN: another one.
 find_postgres() {
-	pg_bin=
+	pg_bin=${QB_PG_BIN:-}
+	[ -z "$pg_bin" ] || return 0
 	for d in $(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -t/ -k5 -rn); do
 		v=${d#/usr/lib/postgresql/}
 		v=${v%/bin}
@@ -33,6 +34,9 @@ find_postgres() {
 	done
 	return 1
 }
+
+# postgres_version BIN: "15.18", of the programs in this directory.
+postgres_version() { "$1/postgres" --version 2>/dev/null | sed 's/.*) \([0-9.]*\).*/\1/'; }
 
 as_root() {
 	if [ "$uid" -eq 0 ]; then
