@@ -22,7 +22,7 @@
 #include "settings.h"
 #include "takeover.h"
 
-/* --- signals ---------------------------------------------------------------------------------- */
+/* --- signals --- */
 
 static void begin_shutdown(enum pooler_shutdown how)
 {
@@ -107,7 +107,7 @@ static bool install_signals(void)
 	return true;
 }
 
-/* --- another process takes over --------------------------------------------------------------- */
+/* --- another process takes over --- */
 
 /* It has the sockets, too, and the pid file. The port of the metrics is one of ours alone. */
 static void give_over(pid_t to)
@@ -134,7 +134,7 @@ static void take_back(void)
 
 static const struct takeover_hooks takeover_hooks = {.give = give_over, .take_back = take_back};
 
-/* --- start ------------------------------------------------------------------------------------ */
+/* --- start --- */
 
 static const struct admin_hooks hooks = {.reload = settings_reload,
 	.changed = settings_changed,
@@ -307,7 +307,7 @@ static bool start(const struct options *o)
 	return true;
 }
 
-/* --- end -------------------------------------------------------------------------------------- */
+/* --- end --- */
 
 /* Also after a start that went half way. */
 static void end(void)

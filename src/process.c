@@ -32,8 +32,9 @@ static bool pidfile_left;                  /* the file there is another one's to
 static int pidfile_fd = -1, predecessor_fd = -1;
 static int started_pipe = -1;
 
-/* --- pid file ---------------------------------------------------------------------------------
- *
+/* --- pid file --- */
+
+/*
  * A number in a file outlives its process, and may be that of a stranger then. So who writes the
  * file keeps it locked until the end, and who reads it asks the kernel whose lock that is.
  */
@@ -189,7 +190,7 @@ void pidfile_remove(void)
 	pidfile_fd = predecessor_fd = -1;
 }
 
-/* --- background ------------------------------------------------------------------------------- */
+/* --- background --- */
 
 static void parent_waits(int fd)
 {
@@ -254,8 +255,7 @@ void process_started(void)
 	started_pipe = -1;
 }
 
-/* --- user ---------------------------------------------------------------------------------------
- */
+/* --- user --- */
 
 bool process_become(const char *user, const char *file, char *err, size_t err_size)
 {
@@ -293,8 +293,7 @@ bool process_become(const char *user, const char *file, char *err, size_t err_si
 	return true;
 }
 
-/* --- core files ---------------------------------------------------------------------------------
- */
+/* --- core files --- */
 
 void process_allow_core(bool allowed)
 {
@@ -303,8 +302,7 @@ void process_allow_core(bool allowed)
 			strerror(errno));
 }
 
-/* --- descriptors --------------------------------------------------------------------------------
- */
+/* --- descriptors --- */
 
 unsigned long process_raise_files(void)
 {
@@ -322,8 +320,7 @@ unsigned long process_raise_files(void)
 	return lim.rlim_cur == RLIM_INFINITY ? ULONG_MAX : (unsigned long)lim.rlim_cur;
 }
 
-/* --- systemd ------------------------------------------------------------------------------------
- */
+/* --- systemd --- */
 
 #ifdef HAVE_SYSTEMD
 

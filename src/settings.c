@@ -26,7 +26,7 @@
 
 static struct options opts;
 
-/* --- reports -------------------------------------------------------------------------------- */
+/* --- reports --- */
 
 static char mistakes[64 * 1024]; /* of the file that is read */
 
@@ -199,7 +199,7 @@ int settings_check(const char *path)
 	return ok ? 0 : 1;
 }
 
-/* --- start ---------------------------------------------------------------------------------- */
+/* --- start --- */
 
 bool settings_load(const struct options *o)
 {
@@ -286,7 +286,7 @@ void settings_check_files(unsigned long limit)
 			wanted, c->p.max_client_conn, limit);
 }
 
-/* --- change ---------------------------------------------------------------------------------- */
+/* --- change --- */
 
 #define PROBES 4 /* of keepalive, unless the settings say otherwise */
 

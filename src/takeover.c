@@ -40,7 +40,7 @@ enum step {
 	STEP_GIVEN = 'O'
 };
 
-/* --- the new process -------------------------------------------------------------------------- */
+/* --- the new process --- */
 
 static struct {
 	int channel, console;
@@ -271,7 +271,7 @@ void takeover_end(void)
 	old.channel = old.console = -1;
 }
 
-/* --- the process that runs -------------------------------------------------------------------- */
+/* --- the process that runs --- */
 
 static const struct takeover_hooks *hooks;
 static int asking = -1; /* a channel to a process that is not ready */

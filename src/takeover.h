@@ -10,7 +10,7 @@
 #include "net/listen.h"
 #include "wire/error.h"
 
-/* --- the new process, before it has changed anything ------------------------------------------ */
+/* --- the new process, before it has changed anything --- */
 
 enum takeover_found {
 	TAKEOVER_NOBODY,  /* there is none */
@@ -26,7 +26,7 @@ MUST_CHECK bool takeover_confirm(void);
 /* Also when it came to nothing: the other one goes on as if it had not been asked. */
 void takeover_end(void);
 
-/* --- the process that runs -------------------------------------------------------------------- */
+/* --- the process that runs --- */
 
 /* How it gives up what a new process needs at once, and gets it back when that is gone before its time. */
 struct takeover_hooks {

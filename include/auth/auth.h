@@ -9,7 +9,7 @@
 #include "wire/build.h"
 #include "wire/scram.h"
 
-/* --- users known to the proxy (auth_file) ---------------------------------------------------- */
+/* --- users known to the proxy (auth_file) --- */
 
 struct auth_user {
 	char name[128];
@@ -36,7 +36,7 @@ void auth_user_learn(const char *name, const struct scram_verifier *v, const uin
 void auth_each_user(void (*fn)(const struct auth_user *u, void *arg), void *arg);
 void auth_file_free(void);
 
-/* --- a client proves who it is --------------------------------------------------------------- */
+/* --- a client proves who it is --- */
 
 /* OUTSIDE: the password is there (auth_session_proved()); PAM or LDAP says whether it is good. */
 enum auth_verdict { AUTH_CONTINUE, AUTH_ACCEPTED, AUTH_REFUSED, AUTH_OUTSIDE };
@@ -83,7 +83,7 @@ const char *auth_session_reason(const struct auth_session *s);
 MUST_CHECK bool auth_session_is_sasl(const struct auth_session *s);
 void auth_session_free(struct auth_session **p);
 
-/* --- we prove who we are, to a server --------------------------------------------------------- */
+/* --- we prove who we are, to a server --- */
 
 struct auth_login;
 /* secret is copied; NULL: we have none. NULL returned: out of memory. */

@@ -13,7 +13,7 @@ struct client;
 struct pool;
 struct lstmt;
 
-/* --- what the pool shows of a client -------------------------------------------------------- */
+/* --- what the pool shows of a client --- */
 
 enum client_tx {
 	CLIENT_TX_IDLE,    /* no transaction block */
@@ -54,7 +54,7 @@ bool client_is_admin(const struct client *c);
 int client_own_fd(const struct client *c);
 void client_log(const struct client *c, int level, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
-/* --- statements ----------------------------------------------------------------------------- */
+/* --- statements --- */
 
 enum claim {
 	CLAIM_PASS, /* not mine: forward the untouched bytes */
@@ -232,7 +232,7 @@ struct interceptor {
 /* console: serves the databases "qbouncer" and "pgbouncer"; else all others. */
 void intercept_register(const struct interceptor *i, bool console);
 
-/* --- answers to parked statements ------------------------------------------------------------ */
+/* --- answers to parked statements --- */
 
 /* Consumes the contents of a. */
 void client_answer(struct client *c, struct answer *a);

@@ -9,7 +9,7 @@
 
 #include "base/buf.h"
 
-/* --- the first word ------------------------------------------------------------------------- */
+/* --- the first word --- */
 
 enum sql_peek { SQL_PEEK_MORE, SQL_PEEK_YES, SQL_PEEK_NO };
 
@@ -20,7 +20,7 @@ enum sql_peek { SQL_PEEK_MORE, SQL_PEEK_YES, SQL_PEEK_NO };
  */
 enum sql_peek sql_first_word_is(const char *text, size_t len, bool complete, const char *word);
 
-/* --- dialects ------------------------------------------------------------------------------- */
+/* --- dialects --- */
 
 /*
  * What a text means by a backslash and by the bytes above 0x7F depends on the session. The second
@@ -41,7 +41,7 @@ enum sql_dialect {
 /* Has it neither of these? */
 bool sql_is_plain(const char *text, size_t len);
 
-/* --- tokens --------------------------------------------------------------------------------- */
+/* --- tokens --- */
 
 enum sql_token_kind {
 	SQL_END,        /* end of text */
@@ -77,7 +77,7 @@ int sql_char_position(const char *text, const char *p);
  * words folded. false: memory, or an escape that is not valid (\u beyond range, odd U&). */
 MUST_CHECK bool sql_token_value(const struct sql_token *t, unsigned dialect, struct buf *out);
 
-/* --- statements ----------------------------------------------------------------------------- */
+/* --- statements --- */
 
 /*
  * Cuts the next statement: up to ';' at depth 0 outside strings, comments, parentheses (CREATE RULE)

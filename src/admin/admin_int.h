@@ -20,7 +20,7 @@
 
 struct show_rows;
 
-/* --- the tables ------------------------------------------------------------------------------- */
+/* --- the tables --- */
 
 enum console_who { WHO_ADMIN, WHO_STATS };
 
@@ -64,7 +64,7 @@ struct console_show_row {
 };
 extern const struct console_show_row console_shows[];
 
-/* --- statements ------------------------------------------------------------------------------- */
+/* --- statements --- */
 
 struct probe {
 	struct wire_field field; /* name NULL: no row */
@@ -92,8 +92,7 @@ void console_command_clear(struct command *cmd);
  * no ';'. */
 MUST_CHECK bool probe_find(const char *words, struct probe *ret);
 
-/* --- answers ------------------------------------------------------------------------------------
- */
+/* --- answers --- */
 
 struct show_rows {
 	struct buf *out;

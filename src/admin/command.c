@@ -30,8 +30,7 @@ static struct wait *waits;
 static struct loop_tick *tick;
 static const struct admin_hooks *program;
 
-/* --- small answers
- * --------------------------------------------------------------------------------- */
+/* --- small answers --- */
 
 static enum exec_verdict answer(struct exec *x, const char *tag)
 {
@@ -77,8 +76,7 @@ static bool has_database(const char *name)
 	return f.found;
 }
 
-/* --- later
- * ------------------------------------------------------------------------------------------- */
+/* --- later --- */
 
 static void count_closing(const struct stat_session *st, void *arg)
 {
@@ -265,8 +263,7 @@ void command_client_ended(struct client *c)
 	w->client = NULL;
 }
 
-/* --- the commands
- * -------------------------------------------------------------------------------------- */
+/* --- the commands --- */
 
 static enum exec_verdict run_show(struct exec *x, const struct command *cmd)
 {
@@ -504,8 +501,7 @@ enum exec_verdict command_run(struct exec *x, const struct command *cmd)
 	return EXEC_ERROR;
 }
 
-/* --- start and end
- * -------------------------------------------------------------------------------------- */
+/* --- start and end --- */
 
 bool command_start(const struct admin_hooks *hooks)
 {

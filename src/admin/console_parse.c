@@ -31,8 +31,7 @@ static void go_on_at(struct parser *p, const char *pos)
 	advance(p);
 }
 
-/* --- errors --------------------------------------------------------------------------------------
- */
+/* --- errors --- */
 
 static bool invalid(struct parser *p, const char *hint)
 {
@@ -67,8 +66,7 @@ static bool no_memory(struct parser *p)
 	return false;
 }
 
-/* --- pieces
- * --------------------------------------------------------------------------------------- */
+/* --- pieces --- */
 
 static bool word_is(const struct sql_token *t, const char *word)
 {
@@ -129,8 +127,7 @@ static bool take_name(struct parser *p, char *dst, size_t size)
 	return ok || wrong_usage(p);
 }
 
-/* --- arguments
- * ------------------------------------------------------------------------------------ */
+/* --- arguments --- */
 
 static bool read_show(struct parser *p)
 {
@@ -291,8 +288,7 @@ static bool read_argument(struct parser *p)
 	return false;
 }
 
-/* --- the whole
- * --------------------------------------------------------------------------------------- */
+/* --- the whole --- */
 
 /* The words in lower case with one blank between, without the ';' at the end. false: too many, or
  * more than one command. */

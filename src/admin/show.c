@@ -20,8 +20,7 @@ void show_nothing(struct show_rows *r)
 	(void)r;
 }
 
-/* --- the program --------------------------------------------------------------------------------
- */
+/* --- the program --- */
 
 void show_version(struct show_rows *r)
 {
@@ -152,8 +151,7 @@ void show_lists(struct show_rows *r)
 	item(r, "dns_pending", d.pending);
 }
 
-/* --- databases, users, pools
- * ---------------------------------------------------------------------- */
+/* --- databases, users, pools --- */
 
 static void one_database(const struct stat_database *st, void *arg)
 {
@@ -253,8 +251,7 @@ void show_pools(struct show_rows *r)
 	stat_each_pool(one_pool, r);
 }
 
-/* --- clients and servers
- * --------------------------------------------------------------------------- */
+/* --- clients and servers --- */
 
 /* Where pgbouncer has an address in memory: the number again, so that it can be looked for. */
 static void object(struct show_rows *r, uint64_t id)
@@ -352,8 +349,7 @@ void show_active_sockets(struct show_rows *r)
 	stat_each_server(one_active, r);
 }
 
-/* --- descriptors --------------------------------------------------------------------------------
- */
+/* --- descriptors --- */
 
 static void fd_begin(struct show_rows *r, int fd, const char *task, const struct stat_session *st)
 {
@@ -409,8 +405,7 @@ void show_fds(struct show_rows *r)
 	stat_each_server(fd_session, r);
 }
 
-/* --- names of hosts -----------------------------------------------------------------------------
- */
+/* --- names of hosts --- */
 
 static void one_host(const struct dns_host_stat *st, void *arg)
 {

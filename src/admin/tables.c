@@ -24,8 +24,7 @@ const struct console_command_row console_commands[] = {
 #include "cmds.h"
 };
 
-/* --- SHOW HELP ---------------------------------------------------------------------------------
- */
+/* --- SHOW HELP --- */
 
 static void field(struct buf *b, char kind, const char *text)
 {
@@ -57,8 +56,7 @@ void console_help_notice(struct buf *out)
 	buf_free(&text);
 }
 
-/* --- the manual --------------------------------------------------------------------------------
- */
+/* --- the manual --- */
 
 void admin_describe(void (*fn)(const struct admin_entry *e, void *arg), void *arg)
 {

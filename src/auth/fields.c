@@ -70,7 +70,7 @@ static bool builder_failed(const struct builder *b)
 	return buf_failed(&b->text) || buf_failed(&b->tokens) || buf_failed(&b->first);
 }
 
-/* --- files ----------------------------------------------------------------------------------- */
+/* --- files --- */
 
 static bool read_whole(const char *path, struct buf *text, char *why, size_t size)
 {
@@ -122,7 +122,7 @@ static char *beside(const char *base, const char *name)
 	return path;
 }
 
-/* --- tokens ---------------------------------------------------------------------------------- */
+/* --- tokens --- */
 
 static bool is_blank(char c)
 {
@@ -256,7 +256,7 @@ static bool take_field(struct field_reader *r, struct builder *b, const char **p
 	return true;
 }
 
-/* --- lines ----------------------------------------------------------------------------------- */
+/* --- lines --- */
 
 static bool read_file(struct field_reader *r, const char *path);
 

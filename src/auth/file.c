@@ -29,7 +29,7 @@ struct entry {
 static struct entry *users;
 static bool has_secrets; /* the file that was read last */
 
-/* --- the table -------------------------------------------------------------------------------- */
+/* --- the table --- */
 
 static void entry_free(struct entry *e)
 {
@@ -91,7 +91,7 @@ static void table_inherit(struct entry *table, struct entry *old)
 	}
 }
 
-/* --- the file --------------------------------------------------------------------------------- */
+/* --- the file --- */
 
 struct line {
 	const char *pos, *end;
@@ -298,7 +298,7 @@ void auth_file_free(void)
 	table_free(&users);
 }
 
-/* --- questions -------------------------------------------------------------------------------- */
+/* --- questions --- */
 
 const struct auth_user *auth_user_find(const char *name)
 {

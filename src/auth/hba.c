@@ -47,7 +47,7 @@ struct hba {
 
 static struct hba *in_force;
 
-/* --- addresses -------------------------------------------------------------------------------- */
+/* --- addresses --- */
 
 static void addr_plain(struct addr *a)
 {
@@ -126,7 +126,7 @@ static enum fit addr_is_ours(const struct addr *a, bool net)
 	return found ? FIT_YES : FIT_NO;
 }
 
-/* --- reading ---------------------------------------------------------------------------------- */
+/* --- reading --- */
 
 static void rule_free(struct rule *u)
 {
@@ -444,7 +444,7 @@ void hba_install(struct hba *h)
 	in_force = h;
 }
 
-/* --- questions -------------------------------------------------------------------------------- */
+/* --- questions --- */
 
 static enum fit pattern_fits(const struct name *n, const char *text)
 {

@@ -22,7 +22,7 @@ struct ident {
 	struct mapping *first, **last;
 };
 
-/* --- names ------------------------------------------------------------------------------------ */
+/* --- names --- */
 
 bool name_read(struct name *ret, struct field_reader *r, const struct field_token *t)
 {
@@ -62,7 +62,7 @@ enum pattern_fit name_match(const struct name *n, const char *text, struct patte
 	return fit;
 }
 
-/* --- reading ---------------------------------------------------------------------------------- */
+/* --- reading --- */
 
 static void mapping_free(struct mapping *m)
 {
@@ -146,7 +146,7 @@ struct ident *ident_read(const char *path, bool *ret_ok, char *err, size_t err_s
 	return i;
 }
 
-/* --- questions -------------------------------------------------------------------------------- */
+/* --- questions --- */
 
 bool ident_has_map(const struct ident *i, const char *map)
 {

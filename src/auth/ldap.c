@@ -21,9 +21,7 @@ struct rule {
 	int scope;
 };
 
-/* --- options
- * --------------------------------------------------------------------------------------
- */
+/* --- options --- */
 
 static char **option_at(struct rule *r, const char *name, size_t len)
 {
@@ -141,9 +139,7 @@ const char *ldap_check_options(const char *options, char *err, size_t err_size)
 	return why;
 }
 
-/* --- a connection
- * ---------------------------------------------------------------------------------
- */
+/* --- a connection --- */
 
 static void note(struct outside_job *j, const char *what, int rc)
 {
@@ -215,9 +211,7 @@ static int bind_as(LDAP *ld, const char *dn, const char *password)
 	return rc;
 }
 
-/* --- whose entry
- * ------------------------------------------------------------------------------------
- */
+/* --- whose entry --- */
 
 /* (attribute=user), and beside it a filter that does not say where the name belongs: it narrows. */
 static bool filter_by_attribute(const struct rule *r, const char *user, char *dst, size_t size)

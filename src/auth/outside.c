@@ -49,8 +49,7 @@ static unsigned n_threads;
 static int done_fd = -1;
 static struct loop_watch *watch;
 
-/* --- jobs ---------------------------------------------------------------------------------------
- */
+/* --- jobs --- */
 
 static void text_erase(char **p)
 {
@@ -90,8 +89,7 @@ static struct outside *outside_new(const struct outside_request *r)
 	return NULL;
 }
 
-/* --- shares -------------------------------------------------------------------------------------
- */
+/* --- shares --- */
 
 /* An address as a number: all of IPv4, the /64 of IPv6; 0 is the unix socket. */
 static uint64_t origin_of(const char *address)
@@ -154,8 +152,7 @@ static struct outside *least_entitled(uint64_t origin)
 	return victim;
 }
 
-/* --- a thread -----------------------------------------------------------------------------------
- */
+/* --- a thread --- */
 
 static void tell_loop(void)
 {
@@ -201,9 +198,7 @@ static void *thread(void *unused)
 	return NULL;
 }
 
-/* --- the loop's side
- * ------------------------------------------------------------------------------
- */
+/* --- the loop's side --- */
 
 static struct outside *take_done(void)
 {
@@ -365,9 +360,7 @@ void outside_free(void)
 	done_fd = -1;
 }
 
-/* --- what can be said before
- * ----------------------------------------------------------------------
- */
+/* --- what can be said before --- */
 
 bool outside_check(enum auth_type t, const char *options, char *err, size_t err_size)
 {

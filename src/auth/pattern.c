@@ -37,7 +37,7 @@ struct pattern {
 	bool anchored; /* only the first byte of a name can begin a match */
 };
 
-/* --- the words of Postgres -------------------------------------------------------------------- */
+/* --- the words of Postgres --- */
 
 struct translation {
 	const char *at;
@@ -304,7 +304,7 @@ static bool translate(struct translation *t)
 	return !buf_failed(&t->out) || refuse(t, "out of memory");
 }
 
-/* --- compiling -------------------------------------------------------------------------------- */
+/* --- compiling --- */
 
 static void *get_memory(size_t size, void *arg)
 {
@@ -406,7 +406,7 @@ void pattern_free(struct pattern **ptr)
 	mem_free(p);
 }
 
-/* --- matching --------------------------------------------------------------------------------- */
+/* --- matching --- */
 
 bool pattern_has_group(const struct pattern *p)
 {

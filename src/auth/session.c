@@ -54,7 +54,7 @@ static bool is_known(const struct auth_request *r)
 	return r->looked_up ? r->secret != NULL : auth_user_in_file(r->user);
 }
 
-/* --- verdicts --------------------------------------------------------------------------------- */
+/* --- verdicts --- */
 
 /* The first one counts: who is doomed is refused for that, whatever his password is. */
 static void PRINTF_LIKE(2, 3) because(struct auth_session *s, const char *fmt, ...)
@@ -127,7 +127,7 @@ static enum auth_verdict refuse_type(enum auth_type type, struct pg_error *err)
 	return AUTH_REFUSED;
 }
 
-/* --- the request ------------------------------------------------------------------------------ */
+/* --- the request --- */
 
 static enum auth_verdict ask_plain(struct auth_session *s, struct buf *out)
 {
@@ -343,7 +343,7 @@ static void learn(struct auth_session *s, const struct scram_verifier *v,
 	memcpy(s->proved.client_key, client_key, SCRAM_KEY_LEN);
 }
 
-/* --- the answer ------------------------------------------------------------------------------- */
+/* --- the answer --- */
 
 /* The body of a PasswordMessage: one text, not empty. NULL: err is filled. */
 static const char *read_password(const uint8_t *body, size_t len, struct pg_error *err)

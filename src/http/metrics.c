@@ -34,8 +34,7 @@ struct pass {
 	const struct member *m;
 };
 
-/* --- databases ---------------------------------------------------------------------------------
- */
+/* --- databases --- */
 
 #define TOTAL(name, member, scale, help)                                                           \
 	{                                                                                          \
@@ -148,8 +147,7 @@ static void write_databases(struct buf *b)
 	stat_each_database(one_paused, &p);
 }
 
-/* --- pools --------------------------------------------------------------------------------------
- */
+/* --- pools --- */
 
 struct pool_state {
 	const char *state;
@@ -218,8 +216,7 @@ static void write_pools(struct buf *b)
 	stat_each_pool(one_pool_wait, b);
 }
 
-/* --- errors -------------------------------------------------------------------------------------
- */
+/* --- errors --- */
 
 static void one_error(const char *sqlstate, uint64_t count, void *arg)
 {
@@ -235,8 +232,7 @@ static void write_errors(struct buf *b)
 	stat_each_error(one_error, b);
 }
 
-/* --- the queue ----------------------------------------------------------------------------------
- */
+/* --- the queue --- */
 
 static void verb_value(
 	struct buf *b, const char *name, const struct queue_stat_verb *st, uint64_t v)
@@ -378,8 +374,7 @@ static void write_queues(struct buf *b)
 	queue_stat_each_gauge(one_oldest, b);
 }
 
-/* --- the process --------------------------------------------------------------------------------
- */
+/* --- the process --- */
 
 static double resident_bytes(void)
 {

@@ -52,7 +52,7 @@ static struct {
 	unsigned count;
 } srv = {.fd = -1};
 
-/* --- connections ------------------------------------------------------------------------------ */
+/* --- connections --- */
 
 static void asker_close(struct asker *a)
 {
@@ -128,7 +128,7 @@ void http_reply_text(struct http_reply *r, int code, const char *text)
 	buf_puts(&r->body, text);
 }
 
-/* --- requests --------------------------------------------------------------------------------- */
+/* --- requests --- */
 
 /* The head of a request ends with an empty line. Its length, 0: not all of it is there. */
 static size_t head_length(const struct asker *a, const char *p, size_t len)
@@ -231,7 +231,7 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 
 static const struct conn_ops ops = {.on_data = on_data, .on_end = on_end};
 
-/* --- the door --------------------------------------------------------------------------------- */
+/* --- the door --- */
 
 /* Once a minute: it is a stranger who decides how often it happens. */
 static bool is_news(usec_t *said)

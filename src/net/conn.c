@@ -57,7 +57,7 @@ void conn_module_free(void)
 		slab_free(&wios);
 }
 
-/* -- lists of the turn ------------------------------------------------------------------------ */
+/* --- lists of the turn --- */
 
 void conn_mark_dirty(struct conn *c)
 {
@@ -88,7 +88,7 @@ static struct conn *list_take(struct conn_list *l)
 	return c;
 }
 
-/* -- the event mask --------------------------------------------------------------------------- */
+/* --- the event mask --- */
 
 static void conn_io_write(int fd, short what, void *arg)
 {
@@ -172,7 +172,7 @@ void conn_install(struct conn *c)
 	}
 }
 
-/* -- beginning and end ------------------------------------------------------------------------ */
+/* --- beginning and end --- */
 
 struct conn *conn_new(int fd, const struct conn_addr *peer, const struct conn_ops *ops, void *owner)
 {
@@ -340,7 +340,7 @@ void conn_turn_reap(void)
 	dead = later;
 }
 
-/* -- kick phase ------------------------------------------------------------------------------- */
+/* --- kick phase --- */
 
 static void conn_begin_tls(struct conn *c)
 {
@@ -384,7 +384,7 @@ bool conn_turn_kicks(void)
 	return any;
 }
 
-/* -- flush phase ------------------------------------------------------------------------------ */
+/* --- flush phase --- */
 
 /* An error that was met while writing. */
 static void conn_settle_failure(struct conn *c)
@@ -436,7 +436,7 @@ void conn_turn_flush(void)
 		}
 }
 
-/* -- questions -------------------------------------------------------------------------------- */
+/* --- questions --- */
 
 int conn_fd(const struct conn *c)
 {

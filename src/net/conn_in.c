@@ -33,7 +33,7 @@ void in_module_free(void)
 	shared = NULL;
 }
 
-/* -- the stash -------------------------------------------------------------------------------- */
+/* --- the stash --- */
 
 static size_t stash_used(const struct conn *c)
 {
@@ -99,7 +99,7 @@ bool in_unread(struct conn *c, const void *data, size_t len)
 	return true;
 }
 
-/* -- showing ---------------------------------------------------------------------------------- */
+/* --- showing --- */
 
 static size_t conn_show(struct conn *c, const uint8_t *data, size_t len)
 {
@@ -130,7 +130,7 @@ static void conn_show_shared(struct conn *c, const uint8_t *data, size_t len)
 		conn_end(c, CONN_END_NO_MEMORY, 0);
 }
 
-/* -- receiving -------------------------------------------------------------------------------- */
+/* --- receiving --- */
 
 static void conn_receive_end(struct conn *c, ssize_t n)
 {
@@ -201,7 +201,7 @@ static void conn_receive(struct conn *c)
 		conn_mark_kick(c);
 }
 
-/* -- while it is not read --------------------------------------------------------------------- */
+/* --- while it is not read --- */
 
 static void conn_keep_last_words(struct conn *c)
 {
@@ -258,7 +258,7 @@ void in_kick(struct conn *c)
 		conn_receive(c);
 }
 
-/* -- what the owner wants --------------------------------------------------------------------- */
+/* --- what the owner wants --- */
 
 /* Something that kept it from being read has ended. */
 static void read_again(struct conn *c)

@@ -13,7 +13,7 @@
 
 static struct conn_tuning accepted = {.keepalive = true}, made = {.keepalive = true};
 
-/* -- options ---------------------------------------------------------------------------------- */
+/* --- options --- */
 
 static void fd_number(int fd, int level, int option, int value)
 {
@@ -89,7 +89,7 @@ int conn_fd_error(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 ? err : errno;
 }
 
-/* -- addresses -------------------------------------------------------------------------------- */
+/* --- addresses --- */
 
 void conn_set_peer(struct conn *c, const struct net_addr *a)
 {
@@ -159,7 +159,7 @@ const struct conn_addr *conn_local(const struct conn *c)
 	return &out;
 }
 
-/* -- the other end ---------------------------------------------------------------------------- */
+/* --- the other end --- */
 
 bool conn_alive(const struct conn *c)
 {

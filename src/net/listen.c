@@ -56,7 +56,7 @@ static void PRINTF_LIKE(3, 4) complain(char *err, size_t size, const char *fmt, 
 	va_end(ap);
 }
 
-/* -- accepting -------------------------------------------------------------------------------- */
+/* --- accepting --- */
 
 static void listen_install(void)
 {
@@ -135,7 +135,7 @@ void listen_tune(void)
 		conn_tune_listener(lst.list[i].fd, lst.list[i].family);
 }
 
-/* -- opening ---------------------------------------------------------------------------------- */
+/* --- opening --- */
 
 static void listener_init(struct listener *l, int fd, int family)
 {

@@ -192,7 +192,7 @@ void loop_stop(void)
 	loop.stop = true;
 }
 
-/* -- descriptors ------------------------------------------------------------------------------ */
+/* --- descriptors --- */
 
 void loop_io_init(struct loop_io *io, int fd, short mask, loop_io_fn *fn, void *arg)
 {
@@ -269,7 +269,7 @@ void loop_watch_free(struct loop_watch **p)
 	loop.dead_watches = w;
 }
 
-/* -- signals ---------------------------------------------------------------------------------- */
+/* --- signals --- */
 
 static void on_signal(evutil_socket_t signo, short what, void *arg)
 {
@@ -295,7 +295,7 @@ bool loop_signal(int signo, void (*fn)(int signo, void *arg), void *arg)
 	return true;
 }
 
-/* -- deadlines -------------------------------------------------------------------------------- */
+/* --- deadlines --- */
 
 struct loop_tick *loop_tick_new(usec_t (*tick)(void *arg, usec_t now), void *arg, usec_t first)
 {
@@ -382,7 +382,7 @@ static void timer_arm(void)
 		loop_again();
 }
 
-/* -- the turn --------------------------------------------------------------------------------- */
+/* --- the turn --- */
 
 void loop_phase(enum loop_phase phase, bool (*fn)(void *arg, usec_t now), void *arg)
 {

@@ -53,7 +53,7 @@ struct answer {
 static struct answer *answers;
 static struct evdns_base *dns;
 
-/* --- /etc/hosts ------------------------------------------------------------------------------- */
+/* --- /etc/hosts --- */
 
 static bool same_addr(const struct net_addr *a, const struct net_addr *b)
 {
@@ -90,7 +90,7 @@ static bool name_in_hosts(const struct net_addr *a, char *dst, size_t size)
 	return found;
 }
 
-/* --- answers ---------------------------------------------------------------------------------- */
+/* --- answers --- */
 
 static void answer_free(struct answer *m)
 {
@@ -167,7 +167,7 @@ static void answered(struct answer *m, bool good)
 	}
 }
 
-/* --- the nameservers -------------------------------------------------------------------------- */
+/* --- the nameservers --- */
 
 static void on_forward(int code, struct evutil_addrinfo *list, void *arg)
 {
@@ -236,7 +236,7 @@ static bool ask(struct answer *m, const struct net_addr *a)
 					 dns, &a->u.in6.sin6_addr, 0, on_reverse, m)) != NULL;
 }
 
-/* --- those who ask ---------------------------------------------------------------------------- */
+/* --- those who ask --- */
 
 const char *dns_peer_known(const char *addr)
 {

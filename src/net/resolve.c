@@ -79,8 +79,7 @@ static char conf_path[4096];
 static struct dns_tuning tuning = {.max_ttl = 15 * USEC_SEC, .negative_ttl = 15 * USEC_SEC};
 static void (*on_gone)(const char *host, const char *addr);
 
-/* --- addresses --------------------------------------------------------------------------------
- */
+/* --- addresses --- */
 
 static size_t addrs_copy(struct net_addr *list, const struct evutil_addrinfo *ai)
 {
@@ -125,8 +124,7 @@ static size_t addrs_in_turn(struct name *m, struct net_addr *ret, int port)
 	return m->count;
 }
 
-/* --- names ------------------------------------------------------------------------------------
- */
+/* --- names --- */
 
 static struct name *name_get(const char *host)
 {
@@ -358,8 +356,7 @@ static void ask(struct name *m)
 		conclude(m);
 }
 
-/* --- time ---------------------------------------------------------------------------------------
- */
+/* --- time --- */
 
 static usec_t on_tick(void *arg, usec_t now)
 {
@@ -427,9 +424,7 @@ static bool resolver_make(void)
 	return dns != NULL;
 }
 
-/* --- those who ask
- * --------------------------------------------------------------------------------
- */
+/* --- those who ask --- */
 
 bool resolve_start(struct resolve **handle, const char *host, int port, resolve_fn *fn, void *arg)
 {
@@ -492,9 +487,7 @@ void resolve_module_free(void)
 	check_at = 0;
 }
 
-/* --- snapshots
- * ------------------------------------------------------------------------------------
- */
+/* --- snapshots --- */
 
 void dns_each_host(void (*fn)(const struct dns_host_stat *st, void *arg), void *arg)
 {

@@ -39,7 +39,7 @@ static struct {
 
 static BIO_METHOD *method;
 
-/* --- the library's transport ------------------------------------------------------------------ */
+/* --- the library's transport --- */
 
 static int bio_read(BIO *b, char *dst, int size)
 {
@@ -113,7 +113,7 @@ static bool session_new(struct tls *t)
 	return true;
 }
 
-/* --- out -------------------------------------------------------------------------------------- */
+/* --- out --- */
 
 size_t tls_gathered(void)
 {
@@ -220,7 +220,7 @@ void tls_goodbye(struct conn *c)
 	tls_push(c);
 }
 
-/* --- the handshake ---------------------------------------------------------------------------- */
+/* --- the handshake --- */
 
 void tls_fail(struct conn *c, const char *reason)
 {
@@ -402,7 +402,7 @@ void tls_free(struct conn *c)
 	mem_free(t);
 }
 
-/* --- in --------------------------------------------------------------------------------------- */
+/* --- in --- */
 
 /* Has the library anything to go on with? Asking it to read in vain takes 1700 instructions, a
  * twelfth of what a query takes. */
@@ -487,7 +487,7 @@ ssize_t tls_recv(struct conn *c, void *dst, size_t size)
 	return n;
 }
 
-/* --- questions -------------------------------------------------------------------------------- */
+/* --- questions --- */
 
 bool conn_is_tls(const struct conn *c)
 {

@@ -28,8 +28,9 @@ struct tls_ctx {
 static const unsigned char alpn[] = "\012postgresql";
 #define ALPN_LEN (sizeof(alpn) - 1)
 
-/* --- errors -----------------------------------------------------------------------------------
- * All mistakes of a context are told, a line each.
+/* --- errors --- */
+
+/* All mistakes of a context are told, a line each.
  */
 
 struct complaint {
@@ -77,7 +78,7 @@ static bool complain_file(const struct complaint *e, const char *setting, const 
 	return complain(e, setting, "\"%s\": %s", path, tls_error());
 }
 
-/* --- versions --------------------------------------------------------------------------------- */
+/* --- versions --- */
 
 enum { V10 = 1, V11 = 2, V12 = 4, V13 = 8, V_SECURE = V12 | V13, V_ALL = 15 };
 
@@ -149,7 +150,7 @@ static bool set_versions(SSL_CTX *x, const char *text, const struct complaint *e
 	       complain(e, "tls_protocols", "%s", tls_error());
 }
 
-/* --- ciphers and key exchange ----------------------------------------------------------------- */
+/* --- ciphers and key exchange --- */
 
 static bool is_word(const char *text, const char *const *words, size_t n)
 {
@@ -198,7 +199,7 @@ static bool set_exchange(SSL_CTX *x, const struct tls_spec *s, const struct comp
 	       complain(e, "tls_ecdhcurve", "\"%.100s\" is not a known curve", s->curve);
 }
 
-/* --- certificates ----------------------------------------------------------------------------- */
+/* --- certificates --- */
 
 /* Nobody is there to type a pass phrase. */
 static int no_passphrase(char *dst, int size, int writing, void *arg)
@@ -286,7 +287,7 @@ static void set_checks(SSL_CTX *x, const struct tls_spec *s)
 		SSL_CTX_set_verify(x, SSL_VERIFY_NONE, NULL);
 }
 
-/* --- a context -------------------------------------------------------------------------------- */
+/* --- a context --- */
 
 static int choose_protocol(SSL *ssl, const unsigned char **out, unsigned char *out_len,
 	const unsigned char *in, unsigned in_len, void *arg)

@@ -13,7 +13,7 @@ static void (*on_over)(void);
 static unsigned n_clients, n_servers;
 static struct buf unanswered; /* answers that did not fit; nothing more is taken until they do */
 
-/* --- answers ---------------------------------------------------------------------------------- */
+/* --- answers --- */
 
 #define ANSWER_LEN (2 + sizeof(uint64_t))
 
@@ -57,7 +57,7 @@ void adopt_pass_on_cancel(int32_t pid, const uint8_t *key, size_t len)
 	buf_free(&b);
 }
 
-/* --- servers ---------------------------------------------------------------------------------- */
+/* --- servers --- */
 
 static bool get_server(struct wire_reader *r, struct server *s, int fd)
 {
@@ -215,7 +215,7 @@ static void on_user(struct wire_reader *r)
 	secret_erase(&s);
 }
 
-/* --- clients ---------------------------------------------------------------------------------- */
+/* --- clients --- */
 
 struct coming {
 	uint64_t id, key, connect_time, idle_since;
@@ -374,7 +374,7 @@ static void on_client(struct wire_reader *r, const int *fds, int n_fds)
 	coming_free(&k);
 }
 
-/* --- the channel ------------------------------------------------------------------------------ */
+/* --- the channel --- */
 
 static void message(const struct buf *b, const int *fds, int n_fds)
 {

@@ -146,8 +146,7 @@ static bool start(struct server *s, struct client *asker)
 	return true;
 }
 
-/* --- peers
- * -------------------------------------------------------------------------------------------- */
+/* --- peers --- */
 
 /* Of a key: 16 bits say whose client it is, the last two how often the request may still be handed
  * on; a process id is positive. */

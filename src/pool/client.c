@@ -26,8 +26,7 @@ struct key_entry {
 };
 static struct key_entry *keys;
 
-/* --- lists
- * ---------------------------------------------------------------------------------------- */
+/* --- lists --- */
 
 static struct client_list *list_of(struct client *c)
 {
@@ -160,8 +159,7 @@ void client_each(void (*fn)(struct client *c, void *arg), void *arg)
 		}
 }
 
-/* --- the end
- * ---------------------------------------------------------------------------------------- */
+/* --- the end --- */
 
 static void leave_server(struct client *c, enum client_end how)
 {
@@ -279,8 +277,7 @@ void client_fatal(struct client *c, const struct pg_error *err)
 	client_fatal_because(c, err, err->message);
 }
 
-/* --- writing
- * ------------------------------------------------------------------------------------------- */
+/* --- writing --- */
 
 void client_write(struct client *c, const struct buf *b)
 {
@@ -316,8 +313,7 @@ void client_emit(struct client *c, struct buf *b)
 	server_expect(s, EXPECT_LOCAL, DEST_CLIENT, copy);
 }
 
-/* --- cancel keys
- * ------------------------------------------------------------------------------------------ */
+/* --- cancel keys --- */
 
 static bool key_is_free(uint64_t key)
 {
@@ -387,8 +383,7 @@ struct client *client_by_key(uint64_t key)
 	return e != NULL ? e->c : NULL;
 }
 
-/* --- what claimants and logs see
- * ------------------------------------------------------------------------------ */
+/* --- what claimants and logs see --- */
 
 enum client_tx client_tx(const struct client *c)
 {

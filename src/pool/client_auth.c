@@ -38,7 +38,7 @@ static const char *origin_of(const struct client *c, char dst[64])
 static bool find_rule(struct client *c);
 static void choose(struct client *c);
 
-/* --- refusals --------------------------------------------------------------------------------- */
+/* --- refusals --- */
 
 /* The answer to a failed login may come late; until then nothing is read. */
 static void refuse_late(struct client *c, const struct pg_error *err)
@@ -130,7 +130,7 @@ void client_auth_closing(struct client *c)
 	prove_end(c);
 }
 
-/* --- PAM and LDAP ----------------------------------------------------------------------------- */
+/* --- PAM and LDAP --- */
 
 #define TOO_MANY "Too many logins wait for it."
 
@@ -183,7 +183,7 @@ static void ask_outside(struct client *c)
 		refuse_outside(c, "53300", TOO_MANY);
 }
 
-/* --- the conversation ------------------------------------------------------------------------- */
+/* --- the conversation --- */
 
 /* What the client is not told. */
 static void tell_reason(struct client *c, const struct auth_session *s)
@@ -311,7 +311,7 @@ void client_auth_looked_up(struct client *c)
 	client_fatal(c, &err);
 }
 
-/* --- the decision ----------------------------------------------------------------------------- */
+/* --- the decision --- */
 
 static void describe_peer(const struct client *c, char *dst, size_t size)
 {

@@ -38,8 +38,7 @@ static void refuse(struct client *c, const char *sqlstate, const char *text, con
 	client_fatal(c, &err);
 }
 
-/* --- the greeting
- * ------------------------------------------------------------------------------------ */
+/* --- the greeting --- */
 
 static void add_host(struct client *c)
 {
@@ -172,8 +171,7 @@ void client_login_welcome(struct client *c)
 		begin_session(c);
 }
 
-/* --- after authentication
- * ------------------------------------------------------------------------------ */
+/* --- after authentication --- */
 
 static bool refuse_limit(struct client *c, const char *text, const char *what, int limit)
 {
@@ -371,8 +369,7 @@ void client_authenticated(struct client *c, const struct secret *proved)
 	auth_session_free(&auth);
 }
 
-/* --- the start-up packet
- * ---------------------------------------------------------------------------------- */
+/* --- the start-up packet --- */
 
 static void keep_setting(struct client *c, const char *name, const char *value)
 {

@@ -12,8 +12,7 @@
 
 #include "pool_int.h"
 
-/* --- getting a server
- * ------------------------------------------------------------------------------- */
+/* --- getting a server --- */
 
 static bool send_begin(struct client *c)
 {
@@ -109,8 +108,7 @@ void client_resume(struct client *c)
 	conn_kick(c->conn);
 }
 
-/* --- errors
- * ---------------------------------------------------------------------------------------------- */
+/* --- errors --- */
 
 enum step client_protocol_error(struct client *c, const char *fmt, ...)
 {
@@ -211,8 +209,7 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 	return STEP_NEXT;
 }
 
-/* --- the end of a transaction
- * -------------------------------------------------------------------------------- */
+/* --- the end of a transaction --- */
 
 /* A server that was got for a statement which then failed here. */
 static void release_unused(struct server *s)
@@ -264,9 +261,7 @@ void client_ready(struct client *c, bool local)
 		shutdown_client_ready(c);
 }
 
-/* --- the others
- * --------------------------------------------------------------------------------------------------
- */
+/* --- the others --- */
 
 enum step client_forward(struct client *c, const struct wire_msg *m)
 {
@@ -367,8 +362,7 @@ static const handler handlers[256] = {
 	['X'] = on_terminate,
 };
 
-/* --- the loop over what has come
- * ------------------------------------------------------------------------------------ */
+/* --- the loop over what has come --- */
 
 /* The pool has told that no server can be had. Takes the message at the head. */
 static enum step fail_message(struct client *c, const struct wire_msg *m)

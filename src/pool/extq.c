@@ -10,8 +10,7 @@
 
 #include "wire/sqlsess.h"
 #include "extq_int.h"
-/* --- small answers
- * ---------------------------------------------------------------------------------------- */
+/* --- small answers --- */
 
 static enum step emit(struct client *c, struct buf *b)
 {
@@ -69,9 +68,7 @@ bool extq_refused_in_failed(struct client *c, bool exact, enum step *ret)
 	return true;
 }
 
-/* --- Parse
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- Parse --- */
 
 struct parse {
 	const char *name, *sql;
@@ -281,8 +278,7 @@ enum step extq_parse(struct client *c, const struct wire_msg *m)
 	return step;
 }
 
-/* --- Describe, Execute, Close
- * ------------------------------------------------------------------------------------------ */
+/* --- Describe, Execute, Close --- */
 
 /* Body of Describe and Close: kind and name. */
 static bool read_target(const struct wire_msg *m, char *kind, const char **name)

@@ -77,9 +77,7 @@ void home_lost(struct server *s)
 	}
 }
 
-/* --- which
- * --------------------------------------------------------------------------------------------------
- */
+/* --- which --- */
 
 static void to_front(struct home *h, unsigned i)
 {

@@ -9,7 +9,7 @@
 
 static usec_t stats_at;
 
-/* --- clients ---------------------------------------------------------------------------------- */
+/* --- clients --- */
 
 /* limit: the setting that says so; NULL: none does */
 static void end_client(struct client *c, const char *sqlstate, const char *text, const char *limit)
@@ -138,7 +138,7 @@ static void check_clients(struct pool *p, usec_t now)
 			end_client(c, "57P05", "client_idle_timeout", "client_idle_timeout");
 }
 
-/* --- servers ---------------------------------------------------------------------------------- */
+/* --- servers --- */
 
 static void check_server_logins(struct pool *p, usec_t now)
 {
@@ -223,7 +223,7 @@ static void check_without_client(struct pool *p, enum server_state state, usec_t
 		}
 }
 
-/* --- a pool, a database, all ------------------------------------------------------------------ */
+/* --- a pool, a database, all --- */
 
 static void check_tasks(struct pool *p, usec_t now)
 {

@@ -61,8 +61,7 @@ struct listener {
 	bool asking; /* a query is under way */
 };
 
-/* --- channels ----------------------------------------------------------------------------------
- */
+/* --- channels --- */
 
 static struct channel *channel_hold(struct listener *l, const char *name)
 {
@@ -100,8 +99,7 @@ static void channel_drop(struct listener *l, struct channel **pch)
 		channel_free(l, ch);
 }
 
-/* --- the connection ------------------------------------------------------------------------------
- */
+/* --- the connection --- */
 
 static void put_name(struct buf *b, const char *name)
 {
@@ -225,8 +223,7 @@ void listen_lost(struct server *s, const struct pg_error *why)
 	}
 }
 
-/* --- clients
- * --------------------------------------------------------------------------------------- */
+/* --- clients --- */
 
 static struct listening *listening_of(struct client *c)
 {
@@ -337,8 +334,7 @@ void listen_free(struct database *db)
 	mem_free(l);
 }
 
-/* --- statements
- * --------------------------------------------------------------------------------------- */
+/* --- statements --- */
 
 static bool add_change(struct client *c, const char *name, bool listen)
 {
@@ -451,8 +447,7 @@ void listen_tx_end(struct client *c, bool committed)
 		ask(l);
 }
 
-/* --- notifications
- * -------------------------------------------------------------------------------------- */
+/* --- notifications --- */
 
 /* The process id that the client who has sent it was told at its login, if that is known: it holds
  * the server, or was the last to do so. */

@@ -11,8 +11,7 @@
 
 #include "local_int.h"
 
-/* --- on the client's own server
- * ---------------------------------------------------------------------------------------- */
+/* --- on the client's own server --- */
 
 /* The client's settings on their way to a server that it has just got are nothing to wait for: it
  * would lose the server again when they are there, and two clients with different ones could take
@@ -182,9 +181,7 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 	return STEP_NEXT;
 }
 
-/* --- verdicts
- * ------------------------------------------------------------------------------------------------------------
- */
+/* --- verdicts --- */
 
 /* Nothing of this transaction, explicit or not, has been executed yet. */
 static bool is_first(const struct client *c)

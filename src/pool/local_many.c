@@ -92,8 +92,7 @@ static bool add_claimed(struct many *m, const char *start, const char *sql, size
 	return ok;
 }
 
-/* --- DEALLOCATE ---------------------------------------------------------------------------------
- */
+/* --- DEALLOCATE --- */
 
 static void deallocated(struct client *c, void *arg, bool ok, uint64_t n)
 {
@@ -137,8 +136,7 @@ static bool add_deallocate(struct many *m, const char *name)
 	return true;
 }
 
-/* --- the string ---------------------------------------------------------------------------------
- */
+/* --- the string --- */
 
 static bool add_statement(struct many *m, const char *start, const char *sql, size_t len)
 {
@@ -193,9 +191,7 @@ static enum step send_statements(
 	return local_send_string(c, m.rp, &m.sql);
 }
 
-/* --- a last statement that is apart
- * ---------------------------------------------------------------
- */
+/* --- a last statement that is apart --- */
 
 struct string {
 	int n; /* statements */

@@ -85,8 +85,7 @@ static bool is_ours(const struct client *c, const struct sql_session *st)
 	return false;
 }
 
-/* --- doing it ----------------------------------------------------------------------------------
- */
+/* --- doing it --- */
 
 static bool set_name(struct client *c, const char *value, struct buf *status)
 {
@@ -175,8 +174,7 @@ static bool carry_out(struct client *c, const struct sql_session *st, struct buf
 	return false;
 }
 
-/* --- simple protocol -----------------------------------------------------------------------------
- */
+/* --- simple protocol --- */
 
 /* Each statement of the string: is it ours? At most a few of them, as pools send. */
 static int count_ours(const struct client *c, const char *sql, size_t len)
@@ -238,8 +236,7 @@ enum step local_session_simple(struct client *c, const char *sql, size_t len)
 	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
 }
 
-/* --- prepared and executed
- * ------------------------------------------------------------------------- */
+/* --- prepared and executed --- */
 
 bool local_session_is(const struct client *c, const char *sql, size_t len)
 {

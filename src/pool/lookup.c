@@ -44,7 +44,7 @@ struct lookup {
 static struct lookup *table, *answers;
 static unsigned n_answers;
 
-/* --- where, as whom, what --------------------------------------------------------------------- */
+/* --- where, as whom, what --- */
 
 static const char *first_of(const char *a, const char *b)
 {
@@ -97,7 +97,7 @@ bool lookup_wanted(const struct client *c)
 	       !auth_user_in_file(client_user(c)) && database_of(c, d)[0] != '\0';
 }
 
-/* --- answers ---------------------------------------------------------------------------------- */
+/* --- answers --- */
 
 static void lookup_free(struct lookup *l)
 {
@@ -148,7 +148,7 @@ static void keep_answer(struct lookup *l)
 		retire(answers);
 }
 
-/* --- the task --------------------------------------------------------------------------------- */
+/* --- the task --- */
 
 static bool read_value(struct wire_reader *r, const char **ret, size_t *ret_len)
 {
@@ -268,7 +268,7 @@ static bool submit(struct lookup *l, struct database *db, const char *role, cons
 	return l->task != NULL;
 }
 
-/* --- a client asks ---------------------------------------------------------------------------- */
+/* --- a client asks --- */
 
 static void put_key(
 	struct buf *b, const char *db, const char *role, const char *query, const char *user)

@@ -24,7 +24,7 @@ static struct loop_watch *watch;
 static bool blocked; /* the channel is full */
 static void (*on_over)(bool clean);
 
-/* --- what can go ------------------------------------------------------------------------------ */
+/* --- what can go --- */
 
 /* A session that is at rest, whoever has it. */
 static bool server_can_go(const struct server *s)
@@ -64,7 +64,7 @@ bool move_take(struct client *c)
 	return true;
 }
 
-/* --- how it is written ------------------------------------------------------------------------ */
+/* --- how it is written --- */
 
 static void put_server(struct buf *b, const struct server *s)
 {
@@ -131,7 +131,7 @@ static enum channel_result send_record(struct buf *b, const int *fds, int n_fds)
 	return r;
 }
 
-/* --- going ------------------------------------------------------------------------------------ */
+/* --- going --- */
 
 static void stay(struct client *c)
 {
@@ -263,7 +263,7 @@ void move_send(void)
 		blocked = false; /* the clock tries again */
 }
 
-/* --- what comes back -------------------------------------------------------------------------- */
+/* --- what comes back --- */
 
 static void forget_server(struct server *s)
 {
@@ -417,7 +417,7 @@ static void on_channel(int fd, int mask, void *arg)
 		stop(false);
 }
 
-/* --- the beginning ---------------------------------------------------------------------------- */
+/* --- the beginning --- */
 
 static void send_user(const struct auth_user *u, void *arg)
 {

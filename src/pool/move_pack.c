@@ -142,7 +142,7 @@ void move_get_peer(struct wire_reader *r, struct conn_addr *ret)
 	ret->port = wire_get_i32(r);
 }
 
-/* --- prepared statements ---------------------------------------------------------------------- */
+/* --- prepared statements --- */
 
 enum stmt_kind { STMT_SERVERS, STMT_CLAIMED, STMT_TX, STMT_SESSION };
 

@@ -124,7 +124,7 @@ static bool has_server(const struct pool *p)
 	return false;
 }
 
-/* --- limits over several pools ---------------------------------------------------------------- */
+/* --- limits over several pools --- */
 
 static bool db_is_full(const struct pool *p)
 {
@@ -276,7 +276,7 @@ void pool_explain_limit(const struct pool *p, struct pg_error *err)
 	}
 }
 
-/* --- hand-out --------------------------------------------------------------------------------- */
+/* --- hand-out --- */
 
 /* Servers that clients may use: the reserve is added once somebody has waited for too long. */
 static unsigned client_limit(const struct pool *p, usec_t now)
@@ -445,7 +445,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 	return any;
 }
 
-/* --- new servers ------------------------------------------------------------------------------ */
+/* --- new servers --- */
 
 bool pool_unreachable(const struct pool *p, usec_t now)
 {

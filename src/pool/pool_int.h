@@ -43,7 +43,7 @@
 #define EXPECT_LOW    2048
 #define PARKED_INPUT_MAX (64 * 1024)     /* pipelined input kept behind a parked statement */
 
-/* --- settings that follow the client ---------------------------------------------------------- */
+/* --- settings that follow the client --- */
 
 enum var_id {
 	VAR_CLIENT_ENCODING,
@@ -78,7 +78,7 @@ void vars_canonical(struct vars *v, const struct vars *welcome);
 bool vars_diff_sql(const struct vars *server, const struct vars *client, struct istr *server_extra,
 	struct istr *client_extra, bool stale, struct buf *sql);
 
-/* --- statements --------------------------------------------------------------------------------- */
+/* --- statements --- */
 
 /* A text with parameter types, shared by all clients and servers of the process. */
 struct pstmt {
@@ -151,7 +151,7 @@ struct portal {
 	char name[];
 };
 
-/* --- what a server will answer -------------------------------------------------------------------- */
+/* --- what a server will answer --- */
 
 enum expect_kind {
 	EXPECT_QUERY,    /* answer to Query: all up to ReadyForQuery */
@@ -237,7 +237,7 @@ struct replaced {
 /* c: told by on_done of those that are not told yet; may be NULL */
 void replaced_free(struct replaced **p, struct client *c, bool ok);
 
-/* --- client -------------------------------------------------------------------------------------------- */
+/* --- client --- */
 
 enum client_state {
 	CLIENT_LOGIN,   /* in `logins`: not authenticated, or waiting for the pool's first server */
@@ -315,7 +315,7 @@ struct client {
 	usec_t tx_start;
 };
 
-/* --- server -------------------------------------------------------------------------------------------- */
+/* --- server --- */
 
 enum server_state {
 	SERVER_LOGIN,
@@ -419,7 +419,7 @@ struct server {
 	usec_t connect_time, request_time, idle_since;
 };
 
-/* --- task ------------------------------------------------------------------------------------------------- */
+/* --- task --- */
 
 struct task {
 	struct task *prev, *next;
@@ -448,7 +448,7 @@ struct task {
 	uint64_t seq; /* in the order of task_submit() */
 };
 
-/* --- users --------------------------------------------------------------------------------------------------- */
+/* --- users --- */
 
 /* What [users] says of a user, and what holds for everybody where it says nothing. */
 struct account_limits {
@@ -473,7 +473,7 @@ void account_each(void (*fn)(const struct account *a, void *arg), void *arg);
 void account_put(struct account **p);
 const struct account_limits *account_limits(struct account *a);
 
-/* --- pool, database ------------------------------------------------------------------------------------------ */
+/* --- pool, database --- */
 
 struct client_list {
 	struct client *head;

@@ -121,8 +121,7 @@ void pooler_free(void)
 	server_free_slabs();
 }
 
-/* --- those who have not logged in
- * -------------------------------------------------------------------------- */
+/* --- those who have not logged in --- */
 
 #define LOGIN_GRACE (2 * USEC_SEC) /* nobody is sent away before, however crowded it is */
 bool pooler_gated;
@@ -205,8 +204,7 @@ void pooler_tick_at(usec_t when)
 	loop_tick_at(tick, when);
 }
 
-/* --- what the console does
- * ------------------------------------------------------------------------------------ */
+/* --- what the console does --- */
 
 bool pooler_has_database(const char *name)
 {

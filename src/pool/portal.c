@@ -6,8 +6,7 @@
 
 #include "local_int.h"
 
-/* --- portals
- * ------------------------------------------------------------------------------------------- */
+/* --- portals --- */
 
 struct portal *portal_search(struct client *c, const char *name)
 {
@@ -79,9 +78,7 @@ void portal_synced(struct client *c)
 		p->synced = true;
 }
 
-/* --- answers
- * -----------------------------------------------------------------------------------------------
- */
+/* --- answers --- */
 
 static void answer_columns(struct buf *b, const struct answer *a, const struct lstmt *l)
 {
@@ -184,9 +181,7 @@ enum step local_answer_execute(
 	return local_answer_rows(c, p, max_rows);
 }
 
-/* --- parking
- * -----------------------------------------------------------------------------------------------------
- */
+/* --- parking --- */
 
 enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_t max_rows)
 {

@@ -15,7 +15,7 @@
 /* A notice that is longer is somebody else's. */
 #define NEWS_MAX (64 * 1024)
 
-/* --- what we say, behind the run -------------------------------------------------------------- */
+/* --- what we say, behind the run --- */
 
 void relay_emit(struct relay *r, const struct buf *b)
 {
@@ -56,7 +56,7 @@ static void emit_local_heads(struct relay *r)
 	}
 }
 
-/* --- messages that may come at any time ------------------------------------------------------- */
+/* --- messages that may come at any time --- */
 
 static enum relay_step parameter_status(struct relay *r, const struct wire_msg *m)
 {
@@ -134,7 +134,7 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 	return RELAY_DROP;
 }
 
-/* --- answers ---------------------------------------------------------------------------------- */
+/* --- answers --- */
 
 static bool tag_is(const struct wire_msg *m, const char *tag)
 {
@@ -330,7 +330,7 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 	return e != NULL ? answer(r, m, e) : RELAY_BAD;
 }
 
-/* --- the loop over what has come -------------------------------------------------------------- */
+/* --- the loop over what has come --- */
 
 static void bad_message(struct relay *r, const struct wire_msg *m)
 {

@@ -28,7 +28,7 @@ static void batch_failed(struct relay *r)
 	s->link->tx_failed = true;
 }
 
-/* --- what is in it ---------------------------------------------------------------------------- */
+/* --- what is in it --- */
 
 static void error_fields(const struct wire_msg *m, struct pg_error *ret)
 {

@@ -8,7 +8,7 @@
 
 #include "relay_int.h"
 
-/* --- nothing outstanding ---------------------------------------------------------------------- */
+/* --- nothing outstanding --- */
 
 void relay_rest(struct relay *r)
 {
@@ -73,7 +73,7 @@ void relay_settle(struct server *s)
 		relay_rest(&r);
 }
 
-/* --- ReadyForQuery ---------------------------------------------------------------------------- */
+/* --- ReadyForQuery --- */
 
 static void count_transaction(struct server *s, struct client *c)
 {

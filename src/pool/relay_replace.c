@@ -118,7 +118,7 @@ enum relay_step relay_replace_answer(
 	return step;
 }
 
-/* --- errors ----------------------------------------------------------------------------------- */
+/* --- errors --- */
 
 struct replaced *relay_replaced(struct server *s)
 {

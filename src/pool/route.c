@@ -183,7 +183,7 @@ struct database *route_find(const char *name)
 	return db;
 }
 
-/* --- those that clients name ------------------------------------------------------------------ */
+/* --- those that clients name --- */
 
 #define UNPROVEN_MAX 32
 
@@ -431,8 +431,7 @@ void route_free(void)
 	}
 }
 
-/* --- what holds for a pool
- * -------------------------------------------------------------------------------- */
+/* --- what holds for a pool --- */
 
 int route_pool_size(const struct pool *p)
 {

@@ -102,8 +102,7 @@ const char *server_prefix(const struct server *s)
 	return text;
 }
 
-/* --- the end -------------------------------------------------------------------------------------
- */
+/* --- the end --- */
 
 static void end_client(struct server *s, const struct pg_error *for_client)
 {
@@ -183,8 +182,7 @@ void server_close_fast(struct server *s)
 	server_close(s, "database configuration changed", &err);
 }
 
-/* --- sending
- * --------------------------------------------------------------------------------------- */
+/* --- sending --- */
 
 bool server_send(struct server *s, struct buf *b)
 {
@@ -206,8 +204,7 @@ void server_expect_failed(struct server *s, enum expect_kind kind, enum expect_d
 	server_close(s, "too many answers outstanding", NULL);
 }
 
-/* --- prepared statements
- * ------------------------------------------------------------------------------ */
+/* --- prepared statements --- */
 
 static unsigned prepared_limit(void)
 {
@@ -453,8 +450,7 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 	}
 }
 
-/* --- the reaper
- * ---------------------------------------------------------------------------------------- */
+/* --- the reaper --- */
 
 static void free_one(struct server *s)
 {
@@ -497,8 +493,7 @@ void server_reap(void)
 	}
 }
 
-/* --- settings
- * ------------------------------------------------------------------------------------------- */
+/* --- settings --- */
 
 /* Must the settings be in force before anything else is sent? A role may be refused, and settings
  * that no server has seen yet too; a task speaks for many. */
@@ -528,8 +523,7 @@ void server_put_settings(
 	(void)server_query(s, &sql, dest);
 }
 
-/* --- to a client and back
- * ---------------------------------------------------------------------------------- */
+/* --- to a client and back --- */
 
 enum pool_mode server_pool_mode(const struct server *s)
 {

@@ -95,8 +95,7 @@ static struct auth_login *make_auth(struct server *s)
 	return l;
 }
 
-/* --- the connection
- * ------------------------------------------------------------------------------------- */
+/* --- the connection --- */
 
 static void send_startup(struct server *s)
 {
@@ -184,8 +183,7 @@ static void on_secure(struct conn *conn, void *owner, const char *error_text)
 	fail(s, "08006", text);
 }
 
-/* --- messages
- * ------------------------------------------------------------------------------------- */
+/* --- messages --- */
 
 static bool authentication(struct server *s, const struct wire_msg *m)
 {

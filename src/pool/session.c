@@ -10,8 +10,7 @@
 
 #include "session_int.h"
 
-/* --- the settings of the start-up packet --------------------------------------------------------
- */
+/* --- the settings of the start-up packet --- */
 
 /* As the lists have it. Returns its length; not below size: too long. */
 static size_t lower_name(char *dst, size_t size, const char *name)
@@ -137,8 +136,7 @@ bool session_restore_all(struct client *c, bool identity)
 
 #define UNDO(touch) ((touch) << SQL_TOUCH_UNDO_SHIFT)
 
-/* --- what a text may change
- * ----------------------------------------------------------------------- */
+/* --- what a text may change --- */
 
 /* Session pooling: the question failed (statement_timeout); now another statement has ended. */
 void session_ask_again(struct server *s)
@@ -293,8 +291,7 @@ void session_touch_again(struct server *s)
 	touch(s, touches, touches);
 }
 
-/* --- session pooling: statements with names ------------------------------------------------------
- */
+/* --- session pooling: statements with names --- */
 
 #define PREPARED_MAX 256
 
@@ -386,7 +383,7 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	touch(s, touches, made | undone);
 }
 
-/* --- FunctionCall ----------------------------------------------------------------------------- */
+/* --- FunctionCall --- */
 
 /* What the library of large objects calls; numbers of functions that come with Postgres are the
  * same in all versions. They leave nothing behind. */
@@ -455,7 +452,7 @@ void session_touch_call(struct client *c, const struct wire_msg *m)
 	touch(s, touches, touches);
 }
 
-/* --- statements that are understood ----------------------------------------------------------- */
+/* --- statements that are understood --- */
 
 #define EFFECT_ALL "all"
 
@@ -652,8 +649,7 @@ void session_apply(struct server *s, const struct istr *effect)
 		s->touched |= SQL_TOUCH_SETTINGS;
 }
 
-/* --- pins
- * --------------------------------------------------------------------------------------------- */
+/* --- pins --- */
 
 void session_pin(struct client *c, unsigned pins)
 {
@@ -761,8 +757,7 @@ void session_discarded(struct server *s)
 	s->touched |= SQL_TOUCH_SETTINGS; /* back to the client's own beginnings */
 }
 
-/* --- before a statement
- * ----------------------------------------------------------------------------- */
+/* --- before a statement --- */
 
 bool session_sync(struct client *c)
 {

@@ -124,7 +124,7 @@ bool settings_sorted(struct buf *pairs, struct istr **ret)
 	return list_of(&b, ret);
 }
 
-/* --- from one list to another ----------------------------------------------------------------- */
+/* --- from one list to another --- */
 
 /* E'' works whatever standard_conforming_strings is. */
 void settings_put_literal(struct buf *b, const char *s)

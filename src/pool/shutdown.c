@@ -50,7 +50,7 @@ bool pooler_turns_away(const struct client *c)
 	       (shutting_down == SHUTDOWN_WAIT_CLIENTS && c->connect_time > begun_at);
 }
 
-/* --- goodbyes --------------------------------------------------------------------------------- */
+/* --- goodbyes --- */
 
 static void say_goodbye(struct client *c)
 {
@@ -145,7 +145,7 @@ static void end_other_client(struct client *c, void *arg)
 		say_goodbye(c);
 }
 
-/* --- is it over? ------------------------------------------------------------------------------ */
+/* --- is it over? --- */
 
 /* Servers of clients, and servers and waiting tasks of our own. */
 static void count_work(unsigned *ret_clients, unsigned *ret_own)
@@ -230,7 +230,7 @@ usec_t shutdown_tick(usec_t now)
 	return now + PERIOD;
 }
 
-/* --- the beginning ---------------------------------------------------------------------------- */
+/* --- the beginning --- */
 
 void pooler_shutdown(enum pooler_shutdown how)
 {

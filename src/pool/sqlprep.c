@@ -117,8 +117,7 @@ static bool put(struct istr **list, const char *name, const char *data, size_t l
 	return true;
 }
 
-/* --- what a statement does -----------------------------------------------------------------------
- */
+/* --- what a statement does --- */
 
 /* All that the server has not answered yet puts what is the client's in force. */
 static bool owes_only_settings(struct server *s)
@@ -253,8 +252,7 @@ void sqlprep_forget(struct client *c, struct server *s)
 		istr_drop(&s->sqlprep);
 }
 
-/* --- on another server ---------------------------------------------------------------------------
- */
+/* --- on another server --- */
 
 static bool send(struct server *s, struct buf *sql, struct istr *name)
 {
@@ -377,8 +375,7 @@ void sqlprep_failed(struct server *s, const struct istr *name)
 	s->close_needed = true;
 }
 
-/* --- what the server says ------------------------------------------------------------------------
- */
+/* --- what the server says --- */
 
 bool sqlprep_known(const struct server *s, const char *name, const char *sql)
 {

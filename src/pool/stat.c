@@ -59,8 +59,7 @@ void stat_transaction(struct pool *p, struct client *c)
 	c->tx_start = 0;
 }
 
-/* --- averages ------------------------------------------------------------------------------------
- */
+/* --- averages --- */
 
 static double period_seconds; /* how long the last period was; 0 before its end */
 
@@ -111,8 +110,7 @@ void stat_averages(struct pool_stats *ret)
 	*ret = average(&last);
 }
 
-/* --- snapshots -----------------------------------------------------------------------------------
- */
+/* --- snapshots --- */
 
 /* As pgbouncer: NULL where there is one host. */
 static const char *balance_name(const struct database *db)
@@ -458,8 +456,7 @@ void stat_totals(struct stat_totals *ret)
 	ret->used_clients = client_count() - client_logins.count;
 }
 
-/* --- errors
- * --------------------------------------------------------------------------------------------- */
+/* --- errors --- */
 
 /* Kinds that are told apart; what is more is in the last one: a server says what it likes. */
 #define ERRORS_MAX 200

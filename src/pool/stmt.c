@@ -8,8 +8,7 @@
 #include "pool/move.h"
 #include "pool_int.h"
 
-/* --- shared texts
- * --------------------------------------------------------------------------------- */
+/* --- shared texts --- */
 
 static struct pstmt *table;
 static uint64_t last_id;
@@ -119,8 +118,7 @@ bool pstmt_is_name(const char *name)
 	       (strcmp(name + 3, "own") == 0 || strspn(name + 3, "0123456789") == strlen(name + 3));
 }
 
-/* --- statements that we answer
- * ----------------------------------------------------------------------- */
+/* --- statements that we answer --- */
 
 struct lstmt *lstmt_ref(struct lstmt *l)
 {
@@ -188,8 +186,7 @@ struct lstmt *lstmt_session(const char *sql, size_t len)
 	return l;
 }
 
-/* --- what a claimant hands over
- * ------------------------------------------------------------------------- */
+/* --- what a claimant hands over --- */
 
 void replace_free(struct replace **p)
 {
@@ -237,8 +234,7 @@ void answer_free(struct answer *a)
 	a->n_rows = 0;
 }
 
-/* --- what a server will answer
- * ---------------------------------------------------------------------------- */
+/* --- what a server will answer --- */
 
 /* Gives back what an unusually long pipeline has taken. */
 void expect_shrink(struct expect_ring *r)

@@ -17,8 +17,7 @@ enum pooler_suspended pooler_is_suspended(void)
 	return state;
 }
 
-/* --- who is in the way --------------------------------------------------------------------------
- */
+/* --- who is in the way --- */
 
 struct unwritten {
 	unsigned left;
@@ -73,8 +72,7 @@ static void each_server(void (*fn)(struct server *s, struct unwritten *u), struc
 						fn(s, u);
 }
 
-/* --- on and off ---------------------------------------------------------------------------------
- */
+/* --- on and off --- */
 
 bool suspend_tick(usec_t now)
 {

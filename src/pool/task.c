@@ -40,8 +40,7 @@ static void put_values(struct buf *b, const struct task_spec *spec)
 		build_i16(b, spec->formats[i]);
 }
 
-/* --- settings
- * ---------------------------------------------------------------------------------------------- */
+/* --- settings --- */
 
 struct task_settings {
 	struct vars vars;
@@ -78,9 +77,7 @@ void task_settings_key(const struct task_settings *s, struct buf *key)
 	buf_put(key, &s->extra, sizeof(s->extra));
 }
 
-/* --- life
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 struct task *task_submit(struct pool *p, const struct task_spec *spec)
 {
@@ -188,8 +185,7 @@ bool task_starts(struct task *t)
 	return false;
 }
 
-/* --- running
- * ------------------------------------------------------------------------------------------- */
+/* --- running --- */
 
 static bool send_script(struct task *t, struct server *s, struct buf *b)
 {
@@ -370,8 +366,7 @@ void task_fail_late(struct pool *p, usec_t limit, usec_t now)
 	}
 }
 
-/* --- pools as the owners of tasks know them
- * --------------------------------------------------------------- */
+/* --- pools as the owners of tasks know them --- */
 
 const char *pool_database(const struct pool *p)
 {

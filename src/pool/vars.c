@@ -54,7 +54,7 @@ void vars_clear(struct vars *v)
 		istr_drop(&v->v[i]);
 }
 
-/* --- canonical forms ------------------------------------------------------------------------- */
+/* --- canonical forms --- */
 
 /* Encodings by the names Postgres reports; matched without case and punctuation. */
 static const char *const encodings[] = {"UTF8", "SQL_ASCII", "LATIN1", "LATIN2", "LATIN3", "LATIN4",
@@ -159,8 +159,7 @@ void vars_canonical(struct vars *v, const struct vars *welcome)
 	}
 }
 
-/* --- the way from one state to another ---------------------------------------------------------
- */
+/* --- the way from one state to another --- */
 
 bool vars_diff_sql(const struct vars *server, const struct vars *client, struct istr *server_extra,
 	struct istr *client_extra, bool stale, struct buf *sql)

@@ -56,9 +56,7 @@ struct awaiting {
 static struct heap looks;
 static struct loop_tick *tick;
 
-/* --- parking and the way out
- * ------------------------------------------------------------------------------
- */
+/* --- parking and the way out --- */
 
 static void leave(struct awaiting *w)
 {
@@ -144,9 +142,7 @@ static void end_answer(struct park *p)
 		answer_free(&a);
 }
 
-/* --- the answer of the database
- * ---------------------------------------------------------------------------
- */
+/* --- the answer of the database --- */
 
 struct column {
 	const uint8_t *data;
@@ -300,9 +296,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	}
 }
 
-/* --- asking
- * -------------------------------------------------------------------------------------------------
- */
+/* --- asking --- */
 
 static struct bind_param text_param(const char *s)
 {
@@ -365,9 +359,7 @@ static bool ask(struct awaiting *w)
 	return w->item != NULL;
 }
 
-/* --- the beginning
- * ------------------------------------------------------------------------------------------
- */
+/* --- the beginning --- */
 
 static struct qclient *qclient_of(const struct park *p)
 {
@@ -464,9 +456,7 @@ out:
 	return v;
 }
 
-/* --- news
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- news --- */
 
 static void wake(struct awaited *j, const char *how)
 {
@@ -542,9 +532,7 @@ void await_tx_ended(struct qclient *qc, bool committed)
 	buf_free(&qc->ended);
 }
 
-/* --- time
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- time --- */
 
 static usec_t on_tick(void *arg, usec_t now)
 {

@@ -75,9 +75,7 @@ static struct back *back_new(struct qdb *db, struct pool *pool)
 	return b;
 }
 
-/* --- queues and arrays
- * ---------------------------------------------------------------------------------------------
- */
+/* --- queues and arrays --- */
 
 void wake_queues(struct qdb *db, const struct buf *names, struct lane_mark mark)
 {
@@ -120,9 +118,7 @@ static void expect_returned(struct qdb *db, const char *const *tokens, int n, st
 	}
 }
 
-/* --- one try
- * -------------------------------------------------------------------------------------------------------
- */
+/* --- one try --- */
 
 /* Body of DataRow with one text column: the queue's name; NULL: what has been looked for may come
  * yet. */
@@ -293,9 +289,7 @@ static usec_t on_tick(void *arg, usec_t now)
 	return next;
 }
 
-/* --- what is given back
- * -------------------------------------------------------------------------------------------
- */
+/* --- what is given back --- */
 
 void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
 	const char *error)

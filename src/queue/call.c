@@ -13,9 +13,7 @@
 #include "lane.h"
 #include "queue_int.h"
 
-/* --- calls
- * -----------------------------------------------------------------------------------------------
- */
+/* --- calls --- */
 
 /* The token in the place of a bare id. */
 static const char *call_token(void *arg, int i, const char *text, size_t len)

@@ -31,7 +31,7 @@ void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg
 	}
 }
 
-/* --- of each queue --------------------------------------------------------------------------- */
+/* --- of each queue --- */
 
 static struct tally *tally_get(struct qdb *db, const char *queue)
 {

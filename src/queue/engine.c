@@ -14,9 +14,7 @@
 
 #define NOTICES_MAX 65536 /* bytes that are kept for a client, of what its statement raises */
 
-/* --- requests
- * ------------------------------------------------------------------------------------------------
- */
+/* --- requests --- */
 
 struct request {
 	struct qclient *qc; /* NULL: the client is gone */
@@ -183,9 +181,7 @@ static bool sent_again(struct request *r, const struct pg_error *cause)
 	return call_sql(&r->call, r->q, &err) && submit_alone(r, &none);
 }
 
-/* --- outcomes that nobody knows
- * -------------------------------------------------------------------------------------------------
- */
+/* --- outcomes that nobody knows --- */
 
 static void now_lost(struct request *r)
 {
@@ -319,9 +315,7 @@ static void on_done(void *arg, const struct pg_error *err)
  * lateral argument of the function so that it comes first. */
 #define AUTONOMOUS_SQL "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own"
 
-/* --- merging
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- merging --- */
 
 static void on_again(void *arg)
 {
@@ -734,9 +728,7 @@ static bool submit_merged(struct request *r, const struct bind_values *bind)
 	return r->item != NULL;
 }
 
-/* --- submission
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- submission --- */
 
 /* Those about some jobs are brief. Others may have a whole table to do. */
 static enum task_time time_of(const struct qstmt *q)

@@ -197,8 +197,7 @@ static void ask(struct qdb *db)
 	ask_next(a);
 }
 
-/* --- by the system session
- * ----------------------------------------------------------------------------- */
+/* --- by the system session --- */
 
 usec_t gauge_at(const struct qdb *db)
 {

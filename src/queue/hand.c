@@ -177,9 +177,7 @@ bool hand_leave(struct waiter *w)
 	return true;
 }
 
-/* --- rows
- * --------------------------------------------------------------------------------------------------
- */
+/* --- rows --- */
 
 /* Where the columns end that a taker knows, and the id that we know: the last column, as text. Is
  * there a token? Is it behind others of its group? false: not such a row. */

@@ -38,9 +38,7 @@ static unsigned n_held, last_number;
 
 static usec_t on_tick(void *arg, usec_t now);
 
-/* --- what is held
- * ----------------------------------------------------------------------------------------------
- */
+/* --- what is held --- */
 
 static usec_t due_at(const struct lease *l)
 {
@@ -78,9 +76,7 @@ void hold_end(struct lease *l)
 	n_held--;
 }
 
-/* --- the end of a renewal
- * --------------------------------------------------------------------------------------
- */
+/* --- the end of a renewal --- */
 
 static void renewal_free(struct renewal *r)
 {
@@ -162,9 +158,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	loop_tick_at(tick, loop_now());
 }
 
-/* --- renewing
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- renewing --- */
 
 static bool send(struct renewal *r)
 {
@@ -254,9 +248,7 @@ static void send_all(struct renewal *list)
 	}
 }
 
-/* --- time
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- time --- */
 
 /* When the next one is due, of those that can be. One whose DONE is not committed is looked at
  * again after a while. */

@@ -20,8 +20,7 @@
 
 const struct lane_mark lane_unmarked = {LANE_UNMARKED, 0};
 
-/* --- the table
- * -------------------------------------------------------------------------------------------- */
+/* --- the table --- */
 
 static struct lane *lane_find(struct qdb *db, const char *queue)
 {
@@ -102,8 +101,7 @@ void lanes_free(struct qdb *db)
 		lane_drop(l);
 }
 
-/* --- questions
- * ---------------------------------------------------------------------------------------------- */
+/* --- questions --- */
 
 /* Numbers and payloads of some lanes, or the payload of a job. */
 struct question {
@@ -452,9 +450,7 @@ bool lane_is_torn(const struct pg_error *err)
 	return strcmp(err->sqlstate, "42804") == 0 && !lane_is_refusal(err, &payload);
 }
 
-/* --- floors
- * ------------------------------------------------------------------------------------------------
- */
+/* --- floors --- */
 
 /*
  * Not the floors of now: those are on the ground while a take reads from the front, and pushers
@@ -641,8 +637,7 @@ struct lane_mark lane_lowest(struct qdb *db, const char *queue)
 	return l != NULL ? lowest(l) : (struct lane_mark){0};
 }
 
-/* --- takes under way
- * --------------------------------------------------------------------------------------- */
+/* --- takes under way --- */
 
 static struct flight *flight_new(struct lane *l)
 {

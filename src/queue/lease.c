@@ -8,8 +8,7 @@
 #include "lane.h"
 #include "queue_int.h"
 
-/* --- the ledger of a client
- * ---------------------------------------------------------------------------- */
+/* --- the ledger of a client --- */
 
 /* A connection that takes jobs which others finish never hears of their end: the oldest leases are
  * forgotten, and run out by themselves if they are still there. */
@@ -213,8 +212,7 @@ void lease_client_ended(struct qclient *qc, enum client_end how)
 		disown(qc);
 }
 
-/* --- what was finished
- * ----------------------------------------------------------------------------------------- */
+/* --- what was finished --- */
 
 #define DONE_MAX 16384
 
@@ -269,9 +267,7 @@ void done_forget_all(void)
 	done_next = 0;
 }
 
-/* --- snapshots
- * -----------------------------------------------------------------------------------------------
- */
+/* --- snapshots --- */
 
 static const char *const policy_names[] = {[LEASE_AUTO] = "auto",
 	[LEASE_RELEASE] = "release",

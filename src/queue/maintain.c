@@ -37,8 +37,7 @@ static usec_t period(void)
 	return conf_current()->p.queue_maintenance;
 }
 
-/* --- the end of a round
- * ----------------------------------------------------------------------------------- */
+/* --- the end of a round --- */
 
 static void tell_left_out(struct qdb *db, struct maintenance *m)
 {
@@ -96,8 +95,7 @@ static void look_whether_late(struct qdb *db)
 		m->why[0] != '\0' ? m->why : "its statements get no answer");
 }
 
-/* --- statements
- * ------------------------------------------------------------------------------------------- */
+/* --- statements --- */
 
 struct text {
 	const char *data;
@@ -279,9 +277,7 @@ static bool ask_left_out(struct qdb *db, struct pool *pool)
 	return ok;
 }
 
-/* --- rounds
- * -----------------------------------------------------------------------------------------------
- */
+/* --- rounds --- */
 
 static struct agent *next_agent(struct qdb *db)
 {

@@ -101,9 +101,7 @@ void merge_spec_free(struct merge_spec *spec)
 	spec->shape_arg = NULL;
 }
 
-/* --- groups
- * ------------------------------------------------------------------------------------------------
- */
+/* --- groups --- */
 
 /* The parameters and their bytes in one piece of memory. */
 static struct bind_param *copy_params(const struct merge_spec *spec)
@@ -176,9 +174,7 @@ static void group_drop_if_empty(struct group *g)
 	mem_free(g);
 }
 
-/* --- items
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- items --- */
 
 static void item_end(struct merge_item *i, const struct pg_error *err)
 {
@@ -342,9 +338,7 @@ bool merge_drop(struct merge_item *i)
 	return true;
 }
 
-/* --- batches
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- batches --- */
 
 static void batch_add(struct batch *b, struct merge_item *i)
 {
@@ -839,9 +833,7 @@ static bool run(struct group *g)
 	return true;
 }
 
-/* --- time
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- time --- */
 
 /* Something gathers, and nobody looks yet whether it may go. */
 static void expect_delay(const struct group *g)

@@ -14,8 +14,7 @@
 
 #define SORT_FROM 8 /* so many jobs are looked up one by one */
 
-/* --- what was written
- * ------------------------------------------------------------------------------------------- */
+/* --- what was written --- */
 
 enum name_kind { NAME_BAD, NAME_ID, NAME_JOB, NAME_TOKEN };
 
@@ -92,8 +91,7 @@ static bool elements(const char *text, size_t len, struct buf *out, int *ret_n, 
 	return true;
 }
 
-/* --- what this connection holds
- * ------------------------------------------------------------------------------------------- */
+/* --- what this connection holds --- */
 
 struct entry {
 	int64_t id;
@@ -243,8 +241,7 @@ void each_job(const struct qvalue *v, const struct bind_values *b, each_job_fn *
 	buf_free(&list);
 }
 
-/* --- resolving
- * ------------------------------------------------------------------------------------------- */
+/* --- resolving --- */
 
 struct resolver {
 	struct ledger ledger;

@@ -14,9 +14,7 @@ static struct heap deadlines;
 static struct park *parked;
 static struct loop_tick *tick;
 
-/* --- one client
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- one client --- */
 
 void park_init(struct park *p, const struct park_kind *kind, const struct client *c, int verb,
 	usec_t wait, usec_t since)
@@ -94,9 +92,7 @@ bool park_may_try_again(const struct park *p, const struct pg_error *err)
 		       strcmp(err->sqlstate, "53300") == 0);
 }
 
-/* --- ends
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- ends --- */
 
 void park_fail(struct park *p, const struct pg_error *err)
 {
@@ -167,9 +163,7 @@ void parks_shutdown(void)
 			park_send_away(p);
 }
 
-/* --- time
- * -------------------------------------------------------------------------------------------------------------
- */
+/* --- time --- */
 
 static void expire(usec_t now)
 {
@@ -228,9 +222,7 @@ void park_free(void)
 	heap_free(&deadlines);
 }
 
-/* --- snapshots
- * --------------------------------------------------------------------------------------------------------
- */
+/* --- snapshots --- */
 
 void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg)
 {

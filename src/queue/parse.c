@@ -9,8 +9,7 @@
 
 #include "base/mem.h"
 
-/* --- errors -------------------------------------------------------------------------------------
- */
+/* --- errors --- */
 
 void parser_advance(struct parser *p)
 {
@@ -87,8 +86,7 @@ bool parser_syntax_error(struct parser *p)
 	return false;
 }
 
-/* --- words --------------------------------------------------------------------------------------
- */
+/* --- words --- */
 
 bool parser_word_is(const struct sql_token *t, const char *word, size_t len)
 {
@@ -118,8 +116,7 @@ static bool at_end(const struct parser *p)
 	return p->t.kind == SQL_END || p->t.kind == SQL_SEMICOLON;
 }
 
-/* --- the verb -----------------------------------------------------------------------------------
- */
+/* --- the verb --- */
 
 static bool unknown_verb(struct parser *p)
 {
@@ -154,8 +151,7 @@ static bool parse_verb(struct parser *p)
 	return true;
 }
 
-/* --- arguments ----------------------------------------------------------------------------------
- */
+/* --- arguments --- */
 
 static bool add_value(struct parser *p, enum qarg_id id, const struct qvalue *v)
 {
@@ -381,8 +377,7 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 	return parser_syntax_error(p);
 }
 
-/* --- clauses ------------------------------------------------------------------------------------
- */
+/* --- clauses --- */
 
 /* Length of the first word of a keyword such as "IF NOT EXISTS". */
 static size_t word_len(const char *keyword)
@@ -553,8 +548,7 @@ static bool parse_statement(struct parser *p)
 	return p->t.kind == SQL_END || parser_syntax_error(p);
 }
 
-/* --- the whole ----------------------------------------------------------------------------------
- */
+/* --- the whole --- */
 
 /* What the statement says of a parameter that the client has not declared; what is said first
  * counts. */

@@ -8,8 +8,7 @@
 
 #include <string.h>
 
-/* --- is it one?
- * --------------------------------------------------------------------------------- */
+/* --- is it one? --- */
 
 /* (payload) or (payload, ...: a list of names. A value in parentheses may be a word, too. */
 static bool at_columns(const struct parser *p)
@@ -42,8 +41,7 @@ bool parser_at_bulk(const struct parser *p)
 	return at_query(p) || parser_at(p, "from") || at_columns(p);
 }
 
-/* --- columns
- * ------------------------------------------------------------------------------------ */
+/* --- columns --- */
 
 static const char *const names[QCOLUMN_COUNT] = {
 	[QCOLUMN_PAYLOAD] = "payload",
@@ -135,8 +133,7 @@ static bool parse_columns(struct parser *p)
 	return false;
 }
 
-/* --- the client's text
- * -------------------------------------------------------------------------- */
+/* --- the client's text --- */
 
 static bool refuse_returning(struct parser *p)
 {

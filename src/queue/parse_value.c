@@ -37,8 +37,7 @@ static bool value_error(struct parser *p)
 	return false;
 }
 
-/* --- decoding -----------------------------------------------------------------------------------
- */
+/* --- decoding --- */
 
 /* Keeps what is in scratch for as long as the statement lives. */
 static bool keep_scratch(struct parser *p, const char **ret, uint32_t *ret_len)
@@ -107,8 +106,7 @@ static bool decode(struct parser *p, const struct sql_token *t, const char **ret
 	return keep_scratch(p, ret, ret_len);
 }
 
-/* --- types --------------------------------------------------------------------------------------
- */
+/* --- types --- */
 
 static bool type_word(struct parser *p)
 {
@@ -203,8 +201,7 @@ static bool type_name(struct parser *p)
 	return type_brackets(p);
 }
 
-/* --- expressions --------------------------------------------------------------------------------
- */
+/* --- expressions --- */
 
 static bool parse_expr(struct parser *p, struct qvalue *v, int depth);
 
@@ -420,8 +417,7 @@ bool parser_value(struct parser *p, struct qvalue *v)
 	return true;
 }
 
-/* --- names --------------------------------------------------------------------------------------
- */
+/* --- names --- */
 
 bool parser_name(struct parser *p, struct qvalue *v)
 {

@@ -9,9 +9,7 @@
 #include "lane.h"
 #include "wait_int.h"
 
-/* --- rows
- * -----------------------------------------------------------------------------------------------------
- */
+/* --- rows --- */
 
 struct column {
 	const uint8_t *data;
@@ -162,9 +160,7 @@ void probe_row(void *arg, const uint8_t *body, size_t len)
 	keep_row(w, t, cols);
 }
 
-/* --- asking
- * ----------------------------------------------------------------------------------------------------------
- */
+/* --- asking --- */
 
 static void put_queues(struct buf *b, const struct take_args *a)
 {

@@ -14,8 +14,7 @@
 static struct qdb *databases;
 static struct qclient *clients; /* all of them, for the snapshot of leases */
 
-/* --- databases and clients
- * -------------------------------------------------------------------------- */
+/* --- databases and clients --- */
 
 struct qdb *qdb_first(void)
 {
@@ -90,9 +89,7 @@ static const char *hint(const char *routine)
 	return "Functions of schema queue notify. QUEUE PUSH does not, nor does queue.push(..., notify => false).";
 }
 
-/* --- claiming
- * ------------------------------------------------------------------------------------------------
- */
+/* --- claiming --- */
 
 static enum claim claim(struct client *c, const char *sql, size_t len, bool complete)
 {
@@ -176,9 +173,7 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 	ret->own_server = q->bulk.kind != QBULK_NONE;
 }
 
-/* --- HELP
- * --------------------------------------------------------------------------------------------------------
- */
+/* --- HELP --- */
 
 static void help_row(void *arg, const char *verb, const char *usage, const char *help)
 {
@@ -257,9 +252,7 @@ static enum exec_verdict help(struct exec *x, const struct qstmt *q)
 	return EXEC_ANSWER;
 }
 
-/* --- in place
- * -----------------------------------------------------------------------------------------------------------
- */
+/* --- in place --- */
 
 struct in_place {
 	struct qstmt *q; /* borrowed: the statement outlives its execution */
@@ -400,9 +393,7 @@ enum exec_verdict run_in_place(
 	return EXEC_REPLACE;
 }
 
-/* --- execution
- * --------------------------------------------------------------------------------------------------------------
- */
+/* --- execution --- */
 
 /* A repeated DONE of tokens whose DONE succeeded: nothing to do, and nothing to push. Not where it
  * is in a transaction: what else is in there was done in the first one, and must not be again. */
@@ -524,9 +515,7 @@ static bool ready(struct client *c)
 	return qc == NULL || schema_ready(qc->db, c, &absent, &err) || absent;
 }
 
-/* --- events
- * -----------------------------------------------------------------------------------------------------------------------
- */
+/* --- events --- */
 
 static void tx_ended(struct client *c, bool committed)
 {

@@ -41,7 +41,7 @@ static inline struct qbind bind_read(const struct bind_values *b)
 	return (struct qbind){.n = b->n_params, .params = (const struct qparam *)(const void *)b->params};
 }
 
-/* --- databases -------------------------------------------------------------------------------------- */
+/* --- databases --- */
 
 enum schema_state {
 	SCHEMA_UNKNOWN,
@@ -130,7 +130,7 @@ void schema_suspect(struct qdb *db);
 /* One failed, and why is not known here: ask again, but not each time. */
 void schema_doubt(struct qdb *db);
 
-/* --- leases --------------------------------------------------------------------------------------------- */
+/* --- leases --- */
 
 enum lease_policy { LEASE_AUTO, LEASE_RELEASE, LEASE_KEEP, LEASE_HOLD };
 
@@ -155,7 +155,7 @@ struct lease {
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
 
-/* --- clients ---------------------------------------------------------------------------------------------- */
+/* --- clients --- */
 
 #define LANE_UNMARKED (-1)
 
@@ -294,7 +294,7 @@ void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_value
 /* bulk.c: PUSH of a query or a copy, on the client's own server */
 enum exec_verdict bulk_execute(struct exec *x, const struct qstmt *q, struct qclient *qc);
 
-/* --- the engine: statements on the merged path ------------------------------------------------------------------ */
+/* --- the engine: statements on the merged path --- */
 
 /* Job arguments as they are at the moment of execution. */
 struct jobs {
@@ -380,7 +380,7 @@ void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct lan
 void room_news(struct qdb *db, const char *queue);
 void rooms_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
 
-/* --- waiting ------------------------------------------------------------------------------------------------------ */
+/* --- waiting --- */
 
 struct take_args {
 	int n_queues;
@@ -453,7 +453,7 @@ void park_client_ended(struct qclient *qc);
 /* We are about to end: its client goes elsewhere to wait. One that holds jobs stays: it finishes them here. */
 bool park_must_leave(const struct qclient *qc);
 
-/* --- AWAIT (await.c) --------------------------------------------------------------------------------------------------- */
+/* --- AWAIT (await.c) --- */
 
 MUST_CHECK bool await_start(void);
 void await_free(void);
@@ -464,7 +464,7 @@ void await_news(struct qdb *db, const char *job, const char *how);
 void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx);
 void await_tx_ended(struct qclient *qc, bool committed);
 
-/* --- the system session ---------------------------------------------------------------------------------------------- */
+/* --- the system session --- */
 
 void system_need(struct qdb *db, struct pool *pool); /* there is a waiter, or a push that others may wait for */
 void system_free(struct qdb *db);
@@ -476,7 +476,7 @@ const char *system_state(const struct qdb *db);
 void system_notify(struct qdb *db, const char *queue); /* tells other proxies, coalesced per turn */
 void system_notify_any(struct qdb *db); /* of whichever queue */
 
-/* --- what the proxy does on its own account --------------------------------------------------------- */
+/* --- what the proxy does on its own account --- */
 
 /* agent.c */
 struct agent *agent_get(struct qdb *db, const char *user); /* makes it; NULL: memory, or too many */
@@ -492,7 +492,7 @@ MUST_CHECK bool maintain_start(void);
 void maintain_stop(void);
 void maintain_need(struct qdb *db); /* there are queues */
 
-/* --- counting --------------------------------------------------------------------------------------- */
+/* --- counting --- */
 
 /* gauge.c */
 MUST_CHECK bool gauge_start(void);
@@ -532,7 +532,7 @@ void count_room_ended(struct qdb *db, const char *queue, const struct room_count
 const struct tally *count_of(const struct qdb *db, const char *queue); /* NULL: nothing happened */
 void count_free(struct qdb *db);
 
-/* --- the proxies of a database (registry.c) ---------------------------------------------------------------------------- */
+/* --- the proxies of a database (registry.c) --- */
 
 int32_t registry_id(struct qdb *db); /* of this process in this database; above 0 */
 void registry_other_id(struct qdb *db); /* somebody has locked it */

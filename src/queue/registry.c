@@ -90,9 +90,7 @@ bool registry_was_away(const struct qdb *db)
 	       loop_now() - g->down_at >= conf_current()->p.queue_orphan_grace;
 }
 
-/* --- whose leases are
- * ------------------------------------------------------------------------------------------
- */
+/* --- whose leases are --- */
 
 struct owning {
 	struct qdb *db;
@@ -158,9 +156,7 @@ void registry_adopt(struct qclient *qc)
 	mem_free(tokens);
 }
 
-/* --- orphans
- * ----------------------------------------------------------------------------------------------------
- */
+/* --- orphans --- */
 
 struct scan {
 	struct qdb *db;
@@ -283,9 +279,7 @@ static void scan_all(struct qdb *db)
 	}
 }
 
-/* --- what is there
- * -------------------------------------------------------------------------------------------------
- */
+/* --- what is there --- */
 
 void registry_up(struct qdb *db)
 {

@@ -17,8 +17,7 @@ struct rewriter {
 	bool bad_token;
 };
 
-/* --- quoting what is ours -----------------------------------------------------------------------
- */
+/* --- quoting what is ours --- */
 
 /* A string constant that means the same whatever standard_conforming_strings is. */
 static void put_quoted(struct buf *sql, const char *text, size_t len)
@@ -40,8 +39,7 @@ static bool is_token(const char *s)
 	return *s && s[strspn(s, "0123456789abcdef-{,}")] == '\0';
 }
 
-/* --- arguments ----------------------------------------------------------------------------------
- */
+/* --- arguments --- */
 
 static void put_value(struct rewriter *w, const struct qvalue *v, const char *type)
 {
@@ -389,8 +387,7 @@ bool qstmt_names_sql(
 	return finished(&w, err);
 }
 
-/* --- parameters ---------------------------------------------------------------------------------
- */
+/* --- parameters --- */
 
 void qstmt_server_oids(const struct qstmt *q, uint32_t *oids)
 {
@@ -404,8 +401,7 @@ void qstmt_server_oids(const struct qstmt *q, uint32_t *oids)
 	}
 }
 
-/* --- values -------------------------------------------------------------------------------------
- */
+/* --- values --- */
 
 static void put_element(struct buf *out, const char *text, size_t len)
 {

@@ -224,9 +224,7 @@ void room_stop(void)
 	heap_free(&timers);
 }
 
-/* --- snapshots
- * ------------------------------------------------------------------------------------------------------------------
- */
+/* --- snapshots --- */
 
 static unsigned count_asking(const struct room *r)
 {

@@ -53,9 +53,7 @@ static void all_again(struct qdb *db)
 	}
 }
 
-/* --- failures: of one role, which says nothing of what another may
- * -------------------------------------------------------------------------------------------
- */
+/* --- failures: of one role, which says nothing of what another may --- */
 
 struct schema_failure {
 	UT_hash_handle hh; /* by user */

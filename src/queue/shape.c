@@ -114,9 +114,7 @@ static void put_floors(struct merge_statement *st, const struct lane *l, int64_t
 	st->n_params = n + 3;
 }
 
-/* --- rows
- * -------------------------------------------------------------------------------------------------
- */
+/* --- rows --- */
 
 /* What a row tells of the lane. */
 struct told {
@@ -165,9 +163,7 @@ static struct told told_read(const uint8_t *body, size_t len, int behind)
 	return ret;
 }
 
-/* --- push
- * -------------------------------------------------------------------------------------------------
- */
+/* --- push --- */
 
 struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, enum shape_push push)
 {
@@ -325,9 +321,7 @@ const struct merge_shape lane_push = {.fill = fill_push,
 	.refused = shape_refused,
 	.free = shape_free};
 
-/* --- done
- * ------------------------------------------------------------------------------------------------
- */
+/* --- done --- */
 
 struct shape *shape_done(int number)
 {
@@ -474,9 +468,7 @@ const struct merge_shape lane_done = {
 const struct merge_shape lane_done_results = {
 	.fill = fill_results, .refused = shape_refused, .free = shape_free};
 
-/* --- take
- * ------------------------------------------------------------------------------------------------
- */
+/* --- take --- */
 
 struct shape *shape_take(
 	struct qdb *db, struct pool *pool, const char *queue, enum qpayload payload)

@@ -89,8 +89,7 @@ _Static_assert(sizeof(ANY_QUEUE) > QSTMT_QUEUE_MAX + 1, "it is no name");
 static void on_socket(int fd, int mask, void *arg);
 static void disconnect(struct system *s, const char *why);
 
-/* --- queries
- * --------------------------------------------------------------------------------------------- */
+/* --- queries --- */
 
 static void send_sql(struct system *s, const char *sql)
 {
@@ -394,8 +393,7 @@ static void read_session(struct system *s)
 		disconnect(s, PQerrorMessage(s->pg));
 }
 
-/* --- connecting
- * --------------------------------------------------------------------------------------------- */
+/* --- connecting --- */
 
 static bool set_watch(struct system *s, int mask)
 {
@@ -701,9 +699,7 @@ static void disconnect(struct system *s, const char *why)
 	registry_down(s->db);
 }
 
-/* --- time
- * -----------------------------------------------------------------------------------------------------
- */
+/* --- time --- */
 
 static usec_t next_deadline(const struct system *s)
 {
@@ -747,9 +743,7 @@ static usec_t on_tick(void *arg, usec_t now)
 	return next_deadline(s);
 }
 
-/* --- life
- * ------------------------------------------------------------------------------------------------------
- */
+/* --- life --- */
 
 static void free_one(struct system *s)
 {

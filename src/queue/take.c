@@ -14,9 +14,7 @@
 
 #define HOLD_DEFAULT (3600 * (int64_t)USEC_SEC)
 
-/* --- values
- * ------------------------------------------------------------------------------------------------
- */
+/* --- values --- */
 
 static bool eval(const struct qvalue *v, const struct bind_values *b, struct buf *out, bool *null,
 	struct pg_error *err, const char *what)
@@ -176,9 +174,7 @@ bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b,
 	return ok;
 }
 
-/* --- all of them
- * -------------------------------------------------------------------------------------------
- */
+/* --- all of them --- */
 
 static bool has_queue(const struct take_args *a, const char *name)
 {
@@ -271,9 +267,7 @@ bool take_check(const struct exec *x, const struct qstmt *q, const struct buf *n
 	return true;
 }
 
-/* --- execution
- * ---------------------------------------------------------------------------------------------
- */
+/* --- execution --- */
 
 /* We are about to end: it asks again, and waits, where it connects next. */
 static enum exec_verdict take_elsewhere(struct exec *x, const struct qstmt *q)

@@ -108,9 +108,7 @@ void touched_let_go(struct qclient *qc)
 	touched_drop(qc);
 }
 
-/* --- what the database says
- * ------------------------------------------------------------------------------------------------
- */
+/* --- what the database says --- */
 
 /* A job of the queue may be taken, by what has become of another one (queue._tell). It has just got
  * its place: what takes had told some time ago lies below it. */
@@ -167,9 +165,7 @@ void touched_task_end(struct pool *pool, void **kept, bool committed)
 	touched_told_end(db, &list, db != NULL);
 }
 
-/* --- two phases
- * ------------------------------------------------------------------------------------------------
- */
+/* --- two phases --- */
 
 #define PREPARED_PAUSE (100 * USEC_MSEC)
 

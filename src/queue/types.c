@@ -13,9 +13,7 @@
 #include "lane.h"
 #include "queue_int.h"
 
-/* --- names
- * ------------------------------------------------------------------------------------------------
- */
+/* --- names --- */
 
 static bool text_of(const struct qvalue *v, const struct bind_values *b, struct buf *text)
 {
@@ -87,9 +85,7 @@ static bool names_read(
 	return !jobs.failed;
 }
 
-/* --- parameters
- * -----------------------------------------------------------------------------------------------
- */
+/* --- parameters --- */
 
 static bool is_open_param(const struct qstmt *q, const struct qvalue *v)
 {
@@ -144,9 +140,7 @@ static bool binds_bytes(const struct qstmt *q, const struct bind_values *b)
 	return false;
 }
 
-/* --- finding out
- * -----------------------------------------------------------------------------------------------
- */
+/* --- finding out --- */
 
 struct found {
 	enum qpayload payload;
@@ -255,9 +249,7 @@ enum types types_find(struct qclient *qc, struct qstmt *q, const struct bind_val
 	return TYPES_KNOWN;
 }
 
-/* --- errors
- * ---------------------------------------------------------------------------------------------------
- */
+/* --- errors --- */
 
 void types_changed(struct pg_error *err)
 {

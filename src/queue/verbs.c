@@ -6,8 +6,7 @@
 
 #include <string.h>
 
-/* --- result columns, as DESIGN.md and the functions in sql/ have them ---------------------------
- */
+/* --- result columns, as DESIGN.md and the functions in sql/ have them --- */
 
 /* clang-format off */
 #define OF_EACH_PAYLOAD(columns) {columns(OID_JSONB), columns(OID_TEXT), columns(OID_BYTEA)}
@@ -159,8 +158,7 @@ const struct wire_field qverb_push_columns[QRETURN_COUNT][2] = {
 const struct wire_field qverb_partial_columns[3] = {
 	{"job", OID_TEXT}, {"ok", OID_BOOL}, {"sqlstate", OID_TEXT}};
 
-/* --- the table ----------------------------------------------------------------------------------
- */
+/* --- the table --- */
 
 /* clang-format off */
 #define COLUMNS(a)    a, ARRAY_LEN(a)
@@ -188,8 +186,7 @@ QUEUE_VERBS(VERB, ARG)
 const struct qverb qverbs[QVERB_COUNT] = {QUEUE_VERBS(VERB, ARG)};
 /* clang-format on */
 
-/* --- names --------------------------------------------------------------------------------------
- */
+/* --- names --- */
 
 static bool same_name(const char *a, const char *name, size_t len)
 {

@@ -14,8 +14,7 @@
 
 static uint64_t last_number;
 
-/* --- one waiter
- * -------------------------------------------------------------------------------------------- */
+/* --- one waiter --- */
 
 static void leave_rooms(struct waiter *w)
 {
@@ -166,8 +165,7 @@ void waiter_ask_failed(struct waiter *w)
 	park_no_memory(&w->park);
 }
 
-/* --- the end of a probe
- * ------------------------------------------------------------------------------------------ */
+/* --- the end of a probe --- */
 
 static void give_back_taken(struct waiter *w)
 {
@@ -531,9 +529,7 @@ void waiter_handed(struct waiter *w, bool ok)
 	}
 }
 
-/* --- the beginning
- * -------------------------------------------------------------------------------------------------
- */
+/* --- the beginning --- */
 
 static bool same_question(const struct take_args *a, const struct take_args *b)
 {
@@ -561,8 +557,7 @@ static bool nothing_there(const struct waiter *w)
 	return true;
 }
 
-/* --- as a parked client
- * -------------------------------------------------------------------------------------------- */
+/* --- as a parked client --- */
 
 static struct qclient *qclient_of(const struct park *p)
 {

@@ -15,7 +15,7 @@
 
 #include "base/mem.h"
 
-/* --- attributes: a=value,b=value ------------------------------------------------------------- */
+/* --- attributes: a=value,b=value --- */
 
 struct attr {
 	char letter;
@@ -116,8 +116,7 @@ static enum scram_step out_of_memory(struct buf *out)
 	return SCRAM_MALFORMED;
 }
 
-/* --- channel binding ---------------------------------------------------------------------------
- */
+/* --- channel binding --- */
 
 #define GS2_BOUND "p=tls-server-end-point,,"
 
@@ -151,7 +150,7 @@ static size_t binding_raw(const struct binding *b, uint8_t dst[BINDING_ROOM])
 	return len + b->len;
 }
 
-/* --- the server's role ------------------------------------------------------------------------ */
+/* --- the server's role --- */
 
 enum server_state { SERVER_WAIT_FIRST, SERVER_WAIT_FINAL, SERVER_DONE };
 
@@ -320,7 +319,7 @@ enum scram_step scram_server_final(struct scram_server *s, const char *msg, size
 	return good ? SCRAM_OK : SCRAM_REFUSED;
 }
 
-/* --- the client's role ------------------------------------------------------------------------ */
+/* --- the client's role --- */
 
 enum client_state { CLIENT_START, CLIENT_WAIT_FIRST, CLIENT_WAIT_FINAL, CLIENT_DONE };
 

@@ -33,7 +33,7 @@ static inline bool is(char c, unsigned class)
 	return classes[(uint8_t)c] & class;
 }
 
-/* --- encodings ------------------------------------------------------------------------------ */
+/* --- encodings --- */
 
 /* Bytes of the character at p, as far as they are here. */
 static inline size_t char_len(const char *p, const char *end, unsigned dialect)
@@ -65,7 +65,7 @@ bool sql_is_plain(const char *text, size_t len)
 	return true;
 }
 
-/* --- blanks and comments ---------------------------------------------------------------------- */
+/* --- blanks and comments --- */
 
 static const char *line_end(const char *p, const char *end)
 {
@@ -129,7 +129,7 @@ static enum skip skip_ignored(const char **pp, const char *end)
 	return result;
 }
 
-/* --- the first word ------------------------------------------------------------------------- */
+/* --- the first word --- */
 
 static enum sql_peek word_at(const char *p, const char *end, bool complete, const char *word)
 {
@@ -164,7 +164,7 @@ enum sql_peek sql_first_word_is(const char *text, size_t len, bool complete, con
 	return SQL_PEEK_NO;
 }
 
-/* --- tokens --------------------------------------------------------------------------------- */
+/* --- tokens --- */
 
 /*
  * Two literals with a line break between them are one. p stands behind a closing quote; returns the
@@ -422,7 +422,7 @@ int sql_char_position(const char *text, const char *p)
 	return n;
 }
 
-/* --- values --------------------------------------------------------------------------------- */
+/* --- values --- */
 
 /* Reads exactly n digits; a negative number when they are not all there. */
 static int64_t hex_digits(const char *p, const char *end, int n)

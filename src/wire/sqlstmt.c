@@ -20,7 +20,7 @@ bool words_token_is(const struct sql_token *t, const char *word)
 	return i == t->len && !word[i];
 }
 
-/* --- cutting ---------------------------------------------------------------------------------- */
+/* --- cutting --- */
 
 /*
  * The bodies of SQL functions may hold semicolons: CREATE [OR REPLACE] {FUNCTION | PROCEDURE} ...
@@ -137,7 +137,7 @@ bool sql_any_statement_is(const char *text, size_t len, unsigned dialect, const 
 	return false;
 }
 
-/* --- transaction control -------------------------------------------------------------------- */
+/* --- transaction control --- */
 
 void words_init(struct words *w, const char *text, size_t len, unsigned dialect)
 {
@@ -312,7 +312,7 @@ const char *sql_tx_tag(enum sql_tx kind, const char *text, size_t len)
 	return "";
 }
 
-/* --- prepared statements -------------------------------------------------------------------- */
+/* --- prepared statements --- */
 
 /* DEALLOCATE [PREPARE] {name | ALL}; a statement may well be called prepare. */
 static enum sql_prep deallocate_kind(struct words *w, struct buf *ret_name)

@@ -15,7 +15,7 @@
 
 #define UNDO(touch) ((touch) << SQL_TOUCH_UNDO_SHIFT)
 
-/* --- the bare text --------------------------------------------------------------------------- */
+/* --- the bare text --- */
 
 static bool is_blank(char c)
 {
@@ -60,7 +60,7 @@ static bool holds_word(const char *text, size_t len, const char *word)
 	return false;
 }
 
-/* --- calls ------------------------------------------------------------------------------------ */
+/* --- calls --- */
 
 static const char set_config_tail[] = "_config";
 
@@ -226,7 +226,7 @@ static bool holds_temp(const char *text, size_t len)
 	return false;
 }
 
-/* --- statements by their first words ---------------------------------------------------------- */
+/* --- statements by their first words --- */
 
 static unsigned touches_of_set(struct words *w)
 {
@@ -386,7 +386,7 @@ unsigned sql_session_touches_prepared(const char *text, size_t len)
 	return functions(text, len) | touches_of_one(text, len);
 }
 
-/* --- names of settings that no view lists ----------------------------------------------------- */
+/* --- names of settings that no view lists --- */
 
 #define NAMES_MAX 16384 /* bytes of them in a text */
 

@@ -33,7 +33,7 @@ static void *must(void *p)
 	return p;
 }
 
-/* -- rules ------------------------------------------------------------------------------------ */
+/* --- rules --- */
 
 void rule_add(const struct words *match, const char *reply, bool once)
 {
@@ -83,7 +83,7 @@ void servers_manual(bool on)
 	act.manual = on;
 }
 
-/* -- actors ----------------------------------------------------------------------------------- */
+/* --- actors --- */
 
 static struct actor *actor_new(bool client, int id, struct fake_peer *p)
 {
@@ -220,7 +220,7 @@ bool actors_terminated(void)
 	return act.terminated;
 }
 
-/* -- saying ----------------------------------------------------------------------------------- */
+/* --- saying --- */
 
 /* What a server's own words do to its state. */
 static void note_said(struct actor *a, const struct words *w)
@@ -305,7 +305,7 @@ static bool says(const char *reply, const char *name)
 	return found;
 }
 
-/* -- a server's own answers ------------------------------------------------------------------- */
+/* --- a server's own answers --- */
 
 static const char welcome[] =
 	"Authentication 0 / ParameterStatus server_version \"15.6\" / "
@@ -737,7 +737,7 @@ static void serve(struct actor *a, const struct words *w)
 	free(reply);
 }
 
-/* -- reading ---------------------------------------------------------------------------------- */
+/* --- reading --- */
 
 static struct msg *inbox_add(struct actor *a)
 {

@@ -82,7 +82,7 @@ bool conn_name_unknown(const struct conn *c)
 	return false;
 }
 
-/* -- bytes ------------------------------------------------------------------------------------ */
+/* --- bytes --- */
 
 static void *must(void *p)
 {
@@ -118,7 +118,7 @@ void bytes_free(struct bytes *b)
 	*b = (struct bytes){0};
 }
 
-/* -- the other ends --------------------------------------------------------------------------- */
+/* --- the other ends --- */
 
 void fake_net_init(void)
 {
@@ -164,7 +164,7 @@ void fake_byte_by_byte(bool on)
 	net.byte_by_byte = on;
 }
 
-/* -- connections ------------------------------------------------------------------------------ */
+/* --- connections --- */
 
 static struct conn *conn_make(struct fake_peer *p, const struct conn_ops *ops, void *owner)
 {
@@ -226,8 +226,7 @@ void conn_set_ops(struct conn *c, const struct conn_ops *ops, void *owner)
 	c->owner = owner;
 }
 
-/* -- TLS: bytes stay as they are; the handshake is a turn of the loop, and of a client one byte --
- */
+/* --- TLS: bytes stay as they are; the handshake is a turn of the loop, and of a client one byte --- */
 
 struct tls_ctx {
 	enum sslmode mode;
@@ -577,7 +576,7 @@ void conn_tune(const struct conn_tuning *accepted, const struct conn_tuning *mad
 	(void)made;
 }
 
-/* -- loop ------------------------------------------------------------------------------------- */
+/* --- loop --- */
 
 bool loop_init(void)
 {
@@ -670,7 +669,7 @@ void loop_watch_free(struct loop_watch **p)
 	*p = NULL;
 }
 
-/* -- other processes: there are none ---------------------------------------------------------- */
+/* --- other processes: there are none --- */
 
 struct conn *conn_adopt(int fd, const struct conn_addr *peer, const char *host, const void *input,
 	size_t len, const struct conn_ops *ops, void *owner)
@@ -702,7 +701,7 @@ enum channel_result channel_receive(int fd, struct buf *ret, int ret_fds[CHANNEL
 	return CHANNEL_END;
 }
 
-/* -- listen: nobody does ---------------------------------------------------------------------- */
+/* --- listen: nobody does --- */
 
 bool listen_open(const struct listen_spec *spec,
 	void (*on_accept)(int fd, const struct conn_addr *peer, void *arg), void *arg, char *err,
@@ -749,7 +748,7 @@ int listen_count(void)
 	return 0;
 }
 
-/* -- the turn --------------------------------------------------------------------------------- */
+/* --- the turn --- */
 
 static void turn_reads(void)
 {

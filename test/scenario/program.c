@@ -63,7 +63,7 @@ void program_end(void)
 	conf_uninstall();
 }
 
-/* -- counting --------------------------------------------------------------------------------- */
+/* --- counting --- */
 
 struct counts {
 	int n[COUNT_KINDS];
@@ -151,7 +151,7 @@ bool program_at_rest(char *text, size_t size)
 	return c.busy[0] == '\0';
 }
 
-/* -- words ------------------------------------------------------------------------------------ */
+/* --- words --- */
 
 static bool command_shutdown(const char *how)
 {

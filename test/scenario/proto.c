@@ -26,7 +26,7 @@ static void __attribute__((noreturn, format(printf, 1, 2))) die(const char *fmt,
 	exit(2);
 }
 
-/* -- words ------------------------------------------------------------------------------------ */
+/* --- words --- */
 
 void words_free(struct words *w)
 {
@@ -126,7 +126,7 @@ void words_print(const struct words *w, char *text, size_t size)
 	}
 }
 
-/* -- the text of a dialogue ------------------------------------------------------------------- */
+/* --- the text of a dialogue --- */
 
 static int hex_digit(char c)
 {
@@ -202,7 +202,7 @@ bool words_next(const char **text, struct words *ret)
 	}
 }
 
-/* -- matching --------------------------------------------------------------------------------- */
+/* --- matching --- */
 
 static bool any_contains(const struct words *have, const struct word *part)
 {
@@ -241,7 +241,7 @@ bool words_match(const struct words *want, const struct words *have)
 	return true;
 }
 
-/* -- encoding --------------------------------------------------------------------------------- */
+/* --- encoding --- */
 
 static void put_u8(struct bytes *b, int v)
 {
@@ -455,7 +455,7 @@ static void encode_copy(const struct words *w, struct bytes *b)
 	put_i16(b, 0);
 }
 
-/* -- decoding --------------------------------------------------------------------------------- */
+/* --- decoding --- */
 
 struct reader {
 	const uint8_t *p, *end;
@@ -621,7 +621,7 @@ static void decode_key(struct reader *r, struct words *w)
 	words_addf(w, "%d", get_i32(r));
 }
 
-/* -- the tables ------------------------------------------------------------------------------- */
+/* --- the tables --- */
 
 struct format {
 	const char *name;
@@ -684,7 +684,7 @@ static const struct format *format_find(bool client, const char *name, int type)
 	return NULL;
 }
 
-/* -- first packets ---------------------------------------------------------------------------- */
+/* --- first packets --- */
 
 static void put_packet(struct bytes *out, const struct bytes *body)
 {

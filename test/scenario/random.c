@@ -63,7 +63,7 @@ static const char *const parts[] = {"Parse \"\" \"SELECT 1\"", "Parse \"\" \"SEL
 	"Execute \"\" 0", "Execute \"\" 0", "Execute \"\" 0", "Execute \"\" 1", "Execute p 1",
 	"Close S a", "Close P p", "Close S d", "Flush"};
 
-/* -- steps ------------------------------------------------------------------------------------ */
+/* --- steps --- */
 
 static const char *run(const char *text)
 {
@@ -193,7 +193,7 @@ static const char *other_step(void)
 	}
 }
 
-/* -- the end ---------------------------------------------------------------------------------- */
+/* --- the end --- */
 
 static const char *everything_on(void)
 {

@@ -97,7 +97,7 @@ static void describe(const struct script *s, const struct replay *r)
 	replays++;
 }
 
-/* -- one replay ------------------------------------------------------------------------------- */
+/* --- one replay --- */
 
 static bool is_session(const struct actor *a)
 {
@@ -277,7 +277,7 @@ static bool play_one(const struct script *s, const struct replay *r)
 	return play(&(struct playing){.s = s, .r = r});
 }
 
-/* -- all replays of a dialogue ---------------------------------------------------------------- */
+/* --- all replays of a dialogue --- */
 
 /* The mishap, after that step, to each whom it can happen to. */
 static bool play_mishap(const struct script *s, int after, enum mishap m)
@@ -325,7 +325,7 @@ static bool play_failures(const struct script *s)
 	return total > 0;
 }
 
-/* -- random dialogues ------------------------------------------------------------------------- */
+/* --- random dialogues --- */
 
 struct chance {
 	unsigned seed;
@@ -386,7 +386,7 @@ static bool play_all(const char *path, bool only_as_written)
 	return ok;
 }
 
-/* -- processes -------------------------------------------------------------------------------- */
+/* --- processes --- */
 
 static void quiet_log(bool verbose)
 {

@@ -34,7 +34,7 @@ static const char *fail(const char *fmt, ...)
 	return wrong;
 }
 
-/* -- the file --------------------------------------------------------------------------------- */
+/* --- the file --- */
 
 static bool strip(const char **text, const char *word)
 {
@@ -105,7 +105,7 @@ bool step_acts(const struct step *st)
 	return strncmp(st->text, "expect", 6) != 0 && strncmp(st->text, "on ", 3) != 0;
 }
 
-/* -- settling --------------------------------------------------------------------------------- */
+/* --- settling --- */
 
 const char *script_settle(void)
 {
@@ -138,7 +138,7 @@ const char *script_time(usec_t span)
 	return time_trouble ? time_trouble : script_settle();
 }
 
-/* -- who -------------------------------------------------------------------------------------- */
+/* --- who --- */
 
 static int take_number(const char **text)
 {
@@ -162,7 +162,7 @@ static const char *settle_after(struct actor *a, const char *messages)
 	return script_settle();
 }
 
-/* -- clients ---------------------------------------------------------------------------------- */
+/* --- clients --- */
 
 static struct msg *unseen(struct actor *a)
 {
@@ -274,7 +274,7 @@ static const char *step_client(const char *args, bool lenient)
 	return "unknown step";
 }
 
-/* -- servers ---------------------------------------------------------------------------------- */
+/* --- servers --- */
 
 static const char *server_one(struct actor *a, const char *args)
 {
@@ -338,7 +338,7 @@ static const char *step_on(const char *args, bool lenient)
 	return NULL;
 }
 
-/* -- time, commands --------------------------------------------------------------------------- */
+/* --- time, commands --- */
 
 static const char *read_time(const char *args, usec_t *ret)
 {
@@ -392,7 +392,7 @@ static const char *step_command(const char *args, bool lenient)
 	return program_command(args) ? script_settle() : "unknown command";
 }
 
-/* -- expectations ----------------------------------------------------------------------------- */
+/* --- expectations --- */
 
 static const char *differs(struct actor *a, const struct words *want)
 {
@@ -575,7 +575,7 @@ static const char *step_expect(const char *args, bool lenient)
 	return "unknown expectation";
 }
 
-/* -- the table -------------------------------------------------------------------------------- */
+/* --- the table --- */
 
 static const struct {
 	const char *word;
@@ -594,7 +594,7 @@ const char *step_run(const struct step *st, bool lenient)
 	return "unknown step";
 }
 
-/* -- the end ---------------------------------------------------------------------------------- */
+/* --- the end --- */
 
 const char *script_unexpected(void)
 {

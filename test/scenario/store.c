@@ -141,7 +141,7 @@ static void job_change(struct job *j, struct actor *a, enum change change)
 	j->changed_by = a;
 }
 
-/* -- reading calls ---------------------------------------------------------------------------- */
+/* --- reading calls --- */
 
 static void call_add(struct call *c, const char *p, size_t len, bool in_array, char **to)
 {
@@ -232,7 +232,7 @@ static void call_read(struct call *c, const char *sql, const struct words *value
 	}
 }
 
-/* -- the functions ---------------------------------------------------------------------------- */
+/* --- the functions --- */
 
 static void row_queue(struct actor *a, const char *queue)
 {

@@ -197,9 +197,7 @@ static void test_buffers(void **state)
 	nothing_found();
 }
 
-/* --- a client logs in
- * ------------------------------------------------------------------------------------------------
- */
+/* --- a client logs in --- */
 
 static int code_of(struct buf *out, struct wire_reader *r)
 {
@@ -320,9 +318,7 @@ static void test_clients_without_memory(void **state)
 	}
 }
 
-/* --- we log in to a server, and the file is read
- * ------------------------------------------------------------------------------------------------
- */
+/* --- we log in to a server, and the file is read --- */
 
 static void test_servers(void **state)
 {

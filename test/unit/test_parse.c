@@ -41,8 +41,7 @@ static void refuses(const char *sql, const char *sqlstate, int position)
 	assert_true(err.message[0] != '\0');
 }
 
-/* --- from the table -----------------------------------------------------------------------------
- */
+/* --- from the table --- */
 
 static void test_every_verb(void **state)
 {
@@ -251,8 +250,7 @@ static void test_every_verb_without_memory(void **state)
 	buf_free(&b);
 }
 
-/* --- what the rows do not say -------------------------------------------------------------------
- */
+/* --- what the rows do not say --- */
 
 static const char *const good[] = {
 	"queue create if not exists if",

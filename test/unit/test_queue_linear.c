@@ -35,7 +35,7 @@ NOT_COUNTED void __sanitizer_cov_trace_pc(void)
 	counted_steps++;
 }
 
-/* --- the scanners ----------------------------------------------------------------------------- */
+/* --- the scanners --- */
 
 typedef void (*scanner)(const char *text, size_t len, unsigned dialect);
 
@@ -160,7 +160,7 @@ static const struct {
 	{"QUEUE", queue},
 };
 
-/* --- the texts -------------------------------------------------------------------------------- */
+/* --- the texts --- */
 
 /* In front of what is repeated: it is then inside of something, or not. */
 static const char *const openers[] = {"", "SELECT '", "SELECT E'", "DO $$", "/*",

@@ -200,7 +200,7 @@ static void test_without_memory(void **state)
 	qstmt_free(&q);
 }
 
-/* --- parameters ------------------------------------------------------------------------------- */
+/* --- parameters --- */
 
 static void test_param_types(void **state)
 {
@@ -224,8 +224,7 @@ static void test_param_types(void **state)
 	qstmt_free(&q);
 }
 
-/* --- values -------------------------------------------------------------------------------------
- */
+/* --- values --- */
 
 static const struct {
 	uint32_t oid;

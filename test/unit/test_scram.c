@@ -355,7 +355,7 @@ static void test_server_order(void **state)
 	scram_server_free(&s);
 }
 
-/* --- both roles ------------------------------------------------------------------------------- */
+/* --- both roles --- */
 
 /* A whole conversation. Returns the server's verdict; the client's own in ret_client. */
 static enum scram_step converse(const struct scram_verifier *v, const struct secret *secret,
@@ -469,8 +469,7 @@ static void test_no_memory(void **state)
 	secret_erase(&plain);
 }
 
-/* --- the client's role against a hostile server ------------------------------------------------
- */
+/* --- the client's role against a hostile server --- */
 
 #define OURS "0123456789abcdefghijklmn"
 

@@ -10,7 +10,7 @@
 #include "base/mem.h"
 #include "wire/sqllex.h"
 
-/* --- tokens: "kind:text" with blanks between; kinds by one letter ----------------------------- */
+/* --- tokens: "kind:text" with blanks between; kinds by one letter --- */
 
 static char kind_letter(enum sql_token_kind kind)
 {
@@ -168,7 +168,7 @@ static void test_params(void **state)
 	}
 }
 
-/* --- values ----------------------------------------------------------------------------------- */
+/* --- values --- */
 
 struct value_case {
 	const char *sql, *value; /* NULL: not valid */
@@ -294,8 +294,7 @@ static void test_positions(void **state)
 	assert_int_equal(sql_char_position(sql, sql + 5), 3);
 }
 
-/* --- the first word -----------------------------------------------------------------------------
- */
+/* --- the first word --- */
 
 static const struct {
 	const char *sql;

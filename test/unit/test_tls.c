@@ -10,7 +10,7 @@
 
 #include "net/tls.h"
 
-/* --- files ----------------------------------------------------------------------------------- */
+/* --- files --- */
 
 static char folder[] = "/tmp/qbtlsXXXXXX";
 static char key_file[64], cert_file[64], other_key[64];
@@ -98,7 +98,7 @@ static struct tls_ctx *context(const struct tls_spec *s)
 	return x;
 }
 
-/* --- two ends -------------------------------------------------------------------------------- */
+/* --- two ends --- */
 
 struct end {
 	struct conn *c;
@@ -230,7 +230,7 @@ static bool server_has_all(void *arg)
 	return ((struct pair *)arg)->server.got.len >= wanted;
 }
 
-/* --- tests ----------------------------------------------------------------------------------- */
+/* --- tests --- */
 
 static void test_bytes_go_both_ways(void **state)
 {
