@@ -190,12 +190,12 @@ libqb_queue_a_SOURCES = \
 	src/queue/guard.h \
 	src/queue/hand.c \
 	src/queue/hand.h \
+	src/queue/head.c \
+	src/queue/head.h \
+	src/queue/head_int.h \
 	src/queue/heap.c \
 	src/queue/heap.h \
 	src/queue/hold.c \
-	src/queue/lane.c \
-	src/queue/lane.h \
-	src/queue/lane_int.h \
 	src/queue/lease.c \
 	src/queue/maintain.c \
 	src/queue/merge.c \
@@ -358,11 +358,11 @@ qb_unit_tests = \
 	test/unit/test_dial \
 	test/unit/test_guard \
 	test/unit/test_hba \
+	test/unit/test_head \
 	test/unit/test_hist \
 	test/unit/test_home \
 	test/unit/test_ini \
 	test/unit/test_interval \
-	test/unit/test_lane \
 	test/unit/test_ldap \
 	test/unit/test_listen \
 	test/unit/test_log \
@@ -468,6 +468,10 @@ test_unit_test_hba_SOURCES = test/unit/test_hba.c
 test_unit_test_hba_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_hba_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_head_SOURCES = test/unit/test_head.c
+test_unit_test_head_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_head_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_hist_SOURCES = test/unit/test_hist.c
 test_unit_test_hist_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_hist_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
@@ -483,10 +487,6 @@ test_unit_test_ini_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 test_unit_test_interval_SOURCES = test/unit/test_interval.c
 test_unit_test_interval_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_interval_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
-
-test_unit_test_lane_SOURCES = test/unit/test_lane.c
-test_unit_test_lane_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_lane_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_ldap_SOURCES = test/unit/test_ldap.c
 test_unit_test_ldap_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

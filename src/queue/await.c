@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "wire/msg.h"
-#include "lane.h"
+#include "head.h"
 #include "merge.h"
 #include "park.h"
 #include "queue_int.h"

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lane.h"
+#include "head.h"
 #include "queue_int.h"
 
 #define BACK_MAX    10000 /* that wait to be tried again */
@@ -32,7 +32,7 @@ struct back {
 	struct buf tokens; /* or names of queues: text[] in binary */
 	bool is_lost;      /* names */
 	const char *error; /* static, or NULL: not counted */
-	struct lane_mark mark;
+	struct head_mark mark;
 	/* lost: */
 	char *lease;
 	int64_t seed;
@@ -77,7 +77,7 @@ static struct back *back_new(struct qdb *db, struct pool *pool)
 
 /* --- queues and arrays --- */
 
-void wake_queues(struct qdb *db, const struct buf *names, struct lane_mark mark)
+void wake_queues(struct qdb *db, const struct buf *names, struct head_mark mark)
 {
 	const char *name = (const char *)names->data, *end = name + names->len;
 
@@ -106,14 +106,14 @@ void put_text_array(struct buf *b, const char *const *texts, int n)
 
 /* From now on they may be ready, below the heads that are remembered; when that is known for sure
  * the rooms are woken. */
-static void expect_returned(struct qdb *db, const char *const *tokens, int n, struct lane_mark mark)
+static void expect_returned(struct qdb *db, const char *const *tokens, int n, struct head_mark mark)
 {
 	int64_t number, last = 0;
 
 	for (int i = 0; i < n; i++) {
 		number = strtoll(tokens[i], NULL, 10);
 		if (number != last)
-			lane_lower_number(db, number, mark);
+			head_lower_number(db, number, mark);
 		last = number;
 	}
 }
@@ -308,7 +308,7 @@ void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int
 	b->n = n;
 	b->error = error;
 	/* it makes nothing due */
-	b->mark = (struct lane_mark){.place = place, .since = INT64_MAX};
+	b->mark = (struct head_mark){.place = place, .since = INT64_MAX};
 	expect_returned(db, tokens, n, b->mark);
 	submit(b, pool);
 }
@@ -354,7 +354,7 @@ void back_lost(struct qdb *db, struct pool *pool, const struct lost_jobs *lost)
 	put_text_array(&b->tokens, names, lost->n_names);
 	mem_free(names);
 	b->is_lost = true;
-	b->mark = lane_unmarked;
+	b->mark = head_unmarked;
 	b->seed = lost->seed;
 	b->pid = lost->pid;
 	b->sent_at = lost->sent_at;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "wire/msg.h"
-#include "lane.h"
+#include "head.h"
 #include "queue_int.h"
 
 /* --- calls --- */
@@ -70,8 +70,8 @@ static void call_queue(
 		text.len <= QSTMT_QUEUE_MAX)
 		util_strlcpy(ret->queue, buf_cstr(&text), sizeof(ret->queue));
 	/* a job that is there keeps its place, and is locked meanwhile */
-	ret->mark = qstmt_has(q, QARG_DUPLICATE) ? lane_lowest(qc->db, ret->queue)
-						 : lane_now(qc->db, ret->queue);
+	ret->mark = qstmt_has(q, QARG_DUPLICATE) ? head_lowest(qc->db, ret->queue)
+						 : head_now(qc->db, ret->queue);
 	buf_free(&text);
 }
 
@@ -80,10 +80,10 @@ static void call_queue(
 static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qstmt *q)
 {
 	bool releases = q->verb->id == QVERB_RELEASE;
-	struct lane_mark mark = {INT64_MAX, INT64_MAX};
+	struct head_mark mark = {INT64_MAX, INT64_MAX};
 	int64_t number, last = 0;
 
-	ret->jobs_mark = lane_unmarked;
+	ret->jobs_mark = head_unmarked;
 	if (!releases && q->verb->id != QVERB_FAIL)
 		return;
 	for (int i = 0; i < ret->jobs.n; i++) {
@@ -92,10 +92,10 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 		if (releases && l == NULL)
 			return;
 		if (l != NULL)
-			lane_mark_min(&mark, (struct lane_mark){l->place, INT64_MAX});
+			head_mark_min(&mark, (struct head_mark){l->place, INT64_MAX});
 		number = strtoll(ret->jobs.tokens[i], NULL, 10);
 		if (number != last)
-			lane_mark_min(&mark, lane_now_number(qc->db, number));
+			head_mark_min(&mark, head_now_number(qc->db, number));
 		last = number;
 	}
 	ret->jobs_mark = mark;
@@ -213,7 +213,7 @@ void call_row(struct call *call, const uint8_t *body, size_t len)
 	}
 }
 
-static void touch_names(struct qclient *qc, const struct buf *names, struct lane_mark mark)
+static void touch_names(struct qclient *qc, const struct buf *names, struct head_mark mark)
 {
 	const char *at = (const char *)names->data, *end = at + names->len;
 
@@ -280,7 +280,7 @@ void call_succeeded(
 	if (call->queue[0] != '\0')
 		count_used(qc->db, call->queue, q->verb->id == QVERB_DROP);
 	if (q->verb->id == QVERB_CREATE || q->verb->id == QVERB_DROP)
-		lane_forget(qc->db, call->queue);
+		head_forget(qc->db, call->queue);
 	if (q->verb->id == QVERB_FAIL)
 		count_jobs_failed(qc->db, &call->names);
 	for (int i = 0; i < call->jobs.n; i++) {

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "lane.h"
+#include "head.h"
 #include "park.h"
 
 struct early {
@@ -22,7 +22,7 @@ static void stop_asking(struct qclient *qc)
 {
 	if (qc->asking_schema)
 		schema_forget_client(qc->db, qc);
-	lanes_forget_client(qc);
+	heads_forget_client(qc);
 }
 
 void early_end(struct qclient *qc)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lane.h"
+#include "head.h"
 #include "merge.h"
 #include "queue_int.h"
 
@@ -174,7 +174,7 @@ static bool sent_again(struct request *r, const struct pg_error *cause)
 	if (r->again >= SENT_AGAIN_MAX || r->q->described || r->n_formats > 0)
 		return false;
 	r->again++;
-	if (lane_is_refusal(cause, &payload))
+	if (head_is_refusal(cause, &payload))
 		r->q->payload = payload;
 	buf_reset(&r->call.sql);
 	buf_reset(&r->answer.notices);
@@ -278,8 +278,8 @@ static void on_done(void *arg, const struct pg_error *err)
 
 		bool has_rows = (r->q->verb->flags & QVERB_PAYLOAD) != 0;
 
-		if ((lane_is_refusal(err, &payload) && !qstmt_then(r->q, QVERB_MOVE)) ||
-			(has_rows && lane_is_torn(err))) {
+		if ((head_is_refusal(err, &payload) && !qstmt_then(r->q, QVERB_MOVE)) ||
+			(has_rows && head_is_torn(err))) {
 			types_forget(r->db, r->q, NULL);
 			if (has_rows && sent_again(r, err))
 				return;
@@ -471,7 +471,7 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 		.array_param = 1,
 		.count_param = -1,
 		.params = o.params,
-		.kind = lane_kind('P', r->call.queue),
+		.kind = head_kind('P', r->call.queue),
 		.settings = task_settings_of(r->qc->client),
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
@@ -486,7 +486,7 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 				spec.shape_arg =
 					shape_push(r->db, client_pool(r->qc->client), r->call.queue,
 						push_is_plain(&o) ? SHAPE_PLAIN : SHAPE_OPTIONS);
-			spec.shape = spec.shape_arg != NULL ? &lane_push : NULL;
+			spec.shape = spec.shape_arg != NULL ? &head_push : NULL;
 			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n,
 				&merged_ops, r);
 		}
@@ -572,7 +572,7 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 		.array_param = 1,
 		.count_param = -1,
 		.params = params,
-		.kind = lane_kind('K', r->call.queue),
+		.kind = head_kind('K', r->call.queue),
 		.settings = task_settings_of(r->qc->client),
 		.in_order = true,
 		.split = true};
@@ -596,7 +596,7 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 			if (r->call.queue[0] != '\0')
 				spec.shape_arg = shape_push(r->db, client_pool(r->qc->client),
 					r->call.queue, SHAPE_KEYED);
-			spec.shape = spec.shape_arg != NULL ? &lane_push : NULL;
+			spec.shape = spec.shape_arg != NULL ? &head_push : NULL;
 			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, 3 * n, n,
 				&merged_ops, r);
 		}
@@ -680,7 +680,7 @@ static struct merge_item *merge_done_with(struct request *r, const struct buf *r
 		spec.kind = (uint64_t)number << 2 | (result == NULL ? 1 : 3);
 	}
 	if (spec.shape_arg != NULL)
-		spec.shape = result == NULL ? &lane_done : &lane_done_results;
+		spec.shape = result == NULL ? &head_done : &head_done_results;
 	if (spec.settings != NULL) {
 		begin_key(&key, result == NULL ? 'D' : 'R', r, spec.settings);
 		buf_put(&key, &number, sizeof(number));

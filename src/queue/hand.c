@@ -9,7 +9,7 @@
 #include "wire/build.h"
 #include "wire/msg.h"
 #include "hand.h"
-#include "lane.h"
+#include "head.h"
 
 #define TAKERS_MAX 1000
 
@@ -128,7 +128,7 @@ struct hand *hand_begin(
 	struct hand *h;
 	struct member *m;
 
-	if (r == NULL || r->credits > 0 || left == 0 || !lane_payload(db, queue, &payload))
+	if (r == NULL || r->credits > 0 || left == 0 || !head_payload(db, queue, &payload))
 		return NULL;
 	h = mem_alloc(sizeof(*h) + (size_t)most * sizeof(h->takers[0]));
 	if (h == NULL)

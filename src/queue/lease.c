@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lane.h"
+#include "head.h"
 #include "queue_int.h"
 
 /* --- the ledger of a client --- */

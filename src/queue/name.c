@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lane.h"
+#include "head.h"
 #include "queue_int.h"
 
 #define SORT_FROM 8 /* so many jobs are looked up one by one */
@@ -312,7 +312,7 @@ static bool of_other_queue(struct resolver *r, const char *text, const struct le
 /* A token begins with the number of the queue, if that is known. */
 static bool is_of(struct resolver *r, const char *token)
 {
-	return strtoll(token, NULL, 10) == lane_number(r->ledger.qc->db, r->on);
+	return strtoll(token, NULL, 10) == head_number(r->ledger.qc->db, r->on);
 }
 
 /* A job that has to be held here, as its token. */

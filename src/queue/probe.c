@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "wire/msg.h"
-#include "lane.h"
+#include "head.h"
 #include "wait_int.h"
 
 /* --- rows --- */
@@ -253,10 +253,10 @@ static struct merge_item *ask(
 
 	/* the head of one queue is known, those of several are not */
 	if (w->args.n_queues == 1)
-		spec.kind = lane_kind('T', w->args.queues[0]);
+		spec.kind = head_kind('T', w->args.queues[0]);
 	if (w->args.n_queues == 1 && w->args.limit > 0)
 		spec.shape_arg = shape_take(w->db, w->pool, w->args.queues[0], w->args.payload);
-	spec.shape = spec.shape_arg != NULL ? &lane_take : NULL;
+	spec.shape = spec.shape_arg != NULL ? &head_take : NULL;
 	if (spec.settings != NULL) {
 		put_key(&key, w, spec.settings, formats, spec.n_formats);
 		/* who waits counts as a value (shape.c) */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "wire/sqllex.h"
-#include "lane.h"
+#include "head.h"
 #include "park.h"
 #include "queue_int.h"
 
@@ -526,7 +526,7 @@ static void tx_ended(struct client *c, bool committed)
 	lease_tx_ended(qc, committed);
 	for (struct touched *t = qc->touched; t != NULL && committed && client_tx_in_part(c);
 		t = t->next) {
-		t->mark.place = LANE_UNMARKED; /* a part of it was rolled back */
+		t->mark.place = HEAD_UNMARKED; /* a part of it was rolled back */
 		t->makes_ready |= t->locks;
 	}
 	await_tx_ended(qc, committed);
@@ -558,7 +558,7 @@ static void client_ended(struct client *c, enum client_end how)
 		return;
 	if (qc->asking_schema)
 		schema_forget_client(qc->db, qc);
-	lanes_forget_client(qc);
+	heads_forget_client(qc);
 	early_end(qc);
 	park_client_ended(qc);
 	engine_client_ended(qc);
@@ -630,7 +630,7 @@ static void moved(const char *database)
 	if (db == NULL)
 		return;
 	schema_suspect(db);
-	lanes_forget(db);
+	heads_forget(db);
 	doubt_forget_all();
 	system_moved(db);
 }
@@ -669,7 +669,7 @@ void queue_free(void)
 		system_free(db);
 		registry_free(db);
 		schema_free(db);
-		lanes_free(db);
+		heads_free(db);
 		gauge_free(db);
 		agents_free(db);
 		count_free(db);

@@ -95,7 +95,7 @@ struct qdb {
 	usec_t asked_at;
 	struct qclient *asking; /* clients whose statement waits for the answer */
 	struct room *rooms;     /* hash by name */
-	struct lane *lanes;     /* hash by name (lane.c) */
+	struct head *heads;     /* hash by name (head.c) */
 	struct system *system;  /* the LISTEN session; made with the first waiter */
 	struct tally *tallies;  /* what happened in each queue (count.c) */
 	struct gauge *gauges;   /* how full the queues are (gauge.c) */
@@ -157,22 +157,22 @@ struct lease {
 
 /* --- clients --- */
 
-#define LANE_UNMARKED (-1)
+#define HEAD_UNMARKED (-1)
 
 /* How far a queue had been read: the highest position, and the time until which nothing was due
- * (lane.h). 0: the ground. */
-struct lane_mark {
+ * (head.h). 0: the ground. */
+struct head_mark {
 	int64_t place, since;
 };
-extern const struct lane_mark lane_unmarked; /* not known */
-void lane_mark_min(struct lane_mark *mark, struct lane_mark to);
+extern const struct head_mark head_unmarked; /* not known */
+void head_mark_min(struct head_mark *mark, struct head_mark to);
 
 /* Queues to be woken when the transaction under way commits. */
 struct touched {
 	struct touched *next;
 	bool locks;     /* takes may have passed over what it has locked: a rollback is news */
 	bool makes_ready; /* a commit is, too */
-	struct lane_mark mark; /* nothing that it made ready lies below */
+	struct head_mark mark; /* nothing that it made ready lies below */
 	unsigned jobs; /* made ready; 0: unknown */
 	char queue[];
 };
@@ -193,7 +193,7 @@ struct qclient {
 	char took[QSTMT_QUEUE_MAX + 1]; /* the last queue that it took from */
 	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
 	bool asking_schema;
-	struct question *question; /* about queues, whose answer it waits for (lane.c) */
+	struct question *question; /* about queues, whose answer it waits for (head.c) */
 	struct qclient *question_next;
 	bool asked; /* that was answered: what is not known now will not be */
 	enum qpayload job_payload;
@@ -243,7 +243,7 @@ MUST_CHECK bool back_start(void);
 void back_stop(void);
 void put_text_array(struct buf *b, const char *const *texts, int n); /* text[] in binary */
 /* Names, each with its terminator: their rooms, here and elsewhere. mark: as for touch_from. */
-void wake_queues(struct qdb *db, const struct buf *names, struct lane_mark mark);
+void wake_queues(struct qdb *db, const struct buf *names, struct head_mark mark);
 
 /* hold.c: leases that are renewed while their connection lives */
 MUST_CHECK bool hold_start(void);
@@ -255,7 +255,7 @@ size_t hold_lease_text(char *dst, size_t size, usec_t span); /* as Postgres read
 
 /* touched.c */
 void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
-void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark, bool locks);
+void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct head_mark mark, bool locks);
 void touch_locked(struct qclient *qc, const char *queue); /* news only if it is rolled back */
 void touched_wake(struct qclient *qc);
 /* It was rolled back: what it had locked, and takes have passed over, is there again. A plain push has locked
@@ -287,7 +287,7 @@ void types_differ(const struct qstmt *q, struct pg_error *err);
 /* The payloads are of another type than was thought: how that is told to a client that was told so. */
 void types_changed(struct pg_error *err);
 /* To a client that was told nothing it need not be told: the statement is sent again, so often at most. Once, as it met
- * the other table (lane_is_torn), and once, as the function said what that is. */
+ * the other table (head_is_torn), and once, as the function said what that is. */
 #define SENT_AGAIN_MAX 2
 void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_values *bind);
 
@@ -344,8 +344,8 @@ struct call {
 	struct buf names; /* the queues of the jobs, as its rows name them, each with its terminator */
 	bool in_rows;     /* its rows do, and somebody wants to know */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
-	struct lane_mark mark;           /* of that queue, before it is sent */
-	struct lane_mark jobs_mark;      /* of the queue of its jobs */
+	struct head_mark mark;           /* of that queue, before it is sent */
+	struct head_mark jobs_mark;      /* of the queue of its jobs */
 	unsigned handed;                 /* of the jobs that it pushed: leased already */
 };
 MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
@@ -375,7 +375,7 @@ void engine_client_ended(struct qclient *qc);
 /* The queue that a row of names or a touched list speaks of has news. */
 void room_wake(struct qdb *db, const char *queue, unsigned jobs);
 /* ... and nothing of it lies below the mark, if it is one. */
-void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct lane_mark mark);
+void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark);
 /* ... which came from another session. */
 void room_news(struct qdb *db, const char *queue);
 void rooms_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */

@@ -195,7 +195,7 @@ static void scan_done(void *arg, const struct pg_error *err)
 	if (err == NULL && s->names.len > 0)
 		log_info("%s: jobs of a proxy that is gone were given back", s->db->name);
 	if (err == NULL)
-		wake_queues(s->db, &s->names, lane_unmarked);
+		wake_queues(s->db, &s->names, head_unmarked);
 	buf_free(&s->names);
 	mem_free(s);
 }

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "lane.h"
+#include "head.h"
 #include "wait_int.h"
 
 static struct heap timers;
@@ -111,22 +111,22 @@ static void wake(struct qdb *db, const char *queue, unsigned jobs)
 
 void room_wake(struct qdb *db, const char *queue, unsigned jobs)
 {
-	lane_suspect(db, queue);
+	head_suspect(db, queue);
 	wake(db, queue, jobs);
 }
 
-void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct lane_mark mark)
+void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark)
 {
-	if (mark.place == LANE_UNMARKED)
-		lane_suspect(db, queue);
+	if (mark.place == HEAD_UNMARKED)
+		head_suspect(db, queue);
 	else
-		lane_lower(db, queue, mark);
+		head_lower(db, queue, mark);
 	wake(db, queue, jobs);
 }
 
 void room_news(struct qdb *db, const char *queue)
 {
-	lane_news(db, queue);
+	head_news(db, queue);
 	wake(db, queue, 0);
 }
 
@@ -135,7 +135,7 @@ void rooms_wake_all(struct qdb *db)
 	struct room *r, *tmp;
 
 	db->wakes++;
-	lane_suspect_all(db);
+	head_suspect_all(db);
 	HASH_ITER (hh, db->rooms, r, tmp)
 		room_wake_one(r, 0);
 }

@@ -10,10 +10,10 @@
 
 #include "wire/msg.h"
 #include "hand.h"
-#include "lane_int.h"
+#include "head_int.h"
 
 struct shape {
-	struct lane *lane; /* or NULL: the number alone */
+	struct head *head; /* or NULL: the number alone */
 	struct pool *pool;
 	int64_t number;
 	enum qpayload payload; /* of a take */
@@ -27,8 +27,8 @@ static struct shape *shape_new(struct qdb *db, struct pool *pool, const char *qu
 	if (s == NULL)
 		return NULL;
 	s->pool = pool;
-	s->lane = lane_ref(db, queue);
-	if (s->lane == NULL) {
+	s->head = head_ref(db, queue);
+	if (s->head == NULL) {
 		mem_free(s);
 		return NULL;
 	}
@@ -41,8 +41,8 @@ static void shape_free(void *arg)
 
 	if (s == NULL)
 		return;
-	if (s->lane != NULL)
-		lane_unref(s->lane);
+	if (s->head != NULL)
+		head_unref(s->head);
 	mem_free(s);
 }
 
@@ -51,17 +51,17 @@ static void shape_refused(void *arg)
 {
 	struct shape *s = arg;
 
-	if (s->lane != NULL)
-		lane_renew(s->lane, 0);
+	if (s->head != NULL)
+		head_renew(s->head, 0);
 	s->number = 0;
 }
 
 static int64_t number_of(struct shape *s)
 {
-	if (s->lane == NULL)
+	if (s->head == NULL)
 		return s->number;
-	lane_used(s->lane, s->pool);
-	return s->lane->number;
+	head_used(s->head, s->pool);
+	return s->head->number;
 }
 
 static void put_i64(struct buf *b, int64_t v)
@@ -94,7 +94,7 @@ static struct bind_param number_param(char dst[MERGE_NUMBER_MAX], int64_t n)
 }
 
 /* Floors of priorities above this one. Three more parameters. */
-static void put_floors(struct merge_statement *st, const struct lane *l, int64_t above)
+static void put_floors(struct merge_statement *st, const struct head *l, int64_t above)
 {
 	int n = st->n_params, used = 0;
 
@@ -116,7 +116,7 @@ static void put_floors(struct merge_statement *st, const struct lane *l, int64_t
 
 /* --- rows --- */
 
-/* What a row tells of the lane. */
+/* What a row tells of the head. */
 struct told {
 	bool has_place;
 	int32_t priority;
@@ -180,7 +180,7 @@ static void put_seed(struct merge_statement *st)
 	st->params[st->n_params++] = number_param(st->small[2], merge_seed(st->batch));
 }
 
-static int64_t floor_of(const struct lane *l, int64_t priority)
+static int64_t floor_of(const struct head *l, int64_t priority)
 {
 	for (int i = 0; i < l->n_floors; i++)
 		if (l->floors[i].priority == priority)
@@ -250,16 +250,16 @@ static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t numbe
 	if (!priority_of(&st->params[2], &priority) || (h = mem_zalloc(sizeof(*h))) == NULL)
 		return false;
 	h->hand = hand_begin(
-		s->lane->db, s->pool, s->lane->name, st->n_values / hands[s->push].values, st);
+		s->head->db, s->pool, s->head->name, st->n_values / hands[s->push].values, st);
 	if (h->hand == NULL) {
 		mem_free(h);
 		return false;
 	}
-	h->flight = flight_of_push(s->lane);
+	h->flight = flight_of_push(s->head);
 	for (int i = 0; i < 3; i++)
 		st->params[st->n_params++] = binary(&st->bytes[2 + i]);
-	st->params[st->n_params++] = number_param(st->small[1], floor_of(s->lane, priority));
-	put_floors(st, s->lane, priority);
+	st->params[st->n_params++] = number_param(st->small[1], floor_of(s->head, priority));
+	put_floors(st, s->head, priority);
 	put_seed(st);
 	st->oids = hands[s->push].oids;
 	put_hand(&st->text, s->push, number);
@@ -311,10 +311,10 @@ static void push_lost(void *arg, const struct merge_lost *lost)
 	const struct handing *h = arg;
 
 	if (h->flight != NULL)
-		hand_lost(h->hand, h->flight->lane->name, lost);
+		hand_lost(h->hand, h->flight->head->name, lost);
 }
 
-const struct merge_shape lane_push = {.fill = fill_push,
+const struct merge_shape head_push = {.fill = fill_push,
 	.row = push_row,
 	.lost = push_lost,
 	.end = push_ended,
@@ -463,9 +463,9 @@ static void fill_results(void *arg, struct merge_statement *st)
 	fill_jobs(arg, st, true);
 }
 
-const struct merge_shape lane_done = {
+const struct merge_shape head_done = {
 	.fill = fill_done, .refused = shape_refused, .free = shape_free};
-const struct merge_shape lane_done_results = {
+const struct merge_shape head_done_results = {
 	.fill = fill_results, .refused = shape_refused, .free = shape_free};
 
 /* --- take --- */
@@ -486,18 +486,18 @@ static void fill_take(void *arg, struct merge_statement *st)
 		OID_INT4, OID_INT8_ARRAY, OID_INT8_ARRAY, OID_INT8, OID_INT8};
 	struct shape *s = arg;
 	int64_t number = number_of(s);
-	struct flight *f = flight_begin(s->lane);
+	struct flight *f = flight_begin(s->head);
 
 	st->flight = f;
 	/* payloads that are not what the client expects: the long way refuses them */
-	if (number == 0 || f == NULL || s->lane->payload != s->payload)
+	if (number == 0 || f == NULL || s->head->payload != s->payload)
 		return;
 	if (st->params[5].len == 0) /* no proxy: a setting is empty then, a number is not there */
 		st->params[5].len = -1;
 	st->n_params = 6; /* the seed has another place and type */
-	put_floors(st, s->lane, INT64_MIN);
+	put_floors(st, s->head, INT64_MIN);
 	if (st->n_values == 0) /* nobody waits: nobody asks when something will be due */
-		st->params[st->n_params - 1] = number_param(st->small[0], -(s->lane->since + 1));
+		st->params[st->n_params - 1] = number_param(st->small[0], -(s->head->since + 1));
 	put_seed(st);
 	st->oids = oids;
 	buf_printf(&st->text,
@@ -535,7 +535,7 @@ static void take_sent(void *flight)
 	flight_sent(flight);
 }
 
-const struct merge_shape lane_take = {.fill = fill_take,
+const struct merge_shape head_take = {.fill = fill_take,
 	.sent = take_sent,
 	.row = saw_row,
 	.end = take_ended,

@@ -11,14 +11,14 @@
  */
 #include <string.h>
 
-#include "lane.h"
+#include "head.h"
 #include "queue_int.h"
 
 #define TOLD_MAX 4096 /* queues of a transaction; anybody's SQL may say that there are more */
 
 void touch(struct qclient *qc, const char *queue, unsigned jobs)
 {
-	touch_from(qc, queue, jobs, lane_unmarked, true);
+	touch_from(qc, queue, jobs, head_unmarked, true);
 }
 
 /* Without memory (NULL) the periodic look finds the jobs. */
@@ -30,7 +30,7 @@ static struct touched *touched_get(struct touched **list, const char *queue)
 		t = t->next;
 	if (t != NULL || (t = mem_zalloc(sizeof(*t) + strlen(queue) + 1)) == NULL)
 		return t;
-	t->mark = (struct lane_mark){INT64_MAX, INT64_MAX};
+	t->mark = (struct head_mark){INT64_MAX, INT64_MAX};
 	memcpy(t->queue, queue, strlen(queue) + 1);
 	t->next = *list;
 	*list = t;
@@ -38,13 +38,13 @@ static struct touched *touched_get(struct touched **list, const char *queue)
 }
 
 static void add(
-	struct touched **list, const char *queue, unsigned jobs, struct lane_mark mark, bool locks)
+	struct touched **list, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
 {
 	struct touched *t = touched_get(list, queue);
 
 	if (t == NULL)
 		return;
-	lane_mark_min(&t->mark, mark);
+	head_mark_min(&t->mark, mark);
 	t->locks |= locks;
 	if (!t->makes_ready)
 		t->jobs = jobs;
@@ -54,7 +54,7 @@ static void add(
 }
 
 void touch_from(
-	struct qclient *qc, const char *queue, unsigned jobs, struct lane_mark mark, bool locks)
+	struct qclient *qc, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
 {
 	add(&qc->touched, queue, jobs, mark, locks);
 }
@@ -119,7 +119,7 @@ void touched_told(struct qdb *db, struct touched **list, const char *queue)
 	for (const struct touched *t = *list; t != NULL; t = t->next)
 		n++;
 	if (queue[0] != '\0' && strlen(queue) <= QSTMT_QUEUE_MAX && n < TOLD_MAX)
-		add(list, queue, 0, lane_past(db, queue), false);
+		add(list, queue, 0, head_past(db, queue), false);
 }
 
 void touched_told_end(struct qdb *db, struct touched **list, bool committed)

@@ -3,14 +3,14 @@
  * created. It decides the columns that a client is told, the functions that are called, and the
  * types of parameters that the client left open.
  *
- * It is found out by the names of the queues, from what lanes know; what they don't know is asked,
+ * It is found out by the names of the queues, from what heads know; what they don't know is asked,
  * and the client waits for the answer. Where no name can be told yet (a parameter, before Bind) it
  * is taken for jsonb. A queue that was dropped and made anew with other payloads shows as an error
  * of the functions, after which it is asked about again.
  */
 #include <string.h>
 
-#include "lane.h"
+#include "head.h"
 #include "queue_int.h"
 
 /* --- names --- */
@@ -155,8 +155,8 @@ static int sort_out(struct qclient *qc, const struct names *names, struct found 
 	for (int i = 0; i < names->n; i++) {
 		enum qpayload p;
 
-		if (!lane_payload(qc->db, names->list[i], &p)) {
-			if (lane_is_absent(qc->db, names->list[i]))
+		if (!head_payload(qc->db, names->list[i], &p)) {
+			if (head_is_absent(qc->db, names->list[i]))
 				continue;
 			if (unknown != i)
 				memcpy(names->list[unknown], names->list[i],
@@ -182,7 +182,7 @@ static enum types of_queues(struct qclient *qc, const struct qstmt *q,
 		return TYPES_ERROR;
 	unknown = sort_out(qc, &names, ret);
 	if (unknown > 0 && !qc->asked)
-		t = lanes_ask(qc, (const char(*)[QSTMT_QUEUE_MAX + 1]) names.list, unknown)
+		t = heads_ask(qc, (const char(*)[QSTMT_QUEUE_MAX + 1]) names.list, unknown)
 			    ? TYPES_ASKED
 			    : TYPES_ERROR;
 	mem_free(names.list);
@@ -208,7 +208,7 @@ static enum types of_job(struct qclient *qc, const struct qstmt *q, const struct
 		else if (qc->asked)
 			*ret = (struct found){.payload = qc->job_payload, .any = true};
 		else
-			t = lanes_ask_job(qc, buf_cstr(&text)) ? TYPES_ASKED : TYPES_ERROR;
+			t = heads_ask_job(qc, buf_cstr(&text)) ? TYPES_ASKED : TYPES_ERROR;
 	}
 	buf_free(&text);
 	return t;
@@ -280,6 +280,6 @@ void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_value
 	if (!names_read(NULL, &names, q, bind))
 		return;
 	for (int i = 0; i < names.n; i++)
-		lane_forget(db, names.list[i]);
+		head_forget(db, names.list[i]);
 	mem_free(names.list);
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "hand.h"
-#include "lane.h"
+#include "head.h"
 #include "wait_int.h"
 
 static uint64_t last_number;
@@ -244,7 +244,7 @@ static void popped(struct waiter *w)
 
 	for (int i = 0; i < w->n_taken && w->db->awaited != NULL; i++) {
 		snprintf(job, sizeof(job), "%lld-%lld",
-			(long long)lane_number(w->db, w->taken[i].queue),
+			(long long)head_number(w->db, w->taken[i].queue),
 			(long long)w->taken[i].id);
 		await_news(w->db, job, "done");
 	}
@@ -362,7 +362,7 @@ static void deliver(struct waiter *w)
 		answer_free(&a);
 }
 
-/* from_front: it has looked at all there is, whatever the lane thinks of its floors. */
+/* from_front: it has looked at all there is, whatever the head thinks of its floors. */
 static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms, bool from_front)
 {
 	usec_t now = loop_now(), look_at;
@@ -371,7 +371,7 @@ static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms, b
 		r->due_at = due_ms >= 0 ? now + (usec_t)due_ms * USEC_MSEC : USEC_NEVER;
 	else if (r->due_at > now + LOOK_AGAIN)
 		r->due_at = now + LOOK_AGAIN;
-	look_at = lane_look_at(r->db, r->name);
+	look_at = head_look_at(r->db, r->name);
 	if (r->due_at > look_at && (look_at > now || !from_front))
 		r->due_at = look_at;
 	if (r->gen == asked_gen) {
@@ -438,10 +438,10 @@ static void refused(struct waiter *w, const struct pg_error *err)
 	enum qpayload payload;
 
 	for (int i = 0; i < w->args.n_queues; i++)
-		lane_forget(w->db, w->args.queues[i]);
+		head_forget(w->db, w->args.queues[i]);
 	if (w->again < SENT_AGAIN_MAX && !w->args.described) {
 		w->again++;
-		if (lane_is_refusal(err, &payload))
+		if (head_is_refusal(err, &payload))
 			w->args.payload = payload;
 		if (probe_start(w))
 			return;

@@ -7,23 +7,23 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "../../src/queue/lane.h"
+#include "../../src/queue/head.h"
 #include "../../src/queue/queue_int.h"
 
 static struct touched *list;
 static int woken, notified;
 
-const struct lane_mark lane_unmarked = {0};
+const struct head_mark head_unmarked = {0};
 
-void lane_mark_min(struct lane_mark *mark, struct lane_mark to)
+void head_mark_min(struct head_mark *mark, struct head_mark to)
 {
 	*mark = to;
 }
 
-struct lane_mark lane_past(struct qdb *db, const char *queue)
+struct head_mark head_past(struct qdb *db, const char *queue)
 {
 	(void)db, (void)queue;
-	return lane_unmarked;
+	return head_unmarked;
 }
 
 void room_wake(struct qdb *db, const char *queue, unsigned jobs)
@@ -31,7 +31,7 @@ void room_wake(struct qdb *db, const char *queue, unsigned jobs)
 	(void)db, (void)queue, (void)jobs;
 }
 
-void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct lane_mark mark)
+void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark)
 {
 	(void)db, (void)queue, (void)jobs, (void)mark;
 	woken++;

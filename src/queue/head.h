@@ -1,5 +1,5 @@
 /*
- * Lanes: what is known of a queue of a database that makes its statements cheap. Its number, so that
+ * Heads: what is known of a queue of a database that makes its statements cheap. Its number, so that
  * the functions made for it are called directly; and where its head is, so that a take need not
  * begin at the front (under a transaction that is held open, everything that was taken since is
  * still there to be read).
@@ -7,56 +7,56 @@
  * A floor is a promise: below this position nothing of this priority is ready. Positions are drawn
  * in order, so a job that is pushed later lies above every position that a take, or a job that was
  * handed over, has told until now.
- * Whoever makes jobs ready notes the highest of these before (lane_now), and lowers the floors to it
- * when it is committed (lane_lower); who changes jobs that stay where they are notes the lowest floor
- * instead (lane_lowest); who gives jobs back to their places lowers them to these. A
+ * Whoever makes jobs ready notes the highest of these before (head_now), and lowers the floors to it
+ * when it is committed (head_lower); who changes jobs that stay where they are notes the lowest floor
+ * instead (head_lowest); who gives jobs back to their places lowers them to these. A
  * notification says nothing of places: it lowers them to where they were a moment ago, as most
- * transactions are short, and to the ground as soon as that can be afforded (lane_news). What cannot
+ * transactions are short, and to the ground as soon as that can be afforded (head_news). What cannot
  * say so and may not wait lowers them to the ground. Now and then a take begins at the front
  * whatever the floors say.
  */
-#ifndef QB_QUEUE_LANE_H
-#define QB_QUEUE_LANE_H
+#ifndef QB_QUEUE_HEAD_H
+#define QB_QUEUE_HEAD_H
 
 #include "merge.h"
 #include "queue_int.h"
 
-struct lane_mark lane_now(struct qdb *db, const char *queue);
-struct lane_mark lane_lowest(struct qdb *db, const char *queue); /* below it nothing is ready now */
-struct lane_mark lane_past(struct qdb *db, const char *queue); /* some 100 ms ago */
-struct lane_mark lane_now_number(struct qdb *db, int64_t number); /* by the number in tokens */
+struct head_mark head_now(struct qdb *db, const char *queue);
+struct head_mark head_lowest(struct qdb *db, const char *queue); /* below it nothing is ready now */
+struct head_mark head_past(struct qdb *db, const char *queue); /* some 100 ms ago */
+struct head_mark head_now_number(struct qdb *db, int64_t number); /* by the number in tokens */
 /* What task_spec.kind is of a verb (a letter) on a queue. */
-uint64_t lane_kind(char verb, const char *queue);
-int64_t lane_number(struct qdb *db, const char *queue); /* of the queue; 0: not known */
-void lane_lower(struct qdb *db, const char *queue, struct lane_mark to);
-void lane_lower_number(struct qdb *db, int64_t number, struct lane_mark to);
+uint64_t head_kind(char verb, const char *queue);
+int64_t head_number(struct qdb *db, const char *queue); /* of the queue; 0: not known */
+void head_lower(struct qdb *db, const char *queue, struct head_mark to);
+void head_lower_number(struct qdb *db, int64_t number, struct head_mark to);
 /* Another session has committed something. */
-void lane_news(struct qdb *db, const char *queue);
+void head_news(struct qdb *db, const char *queue);
 /* To the ground: of one queue with the next take, of all not more often than can be afforded. */
-void lane_suspect(struct qdb *db, const char *queue);
-void lane_suspect_all(struct qdb *db);
+void head_suspect(struct qdb *db, const char *queue);
+void head_suspect_all(struct qdb *db);
 /* When the next take may begin at the front that somebody waits for; USEC_NEVER: nobody does. */
-usec_t lane_look_at(struct qdb *db, const char *queue);
-void lanes_free(struct qdb *db);
+usec_t head_look_at(struct qdb *db, const char *queue);
+void heads_free(struct qdb *db);
 
 /* What its payloads are. false: not known, and *ret is left alone. */
-MUST_CHECK bool lane_payload(struct qdb *db, const char *queue, enum qpayload *ret);
+MUST_CHECK bool head_payload(struct qdb *db, const char *queue, enum qpayload *ret);
 /* It was asked about a moment ago, and is not there (or nobody could tell). */
-bool lane_is_absent(struct qdb *db, const char *queue);
+bool head_is_absent(struct qdb *db, const char *queue);
 /* Asks what is not known of these queues; the client is executed again when that is known, or cannot be known
  * (qc->asked). false: memory. */
-MUST_CHECK bool lanes_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n);
+MUST_CHECK bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n);
 /* The same for the queue of a job; its payload will be qc->job_payload. */
-MUST_CHECK bool lanes_ask_job(struct qclient *qc, const char *job);
-void lanes_forget_client(struct qclient *qc);
+MUST_CHECK bool heads_ask_job(struct qclient *qc, const char *job);
+void heads_forget_client(struct qclient *qc);
 /* It was dropped, and perhaps made anew. */
-void lane_forget(struct qdb *db, const char *queue);
-void lanes_forget(struct qdb *db); /* all of them */
+void head_forget(struct qdb *db, const char *queue);
+void heads_forget(struct qdb *db); /* all of them */
 /* Is this the refusal of payloads of another type (queue._check_payload)? Which are they? */
-MUST_CHECK bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret);
+MUST_CHECK bool head_is_refusal(const struct pg_error *err, enum qpayload *ret);
 /* Of a statement that has rows with payloads: the same, but the function had read what the queue was before it was made
  * anew, and then found the other table. What they are now is not said. */
-MUST_CHECK bool lane_is_torn(const struct pg_error *err);
+MUST_CHECK bool head_is_torn(const struct pg_error *err);
 
 /* For merge_spec.shape_arg; NULL without memory, then the statement stays as it is. */
 struct shape *shape_take(
@@ -66,6 +66,6 @@ struct shape *shape_take(
 enum shape_push { SHAPE_PLAIN, SHAPE_OPTIONS, SHAPE_KEYED };
 struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, enum shape_push push);
 struct shape *shape_done(int number);
-extern const struct merge_shape lane_take, lane_push, lane_done, lane_done_results;
+extern const struct merge_shape head_take, head_push, head_done, head_done_results;
 
 #endif

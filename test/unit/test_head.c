@@ -1,5 +1,5 @@
 /*
- * Where takes begin to read, and what lowers that: lane.c without its statements.
+ * Where takes begin to read, and what lowers that: head.c without its statements.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -7,25 +7,25 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "../../src/queue/lane_int.h"
+#include "../../src/queue/head_int.h"
 
 static struct qdb db;
 
 static int setup(void **state)
 {
-	*state = lane_ref(&db, "mail");
+	*state = head_ref(&db, "mail");
 	return *state == NULL;
 }
 
 static int teardown(void **state)
 {
-	lane_unref(*state);
-	lanes_free(&db);
+	head_unref(*state);
+	heads_free(&db);
 	return 0;
 }
 
 /* A take is sent ... */
-static struct flight *begun(struct lane *l, bool full)
+static struct flight *begun(struct head *l, bool full)
 {
 	struct flight *f;
 
@@ -37,7 +37,7 @@ static struct flight *begun(struct lane *l, bool full)
 }
 
 /* ... because of what has happened. */
-static struct flight *begun_at_the_front(struct lane *l)
+static struct flight *begun_at_the_front(struct head *l)
 {
 	struct flight *f;
 
@@ -56,7 +56,7 @@ static void ended(struct flight *f, int64_t place, int64_t edge)
 	flight_end(f, true);
 }
 
-static void floors_are(const struct lane *l, int64_t place, int64_t since)
+static void floors_are(const struct head *l, int64_t place, int64_t since)
 {
 	assert_int_equal(l->n_floors, 1);
 	assert_int_equal(l->floors[0].place, place);
@@ -73,14 +73,14 @@ static void a_take_raises(void **state)
 
 static void a_late_commit_lowers(void **state)
 {
-	struct lane_mark mark;
+	struct head_mark mark;
 	struct flight *f;
 
 	ended(begun(*state, false), 10, 1000);
-	mark = lane_now(&db, "mail"); /* the push is sent */
+	mark = head_now(&db, "mail"); /* the push is sent */
 	ended(begun(*state, false), 20, 1002);
 	f = begun(*state, false);
-	lane_lower(&db, "mail", mark); /* and committed */
+	head_lower(&db, "mail", mark); /* and committed */
 	floors_are(*state, 11, 1000);
 	/* what is under way may have begun before the commit */
 	ended(f, 21, 1003);
@@ -102,38 +102,38 @@ static void the_clock_is_set_back(void **state)
 	other = begun(*state, false);
 	ended(begun(*state, false), 12, day);
 	floors_are(*state, 13, day);
-	assert_int_equal(lane_now(&db, "mail").since, day);
+	assert_int_equal(head_now(&db, "mail").since, day);
 	ended(other, 13, 2 * day + 1);
 	floors_are(*state, 14, day);
-	lane_suspect(&db, "mail");
-	((struct lane *)*state)->reached.since = 2 * day;
-	((struct lane *)*state)->past[1].since = 2 * day;
+	head_suspect(&db, "mail");
+	((struct head *)*state)->reached.since = 2 * day;
+	((struct head *)*state)->past[1].since = 2 * day;
 	ended(begun(*state, true), 20, day + 1);
 	floors_are(*state, 21, day + 1);
-	assert_int_equal(lane_now(&db, "mail").since, day + 1);
+	assert_int_equal(head_now(&db, "mail").since, day + 1);
 	/* what news lowers the floors to is not of then either */
-	assert_true(((struct lane *)*state)->past[1].since == day + 1);
+	assert_true(((struct head *)*state)->past[1].since == day + 1);
 }
 
 /* Pushes that follow each other closely, as those of many clients do: one is always under way. */
 static void pushes_during_a_take_from_the_front(void **state)
 {
-	struct lane_mark mark, next;
+	struct head_mark mark, next;
 	struct flight *f;
 
 	ended(begun(*state, false), 10, 1000);
 	f = begun(*state, true);
-	mark = lane_now(&db, "mail");
+	mark = head_now(&db, "mail");
 	ended(f, 20, 1001);
 	for (int i = 1; i <= 3; i++) {
 		f = begun(*state, false);
-		lane_lower(&db, "mail", mark);
-		next = lane_now(&db, "mail");
+		head_lower(&db, "mail", mark);
+		next = head_now(&db, "mail");
 		ended(f, 20 + i, 1001 + i);
 		mark = next;
 	}
-	assert_true(((struct lane *)*state)->floors[0].place >= 21);
-	assert_true(((struct lane *)*state)->since >= 1001);
+	assert_true(((struct head *)*state)->floors[0].place >= 21);
+	assert_true(((struct head *)*state)->since >= 1001);
 }
 
 /* It did not look where the one from the front looks: what was given back lies below its floor. */
@@ -143,13 +143,13 @@ static void begun_before_a_take_from_the_front(void **state)
 
 	ended(begun(*state, false), 100, 1000);
 	before = begun(*state, false);
-	lane_suspect(&db, "mail");
+	head_suspect(&db, "mail");
 	front = begun(*state, true);
 	ended(before, 110, 1001);
 	ended(front, 50, 1002);
 	floors_are(*state, 51, 1002);
 	before = begun(*state, false);
-	lane_suspect(&db, "mail");
+	head_suspect(&db, "mail");
 	front = begun(*state, true);
 	ended(front, 60, 1003);
 	ended(before, 120, 1004);
@@ -168,7 +168,7 @@ static void a_take_that_fails(void **state)
 	ended(begun(*state, false), 20, 1001);
 	flight_end(f, false);
 	floors_are(*state, 11, 1000);
-	assert_false(((struct lane *)*state)->suspect);
+	assert_false(((struct head *)*state)->suspect);
 	ended(begun(*state, false), 21, 1002);
 	floors_are(*state, 22, 1002);
 }
@@ -176,7 +176,7 @@ static void a_take_that_fails(void **state)
 /* Of a priority that had no floor when it began it may have locked jobs further to the front. */
 static void a_take_of_another_priority_that_fails(void **state)
 {
-	struct lane *l = *state;
+	struct head *l = *state;
 	struct flight *fails, *beside;
 
 	ended(begun(l, false), 100, 1000);
@@ -193,34 +193,34 @@ static void a_take_of_another_priority_that_fails(void **state)
 
 static void what_is_given_back_to_its_place(void **state)
 {
-	struct lane *l = *state;
+	struct head *l = *state;
 	struct flight *f;
 
 	ended(begun(l, false), 10, 1000);
 	l->number = 7;
 	f = begun(l, false);
-	lane_lower_number(&db, 8, (struct lane_mark){2, INT64_MAX});
+	head_lower_number(&db, 8, (struct head_mark){2, INT64_MAX});
 	floors_are(l, 11, 1000);
-	lane_lower_number(&db, 7, (struct lane_mark){3, INT64_MAX});
+	head_lower_number(&db, 7, (struct head_mark){3, INT64_MAX});
 	floors_are(l, 3, 1000);
 	ended(f, 12, 1001);
 	floors_are(l, 3, 1001);
 	assert_false(l->suspect);
-	assert_int_equal(lane_now_number(&db, 7).place, 13);
-	assert_int_equal(lane_now_number(&db, 8).place, 0);
+	assert_int_equal(head_now_number(&db, 7).place, 13);
+	assert_int_equal(head_now_number(&db, 8).place, 0);
 }
 
 /* A transaction that another session has just committed, be it short or long. */
 static void news_from_elsewhere(void **state)
 {
-	struct lane *l = *state;
+	struct head *l = *state;
 
 	for (int i = 1; i <= 4; i++) {
 		l->past_at = 0; /* long ago */
 		ended(begun(l, false), i * 10, 1000 + i);
 	}
 	l->event_at = USEC_NEVER;
-	lane_news(&db, "mail");
+	head_news(&db, "mail");
 	floors_are(l, 21, 1002);
 	assert_true(l->suspect);
 	assert_int_equal(l->event_at, USEC_NEVER); /* the ground is not for each of them */
@@ -229,14 +229,14 @@ static void news_from_elsewhere(void **state)
 	l->event_at = 0;
 	ended(begun_at_the_front(l), 50, 1006);
 	assert_false(l->suspect);
-	lane_renew(l, 2);
+	head_renew(l, 2);
 	assert_int_equal(l->past[0].place + l->past[1].place, 0);
 }
 
 /* Its job was leased as it came: nothing of its priority was ready before it. */
 static void a_push_that_is_handed_over(void **state)
 {
-	struct lane *l = *state;
+	struct head *l = *state;
 	struct flight *f;
 
 	ended(begun(l, false), 10, 1000);
@@ -246,11 +246,11 @@ static void a_push_that_is_handed_over(void **state)
 	flight_saw(f, 0, 20);
 	flight_end(f, true);
 	floors_are(l, 21, 1000);
-	assert_int_equal(lane_now(&db, "mail").place, 21);
+	assert_int_equal(head_now(&db, "mail").place, 21);
 	assert_false(l->unproven);
 	f = flight_of_push(l);
 	assert_non_null(f);
-	lane_lower(&db, "mail", (struct lane_mark){15, INT64_MAX});
+	head_lower(&db, "mail", (struct head_mark){15, INT64_MAX});
 	flight_saw(f, 0, 30);
 	flight_end(f, true);
 	floors_are(l, 15, 1000);
@@ -267,9 +267,9 @@ static void a_queue_made_anew(void **state)
 
 	ended(begun(*state, false), 1000, 1000);
 	f = begun(*state, false);
-	lane_renew(*state, 2);
+	head_renew(*state, 2);
 	floors_are(*state, 0, 0);
-	assert_int_equal(lane_now(&db, "mail").place, 0);
+	assert_int_equal(head_now(&db, "mail").place, 0);
 	ended(f, 1001, 1001); /* it was sent to the old one */
 	floors_are(*state, 0, 0);
 }

@@ -1,13 +1,13 @@
 /*
- * What is known of the queues: numbers and floors (lane.h). What statements become with it is
+ * What is known of the queues: numbers and floors (head.h). What statements become with it is
  * shape.c.
  */
 #include <string.h>
 
 #include "wire/msg.h"
-#include "lane_int.h"
+#include "head_int.h"
 
-#define LANES_MAX   5000           /* of a database; the unused ones are forgotten */
+#define HEADS_MAX   5000           /* of a database; the unused ones are forgotten */
 #define ABSENT_FOR  (2 * USEC_SEC) /* a queue that is not there is not asked about again */
 #define ASK_AFTER   5              /* statements of a queue whose number is not known */
 #define FULL_MIN    (1 * USEC_SEC)
@@ -18,27 +18,27 @@
 #define EVENT_SHARE 20                /* ... 20 d when something has happened */
 #define PAST        (100 * USEC_MSEC) /* longer than most transactions last */
 
-const struct lane_mark lane_unmarked = {LANE_UNMARKED, 0};
+const struct head_mark head_unmarked = {HEAD_UNMARKED, 0};
 
 /* --- the table --- */
 
-static struct lane *lane_find(struct qdb *db, const char *queue)
+static struct head *head_find(struct qdb *db, const char *queue)
 {
-	struct lane *l;
+	struct head *l;
 
-	HASH_FIND_STR(db->lanes, queue, l);
+	HASH_FIND_STR(db->heads, queue, l);
 	return l;
 }
 
-int64_t lane_number(struct qdb *db, const char *queue)
+int64_t head_number(struct qdb *db, const char *queue)
 {
-	const struct lane *l = lane_find(db, queue);
+	const struct head *l = head_find(db, queue);
 
 	return l != NULL ? l->number : 0;
 }
 
 /* FNV-1a. Even numbers, so that each has a neighbour. */
-uint64_t lane_kind(char verb, const char *queue)
+uint64_t head_kind(char verb, const char *queue)
 {
 	uint64_t h = (0xcbf29ce484222325u ^ (uint8_t)verb) * 0x100000001b3u;
 
@@ -48,9 +48,9 @@ uint64_t lane_kind(char verb, const char *queue)
 }
 
 /* One that is still referred to is freed by the last who does. */
-static void lane_drop(struct lane *l)
+static void head_drop(struct head *l)
 {
-	HASH_DEL(l->db->lanes, l);
+	HASH_DEL(l->db->heads, l);
 	l->db = NULL;
 	if (l->refs == 0)
 		mem_free(l);
@@ -58,26 +58,26 @@ static void lane_drop(struct lane *l)
 
 static void forget_unused(struct qdb *db)
 {
-	struct lane *l, *tmp;
+	struct head *l, *tmp;
 
-	HASH_ITER (hh, db->lanes, l, tmp)
+	HASH_ITER (hh, db->heads, l, tmp)
 		if (l->refs == 0)
-			lane_drop(l);
+			head_drop(l);
 }
 
-struct lane *lane_ref(struct qdb *db, const char *queue)
+struct head *head_ref(struct qdb *db, const char *queue)
 {
-	struct lane *l = lane_find(db, queue);
+	struct head *l = head_find(db, queue);
 
 	if (l == NULL) {
-		if (HASH_COUNT(db->lanes) >= LANES_MAX)
+		if (HASH_COUNT(db->heads) >= HEADS_MAX)
 			forget_unused(db);
 		l = mem_zalloc(sizeof(*l));
 		if (l == NULL)
 			return NULL;
 		l->db = db;
 		util_strlcpy(l->name, queue, sizeof(l->name));
-		HASH_ADD_STR(db->lanes, name, l);
+		HASH_ADD_STR(db->heads, name, l);
 		if (l->hh.tbl == NULL) {
 			mem_free(l);
 			return NULL;
@@ -87,23 +87,23 @@ struct lane *lane_ref(struct qdb *db, const char *queue)
 	return l;
 }
 
-void lane_unref(struct lane *l)
+void head_unref(struct head *l)
 {
 	if (--l->refs == 0 && l->db == NULL)
 		mem_free(l);
 }
 
-void lanes_free(struct qdb *db)
+void heads_free(struct qdb *db)
 {
-	struct lane *l, *tmp;
+	struct head *l, *tmp;
 
-	HASH_ITER (hh, db->lanes, l, tmp)
-		lane_drop(l);
+	HASH_ITER (hh, db->heads, l, tmp)
+		head_drop(l);
 }
 
 /* --- questions --- */
 
-/* Numbers and payloads of some lanes, or the payload of a job. */
+/* Numbers and payloads of some heads, or the payload of a job. */
 struct question {
 	struct qclient *waiting, **last; /* in the order of coming: so they will wait for jobs */
 	bool found;
@@ -113,16 +113,16 @@ struct question {
 	struct qdb *db;
 	int n;
 	struct asked {
-		struct lane *lane;
-		unsigned forgotten; /* of the lane when it was asked */
+		struct head *head;
+		unsigned forgotten; /* of the head when it was asked */
 	} asked[];
 };
 
-/* What it says of the lane counts: also when another question has asked for the same since. */
-static bool has_asked(const struct question *qn, const struct lane *l)
+/* What it says of the head counts: also when another question has asked for the same since. */
+static bool has_asked(const struct question *qn, const struct head *l)
 {
 	for (int i = 0; i < qn->n; i++)
-		if (qn->asked[i].lane == l)
+		if (qn->asked[i].head == l)
 			return qn->asked[i].forgotten == l->forgotten;
 	return false;
 }
@@ -146,7 +146,7 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 	int32_t n[3];
 	char name[QSTMT_QUEUE_MAX + 1];
 	enum qpayload payload;
-	struct lane *l;
+	struct head *l;
 	int64_t number;
 
 	wire_reader_init(&rd, body, len);
@@ -164,11 +164,11 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 	qn->payload = payload;
 	memcpy(name, text[0], (size_t)n[0]);
 	name[n[0]] = '\0';
-	l = lane_find(qn->db, name);
+	l = head_find(qn->db, name);
 	if (l == NULL || !has_asked(qn, l))
 		return;
 	if (l->number != number)
-		lane_renew(l, number);
+		head_renew(l, number);
 	l->payload = payload;
 }
 
@@ -176,7 +176,7 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 static void question_close(struct question *qn, bool told)
 {
 	for (int i = 0; i < qn->n; i++) {
-		struct lane *l = qn->asked[i].lane;
+		struct head *l = qn->asked[i].head;
 
 		if (l->question != qn)
 			continue;
@@ -189,7 +189,7 @@ static void question_free(struct question *qn)
 {
 	question_close(qn, false);
 	for (int i = 0; i < qn->n; i++)
-		lane_unref(qn->asked[i].lane);
+		head_unref(qn->asked[i].head);
 	mem_free(qn);
 }
 
@@ -197,7 +197,7 @@ static void question_free(struct question *qn)
 static bool was_forgotten(const struct question *qn)
 {
 	for (int i = 0; i < qn->n; i++)
-		if (qn->asked[i].forgotten != qn->asked[i].lane->forgotten)
+		if (qn->asked[i].forgotten != qn->asked[i].head->forgotten)
 			return true;
 	return false;
 }
@@ -259,7 +259,7 @@ static bool question_send(struct question *qn, struct pool *pool, const char *sq
 	return qn->task != NULL;
 }
 
-static void question_add(struct question *qn, struct lane *l)
+static void question_add(struct question *qn, struct head *l)
 {
 	l->refs++;
 	l->question = qn;
@@ -273,7 +273,7 @@ static bool question_ask(struct question *qn, struct pool *pool)
 	bool ok = names != NULL;
 
 	for (int i = 0; ok && i < qn->n; i++)
-		names[i] = qn->asked[i].lane->name;
+		names[i] = qn->asked[i].head->name;
 	if (ok)
 		put_text_array(&array, names, qn->n);
 	ok = ok && !buf_failed(&array) &&
@@ -291,7 +291,7 @@ static bool question_ask(struct question *qn, struct pool *pool)
 }
 
 /* Queues that are used again and again are worth asking about. */
-void lane_used(struct lane *l, struct pool *pool)
+void head_used(struct head *l, struct pool *pool)
 {
 	struct question *qn;
 
@@ -304,9 +304,9 @@ void lane_used(struct lane *l, struct pool *pool)
 	(void)!question_ask(qn, pool);
 }
 
-bool lane_payload(struct qdb *db, const char *queue, enum qpayload *ret)
+bool head_payload(struct qdb *db, const char *queue, enum qpayload *ret)
 {
-	const struct lane *l = lane_find(db, queue);
+	const struct head *l = head_find(db, queue);
 
 	if (l == NULL || l->number == 0)
 		return false;
@@ -314,9 +314,9 @@ bool lane_payload(struct qdb *db, const char *queue, enum qpayload *ret)
 	return true;
 }
 
-bool lane_is_absent(struct qdb *db, const char *queue)
+bool head_is_absent(struct qdb *db, const char *queue)
 {
-	const struct lane *l = lane_find(db, queue);
+	const struct head *l = head_find(db, queue);
 
 	return l != NULL && l->number == 0 && l->absent_at != 0 &&
 	       loop_now() - l->absent_at < ABSENT_FOR;
@@ -329,7 +329,7 @@ static struct question *already_asked(
 	struct question *qn = NULL;
 
 	for (int i = 0; i < n; i++) {
-		const struct lane *l = lane_find(db, queues[i]);
+		const struct head *l = head_find(db, queues[i]);
 
 		if (l == NULL || l->question == NULL || (qn != NULL && l->question != qn))
 			return NULL;
@@ -338,10 +338,10 @@ static struct question *already_asked(
 	return qn;
 }
 
-bool lanes_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n)
+bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n)
 {
 	struct question *qn = already_asked(qc->db, queues, n);
-	struct lane *l;
+	struct head *l;
 
 	if (qn != NULL) {
 		question_join(qn, qc);
@@ -351,13 +351,13 @@ bool lanes_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], in
 	if (qn == NULL)
 		return false;
 	for (int i = 0; i < n; i++) {
-		l = lane_ref(qc->db, queues[i]);
+		l = head_ref(qc->db, queues[i]);
 		if (l == NULL) {
 			question_free(qn);
 			return false;
 		}
 		question_add(qn, l);
-		lane_unref(l);
+		head_unref(l);
 	}
 	if (!question_ask(qn, client_pool(qc->client)))
 		return false;
@@ -365,7 +365,7 @@ bool lanes_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], in
 	return true;
 }
 
-bool lanes_ask_job(struct qclient *qc, const char *job)
+bool heads_ask_job(struct qclient *qc, const char *job)
 {
 	struct question *qn = question_new(qc->db, 0);
 
@@ -384,7 +384,7 @@ bool lanes_ask_job(struct qclient *qc, const char *job)
 	return true;
 }
 
-void lanes_forget_client(struct qclient *qc)
+void heads_forget_client(struct qclient *qc)
 {
 	struct question *qn = qc->question;
 	struct qclient **at;
@@ -405,9 +405,9 @@ void lanes_forget_client(struct qclient *qc)
 	question_free(qn);
 }
 
-static void forget(struct lane *l)
+static void forget(struct head *l)
 {
-	lane_renew(l, 0);
+	head_renew(l, 0);
 	l->question = NULL; /* what it will say may be old */
 	l->forgotten++;
 	l->absent_at = 0;
@@ -415,23 +415,23 @@ static void forget(struct lane *l)
 	l->event_at = 0;
 }
 
-void lane_forget(struct qdb *db, const char *queue)
+void head_forget(struct qdb *db, const char *queue)
 {
-	struct lane *l = lane_find(db, queue);
+	struct head *l = head_find(db, queue);
 
 	if (l != NULL)
 		forget(l);
 }
 
-void lanes_forget(struct qdb *db)
+void heads_forget(struct qdb *db)
 {
-	struct lane *l, *tmp;
+	struct head *l, *tmp;
 
-	HASH_ITER (hh, db->lanes, l, tmp)
+	HASH_ITER (hh, db->heads, l, tmp)
 		forget(l);
 }
 
-bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret)
+bool head_is_refusal(const struct pg_error *err, enum qpayload *ret)
 {
 	static const char begin[] = "The queue was created with payload = ";
 	const char *word;
@@ -443,11 +443,11 @@ bool lane_is_refusal(const struct pg_error *err, enum qpayload *ret)
 	return read_payload(word, strcspn(word, "."), ret);
 }
 
-bool lane_is_torn(const struct pg_error *err)
+bool head_is_torn(const struct pg_error *err)
 {
 	enum qpayload payload;
 
-	return strcmp(err->sqlstate, "42804") == 0 && !lane_is_refusal(err, &payload);
+	return strcmp(err->sqlstate, "42804") == 0 && !head_is_refusal(err, &payload);
 }
 
 /* --- floors --- */
@@ -456,21 +456,21 @@ bool lane_is_torn(const struct pg_error *err)
  * Not the floors of now: those are on the ground while a take reads from the front, and pushers
  * that follow each other closely would then keep them there for each other.
  */
-struct lane_mark lane_now(struct qdb *db, const char *queue)
+struct head_mark head_now(struct qdb *db, const char *queue)
 {
-	const struct lane *l = lane_find(db, queue);
+	const struct head *l = head_find(db, queue);
 
-	return l != NULL ? l->reached : (struct lane_mark){0};
+	return l != NULL ? l->reached : (struct head_mark){0};
 }
 
-struct lane_mark lane_now_number(struct qdb *db, int64_t number)
+struct head_mark head_now_number(struct qdb *db, int64_t number)
 {
-	struct lane *l, *tmp;
+	struct head *l, *tmp;
 
-	HASH_ITER (hh, db->lanes, l, tmp)
+	HASH_ITER (hh, db->heads, l, tmp)
 		if (l->number == number)
 			return l->reached;
-	return (struct lane_mark){0};
+	return (struct head_mark){0};
 }
 
 static void lower_to(int64_t *v, int64_t to)
@@ -479,7 +479,7 @@ static void lower_to(int64_t *v, int64_t to)
 		*v = to;
 }
 
-void lane_mark_min(struct lane_mark *mark, struct lane_mark to)
+void head_mark_min(struct head_mark *mark, struct head_mark to)
 {
 	lower_to(&mark->place, to.place);
 	lower_to(&mark->since, to.since);
@@ -492,7 +492,7 @@ static void raise_to(int64_t *v, int64_t to)
 }
 
 /* Takes that are under way will not raise them above it: what they saw may be older. */
-static void lower(struct lane *l, struct lane_mark to)
+static void lower(struct head *l, struct head_mark to)
 {
 	struct flight *f;
 
@@ -505,28 +505,28 @@ static void lower(struct lane *l, struct lane_mark to)
 	}
 }
 
-void lane_renew(struct lane *l, int64_t number)
+void head_renew(struct head *l, int64_t number)
 {
 	struct flight *f;
 
 	l->number = number;
-	l->reached = l->past[0] = l->past[1] = (struct lane_mark){0};
+	l->reached = l->past[0] = l->past[1] = (struct head_mark){0};
 	lower(l, l->reached);
 	LL_FOREACH (l->flights, f)
 		f->stale = true;
 }
 
-void lane_lower(struct qdb *db, const char *queue, struct lane_mark to)
+void head_lower(struct qdb *db, const char *queue, struct head_mark to)
 {
-	struct lane *l = lane_find(db, queue);
+	struct head *l = head_find(db, queue);
 
 	if (l != NULL)
 		lower(l, to);
 }
 
-void lane_suspect(struct qdb *db, const char *queue)
+void head_suspect(struct qdb *db, const char *queue)
 {
-	struct lane *l = lane_find(db, queue);
+	struct head *l = head_find(db, queue);
 
 	if (l == NULL)
 		return;
@@ -535,17 +535,17 @@ void lane_suspect(struct qdb *db, const char *queue)
 	l->event_at = 0;
 }
 
-void lane_lower_number(struct qdb *db, int64_t number, struct lane_mark to)
+void head_lower_number(struct qdb *db, int64_t number, struct head_mark to)
 {
-	struct lane *l, *tmp;
+	struct head *l, *tmp;
 
-	HASH_ITER (hh, db->lanes, l, tmp)
+	HASH_ITER (hh, db->heads, l, tmp)
 		if (l->number == number)
 			lower(l, to);
 }
 
-/* What is remembered is PAST old at least; of a lane that is used, not much older. */
-static void remember(struct lane *l)
+/* What is remembered is PAST old at least; of a head that is used, not much older. */
+static void remember(struct head *l)
 {
 	usec_t now = loop_now();
 
@@ -556,19 +556,19 @@ static void remember(struct lane *l)
 	l->past_at = now;
 }
 
-struct lane_mark lane_past(struct qdb *db, const char *queue)
+struct head_mark head_past(struct qdb *db, const char *queue)
 {
-	struct lane *l = lane_find(db, queue);
+	struct head *l = head_find(db, queue);
 
 	if (l == NULL)
-		return (struct lane_mark){0};
+		return (struct head_mark){0};
 	remember(l);
 	return l->past[0];
 }
 
-void lane_news(struct qdb *db, const char *queue)
+void head_news(struct qdb *db, const char *queue)
 {
-	struct lane *l = lane_find(db, queue);
+	struct head *l = head_find(db, queue);
 
 	if (l == NULL)
 		return;
@@ -577,17 +577,17 @@ void lane_news(struct qdb *db, const char *queue)
 	l->suspect = true;
 }
 
-void lane_suspect_all(struct qdb *db)
+void head_suspect_all(struct qdb *db)
 {
-	struct lane *l, *tmp;
+	struct head *l, *tmp;
 
-	HASH_ITER (hh, db->lanes, l, tmp)
+	HASH_ITER (hh, db->heads, l, tmp)
 		l->suspect = true;
 }
 
-usec_t lane_look_at(struct qdb *db, const char *queue)
+usec_t head_look_at(struct qdb *db, const char *queue)
 {
-	const struct lane *l = lane_find(db, queue);
+	const struct head *l = head_find(db, queue);
 
 	if (l == NULL)
 		return USEC_NEVER;
@@ -600,7 +600,7 @@ usec_t lane_look_at(struct qdb *db, const char *queue)
 }
 
 /* Ordered by priority, the highest first, as the take reads them. */
-static void raise_floor(struct lane *l, int32_t priority, int64_t place)
+static void raise_floor(struct head *l, int32_t priority, int64_t place)
 {
 	struct flight *f;
 	int i = 0;
@@ -621,39 +621,39 @@ static void raise_floor(struct lane *l, int32_t priority, int64_t place)
 		f->from.place = 0;
 }
 
-static struct lane_mark lowest(const struct lane *l)
+static struct head_mark lowest(const struct head *l)
 {
-	struct lane_mark mark = {l->n_floors > 0 ? INT64_MAX : 0, l->since};
+	struct head_mark mark = {l->n_floors > 0 ? INT64_MAX : 0, l->since};
 
 	for (int i = 0; i < l->n_floors; i++)
 		lower_to(&mark.place, l->floors[i].place);
 	return mark;
 }
 
-struct lane_mark lane_lowest(struct qdb *db, const char *queue)
+struct head_mark head_lowest(struct qdb *db, const char *queue)
 {
-	const struct lane *l = lane_find(db, queue);
+	const struct head *l = head_find(db, queue);
 
-	return l != NULL ? lowest(l) : (struct lane_mark){0};
+	return l != NULL ? lowest(l) : (struct head_mark){0};
 }
 
 /* --- takes under way --- */
 
-static struct flight *flight_new(struct lane *l)
+static struct flight *flight_new(struct head *l)
 {
 	struct flight *f = mem_zalloc(sizeof(*f));
 
 	if (f == NULL)
 		return NULL;
-	f->lane = l;
-	f->cap = (struct lane_mark){INT64_MAX, INT64_MAX};
+	f->head = l;
+	f->cap = (struct head_mark){INT64_MAX, INT64_MAX};
 	f->began = loop_now();
 	return f;
 }
 
 static void flight_enter(struct flight *f)
 {
-	struct lane *l = f->lane;
+	struct head *l = f->head;
 
 	f->from = lowest(l);
 	f->since = l->reached.since;
@@ -661,7 +661,7 @@ static void flight_enter(struct flight *f)
 	l->refs++;
 }
 
-struct flight *flight_of_push(struct lane *l)
+struct flight *flight_of_push(struct head *l)
 {
 	struct flight *f = flight_new(l);
 
@@ -672,7 +672,7 @@ struct flight *flight_of_push(struct lane *l)
 	return f;
 }
 
-struct flight *flight_begin(struct lane *l)
+struct flight *flight_begin(struct head *l)
 {
 	struct flight *f = flight_new(l), *before;
 	usec_t now = loop_now();
@@ -686,7 +686,7 @@ struct flight *flight_begin(struct lane *l)
 		l->since = 0;
 		/* they did not look below the floors that are not believed any more */
 		LL_FOREACH (l->flights, before)
-			before->cap = (struct lane_mark){0};
+			before->cap = (struct head_mark){0};
 		/* others that begin meanwhile need not look again */
 		l->full_at = now + FULL_MIN;
 	}
@@ -722,7 +722,7 @@ static usec_t share(usec_t spent, usec_t times, usec_t least)
 
 void flight_end(struct flight *f, bool ok)
 {
-	struct lane *l = f->lane;
+	struct head *l = f->head;
 	usec_t now = loop_now();
 
 	LL_DELETE(l->flights, f);
@@ -738,7 +738,7 @@ void flight_end(struct flight *f, bool ok)
 		l->reached.since = f->edge;
 		lower_to(&l->past[0].since, f->edge);
 		lower_to(&l->past[1].since, f->edge);
-		lower(l, (struct lane_mark){INT64_MAX, f->edge});
+		lower(l, (struct head_mark){INT64_MAX, f->edge});
 	}
 	if (ok) {
 		raise_to(&l->reached.since, f->edge);
@@ -753,5 +753,5 @@ void flight_end(struct flight *f, bool ok)
 	if (!ok && !f->pushes)
 		lower(l, f->from);
 	mem_free(f);
-	lane_unref(l);
+	head_unref(l);
 }
