@@ -52,10 +52,10 @@ BEGIN
 				WHERE state = 'ready' AND priority = prio AND position >= low)
 			AND @more@;
 	IF free AND cardinality(prios) > 0 THEN
-		free := NOT EXISTS (SELECT FROM unnest(prios, prios[2:] || prio::int8, floors)
-					AS r (this, below, floor)
+		free := NOT EXISTS (SELECT FROM unnest(prios, prios[2:] || prio::int8, low_marks)
+					AS r (this, below, low_mark)
 				WHERE EXISTS (SELECT FROM @table@
-						WHERE state = 'ready' AND priority = this AND position >= floor)
+						WHERE state = 'ready' AND priority = this AND position >= low_mark)
 					OR EXISTS (SELECT FROM @table@
 						WHERE state = 'ready' AND priority < this AND priority > below));
 	END IF;
@@ -160,12 +160,12 @@ $body$, '@payload@', kind), tab);
 	-- them: "proxies", "leases" and "whos" have an element for each job that has a taker. Not if
 	-- something is ready or due that goes before them, and not in a queue that is paused or of
 	-- which this role may not take: then they are pushed as ever, and the takers take. "low": the
-	-- floor of this priority; "prios" and "floors": of the higher ones (see the take). The rows
+	-- low_mark of this priority; "prios" and "low_marks": of the higher ones (see the take). The rows
 	-- are those of a take; a job that nobody was given has no token. The usual case, one job and
 	-- nothing known of higher priorities, has a statement of its own here too. "delay" is none or
 	-- zero. One whose time is over by now is nobody's, as it would be for a take.
 	PERFORM queue._generate_one(replace(replace($head$_hand_@n@(q queue.queues, payloads text[], prio int4,
-		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8,
+		proxies int4[], leases text[], whos text[], low int8, prios int8[], low_marks int8[], since int8,
 		delay interval DEFAULT NULL, head jsonb DEFAULT NULL, expires interval DEFAULT NULL,
 		most int4 DEFAULT NULL, seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
 		replace(replace(replace(replace(replace($body$
@@ -236,7 +236,7 @@ $body$, '@free@', queue._hand_free('(moment + expires > clock_timestamp()) IS NO
 	--
 	-- Where to begin: under a transaction that stays open, what was taken since is read again by
 	-- every take that begins at the front. So the caller may say, of each priority that it knows
-	-- ("prios", descending), below which position nothing is ready ("floors"); of the others
+	-- ("prios", descending), below which position nothing is ready ("low_marks"); of the others
 	-- nothing is assumed. "since": nothing becomes due at or before this time (microseconds of the epoch).
 	-- Negative: so many, and nobody wants to know what will be due when there is nothing now. Under
 	-- such a transaction that means reading the leases of all that was taken in the time of a lease.
@@ -255,7 +255,7 @@ $body$, '@free@', queue._hand_free('(moment + expires > clock_timestamp()) IS NO
 	-- "said": the proxy that holds the job; a negative number: the connection holds it.
 	-- Only the proxy says "since": what ends here, in a transaction of its own, it wants to be told (_tell).
 	PERFORM queue._generate_one(replace(replace($head$_take_@n@(q queue.queues, lim int4, lease interval,
-		who text, said int4, pop bool, prios int8[], floors int8[], since int8, moment timestamptz,
+		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text), '@payload@', kind), pinned,
 		replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
@@ -312,7 +312,7 @@ BEGIN
 	above := 3000000000;	-- what follows is below this priority
 	FOR i IN 1 .. coalesce(cardinality(prios), 0) LOOP
 		p := prios[i];
-		f := floors[i];
+		f := low_marks[i];
 		IF EXISTS (SELECT FROM @table@
 				WHERE state = 'ready' AND priority > p AND priority < above) THEN
 @between@
@@ -343,7 +343,7 @@ BEGIN
 			FOR i IN 1 .. coalesce(cardinality(prios), 0) LOOP
 				EXIT WHEN passed;
 				p := prios[i];
-				f := floors[i];
+				f := low_marks[i];
 				passed := EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority = p
 					AND position >= f AND position <= top);
 			END LOOP;
@@ -356,7 +356,7 @@ BEGIN
 	END IF;
 END
 $body$, '@first@', replace(replace(take, '@which@', $which$priority = (prios)[1]
-					AND position >= (floors)[1] AND position <= top AND NOT EXISTS (SELECT FROM @table@
+					AND position >= (low_marks)[1] AND position <= top AND NOT EXISTS (SELECT FROM @table@
 						WHERE state = 'ready' AND priority > (prios)[1])$which$), 'LIMIT wanted', 'LIMIT lim')),
 		'@between@', replace(step, '@which@', 'priority > p AND priority < above')),
 		'@from@', replace(step, '@which@', 'priority = p AND position >= f AND position <= top')),

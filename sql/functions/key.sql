@@ -170,7 +170,7 @@ BEGIN
 	-- without an id nothing was pushed. One that is blocked has that as its policy: it is nobody's news, who lets
 	-- it go on tells of it.
 	PERFORM queue._generate_one(replace(replace($head$_hand_keys_@n@(q queue.queues, jobs text[], prio int4,
-		proxies int4[], leases text[], whos text[], low int8, prios int8[], floors int8[], since int8,
+		proxies int4[], leases text[], whos text[], low int8, prios int8[], low_marks int8[], since int8,
 		duplicate text, with_old bool, seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', number::text),
 		'@payload@', kind), pinned, replace(replace(replace(replace(replace($body$
 #variable_conflict use_column

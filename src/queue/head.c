@@ -1,5 +1,5 @@
 /*
- * What is known of the queues: numbers and floors (head.h). What statements become with it is
+ * What is known of the queues: numbers and low_marks (head.h). What statements become with it is
  * shape.c.
  */
 #include <string.h>
@@ -450,10 +450,10 @@ bool head_is_torn(const struct pg_error *err)
 	return strcmp(err->sqlstate, "42804") == 0 && !head_is_refusal(err, &payload);
 }
 
-/* --- floors --- */
+/* --- low_marks --- */
 
 /*
- * Not the floors of now: those are on the ground while a take reads from the front, and pushers
+ * Not the low_marks of now: those are on the ground while a take reads from the front, and pushers
  * that follow each other closely would then keep them there for each other.
  */
 struct head_mark head_now(struct qdb *db, const char *queue)
@@ -496,8 +496,8 @@ static void lower(struct head *l, struct head_mark to)
 {
 	struct flight *f;
 
-	for (int i = 0; i < l->n_floors; i++)
-		lower_to(&l->floors[i].place, to.place);
+	for (int i = 0; i < l->n_low_marks; i++)
+		lower_to(&l->low_marks[i].place, to.place);
 	lower_to(&l->since, to.since);
 	LL_FOREACH (l->flights, f) {
 		lower_to(&f->cap.place, to.place);
@@ -600,22 +600,23 @@ usec_t head_look_at(struct qdb *db, const char *queue)
 }
 
 /* Ordered by priority, the highest first, as the take reads them. */
-static void raise_floor(struct head *l, int32_t priority, int64_t place)
+static void raise_low_mark(struct head *l, int32_t priority, int64_t place)
 {
 	struct flight *f;
 	int i = 0;
 
-	while (i < l->n_floors && l->floors[i].priority > priority)
+	while (i < l->n_low_marks && l->low_marks[i].priority > priority)
 		i++;
-	if (i < l->n_floors && l->floors[i].priority == priority) {
-		raise_to(&l->floors[i].place, place);
+	if (i < l->n_low_marks && l->low_marks[i].priority == priority) {
+		raise_to(&l->low_marks[i].place, place);
 		return;
 	}
-	if (l->n_floors == FLOORS_MAX)
+	if (l->n_low_marks == LOW_MARKS_MAX)
 		return;
-	memmove(&l->floors[i + 1], &l->floors[i], (size_t)(l->n_floors - i) * sizeof(l->floors[0]));
-	l->floors[i] = (struct floor){priority, place};
-	l->n_floors++;
+	memmove(&l->low_marks[i + 1], &l->low_marks[i],
+		(size_t)(l->n_low_marks - i) * sizeof(l->low_marks[0]));
+	l->low_marks[i] = (struct low_mark){priority, place};
+	l->n_low_marks++;
 	/* those that are under way have read jobs of this priority from the front */
 	LL_FOREACH (l->flights, f)
 		f->from.place = 0;
@@ -623,10 +624,10 @@ static void raise_floor(struct head *l, int32_t priority, int64_t place)
 
 static struct head_mark lowest(const struct head *l)
 {
-	struct head_mark mark = {l->n_floors > 0 ? INT64_MAX : 0, l->since};
+	struct head_mark mark = {l->n_low_marks > 0 ? INT64_MAX : 0, l->since};
 
-	for (int i = 0; i < l->n_floors; i++)
-		lower_to(&mark.place, l->floors[i].place);
+	for (int i = 0; i < l->n_low_marks; i++)
+		lower_to(&mark.place, l->low_marks[i].place);
 	return mark;
 }
 
@@ -682,9 +683,9 @@ struct flight *flight_begin(struct head *l)
 	f->full = now >= l->full_at || (l->suspect && now >= l->event_at);
 	if (f->full) {
 		l->suspect = l->unproven = false;
-		l->n_floors = 0;
+		l->n_low_marks = 0;
 		l->since = 0;
-		/* they did not look below the floors that are not believed any more */
+		/* they did not look below the low_marks that are not believed any more */
 		LL_FOREACH (l->flights, before)
 			before->cap = (struct head_mark){0};
 		/* others that begin meanwhile need not look again */
@@ -705,10 +706,10 @@ void flight_saw(struct flight *f, int32_t priority, int64_t place)
 
 	while (i < f->n_seen && f->seen[i].priority != priority)
 		i++;
-	if (i == FLOORS_MAX)
+	if (i == LOW_MARKS_MAX)
 		return;
 	if (i == f->n_seen)
-		f->seen[f->n_seen++] = (struct floor){priority, place + 1};
+		f->seen[f->n_seen++] = (struct low_mark){priority, place + 1};
 	else
 		raise_to(&f->seen[i].place, place + 1);
 }
@@ -731,7 +732,7 @@ void flight_end(struct flight *f, bool ok)
 	for (int i = 0; ok && i < f->n_seen; i++) {
 		raise_to(&l->reached.place, f->seen[i].place);
 		lower_to(&f->seen[i].place, f->cap.place);
-		raise_floor(l, f->seen[i].priority, f->seen[i].place);
+		raise_low_mark(l, f->seen[i].priority, f->seen[i].place);
 		l->unproven |= !f->pushes;
 	}
 	if (ok && f->edge > 0 && f->edge < f->since - CLOCK_BACK) {

@@ -4,16 +4,16 @@
  * begin at the front (under a transaction that is held open, everything that was taken since is
  * still there to be read).
  *
- * A floor is a promise: below this position nothing of this priority is ready. Positions are drawn
+ * A low_mark is a promise: below this position nothing of this priority is ready. Positions are drawn
  * in order, so a job that is pushed later lies above every position that a take, or a job that was
  * handed over, has told until now.
- * Whoever makes jobs ready notes the highest of these before (head_now), and lowers the floors to it
- * when it is committed (head_lower); who changes jobs that stay where they are notes the lowest floor
+ * Whoever makes jobs ready notes the highest of these before (head_now), and lowers the low_marks to it
+ * when it is committed (head_lower); who changes jobs that stay where they are notes the lowest low_mark
  * instead (head_lowest); who gives jobs back to their places lowers them to these. A
  * notification says nothing of places: it lowers them to where they were a moment ago, as most
  * transactions are short, and to the ground as soon as that can be afforded (head_news). What cannot
  * say so and may not wait lowers them to the ground. Now and then a take begins at the front
- * whatever the floors say.
+ * whatever the low_marks say.
  */
 #ifndef QB_QUEUE_HEAD_H
 #define QB_QUEUE_HEAD_H

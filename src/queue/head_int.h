@@ -6,9 +6,9 @@
 
 #include "head.h"
 
-#define FLOORS_MAX 8 /* priorities whose floors are remembered; the others are read from the front */
+#define LOW_MARKS_MAX 8 /* priorities whose low_marks are remembered; the others are read from the front */
 
-struct floor {
+struct low_mark {
 	int32_t priority;
 	int64_t place;
 };
@@ -20,18 +20,18 @@ struct head {
 	unsigned uses;   /* while the number is not known */
 	struct question *question; /* that is under way; of several the last */
 	unsigned forgotten; /* so many times; what was asked before does not count */
-	bool suspect;    /* something may lie below the floors */
+	bool suspect;    /* something may lie below the low_marks */
 	int64_t number;  /* 0: not known, and then nothing is of the payload */
 	enum qpayload payload;
 	usec_t absent_at; /* that there is no such queue was the answer then; 0: was not */
-	int n_floors;
-	struct floor floors[FLOORS_MAX];
+	int n_low_marks;
+	struct low_mark low_marks[LOW_MARKS_MAX];
 	int64_t since;   /* microseconds, the database's clock; 0: not known */
 	struct head_mark reached; /* the highest place and time that were ever told */
 	struct head_mark past[2]; /* the same some time ago: the second at past_at, the first before */
 	usec_t past_at;
 	usec_t full_at;  /* the next take from the front */
-	bool unproven;   /* takes since the last one from the front have raised floors, perhaps over what was locked */
+	bool unproven;   /* takes since the last one from the front have raised low_marks, perhaps over what was locked */
 	usec_t event_at; /* not before this when it is suspect */
 	struct flight *flights;
 	char name[QSTMT_QUEUE_MAX + 1];
@@ -41,13 +41,13 @@ struct head {
 struct flight {
 	struct flight *next;
 	struct head *head;
-	struct head_mark from; /* the lowest floor with which it began */
-	struct head_mark cap; /* what floors were lowered to meanwhile */
+	struct head_mark from; /* the lowest low_mark with which it began */
+	struct head_mark cap; /* what low_marks were lowered to meanwhile */
 	bool full;
 	bool pushes; /* it passes nothing over, and what it locks nobody else sees */
 	bool stale; /* it asks a queue that is gone */
 	int n_seen;
-	struct floor seen[FLOORS_MAX];
+	struct low_mark seen[LOW_MARKS_MAX];
 	int64_t edge;
 	int64_t since; /* the latest that had been told when it began */
 	usec_t began;

@@ -93,20 +93,20 @@ static struct bind_param number_param(char dst[MERGE_NUMBER_MAX], int64_t n)
 	return (struct bind_param){.data = (const uint8_t *)dst, .len = len};
 }
 
-/* Floors of priorities above this one. Three more parameters. */
-static void put_floors(struct merge_statement *st, const struct head *l, int64_t above)
+/* Low marks of priorities above this one. Three more parameters. */
+static void put_low_marks(struct merge_statement *st, const struct head *l, int64_t above)
 {
 	int n = st->n_params, used = 0;
 
-	while (used < l->n_floors && l->floors[used].priority > above)
+	while (used < l->n_low_marks && l->low_marks[used].priority > above)
 		used++;
 	array_begin(&st->bytes[0], OID_INT8, used);
 	array_begin(&st->bytes[1], OID_INT8, used);
 	for (int i = 0; i < used; i++) {
 		build_i32(&st->bytes[0], 8);
-		put_i64(&st->bytes[0], l->floors[i].priority);
+		put_i64(&st->bytes[0], l->low_marks[i].priority);
 		build_i32(&st->bytes[1], 8);
-		put_i64(&st->bytes[1], l->floors[i].place);
+		put_i64(&st->bytes[1], l->low_marks[i].place);
 	}
 	st->params[n] = binary(&st->bytes[0]);
 	st->params[n + 1] = binary(&st->bytes[1]);
@@ -180,11 +180,11 @@ static void put_seed(struct merge_statement *st)
 	st->params[st->n_params++] = number_param(st->small[2], merge_seed(st->batch));
 }
 
-static int64_t floor_of(const struct head *l, int64_t priority)
+static int64_t low_mark_of(const struct head *l, int64_t priority)
 {
-	for (int i = 0; i < l->n_floors; i++)
-		if (l->floors[i].priority == priority)
-			return l->floors[i].place;
+	for (int i = 0; i < l->n_low_marks; i++)
+		if (l->low_marks[i].priority == priority)
+			return l->low_marks[i].place;
 	return 0;
 }
 
@@ -258,8 +258,8 @@ static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t numbe
 	h->flight = flight_of_push(s->head);
 	for (int i = 0; i < 3; i++)
 		st->params[st->n_params++] = binary(&st->bytes[2 + i]);
-	st->params[st->n_params++] = number_param(st->small[1], floor_of(s->head, priority));
-	put_floors(st, s->head, priority);
+	st->params[st->n_params++] = number_param(st->small[1], low_mark_of(s->head, priority));
+	put_low_marks(st, s->head, priority);
 	put_seed(st);
 	st->oids = hands[s->push].oids;
 	put_hand(&st->text, s->push, number);
@@ -495,7 +495,7 @@ static void fill_take(void *arg, struct merge_statement *st)
 	if (st->params[5].len == 0) /* no proxy: a setting is empty then, a number is not there */
 		st->params[5].len = -1;
 	st->n_params = 6; /* the seed has another place and type */
-	put_floors(st, s->head, INT64_MIN);
+	put_low_marks(st, s->head, INT64_MIN);
 	if (st->n_values == 0) /* nobody waits: nobody asks when something will be due */
 		st->params[st->n_params - 1] = number_param(st->small[0], -(s->head->since + 1));
 	put_seed(st);

@@ -362,7 +362,7 @@ static void deliver(struct waiter *w)
 		answer_free(&a);
 }
 
-/* from_front: it has looked at all there is, whatever the head thinks of its floors. */
+/* from_front: it has looked at all there is, whatever the head thinks of its low_marks. */
 static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms, bool from_front)
 {
 	usec_t now = loop_now(), look_at;

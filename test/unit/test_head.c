@@ -56,19 +56,19 @@ static void ended(struct flight *f, int64_t place, int64_t edge)
 	flight_end(f, true);
 }
 
-static void floors_are(const struct head *l, int64_t place, int64_t since)
+static void low_marks_are(const struct head *l, int64_t place, int64_t since)
 {
-	assert_int_equal(l->n_floors, 1);
-	assert_int_equal(l->floors[0].place, place);
+	assert_int_equal(l->n_low_marks, 1);
+	assert_int_equal(l->low_marks[0].place, place);
 	assert_int_equal(l->since, since);
 }
 
 static void a_take_raises(void **state)
 {
 	ended(begun(*state, false), 10, 1000);
-	floors_are(*state, 11, 1000);
+	low_marks_are(*state, 11, 1000);
 	ended(begun(*state, false), 12, 1001);
-	floors_are(*state, 13, 1001);
+	low_marks_are(*state, 13, 1001);
 }
 
 static void a_late_commit_lowers(void **state)
@@ -81,12 +81,12 @@ static void a_late_commit_lowers(void **state)
 	ended(begun(*state, false), 20, 1002);
 	f = begun(*state, false);
 	head_lower(&db, "mail", mark); /* and committed */
-	floors_are(*state, 11, 1000);
+	low_marks_are(*state, 11, 1000);
 	/* what is under way may have begun before the commit */
 	ended(f, 21, 1003);
-	floors_are(*state, 11, 1000);
+	low_marks_are(*state, 11, 1000);
 	ended(begun(*state, false), 22, 1004);
-	floors_are(*state, 23, 1004);
+	low_marks_are(*state, 23, 1004);
 }
 
 /* The times of then lie ahead: nothing is known of them. */
@@ -98,20 +98,20 @@ static void the_clock_is_set_back(void **state)
 	ended(begun(*state, false), 10, 2 * day);
 	/* not by what two takes see in another order */
 	ended(begun(*state, false), 11, 2 * day - 500000);
-	floors_are(*state, 12, 2 * day);
+	low_marks_are(*state, 12, 2 * day);
 	other = begun(*state, false);
 	ended(begun(*state, false), 12, day);
-	floors_are(*state, 13, day);
+	low_marks_are(*state, 13, day);
 	assert_int_equal(head_now(&db, "mail").since, day);
 	ended(other, 13, 2 * day + 1);
-	floors_are(*state, 14, day);
+	low_marks_are(*state, 14, day);
 	head_suspect(&db, "mail");
 	((struct head *)*state)->reached.since = 2 * day;
 	((struct head *)*state)->past[1].since = 2 * day;
 	ended(begun(*state, true), 20, day + 1);
-	floors_are(*state, 21, day + 1);
+	low_marks_are(*state, 21, day + 1);
 	assert_int_equal(head_now(&db, "mail").since, day + 1);
-	/* what news lowers the floors to is not of then either */
+	/* what news lowers the low_marks to is not of then either */
 	assert_true(((struct head *)*state)->past[1].since == day + 1);
 }
 
@@ -132,11 +132,11 @@ static void pushes_during_a_take_from_the_front(void **state)
 		ended(f, 20 + i, 1001 + i);
 		mark = next;
 	}
-	assert_true(((struct head *)*state)->floors[0].place >= 21);
+	assert_true(((struct head *)*state)->low_marks[0].place >= 21);
 	assert_true(((struct head *)*state)->since >= 1001);
 }
 
-/* It did not look where the one from the front looks: what was given back lies below its floor. */
+/* It did not look where the one from the front looks: what was given back lies below its low_mark. */
 static void begun_before_a_take_from_the_front(void **state)
 {
 	struct flight *before, *front;
@@ -147,15 +147,15 @@ static void begun_before_a_take_from_the_front(void **state)
 	front = begun(*state, true);
 	ended(before, 110, 1001);
 	ended(front, 50, 1002);
-	floors_are(*state, 51, 1002);
+	low_marks_are(*state, 51, 1002);
 	before = begun(*state, false);
 	head_suspect(&db, "mail");
 	front = begun(*state, true);
 	ended(front, 60, 1003);
 	ended(before, 120, 1004);
-	floors_are(*state, 61, 1003);
+	low_marks_are(*state, 61, 1003);
 	ended(begun(*state, false), 121, 1005);
-	floors_are(*state, 122, 1005);
+	low_marks_are(*state, 122, 1005);
 }
 
 /* Another take has passed over what it had locked. */
@@ -167,13 +167,13 @@ static void a_take_that_fails(void **state)
 	f = begun(*state, false);
 	ended(begun(*state, false), 20, 1001);
 	flight_end(f, false);
-	floors_are(*state, 11, 1000);
+	low_marks_are(*state, 11, 1000);
 	assert_false(((struct head *)*state)->suspect);
 	ended(begun(*state, false), 21, 1002);
-	floors_are(*state, 22, 1002);
+	low_marks_are(*state, 22, 1002);
 }
 
-/* Of a priority that had no floor when it began it may have locked jobs further to the front. */
+/* Of a priority that had no low_mark when it began it may have locked jobs further to the front. */
 static void a_take_of_another_priority_that_fails(void **state)
 {
 	struct head *l = *state;
@@ -184,11 +184,11 @@ static void a_take_of_another_priority_that_fails(void **state)
 	beside = begun(l, false);
 	flight_saw(beside, -5, 60);
 	flight_end(beside, true);
-	assert_int_equal(l->n_floors, 2);
-	assert_int_equal(l->floors[1].place, 61);
+	assert_int_equal(l->n_low_marks, 2);
+	assert_int_equal(l->low_marks[1].place, 61);
 	flight_end(fails, false);
-	assert_int_equal(l->floors[0].place, 0);
-	assert_int_equal(l->floors[1].place, 0);
+	assert_int_equal(l->low_marks[0].place, 0);
+	assert_int_equal(l->low_marks[1].place, 0);
 }
 
 static void what_is_given_back_to_its_place(void **state)
@@ -200,11 +200,11 @@ static void what_is_given_back_to_its_place(void **state)
 	l->number = 7;
 	f = begun(l, false);
 	head_lower_number(&db, 8, (struct head_mark){2, INT64_MAX});
-	floors_are(l, 11, 1000);
+	low_marks_are(l, 11, 1000);
 	head_lower_number(&db, 7, (struct head_mark){3, INT64_MAX});
-	floors_are(l, 3, 1000);
+	low_marks_are(l, 3, 1000);
 	ended(f, 12, 1001);
-	floors_are(l, 3, 1001);
+	low_marks_are(l, 3, 1001);
 	assert_false(l->suspect);
 	assert_int_equal(head_now_number(&db, 7).place, 13);
 	assert_int_equal(head_now_number(&db, 8).place, 0);
@@ -221,11 +221,11 @@ static void news_from_elsewhere(void **state)
 	}
 	l->event_at = USEC_NEVER;
 	head_news(&db, "mail");
-	floors_are(l, 21, 1002);
+	low_marks_are(l, 21, 1002);
 	assert_true(l->suspect);
 	assert_int_equal(l->event_at, USEC_NEVER); /* the ground is not for each of them */
 	ended(begun(l, false), 45, 1005);
-	floors_are(l, 46, 1005);
+	low_marks_are(l, 46, 1005);
 	l->event_at = 0;
 	ended(begun_at_the_front(l), 50, 1006);
 	assert_false(l->suspect);
@@ -245,7 +245,7 @@ static void a_push_that_is_handed_over(void **state)
 	assert_non_null(f);
 	flight_saw(f, 0, 20);
 	flight_end(f, true);
-	floors_are(l, 21, 1000);
+	low_marks_are(l, 21, 1000);
 	assert_int_equal(head_now(&db, "mail").place, 21);
 	assert_false(l->unproven);
 	f = flight_of_push(l);
@@ -253,12 +253,12 @@ static void a_push_that_is_handed_over(void **state)
 	head_lower(&db, "mail", (struct head_mark){15, INT64_MAX});
 	flight_saw(f, 0, 30);
 	flight_end(f, true);
-	floors_are(l, 15, 1000);
+	low_marks_are(l, 15, 1000);
 	f = flight_of_push(l);
 	assert_non_null(f);
 	flight_saw(f, 0, 40);
 	flight_end(f, false);
-	floors_are(l, 15, 1000);
+	low_marks_are(l, 15, 1000);
 }
 
 static void a_queue_made_anew(void **state)
@@ -268,10 +268,10 @@ static void a_queue_made_anew(void **state)
 	ended(begun(*state, false), 1000, 1000);
 	f = begun(*state, false);
 	head_renew(*state, 2);
-	floors_are(*state, 0, 0);
+	low_marks_are(*state, 0, 0);
 	assert_int_equal(head_now(&db, "mail").place, 0);
 	ended(f, 1001, 1001); /* it was sent to the old one */
-	floors_are(*state, 0, 0);
+	low_marks_are(*state, 0, 0);
 }
 
 int main(void)
