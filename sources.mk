@@ -217,7 +217,6 @@ libqb_queue_a_SOURCES = \
 	src/queue/rewrite.c \
 	src/queue/rewrite.h \
 	src/queue/rewrite_bulk.c \
-	src/queue/room.c \
 	src/queue/schema.c \
 	src/queue/shape.c \
 	src/queue/system.c \
@@ -228,7 +227,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/verbs.c \
 	src/queue/verbs.h \
 	src/queue/wait.c \
-	src/queue/wait_int.h
+	src/queue/wait_int.h \
+	src/queue/waitq.c
 
 libqb_admin_a_SOURCES = \
 	src/admin/admin_int.h \

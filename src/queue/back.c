@@ -85,7 +85,7 @@ void wake_queues(struct qdb *db, const struct buf *names, struct head_mark mark)
 	if (buf_failed(names) || names->len == 0)
 		return;
 	for (; name < end; name += strlen(name) + 1) {
-		room_wake_from(db, name, 0, mark); /* a name may stand for several jobs */
+		waitq_wake_from(db, name, 0, mark); /* a name may stand for several jobs */
 		system_notify(db, name);
 	}
 }
@@ -105,7 +105,7 @@ void put_text_array(struct buf *b, const char *const *texts, int n)
 }
 
 /* From now on they may be ready, below the heads that are remembered; when that is known for sure
- * the rooms are woken. */
+ * the wait queues are woken. */
 static void expect_returned(struct qdb *db, const char *const *tokens, int n, struct head_mark mark)
 {
 	int64_t number, last = 0;

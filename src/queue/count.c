@@ -89,15 +89,15 @@ void count_served(struct qdb *db, const char *queue, unsigned jobs)
 	t->dropped = false; /* it is there again: somebody else made it */
 }
 
-void count_room_ended(struct qdb *db, const char *queue, const struct room_counts *n)
+void count_waitq_ended(struct qdb *db, const char *queue, const struct waitq_counts *n)
 {
 	struct tally *t = tally_get(db, queue);
 
 	if (t == NULL)
 		return;
-	t->rooms.wakes += n->wakes;
-	t->rooms.probes += n->probes;
-	t->rooms.handed += n->handed;
+	t->waitqs.wakes += n->wakes;
+	t->waitqs.probes += n->probes;
+	t->waitqs.handed += n->handed;
 }
 
 void count_free(struct qdb *db)

@@ -143,7 +143,7 @@ static void succeeded_for_nobody(const struct request *r)
 	wake_queues(r->db, &r->call.names, r->call.jobs_mark);
 	if (r->call.queue[0] == '\0')
 		return;
-	room_wake_from(r->db, r->call.queue, 0, r->call.mark);
+	waitq_wake_from(r->db, r->call.queue, 0, r->call.mark);
 	system_notify(r->db, r->call.queue);
 }
 

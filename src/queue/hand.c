@@ -44,11 +44,11 @@ static bool same_settings(const struct waiter *w, const struct task_settings *se
 	return same;
 }
 
-/* A room that has news lets its waiters ask: until then nobody knows what comes first. */
-static bool rooms_are_quiet(const struct waiter *w)
+/* A wait queue that has news lets its waiters ask: until then nobody knows what comes first. */
+static bool waitqs_are_quiet(const struct waiter *w)
 {
 	for (int i = 0; i < w->args.n_queues; i++)
-		if (w->members[i].room == NULL || w->members[i].room->credits > 0)
+		if (w->members[i].waitq == NULL || w->members[i].waitq->credits > 0)
 			return false;
 	return true;
 }
@@ -57,7 +57,7 @@ static bool fits(const struct waiter *w, struct pool *pool, enum qpayload payloa
 	const struct task_settings *settings)
 {
 	return w->item == NULL && w->pool == pool && !w->args.pop && !w->expired &&
-	       w->args.payload == payload && w->args.limit > 0 && rooms_are_quiet(w) &&
+	       w->args.payload == payload && w->args.limit > 0 && waitqs_are_quiet(w) &&
 	       client_is_alive(w->qc->client) && same_settings(w, settings);
 }
 
@@ -90,7 +90,7 @@ static void choose(struct hand *h, struct merge_statement *st, struct waiter *w,
 	w->n_taken = 0;
 	w->due_ms = DUE_UNKNOWN;
 	for (int i = 0; i < w->args.n_queues; i++)
-		w->members[i].gen = w->members[i].room->gen;
+		w->members[i].gen = w->members[i].waitq->gen;
 	w->stamp = registry_stamp(w->db);
 	for (int i = 0; i < t->jobs; i++) {
 		build_i32(&st->bytes[2], 4);
@@ -122,7 +122,7 @@ static void array_end(struct buf *b, int n)
 struct hand *hand_begin(
 	struct qdb *db, struct pool *pool, const char *queue, int jobs, struct merge_statement *st)
 {
-	struct room *r = room_find(db, queue);
+	struct waitq *r = waitq_find(db, queue);
 	int left = jobs, most = left < TAKERS_MAX ? left : TAKERS_MAX;
 	enum qpayload payload;
 	struct hand *h;

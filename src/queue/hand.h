@@ -1,7 +1,7 @@
 /*
  * Handing over: the takers who wait for what is being pushed. Their jobs are inserted leased to them,
  * by the statement that pushes; they are told when it is committed. Until then they keep their places
- * in their rooms.
+ * in their wait queues.
  */
 #ifndef QB_QUEUE_HAND_H
 #define QB_QUEUE_HAND_H

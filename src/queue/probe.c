@@ -1,6 +1,6 @@
 /*
  * Asking the database: the take of a waiter, merged with those that are alike, and its rows. Knows
- * nothing of rooms but that they count.
+ * nothing of wait queues but that they count.
  */
 #include <stdio.h>
 #include <string.h>
@@ -305,8 +305,8 @@ bool probe_start(struct waiter *w)
 	params[6] = text_param(NULL); /* of each batch its own */
 	probe_formats(w, formats);
 	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {
-		w->members[i].gen = w->members[i].room->gen;
-		w->members[i].room->n.probes++;
+		w->members[i].gen = w->members[i].waitq->gen;
+		w->members[i].waitq->n.probes++;
 	}
 	w->n_taken = 0;
 	w->due_ms = DUE_UNKNOWN;

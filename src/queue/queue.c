@@ -640,7 +640,7 @@ bool queue_start(void)
 	intercept_register(&interceptor, false);
 	pooler_on_shutdown(parks_shutdown);
 	pooler_on_moved(moved);
-	return touched_start() && merge_start() && back_start() && park_start() && room_start() &&
+	return touched_start() && merge_start() && back_start() && park_start() && waitq_start() &&
 	       await_start() && hold_start() && gauge_start() && maintain_start() && schema_start();
 }
 
@@ -657,7 +657,7 @@ void queue_free(void)
 	merge_stop();
 	back_stop();
 	park_free();
-	room_stop();
+	waitq_stop();
 	await_free();
 	hold_free();
 	gauge_stop();

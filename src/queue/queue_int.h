@@ -1,13 +1,13 @@
 /*
  * The private face of the queue module.
  *
- *   qdb       a database: is the schema there, its rooms, its system session
+ *   qdb       a database: is the schema there, its wait queues, its system session
  *   qclient   what we keep of a client: leases, its request, what it waits for
  *   request   a statement on the merged path: the engine runs it and answers (engine.c)
  *   park      a client that waits without a server: deadline, signs of life, ends (park.h)
  *   waiter    a TAKE or POP: asks the database, parks, is woken (wait.c)
  *   awaiting  an AWAIT: the same for the end of a job (await.c)
- *   room      the waiters of one queue of one database
+ *   wait queue      the waiters of one queue of one database
  *
  * Everything that ends a wait passes through leave() of its kind of park.
  */
@@ -94,7 +94,7 @@ struct qdb {
 	struct schema_failure *schema_failures; /* ABSENT: hash by role (schema.c) */
 	usec_t asked_at;
 	struct qclient *asking; /* clients whose statement waits for the answer */
-	struct room *rooms;     /* hash by name */
+	struct waitq *waitqs;     /* hash by name */
 	struct head *heads;     /* hash by name (head.c) */
 	struct system *system;  /* the LISTEN session; made with the first waiter */
 	struct tally *tallies;  /* what happened in each queue (count.c) */
@@ -242,7 +242,7 @@ void back_lost(struct qdb *db, struct pool *pool, const struct lost_jobs *lost);
 MUST_CHECK bool back_start(void);
 void back_stop(void);
 void put_text_array(struct buf *b, const char *const *texts, int n); /* text[] in binary */
-/* Names, each with its terminator: their rooms, here and elsewhere. mark: as for touch_from. */
+/* Names, each with its terminator: their wait queues, here and elsewhere. mark: as for touch_from. */
 void wake_queues(struct qdb *db, const struct buf *names, struct head_mark mark);
 
 /* hold.c: leases that are renewed while their connection lives */
@@ -373,12 +373,12 @@ void engine_cancel(struct qclient *qc);
 void engine_client_ended(struct qclient *qc);
 
 /* The queue that a row of names or a touched list speaks of has news. */
-void room_wake(struct qdb *db, const char *queue, unsigned jobs);
+void waitq_wake(struct qdb *db, const char *queue, unsigned jobs);
 /* ... and nothing of it lies below the mark, if it is one. */
-void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark);
+void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark);
 /* ... which came from another session. */
-void room_news(struct qdb *db, const char *queue);
-void rooms_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
+void waitq_news(struct qdb *db, const char *queue);
+void waitqs_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
 
 /* --- waiting --- */
 
@@ -442,8 +442,8 @@ bool then_is_whole(const struct then *t); /* its queues are known */
 /* The jobs are done; the client gets its answer from the take. Frees it. */
 void then_go_on(struct qclient *qc, struct then *t, const struct buf *names);
 
-MUST_CHECK bool room_start(void);
-void room_stop(void);
+MUST_CHECK bool waitq_start(void);
+void waitq_stop(void);
 /* Takes the contents of args. false: memory. */
 MUST_CHECK bool waiter_start(struct qclient *qc, struct take_args *args, const struct bind_values *bind, int n_columns);
 
@@ -506,7 +506,7 @@ void gauge_result(struct qdb *db, const char *queue, const char *const *figures,
 void gauge_step_ended(struct qdb *db, bool failed);
 
 /* What happened to those who waited for a queue. */
-struct room_counts {
+struct waitq_counts {
 	uint64_t wakes, probes, handed;
 };
 
@@ -515,7 +515,7 @@ struct tally {
 	UT_hash_handle hh;
 	uint64_t failed;
 	uint64_t served;          /* jobs that were given to clients */
-	struct room_counts rooms; /* of those that have ended */
+	struct waitq_counts wait queues; /* of those that have ended */
 	bool dropped;
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
@@ -528,7 +528,7 @@ void count_jobs_failed(struct qdb *db, const struct buf *names);
 /* A statement about the queue has succeeded; the last was to drop it. */
 void count_used(struct qdb *db, const char *queue, bool dropped);
 void count_served(struct qdb *db, const char *queue, unsigned jobs);
-void count_room_ended(struct qdb *db, const char *queue, const struct room_counts *n);
+void count_waitq_ended(struct qdb *db, const char *queue, const struct waitq_counts *n);
 const struct tally *count_of(const struct qdb *db, const char *queue); /* NULL: nothing happened */
 void count_free(struct qdb *db);
 

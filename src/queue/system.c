@@ -2,7 +2,7 @@
  * The proxy's own session in a database, through libpq: LISTENs for pushes that did not pass
  * through this proxy, and tells other proxies of those that did. It listens, looks and holds a
  * lock, and changes no row: what it says of itself are statements of pg_catalog alone, and it is no
- * superuser's unless the configuration asks for that. While it is down the rooms look for
+ * superuser's unless the configuration asks for that. While it is down the wait queues look for
  * themselves, more often.
  *
  * A proxy holds a shared advisory lock with its number while it is there; NOTIFY is sent only when
@@ -258,7 +258,7 @@ static void is_up(struct system *s)
 			"end of its lease only, if this proxy dies",
 			s->db->name);
 	/* LISTEN first, then look: nothing falls between */
-	rooms_wake_all(s->db);
+	waitqs_wake_all(s->db);
 	look_at_others(s);
 }
 
@@ -354,15 +354,15 @@ static void take_notifications(struct system *s)
 
 	while ((n = PQnotifies(s->pg)) != NULL) {
 		if (n->be_pid == PQbackendPID(s->pg)) {
-			/* our own: the rooms here know already */
+			/* our own: the wait queues here know already */
 		} else if (n->extra[0] == '\0') {
 			s->others = true;
 			s->look_at = loop_now(); /* who is it? */
 			loop_tick_at(s->tick, s->look_at);
 		} else if (strcmp(n->extra, ANY_QUEUE) == 0) {
-			rooms_wake_all(s->db);
+			waitqs_wake_all(s->db);
 		} else {
-			room_news(s->db, n->extra);
+			waitq_news(s->db, n->extra);
 		}
 		PQfreemem(n);
 	}

@@ -82,7 +82,7 @@ static void wake(struct qdb *db, struct touched **list)
 	for (struct touched *t = *list; t != NULL; t = t->next) {
 		if (!t->makes_ready)
 			continue;
-		room_wake_from(db, t->queue, t->jobs, t->mark);
+		waitq_wake_from(db, t->queue, t->jobs, t->mark);
 		system_notify(db, t->queue);
 	}
 	drop(list);
@@ -104,7 +104,7 @@ void touched_let_go(struct qclient *qc)
 {
 	for (struct touched *t = qc->touched; t != NULL; t = t->next)
 		if (t->locks)
-			room_wake(qc->db, t->queue, 0);
+			waitq_wake(qc->db, t->queue, 0);
 	touched_drop(qc);
 }
 
@@ -175,7 +175,7 @@ static void prepared_wake(struct qdb *db, usec_t now)
 {
 	db->prepared_due = false;
 	db->prepared_at = now;
-	rooms_wake_all(db);
+	waitqs_wake_all(db);
 	system_notify_any(db);
 }
 

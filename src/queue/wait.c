@@ -1,7 +1,7 @@
 /*
  * The waiting room: the life of a TAKE or POP. It asks the database; when it finds nothing and may
- * wait, it parks in the rooms of its queues, without a server connection, and asks again when a
- * room is woken (room.c). What all have in common who wait is park.c.
+ * wait, it parks in the wait queues of its queues, without a server connection, and asks again when a
+ * wait queue is woken (waitq.c). What all have in common who wait is park.c.
  *
  * Every wait ends through waiter_end().
  */
@@ -16,24 +16,24 @@ static uint64_t last_number;
 
 /* --- one waiter --- */
 
-static void leave_rooms(struct waiter *w)
+static void leave_waitqs(struct waiter *w)
 {
 	if (w->members == NULL)
 		return;
 	for (int i = 0; i < w->args.n_queues; i++) {
-		struct room *r = w->members[i].room;
+		struct waitq *r = w->members[i].waitq;
 
 		if (r == NULL)
 			continue;
 		DL_DELETE(r->members, &w->members[i]);
 		if (--r->n_members == 0) {
-			room_free(r);
+			waitq_free(r);
 			continue;
 		}
 		if (r->credits > r->n_members)
 			r->credits = r->n_members;
 		/* a credit that was kept for it is for the next one */
-		room_ready(r);
+		waitq_ready(r);
 	}
 	mem_free(w->members);
 	w->members = NULL;
@@ -41,7 +41,7 @@ static void leave_rooms(struct waiter *w)
 }
 
 /* In the order of coming: one that asked first may get here behind one that had no need to ask. */
-static void insert_member(struct room *r, struct member *m)
+static void insert_member(struct waitq *r, struct member *m)
 {
 	struct member *at = r->members != NULL ? r->members->prev : NULL;
 
@@ -54,18 +54,18 @@ static void insert_member(struct room *r, struct member *m)
 	r->n_members++;
 }
 
-static bool enter_rooms(struct waiter *w)
+static bool enter_waitqs(struct waiter *w)
 {
 	w->members = mem_zalloc((size_t)w->args.n_queues * sizeof(*w->members));
 	if (w->members == NULL)
 		return false;
 	for (int i = 0; i < w->args.n_queues; i++) {
 		struct member *m = &w->members[i];
-		struct room *r = room_get(w->db, w->args.queues[i]);
+		struct waitq *r = waitq_get(w->db, w->args.queues[i]);
 
 		if (r == NULL)
 			return false;
-		m->room = r;
+		m->waitq = r;
 		m->waiter = w;
 		insert_member(r, m);
 	}
@@ -103,8 +103,8 @@ bool waiter_is_stuck(const struct waiter *w)
 static void pass_on(struct waiter *w)
 {
 	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++)
-		if (w->members[i].room != NULL)
-			room_wake_one(w->members[i].room, 1);
+		if (w->members[i].waitq != NULL)
+			waitq_wake_one(w->members[i].waitq, 1);
 }
 
 static struct waiter *of_park(const struct park *p)
@@ -113,7 +113,7 @@ static struct waiter *of_park(const struct park *p)
 }
 
 /*
- * The one way out: of the rooms, the timers, the client. A statement that already runs is waited
+ * The one way out: of the wait queues, the timers, the client. A statement that already runs is waited
  * for by nobody: what it takes is given back.
  */
 static struct client *waiter_end(struct park *p)
@@ -127,7 +127,7 @@ static struct client *waiter_end(struct park *p)
 	}
 	if (w->hand != NULL)
 		(void)!hand_leave(w);
-	leave_rooms(w);
+	leave_waitqs(w);
 	park_leave(p);
 	if (w->qc != NULL)
 		w->qc->park = NULL;
@@ -204,7 +204,7 @@ static void forget_rows(struct waiter *w)
 }
 
 /* Does the next one in line ask already? It will say whether there is more. */
-static bool next_asks(const struct room *r, const struct waiter *w)
+static bool next_asks(const struct waitq *r, const struct waiter *w)
 {
 	const struct member *m = r->members;
 
@@ -213,27 +213,27 @@ static bool next_asks(const struct room *r, const struct waiter *w)
 	return m != NULL && waiter_is_busy(m->waiter) && !waiter_is_stuck(m->waiter);
 }
 
-/* What the rooms learn from jobs that were found: there may be more, and leases will end. */
-static void found_in_rooms(struct waiter *w)
+/* What the wait queues learn from jobs that were found: there may be more, and leases will end. */
+static void found_in_waitqs(struct waiter *w)
 {
 	usec_t soon = LOOK_AGAIN;
 
 	if (w->due_ms > 0 && (usec_t)w->due_ms * USEC_MSEC < soon)
 		soon = (usec_t)w->due_ms * USEC_MSEC;
 	for (int i = 0; i < w->n_taken; i++) {
-		struct room *r;
+		struct waitq *r;
 
 		if (i > 0 && strcmp(w->taken[i].queue, w->taken[i - 1].queue) == 0)
 			continue;
-		r = room_find(w->db, w->taken[i].queue);
+		r = waitq_find(w->db, w->taken[i].queue);
 		if (r == NULL)
 			continue;
 		if (r->unknown && r->credits == 0 && !next_asks(r, w))
 			r->credits = 1;
-		room_ready(r);
+		waitq_ready(r);
 		if (r->due_at > loop_now() + soon)
 			r->due_at = loop_now() + soon;
-		room_schedule(r);
+		waitq_schedule(r);
 	}
 }
 
@@ -331,7 +331,7 @@ static void deliver(struct waiter *w)
 	struct client *c = w->qc->client;
 	struct answer a = {0};
 
-	found_in_rooms(w);
+	found_in_waitqs(w);
 	if (would_be_cut_off(w)) {
 		forget_rows(w);
 		park_send_away(&w->park);
@@ -363,7 +363,7 @@ static void deliver(struct waiter *w)
 }
 
 /* from_front: it has looked at all there is, whatever the head thinks of its low_marks. */
-static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms, bool from_front)
+static void waitq_was_empty(struct waitq *r, uint64_t asked_gen, int64_t due_ms, bool from_front)
 {
 	usec_t now = loop_now(), look_at;
 
@@ -378,16 +378,16 @@ static void room_was_empty(struct room *r, uint64_t asked_gen, int64_t due_ms, b
 		r->credits = 0;
 		r->news_at = 0;
 		r->unknown = false;
-		room_unready(r);
+		waitq_unready(r);
 	}
 	/* woken meanwhile: the answer is older than the news */
-	room_ready(r);
-	room_schedule(r);
+	waitq_ready(r);
+	waitq_schedule(r);
 }
 
 static bool enter_or_fail(struct waiter *w)
 {
-	if (enter_rooms(w))
+	if (enter_waitqs(w))
 		return true;
 	park_no_memory(&w->park);
 	return false;
@@ -412,22 +412,22 @@ static void found_nothing(struct waiter *w)
 		struct member *m = &w->members[i];
 
 		if (fresh)
-			m->gen = m->room->gen;
-		room_was_empty(m->room, m->gen, w->due_ms, w->args.n_queues > 1);
-		/* something was announced before it was in the room: it may have asked too early */
+			m->gen = m->waitq->gen;
+		waitq_was_empty(m->waitq, m->gen, w->due_ms, w->args.n_queues > 1);
+		/* something was announced before it was in the wait queue: it may have asked too early */
 		if (fresh && w->wakes != w->db->wakes)
-			room_wake_one(m->room, 0);
+			waitq_wake_one(m->waitq, 0);
 	}
 }
 
-/* It left its rooms while it asked in vain: what it was woken for is for those who are there. */
+/* It left its wait queues while it asked in vain: what it was woken for is for those who are there. */
 static void others_ask(const struct waiter *w)
 {
 	for (int i = 0; i < w->args.n_queues; i++) {
-		struct room *r = room_find(w->db, w->args.queues[i]);
+		struct waitq *r = waitq_find(w->db, w->args.queues[i]);
 
 		if (r != NULL)
-			room_wake_one(r, 1);
+			waitq_wake_one(r, 1);
 	}
 }
 
@@ -477,7 +477,7 @@ void waiter_asked(void *arg, const struct pg_error *err)
 			give_back_taken(w);
 		else
 			others_ask(w);
-		found_in_rooms(w);
+		found_in_waitqs(w);
 		waiter_free(w);
 		return;
 	}
@@ -507,7 +507,7 @@ void waiter_asked(void *arg, const struct pg_error *err)
 /* Those whose jobs were not among what was pushed wait on, where they were. */
 void waiter_handed(struct waiter *w, bool ok)
 {
-	struct room *r = ok && w->n_taken > 0 ? room_find(w->db, w->taken[0].queue) : NULL;
+	struct waitq *r = ok && w->n_taken > 0 ? waitq_find(w->db, w->taken[0].queue) : NULL;
 
 	w->hand = NULL;
 	if (r != NULL)
@@ -516,7 +516,7 @@ void waiter_handed(struct waiter *w, bool ok)
 		forget_rows(w);
 	if (w->qc == NULL) {
 		give_back_taken(w);
-		found_in_rooms(w);
+		found_in_waitqs(w);
 		waiter_free(w);
 	} else if (w->n_taken > 0) {
 		deliver(w);
@@ -525,7 +525,7 @@ void waiter_handed(struct waiter *w, bool ok)
 	} else {
 		taken_free(w);
 		for (int i = 0; i < w->args.n_queues; i++)
-			room_ready(w->members[i].room);
+			waitq_ready(w->members[i].waitq);
 	}
 }
 
@@ -539,14 +539,14 @@ static bool same_question(const struct take_args *a, const struct take_args *b)
 	return lease && a->pop == b->pop;
 }
 
-/* Does somebody of the same role wait already in each of its rooms, who asked for the same? Then
+/* Does somebody of the same role wait already in each of its wait queues, who asked for the same? Then
  * nothing is there, and nothing is wrong. */
 static bool nothing_there(const struct waiter *w)
 {
 	if (park_must_leave(w->qc))
 		return false;
 	for (int i = 0; i < w->args.n_queues; i++) {
-		struct room *r = room_find(w->db, w->args.queues[i]);
+		struct waitq *r = waitq_find(w->db, w->args.queues[i]);
 
 		if (r == NULL || r->credits > 0 || r->members == NULL ||
 			r->members->prev->waiter->pool != w->pool ||
@@ -625,9 +625,9 @@ bool waiter_start(
 		w->args.since);
 	qc->park = &w->park;
 	w->due_ms = -1;
-	if (w->park.wait > 0 && nothing_there(w) && enter_rooms(w))
+	if (w->park.wait > 0 && nothing_there(w) && enter_waitqs(w))
 		return true;
-	leave_rooms(w);
+	leave_waitqs(w);
 	if (probe_start(w)) {
 		/* it may be long until a server is there to be asked; without memory it is that
 		 * long */

@@ -1,5 +1,5 @@
 /*
- * Between room.c (rooms and their timers), probe.c (asking the database) and wait.c (the life of a
+ * Between waitq.c (wait queues and their timers), probe.c (asking the database) and wait.c (the life of a
  * waiter).
  */
 #ifndef QB_QUEUE_WAIT_INT_H
@@ -18,16 +18,16 @@
 #define DUE_NEVER   (-1)
 #define DUE_UNKNOWN (-2) /* the rows went to others of the same batch */
 
-struct room;
+struct waitq;
 
 struct member {
-	struct member *prev, *next; /* of the room, longest waiter first */
-	struct room *room;
+	struct member *prev, *next; /* of the wait queue, longest waiter first */
+	struct waitq *waitq;
 	struct waiter *waiter;
-	uint64_t gen; /* of the room when its waiter last asked */
+	uint64_t gen; /* of the wait queue when its waiter last asked */
 };
 
-struct room {
+struct waitq {
 	UT_hash_handle hh;
 	struct heap_node timer; /* the next time to look */
 	struct qdb *db;
@@ -36,11 +36,11 @@ struct room {
 	unsigned credits; /* waiters that may ask now */
 	bool unknown;     /* more may be there than credits say: go on while something is found */
 	bool ready_marked;
-	struct room *ready_next;
+	struct waitq *ready_next;
 	uint64_t gen;  /* counts wakes */
 	usec_t news_at; /* the first wake that nobody has asked after yet; 0: none */
 	usec_t due_at; /* when something becomes ready by itself, as last heard */
-	struct room_counts n;
+	struct waitq_counts n;
 	char name[QSTMT_QUEUE_MAX + 1];
 };
 
@@ -55,12 +55,12 @@ struct taken {
 };
 
 struct waiter {
-	struct park park;   /* parked when it is in the rooms */
+	struct park park;   /* parked when it is in the wait queues */
 	struct qclient *qc; /* NULL: nobody is interested; only the task still runs */
 	struct qdb *db;
 	struct pool *pool;
 	struct take_args args;
-	struct member *members;  /* args.n_queues, or NULL: not in the rooms */
+	struct member *members;  /* args.n_queues, or NULL: not in the wait queues */
 	struct merge_item *item; /* asks; NULL: does not */
 	uint64_t number;         /* in the order in which they came */
 	struct hand *hand;       /* a push that may be its job is on its way; or NULL */
@@ -81,14 +81,14 @@ struct waiter {
 	usec_t news_at; /* why it asked last was known; 0: it had not waited */
 };
 
-/* room.c */
-struct room *room_find(struct qdb *db, const char *name);
-struct room *room_get(struct qdb *db, const char *name); /* makes it; NULL without memory */
-void room_free(struct room *r);
-void room_ready(struct room *r); /* to be served in the loop's phase, if it has credits */
-void room_unready(struct room *r);
-void room_schedule(struct room *r);
-void room_wake_one(struct room *r, unsigned jobs);
+/* waitq.c */
+struct waitq *waitq_find(struct qdb *db, const char *name);
+struct waitq *waitq_get(struct qdb *db, const char *name); /* makes it; NULL without memory */
+void waitq_free(struct waitq *r);
+void waitq_ready(struct waitq *r); /* to be served in the loop's phase, if it has credits */
+void waitq_unready(struct waitq *r);
+void waitq_schedule(struct waitq *r);
+void waitq_wake_one(struct waitq *r, unsigned jobs);
 
 static inline bool waiter_is_busy(const struct waiter *w)
 {
@@ -100,7 +100,7 @@ bool waiter_is_stuck(const struct waiter *w);
 
 /* probe.c: never calls back before it returns; false: memory. */
 bool probe_start(struct waiter *w);
-/* Room for so many jobs, before they are taken: out of memory, what is known of a job can be given back, and
+/* Wait queue for so many jobs, before they are taken: out of memory, what is known of a job can be given back, and
  * what is not cannot. More than TAKEN_AHEAD are made room for as they come. false: memory. */
 MUST_CHECK bool taken_reserve(struct waiter *w, int n);
 void taken_free(struct waiter *w);

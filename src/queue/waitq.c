@@ -1,5 +1,5 @@
 /*
- * Rooms: the waiters of a queue of a database, and the times at which to look. A room is woken by a
+ * Wait queues: the waiters of a queue of a database, and the times at which to look. A wait queue is woken by a
  * push that was committed, by a notification, by the time at which something becomes due, and now
  * and then to be sure; it then lets its waiters ask again, the longest first, one for each job that
  * is known to be there. What asking means is probe.c, what becomes of a waiter wait.c.
@@ -11,19 +11,19 @@
 
 static struct heap timers;
 static struct loop_tick *tick;
-static struct room *ready_head, **ready_tail = &ready_head;
+static struct waitq *ready_head, **ready_tail = &ready_head;
 
-struct room *room_find(struct qdb *db, const char *name)
+struct waitq *waitq_find(struct qdb *db, const char *name)
 {
-	struct room *r;
+	struct waitq *r;
 
-	HASH_FIND_STR(db->rooms, name, r);
+	HASH_FIND_STR(db->waitqs, name, r);
 	return r;
 }
 
-struct room *room_get(struct qdb *db, const char *name)
+struct waitq *waitq_get(struct qdb *db, const char *name)
 {
-	struct room *r = room_find(db, name);
+	struct waitq *r = waitq_find(db, name);
 
 	if (r != NULL)
 		return r;
@@ -33,16 +33,16 @@ struct room *room_get(struct qdb *db, const char *name)
 	r->db = db;
 	r->due_at = USEC_NEVER;
 	util_strlcpy(r->name, name, sizeof(r->name));
-	HASH_ADD_STR(db->rooms, name, r);
+	HASH_ADD_STR(db->waitqs, name, r);
 	if (r->hh.tbl != NULL)
 		return r;
 	mem_free(r);
 	return NULL;
 }
 
-void room_unready(struct room *r)
+void waitq_unready(struct waitq *r)
 {
-	struct room **at = &ready_head;
+	struct waitq **at = &ready_head;
 
 	if (!r->ready_marked)
 		return;
@@ -54,16 +54,16 @@ void room_unready(struct room *r)
 	r->ready_marked = false;
 }
 
-void room_free(struct room *r)
+void waitq_free(struct waitq *r)
 {
-	room_unready(r);
+	waitq_unready(r);
 	heap_remove(&timers, &r->timer);
-	HASH_DEL(r->db->rooms, r);
-	count_room_ended(r->db, r->name, &r->n);
+	HASH_DEL(r->db->waitqs, r);
+	count_waitq_ended(r->db, r->name, &r->n);
 	mem_free(r);
 }
 
-void room_ready(struct room *r)
+void waitq_ready(struct waitq *r)
 {
 	if (r->ready_marked || r->credits == 0)
 		return;
@@ -74,7 +74,7 @@ void room_ready(struct room *r)
 }
 
 /* Looks again when something is due, and after a while in any case. */
-void room_schedule(struct room *r)
+void waitq_schedule(struct waitq *r)
 {
 	const struct params *p = &conf_current()->p;
 	usec_t at = loop_now() + (system_is_up(r->db) ? p->queue_rescan : p->queue_safety_poll);
@@ -86,7 +86,7 @@ void room_schedule(struct room *r)
 		loop_tick_at(tick, at);
 }
 
-void room_wake_one(struct room *r, unsigned jobs)
+void waitq_wake_one(struct waitq *r, unsigned jobs)
 {
 	r->gen++;
 	r->n.wakes++;
@@ -97,25 +97,25 @@ void room_wake_one(struct room *r, unsigned jobs)
 	r->credits += jobs > 0 ? jobs : 1;
 	if (r->credits > r->n_members)
 		r->credits = r->n_members;
-	room_ready(r);
+	waitq_ready(r);
 }
 
 static void wake(struct qdb *db, const char *queue, unsigned jobs)
 {
-	struct room *r = room_find(db, queue);
+	struct waitq *r = waitq_find(db, queue);
 
 	db->wakes++;
 	if (r != NULL && r->n_members > 0)
-		room_wake_one(r, jobs);
+		waitq_wake_one(r, jobs);
 }
 
-void room_wake(struct qdb *db, const char *queue, unsigned jobs)
+void waitq_wake(struct qdb *db, const char *queue, unsigned jobs)
 {
 	head_suspect(db, queue);
 	wake(db, queue, jobs);
 }
 
-void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark)
+void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark)
 {
 	if (mark.place == HEAD_UNMARKED)
 		head_suspect(db, queue);
@@ -124,29 +124,29 @@ void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct hea
 	wake(db, queue, jobs);
 }
 
-void room_news(struct qdb *db, const char *queue)
+void waitq_news(struct qdb *db, const char *queue)
 {
 	head_news(db, queue);
 	wake(db, queue, 0);
 }
 
-void rooms_wake_all(struct qdb *db)
+void waitqs_wake_all(struct qdb *db)
 {
-	struct room *r, *tmp;
+	struct waitq *r, *tmp;
 
 	db->wakes++;
 	head_suspect_all(db);
-	HASH_ITER (hh, db->rooms, r, tmp)
-		room_wake_one(r, 0);
+	HASH_ITER (hh, db->waitqs, r, tmp)
+		waitq_wake_one(r, 0);
 }
 
 /*
- * The longest waiter first. One that asks already asked before the room was woken: it will ask
+ * The longest waiter first. One that asks already asked before the wait queue was woken: it will ask
  * again, so its credit is kept for it and not given to those behind, unless its answer does not
- * come. Who cannot ask leaves its rooms, and the last one of a room ends it: r is not looked at
+ * come. Who cannot ask leaves its wait queues, and the last one of a wait queue ends it: r is not looked at
  * again then.
  */
-static bool serve_room(struct room *r)
+static bool serve_waitq(struct waitq *r)
 {
 	unsigned left = r->credits;
 	struct member *m;
@@ -166,14 +166,14 @@ static bool serve_room(struct room *r)
 			r->news_at = 0;
 		if (probe_start(w))
 			continue;
-		room_ready(r);
+		waitq_ready(r);
 		waiter_ask_failed(w);
 		return any;
 	}
 	/* kept for one whose answer is to come */
 	if (r->credits > 0 && r->due_at > loop_now() + STUCK_AFTER) {
 		r->due_at = loop_now() + STUCK_AFTER;
-		room_schedule(r);
+		waitq_schedule(r);
 	}
 	return any;
 }
@@ -181,7 +181,7 @@ static bool serve_room(struct room *r)
 /* The loop phase: lets waiters ask. */
 static bool serve_ready(void *arg, usec_t now)
 {
-	struct room *r;
+	struct waitq *r;
 	bool any = false;
 
 	(void)arg;
@@ -191,7 +191,7 @@ static bool serve_ready(void *arg, usec_t now)
 		if (ready_head == NULL)
 			ready_tail = &ready_head;
 		r->ready_marked = false;
-		any |= serve_room(r);
+		any |= serve_waitq(r);
 	}
 	return any;
 }
@@ -202,23 +202,23 @@ static usec_t on_tick(void *arg, usec_t now)
 
 	(void)arg;
 	while ((n = heap_first(&timers)) != NULL && n->when <= now) {
-		struct room *r = CONTAINER_OF(n, struct room, timer);
+		struct waitq *r = CONTAINER_OF(n, struct waitq, timer);
 
 		r->due_at = USEC_NEVER;
-		room_wake_one(r, 0);
-		room_schedule(r);
+		waitq_wake_one(r, 0);
+		waitq_schedule(r);
 	}
 	return heap_deadline(&timers);
 }
 
-bool room_start(void)
+bool waitq_start(void)
 {
 	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
 	loop_phase(LOOP_PHASE_QUEUES, serve_ready, NULL);
 	return tick != NULL;
 }
 
-void room_stop(void)
+void waitq_stop(void)
 {
 	loop_tick_free(&tick);
 	heap_free(&timers);
@@ -226,7 +226,7 @@ void room_stop(void)
 
 /* --- snapshots --- */
 
-static unsigned count_asking(const struct room *r)
+static unsigned count_asking(const struct waitq *r)
 {
 	const struct member *m;
 	unsigned n = 0;
@@ -238,7 +238,7 @@ static unsigned count_asking(const struct room *r)
 
 /* Either may be NULL: nobody waits now, nothing has happened yet. */
 static struct queue_stat_queue stat_of(
-	const struct qdb *db, const struct room *r, const struct tally *t)
+	const struct qdb *db, const struct waitq *r, const struct tally *t)
 {
 	struct queue_stat_queue st = {.database = db->name,
 		.queue = r != NULL ? r->name : t->queue,
@@ -255,9 +255,9 @@ static struct queue_stat_queue stat_of(
 		st.handed = r->n.handed;
 	}
 	if (t != NULL) {
-		st.wakes += t->rooms.wakes;
-		st.probes += t->rooms.probes;
-		st.handed += t->rooms.handed;
+		st.wakes += t->waitqs.wakes;
+		st.probes += t->waitqs.probes;
+		st.handed += t->waitqs.handed;
 		st.served = t->served;
 		st.failed = t->failed;
 	}
@@ -268,7 +268,7 @@ static struct queue_stat_queue stat_of(
 void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *arg), void *arg)
 {
 	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
-		for (const struct room *r = db->rooms; r != NULL; r = r->hh.next) {
+		for (const struct waitq *r = db->waitqs; r != NULL; r = r->hh.next) {
 			struct queue_stat_queue st = stat_of(db, r, count_of(db, r->name));
 
 			fn(&st, arg);
@@ -276,7 +276,7 @@ void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *a
 		for (const struct tally *t = db->tallies; t != NULL; t = t->hh.next) {
 			struct queue_stat_queue st = stat_of(db, NULL, t);
 
-			if (!t->dropped && room_find(db, t->queue) == NULL)
+			if (!t->dropped && waitq_find(db, t->queue) == NULL)
 				fn(&st, arg);
 		}
 	}
