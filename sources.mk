@@ -188,8 +188,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/gauge.c \
 	src/queue/guard.c \
 	src/queue/guard.h \
-	src/queue/hand.c \
-	src/queue/hand.h \
+	src/queue/handoff.c \
+	src/queue/handoff.h \
 	src/queue/head.c \
 	src/queue/head.h \
 	src/queue/head_int.h \

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "wire/msg.h"
-#include "hand.h"
+#include "handoff.h"
 #include "head_int.h"
 
 struct shape {
@@ -196,33 +196,33 @@ static bool priority_of(const struct bind_param *p, int64_t *ret)
 				     *ret >= INT32_MIN && *ret <= INT32_MAX);
 }
 
-#define HAND_OIDS                                                                                  \
+#define HANDOFF_OIDS                                                                               \
 	OID_INT4_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY, OID_INT8, OID_INT8_ARRAY, OID_INT8_ARRAY,  \
 		OID_INT8, OID_INT8
 
-/* The function of each kind of pushes; its parameters, and behind them those of the hand over. */
+/* The function of each kind of pushes; its parameters, and behind them those of the handoff. */
 static const struct {
 	const char *function, *more; /* more: arguments behind the others */
 	const char *from;
 	int n_params, values; /* values: of each job */
 	uint32_t oids[16];
-} hands[] = {
+} handoffs[] = {
 	[SHAPE_PLAIN] = {"_hand_", "", "", 8, 1,
 		{OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT,
-			OID_INTERVAL, OID_INT4, HAND_OIDS}},
+			OID_INTERVAL, OID_INT4, HANDOFF_OIDS}},
 	[SHAPE_OPTIONS] = {"_hand_", ", $4, queue._check_push($6, $7, $8), $7, $8", "", 8, 1,
 		{OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT,
-			OID_INTERVAL, OID_INT4, HAND_OIDS}},
+			OID_INTERVAL, OID_INT4, HANDOFF_OIDS}},
 	/* it waits for nobody's transaction, see merge_keyed() */
 	[SHAPE_KEYED] = {"_hand_keys_", ", $4, $5 AND patience IS NOT NULL",
 		"pg_catalog.set_config('lock_timeout', '50ms', true) AS patience, "
 		"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, ",
-		5, 3, {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_TEXT, OID_BOOL, HAND_OIDS}},
+		5, 3, {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_TEXT, OID_BOOL, HANDOFF_OIDS}},
 };
 
-static void put_hand(struct buf *text, enum shape_push push, int64_t number)
+static void put_handoff(struct buf *text, enum shape_push push, int64_t number)
 {
-	int n = hands[push].n_params;
+	int n = handoffs[push].n_params;
 
 	buf_printf(text,
 		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
@@ -231,27 +231,27 @@ static void put_hand(struct buf *text, enum shape_push push, int64_t number)
 		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
 		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
 		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
-		hands[push].from, hands[push].function, (long long)number, n + 1, n + 2, n + 3,
-		n + 4, n + 5, n + 6, n + 7, hands[push].more, n + 8, (long long)number);
+		handoffs[push].from, handoffs[push].function, (long long)number, n + 1, n + 2,
+		n + 3, n + 4, n + 5, n + 6, n + 7, handoffs[push].more, n + 8, (long long)number);
 }
 
 /* Its first jobs go to those who wait for them. That it may be so says that nothing is ready before
  * them. */
 struct handing {
-	struct hand *hand;
+	struct handoff *handoff;
 	struct flight *flight; /* or NULL */
 };
 
-static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t number)
+static bool fill_handoff(struct shape *s, struct merge_statement *st, int64_t number)
 {
 	int64_t priority;
 	struct handing *h;
 
 	if (!priority_of(&st->params[2], &priority) || (h = mem_zalloc(sizeof(*h))) == NULL)
 		return false;
-	h->hand = hand_begin(
-		s->head->db, s->pool, s->head->name, st->n_values / hands[s->push].values, st);
-	if (h->hand == NULL) {
+	h->handoff = handoff_begin(
+		s->head->db, s->pool, s->head->name, st->n_values / handoffs[s->push].values, st);
+	if (h->handoff == NULL) {
 		mem_free(h);
 		return false;
 	}
@@ -261,8 +261,8 @@ static bool fill_hand(struct shape *s, struct merge_statement *st, int64_t numbe
 	st->params[st->n_params++] = number_param(st->small[1], low_mark_of(s->head, priority));
 	put_low_marks(st, s->head, priority);
 	put_seed(st);
-	st->oids = hands[s->push].oids;
-	put_hand(&st->text, s->push, number);
+	st->oids = handoffs[s->push].oids;
+	put_handoff(&st->text, s->push, number);
 	st->kind++; /* another function */
 	st->direct = st->risky = true;
 	st->flight = h;
@@ -274,7 +274,7 @@ static void fill_push(void *arg, struct merge_statement *st)
 	struct shape *s = arg;
 	int64_t number = number_of(s);
 
-	if (number == 0 || fill_hand(s, st, number) || s->push != SHAPE_PLAIN)
+	if (number == 0 || fill_handoff(s, st, number) || s->push != SHAPE_PLAIN)
 		return;
 	buf_printf(&st->text,
 		"SELECT queue._push_%lld($2, coalesce($3, 0), NULL, NULL) AS id "
@@ -289,7 +289,7 @@ static bool push_row(void *arg, const uint8_t **body, size_t *len)
 {
 	const struct handing *h = arg;
 	struct told told = told_read(*body, *len, 1); /* before it becomes the row of who pushes */
-	bool handed = hand_row(h->hand, body, len);
+	bool handed = handoff_row(h->handoff, body, len);
 
 	if (handed && h->flight != NULL && told.has_place)
 		flight_saw(h->flight, told.priority, told.place);
@@ -303,7 +303,7 @@ static void push_ended(void *arg, const struct pg_error *err)
 	mem_free(arg);
 	if (h.flight != NULL)
 		flight_end(h.flight, err == NULL);
-	hand_end(h.hand, err);
+	handoff_end(h.handoff, err);
 }
 
 static void push_lost(void *arg, const struct merge_lost *lost)
@@ -311,7 +311,7 @@ static void push_lost(void *arg, const struct merge_lost *lost)
 	const struct handing *h = arg;
 
 	if (h->flight != NULL)
-		hand_lost(h->hand, h->flight->head->name, lost);
+		handoff_lost(h->handoff, h->flight->head->name, lost);
 }
 
 const struct merge_shape head_push = {.fill = fill_push,

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "hand.h"
+#include "handoff.h"
 #include "head.h"
 #include "wait_int.h"
 
@@ -89,7 +89,7 @@ usec_t waiter_asks_since(const struct waiter *w)
 {
 	if (w->item != NULL)
 		return merge_sent_at(w->item);
-	return w->hand != NULL ? hand_sent_at(w->hand) : 0;
+	return w->handoff != NULL ? handoff_sent_at(w->handoff) : 0;
 }
 
 bool waiter_is_stuck(const struct waiter *w)
@@ -125,8 +125,8 @@ static struct client *waiter_end(struct park *p)
 		w->item = NULL;
 		pass_on(w);
 	}
-	if (w->hand != NULL)
-		(void)!hand_leave(w);
+	if (w->handoff != NULL)
+		(void)!handoff_leave(w);
 	leave_waitqs(w);
 	park_leave(p);
 	if (w->qc != NULL)
@@ -509,7 +509,7 @@ void waiter_handed(struct waiter *w, bool ok)
 {
 	struct waitq *r = ok && w->n_taken > 0 ? waitq_find(w->db, w->taken[0].queue) : NULL;
 
-	w->hand = NULL;
+	w->handoff = NULL;
 	if (r != NULL)
 		r->n.handed += (uint64_t)w->n_taken;
 	if (!ok)
@@ -573,7 +573,7 @@ static bool is_over(struct park *p)
 	usec_t since = waiter_asks_since(w);
 
 	w->expired = true;
-	if (w->hand != NULL && hand_leave(w))
+	if (w->handoff != NULL && handoff_leave(w))
 		since = 0;
 	if (since == 0 || (waiter_is_stuck(w) && !w->args.pop))
 		return true;

@@ -63,7 +63,7 @@ struct waiter {
 	struct member *members;  /* args.n_queues, or NULL: not in the wait queues */
 	struct merge_item *item; /* asks; NULL: does not */
 	uint64_t number;         /* in the order in which they came */
-	struct hand *hand;       /* a push that may be its job is on its way; or NULL */
+	struct handoff *handoff;       /* a push that may be its job is on its way; or NULL */
 	int16_t *formats;
 	int n_formats, n_columns;
 	bool expired;
@@ -92,7 +92,7 @@ void waitq_wake_one(struct waitq *r, unsigned jobs);
 
 static inline bool waiter_is_busy(const struct waiter *w)
 {
-	return w->item != NULL || w->hand != NULL;
+	return w->item != NULL || w->handoff != NULL;
 }
 
 usec_t waiter_asks_since(const struct waiter *w); /* when a server got its statement; 0: none has one of it */

@@ -1,5 +1,5 @@
 /*
- * Takers of what is being pushed (hand.h). A waiter is chosen if the same statement can serve it:
+ * Takers of what is being pushed (handoff.h). A waiter is chosen if the same statement can serve it:
  * its role and settings are those who push, its columns are wanted in the same formats as the first
  * one's. At the first that is not, choosing ends: who waits longer is not passed over. It knows
  * nothing of SQL.
@@ -8,7 +8,7 @@
 
 #include "wire/build.h"
 #include "wire/msg.h"
-#include "hand.h"
+#include "handoff.h"
 #include "head.h"
 
 #define TAKERS_MAX 1000
@@ -18,7 +18,7 @@ struct taker {
 	int jobs;              /* that it may get */
 };
 
-struct hand {
+struct handoff {
 	struct batch *batch;
 	int n, at;  /* at: who gets the next one */
 	int n_jobs; /* that are for somebody */
@@ -75,7 +75,7 @@ static void put_text(struct buf *b, const char *s)
 	build_row_value(b, s, s != NULL ? (int32_t)strlen(s) : -1);
 }
 
-static void choose(struct hand *h, struct merge_statement *st, struct waiter *w, int left)
+static void choose(struct handoff *h, struct merge_statement *st, struct waiter *w, int left)
 {
 	struct taker *t = &h->takers[h->n++];
 
@@ -85,7 +85,7 @@ static void choose(struct hand *h, struct merge_statement *st, struct waiter *w,
 	}
 	t->waiter = w;
 	t->jobs = w->args.limit < left ? w->args.limit : left;
-	w->hand = h;
+	w->handoff = h;
 	w->news_at = loop_now();
 	w->n_taken = 0;
 	w->due_ms = DUE_UNKNOWN;
@@ -119,13 +119,13 @@ static void array_end(struct buf *b, int n)
 		memcpy(b->data + 12, be, sizeof(be));
 }
 
-struct hand *hand_begin(
+struct handoff *handoff_begin(
 	struct qdb *db, struct pool *pool, const char *queue, int jobs, struct merge_statement *st)
 {
 	struct waitq *r = waitq_find(db, queue);
 	int left = jobs, most = left < TAKERS_MAX ? left : TAKERS_MAX;
 	enum qpayload payload;
-	struct hand *h;
+	struct handoff *h;
 	struct member *m;
 
 	if (r == NULL || r->credits > 0 || left == 0 || !head_payload(db, queue, &payload))
@@ -133,14 +133,14 @@ struct hand *hand_begin(
 	h = mem_alloc(sizeof(*h) + (size_t)most * sizeof(h->takers[0]));
 	if (h == NULL)
 		return NULL;
-	*h = (struct hand){.batch = st->batch, .row = BUF_INIT};
+	*h = (struct handoff){.batch = st->batch, .row = BUF_INIT};
 	array_begin(&st->bytes[2], OID_INT4);
 	array_begin(&st->bytes[3], OID_TEXT);
 	array_begin(&st->bytes[4], OID_TEXT);
 	DL_FOREACH (r->members, m) {
 		struct waiter *w = m->waiter;
 
-		if (w->hand != NULL || waiter_is_stuck(w))
+		if (w->handoff != NULL || waiter_is_stuck(w))
 			continue;
 		if (left == 0 || h->n == most || !fits(w, pool, payload, st->settings) ||
 			(h->n > 0 && !same_formats(st, w)) || !taken_reserve(w, w->args.limit))
@@ -159,21 +159,21 @@ struct hand *hand_begin(
 	return NULL;
 }
 
-usec_t hand_sent_at(const struct hand *h)
+usec_t handoff_sent_at(const struct handoff *h)
 {
 	return merge_batch_sent_at(h->batch);
 }
 
-bool hand_leave(struct waiter *w)
+bool handoff_leave(struct waiter *w)
 {
-	struct hand *h = w->hand;
+	struct handoff *h = w->handoff;
 
 	if (!merge_refill(h->batch))
 		return false;
 	for (int i = 0; i < h->n; i++)
 		if (h->takers[i].waiter == w)
 			h->takers[i].waiter = NULL;
-	w->hand = NULL;
+	w->handoff = NULL;
 	return true;
 }
 
@@ -212,9 +212,9 @@ static void one_column(struct buf *b, const uint8_t *p, size_t len)
 	build_bytes(b, p, len);
 }
 
-bool hand_row(void *arg, const uint8_t **body, size_t *len)
+bool handoff_row(void *arg, const uint8_t **body, size_t *len)
 {
-	struct hand *h = arg;
+	struct handoff *h = arg;
 	struct taker *t = h->at < h->n ? &h->takers[h->at] : NULL;
 	bool taken = false, blocked = false;
 	size_t at = 0;
@@ -238,9 +238,9 @@ bool hand_row(void *arg, const uint8_t **body, size_t *len)
 }
 
 /* Each kind of lease is looked for: the end of a lease tells where in the table its job is. */
-void hand_lost(void *arg, const char *queue, const struct merge_lost *lost)
+void handoff_lost(void *arg, const char *queue, const struct merge_lost *lost)
 {
-	const struct hand *h = arg;
+	const struct handoff *h = arg;
 	char name[1][QSTMT_QUEUE_MAX + 1];
 	struct lost_jobs jobs = {.names = (const char(*)[QSTMT_QUEUE_MAX + 1]) name,
 		.n_names = 1,
@@ -261,9 +261,9 @@ void hand_lost(void *arg, const char *queue, const struct merge_lost *lost)
 }
 
 /* Longest waiter first: their answers leave in the order in which they came. */
-void hand_end(void *arg, const struct pg_error *err)
+void handoff_end(void *arg, const struct pg_error *err)
 {
-	struct hand *h = arg;
+	struct handoff *h = arg;
 
 	for (int i = 0; i < h->n; i++)
 		if (h->takers[i].waiter != NULL)
