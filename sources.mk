@@ -120,6 +120,7 @@ libqb_auth_a_SOURCES = \
 libqb_pool_a_SOURCES = \
 	src/pool/account.c \
 	src/pool/adopt.c \
+	src/pool/affinity.c \
 	src/pool/cancel.c \
 	src/pool/client.c \
 	src/pool/client_auth.c \
@@ -131,7 +132,6 @@ libqb_pool_a_SOURCES = \
 	src/pool/extq.c \
 	src/pool/extq_bind.c \
 	src/pool/extq_int.h \
-	src/pool/home.c \
 	src/pool/hosts.c \
 	src/pool/istr.c \
 	src/pool/janitor.c \
@@ -340,6 +340,7 @@ qb_units = \
 	etc/qbouncer.socket
 
 qb_unit_tests = \
+	test/unit/test_affinity \
 	test/unit/test_auth_erase \
 	test/unit/test_auth_file \
 	test/unit/test_auth_login \
@@ -360,7 +361,6 @@ qb_unit_tests = \
 	test/unit/test_hba \
 	test/unit/test_head \
 	test/unit/test_hist \
-	test/unit/test_home \
 	test/unit/test_ini \
 	test/unit/test_interval \
 	test/unit/test_ldap \
@@ -395,6 +395,10 @@ qb_unit_files = \
 	test/unit/counted.h \
 	test/unit/net_fixture.h \
 	test/unit/queue_samples.h
+
+test_unit_test_affinity_SOURCES = test/unit/test_affinity.c
+test_unit_test_affinity_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_affinity_LDADD = $(POOL_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_auth_erase_SOURCES = test/unit/test_auth_erase.c
 test_unit_test_auth_erase_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -475,10 +479,6 @@ test_unit_test_head_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_hist_SOURCES = test/unit/test_hist.c
 test_unit_test_hist_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_hist_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
-
-test_unit_test_home_SOURCES = test/unit/test_home.c
-test_unit_test_home_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_home_LDADD = $(POOL_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_ini_SOURCES = test/unit/test_ini.c
 test_unit_test_ini_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

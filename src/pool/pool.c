@@ -90,7 +90,7 @@ void pool_free(struct pool **pp)
 		if (ready_tail == &p->ready_next)
 			ready_tail = at;
 	}
-	home_free(p);
+	affinity_free(p);
 	vars_clear(&p->welcome);
 	session_forget_began(p);
 	prove_forget(p);
@@ -340,7 +340,7 @@ static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct
 	for (t = any != NULL ? p->tasks : NULL; t != NULL && left > 0; t = t->next, left--) {
 		if (t->seq <= *seen)
 			continue;
-		*ret = t->kind != 0 ? home_choose(t, now) : any;
+		*ret = t->kind != 0 ? affinity_choose(t, now) : any;
 		if (*ret != NULL)
 			return t;
 		*seen = t->seq;

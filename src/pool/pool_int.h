@@ -394,7 +394,7 @@ struct server {
 	struct pool *pool;
 	struct client *link;
 	struct task *task;
-	unsigned n_kinds; /* of tasks, whose home it is: home.c */
+	unsigned n_kinds; /* of tasks, whose home it is: affinity.c */
 	struct server_login *login;
 	struct expect_ring expect;
 	struct sprep *prepared;     /* hash by pstmt */
@@ -496,7 +496,7 @@ struct pool {
 	struct server_list servers[SERVER_STATES];
 	struct task *tasks;     /* waiting for a server; longest first */
 	unsigned n_tasks;
-	struct home *homes;     /* hash by kind of task */
+	struct affinity *homes;     /* hash by kind of task */
 	usec_t first_call, later_call; /* what tasks take where their kind was not before, and where it was */
 	unsigned n_pinned;      /* clients that keep their servers */
 	bool moved;             /* what is known of it was sent to the process that takes over */
@@ -594,12 +594,12 @@ void pool_keep_minimum(struct pool *p, usec_t now); /* min_pool_size */
 /* Why the pool gets no further server, for those who wait: the limit and what to raise. */
 void pool_explain_limit(const struct pool *p, struct pg_error *err);
 
-/* home.c */
+/* affinity.c */
 /* Some server is free. NULL: the task waits for a better one. */
-struct server *home_choose(struct task *t, usec_t now);
-void home_took(const struct task *t, usec_t time); /* it has succeeded */
-void home_lost(struct server *s); /* it is closed */
-void home_free(struct pool *p);
+struct server *affinity_choose(struct task *t, usec_t now);
+void affinity_took(const struct task *t, usec_t time); /* it has succeeded */
+void affinity_lost(struct server *s); /* it is closed */
+void affinity_free(struct pool *p);
 
 /* client.c */
 extern struct client_list client_logins, client_dead, client_consoles;

@@ -149,7 +149,7 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	p->db->n_servers--;
 	p->account->servers--;
 	cancel_forget_server(s);
-	home_lost(s);
+	affinity_lost(s);
 	if (s->for_listen)
 		listen_lost(s, for_client);
 	pool_mark_ready(p);

@@ -317,7 +317,7 @@ static void finished(struct server *s)
 
 	s->task = NULL;
 	if (!t->failed)
-		home_took(t, loop_now() - s->request_time);
+		affinity_took(t, loop_now() - s->request_time);
 	if (s->tx != 'I')
 		server_close(s, "transaction left open by a task", NULL);
 	else

@@ -8,7 +8,7 @@
  * here. Nothing is lost by forgetting one.
  *
  * How long it waits: while that is less than what a first call takes more than others, as measured.
- * A kind whose tasks wait for too much of the time gets one more home (of more than HOMES_MAX the
+ * A kind whose tasks wait for too much of the time gets one more home (of more than AFFINITIES_MAX the
  * one that was used longest ago is forgotten): one that is asked for all the time comes to have
  * several, of a thousand that are rare each keeps to its one. Nobody waits for a server that a
  * client has, or whose statement takes long.
@@ -17,55 +17,55 @@
  */
 #include "pool_int.h"
 
-#define KINDS_MAX     20000 /* of a pool; the oldest is forgotten */
-#define HOMES_MAX     8
-#define LOOK_MAX      8        /* free servers among which a new home is chosen */
-#define CROWD         8        /* kinds that a server may have without being thought fuller */
-#define PERIOD        USEC_SEC /* what tasks of a kind have waited counts half after this */
-#define SHARE_OF_KIND USEC_MSEC
-#define SHARE_MAX     (200 * USEC_MSEC)
-#define FADE          16 /* what calls have cost is forgotten in so many */
-#define GAIN_MIN      (1 * USEC_MSEC)
-#define GAIN_MAX      (50 * USEC_MSEC)
-#define TOO_LONG      4 /* times the usual: what runs for longer is not waited for */
-#define PATIENCE      4 /* of one task, in such times */
+#define KINDS_MAX      20000 /* of a pool; the oldest is forgotten */
+#define AFFINITIES_MAX 8
+#define LOOK_MAX       8        /* free servers among which a new home is chosen */
+#define CROWD          8        /* kinds that a server may have without being thought fuller */
+#define PERIOD         USEC_SEC /* what tasks of a kind have waited counts half after this */
+#define SHARE_OF_KIND  USEC_MSEC
+#define SHARE_MAX      (200 * USEC_MSEC)
+#define FADE           16 /* what calls have cost is forgotten in so many */
+#define GAIN_MIN       (1 * USEC_MSEC)
+#define GAIN_MAX       (50 * USEC_MSEC)
+#define TOO_LONG       4 /* times the usual: what runs for longer is not waited for */
+#define PATIENCE       4 /* of one task, in such times */
 
-struct home {
+struct affinity {
 	UT_hash_handle hh;
 	uint64_t kind;
 	usec_t waited; /* its tasks in sum, of late, since it got its last home */
 	usec_t halved; /* when `waited` was last */
 	unsigned n;
-	struct server *server[HOMES_MAX]; /* the last one used first */
+	struct server *server[AFFINITIES_MAX]; /* the last one used first */
 };
 
-static struct home *find(const struct pool *p, uint64_t kind)
+static struct affinity *find(const struct pool *p, uint64_t kind)
 {
-	struct home *h;
+	struct affinity *h;
 
-	HASH_FIND(hh, p->homes, &kind, sizeof(kind), h);
+	HASH_FIND(hh, p->affinities, &kind, sizeof(kind), h);
 	return h;
 }
 
-static void drop(struct pool *p, struct home *h)
+static void drop(struct pool *p, struct affinity *h)
 {
 	for (unsigned i = 0; i < h->n; i++)
 		h->server[i]->n_kinds--;
-	HASH_DEL(p->homes, h);
+	HASH_DEL(p->affinities, h);
 	mem_free(h);
 }
 
-void home_free(struct pool *p)
+void affinity_free(struct pool *p)
 {
-	while (p->homes != NULL)
-		drop(p, p->homes);
+	while (p->affinities != NULL)
+		drop(p, p->affinities);
 }
 
-void home_lost(struct server *s)
+void affinity_lost(struct server *s)
 {
-	struct home *h, *tmp;
+	struct affinity *h, *tmp;
 
-	HASH_ITER (hh, s->pool->homes, h, tmp) {
+	HASH_ITER (hh, s->pool->affinities, h, tmp) {
 		if (s->n_kinds == 0)
 			break;
 		for (unsigned i = 0; i < h->n; i++)
@@ -79,7 +79,7 @@ void home_lost(struct server *s)
 
 /* --- which --- */
 
-static void to_front(struct home *h, unsigned i)
+static void to_front(struct affinity *h, unsigned i)
 {
 	struct server *s = h->server[i];
 
@@ -89,22 +89,22 @@ static void to_front(struct home *h, unsigned i)
 }
 
 /* Without memory it has no home: the next one of its kind goes anywhere, too. */
-static void settle(struct pool *p, struct home *h, uint64_t kind, struct server *s, usec_t now)
+static void settle(struct pool *p, struct affinity *h, uint64_t kind, struct server *s, usec_t now)
 {
 	if (h == NULL) {
-		if (HASH_COUNT(p->homes) >= KINDS_MAX)
-			drop(p, p->homes);
+		if (HASH_COUNT(p->affinities) >= KINDS_MAX)
+			drop(p, p->affinities);
 		h = mem_zalloc(sizeof(*h));
 		if (h == NULL)
 			return;
 		h->kind = kind;
-		HASH_ADD(hh, p->homes, kind, sizeof(kind), h);
+		HASH_ADD(hh, p->affinities, kind, sizeof(kind), h);
 		if (h->hh.tbl == NULL) {
 			mem_free(h);
 			return;
 		}
 	}
-	if (h->n == HOMES_MAX)
+	if (h->n == AFFINITIES_MAX)
 		h->server[--h->n]->n_kinds--;
 	h->server[h->n] = s;
 	to_front(h, h->n++);
@@ -135,7 +135,7 @@ static void fade(usec_t *v, usec_t latest)
 	*v = *v == 0 ? latest : *v - *v / FADE + latest / FADE;
 }
 
-void home_took(const struct task *t, usec_t time)
+void affinity_took(const struct task *t, usec_t time)
 {
 	struct pool *p = t->pool;
 
@@ -155,12 +155,13 @@ static usec_t gain(const struct pool *p)
  * needed costs little where kinds are few. */
 static usec_t share(const struct pool *p)
 {
-	usec_t t = HASH_COUNT(p->homes) * SHARE_OF_KIND, least = gain(p);
+	usec_t t = HASH_COUNT(p->affinities) * SHARE_OF_KIND, least = gain(p);
 
 	return t < least ? least : t > SHARE_MAX ? SHARE_MAX : t;
 }
 
-static bool is_worth_waiting(const struct pool *p, const struct home *h, usec_t waited, usec_t now)
+static bool is_worth_waiting(
+	const struct pool *p, const struct affinity *h, usec_t waited, usec_t now)
 {
 	usec_t usual = gain(p) + TOO_LONG * p->later_call;
 
@@ -172,7 +173,7 @@ static bool is_worth_waiting(const struct pool *p, const struct home *h, usec_t 
 	return false;
 }
 
-static void add_waited(struct home *h, usec_t waited, usec_t now)
+static void add_waited(struct affinity *h, usec_t waited, usec_t now)
 {
 	h->waited += waited;
 	if (now - h->halved < PERIOD)
@@ -181,10 +182,10 @@ static void add_waited(struct home *h, usec_t waited, usec_t now)
 	h->halved = now;
 }
 
-struct server *home_choose(struct task *t, usec_t now)
+struct server *affinity_choose(struct task *t, usec_t now)
 {
 	struct pool *p = t->pool;
-	struct home *h = find(p, t->kind);
+	struct affinity *h = find(p, t->kind);
 	usec_t waited = t->held_since != 0 ? now - t->held_since : 0;
 	struct server *s;
 

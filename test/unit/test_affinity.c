@@ -1,5 +1,5 @@
 /*
- * Which server a task of some kind is given, and when it waits for one: home.c.
+ * Which server a task of some kind is given, and when it waits for one: affinity.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -40,7 +40,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
-	home_free(&pool);
+	affinity_free(&pool);
 	for (int i = 0; i < MORE; i++)
 		assert_int_equal(server[i].n_kinds, 0);
 	return 0;
@@ -58,13 +58,13 @@ static void becomes(int i, enum server_state to)
 static int gets(uint64_t kind)
 {
 	struct task t = {.pool = &pool, .kind = kind};
-	struct server *s = home_choose(&t, now);
+	struct server *s = affinity_choose(&t, now);
 
 	return s != NULL ? (int)(s - server) : -1;
 }
 
 /* Of all kinds together. */
-static unsigned homes(void)
+static unsigned affinities(void)
 {
 	unsigned n = 0;
 
@@ -80,23 +80,23 @@ static void others(uint64_t n)
 		assert_true(gets(kind) >= 0);
 }
 
-/* So long it waits for its home, and then gets it. */
-static void waits(uint64_t kind, int home, usec_t time)
+/* So long it waits for its server, and then gets it. */
+static void waits(uint64_t kind, int mine, usec_t time)
 {
 	struct task t = {.pool = &pool, .kind = kind};
 
-	becomes(home, SERVER_TASK);
-	assert_null(home_choose(&t, now));
+	becomes(mine, SERVER_TASK);
+	assert_null(affinity_choose(&t, now));
 	now += time;
-	becomes(home, SERVER_IDLE);
-	assert_ptr_equal(home_choose(&t, now), &server[home]);
+	becomes(mine, SERVER_IDLE);
+	assert_ptr_equal(affinity_choose(&t, now), &server[mine]);
 }
 
 static void takes(uint64_t kind, bool first, usec_t time)
 {
 	struct task t = {.pool = &pool, .kind = kind, .first = first};
 
-	home_took(&t, time);
+	affinity_took(&t, time);
 }
 
 static void test_it_comes_back(void **state)
@@ -133,11 +133,11 @@ static void test_it_waits_for_what_a_first_call_costs(void **state)
 	assert_int_equal(gets(7), 0);
 	others(100);
 	becomes(0, SERVER_TASK);
-	assert_null(home_choose(&t, now));
+	assert_null(affinity_choose(&t, now));
 	now += 17 * USEC_MSEC; /* 10 that it gains, and four times the usual */
-	assert_null(home_choose(&t, now));
+	assert_null(affinity_choose(&t, now));
 	now += 2 * USEC_MSEC;
-	assert_ptr_equal(home_choose(&t, now), &server[1]);
+	assert_ptr_equal(affinity_choose(&t, now), &server[1]);
 	assert_true(t.first);
 }
 
@@ -148,7 +148,7 @@ static void test_it_does_not_wait_for_ever(void **state)
 
 	(void)state;
 	assert_int_equal(gets(7), 0);
-	while (home_choose(&t, now) == NULL || turns == 0) {
+	while (affinity_choose(&t, now) == NULL || turns == 0) {
 		becomes(0, SERVER_TASK); /* always another's */
 		now += USEC_MSEC / 2;
 		assert_true(++turns < 100);
@@ -156,14 +156,14 @@ static void test_it_does_not_wait_for_ever(void **state)
 	assert_int_equal(gets(7), 1);
 }
 
-/* How often kind 7, at home on server 0, waits until it gets one more, when it is asked for all the
+/* How often kind 7, used to server 0, waits until it gets one more, when it is asked for all the
  * time. */
 static int waits_for_another(void)
 {
-	unsigned before = homes();
+	unsigned before = affinities();
 	int turns = 0;
 
-	while (homes() == before) {
+	while (affinities() == before) {
 		assert_true(turns++ < 1000);
 		becomes(0, SERVER_TASK);
 		if (gets(7) < 0) {
@@ -179,7 +179,7 @@ static void test_a_busy_kind_gets_one_more(void **state)
 	(void)state;
 	assert_int_equal(gets(7), 0);
 	assert_true(waits_for_another() < 10);
-	assert_int_equal(homes(), 2);
+	assert_int_equal(affinities(), 2);
 	/* none waits while one of them is free */
 	assert_int_equal(gets(7), 1);
 	becomes(1, SERVER_TASK);
@@ -187,8 +187,8 @@ static void test_a_busy_kind_gets_one_more(void **state)
 	assert_int_equal(gets(7), 0);
 }
 
-/* Eight homes are remembered; more servers than that may be needed at the same time. */
-static void test_a_kind_is_not_confined_to_its_homes(void **state)
+/* Eight servers are remembered; more servers than that may be needed at the same time. */
+static void test_a_kind_is_not_confined_to_its_servers(void **state)
 {
 	struct task t = {.pool = &pool, .kind = 7};
 	struct server *s;
@@ -204,12 +204,12 @@ static void test_a_kind_is_not_confined_to_its_homes(void **state)
 	}
 	for (int i = 0; i < 8; i++)
 		becomes(i, SERVER_TASK);
-	while ((s = home_choose(&t, now)) == NULL) {
+	while ((s = affinity_choose(&t, now)) == NULL) {
 		now += USEC_MSEC;
 		assert_true(now < LONG + USEC_SEC / 10);
 	}
 	assert_ptr_equal(s, &server[8]);
-	assert_int_equal(homes(), 8);
+	assert_int_equal(affinities(), 8);
 }
 
 static void test_not_so_soon_when_there_are_many(void **state)
@@ -220,7 +220,7 @@ static void test_not_so_soon_when_there_are_many(void **state)
 	assert_true(waits_for_another() > 100);
 }
 
-static void test_a_rare_kind_keeps_to_its_home(void **state)
+static void test_a_rare_kind_keeps_to_its_server(void **state)
 {
 	(void)state;
 	assert_int_equal(gets(7), 0);
@@ -229,7 +229,7 @@ static void test_a_rare_kind_keeps_to_its_home(void **state)
 		waits(7, 0, USEC_MSEC / 2);
 		now += USEC_SEC / 50;
 	}
-	assert_int_equal(homes(), 101);
+	assert_int_equal(affinities(), 101);
 }
 
 static void test_kinds_are_spread(void **state)
@@ -247,7 +247,7 @@ static void test_a_server_that_is_gone(void **state)
 	assert_int_equal(gets(7), 0);
 	assert_int_equal(gets(8), 0);
 	becomes(0, SERVER_DEAD);
-	home_lost(&server[0]);
+	affinity_lost(&server[0]);
 	assert_int_equal(server[0].n_kinds, 0);
 	assert_int_equal(gets(7), 1);
 	server[1].close_needed = true;
@@ -259,7 +259,7 @@ static void test_the_oldest_are_forgotten(void **state)
 	(void)state;
 	for (uint64_t kind = 1; kind <= 30000; kind++)
 		assert_true(gets(kind) >= 0);
-	assert_int_equal(homes(), 20000);
+	assert_int_equal(affinities(), 20000);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(test_##name, setup, teardown)
@@ -272,9 +272,9 @@ int main(void)
 		T(it_waits_for_what_a_first_call_costs),
 		T(it_does_not_wait_for_ever),
 		T(a_busy_kind_gets_one_more),
-		T(a_kind_is_not_confined_to_its_homes),
+		T(a_kind_is_not_confined_to_its_servers),
 		T(not_so_soon_when_there_are_many),
-		T(a_rare_kind_keeps_to_its_home),
+		T(a_rare_kind_keeps_to_its_server),
 		T(kinds_are_spread),
 		T(a_server_that_is_gone),
 		T(the_oldest_are_forgotten),
