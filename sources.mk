@@ -182,8 +182,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/bulk.c \
 	src/queue/call.c \
 	src/queue/count.c \
+	src/queue/deferred.c \
 	src/queue/doubt.c \
-	src/queue/early.c \
 	src/queue/engine.c \
 	src/queue/gauge.c \
 	src/queue/guard.c \

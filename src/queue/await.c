@@ -428,7 +428,7 @@ enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qc
 	struct jobs jobs = {0};
 	char *text = NULL;
 
-	args.since = early_since(qc, q);
+	args.since = deferred_since(qc, q);
 	if (!take_check(x, q, NULL, &args, &x->err) ||
 		!jobs_resolve(qc, q, &x->bind, &jobs, &x->err) ||
 		!take_text(&text, qstmt_one(q, by_key ? QARG_BY_KEY : QARG_REF), &x->bind, &x->err,

@@ -214,9 +214,9 @@ static void question_done(void *arg, const struct pg_error *err)
 		if (qn->waiting == NULL)
 			qn->last = &qn->waiting;
 		qc->question = NULL;
-		if (early_refused(qc, err, qn->asked_at))
+		if (deferred_refused(qc, err, qn->asked_at))
 			continue;
-		qc->asked = !in_vain && !early_asks_again(qc, err);
+		qc->asked = !in_vain && !deferred_asks_again(qc, err);
 		qc->job_payload = err == NULL && qn->found ? qn->payload : QPAYLOAD_JSONB;
 		client_again(qc->client);
 	}

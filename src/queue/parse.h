@@ -85,7 +85,7 @@ struct qstmt {
 	int n_params;          /* highest $n, at least the number of declared types */
 	enum qpayload payload; /* of its queue, as far as it is known */
 	bool described;        /* the client was told so */
-	usec_t described_at, asked_since; /* then, after this had been asked since then; 0: had not (early.c) */
+	usec_t described_at, asked_since; /* then, after this had been asked since then; 0: had not (deferred.c) */
 	bool differs;          /* queues of different payloads, or another one than was told */
 	enum qreturning returning; /* with QARG_RETURNING */
 	bool bytes;       /* a payload was bound as bytes, and cannot be read as anything else */

@@ -144,20 +144,20 @@ static bool shape_ready(
 	if (qc == NULL || q->bulk.kind != QBULK_NONE || !types_matter(q, bind) ||
 		(!describes && qstmt_last(q)->id != QVERB_PUSH))
 		return true;
-	if (!early_is_over(qc)) {
+	if (!deferred_is_over(qc)) {
 		bool known = schema_ready(qc->db, c, &absent, &err);
 
 		if (known && describes)
 			q->described = false;
 		if (!absent && (!known || types_find(qc, q, bind, true, &err) == TYPES_ASKED)) {
-			early_begin(qc, q, bind, bind != NULL);
+			deferred_begin(qc, q, bind, bind != NULL);
 			return false;
 		}
 	}
 	/* what is not known by the end of its WAIT is not needed any more */
 	if (!absent)
 		q->described = describes || q->described;
-	early_described(qc, q);
+	deferred_described(qc, q);
 	return true;
 }
 
@@ -459,7 +459,7 @@ static enum exec_verdict execute_known(struct exec *x, struct qstmt *q, struct q
 	bool absent = false;
 
 	if (!x->again && !schema_ready(qc->db, x->client, &absent, &x->err)) {
-		if (absent && !early_waits_on(qc, q, &x->bind, x->alone, &x->err))
+		if (absent && !deferred_waits_on(qc, q, &x->bind, x->alone, &x->err))
 			return EXEC_ERROR;
 		if (absent)
 			schema_wait(qc->db, qc);
@@ -497,11 +497,11 @@ static enum exec_verdict execute(struct exec *x)
 		pg_error_set(&x->err, "53200", "out of memory");
 		return EXEC_ERROR;
 	}
-	v = early_is_over(qc) ? early_answer(x, q) : execute_known(x, q, qc);
+	v = deferred_is_over(qc) ? deferred_answer(x, q) : execute_known(x, q, qc);
 	if (v == EXEC_WAIT)
-		early_begin(qc, q, &x->bind, x->alone);
+		deferred_begin(qc, q, &x->bind, x->alone);
 	else
-		early_end(qc);
+		deferred_end(qc);
 	return v;
 }
 
@@ -546,8 +546,8 @@ static void cancel(struct client *c)
 		park_cancel(qc);
 	else if (qc->request != NULL)
 		engine_cancel(qc);
-	else if (qc->early != NULL || qc->asking_schema) /* or several in one string: ready() */
-		early_cancel(qc);
+	else if (qc->deferred != NULL || qc->asking_schema) /* or several in one string: ready() */
+		deferred_cancel(qc);
 }
 
 static void client_ended(struct client *c, enum client_end how)
@@ -559,7 +559,7 @@ static void client_ended(struct client *c, enum client_end how)
 	if (qc->asking_schema)
 		schema_forget_client(qc->db, qc);
 	heads_forget_client(qc);
-	early_end(qc);
+	deferred_end(qc);
 	park_client_ended(qc);
 	engine_client_ended(qc);
 	lease_client_ended(qc, how);
@@ -577,9 +577,10 @@ static bool may_move(struct client *c)
 {
 	const struct qclient *qc = qclient_find(c);
 
-	return qc == NULL || (qc->leases == NULL && qc->touched == NULL && qc->request == NULL &&
-				     qc->park == NULL && qc->early == NULL && !qc->asking_schema &&
-				     qc->question == NULL && qc->ended.len == 0);
+	return qc == NULL ||
+	       (qc->leases == NULL && qc->touched == NULL && qc->request == NULL &&
+		       qc->park == NULL && qc->deferred == NULL && !qc->asking_schema &&
+		       qc->question == NULL && qc->ended.len == 0);
 }
 
 static const char *stmt_text(const void *stmt, const uint32_t **ret_oids, int *ret_n)

@@ -187,7 +187,7 @@ struct qclient {
 	struct touched *touched;
 	struct request *request;
 	struct park *park; /* what it waits for; or NULL */
-	struct early *early; /* its statement cannot be executed yet (early.c); or NULL */
+	struct deferred *deferred; /* its statement cannot be executed yet (deferred.c); or NULL */
 	struct buf ended; /* jobs that end when the transaction under way commits (await.c) */
 	struct buf then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
 	char took[QSTMT_QUEUE_MAX + 1]; /* the last queue that it took from */
@@ -416,23 +416,23 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call);
 bool all_done_before(const struct qstmt *q, const struct call *call);
 
-/* early.c: statements that cannot be executed yet */
+/* deferred.c: statements that cannot be executed yet */
 /* It waits from now on, unless it does already: for EXEC_WAIT. b: NULL if not known. may_wait: for its WAIT. */
-void early_begin(struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait);
+void deferred_begin(struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait);
 /* It may wait until what was asked for can be had: its WAIT is not over, and a server may be back by then. */
-bool early_waits_on(struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait,
+bool deferred_waits_on(struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait,
 	const struct pg_error *err);
-bool early_is_over(struct qclient *qc); /* its WAIT: to be answered with nothing */
-enum exec_verdict early_answer(struct exec *x, const struct qstmt *q);
+bool deferred_is_over(struct qclient *qc); /* its WAIT: to be answered with nothing */
+enum exec_verdict deferred_answer(struct exec *x, const struct qstmt *q);
 /* What was asked then, for it or for another, has ended; err may be NULL. true: and so has the statement. */
-MUST_CHECK bool early_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at);
+MUST_CHECK bool deferred_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at);
 /* If not: it was for one that had waited for longer. */
-bool early_asks_again(const struct qclient *qc, const struct pg_error *err);
-void early_cancel(struct qclient *qc);
-void early_end(struct qclient *qc); /* it waits no more; harmless when it did not */
+bool deferred_asks_again(const struct qclient *qc, const struct pg_error *err);
+void deferred_cancel(struct qclient *qc);
+void deferred_end(struct qclient *qc); /* it waits no more; harmless when it did not */
 /* The end of a Describe: an Execute that comes with it has been waiting since that began. */
-void early_described(struct qclient *qc, struct qstmt *q);
-usec_t early_since(const struct qclient *qc, const struct qstmt *q); /* 0: it has not waited */
+void deferred_described(struct qclient *qc, struct qstmt *q);
+usec_t deferred_since(const struct qclient *qc, const struct qstmt *q); /* 0: it has not waited */
 
 /* then.c: DONE ... THEN TAKE */
 enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc);

@@ -284,7 +284,7 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 	int n_columns;
 
 	qstmt_columns(q, &n_columns);
-	a.since = early_since(qc, q);
+	a.since = deferred_since(qc, q);
 	if (take_check(x, q, &qc->then_names, &a, &x->err)) {
 		if (a.wait > 0 && park_must_leave(qc)) {
 			take_args_free(&a);

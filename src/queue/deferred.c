@@ -12,7 +12,7 @@
 #include "head.h"
 #include "park.h"
 
-struct early {
+struct deferred {
 	struct park park; /* for its deadline; never parked */
 	struct qclient *qc;
 	bool over; /* its WAIT: it is answered when it is executed again */
@@ -25,29 +25,29 @@ static void stop_asking(struct qclient *qc)
 	heads_forget_client(qc);
 }
 
-void early_end(struct qclient *qc)
+void deferred_end(struct qclient *qc)
 {
-	struct early *e = qc->early;
+	struct deferred *e = qc->deferred;
 
 	if (e == NULL)
 		return;
-	qc->early = NULL;
+	qc->deferred = NULL;
 	park_leave(&e->park);
 	mem_free(e);
 }
 
 static void fail(struct qclient *qc, const struct pg_error *err)
 {
-	if (qc->early != NULL)
-		count_failed(qc->early->park.verb);
+	if (qc->deferred != NULL)
+		count_failed(qc->deferred->park.verb);
 	stop_asking(qc);
-	early_end(qc);
+	deferred_end(qc);
 	client_refuse(qc->client, err);
 }
 
 static bool expire(struct park *p)
 {
-	struct early *e = CONTAINER_OF(p, struct early, park);
+	struct deferred *e = CONTAINER_OF(p, struct deferred, park);
 	struct pg_error err;
 
 	if (p->by_statement_timeout) {
@@ -61,56 +61,56 @@ static bool expire(struct park *p)
 	return false;
 }
 
-usec_t early_since(const struct qclient *qc, const struct qstmt *q)
+usec_t deferred_since(const struct qclient *qc, const struct qstmt *q)
 {
-	if (qc->early != NULL)
-		return qc->early->park.started;
+	if (qc->deferred != NULL)
+		return qc->deferred->park.started;
 	return q->described_at == loop_now() ? q->asked_since : 0;
 }
 
-void early_described(struct qclient *qc, struct qstmt *q)
+void deferred_described(struct qclient *qc, struct qstmt *q)
 {
-	q->asked_since = qc->early != NULL ? qc->early->park.started : 0;
+	q->asked_since = qc->deferred != NULL ? qc->deferred->park.started : 0;
 	q->described_at = loop_now();
-	early_end(qc);
+	deferred_end(qc);
 }
 
-void early_begin(
+void deferred_begin(
 	struct qclient *qc, const struct qstmt *q, const struct bind_values *b, bool may_wait)
 {
 	static const struct park_kind kind = {.expire = expire};
 	struct take_args args = {0};
 	struct pg_error ignored; /* it is found again when the statement is executed */
-	struct early *e;
+	struct deferred *e;
 
-	if (qc->early != NULL || (e = mem_zalloc(sizeof(*e))) == NULL)
+	if (qc->deferred != NULL || (e = mem_zalloc(sizeof(*e))) == NULL)
 		return;
 	may_wait = may_wait && (q->verb->flags & QVERB_AUTONOMOUS) != 0;
 	if (may_wait && !take_wait(&args, qstmt_one(q, QARG_WAIT), b, &ignored))
 		args.wait = 0;
 	e->qc = qc;
-	park_init(&e->park, &kind, qc->client, q->verb->id, args.wait, early_since(qc, q));
-	qc->early = e;
+	park_init(&e->park, &kind, qc->client, q->verb->id, args.wait, deferred_since(qc, q));
+	qc->deferred = e;
 	/* without memory query_wait_timeout has to do */
 	if (e->park.wait > 0)
 		(void)!park_limit_asking(&e->park);
 }
 
-bool early_waits_on(struct qclient *qc, const struct qstmt *q, const struct bind_values *b,
+bool deferred_waits_on(struct qclient *qc, const struct qstmt *q, const struct bind_values *b,
 	bool may_wait, const struct pg_error *err)
 {
-	early_begin(qc, q, b, may_wait);
-	return qc->early != NULL && park_may_try_again(&qc->early->park, err);
+	deferred_begin(qc, q, b, may_wait);
+	return qc->deferred != NULL && park_may_try_again(&qc->deferred->park, err);
 }
 
-bool early_is_over(struct qclient *qc)
+bool deferred_is_over(struct qclient *qc)
 {
-	if (qc->early != NULL && !client_repeats(qc->client))
-		early_end(qc);
-	return qc->early != NULL && qc->early->over;
+	if (qc->deferred != NULL && !client_repeats(qc->client))
+		deferred_end(qc);
+	return qc->deferred != NULL && qc->deferred->over;
 }
 
-enum exec_verdict early_answer(struct exec *x, const struct qstmt *q)
+enum exec_verdict deferred_answer(struct exec *x, const struct qstmt *q)
 {
 	struct take_args a = {0};
 	bool ok = take_check(x, q, NULL, &a, &x->err);
@@ -126,24 +126,24 @@ enum exec_verdict early_answer(struct exec *x, const struct qstmt *q)
 /* query_wait_timeout, of one that may not wait for longer. */
 static bool is_limit(const struct qclient *qc, const struct pg_error *err)
 {
-	return err != NULL && qc->early != NULL && qc->early->park.wait == 0 &&
+	return err != NULL && qc->deferred != NULL && qc->deferred->park.wait == 0 &&
 	       strcmp(err->sqlstate, "53300") == 0;
 }
 
-bool early_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at)
+bool deferred_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at)
 {
-	if (!is_limit(qc, err) || qc->early->park.started > asked_at)
+	if (!is_limit(qc, err) || qc->deferred->park.started > asked_at)
 		return false;
 	fail(qc, err);
 	return true;
 }
 
-bool early_asks_again(const struct qclient *qc, const struct pg_error *err)
+bool deferred_asks_again(const struct qclient *qc, const struct pg_error *err)
 {
 	return is_limit(qc, err);
 }
 
-void early_cancel(struct qclient *qc)
+void deferred_cancel(struct qclient *qc)
 {
 	struct pg_error err;
 
