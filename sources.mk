@@ -185,6 +185,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/deferred.c \
 	src/queue/doubt.c \
 	src/queue/engine.c \
+	src/queue/fetch.c \
 	src/queue/gauge.c \
 	src/queue/guard.c \
 	src/queue/guard.h \
@@ -209,7 +210,6 @@ libqb_queue_a_SOURCES = \
 	src/queue/parse_int.h \
 	src/queue/parse_value.c \
 	src/queue/partial.c \
-	src/queue/probe.c \
 	src/queue/queue.c \
 	src/queue/queue_int.h \
 	src/queue/refusal.c \
@@ -357,6 +357,7 @@ qb_unit_tests = \
 	test/unit/test_console_parse \
 	test/unit/test_describe \
 	test/unit/test_dial \
+	test/unit/test_fetch \
 	test/unit/test_guard \
 	test/unit/test_hba \
 	test/unit/test_head \
@@ -375,7 +376,6 @@ qb_unit_tests = \
 	test/unit/test_parse_value \
 	test/unit/test_pattern \
 	test/unit/test_penalty \
-	test/unit/test_probe \
 	test/unit/test_queue_linear \
 	test/unit/test_rewrite \
 	test/unit/test_saslprep \
@@ -464,6 +464,10 @@ test_unit_test_dial_SOURCES = test/unit/test_dial.c
 test_unit_test_dial_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_dial_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_fetch_SOURCES = test/unit/test_fetch.c
+test_unit_test_fetch_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_fetch_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_guard_SOURCES = test/unit/test_guard.c
 test_unit_test_guard_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_guard_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
@@ -535,10 +539,6 @@ test_unit_test_pattern_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 test_unit_test_penalty_SOURCES = test/unit/test_penalty.c
 test_unit_test_penalty_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_penalty_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
-
-test_unit_test_probe_SOURCES = test/unit/test_probe.c
-test_unit_test_probe_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_probe_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_queue_linear_SOURCES = test/unit/test_queue_linear.c
 test_unit_test_queue_linear_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

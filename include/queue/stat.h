@@ -13,10 +13,10 @@ struct queue_stat_queue {
 	const char *database, *queue;
 	const char *system; /* state of the LISTEN session: "up", "connecting", "down: why", "off" */
 	unsigned waiters;
-	unsigned probing;   /* of them, asking the database now */
+	unsigned fetching;   /* of them, asking the database now */
 	int64_t next_due_us; /* from now; -1: nothing known to become due */
 	/* since the start; served: jobs given to clients; handed: of these, leased by the push itself */
-	uint64_t wakes, probes, handed, served;
+	uint64_t wakes, fetches, handed, served;
 	uint64_t failed; /* attempts that FAIL reported through this proxy, since the start */
 };
 

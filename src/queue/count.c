@@ -96,7 +96,7 @@ void count_waitq_ended(struct qdb *db, const char *queue, const struct waitq_cou
 	if (t == NULL)
 		return;
 	t->waitqs.wakes += n->wakes;
-	t->waitqs.probes += n->probes;
+	t->waitqs.fetches += n->fetches;
 	t->waitqs.handed += n->handed;
 }
 

@@ -66,7 +66,7 @@ static bool same_formats(const struct merge_statement *st, const struct waiter *
 {
 	int16_t formats[20];
 
-	probe_formats(w, formats);
+	fetch_formats(w, formats);
 	return memcmp(st->formats, formats, sizeof(formats)) == 0;
 }
 
@@ -80,7 +80,7 @@ static void choose(struct handoff *h, struct merge_statement *st, struct waiter 
 	struct taker *t = &h->takers[h->n++];
 
 	if (h->n == 1) {
-		probe_formats(w, st->formats);
+		fetch_formats(w, st->formats);
 		st->n_formats = w->n_columns + HIDDEN_COLUMNS + 1;
 	}
 	t->waiter = w;
@@ -94,7 +94,7 @@ static void choose(struct handoff *h, struct merge_statement *st, struct waiter 
 	w->stamp = registry_stamp(w->db);
 	for (int i = 0; i < t->jobs; i++) {
 		build_i32(&st->bytes[2], 4);
-		build_i32(&st->bytes[2], probe_proxy(w));
+		build_i32(&st->bytes[2], fetch_proxy(w));
 		put_text(&st->bytes[3], w->args.lease);
 		put_text(&st->bytes[4], w->args.as);
 	}
@@ -223,7 +223,7 @@ bool handoff_row(void *arg, const uint8_t **body, size_t *len)
 		return false;
 	taken = taken && t != NULL;
 	if (taken) {
-		probe_row(t->waiter, *body, *len);
+		fetch_row(t->waiter, *body, *len);
 		if (--t->jobs == 0)
 			h->at++;
 	}

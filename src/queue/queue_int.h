@@ -45,7 +45,7 @@ static inline struct qbind bind_read(const struct bind_values *b)
 
 enum schema_state {
 	SCHEMA_UNKNOWN,
-	SCHEMA_ASKING,     /* a probe or the installation is under way */
+	SCHEMA_ASKING,     /* a fetch or the installation is under way */
 	SCHEMA_PRESENT,
 	SCHEMA_ABSENT,     /* and could not be installed; asked about again after a while */
 };
@@ -104,7 +104,7 @@ struct qdb {
 	usec_t prepared_at; /* a prepared transaction was committed, and those who wait looked */
 	bool prepared_due;  /* another one was since */
 	struct registry *registry; /* the proxies of this database */
-	uint64_t probes, served;
+	uint64_t fetches, served;
 	uint64_t wakes; /* counts what was announced, of any queue */
 	struct hist delivery; /* from the news of a job to its delivery to one who waited */
 	struct maintenance maintenance;
@@ -507,7 +507,7 @@ void gauge_step_ended(struct qdb *db, bool failed);
 
 /* What happened to those who waited for a queue. */
 struct waitq_counts {
-	uint64_t wakes, probes, handed;
+	uint64_t wakes, fetches, handed;
 };
 
 /* What is known of a queue since the start. */

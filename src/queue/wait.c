@@ -165,7 +165,7 @@ void waiter_ask_failed(struct waiter *w)
 	park_no_memory(&w->park);
 }
 
-/* --- the end of a probe --- */
+/* --- the end of a fetch --- */
 
 static void give_back_taken(struct waiter *w)
 {
@@ -443,7 +443,7 @@ static void refused(struct waiter *w, const struct pg_error *err)
 		w->again++;
 		if (head_is_refusal(err, &payload))
 			w->args.payload = payload;
-		if (probe_start(w))
+		if (fetch_start(w))
 			return;
 	}
 	types_changed(&changed);
@@ -482,7 +482,7 @@ void waiter_asked(void *arg, const struct pg_error *err)
 		return;
 	}
 	if (err != NULL && strcmp(err->sqlstate, "08007") == 0 && !w->expired && !w->args.pop &&
-		w->park.wait == 0 && w->again++ < SENT_AGAIN_MAX && probe_start(w)) {
+		w->park.wait == 0 && w->again++ < SENT_AGAIN_MAX && fetch_start(w)) {
 		/* whatever the first one has taken is given back */
 	} else if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
@@ -628,7 +628,7 @@ bool waiter_start(
 	if (w->park.wait > 0 && nothing_there(w) && enter_waitqs(w))
 		return true;
 	leave_waitqs(w);
-	if (probe_start(w)) {
+	if (fetch_start(w)) {
 		/* it may be long until a server is there to be asked; without memory it is that
 		 * long */
 		if (w->park.wait > 0)

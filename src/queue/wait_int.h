@@ -1,5 +1,5 @@
 /*
- * Between waitq.c (wait queues and their timers), probe.c (asking the database) and wait.c (the life of a
+ * Between waitq.c (wait queues and their timers), fetch.c (asking the database) and wait.c (the life of a
  * waiter).
  */
 #ifndef QB_QUEUE_WAIT_INT_H
@@ -98,20 +98,20 @@ static inline bool waiter_is_busy(const struct waiter *w)
 usec_t waiter_asks_since(const struct waiter *w); /* when a server got its statement; 0: none has one of it */
 bool waiter_is_stuck(const struct waiter *w);
 
-/* probe.c: never calls back before it returns; false: memory. */
-bool probe_start(struct waiter *w);
+/* fetch.c: never calls back before it returns; false: memory. */
+bool fetch_start(struct waiter *w);
 /* Wait queue for so many jobs, before they are taken: out of memory, what is known of a job can be given back, and
  * what is not cannot. More than TAKEN_AHEAD are made room for as they come. false: memory. */
 MUST_CHECK bool taken_reserve(struct waiter *w, int n);
 void taken_free(struct waiter *w);
-int32_t probe_proxy(const struct waiter *w);
-void probe_formats(const struct waiter *w, int16_t formats[20]);
-void probe_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, or when there may be one */
+int32_t fetch_proxy(const struct waiter *w);
+void fetch_formats(const struct waiter *w, int16_t formats[20]);
+void fetch_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, or when there may be one */
 
 /* wait.c */
-void waiter_asks_again(void *arg); /* what its probe has told it was rolled back, and is sent once more */
-void waiter_lost(void *arg, const struct merge_lost *lost); /* nobody knows what its probe has taken */
-void waiter_asked(void *arg, const struct pg_error *err); /* the end of a probe */
+void waiter_asks_again(void *arg); /* what its fetch has told it was rolled back, and is sent once more */
+void waiter_lost(void *arg, const struct merge_lost *lost); /* nobody knows what its fetch has taken */
+void waiter_asked(void *arg, const struct pg_error *err); /* the end of a fetch */
 void waiter_handed(struct waiter *w, bool ok); /* the end of a push that may have been its job */
 void waiter_ask_failed(struct waiter *w);                 /* no memory to ask */
 

@@ -2,7 +2,7 @@
  * Wait queues: the waiters of a queue of a database, and the times at which to look. A wait queue is woken by a
  * push that was committed, by a notification, by the time at which something becomes due, and now
  * and then to be sure; it then lets its waiters ask again, the longest first, one for each job that
- * is known to be there. What asking means is probe.c, what becomes of a waiter wait.c.
+ * is known to be there. What asking means is fetch.c, what becomes of a waiter wait.c.
  */
 #include <string.h>
 
@@ -164,7 +164,7 @@ static bool serve_waitq(struct waitq *r)
 		w->news_at = r->news_at;
 		if (--r->credits == 0)
 			r->news_at = 0;
-		if (probe_start(w))
+		if (fetch_start(w))
 			continue;
 		waitq_ready(r);
 		waiter_ask_failed(w);
@@ -247,16 +247,16 @@ static struct queue_stat_queue stat_of(
 
 	if (r != NULL) {
 		st.waiters = r->n_members;
-		st.probing = count_asking(r);
+		st.fetching = count_asking(r);
 		if (r->due_at != USEC_NEVER)
 			st.next_due_us = (int64_t)(r->due_at - loop_now());
 		st.wakes = r->n.wakes;
-		st.probes = r->n.probes;
+		st.fetches = r->n.fetches;
 		st.handed = r->n.handed;
 	}
 	if (t != NULL) {
 		st.wakes += t->waitqs.wakes;
-		st.probes += t->waitqs.probes;
+		st.fetches += t->waitqs.fetches;
 		st.handed += t->waitqs.handed;
 		st.served = t->served;
 		st.failed = t->failed;

@@ -126,7 +126,7 @@ static void keep_row(struct waiter *w, struct taken *t, const struct column *col
 	w->answer.n_rows++;
 }
 
-void probe_row(void *arg, const uint8_t *body, size_t len)
+void fetch_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct waiter *w = arg;
 	struct column cols[20];
@@ -229,8 +229,8 @@ static const char *const take_sql[QPAYLOAD_COUNT] = {
 static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
 {
-	static const struct merge_ops ops = {.row = probe_row,
-		.common = probe_row,
+	static const struct merge_ops ops = {.row = fetch_row,
+		.common = fetch_row,
 		.again = waiter_asks_again,
 		.lost = waiter_lost,
 		.done = waiter_asked};
@@ -269,13 +269,13 @@ static struct merge_item *ask(
 }
 
 /* What its take writes into the leases. Negative: whatever on_disconnect of the queue is. */
-int32_t probe_proxy(const struct waiter *w)
+int32_t fetch_proxy(const struct waiter *w)
 {
 	return w->args.hold > 0 ? -w->stamp : w->stamp;
 }
 
 /* The client's, and ours behind them: the last three in binary. */
-void probe_formats(const struct waiter *w, int16_t formats[20])
+void fetch_formats(const struct waiter *w, int16_t formats[20])
 {
 	memset(formats, 0, 20 * sizeof(formats[0]));
 	for (int i = 0; i < w->n_columns && w->n_formats > 0; i++)
@@ -285,7 +285,7 @@ void probe_formats(const struct waiter *w, int16_t formats[20])
 }
 
 /* Never calls back before it returns. false: memory. */
-bool probe_start(struct waiter *w)
+bool fetch_start(struct waiter *w)
 {
 	int16_t formats[20];
 	struct buf queues = BUF_INIT;
@@ -300,18 +300,18 @@ bool probe_start(struct waiter *w)
 	params[3] = text_param(w->args.as);
 	params[4] = text_param(w->args.pop ? "t" : "f");
 	w->stamp = w->args.pop ? 0 : registry_stamp(w->db);
-	snprintf(proxy, sizeof(proxy), "%.0d", probe_proxy(w)); /* 0: empty */
+	snprintf(proxy, sizeof(proxy), "%.0d", fetch_proxy(w)); /* 0: empty */
 	params[5] = text_param(proxy);
 	params[6] = text_param(NULL); /* of each batch its own */
-	probe_formats(w, formats);
+	fetch_formats(w, formats);
 	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {
 		w->members[i].gen = w->members[i].waitq->gen;
-		w->members[i].waitq->n.probes++;
+		w->members[i].waitq->n.fetches++;
 	}
 	w->n_taken = 0;
 	w->due_ms = DUE_UNKNOWN;
 	w->wakes = w->db->wakes;
-	w->db->probes++;
+	w->db->fetches++;
 	if (!buf_failed(&queues) && taken_reserve(w, w->args.limit))
 		w->item = ask(w, params, formats);
 	buf_free(&queues);
