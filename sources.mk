@@ -133,6 +133,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/extq_bind.c \
 	src/pool/extq_int.h \
 	src/pool/hosts.c \
+	src/pool/inspect.c \
 	src/pool/istr.c \
 	src/pool/janitor.c \
 	src/pool/listen.c \
@@ -142,7 +143,6 @@ libqb_pool_a_SOURCES = \
 	src/pool/local_session.c \
 	src/pool/local_tx.c \
 	src/pool/login_int.h \
-	src/pool/look.c \
 	src/pool/lookup.c \
 	src/pool/move.c \
 	src/pool/move_int.h \

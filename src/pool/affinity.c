@@ -19,7 +19,7 @@
 
 #define KINDS_MAX      20000 /* of a pool; the oldest is forgotten */
 #define AFFINITIES_MAX 8
-#define LOOK_MAX       8        /* free servers among which a new home is chosen */
+#define INSPECT_MAX    8        /* free servers among which a new home is chosen */
 #define CROWD          8        /* kinds that a server may have without being thought fuller */
 #define PERIOD         USEC_SEC /* what tasks of a kind have waited counts half after this */
 #define SHARE_OF_KIND  USEC_MSEC
@@ -117,7 +117,7 @@ static void settle(struct pool *p, struct affinity *h, uint64_t kind, struct ser
 static struct server *emptiest(const struct pool *p)
 {
 	struct server *best = NULL, *s;
-	int left = LOOK_MAX;
+	int left = INSPECT_MAX;
 
 	DL_FOREACH (p->servers[SERVER_IDLE].head, s) {
 		if (!pool_may_use(s))

@@ -387,7 +387,8 @@ static enum step fail_message(struct client *c, const struct wire_msg *m)
  * be at rest, and it never is with an answer that it keeps until a Sync. */
 static bool is_asked_first(struct client *c, uint8_t type)
 {
-	if (c->link == NULL || c->link->look == NULL || type == 'X' || !look_may_restore(c->link))
+	if (c->link == NULL || c->link->inspection == NULL || type == 'X' ||
+		!inspect_may_restore(c->link))
 		return false;
 	/* it counts towards query_timeout */
 	if (c->request_time == 0 && strchr("dcfH", type) == NULL)

@@ -229,13 +229,13 @@ static enum step settings_unknown(struct client *c, bool simple)
 /* What runs beside the client's server does so under its settings. */
 static bool settings_wait(struct client *c, bool simple, enum step *ret)
 {
-	switch (look_insist(c)) {
-	case LOOK_KNOWN:
+	switch (inspect_insist(c)) {
+	case INSPECT_KNOWN:
 		return false;
-	case LOOK_UNKNOWN:
+	case INSPECT_UNKNOWN:
 		*ret = settings_unknown(c, simple);
 		return true;
-	case LOOK_ASKED:
+	case INSPECT_ASKED:
 		break;
 	}
 	*ret = STEP_END;

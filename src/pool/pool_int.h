@@ -177,7 +177,7 @@ enum expect_dest {
 	DEST_PREPARE, /* a PREPARE of the client's on another server, and what is around it; an error leaves
 	               * the statement out. arg: its name, struct istr *, or NULL */
 	DEST_LISTEN,  /* ours: LISTEN and UNLISTEN; an error closes the server */
-	DEST_LOOK,    /* ours: what the session has become (look.c) */
+	DEST_INSPECT,    /* ours: what the session has become (inspect.c) */
 	DEST_BEGIN,   /* the client's BEGIN, sent late; an error closes both */
 	DEST_TASK,
 	DEST_REPLACE, /* arg: struct replaced */
@@ -366,7 +366,7 @@ struct server {
 	bool sets_any : 1;     /* session pooling: `sets_prepared` lacks some */
 	bool sets_by_sql : 1;  /* session pooling: SQL has prepared a statement that may change settings */
 	bool look_again : 1;   /* session pooling: the last question failed */
-	bool look_insisted : 1;/* ... and a statement that does not run here has asked once more */
+	bool inspect_insisted : 1;/* ... and a statement that does not run here has asked once more */
 	bool unseen : 1;       /* it may have settings whose names nobody knows: for its client alone */
 	bool dialect_doubt : 1;/* what is outstanding may change what the client's texts mean: client_dialect() */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
@@ -409,7 +409,7 @@ struct server {
 	struct session_prepared *sets_prepared; /* session pooling: statements with names that may change settings */
 	unsigned n_sets_prepared;
 	struct buf custom;          /* with `touched`: names that no view lists; session pooling: all that were seen */
-	struct look *look;          /* the question under way */
+	struct inspection *look;          /* the question under way */
 	int32_t pid;
 	uint8_t key_len;
 	uint8_t key[256 - 3];
@@ -433,7 +433,7 @@ struct task {
 	bool prepare, failed, stays;
 	bool first;            /* of its kind on its server */
 	enum task_time time;
-	bool is_look;          /* silent.c: asks for another one */
+	bool is_inspection;          /* silent.c: asks for another one */
 	struct silent_look *look; /* silent.c: what was asked about it; or NULL */
 	usec_t heard_at;       /* silent.c: the server has said that it waits for something; 0: it has not */
 	usec_t asked_at;       /* ... and was asked then; 0: it was not */
@@ -749,7 +749,7 @@ void local_tx_end(struct client *c, bool committed);
 
 /* session.c: state beyond transactions. PIN_UNKNOWN: beside enum sql_touch. */
 #define PIN_UNKNOWN 128u /* a setting whose name is not known */
-struct look;
+struct inspection;
 void session_forget_began(struct pool *p);
 bool session_begin(struct client *c); /* its settings are complete; false: memory */
 bool session_add_setting(struct istr **list, const char *name, const char *value);
@@ -816,17 +816,17 @@ void listen_wake(struct database *db); /* may have been paused or suspended */
 void listen_notified(struct server *s, const uint8_t *body, size_t len);
 void listen_free(struct database *db);
 
-/* look.c */
-bool look_begin(struct server *s);
-unsigned look_asks(const struct server *s); /* enum sql_touch: of the question under way */
+/* inspect.c */
+bool inspect_begin(struct server *s);
+unsigned inspect_asks(const struct server *s); /* enum sql_touch: of the question under way */
 /* Its answer may put settings of the start-up packet in force again: what comes next waits for it. */
-bool look_may_restore(const struct server *s);
-void look_row(struct server *s, const uint8_t *body, size_t len);
-void look_failed(struct server *s);
-void look_done(struct server *s);
-void look_free(struct server *s);
+bool inspect_may_restore(const struct server *s);
+void inspect_row(struct server *s, const uint8_t *body, size_t len);
+void inspect_failed(struct server *s);
+void inspect_done(struct server *s);
+void inspect_free(struct server *s);
 /* For a statement that runs beside the client's server, at rest: under which settings? The last question may have failed. */
-enum look_known { LOOK_KNOWN, LOOK_ASKED, LOOK_UNKNOWN } look_insist(struct client *c);
+enum inspect_known { INSPECT_KNOWN, INSPECT_ASKED, INSPECT_UNKNOWN } inspect_insist(struct client *c);
 
 /* local_session.c */
 enum step local_session_simple(struct client *c, const char *sql, size_t len); /* STEP_MORE: forward it */

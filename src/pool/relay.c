@@ -78,7 +78,7 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 		vars_set(&s->vars, (enum var_id)id, value);
 	if (s->link == NULL ||
 		(e != NULL && (e->dest == DEST_RESET || e->dest == DEST_TASK ||
-				      e->dest == DEST_LOOK || e->dest == DEST_PREPARE)))
+				      e->dest == DEST_INSPECT || e->dest == DEST_PREPARE)))
 		return RELAY_DROP;
 	if (id >= 0) {
 		/* what we have put in force ourselves the client knows already, unless the server
@@ -255,7 +255,7 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 	case 'D':
 	case 'T':
 		return e != NULL &&
-		       (e->dest == DEST_TASK || e->dest == DEST_REPLACE || e->dest == DEST_LOOK);
+		       (e->dest == DEST_TASK || e->dest == DEST_REPLACE || e->dest == DEST_INSPECT);
 	default:
 		return false;
 	}
@@ -287,8 +287,8 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL &&
 		(e->kind == EXPECT_EXECUTE || e->final))
 		task_row(s->task, m->body, m->have);
-	if (dest == DEST_LOOK && m->type == 'D')
-		look_row(s, m->body, m->have);
+	if (dest == DEST_INSPECT && m->type == 'D')
+		inspect_row(s, m->body, m->have);
 	if (dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
 		return relay_replace_answer(r, m, e, fit == FIT_END);
 	/* what describes a replacement is for the client */

@@ -153,8 +153,8 @@ static enum relay_step error_for(struct relay *r, const struct wire_msg *m, stru
 		relay_run_flush(r);
 		server_close(s, "LISTEN failed", NULL);
 		return RELAY_GONE;
-	case DEST_LOOK:
-		look_failed(s);
+	case DEST_INSPECT:
+		inspect_failed(s);
 		/* nothing of the client's is in this batch */
 		while (batch && (e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC)
 			relay_pop(r, false);
@@ -221,7 +221,7 @@ enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
 	if (e == NULL)
 		return error_idle(r, m);
 	/* the answers to questions of ours are not passed on */
-	if (s->link != NULL && e->dest != DEST_LOOK && e->dest != DEST_PREPARE && is_fatal(m))
+	if (s->link != NULL && e->dest != DEST_INSPECT && e->dest != DEST_PREPARE && is_fatal(m))
 		s->fatal_seen = true;
 	if (is_stale_plan(m)) {
 		server_plans_stale(s->pool->db);

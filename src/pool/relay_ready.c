@@ -178,9 +178,9 @@ enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct ex
 		settings_in_force(s);
 		s->link->proven = true;
 	}
-	if (dest == DEST_LOOK) {
+	if (dest == DEST_INSPECT) {
 		relay_run_flush(r);
-		look_done(s);
+		inspect_done(s);
 	}
 	if (dest == DEST_COPY)
 		s->copy_doubt = false;

@@ -470,7 +470,7 @@ static void free_one(struct server *s)
 	istr_drop(&s->sqlprep);
 	session_forget_prepared(s);
 	buf_free(&s->custom);
-	look_free(s);
+	inspect_free(s);
 	istr_drop(&s->host);
 	util_erase(s->key, sizeof(s->key));
 	s->magic = 0;
@@ -664,7 +664,7 @@ static bool owes_only_us(struct server *s)
 	for (unsigned i = 0; i < s->expect.count; i++) {
 		enum expect_dest dest = expect_at(&s->expect, i)->dest;
 
-		if (dest != DEST_LOOK && !expect_is_setup(expect_at(&s->expect, i)))
+		if (dest != DEST_INSPECT && !expect_is_setup(expect_at(&s->expect, i)))
 			return false;
 	}
 	return s->pass_left == 0;

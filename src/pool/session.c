@@ -1,7 +1,7 @@
 /*
  * The state of a session beyond its transactions. What a statement may have
  * changed is told by its text (`touched`); what it is, by the server, which is asked when the
- * transaction has ended (look.c). Settings become the client's, and are put in force on the next
+ * transaction has ended (inspect.c). Settings become the client's, and are put in force on the next
  * server that it gets. What cannot be moved pins the client: it keeps the server until the
  * server says that it is gone. A server whose state is not known goes to nobody before DISCARD ALL.
  */
@@ -149,7 +149,7 @@ void session_ask_again(struct server *s)
 /* Session pooling: what has been seen of one client is nothing of the next one's. */
 void session_released(struct server *s)
 {
-	s->look_again = s->look_insisted = false;
+	s->look_again = s->inspect_insisted = false;
 	s->touched_behind = 0;
 	session_forget_prepared(s);
 	if (!server_keeps_session(s))
@@ -366,7 +366,7 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	if ((touches & SQL_TOUCH_EXECUTE) != 0 && !sqlprep_is_all_known(c, sql, len))
 		touches |= SQL_TOUCH_UNSEEN;
 	/* a question under way is answered as of before this */
-	undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & (c->pins | look_asks(s));
+	undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & (c->pins | inspect_asks(s));
 	made = touches & ((1u << SQL_TOUCH_UNDO_SHIFT) - 1u);
 	note_unknown(s, touches, &made);
 	/* gone by another way than a DEALLOCATE of its own */
@@ -376,7 +376,7 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	made |= c->pins & SQL_TOUCH_SETTINGS;
 	if ((made & SQL_TOUCH_SETTINGS) != 0) {
 		note_unknown(s, add_custom_of(s, sql, len), &made);
-		made |= c->pins & SQL_TOUCH_TEMP; /* look.c: search_path */
+		made |= c->pins & SQL_TOUCH_TEMP; /* inspect.c: search_path */
 	}
 	if ((made & SQL_TOUCH_SETTINGS) != 0 && sql_session_may_reset(sql, len))
 		s->reset_seen = true;
@@ -714,7 +714,7 @@ const char *session_pin_names(unsigned pins)
 bool session_holds(struct server *s)
 {
 	if (s->touched != 0)
-		return look_begin(s);
+		return inspect_begin(s);
 	return s->link->pins != 0 || server_keeps_session(s);
 }
 
@@ -732,7 +732,7 @@ static bool effect_is_pending(struct server *s)
 
 bool session_is_dirty(struct server *s)
 {
-	return s->dirty || s->unseen || s->touched != 0 || s->look != NULL ||
+	return s->dirty || s->unseen || s->touched != 0 || s->inspection != NULL ||
 	       effect_is_pending(s) || (s->link != NULL && s->link->pins != 0);
 }
 

@@ -1,5 +1,5 @@
 /*
- * Between session.c, settings.c, look.c and local_session.c: the state of a session beyond its
+ * Between session.c, settings.c, inspect.c and local_session.c: the state of a session beyond its
  * transactions.
  */
 #ifndef QB_SESSION_INT_H

@@ -76,7 +76,7 @@ static void look(struct task *t)
 		mem_free(l);
 		return;
 	}
-	question->is_look = true;
+	question->is_inspection = true;
 	l->about = t;
 	t->look = l;
 }
@@ -136,7 +136,7 @@ static void check(struct server *s, usec_t now)
 		return;
 	if (waited >= limit)
 		give_up(s, limit);
-	else if (!t->is_look && t->asked_at == 0 && waited >= limit / 2) {
+	else if (!t->is_inspection && t->asked_at == 0 && waited >= limit / 2) {
 		t->asked_at = now;
 		look(t);
 	}

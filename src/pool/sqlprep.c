@@ -6,7 +6,7 @@
  * with it.
  *
  * Only a PREPARE that was a statement of its own, with settings that are known, is kept. All others
- * pin, as long as the server has them: session.c, look.c.
+ * pin, as long as the server has them: session.c, inspect.c.
  *
  * A list is one interned text of entries in the order of their names, so that equal lists are equal
  * pointers; NULL is the empty one. An entry: name, statement, settings that are reported, others

@@ -8,7 +8,7 @@
 
 #include "session_int.h"
 
-struct look {
+struct inspection {
 	unsigned asked, found;
 	bool failed, resets;
 	struct buf pairs;    /* settings */
@@ -66,10 +66,10 @@ static void put_question(struct buf *sql, const struct server *s)
 			" UNION ALL SELECT 'p', name, statement FROM pg_catalog.pg_prepared_statements WHERE from_sql");
 }
 
-bool look_begin(struct server *s)
+bool inspect_begin(struct server *s)
 {
 	struct buf sql = BUF_INIT;
-	struct look *l = mem_zalloc(sizeof(*l));
+	struct inspection *l = mem_zalloc(sizeof(*l));
 
 	if (l == NULL) {
 		server_close(s, "out of memory", NULL);
@@ -81,7 +81,7 @@ bool look_begin(struct server *s)
 	l->asked = s->touched;
 	l->resets = s->reset_seen;
 	s->reset_seen = false;
-	s->look = l;
+	s->inspection = l;
 	s->touched = 0;
 	/* session pooling: a statement that was prepared before may set them again */
 	if (!server_keeps_session(s)) {
@@ -89,18 +89,18 @@ bool look_begin(struct server *s)
 		s->custom = BUF_INIT;
 	}
 	s->pool->stats.looks++;
-	(void)server_query(s, &sql, DEST_LOOK);
+	(void)server_query(s, &sql, DEST_INSPECT);
 	return true;
 }
 
-unsigned look_asks(const struct server *s)
+unsigned inspect_asks(const struct server *s)
 {
-	return s->look != NULL ? s->look->asked : 0;
+	return s->inspection != NULL ? s->inspection->asked : 0;
 }
 
-bool look_may_restore(const struct server *s)
+bool inspect_may_restore(const struct server *s)
 {
-	return s->look != NULL && s->look->resets;
+	return s->inspection != NULL && s->inspection->resets;
 }
 
 /* A column of text; NULL: SQL NULL, or not well-formed. */
@@ -114,7 +114,7 @@ static const char *column(struct wire_reader *rd, size_t *ret_len)
 
 static void note_setting(struct server *s, struct wire_reader *rd)
 {
-	struct look *l = s->look;
+	struct inspection *l = s->inspection;
 	size_t name_len, value_len;
 	const char *name = column(rd, &name_len), *value = column(rd, &value_len);
 
@@ -131,7 +131,7 @@ static void note_setting(struct server *s, struct wire_reader *rd)
 /* One that can be moved is no reason to stay. */
 static void note_prepared(struct server *s, struct wire_reader *rd)
 {
-	struct look *l = s->look;
+	struct inspection *l = s->inspection;
 	size_t name_len, sql_len;
 	const char *name = column(rd, &name_len), *sql = column(rd, &sql_len);
 	struct buf text = BUF_INIT;
@@ -152,14 +152,15 @@ static void note_prepared(struct server *s, struct wire_reader *rd)
 	buf_free(&text);
 }
 
-void look_row(struct server *s, const uint8_t *body, size_t len)
+void inspect_row(struct server *s, const uint8_t *body, size_t len)
 {
 	struct wire_reader rd;
 	const char *kind;
 	size_t n;
 
 	wire_reader_init(&rd, body, len);
-	if (s->look == NULL || wire_get_i16(&rd) != 3 || (kind = column(&rd, &n)) == NULL || n != 1)
+	if (s->inspection == NULL || wire_get_i16(&rd) != 3 || (kind = column(&rd, &n)) == NULL ||
+		n != 1)
 		return;
 	if (*kind == 's')
 		note_setting(s, &rd);
@@ -167,13 +168,13 @@ void look_row(struct server *s, const uint8_t *body, size_t len)
 		note_prepared(s, &rd);
 	for (size_t i = 0; i < ARRAY_LEN(questions); i++)
 		if (questions[i].kind == *kind)
-			s->look->found |= questions[i].touch;
+			s->inspection->found |= questions[i].touch;
 }
 
-void look_failed(struct server *s)
+void inspect_failed(struct server *s)
 {
-	if (s->look != NULL)
-		s->look->failed = true;
+	if (s->inspection != NULL)
+		s->inspection->failed = true;
 }
 
 /* Is the setting one that has to be moved? Not what is reported, and not the login's own identity.
@@ -189,7 +190,7 @@ static bool is_of_session(const struct server *s, const struct setting *st)
 	if (strcmp(st->name, "session_authorization") == 0)
 		return strcmp(st->value, istr_text(s->pool->user)) != 0;
 	/* one that was taken back is empty from then on, where it has no definition */
-	return !s->look->resets || st->value[0] != '\0' || strchr(st->name, '.') == NULL ||
+	return !s->inspection->resets || st->value[0] != '\0' || strchr(st->name, '.') == NULL ||
 	       settings_find(origin, st->name) == NULL;
 }
 
@@ -211,7 +212,7 @@ static bool creates_temporary(const struct setting *st)
 	}
 }
 
-static bool keep_settings(struct server *s, struct look *l)
+static bool keep_settings(struct server *s, struct inspection *l)
 {
 	const char *at = (const char *)l->pairs.data, *end = at + l->pairs.len;
 	struct buf kept = BUF_INIT;
@@ -240,14 +241,14 @@ static bool keep_settings(struct server *s, struct look *l)
 	return ok;
 }
 
-static bool keep_prepared(struct server *s, const struct look *l)
+static bool keep_prepared(struct server *s, const struct inspection *l)
 {
 	if ((l->asked & SQL_TOUCH_PREPARED) == 0)
 		return true;
 	return !l->prepared.failed && sqlprep_keep(s, &l->prepared);
 }
 
-static void restore_reported(struct server *s, struct look *l)
+static void restore_reported(struct server *s, struct inspection *l)
 {
 	struct istr *all = NULL;
 	struct buf status = BUF_INIT;
@@ -264,41 +265,41 @@ static void restore_reported(struct server *s, struct look *l)
 
 /* Where the question has failed for this statement too it is refused: it might run as another role.
  */
-enum look_known look_insist(struct client *c)
+enum inspect_known inspect_insist(struct client *c)
 {
 	struct server *s = c->link;
 	bool unknown;
 
 	if (s == NULL || s->tx != 'I' || s->unsynced)
-		return LOOK_KNOWN;
+		return INSPECT_KNOWN;
 	unknown = s->look_again || (c->pins & SQL_TOUCH_SETTINGS) != 0;
-	if (!unknown || s->look_insisted) {
-		s->look_insisted = false;
-		return unknown ? LOOK_UNKNOWN : LOOK_KNOWN;
+	if (!unknown || s->inspect_insisted) {
+		s->inspect_insisted = false;
+		return unknown ? INSPECT_UNKNOWN : INSPECT_KNOWN;
 	}
 	if (s->expect.count > 0)
-		return LOOK_ASKED;
-	s->look_insisted = true;
+		return INSPECT_ASKED;
+	s->inspect_insisted = true;
 	s->look_again = false;
 	s->touched |= SQL_TOUCH_SETTINGS;
-	(void)look_begin(s);
-	return LOOK_ASKED;
+	(void)inspect_begin(s);
+	return INSPECT_ASKED;
 }
 
-void look_free(struct server *s)
+void inspect_free(struct server *s)
 {
-	if (s->look == NULL)
+	if (s->inspection == NULL)
 		return;
-	buf_free(&s->look->pairs);
-	buf_free(&s->look->prepared);
-	buf_free(&s->look->custom);
-	mem_free(s->look);
-	s->look = NULL;
+	buf_free(&s->inspection->pairs);
+	buf_free(&s->inspection->prepared);
+	buf_free(&s->inspection->custom);
+	mem_free(s->inspection);
+	s->inspection = NULL;
 }
 
-void look_done(struct server *s)
+void inspect_done(struct server *s)
 {
-	struct look *l = s->look;
+	struct inspection *l = s->inspection;
 	struct client *c = s->link;
 	unsigned pins;
 
@@ -323,5 +324,5 @@ void look_done(struct server *s)
 		if (!server_keeps_session(s))
 			session_pin(c, pins);
 	}
-	look_free(s);
+	inspect_free(s);
 }
