@@ -222,13 +222,13 @@ libqb_queue_a_SOURCES = \
 	src/queue/system.c \
 	src/queue/take.c \
 	src/queue/then.c \
-	src/queue/touched.c \
 	src/queue/types.c \
 	src/queue/verbs.c \
 	src/queue/verbs.h \
 	src/queue/wait.c \
 	src/queue/wait_int.h \
-	src/queue/waitq.c
+	src/queue/waitq.c \
+	src/queue/wakes.c
 
 libqb_admin_a_SOURCES = \
 	src/admin/admin_int.h \
@@ -387,9 +387,9 @@ qb_unit_tests = \
 	test/unit/test_sqlstmt \
 	test/unit/test_startup \
 	test/unit/test_tls \
-	test/unit/test_touched \
 	test/unit/test_util \
-	test/unit/test_verbs
+	test/unit/test_verbs \
+	test/unit/test_wakes
 qb_unit_files = \
 	test/unit/conn_owner.h \
 	test/unit/counted.h \
@@ -584,10 +584,6 @@ test_unit_test_tls_SOURCES = test/unit/test_tls.c
 test_unit_test_tls_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_tls_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
 
-test_unit_test_touched_SOURCES = test/unit/test_touched.c
-test_unit_test_touched_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_touched_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
-
 test_unit_test_util_SOURCES = test/unit/test_util.c
 test_unit_test_util_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_util_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
@@ -595,6 +591,10 @@ test_unit_test_util_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_verbs_SOURCES = test/unit/test_verbs.c
 test_unit_test_verbs_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_verbs_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_wakes_SOURCES = test/unit/test_wakes.c
+test_unit_test_wakes_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_wakes_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 qb_scenario_files = \
 	test/scenario/actors.c \

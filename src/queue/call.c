@@ -313,5 +313,5 @@ void call_succeeded(
 	if (in_tx)
 		touch_deleted(qc, q, call);
 	else
-		touched_wake(qc);
+		wakes_wake(qc);
 }

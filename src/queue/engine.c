@@ -289,7 +289,7 @@ static void on_done(void *arg, const struct pg_error *err)
 		if (r->lost)
 			say_unknown(&copy, r->q);
 		count_failed(r->q->verb->id);
-		touched_drop(qc);
+		wakes_drop(qc);
 		request_free(r);
 		client_fail(c, &copy);
 		return;

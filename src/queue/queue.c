@@ -79,7 +79,7 @@ static void prepared_committed(struct client *c)
 	if (db == NULL)
 		return;
 	system_need(db, client_pool(c));
-	touched_prepared_wake(db);
+	wakes_prepared_wake(db);
 }
 
 static const char *hint(const char *routine)
@@ -524,16 +524,16 @@ static void tx_ended(struct client *c, bool committed)
 	if (qc == NULL)
 		return;
 	lease_tx_ended(qc, committed);
-	for (struct touched *t = qc->touched; t != NULL && committed && client_tx_in_part(c);
+	for (struct wakes *t = qc->wakes; t != NULL && committed && client_tx_in_part(c);
 		t = t->next) {
 		t->mark.place = HEAD_UNMARKED; /* a part of it was rolled back */
 		t->makes_ready |= t->locks;
 	}
 	await_tx_ended(qc, committed);
 	if (committed)
-		touched_wake(qc);
+		wakes_wake(qc);
 	else
-		touched_let_go(qc);
+		wakes_let_go(qc);
 }
 
 static void cancel(struct client *c)
@@ -564,7 +564,7 @@ static void client_ended(struct client *c, enum client_end how)
 	engine_client_ended(qc);
 	lease_client_ended(qc, how);
 	lease_free_all(qc);
-	touched_drop(qc);
+	wakes_drop(qc);
 	buf_free(&qc->ended);
 	buf_free(&qc->then_names);
 	client_slot_set(c, NULL);
@@ -578,7 +578,7 @@ static bool may_move(struct client *c)
 	const struct qclient *qc = qclient_find(c);
 
 	return qc == NULL ||
-	       (qc->leases == NULL && qc->touched == NULL && qc->request == NULL &&
+	       (qc->leases == NULL && qc->wakes == NULL && qc->request == NULL &&
 		       qc->park == NULL && qc->deferred == NULL && !qc->asking_schema &&
 		       qc->question == NULL && qc->ended.len == 0);
 }
@@ -605,9 +605,9 @@ static const struct interceptor interceptor = {
 	.tx_ended = tx_ended,
 	.prepared_committed = prepared_committed,
 	.hint = hint,
-	.news = touched_news,
-	.task_news = touched_task_news,
-	.task_news_end = touched_task_end,
+	.news = wakes_event_of_client,
+	.task_news = wakes_task_event,
+	.task_news_end = wakes_task_end,
 	.cancel = cancel,
 	.may_move = may_move,
 	.stmt_text = stmt_text,
@@ -641,7 +641,7 @@ bool queue_start(void)
 	intercept_register(&interceptor, false);
 	pooler_on_shutdown(parks_shutdown);
 	pooler_on_moved(moved);
-	return touched_start() && merge_start() && back_start() && park_start() && waitq_start() &&
+	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
 	       await_start() && hold_start() && gauge_start() && maintain_start() && schema_start();
 }
 
@@ -654,7 +654,7 @@ void queue_free(void)
 {
 	struct qdb *db, *tmp;
 
-	touched_stop();
+	wakes_stop();
 	merge_stop();
 	back_stop();
 	park_free();

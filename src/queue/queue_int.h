@@ -168,8 +168,8 @@ extern const struct head_mark head_unmarked; /* not known */
 void head_mark_min(struct head_mark *mark, struct head_mark to);
 
 /* Queues to be woken when the transaction under way commits. */
-struct touched {
-	struct touched *next;
+struct wakes {
+	struct wakes *next;
 	bool locks;     /* takes may have passed over what it has locked: a rollback is news */
 	bool makes_ready; /* a commit is, too */
 	struct head_mark mark; /* nothing that it made ready lies below */
@@ -184,7 +184,7 @@ struct qclient {
 	unsigned n_leases, n_cancelled;
 	unsigned answers; /* answers with leases that were written; the last one may be under way */
 	uint64_t answer_end; /* of the client's output, behind the last of them */
-	struct touched *touched;
+	struct wakes *touched;
 	struct request *request;
 	struct park *park; /* what it waits for; or NULL */
 	struct deferred *deferred; /* its statement cannot be executed yet (deferred.c); or NULL */
@@ -253,26 +253,26 @@ void hold_extended(struct lease *l, bool in_tx);
 void hold_end(struct lease *l);
 size_t hold_lease_text(char *dst, size_t size, usec_t span); /* as Postgres reads it; its length */
 
-/* touched.c */
+/* wakes.c */
 void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
 void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct head_mark mark, bool locks);
 void touch_locked(struct qclient *qc, const char *queue); /* news only if it is rolled back */
-void touched_wake(struct qclient *qc);
+void wakes_wake(struct qclient *qc);
 /* It was rolled back: what it had locked, and takes have passed over, is there again. A plain push has locked
  * nothing. */
-void touched_let_go(struct qclient *qc);
-void touched_drop(struct qclient *qc);
+void wakes_let_go(struct qclient *qc);
+void wakes_drop(struct qclient *qc);
 /* What the database says of a queue, in a transaction that has not ended (a list of those), and its end. */
-void touched_told(struct qdb *db, struct touched **list, const char *queue);
-void touched_told_end(struct qdb *db, struct touched **list, bool committed);
+void wakes_event(struct qdb *db, struct wakes **list, const char *queue);
+void wakes_event_end(struct qdb *db, struct wakes **list, bool committed);
 /* interceptor.news and the others */
-void touched_news(struct client *c, const char *queue);
-void touched_task_news(struct pool *pool, const char *queue, void **kept);
-void touched_task_end(struct pool *pool, void **kept, bool committed);
+void wakes_event_of_client(struct client *c, const char *queue);
+void wakes_task_event(struct pool *pool, const char *queue, void **kept);
+void wakes_task_end(struct pool *pool, void **kept, bool committed);
 /* One that was prepared, here or elsewhere, is committed: all who wait look, at other proxies too. */
-void touched_prepared_wake(struct qdb *db);
-MUST_CHECK bool touched_start(void);
-void touched_stop(void);
+void wakes_prepared_wake(struct qdb *db);
+MUST_CHECK bool wakes_start(void);
+void wakes_stop(void);
 
 /* types.c: what the payloads are that a statement is about */
 enum types { TYPES_KNOWN, TYPES_ASKED, TYPES_ERROR };

@@ -66,9 +66,9 @@ struct system {
 	bool named;        /* the role is that of the configuration, not of a client */
 	bool super;        /* it is a superuser's, and was given up */
 	bool told_super, told_counts;
-	int numbers;          /* that were tried */
-	usec_t offer_at;      /* before that no other role is tried */
-	struct touched *told; /* by the query under way: queues with jobs that may be taken */
+	int numbers;        /* that were tried */
+	usec_t offer_at;    /* before that no other role is tried */
+	struct wakes *told; /* by the query under way: queues with jobs that may be taken */
 	unsigned n_pending;
 	bool warned;
 	usec_t since; /* of the state, or of the query under way */
@@ -284,7 +284,7 @@ static void query_done(struct system *s)
 	}
 	if (s->looking)
 		looked(s);
-	touched_told_end(s->db, &s->told, !s->refused);
+	wakes_event_end(s->db, &s->told, !s->refused);
 	send_notifications(s);
 }
 
@@ -536,7 +536,7 @@ static void on_notice(void *arg, const PGresult *res)
 	const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
 
 	if (state != NULL && text != NULL && strcmp(state, INTERCEPT_NEWS) == 0)
-		touched_told(s->db, &s->told, text);
+		wakes_event(s->db, &s->told, text);
 }
 
 /* libpq resolves names while the loop stands still, so it is given the address of a server that the
@@ -687,7 +687,7 @@ static void disconnect(struct system *s, const char *why)
 	loop_watch_free(&s->watch);
 	PQfinish(s->pg);
 	s->pg = NULL;
-	touched_told_end(s->db, &s->told, false);
+	wakes_event_end(s->db, &s->told, false);
 	if (s->counting)
 		gauge_step_ended(s->db, true);
 	s->busy = s->looking = s->counting = s->others_known = s->counts = false;
@@ -748,7 +748,7 @@ static usec_t on_tick(void *arg, usec_t now)
 static void free_one(struct system *s)
 {
 	pending_clear(s);
-	touched_told_end(s->db, &s->told, false);
+	wakes_event_end(s->db, &s->told, false);
 	loop_watch_free(&s->watch);
 	loop_tick_free(&s->tick);
 	PQfinish(s->pg);

@@ -22,9 +22,9 @@ void touch(struct qclient *qc, const char *queue, unsigned jobs)
 }
 
 /* Without memory (NULL) the periodic look finds the jobs. */
-static struct touched *touched_get(struct touched **list, const char *queue)
+static struct wakes *wakes_get(struct wakes **list, const char *queue)
 {
-	struct touched *t = *list;
+	struct wakes *t = *list;
 
 	while (t != NULL && strcmp(t->queue, queue) != 0)
 		t = t->next;
@@ -38,9 +38,9 @@ static struct touched *touched_get(struct touched **list, const char *queue)
 }
 
 static void add(
-	struct touched **list, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
+	struct wakes **list, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
 {
-	struct touched *t = touched_get(list, queue);
+	struct wakes *t = wakes_get(list, queue);
 
 	if (t == NULL)
 		return;
@@ -56,30 +56,30 @@ static void add(
 void touch_from(
 	struct qclient *qc, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
 {
-	add(&qc->touched, queue, jobs, mark, locks);
+	add(&qc->wakes, queue, jobs, mark, locks);
 }
 
 void touch_locked(struct qclient *qc, const char *queue)
 {
-	struct touched *t = touched_get(&qc->touched, queue);
+	struct wakes *t = wakes_get(&qc->wakes, queue);
 
 	if (t != NULL)
 		t->locks = true;
 }
 
-static void drop(struct touched **list)
+static void drop(struct wakes **list)
 {
 	while (*list != NULL) {
-		struct touched *t = *list;
+		struct wakes *t = *list;
 
 		*list = t->next;
 		mem_free(t);
 	}
 }
 
-static void wake(struct qdb *db, struct touched **list)
+static void wake(struct qdb *db, struct wakes **list)
 {
-	for (struct touched *t = *list; t != NULL; t = t->next) {
+	for (struct wakes *t = *list; t != NULL; t = t->next) {
 		if (!t->makes_ready)
 			continue;
 		waitq_wake_from(db, t->queue, t->jobs, t->mark);
@@ -88,43 +88,43 @@ static void wake(struct qdb *db, struct touched **list)
 	drop(list);
 }
 
-void touched_drop(struct qclient *qc)
+void wakes_drop(struct qclient *qc)
 {
-	drop(&qc->touched);
+	drop(&qc->wakes);
 }
 
-void touched_wake(struct qclient *qc)
+void wakes_wake(struct qclient *qc)
 {
-	if (qc->touched != NULL)
+	if (qc->wakes != NULL)
 		system_need(qc->db, client_pool(qc->client));
-	wake(qc->db, &qc->touched);
+	wake(qc->db, &qc->wakes);
 }
 
-void touched_let_go(struct qclient *qc)
+void wakes_let_go(struct qclient *qc)
 {
-	for (struct touched *t = qc->touched; t != NULL; t = t->next)
+	for (struct wakes *t = qc->wakes; t != NULL; t = t->next)
 		if (t->locks)
 			waitq_wake(qc->db, t->queue, 0);
-	touched_drop(qc);
+	wakes_drop(qc);
 }
 
 /* --- what the database says --- */
 
 /* A job of the queue may be taken, by what has become of another one (queue._tell). It has just got
  * its place: what takes had told some time ago lies below it. */
-void touched_told(struct qdb *db, struct touched **list, const char *queue)
+void wakes_event(struct qdb *db, struct wakes **list, const char *queue)
 {
 	unsigned n = 0;
 
-	for (const struct touched *t = *list; t != NULL; t = t->next)
+	for (const struct wakes *t = *list; t != NULL; t = t->next)
 		n++;
 	if (queue[0] != '\0' && strlen(queue) <= QSTMT_QUEUE_MAX && n < TOLD_MAX)
 		add(list, queue, 0, head_past(db, queue), false);
 }
 
-void touched_told_end(struct qdb *db, struct touched **list, bool committed)
+void wakes_event_end(struct qdb *db, struct wakes **list, bool committed)
 {
-	struct touched *told = *list;
+	struct wakes *told = *list;
 
 	/* who is told may end the list's owner, and come here again */
 	*list = NULL;
@@ -133,36 +133,36 @@ void touched_told_end(struct qdb *db, struct touched **list, bool committed)
 	drop(&told);
 }
 
-void touched_news(struct client *c, const char *queue)
+void wakes_event_of_client(struct client *c, const char *queue)
 {
 	struct qclient *qc = qclient_find(c);
 
 	if (qc == NULL)
 		return;
-	touched_told(qc->db, &qc->touched, queue);
+	wakes_event(qc->db, &qc->wakes, queue);
 	client_watch_tx(c);
 }
 
-void touched_task_news(struct pool *pool, const char *queue, void **kept)
+void wakes_task_event(struct pool *pool, const char *queue, void **kept)
 {
 	struct qdb *db = qdb_get(pool_database(pool));
-	struct touched *list = *kept;
+	struct wakes *list = *kept;
 
 	if (db == NULL)
 		return;
-	touched_told(db, &list, queue);
+	wakes_event(db, &list, queue);
 	*kept = list;
 }
 
-void touched_task_end(struct pool *pool, void **kept, bool committed)
+void wakes_task_end(struct pool *pool, void **kept, bool committed)
 {
 	struct qdb *db = committed ? qdb_get(pool_database(pool)) : NULL;
-	struct touched *list = *kept;
+	struct wakes *list = *kept;
 
 	*kept = NULL;
 	if (db != NULL)
 		system_need(db, pool);
-	touched_told_end(db, &list, db != NULL);
+	wakes_event_end(db, &list, db != NULL);
 }
 
 /* --- two phases --- */
@@ -181,7 +181,7 @@ static void prepared_wake(struct qdb *db, usec_t now)
 
 /* Who commits transactions of other kinds by the thousand does not make each waiter look each time.
  */
-void touched_prepared_wake(struct qdb *db)
+void wakes_prepared_wake(struct qdb *db)
 {
 	usec_t now = loop_now();
 
@@ -209,13 +209,13 @@ static usec_t on_tick(void *arg, usec_t now)
 	return next;
 }
 
-bool touched_start(void)
+bool wakes_start(void)
 {
 	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
 	return tick != NULL;
 }
 
-void touched_stop(void)
+void wakes_stop(void)
 {
 	loop_tick_free(&tick);
 }
