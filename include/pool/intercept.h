@@ -183,7 +183,7 @@ struct exec {
 };
 
 /* SQLSTATE of notices that are the claimant's: no client sees them. */
-#define INTERCEPT_NEWS "QB100"
+#define INTERCEPT_EVENT "QB100"
 
 struct interceptor {
 	const char *name;
@@ -211,13 +211,13 @@ struct interceptor {
 	/* An error that the server has for the client, without a HINT: one of the claimant's, by the routine of Postgres
 	 * that raised it; static. NULL: none. May be NULL. */
 	const char *(*hint)(const char *routine);
-	/* The claimant's functions in the database say something (INTERCEPT_NEWS) in the client's transaction, which
+	/* The claimant's functions in the database say something (INTERCEPT_EVENT) in the client's transaction, which
 	 * has not ended. May be NULL. */
-	void (*news)(struct client *c, const char *text);
+	void (*event)(struct client *c, const char *text);
 	/* The same of a statement of our own. *kept begins as NULL and is the claimant's; with the end of the
 	 * statement, before its done(), it is to be freed. */
-	void (*task_news)(struct pool *p, const char *text, void **kept);
-	void (*task_news_end)(struct pool *p, void **kept, bool committed);
+	void (*task_event)(struct pool *p, const char *text, void **kept);
+	void (*task_event_end)(struct pool *p, void **kept, bool committed);
 	/* The client asks to cancel its parked statement. The claimant calls client_fail(); client_refuse() of one that
 	 * waits to be executed. */
 	void (*cancel)(struct client *c);

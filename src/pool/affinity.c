@@ -1,5 +1,5 @@
 /*
- * Homes: which servers have run tasks of a kind before. A session of Postgres plans the statements
+ * Affinity: which servers have run tasks of a kind before. A session of Postgres plans the statements
  * of a function when it first calls it, and keeps the plans: the first call costs ten times the
  * second, and memory for as long as the session lives. So a task is sent where its kind has been,
  * if that server is free, and waits for it a little if it is not.
@@ -8,18 +8,18 @@
  * here. Nothing is lost by forgetting one.
  *
  * How long it waits: while that is less than what a first call takes more than others, as measured.
- * A kind whose tasks wait for too much of the time gets one more home (of more than AFFINITIES_MAX the
+ * A kind whose tasks wait for too much of the time gets one more server (of more than AFFINITIES_MAX the
  * one that was used longest ago is forgotten): one that is asked for all the time comes to have
  * several, of a thousand that are rare each keeps to its one. Nobody waits for a server that a
  * client has, or whose statement takes long.
  *
- * Entry points: home_* in pool_int.h.
+ * Entry points: affinity_* in pool_int.h.
  */
 #include "pool_int.h"
 
 #define KINDS_MAX      20000 /* of a pool; the oldest is forgotten */
 #define AFFINITIES_MAX 8
-#define INSPECT_MAX    8        /* free servers among which a new home is chosen */
+#define LOOK_MAX       8        /* free servers among which a new one is chosen */
 #define CROWD          8        /* kinds that a server may have without being thought fuller */
 #define PERIOD         USEC_SEC /* what tasks of a kind have waited counts half after this */
 #define SHARE_OF_KIND  USEC_MSEC
@@ -33,7 +33,7 @@
 struct affinity {
 	UT_hash_handle hh;
 	uint64_t kind;
-	usec_t waited; /* its tasks in sum, of late, since it got its last home */
+	usec_t waited; /* its tasks in sum, of late, since it got its last server */
 	usec_t halved; /* when `waited` was last */
 	unsigned n;
 	struct server *server[AFFINITIES_MAX]; /* the last one used first */
@@ -88,7 +88,7 @@ static void to_front(struct affinity *h, unsigned i)
 	h->server[0] = s;
 }
 
-/* Without memory it has no home: the next one of its kind goes anywhere, too. */
+/* Without memory it has none: the next one of its kind goes anywhere, too. */
 static void settle(struct pool *p, struct affinity *h, uint64_t kind, struct server *s, usec_t now)
 {
 	if (h == NULL) {
@@ -117,7 +117,7 @@ static void settle(struct pool *p, struct affinity *h, uint64_t kind, struct ser
 static struct server *emptiest(const struct pool *p)
 {
 	struct server *best = NULL, *s;
-	int left = INSPECT_MAX;
+	int left = LOOK_MAX;
 
 	DL_FOREACH (p->servers[SERVER_IDLE].head, s) {
 		if (!pool_may_use(s))
@@ -151,7 +151,7 @@ static usec_t gain(const struct pool *p)
 	return t < GAIN_MIN ? GAIN_MIN : t > GAIN_MAX ? GAIN_MAX : t;
 }
 
-/* What the tasks of a kind wait before it gets one more home, times those it has. One that is not
+/* What the tasks of a kind wait before it gets one more server, times those it has. One that is not
  * needed costs little where kinds are few. */
 static usec_t share(const struct pool *p)
 {

@@ -129,17 +129,17 @@ static bool is_away(const char *sqlstate)
 	       strncmp(sqlstate, "53", 2) == 0;
 }
 
-/* Its host is not to be had. Are there others for it? news: that was not known of the host. */
-bool hosts_failed(struct server *s, const char *sqlstate, bool *news)
+/* Its host is not to be had. Are there others for it? is_new: that was not known of the host. */
+bool hosts_failed(struct server *s, const char *sqlstate, bool *is_new)
 {
 	struct database *db = s->pool->db;
 	struct host *h = find(db->hosts, s->host);
 
-	*news = true;
+	*is_new = true;
 	if (db->hosts->n < 2 || !is_away(sqlstate))
 		return false;
 	if (h != NULL) {
-		*news = h->down_until <= loop_now();
+		*is_new = h->down_until <= loop_now();
 		h->down_until = loop_now() + conf_current()->p.server_login_retry;
 	}
 	return hosts_left(s);

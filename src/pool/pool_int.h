@@ -394,7 +394,7 @@ struct server {
 	struct pool *pool;
 	struct client *link;
 	struct task *task;
-	unsigned n_kinds; /* of tasks, whose home it is: affinity.c */
+	unsigned n_kinds; /* of tasks, whose affinity is to it: affinity.c */
 	struct server_login *login;
 	struct expect_ring expect;
 	struct sprep *prepared;     /* hash by pstmt */
@@ -409,7 +409,7 @@ struct server {
 	struct session_prepared *sets_prepared; /* session pooling: statements with names that may change settings */
 	unsigned n_sets_prepared;
 	struct buf custom;          /* with `touched`: names that no view lists; session pooling: all that were seen */
-	struct inspection *look;          /* the question under way */
+	struct inspection *inspection;    /* the question under way */
 	int32_t pid;
 	uint8_t key_len;
 	uint8_t key[256 - 3];
@@ -441,7 +441,7 @@ struct task {
 	struct vars vars;
 	struct istr *extra;
 	struct pg_error err;
-	void *news;        /* of the claimant; or NULL */
+	void *events;        /* of the claimant; or NULL */
 	uint64_t kind;     /* 0: of none */
 	usec_t held_since; /* it waits for a certain server, though another is free; 0: does not */
 	usec_t since;
@@ -496,7 +496,7 @@ struct pool {
 	struct server_list servers[SERVER_STATES];
 	struct task *tasks;     /* waiting for a server; longest first */
 	unsigned n_tasks;
-	struct affinity *homes;     /* hash by kind of task */
+	struct affinity *affinities; /* hash by kind of task */
 	usec_t first_call, later_call; /* what tasks take where their kind was not before, and where it was */
 	unsigned n_pinned;      /* clients that keep their servers */
 	bool moved;             /* what is known of it was sent to the process that takes over */
@@ -647,8 +647,8 @@ struct hosts;
 struct hosts *hosts_new(const char *text); /* NULL: memory */
 void hosts_free(struct hosts **p);
 const char *hosts_next(struct server *s); /* borrowed; NULL: there is no further one */
-/* true: there is another one for it; news: it was not known that this one is away. */
-bool hosts_failed(struct server *s, const char *sqlstate, bool *news);
+/* true: there is another one for it; is_new: it was not known that this one is away. */
+bool hosts_failed(struct server *s, const char *sqlstate, bool *is_new);
 bool hosts_left(const struct server *s);
 enum hosts_verdict { HOSTS_GOOD, HOSTS_NEXT, HOSTS_NONE };
 enum hosts_verdict hosts_judge(struct server *s, int standby);
@@ -903,7 +903,7 @@ void task_start(struct task *t, struct server *s);
 void task_row(struct task *t, const uint8_t *body, size_t len);
 void task_notice(struct task *t, const uint8_t *body, size_t len);
 void task_error(struct task *t, const uint8_t *body, size_t len);
-void task_news(struct task *t, const char *text);
+void task_event(struct task *t, const char *text);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
 void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */
 void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until); /* since when they wait, at most */

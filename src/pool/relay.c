@@ -13,7 +13,7 @@
 #include "relay_int.h"
 
 /* A notice that is longer is somebody else's. */
-#define NEWS_MAX (64 * 1024)
+#define EVENT_MAX (64 * 1024)
 
 /* --- what we say, behind the run --- */
 
@@ -96,20 +96,20 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 }
 
 /* What a function of the claimant's says to it, and to nobody else. */
-static bool is_news(struct server *s, const struct wire_msg *m)
+static bool is_event(struct server *s, const struct wire_msg *m)
 {
 	struct client *c = s->link;
 	struct wire_notice n;
 
-	if (!wire_complete(m) || (c != NULL && (c->icpt == NULL || c->icpt->news == NULL)))
+	if (!wire_complete(m) || (c != NULL && (c->icpt == NULL || c->icpt->event == NULL)))
 		return false;
 	wire_read_notice(m->body, m->have, &n);
-	if (strcmp(n.sqlstate, INTERCEPT_NEWS) != 0)
+	if (strcmp(n.sqlstate, INTERCEPT_EVENT) != 0)
 		return false;
 	if (c != NULL)
-		c->icpt->news(c, n.message);
+		c->icpt->event(c, n.message);
 	else if (s->task != NULL)
-		task_news(s->task, n.message);
+		task_event(s->task, n.message);
 	return true;
 }
 
@@ -117,7 +117,7 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 {
 	struct expect *e = expect_head(&r->s->expect);
 
-	if (is_news(r->s, m))
+	if (is_event(r->s, m))
 		return RELAY_DROP;
 	if (r->s->link != NULL && (e == NULL || e->dest == DEST_CLIENT || e->dest == DEST_REPLACE ||
 					  e->dest == DEST_BEGIN))
@@ -251,7 +251,7 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 	case 'A':
 		return e == NULL || e->dest == DEST_LISTEN;
 	case 'N':
-		return m->total <= NEWS_MAX;
+		return m->total <= EVENT_MAX;
 	case 'D':
 	case 'T':
 		return e != NULL &&

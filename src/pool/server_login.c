@@ -33,10 +33,10 @@ static bool go_on(struct server *s)
 
 void server_login_give_up(struct server *s, const struct pg_error *err, const char *reason)
 {
-	bool news;
+	bool is_new;
 
-	if (hosts_failed(s, err->sqlstate, &news)) {
-		log_write(news ? LOG_LVL_WARNING : LOG_LVL_DEBUG, server_prefix(s),
+	if (hosts_failed(s, err->sqlstate, &is_new)) {
+		log_write(is_new ? LOG_LVL_WARNING : LOG_LVL_DEBUG, server_prefix(s),
 			"closing because: %s: %s: %s; trying the next host", reason,
 			istr_text(s->host), err->message);
 		if (go_on(s))

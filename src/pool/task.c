@@ -8,15 +8,15 @@
 
 static uint64_t last_seq;
 
-static void news_end(struct task *t, bool committed)
+static void event_end(struct task *t, bool committed)
 {
-	if (t->news != NULL)
-		intercept_queue->task_news_end(t->pool, &t->news, committed);
+	if (t->events != NULL)
+		intercept_queue->task_event_end(t->pool, &t->events, committed);
 }
 
 static void task_free(struct task *t)
 {
-	news_end(t, false);
+	event_end(t, false);
 	silent_forget(t);
 	pstmt_drop(&t->stmt);
 	mem_free(t->script);
@@ -297,10 +297,10 @@ void task_error(struct task *t, const uint8_t *body, size_t len)
 		pg_error_hint(&t->err, "%s", n.hint);
 }
 
-void task_news(struct task *t, const char *text)
+void task_event(struct task *t, const char *text)
 {
-	if (intercept_queue != NULL && intercept_queue->task_news != NULL)
-		intercept_queue->task_news(t->pool, text, &t->news);
+	if (intercept_queue != NULL && intercept_queue->task_event != NULL)
+		intercept_queue->task_event(t->pool, text, &t->events);
 }
 
 void task_end(struct task *t, const struct pg_error *err)
@@ -322,7 +322,7 @@ static void finished(struct server *s)
 		server_close(s, "transaction left open by a task", NULL);
 	else
 		server_release(s);
-	news_end(t, !t->failed);
+	event_end(t, !t->failed);
 	task_end(t, t->failed ? &t->err : NULL);
 }
 

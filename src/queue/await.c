@@ -15,7 +15,7 @@
 #include "park.h"
 #include "queue_int.h"
 
-#define LOOK_FIRST (250 * USEC_MSEC) /* the shortest time between two looks, except for news */
+#define LOOK_FIRST (250 * USEC_MSEC) /* the shortest time between two looks, except for events */
 #define COLUMNS    8
 #define TX_ENDED_MAX                                                                               \
 	((size_t)64 * 1024) /* bytes; what else a transaction has ended is found by a look */
@@ -42,10 +42,10 @@ struct awaiting {
 	bool by_key;             /* that is its key */
 	bool resolved;           /* ref and queue are known */
 	bool ended;              /* the database said so */
-	bool again;              /* there was news while it asked */
+	bool again;              /* something ended while it asked */
 	bool expired;
 	const char *how; /* it ended, as far as this proxy knows; or NULL */
-	uint64_t news;   /* of the database when it asked */
+	uint64_t ended;  /* of the database when it asked */
 	int16_t formats[COLUMNS];
 	struct buf rows; /* none, or the one of the answer */
 	int n_rows;
@@ -241,7 +241,7 @@ static void look_at(struct awaiting *w, usec_t when)
 static void not_yet(struct awaiting *w)
 {
 	bool fresh = w->resolved && w->job == NULL;
-	bool news = w->again || (fresh && w->news != w->db->ended_news);
+	bool again = w->again || (fresh && w->ended != w->db->ended_events);
 
 	if (w->park.wait == 0 || w->expired) {
 		park_over(&w->park);
@@ -259,7 +259,7 @@ static void not_yet(struct awaiting *w)
 	if (!w->again)
 		w->how = NULL; /* it was to run again: this is not how it ends */
 	w->again = false;
-	look_at(w, news ? loop_now() : next_look(w));
+	look_at(w, again ? loop_now() : next_look(w));
 }
 
 static void on_done(void *arg, const struct pg_error *err)
@@ -346,7 +346,7 @@ static bool ask(struct awaiting *w)
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
 
-	w->news = w->db->ended_news;
+	w->ended = w->db->ended_events;
 	w->again = false;
 	if (spec.settings != NULL) {
 		put_key(&key, w, spec.settings);
@@ -456,7 +456,7 @@ out:
 	return v;
 }
 
-/* --- news --- */
+/* --- events --- */
 
 static void wake(struct awaited *j, const char *how)
 {
@@ -472,7 +472,7 @@ static void wake(struct awaited *j, const char *how)
 }
 
 /* By the id alone, of whichever queue. */
-static void news_of_id(struct qdb *db, const char *id)
+static void event_of_id(struct qdb *db, const char *id)
 {
 	struct awaited *j, *tmp;
 
@@ -484,18 +484,18 @@ static void news_of_id(struct qdb *db, const char *id)
 	}
 }
 
-void await_news(struct qdb *db, const char *job, const char *how)
+void await_event(struct qdb *db, const char *job, const char *how)
 {
 	const char *dash = strchr(job, '-');
 	char ref[TOKEN_MAX];
 	struct awaited *j;
 	size_t n;
 
-	db->ended_news++;
+	db->ended_events++;
 	if (db->awaited == NULL)
 		return;
 	if (dash == NULL) {
-		news_of_id(db, job);
+		event_of_id(db, job);
 		return;
 	}
 	n = (size_t)(dash - job) + 1 + strcspn(dash + 1, "-");
@@ -511,7 +511,7 @@ void await_news(struct qdb *db, const char *job, const char *how)
 void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx)
 {
 	if (!in_tx) {
-		await_news(qc->db, job, done ? "done" : NULL);
+		await_event(qc->db, job, done ? "done" : NULL);
 		return;
 	}
 	if (qc->ended.len >= TX_ENDED_MAX)
@@ -528,7 +528,7 @@ void await_tx_ended(struct qclient *qc, bool committed)
 	/* without memory the next look finds it */
 	if (committed && !buf_failed(&qc->ended))
 		for (; at < end; at += strlen(at) + 1)
-			await_news(qc->db, at + 1, *at == 'd' && !in_part ? "done" : NULL);
+			await_event(qc->db, at + 1, *at == 'd' && !in_part ? "done" : NULL);
 	buf_free(&qc->ended);
 }
 

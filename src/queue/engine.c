@@ -136,7 +136,7 @@ static void succeeded_for_nobody(const struct request *r)
 {
 	for (int i = 0; i < r->call.jobs.n && r->is_done; i++) {
 		done_remember(r->call.jobs.tokens[i]);
-		await_news(r->db, r->call.jobs.tokens[i], "done");
+		await_event(r->db, r->call.jobs.tokens[i], "done");
 	}
 	if (!r->wakes || (r->call.handed > 0 && r->call.handed == r->rows))
 		return;

@@ -86,7 +86,7 @@ static void choose(struct handoff *h, struct merge_statement *st, struct waiter 
 	t->waiter = w;
 	t->jobs = w->args.limit < left ? w->args.limit : left;
 	w->handoff = h;
-	w->news_at = loop_now();
+	w->event_at = loop_now();
 	w->n_taken = 0;
 	w->due_ms = DUE_UNKNOWN;
 	for (int i = 0; i < w->args.n_queues; i++)

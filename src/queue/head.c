@@ -1,5 +1,5 @@
 /*
- * What is known of the queues: numbers and low_marks (head.h). What statements become with it is
+ * What is known of the queues: numbers and low marks (head.h). What statements become with it is
  * shape.c.
  */
 #include <string.h>
@@ -450,10 +450,10 @@ bool head_is_torn(const struct pg_error *err)
 	return strcmp(err->sqlstate, "42804") == 0 && !head_is_refusal(err, &payload);
 }
 
-/* --- low_marks --- */
+/* --- low marks --- */
 
 /*
- * Not the low_marks of now: those are on the ground while a take reads from the front, and pushers
+ * Not the low marks of now: those are on the ground while a take reads from the front, and pushers
  * that follow each other closely would then keep them there for each other.
  */
 struct head_mark head_now(struct qdb *db, const char *queue)
@@ -566,7 +566,7 @@ struct head_mark head_past(struct qdb *db, const char *queue)
 	return l->past[0];
 }
 
-void head_news(struct qdb *db, const char *queue)
+void head_event(struct qdb *db, const char *queue)
 {
 	struct head *l = head_find(db, queue);
 
@@ -685,7 +685,7 @@ struct flight *flight_begin(struct head *l)
 		l->suspect = l->unproven = false;
 		l->n_low_marks = 0;
 		l->since = 0;
-		/* they did not look below the low_marks that are not believed any more */
+		/* they did not look below the low marks that are not believed any more */
 		LL_FOREACH (l->flights, before)
 			before->cap = (struct head_mark){0};
 		/* others that begin meanwhile need not look again */

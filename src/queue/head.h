@@ -4,16 +4,16 @@
  * begin at the front (under a transaction that is held open, everything that was taken since is
  * still there to be read).
  *
- * A low_mark is a promise: below this position nothing of this priority is ready. Positions are drawn
+ * A low mark is a promise: below this position nothing of this priority is ready. Positions are drawn
  * in order, so a job that is pushed later lies above every position that a take, or a job that was
  * handed over, has told until now.
- * Whoever makes jobs ready notes the highest of these before (head_now), and lowers the low_marks to it
- * when it is committed (head_lower); who changes jobs that stay where they are notes the lowest low_mark
+ * Whoever makes jobs ready notes the highest of these before (head_now), and lowers the low marks to it
+ * when it is committed (head_lower); who changes jobs that stay where they are notes the lowest low mark
  * instead (head_lowest); who gives jobs back to their places lowers them to these. A
  * notification says nothing of places: it lowers them to where they were a moment ago, as most
- * transactions are short, and to the ground as soon as that can be afforded (head_news). What cannot
+ * transactions are short, and to the ground as soon as that can be afforded (head_event). What cannot
  * say so and may not wait lowers them to the ground. Now and then a take begins at the front
- * whatever the low_marks say.
+ * whatever the low marks say.
  */
 #ifndef QB_QUEUE_HEAD_H
 #define QB_QUEUE_HEAD_H
@@ -31,7 +31,7 @@ int64_t head_number(struct qdb *db, const char *queue); /* of the queue; 0: not 
 void head_lower(struct qdb *db, const char *queue, struct head_mark to);
 void head_lower_number(struct qdb *db, int64_t number, struct head_mark to);
 /* Another session has committed something. */
-void head_news(struct qdb *db, const char *queue);
+void head_event(struct qdb *db, const char *queue);
 /* To the ground: of one queue with the next take, of all not more often than can be afforded. */
 void head_suspect(struct qdb *db, const char *queue);
 void head_suspect_all(struct qdb *db);

@@ -6,7 +6,7 @@
 
 #include "head.h"
 
-#define LOW_MARKS_MAX 8 /* priorities whose low_marks are remembered; the others are read from the front */
+#define LOW_MARKS_MAX 8 /* priorities whose low marks are remembered; the others are read from the front */
 
 struct low_mark {
 	int32_t priority;
@@ -20,7 +20,7 @@ struct head {
 	unsigned uses;   /* while the number is not known */
 	struct question *question; /* that is under way; of several the last */
 	unsigned forgotten; /* so many times; what was asked before does not count */
-	bool suspect;    /* something may lie below the low_marks */
+	bool suspect;    /* something may lie below the low marks */
 	int64_t number;  /* 0: not known, and then nothing is of the payload */
 	enum qpayload payload;
 	usec_t absent_at; /* that there is no such queue was the answer then; 0: was not */
@@ -31,7 +31,7 @@ struct head {
 	struct head_mark past[2]; /* the same some time ago: the second at past_at, the first before */
 	usec_t past_at;
 	usec_t full_at;  /* the next take from the front */
-	bool unproven;   /* takes since the last one from the front have raised low_marks, perhaps over what was locked */
+	bool unproven;   /* takes since the last one from the front have raised low marks, perhaps over what was locked */
 	usec_t event_at; /* not before this when it is suspect */
 	struct flight *flights;
 	char name[QSTMT_QUEUE_MAX + 1];
@@ -41,8 +41,8 @@ struct head {
 struct flight {
 	struct flight *next;
 	struct head *head;
-	struct head_mark from; /* the lowest low_mark with which it began */
-	struct head_mark cap; /* what low_marks were lowered to meanwhile */
+	struct head_mark from; /* the lowest low mark with which it began */
+	struct head_mark cap; /* what low marks were lowered to meanwhile */
 	bool full;
 	bool pushes; /* it passes nothing over, and what it locks nobody else sees */
 	bool stale; /* it asks a queue that is gone */

@@ -109,7 +109,7 @@ struct qdb {
 	struct hist delivery; /* from the news of a job to its delivery to one who waited */
 	struct maintenance maintenance;
 	struct awaited *awaited; /* jobs that somebody waits for (await.c) */
-	uint64_t ended_news;     /* counts jobs that ended through this proxy */
+	uint64_t ended_events;     /* counts jobs that ended through this proxy */
 	char name[64];
 };
 
@@ -184,7 +184,7 @@ struct qclient {
 	unsigned n_leases, n_cancelled;
 	unsigned answers; /* answers with leases that were written; the last one may be under way */
 	uint64_t answer_end; /* of the client's output, behind the last of them */
-	struct wakes *touched;
+	struct wakes *wakes;
 	struct request *request;
 	struct park *park; /* what it waits for; or NULL */
 	struct deferred *deferred; /* its statement cannot be executed yet (deferred.c); or NULL */
@@ -265,7 +265,7 @@ void wakes_drop(struct qclient *qc);
 /* What the database says of a queue, in a transaction that has not ended (a list of those), and its end. */
 void wakes_event(struct qdb *db, struct wakes **list, const char *queue);
 void wakes_event_end(struct qdb *db, struct wakes **list, bool committed);
-/* interceptor.news and the others */
+/* interceptor.event and the others */
 void wakes_event_of_client(struct client *c, const char *queue);
 void wakes_task_event(struct pool *pool, const char *queue, void **kept);
 void wakes_task_end(struct pool *pool, void **kept, bool committed);
@@ -377,7 +377,7 @@ void waitq_wake(struct qdb *db, const char *queue, unsigned jobs);
 /* ... and nothing of it lies below the mark, if it is one. */
 void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark);
 /* ... which came from another session. */
-void waitq_news(struct qdb *db, const char *queue);
+void waitq_event(struct qdb *db, const char *queue);
 void waitqs_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
 
 /* --- waiting --- */
@@ -459,7 +459,7 @@ MUST_CHECK bool await_start(void);
 void await_free(void);
 enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qclient *qc);
 /* A job has ended, or may have: its token, "<queue number>-<id>" or its id. how: known state, or NULL. */
-void await_news(struct qdb *db, const char *job, const char *how);
+void await_event(struct qdb *db, const char *job, const char *how);
 /* Now, or when the transaction under way commits. done: by DONE. */
 void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx);
 void await_tx_ended(struct qclient *qc, bool committed);

@@ -117,7 +117,7 @@ static void put_low_marks(struct merge_statement *st, const struct head *l, int6
 /* --- rows --- */
 
 /* What a row tells of the head. */
-struct told {
+struct event {
 	bool has_place;
 	int32_t priority;
 	int64_t place, edge; /* edge 0: none */
@@ -133,9 +133,9 @@ static int64_t be_int(const uint8_t *p, size_t n)
 }
 
 /* Three columns in binary, place, edge and priority; so many others are behind them. */
-static struct told told_read(const uint8_t *body, size_t len, int behind)
+static struct event event_read(const uint8_t *body, size_t len, int behind)
 {
-	struct told ret = {0};
+	struct event ret = {0};
 	struct wire_reader rd;
 	struct {
 		int32_t len;
@@ -288,11 +288,11 @@ static void fill_push(void *arg, struct merge_statement *st)
 static bool push_row(void *arg, const uint8_t **body, size_t *len)
 {
 	const struct handing *h = arg;
-	struct told told = told_read(*body, *len, 1); /* before it becomes the row of who pushes */
+	struct event ev = event_read(*body, *len, 1); /* before it becomes the row of who pushes */
 	bool handed = handoff_row(h->handoff, body, len);
 
-	if (handed && h->flight != NULL && told.has_place)
-		flight_saw(h->flight, told.priority, told.place);
+	if (handed && h->flight != NULL && ev.has_place)
+		flight_saw(h->flight, ev.priority, ev.place);
 	return handed;
 }
 
@@ -516,12 +516,12 @@ static void fill_take(void *arg, struct merge_statement *st)
 static bool saw_row(void *arg, const uint8_t **body, size_t *len)
 {
 	struct flight *f = arg;
-	struct told told = told_read(*body, *len, 0);
+	struct event ev = event_read(*body, *len, 0);
 
-	if (told.edge > 0)
-		f->edge = told.edge;
-	if (told.has_place)
-		flight_saw(f, told.priority, told.place);
+	if (ev.edge > 0)
+		f->edge = ev.edge;
+	if (ev.has_place)
+		flight_saw(f, ev.priority, ev.place);
 	return false;
 }
 

@@ -66,9 +66,9 @@ struct system {
 	bool named;        /* the role is that of the configuration, not of a client */
 	bool super;        /* it is a superuser's, and was given up */
 	bool told_super, told_counts;
-	int numbers;        /* that were tried */
-	usec_t offer_at;    /* before that no other role is tried */
-	struct wakes *told; /* by the query under way: queues with jobs that may be taken */
+	int numbers;         /* that were tried */
+	usec_t offer_at;     /* before that no other role is tried */
+	struct wakes *found; /* by the query under way: queues with jobs that may be taken */
 	unsigned n_pending;
 	bool warned;
 	usec_t since; /* of the state, or of the query under way */
@@ -284,7 +284,7 @@ static void query_done(struct system *s)
 	}
 	if (s->looking)
 		looked(s);
-	wakes_event_end(s->db, &s->told, !s->refused);
+	wakes_event_end(s->db, &s->found, !s->refused);
 	send_notifications(s);
 }
 
@@ -362,7 +362,7 @@ static void take_notifications(struct system *s)
 		} else if (strcmp(n->extra, ANY_QUEUE) == 0) {
 			waitqs_wake_all(s->db);
 		} else {
-			waitq_news(s->db, n->extra);
+			waitq_event(s->db, n->extra);
 		}
 		PQfreemem(n);
 	}
@@ -535,8 +535,8 @@ static void on_notice(void *arg, const PGresult *res)
 	const char *state = PQresultErrorField(res, PG_DIAG_SQLSTATE);
 	const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
 
-	if (state != NULL && text != NULL && strcmp(state, INTERCEPT_NEWS) == 0)
-		wakes_event(s->db, &s->told, text);
+	if (state != NULL && text != NULL && strcmp(state, INTERCEPT_EVENT) == 0)
+		wakes_event(s->db, &s->found, text);
 }
 
 /* libpq resolves names while the loop stands still, so it is given the address of a server that the
@@ -687,7 +687,7 @@ static void disconnect(struct system *s, const char *why)
 	loop_watch_free(&s->watch);
 	PQfinish(s->pg);
 	s->pg = NULL;
-	wakes_event_end(s->db, &s->told, false);
+	wakes_event_end(s->db, &s->found, false);
 	if (s->counting)
 		gauge_step_ended(s->db, true);
 	s->busy = s->looking = s->counting = s->others_known = s->counts = false;
@@ -748,7 +748,7 @@ static usec_t on_tick(void *arg, usec_t now)
 static void free_one(struct system *s)
 {
 	pending_clear(s);
-	wakes_event_end(s->db, &s->told, false);
+	wakes_event_end(s->db, &s->found, false);
 	loop_watch_free(&s->watch);
 	loop_tick_free(&s->tick);
 	PQfinish(s->pg);

@@ -246,7 +246,7 @@ static void popped(struct waiter *w)
 		snprintf(job, sizeof(job), "%lld-%lld",
 			(long long)head_number(w->db, w->taken[i].queue),
 			(long long)w->taken[i].id);
-		await_news(w->db, job, "done");
+		await_event(w->db, job, "done");
 	}
 }
 
@@ -347,8 +347,8 @@ static void deliver(struct waiter *w)
 	add_leases(w);
 	w->db->served += (uint64_t)w->n_taken;
 	count_taken(w);
-	if (w->news_at != 0 && w->members != NULL)
-		hist_add(&w->db->delivery, loop_now() - w->news_at);
+	if (w->event_at != 0 && w->members != NULL)
+		hist_add(&w->db->delivery, loop_now() - w->event_at);
 	count_done(w->park.verb, (unsigned)w->n_taken);
 	a.rows = w->answer.rows;
 	a.n_rows = w->answer.n_rows;
@@ -362,7 +362,7 @@ static void deliver(struct waiter *w)
 		answer_free(&a);
 }
 
-/* from_front: it has looked at all there is, whatever the head thinks of its low_marks. */
+/* from_front: it has looked at all there is, whatever the head thinks of its low marks. */
 static void waitq_was_empty(struct waitq *r, uint64_t asked_gen, int64_t due_ms, bool from_front)
 {
 	usec_t now = loop_now(), look_at;
@@ -376,7 +376,7 @@ static void waitq_was_empty(struct waitq *r, uint64_t asked_gen, int64_t due_ms,
 		r->due_at = look_at;
 	if (r->gen == asked_gen) {
 		r->credits = 0;
-		r->news_at = 0;
+		r->event_at = 0;
 		r->unknown = false;
 		waitq_unready(r);
 	}

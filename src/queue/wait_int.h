@@ -38,7 +38,7 @@ struct waitq {
 	bool ready_marked;
 	struct waitq *ready_next;
 	uint64_t gen;  /* counts wakes */
-	usec_t news_at; /* the first wake that nobody has asked after yet; 0: none */
+	usec_t event_at; /* the first wake that nobody has asked after yet; 0: none */
 	usec_t due_at; /* when something becomes ready by itself, as last heard */
 	struct waitq_counts n;
 	char name[QSTMT_QUEUE_MAX + 1];
@@ -78,7 +78,7 @@ struct waiter {
 	int32_t stamp;  /* the number of the proxy, as its last take wrote it */
 	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
 	uint64_t wakes; /* of the database when it last asked */
-	usec_t news_at; /* why it asked last was known; 0: it had not waited */
+	usec_t event_at; /* why it asked last was known; 0: it had not waited */
 };
 
 /* waitq.c */

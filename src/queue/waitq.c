@@ -90,8 +90,8 @@ void waitq_wake_one(struct waitq *r, unsigned jobs)
 {
 	r->gen++;
 	r->n.wakes++;
-	if (r->news_at == 0)
-		r->news_at = loop_now();
+	if (r->event_at == 0)
+		r->event_at = loop_now();
 	if (jobs == 0)
 		r->unknown = true;
 	r->credits += jobs > 0 ? jobs : 1;
@@ -124,9 +124,9 @@ void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct he
 	wake(db, queue, jobs);
 }
 
-void waitq_news(struct qdb *db, const char *queue)
+void waitq_event(struct qdb *db, const char *queue)
 {
-	head_news(db, queue);
+	head_event(db, queue);
 	wake(db, queue, 0);
 }
 
@@ -161,9 +161,9 @@ static bool serve_waitq(struct waitq *r)
 		if (waiter_is_busy(w))
 			continue;
 		any = true;
-		w->news_at = r->news_at;
+		w->event_at = r->event_at;
 		if (--r->credits == 0)
-			r->news_at = 0;
+			r->event_at = 0;
 		if (fetch_start(w))
 			continue;
 		waitq_ready(r);

@@ -124,13 +124,13 @@ void wakes_event(struct qdb *db, struct wakes **list, const char *queue)
 
 void wakes_event_end(struct qdb *db, struct wakes **list, bool committed)
 {
-	struct wakes *told = *list;
+	struct wakes *moved = *list;
 
 	/* who is told may end the list's owner, and come here again */
 	*list = NULL;
 	if (committed)
-		wake(db, &told);
-	drop(&told);
+		wake(db, &moved);
+	drop(&moved);
 }
 
 void wakes_event_of_client(struct client *c, const char *queue)

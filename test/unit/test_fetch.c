@@ -1,5 +1,5 @@
 /*
- * The rows of a take as its waiter keeps them, without memory: probe.c.
+ * The rows of a take as its waiter keeps them, without memory: fetch.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * What is told of queues in a transaction, and the end of it: touched.c. Who is told is here.
+ * What is told of queues in a transaction, and the end of it: wakes.c. Who is told is here.
  */
 #include <setjmp.h>
 #include <stdarg.h>
