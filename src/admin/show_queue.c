@@ -14,13 +14,13 @@ static void one_queue(const struct queue_stat_queue *st, void *arg)
 	row_text(r, st->database);
 	row_text(r, st->queue);
 	row_int(r, st->waiters);
-	row_int(r, st->probing);
+	row_int(r, st->fetching);
 	if (st->next_due_us >= 0)
 		row_int(r, st->next_due_us);
 	else
 		row_null(r);
 	row_int(r, (int64_t)st->wakes);
-	row_int(r, (int64_t)st->probes);
+	row_int(r, (int64_t)st->fetches);
 	row_int(r, (int64_t)st->handed);
 	row_int(r, (int64_t)st->served);
 	row_text(r, st->system);

@@ -45,7 +45,7 @@ struct awaiting {
 	bool again;              /* something ended while it asked */
 	bool expired;
 	const char *how; /* it ended, as far as this proxy knows; or NULL */
-	uint64_t ended;  /* of the database when it asked */
+	uint64_t seen;   /* of the database when it asked */
 	int16_t formats[COLUMNS];
 	struct buf rows; /* none, or the one of the answer */
 	int n_rows;
@@ -241,7 +241,7 @@ static void look_at(struct awaiting *w, usec_t when)
 static void not_yet(struct awaiting *w)
 {
 	bool fresh = w->resolved && w->job == NULL;
-	bool again = w->again || (fresh && w->ended != w->db->ended_events);
+	bool again = w->again || (fresh && w->seen != w->db->ended_events);
 
 	if (w->park.wait == 0 || w->expired) {
 		park_over(&w->park);
@@ -346,7 +346,7 @@ static bool ask(struct awaiting *w)
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
 
-	w->ended = w->db->ended_events;
+	w->seen = w->db->ended_events;
 	w->again = false;
 	if (spec.settings != NULL) {
 		put_key(&key, w, spec.settings);

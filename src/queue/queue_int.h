@@ -515,7 +515,7 @@ struct tally {
 	UT_hash_handle hh;
 	uint64_t failed;
 	uint64_t served;          /* jobs that were given to clients */
-	struct waitq_counts wait queues; /* of those that have ended */
+	struct waitq_counts waitqs;   /* of those that have ended */
 	bool dropped;
 	char queue[QSTMT_QUEUE_MAX + 1];
 };

@@ -72,7 +72,7 @@ void program_notify(const char *queue)
 	struct qdb *db, *tmp;
 
 	HASH_ITER (hh, qdb_first(), db, tmp)
-		room_wake(db, queue, 0);
+		waitq_wake(db, queue, 0);
 }
 
 /* The session is up and looks: it sees itself and these. */
@@ -103,5 +103,5 @@ void program_system(bool up)
 			registry_down(db);
 	if (up)
 		HASH_ITER (hh, qdb_first(), db, tmp)
-			rooms_wake_all(db);
+			waitqs_wake_all(db);
 }

@@ -220,7 +220,7 @@ static void news_from_elsewhere(void **state)
 		ended(begun(l, false), i * 10, 1000 + i);
 	}
 	l->event_at = USEC_NEVER;
-	head_news(&db, "mail");
+	head_event(&db, "mail");
 	low_marks_are(l, 21, 1002);
 	assert_true(l->suspect);
 	assert_int_equal(l->event_at, USEC_NEVER); /* the ground is not for each of them */

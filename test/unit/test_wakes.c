@@ -10,7 +10,7 @@
 #include "../../src/queue/head.h"
 #include "../../src/queue/queue_int.h"
 
-static struct touched *list;
+static struct wakes *list;
 static int woken, notified;
 
 const struct head_mark head_unmarked = {0};
@@ -26,12 +26,12 @@ struct head_mark head_past(struct qdb *db, const char *queue)
 	return head_unmarked;
 }
 
-void room_wake(struct qdb *db, const char *queue, unsigned jobs)
+void waitq_wake(struct qdb *db, const char *queue, unsigned jobs)
 {
 	(void)db, (void)queue, (void)jobs;
 }
 
-void room_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark)
+void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark)
 {
 	(void)db, (void)queue, (void)jobs, (void)mark;
 	woken++;
@@ -47,7 +47,7 @@ void system_notify(struct qdb *db, const char *queue)
 {
 	(void)queue;
 	notified++;
-	touched_told_end(db, &list, false);
+	wakes_event_end(db, &list, false);
 }
 
 static struct qdb prepared_db;
@@ -61,7 +61,7 @@ struct qdb *qdb_first(void)
 	return &prepared_db;
 }
 
-void rooms_wake_all(struct qdb *db)
+void waitqs_wake_all(struct qdb *db)
 {
 	(void)db;
 	all_woken++;
@@ -128,11 +128,11 @@ void client_watch_tx(struct client *c)
 static void test_the_list_ends_while_it_is_told(void **state)
 {
 	(void)state;
-	touched_told(NULL, &list, "a");
-	touched_told(NULL, &list, "b");
-	touched_told(NULL, &list, "b");
-	touched_told(NULL, &list, "");
-	touched_told_end(NULL, &list, true);
+	wakes_event(NULL, &list, "a");
+	wakes_event(NULL, &list, "b");
+	wakes_event(NULL, &list, "b");
+	wakes_event(NULL, &list, "");
+	wakes_event_end(NULL, &list, true);
 	assert_null(list);
 	assert_int_equal(woken, 2);
 	assert_int_equal(notified, 2);
@@ -142,8 +142,8 @@ static void test_taken_back(void **state)
 {
 	(void)state;
 	woken = 0;
-	touched_told(NULL, &list, "a");
-	touched_told_end(NULL, &list, false);
+	wakes_event(NULL, &list, "a");
+	wakes_event_end(NULL, &list, false);
 	assert_null(list);
 	assert_int_equal(woken, 0);
 }
@@ -152,9 +152,9 @@ static void test_taken_back(void **state)
 static void test_prepared(void **state)
 {
 	(void)state;
-	assert_true(touched_start());
+	assert_true(wakes_start());
 	for (int i = 0; i < 100; i++)
-		touched_prepared_wake(&prepared_db);
+		wakes_prepared_wake(&prepared_db);
 	assert_int_equal(all_woken, 1);
 	assert_int_equal(any_notified, 1);
 	assert_true(tick_at == now + 100 * USEC_MSEC);
@@ -165,9 +165,9 @@ static void test_prepared(void **state)
 	now += USEC_SEC;
 	assert_true(ticking(NULL, now) == USEC_NEVER);
 	assert_int_equal(all_woken, 2);
-	touched_prepared_wake(&prepared_db);
+	wakes_prepared_wake(&prepared_db);
 	assert_int_equal(all_woken, 3);
-	touched_stop();
+	wakes_stop();
 }
 
 int main(void)
