@@ -217,8 +217,10 @@ def test_in_a_transaction(q, qproxy, db):
 
 
 def test_wakes_after_the_commit(q, qproxy, db):
-    waiters = [qproxy.wire(db).query("QUEUE TAKE mail WAIT '60s'") for _ in range(3)]
-    parked(*waiters)
+    waiters = []
+    for _ in range(3):      # one behind the other: served is who waits longest
+        waiters.append(qproxy.wire(db).query("QUEUE TAKE mail WAIT '60s'"))
+        parked(waiters[-1])
     tag(q, "QUEUE PUSH mail SELECT generate_series(1, 2)")
     assert [woken(w)["payload"] for w in waiters[:2]] == ["1", "2"]
     q.rows("BEGIN")
