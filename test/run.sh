@@ -39,7 +39,7 @@ UBSAN_OPTIONS=${UBSAN_OPTIONS-print_stacktrace=1}
 QB_SRCDIR=$repo
 export ASAN_OPTIONS UBSAN_OPTIONS QB_SRCDIR
 
-passed=0 failed=0 skipped=0 failures=''
+passed=0 failed=0 skipped=0 failures='' by_chance=''
 
 # --- counting -------------------------------------------------------------------------------------
 
@@ -200,28 +200,58 @@ part_scenario() {
 	printf 'scenario: %s dialogues passed, %s failed\n' "$p" "$f"
 }
 
-# run_pytest NAME DIR OPTION...
-run_pytest() {
-	name=$1 what=$2
-	shift 2
-	log=$logs/$name.log
-	# shellcheck disable=SC2086
-	$python -m pytest -p no:cacheprovider -rfE --color=no --timeout=60 "$what" "$@" ${PYTEST_ARGS:-} \
-		>"$log" 2>&1 </dev/null
-	code=$?
-	last=$(grep -E '(passed|failed|error|no tests ran|skipped).* in [0-9.]+' "$log" | tail -n 1)
+# pytest_counts LOG: sets p, bad and s: passed, failed or in error, skipped.
+pytest_counts() {
+	last=$(grep -E '(passed|failed|error|no tests ran|skipped).* in [0-9.]+' "$1" | tail -n 1)
 	p=$(echo "$last" | sed -n 's/.*[^0-9]*\b\([0-9][0-9]*\) passed.*/\1/p')
 	f=$(echo "$last" | sed -n 's/.*\b\([0-9][0-9]*\) failed.*/\1/p')
 	e=$(echo "$last" | sed -n 's/.*\b\([0-9][0-9]*\) error.*/\1/p')
 	s=$(echo "$last" | sed -n 's/.*\b\([0-9][0-9]*\) skipped.*/\1/p')
 	bad=$((${f:-0} + ${e:-0}))
+}
+
+# run_pytest NAME DIR OPTION...
+# A test in thousands that fails by chance is a fault, but of the test more often than of what it tests. Up to
+# QB_AGAIN (2) that fail are run once more, alone. Those that pass then are named at the end, to be mended.
+run_pytest() {
+	name=$1 what=$2
+	shift 2
+	log=$logs/$name.log
+	rm -rf "$logs/failed-$name"
+	# shellcheck disable=SC2086
+	$python -m pytest -o cache_dir="$logs/failed-$name" -rfE --color=no --timeout=60 "$what" "$@" ${PYTEST_ARGS:-} \
+		>"$log" 2>&1 </dev/null
+	code=$?
+	pytest_counts "$log"
 	if [ $code -eq 0 ]; then
 		tail -n 3 "$log"
 	else
 		tail -n "${QB_LOG_LINES:-400}" "$log"
 		[ $bad -gt 0 ] || bad=1
+		# 1: tests have failed; other codes are of pytest itself
+		[ $code -eq 1 ] && [ $bad -le "${QB_AGAIN:-2}" ] && again_pytest "$@"
 	fi
 	add_counts "${p:-0}" "$bad" "${s:-0}" "$name"
+}
+
+# Sets p and bad as they are with those that have failed run once more.
+again_pytest() {
+	passed_before=${p:-0} bad_before=$bad skipped_before=${s:-0}
+	printf '\n--- %s of %s run again, alone\n' "$bad" "$name"
+	$python -m pytest -o cache_dir="$logs/failed-$name" --lf --lfnf=none -rfEp --color=no --timeout=60 "$what" "$@" -n 0 \
+		>"$log.again" 2>&1 </dev/null
+	code=$?
+	pytest_counts "$log.again"
+	if [ $code -eq 0 ] && [ "${p:-0}" -eq "$bad_before" ]; then
+		tail -n 3 "$log.again"
+		by_chance="$by_chance
+$(sed -n 's/^PASSED /  BY CHANCE failed and then passed: /p' "$log.again")"
+		p=$((passed_before + bad_before)) bad=0
+	else
+		tail -n 100 "$log.again"
+		p=$passed_before bad=$bad_before
+	fi
+	s=$skipped_before
 }
 
 part_sql() {
@@ -418,6 +448,7 @@ after=$(postgres_version "$pg_bin")
 head_line "done"
 [ "$before" = "$after" ] || printf 'PostgreSQL was upgraded from %s to %s during this run: servers that ran then may have failed. Run it again.\n\n' \
 	"$before" "$after"
+[ -z "$by_chance" ] || printf '%s\n\n' "${by_chance#?}"
 [ -z "$failures" ] || printf '%s\n\n' "${failures#?}"
 if [ "$skipped" -gt 0 ]; then
 	printf '%s passed, %s failed, %s skipped\n' $passed $failed $skipped
