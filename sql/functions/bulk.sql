@@ -64,8 +64,19 @@ BEGIN
 END
 $$;
 
+-- What the names of the queue's jobs begin with. That of its table as it is now: queue.queues may be read as of an
+-- older snapshot.
+CREATE OR REPLACE FUNCTION queue._bulk_number(q text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN substring(pg_get_serial_sequence(queue._table(q), 'id') FROM 'n([0-9]+)_id$');
+END
+$$;
+
 -- The view and its trigger. A key is in the column that says what happens to a job that has it. No row:
--- nothing was pushed.
+-- nothing was pushed, or, with_old, nothing is there either. id and job are for RETURNING.
 CREATE OR REPLACE FUNCTION queue._generate_bulk(number int4, name text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -83,15 +94,17 @@ BEGIN
 	IF octet_length(k) > 1000 OR octet_length(NEW."group") > 1000 THEN
 		PERFORM queue._check_key(NULL, k, NULL, NEW."group");
 	END IF;
-	IF queue._push_key_@n@(NEW.payload::text, coalesce(NEW.priority, 0), start,
+	NEW.id := queue._push_key_@n@(NEW.payload::text, coalesce(NEW.priority, 0), start,
 			CASE WHEN NEW.headers IS NOT NULL THEN queue._bulk_headers(NEW.headers) END,
 			CASE WHEN NEW.expires IS NOT NULL THEN queue._bulk_expires(start, NEW.expires) END,
 			CASE WHEN NEW.max_attempts IS NOT NULL THEN queue._bulk_attempts(NEW.max_attempts) END, k,
 			CASE WHEN NEW.key IS NOT NULL THEN 'ignore' WHEN NEW.key_replace IS NOT NULL THEN 'replace'
 				WHEN NEW.key_rerun IS NOT NULL THEN 'rerun' ELSE 'error' END,
-			NEW."group", false) IS NULL THEN
+			NEW."group", NEW.with_old IS TRUE);
+	IF NEW.id IS NULL THEN
 		RETURN NULL;
 	END IF;
+	NEW.job := '@n@-' || NEW.id;
 	RETURN NEW;
 END
 $body$, '@n@', number::text), '');
@@ -100,10 +113,10 @@ $body$, '@n@', number::text), '');
 			NULL::interval AS delay, NULL::timestamptz AS run_at, NULL::interval AS expires,
 			NULL::text AS headers, NULL::int4 AS max_attempts, NULL::text AS key,
 			NULL::text AS key_replace, NULL::text AS key_rerun, NULL::text AS key_error,
-			NULL::text AS "group";
+			NULL::text AS "group", NULL::bool AS with_old, NULL::int8 AS id, NULL::text AS job;
 		CREATE TRIGGER push INSTEAD OF INSERT ON queue.%1$I FOR EACH ROW
 			EXECUTE FUNCTION queue.%3$I();
-		GRANT INSERT ON queue.%1$I TO PUBLIC;
+		GRANT INSERT, SELECT (id, job) ON queue.%1$I TO PUBLIC;
 		GRANT EXECUTE ON FUNCTION queue.%3$I TO PUBLIC;
 	$sql$, 'b_' || name, (SELECT format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a
 			WHERE a.attrelid = to_regclass(queue._table(name)) AND a.attname = 'payload'),

@@ -48,6 +48,8 @@ BEGIN
 					('payload', 'What the job is about.'),
 					('result', 'RESULT of the DONE.'),
 					('delay', 'Not before so long from now.'),
+					('with_old', 'Tell of the job that is there and was left as it is, too (RETURNING).'),
+					('job', 'Its name, for RETURNING.'),
 					('expires', 'Not taken after so long from now.')) AS c (name, what) ON c.name = a.attname
 				WHERE a.attrelid = rel AND a.attnum > 0 AND NOT a.attisdropped LOOP
 			EXECUTE format('COMMENT ON COLUMN %s.%I IS %L', rel, col.attname, col.what);

@@ -106,6 +106,7 @@ static bool fill(struct replace *r, struct bulk *b, const struct qstmt *q, bool 
 	r->n_oids = q->n_params;
 	r->own_text = true;
 	r->copy = q->bulk.kind == QBULK_COPY;
+	r->rows = qstmt_has(q, QARG_RETURNING);
 	for (size_t i = 0; i < ARRAY_LEN(spans); i++)
 		r->spans[i] = (struct replace_span){
 			.ours = spans[i].ours, .theirs = spans[i].theirs, .len = spans[i].len};

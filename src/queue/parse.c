@@ -311,7 +311,7 @@ static bool refuse_bulk(struct parser *p)
 }
 
 /* ID, JOB, or both in either order */
-static bool parse_returning(struct parser *p)
+bool parser_returning(struct parser *p)
 {
 	static const enum qreturning both[] = {
 		[QRETURN_ID] = QRETURN_ID_JOB, [QRETURN_JOB] = QRETURN_JOB_ID};
@@ -335,6 +335,25 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 {
 	struct qarg *given = &p->q->args[arg->id];
 
+/* A PUSH that has one runs on the client's own server, as one of a query does: it is no less the
+ * client's own SQL. */
+static bool may_compute(const struct parser *p, const struct qverb_arg *arg)
+{
+	if (p->q->verb->id != QVERB_PUSH || p->q->then)
+		return false;
+	switch (arg->kind) {
+	case QKIND_PAYLOADS:
+	case QKIND_INT:
+	case QKIND_INTERVAL:
+	case QKIND_TIMESTAMP:
+	case QKIND_JSON:
+	case QKIND_TEXT:
+		return true;
+	default:
+		return false;
+	}
+}
+
 	given->given = true;
 	given->first = p->q->n_values;
 	switch (arg->kind) {
@@ -350,7 +369,7 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 	case QKIND_REFS:
 		return parse_jobs(p, arg);
 	case QKIND_RETURNING:
-		return parse_returning(p);
+		return parser_returning(p);
 	case QKIND_REF:
 	case QKIND_INT:
 	case QKIND_INTERVAL:

@@ -1,8 +1,9 @@
 /*
- * PUSH q [(column, ...)] [ON DUPLICATE policy] {SELECT ... | VALUES ... | TABLE t | WITH ... | FROM
- * STDIN [options]}. The client's query and its COPY options are not understood, only delimited:
- * tokens up to the end of the statement, parentheses in balance, so that what is put around them
- * stays around them. Entry points: parser_at_bulk, parser_bulk.
+ * PUSH q [(column, ...)] [ON DUPLICATE policy] {{SELECT ... | VALUES ... | TABLE t | WITH ...}
+ * [RETURNING ...] | FROM STDIN [options]}. The client's query and its COPY options are not
+ * understood, only delimited: tokens up to our RETURNING or the end of the statement, parentheses
+ * in balance, so that what is put around them stays around them. Entry points: parser_at_bulk,
+ * parser_bulk.
  */
 #include "parse_int.h"
 
@@ -137,9 +138,8 @@ static bool parse_columns(struct parser *p)
 
 static bool refuse_returning(struct parser *p)
 {
-	pg_error_set(p->err, "0A000", "a push of a query returns no ids");
-	pg_error_hint(p->err,
-		"Push the values themselves with RETURNING, or call the function: SELECT queue.push('q', ...) FROM ...; gives the id of each.");
+	pg_error_set(p->err, "0A000", "a push by COPY returns no ids");
+	pg_error_hint(p->err, "Push by a query: QUEUE PUSH q SELECT ... RETURNING ID;");
 	parser_place(p, p->t.text);
 	return false;
 }
@@ -151,14 +151,26 @@ static bool at_main(const struct parser *p)
 	       ((parser_at(p, "values") || parser_at(p, "table")) && p->prev_end[-1] == ')');
 }
 
+/* RETURNING {ID | JOB}[, ...] behind a query, and nothing behind that. */
+static bool parse_ids(struct parser *p)
+{
+	p->q->args[QARG_RETURNING] =
+		(struct qarg){.first = (uint16_t)p->q->n_values, .given = true};
+	parser_advance(p);
+	if (!parser_returning(p))
+		return false;
+	return p->t.kind == SQL_END || p->t.kind == SQL_SEMICOLON || parser_syntax_error(p);
+}
+
 /*
- * Up to the end of the statement. The main SELECT behind a WITH is the first that stands outside
- * of parentheses: a name of a WITH query cannot be that word without quotes.
+ * Up to our RETURNING, or the end of the statement. Outside of parentheses the query has that word
+ * only as a name, behind AS or a dot. The main SELECT behind a WITH is the first that stands
+ * outside of them: a name of a WITH query cannot be that word without quotes.
  */
 static bool delimit(struct parser *p)
 {
 	struct qbulk *b = &p->q->bulk;
-	bool with = parser_at(p, "with"), as = false;
+	bool with = parser_at(p, "with"), name = false;
 	int depth = 0;
 
 	b->text = p->t.text;
@@ -169,9 +181,9 @@ static bool delimit(struct parser *p)
 			return parser_syntax_error(p);
 		if (p->t.kind == SQL_PARAM && !parser_param(p))
 			return false;
-		if (b->kind == QBULK_QUERY && depth == 0 && !as && parser_at(p, "returning"))
-			return refuse_returning(p);
-		as = parser_at(p, "as");
+		if (depth == 0 && !name && parser_at(p, "returning"))
+			return b->kind == QBULK_QUERY ? parse_ids(p) : refuse_returning(p);
+		name = parser_at(p, "as") || parser_at_char(p, '.');
 		if (with && depth == 0 && b->with_len == 0 && at_main(p))
 			b->with_len = (size_t)(p->t.text - b->text);
 		if (parser_at_char(p, '('))

@@ -42,6 +42,8 @@ int parser_near(const struct sql_token *t); /* how many of its bytes a message s
 /* parse_bulk.c: PUSH q ... instead of payloads, up to the end of the statement */
 bool parser_at_bulk(const struct parser *p);
 bool parser_bulk(struct parser *p);
+bool parser_returning(struct parser *p); /* behind the word */
+
 
 /* parse_value.c */
 bool parser_param(struct parser *p); /* notes the number of the current token */

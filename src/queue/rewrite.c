@@ -19,8 +19,7 @@ struct rewriter {
 
 /* --- quoting what is ours --- */
 
-/* A string constant that means the same whatever standard_conforming_strings is. */
-static void put_quoted(struct buf *sql, const char *text, size_t len)
+void qsql_put_quoted(struct buf *sql, const char *text, size_t len)
 {
 	bool escape = memchr(text, '\\', len) != NULL;
 
@@ -45,7 +44,7 @@ static void put_value(struct rewriter *w, const struct qvalue *v, const char *ty
 {
 	buf_putc(w->sql, '(');
 	if (v->kind == QV_NAME)
-		put_quoted(w->sql, v->text, v->text_len);
+		qsql_put_quoted(w->sql, v->text, v->text_len);
 	else
 		buf_put(w->sql, v->src, v->src_len);
 	buf_puts(w->sql, ")::");
@@ -85,7 +84,7 @@ static void put_token(struct rewriter *w, const char *token)
 	ASSERT(is_token(token));
 	w->bad_token = w->bad_token || !is_token(token);
 	buf_putc(w->sql, '(');
-	put_quoted(w->sql, token, strlen(token));
+	qsql_put_quoted(w->sql, token, strlen(token));
 	buf_puts(w->sql, ")::" TEXT);
 }
 
@@ -125,7 +124,7 @@ static void put_array(struct rewriter *w, const struct qverb_arg *arg, enum elem
 		if (element == ELEMENT_JOB)
 			put_job(w, i, v);
 		else if (element == ELEMENT_OPTION)
-			put_quoted(w->sql, v->option, v->option_len);
+			qsql_put_quoted(w->sql, v->option, v->option_len);
 		else
 			put_value(w, v, TEXT);
 	}

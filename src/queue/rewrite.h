@@ -26,6 +26,9 @@ MUST_CHECK bool qstmt_sql(
 MUST_CHECK bool qstmt_names_sql(
 	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err);
 
+/* A string constant that means the same whatever standard_conforming_strings is. */
+void qsql_put_quoted(struct buf *sql, const char *text, size_t len);
+
 /* A stretch of the client's text in ours; in characters, from 1. */
 struct qspan {
 	int ours, theirs, len;

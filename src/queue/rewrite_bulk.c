@@ -77,8 +77,9 @@ static bool needs_view(const struct qbulk *b)
 	return qbulk_has(b, QCOLUMN_KEY) || qbulk_has(b, QCOLUMN_GROUP);
 }
 
-/* A key's column of the view tells what happens to one that is there. */
-static void put_view_names(struct buf *sql, const struct qbulk *b)
+/* A key's column of the view tells what happens to one that is there. returns: whose id it tells.
+ */
+static void put_view_names(struct buf *sql, const struct qbulk *b, bool returns)
 {
 	static const char *const keys[QDUP_COUNT] = {
 		[QDUP_IGNORE] = "key",
@@ -92,7 +93,7 @@ static void put_view_names(struct buf *sql, const struct qbulk *b)
 		buf_printf(sql, "%s%s", i ? ", " : "",
 			b->columns[i] == QCOLUMN_KEY ? keys[b->duplicate]
 						     : columns[b->columns[i]].name);
-	buf_putc(sql, ')');
+	buf_puts(sql, returns ? ", with_old)" : ")");
 }
 
 static int chars(const char *from, size_t len)
@@ -187,14 +188,46 @@ static void put_rows(const struct qstmt *q, struct buf *sql, struct qspan *span)
 static void put_view_rows(const struct qstmt *q, struct buf *sql, struct qspan *span)
 {
 	const struct qbulk *b = &q->bulk;
+	bool returns = qstmt_has(q, QARG_RETURNING);
 
-	put_view_names(sql, b);
+	put_view_names(sql, b, returns);
 	buf_puts(sql, " SELECT ");
 	for (int i = 0; i < b->n_columns; i++) {
 		buf_puts(sql, i ? ", " : "");
 		put_value(sql, q, &columns[b->columns[i]]);
 	}
+	buf_puts(sql, returns ? ", true" : "");
 	put_source(q, sql, span);
+}
+
+/* The view's trigger knows the name of a job; of a row of the table it is put together. */
+static void put_job_name(const struct qstmt *q, struct buf *sql, bool view)
+{
+	const struct qvalue *queue = qstmt_one(q, QARG_QUEUE);
+
+	if (view) {
+		buf_puts(sql, "job");
+		return;
+	}
+	buf_puts(sql, PG "concat((SELECT queue._bulk_number(");
+	qsql_put_quoted(sql, queue->text, queue->text_len);
+	buf_puts(sql, ")), '-', id) AS job");
+}
+
+/* The rows come in the order in which they are inserted, which is that of the query. */
+static void put_returning(const struct qstmt *q, struct buf *sql, bool view)
+{
+	bool job_first = q->returning == QRETURN_JOB || q->returning == QRETURN_JOB_ID;
+
+	buf_puts(sql, " RETURNING ");
+	if (job_first)
+		put_job_name(q, sql, view);
+	if (q->returning != QRETURN_JOB)
+		buf_puts(sql, job_first ? ", id" : "id");
+	if (q->returning == QRETURN_ID_JOB) {
+		buf_puts(sql, ", ");
+		put_job_name(q, sql, view);
+	}
 }
 
 static void put_query(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_SPANS])
@@ -213,6 +246,8 @@ static void put_query(const struct qstmt *q, struct buf *sql, struct qspan spans
 		put_view_rows(q, sql, &spans[1]);
 	else
 		put_rows(q, sql, &spans[1]);
+	if (qstmt_has(q, QARG_RETURNING))
+		put_returning(q, sql, view);
 }
 
 bool qbulk_sql(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_SPANS])
@@ -227,7 +262,7 @@ bool qbulk_sql(const struct qstmt *q, struct buf *sql, struct qspan spans[QBULK_
 	buf_puts(sql, "COPY ");
 	put_table(sql, qstmt_one(q, QARG_QUEUE), needs_view(b));
 	if (needs_view(b))
-		put_view_names(sql, b);
+		put_view_names(sql, b, false);
 	else
 		put_names(sql, b, false);
 	buf_puts(sql, " FROM STDIN ");

@@ -212,7 +212,7 @@ struct qverb {
 		"    [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]]\n" \
 		"    [RETURNING {ID | JOB} [, ...]]\n" \
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
-		"    {SELECT ... | VALUES ... | TABLE t | WITH ... | FROM STDIN [options]}", \
+		"    {{SELECT | VALUES | TABLE | WITH} ... [RETURNING ...] | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction.") \
 	VERB(TAKE, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \

@@ -99,6 +99,131 @@ def test_words_of_what_is_computed(q):
     assert e.sqlstate == "42601" and "compute it before" in e.fields["H"]
     assert tag(q, "QUEUE PUSH mail (payload, at) SELECT '1' AS \"returning\", now() + interval '1 day'") == "INSERT 0 1"
 
+# --- the ids of what a query pushes ----------------------------------------------------------------
+
+IDS = "QUEUE PUSH mail SELECT to_jsonb(i) FROM generate_series(1, 5) AS i ORDER BY i % 2, i DESC RETURNING "
+
+
+def number(c):
+    return c.rows("SELECT number FROM queue.queues WHERE name = 'mail'")[0]["number"]
+
+
+@pytest.mark.parametrize("query", [
+    "SELECT to_jsonb(i) FROM generate_series(1, 4) AS i",
+    "VALUES (1), ('2'), (3), (4)",
+    "TABLE jobs",
+    "WITH gone AS (DELETE FROM jobs RETURNING x) SELECT x FROM gone",
+    "SELECT x AS returning FROM jobs -- RETURNING x\n",
+    "SELECT j.returning FROM (SELECT x AS returning FROM jobs) AS j",
+    "SELECT json_build_object('a', x) FROM jobs",
+])
+def test_ids_of_a_query(q, query):
+    tag(q, "CREATE TABLE jobs AS SELECT n AS x FROM generate_series(1, 4) AS n")
+    got = q.simple("QUEUE PUSH mail %s RETURNING ID" % query)
+    assert types(got) == "TDDDDCZ" and got[-2].tag == "INSERT 0 4"
+    assert got[0].columns == [("id", INT8, 0)]
+    assert [m.text_row for m in got[1:5]] == [["1"], ["2"], ["3"], ["4"]]
+    n = number(q)
+    assert q.rows("QUEUE PUSH mail %s RETURNING ID, JOB" % query.replace("TABLE jobs", "VALUES (0)").replace("FROM gone", "FROM gone UNION VALUES (1)"))[0] == {
+        "id": "5", "job": n + "-5"}
+
+
+def test_ids_in_the_order_of_the_query(q):
+    for what in ("ID", "job", "JOB, ID", "ID, job"):
+        rows = q.rows(IDS + what)
+        pushed = q.rows("SELECT id, %s || '-' || id AS job, payload FROM queue.q_mail ORDER BY id" % number(q))
+        assert [r["payload"] for r in pushed] == ["4", "2", "5", "3", "1"]
+        names = [w.strip().lower() for w in what.split(",")]
+        assert rows == [{n: r[n] for n in names} for r in pushed]
+        tag(q, "QUEUE PURGE mail")
+    # what they name is what they say
+    one = q.rows("QUEUE PUSH mail SELECT '\"x\"' RETURNING JOB")[0]["job"]
+    assert q.rows("QUEUE JOB '%s'" % one)[0]["payload"] == '"x"'
+    assert q.simple("QUEUE PUSH mail SELECT 1 WHERE false RETURNING ID")[-2].tag == "INSERT 0 0"
+
+
+@pytest.mark.parametrize("policy, rows, pushed", [
+    ("", ["1", "2", "2", "3"], "INSERT 0 4"), ("ON DUPLICATE IGNORE", ["1", "2", "2", "3"], "INSERT 0 4"),
+    ("ON DUPLICATE REPLACE", ["1", "2", "2", "3"], "INSERT 0 4"), ("ON DUPLICATE RERUN", ["1", "2", "2", "3"], "INSERT 0 4")])
+def test_ids_of_keys(q, policy, rows, pushed):
+    """Of the job that counts, new or not, as with a value."""
+    tag(q, "QUEUE PUSH mail '0' KEY 'a'")
+    got = q.simple("QUEUE PUSH mail (key, payload) %s VALUES ('a', 1), ('b', 2), ('b', 3), (NULL, 4) RETURNING ID" % policy)
+    assert [m.text_row[0] for m in got if m.type == "D"] == rows and got[-2].tag == pushed
+    got = q.rows("QUEUE PUSH mail (payload, group) SELECT i, 'g' FROM generate_series(1, 3) AS i RETURNING JOB, ID")
+    assert [r["job"] for r in got] == [number(q) + "-" + r["id"] for r in got] and len({r["id"] for r in got}) == 3
+    e = error(q, "QUEUE PUSH mail (payload, key) ON DUPLICATE ERROR SELECT 1, 'a' RETURNING ID")
+    assert e.sqlstate == "23505"
+
+
+def test_ids_of_queues_of_any_name_and_type(q):
+    q.rows("QUEUE CREATE \"a'\\b\" WITH (payload = bytea)")
+    q.rows("QUEUE CREATE other WITH (payload = text)")
+    for queue in ("\"a'\\b\"", "other"):
+        got = q.rows("QUEUE PUSH %s SELECT 'x' RETURNING ID, JOB" % queue)
+        assert q.rows("QUEUE PEEK %s" % queue)[0]["job"] == got[0]["job"]
+
+
+def test_ids_in_transactions_and_strings(q):
+    q.rows("BEGIN")
+    assert q.rows("QUEUE PUSH mail SELECT 1 RETURNING ID") == [{"id": "1"}]
+    q.rows("ROLLBACK")
+    assert q.rows("QUEUE PUSH mail SELECT 1 RETURNING ID") == [{"id": "2"}]
+    got = q.simple("SELECT 7; QUEUE PUSH mail SELECT 2 RETURNING ID; QUEUE PUSH mail '3'; QUEUE PUSH mail '4' RETURNING ID")
+    assert types(got) == "TDCTDCCTDCZ"
+    assert [m.text_row[0] for m in got if m.type == "D"] == ["7", "3", "5"]
+    # a queue that is made anew in a transaction whose snapshot is older
+    q.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    q.rows("QUEUE DROP mail")
+    q.rows("QUEUE CREATE mail")
+    assert q.rows("QUEUE PUSH mail SELECT 1 RETURNING JOB") == [{"job": number(q) + "-1"}]
+    q.rows("COMMIT")
+
+
+def test_ids_as_they_are_described(q):
+    sql = "QUEUE PUSH mail (payload, priority) SELECT $1::text, $2 FROM generate_series(1, 2) RETURNING %s"
+    for what, columns in (("ID", [("id", INT8)]), ("ID, JOB", [("id", INT8), ("job", TEXT)])):
+        q.hold().parse("p", sql % what).describe("S", "p").sync().push()
+        got = q.until("Z")
+        assert types(got) == "1tTZ" and got[1].oids == [TEXT, TEXT]
+        assert [c[:2] for c in got[2].columns] == columns
+        for formats in ([], [1]):
+            q.hold().bind("", "p", ["5", "6"], results=formats).describe("P").execute().sync().push()
+            got = q.until("Z")
+            assert types(got) == "2TDDCZ" and [c[:2] for c in got[1].columns] == columns and got[-2].tag == "INSERT 0 2"
+            row = got[2].row[0]
+            assert struct.unpack("!q", row)[0] > 0 if formats else int(row) > 0
+        q.hold().close_object("S", "p").sync().push()
+        q.until("Z")
+
+
+def test_ids_by_a_driver(qproxy, db, q):
+    with psycopg.connect(qproxy.dsn(db)) as conn:
+        for n in range(8):    # named statements after the fifth
+            for binary in (False, True):
+                cur = conn.cursor(binary=binary)
+                cur.execute("QUEUE PUSH mail (payload, priority) SELECT to_jsonb(%s + i), 1 FROM generate_series(1, 3) AS i"
+                            " RETURNING ID, JOB", (n,))
+                got = cur.fetchall()
+                assert cur.rowcount == 3 and [g[0] for g in got] == list(range(got[0][0], got[0][0] + 3))
+                assert [g[1].split("-")[1] for g in got] == [str(g[0]) for g in got]
+        conn.commit()
+        with psycopg.ClientCursor(conn) as cur:    # the simple protocol
+            cur.execute("QUEUE PUSH mail SELECT %s RETURNING ID", ("{}",))
+            assert cur.fetchall() == [(49,)] and cur.statusmessage == "INSERT 0 1"
+        conn.rollback()
+    assert len(payloads(q)) == 48
+
+
+def test_who_may_know_ids(q, qproxy, db):
+    with qproxy.wire(db, "other") as other:
+        for how in ("SELECT 1", "(payload, key) SELECT 1, 'k'"):
+            assert error(other, "QUEUE PUSH mail %s RETURNING ID" % how).sqlstate == "42501"
+        q.rows("QUEUE GRANT PUSH ON mail TO other")
+        assert other.rows("QUEUE PUSH mail SELECT 1 RETURNING ID, JOB") == [{"id": "1", "job": number(q) + "-1"}]
+        assert other.rows("QUEUE PUSH mail (payload, key) SELECT 1, 'k' RETURNING ID, JOB") == [{"id": "2", "job": number(q) + "-2"}]
+
+
 
 def test_what_a_query_does_to_the_session(qproxy, db, q):
     """... follows its client, and reaches nobody else: that of a push as any other."""
@@ -163,7 +288,14 @@ def test_delayed(q):
     ("QUEUE PUSH mail SELECT $1::int", "42P02", "$1"),
     ("QUEUE PUSH mail WITH a AS (SELECT 1) DELETE FROM a", "42601", "syntax"),
     ("QUEUE PUSH mail SELECT 1 INTO t", "42601", "INTO"),
-    ("QUEUE PUSH mail SELECT 1 RETURNING ID", "0A000", "returns no ids"),
+    ("QUEUE PUSH mail SELECT 1 RETURNING *", "42601", '"*"'),
+    ("QUEUE PUSH mail SELECT 1 RETURNING ID, PRIORITY", "42601", '"PRIORITY"'),
+    ("QUEUE PUSH mail SELECT 1 RETURNING ID UNION SELECT 2", "42601", '"UNION"'),
+    ("QUEUE PUSH mail SELECT 1 RETURNING ID PRIORITY 3", "42601", '"PRIORITY"'),
+    ("QUEUE PUSH mail SELECT no RETURNING ID", "42703", '"no"'),
+    ("QUEUE PUSH mail FROM STDIN RETURNING ID", "0A000", "returns no ids"),
+    ("QUEUE PUSH nosuch SELECT 1 RETURNING JOB", "42P01", 'queue "nosuch"'),
+    ("QUEUE PUSH mail SELECT 1, 2 RETURNING ID", "42601", "more columns"),
     ("QUEUE PUSH mail SELECT", "42P10", "columns"),
 ])
 def test_errors(q, sql, state, text):

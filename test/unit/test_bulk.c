@@ -22,6 +22,7 @@ static struct qstmt *parse(const char *sql, size_t len)
 #define PUSH_1   "SELECT job.payload FROM (SELECT " PAYLOAD " FROM ("
 #define PAYLOAD  "push.payload::pg_catalog.text::pg_catalog.jsonb AS payload"
 #define CHECK(n) " WHERE true OR EXISTS (SELECT FROM (VALUES (push.*), (" n ")) AS columns)) AS job"
+#define JOB(q)   "pg_catalog.concat((SELECT queue._bulk_number(" q ")), '-', id) AS job"
 
 static const struct {
 	const char *stmt, *sql;
@@ -56,6 +57,26 @@ static const struct {
 		"push.payload::pg_catalog.text::pg_catalog.jsonb, push.\"group\"::pg_catalog.text, "
 		"push.delay::pg_catalog.interval FROM (SELECT 1, 'g', '1s'\n) AS push(payload, \"group\", delay)"
 		" WHERE true OR EXISTS (SELECT FROM (VALUES (push.*), (NULL, NULL, NULL)) AS columns)"},
+	{"QUEUE PUSH q SELECT 1 RETURNING ID;",
+		"INSERT INTO queue.\"q_q\"(payload) " PUSH_1
+		"SELECT 1\n) AS push(payload)" CHECK("NULL") " RETURNING id"},
+	{"QUEUE PUSH q VALUES (1) returning Job -- (",
+		"INSERT INTO queue.\"q_q\"(payload) " PUSH_1
+		"VALUES (1)\n) AS push(payload)" CHECK("NULL") " RETURNING " JOB("'q'")},
+	{"QUEUE PUSH \"q'\\\" TABLE t RETURNING ID, JOB",
+		"INSERT INTO queue.\"q_q'\\\"(payload) " PUSH_1
+		"TABLE t\n) AS push(payload)" CHECK("NULL") " RETURNING id, " JOB("E'q''\\\\'")},
+	{"QUEUE PUSH q SELECT 1 --;\nRETURNING job, id",
+		"INSERT INTO queue.\"q_q\"(payload) " PUSH_1
+		"SELECT 1\n) AS push(payload)" CHECK("NULL") " RETURNING " JOB("'q'") ", id"},
+	{"QUEUE PUSH q WITH a AS (DELETE FROM t RETURNING x) SELECT x AS returning, t.returning FROM a RETURNING ID",
+		"WITH a AS (DELETE FROM t RETURNING x)  INSERT INTO queue.\"q_q\"(payload) " PUSH_1
+		"SELECT x AS returning, t.returning FROM a\n) AS push(payload)" CHECK(
+			"NULL") " RETURNING id"},
+	{"QUEUE PUSH q (key, payload) ON DUPLICATE RERUN SELECT 1, 2 RETURNING JOB, ID",
+		"INSERT INTO queue.\"b_q\"(key_rerun, payload, with_old) SELECT push.key::pg_catalog.text, "
+		"push.payload::pg_catalog.text::pg_catalog.jsonb, true FROM (SELECT 1, 2\n) AS push(key, payload)"
+		" WHERE true OR EXISTS (SELECT FROM (VALUES (push.*), (NULL, NULL)) AS columns) RETURNING job, id"},
 	{"QUEUE PUSH q (payload, key) ON DUPLICATE 'error' FROM STDIN CSV",
 		"COPY queue.\"b_q\"(payload, key_error) FROM STDIN CSV"},
 	{"QUEUE PUSH q (payload, key, attempts) FROM STDIN",
@@ -86,6 +107,9 @@ static void test_good(void **state)
 			fail_msg("%s: %s", good[i].stmt, err.message);
 		assert_true(qbulk_sql(q, &b, spans));
 		assert_string_equal(buf_cstr(&b), good[i].sql);
+		assert_int_equal(qstmt_has(q, QARG_RETURNING),
+			strstr(good[i].sql, ") AS job RETURNING") != NULL ||
+				strstr(good[i].sql, "with_old") != NULL);
 		check_spans(q, buf_cstr(&b), spans);
 		buf_free(&b);
 		qstmt_free(&q);
@@ -125,6 +149,16 @@ static const struct {
 	{"QUEUE PUSH q FROM STDIN )", "42601", 25},
 	{"QUEUE PUSH q FROM STDIN; DROP TABLE x", "42601", 26},
 	{"QUEUE PUSH q '1' SELECT 1", "42601", 18},
+	{"QUEUE PUSH q SELECT 1 RETURNING", "42601", 32},
+	{"QUEUE PUSH q SELECT 1 RETURNING *", "42601", 33},
+	{"QUEUE PUSH q SELECT 1 RETURNING id, id", "42601", 37},
+	{"QUEUE PUSH q SELECT 1 RETURNING id AS x", "42601", 36},
+	{"QUEUE PUSH q SELECT 1 RETURNING id PRIORITY 5", "42601", 36},
+	{"QUEUE PUSH q SELECT 1 RETURNING id UNION SELECT 2", "42601", 36},
+	{"QUEUE PUSH q SELECT 1 RETURNING id; SELECT 2", "42601", 37},
+	{"QUEUE PUSH q SELECT 1 RETURNING id RETURNING job", "42601", 36},
+	{"QUEUE PUSH q (payload) RETURNING id", "42601", 24},
+	{"QUEUE PUSH q FROM STDIN (FORMAT csv) RETURNING id", "0A000", 38},
 };
 
 static void test_bad(void **state)
