@@ -202,6 +202,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/merge.c \
 	src/queue/merge.h \
 	src/queue/name.c \
+	src/queue/own_sql.c \
 	src/queue/park.c \
 	src/queue/park.h \
 	src/queue/parse.c \
@@ -323,6 +324,7 @@ qb_doc = \
 	doc/decisions/028-takeover.md \
 	doc/decisions/029-names-of-jobs.md \
 	doc/decisions/030-who-installs.md \
+	doc/decisions/031-expressions.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -371,6 +373,7 @@ qb_unit_tests = \
 	test/unit/test_md5 \
 	test/unit/test_mem \
 	test/unit/test_msg \
+	test/unit/test_own_sql \
 	test/unit/test_params \
 	test/unit/test_parse \
 	test/unit/test_parse_value \
@@ -519,6 +522,10 @@ test_unit_test_mem_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_msg_SOURCES = test/unit/test_msg.c
 test_unit_test_msg_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_msg_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_own_sql_SOURCES = test/unit/test_own_sql.c
+test_unit_test_own_sql_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_own_sql_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_params_SOURCES = test/unit/test_params.c
 test_unit_test_params_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -704,8 +711,10 @@ qb_dialogues = \
 	test/scenario/prepared_names.dlg \
 	test/scenario/proxy_gone.dlg \
 	test/scenario/push_copy.dlg \
+	test/scenario/push_expression.dlg \
 	test/scenario/push_in_transaction.dlg \
 	test/scenario/push_select.dlg \
+	test/scenario/push_select_returning.dlg \
 	test/scenario/query_abandoned.dlg \
 	test/scenario/query_timeout_merged.dlg \
 	test/scenario/queue_pool_size.dlg \

@@ -129,7 +129,8 @@ struct replace {
 	bool again; /* it is not answered: when it has succeeded, the statement is executed again */
 	bool own_text; /* the client's own SQL stands in it, at the spans: it sees all of an error */
 	bool copy;     /* asks the client for data */
-	struct replace_span spans[2];
+	struct replace_span *spans; /* owned */
+	int n_spans;
 	enum replace_tag tag;
 	const char *tag_text;
 	uint64_t told;

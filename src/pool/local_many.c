@@ -45,7 +45,7 @@ static void shift_spans(struct many *m, struct replace *r, int statement)
 	if (buf_failed(&m->sql))
 		return;
 	ours = characters_to(&m->ours, text, m->sql.len);
-	for (size_t i = 0; i < ARRAY_LEN(r->spans); i++) {
+	for (int i = 0; i < r->n_spans; i++) {
 		r->spans[i].ours += ours;
 		r->spans[i].theirs += statement;
 	}

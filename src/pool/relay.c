@@ -292,7 +292,9 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	if (dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
 		return relay_replace_answer(r, m, e, fit == FIT_END);
 	/* what describes a replacement is for the client */
-	if (dest == DEST_CLIENT || dest == DEST_REPLACE)
+	if (dest == DEST_REPLACE && m->type == 'T' && !relay_replace_shows(e))
+		relay_replace_no_data(r);
+	else if (dest == DEST_CLIENT || dest == DEST_REPLACE)
 		relay_run_add(r, m->data, WIRE_HEADER + m->have);
 	if (fit == FIT_END)
 		relay_pop(r, true);

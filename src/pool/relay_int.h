@@ -76,6 +76,8 @@ enum relay_step relay_error(struct relay *r, const struct wire_msg *m);
 /* relay_replace.c */
 enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);
 /* The replacement that the head belongs to; NULL: to none. */
+bool relay_replace_shows(const struct expect *e);
+void relay_replace_no_data(struct relay *r);
 struct replaced *relay_replaced(struct server *s);
 void relay_replace_error(struct relay *r, const struct wire_msg *m, struct replaced *rp);
 

@@ -118,6 +118,24 @@ enum relay_step relay_replace_answer(
 	return step;
 }
 
+/* Does the client see its rows? */
+bool relay_replace_shows(const struct expect *e)
+{
+	const struct replaced *rp = e->arg;
+
+	return rp->n > 0 && rp->list[0]->rows;
+}
+
+/* In place of the description of rows that it does not see. */
+void relay_replace_no_data(struct relay *r)
+{
+	struct buf b = BUF_INIT;
+
+	build_simple(&b, 'n');
+	relay_emit(r, &b);
+	buf_free(&b);
+}
+
 /* --- errors --- */
 
 struct replaced *relay_replaced(struct server *s)
@@ -143,7 +161,7 @@ static bool hidden(char field)
 /* The client's position of ours; 0: we wrote that. */
 static int their_position(const struct replace *one, int64_t ours)
 {
-	for (size_t i = 0; i < ARRAY_LEN(one->spans); i++) {
+	for (int i = 0; i < one->n_spans; i++) {
 		const struct replace_span *span = &one->spans[i];
 
 		/* the end belongs to it: "syntax error at end of input" */

@@ -204,6 +204,7 @@ void replace_free(struct replace **p)
 		mem_free(r->values);
 	}
 	mem_free(r->oids);
+	mem_free(r->spans);
 	lstmt_drop(&r->held);
 	mem_free(r);
 }

@@ -30,19 +30,6 @@ static void bulk_done(struct client *c, void *arg, bool ok, uint64_t n)
 	}
 }
 
-/* Of the queue, not of what the client's query speaks of. */
-static bool is_ours(const struct bulk *b, const char *table)
-{
-	return strncmp(table, "q_", 2) == 0 && strcmp(table + 2, b->queue) == 0;
-}
-
-static bool denied(const struct bulk *b, const char *message)
-{
-	const char *table = strstr(message, " q_");
-
-	return table != NULL && is_ours(b, table + 1);
-}
-
 /* As the push of a value says it. Of a copy: in which line. */
 static void no_payload(const struct bulk *b, const struct replace_error *e, struct pg_error *ret)
 {
@@ -60,11 +47,13 @@ static bool bulk_error(void *arg, const struct replace_error *e, struct pg_error
 	const char *sqlstate = e->sqlstate;
 	enum replace_place place = e->place;
 
-	if (!strcmp(sqlstate, "23502") && is_ours(b, e->table) && !strcmp(e->column, "payload")) {
+	if (!strcmp(sqlstate, "23502") && own_sql_is_table(b->queue, e->table) &&
+		!strcmp(e->column, "payload")) {
 		no_payload(b, e, ret);
 		return true;
 	}
-	if (!strcmp(sqlstate, "42501") && e->hint[0] == '\0' && denied(b, e->message)) {
+	if (!strcmp(sqlstate, "42501") && e->hint[0] == '\0' &&
+		own_sql_is_denied(b->queue, e->message)) {
 		pg_error_set(ret, sqlstate, "%s", e->message);
 		return refusal_reword(ret, b->replaces ? "PUSH, TAKE" : "PUSH");
 	}
@@ -95,8 +84,7 @@ static bool fill(struct replace *r, struct bulk *b, const struct qstmt *q, bool 
 	const struct qvalue *name = qstmt_one(q, QARG_QUEUE);
 	struct qspan spans[QBULK_SPANS];
 
-	_Static_assert(ARRAY_LEN(spans) == ARRAY_LEN(r->spans), "as many spans");
-	if (!qbulk_sql(q, &r->sql, spans))
+	if (!qbulk_sql(q, &r->sql, spans) || !own_sql_spans(r, spans, QBULK_SPANS))
 		return false;
 	if (q->n_params > 0) {
 		r->oids = mem_dup(q->param_oids, (size_t)q->n_params * sizeof(*r->oids));
@@ -104,12 +92,8 @@ static bool fill(struct replace *r, struct bulk *b, const struct qstmt *q, bool 
 			return false;
 	}
 	r->n_oids = q->n_params;
-	r->own_text = true;
 	r->copy = q->bulk.kind == QBULK_COPY;
 	r->rows = qstmt_has(q, QARG_RETURNING);
-	for (size_t i = 0; i < ARRAY_LEN(spans); i++)
-		r->spans[i] = (struct replace_span){
-			.ours = spans[i].ours, .theirs = spans[i].theirs, .len = spans[i].len};
 	r->tag = REPLACE_TAG_KEEP;
 	r->tag_text = "";
 	r->on_done = bulk_done;

@@ -50,7 +50,9 @@ static bool call_params(struct call *ret, const struct qstmt *q, const struct bi
 		return false;
 	}
 	qstmt_server_oids(q, ret->oids);
-	memcpy(ret->params, bind->params, (size_t)n * sizeof(*ret->params));
+	memset(ret->params, 0, (size_t)n * sizeof(*ret->params));
+	if (bind->n_params > 0) /* it is not only described */
+		memcpy(ret->params, bind->params, (size_t)n * sizeof(*ret->params));
 	for (int i = 0; i < qstmt_count(q, QARG_JOB); i++)
 		name_param(ret, qstmt_value(q, QARG_JOB, i), jobs_text(&ret->jobs, i));
 	for (int i = 0; i < qstmt_count(q, QARG_REF); i++)

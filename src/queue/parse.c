@@ -70,6 +70,10 @@ bool parser_syntax_error(struct parser *p)
 {
 	const struct sql_token *t = &p->t;
 
+	if (p->trying) {
+		p->no_value = true;
+		return false;
+	}
 	if (t->kind == SQL_END)
 		pg_error_set(p->err, "42601", "syntax error at end of input");
 	else if (t->kind == SQL_BAD)
@@ -331,10 +335,6 @@ bool parser_returning(struct parser *p)
 	return true;
 }
 
-static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
-{
-	struct qarg *given = &p->q->args[arg->id];
-
 /* A PUSH that has one runs on the client's own server, as one of a query does: it is no less the
  * client's own SQL. */
 static bool may_compute(const struct parser *p, const struct qverb_arg *arg)
@@ -354,6 +354,11 @@ static bool may_compute(const struct parser *p, const struct qverb_arg *arg)
 	}
 }
 
+static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
+{
+	struct qarg *given = &p->q->args[arg->id];
+
+	p->may_compute = may_compute(p, arg);
 	given->given = true;
 	given->first = p->q->n_values;
 	switch (arg->kind) {
@@ -582,6 +587,18 @@ static void set_param_type(struct qstmt *q, const struct qvalue *v)
 	q->param_free[n] = false;
 }
 
+/* Of the parameters in an expression, as of those of a query, only the server knows the types. */
+static void leave_params_open(struct qstmt *q, const struct qvalue *v)
+{
+	struct sql_lexer lx;
+	struct sql_token t;
+
+	sql_lex_init(&lx, v->src, v->src_len, q->standard_strings);
+	for (sql_lex_next(&lx, &t); t.kind != SQL_END; sql_lex_next(&lx, &t))
+		if (t.kind == SQL_PARAM && q->param_free[t.param - 1])
+			q->param_oids[t.param - 1] = 0;
+}
+
 static bool set_params(struct parser *p, const uint32_t *oids, int n_oids)
 {
 	struct qstmt *q = p->q;
@@ -594,13 +611,15 @@ static bool set_params(struct parser *p, const uint32_t *oids, int n_oids)
 	if (!q->param_oids)
 		return parser_out_of_memory(p);
 	q->param_free = (bool *)(q->param_oids + q->n_params);
-	/* what the parameters of the client's own query are only the server knows */
 	for (int i = 0; i < q->n_params; i++) {
 		q->param_free[i] = i >= n_oids || !oids[i];
 		q->param_oids[i] = !q->param_free[i] ? oids[i] : q->bulk.kind ? 0 : OID_TEXT;
 	}
 	for (int i = 0; i < q->n_values && !q->bulk.kind; i++)
 		set_param_type(q, &q->values[i]);
+	for (int i = 0; i < q->n_values && q->n_expressions > 0; i++)
+		if (q->values[i].kind == QV_EXPRESSION)
+			leave_params_open(q, &q->values[i]);
 	return true;
 }
 

@@ -17,6 +17,7 @@ enum qvalue_kind {
 	QV_LITERAL, /* string, number, TRUE, FALSE */
 	QV_PARAM,   /* $n */
 	QV_NAME,    /* identifier: queues, states, option names, verbs */
+	QV_EXPRESSION, /* the client's own SQL, in parentheses; only the server knows its value */
 };
 
 struct qvalue {
@@ -26,6 +27,7 @@ struct qvalue {
 	const char *text; /* LITERAL, NAME: the value without quotes and casts; not terminated */
 	const char *option; /* OPTIONS: the option's name, folded; not terminated */
 	int param;   /* PARAM: n, from 1 */
+	int nth;     /* EXPRESSION: which of those of the statement, from 0 */
 	bool number; /* LITERAL: written as a number, not in quotes */
 	bool cast;   /* a cast stands somewhere in src */
 	bool list;   /* in ANY(...): an array */
@@ -83,6 +85,7 @@ struct qstmt {
 	uint32_t *param_oids;  /* as the client declared them; text where it did not (bulk: 0) */
 	bool *param_free;      /* its type was not declared */
 	int n_params;          /* highest $n, at least the number of declared types */
+	int n_expressions;
 	enum qpayload payload; /* of its queue, as far as it is known */
 	bool described;        /* the client was told so */
 	usec_t described_at, asked_since; /* then, after this had been asked since then; 0: had not (deferred.c) */
@@ -121,6 +124,13 @@ static inline const struct qvalue *qstmt_value(const struct qstmt *q, enum qarg_
 static inline const struct qvalue *qstmt_one(const struct qstmt *q, enum qarg_id id)
 {
 	return q->args[id].n ? &q->values[q->args[id].first] : NULL;
+}
+
+/* SQL of the client's own stands in it: it runs on the client's own server always, which alone can
+ * describe it. */
+static inline bool qstmt_own_sql(const struct qstmt *q)
+{
+	return q->bulk.kind != QBULK_NONE || q->n_expressions > 0;
 }
 
 static inline bool qstmt_then(const struct qstmt *q, int verb)

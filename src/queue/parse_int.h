@@ -19,6 +19,9 @@ struct parser {
 	struct sql_token t;   /* the current token */
 	const char *prev_end; /* end of the token before it */
 	int max_param;
+	bool may_compute; /* what stands here may be an expression */
+	bool trying;      /* if it is no value it is one: a syntax error is not told, and is no_value */
+	bool no_value;
 	bool computed; /* the value is in parentheses: an error in it is an expression */
 	struct buf scratch;
 	struct pg_error *err;
@@ -39,11 +42,11 @@ struct pg_error *parser_place(struct parser *p, const char *at);
 int parser_near(const struct sql_token *t); /* how many of its bytes a message shows */
 
 
+bool parser_returning(struct parser *p); /* behind the word */
+
 /* parse_bulk.c: PUSH q ... instead of payloads, up to the end of the statement */
 bool parser_at_bulk(const struct parser *p);
 bool parser_bulk(struct parser *p);
-bool parser_returning(struct parser *p); /* behind the word */
-
 
 /* parse_value.c */
 bool parser_param(struct parser *p); /* notes the number of the current token */

@@ -1,8 +1,9 @@
 /*
  * The values of QUEUE statements: what drivers write when they interpolate. A value is a literal,
  * $n, NULL, TRUE or FALSE, in parentheses and with casts as deep as one likes. Its bytes are kept
- * for the rewriter, its decoded text for the engine. Entry points: parser_value, parser_queue,
- * parser_name, parser_name_or_value.
+ * for the rewriter, its decoded text for the engine. Where the statement may have an expression,
+ * parentheses with anything else in them are one: it is delimited, not understood. Entry points:
+ * parser_value, parser_queue, parser_name, parser_name_or_value.
  */
 #include "parse_int.h"
 
@@ -13,27 +14,21 @@
 #define DEPTH_MAX 50
 #define PARAM_MAX 65535
 
-/* What is computed is a query's. */
-static void hint_query(struct parser *p)
-{
-	if (p->q->verb && p->q->verb->id == QVERB_PUSH)
-		pg_error_hint(p->err,
-			"A value is a literal or a parameter ($1). What is computed is pushed by a query: QUEUE PUSH q (payload, at) SELECT '...', now() + interval '1 day'; its columns are named as the clauses.");
-	else
-		pg_error_hint(p->err,
-			"A value is a literal or a parameter ($1): compute it before. Usage: %s",
-			p->q->verb->usage);
-}
-
 static bool value_error(struct parser *p)
 {
+	const char *hint = NULL;
+
 	parser_syntax_error(p);
-	if (p->computed)
-		hint_query(p);
-	else if (p->t.kind == SQL_IDENT || p->t.kind == SQL_QIDENT)
-		pg_error_hint(p->err,
-			"Bind the value as a parameter ($1) or write it as a quoted literal. Usage: %s",
-			p->q->verb->usage);
+	if (p->trying)
+		return false;
+	if (p->computed && !p->may_compute)
+		hint = "A value is a literal or a parameter ($1): compute it before.";
+	else if ((p->t.kind == SQL_IDENT || p->t.kind == SQL_QIDENT) && !p->computed)
+		hint = p->may_compute
+			       ? "Bind the value as a parameter ($1), write it as a quoted literal, or as an expression in parentheses."
+			       : "Bind the value as a parameter ($1) or write it as a quoted literal.";
+	if (hint != NULL)
+		pg_error_hint(p->err, "%s Usage: %s", hint, p->q->verb->usage);
 	return false;
 }
 
@@ -293,6 +288,49 @@ static bool parse_parens(struct parser *p, struct qvalue *v, int depth)
 	return true;
 }
 
+/* From behind the ( to behind its ). What is around it stays around it: parentheses in balance, no
+ * semicolon, nothing open. */
+static bool delimit(struct parser *p)
+{
+	int depth = 1;
+
+	if (parser_at_char(p, ')'))
+		return value_error(p);
+	for (;; parser_advance(p)) {
+		if (p->t.kind == SQL_END || p->t.kind == SQL_BAD || p->t.kind == SQL_SEMICOLON)
+			return value_error(p);
+		if (p->t.kind == SQL_PARAM && !parser_param(p))
+			return false;
+		depth += parser_at_char(p, '(') - parser_at_char(p, ')');
+		if (depth == 0)
+			break;
+	}
+	parser_advance(p);
+	return true;
+}
+
+/* A value in parentheses, or else an expression. */
+static bool parse_expression(struct parser *p, struct qvalue *v)
+{
+	struct sql_lexer lx = p->lx;
+	struct sql_token open = p->t;
+	const char *src = v->src;
+	bool ok;
+
+	p->trying = true;
+	p->no_value = false;
+	ok = parse_parens(p, v, 0);
+	p->trying = false;
+	if (ok || !p->no_value)
+		return ok;
+	p->lx = lx;
+	p->t = open;
+	p->computed = false;
+	parser_advance(p);
+	*v = (struct qvalue){.kind = QV_EXPRESSION, .src = src, .nth = p->q->n_expressions++};
+	return delimit(p);
+}
+
 static bool parse_cast(struct parser *p, struct qvalue *v, int depth)
 {
 	parser_advance(p);
@@ -357,6 +395,8 @@ static bool parse_primary(struct parser *p, struct qvalue *v, int depth)
 	case SQL_IDENT:
 		return parse_word(p, v, depth);
 	case SQL_OTHER:
+		if (parser_at_char(p, '(') && p->may_compute && depth == 0)
+			return parse_expression(p, v);
 		if (parser_at_char(p, '('))
 			return parse_parens(p, v, depth);
 		if (parser_at_char(p, '-') || parser_at_char(p, '+'))

@@ -139,9 +139,9 @@ static bool shape_ready(
 	struct pg_error err;
 	bool absent = false;
 
-	/* what is bound makes a difference for parameters only; a bulk push is described by a
-	 * server */
-	if (qc == NULL || q->bulk.kind != QBULK_NONE || !types_matter(q, bind) ||
+	/* what is bound makes a difference for parameters only; what has the client's own SQL is
+	 * described by a server */
+	if (qc == NULL || qstmt_own_sql(q) || !types_matter(q, bind) ||
 		(!describes && qstmt_last(q)->id != QVERB_PUSH))
 		return true;
 	if (!deferred_is_over(qc)) {
@@ -170,7 +170,7 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 	ret->fields = qstmt_columns(q, &ret->n_fields);
 	ret->barrier = (qstmt_last(q)->flags & QVERB_AUTONOMOUS) != 0;
 	ret->in_place = (q->verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL)) == 0;
-	ret->own_server = q->bulk.kind != QBULK_NONE;
+	ret->own_server = qstmt_own_sql(q);
 }
 
 /* --- HELP --- */
@@ -259,6 +259,7 @@ struct in_place {
 	struct qdb *db;
 	struct call call;
 	struct replace *replace; /* borrowed: it owns this */
+	bool describe;
 	unsigned rows;
 };
 
@@ -285,7 +286,7 @@ static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 	struct qclient *qc = qclient_find(c);
 
 	(void)n;
-	if (qc == NULL)
+	if (qc == NULL || ip->describe)
 		return;
 	if (ok) {
 		if (ip->replace->tag == REPLACE_TAG_TOLD)
@@ -305,6 +306,8 @@ static bool in_place_error(void *arg, const struct replace_error *e, struct pg_e
 {
 	const struct in_place *ip = arg;
 
+	if (ip->q->n_expressions > 0 && own_sql_is_theirs(ip->call.queue, e))
+		return false;
 	if (strcmp(e->sqlstate, "42804") != 0) {
 		pg_error_set(ret, e->sqlstate, "%s", e->message);
 		pg_error_detail(ret, "%s", e->detail);
@@ -359,12 +362,13 @@ enum exec_verdict run_in_place(
 {
 	struct replace *r = mem_zalloc(sizeof(*r));
 	struct in_place *ip = mem_zalloc(sizeof(*ip));
-	bool ok = r != NULL && ip != NULL && put_values(r, call);
+	bool ok = r != NULL && ip != NULL && (x->describe || put_values(r, call));
 	int n_columns;
 
 	if (!ok)
 		pg_error_set(&x->err, "53200", "out of memory");
-	if (!ok || !call_sql(call, q, &x->err)) {
+	if (!ok || !(q->n_expressions > 0 ? own_sql_put(r, &call->sql, q, &x->err)
+					  : call_sql(call, q, &x->err))) {
 		mem_free(ip);
 		replace_free(&r);
 		return EXEC_ERROR;
@@ -372,6 +376,7 @@ enum exec_verdict run_in_place(
 	ip->q = q;
 	ip->db = qc->db;
 	ip->replace = r;
+	ip->describe = x->describe;
 	ip->call = *call;
 	r->sql = ip->call.sql;
 	r->oids = ip->call.oids;
@@ -389,7 +394,8 @@ enum exec_verdict run_in_place(
 	r->free_arg = in_place_free;
 	r->arg = ip;
 	x->replace = r;
-	client_watch_tx(qc->client);
+	if (!x->describe)
+		client_watch_tx(qc->client);
 	return EXEC_REPLACE;
 }
 
@@ -444,7 +450,7 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 		pg_error_hint(&x->err, "In a transaction all of the jobs are done, or none.");
 	} else if (x->by_itself && !qstmt_has(q, QARG_PARTIAL) && all_done_before(q, &call)) {
 		v = nothing_to_do(x, q, call.jobs.n);
-	} else if (client_is_linked(x->client) || !x->alone) {
+	} else if (client_is_linked(x->client) || !x->alone || qstmt_own_sql(q)) {
 		v = run_in_place(x, q, qc, &call);
 	} else if (engine_submit(qc, q, &call, &x->bind, NULL, &x->err)) {
 		v = EXEC_PARK;

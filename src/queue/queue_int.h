@@ -294,6 +294,16 @@ void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_value
 /* bulk.c: PUSH of a query or a copy, on the client's own server */
 enum exec_verdict bulk_execute(struct exec *x, const struct qstmt *q, struct qclient *qc);
 
+/* own_sql.c: where the client's text stands in that of the replacement. false: memory. */
+MUST_CHECK bool own_sql_spans(struct replace *r, const struct qspan *spans, int n);
+/* Appends the text of a statement with expressions. false: err is filled. */
+MUST_CHECK bool own_sql_put(struct replace *r, struct buf *sql, const struct qstmt *q, struct pg_error *err);
+/* The table of the queue, not of what the client's own SQL speaks of? And a refusal of it? */
+bool own_sql_is_table(const char *queue, const char *table);
+bool own_sql_is_denied(const char *queue, const char *message);
+/* Is it of an expression, or of what that speaks of? */
+bool own_sql_is_theirs(const char *queue, const struct replace_error *e);
+
 /* --- the engine: statements on the merged path --- */
 
 /* Job arguments as they are at the moment of execution. */

@@ -7,13 +7,23 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "wire/sqllex.h"
+
 #define TEXT "pg_catalog.text"
+
+/* How many characters a text has, as far as they have been counted: each is counted once. */
+struct counted {
+	size_t bytes;
+	int characters;
+};
 
 struct rewriter {
 	const struct qstmt *q;
 	qjob_token_fn *token_of;
 	void *arg;
 	struct buf *sql;
+	struct qspan *spans; /* of the expressions, or NULL */
+	struct counted ours;
 	bool bad_token;
 };
 
@@ -40,9 +50,29 @@ static bool is_token(const char *s)
 
 /* --- arguments --- */
 
+static int characters_to(struct counted *k, const char *text, size_t bytes)
+{
+	if (bytes > k->bytes)
+		k->characters += sql_char_position(text + k->bytes, text + bytes) - 1;
+	k->bytes = bytes;
+	return k->characters;
+}
+
+/* What follows is the expression. */
+static void note_span(struct rewriter *w, const struct qvalue *v)
+{
+	if (w->spans == NULL || buf_failed(w->sql))
+		return;
+	w->spans[v->nth] = (struct qspan){
+		.ours = characters_to(&w->ours, (const char *)w->sql->data, w->sql->len) + 1,
+		.len = sql_char_position(v->src, v->src + v->src_len) - 1};
+}
+
 static void put_value(struct rewriter *w, const struct qvalue *v, const char *type)
 {
 	buf_putc(w->sql, '(');
+	if (v->kind == QV_EXPRESSION)
+		note_span(w, v);
 	if (v->kind == QV_NAME)
 		qsql_put_quoted(w->sql, v->text, v->text_len);
 	else
@@ -377,6 +407,30 @@ bool qstmt_sql(
 	return finished(&w, err);
 }
 
+/* Values stand in the statement in their order. */
+static void find_theirs(const struct qstmt *q, struct qspan *spans)
+{
+	struct counted theirs = {0};
+
+	for (int i = 0; i < q->n_values; i++) {
+		const struct qvalue *v = &q->values[i];
+
+		if (v->kind == QV_EXPRESSION)
+			spans[v->nth].theirs =
+				characters_to(&theirs, q->text, (size_t)(v->src - q->text)) + 1;
+	}
+}
+
+bool qstmt_expressions_sql(
+	const struct qstmt *q, struct buf *sql, struct qspan *spans, struct pg_error *err)
+{
+	struct rewriter w = {.q = q, .sql = sql, .spans = spans};
+
+	put_statement(&w);
+	find_theirs(q, spans);
+	return finished(&w, err);
+}
+
 bool qstmt_names_sql(
 	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err)
 {
@@ -572,6 +626,8 @@ enum qeval qvalue_eval(const struct qvalue *v, const struct qbind *bind, struct 
 
 	if (v->kind == QV_NULL)
 		return QEVAL_NULL;
+	if (v->kind == QV_EXPRESSION)
+		return QEVAL_BAD;
 	if (v->kind != QV_PARAM) {
 		buf_put(out, v->text, v->text_len);
 		return QEVAL_OK;

@@ -15,12 +15,21 @@
  */
 typedef const char *qjob_token_fn(void *arg, int i, const char *text, size_t len);
 
+/* A stretch of the client's text in ours; in characters, from 1. */
+struct qspan {
+	int ours, theirs, len;
+};
+
 /*
  * Appends the SQL text of a verb that has one (verb->sql). fn may be NULL. $n keep their numbers.
  * false: err is filled (memory).
  */
 MUST_CHECK bool qstmt_sql(
 	const struct qstmt *q, qjob_token_fn *fn, void *arg, struct buf *sql, struct pg_error *err);
+
+/* The same, of a statement with expressions: where each of them stands in it. sql is empty before. */
+MUST_CHECK bool qstmt_expressions_sql(
+	const struct qstmt *q, struct buf *sql, struct qspan *spans, struct pg_error *err);
 
 /* The same for a statement that tells the queues of its jobs, and does nothing. */
 MUST_CHECK bool qstmt_names_sql(
@@ -29,10 +38,6 @@ MUST_CHECK bool qstmt_names_sql(
 /* A string constant that means the same whatever standard_conforming_strings is. */
 void qsql_put_quoted(struct buf *sql, const char *text, size_t len);
 
-/* A stretch of the client's text in ours; in characters, from 1. */
-struct qspan {
-	int ours, theirs, len;
-};
 #define QBULK_SPANS 2
 
 /*

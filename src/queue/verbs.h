@@ -213,7 +213,7 @@ struct qverb {
 		"    [RETURNING {ID | JOB} [, ...]]\n" \
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
 		"    {{SELECT | VALUES | TABLE | WITH} ... [RETURNING ...] | FROM STDIN [options]}", \
-		"Add jobs to a queue, in the current transaction.") \
+		"Add jobs to a queue, in the current transaction. A value may also be an expression in parentheses: AT (now() + interval '1 h').") \
 	VERB(TAKE, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", JOBS, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \

@@ -92,12 +92,12 @@ def test_values_and_tables(q):
 
 
 def test_words_of_what_is_computed(q):
-    for sql in ("QUEUE PUSH mail '1' AT (now() + interval '1 day')", "QUEUE PUSH mail (1 + 2)", "QUEUE PUSH mail '1' PRIORITY (1 + 2)"):
-        e = error(q, sql)
-        assert e.sqlstate == "42601" and "(payload, at) SELECT" in e.fields["H"], sql
+    e = error(q, "QUEUE PUSH mail '1' AT now() + interval '1 day'")
+    assert e.sqlstate == "42601" and "an expression in parentheses" in e.fields["H"]
     e = error(q, "QUEUE DONE (1 + 2)")
     assert e.sqlstate == "42601" and "compute it before" in e.fields["H"]
     assert tag(q, "QUEUE PUSH mail (payload, at) SELECT '1' AS \"returning\", now() + interval '1 day'") == "INSERT 0 1"
+
 
 # --- the ids of what a query pushes ----------------------------------------------------------------
 
@@ -222,7 +222,6 @@ def test_who_may_know_ids(q, qproxy, db):
         q.rows("QUEUE GRANT PUSH ON mail TO other")
         assert other.rows("QUEUE PUSH mail SELECT 1 RETURNING ID, JOB") == [{"id": "1", "job": number(q) + "-1"}]
         assert other.rows("QUEUE PUSH mail (payload, key) SELECT 1, 'k' RETURNING ID, JOB") == [{"id": "2", "job": number(q) + "-2"}]
-
 
 
 def test_what_a_query_does_to_the_session(qproxy, db, q):

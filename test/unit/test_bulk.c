@@ -181,7 +181,8 @@ static void test_not_bulk(void **state)
 {
 	static const char *const stmts[] = {"QUEUE PUSH q (NULL)", "QUEUE PUSH q (true), (false)",
 		"QUEUE PUSH q ('5'::int8)", "QUEUE PUSH q (cast('1' AS text))",
-		"QUEUE PUSH q ((($1)))", "QUEUE PUSH q (text 'x')"};
+		"QUEUE PUSH q ((($1)))", "QUEUE PUSH q (text 'x')", "QUEUE PUSH q (select 1)",
+		"QUEUE PUSH q (values (1)), (table t)", "QUEUE PUSH q (now() + '1')"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(stmts); i++) {

@@ -164,7 +164,8 @@ static const struct {
 
 /* In front of what is repeated: it is then inside of something, or not. */
 static const char *const openers[] = {"", "SELECT '", "SELECT E'", "DO $$", "/*",
-	"SET a.b = ", "QUEUE PUSH q ", "QUEUE PUSH q (payload) VALUES "};
+	"SET a.b = ", "QUEUE PUSH q ", "QUEUE PUSH q (payload) VALUES ",
+	"QUEUE PUSH q '1' AT (1 + "};
 
 static const char *const pieces[] = {"a", " ", "\n", ";", "'", "''", "\"", "$", "$$", "$a$", "$a$b",
 	"$1", "\\", "\\'", "/*", "*/", "--", "--\n", "'\n'", "' --\n", "(", ")", ",", ".", "_", "&",
@@ -177,7 +178,7 @@ static const char *const pieces[] = {"a", " ", "\n", ";", "'", "''", "\"", "$", 
 	"create function f() begin atomic ", "case ", "end;", "begin;", "begin ", "prepare a as ",
 	"select ", "select 1 into ", "explain ", "with ", "declare hold ", "reset", "drop table a;",
 	"deallocate a;", "discard all;", "queue push q '1';", "QUEUE ", "(1),", "('a', 'b'),",
-	"'1', ", "KEY 'a' ", "((", "'1'::text", "1 day ", "12:"};
+	"'1', ", "KEY 'a' ", "(1 + $1), ", "(1", "AT (now()) ", "((", "'1'::text", "1 day ", "12:"};
 
 static char *repeat(const char *opener, const char *unit, size_t len)
 {
