@@ -5,7 +5,7 @@
 #   sh test/run.sh unit it       these parts
 #
 # Parts: lint build unit scenario sql it drivers fuzz dist deb quickstart
-#   lint        lists of files, layers, headers alone, format, generated files
+#   lint        lists of files, layers, headers alone, format, generated files, figures of the house
 #   build       gcc and clang with -Werror; the other parts build what they need
 #   unit        cmocka programs, with ASan and UBSan
 #   scenario    dialogues on a fake loop and clock, with ASan and UBSan
@@ -148,7 +148,9 @@ part_lint() {
 	check "lint: secrets" sh dev/secrets.sh
 	check "lint: links of the documentation" sh dev/links.sh
 	check "lint: format" sh dev/format.sh
-	need_build gcc && check "lint: generated files" sh dev/gen.sh --check "$repo/build/gcc"
+	need_build gcc || return
+	check "lint: generated files" sh dev/gen.sh --check "$repo/build/gcc"
+	check "lint: house" sh dev/house.sh "$repo/build/gcc" && cat "$logs/lint__house.log"
 }
 
 part_build() {
