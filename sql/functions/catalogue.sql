@@ -9,16 +9,27 @@
 -- a SECURITY DEFINER function, nobody can tell any more who it was. That one does it, with the rights of the
 -- installer; what goes into its statements is checked by the table, or quoted.
 
+-- What belonged to a role that was dropped is left to the installer.
 CREATE OR REPLACE FUNCTION queue._must_own(name text, owner oid) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	gone CONSTANT bool := NOT EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = owner);
 BEGIN
-	IF NOT pg_has_role(owner, 'USAGE') THEN
+	IF pg_has_role(CASE WHEN gone THEN (SELECT c.relowner FROM pg_class AS c WHERE c.oid = 'queue.queues'::regclass)
+			ELSE owner END, 'USAGE') THEN
+		RETURN;
+	ELSIF gone THEN
 		RAISE EXCEPTION USING ERRCODE = '42501',
 			MESSAGE = format('must be owner of queue "%s"', name),
-			DETAIL = format('It belongs to role "%s".', pg_get_userbyid(owner));
+			DETAIL = 'It belonged to a role that was dropped.',
+			HINT = format('Who has installed the schema, or a superuser, gives it to another: '
+				'UPDATE queue.queues SET owner = ''...'' WHERE name = %L;', name);
 	END IF;
+	RAISE EXCEPTION USING ERRCODE = '42501',
+		MESSAGE = format('must be owner of queue "%s"', name),
+		DETAIL = format('It belongs to role "%s".', pg_get_userbyid(owner));
 END
 $$;
 
@@ -147,6 +158,9 @@ $$;
 
 -- The rights on a queue are given the same way: by an INSERT into this view, which keeps nothing. So all
 -- of them are given by one role, and whoever may take them away does.
+--
+-- What the caller owns he may have looked up in an old snapshot. So the row is locked, which fails in a transaction
+-- with a snapshot in which it is another one, and elsewhere it is looked up again behind that.
 CREATE OR REPLACE FUNCTION queue._right_may_change() RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -167,8 +181,7 @@ BEGIN
 	IF TG_RELID <> 'queue._right'::regclass THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
 	END IF;
-	-- What the caller owns he may have looked up in an old snapshot; a queue of that name which somebody has made
-	-- since has another number, and so no object that this statement also names.
+	PERFORM FROM queue.queues AS c WHERE c.name = NEW.queue FOR SHARE;
 	EXECUTE queue._right_sql(NEW.gives, queue._find(NEW.queue), NEW.kind, NEW.role);
 	RETURN NEW;
 END
@@ -191,6 +204,10 @@ BEGIN
 			EXECUTE FUNCTION queue._row_number();
 		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, unlogged, owner OR DELETE ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
+	END IF;
+	IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'queue._right'::regclass AND t.tgname = 'c_still') THEN
+		CREATE TRIGGER c_still INSTEAD OF INSERT ON queue._right FOR EACH ROW
+			EXECUTE FUNCTION queue._right_may_change();
 	END IF;
 END
 $qbouncer_catalogue$;

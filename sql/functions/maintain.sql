@@ -99,14 +99,14 @@ END
 $$;
 
 -- For the proxy: queues that belong to none of these roles and are none of these: how many of each owner, with
--- one of them.
+-- one of them. An owner that was dropped: NULL.
 CREATE OR REPLACE FUNCTION queue._unattended(roles text[], used text[])
 RETURNS TABLE (owner text, super bool, queues int8, example text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT pg_get_userbyid(c.owner)::text, coalesce(bool_or(r.rolsuper), false), count(*), min(c.name)
+	RETURN QUERY SELECT CASE WHEN bool_and(r.oid IS NOT NULL) THEN pg_get_userbyid(c.owner)::text END, coalesce(bool_or(r.rolsuper), false), count(*), min(c.name)
 		FROM queue.queues AS c LEFT JOIN pg_roles AS r ON r.oid = c.owner
 		WHERE pg_get_userbyid(c.owner) <> ALL (roles) AND c.name <> ALL (used) GROUP BY c.owner;
 END

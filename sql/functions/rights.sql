@@ -140,6 +140,21 @@ BEGIN
 END
 $$;
 
+-- Has it that now, itself or as a member of others? That is asked of no snapshot.
+CREATE OR REPLACE FUNCTION queue._has_right(q text, kind text, role text) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	who CONSTANT text := CASE WHEN lower(role) = 'public' THEN 'public' ELSE role END;
+BEGIN
+	IF kind = 'await' THEN
+		RETURN has_column_privilege(who, queue._archive(q), 'result', 'SELECT');
+	END IF;
+	RETURN has_column_privilege(who, queue._table(q), 'payload', CASE kind WHEN 'push' THEN 'INSERT' ELSE 'UPDATE' END);
+END
+$$;
+
 -- The rights have columns in common, and to revoke SELECT takes also what there is of it on single
 -- columns: what the role keeps it is given again.
 CREATE OR REPLACE FUNCTION queue.revoke(q text, rights text[], roles text[]) RETURNS void
@@ -155,7 +170,7 @@ BEGIN
 	FOREACH role IN ARRAY roles LOOP
 		stays := ARRAY(SELECT k FROM unnest(ARRAY['push', 'take', 'await']) AS k
 			WHERE NOT lower(rights::text)::text[] && ARRAY[k, 'all']
-				AND queue._is_granted(q, k, queue._role(role)));
+				AND queue._is_granted(q, k, queue._role(role)) AND queue._has_right(q, k, role));
 		FOREACH kind IN ARRAY ARRAY['push', 'take', 'await'] LOOP
 			IF lower(rights::text)::text[] && ARRAY[kind, 'all'] THEN
 				PERFORM queue._change_right(false, q, kind, role);

@@ -49,6 +49,13 @@ static void tell_left_out(struct qdb *db, struct maintenance *m)
 	if (!more)
 		return;
 	m->told = m->skipped;
+	if (m->owner[0] == '\0') {
+		log_warning(
+			"%s: maintenance leaves out %lld queues (one is \"%s\", whose owner was dropped): give it to another role "
+			"with UPDATE queue.queues SET owner = '...'",
+			db->name, (long long)m->skipped, m->example);
+		return;
+	}
 	log_warning(
 		"%s: maintenance leaves out %lld queues (one is \"%s\" of role %s): no role that owns them or takes from "
 		"them has used QUEUE here; a superuser cleans his own only. Give the owner's password to auth_file",

@@ -295,11 +295,87 @@ def test_an_old_snapshot_gives_no_right(two, q):
         for gives in ("true", "false"):
             with pytest.raises(psycopg.Error) as caught:
                 mallory.rows("INSERT INTO queue._right VALUES (%s, 'mail', '%s', 'mallory')" % (gives, kind))
-            assert caught.value.sqlstate in ("42883", "42P01")
+            assert caught.value.sqlstate == "40001"
             mallory.rows("ROLLBACK TO s")
     mallory.rows("COMMIT")
     other.fails("42501", "SELECT * FROM queue.take('mail')")
     other.fails("42501", "SELECT queue.push('mail', '1')")
+
+
+RIGHT = "INSERT INTO queue._right VALUES (%s, 's', '%s', 'mallory')"
+
+
+def test_a_former_owner_with_an_old_snapshot(two, q):
+    """It shows a queue that is hers; the row, with its number, has been given to another since."""
+    _, mallory = two
+    mallory.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    mallory.rows("SELECT * FROM queue.queues")
+    q.connect("postgres").rows("UPDATE queue.queues SET owner = 'bob' WHERE name = 's'")
+    for sql in [RIGHT % (gives, kind) for gives in ("true", "false") for kind in ("push", "take", "await")] + [
+            "UPDATE queue.queues SET owner = 'mallory' WHERE name = 's'", "DELETE FROM queue.queues WHERE name = 's'"]:
+        mallory.rows("SAVEPOINT s")
+        mallory.fails("40001", sql)
+        mallory.rows("ROLLBACK TO s")
+    mallory.fails("42501", "SELECT queue.grant('s', '{all}', '{mallory}')")
+    mallory.rows("ROLLBACK")
+    mallory.fails("42501", "SELECT * FROM queue.take('s')")
+    mallory.fails("42501", "SELECT queue.push('s', '1')")
+
+
+def test_a_former_owner_at_the_same_time(two, q):
+    """What she gives waits for the row that is being given away, and is looked at again behind that."""
+    _, mallory = two
+    root = q.connect("postgres")
+    root.rows("BEGIN")
+    root.rows("UPDATE queue.queues SET owner = 'bob' WHERE name = 's'")
+    gift = mallory.beside(mallory.rows, RIGHT % ("true", "take"))
+    q.until_blocked(mallory)
+    root.rows("COMMIT")
+    gift.error_of("42501")
+    mallory.fails("42501", "SELECT * FROM queue.take('s')")
+
+
+def test_a_revoke_in_an_old_snapshot_gives_nothing_back(two, q):
+    """REVOKE gives again what is to stay: not what somebody else has taken away since."""
+    bob, mallory = two
+    bob.rows("SELECT queue.grant('r', '{push,take,await}', '{mallory}')")
+    old = q.connect("bob")
+    old.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    old.rows("SELECT * FROM queue.queues")
+    bob.rows("SELECT queue.revoke('r', '{take,await}', '{mallory}')")
+    old.rows("SELECT queue.revoke('r', '{push}', '{mallory}')")
+    old.rows("COMMIT")
+    mallory.fails("42501", "SELECT * FROM queue.take('r')")
+    mallory.fails("42501", "SELECT queue.push('r', '1')")
+    mallory.fails("42501", "SELECT result FROM queue.a_r")
+
+
+def test_the_owner_was_dropped(two, q):
+    """His queues are left to who has installed the schema, who gives them to somebody or drops them. REASSIGN OWNED does not know of them."""
+    bob, mallory = two
+    root = q.connect("postgres")
+    root.rows("CREATE ROLE gone LOGIN; GRANT INSERT, UPDATE, DELETE ON queue.queues TO gone")
+    gone = q.connect("gone")
+    for name in ("g", "h"):
+        gone.create(name)
+        gone.push(name, "1")
+    gone.rows("SELECT queue.grant('g', '{take}', '{bob}')")
+    gone.conn.close()
+    root.fails("2BP01", "DROP ROLE gone")
+    root.rows("REASSIGN OWNED BY gone TO bob")
+    assert q.column("SELECT owner::text FROM queue.queues WHERE name = 'g'") == ["gone"]
+    root.rows("DROP OWNED BY gone")
+    root.rows("DROP ROLE gone")
+    assert q.column("SELECT example FROM queue._unattended('{}', '{g}') WHERE owner IS NULL") == ["h"]
+    for sql in ("SELECT queue.drop('g')", "SELECT queue.grant('g', '{all}', '{mallory}')",
+                "UPDATE queue.queues SET owner = 'mallory' WHERE name = 'g'"):
+        diag = mallory.fails("42501", sql)
+        assert "dropped" in diag.message_detail and "SET owner" in diag.message_hint
+    assert len(bob.take("g")) == 1
+    # app has installed it
+    q.rows("UPDATE queue.queues SET owner = 'app' WHERE name = 'g'")
+    assert q.push("g", "2") and q.rows("SELECT queue, owner FROM queue.list() WHERE queue = 'g'") == [("g", "app")]
+    q.rows("SELECT queue.drop('h')")
 
 
 def test_a_pusher_writes_what_a_push_does(two):
