@@ -290,9 +290,20 @@ static unsigned client_limit(const struct pool *p, usec_t now)
 	return size;
 }
 
+/* Of a statement that is silent: it goes first (silent.c). */
+static bool inspection_waits(const struct pool *p)
+{
+	return p->tasks != NULL && p->tasks->is_inspection;
+}
+
+static bool is_free(const struct server *s)
+{
+	return s != NULL && s->state == SERVER_IDLE && !s->close_needed && s->conn != NULL;
+}
+
 bool pool_may_use(const struct server *s)
 {
-	return !s->close_needed && s->conn != NULL;
+	return !s->close_needed && s->conn != NULL && s != s->pool->for_inspection;
 }
 
 struct server *pool_take_idle(struct pool *p, bool for_client)
@@ -337,6 +348,11 @@ static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct
 	unsigned left = HELD_LOOK;
 	struct task *t;
 
+	if (any == NULL && inspection_waits(p) && is_free(p->for_inspection) &&
+		!route_stopped(p->db)) {
+		*ret = p->for_inspection;
+		return p->tasks;
+	}
 	for (t = any != NULL ? p->tasks : NULL; t != NULL && left > 0; t = t->next, left--) {
 		if (t->seq <= *seen)
 			continue;
@@ -366,6 +382,8 @@ static bool serve_tasks(struct pool *p, usec_t now)
 	}
 	if (seen > 0)
 		loop_tick_at(held_tick, now + HELD_PERIOD);
+	if (is_free(p->for_inspection) && !inspection_waits(p))
+		server_close(p->for_inspection, "not needed any more", NULL);
 	return any;
 }
 
@@ -503,7 +521,8 @@ void pool_server_failed(struct pool *p, const struct pg_error *err)
 /* Servers that those who wait could use now. */
 static unsigned wanted(struct pool *p)
 {
-	unsigned size = client_limit(p, loop_now()), total = pool_servers_total(p);
+	unsigned size = client_limit(p, loop_now());
+	unsigned total = pool_servers_total(p) - (p->for_inspection != NULL);
 	unsigned busy_or_coming = p->servers[SERVER_LOGIN].count;
 	/* those that are held back while a server is free need none */
 	unsigned tasks = pool_take_idle(p, false) == NULL ? p->n_tasks : 0;
@@ -527,6 +546,15 @@ static unsigned wanted(struct pool *p)
 	return want > busy_or_coming ? want - busy_or_coming : 0;
 }
 
+/* All that there may be are in use, perhaps by those who are to be looked at. */
+static void launch_for_inspection(struct pool *p, usec_t now)
+{
+	if (inspection_waits(p) && p->for_inspection == NULL &&
+		p->servers[SERVER_LOGIN].count == 0 && pool_take_idle(p, false) == NULL &&
+		!holding_back(p, now) && make_room(p))
+		p->for_inspection = server_launch(p);
+}
+
 void pool_launch(struct pool *p, usec_t now)
 {
 	unsigned n = wanted(p);
@@ -548,6 +576,7 @@ void pool_launch(struct pool *p, usec_t now)
 		if (server_launch(p) == NULL)
 			return;
 	}
+	launch_for_inspection(p, now);
 }
 
 void pool_keep_minimum(struct pool *p, usec_t now)

@@ -496,6 +496,7 @@ struct pool {
 	struct server_list servers[SERVER_STATES];
 	struct task *tasks;     /* waiting for a server; longest first */
 	unsigned n_tasks;
+	struct server *for_inspection; /* beside what the pool may have; for nobody else (silent.c); or NULL */
 	struct affinity *affinities; /* hash by kind of task */
 	usec_t first_call, later_call; /* what tasks take where their kind was not before, and where it was */
 	unsigned n_pinned;      /* clients that keep their servers */

@@ -150,6 +150,8 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	p->account->servers--;
 	cancel_forget_server(s);
 	affinity_lost(s);
+	if (p->for_inspection == s)
+		p->for_inspection = NULL;
 	if (s->for_listen)
 		listen_lost(s, for_client);
 	pool_mark_ready(p);

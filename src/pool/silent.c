@@ -4,7 +4,8 @@
  * so it is not waited for without end (queue_engine_timeout). Before the time is over another
  * connection of the pool is asked whether the process waits for a lock or for a synchronous
  * standby: then the server is there, and its answer will come. Otherwise the connection is closed,
- * without a cancel: the statement may be in its commit.
+ * without a cancel: the statement may be in its commit. The question goes before all that waits for a
+ * connection, and has one more than the others may have (pool.c): who waits for a lock may be all of these.
  *
  * Entry points: silent_tick(), silent_forget().
  */
@@ -77,6 +78,8 @@ static void look(struct task *t)
 		return;
 	}
 	question->is_inspection = true;
+	DL_DELETE(t->pool->tasks, question);
+	DL_PREPEND(t->pool->tasks, question);
 	l->about = t;
 	t->look = l;
 }

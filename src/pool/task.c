@@ -345,10 +345,10 @@ static struct task *first_late(const struct pool *p, usec_t limit, usec_t now)
 	struct task *t;
 
 	DL_FOREACH (p->tasks, t)
-		if (now - t->since <= limit)
-			return NULL;
-		else if (!t->stays)
+		if (now - t->since > limit && !t->stays)
 			return t;
+		else if (now - t->since <= limit && !t->is_inspection)
+			return NULL;
 	return NULL;
 }
 

@@ -327,6 +327,26 @@ def test_a_push_that_waits_for_a_lock_gets_its_answer(qbouncer, db, cluster, dir
         assert [m.type for m in c.until("Z")] == ["C", "Z"]
 
 
+def test_all_that_wait_for_a_lock_get_their_answers(qbouncer, db, cluster, direct):
+    """They have all the connections that there may be. Nobody is told that his server is silent, and none is opened in the place of others
+    that go on waiting in the server."""
+    p = qbouncer(queue_engine_timeout="1s", default_pool_size=1, queue_pool_size=1)
+    with p.wire(db) as c, psycopg.connect(cluster.dsn(db)) as locker, contextlib.ExitStack() as stack:
+        c.rows("QUEUE CREATE mail")
+        tag(c, "QUEUE PUSH mail '1', '2', '3', '4'")
+        tokens = [job["token"] for job in c.rows("QUEUE TAKE mail LIMIT 4")]
+        locker.execute("LOCK TABLE queue.q_mail")
+        others = [stack.enter_context(p.wire(db)) for _ in tokens]
+        for other, token in zip(others, tokens):
+            other.query("QUEUE EXTEND '%s' LEASE '1h'" % token)
+        wait_for(lambda: direct.execute(LOCKED, ("3 s",)).fetchone()[0] == 2, "two that wait for 3 s", 30)
+        assert direct.execute(LOCKED, ("0 s",)).fetchone()[0] == 2
+        locker.rollback()
+        assert [[m.type for m in other.until("Z")] for other in others] == [["C", "Z"]] * 4
+        # what was opened to ask is for nobody else
+        wait_for(lambda: len([r for r in p.console("SHOW SERVERS") if r["database"] == db]) <= 2, "the end of the one that asked")
+
+
 def test_a_wait_ends_while_the_schema_is_asked_for(qbouncer, relay, db, cluster):
     p = qbouncer(databases={"*": "host=127.0.0.1 port=%d" % relay.port}, queue_engine_timeout=TIMEOUT)
     with p.wire(db) as c:
