@@ -57,6 +57,20 @@ void adopt_pass_on_cancel(int32_t pid, const uint8_t *key, size_t len)
 	buf_free(&b);
 }
 
+/* false: it has come to nothing */
+void adopt_tell_next(bool is_there)
+{
+	uint8_t m[2] = {MOVE_NEXT, is_there};
+
+	if (channel >= 0)
+		(void)channel_send(channel, m, sizeof(m), NULL, 0);
+}
+
+bool adopt_goes_on(void)
+{
+	return channel >= 0;
+}
+
 /* --- servers --- */
 
 static bool get_server(struct wire_reader *r, struct server *s, int fd)

@@ -286,7 +286,7 @@ void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *a
 			return;
 		c = client_by_key(conf_current()->p.peer_id != 0 ? k | KEY_HOPS : k);
 	}
-	if (c == NULL && asker != NULL)
+	if (c == NULL)
 		adopt_pass_on_cancel(pid, key, len);
 	if ((c == NULL || !cancel_client(c, asker)) && asker != NULL)
 		client_close(asker, CLIENT_END_TERMINATE, NULL);

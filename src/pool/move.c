@@ -21,7 +21,8 @@ struct client_list client_moving;
 bool move_is_on;
 static int channel = -1;
 static struct loop_watch *watch;
-static bool blocked; /* the channel is full */
+static bool blocked;  /* the channel is full */
+static bool has_next; /* the other process gives, too: whatever becomes of it, its place is taken */
 static void (*on_over)(bool clean);
 
 /* --- what can go --- */
@@ -363,6 +364,8 @@ static void stop(bool clean)
 	loop_watch_free(&watch);
 	close(channel);
 	channel = -1;
+	if (!clean)
+		adopt_tell_next(false);
 	while (client_moving.head != NULL)
 		stay(client_moving.head);
 	for (struct database *db = route_first(); db != NULL; db = db->next)
@@ -390,6 +393,9 @@ static bool message(const struct buf *b)
 	case MOVE_CANCEL:
 		cancel(&r);
 		return true;
+	case MOVE_NEXT:
+		has_next = wire_get_u8(&r) != 0;
+		return true;
 	case MOVE_BYE:
 		stop(true);
 		return false;
@@ -414,7 +420,7 @@ static void on_channel(int fd, int mask, void *arg)
 	}
 	buf_free(&b);
 	if (move_is_on && r == CHANNEL_END)
-		stop(false);
+		stop(has_next);
 }
 
 /* --- the beginning --- */
@@ -440,8 +446,9 @@ bool move_begin(int fd, void (*over)(bool clean))
 		return false;
 	channel = fd;
 	on_over = over;
-	blocked = false;
+	blocked = has_next = false;
 	move_is_on = true;
+	adopt_tell_next(true);
 	shutdown_some_leave = true;
 	auth_each_user(send_user, NULL);
 	blocked = false;

@@ -18,6 +18,7 @@ enum move_type {
 	MOVE_TAKEN = 'A',   /* back: number */
 	MOVE_REFUSED = 'N', /* back: number; it stays with who gave it */
 	MOVE_CANCEL = 'K',  /* back: a cancel request for somebody who may be there */
+	MOVE_NEXT = 'G',    /* back: a third process takes over from that one; or not, after all */
 	MOVE_BYE = 'X',     /* back: ends by itself */
 };
 
@@ -41,5 +42,7 @@ bool move_get_statements(struct wire_reader *r, struct client *c);
 
 /* adopt.c: a cancel request with a key that nobody has here */
 void adopt_pass_on_cancel(int32_t pid, const uint8_t *key, size_t len);
+/* We give, too. */
+void adopt_tell_next(bool is_there);
 
 #endif

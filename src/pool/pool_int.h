@@ -947,6 +947,7 @@ void server_free_slabs(void);
 
 /* move.c */
 extern bool move_is_on; /* another process takes over */
+bool adopt_goes_on(void); /* and we do from a third one */
 extern struct client_list client_moving;
 bool move_take(struct client *c); /* it is idle: true: it goes */
 void move_send(void); /* behind the flush of a turn */

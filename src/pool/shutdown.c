@@ -205,7 +205,8 @@ static bool wait_clients(usec_t now)
 
 	client_each(end_idle_client, NULL);
 	at_rest = is_at_rest(now);
-	return at_rest && clients_left() == 0;
+	/* who has no other way to the next process than through this one comes yet */
+	return at_rest && clients_left() == 0 && !(move_is_on && adopt_goes_on());
 }
 
 usec_t shutdown_tick(usec_t now)

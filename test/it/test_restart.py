@@ -230,6 +230,46 @@ def test_takeover_while_busy(one, db):
         assert one.pool(db)["cl_active"] == 1
 
 
+def test_takeover_behind_a_takeover(one, db, direct):
+    """Who could not leave the first process goes through the second one, which stays for that, to the third; its cancel requests come the
+    other way."""
+    with one.wire(db) as busy, one.wire(db) as sleeping:
+        busy.simple("BEGIN")
+        busy.simple("SELECT 1")
+        sleeping.query("SELECT pg_sleep(60)")
+        running(direct)
+        first = takeover(one)
+        second = takeover(one)
+        cancel(sleeping)
+        assert [m.sqlstate for m in sleeping.until("Z") if m.type == "E"] == ["57014"]
+        assert types(busy.simple("COMMIT")) == "CZ"
+        ended(first)
+        ended(second)
+        assert types(busy.simple("SELECT 1")) == types(sleeping.simple("SELECT 1")) == "TDCZ"
+        assert one.pool(db)["cl_active"] == 2
+
+
+def test_takeover_whose_middle_dies(one, db):
+    """The first process does not serve again: the place is that of the third."""
+    with one.wire(db) as busy, one.wire(db) as between:
+        busy.simple("BEGIN")
+        busy.simple("SELECT 1")
+        first = takeover(one)
+        wait_for(lambda: one.pool(db), "the client that has moved")
+        between.simple("BEGIN")
+        between.simple("SELECT 1")
+        second = takeover(one)
+        mark = len(one.log_text())
+        second.kill()
+        second.wait()
+        one.wait_log(r"\[%d\].*takeover: process %d has ended" % (first.pid, second.pid), mark)
+        assert pid_in(one) == str(one.process.pid) and "serves again" not in one.log_text()
+        assert types(busy.simple("COMMIT")) == "CZ"
+    ended(first)
+    with one.wire(db) as c:
+        assert types(c.simple("SELECT 1")) == "TDCZ"
+
+
 @pytest.mark.parametrize("mode", ["session", "transaction"])
 def test_takeover_of_a_session(qbouncer, db, mode):
     """Who has a server of its own takes it along, with all that is there."""
