@@ -248,6 +248,7 @@ struct resolver {
 	const struct qstmt *q;
 	const struct bind_values *bind;
 	struct jobs *jobs;
+	int count;
 	bool holds; /* the verb needs the leases; else only what else nobody knows is looked up */
 	bool has_on;
 	char on[QSTMT_QUEUE_MAX + 1];
@@ -364,16 +365,20 @@ static bool resolve_any(
 	return true;
 }
 
+/* Of one array or of all values of the statement. */
+static bool count_one(struct resolver *r)
+{
+	if (r->count++ < QSTMT_LIST_MAX)
+		return true;
+	pg_error_set(r->err, "54000", "too many jobs in one QUEUE %s statement", r->q->verb->name);
+	pg_error_detail(r->err, "At most %d are possible.", QSTMT_LIST_MAX);
+	return false;
+}
+
 static bool add_token(struct resolver *r, const char *token)
 {
 	struct jobs *j = r->jobs;
 
-	if (j->n == QSTMT_LIST_MAX) {
-		pg_error_set(r->err, "54000", "too many jobs in one QUEUE %s statement",
-			r->q->verb->name);
-		pg_error_detail(r->err, "At most %d are possible.", QSTMT_LIST_MAX);
-		return false;
-	}
 	if (j->n == j->cap) {
 		int cap = j->cap > 0 ? j->cap * 4 : 4;
 		void *more = mem_realloc(j->tokens, (size_t)cap * sizeof(j->tokens[0]));
@@ -397,6 +402,8 @@ static bool resolve_one(
 
 	if (kind == NAME_BAD)
 		return not_a_job(r, text);
+	if (!count_one(r))
+		return false;
 	if (!(r->holds ? resolve_held(r, kind, text, len, token)
 		       : resolve_any(r, kind, text, len, token)))
 		return false;

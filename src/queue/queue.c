@@ -449,7 +449,7 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 			&x->err, "25001", "QUEUE DONE ... PARTIAL cannot run in a transaction");
 		pg_error_hint(&x->err, "In a transaction all of the jobs are done, or none.");
 	} else if (x->by_itself && !qstmt_has(q, QARG_PARTIAL) && all_done_before(q, &call)) {
-		v = nothing_to_do(x, q, call.jobs.n);
+		v = nothing_to_do(x, q, (int)jobs_distinct(&call.jobs));
 	} else if (client_is_linked(x->client) || !x->alone || qstmt_own_sql(q)) {
 		v = run_in_place(x, q, qc, &call);
 	} else if (engine_submit(qc, q, &call, &x->bind, NULL, &x->err)) {

@@ -186,6 +186,22 @@ def test_many_by_their_ids(q):
     assert tag(q, "QUEUE DONE ANY('{%s}')" % ",".join(map(str, range(3000, 0, -1)))) == "UPDATE 3000"
 
 
+@pytest.mark.parametrize("verb", ["DONE", "EXTEND", "FAIL", "CANCEL", "RERUN"])
+def test_too_many(q, verb):
+    """... for one statement, whether the verb is of leases or of jobs."""
+    text = "{%s}" % ",".join("1-%d-%016x" % (n, n) for n in range(10001))
+    got = q.hold().parse("", "QUEUE %s ANY($1)" % verb).bind("", "", [text]).execute().sync().push().until("Z")
+    (e,) = [m for m in got if m.type == "E"]
+    assert e.sqlstate == "54000" and "10000" in e.fields["D"]
+
+
+def test_a_token_that_is_named_twice_counts_once(q):
+    tag(q, "QUEUE PUSH mail '1', '2'")
+    tokens = tuple(job["token"] for job in q.rows("QUEUE TAKE mail LIMIT 2"))
+    for _ in range(2):
+        assert tag(q, "QUEUE DONE '%s', '%s', '%s'" % (tokens + tokens[:1])) == "UPDATE 2"
+
+
 def test_syntax(q):
     for sql, code in (("QUEUE CANCEL", "42601"), ("QUEUE CANCEL KEY 'k'", "42601"), ("QUEUE CANCEL 1 KEY 'k' ON mail", "42601"),
                       ("QUEUE DONE 1 ON", "42601"), ("QUEUE CANCEL ANY 1", "42601"), ("QUEUE CANCEL ARRAY[1", "42601"),
