@@ -52,6 +52,8 @@ usec_t client_statement_timeout(const struct client *c);
 bool client_is_admin(const struct client *c);
 /* The descriptor of a client of our own unix user on the unix socket, to which nothing is being written; or -1. */
 int client_own_fd(const struct client *c);
+/* Says that it was refused something, if log_pooler_errors. */
+void client_log_refusal(const struct client *c, const char *why);
 void client_log(const struct client *c, int level, const char *fmt, ...) PRINTF_LIKE(3, 4);
 
 /* --- statements --- */

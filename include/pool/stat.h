@@ -79,6 +79,10 @@ void stat_averages(struct pool_stats *ret);
 /* Cancel requests that a peer is being given. */
 unsigned stat_peer_cancels(int peer);
 void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), void *arg);
+/* The rows of the console, which the lists do not have: it is no database. */
+void stat_console_database(struct stat_database *ret);
+void stat_console_pool(struct stat_pool *ret);
+void stat_console_query(void); /* it was asked something */
 void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg);
 void stat_each_client(void (*fn)(const struct stat_session *st, void *arg), void *arg);
 void stat_each_server(void (*fn)(const struct stat_session *st, void *arg), void *arg);

@@ -18,6 +18,9 @@
 #define CONSOLE_NAME_MAX  128  /* of a database or parameter, with terminator */
 #define CONSOLE_VALUE_MAX 8193 /* of SET, with terminator */
 
+/* The SQLSTATE of what pgbouncer refuses, too: programs that drive it look for it. */
+#define CONSOLE_ERROR "08P01"
+
 struct show_rows;
 
 /* --- the tables --- */

@@ -40,7 +40,7 @@ static enum exec_verdict answer(struct exec *x, const char *tag)
 
 static enum exec_verdict fail_no_database(struct exec *x, const char *name)
 {
-	pg_error_set(&x->err, "3D000", "no such database: %s", name);
+	pg_error_set(&x->err, CONSOLE_ERROR, "no such database: %s", name);
 	pg_error_hint(&x->err, "SHOW DATABASES lists them.");
 	return EXEC_ERROR;
 }
@@ -281,28 +281,8 @@ static enum exec_verdict run_show(struct exec *x, const struct command *cmd)
 	return answer(x, "SHOW");
 }
 
-struct find_param {
-	const char *name;
-	bool found, reloadable;
-};
-
-static void match_param(const char *name, const char *value, const char *def, bool reloadable,
-	const char *help, void *arg)
-{
-	struct find_param *f = arg;
-
-	(void)value;
-	(void)def;
-	(void)help;
-	if (strcmp(name, f->name) == 0) {
-		f->found = true;
-		f->reloadable = reloadable;
-	}
-}
-
 static enum exec_verdict run_set(struct exec *x, const struct command *cmd)
 {
-	struct find_param f = {.name = cmd->name};
 	char err[512];
 
 	if (conf_set(cmd->name, cmd->value, err, sizeof(err))) {
@@ -310,8 +290,7 @@ static enum exec_verdict run_set(struct exec *x, const struct command *cmd)
 		program->changed();
 		return answer(x, "SET");
 	}
-	conf_each_param(&conf_current()->p, match_param, &f);
-	pg_error_set(&x->err, !f.found ? "42704" : f.reloadable ? "22023" : "55P02", "SET failed");
+	pg_error_set(&x->err, CONSOLE_ERROR, "SET failed");
 	pg_error_detail(&x->err, "%s", err);
 	return EXEC_ERROR;
 }
@@ -319,7 +298,10 @@ static enum exec_verdict run_set(struct exec *x, const struct command *cmd)
 static enum exec_verdict run_reload(struct exec *x)
 {
 	client_log(x->client, LOG_LVL_INFO, "RELOAD command issued");
-	return program->reload(&x->err) ? answer(x, "RELOAD") : EXEC_ERROR;
+	if (program->reload(&x->err))
+		return answer(x, "RELOAD");
+	util_strlcpy(x->err.sqlstate, CONSOLE_ERROR, sizeof(x->err.sqlstate));
+	return EXEC_ERROR;
 }
 
 /* The pool's commands: a database, or all. */
@@ -334,6 +316,10 @@ static enum exec_verdict run_pooler(
 		client_log(x->client, LOG_LVL_INFO, "%s '%s' command issued", tag_of(cmd->id), db);
 	else
 		client_log(x->client, LOG_LVL_INFO, "%s command issued", tag_of(cmd->id));
+	if (what == POOLER_RESUME && db == NULL && pooler_is_shutting_down() != SHUTDOWN_NONE) {
+		pg_error_set(&x->err, CONSOLE_ERROR, "pooler is shutting down");
+		return EXEC_ERROR;
+	}
 	switch (pooler_command(what, db)) {
 	case POOLER_OK:
 		return cmd->id == CMD_PAUSE || cmd->id == CMD_SUSPEND ? wait_for(x, cmd)
@@ -342,15 +328,15 @@ static enum exec_verdict run_pooler(
 		return fail_no_database(x, cmd->name);
 	case POOLER_NOT_PAUSED:
 		if (db != NULL)
-			pg_error_set(&x->err, "55000", "database %s is not paused", db);
+			pg_error_set(&x->err, CONSOLE_ERROR, "database %s is not paused", db);
 		else
-			pg_error_set(&x->err, "55000", "pooler is not paused/suspended");
+			pg_error_set(&x->err, CONSOLE_ERROR, "pooler is not paused/suspended");
 		return EXEC_ERROR;
 	case POOLER_ALREADY_PAUSED:
-		pg_error_set(&x->err, "55000", "already suspended/paused");
+		pg_error_set(&x->err, CONSOLE_ERROR, "already suspended/paused");
 		return EXEC_ERROR;
 	case POOLER_SOME_PAUSED:
-		pg_error_set(&x->err, "55000", "cannot suspend with paused databases");
+		pg_error_set(&x->err, CONSOLE_ERROR, "cannot suspend with paused databases");
 		pg_error_hint(&x->err, "SHOW DATABASES tells which; RESUME them first.");
 		return EXEC_ERROR;
 	}
@@ -367,11 +353,11 @@ static enum exec_verdict run_wait_close(struct exec *x, const struct command *cm
 static enum exec_verdict run_kill_client(struct exec *x, const struct command *cmd)
 {
 	if (cmd->number == client_id(x->client)) {
-		pg_error_set(&x->err, "55000", "this is the client that asks");
+		pg_error_set(&x->err, CONSOLE_ERROR, "this is the client that asks");
 		return EXEC_ERROR;
 	}
 	if (!pooler_kill_client(cmd->number)) {
-		pg_error_set(&x->err, "42704", "client not found");
+		pg_error_set(&x->err, CONSOLE_ERROR, "client not found");
 		pg_error_hint(&x->err, "The number is `id` of SHOW CLIENTS.");
 		return EXEC_ERROR;
 	}
@@ -459,7 +445,7 @@ static bool may(const struct client *c, const struct command *cmd)
 enum exec_verdict command_run(struct exec *x, const struct command *cmd)
 {
 	if (!may(x->client, cmd)) {
-		pg_error_set(&x->err, "42501", "admin access needed");
+		pg_error_set(&x->err, CONSOLE_ERROR, "admin access needed");
 		return EXEC_ERROR;
 	}
 	switch (cmd->id) {

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "pool/stat.h"
 #include "wire/sqllex.h"
 #include "admin_int.h"
 
@@ -47,6 +48,8 @@ static void *stmt_new(struct client *c, const char *sql, size_t len, const uint3
 		return NULL;
 	}
 	if (!console_parse(sql, len, client_dialect(c) & SQL_STANDARD, cmd, err)) {
+		stat_console_query();
+		client_log_refusal(c, err->message);
 		mem_free(cmd);
 		return NULL;
 	}
@@ -84,13 +87,19 @@ static bool formats_fit(const struct exec *x)
 
 static enum exec_verdict execute(struct exec *x)
 {
+	enum exec_verdict v = EXEC_ERROR;
+
+	stat_console_query();
 	if (!formats_fit(x)) {
 		pg_error_set(&x->err, "08P01",
 			"bind message has %d result formats, which are not as many as there are columns",
 			x->bind.n_formats);
-		return EXEC_ERROR;
+	} else {
+		v = command_run(x, x->stmt);
 	}
-	return command_run(x, x->stmt);
+	if (v == EXEC_ERROR)
+		client_log_refusal(x->client, x->err.message);
+	return v;
 }
 
 static void client_ended(struct client *c, enum client_end how)

@@ -46,7 +46,7 @@ static bool invalid(struct parser *p, const char *hint)
 	if (n > 60)
 		for (n = 60; n > 0 && ((unsigned char)s[n] & 0xc0) == 0x80; n--)
 			;
-	pg_error_set(p->err, "42601", "invalid command '%.*s', use SHOW HELP;", (int)n, s);
+	pg_error_set(p->err, CONSOLE_ERROR, "invalid command '%.*s', use SHOW HELP;", (int)n, s);
 	pg_error_hint(p->err, "%s", hint);
 	return false;
 }
@@ -224,6 +224,15 @@ static bool read_install(struct parser *p)
 	return take_name(p, p->cmd->user, CONSOLE_NAME_MAX) && finish(p);
 }
 
+static bool wrong_client(struct parser *p)
+{
+	if (p->cmd->id != CMD_KILL_CLIENT)
+		return wrong_usage(p);
+	pg_error_set(p->err, CONSOLE_ERROR, "invalid client pointer supplied");
+	pg_error_hint(p->err, "The number is `id` of SHOW CLIENTS.");
+	return false;
+}
+
 /* `id`, or `ptr` in the hexadecimal form of SHOW CLIENTS. */
 static bool read_client(struct parser *p)
 {
@@ -232,7 +241,7 @@ static bool read_client(struct parser *p)
 	const char *s = text;
 
 	if (nothing_left(p))
-		return wrong_usage(p);
+		return wrong_client(p);
 	if (p->tok.kind == SQL_STRING)
 		go_on_at(p, p->tok.text + 1);
 	if (!take_name(p, text, sizeof(text)))
@@ -243,7 +252,7 @@ static bool read_client(struct parser *p)
 		const char *digits = "0123456789abcdef", *d = strchr(digits, util_lower(*s));
 
 		if (d == NULL || (uint64_t)(d - digits) >= base || n > (UINT64_MAX - 15) / base)
-			return wrong_usage(p);
+			return wrong_client(p);
 		n = n * base + (uint64_t)(d - digits);
 	}
 	p->cmd->number = n;

@@ -135,10 +135,10 @@ void show_lists(struct show_rows *r)
 
 	stat_totals(&t);
 	dns_count(&d);
-	item(r, "databases", t.databases);
+	item(r, "databases", t.databases + 1); /* the console's */
 	item(r, "users", t.users);
 	item(r, "peers", count_peers());
-	item(r, "pools", t.pools);
+	item(r, "pools", t.pools + 1);
 	item(r, "peer_pools", count_peers());
 	item(r, "free_clients", t.free_clients);
 	item(r, "used_clients", t.used_clients);
@@ -180,7 +180,11 @@ static void one_database(const struct stat_database *st, void *arg)
 
 void show_databases(struct show_rows *r)
 {
+	struct stat_database console;
+
 	stat_each_database(one_database, r);
+	stat_console_database(&console);
+	one_database(&console, r);
 }
 
 /* Empty when nothing is said of it. */
@@ -248,7 +252,11 @@ static void one_pool(const struct stat_pool *st, void *arg)
 
 void show_pools(struct show_rows *r)
 {
+	struct stat_pool console;
+
 	stat_each_pool(one_pool, r);
+	stat_console_pool(&console);
+	one_pool(&console, r);
 }
 
 /* --- clients and servers --- */

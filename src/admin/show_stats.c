@@ -68,9 +68,19 @@ static void one_both(const struct stat_database *st, void *arg)
 	row_end(r);
 }
 
+/* The databases, and the console behind them. */
+static void each(void (*fn)(const struct stat_database *st, void *arg), void *arg)
+{
+	struct stat_database console;
+
+	stat_each_database(fn, arg);
+	stat_console_database(&console);
+	fn(&console, arg);
+}
+
 void show_stats(struct show_rows *r)
 {
-	stat_each_database(one_both, r);
+	each(one_both, r);
 }
 
 static void one_total(const struct stat_database *st, void *arg)
@@ -86,7 +96,7 @@ static void one_total(const struct stat_database *st, void *arg)
 
 void show_stats_totals(struct show_rows *r)
 {
-	stat_each_database(one_total, r);
+	each(one_total, r);
 }
 
 static void one_average(const struct stat_database *st, void *arg)
@@ -101,7 +111,7 @@ static void one_average(const struct stat_database *st, void *arg)
 
 void show_stats_averages(struct show_rows *r)
 {
-	stat_each_database(one_average, r);
+	each(one_average, r);
 }
 
 struct sums {
@@ -134,7 +144,7 @@ void show_totals(struct show_rows *r)
 	struct sums s = {0};
 	struct pool_stats avg;
 
-	stat_each_database(sum_up, &s);
+	each(sum_up, &s);
 	stat_averages(&avg);
 	for (size_t i = 0; i < ARRAY_LEN(figures); i++)
 		name_value(r, "total", figures[i].total, s.total[i]);

@@ -252,6 +252,12 @@ bool client_out_of_memory(struct client *c)
 	return false;
 }
 
+void client_log_refusal(const struct client *c, const char *why)
+{
+	if (conf_current()->p.log_pooler_errors)
+		log_write(LOG_LVL_WARNING, client_prefix(c), "pooler error: %s", why);
+}
+
 void client_fatal_because(struct client *c, const struct pg_error *err, const char *reason)
 {
 	struct pg_error fatal = *err;
@@ -267,8 +273,7 @@ void client_fatal_because(struct client *c, const struct pg_error *err, const ch
 		!(c->link != NULL && c->link->pass_left > 0 && !c->link->pass_discard))
 		conn_write(c->conn, b.data, b.len);
 	buf_free(&b);
-	if (conf_current()->p.log_pooler_errors)
-		log_write(LOG_LVL_WARNING, client_prefix(c), "pooler error: %s", err->message);
+	client_log_refusal(c, err->message);
 	client_close(c, CLIENT_END_BY_US, reason);
 }
 

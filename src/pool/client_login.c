@@ -123,6 +123,8 @@ static void greet(struct client *c)
 	c->begun = true;
 	if (c->pool != NULL)
 		c->pool->stats.logins++;
+	else
+		stat_console_login();
 	if (conf_current()->p.log_connections)
 		log_write(LOG_LVL_INFO, client_prefix(c), "login attempt: db=%s user=%s tls=%s",
 			client_database(c), client_user(c),

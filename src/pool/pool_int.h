@@ -641,6 +641,7 @@ void client_login_welcome(struct client *c); /* the pool knows its welcome now *
 /* A client got its ReadyForQuery; and it ended a transaction, which began at tx_start. */
 void stat_query(struct pool *p, const struct client *c);
 void stat_transaction(struct pool *p, struct client *c);
+void stat_console_login(void);
 void stat_end_period(usec_t length); /* a stats_period is over, and was that long */
 
 /* hosts.c */

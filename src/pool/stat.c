@@ -6,6 +6,9 @@
 
 #include "pool_int.h"
 
+/* What its rows are called, by whichever of its names clients came. */
+#define CONSOLE_DATABASE "pgbouncer"
+
 /* Monotonic to wall clock, in microseconds since 1970. */
 static usec_t wall(usec_t t)
 {
@@ -63,9 +66,26 @@ void stat_transaction(struct pool *p, struct client *c)
 
 static double period_seconds; /* how long the last period was; 0 before its end */
 
+/* Of the console, which has no pool. */
+static struct pool_stats console, console_last, console_old;
+
+void stat_console_query(void)
+{
+	console.queries++;
+	console.xacts++;
+}
+
+void stat_console_login(void)
+{
+	console.logins++;
+}
+
 void stat_end_period(usec_t length)
 {
 	period_seconds = (double)length / (double)USEC_SEC;
+	console_last = console;
+	subtract(&console_last, &console_old);
+	console_old = console;
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
 			p->stats_last = p->stats;
@@ -156,6 +176,34 @@ void stat_each_database(void (*fn)(const struct stat_database *st, void *arg), v
 		st.avg = average(&last);
 		fn(&st, arg);
 	}
+}
+
+void stat_console_database(struct stat_database *ret)
+{
+	const struct params *p = &conf_current()->p;
+	struct stat_database st = {.name = CONSOLE_DATABASE,
+		.port = p->listen_port,
+		.dbname = CONSOLE_DATABASE,
+		.force_user = CONSOLE_DATABASE,
+		.pool_size = 2,
+		.max_client_connections = p->max_db_client_connections,
+		.current_client_connections = (int)client_consoles.count,
+		.server_lifetime = p->server_lifetime,
+		.mode = POOL_MODE_STATEMENT,
+		.total = console,
+		.avg = average(&console_last)};
+
+	*ret = st;
+}
+
+void stat_console_pool(struct stat_pool *ret)
+{
+	struct stat_pool st = {.database = CONSOLE_DATABASE,
+		.user = CONSOLE_DATABASE,
+		.cl_active = client_consoles.count,
+		.mode = POOL_MODE_STATEMENT};
+
+	*ret = st;
 }
 
 static unsigned count_parked(const struct pool *p)

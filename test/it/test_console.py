@@ -196,7 +196,7 @@ def test_stats_user_may_only_look(proxy, command):
 
 
 # Every command, and what becomes of it for an admin and for one who may only look.
-DENIED = "42501"
+DENIED = REFUSED = "08P01"  # as pgbouncer has it for all of its commands
 RIGHTS = [("SHOW " + what, None, None) for what in COLUMNS] + [
     ("SHOW HELP", None, None), ("SELECT POOLS", None, None), ("SHOW FDS", None, DENIED),
     ("SET verbose = '0'", None, DENIED), ("RELOAD", None, DENIED), ("PAUSE", None, DENIED),
@@ -204,7 +204,7 @@ RIGHTS = [("SHOW " + what, None, None) for what in COLUMNS] + [
     ("PAUSE {db}", None, DENIED), ("RESUME {db}", None, DENIED), ("RECONNECT", None, DENIED),
     ("RECONNECT {db}", None, DENIED), ("WAIT_CLOSE {db}", None, DENIED),
     ("WAIT_CLOSE", None, DENIED), ("KILL {db}", None, DENIED), ("RESUME {db}", None, DENIED),
-    ("KILL", None, DENIED), ("RESUME", None, DENIED), ("KILL_CLIENT 123456", "42704", DENIED),
+    ("KILL", None, DENIED), ("RESUME", None, DENIED), ("KILL_CLIENT 123456", REFUSED, DENIED),
     ("SUSPEND", None, DENIED), ("RESUME", None, DENIED), ("TAKEOVER 999", "0A000", DENIED), ("INSTALL nosuchdb", "55000", DENIED),
     ("SHUTDOWN WAIT_FOR_CLIENTS", None, DENIED), ("SHUTDOWN WAIT_FOR_SERVERS", None, DENIED),
     ("SHUTDOWN", None, DENIED)]
@@ -488,11 +488,11 @@ def test_spellings(proxy, command):
 
 
 @pytest.mark.parametrize("command", ["SHOW VERSION; SHOW VERSION", "SHOW VERSION x", "PAUSE a b", "RELOAD x",
-                                     "KILL_CLIENT x", "DISABLE", "SHUTDOWN SOON", "SET a", "SELECT * FROM x"])
+                                     "DISABLE", "SHUTDOWN SOON", "SET a", "SELECT * FROM x"])
 def test_syntax(proxy, command):
     with proxy.wire("qbouncer", "admin") as c:
         e = c.simple(command)[0]
-        assert e.sqlstate == "42601" and "use SHOW HELP;" in e.fields["M"] and e.fields["H"]
+        assert e.sqlstate == REFUSED and "use SHOW HELP;" in e.fields["M"] and e.fields["H"]
 
 
 def test_errors(proxy, db):
@@ -502,14 +502,61 @@ def test_errors(proxy, db):
             assert types(got) == "EZ"
             return got[0].sqlstate, got[0].fields["M"]
     proxy.wire(db).simple("SELECT 1")
-    assert fails("PAUSE nosuchdb") == ("3D000", "no such database: nosuchdb")
-    assert fails("RESUME") == ("55000", "pooler is not paused/suspended")
-    assert fails("RESUME " + db) == ("55000", "database %s is not paused" % db)
+    assert fails("PAUSE nosuchdb") == (REFUSED, "no such database: nosuchdb")
+    assert fails("RESUME") == (REFUSED, "pooler is not paused/suspended")
+    assert fails("RESUME " + db) == (REFUSED, "database %s is not paused" % db)
     proxy.console("PAUSE " + db)
-    assert fails("PAUSE " + db) == ("55000", "already suspended/paused")
-    assert fails("SET nosuchkey = '1'")[0] == "42704"
-    assert fails("SET listen_port = '1'")[0] == "55P02"
-    assert fails("SET default_pool_size = 'many'")[0] == "22023"
+    assert fails("PAUSE " + db) == (REFUSED, "already suspended/paused")
+    for wrong in "nosuchkey = '1'", "listen_port = '1'", "default_pool_size = 'many'":
+        assert fails("SET " + wrong) == (REFUSED, "SET failed")
+    for wrong in "KILL_CLIENT", "KILL_CLIENT x", "KILL_CLIENT 0xg":
+        assert fails(wrong) == (REFUSED, "invalid client pointer supplied")
+    assert fails("KILL_CLIENT 123456") == (REFUSED, "client not found")
+    proxy.wait_log("WARNING C-0x.* pooler error: client not found\n")
+
+
+def test_resume_in_a_shutdown(qbouncer, db):
+    """The words say why, whether or not something is paused."""
+    proxy = qbouncer()
+    with proxy.wire(db), proxy.wire("qbouncer", "admin") as admin:
+        admin.simple("PAUSE")
+        proxy.console("SHUTDOWN WAIT_FOR_CLIENTS")
+        e = admin.simple("RESUME")[0]
+        assert (e.sqlstate, e.fields["M"]) == (REFUSED, "pooler is shutting down")
+
+
+# --- its own rows ---------------------------------------------------------------------------------------
+
+
+def own_row(proxy, what, key="database"):
+    return next(r for r in proxy.console("SHOW " + what) if r[key] == "pgbouncer")
+
+
+@pytest.mark.parametrize("name", ["pgbouncer", "qbouncer"])
+def test_the_console_has_rows_of_its_own(qbouncer, name):
+    """As in pgbouncer, by whichever name one comes to it: monitoring knows them."""
+    proxy = qbouncer(max_db_client_connections="7")
+    row = own_row(proxy, "DATABASES", "name")
+    assert row["database"] == row["force_user"] == "pgbouncer" and row["host"] is None
+    assert (row["port"], row["pool_mode"]) == (str(proxy.port), "statement")
+    assert (row["max_client_connections"], row["current_client_connections"]) == ("7", "1")
+    with proxy.wire(name, "admin") as admin:
+        assert own_row(proxy, "DATABASES", "name")["current_client_connections"] == "2"
+        pool = own_row(proxy, "POOLS")
+        assert (pool["user"], pool["cl_active"], pool["pool_mode"]) == ("pgbouncer", "2", "statement")
+        assert {v for k, v in pool.items() if k[:3] == "sv_"} == {"0"}
+        before = own_row(proxy, "STATS_TOTALS")
+        admin.simple("SHOW VERSION")
+        admin.simple("NONSENSE")
+        after = own_row(proxy, "STATS_TOTALS")
+        for column in "query_count", "xact_count":
+            assert int(after[column]) - int(before[column]) == 3
+        assert int(after["client_login_count"]) - int(before["client_login_count"]) == 1
+    rows = {r["list"]: r["items"] for r in proxy.console("SHOW LISTS")}
+    for what in "DATABASES", "POOLS":
+        assert rows[what.lower()] == str(len(proxy.console("SHOW " + what)))
+    total = next(r["value"] for r in proxy.console("SHOW TOTALS") if r["name"] == "total_query_count")
+    assert int(total) == int(own_row(proxy, "STATS")["total_query_count"]) - 1
 
 
 # --- commands that take time --------------------------------------------------------------------------
@@ -569,7 +616,7 @@ def test_suspend(qbouncer, db):
         late.startup(user="app", database=db, wait=False)
         assert c.silent() and late.silent() and d.silent()
         for command in "SUSPEND", "PAUSE":
-            assert outcome(admin, command) == "55000"
+            assert outcome(admin, command) == REFUSED
         assert outcome(admin, "SHOW POOLS") is None
         assert types(admin.simple("RESUME")) == "CZ"
         assert c.until("Z")[1].text_row == ["2"] and types(d.until("Z")) == "TDCZ"
@@ -605,10 +652,10 @@ def test_suspend_with_a_paused_database(proxy, db):
     with proxy.wire(db) as c, proxy.wire("qbouncer", "admin") as admin:
         c.simple("SELECT 1")
         admin.simple("PAUSE " + db)
-        assert outcome(admin, "SUSPEND") == "55000"
+        assert outcome(admin, "SUSPEND") == REFUSED
         admin.simple("RESUME " + db)
         assert outcome(admin, "SUSPEND") is None and outcome(admin, "RESUME") is None
-        assert outcome(admin, "RESUME") == "55000"
+        assert outcome(admin, "RESUME") == REFUSED
 
 
 @pytest.mark.parametrize("text", ["HELP", "help;", " Help ; "])
@@ -674,7 +721,7 @@ def test_install(proxy, db):
             e = admin.simple("INSTALL %s AS nobody_here" % db)[0]
             assert e.type == "E" and '"nobody_here"' in e.fields["D"] + e.fields["M"]
             for bad in ("INSTALL %s AS", "INSTALL %s TO app", "INSTALL %s AS app x"):
-                assert admin.simple(bad % db)[0].sqlstate == "42601"
+                assert admin.simple(bad % db)[0].sqlstate == REFUSED
         assert c.rows("SELECT queue.version() AS v")[0]["v"] == "1"
 
 
@@ -683,7 +730,7 @@ def test_reload_that_fails(proxy):
     proxy.write()
     with proxy.wire("qbouncer", "admin") as c:
         e = c.simple("RELOAD")[0]
-        assert e.sqlstate == "F0000" and "default_pool_size" in e.fields["D"]
+        assert e.sqlstate == REFUSED and "default_pool_size" in e.fields["D"]
         proxy.settings["default_pool_size"] = "7"
         proxy.write()
         assert c.simple("RELOAD")[0].tag == "RELOAD"
@@ -696,7 +743,7 @@ def test_reload_with_a_bad_user_file(proxy):
     proxy.write()
     os.remove(proxy.settings["auth_file"])
     with proxy.wire("qbouncer", "admin") as c:
-        assert c.simple("RELOAD")[0].sqlstate == "F0000"
+        assert c.simple("RELOAD")[0].sqlstate == REFUSED
         assert {r["key"]: r["value"] for r in c.rows("SHOW CONFIG")}["default_pool_size"] == "5"
 
 

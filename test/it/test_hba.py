@@ -142,7 +142,7 @@ def test_a_mistake_keeps_the_old_rules(qbouncer, db, line, why):
     proxy.write()
     with pytest.raises(PgError) as e:
         proxy.console("RELOAD")
-    assert e.value.sqlstate == "F0000"
+    assert e.value.sqlstate == "08P01"
     assert why in e.value.fields["D"]
     login(proxy, db)
     assert refused(proxy, db, "other").sqlstate == "28000"
@@ -197,7 +197,7 @@ def test_include_dir(qbouncer, db):
     proxy.write()
     with pytest.raises(PgError) as e:
         proxy.console("RELOAD")
-    assert "nosuchdir" in proxy.log_text() and e.value.fields["C"] == "F0000"
+    assert "nosuchdir" in proxy.log_text() and e.value.fields["C"] == "08P01"
 
 
 @pytest.fixture

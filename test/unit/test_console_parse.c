@@ -143,7 +143,7 @@ static void test_bad(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
 		if (parse(bad[i], &cmd, &err))
 			fail_msg("taken: %s", bad[i]);
-		assert_string_equal(err.sqlstate, "42601");
+		assert_string_equal(err.sqlstate, "08P01");
 		assert_true(err.hint[0] != '\0');
 		assert_null(cmd.value);
 	}
