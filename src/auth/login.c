@@ -118,8 +118,8 @@ static enum auth_verdict refuse_secret(
 	pg_error_set(err, "28P01", "qbouncer has no password for user \"%s\" to give to the server",
 		l->user);
 	pg_error_detail(err,
-		"Wrong password type: the server asks for %s; known of the user is %s.", method,
-		secret_words(l->secret.kind));
+		"server login failed: wrong password type: the server asks for %s; known of the user is %s.",
+		method, secret_words(l->secret.kind));
 	pg_error_hint(err,
 		"Put the user's password in auth_file, or password= in the [databases] entry, or let "
 		"clients log in with SCRAM and the server's own SCRAM verifier in auth_file, so that "

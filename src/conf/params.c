@@ -86,7 +86,7 @@ static const char *check_auth_type(const union field_value *v)
 const char *conf_check_auth_dbname(const union field_value *v)
 {
 	return strcmp(v->str, "pgbouncer") == 0 || strcmp(v->str, "qbouncer") == 0
-		       ? "this name is reserved for the console, where no query can run"
+		       ? "cannot use the reserved \"pgbouncer\" database as an auth_dbname"
 		       : NULL;
 }
 #define check_auth_dbname conf_check_auth_dbname

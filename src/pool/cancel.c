@@ -298,8 +298,11 @@ void cancel_tick(usec_t now)
 	struct cancel *x, *tmp;
 
 	DL_FOREACH_SAFE (list, x, tmp)
-		if (limit > 0 && now - x->started > limit)
+		if (limit > 0 && now - x->started > limit) {
+			if (x->asker != NULL)
+				client_close(x->asker, CLIENT_END_BY_US, "cancel_wait_timeout");
 			finish(x);
+		}
 }
 
 void cancel_free(void)

@@ -185,6 +185,8 @@ static void ask_outside(struct client *c)
 
 /* --- the conversation --- */
 
+#define SASL_FAILED "SASL authentication failed"
+
 /* What the client is not told. */
 static void tell_reason(struct client *c, const struct auth_session *s)
 {
@@ -194,7 +196,17 @@ static void tell_reason(struct client *c, const struct auth_session *s)
 		log_write(LOG_LVL_INFO, client_prefix(c), "login failed: db=%s user=%s: %s",
 			client_database(c), client_user(c), reason);
 	if (auth_session_was_wrong(s) && auth_session_is_sasl(s))
-		c->login->log_reason = "SASL authentication failed";
+		c->login->log_reason = SASL_FAILED;
+}
+
+/* The message is that of Postgres; who looks for that of pgbouncer finds it, too. */
+static void refuse_in_both_words(struct client *c, const struct pg_error *err)
+{
+	struct pg_error both = *err;
+
+	if (c->login->log_reason != NULL && both.detail[0] == '\0')
+		pg_error_detail(&both, "%s", c->login->log_reason);
+	refuse(c, &both);
 }
 
 static void verdict(
@@ -222,7 +234,7 @@ static void verdict(
 			tell_reason(c, l->auth);
 		if (l->auth != NULL && auth_session_was_wrong(l->auth))
 			lookup_forget(client_user(c));
-		refuse(c, err);
+		refuse_in_both_words(c, err);
 		break;
 	}
 }
@@ -304,9 +316,14 @@ void client_auth_looked_up(struct client *c)
 		pg_error_set(&err, "53300", "query_wait_timeout");
 	else
 		pg_error_set(&err, "08006", "authentication query failed");
-	pg_error_detail(&err,
-		"qbouncer config error: the secret of user \"%s\" could not be looked up.",
-		client_user(c));
+	if (c->login->lookup_disabled)
+		pg_error_detail(&err,
+			"qbouncer config error: authentication database \"%s\" is disabled",
+			lookup_database(c));
+	else
+		pg_error_detail(&err,
+			"qbouncer config error: the secret of user \"%s\" could not be looked up.",
+			client_user(c));
 	pg_error_hint(&err, "The log of the pooler has the reason.");
 	client_fatal(c, &err);
 }

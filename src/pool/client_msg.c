@@ -378,6 +378,9 @@ static enum step fail_message(struct client *c, const struct wire_msg *m)
 	}
 	err = *kept;
 	mem_free(kept);
+	/* a cancel was the client's own wish */
+	if (strcmp(err.sqlstate, "57014") != 0)
+		client_log_refusal(c, err.message);
 	step = client_error(c, &err, m->type == 'Q' || m->type == 'F');
 	return step == STEP_NEXT ? skip(c, m) : step;
 }

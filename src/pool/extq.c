@@ -26,6 +26,9 @@ enum step extq_emit_simple(struct client *c, uint8_t type)
 	return emit(c, &b);
 }
 
+/* For the log, in the words of pgbouncer. */
+#define NOT_PREPARED "prepared statement did not exist"
+
 enum step extq_refuse(struct client *c, const char *sqlstate, const char *fmt, const char *name)
 {
 	struct pg_error err;
@@ -34,6 +37,8 @@ enum step extq_refuse(struct client *c, const char *sqlstate, const char *fmt, c
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 	pg_error_set(&err, sqlstate, fmt, name);
 #pragma GCC diagnostic pop
+	if (strcmp(sqlstate, "26000") == 0)
+		client_log_refusal(c, NOT_PREPARED);
 	return client_error(c, &err, false);
 }
 
@@ -42,6 +47,7 @@ enum step extq_refuse_unknown(struct client *c, const char *name, bool simple)
 	struct pg_error err;
 
 	pg_error_set(&err, "26000", "prepared statement \"%s\" does not exist", name);
+	client_log_refusal(c, NOT_PREPARED);
 	return client_error(c, &err, simple);
 }
 

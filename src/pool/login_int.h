@@ -38,6 +38,7 @@ struct client_login {
 	/* PHASE_LOOKUP, and the answer while it is used */
 	struct lookup *lookup;
 	struct client *lookup_prev, *lookup_next;
+	bool lookup_disabled; /* FAILED: nobody may enter the database where it is asked */
 	struct task *proof;          /* PHASE_PROVING */
 	struct istr *proof_key;
 	struct dns_peer *host_ask;   /* PHASE_HOST */
@@ -72,6 +73,7 @@ bool lookup_wanted(const struct client *c);
 enum lookup_state lookup_start(struct client *c);
 enum lookup_state lookup_result(const struct client *c);
 bool lookup_was_late(const struct client *c); /* FAILED: it waited for query_wait_timeout */
+const char *lookup_database(const struct client *c); /* where it is asked */
 const struct secret *lookup_secret(const struct client *c); /* KNOWN; may be of kind SECRET_NONE */
 void lookup_leave(struct client *c);                        /* waits no more, needs the answer no more */
 

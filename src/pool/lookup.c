@@ -312,6 +312,7 @@ static struct lookup *find_or_ask(struct client *c, const struct conf_database *
 	struct buf key = BUF_INIT;
 	struct lookup *l = NULL;
 
+	c->login->lookup_disabled = db != NULL && db->disabled;
 	if (db == NULL || db->disabled) {
 		log_warning("auth_query for user \"%s\": authentication database \"%s\" is %s",
 			client_user(c), name, db != NULL ? "disabled" : "not configured");
@@ -356,6 +357,11 @@ enum lookup_state lookup_result(const struct client *c)
 bool lookup_was_late(const struct client *c)
 {
 	return c->login->lookup != NULL && c->login->lookup->late;
+}
+
+const char *lookup_database(const struct client *c)
+{
+	return database_of(c, entry_of(c));
 }
 
 const struct secret *lookup_secret(const struct client *c)

@@ -510,10 +510,10 @@ void pool_server_failed(struct pool *p, const struct pg_error *err)
 	p->failed_at = now;
 	p->last_error = *err;
 	pg_error_severity(&p->last_error, "ERROR");
-	if (err->hint[0] == '\0' && err->detail[0] == '\0')
+	if (err->hint[0] == '\0')
 		pg_error_detail(&p->last_error,
-			"server login failed: the proxy could not log in to the server of database \"%s\".",
-			p->db->name);
+			"%s%sserver login failed: the proxy could not log in to the server of database \"%s\".",
+			err->detail, err->detail[0] != '\0' ? "\n" : "", p->db->name);
 	if (!has_server(p))
 		fail_waiting(p, now);
 }

@@ -77,6 +77,7 @@ def test_peer_that_never_answers(qbouncer, db):
     """Who asks is let go after cancel_wait_timeout, and nothing of it is left."""
     with asked_of_a_mute_peer(qbouncer, db, "1") as (proxy, c, other, _):
         other.closed()
+        proxy.wait_log(r"LOG C-0x[0-9a-f]+: \(nodb\)/\(nouser\)@\S+ closing because: cancel_wait_timeout ")
         assert types(c.simple("SELECT 1")) == "TDCZ"
         wait_for(lambda: {r["list"]: r["items"] for r in proxy.console("SHOW LISTS")}["login_clients"] == "0", "the end")
 

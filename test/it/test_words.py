@@ -113,7 +113,8 @@ def test_why_a_login_failed(qbouncer, db, auth):
         e = fails(proxy, db, user, password="bad")
         told.add((e.sqlstate, e.fields["M"].replace(user, "X"), e.fields.get("D"), e.fields.get("H")))
         proxy.wait_log(r"LOG C-0x[0-9a-f]+: %s/%s@\S+ login failed: db=%s user=%s: %s\n" % (db, user, db, user, reason))
-    assert len(told) == 1 and told.pop()[0] == "28P01"
+    (only,) = told
+    assert only[0] == "28P01" and only[2] == ("SASL authentication failed" if auth == "scram-sha-256" else None)
     proxy.wait_log("closing because: %s authentication failed" % ("SASL" if auth == "scram-sha-256" else "password"))
 
 
@@ -166,3 +167,58 @@ def test_reload_tells_of_the_error_not_of_a_warning(qbouncer):
     with pytest.raises(PgError) as e:
         proxy.console("RELOAD")
     assert "default_pool_size" in e.value.fields["D"], e.value.fields
+
+
+def test_a_server_that_asks_for_another_secret(qbouncer, cluster, db):
+    cluster.psql("SET password_encryption = 'scram-sha-256'; ALTER ROLE s_scram PASSWORD 'secret of scram'")
+    proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d user=s_scram" % cluster.port}, auth_type="trust",
+                     users={"s_scram": "md5" + 32 * "0", "app": ""})
+    e = fails(proxy, db)
+    assert e.fields["D"].startswith("server login failed: wrong password type: ")
+
+
+def test_a_disabled_authentication_database(qbouncer, cluster, db):
+    proxy = qbouncer(databases={"keys": "host=%s port=%d dbname=%s" % (cluster.socket_dir, cluster.port, db),
+                                db: "host=%s port=%d" % (cluster.socket_dir, cluster.port)},
+                     auth_type="md5", auth_user="asker", auth_dbname="keys", login_failure_delay=0)
+    proxy.console("DISABLE keys")
+    e = fails(proxy, db, "q_md5", password="x")
+    assert e.fields["D"] == 'qbouncer config error: authentication database "keys" is disabled'
+    proxy.wait_log('authentication database "keys" is disabled\n')
+
+
+def test_a_reserved_authentication_database(qbouncer):
+    proxy = qbouncer()
+    proxy.settings["auth_dbname"] = "pgbouncer"
+    proxy.write()
+    with pytest.raises(PgError):
+        proxy.console("RELOAD")
+    proxy.wait_log('cannot use the reserved "pgbouncer" database as an auth_dbname')
+
+
+def test_a_statement_that_gets_no_server(qbouncer, cluster, db):
+    """The session lives, and the log has why the statement failed."""
+    cluster.psql("CREATE ROLE w_late LOGIN")
+    try:
+        proxy = qbouncer(databases={db: "host=%s port=%d user=w_late" % (cluster.socket_dir, cluster.port)})
+        with proxy.wire(db) as c:
+            c.simple("SELECT 1")
+            cluster.psql("ALTER ROLE w_late NOLOGIN")
+            proxy.console("RECONNECT")
+            wait_for(lambda: not proxy.console("SHOW SERVERS"), "that the server is closed")
+            assert c.simple("SELECT 1")[0].fields["S"] == "ERROR"
+            proxy.wait_log(r'WARNING C-0x[0-9a-f]+: %s/app@\S+ pooler error: role "w_late" is not permitted to log in\n' % db)
+    finally:
+        cluster.psql("DROP ROLE w_late")
+
+
+@pytest.mark.parametrize("how", ["bind", "describe"])
+def test_a_statement_that_is_not_prepared(qbouncer, db, how):
+    proxy = qbouncer()
+    with proxy.wire(db) as c:
+        if how == "bind":
+            got = c.bind("", "nosuch").sync().until("Z")
+        else:
+            got = c.describe("S", "nosuch").sync().until("Z")
+        assert got[0].sqlstate == "26000"
+    proxy.wait_log(r"WARNING C-0x[0-9a-f]+: %s/app@\S+ pooler error: prepared statement did not exist\n" % db)
