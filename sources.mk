@@ -129,6 +129,8 @@ libqb_pool_a_SOURCES = \
 	src/pool/client_query.c \
 	src/pool/copy.c \
 	src/pool/cstmt.c \
+	src/pool/dest.c \
+	src/pool/expect.h \
 	src/pool/extq.c \
 	src/pool/extq_bind.c \
 	src/pool/extq_int.h \

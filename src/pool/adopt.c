@@ -165,7 +165,7 @@ static void make_idle(struct server *s)
 	istr_drop(&s->sqlprep);
 	server_move(s, SERVER_CLEANING);
 	buf_puts(&sql, "DEALLOCATE ALL");
-	(void)server_query(s, &sql, DEST_RESET);
+	(void)server_query(s, &sql, &dest_reset);
 }
 
 static void on_server(struct wire_reader *r, const int *fds, int n_fds)

@@ -315,7 +315,7 @@ void client_emit(struct client *c, struct buf *b)
 	}
 	*copy = *b;
 	*b = BUF_INIT;
-	server_expect(s, EXPECT_LOCAL, DEST_CLIENT, copy);
+	server_expect(s, EXPECT_LOCAL, &dest_client, copy);
 }
 
 /* --- cancel keys --- */

@@ -10,9 +10,17 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pool_int.h"
+#include "relay_int.h"
 
 /* --- getting a server --- */
+
+static enum relay_step begin_refused(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	(void)e;
+	return relay_error_ends(r, m, true, "settings refused");
+}
+
+const struct dest dest_begin = {.error = begin_refused};
 
 static bool send_begin(struct client *c)
 {
@@ -24,7 +32,7 @@ static bool send_begin(struct client *c)
 	c->begin_sql = NULL;
 	c->vtx = VTX_NONE;
 	s->tx = 'T';
-	return server_query(s, &sql, DEST_BEGIN);
+	return server_query(s, &sql, &dest_begin);
 }
 
 bool client_is_owed(const struct client *c)
@@ -93,7 +101,7 @@ void client_no_server(struct client *c, const struct pg_error *err)
 	client_resume(c);
 }
 
-bool client_expect(struct client *c, enum expect_kind kind, enum expect_dest dest, void *arg)
+bool client_expect(struct client *c, enum expect_kind kind, const struct dest *dest, void *arg)
 {
 	return server_expect(c->link, kind, dest, arg);
 }
@@ -127,6 +135,21 @@ enum step client_protocol_error(struct client *c, const char *fmt, ...)
 /* A text that no server accepts: makes its transaction fail when ours has failed. */
 #define FAILING_SQL "\"the QUEUE statement before this failed\""
 
+static enum relay_step fail_done(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	bool batch = relay_in_batch(e);
+
+	(void)m;
+	relay_emit(r, e->arg);
+	if (r->s->link != NULL)
+		r->s->link->tx_failed = true;
+	if (batch && r->s->state != SERVER_DEAD)
+		relay_batch_failed(r);
+	return RELAY_DROP;
+}
+
+const struct dest dest_fail = {.error = fail_done};
+
 /* The server's transaction has to fail too; our error leaves in the place of its own. */
 static enum step fail_on_server(struct client *c, struct buf *b, bool simple)
 {
@@ -149,7 +172,7 @@ static enum step fail_on_server(struct client *c, struct buf *b, bool simple)
 		s->unsynced = true;
 		c->skip_to_sync = true;
 	}
-	if (!server_expect(s, simple ? EXPECT_QUERY : EXPECT_PARSE, DEST_FAIL, copy)) {
+	if (!server_expect(s, simple ? EXPECT_QUERY : EXPECT_PARSE, &dest_fail, copy)) {
 		buf_free(&out);
 		return STEP_END;
 	}
@@ -284,7 +307,7 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 	if (s != NULL && c->vtx != VTX_NONE && s->unsynced) {
 		s->unsynced = false;
 		build_simple(&b, 'S');
-		if (!server_expect(s, EXPECT_SYNC, DEST_SWALLOW, NULL) || !server_send(s, &b)) {
+		if (!server_expect(s, EXPECT_SYNC, &dest_swallow, NULL) || !server_send(s, &b)) {
 			buf_free(&b);
 			return STEP_END;
 		}
@@ -301,7 +324,7 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 		return copy_sync(c, m);
 	s->unsynced = false;
 	s->flushed = false;
-	if (!client_expect(c, EXPECT_SYNC, DEST_CLIENT, NULL))
+	if (!client_expect(c, EXPECT_SYNC, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
 }

@@ -143,7 +143,7 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 		effect = session_effect(c, (const char *)m->body, len, single);
 	else
 		session_touch(c, (const char *)m->body, len, SQL_TOUCH_UNSEEN);
-	if (!client_expect(c, EXPECT_QUERY, DEST_CLIENT, effect))
+	if (!client_expect(c, EXPECT_QUERY, &dest_client, effect))
 		return STEP_END;
 	return client_forward(c, m);
 }
@@ -219,7 +219,7 @@ enum step client_function(struct client *c, const struct wire_msg *m)
 		return STEP_WAIT;
 	c->link->unsynced = false;
 	session_touch_call(c, m);
-	if (!client_expect(c, EXPECT_FUNCTION, DEST_CLIENT, NULL))
+	if (!client_expect(c, EXPECT_FUNCTION, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
 }

@@ -11,13 +11,13 @@
  */
 #include <string.h>
 
-#include "pool_int.h"
+#include "relay_int.h"
 
 /* What goes into a copy, or is ignored where there is none. */
 static bool is_copy_note(const struct expect *e)
 {
-	return e->dest == DEST_CLIENT && (e->kind == EXPECT_SYNC || e->kind == EXPECT_COPY_DATA ||
-						 e->kind == EXPECT_COPY_END);
+	return e->dest == &dest_client && (e->kind == EXPECT_SYNC || e->kind == EXPECT_COPY_DATA ||
+						  e->kind == EXPECT_COPY_END);
 }
 
 static void drop_from(struct server *s, unsigned from, bool to_end_of_copy)
@@ -69,7 +69,7 @@ static void keep_one_sync(struct server *s)
 		return;
 	s->batch_now--;
 	/* where those were there is room for one */
-	(void)expect_push(&s->expect, EXPECT_SYNC, DEST_CLIENT, NULL);
+	(void)expect_push(&s->expect, EXPECT_SYNC, &dest_client, NULL);
 }
 
 void copy_began(struct server *s)
@@ -107,14 +107,15 @@ void copy_done(struct server *s)
 	s->copying = false;
 }
 
-bool copy_in_doubt(struct server *s)
+/* An error ends the statement at the head of `expect`: may Syncs behind it go unanswered? */
+static bool is_in_doubt(struct server *s)
 {
 	bool synced = false, data = true;
 
 	for (unsigned i = 1; s->copying && i < s->expect.count; i++) {
 		const struct expect *e = expect_at(&s->expect, i);
 
-		if (e->dest == DEST_COPY)
+		if (e->dest == &dest_copy)
 			return true;
 		if (!is_copy_note(e))
 			break;
@@ -122,6 +123,14 @@ bool copy_in_doubt(struct server *s)
 		synced |= data && e->kind == EXPECT_SYNC;
 	}
 	return synced;
+}
+
+bool copy_ended_by_error(struct server *s)
+{
+	bool doubt = !s->fatal_seen && is_in_doubt(s);
+
+	s->copy_in = s->copying = false;
+	return doubt;
 }
 
 void copy_failed(struct server *s)
@@ -146,12 +155,34 @@ bool copy_ask(struct server *s)
 	build_simple(&b, 'S');
 	build_close(&b, 'S', "qb_own");
 	build_simple(&b, 'S');
-	if (server_expect(s, EXPECT_CLOSE, DEST_COPY, NULL) &&
-		server_expect(s, EXPECT_SYNC, DEST_COPY, NULL))
+	if (server_expect(s, EXPECT_CLOSE, &dest_copy, NULL) &&
+		server_expect(s, EXPECT_SYNC, &dest_copy, NULL))
 		return server_send(s, &b);
 	buf_free(&b);
 	return false;
 }
+
+bool copy_is_refused(const struct server *s, const struct wire_msg *m)
+{
+	struct wire_notice n;
+
+	if (!s->copying || !s->copy_doubt || s->link == NULL)
+		return false;
+	wire_read_notice(m->body, m->have, &n);
+	return strcmp(n.sqlstate, "08P01") == 0;
+}
+
+/* Our question was out of place, as what the client has sent is: the copy goes on. As Postgres,
+ * which loses its place in what comes, we end the session. */
+enum relay_step copy_refuse_stray(struct relay *r)
+{
+	relay_run_flush(r);
+	(void)client_protocol_error(r->s->link,
+		"unexpected message type 0x%02X during COPY from stdin", r->s->copy_stray);
+	return RELAY_GONE;
+}
+
+const struct dest dest_copy = {.error = dest_client_error};
 
 /* Data with a Sync among it: if it is for a copy that fails, which Sync is answered is not known.
  */
@@ -199,7 +230,7 @@ enum step copy_sync(struct client *c, const struct wire_msg *m)
 	struct server *s = c->link;
 
 	if ((!is_all_data(s) || !holds_sync(s)) &&
-		!client_expect(c, EXPECT_SYNC, DEST_CLIENT, NULL))
+		!client_expect(c, EXPECT_SYNC, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
 }
@@ -210,11 +241,11 @@ enum step copy_message(struct client *c, const struct wire_msg *m)
 	const struct expect *last = expect_at(&s->expect, s->expect.count - 1u);
 
 	if (m->type != 'd') {
-		if (!client_expect(c, EXPECT_COPY_END, DEST_CLIENT, NULL))
+		if (!client_expect(c, EXPECT_COPY_END, &dest_client, NULL))
 			return STEP_END;
 		s->copy_in = false;
 	} else if (last->kind != EXPECT_COPY_DATA &&
-		   !client_expect(c, EXPECT_COPY_DATA, DEST_CLIENT, NULL)) {
+		   !client_expect(c, EXPECT_COPY_DATA, &dest_client, NULL)) {
 		return STEP_END;
 	}
 	return client_forward(c, m);

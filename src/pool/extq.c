@@ -111,7 +111,7 @@ static enum step parse_known(struct client *c, struct cstmt *st)
 		return STEP_END;
 	if (client_is_owed(c)) {
 		st->refs++;
-		return client_expect(c, EXPECT_PARSED, DEST_CLIENT, st) ? STEP_NEXT : STEP_END;
+		return client_expect(c, EXPECT_PARSED, &dest_client, st) ? STEP_NEXT : STEP_END;
 	}
 	if (st->name[0] != '\0')
 		cstmt_confirm(c, st);
@@ -157,7 +157,7 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 		c->link->unnamed_touches = touches;
 	else if ((touches & SQL_TOUCH_SETTINGS) != 0)
 		session_prepared(c->link, p->name, p->sql, p->sql_len);
-	if (!client_expect(c, EXPECT_PARSE, DEST_CLIENT, NULL))
+	if (!client_expect(c, EXPECT_PARSE, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
 }
@@ -166,7 +166,7 @@ static enum step parse_unnamed(struct client *c, struct pstmt *ps, const struct 
 {
 	c->link->unsynced = true;
 	if (cstmt_add(c, "", pstmt_ref(ps), NULL) == NULL ||
-		!server_expect_unnamed(c->link, ps, DEST_CLIENT))
+		!server_expect_unnamed(c->link, ps, &dest_client))
 		return STEP_END;
 	return client_forward(c, m);
 }
@@ -176,7 +176,7 @@ static enum step parse_named(struct client *c, const struct parse *p, struct pst
 	bool known = server_has_prepared(c->link, ps);
 	struct cstmt *st = cstmt_add(c, p->name, pstmt_ref(ps), NULL);
 
-	if (st == NULL || !extq_server_prepare(c->link, ps, DEST_CLIENT))
+	if (st == NULL || !extq_server_prepare(c->link, ps, &dest_client))
 		return STEP_END;
 	return known ? parse_known(c, st) : STEP_NEXT;
 }
@@ -334,8 +334,8 @@ static enum step describe_renamed(struct client *c, struct pstmt *ps)
 	char name[PSTMT_NAME_SIZE];
 	struct buf b = BUF_INIT;
 
-	if (!extq_server_prepare(c->link, ps, DEST_SWALLOW) ||
-		!client_expect(c, EXPECT_DESCRIBE, DEST_CLIENT, NULL))
+	if (!extq_server_prepare(c->link, ps, &dest_swallow) ||
+		!client_expect(c, EXPECT_DESCRIBE, &dest_client, NULL))
 		return STEP_END;
 	c->link->unsynced = true;
 	build_describe(&b, 'S', pstmt_name(ps, name));
@@ -365,7 +365,7 @@ static enum step describe_own(
 	if (kind == 'S' && !extq_restore_unnamed(c))
 		return STEP_END;
 	c->link->unsynced = true;
-	if (!client_expect(c, EXPECT_DESCRIBE, DEST_CLIENT, NULL))
+	if (!client_expect(c, EXPECT_DESCRIBE, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
 }
@@ -423,7 +423,7 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 		return STEP_WAIT;
 	c->batch_executed = true;
 	c->link->unsynced = true;
-	if (!client_expect(c, EXPECT_EXECUTE, DEST_CLIENT, NULL))
+	if (!client_expect(c, EXPECT_EXECUTE, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
 }
@@ -438,7 +438,7 @@ static enum step close_known(struct client *c, struct cstmt *st)
 	HASH_DEL(c->stmts, st);
 	st->closed = true;
 	c->closing++;
-	return client_expect(c, EXPECT_CLOSED, DEST_CLIENT, st) ? STEP_NEXT : STEP_END;
+	return client_expect(c, EXPECT_CLOSED, &dest_client, st) ? STEP_NEXT : STEP_END;
 }
 
 static bool close_placed(struct client *c, const char *portal)
@@ -449,7 +449,7 @@ static bool close_placed(struct client *c, const char *portal)
 		return true;
 	c->link->unsynced = true;
 	build_close(&b, 'P', portal);
-	if (client_expect(c, EXPECT_CLOSE, DEST_SWALLOW, NULL))
+	if (client_expect(c, EXPECT_CLOSE, &dest_swallow, NULL))
 		return server_send(c->link, &b);
 	buf_free(&b);
 	return false;
@@ -481,7 +481,7 @@ enum step extq_close(struct client *c, const struct wire_msg *m)
 	if (p != NULL || c->link == NULL || (kind == 'S' && cstmt_tracks_names(c)))
 		return extq_emit_simple(c, '3');
 	c->link->unsynced = true;
-	if (!client_expect(c, EXPECT_CLOSE, DEST_CLIENT, NULL))
+	if (!client_expect(c, EXPECT_CLOSE, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
 }

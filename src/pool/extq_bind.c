@@ -100,8 +100,8 @@ static bool place_portal(struct client *c, const char *portal)
 
 	if (nothing == NULL)
 		return client_out_of_memory(c);
-	ok = extq_server_prepare(c->link, nothing, DEST_SWALLOW) &&
-	     client_expect(c, EXPECT_BIND, DEST_SWALLOW, NULL);
+	ok = extq_server_prepare(c->link, nothing, &dest_swallow) &&
+	     client_expect(c, EXPECT_BIND, &dest_swallow, NULL);
 	pstmt_name(nothing, name);
 	pstmt_drop(&nothing);
 	if (!ok)
@@ -209,8 +209,8 @@ static enum step bind_renamed(struct client *c, const struct wire_msg *m, const 
 
 	pstmt_name(ps, name);
 	total = m->total - (uint32_t)strlen(stmt) + (uint32_t)strlen(name);
-	if (!extq_server_prepare(c->link, ps, DEST_SWALLOW) ||
-		!client_expect(c, EXPECT_BIND, DEST_CLIENT, NULL))
+	if (!extq_server_prepare(c->link, ps, &dest_swallow) ||
+		!client_expect(c, EXPECT_BIND, &dest_client, NULL))
 		return STEP_END;
 	build_u8(&b, 'B');
 	build_i32(&b, (int64_t)total - 1);
@@ -243,7 +243,7 @@ bool extq_restore_unnamed(struct client *c)
 		return true;
 	build_parse(&b, "", pstmt_sql(ps), ps->sql_len, pstmt_oids(ps), ps->n_oids);
 	c->link->unsynced = true;
-	if (!server_expect_unnamed(c->link, ps, DEST_SWALLOW)) {
+	if (!server_expect_unnamed(c->link, ps, &dest_swallow)) {
 		buf_free(&b);
 		return false;
 	}
@@ -277,7 +277,7 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 		session_bound(c->link, stmt);
 	if (stmt[0] != '\0' && st != NULL)
 		return bind_renamed(c, m, portal, stmt, st->p);
-	if (!extq_restore_unnamed(c) || !client_expect(c, EXPECT_BIND, DEST_CLIENT, NULL))
+	if (!extq_restore_unnamed(c) || !client_expect(c, EXPECT_BIND, &dest_client, NULL))
 		return STEP_END;
 	c->link->unsynced = true;
 	return client_forward(c, m);

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "relay_int.h"
 #include "session_int.h"
 
 struct inspection {
@@ -89,7 +90,7 @@ bool inspect_begin(struct server *s)
 		s->custom = BUF_INIT;
 	}
 	s->pool->stats.looks++;
-	(void)server_query(s, &sql, DEST_INSPECT);
+	(void)server_query(s, &sql, &dest_inspect);
 	return true;
 }
 
@@ -171,11 +172,21 @@ void inspect_row(struct server *s, const uint8_t *body, size_t len)
 			s->inspection->found |= questions[i].touch;
 }
 
-void inspect_failed(struct server *s)
+static enum relay_step failed(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
+	struct server *s = r->s;
+	bool batch = relay_in_batch(e);
+
+	(void)m;
 	if (s->inspection != NULL)
 		s->inspection->failed = true;
+	/* nothing of the client's is in this batch */
+	while (batch && (e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC)
+		relay_pop(r, false);
+	return RELAY_DROP;
 }
+
+const struct dest dest_inspect = {.error = failed};
 
 /* Is the setting one that has to be moved? Not what is reported, and not the login's own identity.
  */

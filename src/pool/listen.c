@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "local_int.h"
+#include "relay_int.h"
 #include "session_int.h"
 
 #define UNREAD_MAX                                                                                 \
@@ -112,6 +113,17 @@ static void put_name(struct buf *b, const char *name)
 	buf_puts(b, "\";");
 }
 
+static enum relay_step refused(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	(void)m;
+	(void)e;
+	relay_run_flush(r);
+	server_close(r->s, "LISTEN failed", NULL);
+	return RELAY_GONE;
+}
+
+const struct dest dest_listen = {.error = refused};
+
 /* One query for all that is to be changed. */
 static void ask(struct listener *l)
 {
@@ -138,7 +150,7 @@ static void ask(struct listener *l)
 		b.failed = true;
 	buf_free(&sql);
 	l->asking = true;
-	if (server_expect(l->server, EXPECT_QUERY, DEST_LISTEN, NULL))
+	if (server_expect(l->server, EXPECT_QUERY, &dest_listen, NULL))
 		server_send(l->server, &b);
 	else
 		buf_free(&b);

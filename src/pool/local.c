@@ -67,7 +67,7 @@ enum step local_send_string(struct client *c, struct replaced *rp, struct buf *s
 	buf_free(sql);
 	rp->simple = true;
 	server_drop_unnamed(s);
-	if (!server_expect(s, EXPECT_QUERY, DEST_REPLACE, rp)) {
+	if (!server_expect(s, EXPECT_QUERY, &dest_replace, rp)) {
 		buf_free(&b);
 		return STEP_END;
 	}
@@ -163,8 +163,8 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 	/* in a copy nothing but data may follow; its portal ends with the transaction */
 	if (!r->copy)
 		build_close(&b, 'P', portal);
-	ok = extq_server_prepare(s, ps, DEST_SWALLOW) &&
-	     server_expect(s, EXPECT_BIND, DEST_SWALLOW, NULL);
+	ok = extq_server_prepare(s, ps, &dest_swallow) &&
+	     server_expect(s, EXPECT_BIND, &dest_swallow, NULL);
 	pstmt_drop(&ps);
 	if (!ok) {
 		replaced_free(&rp, NULL, false);
@@ -172,8 +172,8 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 		return STEP_END;
 	}
 	s->unsynced = true;
-	if (!server_expect(s, EXPECT_EXECUTE, DEST_REPLACE, rp) ||
-		(!copy && !server_expect(s, EXPECT_CLOSE, DEST_SWALLOW, NULL)) ||
+	if (!server_expect(s, EXPECT_EXECUTE, &dest_replace, rp) ||
+		(!copy && !server_expect(s, EXPECT_CLOSE, &dest_swallow, NULL)) ||
 		!server_send(s, &b)) {
 		buf_free(&b);
 		return STEP_END;
@@ -418,7 +418,7 @@ static enum step describe_replacement(struct client *c, struct replace *r)
 	}
 	rp->list[0] = r;
 	build_describe(&b, 'S', pstmt_name(ps, name));
-	ok = extq_server_prepare(s, ps, DEST_SWALLOW);
+	ok = extq_server_prepare(s, ps, &dest_swallow);
 	pstmt_drop(&ps);
 	if (!ok) {
 		replaced_free(&rp, NULL, false);
@@ -426,7 +426,7 @@ static enum step describe_replacement(struct client *c, struct replace *r)
 		return STEP_END;
 	}
 	s->unsynced = true;
-	if (!server_expect(s, EXPECT_DESCRIBE, DEST_REPLACE, rp) || !server_send(s, &b)) {
+	if (!server_expect(s, EXPECT_DESCRIBE, &dest_replace, rp) || !server_send(s, &b)) {
 		buf_free(&b);
 		return STEP_END;
 	}

@@ -31,6 +31,7 @@
 #include "wire/build.h"
 #include "wire/msg.h"
 #include "wire/sqllex.h"
+#include "expect.h"
 
 #define CLIENT_MAGIC 0x51c11e47u
 #define SERVER_MAGIC 0x515e4e47u
@@ -151,77 +152,7 @@ struct portal {
 	char name[];
 };
 
-/* --- what a server will answer --- */
-
-enum expect_kind {
-	EXPECT_QUERY,    /* answer to Query: all up to ReadyForQuery */
-	EXPECT_FUNCTION, /* FunctionCall: up to ReadyForQuery */
-	EXPECT_PARSE,
-	EXPECT_BIND,
-	EXPECT_DESCRIBE, /* t?, then T or n */
-	EXPECT_EXECUTE,
-	EXPECT_CLOSE,
-	EXPECT_SYNC,
-	EXPECT_LOCAL, /* nothing from the server: our bytes, when they come to the head */
-	EXPECT_PARSED, /* as LOCAL: ParseComplete. arg: struct cstmt *, a reference */
-	EXPECT_CLOSED, /* as LOCAL: CloseComplete. arg: struct cstmt *, a reference; an error before it brings it back */
-	EXPECT_COPY_DATA, /* nothing from the server: CopyData was sent, once or more */
-	EXPECT_COPY_END, /* nothing from the server: CopyDone or CopyFail was sent */
-};
-
-enum expect_dest {
-	DEST_CLIENT,  /* forwarded */
-	DEST_SWALLOW, /* ours; an error in it belongs to the client's statement all the same */
-	DEST_RESET,   /* ours; an error closes the server */
-	DEST_VARS,    /* SET of the client's settings; an error ends the client */
-	DEST_PREPARE, /* a PREPARE of the client's on another server, and what is around it; an error leaves
-	               * the statement out. arg: its name, struct istr *, or NULL */
-	DEST_LISTEN,  /* ours: LISTEN and UNLISTEN; an error closes the server */
-	DEST_INSPECT,    /* ours: what the session has become (inspect.c) */
-	DEST_BEGIN,   /* the client's BEGIN, sent late; an error closes both */
-	DEST_TASK,
-	DEST_REPLACE, /* arg: struct replaced */
-	DEST_COPY,    /* ours: which Syncs were answered of those in a copy that has failed (copy.c) */
-	DEST_FAIL,    /* makes the server's transaction fail as ours did; arg: struct buf, sent in its place */
-};
-
-struct expect {
-	uint8_t kind, dest;
-	bool unnamed; /* PARSE: of the unnamed statement */
-	bool final; /* DEST_FAIL, DEST_REPLACE of a simple query: ReadyForQuery goes to the client; DEST_COPY: the one to our
-	             * own Sync is not to come any more */
-	void *arg;  /* PARSE, CLOSE: struct pstmt * (a reference) or NULL; LOCAL, FAIL: struct buf *; REPLACE: struct replaced *;
-	              * QUERY of a client: what it sets (session_effect), struct istr * */
-};
-
-struct expect_ring {
-	struct expect *e;
-	uint16_t cap, head, count;
-};
-bool expect_grow(struct expect_ring *r); /* false: memory, or too long */
-void expect_shrink(struct expect_ring *r);
-static inline bool expect_push(struct expect_ring *r, enum expect_kind kind, enum expect_dest dest, void *arg)
-{
-	if (r->count == r->cap && !expect_grow(r))
-		return false;
-	r->e[(r->head + r->count) & (r->cap - 1u)] =
-		(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg};
-	r->count++;
-	return true;
-}
-static inline struct expect *expect_at(struct expect_ring *r, unsigned i)
-{
-	return &r->e[(r->head + i) & (r->cap - 1u)];
-}
-/* Puts in force on a server what its client has: the client is told nothing of it. */
-static inline bool expect_is_setup(const struct expect *e)
-{
-	return e->dest == DEST_VARS || e->dest == DEST_PREPARE;
-}
-static inline struct expect *expect_head(struct expect_ring *r)
-{
-	return r->count > 0 ? &r->e[r->head] : NULL;
-}
+/* --- what a server will answer: expect.h --- */
 
 /* Statements of one simple query, or one Execute, some of them replaced. */
 struct replaced {
@@ -696,7 +627,7 @@ static inline bool client_need_server(struct client *c)
 		return true;
 	return client_get_server(c);
 }
-bool client_expect(struct client *c, enum expect_kind kind, enum expect_dest dest, void *arg);
+bool client_expect(struct client *c, enum expect_kind kind, const struct dest *dest, void *arg);
 enum step client_bad_message(struct client *c, const struct wire_msg *m);
 bool client_sync_follows(void);
 void client_resume(struct client *c); /* look at its input again */
@@ -719,7 +650,7 @@ void extq_confirm(struct client *c, struct pstmt *p, bool unnamed);
 void extq_local_done(struct client *c, struct expect *e, bool ok); /* PARSED, CLOSED: takes the reference */
 void extq_leave(struct client *c); /* its server may finish without it: no answer counts any more */
 void extq_free(struct client *c);
-bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest dest); /* sends Parse if needed */
+bool extq_server_prepare(struct server *s, struct pstmt *p, const struct dest *dest); /* sends Parse if needed */
 
 /* local.c: statements that we answer */
 enum step local_simple(struct client *c, const char *sql, size_t len);
@@ -797,7 +728,6 @@ bool sqlprep_is_effect(const struct istr *effect);
 bool sqlprep_is_all_known(struct client *c, const char *sql, size_t len);
 void sqlprep_apply(struct server *s, const struct istr *effect); /* it has been carried out */
 bool sqlprep_sync(struct client *c); /* the client's in the place of those on its server; false: closed */
-void sqlprep_failed(struct server *s, const struct istr *name); /* could not be prepared again; NULL: another step */
 void sqlprep_forget(struct client *c, struct server *s); /* either may be NULL: those of the other are gone */
 bool sqlprep_known(const struct server *s, const char *name, const char *sql);
 /* Of those that are known only the ones in seen (names with their terminators) are left. */
@@ -824,7 +754,6 @@ unsigned inspect_asks(const struct server *s); /* enum sql_touch: of the questio
 /* Its answer may put settings of the start-up packet in force again: what comes next waits for it. */
 bool inspect_may_restore(const struct server *s);
 void inspect_row(struct server *s, const uint8_t *body, size_t len);
-void inspect_failed(struct server *s);
 void inspect_done(struct server *s);
 void inspect_free(struct server *s);
 /* For a statement that runs beside the client's server, at rest: under which settings? The last question may have failed. */
@@ -853,11 +782,11 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye); /* its client
 void server_reap(void);
 const char *server_prefix(const struct server *s);
 bool server_send(struct server *s, struct buf *b); /* writes and empties b; false: memory, server closed */
-void server_expect_failed(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg);
+void server_expect_failed(struct server *s, enum expect_kind kind, const struct dest *dest, void *arg);
 /* query.c: statements of ours, each answer for dest. Takes sql. false: the server was closed. */
-bool server_query(struct server *s, struct buf *sql, enum expect_dest dest);
+bool server_query(struct server *s, struct buf *sql, const struct dest *dest);
 /* What it will answer to what is sent now. Takes arg. false: the server was closed. */
-static inline bool server_expect(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg)
+static inline bool server_expect(struct server *s, enum expect_kind kind, const struct dest *dest, void *arg)
 {
 	if (!expect_push(&s->expect, kind, dest, arg)) {
 		server_expect_failed(s, kind, dest, arg);
@@ -870,8 +799,8 @@ void server_plans_stale(struct database *db); /* the columns of some statement h
 void server_forget_prepared(struct server *s); /* what is there; not what was sent behind */
 void server_drop_unnamed(struct server *s);
 bool server_has_prepared(struct server *s, struct pstmt *p);
-bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest dest); /* its Parse is sent */
-void server_put_settings(struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest);
+bool server_expect_unnamed(struct server *s, struct pstmt *p, const struct dest *dest); /* its Parse is sent */
+void server_put_settings(struct server *s, const struct vars *v, struct istr *extra, const struct dest *dest);
 void server_expect_free(struct server *s, struct expect *e, bool ok);
 
 /* server_login.c */
@@ -892,7 +821,6 @@ void relay_settle(struct server *s);     /* the client has sent the rest of a me
 /* copy.c: which Syncs a server answers that was sent them in a COPY FROM STDIN */
 void copy_began(struct server *s); /* CopyInResponse */
 void copy_done(struct server *s);  /* CommandComplete of COPY */
-bool copy_in_doubt(struct server *s); /* an error ends the statement at the head of `expect`: may Syncs behind it go unanswered? */
 void copy_failed(struct server *s);   /* it was so; the statement is off `expect`, unless it is a Query */
 bool copy_ask(struct server *s);      /* false: closed */
 bool copy_holds(struct client *c, uint8_t type); /* the message may not be sent now: the client waits, or is dead */
@@ -904,7 +832,6 @@ bool task_starts(struct task *t); /* it is about to be; false: it has ended inst
 void task_start(struct task *t, struct server *s);
 void task_row(struct task *t, const uint8_t *body, size_t len);
 void task_notice(struct task *t, const uint8_t *body, size_t len);
-void task_error(struct task *t, const uint8_t *body, size_t len);
 void task_event(struct task *t, const char *text);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
 void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */

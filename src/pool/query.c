@@ -26,7 +26,7 @@ static void build_run(struct buf *b)
 
 /* One that failed before its end may be there still. */
 static bool add_one(
-	struct server *s, struct buf *b, const char *sql, size_t len, enum expect_dest dest)
+	struct server *s, struct buf *b, const char *sql, size_t len, const struct dest *dest)
 {
 	build_close(b, 'S', OWN_NAME);
 	build_parse(b, OWN_NAME, sql, len, NULL, 0);
@@ -38,7 +38,7 @@ static bool add_one(
 	       server_expect(s, EXPECT_CLOSE, dest, NULL);
 }
 
-static bool add_beside(struct server *s, struct buf *b, struct buf *sql, enum expect_dest dest)
+static bool add_beside(struct server *s, struct buf *b, struct buf *sql, const struct dest *dest)
 {
 	const char *text = buf_cstr(sql), *one;
 	size_t pos = 0, n;
@@ -52,7 +52,7 @@ static bool add_beside(struct server *s, struct buf *b, struct buf *sql, enum ex
 	       server_expect(s, EXPECT_SYNC, dest, NULL);
 }
 
-bool server_query(struct server *s, struct buf *sql, enum expect_dest dest)
+bool server_query(struct server *s, struct buf *sql, const struct dest *dest)
 {
 	struct buf b = BUF_INIT;
 	bool ok;

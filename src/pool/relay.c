@@ -77,8 +77,8 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 	if (id >= 0)
 		vars_set(&s->vars, (enum var_id)id, value);
 	if (s->link == NULL ||
-		(e != NULL && (e->dest == DEST_RESET || e->dest == DEST_TASK ||
-				      e->dest == DEST_INSPECT || e->dest == DEST_PREPARE)))
+		(e != NULL && (e->dest == &dest_reset || e->dest == &dest_task ||
+				      e->dest == &dest_inspect || e->dest == &dest_prepare)))
 		return RELAY_DROP;
 	if (id >= 0) {
 		/* what we have put in force ourselves the client knows already, unless the server
@@ -87,9 +87,9 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 
 		istr_drop(&s->link->vars.v[id]);
 		s->link->vars.v[id] = istr_ref(s->vars.v[id]);
-		if (known && e != NULL && e->dest == DEST_VARS)
+		if (known && e != NULL && e->dest == &dest_vars)
 			return RELAY_DROP;
-	} else if (e != NULL && e->dest == DEST_VARS) {
+	} else if (e != NULL && e->dest == &dest_vars) {
 		return RELAY_DROP;
 	}
 	return RELAY_FORWARD;
@@ -119,10 +119,10 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 
 	if (is_event(r->s, m))
 		return RELAY_DROP;
-	if (r->s->link != NULL && (e == NULL || e->dest == DEST_CLIENT || e->dest == DEST_REPLACE ||
-					  e->dest == DEST_BEGIN))
+	if (r->s->link != NULL && (e == NULL || e->dest == &dest_client ||
+					  e->dest == &dest_replace || e->dest == &dest_begin))
 		return RELAY_FORWARD;
-	if (e != NULL && e->dest == DEST_TASK && r->s->task != NULL && !r->s->settling &&
+	if (e != NULL && e->dest == &dest_task && r->s->task != NULL && !r->s->settling &&
 		wire_complete(m))
 		task_notice(r->s->task, m->body, m->have);
 	if (log_enabled(LOG_LVL_DEBUG) && wire_complete(m)) {
@@ -249,13 +249,13 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 	case '1':
 		return true;
 	case 'A':
-		return e == NULL || e->dest == DEST_LISTEN;
+		return e == NULL || e->dest == &dest_listen;
 	case 'N':
 		return m->total <= EVENT_MAX;
 	case 'D':
 	case 'T':
-		return e != NULL &&
-		       (e->dest == DEST_TASK || e->dest == DEST_REPLACE || e->dest == DEST_INSPECT);
+		return e != NULL && (e->dest == &dest_task || e->dest == &dest_replace ||
+					    e->dest == &dest_inspect);
 	default:
 		return false;
 	}
@@ -264,7 +264,7 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
-	enum expect_dest dest = e->dest;
+	const struct dest *dest = e->dest;
 	enum fit fit = fits((enum expect_kind)e->kind, m->type);
 
 	if (fit == FIT_NO)
@@ -273,7 +273,7 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		return relay_ready(r, m, e);
 	if (fit == FIT_END && e->kind != EXPECT_CLOSE)
 		s->completed = true;
-	if (m->type == 'C' && dest != DEST_PREPARE)
+	if (m->type == 'C' && dest != &dest_prepare)
 		command_complete(s, m);
 	if (m->type == 'G' && s->state == SERVER_FINISHING) {
 		server_close(s, "client left before its COPY", NULL);
@@ -281,24 +281,24 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	}
 	if (m->type == 'G')
 		copy_began(s);
-	if (m->type == '1' && e->arg != NULL && s->link != NULL && dest == DEST_CLIENT)
+	if (m->type == '1' && e->arg != NULL && s->link != NULL && dest == &dest_client)
 		extq_confirm(s->link, e->arg, e->unnamed);
 	/* the rows of its own statement, not of the settings before it */
-	if (dest == DEST_TASK && m->type == 'D' && s->task != NULL &&
+	if (dest == &dest_task && m->type == 'D' && s->task != NULL &&
 		(e->kind == EXPECT_EXECUTE || e->final))
 		task_row(s->task, m->body, m->have);
-	if (dest == DEST_INSPECT && m->type == 'D')
+	if (dest == &dest_inspect && m->type == 'D')
 		inspect_row(s, m->body, m->have);
-	if (dest == DEST_REPLACE && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
+	if (dest == &dest_replace && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
 		return relay_replace_answer(r, m, e, fit == FIT_END);
 	/* what describes a replacement is for the client */
-	if (dest == DEST_REPLACE && m->type == 'T' && !relay_replace_shows(e))
+	if (dest == &dest_replace && m->type == 'T' && !relay_replace_shows(e))
 		relay_replace_no_data(r);
-	else if (dest == DEST_CLIENT || dest == DEST_REPLACE)
+	else if (dest == &dest_client || dest == &dest_replace)
 		relay_run_add(r, m->data, WIRE_HEADER + m->have);
 	if (fit == FIT_END)
 		relay_pop(r, true);
-	return dest == DEST_CLIENT || dest == DEST_REPLACE ? RELAY_DONE : RELAY_DROP;
+	return dest == &dest_client || dest == &dest_replace ? RELAY_DONE : RELAY_DROP;
 }
 
 static enum relay_step message(struct relay *r, const struct wire_msg *m)
@@ -323,7 +323,7 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 			       ? RELAY_FORWARD
 			       : RELAY_DROP;
 	case 'Z':
-		if (e == NULL ? r->s->copy_doubt : e->dest == DEST_COPY && e->kind == EXPECT_CLOSE)
+		if (e == NULL ? r->s->copy_doubt : e->dest == &dest_copy && e->kind == EXPECT_CLOSE)
 			return relay_ready_in_doubt(r, m, e);
 		break;
 	default:
@@ -396,7 +396,7 @@ static size_t plain(struct relay *r, const uint8_t *data, size_t len)
 	bool ended = false;
 	size_t pos = 0, most = (size_t)conf_current()->p.max_packet_size;
 
-	while ((e = expect_head(&s->expect)) != NULL && e->dest == DEST_CLIENT &&
+	while ((e = expect_head(&s->expect)) != NULL && e->dest == &dest_client &&
 		wire_next(data + pos, len - pos, &m) == WIRE_NEXT_OK && wire_complete(&m) &&
 		m.total <= most && (fit = plain_fit(&m, e->kind)) != FIT_NO) {
 		pos += m.total;

@@ -12,15 +12,6 @@ struct relay {
 	const uint8_t *from, *to; /* run of bytes that go to the client as they are */
 };
 
-enum relay_step {
-	RELAY_FORWARD, /* the message goes to the client */
-	RELAY_DONE,    /* what goes to the client is in the run already; the rest follows it */
-	RELAY_DROP,    /* the message ends here */
-	RELAY_MORE,    /* more of it is needed */
-	RELAY_BAD,     /* not possible here */
-	RELAY_GONE,    /* the server was closed */
-};
-
 /* Before anything else is said to the client. */
 static inline void relay_run_flush(struct relay *r)
 {
@@ -72,6 +63,19 @@ void relay_rest(struct relay *r);
 
 /* relay_error.c */
 enum relay_step relay_error(struct relay *r, const struct wire_msg *m);
+bool relay_in_batch(const struct expect *e); /* the server skips to Sync when it fails */
+void relay_batch_failed(struct relay *r);    /* ... and so do we */
+/* Whoever asked cannot go on: the server is closed. */
+enum relay_step relay_error_ends(struct relay *r, const struct wire_msg *m, bool client_too, const char *reason);
+
+/* dest.c: of an answer that is for the client */
+enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, struct expect *e);
+
+/* copy.c */
+bool copy_is_refused(const struct server *s, const struct wire_msg *m); /* by this error */
+enum relay_step copy_refuse_stray(struct relay *r);
+/* An error ends it. true: how many of the Syncs in it are answered is not known; copy_failed() follows. */
+bool copy_ended_by_error(struct server *s);
 
 /* relay_replace.c */
 enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);

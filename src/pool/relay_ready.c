@@ -120,7 +120,7 @@ static bool part_failed(struct server *s, const struct expect *e)
 {
 	const struct replaced *rp = e->arg;
 
-	if (e->kind != EXPECT_QUERY || e->dest != DEST_REPLACE || !rp->part || !rp->failed)
+	if (e->kind != EXPECT_QUERY || e->dest != &dest_replace || !rp->part || !rp->failed)
 		return false;
 	if (s->link != NULL)
 		s->link->string_at = STRING_FAILED;
@@ -148,16 +148,16 @@ static bool tells_status(const struct wire_msg *m)
 enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
-	enum expect_dest dest = e->dest;
+	const struct dest *dest = e->dest;
 	bool final = e->final || part_failed(s, e);
 
 	if (!tells_status(m))
 		return RELAY_BAD;
 	look_for_left_open(s, e, (char)m->body[0]);
 	/* a block of ours is none of the client's */
-	if (dest != DEST_PREPARE)
+	if (dest != &dest_prepare)
 		s->tx = (char)m->body[0];
-	if (dest == DEST_CLIENT && e->kind == EXPECT_QUERY && e->arg != NULL && s->link != NULL &&
+	if (dest == &dest_client && e->kind == EXPECT_QUERY && e->arg != NULL && s->link != NULL &&
 		(s->tx == 'I' || sqlprep_is_effect(e->arg))) {
 		relay_run_flush(r);
 		session_apply(s, e->arg);
@@ -169,24 +169,24 @@ enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct ex
 	relay_pop(r, true);
 	if (s->expect.count == 0)
 		s->discarding = false;
-	if (dest == DEST_TASK) {
+	if (dest == &dest_task) {
 		if (s->task != NULL)
 			task_ready(s, final);
 		return RELAY_DROP;
 	}
-	if (s->link != NULL && dest == DEST_VARS) {
+	if (s->link != NULL && dest == &dest_vars) {
 		settings_in_force(s);
 		s->link->proven = true;
 	}
-	if (dest == DEST_INSPECT) {
+	if (dest == &dest_inspect) {
 		relay_run_flush(r);
 		inspect_done(s);
 	}
-	if (dest == DEST_COPY)
+	if (dest == &dest_copy)
 		s->copy_doubt = false;
-	if (dest == DEST_LISTEN)
+	if (dest == &dest_listen)
 		listen_answered(s);
-	if (s->link != NULL && (dest == DEST_CLIENT || final)) {
+	if (s->link != NULL && (dest == &dest_client || final)) {
 		if (s->tx != 'I' && server_pool_mode(s) == POOL_MODE_STATEMENT)
 			return refuse_block(r);
 		if (s->link->listening != NULL && s->tx == 'I') {

@@ -144,9 +144,9 @@ struct replaced *relay_replaced(struct server *s)
 	for (unsigned i = 0; i < s->expect.count; i++) {
 		const struct expect *e = expect_at(&s->expect, i);
 
-		if (e->dest == DEST_REPLACE)
+		if (e->dest == &dest_replace)
 			return e->arg;
-		if (e->dest != DEST_SWALLOW || (e->kind != EXPECT_PARSE && e->kind != EXPECT_BIND))
+		if (e->dest != &dest_swallow || (e->kind != EXPECT_PARSE && e->kind != EXPECT_BIND))
 			break;
 	}
 	return NULL;
@@ -261,3 +261,5 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m, struct repla
 	relay_emit(r, &b);
 	buf_free(&b);
 }
+
+const struct dest dest_replace = {.error = dest_client_error};

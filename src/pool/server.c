@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "relay_int.h"
 #include "session_int.h"
 
 #define DISCARD_ALL "DISCARD ALL"
@@ -199,12 +200,21 @@ bool server_send(struct server *s, struct buf *b)
 	return true;
 }
 
-void server_expect_failed(struct server *s, enum expect_kind kind, enum expect_dest dest, void *arg)
+void server_expect_failed(
+	struct server *s, enum expect_kind kind, const struct dest *dest, void *arg)
 {
-	server_expect_free(s,
-		&(struct expect){.kind = (uint8_t)kind, .dest = (uint8_t)dest, .arg = arg}, false);
+	server_expect_free(
+		s, &(struct expect){.kind = (uint8_t)kind, .dest = dest, .arg = arg}, false);
 	server_close(s, "too many answers outstanding", NULL);
 }
+
+static enum relay_step reset_failed(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	(void)e;
+	return relay_error_ends(r, m, false, "reset failed");
+}
+
+const struct dest dest_reset = {.error = reset_failed};
 
 /* --- prepared statements --- */
 
@@ -290,7 +300,7 @@ static void sprep_answered(struct server *s, struct pstmt *p, bool parse, bool o
 		sprep_free(s, sp);
 }
 
-bool server_expect_unnamed(struct server *s, struct pstmt *p, enum expect_dest dest)
+bool server_expect_unnamed(struct server *s, struct pstmt *p, const struct dest *dest)
 {
 	pstmt_ref(p);
 	server_drop_unnamed(s);
@@ -314,8 +324,8 @@ static bool block_in_doubt(struct server *s)
 	for (unsigned i = 0; i < s->expect.count; i++) {
 		const struct expect *e = expect_at(&s->expect, i);
 
-		if ((e->kind == EXPECT_QUERY && e->dest == DEST_CLIENT) ||
-			(e->kind <= EXPECT_SYNC && e->dest == DEST_REPLACE))
+		if ((e->kind == EXPECT_QUERY && e->dest == &dest_client) ||
+			(e->kind <= EXPECT_SYNC && e->dest == &dest_replace))
 			return true;
 	}
 	return false;
@@ -357,7 +367,7 @@ static struct sprep *sprep_add(struct server *s, struct pstmt *p)
 
 /* Adds a Parse or a Close to b. */
 static bool sprep_change(
-	struct server *s, struct sprep *sp, bool parse, enum expect_dest dest, struct buf *b)
+	struct server *s, struct sprep *sp, bool parse, const struct dest *dest, struct buf *b)
 {
 	char name[PSTMT_NAME_SIZE];
 	struct pstmt *p = sp->p;
@@ -373,11 +383,11 @@ static bool sprep_change(
 	if (parse)
 		return server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p));
 	return server_expect(
-		s, EXPECT_CLOSE, dest == DEST_CLIENT ? DEST_SWALLOW : dest, pstmt_ref(p));
+		s, EXPECT_CLOSE, dest == &dest_client ? &dest_swallow : dest, pstmt_ref(p));
 }
 
 /* Makes room for one more. */
-static bool close_oldest(struct server *s, enum expect_dest dest, struct buf *b)
+static bool close_oldest(struct server *s, const struct dest *dest, struct buf *b)
 {
 	struct sprep *sp, *tmp;
 
@@ -391,7 +401,7 @@ static bool close_oldest(struct server *s, enum expect_dest dest, struct buf *b)
 }
 
 /* Makes the statement known on the server, under its own name. dest: for whom ParseComplete is. */
-bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest dest)
+bool extq_server_prepare(struct server *s, struct pstmt *p, const struct dest *dest)
 {
 	struct sprep *sp = sprep_find(s, p);
 	struct buf b = BUF_INIT;
@@ -400,7 +410,7 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, enum expect_dest des
 	if (sp != NULL) {
 		DL_DELETE(s->prepared_lru, sp);
 		DL_APPEND(s->prepared_lru, sp);
-		if (sp->sent && !sp->stale && !in_doubt(s, sp, dest == DEST_CLIENT))
+		if (sp->sent && !sp->stale && !in_doubt(s, sp, dest == &dest_client))
 			return true;
 		sp->stale = false;
 		ok = sprep_change(s, sp, false, dest, &b);
@@ -425,7 +435,7 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 
 	if (arg == NULL)
 		return;
-	if (e->kind == EXPECT_QUERY && (e->dest == DEST_CLIENT || e->dest == DEST_PREPARE)) {
+	if (e->kind == EXPECT_QUERY && (e->dest == &dest_client || e->dest == &dest_prepare)) {
 		istr_drop((struct istr **)&e->arg);
 		return;
 	}
@@ -434,10 +444,10 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 		return;
 	}
 	e->arg = NULL;
-	if (e->kind == EXPECT_LOCAL || e->dest == DEST_FAIL) {
+	if (e->kind == EXPECT_LOCAL || e->dest == &dest_fail) {
 		buf_free(arg);
 		mem_free(arg);
-	} else if (e->dest == DEST_REPLACE &&
+	} else if (e->dest == &dest_replace &&
 		   (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE ||
 			   e->kind == EXPECT_DESCRIBE)) {
 		replaced_free((struct replaced **)&arg, s->link, ok);
@@ -499,15 +509,15 @@ void server_reap(void)
 
 /* Must the settings be in force before anything else is sent? A role may be refused, and settings
  * that no server has seen yet too; a task speaks for many. */
-static bool must_settle(const struct server *s, struct istr *extra, enum expect_dest dest)
+static bool must_settle(const struct server *s, struct istr *extra, const struct dest *dest)
 {
 	if (s->extra == extra)
 		return false;
-	return dest == DEST_TASK || !s->link->proven || settings_identity_differs(s->extra, extra);
+	return dest == &dest_task || !s->link->proven || settings_identity_differs(s->extra, extra);
 }
 
 void server_put_settings(
-	struct server *s, const struct vars *v, struct istr *extra, enum expect_dest dest)
+	struct server *s, const struct vars *v, struct istr *extra, const struct dest *dest)
 {
 	struct buf sql = BUF_INIT;
 
@@ -552,7 +562,7 @@ void server_link(struct server *s, struct client *c)
 	s->holder = (int32_t)(c->key >> 32);
 	server_move(s, SERVER_ACTIVE);
 	s->pool->stats.server_assignments++;
-	server_put_settings(s, &c->vars, c->extra, DEST_VARS);
+	server_put_settings(s, &c->vars, c->extra, &dest_vars);
 }
 
 /* Of its client alone. */
@@ -568,7 +578,7 @@ static bool put_reset(struct server *s, struct buf *b, const char *query)
 	if (query == NULL || query[0] == '\0')
 		return true;
 	build_query(b, query);
-	return server_expect(s, EXPECT_QUERY, DEST_RESET, NULL);
+	return server_expect(s, EXPECT_QUERY, &dest_reset, NULL);
 }
 
 static void clean(struct server *s, bool rollback, const char *reset_query)
@@ -664,9 +674,9 @@ static void finish_first(struct server *s)
 static bool owes_only_us(struct server *s)
 {
 	for (unsigned i = 0; i < s->expect.count; i++) {
-		enum expect_dest dest = expect_at(&s->expect, i)->dest;
+		const struct dest *dest = expect_at(&s->expect, i)->dest;
 
-		if (dest != DEST_INSPECT && !expect_is_setup(expect_at(&s->expect, i)))
+		if (dest != &dest_inspect && !expect_is_setup(expect_at(&s->expect, i)))
 			return false;
 	}
 	return s->pass_left == 0;

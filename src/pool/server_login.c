@@ -323,7 +323,7 @@ static void say_first(struct server *s)
 		if (all[i] == NULL || all[i][0] == '\0')
 			continue;
 		build_query(&b, all[i]);
-		if (!server_expect(s, EXPECT_QUERY, DEST_RESET, NULL)) {
+		if (!server_expect(s, EXPECT_QUERY, &dest_reset, NULL)) {
 			buf_free(&b);
 			return;
 		}

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "relay_int.h"
 #include "session_int.h"
 
 /* --- the settings of the start-up packet --- */
@@ -487,7 +488,7 @@ static bool is_set_or_reset(const char *sql, size_t len)
 static bool is_at_rest(struct server *s)
 {
 	for (unsigned i = 0; i < s->expect.count; i++)
-		if (expect_at(&s->expect, i)->dest != DEST_VARS)
+		if (expect_at(&s->expect, i)->dest != &dest_vars)
 			return false;
 	return s->tx == 'I' && !s->unsynced;
 }
@@ -724,7 +725,7 @@ static bool effect_is_pending(struct server *s)
 	for (unsigned i = 0; i < s->expect.count; i++) {
 		const struct expect *e = expect_at(&s->expect, i);
 
-		if (e->kind == EXPECT_QUERY && e->dest == DEST_CLIENT && e->arg != NULL)
+		if (e->kind == EXPECT_QUERY && e->dest == &dest_client && e->arg != NULL)
 			return true;
 	}
 	return false;
@@ -759,6 +760,14 @@ void session_discarded(struct server *s)
 
 /* --- before a statement --- */
 
+static enum relay_step vars_refused(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	(void)e;
+	return relay_error_ends(r, m, true, "settings refused");
+}
+
+const struct dest dest_vars = {.error = vars_refused};
+
 bool session_sync(struct client *c)
 {
 	struct server *s = c->link;
@@ -766,7 +775,7 @@ bool session_sync(struct client *c)
 	if ((s->extra != c->extra || s->vars_stale) && s->tx == 'I' && !s->unsynced &&
 		s->expect.count == 0 && !s->touched) {
 		s->vars_stale = false;
-		server_put_settings(s, &c->vars, c->extra, DEST_VARS);
+		server_put_settings(s, &c->vars, c->extra, &dest_vars);
 	}
 	if (c->link == NULL)
 		return false;

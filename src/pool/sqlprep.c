@@ -14,6 +14,7 @@
  */
 #include <string.h>
 
+#include "relay_int.h"
 #include "session_int.h"
 
 #define SQL_MAX  (64 * 1024)  /* of a statement that is kept */
@@ -133,7 +134,7 @@ static bool at_begin(struct server *s)
 {
 	unsigned n = s->expect.count;
 
-	if (s->tx != 'T' || n == 0 || expect_at(&s->expect, n - 1)->dest != DEST_BEGIN)
+	if (s->tx != 'T' || n == 0 || expect_at(&s->expect, n - 1)->dest != &dest_begin)
 		return false;
 	for (unsigned i = 0; i + 1 < n; i++)
 		if (!expect_is_setup(expect_at(&s->expect, i)))
@@ -211,7 +212,8 @@ static bool is_known(struct client *c, const char *name)
 		const struct expect *x = expect_at(ring, i);
 		const char *text;
 
-		if (x->kind != EXPECT_QUERY || x->dest != DEST_CLIENT || !sqlprep_is_effect(x->arg))
+		if (x->kind != EXPECT_QUERY || x->dest != &dest_client ||
+			!sqlprep_is_effect(x->arg))
 			continue;
 		text = istr_text(x->arg);
 		if (text[1] == 'P' && strcmp(text + 2, name) == 0)
@@ -262,7 +264,7 @@ static bool send(struct server *s, struct buf *sql, struct istr *name)
 	if (buf_failed(sql))
 		b.failed = true;
 	buf_free(sql);
-	if (server_expect(s, EXPECT_QUERY, DEST_PREPARE, name))
+	if (server_expect(s, EXPECT_QUERY, &dest_prepare, name))
 		return server_send(s, &b);
 	buf_free(&b);
 	return false;
@@ -367,13 +369,19 @@ bool sqlprep_sync(struct client *c)
 	return true;
 }
 
-void sqlprep_failed(struct server *s, const struct istr *name)
+/* arg: the statement that could not be prepared again; NULL: another step. */
+static enum relay_step not_prepared(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
-	if (name != NULL && put(&s->sqlprep, istr_text(name), NULL, 0))
-		return;
-	/* a cancel request has met our DEALLOCATE: what is there now is not known */
-	s->close_needed = true;
+	const struct istr *name = e->arg;
+
+	(void)m;
+	if (name == NULL || !put(&r->s->sqlprep, istr_text(name), NULL, 0))
+		/* a cancel request has met our DEALLOCATE: what is there now is not known */
+		r->s->close_needed = true;
+	return RELAY_DROP;
 }
+
+const struct dest dest_prepare = {.error = not_prepared};
 
 /* --- what the server says --- */
 

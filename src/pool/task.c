@@ -191,7 +191,7 @@ static bool send_script(struct task *t, struct server *s, struct buf *b)
 {
 	build_query(b, t->script);
 	server_drop_unnamed(s);
-	if (!server_expect(s, EXPECT_QUERY, DEST_TASK, NULL))
+	if (!server_expect(s, EXPECT_QUERY, &dest_task, NULL))
 		return false;
 	expect_at(&s->expect, s->expect.count - 1u)->final = true;
 	return true;
@@ -203,14 +203,14 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 	size_t start;
 
 	if (t->prepare) {
-		if (!extq_server_prepare(s, t->stmt, DEST_TASK))
+		if (!extq_server_prepare(s, t->stmt, &dest_task))
 			return false;
 		pstmt_name(t->stmt, name);
 	} else {
 		build_parse(b, "", pstmt_sql(t->stmt), t->stmt->sql_len, pstmt_oids(t->stmt),
 			t->stmt->n_oids);
 		server_drop_unnamed(s);
-		if (!server_expect(s, EXPECT_PARSE, DEST_TASK, NULL))
+		if (!server_expect(s, EXPECT_PARSE, &dest_task, NULL))
 			return false;
 	}
 	start = build_begin(b, 'B');
@@ -221,9 +221,9 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 	build_execute(b, "", 0);
 	build_simple(b, 'S');
 	s->unsynced = false;
-	if (!server_expect(s, EXPECT_BIND, DEST_TASK, NULL) ||
-		!server_expect(s, EXPECT_EXECUTE, DEST_TASK, NULL) ||
-		!server_expect(s, EXPECT_SYNC, DEST_TASK, NULL))
+	if (!server_expect(s, EXPECT_BIND, &dest_task, NULL) ||
+		!server_expect(s, EXPECT_EXECUTE, &dest_task, NULL) ||
+		!server_expect(s, EXPECT_SYNC, &dest_task, NULL))
 		return false;
 	expect_at(&s->expect, s->expect.count - 1u)->final = true;
 	return true;
@@ -248,7 +248,7 @@ void task_start(struct task *t, struct server *s)
 	s->served = true;
 	s->request_time = loop_now();
 	server_move(s, SERVER_TASK);
-	server_put_settings(s, &t->vars, t->extra, DEST_TASK);
+	server_put_settings(s, &t->vars, t->extra, &dest_task);
 	if (s->state != SERVER_DEAD && !s->settling)
 		send_task(t, s);
 }
@@ -282,7 +282,7 @@ void task_notice(struct task *t, const uint8_t *body, size_t len)
 		t->ops->notice(t->arg, body, len);
 }
 
-void task_error(struct task *t, const uint8_t *body, size_t len)
+static void note_error(struct task *t, const uint8_t *body, size_t len)
 {
 	struct wire_notice n;
 
@@ -296,6 +296,19 @@ void task_error(struct task *t, const uint8_t *body, size_t len)
 	if (n.hint != NULL)
 		pg_error_hint(&t->err, "%s", n.hint);
 }
+
+static enum relay_step error(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	bool batch = relay_in_batch(e);
+
+	if (r->s->task != NULL)
+		note_error(r->s->task, m->body, m->have);
+	if (batch)
+		relay_batch_failed(r);
+	return RELAY_DROP;
+}
+
+const struct dest dest_task = {.error = error};
 
 void task_event(struct task *t, const char *text)
 {

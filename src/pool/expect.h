@@ -1,0 +1,100 @@
+/*
+ * What a server will answer next, and for whom: the FIFO `expect`, and the rows that say what comes of
+ * an answer. Each row stands in the file of who asks: the relay follows them, and knows none by name but
+ * the client's.
+ */
+#ifndef QB_EXPECT_H
+#define QB_EXPECT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct expect;
+struct relay;
+struct server;
+struct wire_msg;
+
+enum expect_kind {
+	EXPECT_QUERY,    /* answer to Query: all up to ReadyForQuery */
+	EXPECT_FUNCTION, /* FunctionCall: up to ReadyForQuery */
+	EXPECT_PARSE,
+	EXPECT_BIND,
+	EXPECT_DESCRIBE, /* t?, then T or n */
+	EXPECT_EXECUTE,
+	EXPECT_CLOSE,
+	EXPECT_SYNC,
+	EXPECT_LOCAL, /* nothing from the server: our bytes, when they come to the head */
+	EXPECT_PARSED, /* as LOCAL: ParseComplete. arg: struct cstmt *, a reference */
+	EXPECT_CLOSED, /* as LOCAL: CloseComplete. arg: struct cstmt *, a reference; an error before it brings it back */
+	EXPECT_COPY_DATA, /* nothing from the server: CopyData was sent, once or more */
+	EXPECT_COPY_END, /* nothing from the server: CopyDone or CopyFail was sent */
+};
+
+enum relay_step {
+	RELAY_FORWARD, /* the message goes to the client */
+	RELAY_DONE,    /* what goes to the client is in the run already; the rest follows it */
+	RELAY_DROP,    /* the message ends here */
+	RELAY_MORE,    /* more of it is needed */
+	RELAY_BAD,     /* not possible here */
+	RELAY_GONE,    /* the server was closed */
+};
+struct dest {
+	/* What follows from an ErrorResponse that has come in place of the answer. */
+	enum relay_step (*error)(struct relay *r, const struct wire_msg *m, struct expect *e);
+};
+extern const struct dest dest_client; /* forwarded */
+extern const struct dest dest_swallow; /* ours; an error in it belongs to the client's statement all the same */
+extern const struct dest dest_reset;   /* ours; an error closes the server */
+extern const struct dest dest_vars;    /* SET of the client's settings; an error ends the client */
+/* A PREPARE of the client's on another server, and what is around it; an error leaves the statement
+ * out. arg: its name, struct istr *, or NULL */
+extern const struct dest dest_prepare;
+extern const struct dest dest_listen;  /* ours: LISTEN and UNLISTEN; an error closes the server */
+extern const struct dest dest_inspect; /* ours: what the session has become */
+extern const struct dest dest_begin;   /* the client's BEGIN, sent late; an error closes both */
+extern const struct dest dest_task;
+extern const struct dest dest_replace; /* arg: struct replaced */
+extern const struct dest dest_copy;    /* ours: which Syncs were answered of those in a copy that has failed */
+extern const struct dest dest_fail;    /* makes the server's transaction fail as ours did; arg: struct buf, sent in its place */
+
+struct expect {
+	const struct dest *dest;
+	void *arg;  /* PARSE, CLOSE: struct pstmt * (a reference) or NULL; LOCAL: struct buf *; QUERY of a client: what it sets
+	              * (session_effect), struct istr *; else as the row of dest says */
+	uint8_t kind;
+	bool unnamed; /* PARSE: of the unnamed statement */
+	bool final; /* fail, replace of a simple query: ReadyForQuery goes to the client; copy: the one to our own Sync is
+	             * not to come any more; task: the last one of its statement */
+};
+
+struct expect_ring {
+	struct expect *e;
+	uint16_t cap, head, count;
+};
+bool expect_grow(struct expect_ring *r); /* false: memory, or too long */
+void expect_shrink(struct expect_ring *r);
+static inline bool expect_push(struct expect_ring *r, enum expect_kind kind, const struct dest *dest, void *arg)
+{
+	if (r->count == r->cap && !expect_grow(r))
+		return false;
+	r->e[(r->head + r->count) & (r->cap - 1u)] =
+		(struct expect){.dest = dest, .arg = arg, .kind = (uint8_t)kind};
+	r->count++;
+	return true;
+}
+static inline struct expect *expect_at(struct expect_ring *r, unsigned i)
+{
+	return &r->e[(r->head + i) & (r->cap - 1u)];
+}
+/* Puts in force on a server what its client has: the client is told nothing of it. */
+static inline bool expect_is_setup(const struct expect *e)
+{
+	return e->dest == &dest_vars || e->dest == &dest_prepare;
+}
+static inline struct expect *expect_head(struct expect_ring *r)
+{
+	return r->count > 0 ? &r->e[r->head] : NULL;
+}
+
+#endif
