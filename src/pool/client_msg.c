@@ -20,7 +20,7 @@ static enum relay_step begin_refused(struct relay *r, const struct wire_msg *m, 
 	return relay_error_ends(r, m, true, "settings refused");
 }
 
-const struct dest dest_begin = {.error = begin_refused};
+const struct dest dest_begin = {.seen = SEEN_NOTICES, .error = begin_refused};
 
 static bool send_begin(struct client *c)
 {
@@ -148,7 +148,7 @@ static enum relay_step fail_done(struct relay *r, const struct wire_msg *m, stru
 	return RELAY_DROP;
 }
 
-const struct dest dest_fail = {.error = fail_done};
+const struct dest dest_fail = {.seen = SEEN_STATUS, .error = fail_done};
 
 /* The server's transaction has to fail too; our error leaves in the place of its own. */
 static enum step fail_on_server(struct client *c, struct buf *b, bool simple)

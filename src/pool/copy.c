@@ -182,7 +182,8 @@ enum relay_step copy_refuse_stray(struct relay *r)
 	return RELAY_GONE;
 }
 
-const struct dest dest_copy = {.error = dest_client_error};
+const struct dest dest_copy = {
+	.seen = SEEN_STATUS, .outlives_batch = true, .error = dest_client_error};
 
 /* Data with a Sync among it: if it is for a copy that fails, which Sync is answered is not known.
  */

@@ -91,7 +91,7 @@ enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, str
 
 /* --- the rows --- */
 
-const struct dest dest_client = {.error = dest_client_error};
+const struct dest dest_client = {.seen = SEEN_ALL, .error = dest_client_error};
 
 /* What we prepare for a statement of the client's fails with it. */
-const struct dest dest_swallow = {.error = dest_client_error};
+const struct dest dest_swallow = {.seen = SEEN_STATUS, .error = dest_client_error};

@@ -39,7 +39,20 @@ enum relay_step {
 	RELAY_BAD,     /* not possible here */
 	RELAY_GONE,    /* the server was closed */
 };
+
+/* What the client gets to see of an answer. */
+enum dest_seen {
+	SEEN_NOTHING,
+	SEEN_STATUS,  /* settings that are reported, and the last word of the server */
+	SEEN_NOTICES, /* notices as well */
+	SEEN_ALL,     /* it is the client's */
+};
+
 struct dest {
+	enum dest_seen seen;
+	bool setup;          /* puts in force on a server what its client has: the client knows that */
+	bool apart;          /* in a block of its own: neither tags nor status tell anything of the session */
+	bool outlives_batch; /* an error before it does not skip it */
 	/* What follows from an ErrorResponse that has come in place of the answer. */
 	enum relay_step (*error)(struct relay *r, const struct wire_msg *m, struct expect *e);
 };
@@ -86,11 +99,6 @@ static inline bool expect_push(struct expect_ring *r, enum expect_kind kind, con
 static inline struct expect *expect_at(struct expect_ring *r, unsigned i)
 {
 	return &r->e[(r->head + i) & (r->cap - 1u)];
-}
-/* Puts in force on a server what its client has: the client is told nothing of it. */
-static inline bool expect_is_setup(const struct expect *e)
-{
-	return e->dest == &dest_vars || e->dest == &dest_prepare;
 }
 static inline struct expect *expect_head(struct expect_ring *r)
 {

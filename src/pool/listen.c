@@ -122,7 +122,7 @@ static enum relay_step refused(struct relay *r, const struct wire_msg *m, struct
 	return RELAY_GONE;
 }
 
-const struct dest dest_listen = {.error = refused};
+const struct dest dest_listen = {.seen = SEEN_STATUS, .error = refused};
 
 /* One query for all that is to be changed. */
 static void ask(struct listener *l)

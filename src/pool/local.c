@@ -19,7 +19,7 @@
 static bool only_settings(struct server *s)
 {
 	for (unsigned i = 0; i < s->expect.count; i++)
-		if (!expect_is_setup(expect_at(&s->expect, i)))
+		if (!expect_at(&s->expect, i)->dest->setup)
 			return false;
 	return true;
 }

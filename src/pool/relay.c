@@ -76,9 +76,7 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 	id = var_find(name);
 	if (id >= 0)
 		vars_set(&s->vars, (enum var_id)id, value);
-	if (s->link == NULL ||
-		(e != NULL && (e->dest == &dest_reset || e->dest == &dest_task ||
-				      e->dest == &dest_inspect || e->dest == &dest_prepare)))
+	if (s->link == NULL || (e != NULL && e->dest->seen < SEEN_STATUS))
 		return RELAY_DROP;
 	if (id >= 0) {
 		/* what we have put in force ourselves the client knows already, unless the server
@@ -87,9 +85,9 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 
 		istr_drop(&s->link->vars.v[id]);
 		s->link->vars.v[id] = istr_ref(s->vars.v[id]);
-		if (known && e != NULL && e->dest == &dest_vars)
+		if (known && e != NULL && e->dest->setup)
 			return RELAY_DROP;
-	} else if (e != NULL && e->dest == &dest_vars) {
+	} else if (e != NULL && e->dest->setup) {
 		return RELAY_DROP;
 	}
 	return RELAY_FORWARD;
@@ -119,8 +117,7 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 
 	if (is_event(r->s, m))
 		return RELAY_DROP;
-	if (r->s->link != NULL && (e == NULL || e->dest == &dest_client ||
-					  e->dest == &dest_replace || e->dest == &dest_begin))
+	if (r->s->link != NULL && (e == NULL || e->dest->seen >= SEEN_NOTICES))
 		return RELAY_FORWARD;
 	if (e != NULL && e->dest == &dest_task && r->s->task != NULL && !r->s->settling &&
 		wire_complete(m))
@@ -273,7 +270,7 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		return relay_ready(r, m, e);
 	if (fit == FIT_END && e->kind != EXPECT_CLOSE)
 		s->completed = true;
-	if (m->type == 'C' && dest != &dest_prepare)
+	if (m->type == 'C' && !dest->apart)
 		command_complete(s, m);
 	if (m->type == 'G' && s->state == SERVER_FINISHING) {
 		server_close(s, "client left before its COPY", NULL);
@@ -294,11 +291,11 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	/* what describes a replacement is for the client */
 	if (dest == &dest_replace && m->type == 'T' && !relay_replace_shows(e))
 		relay_replace_no_data(r);
-	else if (dest == &dest_client || dest == &dest_replace)
+	else if (dest->seen == SEEN_ALL)
 		relay_run_add(r, m->data, WIRE_HEADER + m->have);
 	if (fit == FIT_END)
 		relay_pop(r, true);
-	return dest == &dest_client || dest == &dest_replace ? RELAY_DONE : RELAY_DROP;
+	return dest->seen == SEEN_ALL ? RELAY_DONE : RELAY_DROP;
 }
 
 static enum relay_step message(struct relay *r, const struct wire_msg *m)

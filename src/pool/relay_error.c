@@ -20,13 +20,13 @@ void relay_batch_failed(struct relay *r)
 	if (s->link != NULL)
 		extq_forget_unconfirmed(s->link, s->batch_now, e != NULL && e->unnamed);
 	while ((e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC &&
-		e->dest != &dest_copy)
+		!e->dest->outlives_batch)
 		relay_pop(r, false);
 	if (e == NULL)
 		s->unsynced = true;
 	if (s->link == NULL)
 		return;
-	if (e == NULL || e->dest == &dest_copy)
+	if (e == NULL || e->dest->outlives_batch)
 		s->link->skip_to_sync = true;
 	s->link->tx_failed = true;
 }
@@ -106,7 +106,7 @@ enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
 	if (e == NULL)
 		return error_idle(r, m);
 	/* the answers to questions of ours are not passed on */
-	if (s->link != NULL && e->dest != &dest_inspect && e->dest != &dest_prepare && is_fatal(m))
+	if (s->link != NULL && e->dest->seen >= SEEN_STATUS && is_fatal(m))
 		s->fatal_seen = true;
 	if (is_stale_plan(m)) {
 		server_plans_stale(s->pool->db);

@@ -155,7 +155,7 @@ enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct ex
 		return RELAY_BAD;
 	look_for_left_open(s, e, (char)m->body[0]);
 	/* a block of ours is none of the client's */
-	if (dest != &dest_prepare)
+	if (!dest->apart)
 		s->tx = (char)m->body[0];
 	if (dest == &dest_client && e->kind == EXPECT_QUERY && e->arg != NULL && s->link != NULL &&
 		(s->tx == 'I' || sqlprep_is_effect(e->arg))) {

@@ -262,4 +262,4 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m, struct repla
 	buf_free(&b);
 }
 
-const struct dest dest_replace = {.error = dest_client_error};
+const struct dest dest_replace = {.seen = SEEN_ALL, .error = dest_client_error};

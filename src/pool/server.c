@@ -509,11 +509,11 @@ void server_reap(void)
 
 /* Must the settings be in force before anything else is sent? A role may be refused, and settings
  * that no server has seen yet too; a task speaks for many. */
-static bool must_settle(const struct server *s, struct istr *extra, const struct dest *dest)
+static bool must_settle(const struct server *s, struct istr *extra)
 {
 	if (s->extra == extra)
 		return false;
-	return dest == &dest_task || !s->link->proven || settings_identity_differs(s->extra, extra);
+	return s->link == NULL || !s->link->proven || settings_identity_differs(s->extra, extra);
 }
 
 void server_put_settings(
@@ -526,7 +526,7 @@ void server_put_settings(
 		return;
 	if (!vars_diff_sql(&s->vars, v, s->extra, extra, s->extra_stale, &sql))
 		return;
-	s->settling = must_settle(s, extra, dest);
+	s->settling = must_settle(s, extra);
 	s->extra_stale = false;
 	s->pool->stats.replays++;
 	istr_ref(extra);
@@ -676,7 +676,7 @@ static bool owes_only_us(struct server *s)
 	for (unsigned i = 0; i < s->expect.count; i++) {
 		const struct dest *dest = expect_at(&s->expect, i)->dest;
 
-		if (dest != &dest_inspect && !expect_is_setup(expect_at(&s->expect, i)))
+		if (dest->seen != SEEN_NOTHING && !dest->setup)
 			return false;
 	}
 	return s->pass_left == 0;

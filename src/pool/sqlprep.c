@@ -124,7 +124,7 @@ static bool put(struct istr **list, const char *name, const char *data, size_t l
 static bool owes_only_settings(struct server *s)
 {
 	for (unsigned i = 0; i < s->expect.count; i++)
-		if (!expect_is_setup(expect_at(&s->expect, i)))
+		if (!expect_at(&s->expect, i)->dest->setup)
 			return false;
 	return true;
 }
@@ -137,7 +137,7 @@ static bool at_begin(struct server *s)
 	if (s->tx != 'T' || n == 0 || expect_at(&s->expect, n - 1)->dest != &dest_begin)
 		return false;
 	for (unsigned i = 0; i + 1 < n; i++)
-		if (!expect_is_setup(expect_at(&s->expect, i)))
+		if (!expect_at(&s->expect, i)->dest->setup)
 			return false;
 	return true;
 }
@@ -381,7 +381,7 @@ static enum relay_step not_prepared(struct relay *r, const struct wire_msg *m, s
 	return RELAY_DROP;
 }
 
-const struct dest dest_prepare = {.error = not_prepared};
+const struct dest dest_prepare = {.setup = true, .apart = true, .error = not_prepared};
 
 /* --- what the server says --- */
 
