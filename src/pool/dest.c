@@ -1,13 +1,75 @@
 /*
- * Answers that are for the client: what an error in them brings about for its copy, its transaction
- * and its batch. Answers to what we ask ourselves have their rows where they are asked for.
+ * Answers that are for the client: what they tell of its session and its statements, and what an
+ * error in them brings about for its copy, its transaction and its batch. Answers to what we ask
+ * ourselves have their rows where they are asked for.
  *
- * Entry points: dest_client, dest_swallow; dest_client_error() for the rows of other answers that a
- * client gets.
+ * Entry points: dest_client, dest_swallow; dest_note() and dest_client_error() for other rows.
  */
 #include <string.h>
 
 #include "relay_int.h"
+
+/* --- what an answer tells --- */
+
+static bool tag_is(const struct wire_msg *m, const char *tag)
+{
+	size_t n = strlen(tag) + 1;
+
+	return m->have == n && memcmp(m->body, tag, n) == 0;
+}
+
+/* Tags that tell what happened to the session or the transaction. */
+static void note_tag(struct server *s, const struct wire_msg *m)
+{
+	struct client *c = s->link;
+
+	switch (m->have > 0 ? m->body[0] : 0) {
+	case 'C':
+		if (s->copying && m->have > 5 && memcmp(m->body, "COPY ", 5) == 0)
+			copy_done(s);
+		if (c != NULL && tag_is(m, "COMMIT"))
+			c->tx_committed = true;
+		else if (c != NULL && tag_is(m, "COMMIT PREPARED") && c->icpt != NULL &&
+			 c->icpt->prepared_committed != NULL)
+			c->icpt->prepared_committed(c);
+		break;
+	case 'P':
+		if (c != NULL && tag_is(m, "PREPARE TRANSACTION"))
+			c->tx_committed = c->tx_failed =
+				true; /* what comes of it is not known yet */
+		break;
+	case 'D':
+		if (tag_is(m, "DISCARD ALL") || tag_is(m, "DEALLOCATE ALL")) {
+			server_forget_prepared(s);
+			sqlprep_forget(c, s);
+			if (c != NULL)
+				extq_forget_all(c);
+			if (m->body[1] == 'I') {
+				session_discarded(s);
+				if (c != NULL)
+					(void)!listen_unlisten_all(c);
+			}
+		}
+		break;
+	case 'R':
+		if (tag_is(m, "RESET")) {
+			s->extra_stale = s->extra != NULL;
+		} else if (c != NULL && tag_is(m, "ROLLBACK")) {
+			c->tx_failed = true; /* also of ROLLBACK TO: a COMMIT then outweighs it */
+		}
+		break;
+	}
+}
+
+void dest_note(struct server *s, const struct wire_msg *m, const struct expect *e)
+{
+	if (m->type == 'C')
+		note_tag(s, m);
+	else if (m->type == 'G')
+		copy_began(s);
+	else if (e->arg != NULL && s->link != NULL)
+		extq_confirm(s->link, e->arg, e->unnamed);
+}
 
 /* --- errors --- */
 
@@ -91,7 +153,7 @@ enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, str
 
 /* --- the rows --- */
 
-const struct dest dest_client = {.seen = SEEN_ALL, .error = dest_client_error};
+const struct dest dest_client = {.seen = SEEN_ALL, .note = dest_note, .error = dest_client_error};
 
 /* What we prepare for a statement of the client's fails with it. */
 const struct dest dest_swallow = {.seen = SEEN_STATUS, .error = dest_client_error};

@@ -53,6 +53,15 @@ struct dest {
 	bool setup;          /* puts in force on a server what its client has: the client knows that */
 	bool apart;          /* in a block of its own: neither tags nor status tell anything of the session */
 	bool outlives_batch; /* an error before it does not skip it */
+	/* Each may be NULL, but for error. */
+	/* CommandComplete, ParseComplete, CopyInResponse: what is known changes. */
+	void (*note)(struct server *s, const struct wire_msg *m, const struct expect *e);
+	void (*row)(struct server *s, const struct wire_msg *m, const struct expect *e);
+	/* A notice that the client does not see; and one that is an event of a claimant's. */
+	void (*notice)(struct server *s, const struct wire_msg *m);
+	void (*event)(struct server *s, const char *text);
+	/* Takes what the answer consists of, but ReadyForQuery. end: its last message. */
+	enum relay_step (*answer)(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);
 	/* What follows from an ErrorResponse that has come in place of the answer. */
 	enum relay_step (*error)(struct relay *r, const struct wire_msg *m, struct expect *e);
 };

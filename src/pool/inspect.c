@@ -153,13 +153,14 @@ static void note_prepared(struct server *s, struct wire_reader *rd)
 	buf_free(&text);
 }
 
-void inspect_row(struct server *s, const uint8_t *body, size_t len)
+static void row(struct server *s, const struct wire_msg *m, const struct expect *e)
 {
 	struct wire_reader rd;
 	const char *kind;
 	size_t n;
 
-	wire_reader_init(&rd, body, len);
+	(void)e;
+	wire_reader_init(&rd, m->body, m->have);
 	if (s->inspection == NULL || wire_get_i16(&rd) != 3 || (kind = column(&rd, &n)) == NULL ||
 		n != 1)
 		return;
@@ -186,7 +187,7 @@ static enum relay_step failed(struct relay *r, const struct wire_msg *m, struct 
 	return RELAY_DROP;
 }
 
-const struct dest dest_inspect = {.error = failed};
+const struct dest dest_inspect = {.row = row, .error = failed};
 
 /* Is the setting one that has to be moved? Not what is reported, and not the login's own identity.
  */

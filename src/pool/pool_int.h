@@ -753,7 +753,6 @@ bool inspect_begin(struct server *s);
 unsigned inspect_asks(const struct server *s); /* enum sql_touch: of the question under way */
 /* Its answer may put settings of the start-up packet in force again: what comes next waits for it. */
 bool inspect_may_restore(const struct server *s);
-void inspect_row(struct server *s, const uint8_t *body, size_t len);
 void inspect_done(struct server *s);
 void inspect_free(struct server *s);
 /* For a statement that runs beside the client's server, at rest: under which settings? The last question may have failed. */
@@ -830,9 +829,6 @@ enum step copy_message(struct client *c, const struct wire_msg *m); /* CopyData,
 /* task.c */
 bool task_starts(struct task *t); /* it is about to be; false: it has ended instead */
 void task_start(struct task *t, struct server *s);
-void task_row(struct task *t, const uint8_t *body, size_t len);
-void task_notice(struct task *t, const uint8_t *body, size_t len);
-void task_event(struct task *t, const char *text);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
 void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */
 void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until); /* since when they wait, at most */

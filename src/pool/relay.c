@@ -94,7 +94,7 @@ static enum relay_step parameter_status(struct relay *r, const struct wire_msg *
 }
 
 /* What a function of the claimant's says to it, and to nobody else. */
-static bool is_event(struct server *s, const struct wire_msg *m)
+static bool is_event(struct server *s, const struct wire_msg *m, const struct expect *e)
 {
 	struct client *c = s->link;
 	struct wire_notice n;
@@ -106,8 +106,8 @@ static bool is_event(struct server *s, const struct wire_msg *m)
 		return false;
 	if (c != NULL)
 		c->icpt->event(c, n.message);
-	else if (s->task != NULL)
-		task_event(s->task, n.message);
+	else if (e != NULL && e->dest->event != NULL)
+		e->dest->event(s, n.message);
 	return true;
 }
 
@@ -115,13 +115,12 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 {
 	struct expect *e = expect_head(&r->s->expect);
 
-	if (is_event(r->s, m))
+	if (is_event(r->s, m, e))
 		return RELAY_DROP;
 	if (r->s->link != NULL && (e == NULL || e->dest->seen >= SEEN_NOTICES))
 		return RELAY_FORWARD;
-	if (e != NULL && e->dest == &dest_task && r->s->task != NULL && !r->s->settling &&
-		wire_complete(m))
-		task_notice(r->s->task, m->body, m->have);
+	if (e != NULL && e->dest->notice != NULL && wire_complete(m))
+		e->dest->notice(r->s, m);
 	if (log_enabled(LOG_LVL_DEBUG) && wire_complete(m)) {
 		struct wire_notice n;
 
@@ -132,56 +131,6 @@ static enum relay_step notice(struct relay *r, const struct wire_msg *m)
 }
 
 /* --- answers --- */
-
-static bool tag_is(const struct wire_msg *m, const char *tag)
-{
-	size_t n = strlen(tag) + 1;
-
-	return m->have == n && memcmp(m->body, tag, n) == 0;
-}
-
-/* Tags that tell what happened to the session or the transaction. */
-static void command_complete(struct server *s, const struct wire_msg *m)
-{
-	struct client *c = s->link;
-
-	switch (m->have > 0 ? m->body[0] : 0) {
-	case 'C':
-		if (s->copying && m->have > 5 && memcmp(m->body, "COPY ", 5) == 0)
-			copy_done(s);
-		if (c != NULL && tag_is(m, "COMMIT"))
-			c->tx_committed = true;
-		else if (c != NULL && tag_is(m, "COMMIT PREPARED") && c->icpt != NULL &&
-			 c->icpt->prepared_committed != NULL)
-			c->icpt->prepared_committed(c);
-		break;
-	case 'P':
-		if (c != NULL && tag_is(m, "PREPARE TRANSACTION"))
-			c->tx_committed = c->tx_failed =
-				true; /* what comes of it is not known yet */
-		break;
-	case 'D':
-		if (tag_is(m, "DISCARD ALL") || tag_is(m, "DEALLOCATE ALL")) {
-			server_forget_prepared(s);
-			sqlprep_forget(c, s);
-			if (c != NULL)
-				extq_forget_all(c);
-			if (m->body[1] == 'I') {
-				session_discarded(s);
-				if (c != NULL)
-					(void)!listen_unlisten_all(c);
-			}
-		}
-		break;
-	case 'R':
-		if (tag_is(m, "RESET")) {
-			s->extra_stale = s->extra != NULL;
-		} else if (c != NULL && tag_is(m, "ROLLBACK")) {
-			c->tx_failed = true; /* also of ROLLBACK TO: a COMMIT then outweighs it */
-		}
-		break;
-	}
-}
 
 /* What comes between the beginning and the end of an answer. */
 static bool is_part(uint8_t type)
@@ -251,8 +200,7 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 		return m->total <= EVENT_MAX;
 	case 'D':
 	case 'T':
-		return e != NULL && (e->dest == &dest_task || e->dest == &dest_replace ||
-					    e->dest == &dest_inspect);
+		return e != NULL && (e->dest->row != NULL || e->dest->answer != NULL);
 	default:
 		return false;
 	}
@@ -270,28 +218,17 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		return relay_ready(r, m, e);
 	if (fit == FIT_END && e->kind != EXPECT_CLOSE)
 		s->completed = true;
-	if (m->type == 'C' && !dest->apart)
-		command_complete(s, m);
 	if (m->type == 'G' && s->state == SERVER_FINISHING) {
 		server_close(s, "client left before its COPY", NULL);
 		return RELAY_GONE;
 	}
-	if (m->type == 'G')
-		copy_began(s);
-	if (m->type == '1' && e->arg != NULL && s->link != NULL && dest == &dest_client)
-		extq_confirm(s->link, e->arg, e->unnamed);
-	/* the rows of its own statement, not of the settings before it */
-	if (dest == &dest_task && m->type == 'D' && s->task != NULL &&
-		(e->kind == EXPECT_EXECUTE || e->final))
-		task_row(s->task, m->body, m->have);
-	if (dest == &dest_inspect && m->type == 'D')
-		inspect_row(s, m->body, m->have);
-	if (dest == &dest_replace && (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE))
-		return relay_replace_answer(r, m, e, fit == FIT_END);
-	/* what describes a replacement is for the client */
-	if (dest == &dest_replace && m->type == 'T' && !relay_replace_shows(e))
-		relay_replace_no_data(r);
-	else if (dest->seen == SEEN_ALL)
+	if (dest->note != NULL && (m->type == 'C' || m->type == '1' || m->type == 'G'))
+		dest->note(s, m, e);
+	if (dest->row != NULL && m->type == 'D')
+		dest->row(s, m, e);
+	if (dest->answer != NULL)
+		return dest->answer(r, m, e, fit == FIT_END);
+	if (dest->seen == SEEN_ALL)
 		relay_run_add(r, m->data, WIRE_HEADER + m->have);
 	if (fit == FIT_END)
 		relay_pop(r, true);
@@ -364,7 +301,7 @@ static void answered(struct relay *r)
 }
 
 /* What goes on to the client without a thought, by what the head waits for. A tag that tells
- * something about the session or the transaction does not: command_complete(). */
+ * something about the session or the transaction does not: the row's note. */
 static enum fit plain_fit(const struct wire_msg *m, enum expect_kind kind)
 {
 	switch (m->type) {

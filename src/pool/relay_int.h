@@ -68,7 +68,10 @@ void relay_batch_failed(struct relay *r);    /* ... and so do we */
 /* Whoever asked cannot go on: the server is closed. */
 enum relay_step relay_error_ends(struct relay *r, const struct wire_msg *m, bool client_too, const char *reason);
 
-/* dest.c: of an answer that is for the client */
+/* dest.c */
+/* Of any answer: what its tags tell of the session and the transaction. */
+void dest_note(struct server *s, const struct wire_msg *m, const struct expect *e);
+/* Of one that is for the client. */
 enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, struct expect *e);
 
 /* copy.c */
@@ -78,10 +81,7 @@ enum relay_step copy_refuse_stray(struct relay *r);
 bool copy_ended_by_error(struct server *s);
 
 /* relay_replace.c */
-enum relay_step relay_replace_answer(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);
 /* The replacement that the head belongs to; NULL: to none. */
-bool relay_replace_shows(const struct expect *e);
-void relay_replace_no_data(struct relay *r);
 struct replaced *relay_replaced(struct server *s);
 void relay_replace_error(struct relay *r, const struct wire_msg *m, struct replaced *rp);
 

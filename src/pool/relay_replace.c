@@ -81,7 +81,7 @@ static bool is_copy(const struct wire_msg *m)
 	return strchr("GHWdc", m->type) != NULL;
 }
 
-enum relay_step relay_replace_answer(
+static enum relay_step statement(
 	struct relay *r, const struct wire_msg *m, struct expect *e, bool end)
 {
 	struct replaced *rp = e->arg;
@@ -119,7 +119,7 @@ enum relay_step relay_replace_answer(
 }
 
 /* Does the client see its rows? */
-bool relay_replace_shows(const struct expect *e)
+static bool shows_rows(const struct expect *e)
 {
 	const struct replaced *rp = e->arg;
 
@@ -127,13 +127,31 @@ bool relay_replace_shows(const struct expect *e)
 }
 
 /* In place of the description of rows that it does not see. */
-void relay_replace_no_data(struct relay *r)
+static void emit_no_data(struct relay *r)
 {
 	struct buf b = BUF_INIT;
 
 	build_simple(&b, 'n');
 	relay_emit(r, &b);
 	buf_free(&b);
+}
+
+/* What describes a replacement is for the client. */
+static enum relay_step description(
+	struct relay *r, const struct wire_msg *m, const struct expect *e, bool end)
+{
+	if (m->type == 'T' && !shows_rows(e))
+		emit_no_data(r);
+	else
+		relay_run_add(r, m->data, WIRE_HEADER + m->have);
+	if (end)
+		relay_pop(r, true);
+	return RELAY_DONE;
+}
+
+static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct expect *e, bool end)
+{
+	return e->kind == EXPECT_DESCRIBE ? description(r, m, e, end) : statement(r, m, e, end);
 }
 
 /* --- errors --- */
@@ -262,4 +280,5 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m, struct repla
 	buf_free(&b);
 }
 
-const struct dest dest_replace = {.seen = SEEN_ALL, .error = dest_client_error};
+const struct dest dest_replace = {
+	.seen = SEEN_ALL, .note = dest_note, .answer = answer, .error = dest_client_error};

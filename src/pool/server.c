@@ -214,7 +214,7 @@ static enum relay_step reset_failed(struct relay *r, const struct wire_msg *m, s
 	return relay_error_ends(r, m, false, "reset failed");
 }
 
-const struct dest dest_reset = {.error = reset_failed};
+const struct dest dest_reset = {.note = dest_note, .error = reset_failed};
 
 /* --- prepared statements --- */
 

@@ -766,7 +766,8 @@ static enum relay_step vars_refused(struct relay *r, const struct wire_msg *m, s
 	return relay_error_ends(r, m, true, "settings refused");
 }
 
-const struct dest dest_vars = {.seen = SEEN_STATUS, .setup = true, .error = vars_refused};
+const struct dest dest_vars = {
+	.seen = SEEN_STATUS, .setup = true, .note = dest_note, .error = vars_refused};
 
 bool session_sync(struct client *c)
 {

@@ -270,16 +270,30 @@ void task_ready(struct server *s, bool final)
 	}
 }
 
-void task_row(struct task *t, const uint8_t *body, size_t len)
+/* The rows of its own statement, not of the settings before it. */
+static void row(struct server *s, const struct wire_msg *m, const struct expect *e)
 {
-	if (t->ops != NULL && t->ops->row != NULL)
-		t->ops->row(t->arg, body, len);
+	const struct task *t = s->task;
+
+	if (t != NULL && t->ops != NULL && t->ops->row != NULL &&
+		(e->kind == EXPECT_EXECUTE || e->final))
+		t->ops->row(t->arg, m->body, m->have);
 }
 
-void task_notice(struct task *t, const uint8_t *body, size_t len)
+static void notice(struct server *s, const struct wire_msg *m)
 {
-	if (t->ops != NULL && t->ops->notice != NULL)
-		t->ops->notice(t->arg, body, len);
+	const struct task *t = s->task;
+
+	if (t != NULL && t->ops != NULL && t->ops->notice != NULL && !s->settling)
+		t->ops->notice(t->arg, m->body, m->have);
+}
+
+static void event(struct server *s, const char *text)
+{
+	struct task *t = s->task;
+
+	if (t != NULL && intercept_queue != NULL && intercept_queue->task_event != NULL)
+		intercept_queue->task_event(t->pool, text, &t->events);
 }
 
 static void note_error(struct task *t, const uint8_t *body, size_t len)
@@ -308,13 +322,8 @@ static enum relay_step error(struct relay *r, const struct wire_msg *m, struct e
 	return RELAY_DROP;
 }
 
-const struct dest dest_task = {.error = error};
-
-void task_event(struct task *t, const char *text)
-{
-	if (intercept_queue != NULL && intercept_queue->task_event != NULL)
-		intercept_queue->task_event(t->pool, text, &t->events);
-}
+const struct dest dest_task = {
+	.note = dest_note, .row = row, .notice = notice, .event = event, .error = error};
 
 void task_end(struct task *t, const struct pg_error *err)
 {
