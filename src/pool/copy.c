@@ -182,8 +182,14 @@ enum relay_step copy_refuse_stray(struct relay *r)
 	return RELAY_GONE;
 }
 
+static void told(struct relay *r, bool final)
+{
+	(void) final;
+	r->s->copy_doubt = false;
+}
+
 const struct dest dest_copy = {
-	.seen = SEEN_STATUS, .outlives_batch = true, .error = dest_client_error};
+	.seen = SEEN_STATUS, .outlives_batch = true, .ready = told, .error = dest_client_error};
 
 /* Data with a Sync among it: if it is for a copy that fails, which Sync is answered is not known.
  */

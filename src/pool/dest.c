@@ -71,6 +71,18 @@ void dest_note(struct server *s, const struct wire_msg *m, const struct expect *
 		extq_confirm(s->link, e->arg, e->unnamed);
 }
 
+/* A SET, a RESET or a PREPARE counts when it is carried out. */
+static void ending(struct relay *r, struct expect *e)
+{
+	struct server *s = r->s;
+
+	if (e->kind != EXPECT_QUERY || s->link == NULL ||
+		(s->tx != 'I' && !sqlprep_is_effect(e->arg)))
+		return;
+	relay_run_flush(r);
+	session_apply(s, e->arg);
+}
+
 /* --- errors --- */
 
 static void count_error(const struct wire_msg *m)
@@ -153,7 +165,8 @@ enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, str
 
 /* --- the rows --- */
 
-const struct dest dest_client = {.seen = SEEN_ALL, .note = dest_note, .error = dest_client_error};
+const struct dest dest_client = {
+	.seen = SEEN_ALL, .note = dest_note, .ending = ending, .error = dest_client_error};
 
 /* What we prepare for a statement of the client's fails with it. */
 const struct dest dest_swallow = {.seen = SEEN_STATUS, .error = dest_client_error};

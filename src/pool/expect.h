@@ -62,6 +62,9 @@ struct dest {
 	void (*event)(struct server *s, const char *text);
 	/* Takes what the answer consists of, but ReadyForQuery. end: its last message. */
 	enum relay_step (*answer)(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);
+	/* ReadyForQuery: with the entry still there, if it has an arg; and when it is gone. */
+	void (*ending)(struct relay *r, struct expect *e);
+	void (*ready)(struct relay *r, bool final);
 	/* What follows from an ErrorResponse that has come in place of the answer. */
 	enum relay_step (*error)(struct relay *r, const struct wire_msg *m, struct expect *e);
 };

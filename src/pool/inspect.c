@@ -187,8 +187,6 @@ static enum relay_step failed(struct relay *r, const struct wire_msg *m, struct 
 	return RELAY_DROP;
 }
 
-const struct dest dest_inspect = {.row = row, .error = failed};
-
 /* Is the setting one that has to be moved? Not what is reported, and not the login's own identity.
  */
 static bool is_of_session(const struct server *s, const struct setting *st)
@@ -309,7 +307,7 @@ void inspect_free(struct server *s)
 	s->inspection = NULL;
 }
 
-void inspect_done(struct server *s)
+static void done(struct server *s)
 {
 	struct inspection *l = s->inspection;
 	struct client *c = s->link;
@@ -338,3 +336,12 @@ void inspect_done(struct server *s)
 	}
 	inspect_free(s);
 }
+
+static void ready(struct relay *r, bool final)
+{
+	(void) final;
+	relay_run_flush(r);
+	done(r->s);
+}
+
+const struct dest dest_inspect = {.row = row, .ready = ready, .error = failed};

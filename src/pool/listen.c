@@ -122,8 +122,6 @@ static enum relay_step refused(struct relay *r, const struct wire_msg *m, struct
 	return RELAY_GONE;
 }
 
-const struct dest dest_listen = {.seen = SEEN_STATUS, .error = refused};
-
 /* One query for all that is to be changed. */
 static void ask(struct listener *l)
 {
@@ -165,11 +163,13 @@ static void resume_waiting(struct listener *l)
 			client_again(li->client);
 }
 
-void listen_answered(struct server *s)
+static void answered(struct relay *r, bool final)
 {
+	struct server *s = r->s;
 	struct listener *l = s->pool->db->listener;
 	struct channel *ch, *tmp;
 
+	(void) final;
 	if (l == NULL || l->server != s)
 		return;
 	l->asking = false;
@@ -179,6 +179,8 @@ void listen_answered(struct server *s)
 	resume_waiting(l);
 	ask(l);
 }
+
+const struct dest dest_listen = {.seen = SEEN_STATUS, .ready = answered, .error = refused};
 
 void listen_ready(struct server *s)
 {

@@ -742,7 +742,6 @@ void listen_tx_end(struct client *c, bool committed); /* of a client that has `l
 void listen_flush(struct client *c);
 void listen_end(struct client *c);
 void listen_ready(struct server *s);
-void listen_answered(struct server *s);
 void listen_lost(struct server *s, const struct pg_error *why); /* may be NULL */
 void listen_wake(struct database *db); /* may have been paused or suspended */
 void listen_notified(struct server *s, const uint8_t *body, size_t len);
@@ -753,7 +752,6 @@ bool inspect_begin(struct server *s);
 unsigned inspect_asks(const struct server *s); /* enum sql_touch: of the question under way */
 /* Its answer may put settings of the start-up packet in force again: what comes next waits for it. */
 bool inspect_may_restore(const struct server *s);
-void inspect_done(struct server *s);
 void inspect_free(struct server *s);
 /* For a statement that runs beside the client's server, at rest: under which settings? The last question may have failed. */
 enum inspect_known { INSPECT_KNOWN, INSPECT_ASKED, INSPECT_UNKNOWN } inspect_insist(struct client *c);
@@ -830,7 +828,6 @@ enum step copy_message(struct client *c, const struct wire_msg *m); /* CopyData,
 bool task_starts(struct task *t); /* it is about to be; false: it has ended instead */
 void task_start(struct task *t, struct server *s);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
-void task_ready(struct server *s, bool final); /* a ReadyForQuery; final: of its statement */
 void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until); /* since when they wait, at most */
 void task_fail_late(struct pool *p, usec_t limit, usec_t now); /* that have waited for longer */
 

@@ -93,18 +93,6 @@ static void client_done(struct server *s)
 	client_ready(c, false);
 }
 
-/* As the server words them: what it did not report was the same to it, and is not set again. */
-static void settings_in_force(struct server *s)
-{
-	struct vars *v = &s->link->vars;
-
-	for (int i = 0; i < VAR_COUNT; i++)
-		if (v->v[i] != s->vars.v[i] && v->v[i] != NULL && s->vars.v[i] != NULL) {
-			istr_drop(&v->v[i]);
-			v->v[i] = istr_ref(s->vars.v[i]);
-		}
-}
-
 static enum relay_step refuse_block(struct relay *r)
 {
 	struct pg_error err;
@@ -113,18 +101,6 @@ static enum relay_step refuse_block(struct relay *r)
 	pg_error_set(&err, "0A000", "transaction blocks not allowed in statement pooling mode");
 	client_fatal(r->s->link, &err);
 	return RELAY_DROP;
-}
-
-/* What is left of the client's string is not carried out. */
-static bool part_failed(struct server *s, const struct expect *e)
-{
-	const struct replaced *rp = e->arg;
-
-	if (e->kind != EXPECT_QUERY || e->dest != &dest_replace || !rp->part || !rp->failed)
-		return false;
-	if (s->link != NULL)
-		s->link->string_at = STRING_FAILED;
-	return true;
 }
 
 /* A Sync that follows nothing, or a Close, ends no transaction. PostgreSQL 18 says so of one that a
@@ -149,7 +125,7 @@ enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct ex
 {
 	struct server *s = r->s;
 	const struct dest *dest = e->dest;
-	bool final = e->final || part_failed(s, e);
+	bool final;
 
 	if (!tells_status(m))
 		return RELAY_BAD;
@@ -157,11 +133,9 @@ enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct ex
 	/* a block of ours is none of the client's */
 	if (!dest->apart)
 		s->tx = (char)m->body[0];
-	if (dest == &dest_client && e->kind == EXPECT_QUERY && e->arg != NULL && s->link != NULL &&
-		(s->tx == 'I' || sqlprep_is_effect(e->arg))) {
-		relay_run_flush(r);
-		session_apply(s, e->arg);
-	}
+	if (e->arg != NULL && dest->ending != NULL)
+		dest->ending(r, e);
+	final = e->final;
 	if (s->discarded && s->link != NULL && s->tx == 'I') {
 		relay_run_flush(r); /* settings are reported in front of ReadyForQuery */
 		session_restore_discarded(s);
@@ -169,24 +143,9 @@ enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct ex
 	relay_pop(r, true);
 	if (s->expect.count == 0)
 		s->discarding = false;
-	if (dest == &dest_task) {
-		if (s->task != NULL)
-			task_ready(s, final);
-		return RELAY_DROP;
-	}
-	if (s->link != NULL && dest == &dest_vars) {
-		settings_in_force(s);
-		s->link->proven = true;
-	}
-	if (dest == &dest_inspect) {
-		relay_run_flush(r);
-		inspect_done(s);
-	}
-	if (dest == &dest_copy)
-		s->copy_doubt = false;
-	if (dest == &dest_listen)
-		listen_answered(s);
-	if (s->link != NULL && (dest == &dest_client || final)) {
+	if (dest->ready != NULL)
+		dest->ready(r, final);
+	if (s->link != NULL && (dest == &dest_client || (final && dest->seen != SEEN_NOTHING))) {
 		if (s->tx != 'I' && server_pool_mode(s) == POOL_MODE_STATEMENT)
 			return refuse_block(r);
 		if (s->link->listening != NULL && s->tx == 'I') {

@@ -154,6 +154,18 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	return e->kind == EXPECT_DESCRIBE ? description(r, m, e, end) : statement(r, m, e, end);
 }
 
+/* Where one of them has failed, what is left of the client's string is not carried out. */
+static void ending(struct relay *r, struct expect *e)
+{
+	const struct replaced *rp = e->arg;
+
+	if (e->kind != EXPECT_QUERY || !rp->part || !rp->failed)
+		return;
+	if (r->s->link != NULL)
+		r->s->link->string_at = STRING_FAILED;
+	e->final = true;
+}
+
 /* --- errors --- */
 
 struct replaced *relay_replaced(struct server *s)
@@ -280,5 +292,8 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m, struct repla
 	buf_free(&b);
 }
 
-const struct dest dest_replace = {
-	.seen = SEEN_ALL, .note = dest_note, .answer = answer, .error = dest_client_error};
+const struct dest dest_replace = {.seen = SEEN_ALL,
+	.note = dest_note,
+	.answer = answer,
+	.ending = ending,
+	.error = dest_client_error};

@@ -766,8 +766,29 @@ static enum relay_step vars_refused(struct relay *r, const struct wire_msg *m, s
 	return relay_error_ends(r, m, true, "settings refused");
 }
 
-const struct dest dest_vars = {
-	.seen = SEEN_STATUS, .setup = true, .note = dest_note, .error = vars_refused};
+/* As the server words them: what it did not report was the same to it, and is not set again. */
+static void vars_in_force(struct relay *r, bool final)
+{
+	struct server *s = r->s;
+	struct vars *v;
+
+	(void) final;
+	if (s->link == NULL)
+		return;
+	s->link->proven = true;
+	v = &s->link->vars;
+	for (int i = 0; i < VAR_COUNT; i++)
+		if (v->v[i] != s->vars.v[i] && v->v[i] != NULL && s->vars.v[i] != NULL) {
+			istr_drop(&v->v[i]);
+			v->v[i] = istr_ref(s->vars.v[i]);
+		}
+}
+
+const struct dest dest_vars = {.seen = SEEN_STATUS,
+	.setup = true,
+	.note = dest_note,
+	.ready = vars_in_force,
+	.error = vars_refused};
 
 bool session_sync(struct client *c)
 {

@@ -253,23 +253,6 @@ void task_start(struct task *t, struct server *s)
 		send_task(t, s);
 }
 
-static void finished(struct server *s);
-
-void task_ready(struct server *s, bool final)
-{
-	struct task *t = s->task;
-
-	if (final) {
-		finished(s);
-	} else if (s->settling && t->failed) {
-		/* they were refused: what is in force is not what we noted */
-		server_close(s, "settings refused", &t->err);
-	} else if (s->settling) {
-		s->settling = false;
-		send_task(t, s);
-	}
-}
-
 /* The rows of its own statement, not of the settings before it. */
 static void row(struct server *s, const struct wire_msg *m, const struct expect *e)
 {
@@ -322,9 +305,6 @@ static enum relay_step error(struct relay *r, const struct wire_msg *m, struct e
 	return RELAY_DROP;
 }
 
-const struct dest dest_task = {
-	.note = dest_note, .row = row, .notice = notice, .event = event, .error = error};
-
 void task_end(struct task *t, const struct pg_error *err)
 {
 	if (t->ops != NULL)
@@ -347,6 +327,31 @@ static void finished(struct server *s)
 	event_end(t, !t->failed);
 	task_end(t, t->failed ? &t->err : NULL);
 }
+
+static void ready(struct relay *r, bool final)
+{
+	struct server *s = r->s;
+	struct task *t = s->task;
+
+	if (t == NULL)
+		return;
+	if (final) {
+		finished(s);
+	} else if (s->settling && t->failed) {
+		/* they were refused: what is in force is not what we noted */
+		server_close(s, "settings refused", &t->err);
+	} else if (s->settling) {
+		s->settling = false;
+		send_task(t, s);
+	}
+}
+
+const struct dest dest_task = {.note = dest_note,
+	.row = row,
+	.notice = notice,
+	.event = event,
+	.ready = ready,
+	.error = error};
 
 void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until)
 {
