@@ -143,14 +143,15 @@ void copy_failed(struct server *s)
 		s->link->skip_to_sync = true;
 	if (s->expect.count == (query ? 1u : 0u))
 		s->unsynced = true;
-	s->copy_doubt = true;
+	s->unasked = &dest_copy;
 }
 
-bool copy_ask(struct server *s)
+/* false: closed */
+static bool ask(struct server *s)
 {
 	struct buf b = BUF_INIT;
 
-	s->copy_doubt = true;
+	s->unasked = &dest_copy;
 	s->unsynced = false;
 	build_simple(&b, 'S');
 	build_close(&b, 'S', "qb_own");
@@ -166,7 +167,7 @@ bool copy_is_refused(const struct server *s, const struct wire_msg *m)
 {
 	struct wire_notice n;
 
-	if (!s->copying || !s->copy_doubt || s->link == NULL)
+	if (!s->copying || !copy_is_doubted(s) || s->link == NULL)
 		return false;
 	wire_read_notice(m->body, m->have, &n);
 	return strcmp(n.sqlstate, "08P01") == 0;
@@ -182,14 +183,31 @@ enum relay_step copy_refuse_stray(struct relay *r)
 	return RELAY_GONE;
 }
 
-static void told(struct relay *r, bool final)
+/* ReadyForQuery to a Sync that was sent in a copy which had failed, or to ours behind it. */
+static enum relay_step stray(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
-	(void) final;
-	r->s->copy_doubt = false;
+	if (m->type != 'Z' || (e != NULL && e->kind != EXPECT_CLOSE))
+		return RELAY_BAD;
+	return relay_ready_in_doubt(r, m, e);
 }
 
-const struct dest dest_copy = {
-	.seen = SEEN_STATUS, .outlives_batch = true, .ready = told, .error = dest_client_error};
+static void told(struct relay *r, bool last)
+{
+	(void)last;
+	r->s->unasked = NULL;
+}
+
+static void rest(struct server *s)
+{
+	(void)ask(s);
+}
+
+const struct dest dest_copy = {.seen = SEEN_STATUS,
+	.outlives_batch = true,
+	.ready = told,
+	.error = dest_client_error,
+	.stray = stray,
+	.rest = rest};
 
 /* Data with a Sync among it: if it is for a copy that fails, which Sync is answered is not known.
  */
@@ -216,7 +234,7 @@ bool copy_holds(struct client *c, uint8_t type)
 
 	if (type == 'X')
 		return false;
-	if (s->copy_doubt) {
+	if (copy_is_doubted(s)) {
 		client_move(c, CLIENT_BARRIER);
 		return true;
 	}
@@ -226,7 +244,7 @@ bool copy_holds(struct client *c, uint8_t type)
 		return !c->skip_to_sync && is_mixed(s) && !local_barrier(c);
 	/* the end of the session, unless the copy has failed and we do not know yet */
 	s->copy_stray = type;
-	if (copy_ask(s))
+	if (ask(s))
 		client_move(c, CLIENT_BARRIER);
 	return true;
 }

@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 struct expect;
+struct pg_error;
 struct relay;
 struct server;
 struct wire_msg;
@@ -64,9 +65,17 @@ struct dest {
 	enum relay_step (*answer)(struct relay *r, const struct wire_msg *m, struct expect *e, bool end);
 	/* ReadyForQuery: with the entry still there, if it has an arg; and when it is gone. */
 	void (*ending)(struct relay *r, struct expect *e);
-	void (*ready)(struct relay *r, bool final);
+	void (*ready)(struct relay *r, bool last);
 	/* What follows from an ErrorResponse that has come in place of the answer. */
 	enum relay_step (*error)(struct relay *r, const struct wire_msg *m, struct expect *e);
+	/* What fits no answer; e NULL: nothing is expected, and the server is `unasked` for this row. */
+	enum relay_step (*stray)(struct relay *r, const struct wire_msg *m, struct expect *e);
+	/* Of a server that is `unasked` for this row. Nothing is expected any more; it has logged in; a
+	 * notification has come; it is closed (why may be NULL). */
+	void (*rest)(struct server *s);
+	void (*up)(struct server *s);
+	void (*notified)(struct server *s, const struct wire_msg *m);
+	void (*lost)(struct server *s, const struct pg_error *why);
 };
 extern const struct dest dest_client; /* forwarded */
 extern const struct dest dest_swallow; /* ours; an error in it belongs to the client's statement all the same */

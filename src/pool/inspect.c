@@ -337,9 +337,9 @@ static void done(struct server *s)
 	inspect_free(s);
 }
 
-static void ready(struct relay *r, bool final)
+static void ready(struct relay *r, bool last)
 {
-	(void) final;
+	(void)last;
 	relay_run_flush(r);
 	done(r->s);
 }

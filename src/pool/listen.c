@@ -163,13 +163,13 @@ static void resume_waiting(struct listener *l)
 			client_again(li->client);
 }
 
-static void answered(struct relay *r, bool final)
+static void answered(struct relay *r, bool last)
 {
 	struct server *s = r->s;
 	struct listener *l = s->pool->db->listener;
 	struct channel *ch, *tmp;
 
-	(void) final;
+	(void)last;
 	if (l == NULL || l->server != s)
 		return;
 	l->asking = false;
@@ -180,9 +180,7 @@ static void answered(struct relay *r, bool final)
 	ask(l);
 }
 
-const struct dest dest_listen = {.seen = SEEN_STATUS, .ready = answered, .error = refused};
-
-void listen_ready(struct server *s)
+static void up(struct server *s)
 {
 	if (s->pool->db->listener != NULL && s->pool->db->listener->server == s)
 		ask(s->pool->db->listener);
@@ -196,7 +194,7 @@ static bool connect_listener(struct listener *l, struct pool *p)
 		return true;
 	if (route_stopped(l->db))
 		return true; /* the client waits: listen_wake() */
-	l->server = server_launch_listener(p);
+	l->server = server_launch_for(p, &dest_listen);
 	return l->server != NULL;
 }
 
@@ -214,7 +212,7 @@ void listen_wake(struct database *db)
 }
 
 /* The connection is gone: what it would have told cannot be told any more. */
-void listen_lost(struct server *s, const struct pg_error *why)
+static void lost(struct server *s, const struct pg_error *why)
 {
 	struct listener *l = s->pool->db->listener;
 	struct listening *li, *tmp;
@@ -513,7 +511,7 @@ static void deliver(struct client *c, int32_t pid, const char *name, const char 
 		listen_flush(c);
 }
 
-void listen_notified(struct server *s, const uint8_t *body, size_t len)
+static void notified(struct server *s, const struct wire_msg *m)
 {
 	struct listener *l = s->pool->db->listener;
 	struct listening *li, *tmp;
@@ -522,7 +520,7 @@ void listen_notified(struct server *s, const uint8_t *body, size_t len)
 	const char *name, *payload;
 	int32_t pid;
 
-	wire_reader_init(&rd, body, len);
+	wire_reader_init(&rd, m->body, m->have);
 	pid = wire_get_i32(&rd);
 	name = wire_get_cstr(&rd, NULL);
 	payload = wire_get_cstr(&rd, NULL);
@@ -536,3 +534,10 @@ void listen_notified(struct server *s, const uint8_t *body, size_t len)
 				break;
 			}
 }
+
+const struct dest dest_listen = {.seen = SEEN_STATUS,
+	.ready = answered,
+	.error = refused,
+	.up = up,
+	.notified = notified,
+	.lost = lost};

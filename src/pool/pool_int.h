@@ -290,7 +290,6 @@ struct server {
 	bool discarded : 1;    /* session pooling: DISCARD ALL was carried out, what it did to `vars` is to come */
 	bool vars_stale : 1;   /* session pooling: a RESET has ended some of `vars` */
 	bool extra_stale : 1;  /* a RESET may have ended some of `extra` */
-	bool for_listen : 1;   /* becomes LISTENING when it has logged in */
 	bool alone : 1;        /* only `holder` has ever held it */
 	bool settling : 1;     /* its client or task waits until its settings are in force */
 	bool reset_seen : 1;   /* with `touched`: by something that may take settings back */
@@ -303,7 +302,6 @@ struct server {
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool copying : 1;      /* CopyInResponse seen, its CommandComplete or error is to come */
-	bool copy_doubt : 1;   /* a copy has failed, or may have: how many Syncs were answered since is being asked for */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool served : 1;       /* somebody has had it */
 	bool completed : 1;    /* something but a Close was answered, or refused, since the last ReadyForQuery */
@@ -314,7 +312,7 @@ struct server {
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
 	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
-	uint8_t copy_stray;    /* with copy_doubt: type of the message that the client sent in a copy that had not failed; or 0 */
+	uint8_t copy_stray;    /* with copy_is_doubted(): type of the message that the client sent in a copy that had not failed; or 0 */
 	uint8_t touched_behind; /* ... at most, behind what is outstanding */
 	uint32_t unnamed_touches; /* with unnamed_raw */
 	uint32_t pass_left;
@@ -328,6 +326,7 @@ struct server {
 	unsigned n_kinds; /* of tasks, whose affinity is to it: affinity.c */
 	struct server_login *login;
 	struct expect_ring expect;
+	const struct dest *unasked; /* for whom messages are that belong to no answer: the listener's, a copy's in doubt; or NULL */
 	struct sprep *prepared;     /* hash by pstmt */
 	struct sprep *prepared_lru;
 	unsigned n_prepared;        /* those that are sent */
@@ -741,10 +740,7 @@ bool listen_unlisten_all(struct client *c); /* as UNLISTEN *; false: closed */
 void listen_tx_end(struct client *c, bool committed); /* of a client that has `listening` */
 void listen_flush(struct client *c);
 void listen_end(struct client *c);
-void listen_ready(struct server *s);
-void listen_lost(struct server *s, const struct pg_error *why); /* may be NULL */
 void listen_wake(struct database *db); /* may have been paused or suspended */
-void listen_notified(struct server *s, const uint8_t *body, size_t len);
 void listen_free(struct database *db);
 
 /* inspect.c */
@@ -764,7 +760,7 @@ enum step local_session_execute(struct client *c, const char *sql);
 /* server.c */
 extern struct server_list server_dead;
 struct server *server_launch(struct pool *p);
-struct server *server_launch_listener(struct pool *p);
+struct server *server_launch_for(struct pool *p, const struct dest *unasked); /* it belongs to that row for good */
 struct server *server_adopt(struct pool *p); /* of another process: LOGIN, without a connection yet; NULL: memory */
 void server_move(struct server *s, enum server_state to);
 void server_close(struct server *s, const char *reason, const struct pg_error *for_client);
@@ -816,10 +812,14 @@ extern const struct conn_ops server_ops; /* messages of a server that has logged
 void relay_settle(struct server *s);     /* the client has sent the rest of a message */
 
 /* copy.c: which Syncs a server answers that was sent them in a COPY FROM STDIN */
+/* One has failed, or may have: how many Syncs were answered since is being asked for. */
+static inline bool copy_is_doubted(const struct server *s)
+{
+	return s->unasked == &dest_copy;
+}
 void copy_began(struct server *s); /* CopyInResponse */
 void copy_done(struct server *s);  /* CommandComplete of COPY */
 void copy_failed(struct server *s);   /* it was so; the statement is off `expect`, unless it is a Query */
-bool copy_ask(struct server *s);      /* false: closed */
 bool copy_holds(struct client *c, uint8_t type); /* the message may not be sent now: the client waits, or is dead */
 enum step copy_sync(struct client *c, const struct wire_msg *m);
 enum step copy_message(struct client *c, const struct wire_msg *m); /* CopyData, CopyDone, CopyFail; something is outstanding */

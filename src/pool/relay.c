@@ -195,7 +195,7 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 	case '1':
 		return true;
 	case 'A':
-		return e == NULL || e->dest == &dest_listen;
+		return e == NULL || e->dest->notified != NULL;
 	case 'N':
 		return m->total <= EVENT_MAX;
 	case 'D':
@@ -213,7 +213,7 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	enum fit fit = fits((enum expect_kind)e->kind, m->type);
 
 	if (fit == FIT_NO)
-		return RELAY_BAD;
+		return dest->stray != NULL ? dest->stray(r, m, e) : RELAY_BAD;
 	if (m->type == 'Z')
 		return relay_ready(r, m, e);
 	if (fit == FIT_END && e->kind != EXPECT_CLOSE)
@@ -238,6 +238,7 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 static enum relay_step message(struct relay *r, const struct wire_msg *m)
 {
 	struct expect *e = expect_head(&r->s->expect);
+	const struct dest *unasked = r->s->unasked;
 
 	if (needs_whole(m, e) && !wire_complete(m))
 		return m->total > CONTROL_MAX && m->type != 'D' ? RELAY_BAD : RELAY_MORE;
@@ -249,21 +250,19 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 	case 'E':
 		return relay_error(r, m);
 	case 'A':
-		if (r->s->state == SERVER_LISTENING)
-			listen_notified(r->s, m->body, m->have);
+		if (unasked != NULL && unasked->notified != NULL)
+			unasked->notified(r->s, m);
 		/* a channel that some client listened on is nobody's in transaction pooling */
 		return r->s->link != NULL && (server_keeps_session(r->s) ||
 						     (r->s->link->pins & SQL_TOUCH_LISTEN) != 0)
 			       ? RELAY_FORWARD
 			       : RELAY_DROP;
-	case 'Z':
-		if (e == NULL ? r->s->copy_doubt : e->dest == &dest_copy && e->kind == EXPECT_CLOSE)
-			return relay_ready_in_doubt(r, m, e);
-		break;
 	default:
 		break;
 	}
-	return e != NULL ? answer(r, m, e) : RELAY_BAD;
+	if (e != NULL)
+		return answer(r, m, e);
+	return unasked != NULL && unasked->stray != NULL ? unasked->stray(r, m, NULL) : RELAY_BAD;
 }
 
 /* --- the loop over what has come --- */

@@ -37,8 +37,8 @@ void relay_rest(struct relay *r)
 		return;
 	if (s->tx == 'I')
 		s->dialect_doubt = false; /* all changes have been reported */
-	if (s->copy_doubt) {
-		(void)copy_ask(s);
+	if (s->unasked != NULL && s->unasked->rest != NULL) {
+		s->unasked->rest(s);
 		return;
 	}
 	if (s->settling) {

@@ -67,13 +67,13 @@ struct server *server_adopt(struct pool *p)
 	return s;
 }
 
-static struct server *launch(struct pool *p, bool for_listen)
+struct server *server_launch_for(struct pool *p, const struct dest *unasked)
 {
 	struct server *s = server_adopt(p);
 
 	if (s == NULL)
 		return NULL;
-	s->for_listen = for_listen;
+	s->unasked = unasked;
 	if (!server_login_start(s)) {
 		server_close(s, "out of memory", NULL);
 		return NULL;
@@ -83,12 +83,7 @@ static struct server *launch(struct pool *p, bool for_listen)
 
 struct server *server_launch(struct pool *p)
 {
-	return launch(p, false);
-}
-
-struct server *server_launch_listener(struct pool *p)
-{
-	return launch(p, true);
+	return server_launch_for(p, NULL);
 }
 
 const char *server_prefix(const struct server *s)
@@ -153,8 +148,8 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	affinity_lost(s);
 	if (p->for_inspection == s)
 		p->for_inspection = NULL;
-	if (s->for_listen)
-		listen_lost(s, for_client);
+	if (s->unasked != NULL && s->unasked->lost != NULL)
+		s->unasked->lost(s, for_client);
 	pool_mark_ready(p);
 	s->task = NULL;
 	if (t != NULL) {
@@ -614,7 +609,8 @@ void server_release(struct server *s)
 		return;
 	}
 	s->throttled = s->discarding = s->settling = s->dialect_doubt = false;
-	s->copying = s->copy_doubt = false;
+	s->copying = false;
+	s->unasked = NULL;
 	s->vars_stale = s->discarded = false;
 	session_released(s);
 	s->mode = POOL_MODE_UNSET;

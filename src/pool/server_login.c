@@ -343,9 +343,9 @@ static void become_ready(struct server *s)
 	server_login_free(s);
 	conn_set_ops(s->conn, &server_ops, s);
 	s->idle_since = loop_now();
-	if (s->for_listen) {
+	if (s->unasked != NULL) {
 		server_move(s, SERVER_LISTENING);
-		listen_ready(s);
+		s->unasked->up(s);
 		return;
 	}
 	say_first(s);

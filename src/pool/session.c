@@ -767,12 +767,12 @@ static enum relay_step vars_refused(struct relay *r, const struct wire_msg *m, s
 }
 
 /* As the server words them: what it did not report was the same to it, and is not set again. */
-static void vars_in_force(struct relay *r, bool final)
+static void vars_in_force(struct relay *r, bool last)
 {
 	struct server *s = r->s;
 	struct vars *v;
 
-	(void) final;
+	(void)last;
 	if (s->link == NULL)
 		return;
 	s->link->proven = true;

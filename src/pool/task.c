@@ -328,14 +328,14 @@ static void finished(struct server *s)
 	task_end(t, t->failed ? &t->err : NULL);
 }
 
-static void ready(struct relay *r, bool final)
+static void ready(struct relay *r, bool last)
 {
 	struct server *s = r->s;
 	struct task *t = s->task;
 
 	if (t == NULL)
 		return;
-	if (final) {
+	if (last) {
 		finished(s);
 	} else if (s->settling && t->failed) {
 		/* they were refused: what is in force is not what we noted */
