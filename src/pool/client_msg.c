@@ -148,7 +148,16 @@ static enum relay_step fail_done(struct relay *r, const struct wire_msg *m, stru
 	return RELAY_DROP;
 }
 
-const struct dest dest_fail = {.seen = SEEN_STATUS, .error = fail_done};
+static void fail_free(struct server *s, struct expect *e, bool ok)
+{
+	(void)s;
+	(void)ok;
+	buf_free(e->arg);
+	mem_free(e->arg);
+	e->arg = NULL;
+}
+
+const struct dest dest_fail = {.seen = SEEN_STATUS, .error = fail_done, .free = fail_free};
 
 /* The server's transaction has to fail too; our error leaves in the place of its own. */
 static enum step fail_on_server(struct client *c, struct buf *b, bool simple)

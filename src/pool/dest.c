@@ -165,8 +165,11 @@ enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, str
 
 /* --- the rows --- */
 
-const struct dest dest_client = {
-	.seen = SEEN_ALL, .note = dest_note, .ending = ending, .error = dest_client_error};
+const struct dest dest_client = {.seen = SEEN_ALL,
+	.may_begin = 1u << EXPECT_QUERY,
+	.note = dest_note,
+	.ending = ending,
+	.error = dest_client_error};
 
 /* What we prepare for a statement of the client's fails with it. */
 const struct dest dest_swallow = {.seen = SEEN_STATUS, .error = dest_client_error};

@@ -54,6 +54,7 @@ struct dest {
 	bool setup;          /* puts in force on a server what its client has: the client knows that */
 	bool apart;          /* in a block of its own: neither tags nor status tell anything of the session */
 	bool outlives_batch; /* an error before it does not skip it */
+	uint16_t may_begin;  /* bits of enum expect_kind: what it answers may open a block */
 	/* Each may be NULL, but for error. */
 	/* CommandComplete, ParseComplete, CopyInResponse: what is known changes. */
 	void (*note)(struct server *s, const struct wire_msg *m, const struct expect *e);
@@ -70,6 +71,8 @@ struct dest {
 	enum relay_step (*error)(struct relay *r, const struct wire_msg *m, struct expect *e);
 	/* What fits no answer; e NULL: nothing is expected, and the server is `unasked` for this row. */
 	enum relay_step (*stray)(struct relay *r, const struct wire_msg *m, struct expect *e);
+	/* Ends e->arg, which is not NULL; the row has none: by its kind. ok: the answer came without error. */
+	void (*free)(struct server *s, struct expect *e, bool ok);
 	/* Of a server that is `unasked` for this row. Nothing is expected any more; it has logged in; a
 	 * notification has come; it is closed (why may be NULL). */
 	void (*rest)(struct server *s);

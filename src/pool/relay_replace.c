@@ -292,8 +292,19 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m, struct repla
 	buf_free(&b);
 }
 
+static void free_replaced(struct server *s, struct expect *e, bool ok)
+{
+	struct replaced *rp = e->arg;
+
+	e->arg = NULL;
+	replaced_free(&rp, s->link, ok);
+}
+
+/* Among them is the BEGIN that a client has executed. */
 const struct dest dest_replace = {.seen = SEEN_ALL,
+	.may_begin = 1u << EXPECT_QUERY | 1u << EXPECT_DESCRIBE | 1u << EXPECT_EXECUTE,
 	.note = dest_note,
 	.answer = answer,
 	.ending = ending,
-	.error = dest_client_error};
+	.error = dest_client_error,
+	.free = free_replaced};

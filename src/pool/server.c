@@ -319,8 +319,7 @@ static bool block_in_doubt(struct server *s)
 	for (unsigned i = 0; i < s->expect.count; i++) {
 		const struct expect *e = expect_at(&s->expect, i);
 
-		if ((e->kind == EXPECT_QUERY && e->dest == &dest_client) ||
-			(e->kind <= EXPECT_SYNC && e->dest == &dest_replace))
+		if ((e->dest->may_begin & 1u << e->kind) != 0)
 			return true;
 	}
 	return false;
@@ -423,6 +422,18 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, const struct dest *d
 	return server_send(s, &b);
 }
 
+/* The answer to a Parse or a Close has come, or was skipped. Takes the reference. */
+static void statement_answered(struct server *s, const struct expect *e, struct pstmt *p, bool ok)
+{
+	if (!e->unnamed)
+		sprep_answered(s, p, e->kind == EXPECT_PARSE, ok);
+	else if (s->unnamed == p && ok)
+		s->unnamed_there = true;
+	else if (s->unnamed == p)
+		server_drop_unnamed(s);
+	pstmt_drop(&p);
+}
+
 /* What an entry owns. ok: its answer came without error. */
 void server_expect_free(struct server *s, struct expect *e, bool ok)
 {
@@ -430,31 +441,36 @@ void server_expect_free(struct server *s, struct expect *e, bool ok)
 
 	if (arg == NULL)
 		return;
-	if (e->kind == EXPECT_QUERY && (e->dest == &dest_client || e->dest == &dest_prepare)) {
+	if (e->dest->free != NULL) {
+		e->dest->free(s, e, ok);
+		return;
+	}
+	switch ((enum expect_kind)e->kind) {
+	case EXPECT_QUERY:
 		istr_drop((struct istr **)&e->arg);
-		return;
-	}
-	if (e->kind == EXPECT_PARSED || e->kind == EXPECT_CLOSED) {
+		break;
+	case EXPECT_PARSED:
+	case EXPECT_CLOSED:
 		extq_local_done(s->link, e, ok);
-		return;
-	}
-	e->arg = NULL;
-	if (e->kind == EXPECT_LOCAL || e->dest == &dest_fail) {
+		break;
+	case EXPECT_LOCAL:
 		buf_free(arg);
 		mem_free(arg);
-	} else if (e->dest == &dest_replace &&
-		   (e->kind == EXPECT_QUERY || e->kind == EXPECT_EXECUTE ||
-			   e->kind == EXPECT_DESCRIBE)) {
-		replaced_free((struct replaced **)&arg, s->link, ok);
-	} else if (e->kind == EXPECT_PARSE || e->kind == EXPECT_CLOSE) {
-		if (!e->unnamed)
-			sprep_answered(s, arg, e->kind == EXPECT_PARSE, ok);
-		else if (s->unnamed == arg && ok)
-			s->unnamed_there = true;
-		else if (s->unnamed == arg)
-			server_drop_unnamed(s);
-		pstmt_drop((struct pstmt **)&arg);
+		break;
+	case EXPECT_PARSE:
+	case EXPECT_CLOSE:
+		statement_answered(s, e, arg, ok);
+		break;
+	case EXPECT_FUNCTION:
+	case EXPECT_BIND:
+	case EXPECT_DESCRIBE:
+	case EXPECT_EXECUTE:
+	case EXPECT_SYNC:
+	case EXPECT_COPY_DATA:
+	case EXPECT_COPY_END:
+		break;
 	}
+	e->arg = NULL;
 }
 
 /* --- the reaper --- */

@@ -381,7 +381,15 @@ static enum relay_step not_prepared(struct relay *r, const struct wire_msg *m, s
 	return RELAY_DROP;
 }
 
-const struct dest dest_prepare = {.setup = true, .apart = true, .error = not_prepared};
+static void free_name(struct server *s, struct expect *e, bool ok)
+{
+	(void)s;
+	(void)ok;
+	istr_drop((struct istr **)&e->arg);
+}
+
+const struct dest dest_prepare = {
+	.setup = true, .apart = true, .error = not_prepared, .free = free_name};
 
 /* --- what the server says --- */
 
