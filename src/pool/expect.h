@@ -113,11 +113,15 @@ bool expect_grow(struct expect_ring *r); /* false: memory, or too long */
 void expect_shrink(struct expect_ring *r);
 static inline bool expect_push(struct expect_ring *r, enum expect_kind kind, const struct dest *dest, void *arg)
 {
+	struct expect *e;
+
 	if (r->count == r->cap && !expect_grow(r))
 		return false;
-	r->e[(r->head + r->count) & (r->cap - 1u)] =
-		(struct expect){.dest = dest, .arg = arg, .kind = (uint8_t)kind};
-	r->count++;
+	e = &r->e[(r->head + r->count++) & (r->cap - 1u)];
+	e->dest = dest;
+	e->arg = arg;
+	e->kind = (uint8_t)kind;
+	e->unnamed = e->final = false;
 	return true;
 }
 static inline struct expect *expect_at(struct expect_ring *r, unsigned i)

@@ -37,18 +37,21 @@ static inline void relay_run_add(struct relay *r, const uint8_t *p, size_t n)
 	r->to = p + n;
 }
 
-/* The head has its answer. */
+/* The head has its answer. What it owns is ended when it is off: that may send something. */
 static inline void relay_pop(struct relay *r, bool ok)
 {
-	struct server *s = r->s;
-	struct expect e = *expect_head(&s->expect);
+	struct expect_ring *ring = &r->s->expect;
+	const struct expect *e = &ring->e[ring->head];
 
-	s->expect.head = (uint16_t)((s->expect.head + 1u) & (s->expect.cap - 1u));
-	s->expect.count--;
-	if (e.kind == EXPECT_SYNC)
-		s->batch_now++;
-	if (e.arg != NULL)
-		server_expect_free(s, &e, ok);
+	if (e->kind == EXPECT_SYNC)
+		r->s->batch_now++;
+	ring->head = (uint16_t)((ring->head + 1u) & (ring->cap - 1u));
+	ring->count--;
+	if (e->arg != NULL) {
+		struct expect off = *e;
+
+		server_expect_free(r->s, &off, ok);
+	}
 }
 
 /* relay.c */
