@@ -247,7 +247,7 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 static void release_unused(struct server *s)
 {
 	if (s->expect.count == 0 && s->pass_left == 0 && s->tx == 'I' && !s->unsynced &&
-		!s->copy_in && !server_keeps_session(s) && !session_holds(s))
+		!copy_takes_data(s) && !server_keeps_session(s) && !session_holds(s))
 		server_release(s);
 }
 
@@ -329,10 +329,9 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 		client_ready(c, true);
 		return STEP_NEXT;
 	}
-	if (s->copy_in)
+	if (copy_takes_data(s))
 		return copy_sync(c, m);
 	s->unsynced = false;
-	s->flushed = false;
 	if (!client_expect(c, EXPECT_SYNC, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);

@@ -72,6 +72,12 @@ static void keep_one_sync(struct server *s)
 	(void)expect_push(&s->expect, EXPECT_SYNC, &dest_client, NULL);
 }
 
+void copy_forget(struct server *s)
+{
+	s->copy.state = COPY_NONE;
+	s->unasked = NULL;
+}
+
 void copy_began(struct server *s)
 {
 	bool data = true, synced = false;
@@ -89,8 +95,7 @@ void copy_began(struct server *s)
 			synced |= e->kind == EXPECT_SYNC || e->kind == EXPECT_QUERY ||
 				  e->kind == EXPECT_FUNCTION;
 	}
-	s->copying = true;
-	s->copy_in = data;
+	s->copy.state = data ? COPY_DATA : COPY_ENDING;
 	if (!synced && expect_head(&s->expect)->kind != EXPECT_QUERY)
 		s->unsynced = true;
 	if (is_all_data(s))
@@ -102,9 +107,9 @@ void copy_began(struct server *s)
 
 void copy_done(struct server *s)
 {
-	if (s->copying)
+	if (s->copy.state != COPY_NONE)
 		drop_from(s, 1, true);
-	s->copying = false;
+	s->copy.state = COPY_NONE;
 }
 
 /* An error ends the statement at the head of `expect`: may Syncs behind it go unanswered? */
@@ -112,7 +117,7 @@ static bool is_in_doubt(struct server *s)
 {
 	bool synced = false, data = true;
 
-	for (unsigned i = 1; s->copying && i < s->expect.count; i++) {
+	for (unsigned i = 1; s->copy.state != COPY_NONE && i < s->expect.count; i++) {
 		const struct expect *e = expect_at(&s->expect, i);
 
 		if (e->dest == &dest_copy)
@@ -129,7 +134,7 @@ bool copy_ended_by_error(struct server *s)
 {
 	bool doubt = !s->fatal_seen && is_in_doubt(s);
 
-	s->copy_in = s->copying = false;
+	s->copy.state = COPY_NONE;
 	return doubt;
 }
 
@@ -167,7 +172,7 @@ bool copy_is_refused(const struct server *s, const struct wire_msg *m)
 {
 	struct wire_notice n;
 
-	if (!s->copying || !copy_is_doubted(s) || s->link == NULL)
+	if (s->copy.state == COPY_NONE || !copy_is_doubted(s) || s->link == NULL)
 		return false;
 	wire_read_notice(m->body, m->have, &n);
 	return strcmp(n.sqlstate, "08P01") == 0;
@@ -179,7 +184,7 @@ enum relay_step copy_refuse_stray(struct relay *r)
 {
 	relay_run_flush(r);
 	(void)client_protocol_error(r->s->link,
-		"unexpected message type 0x%02X during COPY from stdin", r->s->copy_stray);
+		"unexpected message type 0x%02X during COPY from stdin", r->s->copy.stray);
 	return RELAY_GONE;
 }
 
@@ -240,10 +245,10 @@ bool copy_holds(struct client *c, uint8_t type)
 	}
 	if (strchr("dcfHS", type) != NULL)
 		return false;
-	if (!s->copy_in)
+	if (!copy_takes_data(s))
 		return !c->skip_to_sync && is_mixed(s) && !local_barrier(c);
 	/* the end of the session, unless the copy has failed and we do not know yet */
-	s->copy_stray = type;
+	s->copy.stray = type;
 	if (ask(s))
 		client_move(c, CLIENT_BARRIER);
 	return true;
@@ -268,7 +273,8 @@ enum step copy_message(struct client *c, const struct wire_msg *m)
 	if (m->type != 'd') {
 		if (!client_expect(c, EXPECT_COPY_END, &dest_client, NULL))
 			return STEP_END;
-		s->copy_in = false;
+		if (copy_takes_data(s))
+			s->copy.state = COPY_ENDING;
 	} else if (last->kind != EXPECT_COPY_DATA &&
 		   !client_expect(c, EXPECT_COPY_DATA, &dest_client, NULL)) {
 		return STEP_END;

@@ -25,7 +25,7 @@ static void note_tag(struct server *s, const struct wire_msg *m)
 
 	switch (m->have > 0 ? m->body[0] : 0) {
 	case 'C':
-		if (s->copying && m->have > 5 && memcmp(m->body, "COPY ", 5) == 0)
+		if (m->have > 5 && memcmp(m->body, "COPY ", 5) == 0)
 			copy_done(s);
 		if (c != NULL && tag_is(m, "COMMIT"))
 			c->tx_committed = true;

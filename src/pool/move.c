@@ -34,7 +34,7 @@ static bool server_can_go(const struct server *s)
 	       s->pool->startup == NULL && s->tx == 'I' && s->expect.count == 0 &&
 	       s->pass_left == 0 && !s->unsynced && !s->settling && s->inspection == NULL &&
 	       s->touched == 0 && s->cancels == 0 && !s->close_needed && s->unasked == NULL &&
-	       !s->copying && !s->discarded && s->task == NULL &&
+	       s->copy.state == COPY_NONE && !s->discarded && s->task == NULL &&
 	       conn_pending_output(s->conn) == 0 && conn_pending_input(s->conn) == 0;
 }
 

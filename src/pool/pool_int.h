@@ -274,6 +274,17 @@ struct sprep {
 	bool there;       /* as far as it is answered */
 };
 
+/* A COPY FROM STDIN. copy.c is the only writer. */
+enum copy_state {
+	COPY_NONE,
+	COPY_DATA,   /* CopyInResponse seen: its client sends data */
+	COPY_ENDING, /* CopyDone or CopyFail was sent: CommandComplete or an error is to come */
+};
+struct copy {
+	uint8_t state;
+	uint8_t stray; /* type of the message that the client sent in a copy that had not failed */
+};
+
 struct server_login;
 
 struct server {
@@ -282,8 +293,6 @@ struct server {
 	char tx;       /* status of the last ReadyForQuery: I T E */
 	uint8_t mode;  /* enum pool_mode: of the link; UNSET when it has none */
 	bool unsynced : 1;     /* extended messages were sent since the last Sync */
-	bool flushed : 1;      /* a Flush was sent behind them */
-	bool copy_in : 1;      /* CopyInResponse seen, no CopyDone, CopyFail or error since */
 	bool unnamed_there : 1;/* the Parse of `unnamed` has succeeded */
 	bool unnamed_raw : 1;  /* the unnamed statement is one of its client that we have no copy of */
 	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
@@ -301,7 +310,6 @@ struct server {
 	bool dialect_doubt : 1;/* what is outstanding may change what the client's texts mean: client_dialect() */
 	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
-	bool copying : 1;      /* CopyInResponse seen, its CommandComplete or error is to come */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool served : 1;       /* somebody has had it */
 	bool completed : 1;    /* something but a Close was answered, or refused, since the last ReadyForQuery */
@@ -312,7 +320,6 @@ struct server {
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
 	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
-	uint8_t copy_stray;    /* with copy_is_doubted(): type of the message that the client sent in a copy that had not failed; or 0 */
 	uint8_t touched_behind; /* ... at most, behind what is outstanding */
 	uint32_t unnamed_touches; /* with unnamed_raw */
 	uint32_t pass_left;
@@ -326,6 +333,7 @@ struct server {
 	unsigned n_kinds; /* of tasks, whose affinity is to it: affinity.c */
 	struct server_login *login;
 	struct expect_ring expect;
+	struct copy copy;
 	const struct dest *unasked; /* for whom messages are that belong to no answer: the listener's, a copy's in doubt; or NULL */
 	struct sprep *prepared;     /* hash by pstmt */
 	struct sprep *prepared_lru;
@@ -817,8 +825,13 @@ static inline bool copy_is_doubted(const struct server *s)
 {
 	return s->unasked == &dest_copy;
 }
+static inline bool copy_takes_data(const struct server *s)
+{
+	return s->copy.state == COPY_DATA;
+}
+void copy_forget(struct server *s); /* it is given to somebody else */
 void copy_began(struct server *s); /* CopyInResponse */
-void copy_done(struct server *s);  /* CommandComplete of COPY */
+void copy_done(struct server *s);  /* CommandComplete of COPY, if there is one */
 void copy_failed(struct server *s);   /* it was so; the statement is off `expect`, unless it is a Query */
 bool copy_holds(struct client *c, uint8_t type); /* the message may not be sent now: the client waits, or is dead */
 enum step copy_sync(struct client *c, const struct wire_msg *m);

@@ -51,7 +51,7 @@ void relay_rest(struct relay *r)
 		server_close_fast(s);
 		return;
 	}
-	if (s->tx == 'I' && !s->unsynced && !s->copy_in &&
+	if (s->tx == 'I' && !s->unsynced && !copy_takes_data(s) &&
 		(!server_keeps_session(s) || s->touched != 0)) {
 		relay_run_flush(r);
 		if (!session_holds(s))

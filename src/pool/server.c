@@ -618,15 +618,15 @@ void server_release(struct server *s)
 		c->link = NULL;
 		s->link = NULL;
 	}
-	if (s->expect.count > 0 || s->pass_left > 0 || s->tx != 'I' || s->copy_in || s->unsynced) {
+	if (s->expect.count > 0 || s->pass_left > 0 || s->tx != 'I' || copy_takes_data(s) ||
+		s->unsynced) {
 		log_write(
 			LOG_LVL_ERROR, server_prefix(s), "not at rest when it was to be released");
 		server_close(s, "not at rest", NULL);
 		return;
 	}
 	s->throttled = s->discarding = s->settling = s->dialect_doubt = false;
-	s->copying = false;
-	s->unasked = NULL;
+	copy_forget(s);
 	s->vars_stale = s->discarded = false;
 	session_released(s);
 	s->mode = POOL_MODE_UNSET;
@@ -715,10 +715,10 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 	if (s->link != NULL)
 		s->link->link = NULL;
 	s->link = NULL;
-	if (s->expect.count > 0 && !s->copy_in && !s->unsynced &&
+	if (s->expect.count > 0 && !copy_takes_data(s) && !s->unsynced &&
 		(said_goodbye || owes_only_us(s))) {
 		finish_first(s);
-	} else if (s->expect.count > 0 || s->copy_in || s->pass_left > 0 || s->unsynced) {
+	} else if (s->expect.count > 0 || copy_takes_data(s) || s->pass_left > 0 || s->unsynced) {
 		/* a Sync of ours would commit what the client had not finished */
 		if (s->expect.count > 0)
 			cancel_server(s);
