@@ -176,7 +176,8 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 	if (c->state == CLIENT_DEAD)
 		return;
 	if (c->link != NULL && c->pass_left > 0 && !c->pass_discard)
-		c->link->unsynced = true; /* has a part of a message: of no use to anybody else */
+		server_batch_goes_on(
+			c->link); /* has a part of a message: of no use to anybody else */
 	if (reason != NULL && (c->state != CLIENT_LOGIN || how == CLIENT_END_BY_US) &&
 		conf_current()->p.log_disconnections)
 		log_write(LOG_LVL_INFO, client_prefix(c), "closing because: %s (age=%llus)", reason,

@@ -178,7 +178,6 @@ static enum step fail_on_server(struct client *c, struct buf *b, bool simple)
 	} else {
 		build_parse(&out, "", FAILING_SQL, strlen(FAILING_SQL), NULL, 0);
 		build_simple(&out, 'H');
-		s->unsynced = true;
 		c->skip_to_sync = true;
 	}
 	if (!server_expect(s, simple ? EXPECT_QUERY : EXPECT_PARSE, &dest_fail, copy)) {
@@ -314,7 +313,6 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 	portal_synced(c);
 	/* session pooling: what the server was told outside of the block that it does not know */
 	if (s != NULL && c->vtx != VTX_NONE && s->unsynced) {
-		s->unsynced = false;
 		build_simple(&b, 'S');
 		if (!server_expect(s, EXPECT_SYNC, &dest_swallow, NULL) || !server_send(s, &b)) {
 			buf_free(&b);
@@ -331,7 +329,6 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 	}
 	if (copy_takes_data(s))
 		return copy_sync(c, m);
-	s->unsynced = false;
 	if (!client_expect(c, EXPECT_SYNC, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);

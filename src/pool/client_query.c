@@ -134,7 +134,7 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	if (session_pin_refused(c, (const char *)m->body, len))
 		return session_refuse_pin(c, true);
 	server_drop_unnamed(c->link);
-	c->link->unsynced = false; /* what came before it in the batch ends with it */
+	server_batch_ends(c->link);
 	if (sql_prep_may_be((const char *)m->body) &&
 		sql_prep_classify((const char *)m->body, len, NULL) > SQL_PREP_DEALLOCATE)
 		c->link->discarding = true;
@@ -217,7 +217,6 @@ enum step client_function(struct client *c, const struct wire_msg *m)
 		return STEP_MORE;
 	if (!client_need_server(c))
 		return STEP_WAIT;
-	c->link->unsynced = false;
 	session_touch_call(c, m);
 	if (!client_expect(c, EXPECT_FUNCTION, &dest_client, NULL))
 		return STEP_END;

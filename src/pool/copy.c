@@ -97,7 +97,7 @@ void copy_began(struct server *s)
 	}
 	s->copy.state = data ? COPY_DATA : COPY_ENDING;
 	if (!synced && expect_head(&s->expect)->kind != EXPECT_QUERY)
-		s->unsynced = true;
+		server_batch_goes_on(s);
 	if (is_all_data(s))
 		keep_one_sync(s);
 	/* it waits for this statement to end, which waits for it, or for a Flush */
@@ -147,7 +147,7 @@ void copy_failed(struct server *s)
 	if (!query && s->link != NULL)
 		s->link->skip_to_sync = true;
 	if (s->expect.count == (query ? 1u : 0u))
-		s->unsynced = true;
+		server_batch_goes_on(s);
 	s->unasked = &dest_copy;
 }
 
@@ -157,7 +157,6 @@ static bool ask(struct server *s)
 	struct buf b = BUF_INIT;
 
 	s->unasked = &dest_copy;
-	s->unsynced = false;
 	build_simple(&b, 'S');
 	build_close(&b, 'S', "qb_own");
 	build_simple(&b, 'S');
@@ -258,10 +257,13 @@ bool copy_holds(struct client *c, uint8_t type)
 enum step copy_sync(struct client *c, const struct wire_msg *m)
 {
 	struct server *s = c->link;
+	bool open = s->unsynced; /* the batch that the copy is in */
 
 	if ((!is_all_data(s) || !holds_sync(s)) &&
 		!client_expect(c, EXPECT_SYNC, &dest_client, NULL))
 		return STEP_END;
+	if (open)
+		server_batch_goes_on(s);
 	return client_forward(c, m);
 }
 

@@ -150,7 +150,6 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 		server_drop_unnamed(c->link);
 		c->link->unnamed_raw = true;
 	}
-	c->link->unsynced = true;
 	touches = session_touches_prepared(c, p->sql, p->sql_len);
 	session_touch(c, p->sql, p->sql_len, touches);
 	if (p->name[0] == '\0')
@@ -164,7 +163,6 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 
 static enum step parse_unnamed(struct client *c, struct pstmt *ps, const struct wire_msg *m)
 {
-	c->link->unsynced = true;
 	if (cstmt_add(c, "", pstmt_ref(ps), NULL) == NULL ||
 		!server_expect_unnamed(c->link, ps, &dest_client))
 		return STEP_END;
@@ -337,7 +335,6 @@ static enum step describe_renamed(struct client *c, struct pstmt *ps)
 	if (!extq_server_prepare(c->link, ps, &dest_swallow) ||
 		!client_expect(c, EXPECT_DESCRIBE, &dest_client, NULL))
 		return STEP_END;
-	c->link->unsynced = true;
 	build_describe(&b, 'S', pstmt_name(ps, name));
 	return server_send(c->link, &b) ? STEP_NEXT : STEP_END;
 }
@@ -364,7 +361,6 @@ static enum step describe_own(
 		return describe_renamed(c, st->p);
 	if (kind == 'S' && !extq_restore_unnamed(c))
 		return STEP_END;
-	c->link->unsynced = true;
 	if (!client_expect(c, EXPECT_DESCRIBE, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
@@ -422,7 +418,6 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 	if (!client_need_server(c))
 		return STEP_WAIT;
 	c->batch_executed = true;
-	c->link->unsynced = true;
 	if (!client_expect(c, EXPECT_EXECUTE, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
@@ -447,7 +442,6 @@ static bool close_placed(struct client *c, const char *portal)
 
 	if (c->link == NULL || c->vtx != VTX_NONE)
 		return true;
-	c->link->unsynced = true;
 	build_close(&b, 'P', portal);
 	if (client_expect(c, EXPECT_CLOSE, &dest_swallow, NULL))
 		return server_send(c->link, &b);
@@ -480,7 +474,6 @@ enum step extq_close(struct client *c, const struct wire_msg *m)
 	/* what the server has under names of ours stays prepared there */
 	if (p != NULL || c->link == NULL || (kind == 'S' && cstmt_tracks_names(c)))
 		return extq_emit_simple(c, '3');
-	c->link->unsynced = true;
 	if (!client_expect(c, EXPECT_CLOSE, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);

@@ -112,7 +112,6 @@ static bool place_portal(struct client *c, const char *portal)
 	for (int i = 0; i < 3; i++)
 		build_i16(&b, 0);
 	build_end(&b, start);
-	c->link->unsynced = true;
 	return server_send(c->link, &b);
 }
 
@@ -217,7 +216,6 @@ static enum step bind_renamed(struct client *c, const struct wire_msg *m, const 
 	build_cstr(&b, portal);
 	build_cstr(&b, name);
 	build_bytes(&b, m->body + names, here);
-	c->link->unsynced = true;
 	c->pool->stats.binds++;
 	if (!server_send(c->link, &b))
 		return STEP_END;
@@ -242,7 +240,6 @@ bool extq_restore_unnamed(struct client *c)
 	if (!cstmt_tracks_names(c) || ps == NULL || server_has_unnamed(c->link, ps))
 		return true;
 	build_parse(&b, "", pstmt_sql(ps), ps->sql_len, pstmt_oids(ps), ps->n_oids);
-	c->link->unsynced = true;
 	if (!server_expect_unnamed(c->link, ps, &dest_swallow)) {
 		buf_free(&b);
 		return false;
@@ -279,7 +276,6 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 		return bind_renamed(c, m, portal, stmt, st->p);
 	if (!extq_restore_unnamed(c) || !client_expect(c, EXPECT_BIND, &dest_client, NULL))
 		return STEP_END;
-	c->link->unsynced = true;
 	return client_forward(c, m);
 }
 

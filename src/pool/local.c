@@ -171,7 +171,6 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 		buf_free(&b);
 		return STEP_END;
 	}
-	s->unsynced = true;
 	if (!server_expect(s, EXPECT_EXECUTE, &dest_replace, rp) ||
 		(!copy && !server_expect(s, EXPECT_CLOSE, &dest_swallow, NULL)) ||
 		!server_send(s, &b)) {
@@ -425,7 +424,6 @@ static enum step describe_replacement(struct client *c, struct replace *r)
 		buf_free(&b);
 		return STEP_END;
 	}
-	s->unsynced = true;
 	if (!server_expect(s, EXPECT_DESCRIBE, &dest_replace, rp) || !server_send(s, &b)) {
 		buf_free(&b);
 		return STEP_END;

@@ -292,7 +292,7 @@ struct server {
 	uint8_t state; /* enum server_state; server_move() is the only writer */
 	char tx;       /* status of the last ReadyForQuery: I T E */
 	uint8_t mode;  /* enum pool_mode: of the link; UNSET when it has none */
-	bool unsynced : 1;     /* extended messages were sent since the last Sync */
+	bool unsynced : 1;     /* extended messages were sent since the last Sync: server_expect() and what is beside it write it */
 	bool unnamed_there : 1;/* the Parse of `unnamed` has succeeded */
 	bool unnamed_raw : 1;  /* the unnamed statement is one of its client that we have no copy of */
 	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
@@ -794,7 +794,19 @@ static inline bool server_expect(struct server *s, enum expect_kind kind, const 
 		return false;
 	}
 	s->batch = (uint16_t)(s->batch + (kind == EXPECT_SYNC));
+	if (kind < EXPECT_LOCAL)
+		s->unsynced = kind >= EXPECT_PARSE && kind <= EXPECT_CLOSE;
 	return true;
+}
+/* What was sent without a Sync ends: with a Query that is about to be sent. */
+static inline void server_batch_ends(struct server *s)
+{
+	s->unsynced = false;
+}
+/* ... goes on: what was sent behind it does not end it. */
+static inline void server_batch_goes_on(struct server *s)
+{
+	s->unsynced = true;
 }
 void server_plans_stale(struct database *db); /* the columns of some statement have changed */
 void server_forget_prepared(struct server *s); /* what is there; not what was sent behind */

@@ -23,7 +23,7 @@ void relay_batch_failed(struct relay *r)
 		!e->dest->outlives_batch)
 		relay_pop(r, false);
 	if (e == NULL)
-		s->unsynced = true;
+		server_batch_goes_on(s);
 	if (s->link == NULL)
 		return;
 	if (e == NULL || e->dest->outlives_batch)

@@ -418,7 +418,6 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, const struct dest *d
 		return false;
 	}
 	s->pool->stats.server_parses++;
-	s->unsynced = true;
 	return server_send(s, &b);
 }
 

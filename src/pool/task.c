@@ -220,7 +220,6 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 	build_end(b, start);
 	build_execute(b, "", 0);
 	build_simple(b, 'S');
-	s->unsynced = false;
 	if (!server_expect(s, EXPECT_BIND, &dest_task, NULL) ||
 		!server_expect(s, EXPECT_EXECUTE, &dest_task, NULL) ||
 		!server_expect(s, EXPECT_SYNC, &dest_task, NULL))
