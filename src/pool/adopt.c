@@ -79,7 +79,8 @@ static bool get_server(struct wire_reader *r, struct server *s, int fd)
 	const char *host;
 	const void *p;
 	size_t len;
-	bool has_host;
+	bool has_host, raw;
+	unsigned touches;
 
 	/* as after a RELOAD: what it has begun ends there */
 	s->close_needed = !move_same_entry(r, s->pool->db);
@@ -105,8 +106,10 @@ static bool get_server(struct wire_reader *r, struct server *s, int fd)
 	if (len > 0)
 		buf_put(&s->custom, p, len);
 	s->mode = wire_get_u8(r);
-	s->unnamed_raw = wire_get_u8(r) != 0;
-	s->unnamed_touches = wire_get_u8(r);
+	raw = wire_get_u8(r) != 0;
+	touches = wire_get_u8(r);
+	if (raw)
+		server_unnamed_is_raw(s, touches);
 	s->vars_stale = wire_get_u8(r) != 0;
 	s->extra_stale = wire_get_u8(r) != 0;
 	s->alone = wire_get_u8(r) != 0;

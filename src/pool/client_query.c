@@ -177,11 +177,11 @@ enum step client_query(struct client *c, const struct wire_msg *m)
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	/* the unnamed statement and portal end with any Query, unless it is skipped because its
 	 * batch fails before */
-	if (c->link != NULL && (c->unnamed != NULL || c->link->unnamed_raw) && c->link->unsynced &&
-		!local_barrier(c))
+	if (c->link != NULL && (c->unnamed != NULL || server_has_raw_unnamed(c->link)) &&
+		c->link->unsynced && !local_barrier(c))
 		return STEP_WAIT;
 	if (c->link != NULL)
-		c->link->unnamed_raw = false;
+		server_drop_raw_unnamed(c->link);
 	extq_forget(c, &c->unnamed);
 	portal_drop(c, portal_find(c, ""));
 	if (c->portals != NULL)

@@ -147,13 +147,11 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 		if (c->unnamed != NULL && !local_barrier(c))
 			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		extq_forget(c, &c->unnamed);
-		server_drop_unnamed(c->link);
-		c->link->unnamed_raw = true;
 	}
 	touches = session_touches_prepared(c, p->sql, p->sql_len);
 	session_touch(c, p->sql, p->sql_len, touches);
 	if (p->name[0] == '\0')
-		c->link->unnamed_touches = touches;
+		server_unnamed_is_raw(c->link, touches);
 	else if ((touches & SQL_TOUCH_SETTINGS) != 0)
 		session_prepared(c->link, p->name, p->sql, p->sql_len);
 	if (!client_expect(c, EXPECT_PARSE, &dest_client, NULL))
@@ -346,7 +344,7 @@ static enum step describe_own(
 
 	if (kind == 'S' && st == NULL &&
 		(name[0] != '\0' ? cstmt_tracks_names(c)
-				 : c->link == NULL || !c->link->unnamed_raw))
+				 : c->link == NULL || !server_has_raw_unnamed(c->link)))
 		return extq_refuse(c, "26000",
 			name[0] != '\0' ? "prepared statement \"%s\" does not exist"
 					: "unnamed prepared statement does not exist%s",
@@ -470,7 +468,7 @@ enum step extq_close(struct client *c, const struct wire_msg *m)
 		return STEP_END;
 	portal_drop(c, p);
 	if (kind == 'S' && name[0] == '\0' && c->link != NULL)
-		c->link->unnamed_raw = false;
+		server_drop_raw_unnamed(c->link);
 	/* what the server has under names of ours stays prepared there */
 	if (p != NULL || c->link == NULL || (kind == 'S' && cstmt_tracks_names(c)))
 		return extq_emit_simple(c, '3');

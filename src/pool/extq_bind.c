@@ -224,12 +224,6 @@ static enum step bind_renamed(struct client *c, const struct wire_msg *m, const 
 	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
 }
 
-/* An error in an earlier batch would skip the Parse that was sent for it. */
-static bool server_has_unnamed(const struct server *s, const struct pstmt *ps)
-{
-	return s->unnamed == ps && (s->unnamed_there || s->unnamed_batch == s->batch);
-}
-
 /* The unnamed statement may have been parsed on another server, or replaced there by somebody
  * else's. */
 bool extq_restore_unnamed(struct client *c)
@@ -252,7 +246,7 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 {
 	if (stmt[0] != '\0' && st == NULL && cstmt_tracks_names(c))
 		return extq_refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
-	if (stmt[0] == '\0' && st == NULL && (c->link == NULL || !c->link->unnamed_raw))
+	if (stmt[0] == '\0' && st == NULL && (c->link == NULL || !server_has_raw_unnamed(c->link)))
 		return extq_refuse(c, "26000", "unnamed prepared statement does not exist%s", "");
 	if (c->vtx == VTX_FAILED)
 		return extq_refuse_failed(c);

@@ -79,8 +79,8 @@ static void put_server(struct buf *b, const struct server *s)
 	move_put_istr(b, s->sqlprep);
 	move_put_bytes(b, s->custom.data, s->custom.len);
 	build_u8(b, s->mode);
-	build_u8(b, s->unnamed_raw);
-	build_u8(b, s->unnamed_touches);
+	build_u8(b, server_has_raw_unnamed(s));
+	build_u8(b, s->unnamed.touches);
 	build_u8(b, s->vars_stale);
 	build_u8(b, s->extra_stale);
 	build_u8(b, s->alone);

@@ -274,6 +274,20 @@ struct sprep {
 	bool there;       /* as far as it is answered */
 };
 
+/* The unnamed statement of a server. server.c is the only writer. */
+enum unnamed_state {
+	UNNAMED_NONE, /* none, or none that matters */
+	UNNAMED_RAW,  /* one of its client that we have no copy of */
+	UNNAMED_SENT, /* p: its Parse was sent */
+	UNNAMED_THERE, /* p: ... and has succeeded */
+};
+struct unnamed {
+	struct pstmt *p;
+	uint32_t touches; /* RAW: session_touches_prepared() */
+	uint16_t batch;   /* SENT: in which */
+	uint8_t state;
+};
+
 /* A COPY FROM STDIN. copy.c is the only writer. */
 enum copy_state {
 	COPY_NONE,
@@ -293,8 +307,6 @@ struct server {
 	char tx;       /* status of the last ReadyForQuery: I T E */
 	uint8_t mode;  /* enum pool_mode: of the link; UNSET when it has none */
 	bool unsynced : 1;     /* extended messages were sent since the last Sync: server_expect() and what is beside it write it */
-	bool unnamed_there : 1;/* the Parse of `unnamed` has succeeded */
-	bool unnamed_raw : 1;  /* the unnamed statement is one of its client that we have no copy of */
 	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
 	bool discarded : 1;    /* session pooling: DISCARD ALL was carried out, what it did to `vars` is to come */
 	bool vars_stale : 1;   /* session pooling: a RESET has ended some of `vars` */
@@ -321,7 +333,6 @@ struct server {
 	uint8_t cancels;       /* cancel requests under way */
 	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
 	uint8_t touched_behind; /* ... at most, behind what is outstanding */
-	uint32_t unnamed_touches; /* with unnamed_raw */
 	uint32_t pass_left;
 	struct conn *conn;
 	struct server *prev, *next;
@@ -338,8 +349,7 @@ struct server {
 	struct sprep *prepared;     /* hash by pstmt */
 	struct sprep *prepared_lru;
 	unsigned n_prepared;        /* those that are sent */
-	struct pstmt *unnamed;      /* what the server's unnamed statement is, or NULL */
-	uint16_t unnamed_batch;     /* in which its Parse was sent */
+	struct unnamed unnamed;
 	uint16_t batch, batch_now;  /* counts Sync: that were sent, that are answered */
 	struct vars vars;
 	struct istr *extra;         /* settings in force that are not reported */
@@ -811,6 +821,14 @@ static inline void server_batch_goes_on(struct server *s)
 void server_plans_stale(struct database *db); /* the columns of some statement have changed */
 void server_forget_prepared(struct server *s); /* what is there; not what was sent behind */
 void server_drop_unnamed(struct server *s);
+void server_unnamed_is_raw(struct server *s, unsigned touches);
+static inline bool server_has_raw_unnamed(const struct server *s)
+{
+	return s->unnamed.state == UNNAMED_RAW;
+}
+void server_drop_raw_unnamed(struct server *s); /* if it is one */
+/* Is it there when what is sent now is read? An error in an earlier batch would skip its Parse. */
+bool server_has_unnamed(const struct server *s, const struct pstmt *p);
 bool server_has_prepared(struct server *s, struct pstmt *p);
 bool server_expect_unnamed(struct server *s, struct pstmt *p, const struct dest *dest); /* its Parse is sent */
 void server_put_settings(struct server *s, const struct vars *v, struct istr *extra, const struct dest *dest);

@@ -275,8 +275,27 @@ void server_plans_stale(struct database *db)
 
 void server_drop_unnamed(struct server *s)
 {
-	pstmt_drop(&s->unnamed);
-	s->unnamed_raw = false;
+	pstmt_drop(&s->unnamed.p);
+	s->unnamed.state = UNNAMED_NONE;
+}
+
+void server_unnamed_is_raw(struct server *s, unsigned touches)
+{
+	server_drop_unnamed(s);
+	s->unnamed.state = UNNAMED_RAW;
+	s->unnamed.touches = touches;
+}
+
+void server_drop_raw_unnamed(struct server *s)
+{
+	if (server_has_raw_unnamed(s))
+		s->unnamed.state = UNNAMED_NONE;
+}
+
+bool server_has_unnamed(const struct server *s, const struct pstmt *p)
+{
+	return s->unnamed.p == p &&
+	       (s->unnamed.state == UNNAMED_THERE || s->unnamed.batch == s->batch);
 }
 
 /* The answer to a Parse or a Close of ours has come, or it was skipped. */
@@ -299,9 +318,9 @@ bool server_expect_unnamed(struct server *s, struct pstmt *p, const struct dest 
 {
 	pstmt_ref(p);
 	server_drop_unnamed(s);
-	s->unnamed = p;
-	s->unnamed_there = false;
-	s->unnamed_batch = s->batch;
+	s->unnamed.p = p;
+	s->unnamed.state = UNNAMED_SENT;
+	s->unnamed.batch = s->batch;
 	if (!server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p)))
 		return false;
 	expect_at(&s->expect, s->expect.count - 1u)->unnamed = true;
@@ -426,9 +445,9 @@ static void statement_answered(struct server *s, const struct expect *e, struct 
 {
 	if (!e->unnamed)
 		sprep_answered(s, p, e->kind == EXPECT_PARSE, ok);
-	else if (s->unnamed == p && ok)
-		s->unnamed_there = true;
-	else if (s->unnamed == p)
+	else if (s->unnamed.p == p && ok)
+		s->unnamed.state = UNNAMED_THERE;
+	else if (s->unnamed.p == p)
 		server_drop_unnamed(s);
 	pstmt_drop(&p);
 }
@@ -573,13 +592,6 @@ void server_link(struct server *s, struct client *c)
 	server_move(s, SERVER_ACTIVE);
 	s->pool->stats.server_assignments++;
 	server_put_settings(s, &c->vars, c->extra, &dest_vars);
-}
-
-/* Of its client alone. */
-static void server_drop_raw_unnamed(struct server *s)
-{
-	if (s->unnamed_raw)
-		server_drop_unnamed(s);
 }
 
 /* A query that may be NULL or empty. */

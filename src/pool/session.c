@@ -279,12 +279,12 @@ unsigned session_touches_prepared(const struct client *c, const char *sql, size_
 /* It is mostly the one that has just been parsed. */
 void session_touch_again(struct server *s)
 {
-	unsigned touches = s->unnamed_touches & (SQL_TOUCH_ALL | SQL_TOUCH_LOAD);
+	unsigned touches = s->unnamed.touches & (SQL_TOUCH_ALL | SQL_TOUCH_LOAD);
 
-	note_dialect(s, s->unnamed_touches);
+	note_dialect(s, s->unnamed.touches);
 	if (server_keeps_session(s))
 		touches &= SQL_TOUCH_SETTINGS;
-	else if ((s->unnamed_touches & (SQL_TOUCH_HIDDEN | SQL_TOUCH_EXECUTE)) != 0)
+	else if ((s->unnamed.touches & (SQL_TOUCH_HIDDEN | SQL_TOUCH_EXECUTE)) != 0)
 		s->unseen = true;
 	if ((touches & ~(unsigned)s->touched) == 0)
 		return;
