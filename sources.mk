@@ -32,6 +32,8 @@ qb_public_includes = \
 	include/queue/queue.h \
 	include/queue/schema.h \
 	include/queue/stat.h \
+	include/show/list.h \
+	include/show/show.h \
 	include/wire/build.h \
 	include/wire/error.h \
 	include/wire/msg.h \
@@ -233,6 +235,12 @@ libqb_queue_a_SOURCES = \
 	src/queue/waitq.c \
 	src/queue/wakes.c
 
+libqb_show_a_SOURCES = \
+	src/show/fill.c \
+	src/show/rows.c \
+	src/show/show_int.h \
+	src/show/shows.c
+
 libqb_admin_a_SOURCES = \
 	src/admin/admin_int.h \
 	src/admin/cmds.h \
@@ -240,12 +248,6 @@ libqb_admin_a_SOURCES = \
 	src/admin/console.c \
 	src/admin/console_parse.c \
 	src/admin/probe.c \
-	src/admin/rows.c \
-	src/admin/show.c \
-	src/admin/show.h \
-	src/admin/show_queue.c \
-	src/admin/show_stats.c \
-	src/admin/shows.h \
 	src/admin/tables.c
 
 libqb_http_a_SOURCES = \

@@ -24,9 +24,10 @@ conf       1       2      171     0
 net        8       5      172     0.8
 wire       1       2      120     0.3
 auth       1       5      101     0
-pool      39      31      975     0.3
+pool      43      24      938     0.3
 queue     30      14      570     0.3
-admin      1       2      131     2.0
+show       1       1       90     2.0
+admin      1       2      100     0
 http       1       1       44     0
 main       1       5       49     0
 '

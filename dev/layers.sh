@@ -14,9 +14,10 @@ BEGIN {
 	may["auth"] = "base conf net wire auth"
 	may["pool"] = "base conf net wire auth pool"
 	may["queue"] = "base conf net wire auth pool queue"
-	may["admin"] = "base conf net wire auth pool queue admin"
-	may["http"] = "base conf net wire auth pool queue http"
-	may["main"] = "base conf net wire auth pool queue admin http"
+	may["show"] = "base conf net wire auth pool queue show"
+	may["admin"] = "base conf net wire auth pool queue show admin"
+	may["http"] = "base conf net wire auth pool queue show http"
+	may["main"] = "base conf net wire auth pool queue show admin http"
 
 	# Libraries with one home. Elsewhere they are a mistake.
 	home["event2/"] = "net http"

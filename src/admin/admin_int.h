@@ -1,11 +1,9 @@
 /*
  * The private face of the console.
  *
- *   console_parse.c  text -> struct command, by the rows of cmds.h and shows.h; pure
+ *   console_parse.c  text -> struct command, by the rows of cmds.h and of what can be shown; pure
  *   console.c        the interceptor: statements in, answers out
  *   command.c        what the commands do, at once or later
- *   rows.c           the rows of a SHOW, in the formats that were asked for
- *   show*.c          one filler for each row of shows.h
  *   probe.c          what drivers ask when they connect
  */
 #ifndef QB_ADMIN_INT_H
@@ -13,6 +11,7 @@
 
 #include "admin/admin.h"
 #include "pool/intercept.h"
+#include "show/show.h"
 #include "wire/build.h"
 
 #define CONSOLE_NAME_MAX  128  /* of a database or parameter, with terminator */
@@ -21,14 +20,10 @@
 /* The SQLSTATE of what pgbouncer refuses, too: programs that drive it look for it. */
 #define CONSOLE_ERROR "08P01"
 
-struct show_rows;
-
 /* --- the tables --- */
 
-enum console_who { WHO_ADMIN, WHO_STATS };
-
 enum console_arg {
-	ARG_SHOW, /* name of a row of shows.h, or of a setting that drivers ask for */
+	ARG_SHOW, /* name of a row of what can be shown, or of a setting that drivers ask for */
 	ARG_SET,  /* key = value | key TO value */
 	ARG_NONE,
 	ARG_DB_MAY,
@@ -45,27 +40,12 @@ enum console_command {
 	CMD_COUNT
 };
 
-enum console_show {
-#define SHOW(id, filler, who, help, columns) SHOW_##id,
-#include "shows.h"
-	SHOW_COUNT
-};
-
 struct console_command_row {
 	const char *name, *usage, *help;
 	enum console_arg arg;
-	enum console_who who;
+	enum who who;
 };
 extern const struct console_command_row console_commands[];
-
-struct console_show_row {
-	const char *name, *help;
-	enum console_who who;
-	const struct wire_field *fields;
-	int n_fields;
-	void (*fill)(struct show_rows *r);
-};
-extern const struct console_show_row console_shows[];
 
 /* --- statements --- */
 
@@ -77,7 +57,7 @@ struct probe {
 
 struct command {
 	enum console_command id;
-	enum console_show show;      /* SHOW */
+	enum show_id show;      /* SHOW */
 	enum pooler_shutdown how;    /* SHUTDOWN */
 	uint64_t number;             /* KILL_CLIENT */
 	char name[CONSOLE_NAME_MAX]; /* database or key; "" when there is none */
@@ -96,29 +76,6 @@ void console_command_clear(struct command *cmd);
 MUST_CHECK bool probe_find(const char *words, struct probe *ret);
 
 /* --- answers --- */
-
-struct show_rows {
-	struct buf *out;
-	const struct wire_field *fields;
-	int n_fields;
-	const int16_t *formats;
-	int n_formats;
-	int n_rows;
-	int column;   /* next */
-	size_t start; /* of the row under way */
-};
-
-/* A row is begun, gets one value for each column, in their order, and is ended. */
-void row_begin(struct show_rows *r);
-void row_end(struct show_rows *r);
-void row_text(struct show_rows *r, const char *s); /* NULL: SQL NULL */
-void row_null(struct show_rows *r);
-void row_int(struct show_rows *r, int64_t v); /* in the type of the column */
-void row_bool(struct show_rows *r, bool v);   /* 0 or 1 */
-/* A text, "t" or "f", or a digit, in the type of the column */
-void row_constant(struct show_rows *r, const char *text);
-/* "2026-01-31 12:00:00 UTC"; 0: empty */
-void row_time(struct show_rows *r, usec_t wall);
 
 void console_help_notice(struct buf *out);
 

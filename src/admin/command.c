@@ -267,7 +267,7 @@ void command_client_ended(struct client *c)
 
 static enum exec_verdict run_show(struct exec *x, const struct command *cmd)
 {
-	const struct console_show_row *row = &console_shows[cmd->show];
+	const struct show *row = &shows[cmd->show];
 	struct show_rows r = {.out = &x->answer.rows,
 		.fields = row->fields,
 		.n_fields = row->n_fields,
@@ -439,7 +439,7 @@ static bool may(const struct client *c, const struct command *cmd)
 		return true;
 	if (console_commands[cmd->id].who != WHO_STATS)
 		return false;
-	return cmd->id != CMD_SHOW || console_shows[cmd->show].who == WHO_STATS;
+	return cmd->id != CMD_SHOW || shows[cmd->show].who == WHO_STATS;
 }
 
 enum exec_verdict command_run(struct exec *x, const struct command *cmd)

@@ -68,8 +68,8 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 
 	memset(ret, 0, sizeof(*ret));
 	if (cmd->id == CMD_SHOW) {
-		ret->fields = console_shows[cmd->show].fields;
-		ret->n_fields = console_shows[cmd->show].n_fields;
+		ret->fields = shows[cmd->show].fields;
+		ret->n_fields = shows[cmd->show].n_fields;
 	} else if (cmd->id == CMD_PROBE && cmd->probe.field.name != NULL) {
 		ret->fields = &cmd->probe.field;
 		ret->n_fields = 1;

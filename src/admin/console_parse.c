@@ -1,5 +1,5 @@
 /*
- * The text of a console command, by the rows of cmds.h and shows.h. Pure: must not know clients,
+ * The text of a console command, by the rows of cmds.h and of what can be shown. Pure: must not know clients,
  * databases or what a command does. Bare names of databases are taken as they are written.
  * Entry points: console_parse(), console_command_clear().
  */
@@ -138,8 +138,8 @@ static bool read_show(struct parser *p)
 	if (!take_name(p, name, sizeof(name)) || !finish(p))
 		return false;
 	for (size_t i = 0; i < SHOW_COUNT; i++)
-		if (util_strcasecmp(console_shows[i].name, name) == 0) {
-			p->cmd->show = (enum console_show)i;
+		if (util_strcasecmp(shows[i].name, name) == 0) {
+			p->cmd->show = (enum show_id)i;
 			return true;
 		}
 	return invalid(p, "SHOW HELP lists what can be shown.");

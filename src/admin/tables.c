@@ -1,23 +1,11 @@
 /*
- * The rows of cmds.h and shows.h as arrays, and the texts that are made from them.
- * Entry points: console_commands, console_shows, console_help_notice(), admin_describe().
+ * The rows of cmds.h as an array, and the texts that are made from it and from what can be shown.
+ * Entry points: console_commands, console_help_notice(), admin_describe().
  */
 #include <stdio.h>
 
 #include "admin/describe.h"
 #include "admin_int.h"
-#include "show.h"
-
-#define COL(type, name) {#name, OID_##type},
-#define SHOW(id, filler, who, help, columns)                                                       \
-	static const struct wire_field fields_##id[] = {columns};
-#include "shows.h"
-
-const struct console_show_row console_shows[] = {
-#define SHOW(id, filler, who, help, columns)                                                       \
-	{#id, help, who, fields_##id, ARRAY_LEN(fields_##id), show_##filler},
-#include "shows.h"
-};
 
 const struct console_command_row console_commands[] = {
 #define COMMAND(id, arg, who, usage, help) {#id, usage, help, arg, who},
@@ -40,7 +28,7 @@ void console_help_notice(struct buf *out)
 
 	buf_putc(&text, '\n');
 	for (size_t i = 0; i < SHOW_COUNT; i++)
-		buf_printf(&text, "\tSHOW %s\n", console_shows[i].name);
+		buf_printf(&text, "\tSHOW %s\n", shows[i].name);
 	for (size_t i = CMD_SHOW + 1; i < CMD_PROBE; i++)
 		buf_printf(&text, "\t%s\n", console_commands[i].usage);
 	start = build_begin(out, 'N');
@@ -68,7 +56,7 @@ void admin_describe(void (*fn)(const struct admin_entry *e, void *arg), void *ar
 		fn(&e, arg);
 	}
 	for (size_t i = 0; i < SHOW_COUNT; i++) {
-		const struct console_show_row *row = &console_shows[i];
+		const struct show *row = &shows[i];
 		struct admin_entry e = {.name = row->name,
 			.admin = row->who == WHO_ADMIN,
 			.help = row->help,

@@ -88,7 +88,7 @@ static void test_shows(void **state)
 	(void)state;
 	for (size_t i = 0; i < SHOW_COUNT; i++)
 		for (size_t f = 0; f < ARRAY_LEN(forms); f++) {
-			snprintf(sql, sizeof(sql), forms[f], console_shows[i].name);
+			snprintf(sql, sizeof(sql), forms[f], shows[i].name);
 			if (!parse(sql, &cmd, &err))
 				fail_msg("%s: %s", sql, err.message);
 			assert_int_equal(cmd.id, CMD_SHOW);
@@ -209,7 +209,7 @@ static void test_rows(void **state)
 		assert_int_equal(row->who, i == CMD_SHOW ? WHO_STATS : WHO_ADMIN);
 	}
 	for (size_t i = 0; i < SHOW_COUNT; i++)
-		assert_int_equal(console_shows[i].who, i == SHOW_FDS ? WHO_ADMIN : WHO_STATS);
+		assert_int_equal(shows[i].who, i == SHOW_FDS ? WHO_ADMIN : WHO_STATS);
 }
 
 int main(void)

@@ -1,12 +1,12 @@
 /*
  * The rows of a SHOW, in the formats that were asked for. Knows types, not what is shown.
- * Entry points: row_begin() and its like in admin_int.h.
+ * Entry points: row_begin() and its like in show/show.h; row_put() in show_int.h.
  */
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 
-#include "admin_int.h"
+#include "show_int.h"
 
 void row_begin(struct show_rows *r)
 {
@@ -115,19 +115,53 @@ void row_constant(struct show_rows *r, const char *text)
 	}
 }
 
-void row_bool(struct show_rows *r, bool v)
+/* --- what is no number and no text --- */
+
+void row_short(struct show_rows *r, struct put_short v)
 {
-	row_int(r, v);
+	row_text(r, v.text);
 }
 
-void row_time(struct show_rows *r, usec_t wall)
+void row_maybe(struct show_rows *r, struct put_maybe v)
 {
-	char text[64] = "";
+	if (v.is)
+		row_int(r, v.value);
+	else
+		row_null(r);
+}
+
+struct put_short put_time(usec_t wall)
+{
+	struct put_short ret = {""};
 	time_t t = (time_t)(wall / USEC_SEC);
 	struct tm tm;
 
-	if (wall != 0 && (localtime_r(&t, &tm) == NULL ||
-				 strftime(text, sizeof(text), "%Y-%m-%d %H:%M:%S %Z", &tm) == 0))
-		text[0] = '\0';
-	row_text(r, text);
+	if (wall != 0 &&
+		(localtime_r(&t, &tm) == NULL ||
+			strftime(ret.text, sizeof(ret.text), "%Y-%m-%d %H:%M:%S %Z", &tm) == 0))
+		ret.text[0] = '\0';
+	return ret;
+}
+
+struct put_short put_object(uint64_t id)
+{
+	struct put_short ret = {""};
+
+	if (id != 0)
+		snprintf(ret.text, sizeof(ret.text), "0x%llx", (unsigned long long)id);
+	return ret;
+}
+
+struct put_short put_optional(int v)
+{
+	struct put_short ret = {""};
+
+	if (v >= 0)
+		snprintf(ret.text, sizeof(ret.text), "%d", v);
+	return ret;
+}
+
+struct put_maybe put_unless_negative(int64_t v)
+{
+	return (struct put_maybe){.is = v >= 0, .value = v};
 }

@@ -1,0 +1,55 @@
+/*
+ * What can be shown of the pooler and the queue: tables of named and typed columns, filled from
+ * snapshots. The console answers SHOW with them; whoever else shows something takes it from here.
+ * All of it comes from one list, src/show/shows.h.
+ */
+#ifndef QB_SHOW_SHOW_H
+#define QB_SHOW_SHOW_H
+
+#include "base/util.h"
+#include "wire/build.h"
+
+enum who { WHO_ADMIN, WHO_STATS };
+
+enum show_id {
+#define SHOW(id, filler, who, help, columns)                    SHOW_##id,
+#define SHOW_EACH(id, record, each, who, help, columns) SHOW_##id,
+#include "show/list.h"
+	SHOW_COUNT
+};
+
+struct show_rows;
+
+struct show {
+	const char *name, *help;
+	enum who who;
+	const struct wire_field *fields;
+	int n_fields;
+	void (*fill)(struct show_rows *r);
+};
+extern const struct show shows[SHOW_COUNT];
+
+/* --- rows --- */
+
+/* Where they go, and in which formats. `formats` as in Bind: none, one for all, or one for each. */
+struct show_rows {
+	struct buf *out; /* DataRow messages */
+	const struct wire_field *fields;
+	int n_fields;
+	const int16_t *formats;
+	int n_formats;
+	int n_rows;
+	int column;   /* next */
+	size_t start; /* of the row under way */
+};
+
+/* A row is begun, gets one value for each column, in their order, and is ended. */
+void row_begin(struct show_rows *r);
+void row_end(struct show_rows *r);
+void row_text(struct show_rows *r, const char *s); /* NULL: SQL NULL */
+void row_null(struct show_rows *r);
+void row_int(struct show_rows *r, int64_t v); /* in the type of the column */
+/* A text, "t" or "f", or a digit, in the type of the column */
+void row_constant(struct show_rows *r, const char *text);
+
+#endif

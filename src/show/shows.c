@@ -1,0 +1,87 @@
+/*
+ * The list of what is shown as a table: names, columns, and a filler for each that goes through
+ * records. Entry points: shows.
+ */
+#include "show_int.h"
+
+#include "base/mem.h"
+#include "conf/conf.h"
+#include "net/dns.h"
+#include "pool/pool.h"
+#include "queue/stat.h"
+
+/* --- columns --- */
+
+#define COL(type, name, ...) {#name, OID_##type},
+#define SHOW(id, filler, who, help, columns)                                                       \
+	static const struct wire_field fields_##id[] = {columns};
+#define SHOW_EACH(id, record, each, who, help, columns)                                            \
+	static const struct wire_field fields_##id[] = {columns};
+#include "show/list.h"
+
+/* --- fillers --- */
+
+#define COL(type, name, ...) row_put(r, __VA_ARGS__);
+#define SHOW_EACH(id, record, each, who, help, columns)                                            \
+	static void row_##id(const record *st, void *arg)                                          \
+	{                                                                                          \
+		struct show_rows *r = arg;                                                         \
+                                                                                                   \
+		row_begin(r);                                                                      \
+		columns row_end(r);                                                                \
+	}                                                                                          \
+	static void fill_##id(struct show_rows *r)                                                 \
+	{                                                                                          \
+		each(row_##id, r);                                                                 \
+	}
+#include "show/list.h"
+
+/* --- the table --- */
+
+const struct show shows[SHOW_COUNT] = {
+#define SHOW(id, filler, who, help, columns)                                                       \
+	{#id, help, who, fields_##id, ARRAY_LEN(fields_##id), show_##filler},
+#define SHOW_EACH(id, record, each, who, help, columns)                                            \
+	{#id, help, who, fields_##id, ARRAY_LEN(fields_##id), fill_##id},
+#include "show/list.h"
+};
+
+/* --- SHOW TOTALS: the columns of SHOW STATS as rows --- */
+
+/* All figures of a pool_stats are counts. */
+static void add(struct pool_stats *sum, const struct pool_stats *more)
+{
+	uint64_t *to = (uint64_t *)sum;
+	const uint64_t *from = (const uint64_t *)more;
+
+	_Static_assert(sizeof(*sum) % sizeof(*to) == 0, "pool_stats has counts only");
+	for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++)
+		to[i] += from[i];
+}
+
+static void sum_up(const struct stat_database *st, void *arg)
+{
+	struct stat_database *sum = arg;
+
+	add(&sum->total, &st->total);
+}
+
+static void name_value(struct show_rows *r, const char *name, int64_t v)
+{
+	row_begin(r);
+	row_text(r, name);
+	row_int(r, v);
+	row_end(r);
+}
+
+void show_totals(struct show_rows *r)
+{
+	struct stat_database sum = {0};
+	const struct stat_database *st = &sum;
+
+	each_database(sum_up, &sum);
+	stat_averages(&sum.avg);
+#define COL(type, name, value) name_value(r, #name, (int64_t)(value));
+	STATS_COLUMNS
+#undef COL
+}
