@@ -147,6 +147,7 @@ part_lint() {
 	check "lint: headers alone" sh dev/headers.sh
 	check "lint: secrets" sh dev/secrets.sh
 	check "lint: links of the documentation" sh dev/links.sh
+	check "lint: names in the map" sh dev/names.sh
 	check "lint: format" sh dev/format.sh
 	need_build gcc || return
 	check "lint: generated files" sh dev/gen.sh --check "$repo/build/gcc"
