@@ -187,12 +187,23 @@ enum relay_step copy_refuse_stray(struct relay *r)
 	return RELAY_GONE;
 }
 
-/* ReadyForQuery to a Sync that was sent in a copy which had failed, or to ours behind it. */
+/* ReadyForQuery to a Sync that was sent in a copy which had failed, or to ours behind it: they are
+ * alike. */
 static enum relay_step stray(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
-	if (m->type != 'Z' || (e != NULL && e->kind != EXPECT_CLOSE))
+	struct server *s = r->s;
+
+	if (m->type != 'Z' || (e != NULL && e->kind != EXPECT_CLOSE) || !relay_tells_status(m))
 		return RELAY_BAD;
-	return relay_ready_in_doubt(r, m, e);
+	s->tx = (char)m->body[0];
+	if (e != NULL && !e->final) {
+		e->final = true;
+		return RELAY_DROP;
+	}
+	if (s->link == NULL)
+		return RELAY_DROP;
+	s->link->skip_to_sync = false;
+	return dest_client_ready(r, m);
 }
 
 static void told(struct relay *r, bool last)

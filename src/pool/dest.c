@@ -1,9 +1,10 @@
 /*
- * Answers that are for the client: what they tell of its session and its statements, and what an
- * error in them brings about for its copy, its transaction and its batch. Answers to what we ask
- * ourselves have their rows where they are asked for.
+ * Answers that are for the client: what they tell of its session and its statements, what an error
+ * in them and their ReadyForQuery bring about, and what follows when its server has nothing
+ * outstanding any more. Answers to what we ask ourselves have their rows where they are asked for.
  *
- * Entry points: dest_client, dest_swallow; dest_note() and dest_client_error() for other rows.
+ * Entry points: dest_client; dest_note(), dest_error() and relay_error_ends() for other rows;
+ * relay_rest().
  */
 #include <string.h>
 
@@ -120,47 +121,179 @@ static bool emit_with_hint(struct relay *r, const struct wire_msg *m)
 	return true;
 }
 
-static enum relay_step error_of_ours(struct relay *r, const struct wire_msg *m, struct replaced *rp)
+static enum relay_step say_theirs(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
-	struct server *s = r->s;
-	bool batch = relay_in_batch(expect_head(&s->expect));
-
-	relay_replace_error(r, m, rp);
-	if (batch && s->state != SERVER_DEAD)
-		relay_batch_failed(r);
-	return RELAY_DROP;
-}
-
-static enum relay_step error_of_client(struct relay *r, const struct wire_msg *m, struct expect *e)
-{
-	bool batch = relay_in_batch(e);
-
 	if (!emit_with_hint(r, m))
 		relay_run_add(r, m->data, m->total);
 	if (e->kind == EXPECT_QUERY && e->dest == &dest_client)
 		istr_drop((struct istr **)&e->arg); /* it has set nothing */
-	if (r->s->link != NULL)
-		r->s->link->tx_failed = true;
-	if (batch)
-		relay_batch_failed(r);
 	return RELAY_DONE;
 }
 
-enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, struct expect *e)
+enum relay_step dest_error(
+	struct relay *r, const struct wire_msg *m, struct expect *e, dest_say_error *say)
 {
 	struct server *s = r->s;
-	struct replaced *rp = relay_replaced(s);
+	bool batch = relay_in_batch(e), doubt;
 	enum relay_step step;
-	bool doubt;
 
 	if (copy_is_refused(s, m))
 		return copy_refuse_stray(r);
 	doubt = copy_ended_by_error(s);
 	count_error(m);
-	step = rp != NULL ? error_of_ours(r, m, rp) : error_of_client(r, m, e);
+	step = say(r, m, e);
+	if (s->link != NULL)
+		s->link->tx_failed = true;
+	if (batch && s->state != SERVER_DEAD)
+		relay_batch_failed(r);
 	if (doubt && s->state != SERVER_DEAD)
 		copy_failed(s);
 	return step;
+}
+
+enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	return dest_error(r, m, e, say_theirs);
+}
+
+void relay_batch_failed(struct relay *r)
+{
+	struct server *s = r->s;
+	struct expect *e;
+
+	e = expect_head(&s->expect);
+	if (s->link != NULL)
+		extq_forget_unconfirmed(s->link, s->batch_now, e != NULL && e->unnamed);
+	while ((e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC &&
+		!e->dest->outlives_batch)
+		relay_pop(r, false);
+	if (e == NULL)
+		server_batch_goes_on(s);
+	if (s->link == NULL)
+		return;
+	if (e == NULL || e->dest->outlives_batch)
+		s->link->skip_to_sync = true;
+	s->link->tx_failed = true;
+}
+
+static void error_fields(const struct wire_msg *m, struct pg_error *ret)
+{
+	struct wire_notice n;
+
+	wire_read_notice(m->body, m->have, &n);
+	pg_error_set(ret, n.sqlstate, "%s", n.message);
+	if (n.detail != NULL)
+		pg_error_detail(ret, "%s", n.detail);
+	if (n.hint != NULL)
+		pg_error_hint(ret, "%s", n.hint);
+}
+
+enum relay_step relay_error_ends(
+	struct relay *r, const struct wire_msg *m, bool client_too, const char *reason)
+{
+	struct server *s = r->s;
+	struct client *c = s->link;
+	struct pg_error err;
+
+	relay_run_flush(r);
+	error_fields(m, &err);
+	if (c != NULL && client_too)
+		client_fatal(c, &err);
+	if (s->state != SERVER_DEAD)
+		server_close(s, reason, &err);
+	return RELAY_GONE;
+}
+
+/* --- ReadyForQuery --- */
+
+static void count_transaction(struct server *s, struct client *c)
+{
+	stat_query(s->pool, c);
+	if (c->tx_start == 0)
+		c->tx_start = c->request_time;
+	if (s->tx == 'I')
+		stat_transaction(s->pool, c);
+}
+
+static void client_done(struct server *s)
+{
+	struct client *c = s->link;
+
+	count_transaction(s, c);
+	session_ask_again(s);
+	client_ready(c, false);
+}
+
+enum relay_step dest_client_ready(struct relay *r, const struct wire_msg *m)
+{
+	relay_run_add(r, m->data, m->total);
+	client_done(r->s);
+	return RELAY_DONE;
+}
+
+/* --- nothing outstanding --- */
+
+void relay_rest(struct relay *r)
+{
+	struct server *s = r->s;
+	struct client *c = s->link;
+
+	if (s->state == SERVER_DEAD || s->expect.count > 0)
+		return;
+	if (s->state == SERVER_FINISHING) {
+		server_unlink_abandoned(s, false);
+		return;
+	}
+	if (s->state == SERVER_CLEANING) {
+		if (s->tx != 'I')
+			server_close(s, "transaction still open after the reset", NULL);
+		else
+			server_release(s);
+		return;
+	}
+	if (c == NULL)
+		return;
+	/* a message of the client that the server has not got to its end belongs to this client
+	 * (data of a copy that has failed): to whom the server is given next would have to finish
+	 * it */
+	if (c->pass_left > 0 && !c->pass_discard)
+		return;
+	if (s->tx == 'I')
+		s->dialect_doubt = false; /* all changes have been reported */
+	if (s->unasked != NULL && s->unasked->rest != NULL) {
+		s->unasked->rest(s);
+		return;
+	}
+	if (s->settling) {
+		s->settling = false;
+		client_resume(c);
+		return;
+	}
+	if (server_wants_fast_close(s)) {
+		relay_run_flush(r);
+		server_close_fast(s);
+		return;
+	}
+	if (s->tx == 'I' && !s->unsynced && !copy_takes_data(s) &&
+		(!server_keeps_session(s) || s->touched != 0)) {
+		relay_run_flush(r);
+		if (!session_holds(s))
+			server_release(s);
+		if (c->state == CLIENT_DEAD)
+			return;
+	}
+	if (c->state == CLIENT_BARRIER || conn_pending_input(c->conn) > 0)
+		client_resume(c);
+	else /* it may have been stopped because this server did not read */
+		conn_want_read(c->conn, true);
+}
+
+void relay_settle(struct server *s)
+{
+	struct relay r = {.s = s};
+
+	if (s->pass_left == 0)
+		relay_rest(&r);
 }
 
 /* --- the rows --- */
@@ -170,6 +303,3 @@ const struct dest dest_client = {.seen = SEEN_ALL,
 	.note = dest_note,
 	.ending = ending,
 	.error = dest_client_error};
-
-/* What we prepare for a statement of the client's fails with it. */
-const struct dest dest_swallow = {.seen = SEEN_STATUS, .error = dest_client_error};

@@ -846,7 +846,7 @@ void stat_error(const char *sqlstate);
 
 /* relay.c: what a server says */
 extern const struct conn_ops server_ops; /* messages of a server that has logged in */
-/* relay_ready.c */
+/* dest.c */
 void relay_settle(struct server *s);     /* the client has sent the rest of a message */
 
 /* copy.c: which Syncs a server answers that was sent them in a COPY FROM STDIN */

@@ -17,18 +17,6 @@
 
 /* --- what we say, behind the run --- */
 
-void relay_emit(struct relay *r, const struct buf *b)
-{
-	relay_run_flush(r);
-	if (buf_failed(b)) {
-		if (r->s->link != NULL)
-			client_out_of_memory(r->s->link);
-		return;
-	}
-	if (r->s->link != NULL)
-		client_write(r->s->link, b);
-}
-
 static void emit_bytes(struct relay *r, const char *p, size_t n)
 {
 	relay_run_flush(r);

@@ -5,6 +5,8 @@
 #ifndef QB_RELAY_INT_H
 #define QB_RELAY_INT_H
 
+#include <string.h>
+
 #include "pool_int.h"
 
 struct relay {
@@ -54,38 +56,56 @@ static inline void relay_pop(struct relay *r, bool ok)
 	}
 }
 
-/* relay.c */
-void relay_emit(struct relay *r, const struct buf *b); /* our bytes, behind the run */
+/* Our bytes, behind the run. */
+static inline void relay_emit(struct relay *r, const struct buf *b)
+{
+	relay_run_flush(r);
+	if (buf_failed(b)) {
+		if (r->s->link != NULL)
+			client_out_of_memory(r->s->link);
+		return;
+	}
+	if (r->s->link != NULL)
+		client_write(r->s->link, b);
+}
+
+/* The server skips to Sync when it fails. */
+static inline bool relay_in_batch(const struct expect *e)
+{
+	return e->kind != EXPECT_QUERY && e->kind != EXPECT_FUNCTION && e->kind != EXPECT_SYNC;
+}
+
+static inline bool relay_tells_status(const struct wire_msg *m)
+{
+	return m->total == WIRE_HEADER + 1 && memchr("ITE", m->body[0], 3) != NULL;
+}
 
 /* relay_ready.c */
 enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct expect *e);
-/* To a Sync that was sent in a copy which had failed, or to ours behind it: they are alike. */
-enum relay_step relay_ready_in_doubt(struct relay *r, const struct wire_msg *m, struct expect *e);
-/* Something was dealt with. If nothing is outstanding any more: what waits for that. */
-void relay_rest(struct relay *r);
 
 /* relay_error.c */
 enum relay_step relay_error(struct relay *r, const struct wire_msg *m);
-bool relay_in_batch(const struct expect *e); /* the server skips to Sync when it fails */
-void relay_batch_failed(struct relay *r);    /* ... and so do we */
-/* Whoever asked cannot go on: the server is closed. */
-enum relay_step relay_error_ends(struct relay *r, const struct wire_msg *m, bool client_too, const char *reason);
 
 /* dest.c */
 /* Of any answer: what its tags tell of the session and the transaction. */
 void dest_note(struct server *s, const struct wire_msg *m, const struct expect *e);
-/* Of one that is for the client. */
-enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, struct expect *e);
+/* An error that is for the client: `say` tells it, and what follows from it is done. */
+typedef enum relay_step dest_say_error(struct relay *r, const struct wire_msg *m, struct expect *e);
+enum relay_step dest_error(struct relay *r, const struct wire_msg *m, struct expect *e, dest_say_error *say);
+enum relay_step dest_client_error(struct relay *r, const struct wire_msg *m, struct expect *e); /* as it is */
+/* Whoever asked cannot go on: the server is closed. */
+enum relay_step relay_error_ends(struct relay *r, const struct wire_msg *m, bool client_too, const char *reason);
+/* After an error in a batch the server skips to Sync: so do we. */
+void relay_batch_failed(struct relay *r);
+/* It goes to the client. */
+enum relay_step dest_client_ready(struct relay *r, const struct wire_msg *m);
+/* Something was dealt with. If nothing is outstanding any more: what waits for that. */
+void relay_rest(struct relay *r);
 
 /* copy.c */
 bool copy_is_refused(const struct server *s, const struct wire_msg *m); /* by this error */
 enum relay_step copy_refuse_stray(struct relay *r);
 /* An error ends it. true: how many of the Syncs in it are answered is not known; copy_failed() follows. */
 bool copy_ended_by_error(struct server *s);
-
-/* relay_replace.c */
-/* The replacement that the head belongs to; NULL: to none. */
-struct replaced *relay_replaced(struct server *s);
-void relay_replace_error(struct relay *r, const struct wire_msg *m, struct replaced *rp);
 
 #endif

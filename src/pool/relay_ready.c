@@ -1,97 +1,10 @@
 /*
- * The end of an answer: what ReadyForQuery tells of the transaction and brings about, by what it
- * was the answer to; and what follows when a server has nothing outstanding any more.
- *
- * Entry points: relay_ready(), relay_ready_in_doubt(), relay_rest(), relay_settle().
+ * The end of an answer: what ReadyForQuery tells of the transaction and brings about. Entry point:
+ * relay_ready().
  */
 #include <string.h>
 
 #include "relay_int.h"
-
-/* --- nothing outstanding --- */
-
-void relay_rest(struct relay *r)
-{
-	struct server *s = r->s;
-	struct client *c = s->link;
-
-	if (s->state == SERVER_DEAD || s->expect.count > 0)
-		return;
-	if (s->state == SERVER_FINISHING) {
-		server_unlink_abandoned(s, false);
-		return;
-	}
-	if (s->state == SERVER_CLEANING) {
-		if (s->tx != 'I')
-			server_close(s, "transaction still open after the reset", NULL);
-		else
-			server_release(s);
-		return;
-	}
-	if (c == NULL)
-		return;
-	/* a message of the client that the server has not got to its end belongs to this client
-	 * (data of a copy that has failed): to whom the server is given next would have to finish
-	 * it */
-	if (c->pass_left > 0 && !c->pass_discard)
-		return;
-	if (s->tx == 'I')
-		s->dialect_doubt = false; /* all changes have been reported */
-	if (s->unasked != NULL && s->unasked->rest != NULL) {
-		s->unasked->rest(s);
-		return;
-	}
-	if (s->settling) {
-		s->settling = false;
-		client_resume(c);
-		return;
-	}
-	if (server_wants_fast_close(s)) {
-		relay_run_flush(r);
-		server_close_fast(s);
-		return;
-	}
-	if (s->tx == 'I' && !s->unsynced && !copy_takes_data(s) &&
-		(!server_keeps_session(s) || s->touched != 0)) {
-		relay_run_flush(r);
-		if (!session_holds(s))
-			server_release(s);
-		if (c->state == CLIENT_DEAD)
-			return;
-	}
-	if (c->state == CLIENT_BARRIER || conn_pending_input(c->conn) > 0)
-		client_resume(c);
-	else /* it may have been stopped because this server did not read */
-		conn_want_read(c->conn, true);
-}
-
-void relay_settle(struct server *s)
-{
-	struct relay r = {.s = s};
-
-	if (s->pass_left == 0)
-		relay_rest(&r);
-}
-
-/* --- ReadyForQuery --- */
-
-static void count_transaction(struct server *s, struct client *c)
-{
-	stat_query(s->pool, c);
-	if (c->tx_start == 0)
-		c->tx_start = c->request_time;
-	if (s->tx == 'I')
-		stat_transaction(s->pool, c);
-}
-
-static void client_done(struct server *s)
-{
-	struct client *c = s->link;
-
-	count_transaction(s, c);
-	session_ask_again(s);
-	client_ready(c, false);
-}
 
 static enum relay_step refuse_block(struct relay *r)
 {
@@ -116,18 +29,13 @@ static void look_for_left_open(struct server *s, const struct expect *e, char tx
 	s->completed = false;
 }
 
-static bool tells_status(const struct wire_msg *m)
-{
-	return m->total == WIRE_HEADER + 1 && memchr("ITE", m->body[0], 3) != NULL;
-}
-
 enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	struct server *s = r->s;
 	const struct dest *dest = e->dest;
 	bool final;
 
-	if (!tells_status(m))
+	if (!relay_tells_status(m))
 		return RELAY_BAD;
 	look_for_left_open(s, e, (char)m->body[0]);
 	/* a block of ours is none of the client's */
@@ -152,28 +60,7 @@ enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct ex
 			relay_run_flush(r);
 			listen_flush(s->link);
 		}
-		relay_run_add(r, m->data, m->total);
-		client_done(s);
-		return RELAY_DONE;
+		return dest_client_ready(r, m);
 	}
 	return RELAY_DROP;
-}
-
-enum relay_step relay_ready_in_doubt(struct relay *r, const struct wire_msg *m, struct expect *e)
-{
-	struct server *s = r->s;
-
-	if (!tells_status(m))
-		return RELAY_BAD;
-	s->tx = (char)m->body[0];
-	if (e != NULL && !e->final) {
-		e->final = true;
-		return RELAY_DROP;
-	}
-	if (s->link == NULL)
-		return RELAY_DROP;
-	s->link->skip_to_sync = false;
-	relay_run_add(r, m->data, m->total);
-	client_done(s);
-	return RELAY_DONE;
 }

@@ -168,7 +168,8 @@ static void ending(struct relay *r, struct expect *e)
 
 /* --- errors --- */
 
-struct replaced *relay_replaced(struct server *s)
+/* The replacement that the head belongs to; NULL: to none. */
+static struct replaced *replaced(struct server *s)
 {
 	/* its Parse and Bind are ours */
 	for (unsigned i = 0; i < s->expect.count; i++) {
@@ -270,14 +271,16 @@ static void put_error(
 	build_end(b, start);
 }
 
-void relay_replace_error(struct relay *r, const struct wire_msg *m, struct replaced *rp)
+static enum relay_step say_ours(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
+	struct replaced *rp = replaced(r->s);
 	struct replace *one = rp->at < rp->n ? rp->list[rp->at] : NULL;
 	struct buf b = BUF_INIT;
 	struct replace_error said;
 	struct pg_error instead;
 	int position;
 
+	(void)e;
 	rp->failed = true;
 	if (one != NULL && one->again && rp->simple && r->s->link != NULL)
 		r->s->link->string_at = STRING_FAILED;
@@ -286,10 +289,16 @@ void relay_replace_error(struct relay *r, const struct wire_msg *m, struct repla
 		build_error(&b, &instead);
 	else
 		put_error(&b, one, m, position);
-	if (r->s->link != NULL)
-		r->s->link->tx_failed = true;
 	relay_emit(r, &b);
 	buf_free(&b);
+	return RELAY_DROP;
+}
+
+static enum relay_step error(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	if (replaced(r->s) == NULL)
+		return dest_client_error(r, m, e);
+	return dest_error(r, m, e, say_ours);
 }
 
 static void free_replaced(struct server *s, struct expect *e, bool ok)
@@ -306,5 +315,8 @@ const struct dest dest_replace = {.seen = SEEN_ALL,
 	.note = dest_note,
 	.answer = answer,
 	.ending = ending,
-	.error = dest_client_error,
+	.error = error,
 	.free = free_replaced};
+
+/* What we prepare for a statement of the client's, or for one that replaces it, fails with it. */
+const struct dest dest_swallow = {.seen = SEEN_STATUS, .error = error};
