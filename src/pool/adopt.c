@@ -104,7 +104,7 @@ static bool get_server(struct wire_reader *r, struct server *s, int fd)
 	s->sqlprep = move_get_istr(r);
 	p = move_get_bytes(r, &len);
 	if (len > 0)
-		buf_put(&s->custom, p, len);
+		buf_put(&s->trace.custom, p, len);
 	s->mode = wire_get_u8(r);
 	raw = wire_get_u8(r) != 0;
 	touches = wire_get_u8(r);
@@ -115,12 +115,12 @@ static bool get_server(struct wire_reader *r, struct server *s, int fd)
 	s->alone = wire_get_u8(r) != 0;
 	s->sets_any = wire_get_u8(r) != 0;
 	s->sets_by_sql = wire_get_u8(r) != 0;
-	s->dirty = wire_get_u8(r) != 0;
+	s->trace.dirty = wire_get_u8(r) != 0;
 	s->holder = wire_get_i32(r);
 	s->held_since = move_get_u64(r);
 	s->connect_time = move_get_u64(r);
 	s->idle_since = move_get_u64(r);
-	return s->conn != NULL && !r->failed && !buf_failed(&s->custom);
+	return s->conn != NULL && !r->failed && !buf_failed(&s->trace.custom);
 }
 
 /* Nothing is said to it: it is served where it came from. */

@@ -259,7 +259,7 @@ void relay_rest(struct relay *r)
 	if (c->pass_left > 0 && !c->pass_discard)
 		return;
 	if (s->tx == 'I')
-		s->dialect_doubt = false; /* all changes have been reported */
+		s->trace.dialect_doubt = false; /* all changes have been reported */
 	if (s->unasked != NULL && s->unasked->rest != NULL) {
 		s->unasked->rest(s);
 		return;
@@ -275,7 +275,7 @@ void relay_rest(struct relay *r)
 		return;
 	}
 	if (s->tx == 'I' && !s->unsynced && !copy_takes_data(s) &&
-		(!server_keeps_session(s) || s->touched != 0)) {
+		(!server_keeps_session(s) || s->trace.touched != 0)) {
 		relay_run_flush(r);
 		if (!session_holds(s))
 			server_release(s);

@@ -54,15 +54,15 @@ static void put_question(struct buf *sql, const struct server *s)
 		"SELECT 's', name, setting FROM pg_catalog.pg_settings WHERE source OPERATOR(pg_catalog.=) 'session' "
 		"UNION ALL SELECT 's', n, pg_catalog.current_setting(n, true) FROM (VALUES ('role'), "
 		"('session_authorization')");
-	put_custom(sql, (const char *)s->custom.data, s->custom.len);
+	put_custom(sql, (const char *)s->trace.custom.data, s->trace.custom.len);
 	while (settings_next(&at, end, &have))
 		put_custom(sql, have.name, strlen(have.name) + 1);
 	buf_puts(sql, ") AS v(n)");
 	for (size_t i = 0; i < ARRAY_LEN(questions); i++)
-		if ((s->touched & questions[i].touch) != 0)
+		if ((s->trace.touched & questions[i].touch) != 0)
 			buf_printf(sql, " UNION ALL SELECT '%c', '', '' WHERE %s",
 				questions[i].kind, questions[i].condition);
-	if ((s->touched & SQL_TOUCH_PREPARED) != 0)
+	if ((s->trace.touched & SQL_TOUCH_PREPARED) != 0)
 		buf_puts(sql,
 			" UNION ALL SELECT 'p', name, statement FROM pg_catalog.pg_prepared_statements WHERE from_sql");
 }
@@ -77,17 +77,17 @@ bool inspect_begin(struct server *s)
 		return true;
 	}
 	put_question(&sql, s);
-	if (s->custom.failed)
+	if (s->trace.custom.failed)
 		sql.failed = true;
-	l->asked = s->touched;
-	l->resets = s->reset_seen;
-	s->reset_seen = false;
+	l->asked = s->trace.touched;
+	l->resets = s->trace.reset_seen;
+	s->trace.reset_seen = false;
 	s->inspection = l;
-	s->touched = 0;
+	s->trace.touched = 0;
 	/* session pooling: a statement that was prepared before may set them again */
 	if (!server_keeps_session(s)) {
-		l->custom = s->custom;
-		s->custom = BUF_INIT;
+		l->custom = s->trace.custom;
+		s->trace.custom = BUF_INIT;
 	}
 	s->pool->stats.looks++;
 	(void)server_query(s, &sql, &dest_inspect);
@@ -291,7 +291,7 @@ enum inspect_known inspect_insist(struct client *c)
 		return INSPECT_ASKED;
 	s->inspect_insisted = true;
 	s->look_again = false;
-	s->touched |= SQL_TOUCH_SETTINGS;
+	s->trace.touched |= SQL_TOUCH_SETTINGS;
 	(void)inspect_begin(s);
 	return INSPECT_ASKED;
 }
@@ -316,15 +316,15 @@ static void done(struct server *s)
 	if (l == NULL)
 		return;
 	if (c == NULL) {
-		s->dirty = true;
+		s->trace.dirty = true;
 	} else {
 		pins = c->pins & ~(l->asked | SQL_TOUCH_SETTINGS);
 		pins |= l->found | (l->asked & (SQL_TOUCH_LOAD | PIN_UNKNOWN));
 		if (l->failed || !keep_settings(s, l) || !keep_prepared(s, l)) {
 			pins = c->pins | l->asked | SQL_TOUCH_SETTINGS;
-			if (!session_add_custom(s, &l->custom) || buf_failed(&s->custom))
+			if (!session_add_custom(s, &l->custom) || buf_failed(&s->trace.custom))
 				pins |= PIN_UNKNOWN;
-			s->reset_seen |= l->resets;
+			s->trace.reset_seen |= l->resets;
 			s->look_again = server_keeps_session(s);
 		} else {
 			pins |= l->found;

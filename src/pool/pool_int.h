@@ -299,6 +299,17 @@ struct copy {
 	uint8_t stray; /* type of the message that the client sent in a copy that had not failed */
 };
 
+/* What may have become of a session on its server, as far as its statements tell. session.c. */
+struct trace {
+	uint8_t touched;        /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
+	uint8_t touched_behind; /* ... at most, behind what is outstanding */
+	bool reset_seen : 1;    /* with `touched`: by something that may take settings back */
+	bool unseen : 1;        /* it may have settings whose names nobody knows: for its client alone */
+	bool dialect_doubt : 1; /* what is outstanding may change what the client's texts mean: client_dialect() */
+	bool dirty : 1;         /* CLEANING, or about to be: holds what only DISCARD ALL ends */
+	struct buf custom;      /* with `touched`: names that no view lists; session pooling: all that were seen */
+};
+
 struct server_login;
 
 struct server {
@@ -313,14 +324,10 @@ struct server {
 	bool extra_stale : 1;  /* a RESET may have ended some of `extra` */
 	bool alone : 1;        /* only `holder` has ever held it */
 	bool settling : 1;     /* its client or task waits until its settings are in force */
-	bool reset_seen : 1;   /* with `touched`: by something that may take settings back */
 	bool sets_any : 1;     /* session pooling: `sets_prepared` lacks some */
 	bool sets_by_sql : 1;  /* session pooling: SQL has prepared a statement that may change settings */
 	bool look_again : 1;   /* session pooling: the last question failed */
 	bool inspect_insisted : 1;/* ... and a statement that does not run here has asked once more */
-	bool unseen : 1;       /* it may have settings whose names nobody knows: for its client alone */
-	bool dialect_doubt : 1;/* what is outstanding may change what the client's texts mean: client_dialect() */
-	bool dirty : 1;        /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool served : 1;       /* somebody has had it */
@@ -331,8 +338,6 @@ struct server {
 	bool checked : 1;      /* has shown that it is alive, and did nothing since */
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
-	uint8_t touched;       /* enum sql_touch, PIN_UNKNOWN: what has to be asked for when the transaction has ended */
-	uint8_t touched_behind; /* ... at most, behind what is outstanding */
 	uint32_t pass_left;
 	struct conn *conn;
 	struct server *prev, *next;
@@ -344,6 +349,7 @@ struct server {
 	unsigned n_kinds; /* of tasks, whose affinity is to it: affinity.c */
 	struct server_login *login;
 	struct expect_ring expect;
+	struct trace trace;
 	struct copy copy;
 	const struct dest *unasked; /* for whom messages are that belong to no answer: the listener's, a copy's in doubt; or NULL */
 	struct sprep *prepared;     /* hash by pstmt */
@@ -356,7 +362,6 @@ struct server {
 	struct istr *sqlprep;       /* statements there that were prepared in SQL and can be moved */
 	struct session_prepared *sets_prepared; /* session pooling: statements with names that may change settings */
 	unsigned n_sets_prepared;
-	struct buf custom;          /* with `touched`: names that no view lists; session pooling: all that were seen */
 	struct inspection *inspection;    /* the question under way */
 	int32_t pid;
 	uint8_t key_len;

@@ -510,7 +510,7 @@ static void free_one(struct server *s)
 	istr_drop(&s->extra);
 	istr_drop(&s->sqlprep);
 	session_forget_prepared(s);
-	buf_free(&s->custom);
+	buf_free(&s->trace.custom);
 	inspect_free(s);
 	istr_drop(&s->host);
 	util_erase(s->key, sizeof(s->key));
@@ -611,10 +611,11 @@ static void clean(struct server *s, bool rollback, const char *reset_query)
 		server_move(s, SERVER_CLEANING);
 	conn_want_read(s->conn, true);
 	if (!put_reset(s, &b, rollback ? "ROLLBACK" : NULL) ||
-		!put_reset(s, &b, s->dirty ? DISCARD_ALL : NULL) || !put_reset(s, &b, reset_query))
+		!put_reset(s, &b, s->trace.dirty ? DISCARD_ALL : NULL) ||
+		!put_reset(s, &b, reset_query))
 		goto out;
 	s->request_time = loop_now();
-	s->touched_behind = 0;
+	s->trace.touched_behind = 0;
 	server_drop_unnamed(s);
 	server_send(s, &b);
 out:
@@ -636,14 +637,14 @@ void server_release(struct server *s)
 		server_close(s, "not at rest", NULL);
 		return;
 	}
-	s->throttled = s->discarding = s->settling = s->dialect_doubt = false;
+	s->throttled = s->discarding = s->settling = s->trace.dialect_doubt = false;
 	copy_forget(s);
 	s->vars_stale = s->discarded = false;
 	session_released(s);
 	s->mode = POOL_MODE_UNSET;
 	server_drop_raw_unnamed(s);
-	if (s->unseen) {
-		s->dirty = true;
+	if (s->trace.unseen) {
+		s->trace.dirty = true;
 		s->pool->stats.resets++;
 		clean(s, false, NULL);
 		return;
@@ -720,7 +721,7 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 	/* whatever the operator's query does beside it */
 	if (dirty && query != NULL && util_strcasecmp(query, DISCARD_ALL) == 0)
 		query = NULL;
-	s->dirty = dirty;
+	s->trace.dirty = dirty;
 	s->settling = false;
 
 	if (s->link != NULL)

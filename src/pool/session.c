@@ -143,7 +143,7 @@ bool session_restore_all(struct client *c, bool identity)
 void session_ask_again(struct server *s)
 {
 	if (s->look_again)
-		s->touched |= SQL_TOUCH_SETTINGS;
+		s->trace.touched |= SQL_TOUCH_SETTINGS;
 	s->look_again = false;
 }
 
@@ -151,23 +151,23 @@ void session_ask_again(struct server *s)
 void session_released(struct server *s)
 {
 	s->look_again = s->inspect_insisted = false;
-	s->touched_behind = 0;
+	s->trace.touched_behind = 0;
 	session_forget_prepared(s);
 	if (!server_keeps_session(s))
 		return;
-	s->touched = 0;
-	s->reset_seen = false;
-	buf_free(&s->custom);
+	s->trace.touched = 0;
+	s->trace.reset_seen = false;
+	buf_free(&s->trace.custom);
 }
 
 /* A DISCARD ALL may be under way: what is sent behind it outlives it. */
 static void touch(struct server *s, unsigned touches, unsigned what)
 {
-	s->touched |= (uint8_t)what;
+	s->trace.touched |= (uint8_t)what;
 	if (s->expect.count == 0)
-		s->touched_behind = 0;
+		s->trace.touched_behind = 0;
 	else if ((touches & UNDO(SQL_TOUCH_ALL)) != UNDO(SQL_TOUCH_ALL))
-		s->touched_behind |= (uint8_t)what;
+		s->trace.touched_behind |= (uint8_t)what;
 }
 
 #define CUSTOM_MAX 16384
@@ -189,26 +189,26 @@ bool session_add_custom(struct server *s, const struct buf *names)
 	const char *at = (const char *)names->data, *end = at + names->len;
 	bool all = true;
 
-	s->custom.failed |= names->failed;
+	s->trace.custom.failed |= names->failed;
 	if (names->len == 0 || names->failed)
 		return true;
-	for (size_t i = 0; i < s->custom.len;) {
-		const char *name = (const char *)s->custom.data + i;
+	for (size_t i = 0; i < s->trace.custom.len;) {
+		const char *name = (const char *)s->trace.custom.data + i;
 
 		seen[hash_name(name) % ARRAY_LEN(seen)] = (uint16_t)(i + 1);
 		i += strlen(name) + 1;
 	}
-	for (; at < end && !s->custom.failed; at += strlen(at) + 1) {
+	for (; at < end && !s->trace.custom.failed; at += strlen(at) + 1) {
 		uint16_t *place = &seen[hash_name(at) % ARRAY_LEN(seen)];
 
-		if (*place > 0 && strcmp((const char *)s->custom.data + *place - 1, at) == 0)
+		if (*place > 0 && strcmp((const char *)s->trace.custom.data + *place - 1, at) == 0)
 			continue;
-		if (s->custom.len + strlen(at) >= CUSTOM_MAX) {
+		if (s->trace.custom.len + strlen(at) >= CUSTOM_MAX) {
 			all = false;
 			continue;
 		}
-		*place = (uint16_t)(s->custom.len + 1);
-		buf_put(&s->custom, at, strlen(at) + 1);
+		*place = (uint16_t)(s->trace.custom.len + 1);
+		buf_put(&s->trace.custom, at, strlen(at) + 1);
 	}
 	return all;
 }
@@ -218,7 +218,7 @@ static void note_unknown(struct server *s, unsigned unknown, unsigned *made)
 {
 	if ((unknown & SQL_TOUCH_UNNAMED) != 0)
 		*made |= PIN_UNKNOWN;
-	s->unseen |= (unknown & SQL_TOUCH_HIDDEN) != 0;
+	s->trace.unseen |= (unknown & SQL_TOUCH_HIDDEN) != 0;
 }
 
 static unsigned add_custom_of(struct server *s, const char *sql, size_t len)
@@ -234,14 +234,14 @@ static unsigned add_custom_of(struct server *s, const char *sql, size_t len)
 
 static void note_dialect(struct server *s, unsigned touches)
 {
-	s->dialect_doubt |= (touches & (SQL_TOUCH_SETTINGS | SQL_TOUCH_DIALECT)) != 0;
+	s->trace.dialect_doubt |= (touches & (SQL_TOUCH_SETTINGS | SQL_TOUCH_DIALECT)) != 0;
 }
 
 /* Quotes, and so where a statement ends, depend on settings that a statement under way may change,
  * or the end of its transaction take back. Most texts mean the same in any case. */
 bool session_reads(struct client *c, const char *sql, size_t len)
 {
-	if (c->link == NULL || !c->link->dialect_doubt || !client_is_owed(c) ||
+	if (c->link == NULL || !c->link->trace.dialect_doubt || !client_is_owed(c) ||
 		sql_is_plain(sql, len))
 		return true;
 	return local_barrier(c);
@@ -255,7 +255,7 @@ static void touch_settings(struct server *s, const char *sql, size_t len, unsign
 		return;
 	(void)add_custom_of(s, sql, len);
 	s->sets_by_sql |= (touches & SQL_TOUCH_PREPARED) != 0;
-	s->reset_seen |= s->sets_by_sql || sql_session_may_reset(sql, len);
+	s->trace.reset_seen |= s->sets_by_sql || sql_session_may_reset(sql, len);
 	touch(s, touches, SQL_TOUCH_SETTINGS);
 }
 
@@ -285,10 +285,10 @@ void session_touch_again(struct server *s)
 	if (server_keeps_session(s))
 		touches &= SQL_TOUCH_SETTINGS;
 	else if ((s->unnamed.touches & (SQL_TOUCH_HIDDEN | SQL_TOUCH_EXECUTE)) != 0)
-		s->unseen = true;
-	if ((touches & ~(unsigned)s->touched) == 0)
+		s->trace.unseen = true;
+	if ((touches & ~(unsigned)s->trace.touched) == 0)
 		return;
-	s->reset_seen |= (touches & SQL_TOUCH_SETTINGS) != 0;
+	s->trace.reset_seen |= (touches & SQL_TOUCH_SETTINGS) != 0;
 	touch(s, touches, touches);
 }
 
@@ -337,7 +337,7 @@ void session_bound(struct server *s, const char *name)
 
 	if (p == NULL && !s->sets_any)
 		return;
-	s->reset_seen |= p == NULL || p->resets;
+	s->trace.reset_seen |= p == NULL || p->resets;
 	touch(s, SQL_TOUCH_SETTINGS, SQL_TOUCH_SETTINGS);
 }
 
@@ -380,7 +380,7 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 		made |= c->pins & SQL_TOUCH_TEMP; /* inspect.c: search_path */
 	}
 	if ((made & SQL_TOUCH_SETTINGS) != 0 && sql_session_may_reset(sql, len))
-		s->reset_seen = true;
+		s->trace.reset_seen = true;
 	touch(s, touches, made | undone);
 }
 
@@ -444,7 +444,7 @@ void session_touch_call(struct client *c, const struct wire_msg *m)
 		unknown = known ? 0 : SQL_TOUCH_UNNAMED;
 	}
 	buf_free(&name);
-	s->reset_seen = true;
+	s->trace.reset_seen = true;
 	if (server_keeps_session(s)) {
 		touch(s, SQL_TOUCH_SETTINGS, SQL_TOUCH_SETTINGS);
 		return;
@@ -615,7 +615,7 @@ static void apply_reset_all(struct server *s, bool identity)
 	if (identity)
 		istr_drop(&s->extra);
 	else if (!keep_identity(&s->extra))
-		s->dirty = true;
+		s->trace.dirty = true;
 	if (session_restore_all(s->link, identity))
 		restore_reported(s, NULL);
 }
@@ -647,7 +647,7 @@ void session_apply(struct server *s, const struct istr *effect)
 	if (strcmp(name, "session_authorization") == 0)
 		ok = settings_set(&c->extra, "role", NULL) && settings_set(&s->extra, "role", NULL);
 	if (!ok || !settings_set(&c->extra, name, mine) || !settings_set(&s->extra, name, value))
-		s->touched |= SQL_TOUCH_SETTINGS;
+		s->trace.touched |= SQL_TOUCH_SETTINGS;
 }
 
 /* --- pins --- */
@@ -714,7 +714,7 @@ const char *session_pin_names(unsigned pins)
 
 bool session_holds(struct server *s)
 {
-	if (s->touched != 0)
+	if (s->trace.touched != 0)
 		return inspect_begin(s);
 	return s->link->pins != 0 || server_keeps_session(s);
 }
@@ -733,18 +733,19 @@ static bool effect_is_pending(struct server *s)
 
 bool session_is_dirty(struct server *s)
 {
-	return s->dirty || s->unseen || s->touched != 0 || s->inspection != NULL ||
-	       effect_is_pending(s) || (s->link != NULL && s->link->pins != 0);
+	return s->trace.dirty || s->trace.unseen || s->trace.touched != 0 ||
+	       s->inspection != NULL || effect_is_pending(s) ||
+	       (s->link != NULL && s->link->pins != 0);
 }
 
 /* DISCARD ALL has been carried out. */
 void session_discarded(struct server *s)
 {
-	s->touched = s->touched_behind;
-	s->dirty = false;
-	s->unseen = s->unseen && s->touched_behind != 0;
-	if (s->touched == 0)
-		buf_free(&s->custom);
+	s->trace.touched = s->trace.touched_behind;
+	s->trace.dirty = false;
+	s->trace.unseen = s->trace.unseen && s->trace.touched_behind != 0;
+	if (s->trace.touched == 0)
+		buf_free(&s->trace.custom);
 	istr_drop(&s->extra);
 	sqlprep_forget(s->link, s);
 	if (s->link == NULL)
@@ -754,8 +755,8 @@ void session_discarded(struct server *s)
 		s->discarded = session_restore_all(s->link, true);
 		return;
 	}
-	s->reset_seen = true;
-	s->touched |= SQL_TOUCH_SETTINGS; /* back to the client's own beginnings */
+	s->trace.reset_seen = true;
+	s->trace.touched |= SQL_TOUCH_SETTINGS; /* back to the client's own beginnings */
 }
 
 /* --- before a statement --- */
@@ -795,7 +796,7 @@ bool session_sync(struct client *c)
 	struct server *s = c->link;
 
 	if ((s->extra != c->extra || s->vars_stale) && s->tx == 'I' && !s->unsynced &&
-		s->expect.count == 0 && !s->touched) {
+		s->expect.count == 0 && !s->trace.touched) {
 		s->vars_stale = false;
 		server_put_settings(s, &c->vars, c->extra, &dest_vars);
 	}

@@ -147,7 +147,7 @@ static bool settings_are_known(const struct client *c)
 	struct server *s = c->link;
 
 	return (at_begin(s) || (s->tx == 'I' && !s->unsynced && owes_only_settings(s))) &&
-	       s->extra == c->extra && !s->extra_stale && s->touched == 0 &&
+	       s->extra == c->extra && !s->extra_stale && s->trace.touched == 0 &&
 	       (c->pins & (SQL_TOUCH_SETTINGS | PIN_UNKNOWN)) == 0;
 }
 
@@ -243,7 +243,7 @@ void sqlprep_apply(struct server *s, const struct istr *effect)
 	if (put(&c->sqlprep, name, data, len) && put(&s->sqlprep, name, data, len))
 		return;
 	(void)put(&c->sqlprep, name, NULL, 0);
-	s->touched |= SQL_TOUCH_PREPARED;
+	s->trace.touched |= SQL_TOUCH_PREPARED;
 }
 
 void sqlprep_forget(struct client *c, struct server *s)
@@ -352,8 +352,8 @@ bool sqlprep_sync(struct client *c)
 	struct entry e;
 	bool ok;
 
-	if (before == c->sqlprep || s->tx != 'I' || s->unsynced || s->settling || s->touched != 0 ||
-		!owes_only_settings(s))
+	if (before == c->sqlprep || s->tx != 'I' || s->unsynced || s->settling ||
+		s->trace.touched != 0 || !owes_only_settings(s))
 		return true;
 	server_drop_unnamed(s);
 	s->pool->stats.replays++;
