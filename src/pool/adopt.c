@@ -113,8 +113,8 @@ static bool get_server(struct wire_reader *r, struct server *s, int fd)
 	s->vars_stale = wire_get_u8(r) != 0;
 	s->extra_stale = wire_get_u8(r) != 0;
 	s->alone = wire_get_u8(r) != 0;
-	s->sets_any = wire_get_u8(r) != 0;
-	s->sets_by_sql = wire_get_u8(r) != 0;
+	s->sets.any = wire_get_u8(r) != 0;
+	s->sets.by_sql = wire_get_u8(r) != 0;
 	s->trace.dirty = wire_get_u8(r) != 0;
 	s->holder = wire_get_i32(r);
 	s->held_since = move_get_u64(r);

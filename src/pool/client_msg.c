@@ -418,7 +418,7 @@ static enum step fail_message(struct client *c, const struct wire_msg *m)
  * be at rest, and it never is with an answer that it keeps until a Sync. */
 static bool is_asked_first(struct client *c, uint8_t type)
 {
-	if (c->link == NULL || c->link->inspection == NULL || type == 'X' ||
+	if (c->link == NULL || c->link->inspect.now == NULL || type == 'X' ||
 		!inspect_may_restore(c->link))
 		return false;
 	/* it counts towards query_timeout */

@@ -82,7 +82,7 @@ bool inspect_begin(struct server *s)
 	l->asked = s->trace.touched;
 	l->resets = s->trace.reset_seen;
 	s->trace.reset_seen = false;
-	s->inspection = l;
+	s->inspect.now = l;
 	s->trace.touched = 0;
 	/* session pooling: a statement that was prepared before may set them again */
 	if (!server_keeps_session(s)) {
@@ -96,12 +96,12 @@ bool inspect_begin(struct server *s)
 
 unsigned inspect_asks(const struct server *s)
 {
-	return s->inspection != NULL ? s->inspection->asked : 0;
+	return s->inspect.now != NULL ? s->inspect.now->asked : 0;
 }
 
 bool inspect_may_restore(const struct server *s)
 {
-	return s->inspection != NULL && s->inspection->resets;
+	return s->inspect.now != NULL && s->inspect.now->resets;
 }
 
 /* A column of text; NULL: SQL NULL, or not well-formed. */
@@ -115,7 +115,7 @@ static const char *column(struct wire_reader *rd, size_t *ret_len)
 
 static void note_setting(struct server *s, struct wire_reader *rd)
 {
-	struct inspection *l = s->inspection;
+	struct inspection *l = s->inspect.now;
 	size_t name_len, value_len;
 	const char *name = column(rd, &name_len), *value = column(rd, &value_len);
 
@@ -132,7 +132,7 @@ static void note_setting(struct server *s, struct wire_reader *rd)
 /* One that can be moved is no reason to stay. */
 static void note_prepared(struct server *s, struct wire_reader *rd)
 {
-	struct inspection *l = s->inspection;
+	struct inspection *l = s->inspect.now;
 	size_t name_len, sql_len;
 	const char *name = column(rd, &name_len), *sql = column(rd, &sql_len);
 	struct buf text = BUF_INIT;
@@ -161,7 +161,7 @@ static void row(struct server *s, const struct wire_msg *m, const struct expect 
 
 	(void)e;
 	wire_reader_init(&rd, m->body, m->have);
-	if (s->inspection == NULL || wire_get_i16(&rd) != 3 || (kind = column(&rd, &n)) == NULL ||
+	if (s->inspect.now == NULL || wire_get_i16(&rd) != 3 || (kind = column(&rd, &n)) == NULL ||
 		n != 1)
 		return;
 	if (*kind == 's')
@@ -170,7 +170,7 @@ static void row(struct server *s, const struct wire_msg *m, const struct expect 
 		note_prepared(s, &rd);
 	for (size_t i = 0; i < ARRAY_LEN(questions); i++)
 		if (questions[i].kind == *kind)
-			s->inspection->found |= questions[i].touch;
+			s->inspect.now->found |= questions[i].touch;
 }
 
 static enum relay_step failed(struct relay *r, const struct wire_msg *m, struct expect *e)
@@ -179,8 +179,8 @@ static enum relay_step failed(struct relay *r, const struct wire_msg *m, struct 
 	bool batch = relay_in_batch(e);
 
 	(void)m;
-	if (s->inspection != NULL)
-		s->inspection->failed = true;
+	if (s->inspect.now != NULL)
+		s->inspect.now->failed = true;
 	/* nothing of the client's is in this batch */
 	while (batch && (e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC)
 		relay_pop(r, false);
@@ -200,7 +200,7 @@ static bool is_of_session(const struct server *s, const struct setting *st)
 	if (strcmp(st->name, "session_authorization") == 0)
 		return strcmp(st->value, istr_text(s->pool->user)) != 0;
 	/* one that was taken back is empty from then on, where it has no definition */
-	return !s->inspection->resets || st->value[0] != '\0' || strchr(st->name, '.') == NULL ||
+	return !s->inspect.now->resets || st->value[0] != '\0' || strchr(st->name, '.') == NULL ||
 	       settings_find(origin, st->name) == NULL;
 }
 
@@ -282,15 +282,15 @@ enum inspect_known inspect_insist(struct client *c)
 
 	if (s == NULL || s->tx != 'I' || s->unsynced)
 		return INSPECT_KNOWN;
-	unknown = s->look_again || (c->pins & SQL_TOUCH_SETTINGS) != 0;
-	if (!unknown || s->inspect_insisted) {
-		s->inspect_insisted = false;
+	unknown = s->inspect.again || (c->pins & SQL_TOUCH_SETTINGS) != 0;
+	if (!unknown || s->inspect.insisted) {
+		s->inspect.insisted = false;
 		return unknown ? INSPECT_UNKNOWN : INSPECT_KNOWN;
 	}
 	if (s->expect.count > 0)
 		return INSPECT_ASKED;
-	s->inspect_insisted = true;
-	s->look_again = false;
+	s->inspect.insisted = true;
+	s->inspect.again = false;
 	s->trace.touched |= SQL_TOUCH_SETTINGS;
 	(void)inspect_begin(s);
 	return INSPECT_ASKED;
@@ -298,18 +298,18 @@ enum inspect_known inspect_insist(struct client *c)
 
 void inspect_free(struct server *s)
 {
-	if (s->inspection == NULL)
+	if (s->inspect.now == NULL)
 		return;
-	buf_free(&s->inspection->pairs);
-	buf_free(&s->inspection->prepared);
-	buf_free(&s->inspection->custom);
-	mem_free(s->inspection);
-	s->inspection = NULL;
+	buf_free(&s->inspect.now->pairs);
+	buf_free(&s->inspect.now->prepared);
+	buf_free(&s->inspect.now->custom);
+	mem_free(s->inspect.now);
+	s->inspect.now = NULL;
 }
 
 static void done(struct server *s)
 {
-	struct inspection *l = s->inspection;
+	struct inspection *l = s->inspect.now;
 	struct client *c = s->link;
 	unsigned pins;
 
@@ -325,7 +325,7 @@ static void done(struct server *s)
 			if (!session_add_custom(s, &l->custom) || buf_failed(&s->trace.custom))
 				pins |= PIN_UNKNOWN;
 			s->trace.reset_seen |= l->resets;
-			s->look_again = server_keeps_session(s);
+			s->inspect.again = server_keeps_session(s);
 		} else {
 			pins |= l->found;
 			restore_reported(s, l);

@@ -310,6 +310,21 @@ struct trace {
 	struct buf custom;      /* with `touched`: names that no view lists; session pooling: all that were seen */
 };
 
+/* Session pooling: statements of a client that may change settings each time that they are carried out. session.c. */
+struct sets_prepared {
+	struct session_prepared *list; /* those with names */
+	unsigned n;
+	bool any;    /* the list lacks some */
+	bool by_sql; /* SQL has prepared one */
+};
+
+/* What the session has become is asked for. inspect.c. */
+struct inspect {
+	struct inspection *now; /* the question under way */
+	bool again;             /* session pooling: the last one failed */
+	bool insisted;          /* ... and a statement that does not run here has asked once more */
+};
+
 struct server_login;
 
 struct server {
@@ -324,10 +339,6 @@ struct server {
 	bool extra_stale : 1;  /* a RESET may have ended some of `extra` */
 	bool alone : 1;        /* only `holder` has ever held it */
 	bool settling : 1;     /* its client or task waits until its settings are in force */
-	bool sets_any : 1;     /* session pooling: `sets_prepared` lacks some */
-	bool sets_by_sql : 1;  /* session pooling: SQL has prepared a statement that may change settings */
-	bool look_again : 1;   /* session pooling: the last question failed */
-	bool inspect_insisted : 1;/* ... and a statement that does not run here has asked once more */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool served : 1;       /* somebody has had it */
@@ -350,6 +361,8 @@ struct server {
 	struct server_login *login;
 	struct expect_ring expect;
 	struct trace trace;
+	struct sets_prepared sets;
+	struct inspect inspect;
 	struct copy copy;
 	const struct dest *unasked; /* for whom messages are that belong to no answer: the listener's, a copy's in doubt; or NULL */
 	struct sprep *prepared;     /* hash by pstmt */
@@ -360,9 +373,6 @@ struct server {
 	struct vars vars;
 	struct istr *extra;         /* settings in force that are not reported */
 	struct istr *sqlprep;       /* statements there that were prepared in SQL and can be moved */
-	struct session_prepared *sets_prepared; /* session pooling: statements with names that may change settings */
-	unsigned n_sets_prepared;
-	struct inspection *inspection;    /* the question under way */
 	int32_t pid;
 	uint8_t key_len;
 	uint8_t key[256 - 3];

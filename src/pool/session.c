@@ -142,15 +142,15 @@ bool session_restore_all(struct client *c, bool identity)
 /* Session pooling: the question failed (statement_timeout); now another statement has ended. */
 void session_ask_again(struct server *s)
 {
-	if (s->look_again)
+	if (s->inspect.again)
 		s->trace.touched |= SQL_TOUCH_SETTINGS;
-	s->look_again = false;
+	s->inspect.again = false;
 }
 
 /* Session pooling: what has been seen of one client is nothing of the next one's. */
 void session_released(struct server *s)
 {
-	s->look_again = s->inspect_insisted = false;
+	s->inspect.again = s->inspect.insisted = false;
 	s->trace.touched_behind = 0;
 	session_forget_prepared(s);
 	if (!server_keeps_session(s))
@@ -254,15 +254,15 @@ static void touch_settings(struct server *s, const char *sql, size_t len, unsign
 	if ((touches & SQL_TOUCH_SETTINGS) == 0)
 		return;
 	(void)add_custom_of(s, sql, len);
-	s->sets_by_sql |= (touches & SQL_TOUCH_PREPARED) != 0;
-	s->trace.reset_seen |= s->sets_by_sql || sql_session_may_reset(sql, len);
+	s->sets.by_sql |= (touches & SQL_TOUCH_PREPARED) != 0;
+	s->trace.reset_seen |= s->sets.by_sql || sql_session_may_reset(sql, len);
 	touch(s, touches, SQL_TOUCH_SETTINGS);
 }
 
 /* What SQL has prepared changes them again each time that it is executed. */
 static unsigned touches_by_executing(const struct client *c, const char *sql, size_t len)
 {
-	return c->link->sets_by_sql && sql_session_may_execute(sql, len) ? SQL_TOUCH_SETTINGS : 0;
+	return c->link->sets.by_sql && sql_session_may_execute(sql, len) ? SQL_TOUCH_SETTINGS : 0;
 }
 
 unsigned session_touches(const struct client *c, const char *sql, size_t len)
@@ -305,7 +305,7 @@ struct session_prepared {
 
 static struct session_prepared *prepared_find(const struct server *s, const char *name)
 {
-	struct session_prepared *p = s->sets_prepared;
+	struct session_prepared *p = s->sets.list;
 
 	while (p != NULL && strcmp(p->name, name) != 0)
 		p = p->next;
@@ -319,23 +319,22 @@ void session_prepared(struct server *s, const char *name, const char *sql, size_
 	struct session_prepared *p = prepared_find(s, name);
 	size_t size = strlen(name) + 1;
 
-	if (p == NULL && s->n_sets_prepared < PREPARED_MAX &&
-		(p = mem_zalloc(sizeof(*p) + size)) != NULL) {
+	if (p == NULL && s->sets.n < PREPARED_MAX && (p = mem_zalloc(sizeof(*p) + size)) != NULL) {
 		memcpy(p->name, name, size);
-		LL_PREPEND(s->sets_prepared, p);
-		s->n_sets_prepared++;
+		LL_PREPEND(s->sets.list, p);
+		s->sets.n++;
 	}
 	if (p != NULL)
 		p->resets |= sql_session_may_reset(sql, len);
 	else
-		s->sets_any = true;
+		s->sets.any = true;
 }
 
 void session_bound(struct server *s, const char *name)
 {
 	const struct session_prepared *p = prepared_find(s, name);
 
-	if (p == NULL && !s->sets_any)
+	if (p == NULL && !s->sets.any)
 		return;
 	s->trace.reset_seen |= p == NULL || p->resets;
 	touch(s, SQL_TOUCH_SETTINGS, SQL_TOUCH_SETTINGS);
@@ -345,12 +344,12 @@ void session_forget_prepared(struct server *s)
 {
 	struct session_prepared *p;
 
-	while ((p = s->sets_prepared) != NULL) {
-		LL_DELETE(s->sets_prepared, p);
+	while ((p = s->sets.list) != NULL) {
+		LL_DELETE(s->sets.list, p);
 		mem_free(p);
 	}
-	s->n_sets_prepared = 0;
-	s->sets_any = s->sets_by_sql = false;
+	s->sets.n = 0;
+	s->sets.any = s->sets.by_sql = false;
 }
 
 void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
@@ -734,7 +733,7 @@ static bool effect_is_pending(struct server *s)
 bool session_is_dirty(struct server *s)
 {
 	return s->trace.dirty || s->trace.unseen || s->trace.touched != 0 ||
-	       s->inspection != NULL || effect_is_pending(s) ||
+	       s->inspect.now != NULL || effect_is_pending(s) ||
 	       (s->link != NULL && s->link->pins != 0);
 }
 
