@@ -112,12 +112,12 @@ static bool get_server(struct wire_reader *r, struct server *s, int fd)
 		server_unnamed_is_raw(s, touches);
 	s->vars_stale = wire_get_u8(r) != 0;
 	s->extra_stale = wire_get_u8(r) != 0;
-	s->alone = wire_get_u8(r) != 0;
+	s->use.alone = wire_get_u8(r) != 0;
 	s->sets.any = wire_get_u8(r) != 0;
 	s->sets.by_sql = wire_get_u8(r) != 0;
 	s->trace.dirty = wire_get_u8(r) != 0;
-	s->holder = wire_get_i32(r);
-	s->held_since = move_get_u64(r);
+	s->use.holder = wire_get_i32(r);
+	s->use.held_since = move_get_u64(r);
 	s->connect_time = move_get_u64(r);
 	s->idle_since = move_get_u64(r);
 	return s->conn != NULL && !r->failed && !buf_failed(&s->trace.custom);

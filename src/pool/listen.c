@@ -471,11 +471,11 @@ static int32_t sender(const struct database *db, int32_t pid)
 
 			DL_FOREACH (p->servers[i].head, s)
 				if (s->pid == pid)
-					return s->holder != 0 &&
-							       (s->alone ||
-								       loop_now() - s->held_since >
+					return s->use.holder != 0 &&
+							       (s->use.alone ||
+								       loop_now() - s->use.held_since >
 									       HELD_SURELY)
-						       ? s->holder
+						       ? s->use.holder
 						       : pid;
 		}
 	return pid;

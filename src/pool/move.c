@@ -83,12 +83,12 @@ static void put_server(struct buf *b, const struct server *s)
 	build_u8(b, s->unnamed.touches);
 	build_u8(b, s->vars_stale);
 	build_u8(b, s->extra_stale);
-	build_u8(b, s->alone);
+	build_u8(b, s->use.alone);
 	build_u8(b, s->sets.any || s->sets.n > 0);
 	build_u8(b, s->sets.by_sql);
 	build_u8(b, s->trace.dirty);
-	build_i32(b, s->holder);
-	move_put_u64(b, s->held_since);
+	build_i32(b, s->use.holder);
+	move_put_u64(b, s->use.held_since);
 	move_put_u64(b, s->connect_time);
 	move_put_u64(b, s->idle_since);
 }

@@ -325,6 +325,15 @@ struct inspect {
 	bool insisted;          /* ... and a statement that does not run here has asked once more */
 };
 
+/* Who has had a server. */
+struct use {
+	int32_t holder;   /* process id that the last client to be linked was told */
+	bool alone;       /* only `holder` has ever held it */
+	bool served;      /* somebody has had it */
+	bool checked;     /* has shown that it is alive, and did nothing since */
+	usec_t held_since;
+};
+
 struct server_login;
 
 struct server {
@@ -337,16 +346,13 @@ struct server {
 	bool discarded : 1;    /* session pooling: DISCARD ALL was carried out, what it did to `vars` is to come */
 	bool vars_stale : 1;   /* session pooling: a RESET has ended some of `vars` */
 	bool extra_stale : 1;  /* a RESET may have ended some of `extra` */
-	bool alone : 1;        /* only `holder` has ever held it */
 	bool settling : 1;     /* its client or task waits until its settings are in force */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool close_needed : 1; /* closed as soon as it is free */
-	bool served : 1;       /* somebody has had it */
 	bool completed : 1;    /* something but a Close was answered, or refused, since the last ReadyForQuery */
 	bool pass_discard : 1;
 	bool last_resort : 1;  /* LOGIN: prefer-standby, and there is none */
 	bool raw : 1;          /* of a replication client: bytes pass */
-	bool checked : 1;      /* has shown that it is alive, and did nothing since */
 	bool fatal_seen : 1;   /* a FATAL was passed on to the client: nothing more to say to it */
 	uint8_t cancels;       /* cancel requests under way */
 	uint32_t pass_left;
@@ -360,6 +366,7 @@ struct server {
 	unsigned n_kinds; /* of tasks, whose affinity is to it: affinity.c */
 	struct server_login *login;
 	struct expect_ring expect;
+	struct use use;
 	struct trace trace;
 	struct sets_prepared sets;
 	struct inspect inspect;
@@ -376,8 +383,6 @@ struct server {
 	int32_t pid;
 	uint8_t key_len;
 	uint8_t key[256 - 3];
-	int32_t holder;   /* process id that the last client to be linked was told */
-	usec_t held_since;
 	uint64_t id;
 	usec_t connect_time, request_time, idle_since;
 };

@@ -58,7 +58,7 @@ struct server *server_adopt(struct pool *p)
 	s->state = SERVER_LOGIN;
 	s->tx = 'I';
 	s->pool = p;
-	s->alone = true;
+	s->use.alone = true;
 	s->id = pooler_next_id();
 	s->connect_time = s->request_time = loop_now();
 	list_add(s);
@@ -584,11 +584,11 @@ void server_link(struct server *s, struct client *c)
 	s->mode = (uint8_t)route_pool_mode(s->pool);
 	s->link = c;
 	c->link = s;
-	s->checked = false;
-	s->served = true;
-	s->request_time = s->held_since = now;
-	s->alone &= s->holder == 0 || s->holder == (int32_t)(c->key >> 32);
-	s->holder = (int32_t)(c->key >> 32);
+	s->use.checked = false;
+	s->use.served = true;
+	s->request_time = s->use.held_since = now;
+	s->use.alone &= s->use.holder == 0 || s->use.holder == (int32_t)(c->key >> 32);
+	s->use.holder = (int32_t)(c->key >> 32);
 	server_move(s, SERVER_ACTIVE);
 	s->pool->stats.server_assignments++;
 	server_put_settings(s, &c->vars, c->extra, &dest_vars);
@@ -655,7 +655,7 @@ void server_release(struct server *s)
 		server_close(s, "close_needed", NULL);
 		return;
 	}
-	if (s->served && s->pool->db->server_lifetime == 0) {
+	if (s->use.served && s->pool->db->server_lifetime == 0) {
 		server_close(s, "server lifetime over", NULL);
 		return;
 	}
@@ -672,7 +672,7 @@ bool server_is_stale(const struct server *s)
 	const struct params *p = &conf_current()->p;
 	usec_t delay = p->server_check_delay;
 
-	if (s->checked && delay < CHECK_HOLDS)
+	if (s->use.checked && delay < CHECK_HOLDS)
 		delay = CHECK_HOLDS;
 	return p->server_check_query[0] != '\0' && loop_now() - s->idle_since >= delay;
 }
@@ -682,7 +682,7 @@ void server_check(struct server *s)
 	const char *query = conf_current()->p.server_check_query;
 
 	clean(s, false, strcmp(query, "<empty>") == 0 ? ";" : query);
-	s->checked = true;
+	s->use.checked = true;
 }
 
 /* Statements that were sent whole run to their end, as in Postgres; nobody hears the answers. */

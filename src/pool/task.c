@@ -243,8 +243,8 @@ void task_start(struct task *t, struct server *s)
 {
 	t->server = s;
 	s->task = t;
-	s->checked = false;
-	s->served = true;
+	s->use.checked = false;
+	s->use.served = true;
 	s->request_time = loop_now();
 	server_move(s, SERVER_TASK);
 	server_put_settings(s, &t->vars, t->extra, &dest_task);
