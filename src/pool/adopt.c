@@ -110,8 +110,8 @@ static bool get_server(struct wire_reader *r, struct server *s, int fd)
 	touches = wire_get_u8(r);
 	if (raw)
 		server_unnamed_is_raw(s, touches);
-	s->vars_stale = wire_get_u8(r) != 0;
-	s->extra_stale = wire_get_u8(r) != 0;
+	s->settings.vars_stale = wire_get_u8(r) != 0;
+	s->settings.extra_stale = wire_get_u8(r) != 0;
 	s->use.alone = wire_get_u8(r) != 0;
 	s->sets.any = wire_get_u8(r) != 0;
 	s->sets.by_sql = wire_get_u8(r) != 0;

@@ -80,10 +80,11 @@ bool client_get_server(struct client *c)
 		if (c->link == NULL)
 			return false;
 	}
-	if ((c->link->extra != c->extra || c->link->sqlprep != c->sqlprep || c->link->vars_stale) &&
+	if ((c->link->extra != c->extra || c->link->sqlprep != c->sqlprep ||
+		    c->link->settings.vars_stale) &&
 		!session_sync(c))
 		return false;
-	if (c->link->settling) {
+	if (c->link->settings.settling) {
 		client_move(c, CLIENT_BARRIER);
 		return false;
 	}

@@ -54,7 +54,7 @@ static void note_tag(struct server *s, const struct wire_msg *m)
 		break;
 	case 'R':
 		if (tag_is(m, "RESET")) {
-			s->extra_stale = s->extra != NULL;
+			s->settings.extra_stale = s->extra != NULL;
 		} else if (c != NULL && tag_is(m, "ROLLBACK")) {
 			c->tx_failed = true; /* also of ROLLBACK TO: a COMMIT then outweighs it */
 		}
@@ -264,8 +264,8 @@ void relay_rest(struct relay *r)
 		s->unasked->rest(s);
 		return;
 	}
-	if (s->settling) {
-		s->settling = false;
+	if (s->settings.settling) {
+		s->settings.settling = false;
 		client_resume(c);
 		return;
 	}

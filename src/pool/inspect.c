@@ -243,7 +243,7 @@ static bool keep_settings(struct server *s, struct inspection *l)
 		return false;
 	istr_drop(&s->extra);
 	s->extra = istr_ref(list);
-	s->extra_stale = false;
+	s->settings.extra_stale = false;
 	/* what is not there now and was at the beginning was reset */
 	ok = session_add_origin(s->link, &list);
 	istr_drop(&s->link->extra);
@@ -267,7 +267,7 @@ static void restore_reported(struct server *s, struct inspection *l)
 		return;
 	session_restore_vars(s->link, NULL, all, &status);
 	istr_drop(&all);
-	s->vars_stale |= status.len > 0;
+	s->settings.vars_stale |= status.len > 0;
 	if (status.len > 0 && !buf_failed(&status))
 		client_write(s->link, &status);
 	buf_free(&status);

@@ -32,10 +32,11 @@ static bool server_can_go(const struct server *s)
 {
 	return s->conn != NULL && !conn_is_tls(s->conn) && !s->raw && !s->pool->lookup &&
 	       s->pool->startup == NULL && s->tx == 'I' && s->expect.count == 0 &&
-	       s->pass_left == 0 && !s->unsynced && !s->settling && s->inspect.now == NULL &&
-	       s->trace.touched == 0 && s->cancels == 0 && !s->close_needed && s->unasked == NULL &&
-	       s->copy.state == COPY_NONE && !s->discarded && s->task == NULL &&
-	       conn_pending_output(s->conn) == 0 && conn_pending_input(s->conn) == 0;
+	       s->pass_left == 0 && !s->unsynced && !s->settings.settling &&
+	       s->inspect.now == NULL && s->trace.touched == 0 && s->cancels == 0 &&
+	       !s->close_needed && s->unasked == NULL && s->copy.state == COPY_NONE &&
+	       !s->settings.discarded && s->task == NULL && conn_pending_output(s->conn) == 0 &&
+	       conn_pending_input(s->conn) == 0;
 }
 
 static bool client_can_go(struct client *c)
@@ -81,8 +82,8 @@ static void put_server(struct buf *b, const struct server *s)
 	build_u8(b, s->mode);
 	build_u8(b, server_has_raw_unnamed(s));
 	build_u8(b, s->unnamed.touches);
-	build_u8(b, s->vars_stale);
-	build_u8(b, s->extra_stale);
+	build_u8(b, s->settings.vars_stale);
+	build_u8(b, s->settings.extra_stale);
 	build_u8(b, s->use.alone);
 	build_u8(b, s->sets.any || s->sets.n > 0);
 	build_u8(b, s->sets.by_sql);

@@ -334,6 +334,14 @@ struct use {
 	usec_t held_since;
 };
 
+/* Whether what is noted of a server's settings is so. */
+struct settings_doubt {
+	bool vars_stale : 1;  /* session pooling: a RESET has ended some of `vars` */
+	bool extra_stale : 1; /* a RESET may have ended some of `extra` */
+	bool discarded : 1;   /* session pooling: DISCARD ALL was carried out, what it did to `vars` is to come */
+	bool settling : 1;    /* its client or task waits until its settings are in force */
+};
+
 struct server_login;
 
 struct server {
@@ -343,10 +351,6 @@ struct server {
 	uint8_t mode;  /* enum pool_mode: of the link; UNSET when it has none */
 	bool unsynced : 1;     /* extended messages were sent since the last Sync: server_expect() and what is beside it write it */
 	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
-	bool discarded : 1;    /* session pooling: DISCARD ALL was carried out, what it did to `vars` is to come */
-	bool vars_stale : 1;   /* session pooling: a RESET has ended some of `vars` */
-	bool extra_stale : 1;  /* a RESET may have ended some of `extra` */
-	bool settling : 1;     /* its client or task waits until its settings are in force */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool close_needed : 1; /* closed as soon as it is free */
 	bool completed : 1;    /* something but a Close was answered, or refused, since the last ReadyForQuery */
@@ -367,6 +371,7 @@ struct server {
 	struct server_login *login;
 	struct expect_ring expect;
 	struct use use;
+	struct settings_doubt settings;
 	struct trace trace;
 	struct sets_prepared sets;
 	struct inspect inspect;
@@ -659,8 +664,8 @@ static inline bool client_need_server(struct client *c)
 	const struct server *s = c->link;
 
 	/* as it was for the message before this one */
-	if (s != NULL && s->extra == c->extra && s->sqlprep == c->sqlprep && !s->settling &&
-		!s->vars_stale && c->vtx != VTX_OPEN)
+	if (s != NULL && s->extra == c->extra && s->sqlprep == c->sqlprep && !s->settings.settling &&
+		!s->settings.vars_stale && c->vtx != VTX_OPEN)
 		return true;
 	return client_get_server(c);
 }

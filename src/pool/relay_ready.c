@@ -44,7 +44,7 @@ enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct ex
 	if (e->arg != NULL && dest->ending != NULL)
 		dest->ending(r, e);
 	final = e->final;
-	if (s->discarded && s->link != NULL && s->tx == 'I') {
+	if (s->settings.discarded && s->link != NULL && s->tx == 'I') {
 		relay_run_flush(r); /* settings are reported in front of ReadyForQuery */
 		session_restore_discarded(s);
 	}

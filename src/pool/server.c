@@ -553,10 +553,10 @@ void server_put_settings(
 	/* the same client as before, or one like it: nearly always */
 	if (s->extra == extra && memcmp(&s->vars, v, sizeof(*v)) == 0)
 		return;
-	if (!vars_diff_sql(&s->vars, v, s->extra, extra, s->extra_stale, &sql))
+	if (!vars_diff_sql(&s->vars, v, s->extra, extra, s->settings.extra_stale, &sql))
 		return;
-	s->settling = must_settle(s, extra);
-	s->extra_stale = false;
+	s->settings.settling = must_settle(s, extra);
+	s->settings.extra_stale = false;
 	s->pool->stats.replays++;
 	istr_ref(extra);
 	istr_drop(&s->extra);
@@ -637,9 +637,9 @@ void server_release(struct server *s)
 		server_close(s, "not at rest", NULL);
 		return;
 	}
-	s->throttled = s->discarding = s->settling = s->trace.dialect_doubt = false;
+	s->throttled = s->discarding = s->settings.settling = s->trace.dialect_doubt = false;
 	copy_forget(s);
-	s->vars_stale = s->discarded = false;
+	s->settings.vars_stale = s->settings.discarded = false;
 	session_released(s);
 	s->mode = POOL_MODE_UNSET;
 	server_drop_raw_unnamed(s);
@@ -722,7 +722,7 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 	if (dirty && query != NULL && util_strcasecmp(query, DISCARD_ALL) == 0)
 		query = NULL;
 	s->trace.dirty = dirty;
-	s->settling = false;
+	s->settings.settling = false;
 
 	if (s->link != NULL)
 		s->link->link = NULL;

@@ -581,7 +581,7 @@ static void restore_reported(struct server *s, const char *only)
 {
 	struct buf status = BUF_INIT;
 
-	s->vars_stale = true;
+	s->settings.vars_stale = true;
 	session_restore_vars(s->link, only, NULL, &status);
 	if (status.len > 0 && !buf_failed(&status))
 		client_write(s->link, &status);
@@ -590,7 +590,7 @@ static void restore_reported(struct server *s, const char *only)
 
 void session_restore_discarded(struct server *s)
 {
-	s->discarded = false;
+	s->settings.discarded = false;
 	restore_reported(s, NULL);
 }
 
@@ -751,7 +751,7 @@ void session_discarded(struct server *s)
 		return;
 	session_pin(s->link, 0);
 	if (server_keeps_session(s)) {
-		s->discarded = session_restore_all(s->link, true);
+		s->settings.discarded = session_restore_all(s->link, true);
 		return;
 	}
 	s->trace.reset_seen = true;
@@ -794,9 +794,9 @@ bool session_sync(struct client *c)
 {
 	struct server *s = c->link;
 
-	if ((s->extra != c->extra || s->vars_stale) && s->tx == 'I' && !s->unsynced &&
+	if ((s->extra != c->extra || s->settings.vars_stale) && s->tx == 'I' && !s->unsynced &&
 		s->expect.count == 0 && !s->trace.touched) {
-		s->vars_stale = false;
+		s->settings.vars_stale = false;
 		server_put_settings(s, &c->vars, c->extra, &dest_vars);
 	}
 	if (c->link == NULL)

@@ -248,7 +248,7 @@ void task_start(struct task *t, struct server *s)
 	s->request_time = loop_now();
 	server_move(s, SERVER_TASK);
 	server_put_settings(s, &t->vars, t->extra, &dest_task);
-	if (s->state != SERVER_DEAD && !s->settling)
+	if (s->state != SERVER_DEAD && !s->settings.settling)
 		send_task(t, s);
 }
 
@@ -266,7 +266,7 @@ static void notice(struct server *s, const struct wire_msg *m)
 {
 	const struct task *t = s->task;
 
-	if (t != NULL && t->ops != NULL && t->ops->notice != NULL && !s->settling)
+	if (t != NULL && t->ops != NULL && t->ops->notice != NULL && !s->settings.settling)
 		t->ops->notice(t->arg, m->body, m->have);
 }
 
@@ -336,11 +336,11 @@ static void ready(struct relay *r, bool last)
 		return;
 	if (last) {
 		finished(s);
-	} else if (s->settling && t->failed) {
+	} else if (s->settings.settling && t->failed) {
 		/* they were refused: what is in force is not what we noted */
 		server_close(s, "settings refused", &t->err);
-	} else if (s->settling) {
-		s->settling = false;
+	} else if (s->settings.settling) {
+		s->settings.settling = false;
 		send_task(t, s);
 	}
 }
