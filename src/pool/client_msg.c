@@ -197,7 +197,7 @@ static bool server_has_work(const struct client *c)
 	const struct server *s = c->link;
 
 	return s != NULL && c->vtx == VTX_NONE &&
-	       (s->tx == 'T' || s->unsynced || s->expect.count > 0);
+	       (s->tx == 'T' || s->batch.unsynced || s->expect.count > 0);
 }
 
 /* Postgres keeps answers back until Flush or Sync. */
@@ -205,7 +205,7 @@ static bool ask_for_answers(struct client *c)
 {
 	struct buf b = BUF_INIT;
 
-	if (!c->link->unsynced)
+	if (!c->link->batch.unsynced)
 		return true;
 	build_simple(&b, 'H');
 	return server_send(c->link, &b);
@@ -246,7 +246,7 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 /* A server that was got for a statement which then failed here. */
 static void release_unused(struct server *s)
 {
-	if (s->expect.count == 0 && s->pass_left == 0 && s->tx == 'I' && !s->unsynced &&
+	if (s->expect.count == 0 && s->pass_left == 0 && s->tx == 'I' && !s->batch.unsynced &&
 		!copy_takes_data(s) && !server_keeps_session(s) && !session_holds(s))
 		server_release(s);
 }
@@ -313,7 +313,7 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 	c->skip_to_sync = false;
 	portal_synced(c);
 	/* session pooling: what the server was told outside of the block that it does not know */
-	if (s != NULL && c->vtx != VTX_NONE && s->unsynced) {
+	if (s != NULL && c->vtx != VTX_NONE && s->batch.unsynced) {
 		build_simple(&b, 'S');
 		if (!server_expect(s, EXPECT_SYNC, &dest_swallow, NULL) || !server_send(s, &b)) {
 			buf_free(&b);

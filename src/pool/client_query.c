@@ -137,7 +137,7 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 	server_batch_ends(c->link);
 	if (sql_prep_may_be((const char *)m->body) &&
 		sql_prep_classify((const char *)m->body, len, NULL) > SQL_PREP_DEALLOCATE)
-		c->link->discarding = true;
+		c->link->batch.discarding = true;
 	/* what is not here yet may do anything to the session */
 	if (wire_complete(m))
 		effect = session_effect(c, (const char *)m->body, len, single);
@@ -178,7 +178,7 @@ enum step client_query(struct client *c, const struct wire_msg *m)
 	/* the unnamed statement and portal end with any Query, unless it is skipped because its
 	 * batch fails before */
 	if (c->link != NULL && (c->unnamed != NULL || server_has_raw_unnamed(c->link)) &&
-		c->link->unsynced && !local_barrier(c))
+		c->link->batch.unsynced && !local_barrier(c))
 		return STEP_WAIT;
 	if (c->link != NULL)
 		server_drop_raw_unnamed(c->link);

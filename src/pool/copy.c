@@ -32,7 +32,7 @@ static void drop_from(struct server *s, unsigned from, bool to_end_of_copy)
 		if (!dropping)
 			*expect_at(&s->expect, kept++) = e;
 		else if (e.kind == EXPECT_SYNC)
-			s->batch_now++;
+			s->batch.answered++;
 		else if (e.kind == EXPECT_COPY_END && to_end_of_copy)
 			dropping = false;
 	}
@@ -67,7 +67,7 @@ static void keep_one_sync(struct server *s)
 	drop_from(s, 1, false);
 	if (!synced)
 		return;
-	s->batch_now--;
+	s->batch.answered--;
 	/* where those were there is room for one */
 	(void)expect_push(&s->expect, EXPECT_SYNC, &dest_client, NULL);
 }
@@ -101,7 +101,7 @@ void copy_began(struct server *s)
 	if (is_all_data(s))
 		keep_one_sync(s);
 	/* it waits for this statement to end, which waits for it, or for a Flush */
-	if ((data || s->unsynced) && s->link != NULL && s->link->state == CLIENT_BARRIER)
+	if ((data || s->batch.unsynced) && s->link != NULL && s->link->state == CLIENT_BARRIER)
 		client_resume(s->link);
 }
 
@@ -268,7 +268,7 @@ bool copy_holds(struct client *c, uint8_t type)
 enum step copy_sync(struct client *c, const struct wire_msg *m)
 {
 	struct server *s = c->link;
-	bool open = s->unsynced; /* the batch that the copy is in */
+	bool open = s->batch.unsynced; /* the batch that the copy is in */
 
 	if ((!is_all_data(s) || !holds_sync(s)) &&
 		!client_expect(c, EXPECT_SYNC, &dest_client, NULL))

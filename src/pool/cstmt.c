@@ -76,7 +76,7 @@ void extq_forget(struct client *c, struct cstmt **p)
 /* It depends on the end of an earlier batch. */
 static bool undecided(const struct client *c, const struct cstmt *st)
 {
-	return !st->confirmed && c->link != NULL && st->batch != c->link->batch;
+	return !st->confirmed && c->link != NULL && st->batch != c->link->batch.sent;
 }
 
 /* A name whose meaning depends on answers that have not come. false: the client waits for them. */
@@ -86,7 +86,7 @@ bool cstmt_is_decided(struct client *c, const char *name)
 
 	if (c->link == NULL)
 		return true;
-	if (st != NULL ? undecided(c, st) || (c->link->discarding && name[0] != '\0')
+	if (st != NULL ? undecided(c, st) || (c->link->batch.discarding && name[0] != '\0')
 		       : c->closing > 0)
 		return local_barrier(c);
 	return true;
@@ -106,7 +106,7 @@ struct cstmt *cstmt_add(struct client *c, const char *name, struct pstmt *p, str
 	st->p = p;
 	st->l = l;
 	st->refs = 1;
-	st->batch = c->link != NULL ? c->link->batch : 0;
+	st->batch = c->link != NULL ? c->link->batch.sent : 0;
 	memcpy(st->name, name, strlen(name) + 1);
 	if (name[0] == '\0') {
 		st->confirmed = l != NULL && !client_is_owed(c);

@@ -163,7 +163,7 @@ void relay_batch_failed(struct relay *r)
 
 	e = expect_head(&s->expect);
 	if (s->link != NULL)
-		extq_forget_unconfirmed(s->link, s->batch_now, e != NULL && e->unnamed);
+		extq_forget_unconfirmed(s->link, s->batch.answered, e != NULL && e->unnamed);
 	while ((e = expect_head(&s->expect)) != NULL && e->kind != EXPECT_SYNC &&
 		!e->dest->outlives_batch)
 		relay_pop(r, false);
@@ -274,7 +274,7 @@ void relay_rest(struct relay *r)
 		server_close_fast(s);
 		return;
 	}
-	if (s->tx == 'I' && !s->unsynced && !copy_takes_data(s) &&
+	if (s->tx == 'I' && !s->batch.unsynced && !copy_takes_data(s) &&
 		(!server_keeps_session(s) || s->trace.touched != 0)) {
 		relay_run_flush(r);
 		if (!session_holds(s))

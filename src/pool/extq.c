@@ -199,7 +199,7 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 		return STEP_WAIT;
 	if (sql_prep_may_be(p->sql) &&
 		sql_prep_classify(p->sql, p->sql_len, NULL) > SQL_PREP_DEALLOCATE)
-		c->link->discarding = true;
+		c->link->batch.discarding = true;
 	if (!cstmt_tracks_names(c) || (p->name[0] == '\0' && p->sql_len > INTERN_MAX))
 		return parse_raw(c, p, m);
 	ps = parse_text(c, p);

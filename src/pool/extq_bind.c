@@ -86,7 +86,7 @@ static bool may_have_portals(const struct client *c)
 	const struct server *s = c->link;
 
 	return s != NULL && c->vtx == VTX_NONE &&
-	       (s->tx != 'I' || s->unsynced || s->expect.count > 0);
+	       (s->tx != 'I' || s->batch.unsynced || s->expect.count > 0);
 }
 
 /* A portal of nothing under the client's name: the server knows whether that is taken. */

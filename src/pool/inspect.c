@@ -280,7 +280,7 @@ enum inspect_known inspect_insist(struct client *c)
 	struct server *s = c->link;
 	bool unknown;
 
-	if (s == NULL || s->tx != 'I' || s->unsynced)
+	if (s == NULL || s->tx != 'I' || s->batch.unsynced)
 		return INSPECT_KNOWN;
 	unknown = s->inspect.again || (c->pins & SQL_TOUCH_SETTINGS) != 0;
 	if (!unknown || s->inspect.insisted) {

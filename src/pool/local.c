@@ -31,7 +31,7 @@ bool local_barrier(struct client *c)
 
 	if (s == NULL || (only_settings(s) && s->pass_left == 0))
 		return true;
-	if (s->unsynced) {
+	if (s->batch.unsynced) {
 		build_simple(&b, 'H');
 		if (!server_send(s, &b))
 			return false;

@@ -127,7 +127,7 @@ static bool add_deallocate(struct many *m, const char *name)
 		return false;
 	}
 	r->free_arg = mem_free;
-	m->c->link->discarding = true; /* what is behind it depends on it */
+	m->c->link->batch.discarding = true; /* what is behind it depends on it */
 	r->tag = REPLACE_TAG_FIXED;
 	r->tag_text = "DEALLOCATE";
 	r->on_done = deallocated;

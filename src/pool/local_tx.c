@@ -27,7 +27,8 @@ static void warn(struct buf *b, const char *text)
 static bool server_decides(const struct client *c, enum sql_tx tx)
 {
 	const struct server *s = c->link;
-	bool server_idle = s == NULL || (s->tx == 'I' && s->expect.count == 0 && !s->unsynced);
+	bool server_idle =
+		s == NULL || (s->tx == 'I' && s->expect.count == 0 && !s->batch.unsynced);
 
 	if (c->vtx != VTX_NONE)
 		return tx == SQL_TX_BEGIN &&
@@ -255,7 +256,7 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 			session_touches_prepared(c, l->sql, strlen(l->sql)));
 		/* names may mean nothing when it is answered */
 		if (sql_prep_classify(l->sql, strlen(l->sql), NULL) > SQL_PREP_DEALLOCATE)
-			c->link->discarding = true;
+			c->link->batch.discarding = true;
 	}
 	p->executed = true;
 	r = mem_zalloc(sizeof(*r));

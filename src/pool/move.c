@@ -32,7 +32,7 @@ static bool server_can_go(const struct server *s)
 {
 	return s->conn != NULL && !conn_is_tls(s->conn) && !s->raw && !s->pool->lookup &&
 	       s->pool->startup == NULL && s->tx == 'I' && s->expect.count == 0 &&
-	       s->pass_left == 0 && !s->unsynced && !s->settings.settling &&
+	       s->pass_left == 0 && !s->batch.unsynced && !s->settings.settling &&
 	       s->inspect.now == NULL && s->trace.touched == 0 && s->cancels == 0 &&
 	       !s->close_needed && s->unasked == NULL && s->copy.state == COPY_NONE &&
 	       !s->settings.discarded && s->task == NULL && conn_pending_output(s->conn) == 0 &&

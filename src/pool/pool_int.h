@@ -342,6 +342,14 @@ struct settings_doubt {
 	bool settling : 1;    /* its client or task waits until its settings are in force */
 };
 
+/* What was sent since the last Sync, and answered since the last ReadyForQuery. */
+struct batch {
+	uint16_t sent, answered; /* count Sync */
+	bool unsynced;   /* extended messages were sent since the last one: server_expect() and what is beside it write it */
+	bool discarding; /* DISCARD ALL or DEALLOCATE ALL was sent */
+	bool completed;  /* something but a Close was answered, or refused, since the last ReadyForQuery */
+};
+
 struct server_login;
 
 struct server {
@@ -349,11 +357,8 @@ struct server {
 	uint8_t state; /* enum server_state; server_move() is the only writer */
 	char tx;       /* status of the last ReadyForQuery: I T E */
 	uint8_t mode;  /* enum pool_mode: of the link; UNSET when it has none */
-	bool unsynced : 1;     /* extended messages were sent since the last Sync: server_expect() and what is beside it write it */
-	bool discarding : 1;   /* DISCARD ALL or DEALLOCATE ALL was sent */
 	bool throttled : 1;    /* so much is outstanding that its client is not read */
 	bool close_needed : 1; /* closed as soon as it is free */
-	bool completed : 1;    /* something but a Close was answered, or refused, since the last ReadyForQuery */
 	bool pass_discard : 1;
 	bool last_resort : 1;  /* LOGIN: prefer-standby, and there is none */
 	bool raw : 1;          /* of a replication client: bytes pass */
@@ -370,6 +375,7 @@ struct server {
 	unsigned n_kinds; /* of tasks, whose affinity is to it: affinity.c */
 	struct server_login *login;
 	struct expect_ring expect;
+	struct batch batch;
 	struct use use;
 	struct settings_doubt settings;
 	struct trace trace;
@@ -381,7 +387,6 @@ struct server {
 	struct sprep *prepared_lru;
 	unsigned n_prepared;        /* those that are sent */
 	struct unnamed unnamed;
-	uint16_t batch, batch_now;  /* counts Sync: that were sent, that are answered */
 	struct vars vars;
 	struct istr *extra;         /* settings in force that are not reported */
 	struct istr *sqlprep;       /* statements there that were prepared in SQL and can be moved */
@@ -828,20 +833,20 @@ static inline bool server_expect(struct server *s, enum expect_kind kind, const 
 		server_expect_failed(s, kind, dest, arg);
 		return false;
 	}
-	s->batch = (uint16_t)(s->batch + (kind == EXPECT_SYNC));
+	s->batch.sent = (uint16_t)(s->batch.sent + (kind == EXPECT_SYNC));
 	if (kind < EXPECT_LOCAL)
-		s->unsynced = kind >= EXPECT_PARSE && kind <= EXPECT_CLOSE;
+		s->batch.unsynced = kind >= EXPECT_PARSE && kind <= EXPECT_CLOSE;
 	return true;
 }
 /* What was sent without a Sync ends: with a Query that is about to be sent. */
 static inline void server_batch_ends(struct server *s)
 {
-	s->unsynced = false;
+	s->batch.unsynced = false;
 }
 /* ... goes on: what was sent behind it does not end it. */
 static inline void server_batch_goes_on(struct server *s)
 {
-	s->unsynced = true;
+	s->batch.unsynced = true;
 }
 void server_plans_stale(struct database *db); /* the columns of some statement have changed */
 void server_forget_prepared(struct server *s); /* what is there; not what was sent behind */

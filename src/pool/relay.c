@@ -205,7 +205,7 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 	if (m->type == 'Z')
 		return relay_ready(r, m, e);
 	if (fit == FIT_END && e->kind != EXPECT_CLOSE)
-		s->completed = true;
+		s->batch.completed = true;
 	if (m->type == 'G' && s->state == SERVER_FINISHING) {
 		server_close(s, "client left before its COPY", NULL);
 		return RELAY_GONE;
@@ -328,7 +328,7 @@ static size_t plain(struct relay *r, const uint8_t *data, size_t len)
 	}
 	relay_run_add(r, data, pos);
 	if (ended) {
-		s->completed = true;
+		s->batch.completed = true;
 		answered(r);
 	}
 	return pos;

@@ -57,6 +57,6 @@ enum relay_step relay_error(struct relay *r, const struct wire_msg *m)
 		server_plans_stale(s->pool->db);
 		server_drop_unnamed(s);
 	}
-	s->completed = true;
+	s->batch.completed = true;
 	return e->dest->error(r, m, e);
 }

@@ -46,7 +46,7 @@ static inline void relay_pop(struct relay *r, bool ok)
 	const struct expect *e = &ring->e[ring->head];
 
 	if (e->kind == EXPECT_SYNC)
-		r->s->batch_now++;
+		r->s->batch.answered++;
 	ring->head = (uint16_t)((ring->head + 1u) & (ring->cap - 1u));
 	ring->count--;
 	if (e->arg != NULL) {

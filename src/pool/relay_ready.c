@@ -21,12 +21,12 @@ static enum relay_step refuse_block(struct relay *r)
  * fail. */
 static void look_for_left_open(struct server *s, const struct expect *e, char tx)
 {
-	if (e->kind == EXPECT_SYNC && s->tx == 'T' && tx == 'I' && !s->completed) {
+	if (e->kind == EXPECT_SYNC && s->tx == 'T' && tx == 'I' && !s->batch.completed) {
 		log_write(LOG_LVL_WARNING, server_prefix(s),
 			"Sync has left the transaction open that a Query in a batch began");
 		s->close_needed = true;
 	}
-	s->completed = false;
+	s->batch.completed = false;
 }
 
 enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct expect *e)
@@ -50,7 +50,7 @@ enum relay_step relay_ready(struct relay *r, const struct wire_msg *m, struct ex
 	}
 	relay_pop(r, true);
 	if (s->expect.count == 0)
-		s->discarding = false;
+		s->batch.discarding = false;
 	if (dest->ready != NULL)
 		dest->ready(r, final);
 	if (s->link != NULL && (dest == &dest_client || (final && dest->seen != SEEN_NOTHING))) {

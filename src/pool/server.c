@@ -165,7 +165,7 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 bool server_wants_fast_close(const struct server *s)
 {
 	return s->close_needed && conf_current()->p.server_fast_close && s->link != NULL &&
-	       s->mode == POOL_MODE_SESSION && s->tx == 'I' && !s->unsynced &&
+	       s->mode == POOL_MODE_SESSION && s->tx == 'I' && !s->batch.unsynced &&
 	       s->expect.count == 0 && s->pass_left == 0;
 }
 
@@ -295,7 +295,7 @@ void server_drop_raw_unnamed(struct server *s)
 bool server_has_unnamed(const struct server *s, const struct pstmt *p)
 {
 	return s->unnamed.p == p &&
-	       (s->unnamed.state == UNNAMED_THERE || s->unnamed.batch == s->batch);
+	       (s->unnamed.state == UNNAMED_THERE || s->unnamed.batch == s->batch.sent);
 }
 
 /* The answer to a Parse or a Close of ours has come, or it was skipped. */
@@ -320,7 +320,7 @@ bool server_expect_unnamed(struct server *s, struct pstmt *p, const struct dest 
 	server_drop_unnamed(s);
 	s->unnamed.p = p;
 	s->unnamed.state = UNNAMED_SENT;
-	s->unnamed.batch = s->batch;
+	s->unnamed.batch = s->batch.sent;
 	if (!server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p)))
 		return false;
 	expect_at(&s->expect, s->expect.count - 1u)->unnamed = true;
@@ -350,8 +350,8 @@ static bool block_in_doubt(struct server *s)
 static bool in_doubt(struct server *s, const struct sprep *sp, bool parse)
 {
 	if (sp->pending > 0)
-		return sp->batch != s->batch;
-	return s->discarding || (parse && block_in_doubt(s));
+		return sp->batch != s->batch.sent;
+	return s->batch.discarding || (parse && block_in_doubt(s));
 }
 
 bool server_has_prepared(struct server *s, struct pstmt *p)
@@ -391,7 +391,7 @@ static bool sprep_change(
 	else
 		build_close(b, 'S', name);
 	sprep_sent(s, sp, parse);
-	sp->batch = s->batch;
+	sp->batch = s->batch.sent;
 	sp->pending++;
 	if (parse)
 		return server_expect(s, EXPECT_PARSE, dest, pstmt_ref(p));
@@ -631,13 +631,13 @@ void server_release(struct server *s)
 		s->link = NULL;
 	}
 	if (s->expect.count > 0 || s->pass_left > 0 || s->tx != 'I' || copy_takes_data(s) ||
-		s->unsynced) {
+		s->batch.unsynced) {
 		log_write(
 			LOG_LVL_ERROR, server_prefix(s), "not at rest when it was to be released");
 		server_close(s, "not at rest", NULL);
 		return;
 	}
-	s->throttled = s->discarding = s->settings.settling = s->trace.dialect_doubt = false;
+	s->throttled = s->batch.discarding = s->settings.settling = s->trace.dialect_doubt = false;
 	copy_forget(s);
 	s->settings.vars_stale = s->settings.discarded = false;
 	session_released(s);
@@ -727,10 +727,11 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 	if (s->link != NULL)
 		s->link->link = NULL;
 	s->link = NULL;
-	if (s->expect.count > 0 && !copy_takes_data(s) && !s->unsynced &&
+	if (s->expect.count > 0 && !copy_takes_data(s) && !s->batch.unsynced &&
 		(said_goodbye || owes_only_us(s))) {
 		finish_first(s);
-	} else if (s->expect.count > 0 || copy_takes_data(s) || s->pass_left > 0 || s->unsynced) {
+	} else if (s->expect.count > 0 || copy_takes_data(s) || s->pass_left > 0 ||
+		   s->batch.unsynced) {
 		/* a Sync of ours would commit what the client had not finished */
 		if (s->expect.count > 0)
 			cancel_server(s);

@@ -489,7 +489,7 @@ static bool is_at_rest(struct server *s)
 	for (unsigned i = 0; i < s->expect.count; i++)
 		if (expect_at(&s->expect, i)->dest != &dest_vars)
 			return false;
-	return s->tx == 'I' && !s->unsynced;
+	return s->tx == 'I' && !s->batch.unsynced;
 }
 
 /* Of a SET or RESET. */
@@ -794,8 +794,8 @@ bool session_sync(struct client *c)
 {
 	struct server *s = c->link;
 
-	if ((s->extra != c->extra || s->settings.vars_stale) && s->tx == 'I' && !s->unsynced &&
-		s->expect.count == 0 && !s->trace.touched) {
+	if ((s->extra != c->extra || s->settings.vars_stale) && s->tx == 'I' &&
+		!s->batch.unsynced && s->expect.count == 0 && !s->trace.touched) {
 		s->settings.vars_stale = false;
 		server_put_settings(s, &c->vars, c->extra, &dest_vars);
 	}

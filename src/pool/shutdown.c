@@ -66,7 +66,7 @@ static bool is_idle(const struct client *c)
 {
 	return c->state == CLIENT_ACTIVE && c->request_time == 0 && !c->batch_executed &&
 	       c->pass_left == 0 && client_tx(c) == CLIENT_TX_IDLE &&
-	       (c->link == NULL || (c->link->expect.count == 0 && !c->link->unsynced));
+	       (c->link == NULL || (c->link->expect.count == 0 && !c->link->batch.unsynced));
 }
 
 static bool keeps_session(const struct client *c)

@@ -146,7 +146,7 @@ static bool settings_are_known(const struct client *c)
 {
 	struct server *s = c->link;
 
-	return (at_begin(s) || (s->tx == 'I' && !s->unsynced && owes_only_settings(s))) &&
+	return (at_begin(s) || (s->tx == 'I' && !s->batch.unsynced && owes_only_settings(s))) &&
 	       s->extra == c->extra && !s->settings.extra_stale && s->trace.touched == 0 &&
 	       (c->pins & (SQL_TOUCH_SETTINGS | PIN_UNKNOWN)) == 0;
 }
@@ -352,7 +352,7 @@ bool sqlprep_sync(struct client *c)
 	struct entry e;
 	bool ok;
 
-	if (before == c->sqlprep || s->tx != 'I' || s->unsynced || s->settings.settling ||
+	if (before == c->sqlprep || s->tx != 'I' || s->batch.unsynced || s->settings.settling ||
 		s->trace.touched != 0 || !owes_only_settings(s))
 		return true;
 	server_drop_unnamed(s);
