@@ -227,7 +227,7 @@ static void free_one(struct client *c)
 	istr_drop(&c->user);
 	account_put(&c->account);
 	istr_drop(&c->database);
-	mem_free(c->begin_sql);
+	mem_free(c->tx.begin_sql);
 	mem_free(c->no_server_error);
 	c->magic = 0;
 	slab_put(slab, c);
@@ -393,9 +393,9 @@ struct client *client_by_key(uint64_t key)
 
 enum client_tx client_tx(const struct client *c)
 {
-	if (c->vtx == VTX_FAILED)
+	if (c->tx.virtual == VTX_FAILED)
 		return CLIENT_TX_FAILED;
-	if (c->vtx == VTX_OPEN)
+	if (c->tx.virtual == VTX_OPEN)
 		return CLIENT_TX_VIRTUAL;
 	if (c->link == NULL || c->link->tx == 'I')
 		return CLIENT_TX_IDLE;
@@ -564,12 +564,12 @@ usec_t client_statement_timeout(const struct client *c)
 
 void client_watch_tx(struct client *c)
 {
-	c->tx_watched = true;
+	c->tx.watched = true;
 }
 
 bool client_tx_in_part(const struct client *c)
 {
-	return c->tx_failed;
+	return c->tx.failed;
 }
 
 void client_heartbeat(struct client *c)

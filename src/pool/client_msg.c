@@ -27,10 +27,10 @@ static bool send_begin(struct client *c)
 	struct server *s = c->link;
 	struct buf sql = BUF_INIT;
 
-	buf_puts(&sql, c->begin_sql);
-	mem_free(c->begin_sql);
-	c->begin_sql = NULL;
-	c->vtx = VTX_NONE;
+	buf_puts(&sql, c->tx.begin_sql);
+	mem_free(c->tx.begin_sql);
+	c->tx.begin_sql = NULL;
+	c->tx.virtual = VTX_NONE;
 	s->tx = 'T';
 	return server_query(s, &sql, &dest_begin);
 }
@@ -88,7 +88,7 @@ bool client_get_server(struct client *c)
 		client_move(c, CLIENT_BARRIER);
 		return false;
 	}
-	if (c->vtx == VTX_OPEN && !send_begin(c))
+	if (c->tx.virtual == VTX_OPEN && !send_begin(c))
 		return false;
 	return true;
 }
@@ -143,7 +143,7 @@ static enum relay_step fail_done(struct relay *r, const struct wire_msg *m, stru
 	(void)m;
 	relay_emit(r, e->arg);
 	if (r->s->link != NULL)
-		r->s->link->tx_failed = true;
+		r->s->link->tx.failed = true;
 	if (batch && r->s->state != SERVER_DEAD)
 		relay_batch_failed(r);
 	return RELAY_DROP;
@@ -196,7 +196,7 @@ static bool server_has_work(const struct client *c)
 {
 	const struct server *s = c->link;
 
-	return s != NULL && c->vtx == VTX_NONE &&
+	return s != NULL && c->tx.virtual == VTX_NONE &&
 	       (s->tx == 'T' || s->batch.unsynced || s->expect.count > 0);
 }
 
@@ -217,15 +217,15 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 
 	build_error(&b, err);
 	stat_error(err->sqlstate);
-	c->tx_failed = true;
+	c->tx.failed = true;
 	if (buf_failed(&b)) {
 		client_out_of_memory(c);
 		return STEP_END;
 	}
 	if (server_has_work(c))
 		return fail_on_server(c, &b, simple);
-	if (c->vtx == VTX_OPEN)
-		c->vtx = VTX_FAILED;
+	if (c->tx.virtual == VTX_OPEN)
+		c->tx.virtual = VTX_FAILED;
 	if (simple)
 		build_ready(&b, client_status(c));
 	else
@@ -255,8 +255,8 @@ static void release_unused(struct server *s)
 static void count_local(struct client *c)
 {
 	stat_query(c->pool, c);
-	if (c->tx_start == 0)
-		c->tx_start = c->request_time;
+	if (c->tx.start == 0)
+		c->tx.start = c->request_time;
 	if (client_tx(c) == CLIENT_TX_IDLE)
 		stat_transaction(c->pool, c);
 }
@@ -269,7 +269,7 @@ void client_ready(struct client *c, bool local)
 {
 	if (local && c->pool != NULL)
 		count_local(c);
-	c->batch_executed = false;
+	c->tx.executed = false;
 	c->request_time = 0;
 	c->idle_since = loop_now();
 	/* our answer waits behind what was sent without a Sync, and no Sync need follow */
@@ -277,14 +277,14 @@ void client_ready(struct client *c, bool local)
 		return;
 	if (client_tx(c) != CLIENT_TX_IDLE)
 		return;
-	if (c->tx_watched)
-		local_tx_end(c, c->tx_committed || !c->tx_failed);
+	if (c->tx.watched)
+		local_tx_end(c, c->tx.committed || !c->tx.failed);
 	if (c->listening != NULL) {
-		listen_tx_end(c, c->tx_committed || !c->tx_failed);
+		listen_tx_end(c, c->tx.committed || !c->tx.failed);
 		if (c->listening != NULL && local)
 			listen_flush(c);
 	}
-	c->tx_failed = c->tx_committed = false;
+	c->tx.failed = c->tx.committed = false;
 	if (c->state == CLIENT_DEAD)
 		return;
 	if (local && c->link != NULL)
@@ -313,14 +313,14 @@ static enum step on_sync(struct client *c, const struct wire_msg *m)
 	c->skip_to_sync = false;
 	portal_synced(c);
 	/* session pooling: what the server was told outside of the block that it does not know */
-	if (s != NULL && c->vtx != VTX_NONE && s->batch.unsynced) {
+	if (s != NULL && c->tx.virtual != VTX_NONE && s->batch.unsynced) {
 		build_simple(&b, 'S');
 		if (!server_expect(s, EXPECT_SYNC, &dest_swallow, NULL) || !server_send(s, &b)) {
 			buf_free(&b);
 			return STEP_END;
 		}
 	}
-	if (s == NULL || c->vtx != VTX_NONE) {
+	if (s == NULL || c->tx.virtual != VTX_NONE) {
 		build_ready(&b, client_status(c));
 		client_emit(c, &b);
 		if (c->state == CLIENT_DEAD)

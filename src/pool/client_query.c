@@ -124,7 +124,7 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 				return step;
 		}
 	}
-	if (c->vtx == VTX_FAILED)
+	if (c->tx.virtual == VTX_FAILED)
 		return failed_virtual(c, true);
 	/* PREPARE: the settings that it is meant by have to be known */
 	if (util_lower((char)m->body[0]) == 'p' && !local_barrier(c))
@@ -211,7 +211,7 @@ enum step client_query(struct client *c, const struct wire_msg *m)
 
 enum step client_function(struct client *c, const struct wire_msg *m)
 {
-	if (c->vtx == VTX_FAILED)
+	if (c->tx.virtual == VTX_FAILED)
 		return failed_virtual(c, true);
 	if (!wire_complete(m) && m->total <= SCAN_MAX)
 		return STEP_MORE;

@@ -29,14 +29,14 @@ static void note_tag(struct server *s, const struct wire_msg *m)
 		if (m->have > 5 && memcmp(m->body, "COPY ", 5) == 0)
 			copy_done(s);
 		if (c != NULL && tag_is(m, "COMMIT"))
-			c->tx_committed = true;
+			c->tx.committed = true;
 		else if (c != NULL && tag_is(m, "COMMIT PREPARED") && c->icpt != NULL &&
 			 c->icpt->prepared_committed != NULL)
 			c->icpt->prepared_committed(c);
 		break;
 	case 'P':
 		if (c != NULL && tag_is(m, "PREPARE TRANSACTION"))
-			c->tx_committed = c->tx_failed =
+			c->tx.committed = c->tx.failed =
 				true; /* what comes of it is not known yet */
 		break;
 	case 'D':
@@ -56,7 +56,7 @@ static void note_tag(struct server *s, const struct wire_msg *m)
 		if (tag_is(m, "RESET")) {
 			s->settings.extra_stale = s->extra != NULL;
 		} else if (c != NULL && tag_is(m, "ROLLBACK")) {
-			c->tx_failed = true; /* also of ROLLBACK TO: a COMMIT then outweighs it */
+			c->tx.failed = true; /* also of ROLLBACK TO: a COMMIT then outweighs it */
 		}
 		break;
 	}
@@ -143,7 +143,7 @@ enum relay_step dest_error(
 	count_error(m);
 	step = say(r, m, e);
 	if (s->link != NULL)
-		s->link->tx_failed = true;
+		s->link->tx.failed = true;
 	if (batch && s->state != SERVER_DEAD)
 		relay_batch_failed(r);
 	if (doubt && s->state != SERVER_DEAD)
@@ -173,7 +173,7 @@ void relay_batch_failed(struct relay *r)
 		return;
 	if (e == NULL || e->dest->outlives_batch)
 		s->link->skip_to_sync = true;
-	s->link->tx_failed = true;
+	s->link->tx.failed = true;
 }
 
 static void error_fields(const struct wire_msg *m, struct pg_error *ret)
@@ -209,8 +209,8 @@ enum relay_step relay_error_ends(
 static void count_transaction(struct server *s, struct client *c)
 {
 	stat_query(s->pool, c);
-	if (c->tx_start == 0)
-		c->tx_start = c->request_time;
+	if (c->tx.start == 0)
+		c->tx.start = c->request_time;
 	if (s->tx == 'I')
 		stat_transaction(s->pool, c);
 }

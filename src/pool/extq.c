@@ -64,7 +64,7 @@ bool extq_refused_in_failed(struct client *c, bool exact, enum step *ret)
 {
 	if (c->console || (client_tx(c) != CLIENT_TX_FAILED && !exact))
 		return false;
-	if (c->vtx == VTX_NONE && !local_barrier(c)) {
+	if (c->tx.virtual == VTX_NONE && !local_barrier(c)) {
 		*ret = STEP_WAIT;
 		return true;
 	}
@@ -193,7 +193,7 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 	struct pstmt *ps;
 	enum step step;
 
-	if (c->vtx == VTX_FAILED)
+	if (c->tx.virtual == VTX_FAILED)
 		return extq_refuse_failed(c);
 	if (!client_need_server(c))
 		return STEP_WAIT;
@@ -349,9 +349,9 @@ static enum step describe_own(
 			name[0] != '\0' ? "prepared statement \"%s\" does not exist"
 					: "unnamed prepared statement does not exist%s",
 			name);
-	if (c->vtx == VTX_FAILED && kind == 'P')
+	if (c->tx.virtual == VTX_FAILED && kind == 'P')
 		return extq_refuse(c, "34000", "portal \"%s\" does not exist", name);
-	if (c->vtx == VTX_FAILED)
+	if (c->tx.virtual == VTX_FAILED)
 		return extq_refuse_failed(c);
 	if (!client_need_server(c))
 		return STEP_WAIT;
@@ -411,11 +411,11 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 	if (p != NULL)
 		return local_execute(c, p, max_rows);
 	/* no server has seen a failed block that is virtual, so there are no portals in it */
-	if (c->vtx == VTX_FAILED || (c->link == NULL && cstmt_tracks_names(c)))
+	if (c->tx.virtual == VTX_FAILED || (c->link == NULL && cstmt_tracks_names(c)))
 		return extq_refuse(c, "34000", "portal \"%s\" does not exist", name);
 	if (!client_need_server(c))
 		return STEP_WAIT;
-	c->batch_executed = true;
+	c->tx.executed = true;
 	if (!client_expect(c, EXPECT_EXECUTE, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
@@ -438,7 +438,7 @@ static bool close_placed(struct client *c, const char *portal)
 {
 	struct buf b = BUF_INIT;
 
-	if (c->link == NULL || c->vtx != VTX_NONE)
+	if (c->link == NULL || c->tx.virtual != VTX_NONE)
 		return true;
 	build_close(&b, 'P', portal);
 	if (client_expect(c, EXPECT_CLOSE, &dest_swallow, NULL))

@@ -85,7 +85,7 @@ static bool may_have_portals(const struct client *c)
 {
 	const struct server *s = c->link;
 
-	return s != NULL && c->vtx == VTX_NONE &&
+	return s != NULL && c->tx.virtual == VTX_NONE &&
 	       (s->tx != 'I' || s->batch.unsynced || s->expect.count > 0);
 }
 
@@ -248,7 +248,7 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 		return extq_refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
 	if (stmt[0] == '\0' && st == NULL && (c->link == NULL || !server_has_raw_unnamed(c->link)))
 		return extq_refuse(c, "26000", "unnamed prepared statement does not exist%s", "");
-	if (c->vtx == VTX_FAILED)
+	if (c->tx.virtual == VTX_FAILED)
 		return extq_refuse_failed(c);
 	if (!extq_portal_is_decided(c, portal))
 		return STEP_WAIT;

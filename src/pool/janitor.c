@@ -100,7 +100,7 @@ static bool check_transaction(struct client *c, usec_t now)
 {
 	const struct account_limits *l = account_limits(c->account);
 	bool owed = client_is_owed(c);
-	usec_t since = c->tx_start == 0 && owed ? c->request_time : c->tx_start;
+	usec_t since = c->tx.start == 0 && owed ? c->request_time : c->tx.start;
 
 	if (client_tx(c) != CLIENT_TX_IDLE && c->state == CLIENT_ACTIVE && c->request_time == 0 &&
 		!owed && is_over(l->idle_transaction_timeout, c->idle_since, now))
@@ -132,7 +132,7 @@ static void check_clients(struct pool *p, usec_t now)
 		(void)check_transaction(c, now);
 	DL_FOREACH_SAFE (p->active.head, c, ctmp)
 		if (c->link == NULL && !check_transaction(c, now) && c->state == CLIENT_ACTIVE &&
-			c->vtx == VTX_NONE &&
+			c->tx.virtual == VTX_NONE &&
 			is_over(account_limits(c->account)->client_idle_timeout, c->idle_since,
 				now))
 			end_client(c, "57P05", "client_idle_timeout", "client_idle_timeout");

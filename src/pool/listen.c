@@ -484,8 +484,7 @@ static int32_t sender(const struct database *db, int32_t pid)
 static bool is_between_transactions(const struct client *c)
 {
 	return c->state == CLIENT_ACTIVE && client_tx(c) == CLIENT_TX_IDLE && !client_is_owed(c) &&
-	       !c->batch_executed && !c->skip_to_sync &&
-	       !(c->link != NULL && c->link->batch.unsynced);
+	       !c->tx.executed && !c->skip_to_sync && !(c->link != NULL && c->link->batch.unsynced);
 }
 
 void listen_flush(struct client *c)

@@ -187,7 +187,7 @@ static bool is_first(const struct client *c)
 {
 	enum client_tx tx = client_tx(c);
 
-	if (c->batch_executed)
+	if (c->tx.executed)
 		return false;
 	return tx == CLIENT_TX_VIRTUAL ||
 	       (tx == CLIENT_TX_IDLE && (c->link == NULL || only_settings(c->link)));
@@ -210,7 +210,7 @@ void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool sim
 static bool in_place(const struct client *c, bool simple)
 {
 	return !c->console && (client_tx(c) != CLIENT_TX_IDLE || c->link != NULL ||
-				      c->batch_executed || (!simple && !client_sync_follows()));
+				      c->tx.executed || (!simple && !client_sync_follows()));
 }
 
 static enum step settings_unknown(struct client *c, bool simple)
@@ -373,8 +373,8 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 	x.bind.n_formats = p->n_formats;
 	x.bind.formats = p->formats;
 	p->executed = true;
-	executed_before = c->batch_executed;
-	c->batch_executed = true;
+	executed_before = c->tx.executed;
+	c->tx.executed = true;
 	util_strlcpy(p->tag, "SELECT 0", sizeof(p->tag));
 	switch (p->stmt->icpt->execute(&x)) {
 	case EXEC_REPLACE:
@@ -388,7 +388,7 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 		return local_park(c, p->stmt, p, max_rows);
 	case EXEC_WAIT:
 		p->executed = false;
-		c->batch_executed = executed_before;
+		c->tx.executed = executed_before;
 		return local_wait_again(c);
 	case EXEC_ERROR:
 		return client_error(c, &x.err, false);

@@ -277,7 +277,7 @@ enum step local_simple_many(struct client *c, const char *sql, size_t len)
 	read_string(c, sql, len, &str);
 	if (str.n == 1)
 		return local_simple(c, sql, len);
-	if (client_tx(c) == CLIENT_TX_FAILED && c->vtx == VTX_FAILED)
+	if (client_tx(c) == CLIENT_TX_FAILED && c->tx.virtual == VTX_FAILED)
 		return local_aborted(c, true);
 	if (c->icpt->ready != NULL && !c->icpt->ready(c))
 		return local_wait_again(c);

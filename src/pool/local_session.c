@@ -11,7 +11,7 @@
 /* No server has a part in its session. */
 static bool is_possible(const struct client *c)
 {
-	return c->link == NULL && c->vtx == VTX_NONE && c->pool != NULL &&
+	return c->link == NULL && c->tx.virtual == VTX_NONE && c->pool != NULL &&
 	       client_pool_mode(c) != POOL_MODE_SESSION && c->pins == 0;
 }
 

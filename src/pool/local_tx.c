@@ -9,7 +9,7 @@
 
 void local_tx_end(struct client *c, bool committed)
 {
-	c->tx_watched = false;
+	c->tx.watched = false;
 	if (c->icpt != NULL && c->icpt->tx_ended != NULL)
 		c->icpt->tx_ended(c, committed);
 }
@@ -30,29 +30,30 @@ static bool server_decides(const struct client *c, enum sql_tx tx)
 	bool server_idle =
 		s == NULL || (s->tx == 'I' && s->expect.count == 0 && !s->batch.unsynced);
 
-	if (c->vtx != VTX_NONE)
+	if (c->tx.virtual != VTX_NONE)
 		return tx == SQL_TX_BEGIN &&
-		       c->vtx == VTX_OPEN; /* a second BEGIN gets its warning from the server */
+		       c->tx.virtual ==
+			       VTX_OPEN; /* a second BEGIN gets its warning from the server */
 	return !server_idle;
 }
 
 static bool begin_virtual(struct client *c, const char *sql, size_t len)
 {
-	mem_free(c->begin_sql);
-	c->begin_sql = mem_alloc(len + 1);
-	if (c->begin_sql == NULL)
+	mem_free(c->tx.begin_sql);
+	c->tx.begin_sql = mem_alloc(len + 1);
+	if (c->tx.begin_sql == NULL)
 		return client_out_of_memory(c);
-	memcpy(c->begin_sql, sql, len);
-	c->begin_sql[len] = '\0';
+	memcpy(c->tx.begin_sql, sql, len);
+	c->tx.begin_sql[len] = '\0';
 	portal_drop_synced(c);
-	c->vtx = VTX_OPEN;
+	c->tx.virtual = VTX_OPEN;
 	return true;
 }
 
 /* Tag, warnings and change of state of a statement that no server needs to see. */
 static bool tx_here(struct client *c, enum sql_tx tx, const char *sql, size_t len, struct buf *b)
 {
-	bool failed = c->vtx == VTX_FAILED, open = c->vtx != VTX_NONE;
+	bool failed = c->tx.virtual == VTX_FAILED, open = c->tx.virtual != VTX_NONE;
 
 	switch (tx) {
 	case SQL_TX_EMPTY:
@@ -66,12 +67,12 @@ static bool tx_here(struct client *c, enum sql_tx tx, const char *sql, size_t le
 		if (!open)
 			warn(b, "there is no transaction in progress");
 		build_complete(b, failed ? "ROLLBACK" : sql_tx_tag(tx, sql, len));
-		c->vtx = VTX_NONE;
-		mem_free(c->begin_sql);
-		c->begin_sql = NULL;
+		c->tx.virtual = VTX_NONE;
+		mem_free(c->tx.begin_sql);
+		c->tx.begin_sql = NULL;
 		if (open) {
-			c->tx_committed = tx == SQL_TX_COMMIT && !failed;
-			c->tx_failed = !c->tx_committed;
+			c->tx.committed = tx == SQL_TX_COMMIT && !failed;
+			c->tx.failed = !c->tx.committed;
 		}
 		return true;
 	case SQL_TX_OTHER:
@@ -83,7 +84,7 @@ static bool tx_here(struct client *c, enum sql_tx tx, const char *sql, size_t le
 /* BEGIN in a failed virtual block is refused like anything else there. */
 static bool refused_in_failed(const struct client *c, enum sql_tx tx)
 {
-	return c->vtx == VTX_FAILED && tx == SQL_TX_BEGIN;
+	return c->tx.virtual == VTX_FAILED && tx == SQL_TX_BEGIN;
 }
 
 enum step local_aborted(struct client *c, bool simple)
@@ -139,7 +140,7 @@ enum step local_begin(struct client *c, const char *sql, size_t len)
 {
 	struct buf b = BUF_INIT;
 
-	if (c->vtx != VTX_NONE || server_decides(c, SQL_TX_BEGIN))
+	if (c->tx.virtual != VTX_NONE || server_decides(c, SQL_TX_BEGIN))
 		return STEP_MORE;
 	if (tx_here(c, SQL_TX_BEGIN, sql, len, &b))
 		return local_emit(c, &b);
@@ -184,7 +185,7 @@ static enum step execute_deallocate(struct client *c, struct portal *p, const ch
 		return pstmt_is_name(name) ? extq_refuse_unknown(c, name, false) : STEP_MORE;
 	extq_forget(c, &st);
 	p->executed = true;
-	c->batch_executed = true;
+	c->tx.executed = true;
 	build_complete(&b, "DEALLOCATE");
 	return local_emit(c, &b);
 }
@@ -197,7 +198,7 @@ static enum step execute_session(struct client *c, struct portal *p)
 	struct pg_error err;
 	enum step step;
 
-	if (c->vtx == VTX_FAILED)
+	if (c->tx.virtual == VTX_FAILED)
 		return local_aborted(c, false);
 	if (sql_prep_classify(p->stmt->sql, strlen(p->stmt->sql), &name) == SQL_PREP_DEALLOCATE) {
 		step = execute_deallocate(c, p, buf_cstr(&name));
@@ -205,7 +206,7 @@ static enum step execute_session(struct client *c, struct portal *p)
 		return step;
 	}
 	buf_free(&name);
-	if (discard_all && c->link == NULL && c->batch_executed) {
+	if (discard_all && c->link == NULL && c->tx.executed) {
 		pg_error_set(&err, "25001", "DISCARD ALL cannot be executed within a pipeline");
 		return client_error(c, &err, false);
 	}
@@ -213,7 +214,7 @@ static enum step execute_session(struct client *c, struct portal *p)
 	if (step != STEP_NEXT)
 		return step;
 	p->executed = true;
-	c->batch_executed = !discard_all;
+	c->tx.executed = !discard_all;
 	if (discard_all) /* it ends the transaction */
 		portal_drop_all(c);
 	return STEP_NEXT;
@@ -267,7 +268,7 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	buf_puts(&r->sql, l->sql);
 	r->tag = REPLACE_TAG_KEEP;
 	r->tag_text = "";
-	c->batch_executed = true;
+	c->tx.executed = true;
 	ends = l->tx == SQL_TX_COMMIT || l->tx == SQL_TX_ROLLBACK ||
 	       (l->kind == LSTMT_SESSION && is_discard_all(l));
 	step = local_replace_execute(c, p, r);

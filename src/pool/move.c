@@ -46,7 +46,7 @@ static bool client_can_go(struct client *c)
 		return false;
 	if (c->listening != NULL || c->unconfirmed != NULL || c->closing > 0 || c->skip_to_sync ||
 		c->string_at > 0 || c->portals != NULL || c->again || c->repeats || c->no_server ||
-		c->tx_watched)
+		c->tx.watched)
 		return false;
 	if (c->unnamed != NULL && (!c->unnamed->confirmed || c->unnamed->next != NULL))
 		return false;

@@ -183,19 +183,25 @@ enum client_state {
 
 enum virtual_tx { VTX_NONE, VTX_OPEN, VTX_FAILED };
 
+/* The transaction under way, as its client and its claimant see it. */
+struct transaction {
+	uint8_t virtual;    /* enum virtual_tx */
+	bool executed : 1;  /* something was executed since the last Sync */
+	bool watched : 1;   /* the claimant wants tx_ended */
+	bool failed : 1;    /* an ErrorResponse or a ROLLBACK in it */
+	bool committed : 1; /* a COMMIT in it */
+	char *begin_sql;    /* VTX_OPEN: what the client said */
+	usec_t start;
+};
+
 struct client_login;
 
 struct client {
 	uint32_t magic;
 	uint8_t state;   /* enum client_state; client_move() is the only writer */
-	uint8_t vtx;     /* enum virtual_tx */
 	uint8_t protocol_minor;
 	uint8_t pins; /* enum sql_touch, PIN_UNKNOWN: why it keeps its server; session_pin() is the only writer */
 	bool skip_to_sync : 1;  /* an error in a batch: everything up to Sync is dropped */
-	bool batch_executed : 1;/* something was executed since the last Sync */
-	bool tx_watched : 1;    /* the claimant wants tx_ended */
-	bool tx_failed : 1;     /* an ErrorResponse or a ROLLBACK in the transaction under way */
-	bool tx_committed : 1;  /* a COMMIT in the transaction under way */
 	bool console : 1;
 	bool parked_simple : 1; /* PARKED: in a simple query */
 	bool pass_discard : 1;  /* pass_left bytes are dropped, not forwarded */
@@ -219,10 +225,10 @@ struct client {
 	struct pool *pool;
 	struct account *account; /* of the user as logged in; set with pool */
 	struct server *link;
+	struct transaction tx;
 	const struct interceptor *icpt;
 	void *slot;
 	struct client_login *login; /* only in CLIENT_LOGIN */
-	char *begin_sql;            /* VTX_OPEN: what the client said */
 	struct lstmt *park_stmt;    /* PARKED */
 	struct portal *park_portal; /* PARKED in the extended protocol; NULL when it was closed meanwhile */
 	int32_t park_max_rows;
@@ -243,7 +249,6 @@ struct client {
 	uint64_t key; /* cancel key: pid in the upper half */
 	usec_t connect_time, request_time; /* request_time: start of waiting or of the query; 0: idle */
 	usec_t idle_since;
-	usec_t tx_start;
 };
 
 /* --- server --- */
@@ -670,7 +675,7 @@ static inline bool client_need_server(struct client *c)
 
 	/* as it was for the message before this one */
 	if (s != NULL && s->extra == c->extra && s->sqlprep == c->sqlprep && !s->settings.settling &&
-		!s->settings.vars_stale && c->vtx != VTX_OPEN)
+		!s->settings.vars_stale && c->tx.virtual != VTX_OPEN)
 		return true;
 	return client_get_server(c);
 }

@@ -64,7 +64,7 @@ static void say_goodbye(struct client *c)
 /* Owed nothing, in no transaction, and nothing of a batch is carried out that has no Sync yet. */
 static bool is_idle(const struct client *c)
 {
-	return c->state == CLIENT_ACTIVE && c->request_time == 0 && !c->batch_executed &&
+	return c->state == CLIENT_ACTIVE && c->request_time == 0 && !c->tx.executed &&
 	       c->pass_left == 0 && client_tx(c) == CLIENT_TX_IDLE &&
 	       (c->link == NULL || (c->link->expect.count == 0 && !c->link->batch.unsynced));
 }
@@ -131,8 +131,8 @@ static void end_idle_client(struct client *c, void *arg)
 static void end_waiting_client(struct client *c, void *arg)
 {
 	(void)arg;
-	if (!c->console && (c->state == CLIENT_WAITING || c->greeting) && c->vtx == VTX_NONE &&
-		c->link == NULL)
+	if (!c->console && (c->state == CLIENT_WAITING || c->greeting) &&
+		c->tx.virtual == VTX_NONE && c->link == NULL)
 		say_goodbye(c);
 }
 

@@ -55,11 +55,11 @@ void stat_transaction(struct pool *p, struct client *c)
 	usec_t now = loop_now();
 
 	p->stats.xacts++;
-	if (c->tx_start != 0 && now >= c->tx_start) {
-		p->stats.xact_time += now - c->tx_start;
-		hist_add(&p->times.transaction, now - c->tx_start);
+	if (c->tx.start != 0 && now >= c->tx.start) {
+		p->stats.xact_time += now - c->tx.start;
+		hist_add(&p->times.transaction, now - c->tx.start);
 	}
-	c->tx_start = 0;
+	c->tx.start = 0;
 }
 
 /* --- averages --- */
