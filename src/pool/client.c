@@ -219,7 +219,7 @@ static void free_one(struct client *c)
 	client_login_free(c);
 	extq_free(c);
 	portal_drop_all(c);
-	lstmt_drop(&c->park_stmt);
+	lstmt_drop(&c->parked.stmt);
 	vars_clear(&c->vars);
 	istr_drop(&c->extra);
 	istr_drop(&c->origin);

@@ -453,7 +453,7 @@ static bool ends_with_goodbye(const struct client *c)
 {
 	struct stmt_shape shape = {0};
 
-	c->park_stmt->icpt->stmt_shape(c->park_stmt->stmt, &shape);
+	c->parked.stmt->icpt->stmt_shape(c->parked.stmt->stmt, &shape);
 	return shape.barrier || c->console;
 }
 

@@ -194,6 +194,14 @@ struct transaction {
 	usec_t start;
 };
 
+/* PARKED: what a claimant will answer. portal.c. */
+struct parked {
+	struct lstmt *stmt;
+	struct portal *portal; /* in the extended protocol; NULL when it was closed meanwhile */
+	int32_t max_rows;
+	bool simple;           /* in a simple query */
+};
+
 struct client_login;
 
 struct client {
@@ -203,7 +211,6 @@ struct client {
 	uint8_t pins; /* enum sql_touch, PIN_UNKNOWN: why it keeps its server; session_pin() is the only writer */
 	bool skip_to_sync : 1;  /* an error in a batch: everything up to Sync is dropped */
 	bool console : 1;
-	bool parked_simple : 1; /* PARKED: in a simple query */
 	bool pass_discard : 1;  /* pass_left bytes are dropped, not forwarded */
 	bool queued_notified : 1; /* the notice of query_wait_notify was sent */
 	bool begun : 1;         /* the claimant was told of it */
@@ -226,12 +233,10 @@ struct client {
 	struct account *account; /* of the user as logged in; set with pool */
 	struct server *link;
 	struct transaction tx;
+	struct parked parked;
 	const struct interceptor *icpt;
 	void *slot;
 	struct client_login *login; /* only in CLIENT_LOGIN */
-	struct lstmt *park_stmt;    /* PARKED */
-	struct portal *park_portal; /* PARKED in the extended protocol; NULL when it was closed meanwhile */
-	int32_t park_max_rows;
 	struct pg_error *no_server_error; /* owned */
 	struct cstmt *unconfirmed;  /* named statements whose Parse is under way, in its order */
 	unsigned closing;           /* EXPECT_CLOSED entries */

@@ -43,8 +43,8 @@ void portal_drop(struct client *c, struct portal *p)
 	while (*pp != p)
 		pp = &(*pp)->next;
 	*pp = p->next;
-	if (c->park_portal == p)
-		c->park_portal = NULL;
+	if (c->parked.portal == p)
+		c->parked.portal = NULL;
 	portal_free(&p);
 }
 
@@ -185,10 +185,10 @@ enum step local_answer_execute(
 
 enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_t max_rows)
 {
-	c->park_stmt = lstmt_ref(l);
-	c->park_portal = p;
-	c->parked_simple = p == NULL;
-	c->park_max_rows = max_rows;
+	c->parked.stmt = lstmt_ref(l);
+	c->parked.portal = p;
+	c->parked.simple = p == NULL;
+	c->parked.max_rows = max_rows;
 	client_move(c, CLIENT_PARKED);
 	return STEP_PARKED;
 }
@@ -202,17 +202,17 @@ void client_waited(struct client *c, usec_t time)
 
 void client_answer(struct client *c, struct answer *a)
 {
-	struct lstmt *l = c->park_stmt;
-	struct portal *p = c->park_portal;
+	struct lstmt *l = c->parked.stmt;
+	struct portal *p = c->parked.portal;
 
 	ASSERT(c->state == CLIENT_PARKED);
-	c->park_stmt = NULL;
-	c->park_portal = NULL;
+	c->parked.stmt = NULL;
+	c->parked.portal = NULL;
 	client_move(c, CLIENT_ACTIVE);
-	if (c->parked_simple)
+	if (c->parked.simple)
 		local_answer_simple(c, a, l);
 	else if (p != NULL)
-		local_answer_execute(c, a, p, c->park_max_rows);
+		local_answer_execute(c, a, p, c->parked.max_rows);
 	answer_free(a);
 	lstmt_drop(&l);
 	client_resume(c);
@@ -221,9 +221,9 @@ void client_answer(struct client *c, struct answer *a)
 void client_fail(struct client *c, const struct pg_error *err)
 {
 	ASSERT(c->state == CLIENT_PARKED);
-	lstmt_drop(&c->park_stmt);
-	c->park_portal = NULL;
+	lstmt_drop(&c->parked.stmt);
+	c->parked.portal = NULL;
 	client_move(c, CLIENT_ACTIVE);
-	client_error(c, err, c->parked_simple);
+	client_error(c, err, c->parked.simple);
 	client_resume(c);
 }
