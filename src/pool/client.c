@@ -228,7 +228,7 @@ static void free_one(struct client *c)
 	account_put(&c->account);
 	istr_drop(&c->database);
 	mem_free(c->tx.begin_sql);
-	mem_free(c->no_server_error);
+	mem_free(c->head.error);
 	c->magic = 0;
 	slab_put(slab, c);
 }

@@ -45,7 +45,7 @@ static void wait_for_server(struct client *c)
 	if (c->state == CLIENT_WAITING)
 		return;
 	c->request_time = loop_now();
-	c->queued_notified = false;
+	c->head.wait_noticed = false;
 	client_move(c, CLIENT_WAITING);
 	pool_mark_ready(c->pool);
 }
@@ -97,8 +97,8 @@ bool client_get_server(struct client *c)
 void client_no_server(struct client *c, const struct pg_error *err)
 {
 	client_move(c, CLIENT_ACTIVE);
-	c->no_server = true;
-	c->no_server_error = mem_dup(err, sizeof(*err));
+	c->head.no_server = true;
+	c->head.error = mem_dup(err, sizeof(*err));
 	client_resume(c);
 }
 
@@ -396,11 +396,11 @@ static const handler handlers[256] = {
 /* The pool has told that no server can be had. Takes the message at the head. */
 static enum step fail_message(struct client *c, const struct wire_msg *m)
 {
-	struct pg_error err, *kept = c->no_server_error;
+	struct pg_error err, *kept = c->head.error;
 	enum step step;
 
-	c->no_server = false;
-	c->no_server_error = NULL;
+	c->head.no_server = false;
+	c->head.error = NULL;
 	if (kept == NULL) {
 		client_out_of_memory(c);
 		return STEP_END;
@@ -440,7 +440,7 @@ static enum step message(struct client *c, const struct wire_msg *m)
 	/* everything that follows an error in a batch is dropped up to Sync */
 	if (c->skip_to_sync && m->type != 'S' && m->type != 'X')
 		return skip(c, m);
-	if (c->no_server)
+	if (c->head.no_server)
 		return fail_message(c, m);
 	if (is_asked_first(c, m->type))
 		return STEP_WAIT;
@@ -521,8 +521,8 @@ static size_t one(struct client *c, const uint8_t *data, size_t len)
 	sync_follows = m.total < len && data[m.total] == 'S';
 	step = message(c, &m);
 	if (step != STEP_WAIT && step != STEP_MORE) {
-		c->string_at = 0;
-		c->repeats = false;
+		c->head.string_at = 0;
+		c->head.repeats = false;
 	}
 	switch (step) {
 	case STEP_NEXT:

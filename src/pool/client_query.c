@@ -171,7 +171,7 @@ enum step client_query(struct client *c, const struct wire_msg *m)
 	if (wire_complete(m) &&
 		(m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
 		return client_bad_message(c, m);
-	if (c->string_at > 0)
+	if (c->head.string_at > 0)
 		return local_string_rest(c, (const char *)m->body, len);
 	if (!session_reads(c, (const char *)m->body, len))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;

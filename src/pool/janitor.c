@@ -72,8 +72,8 @@ static void check_waiting(struct pool *p, usec_t now)
 
 	DL_FOREACH_SAFE (p->waiting.head, c, tmp) {
 		if (!check_wait(p, c, now) && is_over(notify, c->request_time, now) &&
-			!c->queued_notified) {
-			c->queued_notified = true;
+			!c->head.wait_noticed) {
+			c->head.wait_noticed = true;
 			pg_error_set(&err, "00000",
 				"No server connection available in postgres backend, client being queued");
 			pg_error_severity(&err, "NOTICE");

@@ -202,8 +202,8 @@ void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool sim
 	x->alone = true;
 	x->by_itself =
 		x->first && client_tx(c) == CLIENT_TX_IDLE && (simple || client_sync_follows());
-	x->again = c->again;
-	c->again = false;
+	x->again = c->head.again;
+	c->head.again = false;
 }
 
 /* In the client's transaction, explicit or that of its batch. */
@@ -274,7 +274,7 @@ static enum step sent(struct client *c, enum step step, bool again)
 
 enum step local_wait_again(struct client *c)
 {
-	c->repeats = true;
+	c->head.repeats = true;
 	client_move(c, CLIENT_BARRIER);
 	return STEP_WAIT;
 }
@@ -293,7 +293,7 @@ void client_refuse(struct client *c, const struct pg_error *err)
 
 bool client_repeats(const struct client *c)
 {
-	return c->repeats;
+	return c->head.repeats;
 }
 
 static enum step run_simple(struct client *c, struct lstmt *l)

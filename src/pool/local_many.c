@@ -256,7 +256,7 @@ static enum step send_first_part(struct client *c, const char *sql, const struct
 	}
 	if (step != STEP_NEXT || failed || c->state == CLIENT_DEAD)
 		return step;
-	c->string_at = (uint32_t)at;
+	c->head.string_at = (uint32_t)at;
 	return local_string_rest(c, sql, at + str->last_len);
 }
 
@@ -264,9 +264,9 @@ enum step local_string_rest(struct client *c, const char *sql, size_t len)
 {
 	if (!local_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-	if (c->string_at == STRING_FAILED)
+	if (c->head.string_at == STRING_FAILED)
 		return STEP_NEXT;
-	return local_simple(c, sql + c->string_at, len - c->string_at);
+	return local_simple(c, sql + c->head.string_at, len - c->head.string_at);
 }
 
 enum step local_simple_many(struct client *c, const char *sql, size_t len)

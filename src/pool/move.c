@@ -45,8 +45,8 @@ static bool client_can_go(struct client *c)
 		c->conn == NULL || conn_is_tls(c->conn))
 		return false;
 	if (c->listening != NULL || c->unconfirmed != NULL || c->closing > 0 || c->skip_to_sync ||
-		c->string_at > 0 || c->portals != NULL || c->again || c->repeats || c->no_server ||
-		c->tx.watched)
+		c->head.string_at > 0 || c->portals != NULL || c->head.again || c->head.repeats ||
+		c->head.no_server || c->tx.watched)
 		return false;
 	if (c->unnamed != NULL && (!c->unnamed->confirmed || c->unnamed->next != NULL))
 		return false;

@@ -202,6 +202,16 @@ struct parked {
 	bool simple;           /* in a simple query */
 };
 
+/* What has become of the message at the head of a client's input, which is dealt with once more. */
+struct input_head {
+	uint32_t string_at;       /* of a Query: so far it has been sent; local_many.c */
+	struct pg_error *error;   /* with no_server; owned; NULL: memory */
+	bool no_server : 1;       /* it fails with that error */
+	bool again : 1;           /* its statement was replaced by one that has succeeded: replace.again */
+	bool repeats : 1;         /* it has waited for client_again() */
+	bool wait_noticed : 1;    /* the notice of query_wait_notify was sent */
+};
+
 struct client_login;
 
 struct client {
@@ -212,32 +222,27 @@ struct client {
 	bool skip_to_sync : 1;  /* an error in a batch: everything up to Sync is dropped */
 	bool console : 1;
 	bool pass_discard : 1;  /* pass_left bytes are dropped, not forwarded */
-	bool queued_notified : 1; /* the notice of query_wait_notify was sent */
 	bool begun : 1;         /* the claimant was told of it */
 	bool ended : 1;         /* ... and of its end */
 	bool greeting : 1;      /* LOGIN: in the pool's list `greeting` */
 	bool counted : 1;       /* in the database's n_clients */
-	bool no_server : 1;     /* the message at the head fails with no_server_error */
 	bool own_user : 1;      /* console: the unix user that we run as */
 	bool proven : 1;        /* some server has accepted its settings */
-	bool again : 1;         /* the statement at the head was replaced by one that has succeeded: replace.again */
-	bool repeats : 1;       /* the message at the head has waited for client_again() */
 	bool leaving : 1;       /* sent away when it is idle */
 	bool moved : 1;         /* MOVING: it was sent */
 	bool stays : 1;         /* no other process can have it */
 	uint32_t pass_left; /* bytes of the message under way that go on as they come */
-	uint32_t string_at; /* of the Query at the head of the input: so far it has been sent; local_many.c */
 	struct conn *conn;
 	struct client *prev, *next; /* the list of its state */
 	struct pool *pool;
 	struct account *account; /* of the user as logged in; set with pool */
 	struct server *link;
 	struct transaction tx;
+	struct input_head head;
 	struct parked parked;
 	const struct interceptor *icpt;
 	void *slot;
 	struct client_login *login; /* only in CLIENT_LOGIN */
-	struct pg_error *no_server_error; /* owned */
 	struct cstmt *unconfirmed;  /* named statements whose Parse is under way, in its order */
 	unsigned closing;           /* EXPECT_CLOSED entries */
 	struct cstmt *stmts;        /* named statements */

@@ -103,7 +103,7 @@ static enum relay_step statement(
 	if (m->type == 'C' && one != NULL && one->again) {
 		e->final = false; /* ReadyForQuery comes with the answer */
 		if (r->s->link != NULL)
-			r->s->link->again = true;
+			r->s->link->head.again = true;
 	}
 	if (m->type == 'C' || m->type == 'I' || m->type == 's') {
 		if (one != NULL && step == RELAY_FORWARD && one->on_done != NULL &&
@@ -162,7 +162,7 @@ static void ending(struct relay *r, struct expect *e)
 	if (e->kind != EXPECT_QUERY || !rp->part || !rp->failed)
 		return;
 	if (r->s->link != NULL)
-		r->s->link->string_at = STRING_FAILED;
+		r->s->link->head.string_at = STRING_FAILED;
 	e->final = true;
 }
 
@@ -283,7 +283,7 @@ static enum relay_step say_ours(struct relay *r, const struct wire_msg *m, struc
 	(void)e;
 	rp->failed = true;
 	if (one != NULL && one->again && rp->simple && r->s->link != NULL)
-		r->s->link->string_at = STRING_FAILED;
+		r->s->link->head.string_at = STRING_FAILED;
 	read_error(one, m, &said, &position);
 	if (one != NULL && one->on_error != NULL && one->on_error(one->arg, &said, &instead))
 		build_error(&b, &instead);
