@@ -369,7 +369,7 @@ static bool adopt_client(struct wire_reader *r, struct coming *k, const int *fds
 			drop(c);
 		return false;
 	}
-	c->begun = true;
+	c->told = TOLD_BEGUN;
 	conn_set_ops(c->conn, &client_ops, c);
 	if (c->icpt->client_begun != NULL)
 		c->icpt->client_begun(c);

@@ -188,8 +188,8 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 	if (c->link != NULL)
 		leave_server(c, how);
 	session_pin(c, 0);
-	if (c->icpt != NULL && c->begun && !c->ended) {
-		c->ended = true;
+	if (c->icpt != NULL && c->told == TOLD_BEGUN) {
+		c->told = TOLD_ENDED;
 		c->icpt->client_ended(c, how);
 	}
 	if (c->state == CLIENT_LOGIN) {
@@ -595,5 +595,5 @@ void client_notice(struct client *c, const struct pg_error *notice)
 void client_become_console(struct client *c)
 {
 	ASSERT(c->state == CLIENT_LOGIN && c->pool == NULL);
-	c->console = true;
+	c->console = CONSOLE_USER;
 }

@@ -485,7 +485,7 @@ static bool begin_console(struct client *c)
 	if (!is_own_unix_user(c))
 		return false;
 	l->admin = true;
-	c->own_user = true;
+	c->console = CONSOLE_OWN_USER;
 	client_authenticated(c, NULL);
 	return true;
 }

@@ -120,7 +120,7 @@ static void greet(struct client *c)
 	buf_free(&b);
 	client_login_free(c);
 	conn_set_ops(c->conn, &client_ops, c);
-	c->begun = true;
+	c->told = TOLD_BEGUN;
 	if (c->pool != NULL)
 		c->pool->stats.logins++;
 	else
@@ -713,5 +713,6 @@ void client_login_start(struct client *c)
 
 bool client_is_admin(const struct client *c)
 {
-	return c->own_user || conf_list_has(conf_current()->p.admin_users, client_user(c));
+	return c->console == CONSOLE_OWN_USER ||
+	       conf_list_has(conf_current()->p.admin_users, client_user(c));
 }

@@ -41,8 +41,8 @@ static bool server_can_go(const struct server *s)
 
 static bool client_can_go(struct client *c)
 {
-	if (c->console || c->stays || c->pool == NULL || c->pool->startup != NULL ||
-		c->conn == NULL || conn_is_tls(c->conn))
+	if (c->console || c->takeover == TAKEOVER_NO || c->pool == NULL ||
+		c->pool->startup != NULL || c->conn == NULL || conn_is_tls(c->conn))
 		return false;
 	if (c->listening != NULL || c->unconfirmed != NULL || c->closing > 0 || c->skip_to_sync ||
 		c->head.string_at > 0 || c->portals != NULL || c->head.again || c->head.repeats ||
@@ -135,9 +135,9 @@ static enum channel_result send_record(struct buf *b, const int *fds, int n_fds)
 
 /* --- going --- */
 
-static void stay(struct client *c)
+static void stay(struct client *c, bool for_good)
 {
-	c->moved = false;
+	c->takeover = for_good ? TAKEOVER_NO : TAKEOVER_MAY;
 	conn_hold(c->conn, false);
 	if (c->link != NULL && c->link->conn != NULL)
 		conn_hold(c->link->conn, false);
@@ -154,7 +154,7 @@ static bool send_client(struct client *c)
 
 	if (conn_pending_output(c->conn) > 0 || (s != NULL && !server_can_go(s))) {
 		/* it does not read, or its server is being asked something: later */
-		stay(c);
+		stay(c, false);
 		return true;
 	}
 	if (s != NULL)
@@ -162,7 +162,7 @@ static bool send_client(struct client *c)
 	put_client(&b, c);
 	switch (send_record(&b, fds, s != NULL ? 2 : 1)) {
 	case CHANNEL_OK:
-		c->moved = true;
+		c->takeover = TAKEOVER_SENT;
 		if (s != NULL)
 			conn_hold(s->conn, true);
 		return true;
@@ -171,8 +171,7 @@ static bool send_client(struct client *c)
 	case CHANNEL_END:
 		break;
 	}
-	c->stays = true;
-	stay(c);
+	stay(c, true);
 	return true;
 }
 
@@ -249,7 +248,7 @@ static bool send_clients(void)
 	struct client *c, *tmp;
 
 	DL_FOREACH_SAFE (client_moving.head, c, tmp)
-		if (!c->moved && !send_client(c))
+		if (c->takeover != TAKEOVER_SENT && !send_client(c))
 			return false;
 	return true;
 }
@@ -293,7 +292,7 @@ static void client_answered(uint64_t id, bool taken)
 
 	/* answers come in the order of what was sent */
 	DL_FOREACH (client_moving.head, c)
-		if (c->id == id && c->moved)
+		if (c->id == id && c->takeover == TAKEOVER_SENT)
 			break;
 	if (c == NULL)
 		return;
@@ -301,8 +300,7 @@ static void client_answered(uint64_t id, bool taken)
 		forget_client(c);
 		return;
 	}
-	c->stays = true;
-	stay(c);
+	stay(c, true);
 }
 
 static void server_back(struct server *s)
@@ -368,7 +366,7 @@ static void stop(bool clean)
 	if (!clean)
 		adopt_tell_next(false);
 	while (client_moving.head != NULL)
-		stay(client_moving.head);
+		stay(client_moving.head, false);
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
 			p->moved = false;

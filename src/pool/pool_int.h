@@ -212,25 +212,30 @@ struct input_head {
 	bool wait_noticed : 1;    /* the notice of query_wait_notify was sent */
 };
 
+enum console_user { CONSOLE_NONE, CONSOLE_USER, CONSOLE_OWN_USER /* the unix user that we run as */ };
+enum claimant_told { TOLD_NOTHING, TOLD_BEGUN, TOLD_ENDED };
+enum client_takeover {
+	TAKEOVER_MAY,
+	TAKEOVER_SENT, /* MOVING: it was sent */
+	TAKEOVER_NO,   /* no other process can have it */
+};
+
 struct client_login;
 
 struct client {
 	uint32_t magic;
 	uint8_t state;   /* enum client_state; client_move() is the only writer */
 	uint8_t protocol_minor;
+	uint8_t console;  /* enum console_user */
+	uint8_t told;     /* enum claimant_told: of it, to its claimant */
+	uint8_t takeover; /* enum client_takeover; move.c is the only writer */
 	uint8_t pins; /* enum sql_touch, PIN_UNKNOWN: why it keeps its server; session_pin() is the only writer */
 	bool skip_to_sync : 1;  /* an error in a batch: everything up to Sync is dropped */
-	bool console : 1;
 	bool pass_discard : 1;  /* pass_left bytes are dropped, not forwarded */
-	bool begun : 1;         /* the claimant was told of it */
-	bool ended : 1;         /* ... and of its end */
 	bool greeting : 1;      /* LOGIN: in the pool's list `greeting` */
 	bool counted : 1;       /* in the database's n_clients */
-	bool own_user : 1;      /* console: the unix user that we run as */
 	bool proven : 1;        /* some server has accepted its settings */
 	bool leaving : 1;       /* sent away when it is idle */
-	bool moved : 1;         /* MOVING: it was sent */
-	bool stays : 1;         /* no other process can have it */
 	uint32_t pass_left; /* bytes of the message under way that go on as they come */
 	struct conn *conn;
 	struct client *prev, *next; /* the list of its state */
