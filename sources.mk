@@ -151,6 +151,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/move.c \
 	src/pool/move_int.h \
 	src/pool/move_pack.c \
+	src/pool/parts.h \
 	src/pool/pool.c \
 	src/pool/pool_int.h \
 	src/pool/pooler.c \
@@ -753,6 +754,7 @@ qb_dialogues = \
 	test/scenario/slow_reader.dlg \
 	test/scenario/startup_bad.dlg \
 	test/scenario/string_cancelled.dlg \
+	test/scenario/string_ends_batch.dlg \
 	test/scenario/string_ends_in_take.dlg \
 	test/scenario/string_fails_in_block.dlg \
 	test/scenario/suspended.dlg \
