@@ -1,7 +1,7 @@
 /*
  * What can be shown of the pooler and the queue: tables of named and typed columns, filled from
  * snapshots. The console answers SHOW with them; whoever else shows something takes it from here.
- * All of it comes from one list, src/show/shows.h.
+ * All of it comes from one list, include/show/list.h.
  */
 #ifndef QB_SHOW_SHOW_H
 #define QB_SHOW_SHOW_H

@@ -84,11 +84,26 @@ static void touch_by_own_text(struct client *c, const struct replace *r)
 		session_touch(c, sql, r->sql.len, session_touches(c, sql, r->sql.len));
 }
 
+/* ... and may not, where that would keep one server more than may be kept. */
+static bool own_text_is_refused(struct client *c, struct replace **r)
+{
+	const struct buf *sql = &(*r)->sql;
+
+	if (!(*r)->own_text || buf_failed(sql) || sql->len == 0 ||
+		!session_pin_refused(c, (const char *)sql->data, sql->len))
+		return false;
+	replace_free(r);
+	return true;
+}
+
 static enum step replace_simple(struct client *c, struct replace *r)
 {
-	struct replaced *rp = replaced_new(1);
+	struct replaced *rp;
 	struct buf sql;
 
+	if (own_text_is_refused(c, &r))
+		return session_refuse_pin(c, true);
+	rp = replaced_new(1);
 	if (rp == NULL) {
 		replace_free(&r);
 		client_out_of_memory(c);
@@ -142,13 +157,17 @@ static const char *own_portal(char *dst, size_t size)
  * r. */
 enum step local_replace_execute(struct client *c, struct portal *p, struct replace *r)
 {
-	struct replaced *rp = replaced_new(1);
+	struct replaced *rp;
 	struct server *s = c->link;
-	struct pstmt *ps = pstmt_get((const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
+	struct pstmt *ps;
 	char name[PSTMT_NAME_SIZE], portal[24];
 	struct buf b = BUF_INIT;
 	bool ok, copy = r->copy;
 
+	if (own_text_is_refused(c, &r))
+		return session_refuse_pin(c, false);
+	rp = replaced_new(1);
+	ps = pstmt_get((const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
 	if (rp == NULL || ps == NULL || buf_failed(&r->sql)) {
 		pstmt_drop(&ps);
 		replaced_free(&rp, NULL, false);

@@ -166,7 +166,7 @@ static enum step send_statements(
 	struct many m = {.c = c, .rp = replaced_new(n)};
 	size_t pos = 0, one_len;
 	const char *one;
-	bool ok = true;
+	bool ok = true, refused;
 
 	if (m.rp == NULL) {
 		client_out_of_memory(c);
@@ -174,17 +174,18 @@ static enum step send_statements(
 	}
 	while (ok && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &one_len))
 		ok = add_statement(&m, sql, one, one_len);
-	*ret_failed = !ok;
+	refused = ok && session_pin_refused(c, sql, len);
+	*ret_failed = !ok || refused;
 	m.rp->at = 0;
 	if (m.waits) {
 		replaced_free(&m.rp, NULL, false);
 		buf_free(&m.sql);
 		return local_wait_again(c);
 	}
-	if (!ok) {
+	if (!ok || refused) {
 		replaced_free(&m.rp, c, false);
 		buf_free(&m.sql);
-		return client_error(c, &m.err, true);
+		return refused ? session_refuse_pin(c, true) : client_error(c, &m.err, true);
 	}
 	session_touch(c, sql, len, session_touches(c, sql, len));
 	m.rp->part = part;

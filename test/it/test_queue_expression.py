@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from pgwire import types
-from queuetest import (INT8, TEXT, error, int4, parked, peek, q, shared, shared_db, shared_proxy, stats, tag,  # noqa: F401
+from queuetest import (HEARTBEAT, INT8, TEXT, error, int4, parked, peek, q, shared, shared_db, shared_proxy, stats, tag,  # noqa: F401
                        woken)
 
 INTERVAL = 1186
@@ -128,6 +128,30 @@ def test_what_it_does_to_the_session(qproxy, db, q):
         assert other.rows("SELECT pg_try_advisory_lock(4711) AS got") == [{"got": "f"}]
         assert other.rows("SELECT pg_backend_pid() AS p") != q.rows("SELECT pg_backend_pid() AS p")
         tag(q, "SELECT pg_advisory_unlock_all()")
+
+
+@pytest.mark.parametrize("push", [
+    "QUEUE PUSH mail '1' PRIORITY (SELECT 1 FROM pg_advisory_lock(99))", "QUEUE PUSH mail SELECT 1 FROM pg_advisory_lock(99)",
+    "SELECT 1; QUEUE PUSH mail (SELECT '1' FROM pg_advisory_lock(99))", "SELECT pg_advisory_lock(99); QUEUE PUSH mail '1'"])
+def test_what_would_keep_a_server_is_refused(qbouncer, cluster, push):
+    """... where max_pinned_servers are kept, as of a SELECT."""
+    name = cluster.createdb(owner="app")
+    proxy = qbouncer(default_pool_size=2, max_pinned_servers=0, queue_heartbeat=HEARTBEAT)
+    with proxy.wire(name) as c:
+        tag(c, "QUEUE CREATE mail")
+        assert error(c, push).sqlstate == "53400"
+        if ";" not in push:
+            got = c.hold().parse("", push).bind().execute().sync().push().until("Z")
+            assert [m.sqlstate for m in got if m.type == "E"] == ["53400"]
+        assert c.rows("SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND objid = 99") == [{"n": "0"}]
+        tag(c, "BEGIN")
+        assert error(c, push).sqlstate == "53400" and error(c, "SELECT 1").sqlstate == "25P02"
+        assert tag(c, "COMMIT") == "ROLLBACK" and stats(c)["ready"] == 0
+        assert tag(c, "QUEUE PUSH mail (SELECT '1' FROM pg_advisory_xact_lock(99))") == "INSERT 0 1"
+        proxy.console("SET max_pinned_servers = 1")
+        tag(c, push)
+        assert stats(c)["ready"] == 2
+        tag(c, "SELECT pg_advisory_unlock_all()")
 
 
 def test_in_a_transaction(q):
