@@ -8,6 +8,7 @@ qb_public_includes = \
 	include/auth/outside.h \
 	include/auth/penalty.h \
 	include/base/buf.h \
+	include/base/check.h \
 	include/base/hash.h \
 	include/base/hist.h \
 	include/base/log.h \
@@ -44,6 +45,7 @@ qb_public_includes = \
 
 libqb_base_a_SOURCES = \
 	src/base/buf.c \
+	src/base/check.c \
 	src/base/hist.c \
 	src/base/log.c \
 	src/base/mem.c \
@@ -384,6 +386,8 @@ qb_unit_tests = \
 	test/unit/test_parse_value \
 	test/unit/test_pattern \
 	test/unit/test_penalty \
+	test/unit/test_pool_invariants \
+	test/unit/test_queue_invariants \
 	test/unit/test_queue_linear \
 	test/unit/test_rewrite \
 	test/unit/test_saslprep \
@@ -401,6 +405,7 @@ qb_unit_tests = \
 qb_unit_files = \
 	test/unit/conn_owner.h \
 	test/unit/counted.h \
+	test/unit/invariants.h \
 	test/unit/net_fixture.h \
 	test/unit/queue_samples.h
 
@@ -551,6 +556,14 @@ test_unit_test_pattern_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 test_unit_test_penalty_SOURCES = test/unit/test_penalty.c
 test_unit_test_penalty_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_penalty_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_pool_invariants_SOURCES = test/unit/test_pool_invariants.c
+test_unit_test_pool_invariants_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_pool_invariants_LDADD = $(POOL_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_queue_invariants_SOURCES = test/unit/test_queue_invariants.c
+test_unit_test_queue_invariants_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_queue_invariants_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_queue_linear_SOURCES = test/unit/test_queue_linear.c
 test_unit_test_queue_linear_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

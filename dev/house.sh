@@ -4,7 +4,7 @@
 #   circle    source files of a module of which each reaches each by calls: the largest such circle
 #   flags     yes-or-no members of one struct, of one bit or of more: the most
 #   header    lines of one header: the longest. Tables (no include guard) may be long
-#   asserts   per 1000 lines of a module's sources: ASSERT and INVARIANT
+#   asserts   per 1000 lines of a module's sources: ASSERT, INVARIANT and the CHECK_x() made of it
 #   wide      lines of documents above 120 columns that are prose
 #
 #   dev/house.sh BUILD     BUILD has the objects of these sources: build/gcc
@@ -24,8 +24,8 @@ conf       1       2      171     0
 net        8       5      172     0.8
 wire       1       2      120     0.3
 auth       1       5      101     0
-pool      39      24      938     0.3
-queue     30      14      570     0.3
+pool      39      24      955    10.0
+queue     30      14      580    10.0
 show       1       1       90     2.0
 admin      1       2      100     0
 http       1       1       44     0
@@ -97,7 +97,7 @@ header_of() {
 asserts_of() {
 	# shellcheck disable=SC2046
 	cat $(files_of "$1" c) $(files_of "$1" h) | awk '
-	!/^#/ { n += gsub(/(^|[^A-Z_])(ASSERT|INVARIANT)\(/, "") }
+	!/^#/ { n += gsub(/(^|[^A-Z_])(ASSERT|INVARIANT|CHECK_[A-Z]+)\(/, "") }
 	END { printf "%.1f\n", NR ? n * 1000 / NR : 0 }'
 }
 

@@ -25,6 +25,7 @@ void log_reopen(void);
 bool log_facility_known(const char *name); /* of syslog */
 void log_close(void);
 bool log_enabled(enum log_level lvl);
+bool log_is_on_stderr(void);
 void log_write(enum log_level lvl, const char *prefix, const char *fmt, ...) PRINTF_LIKE(3, 4);
 void log_writev(enum log_level lvl, const char *prefix, const char *fmt, va_list ap);
 

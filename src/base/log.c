@@ -151,6 +151,11 @@ void log_close(void)
 	log_state.to_stderr = true;
 }
 
+bool log_is_on_stderr(void)
+{
+	return log_state.to_stderr;
+}
+
 bool log_enabled(enum log_level lvl)
 {
 	return (int)lvl <= (int)LOG_LVL_INFO + log_state.verbose;

@@ -52,6 +52,7 @@ void account_put(struct account **p)
 	struct account *a = *p;
 
 	*p = NULL;
+	INVARIANT(a == NULL || a->refs > 0, "an account is put by more than hold it");
 	if (a == NULL || --a->refs > 0)
 		return;
 	HASH_DEL(accounts, a);

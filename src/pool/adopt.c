@@ -320,9 +320,9 @@ static bool adopt_link(struct wire_reader *r, struct client *c, unsigned pins, i
 
 	if (s == NULL)
 		return false;
-	server_move(s, SERVER_ACTIVE);
 	s->link = c;
 	c->link = s;
+	server_move(s, SERVER_ACTIVE);
 	if (pins != 0)
 		session_pin(c, pins);
 	return true;

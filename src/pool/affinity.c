@@ -57,6 +57,7 @@ static void drop(struct pool *p, struct affinity *h)
 
 void affinity_free(struct pool *p)
 {
+	CHECK_POOL(p);
 	while (p->affinities != NULL)
 		drop(p, p->affinities);
 }
@@ -65,6 +66,7 @@ void affinity_lost(struct server *s)
 {
 	struct affinity *h, *tmp;
 
+	CHECK_SERVER(s);
 	HASH_ITER (hh, s->pool->affinities, h, tmp) {
 		if (s->n_kinds == 0)
 			break;
@@ -139,6 +141,7 @@ void affinity_took(const struct task *t, usec_t time)
 {
 	struct pool *p = t->pool;
 
+	CHECK_TASK(t);
 	if (t->kind != 0)
 		fade(t->first ? &p->first_call : &p->later_call, time);
 }
@@ -189,6 +192,7 @@ struct server *affinity_choose(struct task *t, usec_t now)
 	usec_t waited = t->held_since != 0 ? now - t->held_since : 0;
 	struct server *s;
 
+	CHECK_TASK(t);
 	for (unsigned i = 0; h != NULL && i < h->n; i++)
 		if (h->server[i]->state == SERVER_IDLE && pool_may_use(h->server[i])) {
 			to_front(h, i);

@@ -200,6 +200,7 @@ void cancel_count(const struct pool *p, unsigned *ret_asked, unsigned *ret_sent)
 {
 	const struct cancel *x;
 
+	CHECK_POOL(p);
 	*ret_asked = *ret_sent = 0;
 	DL_FOREACH (list, x)
 		if (x->server != NULL && x->server->pool == p) {
@@ -227,6 +228,7 @@ void cancel_forget_server(struct server *s)
 {
 	struct cancel *x;
 
+	CHECK_SERVER(s);
 	if (s->cancels > 0)
 		DL_FOREACH (list, x)
 			if (x->server == s)
@@ -238,6 +240,7 @@ void cancel_drop_asker(struct client *c)
 {
 	struct cancel *x;
 
+	CHECK_CLIENT(c);
 	DL_FOREACH (list, x)
 		if (x->asker == c)
 			x->asker = NULL;
@@ -279,6 +282,7 @@ void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *a
 	uint64_t k = (uint64_t)(uint32_t)pid << 32;
 	struct client *c = NULL;
 
+	CHECK_CLIENT(asker);
 	if (len == 4) {
 		for (size_t i = 0; i < 4; i++)
 			k |= (uint64_t)key[i] << (24 - 8 * i);

@@ -61,6 +61,7 @@ static void list_del(struct client *c)
 {
 	struct client_list *l = list_of(c);
 
+	INVARIANT(l->count > 0, "a client leaves a list that is empty");
 	DL_DELETE(l->head, c);
 	l->count--;
 	if (pooler_gated && l == &client_logins)
@@ -71,7 +72,13 @@ void client_move(struct client *c, enum client_state to)
 {
 	bool same;
 
-	ASSERT(c->magic == CLIENT_MAGIC && c->state != CLIENT_DEAD);
+	CHECK_CLIENT(c);
+	INVARIANT(c->state != CLIENT_DEAD, "a dead client moves");
+	INVARIANT(to != CLIENT_LOGIN, "a client is to log in again");
+	INVARIANT(
+		to != CLIENT_WAITING || c->link == NULL, "a client waits for a server and has one");
+	INVARIANT(to != CLIENT_PARKED || c->parked.stmt != NULL,
+		"a client is parked without a statement");
 	same = c->state >= CLIENT_ACTIVE && to >= CLIENT_ACTIVE && c->state != CLIENT_WAITING &&
 	       to != CLIENT_WAITING && c->state < CLIENT_LEAVING && to < CLIENT_LEAVING;
 	if (same) { /* one list */
@@ -86,6 +93,9 @@ void client_move(struct client *c, enum client_state to)
 /* From `logins` to those who wait for the pool to learn its welcome. */
 void client_move_greeting(struct client *c)
 {
+	INVARIANT(c->state == CLIENT_LOGIN && !c->greeting,
+		"a client is greeted that does not log in");
+	CHECK_CLIENT(c);
 	list_del(c);
 	c->greeting = true;
 	list_add(c);
@@ -173,6 +183,7 @@ static void leave_server(struct client *c, enum client_end how)
 
 void client_close(struct client *c, enum client_end how, const char *reason)
 {
+	CHECK_CLIENT(c);
 	if (c->state == CLIENT_DEAD)
 		return;
 	if (c->link != NULL && c->pass_left > 0 && !c->pass_discard)
@@ -199,10 +210,13 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 	listen_end(c);
 	client_key_forget(c);
 	if (c->counted) {
+		INVARIANT(c->account->clients > 0, "more clients of a user leave than have come");
 		c->account->clients--;
 		if (c->pool != NULL)
 			c->pool->db->n_clients--;
 	}
+	INVARIANT(count > 0 && c->link == NULL,
+		"a client ends that is not counted, or keeps its server");
 	count--;
 	client_move(c, CLIENT_DEAD);
 	if (c->conn != NULL)
@@ -216,6 +230,7 @@ void client_free_slabs(void)
 
 static void free_one(struct client *c)
 {
+	INVARIANT(c->state == CLIENT_DEAD && c->conn == NULL, "a client is freed that lives");
 	client_login_free(c);
 	extq_free(c);
 	portal_drop_all(c);
@@ -248,6 +263,7 @@ bool client_out_of_memory(struct client *c)
 {
 	struct pg_error err;
 
+	CHECK_CLIENT(c);
 	pg_error_set(&err, "53200", "out of memory");
 	client_fatal(c, &err);
 	return false;
@@ -255,6 +271,7 @@ bool client_out_of_memory(struct client *c)
 
 void client_log_refusal(const struct client *c, const char *why)
 {
+	CHECK_CLIENT(c);
 	if (conf_current()->p.log_pooler_errors)
 		log_write(LOG_LVL_WARNING, client_prefix(c), "pooler error: %s", why);
 }
@@ -264,6 +281,7 @@ void client_fatal_because(struct client *c, const struct pg_error *err, const ch
 	struct pg_error fatal = *err;
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	if (c->state == CLIENT_DEAD)
 		return;
 	stat_error(err->sqlstate);
@@ -296,6 +314,7 @@ void client_emit(struct client *c, struct buf *b)
 	struct server *s = c->link;
 	struct buf *copy;
 
+	CHECK_CLIENT(c);
 	if (buf_failed(b)) {
 		buf_free(b);
 		client_out_of_memory(c);
@@ -522,6 +541,7 @@ void client_log(const struct client *c, int level, const char *fmt, ...)
 {
 	va_list ap;
 
+	CHECK_CLIENT(c);
 	if (!log_enabled((enum log_level)level))
 		return;
 	va_start(ap, fmt);
@@ -552,6 +572,7 @@ usec_t client_statement_timeout(const struct client *c)
 {
 	const char *p = istr_text(c->extra), *end = p + istr_len(c->extra);
 
+	CHECK_CLIENT(c);
 	while (p < end) {
 		const char *name = p, *value = name + strlen(name) + 1;
 
@@ -576,6 +597,7 @@ void client_heartbeat(struct client *c)
 {
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	if (c->state != CLIENT_PARKED || conn_pending_output(c->conn) > 0)
 		return;
 	build_parameter_status(
@@ -587,6 +609,7 @@ void client_notice(struct client *c, const struct pg_error *notice)
 {
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	build_notice(&b, notice);
 	client_emit(c, &b);
 }
@@ -594,6 +617,8 @@ void client_notice(struct client *c, const struct pg_error *notice)
 /* Its lists are the console's from now on. Only during login. */
 void client_become_console(struct client *c)
 {
-	ASSERT(c->state == CLIENT_LOGIN && c->pool == NULL);
+	CHECK_CLIENT(c);
+	INVARIANT(c->state == CLIENT_LOGIN && c->pool == NULL,
+		"a client of a database gets the console");
 	c->console = CONSOLE_USER;
 }

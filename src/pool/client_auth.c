@@ -73,6 +73,7 @@ void client_auth_tick(struct client *c, usec_t now)
 {
 	struct client_login *l = c->login;
 
+	CHECK_CLIENT(c);
 	if (l == NULL || now < l->held_until)
 		return;
 	if (l->phase == PHASE_REFUSED) {
@@ -92,6 +93,7 @@ bool client_auth_defers(struct client *c)
 	usec_t most = p->login_failure_delay, wait;
 	char text[64];
 
+	CHECK_CLIENT(c);
 	if (l->deferred || most == 0)
 		return false;
 	l->deferred = true;
@@ -111,6 +113,7 @@ usec_t client_login_slow_since(const struct client *c)
 {
 	const struct client_login *l = c->login;
 
+	CHECK_CLIENT(c);
 	if (l == NULL || !l->deferred || l->phase == PHASE_REFUSED || l->held_until == 0)
 		return c->connect_time;
 	return l->held_until;
@@ -120,6 +123,7 @@ void client_auth_closing(struct client *c)
 {
 	struct client_login *l = c->login;
 
+	CHECK_CLIENT(c);
 	if (l == NULL)
 		return;
 	mem_free(l->refusal);
@@ -245,6 +249,7 @@ void client_auth_message(struct client *c, const uint8_t *body, size_t len)
 	struct pg_error err;
 	enum auth_verdict v;
 
+	CHECK_CLIENT(c);
 	pg_error_set(&err, "53200", "out of memory");
 	v = auth_session_message(c->login->auth, body, len, &out, &err);
 	verdict(c, v, &out, &err);
@@ -304,6 +309,7 @@ void client_auth_looked_up(struct client *c)
 {
 	struct pg_error err;
 
+	CHECK_CLIENT(c);
 	if (lookup_result(c) != LOOKUP_FAILED) {
 		c->login->phase = PHASE_FIRST;
 		if (!find_rule(c))
@@ -512,6 +518,7 @@ static void choose(struct client *c)
 
 void client_auth_begin(struct client *c)
 {
+	CHECK_CLIENT(c);
 	if (!c->console || !begin_console(c))
 		choose(c);
 }
@@ -520,6 +527,7 @@ int client_own_fd(const struct client *c)
 {
 	unsigned uid;
 
+	CHECK_CLIENT(c);
 	if (c->conn == NULL || !conn_peer_uid(c->conn, &uid) || uid != geteuid() ||
 		conn_is_tls(c->conn) || conn_pending_output(c->conn) > 0)
 		return -1;

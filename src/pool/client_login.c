@@ -16,6 +16,7 @@
 
 void client_login_free(struct client *c)
 {
+	CHECK_CLIENT(c);
 	if (c->login == NULL)
 		return;
 	client_auth_closing(c);
@@ -169,6 +170,7 @@ static void begin_session(struct client *c)
 
 void client_login_welcome(struct client *c)
 {
+	CHECK_CLIENT(c);
 	if (c->login->phase == PHASE_GREETING)
 		begin_session(c);
 }
@@ -351,6 +353,7 @@ const char *client_cert_name(const struct client *c, char *dst, size_t size)
 {
 	struct conn_tls_peer peer;
 
+	CHECK_CLIENT(c);
 	if (!conn_tls_peer(c->conn, &peer) || !peer.verified || peer.cn[0] == '\0' ||
 		util_strlcpy(dst, peer.cn, size) >= size)
 		return NULL;
@@ -363,6 +366,7 @@ void client_authenticated(struct client *c, const struct secret *proved)
 	struct client_login *l = c->login;
 	struct auth_session *auth = l->auth;
 
+	CHECK_CLIENT(c);
 	l->auth = NULL;
 	if (c->console)
 		enter_console(c);
@@ -706,6 +710,7 @@ const struct conn_ops client_login_ops = {
 
 void client_login_start(struct client *c)
 {
+	CHECK_CLIENT(c);
 	c->login = mem_zalloc(sizeof(*c->login));
 	if (c->login == NULL)
 		client_close(c, CLIENT_END_BY_US, "out of memory");
@@ -713,6 +718,7 @@ void client_login_start(struct client *c)
 
 bool client_is_admin(const struct client *c)
 {
+	CHECK_CLIENT(c);
 	return c->console == CONSOLE_OWN_USER ||
 	       conf_list_has(conf_current()->p.admin_users, client_user(c));
 }

@@ -66,6 +66,7 @@ bool client_get_server(struct client *c)
 {
 	struct server *s = c->link;
 
+	CHECK_CLIENT(c);
 	if (c->pool == NULL)
 		return no_pool(c);
 	if (s == NULL) {
@@ -96,6 +97,7 @@ bool client_get_server(struct client *c)
 /* No server can be had: the statement fails, the session lives. */
 void client_no_server(struct client *c, const struct pg_error *err)
 {
+	CHECK_CLIENT(c);
 	client_move(c, CLIENT_ACTIVE);
 	c->head.no_server = true;
 	c->head.error = mem_dup(err, sizeof(*err));
@@ -109,6 +111,7 @@ bool client_expect(struct client *c, enum expect_kind kind, const struct dest *d
 
 void client_resume(struct client *c)
 {
+	CHECK_CLIENT(c);
 	if (c->state == CLIENT_DEAD)
 		return;
 	if (c->state == CLIENT_BARRIER || c->state == CLIENT_WAITING)
@@ -125,6 +128,7 @@ enum step client_protocol_error(struct client *c, const char *fmt, ...)
 	char text[256];
 	va_list ap;
 
+	CHECK_CLIENT(c);
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
@@ -215,6 +219,7 @@ enum step client_error(struct client *c, const struct pg_error *err, bool simple
 {
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	build_error(&b, err);
 	stat_error(err->sqlstate);
 	c->tx.failed = true;
@@ -267,6 +272,7 @@ static void count_local(struct client *c)
  */
 void client_ready(struct client *c, bool local)
 {
+	CHECK_CLIENT(c);
 	if (local && c->pool != NULL)
 		count_local(c);
 	c->tx.executed = false;
@@ -546,6 +552,7 @@ enum step client_bad_message(struct client *c, const struct wire_msg *m)
 {
 	struct pg_error err;
 
+	CHECK_CLIENT(c);
 	pg_error_set(&err, "08P01", "invalid message format");
 	return client_error(c, &err, m->type == 'Q' || m->type == 'F' || m->type == 'S');
 }

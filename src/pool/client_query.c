@@ -164,6 +164,7 @@ enum step client_query(struct client *c, const struct wire_msg *m)
 	bool complete = len < m->have || wire_complete(m);
 	struct pg_error err;
 
+	CHECK_CLIENT(c);
 	if (c->request_time == 0)
 		c->request_time = loop_now();
 	if (conf_current()->p.disable_pqexec && !c->console)
@@ -211,6 +212,7 @@ enum step client_query(struct client *c, const struct wire_msg *m)
 
 enum step client_function(struct client *c, const struct wire_msg *m)
 {
+	CHECK_CLIENT(c);
 	if (c->tx.virtual == VTX_FAILED)
 		return failed_virtual(c, true);
 	if (!wire_complete(m) && m->total <= SCAN_MAX)

@@ -74,6 +74,7 @@ static void keep_one_sync(struct server *s)
 
 void copy_forget(struct server *s)
 {
+	CHECK_SERVER(s);
 	s->copy.state = COPY_NONE;
 	s->unasked = NULL;
 }
@@ -82,6 +83,7 @@ void copy_began(struct server *s)
 {
 	bool data = true, synced = false;
 
+	CHECK_SERVER(s);
 	for (unsigned i = 1; i < s->expect.count; i++) {
 		const struct expect *e = expect_at(&s->expect, i);
 
@@ -107,6 +109,7 @@ void copy_began(struct server *s)
 
 void copy_done(struct server *s)
 {
+	CHECK_SERVER(s);
 	if (s->copy.state != COPY_NONE)
 		drop_from(s, 1, true);
 	s->copy.state = COPY_NONE;
@@ -134,6 +137,7 @@ bool copy_ended_by_error(struct server *s)
 {
 	bool doubt = !s->fatal_seen && is_in_doubt(s);
 
+	CHECK_SERVER(s);
 	s->copy.state = COPY_NONE;
 	return doubt;
 }
@@ -143,6 +147,7 @@ void copy_failed(struct server *s)
 	const struct expect *e = expect_head(&s->expect);
 	bool query = e != NULL && e->kind == EXPECT_QUERY;
 
+	CHECK_SERVER(s);
 	drop_from(s, query ? 1 : 0, false);
 	if (!query && s->link != NULL)
 		s->link->skip_to_sync = true;
@@ -171,6 +176,7 @@ bool copy_is_refused(const struct server *s, const struct wire_msg *m)
 {
 	struct wire_notice n;
 
+	CHECK_SERVER(s);
 	if (s->copy.state == COPY_NONE || !copy_is_doubted(s) || s->link == NULL)
 		return false;
 	wire_read_notice(m->body, m->have, &n);
@@ -270,6 +276,7 @@ enum step copy_sync(struct client *c, const struct wire_msg *m)
 	struct server *s = c->link;
 	bool open = s->batch.unsynced; /* the batch that the copy is in */
 
+	CHECK_CLIENT(c);
 	if ((!is_all_data(s) || !holds_sync(s)) &&
 		!client_expect(c, EXPECT_SYNC, &dest_client, NULL))
 		return STEP_END;
@@ -283,6 +290,7 @@ enum step copy_message(struct client *c, const struct wire_msg *m)
 	struct server *s = c->link;
 	const struct expect *last = expect_at(&s->expect, s->expect.count - 1u);
 
+	CHECK_CLIENT(c);
 	if (m->type != 'd') {
 		if (!client_expect(c, EXPECT_COPY_END, &dest_client, NULL))
 			return STEP_END;

@@ -9,6 +9,7 @@
 
 bool cstmt_tracks_names(const struct client *c)
 {
+	CHECK_CLIENT(c);
 	return c->pool != NULL && client_pool_mode(c) != POOL_MODE_SESSION &&
 	       conf_current()->p.max_prepared_statements > 0;
 }
@@ -34,6 +35,7 @@ static void cstmt_drop(struct cstmt *st)
 		old->next = NULL;
 		cstmt_drop(old);
 	}
+	INVARIANT(st->refs > 0, "a client's statement is dropped by more than hold it");
 	if (--st->refs > 0)
 		return;
 	pstmt_drop(&st->p);
@@ -51,6 +53,7 @@ static void unlist(struct client *c, struct cstmt *st)
 
 void cstmt_confirm(struct client *c, struct cstmt *st)
 {
+	CHECK_CLIENT(c);
 	st->confirmed = true;
 	unlist(c, st);
 }
@@ -84,6 +87,7 @@ bool cstmt_is_decided(struct client *c, const char *name)
 {
 	struct cstmt *st = extq_find(c, name);
 
+	CHECK_CLIENT(c);
 	if (c->link == NULL)
 		return true;
 	if (st != NULL ? undecided(c, st) || (c->link->batch.discarding && name[0] != '\0')
@@ -97,6 +101,7 @@ struct cstmt *cstmt_add(struct client *c, const char *name, struct pstmt *p, str
 {
 	struct cstmt *st = mem_zalloc(sizeof(*st) + strlen(name) + 1);
 
+	CHECK_CLIENT(c);
 	if (st == NULL) {
 		pstmt_drop(&p);
 		lstmt_drop(&l);
@@ -201,6 +206,7 @@ void extq_forget_all(struct client *c)
 {
 	struct cstmt *st, *tmp;
 
+	CHECK_CLIENT(c);
 	HASH_ITER (hh, c->stmts, st, tmp)
 		if (st->confirmed)
 			extq_forget(c, &st);
@@ -217,6 +223,7 @@ void extq_free(struct client *c)
 {
 	struct cstmt *st, *tmp;
 
+	CHECK_CLIENT(c);
 	HASH_ITER (hh, c->stmts, st, tmp)
 		extq_forget(c, &st);
 	extq_forget(c, &c->unnamed);

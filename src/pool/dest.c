@@ -64,6 +64,7 @@ static void note_tag(struct server *s, const struct wire_msg *m)
 
 void dest_note(struct server *s, const struct wire_msg *m, const struct expect *e)
 {
+	CHECK_SERVER(s);
 	if (m->type == 'C')
 		note_tag(s, m);
 	else if (m->type == 'G')
@@ -292,6 +293,7 @@ void relay_settle(struct server *s)
 {
 	struct relay r = {.s = s};
 
+	CHECK_SERVER(s);
 	if (s->pass_left == 0)
 		relay_rest(&r);
 }

@@ -22,6 +22,7 @@ enum step extq_emit_simple(struct client *c, uint8_t type)
 {
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	build_simple(&b, type);
 	return emit(c, &b);
 }
@@ -33,6 +34,7 @@ enum step extq_refuse(struct client *c, const char *sqlstate, const char *fmt, c
 {
 	struct pg_error err;
 
+	CHECK_CLIENT(c);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
 	pg_error_set(&err, sqlstate, fmt, name);
@@ -46,6 +48,7 @@ enum step extq_refuse_unknown(struct client *c, const char *name, bool simple)
 {
 	struct pg_error err;
 
+	CHECK_CLIENT(c);
 	pg_error_set(&err, "26000", "prepared statement \"%s\" does not exist", name);
 	client_log_refusal(c, NOT_PREPARED);
 	return client_error(c, &err, simple);
@@ -53,6 +56,7 @@ enum step extq_refuse_unknown(struct client *c, const char *name, bool simple)
 
 enum step extq_refuse_failed(struct client *c)
 {
+	CHECK_CLIENT(c);
 	return extq_refuse(c, "25P02",
 		"current transaction is aborted, commands ignored until end of transaction block%s",
 		"");
@@ -62,6 +66,7 @@ enum step extq_refuse_failed(struct client *c)
  * asked for where no pipeline is slowed down by the question. */
 bool extq_refused_in_failed(struct client *c, bool exact, enum step *ret)
 {
+	CHECK_CLIENT(c);
 	if (c->console || (client_tx(c) != CLIENT_TX_FAILED && !exact))
 		return false;
 	if (c->tx.virtual == VTX_NONE && !local_barrier(c)) {
@@ -257,6 +262,7 @@ enum step extq_parse(struct client *c, const struct wire_msg *m)
 	enum step step;
 	struct pg_error err;
 
+	CHECK_CLIENT(c);
 	if (c->request_time == 0)
 		c->request_time = loop_now();
 	if (!wire_complete(m) && m->total > STATEMENT_MAX) {
@@ -371,6 +377,7 @@ enum step extq_describe(struct client *c, const struct wire_msg *m)
 	struct cstmt *st;
 	struct portal *p;
 
+	CHECK_CLIENT(c);
 	if (!wire_complete(m))
 		return m->total > STATEMENT_MAX ? client_bad_message(c, m) : STEP_MORE;
 	if (!read_target(m, &kind, &name))
@@ -398,6 +405,7 @@ enum step extq_execute(struct client *c, const struct wire_msg *m)
 	int32_t max_rows;
 	struct portal *p;
 
+	CHECK_CLIENT(c);
 	if (!wire_complete(m))
 		return m->total > STATEMENT_MAX ? client_bad_message(c, m) : STEP_MORE;
 	wire_reader_init(&r, m->body, m->have);
@@ -454,6 +462,7 @@ enum step extq_close(struct client *c, const struct wire_msg *m)
 	struct cstmt *st;
 	struct portal *p;
 
+	CHECK_CLIENT(c);
 	if (!wire_complete(m))
 		return m->total > STATEMENT_MAX ? client_bad_message(c, m) : STEP_MORE;
 	if (!read_target(m, &kind, &name))

@@ -10,6 +10,7 @@ bool extq_portal_is_decided(struct client *c, const char *name)
 {
 	const struct portal *p = portal_find(c, name);
 
+	CHECK_CLIENT(c);
 	return p == NULL || !p->synced || local_barrier(c);
 }
 
@@ -121,6 +122,7 @@ bool extq_shape_ready(
 {
 	struct bind_values bind;
 
+	CHECK_CLIENT(c);
 	if (l->kind != LSTMT_CLAIMED || l->icpt->shape_ready == NULL ||
 		client_tx(c) == CLIENT_TX_FAILED)
 		return true;
@@ -231,6 +233,7 @@ bool extq_restore_unnamed(struct client *c)
 	struct pstmt *ps = c->unnamed != NULL ? c->unnamed->p : NULL;
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	if (!cstmt_tracks_names(c) || ps == NULL || server_has_unnamed(c->link, ps))
 		return true;
 	build_parse(&b, "", pstmt_sql(ps), ps->sql_len, pstmt_oids(ps), ps->n_oids);
@@ -278,6 +281,7 @@ enum step extq_bind(struct client *c, const struct wire_msg *m)
 	const char *portal, *stmt;
 	struct cstmt *st;
 
+	CHECK_CLIENT(c);
 	if (c->request_time == 0)
 		c->request_time = loop_now();
 	switch (bind_names(m, &portal, &stmt)) {

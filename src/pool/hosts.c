@@ -104,6 +104,7 @@ const char *hosts_next(struct server *s)
 	struct hosts *h = db->hosts;
 	unsigned first = db->balance == BALANCE_DISABLE ? 0 : h->turn++, best = h->n, least = 0;
 
+	CHECK_SERVER(s);
 	for (unsigned i = 0; i < h->n; i++) {
 		unsigned at = (first + i) % h->n, bad;
 
@@ -135,6 +136,7 @@ bool hosts_failed(struct server *s, const char *sqlstate, bool *is_new)
 	struct database *db = s->pool->db;
 	struct host *h = find(db->hosts, s->host);
 
+	CHECK_SERVER(s);
 	*is_new = true;
 	if (db->hosts->n < 2 || !is_away(sqlstate))
 		return false;
@@ -149,6 +151,7 @@ bool hosts_left(const struct server *s)
 {
 	unsigned n = s->pool->db->hosts->n;
 
+	CHECK_SERVER(s);
 	return s->tried != (n < 32 ? (1u << n) - 1 : UINT32_MAX);
 }
 
@@ -161,6 +164,7 @@ enum hosts_verdict hosts_judge(struct server *s, int standby)
 			      : standby == 0 ? ROLE_PRIMARY
 					     : ROLE_STANDBY;
 
+	CHECK_SERVER(s);
 	if (h != NULL) {
 		h->down_until = 0;
 		h->role = role;
@@ -185,6 +189,7 @@ void hosts_role_changed(struct server *s, const char *value)
 	bool standby = strcmp(value, "on") == 0;
 	struct host *h = find(s->pool->db->hosts, s->host);
 
+	CHECK_SERVER(s);
 	if (h != NULL)
 		h->role = standby ? ROLE_STANDBY : ROLE_PRIMARY;
 	if (!role_suits(s->pool->db->target, standby ? ROLE_STANDBY : ROLE_PRIMARY))

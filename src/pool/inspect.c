@@ -72,6 +72,7 @@ bool inspect_begin(struct server *s)
 	struct buf sql = BUF_INIT;
 	struct inspection *l = mem_zalloc(sizeof(*l));
 
+	CHECK_SERVER(s);
 	if (l == NULL) {
 		server_close(s, "out of memory", NULL);
 		return true;
@@ -280,6 +281,7 @@ enum inspect_known inspect_insist(struct client *c)
 	struct server *s = c->link;
 	bool unknown;
 
+	CHECK_CLIENT(c);
 	if (s == NULL || s->tx != 'I' || s->batch.unsynced)
 		return INSPECT_KNOWN;
 	unknown = s->inspect.again || (c->pins & SQL_TOUCH_SETTINGS) != 0;
@@ -298,6 +300,7 @@ enum inspect_known inspect_insist(struct client *c)
 
 void inspect_free(struct server *s)
 {
+	CHECK_SERVER(s);
 	if (s->inspect.now == NULL)
 		return;
 	buf_free(&s->inspect.now->pairs);
@@ -313,6 +316,7 @@ static void done(struct server *s)
 	struct client *c = s->link;
 	unsigned pins;
 
+	CHECK_SERVER(s);
 	if (l == NULL)
 		return;
 	if (c == NULL) {

@@ -52,6 +52,7 @@ void istr_drop(struct istr **p)
 	struct istr *i = *p;
 
 	*p = NULL;
+	INVARIANT(i == NULL || i->refs > 0, "a setting is dropped by more than hold it");
 	if (i == NULL || --i->refs > 0)
 		return;
 	HASH_DEL(table, i);

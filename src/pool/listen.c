@@ -96,6 +96,7 @@ static void channel_drop(struct listener *l, struct channel **pch)
 	struct channel *ch = *pch;
 
 	*pch = NULL;
+	INVARIANT(ch == NULL || ch->refs > 0, "a channel is left by more than listen");
 	if (ch != NULL && --ch->refs == 0 && ch->state == CHANNEL_WANTED)
 		channel_free(l, ch);
 }
@@ -182,6 +183,7 @@ static void answered(struct relay *r, bool last)
 
 static void up(struct server *s)
 {
+	CHECK_SERVER(s);
 	if (s->pool->db->listener != NULL && s->pool->db->listener->server == s)
 		ask(s->pool->db->listener);
 	else
@@ -204,6 +206,7 @@ void listen_wake(struct database *db)
 	struct listener *l = db->listener;
 	struct listening *li;
 
+	CHECK_DATABASE(db);
 	if (l == NULL || l->server != NULL || route_stopped(db))
 		return;
 	DL_FOREACH (l->clients, li)
@@ -219,6 +222,7 @@ static void lost(struct server *s, const struct pg_error *why)
 	struct channel *ch, *ctmp;
 	struct pg_error err;
 
+	CHECK_SERVER(s);
 	if (l == NULL || l->server != s)
 		return;
 	l->server = NULL;
@@ -310,6 +314,7 @@ void listen_end(struct client *c)
 	struct listening *li = c->listening;
 	struct listener *l;
 
+	CHECK_CLIENT(c);
 	if (li == NULL)
 		return;
 	c->listening = NULL;
@@ -338,6 +343,7 @@ void listen_free(struct database *db)
 	struct listener *l = db->listener;
 	struct channel *ch, *tmp;
 
+	CHECK_DATABASE(db);
 	db->listener = NULL;
 	if (l == NULL)
 		return;
@@ -400,6 +406,7 @@ enum step listen_statement(struct client *c, const struct sql_session *st, bool 
 	struct buf b = BUF_INIT;
 	enum step step = STEP_NEXT;
 
+	CHECK_CLIENT(c);
 	if (!local_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	if (client_tx(c) == CLIENT_TX_FAILED)
@@ -442,6 +449,7 @@ void listen_tx_end(struct client *c, bool committed)
 	struct listener *l = c->pool->db->listener;
 	struct change *ch, *next;
 
+	CHECK_CLIENT(c);
 	/* without memory the client is closed, and nothing of this is there any more */
 	for (ch = li->changes; committed && ch != NULL && c->state != CLIENT_DEAD; ch = next) {
 		next = ch->next;
@@ -491,6 +499,7 @@ void listen_flush(struct client *c)
 {
 	struct listening *li = c->listening;
 
+	CHECK_CLIENT(c);
 	if (li->unread.len > 0 && !buf_failed(&li->unread))
 		client_write(c, &li->unread);
 	buf_free(&li->unread);

@@ -29,6 +29,7 @@ bool local_barrier(struct client *c)
 	struct server *s = c->link;
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	if (s == NULL || (only_settings(s) && s->pass_left == 0))
 		return true;
 	if (s->batch.unsynced) {
@@ -61,6 +62,7 @@ enum step local_send_string(struct client *c, struct replaced *rp, struct buf *s
 	struct server *s = c->link;
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	build_query(&b, buf_cstr(sql));
 	if (buf_failed(sql))
 		b.failed = true;
@@ -164,6 +166,7 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 	struct buf b = BUF_INIT;
 	bool ok, copy = r->copy;
 
+	CHECK_CLIENT(c);
 	if (own_text_is_refused(c, &r))
 		return session_refuse_pin(c, false);
 	rp = replaced_new(1);
@@ -214,6 +217,7 @@ static bool is_first(const struct client *c)
 
 void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool simple)
 {
+	CHECK_CLIENT(c);
 	memset(x, 0, sizeof(*x));
 	x->client = c;
 	x->stmt = l->stmt;
@@ -293,6 +297,7 @@ static enum step sent(struct client *c, enum step step, bool again)
 
 enum step local_wait_again(struct client *c)
 {
+	CHECK_CLIENT(c);
 	c->head.repeats = true;
 	client_move(c, CLIENT_BARRIER);
 	return STEP_WAIT;
@@ -300,12 +305,14 @@ enum step local_wait_again(struct client *c)
 
 void client_again(struct client *c)
 {
+	CHECK_CLIENT(c);
 	if (c->state == CLIENT_BARRIER)
 		client_resume(c);
 }
 
 void client_refuse(struct client *c, const struct pg_error *err)
 {
+	CHECK_CLIENT(c);
 	if (c->state == CLIENT_BARRIER)
 		client_no_server(c, err);
 }
@@ -352,6 +359,7 @@ struct lstmt *local_claim_simple(
 	struct lstmt *l = lstmt_claimed(c, sql, len, NULL, 0, err);
 	struct stmt_shape shape = {0};
 
+	CHECK_CLIENT(c);
 	if (l == NULL)
 		return NULL;
 	l->icpt->stmt_shape(l->stmt, &shape);
@@ -368,6 +376,7 @@ enum step local_simple(struct client *c, const char *sql, size_t len)
 	struct lstmt *l = local_claim_simple(c, sql, len, &err);
 	enum step step;
 
+	CHECK_CLIENT(c);
 	if (l == NULL)
 		return local_barrier(c) ? client_error(c, &err, true) : STEP_WAIT;
 	step = run_simple(c, l);
@@ -454,6 +463,7 @@ enum step local_describe(struct client *c, struct lstmt *l)
 {
 	struct exec x;
 
+	CHECK_CLIENT(c);
 	if (client_tx(c) == CLIENT_TX_FAILED)
 		return local_aborted(c, false);
 	if (!client_need_server(c))
@@ -478,6 +488,7 @@ enum step local_describe(struct client *c, struct lstmt *l)
 
 enum step local_execute(struct client *c, struct portal *p, int32_t max_rows)
 {
+	CHECK_CLIENT(c);
 	/* a portal runs once; what is left of its rows may be fetched */
 	if (p->stmt->kind != LSTMT_CLAIMED)
 		return local_execute_tx(c, p);

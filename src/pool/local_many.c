@@ -263,6 +263,7 @@ static enum step send_first_part(struct client *c, const char *sql, const struct
 
 enum step local_string_rest(struct client *c, const char *sql, size_t len)
 {
+	CHECK_CLIENT(c);
 	if (!local_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	if (c->head.string_at == STRING_FAILED)
@@ -275,6 +276,7 @@ enum step local_simple_many(struct client *c, const char *sql, size_t len)
 	struct string str;
 	bool failed;
 
+	CHECK_CLIENT(c);
 	read_string(c, sql, len, &str);
 	if (str.n == 1)
 		return local_simple(c, sql, len);
@@ -299,6 +301,7 @@ enum step local_deallocate_string(struct client *c, const char *sql, size_t len)
 	const char *one;
 	bool found = false;
 
+	CHECK_CLIENT(c);
 	if ((c->stmts == NULL && !cstmt_tracks_names(c)) ||
 		!sql_any_statement_is(sql, len, client_dialect(c), "deallocate"))
 		return STEP_MORE;

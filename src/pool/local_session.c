@@ -204,6 +204,7 @@ enum step local_session_simple(struct client *c, const char *sql, size_t len)
 	const char *one, *tag = "";
 	bool ok = true;
 
+	CHECK_CLIENT(c);
 	if (!may_be_meant(sql, len))
 		return STEP_MORE;
 	if (is_listen(sql, len) && listen_is_ours(c)) {
@@ -243,6 +244,7 @@ bool local_session_is(const struct client *c, const char *sql, size_t len)
 	struct sql_session st;
 	bool ours;
 
+	CHECK_CLIENT(c);
 	if (c->pool == NULL || !may_be_meant(sql, len) || client_pool_mode(c) == POOL_MODE_SESSION)
 		return false;
 	(void)sql_session_classify(sql, len, client_dialect(c), &st);
@@ -271,6 +273,7 @@ enum step local_session_execute(struct client *c, const char *sql)
 	const char *tag = "";
 	bool ok;
 
+	CHECK_CLIENT(c);
 	(void)sql_session_classify(sql, strlen(sql), client_dialect(c), &st);
 	if (st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN) {
 		enum step step = listen_statement(c, &st, false);

@@ -9,6 +9,7 @@
 
 void local_tx_end(struct client *c, bool committed)
 {
+	CHECK_CLIENT(c);
 	c->tx.watched = false;
 	if (c->icpt != NULL && c->icpt->tx_ended != NULL)
 		c->icpt->tx_ended(c, committed);
@@ -91,6 +92,7 @@ enum step local_aborted(struct client *c, bool simple)
 {
 	struct pg_error err;
 
+	CHECK_CLIENT(c);
 	pg_error_set(&err, "25P02",
 		"current transaction is aborted, commands ignored until end of transaction block");
 	return client_error(c, &err, simple);
@@ -116,6 +118,7 @@ enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, siz
 {
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	if (no_blocks(c, tx))
 		return refuse_block(c, true);
 	if (server_decides(c, tx))
@@ -140,6 +143,7 @@ enum step local_begin(struct client *c, const char *sql, size_t len)
 {
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	if (c->tx.virtual != VTX_NONE || server_decides(c, SQL_TX_BEGIN))
 		return STEP_MORE;
 	if (tx_here(c, SQL_TX_BEGIN, sql, len, &b))
@@ -229,6 +233,7 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	enum step step;
 	bool ends;
 
+	CHECK_CLIENT(c);
 	if (p->executed && l->kind != LSTMT_EMPTY)
 		return executed_before(c, p);
 	if (no_blocks(c, l->tx))

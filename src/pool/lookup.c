@@ -91,6 +91,7 @@ bool lookup_wanted(const struct client *c)
 {
 	const struct conf_database *d = entry_of(c);
 
+	CHECK_CLIENT(c);
 	if (!c->console && d == NULL)
 		return false; /* no such database: told after the conversation */
 	return role_of(d)[0] != '\0' && query_of(d)[0] != '\0' &&
@@ -340,6 +341,7 @@ enum lookup_state lookup_start(struct client *c)
 {
 	struct lookup *l = find_or_ask(c, entry_of(c));
 
+	CHECK_CLIENT(c);
 	if (l == NULL)
 		return LOOKUP_FAILED;
 	l->users++;
@@ -384,6 +386,7 @@ void lookup_leave(struct client *c)
 {
 	struct lookup *l = c->login->lookup;
 
+	CHECK_CLIENT(c);
 	c->login->lookup = NULL;
 	if (l == NULL)
 		return;

@@ -57,6 +57,7 @@ static bool client_can_go(struct client *c)
 
 bool move_take(struct client *c)
 {
+	CHECK_CLIENT(c);
 	if (!client_can_go(c))
 		return false;
 	client_move(c, CLIENT_MOVING);

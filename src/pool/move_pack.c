@@ -107,6 +107,7 @@ void move_get_secret(struct wire_reader *r, struct secret *ret)
 
 void move_put_entry(struct buf *b, const struct database *db)
 {
+	CHECK_DATABASE(db);
 	build_cstr(b, db->host);
 	build_i32(b, db->port);
 	build_cstr(b, db->dbname);
@@ -120,6 +121,7 @@ bool move_same_entry(struct wire_reader *r, const struct database *db)
 	const char *dbname = wire_get_cstr(r, NULL);
 	uint8_t target = wire_get_u8(r);
 
+	CHECK_DATABASE(db);
 	return !r->failed && db != NULL && strcmp(db->host, host) == 0 && db->port == port &&
 	       strcmp(db->dbname, dbname) == 0 && db->target == target;
 }
@@ -179,6 +181,7 @@ void move_put_statements(struct buf *b, const struct client *c)
 {
 	const struct cstmt *st, *tmp;
 
+	CHECK_CLIENT(c);
 	build_i32(b, (int64_t)HASH_COUNT(c->stmts) + (c->unnamed != NULL));
 	HASH_ITER (hh, c->stmts, st, tmp)
 		put_statement(b, c, st);
@@ -236,6 +239,7 @@ bool move_get_statements(struct wire_reader *r, struct client *c)
 {
 	int32_t n = wire_get_i32(r);
 
+	CHECK_CLIENT(c);
 	for (; n > 0 && !r->failed; n--)
 		if (!get_statement(r, c))
 			return false;

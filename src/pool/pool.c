@@ -29,6 +29,7 @@ static struct pool *pool_new(struct database *db, struct istr *name)
 		mem_free(p);
 		return NULL;
 	}
+	p->magic = POOL_MAGIC;
 	p->db = db;
 	p->user = istr_ref(name);
 	p->idle_since = loop_now();
@@ -68,6 +69,7 @@ struct pool *pool_new_replication(struct database *db, const char *user, struct 
 	struct istr *name = istr_get(user, strlen(user));
 	struct pool *p = name != NULL ? pool_new(db, name) : NULL;
 
+	CHECK_DATABASE(db);
 	if (p != NULL)
 		p->startup = istr_ref(startup);
 	istr_drop(&name);
@@ -79,6 +81,11 @@ void pool_free(struct pool **pp)
 {
 	struct pool *p = *pp, **at = &p->db->pools;
 
+	CHECK_POOL(p);
+	INVARIANT(p->active.head == NULL && p->waiting.head == NULL && p->greeting.head == NULL,
+		"a pool is freed that has clients");
+	INVARIANT(p->tasks == NULL && pool_servers_total(p) == 0,
+		"a pool is freed that has servers or tasks");
 	*pp = NULL;
 	while (*at != p)
 		at = &(*at)->next;
@@ -99,6 +106,7 @@ void pool_free(struct pool **pp)
 	account_put(&p->account);
 	istr_drop(&p->startup);
 	secret_erase(&p->given);
+	p->magic = 0;
 	mem_free(p);
 }
 
@@ -259,6 +267,7 @@ void pool_explain_limit(const struct pool *p, struct pg_error *err)
 {
 	unsigned total = pool_servers_total(p);
 
+	CHECK_POOL(p);
 	if (db_is_full(p)) {
 		pg_error_detail(err, "Database \"%s\" has %u server connections of at most %d.",
 			p->db->name, p->db->n_servers, p->db->max_connections);
@@ -310,6 +319,7 @@ struct server *pool_take_idle(struct pool *p, bool for_client)
 {
 	struct server *s = p->servers[SERVER_IDLE].head, *next;
 
+	CHECK_POOL(p);
 	if (route_stopped(p->db))
 		return NULL;
 	if (for_client && p->servers[SERVER_ACTIVE].count >= client_limit(p, loop_now()))
@@ -451,6 +461,8 @@ bool pool_serve_ready(void *arg, usec_t now)
 	ready_head = NULL;
 	ready_tail = &ready_head;
 	while ((p = list) != NULL) {
+		CHECK_POOL(p);
+		INVARIANT(p->ready_marked, "a pool is served that is not marked");
 		list = p->ready_next;
 		p->ready_marked = false;
 		serve_greeting(p);
@@ -502,6 +514,7 @@ void pool_server_failed(struct pool *p, const struct pg_error *err)
 {
 	usec_t now = loop_now();
 
+	CHECK_POOL(p);
 	if (p->failed_at == 0 || strcmp(p->last_error.message, err->message) != 0 ||
 		now - p->failed_at > 10 * USEC_SEC)
 		log_write(LOG_LVL_WARNING, NULL, "%s/%s: server login failed: %s%s", p->db->name,
@@ -559,6 +572,7 @@ void pool_launch(struct pool *p, usec_t now)
 {
 	unsigned n = wanted(p);
 
+	CHECK_POOL(p);
 	if (route_stopped(p->db))
 		return;
 	if (holding_back(p, now)) {
@@ -583,6 +597,7 @@ void pool_keep_minimum(struct pool *p, usec_t now)
 {
 	int min = p->db->min_pool_size;
 
+	CHECK_POOL(p);
 	if (min <= 0 || p->lookup || p->startup != NULL || holding_back(p, now) ||
 		route_paused(p->db) || p->db->disabled || p->db->gone ||
 		p->servers[SERVER_LOGIN].count > 0)

@@ -16,6 +16,7 @@
 #include <utlist.h>
 
 #include "base/buf.h"
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -34,8 +35,17 @@
 #include "expect.h"
 #include "parts.h"
 
-#define CLIENT_MAGIC 0x51c11e47u
-#define SERVER_MAGIC 0x515e4e47u
+/* At the entrances: is it one, and not freed? A dead one is one until the reaper has it. */
+#define CLIENT_MAGIC   0x51c11e47u
+#define SERVER_MAGIC   0x515e4e47u
+#define TASK_MAGIC     0x517a5c47u
+#define POOL_MAGIC     0x51b00147u
+#define DATABASE_MAGIC 0x51da7a47u
+#define CHECK_CLIENT(c)   INVARIANT_IS(c, CLIENT_MAGIC, "no client, or a freed one")
+#define CHECK_SERVER(s)   INVARIANT_IS(s, SERVER_MAGIC, "no server, or a freed one")
+#define CHECK_TASK(t)     INVARIANT_IS(t, TASK_MAGIC, "no task, or one that has ended")
+#define CHECK_POOL(p)     INVARIANT_IS(p, POOL_MAGIC, "no pool, or a freed one")
+#define CHECK_DATABASE(d) INVARIANT_IS(d, DATABASE_MAGIC, "no database, or a freed one")
 
 #define STATEMENT_MAX (16 * 1024 * 1024) /* text of a statement that we have to look at as a whole */
 #define SCAN_MAX      (1024 * 1024)      /* a simple query up to this size is searched for QUEUE behind the first statement */
@@ -306,6 +316,7 @@ struct server {
 /* --- task --- */
 
 struct task {
+	uint32_t magic;
 	struct task *prev, *next;
 	struct pool *pool;
 	struct server *server; /* NULL: waiting */
@@ -370,6 +381,7 @@ struct server_list {
 };
 
 struct pool {
+	uint32_t magic;
 	struct pool *next;      /* of its database */
 	struct database *db;
 	struct istr *user;
@@ -411,6 +423,7 @@ struct pool {
 };
 
 struct database {
+	uint32_t magic;
 	struct database *next;
 	char name[64];
 	char *host, *dbname, *user, *password, *connect_query;

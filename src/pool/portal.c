@@ -12,6 +12,7 @@ struct portal *portal_search(struct client *c, const char *name)
 {
 	struct portal *p = c->portals;
 
+	CHECK_CLIENT(c);
 	while (p != NULL && strcmp(p->name, name) != 0)
 		p = p->next;
 	if (p != NULL && p->synced && client_tx(c) == CLIENT_TX_IDLE && !client_is_owed(c)) {
@@ -50,6 +51,7 @@ void portal_drop(struct client *c, struct portal *p)
 
 void portal_drop_all(struct client *c)
 {
+	CHECK_CLIENT(c);
 	while (c->portals != NULL)
 		portal_drop(c, c->portals);
 }
@@ -59,6 +61,7 @@ void portal_drop_synced(struct client *c)
 {
 	struct portal *p, *next;
 
+	CHECK_CLIENT(c);
 	for (p = c->portals; p != NULL; p = next) {
 		next = p->next;
 		if (p->synced)
@@ -103,6 +106,7 @@ void local_put(struct buf *b, const struct buf *part)
 
 enum step local_emit(struct client *c, struct buf *b)
 {
+	CHECK_CLIENT(c);
 	client_emit(c, b);
 	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
 }
@@ -112,6 +116,7 @@ enum step local_answer_simple(struct client *c, struct answer *a, const struct l
 {
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	local_put(&b, &a->notices);
 	answer_columns(&b, a, l);
 	local_put(&b, &a->rows);
@@ -144,6 +149,7 @@ enum step local_answer_rows(struct client *c, struct portal *p, int32_t max_rows
 	struct buf b = BUF_INIT;
 	size_t n = p->rows.len - p->rows_pos;
 
+	CHECK_CLIENT(c);
 	if (max_rows > 0)
 		n = rows_size(&p->rows, p->rows_pos, max_rows);
 	buf_put(&b, p->rows.data + p->rows_pos, n);
@@ -165,6 +171,7 @@ enum step local_answer_execute(
 {
 	struct buf b = BUF_INIT;
 
+	CHECK_CLIENT(c);
 	local_put(&b, &a->notices);
 	if (b.len > 0 && local_emit(c, &b) == STEP_END)
 		return STEP_END;
@@ -185,6 +192,8 @@ enum step local_answer_execute(
 
 enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_t max_rows)
 {
+	CHECK_CLIENT(c);
+	INVARIANT(l != NULL && c->parked.stmt == NULL, "a client is parked twice");
 	c->parked.stmt = lstmt_ref(l);
 	c->parked.portal = p;
 	c->parked.simple = p == NULL;
@@ -196,6 +205,7 @@ enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_
 /* The start of the request moves, by which its time is told. */
 void client_waited(struct client *c, usec_t time)
 {
+	CHECK_CLIENT(c);
 	if (c->request_time != 0)
 		c->request_time += time;
 }
@@ -205,7 +215,9 @@ void client_answer(struct client *c, struct answer *a)
 	struct lstmt *l = c->parked.stmt;
 	struct portal *p = c->parked.portal;
 
-	ASSERT(c->state == CLIENT_PARKED);
+	CHECK_CLIENT(c);
+	INVARIANT(c->state == CLIENT_PARKED && l != NULL,
+		"an answer for a client that is not parked");
 	c->parked.stmt = NULL;
 	c->parked.portal = NULL;
 	client_move(c, CLIENT_ACTIVE);
@@ -220,7 +232,8 @@ void client_answer(struct client *c, struct answer *a)
 
 void client_fail(struct client *c, const struct pg_error *err)
 {
-	ASSERT(c->state == CLIENT_PARKED);
+	CHECK_CLIENT(c);
+	INVARIANT(c->state == CLIENT_PARKED, "an error for a client that is not parked");
 	lstmt_drop(&c->parked.stmt);
 	c->parked.portal = NULL;
 	client_move(c, CLIENT_ACTIVE);

@@ -55,6 +55,7 @@ static void accept_key(struct pool *p, struct istr *key)
 
 void prove_forget(struct pool *p)
 {
+	CHECK_POOL(p);
 	for (size_t i = 0; i < ARRAY_LEN(p->accepted); i++)
 		istr_drop(&p->accepted[i]);
 }
@@ -81,6 +82,7 @@ bool prove_start(struct client *c)
 		.ops = &ops, .arg = c, .client = c, .sql = ";", .script = true};
 	struct client_login *l = c->login;
 
+	CHECK_CLIENT(c);
 	/* nobody is given a server now: the first statement will tell */
 	if (route_stopped(c->pool->db) || (l->proof_key = brought(c)) == NULL)
 		return false;
@@ -94,6 +96,7 @@ bool prove_start(struct client *c)
 
 void prove_end(struct client *c)
 {
+	CHECK_CLIENT(c);
 	(void)task_drop(&c->login->proof);
 	istr_drop(&c->login->proof_key);
 }

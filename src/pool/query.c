@@ -57,6 +57,7 @@ bool server_query(struct server *s, struct buf *sql, const struct dest *dest)
 	struct buf b = BUF_INIT;
 	bool ok;
 
+	CHECK_SERVER(s);
 	if (server_has_raw_unnamed(s)) {
 		ok = add_beside(s, &b, sql, dest);
 	} else {

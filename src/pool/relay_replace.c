@@ -171,6 +171,7 @@ static void ending(struct relay *r, struct expect *e)
 /* The replacement that the head belongs to; NULL: to none. */
 static struct replaced *replaced(struct server *s)
 {
+	CHECK_SERVER(s);
 	/* its Parse and Bind are ours */
 	for (unsigned i = 0; i < s->expect.count; i++) {
 		const struct expect *e = expect_at(&s->expect, i);

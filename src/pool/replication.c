@@ -82,6 +82,7 @@ bool replication_start(struct client *c)
 	struct pool *p = c->pool;
 	struct server *s = pool_take_idle(p, false);
 
+	CHECK_CLIENT(c);
 	if (s == NULL)
 		return false;
 	s->link = c;
@@ -104,6 +105,7 @@ void replication_parameters(const struct pool *p, const char **pairs, int *n, in
 {
 	const char *at = istr_text(p->startup), *end = at + istr_len(p->startup);
 
+	CHECK_POOL(p);
 	while (at < end && *n < max) {
 		const char *name = at, *value = name + strlen(name) + 1;
 

@@ -105,6 +105,8 @@ static bool configure(struct database *db, const struct conf *c, const struct co
 
 static void database_free(struct database *db)
 {
+	CHECK_DATABASE(db);
+	INVARIANT(db->pools == NULL && db->n_servers == 0, "a database is freed that has pools");
 	LL_DELETE(list, db);
 	mem_free(db->host);
 	hosts_free(&db->hosts);
@@ -119,6 +121,7 @@ static void database_free(struct database *db)
 		util_erase(db->queue_password, strlen(db->queue_password));
 	mem_free(db->queue_password);
 	vars_clear(&db->defaults);
+	db->magic = 0;
 	mem_free(db);
 }
 
@@ -129,6 +132,7 @@ static struct database *database_new(
 
 	if (db == NULL)
 		return NULL;
+	db->magic = DATABASE_MAGIC;
 	util_strlcpy(db->name, name, sizeof(db->name));
 	db->automatic = strcmp(d->name, "*") == 0;
 	db->idle_since = loop_now();
@@ -437,6 +441,7 @@ int route_pool_size(const struct pool *p)
 {
 	int own = account_limits(p->account)->pool_size;
 
+	CHECK_POOL(p);
 	if (p->lookup)
 		return POOL_LOOKUP_SERVERS;
 	if (p->startup != NULL)
@@ -448,6 +453,7 @@ int route_reserve_size(const struct pool *p)
 {
 	int own = account_limits(p->account)->reserve_pool_size;
 
+	CHECK_POOL(p);
 	return own >= 0 ? own : p->db->reserve_pool_size;
 }
 

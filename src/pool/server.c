@@ -38,7 +38,14 @@ void server_move(struct server *s, enum server_state to)
 {
 	struct server_list *l = list_of(s);
 
-	ASSERT(s->magic == SERVER_MAGIC && s->state != SERVER_DEAD);
+	CHECK_SERVER(s);
+	INVARIANT(s->state != SERVER_DEAD && l->count > 0, "a dead server moves");
+	INVARIANT(to != SERVER_LOGIN, "a server is to log in again");
+	INVARIANT(to != SERVER_IDLE || (s->link == NULL && s->task == NULL),
+		"a server is idle and has work");
+	INVARIANT(to != SERVER_ACTIVE || s->link != NULL, "a server is active without a client");
+	INVARIANT(to != SERVER_TASK || s->task != NULL, "a server runs a task and has none");
+	INVARIANT(to != SERVER_FINISHING || s->expect.count > 0, "a server finishes nothing");
 	DL_DELETE(l->head, s);
 	l->count--;
 	s->state = (uint8_t)to;
@@ -49,6 +56,7 @@ struct server *server_adopt(struct pool *p)
 {
 	struct server *s;
 
+	CHECK_POOL(p);
 	if (slab == NULL && (slab = slab_new("server", sizeof(struct server))) == NULL)
 		return NULL;
 	s = slab_get(slab);
@@ -71,6 +79,7 @@ struct server *server_launch_for(struct pool *p, const struct dest *unasked)
 {
 	struct server *s = server_adopt(p);
 
+	CHECK_POOL(p);
 	if (s == NULL)
 		return NULL;
 	s->unasked = unasked;
@@ -108,6 +117,7 @@ static void end_client(struct server *s, const struct pg_error *for_client)
 	s->link = NULL;
 	if (c == NULL || c->state == CLIENT_DEAD)
 		return;
+	INVARIANT(c->link == s, "a server ends the client of another one");
 	c->link = NULL;
 	if (s->pass_left > 0 && !s->pass_discard) {
 		client_close(c, CLIENT_END_BY_US,
@@ -134,6 +144,7 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	struct task *t = s->task;
 	struct pg_error err;
 
+	CHECK_SERVER(s);
 	if (s->state == SERVER_DEAD)
 		return;
 	log_write(conf_current()->p.log_disconnections ? LOG_LVL_INFO : LOG_LVL_DEBUG,
@@ -142,6 +153,8 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	server_move(s, SERVER_DEAD);
 	if (s->conn != NULL)
 		conn_close(&s->conn);
+	INVARIANT(p->db->n_servers > 0 && p->account->servers > 0,
+		"more servers end than have begun");
 	p->db->n_servers--;
 	p->account->servers--;
 	cancel_forget_server(s);
@@ -164,6 +177,7 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 
 bool server_wants_fast_close(const struct server *s)
 {
+	CHECK_SERVER(s);
 	return s->close_needed && conf_current()->p.server_fast_close && s->link != NULL &&
 	       s->mode == POOL_MODE_SESSION && s->tx == 'I' && !s->batch.unsynced &&
 	       s->expect.count == 0 && s->pass_left == 0;
@@ -173,6 +187,7 @@ void server_close_fast(struct server *s)
 {
 	struct pg_error err;
 
+	CHECK_SERVER(s);
 	pg_error_set(&err, "57P01", "database configuration changed");
 	pg_error_detail(&err, "The server connection of this session is being replaced.");
 	pg_error_hint(&err, "Connect again; server_fast_close ends sessions whose server "
@@ -184,6 +199,7 @@ void server_close_fast(struct server *s)
 
 bool server_send(struct server *s, struct buf *b)
 {
+	CHECK_SERVER(s);
 	if (buf_failed(b)) {
 		buf_free(b);
 		server_close(s, "out of memory", NULL);
@@ -198,6 +214,7 @@ bool server_send(struct server *s, struct buf *b)
 void server_expect_failed(
 	struct server *s, enum expect_kind kind, const struct dest *dest, void *arg)
 {
+	CHECK_SERVER(s);
 	server_expect_free(
 		s, &(struct expect){.kind = (uint8_t)kind, .dest = dest, .arg = arg}, false);
 	server_close(s, "too many answers outstanding", NULL);
@@ -254,6 +271,7 @@ void server_forget_prepared(struct server *s)
 {
 	struct sprep *sp, *tmp;
 
+	CHECK_SERVER(s);
 	DL_FOREACH_SAFE (s->prepared_lru, sp, tmp) {
 		sp->there = false;
 		if (sp->pending == 0)
@@ -266,6 +284,7 @@ void server_plans_stale(struct database *db)
 	struct server *s;
 	struct sprep *sp;
 
+	CHECK_DATABASE(db);
 	for (struct pool *p = db->pools; p != NULL; p = p->next)
 		for (int i = 0; i < SERVER_DEAD; i++)
 			DL_FOREACH (p->servers[i].head, s)
@@ -275,12 +294,14 @@ void server_plans_stale(struct database *db)
 
 void server_drop_unnamed(struct server *s)
 {
+	CHECK_SERVER(s);
 	pstmt_drop(&s->unnamed.p);
 	s->unnamed.state = UNNAMED_NONE;
 }
 
 void server_unnamed_is_raw(struct server *s, unsigned touches)
 {
+	CHECK_SERVER(s);
 	server_drop_unnamed(s);
 	s->unnamed.state = UNNAMED_RAW;
 	s->unnamed.touches = touches;
@@ -288,12 +309,14 @@ void server_unnamed_is_raw(struct server *s, unsigned touches)
 
 void server_drop_raw_unnamed(struct server *s)
 {
+	CHECK_SERVER(s);
 	if (server_has_raw_unnamed(s))
 		s->unnamed.state = UNNAMED_NONE;
 }
 
 bool server_has_unnamed(const struct server *s, const struct pstmt *p)
 {
+	CHECK_SERVER(s);
 	return s->unnamed.p == p &&
 	       (s->unnamed.state == UNNAMED_THERE || s->unnamed.batch == s->batch.sent);
 }
@@ -305,6 +328,7 @@ static void sprep_answered(struct server *s, struct pstmt *p, bool parse, bool o
 
 	if (sp == NULL)
 		return;
+	INVARIANT(sp->pending > 0, "more Parse and Close were answered than were sent");
 	sp->pending--;
 	if (ok)
 		sp->there = parse;
@@ -316,6 +340,7 @@ static void sprep_answered(struct server *s, struct pstmt *p, bool parse, bool o
 
 bool server_expect_unnamed(struct server *s, struct pstmt *p, const struct dest *dest)
 {
+	CHECK_SERVER(s);
 	pstmt_ref(p);
 	server_drop_unnamed(s);
 	s->unnamed.p = p;
@@ -358,6 +383,7 @@ bool server_has_prepared(struct server *s, struct pstmt *p)
 {
 	const struct sprep *sp = sprep_find(s, p);
 
+	CHECK_SERVER(s);
 	return sp != NULL && sp->sent && !sp->stale && !in_doubt(s, sp, true);
 }
 
@@ -420,6 +446,7 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, const struct dest *d
 	struct buf b = BUF_INIT;
 	bool ok = true;
 
+	CHECK_SERVER(s);
 	if (sp != NULL) {
 		DL_DELETE(s->prepared_lru, sp);
 		DL_APPEND(s->prepared_lru, sp);
@@ -550,6 +577,7 @@ void server_put_settings(
 {
 	struct buf sql = BUF_INIT;
 
+	CHECK_SERVER(s);
 	/* the same client as before, or one like it: nearly always */
 	if (s->extra == extra && memcmp(&s->vars, v, sizeof(*v)) == 0)
 		return;
@@ -580,7 +608,12 @@ void server_link(struct server *s, struct client *c)
 {
 	usec_t now = loop_now();
 
-	ASSERT(s->link == NULL && c->link == NULL && s->expect.count == 0);
+	CHECK_SERVER(s);
+	CHECK_CLIENT(c);
+	INVARIANT(s->link == NULL && c->link == NULL, "a server or a client is given away twice");
+	INVARIANT(s->expect.count == 0 && s->task == NULL,
+		"a server is given away that owes answers");
+	INVARIANT(s->pool == c->pool, "a client gets a server of another pool");
 	s->mode = (uint8_t)route_pool_mode(s->pool);
 	s->link = c;
 	c->link = s;
@@ -626,7 +659,10 @@ void server_release(struct server *s)
 {
 	struct client *c = s->link;
 
+	CHECK_SERVER(s);
+	INVARIANT(s->task == NULL, "a server is released in its task");
 	if (c != NULL) {
+		INVARIANT(c->link == s, "client and server are not linked both ways");
 		c->link = NULL;
 		s->link = NULL;
 	}
@@ -681,6 +717,7 @@ void server_check(struct server *s)
 {
 	const char *query = conf_current()->p.server_check_query;
 
+	CHECK_SERVER(s);
 	clean(s, false, strcmp(query, "<empty>") == 0 ? ";" : query);
 	s->use.checked = true;
 }
@@ -718,6 +755,7 @@ void server_unlink_abandoned(struct server *s, bool said_goodbye)
 	const char *query = reset ? p->server_reset_query : NULL;
 	bool rollback = s->tx != 'I', dirty = session_is_dirty(s);
 
+	CHECK_SERVER(s);
 	/* whatever the operator's query does beside it */
 	if (dirty && query != NULL && util_strcasecmp(query, DISCARD_ALL) == 0)
 		query = NULL;

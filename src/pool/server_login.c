@@ -35,6 +35,7 @@ void server_login_give_up(struct server *s, const struct pg_error *err, const ch
 {
 	bool is_new;
 
+	CHECK_SERVER(s);
 	if (hosts_failed(s, err->sqlstate, &is_new)) {
 		log_write(is_new ? LOG_LVL_WARNING : LOG_LVL_DEBUG, server_prefix(s),
 			"closing because: %s: %s: %s; trying the next host", reason,
@@ -426,6 +427,7 @@ bool server_login_start(struct server *s)
 {
 	const char *host = hosts_next(s);
 
+	CHECK_SERVER(s);
 	if (host == NULL || (s->login = mem_zalloc(sizeof(*s->login))) == NULL)
 		return false;
 	s->login->standby = -1;
@@ -435,6 +437,7 @@ bool server_login_start(struct server *s)
 
 void server_login_free(struct server *s)
 {
+	CHECK_SERVER(s);
 	if (s->login == NULL)
 		return;
 	auth_login_free(&s->login->auth);

@@ -25,6 +25,7 @@ static size_t lower_name(char *dst, size_t size, const char *name)
 
 void session_forget_began(struct pool *p)
 {
+	CHECK_POOL(p);
 	vars_clear(&p->began.vars);
 	istr_drop(&p->began.extra);
 	istr_drop(&p->began.origin);
@@ -68,6 +69,7 @@ static bool list_origin(struct client *c)
  * no list but this one. */
 bool session_begin(struct client *c)
 {
+	CHECK_CLIENT(c);
 	c->proven = c->extra == NULL;
 	if (began_alike(c->pool, c)) {
 		c->origin = istr_ref(c->pool->began.origin);
@@ -90,6 +92,7 @@ bool session_add_setting(struct istr **list, const char *name, const char *value
 void session_restore_vars(
 	struct client *c, const char *only, const struct istr *kept, struct buf *status)
 {
+	CHECK_CLIENT(c);
 	for (int i = 0; i < VAR_COUNT; i++) {
 		const char *name = var_name((enum var_id)i);
 		const char *value = settings_find(c->origin, name);
@@ -109,6 +112,7 @@ bool session_add_origin(const struct client *c, struct istr **list)
 	const char *at = istr_text(c->origin), *end = at + istr_len(c->origin);
 	struct setting s;
 
+	CHECK_CLIENT(c);
 	while (settings_next(&at, end, &s))
 		if (var_find(s.name) < 0 && settings_find(*list, s.name) == NULL &&
 			!settings_set(list, s.name, s.value))
@@ -122,6 +126,7 @@ bool session_restore_all(struct client *c, bool identity)
 	const char *const kept[] = {"session_authorization", "role"};
 	bool ok = true;
 
+	CHECK_CLIENT(c);
 	for (size_t i = 0; i < ARRAY_LEN(kept) && !identity && ok; i++)
 		if (settings_find(c->extra, kept[i]) != NULL)
 			ok = settings_set(&list, kept[i], settings_find(c->extra, kept[i]));
@@ -189,6 +194,7 @@ bool session_add_custom(struct server *s, const struct buf *names)
 	const char *at = (const char *)names->data, *end = at + names->len;
 	bool all = true;
 
+	CHECK_SERVER(s);
 	s->trace.custom.failed |= names->failed;
 	if (names->len == 0 || names->failed)
 		return true;
@@ -281,6 +287,7 @@ void session_touch_again(struct server *s)
 {
 	unsigned touches = s->unnamed.touches & (SQL_TOUCH_ALL | SQL_TOUCH_LOAD);
 
+	CHECK_SERVER(s);
 	note_dialect(s, s->unnamed.touches);
 	if (server_keeps_session(s))
 		touches &= SQL_TOUCH_SETTINGS;
@@ -319,6 +326,7 @@ void session_prepared(struct server *s, const char *name, const char *sql, size_
 	struct session_prepared *p = prepared_find(s, name);
 	size_t size = strlen(name) + 1;
 
+	CHECK_SERVER(s);
 	if (p == NULL && s->sets.n < PREPARED_MAX && (p = mem_zalloc(sizeof(*p) + size)) != NULL) {
 		memcpy(p->name, name, size);
 		LL_PREPEND(s->sets.list, p);
@@ -334,6 +342,7 @@ void session_bound(struct server *s, const char *name)
 {
 	const struct session_prepared *p = prepared_find(s, name);
 
+	CHECK_SERVER(s);
 	if (p == NULL && !s->sets.any)
 		return;
 	s->trace.reset_seen |= p == NULL || p->resets;
@@ -344,6 +353,7 @@ void session_forget_prepared(struct server *s)
 {
 	struct session_prepared *p;
 
+	CHECK_SERVER(s);
 	while ((p = s->sets.list) != NULL) {
 		LL_DELETE(s->sets.list, p);
 		mem_free(p);
@@ -431,6 +441,7 @@ void session_touch_call(struct client *c, const struct wire_msg *m)
 	struct wire_reader r;
 	uint32_t function;
 
+	CHECK_CLIENT(c);
 	wire_reader_init(&r, m->body, m->have);
 	function = wire_get_u32(&r);
 	if (!r.failed && is_of_large_objects(function))
@@ -590,6 +601,7 @@ static void restore_reported(struct server *s, const char *only)
 
 void session_restore_discarded(struct server *s)
 {
+	CHECK_SERVER(s);
 	s->settings.discarded = false;
 	restore_reported(s, NULL);
 }
@@ -657,6 +669,7 @@ void session_pin(struct client *c, unsigned pins)
 		c->pool->stats.pins++;
 		c->pool->n_pinned++;
 	} else if (pins == 0 && c->pins != 0) {
+		INVARIANT(c->pool->n_pinned > 0, "more clients let servers go than keep them");
 		c->pool->n_pinned--;
 	}
 	c->pins = (uint8_t)pins;
@@ -687,6 +700,7 @@ enum step session_refuse_pin(struct client *c, bool simple)
 {
 	struct pg_error err;
 
+	CHECK_CLIENT(c);
 	pg_error_set(&err, "53400", "too many clients of the pool keep their server connections");
 	pg_error_detail(&err,
 		"This statement would keep one beyond its transaction, as %u others do; at most %u may.",
@@ -740,6 +754,7 @@ bool session_is_dirty(struct server *s)
 /* DISCARD ALL has been carried out. */
 void session_discarded(struct server *s)
 {
+	CHECK_SERVER(s);
 	s->trace.touched = s->trace.touched_behind;
 	s->trace.dirty = false;
 	s->trace.unseen = s->trace.unseen && s->trace.touched_behind != 0;
@@ -794,6 +809,7 @@ bool session_sync(struct client *c)
 {
 	struct server *s = c->link;
 
+	CHECK_CLIENT(c);
 	if ((s->extra != c->extra || s->settings.vars_stale) && s->tx == 'I' &&
 		!s->batch.unsynced && s->expect.count == 0 && !s->trace.touched) {
 		s->settings.vars_stale = false;

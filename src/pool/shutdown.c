@@ -46,6 +46,7 @@ enum pooler_shutdown pooler_is_shutting_down(void)
 /* Who came before the others were told to go elsewhere may stay until it leaves. */
 bool pooler_turns_away(const struct client *c)
 {
+	CHECK_CLIENT(c);
 	return shutting_down >= SHUTDOWN_WAIT_SERVERS ||
 	       (shutting_down == SHUTDOWN_WAIT_CLIENTS && c->connect_time > begun_at);
 }
@@ -114,6 +115,7 @@ bool shutdown_say_goodbye(void *arg, usec_t now)
 
 void client_send_away(struct client *c)
 {
+	CHECK_CLIENT(c);
 	c->leaving = true;
 	shutdown_some_leave = true;
 }

@@ -20,6 +20,7 @@ struct silent_look {
 
 void silent_forget(struct task *t)
 {
+	CHECK_TASK(t);
 	if (t->look != NULL)
 		t->look->about = NULL;
 	t->look = NULL;
@@ -149,6 +150,7 @@ void silent_tick(struct pool *p, usec_t now)
 {
 	struct server *s, *tmp;
 
+	CHECK_POOL(p);
 	DL_FOREACH_SAFE (p->servers[SERVER_TASK].head, s, tmp)
 		if (s->state == SERVER_TASK && s->task != NULL)
 			check(s, now);

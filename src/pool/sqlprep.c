@@ -227,6 +227,7 @@ bool sqlprep_is_all_known(struct client *c, const char *sql, size_t len)
 	struct buf names = BUF_INIT;
 	bool known = (c->pins & SQL_TOUCH_PREPARED) == 0 && sql_session_executed(sql, len, &names);
 
+	CHECK_CLIENT(c);
 	for (size_t i = 0; known && i < names.len; i += strlen((const char *)names.data + i) + 1)
 		known = is_known(c, (const char *)names.data + i);
 	buf_free(&names);
@@ -240,6 +241,7 @@ void sqlprep_apply(struct server *s, const struct istr *effect)
 	size_t len = istr_len(effect) - 2;
 	struct client *c = s->link;
 
+	CHECK_SERVER(s);
 	if (put(&c->sqlprep, name, data, len) && put(&s->sqlprep, name, data, len))
 		return;
 	(void)put(&c->sqlprep, name, NULL, 0);
@@ -352,6 +354,7 @@ bool sqlprep_sync(struct client *c)
 	struct entry e;
 	bool ok;
 
+	CHECK_CLIENT(c);
 	if (before == c->sqlprep || s->tx != 'I' || s->batch.unsynced || s->settings.settling ||
 		s->trace.touched != 0 || !owes_only_settings(s))
 		return true;
@@ -397,6 +400,7 @@ bool sqlprep_known(const struct server *s, const char *name, const char *sql)
 {
 	struct entry e;
 
+	CHECK_SERVER(s);
 	return find(s->sqlprep, name, &e) && strcmp(e.sql, sql) == 0;
 }
 
@@ -408,6 +412,7 @@ bool sqlprep_keep(struct server *s, const struct buf *seen)
 	bool ok = true;
 	struct entry e;
 
+	CHECK_SERVER(s);
 	while (ok && entry_next(&at, end, &e)) {
 		bool there = false;
 

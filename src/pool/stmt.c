@@ -78,6 +78,7 @@ void pstmt_drop(struct pstmt **pp)
 	struct pstmt *p = *pp, *found = NULL;
 
 	*pp = NULL;
+	INVARIANT(p == NULL || p->refs > 0, "a statement is dropped by more than hold it");
 	if (p == NULL || --p->refs > 0)
 		return;
 	HASH_FIND(hh, table, p->key, p->key_len, found);
@@ -132,6 +133,7 @@ void lstmt_drop(struct lstmt **p)
 	struct lstmt *l = *p;
 
 	*p = NULL;
+	INVARIANT(l == NULL || l->refs > 0, "a statement of ours is dropped by more than hold it");
 	if (l == NULL || --l->refs > 0)
 		return;
 	if (l->stmt != NULL)
@@ -145,6 +147,7 @@ struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const
 {
 	struct lstmt *l = mem_zalloc(sizeof(*l));
 
+	CHECK_CLIENT(c);
 	if (l == NULL) {
 		pg_error_set(err, "53200", "out of memory");
 		return NULL;

@@ -23,6 +23,7 @@ static void task_free(struct task *t)
 	buf_free(&t->bind);
 	vars_clear(&t->vars);
 	istr_drop(&t->extra);
+	t->magic = 0;
 	mem_free(t);
 }
 
@@ -51,6 +52,7 @@ struct task_settings *task_settings_of(const struct client *c)
 {
 	struct task_settings *s = mem_zalloc(sizeof(*s));
 
+	CHECK_CLIENT(c);
 	if (s == NULL)
 		return NULL;
 	vars_copy_missing(&s->vars, &c->vars);
@@ -83,8 +85,12 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 {
 	struct task *t = mem_zalloc(sizeof(*t));
 
+	CHECK_POOL(p);
+	INVARIANT(spec->ops != NULL && spec->sql != NULL,
+		"a task without a text, or that nobody waits for");
 	if (t == NULL)
 		return NULL;
+	t->magic = TASK_MAGIC;
 	t->pool = p;
 	t->ops = spec->ops;
 	t->arg = spec->arg;
@@ -125,9 +131,12 @@ bool task_drop(struct task **pp)
 	*pp = NULL;
 	if (t == NULL)
 		return true;
+	CHECK_TASK(t);
+	INVARIANT(t->ops != NULL, "a task is dropped twice");
 	t->ops = NULL;
 	if (t->server != NULL)
 		return false;
+	INVARIANT(t->pool->n_tasks > 0, "more tasks leave a pool than wait there");
 	DL_DELETE(t->pool->tasks, t);
 	t->pool->n_tasks--;
 	task_free(t);
@@ -146,6 +155,7 @@ usec_t task_sent_at(const struct task *t)
 
 void task_cancel(struct task *t)
 {
+	CHECK_TASK(t);
 	if (t->server != NULL)
 		cancel_server(t->server);
 }
@@ -160,6 +170,7 @@ bool task_change(struct task *t, const struct task_spec *spec)
 	struct pstmt *stmt = pstmt_get(spec->sql, strlen(spec->sql), spec->oids, spec->n_params);
 	struct buf bind = BUF_INIT;
 
+	CHECK_TASK(t);
 	put_values(&bind, spec);
 	if (stmt == NULL || buf_failed(&bind)) {
 		pstmt_drop(&stmt);
@@ -178,6 +189,7 @@ bool task_starts(struct task *t)
 {
 	struct pg_error err;
 
+	CHECK_TASK(t);
 	if (t->ops == NULL || t->ops->starts == NULL || t->ops->starts(t->arg))
 		return true;
 	pg_error_set(&err, "53200", "out of memory");
@@ -241,6 +253,16 @@ static void send_task(struct task *t, struct server *s)
 
 void task_start(struct task *t, struct server *s)
 {
+	CHECK_TASK(t);
+	CHECK_SERVER(s);
+	INVARIANT(t->server == NULL && s->task == NULL,
+		"a task is started twice, or two on one server");
+	INVARIANT(
+		s->link == NULL && s->expect.count == 0, "a task gets a server that somebody has");
+	CHECK_TASK(t);
+	CHECK_SERVER(s);
+	CHECK_TASK(t);
+	CHECK_SERVER(s);
 	t->server = s;
 	s->task = t;
 	s->use.checked = false;
@@ -282,6 +304,7 @@ static void note_error(struct task *t, const uint8_t *body, size_t len)
 {
 	struct wire_notice n;
 
+	CHECK_TASK(t);
 	if (t->failed)
 		return;
 	wire_read_notice(body, len, &n);
@@ -306,6 +329,7 @@ static enum relay_step error(struct relay *r, const struct wire_msg *m, struct e
 
 void task_end(struct task *t, const struct pg_error *err)
 {
+	CHECK_TASK(t);
 	if (t->ops != NULL)
 		t->ops->done(t->arg, err);
 	task_free(t);
@@ -316,6 +340,7 @@ static void finished(struct server *s)
 {
 	struct task *t = s->task;
 
+	INVARIANT(t->server == s, "a task ends on another server");
 	s->task = NULL;
 	if (!t->failed)
 		affinity_took(t, loop_now() - s->request_time);
@@ -357,6 +382,7 @@ void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until)
 	uint64_t last = last_seq;
 	struct task *t;
 
+	CHECK_POOL(p);
 	/* done() may drop others that wait, and bring in new ones, which are not failed with this
 	 * error */
 	while ((t = p->tasks) != NULL && t->seq <= last && t->since <= until) {
@@ -383,6 +409,7 @@ void task_fail_late(struct pool *p, usec_t limit, usec_t now)
 	struct pg_error err;
 	struct task *t;
 
+	CHECK_POOL(p);
 	while ((t = first_late(p, limit, now)) != NULL) {
 		pg_error_set(&err, "53300", "query_wait_timeout");
 		pool_explain_limit(p, &err);
@@ -420,6 +447,7 @@ static const char *find_address(const struct pool *p, char *dst, size_t size)
 
 void pool_target(const struct pool *p, struct pool_target *ret)
 {
+	CHECK_POOL(p);
 	ret->host = find_address(p, ret->address, sizeof(ret->address));
 	ret->hosts = p->db->host;
 	ret->port = p->db->port;

@@ -23,6 +23,7 @@ struct agent *agent_get(struct qdb *db, const char *user)
 {
 	struct agent *a;
 
+	CHECK_QDB(db);
 	HASH_FIND_STR(db->agents, user, a);
 	if (a != NULL || HASH_COUNT(db->agents) >= AGENTS_MAX)
 		return a;
@@ -43,6 +44,7 @@ void agent_took(struct qclient *qc, const char *queue)
 	struct agent *a;
 	struct used *u = NULL;
 
+	CHECK_QCLIENT(qc);
 	if (strcmp(qc->took, queue) == 0)
 		return;
 	a = agent_get(qc->db, pool_user(client_pool(qc->client)));
@@ -67,6 +69,7 @@ void agents_see(struct qdb *db)
 {
 	struct qclient *qc;
 
+	CHECK_QDB(db);
 	DL_FOREACH (qclients(), qc)
 		if (qc->db == db)
 			agent_get(db, pool_user(client_pool(qc->client)));
@@ -102,6 +105,7 @@ void agents_put(struct buf *users, struct buf *used, const struct qdb *db, uint6
 {
 	size_t n_users = 0, n_used = 0;
 
+	CHECK_QDB(db);
 	for (const struct agent *a = db->agents; a != NULL; a = a->hh.next)
 		if (a->maintained == round) {
 			n_users++;
@@ -123,6 +127,7 @@ void agents_free(struct qdb *db)
 	struct agent *a, *tmp;
 	struct used *u, *utmp;
 
+	CHECK_QDB(db);
 	HASH_ITER (hh, db->agents, a, tmp) {
 		HASH_ITER (hh, a->used, u, utmp) {
 			HASH_DEL(a->used, u);

@@ -428,6 +428,7 @@ enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qc
 	struct jobs jobs = {0};
 	char *text = NULL;
 
+	CHECK_QCLIENT(qc);
 	args.since = deferred_since(qc, q);
 	if (!take_check(x, q, NULL, &args, &x->err) ||
 		!jobs_resolve(qc, q, &x->bind, &jobs, &x->err) ||
@@ -491,6 +492,7 @@ void await_event(struct qdb *db, const char *job, const char *how)
 	struct awaited *j;
 	size_t n;
 
+	CHECK_QDB(db);
 	db->ended_events++;
 	if (db->awaited == NULL)
 		return;
@@ -510,6 +512,7 @@ void await_event(struct qdb *db, const char *job, const char *how)
 
 void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx)
 {
+	CHECK_QCLIENT(qc);
 	if (!in_tx) {
 		await_event(qc->db, job, done ? "done" : NULL);
 		return;
@@ -525,6 +528,7 @@ void await_tx_ended(struct qclient *qc, bool committed)
 	const char *at = (const char *)qc->ended.data, *end = at + qc->ended.len;
 	bool in_part = qc->ended.len > 0 && client_tx_in_part(qc->client);
 
+	CHECK_QCLIENT(qc);
 	/* without memory the next look finds it */
 	if (committed && !buf_failed(&qc->ended))
 		for (; at < end; at += strlen(at) + 1)

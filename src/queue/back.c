@@ -81,6 +81,7 @@ void wake_queues(struct qdb *db, const struct buf *names, struct head_mark mark)
 {
 	const char *name = (const char *)names->data, *end = name + names->len;
 
+	CHECK_QDB(db);
 	/* without memory the periodic look finds them */
 	if (buf_failed(names) || names->len == 0)
 		return;
@@ -296,6 +297,7 @@ void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int
 {
 	struct back *b = back_new(db, pool);
 
+	CHECK_QDB(db);
 	for (int i = 0; i < n; i++)
 		doubt_forget(tokens[i]);
 	if (b == NULL) {
@@ -335,6 +337,7 @@ void back_lost(struct qdb *db, struct pool *pool, const struct lost_jobs *lost)
 	const char **names;
 	struct back *b;
 
+	CHECK_QDB(db);
 	if (lost->seed == 0 || is_known(lost))
 		return;
 	names = mem_alloc((size_t)lost->n_names * sizeof(*names));

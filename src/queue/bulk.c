@@ -111,6 +111,7 @@ enum exec_verdict bulk_execute(struct exec *x, const struct qstmt *q, struct qcl
 	struct replace *r = mem_zalloc(sizeof(*r));
 	struct bulk *b = mem_zalloc(sizeof(*b));
 
+	CHECK_QCLIENT(qc);
 	if (r != NULL) {
 		r->arg = b;
 		r->free_arg = mem_free;

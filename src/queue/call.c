@@ -159,6 +159,7 @@ static bool names_queues(const struct qstmt *q)
 bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
 	struct call *ret, struct pg_error *err)
 {
+	CHECK_QCLIENT(qc);
 	if (!payloads_fit(q, bind, err))
 		return false;
 	if (!jobs_resolve(qc, q, bind, &ret->jobs, err) || !call_params(ret, q, bind, err))
@@ -274,6 +275,7 @@ void call_succeeded(
 	bool may_end = by_done || q->verb->id == QVERB_FAIL;
 	const struct qverb *last = qstmt_last(q);
 
+	CHECK_QCLIENT(qc);
 	if (call->only_names)
 		return;
 	if (qstmt_then_pushes(q))

@@ -55,6 +55,7 @@ void count_jobs_failed(struct qdb *db, const struct buf *names)
 {
 	const char *at = (const char *)names->data, *end = at + names->len;
 
+	CHECK_QDB(db);
 	for (; !buf_failed(names) && at < end; at += strlen(at) + 1) {
 		struct tally *t = tally_get(db, at);
 
@@ -75,6 +76,7 @@ void count_used(struct qdb *db, const char *queue, bool dropped)
 {
 	struct tally *t = tally_get(db, queue);
 
+	CHECK_QDB(db);
 	if (t != NULL)
 		t->dropped = dropped;
 }
@@ -83,6 +85,7 @@ void count_served(struct qdb *db, const char *queue, unsigned jobs)
 {
 	struct tally *t = tally_get(db, queue);
 
+	CHECK_QDB(db);
 	if (t == NULL)
 		return;
 	t->served += jobs;
@@ -93,6 +96,7 @@ void count_waitq_ended(struct qdb *db, const char *queue, const struct waitq_cou
 {
 	struct tally *t = tally_get(db, queue);
 
+	CHECK_QDB(db);
 	if (t == NULL)
 		return;
 	t->waitqs.wakes += n->wakes;
@@ -104,6 +108,7 @@ void count_free(struct qdb *db)
 {
 	struct tally *t, *tmp;
 
+	CHECK_QDB(db);
 	HASH_ITER (hh, db->tallies, t, tmp) {
 		HASH_DEL(db->tallies, t);
 		mem_free(t);

@@ -29,6 +29,7 @@ void deferred_end(struct qclient *qc)
 {
 	struct deferred *e = qc->deferred;
 
+	CHECK_QCLIENT(qc);
 	if (e == NULL)
 		return;
 	qc->deferred = NULL;
@@ -63,6 +64,7 @@ static bool expire(struct park *p)
 
 usec_t deferred_since(const struct qclient *qc, const struct qstmt *q)
 {
+	CHECK_QCLIENT(qc);
 	if (qc->deferred != NULL)
 		return qc->deferred->park.started;
 	return q->described_at == loop_now() ? q->asked_since : 0;
@@ -70,6 +72,7 @@ usec_t deferred_since(const struct qclient *qc, const struct qstmt *q)
 
 void deferred_described(struct qclient *qc, struct qstmt *q)
 {
+	CHECK_QCLIENT(qc);
 	q->asked_since = qc->deferred != NULL ? qc->deferred->park.started : 0;
 	q->described_at = loop_now();
 	deferred_end(qc);
@@ -83,6 +86,7 @@ void deferred_begin(
 	struct pg_error ignored; /* it is found again when the statement is executed */
 	struct deferred *e;
 
+	CHECK_QCLIENT(qc);
 	if (qc->deferred != NULL || (e = mem_zalloc(sizeof(*e))) == NULL)
 		return;
 	may_wait = may_wait && (q->verb->flags & QVERB_AUTONOMOUS) != 0;
@@ -99,12 +103,14 @@ void deferred_begin(
 bool deferred_waits_on(struct qclient *qc, const struct qstmt *q, const struct bind_values *b,
 	bool may_wait, const struct pg_error *err)
 {
+	CHECK_QCLIENT(qc);
 	deferred_begin(qc, q, b, may_wait);
 	return qc->deferred != NULL && park_may_try_again(&qc->deferred->park, err);
 }
 
 bool deferred_is_over(struct qclient *qc)
 {
+	CHECK_QCLIENT(qc);
 	if (qc->deferred != NULL && !client_repeats(qc->client))
 		deferred_end(qc);
 	return qc->deferred != NULL && qc->deferred->over;
@@ -132,6 +138,7 @@ static bool is_limit(const struct qclient *qc, const struct pg_error *err)
 
 bool deferred_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at)
 {
+	CHECK_QCLIENT(qc);
 	if (!is_limit(qc, err) || qc->deferred->park.started > asked_at)
 		return false;
 	fail(qc, err);
@@ -147,6 +154,7 @@ void deferred_cancel(struct qclient *qc)
 {
 	struct pg_error err;
 
+	CHECK_QCLIENT(qc);
 	pg_error_set(&err, "57014", "canceling statement due to user request");
 	fail(qc, &err);
 }

@@ -83,6 +83,7 @@ bool doubt_is_over(const struct qdb *db, const struct jobs *jobs)
 {
 	uint64_t statement = 0;
 
+	CHECK_QDB(db);
 	if (registry_was_away(db))
 		return false;
 

@@ -255,6 +255,9 @@ static void on_done(void *arg, const struct pg_error *err)
 	bool merged = r->item != NULL, by_doubt = false;
 	struct answer answer;
 
+	INVARIANT((r->task != NULL) != merged, "the end of a request that runs nowhere, or twice");
+	INVARIANT(qc == NULL || qc->request == r,
+		"the end of a request that its client has not made");
 	if (r->task != NULL && task_lost_in(r->task) != 0)
 		now_lost(r);
 	r->task = NULL;
@@ -763,10 +766,12 @@ bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
 	struct request *r = mem_zalloc(sizeof(*r));
 	int n_columns;
 
+	CHECK_QCLIENT(qc);
 	if (r == NULL) {
 		pg_error_set(err, "53200", "out of memory");
 		return false;
 	}
+	INVARIANT(qc->request == NULL && qc->park == NULL, "a client has two requests");
 	r->qc = qc;
 	r->db = qc->db;
 	r->q = q;
@@ -809,6 +814,7 @@ void engine_cancel(struct qclient *qc)
 	struct request *r = qc->request;
 	struct pg_error err;
 
+	CHECK_QCLIENT(qc);
 	if ((r->item != NULL && merge_is_running(r->item)) || !take_back(r)) {
 		if (r->then != NULL)
 			then_cancel(r->then);
@@ -823,6 +829,7 @@ void engine_client_ended(struct qclient *qc)
 {
 	struct request *r = qc->request;
 
+	CHECK_QCLIENT(qc);
 	if (r == NULL)
 		return;
 	qc->request = NULL;

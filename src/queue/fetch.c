@@ -83,12 +83,14 @@ static bool taken_grow(struct waiter *w, int cap)
 
 bool taken_reserve(struct waiter *w, int n)
 {
+	CHECK_WAITER(w);
 	n = n < TAKEN_AHEAD ? n : TAKEN_AHEAD;
 	return n <= w->cap_taken || taken_grow(w, n);
 }
 
 void taken_free(struct waiter *w)
 {
+	CHECK_WAITER(w);
 	mem_free(w->taken);
 	w->taken = NULL;
 	w->n_taken = w->cap_taken = 0;
@@ -277,6 +279,7 @@ int32_t fetch_proxy(const struct waiter *w)
 /* The client's, and ours behind them: the last three in binary. */
 void fetch_formats(const struct waiter *w, int16_t formats[20])
 {
+	CHECK_WAITER(w);
 	memset(formats, 0, 20 * sizeof(formats[0]));
 	for (int i = 0; i < w->n_columns && w->n_formats > 0; i++)
 		formats[i] = w->formats[w->n_formats == 1 ? 0 : i];
@@ -292,6 +295,7 @@ bool fetch_start(struct waiter *w)
 	struct bind_param params[7];
 	char proxy[16] = "";
 
+	CHECK_WAITER(w);
 	put_queues(&queues, &w->args);
 	params[0] =
 		(struct bind_param){.data = queues.data, .len = (int32_t)queues.len, .format = 1};

@@ -57,6 +57,7 @@ static void asked_free(struct asked **p)
 
 void gauge_free(struct qdb *db)
 {
+	CHECK_QDB(db);
 	gauges_free(&db->gauges);
 	if (db->gauging != NULL)
 		asked_free(&db->gauging); /* the pools are gone: nobody answers any more */
@@ -208,6 +209,7 @@ bool gauge_step(struct qdb *db, char *sql, size_t size)
 {
 	struct asked *a = db->gauging;
 
+	CHECK_QDB(db);
 	if (a == NULL || a->agent != NULL)
 		return false;
 	a->got = false;
@@ -222,6 +224,7 @@ void gauge_result(struct qdb *db, const char *queue, const char *const *figures,
 	struct asked *a = db->gauging;
 	struct gauge *g = a != NULL ? mem_zalloc(sizeof(*g)) : NULL;
 
+	CHECK_QDB(db);
 	if (g == NULL)
 		return;
 	util_strlcpy(g->queue, queue, sizeof(g->queue));
@@ -239,6 +242,7 @@ void gauge_step_ended(struct qdb *db, bool failed)
 {
 	struct asked *a = db->gauging;
 
+	CHECK_QDB(db);
 	if (a == NULL || a->agent != NULL)
 		return;
 	if (failed) {

@@ -83,8 +83,12 @@ static void choose(struct handoff *h, struct merge_statement *st, struct waiter 
 		fetch_formats(w, st->formats);
 		st->n_formats = w->n_columns + HIDDEN_COLUMNS + 1;
 	}
+	CHECK_WAITER(w);
+	INVARIANT(!waiter_is_busy(w) && w->members != NULL,
+		"jobs are handed to one who does not wait");
 	t->waiter = w;
 	t->jobs = w->args.limit < left ? w->args.limit : left;
+	INVARIANT(t->jobs > 0, "no job is handed over");
 	w->handoff = h;
 	w->event_at = loop_now();
 	w->n_taken = 0;
@@ -128,6 +132,7 @@ struct handoff *handoff_begin(
 	struct handoff *h;
 	struct member *m;
 
+	CHECK_QDB(db);
 	if (r == NULL || r->credits > 0 || left == 0 || !head_payload(db, queue, &payload))
 		return NULL;
 	h = mem_alloc(sizeof(*h) + (size_t)most * sizeof(h->takers[0]));
@@ -168,6 +173,7 @@ bool handoff_leave(struct waiter *w)
 {
 	struct handoff *h = w->handoff;
 
+	CHECK_WAITER(w);
 	if (!merge_refill(h->batch))
 		return false;
 	for (int i = 0; i < h->n; i++)
@@ -223,6 +229,7 @@ bool handoff_row(void *arg, const uint8_t **body, size_t *len)
 		return false;
 	taken = taken && t != NULL;
 	if (taken) {
+		INVARIANT(t->waiter != NULL && t->jobs > 0, "a job is handed to one who has left");
 		fetch_row(t->waiter, *body, *len);
 		if (--t->jobs == 0)
 			h->at++;

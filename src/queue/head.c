@@ -50,10 +50,13 @@ uint64_t head_kind(char verb, const char *queue)
 /* One that is still referred to is freed by the last who does. */
 static void head_drop(struct head *l)
 {
+	INVARIANT(l->refs > 0 || l->flights == NULL, "a head is dropped under a flight");
 	HASH_DEL(l->db->heads, l);
 	l->db = NULL;
-	if (l->refs == 0)
-		mem_free(l);
+	if (l->refs > 0)
+		return;
+	l->magic = 0;
+	mem_free(l);
 }
 
 static void forget_unused(struct qdb *db)
@@ -69,12 +72,14 @@ struct head *head_ref(struct qdb *db, const char *queue)
 {
 	struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	if (l == NULL) {
 		if (HASH_COUNT(db->heads) >= HEADS_MAX)
 			forget_unused(db);
 		l = mem_zalloc(sizeof(*l));
 		if (l == NULL)
 			return NULL;
+		l->magic = HEAD_MAGIC;
 		l->db = db;
 		util_strlcpy(l->name, queue, sizeof(l->name));
 		HASH_ADD_STR(db->heads, name, l);
@@ -89,14 +94,19 @@ struct head *head_ref(struct qdb *db, const char *queue)
 
 void head_unref(struct head *l)
 {
-	if (--l->refs == 0 && l->db == NULL)
-		mem_free(l);
+	CHECK_HEAD(l);
+	INVARIANT(l->refs > 0, "a head is let go by more than hold it");
+	if (--l->refs > 0 || l->db != NULL)
+		return;
+	l->magic = 0;
+	mem_free(l);
 }
 
 void heads_free(struct qdb *db)
 {
 	struct head *l, *tmp;
 
+	CHECK_QDB(db);
 	HASH_ITER (hh, db->heads, l, tmp)
 		head_drop(l);
 }
@@ -295,6 +305,7 @@ void head_used(struct head *l, struct pool *pool)
 {
 	struct question *qn;
 
+	CHECK_HEAD(l);
 	if (l->number != 0 || l->question != NULL || ++l->uses % ASK_AFTER != 0)
 		return;
 	qn = question_new(l->db, 1);
@@ -318,6 +329,7 @@ bool head_is_absent(struct qdb *db, const char *queue)
 {
 	const struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	return l != NULL && l->number == 0 && l->absent_at != 0 &&
 	       loop_now() - l->absent_at < ABSENT_FOR;
 }
@@ -343,6 +355,7 @@ bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], in
 	struct question *qn = already_asked(qc->db, queues, n);
 	struct head *l;
 
+	CHECK_QCLIENT(qc);
 	if (qn != NULL) {
 		question_join(qn, qc);
 		return true;
@@ -369,6 +382,7 @@ bool heads_ask_job(struct qclient *qc, const char *job)
 {
 	struct question *qn = question_new(qc->db, 0);
 
+	CHECK_QCLIENT(qc);
 	if (qn == NULL)
 		return false;
 	if (!question_send(qn, client_pool(qc->client),
@@ -389,6 +403,7 @@ void heads_forget_client(struct qclient *qc)
 	struct question *qn = qc->question;
 	struct qclient **at;
 
+	CHECK_QCLIENT(qc);
 	if (qn == NULL)
 		return;
 	at = &qn->waiting;
@@ -419,6 +434,7 @@ void head_forget(struct qdb *db, const char *queue)
 {
 	struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	if (l != NULL)
 		forget(l);
 }
@@ -427,6 +443,7 @@ void heads_forget(struct qdb *db)
 {
 	struct head *l, *tmp;
 
+	CHECK_QDB(db);
 	HASH_ITER (hh, db->heads, l, tmp)
 		forget(l);
 }
@@ -460,6 +477,7 @@ struct head_mark head_now(struct qdb *db, const char *queue)
 {
 	const struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	return l != NULL ? l->reached : (struct head_mark){0};
 }
 
@@ -467,6 +485,7 @@ struct head_mark head_now_number(struct qdb *db, int64_t number)
 {
 	struct head *l, *tmp;
 
+	CHECK_QDB(db);
 	HASH_ITER (hh, db->heads, l, tmp)
 		if (l->number == number)
 			return l->reached;
@@ -509,6 +528,7 @@ void head_renew(struct head *l, int64_t number)
 {
 	struct flight *f;
 
+	CHECK_HEAD(l);
 	l->number = number;
 	l->reached = l->past[0] = l->past[1] = (struct head_mark){0};
 	lower(l, l->reached);
@@ -520,6 +540,7 @@ void head_lower(struct qdb *db, const char *queue, struct head_mark to)
 {
 	struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	if (l != NULL)
 		lower(l, to);
 }
@@ -528,6 +549,7 @@ void head_suspect(struct qdb *db, const char *queue)
 {
 	struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	if (l == NULL)
 		return;
 	/* who gives a job back and takes gets it: the next take begins at the front */
@@ -539,6 +561,7 @@ void head_lower_number(struct qdb *db, int64_t number, struct head_mark to)
 {
 	struct head *l, *tmp;
 
+	CHECK_QDB(db);
 	HASH_ITER (hh, db->heads, l, tmp)
 		if (l->number == number)
 			lower(l, to);
@@ -560,6 +583,7 @@ struct head_mark head_past(struct qdb *db, const char *queue)
 {
 	struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	if (l == NULL)
 		return (struct head_mark){0};
 	remember(l);
@@ -570,6 +594,7 @@ void head_event(struct qdb *db, const char *queue)
 {
 	struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	if (l == NULL)
 		return;
 	remember(l);
@@ -581,6 +606,7 @@ void head_suspect_all(struct qdb *db)
 {
 	struct head *l, *tmp;
 
+	CHECK_QDB(db);
 	HASH_ITER (hh, db->heads, l, tmp)
 		l->suspect = true;
 }
@@ -589,6 +615,7 @@ usec_t head_look_at(struct qdb *db, const char *queue)
 {
 	const struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	if (l == NULL)
 		return USEC_NEVER;
 	/* otherwise the next take looks anyway */
@@ -617,6 +644,8 @@ static void raise_low_mark(struct head *l, int32_t priority, int64_t place)
 		(size_t)(l->n_low_marks - i) * sizeof(l->low_marks[0]));
 	l->low_marks[i] = (struct low_mark){priority, place};
 	l->n_low_marks++;
+	INVARIANT(i == 0 || l->low_marks[i - 1].priority > priority,
+		"low marks are not in the order of priorities");
 	/* those that are under way have read jobs of this priority from the front */
 	LL_FOREACH (l->flights, f)
 		f->from.place = 0;
@@ -635,6 +664,7 @@ struct head_mark head_lowest(struct qdb *db, const char *queue)
 {
 	const struct head *l = head_find(db, queue);
 
+	CHECK_QDB(db);
 	return l != NULL ? lowest(l) : (struct head_mark){0};
 }
 
@@ -646,6 +676,7 @@ static struct flight *flight_new(struct head *l)
 
 	if (f == NULL)
 		return NULL;
+	f->magic = FLIGHT_MAGIC;
 	f->head = l;
 	f->cap = (struct head_mark){INT64_MAX, INT64_MAX};
 	f->began = loop_now();
@@ -666,6 +697,7 @@ struct flight *flight_of_push(struct head *l)
 {
 	struct flight *f = flight_new(l);
 
+	CHECK_HEAD(l);
 	if (f == NULL)
 		return NULL;
 	f->pushes = true;
@@ -678,6 +710,7 @@ struct flight *flight_begin(struct head *l)
 	struct flight *f = flight_new(l), *before;
 	usec_t now = loop_now();
 
+	CHECK_HEAD(l);
 	if (f == NULL)
 		return NULL;
 	f->full = now >= l->full_at || (l->suspect && now >= l->event_at);
@@ -704,6 +737,7 @@ void flight_saw(struct flight *f, int32_t priority, int64_t place)
 {
 	int i = 0;
 
+	CHECK_FLIGHT(f);
 	while (i < f->n_seen && f->seen[i].priority != priority)
 		i++;
 	if (i == LOW_MARKS_MAX)
@@ -726,6 +760,7 @@ void flight_end(struct flight *f, bool ok)
 	struct head *l = f->head;
 	usec_t now = loop_now();
 
+	CHECK_FLIGHT(f);
 	LL_DELETE(l->flights, f);
 	remember(l);
 	ok = ok && !f->stale;
@@ -741,6 +776,7 @@ void flight_end(struct flight *f, bool ok)
 		lower_to(&l->past[1].since, f->edge);
 		lower(l, (struct head_mark){INT64_MAX, f->edge});
 	}
+	INVARIANT(f->n_seen <= LOW_MARKS_MAX, "a flight has seen more priorities than it can");
 	if (ok) {
 		raise_to(&l->reached.since, f->edge);
 		lower_to(&f->edge, f->cap.since);
@@ -753,6 +789,7 @@ void flight_end(struct flight *f, bool ok)
 	/* what it had locked was passed over by others, also by those that see it still */
 	if (!ok && !f->pushes)
 		lower(l, f->from);
+	f->magic = 0;
 	mem_free(f);
 	head_unref(l);
 }

@@ -6,6 +6,11 @@
 
 #include "head.h"
 
+#define HEAD_MAGIC   0x51ead047u
+#define FLIGHT_MAGIC 0x51f11647u
+#define CHECK_HEAD(l)   INVARIANT_IS(l, HEAD_MAGIC, "no head of a queue, or a freed one")
+#define CHECK_FLIGHT(f) INVARIANT_IS(f, FLIGHT_MAGIC, "no flight, or one that has ended")
+
 #define LOW_MARKS_MAX 8 /* priorities whose low marks are remembered; the others are read from the front */
 
 struct low_mark {
@@ -14,6 +19,7 @@ struct low_mark {
 };
 
 struct head {
+	uint32_t magic;
 	UT_hash_handle hh;
 	struct qdb *db;
 	unsigned refs;   /* shapes, flights and questions */
@@ -39,6 +45,7 @@ struct head {
 
 /* A take that is under way, or a push whose jobs are handed over. */
 struct flight {
+	uint32_t magic;
 	struct flight *next;
 	struct head *head;
 	struct head_mark from; /* the lowest low mark with which it began */

@@ -16,6 +16,9 @@
 
 void lease_drop(struct qclient *qc, struct lease *l)
 {
+	CHECK_QCLIENT(qc);
+	INVARIANT(qc->n_leases > 0 && qc->n_cancelled <= qc->n_leases,
+		"more leases end than are held");
 	HASH_DEL(qc->by_token, l);
 	DL_DELETE(qc->leases, l);
 	qc->n_leases--;
@@ -31,6 +34,7 @@ struct lease *lease_add(struct qclient *qc, int64_t id, const char *token, const
 {
 	struct lease *l = mem_zalloc(sizeof(*l));
 
+	CHECK_QCLIENT(qc);
 	if (l == NULL)
 		return NULL;
 	l->id = id;
@@ -64,6 +68,7 @@ void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_t
 {
 	struct lease *l = lease_find(qc, token);
 
+	CHECK_QCLIENT(qc);
 	if (l == NULL)
 		return;
 	if (!in_tx) {
@@ -76,6 +81,7 @@ void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_t
 
 void lease_free_all(struct qclient *qc)
 {
+	CHECK_QCLIENT(qc);
 	while (qc->leases != NULL)
 		lease_drop(qc, qc->leases);
 }
@@ -120,6 +126,7 @@ void lease_tx_ended(struct qclient *qc, bool committed)
 	bool in_part = client_tx_in_part(qc->client);
 	struct lease *l, *tmp;
 
+	CHECK_QCLIENT(qc);
 	if (!committed)
 		give_back_some(qc, taken_in_tx, "transaction rolled back");
 	DL_FOREACH_SAFE (qc->leases, l, tmp) {
@@ -157,6 +164,7 @@ void lease_hold_over(struct qclient *qc, usec_t now)
 {
 	struct lease *l;
 
+	CHECK_QCLIENT(qc);
 	DL_FOREACH (qc->leases, l)
 		if (l->policy == LEASE_HOLD && l->hold_until <= now)
 			break;
@@ -167,6 +175,7 @@ void lease_hold_over(struct qclient *qc, usec_t now)
 /* The worker learns it from whatever it says of the job next. */
 void lease_cancelled(struct qclient *qc, struct lease *l)
 {
+	CHECK_QCLIENT(qc);
 	l->cancelled = true;
 	qc->n_cancelled++;
 }
@@ -199,6 +208,7 @@ static void disown(struct qclient *qc)
  */
 void lease_client_ended(struct qclient *qc, enum client_end how)
 {
+	CHECK_QCLIENT(qc);
 	if (qc->leases == NULL)
 		return;
 	/* rows that were not written as a whole were never taken */
@@ -279,6 +289,7 @@ void lease_each(
 {
 	struct lease *l;
 
+	CHECK_QCLIENT(qc);
 	DL_FOREACH (qc->leases, l) {
 		struct queue_stat_lease st = {.client_id = client_id(qc->client),
 			.database = qc->db->name,

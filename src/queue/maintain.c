@@ -380,6 +380,7 @@ void maintain_need(struct qdb *db)
 {
 	struct maintenance *m = &db->maintenance;
 
+	CHECK_QDB(db);
 	if (m->since != 0)
 		return;
 	m->since = loop_now();

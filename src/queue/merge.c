@@ -7,18 +7,25 @@
 
 #include <utlist.h>
 
+#include "base/check.h"
 #include "base/hash.h"
 #include "conf/conf.h"
 #include "net/loop.h"
 #include "queue/stat.h"
 #include "merge.h"
 
-#define TRIES_MAX    25             /* of a batch that others' transactions were in the way of */
-#define BESIDE_AFTER (1 * USEC_SEC) /* one that takes so long does not hold up the next ... */
-#define BESIDE_MAX   3              /* ... so many of which may be under way beside it */
-#define BESIDE_LOOK  (100 * USEC_MSEC)
+#define TRIES_MAX      25             /* of a batch that others' transactions were in the way of */
+#define BESIDE_AFTER   (1 * USEC_SEC) /* one that takes so long does not hold up the next ... */
+#define BESIDE_MAX     3              /* ... so many of which may be under way beside it */
+#define BESIDE_LOOK    (100 * USEC_MSEC)
+
+#define ITEM_MAGIC     0x5117e147u
+#define BATCH_MAGIC    0x51ba7c47u
+#define CHECK_ITEM(i)  INVARIANT_IS(i, ITEM_MAGIC, "no request of a batch, or one that has ended")
+#define CHECK_BATCH(b) INVARIANT_IS(b, BATCH_MAGIC, "no batch, or one that has ended")
 
 struct merge_item {
+	uint32_t magic;
 	struct merge_item *prev,
 		*next; /* of the group while it waits, of the batch when it is sent */
 	struct group *group;
@@ -32,6 +39,7 @@ struct merge_item {
 };
 
 struct batch {
+	uint32_t magic;
 	struct batch *next; /* of the group: cut pieces that go before what waits */
 	struct group *group;
 	struct merge_item *items, *at; /* at: the first item that may still get rows */
@@ -181,7 +189,9 @@ static void item_end(struct merge_item *i, const struct pg_error *err)
 	const struct merge_ops *ops = i->ops;
 	void *arg = i->arg;
 
+	CHECK_ITEM(i);
 	buf_free(&i->values);
+	i->magic = 0;
 	mem_free(i);
 	ops->done(arg, err);
 }
@@ -198,6 +208,7 @@ struct merge_item *merge_add(struct pool *pool, const struct buf *key, struct me
 			group_drop_if_empty(g);
 		return NULL;
 	}
+	i->magic = ITEM_MAGIC;
 	i->group = g;
 	i->ops = ops;
 	i->arg = arg;
@@ -237,6 +248,7 @@ usec_t merge_sent_at(const struct merge_item *i)
 
 void merge_cancel(struct merge_item *i)
 {
+	CHECK_ITEM(i);
 	if (!merge_is_running(i) || i->batch->cancelled)
 		return;
 	i->batch->cancelled = true;
@@ -245,6 +257,7 @@ void merge_cancel(struct merge_item *i)
 
 int64_t merge_seed(struct batch *b)
 {
+	CHECK_BATCH(b);
 	while (b->seed == 0)
 		util_random(&b->seed, sizeof(b->seed));
 	return b->seed;
@@ -252,6 +265,7 @@ int64_t merge_seed(struct batch *b)
 
 bool merge_refill(struct batch *b)
 {
+	CHECK_BATCH(b);
 	if (!is_waiting(b))
 		return false;
 	b->stale = true;
@@ -289,11 +303,15 @@ static void leave_batch(struct merge_item *i)
 	pg_error_set(&err, "57014", "nobody wants it any more");
 	end_flight(b, &err);
 	if (b->patient) {
+		INVARIANT(g->patient > 0, "more batches end than wait for locks");
 		g->patient--;
 	} else {
+		INVARIANT(g->under_way > 0 && g->unsent > 0,
+			"more batches are taken back than were sent");
 		g->under_way--;
 		g->unsent--;
 	}
+	b->magic = 0;
 	mem_free(b);
 }
 
@@ -322,6 +340,7 @@ bool merge_drop(struct merge_item *i)
 {
 	struct group *g = i->group;
 
+	CHECK_ITEM(i);
 	if (i->batch != NULL && is_piece(i->batch)) {
 		leave_piece(i);
 	} else if (i->batch != NULL && !is_waiting(i->batch)) {
@@ -333,6 +352,7 @@ bool merge_drop(struct merge_item *i)
 		DL_DELETE(g->waiting, i);
 	}
 	buf_free(&i->values);
+	i->magic = 0;
 	mem_free(i);
 	group_drop_if_empty(g);
 	return true;
@@ -391,6 +411,7 @@ static struct batch *gather(struct group *g)
 
 	if (b == NULL)
 		return NULL;
+	b->magic = BATCH_MAGIC;
 	b->group = g;
 	gather_into(b);
 	return b;
@@ -471,6 +492,8 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		if (i == NULL)
 			return;
 	}
+	CHECK_ITEM(i);
+	INVARIANT(i->batch == b, "a row for a request of another batch");
 	i->got++;
 	i->ops->row(i->arg, body, len);
 	if (handed && i->ops->handed != NULL)
@@ -500,6 +523,8 @@ static bool cut(struct batch *b)
 
 	if (second == NULL)
 		return false;
+	INVARIANT(b->n_items > 1, "a batch of one is cut");
+	second->magic = BATCH_MAGIC;
 	second->group = g;
 	second->tries = b->tries;
 	for (; b->n_items > half; b->n_items--) {
@@ -572,6 +597,7 @@ static void batch_end(struct batch *b, const struct pg_error *err)
 		DL_DELETE(b->items, i);
 		item_end(i, err);
 	}
+	b->magic = 0;
 	mem_free(b);
 }
 
@@ -661,6 +687,9 @@ static void on_done(void *arg, const struct pg_error *err)
 	struct group *g = b->group;
 	bool again, patient = b->patient;
 
+	CHECK_BATCH(b);
+	INVARIANT(b->task != NULL && b->n_items > 0, "the end of a batch that was not sent");
+	INVARIANT(patient ? g->patient > 0 : g->under_way > 0, "more batches end than were sent");
 	if (task_lost_in(b->task) != 0)
 		tell_lost(b, b->task);
 	b->task = NULL;
@@ -794,7 +823,9 @@ static bool on_start(void *arg)
 	const struct merge_shape *shape = g->spec.shape;
 	struct pg_error err;
 
+	CHECK_BATCH(b);
 	if (!b->patient && !b->sent) {
+		INVARIANT(g->unsent > 0, "more batches get a server than wait for one");
 		g->unsent--;
 		g->sent_at = loop_now();
 	}

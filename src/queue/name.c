@@ -198,6 +198,7 @@ struct lease *lease_named(struct qclient *qc, const char *text, size_t len, cons
 	char prefix[TOKEN_MAX + 1];
 	struct search s;
 
+	CHECK_QCLIENT(qc);
 	if (kind == NAME_BAD)
 		return NULL;
 	if (kind == NAME_TOKEN)
@@ -579,6 +580,7 @@ bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_v
 	int n = qstmt_count(q, id);
 	bool ok = true;
 
+	CHECK_QCLIENT(qc);
 	if (!holds && q->verb->args[0].kind != QKIND_REFS && q->verb->args[0].kind != QKIND_REF)
 		return true;
 	if (!read_queue(&r))

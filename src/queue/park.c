@@ -21,6 +21,7 @@ void park_init(struct park *p, const struct park_kind *kind, const struct client
 {
 	usec_t timeout = client_statement_timeout(c);
 
+	INVARIANT(p->kind == NULL && kind != NULL, "a client is parked twice");
 	p->kind = kind;
 	p->verb = verb;
 	p->wait = wait;
@@ -46,12 +47,14 @@ bool park_limit(struct park *p)
 
 bool park_limit_asking(struct park *p)
 {
+	CHECK_PARK(p);
 	return limit(
 		p, p->wait < FIRST_ANSWER && !p->by_statement_timeout ? FIRST_ANSWER : p->wait);
 }
 
 bool park_again_at(struct park *p, usec_t when)
 {
+	CHECK_PARK(p);
 	if (!heap_set(&deadlines, &p->deadline, when))
 		return false;
 	loop_tick_at(tick, when);
@@ -67,6 +70,7 @@ void park_enter(struct park *p)
 {
 	usec_t period = conf_current()->p.queue_heartbeat;
 
+	CHECK_PARK(p);
 	if (park_is_in(p))
 		return;
 	p->entered = p->beaten = loop_now();
@@ -77,8 +81,11 @@ void park_enter(struct park *p)
 
 void park_leave(struct park *p)
 {
+	CHECK_PARK(p);
 	heap_remove(&deadlines, &p->deadline);
 	if (park_is_in(p)) {
+		INVARIANT(parked != NULL && p->kind->qclient(p) != NULL,
+			"a park ends after its client");
 		DL_DELETE(parked, p);
 		client_waited(p->kind->qclient(p)->client, loop_now() - p->entered);
 	}
@@ -87,6 +94,7 @@ void park_leave(struct park *p)
 
 bool park_may_try_again(const struct park *p, const struct pg_error *err)
 {
+	CHECK_PARK(p);
 	return p->wait > 0 &&
 	       (strncmp(err->sqlstate, "08", 2) == 0 || strncmp(err->sqlstate, "57P", 3) == 0 ||
 		       strcmp(err->sqlstate, "53300") == 0);
@@ -99,6 +107,7 @@ void park_fail(struct park *p, const struct pg_error *err)
 	struct pg_error copy = *err; /* which may be the client's */
 	struct client *c;
 
+	CHECK_PARK(p);
 	refusal_reword(&copy, p->verb == QVERB_AWAIT ? "AWAIT" : "TAKE");
 	count_failed(p->verb);
 	c = p->kind->leave(p);
@@ -110,6 +119,7 @@ void park_no_memory(struct park *p)
 {
 	struct pg_error err;
 
+	CHECK_PARK(p);
 	pg_error_set(&err, "53200", "out of memory");
 	park_fail(p, &err);
 }
@@ -118,6 +128,7 @@ void park_over(struct park *p)
 {
 	struct pg_error err;
 
+	CHECK_PARK(p);
 	if (!p->by_statement_timeout) {
 		p->kind->answer(p);
 		return;
@@ -128,6 +139,7 @@ void park_over(struct park *p)
 
 void park_send_away(struct park *p)
 {
+	CHECK_PARK(p);
 	client_send_away(p->kind->qclient(p)->client);
 	p->kind->answer(p);
 }
@@ -136,12 +148,14 @@ void park_cancel(struct qclient *qc)
 {
 	struct pg_error err;
 
+	CHECK_QCLIENT(qc);
 	pg_error_set(&err, "57014", "canceling statement due to user request");
 	park_fail(qc->park, &err);
 }
 
 void park_client_ended(struct qclient *qc)
 {
+	CHECK_QCLIENT(qc);
 	if (qc->park != NULL)
 		qc->park->kind->leave(qc->park);
 }
@@ -150,6 +164,7 @@ bool park_must_leave(const struct qclient *qc)
 {
 	enum pooler_shutdown how = pooler_is_shutting_down();
 
+	CHECK_QCLIENT(qc);
 	/* who holds a job may finish it, and take the next one, while we wait for clients */
 	return how >= SHUTDOWN_WAIT_SERVERS || (how == SHUTDOWN_WAIT_CLIENTS && qc->leases == NULL);
 }

@@ -28,6 +28,8 @@ struct park_kind {
 	void (*stat)(const struct park *p, struct queue_stat_waiter *st, struct buf *names);
 };
 
+#define CHECK_PARK(p) INVARIANT((p)->kind != NULL, "no park, or one that was not begun")
+
 struct park {
 	const struct park_kind *kind;
 	struct heap_node deadline;

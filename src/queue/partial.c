@@ -68,6 +68,7 @@ void partial_row(struct qclient *qc, struct jobs *j, int i, const uint8_t *body,
 	struct row r;
 	size_t at;
 
+	CHECK_QCLIENT(qc);
 	if (i >= j->n || !row_read(&r, body, len)) {
 		rows->failed = true;
 		return;

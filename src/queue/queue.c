@@ -31,6 +31,7 @@ struct qdb *qdb_get(const char *name)
 	db = mem_zalloc(sizeof(*db));
 	if (db == NULL)
 		return NULL;
+	db->magic = QDB_MAGIC;
 	util_strlcpy(db->name, name, sizeof(db->name));
 	HASH_ADD_STR(databases, name, db);
 	if (db->hh.tbl != NULL)
@@ -58,6 +59,7 @@ struct qclient *qclient_get(struct client *c)
 	qc = mem_zalloc(sizeof(*qc));
 	if (qc == NULL)
 		return NULL;
+	qc->magic = QCLIENT_MAGIC;
 	qc->client = c;
 	qc->db = qdb_get(client_database(c));
 	if (qc->db == NULL) {
@@ -365,6 +367,7 @@ enum exec_verdict run_in_place(
 	bool ok = r != NULL && ip != NULL && (x->describe || put_values(r, call));
 	int n_columns;
 
+	CHECK_QCLIENT(qc);
 	if (!ok)
 		pg_error_set(&x->err, "53200", "out of memory");
 	if (!ok || !(q->n_expressions > 0 ? own_sql_put(r, &call->sql, q, &x->err)
@@ -575,6 +578,10 @@ static void client_ended(struct client *c, enum client_end how)
 	buf_free(&qc->then_names);
 	client_slot_set(c, NULL);
 	DL_DELETE(clients, qc);
+	INVARIANT(qc->park == NULL && qc->request == NULL && qc->deferred == NULL,
+		"a client leaves and waits on");
+	INVARIANT(qc->n_leases == 0 && qc->wakes == NULL, "a client leaves and holds jobs");
+	qc->magic = 0;
 	mem_free(qc);
 }
 
@@ -681,6 +688,7 @@ void queue_free(void)
 		agents_free(db);
 		count_free(db);
 		HASH_DEL(databases, db);
+		db->magic = 0;
 		mem_free(db);
 	}
 }

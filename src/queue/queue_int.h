@@ -17,6 +17,7 @@
 #include <utlist.h>
 
 #include "base/buf.h"
+#include "base/check.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
@@ -33,6 +34,12 @@
 
 #define TOKEN_MAX 64 /* bytes of a token, with terminator */
 #define LIMIT_MAX 10000
+
+/* At the entrances: is it one, and not freed? */
+#define QDB_MAGIC     0x51db0047u
+#define QCLIENT_MAGIC 0x51c10047u
+#define CHECK_QDB(db)     INVARIANT_IS(db, QDB_MAGIC, "no database of queues, or a freed one")
+#define CHECK_QCLIENT(qc) INVARIANT_IS(qc, QCLIENT_MAGIC, "no client of queues, or one that has left")
 
 /* What was bound, for qvalue_eval(). The two structs are the same; each module has its own name for it. */
 static inline struct qbind bind_read(const struct bind_values *b)
@@ -88,6 +95,7 @@ struct maintenance {
 };
 
 struct qdb {
+	uint32_t magic;
 	UT_hash_handle hh;
 	enum schema_state schema;
 	usec_t told_distrust;
@@ -178,6 +186,7 @@ struct wakes {
 };
 
 struct qclient {
+	uint32_t magic;
 	struct client *client;
 	struct qdb *db;
 	struct lease *leases, *by_token;

@@ -51,6 +51,7 @@ int32_t registry_id(struct qdb *db)
 {
 	struct registry *g = registry_get(db);
 
+	CHECK_QDB(db);
 	if (g == NULL)
 		return 0;
 	while (g->id <= 0) {
@@ -67,6 +68,7 @@ void registry_other_id(struct qdb *db)
 	struct qclient *qc;
 	struct lease *l;
 
+	CHECK_QDB(db);
 	if (g == NULL)
 		return;
 	g->id = 0;
@@ -86,6 +88,7 @@ bool registry_was_away(const struct qdb *db)
 {
 	const struct registry *g = db->registry;
 
+	CHECK_QDB(db);
 	return g != NULL && g->was_up && !g->up &&
 	       loop_now() - g->down_at >= conf_current()->p.queue_orphan_grace;
 }
@@ -126,6 +129,7 @@ void registry_own(
 		.n_params = 2,
 		.params = params};
 
+	CHECK_QDB(db);
 	put_text_array(&array, tokens, n);
 	params[0].data = array.data;
 	params[0].len = (int32_t)array.len;
@@ -143,6 +147,7 @@ void registry_adopt(struct qclient *qc)
 	struct lease *l;
 	int n = 0;
 
+	CHECK_QCLIENT(qc);
 	if (tokens == NULL)
 		return;
 	DL_FOREACH (qc->leases, l) {
@@ -287,6 +292,7 @@ void registry_up(struct qdb *db)
 	usec_t grace = conf_current()->p.queue_orphan_grace;
 	struct qclient *qc;
 
+	CHECK_QDB(db);
 	if (g == NULL || g->up)
 		return;
 	if (registry_was_away(db))
@@ -306,6 +312,7 @@ void registry_down(struct qdb *db)
 	struct registry *g = db->registry;
 	struct peer *p;
 
+	CHECK_QDB(db);
 	if (g == NULL)
 		return;
 	if (!g->up)
@@ -321,6 +328,7 @@ void registry_see(struct qdb *db, int32_t id, uint32_t role)
 	struct registry *g = db->registry;
 	struct peer *p, of = {.key = {id, role}};
 
+	CHECK_QDB(db);
 	if (g == NULL || id == g->id)
 		return;
 	HASH_FIND(hh, g->peers, &of.key, sizeof(of.key), p);
@@ -340,6 +348,7 @@ void registry_look(struct qdb *db)
 {
 	struct peer *p;
 
+	CHECK_QDB(db);
 	for (p = db->registry != NULL ? db->registry->peers : NULL; p != NULL; p = p->hh.next)
 		if (p->gone_since == 0)
 			p->gone_since = loop_now();
@@ -352,6 +361,7 @@ void registry_looked(struct qdb *db)
 	struct peer *p, *tmp;
 	unsigned gone = 0;
 
+	CHECK_QDB(db);
 	if (g == NULL || !g->up || now < g->trust_at)
 		return;
 	HASH_ITER (hh, g->peers, p, tmp) {
@@ -376,6 +386,7 @@ bool registry_hurries(const struct qdb *db)
 {
 	const struct registry *g = db->registry;
 
+	CHECK_QDB(db);
 	return g != NULL && (g->peers != NULL || !g->looked_back);
 }
 
@@ -384,6 +395,7 @@ void registry_free(struct qdb *db)
 	struct registry *g = db->registry;
 	struct peer *p, *tmp;
 
+	CHECK_QDB(db);
 	if (g == NULL)
 		return;
 	HASH_ITER (hh, g->peers, p, tmp) {

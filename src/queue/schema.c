@@ -367,6 +367,7 @@ bool schema_ready(struct qdb *db, struct client *c, bool *ret_absent, struct pg_
 	const struct schema_failure *failure;
 	struct qclient *qc = qclient_find(c);
 
+	CHECK_QDB(db);
 	if (db->schema == SCHEMA_PRESENT)
 		return true;
 	failure = db->schema == SCHEMA_ABSENT ? failure_of(db, pool_user(client_pool(c))) : NULL;
@@ -387,6 +388,8 @@ bool schema_ready(struct qdb *db, struct client *c, bool *ret_absent, struct pg_
 
 void schema_wait(struct qdb *db, struct qclient *qc)
 {
+	CHECK_QDB(db);
+	CHECK_QCLIENT(qc);
 	join(db, qc);
 	loop_tick_at(tick, db->asked_at + ASK_AGAIN);
 }
@@ -421,6 +424,8 @@ void schema_forget_client(struct qdb *db, struct qclient *qc)
 {
 	struct qclient **at = &db->asking;
 
+	CHECK_QDB(db);
+	CHECK_QCLIENT(qc);
 	while (*at != NULL && *at != qc)
 		at = &(*at)->asking_next;
 	if (*at != NULL)
@@ -430,6 +435,7 @@ void schema_forget_client(struct qdb *db, struct qclient *qc)
 
 void schema_suspect(struct qdb *db)
 {
+	CHECK_QDB(db);
 	if (db->schema == SCHEMA_PRESENT)
 		db->schema = SCHEMA_UNKNOWN;
 }
@@ -437,6 +443,7 @@ void schema_suspect(struct qdb *db)
 /* A statement failed for whatever reason. */
 void schema_doubt(struct qdb *db)
 {
+	CHECK_QDB(db);
 	if (loop_now() - db->asked_at >= ASK_AGAIN)
 		schema_suspect(db);
 }

@@ -169,6 +169,7 @@ struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, e
 {
 	struct shape *s = shape_new(db, pool, queue);
 
+	CHECK_QDB(db);
 	if (s != NULL)
 		s->push = push;
 	return s;
@@ -475,6 +476,7 @@ struct shape *shape_take(
 {
 	struct shape *s = shape_new(db, pool, queue);
 
+	CHECK_QDB(db);
 	if (s != NULL)
 		s->payload = payload;
 	return s;

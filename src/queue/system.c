@@ -786,6 +786,7 @@ void system_need(struct qdb *db, struct pool *pool)
 {
 	struct system *s;
 
+	CHECK_QDB(db);
 	if (db->system != NULL) {
 		if (!db->system->counts && !db->system->named)
 			offer(db->system, pool);
@@ -807,6 +808,7 @@ void system_need(struct qdb *db, struct pool *pool)
 
 void system_free(struct qdb *db)
 {
+	CHECK_QDB(db);
 	if (db->system != NULL)
 		free_one(db->system);
 	db->system = NULL;
@@ -816,6 +818,7 @@ void system_moved(struct qdb *db)
 {
 	struct system *s = db->system;
 
+	CHECK_QDB(db);
 	if (s != NULL)
 		s->told_super = false;
 	if (s != NULL && s->state != SYSTEM_DOWN && has_moved(s))
@@ -834,6 +837,7 @@ bool system_is_named(const struct qdb *db)
 
 void system_work(struct qdb *db)
 {
+	CHECK_QDB(db);
 	if (db->system != NULL)
 		loop_tick_at(db->system->tick, loop_now());
 }
@@ -842,6 +846,7 @@ const char *system_state(const struct qdb *db)
 {
 	static char text[200];
 
+	CHECK_QDB(db);
 	if (db->system == NULL)
 		return "off";
 	switch (db->system->state) {
@@ -861,6 +866,7 @@ void system_notify_any(struct qdb *db)
 {
 	struct system *s = db->system;
 
+	CHECK_QDB(db);
 	if (s == NULL || (s->others_known && !s->others))
 		return;
 	s->pending_any = true;
@@ -872,6 +878,7 @@ void system_notify(struct qdb *db, const char *queue)
 	struct system *s = db->system;
 	struct pending *p;
 
+	CHECK_QDB(db);
 	if (s == NULL || (s->others_known && !s->others))
 		return;
 	HASH_FIND_STR(s->pending, queue, p);

@@ -283,6 +283,7 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 	struct take_args a = {0};
 	int n_columns;
 
+	CHECK_QCLIENT(qc);
 	qstmt_columns(q, &n_columns);
 	a.since = deferred_since(qc, q);
 	if (take_check(x, q, &qc->then_names, &a, &x->err)) {

@@ -78,6 +78,7 @@ void then_go_on(struct qclient *qc, struct then *t, const struct buf *names)
 	struct pg_error err;
 	bool ok = false;
 
+	CHECK_QCLIENT(qc);
 	if (t->cancelled)
 		pg_error_set(&err, "57014", "canceling statement due to user request");
 	else if (t->args.n_queues == 0 && !take_args_queues(&t->args, names))
@@ -139,6 +140,7 @@ enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc)
 	struct call call = {0};
 	enum exec_verdict v = EXEC_ERROR;
 
+	CHECK_QCLIENT(qc);
 	if (x->again) {
 		v = take(x, q, qc);
 		buf_free(&qc->then_names);

@@ -228,6 +228,7 @@ enum types types_find(struct qclient *qc, struct qstmt *q, const struct bind_val
 	struct found f = {.payload = QPAYLOAD_JSONB};
 	enum types t;
 
+	CHECK_QCLIENT(qc);
 	q->bytes = false;
 	if (!types_matter(q, bind))
 		return TYPES_KNOWN;
@@ -277,6 +278,7 @@ void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_value
 {
 	struct names names;
 
+	CHECK_QDB(db);
 	if (!names_read(NULL, &names, q, bind))
 		return;
 	for (int i = 0; i < names.n; i++)

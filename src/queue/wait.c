@@ -25,6 +25,8 @@ static void leave_waitqs(struct waiter *w)
 
 		if (r == NULL)
 			continue;
+		INVARIANT(r->n_members > 0 && w->members[i].waiter == w,
+			"a waiter leaves the place of another");
 		DL_DELETE(r->members, &w->members[i]);
 		if (--r->n_members == 0) {
 			waitq_free(r);
@@ -56,6 +58,8 @@ static void insert_member(struct waitq *r, struct member *m)
 
 static bool enter_waitqs(struct waiter *w)
 {
+	INVARIANT(w->members == NULL && w->args.n_queues > 0,
+		"a waiter enters its wait queues twice");
 	w->members = mem_zalloc((size_t)w->args.n_queues * sizeof(*w->members));
 	if (w->members == NULL)
 		return false;
@@ -78,10 +82,15 @@ static bool enter_waitqs(struct waiter *w)
 
 static void waiter_free(struct waiter *w)
 {
+	CHECK_WAITER(w);
+	INVARIANT(w->members == NULL && !waiter_is_busy(w),
+		"a waiter ends and asks on, or stays in its wait queues");
+	CHECK_WAITER(w);
 	take_args_free(&w->args);
 	buf_free(&w->answer.rows);
 	mem_free(w->taken);
 	mem_free(w->formats);
+	w->magic = 0;
 	mem_free(w);
 }
 
@@ -96,6 +105,7 @@ bool waiter_is_stuck(const struct waiter *w)
 {
 	usec_t since = waiter_asks_since(w);
 
+	CHECK_WAITER(w);
 	return since != 0 && loop_now() - since >= STUCK_AFTER;
 }
 
@@ -331,6 +341,8 @@ static void deliver(struct waiter *w)
 	struct client *c = w->qc->client;
 	struct answer a = {0};
 
+	INVARIANT(w->n_taken > 0 && w->qc->park == &w->park,
+		"jobs for a client that does not wait for them");
 	found_in_waitqs(w);
 	if (would_be_cut_off(w)) {
 		forget_rows(w);
@@ -469,6 +481,8 @@ void waiter_asked(void *arg, const struct pg_error *err)
 {
 	struct waiter *w = arg;
 
+	CHECK_WAITER(w);
+	INVARIANT(w->handoff == NULL, "a waiter asks while it is handed something");
 	w->item = NULL;
 	if (err != NULL)
 		forget_rows(w);
@@ -509,6 +523,7 @@ void waiter_handed(struct waiter *w, bool ok)
 {
 	struct waitq *r = ok && w->n_taken > 0 ? waitq_find(w->db, w->taken[0].queue) : NULL;
 
+	CHECK_WAITER(w);
 	w->handoff = NULL;
 	if (r != NULL)
 		r->n.handed += (uint64_t)w->n_taken;
@@ -604,6 +619,7 @@ bool waiter_start(
 		.stat = stat_waiter};
 	struct waiter *w = mem_zalloc(sizeof(*w));
 
+	CHECK_QCLIENT(qc);
 	if (w == NULL)
 		return false;
 	if (bind->n_formats > 0) {
@@ -614,6 +630,8 @@ bool waiter_start(
 		}
 		w->n_formats = bind->n_formats;
 	}
+	INVARIANT(qc->park == NULL && qc->request == NULL, "a client waits for two things");
+	w->magic = WAITER_MAGIC;
 	w->qc = qc;
 	w->db = qc->db;
 	w->pool = client_pool(qc->client);

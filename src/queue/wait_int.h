@@ -20,6 +20,11 @@
 
 struct waitq;
 
+#define WAITER_MAGIC 0x5143a147u
+#define WAITQ_MAGIC  0x5143a047u
+#define CHECK_WAITER(w) INVARIANT_IS(w, WAITER_MAGIC, "no waiter, or one that has ended")
+#define CHECK_WAITQ(r)  INVARIANT_IS(r, WAITQ_MAGIC, "no wait queue, or a freed one")
+
 struct member {
 	struct member *prev, *next; /* of the wait queue, longest waiter first */
 	struct waitq *waitq;
@@ -28,6 +33,7 @@ struct member {
 };
 
 struct waitq {
+	uint32_t magic;
 	UT_hash_handle hh;
 	struct heap_node timer; /* the next time to look */
 	struct qdb *db;
@@ -55,6 +61,7 @@ struct taken {
 };
 
 struct waiter {
+	uint32_t magic;
 	struct park park;   /* parked when it is in the wait queues */
 	struct qclient *qc; /* NULL: nobody is interested; only the task still runs */
 	struct qdb *db;

@@ -25,11 +25,13 @@ struct waitq *waitq_get(struct qdb *db, const char *name)
 {
 	struct waitq *r = waitq_find(db, name);
 
+	CHECK_QDB(db);
 	if (r != NULL)
 		return r;
 	r = mem_zalloc(sizeof(*r));
 	if (r == NULL)
 		return NULL;
+	r->magic = WAITQ_MAGIC;
 	r->db = db;
 	r->due_at = USEC_NEVER;
 	util_strlcpy(r->name, name, sizeof(r->name));
@@ -44,6 +46,7 @@ void waitq_unready(struct waitq *r)
 {
 	struct waitq **at = &ready_head;
 
+	CHECK_WAITQ(r);
 	if (!r->ready_marked)
 		return;
 	while (*at != r)
@@ -56,15 +59,20 @@ void waitq_unready(struct waitq *r)
 
 void waitq_free(struct waitq *r)
 {
+	CHECK_WAITQ(r);
+	INVARIANT(
+		r->members == NULL && r->n_members == 0, "a wait queue is freed that has waiters");
 	waitq_unready(r);
 	heap_remove(&timers, &r->timer);
 	HASH_DEL(r->db->waitqs, r);
 	count_waitq_ended(r->db, r->name, &r->n);
+	r->magic = 0;
 	mem_free(r);
 }
 
 void waitq_ready(struct waitq *r)
 {
+	CHECK_WAITQ(r);
 	if (r->ready_marked || r->credits == 0)
 		return;
 	r->ready_marked = true;
@@ -79,6 +87,7 @@ void waitq_schedule(struct waitq *r)
 	const struct params *p = &conf_current()->p;
 	usec_t at = loop_now() + (system_is_up(r->db) ? p->queue_rescan : p->queue_safety_poll);
 
+	CHECK_WAITQ(r);
 	if (r->due_at < at)
 		at = r->due_at;
 	/* without memory for the timer the next push or notification has to do */
@@ -88,6 +97,7 @@ void waitq_schedule(struct waitq *r)
 
 void waitq_wake_one(struct waitq *r, unsigned jobs)
 {
+	CHECK_WAITQ(r);
 	r->gen++;
 	r->n.wakes++;
 	if (r->event_at == 0)
@@ -97,6 +107,7 @@ void waitq_wake_one(struct waitq *r, unsigned jobs)
 	r->credits += jobs > 0 ? jobs : 1;
 	if (r->credits > r->n_members)
 		r->credits = r->n_members;
+	INVARIANT(r->credits <= r->n_members, "more waiters may ask than wait");
 	waitq_ready(r);
 }
 
@@ -111,12 +122,14 @@ static void wake(struct qdb *db, const char *queue, unsigned jobs)
 
 void waitq_wake(struct qdb *db, const char *queue, unsigned jobs)
 {
+	CHECK_QDB(db);
 	head_suspect(db, queue);
 	wake(db, queue, jobs);
 }
 
 void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark)
 {
+	CHECK_QDB(db);
 	if (mark.place == HEAD_UNMARKED)
 		head_suspect(db, queue);
 	else
@@ -126,6 +139,7 @@ void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct he
 
 void waitq_event(struct qdb *db, const char *queue)
 {
+	CHECK_QDB(db);
 	head_event(db, queue);
 	wake(db, queue, 0);
 }
@@ -134,6 +148,7 @@ void waitqs_wake_all(struct qdb *db)
 {
 	struct waitq *r, *tmp;
 
+	CHECK_QDB(db);
 	db->wakes++;
 	head_suspect_all(db);
 	HASH_ITER (hh, db->waitqs, r, tmp)
@@ -155,6 +170,8 @@ static bool serve_waitq(struct waitq *r)
 	for (m = r->members; m != NULL && left > 0; m = m->next) {
 		struct waiter *w = m->waiter;
 
+		CHECK_WAITER(w);
+		INVARIANT(m->waitq == r && w->qc != NULL, "one waits in a wait queue for nobody");
 		if (waiter_is_stuck(w) || (waiter_is_busy(w) && m->gen == r->gen))
 			continue;
 		left--;
@@ -187,6 +204,10 @@ static bool serve_ready(void *arg, usec_t now)
 	(void)arg;
 	(void)now;
 	while ((r = ready_head) != NULL) {
+		CHECK_WAITQ(r);
+		INVARIANT(r->ready_marked && r->credits > 0,
+			"a wait queue is served that nobody has woken");
+		CHECK_WAITQ(r);
 		ready_head = r->ready_next;
 		if (ready_head == NULL)
 			ready_tail = &ready_head;

@@ -63,6 +63,7 @@ void touch_locked(struct qclient *qc, const char *queue)
 {
 	struct wakes *t = wakes_get(&qc->wakes, queue);
 
+	CHECK_QCLIENT(qc);
 	if (t != NULL)
 		t->locks = true;
 }
@@ -95,6 +96,7 @@ void wakes_drop(struct qclient *qc)
 
 void wakes_wake(struct qclient *qc)
 {
+	CHECK_QCLIENT(qc);
 	if (qc->wakes != NULL)
 		system_need(qc->db, client_pool(qc->client));
 	wake(qc->db, &qc->wakes);
@@ -102,6 +104,7 @@ void wakes_wake(struct qclient *qc)
 
 void wakes_let_go(struct qclient *qc)
 {
+	CHECK_QCLIENT(qc);
 	for (struct wakes *t = qc->wakes; t != NULL; t = t->next)
 		if (t->locks)
 			waitq_wake(qc->db, t->queue, 0);
@@ -185,6 +188,7 @@ void wakes_prepared_wake(struct qdb *db)
 {
 	usec_t now = loop_now();
 
+	CHECK_QDB(db);
 	if (db->prepared_at == 0 || now - db->prepared_at >= PREPARED_PAUSE) {
 		prepared_wake(db, now);
 		return;

@@ -19,6 +19,7 @@ static usec_t now;
 
 static void comes(int i)
 {
+	server[i].magic = SERVER_MAGIC;
 	server[i].pool = &pool;
 	server[i].state = SERVER_IDLE;
 	server[i].conn = (struct conn *)&server[i]; /* it is only asked whether there is one */
@@ -31,6 +32,7 @@ static int setup(void **state)
 	(void)state;
 	memset(&pool, 0, sizeof(pool));
 	memset(server, 0, sizeof(server));
+	pool.magic = POOL_MAGIC;
 	now = LONG;
 	for (int i = 0; i < SERVERS; i++)
 		comes(i);
@@ -57,7 +59,7 @@ static void becomes(int i, enum server_state to)
 /* The number of the server that such a task gets at once; -1: it waits. */
 static int gets(uint64_t kind)
 {
-	struct task t = {.pool = &pool, .kind = kind};
+	struct task t = {.magic = TASK_MAGIC, .pool = &pool, .kind = kind};
 	struct server *s = affinity_choose(&t, now);
 
 	return s != NULL ? (int)(s - server) : -1;
@@ -83,7 +85,7 @@ static void others(uint64_t n)
 /* So long it waits for its server, and then gets it. */
 static void waits(uint64_t kind, int mine, usec_t time)
 {
-	struct task t = {.pool = &pool, .kind = kind};
+	struct task t = {.magic = TASK_MAGIC, .pool = &pool, .kind = kind};
 
 	becomes(mine, SERVER_TASK);
 	assert_null(affinity_choose(&t, now));
@@ -94,7 +96,7 @@ static void waits(uint64_t kind, int mine, usec_t time)
 
 static void takes(uint64_t kind, bool first, usec_t time)
 {
-	struct task t = {.pool = &pool, .kind = kind, .first = first};
+	struct task t = {.magic = TASK_MAGIC, .pool = &pool, .kind = kind, .first = first};
 
 	affinity_took(&t, time);
 }
@@ -125,7 +127,7 @@ static void test_it_does_not_wait_for_a_client(void **state)
 
 static void test_it_waits_for_what_a_first_call_costs(void **state)
 {
-	struct task t = {.pool = &pool, .kind = 7};
+	struct task t = {.magic = TASK_MAGIC, .pool = &pool, .kind = 7};
 
 	(void)state;
 	takes(7, true, 12 * USEC_MSEC);
@@ -143,7 +145,7 @@ static void test_it_waits_for_what_a_first_call_costs(void **state)
 
 static void test_it_does_not_wait_for_ever(void **state)
 {
-	struct task t = {.pool = &pool, .kind = 7};
+	struct task t = {.magic = TASK_MAGIC, .pool = &pool, .kind = 7};
 	int turns = 0;
 
 	(void)state;
@@ -190,7 +192,7 @@ static void test_a_busy_kind_gets_one_more(void **state)
 /* Eight servers are remembered; more servers than that may be needed at the same time. */
 static void test_a_kind_is_not_confined_to_its_servers(void **state)
 {
-	struct task t = {.pool = &pool, .kind = 7};
+	struct task t = {.magic = TASK_MAGIC, .pool = &pool, .kind = 7};
 	struct server *s;
 
 	(void)state;

@@ -11,7 +11,7 @@
 
 #define COLUMNS 11
 
-static struct qdb db;
+static struct qdb db = {.magic = QDB_MAGIC};
 
 /* A job as queue._take() gives it, and what others have put behind it. */
 static struct buf row(const char *id, const char *token, int more)
@@ -57,7 +57,7 @@ static void test_a_job_is_known_without_memory_for_its_row(void **state)
 {
 	struct buf first = row("17", "3-17-0123456789abcdef", 0),
 		   second = row("18", "3-18-0123456789abcdef", 1);
-	struct waiter w = {.db = &db, .n_columns = COLUMNS};
+	struct waiter w = {.magic = WAITER_MAGIC, .db = &db, .n_columns = COLUMNS};
 
 	(void)state;
 	assert_true(taken_reserve(&w, 2));
@@ -76,7 +76,7 @@ static void test_a_job_is_known_without_memory_for_its_row(void **state)
 
 static void test_more_than_was_expected(void **state)
 {
-	struct waiter w = {.db = &db, .n_columns = COLUMNS};
+	struct waiter w = {.magic = WAITER_MAGIC, .db = &db, .n_columns = COLUMNS};
 
 	(void)state;
 	assert_true(taken_reserve(&w, 1));
@@ -91,7 +91,7 @@ static void test_more_than_was_expected(void **state)
 
 static void test_no_memory_to_ask(void **state)
 {
-	struct waiter w = {.db = &db, .n_columns = COLUMNS};
+	struct waiter w = {.magic = WAITER_MAGIC, .db = &db, .n_columns = COLUMNS};
 
 	(void)state;
 	mem_fail_after(1);

@@ -9,7 +9,7 @@
 
 #include "../../src/queue/head_int.h"
 
-static struct qdb db;
+static struct qdb db = {.magic = QDB_MAGIC};
 
 static int setup(void **state)
 {

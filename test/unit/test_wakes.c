@@ -50,7 +50,7 @@ void system_notify(struct qdb *db, const char *queue)
 	wakes_event_end(db, &list, false);
 }
 
-static struct qdb prepared_db;
+static struct qdb prepared_db = {.magic = QDB_MAGIC};
 static usec_t now = USEC_SEC;
 static int all_woken, any_notified;
 static usec_t (*ticking)(void *arg, usec_t now);
