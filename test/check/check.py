@@ -6,7 +6,7 @@ server processes are stopped for a while; then their logs are judged, and everyt
     /usr/bin/python3 test/check/check.py --build DIR --seconds 600 --restarts
     /usr/bin/python3 test/check/check.py --judge FOLDER          the logs of a run that was kept
 
-For:     the command line and test/it/test_checker.py.
+For:     the command line and test/it/queue/test_checker.py.
 Must not know: what is right (judge.py).
 Entry points: Check, main.
 """
@@ -23,7 +23,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib"), os.path.join(ROOT, "test", "it")]
+sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib")]
 
 import psycopg  # noqa: E402
 

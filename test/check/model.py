@@ -5,7 +5,7 @@ every answer and the final tables have to be those that the model says.
     /usr/bin/python3 test/check/model.py --build DIR --seconds 60
     /usr/bin/python3 test/check/model.py --build DIR --seed 4711          one program
 
-For:     the command line and test/it/test_queue_model.py.
+For:     the command line and test/it/queue/test_queue_model.py.
 Must not know: how anything is done. What the tables hold is state.py.
 Entry points: Program (run), main.
 
@@ -22,7 +22,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib"), os.path.join(ROOT, "test", "it")]
+sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib")]
 
 import psycopg  # noqa: E402
 

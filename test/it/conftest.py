@@ -17,9 +17,11 @@ import pytest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
-sys.path[:0] = [HERE, os.path.join(ROOT, "test", "lib")]
+sys.path.insert(0, os.path.join(ROOT, "test", "lib"))
+pytest.register_assert_rewrite("metrics", "queuetest", "verbways")
 
 from pgcluster import Cluster  # noqa: E402
+from pki import Authority  # noqa: E402
 from proxy import Proxy  # noqa: E402
 
 # Logins at the server that are not "trust", by user name.
@@ -116,6 +118,25 @@ def qbouncer(request, program, cluster, db):
 @pytest.fixture
 def proxy(qbouncer):
     return qbouncer()
+
+
+@pytest.fixture(scope="module")
+def pki():
+    """Two authorities; of the first: a server, a server for addresses, two clients."""
+    class Pki:
+        pass
+    folder = "/tmp/qbpki%d" % os.getpid()
+    os.mkdir(folder)
+    os.chmod(folder, 0o755)
+    p = Pki()
+    p.folder = folder
+    p.ca = Authority(folder, "root")
+    p.other_ca = Authority(folder, "other_root")
+    p.server = p.ca.issue("server", san="DNS:localhost")
+    p.app = p.ca.issue("app", cn="app")
+    p.stranger = p.other_ca.issue("stranger", cn="app")
+    yield p
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.hookimpl(hookwrapper=True)

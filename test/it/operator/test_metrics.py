@@ -1,0 +1,294 @@
+"""The HTTP side: metrics for Prometheus, and signs of life for load balancers."""
+
+import json
+import re
+import signal
+import socket
+
+import pytest
+
+from metrics import get, samples
+from pgwire import V3_0, PgError
+from proxy import free_port, wait_for
+from queuetest import take
+
+
+@pytest.fixture
+def port():
+    return free_port()
+
+
+@pytest.fixture
+def proxy(qbouncer, port):
+    return qbouncer(metrics_port=port, metrics_queue_interval="1s")
+
+
+def test_off_by_default(qbouncer):
+    assert "metrics on" not in qbouncer().log_text()
+
+
+def test_traffic(proxy, port, db):
+    with proxy.wire(db) as c:
+        for _ in range(5):
+            c.simple("SELECT 1")
+        c.simple("SELECT 1/0")
+        s = samples(port)
+    label = '{database="%s"}' % db
+    assert s["qbouncer_queries_total" + label] == 6
+    assert s["qbouncer_transactions_total" + label] == 6
+    assert s["qbouncer_client_logins_total" + label] == 1
+    assert s["qbouncer_query_seconds_count" + label] == 6
+    assert s['qbouncer_query_seconds_bucket{database="%s",le="+Inf"}' % db] == 6
+    assert s["qbouncer_query_seconds_sum" + label] > 0
+    assert s['qbouncer_pool_clients{database="%s",user="app",state="active"}' % db] == 1
+    assert s['qbouncer_pool_servers{database="%s",user="app",state="idle"}' % db] == 1
+    assert s['qbouncer_errors_total{sqlstate="22012"}'] == 1
+    assert s["qbouncer_clients"] == 1
+    assert s["qbouncer_process_resident_memory_bytes"] > 1e6
+    assert 5 < s["qbouncer_process_open_fds"] < s["qbouncer_process_max_fds"]
+
+
+STATS = {"server_assignment_count": "server_assignments_total", "xact_count": "transactions_total",
+         "query_count": "queries_total", "bytes_received": "received_bytes_total", "bytes_sent": "sent_bytes_total",
+         "xact_time": "transaction_seconds_sum", "query_time": "query_seconds_sum", "wait_time": "client_wait_seconds_sum",
+         "client_parse_count": "client_parses_total", "server_parse_count": "server_parses_total",
+         "bind_count": "binds_total", "client_login_count": "client_logins_total", "pin_count": "session_pins_total",
+         "look_count": "session_looks_total", "replay_count": "session_replays_total",
+         "reset_count": "session_resets_total"}
+POOLS = {"cl_active": 'clients{%s,state="active"}', "cl_waiting": 'clients{%s,state="waiting"}',
+         "sv_active": 'servers{%s,state="active"}', "sv_being_canceled": 'servers{%s,state="being_canceled"}',
+         "sv_idle": 'servers{%s,state="idle"}', "sv_used": 'servers{%s,state="used"}',
+         "sv_tested": 'servers{%s,state="tested"}', "sv_login": 'servers{%s,state="login"}', "maxwait": "wait_max_seconds{%s}",
+         "sv_pinned": "servers_pinned{%s}"}
+# always 0: a cancel request has a connection of its own; text; part of maxwait
+NOT_THERE = {"database", "user", "cl_active_cancel_req", "cl_waiting_cancel_req", "sv_active_cancel", "maxwait_us", "pool_mode",
+             "load_balance_hosts"}
+
+
+def test_all_of_show_stats_and_pools(proxy, port, db):
+    """Each figure that the console shows is a metric as well."""
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+        c.simple("LISTEN x")
+        shown = next(r for r in proxy.console("SHOW STATS_TOTALS") if r.pop("database") == db)
+        pool = next(r for r in proxy.console("SHOW POOLS") if r["database"] == db)
+        got = samples(port)
+    assert set(shown) == set(STATS)
+    for column, metric in STATS.items():
+        key = 'qbouncer_%s{database="%s"}' % (metric, db)
+        assert key in got, key
+        if column.endswith("count"):
+            assert got[key] == int(shown[column]), key
+    assert set(pool) - NOT_THERE == set(POOLS)
+    for column, metric in POOLS.items():
+        key = "qbouncer_pool_" + metric % ('database="%s",user="app"' % db)
+        assert key in got, key
+        if column != "maxwait":
+            assert got[key] == int(pool[column]), key
+
+
+def test_names_that_are_no_text(proxy, port):
+    """Anybody may name a database; a label that is not UTF-8 would spoil all of the answer."""
+    with proxy.wire() as c, pytest.raises(PgError):
+        c.packet(V3_0, b"user\0app\0database\0caf\xe9 \xc3\xa9\0\0")
+        c.login()
+    assert 'qbouncer_queries_total{database="caf\\\\xE9 \u00e9"}' in samples(port)
+
+
+def test_histograms_add_up(proxy, port, db):
+    with proxy.wire(db) as c:
+        c.simple("SELECT pg_sleep(0.01)")
+        s = samples(port)
+    buckets = [(k, v) for k, v in s.items() if k.startswith('qbouncer_query_seconds_bucket{database="%s"' % db)]
+    counts = [v for _, v in buckets]
+    assert counts == sorted(counts) and counts[-1] == 1
+    assert s['qbouncer_query_seconds_bucket{database="%s",le="0.008192"}' % db] == 0
+
+
+def test_queue(proxy, port, db):
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        c.simple("QUEUE CREATE mail")
+        c.simple("QUEUE PUSH mail '1', '2', '3'")
+        c.simple("QUEUE PUSH mail '4' DELAY '1h'")
+        take(c)
+        c.simple("QUEUE DONE '1-1-0000000000000000'")
+        w.query("QUEUE TAKE other WAIT '30s'").until("Z")
+        s = samples(port)
+        assert s['qbouncer_queue_statements_total{verb="push"}'] == 2
+        assert s['qbouncer_queue_jobs_total{verb="push"}'] == 4
+        assert s['qbouncer_queue_jobs_total{verb="take"}'] == 1
+        assert s['qbouncer_queue_failures_total{verb="done"}'] == 1
+        assert s['qbouncer_errors_total{sqlstate="QB001"}'] == 1
+        assert s["qbouncer_queue_batch_statements_count"] >= 3
+
+        def depth(state):
+            return samples(port).get('qbouncer_queue_jobs{database="%s",queue="mail",state="%s"}' % (db, state))
+        wait_for(lambda: depth("ready") == 2, "the count of ready jobs")
+        assert depth("later") == 1 and depth("leased") == 1 and depth("dead") == 0
+        c.simple("QUEUE PURGE mail")
+        wait_for(lambda: depth("ready") == 0, "that the jobs are gone")
+
+
+def test_failures_of_a_queue(proxy, port, db):
+    """Counted for each job, in simple and extended protocol, inside a transaction too; nothing for an error."""
+    key = 'qbouncer_queue_failed_jobs_total{database="%s",queue="%%s"}' % db
+    with proxy.wire(db) as c:
+        c.simple("QUEUE CREATE mail; QUEUE CREATE post")
+        c.simple("QUEUE PUSH mail '1', '2', '3'; QUEUE PUSH post '4'")
+        jobs = [r["token"] for r in c.rows("QUEUE TAKE mail LIMIT 3")]
+        (other,) = [r["token"] for r in c.rows("QUEUE TAKE post")]
+        assert key % "mail" not in samples(port)
+        c.simple("QUEUE FAIL '%s', '%s' ERROR 'no'" % (jobs[0], other))
+        c.parse("", "QUEUE FAIL $1 FINAL").bind(values=[jobs[1]]).execute().sync().until("Z")
+        c.simple("BEGIN")
+        c.simple("QUEUE FAIL '%s'" % jobs[2])
+        c.simple("COMMIT")
+        c.simple("QUEUE FAIL '%s'" % jobs[2])
+        s = samples(port)
+        assert (s[key % "mail"], s[key % "post"]) == (3, 1)
+        with proxy.wire(db) as w:
+            w.query("QUEUE TAKE mail WAIT '60s'")
+            row = proxy.wait_show("QUEUES", lambda r: r["queue"] == "mail" and r["database"] == db)
+            assert row["failed"] == "3"
+
+
+def test_waiters(proxy, port, db):
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        c.simple("QUEUE CREATE mail")
+        w.query("QUEUE TAKE mail WAIT '60s'")
+        key = 'qbouncer_queue_waiters{database="%s",queue="mail"}' % db
+        wait_for(lambda: samples(port).get(key) == 1, "the waiter")
+        assert samples(port)['qbouncer_pool_clients{database="%s",user="app",state="parked"}' % db] == 1
+
+
+def test_delivery(proxy, port, db):
+    """Each job that found somebody waiting is counted once; what was there before is not."""
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        c.simple("QUEUE CREATE q")
+        c.simple("QUEUE PUSH q '1'")
+        w.simple("QUEUE TAKE q WAIT '30s'")
+        for n in range(3):
+            w.query("QUEUE TAKE q WAIT '30s'")
+            proxy.wait_show("WAITERS", lambda r: r["database"] == db and r["state"] == "parked")
+            c.simple("QUEUE PUSH q '2'")
+            w.until("Z")
+    count, total = 'qbouncer_queue_delivery_seconds_count{database="%s"}' % db, 'qbouncer_queue_delivery_seconds_sum{database="%s"}' % db
+    got = samples(port)
+    assert got[count] == 3 and 0 <= got[total] < 30
+
+
+def test_labels_are_escaped(qbouncer, port, cluster):
+    name = 'a"b\\c'
+    proxy = qbouncer(metrics_port=port, databases={'"%s"' % name.replace('"', '""'):
+                                                   "host=%s port=%d dbname=postgres" % (cluster.socket_dir, cluster.port)})
+    with proxy.wire(name) as c:
+        c.simple("SELECT 1")
+        assert samples(port)['qbouncer_queries_total{database="a\\"b\\\\c"}'] == 1
+
+
+def test_health(proxy, port, db):
+    assert get(port, "/healthz")[:2] == (200, "ok\n")
+    assert get(port, "/readyz")[:2] == (200, "ok\n")
+    assert get(port, "/")[0] == 404
+    assert get(port, "/metrics", "POST")[0] in (405, 501)
+    assert get(port, "/healthz", "HEAD")[:2] == (200, "")
+    proxy.console("PAUSE")
+    assert get(port, "/readyz")[:2] == (503, "paused\n")
+    proxy.console("RESUME")
+    assert get(port, "/readyz")[0] == 200
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+        proxy.process.send_signal(signal.SIGTERM)
+        wait_for(lambda: get(port, "/readyz")[:2] == (503, "shutting down\n"), "the shutdown")
+        assert get(port, "/healthz")[0] == 200
+
+
+def test_bad_requests(proxy, port, db):
+    for text in (b"\r\n\r\n", b"GET\r\n\r\n", b"\x00\xff" * 100 + b"\r\n\r\n", b"GET / HTTP/1.0\r\n" + b"a: b\r\n" * 4000,
+                 b"GET /metrics HTTP/1.1\r\nContent-Length: 99999999999999\r\n\r\n", b"GET " + b"/" * 100000):
+        s = socket.create_connection(("127.0.0.1", port), 15)
+        try:
+            s.sendall(text)
+            s.recv(1000)
+        except OSError:
+            pass
+        s.close()
+    with proxy.wire(db) as c:
+        c.simple("SELECT 1")
+    assert get(port, "/healthz")[0] == 200
+
+
+def test_address(qbouncer, port):
+    """metrics_addr: there, and nowhere else; a reload moves it."""
+    proxy = qbouncer(metrics_port=port, metrics_addr="127.0.0.2")
+    assert get(port, "/healthz", host="127.0.0.2")[0] == 200
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/healthz")
+    proxy.settings["metrics_addr"] = "127.0.0.1"
+    proxy.reload()
+
+    def moved():
+        try:
+            return get(port, "/healthz")[0] == 200
+        except ConnectionRefusedError:
+            return False
+    wait_for(moved, "the new address")
+    with pytest.raises(ConnectionRefusedError):
+        get(port, "/healthz", host="127.0.0.2")
+
+
+def test_reload(qbouncer, port):
+    proxy = qbouncer()
+    proxy.settings["metrics_port"] = port
+    proxy.reload()
+    wait_for(lambda: "metrics on" in proxy.log_text(), "the metrics")
+    assert get(port, "/healthz")[0] == 200
+    proxy.settings["metrics_port"] = 0
+    proxy.reload()
+
+    def closed():
+        try:
+            socket.create_connection(("127.0.0.1", port), 5).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+    wait_for(closed, "the end of the metrics")
+
+
+def test_json_log(qbouncer, db):
+    proxy = qbouncer(log_style="json")
+    with proxy.wire(db, application_name='say "x"') as c:
+        c.simple("SELECT 1")
+    proxy.wait_log("closing because")
+    lines = [json.loads(line) for line in proxy.log_text().splitlines()[1:]]
+    assert {"time", "pid", "level", "message"} <= set(lines[0])
+    assert any(x["message"].startswith("login attempt: db=%s user=app" % db) and x["object"].startswith("C-")
+               for x in lines)
+
+
+def test_taken_port(qbouncer):
+    """The proxy works without its metrics, and says why there are none."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        s.listen()
+        proxy = qbouncer(metrics_port=s.getsockname()[1])
+        proxy.wait_log("cannot listen for metrics")
+
+
+def test_many_silent_connections(qbouncer, port, db):
+    """Who opens connections and says nothing takes a few descriptors, and stops nobody."""
+    proxy = qbouncer(metrics_port=port)
+    silent = []
+    try:
+        for i in range(300):
+            s = socket.create_connection(("127.0.0.1", port), 15)
+            s.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            silent.append(s)
+        assert get(port, "/healthz")[:2] == (200, "ok\n")
+        assert samples(port)["qbouncer_process_open_fds"] < 64 + 60
+        with proxy.wire(db) as c:
+            c.simple("SELECT 1")
+        assert len(re.findall("metrics: more than 64 connections", proxy.log_text())) == 1
+    finally:
+        for s in silent:
+            s.close()

@@ -1,0 +1,34 @@
+"""Random programs against a model: the same few each time. test/check/model.py by itself makes new ones."""
+
+import os
+import sys
+
+import pytest
+
+from tree import ROOT
+
+sys.path.insert(0, os.path.join(ROOT, "test", "check"))
+
+from model import Mismatch, Program, linker  # noqa: E402
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3, 5])
+def test_a_program(proxy, db, direct, seed):
+    Program(linker(proxy, db), direct, seed).run(300)
+
+
+def test_a_wrong_answer_is_seen(proxy, db, direct):
+    program = Program(linker(proxy, db), direct, 4)
+    step, wrong = program.step, []
+    program.patience = 1
+
+    def spoilt():
+        step()
+        ready = [r for r in program.state.rows.values() if r.state == "ready" and not (r.group or r.expired)]
+        if len(ready) > 5 and not wrong:
+            queue = program.state.queues[ready[3].queue]
+            wrong.append(direct.execute("DELETE FROM queue.q_%s WHERE payload::text = %%s" % queue.name,
+                                        (queue.payload(ready[3].word),)).rowcount)
+    program.step = spoilt
+    with pytest.raises(Mismatch):
+        program.run(300)
