@@ -406,6 +406,7 @@ qb_unit_files = \
 	test/unit/conn_owner.h \
 	test/unit/counted.h \
 	test/unit/invariants.h \
+	test/unit/listen_fixture.h \
 	test/unit/net_fixture.h \
 	test/unit/queue_samples.h
 

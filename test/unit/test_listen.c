@@ -1,7 +1,5 @@
 /* Listening on TCP and unix sockets, stale files, pausing, running out of descriptors. */
-#include "net_fixture.h"
-
-#include <sys/resource.h>
+#include "listen_fixture.h"
 
 static int accepted[64];
 static struct conn_addr accepted_from;
@@ -26,19 +24,6 @@ static void accepted_close(void)
 static bool accepted_some(void *arg)
 {
 	return accepted_count >= *(int *)arg;
-}
-
-static int free_port(void)
-{
-	struct sockaddr_in a = {.sin_family = AF_INET};
-	socklen_t len = sizeof(a);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
-	close(fd);
-	return ntohs(a.sin_port);
 }
 
 static int dial_tcp(int port)
@@ -218,28 +203,10 @@ static void test_pause(void **state)
 	listen_close();
 }
 
-static unsigned turns;
-
-static bool count_turns(void *arg)
-{
-	turns++;
-	return *(bool *)arg;
-}
-
-static usec_t on_over(void *arg, usec_t now)
-{
-	(void)now;
-	*(bool *)arg = true;
-	return USEC_NEVER;
-}
-
-/* Without descriptors accepting stops for a second, in which the loop sleeps, and then goes on. */
+/* Accepting stops for a second, and then goes on. */
 static void test_out_of_descriptors(void **state)
 {
-	int port = free_port(), fd, hole, top, want = 1;
-	struct loop_tick *t;
-	bool over = false;
-	struct rlimit old, low;
+	int port = free_port(), fd, want = 1;
 	char err[256];
 
 	(void)state;
@@ -247,22 +214,8 @@ static void test_out_of_descriptors(void **state)
 		(struct listen_spec){.addrs = "127.0.0.1", .port = port}, err, sizeof(err)));
 	fd = dial_tcp(port);
 	assert_true(fd >= 0);
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	top = dup(0);
-	hole = dup(0);
-	close(hole);
-	close(top);
-	low = old;
-	low.rlim_cur = (rlim_t)top;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-	t = loop_tick_new(on_over, &over, loop_now() + 300 * USEC_MSEC);
-	assert_non_null(t);
-	turns = 0;
-	run_until(count_turns, &over);
-	loop_tick_free(&t);
-	assert_in_range(turns, 1, 20);
+	sleeps_without_descriptors();
 	assert_int_equal(accepted_count, 0);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
 	run_until(accepted_some, &want);
 	close(fd);
 	accepted_close();

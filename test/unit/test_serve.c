@@ -1,7 +1,5 @@
 /* The small HTTP server: what it answers, and what a stranger who is slow or many can do to it. */
-#include "net_fixture.h"
-
-#include <sys/resource.h>
+#include "listen_fixture.h"
 
 #include "../../src/http/http_int.h"
 
@@ -25,19 +23,6 @@ static void reply(const char *path, struct http_reply *r)
 	r->type = "text/plain";
 	for (size_t i = 0; i < big; i++)
 		buf_putc(&r->body, 'x');
-}
-
-static int free_port(void)
-{
-	struct sockaddr_in a = {.sin_family = AF_INET};
-	socklen_t len = sizeof(a);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof(a)), 0);
-	assert_int_equal(getsockname(fd, (struct sockaddr *)&a, &len), 0);
-	close(fd);
-	return ntohs(a.sin_port);
 }
 
 static int port;
@@ -269,45 +254,15 @@ static void test_answer_that_is_not_read(void **state)
 	serve_close();
 }
 
-static unsigned turns;
-
-static bool count_turns(void *arg)
-{
-	turns++;
-	return *(bool *)arg;
-}
-
-static usec_t on_over(void *arg, usec_t now)
-{
-	(void)now;
-	*(bool *)arg = true;
-	return USEC_NEVER;
-}
-
-/* Without descriptors the loop sleeps, though somebody waits to be accepted. */
+/* Who waited is served when there are some again. */
 static void test_out_of_descriptors(void **state)
 {
-	struct rlimit old, low;
-	struct loop_tick *t;
-	bool over = false;
-	int fd, top;
+	int fd;
 
 	(void)state;
 	open_server(3600 * USEC_SEC);
 	fd = dial();
-	assert_int_equal(getrlimit(RLIMIT_NOFILE, &old), 0);
-	top = dup(0);
-	close(top);
-	low = old;
-	low.rlim_cur = (rlim_t)top;
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &low), 0);
-	t = loop_tick_new(on_over, &over, loop_now() + 300 * USEC_MSEC);
-	assert_non_null(t);
-	turns = 0;
-	run_until(count_turns, &over);
-	assert_in_range(turns, 1, 20);
-	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-	loop_tick_free(&t);
+	sleeps_without_descriptors();
 	say(fd, "GET /ok HTTP/1.1\r\n\r\n");
 	expect(fd, "HTTP/1.1 200 ", "ok\n");
 	serve_close();

@@ -11,6 +11,7 @@ import threading
 import pytest
 
 from pgwire import types
+from played import Played
 from proxy import wait_for
 from queuetest import tag
 
@@ -18,29 +19,21 @@ SSL_REQUEST = struct.pack("!II", 8, 80877103)
 GREEDY = 2000000
 
 
-class Between(threading.Thread):
+class Between(Played):
     """Before a real server: everybody's connections pass, those of system sessions are given to talk(relay, socket,
     startup packet). tls: (certificate, key), and everybody uses it."""
 
+    at_once = True
+
     def __init__(self, cluster, talk, tls=None):
-        super().__init__(daemon=True)
+        super().__init__()
         self.cluster, self.talk, self.context = cluster, talk, None
         if tls:
             self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             self.context.load_cert_chain(*tls)
         self.rounds = GREEDY
         self.answered = self.refused = 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
         self.start()
-
-    def run(self):
-        while True:
-            try:
-                conn, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(conn,), daemon=True).start()
 
     def serve(self, conn):
         with contextlib.suppress(OSError, struct.error, IndexError), contextlib.ExitStack() as stack:

@@ -3,13 +3,12 @@
 import base64
 import os
 import random
-import socket
 import struct
-import threading
 
 import pytest
 
 from pgwire import Closed, PgError, Wire, cstr, types
+from played import Played
 from proxy import wait_for
 
 BAD_STARTUP = {
@@ -177,39 +176,32 @@ def test_statement_name_of_many_bytes(proxy, db):
     assert types(proxy.wire(db).simple("SELECT 1")) == "TDCZ"
 
 
-class GreedyServer(threading.Thread):
+class GreedyServer(Played):
     """Asks for so many rounds of SCRAM, with another salt each time."""
 
     def __init__(self, rounds):
-        super().__init__(daemon=True)
+        super().__init__()
         self.rounds = rounds
         self.answered = 0
-        self.listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self.listener.getsockname()[1]
         self.start()
 
-    def run(self):
-        while True:
-            try:
-                s, _ = self.listener.accept()
-            except OSError:
-                return
-            with s, s.makefile("rwb") as f:
-                self.serve(f)
+    def serve(self, conn):
+        with conn.makefile("rwb") as f:
+            self.ask(f)
 
-    def serve(self, f):
+    def ask(self, f):
         def read(kind):
             head = f.read(5 if kind else 4)
             return f.read(struct.unpack("!i", head[-4:])[0] - 4)
 
-        def ask(code, data):
+        def say(code, data):
             f.write(b"R" + struct.pack("!iI", len(data) + 8, code) + data)
             f.flush()
         try:
             read(None)
-            ask(10, b"SCRAM-SHA-256\0\0")
+            say(10, b"SCRAM-SHA-256\0\0")
             nonce = read("p").split(b"r=", 1)[1]
-            ask(11, b"r=%sx,s=%s,i=%d" % (nonce, base64.b64encode(os.urandom(16)), self.rounds))
+            say(11, b"r=%sx,s=%s,i=%d" % (nonce, base64.b64encode(os.urandom(16)), self.rounds))
             self.answered += f.read(1) == b"p"
         except (OSError, struct.error, IndexError):
             pass

@@ -5,12 +5,12 @@ import os
 import re
 import socket
 import struct
-import threading
 import time
 
 import pytest
 
 from pgwire import SSL, Closed, PgError, Wire, cstr, types
+from played import Played
 from proxy import USERS, wait_for
 from tree import ROOT
 
@@ -26,38 +26,25 @@ def refused(proxy, db, user="app", password=None, **more):
     return e.value
 
 
-class Server:
+class Server(Played):
     """A server that says what it likes: speak(conn, start-up packet) for each connection."""
 
     def __init__(self, speak, tls=b"N"):
+        super().__init__()
         self.speak = speak
         self.tls = tls
-        self.sock = socket.create_server(("127.0.0.1", 0))
-        self.port = self.sock.getsockname()[1]
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
+        self.start()
 
-    def run(self):
-        while True:
-            try:
-                conn, _ = self.sock.accept()
-            except OSError:
-                return
-            with conn:
-                conn.settimeout(20)
-                try:
-                    first = conn.recv(10000)
-                    if first[4:8] == struct.pack("!I", SSL):
-                        conn.sendall(self.tls)
-                        first = conn.recv(10000)
-                    self.speak(conn, first)
-                except OSError:
-                    pass
-
-    def close(self):
-        self.sock.shutdown(socket.SHUT_RDWR)
-        self.sock.close()
-        self.thread.join(20)
+    def serve(self, conn):
+        conn.settimeout(20)
+        try:
+            first = conn.recv(10000)
+            if first[4:8] == struct.pack("!I", SSL):
+                conn.sendall(self.tls)
+                first = conn.recv(10000)
+            self.speak(conn, first)
+        except OSError:
+            pass
 
 
 @pytest.fixture
