@@ -168,7 +168,7 @@ def test_cve_2026_6667_kill_client_needs_an_admin(proxy, db):
         victim = next(r["id"] for r in proxy.console("SHOW CLIENTS") if r["database"] == db)
         with pytest.raises(PgError) as e:
             proxy.console("KILL_CLIENT " + victim, "stats")
-        assert e.value.sqlstate == "42501"
+        assert e.value.sqlstate == "08P01"
         assert types(c.simple("SELECT 1")) == "TDCZ"
 
 
