@@ -47,7 +47,7 @@ module_of_test() {
 }
 
 # What has many files lies in folders by subject (CONTRIBUTING.md).
-flat=$(find test/scenario -maxdepth 1 -name '*.dlg' | sort)
+flat=$(find test/scenario test/it -maxdepth 1 \( -name '*.dlg' -o -name 'test_*.py' \) | sort)
 [ -z "$flat" ] || { echo "sources.sh: to be moved into the folders of their subjects:" $flat >&2; exit 1; }
 
 generate() {
