@@ -108,10 +108,14 @@ static bool fill(struct replace *r, struct bulk *b, const struct qstmt *q, bool 
 
 enum exec_verdict bulk_execute(struct exec *x, const struct qstmt *q, struct qclient *qc)
 {
-	struct replace *r = mem_zalloc(sizeof(*r));
-	struct bulk *b = mem_zalloc(sizeof(*b));
+	struct replace *r;
+	struct bulk *b;
 
 	CHECK_QCLIENT(qc);
+	if (!own_sql_reads_as_prepared(x->client, q, &x->err))
+		return EXEC_ERROR;
+	r = mem_zalloc(sizeof(*r));
+	b = mem_zalloc(sizeof(*b));
 	if (r != NULL) {
 		r->arg = b;
 		r->free_arg = mem_free;

@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "wire/sqllex.h"
 #include "queue_int.h"
 
 bool own_sql_spans(struct replace *r, const struct qspan *spans, int n)
@@ -31,6 +32,22 @@ bool own_sql_put(struct replace *r, struct buf *sql, const struct qstmt *q, stru
 		pg_error_set(err, "53200", "out of memory");
 	mem_free(spans);
 	return ok;
+}
+
+/* Quotes end elsewhere then: what was delimited as a value might be more than one. */
+bool own_sql_reads_as_prepared(const struct client *c, const struct qstmt *q, struct pg_error *err)
+{
+	bool standard = (client_dialect(c) & SQL_STANDARD) != 0;
+
+	if ((standard == q->standard_strings || memchr(q->text, '\\', q->text_len) == NULL) &&
+		(!client_encoding_unsafe(c) || sql_is_plain(q->text, q->text_len)))
+		return true;
+	pg_error_set(err, "0A000",
+		"the QUEUE statement was prepared under another %s, in which its text means something else",
+		standard == q->standard_strings ? "client_encoding"
+						: "standard_conforming_strings");
+	pg_error_hint(err, "Prepare it again.");
+	return false;
 }
 
 bool own_sql_is_table(const char *queue, const char *table)

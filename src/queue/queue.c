@@ -370,8 +370,9 @@ enum exec_verdict run_in_place(
 	CHECK_QCLIENT(qc);
 	if (!ok)
 		pg_error_set(&x->err, "53200", "out of memory");
-	if (!ok || !(q->n_expressions > 0 ? own_sql_put(r, &call->sql, q, &x->err)
-					  : call_sql(call, q, &x->err))) {
+	if (!ok || !own_sql_reads_as_prepared(x->client, q, &x->err) ||
+		!(q->n_expressions > 0 ? own_sql_put(r, &call->sql, q, &x->err)
+				       : call_sql(call, q, &x->err))) {
 		mem_free(ip);
 		replace_free(&r);
 		return EXEC_ERROR;

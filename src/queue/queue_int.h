@@ -307,6 +307,8 @@ enum exec_verdict bulk_execute(struct exec *x, const struct qstmt *q, struct qcl
 MUST_CHECK bool own_sql_spans(struct replace *r, const struct qspan *spans, int n);
 /* Appends the text of a statement with expressions. false: err is filled. */
 MUST_CHECK bool own_sql_put(struct replace *r, struct buf *sql, const struct qstmt *q, struct pg_error *err);
+/* Does a server read the text, or a literal of it, as it was read here when it was prepared? false: err is filled. */
+MUST_CHECK bool own_sql_reads_as_prepared(const struct client *c, const struct qstmt *q, struct pg_error *err);
 /* The table of the queue, not of what the client's own SQL speaks of? And a refusal of it? */
 bool own_sql_is_table(const char *queue, const char *table);
 bool own_sql_is_denied(const char *queue, const char *message);

@@ -154,6 +154,33 @@ def test_what_would_keep_a_server_is_refused(qbouncer, cluster, push):
         tag(c, "SELECT pg_advisory_unlock_all()")
 
 
+@pytest.mark.parametrize("block", [False, True])
+@pytest.mark.parametrize("push, runs", [
+    ("QUEUE PUSH mail (length('\\\\'))", False), ("QUEUE PUSH mail SELECT length('\\\\')", False),
+    ("QUEUE PUSH mail '2' KEY 'a\\'", "merged"), ("QUEUE PUSH mail (length('ä') + 1)", True)])
+def test_prepared_under_other_strings(q, push, runs, block):
+    """What its quotes are was found out when it was prepared, and it is sent when it is executed."""
+    def run(prepare):
+        q.hold()
+        if prepare:
+            q.parse("s", push)
+        got = q.bind("", "s").execute().sync().push().until("Z")
+        return [m.sqlstate for m in got if m.type == "E"]
+    assert run(True) == []
+    tag(q, "QUEUE CANCEL 1")
+    tag(q, "SET standard_conforming_strings = off")
+    if block:
+        tag(q, "BEGIN")
+    assert run(False) == ([] if runs is True or (runs == "merged" and not block) else ["0A000"])
+    if block:
+        tag(q, "COMMIT")
+    tag(q, "SET standard_conforming_strings = on")
+    if runs is not True:
+        tag(q, "DELETE FROM queue.q_mail")
+    assert run(False) == []
+    assert {r["payload"] for r in peek(q)} == {"2"}
+
+
 def test_in_a_transaction(q):
     q.rows("BEGIN")
     q.rows("CREATE TABLE t AS SELECT 5 AS x")
