@@ -218,6 +218,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/parse_int.h \
 	src/queue/parse_value.c \
 	src/queue/partial.c \
+	src/queue/qdb.c \
 	src/queue/queue.c \
 	src/queue/queue_int.h \
 	src/queue/refusal.c \

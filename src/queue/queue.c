@@ -11,73 +11,12 @@
 #include "park.h"
 #include "queue_int.h"
 
-static struct qdb *databases;
-static struct qclient *clients; /* all of them, for the snapshot of leases */
-
-/* --- databases and clients --- */
-
-struct qdb *qdb_first(void)
-{
-	return databases;
-}
-
-struct qdb *qdb_get(const char *name)
-{
-	struct qdb *db;
-
-	HASH_FIND_STR(databases, name, db);
-	if (db != NULL)
-		return db;
-	db = mem_zalloc(sizeof(*db));
-	if (db == NULL)
-		return NULL;
-	db->magic = QDB_MAGIC;
-	util_strlcpy(db->name, name, sizeof(db->name));
-	HASH_ADD_STR(databases, name, db);
-	if (db->hh.tbl != NULL)
-		return db;
-	mem_free(db);
-	return NULL;
-}
-
-struct qclient *qclients(void)
-{
-	return clients;
-}
-
-struct qclient *qclient_find(struct client *c)
-{
-	return client_slot(c);
-}
-
-struct qclient *qclient_get(struct client *c)
-{
-	struct qclient *qc = client_slot(c);
-
-	if (qc != NULL)
-		return qc;
-	qc = mem_zalloc(sizeof(*qc));
-	if (qc == NULL)
-		return NULL;
-	qc->magic = QCLIENT_MAGIC;
-	qc->client = c;
-	qc->db = qdb_get(client_database(c));
-	if (qc->db == NULL) {
-		mem_free(qc);
-		return NULL;
-	}
-	DL_APPEND(clients, qc);
-	client_slot_set(c, qc);
-	return qc;
-}
-
 /* One of those that were prepared, here or elsewhere, is committed, and which queues it pushed to
  * is not known: one look into each that somebody waits for. */
 static void prepared_committed(struct client *c)
 {
-	struct qdb *db;
+	struct qdb *db = qdb_find(client_database(c));
 
-	HASH_FIND_STR(databases, client_database(c), db);
 	if (db == NULL)
 		return;
 	system_need(db, client_pool(c));
@@ -577,13 +516,10 @@ static void client_ended(struct client *c, enum client_end how)
 	wakes_drop(qc);
 	buf_free(&qc->ended);
 	buf_free(&qc->then_names);
-	client_slot_set(c, NULL);
-	DL_DELETE(clients, qc);
 	INVARIANT(qc->park == NULL && qc->request == NULL && qc->deferred == NULL,
 		"a client leaves and waits on");
 	INVARIANT(qc->n_leases == 0 && qc->wakes == NULL, "a client leaves and holds jobs");
-	qc->magic = 0;
-	mem_free(qc);
+	qclient_free(qc);
 }
 
 /* What it holds, waits for or has begun is known here alone. */
@@ -632,16 +568,15 @@ void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *a
 {
 	struct qclient *qc;
 
-	DL_FOREACH (clients, qc)
+	DL_FOREACH (qclients(), qc)
 		lease_each(qc, fn, arg);
 }
 
 /* Its entry leads to another database, or may: the numbers of queues are others there. */
 static void moved(const char *database)
 {
-	struct qdb *db;
+	struct qdb *db = qdb_find(database);
 
-	HASH_FIND_STR(databases, database, db);
 	if (db == NULL)
 		return;
 	schema_suspect(db);
@@ -666,7 +601,7 @@ void queue_reloaded(void)
 
 void queue_free(void)
 {
-	struct qdb *db, *tmp;
+	struct qdb *db;
 
 	wakes_stop();
 	merge_stop();
@@ -680,7 +615,7 @@ void queue_free(void)
 	schema_stop();
 	done_forget_all();
 	doubt_forget_all();
-	HASH_ITER (hh, databases, db, tmp) {
+	while ((db = qdb_first()) != NULL) {
 		system_free(db);
 		registry_free(db);
 		schema_free(db);

@@ -121,8 +121,11 @@ struct qdb {
 	char name[64];
 };
 
-struct qdb *qdb_get(const char *name); /* NULL without memory */
+/* qdb.c */
+struct qdb *qdb_get(const char *name); /* makes it; NULL without memory */
+struct qdb *qdb_find(const char *name); /* NULL: nothing is known of it */
 struct qdb *qdb_first(void);
+void qdb_free(struct qdb *db); /* itself alone: what hangs on it has been freed */
 
 /* schema.c: true: present. false: the client is remembered and executed again later, or
  * *ret_absent is set and err filled. */
@@ -213,6 +216,7 @@ struct qclient {
 struct qclient *qclient_get(struct client *c); /* makes it; NULL without memory */
 struct qclient *qclient_find(struct client *c);
 struct qclient *qclients(void); /* all of them */
+void qclient_free(struct qclient *qc); /* itself alone */
 
 /* lease.c */
 /* NULL without memory. */
