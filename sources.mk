@@ -204,6 +204,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/heap.c \
 	src/queue/heap.h \
 	src/queue/hold.c \
+	src/queue/in_place.c \
 	src/queue/lease.c \
 	src/queue/maintain.c \
 	src/queue/merge.c \

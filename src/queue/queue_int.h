@@ -437,7 +437,7 @@ MUST_CHECK bool take_check(
 	const struct exec *x, const struct qstmt *q, const struct buf *names, struct take_args *ret, struct pg_error *err);
 enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc); /* also that of THEN */
 
-/* queue.c */
+/* in_place.c */
 enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call);
 bool all_done_before(const struct qstmt *q, const struct call *call);
 
