@@ -190,6 +190,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/call.c \
 	src/queue/count.c \
 	src/queue/deferred.c \
+	src/queue/done.c \
 	src/queue/doubt.c \
 	src/queue/engine.c \
 	src/queue/fetch.c \

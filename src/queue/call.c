@@ -194,6 +194,18 @@ void call_free(struct call *c)
 	*c = (struct call){0};
 }
 
+/* A repeated DONE of tokens whose DONE succeeded: nothing to do, and nothing to push. Not where it
+ * is in a transaction: what else is in there was done in the first one, and must not be again. */
+bool all_done_before(const struct qstmt *q, const struct call *call)
+{
+	if (q->verb->id != QVERB_DONE || call->jobs.n == 0 || call->jobs.elsewhere)
+		return false;
+	for (int i = 0; i < call->jobs.n; i++)
+		if (!done_known(call->jobs.tokens[i]))
+			return false;
+	return true;
+}
+
 /* The queue of a job, and of CANCEL behind it the job. */
 void call_row(struct call *call, const uint8_t *body, size_t len)
 {

@@ -195,18 +195,6 @@ static enum exec_verdict help(struct exec *x, const struct qstmt *q)
 
 /* --- execution --- */
 
-/* A repeated DONE of tokens whose DONE succeeded: nothing to do, and nothing to push. Not where it
- * is in a transaction: what else is in there was done in the first one, and must not be again. */
-bool all_done_before(const struct qstmt *q, const struct call *call)
-{
-	if (q->verb->id != QVERB_DONE || call->jobs.n == 0 || call->jobs.elsewhere)
-		return false;
-	for (int i = 0; i < call->jobs.n; i++)
-		if (!done_known(call->jobs.tokens[i]))
-			return false;
-	return true;
-}
-
 static enum exec_verdict nothing_to_do(struct exec *x, const struct qstmt *q, int n)
 {
 	snprintf(x->answer.tag, sizeof(x->answer.tag), "%s %d", qstmt_last(q)->tag_text,

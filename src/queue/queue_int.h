@@ -232,10 +232,11 @@ void lease_tx_ended(struct qclient *qc, bool committed);
 void lease_client_ended(struct qclient *qc, enum client_end how);
 void lease_free_all(struct qclient *qc);
 void lease_each(struct qclient *qc, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);
-/* The memory of tokens that were finished: a repeated DONE is not an error. */
+/* done.c: the memory of tokens that were finished: a repeated DONE is not an error. */
 void done_remember(const char *token);
 bool done_known(const char *token);
 void done_forget_all(void);
+/* back.c */
 /* Gives jobs back through the pool's role; tokens: array of n texts; none of them lies below the
  * place. error NULL: not counted. */
 void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
@@ -379,6 +380,8 @@ MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struc
 MUST_CHECK bool call_sql(struct call *call, const struct qstmt *q, struct pg_error *err);
 /* THEN TAKE of jobs that were done before: asks for nothing but their queues. */
 MUST_CHECK bool call_ask_queues(struct call *call, const struct qstmt *q, struct pg_error *err);
+/* DONE: nothing but jobs whose DONE succeeded before. */
+bool all_done_before(const struct qstmt *q, const struct call *call);
 void call_free(struct call *c);
 /* A row that the call returned: body of DataRow. */
 void call_row(struct call *call, const uint8_t *body, size_t len);
@@ -439,7 +442,6 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 
 /* in_place.c */
 enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call);
-bool all_done_before(const struct qstmt *q, const struct call *call);
 
 /* deferred.c: statements that cannot be executed yet */
 /* It waits from now on, unless it does already: for EXEC_WAIT. b: NULL if not known. may_wait: for its WAIT. */
