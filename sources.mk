@@ -201,6 +201,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/handoff.h \
 	src/queue/head.c \
 	src/queue/head.h \
+	src/queue/head_ask.c \
 	src/queue/head_int.h \
 	src/queue/heap.c \
 	src/queue/heap.h \

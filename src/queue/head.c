@@ -1,15 +1,13 @@
 /*
- * What is known of the queues: numbers and low marks (head.h). What statements become with it is
- * shape.c.
+ * What is known of the queues: numbers and low marks (head.h). How it is asked for is head_ask.c, what
+ * statements become with it shape.c.
  */
 #include <string.h>
 
-#include "wire/msg.h"
 #include "head_int.h"
 
 #define HEADS_MAX   5000           /* of a database; the unused ones are forgotten */
 #define ABSENT_FOR  (2 * USEC_SEC) /* a queue that is not there is not asked about again */
-#define ASK_AFTER   5              /* statements of a queue whose number is not known */
 #define FULL_MIN    (1 * USEC_SEC)
 #define FULL_MAX    (60 * USEC_SEC)
 #define FULL_SHARE  50      /* a take from the front that lasts d comes not before 50 d have gone */
@@ -22,7 +20,7 @@ const struct head_mark head_unmarked = {HEAD_UNMARKED, 0};
 
 /* --- the table --- */
 
-static struct head *head_find(struct qdb *db, const char *queue)
+struct head *head_find(struct qdb *db, const char *queue)
 {
 	struct head *l;
 
@@ -111,209 +109,7 @@ void heads_free(struct qdb *db)
 		head_drop(l);
 }
 
-/* --- questions --- */
-
-/* Numbers and payloads of some heads, or the payload of a job. */
-struct question {
-	struct qclient *waiting, **last; /* in the order of coming: so they will wait for jobs */
-	bool found;
-	enum qpayload payload; /* of the last one */
-	usec_t asked_at;
-	struct task *task;
-	struct qdb *db;
-	int n;
-	struct asked {
-		struct head *head;
-		unsigned forgotten; /* of the head when it was asked */
-	} asked[];
-};
-
-/* What it says of the head counts: also when another question has asked for the same since. */
-static bool has_asked(const struct question *qn, const struct head *l)
-{
-	for (int i = 0; i < qn->n; i++)
-		if (qn->asked[i].head == l)
-			return qn->asked[i].forgotten == l->forgotten;
-	return false;
-}
-
-static bool read_payload(const char *name, size_t len, enum qpayload *ret)
-{
-	for (int i = 0; i < QPAYLOAD_COUNT; i++)
-		if (strlen(qpayloads[i].name) == len && memcmp(qpayloads[i].name, name, len) == 0) {
-			*ret = (enum qpayload)i;
-			return true;
-		}
-	return false;
-}
-
-/* name, number, payload: all texts. */
-static void question_row(void *arg, const uint8_t *body, size_t len)
-{
-	struct question *qn = arg;
-	struct wire_reader rd;
-	const char *text[3] = {NULL};
-	int32_t n[3];
-	char name[QSTMT_QUEUE_MAX + 1];
-	enum qpayload payload;
-	struct head *l;
-	int64_t number;
-
-	wire_reader_init(&rd, body, len);
-	if (wire_get_i16(&rd) != 3)
-		return;
-	for (int i = 0; i < 3; i++) {
-		n[i] = wire_get_i32(&rd);
-		text[i] = n[i] >= 0 ? (const char *)wire_get_bytes(&rd, (size_t)n[i]) : NULL;
-	}
-	if (!wire_done(&rd) || text[0] == NULL || text[1] == NULL || text[2] == NULL ||
-		n[0] > QSTMT_QUEUE_MAX || !util_parse_i64(text[1], (size_t)n[1], &number) ||
-		!read_payload(text[2], (size_t)n[2], &payload))
-		return;
-	qn->found = true;
-	qn->payload = payload;
-	memcpy(name, text[0], (size_t)n[0]);
-	name[n[0]] = '\0';
-	l = head_find(qn->db, name);
-	if (l == NULL || !has_asked(qn, l))
-		return;
-	if (l->number != number)
-		head_renew(l, number);
-	l->payload = payload;
-}
-
-/* Nobody joins it any more. told: or nobody can be asked. */
-static void question_close(struct question *qn, bool told)
-{
-	for (int i = 0; i < qn->n; i++) {
-		struct head *l = qn->asked[i].head;
-
-		if (l->question != qn)
-			continue;
-		l->question = NULL;
-		l->absent_at = told && l->number == 0 ? loop_now() : 0;
-	}
-}
-
-static void question_free(struct question *qn)
-{
-	question_close(qn, false);
-	for (int i = 0; i < qn->n; i++)
-		head_unref(qn->asked[i].head);
-	mem_free(qn);
-}
-
-/* One of them was made or dropped meanwhile: who waits asks again. */
-static bool was_forgotten(const struct question *qn)
-{
-	for (int i = 0; i < qn->n; i++)
-		if (qn->asked[i].forgotten != qn->asked[i].head->forgotten)
-			return true;
-	return false;
-}
-
-static void question_done(void *arg, const struct pg_error *err)
-{
-	struct question *qn = arg;
-	struct qclient *qc;
-	bool in_vain = err == NULL && was_forgotten(qn);
-
-	question_close(qn, err == NULL || strcmp(err->sqlstate, "53300") != 0);
-	while ((qc = qn->waiting) != NULL) {
-		qn->waiting = qc->question_next;
-		if (qn->waiting == NULL)
-			qn->last = &qn->waiting;
-		qc->question = NULL;
-		if (deferred_refused(qc, err, qn->asked_at))
-			continue;
-		qc->asked = !in_vain && !deferred_asks_again(qc, err);
-		qc->job_payload = err == NULL && qn->found ? qn->payload : QPAYLOAD_JSONB;
-		client_again(qc->client);
-	}
-	question_free(qn);
-}
-
-static void question_join(struct question *qn, struct qclient *qc)
-{
-	*qn->last = qc;
-	qn->last = &qc->question_next;
-	qc->question = qn;
-	qc->question_next = NULL;
-}
-
-static struct question *question_new(struct qdb *db, int n)
-{
-	struct question *qn = mem_zalloc(sizeof(*qn) + (size_t)n * sizeof(qn->asked[0]));
-
-	if (qn != NULL) {
-		qn->db = db;
-		qn->asked_at = loop_now();
-		qn->last = &qn->waiting;
-	}
-	return qn;
-}
-
-static bool question_send(struct question *qn, struct pool *pool, const char *sql, uint32_t oid,
-	struct bind_param param)
-{
-	static const struct task_ops ops = {.row = question_row, .done = question_done};
-	struct task_spec spec = {.ops = &ops,
-		.arg = qn,
-		.sql = sql,
-		.prepare = true,
-		.oids = &oid,
-		.n_params = 1,
-		.params = &param};
-
-	qn->task = task_submit(pool, &spec);
-	return qn->task != NULL;
-}
-
-static void question_add(struct question *qn, struct head *l)
-{
-	l->refs++;
-	l->question = qn;
-	qn->asked[qn->n++] = (struct asked){l, l->forgotten};
-}
-
-static bool question_ask(struct question *qn, struct pool *pool)
-{
-	const char **names = mem_alloc(((size_t)qn->n + 1) * sizeof(*names));
-	struct buf array = BUF_INIT;
-	bool ok = names != NULL;
-
-	for (int i = 0; ok && i < qn->n; i++)
-		names[i] = qn->asked[i].head->name;
-	if (ok)
-		put_text_array(&array, names, qn->n);
-	ok = ok && !buf_failed(&array) &&
-	     question_send(qn, pool,
-		     "SELECT name, number, payload FROM queue.queues"
-		     " WHERE name OPERATOR(pg_catalog.=) ANY ($1)",
-		     OID_TEXT_ARRAY,
-		     (struct bind_param){
-			     .data = array.data, .len = (int32_t)array.len, .format = 1});
-	if (!ok)
-		question_free(qn);
-	mem_free(names);
-	buf_free(&array);
-	return ok;
-}
-
-/* Queues that are used again and again are worth asking about. */
-void head_used(struct head *l, struct pool *pool)
-{
-	struct question *qn;
-
-	CHECK_HEAD(l);
-	if (l->number != 0 || l->question != NULL || ++l->uses % ASK_AFTER != 0)
-		return;
-	qn = question_new(l->db, 1);
-	if (qn == NULL)
-		return;
-	question_add(qn, l);
-	(void)!question_ask(qn, pool);
-}
+/* --- what was told --- */
 
 bool head_payload(struct qdb *db, const char *queue, enum qpayload *ret)
 {
@@ -332,92 +128,6 @@ bool head_is_absent(struct qdb *db, const char *queue)
 	CHECK_QDB(db);
 	return l != NULL && l->number == 0 && l->absent_at != 0 &&
 	       loop_now() - l->absent_at < ABSENT_FOR;
-}
-
-/* All of them have been asked about in one question that is under way. */
-static struct question *already_asked(
-	struct qdb *db, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n)
-{
-	struct question *qn = NULL;
-
-	for (int i = 0; i < n; i++) {
-		const struct head *l = head_find(db, queues[i]);
-
-		if (l == NULL || l->question == NULL || (qn != NULL && l->question != qn))
-			return NULL;
-		qn = l->question;
-	}
-	return qn;
-}
-
-bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n)
-{
-	struct question *qn = already_asked(qc->db, queues, n);
-	struct head *l;
-
-	CHECK_QCLIENT(qc);
-	if (qn != NULL) {
-		question_join(qn, qc);
-		return true;
-	}
-	qn = question_new(qc->db, n);
-	if (qn == NULL)
-		return false;
-	for (int i = 0; i < n; i++) {
-		l = head_ref(qc->db, queues[i]);
-		if (l == NULL) {
-			question_free(qn);
-			return false;
-		}
-		question_add(qn, l);
-		head_unref(l);
-	}
-	if (!question_ask(qn, client_pool(qc->client)))
-		return false;
-	question_join(qn, qc);
-	return true;
-}
-
-bool heads_ask_job(struct qclient *qc, const char *job)
-{
-	struct question *qn = question_new(qc->db, 0);
-
-	CHECK_QCLIENT(qc);
-	if (qn == NULL)
-		return false;
-	if (!question_send(qn, client_pool(qc->client),
-		    "SELECT c.name, c.number, c.payload FROM queue._locate($1, NULL, 'JOB') AS l"
-		    " JOIN queue.queues AS c ON c.number OPERATOR(pg_catalog.=) l.number",
-		    OID_TEXT,
-		    (struct bind_param){
-			    .data = (const uint8_t *)job, .len = (int32_t)strlen(job)})) {
-		question_free(qn);
-		return false;
-	}
-	question_join(qn, qc);
-	return true;
-}
-
-void heads_forget_client(struct qclient *qc)
-{
-	struct question *qn = qc->question;
-	struct qclient **at;
-
-	CHECK_QCLIENT(qc);
-	if (qn == NULL)
-		return;
-	at = &qn->waiting;
-	while (*at != qc)
-		at = &(*at)->question_next;
-	*at = qc->question_next;
-	if (qn->last == &qc->question_next)
-		qn->last = at;
-	qc->question = NULL;
-	/* who comes later would have waited before it came */
-	if (qn->waiting != NULL || task_is_sent(qn->task))
-		return;
-	task_drop(&qn->task);
-	question_free(qn);
 }
 
 static void forget(struct head *l)
@@ -457,7 +167,7 @@ bool head_is_refusal(const struct pg_error *err, enum qpayload *ret)
 		strncmp(err->detail, begin, sizeof(begin) - 1) != 0)
 		return false;
 	word = err->detail + sizeof(begin) - 1;
-	return read_payload(word, strcspn(word, "."), ret);
+	return qpayload_read(word, strcspn(word, "."), ret);
 }
 
 bool head_is_torn(const struct pg_error *err)

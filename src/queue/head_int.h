@@ -1,5 +1,5 @@
 /*
- * Between head.c (what is known of a queue) and shape.c (what its statements become).
+ * Between head.c (what is known of a queue), head_ask.c (how it is asked for) and shape.c (what its statements become).
  */
 #ifndef QB_QUEUE_HEAD_INT_H
 #define QB_QUEUE_HEAD_INT_H
@@ -60,9 +60,10 @@ struct flight {
 	usec_t began;
 };
 
+struct head *head_find(struct qdb *db, const char *queue); /* NULL: nothing is known of it */
 struct head *head_ref(struct qdb *db, const char *queue); /* NULL without memory */
 void head_unref(struct head *l);
-void head_used(struct head *l, struct pool *pool);
+void head_used(struct head *l, struct pool *pool); /* asks, when it is used again and again */
 void head_renew(struct head *l, int64_t number); /* 0: not known. Another queue than it was */
 
 struct flight *flight_begin(struct head *l); /* NULL without memory: read from the front */

@@ -143,6 +143,16 @@ const struct qpayload_type qpayloads[QPAYLOAD_COUNT] = {
 	[QPAYLOAD_BYTEA] = {"bytea", "_bytea", OID_BYTEA},
 };
 
+bool qpayload_read(const char *name, size_t len, enum qpayload *ret)
+{
+	for (int i = 0; i < QPAYLOAD_COUNT; i++)
+		if (strlen(qpayloads[i].name) == len && memcmp(qpayloads[i].name, name, len) == 0) {
+			*ret = (enum qpayload)i;
+			return true;
+		}
+	return false;
+}
+
 const struct wire_field *qverb_columns(const struct qverb *verb, enum qpayload payload)
 {
 	return verb->columns + (size_t)payload * (size_t)verb->n_columns;

@@ -107,6 +107,7 @@ struct qpayload_type {
 	uint32_t oid;
 };
 extern const struct qpayload_type qpayloads[QPAYLOAD_COUNT];
+bool qpayload_read(const char *name, size_t len, enum qpayload *ret); /* by name; false: there is no such */
 
 enum qverb_tag {
 	QTAG_FIXED, /* tag_text is the whole tag */
