@@ -233,6 +233,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/shape.c \
 	src/queue/system.c \
 	src/queue/take.c \
+	src/queue/taken.c \
 	src/queue/then.c \
 	src/queue/types.c \
 	src/queue/verbs.c \
@@ -370,7 +371,6 @@ qb_unit_tests = \
 	test/unit/test_console_parse \
 	test/unit/test_describe \
 	test/unit/test_dial \
-	test/unit/test_fetch \
 	test/unit/test_guard \
 	test/unit/test_hba \
 	test/unit/test_head \
@@ -402,6 +402,7 @@ qb_unit_tests = \
 	test/unit/test_sqlsess \
 	test/unit/test_sqlstmt \
 	test/unit/test_startup \
+	test/unit/test_taken \
 	test/unit/test_tls \
 	test/unit/test_util \
 	test/unit/test_verbs \
@@ -481,10 +482,6 @@ test_unit_test_describe_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 test_unit_test_dial_SOURCES = test/unit/test_dial.c
 test_unit_test_dial_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_dial_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
-
-test_unit_test_fetch_SOURCES = test/unit/test_fetch.c
-test_unit_test_fetch_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_fetch_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_guard_SOURCES = test/unit/test_guard.c
 test_unit_test_guard_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -609,6 +606,10 @@ test_unit_test_sqlstmt_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_startup_SOURCES = test/unit/test_startup.c
 test_unit_test_startup_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_startup_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_taken_SOURCES = test/unit/test_taken.c
+test_unit_test_taken_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_taken_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_tls_SOURCES = test/unit/test_tls.c
 test_unit_test_tls_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

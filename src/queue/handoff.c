@@ -66,7 +66,7 @@ static bool same_formats(const struct merge_statement *st, const struct waiter *
 {
 	int16_t formats[20];
 
-	fetch_formats(w, formats);
+	taken_formats(w, formats);
 	return memcmp(st->formats, formats, sizeof(formats)) == 0;
 }
 
@@ -80,7 +80,7 @@ static void choose(struct handoff *h, struct merge_statement *st, struct waiter 
 	struct taker *t = &h->takers[h->n++];
 
 	if (h->n == 1) {
-		fetch_formats(w, st->formats);
+		taken_formats(w, st->formats);
 		st->n_formats = w->n_columns + HIDDEN_COLUMNS + 1;
 	}
 	CHECK_WAITER(w);
@@ -98,7 +98,7 @@ static void choose(struct handoff *h, struct merge_statement *st, struct waiter 
 	w->stamp = registry_stamp(w->db);
 	for (int i = 0; i < t->jobs; i++) {
 		build_i32(&st->bytes[2], 4);
-		build_i32(&st->bytes[2], fetch_proxy(w));
+		build_i32(&st->bytes[2], taken_proxy(w));
 		put_text(&st->bytes[3], w->args.lease);
 		put_text(&st->bytes[4], w->args.as);
 	}
@@ -230,7 +230,7 @@ bool handoff_row(void *arg, const uint8_t **body, size_t *len)
 	taken = taken && t != NULL;
 	if (taken) {
 		INVARIANT(t->waiter != NULL && t->jobs > 0, "a job is handed to one who has left");
-		fetch_row(t->waiter, *body, *len);
+		taken_row(t->waiter, *body, *len);
 		if (--t->jobs == 0)
 			h->at++;
 	}

@@ -1,6 +1,6 @@
 /*
- * Between waitq.c (wait queues and their timers), fetch.c (asking the database) and wait.c (the life of a
- * waiter).
+ * Between waitq.c (wait queues and their timers), fetch.c (asking the database), taken.c (the jobs that come) and
+ * wait.c (the life of a waiter).
  */
 #ifndef QB_QUEUE_WAIT_INT_H
 #define QB_QUEUE_WAIT_INT_H
@@ -107,13 +107,15 @@ bool waiter_is_stuck(const struct waiter *w);
 
 /* fetch.c: never calls back before it returns; false: memory. */
 bool fetch_start(struct waiter *w);
-/* Wait queue for so many jobs, before they are taken: out of memory, what is known of a job can be given back, and
+
+/* taken.c */
+/* Room for so many jobs, before they are taken: out of memory, what is known of a job can be given back, and
  * what is not cannot. More than TAKEN_AHEAD are made room for as they come. false: memory. */
 MUST_CHECK bool taken_reserve(struct waiter *w, int n);
 void taken_free(struct waiter *w);
-int32_t fetch_proxy(const struct waiter *w);
-void fetch_formats(const struct waiter *w, int16_t formats[20]);
-void fetch_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, or when there may be one */
+int32_t taken_proxy(const struct waiter *w);
+void taken_formats(const struct waiter *w, int16_t formats[20]);
+void taken_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, or when there may be one */
 
 /* wait.c */
 void waiter_asks_again(void *arg); /* what its fetch has told it was rolled back, and is sent once more */

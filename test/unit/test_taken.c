@@ -1,5 +1,5 @@
 /*
- * The rows of a take as its waiter keeps them, without memory: fetch.c.
+ * The rows of a take as its waiter keeps them, without memory: taken.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -34,7 +34,7 @@ static void got(struct waiter *w, const char *id, const char *token, int more)
 {
 	struct buf b = row(id, token, more);
 
-	fetch_row(w, b.data + 5, b.len - 5); /* behind type and length */
+	taken_row(w, b.data + 5, b.len - 5); /* behind type and length */
 	buf_free(&b);
 }
 
@@ -62,10 +62,10 @@ static void test_a_job_is_known_without_memory_for_its_row(void **state)
 	(void)state;
 	assert_true(taken_reserve(&w, 2));
 	mem_fail_after(1);
-	fetch_row(&w, first.data + 5, first.len - 5);
+	taken_row(&w, first.data + 5, first.len - 5);
 	assert_true(buf_failed(&w.answer.rows));
 	mem_fail_after(1);
-	fetch_row(&w, second.data + 5, second.len - 5);
+	taken_row(&w, second.data + 5, second.len - 5);
 	assert_int_equal(w.n_taken, 2);
 	is_taken(&w, 0, 17, "3-17-0123456789abcdef");
 	is_taken(&w, 1, 18, "3-18-0123456789abcdef");
