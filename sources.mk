@@ -233,6 +233,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/shape.c \
 	src/queue/system.c \
 	src/queue/take.c \
+	src/queue/take_args.c \
 	src/queue/taken.c \
 	src/queue/then.c \
 	src/queue/types.c \

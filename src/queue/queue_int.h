@@ -425,7 +425,7 @@ struct take_args {
 	bool described; /* the client was told so: nothing else will do */
 };
 
-/* take.c */
+/* take_args.c */
 MUST_CHECK bool take_args_queues(struct take_args *a, const struct buf *names); /* false: memory */
 void take_args_free(struct take_args *a);
 /* The text of an argument; NULL: it is not given, or NULL. */
@@ -438,7 +438,9 @@ MUST_CHECK bool take_wait(
  * with its terminator; may be NULL. */
 MUST_CHECK bool take_check(
 	const struct exec *x, const struct qstmt *q, const struct buf *names, struct take_args *ret, struct pg_error *err);
-enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc); /* also that of THEN */
+
+/* take.c: also that of THEN */
+enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc);
 
 /* in_place.c */
 enum exec_verdict run_in_place(struct exec *x, struct qstmt *q, struct qclient *qc, struct call *call);
