@@ -13,6 +13,7 @@ qb_public_includes = \
 	include/base/hist.h \
 	include/base/log.h \
 	include/base/mem.h \
+	include/base/names.h \
 	include/base/util.h \
 	include/base/version.h \
 	include/conf/conf.h \
@@ -35,9 +36,11 @@ qb_public_includes = \
 	include/queue/stat.h \
 	include/show/list.h \
 	include/show/show.h \
+	include/wire/array.h \
 	include/wire/build.h \
 	include/wire/error.h \
 	include/wire/msg.h \
+	include/wire/row.h \
 	include/wire/scram.h \
 	include/wire/sqllex.h \
 	include/wire/sqlsess.h \
@@ -50,6 +53,7 @@ libqb_base_a_SOURCES = \
 	src/base/log.c \
 	src/base/mem.c \
 	src/base/mem_int.h \
+	src/base/names.c \
 	src/base/slab.c \
 	src/base/util.c
 
@@ -86,12 +90,14 @@ libqb_net_a_SOURCES = \
 	src/net/tls_set.c
 
 libqb_wire_a_SOURCES = \
+	src/wire/array.c \
 	src/wire/base64.c \
 	src/wire/build.c \
 	src/wire/error.c \
 	src/wire/interval.c \
 	src/wire/md5.c \
 	src/wire/msg.c \
+	src/wire/row.c \
 	src/wire/saslprep.c \
 	src/wire/scram.c \
 	src/wire/scram_int.h \
@@ -236,6 +242,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/take_args.c \
 	src/queue/taken.c \
 	src/queue/then.c \
+	src/queue/token.c \
+	src/queue/token.h \
 	src/queue/types.c \
 	src/queue/verbs.c \
 	src/queue/verbs.h \
@@ -356,6 +364,7 @@ qb_units = \
 
 qb_unit_tests = \
 	test/unit/test_affinity \
+	test/unit/test_array \
 	test/unit/test_auth_erase \
 	test/unit/test_auth_file \
 	test/unit/test_auth_login \
@@ -385,6 +394,7 @@ qb_unit_tests = \
 	test/unit/test_md5 \
 	test/unit/test_mem \
 	test/unit/test_msg \
+	test/unit/test_names \
 	test/unit/test_own_sql \
 	test/unit/test_params \
 	test/unit/test_parse \
@@ -395,6 +405,7 @@ qb_unit_tests = \
 	test/unit/test_queue_invariants \
 	test/unit/test_queue_linear \
 	test/unit/test_rewrite \
+	test/unit/test_row \
 	test/unit/test_saslprep \
 	test/unit/test_scram \
 	test/unit/test_secret \
@@ -405,6 +416,7 @@ qb_unit_tests = \
 	test/unit/test_startup \
 	test/unit/test_taken \
 	test/unit/test_tls \
+	test/unit/test_token \
 	test/unit/test_util \
 	test/unit/test_verbs \
 	test/unit/test_wakes
@@ -419,6 +431,10 @@ qb_unit_files = \
 test_unit_test_affinity_SOURCES = test/unit/test_affinity.c
 test_unit_test_affinity_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_affinity_LDADD = $(POOL_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_array_SOURCES = test/unit/test_array.c
+test_unit_test_array_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_array_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_auth_erase_SOURCES = test/unit/test_auth_erase.c
 test_unit_test_auth_erase_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -536,6 +552,10 @@ test_unit_test_msg_SOURCES = test/unit/test_msg.c
 test_unit_test_msg_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_msg_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_names_SOURCES = test/unit/test_names.c
+test_unit_test_names_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_names_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_own_sql_SOURCES = test/unit/test_own_sql.c
 test_unit_test_own_sql_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_own_sql_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
@@ -576,6 +596,10 @@ test_unit_test_rewrite_SOURCES = test/unit/test_rewrite.c
 test_unit_test_rewrite_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_rewrite_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_row_SOURCES = test/unit/test_row.c
+test_unit_test_row_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_row_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_saslprep_SOURCES = test/unit/test_saslprep.c
 test_unit_test_saslprep_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_saslprep_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
@@ -615,6 +639,10 @@ test_unit_test_taken_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_tls_SOURCES = test/unit/test_tls.c
 test_unit_test_tls_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_tls_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_token_SOURCES = test/unit/test_token.c
+test_unit_test_token_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_token_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_util_SOURCES = test/unit/test_util.c
 test_unit_test_util_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

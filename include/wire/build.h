@@ -36,6 +36,15 @@ struct wire_field {
 	uint32_t oid;
 };
 
+/* The four bytes of an integer where there is room for them. */
+static inline void build_store_i32(uint8_t *p, int64_t v)
+{
+	p[0] = (uint8_t)(v >> 24);
+	p[1] = (uint8_t)(v >> 16);
+	p[2] = (uint8_t)(v >> 8);
+	p[3] = (uint8_t)v;
+}
+
 /* begin returns the offset that end needs; end patches the length. type 0: no type byte. */
 size_t build_begin(struct buf *b, uint8_t type);
 void build_end(struct buf *b, size_t start);
@@ -44,6 +53,7 @@ void build_end_counted(struct buf *b, size_t start);
 void build_u8(struct buf *b, uint8_t v);
 void build_i16(struct buf *b, int v);
 void build_i32(struct buf *b, int64_t v);
+void build_i64(struct buf *b, int64_t v);
 void build_cstr(struct buf *b, const char *s); /* with terminator */
 void build_bytes(struct buf *b, const void *p, size_t len);
 

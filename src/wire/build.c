@@ -15,14 +15,6 @@
 #define PROTOCOL_3  (3 << 16)
 #define ROW_TYPMOD  (-1)
 
-static void store_u32(uint8_t *p, uint32_t v)
-{
-	p[0] = (uint8_t)(v >> 24);
-	p[1] = (uint8_t)(v >> 16);
-	p[2] = (uint8_t)(v >> 8);
-	p[3] = (uint8_t)v;
-}
-
 size_t build_begin(struct buf *b, uint8_t type)
 {
 	static const uint8_t room[4];
@@ -48,7 +40,7 @@ static void patch_length(struct buf *b, size_t start, bool self)
 		b->failed = true; /* cannot be said in the protocol */
 		return;
 	}
-	store_u32(b->data + b->off + start, (uint32_t)len);
+	build_store_i32(b->data + b->off + start, (int64_t)len);
 }
 
 void build_end(struct buf *b, size_t start)
@@ -79,8 +71,14 @@ void build_i32(struct buf *b, int64_t v)
 		buf_reserve(b, 4);
 	if (buf_failed(b))
 		return;
-	store_u32(b->data + b->len, (uint32_t)v);
+	build_store_i32(b->data + b->len, v);
 	b->len += 4;
+}
+
+void build_i64(struct buf *b, int64_t v)
+{
+	build_i32(b, (int64_t)((uint64_t)v >> 32));
+	build_i32(b, (int64_t)((uint64_t)v & UINT32_MAX));
 }
 
 void build_cstr(struct buf *b, const char *s)
