@@ -2,7 +2,6 @@
  * Leases as connections hold them: which job a bare id means, and what is given back when a
  * transaction rolls back or a connection breaks.
  */
-
 #include "queue_int.h"
 
 /* --- the ledger of a client --- */

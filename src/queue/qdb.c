@@ -45,6 +45,7 @@ struct qdb *qdb_get(const char *name)
 void qdb_free(struct qdb *db)
 {
 	HASH_DEL(databases, db);
+	db->magic = 0;
 	mem_free(db);
 }
 

@@ -462,8 +462,6 @@ void queue_free(void)
 		gauge_free(db);
 		agents_free(db);
 		count_free(db);
-		HASH_DEL(databases, db);
-		db->magic = 0;
-		mem_free(db);
+		qdb_free(db);
 	}
 }
