@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "wire/array.h"
 #include "queue_int.h"
 
 #define AGENTS_MAX 1000  /* of a database */
@@ -75,51 +76,39 @@ void agents_see(struct qdb *db)
 			agent_get(db, pool_user(client_pool(qc->client)));
 }
 
-static void put_text(struct buf *b, const char *s)
+static void put_used(struct buf *b, const struct agent *a)
 {
-	size_t n = strlen(s);
-
-	build_i32(b, (int64_t)n);
-	buf_put(b, s, n);
-}
-
-static void put_head(struct buf *b, size_t n)
-{
-	build_i32(b, n > 0 ? 1 : 0);
-	build_i32(b, 0);
-	build_i32(b, OID_TEXT);
-	if (n > 0) {
-		build_i32(b, (int64_t)n);
-		build_i32(b, 1);
-	}
+	for (const struct used *u = a->used; u != NULL; u = u->hh.next)
+		array_put_text(b, u->queue);
 }
 
 void agent_put_used(struct buf *b, const struct agent *a)
 {
-	put_head(b, HASH_COUNT(a->used));
-	for (const struct used *u = a->used; u != NULL; u = u->hh.next)
-		put_text(b, u->queue);
+	size_t start = array_begin(b, OID_TEXT, false);
+
+	put_used(b, a);
+	array_end(b, start, (int)HASH_COUNT(a->used));
 }
 
 void agents_put(struct buf *users, struct buf *used, const struct qdb *db, uint64_t round)
 {
-	size_t n_users = 0, n_used = 0;
+	size_t at_users = array_begin(users, OID_TEXT, false);
+	size_t at_used = array_begin(used, OID_TEXT, false);
+	int n_users = 0, n_used = 0;
 
 	CHECK_QDB(db);
-	for (const struct agent *a = db->agents; a != NULL; a = a->hh.next)
-		if (a->maintained == round) {
-			n_users++;
-			n_used += a->is_super ? 0 : HASH_COUNT(a->used);
-		}
-	put_head(users, n_users);
-	put_head(used, n_used);
 	for (const struct agent *a = db->agents; a != NULL; a = a->hh.next) {
 		if (a->maintained != round)
 			continue;
-		put_text(users, a->role);
-		for (const struct used *u = a->is_super ? NULL : a->used; u != NULL; u = u->hh.next)
-			put_text(used, u->queue);
+		array_put_text(users, a->role);
+		n_users++;
+		if (a->is_super)
+			continue;
+		put_used(used, a);
+		n_used += (int)HASH_COUNT(a->used);
 	}
+	array_end(users, at_users, n_users);
+	array_end(used, at_used, n_used);
 }
 
 void agents_free(struct qdb *db)

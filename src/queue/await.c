@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "wire/msg.h"
+#include "wire/row.h"
 #include "head.h"
 #include "merge.h"
 #include "park.h"
@@ -144,46 +144,13 @@ static void end_answer(struct park *p)
 
 /* --- the answer of the database --- */
 
-struct column {
-	const uint8_t *data;
-	int32_t len; /* -1: NULL */
-};
-
-static bool read_row(struct column cols[COLUMNS], const uint8_t *body, size_t len)
-{
-	struct wire_reader rd;
-
-	wire_reader_init(&rd, body, len);
-	if (wire_get_i16(&rd) != COLUMNS)
-		return false;
-	for (int i = 0; i < COLUMNS; i++) {
-		cols[i].len = wire_get_i32(&rd);
-		cols[i].data = cols[i].len >= 0 ? wire_get_bytes(&rd, (size_t)cols[i].len) : NULL;
-	}
-	return wire_done(&rd);
-}
-
-static bool is_text(const struct column *c, const char *text)
-{
-	return c->len == (int32_t)strlen(text) && memcmp(c->data, text, (size_t)c->len) == 0;
-}
-
-static void copy_text(char *dst, size_t size, const struct column *c)
-{
-	size_t n = c->len > 0 && (size_t)c->len < size ? (size_t)c->len : 0;
-
-	if (n > 0)
-		memcpy(dst, c->data, n);
-	dst[n] = '\0';
-}
-
-static void keep_row(struct awaiting *w, const struct column *cols)
+static void keep_row(struct awaiting *w, const struct wire_col *cols)
 {
 	struct buf *b = &w->rows;
 	size_t row = build_row_begin(b, COLUMNS);
 
 	for (int i = 0; i < COLUMNS; i++) {
-		if (i == COL_STATE && w->how != NULL && is_text(&cols[i], "gone"))
+		if (i == COL_STATE && w->how != NULL && wire_col_is(&cols[i], "gone"))
 			build_row_text(b, w->how);
 		else
 			build_row_value(b, cols[i].data, cols[i].len);
@@ -195,16 +162,16 @@ static void keep_row(struct awaiting *w, const struct column *cols)
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct awaiting *w = arg;
-	struct column cols[COLUMNS];
+	struct wire_col cols[COLUMNS];
 
-	if (!read_row(cols, body, len)) {
+	if (!wire_row_read(body, len, cols, COLUMNS)) {
 		log_error("%s: unexpected columns from queue._await()", w->db->name);
 		return;
 	}
 	if (!w->resolved) {
-		copy_text(w->ref, sizeof(w->ref), &cols[COL_JOB]);
-		copy_text(w->queue, sizeof(w->queue), &cols[COL_QUEUE]);
-		w->resolved = w->ref[0] != '\0';
+		w->resolved =
+			wire_col_copy(&cols[COL_JOB], w->ref, sizeof(w->ref)) && w->ref[0] != '\0';
+		wire_col_copy(&cols[COL_QUEUE], w->queue, sizeof(w->queue));
 	}
 	w->ended = cols[COL_STATE].len >= 0;
 	if (w->ended)
@@ -478,33 +445,28 @@ static void event_of_id(struct qdb *db, const char *id)
 	struct awaited *j, *tmp;
 
 	HASH_ITER (hh, db->awaited, j, tmp) {
-		const char *dash = strchr(j->ref, '-');
+		const char *its = token_job_id(j->ref);
 
-		if (dash != NULL && strcmp(dash + 1, id) == 0)
+		if (its != NULL && strcmp(its, id) == 0)
 			wake(j, NULL);
 	}
 }
 
 void await_event(struct qdb *db, const char *job, const char *how)
 {
-	const char *dash = strchr(job, '-');
 	char ref[TOKEN_MAX];
 	struct awaited *j;
-	size_t n;
 
 	CHECK_QDB(db);
 	db->ended_events++;
 	if (db->awaited == NULL)
 		return;
-	if (dash == NULL) {
+	if (token_job_id(job) == NULL) {
 		event_of_id(db, job);
 		return;
 	}
-	n = (size_t)(dash - job) + 1 + strcspn(dash + 1, "-");
-	if (n >= sizeof(ref))
+	if (!token_job(job, ref))
 		return;
-	memcpy(ref, job, n);
-	ref[n] = '\0';
 	HASH_FIND_STR(db->awaited, ref, j);
 	if (j != NULL)
 		wake(j, how);

@@ -11,9 +11,10 @@
  * Entry points: give_back(), back_lost(), wake_queues().
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "wire/array.h"
+#include "wire/row.h"
 #include "head.h"
 #include "queue_int.h"
 
@@ -42,7 +43,7 @@ struct back {
 	bool process_gone; /* said the last look */
 	/* what the statement under way tells */
 	bool goes_on;
-	struct buf names; /* of the queues, each with its terminator: woken when it is committed */
+	struct names names; /* of the queues: woken when it is committed */
 };
 
 static struct back *all;
@@ -54,7 +55,7 @@ static void back_free(struct back *b)
 	DL_DELETE(all, b);
 	n_all--;
 	buf_free(&b->tokens);
-	buf_free(&b->names);
+	names_free(&b->names);
 	mem_free(b->lease);
 	mem_free(b);
 }
@@ -66,7 +67,6 @@ static struct back *back_new(struct qdb *db, struct pool *pool)
 	if (b == NULL)
 		return NULL;
 	b->db = db;
-	b->tokens = b->names = BUF_INIT;
 	b->since = loop_now();
 	b->pause = AGAIN_FIRST;
 	util_strlcpy(b->user, pool_user(pool), sizeof(b->user));
@@ -75,34 +75,16 @@ static struct back *back_new(struct qdb *db, struct pool *pool)
 	return b;
 }
 
-/* --- queues and arrays --- */
+/* --- queues --- */
 
-void wake_queues(struct qdb *db, const struct buf *names, struct head_mark mark)
+void wake_queues(struct qdb *db, const struct names *names, struct head_mark mark)
 {
-	const char *name = (const char *)names->data, *end = name + names->len;
-
 	CHECK_QDB(db);
 	/* without memory the periodic look finds them */
-	if (buf_failed(names) || names->len == 0)
-		return;
-	for (; name < end; name += strlen(name) + 1) {
+	NAMES_FOREACH (name, names) {
 		waitq_wake_from(db, name, 0, mark); /* a name may stand for several jobs */
 		system_notify(db, name);
 	}
-}
-
-/* Dimensions, no nulls, element type, length, lower bound, elements. */
-void put_text_array(struct buf *b, const char *const *texts, int n)
-{
-	build_i32(b, n > 0 ? 1 : 0);
-	build_i32(b, 0);
-	build_i32(b, OID_TEXT);
-	if (n == 0)
-		return;
-	build_i32(b, n);
-	build_i32(b, 1);
-	for (int i = 0; i < n; i++)
-		build_row_value(b, texts[i], (int32_t)strlen(texts[i]));
 }
 
 /* From now on they may be ready, below the heads that are remembered; when that is known for sure
@@ -112,7 +94,7 @@ static void expect_returned(struct qdb *db, const char *const *tokens, int n, st
 	int64_t number, last = 0;
 
 	for (int i = 0; i < n; i++) {
-		number = strtoll(tokens[i], NULL, 10);
+		number = token_number(tokens[i]);
 		if (number != last)
 			head_lower_number(db, number, mark);
 		last = number;
@@ -126,14 +108,12 @@ static void expect_returned(struct qdb *db, const char *const *tokens, int n, st
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct back *b = arg;
-	size_t n = len > 6 ? len - 6 : 0;
+	struct wire_col queue = wire_row_value(body, len);
 
-	if (n == 0)
+	if (queue.len <= 0)
 		b->goes_on = true;
-	if (n == 0 || n > QSTMT_QUEUE_MAX)
-		return;
-	buf_put(&b->names, body + 6, n);
-	buf_putc(&b->names, '\0');
+	else if (queue.len <= QSTMT_QUEUE_MAX)
+		names_add_bytes(&b->names, queue.data, (size_t)queue.len);
 }
 
 static bool is_connection_error(const struct pg_error *err)
@@ -189,7 +169,7 @@ static void on_done(void *arg, const struct pg_error *err)
 		give_up(b, err->message);
 		return;
 	}
-	if (b->is_lost && b->names.len > 0)
+	if (b->is_lost && !names_none(&b->names))
 		log_info("%s: jobs of a statement whose answer was lost were given back",
 			b->db->name);
 	wake_queues(b->db, &b->names, b->mark);
@@ -260,7 +240,7 @@ static void submit(struct back *b, struct pool *pool)
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
 
 	b->goes_on = false;
-	buf_reset(&b->names);
+	names_reset(&b->names);
 	b->at = USEC_NEVER;
 	if (!buf_failed(&b->tokens) &&
 		(b->is_lost ? send_lost(b, pool, &ops) : send_tokens(b, pool, &ops)))
@@ -306,7 +286,7 @@ void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int
 			db->name, n);
 		return;
 	}
-	put_text_array(&b->tokens, tokens, n);
+	array_texts(&b->tokens, tokens, n);
 	b->n = n;
 	b->error = error;
 	/* it makes nothing due */
@@ -354,7 +334,7 @@ void back_lost(struct qdb *db, struct pool *pool, const struct lost_jobs *lost)
 	}
 	for (int i = 0; i < lost->n_names; i++)
 		names[i] = lost->names[i];
-	put_text_array(&b->tokens, names, lost->n_names);
+	array_texts(&b->tokens, names, lost->n_names);
 	mem_free(names);
 	b->is_lost = true;
 	b->mark = head_unmarked;

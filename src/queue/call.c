@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/msg.h"
+#include "wire/row.h"
 #include "head.h"
 #include "queue_int.h"
 
@@ -95,7 +95,7 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 			return;
 		if (l != NULL)
 			head_mark_min(&mark, (struct head_mark){l->place, INT64_MAX});
-		number = strtoll(ret->jobs.tokens[i], NULL, 10);
+		number = token_number(ret->jobs.tokens[i]);
 		if (number != last)
 			head_mark_min(&mark, head_now_number(qc->db, number));
 		last = number;
@@ -188,8 +188,8 @@ void call_free(struct call *c)
 	buf_free(&c->sql);
 	mem_free(c->oids);
 	mem_free(c->params);
-	buf_free(&c->names);
-	buf_free(&c->ends);
+	names_free(&c->names);
+	names_free(&c->ends);
 	jobs_free(&c->jobs);
 	*c = (struct call){0};
 }
@@ -209,59 +209,38 @@ bool all_done_before(const struct qstmt *q, const struct call *call)
 /* The queue of a job, and of CANCEL behind it the job. */
 void call_row(struct call *call, const uint8_t *body, size_t len)
 {
-	struct buf *const to[] = {&call->names, &call->ends};
-	struct wire_reader rd;
+	struct names *const to[] = {&call->names, &call->ends};
+	struct wire_row row;
 	int n;
 
 	if (!call->in_rows)
 		return;
-	wire_reader_init(&rd, body, len);
-	n = wire_get_i16(&rd);
+	n = wire_row_begin(&row, body, len);
 	for (int i = 0; i < n && i < (int)ARRAY_LEN(to); i++) {
-		int32_t size = wire_get_i32(&rd);
-		const uint8_t *text = size > 0 ? wire_get_bytes(&rd, (size_t)size) : NULL;
+		struct wire_col c = wire_row_next(&row);
 
-		if (text == NULL || size > QSTMT_QUEUE_MAX)
+		if (c.len <= 0 || c.len > QSTMT_QUEUE_MAX)
 			return;
-		buf_put(to[i], text, (size_t)size);
-		buf_putc(to[i], '\0');
+		names_add_bytes(to[i], c.data, (size_t)c.len);
 	}
 }
 
-static void touch_names(struct qclient *qc, const struct buf *names, struct head_mark mark)
+static void touch_names(struct qclient *qc, const struct names *names, struct head_mark mark)
 {
-	const char *at = (const char *)names->data, *end = at + names->len;
-
 	/* without memory the periodic look finds the jobs */
-	for (; !buf_failed(names) && at < end; at += strlen(at) + 1)
+	NAMES_FOREACH (at, names)
 		touch_from(qc, at, 1, mark, true);
 }
 
 /* What is ready and is deleted in a transaction is passed over by takes. */
 static void touch_deleted(struct qclient *qc, const struct qstmt *q, const struct call *call)
 {
-	const char *at = (const char *)call->names.data, *end = at + call->names.len;
-
 	if (q->verb->id == QVERB_PURGE && call->queue[0] != '\0')
 		touch_locked(qc, call->queue);
-	if (q->verb->id != QVERB_CANCEL || buf_failed(&call->names))
+	if (q->verb->id != QVERB_CANCEL)
 		return;
-	for (; at < end; at += strlen(at) + 1)
+	NAMES_FOREACH (at, &call->names)
 		touch_locked(qc, at);
-}
-
-static int token_order(const void *a, const void *b)
-{
-	return strcmp(a, b);
-}
-
-/* As those of one TAKE nearly always are. */
-static bool are_ascending(const struct jobs *j)
-{
-	for (int i = 1; i < j->n; i++)
-		if (strcmp(j->tokens[i - 1], j->tokens[i]) >= 0)
-			return false;
-	return true;
 }
 
 /* A token counts once, also when several requests of a batch name it: rows do not tell whose it
@@ -270,7 +249,8 @@ unsigned jobs_distinct(struct jobs *j)
 {
 	unsigned n = j->n > 0;
 
-	if (are_ascending(j))
+	/* as those of one TAKE nearly always are */
+	if (tokens_ascend(j->tokens, j->n))
 		return (unsigned)j->n;
 	if (j->n > 1)
 		qsort(j->tokens, (size_t)j->n, sizeof(j->tokens[0]), token_order);
@@ -311,12 +291,8 @@ void call_succeeded(
 		if (may_end)
 			await_ended(qc, call->jobs.tokens[i], by_done, in_tx);
 	}
-	for (size_t at = 0; at < call->ends.len && !buf_failed(&call->ends);) {
-		const char *job = (const char *)call->ends.data + at;
-
+	NAMES_FOREACH (job, &call->ends)
 		await_ended(qc, job, false, in_tx);
-		at += strlen(job) + 1;
-	}
 	/* what was handed over is nobody's news */
 	if ((last->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0' &&
 		(call->handed == 0 || call->handed < rows))

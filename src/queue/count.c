@@ -51,12 +51,10 @@ static struct tally *tally_get(struct qdb *db, const char *queue)
 	return NULL;
 }
 
-void count_jobs_failed(struct qdb *db, const struct buf *names)
+void count_jobs_failed(struct qdb *db, const struct names *names)
 {
-	const char *at = (const char *)names->data, *end = at + names->len;
-
 	CHECK_QDB(db);
-	for (; !buf_failed(names) && at < end; at += strlen(at) + 1) {
+	NAMES_FOREACH (at, names) {
 		struct tally *t = tally_get(db, at);
 
 		if (t != NULL)

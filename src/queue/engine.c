@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/array.h"
+#include "wire/row.h"
 #include "head.h"
 #include "merge.h"
 #include "queue_int.h"
@@ -47,7 +49,9 @@ static void request_free(struct request *r)
 
 static void note_value(struct request *r, const uint8_t *body, size_t len)
 {
-	if (len > 6 && !util_parse_i64((const char *)body + 6, len - 6, &r->value))
+	struct wire_col value = wire_row_value(body, len);
+
+	if (value.len > 0 && !wire_col_number(&value, &r->value))
 		r->value = 0;
 }
 
@@ -55,27 +59,19 @@ static void note_value(struct request *r, const uint8_t *body, size_t len)
 static void id_row(struct request *r, const uint8_t *body, size_t len)
 {
 	size_t row = build_row_begin(&r->answer.rows, 1);
-	uint8_t be[8];
 
 	note_value(r, body, len);
-	for (int i = 0; i < 8; i++)
-		be[i] = (uint8_t)((uint64_t)r->value >> (56 - 8 * i));
-	build_row_value(&r->answer.rows, be, sizeof(be));
+	array_put_i64(&r->answer.rows, r->value);
 	build_row_end(&r->answer.rows, row);
 	r->answer.n_rows++;
-}
-
-/* One row for each payload: NULL when the key was there. */
-static bool pushed_nothing(const uint8_t *body, size_t len)
-{
-	return len >= 6 && memcmp(body + 2, "\xff\xff\xff\xff", 4) == 0;
 }
 
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct request *r = arg;
 
-	if (r->item != NULL && pushed_nothing(body, len))
+	/* one row for each payload: NULL when the key was there */
+	if (r->item != NULL && wire_row_is_null(body, len))
 		return;
 	if (r->q != NULL && r->qc != NULL && qstmt_has(r->q, QARG_PARTIAL)) {
 		partial_row(r->qc, &r->call.jobs, r->answer.n_rows++, body, len, &r->answer.rows);
@@ -152,13 +148,12 @@ static void go_on(struct request *r)
 {
 	struct qclient *qc = r->qc;
 	struct then *then = r->then;
-	struct buf names = r->call.names;
+	struct names names = names_take(&r->call.names);
 
 	r->then = NULL;
-	r->call.names = BUF_INIT;
 	request_free(r);
 	then_go_on(qc, then, &names);
-	buf_free(&names);
+	names_free(&names);
 }
 
 static bool submit_alone(struct request *r, const struct bind_values *bind);
@@ -614,21 +609,11 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 /* The number of the queue that all of them are of; 0: of several, or they are no tokens. */
 static int jobs_number(const struct jobs *j)
 {
-	static const char dec[] = "0123456789", hex[] = "0123456789abcdef";
-	int64_t number = 0;
+	int64_t number = j->n > 0 ? token_strict_number(j->tokens[0]) : 0;
 
-	for (int i = 0; i < j->n; i++) {
-		const char *t = j->tokens[i];
-		size_t n = strspn(t, dec), id = t[n] == '-' ? strspn(t + n + 1, dec) : 0;
-		const char *rest = t + n + 1 + id;
-		int64_t one;
-
-		if (n == 0 || n > 9 || id == 0 || id > 18 || rest[0] != '-' || strlen(rest) != 17 ||
-			strspn(rest + 1, hex) != 16 || !util_parse_i64(t, n, &one) ||
-			(i > 0 && one != number))
-			return 0;
-		number = one;
-	}
+	for (int i = 1; i < j->n && number != 0; i++)
+		if (token_strict_number(j->tokens[i]) != number)
+			number = 0;
 	return (int)number;
 }
 
@@ -638,7 +623,7 @@ static void done_values(const struct request *r, const struct buf *result, struc
 	for (int j = 0; j < r->call.jobs.n; j++) {
 		const char *token = r->call.jobs.tokens[j];
 
-		build_row_value(values, token, (int32_t)strlen(token));
+		array_put_text(values, token);
 		if (result != NULL)
 			build_row_value(values, result->data, (int32_t)result->len);
 	}

@@ -5,30 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/array.h"
+#include "wire/row.h"
 #include "head.h"
 #include "wait_int.h"
 
 static void put_queues(struct buf *b, const struct take_args *a)
 {
-	build_i32(b, 1);
-	build_i32(b, 0);
-	build_i32(b, OID_TEXT);
-	build_i32(b, a->n_queues);
-	build_i32(b, 1);
+	size_t start = array_begin(b, OID_TEXT, false);
+
 	for (int i = 0; i < a->n_queues; i++)
-		build_row_value(b, a->queues[i], (int32_t)strlen(a->queues[i]));
+		array_put_text(b, a->queues[i]);
+	array_end(b, start, a->n_queues);
 }
 
 static struct bind_param text_param(const char *s)
 {
 	return (struct bind_param){
 		.data = (const uint8_t *)s, .len = s != NULL ? (int32_t)strlen(s) : -1};
-}
-
-/* The row that says what will become due has no id. */
-static bool is_due_row(const uint8_t *body, size_t len)
-{
-	return len >= 6 && memcmp(body + 2, "\xff\xff\xff\xff", 4) == 0;
 }
 
 static void put_key_text(struct buf *key, const char *s)
@@ -93,7 +87,7 @@ static struct merge_item *ask(
 		.n_formats = w->n_columns + HIDDEN_COLUMNS,
 		.formats = formats,
 		.settings = task_settings_of(w->qc->client),
-		.is_common = is_due_row};
+		.is_common = wire_row_is_null}; /* no id: it says what will become due */
 	struct buf key = BUF_INIT, none = BUF_INIT;
 	struct merge_item *i = NULL;
 

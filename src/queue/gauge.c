@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "wire/msg.h"
+#include "wire/row.h"
 #include "queue_int.h"
 
 #define COUNT_MOST     10000
@@ -78,24 +78,15 @@ static void keep(struct asked *a, struct gauge *g)
 /* Columns: the queue's name and the figures, in text. */
 static bool read_row(struct gauge *g, const uint8_t *body, size_t len)
 {
-	struct wire_reader rd;
+	struct wire_col cols[GAUGE_FIGURES + 1];
 
-	wire_reader_init(&rd, body, len);
-	if (wire_get_i16(&rd) != GAUGE_FIGURES + 1)
+	if (!wire_row_read(body, len, cols, GAUGE_FIGURES + 1))
 		return false;
-	for (int i = -1; i < GAUGE_FIGURES; i++) {
-		int32_t n = wire_get_i32(&rd);
-		const uint8_t *data = n >= 0 ? wire_get_bytes(&rd, (size_t)n) : NULL;
-
-		if (n >= 0 && data == NULL)
-			return false;
-		if (i < 0)
-			snprintf(g->queue, sizeof(g->queue), "%.*s", n > 0 ? (int)n : 0,
-				n > 0 ? (const char *)data : "");
-		else if (n < 0 || !util_parse_i64((const char *)data, (size_t)n, &g->figure[i]))
+	wire_col_copy(&cols[0], g->queue, sizeof(g->queue));
+	for (int i = 0; i < GAUGE_FIGURES; i++)
+		if (!wire_col_number(&cols[i + 1], &g->figure[i]))
 			g->figure[i] = -1;
-	}
-	return wire_done(&rd);
+	return true;
 }
 
 static void on_row(void *arg, const uint8_t *body, size_t len)

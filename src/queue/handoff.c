@@ -6,8 +6,8 @@
  */
 #include <string.h>
 
-#include "wire/build.h"
-#include "wire/msg.h"
+#include "wire/array.h"
+#include "wire/row.h"
 #include "handoff.h"
 #include "head.h"
 
@@ -70,11 +70,6 @@ static bool same_formats(const struct merge_statement *st, const struct waiter *
 	return memcmp(st->formats, formats, sizeof(formats)) == 0;
 }
 
-static void put_text(struct buf *b, const char *s)
-{
-	build_row_value(b, s, s != NULL ? (int32_t)strlen(s) : -1);
-}
-
 static void choose(struct handoff *h, struct merge_statement *st, struct waiter *w, int left)
 {
 	struct taker *t = &h->takers[h->n++];
@@ -97,30 +92,10 @@ static void choose(struct handoff *h, struct merge_statement *st, struct waiter 
 		w->members[i].gen = w->members[i].waitq->gen;
 	w->stamp = registry_stamp(w->db);
 	for (int i = 0; i < t->jobs; i++) {
-		build_i32(&st->bytes[2], 4);
-		build_i32(&st->bytes[2], taken_proxy(w));
-		put_text(&st->bytes[3], w->args.lease);
-		put_text(&st->bytes[4], w->args.as);
+		array_put_i32(&st->bytes[2], taken_proxy(w));
+		array_put_text(&st->bytes[3], w->args.lease);
+		array_put_text(&st->bytes[4], w->args.as);
 	}
-}
-
-static void array_begin(struct buf *b, uint32_t type)
-{
-	build_i32(b, 1);
-	build_i32(b, 1); /* it may hold nulls */
-	build_i32(b, type);
-	build_i32(b, 0);
-	build_i32(b, 1);
-}
-
-/* How many elements it has is known at the end. */
-static void array_end(struct buf *b, int n)
-{
-	uint8_t be[4] = {(uint8_t)((unsigned)n >> 24), (uint8_t)((unsigned)n >> 16),
-		(uint8_t)((unsigned)n >> 8), (uint8_t)n};
-
-	if (!buf_failed(b))
-		memcpy(b->data + 12, be, sizeof(be));
 }
 
 struct handoff *handoff_begin(
@@ -131,6 +106,7 @@ struct handoff *handoff_begin(
 	enum qpayload payload;
 	struct handoff *h;
 	struct member *m;
+	size_t start[3];
 
 	CHECK_QDB(db);
 	if (r == NULL || r->credits > 0 || left == 0 || !head_payload(db, queue, &payload))
@@ -139,9 +115,8 @@ struct handoff *handoff_begin(
 	if (h == NULL)
 		return NULL;
 	*h = (struct handoff){.batch = st->batch, .row = BUF_INIT};
-	array_begin(&st->bytes[2], OID_INT4);
-	array_begin(&st->bytes[3], OID_TEXT);
-	array_begin(&st->bytes[4], OID_TEXT);
+	for (int i = 0; i < 3; i++)
+		start[i] = array_begin(&st->bytes[2 + i], i == 0 ? OID_INT4 : OID_TEXT, true);
 	DL_FOREACH (r->members, m) {
 		struct waiter *w = m->waiter;
 
@@ -153,8 +128,8 @@ struct handoff *handoff_begin(
 		choose(h, st, w, left);
 		left -= h->takers[h->n - 1].jobs;
 	}
-	for (int i = 2; i < 5; i++)
-		array_end(&st->bytes[i], jobs - left);
+	for (int i = 0; i < 3; i++)
+		array_end(&st->bytes[2 + i], start[i], jobs - left);
 	h->n_jobs = jobs - left;
 	if (h->n > 0)
 		return h;
@@ -190,25 +165,21 @@ bool handoff_leave(struct waiter *w)
 static bool last_column(
 	const uint8_t *body, size_t len, size_t *ret_at, bool *ret_taken, bool *ret_blocked)
 {
-	struct wire_reader rd;
-	int n;
+	struct wire_row row;
+	int n = wire_row_begin(&row, body, len);
 
-	wire_reader_init(&rd, body, len);
-	n = wire_get_i16(&rd);
-	for (int i = 0; i < n; i++) {
-		int32_t size = i == n - 1 ? 0 : wire_get_i32(&rd);
-		const uint8_t *p = NULL;
+	for (int i = 0; i < n - 1; i++) {
+		struct wire_col c = wire_row_next(&row);
 
-		if (i == n - 1)
-			*ret_at = (size_t)(rd.pos - body);
-		else if (size > 0)
-			p = wire_get_bytes(&rd, (size_t)size);
 		if (i == 1)
-			*ret_taken = size > 0;
+			*ret_taken = c.len > 0;
 		if (i == n - 1 - HIDDEN_COLUMNS)
-			*ret_blocked = p != NULL && size == 7 && memcmp(p, "blocked", 7) == 0;
+			*ret_blocked = wire_col_is(&c, "blocked");
 	}
-	return n > 2 && !rd.failed && *ret_at < len;
+	if (row.failed)
+		return false;
+	*ret_at = (size_t)(row.pos - body);
+	return n > 2 && *ret_at < len;
 }
 
 static void one_column(struct buf *b, const uint8_t *p, size_t len)

@@ -6,7 +6,8 @@
  */
 #include <string.h>
 
-#include "wire/msg.h"
+#include "wire/array.h"
+#include "wire/row.h"
 #include "head_int.h"
 
 #define ASK_AFTER 5 /* statements of a queue whose number is not known */
@@ -39,29 +40,18 @@ static bool has_asked(const struct question *qn, const struct head *l)
 static void question_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct question *qn = arg;
-	struct wire_reader rd;
-	const char *text[3] = {NULL};
-	int32_t n[3];
+	struct wire_col cols[3];
 	char name[QSTMT_QUEUE_MAX + 1];
 	enum qpayload payload;
 	struct head *l;
 	int64_t number;
 
-	wire_reader_init(&rd, body, len);
-	if (wire_get_i16(&rd) != 3)
-		return;
-	for (int i = 0; i < 3; i++) {
-		n[i] = wire_get_i32(&rd);
-		text[i] = n[i] >= 0 ? (const char *)wire_get_bytes(&rd, (size_t)n[i]) : NULL;
-	}
-	if (!wire_done(&rd) || text[0] == NULL || text[1] == NULL || text[2] == NULL ||
-		n[0] > QSTMT_QUEUE_MAX || !util_parse_i64(text[1], (size_t)n[1], &number) ||
-		!qpayload_read(text[2], (size_t)n[2], &payload))
+	if (!wire_row_read(body, len, cols, 3) || !wire_col_copy(&cols[0], name, sizeof(name)) ||
+		!wire_col_number(&cols[1], &number) || cols[2].len < 0 ||
+		!qpayload_read((const char *)cols[2].data, (size_t)cols[2].len, &payload))
 		return;
 	qn->found = true;
 	qn->payload = payload;
-	memcpy(name, text[0], (size_t)n[0]);
-	name[n[0]] = '\0';
 	l = head_find(qn->db, name);
 	if (l == NULL || !has_asked(qn, l))
 		return;
@@ -173,7 +163,7 @@ static bool question_ask(struct question *qn, struct pool *pool)
 	for (int i = 0; ok && i < qn->n; i++)
 		names[i] = qn->asked[i].head->name;
 	if (ok)
-		put_text_array(&array, names, qn->n);
+		array_texts(&array, names, qn->n);
 	ok = ok && !buf_failed(&array) &&
 	     question_send(qn, pool,
 		     "SELECT name, number, payload FROM queue.queues"

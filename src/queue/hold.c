@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "wire/msg.h"
+#include "wire/array.h"
+#include "wire/row.h"
 #include "queue_int.h"
 
 #define TRY_AGAIN (1 * USEC_SEC)
@@ -95,22 +96,14 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct renewal *r = arg;
 	struct lost *x = mem_zalloc(sizeof(*x));
-	struct wire_reader rd;
-	int32_t n_token, n_state;
-	const uint8_t *token, *state;
+	struct wire_col cols[2];
 
 	if (x == NULL)
 		return; /* found to be lost next time */
-	wire_reader_init(&rd, body, len);
-	if (wire_get_i16(&rd) != 2 || (n_token = wire_get_i32(&rd)) <= 0 || n_token >= TOKEN_MAX)
+	if (!wire_row_read(body, len, cols, 2) || cols[0].len <= 0 || cols[1].len <= 0 ||
+		!wire_col_copy(&cols[0], x->token, sizeof(x->token)))
 		goto bad;
-	token = wire_get_bytes(&rd, (size_t)n_token);
-	n_state = wire_get_i32(&rd);
-	state = n_state > 0 ? wire_get_bytes(&rd, (size_t)n_state) : NULL;
-	if (token == NULL || state == NULL || !wire_done(&rd))
-		goto bad;
-	memcpy(x->token, token, (size_t)n_token);
-	x->cancelled = n_state == 9 && memcmp(state, "cancelled", 9) == 0;
+	x->cancelled = wire_col_is(&cols[1], "cancelled");
 	HASH_ADD_STR(r->lost, token, x);
 	if (x->hh.tbl != NULL)
 		return;
@@ -174,15 +167,13 @@ static bool send(struct renewal *r)
 		.oids = oids,
 		.n_params = 2,
 		.params = params};
+	size_t start;
 	bool ok;
 
 	params[1].len = (int32_t)hold_lease_text(lease, sizeof(lease), r->span);
-	build_i32(&array, 1);
-	build_i32(&array, 0);
-	build_i32(&array, OID_TEXT);
-	build_i32(&array, r->n);
-	build_i32(&array, 1);
+	start = array_begin(&array, OID_TEXT, false);
 	buf_put(&array, r->values.data, r->values.len);
+	array_end(&array, start, r->n);
 	params[0].data = array.data;
 	params[0].len = (int32_t)array.len;
 	ok = !buf_failed(&array) && !buf_failed(&r->values) && task_submit(r->pool, &spec) != NULL;

@@ -46,9 +46,8 @@ static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 		if (ip->replace->tag == REPLACE_TAG_TOLD)
 			partial_ended(&ip->call.jobs);
 		call_succeeded(qc, ip->q, &ip->call, ip->rows, true);
-		buf_free(&qc->then_names);
-		qc->then_names = ip->call.names;
-		ip->call.names = BUF_INIT;
+		names_free(&qc->then_names);
+		qc->then_names = names_take(&ip->call.names);
 	} else {
 		count_failed(ip->q->verb->id);
 		schema_doubt(qc->db);

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "auth/auth.h"
-#include "wire/msg.h"
+#include "wire/row.h"
 #include "queue_int.h"
 
 #define FIRST_AFTER (5 * USEC_SEC)    /* queues are used here */
@@ -104,47 +104,21 @@ static void look_whether_late(struct qdb *db)
 
 /* --- statements --- */
 
-struct text {
-	const char *data;
-	size_t len;
-};
-
-static bool read_columns(const uint8_t *body, size_t len, struct text *col, int n)
-{
-	struct wire_reader rd;
-
-	wire_reader_init(&rd, body, len);
-	if (wire_get_i16(&rd) != n)
-		return false;
-	for (int i = 0; i < n; i++) {
-		int32_t size = wire_get_i32(&rd);
-
-		col[i].data = size >= 0 ? (const char *)wire_get_bytes(&rd, (size_t)size) : NULL;
-		col[i].len = size >= 0 && col[i].data != NULL ? (size_t)size : 0;
-	}
-	return wire_done(&rd);
-}
-
-static int64_t number_of(const struct text *t)
+static int64_t number_of(const struct wire_col *c)
 {
 	int64_t n;
 
-	return t->data != NULL && util_parse_i64(t->data, t->len, &n) ? n : -1;
-}
-
-static void copy_text(char *dst, size_t size, const struct text *t)
-{
-	snprintf(dst, size, "%.*s", (int)t->len, t->data != NULL ? t->data : "");
+	return wire_col_number(c, &n) ? n : -1;
 }
 
 static void step_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct step *s = arg;
 	struct maintenance *m = &s->db->maintenance;
-	struct text col[COLUMNS_MAX];
+	struct wire_col col[COLUMNS_MAX];
 	int64_t next;
 
-	if (!read_columns(body, len, col, 5) || number_of(&col[0]) < 0) {
+	if (!wire_row_read(body, len, col, 5) || number_of(&col[0]) < 0) {
 		s->failed = true;
 		return;
 	}
@@ -154,26 +128,26 @@ static void step_row(void *arg, const uint8_t *body, size_t len)
 	m->denied += number_of(&col[2]) > 0 ? (uint64_t)number_of(&col[2]) : 0;
 	m->goes_on = next >= 0;
 	m->after = next >= 0 ? (int32_t)next : 0;
-	s->agent->is_super = col[3].len == 1 && col[3].data[0] == 't';
-	copy_text(s->agent->role, sizeof(s->agent->role), &col[4]);
+	s->agent->is_super = wire_col_is(&col[3], "t");
+	wire_col_copy(&col[4], s->agent->role, sizeof(s->agent->role));
 }
 
 static void left_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct step *s = arg;
 	struct maintenance *m = &s->db->maintenance;
-	struct text col[COLUMNS_MAX];
+	struct wire_col col[COLUMNS_MAX];
 
-	if (!read_columns(body, len, col, 4) || number_of(&col[2]) < 0) {
+	if (!wire_row_read(body, len, col, 4) || number_of(&col[2]) < 0) {
 		s->failed = true;
 		return;
 	}
 	m->skipped += number_of(&col[2]);
-	copy_text(m->owner, sizeof(m->owner), &col[0]);
-	copy_text(m->example, sizeof(m->example), &col[3]);
+	wire_col_copy(&col[0], m->owner, sizeof(m->owner));
+	wire_col_copy(&col[3], m->example, sizeof(m->example));
 	/* one who can log in is there from the next round on; a superuser only if he comes himself
 	 */
-	if (col[1].len == 1 && col[1].data[0] == 'f' && auth_user_find(m->owner) != NULL)
+	if (wire_col_is(&col[1], "f") && auth_user_find(m->owner) != NULL)
 		agent_get(s->db, m->owner);
 }
 

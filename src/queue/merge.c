@@ -12,6 +12,7 @@
 #include "conf/conf.h"
 #include "net/loop.h"
 #include "queue/stat.h"
+#include "wire/array.h"
 #include "merge.h"
 
 #define TRIES_MAX      25             /* of a batch that others' transactions were in the way of */
@@ -445,18 +446,12 @@ static int count_values(const struct batch *b)
 /* A binary text[] of all values. */
 static void put_array(struct buf *array, const struct batch *b)
 {
+	size_t start = array_begin(array, OID_TEXT, false);
 	const struct merge_item *i;
-	int n = count_values(b);
 
-	build_i32(array, n > 0 ? 1 : 0);
-	build_i32(array, 0);
-	build_i32(array, OID_TEXT);
-	if (n == 0)
-		return;
-	build_i32(array, n);
-	build_i32(array, 1);
 	DL_FOREACH (b->items, i)
 		buf_put(array, i->values.data, i->values.len);
+	array_end(array, start, count_values(b));
 }
 
 static int wanted(const struct batch *b)

@@ -9,86 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "wire/array.h"
 #include "head.h"
 #include "queue_int.h"
 
 #define SORT_FROM 8 /* so many jobs are looked up one by one */
 
-/* --- what was written --- */
-
-enum name_kind { NAME_BAD, NAME_ID, NAME_JOB, NAME_TOKEN };
-
-static enum name_kind kind_of(const char *text, size_t len)
-{
-	unsigned dashes = 0;
-
-	if (len == 0 || len >= TOKEN_MAX || text[0] == '-')
-		return NAME_BAD;
-	for (size_t i = 0; i < len; i++) {
-		bool hex = (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f');
-
-		if (!hex && text[i] != '-')
-			return NAME_BAD;
-		if (dashes < 2 && hex && text[i] > '9')
-			return NAME_BAD;
-		dashes += text[i] == '-';
-	}
-	return dashes == 0 ? NAME_ID : dashes == 1 ? NAME_JOB : dashes == 2 ? NAME_TOKEN : NAME_BAD;
-}
-
 static bool no_memory(struct pg_error *err)
 {
 	pg_error_set(err, "53200", "out of memory");
 	return false;
-}
-
-/*
- * The elements of an array as Postgres writes it: {a,"b",NULL}; each with its terminator. null: one
- * of them is NULL. false: it is none, or has several dimensions.
- */
-static bool elements(const char *text, size_t len, struct buf *out, int *ret_n, bool *null)
-{
-	const char *at = text + 1, *end = text + len - 1;
-
-	*ret_n = 0;
-	*null = false;
-	if (len < 2 || *text != '{' || *end != '}')
-		return false;
-	while (at < end && *at == ' ')
-		at++;
-	while (at < end) {
-		bool quoted = *at == '"';
-		size_t from = out->len;
-
-		for (at += quoted; at < end && *at != (quoted ? '"' : ','); at++) {
-			if (!quoted && strchr("{}\"\\", *at) != NULL)
-				return false;
-			at += quoted && *at == '\\' && at + 1 < end;
-			buf_putc(out, *at);
-		}
-		if (buf_failed(out) || (quoted && at++ == end))
-			return false;
-		while (!quoted && out->len > from && out->data[out->len - 1] == ' ')
-			out->len--;
-		if (!quoted && out->len == from)
-			return false;
-		*null = *null ||
-			(!quoted && out->len - from == 4 &&
-				!util_memcasecmp((const char *)out->data + from, "null", 4));
-		buf_putc(out, '\0');
-		++*ret_n;
-		while (at < end && *at == ' ')
-			at++;
-		if (at == end)
-			return true;
-		if (*at++ != ',')
-			return false;
-		while (at < end && *at == ' ')
-			at++;
-		if (at == end)
-			return false;
-	}
-	return true;
 }
 
 /* --- what this connection holds --- */
@@ -137,8 +67,9 @@ static void ledger_sort(struct ledger *g)
  * lost. */
 struct search {
 	int64_t id;
-	const char *prefix; /* "<number>-<id>-", or NULL */
-	const char *queue;  /* or NULL */
+	const char *job; /* "<number>-<id>", or NULL */
+	size_t job_len;
+	const char *queue; /* or NULL */
 	struct lease *found;
 	bool many; /* of several queues */
 };
@@ -146,7 +77,7 @@ struct search {
 static void consider(struct search *s, struct lease *l)
 {
 	if (l->id != s->id || (s->queue != NULL && strcmp(l->queue, s->queue) != 0) ||
-		(s->prefix != NULL && strncmp(l->token, s->prefix, strlen(s->prefix)) != 0))
+		(s->job != NULL && !token_is_of(l->token, s->job, s->job_len)))
 		return;
 	s->many = s->many || (s->found != NULL && strcmp(s->found->queue, l->queue) != 0);
 	s->found = l;
@@ -174,18 +105,17 @@ static void look_up(const struct ledger *g, struct search *s)
 		consider(s, g->sorted[low].lease);
 }
 
-static bool search_of(const struct ledger *g, enum name_kind kind, const char *text, size_t len,
-	const char *queue, struct search *s, char prefix[TOKEN_MAX + 1])
+static bool search_of(const struct ledger *g, enum token_kind kind, const char *text, size_t len,
+	const char *queue, struct search *s)
 {
-	const char *id = kind == NAME_JOB ? strchr(text, '-') + 1 : text;
+	const char *id = kind == TOKEN_JOB ? token_job_id(text) : text;
 
 	*s = (struct search){.queue = queue};
 	if (!util_parse_i64(id, len - (size_t)(id - text), &s->id))
 		return false;
-	if (kind == NAME_JOB) {
-		memcpy(prefix, text, len);
-		memcpy(prefix + len, "-", 2);
-		s->prefix = prefix;
+	if (kind == TOKEN_JOB) {
+		s->job = text;
+		s->job_len = len;
 	}
 	look_up(g, s);
 	return true;
@@ -194,16 +124,15 @@ static bool search_of(const struct ledger *g, enum name_kind kind, const char *t
 struct lease *lease_named(struct qclient *qc, const char *text, size_t len, const char *queue)
 {
 	struct ledger g = {.qc = qc};
-	enum name_kind kind = kind_of(text, len);
-	char prefix[TOKEN_MAX + 1];
+	enum token_kind kind = token_kind(text, len);
 	struct search s;
 
 	CHECK_QCLIENT(qc);
-	if (kind == NAME_BAD)
+	if (kind == TOKEN_BAD)
 		return NULL;
-	if (kind == NAME_TOKEN)
+	if (kind == TOKEN_WHOLE)
 		return lease_find(qc, text);
-	return search_of(&g, kind, text, len, queue, &s, prefix) && !s.many ? s.found : NULL;
+	return search_of(&g, kind, text, len, queue, &s) && !s.many ? s.found : NULL;
 }
 
 static struct lease *lease_keyed(struct qclient *qc, const char *key, size_t len, const char *queue)
@@ -219,7 +148,8 @@ static struct lease *lease_keyed(struct qclient *qc, const char *key, size_t len
 
 void each_job(const struct qvalue *v, const struct bind_values *b, each_job_fn *fn, void *arg)
 {
-	struct buf text = BUF_INIT, list = BUF_INIT;
+	struct buf text = BUF_INIT;
+	struct names list = {0};
 	struct qbind qb = {0};
 	const char *at;
 	bool null = false, ok;
@@ -231,15 +161,15 @@ void each_job(const struct qvalue *v, const struct bind_values *b, each_job_fn *
 	     memchr(text.data, 0, text.len) == NULL;
 	at = ok ? buf_cstr(&text) : "";
 	if (ok && *at == '{') {
-		ok = elements(at, text.len, &list, &n, &null) && !null;
-		at = (const char *)list.data;
+		ok = array_read(at, text.len, &list, &n, &null) && !null;
+		at = names_first(&list);
 	}
-	for (int i = 0; ok && !buf_failed(&text) && !buf_failed(&list) && i < n; i++) {
+	for (int i = 0; ok && !buf_failed(&text) && i < n; i++) {
 		fn(arg, at, strlen(at));
 		at += strlen(at) + 1;
 	}
 	buf_free(&text);
-	buf_free(&list);
+	names_free(&list);
 }
 
 /* --- resolving --- */
@@ -314,25 +244,24 @@ static bool of_other_queue(struct resolver *r, const char *text, const struct le
 /* A token begins with the number of the queue, if that is known. */
 static bool is_of(struct resolver *r, const char *token)
 {
-	return strtoll(token, NULL, 10) == head_number(r->ledger.qc->db, r->on);
+	return token_number(token) == head_number(r->ledger.qc->db, r->on);
 }
 
 /* A job that has to be held here, as its token. */
 static bool resolve_held(
-	struct resolver *r, enum name_kind kind, const char *text, size_t len, char dst[TOKEN_MAX])
+	struct resolver *r, enum token_kind kind, const char *text, size_t len, char dst[TOKEN_MAX])
 {
-	const char *queue = r->has_on && kind == NAME_ID ? r->on : NULL;
+	const char *queue = r->has_on && kind == TOKEN_ID ? r->on : NULL;
 	const struct lease *l;
-	char prefix[TOKEN_MAX + 1];
 	struct search s = {0};
 
-	if (kind == NAME_TOKEN) {
+	if (kind == TOKEN_WHOLE) {
 		l = r->has_on ? lease_find(r->ledger.qc, text) : NULL;
 		util_strlcpy(dst, text, TOKEN_MAX);
 		r->jobs->elsewhere =
 			r->jobs->elsewhere || (r->has_on && l == NULL && !is_of(r, text));
 	} else {
-		if (!search_of(&r->ledger, kind, text, len, queue, &s, prefix))
+		if (!search_of(&r->ledger, kind, text, len, queue, &s))
 			return not_a_job(r, text);
 		if (s.found == NULL)
 			return not_held(r, text);
@@ -349,15 +278,14 @@ static bool resolve_held(
 /* A job of whichever connection. An id alone may be one that is held here; ret_token "": it is not.
  */
 static bool resolve_any(
-	struct resolver *r, enum name_kind kind, const char *text, size_t len, char dst[TOKEN_MAX])
+	struct resolver *r, enum token_kind kind, const char *text, size_t len, char dst[TOKEN_MAX])
 {
-	char prefix[TOKEN_MAX + 1];
 	struct search s = {0};
 
 	dst[0] = '\0';
-	if (kind != NAME_ID || r->has_on)
+	if (kind != TOKEN_ID || r->has_on)
 		return true;
-	if (!search_of(&r->ledger, kind, text, len, NULL, &s, prefix))
+	if (!search_of(&r->ledger, kind, text, len, NULL, &s))
 		return not_a_job(r, text);
 	if (s.many)
 		return several_held(r, &s);
@@ -393,15 +321,14 @@ static bool add_token(struct resolver *r, const char *token)
 	return true;
 }
 
-/* One job, and what stands for it in the statement, appended. found: that is not what the client
- * wrote. */
+/* One job, and what stands for it in the statement. found: that is not what the client wrote. */
 static bool resolve_one(
-	struct resolver *r, const char *text, size_t len, struct buf *out, bool *found)
+	struct resolver *r, const char *text, size_t len, char ret[TOKEN_MAX], bool *found)
 {
-	enum name_kind kind = kind_of(text, len);
+	enum token_kind kind = token_kind(text, len);
 	char token[TOKEN_MAX] = "";
 
-	if (kind == NAME_BAD)
+	if (kind == TOKEN_BAD)
 		return not_a_job(r, text);
 	if (!count_one(r))
 		return false;
@@ -409,7 +336,7 @@ static bool resolve_one(
 		       : resolve_any(r, kind, text, len, token)))
 		return false;
 	*found = *found || token[0] != '\0';
-	buf_puts(out, token[0] != '\0' ? token : text);
+	util_strlcpy(ret, token[0] != '\0' ? token : text, TOKEN_MAX);
 	return !r->holds || add_token(r, token);
 }
 
@@ -423,12 +350,11 @@ static bool null_job(struct resolver *r)
 
 static bool resolve_array(struct resolver *r, const struct buf *text, struct buf *out, bool *found)
 {
-	struct buf list = BUF_INIT;
-	const char *at;
+	struct names list = {0};
 	bool null, ok;
 	int n;
 
-	ok = elements((const char *)text->data, text->len, &list, &n, &null) && !buf_failed(&list);
+	ok = array_read((const char *)text->data, text->len, &list, &n, &null);
 	if (!ok)
 		pg_error_set(r->err, "22P02", "malformed array of jobs: \"%.60s\"",
 			text->len > 0 ? (const char *)text->data : "");
@@ -436,16 +362,16 @@ static bool resolve_array(struct resolver *r, const struct buf *text, struct buf
 		ok = null_job(r);
 	if (n > SORT_FROM)
 		ledger_sort(&r->ledger);
-	buf_putc(out, '{');
-	at = (const char *)list.data;
-	for (int i = 0; ok && i < n; i++) {
-		if (i > 0)
-			buf_putc(out, ',');
-		ok = resolve_one(r, at, strlen(at), out, found);
-		at += strlen(at) + 1;
+	array_text_begin(out);
+	NAMES_FOREACH (at, &list) {
+		char job[TOKEN_MAX];
+
+		ok = ok && resolve_one(r, at, strlen(at), job, found);
+		if (ok)
+			array_text_put(out, job);
 	}
-	buf_putc(out, '}');
-	buf_free(&list);
+	array_text_end(out);
+	names_free(&list);
 	return ok;
 }
 
@@ -474,6 +400,7 @@ static bool resolve_value(struct resolver *r, int i, int n, const struct qvalue 
 	struct qbind qb = bind_read(r->bind);
 	struct buf text = BUF_INIT, out = BUF_INIT;
 	bool ok = false, found = false, list;
+	char job[TOKEN_MAX];
 
 	switch (qvalue_eval(v, &qb, &text)) {
 	case QEVAL_NULL:
@@ -498,7 +425,9 @@ static bool resolve_value(struct resolver *r, int i, int n, const struct qvalue 
 		else if (list)
 			ok = resolve_array(r, &text, &out, &found);
 		else
-			ok = resolve_one(r, buf_cstr(&text), text.len, &out, &found);
+			ok = resolve_one(r, buf_cstr(&text), text.len, job, &found);
+		if (ok && !list)
+			buf_puts(&out, job);
 		if (ok && (r->holds ? list || r->jobs->texts != NULL : found))
 			ok = keep_text(r, i, n, &out);
 		break;

@@ -6,13 +6,12 @@
  */
 #include <string.h>
 
-#include "wire/msg.h"
+#include "wire/row.h"
 #include "queue_int.h"
 
 /* "ok" and "sqlstate" of a row: in text, or a bool in binary. */
 struct row {
-	int32_t job_len;
-	const uint8_t *job;
+	struct wire_col job;
 	uint8_t ok;
 	bool is_ok;
 	char sqlstate[6];
@@ -20,25 +19,16 @@ struct row {
 
 static bool row_read(struct row *ret, const uint8_t *body, size_t len)
 {
-	struct wire_reader rd;
-	const uint8_t *p;
-	int32_t n;
+	struct wire_col cols[3];
 
-	wire_reader_init(&rd, body, len);
-	if (wire_get_i16(&rd) != 3)
+	if (!wire_row_read(body, len, cols, 3) || cols[0].len < 0 || cols[1].len != 1)
 		return false;
-	ret->job_len = wire_get_i32(&rd);
-	ret->job = ret->job_len >= 0 ? wire_get_bytes(&rd, (size_t)ret->job_len) : NULL;
-	if (wire_get_i32(&rd) != 1 || (p = wire_get_bytes(&rd, 1)) == NULL || ret->job == NULL)
-		return false;
-	ret->ok = *p;
-	ret->is_ok = *p == 't' || *p == 1;
-	n = wire_get_i32(&rd);
-	p = n == 5 ? wire_get_bytes(&rd, 5) : NULL;
-	memset(ret->sqlstate, 0, sizeof(ret->sqlstate));
-	if (p != NULL)
-		memcpy(ret->sqlstate, p, 5);
-	return wire_done(&rd);
+	ret->job = cols[0];
+	ret->ok = *cols[1].data;
+	ret->is_ok = ret->ok == 't' || ret->ok == 1;
+	if (!wire_col_copy(&cols[2], ret->sqlstate, sizeof(ret->sqlstate)))
+		ret->sqlstate[0] = '\0';
+	return true;
 }
 
 bool partial_is_ok(const uint8_t *body, size_t len)
@@ -75,7 +65,7 @@ void partial_row(struct qclient *qc, struct jobs *j, int i, const uint8_t *body,
 	}
 	correct(&r, qc, j->tokens[i]);
 	at = build_row_begin(rows, 3);
-	build_row_value(rows, r.job, r.job_len);
+	build_row_value(rows, r.job.data, r.job.len);
 	build_row_value(rows, &r.ok, 1);
 	if (r.is_ok)
 		build_row_value(rows, NULL, -1);

@@ -354,10 +354,10 @@ static void client_ended(struct client *c, enum client_end how)
 	lease_free_all(qc);
 	wakes_drop(qc);
 	buf_free(&qc->ended);
-	buf_free(&qc->then_names);
 	INVARIANT(qc->park == NULL && qc->request == NULL && qc->deferred == NULL,
 		"a client leaves and waits on");
 	INVARIANT(qc->n_leases == 0 && qc->wakes == NULL, "a client leaves and holds jobs");
+	names_free(&qc->then_names);
 	qclient_free(qc);
 }
 

@@ -21,6 +21,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/names.h"
 #include "conf/conf.h"
 #include "net/loop.h"
 #include "pool/intercept.h"
@@ -31,8 +32,8 @@
 #include "heap.h"
 #include "parse.h"
 #include "rewrite.h"
+#include "token.h"
 
-#define TOKEN_MAX 64 /* bytes of a token, with terminator */
 #define LIMIT_MAX 10000
 
 /* At the entrances: is it one, and not freed? */
@@ -201,7 +202,7 @@ struct qclient {
 	struct park *park; /* what it waits for; or NULL */
 	struct deferred *deferred; /* its statement cannot be executed yet (deferred.c); or NULL */
 	struct buf ended; /* jobs that end when the transaction under way commits (await.c) */
-	struct buf then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
+	struct names then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
 	char took[QSTMT_QUEUE_MAX + 1]; /* the last queue that it took from */
 	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
 	bool asking_schema;
@@ -255,9 +256,8 @@ struct lost_jobs {
 void back_lost(struct qdb *db, struct pool *pool, const struct lost_jobs *lost);
 MUST_CHECK bool back_start(void);
 void back_stop(void);
-void put_text_array(struct buf *b, const char *const *texts, int n); /* text[] in binary */
-/* Names, each with its terminator: their wait queues, here and elsewhere. mark: as for touch_from. */
-void wake_queues(struct qdb *db, const struct buf *names, struct head_mark mark);
+/* The wait queues of these names, here and elsewhere. mark: as for touch_from. */
+void wake_queues(struct qdb *db, const struct names *names, struct head_mark mark);
 
 /* hold.c: leases that are renewed while their connection lives */
 MUST_CHECK bool hold_start(void);
@@ -366,8 +366,8 @@ struct call {
 	int n_params;
 	struct jobs jobs;
 	char queue[QSTMT_QUEUE_MAX + 1]; /* PUSH, ALTER ...: evaluated name, "" when it has none */
-	struct buf ends;  /* CANCEL: its jobs as its rows name them, each with its terminator */
-	struct buf names; /* the queues of the jobs, as its rows name them, each with its terminator */
+	struct names ends;  /* CANCEL: its jobs as its rows name them */
+	struct names names; /* the queues of the jobs, as its rows name them */
 	bool in_rows;     /* its rows do, and somebody wants to know */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
 	struct head_mark mark;           /* of that queue, before it is sent */
@@ -426,7 +426,7 @@ struct take_args {
 };
 
 /* take_args.c */
-MUST_CHECK bool take_args_queues(struct take_args *a, const struct buf *names); /* false: memory */
+MUST_CHECK bool take_args_queues(struct take_args *a, const struct names *names); /* false: memory */
 void take_args_free(struct take_args *a);
 /* The text of an argument; NULL: it is not given, or NULL. */
 MUST_CHECK bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b, struct pg_error *err,
@@ -434,10 +434,10 @@ MUST_CHECK bool take_text(char **ret, const struct qvalue *v, const struct bind_
 /* WAIT, or what counts without it. */
 MUST_CHECK bool take_wait(
 	struct take_args *a, const struct qvalue *v, const struct bind_values *b, struct pg_error *err);
-/* Reads its arguments and checks whether it is possible now. names: the queues when the statement names none, each
- * with its terminator; may be NULL. */
+/* Reads its arguments and checks whether it is possible now. names: the queues when the statement names none; may be
+ * NULL. */
 MUST_CHECK bool take_check(
-	const struct exec *x, const struct qstmt *q, const struct buf *names, struct take_args *ret, struct pg_error *err);
+	const struct exec *x, const struct qstmt *q, const struct names *names, struct take_args *ret, struct pg_error *err);
 
 /* take.c: also that of THEN */
 enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc);
@@ -469,7 +469,7 @@ void then_free(struct then **p);
 void then_cancel(struct then *t); /* the done is under way: nothing is taken after it */
 bool then_is_whole(const struct then *t); /* its queues are known */
 /* The jobs are done; the client gets its answer from the take. Frees it. */
-void then_go_on(struct qclient *qc, struct then *t, const struct buf *names);
+void then_go_on(struct qclient *qc, struct then *t, const struct names *names);
 
 MUST_CHECK bool waitq_start(void);
 void waitq_stop(void);
@@ -552,8 +552,8 @@ struct tally {
 /* count.c: what was done */
 void count_done(int verb, unsigned jobs);
 void count_failed(int verb);
-/* A FAIL that succeeded: the queue of each of its jobs, with its terminator. */
-void count_jobs_failed(struct qdb *db, const struct buf *names);
+/* A FAIL that succeeded: the queue of each of its jobs. */
+void count_jobs_failed(struct qdb *db, const struct names *names);
 /* A statement about the queue has succeeded; the last was to drop it. */
 void count_used(struct qdb *db, const char *queue, bool dropped);
 void count_served(struct qdb *db, const char *queue, unsigned jobs);

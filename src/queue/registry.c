@@ -10,6 +10,8 @@
  */
 #include <string.h>
 
+#include "wire/array.h"
+#include "wire/row.h"
 #include "queue_int.h"
 
 /* After our own session was lost the database may have been away: other proxies get this long to
@@ -116,8 +118,7 @@ void registry_own(
 	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4};
 	struct owning *o = mem_zalloc(sizeof(*o));
 	struct buf array = BUF_INIT;
-	uint8_t id[4] = {(uint8_t)(owner >> 24), (uint8_t)(owner >> 16), (uint8_t)(owner >> 8),
-		(uint8_t)owner};
+	uint8_t id[4];
 	struct bind_param params[2] = {
 		{.format = 1}, {.data = id, .len = owner > 0 ? 4 : -1, .format = 1}};
 	struct task_spec spec = {.ops = &ops,
@@ -130,7 +131,8 @@ void registry_own(
 		.params = params};
 
 	CHECK_QDB(db);
-	put_text_array(&array, tokens, n);
+	build_store_i32(id, owner);
+	array_texts(&array, tokens, n);
 	params[0].data = array.data;
 	params[0].len = (int32_t)array.len;
 	if (o != NULL)
@@ -167,9 +169,9 @@ struct scan {
 	struct qdb *db;
 	struct agent *role;
 	uint64_t number;
-	unsigned n_used;  /* of the role, when it was asked */
-	bool again;       /* something is left */
-	struct buf names; /* of queues, each with its terminator */
+	unsigned n_used;    /* of the role, when it was asked */
+	bool again;         /* something is left */
+	struct names names; /* of queues */
 };
 
 /* Body of DataRow with one text column: the queue's name, or NULL. */
@@ -177,12 +179,12 @@ static void scan_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct scan *s = arg;
 
-	if (len > 6 && len - 6 <= QSTMT_QUEUE_MAX) {
-		buf_put(&s->names, body + 6, len - 6);
-		buf_putc(&s->names, '\0');
-	} else {
+	struct wire_col queue = wire_row_value(body, len);
+
+	if (queue.len > 0 && queue.len <= QSTMT_QUEUE_MAX)
+		names_add_bytes(&s->names, queue.data, (size_t)queue.len);
+	else
 		s->again = true;
-	}
 }
 
 static void scan_done(void *arg, const struct pg_error *err)
@@ -197,30 +199,23 @@ static void scan_done(void *arg, const struct pg_error *err)
 	if (err != NULL)
 		log_warning("%s: jobs of proxies that are gone cannot be given back: %s",
 			s->db->name, err->message);
-	if (err == NULL && s->names.len > 0)
+	if (err == NULL && !names_none(&s->names))
 		log_info("%s: jobs of a proxy that is gone were given back", s->db->name);
 	if (err == NULL)
 		wake_queues(s->db, &s->names, head_unmarked);
-	buf_free(&s->names);
+	names_free(&s->names);
 	mem_free(s);
 }
 
 /* int4[] in binary: those that are there, or may come back. */
 static void put_ids(struct buf *b, const struct registry *g)
 {
-	const struct peer *p;
+	size_t start = array_begin(b, OID_INT4, false);
 
-	build_i32(b, 1);
-	build_i32(b, 0);
-	build_i32(b, OID_INT4);
-	build_i32(b, (int64_t)HASH_COUNT(g->peers) + 1);
-	build_i32(b, 1);
-	build_i32(b, 4);
-	build_i32(b, g->id);
-	for (p = g->peers; p != NULL; p = p->hh.next) {
-		build_i32(b, 4);
-		build_i32(b, p->key.id);
-	}
+	array_put_i32(b, g->id);
+	for (const struct peer *p = g->peers; p != NULL; p = p->hh.next)
+		array_put_i32(b, p->key.id);
+	array_end(b, start, (int)HASH_COUNT(g->peers) + 1);
 }
 
 static void scan(struct qdb *db, struct agent *role, struct pool *pool)
@@ -250,7 +245,6 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 		s->role = role;
 		s->number = db->registry->scans;
 		s->n_used = role->n_used;
-		s->names = BUF_INIT;
 	}
 	if (s != NULL && !buf_failed(&ids) && !buf_failed(&used) &&
 		task_submit(pool, &spec) != NULL)

@@ -12,6 +12,7 @@
 
 #include "net/loop.h"
 #include "queue/schema.h"
+#include "wire/row.h"
 #include "queue_int.h"
 
 #define ASK_AGAIN      (1 * USEC_SEC) /* an absent schema is looked for again after this */
@@ -219,9 +220,9 @@ static bool install(struct ask *a)
 static void number_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct ask *a = arg;
+	struct wire_col number = wire_row_value(body, len);
 
-	/* one column, text: count, length, digits */
-	if (len > 6 && !util_parse_i64((const char *)body + 6, len - 6, &a->number))
+	if (number.len > 0 && !wire_col_number(&number, &a->number))
 		a->number = 0;
 }
 
@@ -229,14 +230,14 @@ static void number_row(void *arg, const uint8_t *body, size_t len)
 static void found_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct ask *a = arg;
-	size_t n = len > 7 ? len - 7 : 0;
+	struct wire_col found = wire_row_value(body, len), who = found;
 
-	if (len <= 6)
+	if (found.len <= 0)
 		return;
-	a->found = (char)body[6];
-	n = n < sizeof(a->who) ? n : sizeof(a->who) - 1;
-	memcpy(a->who, body + 7, n);
-	a->who[n] = '\0';
+	a->found = (char)found.data[0];
+	who.data++;
+	who.len--;
+	wire_col_copy(&who, a->who, sizeof(a->who));
 }
 
 /* It ended without an installation. */

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "wire/msg.h"
+#include "wire/array.h"
+#include "wire/row.h"
 #include "handoff.h"
 #include "head_int.h"
 
@@ -64,23 +65,6 @@ static int64_t number_of(struct shape *s)
 	return s->head->number;
 }
 
-static void put_i64(struct buf *b, int64_t v)
-{
-	build_i32(b, (int64_t)((uint64_t)v >> 32 & 0xffffffffu));
-	build_i32(b, (int64_t)((uint64_t)v & 0xffffffffu));
-}
-
-static void array_begin(struct buf *b, uint32_t type, int n)
-{
-	build_i32(b, n > 0 ? 1 : 0);
-	build_i32(b, 0);
-	build_i32(b, type);
-	if (n == 0)
-		return;
-	build_i32(b, n);
-	build_i32(b, 1);
-}
-
 static struct bind_param binary(const struct buf *b)
 {
 	return (struct bind_param){.data = b->data, .len = (int32_t)b->len, .format = 1};
@@ -97,17 +81,18 @@ static struct bind_param number_param(char dst[MERGE_NUMBER_MAX], int64_t n)
 static void put_low_marks(struct merge_statement *st, const struct head *l, int64_t above)
 {
 	int n = st->n_params, used = 0;
+	size_t priorities, places;
 
 	while (used < l->n_low_marks && l->low_marks[used].priority > above)
 		used++;
-	array_begin(&st->bytes[0], OID_INT8, used);
-	array_begin(&st->bytes[1], OID_INT8, used);
+	priorities = array_begin(&st->bytes[0], OID_INT8, false);
+	places = array_begin(&st->bytes[1], OID_INT8, false);
 	for (int i = 0; i < used; i++) {
-		build_i32(&st->bytes[0], 8);
-		put_i64(&st->bytes[0], l->low_marks[i].priority);
-		build_i32(&st->bytes[1], 8);
-		put_i64(&st->bytes[1], l->low_marks[i].place);
+		array_put_i64(&st->bytes[0], l->low_marks[i].priority);
+		array_put_i64(&st->bytes[1], l->low_marks[i].place);
 	}
+	array_end(&st->bytes[0], priorities, used);
+	array_end(&st->bytes[1], places, used);
 	st->params[n] = binary(&st->bytes[0]);
 	st->params[n + 1] = binary(&st->bytes[1]);
 	st->params[n + 2] = number_param(st->small[0], l->since);
@@ -123,43 +108,28 @@ struct event {
 	int64_t place, edge; /* edge 0: none */
 };
 
-static int64_t be_int(const uint8_t *p, size_t n)
-{
-	uint64_t v = 0;
-
-	for (size_t i = 0; i < n; i++)
-		v = v << 8 | p[i];
-	return (int64_t)v;
-}
-
 /* Three columns in binary, place, edge and priority; so many others are behind them. */
 static struct event event_read(const uint8_t *body, size_t len, int behind)
 {
 	struct event ret = {0};
-	struct wire_reader rd;
-	struct {
-		int32_t len;
-		const uint8_t *p;
-	} last[3] = {{0}};
-	int n;
+	struct wire_col last[3] = {{.len = -1}, {.len = -1}, {.len = -1}};
+	struct wire_row row;
+	int n = wire_row_begin(&row, body, len);
+	int64_t priority;
 
-	wire_reader_init(&rd, body, len);
-	n = wire_get_i16(&rd);
 	for (int i = 0; i < n - behind; i++) {
 		last[0] = last[1];
 		last[1] = last[2];
-		last[2].len = wire_get_i32(&rd);
-		last[2].p = last[2].len > 0 ? wire_get_bytes(&rd, (size_t)last[2].len) : NULL;
+		last[2] = wire_row_next(&row);
 	}
-	if (rd.failed)
+	if (row.failed)
 		return ret;
-	if (last[1].len == 8)
-		ret.edge = be_int(last[1].p, 8);
-	ret.has_place = last[0].len == 8 && last[2].len == 4;
-	if (ret.has_place) {
-		ret.place = be_int(last[0].p, 8);
-		ret.priority = (int32_t)be_int(last[2].p, 4);
-	}
+	if (!wire_col_int(&last[1], 8, &ret.edge))
+		ret.edge = 0;
+	ret.has_place =
+		wire_col_int(&last[2], 4, &priority) && wire_col_int(&last[0], 8, &ret.place);
+	if (ret.has_place)
+		ret.priority = (int32_t)priority;
 	return ret;
 }
 
@@ -334,63 +304,41 @@ struct shape *shape_done(int number)
 }
 
 struct part {
-	int64_t id;
-	const uint8_t *digits;
-	size_t len;
-	const uint8_t *result;
-	int32_t result_len;
+	struct token token;
+	struct wire_col result;
 };
 
 static int part_order(const void *a, const void *b)
 {
 	const struct part *x = a, *y = b;
 
-	return (x->id > y->id) - (x->id < y->id);
+	return (x->token.id > y->token.id) - (x->token.id < y->token.id);
 }
 
 static bool are_ascending(const struct part *parts, int n)
 {
 	for (int i = 1; i < n; i++)
-		if (parts[i - 1].id >= parts[i].id)
+		if (parts[i - 1].token.id >= parts[i].token.id)
 			return false;
 	return true;
-}
-
-/* "<number>-<id>-<digits>" */
-static bool part_read(const uint8_t *p, size_t len, struct part *ret)
-{
-	const uint8_t *id = memchr(p, '-', len), *digits;
-
-	if (id == NULL)
-		return false;
-	id++;
-	digits = memchr(id, '-', len - (size_t)(id - p));
-	if (digits == NULL || !util_parse_i64((const char *)id, (size_t)(digits - id), &ret->id))
-		return false;
-	ret->digits = digits + 1;
-	ret->len = len - (size_t)(digits + 1 - p);
-	return ret->len > 0;
 }
 
 /* Each job once; false: one is there twice, which the long way sorts out. */
 static bool read_parts(const struct merge_statement *st, struct part *parts, int n, bool paired)
 {
-	struct wire_reader rd;
+	struct wire_row row;
 
-	wire_reader_init(&rd, st->values->data, st->values->len);
+	wire_row_values(&row, st->values->data, st->values->len, st->n_values);
 	for (int i = 0; i < n; i++) {
-		int32_t len = wire_get_i32(&rd);
-		const uint8_t *p = len > 0 ? wire_get_bytes(&rd, (size_t)len) : NULL;
+		struct wire_col token = wire_row_next(&row);
 
-		if (p == NULL || !part_read(p, (size_t)len, &parts[i]))
+		if (token.len <= 0 ||
+			!token_read((const char *)token.data, (size_t)token.len, &parts[i].token))
 			return false;
 		if (!paired)
 			continue;
-		parts[i].result_len = wire_get_i32(&rd);
-		parts[i].result = parts[i].result_len >= 0
-					  ? wire_get_bytes(&rd, (size_t)parts[i].result_len)
-					  : NULL;
-		if (parts[i].result == NULL)
+		parts[i].result = wire_row_next(&row);
+		if (parts[i].result.len < 0)
 			return false;
 	}
 	if (are_ascending(parts, n))
@@ -430,24 +378,27 @@ static void fill_jobs(struct shape *s, struct merge_statement *st, bool paired)
 	static const uint32_t oids[] = {OID_INT8_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY};
 	int n = paired ? st->n_values / 2 : st->n_values;
 	struct part *parts = mem_alloc(((size_t)n + 1) * sizeof(*parts));
+	size_t at[3];
 
 	if (parts == NULL || s->number == 0 || !read_parts(st, parts, n, paired)) {
 		mem_free(parts);
 		return;
 	}
-	array_begin(&st->bytes[0], OID_INT8, n);
-	array_begin(&st->bytes[1], OID_TEXT, n);
-	array_begin(&st->bytes[2], OID_TEXT, n);
+	for (int i = 0; i < 3; i++)
+		at[i] = array_begin(&st->bytes[i], i == 0 ? OID_INT8 : OID_TEXT, false);
 	for (int i = 0; i < n; i++) {
-		build_i32(&st->bytes[0], 8);
-		put_i64(&st->bytes[0], parts[i].id);
-		build_row_value(&st->bytes[1], parts[i].digits, (int32_t)parts[i].len);
+		const struct part *p = &parts[i];
+
+		array_put_i64(&st->bytes[0], p->token.id);
+		build_row_value(&st->bytes[1], p->token.digits, (int32_t)p->token.n_digits);
 		if (paired)
-			build_row_value(&st->bytes[2], parts[i].result, parts[i].result_len);
+			build_row_value(&st->bytes[2], p->result.data, p->result.len);
 	}
 	mem_free(parts);
-	for (int i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++) {
+		array_end(&st->bytes[i], at[i], i < 2 || paired ? n : 0);
 		st->params[i] = binary(&st->bytes[i]);
+	}
 	st->oids = oids;
 	st->n_params = paired ? 3 : 2;
 	put_done_call(&st->text, s->number, paired ? "$3" : NULL);

@@ -181,11 +181,9 @@ static bool has_queue(const struct take_args *a, const char *name)
 	return false;
 }
 
-bool take_args_queues(struct take_args *a, const struct buf *names)
+bool take_args_queues(struct take_args *a, const struct names *names)
 {
-	const char *at = (const char *)names->data, *end = at + names->len;
-
-	for (; !buf_failed(names) && at < end; at += strlen(at) + 1) {
+	NAMES_FOREACH (at, names) {
 		size_t size = (size_t)(a->n_queues + 1) * sizeof(a->queues[0]);
 		void *more = has_queue(a, at) ? NULL : mem_realloc(a->queues, size);
 
@@ -196,11 +194,11 @@ bool take_args_queues(struct take_args *a, const struct buf *names)
 		a->queues = more;
 		util_strlcpy(a->queues[a->n_queues++], at, sizeof(a->queues[0]));
 	}
-	return !buf_failed(names);
+	return !names_failed(names);
 }
 
 static bool take_args_read(struct take_args *a, const struct qstmt *q, const struct bind_values *b,
-	const struct buf *names, struct pg_error *err)
+	const struct names *names, struct pg_error *err)
 {
 	enum qarg_id id = q->verb->id == QVERB_AWAIT ? QARG_ON : QARG_QUEUE;
 	int n = qstmt_count(q, id);
@@ -233,7 +231,7 @@ void take_args_free(struct take_args *a)
 	*a = (struct take_args){0};
 }
 
-bool take_check(const struct exec *x, const struct qstmt *q, const struct buf *names,
+bool take_check(const struct exec *x, const struct qstmt *q, const struct names *names,
 	struct take_args *ret, struct pg_error *err)
 {
 	const char *then = q->then != NULL ? " ... THEN TAKE" : "";

@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "wire/msg.h"
+#include "wire/row.h"
 #include "wait_int.h"
 
 /* --- how its rows are asked for --- */
@@ -31,61 +31,21 @@ void taken_formats(const struct waiter *w, int16_t formats[20])
 
 /* --- rows --- */
 
-struct column {
-	const uint8_t *data;
-	int32_t len; /* -1: NULL */
-};
-
 enum { COL_ID = 0, COL_TOKEN = 1, COL_QUEUE = 2, COL_KEY = 6 };
 
-/* The first n columns; what somebody else has put behind them is left alone. */
-static bool get_columns(struct wire_reader *rd, struct column *cols, int n)
+static int64_t get_id(const struct waiter *w, const struct wire_col *c)
 {
-	if (wire_get_i16(rd) < n)
-		return false;
-	for (int i = 0; i < n; i++) {
-		cols[i].len = wire_get_i32(rd);
-		cols[i].data = cols[i].len >= 0 ? wire_get_bytes(rd, (size_t)cols[i].len) : NULL;
-	}
-	return !rd->failed;
-}
-
-static void get_text(const struct column *c, char *dst, size_t size)
-{
-	size_t n = c->len > 0 ? (size_t)c->len : 0;
-
-	if (n >= size)
-		n = size - 1;
-	if (n > 0)
-		memcpy(dst, c->data, n);
-	dst[n] = '\0';
-}
-
-static int64_t get_i64(const struct column *c)
-{
-	uint64_t v = 0;
-
-	if (c->len != 8)
-		return 0;
-	for (int i = 0; i < 8; i++)
-		v = v << 8 | c->data[i];
-	return (int64_t)v;
-}
-
-static int64_t get_id(const struct waiter *w, const struct column *c)
-{
+	bool binary = w->n_formats > 0 && w->formats[0] != 0;
 	int64_t id;
 
-	if (w->n_formats > 0 && w->formats[0] != 0)
-		return get_i64(c);
-	return util_parse_i64((const char *)c->data, (size_t)c->len, &id) ? id : 0;
+	return (binary ? wire_col_int(c, 8, &id) : wire_col_number(c, &id)) ? id : 0;
 }
 
-static enum lease_policy get_policy(const struct column *c)
+static enum lease_policy get_policy(const struct wire_col *c)
 {
-	if (c->len == 7 && memcmp(c->data, "release", 7) == 0)
+	if (wire_col_is(c, "release"))
 		return LEASE_RELEASE;
-	if (c->len == 4 && memcmp(c->data, "keep", 4) == 0)
+	if (wire_col_is(c, "keep"))
 		return LEASE_KEEP;
 	return LEASE_AUTO;
 }
@@ -124,16 +84,16 @@ static struct taken *taken_add(struct waiter *w)
 }
 
 /* Of a job: when its lease ends. Of no job: when there may be one. */
-static void get_due(struct waiter *w, const struct column *c)
+static void get_due(struct waiter *w, const struct wire_col *c)
 {
 	int64_t ms;
 
-	if (c->len > 0 && util_parse_i64((const char *)c->data, (size_t)c->len, &ms))
+	if (wire_col_number(c, &ms))
 		w->due_ms = ms;
 }
 
 /* The row without our columns. */
-static void keep_row(struct waiter *w, struct taken *t, const struct column *cols)
+static void keep_row(struct waiter *w, struct taken *t, const struct wire_col *cols)
 {
 	struct buf *b = &w->answer.rows;
 	size_t row = build_row_begin(b, w->n_columns);
@@ -151,12 +111,10 @@ static void keep_row(struct waiter *w, struct taken *t, const struct column *col
 void taken_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct waiter *w = arg;
-	struct column cols[20];
-	struct wire_reader rd;
+	struct wire_col cols[20];
 	struct taken *t;
 
-	wire_reader_init(&rd, body, len);
-	if (!get_columns(&rd, cols, w->n_columns + HIDDEN_COLUMNS)) {
+	if (!wire_row_read_first(body, len, cols, w->n_columns + HIDDEN_COLUMNS)) {
 		log_error("%s: unexpected columns from queue._take()", w->db->name);
 		return;
 	}
@@ -173,9 +131,10 @@ void taken_row(void *arg, const uint8_t *body, size_t len)
 		return;
 	}
 	t->id = get_id(w, &cols[COL_ID]);
-	t->place = get_i64(&cols[w->n_columns + 2]);
-	get_text(&cols[COL_TOKEN], t->token, sizeof(t->token));
-	get_text(&cols[COL_QUEUE], t->queue, sizeof(t->queue));
+	if (!wire_col_int(&cols[w->n_columns + 2], 8, &t->place))
+		t->place = 0;
+	wire_col_copy(&cols[COL_TOKEN], t->token, sizeof(t->token));
+	wire_col_copy(&cols[COL_QUEUE], t->queue, sizeof(t->queue));
 	t->policy = get_policy(&cols[w->n_columns]);
 	get_due(w, &cols[w->n_columns + 1]);
 	t->lease_ms = w->due_ms > 0 ? w->due_ms : 0;

@@ -73,7 +73,7 @@ static bool start(struct qclient *qc, struct then *t, struct pg_error *err)
 	return false;
 }
 
-void then_go_on(struct qclient *qc, struct then *t, const struct buf *names)
+void then_go_on(struct qclient *qc, struct then *t, const struct names *names)
 {
 	struct pg_error err;
 	bool ok = false;
@@ -93,16 +93,16 @@ void then_go_on(struct qclient *qc, struct then *t, const struct buf *names)
 }
 
 /* The queues of jobs that this connection holds. false: it does not hold all of them. */
-static bool queues_held(struct qclient *qc, const struct call *call, struct buf *names)
+static bool queues_held(struct qclient *qc, const struct call *call, struct names *names)
 {
 	for (int i = 0; i < call->jobs.n; i++) {
 		const struct lease *l = lease_find(qc, call->jobs.tokens[i]);
 
 		if (l == NULL)
 			return false;
-		buf_put(names, l->queue, strlen(l->queue) + 1);
+		names_add(names, l->queue);
 	}
-	return !buf_failed(names);
+	return !names_failed(names);
 }
 
 /* Committed by itself, as the take. */
@@ -110,12 +110,12 @@ static enum exec_verdict apart(struct exec *x, struct qstmt *q, struct qclient *
 	struct take_args *args, struct call *call)
 {
 	bool known = all_done_before(q, call);
-	struct buf names = BUF_INIT;
+	struct names names = {0};
 	struct then *t = NULL;
 
 	if (args->n_queues > 0 || !queues_held(qc, call, &names) || take_args_queues(args, &names))
 		t = then_new(args, x, q);
-	buf_free(&names);
+	names_free(&names);
 	if (t == NULL)
 		goto no_memory;
 	if (known && then_is_whole(t)) {
@@ -143,7 +143,7 @@ enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc)
 	CHECK_QCLIENT(qc);
 	if (x->again) {
 		v = take(x, q, qc);
-		buf_free(&qc->then_names);
+		names_free(&qc->then_names);
 		return v;
 	}
 	if (own)

@@ -25,7 +25,7 @@ static bool text_of(const struct qvalue *v, const struct bind_values *b, struct 
 	       memchr(text->data, 0, text->len) == NULL;
 }
 
-struct names {
+struct queues {
 	int n;
 	char (*list)[QSTMT_QUEUE_MAX + 1];
 };
@@ -33,11 +33,11 @@ struct names {
 /* Where the jobs are from that this connection holds; each queue once in a row. */
 struct of_jobs {
 	struct qclient *qc;
-	struct names *names;
+	struct queues *names;
 	bool failed;
 };
 
-static void add_name(struct names *names, const char *name)
+static void add_name(struct queues *names, const char *name)
 {
 	util_strlcpy(names->list[names->n++], name, sizeof(names->list[0]));
 }
@@ -45,7 +45,7 @@ static void add_name(struct names *names, const char *name)
 static void queue_of_job(void *arg, const char *text, size_t len)
 {
 	struct of_jobs *o = arg;
-	struct names *names = o->names;
+	struct queues *names = o->names;
 	const struct lease *l = lease_named(o->qc, text, len, NULL);
 	void *more;
 
@@ -61,15 +61,15 @@ static void queue_of_job(void *arg, const char *text, size_t len)
 
 /* Those that can be told now; without qc, those that the statement names. THEN TAKE without a
  * queue: those of the jobs. */
-static bool names_read(
-	struct qclient *qc, struct names *ret, const struct qstmt *q, const struct bind_values *b)
+static bool queues_read(
+	struct qclient *qc, struct queues *ret, const struct qstmt *q, const struct bind_values *b)
 {
 	enum qarg_id id = qstmt_has(q, QARG_QUEUE) ? QARG_QUEUE : QARG_ON;
 	int n = qstmt_count(q, id);
 	struct of_jobs jobs = {.qc = qc, .names = ret};
 	struct buf text = BUF_INIT;
 
-	*ret = (struct names){.list = mem_alloc((size_t)n * sizeof(ret->list[0]) + 1)};
+	*ret = (struct queues){.list = mem_alloc((size_t)n * sizeof(ret->list[0]) + 1)};
 	if (ret->list == NULL)
 		return false;
 	for (int i = 0; n == 0 && qc != NULL && i < qstmt_count(q, QARG_JOB); i++)
@@ -148,7 +148,7 @@ struct found {
 };
 
 /* Its queues, as far as they are known. Moves those that are not to the front. */
-static int sort_out(struct qclient *qc, const struct names *names, struct found *ret)
+static int sort_out(struct qclient *qc, const struct queues *names, struct found *ret)
 {
 	int unknown = 0;
 
@@ -175,10 +175,10 @@ static enum types of_queues(struct qclient *qc, const struct qstmt *q,
 	const struct bind_values *bind, struct found *ret)
 {
 	enum types t = TYPES_KNOWN;
-	struct names names;
+	struct queues names;
 	int unknown;
 
-	if (!names_read(qc, &names, q, bind))
+	if (!queues_read(qc, &names, q, bind))
 		return TYPES_ERROR;
 	unknown = sort_out(qc, &names, ret);
 	if (unknown > 0 && !qc->asked)
@@ -276,10 +276,10 @@ void types_differ(const struct qstmt *q, struct pg_error *err)
 
 void types_forget(struct qdb *db, const struct qstmt *q, const struct bind_values *bind)
 {
-	struct names names;
+	struct queues names;
 
 	CHECK_QDB(db);
-	if (!names_read(NULL, &names, q, bind))
+	if (!queues_read(NULL, &names, q, bind))
 		return;
 	for (int i = 0; i < names.n; i++)
 		head_forget(db, names.list[i]);

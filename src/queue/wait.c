@@ -253,9 +253,7 @@ static void popped(struct waiter *w)
 	char job[TOKEN_MAX];
 
 	for (int i = 0; i < w->n_taken && w->db->awaited != NULL; i++) {
-		snprintf(job, sizeof(job), "%lld-%lld",
-			(long long)head_number(w->db, w->taken[i].queue),
-			(long long)w->taken[i].id);
+		token_job_put(head_number(w->db, w->taken[i].queue), w->taken[i].id, job);
 		await_event(w->db, job, "done");
 	}
 }

@@ -98,8 +98,7 @@ static void test_text_is_read(void **state)
 
 		ok = array_read(reads[i].text, strlen(reads[i].text), &list, &n, &null);
 		assert_int_equal(ok, reads[i].elements != NULL);
-		NAMES_FOREACH(at, &list)
-		{
+		NAMES_FOREACH (at, &list) {
 			strcat(got, at);
 			strcat(got, "|");
 			seen++;
@@ -130,8 +129,8 @@ static void test_text_is_written(void **state)
 		buf_cstr(&b), "{3-1,\"\",\"a b\",\"a,b\",\"null\",\"{x}\",\"a\\\"b\\\\\",nulls}");
 	assert_true(array_read(buf_cstr(&b), b.len, &list, &n, &null));
 	assert_false(null);
-	NAMES_FOREACH(at, &list)
-	assert_string_equal(at, of[i++]);
+	NAMES_FOREACH (at, &list)
+		assert_string_equal(at, of[i++]);
 	assert_int_equal(i, ARRAY_LEN(of));
 	names_free(&list);
 	buf_reset(&b);

@@ -20,8 +20,8 @@ static void test_they_come_in_their_order(void **state)
 	names_add(&n, "mail");
 	names_add(&n, "");
 	names_add_bytes(&n, "printer", 5);
-	NAMES_FOREACH(at, &n)
-	assert_string_equal(at, want[i++]);
+	NAMES_FOREACH (at, &n)
+		assert_string_equal(at, want[i++]);
 	assert_int_equal(i, 3);
 	taken = names_take(&n);
 	assert_true(names_none(&n));
