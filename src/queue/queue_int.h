@@ -218,7 +218,6 @@ struct qclient *qclient_get(struct client *c); /* makes it; NULL without memory 
 struct qclient *qclient_find(struct client *c);
 struct qclient *qclients(void); /* all of them */
 void qclient_free(struct qclient *qc); /* itself alone */
-
 /* lease.c */
 /* NULL without memory. */
 struct lease *lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue, enum lease_policy policy,
@@ -237,8 +236,7 @@ void lease_each(struct qclient *qc, void (*fn)(const struct queue_stat_lease *st
 void done_remember(const char *token);
 bool done_known(const char *token);
 void done_forget_all(void);
-/* back.c */
-/* Gives jobs back through the pool's role; tokens: array of n texts; none of them lies below the
+/* back.c: gives jobs back through the pool's role; tokens: array of n texts; none of them lies below the
  * place. error NULL: not counted. */
 void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
 	const char *error);
@@ -438,7 +436,6 @@ MUST_CHECK bool take_wait(
  * NULL. */
 MUST_CHECK bool take_check(
 	const struct exec *x, const struct qstmt *q, const struct names *names, struct take_args *ret, struct pg_error *err);
-
 /* take.c: also that of THEN */
 enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc);
 
