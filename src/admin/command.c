@@ -316,7 +316,9 @@ static enum exec_verdict run_pooler(
 		client_log(x->client, LOG_LVL_INFO, "%s '%s' command issued", tag_of(cmd->id), db);
 	else
 		client_log(x->client, LOG_LVL_INFO, "%s command issued", tag_of(cmd->id));
-	if (what == POOLER_RESUME && db == NULL && pooler_is_shutting_down() != SHUTDOWN_NONE) {
+	/* what a shutdown has paused stays so; a SUSPEND that came during one is over */
+	if (what == POOLER_RESUME && db == NULL && pooler_is_shutting_down() != SHUTDOWN_NONE &&
+		pooler_is_suspended() == SUSPENDED_NO) {
 		pg_error_set(&x->err, CONSOLE_ERROR, "pooler is shutting down");
 		return EXEC_ERROR;
 	}
