@@ -7,7 +7,7 @@
  *   park      a client that waits without a server: deadline, signs of life, ends (park.h)
  *   waiter    a TAKE or POP: asks the database, parks, is woken (wait.c)
  *   awaiting  an AWAIT: the same for the end of a job (await.c)
- *   wait queue      the waiters of one queue of one database
+ *   waitq     the waiters of one queue of one database
  *
  * Everything that ends a wait passes through leave() of its kind of park.
  */
@@ -35,7 +35,6 @@
 #include "token.h"
 
 #define LIMIT_MAX 10000
-
 /* At the entrances: is it one, and not freed? */
 #define QDB_MAGIC     0x51db0047u
 #define QCLIENT_MAGIC 0x51c10047u
