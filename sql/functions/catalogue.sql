@@ -160,7 +160,8 @@ $$;
 -- of them are given by one role, and whoever may take them away does.
 --
 -- What the caller owns he may have looked up in an old snapshot. So the row is locked, which fails in a transaction
--- with a snapshot in which it is another one, and elsewhere it is looked up again behind that.
+-- with a snapshot in which it is another one, and elsewhere it is looked up again behind that. A row of a queue alone
+-- gives nothing: it locks.
 CREATE OR REPLACE FUNCTION queue._right_may_change() RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -182,7 +183,9 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
 	END IF;
 	PERFORM FROM queue.queues AS c WHERE c.name = NEW.queue FOR SHARE;
-	EXECUTE queue._right_sql(NEW.gives, queue._find(NEW.queue), NEW.kind, NEW.role);
+	IF NEW.kind IS NOT NULL THEN
+		EXECUTE queue._right_sql(NEW.gives, queue._find(NEW.queue), NEW.kind, NEW.role);
+	END IF;
 	RETURN NEW;
 END
 $$;

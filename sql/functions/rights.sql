@@ -25,6 +25,8 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the role must not be null';
 	END IF;
 	PERFORM queue._must_own(cfg.name, cfg.owner);
+	-- the row first, as ALTER and DROP do
+	INSERT INTO queue._right (queue) VALUES (q);
 	-- one after the other, and not beside ALTER or DROP: GRANT itself locks nothing, and fails when the
 	-- same is changed at the same time. Who uses the queue does not wait.
 	EXECUTE format('LOCK TABLE %s IN SHARE UPDATE EXCLUSIVE MODE', queue._table(q));

@@ -660,4 +660,4 @@ def test_no_circles(db):
     calls = [session.beside(work, session, n) for n, session in enumerate(db.connect() for _ in range(6))]
     for call in calls:
         call.result()
-    assert wrong == []
+    assert wrong == [], "\n".join(str(w) for w in wrong)
