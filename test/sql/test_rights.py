@@ -316,7 +316,7 @@ def test_a_former_owner_with_an_old_snapshot(two, q):
         mallory.rows("SAVEPOINT s")
         mallory.fails("40001", sql)
         mallory.rows("ROLLBACK TO s")
-    mallory.fails("42501", "SELECT queue.grant('s', '{all}', '{mallory}')")
+    mallory.fails("40001", "SELECT queue.grant('s', '{all}', '{mallory}')")
     mallory.rows("ROLLBACK")
     mallory.fails("42501", "SELECT * FROM queue.take('s')")
     mallory.fails("42501", "SELECT queue.push('s', '1')")
