@@ -31,6 +31,10 @@ qb_public_includes = \
 	include/pool/pool.h \
 	include/pool/stat.h \
 	include/pool/task.h \
+	include/qlang/parse.h \
+	include/qlang/refusal.h \
+	include/qlang/rewrite.h \
+	include/qlang/verbs.h \
 	include/queue/queue.h \
 	include/queue/schema.h \
 	include/queue/stat.h \
@@ -108,6 +112,16 @@ libqb_wire_a_SOURCES = \
 	src/wire/sqltouch.c \
 	src/wire/sqlwords.h \
 	src/wire/startup.c
+
+libqb_qlang_a_SOURCES = \
+	src/qlang/parse.c \
+	src/qlang/parse_bulk.c \
+	src/qlang/parse_int.h \
+	src/qlang/parse_value.c \
+	src/qlang/refusal.c \
+	src/qlang/rewrite.c \
+	src/qlang/rewrite_bulk.c \
+	src/qlang/verbs.c
 
 libqb_auth_a_SOURCES = \
 	src/auth/auth_int.h \
@@ -221,20 +235,11 @@ libqb_queue_a_SOURCES = \
 	src/queue/own_sql.c \
 	src/queue/park.c \
 	src/queue/park.h \
-	src/queue/parse.c \
-	src/queue/parse.h \
-	src/queue/parse_bulk.c \
-	src/queue/parse_int.h \
-	src/queue/parse_value.c \
 	src/queue/partial.c \
 	src/queue/qdb.c \
 	src/queue/queue.c \
 	src/queue/queue_int.h \
-	src/queue/refusal.c \
 	src/queue/registry.c \
-	src/queue/rewrite.c \
-	src/queue/rewrite.h \
-	src/queue/rewrite_bulk.c \
 	src/queue/schema.c \
 	src/queue/shape.c \
 	src/queue/system.c \
@@ -245,8 +250,6 @@ libqb_queue_a_SOURCES = \
 	src/queue/token.c \
 	src/queue/token.h \
 	src/queue/types.c \
-	src/queue/verbs.c \
-	src/queue/verbs.h \
 	src/queue/wait.c \
 	src/queue/wait_int.h \
 	src/queue/waitq.c \
@@ -372,7 +375,6 @@ qb_unit_tests = \
 	test/unit/test_base64 \
 	test/unit/test_buf \
 	test/unit/test_build \
-	test/unit/test_bulk \
 	test/unit/test_channel \
 	test/unit/test_conf \
 	test/unit/test_conn \
@@ -398,12 +400,13 @@ qb_unit_tests = \
 	test/unit/test_own_sql \
 	test/unit/test_params \
 	test/unit/test_parse \
+	test/unit/test_parse_bulk \
 	test/unit/test_parse_value \
 	test/unit/test_pattern \
 	test/unit/test_penalty \
 	test/unit/test_pool_invariants \
+	test/unit/test_qlang_linear \
 	test/unit/test_queue_invariants \
-	test/unit/test_queue_linear \
 	test/unit/test_rewrite \
 	test/unit/test_row \
 	test/unit/test_saslprep \
@@ -463,10 +466,6 @@ test_unit_test_buf_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_build_SOURCES = test/unit/test_build.c
 test_unit_test_build_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_build_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
-
-test_unit_test_bulk_SOURCES = test/unit/test_bulk.c
-test_unit_test_bulk_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_bulk_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_channel_SOURCES = test/unit/test_channel.c
 test_unit_test_channel_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -566,11 +565,15 @@ test_unit_test_params_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_parse_SOURCES = test/unit/test_parse.c
 test_unit_test_parse_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_parse_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+test_unit_test_parse_LDADD = $(QLANG_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_parse_bulk_SOURCES = test/unit/test_parse_bulk.c
+test_unit_test_parse_bulk_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_parse_bulk_LDADD = $(QLANG_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_parse_value_SOURCES = test/unit/test_parse_value.c
 test_unit_test_parse_value_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_parse_value_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+test_unit_test_parse_value_LDADD = $(QLANG_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_pattern_SOURCES = test/unit/test_pattern.c
 test_unit_test_pattern_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -584,17 +587,17 @@ test_unit_test_pool_invariants_SOURCES = test/unit/test_pool_invariants.c
 test_unit_test_pool_invariants_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_pool_invariants_LDADD = $(POOL_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_qlang_linear_SOURCES = test/unit/test_qlang_linear.c
+test_unit_test_qlang_linear_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_qlang_linear_LDADD = $(QLANG_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_queue_invariants_SOURCES = test/unit/test_queue_invariants.c
 test_unit_test_queue_invariants_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_queue_invariants_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
-test_unit_test_queue_linear_SOURCES = test/unit/test_queue_linear.c
-test_unit_test_queue_linear_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_queue_linear_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
-
 test_unit_test_rewrite_SOURCES = test/unit/test_rewrite.c
 test_unit_test_rewrite_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_rewrite_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+test_unit_test_rewrite_LDADD = $(QLANG_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_row_SOURCES = test/unit/test_row.c
 test_unit_test_row_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
@@ -650,7 +653,7 @@ test_unit_test_util_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_verbs_SOURCES = test/unit/test_verbs.c
 test_unit_test_verbs_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_verbs_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+test_unit_test_verbs_LDADD = $(QLANG_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_wakes_SOURCES = test/unit/test_wakes.c
 test_unit_test_wakes_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -11,13 +11,14 @@ BEGIN {
 	may["conf"] = "base conf"
 	may["net"] = "base conf net"
 	may["wire"] = "base conf wire"
+	may["qlang"] = "base conf wire qlang"
 	may["auth"] = "base conf net wire auth"
 	may["pool"] = "base conf net wire auth pool"
-	may["queue"] = "base conf net wire auth pool queue"
+	may["queue"] = "base conf net wire qlang auth pool queue"
 	may["show"] = "base conf net wire auth pool queue show"
 	may["admin"] = "base conf net wire auth pool queue show admin"
 	may["http"] = "base conf net wire auth pool queue show http"
-	may["main"] = "base conf net wire auth pool queue show admin http"
+	may["main"] = "base conf net wire qlang auth pool queue show admin http"
 
 	# Libraries with one home. Elsewhere they are a mistake.
 	home["event2/"] = "net http"

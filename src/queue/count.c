@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "queue_int.h"
-#include "verbs.h"
 
 #define TALLIES_MAX 10000 /* of a database: queues beyond are not counted one by one */
 

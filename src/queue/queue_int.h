@@ -27,11 +27,12 @@
 #include "pool/intercept.h"
 #include "pool/pool.h"
 #include "pool/task.h"
+#include "qlang/parse.h"
+#include "qlang/refusal.h"
+#include "qlang/rewrite.h"
 #include "queue/queue.h"
 #include "queue/stat.h"
 #include "heap.h"
-#include "parse.h"
-#include "rewrite.h"
 #include "token.h"
 
 #define LIMIT_MAX 10000
@@ -384,11 +385,6 @@ void call_free(struct call *c);
 void call_row(struct call *call, const uint8_t *body, size_t len);
 /* After success: leases, memory of done, queues to wake. in_tx: at the commit. */
 void call_succeeded(struct qclient *qc, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx);
-
-/* refusal.c: what QUEUE GRANT gives for this statement. */
-const char *refusal_rights(const struct qstmt *q);
-/* An error of a server's in the client's words; rights: what QUEUE GRANT gives. false: it is left as it is. */
-bool refusal_reword(struct pg_error *err, const char *rights);
 
 struct then;
 /* Takes the contents of call; then: of DONE ... THEN TAKE, or NULL. */

@@ -3,7 +3,7 @@
  * functions are looked for in the bare text, also in strings and comments, so that nothing hides in
  * how these are read: to suspect too much costs a question to the server, to see too little would
  * cost the next client its settings. What may escape even that is UNSEEN. All of it reads a text a
- * fixed number of times, whatever it is (test/unit/test_queue_linear.c).
+ * fixed number of times, whatever it is (test/unit/test_qlang_linear.c).
  *
  * Entry points: sql_session_touches and what follows it in wire/sqlsess.h.
  */

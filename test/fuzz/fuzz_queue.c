@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/queue/rewrite.h"
+#include "qlang/rewrite.h"
 #include "wire/sqllex.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

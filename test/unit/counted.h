@@ -1,5 +1,5 @@
 /*
- * What functions of libc look at, counted: forced into the sources of test_queue_linear by the
+ * What functions of libc look at, counted: forced into the sources of test_qlang_linear by the
  * compiler's -include. Eight bytes are a step, as they compare several at a time.
  */
 #ifndef QB_COUNTED_H

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "../../src/queue/parse.h"
+#include "qlang/parse.h"
 #include "queue_samples.h"
 
 static struct pg_error err;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../src/queue/parse.h"
+#include "qlang/parse.h"
 
 static struct pg_error err;
 

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "wire/error.h"
-#include "../../src/queue/verbs.h"
+#include "qlang/verbs.h"
 
 static void test_rows(void **state)
 {

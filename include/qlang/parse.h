@@ -2,10 +2,10 @@
  * The parser of QUEUE statements: hand-written, driven by the verb table. It knows syntax only: no
  * queue, no session, no catalogue. Entry points: qstmt_parse, qstmt_free and the readers below.
  */
-#ifndef QB_QUEUE_PARSE_H
-#define QB_QUEUE_PARSE_H
+#ifndef QB_QLANG_PARSE_H
+#define QB_QLANG_PARSE_H
 
-#include "verbs.h"
+#include "qlang/verbs.h"
 #include "wire/error.h"
 
 #define QSTMT_TEXT_MAX  ((size_t)16 * 1024 * 1024) /* bytes of one statement; lengths in it have 32 bits */

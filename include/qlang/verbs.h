@@ -7,8 +7,8 @@
  *
  * The usage texts are ASCII because they travel in error hints, whatever the client's encoding.
  */
-#ifndef QB_QUEUE_VERBS_H
-#define QB_QUEUE_VERBS_H
+#ifndef QB_QLANG_VERBS_H
+#define QB_QLANG_VERBS_H
 
 #include "wire/build.h"
 

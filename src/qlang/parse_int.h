@@ -2,10 +2,10 @@
  * What parse.c (statements) and parse_value.c (values) share. The functions return false with the
  * error filled; on success the current token is the one behind what was read.
  */
-#ifndef QB_QUEUE_PARSE_INT_H
-#define QB_QUEUE_PARSE_INT_H
+#ifndef QB_QLANG_PARSE_INT_H
+#define QB_QLANG_PARSE_INT_H
 
-#include "parse.h"
+#include "qlang/parse.h"
 #include "wire/sqllex.h"
 
 struct qchunk {

@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "rewrite.h"
+#include "qlang/rewrite.h"
 #include "wire/sqllex.h"
 
 #define PG "pg_catalog."

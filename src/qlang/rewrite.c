@@ -2,7 +2,7 @@
  * The SQL text of a QUEUE statement: the verb's template with each {argument} replaced by the
  * client's own bytes and a cast to the type that the function declares. See rewrite.h.
  */
-#include "rewrite.h"
+#include "qlang/rewrite.h"
 
 #include <inttypes.h>
 #include <string.h>

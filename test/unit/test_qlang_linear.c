@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../../src/queue/rewrite.h"
+#include "qlang/rewrite.h"
 #include "base/mem.h"
 #include "wire/sqlsess.h"
 

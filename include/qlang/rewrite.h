@@ -3,11 +3,11 @@
  * arguments. Pure: text in, text out. The client's bytes are spliced as they are and never quoted
  * anew; what we quote ourselves are identifiers and tokens.
  */
-#ifndef QB_QUEUE_REWRITE_H
-#define QB_QUEUE_REWRITE_H
+#ifndef QB_QLANG_REWRITE_H
+#define QB_QLANG_REWRITE_H
 
 #include "base/buf.h"
-#include "parse.h"
+#include "qlang/parse.h"
 
 /*
  * For job argument i (from 0), a literal with the decoded text: the token to put in its place

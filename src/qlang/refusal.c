@@ -4,9 +4,9 @@
  * are left as they are. Must not know which way a statement takes. Entry points: refusal_rights,
  * refusal_reword.
  */
-#include <string.h>
+#include "qlang/refusal.h"
 
-#include "queue_int.h"
+#include <string.h>
 
 /* What ON DUPLICATE says, to a job that is there. */
 static bool changes_jobs(const struct qvalue *v)
