@@ -5,7 +5,7 @@
 #ifndef QB_QLANG_PARSE_H
 #define QB_QLANG_PARSE_H
 
-#include "qlang/verbs.h"
+#include "qlang/verb.h"
 #include "wire/error.h"
 
 #define QSTMT_TEXT_MAX  ((size_t)16 * 1024 * 1024) /* bytes of one statement; lengths in it have 32 bits */

@@ -2,7 +2,7 @@
  * The verb table as data, and how names are looked up in it. Entry points: qverbs, qverb_find,
  * qverb_nearest, qverb_help.
  */
-#include "qlang/verbs.h"
+#include "qlang/verb.h"
 
 #include <string.h>
 

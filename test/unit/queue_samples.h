@@ -6,7 +6,7 @@
 #define QB_TEST_QUEUE_SAMPLES_H
 
 #include "base/buf.h"
-#include "qlang/verbs.h"
+#include "qlang/verb.h"
 
 /* A value as its kind wants it, without the keyword. */
 static inline const char *sample_value(enum qarg_kind kind)

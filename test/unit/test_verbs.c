@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "wire/error.h"
-#include "qlang/verbs.h"
+#include "qlang/verb.h"
 
 static void test_rows(void **state)
 {

@@ -1,0 +1,159 @@
+/*
+ * What a row of the verb table is (qlang/verbs.h has the rows), and how verbs are looked up.
+ */
+#ifndef QB_QLANG_VERB_H
+#define QB_QLANG_VERB_H
+
+#include "qlang/verbs.h"
+#include "wire/build.h"
+
+/* What an argument is: which syntax the parser accepts and which type the rewriter casts to. */
+enum qarg_kind {
+	QKIND_QUEUE,     /* identifier, literal or parameter; text */
+	QKIND_QUEUES,    /* one or more of them */
+	QKIND_PAYLOADS,  /* one or more values; text[] of JSON texts */
+	QKIND_JOBS,      /* one or more values, or arrays of them: jobs that this connection holds; text[] */
+	QKIND_REFS,      /* the same of jobs that it need not hold; text[] */
+	QKIND_REF,       /* one of these; text */
+	QKIND_INT,       /* int4 */
+	QKIND_INTERVAL,  /* interval */
+	QKIND_MAY_INTERVAL, /* interval, or nothing: the keyword alone */
+	QKIND_TIMESTAMP, /* timestamptz */
+	QKIND_JSON,      /* text that holds JSON */
+	QKIND_TEXT,      /* text */
+	QKIND_STATE,     /* a bare word or a value; text */
+	QKIND_WORDS,     /* one or more bare words or values; text[] */
+	QKIND_FLAG,      /* the keyword alone; bool */
+	QKIND_OPTIONS,   /* (name = value, ...); two text[] */
+	QKIND_NAMES,     /* (name, ...); text[] */
+	QKIND_VERB,      /* the name of a verb */
+	QKIND_RETURNING, /* ID, JOB, or both */
+	QKIND_THEN,      /* PUSH, TAKE or MOVE with its arguments, up to the end of the statement */
+};
+
+enum qarg_id {
+	QARG_QUEUE,
+	QARG_PAYLOAD,
+	QARG_JOB,
+	QARG_REF,
+	QARG_BY_KEY,
+	QARG_ON,
+	QARG_VERB,
+	QARG_RIGHT,
+	QARG_ROLE,
+	QARG_PRIORITY,
+	QARG_DELAY,
+	QARG_AT,
+	QARG_HEADERS,
+	QARG_EXPIRES,
+	QARG_ATTEMPTS,
+	QARG_KEY,
+	QARG_DUPLICATE,
+	QARG_GROUP,
+	QARG_RETURNING,
+	QARG_LIMIT,
+	QARG_WAIT,
+	QARG_LEASE,
+	QARG_HOLD,
+	QARG_AS,
+	QARG_ERROR,
+	QARG_RETRY_IN,
+	QARG_RESULT,
+	QARG_KEEP,
+	QARG_PARTIAL,
+	QARG_FINAL,
+	QARG_STATE,
+	QARG_IF_NOT_EXISTS,
+	QARG_IF_EXISTS,
+	QARG_WITH,
+	QARG_SET,
+	QARG_RESET,
+	QARG_THEN,
+	QARG_COUNT
+};
+
+enum qarg_need { QNEED_MUST, QNEED_MAY };
+
+struct qverb_arg {
+	enum qarg_id id;
+	const char *name;    /* placeholder in the SQL text, word in messages */
+	const char *keyword; /* upper case, words separated by one blank; NULL: positional */
+	enum qarg_kind kind;
+	enum qarg_need need;
+	int alt; /* not 0: of the arguments with this number only one may be given, and any
+		    satisfies MUST */
+};
+
+enum qverb_flag {
+	QVERB_AUTONOMOUS = 1, /* served by the engine, never in place (TAKE, POP) */
+	QVERB_LOCAL = 2,      /* answered without a database (HELP) */
+	QVERB_DEFINITION = 4, /* changes the set of queues or their options */
+	QVERB_WAKES = 8,      /* may make a job ready, or ready sooner */
+	QVERB_PAYLOAD = 16,   /* its rows have payloads: columns are a list for each enum qpayload */
+	QVERB_BEHIND = 32,    /* no statement of its own: it stands behind DONE ... THEN */
+};
+
+/* What the payloads of a queue are: an option of the queue, and the type of a column. */
+enum qpayload { QPAYLOAD_JSONB, QPAYLOAD_TEXT, QPAYLOAD_BYTEA, QPAYLOAD_COUNT };
+
+struct qpayload_type {
+	const char *name;   /* as the option has it, and SQL */
+	const char *suffix; /* of the SQL functions that give such payloads */
+	uint32_t oid;
+};
+extern const struct qpayload_type qpayloads[QPAYLOAD_COUNT];
+bool qpayload_read(const char *name, size_t len, enum qpayload *ret); /* by name; false: there is no such */
+
+enum qverb_tag {
+	QTAG_FIXED, /* tag_text is the whole tag */
+	QTAG_ROWS,  /* tag_text, blank, number of rows that the SQL text returned */
+	QTAG_VALUE, /* tag_text, blank, the number in the first column of its only row */
+};
+
+struct qverb {
+	int id;           /* enum qverb_id */
+	const char *name; /* upper case */
+	unsigned flags;   /* enum qverb_flag */
+	enum qverb_tag tag;
+	const char *tag_text;
+	const struct wire_field
+		*columns; /* NULL: the client gets no rows (PUSH: see qstmt_columns) */
+	int n_columns;
+	const struct qverb_arg *args;
+	int n_args;
+	const char *sql;   /* {name} is the argument; more words in rewrite.c; NULL: AUTONOMOUS, LOCAL or BEHIND */
+	const char *usage; /* lines, without a final semicolon or newline */
+	const char *help;  /* one line */
+};
+
+enum qverb_id {
+#define QVERB_ENUM(name, ...) QVERB_##name,
+#define QVERB_NO_ARG(...)
+	QUEUE_VERBS(QVERB_ENUM, QVERB_NO_ARG)
+#undef QVERB_ENUM
+#undef QVERB_NO_ARG
+		QVERB_COUNT
+};
+
+extern const struct qverb qverbs[QVERB_COUNT];
+
+/* By name in any case; NULL: no such verb (yet). */
+const struct qverb *qverb_find(const char *name, size_t len);
+/* The verb that was probably meant, or NULL. */
+const struct qverb *qverb_nearest(const char *name, size_t len);
+
+/* The rows of QUEUE HELP: of one verb, or of all (verb NULL). Returns the number of rows. */
+typedef void qverb_help_fn(void *arg, const char *verb, const char *usage, const char *help);
+int qverb_help(const char *verb, size_t len, qverb_help_fn *fn, void *arg);
+
+/* The columns of a verb with PAYLOAD, of which there are verb->n_columns. */
+const struct wire_field *qverb_columns(const struct qverb *verb, enum qpayload payload);
+
+/* What RETURNING names, in which order. */
+enum qreturning { QRETURN_ID, QRETURN_JOB, QRETURN_ID_JOB, QRETURN_JOB_ID, QRETURN_COUNT };
+extern const struct wire_field qverb_push_columns[QRETURN_COUNT][2];
+
+/* The columns of DONE ... PARTIAL. */
+extern const struct wire_field qverb_partial_columns[3];
+
+#endif
