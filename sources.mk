@@ -229,6 +229,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/hold.c \
 	src/queue/in_place.c \
 	src/queue/lease.c \
+	src/queue/lease_end.c \
 	src/queue/maintain.c \
 	src/queue/merge.c \
 	src/queue/merge.h \

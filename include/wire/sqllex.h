@@ -112,9 +112,9 @@ static inline bool sql_prep_may_be(const char *text)
 }
 enum sql_prep sql_prep_classify(const char *text, size_t len, struct buf *ret_name);
 
-/* Interval texts as Postgres' interval_in reads the common forms ('30s', '1 hour 5 min', '00:00:30',
- * '1.5 days', 'PT30S', bare number = seconds, optional 'ago'/signs). Months count 30 days.
- * false: not an interval. */
+/* As Postgres' interval_in reads the common forms ('30s', '1 hour 5 min', '00:00:30', '1.5 days', 'PT30S', bare
+ * number = seconds, optional 'ago'/signs). Months count 30 days. false: not an interval. */
 MUST_CHECK bool sql_interval_usec(const char *text, size_t len, int64_t *ret_usec);
+size_t sql_interval_text(char *dst, size_t size, int64_t usec); /* as it reads it; its length */
 
 #endif

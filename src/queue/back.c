@@ -15,6 +15,7 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "wire/sqllex.h"
 #include "head.h"
 #include "queue_int.h"
 
@@ -219,7 +220,8 @@ static bool send_lost(struct back *b, struct pool *pool, const struct task_ops *
 			.len = b->lease != NULL ? (int32_t)strlen(b->lease) : -1},
 		number_param(seed, b->seed), number_param(handed, b->handed),
 		{.data = (const uint8_t *)age,
-			.len = (int32_t)hold_lease_text(age, sizeof(age), loop_now() - b->sent_at)},
+			.len = (int32_t)sql_interval_text(
+				age, sizeof(age), (int64_t)(loop_now() - b->sent_at))},
 		number_param(pid, b->pid)};
 	struct task_spec spec = {.ops = ops,
 		.arg = b,

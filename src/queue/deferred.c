@@ -5,7 +5,7 @@
  * query_wait_timeout, as whatever waits for a server is; statement_timeout is then the server's
  * matter, which has not seen it yet. Must not know: what is asked.
  *
- * Entry points: early_*.
+ * Entry points: deferred_*.
  */
 #include <string.h>
 
@@ -136,18 +136,16 @@ static bool is_limit(const struct qclient *qc, const struct pg_error *err)
 	       strcmp(err->sqlstate, "53300") == 0;
 }
 
-bool deferred_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at)
+enum head_answered deferred_answered(
+	struct qclient *qc, const struct pg_error *err, usec_t asked_at)
 {
 	CHECK_QCLIENT(qc);
-	if (!is_limit(qc, err) || qc->deferred->park.started > asked_at)
-		return false;
+	if (!is_limit(qc, err))
+		return HEAD_ANSWERED;
+	if (qc->deferred->park.started > asked_at) /* it was for one that had waited for longer */
+		return HEAD_AGAIN;
 	fail(qc, err);
-	return true;
-}
-
-bool deferred_asks_again(const struct qclient *qc, const struct pg_error *err)
-{
-	return is_limit(qc, err);
+	return HEAD_NOBODY;
 }
 
 void deferred_cancel(struct qclient *qc)

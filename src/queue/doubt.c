@@ -2,9 +2,9 @@
  * DONE statements of which nobody knows whether they were committed, as the connection was lost.
  * Who repeats one whose jobs are gone since has its answer: nobody else could end them. That is so
  * only as long as their leases run, for certain: not after an end that is not known, and not if
- * something else was said of a job, or it was given back (by us, or by other proxies, to which we
- * seemed to be dead): then another may have taken it and finished it, or it was cancelled and has
- * gone away.
+ * something else was said of a job, or it was given back: then another may have taken it and finished
+ * it, or it was cancelled and has gone away. (Other proxies may have given it back, too, if we were
+ * away: registry_was_away(), which who asks looks at first.)
  *
  * Entry points: doubt_remember(), doubt_is_over(), doubt_forget().
  */
@@ -79,13 +79,9 @@ void doubt_remember(struct qclient *qc, const struct jobs *jobs)
 	}
 }
 
-bool doubt_is_over(const struct qdb *db, const struct jobs *jobs)
+bool doubt_is_over(const struct jobs *jobs)
 {
 	uint64_t statement = 0;
-
-	CHECK_QDB(db);
-	if (registry_was_away(db))
-		return false;
 
 	for (int i = 0; i < jobs->n; i++) {
 		const struct doubt *d = find(jobs->tokens[i]);

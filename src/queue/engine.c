@@ -42,7 +42,8 @@ static void request_free(struct request *r)
 	if (r->qc != NULL)
 		r->qc->request = NULL;
 	call_free(&r->call);
-	then_free(&r->then);
+	if (r->then != NULL)
+		r->then->free(r->then);
 	answer_free(&r->answer);
 	mem_free(r);
 }
@@ -152,7 +153,7 @@ static void go_on(struct request *r)
 
 	r->then = NULL;
 	request_free(r);
-	then_go_on(qc, then, &names);
+	then->go_on(qc, then, &names);
 	names_free(&names);
 }
 
@@ -221,7 +222,7 @@ static bool was_done(const struct request *r, const struct pg_error *err)
 	return r->is_done && strcmp(err->sqlstate, "QB001") == 0 &&
 	       (strcmp(err->detail, "The job is finished and gone.") == 0 ||
 		       strncmp(err->detail, done, sizeof(done) - 1) == 0) &&
-	       doubt_is_over(r->db, &r->call.jobs);
+	       !registry_was_away(r->db) && doubt_is_over(&r->call.jobs);
 }
 
 /* As one that is repeated after its success. true: what comes after it is asked for; false: it can
@@ -236,7 +237,7 @@ static bool done_before(struct request *r)
 		if (r->qc != NULL)
 			lease_finish(r->qc, r->call.jobs.tokens[i], true, false);
 	}
-	if (r->qc == NULL || r->then == NULL || then_is_whole(r->then))
+	if (r->qc == NULL || r->then == NULL || !r->then->needs_names)
 		return false;
 	return call_ask_queues(&r->call, r->q, &err) && submit_alone(r, &none);
 }
@@ -701,7 +702,7 @@ static bool is_plain_done(const struct request *r)
 	return r->q->verb->id == QVERB_DONE && !qstmt_then_pushes(r->q) &&
 	       !qstmt_has(r->q, QARG_KEEP) && !qstmt_has(r->q, QARG_PARTIAL) &&
 	       r->call.jobs.n > 0 && !r->call.jobs.elsewhere &&
-	       (r->then == NULL || then_is_whole(r->then));
+	       (r->then == NULL || !r->then->needs_names);
 }
 
 static bool submit_merged(struct request *r, const struct bind_values *bind)
@@ -802,7 +803,7 @@ void engine_cancel(struct qclient *qc)
 	CHECK_QCLIENT(qc);
 	if ((r->item != NULL && merge_is_running(r->item)) || !take_back(r)) {
 		if (r->then != NULL)
-			then_cancel(r->then);
+			r->then->cancelled = true;
 		return;
 	}
 	pg_error_set(&err, "57014", "canceling statement due to user request");

@@ -43,12 +43,18 @@ void heads_free(struct qdb *db);
 MUST_CHECK bool head_payload(struct qdb *db, const char *queue, enum qpayload *ret);
 /* It was asked about a moment ago, and is not there (or nobody could tell). */
 bool head_is_absent(struct qdb *db, const char *queue);
+/* What was asked at that time has ended (err: in vain): does the client still want to know, or has its statement
+ * ended? AGAIN: the question was not its own, and it asks once more. */
+enum head_answered { HEAD_ANSWERED, HEAD_AGAIN, HEAD_NOBODY };
+typedef enum head_answered head_answered_fn(struct qclient *qc, const struct pg_error *err, usec_t asked_at);
 /* Asks what is not known of these queues; the client is executed again when that is known, or cannot be known
  * (qc->asked). false: memory. */
-MUST_CHECK bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n);
+MUST_CHECK bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n,
+	head_answered_fn *answered);
 /* The same for the queue of a job; its payload will be qc->job_payload. */
-MUST_CHECK bool heads_ask_job(struct qclient *qc, const char *job);
+MUST_CHECK bool heads_ask_job(struct qclient *qc, const char *job, head_answered_fn *answered);
 void heads_forget_client(struct qclient *qc);
+head_answered_fn deferred_answered; /* deferred.c */
 /* It was dropped, and perhaps made anew. */
 void head_forget(struct qdb *db, const char *queue);
 void heads_forget(struct qdb *db); /* all of them */

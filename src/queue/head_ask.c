@@ -15,6 +15,7 @@
 /* Numbers and payloads of some heads, or the payload of a job. */
 struct question {
 	struct qclient *waiting, **last; /* in the order of coming: so they will wait for jobs */
+	head_answered_fn *answered;      /* for each of them */
 	bool found;
 	enum qpayload payload; /* of the last one */
 	usec_t asked_at;
@@ -93,6 +94,7 @@ static bool was_forgotten(const struct question *qn)
 static void question_done(void *arg, const struct pg_error *err)
 {
 	struct question *qn = arg;
+	enum head_answered end;
 	struct qclient *qc;
 	bool in_vain = err == NULL && was_forgotten(qn);
 
@@ -102,17 +104,19 @@ static void question_done(void *arg, const struct pg_error *err)
 		if (qn->waiting == NULL)
 			qn->last = &qn->waiting;
 		qc->question = NULL;
-		if (deferred_refused(qc, err, qn->asked_at))
+		end = qn->answered(qc, err, qn->asked_at);
+		if (end == HEAD_NOBODY)
 			continue;
-		qc->asked = !in_vain && !deferred_asks_again(qc, err);
+		qc->asked = !in_vain && end != HEAD_AGAIN;
 		qc->job_payload = err == NULL && qn->found ? qn->payload : QPAYLOAD_JSONB;
 		client_again(qc->client);
 	}
 	question_free(qn);
 }
 
-static void question_join(struct question *qn, struct qclient *qc)
+static void question_join(struct question *qn, struct qclient *qc, head_answered_fn *answered)
 {
+	qn->answered = answered;
 	*qn->last = qc;
 	qn->last = &qc->question_next;
 	qc->question = qn;
@@ -209,14 +213,15 @@ static struct question *already_asked(
 	return qn;
 }
 
-bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n)
+bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n,
+	head_answered_fn *answered)
 {
 	struct question *qn = already_asked(qc->db, queues, n);
 	struct head *l;
 
 	CHECK_QCLIENT(qc);
 	if (qn != NULL) {
-		question_join(qn, qc);
+		question_join(qn, qc, answered);
 		return true;
 	}
 	qn = question_new(qc->db, n);
@@ -233,11 +238,11 @@ bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], in
 	}
 	if (!question_ask(qn, client_pool(qc->client)))
 		return false;
-	question_join(qn, qc);
+	question_join(qn, qc, answered);
 	return true;
 }
 
-bool heads_ask_job(struct qclient *qc, const char *job)
+bool heads_ask_job(struct qclient *qc, const char *job, head_answered_fn *answered)
 {
 	struct question *qn = question_new(qc->db, 0);
 
@@ -253,7 +258,7 @@ bool heads_ask_job(struct qclient *qc, const char *job)
 		question_free(qn);
 		return false;
 	}
-	question_join(qn, qc);
+	question_join(qn, qc, answered);
 	return true;
 }
 

@@ -4,13 +4,13 @@
  * are a quarter old. A renewal that fails is tried again; the job is nobody else's before the lease
  * ends.
  *
- * Giving back when the connection ends is lease.c's matter.
+ * Giving back when the connection ends is lease_end.c's matter.
  */
-#include <stdio.h>
 #include <string.h>
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "wire/sqllex.h"
 #include "queue_int.h"
 
 #define TRY_AGAIN (1 * USEC_SEC)
@@ -35,7 +35,7 @@ struct renewal {
 };
 
 static struct loop_tick *tick;
-static unsigned n_held, last_number;
+static unsigned last_number;
 
 static usec_t on_tick(void *arg, usec_t now);
 
@@ -56,7 +56,6 @@ void hold_begin(struct lease *l, usec_t hold, usec_t span)
 	l->renewed_at = loop_now();
 	l->span = span;
 	l->hold_until = l->renewed_at + hold;
-	n_held++;
 	loop_tick_at(tick, due_at(l));
 }
 
@@ -69,12 +68,6 @@ void hold_extended(struct lease *l, bool in_tx)
 	l->renewed_at = loop_now() > l->span / 2 ? loop_now() - l->span / 2 : 0;
 	l->again_at = in_tx ? loop_now() + TRY_AGAIN : 0;
 	loop_tick_at(tick, due_at(l));
-}
-
-void hold_end(struct lease *l)
-{
-	(void)l;
-	n_held--;
 }
 
 /* --- the end of a renewal --- */
@@ -170,7 +163,7 @@ static bool send(struct renewal *r)
 	size_t start;
 	bool ok;
 
-	params[1].len = (int32_t)hold_lease_text(lease, sizeof(lease), r->span);
+	params[1].len = (int32_t)sql_interval_text(lease, sizeof(lease), (int64_t)r->span);
 	start = array_begin(&array, OID_TEXT, false);
 	buf_put(&array, r->values.data, r->values.len);
 	array_end(&array, start, r->n);
@@ -270,8 +263,6 @@ static usec_t on_tick(void *arg, usec_t now)
 	struct qclient *qc;
 
 	(void)arg;
-	if (n_held == 0)
-		return USEC_NEVER;
 	DL_FOREACH (qclients(), qc)
 		if (qc->leases != NULL)
 			lease_hold_over(qc, now);
@@ -283,11 +274,6 @@ static usec_t on_tick(void *arg, usec_t now)
 	return next_due(now);
 }
 
-size_t hold_lease_text(char *dst, size_t size, usec_t span)
-{
-	return (size_t)snprintf(dst, size, "%llu microseconds", (unsigned long long)span);
-}
-
 bool hold_start(void)
 {
 	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
@@ -297,5 +283,4 @@ bool hold_start(void)
 void hold_free(void)
 {
 	loop_tick_free(&tick);
-	n_held = 0;
 }

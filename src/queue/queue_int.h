@@ -224,14 +224,15 @@ struct lease *lease_add(struct qclient *qc, int64_t id, const char *token, const
 	bool in_tx);
 void lease_drop(struct qclient *qc, struct lease *l);
 void lease_cancelled(struct qclient *qc, struct lease *l);
-/* Held ones whose longest time is over are given back. */
-void lease_hold_over(struct qclient *qc, usec_t now);
 struct lease *lease_find(struct qclient *qc, const char *token);
 void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_tx);
-void lease_tx_ended(struct qclient *qc, bool committed);
-void lease_client_ended(struct qclient *qc, enum client_end how);
 void lease_free_all(struct qclient *qc);
 void lease_each(struct qclient *qc, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);
+/* lease_end.c */
+void lease_tx_ended(struct qclient *qc, bool committed);
+void lease_client_ended(struct qclient *qc, enum client_end how);
+/* Held ones whose longest time is over are given back. */
+void lease_hold_over(struct qclient *qc, usec_t now);
 /* done.c: the memory of tokens that were finished: a repeated DONE is not an error. */
 void done_remember(const char *token);
 bool done_known(const char *token);
@@ -262,8 +263,6 @@ MUST_CHECK bool hold_start(void);
 void hold_free(void);
 void hold_begin(struct lease *l, usec_t hold, usec_t span); /* held so long at most, leased for span now */
 void hold_extended(struct lease *l, bool in_tx);
-void hold_end(struct lease *l);
-size_t hold_lease_text(char *dst, size_t size, usec_t span); /* as Postgres reads it; its length */
 
 /* wakes.c */
 void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
@@ -334,7 +333,7 @@ unsigned jobs_distinct(struct jobs *j); /* sorts their tokens */
  * client has left. */
 void doubt_remember(struct qclient *qc, const struct jobs *jobs);
 /* One that says the same is refused, as the jobs are gone: was it that DONE that ended them? */
-bool doubt_is_over(const struct qdb *db, const struct jobs *jobs);
+bool doubt_is_over(const struct jobs *jobs);
 void doubt_forget(const char *token); /* this lease may end, or has ended, otherwise than by its time or a DONE */
 void doubt_forget_all(void);
 
@@ -386,8 +385,15 @@ void call_row(struct call *call, const uint8_t *body, size_t len);
 /* After success: leases, memory of done, queues to wake. in_tx: at the commit. */
 void call_succeeded(struct qclient *qc, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx);
 
+/* What comes after a request, and answers its client: it has been committed. */
 struct then;
-/* Takes the contents of call; then: of DONE ... THEN TAKE, or NULL. */
+typedef void then_fn(struct qclient *qc, struct then *then, const struct names *names); /* frees it */
+struct then {
+	then_fn *go_on; /* names: the queues of the jobs, if it needs them */
+	void (*free)(struct then *then);
+	bool needs_names, cancelled;
+};
+/* Takes the contents of call, and then (or NULL) if it succeeds. */
 MUST_CHECK bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call, const struct bind_values *bind,
 	struct then *then, struct pg_error *err);
 void engine_cancel(struct qclient *qc);
@@ -445,10 +451,6 @@ bool deferred_waits_on(struct qclient *qc, const struct qstmt *q, const struct b
 	const struct pg_error *err);
 bool deferred_is_over(struct qclient *qc); /* its WAIT: to be answered with nothing */
 enum exec_verdict deferred_answer(struct exec *x, const struct qstmt *q);
-/* What was asked then, for it or for another, has ended; err may be NULL. true: and so has the statement. */
-MUST_CHECK bool deferred_refused(struct qclient *qc, const struct pg_error *err, usec_t asked_at);
-/* If not: it was for one that had waited for longer. */
-bool deferred_asks_again(const struct qclient *qc, const struct pg_error *err);
 void deferred_cancel(struct qclient *qc);
 void deferred_end(struct qclient *qc); /* it waits no more; harmless when it did not */
 /* The end of a Describe: an Execute that comes with it has been waiting since that began. */
@@ -457,11 +459,6 @@ usec_t deferred_since(const struct qclient *qc, const struct qstmt *q); /* 0: it
 
 /* then.c: DONE ... THEN TAKE */
 enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc);
-void then_free(struct then **p);
-void then_cancel(struct then *t); /* the done is under way: nothing is taken after it */
-bool then_is_whole(const struct then *t); /* its queues are known */
-/* The jobs are done; the client gets its answer from the take. Frees it. */
-void then_go_on(struct qclient *qc, struct then *t, const struct names *names);
 
 MUST_CHECK bool waitq_start(void);
 void waitq_stop(void);

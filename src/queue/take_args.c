@@ -143,7 +143,7 @@ static bool take_hold(struct take_args *a, const struct qstmt *q, const struct b
 	a->span = conf_current()->p.queue_hold_lease;
 	if (a->span > a->hold)
 		a->span = a->hold;
-	hold_lease_text(lease, sizeof(lease), a->span);
+	sql_interval_text(lease, sizeof(lease), (int64_t)a->span);
 	if (ok && (a->lease = mem_strdup(lease)) == NULL) {
 		pg_error_set(err, "53200", "out of memory");
 		ok = false;

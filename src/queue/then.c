@@ -5,45 +5,35 @@
  * executes the statement once more when that has succeeded.
  *
  * Without a queue the take is from the queues of the jobs: the leases of the connection tell which
- * these are, or else the rows of the done. Entry points: then_take, then_go_on.
+ * these are, or else the rows of the done. Entry point: then_take.
  */
 #include <string.h>
 
 #include "queue_int.h"
 
-struct then {
+struct take_after {
+	struct then then;
 	struct take_args args;
 	int16_t *formats;
 	int n_formats, n_columns;
-	bool cancelled;
 };
 
-void then_free(struct then **p)
+static void free_one(struct then *then)
 {
-	struct then *t = *p;
+	struct take_after *t = CONTAINER_OF(then, struct take_after, then);
 
-	*p = NULL;
-	if (t == NULL)
-		return;
 	take_args_free(&t->args);
 	mem_free(t->formats);
 	mem_free(t);
 }
 
-void then_cancel(struct then *t)
-{
-	t->cancelled = true;
-}
-
-bool then_is_whole(const struct then *t)
-{
-	return t->args.n_queues > 0;
-}
+static then_fn go_on;
 
 /* Takes the contents of args. NULL without memory. */
-static struct then *then_new(struct take_args *args, const struct exec *x, const struct qstmt *q)
+static struct take_after *take_after_new(
+	struct take_args *args, const struct exec *x, const struct qstmt *q)
 {
-	struct then *t = mem_zalloc(sizeof(*t));
+	struct take_after *t = mem_zalloc(sizeof(*t));
 	size_t n = (size_t)x->bind.n_formats;
 
 	if (t == NULL)
@@ -56,10 +46,12 @@ static struct then *then_new(struct take_args *args, const struct exec *x, const
 	qstmt_columns(q, &t->n_columns);
 	t->args = *args;
 	*args = (struct take_args){0};
+	t->then = (struct then){
+		.go_on = go_on, .free = free_one, .needs_names = t->args.n_queues == 0};
 	return t;
 }
 
-static bool start(struct qclient *qc, struct then *t, struct pg_error *err)
+static bool start(struct qclient *qc, struct take_after *t, struct pg_error *err)
 {
 	struct bind_values bind = {.n_formats = t->n_formats, .formats = t->formats};
 
@@ -73,19 +65,21 @@ static bool start(struct qclient *qc, struct then *t, struct pg_error *err)
 	return false;
 }
 
-void then_go_on(struct qclient *qc, struct then *t, const struct names *names)
+/* The jobs are done; the client gets its answer from the take. */
+static void go_on(struct qclient *qc, struct then *then, const struct names *names)
 {
+	struct take_after *t = CONTAINER_OF(then, struct take_after, then);
 	struct pg_error err;
 	bool ok = false;
 
 	CHECK_QCLIENT(qc);
-	if (t->cancelled)
+	if (then->cancelled)
 		pg_error_set(&err, "57014", "canceling statement due to user request");
 	else if (t->args.n_queues == 0 && !take_args_queues(&t->args, names))
 		pg_error_set(&err, "53200", "out of memory");
 	else
 		ok = start(qc, t, &err);
-	then_free(&t);
+	free_one(then);
 	if (ok)
 		return;
 	pg_error_detail(&err, "The jobs are done; none was taken.");
@@ -111,23 +105,23 @@ static enum exec_verdict apart(struct exec *x, struct qstmt *q, struct qclient *
 {
 	bool known = all_done_before(q, call);
 	struct names names = {0};
-	struct then *t = NULL;
+	struct take_after *t = NULL;
 
 	if (args->n_queues > 0 || !queues_held(qc, call, &names) || take_args_queues(args, &names))
-		t = then_new(args, x, q);
+		t = take_after_new(args, x, q);
 	names_free(&names);
 	if (t == NULL)
 		goto no_memory;
-	if (known && then_is_whole(t)) {
+	if (known && !t->then.needs_names) {
 		if (start(qc, t, &x->err)) {
-			then_free(&t);
+			free_one(&t->then);
 			return EXEC_PARK;
 		}
 	} else if ((!known || call_ask_queues(call, q, &x->err)) &&
-		   engine_submit(qc, q, call, &x->bind, t, &x->err)) {
+		   engine_submit(qc, q, call, &x->bind, &t->then, &x->err)) {
 		return EXEC_PARK;
 	}
-	then_free(&t);
+	free_one(&t->then);
 no_memory:
 	pg_error_set(&x->err, "53200", "out of memory");
 	return EXEC_ERROR;

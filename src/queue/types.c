@@ -182,7 +182,8 @@ static enum types of_queues(struct qclient *qc, const struct qstmt *q,
 		return TYPES_ERROR;
 	unknown = sort_out(qc, &names, ret);
 	if (unknown > 0 && !qc->asked)
-		t = heads_ask(qc, (const char(*)[QSTMT_QUEUE_MAX + 1]) names.list, unknown)
+		t = heads_ask(qc, (const char(*)[QSTMT_QUEUE_MAX + 1]) names.list, unknown,
+			    deferred_answered)
 			    ? TYPES_ASKED
 			    : TYPES_ERROR;
 	mem_free(names.list);
@@ -208,7 +209,8 @@ static enum types of_job(struct qclient *qc, const struct qstmt *q, const struct
 		else if (qc->asked)
 			*ret = (struct found){.payload = qc->job_payload, .any = true};
 		else
-			t = heads_ask_job(qc, buf_cstr(&text)) ? TYPES_ASKED : TYPES_ERROR;
+			t = heads_ask_job(qc, buf_cstr(&text), deferred_answered) ? TYPES_ASKED
+										  : TYPES_ERROR;
 	}
 	buf_free(&text);
 	return t;

@@ -1,10 +1,12 @@
 /*
  * Interval texts, for the waits and leases that the proxy itself must time. Reads what Postgres'
  * interval_in reads in its common forms (documentation: "Interval Input"); infinity and the
- * dependence on IntervalStyle are left out. Entry point: sql_interval_usec.
+ * dependence on IntervalStyle are left out. Entry points: sql_interval_usec, sql_interval_text.
  */
 #include "wire/sqllex.h"
 
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define US_SEC   1e6
@@ -292,4 +294,9 @@ bool sql_interval_usec(const char *text, size_t len, int64_t *ret_usec)
 		return false;
 	*ret_usec = (int64_t)(sum < 0 ? sum - 0.5 : sum + 0.5);
 	return true;
+}
+
+size_t sql_interval_text(char *dst, size_t size, int64_t usec)
+{
+	return (size_t)snprintf(dst, size, "%" PRId64 " microseconds", usec);
 }

@@ -69,6 +69,23 @@ static void test_good(void **state)
 	}
 }
 
+/* What is written for Postgres is read here, too. */
+static void test_written(void **state)
+{
+	static const int64_t usecs[] = {1, SEC / 2, 30 * SEC, 90 * MIN, 400 * DAY};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(usecs); i++) {
+		char text[40];
+		size_t len = sql_interval_text(text, sizeof(text), usecs[i]);
+		int64_t usec = -1;
+
+		assert_int_equal(len, strlen(text));
+		assert_true(sql_interval_usec(text, len, &usec));
+		assert_int_equal(usec, usecs[i]);
+	}
+}
+
 static void test_bad(void **state)
 {
 	int64_t usec = 7;
@@ -87,6 +104,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_good),
+		cmocka_unit_test(test_written),
 		cmocka_unit_test(test_bad),
 	};
 
