@@ -69,11 +69,6 @@ static const char *const take_sql[QPAYLOAD_COUNT] = {
 static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
 {
-	static const struct merge_ops ops = {.row = taken_row,
-		.common = taken_row,
-		.again = waiter_asks_again,
-		.lost = waiter_lost,
-		.done = waiter_asked};
 	static const uint32_t oids[] = {
 		OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL, OID_TEXT, OID_TEXT};
 	struct merge_spec spec = {.sql = take_sql[w->args.payload],
@@ -100,8 +95,8 @@ static struct merge_item *ask(
 	if (spec.settings != NULL) {
 		put_key(&key, w, spec.settings, formats, spec.n_formats);
 		/* who waits counts as a value (shape.c) */
-		i = merge_add(
-			w->pool, &key, &spec, &none, w->args.wait > 0, w->args.limit, &ops, w);
+		i = merge_add(w->pool, &key, &spec, &none, w->args.wait > 0, w->args.limit,
+			&w->ops->fetch, w);
 	}
 	merge_spec_free(&spec);
 	buf_free(&key);

@@ -85,6 +85,7 @@ static void choose(struct handoff *h, struct merge_statement *st, struct waiter 
 	t->jobs = w->args.limit < left ? w->args.limit : left;
 	INVARIANT(t->jobs > 0, "no job is handed over");
 	w->handoff = h;
+	w->handing = st->batch;
 	w->event_at = loop_now();
 	w->n_taken = 0;
 	w->due_ms = DUE_UNKNOWN;
@@ -137,11 +138,6 @@ struct handoff *handoff_begin(
 	for (int i = 2; i < 5; i++)
 		buf_reset(&st->bytes[i]);
 	return NULL;
-}
-
-usec_t handoff_sent_at(const struct handoff *h)
-{
-	return merge_batch_sent_at(h->batch);
 }
 
 bool handoff_leave(struct waiter *w)
@@ -245,7 +241,7 @@ void handoff_end(void *arg, const struct pg_error *err)
 
 	for (int i = 0; i < h->n; i++)
 		if (h->takers[i].waiter != NULL)
-			waiter_handed(h->takers[i].waiter, err == NULL);
+			h->takers[i].waiter->ops->handed(h->takers[i].waiter, err == NULL);
 	buf_free(&h->row);
 	mem_free(h);
 }

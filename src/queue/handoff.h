@@ -17,6 +17,5 @@ bool handoff_row(void *handoff, const uint8_t **body, size_t *len); /* see merge
 MUST_CHECK bool handoff_leave(struct waiter *w);
 void handoff_lost(void *handoff, const char *queue, const struct merge_lost *lost); /* see merge_shape.lost */
 void handoff_end(void *handoff, const struct pg_error *err);        /* frees it */
-usec_t handoff_sent_at(const struct handoff *h); /* a server has the push since then; 0: none has it */
 
 #endif

@@ -94,21 +94,6 @@ static void waiter_free(struct waiter *w)
 	mem_free(w);
 }
 
-usec_t waiter_asks_since(const struct waiter *w)
-{
-	if (w->item != NULL)
-		return merge_sent_at(w->item);
-	return w->handoff != NULL ? handoff_sent_at(w->handoff) : 0;
-}
-
-bool waiter_is_stuck(const struct waiter *w)
-{
-	usec_t since = waiter_asks_since(w);
-
-	CHECK_WAITER(w);
-	return since != 0 && loop_now() - since >= STUCK_AFTER;
-}
-
 /* It was woken and does not ask any more: the next one does in its place. */
 static void pass_on(struct waiter *w)
 {
@@ -170,7 +155,7 @@ static void end_empty(struct park *p)
 		client_answer(c, &a);
 }
 
-void waiter_ask_failed(struct waiter *w)
+static void ask_failed(struct waiter *w)
 {
 	park_no_memory(&w->park);
 }
@@ -196,7 +181,7 @@ static void give_back_taken(struct waiter *w)
 	mem_free(tokens);
 }
 
-void waiter_asks_again(void *arg)
+static void asks_again(void *arg)
 {
 	struct waiter *w = arg;
 
@@ -210,7 +195,7 @@ void waiter_asks_again(void *arg)
 static void forget_rows(struct waiter *w)
 {
 	give_back_taken(w);
-	waiter_asks_again(w);
+	asks_again(w);
 }
 
 /* Does the next one in line ask already? It will say whether there is more. */
@@ -461,7 +446,7 @@ static void refused(struct waiter *w, const struct pg_error *err)
 	park_fail(&w->park, w->args.described ? &changed : err);
 }
 
-void waiter_lost(void *arg, const struct merge_lost *lost)
+static void waiter_lost(void *arg, const struct merge_lost *lost)
 {
 	struct waiter *w = arg;
 	struct lost_jobs jobs = {.names = (const char(*)[QSTMT_QUEUE_MAX + 1]) w->args.queues,
@@ -475,7 +460,7 @@ void waiter_lost(void *arg, const struct merge_lost *lost)
 		back_lost(w->db, w->pool, &jobs);
 }
 
-void waiter_asked(void *arg, const struct pg_error *err)
+static void waiter_asked(void *arg, const struct pg_error *err)
 {
 	struct waiter *w = arg;
 
@@ -517,7 +502,7 @@ void waiter_asked(void *arg, const struct pg_error *err)
 }
 
 /* Those whose jobs were not among what was pushed wait on, where they were. */
-void waiter_handed(struct waiter *w, bool ok)
+static void waiter_handed(struct waiter *w, bool ok)
 {
 	struct waitq *r = ok && w->n_taken > 0 ? waitq_find(w->db, w->taken[0].queue) : NULL;
 
@@ -541,6 +526,15 @@ void waiter_handed(struct waiter *w, bool ok)
 			waitq_ready(w->members[i].waitq);
 	}
 }
+
+const struct waiter_ops waiter_ops = {.ask = fetch_start,
+	.ask_failed = ask_failed,
+	.handed = waiter_handed,
+	.fetch = {.row = taken_row,
+		.common = taken_row,
+		.again = asks_again,
+		.lost = waiter_lost,
+		.done = waiter_asked}};
 
 /* --- the beginning --- */
 
@@ -630,6 +624,7 @@ bool waiter_start(
 	}
 	INVARIANT(qc->park == NULL && qc->request == NULL, "a client waits for two things");
 	w->magic = WAITER_MAGIC;
+	w->ops = &waiter_ops;
 	w->qc = qc;
 	w->db = qc->db;
 	w->pool = client_pool(qc->client);

@@ -1,6 +1,6 @@
 /*
- * Between waitq.c (wait queues and their timers), fetch.c (asking the database), taken.c (the jobs that come) and
- * wait.c (the life of a waiter).
+ * Between waitq.c (wait queues and their timers), fetch.c (asking the database), taken.c (the jobs that come),
+ * handoff.c (what is handed over) and wait.c (the life of a waiter), which all of them reach through its ops.
  */
 #ifndef QB_QUEUE_WAIT_INT_H
 #define QB_QUEUE_WAIT_INT_H
@@ -60,8 +60,20 @@ struct taken {
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
 
+struct waiter;
+
+/* What a waiter does when it is its turn, and when what it waits for has come: wait.c. */
+struct waiter_ops {
+	bool (*ask)(struct waiter *w); /* never ends it before it returns; false: memory */
+	void (*ask_failed)(struct waiter *w); /* that is said to its client */
+	void (*handed)(struct waiter *w, bool ok); /* the end of a push that may have been its job */
+	struct merge_ops fetch;
+};
+extern const struct waiter_ops waiter_ops;
+
 struct waiter {
 	uint32_t magic;
+	const struct waiter_ops *ops;
 	struct park park;   /* parked when it is in the wait queues */
 	struct qclient *qc; /* NULL: nobody is interested; only the task still runs */
 	struct qdb *db;
@@ -70,7 +82,8 @@ struct waiter {
 	struct member *members;  /* args.n_queues, or NULL: not in the wait queues */
 	struct merge_item *item; /* asks; NULL: does not */
 	uint64_t number;         /* in the order in which they came */
-	struct handoff *handoff;       /* a push that may be its job is on its way; or NULL */
+	struct handoff *handoff; /* a push that may be its job is on its way; or NULL */
+	struct batch *handing;   /* the batch that this is */
 	int16_t *formats;
 	int n_formats, n_columns;
 	bool expired;
@@ -102,8 +115,21 @@ static inline bool waiter_is_busy(const struct waiter *w)
 	return w->item != NULL || w->handoff != NULL;
 }
 
-usec_t waiter_asks_since(const struct waiter *w); /* when a server got its statement; 0: none has one of it */
-bool waiter_is_stuck(const struct waiter *w);
+/* When a server got its statement; 0: none has one of it. */
+static inline usec_t waiter_asks_since(const struct waiter *w)
+{
+	if (w->item != NULL)
+		return merge_sent_at(w->item);
+	return w->handoff != NULL ? merge_batch_sent_at(w->handing) : 0;
+}
+
+static inline bool waiter_is_stuck(const struct waiter *w)
+{
+	usec_t since = waiter_asks_since(w);
+
+	CHECK_WAITER(w);
+	return since != 0 && loop_now() - since >= STUCK_AFTER;
+}
 
 /* fetch.c: never calls back before it returns; false: memory. */
 bool fetch_start(struct waiter *w);
@@ -116,12 +142,5 @@ void taken_free(struct waiter *w);
 int32_t taken_proxy(const struct waiter *w);
 void taken_formats(const struct waiter *w, int16_t formats[20]);
 void taken_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, or when there may be one */
-
-/* wait.c */
-void waiter_asks_again(void *arg); /* what its fetch has told it was rolled back, and is sent once more */
-void waiter_lost(void *arg, const struct merge_lost *lost); /* nobody knows what its fetch has taken */
-void waiter_asked(void *arg, const struct pg_error *err); /* the end of a fetch */
-void waiter_handed(struct waiter *w, bool ok); /* the end of a push that may have been its job */
-void waiter_ask_failed(struct waiter *w);                 /* no memory to ask */
 
 #endif

@@ -2,7 +2,7 @@
  * Wait queues: the waiters of a queue of a database, and the times at which to look. A wait queue is woken by a
  * push that was committed, by a notification, by the time at which something becomes due, and now
  * and then to be sure; it then lets its waiters ask again, the longest first, one for each job that
- * is known to be there. What asking means is fetch.c, what becomes of a waiter wait.c.
+ * is known to be there. What asking means, and what becomes of a waiter, are its ops.
  */
 #include <string.h>
 
@@ -181,10 +181,10 @@ static bool serve_waitq(struct waitq *r)
 		w->event_at = r->event_at;
 		if (--r->credits == 0)
 			r->event_at = 0;
-		if (fetch_start(w))
+		if (w->ops->ask(w))
 			continue;
 		waitq_ready(r);
-		waiter_ask_failed(w);
+		w->ops->ask_failed(w);
 		return any;
 	}
 	/* kept for one whose answer is to come */

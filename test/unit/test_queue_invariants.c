@@ -54,14 +54,14 @@ static void waiter_has_ended(void)
 {
 	struct waiter w = {0};
 
-	waiter_handed(&w, false);
+	waiter_ops.handed(&w, false);
 }
 
 static void handed_while_it_asks(void)
 {
 	struct waiter w = {.magic = WAITER_MAGIC, .handoff = (struct handoff *)&db};
 
-	waiter_asked(&w, NULL);
+	waiter_ops.fetch.done(&w, NULL);
 }
 
 static void park_without_a_kind(void)
