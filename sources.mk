@@ -34,6 +34,7 @@ qb_public_includes = \
 	include/qlang/parse.h \
 	include/qlang/refusal.h \
 	include/qlang/rewrite.h \
+	include/qlang/rows.h \
 	include/qlang/verb.h \
 	include/qlang/verbs.h \
 	include/queue/queue.h \

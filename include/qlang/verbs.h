@@ -90,7 +90,7 @@
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
 		"    {{SELECT | VALUES | TABLE | WITH} ... [RETURNING ...] | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction. A value may also be an expression in parentheses: AT (now() + interval '1 h').") \
-	VERB(TAKE, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", JOBS, \
+	VERB(TAKE, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) \
@@ -101,7 +101,7 @@
 		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval]\n" \
 		"    [LEASE interval | HOLD [interval]] [AS text]", \
 		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE.") \
-	VERB(POP, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", JOBS, \
+	VERB(POP, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0), \

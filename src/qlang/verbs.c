@@ -6,136 +6,28 @@
 
 #include <string.h>
 
-/* --- result columns, as DESIGN.md and the functions in sql/ have them --- */
+#include "qlang/rows.h"
+
+/* --- result columns --- */
 
 /* clang-format off */
-#define OF_EACH_PAYLOAD(columns) {columns(OID_JSONB), columns(OID_TEXT), columns(OID_BYTEA)}
-
-#define JOBS_COLUMNS(payload_type) \
-	{ \
-		{"id", OID_INT8}, \
-		{"token", OID_TEXT}, \
-		{"queue", OID_TEXT}, \
-		{"attempt", OID_INT4}, \
-		{"payload", payload_type}, \
-		{"headers", OID_JSONB}, \
-		{"key", OID_TEXT}, \
-		{"group", OID_TEXT}, \
-		{"priority", OID_INT4}, \
-		{"pushed_at", OID_TIMESTAMPTZ}, \
-		{"lease_until", OID_TIMESTAMPTZ}, \
-	}
-
-static const struct wire_field columns_jobs[QPAYLOAD_COUNT][11] = OF_EACH_PAYLOAD(JOBS_COLUMNS);
+#define FIELDS(row)          row(ROW_FIELD, )
+#define FIELDS_OF(row, type) row(ROW_FIELD, , type)
+#define OF_EACH_PAYLOAD(row) {{FIELDS_OF(row, JSONB)}, {FIELDS_OF(row, TEXT)}, {FIELDS_OF(row, BYTEA)}}
+#define N_COLUMNS(row)       (0 row(ROW_ONE, , JSONB))
 /* clang-format on */
 
-static const struct wire_field columns_list[] = {
-	{"queue", OID_TEXT},
-	{"lease", OID_TEXT},
-	{"max_attempts", OID_INT4},
-	{"retry", OID_TEXT},
-	{"on_disconnect", OID_TEXT},
-	{"durability", OID_TEXT},
-	{"owner", OID_TEXT},
-	{"created_at", OID_TIMESTAMPTZ},
-	{"paused", OID_BOOL},
-	{"max_length", OID_INT4},
-	{"unlogged", OID_BOOL},
-	{"payload", OID_TEXT},
-	{"retain_done", OID_TEXT},
-	{"retain_dead", OID_TEXT},
-	{"number", OID_INT4},
-};
-
-static const struct wire_field columns_stats[] = {
-	{"queue", OID_TEXT},
-	{"ready", OID_INT8},
-	{"later", OID_INT8},
-	{"leased", OID_INT8},
-	{"dead", OID_INT8},
-	{"oldest_ready", OID_TIMESTAMPTZ},
-	{"next_due", OID_TIMESTAMPTZ},
-	{"blocked", OID_INT8},
-	{"done", OID_INT8},
-	{"number", OID_INT4},
-};
-
-/* clang-format off */
-#define PEEK_COLUMNS(payload_type) \
-	{ \
-		{"id", OID_INT8}, \
-		{"state", OID_TEXT}, \
-		{"attempt", OID_INT4}, \
-		{"failures", OID_INT4}, \
-		{"payload", payload_type}, \
-		{"headers", OID_JSONB}, \
-		{"priority", OID_INT4}, \
-		{"run_at", OID_TIMESTAMPTZ}, \
-		{"lease_until", OID_TIMESTAMPTZ}, \
-		{"error", OID_TEXT}, \
-		{"worker", OID_TEXT}, \
-		{"pushed_at", OID_TIMESTAMPTZ}, \
-		{"key", OID_TEXT}, \
-		{"group", OID_TEXT}, \
-		{"ended_at", OID_TIMESTAMPTZ}, \
-		{"result", OID_JSONB}, \
-		{"job", OID_TEXT}, \
-	}
-
-static const struct wire_field columns_peek[QPAYLOAD_COUNT][17] = OF_EACH_PAYLOAD(PEEK_COLUMNS);
-
-#define JOB_COLUMNS(payload_type) \
-	{ \
-		{"job", OID_TEXT}, \
-		{"id", OID_INT8}, \
-		{"queue", OID_TEXT}, \
-		{"state", OID_TEXT}, \
-		{"cancelled", OID_BOOL}, \
-		{"attempt", OID_INT4}, \
-		{"max_attempts", OID_INT4}, \
-		{"failures", OID_INT4}, \
-		{"priority", OID_INT4}, \
-		{"payload", payload_type}, \
-		{"headers", OID_JSONB}, \
-		{"key", OID_TEXT}, \
-		{"group", OID_TEXT}, \
-		{"pushed_at", OID_TIMESTAMPTZ}, \
-		{"run_at", OID_TIMESTAMPTZ}, \
-		{"lease_until", OID_TIMESTAMPTZ}, \
-		{"expires_at", OID_TIMESTAMPTZ}, \
-		{"failed_at", OID_TIMESTAMPTZ}, \
-		{"ended_at", OID_TIMESTAMPTZ}, \
-		{"worker", OID_TEXT}, \
-		{"error", OID_TEXT}, \
-		{"result", OID_JSONB}, \
-	}
-
-static const struct wire_field columns_job[QPAYLOAD_COUNT][22] = OF_EACH_PAYLOAD(JOB_COLUMNS);
-/* clang-format on */
-
-static const struct wire_field columns_await[] = {
-	{"job", OID_TEXT},
-	{"id", OID_INT8},
-	{"queue", OID_TEXT},
-	{"state", OID_TEXT},
-	{"result", OID_JSONB},
-	{"error", OID_TEXT},
-	{"attempt", OID_INT4},
-	{"ended_at", OID_TIMESTAMPTZ},
-};
-
-static const struct wire_field columns_errors[] = {
-	{"error", OID_TEXT},
-	{"jobs", OID_INT8},
-	{"last", OID_TIMESTAMPTZ},
-	{"job", OID_TEXT},
-};
-
-static const struct wire_field columns_help[] = {
-	{"verb", OID_TEXT},
-	{"usage", OID_TEXT},
-	{"description", OID_TEXT},
-};
+static const struct wire_field columns_taken[QPAYLOAD_COUNT][N_COLUMNS(ROW_TAKEN)] =
+	OF_EACH_PAYLOAD(ROW_TAKEN);
+static const struct wire_field columns_peek[QPAYLOAD_COUNT][N_COLUMNS(ROW_PEEK)] =
+	OF_EACH_PAYLOAD(ROW_PEEK);
+static const struct wire_field columns_job[QPAYLOAD_COUNT][N_COLUMNS(ROW_JOB)] =
+	OF_EACH_PAYLOAD(ROW_JOB);
+static const struct wire_field columns_list[] = {FIELDS(ROW_LIST)};
+static const struct wire_field columns_stats[] = {FIELDS(ROW_STATS)};
+static const struct wire_field columns_await[] = {FIELDS(ROW_AWAIT)};
+static const struct wire_field columns_errors[] = {FIELDS(ROW_ERRORS)};
+static const struct wire_field columns_help[] = {FIELDS(ROW_HELP)};
 
 const struct qpayload_type qpayloads[QPAYLOAD_COUNT] = {
 	[QPAYLOAD_JSONB] = {"jsonb", "", OID_JSONB},
@@ -165,8 +57,7 @@ const struct wire_field qverb_push_columns[QRETURN_COUNT][2] = {
 	[QRETURN_JOB_ID] = {{"job", OID_TEXT}, {"id", OID_INT8}},
 };
 
-const struct wire_field qverb_partial_columns[3] = {
-	{"job", OID_TEXT}, {"ok", OID_BOOL}, {"sqlstate", OID_TEXT}};
+const struct wire_field qverb_partial_columns[3] = {FIELDS(ROW_PARTIAL)};
 
 /* --- the table --- */
 
@@ -174,7 +65,7 @@ const struct wire_field qverb_partial_columns[3] = {
 #define COLUMNS(a)    a, ARRAY_LEN(a)
 #define COLUMNS_NONE  NULL, 0
 #define COLUMNS_OF(a) a[0], ARRAY_LEN(a[0])
-#define COLUMNS_JOBS  COLUMNS_OF(columns_jobs)
+#define COLUMNS_TAKEN COLUMNS_OF(columns_taken)
 #define COLUMNS_LIST  COLUMNS(columns_list)
 #define COLUMNS_STATS COLUMNS(columns_stats)
 #define COLUMNS_PEEK  COLUMNS_OF(columns_peek)

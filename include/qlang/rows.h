@@ -1,0 +1,132 @@
+/*
+ * The rows of the language: a list for each kind, a line for each column, COL(name, type). What clients are told of
+ * them (src/qlang/verbs.c), what the proxy selects (src/queue/calls.h) and where it finds a column come from here.
+ * test/it/queue/test_queue_calls.py compares them with the functions of sql/.
+ *
+ * SEP stands between two columns, PAYLOAD is the type of payloads.
+ */
+#ifndef QB_QLANG_ROWS_H
+#define QB_QLANG_ROWS_H
+
+/* clang-format off */
+
+/* TAKE and POP. */
+#define ROW_TAKEN(COL, SEP, PAYLOAD) \
+	COL(id, INT8) SEP \
+	COL(token, TEXT) SEP \
+	COL(queue, TEXT) SEP \
+	COL(attempt, INT4) SEP \
+	COL(payload, PAYLOAD) SEP \
+	COL(headers, JSONB) SEP \
+	COL(key, TEXT) SEP \
+	COL(group, TEXT) SEP \
+	COL(priority, INT4) SEP \
+	COL(pushed_at, TIMESTAMPTZ) SEP \
+	COL(lease_until, TIMESTAMPTZ)
+
+#define ROW_PEEK(COL, SEP, PAYLOAD) \
+	COL(id, INT8) SEP \
+	COL(state, TEXT) SEP \
+	COL(attempt, INT4) SEP \
+	COL(failures, INT4) SEP \
+	COL(payload, PAYLOAD) SEP \
+	COL(headers, JSONB) SEP \
+	COL(priority, INT4) SEP \
+	COL(run_at, TIMESTAMPTZ) SEP \
+	COL(lease_until, TIMESTAMPTZ) SEP \
+	COL(error, TEXT) SEP \
+	COL(worker, TEXT) SEP \
+	COL(pushed_at, TIMESTAMPTZ) SEP \
+	COL(key, TEXT) SEP \
+	COL(group, TEXT) SEP \
+	COL(ended_at, TIMESTAMPTZ) SEP \
+	COL(result, JSONB) SEP \
+	COL(job, TEXT)
+
+#define ROW_JOB(COL, SEP, PAYLOAD) \
+	COL(job, TEXT) SEP \
+	COL(id, INT8) SEP \
+	COL(queue, TEXT) SEP \
+	COL(state, TEXT) SEP \
+	COL(cancelled, BOOL) SEP \
+	COL(attempt, INT4) SEP \
+	COL(max_attempts, INT4) SEP \
+	COL(failures, INT4) SEP \
+	COL(priority, INT4) SEP \
+	COL(payload, PAYLOAD) SEP \
+	COL(headers, JSONB) SEP \
+	COL(key, TEXT) SEP \
+	COL(group, TEXT) SEP \
+	COL(pushed_at, TIMESTAMPTZ) SEP \
+	COL(run_at, TIMESTAMPTZ) SEP \
+	COL(lease_until, TIMESTAMPTZ) SEP \
+	COL(expires_at, TIMESTAMPTZ) SEP \
+	COL(failed_at, TIMESTAMPTZ) SEP \
+	COL(ended_at, TIMESTAMPTZ) SEP \
+	COL(worker, TEXT) SEP \
+	COL(error, TEXT) SEP \
+	COL(result, JSONB)
+
+#define ROW_LIST(COL, SEP) \
+	COL(queue, TEXT) SEP \
+	COL(lease, TEXT) SEP \
+	COL(max_attempts, INT4) SEP \
+	COL(retry, TEXT) SEP \
+	COL(on_disconnect, TEXT) SEP \
+	COL(durability, TEXT) SEP \
+	COL(owner, TEXT) SEP \
+	COL(created_at, TIMESTAMPTZ) SEP \
+	COL(paused, BOOL) SEP \
+	COL(max_length, INT4) SEP \
+	COL(unlogged, BOOL) SEP \
+	COL(payload, TEXT) SEP \
+	COL(retain_done, TEXT) SEP \
+	COL(retain_dead, TEXT) SEP \
+	COL(number, INT4)
+
+#define ROW_STATS(COL, SEP) \
+	COL(queue, TEXT) SEP \
+	COL(ready, INT8) SEP \
+	COL(later, INT8) SEP \
+	COL(leased, INT8) SEP \
+	COL(dead, INT8) SEP \
+	COL(oldest_ready, TIMESTAMPTZ) SEP \
+	COL(next_due, TIMESTAMPTZ) SEP \
+	COL(blocked, INT8) SEP \
+	COL(done, INT8) SEP \
+	COL(number, INT4)
+
+#define ROW_AWAIT(COL, SEP) \
+	COL(job, TEXT) SEP \
+	COL(id, INT8) SEP \
+	COL(queue, TEXT) SEP \
+	COL(state, TEXT) SEP \
+	COL(result, JSONB) SEP \
+	COL(error, TEXT) SEP \
+	COL(attempt, INT4) SEP \
+	COL(ended_at, TIMESTAMPTZ)
+
+#define ROW_ERRORS(COL, SEP) \
+	COL(error, TEXT) SEP \
+	COL(jobs, INT8) SEP \
+	COL(last, TIMESTAMPTZ) SEP \
+	COL(job, TEXT)
+
+#define ROW_HELP(COL, SEP) \
+	COL(verb, TEXT) SEP \
+	COL(usage, TEXT) SEP \
+	COL(description, TEXT)
+
+/* DONE ... PARTIAL */
+#define ROW_PARTIAL(COL, SEP) \
+	COL(job, TEXT) SEP \
+	COL(ok, BOOL) SEP \
+	COL(sqlstate, TEXT)
+
+/* For COL: as data, and to count. */
+#define ROW_FIELD(name, type) {#name, OID_##type},
+#define ROW_ONE(name, type)   +1
+
+/* clang-format on */
+
+#endif
