@@ -210,6 +210,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/back.c \
 	src/queue/bulk.c \
 	src/queue/call.c \
+	src/queue/calls.c \
+	src/queue/calls.h \
 	src/queue/count.c \
 	src/queue/deferred.c \
 	src/queue/done.c \

@@ -1,17 +1,21 @@
 /*
- * Writes what is generated from the tables of keys: the sample configuration and the tables of the
- * manual. Run by dev/gen.sh.
+ * Writes what is generated from the tables of the source. The sample configuration and the tables of the
+ * manual: run by dev/gen.sh. The statements of the queue: run by test/it/queue/test_queue_calls.py.
  *
  *   gen ini      etc/qbouncer.ini
  *   gen config   the tables of doc/config.md
  *   gen console  the tables of doc/console.md
  *   gen man      the lists of doc/qbouncer.5
+ *   gen calls    a line for each statement: its name, its text, the types of its parameters, the columns that come;
+ *                between tabs. Types are oids
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "admin/describe.h"
 #include "conf/describe.h"
+
+#include "../src/queue/calls.h"
 
 /* What has been printed so far, to know when a new table or group begins. */
 struct gen {
@@ -252,6 +256,48 @@ static void gen_man(void)
 	conf_describe(man_key, &g);
 }
 
+static void print_columns(const struct wire_field *columns, int n)
+{
+	for (int i = 0; i < n; i++)
+		printf("%s%s:%u", i > 0 ? " " : "", columns[i].name, (unsigned)columns[i].oid);
+	putchar('\n');
+}
+
+/* The part of a text that speaks of the payload is replaced. */
+static void print_verb(const struct qverb *v, int payload)
+{
+	const char *of = strstr(v->sql, "{of}");
+
+	printf("%s%s\t", v->name, qpayloads[payload].suffix);
+	if (of != NULL)
+		printf("%.*s%s%s\t\t", (int)(of - v->sql), v->sql, qpayloads[payload].suffix, of + 4);
+	else
+		printf("%s\t\t", v->sql);
+	print_columns(qverb_columns(v, (enum qpayload)payload), v->n_columns);
+}
+
+static void gen_calls(void)
+{
+	for (int i = 0; i < CALL_COUNT; i++) {
+		const struct queue_call *c = &queue_calls[i];
+
+		printf("%s\t%s\t", c->name, c->sql);
+		for (int k = 0; k < c->n_params; k++)
+			printf("%s%u", k > 0 ? " " : "", (unsigned)c->oids[k]);
+		putchar('\t');
+		print_columns(c->columns, c->n_columns);
+	}
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		const struct qverb *v = &qverbs[i];
+
+		for (int k = 0; k < QPAYLOAD_COUNT && v->sql != NULL && v->columns != NULL; k++)
+			if (k == 0 || (v->flags & QVERB_PAYLOAD) != 0)
+				print_verb(v, k);
+	}
+	printf("PARTIAL\t%s\t\t", QUEUE_PARTIAL_SQL);
+	print_columns(qverb_partial_columns, ARRAY_LEN(qverb_partial_columns));
+}
+
 int main(int argc, char **argv)
 {
 	if (argc == 2 && !strcmp(argv[1], "ini"))
@@ -262,6 +308,8 @@ int main(int argc, char **argv)
 		gen_console();
 	else if (argc == 2 && !strcmp(argv[1], "man"))
 		gen_man();
+	else if (argc == 2 && !strcmp(argv[1], "calls"))
+		gen_calls();
 	else
 		return 2;
 	return fflush(stdout) || ferror(stdout) ? 1 : 0;

@@ -12,6 +12,7 @@
 enum wire_oid {
 	OID_BOOL = 16,
 	OID_BYTEA = 17,
+	OID_NAME = 19,
 	OID_INT8 = 20,
 	OID_INT2 = 21,
 	OID_INT4 = 23,

@@ -10,17 +10,15 @@
 #include <string.h>
 
 #include "wire/row.h"
+#include "calls.h"
 #include "head.h"
 #include "merge.h"
 #include "park.h"
 #include "queue_int.h"
 
 #define LOOK_FIRST (250 * USEC_MSEC) /* the shortest time between two looks, except for events */
-#define COLUMNS    8
 #define TX_ENDED_MAX                                                                               \
 	((size_t)64 * 1024) /* bytes; what else a transaction has ended is found by a look */
-
-enum { COL_JOB, COL_ID, COL_QUEUE, COL_STATE };
 
 /* A job that somebody waits for. */
 struct awaited {
@@ -46,7 +44,7 @@ struct awaiting {
 	bool expired;
 	const char *how; /* it ended, as far as this proxy knows; or NULL */
 	uint64_t seen;   /* of the database when it asked */
-	int16_t formats[COLUMNS];
+	int16_t formats[AWAIT_COLUMNS];
 	struct buf rows; /* none, or the one of the answer */
 	int n_rows;
 	char ref[TOKEN_MAX];
@@ -147,10 +145,10 @@ static void end_answer(struct park *p)
 static void keep_row(struct awaiting *w, const struct wire_col *cols)
 {
 	struct buf *b = &w->rows;
-	size_t row = build_row_begin(b, COLUMNS);
+	size_t row = build_row_begin(b, AWAIT_COLUMNS);
 
-	for (int i = 0; i < COLUMNS; i++) {
-		if (i == COL_STATE && w->how != NULL && wire_col_is(&cols[i], "gone"))
+	for (int i = 0; i < AWAIT_COLUMNS; i++) {
+		if (i == AWAIT_state && w->how != NULL && wire_col_is(&cols[i], "gone"))
 			build_row_text(b, w->how);
 		else
 			build_row_value(b, cols[i].data, cols[i].len);
@@ -162,18 +160,18 @@ static void keep_row(struct awaiting *w, const struct wire_col *cols)
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct awaiting *w = arg;
-	struct wire_col cols[COLUMNS];
+	struct wire_col cols[AWAIT_COLUMNS];
 
-	if (!wire_row_read(body, len, cols, COLUMNS)) {
+	if (!wire_row_read(body, len, cols, AWAIT_COLUMNS)) {
 		log_error("%s: unexpected columns from queue._await()", w->db->name);
 		return;
 	}
 	if (!w->resolved) {
-		w->resolved =
-			wire_col_copy(&cols[COL_JOB], w->ref, sizeof(w->ref)) && w->ref[0] != '\0';
-		wire_col_copy(&cols[COL_QUEUE], w->queue, sizeof(w->queue));
+		w->resolved = wire_col_copy(&cols[AWAIT_job], w->ref, sizeof(w->ref)) &&
+			      w->ref[0] != '\0';
+		wire_col_copy(&cols[AWAIT_queue], w->queue, sizeof(w->queue));
 	}
-	w->ended = cols[COL_STATE].len >= 0;
+	w->ended = cols[AWAIT_state].len >= 0;
 	if (w->ended)
 		keep_row(w, cols);
 }
@@ -286,28 +284,23 @@ static void put_key(struct buf *key, const struct awaiting *w, const struct task
 		buf_put(key, w->queue, strlen(w->queue));
 }
 
-#define AWAIT_SQL(args)                                                                            \
-	"SELECT job, id, queue, state, result, error, attempt, ended_at "                          \
-	"FROM queue._await(" args ") ORDER BY n"
-
 /* Never calls back before it returns. false: memory. */
 static bool ask(struct awaiting *w)
 {
 	static const struct merge_ops ops = {.row = on_row, .again = on_again, .done = on_done};
-	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT, OID_BOOL, OID_BOOL};
 	const char *ref = w->resolved ? w->ref : w->text;
 	const struct bind_param params[] = {{.len = -1},
 		text_param(w->resolved || w->queue[0] == '\0' ? NULL : w->queue),
 		text_param(w->resolved ? "t" : "f"), text_param("t")};
 	bool by_key = w->by_key && !w->resolved;
-	struct merge_spec spec = {
-		.sql = by_key ? AWAIT_SQL("$1, $2, $3, $4") : AWAIT_SQL("$1, $2, $3"),
-		.oids = oids,
-		.n_params = by_key ? 4 : 3,
+	const struct queue_call *call = &queue_calls[by_key ? CALL_AWAIT_KEY : CALL_AWAIT];
+	struct merge_spec spec = {.sql = call->sql,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.array_param = 0,
 		.count_param = -1,
 		.params = params,
-		.n_formats = COLUMNS,
+		.n_formats = AWAIT_COLUMNS,
 		.formats = w->formats,
 		.settings = task_settings_of(w->qc->client),
 		.split = true};
@@ -376,7 +369,7 @@ static bool begin(struct qclient *qc, char *text, bool by_key, const struct take
 	park_init(&w->park, &kind, qc->client, QVERB_AWAIT, args->wait, args->since);
 	if (args->n_queues > 0)
 		util_strlcpy(w->queue, args->queues[0], sizeof(w->queue));
-	for (int i = 0; i < COLUMNS && bind->n_formats > 0; i++)
+	for (int i = 0; i < AWAIT_COLUMNS && bind->n_formats > 0; i++)
 		w->formats[i] = bind->formats[bind->n_formats == 1 ? 0 : i];
 	if ((w->park.wait > 0 && !park_limit_asking(&w->park)) || !ask(w)) {
 		leave(w);

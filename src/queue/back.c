@@ -16,6 +16,7 @@
 #include "wire/array.h"
 #include "wire/row.h"
 #include "wire/sqllex.h"
+#include "calls.h"
 #include "head.h"
 #include "queue_int.h"
 
@@ -182,17 +183,17 @@ static void on_done(void *arg, const struct pg_error *err)
 
 static bool send_tokens(struct back *b, struct pool *pool, const struct task_ops *ops)
 {
-	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT, OID_BOOL};
+	const struct queue_call *call = &queue_calls[CALL_GIVE_BACK];
 	struct bind_param params[3] = {
 		{.data = b->tokens.data, .len = (int32_t)b->tokens.len, .format = 1}, {.len = -1},
 		{.data = (const uint8_t *)"f", .len = 1}};
 	struct task_spec spec = {.ops = ops,
 		.arg = b,
-		.sql = "SELECT queue FROM queue._give_back($1, $2, $3) AS queue",
+		.sql = call->sql,
 		.prepare = true,
 		.stays = true,
-		.oids = oids,
-		.n_params = 3,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.params = params};
 
 	if (b->error != NULL) {
@@ -211,8 +212,7 @@ static struct bind_param number_param(char dst[24], int64_t n)
 
 static bool send_lost(struct back *b, struct pool *pool, const struct task_ops *ops)
 {
-	static const uint32_t oids[] = {
-		OID_TEXT_ARRAY, OID_INTERVAL, OID_INT8, OID_INT4, OID_INTERVAL, OID_INT4};
+	const struct queue_call *call = &queue_calls[CALL_GIVE_BACK_LOST];
 	char seed[24], handed[24], pid[24], age[40];
 	struct bind_param params[6] = {
 		{.data = b->tokens.data, .len = (int32_t)b->tokens.len, .format = 1},
@@ -225,11 +225,11 @@ static bool send_lost(struct back *b, struct pool *pool, const struct task_ops *
 		number_param(pid, b->pid)};
 	struct task_spec spec = {.ops = ops,
 		.arg = b,
-		.sql = "SELECT queue FROM queue._give_back_lost($1, $2, $3, $4, $5, $6) AS queue",
+		.sql = call->sql,
 		.prepare = true,
 		.stays = true,
-		.oids = oids,
-		.n_params = 6,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.params = params,
 		.time = TASK_SLOW};
 

@@ -10,6 +10,7 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "calls.h"
 #include "head.h"
 #include "merge.h"
 #include "queue_int.h"
@@ -310,10 +311,6 @@ static void on_done(void *arg, const struct pg_error *err)
 	client_answer(c, &answer);
 }
 
-/* Tells the functions that nothing else is in this transaction, for durability = async. It is a
- * lateral argument of the function so that it comes first. */
-#define AUTONOMOUS_SQL "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own"
-
 /* --- merging --- */
 
 static void on_again(void *arg)
@@ -453,20 +450,13 @@ static void begin_key(
 		task_settings_key(s, key);
 }
 
-/* Bytes say that they are: nothing else shows it once they are written as a text. */
-#define PUSH_SQL(more)                                                                             \
-	"SELECT p AS id FROM " AUTONOMOUS_SQL                                                      \
-	", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL, $7, $8" more ") AS p"
-#define PUSH_BYTES ", NULL, NULL, NULL, false, 'bytea'"
-
 static struct merge_item *merge_push(struct request *r, const struct bind_values *bind)
 {
-	static const uint32_t oids[] = {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL,
-		OID_TIMESTAMPTZ, OID_TEXT, OID_INTERVAL, OID_INT4};
+	const struct queue_call *call = &queue_calls[r->q->bytes ? CALL_PUSH_BYTES : CALL_PUSH];
 	struct push_options o = {0};
-	struct merge_spec spec = {.sql = r->q->bytes ? PUSH_SQL(PUSH_BYTES) : PUSH_SQL(""),
-		.oids = oids,
-		.n_params = 8,
+	struct merge_spec spec = {.sql = call->sql,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.array_param = 1,
 		.count_param = -1,
 		.params = o.params,
@@ -547,27 +537,18 @@ static const char *push_policy(const struct qstmt *q, const struct bind_values *
 	return found;
 }
 
-/* A key, a group, or a job that somebody is about to cancel, may have to wait for his transaction:
- * not those who are merged with it. */
-#define PATIENCE_SQL "pg_catalog.set_config('lock_timeout', '50ms', true) AS patience"
-
-#define KEYED_SQL(patience, more)                                                                  \
-	"SELECT p AS id FROM " AUTONOMOUS_SQL patience                                             \
-	", LATERAL queue._push_keys($1, $2, $3, $4, $5, own IS NULL" more ") AS p"
-
 static struct merge_item *merge_keyed(struct request *r, const struct bind_values *bind)
 {
-	static const uint32_t oids[] = {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_TEXT, OID_BOOL};
+	const struct queue_call *call = &queue_calls[r->q->bytes ? CALL_KEYED_BYTES : CALL_KEYED];
 	const char *policy = push_policy(r->q, bind);
 	bool with_old = qstmt_has(r->q, QARG_RETURNING);
 	struct push_options o = {0};
 	struct bind_param params[5] = {{0}};
-	struct merge_spec spec = {
-		.sql = r->q->bytes ? KEYED_SQL(", " PATIENCE_SQL, " OR patience IS NULL, 'bytea'")
-				   : KEYED_SQL(", " PATIENCE_SQL, " OR patience IS NULL"),
-		.patient_sql = r->q->bytes ? KEYED_SQL("", ", 'bytea'") : KEYED_SQL("", ""),
-		.oids = oids,
-		.n_params = 5,
+	struct merge_spec spec = {.sql = call->sql,
+		.patient_sql =
+			queue_calls[r->q->bytes ? CALL_KEYED_BYTES_WAITS : CALL_KEYED_WAITS].sql,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.array_param = 1,
 		.count_param = -1,
 		.params = params,
@@ -636,25 +617,16 @@ static bool results_fit(const struct request *r, const struct buf *result)
 	return result->len * (size_t)r->call.jobs.n <= MERGE_BYTES_MAX || r->call.jobs.n == 1;
 }
 
-#define DONE_SQL(patience, more)                                                                   \
-	"SELECT queue FROM " AUTONOMOUS_SQL patience ", LATERAL queue._done($1, own IS NULL" more  \
-	") AS queue"
-#define DONE_PAIRS_SQL(patience, more)                                                             \
-	"SELECT queue FROM " AUTONOMOUS_SQL patience                                               \
-	", LATERAL queue._done_pairs(CASE WHEN own IS NOT NULL" more " THEN $1 END) AS queue"
-
 /* result NULL: without one. */
 static struct merge_item *merge_done_with(struct request *r, const struct buf *result)
 {
-	static const uint32_t oids[] = {OID_TEXT_ARRAY};
+	const struct queue_call *call = &queue_calls[result == NULL ? CALL_DONE : CALL_DONE_PAIRS];
 	struct bind_param none = {.len = -1};
-	struct merge_spec spec = {
-		.sql = result == NULL
-			       ? DONE_SQL(", " PATIENCE_SQL, " OR patience IS NULL")
-			       : DONE_PAIRS_SQL(", " PATIENCE_SQL, " AND patience IS NOT NULL"),
-		.patient_sql = result == NULL ? DONE_SQL("", "") : DONE_PAIRS_SQL("", ""),
-		.oids = oids,
-		.n_params = 1,
+	struct merge_spec spec = {.sql = call->sql,
+		.patient_sql =
+			queue_calls[result == NULL ? CALL_DONE_WAITS : CALL_DONE_PAIRS_WAITS].sql,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.array_param = 0,
 		.count_param = -1,
 		.params = &none,

@@ -49,31 +49,19 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 		put_key_text(key, w->args.queues[i]);
 }
 
-#define TAKE_SQL(suffix)                                                                            \
-	"SELECT id, token, queue, attempt, payload, headers, key, \"group\", priority, pushed_at, " \
-	"lease_until, policy, due_ms, place, edge, priority FROM "                                  \
-	"pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own, "                         \
-	"pg_catalog.set_config('qbouncer.proxy', $6, true) AS proxy, "                              \
-	"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, "                            \
-	"pg_catalog.set_config('qbouncer.seed', $7, true) AS seed, "                                \
-	"LATERAL queue._take" suffix                                                                \
-	"($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL AND tell IS NOT NULL "       \
-	"AND seed IS NOT NULL)"
-
-static const char *const take_sql[QPAYLOAD_COUNT] = {
-	[QPAYLOAD_JSONB] = TAKE_SQL(""),
-	[QPAYLOAD_TEXT] = TAKE_SQL("_text"),
-	[QPAYLOAD_BYTEA] = TAKE_SQL("_bytea"),
+static const enum call_id take_calls[QPAYLOAD_COUNT] = {
+	[QPAYLOAD_JSONB] = CALL_TAKE,
+	[QPAYLOAD_TEXT] = CALL_TAKE_TEXT,
+	[QPAYLOAD_BYTEA] = CALL_TAKE_BYTEA,
 };
 
 static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
 {
-	static const uint32_t oids[] = {
-		OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL, OID_TEXT, OID_TEXT};
-	struct merge_spec spec = {.sql = take_sql[w->args.payload],
-		.oids = oids,
-		.n_params = 7,
+	const struct queue_call *call = &queue_calls[take_calls[w->args.payload]];
+	struct merge_spec spec = {.sql = call->sql,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.array_param = -1,
 		.count_param = 1,
 		.seed_param = 6,

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "wire/row.h"
+#include "calls.h"
 #include "queue_int.h"
 
 #define COUNT_MOST     10000
@@ -129,7 +130,7 @@ static void on_done(void *arg, const struct pg_error *err)
 static bool ask_as(struct asked *a, struct agent *agent)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
-	static const uint32_t oids[] = {OID_TEXT_ARRAY};
+	const struct queue_call *call = &queue_calls[CALL_GAUGES];
 	struct pool *pool = pooler_find_pool(a->db->name, agent->user);
 	struct buf used = BUF_INIT;
 	struct bind_param param = {.format = 1};
@@ -139,14 +140,12 @@ static bool ask_as(struct asked *a, struct agent *agent)
 		.sql = sql,
 		.prepare = true,
 		.time = TASK_SLOW,
-		.oids = oids,
-		.n_params = 1,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.params = &param};
 	bool ok;
 
-	snprintf(sql, sizeof(sql),
-		"SELECT queue, ready, later, leased, dead, oldest_ms FROM queue._gauges(%d, $1)",
-		COUNT_MOST);
+	call_print(sql, sizeof(sql), CALL_GAUGES, COUNT_MOST);
 	agent_put_used(&used, agent);
 	param.data = used.data;
 	param.len = (int32_t)used.len;
@@ -204,9 +203,7 @@ bool gauge_step(struct qdb *db, char *sql, size_t size)
 	if (a == NULL || a->agent != NULL)
 		return false;
 	a->got = false;
-	snprintf(sql, size,
-		"SELECT queue, ready, later, leased, dead, oldest_ms, number FROM queue._gauges(%d, NULL, %d, %d)",
-		COUNT_MOST, a->after, STEP_MS);
+	call_print(sql, size, CALL_GAUGES_STEP, COUNT_MOST, a->after, STEP_MS);
 	return true;
 }
 

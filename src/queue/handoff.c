@@ -167,9 +167,9 @@ static bool last_column(
 	for (int i = 0; i < n - 1; i++) {
 		struct wire_col c = wire_row_next(&row);
 
-		if (i == 1)
+		if (i == TAKEN_token)
 			*ret_taken = c.len > 0;
-		if (i == n - 1 - HIDDEN_COLUMNS)
+		if (i == n - 1 - HIDDEN_COLUMNS + HIDDEN_policy)
 			*ret_blocked = wire_col_is(&c, "blocked");
 	}
 	if (row.failed)

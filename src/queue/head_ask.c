@@ -8,6 +8,7 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "calls.h"
 #include "head_int.h"
 
 #define ASK_AFTER 5 /* statements of a queue whose number is not known */
@@ -135,16 +136,16 @@ static struct question *question_new(struct qdb *db, int n)
 	return qn;
 }
 
-static bool question_send(struct question *qn, struct pool *pool, const char *sql, uint32_t oid,
-	struct bind_param param)
+static bool question_send(
+	struct question *qn, struct pool *pool, enum call_id id, struct bind_param param)
 {
 	static const struct task_ops ops = {.row = question_row, .done = question_done};
 	struct task_spec spec = {.ops = &ops,
 		.arg = qn,
-		.sql = sql,
+		.sql = queue_calls[id].sql,
 		.prepare = true,
-		.oids = &oid,
-		.n_params = 1,
+		.oids = queue_calls[id].oids,
+		.n_params = queue_calls[id].n_params,
 		.params = &param};
 
 	qn->task = task_submit(pool, &spec);
@@ -169,10 +170,7 @@ static bool question_ask(struct question *qn, struct pool *pool)
 	if (ok)
 		array_texts(&array, names, qn->n);
 	ok = ok && !buf_failed(&array) &&
-	     question_send(qn, pool,
-		     "SELECT name, number, payload FROM queue.queues"
-		     " WHERE name OPERATOR(pg_catalog.=) ANY ($1)",
-		     OID_TEXT_ARRAY,
+	     question_send(qn, pool, CALL_NUMBERS,
 		     (struct bind_param){
 			     .data = array.data, .len = (int32_t)array.len, .format = 1});
 	if (!ok)
@@ -249,10 +247,7 @@ bool heads_ask_job(struct qclient *qc, const char *job, head_answered_fn *answer
 	CHECK_QCLIENT(qc);
 	if (qn == NULL)
 		return false;
-	if (!question_send(qn, client_pool(qc->client),
-		    "SELECT c.name, c.number, c.payload FROM queue._locate($1, NULL, 'JOB') AS l"
-		    " JOIN queue.queues AS c ON c.number OPERATOR(pg_catalog.=) l.number",
-		    OID_TEXT,
+	if (!question_send(qn, client_pool(qc->client), CALL_NUMBER_OF_JOB,
 		    (struct bind_param){
 			    .data = (const uint8_t *)job, .len = (int32_t)strlen(job)})) {
 		question_free(qn);

@@ -11,6 +11,7 @@
 #include "wire/array.h"
 #include "wire/row.h"
 #include "wire/sqllex.h"
+#include "calls.h"
 #include "queue_int.h"
 
 #define TRY_AGAIN (1 * USEC_SEC)
@@ -149,16 +150,16 @@ static void on_done(void *arg, const struct pg_error *err)
 static bool send(struct renewal *r)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
-	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INTERVAL};
+	const struct queue_call *call = &queue_calls[CALL_RENEW];
 	char lease[40];
 	struct buf array = BUF_INIT;
 	struct bind_param params[2] = {{.format = 1}, {.data = (const uint8_t *)lease}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = r,
-		.sql = "SELECT token, state FROM queue._renew($1, $2)",
+		.sql = call->sql,
 		.prepare = true,
-		.oids = oids,
-		.n_params = 2,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.params = params};
 	size_t start;
 	bool ok;

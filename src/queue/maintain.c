@@ -13,6 +13,7 @@
 
 #include "auth/auth.h"
 #include "wire/row.h"
+#include "calls.h"
 #include "queue_int.h"
 
 #define FIRST_AFTER (5 * USEC_SEC)    /* queues are used here */
@@ -208,7 +209,7 @@ static bool submit(struct qdb *db, struct agent *a, struct pool *pool, struct ta
 static bool clean(struct qdb *db, struct agent *a, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = step_row, .done = step_done};
-	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4};
+	const struct queue_call *call = &queue_calls[CALL_MAINTAIN];
 	struct maintenance *m = &db->maintenance;
 	uint8_t after[4] = {(uint8_t)((uint32_t)m->after >> 24),
 		(uint8_t)((uint32_t)m->after >> 16), (uint8_t)((uint32_t)m->after >> 8),
@@ -216,14 +217,11 @@ static bool clean(struct qdb *db, struct agent *a, struct pool *pool)
 	char sql[300];
 	struct buf used = BUF_INIT;
 	struct bind_param params[2] = {{.format = 1}, {.data = after, .len = 4, .format = 1}};
-	struct task_spec spec = {.ops = &ops, .sql = sql, .oids = oids, .n_params = 2};
+	struct task_spec spec = {
+		.ops = &ops, .sql = sql, .oids = call->oids, .n_params = call->n_params};
 	bool ok;
 
-	snprintf(sql, sizeof(sql),
-		"SELECT m.deleted, m.next, m.denied, (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r "
-		"WHERE r.rolname = current_user), current_user "
-		"FROM queue._maintain_used($1, $2, %d, %d) AS m",
-		STEP_ROWS, STEP_MS);
+	call_print(sql, sizeof(sql), CALL_MAINTAIN, STEP_ROWS, STEP_MS);
 	agent_put_used(&used, a);
 	params[0].data = used.data;
 	params[0].len = (int32_t)used.len;
@@ -237,13 +235,11 @@ static bool clean(struct qdb *db, struct agent *a, struct pool *pool)
 static bool ask_left_out(struct qdb *db, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = left_row, .done = step_done};
-	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_TEXT_ARRAY};
+	const struct queue_call *call = &queue_calls[CALL_UNATTENDED];
 	struct buf users = BUF_INIT, used = BUF_INIT;
 	struct bind_param params[2] = {{.format = 1}, {.format = 1}};
-	struct task_spec spec = {.ops = &ops,
-		.sql = "SELECT owner, super, queues, example FROM queue._unattended($1, $2)",
-		.oids = oids,
-		.n_params = 2};
+	struct task_spec spec = {
+		.ops = &ops, .sql = call->sql, .oids = call->oids, .n_params = call->n_params};
 	bool ok;
 
 	agents_put(&users, &used, db, db->maintenance.round);

@@ -12,6 +12,7 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "calls.h"
 #include "queue_int.h"
 
 /* After our own session was lost the database may have been away: other proxies get this long to
@@ -115,7 +116,7 @@ void registry_own(
 	struct qdb *db, struct pool *pool, const char *const *tokens, int n, int32_t owner)
 {
 	static const struct task_ops ops = {.done = owned};
-	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4};
+	const struct queue_call *call = &queue_calls[CALL_OWN];
 	struct owning *o = mem_zalloc(sizeof(*o));
 	struct buf array = BUF_INIT;
 	uint8_t id[4];
@@ -123,11 +124,11 @@ void registry_own(
 		{.format = 1}, {.data = id, .len = owner > 0 ? 4 : -1, .format = 1}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = o,
-		.sql = "SELECT queue._own($1, $2)",
+		.sql = call->sql,
 		.prepare = true,
 		.stays = true,
-		.oids = oids,
-		.n_params = 2,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.params = params};
 
 	CHECK_QDB(db);
@@ -221,17 +222,17 @@ static void put_ids(struct buf *b, const struct registry *g)
 static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 {
 	static const struct task_ops ops = {.row = scan_row, .done = scan_done};
-	static const uint32_t oids[] = {OID_INT4_ARRAY, OID_TEXT_ARRAY};
+	const struct queue_call *call = &queue_calls[CALL_ORPHANS];
 	struct scan *s = mem_zalloc(sizeof(*s));
 	struct buf ids = BUF_INIT, used = BUF_INIT;
 	struct bind_param params[2] = {{.format = 1}, {.format = 1}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = s,
-		.sql = "SELECT queue FROM queue._orphans($1, $2) AS queue",
+		.sql = call->sql,
 		.prepare = true,
 		.time = TASK_SLOW,
-		.oids = oids,
-		.n_params = 2,
+		.oids = call->oids,
+		.n_params = call->n_params,
 		.params = params};
 
 	put_ids(&ids, db->registry);

@@ -13,6 +13,7 @@
 #include "net/loop.h"
 #include "queue/schema.h"
 #include "wire/row.h"
+#include "calls.h"
 #include "queue_int.h"
 
 #define ASK_AGAIN      (1 * USEC_SEC) /* an absent schema is looked for again after this */
@@ -317,7 +318,7 @@ static void exists_done(void *arg, const struct pg_error *why)
 {
 	static const struct task_ops ops = {.row = number_row, .done = version_done};
 	struct ask *a = arg;
-	struct task_spec spec = {.ops = &ops, .arg = a, .sql = "SELECT queue.version()"};
+	struct task_spec spec = {.ops = &ops, .arg = a, .sql = queue_calls[CALL_VERSION].sql};
 	struct pg_error err;
 
 	if (why != NULL && strcmp(why->sqlstate, "08007") == 0 && !a->again) {

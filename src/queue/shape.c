@@ -10,6 +10,7 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "calls.h"
 #include "handoff.h"
 #include "head_int.h"
 
@@ -167,44 +168,15 @@ static bool priority_of(const struct bind_param *p, int64_t *ret)
 				     *ret >= INT32_MIN && *ret <= INT32_MAX);
 }
 
-#define HANDOFF_OIDS                                                                               \
-	OID_INT4_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY, OID_INT8, OID_INT8_ARRAY, OID_INT8_ARRAY,  \
-		OID_INT8, OID_INT8
-
-/* The function of each kind of pushes; its parameters, and behind them those of the handoff. */
+/* Their statement that hands over, and how many values each job has. */
 static const struct {
-	const char *function, *more; /* more: arguments behind the others */
-	const char *from;
-	int n_params, values; /* values: of each job */
-	uint32_t oids[16];
+	enum call_id call;
+	int values;
 } handoffs[] = {
-	[SHAPE_PLAIN] = {"_hand_", "", "", 8, 1,
-		{OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT,
-			OID_INTERVAL, OID_INT4, HANDOFF_OIDS}},
-	[SHAPE_OPTIONS] = {"_hand_", ", $4, queue._check_push($6, $7, $8), $7, $8", "", 8, 1,
-		{OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TIMESTAMPTZ, OID_TEXT,
-			OID_INTERVAL, OID_INT4, HANDOFF_OIDS}},
-	/* it waits for nobody's transaction, see merge_keyed() */
-	[SHAPE_KEYED] = {"_hand_keys_", ", $4, $5 AND patience IS NOT NULL",
-		"pg_catalog.set_config('lock_timeout', '50ms', true) AS patience, "
-		"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, ",
-		5, 3, {OID_TEXT, OID_TEXT_ARRAY, OID_INT4, OID_TEXT, OID_BOOL, HANDOFF_OIDS}},
+	[SHAPE_PLAIN] = {CALL_HAND, 1},
+	[SHAPE_OPTIONS] = {CALL_HAND_OPTIONS, 1},
+	[SHAPE_KEYED] = {CALL_HAND_KEYED, 3},
 };
-
-static void put_handoff(struct buf *text, enum shape_push push, int64_t number)
-{
-	int n = handoffs[push].n_params;
-
-	buf_printf(text,
-		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
-		"lease_until, policy, due_ms, place, edge, priority, id FROM queue.queues AS c, %s"
-		"LATERAL queue.%s%lld(c, $2, coalesce($3, 0), $%d, $%d, $%d, $%d, $%d, $%d, $%d%s, seed => $%d) AS job "
-		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
-		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
-		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
-		handoffs[push].from, handoffs[push].function, (long long)number, n + 1, n + 2,
-		n + 3, n + 4, n + 5, n + 6, n + 7, handoffs[push].more, n + 8, (long long)number);
-}
 
 /* Its first jobs go to those who wait for them. That it may be so says that nothing is ready before
  * them. */
@@ -232,8 +204,10 @@ static bool fill_handoff(struct shape *s, struct merge_statement *st, int64_t nu
 	st->params[st->n_params++] = number_param(st->small[1], low_mark_of(s->head, priority));
 	put_low_marks(st, s->head, priority);
 	put_seed(st);
-	st->oids = handoffs[s->push].oids;
-	put_handoff(&st->text, s->push, number);
+	st->oids = queue_calls[handoffs[s->push].call].oids;
+	INVARIANT(st->n_params == queue_calls[handoffs[s->push].call].n_params,
+		"parameters of a handing push");
+	call_put(&st->text, handoffs[s->push].call, number);
 	st->kind++; /* another function */
 	st->direct = st->risky = true;
 	st->flight = h;
@@ -247,12 +221,7 @@ static void fill_push(void *arg, struct merge_statement *st)
 
 	if (number == 0 || fill_handoff(s, st, number) || s->push != SHAPE_PLAIN)
 		return;
-	buf_printf(&st->text,
-		"SELECT queue._push_%lld($2, coalesce($3, 0), NULL, NULL) AS id "
-		"FROM queue.queues AS c WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
-		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
-		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
-		(long long)number, (long long)number);
+	call_put(&st->text, CALL_PUSH_DIRECT, number);
 	st->direct = true;
 }
 
@@ -347,35 +316,10 @@ static bool read_parts(const struct merge_statement *st, struct part *parts, int
 	return are_ascending(parts, n);
 }
 
-/* A queue that keeps what is finished has another function for it, and so has a result. */
-static void put_done_call(struct buf *text, int64_t number, const char *results)
-{
-	char keep[128];
-
-	snprintf(keep, sizeof(keep),
-		"queue._done_check(c.name, $1, $2, queue._done_keep_%lld($1, $2, %s))",
-		(long long)number, results != NULL ? results : "NULL");
-	if (results != NULL)
-		buf_printf(text, "SELECT %s", keep);
-	else
-		buf_printf(text,
-			"SELECT CASE WHEN c.retain_done OPERATOR(pg_catalog.>) '0' THEN %s "
-			"WHEN queue._done_%lld($1, $2, c.name) IS NOT NULL THEN c.name END",
-			keep, (long long)number);
-	/* what becomes ready by it is told here, see queue._tell() */
-	buf_printf(text,
-		" AS queue FROM queue.queues AS c WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
-		"pg_catalog.set_config('qbouncer.tell', 'here', true) IS NOT NULL AND "
-		"(c.durability OPERATOR(pg_catalog.<>) 'async' OR "
-		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL) AND "
-		"pg_catalog.set_config('lock_timeout', '50ms', true) IS NOT NULL",
-		(long long)number);
-}
-
 /* paired: each job is followed by its result. */
 static void fill_jobs(struct shape *s, struct merge_statement *st, bool paired)
 {
-	static const uint32_t oids[] = {OID_INT8_ARRAY, OID_TEXT_ARRAY, OID_TEXT_ARRAY};
+	enum call_id call = paired ? CALL_DONE_DIRECT_RESULTS : CALL_DONE_DIRECT;
 	int n = paired ? st->n_values / 2 : st->n_values;
 	struct part *parts = mem_alloc(((size_t)n + 1) * sizeof(*parts));
 	size_t at[3];
@@ -399,9 +343,9 @@ static void fill_jobs(struct shape *s, struct merge_statement *st, bool paired)
 		array_end(&st->bytes[i], at[i], i < 2 || paired ? n : 0);
 		st->params[i] = binary(&st->bytes[i]);
 	}
-	st->oids = oids;
-	st->n_params = paired ? 3 : 2;
-	put_done_call(&st->text, s->number, paired ? "$3" : NULL);
+	st->oids = queue_calls[call].oids;
+	st->n_params = queue_calls[call].n_params;
+	call_put(&st->text, call, s->number);
 	st->direct = true;
 }
 
@@ -435,8 +379,6 @@ struct shape *shape_take(
 
 static void fill_take(void *arg, struct merge_statement *st)
 {
-	static const uint32_t oids[] = {OID_TEXT_ARRAY, OID_INT4, OID_INTERVAL, OID_TEXT, OID_BOOL,
-		OID_INT4, OID_INT8_ARRAY, OID_INT8_ARRAY, OID_INT8, OID_INT8};
 	struct shape *s = arg;
 	int64_t number = number_of(s);
 	struct flight *f = flight_begin(s->head);
@@ -452,17 +394,9 @@ static void fill_take(void *arg, struct merge_statement *st)
 	if (st->n_values == 0) /* nobody waits: nobody asks when something will be due */
 		st->params[st->n_params - 1] = number_param(st->small[0], -(s->head->since + 1));
 	put_seed(st);
-	st->oids = oids;
-	buf_printf(&st->text,
-		"SELECT id, token, queue, attempt, job.payload, headers, key, \"group\", priority, pushed_at, "
-		"lease_until, policy, due_ms, place, edge, priority FROM queue.queues AS c, "
-		"LATERAL queue._take_%lld(c, $2, coalesce($3, c.lease), pg_catalog.left($4, 200), $6, $5, "
-		"$7, $8, $9, pg_catalog.clock_timestamp(), $10) AS job "
-		"WHERE c.number OPERATOR(pg_catalog.=) %lld AND "
-		/* it speaks of c so that it is done before the function is called */
-		"(($5 AND c.durability OPERATOR(pg_catalog.<>) 'async') OR "
-		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)",
-		(long long)number, (long long)number);
+	st->oids = queue_calls[CALL_TAKE_DIRECT].oids;
+	INVARIANT(st->n_params == queue_calls[CALL_TAKE_DIRECT].n_params, "parameters of a take");
+	call_put(&st->text, CALL_TAKE_DIRECT, number);
 	st->direct = true;
 }
 

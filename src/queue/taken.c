@@ -25,13 +25,11 @@ void taken_formats(const struct waiter *w, int16_t formats[20])
 	memset(formats, 0, 20 * sizeof(formats[0]));
 	for (int i = 0; i < w->n_columns && w->n_formats > 0; i++)
 		formats[i] = w->formats[w->n_formats == 1 ? 0 : i];
-	for (int i = w->n_columns + 2; i < w->n_columns + HIDDEN_COLUMNS; i++)
+	for (int i = w->n_columns + HIDDEN_place; i < w->n_columns + HIDDEN_COLUMNS; i++)
 		formats[i] = 1;
 }
 
 /* --- rows --- */
-
-enum { COL_ID = 0, COL_TOKEN = 1, COL_QUEUE = 2, COL_KEY = 6 };
 
 static int64_t get_id(const struct waiter *w, const struct wire_col *c)
 {
@@ -99,11 +97,11 @@ static void keep_row(struct waiter *w, struct taken *t, const struct wire_col *c
 	size_t row = build_row_begin(b, w->n_columns);
 
 	for (int i = 0; i < w->n_columns; i++) {
-		if (i == COL_KEY)
+		if (i == TAKEN_key)
 			t->key_at = b->len + 4;
 		build_row_value(b, cols[i].data, cols[i].len);
 	}
-	t->key_len = cols[COL_KEY].len;
+	t->key_len = cols[TAKEN_key].len;
 	build_row_end(b, row);
 	w->answer.n_rows++;
 }
@@ -118,9 +116,9 @@ void taken_row(void *arg, const uint8_t *body, size_t len)
 		log_error("%s: unexpected columns from queue._take()", w->db->name);
 		return;
 	}
-	if (cols[COL_ID].len < 0) {
+	if (cols[TAKEN_id].len < 0) {
 		w->due_ms = DUE_NEVER;
-		get_due(w, &cols[w->n_columns + 1]);
+		get_due(w, &cols[w->n_columns + HIDDEN_due_ms]);
 		return;
 	}
 	if (w->n_taken == 0)
@@ -130,13 +128,13 @@ void taken_row(void *arg, const uint8_t *body, size_t len)
 		w->answer.rows.failed = true; /* the whole answer fails, and its leases run out */
 		return;
 	}
-	t->id = get_id(w, &cols[COL_ID]);
-	if (!wire_col_int(&cols[w->n_columns + 2], 8, &t->place))
+	t->id = get_id(w, &cols[TAKEN_id]);
+	if (!wire_col_int(&cols[w->n_columns + HIDDEN_place], 8, &t->place))
 		t->place = 0;
-	wire_col_copy(&cols[COL_TOKEN], t->token, sizeof(t->token));
-	wire_col_copy(&cols[COL_QUEUE], t->queue, sizeof(t->queue));
-	t->policy = get_policy(&cols[w->n_columns]);
-	get_due(w, &cols[w->n_columns + 1]);
+	wire_col_copy(&cols[TAKEN_token], t->token, sizeof(t->token));
+	wire_col_copy(&cols[TAKEN_queue], t->queue, sizeof(t->queue));
+	t->policy = get_policy(&cols[w->n_columns + HIDDEN_policy]);
+	get_due(w, &cols[w->n_columns + HIDDEN_due_ms]);
 	t->lease_ms = w->due_ms > 0 ? w->due_ms : 0;
 	keep_row(w, t, cols);
 }

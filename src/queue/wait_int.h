@@ -5,11 +5,11 @@
 #ifndef QB_QUEUE_WAIT_INT_H
 #define QB_QUEUE_WAIT_INT_H
 
+#include "calls.h"
 #include "merge.h"
 #include "park.h"
 #include "queue_int.h"
 
-#define HIDDEN_COLUMNS 5              /* behind the client's: policy, due_ms, place, edge, priority */
 #define LOOK_AGAIN     (1 * USEC_SEC) /* after a take, for what may have come that was not announced \
 				       */
 

@@ -1,0 +1,236 @@
+/*
+ * THE functions of sql/ that the proxy calls by itself: a row for each statement, with the types of its parameters
+ * and the columns that come. test/it/queue/test_queue_calls.py prepares each and compares. What a client's own
+ * statement becomes is in qlang/verbs.h.
+ *
+ *   CALL(name, text, parameters, columns)
+ *
+ * @ in a text is the number of a queue (call_put); %d a number that stands in it. Functions of one queue are called
+ * directly so; another text, which says the same by the queue's name, is the way when the number is not known.
+ */
+#ifndef QB_QUEUE_CALLS_H
+#define QB_QUEUE_CALLS_H
+
+#include "qlang/rows.h"
+#include "qlang/verb.h"
+
+/* clang-format off */
+
+/* --- columns --- */
+
+/* Behind those of a client: how its lease ends with a connection, when it is over or something will be due, what the
+ * row tells of the head (head.h). */
+#define ROW_HIDDEN(COL, SEP) \
+	COL(policy, TEXT) SEP \
+	COL(due_ms, INT8) SEP \
+	COL(place, INT8) SEP \
+	COL(edge, INT8) SEP \
+	COL(priority, INT4)
+
+#define ROW_TAKE(COL, SEP, PAYLOAD) ROW_TAKEN(COL, SEP, PAYLOAD) SEP ROW_HIDDEN(COL, SEP)
+
+#define ROW_GAUGES(COL, SEP) \
+	COL(queue, TEXT) SEP \
+	COL(ready, INT8) SEP \
+	COL(later, INT8) SEP \
+	COL(leased, INT8) SEP \
+	COL(dead, INT8) SEP \
+	COL(oldest_ms, INT8)
+
+#define CALL_JOB_NAME(name, type) "job.\"" #name "\""
+#define CALL_NAME(name, type)     #name
+
+/* --- parts of texts --- */
+
+/* Tells the functions that nothing else is in this transaction, for durability = async. It is a
+ * lateral argument of the function so that it comes first. */
+#define AUTONOMOUS_SQL "pg_catalog.set_config('qbouncer.autonomous', 'on', true) AS own"
+
+/* A key, a group, or a job that somebody is about to cancel, may have to wait for his transaction:
+ * not those who are merged with it. */
+#define PATIENCE_SQL "pg_catalog.set_config('lock_timeout', '50ms', true)"
+
+#define TAKE_SQL(suffix) \
+	"SELECT " ROW_TAKE(CALL_JOB_NAME, ", ", ) " FROM " AUTONOMOUS_SQL ", " \
+	"pg_catalog.set_config('qbouncer.proxy', $6, true) AS proxy, " \
+	"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, " \
+	"pg_catalog.set_config('qbouncer.seed', $7, true) AS seed, " \
+	"LATERAL queue._take" suffix \
+	"($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL AND tell IS NOT NULL " \
+	"AND seed IS NOT NULL) AS job"
+#define TAKE_PARAMS(PARAM) PARAM(TEXT_ARRAY) PARAM(INT4) PARAM(INTERVAL) PARAM(TEXT) \
+	PARAM(BOOL) PARAM(TEXT) PARAM(TEXT)
+
+/* Bytes say that they are: nothing else shows it once they are written as a text. */
+#define PUSH_SQL(more) \
+	"SELECT p AS id FROM " AUTONOMOUS_SQL \
+	", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL, $7, $8" more ") AS p"
+#define PUSH_PARAMS(PARAM) PARAM(TEXT) PARAM(TEXT_ARRAY) PARAM(INT4) PARAM(INTERVAL) \
+	PARAM(TIMESTAMPTZ) PARAM(TEXT) PARAM(INTERVAL) PARAM(INT4)
+
+#define KEYED_SQL(patience, more) \
+	"SELECT p AS id FROM " AUTONOMOUS_SQL patience \
+	", LATERAL queue._push_keys($1, $2, $3, $4, $5, own IS NULL" more ") AS p"
+#define KEYED_PARAMS(PARAM) PARAM(TEXT) PARAM(TEXT_ARRAY) PARAM(INT4) PARAM(TEXT) PARAM(BOOL)
+
+#define DONE_SQL(patience, more) \
+	"SELECT queue FROM " AUTONOMOUS_SQL patience ", LATERAL queue._done($1, own IS NULL" more ") AS queue"
+#define DONE_PAIRS_SQL(patience, more) \
+	"SELECT queue FROM " AUTONOMOUS_SQL patience \
+	", LATERAL queue._done_pairs(CASE WHEN own IS NOT NULL" more " THEN $1 END) AS queue"
+#define PATIENT ", " PATIENCE_SQL " AS patience"
+
+#define OF_NUMBER "c.number OPERATOR(pg_catalog.=) @"
+#define IF_ASYNC \
+	"(c.durability OPERATOR(pg_catalog.<>) 'async' OR " \
+	"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)"
+#define TELL_HERE_SQL "pg_catalog.set_config('qbouncer.tell', 'here', true)"
+
+/* A push whose first jobs go to those who wait: its own parameters, and behind them those of the handing. */
+#define HAND_SQL(from, function, handing, more, seed) \
+	"SELECT " ROW_TAKE(CALL_JOB_NAME, ", ", ) ", job.id FROM queue.queues AS c, " from \
+	"LATERAL queue." function "(c, $2, coalesce($3, 0), " handing more ", seed => " seed ") AS job " \
+	"WHERE " OF_NUMBER " AND " IF_ASYNC
+#define HAND_PARAMS(PARAM) PARAM(INT4_ARRAY) PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY) PARAM(INT8) \
+	PARAM(INT8_ARRAY) PARAM(INT8_ARRAY) PARAM(INT8) PARAM(INT8)
+
+/* A queue that keeps what is finished has another function for it, and so has a result. */
+#define DONE_KEEP_SQL(results) "queue._done_check(c.name, $1, $2, queue._done_keep_@($1, $2, " results "))"
+/* What becomes ready by it is told here, see queue._tell(). */
+#define DONE_FROM \
+	" AS queue FROM queue.queues AS c WHERE " OF_NUMBER " AND " TELL_HERE_SQL " IS NOT NULL AND " IF_ASYNC \
+	" AND " PATIENCE_SQL " IS NOT NULL"
+
+#define AWAIT_SQL(args) \
+	"SELECT " ROW_AWAIT(CALL_NAME, ", ") " FROM queue._await(" args ") ORDER BY n"
+
+/* --- the statements --- */
+
+#define QUEUE_CALLS(CALL, PARAM, COL) \
+	/* what is there */ \
+	CALL(VERSION, "SELECT queue.version()", , COL(version, INT4)) \
+	CALL(NUMBERS, "SELECT name, number, payload FROM queue.queues WHERE name OPERATOR(pg_catalog.=) ANY ($1)", \
+		PARAM(TEXT_ARRAY), \
+		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT)) \
+	CALL(NUMBER_OF_JOB, \
+		"SELECT c.name, c.number, c.payload FROM queue._locate($1, NULL, 'JOB') AS l" \
+		" JOIN queue.queues AS c ON c.number OPERATOR(pg_catalog.=) l.number", \
+		PARAM(TEXT), \
+		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT)) \
+	/* TAKE and POP, by the payload */ \
+	CALL(TAKE, TAKE_SQL(""), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , JSONB)) \
+	CALL(TAKE_TEXT, TAKE_SQL("_text"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , TEXT)) \
+	CALL(TAKE_BYTEA, TAKE_SQL("_bytea"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , BYTEA)) \
+	CALL(TAKE_DIRECT, \
+		"SELECT " ROW_TAKE(CALL_JOB_NAME, ", ", ) " FROM queue.queues AS c, " \
+		"LATERAL queue._take_@(c, $2, coalesce($3, c.lease), pg_catalog.left($4, 200), $6, $5, " \
+		"$7, $8, $9, pg_catalog.clock_timestamp(), $10) AS job WHERE " OF_NUMBER " AND " \
+		/* it speaks of c so that it is done before the function is called */ \
+		"(($5 AND c.durability OPERATOR(pg_catalog.<>) 'async') OR " \
+		"pg_catalog.set_config('synchronous_commit', 'off', true) IS NOT NULL)", \
+		PARAM(TEXT_ARRAY) PARAM(INT4) PARAM(INTERVAL) PARAM(TEXT) PARAM(BOOL) \
+		PARAM(INT4) PARAM(INT8_ARRAY) PARAM(INT8_ARRAY) PARAM(INT8) PARAM(INT8), \
+		ROW_TAKE(COL, , JSONB)) \
+	/* PUSH */ \
+	CALL(PUSH, PUSH_SQL(""), PUSH_PARAMS(PARAM), COL(id, INT8)) \
+	CALL(PUSH_BYTES, PUSH_SQL(", NULL, NULL, NULL, false, 'bytea'"), PUSH_PARAMS(PARAM), COL(id, INT8)) \
+	CALL(PUSH_DIRECT, \
+		"SELECT queue._push_@($2, coalesce($3, 0), NULL, NULL) AS id FROM queue.queues AS c WHERE " \
+		OF_NUMBER " AND " IF_ASYNC, \
+		PUSH_PARAMS(PARAM), COL(id, INT8)) \
+	CALL(HAND, HAND_SQL("", "_hand_@", "$9, $10, $11, $12, $13, $14, $15", "", "$16"), \
+		PUSH_PARAMS(PARAM) HAND_PARAMS(PARAM), ROW_TAKE(COL, , JSONB) COL(id, INT8)) \
+	CALL(HAND_OPTIONS, \
+		HAND_SQL("", "_hand_@", "$9, $10, $11, $12, $13, $14, $15", \
+			", $4, queue._check_push($6, $7, $8), $7, $8", "$16"), \
+		PUSH_PARAMS(PARAM) HAND_PARAMS(PARAM), ROW_TAKE(COL, , JSONB) COL(id, INT8)) \
+	CALL(KEYED, KEYED_SQL(PATIENT, " OR patience IS NULL"), KEYED_PARAMS(PARAM), COL(id, INT8)) \
+	CALL(KEYED_WAITS, KEYED_SQL("", ""), KEYED_PARAMS(PARAM), COL(id, INT8)) \
+	CALL(KEYED_BYTES, KEYED_SQL(PATIENT, " OR patience IS NULL, 'bytea'"), KEYED_PARAMS(PARAM), \
+		COL(id, INT8)) \
+	CALL(KEYED_BYTES_WAITS, KEYED_SQL("", ", 'bytea'"), KEYED_PARAMS(PARAM), COL(id, INT8)) \
+	/* it waits for nobody's transaction, see merge_keyed() */ \
+	CALL(HAND_KEYED, \
+		HAND_SQL(PATIENCE_SQL " AS patience, " TELL_HERE_SQL " AS tell, ", "_hand_keys_@", \
+			"$6, $7, $8, $9, $10, $11, $12", ", $4, $5 AND patience IS NOT NULL", "$13"), \
+		KEYED_PARAMS(PARAM) HAND_PARAMS(PARAM), ROW_TAKE(COL, , JSONB) COL(id, INT8)) \
+	/* DONE */ \
+	CALL(DONE, DONE_SQL(PATIENT, " OR patience IS NULL"), PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
+	CALL(DONE_WAITS, DONE_SQL("", ""), PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
+	CALL(DONE_PAIRS, DONE_PAIRS_SQL(PATIENT, " AND patience IS NOT NULL"), PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
+	CALL(DONE_PAIRS_WAITS, DONE_PAIRS_SQL("", ""), PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
+	CALL(DONE_DIRECT, \
+		"SELECT CASE WHEN c.retain_done OPERATOR(pg_catalog.>) '0' THEN " DONE_KEEP_SQL("NULL") \
+		" WHEN queue._done_@($1, $2, c.name) IS NOT NULL THEN c.name END" DONE_FROM, \
+		PARAM(INT8_ARRAY) PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
+	CALL(DONE_DIRECT_RESULTS, "SELECT " DONE_KEEP_SQL("$3") DONE_FROM, \
+		PARAM(INT8_ARRAY) PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
+	/* AWAIT */ \
+	CALL(AWAIT, AWAIT_SQL("$1, $2, $3"), PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL), ROW_AWAIT(COL, )) \
+	CALL(AWAIT_KEY, AWAIT_SQL("$1, $2, $3, $4"), \
+		PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL) PARAM(BOOL), ROW_AWAIT(COL, )) \
+	/* leases */ \
+	CALL(RENEW, "SELECT token, state FROM queue._renew($1, $2)", PARAM(TEXT_ARRAY) PARAM(INTERVAL), \
+		COL(token, TEXT) COL(state, TEXT)) \
+	CALL(OWN, "SELECT queue._own($1, $2)", PARAM(TEXT_ARRAY) PARAM(INT4), COL(_own, VOID)) \
+	CALL(GIVE_BACK, "SELECT queue FROM queue._give_back($1, $2, $3) AS queue", \
+		PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL), COL(queue, TEXT)) \
+	CALL(GIVE_BACK_LOST, "SELECT queue FROM queue._give_back_lost($1, $2, $3, $4, $5, $6) AS queue", \
+		PARAM(TEXT_ARRAY) PARAM(INTERVAL) PARAM(INT8) PARAM(INT4) PARAM(INTERVAL) PARAM(INT4), \
+		COL(queue, TEXT)) \
+	CALL(ORPHANS, "SELECT queue FROM queue._orphans($1, $2) AS queue", PARAM(INT4_ARRAY) PARAM(TEXT_ARRAY), \
+		COL(queue, TEXT)) \
+	/* what the proxy does by itself: for so many rows, so many milliseconds */ \
+	CALL(MAINTAIN, \
+		"SELECT m.deleted, m.next, m.denied, (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r " \
+		"WHERE r.rolname = current_user) AS super, current_user AS role " \
+		"FROM queue._maintain_used($1, $2, %d, %d) AS m", \
+		PARAM(TEXT_ARRAY) PARAM(INT4), \
+		COL(deleted, INT8) COL(next, INT4) COL(denied, INT8) COL(super, BOOL) COL(role, NAME)) \
+	CALL(UNATTENDED, "SELECT owner, super, queues, example FROM queue._unattended($1, $2)", \
+		PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY), \
+		COL(owner, TEXT) COL(super, BOOL) COL(queues, INT8) COL(example, TEXT)) \
+	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1)", PARAM(TEXT_ARRAY), \
+		ROW_GAUGES(COL, )) \
+	/* by the system session, from the queue behind this number */ \
+	CALL(GAUGES_STEP, "SELECT " ROW_GAUGES(CALL_NAME, ", ") ", number FROM queue._gauges(%d, NULL, %d, %d)", , \
+		ROW_GAUGES(COL, ) COL(number, INT4))
+
+/* clang-format on */
+
+enum call_id {
+#define CALL_ENUM(name, ...) CALL_##name,
+#define CALL_NOTHING(...)
+	QUEUE_CALLS(CALL_ENUM, CALL_NOTHING, CALL_NOTHING)
+#undef CALL_ENUM
+#undef CALL_NOTHING
+		CALL_COUNT
+};
+
+struct queue_call {
+	const char *name, *sql;
+	const uint32_t *oids;
+	int n_params;
+	const struct wire_field *columns;
+	int n_columns;
+};
+
+extern const struct queue_call queue_calls[CALL_COUNT];
+
+/* Its text for the queue of this number. */
+void call_put(struct buf *b, enum call_id id, int64_t number);
+/* ... with these numbers in it. */
+void call_print(char *dst, size_t size, enum call_id id, ...);
+
+/* Where a column is. */
+#define CALL_PLACE(name, type) TAKEN_##name,
+enum taken_column { ROW_TAKEN(CALL_PLACE, , ) };
+#undef CALL_PLACE
+#define CALL_PLACE(name, type) HIDDEN_##name, /* behind those of the client */
+enum hidden_column { ROW_HIDDEN(CALL_PLACE, ) HIDDEN_COLUMNS };
+#undef CALL_PLACE
+#define CALL_PLACE(name, type) AWAIT_##name,
+enum await_column { ROW_AWAIT(CALL_PLACE, ) AWAIT_COLUMNS };
+#undef CALL_PLACE
+
+#endif
