@@ -32,14 +32,31 @@ REVOKE ALL ON queue.queues FROM PUBLIC;
 GRANT SELECT ON queue.queues TO PUBLIC;
 GRANT USAGE ON SCHEMA queue TO PUBLIC;
 
--- The rows of the functions that take, for each type of payload. A type with a name is looked up;
--- columns that a function returns as its own are put together from its declaration in each call.
-CREATE TYPE queue._taken_jsonb AS (id int8, token text, queue text, attempt int4, payload jsonb,
-	headers jsonb, key text, "group" text, priority int4, pushed_at timestamptz,
-	lease_until timestamptz, policy text, due_ms int8, place int8, edge int8);
-CREATE TYPE queue._taken_text AS (id int8, token text, queue text, attempt int4, payload text,
-	headers jsonb, key text, "group" text, priority int4, pushed_at timestamptz,
-	lease_until timestamptz, policy text, due_ms int8, place int8, edge int8);
-CREATE TYPE queue._taken_bytea AS (id int8, token text, queue text, attempt int4, payload bytea,
-	headers jsonb, key text, "group" text, priority int4, pushed_at timestamptz,
-	lease_until timestamptz, policy text, due_ms int8, place int8, edge int8);
+-- What functions give of a job, for each type of payload: TAKE and POP, the proxy's own with what it needs behind, PEEK,
+-- JOB. A column is that of the queue's table which has its name, unless the function says otherwise (queue._row);
+-- new ones come last. A type with a name is looked up; columns that a function returns as its own are put
+-- together from its declaration in each call.
+DO $qbouncer_rows$
+DECLARE
+	kind text;
+BEGIN
+	FOREACH kind IN ARRAY '{jsonb, text, bytea}'::text[] LOOP
+		EXECUTE replace($row$
+			CREATE TYPE queue.taken_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kind@,
+				headers jsonb, key text, "group" text, priority int4, pushed_at timestamptz,
+				lease_until timestamptz);
+			CREATE TYPE queue.peeked_@kind@ AS (id int8, state text, attempt int4, failures int4, payload @kind@,
+				headers jsonb, priority int4, run_at timestamptz, lease_until timestamptz, error text, worker text,
+				pushed_at timestamptz, key text, "group" text, ended_at timestamptz, result jsonb, job text);
+			CREATE TYPE queue.shown_@kind@ AS (job text, id int8, queue text, state text, cancelled bool, attempt int4,
+				max_attempts int4, failures int4, priority int4, payload @kind@, headers jsonb, key text,
+				"group" text, pushed_at timestamptz, run_at timestamptz, lease_until timestamptz,
+				expires_at timestamptz, failed_at timestamptz, ended_at timestamptz, worker text, error text,
+				result jsonb);
+		$row$, '@kind@', kind);
+		EXECUTE (SELECT format('CREATE TYPE queue.%I AS (%s, policy text, due_ms int8, place int8, edge int8)',
+				'_taken_' || kind, string_agg(format('%I %s', attname, format_type(atttypid, NULL)), ', ' ORDER BY attnum))
+			FROM pg_attribute WHERE attrelid = ('queue.taken_' || kind)::regclass);
+	END LOOP;
+END
+$qbouncer_rows$;

@@ -24,22 +24,30 @@ BEGIN
 END
 $$;
 
--- The statement that puts rows of the queue's table, of this source, into its archive. What follows
--- the state are expressions. What is done has no error: that of an earlier attempt is not its own.
-CREATE OR REPLACE FUNCTION queue._keep(archive text, source text, state text,
-	attempt text DEFAULT 'attempt', worker text DEFAULT 'worker', result text DEFAULT 'NULL')
-RETURNS text
+-- The columns of a queue's table that its archive has too. New ones come last.
+CREATE OR REPLACE FUNCTION queue._kept_columns() RETURNS text[]
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN format($sql$
-		INSERT INTO %s (id, pushed_at, run_at, failed_at, ended_at, priority, attempt,
-			max_attempts, failures, state, worker, error, key, "group", headers, payload, result)
-		SELECT id, pushed_at, run_at, failed_at, clock_timestamp(), priority, %s,
-			max_attempts, failures, %L, %s, %s, key, "group", headers, payload, %s
-		FROM %s $sql$, archive, attempt, state, worker,
-		CASE WHEN state = 'done' THEN 'NULL' ELSE 'error' END, result, source);
+	RETURN '{id, pushed_at, run_at, failed_at, ended_at, priority, attempt, max_attempts, failures, state, worker, error,
+		key, group, headers, payload}';
+END
+$$;
+
+-- The statement that puts rows of the queue's table, of this source, into its archive. other: of some columns an
+-- expression (_select). What is done has no error: that of an earlier attempt is not its own.
+CREATE OR REPLACE FUNCTION queue._keep(archive text, source text, state text, other text[] DEFAULT '{}')
+RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	names CONSTANT text[] := queue._kept_columns() || 'result'::text;
+BEGIN
+	RETURN format('INSERT INTO %s (%s) SELECT %s FROM %s ', archive, queue._select(names, '{}'),
+		queue._select(names, ARRAY['state', quote_literal(state), 'ended_at', 'clock_timestamp()',
+			'error', CASE WHEN state = 'done' THEN 'NULL' ELSE 'error' END, 'result', 'NULL'] || other), source);
 END
 $$;
 
@@ -67,16 +75,14 @@ BEGIN
 	EXECUTE format($sql$
 		CREATE %5$s TABLE %1$s WITH (vacuum_truncate = off, toast.vacuum_truncate = off,
 			autovacuum_vacuum_scale_factor = 0.05)
-		AS SELECT id, pushed_at, run_at, failed_at, ended_at, priority, attempt, max_attempts,
-			failures, state, worker, error, key, "group", headers, payload, NULL::jsonb AS result
-		FROM %2$s WITH NO DATA;
+		AS SELECT %6$s, NULL::jsonb AS result FROM %2$s WITH NO DATA;
 		CREATE INDEX %3$I ON %1$s (id);
 		CREATE INDEX %4$I ON %1$s (ended_at);
 		ALTER TABLE %1$s REPLICA IDENTITY FULL;
 		REVOKE ALL ON %1$s FROM PUBLIC;
 	$sql$, queue._archive(name), queue._table(name), format('n%s_archive', number),
 		format('n%s_ended', number), (SELECT CASE relpersistence WHEN 'u' THEN 'UNLOGGED' ELSE '' END
-			FROM pg_class WHERE oid = to_regclass(queue._table(name))));
+			FROM pg_class WHERE oid = to_regclass(queue._table(name))), queue._select(queue._kept_columns(), '{}'));
 
 	-- _done_<number> for jobs that are kept: all of them, or those with a result
 	PERFORM queue._generate_one(format('_done_keep_%s(ids int8[], tokens text[], results text[])
@@ -97,7 +103,7 @@ BEGIN
 	RETURN still;
 END
 $body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'job', 'done',
-		result => '(results)[width_bucket(id, ids)]::jsonb')), queue._table(name));
+		ARRAY['result', '(results)[width_bucket(id, ids)]::jsonb'])), queue._table(name));
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._done_keep_%s TO PUBLIC', number);
 END
 $$;

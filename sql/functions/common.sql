@@ -35,6 +35,28 @@ BEGIN
 END
 $$;
 
+-- Columns as a list for a SELECT. other: of some an expression: column, expression, column, ...
+CREATE OR REPLACE FUNCTION queue._select(names text[], other text[]) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT string_agg(coalesce(jsonb_object(other) ->> u.name, quote_ident(u.name)), ', ' ORDER BY u.n)
+		FROM unnest(names) WITH ORDINALITY AS u (name, n));
+END
+$$;
+
+-- As above: those of the rows that a function gives (schema.sql).
+CREATE OR REPLACE FUNCTION queue._row(kind text, other text[] DEFAULT '{}') RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._select(ARRAY(SELECT attname::text FROM pg_attribute
+		WHERE attrelid = ('queue.' || kind)::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum), other);
+END
+$$;
+
 -- For the verbs that are about what is there already, unless the hint is said to be NULL.
 CREATE OR REPLACE FUNCTION queue._find(q text,
 	hint text DEFAULT 'QUEUE LIST shows the queues that there are.') RETURNS queue.queues

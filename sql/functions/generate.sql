@@ -63,15 +63,24 @@ $step$, '@more@', more);
 END
 $$;
 
--- The columns of a job that was handed over, as a take gives them.
-CREATE OR REPLACE FUNCTION queue._hand_row() RETURNS text
-LANGUAGE plpgsql IMMUTABLE
+-- The columns of a job as a take gives them. due_ms, edge: expressions. In variables of its caller: q.
+CREATE OR REPLACE FUNCTION queue._taken_row(due_ms text, edge text, other text[] DEFAULT '{}') RETURNS text
+LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN $row$id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key, "group",
-			priority, pushed_at, lease_until, q.on_disconnect,
-			ceil(date_part('epoch', lease_until - moment) * 1000)::int8, position, NULL::int8$row$;
+	RETURN queue._row('_taken_jsonb', ARRAY['token', $e$'@n@-' || id || '-' || token$e$, 'queue', 'q.name',
+		'policy', 'q.on_disconnect', 'due_ms', due_ms, 'place', 'position', 'edge', edge] || other);
+END
+$$;
+
+-- Of one that was handed over.
+CREATE OR REPLACE FUNCTION queue._hand_row() RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._taken_row('ceil(date_part(''epoch'', lease_until - moment) * 1000)::int8', 'NULL::int8');
 END
 $$;
 
@@ -88,7 +97,7 @@ DECLARE
 					WHERE state = 'ready' AND @which@
 						AND (expires_at > moment OR expires_at IS NULL)
 					ORDER BY priority DESC, position LIMIT wanted FOR UPDATE SKIP LOCKED) AS found$head$;
-	take CONSTANT text := replace($step$
+	take CONSTANT text := replace(replace($step$
 			RETURN QUERY
 				UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who,
 					proxy = CASE WHEN said < 0 THEN -said
@@ -96,34 +105,29 @@ DECLARE
 					lease_until = moment + lease,
 					token = encode(int8send(uuid_hash_extended(secret, id)), 'hex')
 				FROM @head@ WHERE ctid = c
-				RETURNING id, '@n@-' || id || '-' || token, q.name, attempt, payload, headers, key,
-					"group", priority, pushed_at, lease_until, q.on_disconnect, lease_ms, position,
-					edge;
-$step$, '@head@', head);
+				RETURNING @row@;
+$step$, '@head@', head), '@row@', queue._taken_row('lease_ms', 'edge'));
+	popped CONSTANT text := queue._taken_row('NULL::int8', 'edge', ARRAY['token', 'NULL::text', 'attempt', 'attempt + 1',
+		'lease_until', 'NULL::timestamptz']);
 	-- a pop ends them: not while somebody has locked the next one of the group, which it would wait for
 	pop_head CONSTANT text := replace(head, 'AND (expires_at',
 		'AND ("group" IS NULL OR queue._may_end_@n@("group")) AND (expires_at');
 	-- a step of a take: as many of these as are still wanted
-	step CONSTANT text := replace(replace($step$
+	step CONSTANT text := replace(replace(replace($step$
 		IF NOT pop THEN
 @take@
 		ELSIF q.retain_done > interval '0' THEN
 			RETURN QUERY
 				WITH job AS (DELETE FROM @table@ USING @head@ WHERE ctid = c RETURNING @table@.*),
 				kept AS (@keep@)
-				SELECT id, NULL::text, q.name, attempt + 1, payload, headers, key, "group", priority,
-					pushed_at, NULL::timestamptz, q.on_disconnect, NULL::int8, position, edge
-				FROM job ORDER BY priority DESC, position;
+				SELECT @row@ FROM job ORDER BY priority DESC, position;
 		ELSE
 			RETURN QUERY
-				DELETE FROM @table@ USING @head@ WHERE ctid = c
-				RETURNING id, NULL::text, q.name, attempt + 1, payload, headers, key, "group",
-					priority, pushed_at, NULL::timestamptz, q.on_disconnect, NULL::int8, position,
-					edge;
+				DELETE FROM @table@ USING @head@ WHERE ctid = c RETURNING @row@;
 		END IF;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
-$step$, '@take@', take), '@head@', pop_head);
+$step$, '@row@', popped), '@take@', take), '@head@', pop_head);
 BEGIN
 	PERFORM queue._generate_one(format('_push_%s(payloads text[], prio int4, start timestamptz,
 		head jsonb) RETURNS SETOF int8', number), '', replace($body$
@@ -177,15 +181,14 @@ DECLARE
 	after timestamptz;
 	known int8;
 	free bool;
+	nobodys queue._taken_@payload@;
 BEGIN
 	IF q.paused OR NOT has_table_privilege(@literal@::regclass, 'UPDATE')
 			OR NOT has_column_privilege(@literal@::regclass, 'token', 'INSERT') THEN
 		-- the statements below read and write what only a taker may
-		RETURN QUERY
-			SELECT p, NULL::text, NULL::text, NULL::int4, NULL::@payload@, NULL::jsonb, NULL::text,
-				NULL::text, NULL::int4, NULL::timestamptz, NULL::timestamptz, NULL::text, NULL::int8,
-				NULL::int8, NULL::int8
-			FROM queue._push_more_@n@(payloads, prio, moment + delay, head, moment + expires, most) AS p;
+		FOR nobodys.id IN SELECT queue._push_more_@n@(payloads, prio, moment + delay, head, moment + expires, most) LOOP
+			RETURN NEXT nobodys;
+		END LOOP;
 		RETURN;
 	END IF;
 	IF cardinality(payloads) = 1 AND cardinality(prios) = 0
@@ -361,7 +364,7 @@ $body$, '@first@', replace(replace(take, '@which@', $which$priority = (prios)[1]
 		'@between@', replace(step, '@which@', 'priority > p AND priority < above')),
 		'@from@', replace(step, '@which@', 'priority = p AND position >= f AND position <= top')),
 		'@n@', number::text), '@payload@', kind), '@keep@',
-		queue._keep('@archive@', 'job', 'done', 'attempt + 1', 'who')), tab);
+		queue._keep('@archive@', 'job', 'done', ARRAY['attempt', 'attempt + 1', 'worker', 'who'])), tab);
 
 	-- What was finished of these. With the queue's name: all of them, or an error (the proxy calls it so).
 	PERFORM queue._generate_one(format('_done_%s(ids int8[], tokens text[], name text DEFAULT NULL)

@@ -82,12 +82,29 @@ BEGIN
 END
 $$;
 
+-- The columns of a row that PEEK or JOB gives: of a job in the queue's table; of one that has ended and is kept.
+CREATE OR REPLACE FUNCTION queue._job_row(kind text, other text[]) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._row(kind, ARRAY['result', 'NULL::jsonb'] || other);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._ended_row(kind text, other text[]) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._row(kind, ARRAY['lease_until', 'NULL::timestamptz', 'expires_at', 'NULL::timestamptz'] || other);
+END
+$$;
+
 -- Looks without taking. Each state in its own order, by its index: what is taken next, what has become
 -- due (a take will find it), what is due next, what died last. What has ended and is kept is shown only when asked for, the last first.
 CREATE OR REPLACE FUNCTION queue.peek(q text, lim int4 DEFAULT 10, which text DEFAULT NULL)
-RETURNS TABLE (id int8, state text, attempt int4, failures int4, payload jsonb, headers jsonb,
-	priority int4, run_at timestamptz, lease_until timestamptz, error text, worker text,
-	pushed_at timestamptz, key text, "group" text, ended_at timestamptz, result jsonb, job text)
+RETURNS SETOF queue.peeked_jsonb
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -111,10 +128,9 @@ BEGIN
 			MESSAGE = format('unknown state "%s"', left(which, 80)),
 			HINT = 'States: ready, later, leased, blocked, dead, done.';
 	ELSIF which = 'done' THEN
-		RETURN QUERY EXECUTE format('
-			SELECT id, state, attempt, failures, payload, headers, priority, run_at,
-				NULL::timestamptz, error, worker, pushed_at, key, "group", ended_at, result, $2 || ''-'' || id
-			FROM %s ORDER BY ended_at DESC LIMIT $1', queue._archive(q)) USING wanted, cfg.number;
+		RETURN QUERY EXECUTE format('SELECT %s FROM %s ORDER BY ended_at DESC LIMIT $1',
+				queue._ended_row('peeked_jsonb', ARRAY['job', '$2 || ''-'' || id']), queue._archive(q))
+			USING wanted, cfg.number;
 		RETURN;
 	END IF;
 	FOR part, clause IN VALUES
@@ -125,11 +141,8 @@ BEGIN
 			('blocked', 'state = ''blocked'' ORDER BY "group", id'),
 			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
 		CONTINUE WHEN part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead'));
-		RETURN QUERY EXECUTE format('
-			SELECT id, now_is, attempt, failures, payload, headers, priority, run_at, lease_until,
-				error, worker, pushed_at, key, "group", ended_at, NULL::jsonb, $5 || ''-'' || id
-			FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
-			queue._state_at('$2', '$3'), queue._table(q), clause)
+		RETURN QUERY EXECUTE format('SELECT %s FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
+			queue._job_row('peeked_jsonb', ARRAY['state', 'now_is', 'job', '$5 || ''-'' || id']), queue._state_at('$2', '$3'), queue._table(q), clause)
 			USING wanted, moment, queue._signed_attempts(cfg), which, cfg.number;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
@@ -141,10 +154,7 @@ $$;
 -- Everything about one job, also of one that has ended and is kept, but its token, which is its
 -- worker's. Named by ref, by ref and its queue, or by its key and its queue.
 CREATE OR REPLACE FUNCTION queue.job(ref text DEFAULT NULL, q text DEFAULT NULL, k text DEFAULT NULL)
-RETURNS TABLE (job text, id int8, queue text, state text, cancelled bool, attempt int4,
-	max_attempts int4, failures int4, priority int4, payload jsonb, headers jsonb, key text, "group" text,
-	pushed_at timestamptz, run_at timestamptz, lease_until timestamptz, expires_at timestamptz,
-	failed_at timestamptz, ended_at timestamptz, worker text, error text, result jsonb)
+RETURNS SETOF queue.shown_jsonb
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -153,26 +163,20 @@ AS $$
 DECLARE
 	place record;
 	named CONSTANT text[] := queue._refs(queue._single(ref), q, k, 'JOB');
+	ours CONSTANT text[] := ARRAY['job', '$1 || ''-'' || id', 'queue', '$2', 'max_attempts', 'coalesce(max_attempts, $4)'];
 BEGIN
 	SELECT l.*, c.max_attempts, c AS cfg INTO place FROM queue._locate(named[1], q, 'JOB') AS l
 		JOIN queue.queues AS c ON c.number = l.number;
 	PERFORM queue._check_payload(place.cfg, 'jsonb');
-	RETURN QUERY EXECUTE format($sql$
-		SELECT $1 || '-' || id, id, $2, coalesce(%s, state), (left(token, 1) = 'x') IS TRUE, attempt,
-			coalesce(max_attempts, $4), failures, priority, payload, headers, key, "group", pushed_at, run_at, lease_until, expires_at,
-			failed_at, ended_at, worker, error, NULL::jsonb
-		FROM %s WHERE id = $3
-	$sql$, queue._state_at('$5', '$6'), queue._table(place.name)) USING place.number, place.name, place.id,
+	RETURN QUERY EXECUTE format('SELECT %s FROM %s WHERE id = $3',
+		queue._job_row('shown_jsonb', ours || ARRAY['state', format('coalesce(%s, state)', queue._state_at('$5', '$6')),
+			'cancelled', '(left(token, 1) = ''x'') IS TRUE']), queue._table(place.name)) USING place.number, place.name, place.id,
 		place.max_attempts, clock_timestamp(), queue._signed_attempts(place.cfg);
 	IF FOUND THEN
 		RETURN;
 	END IF;
-	RETURN QUERY EXECUTE format($sql$
-		SELECT $1 || '-' || id, id, $2, state, false, attempt, coalesce(max_attempts, $4), failures,
-			priority, payload, headers, key, "group", pushed_at, run_at, NULL::timestamptz,
-			NULL::timestamptz, failed_at, ended_at, worker, error, result
-		FROM %s WHERE id = $3 ORDER BY ended_at + interval '0' DESC LIMIT 1
-	$sql$, queue._archive(place.name)) USING place.number, place.name, place.id, place.max_attempts;
+	RETURN QUERY EXECUTE format('SELECT %s FROM %s WHERE id = $3 ORDER BY ended_at + interval ''0'' DESC LIMIT 1',
+		queue._ended_row('shown_jsonb', ours || ARRAY['cancelled', 'false']), queue._archive(place.name)) USING place.number, place.name, place.id, place.max_attempts;
 	IF NOT FOUND THEN
 		PERFORM queue._no_job(place.number || '-' || place.id);
 	END IF;

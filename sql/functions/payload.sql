@@ -1,4 +1,4 @@
--- What gives payloads, once more for each type that is not jsonb: the columns of a function's rows are part
+-- What gives payloads, once more for each type that is not jsonb: the type of a function's rows is part
 -- of it. queue.take_text is queue.take with another word in these places, and so on.
 DO $qbouncer_payload$
 DECLARE
@@ -13,7 +13,7 @@ BEGIN
 		FOREACH f IN ARRAY ARRAY['_take', 'take', 'pop', 'peek', 'job'] LOOP
 			EXECUTE replace(replace(replace(replace(pg_get_functiondef(('queue.' || f)::regproc),
 				'FUNCTION queue.' || f || '(', 'FUNCTION queue.' || f || '_' || kind || '('),
-				'payload jsonb', 'payload ' || kind),
+				'_jsonb', '_' || kind),
 				quote_literal('jsonb'), quote_literal(kind)),
 				'FROM queue._take(', 'FROM queue._take_' || kind || '(');
 		END LOOP;

@@ -33,9 +33,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.take(q text, lim int4 DEFAULT 1, lease interval DEFAULT NULL,
-	worker text DEFAULT NULL)
-RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
-	key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz)
+	worker text DEFAULT NULL) RETURNS SETOF queue.taken_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -43,25 +41,19 @@ DECLARE
 	before CONSTANT text := current_setting('synchronous_commit');
 BEGIN
 	RETURN QUERY
-		SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group",
-			t.priority, t.pushed_at, t.lease_until
-		FROM queue._take(ARRAY[q], lim, lease, worker, false) AS t WHERE t.id IS NOT NULL;
+		SELECT w.* FROM queue._take(ARRAY[q], lim, lease, worker, false) AS t, LATERAL queue._without(t) AS w WHERE t.id IS NOT NULL;
 	-- the caller's own work may be in this transaction: its commit stays as durable as it was
 	PERFORM set_config('synchronous_commit', before, true);
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.pop(q text, lim int4 DEFAULT 1)
-RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
-	key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz)
+CREATE OR REPLACE FUNCTION queue.pop(q text, lim int4 DEFAULT 1) RETURNS SETOF queue.taken_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN QUERY
-		SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group",
-			t.priority, t.pushed_at, t.lease_until
-		FROM queue._take(ARRAY[q], lim, NULL, NULL, true) AS t WHERE t.id IS NOT NULL;
+		SELECT w.* FROM queue._take(ARRAY[q], lim, NULL, NULL, true) AS t, LATERAL queue._without(t) AS w WHERE t.id IS NOT NULL;
 END
 $$;
 

@@ -117,10 +117,7 @@ $$;
 --
 -- Nothing found is one row too: without an id, but with the time until there may be something.
 CREATE OR REPLACE FUNCTION queue._take(queues text[], lim int4, lease interval, worker text,
-	pop bool)
-RETURNS TABLE (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb,
-	key text, "group" text, priority int4, pushed_at timestamptz, lease_until timestamptz,
-	policy text, due_ms int8, place int8, edge int8)
+	pop bool) RETURNS SETOF queue._taken_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -130,6 +127,7 @@ DECLARE
 	q text;
 	wanted int4 := coalesce(lim, 1);
 	got int4;
+	nothing queue._taken_jsonb;
 BEGIN
 	IF wanted < 1 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must be at least 1';
@@ -171,9 +169,25 @@ BEGIN
 	END LOOP;
 	IF wanted = coalesce(lim, 1) THEN
 		-- nothing becomes ready in a queue that is paused: RESUME says when there may be something
-		SELECT min(queue._due_ms(c.name)) INTO due_ms FROM queue.queues AS c
+		SELECT min(queue._due_ms(c.name)) INTO nothing.due_ms FROM queue.queues AS c
 			WHERE c.name = ANY (queues) AND NOT c.paused;
-		RETURN NEXT;
+		RETURN NEXT nothing;
 	END IF;
 END
 $$;
+
+-- A row of it without what only the proxy needs.
+DO $qbouncer_shown$
+DECLARE
+	kind text;
+BEGIN
+	FOREACH kind IN ARRAY '{jsonb, text, bytea}'::text[] LOOP
+		EXECUTE format($f$
+			CREATE OR REPLACE FUNCTION queue._without(t queue.%1$I) RETURNS queue.%2$I
+			LANGUAGE sql IMMUTABLE
+			SET search_path = pg_catalog, pg_temp
+			AS 'SELECT %3$s FROM (SELECT t.*) AS j'
+		$f$, '_taken_' || kind, 'taken_' || kind, queue._row('taken_' || kind));
+	END LOOP;
+END
+$qbouncer_shown$;
