@@ -182,6 +182,8 @@ libqb_pool_a_SOURCES = \
 	src/pool/portal.c \
 	src/pool/prove.c \
 	src/pool/query.c \
+	src/pool/reading.c \
+	src/pool/reading.h \
 	src/pool/relay.c \
 	src/pool/relay_error.c \
 	src/pool/relay_int.h \
@@ -813,6 +815,7 @@ qb_dialogues = \
 	test/scenario/session/prepared_bound.dlg \
 	test/scenario/session/prepared_follows.dlg \
 	test/scenario/session/prepared_names.dlg \
+	test/scenario/session/prepared_reading.dlg \
 	test/scenario/session/session_execute.dlg \
 	test/scenario/session/session_left_at_once.dlg \
 	test/scenario/session/session_mode.dlg \
@@ -823,6 +826,7 @@ qb_dialogues = \
 	test/scenario/session/settings_follow.dlg \
 	test/scenario/session/unnamed_follows.dlg \
 	test/scenario/session/unnamed_in_doubt.dlg \
+	test/scenario/session/unnamed_reading.dlg \
 	test/scenario/take/asked_when_gone.dlg \
 	test/scenario/take/cancelled_then_job.dlg \
 	test/scenario/take/database_down_first.dlg \

@@ -9,7 +9,7 @@
 #include "base/util.h"
 
 /* Of the messages of the channel; another number is another language. */
-#define MOVE_VERSION 1
+#define MOVE_VERSION 2
 
 /* Who gives. Takes the channel's descriptor. over: the other process has gone (clean: it ended by itself); what it had not
  * confirmed is served here again. Shutdown is another matter: pooler_shutdown(). false: no memory. */

@@ -13,7 +13,7 @@
 #include <string.h>
 
 #include "wire/sqllex.h"
-#include "pool_int.h"
+#include "reading.h"
 
 struct client_list client_logins, client_dead, client_consoles;
 static struct slab *slab;
@@ -237,6 +237,7 @@ static void free_one(struct client *c)
 	lstmt_drop(&c->parked.stmt);
 	vars_clear(&c->vars);
 	istr_drop(&c->extra);
+	reading_forget(c);
 	istr_drop(&c->origin);
 	istr_drop(&c->sqlprep);
 	istr_drop(&c->user);

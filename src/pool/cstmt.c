@@ -96,6 +96,18 @@ bool cstmt_is_decided(struct client *c, const char *name)
 	return true;
 }
 
+bool cstmt_is_readable(struct client *c, const struct cstmt *st)
+{
+	struct pstmt *p = st->p;
+
+	CHECK_CLIENT(c);
+	if (p->reading == NULL || !reading_in_doubt(c) || !client_is_owed(c))
+		return true;
+	return (st->name[0] == '\0' ? server_has_unnamed(c->link, p)
+				    : server_has_prepared(c->link, p)) ||
+	       local_barrier(c);
+}
+
 /* Takes the reference of p or l. */
 struct cstmt *cstmt_add(struct client *c, const char *name, struct pstmt *p, struct lstmt *l)
 {

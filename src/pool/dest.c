@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "relay_int.h"
+#include "reading.h"
 
 /* --- what an answer tells --- */
 
@@ -259,8 +260,11 @@ void relay_rest(struct relay *r)
 	 * it */
 	if (c->pass_left > 0 && !c->pass_discard)
 		return;
-	if (s->tx == 'I')
-		s->trace.dialect_doubt = false; /* all changes have been reported */
+	/* all changes have been reported, which happens in front of a ReadyForQuery */
+	if (s->tx == 'I' && !s->batch.unsynced)
+		s->trace.dialect_doubt = s->trace.rare_doubt = false;
+	if (c->unsure)
+		reading_settle(c);
 	if (s->unasked != NULL && s->unasked->rest != NULL) {
 		s->unasked->rest(s);
 		return;

@@ -183,14 +183,14 @@ static enum step parse_named(struct client *c, const struct parse *p, struct pst
 }
 
 /* Programs send the same unnamed statement over and over: that one needs no search. */
-static struct pstmt *parse_text(const struct client *c, const struct parse *p)
+static struct pstmt *parse_text(struct client *c, const struct parse *p)
 {
 	struct pstmt *last = c->unnamed != NULL ? c->unnamed->p : NULL;
 
 	if (p->name[0] == '\0' && last != NULL &&
-		pstmt_is(last, p->sql, p->sql_len, p->oids, p->n_oids))
+		pstmt_is(last, p->sql, p->sql_len, p->oids, p->n_oids) && reading_is(c, last))
 		return pstmt_ref(last);
-	return pstmt_get(p->sql, p->sql_len, p->oids, p->n_oids);
+	return reading_statement(c, p->sql, p->sql_len, p->oids, p->n_oids);
 }
 
 static enum step parse_own(struct client *c, const struct parse *p, const struct wire_msg *m)
@@ -360,6 +360,8 @@ static enum step describe_own(
 	if (c->tx.virtual == VTX_FAILED)
 		return extq_refuse_failed(c);
 	if (!client_need_server(c))
+		return STEP_WAIT;
+	if (st != NULL && !cstmt_is_readable(c, st))
 		return STEP_WAIT;
 	if (st != NULL && name[0] != '\0')
 		return describe_renamed(c, st->p);

@@ -93,7 +93,7 @@ static bool may_have_portals(const struct client *c)
 /* A portal of nothing under the client's name: the server knows whether that is taken. */
 static bool place_portal(struct client *c, const char *portal)
 {
-	struct pstmt *nothing = pstmt_get("", 0, NULL, 0);
+	struct pstmt *nothing = pstmt_get(NULL, "", 0, NULL, 0);
 	char name[PSTMT_NAME_SIZE];
 	struct buf b = BUF_INIT;
 	size_t start;
@@ -236,12 +236,14 @@ bool extq_restore_unnamed(struct client *c)
 	CHECK_CLIENT(c);
 	if (!cstmt_tracks_names(c) || ps == NULL || server_has_unnamed(c->link, ps))
 		return true;
+	if (!server_put_reading(c->link, ps, false))
+		return false;
 	build_parse(&b, "", pstmt_sql(ps), ps->sql_len, pstmt_oids(ps), ps->n_oids);
 	if (!server_expect_unnamed(c->link, ps, &dest_swallow)) {
 		buf_free(&b);
 		return false;
 	}
-	return server_send(c->link, &b);
+	return server_send(c->link, &b) && server_put_reading(c->link, ps, true);
 }
 
 static enum step bind_own(struct client *c, const struct wire_msg *m, const char *portal,
@@ -258,6 +260,8 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 	if (portal[0] != '\0' && portal_find(c, portal) != NULL)
 		return extq_refuse(c, "42P03", "cursor \"%s\" already exists", portal);
 	if (!client_need_server(c))
+		return STEP_WAIT;
+	if (st != NULL && !cstmt_is_readable(c, st))
 		return STEP_WAIT;
 	if (st != NULL && st->p->touches != 0 &&
 		session_pin_refused(c, pstmt_sql(st->p), st->p->sql_len))

@@ -4,7 +4,7 @@
 #ifndef QB_EXTQ_INT_H
 #define QB_EXTQ_INT_H
 
-#include "pool_int.h"
+#include "reading.h"
 
 /* cstmt.c */
 bool cstmt_tracks_names(const struct client *c);
@@ -13,6 +13,9 @@ bool cstmt_is_decided(struct client *c, const char *name);
 /* Takes the reference of p or l. NULL: memory, the client is closed. */
 struct cstmt *cstmt_add(struct client *c, const char *name, struct pstmt *p, struct lstmt *l);
 void cstmt_confirm(struct client *c, struct cstmt *st);
+
+/* Has the client's server the statement, or is it known under which settings it parses now? false: the client waits. */
+bool cstmt_is_readable(struct client *c, const struct cstmt *st);
 
 /* extq.c */
 enum step extq_emit_simple(struct client *c, uint8_t type);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "local_int.h"
+#include "reading.h"
 
 /* --- on the client's own server --- */
 
@@ -170,7 +171,7 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 	if (own_text_is_refused(c, &r))
 		return session_refuse_pin(c, false);
 	rp = replaced_new(1);
-	ps = pstmt_get((const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
+	ps = reading_statement(c, (const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
 	if (rp == NULL || ps == NULL || buf_failed(&r->sql)) {
 		pstmt_drop(&ps);
 		replaced_free(&rp, NULL, false);
@@ -431,7 +432,8 @@ static enum step describe_replacement(struct client *c, struct replace *r)
 {
 	struct replaced *rp = replaced_new(1);
 	struct server *s = c->link;
-	struct pstmt *ps = pstmt_get((const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
+	struct pstmt *ps =
+		reading_statement(c, (const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
 	char name[PSTMT_NAME_SIZE];
 	struct buf b = BUF_INIT;
 	bool ok;

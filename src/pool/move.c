@@ -48,7 +48,8 @@ static bool client_can_go(struct client *c)
 		c->head.string_at > 0 || c->portals != NULL || c->head.again || c->head.repeats ||
 		c->head.no_server || c->tx.watched)
 		return false;
-	if (c->unnamed != NULL && (!c->unnamed->confirmed || c->unnamed->next != NULL))
+	if (c->unsure ||
+		(c->unnamed != NULL && (!c->unnamed->confirmed || c->unnamed->next != NULL)))
 		return false;
 	if (c->link != NULL && !server_can_go(c->link))
 		return false;

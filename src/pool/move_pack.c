@@ -157,6 +157,30 @@ static void put_text(struct buf *b, enum stmt_kind kind, int tx, const char *sql
 	move_put_bytes(b, oids, (size_t)n * sizeof(*oids));
 }
 
+static void put_reading(struct buf *b, const struct reading *r)
+{
+	build_u8(b, r != NULL);
+	for (int i = 0; r != NULL && i < READING_COUNT; i++)
+		move_put_istr(b, reading_values(r)[i]);
+}
+
+/* A reference; failed: memory, too. */
+static struct reading *get_reading(struct wire_reader *rd)
+{
+	struct istr *v[READING_COUNT] = {NULL};
+	struct reading *r = NULL;
+
+	if (wire_get_u8(rd) == 0)
+		return NULL;
+	for (int i = 0; i < READING_COUNT; i++)
+		v[i] = move_get_istr(rd);
+	if (!rd->failed && (r = reading_get(v)) == NULL)
+		rd->failed = true;
+	for (int i = 0; i < READING_COUNT; i++)
+		istr_drop(&v[i]);
+	return r;
+}
+
 static void put_statement(struct buf *b, const struct client *c, const struct cstmt *st)
 {
 	const struct lstmt *l = st->l;
@@ -168,6 +192,7 @@ static void put_statement(struct buf *b, const struct client *c, const struct cs
 	if (st->p != NULL) {
 		put_text(b, STMT_SERVERS, 0, pstmt_sql(st->p), st->p->sql_len, pstmt_oids(st->p),
 			st->p->n_oids);
+		put_reading(b, st->p->reading);
 	} else if (l->kind == LSTMT_CLAIMED) {
 		sql = c->icpt->stmt_text(l->stmt, &oids, &n);
 		put_text(b, STMT_CLAIMED, 0, sql, strlen(sql), oids, n);
@@ -205,6 +230,7 @@ static bool get_statement(struct wire_reader *r, struct client *c)
 	const char *name = wire_get_cstr(r, NULL), *sql;
 	enum stmt_kind kind = wire_get_u8(r);
 	int tx = wire_get_i32(r), n;
+	struct reading *reading = NULL;
 	struct pstmt *p = NULL;
 	struct lstmt *l = NULL;
 	struct cstmt *st;
@@ -215,20 +241,23 @@ static bool get_statement(struct wire_reader *r, struct client *c)
 	sql = move_get_bytes(r, &len);
 	raw = move_get_bytes(r, &oid_bytes);
 	n = (int)(oid_bytes / sizeof(*oids));
-	if (r->failed)
-		return false;
-	/* not aligned where it stands */
-	oids = n > 0 ? mem_dup(raw, oid_bytes) : NULL;
-	if (n > 0 && oids == NULL)
-		return false;
 	if (kind == STMT_SERVERS)
-		p = pstmt_get(sql, len, oids, n);
+		reading = get_reading(r);
+	/* not aligned where it stands */
+	oids = n > 0 && !r->failed ? mem_dup(raw, oid_bytes) : NULL;
+	if (r->failed || (n > 0 && oids == NULL)) {
+		reading_drop(&reading);
+		return false;
+	}
+	if (kind == STMT_SERVERS)
+		p = pstmt_get(reading, sql, len, oids, n);
 	else if (kind == STMT_CLAIMED)
 		l = claimed(c, sql, len, oids, n);
 	else
 		l = kind == STMT_SESSION ? lstmt_session(sql, len)
 					 : lstmt_tx((enum sql_tx)tx, sql, len);
 	mem_free(oids);
+	reading_drop(&reading);
 	if ((p == NULL && l == NULL) || (st = cstmt_add(c, name, p, l)) == NULL)
 		return false;
 	cstmt_confirm(c, st);

@@ -93,6 +93,7 @@ struct trace {
 	bool reset_seen : 1;    /* with `touched`: by something that may take settings back */
 	bool unseen : 1;        /* it may have settings whose names nobody knows: for its client alone */
 	bool dialect_doubt : 1; /* what is outstanding may change what the client's texts mean: client_dialect() */
+	bool rare_doubt : 1;    /* ... until the transaction has ended: by a setting that is not reported, reading.c */
 	bool dirty : 1;         /* CLEANING, or about to be: holds what only DISCARD ALL ends */
 	struct buf custom;      /* with `touched`: names that no view lists; session pooling: all that were seen */
 };

@@ -92,18 +92,18 @@ bool vars_diff_sql(const struct vars *server, const struct vars *client, struct 
 
 /* --- statements --- */
 
-/* A text with parameter types, shared by all clients and servers of the process. */
+/* A text with parameter types and a reading, shared by all clients and servers of the process. */
 struct pstmt {
 	UT_hash_handle hh;
 	uint64_t id;
 	uint32_t refs;
 	unsigned touches; /* enum sql_touch */
 	int n_oids;
-	size_t sql_len;
-	size_t key_len;
+	bool unsure; /* of one client alone, as a statement under way may change the reading */
+	size_t sql_len, key_len; /* key_len: from `reading` on */
+	struct reading *reading; /* NULL: it means the same under all */
 	uint8_t key[]; /* n_oids x uint32 (host order), then the text, then '\0' (not part of the key) */
 };
-struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n); /* a reference; NULL: memory */
 bool pstmt_is(const struct pstmt *p, const char *sql, size_t len, const uint32_t *oids, int n);
 struct pstmt *pstmt_ref(struct pstmt *p);
 void pstmt_drop(struct pstmt **p);
@@ -222,11 +222,14 @@ struct client {
 	struct client_login *login; /* only in CLIENT_LOGIN */
 	struct cstmt *unconfirmed;  /* named statements whose Parse is under way, in its order */
 	unsigned closing;           /* EXPECT_CLOSED entries */
+	unsigned unsure;            /* statements that are pstmt.unsure, or were */
 	struct cstmt *stmts;        /* named statements */
 	struct cstmt *unnamed;
 	struct portal *portals;     /* of local statements */
 	struct vars vars;
 	struct istr *extra;  /* settings that no server reports: settings.c */
+	struct reading *reading; /* as the two were when it was last needed; and `extra` then */
+	struct istr *reading_extra;
 	struct istr *sqlprep; /* statements that it has prepared in SQL: sqlprep.c */
 	struct listening *listening; /* LISTEN; NULL: to nothing */
 	struct istr *origin; /* all settings that the session began with */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "wire/sqllex.h"
-#include "pool_int.h"
+#include "reading.h"
 
 #define OWN_NAME "qb_own"
 
@@ -50,6 +50,26 @@ static bool add_beside(struct server *s, struct buf *b, struct buf *sql, const s
 	build_simple(b, 'S');
 	return server_expect(s, EXPECT_CLOSE, dest, NULL) &&
 	       server_expect(s, EXPECT_SYNC, dest, NULL);
+}
+
+bool server_put_reading(struct server *s, const struct pstmt *p, bool back)
+{
+	struct buf b = BUF_INIT, sql = BUF_INIT;
+	bool ok;
+
+	CHECK_SERVER(s);
+	reading_diff_sql(s, p, back, &sql);
+	if (sql.len == 0 && !buf_failed(&sql))
+		return true;
+	ok = add_one(s, &b, buf_cstr(&sql), sql.len, &dest_swallow) &&
+	     server_expect(s, EXPECT_CLOSE, &dest_swallow, NULL);
+	build_close(&b, 'S', OWN_NAME);
+	b.failed |= buf_failed(&sql);
+	buf_free(&sql);
+	if (ok)
+		return server_send(s, &b);
+	buf_free(&b);
+	return false;
 }
 
 bool server_query(struct server *s, struct buf *sql, const struct dest *dest)

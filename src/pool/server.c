@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "relay_int.h"
+#include "reading.h"
 #include "session_int.h"
 
 #define DISCARD_ALL "DISCARD ALL"
@@ -444,7 +445,7 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, const struct dest *d
 {
 	struct sprep *sp = sprep_find(s, p);
 	struct buf b = BUF_INIT;
-	bool ok = true;
+	bool ok = true, is_new = false;
 
 	CHECK_SERVER(s);
 	if (sp != NULL) {
@@ -452,19 +453,24 @@ bool extq_server_prepare(struct server *s, struct pstmt *p, const struct dest *d
 		DL_APPEND(s->prepared_lru, sp);
 		if (sp->sent && !sp->stale && !in_doubt(s, sp, dest == &dest_client))
 			return true;
-		sp->stale = false;
-		ok = sprep_change(s, sp, false, dest, &b);
 	} else if ((sp = sprep_add(s, p)) == NULL) {
 		server_close(s, "out of memory", NULL);
 		return false;
+	} else {
+		is_new = true;
 	}
+	if (!server_put_reading(s, p, false))
+		return false;
+	if (!is_new)
+		ok = sprep_change(s, sp, false, dest, &b);
 	ok = ok && close_oldest(s, dest, &b) && sprep_change(s, sp, true, dest, &b);
 	if (!ok) {
 		buf_free(&b);
 		return false;
 	}
+	sp->stale = reading_is_missed(s, p);
 	s->pool->stats.server_parses++;
-	return server_send(s, &b);
+	return server_send(s, &b) && server_put_reading(s, p, true);
 }
 
 /* The answer to a Parse or a Close has come, or was skipped. Takes the reference. */
@@ -673,7 +679,8 @@ void server_release(struct server *s)
 		server_close(s, "not at rest", NULL);
 		return;
 	}
-	s->throttled = s->batch.discarding = s->settings.settling = s->trace.dialect_doubt = false;
+	s->throttled = s->batch.discarding = s->settings.settling = false;
+	s->trace.dialect_doubt = s->trace.rare_doubt = false;
 	copy_forget(s);
 	s->settings.vars_stale = s->settings.discarded = false;
 	session_released(s);

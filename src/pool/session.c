@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "relay_int.h"
+#include "reading.h"
 #include "session_int.h"
 
 /* --- the settings of the start-up packet --- */
@@ -238,9 +239,14 @@ static unsigned add_custom_of(struct server *s, const char *sql, size_t len)
 	return unknown;
 }
 
-static void note_dialect(struct server *s, unsigned touches)
+/* sql NULL: the text is not known. */
+static void note_dialect(struct server *s, const char *sql, size_t len, unsigned touches)
 {
-	s->trace.dialect_doubt |= (touches & (SQL_TOUCH_SETTINGS | SQL_TOUCH_DIALECT)) != 0;
+	if ((touches & (SQL_TOUCH_SETTINGS | SQL_TOUCH_DIALECT)) == 0)
+		return;
+	s->trace.dialect_doubt = true;
+	s->trace.rare_doubt |=
+		sql == NULL || (touches & SQL_TOUCH_HIDDEN) != 0 || reading_is_named(sql, len);
 }
 
 /* Quotes, and so where a statement ends, depend on settings that a statement under way may change,
@@ -288,7 +294,7 @@ void session_touch_again(struct server *s)
 	unsigned touches = s->unnamed.touches & (SQL_TOUCH_ALL | SQL_TOUCH_LOAD);
 
 	CHECK_SERVER(s);
-	note_dialect(s, s->unnamed.touches);
+	note_dialect(s, NULL, 0, s->unnamed.touches);
 	if (server_keeps_session(s))
 		touches &= SQL_TOUCH_SETTINGS;
 	else if ((s->unnamed.touches & (SQL_TOUCH_HIDDEN | SQL_TOUCH_EXECUTE)) != 0)
@@ -367,7 +373,7 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	struct server *s = c->link;
 	unsigned undone, made;
 
-	note_dialect(s, touches);
+	note_dialect(s, sql, len, touches);
 	/* the rest of it stays with the server */
 	if (server_keeps_session(s)) {
 		touch_settings(s, sql, len, touches);
@@ -446,7 +452,7 @@ void session_touch_call(struct client *c, const struct wire_msg *m)
 	function = wire_get_u32(&r);
 	if (!r.failed && is_of_large_objects(function))
 		return;
-	note_dialect(s, SQL_TOUCH_SETTINGS);
+	note_dialect(s, NULL, 0, SQL_TOUCH_SETTINGS);
 	if (!r.failed && function == SET_CONFIG) {
 		bool known = called_name(&r, &name) && session_add_custom(s, &name);
 
@@ -554,7 +560,7 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len, bool 
 
 	if (touches == 0 && c->pins == 0)
 		return NULL;
-	note_dialect(s, touches);
+	note_dialect(s, sql, len, touches);
 	if (!server_keeps_session(s) && (c->pins & SQL_TOUCH_PREPARED) == 0 &&
 		(touches & ~(unsigned)SQL_TOUCH_DIALECT) == SQL_TOUCH_PREPARED &&
 		(effect = sqlprep_effect(c, sql, len)) != NULL)

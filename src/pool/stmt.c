@@ -6,44 +6,80 @@
 
 #include "wire/sqlsess.h"
 #include "pool/move.h"
-#include "pool_int.h"
+#include "reading.h"
 
 /* --- shared texts --- */
 
 static struct pstmt *table;
 static uint64_t last_id;
 
-struct pstmt *pstmt_get(const char *sql, size_t len, const uint32_t *oids, int n)
+/* The key: the reading, the types, the text. */
+_Static_assert(
+	offsetof(struct pstmt, key) == offsetof(struct pstmt, reading) + sizeof(struct reading *),
+	"the key is in one piece");
+
+static struct pstmt *make(
+	struct reading *reading, const char *sql, size_t len, const uint32_t *oids, int n)
 {
-	size_t oid_bytes = (size_t)n * sizeof(uint32_t), key_len = oid_bytes + len;
-	struct pstmt *p = mem_alloc(sizeof(*p) + key_len + 1), *found = NULL;
+	size_t oid_bytes = (size_t)n * sizeof(uint32_t);
+	struct pstmt *p = mem_alloc(sizeof(*p) + oid_bytes + len + 1);
 
 	if (p == NULL)
 		return NULL;
 	memset(p, 0, sizeof(*p));
+	p->reading = reading;
 	if (n > 0)
 		memcpy(p->key, oids, oid_bytes);
 	if (len > 0) /* sql is NULL when its buffer had no memory */
 		memcpy(p->key + oid_bytes, sql, len);
-	p->key[key_len] = '\0';
-	HASH_FIND(hh, table, p->key, key_len, found);
+	p->key[oid_bytes + len] = '\0';
+	p->refs = 1;
+	p->n_oids = n;
+	p->sql_len = len;
+	p->key_len = sizeof(p->reading) + oid_bytes + len;
+	return p;
+}
+
+static struct pstmt *number(struct pstmt *p)
+{
+	(void)reading_ref(p->reading);
+	p->touches = p->sql_len > 0 ? sql_session_touches_prepared(pstmt_sql(p), p->sql_len) : 0;
+	p->id = ++last_id;
+	return p;
+}
+
+struct pstmt *pstmt_get(
+	struct reading *reading, const char *sql, size_t len, const uint32_t *oids, int n)
+{
+	struct pstmt *p = make(reading, sql, len, oids, n), *found = NULL;
+
+	if (p == NULL)
+		return NULL;
+	HASH_FIND(hh, table, &p->reading, p->key_len, found);
 	if (found != NULL && found->n_oids == n) {
 		mem_free(p);
 		found->refs++;
 		return found;
 	}
-	p->refs = 1;
-	p->touches =
-		len > 0 ? sql_session_touches_prepared((const char *)p->key + oid_bytes, len) : 0;
-	p->id = ++last_id;
-	p->n_oids = n;
-	p->sql_len = len;
-	p->key_len = key_len;
 	/* the same bytes cut elsewhere (n differs) stay out of the table: correct, only not shared
 	 */
 	if (found == NULL)
-		HASH_ADD_KEYPTR(hh, table, p->key, key_len, p);
-	return p;
+		HASH_ADD_KEYPTR(hh, table, &p->reading, p->key_len, p);
+	return number(p);
+}
+
+struct pstmt *pstmt_new(const char *sql, size_t len, const uint32_t *oids, int n)
+{
+	struct pstmt *p = make(NULL, sql, len, oids, n);
+
+	return p != NULL ? number(p) : NULL;
+}
+
+void pstmt_is_read(struct pstmt *p, struct reading *reading)
+{
+	INVARIANT(p->unsure && p->reading == NULL, "a statement is read twice");
+	p->unsure = false;
+	p->reading = reading_ref(reading);
 }
 
 /* More than anybody will make in the time of a takeover. */
@@ -81,9 +117,10 @@ void pstmt_drop(struct pstmt **pp)
 	INVARIANT(p == NULL || p->refs > 0, "a statement is dropped by more than hold it");
 	if (p == NULL || --p->refs > 0)
 		return;
-	HASH_FIND(hh, table, p->key, p->key_len, found);
+	HASH_FIND(hh, table, &p->reading, p->key_len, found);
 	if (found == p)
 		HASH_DEL(table, p);
+	reading_drop(&p->reading);
 	mem_free(p);
 }
 

@@ -3,7 +3,7 @@
  */
 #include <string.h>
 
-#include "pool_int.h"
+#include "reading.h"
 #include "relay_int.h"
 
 static uint64_t last_seq;
@@ -81,6 +81,16 @@ void task_settings_key(const struct task_settings *s, struct buf *key)
 
 /* --- life --- */
 
+/* With a client: some of its own text may be in it. */
+static struct pstmt *statement_of(const struct task_spec *spec)
+{
+	size_t len = strlen(spec->sql);
+
+	return spec->client != NULL
+		       ? reading_statement(spec->client, spec->sql, len, spec->oids, spec->n_params)
+		       : pstmt_get(NULL, spec->sql, len, spec->oids, spec->n_params);
+}
+
 struct task *task_submit(struct pool *p, const struct task_spec *spec)
 {
 	struct task *t = mem_zalloc(sizeof(*t));
@@ -103,7 +113,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	if (spec->script) {
 		t->script = mem_strdup(spec->sql);
 	} else {
-		t->stmt = pstmt_get(spec->sql, strlen(spec->sql), spec->oids, spec->n_params);
+		t->stmt = statement_of(spec);
 		put_values(&t->bind, spec);
 	}
 	if ((spec->script ? t->script == NULL : t->stmt == NULL) || buf_failed(&t->bind)) {
@@ -167,7 +177,7 @@ int32_t task_lost_in(const struct task *t)
 
 bool task_change(struct task *t, const struct task_spec *spec)
 {
-	struct pstmt *stmt = pstmt_get(spec->sql, strlen(spec->sql), spec->oids, spec->n_params);
+	struct pstmt *stmt = statement_of(spec);
 	struct buf bind = BUF_INIT;
 
 	CHECK_TASK(t);

@@ -1,7 +1,7 @@
 /* What is wrong in the pool's own state is found where it comes in, and where a state changes. */
 #include "invariants.h"
 
-#include "../../src/pool/pool_int.h"
+#include "../../src/pool/reading.h"
 
 static struct pool pool, other;
 static struct database db;
@@ -139,7 +139,7 @@ static void ended_task(void)
 
 static void dropped_too_often(void)
 {
-	struct pstmt *p = pstmt_get("SELECT 1", 8, NULL, 0), *again = p;
+	struct pstmt *p = pstmt_get(NULL, "SELECT 1", 8, NULL, 0), *again = p;
 
 	p->refs = 0; /* as if somebody had dropped what he did not hold */
 	pstmt_drop(&again);

@@ -197,6 +197,10 @@ def test_takeover(one, db):
         d.until("Z")
         d.parse("q", "QUEUE HELP").sync()
         d.until("Z")
+        d.simple("SET DateStyle = 'ISO, DMY'")
+        d.parse("month", "SELECT extract(month FROM '01/02/2024'::date)::text").sync()
+        d.until("Z")
+        d.simple("SET DateStyle = 'ISO, MDY'")
         first = takeover(one)
         ended(first)
         assert pid_in(one) == str(one.process.pid)
@@ -207,6 +211,8 @@ def test_takeover(one, db):
         assert c.rows("SHOW application_name")[0]["application_name"] == "me"
         d.bind("", "s", ["41"]).execute().sync()
         assert [m.text_row for m in d.until("Z") if m.type == "D"] == [["42"]]
+        d.bind("", "month").execute().sync() # as it was parsed
+        assert [m.text_row for m in d.until("Z") if m.type == "D"] == [["2"]]
         d.bind("", "q", []).execute().sync()
         assert "D" in types(d.until("Z"))
         for host in "127.0.0.1", one.dir:
@@ -449,7 +455,7 @@ def test_takeover_by_one_that_dies(one, db):
 def test_takeover_is_for_ourselves(one):
     """Not over TCP, not by another unix user, not twice at once, and not in another language."""
     with one.wire("qbouncer", "admin") as c:
-        assert [m.sqlstate for m in c.simple("TAKEOVER 1") if m.type == "E"] == ["42501"]
+        assert [m.sqlstate for m in c.simple("TAKEOVER 2") if m.type == "E"] == ["42501"]
     with psycopg.connect(one.dsn("qbouncer", "admin", host=one.dir), autocommit=True) as c:
         with pytest.raises(psycopg.Error):
             c.execute("TAKEOVER 999")

@@ -319,3 +319,119 @@ def test_psycopg_prepare_and_reconnect(qbouncer, db):
             for i in range(8):
                 got = conn.execute("SELECT %s::int", (i,), prepare=True).fetchone()
                 assert got == (i,)
+
+
+# -- literals are read when a statement is parsed ---------------------------------------------
+
+READINGS = [
+    ("DateStyle", "ISO, MDY", "ISO, DMY", "SELECT extract(month FROM '01/02/2024'::date)::text", "1", "2"),
+    ("TimeZone", "UTC", "Asia/Tokyo", "SELECT extract(epoch FROM timestamptz '1970-01-02 00:00')::int::text", "86400", "54000"),
+    ("IntervalStyle", "postgres", "sql_standard",
+     "SELECT extract(epoch FROM interval '-1 00:00:01')::int::text", "-86399", "-86401"),
+    ("standard_conforming_strings", "on", "off", r"SELECT length('\\')::text", "2", "1"),
+    ("client_encoding", "UTF8", "LATIN1", "SELECT length('\u00e9')::text", "1", "2"),
+    ("array_nulls", "on", "off", "SELECT coalesce(('{NULL}'::text[])[1], 'null')", "null", "NULL"),
+    ("transform_null_equals", "off", "on", "SELECT coalesce((NULL::int = NULL)::text, 'null')", "null", "true"),
+    ("bytea_output", "hex", "escape", "SELECT 'a'::bytea::text", "\\x61", "a"),
+]
+
+
+def reads(setting):
+    return [r for r in READINGS if r[0] == setting][0][1:]
+
+
+@pytest.mark.parametrize("reading", [r[0] for r in READINGS])
+@pytest.mark.parametrize("name", ["s", ""])
+def test_same_text_other_settings(qbouncer, db, reading, name):
+    """Of two clients on one server, one after the other, in both orders."""
+    one, other, sql, this, that = reads(reading)
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as a, proxy.wire(db) as b, proxy.wire(db) as c:
+        for client, value in (a, one), (b, other), (c, one):
+            client.simple("SET %s = '%s'" % (reading, value))
+            prepare(client, name, sql)
+        for _ in range(3):
+            assert [run(client, name)[0] for client in (a, b, c)] == [this, that, this]
+
+
+@pytest.mark.parametrize("reading", [r[0] for r in READINGS if r[0] != "bytea_output"]) # it counts when a plan is made
+@pytest.mark.parametrize("where", ["there", "elsewhere", "block", "batch"])
+def test_statement_keeps_its_reading(qbouncer, db, reading, where):
+    """A client that sets something else behind its Parse: the statement is as it was parsed, on another server too."""
+    one, other, sql, this, that = reads(reading)
+    proxy = qbouncer(default_pool_size=2)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        a.simple("SET %s = '%s'" % (reading, other))
+        prepare(a, "s", sql)
+        prepare(a, "", sql)
+        prepare(a, "set", "SET %s = '%s'" % (reading, one)) # a simple query would end the unnamed one
+        assert types(a.hold().bind("", "set").execute().sync().push().until("Z")) == "2CZ"
+        if where != "there":
+            b.simple("BEGIN") # takes the server that knows it
+            b.simple("SELECT 1")
+        if where == "block":
+            prepare(a, "begin", "BEGIN")
+            assert types(a.hold().bind("", "begin").execute().sync().push().until("Z")) == "2CZ"
+        if where == "batch":
+            got = a.hold().bind("p", "s").execute("p").bind("", "").execute().sync().push().until("Z")
+            assert types(got) == "2DC2DCZ" and [m.text_row for m in got if m.type == "D"] == [[that]] * 2
+        assert run(a, "") == run(a, "s") == [that]
+        assert a.rows("SHOW " + reading)[0][reading] == one
+        prepare(a, "t", sql)
+        assert run(a, "t") == [this] and run(a, "s") == [that]
+        if where == "block":
+            a.simple("ROLLBACK")
+        assert run(a, "t") == [this] and run(a, "s") == [that]
+        assert a.rows("SHOW " + reading)[0][reading] == one
+
+
+def test_setting_in_the_batch_of_the_parse(qbouncer, db):
+    """Nobody knows what the text was read with: it is not shared, and nobody else's is taken for it."""
+    proxy = qbouncer(default_pool_size=1)
+    sql = READINGS[0][3]
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        prepare(b, "s", sql)
+        a.hold().parse("", "SET DateStyle = 'ISO, DMY'").bind().execute().parse("s", sql).bind("", "s").execute().sync().push()
+        got = a.until("Z")
+        assert types(got) == "12C12DCZ" and got[5].text_row == ["2"]
+        a.query("SET DateStyle = 'ISO, MDY'")
+        a.hold().parse("t", sql).bind("", "t").execute().sync().push()
+        assert types(a.until("Z")) == "CZ"
+        assert [m.text_row for m in a.until("Z") if m.type == "D"] == [["1"]]
+        assert run(a, "s") == ["2"] and run(b, "s") == ["1"] and run(a, "t") == ["1"]
+
+
+def test_setting_of_a_block(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1)
+    sql = READINGS[0][3]
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        prepare(b, "s", sql)
+        a.simple("BEGIN")
+        a.simple("SET LOCAL DateStyle = 'ISO, DMY'")
+        prepare(a, "s", sql)
+        assert run(a, "s") == ["2"]
+        a.simple("COMMIT")
+        prepare(a, "t", sql)
+        assert run(a, "t") == ["1"] and run(a, "s") == ["2"] and run(b, "s") == ["1"]
+
+
+def test_what_has_no_literal_is_shared(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        b.simple("SET TimeZone = 'Asia/Tokyo'")
+        for c in a, b:
+            prepare(c, "s", "SELECT $1::int")
+            assert run(c, "s", "1") == ["1"]
+        assert a.rows("SELECT count(*) FROM pg_prepared_statements WHERE statement = 'SELECT $1::int'")[0]["count"] == "1"
+
+
+def test_psycopg_other_settings(qbouncer, db):
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.connect(db) as a, proxy.connect(db) as b:
+        b.execute("SET DateStyle = 'ISO, DMY'")
+        for conn in a, b:
+            conn.commit()
+        for _ in range(2):
+            for conn, month in (a, "1"), (b, "2"):
+                assert conn.execute(READINGS[0][3], prepare=True).fetchone() == (month,)
+                conn.commit()
