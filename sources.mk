@@ -250,6 +250,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/schema.c \
 	src/queue/shape.c \
 	src/queue/system.c \
+	src/queue/system.h \
 	src/queue/take.c \
 	src/queue/take_args.c \
 	src/queue/taken.c \

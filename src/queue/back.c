@@ -19,6 +19,7 @@
 #include "calls.h"
 #include "head.h"
 #include "queue_int.h"
+#include "system.h"
 
 #define BACK_MAX    10000 /* that wait to be tried again */
 #define AGAIN_FIRST (500 * USEC_MSEC)

@@ -14,6 +14,7 @@
 #include "head.h"
 #include "merge.h"
 #include "queue_int.h"
+#include "system.h"
 
 #define NOTICES_MAX 65536 /* bytes that are kept for a client, of what its statement raises */
 

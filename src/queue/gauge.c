@@ -13,6 +13,7 @@
 #include "wire/row.h"
 #include "calls.h"
 #include "queue_int.h"
+#include "system.h"
 
 #define COUNT_MOST     10000
 #define STEP_MS        50 /* of a step in the system session, which has other things to hear */
@@ -188,49 +189,54 @@ static void ask(struct qdb *db)
 	ask_next(a);
 }
 
-/* --- by the system session --- */
+/* --- by the system session, when it is queue_user's --- */
 
-usec_t gauge_at(const struct qdb *db)
+static usec_t step_due(const struct qdb *db)
 {
 	return db->gauging != NULL && db->gauging->agent == NULL ? 0 : USEC_NEVER;
 }
 
-bool gauge_step(struct qdb *db, char *sql, size_t size)
+static bool step(struct qdb *db, struct buf *sql)
 {
 	struct asked *a = db->gauging;
+	char text[200];
 
-	CHECK_QDB(db);
 	if (a == NULL || a->agent != NULL)
 		return false;
 	a->got = false;
-	call_print(sql, size, CALL_GAUGES_STEP, COUNT_MOST, a->after, STEP_MS);
+	call_print(text, sizeof(text), CALL_GAUGES_STEP, COUNT_MOST, a->after, STEP_MS);
+	buf_puts(sql, text);
 	return true;
 }
 
-void gauge_result(struct qdb *db, const char *queue, const char *const *figures, int64_t number)
+static int64_t figure_of(const char *text)
+{
+	int64_t n;
+
+	return text != NULL && util_parse_i64(text, strlen(text), &n) ? n : -1;
+}
+
+/* The queue's name, its figures and its number. */
+static void step_row(struct qdb *db, const char *const *cols, int n)
 {
 	struct asked *a = db->gauging;
-	struct gauge *g = a != NULL ? mem_zalloc(sizeof(*g)) : NULL;
+	struct gauge *g = a != NULL && n == GAUGE_FIGURES + 2 ? mem_zalloc(sizeof(*g)) : NULL;
 
-	CHECK_QDB(db);
 	if (g == NULL)
 		return;
-	util_strlcpy(g->queue, queue, sizeof(g->queue));
+	util_strlcpy(g->queue, cols[0] != NULL ? cols[0] : "", sizeof(g->queue));
 	for (int i = 0; i < GAUGE_FIGURES; i++)
-		if (figures[i] == NULL ||
-			!util_parse_i64(figures[i], strlen(figures[i]), &g->figure[i]))
-			g->figure[i] = -1;
+		g->figure[i] = figure_of(cols[i + 1]);
 	a->got = true;
-	a->after = (int32_t)number;
+	a->after = (int32_t)figure_of(cols[GAUGE_FIGURES + 1]);
 	keep(a, g);
 }
 
 /* The last step has no row. */
-void gauge_step_ended(struct qdb *db, bool failed)
+static void step_ended(struct qdb *db, bool failed)
 {
 	struct asked *a = db->gauging;
 
-	CHECK_QDB(db);
 	if (a == NULL || a->agent != NULL)
 		return;
 	if (failed) {
@@ -256,6 +262,10 @@ static usec_t on_tick(void *arg, usec_t now)
 
 bool gauge_start(void)
 {
+	static const struct system_chore chore = {
+		.due = step_due, .step = step, .row = step_row, .ended = step_ended};
+
+	system_add_chore(&chore);
 	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
 	return tick != NULL;
 }

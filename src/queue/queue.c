@@ -10,6 +10,7 @@
 #include "head.h"
 #include "park.h"
 #include "queue_int.h"
+#include "system.h"
 
 /* One of those that were prepared, here or elsewhere, is committed, and which queues it pushed to
  * is not known: one look into each that somebody waits for. */
@@ -429,6 +430,7 @@ bool queue_start(void)
 	intercept_register(&interceptor, false);
 	pooler_on_shutdown(parks_shutdown);
 	pooler_on_moved(moved);
+	registry_start();
 	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
 	       await_start() && hold_start() && gauge_start() && maintain_start() && schema_start();
 }

@@ -106,6 +106,7 @@ struct qdb {
 	struct waitq *waitqs;     /* hash by name */
 	struct head *heads;     /* hash by name (head.c) */
 	struct system *system;  /* the LISTEN session; made with the first waiter */
+	struct wakes *raised;   /* by the statement under way in it (wakes.c) */
 	struct tally *tallies;  /* what happened in each queue (count.c) */
 	struct gauge *gauges;   /* how full the queues are (gauge.c) */
 	struct asked *gauging;  /* that is being asked now */
@@ -403,8 +404,6 @@ void engine_client_ended(struct qclient *qc);
 void waitq_wake(struct qdb *db, const char *queue, unsigned jobs);
 /* ... and nothing of it lies below the mark, if it is one. */
 void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark);
-/* ... which came from another session. */
-void waitq_event(struct qdb *db, const char *queue);
 void waitqs_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
 
 /* --- waiting --- */
@@ -482,18 +481,6 @@ void await_event(struct qdb *db, const char *job, const char *how);
 void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx);
 void await_tx_ended(struct qclient *qc, bool committed);
 
-/* --- the system session --- */
-
-void system_need(struct qdb *db, struct pool *pool); /* there is a waiter, or a push that others may wait for */
-void system_free(struct qdb *db);
-void system_moved(struct qdb *db); /* the database may be another one now */
-bool system_is_up(const struct qdb *db);
-bool system_is_named(const struct qdb *db); /* it is, and its role is that of the configuration */
-void system_work(struct qdb *db); /* there is something to do for it */
-const char *system_state(const struct qdb *db);
-void system_notify(struct qdb *db, const char *queue); /* tells other proxies, coalesced per turn */
-void system_notify_any(struct qdb *db); /* of whichever queue */
-
 /* --- what the proxy does on its own account --- */
 
 /* agent.c */
@@ -516,12 +503,6 @@ void maintain_need(struct qdb *db); /* there are queues */
 MUST_CHECK bool gauge_start(void);
 void gauge_stop(void);
 void gauge_free(struct qdb *db);
-/* Through the system session, when it is queue_user's: the statement of a step; false: none now. Its rows, by name, and
- * its end. */
-bool gauge_step(struct qdb *db, char *sql, size_t size);
-usec_t gauge_at(const struct qdb *db);
-void gauge_result(struct qdb *db, const char *queue, const char *const *figures, int64_t number);
-void gauge_step_ended(struct qdb *db, bool failed);
 
 /* What happened to those who waited for a queue. */
 struct waitq_counts {
@@ -552,20 +533,12 @@ void count_free(struct qdb *db);
 
 /* --- the proxies of a database (registry.c) --- */
 
-int32_t registry_id(struct qdb *db); /* of this process in this database; above 0 */
-void registry_other_id(struct qdb *db); /* somebody has locked it */
+void registry_start(void);
 /* What a take writes into its leases: our number while the session holds its lock, else 0. */
 int32_t registry_stamp(const struct qdb *db);
 /* Our lock has been away for so long that others may take us for dead. */
 bool registry_was_away(const struct qdb *db);
-void registry_up(struct qdb *db); /* the session holds the lock */
 void registry_adopt(struct qclient *qc); /* writes our number into its leases that lack it */
-void registry_down(struct qdb *db);
-/* The session looked: registry_look(), then each that is there, then registry_looked(). */
-void registry_look(struct qdb *db);
-void registry_see(struct qdb *db, int32_t id, uint32_t role); /* with the role of its session */
-void registry_looked(struct qdb *db);
-bool registry_hurries(const struct qdb *db); /* it should look often */
 /* Changes whose leases are: a proxy's, or nobody's (0). */
 void registry_own(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int32_t owner);
 void registry_free(struct qdb *db);

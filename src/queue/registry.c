@@ -1,12 +1,13 @@
 /*
  * Which proxies serve a database, and what becomes of the leases of one that is gone. Each proxy
- * has a number of its own and, in its system session, holds an advisory lock with it (system.c);
- * takes write the number into the leases that end with their connection. A number whose lock has
- * been away for a while is of a proxy that died: every role that uses queues here gives back what
- * it held, in the queues that this role owns or has taken from (agent.c). So it is when the session
- * comes up, for what happened before.
+ * has a number of its own and holds a shared advisory lock with it in its system session, where it
+ * looks who else does (a chore of system.h); takes write the number into the leases that end with
+ * their connection. A number whose lock has been away for a while is of a proxy that died: every
+ * role that uses queues here gives back what it held, in the queues that this role owns or has taken
+ * from (agent.c). So it is when the session comes up, for what happened before.
  *
- * Knows nothing of sessions and locks: system.c says what is there (registry_seen).
+ * Anybody can hold a lock: it counts if its role takes from some queue, makes queues, or has INSERT
+ * on queue.proxies (as queue._is_proxy says); also ours, without which no lease gets our number.
  */
 #include <string.h>
 
@@ -14,13 +15,22 @@
 #include "wire/row.h"
 #include "calls.h"
 #include "queue_int.h"
+#include "system.h"
 
 /* After our own session was lost the database may have been away: other proxies get this long to
  * come back. */
-#define COME_BACK  (15 * USEC_SEC)
-#define SCAN_AGAIN (2 * USEC_SEC)
+#define COME_BACK     (15 * USEC_SEC)
+#define SCAN_AGAIN    (2 * USEC_SEC)
 
-#define PEERS_MAX  1000
+#define PEERS_MAX     1000
+#define OTHERS_MAX    "1000"
+#define NUMBERS_MAX   5 /* that somebody else has locked, one after the other */
+
+#define LOOK_AGAIN    (5 * USEC_SEC) /* also shows that the session is alive */
+#define LOOK_IN_HURRY (1 * USEC_SEC) /* while there are others */
+
+/* Class of the advisory locks: "qbou". The object is the number of the proxy. */
+#define LOCK_CLASS "1902276469"
 
 /* Another proxy: its number, and the role of its session. A lock with this number by another role
  * is another one. */
@@ -41,6 +51,14 @@ struct registry {
 	usec_t trust_at;  /* before that nobody is taken for dead */
 	usec_t down_at;   /* when it was lost */
 	uint64_t scans;   /* that were ordered */
+	/* what is done in the session */
+	enum { STEP_LOCK, STEP_LOOK } step;
+	usec_t next_at;        /* the next step */
+	int numbers;           /* that were tried */
+	bool locked;           /* our number is; as the answer says */
+	bool counts;           /* our lock does, as it was when we looked last */
+	bool told;             /* that it does not */
+	unsigned rows, others; /* of the look under way; other proxies among them */
 };
 
 static struct registry *registry_get(struct qdb *db)
@@ -50,7 +68,7 @@ static struct registry *registry_get(struct qdb *db)
 	return db->registry;
 }
 
-int32_t registry_id(struct qdb *db)
+static int32_t own_id(struct qdb *db)
 {
 	struct registry *g = registry_get(db);
 
@@ -65,7 +83,7 @@ int32_t registry_id(struct qdb *db)
 }
 
 /* Leases with the old one are adopted when the session is up. */
-void registry_other_id(struct qdb *db)
+static void other_id(struct qdb *db)
 {
 	struct registry *g = registry_get(db);
 	struct qclient *qc;
@@ -160,7 +178,7 @@ void registry_adopt(struct qclient *qc)
 		tokens[n++] = l->token;
 	}
 	if (n > 0)
-		registry_own(qc->db, client_pool(qc->client), tokens, n, registry_id(qc->db));
+		registry_own(qc->db, client_pool(qc->client), tokens, n, own_id(qc->db));
 	mem_free(tokens);
 }
 
@@ -281,7 +299,7 @@ static void scan_all(struct qdb *db)
 
 /* --- what is there --- */
 
-void registry_up(struct qdb *db)
+static void lock_counts(struct qdb *db)
 {
 	struct registry *g = registry_get(db);
 	usec_t grace = conf_current()->p.queue_orphan_grace;
@@ -302,7 +320,7 @@ void registry_up(struct qdb *db)
 			registry_adopt(qc);
 }
 
-void registry_down(struct qdb *db)
+static void lock_is_lost(struct qdb *db)
 {
 	struct registry *g = db->registry;
 	struct peer *p;
@@ -318,7 +336,7 @@ void registry_down(struct qdb *db)
 		p->gone_since = 0;
 }
 
-void registry_see(struct qdb *db, int32_t id, uint32_t role)
+static void see(struct qdb *db, int32_t id, uint32_t role)
 {
 	struct registry *g = db->registry;
 	struct peer *p, of = {.key = {id, role}};
@@ -339,7 +357,7 @@ void registry_see(struct qdb *db, int32_t id, uint32_t role)
 		p->gone_since = 0;
 }
 
-void registry_look(struct qdb *db)
+static void begin_look(struct qdb *db)
 {
 	struct peer *p;
 
@@ -349,7 +367,7 @@ void registry_look(struct qdb *db)
 			p->gone_since = loop_now();
 }
 
-void registry_looked(struct qdb *db)
+static void end_look(struct qdb *db)
 {
 	struct registry *g = db->registry;
 	usec_t now = loop_now(), grace = conf_current()->p.queue_orphan_grace;
@@ -377,12 +395,161 @@ void registry_looked(struct qdb *db)
 	scan_all(db);
 }
 
-bool registry_hurries(const struct qdb *db)
+static bool hurries(const struct qdb *db)
 {
 	const struct registry *g = db->registry;
 
 	CHECK_QDB(db);
 	return g != NULL && (g->peers != NULL || !g->looked_back);
+}
+
+/* --- in the system session --- */
+
+static void session_up(struct qdb *db)
+{
+	struct registry *g = registry_get(db);
+
+	if (g == NULL)
+		return; /* nobody is told of anything, until it is up once more */
+	g->step = STEP_LOCK;
+	g->numbers = 0;
+	g->next_at = 0;
+}
+
+/* Another proxy has come: who is it? */
+static void hello(struct qdb *db)
+{
+	struct registry *g = db->registry;
+
+	if (g == NULL)
+		return;
+	g->next_at = loop_now();
+	system_work(db);
+}
+
+static usec_t step_due(const struct qdb *db)
+{
+	return db->registry != NULL ? db->registry->next_at : USEC_NEVER;
+}
+
+static const char look_sql[] =
+	"WITH held AS MATERIALIZED (SELECT l.objid, l.pid, a.usesysid AS role FROM pg_catalog.pg_locks AS l "
+	"JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid WHERE l.locktype = 'advisory' AND l.granted "
+	"AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
+	"AND l.classid = " LOCK_CLASS " AND l.objsubid = 2), "
+	"rightful AS MATERIALIZED (SELECT r.role FROM (SELECT DISTINCT role FROM held) AS r "
+	"WHERE pg_catalog.has_table_privilege(r.role, pg_catalog.to_regclass('queue.queues'), 'INSERT') "
+	"OR pg_catalog.has_table_privilege(r.role, pg_catalog.to_regclass('queue.proxies'), 'INSERT') "
+	"OR EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.relnamespace = pg_catalog.to_regnamespace('queue') "
+	"AND c.relkind = 'r' AND pg_catalog.left(c.relname, 2) = 'q_' "
+	"AND pg_catalog.has_table_privilege(r.role, c.oid, 'UPDATE'))) "
+	"SELECT h.objid AS proxy, h.role, pg_catalog.bool_or(h.pid = pg_catalog.pg_backend_pid()) AS own "
+	"FROM held AS h JOIN rightful AS r ON r.role = h.role GROUP BY 1, 2 ORDER BY 3 DESC LIMIT " OTHERS_MAX;
+
+/* A shared lock that is not to be had: somebody has locked our number alone. The empty notification
+ * tells others that we are there. */
+static bool step(struct qdb *db, struct buf *sql)
+{
+	struct registry *g = db->registry;
+
+	g->rows = g->others = 0;
+	g->locked = g->counts = false;
+	if (g->step == STEP_LOOK) {
+		buf_puts(sql, look_sql);
+		return true;
+	}
+	g->numbers++;
+	buf_printf(sql,
+		"SELECT pg_catalog.pg_try_advisory_lock_shared(" LOCK_CLASS
+		", %d) AS locked, pg_catalog.pg_notify('" SYSTEM_CHANNEL "', '')",
+		own_id(db));
+	return true;
+}
+
+static void step_row(struct qdb *db, const char *const *cols, int n)
+{
+	struct registry *g = db->registry;
+	int64_t id, role;
+
+	if (g->step == STEP_LOCK) {
+		g->locked = cols[0] != NULL && cols[0][0] == 't';
+		return;
+	}
+	if (g->rows++ == 0)
+		begin_look(db);
+	if (n != 3 || cols[0] == NULL || cols[1] == NULL || cols[2] == NULL ||
+		!util_parse_i64(cols[0], strlen(cols[0]), &id) ||
+		!util_parse_i64(cols[1], strlen(cols[1]), &role) || id <= 0 || id > INT32_MAX)
+		return;
+	if (id == own_id(db) && cols[2][0] == 't')
+		g->counts = true;
+	g->others += id != own_id(db);
+	see(db, (int32_t)id, (uint32_t)role);
+}
+
+static void lock_tried(struct qdb *db, bool failed)
+{
+	struct registry *g = db->registry;
+
+	g->step = STEP_LOOK;
+	if (g->locked || failed)
+		return;
+	if (g->numbers < NUMBERS_MAX) {
+		g->step = STEP_LOCK;
+		other_id(db);
+		return;
+	}
+	log_warning(
+		"%s: somebody else has locked all numbers that were tried: what is taken here is given back with the "
+		"end of its lease only, if this proxy dies",
+		db->name);
+}
+
+/* Leases get our number as long as others see that it is ours. */
+static void looked(struct qdb *db)
+{
+	struct registry *g = db->registry;
+	const char *role = system_role(db);
+
+	if (g->rows == 0)
+		begin_look(db);
+	if (g->counts)
+		lock_counts(db);
+	else
+		lock_is_lost(db);
+	if (!g->counts && !g->told && role != NULL)
+		log_warning(
+			"%s: the lock of role %s says nothing to other proxies: they do not tell us of their pushes, and what is "
+			"taken here is given back with the end of its lease only, if this proxy dies. "
+			"GRANT INSERT ON queue.proxies TO %s",
+			db->name, role, role);
+	g->told = !g->counts && role != NULL;
+	system_looked(db, g->others > 0, g->counts);
+	end_look(db);
+}
+
+static void step_ended(struct qdb *db, bool failed)
+{
+	struct registry *g = db->registry;
+
+	if (g->step == STEP_LOCK) {
+		lock_tried(db, failed);
+		return;
+	}
+	if (!failed)
+		looked(db);
+	g->next_at = loop_now() + (hurries(db) || !g->counts ? LOOK_IN_HURRY : LOOK_AGAIN);
+}
+
+void registry_start(void)
+{
+	static const struct system_listener listener = {
+		.up = session_up, .down = lock_is_lost, .hello = hello};
+	static const struct system_chore chore = {
+		.due = step_due, .step = step, .row = step_row, .ended = step_ended};
+
+	system_listen(&listener);
+	system_add_chore(&chore);
 }
 
 void registry_free(struct qdb *db)

@@ -1,14 +1,11 @@
 /*
  * The proxy's own session in a database, through libpq: LISTENs for pushes that did not pass
- * through this proxy, and tells other proxies of those that did. It listens, looks and holds a
- * lock, and changes no row: what it says of itself are statements of pg_catalog alone, and it is no
- * superuser's unless the configuration asks for that. While it is down the wait queues look for
- * themselves, more often.
+ * through this proxy, and tells other proxies of those that did, if there are any. It changes no
+ * row: what it says of itself are statements of pg_catalog alone, and it is no superuser's unless
+ * the configuration asks for that. While it is down the wait queues look for themselves, more often.
  *
- * A proxy holds a shared advisory lock with its number while it is there; NOTIFY is sent only when
- * there are others. The session looks who is there, and tells registry.c. Anybody can hold a lock:
- * it counts if its role takes from some queue, makes queues, or has INSERT on queue.proxies (as
- * queue._is_proxy says); also ours, without which no lease gets our number.
+ * What else is done in it are chores (system.h), one statement at a time. It knows neither who
+ * listens nor what the chores are.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,32 +15,40 @@
 #include <libpq-fe.h>
 
 #include "auth/auth.h"
-#include "guard.h"
 #include "net/tls.h"
+#include "guard.h"
 #include "queue_int.h"
+#include "system.h"
 
-#define CHANNEL        "qbouncer"
-#define RETRY_FIRST    (250 * USEC_MSEC)
-#define RETRY_LAST     (5 * USEC_SEC) /* others wait for us that long, and longer (registry.c) */
-#define CONNECT_LIMIT  (15 * USEC_SEC)
-#define PEEK_AGAIN     (10 * USEC_MSEC) /* at a message of the login that came in part */
-#define LOOK_AT_OTHERS (5 * USEC_SEC)   /* also shows that the session is alive */
-#define LOOK_IN_HURRY  (1 * USEC_SEC)   /* while there are others */
-#define LOOK_SUPER     (60 * USEC_SEC)  /* is that role still a superuser? */
-#define OFFER_AGAIN    (5 * USEC_SEC)
-#define OTHERS_MAX     "1000"
-#define NUMBERS_MAX    5 /* that somebody else has locked, one after the other */
-#define ANSWER_LIMIT   (10 * USEC_SEC)
-#define PENDING_MAX    10000 /* queues; the others' periodic look finds the rest */
+#define RETRY_FIRST   (250 * USEC_MSEC)
+#define RETRY_LAST    (5 * USEC_SEC) /* others wait for us that long, and longer (registry.c) */
+#define CONNECT_LIMIT (15 * USEC_SEC)
+#define PEEK_AGAIN    (10 * USEC_MSEC) /* at a message of the login that came in part */
+#define LOOK_SUPER    (60 * USEC_SEC)  /* is that role still a superuser? */
+#define OFFER_AGAIN   (5 * USEC_SEC)
+#define ANSWER_LIMIT  (10 * USEC_SEC)
+#define PENDING_MAX   10000 /* queues; the others' periodic look finds the rest */
 
-/* Class of the advisory locks: "qbou". The object is the number of the proxy. */
-#define LOCK_CLASS "1902276469"
+#define COLUMNS_MAX   16 /* of a chore's rows */
 
 enum system_state { SYSTEM_DOWN, SYSTEM_CONNECTING, SYSTEM_LISTENING, SYSTEM_UP };
+
+/* What is under way. */
+enum query { QUERY_NONE, QUERY_LISTEN, QUERY_NOTIFY, QUERY_CHORE };
+
+/* Other proxies that have a session, too: since it is up. */
+enum others { OTHERS_UNKNOWN, OTHERS_NONE, OTHERS_SOME };
 
 struct pending {
 	UT_hash_handle hh;
 	char queue[QSTMT_QUEUE_MAX + 1];
+};
+
+/* What other proxies are to be told of. */
+struct outbox {
+	struct pending *queues;
+	unsigned n;
+	bool any; /* and there may be something in any */
 };
 
 struct system {
@@ -52,27 +57,18 @@ struct system {
 	PGconn *pg;
 	struct loop_watch *watch;
 	struct loop_tick *tick;
-	struct pending *pending; /* queues that other proxies are to be told of */
-	bool pending_any;        /* and that there may be something in any */
-	bool busy;               /* a query is under way */
-	bool others;             /* other proxies have a session too */
-	int counted;             /* of them, when we looked last */
-	bool refused;            /* a statement of the query under way failed */
-	bool others_known; /* since the session is up; until then what is to be told is kept */
-	bool looking;      /* the query under way asks for others */
-	bool counting;     /* ... is a step of gauge.c */
-	bool locked;       /* our number is; as the answer says */
-	bool counts;       /* our lock does, as it was when we looked last */
-	bool named;        /* the role is that of the configuration, not of a client */
-	bool super;        /* it is a superuser's, and was given up */
-	bool told_super, told_counts;
-	int numbers;         /* that were tried */
-	usec_t offer_at;     /* before that no other role is tried */
-	struct wakes *found; /* by the query under way: queues with jobs that may be taken */
-	unsigned n_pending;
+	struct outbox outbox;
+	enum others others;
+	enum query query;
+	const struct system_chore *chore; /* whose step it is */
+	bool refused;                     /* a statement of the query under way failed */
+	bool counts;                      /* our lock does, as they said who looked last */
+	bool named; /* the role is that of the configuration, not of a client */
+	bool super; /* it is a superuser's, and was given up */
+	bool told_super;
+	usec_t offer_at; /* before that no other role is tried */
 	bool warned;
 	usec_t since; /* of the state, or of the query under way */
-	usec_t look_at;
 	usec_t retry, retry_at;
 	char *hosts, *dbname, *user, *password; /* as they were when it connected last */
 	int port;
@@ -86,35 +82,66 @@ struct system {
 #define ANY_QUEUE "of any queue: a prepared transaction was committed"
 _Static_assert(sizeof(ANY_QUEUE) > QSTMT_QUEUE_MAX + 1, "it is no name");
 
+static const struct system_listener *listeners[4];
+static const struct system_chore *chores[4];
+static size_t n_listeners, n_chores;
+
 static void on_socket(int fd, int mask, void *arg);
 static void disconnect(struct system *s, const char *why);
 
+/* --- who listens, and what is done --- */
+
+void system_listen(const struct system_listener *l)
+{
+	for (size_t i = 0; i < n_listeners; i++)
+		if (listeners[i] == l)
+			return;
+	ASSERT(n_listeners < ARRAY_LEN(listeners));
+	listeners[n_listeners++] = l;
+}
+
+void system_add_chore(const struct system_chore *c)
+{
+	for (size_t i = 0; i < n_chores; i++)
+		if (chores[i] == c)
+			return;
+	ASSERT(n_chores < ARRAY_LEN(chores));
+	chores[n_chores++] = c;
+}
+
+#define TELL(what, ...)                                                                            \
+	do {                                                                                       \
+		for (size_t i_ = 0; i_ < n_listeners; i_++)                                        \
+			if (listeners[i_]->what != NULL)                                           \
+				listeners[i_]->what(__VA_ARGS__);                                  \
+	} while (0)
+
 /* --- queries --- */
 
-static void send_sql(struct system *s, const char *sql)
+static void send_sql(struct system *s, enum query query, const char *sql)
 {
+	s->query = query;
+	s->refused = false;
 	if (PQsendQuery(s->pg, sql) != 1) {
 		disconnect(s, PQerrorMessage(s->pg));
 		return;
 	}
-	s->busy = true;
-	s->refused = false;
 	s->since = loop_now();
 	loop_tick_at(s->tick, s->since + ANSWER_LIMIT);
 	if (PQflush(s->pg) == 1 && !loop_watch_set(s->watch, LOOP_READ | LOOP_WRITE))
 		disconnect(s, "out of memory");
 }
 
-static void pending_clear(struct system *s)
+static void outbox_clear(struct outbox *o)
 {
 	struct pending *p, *tmp;
 
-	HASH_ITER (hh, s->pending, p, tmp) {
-		HASH_DEL(s->pending, p);
+	HASH_ITER (hh, o->queues, p, tmp) {
+		HASH_DEL(o->queues, p);
 		mem_free(p);
 	}
-	s->n_pending = 0;
-	s->pending_any = false;
+	o->n = 0;
+	o->any = false;
 }
 
 /* One statement for all that came together meanwhile. */
@@ -123,209 +150,107 @@ static void send_notifications(struct system *s)
 	struct pending *p, *tmp;
 	struct buf sql = BUF_INIT;
 
-	if (s->state != SYSTEM_UP || s->busy || (s->pending == NULL && !s->pending_any) ||
-		!s->others_known)
+	if (s->state != SYSTEM_UP || s->query != QUERY_NONE || s->others == OTHERS_UNKNOWN ||
+		(s->outbox.queues == NULL && !s->outbox.any))
 		return;
-	buf_puts(&sql, "SELECT ");
-	HASH_ITER (hh, s->pending, p, tmp) {
+	HASH_ITER (hh, s->outbox.queues, p, tmp) {
 		char *literal = PQescapeLiteral(s->pg, p->queue, strlen(p->queue));
 
 		if (literal != NULL)
-			buf_printf(&sql, "%spg_catalog.pg_notify('" CHANNEL "', %s)",
-				sql.len > 7 ? ", " : "", literal);
+			buf_printf(&sql, "%s pg_catalog.pg_notify('" SYSTEM_CHANNEL "', %s)",
+				sql.len == 0 ? "SELECT" : ",", literal);
 		PQfreemem(literal);
 	}
-	if (s->pending_any)
-		buf_printf(&sql, "%spg_catalog.pg_notify('" CHANNEL "', '" ANY_QUEUE "')",
-			sql.len > 7 ? ", " : "");
-	pending_clear(s);
-	if (!buf_failed(&sql) && sql.len > 7)
-		send_sql(s, buf_cstr(&sql));
+	if (s->outbox.any)
+		buf_printf(&sql, "%s pg_catalog.pg_notify('" SYSTEM_CHANNEL "', '" ANY_QUEUE "')",
+			sql.len == 0 ? "SELECT" : ",");
+	outbox_clear(&s->outbox);
+	if (!buf_failed(&sql) && sql.len > 0)
+		send_sql(s, QUERY_NOTIFY, buf_cstr(&sql));
 	buf_free(&sql);
-}
-
-static void look_at_others(struct system *s)
-{
-	s->looking = true;
-	send_sql(s,
-		"WITH held AS MATERIALIZED (SELECT l.objid, l.pid, a.usesysid AS role FROM pg_catalog.pg_locks AS l "
-		"JOIN pg_catalog.pg_stat_activity AS a ON a.pid = l.pid WHERE l.locktype = 'advisory' AND l.granted "
-		"AND l.database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = pg_catalog.current_database()) "
-		"AND l.classid = " LOCK_CLASS " AND l.objsubid = 2), "
-		"rightful AS MATERIALIZED (SELECT r.role FROM (SELECT DISTINCT role FROM held) AS r "
-		"WHERE pg_catalog.has_table_privilege(r.role, pg_catalog.to_regclass('queue.queues'), 'INSERT') "
-		"OR pg_catalog.has_table_privilege(r.role, pg_catalog.to_regclass('queue.proxies'), 'INSERT') "
-		"OR EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.relnamespace = pg_catalog.to_regnamespace('queue') "
-		"AND c.relkind = 'r' AND pg_catalog.left(c.relname, 2) = 'q_' "
-		"AND pg_catalog.has_table_privilege(r.role, c.oid, 'UPDATE'))) "
-		"SELECT h.objid AS proxy, h.role, pg_catalog.bool_or(h.pid = pg_catalog.pg_backend_pid()) AS own "
-		"FROM held AS h JOIN rightful AS r ON r.role = h.role GROUP BY 1, 2 ORDER BY 3 DESC LIMIT " OTHERS_MAX);
-}
-
-/* A shared lock that is not to be had: somebody has locked our number alone. */
-static void lock_number(struct system *s)
-{
-	char sql[160];
-
-	s->locked = false;
-	s->numbers++;
-	snprintf(sql, sizeof(sql),
-		"SELECT pg_catalog.pg_try_advisory_lock_shared(" LOCK_CLASS ", %d) AS locked",
-		registry_id(s->db));
-	send_sql(s, sql);
 }
 
 static void begin_listening(struct system *s)
 {
-	char sql[512];
-
 	s->state = SYSTEM_LISTENING;
-	s->locked = false;
-	s->numbers = 1;
-	/* The empty notification tells others that we are there. A machine that is gone without a
-	 * word is noticed by the server, which drops the lock then. */
-	snprintf(sql, sizeof(sql),
+	/* A machine that is gone without a word is noticed by the server, which drops its locks then. */
+	send_sql(s, QUERY_LISTEN,
 		"SET synchronous_commit = off; SET statement_timeout = '5s'; SET lock_timeout = '2s'; "
-		"SET tcp_keepalives_idle = 3; "
-		"SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; LISTEN " CHANNEL
-		"; SELECT pg_catalog.pg_try_advisory_lock_shared(" LOCK_CLASS ", %d) AS locked; "
-		"SELECT pg_catalog.pg_notify('" CHANNEL "', '')",
-		registry_id(s->db));
-	send_sql(s, sql);
-}
-
-/* Leases get our number as long as others see that it is ours. */
-static void own_lock(struct system *s)
-{
-	if (s->counts)
-		registry_up(s->db);
-	else
-		registry_down(s->db);
-	if (!s->counts && !s->told_counts && s->named)
-		log_warning(
-			"%s: the lock of role %s says nothing to other proxies: they do not tell us of their pushes, and what is "
-			"taken here is given back with the end of its lease only, if this proxy dies. "
-			"GRANT INSERT ON queue.proxies TO %s",
-			s->db->name, s->user, s->user);
-	s->told_counts = !s->counts && s->named;
-}
-
-static void looked(struct system *s)
-{
-	s->looking = false;
-	if (!s->refused) {
-		s->others = s->counted > 0;
-		own_lock(s);
-		if (!s->others_known)
-			log_info("%s: system session is up (role %s)", s->db->name, s->user);
-		s->others_known = true;
-		registry_looked(s->db);
-		if (!s->others)
-			pending_clear(s);
-	}
-	s->look_at = loop_now() +
-		     (registry_hurries(s->db) || !s->counts ? LOOK_IN_HURRY : LOOK_AT_OTHERS);
-	loop_tick_at(s->tick, s->look_at);
-}
-
-static void count_queues(struct system *s)
-{
-	char sql[200];
-
-	if (!gauge_step(s->db, sql, sizeof(sql)))
-		return;
-	s->counting = true;
-	send_sql(s, sql);
+		"SET tcp_keepalives_idle = 3; SET tcp_keepalives_interval = 2; SET tcp_keepalives_count = 3; "
+		"LISTEN " SYSTEM_CHANNEL);
 }
 
 /* When the session has something to do by itself. */
 static usec_t next_work(const struct system *s)
 {
-	usec_t at = s->state == SYSTEM_UP ? gauge_at(s->db) : USEC_NEVER;
+	usec_t next = USEC_NEVER;
 
-	return at < s->look_at ? at : s->look_at;
+	for (size_t i = 0; s->state == SYSTEM_UP && i < n_chores; i++) {
+		usec_t at = chores[i]->due(s->db);
+
+		next = at < next ? at : next;
+	}
+	return next;
 }
 
-/* It listens. */
+static void work(struct system *s, usec_t now)
+{
+	struct buf sql = BUF_INIT;
+
+	for (size_t i = 0; s->state == SYSTEM_UP && s->query == QUERY_NONE && i < n_chores; i++) {
+		if (chores[i]->due(s->db) > now)
+			continue;
+		buf_reset(&sql);
+		if (!chores[i]->step(s->db, &sql))
+			continue;
+		s->chore = chores[i];
+		if (buf_failed(&sql))
+			s->chore->ended(s->db, true);
+		else
+			send_sql(s, QUERY_CHORE, buf_cstr(&sql));
+	}
+	buf_free(&sql);
+}
+
 static void is_up(struct system *s)
 {
 	s->state = SYSTEM_UP;
 	s->retry = RETRY_FIRST;
 	s->warned = false;
-	if (!s->locked)
-		log_warning(
-			"%s: somebody else has locked all numbers that were tried: what is taken here is given back with the "
-			"end of its lease only, if this proxy dies",
-			s->db->name);
 	/* LISTEN first, then look: nothing falls between */
-	waitqs_wake_all(s->db);
-	look_at_others(s);
+	TELL(up, s->db);
+	work(s, loop_now());
 }
 
 static void query_done(struct system *s)
 {
-	s->busy = false;
-	if (s->counting)
-		gauge_step_ended(s->db, s->refused);
-	s->counting = false;
+	enum query query = s->query;
+
+	s->query = QUERY_NONE;
+	if (query == QUERY_CHORE)
+		s->chore->ended(s->db, s->refused);
 	loop_tick_at(s->tick, next_work(s));
-	if (s->state == SYSTEM_LISTENING && s->refused) {
-		disconnect(s, "LISTEN failed");
+	if (query == QUERY_LISTEN) {
+		if (s->refused)
+			disconnect(s, "LISTEN failed");
+		else
+			is_up(s);
 		return;
 	}
-	if (s->state == SYSTEM_LISTENING && !s->locked && s->numbers < NUMBERS_MAX) {
-		registry_other_id(s->db);
-		lock_number(s);
-		return;
-	}
-	if (s->state == SYSTEM_LISTENING) {
-		is_up(s);
-		return;
-	}
-	if (s->looking)
-		looked(s);
-	wakes_event_end(s->db, &s->found, !s->refused);
+	TELL(statement_ended, s->db, !s->refused);
 	send_notifications(s);
 }
 
-/* The value of a column; -1: NULL. */
-static int64_t get_number(const PGresult *res, int row, int column)
+static void take_rows(struct system *s, const PGresult *res)
 {
-	const char *text = PQgetvalue(res, row, column);
-	int64_t n;
+	int n = PQnfields(res);
 
-	if (PQgetisnull(res, row, column) || !util_parse_i64(text, strlen(text), &n))
-		return -1;
-	return n;
-}
+	for (int i = 0; i < PQntuples(res) && n <= COLUMNS_MAX; i++) {
+		const char *cols[COLUMNS_MAX];
 
-static void take_proxies(struct system *s, const PGresult *res)
-{
-	s->counted = 0;
-	s->counts = false;
-	registry_look(s->db);
-	for (int i = 0; i < PQntuples(res); i++) {
-		int64_t id = get_number(res, i, 0), role = get_number(res, i, 1);
-
-		if (id <= 0 || id > INT32_MAX)
-			continue;
-		if (id == registry_id(s->db) && PQgetvalue(res, i, 2)[0] == 't')
-			s->counts = true;
-		s->counted += id != registry_id(s->db);
-		registry_see(s->db, (int32_t)id, (uint32_t)role);
-	}
-}
-
-/* A row for each queue. */
-static void take_counts(struct system *s, const PGresult *res)
-{
-	for (int i = 0; i < PQntuples(res); i++) {
-		const char *figures[GAUGE_FIGURES];
-
-		for (int k = 0; k < GAUGE_FIGURES; k++)
-			figures[k] = PQgetisnull(res, i, k + 1) ? NULL : PQgetvalue(res, i, k + 1);
-		gauge_result(s->db, PQgetvalue(res, i, 0), figures,
-			get_number(res, i, GAUGE_FIGURES + 1));
+		for (int k = 0; k < n; k++)
+			cols[k] = PQgetisnull(res, i, k) ? NULL : PQgetvalue(res, i, k);
+		s->chore->row(s->db, cols, n);
 	}
 }
 
@@ -338,14 +263,8 @@ static void take_result(struct system *s, const PGresult *res)
 		log_warning("%s: system session: %s", s->db->name, PQresultErrorMessage(res));
 		return;
 	}
-	if (st != PGRES_TUPLES_OK)
-		return;
-	if (s->looking && PQnfields(res) == 3)
-		take_proxies(s, res);
-	else if (s->counting && PQnfields(res) == GAUGE_FIGURES + 2)
-		take_counts(s, res);
-	else if (PQntuples(res) == 1 && strcmp(PQfname(res, 0), "locked") == 0)
-		s->locked = PQgetvalue(res, 0, 0)[0] == 't';
+	if (st == PGRES_TUPLES_OK && s->query == QUERY_CHORE)
+		take_rows(s, res);
 }
 
 static void take_notifications(struct system *s)
@@ -356,13 +275,13 @@ static void take_notifications(struct system *s)
 		if (n->be_pid == PQbackendPID(s->pg)) {
 			/* our own: the wait queues here know already */
 		} else if (n->extra[0] == '\0') {
-			s->others = true;
-			s->look_at = loop_now(); /* who is it? */
-			loop_tick_at(s->tick, s->look_at);
+			if (s->others == OTHERS_NONE)
+				s->others = OTHERS_SOME;
+			TELL(hello, s->db); /* who is it? */
 		} else if (strcmp(n->extra, ANY_QUEUE) == 0) {
-			waitqs_wake_all(s->db);
+			TELL(event_of_any, s->db);
 		} else {
-			waitq_event(s->db, n->extra);
+			TELL(event, s->db, n->extra);
 		}
 		PQfreemem(n);
 	}
@@ -377,7 +296,7 @@ static void read_session(struct system *s)
 		return;
 	}
 	take_notifications(s);
-	while (s->busy && PQisBusy(s->pg) == 0) {
+	while (s->query != QUERY_NONE && PQisBusy(s->pg) == 0) {
 		res = PQgetResult(s->pg);
 		if (res == NULL) {
 			query_done(s);
@@ -536,7 +455,7 @@ static void on_notice(void *arg, const PGresult *res)
 	const char *text = PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY);
 
 	if (state != NULL && text != NULL && strcmp(state, INTERCEPT_EVENT) == 0)
-		wakes_event(s->db, &s->found, text);
+		TELL(raised, s->db, text);
 }
 
 /* libpq resolves names while the loop stands still, so it is given the address of a server that the
@@ -674,6 +593,7 @@ static void connect_session(struct system *s)
 
 static void disconnect(struct system *s, const char *why)
 {
+	enum query query = s->query;
 	size_t n;
 
 	util_strlcpy(s->why, why, sizeof(s->why));
@@ -687,16 +607,18 @@ static void disconnect(struct system *s, const char *why)
 	loop_watch_free(&s->watch);
 	PQfinish(s->pg);
 	s->pg = NULL;
-	wakes_event_end(s->db, &s->found, false);
-	if (s->counting)
-		gauge_step_ended(s->db, true);
-	s->busy = s->looking = s->counting = s->others_known = s->counts = false;
+	s->query = QUERY_NONE;
+	TELL(statement_ended, s->db, false);
+	if (query == QUERY_CHORE)
+		s->chore->ended(s->db, true);
+	s->others = OTHERS_UNKNOWN;
+	s->counts = false;
 	s->state = SYSTEM_DOWN;
 	s->since = loop_now();
 	s->retry_at = s->since + s->retry;
 	loop_tick_at(s->tick, s->retry_at);
 	s->retry = s->retry * 2 < RETRY_LAST ? s->retry * 2 : RETRY_LAST;
-	registry_down(s->db);
+	TELL(down, s->db);
 }
 
 /* --- time --- */
@@ -712,7 +634,7 @@ static usec_t next_deadline(const struct system *s)
 	case SYSTEM_UP:
 		break;
 	}
-	return s->busy ? s->since + ANSWER_LIMIT : next_work(s);
+	return s->query != QUERY_NONE ? s->since + ANSWER_LIMIT : next_work(s);
 }
 
 static usec_t on_tick(void *arg, usec_t now)
@@ -732,12 +654,10 @@ static usec_t on_tick(void *arg, usec_t now)
 		break;
 	case SYSTEM_LISTENING:
 	case SYSTEM_UP:
-		if (s->busy && now >= s->since + ANSWER_LIMIT)
+		if (s->query != QUERY_NONE && now >= s->since + ANSWER_LIMIT)
 			disconnect(s, "no answer");
-		else if (!s->busy && s->state == SYSTEM_UP && now >= s->look_at)
-			look_at_others(s);
-		else if (!s->busy && s->state == SYSTEM_UP && now >= gauge_at(s->db))
-			count_queues(s);
+		else
+			work(s, now);
 		break;
 	}
 	return next_deadline(s);
@@ -747,8 +667,8 @@ static usec_t on_tick(void *arg, usec_t now)
 
 static void free_one(struct system *s)
 {
-	pending_clear(s);
-	wakes_event_end(s->db, &s->found, false);
+	outbox_clear(&s->outbox);
+	TELL(statement_ended, s->db, false);
 	loop_watch_free(&s->watch);
 	loop_tick_free(&s->tick);
 	PQfinish(s->pg);
@@ -768,7 +688,8 @@ static void offer(struct system *s, struct pool *pool)
 	if (loop_now() < s->offer_at || strcmp(pool_user(pool), s->pool_user) == 0)
 		return;
 	a = s->super ? NULL : agent_get(s->db, pool_user(pool));
-	if (!s->super && (s->state != SYSTEM_UP || !s->others_known || a == NULL || a->n_used == 0))
+	if (!s->super && (s->state != SYSTEM_UP || s->others == OTHERS_UNKNOWN || a == NULL ||
+				 a->n_used == 0))
 		return;
 	if (!copy(&s->pool_user, pool_user(pool)))
 		return;
@@ -835,6 +756,24 @@ bool system_is_named(const struct qdb *db)
 	return system_is_up(db) && db->system->named;
 }
 
+const char *system_role(const struct qdb *db)
+{
+	return db->system != NULL && db->system->named ? db->system->user : NULL;
+}
+
+void system_looked(struct qdb *db, bool others, bool counts)
+{
+	struct system *s = db->system;
+
+	CHECK_QDB(db);
+	if (s->others == OTHERS_UNKNOWN)
+		log_info("%s: system session is up (role %s)", db->name, s->user);
+	s->others = others ? OTHERS_SOME : OTHERS_NONE;
+	s->counts = counts;
+	if (!others)
+		outbox_clear(&s->outbox);
+}
+
 void system_work(struct qdb *db)
 {
 	CHECK_QDB(db);
@@ -867,26 +806,28 @@ void system_notify_any(struct qdb *db)
 	struct system *s = db->system;
 
 	CHECK_QDB(db);
-	if (s == NULL || (s->others_known && !s->others))
+	if (s == NULL || s->others == OTHERS_NONE)
 		return;
-	s->pending_any = true;
+	s->outbox.any = true;
 	send_notifications(s);
 }
 
 void system_notify(struct qdb *db, const char *queue)
 {
 	struct system *s = db->system;
+	struct outbox *o;
 	struct pending *p;
 
 	CHECK_QDB(db);
-	if (s == NULL || (s->others_known && !s->others))
+	if (s == NULL || s->others == OTHERS_NONE)
 		return;
-	HASH_FIND_STR(s->pending, queue, p);
-	if (p == NULL && s->n_pending < PENDING_MAX && (p = mem_zalloc(sizeof(*p))) != NULL) {
+	o = &s->outbox;
+	HASH_FIND_STR(o->queues, queue, p);
+	if (p == NULL && o->n < PENDING_MAX && (p = mem_zalloc(sizeof(*p))) != NULL) {
 		util_strlcpy(p->queue, queue, sizeof(p->queue));
-		HASH_ADD_STR(s->pending, queue, p);
+		HASH_ADD_STR(o->queues, queue, p);
 		if (p->hh.tbl != NULL)
-			s->n_pending++;
+			o->n++;
 		else
 			mem_free(p);
 	}

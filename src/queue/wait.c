@@ -11,6 +11,7 @@
 #include "handoff.h"
 #include "head.h"
 #include "wait_int.h"
+#include "system.h"
 
 static uint64_t last_number;
 

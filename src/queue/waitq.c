@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "head.h"
+#include "system.h"
 #include "wait_int.h"
 
 static struct heap timers;
@@ -137,7 +138,8 @@ void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct he
 	wake(db, queue, jobs);
 }
 
-void waitq_event(struct qdb *db, const char *queue)
+/* It came from another session. */
+static void waitq_event(struct qdb *db, const char *queue)
 {
 	CHECK_QDB(db);
 	head_event(db, queue);
@@ -234,6 +236,10 @@ static usec_t on_tick(void *arg, usec_t now)
 
 bool waitq_start(void)
 {
+	static const struct system_listener listener = {
+		.up = waitqs_wake_all, .event = waitq_event, .event_of_any = waitqs_wake_all};
+
+	system_listen(&listener);
 	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
 	loop_phase(LOOP_PHASE_QUEUES, serve_ready, NULL);
 	return tick != NULL;

@@ -13,6 +13,7 @@
 
 #include "head.h"
 #include "queue_int.h"
+#include "system.h"
 
 #define TOLD_MAX 4096 /* queues of a transaction; anybody's SQL may say that there are more */
 
@@ -168,6 +169,17 @@ void wakes_task_end(struct pool *pool, void **kept, bool committed)
 	wakes_event_end(db, &list, db != NULL);
 }
 
+/* While a statement of the system session runs. */
+static void on_raised(struct qdb *db, const char *queue)
+{
+	wakes_event(db, &db->raised, queue);
+}
+
+static void on_statement_ended(struct qdb *db, bool ok)
+{
+	wakes_event_end(db, &db->raised, ok);
+}
+
 /* --- two phases --- */
 
 #define PREPARED_PAUSE (100 * USEC_MSEC)
@@ -215,6 +227,10 @@ static usec_t on_tick(void *arg, usec_t now)
 
 bool wakes_start(void)
 {
+	static const struct system_listener listener = {
+		.raised = on_raised, .statement_ended = on_statement_ended};
+
+	system_listen(&listener);
 	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
 	return tick != NULL;
 }

@@ -1,15 +1,41 @@
 /*
  * The queue's system session, which is libpq's in the program: here it is up from the start, and
- * notifications of other proxies are steps of the dialogue.
+ * notifications of other proxies are steps of the dialogue. Who listens and what is done in it are those of the
+ * program.
  */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "../../src/queue/queue_int.h"
+#include "../../src/queue/system.h"
 #include "program.h"
+
+#define MOST 4
 
 static bool down;
 static char last_notify[QSTMT_QUEUE_MAX + 1];
+static const struct system_listener *listeners[MOST];
+static const struct system_chore *chores[MOST];
+static size_t n_listeners, n_chores;
+
+/* The program starts several times. */
+void system_listen(const struct system_listener *l)
+{
+	for (size_t i = 0; i < n_listeners; i++)
+		if (listeners[i] == l)
+			return;
+	ASSERT(n_listeners < MOST);
+	listeners[n_listeners++] = l;
+}
+
+void system_add_chore(const struct system_chore *c)
+{
+	for (size_t i = 0; i < n_chores; i++)
+		if (chores[i] == c)
+			return;
+	ASSERT(n_chores < MOST);
+	chores[n_chores++] = c;
+}
 
 void system_need(struct qdb *db, struct pool *pool)
 {
@@ -38,6 +64,17 @@ bool system_is_named(const struct qdb *db)
 {
 	(void)db;
 	return false;
+}
+
+const char *system_role(const struct qdb *db)
+{
+	(void)db;
+	return NULL;
+}
+
+void system_looked(struct qdb *db, bool others, bool counts)
+{
+	(void)db, (void)others, (void)counts;
 }
 
 void system_work(struct qdb *db)
@@ -75,21 +112,60 @@ void program_notify(const char *queue)
 		waitq_wake(db, queue, 0);
 }
 
-/* The session is up and looks: it sees itself and these. */
+/* --- who is there --- */
+
+static void answer(const struct system_chore *c, struct qdb *db, const char *id, const char *own)
+{
+	const char *cols[] = {id, "10", own};
+
+	c->row(db, cols, ARRAY_LEN(cols));
+}
+
+/* The number that the statement locks is ours, and is to be had; the look sees it, and these. */
+static void do_step(const struct system_chore *c, struct qdb *db, const char *ids)
+{
+	static char own[16];
+	struct buf sql = BUF_INIT;
+	const char *cols[] = {"t", ""}, *number;
+
+	if (!c->step(db, &sql)) {
+		buf_free(&sql);
+		return;
+	}
+	number = strstr(buf_cstr(&sql), "_shared(");
+	if (number != NULL) {
+		util_strlcpy(own, strchr(number, ',') + 2, sizeof(own));
+		*strchr(own, ')') = '\0';
+		c->row(db, cols, ARRAY_LEN(cols));
+	} else {
+		answer(c, db, own, "t");
+		for (const char *at = ids; *at != '\0';) {
+			char id[16];
+			char *end;
+
+			snprintf(id, sizeof(id), "%ld", strtol(at, &end, 10));
+			answer(c, db, id, "f");
+			at = *end != '\0' ? end + 1 : end;
+		}
+	}
+	c->ended(db, false);
+	buf_free(&sql);
+}
+
+/* The session is up and looks. */
 void program_proxies(const char *ids)
 {
 	struct qdb *db, *tmp;
 
 	HASH_ITER (hh, qdb_first(), db, tmp) {
-		char *end;
-
-		if (registry_stamp(db) == 0)
-			registry_up(db);
-		registry_look(db);
-		registry_see(db, registry_id(db), 10);
-		for (const char *at = ids; *at != '\0'; at = *end ? end + 1 : end)
-			registry_see(db, (int32_t)strtol(at, &end, 10), 10);
-		registry_looked(db);
+		for (size_t i = 0; i < n_listeners; i++)
+			if (listeners[i]->hello != NULL && registry_stamp(db) == 0)
+				listeners[i]->up(db);
+			else if (listeners[i]->hello != NULL)
+				listeners[i]->hello(db);
+		for (size_t i = 0; i < n_chores; i++)
+			while (chores[i]->due(db) <= loop_now())
+				do_step(chores[i], db, ids);
 	}
 }
 
@@ -98,10 +174,10 @@ void program_system(bool up)
 	struct qdb *db, *tmp;
 
 	down = !up;
-	if (!up)
-		HASH_ITER (hh, qdb_first(), db, tmp)
-			registry_down(db);
-	if (up)
-		HASH_ITER (hh, qdb_first(), db, tmp)
-			waitqs_wake_all(db);
+	HASH_ITER (hh, qdb_first(), db, tmp)
+		for (size_t i = 0; i < n_listeners; i++)
+			if (!up && listeners[i]->down != NULL)
+				listeners[i]->down(db);
+			else if (up && listeners[i]->event_of_any != NULL)
+				listeners[i]->event_of_any(db);
 }

@@ -9,6 +9,7 @@
 
 #include "../../src/queue/head.h"
 #include "../../src/queue/queue_int.h"
+#include "../../src/queue/system.h"
 
 static struct wakes *list;
 static int woken, notified;
@@ -35,6 +36,11 @@ void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct he
 {
 	(void)db, (void)queue, (void)jobs, (void)mark;
 	woken++;
+}
+
+void system_listen(const struct system_listener *l)
+{
+	(void)l;
 }
 
 void system_need(struct qdb *db, struct pool *pool)
