@@ -22,7 +22,11 @@
 	COL(group, TEXT) SEP \
 	COL(priority, INT4) SEP \
 	COL(pushed_at, TIMESTAMPTZ) SEP \
-	COL(lease_until, TIMESTAMPTZ)
+	COL(lease_until, TIMESTAMPTZ) SEP \
+	COL(run_at, TIMESTAMPTZ) SEP \
+	COL(taken_at, TIMESTAMPTZ) SEP \
+	COL(first_taken_at, TIMESTAMPTZ) SEP \
+	COL(takes, INT4)
 
 #define ROW_PEEK(COL, SEP, PAYLOAD) \
 	COL(id, INT8) SEP \
@@ -41,7 +45,11 @@
 	COL(group, TEXT) SEP \
 	COL(ended_at, TIMESTAMPTZ) SEP \
 	COL(result, JSONB) SEP \
-	COL(job, TEXT)
+	COL(job, TEXT) SEP \
+	COL(taken_at, TIMESTAMPTZ) SEP \
+	COL(first_taken_at, TIMESTAMPTZ) SEP \
+	COL(takes, INT4) SEP \
+	COL(ran, INTERVAL)
 
 #define ROW_JOB(COL, SEP, PAYLOAD) \
 	COL(job, TEXT) SEP \
@@ -65,7 +73,11 @@
 	COL(ended_at, TIMESTAMPTZ) SEP \
 	COL(worker, TEXT) SEP \
 	COL(error, TEXT) SEP \
-	COL(result, JSONB)
+	COL(result, JSONB) SEP \
+	COL(taken_at, TIMESTAMPTZ) SEP \
+	COL(first_taken_at, TIMESTAMPTZ) SEP \
+	COL(takes, INT4) SEP \
+	COL(ran, INTERVAL)
 
 #define ROW_LIST(COL, SEP) \
 	COL(queue, TEXT) SEP \

@@ -46,14 +46,15 @@ BEGIN
 END
 $$;
 
--- As above: those of the rows that a function gives (schema.sql).
+-- As above: those of the rows that a function gives (schema.sql). takes: also the attempts that do not count.
 CREATE OR REPLACE FUNCTION queue._row(kind text, other text[] DEFAULT '{}') RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN queue._select(ARRAY(SELECT attname::text FROM pg_attribute
-		WHERE attrelid = ('queue.' || kind)::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum), other);
+		WHERE attrelid = ('queue.' || kind)::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum),
+		ARRAY['takes', 'attempt + coalesce(spent, 0)'] || other);
 END
 $$;
 

@@ -372,7 +372,7 @@ BEGIN
 				state = CASE WHEN $3 > interval '0' THEN 'later' ELSE 'ready' END,
 				run_at = CASE WHEN again AND ($3 > interval '0') IS NOT TRUE THEN run_at	-- the next run's
 					ELSE clock_timestamp() + greatest($3, interval '0') END,
-				attempt = attempt - 1, token = NULL, lease_until = NULL
+				attempt = attempt - 1, spent = coalesce(spent, 0) + 1, token = NULL, lease_until = NULL
 			$sql$) INTO still USING part.ids, part.tokens, delay;
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
@@ -443,6 +443,7 @@ BEGIN
 					losses = CASE WHEN $10 THEN coalesce(losses, 0::int2) + 1::int2 ELSE losses END,
 					again = CASE WHEN NOT $3 THEN again END,
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,
+					spent = CASE WHEN $3 THEN spent ELSE coalesce(spent, 0) + 1 END,
 					failures = CASE WHEN $3 THEN failures + 1 ELSE failures END,
 					error = CASE WHEN $3 THEN $5 ELSE error END,
 					failed_at = CASE WHEN $3 THEN clock_timestamp() ELSE failed_at END,

@@ -100,6 +100,7 @@ DECLARE
 	take CONSTANT text := replace(replace($step$
 			RETURN QUERY
 				UPDATE @table@ SET state = 'leased', attempt = attempt + 1, worker = who,
+					taken_at = moment, first_taken_at = coalesce(first_taken_at, taken_at),
 					proxy = CASE WHEN said < 0 THEN -said
 						WHEN q.on_disconnect <> 'keep' THEN said END,
 					lease_until = moment + lease,
@@ -108,7 +109,8 @@ DECLARE
 				RETURNING @row@;
 $step$, '@head@', head), '@row@', queue._taken_row('lease_ms', 'edge'));
 	popped CONSTANT text := queue._taken_row('NULL::int8', 'edge', ARRAY['token', 'NULL::text', 'attempt', 'attempt + 1',
-		'lease_until', 'NULL::timestamptz']);
+		'lease_until', 'NULL::timestamptz', 'taken_at', 'moment', 'first_taken_at', 'coalesce(first_taken_at, taken_at)',
+		'takes', 'attempt + 1 + coalesce(spent, 0)']);
 	-- a pop ends them: not while somebody has locked the next one of the group, which it would wait for
 	pop_head CONSTANT text := replace(head, 'AND (expires_at',
 		'AND ("group" IS NULL OR queue._may_end_@n@("group")) AND (expires_at');
@@ -195,14 +197,15 @@ BEGIN
 			AND since + 20000 > date_part('epoch', moment) * 1000000 THEN
 		RETURN QUERY
 			INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-				max_attempts, attempt, worker, proxy, lease_until, token)
+				max_attempts, attempt, worker, proxy, lease_until, token, taken_at)
 			SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, moment + delay, head,
 				(payloads)[1]::@payload@, moment, moment + expires, most, go::int4,
 				CASE WHEN go THEN left((whos)[1], 200) END,
 				CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 					WHEN q.on_disconnect <> 'keep' THEN mine END,
 				CASE WHEN go THEN moment + coalesce((leases)[1]::interval, q.lease) END,
-				CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, 1)), 'hex') END
+				CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, 1)), 'hex') END,
+				CASE WHEN go THEN moment END
 			FROM (SELECT NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > prio)
 				AND NOT EXISTS (SELECT FROM @table@
 					WHERE state = 'ready' AND priority = prio AND position >= low)
@@ -214,14 +217,15 @@ BEGIN
 @free@
 	RETURN QUERY
 		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-			max_attempts, attempt, worker, proxy, lease_until, token)
+			max_attempts, attempt, worker, proxy, lease_until, token, taken_at)
 		SELECT CASE WHEN go THEN 'leased' ELSE 'ready' END, prio, moment + delay, head,
 			p::@payload@, moment, moment + expires, most, go::int4,
 			CASE WHEN go THEN left(who, 200) END,
 			CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 				WHEN q.on_disconnect <> 'keep' THEN mine END,
 			CASE WHEN go THEN moment + coalesce(lease::interval, q.lease) END,
-			CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, n)), 'hex') END
+			CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, n)), 'hex') END,
+			CASE WHEN go THEN moment END
 		FROM unnest(payloads, proxies, leases, whos) WITH ORDINALITY AS j (p, mine, lease, who, n),
 			LATERAL (SELECT free AND mine IS NOT NULL AS go) AS g
 		RETURNING @row@;
@@ -364,7 +368,8 @@ $body$, '@first@', replace(replace(take, '@which@', $which$priority = (prios)[1]
 		'@between@', replace(step, '@which@', 'priority > p AND priority < above')),
 		'@from@', replace(step, '@which@', 'priority = p AND position >= f AND position <= top')),
 		'@n@', number::text), '@payload@', kind), '@keep@',
-		queue._keep('@archive@', 'job', 'done', ARRAY['attempt', 'attempt + 1', 'worker', 'who'])), tab);
+		queue._keep('@archive@', 'job', 'done', ARRAY['attempt', 'attempt + 1', 'worker', 'who',
+			'taken_at', 'moment', 'first_taken_at', 'coalesce(first_taken_at, taken_at)'])), tab);
 
 	-- What was finished of these. With the queue's name: all of them, or an error (the proxy calls it so).
 	PERFORM queue._generate_one(format('_done_%s(ids int8[], tokens text[], name text DEFAULT NULL)

@@ -82,13 +82,26 @@ BEGIN
 END
 $$;
 
--- The columns of a row that PEEK or JOB gives: of a job in the queue's table; of one that has ended and is kept.
-CREATE OR REPLACE FUNCTION queue._job_row(kind text, other text[]) RETURNS text
+-- How long the last attempt ran that has ended otherwise than by being given back. (A lease that is over is found later.)
+CREATE OR REPLACE FUNCTION queue._ran() RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN 'CASE WHEN failed_at >= taken_at THEN
+		least(failed_at, CASE WHEN error = ''lease expired'' THEN run_at END) - taken_at END';
+END
+$$;
+
+-- The columns of a row that PEEK or JOB gives: of a job in the queue's table, at this moment, or of one that has ended
+-- and is kept.
+CREATE OR REPLACE FUNCTION queue._job_row(kind text, moment text, other text[]) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN queue._row(kind, ARRAY['result', 'NULL::jsonb'] || other);
+	RETURN queue._row(kind, ARRAY['result', 'NULL::jsonb', 'ran', format('CASE WHEN state = ''leased''
+		THEN least(%s, lease_until) - taken_at ELSE %s END', moment, queue._ran())] || other);
 END
 $$;
 
@@ -97,7 +110,8 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN queue._row(kind, ARRAY['lease_until', 'NULL::timestamptz', 'expires_at', 'NULL::timestamptz'] || other);
+	RETURN queue._row(kind, ARRAY['lease_until', 'NULL::timestamptz', 'expires_at', 'NULL::timestamptz', 'ran',
+		format('CASE WHEN state = ''done'' THEN ended_at - taken_at ELSE %s END', queue._ran())] || other);
 END
 $$;
 
@@ -142,7 +156,7 @@ BEGIN
 			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
 		CONTINUE WHEN part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead'));
 		RETURN QUERY EXECUTE format('SELECT %s FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
-			queue._job_row('peeked_jsonb', ARRAY['state', 'now_is', 'job', '$5 || ''-'' || id']), queue._state_at('$2', '$3'), queue._table(q), clause)
+			queue._job_row('peeked_jsonb', '$2', ARRAY['state', 'now_is', 'job', '$5 || ''-'' || id']), queue._state_at('$2', '$3'), queue._table(q), clause)
 			USING wanted, moment, queue._signed_attempts(cfg), which, cfg.number;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
@@ -169,7 +183,7 @@ BEGIN
 		JOIN queue.queues AS c ON c.number = l.number;
 	PERFORM queue._check_payload(place.cfg, 'jsonb');
 	RETURN QUERY EXECUTE format('SELECT %s FROM %s WHERE id = $3',
-		queue._job_row('shown_jsonb', ours || ARRAY['state', format('coalesce(%s, state)', queue._state_at('$5', '$6')),
+		queue._job_row('shown_jsonb', '$5', ours || ARRAY['state', format('coalesce(%s, state)', queue._state_at('$5', '$6')),
 			'cancelled', '(left(token, 1) = ''x'') IS TRUE']), queue._table(place.name)) USING place.number, place.name, place.id,
 		place.max_attempts, clock_timestamp(), queue._signed_attempts(place.cfg);
 	IF FOUND THEN

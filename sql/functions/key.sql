@@ -119,8 +119,9 @@ BEGIN
 			ELSE
 				-- it keeps its place if it can. A new one is the column's default, for which nobody
 				-- needs a right on the sequence, as for nextval()
-				UPDATE @table@ SET run_at = start, headers = head, payload = body::@type@,
-						expires_at = until, max_attempts = most, attempt = 0, failures = 0
+				UPDATE @table@ SET run_at = coalesce(start, run_at), headers = head, payload = body::@type@,
+						expires_at = until, max_attempts = most, failures = 0, attempt = 0,
+						spent = nullif(coalesce(spent, 0) + attempt, 0)
 					WHERE id = old AND key = k AND state = first AND priority = prio
 					RETURNING id INTO new;
 				IF new IS NULL THEN
@@ -128,9 +129,12 @@ BEGIN
 							again = CASE WHEN state = 'leased' THEN true END,
 							state = CASE WHEN state IN ('leased', 'blocked') THEN state ELSE first END,
 							position = DEFAULT,
-							priority = prio, run_at = start, headers = head, payload = body::@type@,
+							priority = prio, headers = head,
+							run_at = CASE WHEN state = 'later' THEN coalesce(start, clock_timestamp()) ELSE start END, payload = body::@type@,
 							expires_at = until, max_attempts = most,
 							attempt = CASE WHEN state = 'leased' THEN attempt ELSE 0 END,
+							spent = CASE WHEN state = 'leased' THEN spent
+								ELSE nullif(coalesce(spent, 0) + attempt, 0) END,
 							failures = CASE WHEN state = 'leased' THEN failures ELSE 0 END
 						WHERE id = old AND key = k AND state <> 'dead' RETURNING id INTO new;
 				END IF;
@@ -158,11 +162,12 @@ BEGIN
 	PERFORM queue._generate_one(format('_hand_key_%s(%s, tok text, lease_end timestamptz, who text, mine int4)
 		RETURNS int8', number, args), pinned, replace(replace(replace(replace(body,
 		'@first@', 'CASE WHEN tok IS NULL THEN first ELSE ''leased'' END'), '@late@', 'tok := NULL;'),
-		'@columns@', ', attempt, worker, proxy, lease_until, token'),
+		'@columns@', ', attempt, worker, proxy, lease_until, token, taken_at'),
 		'@values@', $values$, (word = 'leased')::int4, CASE WHEN word = 'leased' THEN who END,
 						CASE WHEN word = 'leased' THEN mine END,
 						CASE WHEN word = 'leased' THEN lease_end END,
-						CASE WHEN word = 'leased' THEN tok END$values$), tab);
+						CASE WHEN word = 'leased' THEN tok END,
+						CASE WHEN word = 'leased' THEN clock_timestamp() END$values$), tab);
 
 	-- The same of several, handed over to those who wait (queue._hand_<number>), one after the other: who is
 	-- not given a job that turns out to be there, or behind others of its group, is given the next one, as
@@ -289,7 +294,7 @@ BEGIN
 	EXECUTE queue._set_held(cfg.name, $sql$
 			state = CASE WHEN run_at > clock_timestamp() THEN 'later' ELSE 'ready' END,
 			run_at = greatest(run_at, clock_timestamp()), position = DEFAULT, token = NULL, lease_until = NULL,
-			again = NULL, attempt = 0, failures = 0, losses = NULL, error = NULL
+			again = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL, error = NULL
 		$sql$, 'again') INTO still USING ids, tokens;
 	IF still IS NOT NULL THEN
 		PERFORM queue._tell(cfg.number, cfg.name);

@@ -187,7 +187,7 @@ BEGIN
 			LANGUAGE sql IMMUTABLE
 			SET search_path = pg_catalog, pg_temp
 			AS 'SELECT %3$s FROM (SELECT t.*) AS j'
-		$f$, '_taken_' || kind, 'taken_' || kind, queue._row('taken_' || kind));
+		$f$, '_taken_' || kind, 'taken_' || kind, queue._row('taken_' || kind, '{takes, takes}'));
 	END LOOP;
 END
 $qbouncer_shown$;

@@ -94,7 +94,7 @@ static struct merge_item *ask(
 /* Never calls back before it returns. false: memory. */
 bool fetch_start(struct waiter *w)
 {
-	int16_t formats[20];
+	int16_t formats[MERGE_COLUMNS_MAX];
 	struct buf queues = BUF_INIT;
 	struct bind_param params[7];
 	char proxy[16] = "";

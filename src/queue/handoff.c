@@ -64,7 +64,7 @@ static bool fits(const struct waiter *w, struct pool *pool, enum qpayload payloa
 /* The statement has those of the first one. */
 static bool same_formats(const struct merge_statement *st, const struct waiter *w)
 {
-	int16_t formats[20];
+	int16_t formats[MERGE_COLUMNS_MAX];
 
 	taken_formats(w, formats);
 	return memcmp(st->formats, formats, sizeof(formats)) == 0;

@@ -69,7 +69,7 @@ struct group {
 	unsigned held;      /* its items are being told: it stays */
 	struct merge_spec spec;
 	struct bind_param *params; /* copies, with their bytes behind them */
-	int16_t formats[20];
+	int16_t formats[MERGE_COLUMNS_MAX];
 	size_t key_len;
 	uint8_t key[];
 };

@@ -12,6 +12,7 @@
 #define MERGE_ITEMS_MAX 1000
 #define MERGE_BYTES_MAX (4 * 1024 * 1024)
 #define MERGE_NUMBER_MAX 24
+#define MERGE_COLUMNS_MAX 24
 
 struct merge_item;
 
@@ -51,7 +52,7 @@ struct merge_statement {
 	const struct buf *values; /* of the batch, each as int32 length and bytes; valid during fill() */
 	int n_values;
 	int n_formats;
-	int16_t formats[20];
+	int16_t formats[MERGE_COLUMNS_MAX];
 	uint64_t kind; /* task_spec.kind */
 	bool risky;   /* any refusal may be the fault of the shape: without it, it goes as the spec has it */
 	void *flight; /* for row() and end(); NULL: they are not called */

@@ -19,10 +19,10 @@ int32_t taken_proxy(const struct waiter *w)
 }
 
 /* The client's, and ours behind them: the last three in binary. */
-void taken_formats(const struct waiter *w, int16_t formats[20])
+void taken_formats(const struct waiter *w, int16_t formats[MERGE_COLUMNS_MAX])
 {
 	CHECK_WAITER(w);
-	memset(formats, 0, 20 * sizeof(formats[0]));
+	memset(formats, 0, MERGE_COLUMNS_MAX * sizeof(formats[0]));
 	for (int i = 0; i < w->n_columns && w->n_formats > 0; i++)
 		formats[i] = w->formats[w->n_formats == 1 ? 0 : i];
 	for (int i = w->n_columns + HIDDEN_place; i < w->n_columns + HIDDEN_COLUMNS; i++)
@@ -109,7 +109,7 @@ static void keep_row(struct waiter *w, struct taken *t, const struct wire_col *c
 void taken_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct waiter *w = arg;
-	struct wire_col cols[20];
+	struct wire_col cols[MERGE_COLUMNS_MAX];
 	struct taken *t;
 
 	if (!wire_row_read_first(body, len, cols, w->n_columns + HIDDEN_COLUMNS)) {

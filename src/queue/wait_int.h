@@ -140,7 +140,7 @@ bool fetch_start(struct waiter *w);
 MUST_CHECK bool taken_reserve(struct waiter *w, int n);
 void taken_free(struct waiter *w);
 int32_t taken_proxy(const struct waiter *w);
-void taken_formats(const struct waiter *w, int16_t formats[20]);
+void taken_formats(const struct waiter *w, int16_t formats[MERGE_COLUMNS_MAX]);
 void taken_row(void *waiter, const uint8_t *body, size_t len); /* a job for it, or when there may be one */
 
 #endif

@@ -6,6 +6,8 @@ Entry points: fixtures qproxy, q; shared, shared_db, shared_proxy; tag, error, t
 """
 
 import json
+import os
+import re
 import struct
 
 import psycopg
@@ -13,13 +15,23 @@ import pytest
 
 from pgwire import PgError
 from proxy import Proxy, wait_for
+from tree import ROOT
 
 INT8, INT2, INT4, TEXT, INTERVAL, TIMESTAMPTZ, JSONB, JSON, VARCHAR, BOOL = (
     20, 21, 23, 25, 1186, 1184, 3802, 114, 1043, 16)
 
-JOB_COLUMNS = [("id", INT8), ("token", TEXT), ("queue", TEXT), ("attempt", INT4), ("payload", JSONB),
-               ("headers", JSONB), ("key", TEXT), ("group", TEXT), ("priority", INT4),
-               ("pushed_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ)]
+OIDS = {"INT8": INT8, "INT4": INT4, "TEXT": TEXT, "INTERVAL": INTERVAL, "TIMESTAMPTZ": TIMESTAMPTZ, "JSONB": JSONB,
+        "BOOL": BOOL, "PAYLOAD": JSONB}
+
+
+def columns_of(row):
+    """Names and types of a row of include/qlang/rows.h, which test_queue_calls.py compares with Postgres."""
+    with open(os.path.join(ROOT, "include", "qlang", "rows.h"), encoding="utf-8") as f:
+        (text,) = re.findall(r"#define ROW_%s\((.*?[^\\])\n" % row, f.read(), re.S)
+    return [(name, OIDS[oid]) for name, oid in re.findall(r"COL\((\w+), (\w+)\)", text)]
+
+
+JOB_COLUMNS = columns_of("TAKEN")
 
 # A parked client hears of it: its heartbeat says that it waits.
 HEARTBEAT = "20ms"
@@ -224,5 +236,7 @@ def decoded(oid, data):
     if oid == TIMESTAMPTZ:
         assert len(data) == 8
         return struct.unpack("!q", data)[0]
+    if oid == INTERVAL:
+        return data.hex()
     assert oid == TEXT, oid
     return data.decode()

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "qlang/rows.h"
+
 #define LEASE      (300 * USEC_SEC)
 #define MAX_VALUES 64
 #define NUMBERED   "mail" /* queue 1, when a dialogue says that its number is known */
@@ -298,7 +300,7 @@ static void row_job(struct actor *a, const struct job *j, const char *behind)
 		(void)snprintf(ms, sizeof(ms), "\"%llu\"",
 			(unsigned long long)((j->lease_until - loop_now()) / USEC_MSEC));
 	(void)snprintf(tail, sizeof(tail),
-		"NULL NULL NULL \"0\" \"2026-01-01 00:00:00+00\" \"2026-01-01 00:05:00+00\" auto %s NULL NULL NULL %s",
+		"NULL NULL NULL \"0\" \"2026-01-01 00:00:00+00\" \"2026-01-01 00:05:00+00\" NULL \"2026-01-01 00:00:00+00\" NULL \"1\" auto %s NULL NULL NULL %s",
 		ms, behind);
 	more = tail;
 	{
@@ -360,12 +362,14 @@ static int value_after_array(const struct call *c)
 	return i;
 }
 
+#define NULL_COLUMN(name, type) " NULL"
+
 /* When something will become ready by itself: milliseconds, or NULL. */
 static void row_due(struct actor *a, const struct call *c)
 {
 	usec_t due = USEC_NEVER;
 	const struct job *j;
-	char text[160], ms[32] = "NULL";
+	char text[200], ms[32] = "NULL";
 
 	for (j = store.jobs; j; j = j->next) {
 		usec_t at = j->leased ? j->lease_until : j->ready_at;
@@ -377,8 +381,7 @@ static void row_due(struct actor *a, const struct call *c)
 		(void)snprintf(ms, sizeof(ms), "\"%llu\"",
 			(unsigned long long)((due - loop_now() + USEC_MSEC - 1) / USEC_MSEC));
 	(void)snprintf(text, sizeof(text),
-		"DataRow NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL NULL %s NULL NULL NULL",
-		ms);
+		"DataRow" ROW_TAKEN(NULL_COLUMN, , ) " NULL %s NULL NULL NULL", ms);
 	actor_say(a, text);
 }
 

@@ -16,7 +16,8 @@ def test_columns(q):
     q.push("q", '{"a": 1}', priority=3, headers='{"h": 2}')
     (job,) = q.take_raw("q", worker="w1")
     assert list(job) == ["id", "token", "queue", "attempt", "payload", "headers", "key", "group",
-                         "priority", "pushed_at", "lease_until", "policy", "due_ms", "place",
+                         "priority", "pushed_at", "lease_until", "run_at", "taken_at", "first_taken_at", "takes",
+                         "policy", "due_ms", "place",
                          "edge"]
     assert re.fullmatch("[1-9][0-9]*-1-[0-9a-f]{16}", job["token"])
     assert (job["id"], job["queue"], job["attempt"], job["payload"], job["headers"], job["key"],
@@ -34,7 +35,7 @@ def test_types(q):
                  "queue.list()", "queue.stats()"]:
         cursor = q.conn.execute("SELECT * FROM " + call)
         assert {column.type_code for column in cursor.description} <= \
-            {16, 20, 23, 25, 3802, 17, 1184}
+            {16, 20, 23, 25, 3802, 17, 1184, 1186}
 
 
 def test_priority_then_order(q):
@@ -245,7 +246,7 @@ def test_public_take(q):
     cursor = q.conn.execute("SELECT * FROM queue.take('q', lim => 2, lease => '1 h', worker => 'w')")
     assert [column.name for column in cursor.description] == [
         "id", "token", "queue", "attempt", "payload", "headers", "key", "group", "priority",
-        "pushed_at", "lease_until"]
+        "pushed_at", "lease_until", "run_at", "taken_at", "first_taken_at", "takes"]
     assert len(cursor.fetchall()) == 2
     assert q.row("SELECT id, token FROM queue.pop('q')") == (3, None)
     assert q.rows("SELECT * FROM queue.take('q')") == []

@@ -435,7 +435,7 @@ static void test_arguments(void **state)
 	assert_null(qstmt_one(q, QARG_WAIT));
 	assert_false(qstmt_has(q, QARG_WAIT));
 	assert_ptr_equal(qstmt_columns(q, &n), q->verb->columns);
-	assert_int_equal(n, 11);
+	assert_int_equal(n, 15);
 	qstmt_free(&q);
 
 	q = parse("queue done $1, 17 then take limit 2 hold");

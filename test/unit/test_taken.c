@@ -9,7 +9,7 @@
 
 #include "../../src/queue/wait_int.h"
 
-#define COLUMNS 11
+#define COLUMNS (0 ROW_TAKEN(ROW_ONE, , JSONB))
 
 static struct qdb db = {.magic = QDB_MAGIC};
 

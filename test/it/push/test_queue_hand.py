@@ -186,9 +186,9 @@ def exact(hand, job):
     """What is in the table and what JOB and TAKE say of a job, without what differs from job to job."""
     row = [round(x.total_seconds()) if hasattr(x, "total_seconds") else x for x in hand.direct.execute(KEPT).fetchone()]
     (said,) = hand.q.rows("QUEUE JOB '%s'" % job["token"])
-    mine = ("job", "id", "token", "pushed_at", "lease_until")
+    mine = ("job", "id", "token", "pushed_at", "lease_until", "taken_at", "ran")
     times = ("run_at", "expires_at")
-    return (row, {k: v for k, v in job.items() if k not in mine},
+    return (row, {k: v is None if k in times else v for k, v in job.items() if k not in mine},
             {k: v is None if k in times else v for k, v in said.items() if k not in mine})
 
 

@@ -9,10 +9,7 @@ import pytest
 
 from pgwire import PgError, cancel, types
 from proxy import wait_for
-
-JOB_COLUMNS = [("id", 20), ("token", 25), ("queue", 25), ("attempt", 23), ("payload", 3802),
-               ("headers", 3802), ("key", 25), ("group", 25), ("priority", 23),
-               ("pushed_at", 1184), ("lease_until", 1184)]
+from queuetest import JOB_COLUMNS
 
 
 @pytest.fixture

@@ -10,22 +10,13 @@ import pytest
 
 from pgwire import types
 from queuetest import (  # noqa: F401
-    BOOL, INT2, INT4, INT8, INTERVAL, JOB_COLUMNS, JSONB, TEXT, TIMESTAMPTZ, VARCHAR, decoded, error,
+    INT2, INT4, INT8, INTERVAL, JOB_COLUMNS, JSONB, TEXT, TIMESTAMPTZ, VARCHAR, columns_of, decoded, error,
     int4, int8, interval, job_of, peek, q, stats, tag, take,
     shared, shared_db, shared_proxy)
 from tree import ROOT
 from verbways import each_way, i, iv, j, n_ready, nothing, one_taken, t, three_jobs, two_taken
 
-STATS = [("queue", TEXT), ("ready", INT8), ("later", INT8), ("leased", INT8), ("dead", INT8),
-         ("oldest_ready", TIMESTAMPTZ), ("next_due", TIMESTAMPTZ), ("blocked", INT8), ("done", INT8), ("number", INT4)]
-LIST = [("queue", TEXT), ("lease", TEXT), ("max_attempts", INT4), ("retry", TEXT), ("on_disconnect", TEXT),
-        ("durability", TEXT), ("owner", TEXT), ("created_at", TIMESTAMPTZ), ("paused", BOOL),
-        ("max_length", INT4), ("unlogged", BOOL), ("payload", TEXT), ("retain_done", TEXT), ("retain_dead", TEXT),
-        ("number", INT4)]
-PEEK = [("id", INT8), ("state", TEXT), ("attempt", INT4), ("failures", INT4), ("payload", JSONB),
-        ("headers", JSONB), ("priority", INT4), ("run_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ),
-        ("error", TEXT), ("worker", TEXT), ("pushed_at", TIMESTAMPTZ), ("key", TEXT), ("group", TEXT),
-        ("ended_at", TIMESTAMPTZ), ("result", JSONB), ("job", TEXT)]
+STATS, LIST, PEEK = columns_of("STATS"), columns_of("LIST"), columns_of("PEEK")
 HELP = [("verb", TEXT), ("usage", TEXT), ("description", TEXT)]
 
 

@@ -6,15 +6,11 @@ import pytest
 
 from proxy import wait_for
 from queuetest import (  # noqa: F401
-    BOOL, INT4, INT8, JSONB, TEXT, TIMESTAMPTZ, error, parked, peek, q, qproxy, stats, tag, take, woken)
+    BOOL, INT4, INT8, JSONB, TEXT, TIMESTAMPTZ, columns_of, error, parked, peek, q, qproxy, stats, tag, take, woken)
 from verbways import each_way, i, nothing, t, three_jobs
 
 
-JOB = [("job", TEXT), ("id", INT8), ("queue", TEXT), ("state", TEXT), ("cancelled", BOOL), ("attempt", INT4),
-       ("max_attempts", INT4), ("failures", INT4), ("priority", INT4), ("payload", JSONB), ("headers", JSONB), ("key", TEXT), ("group", TEXT),
-       ("pushed_at", TIMESTAMPTZ), ("run_at", TIMESTAMPTZ), ("lease_until", TIMESTAMPTZ), ("expires_at", TIMESTAMPTZ),
-       ("failed_at", TIMESTAMPTZ), ("ended_at", TIMESTAMPTZ), ("worker", TEXT), ("error", TEXT),
-       ("result", JSONB)]
+JOB = columns_of("JOB")
 ERRORS = [("error", TEXT), ("jobs", INT8), ("last", TIMESTAMPTZ), ("job", TEXT)]
 
 

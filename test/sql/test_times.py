@@ -1,0 +1,131 @@
+"""When a job was taken, how often, how long its attempts ran: first_taken_at, taken_at, takes, ran; and since when it is
+ready: run_at."""
+
+import pytest
+
+
+@pytest.fixture
+def q(db):
+    db.create("q", retain_done="1 day")
+    return db
+
+
+def shown(session, n=1):
+    cursor = session.conn.execute("SELECT * FROM queue.job(%s)", [str(n)])
+    return dict(zip([column.name for column in cursor.description], cursor.fetchone()))
+
+
+def moved(session, *columns):
+    """As if all that has happened had happened an hour earlier."""
+    session.rows("UPDATE queue.q_q SET " + ", ".join("%s = %s - interval '1 h'" % (c, c) for c in columns))
+
+
+def test_taken_once(q):
+    q.push("q", "1")
+    job = shown(q)
+    assert (job["taken_at"], job["first_taken_at"], job["takes"], job["ran"]) == (None, None, 0, None)
+    (taken,) = q.take("q")
+    assert taken["taken_at"] and (taken["first_taken_at"], taken["run_at"], taken["takes"]) == (None, None, 1)
+    job = shown(q)
+    assert (job["taken_at"], job["first_taken_at"], job["takes"]) == (taken["taken_at"], None, 1)
+    assert job["ran"].total_seconds() > 0
+    moved(q, "taken_at")
+    assert 3600 < shown(q)["ran"].total_seconds() < 3700
+    q.rows("SELECT queue.done(%s)", taken["token"])
+    kept = shown(q)
+    assert (kept["state"], kept["takes"], kept["first_taken_at"]) == ("done", 1, None)
+    assert kept["ran"] == kept["ended_at"] - kept["taken_at"]
+    (looked,) = q.rows("SELECT taken_at, first_taken_at, takes, ran FROM queue.peek('q', 1, 'done')")
+    assert looked == tuple(kept[c] for c in ("taken_at", "first_taken_at", "takes", "ran"))
+
+
+def test_a_release_is_a_take_and_no_attempt(q):
+    q.push("q", "1")
+    first = q.take("q")[0]
+    q.rows("SELECT queue.release(%s)", first["token"])
+    job = shown(q)
+    assert (job["attempt"], job["takes"], job["taken_at"], job["ran"]) == (0, 1, first["taken_at"], None)
+    assert job["run_at"] > first["taken_at"]
+    second = q.take("q")[0]
+    assert (second["attempt"], second["takes"], second["first_taken_at"], second["run_at"]) == \
+        (1, 2, first["taken_at"], job["run_at"])
+    q.rows("SELECT queue._give_back(ARRAY[%s], NULL, false)", second["token"])
+    third = q.take("q")[0]
+    assert (third["attempt"], third["takes"], third["first_taken_at"]) == (1, 3, first["taken_at"])
+    q.rows("SELECT queue._give_back(ARRAY[%s], 'worker disconnected', true)", third["token"])
+    job = shown(q)
+    assert (job["attempt"], job["takes"]) == (1, 3)
+    assert job["ran"] == job["failed_at"] - third["taken_at"]
+
+
+def test_a_failed_attempt_ran(q):
+    q.push("q", "1")
+    taken = q.take("q")[0]
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", taken["token"])
+    job = shown(q)
+    assert job["state"] == "dead" and job["ran"] == job["failed_at"] - taken["taken_at"]
+    q.rows("SELECT queue.rerun('1')")
+    job = shown(q)
+    assert (job["attempt"], job["takes"], job["run_at"] > job["failed_at"]) == (0, 1, True)
+    taken = q.take("q")[0]
+    assert (taken["attempt"], taken["takes"]) == (1, 2)
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", taken["token"])
+    q.rows("SELECT queue.redrive('q')")
+    assert (shown(q)["attempt"], shown(q)["takes"]) == (0, 2)
+
+
+def test_an_attempt_runs_until_its_lease_ends(q):
+    q.push("q", "1")
+    q.take("q", lease="10 min")
+    moved(q, "taken_at", "lease_until")
+    job = shown(q)
+    assert (job["state"], job["ran"].total_seconds()) == ("ready", 600)
+    q.take("q")  # finds it, and takes it again
+    assert shown(q)["takes"] == 2
+    q.push("q", "2")
+    q.take("q", lease="10 min")
+    moved(q, "taken_at", "lease_until")
+    q.rows("SELECT queue._promote(c, 10) FROM queue.queues AS c")
+    job = shown(q, 2)
+    assert (job["state"], job["error"], job["ran"].total_seconds()) == ("ready", "lease expired", 600)
+
+
+def test_pop(q):
+    q.push("q", "1")
+    q.rows("SELECT queue.release(%s)", q.take("q")[0]["token"])
+    (taken,) = q.take("q", pop=True)
+    assert (taken["attempt"], taken["takes"], taken["lease_until"]) == (1, 2, None)
+    assert taken["taken_at"] > taken["first_taken_at"]
+    kept = shown(q)
+    assert tuple(kept[c] for c in ("taken_at", "first_taken_at", "takes", "attempt")) == \
+        tuple(taken[c] for c in ("taken_at", "first_taken_at", "takes", "attempt"))
+    q.rows("SELECT queue.alter('q', '{retain_done}', '{0}')")
+    q.push("q", "2")
+    (taken,) = q.take("q", pop=True)
+    assert (taken["takes"], taken["first_taken_at"], taken["run_at"]) == (1, None, None)
+
+
+def test_the_public_functions_tell_it(q):
+    for n in range(2):
+        q.push("q", "1")
+    assert q.value("SELECT taken_at > pushed_at AND takes = 1 AND lease_until > taken_at FROM queue.take('q')")
+    assert q.value("SELECT taken_at > pushed_at AND takes = 1 FROM queue.pop('q')")
+
+
+def replace(session, key):
+    session.rows("SELECT queue.push('q', '2', key => %s, on_duplicate => 'replace')", key)
+
+
+def test_a_replaced_job_is_ready_since_it_was(q):
+    """A payload that is replaced makes nothing ready, but for a job that was delayed."""
+    q.rows("SELECT queue.push('q', '1', key => 'k')")
+    q.rows("SELECT queue.release(%s)", q.take("q")[0]["token"])
+    since = shown(q)["run_at"]
+    replace(q, "k")
+    assert (shown(q)["run_at"], shown(q)["takes"]) == (since, 1)
+    q.rows("SELECT queue.push('q', '1', delay => '1 h', key => 'l')")
+    moved(q, "pushed_at")
+    replace(q, "l")
+    job = shown(q, 2)
+    assert (job["state"], job["takes"]) == ("ready", 0)
+    assert (job["run_at"] - job["pushed_at"]).total_seconds() >= 3600
