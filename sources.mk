@@ -208,17 +208,23 @@ libqb_pool_a_SOURCES = \
 
 libqb_queue_a_SOURCES = \
 	src/queue/agent.c \
+	src/queue/agent.h \
 	src/queue/await.c \
+	src/queue/await.h \
 	src/queue/back.c \
+	src/queue/back.h \
 	src/queue/bulk.c \
 	src/queue/call.c \
 	src/queue/calls.c \
 	src/queue/calls.h \
 	src/queue/count.c \
+	src/queue/count.h \
 	src/queue/deferred.c \
+	src/queue/deferred.h \
 	src/queue/done.c \
 	src/queue/doubt.c \
 	src/queue/engine.c \
+	src/queue/engine.h \
 	src/queue/fetch.c \
 	src/queue/gauge.c \
 	src/queue/guard.c \
@@ -233,13 +239,18 @@ libqb_queue_a_SOURCES = \
 	src/queue/heap.h \
 	src/queue/hold.c \
 	src/queue/in_place.c \
+	src/queue/jobs.h \
 	src/queue/lease.c \
+	src/queue/lease.h \
 	src/queue/lease_end.c \
 	src/queue/maintain.c \
+	src/queue/maintain.h \
+	src/queue/mark.h \
 	src/queue/merge.c \
 	src/queue/merge.h \
 	src/queue/name.c \
 	src/queue/own_sql.c \
+	src/queue/own_sql.h \
 	src/queue/park.c \
 	src/queue/park.h \
 	src/queue/partial.c \
@@ -247,21 +258,26 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue.c \
 	src/queue/queue_int.h \
 	src/queue/registry.c \
+	src/queue/registry.h \
 	src/queue/schema.c \
+	src/queue/schema_int.h \
 	src/queue/shape.c \
 	src/queue/system.c \
 	src/queue/system.h \
 	src/queue/take.c \
+	src/queue/take.h \
 	src/queue/take_args.c \
 	src/queue/taken.c \
 	src/queue/then.c \
 	src/queue/token.c \
 	src/queue/token.h \
 	src/queue/types.c \
+	src/queue/types.h \
 	src/queue/wait.c \
 	src/queue/wait_int.h \
 	src/queue/waitq.c \
-	src/queue/wakes.c
+	src/queue/wakes.c \
+	src/queue/wakes.h
 
 libqb_show_a_SOURCES = \
 	src/show/fill.c \

@@ -26,7 +26,7 @@ wire       1       2      120     0.3
 auth       1       5      101     0
 pool      39       8      890    10.0
 qlang      3       5      159     1.0
-queue      1       6      546    12.0
+queue      1       6      236    12.0
 show       1       1       90     2.0
 admin      1       2      100     0
 http       1       1       44     0

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "wire/array.h"
+#include "agent.h"
 #include "queue_int.h"
 
 #define AGENTS_MAX 1000  /* of a database */

@@ -9,12 +9,21 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "queue/stat.h"
 #include "wire/row.h"
+#include "await.h"
 #include "calls.h"
+#include "count.h"
+#include "deferred.h"
 #include "head.h"
+#include "heap.h"
+#include "jobs.h"
 #include "merge.h"
 #include "park.h"
 #include "queue_int.h"
+#include "schema_int.h"
+#include "take.h"
+#include "token.h"
 
 #define LOOK_FIRST (250 * USEC_MSEC) /* the shortest time between two looks, except for events */
 #define TX_ENDED_MAX                                                                               \

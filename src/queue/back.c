@@ -16,10 +16,15 @@
 #include "wire/array.h"
 #include "wire/row.h"
 #include "wire/sqllex.h"
+#include "back.h"
 #include "calls.h"
 #include "head.h"
+#include "jobs.h"
+#include "mark.h"
 #include "queue_int.h"
 #include "system.h"
+#include "token.h"
+#include "wakes.h"
 
 #define BACK_MAX    10000 /* that wait to be tried again */
 #define AGAIN_FIRST (500 * USEC_MSEC)

@@ -6,7 +6,13 @@
 #include <limits.h>
 #include <string.h>
 
+#include "qlang/refusal.h"
+#include "count.h"
+#include "engine.h"
+#include "own_sql.h"
 #include "queue_int.h"
+#include "schema_int.h"
+#include "wakes.h"
 
 struct bulk {
 	bool query, describe;

@@ -3,15 +3,23 @@
  * the values that are bound to it: its jobs by their tokens, the SQL text and its parameters, and
  * what follows when it has succeeded. It knows no servers: engine.c and the pool run it.
  *
- * Entry points: call_* and jobs_* in queue_int.h.
+ * Entry points: call_* in engine.h, jobs_* in jobs.h.
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "wire/row.h"
+#include "await.h"
+#include "count.h"
+#include "engine.h"
 #include "head.h"
+#include "jobs.h"
+#include "lease.h"
+#include "mark.h"
 #include "queue_int.h"
+#include "token.h"
+#include "wakes.h"
 
 /* --- calls --- */
 

@@ -3,6 +3,8 @@
  */
 #include <string.h>
 
+#include "queue/stat.h"
+#include "count.h"
 #include "queue_int.h"
 
 #define TALLIES_MAX 10000 /* of a database: queues beyond are not counted one by one */

@@ -9,8 +9,12 @@
  */
 #include <string.h>
 
+#include "count.h"
+#include "deferred.h"
 #include "head.h"
 #include "park.h"
+#include "schema_int.h"
+#include "take.h"
 
 struct deferred {
 	struct park park; /* for its deadline; never parked */

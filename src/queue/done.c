@@ -3,7 +3,9 @@
  */
 #include <string.h>
 
+#include "lease.h"
 #include "queue_int.h"
+#include "token.h"
 
 #define DONE_MAX 16384
 

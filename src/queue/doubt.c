@@ -10,7 +10,10 @@
  */
 #include <string.h>
 
+#include "jobs.h"
+#include "lease.h"
 #include "queue_int.h"
+#include "token.h"
 
 #define DOUBT_MAX 4096
 /* The loop's time is that of its round; and the clock that leases go by is another one. */

@@ -8,13 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "qlang/refusal.h"
 #include "wire/array.h"
 #include "wire/row.h"
+#include "await.h"
+#include "back.h"
 #include "calls.h"
+#include "count.h"
+#include "engine.h"
 #include "head.h"
+#include "jobs.h"
+#include "lease.h"
 #include "merge.h"
 #include "queue_int.h"
+#include "registry.h"
+#include "schema_int.h"
 #include "system.h"
+#include "token.h"
+#include "types.h"
+#include "wakes.h"
 
 #define NOTICES_MAX 65536 /* bytes that are kept for a client, of what its statement raises */
 

@@ -8,6 +8,8 @@
 #include "wire/array.h"
 #include "wire/row.h"
 #include "head.h"
+#include "registry.h"
+#include "take.h"
 #include "wait_int.h"
 
 static void put_queues(struct buf *b, const struct take_args *a)

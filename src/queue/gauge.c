@@ -10,8 +10,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "queue/stat.h"
 #include "wire/row.h"
+#include "agent.h"
 #include "calls.h"
+#include "count.h"
 #include "queue_int.h"
 #include "system.h"
 

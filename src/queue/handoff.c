@@ -8,8 +8,10 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "back.h"
 #include "handoff.h"
 #include "head.h"
+#include "registry.h"
 
 #define TAKERS_MAX 1000
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "head_int.h"
+#include "mark.h"
 
 #define HEADS_MAX   5000           /* of a database; the unused ones are forgotten */
 #define ABSENT_FOR  (2 * USEC_SEC) /* a queue that is not there is not asked about again */

@@ -18,6 +18,7 @@
 #ifndef QB_QUEUE_HEAD_H
 #define QB_QUEUE_HEAD_H
 
+#include "mark.h"
 #include "merge.h"
 #include "queue_int.h"
 
@@ -54,7 +55,6 @@ MUST_CHECK bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_M
 /* The same for the queue of a job; its payload will be qc->job_payload. */
 MUST_CHECK bool heads_ask_job(struct qclient *qc, const char *job, head_answered_fn *answered);
 void heads_forget_client(struct qclient *qc);
-head_answered_fn deferred_answered; /* deferred.c */
 /* It was dropped, and perhaps made anew. */
 void head_forget(struct qdb *db, const char *queue);
 void heads_forget(struct qdb *db); /* all of them */

@@ -5,6 +5,7 @@
 #define QB_QUEUE_HEAD_INT_H
 
 #include "head.h"
+#include "mark.h"
 
 #define HEAD_MAGIC   0x51ead047u
 #define FLIGHT_MAGIC 0x51f11647u

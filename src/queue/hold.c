@@ -12,7 +12,9 @@
 #include "wire/row.h"
 #include "wire/sqllex.h"
 #include "calls.h"
+#include "lease.h"
 #include "queue_int.h"
+#include "token.h"
 
 #define TRY_AGAIN (1 * USEC_SEC)
 #define BATCH_MAX 10000 /* tokens of one statement */

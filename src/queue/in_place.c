@@ -6,7 +6,14 @@
  */
 #include <string.h>
 
+#include "qlang/refusal.h"
+#include "count.h"
+#include "engine.h"
+#include "jobs.h"
+#include "own_sql.h"
 #include "queue_int.h"
+#include "schema_int.h"
+#include "types.h"
 
 struct in_place {
 	struct qstmt *q; /* borrowed: the statement outlives its execution */

@@ -2,6 +2,8 @@
  * Leases as connections hold them: the ledger of each. It says nothing to the database: what is given
  * back when a transaction or a connection ends is lease_end.c.
  */
+#include "queue/stat.h"
+#include "lease.h"
 #include "queue_int.h"
 
 /* --- the ledger of a client --- */

@@ -4,7 +4,10 @@
  *
  * Entry points: lease_tx_ended(), lease_client_ended(), lease_hold_over().
  */
+#include "back.h"
+#include "lease.h"
 #include "queue_int.h"
+#include "registry.h"
 
 /* Gives back those of a client that `which` picks, and forgets them. */
 static void give_back_some(struct qclient *qc,

@@ -12,8 +12,11 @@
 #include <string.h>
 
 #include "auth/auth.h"
+#include "queue/stat.h"
 #include "wire/row.h"
+#include "agent.h"
 #include "calls.h"
+#include "maintain.h"
 #include "queue_int.h"
 
 #define FIRST_AFTER (5 * USEC_SEC)    /* queues are used here */

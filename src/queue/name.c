@@ -4,14 +4,18 @@
  * holds is known here; everything else is left to the functions of sql/, which know the queues. No
  * job is ever looked for in queues that were not named.
  *
- * Entry points: jobs_resolve, jobs_text, jobs_free, lease_named, each_job in queue_int.h.
+ * Entry points: jobs_resolve, jobs_text, jobs_free, lease_named, each_job in jobs.h.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "wire/array.h"
 #include "head.h"
+#include "jobs.h"
+#include "lease.h"
 #include "queue_int.h"
+#include "take.h"
+#include "token.h"
 
 #define SORT_FROM 8 /* so many jobs are looked up one by one */
 

@@ -2,11 +2,12 @@
  * SQL of the client's own in what runs instead of its statement: where it stands, and which errors
  * are of it, and not of what we have put around it. Must not know what it means.
  *
- * Entry points: own_sql_* in queue_int.h.
+ * Entry points: own_sql_* in own_sql.h.
  */
 #include <string.h>
 
 #include "wire/sqllex.h"
+#include "own_sql.h"
 #include "queue_int.h"
 
 bool own_sql_spans(struct replace *r, const struct qspan *spans, int n)

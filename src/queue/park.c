@@ -6,6 +6,10 @@
  */
 #include <string.h>
 
+#include "qlang/refusal.h"
+#include "queue/stat.h"
+#include "count.h"
+#include "heap.h"
 #include "park.h"
 
 #define FIRST_ANSWER USEC_SEC

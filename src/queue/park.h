@@ -7,6 +7,8 @@
 #ifndef QB_QUEUE_PARK_H
 #define QB_QUEUE_PARK_H
 
+#include "queue/stat.h"
+#include "heap.h"
 #include "queue_int.h"
 
 struct park;
@@ -70,5 +72,10 @@ bool park_may_try_again(const struct park *p, const struct pg_error *err);
 
 /* Nobody waits any more, or only whoever holds jobs. */
 void parks_shutdown(void);
+
+void park_cancel(struct qclient *qc);
+void park_client_ended(struct qclient *qc);
+/* We are about to end: its client goes elsewhere to wait. One that holds jobs stays: it finishes them here. */
+bool park_must_leave(const struct qclient *qc);
 
 #endif

@@ -7,7 +7,10 @@
 #include <string.h>
 
 #include "wire/row.h"
+#include "jobs.h"
+#include "lease.h"
 #include "queue_int.h"
+#include "token.h"
 
 /* "ok" and "sqlstate" of a row: in text, or a bool in binary. */
 struct row {

@@ -6,11 +6,28 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "queue/queue.h"
+#include "queue/stat.h"
 #include "wire/sqllex.h"
+#include "agent.h"
+#include "await.h"
+#include "back.h"
+#include "count.h"
+#include "deferred.h"
+#include "engine.h"
 #include "head.h"
+#include "jobs.h"
+#include "lease.h"
+#include "maintain.h"
+#include "mark.h"
 #include "park.h"
 #include "queue_int.h"
+#include "registry.h"
+#include "schema_int.h"
 #include "system.h"
+#include "take.h"
+#include "types.h"
+#include "wakes.h"
 
 /* One of those that were prepared, here or elsewhere, is committed, and which queues it pushed to
  * is not known: one look into each that somebody waits for. */

@@ -13,8 +13,14 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "agent.h"
+#include "back.h"
 #include "calls.h"
+#include "jobs.h"
+#include "lease.h"
+#include "mark.h"
 #include "queue_int.h"
+#include "registry.h"
 #include "system.h"
 
 /* After our own session was lost the database may have been away: other proxies get this long to

@@ -11,10 +11,13 @@
 #include <string.h>
 
 #include "net/loop.h"
+#include "queue/queue.h"
 #include "queue/schema.h"
 #include "wire/row.h"
 #include "calls.h"
+#include "maintain.h"
 #include "queue_int.h"
+#include "schema_int.h"
 
 #define ASK_AGAIN      (1 * USEC_SEC) /* an absent schema is looked for again after this */
 #define TELL_AGAIN     (3600 * USEC_SEC)

@@ -13,6 +13,7 @@
 #include "calls.h"
 #include "handoff.h"
 #include "head_int.h"
+#include "token.h"
 
 struct shape {
 	struct head *head; /* or NULL: the number alone */

@@ -16,6 +16,7 @@
 
 #include "auth/auth.h"
 #include "net/tls.h"
+#include "agent.h"
 #include "guard.h"
 #include "queue_int.h"
 #include "system.h"

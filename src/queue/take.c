@@ -4,8 +4,11 @@
  *
  * Entry point: take().
  */
+#include "count.h"
+#include "deferred.h"
 #include "park.h"
 #include "queue_int.h"
+#include "take.h"
 
 /* We are about to end: it asks again, and waits, where it connects next. */
 static enum exec_verdict take_elsewhere(struct exec *x, const struct qstmt *q)

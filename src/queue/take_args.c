@@ -8,6 +8,7 @@
 
 #include "wire/sqllex.h"
 #include "queue_int.h"
+#include "take.h"
 
 #define HOLD_DEFAULT (3600 * (int64_t)USEC_SEC)
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "wire/row.h"
+#include "lease.h"
 #include "wait_int.h"
 
 /* --- how its rows are asked for --- */

@@ -9,7 +9,10 @@
  */
 #include <string.h>
 
+#include "engine.h"
+#include "lease.h"
 #include "queue_int.h"
+#include "take.h"
 
 struct take_after {
 	struct then then;

@@ -10,8 +10,12 @@
  */
 #include <string.h>
 
+#include "deferred.h"
 #include "head.h"
+#include "jobs.h"
+#include "lease.h"
 #include "queue_int.h"
+#include "types.h"
 
 /* --- names --- */
 

@@ -8,10 +8,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "queue/stat.h"
+#include "agent.h"
+#include "await.h"
+#include "back.h"
+#include "count.h"
 #include "handoff.h"
 #include "head.h"
-#include "wait_int.h"
+#include "lease.h"
+#include "park.h"
+#include "registry.h"
+#include "schema_int.h"
 #include "system.h"
+#include "take.h"
+#include "token.h"
+#include "types.h"
+#include "wait_int.h"
 
 static uint64_t last_number;
 

@@ -6,9 +6,14 @@
 #define QB_QUEUE_WAIT_INT_H
 
 #include "calls.h"
+#include "count.h"
+#include "heap.h"
+#include "lease.h"
 #include "merge.h"
 #include "park.h"
 #include "queue_int.h"
+#include "take.h"
+#include "token.h"
 
 #define LOOK_AGAIN     (1 * USEC_SEC) /* after a take, for what may have come that was not announced \
 				       */

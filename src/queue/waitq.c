@@ -6,9 +6,15 @@
  */
 #include <string.h>
 
+#include "queue/stat.h"
+#include "count.h"
 #include "head.h"
+#include "heap.h"
+#include "mark.h"
+#include "park.h"
 #include "system.h"
 #include "wait_int.h"
+#include "wakes.h"
 
 static struct heap timers;
 static struct loop_tick *tick;

@@ -12,8 +12,10 @@
 #include <string.h>
 
 #include "head.h"
+#include "mark.h"
 #include "queue_int.h"
 #include "system.h"
+#include "wakes.h"
 
 #define TOLD_MAX 4096 /* queues of a transaction; anybody's SQL may say that there are more */
 

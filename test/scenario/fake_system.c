@@ -8,6 +8,8 @@
 
 #include "../../src/queue/queue_int.h"
 #include "../../src/queue/system.h"
+#include "../../src/queue/registry.h"
+#include "../../src/queue/wakes.h"
 #include "program.h"
 
 #define MOST 4

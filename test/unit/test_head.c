@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "../../src/queue/head_int.h"
+#include "../../src/queue/mark.h"
 
 static struct qdb db = {.magic = QDB_MAGIC};
 

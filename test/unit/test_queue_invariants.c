@@ -3,6 +3,9 @@
 
 #include "../../src/queue/head_int.h"
 #include "../../src/queue/wait_int.h"
+#include "../../src/queue/lease.h"
+#include "../../src/queue/park.h"
+#include "../../src/queue/wakes.h"
 
 static struct qdb db = {.magic = QDB_MAGIC, .name = "app"};
 

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "../../src/queue/wait_int.h"
+#include "../../src/queue/lease.h"
 
 #define COLUMNS (0 ROW_TAKEN(ROW_ONE, , JSONB))
 

@@ -10,6 +10,8 @@
 #include "../../src/queue/head.h"
 #include "../../src/queue/queue_int.h"
 #include "../../src/queue/system.h"
+#include "../../src/queue/mark.h"
+#include "../../src/queue/wakes.h"
 
 static struct wakes *list;
 static int woken, notified;

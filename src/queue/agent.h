@@ -1,0 +1,33 @@
+/*
+ * Roles that have used queues, with whose logins the proxy works by itself (agent.c).
+ */
+#ifndef QB_QUEUE_AGENT_H
+#define QB_QUEUE_AGENT_H
+
+#include "queue_int.h"
+
+struct agent {
+	UT_hash_handle hh;
+	struct used *used; /* the queues that it has taken from: hash by name */
+	unsigned n_used;
+	/* registry.c: up to which of its scans it has looked for orphans */
+	uint64_t scanned;
+	usec_t again_at;
+	bool scanning;
+	/* maintain.c: the round in which it was asked, and in which it was there; then what the server says of it */
+	uint64_t tried, maintained;
+	bool is_super;
+	uint64_t gauged;
+	char role[64];
+	char user[128]; /* as long as a client may say */
+};
+
+struct agent *agent_get(struct qdb *db, const char *user); /* makes it; NULL: memory, or too many */
+void agent_took(struct qclient *qc, const char *queue);    /* a take from it has succeeded */
+void agents_see(struct qdb *db);                           /* of all clients there are now */
+void agent_put_used(struct buf *b, const struct agent *a); /* text[] in binary */
+/* Those that were there in this round: their roles, and what they have used. */
+void agents_put(struct buf *users, struct buf *used, const struct qdb *db, uint64_t round);
+void agents_free(struct qdb *db);
+
+#endif

@@ -1,0 +1,61 @@
+/*
+ * Leases as connections hold them: the ledger (lease.c), what becomes of them at an end (lease_end.c), those that are
+ * held (hold.c), and those that were finished (done.c).
+ */
+#ifndef QB_QUEUE_LEASE_H
+#define QB_QUEUE_LEASE_H
+
+#include "queue/stat.h"
+#include "queue_int.h"
+#include "token.h"
+
+enum lease_policy { LEASE_AUTO, LEASE_RELEASE, LEASE_KEEP, LEASE_HOLD };
+
+struct lease {
+	UT_hash_handle hh; /* by token */
+	struct lease *prev, *next;
+	int64_t id;
+	int64_t place;   /* its position in the queue; 0: not known */
+	bool in_tx;      /* taken in the transaction under way */
+	bool finishing;  /* finished in the transaction under way */
+	bool by_done;    /* and by DONE, which may be repeated after the commit */
+	bool stamped;    /* our number is in it: other proxies give it back when we are gone */
+	bool cancelled;  /* HOLD: a renewal said so */
+	unsigned answer; /* which answer it came with */
+	enum lease_policy policy;
+	usec_t taken_at, until; /* until: the lease does not end before; 0: not known, EXTEND may have moved it */
+	/* HOLD: when it was renewed for how long, when it ends for good; the renewal under way, or 0 */
+	usec_t renewed_at, span, hold_until, again_at;
+	unsigned renewal;
+	char *key; /* or NULL */
+	char token[TOKEN_MAX];
+	char queue[QSTMT_QUEUE_MAX + 1];
+};
+
+/* lease.c */
+/* NULL without memory. */
+struct lease *lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue, enum lease_policy policy,
+	bool in_tx);
+void lease_drop(struct qclient *qc, struct lease *l);
+void lease_cancelled(struct qclient *qc, struct lease *l);
+struct lease *lease_find(struct qclient *qc, const char *token);
+void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_tx);
+void lease_free_all(struct qclient *qc);
+void lease_each(struct qclient *qc, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);
+/* lease_end.c */
+void lease_tx_ended(struct qclient *qc, bool committed);
+void lease_client_ended(struct qclient *qc, enum client_end how);
+/* Held ones whose longest time is over are given back. */
+void lease_hold_over(struct qclient *qc, usec_t now);
+/* done.c: the memory of tokens that were finished: a repeated DONE is not an error. */
+void done_remember(const char *token);
+bool done_known(const char *token);
+void done_forget_all(void);
+
+/* hold.c: leases that are renewed while their connection lives */
+MUST_CHECK bool hold_start(void);
+void hold_free(void);
+void hold_begin(struct lease *l, usec_t hold, usec_t span); /* held so long at most, leased for span now */
+void hold_extended(struct lease *l, bool in_tx);
+
+#endif

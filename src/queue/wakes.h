@@ -1,0 +1,50 @@
+/*
+ * Which queues a transaction has touched (wakes.c), and the wait queues that are woken (waitq.c).
+ */
+#ifndef QB_QUEUE_WAKES_H
+#define QB_QUEUE_WAKES_H
+
+#include "queue_int.h"
+#include "mark.h"
+
+/* Queues to be woken when the transaction under way commits. */
+struct wakes {
+	struct wakes *next;
+	bool locks;     /* takes may have passed over what it has locked: a rollback is news */
+	bool makes_ready; /* a commit is, too */
+	struct head_mark mark; /* nothing that it made ready lies below */
+	unsigned jobs; /* made ready; 0: unknown */
+	char queue[];
+};
+
+void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
+void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct head_mark mark, bool locks);
+void touch_locked(struct qclient *qc, const char *queue); /* news only if it is rolled back */
+void wakes_wake(struct qclient *qc);
+/* It was rolled back: what it had locked, and takes have passed over, is there again. A plain push has locked
+ * nothing. */
+void wakes_let_go(struct qclient *qc);
+void wakes_drop(struct qclient *qc);
+/* What the database says of a queue, in a transaction that has not ended (a list of those), and its end. */
+void wakes_event(struct qdb *db, struct wakes **list, const char *queue);
+void wakes_event_end(struct qdb *db, struct wakes **list, bool committed);
+/* interceptor.event and the others */
+void wakes_event_of_client(struct client *c, const char *queue);
+void wakes_task_event(struct pool *pool, const char *queue, void **kept);
+void wakes_task_end(struct pool *pool, void **kept, bool committed);
+/* One that was prepared, here or elsewhere, is committed: all who wait look, at other proxies too. */
+void wakes_prepared_wake(struct qdb *db);
+MUST_CHECK bool wakes_start(void);
+void wakes_stop(void);
+
+/* --- waking (waitq.c) --- */
+
+/* The queue that a row of names or a touched list speaks of has news. */
+void waitq_wake(struct qdb *db, const char *queue, unsigned jobs);
+/* ... and nothing of it lies below the mark, if it is one. */
+void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark);
+void waitqs_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
+MUST_CHECK bool waitq_start(void);
+void waitq_stop(void);
+
+#endif
