@@ -53,10 +53,12 @@ struct registry {
 	int32_t id; /* our own; 0: not drawn yet */
 	struct peer *peers;
 	bool up, was_up;
-	bool looked_back; /* since it is up: the scan for what happened before is ordered */
-	usec_t trust_at;  /* before that nobody is taken for dead */
-	usec_t down_at;   /* when it was lost */
-	uint64_t scans;   /* that were ordered */
+	bool looked_back;    /* since it is up: the scan for what happened before is ordered */
+	usec_t trust_at;     /* before that nobody is taken for dead */
+	usec_t down_at;      /* when it was lost */
+	uint64_t scans;      /* that were ordered */
+	unsigned announced;  /* proxies that have said that they are there, and were not seen */
+	usec_t announced_at; /* the first of them */
 	/* what is done in the session */
 	enum { STEP_LOCK, STEP_LOOK } step;
 	usec_t next_at;        /* the next step */
@@ -353,6 +355,7 @@ static void see(struct qdb *db, int32_t id, uint32_t role)
 	HASH_FIND(hh, g->peers, &of.key, sizeof(of.key), p);
 	if (p == NULL && HASH_COUNT(g->peers) < PEERS_MAX && (p = mem_zalloc(sizeof(*p))) != NULL) {
 		p->key = of.key;
+		g->announced -= g->announced > 0;
 		HASH_ADD(hh, g->peers, key, sizeof(p->key), p);
 		if (p->hh.tbl == NULL) {
 			mem_free(p);
@@ -379,6 +382,7 @@ static void end_look(struct qdb *db)
 	usec_t now = loop_now(), grace = conf_current()->p.queue_orphan_grace;
 	struct peer *p, *tmp;
 	unsigned gone = 0;
+	bool unseen;
 
 	CHECK_QDB(db);
 	if (g == NULL || !g->up || now < g->trust_at)
@@ -395,7 +399,11 @@ static void end_look(struct qdb *db)
 	else if (gone > 1)
 		log_warning("%s: %u other proxies are gone, what they held is given back", db->name,
 			gone);
-	if (gone > 0 || !g->looked_back)
+	/* one that came and went between two looks may have held something, too */
+	unseen = g->announced > 0 && now - g->announced_at >= grace;
+	if (unseen)
+		g->announced = 0;
+	if (gone > 0 || unseen || !g->looked_back)
 		g->scans++;
 	g->looked_back = true;
 	scan_all(db);
@@ -406,7 +414,7 @@ static bool hurries(const struct qdb *db)
 	const struct registry *g = db->registry;
 
 	CHECK_QDB(db);
-	return g != NULL && (g->peers != NULL || !g->looked_back);
+	return g != NULL && (g->peers != NULL || !g->looked_back || g->announced > 0);
 }
 
 /* --- in the system session --- */
@@ -429,6 +437,8 @@ static void hello(struct qdb *db)
 
 	if (g == NULL)
 		return;
+	if (g->announced++ == 0)
+		g->announced_at = loop_now();
 	g->next_at = loop_now();
 	system_work(db);
 }

@@ -111,7 +111,12 @@ void program_notify(const char *queue)
 	struct qdb *db, *tmp;
 
 	HASH_ITER (hh, qdb_first(), db, tmp)
-		waitq_wake(db, queue, 0);
+		if (queue[0] != '\0')
+			waitq_wake(db, queue, 0);
+		else
+			for (size_t i = 0; i < n_listeners; i++)
+				if (listeners[i]->hello != NULL)
+					listeners[i]->hello(db);
 }
 
 /* --- who is there --- */
@@ -163,11 +168,10 @@ void program_proxies(const char *ids)
 		for (size_t i = 0; i < n_listeners; i++)
 			if (listeners[i]->hello != NULL && registry_stamp(db) == 0)
 				listeners[i]->up(db);
-			else if (listeners[i]->hello != NULL)
-				listeners[i]->hello(db);
 		for (size_t i = 0; i < n_chores; i++)
-			while (chores[i]->due(db) <= loop_now())
+			do
 				do_step(chores[i], db, ids);
+			while (chores[i]->due(db) <= loop_now());
 	}
 }
 
