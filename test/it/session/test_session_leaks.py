@@ -15,7 +15,7 @@ SELECT 'setting', name, setting FROM pg_settings WHERE setting <> reset_val
 UNION ALL SELECT 'who', current_user, session_user
 UNION ALL SELECT 'own', n, v FROM (SELECT n, current_setting(n, true) AS v FROM unnest(string_to_array('%s', ' ')) AS n) x
     WHERE v <> ''
-UNION ALL SELECT 'lock', objid::text, '' FROM pg_locks WHERE locktype = 'advisory'
+UNION ALL SELECT 'lock', objid::text, '' FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()
 UNION ALL SELECT 'temporary', relname, '' FROM pg_class WHERE relnamespace = pg_my_temp_schema()
 UNION ALL SELECT 'cursor', name, '' FROM pg_cursors
 UNION ALL SELECT 'prepared', name, '' FROM pg_prepared_statements WHERE from_sql
