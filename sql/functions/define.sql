@@ -102,15 +102,9 @@ BEGIN
 				HINT = format('GRANT INSERT, UPDATE, DELETE ON queue.queues TO %I;', current_user);
 		END IF;
 		-- the unique index decides between two sessions: the second waits here for the first
-		INSERT INTO queue.queues (name, lease, max_attempts, retry, retry_kind, retry_base,
-				retry_cap, on_disconnect, retain_done, retain_dead, durability, max_length, unlogged,
-				payload)
-			VALUES (q, cfg.lease, cfg.max_attempts, cfg.retry, cfg.retry_kind, cfg.retry_base,
-				cfg.retry_cap, cfg.on_disconnect, cfg.retain_done, cfg.retain_dead, cfg.durability,
-				cfg.max_length, cfg.unlogged, cfg.payload)
-			ON CONFLICT (name) DO NOTHING
-			RETURNING * INTO cfg;
-		IF FOUND THEN	-- the rest is done by the triggers of the catalogue
+		EXECUTE format('INSERT INTO queue.queues (name, %s) VALUES ($1, %s) ON CONFLICT (name) DO NOTHING RETURNING *',
+			queue._option_list(''), queue._option_list('($2).')) INTO cfg USING q, cfg;
+		IF cfg.number IS NOT NULL THEN	-- the rest is done by the triggers of the catalogue
 			RETURN;
 		END IF;
 	END IF;
@@ -164,12 +158,8 @@ BEGIN
 			DETAIL = format('Those of queue "%s" are %s.', q, was.payload),
 			HINT = 'Create another queue, or drop this one and create it anew.';
 	END IF;
-	UPDATE queue.queues AS c SET lease = cfg.lease, max_attempts = cfg.max_attempts,
-			retry = cfg.retry, retry_kind = cfg.retry_kind, retry_base = cfg.retry_base,
-			retry_cap = cfg.retry_cap, on_disconnect = cfg.on_disconnect,
-			retain_done = cfg.retain_done, retain_dead = cfg.retain_dead,
-			durability = cfg.durability, max_length = cfg.max_length, unlogged = cfg.unlogged
-		WHERE c.number = cfg.number;
+	EXECUTE format('UPDATE queue.queues AS c SET (%s) = ROW(%s) WHERE c.number = ($1).number',
+		queue._option_list(''), queue._option_list('($1).')) USING cfg;
 END
 $$;
 

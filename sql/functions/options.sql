@@ -24,6 +24,28 @@ BEGIN
 END
 $$;
 
+-- The columns of the catalogue that are options: all but what a queue is and has become.
+CREATE OR REPLACE FUNCTION queue._option_columns() RETURNS SETOF text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT a.attname::text FROM pg_attribute AS a
+		WHERE a.attrelid = 'queue.queues'::regclass AND a.attnum > 0 AND NOT a.attisdropped
+			AND a.attname NOT IN ('number', 'name', 'paused', 'created_at', 'owner') ORDER BY a.attnum;
+END
+$$;
+
+-- ... as a list, each with this before it.
+CREATE OR REPLACE FUNCTION queue._option_list(prefix text) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT string_agg(prefix || quote_ident(o), ', ') FROM queue._option_columns() AS o);
+END
+$$;
+
 -- Without retries the first failure is the last, of whatever kind it is.
 CREATE OR REPLACE FUNCTION queue._most_attempts(cfg queue.queues) RETURNS int4
 LANGUAGE plpgsql IMMUTABLE
@@ -197,32 +219,14 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	def CONSTANT queue.queues := queue._defaults();
+	def CONSTANT jsonb := to_jsonb(queue._defaults());
 BEGIN
-	CASE option
-	WHEN 'lease' THEN
-		cfg.lease := def.lease;
-	WHEN 'max_attempts' THEN
-		cfg.max_attempts := def.max_attempts;
-	WHEN 'retry' THEN
-		cfg := queue._retry_option(cfg, def.retry);
-	WHEN 'on_disconnect' THEN
-		cfg.on_disconnect := def.on_disconnect;
-	WHEN 'retain_done' THEN
-		cfg.retain_done := def.retain_done;
-	WHEN 'retain_dead' THEN
-		cfg.retain_dead := def.retain_dead;
-	WHEN 'durability' THEN
-		cfg.durability := def.durability;
-	WHEN 'max_length' THEN
-		cfg.max_length := def.max_length;
-	WHEN 'unlogged' THEN
-		cfg.unlogged := def.unlogged;
-	WHEN 'payload' THEN
-		cfg.payload := def.payload;
-	ELSE
+	IF option LIKE 'retry\_%' OR NOT EXISTS (SELECT FROM queue._option_columns() AS o WHERE o = option) THEN
 		PERFORM queue._unknown_option(option);
-	END CASE;
+	ELSIF option = 'retry' THEN
+		RETURN queue._retry_option(cfg, def ->> option);
+	END IF;
+	cfg := jsonb_populate_record(cfg, jsonb_build_object(option, def -> option));
 	RETURN cfg;
 END
 $$;
