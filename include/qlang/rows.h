@@ -94,7 +94,8 @@
 	COL(payload, TEXT) SEP \
 	COL(retain_done, TEXT) SEP \
 	COL(retain_dead, TEXT) SEP \
-	COL(number, INT4)
+	COL(number, INT4) SEP \
+	COL(max_run, TEXT)
 
 #define ROW_STATS(COL, SEP) \
 	COL(queue, TEXT) SEP \

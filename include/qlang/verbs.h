@@ -21,7 +21,7 @@
 		"Create a queue. Options: lease ('5 min'), max_attempts (25), retry ('exponential 10s 1h' |" \
 		" 'linear 1min [1h]' | 'fixed 1min' | 'none'), on_disconnect (auto | release | keep)," \
 		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
-		" text | bytea), max_length (a number), unlogged (true | false).") \
+		" text | bytea), max_run (an interval), max_length (a number), unlogged (true | false).") \
 	VERB(DROP, QVERB_DEFINITION, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \

@@ -401,6 +401,8 @@ BEGIN
 		ELSIF job.error IS NOT NULL THEN
 			why := format('The job is %s now; its last error: %s', job.state, left(job.error, 200));
 			hint := CASE WHEN job.state = 'dead' THEN 'Nothing was changed. Dead jobs are run again by QUEUE RERUN.'
+				WHEN job.error = 'ran too long' THEN
+					'Nothing was changed. The queue lets no attempt run longer: QUEUE ALTER ... SET (max_run = ...).'
 				WHEN job.error = 'lease expired' THEN
 					'Nothing was changed. Take with a longer LEASE or with HOLD, or EXTEND the lease before it ends.'
 				ELSE 'Nothing was changed. The attempt has ended; the job will be taken again.' END;

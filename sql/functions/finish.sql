@@ -399,8 +399,8 @@ BEGIN
 	END IF;
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
-		EXECUTE queue._set_held(cfg.name, 'lease_until = clock_timestamp() + $3') INTO still
-			USING part.ids, part.tokens, coalesce(lease, cfg.lease);
+		EXECUTE queue._set_held(cfg.name, 'lease_until = least(clock_timestamp() + $3, taken_at + $4)') INTO still
+			USING part.ids, part.tokens, coalesce(lease, cfg.lease), cfg.max_run;
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, false);
 	END LOOP;
 	RETURN QUERY SELECT * FROM queue._names(list);
@@ -456,7 +456,7 @@ BEGIN
 			'$10 AND again IS NULL AND losses > 0') INTO still
 			USING part.ids, part.tokens, coalesce(counted, true), queue._most_attempts(cfg),
 				queue._error_text(error), cfg.retry_kind <> 'none', cfg.retry_kind, cfg.retry_base, cfg.retry_cap,
-				coalesce(counted, true) AND error IS DISTINCT FROM 'lease expired';
+				coalesce(counted, true) AND (error NOT IN ('lease expired', 'ran too long')) IS NOT FALSE;
 		IF still IS NOT NULL THEN
 			RETURN NEXT cfg.name;
 		END IF;

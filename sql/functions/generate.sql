@@ -203,7 +203,7 @@ BEGIN
 				CASE WHEN go THEN left((whos)[1], 200) END,
 				CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 					WHEN q.on_disconnect <> 'keep' THEN mine END,
-				CASE WHEN go THEN moment + coalesce((leases)[1]::interval, q.lease) END,
+				CASE WHEN go THEN moment + least(coalesce((leases)[1]::interval, q.lease), q.max_run) END,
 				CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, 1)), 'hex') END,
 				CASE WHEN go THEN moment END
 			FROM (SELECT NOT EXISTS (SELECT FROM @table@ WHERE state = 'ready' AND priority > prio)
@@ -223,7 +223,7 @@ BEGIN
 			CASE WHEN go THEN left(who, 200) END,
 			CASE WHEN NOT go OR mine = 0 THEN NULL WHEN mine < 0 THEN -mine
 				WHEN q.on_disconnect <> 'keep' THEN mine END,
-			CASE WHEN go THEN moment + coalesce(lease::interval, q.lease) END,
+			CASE WHEN go THEN moment + least(coalesce(lease::interval, q.lease), q.max_run) END,
 			CASE WHEN go THEN encode(int8send(uuid_hash_extended(secret, n)), 'hex') END,
 			CASE WHEN go THEN moment END
 		FROM unnest(payloads, proxies, leases, whos) WITH ORDINALITY AS j (p, mine, lease, who, n),

@@ -50,7 +50,8 @@ BEGIN
 			CONTINUE;
 		END IF;
 		EXECUTE queue._set_leased(cfg.name,
-			'lease_until = greatest(lease_until, clock_timestamp() + $3)') USING part.ids, part.tokens, lease;
+			'lease_until = greatest(lease_until, least(clock_timestamp() + $3, taken_at + $4))')
+			USING part.ids, part.tokens, lease, cfg.max_run;
 		RETURN QUERY EXECUTE format($sql$
 			SELECT format('%%s-%%s-%%s', $3, w.id, w.token),
 				CASE WHEN q.token = 'x' || w.token THEN 'cancelled' ELSE 'lost' END
@@ -209,8 +210,8 @@ BEGIN
 						OR ltrim(token, 'x') = encode(int8send(uuid_hash_extended($5, id)), 'hex'))
 				FOR UPDATE SKIP LOCKED) AS l
 		$sql$, queue._table(q.name)) INTO lost
-			USING q.number, clock_timestamp() + coalesce(lease, q.lease) - age - slack,
-				clock_timestamp() + coalesce(lease, q.lease) + slack, digits, secret;
+			USING q.number, clock_timestamp() + least(coalesce(lease, q.lease), q.max_run) - age - slack,
+				clock_timestamp() + least(coalesce(lease, q.lease), q.max_run) + slack, digits, secret;
 		CONTINUE WHEN lost IS NULL;
 		RETURN QUERY SELECT * FROM queue._give_back(lost, NULL, false);
 	END LOOP;

@@ -3,14 +3,14 @@
 CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
 	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool,
-	payload text, retain_done text, retain_dead text, number int4)
+	payload text, retain_done text, retain_dead text, number int4, max_run text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
 		pg_get_userbyid(c.owner)::text,
 		c.created_at, c.paused, c.max_length, c.unlogged, c.payload,
-		c.retain_done::text, c.retain_dead::text, c.number
+		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 
@@ -89,7 +89,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN 'CASE WHEN failed_at >= taken_at THEN
-		least(failed_at, CASE WHEN error = ''lease expired'' THEN run_at END) - taken_at END';
+		least(failed_at, CASE WHEN error IN (''lease expired'', ''ran too long'') THEN run_at END) - taken_at END';
 END
 $$;
 

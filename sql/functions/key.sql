@@ -203,7 +203,7 @@ BEGIN
 			new := queue._push_key_@n@(one.p, prio, NULL, NULL, NULL, NULL, one.k, duplicate, one.g, with_old);
 		ELSE
 			new := queue._hand_key_@n@(one.p, prio, NULL, NULL, NULL, NULL, one.k, duplicate, one.g, with_old,
-			ours, moment + coalesce(leases[turn]::interval, q.lease), left(whos[turn], 200),
+			ours, moment + least(coalesce(leases[turn]::interval, q.lease), q.max_run), left(whos[turn], 200),
 			CASE WHEN proxies[turn] < 0 THEN -proxies[turn]
 				WHEN q.on_disconnect <> 'keep' THEN nullif(proxies[turn], 0) END);
 		END IF;

@@ -17,6 +17,7 @@ BEGIN
 	cfg.retain_done := '0';
 	cfg.retain_dead := '30 days';
 	cfg.durability := 'sync';
+	cfg.max_run := NULL;
 	cfg.max_length := NULL;
 	cfg.unlogged := false;
 	cfg.payload := 'jsonb';
@@ -146,7 +147,7 @@ BEGIN
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
 		HINT = 'Options: lease, max_attempts, retry, on_disconnect, retain_done, retain_dead, '
-			'durability, payload, max_length, unlogged.';
+			'durability, payload, max_run, max_length, unlogged.';
 END
 $$;
 
@@ -195,6 +196,9 @@ BEGIN
 			PERFORM queue._bad_option(option, value, 'Allowed: jsonb, text, bytea.');
 		END IF;
 		cfg.payload := word;
+	WHEN 'max_run' THEN
+		cfg.max_run := queue._interval_option(option, value, '1 ms',
+			'Allowed: an interval longer than zero, such as ''1 h''. Without a limit: RESET (max_run).');
 	WHEN 'max_length' THEN
 		IF word !~ '^[0-9]{1,9}$' OR word::int4 < 1 THEN
 			PERFORM queue._bad_option(option, value,

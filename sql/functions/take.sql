@@ -34,12 +34,13 @@ BEGIN
 			token = NULL,
 			again = NULL,
 			failures = failures + expired::int4,
-			error = CASE WHEN expired THEN 'lease expired' ELSE error END,
+			error = CASE WHEN NOT expired THEN error WHEN lease_until >= taken_at + $6 THEN 'ran too long'
+				ELSE 'lease expired' END,
 			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
 		FROM due WHERE id = due_id AND NOT over
 	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'))
-	USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after;
+	USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after, cfg.max_run;
 END
 $$;
 
@@ -160,7 +161,7 @@ BEGIN
 		END IF;
 		RETURN QUERY EXECUTE 'SELECT * FROM queue._take_' || cfg.number
 				|| '($1, $2, $3, $4, $5, $6, NULL, NULL, NULL, clock_timestamp(), $7) AS t WHERE t.id IS NOT NULL'
-			USING cfg, wanted, coalesce(lease, cfg.lease), left(worker, 200),
+			USING cfg, wanted, least(coalesce(lease, cfg.lease), cfg.max_run), left(worker, 200),
 				nullif(current_setting('qbouncer.proxy', true), '')::int4, coalesce(pop, false),
 				nullif(current_setting('qbouncer.seed', true), '')::int8;
 		GET DIAGNOSTICS got = ROW_COUNT;

@@ -123,7 +123,7 @@
 	CALL(TAKE_BYTEA, TAKE_SQL("_bytea"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , BYTEA)) \
 	CALL(TAKE_DIRECT, \
 		"SELECT " ROW_TAKE(CALL_JOB_NAME, ", ", ) " FROM queue.queues AS c, " \
-		"LATERAL queue._take_@(c, $2, coalesce($3, c.lease), pg_catalog.left($4, 200), $6, $5, " \
+		"LATERAL queue._take_@(c, $2, least(coalesce($3, c.lease), c.max_run), pg_catalog.left($4, 200), $6, $5, " \
 		"$7, $8, $9, pg_catalog.clock_timestamp(), $10) AS job WHERE " OF_NUMBER " AND " \
 		/* it speaks of c so that it is done before the function is called */ \
 		"(($5 AND c.durability OPERATOR(pg_catalog.<>) 'async') OR " \

@@ -129,3 +129,52 @@ def test_a_replaced_job_is_ready_since_it_was(q):
     job = shown(q, 2)
     assert (job["state"], job["takes"]) == ("ready", 0)
     assert (job["run_at"] - job["pushed_at"]).total_seconds() >= 3600
+
+
+def left(session, n=1):
+    """How long after its take its lease ends."""
+    return session.value("SELECT extract(epoch FROM lease_until - taken_at) FROM queue.q_q WHERE id = %s", n)
+
+
+def test_no_lease_is_longer_than_max_run(q):
+    q.rows("SELECT queue.alter('q', '{max_run}', '{10 min}')")
+    q.push("q", "1", "2")
+    token = q.take("q", lease="1 h")[0]["token"]
+    assert left(q) == 600
+    for call in ("SELECT queue.extend(%s, '1 h')", "SELECT queue._renew(ARRAY[%s], '1 h')"):
+        q.rows(call, token)
+        assert left(q) == 600
+    q.rows("SELECT queue.extend(%s, '1 min')", token)
+    assert 60 <= left(q) < 600
+    assert q.value("SELECT extract(epoch FROM lease_until - taken_at) FROM queue.take('q', lease => '1 min')") == 60
+    q.rows("SELECT queue.alter('q', reset_names => '{max_run}')")
+    q.rows("SELECT queue.extend(%s, '1 h')", token)
+    assert left(q) > 600
+
+
+@pytest.mark.parametrize("options,state", [({}, "ready"), ({"max_attempts": 1}, "dead")])
+def test_ran_too_long(db, options, state):
+    db.create("q", max_run="10 min", **options)
+    db.push("q", "1")
+    token = db.take("q", lease="1 h")[0]["token"]
+    moved(db, "taken_at", "lease_until")
+    error = db.fails("QB001", "SELECT queue.extend(%s)", token)
+    db.rows("SELECT queue._promote(c, 10) FROM queue.queues AS c")
+    job = shown(db)
+    assert (job["state"], job["error"], job["failures"], job["ran"].total_seconds()) == \
+        (state, "ran too long", 1, 600)
+    error = db.fails("QB001", "SELECT queue.done(%s)", token)
+    assert "ran too long" in error.message_detail
+    # a lease that was shorter ends as ever
+    db.push("q", "2")
+    db.rows("SELECT queue.rerun('1')") if state == "dead" else None
+    db.take("q", 2, lease="1 min")
+    moved(db, "taken_at", "lease_until")
+    db.rows("SELECT queue._promote(c, 10) FROM queue.queues AS c")
+    assert shown(db, 2)["error"] == "lease expired"
+
+
+@pytest.mark.parametrize("value", ["0", "-1 s", "9000 years", "x"])
+def test_max_run_is_a_time(q, value):
+    assert "RESET (max_run)" in q.fails(
+        "22023", "SELECT queue.alter('q', '{max_run}', ARRAY[%s])", value).message_hint

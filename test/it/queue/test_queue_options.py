@@ -1,6 +1,6 @@
 """Options of a queue as clients of the proxy see them: max_length and unlogged."""
 
-from queuetest import error, tag
+from queuetest import error, parked, qproxy, tag, woken  # noqa: F401
 
 
 def test_a_full_queue(proxy, db):
@@ -58,3 +58,35 @@ def test_unlogged(proxy, db):
         assert tag(c, "QUEUE ALTER mail SET (unlogged = false)") == "ALTER TABLE"
         (job,) = c.rows("QUEUE TAKE mail")
         assert tag(c, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+
+
+def test_max_run(qproxy, db):
+    """Whoever holds the lease, and however: a take, one that is handed over, EXTEND, HOLD."""
+    lasts = "SELECT extract(epoch FROM lease_until - taken_at)::int AS s FROM queue.q_mail"
+    with qproxy.wire(db) as c, qproxy.wire(db) as w:
+        tag(c, "QUEUE CREATE mail WITH (max_run = '10 min')")
+        assert c.rows("QUEUE LIST")[0]["max_run"] == "00:10:00"
+        for _ in range(8):  # by its name, then by its number
+            tag(c, "QUEUE PUSH mail '1'")
+            (job,) = c.rows("QUEUE TAKE mail LEASE '1 h'")
+            assert c.rows(lasts) == [{"s": "600"}]
+            assert tag(c, "QUEUE EXTEND '%s' LEASE '1 h'" % job["token"]) == "UPDATE 1"
+            assert c.rows(lasts) == [{"s": "600"}]
+            tag(c, "QUEUE DONE '%s'" % job["token"])
+        w.query("QUEUE TAKE mail WAIT '1 min' LEASE '1 h'")
+        parked(w)
+        tag(c, "QUEUE PUSH mail '2'")
+        token = woken(w)["token"]
+        assert c.rows(lasts) == [{"s": "600"}]
+        got = w.hold().parse("", "QUEUE EXTEND $1 LEASE $2").bind("", "", [token, "1 h"]).execute().sync()
+        assert [m.type for m in got.push().until("Z")] == ["1", "2", "C", "Z"]
+        assert c.rows(lasts) == [{"s": "600"}]
+        tag(c, "QUEUE ALTER mail SET (max_run = '1 min')")
+        tag(w, "QUEUE DONE '%s'" % token)
+        tag(c, "QUEUE PUSH mail '3' KEY 'k'")
+        tag(c, "BEGIN")
+        tag(c, "QUEUE ALTER mail RESET (max_run)")
+        tag(c, "ROLLBACK")
+        c.rows("QUEUE TAKE mail HOLD")
+        assert c.rows(lasts) == [{"s": "60"}]
+        assert error(c, "QUEUE ALTER mail SET (max_run = '0')").sqlstate == "22023"
