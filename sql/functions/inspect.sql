@@ -82,6 +82,16 @@ BEGIN
 END
 $$;
 
+-- Is the job leased, and its lease over, though nobody has found it yet (_promote)? That is a failure.
+CREATE OR REPLACE FUNCTION queue._is_over(moment text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN format('(state = ''leased'' AND lease_until <= %s AND left(token, 1) <> ''x'')', moment);
+END
+$$;
+
 -- How long the last attempt ran that has ended otherwise than by being given back. (A lease that is over is found later.)
 CREATE OR REPLACE FUNCTION queue._ran() RETURNS text
 LANGUAGE plpgsql IMMUTABLE
@@ -95,13 +105,22 @@ $$;
 
 -- The columns of a row that PEEK or JOB gives: of a job in the queue's table, at this moment, or of one that has ended
 -- and is kept.
-CREATE OR REPLACE FUNCTION queue._job_row(kind text, moment text, other text[]) RETURNS text
+CREATE OR REPLACE FUNCTION queue._job_row(kind text, moment text, now_is text, other text[]) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	over CONSTANT text := queue._is_over(moment);
 BEGIN
 	RETURN queue._row(kind, ARRAY['result', 'NULL::jsonb', 'ran', format('CASE WHEN state = ''leased''
-		THEN least(%s, lease_until) - taken_at ELSE %s END', moment, queue._ran())] || other);
+			THEN least(%s, lease_until) - taken_at ELSE %s END', moment, queue._ran()),
+		'state', now_is,
+		'failures', format('failures + coalesce(%s, false)::int4', over),
+		'error', format('CASE WHEN %s THEN ''lease expired'' ELSE error END', over),
+		'failed_at', format('CASE WHEN %s THEN lease_until ELSE failed_at END', over),
+		'run_at', format('CASE WHEN %s THEN lease_until ELSE run_at END', over),
+		'lease_until', format('CASE WHEN %s THEN NULL ELSE lease_until END', over),
+		'ended_at', format('CASE WHEN %s AND %s = ''dead'' THEN lease_until ELSE ended_at END', over, now_is)] || other);
 END
 $$;
 
@@ -156,7 +175,7 @@ BEGIN
 			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
 		CONTINUE WHEN part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead'));
 		RETURN QUERY EXECUTE format('SELECT %s FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
-			queue._job_row('peeked_jsonb', '$2', ARRAY['state', 'now_is', 'job', '$5 || ''-'' || id']), queue._state_at('$2', '$3'), queue._table(q), clause)
+			queue._job_row('peeked_jsonb', '$2', 'now_is', ARRAY['job', '$5 || ''-'' || id']), queue._state_at('$2', '$3'), queue._table(q), clause)
 			USING wanted, moment, queue._signed_attempts(cfg), which, cfg.number;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
@@ -183,7 +202,7 @@ BEGIN
 		JOIN queue.queues AS c ON c.number = l.number;
 	PERFORM queue._check_payload(place.cfg, 'jsonb');
 	RETURN QUERY EXECUTE format('SELECT %s FROM %s WHERE id = $3',
-		queue._job_row('shown_jsonb', '$5', ours || ARRAY['state', format('coalesce(%s, state)', queue._state_at('$5', '$6')),
+		queue._job_row('shown_jsonb', '$5', format('coalesce(%s, state)', queue._state_at('$5', '$6')), ours || ARRAY[
 			'cancelled', '(left(token, 1) = ''x'') IS TRUE']), queue._table(place.name)) USING place.number, place.name, place.id,
 		place.max_attempts, clock_timestamp(), queue._signed_attempts(place.cfg);
 	IF FOUND THEN
@@ -209,10 +228,11 @@ DECLARE
 	cfg CONSTANT queue.queues := queue._find(q);
 BEGIN
 	RETURN QUERY EXECUTE format($sql$
-		SELECT error, count(*), max(failed_at),
-			$1 || '-' || (max(ARRAY[(extract(epoch FROM failed_at) * 1000000)::int8, id]))[2]
-		FROM %s WHERE failures > 0 GROUP BY error ORDER BY 2 DESC, 3 DESC
-	$sql$, queue._table(q)) USING cfg.number;
+		SELECT why, count(*), max(at), $1 || '-' || (max(ARRAY[(extract(epoch FROM at) * 1000000)::int8, id]))[2]
+		FROM (SELECT id, failures, CASE WHEN %1$s THEN 'lease expired' ELSE error END AS why,
+				CASE WHEN %1$s THEN lease_until ELSE failed_at END AS at, coalesce(%1$s, false) AS over FROM %2$s) AS j
+		WHERE failures > 0 OR over GROUP BY why ORDER BY 2 DESC, 3 DESC
+	$sql$, queue._is_over('$2'), queue._table(q)) USING cfg.number, clock_timestamp();
 END
 $$;
 

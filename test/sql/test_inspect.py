@@ -171,6 +171,24 @@ def test_what_is_due_is_what_a_take_finds(due):
     assert due.row("SELECT ready, later, leased, dead FROM queue.stats('due')") == (0, 1, 3, 1)
 
 
+def test_a_lease_that_is_over_is_a_failure(due):
+    """PEEK, JOB and ERRORS say beforehand what a take then writes down, but when it found it."""
+    number = due.value("SELECT number FROM queue.queues WHERE name = 'due'")
+    errors = "SELECT error, jobs, job FROM queue.errors('due')"
+    peeked = "SELECT id, state, attempt, failures, error, run_at, lease_until, ended_at IS NULL FROM queue.peek('due', 99, 'dead')"
+    shown = "SELECT j.state, j.attempt, j.failures, j.error, j.run_at, j.lease_until, j.failed_at IS NULL, " \
+            "j.ended_at IS NULL, j.ran FROM queue.job(%s || '-2') AS j"
+    alive = "SELECT state, failures, error FROM queue.peek('due', 99) WHERE id = 1"
+    before = due.rows(peeked), due.rows(shown, number), due.rows(errors)
+    assert before[0][0][:5] == (2, "dead", 2, 1, "lease expired") and before[1][0][6:8] == (False, False)
+    assert before[2] == [("lease expired", 2, "%d-2" % number)]
+    assert due.rows(alive) == [("ready", 1, "lease expired")]
+    due.rows("SELECT queue._promote(q, 100) FROM queue.queues AS q WHERE name = 'due'")
+    after = due.rows(peeked), due.rows(shown, number), due.rows(errors)
+    assert after[:2] == before[:2] and after[2][0][:2] == before[2][0][:2]
+    assert due.rows(alive) == [("ready", 1, "lease expired")]
+
+
 @pytest.mark.parametrize("state, gone, left", [("ready", 3, (0, 1, 0, 1)), ("dead", 1, (3, 1, 0, 0)),
                                                ("later", 1, (3, 0, 0, 1)), (None, 8, (0, 0, 0, 0))])
 def test_purge_without_a_worker(due, state, gone, left):
