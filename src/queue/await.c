@@ -60,8 +60,10 @@ struct awaiting {
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
 
-static struct heap looks;
-static struct loop_tick *tick;
+static struct {
+	struct heap looks;
+	struct loop_tick *tick;
+} awaits;
 
 /* --- parking and the way out --- */
 
@@ -70,7 +72,7 @@ static void leave(struct awaiting *w)
 	struct awaited *j = w->job;
 
 	park_leave(&w->park);
-	heap_remove(&looks, &w->look);
+	heap_remove(&awaits.looks, &w->look);
 	if (j == NULL)
 		return;
 	DL_DELETE2(j->list, w, same_prev, same_next);
@@ -206,8 +208,8 @@ static usec_t next_look(const struct awaiting *w)
 
 static void look_at(struct awaiting *w, usec_t when)
 {
-	if (heap_set(&looks, &w->look, when))
-		loop_tick_at(tick, when);
+	if (heap_set(&awaits.looks, &w->look, when))
+		loop_tick_at(awaits.tick, when);
 	else
 		park_no_memory(&w->park);
 }
@@ -507,24 +509,24 @@ static usec_t on_tick(void *arg, usec_t now)
 	struct heap_node *n;
 
 	(void)arg;
-	while ((n = heap_first(&looks)) != NULL && n->when <= now) {
+	while ((n = heap_first(&awaits.looks)) != NULL && n->when <= now) {
 		struct awaiting *w = CONTAINER_OF(n, struct awaiting, look);
 
-		heap_remove(&looks, n);
+		heap_remove(&awaits.looks, n);
 		if (w->item == NULL && !ask(w))
 			park_no_memory(&w->park);
 	}
-	return heap_deadline(&looks);
+	return heap_deadline(&awaits.looks);
 }
 
 bool await_start(void)
 {
-	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return tick != NULL;
+	awaits.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return awaits.tick != NULL;
 }
 
 void await_free(void)
 {
-	loop_tick_free(&tick);
-	heap_free(&looks);
+	loop_tick_free(&awaits.tick);
+	heap_free(&awaits.looks);
 }

@@ -54,14 +54,16 @@ struct back {
 	struct names names; /* of the queues: woken when it is committed */
 };
 
-static struct back *all;
-static unsigned n_all;
-static struct loop_tick *tick;
+static struct {
+	struct back *first;
+	unsigned n;
+	struct loop_tick *tick;
+} backs;
 
 static void back_free(struct back *b)
 {
-	DL_DELETE(all, b);
-	n_all--;
+	DL_DELETE(backs.first, b);
+	backs.n--;
 	buf_free(&b->tokens);
 	names_free(&b->names);
 	mem_free(b->lease);
@@ -70,7 +72,7 @@ static void back_free(struct back *b)
 
 static struct back *back_new(struct qdb *db, struct pool *pool)
 {
-	struct back *b = n_all < BACK_MAX ? mem_zalloc(sizeof(*b)) : NULL;
+	struct back *b = backs.n < BACK_MAX ? mem_zalloc(sizeof(*b)) : NULL;
 
 	if (b == NULL)
 		return NULL;
@@ -78,8 +80,8 @@ static struct back *back_new(struct qdb *db, struct pool *pool)
 	b->since = loop_now();
 	b->pause = AGAIN_FIRST;
 	util_strlcpy(b->user, pool_user(pool), sizeof(b->user));
-	DL_APPEND(all, b);
-	n_all++;
+	DL_APPEND(backs.first, b);
+	backs.n++;
 	return b;
 }
 
@@ -134,7 +136,7 @@ static void try_later(struct back *b)
 {
 	b->at = loop_now() + b->pause;
 	b->pause = 2 * b->pause < AGAIN_LAST ? 2 * b->pause : AGAIN_LAST;
-	loop_tick_at(tick, b->at);
+	loop_tick_at(backs.tick, b->at);
 }
 
 static void give_up(struct back *b, const char *why)
@@ -262,7 +264,7 @@ static usec_t on_tick(void *arg, usec_t now)
 	struct back *b, *tmp;
 
 	(void)arg;
-	DL_FOREACH_SAFE (all, b, tmp) {
+	DL_FOREACH_SAFE (backs.first, b, tmp) {
 		struct pool *pool;
 
 		if (b->at > now) {
@@ -314,7 +316,7 @@ static bool is_known(const struct lost_jobs *lost)
 {
 	const struct back *b;
 
-	DL_FOREACH (all, b)
+	DL_FOREACH (backs.first, b)
 		if (b->is_lost && b->seed == lost->seed && same_lease(b, lost))
 			return true;
 	return false;
@@ -355,13 +357,13 @@ void back_lost(struct qdb *db, struct pool *pool, const struct lost_jobs *lost)
 
 bool back_start(void)
 {
-	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return tick != NULL;
+	backs.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return backs.tick != NULL;
 }
 
 void back_stop(void)
 {
-	loop_tick_free(&tick);
-	while (all != NULL)
-		back_free(all);
+	loop_tick_free(&backs.tick);
+	while (backs.first != NULL)
+		back_free(backs.first);
 }

@@ -14,22 +14,24 @@ struct done {
 	char token[TOKEN_MAX];
 };
 
-static struct done *done_table;
-static struct done *done_ring[DONE_MAX];
-static unsigned done_next;
+static struct {
+	struct done *table;
+	struct done *ring[DONE_MAX];
+	unsigned next;
+} dones;
 
 bool done_known(const char *token)
 {
 	struct done *d;
 
-	HASH_FIND_STR(done_table, token, d);
+	HASH_FIND_STR(dones.table, token, d);
 	return d != NULL;
 }
 
 static void done_free(struct done **p)
 {
 	if (*p != NULL) {
-		HASH_DEL(done_table, *p);
+		HASH_DEL(dones.table, *p);
 		mem_free(*p);
 	}
 	*p = NULL;
@@ -43,19 +45,19 @@ void done_remember(const char *token)
 	if (done_known(token) || (d = mem_zalloc(sizeof(*d))) == NULL)
 		return;
 	util_strlcpy(d->token, token, sizeof(d->token));
-	HASH_ADD_STR(done_table, token, d);
+	HASH_ADD_STR(dones.table, token, d);
 	if (d->hh.tbl == NULL) {
 		mem_free(d);
 		return;
 	}
-	done_free(&done_ring[done_next]);
-	done_ring[done_next] = d;
-	done_next = (done_next + 1) % DONE_MAX;
+	done_free(&dones.ring[dones.next]);
+	dones.ring[dones.next] = d;
+	dones.next = (dones.next + 1) % DONE_MAX;
 }
 
 void done_forget_all(void)
 {
 	for (unsigned i = 0; i < DONE_MAX; i++)
-		done_free(&done_ring[i]);
-	done_next = 0;
+		done_free(&dones.ring[i]);
+	dones.next = 0;
 }

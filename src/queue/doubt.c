@@ -26,23 +26,25 @@ struct doubt {
 	char token[TOKEN_MAX];
 };
 
-static struct doubt *table;
-static struct doubt *ring[DOUBT_MAX];
-static unsigned next;
-static uint64_t last_statement;
+static struct {
+	struct doubt *table;
+	struct doubt *ring[DOUBT_MAX];
+	unsigned next;
+	uint64_t last_statement;
+} doubts;
 
 static struct doubt *find(const char *token)
 {
 	struct doubt *d;
 
-	HASH_FIND_STR(table, token, d);
+	HASH_FIND_STR(doubts.table, token, d);
 	return d;
 }
 
 static void free_one(struct doubt **p)
 {
 	if (*p != NULL) {
-		HASH_DEL(table, *p);
+		HASH_DEL(doubts.table, *p);
 		mem_free(*p);
 	}
 	*p = NULL;
@@ -59,22 +61,22 @@ static void remember(const char *token, usec_t until)
 		if ((d = mem_zalloc(sizeof(*d))) == NULL)
 			return;
 		util_strlcpy(d->token, token, sizeof(d->token));
-		HASH_ADD_STR(table, token, d);
+		HASH_ADD_STR(doubts.table, token, d);
 		if (d->hh.tbl == NULL) {
 			mem_free(d);
 			return;
 		}
-		free_one(&ring[next]);
-		ring[next] = d;
-		next = (next + 1) % DOUBT_MAX;
+		free_one(&doubts.ring[doubts.next]);
+		doubts.ring[doubts.next] = d;
+		doubts.next = (doubts.next + 1) % DOUBT_MAX;
 	}
-	d->statement = last_statement;
+	d->statement = doubts.last_statement;
 	d->until = until;
 }
 
 void doubt_remember(struct qclient *qc, const struct jobs *jobs)
 {
-	last_statement++;
+	doubts.last_statement++;
 	for (int i = 0; i < jobs->n; i++) {
 		const struct lease *l = qc != NULL ? lease_find(qc, jobs->tokens[i]) : NULL;
 
@@ -109,6 +111,6 @@ void doubt_forget(const char *token)
 void doubt_forget_all(void)
 {
 	for (unsigned i = 0; i < DOUBT_MAX; i++)
-		free_one(&ring[i]);
-	next = 0;
+		free_one(&doubts.ring[i]);
+	doubts.next = 0;
 }

@@ -39,9 +39,11 @@ struct asked {
 	int32_t after; /* the number of the last queue */
 };
 
-static struct loop_tick *tick;
-static uint64_t asked_rounds;
-static usec_t looked_at;
+static struct {
+	struct loop_tick *tick;
+	uint64_t number;
+	usec_t looked_at;
+} rounds;
 
 static void gauges_free(struct gauge **hash)
 {
@@ -165,8 +167,8 @@ static void ask_next(struct asked *a)
 	struct agent *agent;
 
 	for (agent = a->db->agents; agent != NULL; agent = agent->hh.next)
-		if (agent->gauged != asked_rounds) {
-			agent->gauged = asked_rounds;
+		if (agent->gauged != rounds.number) {
+			agent->gauged = rounds.number;
 			if (ask_as(a, agent))
 				return;
 		}
@@ -253,11 +255,11 @@ static void step_ended(struct qdb *db, bool failed)
 static usec_t on_tick(void *arg, usec_t now)
 {
 	(void)arg;
-	if (looked_at == 0 || now - looked_at > LOOKED_AT_LAST) {
-		looked_at = 0;
+	if (rounds.looked_at == 0 || now - rounds.looked_at > LOOKED_AT_LAST) {
+		rounds.looked_at = 0;
 		return USEC_NEVER;
 	}
-	asked_rounds++;
+	rounds.number++;
 	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
 		ask(db);
 	return now + conf_current()->p.metrics_queue_interval;
@@ -269,21 +271,21 @@ bool gauge_start(void)
 		.due = step_due, .step = step, .row = step_row, .ended = step_ended};
 
 	system_add_chore(&chore);
-	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return tick != NULL;
+	rounds.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return rounds.tick != NULL;
 }
 
 void gauge_stop(void)
 {
-	loop_tick_free(&tick);
-	looked_at = 0;
+	loop_tick_free(&rounds.tick);
+	rounds.looked_at = 0;
 }
 
 void queue_stat_each_gauge(void (*fn)(const struct queue_stat_gauge *st, void *arg), void *arg)
 {
-	if (looked_at == 0)
-		loop_tick_at(tick, loop_now());
-	looked_at = loop_now();
+	if (rounds.looked_at == 0)
+		loop_tick_at(rounds.tick, loop_now());
+	rounds.looked_at = loop_now();
 	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
 		for (const struct gauge *g = db->gauges; g != NULL; g = g->hh.next) {
 			struct queue_stat_gauge st = {.database = db->name, .queue = g->queue};

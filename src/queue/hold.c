@@ -37,8 +37,10 @@ struct renewal {
 	struct lost *lost;
 };
 
-static struct loop_tick *tick;
-static unsigned last_number;
+static struct {
+	struct loop_tick *tick;
+	unsigned last_number;
+} renewals;
 
 static usec_t on_tick(void *arg, usec_t now);
 
@@ -59,7 +61,7 @@ void hold_begin(struct lease *l, usec_t hold, usec_t span)
 	l->renewed_at = loop_now();
 	l->span = span;
 	l->hold_until = l->renewed_at + hold;
-	loop_tick_at(tick, due_at(l));
+	loop_tick_at(renewals.tick, due_at(l));
 }
 
 /* An EXTEND may have moved its end nearer than the next renewal; one that is not committed yet has
@@ -70,7 +72,7 @@ void hold_extended(struct lease *l, bool in_tx)
 		return;
 	l->renewed_at = loop_now() > l->span / 2 ? loop_now() - l->span / 2 : 0;
 	l->again_at = in_tx ? loop_now() + TRY_AGAIN : 0;
-	loop_tick_at(tick, due_at(l));
+	loop_tick_at(renewals.tick, due_at(l));
 }
 
 /* --- the end of a renewal --- */
@@ -144,7 +146,7 @@ static void on_done(void *arg, const struct pg_error *err)
 				settle(r, qc, l, err == NULL);
 	}
 	renewal_free(r);
-	loop_tick_at(tick, loop_now());
+	loop_tick_at(renewals.tick, loop_now());
 }
 
 /* --- renewing --- */
@@ -193,7 +195,7 @@ static struct renewal *renewal_for(struct renewal **list, struct qclient *qc, us
 	r->sent_at = now;
 	r->span = conf_current()->p.queue_hold_lease;
 	r->values = BUF_INIT;
-	r->number = ++last_number != 0 ? last_number : ++last_number;
+	r->number = ++renewals.last_number != 0 ? renewals.last_number : ++renewals.last_number;
 	r->next = *list;
 	*list = r;
 	return r;
@@ -279,11 +281,11 @@ static usec_t on_tick(void *arg, usec_t now)
 
 bool hold_start(void)
 {
-	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return tick != NULL;
+	renewals.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return renewals.tick != NULL;
 }
 
 void hold_free(void)
 {
-	loop_tick_free(&tick);
+	loop_tick_free(&renewals.tick);
 }

@@ -74,10 +74,12 @@ struct group {
 	uint8_t key[];
 };
 
-static struct group *groups;
-static struct hist batch_sizes;
-static struct loop_tick *tick;
-static bool delays_expected; /* the tick will come */
+static struct {
+	struct group *groups;
+	struct hist batch_sizes;
+	struct loop_tick *tick;
+	bool delays_expected; /* the tick will come */
+} merging;
 
 /* While so many are under way the next one gathers. */
 static unsigned in_flight_limit(const struct group *g)
@@ -140,7 +142,7 @@ static struct group *group_get(struct pool *pool, const struct buf *key, struct 
 {
 	struct group *g;
 
-	HASH_FIND(hh, groups, key->data, key->len, g);
+	HASH_FIND(hh, merging.groups, key->data, key->len, g);
 	if (g != NULL)
 		return g;
 	g = mem_alloc(sizeof(*g) + key->len);
@@ -163,7 +165,7 @@ static struct group *group_get(struct pool *pool, const struct buf *key, struct 
 	spec->shape_arg = NULL;
 	g->key_len = key->len;
 	memcpy(g->key, key->data, key->len);
-	HASH_ADD_KEYPTR(hh, groups, g->key, g->key_len, g);
+	HASH_ADD_KEYPTR(hh, merging.groups, g->key, g->key_len, g);
 	if (g->hh.tbl != NULL)
 		return g;
 	merge_spec_free(&g->spec);
@@ -177,7 +179,7 @@ static void group_drop_if_empty(struct group *g)
 	if (g->waiting != NULL || g->pieces != NULL || g->under_way > 0 || g->patient > 0 ||
 		g->held > 0)
 		return;
-	HASH_DEL(groups, g);
+	HASH_DEL(merging.groups, g);
 	merge_spec_free(&g->spec);
 	mem_free(g->params);
 	mem_free(g);
@@ -806,7 +808,7 @@ static bool send(struct batch *b)
 {
 	if (!make(b))
 		return false;
-	hist_add(&batch_sizes, (uint64_t)b->n_items);
+	hist_add(&merging.batch_sizes, (uint64_t)b->n_items);
 	return true;
 }
 
@@ -864,10 +866,10 @@ static bool run(struct group *g)
 /* Something gathers, and nobody looks yet whether it may go. */
 static void expect_delay(const struct group *g)
 {
-	if (g->spec.in_order || delays_expected || tick == NULL)
+	if (g->spec.in_order || merging.delays_expected || merging.tick == NULL)
 		return;
-	delays_expected = true;
-	loop_tick_at(tick, loop_now() + BESIDE_AFTER);
+	merging.delays_expected = true;
+	loop_tick_at(merging.tick, loop_now() + BESIDE_AFTER);
 }
 
 /* What gathers behind one that takes long. */
@@ -876,31 +878,31 @@ static usec_t on_tick(void *arg, usec_t now)
 	struct group *g, *tmp;
 
 	(void)arg;
-	delays_expected = false;
-	HASH_ITER (hh, groups, g, tmp) {
+	merging.delays_expected = false;
+	HASH_ITER (hh, merging.groups, g, tmp) {
 		if (g->waiting == NULL && g->pieces == NULL)
 			continue;
 		/* without memory it is tried again */
 		if (may_go_beside(g))
 			(void)!run(g);
-		delays_expected = delays_expected || !g->spec.in_order;
+		merging.delays_expected = merging.delays_expected || !g->spec.in_order;
 	}
-	return delays_expected ? now + BESIDE_LOOK : USEC_NEVER;
+	return merging.delays_expected ? now + BESIDE_LOOK : USEC_NEVER;
 }
 
 bool merge_start(void)
 {
-	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return tick != NULL;
+	merging.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return merging.tick != NULL;
 }
 
 void merge_stop(void)
 {
-	loop_tick_free(&tick);
-	delays_expected = false;
+	loop_tick_free(&merging.tick);
+	merging.delays_expected = false;
 }
 
 const struct hist *queue_stat_batches(void)
 {
-	return &batch_sizes;
+	return &merging.batch_sizes;
 }

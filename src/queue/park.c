@@ -14,9 +14,11 @@
 
 #define FIRST_ANSWER USEC_SEC
 
-static struct heap deadlines;
-static struct park *parked;
-static struct loop_tick *tick;
+static struct {
+	struct heap deadlines;
+	struct park *parked;
+	struct loop_tick *tick;
+} parks;
 
 /* --- one client --- */
 
@@ -38,9 +40,9 @@ void park_init(struct park *p, const struct park_kind *kind, const struct client
 
 static bool limit(struct park *p, usec_t wait)
 {
-	if (!heap_set(&deadlines, &p->deadline, p->started + wait))
+	if (!heap_set(&parks.deadlines, &p->deadline, p->started + wait))
 		return false;
-	loop_tick_at(tick, p->deadline.when);
+	loop_tick_at(parks.tick, p->deadline.when);
 	return true;
 }
 
@@ -59,9 +61,9 @@ bool park_limit_asking(struct park *p)
 bool park_again_at(struct park *p, usec_t when)
 {
 	CHECK_PARK(p);
-	if (!heap_set(&deadlines, &p->deadline, when))
+	if (!heap_set(&parks.deadlines, &p->deadline, when))
 		return false;
-	loop_tick_at(tick, when);
+	loop_tick_at(parks.tick, when);
 	return true;
 }
 
@@ -78,19 +80,19 @@ void park_enter(struct park *p)
 	if (park_is_in(p))
 		return;
 	p->entered = p->beaten = loop_now();
-	DL_APPEND(parked, p);
+	DL_APPEND(parks.parked, p);
 	if (period > 0)
-		loop_tick_at(tick, p->beaten + period);
+		loop_tick_at(parks.tick, p->beaten + period);
 }
 
 void park_leave(struct park *p)
 {
 	CHECK_PARK(p);
-	heap_remove(&deadlines, &p->deadline);
+	heap_remove(&parks.deadlines, &p->deadline);
 	if (park_is_in(p)) {
-		INVARIANT(parked != NULL && p->kind->qclient(p) != NULL,
+		INVARIANT(parks.parked != NULL && p->kind->qclient(p) != NULL,
 			"a park ends after its client");
-		DL_DELETE(parked, p);
+		DL_DELETE(parks.parked, p);
 		client_waited(p->kind->qclient(p)->client, loop_now() - p->entered);
 	}
 	p->prev = p->next = NULL;
@@ -177,7 +179,7 @@ void parks_shutdown(void)
 {
 	struct park *p, *tmp;
 
-	DL_FOREACH_SAFE (parked, p, tmp)
+	DL_FOREACH_SAFE (parks.parked, p, tmp)
 		if (park_must_leave(p->kind->qclient(p)))
 			park_send_away(p);
 }
@@ -188,10 +190,10 @@ static void expire(usec_t now)
 {
 	struct heap_node *n;
 
-	while ((n = heap_first(&deadlines)) != NULL && n->when <= now) {
+	while ((n = heap_first(&parks.deadlines)) != NULL && n->when <= now) {
 		struct park *p = CONTAINER_OF(n, struct park, deadline);
 
-		heap_remove(&deadlines, n);
+		heap_remove(&parks.deadlines, n);
 		if (p->kind->expire(p))
 			park_over(p);
 	}
@@ -204,13 +206,13 @@ static usec_t beat(usec_t now)
 
 	if (period == 0)
 		return USEC_NEVER;
-	while ((p = parked) != NULL && p->beaten + period <= now) {
-		DL_DELETE(parked, p);
+	while ((p = parks.parked) != NULL && p->beaten + period <= now) {
+		DL_DELETE(parks.parked, p);
 		p->beaten = now;
-		DL_APPEND(parked, p);
+		DL_APPEND(parks.parked, p);
 		client_heartbeat(p->kind->qclient(p)->client);
 	}
-	return parked != NULL ? parked->beaten + period : USEC_NEVER;
+	return parks.parked != NULL ? parks.parked->beaten + period : USEC_NEVER;
 }
 
 static usec_t on_tick(void *arg, usec_t now)
@@ -220,25 +222,25 @@ static usec_t on_tick(void *arg, usec_t now)
 	(void)arg;
 	expire(now);
 	next = beat(now);
-	at = heap_deadline(&deadlines);
+	at = heap_deadline(&parks.deadlines);
 	return at < next ? at : next;
 }
 
 void parks_reloaded(void)
 {
-	loop_tick_at(tick, loop_now());
+	loop_tick_at(parks.tick, loop_now());
 }
 
 bool park_start(void)
 {
-	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return tick != NULL;
+	parks.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return parks.tick != NULL;
 }
 
 void park_free(void)
 {
-	loop_tick_free(&tick);
-	heap_free(&deadlines);
+	loop_tick_free(&parks.tick);
+	heap_free(&parks.deadlines);
 }
 
 /* --- snapshots --- */
@@ -248,7 +250,7 @@ void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void 
 	usec_t now = loop_now();
 	struct park *p;
 
-	DL_FOREACH (parked, p) {
+	DL_FOREACH (parks.parked, p) {
 		const struct qclient *qc = p->kind->qclient(p);
 		struct buf names = BUF_INIT;
 		struct queue_stat_waiter st = {.client_id = client_id(qc->client),

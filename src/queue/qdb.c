@@ -6,21 +6,23 @@
 
 #include "queue_int.h"
 
-static struct qdb *databases;
-static struct qclient *clients; /* all of them, for the snapshot of leases */
+static struct {
+	struct qdb *databases;
+	struct qclient *clients; /* all of them, for the snapshot of leases */
+} known;
 
 /* --- databases --- */
 
 struct qdb *qdb_first(void)
 {
-	return databases;
+	return known.databases;
 }
 
 struct qdb *qdb_find(const char *name)
 {
 	struct qdb *db;
 
-	HASH_FIND_STR(databases, name, db);
+	HASH_FIND_STR(known.databases, name, db);
 	return db;
 }
 
@@ -35,7 +37,7 @@ struct qdb *qdb_get(const char *name)
 		return NULL;
 	db->magic = QDB_MAGIC;
 	util_strlcpy(db->name, name, sizeof(db->name));
-	HASH_ADD_STR(databases, name, db);
+	HASH_ADD_STR(known.databases, name, db);
 	if (db->hh.tbl != NULL)
 		return db;
 	mem_free(db);
@@ -44,7 +46,7 @@ struct qdb *qdb_get(const char *name)
 
 void qdb_free(struct qdb *db)
 {
-	HASH_DEL(databases, db);
+	HASH_DEL(known.databases, db);
 	db->magic = 0;
 	mem_free(db);
 }
@@ -53,7 +55,7 @@ void qdb_free(struct qdb *db)
 
 struct qclient *qclients(void)
 {
-	return clients;
+	return known.clients;
 }
 
 struct qclient *qclient_find(struct client *c)
@@ -77,7 +79,7 @@ struct qclient *qclient_get(struct client *c)
 		mem_free(qc);
 		return NULL;
 	}
-	DL_APPEND(clients, qc);
+	DL_APPEND(known.clients, qc);
 	client_slot_set(c, qc);
 	return qc;
 }
@@ -85,7 +87,7 @@ struct qclient *qclient_get(struct client *c)
 void qclient_free(struct qclient *qc)
 {
 	client_slot_set(qc->client, NULL);
-	DL_DELETE(clients, qc);
+	DL_DELETE(known.clients, qc);
 	qc->magic = 0;
 	mem_free(qc);
 }

@@ -65,6 +65,7 @@ struct qdb {
 	usec_t asked_at;
 	struct qclient *asking; /* clients whose statement waits for the answer */
 	struct waitq *waitqs;     /* hash by name */
+	uint64_t last_waiter;   /* the number of whoever came last (wait.c) */
 	struct head *heads;     /* hash by name (head.c) */
 	struct system *system;  /* the LISTEN session; made with the first waiter */
 	struct wakes *raised;   /* by the statement under way in it (wakes.c) */

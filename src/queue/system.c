@@ -83,9 +83,11 @@ struct system {
 #define ANY_QUEUE "of any queue: a prepared transaction was committed"
 _Static_assert(sizeof(ANY_QUEUE) > QSTMT_QUEUE_MAX + 1, "it is no name");
 
-static const struct system_listener *listeners[4];
-static const struct system_chore *chores[4];
-static size_t n_listeners, n_chores;
+static struct {
+	const struct system_listener *listeners[4];
+	const struct system_chore *chores[4];
+	size_t n_listeners, n_chores;
+} registered;
 
 static void on_socket(int fd, int mask, void *arg);
 static void disconnect(struct system *s, const char *why);
@@ -94,27 +96,27 @@ static void disconnect(struct system *s, const char *why);
 
 void system_listen(const struct system_listener *l)
 {
-	for (size_t i = 0; i < n_listeners; i++)
-		if (listeners[i] == l)
+	for (size_t i = 0; i < registered.n_listeners; i++)
+		if (registered.listeners[i] == l)
 			return;
-	ASSERT(n_listeners < ARRAY_LEN(listeners));
-	listeners[n_listeners++] = l;
+	ASSERT(registered.n_listeners < ARRAY_LEN(registered.listeners));
+	registered.listeners[registered.n_listeners++] = l;
 }
 
 void system_add_chore(const struct system_chore *c)
 {
-	for (size_t i = 0; i < n_chores; i++)
-		if (chores[i] == c)
+	for (size_t i = 0; i < registered.n_chores; i++)
+		if (registered.chores[i] == c)
 			return;
-	ASSERT(n_chores < ARRAY_LEN(chores));
-	chores[n_chores++] = c;
+	ASSERT(registered.n_chores < ARRAY_LEN(registered.chores));
+	registered.chores[registered.n_chores++] = c;
 }
 
 #define TELL(what, ...)                                                                            \
 	do {                                                                                       \
-		for (size_t i_ = 0; i_ < n_listeners; i_++)                                        \
-			if (listeners[i_]->what != NULL)                                           \
-				listeners[i_]->what(__VA_ARGS__);                                  \
+		for (size_t i_ = 0; i_ < registered.n_listeners; i_++)                             \
+			if (registered.listeners[i_]->what != NULL)                                \
+				registered.listeners[i_]->what(__VA_ARGS__);                       \
 	} while (0)
 
 /* --- queries --- */
@@ -186,8 +188,8 @@ static usec_t next_work(const struct system *s)
 {
 	usec_t next = USEC_NEVER;
 
-	for (size_t i = 0; s->state == SYSTEM_UP && i < n_chores; i++) {
-		usec_t at = chores[i]->due(s->db);
+	for (size_t i = 0; s->state == SYSTEM_UP && i < registered.n_chores; i++) {
+		usec_t at = registered.chores[i]->due(s->db);
 
 		next = at < next ? at : next;
 	}
@@ -198,13 +200,14 @@ static void work(struct system *s, usec_t now)
 {
 	struct buf sql = BUF_INIT;
 
-	for (size_t i = 0; s->state == SYSTEM_UP && s->query == QUERY_NONE && i < n_chores; i++) {
-		if (chores[i]->due(s->db) > now)
+	for (size_t i = 0;
+		s->state == SYSTEM_UP && s->query == QUERY_NONE && i < registered.n_chores; i++) {
+		if (registered.chores[i]->due(s->db) > now)
 			continue;
 		buf_reset(&sql);
-		if (!chores[i]->step(s->db, &sql))
+		if (!registered.chores[i]->step(s->db, &sql))
 			continue;
-		s->chore = chores[i];
+		s->chore = registered.chores[i];
 		if (buf_failed(&sql))
 			s->chore->ended(s->db, true);
 		else

@@ -25,8 +25,6 @@
 #include "types.h"
 #include "wait_int.h"
 
-static uint64_t last_number;
-
 /* --- one waiter --- */
 
 static void leave_waitqs(struct waiter *w)
@@ -644,7 +642,7 @@ bool waiter_start(
 	w->args = *args;
 	*args = (struct take_args){0};
 	w->n_columns = n_columns;
-	w->number = ++last_number;
+	w->number = ++w->db->last_waiter;
 	park_init(&w->park, &kind, qc->client, w->args.pop ? QVERB_POP : QVERB_TAKE, w->args.wait,
 		w->args.since);
 	qc->park = &w->park;

@@ -16,9 +16,11 @@
 #include "wait_int.h"
 #include "wakes.h"
 
-static struct heap timers;
-static struct loop_tick *tick;
-static struct waitq *ready_head, **ready_tail = &ready_head;
+static struct {
+	struct heap timers;
+	struct loop_tick *tick;
+	struct waitq *ready, **ready_tail;
+} waitqs = {.ready_tail = &waitqs.ready};
 
 struct waitq *waitq_find(struct qdb *db, const char *name)
 {
@@ -51,7 +53,7 @@ struct waitq *waitq_get(struct qdb *db, const char *name)
 
 void waitq_unready(struct waitq *r)
 {
-	struct waitq **at = &ready_head;
+	struct waitq **at = &waitqs.ready;
 
 	CHECK_WAITQ(r);
 	if (!r->ready_marked)
@@ -59,8 +61,8 @@ void waitq_unready(struct waitq *r)
 	while (*at != r)
 		at = &(*at)->ready_next;
 	*at = r->ready_next;
-	if (ready_tail == &r->ready_next)
-		ready_tail = at;
+	if (waitqs.ready_tail == &r->ready_next)
+		waitqs.ready_tail = at;
 	r->ready_marked = false;
 }
 
@@ -70,7 +72,7 @@ void waitq_free(struct waitq *r)
 	INVARIANT(
 		r->members == NULL && r->n_members == 0, "a wait queue is freed that has waiters");
 	waitq_unready(r);
-	heap_remove(&timers, &r->timer);
+	heap_remove(&waitqs.timers, &r->timer);
 	HASH_DEL(r->db->waitqs, r);
 	count_waitq_ended(r->db, r->name, &r->n);
 	r->magic = 0;
@@ -84,8 +86,8 @@ void waitq_ready(struct waitq *r)
 		return;
 	r->ready_marked = true;
 	r->ready_next = NULL;
-	*ready_tail = r;
-	ready_tail = &r->ready_next;
+	*waitqs.ready_tail = r;
+	waitqs.ready_tail = &r->ready_next;
 }
 
 /* Looks again when something is due, and after a while in any case. */
@@ -98,8 +100,8 @@ void waitq_schedule(struct waitq *r)
 	if (r->due_at < at)
 		at = r->due_at;
 	/* without memory for the timer the next push or notification has to do */
-	if (heap_set(&timers, &r->timer, at))
-		loop_tick_at(tick, at);
+	if (heap_set(&waitqs.timers, &r->timer, at))
+		loop_tick_at(waitqs.tick, at);
 }
 
 void waitq_wake_one(struct waitq *r, unsigned jobs)
@@ -211,14 +213,14 @@ static bool serve_ready(void *arg, usec_t now)
 
 	(void)arg;
 	(void)now;
-	while ((r = ready_head) != NULL) {
+	while ((r = waitqs.ready) != NULL) {
 		CHECK_WAITQ(r);
 		INVARIANT(r->ready_marked && r->credits > 0,
 			"a wait queue is served that nobody has woken");
 		CHECK_WAITQ(r);
-		ready_head = r->ready_next;
-		if (ready_head == NULL)
-			ready_tail = &ready_head;
+		waitqs.ready = r->ready_next;
+		if (waitqs.ready == NULL)
+			waitqs.ready_tail = &waitqs.ready;
 		r->ready_marked = false;
 		any |= serve_waitq(r);
 	}
@@ -230,14 +232,14 @@ static usec_t on_tick(void *arg, usec_t now)
 	struct heap_node *n;
 
 	(void)arg;
-	while ((n = heap_first(&timers)) != NULL && n->when <= now) {
+	while ((n = heap_first(&waitqs.timers)) != NULL && n->when <= now) {
 		struct waitq *r = CONTAINER_OF(n, struct waitq, timer);
 
 		r->due_at = USEC_NEVER;
 		waitq_wake_one(r, 0);
 		waitq_schedule(r);
 	}
-	return heap_deadline(&timers);
+	return heap_deadline(&waitqs.timers);
 }
 
 bool waitq_start(void)
@@ -246,15 +248,15 @@ bool waitq_start(void)
 		.up = waitqs_wake_all, .event = waitq_event, .event_of_any = waitqs_wake_all};
 
 	system_listen(&listener);
-	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	waitqs.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
 	loop_phase(LOOP_PHASE_QUEUES, serve_ready, NULL);
-	return tick != NULL;
+	return waitqs.tick != NULL;
 }
 
 void waitq_stop(void)
 {
-	loop_tick_free(&tick);
-	heap_free(&timers);
+	loop_tick_free(&waitqs.tick);
+	heap_free(&waitqs.timers);
 }
 
 /* --- snapshots --- */
