@@ -147,23 +147,30 @@ libqb_pool_a_SOURCES = \
 	src/pool/account.c \
 	src/pool/adopt.c \
 	src/pool/affinity.c \
+	src/pool/barrier.c \
 	src/pool/cancel.c \
 	src/pool/client.c \
 	src/pool/client_auth.c \
 	src/pool/client_login.c \
 	src/pool/client_msg.c \
 	src/pool/client_query.c \
+	src/pool/client_view.c \
 	src/pool/copy.c \
+	src/pool/count.c \
 	src/pool/cstmt.c \
 	src/pool/dest.c \
+	src/pool/ends.c \
 	src/pool/expect.h \
 	src/pool/extq.c \
 	src/pool/extq_bind.c \
 	src/pool/extq_int.h \
+	src/pool/gate.c \
 	src/pool/hosts.c \
 	src/pool/inspect.c \
+	src/pool/intercept.c \
 	src/pool/istr.c \
 	src/pool/janitor.c \
+	src/pool/limits.c \
 	src/pool/listen.c \
 	src/pool/local.c \
 	src/pool/local_int.h \
@@ -189,10 +196,14 @@ libqb_pool_a_SOURCES = \
 	src/pool/relay_int.h \
 	src/pool/relay_ready.c \
 	src/pool/relay_replace.c \
+	src/pool/release.c \
 	src/pool/replication.c \
 	src/pool/route.c \
+	src/pool/say.c \
 	src/pool/server.c \
+	src/pool/server_link.c \
 	src/pool/server_login.c \
+	src/pool/server_prepared.c \
 	src/pool/server_tls.c \
 	src/pool/session.c \
 	src/pool/session_int.h \
@@ -202,8 +213,10 @@ libqb_pool_a_SOURCES = \
 	src/pool/sqlprep.c \
 	src/pool/stat.c \
 	src/pool/stmt.c \
+	src/pool/stmt.h \
 	src/pool/suspend.c \
 	src/pool/task.c \
+	src/pool/tick.c \
 	src/pool/vars.c
 
 libqb_queue_a_SOURCES = \

@@ -34,7 +34,7 @@ void loop_tick_free(struct loop_tick **p);
 /* Work of a phase, run once per turn in the order of the enum, after the timers. A phase function
  * that has nothing to do must be cheap. It returns true when it did something that may have made
  * an earlier phase ready again: the phases are then run once more in the same turn (bounded). */
-enum loop_phase { LOOP_PHASE_QUEUES, LOOP_PHASE_POOLS, LOOP_PHASE_COUNT };
+enum loop_phase { LOOP_PHASE_ENDS, LOOP_PHASE_QUEUES, LOOP_PHASE_POOLS, LOOP_PHASE_COUNT };
 void loop_phase(enum loop_phase phase, bool (*fn)(void *arg, usec_t now), void *arg);
 
 /* Called in the reap phase, after writes were flushed: free what was marked dead. */

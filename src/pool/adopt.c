@@ -324,7 +324,7 @@ static bool adopt_link(struct wire_reader *r, struct client *c, unsigned pins, i
 	c->link = s;
 	server_move(s, SERVER_ACTIVE);
 	if (pins != 0)
-		session_pin(c, pins);
+		client_pin(c, pins);
 	return true;
 }
 
@@ -345,7 +345,8 @@ static void drop(struct client *c)
 
 static bool adopt_client(struct wire_reader *r, struct coming *k, const int *fds, int n_fds)
 {
-	struct client *c = client_adopt(fds[0], &k->peer, k->input, k->input_len);
+	struct client *c =
+		client_adopt(fds[0], &k->peer, k->input, k->input_len, &client_login_ops);
 	int left = n_fds == 2 ? fds[1] : -1;
 	bool ok, linked;
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "net/tls.h"
-#include "move_int.h"
+#include "pool_int.h"
 
 struct cancel {
 	struct cancel *prev, *next;
@@ -148,18 +148,6 @@ static bool start(struct server *s, struct client *asker)
 
 /* --- peers --- */
 
-/* Of a key: 16 bits say whose client it is, the last two how often the request may still be handed
- * on; a process id is positive. */
-#define KEY_PEER(key) ((int)((key) >> 40 & 0xffff))
-#define KEY_HOPS      3ULL
-
-uint64_t cancel_key_of(uint64_t random)
-{
-	uint64_t self = (uint64_t)conf_current()->p.peer_id, key = random & 0x7fffffffffffffffULL;
-
-	return self == 0 ? key : (key & ~(0xffffULL << 40)) | self << 40 | KEY_HOPS;
-}
-
 static const struct conf_peer *find_peer(int id)
 {
 	const struct conf_peer *p = conf_current()->peers;
@@ -174,10 +162,10 @@ static bool hand_on(uint64_t key, struct client *asker)
 {
 	int self = conf_current()->p.peer_id;
 	const struct conf_peer *p =
-		self != 0 && KEY_PEER(key) != self ? find_peer(KEY_PEER(key)) : NULL;
+		self != 0 && CLIENT_KEY_PEER(key) != self ? find_peer(CLIENT_KEY_PEER(key)) : NULL;
 	struct cancel *x;
 
-	if (p == NULL || (key & KEY_HOPS) == 0 || (x = mem_zalloc(sizeof(*x))) == NULL)
+	if (p == NULL || (key & CLIENT_KEY_HOPS) == 0 || (x = mem_zalloc(sizeof(*x))) == NULL)
 		return false;
 	key--;
 	x->pid = (int32_t)(key >> 32);
@@ -288,10 +276,10 @@ void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *a
 			k |= (uint64_t)key[i] << (24 - 8 * i);
 		if (hand_on(k, asker))
 			return;
-		c = client_by_key(conf_current()->p.peer_id != 0 ? k | KEY_HOPS : k);
+		c = client_by_key(conf_current()->p.peer_id != 0 ? k | CLIENT_KEY_HOPS : k);
 	}
 	if (c == NULL)
-		adopt_pass_on_cancel(pid, key, len);
+		pool_calls->stranger(pid, key, len);
 	if ((c == NULL || !cancel_client(c, asker)) && asker != NULL)
 		client_close(asker, CLIENT_END_TERMINATE, NULL);
 }

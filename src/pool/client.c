@@ -9,13 +9,13 @@
  *                   <-> MOVING  (to another process)
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "wire/sqllex.h"
 #include "reading.h"
 
-struct client_list client_logins, client_dead, client_consoles;
+struct client_list client_logins, client_dead, client_consoles, client_leaving, client_moving;
+bool client_some_leave;
 static struct slab *slab;
 static unsigned count;
 
@@ -64,8 +64,8 @@ static void list_del(struct client *c)
 	INVARIANT(l->count > 0, "a client leaves a list that is empty");
 	DL_DELETE(l->head, c);
 	l->count--;
-	if (pooler_gated && l == &client_logins)
-		pooler_gate(loop_now());
+	if (l == &client_logins)
+		pool_calls->fewer_logins();
 }
 
 void client_move(struct client *c, enum client_state to)
@@ -101,7 +101,7 @@ void client_move_greeting(struct client *c)
 	list_add(c);
 }
 
-static struct client *make(struct conn *conn)
+static struct client *make(struct conn *conn, const struct conn_ops *ops)
 {
 	struct client *c;
 
@@ -112,29 +112,30 @@ static struct client *make(struct conn *conn)
 		return NULL;
 	c->magic = CLIENT_MAGIC;
 	c->state = CLIENT_LOGIN;
-	c->id = pooler_next_id();
+	c->id = client_next_id();
 	c->connect_time = loop_now();
 	list_add(c);
 	count++;
 	c->conn = conn;
-	conn_set_ops(conn, &client_login_ops, c);
+	conn_set_ops(conn, ops, c);
 	return c;
 }
 
-struct client *client_new(int fd, const struct conn_addr *peer)
+struct client *client_new(int fd, const struct conn_addr *peer, const struct conn_ops *ops)
 {
-	struct conn *conn = conn_new(fd, peer, &client_login_ops, NULL);
-	struct client *c = conn != NULL ? make(conn) : NULL;
+	struct conn *conn = conn_new(fd, peer, ops, NULL);
+	struct client *c = conn != NULL ? make(conn, ops) : NULL;
 
 	if (c == NULL)
 		conn_close(&conn);
 	return c;
 }
 
-struct client *client_adopt(int fd, const struct conn_addr *peer, const void *input, size_t len)
+struct client *client_adopt(int fd, const struct conn_addr *peer, const void *input, size_t len,
+	const struct conn_ops *ops)
 {
-	struct conn *conn = conn_adopt(fd, peer, NULL, input, len, &client_login_ops, NULL);
-	struct client *c = conn != NULL ? make(conn) : NULL;
+	struct conn *conn = conn_adopt(fd, peer, NULL, input, len, ops, NULL);
+	struct client *c = conn != NULL ? make(conn, ops) : NULL;
 
 	if (c == NULL)
 		conn_abandon(&conn);
@@ -171,69 +172,80 @@ void client_each(void (*fn)(struct client *c, void *arg), void *arg)
 
 /* --- the end --- */
 
-static void leave_server(struct client *c, enum client_end how)
+/* Entries of its server's `expect` have references to some; no answer counts any more. */
+static void forget_unconfirmed(struct client *c)
+{
+	struct cstmt *st;
+
+	while ((st = c->unconfirmed) != NULL) {
+		DL_DELETE(c->unconfirmed, st);
+		st->prev = st->next = NULL;
+	}
+}
+
+/* What becomes of the server is seen to by the phase; until then nothing is read from it. */
+static void leave_server(struct client *c)
 {
 	struct server *s = c->link;
 
-	c->link = NULL;
 	if (s == NULL)
 		return;
-	server_unlink_abandoned(s, how == CLIENT_END_TERMINATE);
+	if (c->pass_left > 0 && !c->pass_discard)
+		server_batch_goes_on(s); /* has a part of a message: of no use to anybody else */
+	s->trace.dirty |= c->pins != 0;
+	c->left = s;
+	c->link = NULL;
+	s->link = NULL;
+	if (s->conn != NULL)
+		conn_want_read(s->conn, false);
 }
 
+static void leave_account(struct client *c)
+{
+	if (!c->counted)
+		return;
+	INVARIANT(c->account->clients > 0, "more clients of a user leave than have come");
+	c->account->clients--;
+	if (c->pool != NULL)
+		c->pool->db->n_clients--;
+}
+
+static void leave_connection(struct client *c)
+{
+	uint64_t sent;
+
+	if (c->conn == NULL)
+		return;
+	sent = conn_output_end(c->conn) - conn_pending_output(c->conn);
+	c->sent = conn_has_sent(c->conn, sent) ? sent : 0;
+	conn_close(&c->conn);
+}
+
+/* Only marks: what follows from it is ends.c. */
 void client_close(struct client *c, enum client_end how, const char *reason)
 {
 	CHECK_CLIENT(c);
 	if (c->state == CLIENT_DEAD)
 		return;
-	if (c->link != NULL && c->pass_left > 0 && !c->pass_discard)
-		server_batch_goes_on(
-			c->link); /* has a part of a message: of no use to anybody else */
 	if (reason != NULL && (c->state != CLIENT_LOGIN || how == CLIENT_END_BY_US) &&
 		conf_current()->p.log_disconnections)
 		log_write(LOG_LVL_INFO, client_prefix(c), "closing because: %s (age=%llus)", reason,
 			(unsigned long long)((loop_now() - c->connect_time) / USEC_SEC));
-	/* the claimant hears of it while the client is still whole; answers that are under way are
-	 * dropped first */
-	extq_leave(c);
-	if (c->link != NULL)
-		leave_server(c, how);
-	session_pin(c, 0);
-	if (c->icpt != NULL && c->told == TOLD_BEGUN) {
-		c->told = TOLD_ENDED;
-		c->icpt->client_ended(c, how);
-	}
-	if (c->state == CLIENT_LOGIN) {
-		cancel_drop_asker(c);
-		client_auth_closing(c);
-	}
-	listen_end(c);
+	c->end = (uint8_t)how;
+	forget_unconfirmed(c);
+	leave_server(c);
+	client_pin(c, 0);
 	client_key_forget(c);
-	if (c->counted) {
-		INVARIANT(c->account->clients > 0, "more clients of a user leave than have come");
-		c->account->clients--;
-		if (c->pool != NULL)
-			c->pool->db->n_clients--;
-	}
-	INVARIANT(count > 0 && c->link == NULL,
-		"a client ends that is not counted, or keeps its server");
+	leave_account(c);
+	INVARIANT(count > 0, "a client ends that is not counted");
 	count--;
 	client_move(c, CLIENT_DEAD);
-	if (c->conn != NULL)
-		conn_close(&c->conn);
+	leave_connection(c);
 }
 
-void client_free_slabs(void)
-{
-	slab_free(&slab);
-}
-
-static void free_one(struct client *c)
+void client_free(struct client *c)
 {
 	INVARIANT(c->state == CLIENT_DEAD && c->conn == NULL, "a client is freed that lives");
-	client_login_free(c);
-	extq_free(c);
-	portal_drop_all(c);
 	lstmt_drop(&c->parked.stmt);
 	vars_clear(&c->vars);
 	istr_drop(&c->extra);
@@ -249,15 +261,9 @@ static void free_one(struct client *c)
 	slab_put(slab, c);
 }
 
-void client_reap(void)
+void client_free_slabs(void)
 {
-	struct client *c, *tmp;
-
-	DL_FOREACH_SAFE (client_dead.head, c, tmp) {
-		DL_DELETE(client_dead.head, c);
-		client_dead.count--;
-		free_one(c);
-	}
+	slab_free(&slab);
 }
 
 bool client_out_of_memory(struct client *c)
@@ -302,41 +308,10 @@ void client_fatal(struct client *c, const struct pg_error *err)
 	client_fatal_because(c, err, err->message);
 }
 
-/* --- writing --- */
-
 void client_write(struct client *c, const struct buf *b)
 {
 	if (c->conn != NULL && b->len > 0)
 		conn_write(c->conn, b->data, b->len);
-}
-
-void client_emit(struct client *c, struct buf *b)
-{
-	struct server *s = c->link;
-	struct buf *copy;
-
-	CHECK_CLIENT(c);
-	if (buf_failed(b)) {
-		buf_free(b);
-		client_out_of_memory(c);
-		return;
-	}
-	if (c->pool != NULL)
-		c->pool->stats.bytes_out += b->len;
-	if (s == NULL || (s->expect.count == 0 && s->pass_left == 0)) {
-		client_write(c, b);
-		buf_free(b);
-		return;
-	}
-	copy = mem_alloc(sizeof(*copy));
-	if (copy == NULL) {
-		buf_free(b);
-		client_out_of_memory(c);
-		return;
-	}
-	*copy = *b;
-	*b = BUF_INIT;
-	server_expect(s, EXPECT_LOCAL, &dest_client, copy);
 }
 
 /* --- cancel keys --- */
@@ -349,13 +324,21 @@ static bool key_is_free(uint64_t key)
 	return other == NULL && key >> 32 != 0;
 }
 
+/* With the number of this process, where there are peers. */
+static uint64_t key_of(uint64_t random)
+{
+	uint64_t self = (uint64_t)conf_current()->p.peer_id, key = random & 0x7fffffffffffffffULL;
+
+	return self == 0 ? key : (key & ~(0xffffULL << 40)) | self << 40 | CLIENT_KEY_HOPS;
+}
+
 static uint64_t key_new(void)
 {
 	uint64_t key;
 
 	do {
 		util_random(&key, sizeof(key));
-		key = cancel_key_of(key);
+		key = key_of(key);
 	} while (!key_is_free(key));
 	return key;
 }
@@ -409,118 +392,7 @@ struct client *client_by_key(uint64_t key)
 	return e != NULL ? e->c : NULL;
 }
 
-/* --- what claimants and logs see --- */
-
-enum client_tx client_tx(const struct client *c)
-{
-	if (c->tx.virtual == VTX_FAILED)
-		return CLIENT_TX_FAILED;
-	if (c->tx.virtual == VTX_OPEN)
-		return CLIENT_TX_VIRTUAL;
-	if (c->link == NULL || c->link->tx == 'I')
-		return CLIENT_TX_IDLE;
-	return c->link->tx == 'E' ? CLIENT_TX_FAILED : CLIENT_TX_OPEN;
-}
-
-char client_status(const struct client *c)
-{
-	switch (client_tx(c)) {
-	case CLIENT_TX_IDLE:
-		return 'I';
-	case CLIENT_TX_FAILED:
-		return 'E';
-	case CLIENT_TX_VIRTUAL:
-	case CLIENT_TX_OPEN:
-		break;
-	}
-	return 'T';
-}
-
-bool client_is_linked(const struct client *c)
-{
-	return c->link != NULL;
-}
-
-struct pool *client_pool(const struct client *c)
-{
-	return c->pool;
-}
-
-const char *client_database(const struct client *c)
-{
-	return istr_text(c->database);
-}
-
-const char *client_user(const struct client *c)
-{
-	return istr_text(c->user);
-}
-
-uint64_t client_id(const struct client *c)
-{
-	return c->id;
-}
-
-void *client_slot(const struct client *c)
-{
-	return c->slot;
-}
-
-void client_slot_set(struct client *c, void *data)
-{
-	c->slot = data;
-}
-
-bool client_is_alive(const struct client *c)
-{
-	return c->state != CLIENT_DEAD && c->conn != NULL && conn_alive(c->conn);
-}
-
-uint64_t client_output_end(const struct client *c)
-{
-	return c->conn != NULL ? conn_output_end(c->conn) : UINT64_MAX;
-}
-
-bool client_has_sent(const struct client *c, uint64_t end)
-{
-	return c->conn != NULL && conn_has_sent(c->conn, end);
-}
-
-static const struct {
-	const char *encoding;
-	unsigned wide;
-} wide_encodings[] = {
-	{"SJIS", SQL_WIDE_SJIS},
-	{"BIG5", SQL_WIDE},
-	{"GBK", SQL_WIDE},
-	{"UHC", SQL_WIDE},
-	{"GB18030", SQL_WIDE_GB18030},
-	{"JOHAB", SQL_WIDE},
-	{"SHIFT_JIS_2004", SQL_WIDE_SJIS | SQL_WIDE_JIS_2004},
-};
-
-static unsigned wide_of(const char *encoding)
-{
-	if (encoding[0] == 'U' && encoding[1] == 'T') /* UTF8: nearly always */
-		return 0;
-	for (size_t i = 0; i < ARRAY_LEN(wide_encodings); i++)
-		if (strcmp(encoding, wide_encodings[i].encoding) == 0)
-			return wide_encodings[i].wide;
-	return 0;
-}
-
-unsigned client_dialect(const struct client *c)
-{
-	const char *standard = istr_text(c->vars.v[VAR_STANDARD_STRINGS]);
-	bool off = standard[0] == 'o' && standard[1] == 'f';
-
-	return wide_of(istr_text(c->vars.v[VAR_CLIENT_ENCODING])) | (off ? 0 : SQL_STANDARD);
-}
-
-bool client_encoding_unsafe(const struct client *c)
-{
-	return wide_of(istr_text(c->vars.v[VAR_CLIENT_ENCODING])) != 0;
-}
+/* --- for logs --- */
 
 const char *client_prefix(const struct client *c)
 {
@@ -550,71 +422,6 @@ void client_log(const struct client *c, int level, const char *fmt, ...)
 	va_end(ap);
 }
 
-/* A number of milliseconds, or with a unit, as Postgres takes it. */
-static usec_t timeout_value(const char *text)
-{
-	static const struct {
-		const char *unit;
-		usec_t factor;
-	} units[] = {{"", USEC_MSEC}, {"us", 1}, {"ms", USEC_MSEC}, {"s", USEC_SEC},
-		{"min", 60 * USEC_SEC}, {"h", 3600 * USEC_SEC}, {"d", 86400 * USEC_SEC}};
-	char *end;
-	unsigned long long n = strtoull(text, &end, 10);
-
-	while (*end == ' ')
-		end++;
-	for (size_t i = 0; i < ARRAY_LEN(units); i++)
-		if (strcmp(end, units[i].unit) == 0 && n < USEC_NEVER / units[i].factor)
-			return (usec_t)n * units[i].factor;
-	return 0;
-}
-
-usec_t client_statement_timeout(const struct client *c)
-{
-	const char *p = istr_text(c->extra), *end = p + istr_len(c->extra);
-
-	CHECK_CLIENT(c);
-	while (p < end) {
-		const char *name = p, *value = name + strlen(name) + 1;
-
-		if (util_strcasecmp(name, "statement_timeout") == 0)
-			return timeout_value(value);
-		p = value + strlen(value) + 1;
-	}
-	return 0;
-}
-
-void client_watch_tx(struct client *c)
-{
-	c->tx.watched = true;
-}
-
-bool client_tx_in_part(const struct client *c)
-{
-	return c->tx.failed;
-}
-
-void client_heartbeat(struct client *c)
-{
-	struct buf b = BUF_INIT;
-
-	CHECK_CLIENT(c);
-	if (c->state != CLIENT_PARKED || conn_pending_output(c->conn) > 0)
-		return;
-	build_parameter_status(
-		&b, var_name(VAR_APPLICATION_NAME), istr_text(c->vars.v[VAR_APPLICATION_NAME]));
-	client_emit(c, &b);
-}
-
-void client_notice(struct client *c, const struct pg_error *notice)
-{
-	struct buf b = BUF_INIT;
-
-	CHECK_CLIENT(c);
-	build_notice(&b, notice);
-	client_emit(c, &b);
-}
-
 /* Its lists are the console's from now on. Only during login. */
 void client_become_console(struct client *c)
 {
@@ -622,4 +429,83 @@ void client_become_console(struct client *c)
 	INVARIANT(c->state == CLIENT_LOGIN && c->pool == NULL,
 		"a client of a database gets the console");
 	c->console = CONSOLE_USER;
+}
+
+bool client_is_owed(const struct client *c)
+{
+	return c->link != NULL && (c->link->expect.count > 0 || c->link->pass_left > 0);
+}
+
+/* No server can be had: the statement fails, the session lives. */
+void client_no_server(struct client *c, const struct pg_error *err)
+{
+	CHECK_CLIENT(c);
+	client_move(c, CLIENT_ACTIVE);
+	c->head.no_server = true;
+	c->head.error = mem_dup(err, sizeof(*err));
+	client_resume(c);
+}
+
+void client_resume(struct client *c)
+{
+	CHECK_CLIENT(c);
+	if (c->state == CLIENT_DEAD)
+		return;
+	if (c->state == CLIENT_BARRIER || c->state == CLIENT_WAITING)
+		client_move(c, CLIENT_ACTIVE);
+	conn_want_read(c->conn, true);
+	conn_kick(c->conn);
+}
+
+enum step client_protocol_error(struct client *c, const char *fmt, ...)
+{
+	struct pg_error err;
+	char text[256];
+	va_list ap;
+
+	CHECK_CLIENT(c);
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	pg_error_set(&err, "08P01", "%s", text);
+	client_fatal(c, &err);
+	return STEP_END;
+}
+
+void client_again(struct client *c)
+{
+	CHECK_CLIENT(c);
+	if (c->state == CLIENT_BARRIER)
+		client_resume(c);
+}
+
+void client_refuse(struct client *c, const struct pg_error *err)
+{
+	CHECK_CLIENT(c);
+	if (c->state == CLIENT_BARRIER)
+		client_no_server(c, err);
+}
+
+bool client_repeats(const struct client *c)
+{
+	return c->head.repeats;
+}
+
+void client_pin(struct client *c, unsigned pins)
+{
+	if (pins != 0 && c->pins == 0) {
+		c->pool->stats.pins++;
+		c->pool->n_pinned++;
+	} else if (pins == 0 && c->pins != 0) {
+		INVARIANT(c->pool->n_pinned > 0, "more clients let servers go than keep them");
+		c->pool->n_pinned--;
+	}
+	c->pins = (uint8_t)pins;
+}
+
+uint64_t client_next_id(void)
+{
+	static uint64_t last;
+
+	return ++last;
 }

@@ -35,6 +35,23 @@ static const char *origin_of(const struct client *c, char dst[64])
 	return dst;
 }
 
+static bool is_tls(const struct client *c)
+{
+	return conn_is_tls(c->conn);
+}
+
+/* The name in the certificate that the client has shown and we have verified; NULL for none. */
+static const char *cert_name(const struct client *c, char *dst, size_t size)
+{
+	struct conn_tls_peer peer;
+
+	CHECK_CLIENT(c);
+	if (!conn_tls_peer(c->conn, &peer) || !peer.verified || peer.cn[0] == '\0' ||
+		util_strlcpy(dst, peer.cn, size) >= size)
+		return NULL;
+	return dst;
+}
+
 static bool find_rule(struct client *c);
 static void choose(struct client *c);
 
@@ -159,8 +176,10 @@ static void on_outside(void *arg, enum outside_verdict v, const char *note)
 	struct client *c = arg;
 
 	c->login->outside = NULL;
+	if (c->state == CLIENT_DEAD)
+		return;
 	if (v == OUTSIDE_GOOD) {
-		client_authenticated(c, auth_session_proved(c->login->auth));
+		c->login->then->authenticated(c, auth_session_proved(c->login->auth));
 		return;
 	}
 	if (v == OUTSIDE_CROWDED) {
@@ -231,7 +250,8 @@ static void verdict(
 		ask_outside(c);
 		break;
 	case AUTH_ACCEPTED:
-		client_authenticated(c, l->auth != NULL ? auth_session_proved(l->auth) : NULL);
+		c->login->then->authenticated(
+			c, l->auth != NULL ? auth_session_proved(l->auth) : NULL);
 		break;
 	case AUTH_REFUSED:
 		if (l->auth != NULL)
@@ -289,7 +309,7 @@ static void converse(struct client *c)
 	if (l->type == AUTH_PEER)
 		r.system_name = peer_name(c, name, sizeof(name));
 	else if (l->type == AUTH_CERT)
-		r.system_name = client_cert_name(c, name, sizeof(name));
+		r.system_name = cert_name(c, name, sizeof(name));
 	r.binding_len = conn_tls_binding(c->conn, r.binding);
 	pg_error_set(&err, "53200", "out of memory");
 	l->auth = auth_session_new(&r, &out, &v, &err);
@@ -310,6 +330,8 @@ void client_auth_looked_up(struct client *c)
 	struct pg_error err;
 
 	CHECK_CLIENT(c);
+	if (c->state == CLIENT_DEAD)
+		return;
 	if (lookup_result(c) != LOOKUP_FAILED) {
 		c->login->phase = PHASE_FIRST;
 		if (!find_rule(c))
@@ -342,7 +364,7 @@ static void describe_peer(const struct client *c, char *dst, size_t size)
 		conn_peer(c->conn)->is_unix ? "unix socket" : "host \"",
 		conn_peer(c->conn)->is_unix ? "" : address_of(c),
 		conn_peer(c->conn)->is_unix ? "" : "\"", client_user(c), client_database(c),
-		client_is_tls(c) ? "TLS" : "no encryption");
+		is_tls(c) ? "TLS" : "no encryption");
 }
 
 static bool refuse_by_rule(struct client *c, const struct hba_rule *rule)
@@ -380,7 +402,7 @@ static bool cert_is_good(const struct client *c, const struct hba_rule *rule)
 
 	if (!rule->needs_cert)
 		return true;
-	if (client_cert_name(c, name, sizeof(name)) == NULL)
+	if (cert_name(c, name, sizeof(name)) == NULL)
 		return false;
 	return !rule->needs_name || hba_map_allows(rule->map, name, client_user(c));
 }
@@ -408,6 +430,8 @@ static void on_host(void *arg, const char *name)
 	struct client *c = arg;
 
 	c->login->phase = PHASE_FIRST;
+	if (c->state == CLIENT_DEAD)
+		return;
 	c->login->host = mem_strdup(name);
 	if (c->login->host == NULL) {
 		client_out_of_memory(c);
@@ -442,7 +466,7 @@ static bool find_rule(struct client *c)
 	const struct conn_addr *peer = conn_peer(c->conn);
 	struct client_login *l = c->login;
 	struct hba_peer who = {.is_unix = peer->is_unix,
-		.tls = client_is_tls(c),
+		.tls = is_tls(c),
 		.replication = l->replication,
 		.address = peer->host,
 		.host = l->host,
@@ -486,13 +510,15 @@ static bool begin_console(struct client *c)
 	const struct params *p = &conf_current()->p;
 	struct client_login *l = c->login;
 
-	l->admin = conf_list_has(p->admin_users, client_user(c));
-	l->stats = conf_list_has(p->stats_users, client_user(c));
+	if (conf_list_has(p->admin_users, client_user(c)))
+		l->rights = RIGHTS_ADMIN;
+	else if (conf_list_has(p->stats_users, client_user(c)))
+		l->rights = RIGHTS_STATS;
 	if (!is_own_unix_user(c))
 		return false;
-	l->admin = true;
+	l->rights = RIGHTS_ADMIN;
 	c->console = CONSOLE_OWN_USER;
-	client_authenticated(c, NULL);
+	c->login->then->authenticated(c, NULL);
 	return true;
 }
 

@@ -141,11 +141,6 @@ static void greet(struct client *c)
 	client_resume(c);
 }
 
-void client_login_proven(struct client *c)
-{
-	greet(c);
-}
-
 /* The pool knows what a session is like. */
 static void begin_session(struct client *c)
 {
@@ -190,7 +185,7 @@ static bool is_open(struct client *c, const struct database *db)
 {
 	char text[128];
 
-	if (pooler_turns_away(c)) {
+	if (pool_calls->turns_away(c)) {
 		refuse(c, "57P03", "pooler is shutting down", NULL);
 		return false;
 	}
@@ -323,7 +318,7 @@ static void enter_pool(struct client *c, const struct secret *proved)
 
 static void enter_console(struct client *c)
 {
-	if (!c->login->admin && !c->login->stats) {
+	if (c->login->rights == RIGHTS_NONE) {
 		refuse(c, "42501", "not allowed",
 			"The console is for users that admin_users or stats_users name.");
 		return;
@@ -334,8 +329,9 @@ static void enter_console(struct client *c)
 		return;
 	}
 	/* who has to set things right when all is full comes in */
-	if (!c->login->admin && !within_own_limits(c, client_consoles.count,
-					conf_current()->p.max_db_client_connections))
+	if (c->login->rights != RIGHTS_ADMIN &&
+		!within_own_limits(
+			c, client_consoles.count, conf_current()->p.max_db_client_connections))
 		return;
 	c->account->clients++;
 	c->counted = true;
@@ -344,24 +340,8 @@ static void enter_console(struct client *c)
 	greet(c);
 }
 
-bool client_is_tls(const struct client *c)
-{
-	return conn_is_tls(c->conn);
-}
-
-const char *client_cert_name(const struct client *c, char *dst, size_t size)
-{
-	struct conn_tls_peer peer;
-
-	CHECK_CLIENT(c);
-	if (!conn_tls_peer(c->conn, &peer) || !peer.verified || peer.cn[0] == '\0' ||
-		util_strlcpy(dst, peer.cn, size) >= size)
-		return NULL;
-	return dst;
-}
-
 /* proved is borrowed from the conversation, which ends here. */
-void client_authenticated(struct client *c, const struct secret *proved)
+static void authenticated(struct client *c, const struct secret *proved)
 {
 	struct client_login *l = c->login;
 	struct auth_session *auth = l->auth;
@@ -518,17 +498,18 @@ static void cancel_packet(struct client *c, const struct startup *s)
 
 /* The answer is one byte; what follows the request in the same packet would be text that TLS should
  * have hidden. */
-static bool answer_request(struct client *c, bool *asked, bool more, const char *what, bool yes)
+static bool answer_request(
+	struct client *c, enum login_asked asked, bool more, const char *what, bool yes)
 {
 	struct buf b = BUF_INIT;
 	char text[100];
 
-	if (*asked || more || conn_is_tls(c->conn)) {
+	if ((c->login->asked & asked) != 0 || more || conn_is_tls(c->conn)) {
 		snprintf(text, sizeof(text), "received unencrypted data after %s request", what);
 		refuse(c, "08P01", conn_is_tls(c->conn) ? "TLS has begun already" : text, NULL);
 		return false;
 	}
-	*asked = true;
+	c->login->asked |= (uint8_t)asked;
 	build_u8(&b, yes ? 'S' : 'N');
 	client_write(c, &b);
 	buf_free(&b);
@@ -547,14 +528,14 @@ static size_t ssl_request(struct client *c, size_t size, size_t len)
 {
 	struct tls_ctx *ctx = conn_peer(c->conn)->is_unix ? NULL : tls_for_clients();
 
-	if (answer_request(c, &c->login->ssl_asked, len > size, "SSL", ctx != NULL) && ctx != NULL)
+	if (answer_request(c, ASKED_SSL, len > size, "SSL", ctx != NULL) && ctx != NULL)
 		begin_tls(c, ctx, false);
 	return c->state == CLIENT_DEAD ? len : size;
 }
 
 static size_t gss_request(struct client *c, size_t size, size_t len)
 {
-	if (!answer_request(c, &c->login->gss_asked, len > size, "GSSAPI encryption", false))
+	if (!answer_request(c, ASKED_GSS, len > size, "GSSAPI encryption", false))
 		return len;
 	return size;
 }
@@ -564,7 +545,7 @@ static size_t direct_tls(struct client *c, size_t len)
 {
 	struct tls_ctx *ctx = conn_peer(c->conn)->is_unix ? NULL : tls_for_clients();
 
-	if (conn_is_tls(c->conn) || c->login->ssl_asked || c->login->gss_asked) {
+	if (conn_is_tls(c->conn) || c->login->asked != 0) {
 		refuse(c, "08P01", "TLS is not expected here", NULL);
 		return len;
 	}
@@ -708,12 +689,17 @@ static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
 const struct conn_ops client_login_ops = {
 	.on_data = on_data, .on_end = on_end, .on_secure = on_secure};
 
+static const struct login_then then = {
+	.looked_up = client_auth_looked_up, .authenticated = authenticated, .proven = greet};
+
 void client_login_start(struct client *c)
 {
 	CHECK_CLIENT(c);
 	c->login = mem_zalloc(sizeof(*c->login));
 	if (c->login == NULL)
 		client_close(c, CLIENT_END_BY_US, "out of memory");
+	else
+		c->login->then = &then;
 }
 
 bool client_is_admin(const struct client *c)

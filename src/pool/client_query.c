@@ -38,7 +38,7 @@ static enum step deallocate(struct client *c, const char *sql, size_t len)
 	enum step step = STEP_MORE;
 
 	if (sql_prep_classify(sql, len, &name) == SQL_PREP_DEALLOCATE && buf_used(&name) > 0) {
-		if (!local_barrier(c)) {
+		if (!client_barrier(c)) {
 			buf_free(&name);
 			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		}
@@ -79,15 +79,6 @@ static bool special(struct client *c, const struct wire_msg *m, size_t len, enum
 	return *ret != STEP_MORE;
 }
 
-static enum step failed_virtual(struct client *c, bool simple)
-{
-	struct pg_error err;
-
-	pg_error_set(&err, "25P02",
-		"current transaction is aborted, commands ignored until end of transaction block");
-	return client_error(c, &err, simple);
-}
-
 /* Several statements in one string, one of them ours? Needs the whole string. */
 static bool string_has_ours(struct client *c, const struct wire_msg *m, size_t len)
 {
@@ -125,14 +116,14 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, size_t l
 		}
 	}
 	if (c->tx.virtual == VTX_FAILED)
-		return failed_virtual(c, true);
+		return local_aborted(c, true);
 	/* PREPARE: the settings that it is meant by have to be known */
-	if (util_lower((char)m->body[0]) == 'p' && !local_barrier(c))
+	if (util_lower((char)m->body[0]) == 'p' && !client_barrier(c))
 		return STEP_WAIT;
 	if (!client_need_server(c))
 		return STEP_WAIT;
 	if (session_pin_refused(c, (const char *)m->body, len))
-		return session_refuse_pin(c, true);
+		return client_refuse_pin(c, true);
 	server_drop_unnamed(c->link);
 	server_batch_ends(c->link);
 	if (sql_prep_may_be((const char *)m->body) &&
@@ -179,7 +170,7 @@ enum step client_query(struct client *c, const struct wire_msg *m)
 	/* the unnamed statement and portal end with any Query, unless it is skipped because its
 	 * batch fails before */
 	if (c->link != NULL && (c->unnamed != NULL || server_has_raw_unnamed(c->link)) &&
-		c->link->batch.unsynced && !local_barrier(c))
+		c->link->batch.unsynced && !client_barrier(c))
 		return STEP_WAIT;
 	if (c->link != NULL)
 		server_drop_raw_unnamed(c->link);
@@ -214,7 +205,7 @@ enum step client_function(struct client *c, const struct wire_msg *m)
 {
 	CHECK_CLIENT(c);
 	if (c->tx.virtual == VTX_FAILED)
-		return failed_virtual(c, true);
+		return local_aborted(c, true);
 	if (!wire_complete(m) && m->total <= SCAN_MAX)
 		return STEP_MORE;
 	if (!client_need_server(c))

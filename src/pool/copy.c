@@ -72,13 +72,6 @@ static void keep_one_sync(struct server *s)
 	(void)expect_push(&s->expect, EXPECT_SYNC, &dest_client, NULL);
 }
 
-void copy_forget(struct server *s)
-{
-	CHECK_SERVER(s);
-	s->copy.state = COPY_NONE;
-	s->unasked = NULL;
-}
-
 void copy_began(struct server *s)
 {
 	bool data = true, synced = false;
@@ -262,7 +255,7 @@ bool copy_holds(struct client *c, uint8_t type)
 	if (strchr("dcfHS", type) != NULL)
 		return false;
 	if (!copy_takes_data(s))
-		return !c->skip_to_sync && is_mixed(s) && !local_barrier(c);
+		return !c->skip_to_sync && is_mixed(s) && !client_barrier(c);
 	/* the end of the session, unless the copy has failed and we do not know yet */
 	s->copy.stray = type;
 	if (ask(s))

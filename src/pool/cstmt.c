@@ -92,7 +92,7 @@ bool cstmt_is_decided(struct client *c, const char *name)
 		return true;
 	if (st != NULL ? undecided(c, st) || (c->link->batch.discarding && name[0] != '\0')
 		       : c->closing > 0)
-		return local_barrier(c);
+		return client_barrier(c);
 	return true;
 }
 
@@ -105,7 +105,7 @@ bool cstmt_is_readable(struct client *c, const struct cstmt *st)
 		return true;
 	return (st->name[0] == '\0' ? server_has_unnamed(c->link, p)
 				    : server_has_prepared(c->link, p)) ||
-	       local_barrier(c);
+	       client_barrier(c);
 }
 
 /* Takes the reference of p or l. */
@@ -224,13 +224,6 @@ void extq_forget_all(struct client *c)
 			extq_forget(c, &st);
 }
 
-/* Entries of `expect` have references to some of them. */
-void extq_leave(struct client *c)
-{
-	while (c->unconfirmed != NULL)
-		unlist(c, c->unconfirmed);
-}
-
 void extq_free(struct client *c)
 {
 	struct cstmt *st, *tmp;
@@ -257,8 +250,10 @@ static void unclose(struct client *c, struct cstmt *st)
 	st->refs++;
 }
 
-void extq_local_done(struct client *c, struct expect *e, bool ok)
+/* ParseComplete or CloseComplete has gone to the client, or was skipped. */
+void extq_local_done(struct server *s, struct expect *e, bool ok)
 {
+	struct client *c = s->link;
 	struct cstmt *st = e->arg;
 
 	e->arg = NULL;

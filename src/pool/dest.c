@@ -178,34 +178,6 @@ void relay_batch_failed(struct relay *r)
 	s->link->tx.failed = true;
 }
 
-static void error_fields(const struct wire_msg *m, struct pg_error *ret)
-{
-	struct wire_notice n;
-
-	wire_read_notice(m->body, m->have, &n);
-	pg_error_set(ret, n.sqlstate, "%s", n.message);
-	if (n.detail != NULL)
-		pg_error_detail(ret, "%s", n.detail);
-	if (n.hint != NULL)
-		pg_error_hint(ret, "%s", n.hint);
-}
-
-enum relay_step relay_error_ends(
-	struct relay *r, const struct wire_msg *m, bool client_too, const char *reason)
-{
-	struct server *s = r->s;
-	struct client *c = s->link;
-	struct pg_error err;
-
-	relay_run_flush(r);
-	error_fields(m, &err);
-	if (c != NULL && client_too)
-		client_fatal(c, &err);
-	if (s->state != SERVER_DEAD)
-		server_close(s, reason, &err);
-	return RELAY_GONE;
-}
-
 /* --- ReadyForQuery --- */
 
 static void count_transaction(struct server *s, struct client *c)
@@ -302,10 +274,46 @@ void relay_settle(struct server *s)
 		relay_rest(&r);
 }
 
+static enum relay_step begin_refused(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	(void)e;
+	return relay_error_ends(r, m, true, "settings refused");
+}
+
+static enum relay_step fail_done(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	bool batch = relay_in_batch(e);
+
+	(void)m;
+	relay_emit(r, e->arg);
+	if (r->s->link != NULL)
+		r->s->link->tx.failed = true;
+	if (batch && r->s->state != SERVER_DEAD)
+		relay_batch_failed(r);
+	return RELAY_DROP;
+}
+
+static void fail_free(struct server *s, struct expect *e, bool ok)
+{
+	(void)s;
+	(void)ok;
+	buf_free(e->arg);
+	mem_free(e->arg);
+	e->arg = NULL;
+}
+
 /* --- the rows --- */
 
 const struct dest dest_client = {.seen = SEEN_ALL,
+	.beside = &dest_swallow,
 	.may_begin = 1u << EXPECT_QUERY,
-	.note = dest_note,
+	.tells = true,
 	.ending = ending,
 	.error = dest_client_error};
+
+const struct dest dest_local = {
+	.seen = SEEN_ALL, .error = dest_client_error, .free = extq_local_done};
+
+const struct dest dest_begin = {.seen = SEEN_NOTICES, .error = begin_refused};
+
+const struct dest dest_fail = {.seen = SEEN_STATUS, .error = fail_done, .free = fail_free};

@@ -25,9 +25,9 @@ enum expect_kind {
 	EXPECT_EXECUTE,
 	EXPECT_CLOSE,
 	EXPECT_SYNC,
-	EXPECT_LOCAL, /* nothing from the server: our bytes, when they come to the head */
-	EXPECT_PARSED, /* as LOCAL: ParseComplete. arg: struct cstmt *, a reference */
-	EXPECT_CLOSED, /* as LOCAL: CloseComplete. arg: struct cstmt *, a reference; an error before it brings it back */
+	EXPECT_LOCAL,  /* nothing from the server: our bytes, when they come to the head */
+	EXPECT_PARSED, /* as LOCAL: ParseComplete, for dest_local */
+	EXPECT_CLOSED, /* as LOCAL: CloseComplete, for dest_local; an error before it brings the statement back */
 	EXPECT_COPY_DATA, /* nothing from the server: CopyData was sent, once or more */
 	EXPECT_COPY_END, /* nothing from the server: CopyDone or CopyFail was sent */
 };
@@ -54,10 +54,11 @@ struct dest {
 	bool setup;          /* puts in force on a server what its client has: the client knows that */
 	bool apart;          /* in a block of its own: neither tags nor status tell anything of the session */
 	bool outlives_batch; /* an error before it does not skip it */
-	uint16_t may_begin;  /* bits of enum expect_kind: what it answers may open a block */
+	bool tells; /* CommandComplete, ParseComplete, CopyInResponse: of the session and its statements */
+	/* The client's: for whom is what we send beside it, of which it hears nothing. Else NULL. */
+	const struct dest *beside;
+	uint16_t may_begin; /* bits of enum expect_kind: what it answers may open a block */
 	/* Each may be NULL, but for error. */
-	/* CommandComplete, ParseComplete, CopyInResponse: what is known changes. */
-	void (*note)(struct server *s, const struct wire_msg *m, const struct expect *e);
 	void (*row)(struct server *s, const struct wire_msg *m, const struct expect *e);
 	/* A notice that the client does not see; and one that is an event of a claimant's. */
 	void (*notice)(struct server *s, const struct wire_msg *m);
@@ -81,9 +82,10 @@ struct dest {
 	void (*lost)(struct server *s, const struct pg_error *why);
 };
 extern const struct dest dest_client; /* forwarded */
+extern const struct dest dest_local;  /* PARSED, CLOSED: arg is a struct cstmt, a reference */
 extern const struct dest dest_swallow; /* ours; an error in it belongs to the client's statement all the same */
-extern const struct dest dest_reset;   /* ours; an error closes the server */
-extern const struct dest dest_vars;    /* SET of the client's settings; an error ends the client */
+extern const struct dest dest_reset; /* ours; an error closes the server */
+extern const struct dest dest_vars;  /* SET of the client's settings; an error ends the client */
 /* A PREPARE of the client's on another server, and what is around it; an error leaves the statement
  * out. arg: its name, struct istr *, or NULL */
 extern const struct dest dest_prepare;

@@ -28,8 +28,6 @@ enum step extq_emit_simple(struct client *c, uint8_t type)
 }
 
 /* For the log, in the words of pgbouncer. */
-#define NOT_PREPARED "prepared statement did not exist"
-
 enum step extq_refuse(struct client *c, const char *sqlstate, const char *fmt, const char *name)
 {
 	struct pg_error err;
@@ -40,18 +38,8 @@ enum step extq_refuse(struct client *c, const char *sqlstate, const char *fmt, c
 	pg_error_set(&err, sqlstate, fmt, name);
 #pragma GCC diagnostic pop
 	if (strcmp(sqlstate, "26000") == 0)
-		client_log_refusal(c, NOT_PREPARED);
+		client_log_refusal(c, "prepared statement did not exist");
 	return client_error(c, &err, false);
-}
-
-enum step extq_refuse_unknown(struct client *c, const char *name, bool simple)
-{
-	struct pg_error err;
-
-	CHECK_CLIENT(c);
-	pg_error_set(&err, "26000", "prepared statement \"%s\" does not exist", name);
-	client_log_refusal(c, NOT_PREPARED);
-	return client_error(c, &err, simple);
 }
 
 enum step extq_refuse_failed(struct client *c)
@@ -69,7 +57,7 @@ bool extq_refused_in_failed(struct client *c, bool exact, enum step *ret)
 	CHECK_CLIENT(c);
 	if (c->console || (client_tx(c) != CLIENT_TX_FAILED && !exact))
 		return false;
-	if (c->tx.virtual == VTX_NONE && !local_barrier(c)) {
+	if (c->tx.virtual == VTX_NONE && !client_barrier(c)) {
 		*ret = STEP_WAIT;
 		return true;
 	}
@@ -116,7 +104,7 @@ static enum step parse_known(struct client *c, struct cstmt *st)
 		return STEP_END;
 	if (client_is_owed(c)) {
 		st->refs++;
-		return client_expect(c, EXPECT_PARSED, &dest_client, st) ? STEP_NEXT : STEP_END;
+		return client_expect(c, EXPECT_PARSED, &dest_local, st) ? STEP_NEXT : STEP_END;
 	}
 	if (st->name[0] != '\0')
 		cstmt_confirm(c, st);
@@ -146,10 +134,10 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 	unsigned touches;
 
 	if (session_pin_refused(c, p->sql, p->sql_len))
-		return session_refuse_pin(c, false);
+		return client_refuse_pin(c, false);
 	if (p->name[0] == '\0') {
 		/* an error before it in the batch would skip it, and what it replaces would stay */
-		if (c->unnamed != NULL && !local_barrier(c))
+		if (c->unnamed != NULL && !client_barrier(c))
 			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		extq_forget(c, &c->unnamed);
 	}
@@ -319,7 +307,7 @@ static enum step describe_local(struct client *c, struct lstmt *l, const struct 
 	struct buf b = BUF_INIT;
 
 	if (!extq_shape_ready(c, l, p, true))
-		return local_wait_again(c);
+		return client_wait_again(c);
 	if (l->kind == LSTMT_CLAIMED)
 		l->icpt->stmt_shape(l->stmt, &shape);
 	if (shape.own_server && p == NULL)
@@ -441,7 +429,7 @@ static enum step close_known(struct client *c, struct cstmt *st)
 	HASH_DEL(c->stmts, st);
 	st->closed = true;
 	c->closing++;
-	return client_expect(c, EXPECT_CLOSED, &dest_client, st) ? STEP_NEXT : STEP_END;
+	return client_expect(c, EXPECT_CLOSED, &dest_local, st) ? STEP_NEXT : STEP_END;
 }
 
 static bool close_placed(struct client *c, const char *portal)

@@ -11,7 +11,7 @@ bool extq_portal_is_decided(struct client *c, const char *name)
 	const struct portal *p = portal_find(c, name);
 
 	CHECK_CLIENT(c);
-	return p == NULL || !p->synced || local_barrier(c);
+	return p == NULL || !p->synced || client_barrier(c);
 }
 
 /* Portal and statement names, at the start of the body. 1: here, 0: not yet, -1: never. */
@@ -168,7 +168,7 @@ static enum step bind_local(struct client *c, const struct wire_msg *m, const ch
 	}
 	if (!extq_shape_ready(c, l, p, false)) {
 		portal_free(&p);
-		return local_wait_again(c);
+		return client_wait_again(c);
 	}
 	if (l->kind == LSTMT_CLAIMED)
 		l->icpt->stmt_shape(l->stmt, &shape);
@@ -265,7 +265,7 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 		return STEP_WAIT;
 	if (st != NULL && st->p->touches != 0 &&
 		session_pin_refused(c, pstmt_sql(st->p), st->p->sql_len))
-		return session_refuse_pin(c, false);
+		return client_refuse_pin(c, false);
 	portal_drop(c, portal_find(c, portal));
 	if (st != NULL && (st->p->touches != 0 || c->pins != 0))
 		session_touch(c, pstmt_sql(st->p), st->p->sql_len, st->p->touches);

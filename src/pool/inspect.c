@@ -336,7 +336,7 @@ static void done(struct server *s)
 		}
 		/* in session pooling it keeps its server anyway */
 		if (!server_keeps_session(s))
-			session_pin(c, pins);
+			client_pin(c, pins);
 	}
 	inspect_free(s);
 }

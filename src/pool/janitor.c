@@ -270,6 +270,7 @@ static void end_gone(struct database *db)
 		for (size_t i = 0; i < ARRAY_LEN(lists); i++)
 			DL_FOREACH_SAFE (lists[i]->head, c, tmp)
 				end_client(c, "57P01", "database removed", NULL);
+		(void)ends_phase(NULL, loop_now());
 		for (int i = 0; i < SERVER_DEAD; i++)
 			while (p->servers[i].head != NULL)
 				server_close(p->servers[i].head, "database removed", NULL);
@@ -323,6 +324,7 @@ usec_t janitor_tick(void *arg, usec_t now)
 			tick_pool(p, now);
 	}
 	cancel_tick(now);
+	(void)ends_phase(NULL, now); /* before pools go that those were in */
 	route_tick(now);
 	averages(now);
 	end = shutdown_tick(now);

@@ -372,8 +372,8 @@ static bool add_change(struct client *c, const char *name, bool listen)
 	return true;
 }
 
-/* Is the channel listened to? Else the statement is carried out again when it is. */
-static bool channel_is_on(struct client *c, const char *name, enum step *ret)
+/* Is the channel listened to? Else it is asked for, and client_again() follows. */
+static enum listen_ready channel_is_on(struct client *c, const char *name)
 {
 	struct listener *l = c->pool->db->listener;
 	struct listening *li = c->listening;
@@ -382,55 +382,32 @@ static bool channel_is_on(struct client *c, const char *name, enum step *ret)
 		channel_drop(l, &li->waiting);
 		li->waiting = channel_hold(l, name);
 	}
-	if (li->waiting == NULL) {
-		client_out_of_memory(c);
-		*ret = STEP_END;
-		return false;
-	}
+	if (li->waiting == NULL)
+		return LISTEN_NO_MEMORY;
 	if (li->waiting->state == CHANNEL_ON)
-		return true;
-	*ret = local_wait_again(c);
-	if (!connect_listener(l, c->pool)) {
-		client_out_of_memory(c);
-		*ret = STEP_END;
-		return false;
-	}
+		return LISTEN_READY;
+	(void)client_wait_again(c);
+	if (!connect_listener(l, c->pool))
+		return LISTEN_NO_MEMORY;
 	ask(l);
-	return false;
+	return LISTEN_WAITS;
 }
 
-enum step listen_statement(struct client *c, const struct sql_session *st, bool simple)
+enum listen_ready listen_prepare(struct client *c, const char *name)
 {
-	const char *name = st->name.len > 0 ? (const char *)st->name.data : NULL;
-	bool listen = st->kind == SQL_SESSION_LISTEN;
-	struct buf b = BUF_INIT;
-	enum step step = STEP_NEXT;
-
 	CHECK_CLIENT(c);
-	if (!local_barrier(c))
-		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-	if (client_tx(c) == CLIENT_TX_FAILED)
-		return local_aborted(c, simple);
-	if (listening_of(c) == NULL) {
-		client_out_of_memory(c);
-		return STEP_END;
-	}
-	if (listen && !channel_is_on(c, name, &step))
-		return step;
+	if (listening_of(c) == NULL)
+		return LISTEN_NO_MEMORY;
+	return name == NULL ? LISTEN_READY : channel_is_on(c, name);
+}
+
+bool listen_change(struct client *c, const char *name, bool listen)
+{
+	CHECK_CLIENT(c);
 	if (!add_change(c, name, listen))
-		return STEP_END;
+		return false;
 	channel_drop(c->pool->db->listener, &c->listening->waiting);
-	/* what its own server listens to */
-	if (!listen && (c->pins & SQL_TOUCH_LISTEN) != 0)
-		return STEP_MORE;
-	build_complete(&b, listen ? "LISTEN" : "UNLISTEN");
-	if (simple)
-		build_ready(&b, client_status(c));
-	if (local_emit(c, &b) == STEP_END)
-		return STEP_END;
-	if (simple)
-		client_ready(c, true);
-	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
+	return true;
 }
 
 bool listen_is_ours(const struct client *c)
@@ -508,8 +485,11 @@ void listen_flush(struct client *c)
 static void deliver(struct client *c, int32_t pid, const char *name, const char *payload)
 {
 	struct listening *li = c->listening;
-	size_t start = build_begin(&li->unread, 'A');
+	size_t start;
 
+	if (c->state == CLIENT_DEAD)
+		return;
+	start = build_begin(&li->unread, 'A');
 	build_i32(&li->unread, pid);
 	build_cstr(&li->unread, name);
 	build_cstr(&li->unread, payload);

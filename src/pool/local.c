@@ -14,34 +14,6 @@
 
 /* --- on the client's own server --- */
 
-/* The client's settings on their way to a server that it has just got are nothing to wait for: it
- * would lose the server again when they are there, and two clients with different ones could take
- * it from each other for ever. */
-static bool only_settings(struct server *s)
-{
-	for (unsigned i = 0; i < s->expect.count; i++)
-		if (!expect_at(&s->expect, i)->dest->setup)
-			return false;
-	return true;
-}
-
-bool local_barrier(struct client *c)
-{
-	struct server *s = c->link;
-	struct buf b = BUF_INIT;
-
-	CHECK_CLIENT(c);
-	if (s == NULL || (only_settings(s) && s->pass_left == 0))
-		return true;
-	if (s->batch.unsynced) {
-		build_simple(&b, 'H');
-		if (!server_send(s, &b))
-			return false;
-	}
-	client_move(c, CLIENT_BARRIER);
-	return false;
-}
-
 struct replaced *replaced_new(int n)
 {
 	struct replaced *r = mem_zalloc(sizeof(*r));
@@ -105,7 +77,7 @@ static enum step replace_simple(struct client *c, struct replace *r)
 	struct buf sql;
 
 	if (own_text_is_refused(c, &r))
-		return session_refuse_pin(c, true);
+		return client_refuse_pin(c, true);
 	rp = replaced_new(1);
 	if (rp == NULL) {
 		replace_free(&r);
@@ -169,7 +141,7 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 
 	CHECK_CLIENT(c);
 	if (own_text_is_refused(c, &r))
-		return session_refuse_pin(c, false);
+		return client_refuse_pin(c, false);
 	rp = replaced_new(1);
 	ps = reading_statement(c, (const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
 	if (rp == NULL || ps == NULL || buf_failed(&r->sql)) {
@@ -213,7 +185,7 @@ static bool is_first(const struct client *c)
 	if (c->tx.executed)
 		return false;
 	return tx == CLIENT_TX_VIRTUAL ||
-	       (tx == CLIENT_TX_IDLE && (c->link == NULL || only_settings(c->link)));
+	       (tx == CLIENT_TX_IDLE && (c->link == NULL || client_only_settings(c->link)));
 }
 
 void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool simple)
@@ -225,7 +197,7 @@ void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool sim
 	x->first = is_first(c);
 	x->alone = true;
 	x->by_itself =
-		x->first && client_tx(c) == CLIENT_TX_IDLE && (simple || client_sync_follows());
+		x->first && client_tx(c) == CLIENT_TX_IDLE && (simple || c->head.sync_follows);
 	x->again = c->head.again;
 	c->head.again = false;
 }
@@ -234,7 +206,7 @@ void local_exec_init(struct exec *x, struct client *c, struct lstmt *l, bool sim
 static bool in_place(const struct client *c, bool simple)
 {
 	return !c->console && (client_tx(c) != CLIENT_TX_IDLE || c->link != NULL ||
-				      c->tx.executed || (!simple && !client_sync_follows()));
+				      c->tx.executed || (!simple && !c->head.sync_follows));
 }
 
 static enum step settings_unknown(struct client *c, bool simple)
@@ -275,7 +247,7 @@ static bool must_wait(struct client *c, const struct lstmt *l, bool simple, enum
 	struct stmt_shape shape = {0};
 
 	l->icpt->stmt_shape(l->stmt, &shape);
-	if ((simple || shape.barrier) && !local_barrier(c)) {
+	if ((simple || shape.barrier) && !client_barrier(c)) {
 		*ret = c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		return true;
 	}
@@ -292,35 +264,8 @@ static enum step sent(struct client *c, enum step step, bool again)
 {
 	if (step != STEP_NEXT || !again)
 		return step;
-	(void)local_barrier(c); /* holds: its answer has not come */
+	(void)client_barrier(c); /* holds: its answer has not come */
 	return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-}
-
-enum step local_wait_again(struct client *c)
-{
-	CHECK_CLIENT(c);
-	c->head.repeats = true;
-	client_move(c, CLIENT_BARRIER);
-	return STEP_WAIT;
-}
-
-void client_again(struct client *c)
-{
-	CHECK_CLIENT(c);
-	if (c->state == CLIENT_BARRIER)
-		client_resume(c);
-}
-
-void client_refuse(struct client *c, const struct pg_error *err)
-{
-	CHECK_CLIENT(c);
-	if (c->state == CLIENT_BARRIER)
-		client_no_server(c, err);
-}
-
-bool client_repeats(const struct client *c)
-{
-	return c->head.repeats;
 }
 
 static enum step run_simple(struct client *c, struct lstmt *l)
@@ -344,7 +289,7 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 	case EXEC_PARK:
 		return local_park(c, l, NULL, 0);
 	case EXEC_WAIT:
-		return local_wait_again(c);
+		return client_wait_again(c);
 	case EXEC_ERROR:
 		return client_error(c, &x.err, true);
 	case EXEC_CLOSE:
@@ -379,7 +324,7 @@ enum step local_simple(struct client *c, const char *sql, size_t len)
 
 	CHECK_CLIENT(c);
 	if (l == NULL)
-		return local_barrier(c) ? client_error(c, &err, true) : STEP_WAIT;
+		return client_barrier(c) ? client_error(c, &err, true) : STEP_WAIT;
 	step = run_simple(c, l);
 	lstmt_drop(&l);
 	return step;
@@ -418,7 +363,7 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 	case EXEC_WAIT:
 		p->executed = false;
 		c->tx.executed = executed_before;
-		return local_wait_again(c);
+		return client_wait_again(c);
 	case EXEC_ERROR:
 		return client_error(c, &x.err, false);
 	case EXEC_CLOSE:
@@ -477,7 +422,7 @@ enum step local_describe(struct client *c, struct lstmt *l)
 		x.replace->held = lstmt_ref(l);
 		return describe_replacement(c, x.replace);
 	case EXEC_WAIT:
-		return local_wait_again(c);
+		return client_wait_again(c);
 	case EXEC_ERROR:
 		return client_error(c, &x.err, false);
 	case EXEC_ANSWER:

@@ -180,12 +180,12 @@ static enum step send_statements(
 	if (m.waits) {
 		replaced_free(&m.rp, NULL, false);
 		buf_free(&m.sql);
-		return local_wait_again(c);
+		return client_wait_again(c);
 	}
 	if (!ok || refused) {
 		replaced_free(&m.rp, c, false);
 		buf_free(&m.sql);
-		return refused ? session_refuse_pin(c, true) : client_error(c, &m.err, true);
+		return refused ? client_refuse_pin(c, true) : client_error(c, &m.err, true);
 	}
 	session_touch(c, sql, len, session_touches(c, sql, len));
 	m.rp->part = part;
@@ -264,7 +264,7 @@ static enum step send_first_part(struct client *c, const char *sql, const struct
 enum step local_string_rest(struct client *c, const char *sql, size_t len)
 {
 	CHECK_CLIENT(c);
-	if (!local_barrier(c))
+	if (!client_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	if (c->head.string_at == STRING_FAILED)
 		return STEP_NEXT;
@@ -283,8 +283,8 @@ enum step local_simple_many(struct client *c, const char *sql, size_t len)
 	if (client_tx(c) == CLIENT_TX_FAILED && c->tx.virtual == VTX_FAILED)
 		return local_aborted(c, true);
 	if (c->icpt->ready != NULL && !c->icpt->ready(c))
-		return local_wait_again(c);
-	if (!local_barrier(c))
+		return client_wait_again(c);
+	if (!client_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	if (is_apart(c, &str))
 		return send_first_part(c, sql, &str);
@@ -305,7 +305,7 @@ enum step local_deallocate_string(struct client *c, const char *sql, size_t len)
 	if ((c->stmts == NULL && !cstmt_tracks_names(c)) ||
 		!sql_any_statement_is(sql, len, client_dialect(c), "deallocate"))
 		return STEP_MORE;
-	if (!local_barrier(c))
+	if (!client_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	while (!found && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
 		found = deallocates(c, one, n, &name) || is_of_all(c, &name);

@@ -196,6 +196,43 @@ static int count_ours(const struct client *c, const char *sql, size_t len)
 	return !ok || (alone && count > 1) ? 0 : count;
 }
 
+/* --- LISTEN and UNLISTEN that are not the server's --- */
+
+static enum step listen_statement(struct client *c, const struct sql_session *st, bool simple)
+{
+	const char *name = st->name.len > 0 ? (const char *)st->name.data : NULL;
+	bool listen = st->kind == SQL_SESSION_LISTEN;
+	struct buf b = BUF_INIT;
+
+	CHECK_CLIENT(c);
+	if (!client_barrier(c))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	if (client_tx(c) == CLIENT_TX_FAILED)
+		return local_aborted(c, simple);
+	switch (listen_prepare(c, listen ? name : NULL)) {
+	case LISTEN_READY:
+		break;
+	case LISTEN_WAITS:
+		return STEP_WAIT;
+	case LISTEN_NO_MEMORY:
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	if (!listen_change(c, name, listen))
+		return STEP_END;
+	/* what its own server listens to */
+	if (!listen && (c->pins & SQL_TOUCH_LISTEN) != 0)
+		return STEP_MORE;
+	build_complete(&b, listen ? "LISTEN" : "UNLISTEN");
+	if (simple)
+		build_ready(&b, client_status(c));
+	if (local_emit(c, &b) == STEP_END)
+		return STEP_END;
+	if (simple)
+		client_ready(c, true);
+	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
+}
+
 enum step local_session_simple(struct client *c, const char *sql, size_t len)
 {
 	struct buf b = BUF_INIT, status = BUF_INIT;
@@ -281,7 +318,7 @@ enum step local_session_execute(struct client *c, const char *sql)
 		sql_session_free(&st);
 		return step;
 	}
-	if (!is_possible(c) || (may_be_undone(&st) && !client_sync_follows())) {
+	if (!is_possible(c) || (may_be_undone(&st) && !c->head.sync_follows)) {
 		sql_session_free(&st);
 		return STEP_MORE;
 	}

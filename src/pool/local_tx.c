@@ -7,14 +7,6 @@
 #include "wire/sqlsess.h"
 #include "local_int.h"
 
-void local_tx_end(struct client *c, bool committed)
-{
-	CHECK_CLIENT(c);
-	c->tx.watched = false;
-	if (c->icpt != NULL && c->icpt->tx_ended != NULL)
-		c->icpt->tx_ended(c, committed);
-}
-
 static void warn(struct buf *b, const char *text)
 {
 	struct pg_error err;
@@ -86,16 +78,6 @@ static bool tx_here(struct client *c, enum sql_tx tx, const char *sql, size_t le
 static bool refused_in_failed(const struct client *c, enum sql_tx tx)
 {
 	return c->tx.virtual == VTX_FAILED && tx == SQL_TX_BEGIN;
-}
-
-enum step local_aborted(struct client *c, bool simple)
-{
-	struct pg_error err;
-
-	CHECK_CLIENT(c);
-	pg_error_set(&err, "25P02",
-		"current transaction is aborted, commands ignored until end of transaction block");
-	return client_error(c, &err, simple);
 }
 
 /* Statement pooling. */
@@ -180,7 +162,7 @@ static enum step execute_deallocate(struct client *c, struct portal *p, const ch
 	struct cstmt *st;
 	struct buf b = BUF_INIT;
 
-	if (!local_barrier(c))
+	if (!client_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	if (client_tx(c) == CLIENT_TX_FAILED)
 		return local_aborted(c, false);

@@ -24,13 +24,24 @@ enum login_phase {
 	PHASE_CANCEL,
 };
 
+/* How it goes on. */
+struct login_then {
+	void (*looked_up)(struct client *c); /* the answer of c->login->lookup is there */
+	void (*authenticated)(struct client *c, const struct secret *proved);
+	void (*proven)(struct client *c);
+};
+
+enum login_asked { ASKED_SSL = 1, ASKED_GSS = 2 };
+enum console_rights { RIGHTS_NONE, RIGHTS_STATS, RIGHTS_ADMIN };
+
 struct lookup;
 
 struct client_login {
 	enum login_phase phase;
-	bool ssl_asked, gss_asked;
-	bool admin, stats;
-	bool replication;            /* physical */
+	const struct login_then *then;
+	uint8_t asked;    /* enum login_asked: in front of the start-up packet */
+	uint8_t rights;   /* enum console_rights */
+	bool replication; /* physical */
 	struct auth_session *auth;
 	bool bad_setting; /* one that cannot be kept: too long, or no memory */
 	struct buf startup;          /* of a replication client: what its server is told */
@@ -53,12 +64,6 @@ struct client_login {
 	bool deferred;               /* it was decided whether its proof waits */
 };
 
-/* client_login.c */
-void client_authenticated(struct client *c, const struct secret *proved);
-bool client_is_tls(const struct client *c);
-/* The name in the certificate that the client has shown and we have verified; NULL for none. */
-const char *client_cert_name(const struct client *c, char *dst, size_t size);
-
 /* client_auth.c */
 void client_auth_begin(struct client *c);
 void client_auth_message(struct client *c, const uint8_t *body, size_t len);
@@ -69,7 +74,7 @@ void client_auth_looked_up(struct client *c); /* the answer of c->login->lookup 
 enum lookup_state { LOOKUP_PENDING, LOOKUP_KNOWN, LOOKUP_UNKNOWN, LOOKUP_FAILED };
 /* The user of the client is to be looked up: auth_user is set, and the file does not know him. */
 bool lookup_wanted(const struct client *c);
-/* PENDING: client_auth_looked_up() follows. Else lookup_state() and lookup_secret() tell. */
+/* PENDING: looked_up() follows. Else lookup_state() and lookup_secret() tell. */
 enum lookup_state lookup_start(struct client *c);
 enum lookup_state lookup_result(const struct client *c);
 bool lookup_was_late(const struct client *c); /* FAILED: it waited for query_wait_timeout */
@@ -77,9 +82,8 @@ const char *lookup_database(const struct client *c); /* where it is asked */
 const struct secret *lookup_secret(const struct client *c); /* KNOWN; may be of kind SECRET_NONE */
 void lookup_leave(struct client *c);                        /* waits no more, needs the answer no more */
 
-/* prove.c: the settings of the start-up packet. true: client_login_proven() follows, or the end of the client. */
+/* prove.c: the settings of the start-up packet. true: proven() follows, or the end of the client. */
 bool prove_start(struct client *c);
-void client_login_proven(struct client *c);
 void prove_end(struct client *c);
 
 #endif

@@ -248,7 +248,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	l->users++; /* stays while its clients are told */
 	while ((c = l->waiting) != NULL) {
 		DL_DELETE2(l->waiting, c, login->lookup_prev, login->lookup_next);
-		client_auth_looked_up(c);
+		c->login->then->looked_up(c);
 	}
 	if (--l->users == 0 && l->stale)
 		lookup_free(l);

@@ -17,7 +17,6 @@
 
 #include "move_int.h"
 
-struct client_list client_moving;
 bool move_is_on;
 static int channel = -1;
 static struct loop_watch *watch;
@@ -450,7 +449,7 @@ bool move_begin(int fd, void (*over)(bool clean))
 	blocked = has_next = false;
 	move_is_on = true;
 	adopt_tell_next(true);
-	shutdown_some_leave = true;
+	client_some_leave = true;
 	auth_each_user(send_user, NULL);
 	blocked = false;
 	pooler_tick_at(loop_now());

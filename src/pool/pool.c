@@ -18,7 +18,6 @@
 #define HELD_LOOK   128 /* tasks that are looked at for a free server */
 #define HELD_PERIOD (2 * USEC_MSEC)
 
-static struct pool *ready_head, **ready_tail = &ready_head;
 static struct loop_tick *held_tick; /* tasks that are held back are looked at again */
 
 static struct pool *pool_new(struct database *db, struct istr *name)
@@ -90,17 +89,11 @@ void pool_free(struct pool **pp)
 	while (*at != p)
 		at = &(*at)->next;
 	*at = p->next;
-	if (p->ready_marked) {
-		for (at = &ready_head; *at != p;)
-			at = &(*at)->ready_next;
-		*at = p->ready_next;
-		if (ready_tail == &p->ready_next)
-			ready_tail = at;
-	}
+	pool_unmark_ready(p);
 	affinity_free(p);
 	vars_clear(&p->welcome);
-	session_forget_began(p);
-	prove_forget(p);
+	pool_forget_began(p);
+	pool_forget_accepted(p);
 	buf_free(&p->welcome_rest);
 	istr_drop(&p->user);
 	account_put(&p->account);
@@ -108,15 +101,6 @@ void pool_free(struct pool **pp)
 	secret_erase(&p->given);
 	p->magic = 0;
 	mem_free(p);
-}
-
-unsigned pool_servers_total(const struct pool *p)
-{
-	unsigned n = 0;
-
-	for (int i = 0; i < SERVER_DEAD; i++)
-		n += p->servers[i].count;
-	return n - p->servers[SERVER_LISTENING].count;
 }
 
 /* One that is to be closed, such as those of an entry that was changed, is nothing to wait for. */
@@ -132,19 +116,7 @@ static bool has_server(const struct pool *p)
 	return false;
 }
 
-/* --- limits over several pools --- */
-
-static bool db_is_full(const struct pool *p)
-{
-	return p->db->max_connections > 0 && p->db->n_servers >= (unsigned)p->db->max_connections;
-}
-
-static bool user_is_full(const struct pool *p)
-{
-	int max = account_limits(p->account)->max_servers;
-
-	return max > 0 && p->account->servers >= (unsigned)max;
-}
+/* --- room under limits over several pools --- */
 
 /* The idle server that nobody has used for longest, of a database or of a user; not of p. */
 static struct server *longest_idle(const struct pool *p, bool of_db)
@@ -235,12 +207,12 @@ static bool make_room(struct pool *p)
 
 	if (place_is_for_another(p))
 		return false;
-	if (db_is_full(p)) {
+	if (pool_db_is_full(p)) {
 		if ((s = longest_idle(p, true)) == NULL)
 			return false;
 		server_close(s, "evicted: max_db_connections", NULL);
 	}
-	if (user_is_full(p)) {
+	if (pool_user_is_full(p)) {
 		if ((s = longest_idle(p, false)) == NULL)
 			return false;
 		server_close(s, "evicted: max_user_connections", NULL);
@@ -251,7 +223,7 @@ static bool make_room(struct pool *p)
 /* The server that is free here makes room there. */
 static bool gives_way(struct pool *p, struct server *s, usec_t since)
 {
-	bool db_full = db_is_full(p), user_full = user_is_full(p);
+	bool db_full = pool_db_is_full(p), user_full = pool_user_is_full(p);
 	struct pool *other = NULL;
 
 	if (db_full || user_full)
@@ -261,28 +233,6 @@ static bool gives_way(struct pool *p, struct server *s, usec_t since)
 	server_close(s, "makes room for one who waits longer", NULL);
 	pool_mark_ready(other);
 	return true;
-}
-
-void pool_explain_limit(const struct pool *p, struct pg_error *err)
-{
-	unsigned total = pool_servers_total(p);
-
-	CHECK_POOL(p);
-	if (db_is_full(p)) {
-		pg_error_detail(err, "Database \"%s\" has %u server connections of at most %d.",
-			p->db->name, p->db->n_servers, p->db->max_connections);
-		pg_error_hint(err, "The limit is max_db_connections.");
-	} else if (user_is_full(p)) {
-		pg_error_detail(err, "User \"%s\" has %u server connections of at most %d.",
-			istr_text(p->user), p->account->servers,
-			account_limits(p->account)->max_servers);
-		pg_error_hint(err, "The limit is max_user_connections.");
-	} else {
-		pg_error_detail(err, "The pool has %u server connections of at most %d.", total,
-			route_pool_size(p));
-		pg_error_hint(err,
-			"Raise default_pool_size or pool_size, or shorten the transactions that hold them.");
-	}
 }
 
 /* --- hand-out --- */
@@ -310,11 +260,6 @@ static bool is_free(const struct server *s)
 	return s != NULL && s->state == SERVER_IDLE && !s->close_needed && s->conn != NULL;
 }
 
-bool pool_may_use(const struct server *s)
-{
-	return !s->close_needed && s->conn != NULL && s != s->pool->for_inspection;
-}
-
 struct server *pool_take_idle(struct pool *p, bool for_client)
 {
 	struct server *s = p->servers[SERVER_IDLE].head, *next;
@@ -335,7 +280,7 @@ struct server *pool_take_idle(struct pool *p, bool for_client)
 			return s;
 		/* one for each who waits, and no more */
 		if (p->servers[SERVER_CLEANING].count <= p->waiting.count)
-			server_check(s);
+			pool_calls->check(s);
 	}
 	return NULL;
 }
@@ -347,7 +292,7 @@ static void serve_greeting(struct pool *p)
 	if (p->greeting.count == 0 || !p->welcome_known || !has_server(p))
 		return;
 	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
-		client_login_welcome(c);
+		pool_calls->welcome(c);
 }
 
 /* The longest waiting task that can have a server now, and that server; NULL: none. Of those up to
@@ -387,8 +332,8 @@ static bool serve_tasks(struct pool *p, usec_t now)
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		any = true;
-		if (task_starts(t))
-			task_start(t, s);
+		if (pool_calls->task_starts(t))
+			pool_calls->task_start(t, s);
 	}
 	if (seen > 0)
 		loop_tick_at(held_tick, now + HELD_PERIOD);
@@ -408,8 +353,9 @@ static usec_t on_held_tick(void *arg, usec_t now)
 	return USEC_NEVER;
 }
 
-bool pool_start(void)
+bool pool_start(const struct pool_calls *calls)
 {
+	pool_calls = calls;
 	held_tick = loop_tick_new(on_held_tick, NULL, USEC_NEVER);
 	return held_tick != NULL;
 }
@@ -442,31 +388,19 @@ static bool serve_clients(struct pool *p, usec_t now)
 	return any;
 }
 
-void pool_mark_ready(struct pool *p)
-{
-	if (p->ready_marked)
-		return;
-	p->ready_marked = true;
-	p->ready_next = NULL;
-	*ready_tail = p;
-	ready_tail = &p->ready_next;
-}
-
 bool pool_serve_ready(void *arg, usec_t now)
 {
-	struct pool *p, *list = ready_head;
+	struct pool *p, *list = pool_take_ready();
 	bool any = false;
 
 	(void)arg;
-	ready_head = NULL;
-	ready_tail = &ready_head;
 	while ((p = list) != NULL) {
 		CHECK_POOL(p);
 		INVARIANT(p->ready_marked, "a pool is served that is not marked");
 		list = p->ready_next;
 		p->ready_marked = false;
 		serve_greeting(p);
-		listen_wake(p->db);
+		pool_calls->wake(p->db);
 		any |= serve_tasks(p, now);
 		any |= serve_clients(p, now);
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)
@@ -495,7 +429,7 @@ static void fail_waiting(struct pool *p, usec_t until)
 	DL_FOREACH_SAFE (p->waiting.head, c, tmp)
 		if (c->request_time <= until)
 			client_no_server(c, &err);
-	task_fail_waiting(p, &err, until);
+	pool_calls->tasks_fail(p, &err, until);
 }
 
 /* Nobody shall hear what a server said that has been started again since. */
@@ -605,7 +539,22 @@ void pool_keep_minimum(struct pool *p, usec_t now)
 	if (p->active.count + p->waiting.count == 0 && p->db->user == NULL)
 		return;
 	if (pool_servers_total(p) < (unsigned)min &&
-		pool_servers_total(p) < (unsigned)route_pool_size(p) && !db_is_full(p) &&
-		!user_is_full(p))
+		pool_servers_total(p) < (unsigned)route_pool_size(p) && !pool_db_is_full(p) &&
+		!pool_user_is_full(p))
 		(void)!server_launch(p);
+}
+
+void pool_forget_accepted(struct pool *p)
+{
+	CHECK_POOL(p);
+	for (size_t i = 0; i < ARRAY_LEN(p->accepted); i++)
+		istr_drop(&p->accepted[i]);
+}
+
+void pool_forget_began(struct pool *p)
+{
+	CHECK_POOL(p);
+	vars_clear(&p->began.vars);
+	istr_drop(&p->began.extra);
+	istr_drop(&p->began.origin);
 }

@@ -34,6 +34,7 @@
 #include "wire/sqllex.h"
 #include "expect.h"
 #include "parts.h"
+#include "stmt.h"
 
 /* At the entrances: is it one, and not freed? A dead one is one until the reaper has it. */
 #define CLIENT_MAGIC   0x51c11e47u
@@ -54,114 +55,6 @@
 #define EXPECT_HIGH   4096 /* answers outstanding: the client is read no more until fewer than EXPECT_LOW are */
 #define EXPECT_LOW    2048
 #define PARKED_INPUT_MAX (64 * 1024)     /* pipelined input kept behind a parked statement */
-
-/* --- settings that follow the client --- */
-
-enum var_id {
-	VAR_CLIENT_ENCODING,
-	VAR_DATESTYLE,
-	VAR_TIMEZONE,
-	VAR_INTERVALSTYLE,
-	VAR_STANDARD_STRINGS,
-	VAR_APPLICATION_NAME,
-	VAR_COUNT
-};
-
-/* Interned, reference-counted strings: equal values are equal pointers. NULL: unknown. */
-struct istr;
-struct istr *istr_get(const char *s, size_t len); /* NULL without memory */
-struct istr *istr_ref(struct istr *i);
-void istr_drop(struct istr **p);
-const char *istr_text(const struct istr *i); /* "" for NULL */
-size_t istr_len(const struct istr *i);
-
-struct vars {
-	struct istr *v[VAR_COUNT];
-};
-/* Canonical name of a tracked parameter, or -1. Case-insensitive. */
-int var_find(const char *name);
-const char *var_name(enum var_id id);
-void vars_set(struct vars *v, enum var_id id, const char *value);
-void vars_copy_missing(struct vars *dst, const struct vars *src);
-void vars_clear(struct vars *v);
-/* Brings a value that a client gave at start-up to the form in which the server reports it. */
-void vars_canonical(struct vars *v, const struct vars *welcome);
-/* SQL that takes a server from one state to the client's; false when there is nothing to do. */
-bool vars_diff_sql(const struct vars *server, const struct vars *client, struct istr *server_extra,
-	struct istr *client_extra, bool stale, struct buf *sql);
-
-/* --- statements --- */
-
-/* A text with parameter types and a reading, shared by all clients and servers of the process. */
-struct pstmt {
-	UT_hash_handle hh;
-	uint64_t id;
-	uint32_t refs;
-	unsigned touches; /* enum sql_touch */
-	int n_oids;
-	bool unsure; /* of one client alone, as a statement under way may change the reading */
-	size_t sql_len, key_len; /* key_len: from `reading` on */
-	struct reading *reading; /* NULL: it means the same under all */
-	uint8_t key[]; /* n_oids x uint32 (host order), then the text, then '\0' (not part of the key) */
-};
-bool pstmt_is(const struct pstmt *p, const char *sql, size_t len, const uint32_t *oids, int n);
-struct pstmt *pstmt_ref(struct pstmt *p);
-void pstmt_drop(struct pstmt **p);
-const char *pstmt_sql(const struct pstmt *p);
-const uint32_t *pstmt_oids(const struct pstmt *p);
-#define PSTMT_NAME_SIZE 24
-const char *pstmt_name(const struct pstmt *p, char dst[PSTMT_NAME_SIZE]);
-/* Might it be one of those, under which servers know the statements of all clients? */
-bool pstmt_is_name(const char *name);
-
-/* A statement that we answer: claimed by a claimant, or transaction control, or empty, or one of the
- * session (local_session.c). */
-enum lstmt_kind { LSTMT_CLAIMED, LSTMT_TX, LSTMT_EMPTY, LSTMT_SESSION };
-struct lstmt {
-	enum lstmt_kind kind;
-	uint32_t refs;
-	const struct interceptor *icpt; /* CLAIMED */
-	void *stmt;                     /* CLAIMED; owned */
-	enum sql_tx tx;                 /* TX */
-	char *sql;                      /* TX, SESSION: the text; owned */
-};
-struct lstmt *lstmt_ref(struct lstmt *l);
-void lstmt_drop(struct lstmt **p);
-
-/*
- * What a client calls a statement by. Exactly one of p and l is set. Whether its Parse succeeds, or
- * what comes before it in the batch, is known when the answer comes to the head of `expect`: until
- * then it is in the client's list `unconfirmed`. The same holds for its Close.
- */
-struct cstmt {
-	UT_hash_handle hh;
-	struct cstmt *prev, *next; /* of `unconfirmed`; unnamed: next is what it replaces once it is confirmed */
-	struct pstmt *p;
-	struct lstmt *l;
-	uint16_t refs;  /* the client's table, entries of `expect` */
-	uint16_t batch; /* of the server, in which it was parsed */
-	bool confirmed; /* its Parse has succeeded */
-	bool closed;    /* not in the table */
-	char name[];
-};
-
-/* A portal of a local statement. */
-struct portal {
-	struct portal *next;
-	struct lstmt *stmt;
-	uint8_t *bind; /* copy of the Bind message's parameters; params point into it */
-	struct bind_param *params;
-	int n_params;
-	int16_t *formats;
-	int n_formats;
-	bool executed;
-	bool synced; /* a Sync has followed: ends with the transaction */
-	bool placed; /* the client's server has one of this name, so that it refuses another */
-	struct buf rows; /* what is left of an answer that a row limit cut */
-	size_t rows_pos;
-	char tag[64];
-	char name[];
-};
 
 /* --- what a server will answer: expect.h --- */
 
@@ -189,7 +82,7 @@ enum client_state {
 	CLIENT_PARKED,  /* in `active`: a claimant will answer */
 	CLIENT_LEAVING, /* in `client_leaving`: idle, read no more; told in this turn that we are shutting down */
 	CLIENT_MOVING,  /* in `client_moving`: idle, read no more; on its way to another process */
-	CLIENT_DEAD,    /* in `dead`: freed by the reaper */
+	CLIENT_DEAD,    /* in `client_dead`, then in ends.c: freed by the reaper */
 };
 
 struct client_login;
@@ -199,21 +92,24 @@ struct client {
 	uint8_t state;   /* enum client_state; client_move() is the only writer */
 	uint8_t protocol_minor;
 	uint8_t console;  /* enum console_user */
+	uint8_t end;      /* DEAD: enum client_end */
 	uint8_t told;     /* enum claimant_told: of it, to its claimant */
 	uint8_t takeover; /* enum client_takeover; move.c is the only writer */
-	uint8_t pins; /* enum sql_touch, PIN_UNKNOWN: why it keeps its server; session_pin() is the only writer */
-	bool skip_to_sync : 1;  /* an error in a batch: everything up to Sync is dropped */
-	bool pass_discard : 1;  /* pass_left bytes are dropped, not forwarded */
-	bool greeting : 1;      /* LOGIN: in the pool's list `greeting` */
-	bool counted : 1;       /* in the database's n_clients */
-	bool proven : 1;        /* some server has accepted its settings */
-	bool leaving : 1;       /* sent away when it is idle */
-	uint32_t pass_left; /* bytes of the message under way that go on as they come */
+	uint8_t pins; /* enum sql_touch, PIN_UNKNOWN: why it keeps its server; client_pin() is the only writer */
+	bool skip_to_sync : 1; /* an error in a batch: everything up to Sync is dropped */
+	bool pass_discard : 1; /* pass_left bytes are dropped, not forwarded */
+	bool greeting : 1;     /* LOGIN: in the pool's list `greeting` */
+	bool counted : 1;      /* in the database's n_clients */
+	bool proven : 1;       /* some server has accepted its settings */
+	bool leaving : 1;      /* sent away when it is idle */
+	uint32_t pass_left;    /* bytes of the message under way that go on as they come */
 	struct conn *conn;
 	struct client *prev, *next; /* the list of its state */
 	struct pool *pool;
 	struct account *account; /* of the user as logged in; set with pool */
 	struct server *link;
+	struct server *left; /* DEAD: what it had; ends.c sees to it */
+	uint64_t sent;       /* DEAD: so far its output was sent */
 	struct transaction tx;
 	struct input_head head;
 	struct parked parked;
@@ -301,6 +197,7 @@ struct server {
 	struct sets_prepared sets;
 	struct inspect inspect;
 	struct copy copy;
+	struct pg_error *end;  /* DEAD: why, for who waits for it; owned; or NULL */
 	const struct dest *unasked; /* for whom messages are that belong to no answer: the listener's, a copy's in doubt; or NULL */
 	struct sprep *prepared;     /* hash by pstmt */
 	struct sprep *prepared_lru;
@@ -449,16 +346,9 @@ struct database {
 	usec_t idle_since;
 };
 
-/* route.c */
-struct database *route_find(const char *name); /* makes one from "*" */
-/* For auth_query where a client says so, who has proved nothing: a few of those are kept. */
-struct database *route_find_unproven(const char *name);
-/* For a client that has logged in. *ret_full: there are max_auto_databases, all in use. */
-struct database *route_enter(const char *name, bool *ret_full);
+/* limits.c: what holds just now */
+extern struct database *route_list; /* route.c is the only writer */
 struct database *route_first(void);
-void route_reload(const struct conf *c);
-void route_free(void);
-extern unsigned route_generation; /* counts what route_reload() has seen */
 int route_pool_size(const struct pool *p);
 int route_reserve_size(const struct pool *p);
 enum pool_mode route_pool_mode(const struct pool *p);
@@ -469,11 +359,31 @@ static inline bool server_keeps_session(const struct server *s) /* session pooli
 	return server_pool_mode(s) == POOL_MODE_SESSION;
 }
 enum pool_mode client_pool_mode(const struct client *c);
+extern bool pooler_paused_all; /* PAUSE without a name */
+extern enum pooler_suspended suspend_state;
 bool route_paused(const struct database *db);
+bool route_stopped(const struct database *db); /* no server is given to anybody: paused or suspended */
+unsigned pool_servers_total(const struct pool *p);
+bool pool_db_is_full(const struct pool *p);
+bool pool_user_is_full(const struct pool *p);
+/* Why the pool gets no further server, for those who wait: the limit and what to raise. */
+void pool_explain_limit(const struct pool *p, struct pg_error *err);
+bool pool_may_use(const struct server *s); /* an idle one, for a task */
+void pool_mark_ready(struct pool *p);      /* has servers or clients that may be brought together */
+struct pool *pool_take_ready(void);        /* all that are marked, by ready_next */
+void pool_unmark_ready(struct pool *p);
+
+/* route.c */
+struct database *route_find(const char *name); /* makes one from "*" */
+/* For auth_query where a client says so, who has proved nothing: a few of those are kept. */
+struct database *route_find_unproven(const char *name);
+/* For a client that has logged in. *ret_full: there are max_auto_databases, all in use. */
+struct database *route_enter(const char *name, bool *ret_full);
+void route_reload(const struct conf *c);
+void route_free(void);
+extern unsigned route_generation;          /* counts what route_reload() has seen */
 void route_reconnect(struct database *db); /* its servers are closed as they become free */
 void route_tick(usec_t now);
-extern bool pooler_paused_all;
-bool route_stopped(const struct database *db); /* no server is given to anybody: paused or suspended */
 
 /* pool.c */
 struct pool *pool_get(struct database *db, const char *user);
@@ -481,19 +391,33 @@ struct pool *pool_get_lookup(struct database *db, const char *user); /* of looku
 #define POOL_LOOKUP_SERVERS 2
 struct pool *pool_new_replication(struct database *db, const char *user, struct istr *startup); /* of one client */
 void pool_free(struct pool **p);
-void pool_mark_ready(struct pool *p); /* has servers or clients that may be brought together */
 bool pool_serve_ready(void *arg, usec_t now); /* the loop phase */
 struct server *pool_take_idle(struct pool *p, bool for_client);
-bool pool_may_use(const struct server *s); /* an idle one, for a task */
-MUST_CHECK bool pool_start(void);
+/* What the pool asks of those who know it: the rooms above. Set by pool_start(). */
+struct pool_calls {
+	bool (*login)(struct server *s);   /* it is to connect and to log in; false: memory */
+	void (*welcome)(struct client *c); /* GREETING: the pool knows its welcome now */
+	void (*wake)(struct database *db); /* servers may be given away again */
+	void (*check)(struct server *s);   /* is it still alive? */
+	void (*idle)(struct client *c); /* is it, and to leave? Then nothing of it is begun any more */
+	bool (*turns_away)(const struct client *c); /* it has come too late */
+	void (*stranger)(int32_t pid, const uint8_t *key,
+		size_t len); /* a cancel key that nobody has here */
+	void (*fewer_logins)(void);
+	bool (*task_starts)(struct task *t); /* it is about to be; false: it has ended instead */
+	void (*task_start)(struct task *t, struct server *s);
+	void (*tasks_fail)(struct pool *p, const struct pg_error *err, usec_t until);
+	const struct dest *settings; /* for whom the SET of a client's settings is */
+};
+extern const struct pool_calls *pool_calls;
+MUST_CHECK bool pool_start(const struct pool_calls *calls);
+void pool_forget_began(struct pool *p);    /* settings that the last client began with */
+void pool_forget_accepted(struct pool *p); /* settings that its servers have taken */
 void pool_stop(void);
 void pool_launch(struct pool *p, usec_t now);
 void pool_server_failed(struct pool *p, const struct pg_error *err);
-unsigned pool_servers_total(const struct pool *p);
 bool pool_unreachable(const struct pool *p, usec_t now);
 void pool_keep_minimum(struct pool *p, usec_t now); /* min_pool_size */
-/* Why the pool gets no further server, for those who wait: the limit and what to raise. */
-void pool_explain_limit(const struct pool *p, struct pg_error *err);
 
 /* affinity.c */
 /* Some server is free. NULL: the task waits for a better one. */
@@ -502,16 +426,27 @@ void affinity_took(const struct task *t, usec_t time); /* it has succeeded */
 void affinity_lost(struct server *s); /* it is closed */
 void affinity_free(struct pool *p);
 
+/* intercept.c */
+extern const struct interceptor *intercept_queue, *intercept_console;
+
 /* client.c */
-extern struct client_list client_logins, client_dead, client_consoles;
-struct client *client_new(int fd, const struct conn_addr *peer);
+void client_pin(struct client *c, unsigned pins); /* 0: it need not keep its server */
+extern struct client_list client_logins, client_dead, client_consoles, client_leaving,
+	client_moving;
+extern bool client_some_leave; /* only then pool_calls->idle() has anything to do */
+uint64_t client_next_id(void); /* of clients and servers, one row of numbers for both */
+/* Of a cancel key: 16 bits say whose client it is, the last two how often the request may still be handed on; a
+ * process id is positive. */
+#define CLIENT_KEY_PEER(key) ((int)((key) >> 40 & 0xffff))
+#define CLIENT_KEY_HOPS      3ULL
+struct client *client_new(int fd, const struct conn_addr *peer, const struct conn_ops *ops);
 void client_move(struct client *c, enum client_state to);
 void client_move_greeting(struct client *c);
 void client_become_console(struct client *c);
 void client_close(struct client *c, enum client_end how, const char *reason);
 void client_fatal(struct client *c, const struct pg_error *err);
 void client_fatal_because(struct client *c, const struct pg_error *err, const char *reason); /* reason: for the log */
-void client_reap(void);
+void client_free(struct client *c); /* what is its own; its claimant and others have let it go */
 void client_write(struct client *c, const struct buf *b);
 /* Bytes for the client in the order of answers: at once, or behind what its server still owes. Takes
  * the contents of b. */
@@ -524,7 +459,8 @@ struct client *client_by_key(uint64_t key);
 void client_key_forget(struct client *c);
 bool client_key_adopt(struct client *c, uint64_t key); /* of another process; another one if it is in use */
 /* Of another process; not yet in a list of its own. NULL: memory, and fd is closed. */
-struct client *client_adopt(int fd, const struct conn_addr *peer, const void *input, size_t len);
+struct client *client_adopt(int fd, const struct conn_addr *peer, const void *input, size_t len,
+	const struct conn_ops *ops);
 bool client_key_assign(struct client *c);
 bool client_out_of_memory(struct client *c); /* closes; returns false, for chaining */
 
@@ -561,7 +497,6 @@ bool replication_start(struct client *c); /* from the greeting on; false: there 
 void replication_parameters(const struct pool *p, const char **pairs, int *n, int max);
 
 /* prove.c */
-void prove_forget(struct pool *p);
 
 /* lookup.c */
 void lookup_forget(const char *user);
@@ -577,6 +512,11 @@ enum step {
 	STEP_PARKED, /* done with, and the client is parked */
 	STEP_END,    /* the client is closed */
 };
+bool client_only_settings(struct server *s);   /* it owes nothing else */
+bool client_barrier(struct client *c);         /* true: nothing outstanding; false: waits */
+bool client_ask_for_answers(struct client *c); /* those that are kept back until Flush or Sync */
+enum step client_refuse_pin(struct client *c, bool simple);
+enum step local_aborted(struct client *c, bool simple); /* the block is */
 enum step client_error(struct client *c, const struct pg_error *err, bool simple);
 enum step client_protocol_error(struct client *c, const char *fmt, ...) PRINTF_LIKE(2, 3);
 enum step client_query(struct client *c, const struct wire_msg *m); /* client_query.c */
@@ -598,8 +538,7 @@ static inline bool client_need_server(struct client *c)
 }
 bool client_expect(struct client *c, enum expect_kind kind, const struct dest *dest, void *arg);
 enum step client_bad_message(struct client *c, const struct wire_msg *m);
-bool client_sync_follows(void);
-void client_resume(struct client *c); /* look at its input again */
+void client_resume(struct client *c);            /* look at its input again */
 void client_ready(struct client *c, bool local); /* after ReadyForQuery went to it */
 
 /* extq.c: Parse, Bind, Describe, Execute, Close */
@@ -616,8 +555,7 @@ enum step extq_refuse_unknown(struct client *c, const char *name, bool simple);
 void extq_forget_unconfirmed(struct client *c, uint16_t batch, bool at_parse);
 void extq_forget_all(struct client *c); /* DEALLOCATE ALL, DISCARD ALL: not what was parsed behind it */
 void extq_confirm(struct client *c, struct pstmt *p, bool unnamed);
-void extq_local_done(struct client *c, struct expect *e, bool ok); /* PARSED, CLOSED: takes the reference */
-void extq_leave(struct client *c); /* its server may finish without it: no answer counts any more */
+void extq_local_done(struct server *s, struct expect *e, bool ok); /* PARSED, CLOSED: takes the reference */
 void extq_free(struct client *c);
 bool extq_server_prepare(struct server *s, struct pstmt *p, const struct dest *dest); /* sends Parse if needed */
 
@@ -645,14 +583,11 @@ void portal_synced(struct client *c);
 struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n, struct pg_error *err);
 struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len);
 struct lstmt *lstmt_session(const char *sql, size_t len);
-enum step local_wait_again(struct client *c); /* until client_again() */
-bool local_barrier(struct client *c); /* true: nothing outstanding; false: waits */
-void local_tx_end(struct client *c, bool committed);
+enum step client_wait_again(struct client *c); /* until client_again() */
 
 /* session.c: state beyond transactions. PIN_UNKNOWN: beside enum sql_touch. */
 #define PIN_UNKNOWN 128u /* a setting whose name is not known */
 struct inspection;
-void session_forget_began(struct pool *p);
 bool session_begin(struct client *c); /* its settings are complete; false: memory */
 bool session_add_setting(struct istr **list, const char *name, const char *value);
 /* Tracked settings go back to what they were at the beginning: all or only one, without those in kept. */
@@ -671,10 +606,9 @@ bool session_reads(struct client *c, const char *sql, size_t len);
 /* A simple query is about to be sent. What it sets, a reference; NULL: nothing that is known now. */
 struct istr *session_effect(struct client *c, const char *sql, size_t len, bool single);
 void session_apply(struct server *s, const struct istr *effect);
-void session_pin(struct client *c, unsigned pins);
 /* As many servers of its pool as may be are kept by others, and this text would make the client keep one more. */
+unsigned session_pin_limit(const struct pool *p);
 bool session_pin_refused(const struct client *c, const char *sql, size_t len);
-enum step session_refuse_pin(struct client *c, bool simple);
 const char *session_pin_names(unsigned pins); /* static buffer */
 bool session_holds(struct server *s); /* at the end of a transaction: its client keeps it, or it is asked first */
 bool session_is_dirty(struct server *s);
@@ -703,10 +637,13 @@ bool sqlprep_known(const struct server *s, const char *name, const char *sql);
 bool sqlprep_keep(struct server *s, const struct buf *seen);
 
 /* listen.c */
-struct sql_session;
 bool listen_is_ours(const struct client *c);
-enum step listen_statement(struct client *c, const struct sql_session *st, bool simple); /* STEP_MORE: forward it too */
-bool listen_unlisten_all(struct client *c); /* as UNLISTEN *; false: closed */
+/* name: of a channel that has to be listened to before it counts, or NULL. WAITS: client_again() follows. */
+enum listen_ready { LISTEN_READY, LISTEN_WAITS, LISTEN_NO_MEMORY };
+enum listen_ready listen_prepare(struct client *c, const char *name);
+/* Said in the transaction under way; behind listen_prepare(). name NULL: all. false: closed. */
+bool listen_change(struct client *c, const char *name, bool listen);
+bool listen_unlisten_all(struct client *c);           /* as UNLISTEN *; false: closed */
 void listen_tx_end(struct client *c, bool committed); /* of a client that has `listening` */
 void listen_flush(struct client *c);
 void listen_end(struct client *c);
@@ -742,7 +679,7 @@ bool server_is_stale(const struct server *s); /* unused for so long that it has 
 void server_check(struct server *s);          /* asks it to */
 void server_release(struct server *s); /* nothing outstanding: to the next one, or idle */
 void server_unlink_abandoned(struct server *s, bool said_goodbye); /* its client is gone */
-void server_reap(void);
+void server_free(struct server *s); /* what is its own; it has left who knew it */
 const char *server_prefix(const struct server *s);
 bool server_send(struct server *s, struct buf *b); /* writes and empties b; false: memory, server closed */
 void server_expect_failed(struct server *s, enum expect_kind kind, const struct dest *dest, void *arg);
@@ -770,8 +707,9 @@ static inline void server_batch_goes_on(struct server *s)
 {
 	s->batch.unsynced = true;
 }
-void server_plans_stale(struct database *db); /* the columns of some statement have changed */
-void server_forget_prepared(struct server *s); /* what is there; not what was sent behind */
+void server_plans_stale(struct database *db);      /* the columns of some statement have changed */
+void server_forget_prepared(struct server *s);     /* what is there; not what was sent behind */
+void server_forget_all_prepared(struct server *s); /* it ends */
 void server_drop_unnamed(struct server *s);
 void server_unnamed_is_raw(struct server *s, unsigned touches);
 static inline bool server_has_raw_unnamed(const struct server *s)
@@ -811,10 +749,14 @@ static inline bool copy_takes_data(const struct server *s)
 {
 	return s->copy.state == COPY_DATA;
 }
-void copy_forget(struct server *s); /* it is given to somebody else */
+static inline void copy_forget(struct server *s) /* it is given to somebody else */
+{
+	s->copy.state = COPY_NONE;
+	s->unasked = NULL;
+}
 void copy_began(struct server *s); /* CopyInResponse */
 void copy_done(struct server *s);  /* CommandComplete of COPY, if there is one */
-void copy_failed(struct server *s);   /* it was so; the statement is off `expect`, unless it is a Query */
+void copy_failed(struct server *s); /* it was so; the statement is off `expect`, unless it is a Query */
 bool copy_holds(struct client *c, uint8_t type); /* the message may not be sent now: the client waits, or is dead */
 enum step copy_sync(struct client *c, const struct wire_msg *m);
 enum step copy_message(struct client *c, const struct wire_msg *m); /* CopyData, CopyDone, CopyFail; something is outstanding */
@@ -840,8 +782,7 @@ enum server_tls server_tls_answer(struct conn *conn, struct tls_ctx *ctx, const 
 	size_t len, const char **why);
 
 /* cancel.c */
-uint64_t cancel_key_of(uint64_t random); /* with the number of this process, where there are peers */
-void cancel_server(struct server *s); /* asks the backend to stop */
+void cancel_server(struct server *s);     /* asks the backend to stop */
 void cancel_drop_asker(struct client *c); /* it has left */
 /* `asker` is closed when the request has been carried out; NULL: nobody is. */
 void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *asker);
@@ -852,25 +793,29 @@ void cancel_count(const struct pool *p, unsigned *ret_asked, unsigned *ret_sent)
 void cancel_tick(usec_t now);
 void cancel_free(void);
 
+/* tick.c */
+MUST_CHECK bool pooler_tick_start(usec_t (*fn)(void *arg, usec_t now));
+void pooler_tick_stop(void);
+void pooler_tick_at(usec_t when); /* the janitor comes then, or earlier */
+
+/* ends.c */
+bool ends_phase(void *arg, usec_t now);   /* of the loop, the first of all */
+bool ends_are_due(void *arg, usec_t now); /* of the loop, the last: then it has to be run again */
+void ends_reap(void);
+
 /* pooler.c */
 void pooler_gate(usec_t now); /* how many may be there that have not logged in */
-extern bool pooler_gated;
-void pooler_tick_at(usec_t when); /* the janitor comes then, or earlier */
-void pooler_moved(const char *database);
-uint64_t pooler_next_id(void); /* of clients and servers, one row of numbers for both */
+void pooler_gate_moved(void);
 void client_free_slabs(void);
 void server_free_slabs(void);
 
 /* move.c */
-extern bool move_is_on; /* another process takes over */
-bool adopt_goes_on(void); /* and we do from a third one */
-extern struct client_list client_moving;
+extern bool move_is_on;           /* another process takes over */
+bool adopt_goes_on(void);         /* and we do from a third one */
 bool move_take(struct client *c); /* it is idle: true: it goes */
 void move_send(void); /* behind the flush of a turn */
 
 /* shutdown.c */
-extern bool shutdown_some_leave; /* only then shutdown_client_ready() has anything to do */
-extern struct client_list client_leaving;
 void shutdown_client_ready(struct client *c); /* is it idle, and to leave? Then nothing of it is begun any more */
 bool shutdown_say_goodbye(void *arg, usec_t now); /* of the loop phase */
 bool pooler_turns_away(const struct client *c); /* it has come too late */
@@ -884,7 +829,5 @@ bool suspend_tick(usec_t now); /* true: nothing else is to be done by the clock 
 
 /* janitor.c */
 usec_t janitor_tick(void *arg, usec_t now);
-
-extern const struct interceptor *intercept_queue, *intercept_console;
 
 #endif

@@ -7,46 +7,13 @@
 #include "auth/penalty.h"
 #include "net/dns.h"
 #include "net/listen.h"
-#include "pool_int.h"
-
-const struct interceptor *intercept_queue, *intercept_console;
-
-static struct loop_tick *tick;
-static void (*on_moved)(const char *database);
-
-static enum claim pass_claim(struct client *c, const char *sql, size_t len, bool complete)
-{
-	(void)c;
-	(void)sql;
-	(void)len;
-	(void)complete;
-	return CLAIM_PASS;
-}
-
-static void pass_ended(struct client *c, enum client_end how)
-{
-	(void)c;
-	(void)how;
-}
-
-/* Nobody registered: everything is forwarded. */
-static const struct interceptor pass_all = {
-	.name = "none", .claim = pass_claim, .client_ended = pass_ended};
-
-void intercept_register(const struct interceptor *i, bool console)
-{
-	if (console)
-		intercept_console = i;
-	else
-		intercept_queue = i;
-}
+#include "move_int.h"
 
 static void reap(void *arg)
 {
 	(void)arg;
 	move_send();
-	client_reap();
-	server_reap();
+	ends_reap();
 }
 
 /* Servers that were reached by a name that leads elsewhere now are closed when they are free. */
@@ -64,20 +31,33 @@ static void address_gone(const char *host, const char *addr)
 						s->close_needed = true;
 }
 
+/* What the pool asks of those who know it. */
+static const struct pool_calls calls = {
+	.login = server_login_start,
+	.welcome = client_login_welcome,
+	.wake = listen_wake,
+	.check = server_check,
+	.idle = shutdown_client_ready,
+	.turns_away = pooler_turns_away,
+	.stranger = adopt_pass_on_cancel,
+	.fewer_logins = pooler_gate_moved,
+	.task_starts = task_starts,
+	.task_start = task_start,
+	.tasks_fail = task_fail_waiting,
+	.settings = &dest_vars,
+};
+
 bool pooler_start(void)
 {
-	if (intercept_queue == NULL)
-		intercept_queue = &pass_all;
-	if (intercept_console == NULL)
-		intercept_console = &pass_all;
 	shutdown_reset();
 	pooler_paused_all = false;
 	loop_phase(LOOP_PHASE_POOLS, pool_serve_ready, NULL);
 	loop_phase(LOOP_PHASE_POOLS, shutdown_say_goodbye, NULL);
+	loop_phase(LOOP_PHASE_ENDS, ends_phase, NULL);
+	loop_phase(LOOP_PHASE_POOLS, ends_are_due, NULL);
 	loop_reaper(reap, NULL);
 	dns_on_gone(address_gone);
-	tick = loop_tick_new(janitor_tick, NULL, loop_now());
-	if (tick == NULL || !pool_start())
+	if (!pooler_tick_start(janitor_tick) || !pool_start(&calls))
 		return false;
 	route_reload(conf_current());
 	return true;
@@ -104,7 +84,9 @@ void pooler_free(void)
 
 	pg_error_set(&err, "57P01", "terminating connection due to administrator command");
 	client_each(end_client, NULL);
+	(void)ends_phase(NULL, loop_now());
 	end_servers();
+	(void)ends_phase(NULL, loop_now());
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
 			task_fail_waiting(p, &err, USEC_NEVER);
@@ -112,61 +94,17 @@ void pooler_free(void)
 	penalty_free();
 	outside_free();
 	cancel_free();
-	client_reap();
-	server_reap();
+	ends_reap();
 	route_free();
-	loop_tick_free(&tick);
+	pooler_tick_stop();
 	pool_stop();
 	client_free_slabs();
 	server_free_slabs();
 }
 
-/* --- those who have not logged in --- */
-
-#define LOGIN_GRACE (2 * USEC_SEC) /* nobody is sent away before, however crowded it is */
-bool pooler_gated;
-
-static bool is_crowded(void)
-{
-	int most = conf_current()->p.max_unauthenticated_conn;
-
-	return most > 0 && client_logins.count >= (unsigned)most;
-}
-
-static void send_away_slow(usec_t now)
-{
-	struct client *c, *tmp;
-	struct pg_error err;
-
-	DL_FOREACH_SAFE (client_logins.head, c, tmp) {
-		if (!is_crowded())
-			return;
-		if (now < client_login_slow_since(c) + LOGIN_GRACE)
-			continue;
-		pg_error_set(&err, "53300", "too many connections that have not logged in");
-		pg_error_hint(&err, "The limit is max_unauthenticated_conn.");
-		client_fatal(c, &err);
-	}
-}
-
-/* Who is slow makes room; until there is some, nobody is accepted. */
-void pooler_gate(usec_t now)
-{
-	if (is_crowded())
-		send_away_slow(now);
-	if (pooler_gated == is_crowded())
-		return;
-	pooler_gated = !pooler_gated;
-	if (pooler_gated)
-		log_warning("%u connections have not logged in (max_unauthenticated_conn): no more "
-			    "are accepted until there are fewer",
-			client_logins.count);
-	listen_pause(LISTEN_CROWDED, pooler_gated);
-}
-
 void pooler_accept(int fd, const struct conn_addr *peer, void *unused)
 {
-	struct client *c = client_new(fd, peer);
+	struct client *c = client_new(fd, peer, &client_login_ops);
 
 	(void)unused;
 	if (c == NULL)
@@ -179,29 +117,6 @@ void pooler_accept(int fd, const struct conn_addr *peer, void *unused)
 void pooler_reloaded(void)
 {
 	route_reload(conf_current());
-}
-
-void pooler_on_moved(void (*fn)(const char *database))
-{
-	on_moved = fn;
-}
-
-uint64_t pooler_next_id(void)
-{
-	static uint64_t last;
-
-	return ++last;
-}
-
-void pooler_moved(const char *database)
-{
-	if (on_moved != NULL)
-		on_moved(database);
-}
-
-void pooler_tick_at(usec_t when)
-{
-	loop_tick_at(tick, when);
 }
 
 /* --- what the console does --- */
@@ -234,6 +149,7 @@ static void end_all_clients(struct database *db)
 		/* always the first: the end of one may move another */
 		while ((c = any_client(p)) != NULL)
 			client_fatal(c, &err);
+		(void)ends_phase(NULL, loop_now());
 		for (int i = 0; i < SERVER_DEAD; i++)
 			while (p->servers[i].head != NULL)
 				server_close(p->servers[i].head, "admin forced disconnect", NULL);

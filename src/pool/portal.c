@@ -216,6 +216,10 @@ void client_answer(struct client *c, struct answer *a)
 	struct portal *p = c->parked.portal;
 
 	CHECK_CLIENT(c);
+	if (c->state == CLIENT_DEAD) { /* its claimant will hear of it */
+		answer_free(a);
+		return;
+	}
 	INVARIANT(c->state == CLIENT_PARKED && l != NULL,
 		"an answer for a client that is not parked");
 	c->parked.stmt = NULL;
@@ -233,6 +237,8 @@ void client_answer(struct client *c, struct answer *a)
 void client_fail(struct client *c, const struct pg_error *err)
 {
 	CHECK_CLIENT(c);
+	if (c->state == CLIENT_DEAD)
+		return;
 	INVARIANT(c->state == CLIENT_PARKED, "an error for a client that is not parked");
 	lstmt_drop(&c->parked.stmt);
 	c->parked.portal = NULL;

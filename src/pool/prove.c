@@ -53,26 +53,21 @@ static void accept_key(struct pool *p, struct istr *key)
 	*at = istr_ref(key);
 }
 
-void prove_forget(struct pool *p)
-{
-	CHECK_POOL(p);
-	for (size_t i = 0; i < ARRAY_LEN(p->accepted); i++)
-		istr_drop(&p->accepted[i]);
-}
-
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct client *c = arg;
 	struct client_login *l = c->login;
 
 	l->proof = NULL;
+	if (c->state == CLIENT_DEAD)
+		return;
 	if (err != NULL) {
 		client_fatal(c, err);
 		return;
 	}
 	accept_key(c->pool, l->proof_key);
 	c->proven = true;
-	client_login_proven(c);
+	c->login->then->proven(c);
 }
 
 bool prove_start(struct client *c)

@@ -210,8 +210,8 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		server_close(s, "client left before its COPY", NULL);
 		return RELAY_GONE;
 	}
-	if (dest->note != NULL && (m->type == 'C' || m->type == '1' || m->type == 'G'))
-		dest->note(s, m, e);
+	if (dest->tells && (m->type == 'C' || m->type == '1' || m->type == 'G'))
+		dest_note(s, m, e);
 	if (dest->row != NULL && m->type == 'D')
 		dest->row(s, m, e);
 	if (dest->answer != NULL)
@@ -370,13 +370,19 @@ static size_t one(struct relay *r, const uint8_t *data, size_t len)
 	return WIRE_HEADER + m.have;
 }
 
+/* In this turn, by its client: what becomes of it is not decided yet. */
+static bool was_left(const struct server *s)
+{
+	return s->link == NULL && s->state == SERVER_ACTIVE;
+}
+
 static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_t len)
 {
 	struct relay r = {.s = owner};
 	struct server *s = owner;
 	size_t pos = 0, n;
 
-	while (pos < len && s->state != SERVER_DEAD) {
+	while (pos < len && s->state != SERVER_DEAD && !was_left(s)) {
 		if (s->pass_left > 0) {
 			n = len - pos < s->pass_left ? len - pos : s->pass_left;
 			if (!s->pass_discard)

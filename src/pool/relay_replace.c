@@ -313,7 +313,7 @@ static void free_replaced(struct server *s, struct expect *e, bool ok)
 /* Among them is the BEGIN that a client has executed. */
 const struct dest dest_replace = {.seen = SEEN_ALL,
 	.may_begin = 1u << EXPECT_QUERY | 1u << EXPECT_DESCRIBE | 1u << EXPECT_EXECUTE,
-	.note = dest_note,
+	.tells = true,
 	.answer = answer,
 	.ending = ending,
 	.error = error,

@@ -6,13 +6,18 @@
 
 #include "pool_int.h"
 
-static struct database *list;
-bool pooler_paused_all; /* PAUSE without a name */
 unsigned route_generation = 1;
+static void (*on_moved)(const char *database);
 
-struct database *route_first(void)
+void pooler_on_moved(void (*fn)(const char *database))
 {
-	return list;
+	on_moved = fn;
+}
+
+static void moved(const struct database *db)
+{
+	if (on_moved != NULL)
+		on_moved(db->name);
 }
 
 static bool replace_text(char **dst, const char *src)
@@ -107,7 +112,7 @@ static void database_free(struct database *db)
 {
 	CHECK_DATABASE(db);
 	INVARIANT(db->pools == NULL && db->n_servers == 0, "a database is freed that has pools");
-	LL_DELETE(list, db);
+	LL_DELETE(route_list, db);
 	mem_free(db->host);
 	hosts_free(&db->hosts);
 	mem_free(db->dbname);
@@ -137,12 +142,12 @@ static struct database *database_new(
 	db->automatic = strcmp(d->name, "*") == 0;
 	db->idle_since = loop_now();
 	if (!configure(db, c, d)) {
-		LL_PREPEND(list, db);
+		LL_PREPEND(route_list, db);
 		database_free(db);
 		return NULL;
 	}
-	LL_APPEND(list, db);
-	pooler_moved(db->name);
+	LL_APPEND(route_list, db);
+	moved(db);
 	return db;
 }
 
@@ -150,7 +155,7 @@ static struct database *find(const char *name)
 {
 	struct database *db;
 
-	for (db = list; db != NULL; db = db->next)
+	for (db = route_list; db != NULL; db = db->next)
 		if (!db->gone && strcmp(db->name, name) == 0)
 			return db;
 	return NULL;
@@ -220,7 +225,7 @@ static unsigned count_automatic(bool unproven)
 {
 	unsigned n = 0;
 
-	for (const struct database *db = list; db != NULL; db = db->next)
+	for (const struct database *db = route_list; db != NULL; db = db->next)
 		n += db->automatic && !db->gone && db->unproven == unproven;
 	return n;
 }
@@ -231,7 +236,7 @@ static bool make_room(bool unproven)
 {
 	struct database *victim = NULL;
 
-	for (struct database *db = list; db != NULL; db = db->next)
+	for (struct database *db = route_list; db != NULL; db = db->next)
 		if (may_go(db, unproven) && (victim == NULL || db->idle_since < victim->idle_since))
 			victim = db;
 	if (victim == NULL)
@@ -291,7 +296,7 @@ static void close_servers_soon(struct database *db)
 			DL_FOREACH (p->servers[i].head, s)
 				s->close_needed = true;
 		p->welcome_known = false;
-		prove_forget(p);
+		pool_forget_accepted(p);
 		vars_clear(&p->welcome);
 		buf_free(&p->welcome_rest);
 		p->failed_at = 0;
@@ -321,7 +326,7 @@ static void reload_one(struct database *db, const struct conf *c, const struct c
 	if (same)
 		return;
 	close_servers_soon(db);
-	pooler_moved(db->name);
+	moved(db);
 }
 
 void route_reload(const struct conf *c)
@@ -329,7 +334,7 @@ void route_reload(const struct conf *c)
 	struct database *db;
 
 	route_generation++;
-	for (db = list; db != NULL; db = db->next) {
+	for (db = route_list; db != NULL; db = db->next) {
 		const struct conf_database *d = conf_find_database(c, db->name);
 
 		if (d != NULL)
@@ -400,7 +405,7 @@ void route_tick(usec_t now)
 	struct database *db, *tmp;
 	struct pool *p, *ptmp;
 
-	LL_FOREACH_SAFE (list, db, tmp) {
+	LL_FOREACH_SAFE (route_list, db, tmp) {
 		bool used = db->n_clients > 0 || db->n_servers > 0;
 		usec_t limit = idle_limit(db);
 
@@ -425,7 +430,7 @@ void route_free(void)
 {
 	struct database *db, *tmp;
 
-	LL_FOREACH_SAFE (list, db, tmp) {
+	LL_FOREACH_SAFE (route_list, db, tmp) {
 		while (db->pools != NULL) {
 			struct pool *p = db->pools;
 
@@ -433,45 +438,4 @@ void route_free(void)
 		}
 		database_free(db);
 	}
-}
-
-/* --- what holds for a pool --- */
-
-int route_pool_size(const struct pool *p)
-{
-	int own = account_limits(p->account)->pool_size;
-
-	CHECK_POOL(p);
-	if (p->lookup)
-		return POOL_LOOKUP_SERVERS;
-	if (p->startup != NULL)
-		return 1;
-	return own >= 0 ? own : p->db->pool_size;
-}
-
-int route_reserve_size(const struct pool *p)
-{
-	int own = account_limits(p->account)->reserve_pool_size;
-
-	CHECK_POOL(p);
-	return own >= 0 ? own : p->db->reserve_pool_size;
-}
-
-enum pool_mode route_pool_mode(const struct pool *p)
-{
-	enum pool_mode own = account_limits(p->account)->pool_mode;
-
-	if (p->startup != NULL)
-		return POOL_MODE_SESSION;
-	return own != POOL_MODE_UNSET ? own : p->db->mode;
-}
-
-bool route_paused(const struct database *db)
-{
-	return db->paused || pooler_paused_all;
-}
-
-bool route_stopped(const struct database *db)
-{
-	return route_paused(db) || pooler_is_suspended() != SUSPENDED_NO;
 }

@@ -24,17 +24,9 @@ static size_t lower_name(char *dst, size_t size, const char *name)
 	return n;
 }
 
-void session_forget_began(struct pool *p)
-{
-	CHECK_POOL(p);
-	vars_clear(&p->began.vars);
-	istr_drop(&p->began.extra);
-	istr_drop(&p->began.origin);
-}
-
 static void remember_began(struct pool *p, const struct client *c)
 {
-	session_forget_began(p);
+	pool_forget_began(p);
 	vars_copy_missing(&p->began.vars, &c->vars);
 	p->began.extra = istr_ref(c->extra);
 	p->began.origin = istr_ref(c->origin);
@@ -256,7 +248,7 @@ bool session_reads(struct client *c, const char *sql, size_t len)
 	if (c->link == NULL || !c->link->trace.dialect_doubt || !client_is_owed(c) ||
 		sql_is_plain(sql, len))
 		return true;
-	return local_barrier(c);
+	return client_barrier(c);
 }
 
 /* Session pooling: what runs beside the client's server is to run under its settings too, and a
@@ -669,19 +661,7 @@ void session_apply(struct server *s, const struct istr *effect)
 
 /* --- pins --- */
 
-void session_pin(struct client *c, unsigned pins)
-{
-	if (pins != 0 && c->pins == 0) {
-		c->pool->stats.pins++;
-		c->pool->n_pinned++;
-	} else if (pins == 0 && c->pins != 0) {
-		INVARIANT(c->pool->n_pinned > 0, "more clients let servers go than keep them");
-		c->pool->n_pinned--;
-	}
-	c->pins = (uint8_t)pins;
-}
-
-static unsigned pin_limit(const struct pool *p)
+unsigned session_pin_limit(const struct pool *p)
 {
 	int max = conf_current()->p.max_pinned_servers, size = route_pool_size(p);
 
@@ -696,24 +676,11 @@ bool session_pin_refused(const struct client *c, const char *sql, size_t len)
 				 SQL_TOUCH_LISTEN | SQL_TOUCH_LOAD;
 	unsigned touches;
 
-	if (c->pins != 0 || c->pool->n_pinned < pin_limit(c->pool) || server_keeps_session(c->link))
+	if (c->pins != 0 || c->pool->n_pinned < session_pin_limit(c->pool) ||
+		server_keeps_session(c->link))
 		return false;
 	touches = sql_session_touches(sql, len, client_dialect(c));
 	return (touches & pinning) != 0 && (touches & SQL_TOUCH_GUESS) == 0;
-}
-
-enum step session_refuse_pin(struct client *c, bool simple)
-{
-	struct pg_error err;
-
-	CHECK_CLIENT(c);
-	pg_error_set(&err, "53400", "too many clients of the pool keep their server connections");
-	pg_error_detail(&err,
-		"This statement would keep one beyond its transaction, as %u others do; at most %u may.",
-		c->pool->n_pinned, pin_limit(c->pool));
-	pg_error_hint(&err,
-		"SHOW CLIENTS says in its column pinned who does, and why. The limit is max_pinned_servers; a database entry with pool_mode = session has none.");
-	return client_error(c, &err, simple);
 }
 
 const char *session_pin_names(unsigned pins)
@@ -770,7 +737,7 @@ void session_discarded(struct server *s)
 	sqlprep_forget(s->link, s);
 	if (s->link == NULL)
 		return;
-	session_pin(s->link, 0);
+	client_pin(s->link, 0);
 	if (server_keeps_session(s)) {
 		s->settings.discarded = session_restore_all(s->link, true);
 		return;
@@ -807,7 +774,7 @@ static void vars_in_force(struct relay *r, bool last)
 
 const struct dest dest_vars = {.seen = SEEN_STATUS,
 	.setup = true,
-	.note = dest_note,
+	.tells = true,
 	.ready = vars_in_force,
 	.error = vars_refused};
 

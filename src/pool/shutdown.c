@@ -21,8 +21,6 @@
 /* Work of our own for those who have left, such as giving their jobs back, is still carried out. */
 #define OWN_GRACE (5 * USEC_SEC)
 
-bool shutdown_some_leave;
-struct client_list client_leaving;
 static enum pooler_shutdown shutting_down;
 static usec_t begun_at, unused_since;
 static void (*on_stopped)(void);
@@ -117,7 +115,7 @@ void client_send_away(struct client *c)
 {
 	CHECK_CLIENT(c);
 	c->leaving = true;
-	shutdown_some_leave = true;
+	client_some_leave = true;
 }
 
 static void end_idle_client(struct client *c, void *arg)
@@ -242,7 +240,7 @@ void pooler_shutdown(enum pooler_shutdown how)
 	suspend_end();
 	shutting_down = how;
 	begun_at = unused_since = loop_now();
-	shutdown_some_leave = how == SHUTDOWN_WAIT_SERVERS || move_is_on;
+	client_some_leave = how == SHUTDOWN_WAIT_SERVERS || move_is_on;
 	if (on_shutdown != NULL)
 		on_shutdown();
 	pooler_tick_at(how == SHUTDOWN_WAIT_SERVERS ? begun_at + GRACE : begun_at);
@@ -268,5 +266,5 @@ void pooler_shutdown_undo(void)
 void shutdown_reset(void)
 {
 	shutting_down = SHUTDOWN_NONE;
-	shutdown_some_leave = false;
+	client_some_leave = false;
 }

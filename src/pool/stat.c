@@ -39,29 +39,6 @@ static void subtract(struct pool_stats *from, const struct pool_stats *s)
 		rest[i] -= less[i];
 }
 
-void stat_query(struct pool *p, const struct client *c)
-{
-	usec_t now = loop_now();
-
-	p->stats.queries++;
-	if (c->request_time == 0 || now < c->request_time)
-		return;
-	p->stats.query_time += now - c->request_time;
-	hist_add(&p->times.query, now - c->request_time);
-}
-
-void stat_transaction(struct pool *p, struct client *c)
-{
-	usec_t now = loop_now();
-
-	p->stats.xacts++;
-	if (c->tx.start != 0 && now >= c->tx.start) {
-		p->stats.xact_time += now - c->tx.start;
-		hist_add(&p->times.transaction, now - c->tx.start);
-	}
-	c->tx.start = 0;
-}
-
 /* --- averages --- */
 
 static double period_seconds; /* how long the last period was; 0 before its end */
@@ -502,32 +479,4 @@ void stat_totals(struct stat_totals *ret)
 	}
 	ret->login_clients = client_logins.count;
 	ret->used_clients = client_count() - client_logins.count;
-}
-
-/* --- errors --- */
-
-/* Kinds that are told apart; what is more is in the last one: a server says what it likes. */
-#define ERRORS_MAX 200
-
-static struct {
-	char sqlstate[6];
-	uint64_t count;
-} errors[ERRORS_MAX];
-
-void stat_error(const char *sqlstate)
-{
-	int i = 0;
-
-	while (i < ERRORS_MAX - 1 && errors[i].count > 0 &&
-		strcmp(errors[i].sqlstate, sqlstate) != 0)
-		i++;
-	if (errors[i].count++ == 0)
-		util_strlcpy(errors[i].sqlstate, i < ERRORS_MAX - 1 ? sqlstate : "other",
-			sizeof(errors[i].sqlstate));
-}
-
-void stat_each_error(void (*fn)(const char *sqlstate, uint64_t count, void *arg), void *arg)
-{
-	for (int i = 0; i < ERRORS_MAX && errors[i].count > 0; i++)
-		fn(errors[i].sqlstate, errors[i].count, arg);
 }

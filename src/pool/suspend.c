@@ -9,13 +9,7 @@
 #include "net/listen.h"
 #include "pool_int.h"
 
-static enum pooler_suspended state;
 static usec_t begun_at;
-
-enum pooler_suspended pooler_is_suspended(void)
-{
-	return state;
-}
 
 /* --- who is in the way --- */
 
@@ -79,12 +73,12 @@ bool suspend_tick(usec_t now)
 	usec_t limit = conf_current()->p.suspend_timeout;
 	struct unwritten u = {.force = limit > 0 && now - begun_at > limit};
 
-	if (state == SUSPENDED_NO)
+	if (suspend_state == SUSPENDED_NO)
 		return false;
 	client_each(hold_client, &u);
 	each_server(hold_server, &u);
-	if (u.left == 0 && state == SUSPENDED_SOON) {
-		state = SUSPENDED_YES;
+	if (u.left == 0 && suspend_state == SUSPENDED_SOON) {
+		suspend_state = SUSPENDED_YES;
 		log_info("suspended");
 	}
 	return true;
@@ -92,7 +86,7 @@ bool suspend_tick(usec_t now)
 
 void suspend_begin(void)
 {
-	state = SUSPENDED_SOON;
+	suspend_state = SUSPENDED_SOON;
 	begun_at = loop_now();
 	listen_pause(LISTEN_SUSPENDED, true);
 	(void)suspend_tick(begun_at);
@@ -115,9 +109,9 @@ static void release_server(struct server *s, struct unwritten *u)
 
 void suspend_end(void)
 {
-	if (state == SUSPENDED_NO)
+	if (suspend_state == SUSPENDED_NO)
 		return;
-	state = SUSPENDED_NO;
+	suspend_state = SUSPENDED_NO;
 	listen_pause(LISTEN_SUSPENDED, false);
 	client_each(release_client, NULL);
 	each_server(release_server, NULL);

@@ -380,7 +380,7 @@ static void ready(struct relay *r, bool last)
 	}
 }
 
-const struct dest dest_task = {.note = dest_note,
+const struct dest dest_task = {.tells = true,
 	.row = row,
 	.notice = notice,
 	.event = event,

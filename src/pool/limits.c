@@ -1,0 +1,160 @@
+/*
+ * What holds for a database and its pools just now: how many servers they may have and do have, in
+ * which mode they are used, and whether any is given to anybody. Also the list of pools that have
+ * something to be served with. Who enters the databases is route.c, who serves the pools pool.c.
+ */
+#include "pool_int.h"
+
+struct database *route_list;
+bool pooler_paused_all;
+enum pooler_suspended suspend_state;
+const struct pool_calls *pool_calls;
+static struct pool *ready_head, **ready_tail = &ready_head;
+
+/* --- databases --- */
+
+struct database *route_first(void)
+{
+	return route_list;
+}
+
+enum pooler_suspended pooler_is_suspended(void)
+{
+	return suspend_state;
+}
+
+/* --- what holds for a pool --- */
+
+int route_pool_size(const struct pool *p)
+{
+	int own = account_limits(p->account)->pool_size;
+
+	CHECK_POOL(p);
+	if (p->lookup)
+		return POOL_LOOKUP_SERVERS;
+	if (p->startup != NULL)
+		return 1;
+	return own >= 0 ? own : p->db->pool_size;
+}
+
+int route_reserve_size(const struct pool *p)
+{
+	int own = account_limits(p->account)->reserve_pool_size;
+
+	CHECK_POOL(p);
+	return own >= 0 ? own : p->db->reserve_pool_size;
+}
+
+enum pool_mode route_pool_mode(const struct pool *p)
+{
+	enum pool_mode own = account_limits(p->account)->pool_mode;
+
+	if (p->startup != NULL)
+		return POOL_MODE_SESSION;
+	return own != POOL_MODE_UNSET ? own : p->db->mode;
+}
+
+bool route_paused(const struct database *db)
+{
+	return db->paused || pooler_paused_all;
+}
+
+bool route_stopped(const struct database *db)
+{
+	return route_paused(db) || pooler_is_suspended() != SUSPENDED_NO;
+}
+
+enum pool_mode server_pool_mode(const struct server *s)
+{
+	return s->mode != POOL_MODE_UNSET ? (enum pool_mode)s->mode : route_pool_mode(s->pool);
+}
+
+enum pool_mode client_pool_mode(const struct client *c)
+{
+	return c->link != NULL ? server_pool_mode(c->link) : route_pool_mode(c->pool);
+}
+
+/* --- limits over several pools --- */
+
+unsigned pool_servers_total(const struct pool *p)
+{
+	unsigned n = 0;
+
+	for (int i = 0; i < SERVER_DEAD; i++)
+		n += p->servers[i].count;
+	return n - p->servers[SERVER_LISTENING].count;
+}
+
+bool pool_db_is_full(const struct pool *p)
+{
+	return p->db->max_connections > 0 && p->db->n_servers >= (unsigned)p->db->max_connections;
+}
+
+bool pool_user_is_full(const struct pool *p)
+{
+	int max = account_limits(p->account)->max_servers;
+
+	return max > 0 && p->account->servers >= (unsigned)max;
+}
+
+void pool_explain_limit(const struct pool *p, struct pg_error *err)
+{
+	unsigned total = pool_servers_total(p);
+
+	CHECK_POOL(p);
+	if (pool_db_is_full(p)) {
+		pg_error_detail(err, "Database \"%s\" has %u server connections of at most %d.",
+			p->db->name, p->db->n_servers, p->db->max_connections);
+		pg_error_hint(err, "The limit is max_db_connections.");
+	} else if (pool_user_is_full(p)) {
+		pg_error_detail(err, "User \"%s\" has %u server connections of at most %d.",
+			istr_text(p->user), p->account->servers,
+			account_limits(p->account)->max_servers);
+		pg_error_hint(err, "The limit is max_user_connections.");
+	} else {
+		pg_error_detail(err, "The pool has %u server connections of at most %d.", total,
+			route_pool_size(p));
+		pg_error_hint(err,
+			"Raise default_pool_size or pool_size, or shorten the transactions that hold them.");
+	}
+}
+
+bool pool_may_use(const struct server *s)
+{
+	return !s->close_needed && s->conn != NULL && s != s->pool->for_inspection;
+}
+
+/* --- pools that may be served --- */
+
+void pool_mark_ready(struct pool *p)
+{
+	if (p->ready_marked)
+		return;
+	p->ready_marked = true;
+	p->ready_next = NULL;
+	*ready_tail = p;
+	ready_tail = &p->ready_next;
+}
+
+struct pool *pool_take_ready(void)
+{
+	struct pool *list = ready_head;
+
+	ready_head = NULL;
+	ready_tail = &ready_head;
+	return list;
+}
+
+void pool_unmark_ready(struct pool *p)
+{
+	struct pool **at;
+
+	if (!p->ready_marked)
+		return;
+	for (at = &ready_head; *at != p;)
+		at = &(*at)->ready_next;
+	*at = p->ready_next;
+	if (ready_tail == &p->ready_next)
+		ready_tail = at;
+	p->ready_marked = false;
+}
