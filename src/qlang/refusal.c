@@ -93,11 +93,32 @@ static bool gone(struct pg_error *err)
 	return true;
 }
 
+/* function queue._done_7(bigint[], text[]) does not exist: its queue was dropped behind the snapshot
+ * in which it is there still. (Those without a number are of another version of the schema.) */
+static bool gone_in_snapshot(struct pg_error *err)
+{
+	static const char begin[] = "queue._";
+	const char *from = strstr(err->message, begin), *end;
+
+	if (from == NULL)
+		return false;
+	from += sizeof(begin) - 1;
+	end = from + strspn(from, "abcdefghijklmnopqrstuvwxyz_0123456789");
+	if (*end != '(' || end == from || end[-1] < '0' || end[-1] > '9')
+		return false;
+	pg_error_set(err, "40001",
+		"could not serialize access: the queue has been dropped since the transaction began");
+	pg_error_hint(err, "Repeat the transaction.");
+	return true;
+}
+
 bool refusal_reword(struct pg_error *err, const char *rights)
 {
 	if (strcmp(err->sqlstate, "42501") == 0)
 		return denied(err, rights);
 	if (strcmp(err->sqlstate, "42P01") == 0)
 		return gone(err);
+	if (strcmp(err->sqlstate, "42883") == 0)
+		return gone_in_snapshot(err);
 	return false;
 }

@@ -727,3 +727,21 @@ def test_commit_prepared_wakes(qproxy, db, q):
             parked(w)
             assert tag(other, "%s PREPARED 'second'" % end) == end + " PREPARED"
         assert woken(w)["payload"] == '"COMMIT"'
+
+
+@pytest.mark.parametrize("sql", ["QUEUE PUSH mail $1", "QUEUE DONE $1"])
+def test_queue_dropped_behind_the_snapshot(q, qproxy, db, sql):
+    """In the snapshot it is there, its functions are not: that is a conflict like others, and the next try sees the new one."""
+    tag(q, "QUEUE PUSH mail '1'")
+    value = take(q)["token"] if "DONE" in sql else "2"
+    with qproxy.wire(db) as other:
+        tag(other, "BEGIN ISOLATION LEVEL REPEATABLE READ")
+        other.rows("SELECT count(*) FROM queue.queues")
+        for statement in "DROP mail", "CREATE mail":
+            tag(q, "QUEUE " + statement)
+        got = other.hold().parse("", sql).bind("", "", [value]).execute().sync().push().until("Z")
+        (e,) = [m for m in got if m.type == "E"]
+        assert (e.sqlstate, e.fields["H"]) == ("40001", "Repeat the transaction.")
+        tag(other, "ROLLBACK")
+        if "PUSH" in sql:
+            assert tag(other, "QUEUE PUSH mail '2'") == "INSERT 0 1"
