@@ -120,6 +120,7 @@ libqb_qlang_a_SOURCES = \
 	src/qlang/parse_bulk.c \
 	src/qlang/parse_int.h \
 	src/qlang/parse_value.c \
+	src/qlang/parser.c \
 	src/qlang/refusal.c \
 	src/qlang/rewrite.c \
 	src/qlang/rewrite_bulk.c \

@@ -9,112 +9,6 @@
 
 #include "base/mem.h"
 
-/* --- errors --- */
-
-void parser_advance(struct parser *p)
-{
-	p->prev_end = p->t.text + p->t.len;
-	sql_lex_next(&p->lx, &p->t);
-}
-
-bool parser_out_of_memory(struct parser *p)
-{
-	pg_error_set(p->err, "53200", "out of memory");
-	return false;
-}
-
-struct pg_error *parser_place(struct parser *p, const char *at)
-{
-	p->err->position = sql_char_position(p->q->text, at);
-	return p->err;
-}
-
-#define NEAR_MAX 60 /* bytes of the statement that a message quotes */
-
-int parser_near(const struct sql_token *t)
-{
-	size_t n = t->len;
-
-	if (n > NEAR_MAX) {
-		n = NEAR_MAX;
-		while (n > 0 && ((uint8_t)t->text[n] & 0xC0) == 0x80)
-			n--;
-	}
-	return (int)n;
-}
-
-static void list_verbs(struct pg_error *err)
-{
-	char text[300];
-	size_t n = 0;
-
-	for (int i = 0; i < QVERB_COUNT && n + 20 < sizeof(text); i++) {
-		if (i)
-			n += util_strlcpy(text + n, ", ", sizeof(text) - n);
-		n += util_strlcpy(text + n, qverbs[i].name, sizeof(text) - n);
-	}
-	pg_error_hint(err, "The verbs are %s. QUEUE HELP shows their usage.", text);
-}
-
-void parser_hint_usage(struct parser *p)
-{
-	if (p->q->then && (p->q->then->flags & QVERB_BEHIND))
-		pg_error_hint(p->err, "Usage: %s", p->q->then->usage);
-	else if (p->q->verb)
-		pg_error_hint(p->err, "Usage: %s", p->q->verb->usage);
-	else
-		list_verbs(p->err);
-}
-
-bool parser_syntax_error(struct parser *p)
-{
-	const struct sql_token *t = &p->t;
-
-	if (p->trying) {
-		p->no_value = true;
-		return false;
-	}
-	if (t->kind == SQL_END)
-		pg_error_set(p->err, "42601", "syntax error at end of input");
-	else if (t->kind == SQL_BAD)
-		pg_error_set(p->err, "42601", "unterminated %s at or near \"%.*s\"",
-			*t->text == '/'   ? "/* comment"
-			: *t->text == '"' ? "quoted identifier"
-					  : "quoted string",
-			parser_near(t), t->text);
-	else
-		pg_error_set(p->err, "42601", "syntax error at or near \"%.*s\"", parser_near(t),
-			t->text);
-	parser_place(p, t->text);
-	parser_hint_usage(p);
-	return false;
-}
-
-/* --- words --- */
-
-bool parser_word_is(const struct sql_token *t, const char *word, size_t len)
-{
-	return t->kind == SQL_IDENT && t->len == len && !util_memcasecmp(t->text, word, len);
-}
-
-bool parser_at(const struct parser *p, const char *word)
-{
-	return parser_word_is(&p->t, word, strlen(word));
-}
-
-bool parser_at_char(const struct parser *p, char c)
-{
-	return p->t.kind == SQL_OTHER && p->t.len == 1 && *p->t.text == c;
-}
-
-bool parser_expect_char(struct parser *p, char c)
-{
-	if (!parser_at_char(p, c))
-		return parser_syntax_error(p);
-	parser_advance(p);
-	return true;
-}
-
 static bool at_end(const struct parser *p)
 {
 	return p->t.kind == SQL_END || p->t.kind == SQL_SEMICOLON;
@@ -133,7 +27,7 @@ static bool unknown_verb(struct parser *p)
 		pg_error_hint(
 			p->err, "Did you mean QUEUE %s? Usage: %s", nearest->name, nearest->usage);
 	else
-		list_verbs(p->err);
+		parser_hint_verbs(p);
 	return false;
 }
 
@@ -312,27 +206,6 @@ static bool refuse_bulk(struct parser *p)
 	pg_error_hint(p->err, "In a transaction, DONE and the other PUSH are two statements.");
 	parser_place(p, p->t.text);
 	return false;
-}
-
-/* ID, JOB, or both in either order */
-bool parser_returning(struct parser *p)
-{
-	static const enum qreturning both[] = {
-		[QRETURN_ID] = QRETURN_ID_JOB, [QRETURN_JOB] = QRETURN_JOB_ID};
-	bool job = parser_at(p, "job");
-
-	if (!job && !parser_at(p, "id"))
-		return parser_syntax_error(p);
-	p->q->returning = job ? QRETURN_JOB : QRETURN_ID;
-	parser_advance(p);
-	if (!parser_at_char(p, ','))
-		return true;
-	parser_advance(p);
-	if (!parser_at(p, job ? "id" : "job"))
-		return parser_syntax_error(p);
-	p->q->returning = both[p->q->returning];
-	parser_advance(p);
-	return true;
 }
 
 /* A PUSH that has one runs on the client's own server, as one of a query does: it is no less the

@@ -1,9 +1,11 @@
 /*
- * What parse.c (statements) and parse_value.c (values) share. The functions return false with the
- * error filled; on success the current token is the one behind what was read.
+ * What parse.c (statements), parse_bulk.c (PUSH of a query or a copy), parse_value.c (values) and parser.c (tokens)
+ * share. The functions return false with the error filled; on success the current token is the one behind what was read.
  */
 #ifndef QB_QLANG_PARSE_INT_H
 #define QB_QLANG_PARSE_INT_H
+
+#include <string.h>
 
 #include "qlang/parse.h"
 #include "wire/sqllex.h"
@@ -29,20 +31,46 @@ struct parser {
 
 typedef bool value_fn(struct parser *p, struct qvalue *v);
 
-/* parse.c */
-void parser_advance(struct parser *p);
-bool parser_word_is(const struct sql_token *t, const char *word, size_t len);
-bool parser_at(const struct parser *p, const char *word);
-bool parser_at_char(const struct parser *p, char c);
-bool parser_expect_char(struct parser *p, char c);
+#define NEAR_MAX 60 /* bytes of the statement that a message quotes */
+
+/* parser.c */
 bool parser_syntax_error(struct parser *p);  /* at the current token; always false */
 bool parser_out_of_memory(struct parser *p); /* always false */
 void parser_hint_usage(struct parser *p);
+void parser_hint_verbs(struct parser *p);
 struct pg_error *parser_place(struct parser *p, const char *at);
 int parser_near(const struct sql_token *t); /* how many of its bytes a message shows */
 
+/* --- the current token --- */
 
-bool parser_returning(struct parser *p); /* behind the word */
+static inline void parser_advance(struct parser *p)
+{
+	p->prev_end = p->t.text + p->t.len;
+	sql_lex_next(&p->lx, &p->t);
+}
+
+static inline bool parser_word_is(const struct sql_token *t, const char *word, size_t len)
+{
+	return t->kind == SQL_IDENT && t->len == len && !util_memcasecmp(t->text, word, len);
+}
+
+static inline bool parser_at(const struct parser *p, const char *word)
+{
+	return parser_word_is(&p->t, word, strlen(word));
+}
+
+static inline bool parser_at_char(const struct parser *p, char c)
+{
+	return p->t.kind == SQL_OTHER && p->t.len == 1 && *p->t.text == c;
+}
+
+static inline bool parser_expect_char(struct parser *p, char c)
+{
+	if (!parser_at_char(p, c))
+		return parser_syntax_error(p);
+	parser_advance(p);
+	return true;
+}
 
 /* parse_bulk.c: PUSH q ... instead of payloads, up to the end of the statement */
 bool parser_at_bulk(const struct parser *p);
@@ -56,5 +84,6 @@ bool parser_array_end(struct parser *p);      /* ] and casts of the array */
 bool parser_queue(struct parser *p, struct qvalue *v);
 bool parser_name(struct parser *p, struct qvalue *v);
 bool parser_name_or_value(struct parser *p, struct qvalue *v);
+bool parser_returning(struct parser *p); /* behind the word */
 
 #endif

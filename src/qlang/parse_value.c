@@ -508,3 +508,24 @@ bool parser_queue(struct parser *p, struct qvalue *v)
 	parser_place(p, at);
 	return false;
 }
+
+/* ID, JOB, or both in either order */
+bool parser_returning(struct parser *p)
+{
+	static const enum qreturning both[] = {
+		[QRETURN_ID] = QRETURN_ID_JOB, [QRETURN_JOB] = QRETURN_JOB_ID};
+	bool job = parser_at(p, "job");
+
+	if (!job && !parser_at(p, "id"))
+		return parser_syntax_error(p);
+	p->q->returning = job ? QRETURN_JOB : QRETURN_ID;
+	parser_advance(p);
+	if (!parser_at_char(p, ','))
+		return true;
+	parser_advance(p);
+	if (!parser_at(p, job ? "id" : "job"))
+		return parser_syntax_error(p);
+	p->q->returning = both[p->q->returning];
+	parser_advance(p);
+	return true;
+}
