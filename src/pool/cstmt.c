@@ -248,6 +248,8 @@ static void unclose(struct client *c, struct cstmt *st)
 		return;
 	st->closed = false;
 	st->refs++;
+	if (st->p != NULL)
+		c->unsure += st->p->unsure;
 }
 
 /* ParseComplete or CloseComplete has gone to the client, or was skipped. */
