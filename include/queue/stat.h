@@ -27,6 +27,7 @@ struct queue_stat_waiter {
 	int limit;
 	usec_t waited_us;
 	usec_t left_us;
+	const char *worker; /* what TAKE ... AS has said; NULL: nothing */
 };
 
 struct queue_stat_lease {

@@ -610,6 +610,7 @@ static void stat_waiter(const struct park *p, struct queue_stat_waiter *st, stru
 		buf_printf(names, "%s%s", i > 0 ? ", " : "", w->args.queues[i]);
 	st->state = waiter_is_busy(w) ? "asking" : "parked";
 	st->limit = w->args.limit;
+	st->worker = w->args.as;
 }
 
 bool waiter_start(

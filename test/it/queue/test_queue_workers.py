@@ -210,3 +210,12 @@ def test_executemany(qproxy, db, q):
         with conn.cursor() as cur:
             cur.executemany("QUEUE DONE %s", [(r[1],) for r in rows])
         assert stats(q)["leased"] == 0
+
+
+def test_show_waiters_names_the_worker(qproxy, db):
+    with qproxy.wire(db) as a, qproxy.wire(db) as b:
+        tag(a, "QUEUE CREATE mail")
+        a.query("QUEUE TAKE mail WAIT '1 min' AS 'mailer on host7'")
+        b.query("QUEUE TAKE mail WAIT '1 min'")
+        wait_for(lambda: sorted(str(r["worker"]) for r in qproxy.console("SHOW WAITERS")) ==
+                 ["None", "mailer on host7"], "two waiters, one with a name")
