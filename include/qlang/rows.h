@@ -125,6 +125,16 @@
 	COL(last, TIMESTAMPTZ) SEP \
 	COL(job, TEXT)
 
+#define ROW_WORKERS(COL, SEP) \
+	COL(queue, TEXT) SEP \
+	COL(job, TEXT) SEP \
+	COL(worker, TEXT) SEP \
+	COL(attempt, INT4) SEP \
+	COL(cancelled, BOOL) SEP \
+	COL(taken_at, TIMESTAMPTZ) SEP \
+	COL(lease_until, TIMESTAMPTZ) SEP \
+	COL(proxy, INT4)
+
 #define ROW_HELP(COL, SEP) \
 	COL(verb, TEXT) SEP \
 	COL(usage, TEXT) SEP \

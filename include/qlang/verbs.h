@@ -215,6 +215,11 @@
 		"SELECT * FROM queue.errors({queue})", \
 		"QUEUE ERRORS q", \
 		"Count the jobs that have failed, by the text of their last error.") \
+	VERB(WORKERS, 0, ROWS, "SELECT", WORKERS, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
+		"SELECT * FROM queue.workers({queue})", \
+		"QUEUE WORKERS [q]", \
+		"Show who works on which job and since when, the longest first.") \
 	VERB(PURGE, 0, VALUE, "DELETE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0), \

@@ -128,6 +128,7 @@ BEGIN
 			('revoke', 'Takes rights away.'),
 			('list', 'The queues and their options.'),
 			('stats', 'How many jobs are in which state.'),
+			('workers', 'Who works on which job, since when.'),
 			('peek', 'Looks at jobs without taking them.'),
 			('job', 'Everything about one job.'),
 			('errors', 'The last errors of jobs that have failed, most frequent first.'),

@@ -216,6 +216,33 @@ BEGIN
 END
 $$;
 
+-- Who works on what: the leases that hold, the oldest first. Without a name: in the queues that the role may read.
+CREATE OR REPLACE FUNCTION queue.workers(q text DEFAULT NULL)
+RETURNS TABLE (queue text, job text, worker text, attempt int4, cancelled bool, taken_at timestamptz,
+	lease_until timestamptz, proxy int4)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	cfg queue.queues;
+BEGIN
+	IF q IS NOT NULL THEN
+		PERFORM queue._find(q);
+	END IF;
+	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
+			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
+		CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
+		RETURN QUERY EXECUTE format($sql$
+			SELECT $1, $2 || '-' || id, worker, attempt, left(token, 1) = 'x', taken_at, lease_until, proxy FROM %s
+			WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > $3 AND state = 'leased'
+			ORDER BY taken_at, id
+		$sql$, queue._table(cfg.name)) USING cfg.name, cfg.number, moment;
+	END LOOP;
+END
+$$;
+
 -- How often jobs of the queue have failed with which text, the last of each and which job that was, most frequent
 -- first.
 CREATE OR REPLACE FUNCTION queue.errors(q text)

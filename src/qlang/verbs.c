@@ -27,6 +27,7 @@ static const struct wire_field columns_list[] = {FIELDS(ROW_LIST)};
 static const struct wire_field columns_stats[] = {FIELDS(ROW_STATS)};
 static const struct wire_field columns_await[] = {FIELDS(ROW_AWAIT)};
 static const struct wire_field columns_errors[] = {FIELDS(ROW_ERRORS)};
+static const struct wire_field columns_workers[] = {FIELDS(ROW_WORKERS)};
 static const struct wire_field columns_help[] = {FIELDS(ROW_HELP)};
 
 const struct qpayload_type qpayloads[QPAYLOAD_COUNT] = {
@@ -72,6 +73,7 @@ const struct wire_field qverb_partial_columns[3] = {FIELDS(ROW_PARTIAL)};
 #define COLUMNS_JOB   COLUMNS_OF(columns_job)
 #define COLUMNS_AWAIT COLUMNS(columns_await)
 #define COLUMNS_ERRORS COLUMNS(columns_errors)
+#define COLUMNS_WORKERS COLUMNS(columns_workers)
 #define COLUMNS_HELP  COLUMNS(columns_help)
 
 /* The last entry of each list is empty: a verb may have no arguments, an array may not. */

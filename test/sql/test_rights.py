@@ -16,7 +16,7 @@ def q(db):
 CALLS = [
     "SELECT * FROM queue.push('q', '1')", "SELECT * FROM queue.take('q')",
     "SELECT * FROM queue.take('q', 5)", "SELECT * FROM queue.pop('q')",
-    "SELECT * FROM queue.peek('q')", "SELECT * FROM queue.stats('q')",
+    "SELECT * FROM queue.peek('q')", "SELECT * FROM queue.stats('q')", "SELECT * FROM queue.workers('q')",
     "SELECT * FROM queue.purge('q')", "SELECT * FROM queue.q_q",
     "SELECT * FROM queue._promote((SELECT c FROM queue.queues AS c), 5)",
     "SELECT * FROM queue._push_1(ARRAY['1'], 0, NULL, NULL)",
@@ -29,6 +29,7 @@ def test_a_stranger_may_not(q, sql):
     number = q.value("SELECT number FROM queue.queues")
     bob = q.connect("bob")
     assert bob.rows("SELECT * FROM queue.stats()") == []
+    assert bob.rows("SELECT * FROM queue.workers()") == []
     diag = bob.fails("42501", sql.replace("_1(", "_%d(" % number))
     assert diag.message_primary == "permission denied for table q_q"
 

@@ -178,3 +178,23 @@ def test_ran_too_long(db, options, state):
 def test_max_run_is_a_time(q, value):
     assert "RESET (max_run)" in q.fails(
         "22023", "SELECT queue.alter('q', '{max_run}', ARRAY[%s])", value).message_hint
+# -- who works on what --------------------------------------------------------------------------
+
+def test_workers(q):
+    assert q.rows("SELECT * FROM queue.workers()") == q.rows("SELECT * FROM queue.workers('q')") == []
+    q.create("r")
+    q.push("q", "1", "2", "3")
+    q.push("r", "4")
+    second = q.take("q", worker="b")[0]
+    first = q.take("q", worker="a", lease="1 h")[0]
+    q.rows("UPDATE queue.q_q SET taken_at = taken_at - interval '1 h' WHERE id = 2")
+    other = q.take("r")[0]
+    names = [token.rpartition("-")[0] for token in (first["token"], second["token"], other["token"])]
+    assert q.rows("SELECT queue, job, worker, attempt, cancelled, proxy FROM queue.workers()") == [
+        ("q", names[0], "a", 1, False, None), ("q", names[1], "b", 1, False, None), ("r", names[2], None, 1, False, None)]
+    assert q.rows("SELECT taken_at, lease_until FROM queue.workers('r')") == [(other["taken_at"], other["lease_until"])]
+    q.rows("SELECT queue.cancel(%s)", names[0])
+    assert q.column("SELECT cancelled FROM queue.workers('q')") == [True, False]
+    q.expire("q")  # nobody's, though nobody has noticed
+    assert q.column("SELECT job FROM queue.workers()") == [names[2]]
+    q.fails("42P01", "SELECT queue.workers('nosuch')")

@@ -279,6 +279,8 @@ static const char *const good[] = {
 	"queue take limit limit 5",
 	"queue stats",
 	"queue stats q",
+	"queue workers",
+	"queue workers q",
 	"queue help",
 	"queue help $1",
 	"queue help 'nothing'",

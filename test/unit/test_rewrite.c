@@ -56,6 +56,7 @@ static const struct {
 	{"QUEUE ALTER $1 SET (lease = 5)", "SELECT queue.alter(($1)" T ", ARRAY['lease']" T
 					   "[], ARRAY[(5)" T "]" T "[], ARRAY[]" T "[])"},
 	{"QUEUE LIST", "SELECT * FROM queue.list()"},
+	{"QUEUE WORKERS", "SELECT * FROM queue.workers(NULL" T ")"},
 	{"QUEUE STATS", "SELECT * FROM queue.stats(NULL" T ")"},
 	{"QUEUE STATS Q", "SELECT * FROM queue.stats(('q')" T ")"},
 	{"QUEUE PUSH q '{\"a\":1}'",

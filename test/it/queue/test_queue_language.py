@@ -16,7 +16,7 @@ from queuetest import (  # noqa: F401
 from tree import ROOT
 from verbways import each_way, i, iv, j, n_ready, nothing, one_taken, t, three_jobs, two_taken
 
-STATS, LIST, PEEK = columns_of("STATS"), columns_of("LIST"), columns_of("PEEK")
+STATS, LIST, PEEK, WORKERS = (columns_of(row) for row in ("STATS", "LIST", "PEEK", "WORKERS"))
 HELP = [("verb", TEXT), ("usage", TEXT), ("description", TEXT)]
 
 
@@ -71,6 +71,7 @@ VERBS = {
     "extend": (one_taken, "QUEUE EXTEND {} LEASE {}", lambda name, s: [t(s), iv("3 hours", 10800)], "UPDATE 1", None,
                lambda c, name: c.rows("SELECT lease_until > now() + '2 hours' AS b FROM queue.peek('%s', 1, 'leased')"
                                       % name) == [{"b": "t"}]),
+    "workers": (one_taken, "QUEUE WORKERS {}", lambda name, s: [t(name)], "SELECT 1", WORKERS, None),
     "peek": (three_jobs, "QUEUE PEEK {} LIMIT {} STATE {}", lambda name, s: [t(name), i(2), t("ready")],
              "SELECT 2", PEEK, n_ready(3)),
     "purge": (three_jobs, "QUEUE PURGE {} STATE {}", lambda name, s: [t(name), t("ready")], "DELETE 3", None,
