@@ -91,6 +91,11 @@ enum qverb_flag {
 	QVERB_WAKES = 8,      /* may make a job ready, or ready sooner */
 	QVERB_PAYLOAD = 16,   /* its rows have payloads: columns are a list for each enum qpayload */
 	QVERB_BEHIND = 32,    /* no statement of its own: it stands behind DONE ... THEN */
+	QVERB_NUMBERS = 64,   /* a queue gets or loses its number */
+	QVERB_MOVES = 128,    /* leases of its jobs end at another time than was known */
+	QVERB_ENDS = 256,     /* the attempt at its jobs has ended, and it may be the last */
+	QVERB_RETURNS = 512,  /* the attempt has ended, and they are not done */
+	QVERB_DELETES = 1024, /* what is ready may be deleted */
 };
 
 /* What the payloads of a queue are: an option of the queue, and the type of a column. */

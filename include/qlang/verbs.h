@@ -12,7 +12,7 @@
  */
 /* clang-format off */
 #define QUEUE_VERBS(VERB, ARG) \
-	VERB(CREATE, QVERB_DEFINITION, FIXED, "CREATE TABLE", NONE, \
+	VERB(CREATE, QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "CREATE TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_NOT_EXISTS, "exists", "IF NOT EXISTS", FLAG, MAY, 0) \
 		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
@@ -22,7 +22,7 @@
 		" 'linear 1min [1h]' | 'fixed 1min' | 'none'), on_disconnect (auto | release | keep)," \
 		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
 		" text | bytea), max_run (an interval), max_length (a number), unlogged (true | false).") \
-	VERB(DROP, QVERB_DEFINITION, FIXED, "DROP TABLE", NONE, \
+	VERB(DROP, QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
 		"SELECT queue.drop({queue}, {exists}, false)", \
@@ -108,7 +108,7 @@
 		NULL, \
 		"QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval]", \
 		"Take and finish jobs at once (at most once delivery).") \
-	VERB(DONE, 0, ROWS, "UPDATE", NONE, \
+	VERB(DONE, QVERB_ENDS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
@@ -141,7 +141,7 @@
 		"    [DELAY interval | AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n]\n" \
 		"    [GROUP text] [KEY text [ON DUPLICATE ...]] [RETURNING {ID | JOB} [, ...]]", \
 		"Finish jobs and push their payloads and headers to another queue, both or neither.") \
-	VERB(FAIL, QVERB_WAKES, ROWS, "UPDATE", NONE, \
+	VERB(FAIL, QVERB_WAKES | QVERB_MOVES | QVERB_ENDS | QVERB_RETURNS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
@@ -152,7 +152,7 @@
 		"QUEUE FAIL {job [, job ...] [ON q] | KEY text ON q} [ERROR text]\n" \
 		"    [RETRY IN interval | FINAL]", \
 		"Report a failed attempt; the job is retried, or dead.") \
-	VERB(RELEASE, QVERB_WAKES, ROWS, "UPDATE", NONE, \
+	VERB(RELEASE, QVERB_WAKES | QVERB_MOVES | QVERB_RETURNS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
@@ -160,7 +160,7 @@
 		"SELECT queue FROM queue._release({job}, {delay}, false) AS queue", \
 		"QUEUE RELEASE {job [, job ...] [ON q] | KEY text ON q} [DELAY interval]", \
 		"Give jobs back; the attempt is not counted.") \
-	VERB(EXTEND, 0, ROWS, "UPDATE", NONE, \
+	VERB(EXTEND, QVERB_MOVES, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
@@ -168,7 +168,7 @@
 		"SELECT queue FROM queue._extend({job}, {lease}) AS queue", \
 		"QUEUE EXTEND {job [, job ...] [ON q] | KEY text ON q} [LEASE interval]", \
 		"Move the end of a lease.") \
-	VERB(CANCEL, 0, ROWS, "UPDATE", NONE, \
+	VERB(CANCEL, QVERB_DELETES, ROWS, "UPDATE", NONE, \
 		ARG(REF, "job", NULL, REFS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
@@ -220,7 +220,7 @@
 		"SELECT * FROM queue.workers({queue})", \
 		"QUEUE WORKERS [q]", \
 		"Show who works on which job and since when, the longest first.") \
-	VERB(PURGE, 0, VALUE, "DELETE", NONE, \
+	VERB(PURGE, QVERB_DELETES, VALUE, "DELETE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
 		"SELECT queue.purge({queue}, {state}, false)", \

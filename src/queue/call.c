@@ -94,7 +94,7 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 	int64_t number, last = 0;
 
 	ret->jobs_mark = head_unmarked;
-	if (!releases && q->verb->id != QVERB_FAIL)
+	if ((q->verb->flags & QVERB_RETURNS) == 0)
 		return;
 	for (int i = 0; i < ret->jobs.n; i++) {
 		const struct lease *l = releases ? lease_find(qc, ret->jobs.tokens[i]) : NULL;
@@ -115,7 +115,7 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
  * be they answered or not. */
 static void call_moves_leases(struct qclient *qc, const struct call *call, const struct qstmt *q)
 {
-	if (q->verb->id == QVERB_DONE)
+	if ((q->verb->flags & QVERB_MOVES) == 0)
 		return;
 	for (int i = 0; i < call->jobs.n; i++) {
 		struct lease *l = lease_find(qc, call->jobs.tokens[i]);
@@ -160,7 +160,7 @@ static bool names_queues(const struct qstmt *q)
 {
 	return qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) + qstmt_count(q, QARG_BY_KEY) >
 		       0 &&
-	       ((q->verb->flags & QVERB_WAKES) != 0 || q->verb->id == QVERB_CANCEL ||
+	       ((q->verb->flags & (QVERB_WAKES | QVERB_DELETES)) != 0 ||
 		       qstmt_then(q, QVERB_TAKE));
 }
 
@@ -243,10 +243,10 @@ static void touch_names(struct qclient *qc, const struct names *names, struct he
 /* What is ready and is deleted in a transaction is passed over by takes. */
 static void touch_deleted(struct qclient *qc, const struct qstmt *q, const struct call *call)
 {
-	if (q->verb->id == QVERB_PURGE && call->queue[0] != '\0')
-		touch_locked(qc, call->queue);
-	if (q->verb->id != QVERB_CANCEL)
+	if ((q->verb->flags & QVERB_DELETES) == 0)
 		return;
+	if (call->queue[0] != '\0')
+		touch_locked(qc, call->queue);
 	NAMES_FOREACH (at, &call->names)
 		touch_locked(qc, at);
 }
@@ -270,9 +270,10 @@ unsigned jobs_distinct(struct jobs *j)
 void call_succeeded(
 	struct qclient *qc, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx)
 {
-	bool finishes = q->verb->id != QVERB_EXTEND;
-	bool by_done = q->verb->id == QVERB_DONE;
-	bool may_end = by_done || q->verb->id == QVERB_FAIL;
+	unsigned flags = q->verb->flags;
+	bool finishes = (flags & (QVERB_ENDS | QVERB_RETURNS)) != 0;
+	bool may_end = (flags & QVERB_ENDS) != 0;
+	bool by_done = may_end && (flags & QVERB_RETURNS) == 0;
 	const struct qverb *last = qstmt_last(q);
 
 	CHECK_QCLIENT(qc);
@@ -283,7 +284,7 @@ void call_succeeded(
 	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
 	if (call->queue[0] != '\0')
 		count_used(qc->db, call->queue, q->verb->id == QVERB_DROP);
-	if (q->verb->id == QVERB_CREATE || q->verb->id == QVERB_DROP)
+	if ((flags & QVERB_NUMBERS) != 0)
 		head_forget(qc->db, call->queue);
 	if (q->verb->id == QVERB_FAIL)
 		count_jobs_failed(qc->db, &call->names);
