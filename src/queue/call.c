@@ -160,8 +160,7 @@ static bool names_queues(const struct qstmt *q)
 {
 	return qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) + qstmt_count(q, QARG_BY_KEY) >
 		       0 &&
-	       ((q->verb->flags & (QVERB_WAKES | QVERB_DELETES)) != 0 ||
-		       qstmt_then(q, QVERB_TAKE));
+	       ((q->verb->flags & (QVERB_WAKES | QVERB_DELETES)) != 0 || qstmt_then(q, QVERB_TAKE));
 }
 
 bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
