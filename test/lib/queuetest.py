@@ -180,7 +180,11 @@ def stats(c, queue="mail"):
 
 
 def peek(c, queue="mail", state=None):
-    return c.rows("QUEUE PEEK \"%s\" LIMIT 1000%s" % (queue, " STATE " + state if state else ""))
+    """Without what passes by itself while a job runs."""
+    rows = c.rows("QUEUE PEEK \"%s\" LIMIT 1000%s" % (queue, " STATE " + state if state else ""))
+    for row in rows:
+        del row["ran"]
+    return rows
 
 
 def come_back(c, sql="QUEUE TAKE mail"):
