@@ -32,6 +32,7 @@ qb_public_includes = \
 	include/pool/stat.h \
 	include/pool/task.h \
 	include/qlang/parse.h \
+	include/qlang/payload.h \
 	include/qlang/refusal.h \
 	include/qlang/rewrite.h \
 	include/qlang/rows.h \
@@ -270,6 +271,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/partial.c \
 	src/queue/qdb.c \
 	src/queue/queue.c \
+	src/queue/queue_call.h \
 	src/queue/queue_int.h \
 	src/queue/registry.c \
 	src/queue/registry.h \

@@ -14,8 +14,9 @@
 
 #include "admin/describe.h"
 #include "conf/describe.h"
+#include "qlang/verb.h"
 
-#include "../src/queue/calls.h"
+#include "../src/queue/queue_call.h"
 
 /* What has been printed so far, to know when a new table or group begins. */
 struct gen {

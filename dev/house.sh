@@ -25,8 +25,8 @@ net        8       5      172     0.8
 wire       1       2      120     0.3
 auth       1       5      101     0
 pool       2       6      840    10.0
-qlang      1       5      159     1.0
-queue      1       6      236    12.0
+qlang      1       5      154     1.0
+queue      1       6      151    12.0
 show       1       1       90     2.0
 admin      1       2      100     0
 http       1       1       44     0

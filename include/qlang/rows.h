@@ -4,10 +4,9 @@
  * test/it/queue/test_queue_calls.py compares them with the functions of sql/.
  *
  * SEP stands between two columns, PAYLOAD is the type of payloads.
+ *
+ * No include guard.
  */
-#ifndef QB_QLANG_ROWS_H
-#define QB_QLANG_ROWS_H
-
 /* clang-format off */
 
 /* TAKE and POP. */
@@ -151,5 +150,3 @@
 #define ROW_ONE(name, type)   +1
 
 /* clang-format on */
-
-#endif

@@ -4,6 +4,7 @@
 #ifndef QB_QLANG_VERB_H
 #define QB_QLANG_VERB_H
 
+#include "qlang/payload.h"
 #include "qlang/verbs.h"
 #include "wire/build.h"
 
@@ -97,17 +98,6 @@ enum qverb_flag {
 	QVERB_RETURNS = 512,  /* the attempt has ended, and they are not done */
 	QVERB_DELETES = 1024, /* what is ready may be deleted */
 };
-
-/* What the payloads of a queue are: an option of the queue, and the type of a column. */
-enum qpayload { QPAYLOAD_JSONB, QPAYLOAD_TEXT, QPAYLOAD_BYTEA, QPAYLOAD_COUNT };
-
-struct qpayload_type {
-	const char *name;   /* as the option has it, and SQL */
-	const char *suffix; /* of the SQL functions that give such payloads */
-	uint32_t oid;
-};
-extern const struct qpayload_type qpayloads[QPAYLOAD_COUNT];
-bool qpayload_read(const char *name, size_t len, enum qpayload *ret); /* by name; false: there is no such */
 
 enum qverb_tag {
 	QTAG_FIXED, /* tag_text is the whole tag */

@@ -12,7 +12,7 @@
 #include "queue/stat.h"
 #include "wire/row.h"
 #include "await.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "count.h"
 #include "deferred.h"
 #include "head.h"

@@ -17,7 +17,7 @@
 #include "wire/row.h"
 #include "wire/sqllex.h"
 #include "back.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "head.h"
 #include "jobs.h"
 #include "mark.h"

@@ -1,7 +1,7 @@
 /*
  * The statements of calls.h as data. Entry points: queue_calls, call_put().
  */
-#include "calls.h"
+#include "queue_call.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -7,12 +7,10 @@
  *
  * @ in a text is the number of a queue (call_put); %d a number that stands in it. Functions of one queue are called
  * directly so; another text, which says the same by the queue's name, is the way when the number is not known.
+ *
+ * No include guard. What a row is: queue_call.h.
  */
-#ifndef QB_QUEUE_CALLS_H
-#define QB_QUEUE_CALLS_H
-
 #include "qlang/rows.h"
-#include "qlang/verb.h"
 
 /* clang-format off */
 
@@ -197,40 +195,3 @@
 		ROW_GAUGES(COL, ) COL(number, INT4))
 
 /* clang-format on */
-
-enum call_id {
-#define CALL_ENUM(name, ...) CALL_##name,
-#define CALL_NOTHING(...)
-	QUEUE_CALLS(CALL_ENUM, CALL_NOTHING, CALL_NOTHING)
-#undef CALL_ENUM
-#undef CALL_NOTHING
-		CALL_COUNT
-};
-
-struct queue_call {
-	const char *name, *sql;
-	const uint32_t *oids;
-	int n_params;
-	const struct wire_field *columns;
-	int n_columns;
-};
-
-extern const struct queue_call queue_calls[CALL_COUNT];
-
-/* Its text for the queue of this number. */
-void call_put(struct buf *b, enum call_id id, int64_t number);
-/* ... with these numbers in it. */
-void call_print(char *dst, size_t size, enum call_id id, ...);
-
-/* Where a column is. */
-#define CALL_PLACE(name, type) TAKEN_##name,
-enum taken_column { ROW_TAKEN(CALL_PLACE, , ) };
-#undef CALL_PLACE
-#define CALL_PLACE(name, type) HIDDEN_##name, /* behind those of the client */
-enum hidden_column { ROW_HIDDEN(CALL_PLACE, ) HIDDEN_COLUMNS };
-#undef CALL_PLACE
-#define CALL_PLACE(name, type) AWAIT_##name,
-enum await_column { ROW_AWAIT(CALL_PLACE, ) AWAIT_COLUMNS };
-#undef CALL_PLACE
-
-#endif

@@ -13,7 +13,7 @@
 #include "wire/row.h"
 #include "await.h"
 #include "back.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "count.h"
 #include "engine.h"
 #include "head.h"

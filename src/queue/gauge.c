@@ -13,7 +13,7 @@
 #include "queue/stat.h"
 #include "wire/row.h"
 #include "agent.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "count.h"
 #include "queue_int.h"
 #include "system.h"

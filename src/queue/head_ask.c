@@ -8,7 +8,7 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "head_int.h"
 
 #define ASK_AFTER 5 /* statements of a queue whose number is not known */

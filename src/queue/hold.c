@@ -11,7 +11,7 @@
 #include "wire/array.h"
 #include "wire/row.h"
 #include "wire/sqllex.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "lease.h"
 #include "queue_int.h"
 #include "token.h"

@@ -15,7 +15,7 @@
 #include "queue/stat.h"
 #include "wire/row.h"
 #include "agent.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "maintain.h"
 #include "queue_int.h"
 

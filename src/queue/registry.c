@@ -15,7 +15,7 @@
 #include "wire/row.h"
 #include "agent.h"
 #include "back.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "jobs.h"
 #include "lease.h"
 #include "mark.h"

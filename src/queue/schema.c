@@ -14,7 +14,7 @@
 #include "queue/queue.h"
 #include "queue/schema.h"
 #include "wire/row.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "maintain.h"
 #include "queue_int.h"
 #include "schema_int.h"

@@ -10,7 +10,7 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
-#include "calls.h"
+#include "queue_call.h"
 #include "handoff.h"
 #include "head_int.h"
 #include "token.h"

@@ -5,7 +5,7 @@
 #ifndef QB_QUEUE_WAIT_INT_H
 #define QB_QUEUE_WAIT_INT_H
 
-#include "calls.h"
+#include "queue_call.h"
 #include "count.h"
 #include "heap.h"
 #include "lease.h"
