@@ -13,6 +13,7 @@ import pytest
 
 from pgwire import cancel, types
 from proxy import free_port, running, wait_for
+from queuetest import tag, take
 from tree import ROOT
 
 PEER = os.path.join(ROOT, "test", "lib", "takeover_peer.py")
@@ -332,6 +333,50 @@ def test_takeover_of_workers(one, db):
         assert [m.tag for m in holder.simple("QUEUE DONE %s" % job) if m.type == "C"] == ["UPDATE 1"]
         ended(first)
         assert [m.tag for m in holder.simple("QUEUE TAKE q") if m.type == "C"] == ["SELECT 0"]
+
+
+def test_takeover_beside_another_proxy(one, qbouncer, db):
+    """Who waits there is told of what is pushed to the new one at once; a worker whom the old one still serves loses nothing."""
+    beside = qbouncer(queue_orphan_grace="500ms")
+    with one.wire(db) as c, one.wire(db) as worker, beside.wire(db) as waits:
+        c.simple("QUEUE INSTALL")
+        tag(c, "QUEUE CREATE mail")
+        tag(c, "QUEUE PUSH mail '1'")
+        job = take(worker)
+        waits.query("QUEUE TAKE mail WAIT '60s'")
+        for proxy in one, beside:
+            proxy.wait_log("system session is up")
+        first = takeover(one)
+        tag(c, "QUEUE PUSH mail '2'")
+        assert types(waits.until("Z")) == "TDCZ"
+        assert tag(worker, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+        ended(first)
+        beside.wait_log("another proxy is gone")
+        assert waits.rows("SELECT state, payload, failures FROM queue.q_mail") == [{"state": "leased", "payload": "2", "failures": "0"}]
+        assert types(worker.simple("SELECT 1")) == "TDCZ"
+
+
+def test_takeover_while_what_the_role_owns_is_dropped(one, cluster, db):
+    """Who waits, who has a job, and who is in a transaction: each hears of it in its own time, and goes to the new one."""
+    with one.wire(db) as waits, one.wire(db) as worker, one.wire(db) as busy:
+        waits.simple("QUEUE INSTALL")
+        tag(waits, "QUEUE CREATE mail")
+        tag(busy, "QUEUE PUSH mail '1'")
+        assert types(worker.simple("QUEUE TAKE mail HOLD")) == "TDCZ"
+        busy.simple("BEGIN")
+        busy.simple("SELECT 1")
+        waits.query("QUEUE TAKE mail WAIT '60s'")
+        first = takeover(one)
+        cluster.psql("DROP OWNED BY app CASCADE", db)
+        assert "E" in types(busy.simple("QUEUE PUSH mail '2'"))
+        busy.simple("ROLLBACK")
+        assert waits.until("Z")[-1].type == "Z"
+        worker.terminate()
+        ended(first)
+        for c in busy, waits:
+            assert types(c.simple("SELECT 1")) == "TDCZ"
+            assert "E" in types(c.simple("QUEUE TAKE mail"))
+    assert "invariant" not in one.log_text() and "Sanitizer" not in one.log_text()
 
 
 def test_takeover_under_load(one, db):
