@@ -20,17 +20,30 @@ qb_public_includes = \
 	include/conf/describe.h \
 	include/conf/params.h \
 	include/http/http.h \
+	include/login/login.h \
 	include/net/channel.h \
 	include/net/conn.h \
 	include/net/dns.h \
 	include/net/listen.h \
 	include/net/loop.h \
 	include/net/tls.h \
+	include/pool/answer.h \
+	include/pool/client.h \
+	include/pool/counters.h \
+	include/pool/database.h \
+	include/pool/expect.h \
+	include/pool/hand_out.h \
 	include/pool/intercept.h \
-	include/pool/move.h \
-	include/pool/pool.h \
-	include/pool/stat.h \
+	include/pool/parts.h \
+	include/pool/reading.h \
+	include/pool/rooms.h \
+	include/pool/server.h \
+	include/pool/settings.h \
+	include/pool/stmt.h \
 	include/pool/task.h \
+	include/pooler/move.h \
+	include/pooler/pooler.h \
+	include/pooler/stat.h \
 	include/qlang/parse.h \
 	include/qlang/payload.h \
 	include/qlang/refusal.h \
@@ -41,6 +54,8 @@ qb_public_includes = \
 	include/queue/queue.h \
 	include/queue/schema.h \
 	include/queue/stat.h \
+	include/relay/relay.h \
+	include/session/session.h \
 	include/show/list.h \
 	include/show/show.h \
 	include/wire/array.h \
@@ -147,79 +162,83 @@ libqb_auth_a_SOURCES = \
 
 libqb_pool_a_SOURCES = \
 	src/pool/account.c \
-	src/pool/adopt.c \
 	src/pool/affinity.c \
 	src/pool/barrier.c \
 	src/pool/cancel.c \
 	src/pool/client.c \
-	src/pool/client_auth.c \
-	src/pool/client_login.c \
-	src/pool/client_msg.c \
-	src/pool/client_query.c \
 	src/pool/client_view.c \
-	src/pool/copy.c \
 	src/pool/count.c \
-	src/pool/cstmt.c \
-	src/pool/dest.c \
-	src/pool/ends.c \
-	src/pool/expect.h \
-	src/pool/extq.c \
-	src/pool/extq_bind.c \
-	src/pool/extq_int.h \
-	src/pool/gate.c \
 	src/pool/hosts.c \
-	src/pool/inspect.c \
 	src/pool/intercept.c \
 	src/pool/istr.c \
-	src/pool/janitor.c \
 	src/pool/limits.c \
-	src/pool/listen.c \
-	src/pool/local.c \
-	src/pool/local_int.h \
-	src/pool/local_many.c \
-	src/pool/local_session.c \
-	src/pool/local_tx.c \
-	src/pool/login_int.h \
-	src/pool/lookup.c \
-	src/pool/move.c \
-	src/pool/move_int.h \
-	src/pool/move_pack.c \
-	src/pool/parts.h \
 	src/pool/pool.c \
-	src/pool/pool_int.h \
-	src/pool/pooler.c \
-	src/pool/portal.c \
-	src/pool/prove.c \
 	src/pool/query.c \
 	src/pool/reading.c \
-	src/pool/reading.h \
-	src/pool/relay.c \
-	src/pool/relay_error.c \
-	src/pool/relay_int.h \
-	src/pool/relay_ready.c \
-	src/pool/relay_replace.c \
-	src/pool/release.c \
-	src/pool/replication.c \
 	src/pool/route.c \
-	src/pool/say.c \
 	src/pool/server.c \
 	src/pool/server_link.c \
-	src/pool/server_login.c \
 	src/pool/server_prepared.c \
 	src/pool/server_tls.c \
-	src/pool/session.c \
-	src/pool/session_int.h \
 	src/pool/settings.c \
-	src/pool/shutdown.c \
-	src/pool/silent.c \
-	src/pool/sqlprep.c \
-	src/pool/stat.c \
 	src/pool/stmt.c \
-	src/pool/stmt.h \
-	src/pool/suspend.c \
-	src/pool/task.c \
-	src/pool/tick.c \
 	src/pool/vars.c
+
+libqb_session_a_SOURCES = \
+	src/session/inspect.c \
+	src/session/listen.c \
+	src/session/release.c \
+	src/session/session.c \
+	src/session/session_int.h \
+	src/session/sqlprep.c
+
+libqb_relay_a_SOURCES = \
+	src/relay/client_msg.c \
+	src/relay/client_query.c \
+	src/relay/copy.c \
+	src/relay/cstmt.c \
+	src/relay/dest.c \
+	src/relay/extq.c \
+	src/relay/extq_bind.c \
+	src/relay/extq_int.h \
+	src/relay/local.c \
+	src/relay/local_int.h \
+	src/relay/local_many.c \
+	src/relay/local_session.c \
+	src/relay/local_tx.c \
+	src/relay/portal.c \
+	src/relay/relay.c \
+	src/relay/relay_error.c \
+	src/relay/relay_int.h \
+	src/relay/relay_ready.c \
+	src/relay/relay_replace.c \
+	src/relay/say.c \
+	src/relay/silent.c \
+	src/relay/task.c
+
+libqb_login_a_SOURCES = \
+	src/login/client_auth.c \
+	src/login/client_login.c \
+	src/login/login_int.h \
+	src/login/lookup.c \
+	src/login/prove.c \
+	src/login/replication.c \
+	src/login/server_login.c
+
+libqb_pooler_a_SOURCES = \
+	src/pooler/adopt.c \
+	src/pooler/ends.c \
+	src/pooler/gate.c \
+	src/pooler/janitor.c \
+	src/pooler/move.c \
+	src/pooler/move_int.h \
+	src/pooler/move_pack.c \
+	src/pooler/pooler.c \
+	src/pooler/pooler_int.h \
+	src/pooler/shutdown.c \
+	src/pooler/stat.c \
+	src/pooler/suspend.c \
+	src/pooler/tick.c
 
 libqb_queue_a_SOURCES = \
 	src/queue/agent.c \
@@ -444,7 +463,7 @@ qb_unit_tests = \
 	test/unit/test_parse_value \
 	test/unit/test_pattern \
 	test/unit/test_penalty \
-	test/unit/test_pool_invariants \
+	test/unit/test_pooler_invariants \
 	test/unit/test_qlang_linear \
 	test/unit/test_queue_invariants \
 	test/unit/test_rewrite \
@@ -623,9 +642,9 @@ test_unit_test_penalty_SOURCES = test/unit/test_penalty.c
 test_unit_test_penalty_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_penalty_LDADD = $(AUTH_LIBS) $(CMOCKA_LIBS)
 
-test_unit_test_pool_invariants_SOURCES = test/unit/test_pool_invariants.c
-test_unit_test_pool_invariants_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
-test_unit_test_pool_invariants_LDADD = $(POOL_LIBS) $(CMOCKA_LIBS)
+test_unit_test_pooler_invariants_SOURCES = test/unit/test_pooler_invariants.c
+test_unit_test_pooler_invariants_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_pooler_invariants_LDADD = $(POOLER_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_qlang_linear_SOURCES = test/unit/test_qlang_linear.c
 test_unit_test_qlang_linear_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

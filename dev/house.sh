@@ -24,7 +24,11 @@ conf       1       2      171     0
 net        8       5      172     0.8
 wire       1       2      120     0.3
 auth       1       5      101     0
-pool       2       6      840    10.0
+pool       2       6      270    16.0
+session    2       2      105    15.0
+relay      2       4      145    16.0
+login      1       4      100     9.0
+pooler     1       2       85     2.5
 qlang      1       5      154     1.0
 queue      1       6      151    12.0
 show       1       1       90     2.0

@@ -14,11 +14,20 @@ BEGIN {
 	may["qlang"] = "base conf wire qlang"
 	may["auth"] = "base conf net wire auth"
 	may["pool"] = "base conf net wire auth pool"
-	may["queue"] = "base conf net wire qlang auth pool queue"
-	may["show"] = "base conf net wire auth pool queue show"
-	may["admin"] = "base conf net wire auth pool queue show admin"
-	may["http"] = "base conf net wire auth pool queue show http"
-	may["main"] = "base conf net wire qlang auth pool queue show admin http"
+	may["session"] = "base conf net wire auth pool session"
+	may["relay"] = "base conf net wire auth pool session relay"
+	may["login"] = "base conf net wire auth pool session relay login"
+	may["pooler"] = "base conf net wire auth pool session relay login pooler"
+	may["queue"] = "base conf net wire qlang auth pool pooler queue"
+	may["show"] = "base conf net wire auth pool pooler queue show"
+	may["admin"] = "base conf net wire auth pool pooler queue show admin"
+	may["http"] = "base conf net wire auth pool pooler queue show http"
+	may["main"] = "base conf net wire qlang auth pool pooler queue show admin http"
+
+	# What the rooms of the pooler have in common is theirs alone: whoever is above sees the other headers.
+	n = split("answer client database expect hand_out parts reading rooms server settings stmt", own, " ")
+	for (i = 1; i <= n; i++)
+		inside["pool/" own[i] ".h"] = 1
 
 	# Libraries with one home. Elsewhere they are a mistake.
 	home["event2/"] = "net http"
@@ -52,6 +61,8 @@ FNR == 1 {
 		split(name, p, "/")
 		if (!allowed(may[module], p[1]))
 			complain(module " may not include \"" name "\"")
+		if ((name in inside) && !allowed("pool session relay login pooler", module))
+			complain(module " may not include "" name "": it is of the rooms of the pooler")
 		if (("" (getline line < ("include/" name))) < 0)
 			complain("\"" name "\" is not in include/")
 		close("include/" name)

@@ -14,7 +14,7 @@ for line in 'if (memcmp(a->stored_key, b, 32) == 0)' 'return !strcmp(s->password
 done
 
 # "md5" in quotes is a word; the key of a hash table of statements is none of these
-if find src/auth src/wire src/pool src/show src/admin src/http src/net -name '*.[ch]' | sort | xargs grep -nE "$pattern" |
+if find src/auth src/wire src/pool src/session src/relay src/login src/pooler src/show src/admin src/http src/net -name '*.[ch]' | sort | xargs grep -nE "$pattern" |
 	grep -vE '"md5"|^src/pool/stmt\.c:'; then
 	echo "secrets: compared in a time that depends on them: use util_equal_secret()" >&2
 	exit 1

@@ -10,7 +10,7 @@ LC_ALL=C
 export LC_ALL
 
 # The layers, lowest first: dev/layers.sh has the table.
-modules="base conf net wire qlang auth pool queue show admin http"
+modules="base conf net wire qlang auth pool session relay login pooler queue show admin http"
 
 # list VARIABLE OPERATOR FILE...
 list() {

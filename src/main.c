@@ -14,7 +14,7 @@
 #include "http/http.h"
 #include "net/listen.h"
 #include "net/loop.h"
-#include "pool/move.h"
+#include "pooler/move.h"
 #include "options.h"
 #include "process.h"
 #include "queue/queue.h"

@@ -20,7 +20,7 @@
 #include "net/dns.h"
 #include "net/listen.h"
 #include "net/tls.h"
-#include "pool/pool.h"
+#include "pooler/pooler.h"
 #include "process.h"
 #include "queue/queue.h"
 

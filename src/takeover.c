@@ -24,8 +24,8 @@
 #include "conf/conf.h"
 #include "net/channel.h"
 #include "net/loop.h"
-#include "pool/move.h"
-#include "pool/pool.h"
+#include "pooler/move.h"
+#include "pooler/pooler.h"
 #include "wire/build.h"
 #include "wire/msg.h"
 

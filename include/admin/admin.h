@@ -4,7 +4,7 @@
 #ifndef QB_ADMIN_ADMIN_H
 #define QB_ADMIN_ADMIN_H
 
-#include "pool/pool.h"
+#include "pooler/pooler.h"
 #include "wire/error.h"
 
 /* What the console asks of the program as a whole. */

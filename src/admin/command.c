@@ -11,7 +11,7 @@
 #include "base/mem.h"
 #include "conf/conf.h"
 #include "net/loop.h"
-#include "pool/stat.h"
+#include "pooler/stat.h"
 #include "queue/queue.h"
 #include "admin_int.h"
 

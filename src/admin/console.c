@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "pool/stat.h"
+#include "pooler/stat.h"
 #include "wire/sqllex.h"
 #include "admin_int.h"
 

@@ -8,7 +8,7 @@
 #include "conf/conf.h"
 #include "http/http.h"
 #include "http_int.h"
-#include "pool/pool.h"
+#include "pooler/pooler.h"
 
 #define REQUEST_TIME (10 * USEC_SEC)
 

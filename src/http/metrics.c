@@ -13,8 +13,8 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "http_int.h"
-#include "pool/pool.h"
-#include "pool/stat.h"
+#include "pooler/pooler.h"
+#include "pooler/stat.h"
 #include "queue/stat.h"
 
 #define COUNTER "counter"

@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 static struct account *accounts;
 

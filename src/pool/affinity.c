@@ -15,7 +15,7 @@
  *
  * Entry points: affinity_* in pool_int.h.
  */
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 #define KINDS_MAX      20000 /* of a pool; the oldest is forgotten */
 #define AFFINITIES_MAX 8

@@ -2,7 +2,7 @@
  * A message that waits, and is looked at once more: until the server owes its client nothing any
  * more, or until client_again().
  */
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 /* The client's settings on their way to a server that it has just got are nothing to wait for: it
  * would lose the server again when they are there, and two clients with different ones could take

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "net/tls.h"
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 struct cancel {
 	struct cancel *prev, *next;
@@ -197,7 +197,7 @@ void cancel_count(const struct pool *p, unsigned *ret_asked, unsigned *ret_sent)
 		}
 }
 
-unsigned stat_peer_cancels(int peer)
+unsigned cancel_count_peer(int peer)
 {
 	const struct cancel *x;
 	unsigned n = 0;

@@ -11,8 +11,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "pool/reading.h"
+#include "pool/rooms.h"
 #include "wire/sqllex.h"
-#include "reading.h"
 
 struct client_list client_logins, client_dead, client_consoles, client_leaving, client_moving;
 bool client_some_leave;
@@ -291,7 +292,7 @@ void client_fatal_because(struct client *c, const struct pg_error *err, const ch
 	CHECK_CLIENT(c);
 	if (c->state == CLIENT_DEAD)
 		return;
-	stat_error(err->sqlstate);
+	count_error_of(err->sqlstate);
 	pg_error_severity(&fatal, "FATAL");
 	build_error(&b, &fatal);
 	/* not in the middle of a message of the server */

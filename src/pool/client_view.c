@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pool/rooms.h"
 #include "wire/sqllex.h"
-#include "pool_int.h"
 
 enum client_tx client_tx(const struct client *c)
 {

@@ -4,9 +4,11 @@
  */
 #include <string.h>
 
-#include "pool_int.h"
+#include "pool/rooms.h"
 
-void stat_query(struct pool *p, const struct client *c)
+struct pool_stats count_console;
+
+void count_query(struct pool *p, const struct client *c)
 {
 	usec_t now = loop_now();
 
@@ -17,7 +19,7 @@ void stat_query(struct pool *p, const struct client *c)
 	hist_add(&p->times.query, now - c->request_time);
 }
 
-void stat_transaction(struct pool *p, struct client *c)
+void count_end_of_transaction(struct pool *p, struct client *c)
 {
 	usec_t now = loop_now();
 
@@ -39,7 +41,7 @@ static struct {
 	uint64_t count;
 } errors[ERRORS_MAX];
 
-void stat_error(const char *sqlstate)
+void count_error_of(const char *sqlstate)
 {
 	int i = 0;
 
@@ -51,7 +53,7 @@ void stat_error(const char *sqlstate)
 			sizeof(errors[i].sqlstate));
 }
 
-void stat_each_error(void (*fn)(const char *sqlstate, uint64_t count, void *arg), void *arg)
+void count_each_error(void (*fn)(const char *sqlstate, uint64_t count, void *arg), void *arg)
 {
 	for (int i = 0; i < ERRORS_MAX && errors[i].count > 0; i++)
 		fn(errors[i].sqlstate, errors[i].count, arg);

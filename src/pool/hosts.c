@@ -5,7 +5,7 @@
  */
 #include <string.h>
 
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 #define HOSTS_MAX 32 /* bits of server.tried; those behind are not used */
 

@@ -1,7 +1,7 @@
 /*
  * Who claims statements: two, one for the console and one for everybody else.
  */
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 static enum claim pass_claim(struct client *c, const char *sql, size_t len, bool complete)
 {

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 struct istr {
 	UT_hash_handle hh;

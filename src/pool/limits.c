@@ -3,11 +3,11 @@
  * which mode they are used, and whether any is given to anybody. Also the list of pools that have
  * something to be served with. Who enters the databases is route.c, who serves the pools pool.c.
  */
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 struct database *route_list;
-bool pooler_paused_all;
-enum pooler_suspended suspend_state;
+bool route_paused_all;
+bool route_suspended;
 const struct pool_calls *pool_calls;
 static struct pool *ready_head, **ready_tail = &ready_head;
 
@@ -16,11 +16,6 @@ static struct pool *ready_head, **ready_tail = &ready_head;
 struct database *route_first(void)
 {
 	return route_list;
-}
-
-enum pooler_suspended pooler_is_suspended(void)
-{
-	return suspend_state;
 }
 
 /* --- what holds for a pool --- */
@@ -56,12 +51,12 @@ enum pool_mode route_pool_mode(const struct pool *p)
 
 bool route_paused(const struct database *db)
 {
-	return db->paused || pooler_paused_all;
+	return db->paused || route_paused_all;
 }
 
 bool route_stopped(const struct database *db)
 {
-	return route_paused(db) || pooler_is_suspended() != SUSPENDED_NO;
+	return route_paused(db) || route_suspended;
 }
 
 enum pool_mode server_pool_mode(const struct server *s)

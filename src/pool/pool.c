@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 #define LOGINS_AT_ONCE 8
 /* A server that refuses connections is tried again after this. */

@@ -6,8 +6,9 @@
  */
 #include <string.h>
 
+#include "pool/reading.h"
+#include "pool/rooms.h"
 #include "wire/sqllex.h"
-#include "reading.h"
 
 #define OWN_NAME "qb_own"
 
@@ -61,8 +62,8 @@ bool server_put_reading(struct server *s, const struct pstmt *p, bool back)
 	reading_diff_sql(s, p, back, &sql);
 	if (sql.len == 0 && !buf_failed(&sql))
 		return true;
-	ok = add_one(s, &b, buf_cstr(&sql), sql.len, &dest_swallow) &&
-	     server_expect(s, EXPECT_CLOSE, &dest_swallow, NULL);
+	ok = add_one(s, &b, buf_cstr(&sql), sql.len, pool_calls->unheard) &&
+	     server_expect(s, EXPECT_CLOSE, pool_calls->unheard, NULL);
 	build_close(&b, 'S', OWN_NAME);
 	b.failed |= buf_failed(&sql);
 	buf_free(&sql);

@@ -11,8 +11,10 @@
  */
 #include <string.h>
 
-#include "reading.h"
-#include "session_int.h"
+#include "pool/reading.h"
+#include "pool/rooms.h"
+#include "pool/settings.h"
+#include "wire/sqlsess.h"
 
 /* All that are reported, but the name of the application. */
 #define N_REPORTED VAR_APPLICATION_NAME

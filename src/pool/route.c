@@ -4,12 +4,12 @@
  */
 #include <string.h>
 
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 unsigned route_generation = 1;
 static void (*on_moved)(const char *database);
 
-void pooler_on_moved(void (*fn)(const char *database))
+void route_on_moved(void (*fn)(const char *database))
 {
 	on_moved = fn;
 }

@@ -8,8 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "relay_int.h"
-#include "session_int.h"
+#include "pool/answer.h"
+#include "pool/rooms.h"
+#include "pool/settings.h"
+#include "wire/sqlsess.h"
 
 #define CHECK_HOLDS USEC_SEC
 

@@ -3,7 +3,9 @@
  */
 #include <string.h>
 
-#include "session_int.h"
+#include "pool/rooms.h"
+#include "pool/settings.h"
+#include "wire/sqlsess.h"
 
 /* Must the settings be in force before anything else is sent? A role may be refused, and settings
  * that no server has seen yet too; a task speaks for many. */

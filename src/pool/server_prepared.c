@@ -5,8 +5,8 @@
  * Entry points: server_expect() of pool_int.h, extq_server_prepare(), server_has_prepared(),
  * server_expect_free() for answers that have come or never will.
  */
-#include "pool_int.h"
-#include "reading.h"
+#include "pool/reading.h"
+#include "pool/rooms.h"
 
 static unsigned prepared_limit(void)
 {

@@ -4,7 +4,7 @@
  * cancel requests. Must not know what is sent then. Entry points: server_tls_*.
  */
 #include "net/tls.h"
-#include "pool_int.h"
+#include "pool/rooms.h"
 
 struct tls_ctx *server_tls_rules(const struct database *db)
 {

@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "session_int.h"
+#include "pool/rooms.h"
+#include "pool/settings.h"
+#include "wire/sqlsess.h"
 
 #define SETTINGS_MAX (256 * 1024) /* bytes of a list */
 

@@ -4,9 +4,9 @@
  */
 #include <string.h>
 
+#include "pool/reading.h"
+#include "pool/rooms.h"
 #include "wire/sqlsess.h"
-#include "pool/move.h"
-#include "reading.h"
 
 /* --- shared texts --- */
 
@@ -85,12 +85,12 @@ void pstmt_is_read(struct pstmt *p, struct reading *reading)
 /* More than anybody will make in the time of a takeover. */
 #define STATEMENTS_AHEAD (1ull << 32)
 
-uint64_t move_statements_to(void)
+uint64_t pstmt_numbers_to(void)
 {
 	return last_id + STATEMENTS_AHEAD;
 }
 
-void adopt_statements_from(uint64_t number)
+void pstmt_numbers_from(uint64_t number)
 {
 	if (last_id < number)
 		last_id = number;
@@ -246,25 +246,6 @@ void replace_free(struct replace **p)
 	mem_free(r->oids);
 	mem_free(r->spans);
 	lstmt_drop(&r->held);
-	mem_free(r);
-}
-
-void replaced_free(struct replaced **p, struct client *c, bool ok)
-{
-	struct replaced *r = *p;
-
-	*p = NULL;
-	if (r == NULL)
-		return;
-	for (int i = 0; i < r->n; i++) {
-		struct replace *one = r->list[i];
-
-		/* those before `at` have been told */
-		if (one != NULL && i >= r->at && one->on_done != NULL && c != NULL)
-			one->on_done(c, one->arg, ok && !r->failed, 0);
-		replace_free(&r->list[i]);
-	}
-	mem_free(r->list);
 	mem_free(r);
 }
 

@@ -6,7 +6,9 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "session_int.h"
+#include "pool/rooms.h"
+#include "pool/settings.h"
+#include "wire/sqlsess.h"
 
 static const char *const var_names[VAR_COUNT] = {
 	[VAR_CLIENT_ENCODING] = "client_encoding",

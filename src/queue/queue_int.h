@@ -27,7 +27,7 @@
 #include "conf/conf.h"
 #include "net/loop.h"
 #include "pool/intercept.h"
-#include "pool/pool.h"
+#include "pooler/pooler.h"
 #include "pool/task.h"
 #include "qlang/parse.h"
 #include "qlang/rewrite.h"

@@ -6,7 +6,7 @@
 #define QB_QUEUE_SYSTEM_H
 
 #include "base/buf.h"
-#include "pool/pool.h"
+#include "pooler/pooler.h"
 
 #define SYSTEM_CHANNEL "qbouncer" /* of notifications; an empty one says that a proxy has come */
 

@@ -11,7 +11,7 @@
 #include "conf/conf.h"
 #include "net/dns.h"
 #include "net/listen.h"
-#include "pool/pool.h"
+#include "pooler/pooler.h"
 
 void show_nothing(struct show_rows *r)
 {

@@ -9,7 +9,7 @@
 #ifndef QB_SHOW_SHOW_INT_H
 #define QB_SHOW_SHOW_INT_H
 
-#include "pool/stat.h"
+#include "pooler/stat.h"
 #include "show/show.h"
 
 struct conf_peer;

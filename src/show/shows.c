@@ -7,7 +7,7 @@
 #include "base/mem.h"
 #include "conf/conf.h"
 #include "net/dns.h"
-#include "pool/pool.h"
+#include "pooler/pooler.h"
 #include "queue/stat.h"
 
 /* --- columns --- */

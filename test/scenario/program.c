@@ -10,8 +10,8 @@
 #include "auth/auth.h"
 #include "base/log.h"
 #include "conf/conf.h"
-#include "pool/pool.h"
-#include "pool/stat.h"
+#include "pooler/pooler.h"
+#include "pooler/stat.h"
 #include "queue/queue.h"
 #include "queue/stat.h"
 

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "actors.h"
-#include "pool/pool.h"
+#include "pooler/pooler.h"
 #include "program.h"
 #include "store.h"
 

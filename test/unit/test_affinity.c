@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "../../src/pool/pool_int.h"
+#include "pool/rooms.h"
 
 #define SERVERS 4
 #define MORE    9 /* for one test */

@@ -1,0 +1,109 @@
+/*
+ * Who gets a server: clients and tasks that wait, and what the pool asks of the rooms above it. For the
+ * rooms of the pooler only.
+ */
+#ifndef QB_POOL_HAND_OUT_H
+#define QB_POOL_HAND_OUT_H
+
+#include "pool/database.h"
+#include "pool/task.h"
+#include "wire/error.h"
+
+/* At the entrances: is it one, and not freed? A dead one is one until the reaper has it. */
+#define TASK_MAGIC 0x517a5c47u
+#define CHECK_TASK(t) INVARIANT_IS(t, TASK_MAGIC, "no task, or one that has ended")
+
+struct task {
+	uint32_t magic;
+	struct task *prev, *next;
+	struct pool *pool;
+	struct server *server; /* NULL: waiting */
+	const struct task_ops *ops; /* NULL: dropped */
+	void *arg;
+	struct pstmt *stmt;    /* not a script */
+	char *script;
+	struct buf bind;       /* Bind message behind the statement name: formats, values, result formats */
+	bool prepare, failed, stays;
+	bool first;            /* of its kind on its server */
+	enum task_time time;
+	bool is_inspection;          /* silent.c: asks for another one */
+	struct silent_look *look; /* silent.c: what was asked about it; or NULL */
+	usec_t heard_at;       /* silent.c: the server has said that it waits for something; 0: it has not */
+	usec_t asked_at;       /* ... and was asked then; 0: it was not */
+	int32_t lost_in;       /* task_lost_in() */
+	struct vars vars;
+	struct istr *extra;
+	struct pg_error err;
+	void *events;        /* of the claimant; or NULL */
+	uint64_t kind;     /* 0: of none */
+	usec_t held_since; /* it waits for a certain server, though another is free; 0: does not */
+	usec_t since;
+	uint64_t seq; /* in the order of task_submit() */
+};
+
+/* pool.c */
+struct pool *pool_get(struct database *db, const char *user);
+struct pool *pool_get_lookup(struct database *db, const char *user); /* of lookup.c alone */
+#define POOL_LOOKUP_SERVERS 2
+struct pool *pool_new_replication(struct database *db, const char *user, struct istr *startup); /* of one client */
+void pool_free(struct pool **p);
+bool pool_serve_ready(void *arg, usec_t now); /* the loop phase */
+struct server *pool_take_idle(struct pool *p, bool for_client);
+/* What the pool asks of those who know it: the rooms above. Set by pool_start(). */
+struct pool_calls {
+	bool (*login)(struct server *s);   /* it is to connect and to log in; false: memory */
+	void (*welcome)(struct client *c); /* GREETING: the pool knows its welcome now */
+	void (*wake)(struct database *db); /* servers may be given away again */
+	void (*check)(struct server *s);   /* is it still alive? */
+	void (*idle)(struct client *c); /* is it, and to leave? Then nothing of it is begun any more */
+	bool (*turns_away)(const struct client *c); /* it has come too late */
+	void (*stranger)(int32_t pid, const uint8_t *key, size_t len); /* a cancel key that nobody has here */
+	void (*fewer_logins)(void);
+	bool (*task_starts)(struct task *t); /* it is about to be; false: it has ended instead */
+	void (*task_start)(struct task *t, struct server *s);
+	void (*tasks_fail)(struct pool *p, const struct pg_error *err, usec_t until);
+	const struct dest *settings; /* for whom the SET of a client's settings is */
+	const struct dest *unheard;  /* what goes with a statement of the client's, which hears nothing of it */
+};
+extern const struct pool_calls *pool_calls;
+MUST_CHECK bool pool_start(const struct pool_calls *calls);
+void pool_forget_began(struct pool *p);    /* settings that the last client began with */
+void pool_forget_accepted(struct pool *p); /* settings that its servers have taken */
+void pool_stop(void);
+void pool_launch(struct pool *p, usec_t now);
+void pool_server_failed(struct pool *p, const struct pg_error *err);
+bool pool_unreachable(const struct pool *p, usec_t now);
+void pool_keep_minimum(struct pool *p, usec_t now); /* min_pool_size */
+
+/* affinity.c */
+/* Some server is free. NULL: the task waits for a better one. */
+struct server *affinity_choose(struct task *t, usec_t now);
+void affinity_took(const struct task *t, usec_t time); /* it has succeeded */
+void affinity_lost(struct server *s); /* it is closed */
+void affinity_free(struct pool *p);
+
+/* intercept.c */
+extern const struct interceptor *intercept_queue, *intercept_console;
+
+/* cancel.c */
+void cancel_server(struct server *s);     /* asks the backend to stop */
+void cancel_drop_asker(struct client *c); /* it has left */
+/* `asker` is closed when the request has been carried out; NULL: nobody is. */
+void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *asker);
+
+void cancel_forget_server(struct server *s); /* it is closed */
+/* Requests for servers of a pool: those that clients wait for, and all. */
+void cancel_count(const struct pool *p, unsigned *ret_asked, unsigned *ret_sent);
+void cancel_tick(usec_t now);
+void cancel_free(void);
+unsigned cancel_count_peer(int peer); /* that a peer is being given */
+
+/* count.c: queries, transactions and errors of clients */
+extern struct pool_stats count_console; /* of the console, which has no pool */
+/* A client got its ReadyForQuery; and it ended a transaction, which began at its tx.start. */
+void count_query(struct pool *p, const struct client *c);
+void count_end_of_transaction(struct pool *p, struct client *c);
+void count_error_of(const char *sqlstate); /* that a client gets */
+void count_each_error(void (*fn)(const char *sqlstate, uint64_t count, void *arg), void *arg);
+
+#endif

@@ -1,0 +1,336 @@
+/*
+ * What drivers and pools say when a connection is checked out or in (DISCARD ALL, RESET ALL, SET
+ * application_name ...), of a client that has no server: it is answered without one.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "pool/settings.h"
+#include "wire/sqlsess.h"
+#include "local_int.h"
+
+/* No server has a part in its session. */
+static bool is_possible(const struct client *c)
+{
+	return c->link == NULL && c->tx.virtual == VTX_NONE && c->pool != NULL &&
+	       client_pool_mode(c) != POOL_MODE_SESSION && c->pins == 0;
+}
+
+/* First words of statements that may be meant. */
+static bool may_be_meant(const char *sql, size_t len)
+{
+	static const char *const words[] = {"disc", "rese", "set ", "deal", "clos", "unli", "list"};
+	static const char unlock[] = "select pg_advisory_unlock_all";
+
+	if (len < 5)
+		return false;
+	/* nearly every SELECT is told from that one by its first argument */
+	if (util_lower(sql[0]) == 's' && util_lower(sql[2]) == 'l')
+		return len >= sizeof(unlock) - 1 && util_lower(sql[7]) == 'p' &&
+		       util_memcasecmp(sql, unlock, sizeof(unlock) - 1) == 0;
+	if (strchr("drscul", util_lower(sql[0])) == NULL)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (util_memcasecmp(sql, words[i], 4) == 0)
+			return true;
+	return false;
+}
+
+/* As Postgres keeps it without changing it. */
+static bool is_plain_name(const struct buf *value)
+{
+	if (value->len == 0 || value->len > 64)
+		return false;
+	for (size_t i = 0; i + 1 < value->len; i++)
+		if (value->data[i] < 32 || value->data[i] > 126)
+			return false;
+	return true;
+}
+
+static bool is_listen(const char *sql, size_t len)
+{
+	return len > 6 &&
+	       (util_memcasecmp(sql, "list", 4) == 0 ||
+		       (util_memcasecmp(sql, "unli", 4) == 0 && memchr(sql, ';', len - 1) == NULL));
+}
+
+static const char *text_of(const struct buf *b)
+{
+	return b->len > 0 ? (const char *)b->data : "";
+}
+
+static bool is_ours(const struct client *c, const struct sql_session *st)
+{
+	const char *name = text_of(&st->name);
+
+	switch (st->kind) {
+	case SQL_SESSION_RESET:
+		return var_find(name) >= 0 || settings_find(c->extra, name) != NULL ||
+		       settings_find(c->origin, name) != NULL;
+	case SQL_SESSION_SET:
+		return var_find(name) == VAR_APPLICATION_NAME && is_plain_name(&st->value);
+	case SQL_SESSION_UNLISTEN:
+	case SQL_SESSION_RESET_ALL:
+	case SQL_SESSION_DISCARD_ALL:
+	case SQL_SESSION_DISCARD_PART:
+	case SQL_SESSION_DEALLOCATE_ALL:
+	case SQL_SESSION_CLOSE_ALL:
+	case SQL_SESSION_UNLOCK_ALL:
+		return st->kind != SQL_SESSION_UNLISTEN || st->name.len == 0;
+	case SQL_SESSION_OTHER:
+	case SQL_SESSION_LISTEN:
+	case SQL_SESSION_PREPARE:
+	case SQL_SESSION_DEALLOCATE:
+		break;
+	}
+	return false;
+}
+
+/* --- doing it --- */
+
+static bool set_name(struct client *c, const char *value, struct buf *status)
+{
+	vars_set(&c->vars, VAR_APPLICATION_NAME, value);
+	build_parameter_status(status, var_name(VAR_APPLICATION_NAME), value);
+	return true;
+}
+
+static bool reset_one(struct client *c, const char *name, struct buf *status)
+{
+	const char *value = settings_find(c->origin, name);
+	int id = var_find(name);
+
+	/* as in Postgres, the role ends with the identity that it was taken by */
+	if (strcmp(name, "session_authorization") == 0 && !settings_set(&c->extra, "role", NULL))
+		return client_out_of_memory(c);
+	if (id < 0)
+		return settings_set(&c->extra, name, value) || client_out_of_memory(c);
+	if (value == NULL || strcmp(value, istr_text(c->vars.v[id])) == 0)
+		return true;
+	vars_set(&c->vars, (enum var_id)id, value);
+	build_parameter_status(status, var_name((enum var_id)id), value);
+	return true;
+}
+
+static bool reset_all(struct client *c, bool identity, struct buf *status)
+{
+	session_restore_vars(c, NULL, NULL, status);
+	return session_restore_all(c, identity);
+}
+
+static void put_void_row(struct buf *b)
+{
+	const struct wire_field field = {"pg_advisory_unlock_all", OID_VOID};
+	size_t start;
+
+	build_row_description(b, &field, 1, NULL, 0);
+	start = build_row_begin(b, 1);
+	build_row_text(b, "");
+	build_row_end(b, start);
+}
+
+/* Rows go to b; false: the client is closed. */
+static bool carry_out(struct client *c, const struct sql_session *st, struct buf *b,
+	struct buf *status, const char **ret_tag)
+{
+	switch (st->kind) {
+	case SQL_SESSION_SET:
+		*ret_tag = "SET";
+		return set_name(c, text_of(&st->value), status);
+	case SQL_SESSION_RESET:
+		*ret_tag = st->value.len > 0 ? text_of(&st->value) : "RESET";
+		return reset_one(c, text_of(&st->name), status);
+	case SQL_SESSION_RESET_ALL:
+		*ret_tag = "RESET";
+		return reset_all(c, false, status);
+	case SQL_SESSION_DISCARD_ALL:
+		*ret_tag = "DISCARD ALL";
+		extq_forget_all(c);
+		sqlprep_forget(c, NULL);
+		return listen_unlisten_all(c) && reset_all(c, true, status);
+	case SQL_SESSION_DISCARD_PART:
+		*ret_tag = text_of(&st->value);
+		return true;
+	case SQL_SESSION_DEALLOCATE_ALL:
+		*ret_tag = "DEALLOCATE ALL";
+		extq_forget_all(c);
+		sqlprep_forget(c, NULL);
+		return true;
+	case SQL_SESSION_CLOSE_ALL:
+		*ret_tag = "CLOSE CURSOR ALL";
+		return true;
+	case SQL_SESSION_UNLOCK_ALL:
+		*ret_tag = "SELECT 1";
+		put_void_row(b);
+		return true;
+	case SQL_SESSION_UNLISTEN:
+		*ret_tag = "UNLISTEN";
+		return listen_unlisten_all(c);
+	case SQL_SESSION_OTHER:
+	case SQL_SESSION_LISTEN:
+	case SQL_SESSION_PREPARE:
+	case SQL_SESSION_DEALLOCATE:
+		break;
+	}
+	return false;
+}
+
+/* --- simple protocol --- */
+
+/* Each statement of the string: is it ours? At most a few of them, as pools send. */
+static int count_ours(const struct client *c, const char *sql, size_t len)
+{
+	struct sql_session st;
+	size_t pos = 0, n;
+	const char *one;
+	int count = 0;
+	bool alone = false, ok = true;
+
+	while (ok && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
+		(void)sql_session_classify(one, n, client_dialect(c), &st);
+		ok = is_ours(c, &st);
+		alone |= st.kind == SQL_SESSION_DISCARD_ALL;
+		sql_session_free(&st);
+		count++;
+	}
+	/* DISCARD ALL is refused among others */
+	return !ok || (alone && count > 1) ? 0 : count;
+}
+
+/* --- LISTEN and UNLISTEN that are not the server's --- */
+
+static enum step listen_statement(struct client *c, const struct sql_session *st, bool simple)
+{
+	const char *name = st->name.len > 0 ? (const char *)st->name.data : NULL;
+	bool listen = st->kind == SQL_SESSION_LISTEN;
+	struct buf b = BUF_INIT;
+
+	CHECK_CLIENT(c);
+	if (!client_barrier(c))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	if (client_tx(c) == CLIENT_TX_FAILED)
+		return local_aborted(c, simple);
+	switch (listen_prepare(c, listen ? name : NULL)) {
+	case LISTEN_READY:
+		break;
+	case LISTEN_WAITS:
+		return STEP_WAIT;
+	case LISTEN_NO_MEMORY:
+		client_out_of_memory(c);
+		return STEP_END;
+	}
+	if (!listen_change(c, name, listen))
+		return STEP_END;
+	/* what its own server listens to */
+	if (!listen && (c->pins & SQL_TOUCH_LISTEN) != 0)
+		return STEP_MORE;
+	build_complete(&b, listen ? "LISTEN" : "UNLISTEN");
+	if (simple)
+		build_ready(&b, client_status(c));
+	if (local_emit(c, &b) == STEP_END)
+		return STEP_END;
+	if (simple)
+		client_ready(c, true);
+	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
+}
+
+enum step local_session_simple(struct client *c, const char *sql, size_t len)
+{
+	struct buf b = BUF_INIT, status = BUF_INIT;
+	struct sql_session st;
+	size_t pos = 0, n;
+	const char *one, *tag = "";
+	bool ok = true;
+
+	CHECK_CLIENT(c);
+	if (!may_be_meant(sql, len))
+		return STEP_MORE;
+	if (is_listen(sql, len) && listen_is_ours(c)) {
+		enum step step = STEP_MORE;
+
+		(void)sql_session_classify(sql, len, client_dialect(c), &st);
+		if (st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN)
+			step = listen_statement(c, &st, true);
+		sql_session_free(&st);
+		return step;
+	}
+	if (!is_possible(c) || count_ours(c, sql, len) == 0)
+		return STEP_MORE;
+	while (ok && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
+		(void)sql_session_classify(one, n, client_dialect(c), &st);
+		ok = carry_out(c, &st, &b, &status, &tag);
+		build_complete(&b, tag);
+		sql_session_free(&st);
+	}
+	if (ok) {
+		local_put(&b, &status);
+		build_ready(&b, client_status(c));
+		ok = local_emit(c, &b) != STEP_END;
+	}
+	buf_free(&b);
+	buf_free(&status);
+	if (!ok)
+		return STEP_END;
+	client_ready(c, true);
+	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
+}
+
+/* --- prepared and executed --- */
+
+bool local_session_is(const struct client *c, const char *sql, size_t len)
+{
+	struct sql_session st;
+	bool ours;
+
+	CHECK_CLIENT(c);
+	if (c->pool == NULL || !may_be_meant(sql, len) || client_pool_mode(c) == POOL_MODE_SESSION)
+		return false;
+	(void)sql_session_classify(sql, len, client_dialect(c), &st);
+	/* rows would have to be described; what is a setting of the client's may have changed until
+	 * it is executed */
+	ours = st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN ||
+	       (is_ours(c, &st) && st.kind != SQL_SESSION_UNLOCK_ALL &&
+		       (st.kind != SQL_SESSION_RESET || var_find(text_of(&st.name)) >= 0));
+	sql_session_free(&st);
+	return ours;
+}
+
+/* By an error behind it in the batch, which is a transaction: one that a server has to carry out.
+ */
+static bool may_be_undone(const struct sql_session *st)
+{
+	return st->kind == SQL_SESSION_SET || st->kind == SQL_SESSION_RESET ||
+	       st->kind == SQL_SESSION_RESET_ALL;
+}
+
+/* LISTEN and UNLISTEN are answered whatever else there is. STEP_MORE: the server has to do it. */
+enum step local_session_execute(struct client *c, const char *sql)
+{
+	struct buf b = BUF_INIT, status = BUF_INIT;
+	struct sql_session st;
+	const char *tag = "";
+	bool ok;
+
+	CHECK_CLIENT(c);
+	(void)sql_session_classify(sql, strlen(sql), client_dialect(c), &st);
+	if (st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN) {
+		enum step step = listen_statement(c, &st, false);
+
+		sql_session_free(&st);
+		return step;
+	}
+	if (!is_possible(c) || (may_be_undone(&st) && !c->head.sync_follows)) {
+		sql_session_free(&st);
+		return STEP_MORE;
+	}
+	ok = carry_out(c, &st, &b, &status, &tag);
+	build_complete(&b, tag);
+	local_put(&b, &status);
+	sql_session_free(&st);
+	buf_free(&status);
+	if (!ok) {
+		buf_free(&b);
+		return STEP_END;
+	}
+	return local_emit(c, &b);
+}

@@ -1,0 +1,469 @@
+/*
+ * Statements of our own on a server of a pool. Values are bound; a script is simple protocol.
+ */
+#include <string.h>
+
+#include "pool/reading.h"
+#include "relay_int.h"
+
+static uint64_t last_seq;
+
+static void event_end(struct task *t, bool committed)
+{
+	if (t->events != NULL)
+		intercept_queue->task_event_end(t->pool, &t->events, committed);
+}
+
+static void task_free(struct task *t)
+{
+	event_end(t, false);
+	silent_forget(t);
+	pstmt_drop(&t->stmt);
+	mem_free(t->script);
+	buf_free(&t->bind);
+	vars_clear(&t->vars);
+	istr_drop(&t->extra);
+	t->magic = 0;
+	mem_free(t);
+}
+
+/* The Bind message behind the names. */
+static void put_values(struct buf *b, const struct task_spec *spec)
+{
+	build_i16(b, spec->n_params);
+	for (int i = 0; i < spec->n_params; i++)
+		build_i16(b, spec->params[i].format);
+	build_i16(b, spec->n_params);
+	for (int i = 0; i < spec->n_params; i++)
+		build_row_value(b, spec->params[i].data, spec->params[i].len);
+	build_i16(b, spec->n_formats);
+	for (int i = 0; i < spec->n_formats; i++)
+		build_i16(b, spec->formats[i]);
+}
+
+/* --- settings --- */
+
+struct task_settings {
+	struct vars vars;
+	struct istr *extra;
+};
+
+struct task_settings *task_settings_of(const struct client *c)
+{
+	struct task_settings *s = mem_zalloc(sizeof(*s));
+
+	CHECK_CLIENT(c);
+	if (s == NULL)
+		return NULL;
+	vars_copy_missing(&s->vars, &c->vars);
+	istr_drop(&s->vars.v[VAR_APPLICATION_NAME]);
+	s->extra = istr_ref(c->extra);
+	return s;
+}
+
+void task_settings_free(struct task_settings **p)
+{
+	struct task_settings *s = *p;
+
+	*p = NULL;
+	if (s == NULL)
+		return;
+	vars_clear(&s->vars);
+	istr_drop(&s->extra);
+	mem_free(s);
+}
+
+void task_settings_key(const struct task_settings *s, struct buf *key)
+{
+	buf_put(key, s->vars.v, sizeof(s->vars.v));
+	buf_put(key, &s->extra, sizeof(s->extra));
+}
+
+/* --- life --- */
+
+/* With a client: some of its own text may be in it. */
+static struct pstmt *statement_of(const struct task_spec *spec)
+{
+	size_t len = strlen(spec->sql);
+
+	return spec->client != NULL
+		       ? reading_statement(spec->client, spec->sql, len, spec->oids, spec->n_params)
+		       : pstmt_get(NULL, spec->sql, len, spec->oids, spec->n_params);
+}
+
+struct task *task_submit(struct pool *p, const struct task_spec *spec)
+{
+	struct task *t = mem_zalloc(sizeof(*t));
+
+	CHECK_POOL(p);
+	INVARIANT(spec->ops != NULL && spec->sql != NULL,
+		"a task without a text, or that nobody waits for");
+	if (t == NULL)
+		return NULL;
+	t->magic = TASK_MAGIC;
+	t->pool = p;
+	t->ops = spec->ops;
+	t->arg = spec->arg;
+	t->prepare = spec->prepare;
+	t->kind = spec->kind;
+	t->stays = spec->stays;
+	t->time = spec->time;
+	t->since = loop_now();
+	t->seq = ++last_seq;
+	if (spec->script) {
+		t->script = mem_strdup(spec->sql);
+	} else {
+		t->stmt = statement_of(spec);
+		put_values(&t->bind, spec);
+	}
+	if ((spec->script ? t->script == NULL : t->stmt == NULL) || buf_failed(&t->bind)) {
+		task_free(t);
+		return NULL;
+	}
+	if (spec->client != NULL) {
+		vars_copy_missing(&t->vars, &spec->client->vars);
+		t->extra = istr_ref(spec->client->extra);
+	}
+	if (spec->settings != NULL) {
+		vars_copy_missing(&t->vars, &spec->settings->vars);
+		t->extra = istr_ref(spec->settings->extra);
+	}
+	DL_APPEND(p->tasks, t);
+	p->n_tasks++;
+	pool_mark_ready(p);
+	return t;
+}
+
+bool task_drop(struct task **pp)
+{
+	struct task *t = *pp;
+
+	*pp = NULL;
+	if (t == NULL)
+		return true;
+	CHECK_TASK(t);
+	INVARIANT(t->ops != NULL, "a task is dropped twice");
+	t->ops = NULL;
+	if (t->server != NULL)
+		return false;
+	INVARIANT(t->pool->n_tasks > 0, "more tasks leave a pool than wait there");
+	DL_DELETE(t->pool->tasks, t);
+	t->pool->n_tasks--;
+	task_free(t);
+	return true;
+}
+
+bool task_is_sent(const struct task *t)
+{
+	return t->server != NULL;
+}
+
+usec_t task_sent_at(const struct task *t)
+{
+	return t->server != NULL ? t->server->request_time : 0;
+}
+
+void task_cancel(struct task *t)
+{
+	CHECK_TASK(t);
+	if (t->server != NULL)
+		cancel_server(t->server);
+}
+
+int32_t task_lost_in(const struct task *t)
+{
+	return t->lost_in;
+}
+
+bool task_change(struct task *t, const struct task_spec *spec)
+{
+	struct pstmt *stmt = statement_of(spec);
+	struct buf bind = BUF_INIT;
+
+	CHECK_TASK(t);
+	put_values(&bind, spec);
+	if (stmt == NULL || buf_failed(&bind)) {
+		pstmt_drop(&stmt);
+		buf_free(&bind);
+		return false;
+	}
+	pstmt_drop(&t->stmt);
+	buf_free(&t->bind);
+	t->stmt = stmt;
+	t->bind = bind;
+	t->kind = spec->kind;
+	return true;
+}
+
+bool task_starts(struct task *t)
+{
+	struct pg_error err;
+
+	CHECK_TASK(t);
+	if (t->ops == NULL || t->ops->starts == NULL || t->ops->starts(t->arg))
+		return true;
+	pg_error_set(&err, "53200", "out of memory");
+	task_end(t, &err);
+	return false;
+}
+
+/* --- running --- */
+
+static bool send_script(struct task *t, struct server *s, struct buf *b)
+{
+	build_query(b, t->script);
+	server_drop_unnamed(s);
+	if (!server_expect(s, EXPECT_QUERY, &dest_task, NULL))
+		return false;
+	expect_at(&s->expect, s->expect.count - 1u)->final = true;
+	return true;
+}
+
+static bool send_statement(struct task *t, struct server *s, struct buf *b)
+{
+	char name[PSTMT_NAME_SIZE] = "";
+	size_t start;
+
+	if (t->prepare) {
+		if (!extq_server_prepare(s, t->stmt, &dest_task))
+			return false;
+		pstmt_name(t->stmt, name);
+	} else {
+		build_parse(b, "", pstmt_sql(t->stmt), t->stmt->sql_len, pstmt_oids(t->stmt),
+			t->stmt->n_oids);
+		server_drop_unnamed(s);
+		if (!server_expect(s, EXPECT_PARSE, &dest_task, NULL))
+			return false;
+	}
+	start = build_begin(b, 'B');
+	build_cstr(b, "");
+	build_cstr(b, name);
+	buf_put(b, t->bind.data, t->bind.len);
+	build_end(b, start);
+	build_execute(b, "", 0);
+	build_simple(b, 'S');
+	if (!server_expect(s, EXPECT_BIND, &dest_task, NULL) ||
+		!server_expect(s, EXPECT_EXECUTE, &dest_task, NULL) ||
+		!server_expect(s, EXPECT_SYNC, &dest_task, NULL))
+		return false;
+	expect_at(&s->expect, s->expect.count - 1u)->final = true;
+	return true;
+}
+
+/* Any failure closes the server, and that ends the task. */
+static void send_task(struct task *t, struct server *s)
+{
+	struct buf b = BUF_INIT;
+
+	if (t->script != NULL ? send_script(t, s, &b) : send_statement(t, s, &b))
+		server_send(s, &b);
+	else
+		buf_free(&b);
+}
+
+void task_start(struct task *t, struct server *s)
+{
+	CHECK_TASK(t);
+	CHECK_SERVER(s);
+	INVARIANT(t->server == NULL && s->task == NULL,
+		"a task is started twice, or two on one server");
+	INVARIANT(
+		s->link == NULL && s->expect.count == 0, "a task gets a server that somebody has");
+	CHECK_TASK(t);
+	CHECK_SERVER(s);
+	CHECK_TASK(t);
+	CHECK_SERVER(s);
+	t->server = s;
+	s->task = t;
+	s->use.checked = false;
+	s->use.served = true;
+	s->request_time = loop_now();
+	server_move(s, SERVER_TASK);
+	server_put_settings(s, &t->vars, t->extra, &dest_task);
+	if (s->state != SERVER_DEAD && !s->settings.settling)
+		send_task(t, s);
+}
+
+/* The rows of its own statement, not of the settings before it. */
+static void row(struct server *s, const struct wire_msg *m, const struct expect *e)
+{
+	const struct task *t = s->task;
+
+	if (t != NULL && t->ops != NULL && t->ops->row != NULL &&
+		(e->kind == EXPECT_EXECUTE || e->final))
+		t->ops->row(t->arg, m->body, m->have);
+}
+
+static void notice(struct server *s, const struct wire_msg *m)
+{
+	const struct task *t = s->task;
+
+	if (t != NULL && t->ops != NULL && t->ops->notice != NULL && !s->settings.settling)
+		t->ops->notice(t->arg, m->body, m->have);
+}
+
+static void event(struct server *s, const char *text)
+{
+	struct task *t = s->task;
+
+	if (t != NULL && intercept_queue != NULL && intercept_queue->task_event != NULL)
+		intercept_queue->task_event(t->pool, text, &t->events);
+}
+
+static void note_error(struct task *t, const uint8_t *body, size_t len)
+{
+	struct wire_notice n;
+
+	CHECK_TASK(t);
+	if (t->failed)
+		return;
+	wire_read_notice(body, len, &n);
+	t->failed = true;
+	pg_error_set(&t->err, n.sqlstate, "%s", n.message);
+	if (n.detail != NULL)
+		pg_error_detail(&t->err, "%s", n.detail);
+	if (n.hint != NULL)
+		pg_error_hint(&t->err, "%s", n.hint);
+}
+
+static enum relay_step error(struct relay *r, const struct wire_msg *m, struct expect *e)
+{
+	bool batch = relay_in_batch(e);
+
+	if (r->s->task != NULL)
+		note_error(r->s->task, m->body, m->have);
+	if (batch)
+		relay_batch_failed(r);
+	return RELAY_DROP;
+}
+
+void task_end(struct task *t, const struct pg_error *err)
+{
+	CHECK_TASK(t);
+	if (t->ops != NULL)
+		t->ops->done(t->arg, err);
+	task_free(t);
+}
+
+/* Its last ReadyForQuery has come: the server first, then the news. */
+static void finished(struct server *s)
+{
+	struct task *t = s->task;
+
+	INVARIANT(t->server == s, "a task ends on another server");
+	s->task = NULL;
+	if (!t->failed)
+		affinity_took(t, loop_now() - s->request_time);
+	if (s->tx != 'I')
+		server_close(s, "transaction left open by a task", NULL);
+	else
+		server_release(s);
+	event_end(t, !t->failed);
+	task_end(t, t->failed ? &t->err : NULL);
+}
+
+static void ready(struct relay *r, bool last)
+{
+	struct server *s = r->s;
+	struct task *t = s->task;
+
+	if (t == NULL)
+		return;
+	if (last) {
+		finished(s);
+	} else if (s->settings.settling && t->failed) {
+		/* they were refused: what is in force is not what we noted */
+		server_close(s, "settings refused", &t->err);
+	} else if (s->settings.settling) {
+		s->settings.settling = false;
+		send_task(t, s);
+	}
+}
+
+const struct dest dest_task = {.tells = true,
+	.row = row,
+	.notice = notice,
+	.event = event,
+	.ready = ready,
+	.error = error};
+
+void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until)
+{
+	uint64_t last = last_seq;
+	struct task *t;
+
+	CHECK_POOL(p);
+	/* done() may drop others that wait, and bring in new ones, which are not failed with this
+	 * error */
+	while ((t = p->tasks) != NULL && t->seq <= last && t->since <= until) {
+		DL_DELETE(p->tasks, t);
+		p->n_tasks--;
+		task_end(t, err);
+	}
+}
+
+static struct task *first_late(const struct pool *p, usec_t limit, usec_t now)
+{
+	struct task *t;
+
+	DL_FOREACH (p->tasks, t)
+		if (now - t->since > limit && !t->stays)
+			return t;
+		else if (now - t->since <= limit && !t->is_inspection)
+			return NULL;
+	return NULL;
+}
+
+void task_fail_late(struct pool *p, usec_t limit, usec_t now)
+{
+	struct pg_error err;
+	struct task *t;
+
+	CHECK_POOL(p);
+	while ((t = first_late(p, limit, now)) != NULL) {
+		pg_error_set(&err, "53300", "query_wait_timeout");
+		pool_explain_limit(p, &err);
+		DL_DELETE(p->tasks, t);
+		p->n_tasks--;
+		task_end(t, &err);
+	}
+}
+
+/* --- pools as the owners of tasks know them --- */
+
+const char *pool_database(const struct pool *p)
+{
+	return p->db->name;
+}
+
+const char *pool_user(const struct pool *p)
+{
+	return istr_text(p->user);
+}
+
+static const char *find_address(const struct pool *p, char *dst, size_t size)
+{
+	const struct server *s;
+
+	dst[0] = '\0';
+	for (int i = SERVER_IDLE; i < SERVER_DEAD; i++)
+		DL_FOREACH (p->servers[i].head, s)
+			if (s->conn != NULL && !s->close_needed && !conn_peer(s->conn)->is_unix) {
+				util_strlcpy(dst, conn_peer(s->conn)->host, size);
+				return istr_text(s->host);
+			}
+	return p->db->host;
+}
+
+void pool_target(const struct pool *p, struct pool_target *ret)
+{
+	CHECK_POOL(p);
+	ret->host = find_address(p, ret->address, sizeof(ret->address));
+	ret->hosts = p->db->host;
+	ret->port = p->db->port;
+	ret->dbname = p->db->dbname;
+	ret->queue_user = p->db->queue_user;
+	ret->queue_password = p->db->queue_password;
+	ret->force_user = p->db->user;
+	ret->force_password = p->db->password;
+}
