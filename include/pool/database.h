@@ -141,7 +141,10 @@ bool pool_db_is_full(const struct pool *p);
 bool pool_user_is_full(const struct pool *p);
 /* Why the pool gets no further server, for those who wait: the limit and what to raise. */
 void pool_explain_limit(const struct pool *p, struct pg_error *err);
-bool pool_may_use(const struct server *s); /* an idle one, for a task */
+static inline bool pool_may_use(const struct server *s) /* an idle one, for a task */
+{
+	return !s->close_needed && s->conn != NULL && s != s->pool->for_inspection;
+}
 void pool_mark_ready(struct pool *p);      /* has servers or clients that may be brought together */
 struct pool *pool_take_ready(void);        /* all that are marked, by ready_next */
 void pool_unmark_ready(struct pool *p);

@@ -48,7 +48,7 @@ struct input_head {
 	bool no_server : 1;     /* it fails with that error */
 	bool again : 1;   /* its statement was replaced by one that has succeeded: replace.again */
 	bool repeats : 1; /* it has waited for client_again() */
-	bool sync_follows : 1; /* what has come behind it is a Sync */
+	bool sync_follows;     /* what has come behind it is a Sync; of each message: a byte is cheaper than a bit */
 	bool wait_noticed : 1; /* the notice of query_wait_notify was sent */
 };
 

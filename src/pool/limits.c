@@ -114,11 +114,6 @@ void pool_explain_limit(const struct pool *p, struct pg_error *err)
 	}
 }
 
-bool pool_may_use(const struct server *s)
-{
-	return !s->close_needed && s->conn != NULL && s != s->pool->for_inspection;
-}
-
 /* --- pools that may be served --- */
 
 void pool_mark_ready(struct pool *p)

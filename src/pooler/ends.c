@@ -59,20 +59,12 @@ static void server_has_ended(struct server *s)
 
 /* --- the phase --- */
 
-bool ends_are_due(void *arg, usec_t now)
+static __attribute__((noinline)) void deal_with_all(void)
 {
-	(void)arg;
-	(void)now;
-	return client_dead.head != NULL || server_dead.head != NULL;
-}
-
-bool ends_phase(void *arg, usec_t now)
-{
-	bool any = ends_are_due(arg, now);
 	struct client *c;
 	struct server *s;
 
-	while (ends_are_due(arg, now))
+	while (ends_are_due())
 		if ((c = client_dead.head) != NULL) {
 			DL_DELETE(client_dead.head, c);
 			client_dead.count--;
@@ -85,7 +77,16 @@ bool ends_phase(void *arg, usec_t now)
 			DL_APPEND(servers, s);
 			server_has_ended(s);
 		}
-	return any;
+}
+
+bool ends_phase(void *arg, usec_t now)
+{
+	(void)arg;
+	(void)now;
+	if (!ends_are_due()) /* nearly always */
+		return false;
+	deal_with_all();
+	return true;
 }
 
 /* --- the reaper --- */
@@ -115,12 +116,11 @@ static void free_server(struct server *s)
 	server_free(s);
 }
 
-void ends_reap(void)
+static __attribute__((noinline)) void free_all(void)
 {
 	struct client *c, *ctmp;
 	struct server *s, *stmp;
 
-	(void)ends_phase(NULL, loop_now());
 	DL_FOREACH_SAFE (clients, c, ctmp) {
 		DL_DELETE(clients, c);
 		free_client(c);
@@ -129,4 +129,12 @@ void ends_reap(void)
 		DL_DELETE(servers, s);
 		free_server(s);
 	}
+}
+
+void ends_reap(void)
+{
+	if (ends_are_due())
+		deal_with_all();
+	if (clients != NULL || servers != NULL)
+		free_all();
 }

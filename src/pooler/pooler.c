@@ -48,14 +48,18 @@ static const struct pool_calls calls = {
 	.unheard = &dest_swallow,
 };
 
+static bool last_phase(void *arg, usec_t now)
+{
+	return (client_leaving.head != NULL && shutdown_say_goodbye(arg, now)) || ends_are_due();
+}
+
 bool pooler_start(void)
 {
 	shutdown_reset();
 	route_paused_all = false;
 	loop_phase(LOOP_PHASE_POOLS, pool_serve_ready, NULL);
-	loop_phase(LOOP_PHASE_POOLS, shutdown_say_goodbye, NULL);
 	loop_phase(LOOP_PHASE_ENDS, ends_phase, NULL);
-	loop_phase(LOOP_PHASE_POOLS, ends_are_due, NULL);
+	loop_phase(LOOP_PHASE_POOLS, last_phase, NULL);
 	loop_reaper(reap, NULL);
 	dns_on_gone(address_gone);
 	if (!pooler_tick_start(janitor_tick) || !pool_start(&calls))

@@ -18,7 +18,10 @@ void pooler_tick_at(usec_t when); /* the janitor comes then, or earlier */
 
 /* ends.c */
 bool ends_phase(void *arg, usec_t now);   /* of the loop, the first of all */
-bool ends_are_due(void *arg, usec_t now); /* of the loop, the last: then it has to be run again */
+static inline bool ends_are_due(void) /* behind all phases: then they have to be run again */
+{
+	return client_dead.head != NULL || server_dead.head != NULL;
+}
 void ends_reap(void);
 
 /* pooler.c */

@@ -35,7 +35,14 @@ enum step local_aborted(struct client *c, bool simple); /* the block is */
 enum step client_error(struct client *c, const struct pg_error *err, bool simple);
 enum step client_query(struct client *c, const struct wire_msg *m); /* client_query.c */
 enum step client_function(struct client *c, const struct wire_msg *m);
-enum step client_forward(struct client *c, const struct wire_msg *m); /* the message as it is, to the linked server */
+/* The message as it is, to the linked server. */
+static inline enum step client_forward(struct client *c, const struct wire_msg *m)
+{
+	conn_write(c->link->conn, m->data, WIRE_HEADER + m->have);
+	c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
+	c->pass_discard = false;
+	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
+}
 bool client_get_server(struct client *c);
 /* true: linked and ready for its message; false: waits, or closed */
 static inline bool client_need_server(struct client *c)
@@ -48,7 +55,10 @@ static inline bool client_need_server(struct client *c)
 		return true;
 	return client_get_server(c);
 }
-bool client_expect(struct client *c, enum expect_kind kind, const struct dest *dest, void *arg);
+static inline bool client_expect(struct client *c, enum expect_kind kind, const struct dest *dest, void *arg)
+{
+	return server_expect(c->link, kind, dest, arg);
+}
 enum step client_bad_message(struct client *c, const struct wire_msg *m);
 void client_ready(struct client *c, bool local); /* after ReadyForQuery went to it */
 

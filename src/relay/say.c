@@ -75,11 +75,6 @@ bool client_get_server(struct client *c)
 	return true;
 }
 
-bool client_expect(struct client *c, enum expect_kind kind, const struct dest *dest, void *arg)
-{
-	return server_expect(c->link, kind, dest, arg);
-}
-
 /* Postgres keeps answers back until Flush or Sync. */
 bool client_ask_for_answers(struct client *c)
 {
@@ -221,14 +216,6 @@ void client_ready(struct client *c, bool local)
 		release_unused(c->link);
 	if (client_some_leave && c->state != CLIENT_DEAD)
 		pool_calls->idle(c);
-}
-
-enum step client_forward(struct client *c, const struct wire_msg *m)
-{
-	conn_write(c->link->conn, m->data, WIRE_HEADER + m->have);
-	c->pass_left = m->total - WIRE_HEADER - (uint32_t)m->have;
-	c->pass_discard = false;
-	return c->pass_left > 0 ? STEP_STREAM : STEP_NEXT;
 }
 
 enum step client_bad_message(struct client *c, const struct wire_msg *m)
