@@ -294,6 +294,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue_int.h \
 	src/queue/registry.c \
 	src/queue/registry.h \
+	src/queue/schedule.c \
+	src/queue/schedule.h \
 	src/queue/schema.c \
 	src/queue/schema_int.h \
 	src/queue/shape.c \
@@ -367,6 +369,8 @@ qb_sql = \
 	sql/functions/manage.sql \
 	sql/functions/maintain.sql \
 	sql/functions/await.sql \
+	sql/functions/cron.sql \
+	sql/functions/schedule.sql \
 	sql/functions/rights.sql \
 	sql/functions/inspect.sql \
 	sql/functions/public.sql \
@@ -408,6 +412,7 @@ qb_doc = \
 	doc/decisions/029-names-of-jobs.md \
 	doc/decisions/030-who-installs.md \
 	doc/decisions/031-expressions.md \
+	doc/decisions/032-schedules.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

@@ -8,7 +8,8 @@ DECLARE
 BEGIN
 	FOR f, definer IN SELECT p.oid, p.prosecdef FROM pg_proc AS p
 			WHERE p.pronamespace = 'queue'::regnamespace AND p.proname !~ '_[0-9]+$' LOOP
-		EXECUTE format(CASE WHEN definer THEN 'REVOKE ALL ON FUNCTION %s FROM PUBLIC'
+		-- but who has something due is no secret
+		EXECUTE format(CASE WHEN definer AND f <> 'queue._schedules_due()'::regprocedure THEN 'REVOKE ALL ON FUNCTION %s FROM PUBLIC'
 			ELSE 'GRANT EXECUTE ON FUNCTION %s TO PUBLIC' END, f);
 	END LOOP;
 END

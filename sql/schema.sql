@@ -64,3 +64,49 @@ BEGIN
 	END LOOP;
 END
 $qbouncer_rows$;
+
+-- Schedules: what is pushed by the clock (functions/schedule.sql). A payload may be a secret: each role sees its own and
+-- those of roles that it is a member of.
+CREATE TABLE queue.schedules (
+	name text PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 63),
+	queue int4 NOT NULL REFERENCES queue.queues (number) ON DELETE CASCADE,
+	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
+	every interval CHECK (every BETWEEN '1 s' AND '8000 years'),
+	from_end bool NOT NULL DEFAULT false,
+	cron text,			-- as the user wrote it, and taken apart:
+	bits int8[] CHECK (array_length(bits, 1) = 7 AND array_position(bits, NULL) IS NULL),
+	zone text,
+	missed text NOT NULL DEFAULT 'one' CHECK (missed IN ('one', 'skip', 'all')),
+	overlap text NOT NULL DEFAULT 'allow' CHECK (overlap IN ('allow', 'skip')),
+	starting timestamptz CHECK (isfinite(starting)),
+	until timestamptz CHECK (isfinite(until)),
+	payload text NOT NULL,
+	payload_type text NOT NULL,
+	priority int4,
+	delay interval,
+	headers jsonb,
+	expires interval,
+	attempts int4,
+	key text,
+	duplicate text,
+	"group" text,
+	created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	paused bool NOT NULL DEFAULT false,
+	home text NOT NULL,		-- the database where it is fired
+	anchor timestamptz NOT NULL CHECK (isfinite(anchor)),	-- EVERY counts from here
+	next_at timestamptz CHECK (isfinite(next_at)),
+	look_at timestamptz,
+	last_at timestamptz,
+	last_job int8,
+	runs int8 NOT NULL DEFAULT 0,
+	skipped int8 NOT NULL DEFAULT 0,
+	error text,
+	CHECK ((every IS NULL) = (cron IS NOT NULL) AND (cron IS NULL) = (bits IS NULL) AND (cron IS NULL) = (zone IS NULL)),
+	CHECK (NOT from_end OR every IS NOT NULL)
+);
+CREATE INDEX ON queue.schedules (look_at) WHERE look_at IS NOT NULL;
+CREATE INDEX ON queue.schedules (queue);
+REVOKE ALL ON queue.schedules FROM PUBLIC;
+GRANT SELECT, INSERT, UPDATE, DELETE ON queue.schedules TO PUBLIC;
+ALTER TABLE queue.schedules ENABLE ROW LEVEL SECURITY;
+CREATE POLICY own ON queue.schedules USING (pg_has_role(owner, 'USAGE'));

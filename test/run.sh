@@ -91,7 +91,7 @@ install_packages() {
 	command -v apt-get >/dev/null 2>&1 || return 0
 	wanted="$packages_build gcc libc6-dev libcmocka-dev libsystemd-dev libidn-dev libpam0g-dev libldap-dev git openssl groff-base postgresql
 		postgresql-contrib postgresql-client python3 python3-pytest python3-pytest-xdist
-		python3-pytest-timeout python3-psycopg python3-psycopg2 procps"
+		python3-pytest-timeout python3-psycopg python3-psycopg2 python3-croniter procps"
 	case " $* " in *' lint '* | *' build '* | *' fuzz '*)
 		wanted="$wanted clang clang-format libclang-rt-14-dev"
 		;;

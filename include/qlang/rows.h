@@ -96,6 +96,23 @@
 	COL(number, INT4) SEP \
 	COL(max_run, TEXT)
 
+#define ROW_SCHEDULES(COL, SEP) \
+	COL(schedule, TEXT) SEP \
+	COL(queue, TEXT) SEP \
+	COL(when, TEXT) SEP \
+	COL(next_at, TIMESTAMPTZ) SEP \
+	COL(last_at, TIMESTAMPTZ) SEP \
+	COL(last_job, TEXT) SEP \
+	COL(runs, INT8) SEP \
+	COL(skipped, INT8) SEP \
+	COL(state, TEXT) SEP \
+	COL(error, TEXT) SEP \
+	COL(missed, TEXT) SEP \
+	COL(overlap, TEXT) SEP \
+	COL(owner, TEXT) SEP \
+	COL(payload, TEXT) SEP \
+	COL(created_at, TIMESTAMPTZ)
+
 #define ROW_STATS(COL, SEP) \
 	COL(queue, TEXT) SEP \
 	COL(ready, INT8) SEP \

@@ -36,15 +36,17 @@
 		"QUEUE ALTER q {SET (option = value, ...) | RESET (option, ...)}", \
 		"Change the options of a queue; QUEUE HELP CREATE names them.") \
 	VERB(PAUSE, QVERB_DEFINITION, FIXED, "ALTER TABLE", NONE, \
-		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
-		"SELECT queue.pause({queue})", \
-		"QUEUE PAUSE q", \
-		"Give no more jobs of a queue to anybody.") \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 9) \
+		ARG(SCHEDULE, "schedule", "SCHEDULE", STATE, MUST, 9), \
+		"SELECT queue.pause({queue}, {schedule})", \
+		"QUEUE PAUSE {q | SCHEDULE name}", \
+		"Give no more jobs of a queue to anybody; push no more jobs of a schedule.") \
 	VERB(RESUME, QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
-		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
-		"SELECT queue.resume({queue}, false)", \
-		"QUEUE RESUME q", \
-		"End the pause of a queue.") \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 9) \
+		ARG(SCHEDULE, "schedule", "SCHEDULE", STATE, MUST, 9), \
+		"SELECT queue.resume({queue}, false, {schedule})", \
+		"QUEUE RESUME {q | SCHEDULE name}", \
+		"End the pause of a queue, or of a schedule: what was due meanwhile is left out.") \
 	VERB(GRANT, QVERB_DEFINITION, FIXED, "GRANT", NONE, \
 		ARG(RIGHT, "rights", NULL, WORDS, MUST, 0) \
 		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
@@ -226,6 +228,52 @@
 		"SELECT queue.purge({queue}, {state}, false)", \
 		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}]", \
 		"Delete jobs that are not leased.") \
+	VERB(SCHEDULE, 0, FIXED, "CREATE SCHEDULE", NONE, \
+		ARG(NAME, "name", NULL, STATE, MUST, 0) \
+		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
+		ARG(ON, "on", "ON", QUEUE, MUST, 0) \
+		ARG(EVERY, "every", "EVERY", INTERVAL, MUST, 1) \
+		ARG(FROM_END, "from_end", "FROM END", FLAG, MAY, 2) \
+		ARG(CRON, "cron", "CRON", TEXT, MUST, 1) \
+		ARG(ZONE, "zone", "TIME ZONE", TEXT, MAY, 2) \
+		ARG(MISSED, "missed", "MISSED", STATE, MAY, 0) \
+		ARG(OVERLAP, "overlap", "OVERLAP", STATE, MAY, 0) \
+		ARG(STARTING, "starting", "STARTING", TIMESTAMP, MAY, 0) \
+		ARG(UNTIL, "until", "UNTIL", TIMESTAMP, MAY, 0) \
+		ARG(SCHEDULED, "payload", "PUSH", TEXT, MUST, 0) \
+		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
+		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 0) \
+		ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0) \
+		ARG(EXPIRES, "expires", "EXPIRES", INTERVAL, MAY, 0) \
+		ARG(ATTEMPTS, "attempts", "ATTEMPTS", INT, MAY, 0) \
+		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
+		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0), \
+		"SELECT queue._schedule({name}, {on}, {every}, {from_end}, {cron}, {zone}, {missed}, {overlap}," \
+		" {starting}, {until}, ARRAY[{payload}], {priority}, {delay}, {headers}, {expires}, {attempts}," \
+		" {key}, {duplicate}, {group}, false)", \
+		"QUEUE SCHEDULE name ON q {EVERY interval [FROM END] | CRON text [TIME ZONE text]}\n" \
+		"    [MISSED {ONE | SKIP | ALL}] [OVERLAP {ALLOW | SKIP}]\n" \
+		"    [STARTING timestamptz] [UNTIL timestamptz]\n" \
+		"    PUSH payload [PRIORITY n] [DELAY interval] [EXPIRES interval] [HEADERS jsonb]\n" \
+		"    [ATTEMPTS n] [GROUP text] [KEY text [ON DUPLICATE ...]]", \
+		"Push a job again and again, each time once: CRON '*/5 8-18 * * mon-fri', EVERY '1 h'. An equal" \
+		" schedule that is there is left as it is. MISSED: what becomes of times when no proxy was there." \
+		" OVERLAP SKIP: not while the last job has not ended.") \
+	VERB(UNSCHEDULE, 0, FIXED, "DROP SCHEDULE", NONE, \
+		ARG(NAME, "name", NULL, STATE, MUST, 0) \
+		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
+		"SELECT queue.unschedule({name}, {exists})", \
+		"QUEUE UNSCHEDULE name [IF EXISTS]", \
+		"Remove a schedule.") \
+	VERB(SCHEDULES, 0, ROWS, "SELECT", SCHEDULES, , \
+		"SELECT * FROM queue.schedules()", \
+		"QUEUE SCHEDULES", \
+		"Show the schedules of this role: when they are due, and what became of them.") \
+	VERB(TRIGGER, QVERB_WAKES, VALUE, "INSERT 0", NONE, \
+		ARG(SCHEDULE, "schedule", "SCHEDULE", STATE, MUST, 0), \
+		"SELECT 1 FROM queue.trigger_schedule({schedule}, false)", \
+		"QUEUE TRIGGER SCHEDULE name", \
+		"Push the job of a schedule once more, now.") \
 	VERB(HELP, QVERB_LOCAL, ROWS, "SELECT", HELP, \
 		ARG(VERB, "verb", NULL, VERB, MAY, 0), \
 		NULL, \

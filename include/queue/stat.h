@@ -60,6 +60,15 @@ void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg
 /* Attempts that FAIL reported through this proxy; queues without one are missing. */
 void queue_stat_each_failed(
 	void (*fn)(const char *database, const char *queue, uint64_t failed, void *arg), void *arg);
+/* Schedules of a database, as far as this proxy has fired them. */
+struct queue_stat_schedules {
+	const char *database;
+	uint64_t jobs;   /* pushed */
+	uint64_t failed; /* tries that failed */
+	uint64_t alone;  /* times that an owner of something due had no login here */
+};
+void queue_stat_each_schedules(void (*fn)(const struct queue_stat_schedules *st, void *arg), void *arg);
+
 struct queue_stat_maintenance {
 	const char *database;
 	uint64_t deleted;  /* jobs, since the start */

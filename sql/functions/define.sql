@@ -179,20 +179,28 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.pause(q text) RETURNS void
+CREATE OR REPLACE FUNCTION queue.pause(q text, schedule text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	IF schedule IS NOT NULL THEN
+		PERFORM queue.pause_schedule(schedule);
+		RETURN;
+	END IF;
 	PERFORM queue._set_paused(q, true);
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.resume(q text, notify bool DEFAULT true) RETURNS void
+CREATE OR REPLACE FUNCTION queue.resume(q text, notify bool DEFAULT true, schedule text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	IF schedule IS NOT NULL THEN
+		PERFORM queue.resume_schedule(schedule, notify);
+		RETURN;
+	END IF;
 	PERFORM queue._set_paused(q, false);
 	IF notify THEN
 		PERFORM pg_notify('qbouncer', q);

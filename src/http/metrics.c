@@ -324,6 +324,21 @@ static void one_maintenance(const struct queue_stat_maintenance *st, void *arg)
 	metric_value(arg, "queue_maintenance_deleted_total", &label, 1, (double)st->deleted);
 }
 
+static void one_scheduled(const struct queue_stat_schedules *st, void *arg)
+{
+	struct label label = {"database", st->database};
+
+	metric_value(arg, "queue_schedule_jobs_total", &label, 1, (double)st->jobs);
+}
+
+static void one_schedule_failed(const struct queue_stat_schedules *st, void *arg)
+{
+	struct label label = {"database", st->database};
+
+	metric_value(
+		arg, "queue_schedule_failures_total", &label, 1, (double)(st->failed + st->alone));
+}
+
 static void one_age(const struct queue_stat_maintenance *st, void *arg)
 {
 	struct label label = {"database", st->database};
@@ -352,6 +367,12 @@ static void write_queues(struct buf *b)
 	metric_family(b, "queue_delivery_seconds", "histogram",
 		"From the news of a job to its delivery to a client that waited for it.");
 	queue_stat_each_delivery(one_delivery, b);
+	metric_family(b, "queue_schedule_jobs_total", COUNTER,
+		"Jobs pushed by schedules that this proxy has fired.");
+	queue_stat_each_schedules(one_scheduled, b);
+	metric_family(b, "queue_schedule_failures_total", COUNTER,
+		"Tries to fire a schedule that failed, and for which there was no login of its owner.");
+	queue_stat_each_schedules(one_schedule_failed, b);
 	metric_family(b, "queue_maintenance_deleted_total", COUNTER,
 		"Jobs that were deleted because they had been kept for long enough.");
 	queue_stat_each_maintenance(one_maintenance, b);

@@ -282,17 +282,36 @@ static size_t word_len(const char *keyword)
 	return strcspn(keyword, " ");
 }
 
+static void look_ahead(const struct parser *p, struct sql_token *ret)
+{
+	struct sql_lexer ahead = p->lx;
+
+	sql_lex_next(&ahead, ret);
+}
+
+/* The clause that begins here. Of two that begin alike (ON, ON DUPLICATE) the second word decides; one that lacks its
+ * second word is told by who reads it. */
 static const struct qverb_arg *find_clause(const struct parser *p)
 {
 	const struct qverb *verb = qstmt_last(p->q);
+	const struct qverb_arg *begun = NULL;
+	struct sql_token next;
 
 	for (int i = 0; i < verb->n_args; i++) {
 		const char *k = verb->args[i].keyword;
+		size_t n = k ? word_len(k) : 0;
 
-		if (k && parser_word_is(&p->t, k, word_len(k)))
+		if (!k || !parser_word_is(&p->t, k, n))
+			continue;
+		if (!k[n])
 			return &verb->args[i];
+		look_ahead(p, &next);
+		if (parser_word_is(&next, k + n + 1, word_len(k + n + 1)))
+			return &verb->args[i];
+		if (!begun)
+			begun = &verb->args[i];
 	}
-	return NULL;
+	return begun;
 }
 
 static bool parse_keyword(struct parser *p, const char *keyword)
@@ -360,25 +379,28 @@ static bool satisfied(const struct qstmt *q, const struct qverb *verb, const str
 static bool leading_clause(struct parser *p)
 {
 	const struct qverb_arg *arg = find_clause(p);
-	struct sql_lexer ahead = p->lx;
 	struct sql_token next;
 	const char *second;
 
 	if (!arg || arg->kind != QKIND_FLAG || !arg->keyword[word_len(arg->keyword)])
 		return true;
 	second = arg->keyword + word_len(arg->keyword) + 1;
-	sql_lex_next(&ahead, &next);
+	look_ahead(p, &next);
 	if (!parser_word_is(&next, second, word_len(second)))
 		return true;
 	return parse_keyword(p, arg->keyword) && parse_argument(p, arg);
 }
 
-/* KEY instead of a job. */
+/* KEY instead of a job, SCHEDULE instead of a queue; at the end it is the name of one. */
 static bool other_is_next(const struct parser *p, const struct qverb_arg *arg)
 {
 	const struct qverb_arg *next = arg->alt ? find_clause(p) : NULL;
+	struct sql_token behind;
 
-	return next && next->alt == arg->alt;
+	if (!next || next->alt != arg->alt)
+		return false;
+	look_ahead(p, &behind);
+	return arg->id != QARG_QUEUE || (behind.kind != SQL_END && behind.kind != SQL_SEMICOLON);
 }
 
 static bool key_has_queue(struct parser *p)

@@ -24,6 +24,7 @@ static const struct wire_field columns_peek[QPAYLOAD_COUNT][N_COLUMNS(ROW_PEEK)]
 static const struct wire_field columns_job[QPAYLOAD_COUNT][N_COLUMNS(ROW_JOB)] =
 	OF_EACH_PAYLOAD(ROW_JOB);
 static const struct wire_field columns_list[] = {FIELDS(ROW_LIST)};
+static const struct wire_field columns_schedules[] = {FIELDS(ROW_SCHEDULES)};
 static const struct wire_field columns_stats[] = {FIELDS(ROW_STATS)};
 static const struct wire_field columns_await[] = {FIELDS(ROW_AWAIT)};
 static const struct wire_field columns_errors[] = {FIELDS(ROW_ERRORS)};
@@ -68,6 +69,7 @@ const struct wire_field qverb_partial_columns[3] = {FIELDS(ROW_PARTIAL)};
 #define COLUMNS_OF(a) a[0], ARRAY_LEN(a[0])
 #define COLUMNS_TAKEN COLUMNS_OF(columns_taken)
 #define COLUMNS_LIST  COLUMNS(columns_list)
+#define COLUMNS_SCHEDULES COLUMNS(columns_schedules)
 #define COLUMNS_STATS COLUMNS(columns_stats)
 #define COLUMNS_PEEK  COLUMNS_OF(columns_peek)
 #define COLUMNS_JOB   COLUMNS_OF(columns_job)

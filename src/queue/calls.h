@@ -188,6 +188,9 @@
 	CALL(UNATTENDED, "SELECT owner, super, queues, example FROM queue._unattended($1, $2)", \
 		PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY), \
 		COL(owner, TEXT) COL(super, BOOL) COL(queues, INT8) COL(example, TEXT)) \
+	CALL(SCHEDULES_DUE, "SELECT owner, ms FROM queue._schedules_due()", , COL(owner, TEXT) COL(ms, INT8)) \
+	CALL(FIRE, "SELECT queue, jobs, failed FROM queue._fire(%d)", , \
+		COL(queue, TEXT) COL(jobs, INT8) COL(failed, INT8)) \
 	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1)", PARAM(TEXT_ARRAY), \
 		ROW_GAUGES(COL, )) \
 	/* by the system session, from the queue behind this number */ \

@@ -23,6 +23,7 @@
 #include "park.h"
 #include "queue_int.h"
 #include "registry.h"
+#include "schedule.h"
 #include "schema_int.h"
 #include "system.h"
 #include "take.h"
@@ -449,7 +450,8 @@ bool queue_start(void)
 	pooler_on_moved(moved);
 	registry_start();
 	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
-	       await_start() && hold_start() && gauge_start() && maintain_start() && schema_start();
+	       await_start() && hold_start() && gauge_start() && maintain_start() &&
+	       schedules_start() && schema_start();
 }
 
 void queue_reloaded(void)
@@ -470,6 +472,7 @@ void queue_free(void)
 	hold_free();
 	gauge_stop();
 	maintain_stop();
+	schedules_stop();
 	schema_stop();
 	done_forget_all();
 	doubt_forget_all();
@@ -480,6 +483,7 @@ void queue_free(void)
 		heads_free(db);
 		gauge_free(db);
 		agents_free(db);
+		schedules_free(db);
 		count_free(db);
 		qdb_free(db);
 	}

@@ -17,6 +17,7 @@
 #include "queue_call.h"
 #include "maintain.h"
 #include "queue_int.h"
+#include "schedule.h"
 #include "schema_int.h"
 
 #define ASK_AGAIN      (1 * USEC_SEC) /* an absent schema is looked for again after this */
@@ -117,8 +118,10 @@ static void finish(
 	struct qdb *db, enum schema_state state, struct pool *pool, const struct pg_error *err)
 {
 	db->schema = state;
-	if (state == SCHEMA_PRESENT)
+	if (state == SCHEMA_PRESENT) {
 		maintain_need(db);
+		schedules_need(db);
+	}
 	db->asked_at = loop_now();
 	if (err != NULL)
 		failed(db, pool_user(pool), err);

@@ -42,7 +42,7 @@ enum others { OTHERS_UNKNOWN, OTHERS_NONE, OTHERS_SOME };
 
 struct pending {
 	UT_hash_handle hh;
-	char queue[QSTMT_QUEUE_MAX + 1];
+	char queue[SYSTEM_EVENT_MAX + 1];
 };
 
 /* What other proxies are to be told of. */

@@ -14,6 +14,7 @@
 #include "head.h"
 #include "mark.h"
 #include "queue_int.h"
+#include "schedule.h"
 #include "system.h"
 #include "wakes.h"
 
@@ -86,7 +87,10 @@ static void wake(struct qdb *db, struct wakes **list)
 	for (struct wakes *t = *list; t != NULL; t = t->next) {
 		if (!t->makes_ready)
 			continue;
-		waitq_wake_from(db, t->queue, t->jobs, t->mark);
+		if (strcmp(t->queue, SCHEDULES_EVENT) == 0)
+			schedules_event(db);
+		else
+			waitq_wake_from(db, t->queue, t->jobs, t->mark);
 		system_notify(db, t->queue);
 	}
 	drop(list);
@@ -124,7 +128,11 @@ void wakes_event(struct qdb *db, struct wakes **list, const char *queue)
 
 	for (const struct wakes *t = *list; t != NULL; t = t->next)
 		n++;
-	if (queue[0] != '\0' && strlen(queue) <= QSTMT_QUEUE_MAX && n < TOLD_MAX)
+	if (n >= TOLD_MAX || queue[0] == '\0')
+		return;
+	if (strcmp(queue, SCHEDULES_EVENT) == 0)
+		add(list, queue, 0, head_unmarked, false);
+	else if (strlen(queue) <= QSTMT_QUEUE_MAX)
 		add(list, queue, 0, head_past(db, queue), false);
 }
 

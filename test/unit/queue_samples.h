@@ -60,16 +60,16 @@ static inline void sample_arg(struct buf *b, const struct qverb_arg *arg)
 /* The statement with all arguments, of alternatives the first; without those of the bit mask. */
 static inline void sample_statement(struct buf *b, const struct qverb *verb, unsigned without)
 {
-	int alt = 0;
+	unsigned alts = 0;
 
 	buf_reset(b);
 	buf_printf(b, verb->flags & QVERB_BEHIND ? "QUEUE DONE 17 THEN %s" : "QUEUE %s", verb->name);
 	for (int i = 0; i < verb->n_args; i++) {
 		const struct qverb_arg *arg = &verb->args[i];
 
-		if ((without >> i & 1) || (arg->alt && arg->alt == alt))
+		if ((without >> i & 1) || (arg->alt && (alts >> arg->alt & 1)))
 			continue;
-		alt = arg->alt;
+		alts |= 1u << arg->alt;
 		sample_arg(b, arg);
 	}
 }
@@ -82,6 +82,22 @@ static inline void sample_positional(struct buf *b, const struct qverb *verb)
 	for (int i = 0; i < verb->n_args; i++)
 		clauses |= (verb->args[i].keyword ? 1u : 0u) << i;
 	sample_statement(b, verb, clauses);
+}
+
+/* The statement with what it needs, of alternatives the first, so that these two may be added: without them, and without
+ * what excludes them. */
+static inline void sample_required(
+	struct buf *b, const struct qverb *verb, const struct qverb_arg *one, const struct qverb_arg *two)
+{
+	unsigned without = 0;
+
+	for (int i = 0; i < verb->n_args; i++) {
+		const struct qverb_arg *arg = &verb->args[i];
+		bool added = arg == one || arg == two || (arg->alt && (arg->alt == one->alt || arg->alt == two->alt));
+
+		without |= (arg->keyword && (arg->need == QNEED_MAY || added) ? 1u : 0u) << i;
+	}
+	sample_statement(b, verb, without);
 }
 
 #endif

@@ -117,10 +117,13 @@ static void test_every_unknown_argument(void **state)
 	buf_free(&b);
 }
 
-/* KEY in place of a job: both are one too many. */
-static bool stands_for_a_job(const struct qverb_arg *arg)
+/* KEY in place of a job, SCHEDULE of a queue: both are one too many. */
+static bool stands_for_other(const struct qverb *verb, const struct qverb_arg *arg)
 {
-	return arg->id == QARG_BY_KEY;
+	for (int i = 0; i < verb->n_args; i++)
+		if (!verb->args[i].keyword && arg->alt && verb->args[i].alt == arg->alt)
+			return true;
+	return false;
 }
 
 /* Twice (or an alternative), without its value, and cut in the middle of its keyword. */
@@ -134,18 +137,18 @@ static void check_clause(struct buf *b, const struct qverb *verb, const struct q
 	sample_arg(b, arg);
 	refuses(buf_cstr(b), "42601", (int)start + 2);
 
-	sample_positional(b, verb);
+	sample_required(b, verb, arg, arg);
 	start = b->len;
 	buf_printf(b, " %s", keyword);
 	if (arg->kind == QKIND_FLAG || arg->kind == QKIND_MAY_INTERVAL)
 		accepts(buf_cstr(b));
-	else if (stands_for_a_job(arg))
+	else if (stands_for_other(verb, arg))
 		refuses(buf_cstr(b), "42601", (int)start + 2);
 	else
 		refuses(buf_cstr(b), "42601", (int)b->len + 1);
 	if (!strchr(keyword, ' '))
 		return;
-	b->len = start;
+	sample_positional(b, verb);
 	buf_printf(b, " %.*s", (int)strcspn(keyword, " "), keyword);
 	refuses(buf_cstr(b), "42601", (int)b->len + 1);
 }
@@ -166,7 +169,7 @@ static void test_every_clause(void **state)
 
 static void sample_two(struct buf *b, const struct qverb *verb, int i, int j)
 {
-	sample_positional(b, verb);
+	sample_required(b, verb, &verb->args[i], &verb->args[j]);
 	sample_arg(b, &verb->args[i]);
 	sample_arg(b, &verb->args[j]);
 }
@@ -186,13 +189,13 @@ static void test_any_two_clauses_in_any_order(void **state)
 					continue;
 				/* a PUSH has a KEY of its own */
 				if (verb->args[i].kind == QKIND_THEN &&
-					stands_for_a_job(&verb->args[j]))
+					stands_for_other(verb, &verb->args[j]))
 					continue;
 				sample_two(&b, verb, i, j);
 				/* what follows THEN is not the verb's own any more */
 				if (i == j || verb->args[i].kind == QKIND_THEN ||
-					stands_for_a_job(&verb->args[i]) ||
-					stands_for_a_job(&verb->args[j]) ||
+					stands_for_other(verb, &verb->args[i]) ||
+					stands_for_other(verb, &verb->args[j]) ||
 					(verb->args[i].alt &&
 						verb->args[i].alt == verb->args[j].alt))
 					refuses(buf_cstr(&b), "42601", 0);

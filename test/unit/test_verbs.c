@@ -49,7 +49,9 @@ static void test_find(void **state)
 			lower[j] = (char)tolower((unsigned char)lower[j]);
 		assert_ptr_equal(qverb_find(lower, n), &qverbs[i]);
 		assert_ptr_equal(qverb_nearest(lower, n), &qverbs[i]);
-		assert_null(qverb_find(lower, n - 1));
+		/* SCHEDULE begins SCHEDULES */
+		if (qverbs[i].id != QVERB_SCHEDULES)
+			assert_null(qverb_find(lower, n - 1));
 	}
 	assert_null(qverb_find("", 0));
 }

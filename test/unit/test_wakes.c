@@ -9,6 +9,7 @@
 
 #include "../../src/queue/head.h"
 #include "../../src/queue/queue_int.h"
+#include "../../src/queue/schedule.h"
 #include "../../src/queue/system.h"
 #include "../../src/queue/mark.h"
 #include "../../src/queue/wakes.h"
@@ -43,6 +44,14 @@ void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct he
 void system_listen(const struct system_listener *l)
 {
 	(void)l;
+}
+
+static int scheduled;
+
+void schedules_event(struct qdb *db)
+{
+	(void)db;
+	scheduled++;
 }
 
 void system_need(struct qdb *db, struct pool *pool)
@@ -156,6 +165,19 @@ static void test_taken_back(void **state)
 	assert_int_equal(woken, 0);
 }
 
+/* What is no queue's, and longer than any name: other proxies are told, nobody who waits for a queue is woken. */
+static void test_schedules(void **state)
+{
+	(void)state;
+	woken = notified = 0;
+	wakes_event(NULL, &list, SCHEDULES_EVENT);
+	wakes_event(NULL, &list, "of no queue: and of nothing else that is known");
+	wakes_event_end(NULL, &list, true);
+	assert_int_equal(scheduled, 1);
+	assert_int_equal(notified, 1);
+	assert_int_equal(woken, 0);
+}
+
 /* The first of many commits makes all look at once, the others together a moment later. */
 static void test_prepared(void **state)
 {
@@ -183,6 +205,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_the_list_ends_while_it_is_told),
 		cmocka_unit_test(test_taken_back),
+		cmocka_unit_test(test_schedules),
 		cmocka_unit_test(test_prepared),
 	};
 

@@ -39,6 +39,10 @@ STATEMENTS = {
     "AWAIT": ["QUEUE AWAIT '{job}' WAIT '10 ms'", "QUEUE AWAIT '{job}'"],
     "ERRORS": ["QUEUE ERRORS q"],
     "PURGE": ["QUEUE PURGE spare"],
+    "SCHEDULE": ["QUEUE SCHEDULE daily ON spare CRON '@daily' PUSH '1'"],
+    "UNSCHEDULE": ["QUEUE UNSCHEDULE gone IF EXISTS"],
+    "SCHEDULES": ["QUEUE SCHEDULES"],
+    "TRIGGER": ["QUEUE TRIGGER SCHEDULE nosuch"],
     "HELP": ["QUEUE HELP", "QUEUE HELP push", "QUEUE HELP nosuch"],
 }
 WRONG = ["QUEUE", "QUEUE NONSENSE q", "QUEUE PUSH", "QUEUE TAKE q LIMIT 0"]

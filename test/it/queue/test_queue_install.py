@@ -250,7 +250,7 @@ def test_role_without_grants(proxy, db):
         tag(c, "QUEUE PUSH mail '1'")
         token = take(c)["token"]
         tag(c, "QUEUE PUSH mail '2'")
-        before = peek(c)
+        before = [{k: v for k, v in row.items() if k != "ran"} for row in peek(c)]
         for sql in VERBS + ["QUEUE %s '%s'" % (v, token) for v in ("DONE", "FAIL", "RELEASE", "EXTEND")]:
             for block in ("", "BEGIN"):
                 if block:
@@ -262,7 +262,7 @@ def test_role_without_grants(proxy, db):
                 assert e.sqlstate == "42501", (sql, e.fields)
                 if block:
                     tag(o, "ROLLBACK")
-        assert peek(c) == before
+        assert [{k: v for k, v in row.items() if k != "ran"} for row in peek(c)] == before
 
 
 def test_role_with_grants(proxy, db):

@@ -1,0 +1,417 @@
+"""Schedules without the proxy: what is made, changed and refused, and what _fire() does when it is called."""
+
+import psycopg
+import pytest
+
+
+@pytest.fixture
+def mail(db):
+    db.create("mail")
+    return db
+
+
+def schedule(session, name="tick", queue="mail", payload='{"n": 1}', **named):
+    what = "".join(f', "{key}" => %s' for key in named)
+    session.rows(f"SELECT queue.schedule(%s, %s, %s::text{what})", name, queue, payload, *named.values())
+
+
+def fire(session, most=100):
+    return [tuple(row) for row in session.rows("SELECT queue, jobs, failed FROM queue._fire(%s)", most)]
+
+
+def due(session, ago="0", name="tick"):
+    """It was due so long ago."""
+    session.rows("UPDATE queue.schedules SET (next_at, look_at, anchor) ="
+                 " (SELECT t, t, t FROM (SELECT clock_timestamp() - %s::interval) AS x (t)) WHERE name = %s", ago, name)  # fmt: skip
+
+
+def look(session, name="tick"):
+    session.rows("UPDATE queue.schedules SET look_at = clock_timestamp() WHERE name = %s", name)
+
+
+def field(session, column, name="tick"):
+    return session.value(f"SELECT {column} FROM queue.schedules WHERE name = %s", name)
+
+
+def headers(session, queue="mail"):
+    return session.column(f'SELECT headers FROM queue."q_{queue}" ORDER BY id')
+
+
+def jobs(session, queue="mail"):
+    return session.value(f'SELECT count(*) FROM queue."q_{queue}"')
+
+
+def test_fires_when_it_is_due(mail):
+    schedule(mail, every="1 hour", priority=3, headers='{"a": 1}', key="k", group="g")
+    assert fire(mail) == []
+    due(mail)
+    t = field(mail, "next_at")
+    assert fire(mail) == [("mail", 1, 0)]
+    assert fire(mail) == []
+    (job,) = mail.take("mail")
+    assert (job["payload"], job["priority"], job["key"], job["group"]) == ({"n": 1}, 3, "k", "g")
+    assert mail.value("SELECT %s::timestamptz = %s", job["headers"].pop("scheduled_at"), t)
+    assert job["headers"] == {"a": 1, "schedule": "tick"}
+    assert (field(mail, "runs"), field(mail, "last_job"), field(mail, "last_at")) == (1, job["id"], t)
+    assert field(mail, "next_at = last_at + interval '1 hour'")
+
+
+def test_part_of_the_transaction(mail):
+    with pytest.raises(ZeroDivisionError):
+        with mail.conn.transaction():
+            schedule(mail, every="1 hour")
+            raise ZeroDivisionError
+    assert mail.rows("SELECT * FROM queue.schedules()") == []
+    schedule(mail, every="1 hour")
+    due(mail)
+    with pytest.raises(ZeroDivisionError):
+        with mail.conn.transaction():
+            assert fire(mail) == [("mail", 1, 0)]
+            raise ZeroDivisionError
+    assert jobs(mail) == 0
+    assert fire(mail) == [("mail", 1, 0)]
+
+
+def test_two_fire_at_once(mail):
+    for n in range(20):
+        schedule(mail, f"s{n}", every="1 hour")
+        due(mail, name=f"s{n}")
+    others = [mail.connect() for _ in range(4)]
+    calls = [other.beside(fire, other, 7) for other in others]
+    assert sum(call.result()[0][1] if call.result() else 0 for call in calls) <= 20
+    while fire(mail):
+        pass
+    assert jobs(mail) == 20
+    assert len({head["schedule"] for head in headers(mail)}) == 20
+
+
+def test_one_that_is_fired_is_passed_over(mail):
+    schedule(mail, every="1 hour")
+    schedule(mail, "other", every="1 hour")
+    due(mail)
+    due(mail, name="other")
+    one, two = mail.connect(), mail.connect()
+    with one.conn.transaction():
+        assert fire(one, 1) == [("mail", 1, 0)]
+        assert fire(two) == [("mail", 1, 0)]
+    assert jobs(mail) == 2
+
+
+@pytest.mark.parametrize("ago, missed, pushed, skipped", [
+    ("10 s", "one", 1, 0), ("10 s", "skip", 1, 0), ("10 s", "all", 1, 0),
+    ("3 hours", "one", 1, 0), ("3 hours", "skip", 1, 1), ("3 hours", "all", 4, 0),
+    ("175 min", "one", 1, 0), ("175 min", "skip", 0, 1), ("175 min", "all", 3, 0),
+])  # fmt: skip
+def test_missed(mail, ago, missed, pushed, skipped):
+    """Every hour; 175 minutes ago: the last time is 55 minutes ago."""
+    schedule(mail, every="1 hour", missed=missed)
+    due(mail, ago)
+    fire(mail)
+    assert fire(mail) == []
+    assert (jobs(mail), field(mail, "runs"), field(mail, "skipped")) == (pushed, pushed, skipped)
+    assert field(mail, "next_at > clock_timestamp() AND next_at < clock_timestamp() + interval '1 hour'")
+    times = [head["scheduled_at"] for head in headers(mail)]
+    assert len(set(times)) == len(times)
+    if pushed:  # the last one is that which was due last
+        assert mail.value("SELECT next_at = %s::timestamptz + interval '1 hour' FROM queue.schedules", times[-1])
+
+
+def test_missed_all_has_a_bound(mail):
+    schedule(mail, every="1 s", missed="all")
+    due(mail, "2 hours")
+    ((_, pushed, _),) = fire(mail)
+    # a thousand, and the last one; seconds go by
+    assert 1001 <= pushed < 1100
+    assert field(mail, "next_at > clock_timestamp() - interval '10 s'")
+
+
+def test_cron_that_was_missed_for_years(mail):
+    schedule(mail, cron="* * * * * *", zone="Europe/Berlin")
+    due(mail, "3000 days")
+    fire(mail)
+    assert field(mail, "last_at > clock_timestamp() - interval '10 s'")
+    schedule(mail, "rare", cron="0 0 29 2 *", zone="UTC")
+    due(mail, "3000 days", "rare")
+    fire(mail)
+    assert field(mail, "to_char(last_at AT TIME ZONE 'UTC', 'MM-DD HH24:MI')", "rare") == "02-29 00:00"
+    assert field(mail, "last_at > clock_timestamp() - interval '1500 days'", "rare")
+
+
+def test_overlap(mail):
+    schedule(mail, every="1 hour", overlap="SKIP")
+    due(mail)
+    assert fire(mail) == [("mail", 1, 0)]
+    due(mail)
+    assert fire(mail) == []
+    assert (field(mail, "runs"), field(mail, "skipped"), field(mail, "next_at > clock_timestamp()")) == (1, 1, True)
+    (job,) = mail.take("mail")
+    due(mail)
+    assert fire(mail) == []
+    mail.done(job["token"])
+    due(mail)
+    assert fire(mail) == [("mail", 1, 0)]
+    (job,) = mail.take("mail")
+    mail.rows("SELECT queue.fail(%s, final => true)", job["token"])  # dead is an end, too
+    due(mail)
+    assert fire(mail) == [("mail", 1, 0)]
+
+
+def test_from_the_end(db):
+    db.create("mail", retain_done="1 day")
+    schedule(db, every="1 hour", from_end=True)
+    due(db)
+    assert fire(db) == [("mail", 1, 0)]
+    assert db.row("SELECT next_at, state FROM queue.schedules()") == (None, "running")
+    look(db)
+    assert fire(db) == []
+    assert field(db, "look_at > clock_timestamp()")
+    (job,) = db.take("mail")
+    db.done(job["token"])
+    look(db)
+    assert fire(db) == []
+    assert field(db, "next_at = (SELECT ended_at FROM queue.a_mail) + interval '1 hour'")
+    assert db.value("SELECT state FROM queue.schedules()") == "active"
+    due(db)
+    assert fire(db) == [("mail", 1, 0)]
+
+
+def test_until(mail):
+    mail.fails("22008", "SELECT queue.schedule('a', 'mail', '1'::text, every => '1 h', until => 'infinity')")
+    mail.fails("22023", "SELECT queue.schedule('a', 'mail', '1'::text, every => '1 h', until => now() + interval '1 min')")
+    schedule(mail, cron="* * * * * *", starting="2100-01-01 00:00:00+00", until="2100-01-01 00:00:01+00")
+    assert field(mail, "next_at = '2100-01-01 00:00:00+00'")
+    mail.rows("UPDATE queue.schedules SET next_at = clock_timestamp(), look_at = clock_timestamp(), until = clock_timestamp()")
+    assert fire(mail) == [("mail", 1, 0)]
+    assert mail.row("SELECT state, next_at FROM queue.schedules()") == ("ended", None)
+    assert mail.rows("SELECT * FROM queue._schedules_due()") == []
+
+
+def test_equal_ones_write_nothing(mail):
+    schedule(mail, cron="*/5 * * * *", zone="UTC", headers='{"a": 1}')
+    before = mail.row("SELECT xmin, ctid FROM queue.schedules")
+    schedule(mail, cron="*/5 * * * *", zone="UTC", headers='{"a": 1}')
+    assert mail.row("SELECT xmin, ctid FROM queue.schedules") == before
+    # written in another way it is the same rule
+    schedule(mail, cron="0,5-59/5 * * * *", zone="UTC", headers='{"a": 1}')
+    assert field(mail, "cron") == "0,5-59/5 * * * *"
+
+
+def test_a_changed_one_keeps_what_was(mail):
+    schedule(mail, every="1 hour")
+    due(mail)
+    fire(mail)
+    before = mail.row("SELECT next_at, last_at, last_job, runs, created_at FROM queue.schedules")
+    schedule(mail, every="1 hour", payload='{"n": 2}')
+    assert mail.row("SELECT next_at, last_at, last_job, runs, created_at FROM queue.schedules") == before
+    assert field(mail, "payload") == '{"n": 2}'
+    schedule(mail, cron="0 0 1 1 *", zone="UTC")
+    assert field(mail, "extract(month FROM next_at AT TIME ZONE 'UTC')") == 1
+    assert mail.row("SELECT last_at, last_job, runs, created_at FROM queue.schedules") == before[1:]
+
+
+def test_many_say_it_at_once(mail):
+    others = [mail.connect() for _ in range(6)]
+    for call in [other.beside(schedule, other, "tick", cron="0 * * * *", zone="UTC") for other in others]:
+        call.result()
+    assert mail.value("SELECT count(*) FROM queue.schedules") == 1
+    with mail.conn.transaction():
+        schedule(mail, "two", every="1 h")
+        call = others[0].beside(schedule, others[0], "two", every="1 h")
+        mail.until_blocked(others[0])
+    call.result()
+
+
+def test_rights(mail):
+    schedule(mail, every="1 hour", payload='{"secret": 1}')
+    due(mail)
+    bob = mail.connect("bob")
+    assert bob.rows("SELECT * FROM queue.schedules()") == []
+    assert bob.rows("SELECT * FROM queue.schedules") == []
+    assert fire(bob) == []
+    for call in ("unschedule('tick')", "pause_schedule('tick')", "resume_schedule('tick')", "trigger_schedule('tick')"):
+        bob.fails("42704", f"SELECT queue.{call}")
+    error = bob.fails("42501", "SELECT queue.schedule('mine', 'mail', '1'::text, every => '1 h')")
+    assert error.message_hint == "QUEUE GRANT PUSH ON mail TO bob;"
+    mail.rows("SELECT queue.grant('mail', '{push}', '{bob}')")
+    schedule(bob, "mine", every="1 h")
+    assert "another role" in bob.fails("42710", "SELECT queue.schedule('tick', 'mail', '1'::text, every => '1 h')").message_primary
+    error = bob.fails("42501", "SELECT queue.schedule('mine', 'mail', '1'::text, every => '1 h', overlap => 'skip')")
+    assert error.message_hint == "QUEUE GRANT AWAIT ON mail TO bob;"
+    mail.rows("SELECT queue.grant('mail', '{await}', '{bob}')")
+    schedule(bob, "mine", every="1 h", overlap="skip")
+    # nobody gives one to another role
+    bob.fails("42501", "UPDATE queue.schedules SET owner = 'app'::regrole WHERE name = 'mine'")
+    bob.fails("42501", "INSERT INTO queue.schedules (name, queue, owner, every, payload, payload_type, home, anchor)"
+                       " SELECT 'x', number, 'app'::regrole, '1 h', '1', 'jsonb', '', now() FROM queue.queues")  # fmt: skip
+    # what he may no longer do is not done for him
+    mail.rows("SELECT queue.revoke('mail', '{push}', '{bob}')")
+    due(bob, name="mine")
+    assert [row[2] for row in fire(bob)] == [1]
+    assert bob.row("SELECT state, error FROM queue.schedules()")[0] == "failing"
+    assert "42501" in field(bob, "error", "mine")
+    assert jobs(mail) == 0
+
+
+def test_members(mail, cluster):
+    watch = mail.connect("postgres")
+    watch.rows("CREATE ROLE crew NOLOGIN")
+    try:
+        watch.rows("GRANT crew TO app, bob")
+        mail.rows("SELECT queue.grant('mail', '{push}', '{crew}')")
+        notices = mail.notices
+        mail.rows("SET ROLE crew")
+        schedule(mail, every="1 h")
+        mail.rows("RESET ROLE")
+        assert 'role "crew" cannot log in: schedule "tick" will not be fired' in notices
+        bob = mail.connect("bob")
+        assert bob.row("SELECT schedule, owner, state FROM queue.schedules()") == ("tick", "crew", "no login")
+        due(bob)
+        assert fire(bob) == []  # with a login of the owner alone
+        assert bob.rows("SELECT owner, ms FROM queue._schedules_due()")[0] == ("crew", 0)
+        bob.rows("SELECT queue.unschedule('tick')")
+    finally:
+        watch.rows("DROP OWNED BY crew; DROP ROLE crew")
+
+
+def test_a_full_queue_is_tried_again(db):
+    db.create("mail", max_length=1)
+    db.create("other")
+    schedule(db, every="1 hour")
+    schedule(db, "fine", queue="other", every="1 hour")
+    db.push("mail", "1")
+    due(db)
+    due(db, name="fine")
+    t = field(db, "next_at")
+    assert fire(db) == [("other", 1, 1)]
+    assert db.row("SELECT state, left(error, 6), next_at, last_at FROM queue.schedules() WHERE schedule = 'tick'") == (
+        "failing", "QB004:", t, None)  # fmt: skip
+    assert field(db, "look_at > clock_timestamp()")
+    db.rows("SELECT queue.purge('mail')")
+    look(db)
+    assert fire(db) == [("mail", 1, 0)]
+    assert (field(db, "last_at"), field(db, "error")) == (t, None)
+
+
+def test_pause_and_resume(mail):
+    schedule(mail, every="1 hour")
+    mail.rows("SELECT queue.pause_schedule('tick')")
+    assert mail.value("SELECT state FROM queue.schedules()") == "paused"
+    schedule(mail, every="2 hours")  # is paused still
+    mail.rows("UPDATE queue.schedules SET next_at = clock_timestamp() - interval '1 day'")
+    assert fire(mail) == []
+    assert mail.rows("SELECT * FROM queue._schedules_due()") == []
+    mail.rows("SELECT queue.resume_schedule('tick')")
+    assert mail.row("SELECT state, next_at > clock_timestamp() FROM queue.schedules()") == ("active", True)
+    assert fire(mail) == []
+
+
+def test_trigger(mail):
+    schedule(mail, every="1 hour")
+    before = mail.row("SELECT xmin, next_at FROM queue.schedules")
+    assert mail.value("SELECT queue.trigger_schedule('tick')") == 1
+    assert mail.row("SELECT xmin, next_at FROM queue.schedules") == before
+    (head,) = headers(mail)
+    assert (head["schedule"], head["triggered"]) == ("tick", True)
+
+
+def test_a_copy_of_the_database_fires_nothing(mail):
+    schedule(mail, every="1 hour")
+    due(mail)
+    mail.rows("UPDATE queue.schedules SET home = '1/2'")
+    assert mail.value("SELECT state FROM queue.schedules()") == "copied"
+    assert fire(mail) == []
+    assert any("is not fired in this copy" in notice for notice in mail.notices)
+    assert jobs(mail) == 0
+    assert mail.rows("SELECT * FROM queue._schedules_due()") == []
+    mail.rows("SELECT queue.resume_schedule('tick')")
+    assert mail.row("SELECT state, next_at > clock_timestamp() FROM queue.schedules()") == ("active", True)
+
+
+def test_drop_of_the_queue(mail):
+    schedule(mail, every="1 hour")
+    mail.rows("SELECT queue.drop('mail')")
+    assert mail.rows("SELECT * FROM queue.schedules") == []
+
+
+def test_drop_while_it_is_fired(mail):
+    """Neither waits for the other for long: the one that fires looks again a second later."""
+    schedule(mail, every="1 hour")
+    due(mail)
+    other = mail.connect()
+    with other.conn.transaction():
+        other.rows("LOCK TABLE queue.q_mail")
+        assert fire(mail) == []
+    assert field(mail, "look_at > clock_timestamp() - interval '10 s' AND error IS NULL AND runs = 0")
+    look(mail)
+    assert fire(mail) == [("mail", 1, 0)]
+
+
+@pytest.mark.parametrize("sqlstate, args, message", [
+    ("22023", "'a', 'mail', '1'::text", "either an interval or a cron expression"),
+    ("22023", "'a', 'mail', '1'::text, every => '1 h', cron => '@daily'", "either an interval or a cron expression"),
+    ("22023", "'a', 'mail', '1'::text, cron => '@daily', from_end => true", "FROM END belongs to EVERY"),
+    ("22023", "'a', 'mail', '1'::text, every => '1 h', zone => 'UTC'", "TIME ZONE belongs to CRON"),
+    ("22023", "'a', 'mail', '1'::text, every => '100 ms'", "too often"),
+    ("22023", "'a', 'mail', '1'::text, every => '-1 h'", "too often"),
+    ("22023", "'a', 'mail', '1'::text, every => '1 month -1 day'", "no interval to repeat by"),
+    ("22023", "'a', 'mail', '1'::text, cron => 'nonsense'", "is no cron expression"),
+    ("22023", "'a', 'mail', '1'::text, cron => '@daily', zone => 'Europe/Atlantis'", "not recognized"),
+    ("22023", "'a', 'mail', '1'::text, every => '1 h', missed => 'some'", "MISSED"),
+    ("22023", "'a', 'mail', '1'::text, every => '1 h', overlap => 'maybe'", "OVERLAP"),
+    ("22023", "'a', 'mail', NULL::text, every => '1 h'", "not null"),
+    ("22P02", "'a', 'mail', '{'::text, every => '1 h'", "json"),
+    ("22023", "'a', 'mail', '1'::text, every => '1 h', headers => '[]'", "headers"),
+    ("22023", "'a', 'mail', '1'::text, every => '1 h', attempts => 0", "ATTEMPTS"),
+    ("22023", "'a', 'mail', '1'::text, every => '1 h', on_duplicate => 'ignore'", ""),
+    ("42602", "'', 'mail', '1'::text, every => '1 h'", "name"),
+    ("42602", "NULL, 'mail', '1'::text, every => '1 h'", "name"),
+    ("42602", "repeat('a', 64), 'mail', '1'::text, every => '1 h'", "name"),
+    ("42P01", "'a', 'none', '1'::text, every => '1 h'", "does not exist"),
+    ("22004", "'a', NULL, '1'::text, every => '1 h'", "null"),
+])  # fmt: skip
+def test_refused(mail, sqlstate, args, message):
+    assert message in mail.fails(sqlstate, f"SELECT queue.schedule({args})").message_primary
+    assert mail.rows("SELECT * FROM queue.schedules") == []
+
+
+def test_no_such_schedule(db):
+    assert db.fails("42704", "SELECT queue.unschedule('none')").message_hint
+    db.rows("SELECT queue.unschedule('none', true)")
+    for call in ("pause_schedule('none')", "resume_schedule('none')", "trigger_schedule('none')"):
+        db.fails("42704", f"SELECT queue.{call}")
+    db.fails("22004", "SELECT queue.pause_schedule(NULL)")
+
+
+@pytest.mark.parametrize("kind, payload, taken", [("text", "hello", "hello"), ("bytea", "\\x00ff", b"\x00\xff")])
+def test_other_payloads(db, kind, payload, taken):
+    db.create("mail", payload=kind)
+    schedule(db, payload=payload, every="1 hour")
+    due(db)
+    assert fire(db) == [("mail", 1, 0)]
+    assert db.value(f"SELECT payload FROM queue.take_{kind}('mail')") == taken
+
+
+def test_ten_thousand_that_are_not_due(mail):
+    """Who looks reads the one that is next, and those that are due."""
+    mail.rows("INSERT INTO queue.schedules (name, queue, every, payload, payload_type, home, anchor, next_at, look_at)"
+              " SELECT 's' || n, (SELECT number FROM queue.queues), '1 day', '1', 'jsonb', queue._here(), now(),"
+              " now() + interval '1 h', now() + interval '1 h' + n * interval '1 s' FROM generate_series(1, 10000) AS n")  # fmt: skip
+    ((owner, ms),) = mail.rows("SELECT * FROM queue._schedules_due()")
+    assert owner is None and 0 < ms <= 3601000
+    assert fire(mail) == []
+    watch = mail.connect("postgres")
+    plan = "\n".join(watch.column("EXPLAIN SELECT * FROM queue.schedules WHERE look_at <= now() ORDER BY look_at LIMIT 100"))
+    assert "Index Scan" in plan
+
+
+def test_serializable(mail):
+    mail.rows("SET default_transaction_isolation = serializable")
+    schedule(mail, every="1 hour")
+    due(mail)
+    assert fire(mail) == [("mail", 1, 0)]
+
+
+def test_by_hand_is_checked(mail):
+    with pytest.raises(psycopg.errors.CheckViolation):
+        mail.rows("INSERT INTO queue.schedules (name, queue, every, cron, payload, payload_type, home, anchor)"
+                  " SELECT 'x', number, '1 h', '@daily', '1', 'jsonb', '', now() FROM queue.queues")  # fmt: skip
