@@ -168,10 +168,13 @@ void program_proxies(const char *ids)
 		for (size_t i = 0; i < n_listeners; i++)
 			if (listeners[i]->hello != NULL && registry_stamp(db) == 0)
 				listeners[i]->up(db);
-		for (size_t i = 0; i < n_chores; i++)
+		for (size_t i = 0; i < n_chores; i++) {
+			if (chores[i]->due(db) == USEC_NEVER)
+				continue; /* without memory nothing is kept of it */
 			do
 				do_step(chores[i], db, ids);
 			while (chores[i]->due(db) <= loop_now());
+		}
 	}
 }
 
