@@ -95,7 +95,7 @@ CREATE TABLE queue.schedules (
 	home text NOT NULL,		-- the database where it is fired
 	anchor timestamptz NOT NULL CHECK (isfinite(anchor)),	-- EVERY counts from here
 	next_at timestamptz CHECK (isfinite(next_at)),
-	look_at timestamptz,
+	look_at timestamptz CHECK (isfinite(look_at)),
 	last_at timestamptz,
 	last_job int8,
 	runs int8 NOT NULL DEFAULT 0,
@@ -105,6 +105,7 @@ CREATE TABLE queue.schedules (
 	CHECK (NOT from_end OR every IS NOT NULL)
 );
 CREATE INDEX ON queue.schedules (look_at) WHERE look_at IS NOT NULL;
+CREATE INDEX ON queue.schedules (owner, look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX ON queue.schedules (queue);
 REVOKE ALL ON queue.schedules FROM PUBLIC;
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue.schedules TO PUBLIC;

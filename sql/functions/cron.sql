@@ -253,7 +253,8 @@ BEGIN
 			l := queue._cron_local(cron, l);
 			due := queue._instant(zone, l);
 			EXIT WHEN due IS NULL OR due > after;
-			-- it was due in the first of two equal hours, and this is the second
+			-- it was due in the first of two equal hours, and this is the second: so was all until the clocks went back
+			l := greatest(l, l + (queue._change_of_clocks(zone, due, t) - due) - interval '1 s');
 		END LOOP;
 		RETURN due;
 	END IF;

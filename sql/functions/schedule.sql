@@ -61,21 +61,19 @@ AS $$
 DECLARE
 	t timestamptz := first;
 	next timestamptz;
-	back interval;
+	middle timestamptz;
+	later timestamptz := moment;	-- behind this there is none
 BEGIN
-	-- not from the first, which may be long ago: from the shortest time back in which there is one
-	FOREACH back IN ARRAY '{1 min,1 hour,1 day,7 days,31 days,366 days}'::interval[] LOOP
-		EXIT WHEN moment - back <= first;
-		next := queue._occurrence(s, moment - back);
-		IF next <= moment THEN
-			t := next;
-			EXIT;
-		END IF;
-	END LOOP;
+	-- not one by one, there may be millions: half of the time that is left goes by each time
 	LOOP
 		next := queue._occurrence(s, t);
 		EXIT WHEN next IS NULL OR next > moment;
-		t := next;
+		middle := next + (later - next) / 2;
+		t := queue._occurrence(s, middle);
+		IF t IS NULL OR t > moment THEN
+			t := next;
+			later := middle;
+		END IF;
 	END LOOP;
 	RETURN t;
 END
@@ -383,7 +381,7 @@ BEGIN
 			s.look_at := moment + interval '1 s';
 			RETURN;
 		END IF;
-		due := coalesce(job.ended_at, moment) + s.every;
+		due := CASE WHEN isfinite(job.ended_at) THEN job.ended_at ELSE moment END + s.every;
 		IF due > s.until THEN
 			s.look_at := NULL;
 			RETURN;
@@ -427,7 +425,7 @@ END
 $$;
 
 -- For the proxy, with a login of the owner: fires what is due, so many schedules at most. A row for each queue that
--- got jobs, and how many schedules failed.
+-- got jobs; the first one says how many schedules failed.
 CREATE OR REPLACE FUNCTION queue._fire(most int4) RETURNS TABLE (queue text, jobs int8, failed int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -437,6 +435,8 @@ AS $$
 DECLARE
 	here CONSTANT text := queue._here();
 	moment CONSTANT timestamptz := clock_timestamp();
+	-- what takes longer is left for the next call: other owners wait, and a limit of the role's own may end this one
+	time CONSTANT interval := least('1 s', nullif(current_setting('statement_timeout')::interval, '0') / 4);
 	me CONSTANT oid := (SELECT r.oid FROM pg_roles AS r WHERE r.rolname = current_user);
 	s queue.schedules;
 	one record;
@@ -468,8 +468,10 @@ BEGIN
 		END IF;
 		UPDATE queue.schedules AS x SET next_at = s.next_at, look_at = s.look_at, last_at = s.last_at, last_job = s.last_job,
 			runs = s.runs, skipped = s.skipped, error = s.error WHERE x.name = s.name;
+		EXIT WHEN clock_timestamp() - moment > time;
 	END LOOP;
-	RETURN QUERY SELECT c.name, m.value::int8, _fire.failed FROM jsonb_each_text(made) AS m
+	RETURN QUERY SELECT c.name, m.value::int8, CASE row_number() OVER () WHEN 1 THEN _fire.failed ELSE 0 END
+		FROM jsonb_each_text(made) AS m
 		LEFT JOIN queue.queues AS c ON c.number = m.key::int4;
 	IF NOT FOUND AND failed > 0 THEN
 		RETURN NEXT;
@@ -487,9 +489,17 @@ AS $$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
-	RETURN QUERY SELECT pg_get_userbyid(due.owner)::text, 0::int8
-		FROM (SELECT DISTINCT first.owner FROM (SELECT x.owner FROM queue.schedules AS x WHERE x.look_at <= moment
-			ORDER BY x.look_at LIMIT 1000) AS first) AS due;
+	-- from owner to owner: nobody hides another one behind a million rows. The proxy takes the first hundred: whose
+	-- turn it is is drawn, so that those with whom nothing can be done do not keep the others out
+	IF EXISTS (SELECT FROM queue.schedules AS x WHERE x.look_at <= moment) THEN
+		RETURN QUERY WITH RECURSIVE o (role) AS (
+				(SELECT x.owner::oid FROM queue.schedules AS x WHERE x.look_at IS NOT NULL ORDER BY x.owner LIMIT 1)
+				UNION ALL SELECT (SELECT x.owner::oid FROM queue.schedules AS x
+					WHERE x.look_at IS NOT NULL AND x.owner > o.role ORDER BY x.owner LIMIT 1) FROM o WHERE o.role IS NOT NULL)
+			SELECT r.rolname::text, 0::int8 FROM o JOIN pg_roles AS r ON r.oid = o.role
+			WHERE EXISTS (SELECT FROM queue.schedules AS x WHERE x.owner = o.role AND x.look_at <= moment)
+			ORDER BY r.rolcanlogin DESC, random() LIMIT 1000;
+	END IF;
 	RETURN QUERY SELECT NULL::text, least(1e12, ceil(extract(epoch FROM x.look_at - moment) * 1000))::int8
 		FROM queue.schedules AS x WHERE x.look_at > moment ORDER BY x.look_at LIMIT 1;
 END

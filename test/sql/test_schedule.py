@@ -415,3 +415,142 @@ def test_by_hand_is_checked(mail):
     with pytest.raises(psycopg.errors.CheckViolation):
         mail.rows("INSERT INTO queue.schedules (name, queue, every, cron, payload, payload_type, home, anchor)"
                   " SELECT 'x', number, '1 h', '@daily', '1', 'jsonb', '', now() FROM queue.queues")  # fmt: skip
+
+
+def by_hand(session, how_many=1, name="bad", **fields):
+    """Rows that their owner writes himself; a value is SQL."""
+    what = {"every": "'1 h'", "payload": "'1'", "payload_type": "'jsonb'", "home": "queue._here()", "anchor": "now()",
+            "next_at": "now()", "look_at": "now()", **fields}  # fmt: skip
+    session.rows(f"INSERT INTO queue.schedules (name, queue, {', '.join(what)}) SELECT %s || n, q.number,"
+                 f" {', '.join(what.values())} FROM queue.queues AS q, generate_series(1, %s) AS n", name, how_many)  # fmt: skip
+
+
+CRON = {"every": "NULL", "cron": "'x'", "zone": "'UTC'"}
+
+
+@pytest.mark.parametrize("fields", [
+    {**CRON, "bits": "array_fill(0::int8, '{7}')"}, {**CRON, "bits": "array_fill(-1::int8, '{7}')"},
+    {**CRON, "bits": "array_fill(1::int8, '{7}', '{9}')"},
+    {**CRON, "bits": "queue._cron('@daily')", "zone": "'nowhere'"},
+    {**CRON, "bits": "'{-1,-1,-1,-1,-1,-1,0}'", "zone": "'A+167B-167,M1.1.0,M12.5.0'", "next_at": "'4713-01-02 BC'"},
+    {**CRON, "bits": "'{-1,-1,-1,-1,-1,-1,0}'", "zone": "'A+167B-167,M1.1.0,M12.5.0'", "next_at": "'2001-01-01'"},
+    {"every": "'1 month -29 days'"}, {"every": "'8000 years'"}, {"every": "'1 s'", "anchor": "'4713-01-02 BC'", "next_at": "'4713-01-02 BC'"},
+    {"every": "'1 s'", "missed": "'all'", "next_at": "'4713-01-02 BC'"}, {"every": "'1 s'", "missed": "'skip'", "next_at": "'4713-01-02 BC'"},
+    {"anchor": "'294276-12-31'", "next_at": "now() - interval '1 h'"}, {"next_at": "'294276-12-31'"}, {"next_at": "NULL"},
+    {"from_end": "true", "next_at": "NULL", "last_job": "7"}, {"overlap": "'skip'", "last_job": "7"}, {"runs": "9223372036854775807"},
+    {"payload_type": "'bytea'"}, {"payload": "'{'"}, {"headers": "'[1]'"}, {"headers": "'7'"}, {"home": "''"}, {"delay": "'178000000 years'"},
+    {"duplicate": "'nonsense'", "key": "'a'"}, {"\"group\"": "repeat('g', 100000)"}, {"expires": "'-1 s'"}, {"attempts": "-1"},
+])  # fmt: skip
+def test_rows_of_nonsense(mail, fields):
+    """They hold up nothing but themselves."""
+    schedule(mail, every="1 hour")
+    by_hand(mail, **fields)
+    due(mail)
+    mail.rows("SET statement_timeout = '20s'")
+    assert ("app", 0) in mail.rows("SELECT * FROM queue._schedules_due()")
+    assert sum(row[1] or 0 for row in fire(mail)) >= 1
+    assert field(mail, "runs") == 1
+    assert field(mail, "look_at IS NULL OR look_at > clock_timestamp() - interval '20 s'", "bad1")
+    assert mail.value("SELECT count(*) FROM queue.schedules()") == 2
+
+
+@pytest.mark.parametrize("look_at", ["infinity", "-infinity"])
+def test_none_is_due_at_infinity(mail, look_at):
+    """It could not be subtracted from, for anybody."""
+    with pytest.raises(psycopg.errors.CheckViolation):
+        by_hand(mail, look_at=f"'{look_at}'")
+
+
+def test_nobody_hides_another_one(mail):
+    schedule(mail, every="1 hour")
+    due(mail)
+    bob = mail.connect("bob")
+    by_hand(bob, 3000, look_at="'4713-01-02 BC'")
+    by_hand(bob, name="last", look_at="'294276-12-31'")
+    with bob.conn.transaction():
+        bob.rows("SELECT FROM queue.schedules FOR UPDATE")
+        assert set(mail.column("SELECT owner FROM queue._schedules_due()")) == {"app", "bob", None}
+        assert fire(mail) == [("mail", 1, 0)]
+
+
+def test_owner_who_was_dropped(mail):
+    schedule(mail, every="1 hour")
+    due(mail)
+    watch = mail.connect("postgres")
+    watch.rows("CREATE ROLE leaver")
+    try:
+        watch.rows("UPDATE queue.schedules SET owner = 'leaver'::regrole")
+        assert mail.column("SELECT owner FROM queue._schedules_due()") == ["leaver"]
+    finally:
+        watch.rows("DROP ROLE leaver")
+    assert mail.rows("SELECT owner FROM queue._schedules_due()") == []
+
+
+def test_drop_of_a_queue_with_schedules_of_others(mail):
+    by_hand(mail.connect("bob"), 3)
+    mail.rows("SELECT queue.drop('mail')")
+    assert mail.connect("postgres").rows("SELECT FROM queue.schedules") == []
+
+
+def test_locked_out_of_many(mail):
+    """Other owners do not wait for each of them; what else is due has its turn."""
+    by_hand(mail, 30)
+    mail.create("other")
+    schedule(mail, queue="other", every="1 hour")
+    due(mail)
+    other = mail.connect()
+    with other.conn.transaction():
+        other.rows("LOCK TABLE queue.q_mail")
+        assert fire(mail) == []
+        assert mail.value("SELECT count(*) FROM queue.schedules WHERE look_at = next_at AND name <> 'tick'") >= 20
+    while not fire(mail):
+        pass
+
+
+def test_statement_timeout_of_the_owner(mail):
+    """It gets through what is due, a part at a time."""
+    by_hand(mail, 3000)
+    mail.rows("SET statement_timeout = '400ms'")
+    have = 0
+    while have < 3000:
+        ((_, more, failed),) = fire(mail, 3000)
+        have += more
+        assert failed == 0
+
+
+def test_failures_are_counted_once(mail):
+    for name in ("other", "third"):
+        mail.create(name)
+        schedule(mail, name, queue=name, every="1 hour")
+        due(mail, name=name)
+    schedule(mail, every="1 hour")
+    mail.rows("UPDATE queue.schedules SET payload = '{' WHERE name = 'tick'")
+    due(mail)
+    rows = fire(mail)
+    assert sorted(row[:2] for row in rows) == [("other", 1), ("third", 1)] and sum(row[2] for row in rows) == 1
+
+
+def test_last_of_millions(mail):
+    """Each second of one month, eleven months ago."""
+    month = mail.value("SELECT extract(month FROM now() - interval '11 months')::int")
+    schedule(mail, cron=f"* * * * {month} *", zone="UTC")
+    due(mail, "700 days")
+    mail.rows("SET statement_timeout = '20s'")
+    assert fire(mail) == [("mail", 1, 0)]
+    assert field(mail, "to_char((last_at + interval '1 s') AT TIME ZONE 'UTC', 'MM DD HH24:MI:SS')") == f"{month % 12 + 1:02} 01 00:00:00"
+
+
+def test_job_that_ends_in_no_time(db):
+    """What the owner of the queue wrote there is not the ruin of other schedules."""
+    db.create("mail", retain_done="1 day")
+    schedule(db, every="1 hour", from_end=True)
+    due(db)
+    fire(db)
+    (job,) = db.take("mail")
+    db.done(job["token"])
+    db.connect("postgres").rows("UPDATE queue.a_mail SET ended_at = 'infinity'")
+    schedule(db, "other", every="1 hour")
+    due(db, name="other")
+    look(db)
+    assert fire(db) == [("mail", 1, 0)]
+    assert field(db, "next_at < clock_timestamp() + interval '1 hour'")
