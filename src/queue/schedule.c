@@ -24,19 +24,22 @@
 #define LOOK_AGAIN_MS 60000          /* though nothing is due: the clocks of databases can be set */
 #define BUSY_AGAIN    (1 * USEC_SEC) /* due, and another proxy is at it */
 #define ALONE_AGAIN   (10 * USEC_SEC) /* due, and nobody here may fire it, or it failed */
+#define SAID_AGAIN    (60 * USEC_SEC) /* another warning; several may alternate */
 #define STEP          200             /* schedules fired in one transaction */
 #define OWNERS_MAX    100             /* of one answer; the others have their turn in the next */
 
 struct schedules {
-	usec_t at;   /* when it is asked again */
-	usec_t next; /* when the next one is due, as the last answer says */
-	bool busy;   /* a statement is under way */
+	usec_t at;      /* when it is asked again */
+	usec_t next;    /* when the next one is due, as the last answer says */
+	unsigned asker; /* which of the agents asks: another one when it could not */
+	bool busy;      /* a statement is under way */
 	bool asked_in_vain, changed;
 	bool fired;          /* by the statements since the last question */
 	int n_owners, owner; /* whose turn it is */
 	char owners[OWNERS_MAX][64];
-	char alone[64]; /* the last owner of whom it was said that he has no login */
-	char why[160];  /* the last failure that was logged */
+	char alone[64];          /* the last owner of whom it was said that he has no login */
+	char why[160];           /* the last failure that was logged */
+	usec_t alone_at, why_at; /* since when something else may be said */
 	struct queue_stat_schedules stat;
 };
 
@@ -109,9 +112,10 @@ static void told(struct qdb *db, const char *whose, const char *why)
 {
 	struct schedules *s = db->schedules;
 
-	if (strcmp(s->why, why) == 0)
+	if (strncmp(s->why, why, sizeof(s->why) - 1) == 0 || loop_now() < s->why_at)
 		return;
 	util_strlcpy(s->why, why, sizeof(s->why));
+	s->why_at = loop_now() + SAID_AGAIN;
 	log_warning("%s: schedules%s%s are not fired: %s", db->name,
 		whose != NULL ? " of role " : "", whose != NULL ? whose : "", why);
 }
@@ -125,7 +129,9 @@ static void due_done(void *arg, const struct pg_error *err)
 	if (err != NULL || a->failed) {
 		told(a->db, NULL, err != NULL ? err->message : "unexpected answer");
 		s->n_owners = 0;
-		look_at(s, loop_now() + ALONE_AGAIN);
+		s->asker++;
+		look_at(s, loop_now() + (s->asker < HASH_COUNT(a->db->agents) ? BUSY_AGAIN
+									      : ALONE_AGAIN));
 	} else {
 		step(a->db);
 	}
@@ -147,7 +153,7 @@ static void fired_done(void *arg, const struct pg_error *err)
 		told(db, s->owners[s->owner], err != NULL ? err->message : "unexpected answer");
 		s->asked_in_vain = true;
 		s->stat.failed++;
-	} else {
+	} else if (loop_now() >= s->why_at) {
 		s->why[0] = '\0';
 	}
 	s->owner++;
@@ -179,46 +185,71 @@ static bool submit(
 	return true;
 }
 
-static bool may_log_in(struct qdb *db, const char *role)
+/* One that logs in as this role, if there may be one. Where the entry of the database has `user`,
+ * all of them do as that. */
+static struct pool *pool_of(struct qdb *db, const char *role)
 {
+	struct pool_target t;
+	struct pool *pool;
 	struct agent *a;
 
+	for (a = db->agents; a != NULL; a = a->hh.next) {
+		pool = pooler_find_pool(db->name, a->user);
+		if (pool == NULL)
+			continue;
+		pool_target(pool, &t);
+		if (t.force_user == NULL)
+			break;
+		return strcmp(t.force_user, role) == 0 ? pool : NULL;
+	}
 	HASH_FIND_STR(db->agents, role, a);
-	return a != NULL || auth_user_find(role) != NULL;
+	return a != NULL || auth_user_find(role) != NULL ? pooler_find_pool(db->name, role) : NULL;
 }
 
 static bool fire(struct qdb *db, const char *owner)
 {
 	static const struct task_ops ops = {.row = fired_row, .done = fired_done};
 	struct schedules *s = db->schedules;
-	struct pool *pool = may_log_in(db, owner) ? pooler_find_pool(db->name, owner) : NULL;
+	struct pool *pool = pool_of(db, owner);
 
 	if (pool != NULL)
 		return submit(db, pool, &ops, CALL_FIRE, STEP);
 	s->stat.alone++;
-	if (strcmp(s->alone, owner) != 0)
+	if (strcmp(s->alone, owner) != 0 && loop_now() >= s->alone_at) {
 		log_warning(
 			"%s: schedules of role %s are due, and nobody here can log in as this role: give its password to auth_file",
 			db->name, owner);
-	util_strlcpy(s->alone, owner, sizeof(s->alone));
+		util_strlcpy(s->alone, owner, sizeof(s->alone));
+		s->alone_at = loop_now() + SAID_AGAIN;
+	}
 	return false;
 }
 
-/* Through the pool of whoever is here. */
+/* Through the pool of whoever is here. Who cannot (he was dropped, his settings are odd) is passed
+ * over the next time. */
 static bool ask(struct qdb *db)
 {
 	static const struct task_ops ops = {.row = due_row, .done = due_done};
 	struct schedules *s = db->schedules;
+	const struct agent *a;
 	struct pool *pool;
+	unsigned n;
 
 	agents_see(db);
 	s->n_owners = s->owner = 0;
 	s->fired = s->asked_in_vain = s->changed = false;
 	s->next = loop_now() + LOOK_AGAIN_MS * USEC_MSEC;
-	for (const struct agent *a = db->agents; a != NULL; a = a->hh.next) {
+	n = HASH_COUNT(db->agents);
+	a = db->agents;
+	if (n > 0)
+		for (unsigned i = s->asker %= n; i > 0; i--)
+			a = a->hh.next;
+	for (; n > 0; n--) {
 		pool = pooler_find_pool(db->name, a->user);
 		if (pool != NULL && submit(db, pool, &ops, CALL_SCHEDULES_DUE, 0))
 			return true;
+		s->asker++;
+		a = a->hh.next != NULL ? a->hh.next : db->agents;
 	}
 	return false;
 }

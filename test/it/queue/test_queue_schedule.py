@@ -193,3 +193,43 @@ def test_a_server_that_was_away(qbouncer, cluster, db, direct):
         wait_for(lambda: len(occurrences(direct)) > have + 2, "it to go on", timeout=60)
         times = occurrences(direct)
         assert all((b - a).total_seconds() == 1 for a, b in zip(times, times[1:]))
+
+
+def make_role(cluster, name):
+    cluster.psql(f"DO $$BEGIN IF to_regrole('{name}') IS NULL THEN CREATE ROLE {name} LOGIN; END IF; END$$")
+
+
+def test_a_database_that_names_the_role(qbouncer, cluster, db, direct):
+    """All clients are that role, which nobody here has as his name."""
+    make_role(cluster, "unlisted")
+    proxy = qbouncer()
+    line = f"host={cluster.socket_dir} port={cluster.port} user=unlisted"
+    named = qbouncer(databases={db: line})
+    with proxy.wire(db) as w, named.wire(db, user="other") as o:
+        tag(w, "QUEUE CREATE mail")
+        tag(w, "QUEUE GRANT PUSH ON mail TO unlisted")
+        tag(o, "QUEUE SCHEDULE tick ON mail EVERY '1 s' PUSH '1'")
+        assert schedules(o)[0]["owner"] == "unlisted"
+        wait_for(lambda: len(occurrences(direct)) >= 2, "two of them", timeout=60)
+        tag(o, "QUEUE UNSCHEDULE tick")
+
+
+def test_who_can_no_longer_ask(qbouncer, cluster, db, direct):
+    """The first whom the proxy knows has lost his login: another one asks."""
+    make_role(cluster, "leaver")
+    maker, proxy = qbouncer(), qbouncer(users={"leaver": "-"})
+    with maker.wire(db) as w:
+        tag(w, "QUEUE CREATE mail")
+        tag(w, "QUEUE GRANT TAKE ON mail TO leaver")
+    maker.kill()
+    with proxy.wire(db, user="leaver") as gone:
+        assert gone.rows("QUEUE TAKE mail WAIT '10ms'") == []
+    try:
+        cluster.psql("ALTER ROLE leaver NOLOGIN;"
+                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'leaver'")  # fmt: skip
+        with proxy.wire(db) as w:
+            tag(w, "QUEUE SCHEDULE tick ON mail EVERY '1 s' PUSH '1'")
+            wait_for(lambda: occurrences(direct), "the first", timeout=60)
+            tag(w, "QUEUE UNSCHEDULE tick")
+    finally:
+        cluster.psql("ALTER ROLE leaver LOGIN")
