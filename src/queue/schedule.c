@@ -33,6 +33,7 @@ struct schedules {
 	usec_t next;    /* when the next one is due, as the last answer says */
 	unsigned asker; /* which of the agents asks: another one when it could not */
 	bool busy;      /* a statement is under way */
+	bool goes_on;   /* with the owner whose turn it is, before it asks again */
 	bool asked_in_vain, changed;
 	bool fired;          /* by the statements since the last question */
 	int n_owners, owner; /* whose turn it is */
@@ -153,12 +154,16 @@ static void fired_done(void *arg, const struct pg_error *err)
 		told(db, s->owners[s->owner], err != NULL ? err->message : "unexpected answer");
 		s->asked_in_vain = true;
 		s->stat.failed++;
+		s->goes_on = true;
 	} else if (loop_now() >= s->why_at) {
 		s->why[0] = '\0';
 	}
 	s->owner++;
 	mem_free(a);
-	step(db);
+	if (s->goes_on) /* not from here: the pools may be ending, one after the other */
+		look_at(s, loop_now());
+	else
+		step(db);
 }
 
 /* --- statements --- */
@@ -237,7 +242,7 @@ static bool ask(struct qdb *db)
 
 	agents_see(db);
 	s->n_owners = s->owner = 0;
-	s->fired = s->asked_in_vain = s->changed = false;
+	s->fired = s->asked_in_vain = s->changed = s->goes_on = false;
 	s->next = loop_now() + LOOK_AGAIN_MS * USEC_MSEC;
 	n = HASH_COUNT(db->agents);
 	a = db->agents;
@@ -260,6 +265,7 @@ static void step(struct qdb *db)
 	struct schedules *s = db->schedules;
 	usec_t now = loop_now(), at = s->next;
 
+	s->goes_on = false;
 	for (; s->owner < s->n_owners; s->owner++) {
 		if (fire(db, s->owners[s->owner]))
 			return;
@@ -282,7 +288,9 @@ static usec_t on_tick(void *arg, usec_t now)
 
 		if (s == NULL || s->busy)
 			continue;
-		if (now >= s->at && (db->schema != SCHEMA_PRESENT || !ask(db)))
+		if (now >= s->at && db->schema == SCHEMA_PRESENT && s->goes_on)
+			step(db);
+		else if (now >= s->at && (db->schema != SCHEMA_PRESENT || !ask(db)))
 			s->at = now + ALONE_AGAIN;
 		if (!s->busy && s->at < next)
 			next = s->at;

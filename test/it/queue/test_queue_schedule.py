@@ -233,3 +233,22 @@ def test_who_can_no_longer_ask(qbouncer, cluster, db, direct):
             tag(w, "QUEUE UNSCHEDULE tick")
     finally:
         cluster.psql("ALTER ROLE leaver LOGIN")
+
+
+def test_an_end_while_owners_have_their_turns(qbouncer, db, direct):
+    """Nothing is begun for the next one by the failure of the one before."""
+    proxy = qbouncer()
+    users = ["app", "other", "admin", "stats"]
+    with proxy.wire(db) as w:
+        tag(w, "QUEUE CREATE mail")
+        for user in users[1:]:
+            tag(w, f"QUEUE GRANT PUSH ON mail TO {user}")
+        for user in users:
+            with proxy.wire(db, user=user) as o:
+                tag(o, f"QUEUE SCHEDULE {user} ON mail EVERY '1 s' PUSH '1'")
+        wait_for(lambda: len(set(direct.execute("SELECT headers ->> 'schedule' FROM queue.q_mail").fetchall())) == 4, "all", timeout=60)
+        with direct.transaction():
+            direct.execute("LOCK TABLE queue.q_mail")
+            wait_for(lambda: direct.execute("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                                            " AND query LIKE '%_fire%' AND datname = current_database()").fetchone()[0], "one that waits")  # fmt: skip
+            proxy.stop()
