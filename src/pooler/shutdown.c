@@ -181,6 +181,8 @@ static bool is_at_rest(usec_t now)
 {
 	unsigned in_use, own;
 
+	/* what those leave behind who were just sent away is work, too */
+	(void)ends_phase(NULL, now);
 	count_work(&in_use, &own);
 	if (in_use > 0 || clients_left() > 0)
 		unused_since = now;

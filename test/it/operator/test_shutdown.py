@@ -152,6 +152,20 @@ def test_jobs_held_are_given_back(qbouncer, db, direct, signo):
     assert direct.execute("SELECT state FROM queue.q_q").fetchall() == [("ready",)]
 
 
+def test_jobs_held_are_given_back_over_a_new_connection(qbouncer, db, direct):
+    """Who is sent away leaves work behind: the end waits for it, though no server is there to begin it at once."""
+    proxy = qbouncer(server_lifetime="0") # each is closed when it has been used
+    with proxy.wire(db) as c:
+        c.simple("QUEUE CREATE q")
+        c.simple("QUEUE PUSH q '1'")
+        assert len(c.rows("QUEUE TAKE q HOLD '10min'")) == 1
+        proxy.wait_pool(db, sv_idle=0, sv_active=0)
+        proxy.signal(signal.SIGINT)
+        assert c.closed()[-1].sqlstate == "57P01"
+        ended(proxy)
+    assert direct.execute("SELECT state FROM queue.q_q").fetchall() == [("ready",)]
+
+
 def test_pushes_under_way_are_answered(proxy, db, direct):
     """What was acknowledged is there, and nothing that was not, whatever the moment."""
     with proxy.wire(db) as c:
