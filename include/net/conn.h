@@ -97,8 +97,8 @@ void conn_write(struct conn *c, const void *data, size_t len);
 size_t conn_pending_output(const struct conn *c);
 /* Where what was written so far ends; UINT64_MAX: some of it was lost. */
 uint64_t conn_output_end(const struct conn *c);
-/* Has the kernel taken everything up to there? What TLS has encrypted and not sent may be any of it. */
-bool conn_has_sent(const struct conn *c, uint64_t end);
+/* Up to where the kernel has taken it, also when more was lost. What TLS has encrypted and not sent may be any of it. */
+uint64_t conn_sent(const struct conn *c);
 /* Above high water: stop the source; on_drain tells when to go on. */
 bool conn_is_full(const struct conn *c);
 

@@ -289,9 +289,9 @@ uint64_t conn_output_end(const struct conn *c)
 	return c->flags & (F_BROKEN | F_NO_MEMORY) ? UINT64_MAX : c->bytes_out + c->out_len;
 }
 
-bool conn_has_sent(const struct conn *c, uint64_t end)
+uint64_t conn_sent(const struct conn *c)
 {
-	return c->bytes_out >= end && !tls_has_unsent(c);
+	return tls_has_unsent(c) ? 0 : c->bytes_out;
 }
 
 bool conn_is_full(const struct conn *c)

@@ -213,12 +213,9 @@ static void leave_account(struct client *c)
 
 static void leave_connection(struct client *c)
 {
-	uint64_t sent;
-
 	if (c->conn == NULL)
 		return;
-	sent = conn_output_end(c->conn) - conn_pending_output(c->conn);
-	c->sent = conn_has_sent(c->conn, sent) ? sent : 0;
+	c->sent = conn_sent(c->conn);
 	conn_close(&c->conn);
 }
 

@@ -79,7 +79,7 @@ uint64_t client_output_end(const struct client *c)
 
 bool client_has_sent(const struct client *c, uint64_t end)
 {
-	return c->conn != NULL ? conn_has_sent(c->conn, end) : end <= c->sent;
+	return end <= (c->conn != NULL ? conn_sent(c->conn) : c->sent);
 }
 
 static const struct {

@@ -386,9 +386,9 @@ uint64_t conn_output_end(const struct conn *c)
 	return c->broken || c->no_memory ? UINT64_MAX : c->bytes_out + c->out.len;
 }
 
-bool conn_has_sent(const struct conn *c, uint64_t end)
+uint64_t conn_sent(const struct conn *c)
 {
-	return c->bytes_out >= end;
+	return c->bytes_out;
 }
 
 bool conn_is_full(const struct conn *c)

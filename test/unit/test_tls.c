@@ -267,7 +267,7 @@ static void test_bytes_go_both_ways(void **state)
 			conn_write(p.client.c, data + n, sizes[i] - n < 4096 ? sizes[i] - n : 4096);
 		run_until(server_has_all, &p);
 		assert_memory_equal(p.server.got.data, data, sizes[i]);
-		assert_true(conn_has_sent(p.server.c, conn_output_end(p.server.c)));
+		assert_true(conn_sent(p.server.c) >= conn_output_end(p.server.c));
 		assert_int_equal(conn_pending_input(p.server.c), 0);
 		free(data);
 	}

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -303,6 +304,23 @@ def test_end_of_the_connection(qproxy, db, q, policy, how):
         parked(*waiters)
         assert stats(q) == dict(ready=0, later=0, leased=2, dead=0)
         assert tag(q, "QUEUE DONE '%s', '%s'" % (jobs[0]["token"], jobs[1]["token"])) == "UPDATE 2"
+
+
+@pytest.mark.parametrize("policy", ENDS)
+def test_end_that_is_met_while_writing(qproxy, db, q, policy):
+    """What was delivered before was delivered, though the answer behind it could not be."""
+    tag(q, "QUEUE ALTER mail SET (on_disconnect = %s)" % policy)
+    tag(q, "QUEUE PUSH mail '1'")
+    with Wire(qproxy.port, host=qproxy.dir) as w:
+        w.startup(user="app", database=db)
+        take(w)
+        w.sock.shutdown(socket.SHUT_RD)
+        w.query("SELECT 1")
+        qproxy.wait_pool(db, cl_active=1)
+        if policy == "keep":
+            assert stats(q) == dict(ready=0, later=0, leased=1, dead=0)
+        else:
+            assert come_back(q)["attempt"] == "2"
 
 
 def test_workers_that_are_replaced_kill_no_job(qproxy, db, q):
