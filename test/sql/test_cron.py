@@ -300,3 +300,33 @@ def test_every(db, start, every, after, due):
 @pytest.mark.parametrize("every", ["0", "-1 min", "1 month -1 day", "9000 years", "0.5 ms"])
 def test_every_wrong(db, every):
     assert db.fails("22023", "SELECT queue._every_next(now(), %s, now())", every).message_hint
+
+
+@pytest.mark.parametrize("zone, change", [
+    ("Europe/Berlin", "2026-10-25 01:00+00"), ("Australia/Lord_Howe", "2026-04-04 15:00+00"),
+    ("America/Caracas", "2007-12-09 07:00+00"), ("A+12B-11,M3.2.0,M11.1.0", "2026-10-31 15:00+00"),
+])  # fmt: skip
+def test_what_was_in_the_first_of_two_hours_is_passed_over(db, zone, change):
+    """All of it at once, and no more than that: as one that goes there step by step."""
+    hours = ",".join(str(hour) for hour in range(24))
+    db.rows("""CREATE FUNCTION pg_temp.by_steps(cron int8[], zone text, after timestamptz) RETURNS timestamptz
+        LANGUAGE plpgsql AS $$
+        DECLARE
+            l timestamp := date_trunc('second', after) AT TIME ZONE zone;
+        BEGIN
+            LOOP
+                l := queue._cron_local(cron, l);
+                IF queue._instant(zone, l) > after THEN
+                    RETURN queue._instant(zone, l);
+                END IF;
+            END LOOP;
+        END $$""")
+    for cron in (f"0 */7 {hours} * * *", f"0 0 {hours} * * *", "0 30 1,2 * * *", "0 0 3 * * *"):
+        wrong = db.rows("""SELECT t, pg_temp.by_steps(c, z, t), queue._cron_next(c, z, t)
+            FROM (SELECT queue._cron(%s), %s::text) AS x (c, z),
+                generate_series(%s::timestamptz - interval '220 h', %s::timestamptz + interval '220 h', '59 min') AS t
+            WHERE pg_temp.by_steps(c, z, t) IS DISTINCT FROM queue._cron_next(c, z, t)""", cron, zone, change, change)  # fmt: skip
+        assert wrong == [], cron
+    # a second after it, each second is due: not before the time that was there already is over
+    assert db.value("SELECT queue._cron_next(queue._cron(%s), %s, %s::timestamptz + interval '1 s') > %s",
+                    f"* * {hours} * * *", zone, change, change)  # fmt: skip
