@@ -41,7 +41,9 @@ func work(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	var job struct{ Order int }
 	found := rows.Next()
 	if found {
-		err = rows.Scan(nil, &token, nil, nil, &job, nil, nil, nil, nil, nil, nil)
+		into := make([]interface{}, len(rows.FieldDescriptions())) // nil: passed over
+		into[1], into[4] = &token, &job
+		err = rows.Scan(into...)
 	}
 	rows.Close()
 	if err == nil {

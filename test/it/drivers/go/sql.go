@@ -47,9 +47,13 @@ func work(db *sql.DB) (bool, error) {
 	}
 	found := rows.Next()
 	if found {
-		var rest [9]interface{}
-		err = rows.Scan(&rest[0], &token, &rest[1], &rest[2], &payload, &rest[3], &rest[4], &rest[5], &rest[6],
-			&rest[7], &rest[8])
+		columns, _ := rows.Columns()
+		into := make([]interface{}, len(columns))
+		for i := range into {
+			into[i] = new(interface{})
+		}
+		into[1], into[4] = &token, &payload
+		err = rows.Scan(into...)
 	}
 	rows.Close()
 	if !found || err != nil {
