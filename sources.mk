@@ -420,6 +420,7 @@ qb_doc = \
 	doc/pgbouncer.md \
 	doc/postgres.md \
 	doc/queue.md \
+	doc/recipes.md \
 	doc/security.md \
 	doc/sessions.md \
 	doc/sql.md \
