@@ -288,6 +288,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/park.c \
 	src/queue/park.h \
 	src/queue/partial.c \
+	src/queue/qclient.c \
 	src/queue/qdb.c \
 	src/queue/queue.c \
 	src/queue/queue_call.h \
@@ -305,6 +306,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/take.h \
 	src/queue/take_args.c \
 	src/queue/taken.c \
+	src/queue/taker.c \
+	src/queue/taker.h \
 	src/queue/then.c \
 	src/queue/token.c \
 	src/queue/token.h \

@@ -41,15 +41,15 @@ struct agent *agent_get(struct qdb *db, const char *user)
 }
 
 /* Called for each take: the client's last queue is compared, and looked up if it is another one. */
-void agent_took(struct qclient *qc, const char *queue)
+void agent_took(struct taker *t, const char *queue)
 {
 	struct agent *a;
 	struct used *u = NULL;
 
-	CHECK_QCLIENT(qc);
-	if (strcmp(qc->took, queue) == 0)
+	CHECK_TAKER(t);
+	if (strcmp(t->took, queue) == 0)
 		return;
-	a = agent_get(qc->db, pool_user(client_pool(qc->client)));
+	a = agent_get(t->db, pool_user(t->pool));
 	if (a == NULL)
 		return;
 	HASH_FIND_STR(a->used, queue, u);
@@ -61,20 +61,20 @@ void agent_took(struct qclient *qc, const char *queue)
 			return;
 		}
 		a->n_used++;
-		a->scanned = qc->scans = 0; /* and what proxies that are gone held there? */
+		a->scanned = t->scans = 0; /* and what proxies that are gone held there? */
 	}
 	if (u != NULL)
-		util_strlcpy(qc->took, queue, sizeof(qc->took));
+		util_strlcpy(t->took, queue, sizeof(t->took));
 }
 
 void agents_see(struct qdb *db)
 {
-	struct qclient *qc;
+	struct taker *t;
 
 	CHECK_QDB(db);
-	DL_FOREACH (qclients(), qc)
-		if (qc->db == db)
-			agent_get(db, pool_user(client_pool(qc->client)));
+	DL_FOREACH (takers(), t)
+		if (t->db == db)
+			agent_get(db, pool_user(t->pool));
 }
 
 static void put_used(struct buf *b, const struct agent *a)

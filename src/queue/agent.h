@@ -23,7 +23,7 @@ struct agent {
 };
 
 struct agent *agent_get(struct qdb *db, const char *user); /* makes it; NULL: memory, or too many */
-void agent_took(struct qclient *qc, const char *queue);    /* a take from it has succeeded */
+void agent_took(struct taker *t, const char *queue);    /* a take from it has succeeded */
 void agents_see(struct qdb *db);                           /* of all clients there are now */
 void agent_put_used(struct buf *b, const struct agent *a); /* text[] in binary */
 /* Those that were there in this round: their roles, and what they have used. */

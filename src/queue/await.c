@@ -375,7 +375,7 @@ static bool begin(struct qclient *qc, char *text, bool by_key, const struct take
 	w->text = text;
 	w->by_key = by_key;
 	w->qc = qc;
-	w->db = qc->db;
+	w->db = qc->taker.db;
 	w->pool = client_pool(qc->client);
 	park_init(&w->park, &kind, qc->client, QVERB_AWAIT, args->wait, args->since);
 	if (args->n_queues > 0)
@@ -480,7 +480,7 @@ void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx)
 {
 	CHECK_QCLIENT(qc);
 	if (!in_tx) {
-		await_event(qc->db, job, done ? "done" : NULL);
+		await_event(qc->taker.db, job, done ? "done" : NULL);
 		return;
 	}
 	if (qc->ended.len >= TX_ENDED_MAX)
@@ -498,7 +498,7 @@ void await_tx_ended(struct qclient *qc, bool committed)
 	/* without memory the next look finds it */
 	if (committed && !buf_failed(&qc->ended))
 		for (; at < end; at += strlen(at) + 1)
-			await_event(qc->db, at + 1, *at == 'd' && !in_part ? "done" : NULL);
+			await_event(qc->taker.db, at + 1, *at == 'd' && !in_part ? "done" : NULL);
 	buf_free(&qc->ended);
 }
 

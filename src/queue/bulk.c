@@ -29,9 +29,9 @@ static void bulk_done(struct client *c, void *arg, bool ok, uint64_t n)
 	if (qc == NULL || b->describe)
 		return;
 	if (!ok)
-		schema_doubt(qc->db);
+		schema_doubt(qc->taker.db);
 	else if (n > 0) {
-		count_used(qc->db, b->queue, false);
+		count_used(qc->taker.db, b->queue, false);
 		touch(qc, b->queue, n < UINT_MAX ? (unsigned)n : UINT_MAX);
 	}
 }

@@ -80,8 +80,8 @@ static void call_queue(
 		text.len <= QSTMT_QUEUE_MAX)
 		util_strlcpy(ret->queue, buf_cstr(&text), sizeof(ret->queue));
 	/* a job that is there keeps its place, and is locked meanwhile */
-	ret->mark = qstmt_has(q, QARG_DUPLICATE) ? head_lowest(qc->db, ret->queue)
-						 : head_now(qc->db, ret->queue);
+	ret->mark = qstmt_has(q, QARG_DUPLICATE) ? head_lowest(qc->taker.db, ret->queue)
+						 : head_now(qc->taker.db, ret->queue);
 	buf_free(&text);
 }
 
@@ -97,7 +97,8 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 	if ((q->verb->flags & QVERB_RETURNS) == 0)
 		return;
 	for (int i = 0; i < ret->jobs.n; i++) {
-		const struct lease *l = releases ? lease_find(qc, ret->jobs.tokens[i]) : NULL;
+		const struct lease *l =
+			releases ? lease_find(&qc->taker, ret->jobs.tokens[i]) : NULL;
 
 		if (releases && l == NULL)
 			return;
@@ -105,7 +106,7 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 			head_mark_min(&mark, (struct head_mark){l->place, INT64_MAX});
 		number = token_number(ret->jobs.tokens[i]);
 		if (number != last)
-			head_mark_min(&mark, head_now_number(qc->db, number));
+			head_mark_min(&mark, head_now_number(qc->taker.db, number));
 		last = number;
 	}
 	ret->jobs_mark = mark;
@@ -118,7 +119,7 @@ static void call_moves_leases(struct qclient *qc, const struct call *call, const
 	if ((q->verb->flags & QVERB_MOVES) == 0)
 		return;
 	for (int i = 0; i < call->jobs.n; i++) {
-		struct lease *l = lease_find(qc, call->jobs.tokens[i]);
+		struct lease *l = lease_find(&qc->taker, call->jobs.tokens[i]);
 
 		doubt_forget(call->jobs.tokens[i]);
 		if (l != NULL)
@@ -282,18 +283,18 @@ void call_succeeded(
 		count_done(QVERB_DONE, jobs_distinct(&call->jobs));
 	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
 	if (call->queue[0] != '\0')
-		count_used(qc->db, call->queue, q->verb->id == QVERB_DROP);
+		count_used(qc->taker.db, call->queue, q->verb->id == QVERB_DROP);
 	if ((flags & QVERB_NUMBERS) != 0)
-		head_forget(qc->db, call->queue);
+		head_forget(qc->taker.db, call->queue);
 	if (q->verb->id == QVERB_FAIL)
-		count_jobs_failed(qc->db, &call->names);
+		count_jobs_failed(qc->taker.db, &call->names);
 	for (int i = 0; i < call->jobs.n; i++) {
-		struct lease *l = finishes ? NULL : lease_find(qc, call->jobs.tokens[i]);
+		struct lease *l = finishes ? NULL : lease_find(&qc->taker, call->jobs.tokens[i]);
 
 		if (l != NULL)
 			hold_extended(l, in_tx);
 		if (finishes)
-			lease_finish(qc, call->jobs.tokens[i], by_done, in_tx);
+			lease_finish(&qc->taker, call->jobs.tokens[i], by_done, in_tx);
 		if (!in_tx && by_done)
 			done_remember(call->jobs.tokens[i]);
 		if (may_end)

@@ -25,7 +25,7 @@ struct deferred {
 static void stop_asking(struct qclient *qc)
 {
 	if (qc->asking_schema)
-		schema_forget_client(qc->db, qc);
+		schema_forget_client(qc->taker.db, qc);
 	heads_forget_client(qc);
 }
 

@@ -78,7 +78,7 @@ void doubt_remember(struct qclient *qc, const struct jobs *jobs)
 {
 	doubts.last_statement++;
 	for (int i = 0; i < jobs->n; i++) {
-		const struct lease *l = qc != NULL ? lease_find(qc, jobs->tokens[i]) : NULL;
+		const struct lease *l = qc != NULL ? lease_find(&qc->taker, jobs->tokens[i]) : NULL;
 
 		remember(jobs->tokens[i], l != NULL ? l->until : 0);
 	}

@@ -249,7 +249,7 @@ static bool done_before(struct request *r)
 	for (int i = 0; i < r->call.jobs.n; i++) {
 		done_remember(r->call.jobs.tokens[i]);
 		if (r->qc != NULL)
-			lease_finish(r->qc, r->call.jobs.tokens[i], true, false);
+			lease_finish(&r->qc->taker, r->call.jobs.tokens[i], true, false);
 	}
 	if (r->qc == NULL || r->then == NULL || !r->then->needs_names)
 		return false;
@@ -744,7 +744,7 @@ bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
 	}
 	INVARIANT(qc->request == NULL && qc->park == NULL, "a client has two requests");
 	r->qc = qc;
-	r->db = qc->db;
+	r->db = qc->taker.db;
 	r->q = q;
 	r->call = *call;
 	*call = (struct call){0};

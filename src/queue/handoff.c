@@ -13,9 +13,9 @@
 #include "head.h"
 #include "registry.h"
 
-#define TAKERS_MAX 1000
+#define RECEIVERS_MAX 1000
 
-struct taker {
+struct receiver {
 	struct waiter *waiter; /* NULL: has left, and the statement will be made without it */
 	int jobs;              /* that it may get */
 };
@@ -25,7 +25,7 @@ struct handoff {
 	int n, at;  /* at: who gets the next one */
 	int n_jobs; /* that are for somebody */
 	struct buf row;
-	struct taker takers[];
+	struct receiver receivers[];
 };
 
 static bool same_settings(const struct waiter *w, const struct task_settings *settings)
@@ -74,7 +74,7 @@ static bool same_formats(const struct merge_statement *st, const struct waiter *
 
 static void choose(struct handoff *h, struct merge_statement *st, struct waiter *w, int left)
 {
-	struct taker *t = &h->takers[h->n++];
+	struct receiver *t = &h->receivers[h->n++];
 
 	if (h->n == 1) {
 		taken_formats(w, st->formats);
@@ -105,7 +105,7 @@ struct handoff *handoff_begin(
 	struct qdb *db, struct pool *pool, const char *queue, int jobs, struct merge_statement *st)
 {
 	struct waitq *r = waitq_find(db, queue);
-	int left = jobs, most = left < TAKERS_MAX ? left : TAKERS_MAX;
+	int left = jobs, most = left < RECEIVERS_MAX ? left : RECEIVERS_MAX;
 	enum qpayload payload;
 	struct handoff *h;
 	struct member *m;
@@ -114,7 +114,7 @@ struct handoff *handoff_begin(
 	CHECK_QDB(db);
 	if (r == NULL || r->credits > 0 || left == 0 || !head_payload(db, queue, &payload))
 		return NULL;
-	h = mem_alloc(sizeof(*h) + (size_t)most * sizeof(h->takers[0]));
+	h = mem_alloc(sizeof(*h) + (size_t)most * sizeof(h->receivers[0]));
 	if (h == NULL)
 		return NULL;
 	*h = (struct handoff){.batch = st->batch, .row = BUF_INIT};
@@ -129,7 +129,7 @@ struct handoff *handoff_begin(
 			(h->n > 0 && !same_formats(st, w)) || !taken_reserve(w, w->args.limit))
 			break;
 		choose(h, st, w, left);
-		left -= h->takers[h->n - 1].jobs;
+		left -= h->receivers[h->n - 1].jobs;
 	}
 	for (int i = 0; i < 3; i++)
 		array_end(&st->bytes[2 + i], start[i], jobs - left);
@@ -150,15 +150,15 @@ bool handoff_leave(struct waiter *w)
 	if (!merge_refill(h->batch))
 		return false;
 	for (int i = 0; i < h->n; i++)
-		if (h->takers[i].waiter == w)
-			h->takers[i].waiter = NULL;
+		if (h->receivers[i].waiter == w)
+			h->receivers[i].waiter = NULL;
 	w->handoff = NULL;
 	return true;
 }
 
 /* --- rows --- */
 
-/* Where the columns end that a taker knows, and the id that we know: the last column, as text. Is
+/* Where the columns end that a receiver knows, and the id that we know: the last column, as text. Is
  * there a token? Is it behind others of its group? false: not such a row. */
 static bool last_column(
 	const uint8_t *body, size_t len, size_t *ret_at, bool *ret_taken, bool *ret_blocked)
@@ -190,7 +190,7 @@ static void one_column(struct buf *b, const uint8_t *p, size_t len)
 bool handoff_row(void *arg, const uint8_t **body, size_t *len)
 {
 	struct handoff *h = arg;
-	struct taker *t = h->at < h->n ? &h->takers[h->at] : NULL;
+	struct receiver *t = h->at < h->n ? &h->receivers[h->at] : NULL;
 	bool taken = false, blocked = false;
 	size_t at = 0;
 
@@ -227,7 +227,7 @@ void handoff_lost(void *arg, const char *queue, const struct merge_lost *lost)
 
 	util_strlcpy(name[0], queue, sizeof(name[0]));
 	for (int i = 0; i < h->n; i++) {
-		struct waiter *w = h->takers[i].waiter;
+		struct waiter *w = h->receivers[i].waiter;
 
 		if (w == NULL)
 			continue;
@@ -242,8 +242,8 @@ void handoff_end(void *arg, const struct pg_error *err)
 	struct handoff *h = arg;
 
 	for (int i = 0; i < h->n; i++)
-		if (h->takers[i].waiter != NULL)
-			h->takers[i].waiter->ops->handed(h->takers[i].waiter, err == NULL);
+		if (h->receivers[i].waiter != NULL)
+			h->receivers[i].waiter->ops->handed(h->receivers[i].waiter, err == NULL);
 	buf_free(&h->row);
 	mem_free(h);
 }

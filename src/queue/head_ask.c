@@ -214,7 +214,7 @@ static struct question *already_asked(
 bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], int n,
 	head_answered_fn *answered)
 {
-	struct question *qn = already_asked(qc->db, queues, n);
+	struct question *qn = already_asked(qc->taker.db, queues, n);
 	struct head *l;
 
 	CHECK_QCLIENT(qc);
@@ -222,11 +222,11 @@ bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], in
 		question_join(qn, qc, answered);
 		return true;
 	}
-	qn = question_new(qc->db, n);
+	qn = question_new(qc->taker.db, n);
 	if (qn == NULL)
 		return false;
 	for (int i = 0; i < n; i++) {
-		l = head_ref(qc->db, queues[i]);
+		l = head_ref(qc->taker.db, queues[i]);
 		if (l == NULL) {
 			question_free(qn);
 			return false;
@@ -242,7 +242,7 @@ bool heads_ask(struct qclient *qc, const char (*queues)[QSTMT_QUEUE_MAX + 1], in
 
 bool heads_ask_job(struct qclient *qc, const char *job, head_answered_fn *answered)
 {
-	struct question *qn = question_new(qc->db, 0);
+	struct question *qn = question_new(qc->taker.db, 0);
 
 	CHECK_QCLIENT(qc);
 	if (qn == NULL)

@@ -109,7 +109,7 @@ bad:
 	mem_free(x);
 }
 
-static void settle(struct renewal *r, struct qclient *qc, struct lease *l, bool ok)
+static void settle(struct renewal *r, struct taker *t, struct lease *l, bool ok)
 {
 	struct lost *x;
 
@@ -123,27 +123,27 @@ static void settle(struct renewal *r, struct qclient *qc, struct lease *l, bool 
 		l->renewed_at = r->sent_at;
 		l->span = r->span;
 	} else if (x->cancelled) {
-		lease_cancelled(qc, l);
+		lease_cancelled(t, l);
 	} else {
-		lease_drop(qc, l);
+		lease_drop(t, l);
 	}
 }
 
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct renewal *r = arg;
-	struct qclient *qc;
+	struct taker *t;
 	struct lease *l, *tmp;
 
 	if (err != NULL)
 		log_warning("%s: %d held jobs could not be renewed, trying again: %s", r->db->name,
 			r->n, err->message);
-	DL_FOREACH (qclients(), qc) {
-		if (qc->db != r->db)
+	DL_FOREACH (takers(), t) {
+		if (t->db != r->db)
 			continue;
-		DL_FOREACH_SAFE (qc->leases, l, tmp)
+		DL_FOREACH_SAFE (t->leases, l, tmp)
 			if (l->renewal == r->number)
-				settle(r, qc, l, err == NULL);
+				settle(r, t, l, err == NULL);
 	}
 	renewal_free(r);
 	loop_tick_at(renewals.tick, loop_now());
@@ -179,9 +179,9 @@ static bool send(struct renewal *r)
 	return ok;
 }
 
-static struct renewal *renewal_for(struct renewal **list, struct qclient *qc, usec_t now)
+static struct renewal *renewal_for(struct renewal **list, struct taker *t, usec_t now)
 {
-	struct pool *pool = client_pool(qc->client);
+	struct pool *pool = t->pool;
 	struct renewal *r;
 
 	for (r = *list; r != NULL; r = r->next)
@@ -190,7 +190,7 @@ static struct renewal *renewal_for(struct renewal **list, struct qclient *qc, us
 	r = mem_zalloc(sizeof(*r));
 	if (r == NULL)
 		return NULL;
-	r->db = qc->db;
+	r->db = t->db;
 	r->pool = pool;
 	r->sent_at = now;
 	r->span = conf_current()->p.queue_hold_lease;
@@ -202,17 +202,17 @@ static struct renewal *renewal_for(struct renewal **list, struct qclient *qc, us
 }
 
 /* Everything that is a quarter old, when something is half. */
-static void gather(struct renewal **list, struct qclient *qc, usec_t now)
+static void gather(struct renewal **list, struct taker *t, usec_t now)
 {
 	struct lease *l;
 
-	DL_FOREACH (qc->leases, l) {
+	DL_FOREACH (t->leases, l) {
 		struct renewal *r;
 
 		if (l->policy != LEASE_HOLD || l->renewal != 0 || l->cancelled || l->finishing ||
 			now < l->renewed_at + l->span / 4 || now < l->again_at)
 			continue;
-		r = renewal_for(list, qc, now);
+		r = renewal_for(list, t, now);
 		if (r == NULL) {
 			l->again_at = now + TRY_AGAIN;
 			continue;
@@ -244,11 +244,11 @@ static void send_all(struct renewal *list)
 static usec_t next_due(usec_t now)
 {
 	usec_t next = USEC_NEVER;
-	struct qclient *qc;
+	struct taker *t;
 	struct lease *l;
 
-	DL_FOREACH (qclients(), qc) {
-		DL_FOREACH (qc->leases, l) {
+	DL_FOREACH (takers(), t) {
+		DL_FOREACH (t->leases, l) {
 			usec_t at;
 
 			if (l->policy != LEASE_HOLD || l->renewal != 0 || l->cancelled)
@@ -265,15 +265,15 @@ static usec_t next_due(usec_t now)
 static usec_t on_tick(void *arg, usec_t now)
 {
 	struct renewal *list = NULL;
-	struct qclient *qc;
+	struct taker *t;
 
 	(void)arg;
-	DL_FOREACH (qclients(), qc)
-		if (qc->leases != NULL)
-			lease_hold_over(qc, now);
+	DL_FOREACH (takers(), t)
+		if (t->leases != NULL)
+			lease_hold_over(t, now);
 	if (next_due(now) <= now) {
-		DL_FOREACH (qclients(), qc)
-			gather(&list, qc, now);
+		DL_FOREACH (takers(), t)
+			gather(&list, t, now);
 		send_all(list);
 	}
 	return next_due(now);

@@ -57,7 +57,7 @@ static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 		qc->then_names = names_take(&ip->call.names);
 	} else {
 		count_failed(ip->q->verb->id);
-		schema_doubt(qc->db);
+		schema_doubt(qc->taker.db);
 	}
 }
 
@@ -136,7 +136,7 @@ enum exec_verdict run_in_place(
 		return EXEC_ERROR;
 	}
 	ip->q = q;
-	ip->db = qc->db;
+	ip->db = qc->taker.db;
 	ip->replace = r;
 	ip->describe = x->describe;
 	ip->call = *call;

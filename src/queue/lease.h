@@ -1,5 +1,5 @@
 /*
- * Leases as connections hold them: the ledger (lease.c), what becomes of them at an end (lease_end.c), those that are
+ * Leases as takers hold them: the ledger (lease.c), what becomes of them at an end (lease_end.c), those that are
  * held (hold.c), and those that were finished (done.c).
  */
 #ifndef QB_QUEUE_LEASE_H
@@ -34,19 +34,21 @@ struct lease {
 
 /* lease.c */
 /* NULL without memory. */
-struct lease *lease_add(struct qclient *qc, int64_t id, const char *token, const char *queue, enum lease_policy policy,
+struct lease *lease_add(struct taker *t, int64_t id, const char *token, const char *queue, enum lease_policy policy,
 	bool in_tx);
-void lease_drop(struct qclient *qc, struct lease *l);
-void lease_cancelled(struct qclient *qc, struct lease *l);
-struct lease *lease_find(struct qclient *qc, const char *token);
-void lease_finish(struct qclient *qc, const char *token, bool by_done, bool in_tx);
-void lease_free_all(struct qclient *qc);
-void lease_each(struct qclient *qc, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);
+void lease_drop(struct taker *t, struct lease *l);
+void lease_cancelled(struct taker *t, struct lease *l);
+struct lease *lease_find(struct taker *t, const char *token);
+void lease_finish(struct taker *t, const char *token, bool by_done, bool in_tx);
+void lease_free_all(struct taker *t);
+void lease_each(struct taker *t, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);
 /* lease_end.c */
-void lease_tx_ended(struct qclient *qc, bool committed);
-void lease_client_ended(struct qclient *qc, enum client_end how);
+/* in_part: something in it was rolled back before. */
+void lease_tx_ended(struct taker *t, bool committed, bool in_part);
+/* It leaves. broken: without a goodbye; delivered: it got its last answer. */
+void lease_taker_ended(struct taker *t, bool broken, bool delivered);
 /* Held ones whose longest time is over are given back. */
-void lease_hold_over(struct qclient *qc, usec_t now);
+void lease_hold_over(struct taker *t, usec_t now);
 /* done.c: the memory of tokens that were finished: a repeated DONE is not an error. */
 void done_remember(const char *token);
 bool done_known(const char *token);

@@ -54,13 +54,13 @@ static void ledger_sort(struct ledger *g)
 {
 	struct lease *l;
 
-	if (g->sorted != NULL || g->qc->n_leases <= SORT_FROM)
+	if (g->sorted != NULL || g->qc->taker.n_leases <= SORT_FROM)
 		return;
-	g->sorted = mem_alloc(g->qc->n_leases * sizeof(*g->sorted));
+	g->sorted = mem_alloc(g->qc->taker.n_leases * sizeof(*g->sorted));
 	if (g->sorted == NULL)
 		return;
 	g->n = 0;
-	DL_FOREACH (g->qc->leases, l) {
+	DL_FOREACH (g->qc->taker.leases, l) {
 		g->sorted[g->n] = (struct entry){.id = l->id, .at = g->n, .lease = l};
 		g->n++;
 	}
@@ -93,7 +93,7 @@ static void look_up(const struct ledger *g, struct search *s)
 	struct lease *l;
 
 	if (g->sorted == NULL) {
-		DL_FOREACH (g->qc->leases, l)
+		DL_FOREACH (g->qc->taker.leases, l)
 			consider(s, l);
 		return;
 	}
@@ -135,7 +135,7 @@ struct lease *lease_named(struct qclient *qc, const char *text, size_t len, cons
 	if (kind == TOKEN_BAD)
 		return NULL;
 	if (kind == TOKEN_WHOLE)
-		return lease_find(qc, text);
+		return lease_find(&qc->taker, text);
 	return search_of(&g, kind, text, len, queue, &s) && !s.many ? s.found : NULL;
 }
 
@@ -143,7 +143,7 @@ static struct lease *lease_keyed(struct qclient *qc, const char *key, size_t len
 {
 	struct lease *l, *found = NULL;
 
-	DL_FOREACH (qc->leases, l)
+	DL_FOREACH (qc->taker.leases, l)
 		if (l->key != NULL && strlen(l->key) == len && memcmp(l->key, key, len) == 0 &&
 			strcmp(l->queue, queue) == 0)
 			found = l;
@@ -194,7 +194,7 @@ struct resolver {
 static bool is_cancelled(struct resolver *r, const char *token)
 {
 	struct qclient *qc = r->ledger.qc;
-	const struct lease *l = qc->n_cancelled > 0 ? lease_find(qc, token) : NULL;
+	const struct lease *l = qc->taker.n_cancelled > 0 ? lease_find(&qc->taker, token) : NULL;
 
 	if (l == NULL || !l->cancelled || qstmt_has(r->q, QARG_PARTIAL))
 		return false;
@@ -248,7 +248,7 @@ static bool of_other_queue(struct resolver *r, const char *text, const struct le
 /* A token begins with the number of the queue, if that is known. */
 static bool is_of(struct resolver *r, const char *token)
 {
-	return token_number(token) == head_number(r->ledger.qc->db, r->on);
+	return token_number(token) == head_number(r->ledger.qc->taker.db, r->on);
 }
 
 /* A job that has to be held here, as its token. */
@@ -260,7 +260,7 @@ static bool resolve_held(
 	struct search s = {0};
 
 	if (kind == TOKEN_WHOLE) {
-		l = r->has_on ? lease_find(r->ledger.qc, text) : NULL;
+		l = r->has_on ? lease_find(&r->ledger.qc->taker, text) : NULL;
 		util_strlcpy(dst, text, TOKEN_MAX);
 		r->jobs->elsewhere =
 			r->jobs->elsewhere || (r->has_on && l == NULL && !is_of(r, text));

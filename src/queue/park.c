@@ -172,7 +172,8 @@ bool park_must_leave(const struct qclient *qc)
 
 	CHECK_QCLIENT(qc);
 	/* who holds a job may finish it, and take the next one, while we wait for clients */
-	return how >= SHUTDOWN_WAIT_SERVERS || (how == SHUTDOWN_WAIT_CLIENTS && qc->leases == NULL);
+	return how >= SHUTDOWN_WAIT_SERVERS ||
+	       (how == SHUTDOWN_WAIT_CLIENTS && qc->taker.leases == NULL);
 }
 
 void parks_shutdown(void)
@@ -254,7 +255,7 @@ void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void 
 		const struct qclient *qc = p->kind->qclient(p);
 		struct buf names = BUF_INIT;
 		struct queue_stat_waiter st = {.client_id = client_id(qc->client),
-			.database = qc->db->name,
+			.database = qc->taker.db->name,
 			.user = client_user(qc->client),
 			.waited_us = now - p->started};
 

@@ -43,7 +43,7 @@ bool partial_is_ok(const uint8_t *body, size_t len)
 
 static void correct(struct row *r, struct qclient *qc, const char *token)
 {
-	const struct lease *l = lease_find(qc, token);
+	const struct lease *l = lease_find(&qc->taker, token);
 
 	if (r->is_ok || strcmp(r->sqlstate, "QB001") != 0)
 		return;

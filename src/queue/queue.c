@@ -105,7 +105,7 @@ static bool shape_ready(
 		(!describes && qstmt_last(q)->id != QVERB_PUSH))
 		return true;
 	if (!deferred_is_over(qc)) {
-		bool known = schema_ready(qc->db, c, &absent, &err);
+		bool known = schema_ready(qc->taker.db, c, &absent, &err);
 
 		if (known && describes)
 			q->described = false;
@@ -265,11 +265,11 @@ static enum exec_verdict execute_known(struct exec *x, struct qstmt *q, struct q
 {
 	bool absent = false;
 
-	if (!x->again && !schema_ready(qc->db, x->client, &absent, &x->err)) {
+	if (!x->again && !schema_ready(qc->taker.db, x->client, &absent, &x->err)) {
 		if (absent && !deferred_waits_on(qc, q, &x->bind, x->alone, &x->err))
 			return EXEC_ERROR;
 		if (absent)
-			schema_wait(qc->db, qc);
+			schema_wait(qc->taker.db, qc);
 		return EXEC_WAIT;
 	}
 	/* known when it was executed first */
@@ -285,7 +285,7 @@ static enum exec_verdict execute_known(struct exec *x, struct qstmt *q, struct q
 	}
 	if (q->differs) {
 		types_differ(q, &x->err);
-		types_forget(qc->db, q, &x->bind);
+		types_forget(qc->taker.db, q, &x->bind);
 		return EXEC_ERROR;
 	}
 	return q->bulk.kind != QBULK_NONE ? bulk_execute(x, q, qc) : run(x, q, qc);
@@ -319,7 +319,7 @@ static bool ready(struct client *c)
 	struct pg_error err;
 	bool absent = false;
 
-	return qc == NULL || schema_ready(qc->db, c, &absent, &err) || absent;
+	return qc == NULL || schema_ready(qc->taker.db, c, &absent, &err) || absent;
 }
 
 /* --- events --- */
@@ -330,7 +330,7 @@ static void tx_ended(struct client *c, bool committed)
 
 	if (qc == NULL)
 		return;
-	lease_tx_ended(qc, committed);
+	lease_tx_ended(&qc->taker, committed, client_tx_in_part(c));
 	for (struct wakes *t = qc->wakes; t != NULL && committed && client_tx_in_part(c);
 		t = t->next) {
 		t->mark.place = HEAD_UNMARKED; /* a part of it was rolled back */
@@ -364,18 +364,18 @@ static void client_ended(struct client *c, enum client_end how)
 	if (qc == NULL)
 		return;
 	if (qc->asking_schema)
-		schema_forget_client(qc->db, qc);
+		schema_forget_client(qc->taker.db, qc);
 	heads_forget_client(qc);
 	deferred_end(qc);
 	park_client_ended(qc);
 	engine_client_ended(qc);
-	lease_client_ended(qc, how);
-	lease_free_all(qc);
+	lease_taker_ended(&qc->taker, how == CLIENT_END_BROKEN, client_has_sent(c, qc->answer_end));
+	lease_free_all(&qc->taker);
 	wakes_drop(qc);
 	buf_free(&qc->ended);
 	INVARIANT(qc->park == NULL && qc->request == NULL && qc->deferred == NULL,
 		"a client leaves and waits on");
-	INVARIANT(qc->n_leases == 0 && qc->wakes == NULL, "a client leaves and holds jobs");
+	INVARIANT(qc->wakes == NULL, "a client leaves, and what it touched is not forgotten");
 	names_free(&qc->then_names);
 	qclient_free(qc);
 }
@@ -386,7 +386,7 @@ static bool may_move(struct client *c)
 	const struct qclient *qc = qclient_find(c);
 
 	return qc == NULL ||
-	       (qc->leases == NULL && qc->wakes == NULL && qc->request == NULL &&
+	       (qc->taker.leases == NULL && qc->wakes == NULL && qc->request == NULL &&
 		       qc->park == NULL && qc->deferred == NULL && !qc->asking_schema &&
 		       qc->question == NULL && qc->ended.len == 0);
 }
@@ -424,10 +424,10 @@ static const struct interceptor interceptor = {
 
 void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg)
 {
-	struct qclient *qc;
+	struct taker *t;
 
-	DL_FOREACH (qclients(), qc)
-		lease_each(qc, fn, arg);
+	DL_FOREACH (takers(), t)
+		lease_each(t, fn, arg);
 }
 
 /* Its entry leads to another database, or may: the numbers of queues are others there. */

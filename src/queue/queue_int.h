@@ -3,7 +3,8 @@
  * their own.
  *
  *   qdb       a database: is the schema there, its wait queues, its system session
- *   qclient   what we keep of a client: leases, its request, what it waits for
+ *   taker     who takes jobs: its leases, whose login asks (taker.h)
+ *   qclient   what we keep of a client, which is a taker: its request, what it waits for
  *   request   a statement on the merged path: the engine runs it and answers (engine.c)
  *   park      a client that waits without a server: deadline, signs of life, ends (park.h)
  *   waiter    a TAKE or POP: asks the database, parks, is woken (wait.c)
@@ -32,13 +33,13 @@
 #include "qlang/parse.h"
 #include "qlang/rewrite.h"
 #include "maintain.h"
+#include "taker.h"
 
 #define LIMIT_MAX 10000
 /* At the entrances: is it one, and not freed? */
 #define QDB_MAGIC     0x51db0047u
-#define QCLIENT_MAGIC 0x51c10047u
 #define CHECK_QDB(db)     INVARIANT_IS(db, QDB_MAGIC, "no database of queues, or a freed one")
-#define CHECK_QCLIENT(qc) INVARIANT_IS(qc, QCLIENT_MAGIC, "no client of queues, or one that has left")
+#define CHECK_QCLIENT(qc) CHECK_TAKER(&(qc)->taker)
 
 /* What was bound, for qvalue_eval(). The two structs are the same; each module has its own name for it. */
 static inline struct qbind bind_read(const struct bind_values *b)
@@ -94,33 +95,25 @@ void qdb_free(struct qdb *db); /* itself alone: what hangs on it has been freed 
 /* --- clients --- */
 
 struct qclient {
-	uint32_t magic;
+	struct taker taker;
 	struct client *client;
-	struct qdb *db;
-	struct lease *leases, *by_token;
-	unsigned n_leases, n_cancelled;
-	unsigned answers; /* answers with leases that were written; the last one may be under way */
-	uint64_t answer_end; /* of the client's output, behind the last of them */
+	uint64_t answer_end; /* of the client's output, behind the last answer with leases */
 	struct wakes *wakes;
 	struct request *request;
 	struct park *park; /* what it waits for; or NULL */
 	struct deferred *deferred; /* its statement cannot be executed yet (deferred.c); or NULL */
 	struct buf ended; /* jobs that end when the transaction under way commits (await.c) */
 	struct names then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
-	char took[QSTMT_QUEUE_MAX + 1]; /* the last queue that it took from */
-	uint64_t scans; /* its role has looked for orphans up to this scan of the registry */
 	bool asking_schema;
 	struct question *question; /* about queues, whose answer it waits for (head.c) */
 	struct qclient *question_next;
 	bool asked; /* that was answered: what is not known now will not be */
 	enum qpayload job_payload;
 	struct qclient *asking_next;
-	struct qclient *prev, *next; /* all of them */
 };
 
 struct qclient *qclient_get(struct client *c); /* makes it; NULL without memory */
 struct qclient *qclient_find(struct client *c);
-struct qclient *qclients(void); /* all of them */
 void qclient_free(struct qclient *qc); /* itself alone */
 
 #endif

@@ -94,7 +94,7 @@ static int32_t own_id(struct qdb *db)
 static void other_id(struct qdb *db)
 {
 	struct registry *g = registry_get(db);
-	struct qclient *qc;
+	struct taker *t;
 	struct lease *l;
 
 	CHECK_QDB(db);
@@ -102,9 +102,9 @@ static void other_id(struct qdb *db)
 		return;
 	g->id = 0;
 	doubt_forget_all();
-	DL_FOREACH (qclients(), qc)
-		if (qc->db == db)
-			DL_FOREACH (qc->leases, l)
+	DL_FOREACH (takers(), t)
+		if (t->db == db)
+			DL_FOREACH (t->leases, l)
 				l->stamped = false;
 }
 
@@ -170,23 +170,23 @@ void registry_own(
 }
 
 /* Those that were taken while the session was not up. */
-void registry_adopt(struct qclient *qc)
+void registry_adopt(struct taker *t)
 {
-	const char **tokens = mem_alloc((qc->n_leases + 1) * sizeof(*tokens));
+	const char **tokens = mem_alloc((t->n_leases + 1) * sizeof(*tokens));
 	struct lease *l;
 	int n = 0;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (tokens == NULL)
 		return;
-	DL_FOREACH (qc->leases, l) {
+	DL_FOREACH (t->leases, l) {
 		if (l->stamped || l->policy == LEASE_KEEP)
 			continue;
 		l->stamped = true;
 		tokens[n++] = l->token;
 	}
 	if (n > 0)
-		registry_own(qc->db, client_pool(qc->client), tokens, n, own_id(qc->db));
+		registry_own(t->db, t->pool, tokens, n, own_id(t->db));
 	mem_free(tokens);
 }
 
@@ -287,19 +287,19 @@ static void scan(struct qdb *db, struct agent *role, struct pool *pool)
 static void scan_all(struct qdb *db)
 {
 	struct registry *g = db->registry;
-	struct qclient *qc;
+	struct taker *t;
 
-	DL_FOREACH (qclients(), qc) {
-		struct pool *pool = client_pool(qc->client);
+	DL_FOREACH (takers(), t) {
+		struct pool *pool = t->pool;
 		struct agent *r;
 
-		if (qc->db != db || qc->scans == g->scans)
+		if (t->db != db || t->scans == g->scans)
 			continue;
 		r = agent_get(db, pool_user(pool));
 		if (r == NULL || r->scanning || loop_now() < r->again_at)
 			continue;
 		if (r->scanned == g->scans)
-			qc->scans = g->scans;
+			t->scans = g->scans;
 		else
 			scan(db, r, pool);
 	}
@@ -311,7 +311,7 @@ static void lock_counts(struct qdb *db)
 {
 	struct registry *g = registry_get(db);
 	usec_t grace = conf_current()->p.queue_orphan_grace;
-	struct qclient *qc;
+	struct taker *t;
 
 	CHECK_QDB(db);
 	if (g == NULL || g->up)
@@ -323,9 +323,9 @@ static void lock_counts(struct qdb *db)
 	g->up = g->was_up = true;
 	g->looked_back = false;
 	g->trust_at = loop_now() + grace;
-	DL_FOREACH (qclients(), qc)
-		if (qc->db == db && qc->leases != NULL)
-			registry_adopt(qc);
+	DL_FOREACH (takers(), t)
+		if (t->db == db && t->leases != NULL)
+			registry_adopt(t);
 }
 
 static void lock_is_lost(struct qdb *db)

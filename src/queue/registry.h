@@ -11,7 +11,7 @@ void registry_start(void);
 int32_t registry_stamp(const struct qdb *db);
 /* Our lock has been away for so long that others may take us for dead. */
 bool registry_was_away(const struct qdb *db);
-void registry_adopt(struct qclient *qc); /* writes our number into its leases that lack it */
+void registry_adopt(struct taker *t); /* writes our number into its leases that lack it */
 /* Changes whose leases are: a proxy's, or nobody's (0). */
 void registry_own(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int32_t owner);
 void registry_free(struct qdb *db);

@@ -93,7 +93,7 @@ static void go_on(struct qclient *qc, struct then *then, const struct names *nam
 static bool queues_held(struct qclient *qc, const struct call *call, struct names *names)
 {
 	for (int i = 0; i < call->jobs.n; i++) {
-		const struct lease *l = lease_find(qc, call->jobs.tokens[i]);
+		const struct lease *l = lease_find(&qc->taker, call->jobs.tokens[i]);
 
 		if (l == NULL)
 			return false;

@@ -159,8 +159,8 @@ static int sort_out(struct qclient *qc, const struct queues *names, struct found
 	for (int i = 0; i < names->n; i++) {
 		enum qpayload p;
 
-		if (!head_payload(qc->db, names->list[i], &p)) {
-			if (head_is_absent(qc->db, names->list[i]))
+		if (!head_payload(qc->taker.db, names->list[i], &p)) {
+			if (head_is_absent(qc->taker.db, names->list[i]))
 				continue;
 			if (unknown != i)
 				memcpy(names->list[unknown], names->list[i],

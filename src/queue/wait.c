@@ -273,10 +273,11 @@ static void add_leases(struct waiter *w)
 		popped(w);
 		return;
 	}
-	w->qc->answers++;
+	w->qc->taker.answers++;
 	for (int i = 0; i < w->n_taken; i++) {
 		struct taken *t = &w->taken[i];
-		struct lease *l = lease_add(w->qc, t->id, t->token, t->queue, t->policy, true);
+		struct lease *l =
+			lease_add(&w->qc->taker, t->id, t->token, t->queue, t->policy, true);
 
 		if (l == NULL) {
 			w->answer.rows.failed = true;
@@ -293,7 +294,7 @@ static void add_leases(struct waiter *w)
 	}
 	/* the session came up while the job was on its way */
 	if (w->stamp == 0 && registry_stamp(w->db) != 0)
-		registry_adopt(w->qc);
+		registry_adopt(&w->qc->taker);
 	client_watch_tx(w->qc->client);
 }
 
@@ -504,7 +505,7 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 		park_fail(&w->park, err);
 	} else {
 		for (int i = 0; i < w->args.n_queues; i++)
-			agent_took(w->qc, w->args.queues[i]);
+			agent_took(&w->qc->taker, w->args.queues[i]);
 		if (w->n_taken > 0)
 			deliver(w);
 		else
@@ -638,7 +639,7 @@ bool waiter_start(
 	w->magic = WAITER_MAGIC;
 	w->ops = &waiter_ops;
 	w->qc = qc;
-	w->db = qc->db;
+	w->db = qc->taker.db;
 	w->pool = client_pool(qc->client);
 	w->args = *args;
 	*args = (struct take_args){0};

@@ -105,8 +105,8 @@ void wakes_wake(struct qclient *qc)
 {
 	CHECK_QCLIENT(qc);
 	if (qc->wakes != NULL)
-		system_need(qc->db, client_pool(qc->client));
-	wake(qc->db, &qc->wakes);
+		system_need(qc->taker.db, client_pool(qc->client));
+	wake(qc->taker.db, &qc->wakes);
 }
 
 void wakes_let_go(struct qclient *qc)
@@ -114,7 +114,7 @@ void wakes_let_go(struct qclient *qc)
 	CHECK_QCLIENT(qc);
 	for (struct wakes *t = qc->wakes; t != NULL; t = t->next)
 		if (t->locks)
-			waitq_wake(qc->db, t->queue, 0);
+			waitq_wake(qc->taker.db, t->queue, 0);
 	wakes_drop(qc);
 }
 
@@ -153,7 +153,7 @@ void wakes_event_of_client(struct client *c, const char *queue)
 
 	if (qc == NULL)
 		return;
-	wakes_event(qc->db, &qc->wakes, queue);
+	wakes_event(qc->taker.db, &qc->wakes, queue);
 	client_watch_tx(c);
 }
 

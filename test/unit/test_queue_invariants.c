@@ -18,7 +18,7 @@ static void freed_database(void)
 
 static void client_has_left(void)
 {
-	struct qclient qc = {.db = &db};
+	struct qclient qc = {.taker.db = &db};
 
 	wakes_wake(&qc);
 }
@@ -76,18 +76,18 @@ static void park_without_a_kind(void)
 
 static void more_leases_end(void)
 {
-	struct qclient qc = {.magic = QCLIENT_MAGIC, .db = &db};
-	struct lease *l = lease_add(&qc, 1, "3-1-ab", "mail", LEASE_KEEP, false);
+	struct taker t = {.magic = TAKER_MAGIC, .db = &db};
+	struct lease *l = lease_add(&t, 1, "3-1-ab", "mail", LEASE_KEEP, false);
 
-	qc.n_leases = 0;
-	lease_drop(&qc, l);
+	t.n_leases = 0;
+	lease_drop(&t, l);
 }
 
 static void test_broken(void **state)
 {
 	(void)state;
 	breaks(freed_database, "no database of queues, or a freed one");
-	breaks(client_has_left, "no client of queues, or one that has left");
+	breaks(client_has_left, "nobody who takes jobs, or one that has left");
 	breaks(freed_head, "no head of a queue, or a freed one");
 	breaks(let_go_too_often, "a head is let go by more than hold it");
 	breaks(flight_ends_twice, "no flight, or one that has ended");

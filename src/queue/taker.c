@@ -1,0 +1,31 @@
+/*
+ * Those who take jobs, of whatever kind, one after the other. Knows nothing of what becomes of them.
+ */
+#include "taker.h"
+
+#include "lease.h"
+
+static struct taker *all; /* for those who look at each ledger */
+
+struct taker *takers(void)
+{
+	return all;
+}
+
+void taker_begin(struct taker *t, const struct taker_ops *ops, struct qdb *db, struct pool *pool)
+{
+	INVARIANT(t->magic == 0 && ops != NULL && db != NULL, "one who takes jobs begins twice");
+	t->magic = TAKER_MAGIC;
+	t->ops = ops;
+	t->db = db;
+	t->pool = pool;
+	DL_APPEND(all, t);
+}
+
+void taker_end(struct taker *t)
+{
+	CHECK_TAKER(t);
+	INVARIANT(t->leases == NULL && t->n_leases == 0, "one leaves and holds jobs");
+	DL_DELETE(all, t);
+	t->magic = 0;
+}
