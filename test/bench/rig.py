@@ -258,21 +258,25 @@ class Rig:
 
     # -- instructions ----------------------------------------------------------------------
 
-    def instructions(self, name, database, mode, clients, count, tls=False):
-        """User-space instructions of a pooler per query, counted by callgrind."""
+    def instructions(self, name, database, mode, clients, count, tls=False, script=None, before=None):
+        """User-space instructions of a pooler per query (or script), counted by callgrind. before: is called
+        with the pooler first, and not counted."""
         out = os.path.join(self.dir, "callgrind.%s" % name)
         wrap = ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no",
                 "--callgrind-out-file=" + out]
         with self.pooler(name, wrap=wrap, tls=tls) as pooler:
-            self.pgbench(pooler, database, mode, clients, "-t", 50)
+            if before:
+                before(pooler)
+            load = (database, mode, clients, "-t")
+            self.pgbench(pooler, *load, 50, script=script)
             self._control(pooler, "-i", "on")
             # the difference of a short and a long run leaves the logins out
-            short, long = (self._counted(pooler, database, mode, clients, n, "%s.%d" % (out, i))
+            short, long = (self._counted(pooler, load, n, script, "%s.%d" % (out, i))
                            for i, n in ((1, count), (2, 3 * count)))
         return (long[0] - short[0]) / (long[1] - short[1])
 
-    def _counted(self, pooler, database, mode, clients, count, dump):
-        queries, _ = self.pgbench(pooler, database, mode, clients, "-t", count)
+    def _counted(self, pooler, load, count, script, dump):
+        queries, _ = self.pgbench(pooler, *load, count, script=script)
         self._control(pooler, "-d")
         deadline = time.monotonic() + 10
         while time.monotonic() < deadline:

@@ -49,7 +49,11 @@ PARTS = {
     "queues": jobs.queues,
     "slowdisk": disturb.slowdisk,
     "instructions": passing.instructions,
+    "statements": jobs.statements,
 }
+
+# by callgrind
+COUNTED = {"instructions", "statements"}
 
 
 def arguments():
@@ -57,7 +61,7 @@ def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("parts", nargs="*", metavar="PART", help=", ".join(PARTS))
     p.add_argument("--publish", action="store_const", dest="plan", const="publish", default="full",
-                   help="every subject but `instructions`, in half an hour")
+                   help="every subject but instructions, in half an hour")
     p.add_argument("--quick", action="store_const", dest="plan", const="quick",
                    help="short rounds, fewer clients")
     p.add_argument("--rounds", type=int, help="of each contender, in place of the plan's")
@@ -72,7 +76,7 @@ def arguments():
         if name not in PARTS:
             p.error("there is no part %s: %s" % (name, ", ".join(PARTS)))
     if not args.parts:
-        args.parts = [n for n in PARTS if args.plan == "full" or n != "instructions"]
+        args.parts = [n for n in PARTS if args.plan == "full" or n not in COUNTED]
     return args
 
 
@@ -116,7 +120,7 @@ def main():
     pgbouncer = installed("pgbouncer")
     installed("gcc")
     installed("openssl")
-    if "instructions" in args.parts:
+    if COUNTED & set(args.parts):
         installed("valgrind")
     program = args.program or build(args.build_dir)
     check_program(program)

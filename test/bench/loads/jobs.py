@@ -1,7 +1,7 @@
 """Jobs: one at a time, in batches, pushed only, drained; in one queue and in many.
 
 For:     run.py.
-Entry points: jobs, protocols, batches, push, drain, queues.
+Entry points: jobs, protocols, batches, push, drain, queues, statements.
 """
 
 import itertools
@@ -215,3 +215,33 @@ def queues(rig, plan):
         "themselves at the most; a session plans the statements of each queue that it meets, and keeps "
         "the plans." % (plan.seconds, plan.warm),
         ["queues", "", "jobs/s", "ratio", *COST, "MiB"], rows)
+
+
+# -- instructions ----------------------------------------------------------------------------------
+
+
+def statements(rig, plan):
+    """user-space instructions per QUEUE statement (callgrind)"""
+    count = plan.count
+    scripts = {}
+    for mode, token in (("simple", "':token'"), ("prepared", ":token")):
+        take = "QUEUE TAKE %s \\gset\n" % QB.queue
+        for name, text in (("push", QB.push(1) + ";\n"), ("take", take),
+                           ("take and done", take + "QUEUE DONE %s;\n" % token)):
+            scripts[mode, name] = "%s/%s-%s.sql" % (rig.dir, mode, name.replace(" ", "-"))
+            rig.write(scripts[mode, name], text)
+
+    def before(pooler):
+        poolers = {"qbouncer": pooler}
+        QB.fresh(rig, poolers)
+        QB.fill(rig, poolers, 4 * count + 100)
+
+    rows = []
+    for (mode, name), script in scripts.items():
+        got = rig.instructions("qbouncer", "tx", mode, 1, count, script=script, before=before)
+        rows.append([name, mode, number(got)])
+    return Table(
+        "Instructions per QUEUE statement",
+        "Instructions that qbouncer itself executes, without the kernel, counted by callgrind: one client, one job at "
+        "a time. A take leaves its leases to the connection.",
+        ["statement", "protocol", "instructions"], rows)
