@@ -26,7 +26,6 @@
 #define CONNECT_LIMIT (15 * USEC_SEC)
 #define PEEK_AGAIN    (10 * USEC_MSEC) /* at a message of the login that came in part */
 #define LOOK_SUPER    (60 * USEC_SEC)  /* is that role still a superuser? */
-#define OFFER_AGAIN   (5 * USEC_SEC)
 #define ANSWER_LIMIT  (10 * USEC_SEC)
 #define PENDING_MAX   10000 /* queues; the others' periodic look finds the rest */
 
@@ -67,7 +66,6 @@ struct system {
 	bool named; /* the role is that of the configuration, not of a client */
 	bool super; /* it is a superuser's, and was given up */
 	bool told_super;
-	usec_t offer_at; /* before that no other role is tried */
 	bool warned;
 	usec_t since; /* of the state, or of the query under way */
 	usec_t retry, retry_at;
@@ -316,6 +314,81 @@ static void read_session(struct system *s)
 		disconnect(s, PQerrorMessage(s->pg));
 }
 
+/* --- whose it is --- */
+
+static bool copy(char **dst, const char *src)
+{
+	char *own = src != NULL ? mem_strdup(src) : NULL;
+
+	if (src != NULL && own == NULL)
+		return false;
+	mem_free(*dst);
+	*dst = own;
+	return true;
+}
+
+/* What its role turned out to be good for. */
+static void remember(struct system *s, enum agent_session how, usec_t how_long)
+{
+	struct agent *a = agent_get(s->db, s->pool_user);
+
+	if (a == NULL)
+		return;
+	a->session = how;
+	a->session_until = loop_now() + how_long;
+}
+
+/* The more the better: one that takes has a lock that counts, most likely. */
+static int worth(const struct agent *a)
+{
+	if (a->session != SESSION_UNTRIED && loop_now() < a->session_until)
+		return (int)a->session;
+	if (a->is_super && !conf_current()->p.queue_user_superuser)
+		return SESSION_SUPER;
+	return SESSION_UNTRIED + (a->n_used > 0);
+}
+
+/* Instead of one that was in vain. */
+static bool choose_another(struct system *s)
+{
+	const struct agent *own = agent_get(s->db, s->pool_user), *best = own;
+
+	if (own != NULL && worth(own) >= SESSION_UNTRIED)
+		return false;
+	agents_see(s->db);
+	for (const struct agent *a = s->db->agents; a != NULL; a = a->hh.next)
+		if (best == NULL || worth(a) > worth(best))
+			best = a;
+	return best != own && copy(&s->pool_user, best->user);
+}
+
+static void come_back(struct system *s)
+{
+	s->super = false;
+	if (s->state != SYSTEM_DOWN) {
+		s->warned = true; /* it comes back at once */
+		disconnect(s, "another role does it");
+	}
+	s->retry_at = loop_now();
+	loop_tick_at(s->tick, s->retry_at);
+}
+
+/* It is up, and its lock says nothing to other proxies: that of a role that takes may. */
+static void look_for_better(struct system *s)
+{
+	const struct agent *a;
+
+	if (s->others == OTHERS_UNKNOWN || s->counts || s->named)
+		return;
+	remember(s, SESSION_SILENT, LOOK_SUPER);
+	agents_see(s->db);
+	for (a = s->db->agents; a != NULL; a = a->hh.next)
+		if (worth(a) > SESSION_UNTRIED && copy(&s->pool_user, a->user)) {
+			come_back(s);
+			return;
+		}
+}
+
 /* --- connecting --- */
 
 static bool set_watch(struct system *s, int mask)
@@ -351,8 +424,14 @@ static void give_up(struct system *s)
 			s->db->name, s->user);
 	s->told_super = s->warned = true;
 	disconnect(s, "its role is a superuser");
-	s->offer_at = loop_now() + (s->named ? USEC_SEC * 3600 : 0);
 	s->retry_at = loop_now() + LOOK_SUPER;
+	if (!s->named) {
+		remember(s, SESSION_SUPER, LOOK_SUPER);
+		if (choose_another(s)) { /* whose clients have been waiting, perhaps */
+			s->super = false;
+			s->retry_at = loop_now();
+		}
+	}
 	loop_tick_at(s->tick, s->retry_at);
 }
 
@@ -489,13 +568,6 @@ static void tls_values(const struct system *s, const char *values[4])
 	values[3] = f.key_file[0] != '\0' ? f.key_file : no_file;
 }
 
-static bool copy(char **dst, const char *src)
-{
-	mem_free(*dst);
-	*dst = src != NULL ? mem_strdup(src) : NULL;
-	return src == NULL || *dst != NULL;
-}
-
 static void forget_password(struct system *s)
 {
 	if (s->password != NULL)
@@ -600,6 +672,8 @@ static void disconnect(struct system *s, const char *why)
 	enum query query = s->query;
 	size_t n;
 
+	if (s->state != SYSTEM_UP)
+		remember(s, SESSION_FAILED, RETRY_LAST);
 	util_strlcpy(s->why, why, sizeof(s->why));
 	n = strlen(s->why);
 	while (n > 0 && s->why[n - 1] == '\n')
@@ -647,8 +721,12 @@ static usec_t on_tick(void *arg, usec_t now)
 
 	switch (s->state) {
 	case SYSTEM_DOWN:
-		if (now >= s->retry_at)
-			connect_session(s);
+		if (now < s->retry_at)
+			break;
+		if (!s->super || !s->named)
+			(void)choose_another(s);
+		s->super = false;
+		connect_session(s);
 		break;
 	case SYSTEM_CONNECTING:
 		if (now >= s->since + CONNECT_LIMIT)
@@ -660,8 +738,9 @@ static usec_t on_tick(void *arg, usec_t now)
 	case SYSTEM_UP:
 		if (s->query != QUERY_NONE && now >= s->since + ANSWER_LIMIT)
 			disconnect(s, "no answer");
-		else
-			work(s, now);
+		else if (s->query == QUERY_NONE)
+			look_for_better(s);
+		work(s, now);
 		break;
 	}
 	return next_deadline(s);
@@ -687,24 +766,18 @@ static void free_one(struct system *s)
 /* It is a superuser's, or its lock does not count: the role of another client may do. */
 static void offer(struct system *s, struct pool *pool)
 {
-	const struct agent *a;
+	const struct agent *a, *own;
 
-	if (loop_now() < s->offer_at || strcmp(pool_user(pool), s->pool_user) == 0)
+	if (strcmp(pool_user(pool), s->pool_user) == 0)
 		return;
-	a = s->super ? NULL : agent_get(s->db, pool_user(pool));
-	if (!s->super && (s->state != SYSTEM_UP || s->others == OTHERS_UNKNOWN || a == NULL ||
-				 a->n_used == 0))
+	if (!s->super && (s->state != SYSTEM_UP || s->others == OTHERS_UNKNOWN))
+		return; /* it will be looked for when that is known */
+	a = agent_get(s->db, pool_user(pool));
+	own = agent_get(s->db, s->pool_user);
+	if (a == NULL || own == NULL || worth(a) <= worth(own) || (!s->super && a->n_used == 0))
 		return;
-	if (!copy(&s->pool_user, pool_user(pool)))
-		return;
-	s->offer_at = loop_now() + OFFER_AGAIN;
-	s->super = false;
-	if (s->state != SYSTEM_DOWN) {
-		s->warned = true; /* it comes back at once */
-		disconnect(s, "another role does it");
-	}
-	s->retry_at = loop_now();
-	loop_tick_at(s->tick, s->retry_at);
+	if (copy(&s->pool_user, a->user))
+		come_back(s);
 }
 
 void system_need(struct qdb *db, struct pool *pool)
@@ -744,9 +817,12 @@ void system_moved(struct qdb *db)
 	struct system *s = db->system;
 
 	CHECK_QDB(db);
-	if (s != NULL)
-		s->told_super = false;
-	if (s != NULL && s->state != SYSTEM_DOWN && has_moved(s))
+	if (s == NULL)
+		return;
+	s->told_super = false;
+	for (struct agent *a = db->agents; a != NULL; a = a->hh.next)
+		a->session_until = 0;
+	if (s->state != SYSTEM_DOWN && has_moved(s))
 		disconnect(s, "the database is elsewhere now");
 }
 
@@ -776,6 +852,8 @@ void system_looked(struct qdb *db, bool others, bool counts)
 	s->counts = counts;
 	if (!others)
 		outbox_clear(&s->outbox);
+	if (counts)
+		remember(s, SESSION_UNTRIED, 0);
 }
 
 void system_work(struct qdb *db)

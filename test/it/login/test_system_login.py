@@ -13,7 +13,7 @@ import pytest
 from pgwire import types
 from played import Played
 from proxy import wait_for
-from queuetest import tag
+from queuetest import parked, tag
 
 SSL_REQUEST = struct.pack("!II", 8, 80877103)
 GREEDY = 2000000
@@ -221,3 +221,78 @@ def test_a_server_that_sends_bytes(qbouncer, cluster, db, user):
         tag(w, "QUEUE CREATE mail")
         tag(w, "QUEUE PUSH mail '1'")
         proxy.wait_log(r"system session is up \(role %s\)" % user)
+
+
+# -- whose session it is ----------------------------------------------------------------------------
+
+
+class Late:
+    """Before a real server: of this user the system session's login waits until let(), or is refused."""
+
+    def __init__(self, cluster, user):
+        self.start = b"user\0%s\0" % user.encode()
+        self.came, self.may = threading.Event(), threading.Event()
+        self.refuses = False
+        self.between = Between(cluster, self.talk)
+        self.port = self.between.port
+
+    def talk(self, relay, conn, start):
+        if self.start in start:
+            self.came.set()
+            assert self.may.wait(60)
+            if self.refuses:
+                conn.sendall(refusal("28000", "role is not permitted to log in"))
+                return
+        relay.relay(conn, start)
+
+
+def refusal(state, text):
+    body = b"SFATAL\0C%s\0M%s\0\0" % (state.encode(), text.encode())
+    return b"E" + struct.pack("!i", len(body) + 4) + body
+
+
+def session_of(cluster, db):
+    return cluster.psql("SELECT coalesce(string_agg(usename, ' '), '') FROM pg_stat_activity "
+                        "WHERE application_name = 'qbouncer system' AND datname = '%s'" % db)
+
+
+@pytest.mark.parametrize("first", ["postgres", "other"])
+def test_who_waits_already_has_a_session(qbouncer, cluster, db, first):
+    """The first role is a superuser, or its lock says nothing to other proxies; before that is known
+    somebody else waits, and says nothing more."""
+    late = Late(cluster, first)
+    proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % late.port}, users={"postgres": "-"})
+    with proxy.wire(db) as c, proxy.wire(db, first) as f, proxy.wire(db) as w:
+        tag(c, "QUEUE CREATE mail")
+        if first == "other":
+            tag(c, "QUEUE GRANT PUSH ON mail TO other")
+        tag(f, "QUEUE PUSH mail '1'")
+        assert late.came.wait(20)
+        assert len(c.rows("QUEUE TAKE mail")) == 1
+        w.query("QUEUE TAKE mail WAIT '60s'")
+        parked(w)
+        late.may.set()
+        wait_for(lambda: session_of(cluster, db) == "app", "the session of who waits")
+        cluster.psql("SELECT queue.push('mail', '2')", db)
+        assert w.until("Z")
+
+
+def test_a_role_that_may_not_log_in_any_more(qbouncer, cluster, db):
+    """Another one's session takes its place, though nobody says anything."""
+    late = Late(cluster, "other")
+    proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % late.port})
+    with proxy.wire(db) as c, proxy.wire(db, "other") as o, proxy.wire(db) as w:
+        tag(c, "QUEUE CREATE mail")
+        tag(c, "QUEUE GRANT ALL ON mail TO other")
+        late.may.set()
+        tag(o, "QUEUE PUSH mail '1'")
+        assert len(o.rows("QUEUE POP mail")) == 1
+        wait_for(lambda: session_of(cluster, db) == "other", "the session")
+        w.query("QUEUE TAKE mail WAIT '60s'")
+        parked(w)
+        late.refuses = True
+        cluster.psql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'qbouncer system' "
+                     "AND datname = '%s'" % db)
+        wait_for(lambda: session_of(cluster, db) == "app", "the session of another role", timeout=30)
+        cluster.psql("SELECT queue.push('mail', '2')", db)
+        assert w.until("Z")
