@@ -18,6 +18,8 @@ CREATE TABLE queue.queues (
 	retain_done interval NOT NULL CHECK (retain_done BETWEEN '0' AND '8000 years'),
 	retain_dead interval NOT NULL CHECK (retain_dead BETWEEN '0' AND '8000 years'),
 	durability text NOT NULL CHECK (durability IN ('sync', 'async')),
+	history int4 NOT NULL DEFAULT 10	-- failed attempts that are kept of a job
+		CHECK (history BETWEEN 0 AND 100),
 	max_run interval			-- NULL: no limit
 		CHECK (max_run > '0' AND max_run <= '8000 years'),
 	max_length int4				-- NULL: no limit

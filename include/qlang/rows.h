@@ -94,7 +94,8 @@
 	COL(retain_done, TEXT) SEP \
 	COL(retain_dead, TEXT) SEP \
 	COL(number, INT4) SEP \
-	COL(max_run, TEXT)
+	COL(max_run, TEXT) SEP \
+	COL(history, INT4)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \
@@ -140,6 +141,14 @@
 	COL(jobs, INT8) SEP \
 	COL(last, TIMESTAMPTZ) SEP \
 	COL(job, TEXT)
+
+#define ROW_HISTORY(COL, SEP) \
+	COL(attempt, INT4) SEP \
+	COL(worker, TEXT) SEP \
+	COL(taken_at, TIMESTAMPTZ) SEP \
+	COL(ended_at, TIMESTAMPTZ) SEP \
+	COL(outcome, TEXT) SEP \
+	COL(error, TEXT)
 
 #define ROW_WORKERS(COL, SEP) \
 	COL(queue, TEXT) SEP \

@@ -21,7 +21,7 @@
 		"Create a queue. Options: lease ('5 min'), max_attempts (25), retry ('exponential 10s 1h' |" \
 		" 'linear 1min [1h]' | 'fixed 1min' | 'none'), on_disconnect (auto | release | keep)," \
 		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
-		" text | bytea), max_run (an interval), max_length (a number), unlogged (true | false).") \
+		" text | bytea), history (10), max_run (an interval), max_length (a number), unlogged (true | false).") \
 	VERB(DROP, QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
@@ -212,6 +212,13 @@
 		NULL, \
 		"QUEUE AWAIT {job [ON q] | KEY text ON q} [WAIT interval]", \
 		"Wait for the end of a job, and show its result.") \
+	VERB(HISTORY, 0, ROWS, "SELECT", HISTORY, \
+		ARG(REF, "job", NULL, REF, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
+		"SELECT * FROM queue.history({job}{named})", \
+		"QUEUE HISTORY {job [ON q] | KEY text ON q}", \
+		"Show the attempts at a job that did not end well.") \
 	VERB(ERRORS, 0, ROWS, "SELECT", ERRORS, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
 		"SELECT * FROM queue.errors({queue})", \

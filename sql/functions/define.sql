@@ -14,7 +14,7 @@
 -- A page is filled to less than half: the row that a take writes finds room beside the old one,
 -- which halves what the take and the done write to the log; as rows come and go the table is
 -- no larger than with full pages. What is never null comes first, of fixed size before the others: found
--- without reading what stands before it.
+-- without reading what stands before it. What few jobs have stands behind the payload, where nobody reads over it.
 --
 -- Never analysed by autovacuum: numbers from an empty moment would be wrong a second later, and
 -- the functions don't depend on them. Vacuumed early, and never truncated (that locks).
@@ -54,7 +54,8 @@ BEGIN
 			key text,
 			"group" text,
 			headers jsonb,
-			payload %10$s NOT NULL
+			payload %10$s NOT NULL,
+			history jsonb
 		) WITH (fillfactor = 45, vacuum_truncate = off,
 			autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02,
 			autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2147483647,

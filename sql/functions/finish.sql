@@ -269,6 +269,25 @@ BEGIN
 END
 $$;
 
+-- What is kept of attempts that did not end well (QUEUE HISTORY): the last so many, the oldest first. With the error
+-- that the job has, so no more is kept of it than the beginning.
+CREATE OR REPLACE FUNCTION queue._remember(history jsonb, most int4, attempt int4, worker text, taken_at timestamptz,
+	ended_at timestamptz, outcome text, error text) RETURNS jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF most = 0 THEN
+		RETURN NULL;
+	END IF;
+	WHILE jsonb_array_length(history) >= most LOOP
+		history := history - 0;
+	END LOOP;
+	RETURN coalesce(history, '[]') || jsonb_build_object('attempt', attempt, 'worker', worker, 'taken_at', taken_at,
+		'ended_at', ended_at, 'outcome', outcome, 'error', left(error, 1000));
+END
+$$;
+
 -- The statement that changes the jobs $1 of a queue whose leases $2 hold, and gives those that it has changed.
 -- also: what else has to be so.
 CREATE OR REPLACE FUNCTION queue._set_held(name text, change text, also text DEFAULT 'true') RETURNS text
@@ -334,13 +353,14 @@ BEGIN
 				run_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
 					ELSE clock_timestamp() + coalesce($5, queue._pause($6, $7, $8, failures + 1)) END,
 				ended_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN clock_timestamp() END,
+				history = queue._remember(history, $10, attempt, worker, taken_at, clock_timestamp(), 'failed', $9),
 				again = NULL, failures = failures + 1, error = $9, failed_at = clock_timestamp(),
 				token = NULL, lease_until = NULL
 			$sql$) INTO still
 			USING part.ids, part.tokens,
 				coalesce(final, false) OR (cfg.retry_kind = 'none' AND retry_in IS NULL),
 				cfg.max_attempts, retry_in, cfg.retry_kind, cfg.retry_base, cfg.retry_cap,
-				queue._error_text(error);
+				queue._error_text(error), cfg.history;
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
 	PERFORM set_config('qbouncer.tell', was, true);
@@ -445,6 +465,8 @@ BEGIN
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,
 					spent = CASE WHEN $3 THEN spent ELSE coalesce(spent, 0) + 1 END,
 					failures = CASE WHEN $3 THEN failures + 1 ELSE failures END,
+					history = CASE WHEN $3 THEN queue._remember(history, $11, attempt, worker, taken_at,
+						least(lease_until, clock_timestamp()), CASE WHEN $10 THEN 'lost' ELSE 'expired' END, $5) ELSE history END,
 					error = CASE WHEN $3 THEN $5 ELSE error END,
 					failed_at = CASE WHEN $3 THEN clock_timestamp() ELSE failed_at END,
 					token = NULL, lease_until = NULL
@@ -456,7 +478,8 @@ BEGIN
 			'$10 AND again IS NULL AND losses > 0') INTO still
 			USING part.ids, part.tokens, coalesce(counted, true), queue._most_attempts(cfg),
 				queue._error_text(error), cfg.retry_kind <> 'none', cfg.retry_kind, cfg.retry_base, cfg.retry_cap,
-				coalesce(counted, true) AND (error NOT IN ('lease expired', 'ran too long')) IS NOT FALSE;
+				coalesce(counted, true) AND (error NOT IN ('lease expired', 'ran too long')) IS NOT FALSE,
+				cfg.history;
 		IF still IS NOT NULL THEN
 			RETURN NEXT cfg.name;
 		END IF;

@@ -3,14 +3,14 @@
 CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
 	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool,
-	payload text, retain_done text, retain_dead text, number int4, max_run text)
+	payload text, retain_done text, retain_dead text, number int4, max_run text, history int4)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
 		pg_get_userbyid(c.owner)::text,
 		c.created_at, c.paused, c.max_length, c.unlogged, c.payload,
-		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text
+		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text, c.history
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 
@@ -213,6 +213,43 @@ BEGIN
 	IF NOT FOUND THEN
 		PERFORM queue._no_job(place.number || '-' || place.id);
 	END IF;
+END
+$$;
+
+-- What became of the attempts at a job that did not end well, the oldest first: those that are kept (_remember), and
+-- one whose lease is over though nobody has found it.
+CREATE OR REPLACE FUNCTION queue.history(ref text DEFAULT NULL, q text DEFAULT NULL, k text DEFAULT NULL)
+RETURNS TABLE (attempt int4, worker text, taken_at timestamptz, ended_at timestamptz, outcome text, error text)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	place record;
+	past jsonb;
+	found bool;
+	named CONSTANT text[] := queue._refs(queue._single(ref), q, k, 'HISTORY');
+BEGIN
+	SELECT l.*, c.history AS most, c.max_run INTO place FROM queue._locate(named[1], q, 'HISTORY') AS l
+		JOIN queue.queues AS c ON c.number = l.number;
+	EXECUTE format($sql$
+		SELECT true, CASE WHEN %s THEN queue._remember(history, greatest($2, 1), attempt, worker, taken_at, lease_until, 'expired',
+			CASE WHEN lease_until >= taken_at + $4 THEN 'ran too long' ELSE 'lease expired' END) ELSE history END
+		FROM %s WHERE id = $1
+	$sql$, queue._is_over('$3'), queue._table(place.name)) INTO found, past
+		USING place.id, place.most, clock_timestamp(), place.max_run;
+	IF found IS NULL THEN
+		EXECUTE format('SELECT true, history FROM %s WHERE id = $1 ORDER BY ended_at + interval ''0'' DESC LIMIT 1',
+			queue._archive(place.name)) INTO found, past USING place.id;
+	END IF;
+	IF found IS NULL THEN
+		PERFORM queue._no_job(place.number || '-' || place.id);
+	END IF;
+	RETURN QUERY SELECT h.attempt, h.worker, h.taken_at, h.ended_at, h.outcome, h.error
+		FROM jsonb_array_elements(past) WITH ORDINALITY AS e (one, n), LATERAL jsonb_to_record(e.one)
+			AS h (attempt int4, worker text, taken_at timestamptz, ended_at timestamptz, outcome text, error text)
+		ORDER BY e.n;
 END
 $$;
 

@@ -87,14 +87,14 @@ BEGIN
 		EXECUTE format('SELECT id FROM %s WHERE key = $1 AND state <> %L', queue._table(q), 'dead')
 			INTO found USING k;
 	END IF;
-	IF found IS NULL AND verb IN ('RERUN', 'JOB') THEN
+	IF found IS NULL AND verb IN ('RERUN', 'JOB', 'HISTORY') THEN
 		EXECUTE format('SELECT id FROM %s WHERE state = %L AND key = $1 ORDER BY ended_at DESC LIMIT 1',
 			queue._table(q), 'dead') INTO found USING k;
 	END IF;
 	IF found IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = 'QB003',
 			MESSAGE = format('queue "%s" has no %sjob with the key "%s"', q,
-				CASE verb WHEN 'RERUN' THEN 'dead ' WHEN 'JOB' THEN '' ELSE 'unfinished ' END, left(k, 200)),
+				CASE verb WHEN 'RERUN' THEN 'dead ' WHEN 'JOB' THEN '' WHEN 'HISTORY' THEN '' ELSE 'unfinished ' END, left(k, 200)),
 			HINT = 'A key names a job until it is done, dead or cancelled.';
 	END IF;
 	RETURN cfg.number || '-' || found;

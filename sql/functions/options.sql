@@ -17,6 +17,7 @@ BEGIN
 	cfg.retain_done := '0';
 	cfg.retain_dead := '30 days';
 	cfg.durability := 'sync';
+	cfg.history := 10;
 	cfg.max_run := NULL;
 	cfg.max_length := NULL;
 	cfg.unlogged := false;
@@ -147,7 +148,7 @@ BEGIN
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
 		HINT = 'Options: lease, max_attempts, retry, on_disconnect, retain_done, retain_dead, '
-			'durability, payload, max_run, max_length, unlogged.';
+			'durability, payload, history, max_run, max_length, unlogged.';
 END
 $$;
 
@@ -196,6 +197,11 @@ BEGIN
 			PERFORM queue._bad_option(option, value, 'Allowed: jsonb, text, bytea.');
 		END IF;
 		cfg.payload := word;
+	WHEN 'history' THEN
+		IF word !~ '^[0-9]{1,3}$' OR word::int4 > 100 THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: a whole number from 0 to 100.');
+		END IF;
+		cfg.history := word::int4;
 	WHEN 'max_run' THEN
 		cfg.max_run := queue._interval_option(option, value, '1 ms',
 			'Allowed: an interval longer than zero, such as ''1 h''. Without a limit: RESET (max_run).');

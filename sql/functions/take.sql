@@ -34,13 +34,16 @@ BEGIN
 			token = NULL,
 			again = NULL,
 			failures = failures + expired::int4,
+			history = CASE WHEN expired THEN queue._remember(history, $7, attempt, worker, taken_at, lease_until, 'expired',
+				CASE WHEN lease_until >= taken_at + $6 THEN 'ran too long' ELSE 'lease expired' END) ELSE history END,
 			error = CASE WHEN NOT expired THEN error WHEN lease_until >= taken_at + $6 THEN 'ran too long'
 				ELSE 'lease expired' END,
 			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
 		FROM due WHERE id = due_id AND NOT over
 	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'))
-	USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after, cfg.max_run;
+	USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after, cfg.max_run,
+		cfg.history;
 END
 $$;
 

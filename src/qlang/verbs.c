@@ -28,6 +28,7 @@ static const struct wire_field columns_schedules[] = {FIELDS(ROW_SCHEDULES)};
 static const struct wire_field columns_stats[] = {FIELDS(ROW_STATS)};
 static const struct wire_field columns_await[] = {FIELDS(ROW_AWAIT)};
 static const struct wire_field columns_errors[] = {FIELDS(ROW_ERRORS)};
+static const struct wire_field columns_history[] = {FIELDS(ROW_HISTORY)};
 static const struct wire_field columns_workers[] = {FIELDS(ROW_WORKERS)};
 static const struct wire_field columns_help[] = {FIELDS(ROW_HELP)};
 
@@ -75,6 +76,7 @@ const struct wire_field qverb_partial_columns[3] = {FIELDS(ROW_PARTIAL)};
 #define COLUMNS_JOB   COLUMNS_OF(columns_job)
 #define COLUMNS_AWAIT COLUMNS(columns_await)
 #define COLUMNS_ERRORS COLUMNS(columns_errors)
+#define COLUMNS_HISTORY COLUMNS(columns_history)
 #define COLUMNS_WORKERS COLUMNS(columns_workers)
 #define COLUMNS_HELP  COLUMNS(columns_help)
 

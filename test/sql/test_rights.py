@@ -17,6 +17,7 @@ CALLS = [
     "SELECT * FROM queue.push('q', '1')", "SELECT * FROM queue.take('q')",
     "SELECT * FROM queue.take('q', 5)", "SELECT * FROM queue.pop('q')",
     "SELECT * FROM queue.peek('q')", "SELECT * FROM queue.stats('q')", "SELECT * FROM queue.workers('q')",
+    "SELECT * FROM queue.history('1')",
     "SELECT * FROM queue.purge('q')", "SELECT * FROM queue.q_q",
     "SELECT * FROM queue._promote((SELECT c FROM queue.queues AS c), 5)",
     "SELECT * FROM queue._push_1(ARRAY['1'], 0, NULL, NULL)",

@@ -283,6 +283,8 @@ static const char *const good[] = {
 	"queue stats",
 	"queue stats q",
 	"queue workers",
+	"queue history $1 on q",
+	"queue history key 'k' on q",
 	"queue workers q",
 	"queue help",
 	"queue help $1",

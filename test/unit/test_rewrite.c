@@ -57,6 +57,7 @@ static const struct {
 					   "[], ARRAY[(5)" T "]" T "[], ARRAY[]" T "[])"},
 	{"QUEUE LIST", "SELECT * FROM queue.list()"},
 	{"QUEUE WORKERS", "SELECT * FROM queue.workers(NULL" T ")"},
+	{"QUEUE HISTORY 5 ON q", "SELECT * FROM queue.history((5)" T ", ('q')" T ")"},
 	{"QUEUE STATS", "SELECT * FROM queue.stats(NULL" T ")"},
 	{"QUEUE STATS Q", "SELECT * FROM queue.stats(('q')" T ")"},
 	{"QUEUE PUSH q '{\"a\":1}'",

@@ -37,6 +37,7 @@ STATEMENTS = {
     "PEEK": ["QUEUE PEEK q", "QUEUE PEEK nosuch"],
     "JOB": ["QUEUE JOB '{job}'"],
     "AWAIT": ["QUEUE AWAIT '{job}' WAIT '10 ms'", "QUEUE AWAIT '{job}'"],
+    "HISTORY": ["QUEUE HISTORY '{job}'"],
     "ERRORS": ["QUEUE ERRORS q"],
     "PURGE": ["QUEUE PURGE spare"],
     "SCHEDULE": ["QUEUE SCHEDULE daily ON spare CRON '@daily' PUSH '1'"],

@@ -11,6 +11,7 @@ from verbways import each_way, i, nothing, t, three_jobs
 
 
 JOB = columns_of("JOB")
+HISTORY = columns_of("HISTORY")
 ERRORS = [("error", TEXT), ("jobs", INT8), ("last", TIMESTAMPTZ), ("job", TEXT)]
 
 
@@ -57,6 +58,7 @@ VERBS = {
     "redrive": (dead, "QUEUE REDRIVE {} LIMIT {}", lambda name, s: [t(name), i(2)], "UPDATE 2", None,
                 lambda c, name: stats(c, name) == dict(ready=2, later=0, leased=0, dead=1)),
     "job": (dead, "QUEUE JOB {}", lambda name, s: [job(name, 2)], "SELECT 1", JOB, None),
+    "history": (dead, "QUEUE HISTORY {}", lambda name, s: [job(name, 2)], "SELECT 1", HISTORY, None),
     "errors": (dead, "QUEUE ERRORS {}", lambda name, s: [t(name)], "SELECT 1", ERRORS, None),
     "grant": (nothing, "QUEUE GRANT {}, {} ON {} TO {}", lambda name, s: [t("push"), t("take"), t(name), t("other")],
               "GRANT", None, lambda c, name: may(c, name) == "ttf"),
@@ -187,7 +189,7 @@ RIGHTS = [
     ("QUEUE PUSH {q} '1' KEY 'k' ON DUPLICATE 'Error'", "PUSH"), ("QUEUE PEEK {q}", "TAKE"),
     ("QUEUE PEEK {q} STATE done", "TAKE"), ("QUEUE STATS {q}", "TAKE"), ("QUEUE ERRORS {q}", "TAKE"),
     ("QUEUE PURGE {q}", "TAKE"), ("QUEUE REDRIVE {q}", "TAKE"), ("QUEUE CANCEL '{n}-1'", "TAKE"),
-    ("QUEUE JOB '{n}-1'", "TAKE"), ("QUEUE DONE '{n}-1-0000000000000000'", "TAKE"),
+    ("QUEUE JOB '{n}-1'", "TAKE"), ("QUEUE HISTORY '{n}-1'", "TAKE"), ("QUEUE DONE '{n}-1-0000000000000000'", "TAKE"),
 ]
 # outside transactions only
 ALONE = [("QUEUE TAKE {q}", "TAKE"), ("QUEUE TAKE {q} WAIT '60s'", "TAKE"), ("QUEUE POP {q}", "TAKE"),
