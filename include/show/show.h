@@ -6,6 +6,8 @@
 #ifndef QB_SHOW_SHOW_H
 #define QB_SHOW_SHOW_H
 
+#include <stddef.h>
+
 #include "base/util.h"
 #include "wire/build.h"
 
@@ -17,6 +19,18 @@ enum show_id {
 #include "show/list.h"
 	SHOW_COUNT
 };
+
+/* SHOW_COLUMN(POOLS, maxwait): which column it is. */
+#define COL(type, name, ...) char name;
+#define SHOW_EACH(id, record, each, who, help, columns)                                            \
+	struct columns_##id {                                                                      \
+		columns                                                                            \
+	};
+#include "show/list.h"
+#define SHOW_COLUMN(id, name) offsetof(struct columns_##id, name)
+
+/* A column of a record that a SHOW_EACH goes through, as a number; 0: a text, or SQL NULL. */
+double show_number(enum show_id id, size_t column, const void *record);
 
 struct show_rows;
 

@@ -1,5 +1,6 @@
 /*
- * What is measured: figures of the pool, of the queue and of the process, from their snapshots.
+ * What is measured: figures of the pool, of the queue and of the process, from their snapshots:
+ * what SHOW shows of them is its column (include/show/list.h), the name and the words are ours.
  * Names follow Prometheus' conventions: seconds, bytes, _total for what only grows. Entry point:
  * metrics_write().
  */
@@ -16,64 +17,94 @@
 #include "pooler/pooler.h"
 #include "pooler/stat.h"
 #include "queue/stat.h"
+#include "show/show.h"
 
 #define COUNTER "counter"
 #define GAUGE   "gauge"
 #define MICRO   1e-6
 
-/* One row of a table: a member of a snapshot as a metric. */
-struct member {
+/* A column of a SHOW as a metric. */
+struct shown {
 	const char *name, *type, *help;
-	size_t offset;
-	double scale;
+	enum show_id show;
+	size_t column;
 };
+#define SHOWN(name, type, show, column, help)                                                      \
+	{                                                                                          \
+		name, type, help, SHOW_##show, SHOW_COLUMN(show, column)                           \
+	}
 
 /* What is passed through stat_each_*(): all rows of one family, then of the next. */
 struct pass {
 	struct buf *b;
-	const struct member *m;
+	const struct shown *m;
+	const struct times *times;
 };
 
 /* --- databases --- */
 
-#define TOTAL(name, member, scale, help)                                                           \
-	{                                                                                          \
-		name, COUNTER, help, offsetof(struct pool_stats, member), scale                    \
-	}
-static const struct member totals[] = {
-	TOTAL("server_assignments_total", server_assignments, 1,
+#define TOTAL(name, column, help) SHOWN(name, COUNTER, STATS, column, help)
+static const struct shown totals[] = {
+	TOTAL("server_assignments_total", total_server_assignment_count,
 		"Server connections given to clients."),
-	TOTAL("transactions_total", xacts, 1, "Transactions that have ended."),
-	TOTAL("queries_total", queries, 1, "Queries, or batches up to Sync."),
-	TOTAL("received_bytes_total", bytes_in, 1, "Bytes that came from clients."),
-	TOTAL("sent_bytes_total", bytes_out, 1, "Bytes that were sent to clients."),
-	TOTAL("client_parses_total", client_parses, 1,
+	TOTAL("transactions_total", total_xact_count, "Transactions that have ended."),
+	TOTAL("queries_total", total_query_count, "Queries, or batches up to Sync."),
+	TOTAL("received_bytes_total", total_received, "Bytes that came from clients."),
+	TOTAL("sent_bytes_total", total_sent, "Bytes that were sent to clients."),
+	TOTAL("client_parses_total", total_client_parse_count,
 		"Statements that clients have prepared under a name."),
-	TOTAL("server_parses_total", server_parses, 1, "Named statements prepared on servers."),
-	TOTAL("binds_total", binds, 1, "Uses of named statements by clients."),
-	TOTAL("client_logins_total", logins, 1, "Logins of clients."),
-	TOTAL("session_pins_total", pins, 1, "How often a client got to keep its server."),
-	TOTAL("session_looks_total", looks, 1,
+	TOTAL("server_parses_total", total_server_parse_count,
+		"Named statements prepared on servers."),
+	TOTAL("binds_total", total_bind_count, "Uses of named statements by clients."),
+	TOTAL("client_logins_total", total_client_login_count, "Logins of clients."),
+	TOTAL("session_pins_total", total_pin_count, "How often a client got to keep its server."),
+	TOTAL("session_looks_total", total_look_count,
 		"How often a server was asked for the settings of its client."),
-	TOTAL("session_replays_total", replays, 1,
+	TOTAL("session_replays_total", total_replay_count,
 		"How often what a client has set was set on another server."),
-	TOTAL("session_resets_total", resets, 1, "How often a server was cleaned."),
+	TOTAL("session_resets_total", total_reset_count, "How often a server was cleaned."),
 };
 
-static void one_total(const struct stat_database *st, void *arg)
+#define STATE(name, column, help) SHOWN(name, GAUGE, DATABASES, column, help)
+static const struct shown databases[] = {
+	STATE("database_connections", current_connections, "Server connections of the database."),
+	STATE("database_connections_max", max_connections,
+		"Limit of the server connections of the database; 0 is none."),
+	STATE("database_client_connections", current_client_connections,
+		"Clients of the database."),
+	STATE("pool_size_max", pool_size, "Server connections that each pool may have."),
+	STATE("database_paused", paused, "Is the database paused?"),
+};
+
+/* A limit that is below 0 is none. */
+static void one_database(const struct stat_database *st, void *arg)
 {
 	struct pass *p = arg;
 	struct label label = {"database", st->name};
-	uint64_t v = *(const uint64_t *)((const char *)&st->total + p->m->offset);
+	double v = show_number(p->m->show, p->m->column, st);
 
-	metric_value(p->b, p->m->name, &label, 1, p->m->scale * (double)v);
+	metric_value(p->b, p->m->name, &label, 1, v > 0 ? v : 0);
 }
 
+static void write_shown(struct buf *b, const struct shown *m, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct pass p = {.b = b, .m = &m[i]};
+
+		metric_family(b, m[i].name, m[i].type, m[i].help);
+		stat_each_database(one_database, &p);
+	}
+}
+
+struct times {
+	const char *name, *help;
+	size_t offset;
+};
 #define TIMES(name, member, help)                                                                  \
 	{                                                                                          \
-		name, "histogram", help, offsetof(struct pool_times, member), MICRO                \
+		name, help, offsetof(struct pool_times, member)                                    \
 	}
-static const struct member times[] = {
+static const struct times times[] = {
 	TIMES("client_wait_seconds", wait,
 		"How long clients waited for a server connection, of those that waited."),
 	TIMES("query_seconds", query, "From a query to the end of its answer."),
@@ -89,80 +120,51 @@ static void one_times(const struct stat_database *st, void *arg)
 	struct pass *p = arg;
 	struct label label = {"database", st->name};
 
-	metric_hist(p->b, p->m->name, &label, 1,
-		(const struct hist *)(const void *)((const char *)&st->times + p->m->offset),
-		p->m->scale, TIMES_FIRST);
-}
-
-#define STATE(name, member, help)                                                                  \
-	{                                                                                          \
-		name, GAUGE, help, offsetof(struct stat_database, member), 1                       \
-	}
-static const struct member databases[] = {
-	STATE("database_connections", current_connections, "Server connections of the database."),
-	STATE("database_connections_max", max_connections,
-		"Limit of the server connections of the database; 0 is none."),
-	STATE("database_client_connections", current_client_connections,
-		"Clients of the database."),
-	STATE("pool_size_max", pool_size, "Server connections that each pool may have."),
-};
-
-static void one_database(const struct stat_database *st, void *arg)
-{
-	struct pass *p = arg;
-	struct label label = {"database", st->name};
-	int v = *(const int *)(const void *)((const char *)st + p->m->offset);
-
-	metric_value(p->b, p->m->name, &label, 1, v > 0 ? v : 0);
-}
-
-static void one_paused(const struct stat_database *st, void *arg)
-{
-	struct pass *p = arg;
-	struct label label = {"database", st->name};
-
-	metric_value(p->b, "database_paused", &label, 1, st->paused);
+	metric_hist(p->b, p->times->name, &label, 1,
+		(const struct hist *)(const void *)((const char *)&st->times + p->times->offset),
+		MICRO, TIMES_FIRST);
 }
 
 static void write_databases(struct buf *b)
 {
-	struct pass p = {.b = b};
-
-	for (size_t i = 0; i < ARRAY_LEN(totals); i++) {
-		p.m = &totals[i];
-		metric_family(b, p.m->name, p.m->type, p.m->help);
-		stat_each_database(one_total, &p);
-	}
+	write_shown(b, totals, ARRAY_LEN(totals));
 	for (size_t i = 0; i < ARRAY_LEN(times); i++) {
-		p.m = &times[i];
-		metric_family(b, p.m->name, p.m->type, p.m->help);
+		struct pass p = {.b = b, .times = &times[i]};
+
+		metric_family(b, times[i].name, "histogram", times[i].help);
 		stat_each_database(one_times, &p);
 	}
-	for (size_t i = 0; i < ARRAY_LEN(databases); i++) {
-		p.m = &databases[i];
-		metric_family(b, p.m->name, p.m->type, p.m->help);
-		stat_each_database(one_database, &p);
-	}
-	metric_family(b, "database_paused", GAUGE, "Is the database paused?");
-	stat_each_database(one_paused, &p);
+	write_shown(b, databases, ARRAY_LEN(databases));
 }
 
 /* --- pools --- */
 
+/* Clients or servers of a pool in a state: a column of SHOW POOLS, or a member that it does not show. */
 struct pool_state {
 	const char *state;
-	size_t offset;
+	bool is_shown;
+	size_t at; /* column, or offset */
 };
-#define IN(state, member)                                                                          \
+#define IN(state, column)                                                                          \
 	{                                                                                          \
-		state, offsetof(struct stat_pool, member)                                          \
+		state, true, SHOW_COLUMN(POOLS, column)                                            \
+	}
+#define MORE(state, member)                                                                        \
+	{                                                                                          \
+		state, false, offsetof(struct stat_pool, member)                                   \
 	}
 static const struct pool_state clients[] = {IN("active", cl_active), IN("waiting", cl_waiting),
-	IN("parked", cl_parked), IN("active_cancel_req", cl_active_cancel_req)};
+	MORE("parked", cl_parked), IN("active_cancel_req", cl_active_cancel_req)};
 static const struct pool_state servers[] = {IN("active", sv_active), IN("idle", sv_idle),
 	IN("used", sv_used), IN("tested", sv_tested), IN("login", sv_login),
 	IN("active_cancel", sv_active_cancel), IN("being_canceled", sv_being_canceled),
-	IN("queue", sv_queue)};
+	MORE("queue", sv_queue)};
+
+static double in_state(const struct stat_pool *st, const struct pool_state *s)
+{
+	return s->is_shown ? show_number(SHOW_POOLS, s->at, st)
+			   : *(const unsigned *)(const void *)((const char *)st + s->at);
+}
 
 static void put_states(struct buf *b, const char *name, const struct stat_pool *st,
 	const struct pool_state *states, size_t n)
@@ -170,9 +172,8 @@ static void put_states(struct buf *b, const char *name, const struct stat_pool *
 	for (size_t i = 0; i < n; i++) {
 		struct label labels[] = {
 			{"database", st->database}, {"user", st->user}, {"state", states[i].state}};
-		unsigned v = *(const unsigned *)(const void *)((const char *)st + states[i].offset);
 
-		metric_value(b, name, labels, 3, v);
+		metric_value(b, name, labels, 3, in_state(st, &states[i]));
 	}
 }
 
@@ -190,14 +191,18 @@ static void one_pool_wait(const struct stat_pool *st, void *arg)
 {
 	struct label labels[] = {{"database", st->database}, {"user", st->user}};
 
-	metric_value(arg, "pool_wait_max_seconds", labels, 2, MICRO * (double)st->maxwait);
+	double us = show_number(SHOW_POOLS, SHOW_COLUMN(POOLS, maxwait), st) * USEC_SEC +
+		    show_number(SHOW_POOLS, SHOW_COLUMN(POOLS, maxwait_us), st);
+
+	metric_value(arg, "pool_wait_max_seconds", labels, 2, MICRO * us);
 }
 
 static void one_pool_pinned(const struct stat_pool *st, void *arg)
 {
 	struct label labels[] = {{"database", st->database}, {"user", st->user}};
 
-	metric_value(arg, "pool_servers_pinned", labels, 2, st->sv_pinned);
+	metric_value(arg, "pool_servers_pinned", labels, 2,
+		show_number(SHOW_POOLS, SHOW_COLUMN(POOLS, sv_pinned), st));
 }
 
 static void write_pools(struct buf *b)
@@ -278,9 +283,10 @@ static void write_verbs(struct buf *b)
 static void one_waiters(const struct queue_stat_queue *st, void *arg)
 {
 	struct label labels[] = {{"database", st->database}, {"queue", st->queue}};
+	double waiters = show_number(SHOW_QUEUES, SHOW_COLUMN(QUEUES, waiters), st);
 
-	if (st->waiters > 0)
-		metric_value(arg, "queue_waiters", labels, 2, st->waiters);
+	if (waiters > 0)
+		metric_value(arg, "queue_waiters", labels, 2, waiters);
 }
 
 /* How the figures of a gauge are called; a figure that is not known is left out. */

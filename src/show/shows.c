@@ -1,6 +1,6 @@
 /*
  * The list of what is shown as a table: names, columns, and a filler for each that goes through
- * records. Entry points: shows.
+ * records. Entry points: shows, show_number().
  */
 #include "show_int.h"
 
@@ -45,6 +45,47 @@ const struct show shows[SHOW_COUNT] = {
 	{#id, help, who, fields_##id, ARRAY_LEN(fields_##id), fill_##id},
 #include "show/list.h"
 };
+
+/* --- columns as numbers --- */
+
+static double number_plain(double v)
+{
+	return v;
+}
+
+static double number_maybe(struct put_maybe v)
+{
+	return v.is ? (double)v.value : 0;
+}
+
+#define NUMBER(v)            _Generic((v), struct put_maybe : number_maybe, default : number_plain)(v)
+#define NUMBER_TEXT(...)     0
+#define NUMBER_INT4(...)     NUMBER(__VA_ARGS__)
+#define NUMBER_INT8(...)     NUMBER(__VA_ARGS__)
+#define NUMBER_NUMERIC(...)  NUMBER(__VA_ARGS__)
+
+#define COL(type, name, ...) NUMBER_##type(__VA_ARGS__),
+#define SHOW_EACH(id, record, each, who, help, columns)                                            \
+	static double number_##id(const void *record_, size_t column)                              \
+	{                                                                                          \
+		const record *st = record_;                                                        \
+		const double all[] = {columns};                                                    \
+                                                                                                   \
+		ASSERT(column < ARRAY_LEN(all));                                                   \
+		return all[column];                                                                \
+	}
+#include "show/list.h"
+
+double show_number(enum show_id id, size_t column, const void *record)
+{
+	static double (*const numbers[SHOW_COUNT])(const void *, size_t) = {
+#define SHOW_EACH(id, record, each, who, help, columns) [SHOW_##id] = number_##id,
+#include "show/list.h"
+	};
+
+	ASSERT(numbers[id] != NULL);
+	return numbers[id](record, column);
+}
 
 /* --- SHOW TOTALS: the columns of SHOW STATS as rows --- */
 
