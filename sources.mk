@@ -168,6 +168,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/client.c \
 	src/pool/client_view.c \
 	src/pool/count.c \
+	src/pool/engines.c \
 	src/pool/hosts.c \
 	src/pool/intercept.c \
 	src/pool/istr.c \

@@ -66,6 +66,11 @@ struct pool {
 	struct task *tasks;     /* waiting for a server; longest first */
 	unsigned n_tasks;
 	struct server *for_inspection; /* beside what the pool may have; for nobody else (silent.c); or NULL */
+	struct {
+		unsigned n;       /* servers of the engine's own: use.engine */
+		unsigned missed;  /* statements that ran elsewhere for want of one, since `since` */
+		usec_t since, failed_at; /* failed_at: the server wanted none; 0: it has not refused any since the last */
+	} engines;
 	struct affinity *affinities; /* hash by kind of task */
 	usec_t first_call, later_call; /* what tasks take where their kind was not before, and where it was */
 	unsigned n_pinned;      /* clients that keep their servers */

@@ -24,6 +24,7 @@ struct task {
 	char *script;
 	struct buf bind;       /* Bind message behind the statement name: formats, values, result formats */
 	bool prepare, failed, stays;
+	bool engine;           /* task_spec.engine, and no settings but those that are tracked */
 	bool first;            /* of its kind on its server */
 	enum task_time time;
 	bool is_inspection;          /* silent.c: asks for another one */
@@ -71,9 +72,20 @@ void pool_forget_began(struct pool *p);    /* settings that the last client bega
 void pool_forget_accepted(struct pool *p); /* settings that its servers have taken */
 void pool_stop(void);
 void pool_launch(struct pool *p, usec_t now);
-void pool_server_failed(struct pool *p, const struct pg_error *err);
+void pool_server_failed(struct server *s, const struct pg_error *err); /* it could not log in */
 bool pool_unreachable(const struct pool *p, usec_t now);
 void pool_keep_minimum(struct pool *p, usec_t now); /* min_pool_size */
+
+/* engines.c: connections of the queue engine's own */
+struct server *engines_idle(const struct pool *p);         /* one that is free; NULL: none, or nobody is given any */
+struct server *engines_longest_idle(const struct pool *p); /* it may go; or NULL */
+unsigned engines_others(const struct pool *p);             /* servers that are not */
+void engines_missed(struct pool *p, usec_t now);           /* a statement runs elsewhere, for want of one */
+bool engines_pay(const struct pool *p, usec_t now);        /* is one more worth it, and allowed? */
+void engines_failed(struct server *s, const struct pg_error *err); /* it did not come to stand */
+/* What is said at its start: name, value, ...; the same as statements, behind a connect_query. */
+void engines_pins(const char **pairs, int *n, int max); /* n, max: pairs */
+void engines_pins_sql(struct buf *sql);
 
 /* affinity.c */
 /* Some server is free. NULL: the task waits for a better one. */

@@ -114,8 +114,9 @@ struct inspect {
 	bool insisted;          /* ... and a statement that does not run here has asked once more */
 };
 
-/* Who has had a server. */
+/* Who has had a server, and may. */
 struct use {
+	bool engine;      /* the engine's own: for its tasks alone, its settings are pinned; engines.c */
 	int32_t holder;   /* process id that the last client to be linked was told */
 	bool alone;       /* only `holder` has ever held it */
 	bool served;      /* somebody has had it */

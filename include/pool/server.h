@@ -110,6 +110,7 @@ struct server {
 /* server.c */
 extern struct server_list server_dead;
 struct server *server_launch(struct pool *p);
+struct server *server_launch_engine(struct pool *p); /* one of the engine's own */
 struct server *server_launch_for(struct pool *p, const struct dest *unasked); /* it belongs to that row for good */
 struct server *server_adopt(struct pool *p); /* of another process: LOGIN, without a connection yet; NULL: memory */
 void server_move(struct server *s, enum server_state to);

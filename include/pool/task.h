@@ -44,6 +44,9 @@ struct task_spec {
 	 * waiting long. Kinds that happen to be equal do no harm. 0: anywhere. */
 	uint64_t kind;
 	bool prepare;          /* keep prepared on the server: the text is one of few */
+	/* Its text means the same whatever the settings of the role, the database and the session are: it may
+	 * run on a connection of the engine's own, and does if there is one. */
+	bool engine;
 	bool stays;            /* nobody waits for it: query_wait_timeout does not end it */
 	enum task_time time;
 	const uint32_t *oids;

@@ -26,6 +26,7 @@ struct stat_pool {
 	unsigned cl_active_cancel_req;
 	unsigned cl_parked; /* waiting in a QUEUE statement */
 	unsigned sv_queue;  /* used by the queue engine */
+	unsigned sv_engine; /* the queue engine's own */
 	unsigned sv_pinned; /* kept by clients beyond their transactions */
 	usec_t maxwait;
 	enum pool_mode mode;
@@ -40,6 +41,7 @@ struct stat_session { /* client or server */
 	usec_t request_time_us;
 	usec_t wait;
 	bool close_needed;
+	bool engine; /* the queue engine's own */
 	const char *pinned; /* why a client keeps its server, or "" */
 	uint64_t id, link_id;
 	size_t unread, unsent; /* bytes in our memory */

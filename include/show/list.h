@@ -97,11 +97,12 @@ SHOW_EACH(POOLS, struct stat_pool, each_pool, WHO_STATS, "Clients and servers of
 	COL(INT4, sv_idle, st->sv_idle) COL(INT4, sv_used, st->sv_used) COL(INT4, sv_tested, st->sv_tested)
 	COL(INT4, sv_login, st->sv_login) COL(INT4, maxwait, st->maxwait / USEC_SEC)
 	COL(INT4, maxwait_us, st->maxwait % USEC_SEC) COL(TEXT, pool_mode, pool_mode_name(st->mode))
-	COL(TEXT, load_balance_hosts, st->load_balance_hosts) COL(INT4, sv_pinned, st->sv_pinned))
+	COL(TEXT, load_balance_hosts, st->load_balance_hosts) COL(INT4, sv_pinned, st->sv_pinned)
+	COL(INT4, sv_engine, st->sv_engine))
 SHOW_EACH(CLIENTS, struct stat_session, stat_each_client, WHO_STATS, "Each client.",
 	SESSION_COLUMNS(st->state) COL(TEXT, pinned, st->pinned))
 SHOW_EACH(SERVERS, struct stat_session, stat_each_server, WHO_STATS, "Each server connection.",
-	SESSION_COLUMNS(st->state))
+	SESSION_COLUMNS(st->state) COL(INT4, engine, st->engine))
 SHOW_EACH(SOCKETS, struct stat_session, each_socket, WHO_STATS, "Clients and servers. The positions in buffers are 0; pkt_avail and send_avail are the bytes kept that were not read and not written.",
 	SOCKET_COLUMNS)
 SHOW_EACH(ACTIVE_SOCKETS, struct stat_session, each_active_socket, WHO_STATS, "Those of SHOW SOCKETS that are at work.",

@@ -205,6 +205,13 @@ static void one_pool_pinned(const struct stat_pool *st, void *arg)
 		show_number(SHOW_POOLS, SHOW_COLUMN(POOLS, sv_pinned), st));
 }
 
+static void one_pool_engine(const struct stat_pool *st, void *arg)
+{
+	struct label labels[] = {{"database", st->database}, {"user", st->user}};
+
+	metric_value(arg, "pool_servers_engine", labels, 2, st->sv_engine);
+}
+
 static void write_pools(struct buf *b)
 {
 	metric_family(b, "pool_clients", GAUGE,
@@ -216,6 +223,9 @@ static void write_pools(struct buf *b)
 	metric_family(b, "pool_servers_pinned", GAUGE,
 		"Server connections that clients keep beyond their transactions; active too.");
 	stat_each_pool(one_pool_pinned, b);
+	metric_family(b, "pool_servers_engine", GAUGE,
+		"Server connections of the queue engine's own, which no client gets; idle or active too.");
+	stat_each_pool(one_pool_engine, b);
 	metric_family(b, "pool_wait_max_seconds", GAUGE,
 		"How long the client that waits longest has waited for a server.");
 	stat_each_pool(one_pool_wait, b);

@@ -43,7 +43,7 @@ void server_login_give_up(struct server *s, const struct pg_error *err, const ch
 		if (go_on(s))
 			return;
 	}
-	pool_server_failed(s->pool, err);
+	pool_server_failed(s, err);
 	server_close(s, reason, err);
 }
 
@@ -106,6 +106,8 @@ static void send_startup(struct server *s)
 	int n = 2;
 
 	replication_parameters(s->pool, pairs, &n, 2 + 64);
+	if (s->use.engine)
+		engines_pins(pairs, &n, 2 + 64);
 	build_startup(&b, 3 << 16, pairs, n);
 	server_send(s, &b);
 }
@@ -206,7 +208,7 @@ static bool authentication(struct server *s, const struct wire_msg *m)
 	}
 	if (auth_login_message(l->auth, m->body, m->have, &out, &err) == AUTH_REFUSED) {
 		buf_free(&out);
-		pool_server_failed(s->pool, &err);
+		pool_server_failed(s, &err);
 		server_close(s, err.message, &err);
 		return false;
 	}
@@ -282,13 +284,16 @@ static void learn_welcome(struct server *s)
 	struct pool *p = s->pool;
 
 	p->db->reached = true;
-	if (!p->welcome_known) {
+	if (!p->welcome_known && !s->use.engine) {
 		vars_copy_missing(&p->welcome, &s->vars);
 		p->welcome_rest = s->login->welcome_rest;
 		s->login->welcome_rest = BUF_INIT;
 		p->welcome_known = true;
 	}
-	p->failed_at = 0;
+	if (s->use.engine)
+		p->engines.failed_at = 0;
+	else
+		p->failed_at = 0;
 }
 
 /* false: not what target_session_attrs asks for; it is on its way to another host, or closed. */
@@ -309,9 +314,20 @@ static bool has_right_role(struct server *s)
 	pg_error_set(&err, "08006", "no host of database \"%s\" has the role that is asked for",
 		s->pool->db->name);
 	pg_error_hint(&err, "See target_session_attrs and host in its entry in [databases].");
-	pool_server_failed(s->pool, &err);
+	pool_server_failed(s, &err);
 	server_close(s, err.message, &err);
 	return false;
+}
+
+/* What the operator's query may have set. */
+static bool put_pins(struct server *s, struct buf *b)
+{
+	struct buf sql = BUF_INIT;
+
+	engines_pins_sql(&sql);
+	build_query(b, buf_cstr(&sql));
+	buf_free(&sql);
+	return server_expect(s, EXPECT_QUERY, &dest_reset, NULL);
 }
 
 /* What the operator wants each new connection to be told, and we. */
@@ -328,6 +344,10 @@ static void say_first(struct server *s)
 			buf_free(&b);
 			return;
 		}
+	}
+	if (b.len > 0 && s->use.engine && !put_pins(s, &b)) {
+		buf_free(&b);
+		return;
 	}
 	server_move(s, b.len > 0 ? SERVER_CLEANING : SERVER_IDLE);
 	if (b.len > 0)

@@ -115,14 +115,21 @@ static void settle(struct pool *p, struct affinity *h, uint64_t kind, struct ser
 	s->n_kinds++;
 }
 
+static bool is_free(const struct server *s, bool engine)
+{
+	return s->state == SERVER_IDLE && s->use.engine == engine && pool_may_use(s);
+}
+
 /* The free server that has the fewest kinds, about; of equal ones the first. */
-static struct server *emptiest(const struct pool *p)
+static struct server *emptiest(const struct pool *p, bool engine)
 {
 	struct server *best = NULL, *s;
 	int left = LOOK_MAX;
 
+	if (engine && p->engines.n == 0)
+		return NULL;
 	DL_FOREACH (p->servers[SERVER_IDLE].head, s) {
-		if (!pool_may_use(s))
+		if (!is_free(s, engine))
 			continue;
 		if (left-- == 0)
 			break;
@@ -164,14 +171,15 @@ static usec_t share(const struct pool *p)
 }
 
 static bool is_worth_waiting(
-	const struct pool *p, const struct affinity *h, usec_t waited, usec_t now)
+	const struct pool *p, const struct affinity *h, bool engine, usec_t waited, usec_t now)
 {
 	usec_t usual = gain(p) + TOO_LONG * p->later_call;
 
 	if (waited >= PATIENCE * usual || h->waited + waited >= share(p) * h->n)
 		return false;
 	for (unsigned i = 0; i < h->n; i++)
-		if (h->server[i]->state == SERVER_TASK && now - h->server[i]->request_time < usual)
+		if (h->server[i]->state == SERVER_TASK && (engine || !h->server[i]->use.engine) &&
+			now - h->server[i]->request_time < usual)
 			return true;
 	return false;
 }
@@ -185,6 +193,33 @@ static void add_waited(struct affinity *h, usec_t waited, usec_t now)
 	h->halved = now;
 }
 
+/* A free one where such a task has been. */
+static struct server *known(struct affinity *h, bool engine)
+{
+	for (unsigned i = 0; h != NULL && i < h->n; i++)
+		if (is_free(h->server[i], engine)) {
+			to_front(h, i);
+			return h->server[0];
+		}
+	return NULL;
+}
+
+static bool knows_engine(const struct affinity *h)
+{
+	for (unsigned i = 0; h != NULL && i < h->n; i++)
+		if (h->server[i]->use.engine)
+			return true;
+	return false;
+}
+
+static struct server *first_on(struct task *t, struct affinity *h, struct server *s, usec_t now)
+{
+	t->first = true;
+	if (s != NULL)
+		settle(t->pool, h, t->kind, s, now);
+	return s;
+}
+
 struct server *affinity_choose(struct task *t, usec_t now)
 {
 	struct pool *p = t->pool;
@@ -193,20 +228,26 @@ struct server *affinity_choose(struct task *t, usec_t now)
 	struct server *s;
 
 	CHECK_TASK(t);
-	for (unsigned i = 0; h != NULL && i < h->n; i++)
-		if (h->server[i]->state == SERVER_IDLE && pool_may_use(h->server[i])) {
-			to_front(h, i);
-			add_waited(h, waited, now);
-			return h->server[0];
-		}
-	if (h != NULL && is_worth_waiting(p, h, waited, now)) {
+	/* where it is cheapest in the long run: one of the engine's own, even if it has not been there */
+	s = t->engine ? known(h, true) : NULL;
+	if (s == NULL && t->engine && (s = emptiest(p, true)) != NULL) {
+		if (!knows_engine(h) || s->n_kinds < CROWD)
+			return first_on(t, h, s, now);
+		s = NULL;
+	}
+	if (s == NULL)
+		s = known(h, false);
+	if (s != NULL) {
+		add_waited(h, waited, now);
+		return s;
+	}
+	if (h != NULL && is_worth_waiting(p, h, t->engine, waited, now)) {
 		if (t->held_since == 0)
 			t->held_since = now;
 		return NULL;
 	}
-	s = emptiest(p);
-	t->first = true;
-	if (s != NULL)
-		settle(p, h, t->kind, s, now);
-	return s;
+	s = t->engine ? emptiest(p, true) : NULL;
+	if (s == NULL)
+		s = emptiest(p, false);
+	return first_on(t, h, s, now);
 }

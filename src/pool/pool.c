@@ -104,16 +104,22 @@ void pool_free(struct pool **pp)
 }
 
 /* One that is to be closed, such as those of an entry that was changed, is nothing to wait for. */
-static bool has_server(const struct pool *p)
+static bool has_any_server(const struct pool *p, bool for_client)
 {
 	const struct server *s;
 
 	for (int i = 0; i < SERVER_DEAD; i++)
 		if (i != SERVER_LOGIN && i != SERVER_LISTENING)
 			DL_FOREACH (p->servers[i].head, s)
-				if (!s->close_needed)
+				if (!s->close_needed && !(for_client && s->use.engine))
 					return true;
 	return false;
+}
+
+/* ... that clients may have. */
+static bool has_server(const struct pool *p)
+{
+	return has_any_server(p, true);
 }
 
 /* --- room under limits over several pools --- */
@@ -175,7 +181,7 @@ static struct pool *starving(const struct pool *p, bool of_db, bool of_user, use
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *other = db->pools; other != NULL; other = other->next) {
 			if (other == p || waits_since(other) >= since || route_paused(db) ||
-				pool_servers_total(other) > 0 || holding_back(other, loop_now()))
+				engines_others(other) > 0 || holding_back(other, loop_now()))
 				continue;
 			if ((of_db && db == p->db) || (of_user && other->account == p->account)) {
 				found = other;
@@ -199,14 +205,17 @@ static bool place_is_for_another(struct pool *p)
 	return true;
 }
 
-/* A server of another pool that has nothing to do goes, when p may have no further one otherwise.
- */
+/* A server of another pool that has nothing to do goes, when p may have no further one otherwise; first
+ * one of its own that is only the engine's. */
 static bool make_room(struct pool *p)
 {
-	struct server *s;
+	bool full = pool_db_is_full(p) || pool_user_is_full(p);
+	struct server *s = full ? engines_longest_idle(p) : NULL;
 
 	if (place_is_for_another(p))
 		return false;
+	if (s != NULL)
+		server_close(s, "makes room for a client", NULL);
 	if (pool_db_is_full(p)) {
 		if ((s = longest_idle(p, true)) == NULL)
 			return false;
@@ -232,6 +241,17 @@ static bool gives_way(struct pool *p, struct server *s, usec_t since)
 		return false;
 	server_close(s, "makes room for one who waits longer", NULL);
 	pool_mark_ready(other);
+	return true;
+}
+
+/* The engine's server that is free here makes room for those who have none at all. */
+static bool engine_gives_way(struct pool *p, struct server *s)
+{
+	if (!s->use.engine || engines_others(p) > 0 ||
+		(!pool_db_is_full(p) && !pool_user_is_full(p)) ||
+		(p->waiting.count == 0 && p->greeting.count == 0))
+		return false;
+	server_close(s, "makes room for a client", NULL);
 	return true;
 }
 
@@ -271,6 +291,8 @@ struct server *pool_take_idle(struct pool *p, bool for_client)
 		return NULL;
 	for (; s != NULL; s = next) {
 		next = s->next;
+		if (s->use.engine)
+			continue;
 		if (!pool_may_use(s)) {
 			if (for_client && s->close_needed)
 				server_close(s, "obsolete connection", NULL);
@@ -299,7 +321,7 @@ static void serve_greeting(struct pool *p)
  * `seen` it is known that they wait for theirs. */
 static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct server **ret)
 {
-	struct server *any = pool_take_idle(p, false);
+	struct server *any = pool_take_idle(p, false), *engine = engines_idle(p);
 	unsigned left = HELD_LOOK;
 	struct task *t;
 
@@ -308,10 +330,14 @@ static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct
 		*ret = p->for_inspection;
 		return p->tasks;
 	}
-	for (t = any != NULL ? p->tasks : NULL; t != NULL && left > 0; t = t->next, left--) {
+	if (any == NULL && engine == NULL)
+		return NULL;
+	for (t = p->tasks; t != NULL && left > 0; t = t->next, left--) {
+		struct server *one = t->engine && engine != NULL ? engine : any;
+
 		if (t->seq <= *seen)
 			continue;
-		*ret = t->kind != 0 ? affinity_choose(t, now) : any;
+		*ret = one != NULL && t->kind != 0 ? affinity_choose(t, now) : one;
 		if (*ret != NULL)
 			return t;
 		*seen = t->seq;
@@ -329,6 +355,10 @@ static bool serve_tasks(struct pool *p, usec_t now)
 	while ((t = next_task(p, now, &seen, &s)) != NULL) {
 		if (p->lookup && gives_way(p, s, t->since))
 			continue;
+		if (engine_gives_way(p, s))
+			continue;
+		if (t->engine && !s->use.engine)
+			engines_missed(p, now);
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		any = true;
@@ -388,6 +418,13 @@ static bool serve_clients(struct pool *p, usec_t now)
 	return any;
 }
 
+/* Nobody waits for it. */
+static void launch_engine(struct pool *p, usec_t now)
+{
+	if (engines_pay(p, now) && !route_stopped(p->db) && !place_is_for_another(p))
+		(void)!server_launch_engine(p);
+}
+
 bool pool_serve_ready(void *arg, usec_t now)
 {
 	struct pool *p, *list = pool_take_ready();
@@ -405,6 +442,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 		any |= serve_clients(p, now);
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)
 			pool_launch(p, now);
+		launch_engine(p, now);
 	}
 	return any;
 }
@@ -429,7 +467,8 @@ static void fail_waiting(struct pool *p, usec_t until)
 	DL_FOREACH_SAFE (p->waiting.head, c, tmp)
 		if (c->request_time <= until)
 			client_no_server(c, &err);
-	pool_calls->tasks_fail(p, &err, until);
+	if (!has_any_server(p, false))
+		pool_calls->tasks_fail(p, &err, until);
 }
 
 /* Nobody shall hear what a server said that has been started again since. */
@@ -444,11 +483,16 @@ static bool may_try_again(struct pool *p, usec_t now)
 	return p->tries++ < FRESH_TRIES;
 }
 
-void pool_server_failed(struct pool *p, const struct pg_error *err)
+void pool_server_failed(struct server *s, const struct pg_error *err)
 {
+	struct pool *p = s->pool;
 	usec_t now = loop_now();
 
 	CHECK_POOL(p);
+	if (s->use.engine) {
+		engines_failed(s, err);
+		return;
+	}
 	if (p->failed_at == 0 || strcmp(p->last_error.message, err->message) != 0 ||
 		now - p->failed_at > 10 * USEC_SEC)
 		log_write(LOG_LVL_WARNING, NULL, "%s/%s: server login failed: %s%s", p->db->name,
@@ -465,12 +509,24 @@ void pool_server_failed(struct pool *p, const struct pg_error *err)
 		fail_waiting(p, now);
 }
 
+/* Those of the engine's own are for nobody who waits. */
+static unsigned logins(const struct pool *p)
+{
+	const struct server *s;
+	unsigned n = 0;
+
+	DL_FOREACH (p->servers[SERVER_LOGIN].head, s)
+		n += !s->use.engine;
+	return n;
+}
+
 /* Servers that those who wait could use now. */
 static unsigned wanted(struct pool *p)
 {
 	unsigned size = client_limit(p, loop_now());
-	unsigned total = pool_servers_total(p) - (p->for_inspection != NULL);
-	unsigned busy_or_coming = p->servers[SERVER_LOGIN].count;
+	unsigned all = pool_servers_total(p) - (p->for_inspection != NULL);
+	unsigned total = all - p->engines.n;
+	unsigned busy_or_coming = logins(p);
 	/* those that are held back while a server is free need none */
 	unsigned tasks = pool_take_idle(p, false) == NULL ? p->n_tasks : 0;
 	unsigned clients = p->waiting.count, room, want;
@@ -483,7 +539,7 @@ static unsigned wanted(struct pool *p)
 		unsigned limit =
 			size + (p->lookup ? 0 : (unsigned)conf_current()->p.queue_pool_size);
 
-		room = total + want < limit ? limit - total - want : 0;
+		room = all + want < limit ? limit - all - want : 0;
 		want += tasks < room ? tasks : room;
 	}
 	if (want == 0 && total == 0 && p->greeting.count > 0)
@@ -518,7 +574,7 @@ void pool_launch(struct pool *p, usec_t now)
 		const struct client *c = p->waiting.head;
 
 		if (c != NULL && p->n_tasks == 0 &&
-			pool_servers_total(p) >= (unsigned)route_pool_size(p))
+			engines_others(p) >= (unsigned)route_pool_size(p))
 			log_write(LOG_LVL_WARNING, client_prefix(c),
 				"taking connection from reserve_pool");
 		if (server_launch(p) == NULL)
@@ -538,8 +594,8 @@ void pool_keep_minimum(struct pool *p, usec_t now)
 		return;
 	if (p->active.count + p->waiting.count == 0 && p->db->user == NULL)
 		return;
-	if (pool_servers_total(p) < (unsigned)min &&
-		pool_servers_total(p) < (unsigned)route_pool_size(p) && !pool_db_is_full(p) &&
+	if (engines_others(p) < (unsigned)min &&
+		engines_others(p) < (unsigned)route_pool_size(p) && !pool_db_is_full(p) &&
 		!pool_user_is_full(p))
 		(void)!server_launch(p);
 }

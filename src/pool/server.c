@@ -76,19 +76,35 @@ struct server *server_adopt(struct pool *p)
 	return s;
 }
 
+static struct server *log_in(struct server *s)
+{
+	if (s == NULL || pool_calls->login(s))
+		return s;
+	server_close(s, "out of memory", NULL);
+	return NULL;
+}
+
 struct server *server_launch_for(struct pool *p, const struct dest *unasked)
+{
+	struct server *s = server_adopt(p);
+
+	CHECK_POOL(p);
+	if (s != NULL)
+		s->unasked = unasked;
+	return log_in(s);
+}
+
+struct server *server_launch_engine(struct pool *p)
 {
 	struct server *s = server_adopt(p);
 
 	CHECK_POOL(p);
 	if (s == NULL)
 		return NULL;
-	s->unasked = unasked;
-	if (!pool_calls->login(s)) {
-		server_close(s, "out of memory", NULL);
-		return NULL;
-	}
-	return s;
+	s->use.engine = true;
+	p->engines.n++;
+	p->engines.missed = 0;
+	return log_in(s);
 }
 
 struct server *server_launch(struct pool *p)
@@ -157,6 +173,10 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 	p->db->n_servers--;
 	p->account->servers--;
 	affinity_lost(s);
+	if (s->use.engine) {
+		INVARIANT(p->engines.n > 0, "more servers of the engine end than have begun");
+		p->engines.n--;
+	}
 	if (p->for_inspection == s)
 		p->for_inspection = NULL;
 	pool_mark_ready(p);

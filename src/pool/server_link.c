@@ -45,6 +45,7 @@ void server_link(struct server *s, struct client *c)
 	INVARIANT(s->link == NULL && c->link == NULL, "a server or a client is given away twice");
 	INVARIANT(s->expect.count == 0 && s->task == NULL,
 		"a server is given away that owes answers");
+	INVARIANT(!s->use.engine, "a client gets a server of the engine's own");
 	INVARIANT(s->pool == c->pool, "a client gets a server of another pool");
 	s->mode = (uint8_t)route_pool_mode(s->pool);
 	s->link = c;

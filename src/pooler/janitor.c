@@ -160,13 +160,14 @@ static void check_idle(struct pool *p, usec_t now)
 {
 	const struct params *pr = &conf_current()->p;
 	usec_t lifetime = p->db->server_lifetime;
-	unsigned total = pool_servers_total(p);
+	unsigned total = engines_others(p);
 	struct server *s, *tmp;
 
 	DL_FOREACH_SAFE (p->servers[SERVER_IDLE].head, s, tmp) {
-		bool spare = total > (unsigned)p->db->min_pool_size;
-		/* of the queue engine, or of the reserve */
-		bool surplus = total > (unsigned)route_pool_size(p);
+		bool engine = s->use.engine;
+		bool spare = engine || total > (unsigned)p->db->min_pool_size;
+		/* of the queue engine, or of the reserve; one of the engine's own stays as the others do */
+		bool surplus = engine ? p->engines.n > 1 : total > (unsigned)route_pool_size(p);
 
 		if (s->close_needed || route_paused(p->db))
 			server_close(s,
@@ -181,7 +182,7 @@ static void check_idle(struct pool *p, usec_t now)
 			server_close(s, "server lifetime over", NULL);
 		else
 			continue;
-		total--;
+		total -= !engine;
 	}
 }
 

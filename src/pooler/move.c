@@ -30,6 +30,7 @@ static void (*on_over)(bool clean);
 static bool server_can_go(const struct server *s)
 {
 	return s->conn != NULL && !conn_is_tls(s->conn) && !s->raw && !s->pool->lookup &&
+	       !s->use.engine && /* those who stay need it, the other process gets its own */
 	       s->pool->startup == NULL && s->tx == 'I' && s->expect.count == 0 &&
 	       s->pass_left == 0 && !s->batch.unsynced && !s->settings.settling &&
 	       s->inspect.now == NULL && s->trace.touched == 0 && s->cancels == 0 &&

@@ -236,6 +236,7 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 				.sv_login = p->servers[SERVER_LOGIN].count,
 				.cl_parked = count_parked(p),
 				.sv_queue = p->servers[SERVER_TASK].count,
+				.sv_engine = p->engines.n,
 				.sv_pinned = p->n_pinned,
 				.mode = route_pool_mode(p),
 				.load_balance_hosts = balance_name(db)};
@@ -359,6 +360,7 @@ static void one_server(const struct server *s, const struct each *e)
 		.pinned = "",
 		.prepared_statements = (int)s->n_prepared,
 		.close_needed = s->close_needed,
+		.engine = s->use.engine,
 		.id = s->id,
 		.link_id = s->link != NULL ? s->link->id : 0};
 

@@ -755,6 +755,7 @@ static bool make(struct batch *b)
 		.arg = b,
 		.settings = g->spec.settings,
 		.prepare = true,
+		.engine = true,
 		.params = st.params,
 		.formats = st.formats};
 	struct buf array = BUF_INIT;

@@ -128,6 +128,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 		vars_copy_missing(&t->vars, &spec->settings->vars);
 		t->extra = istr_ref(spec->settings->extra);
 	}
+	t->engine = spec->engine && t->extra == NULL;
 	DL_APPEND(p->tasks, t);
 	p->n_tasks++;
 	pool_mark_ready(p);
@@ -269,10 +270,7 @@ void task_start(struct task *t, struct server *s)
 		"a task is started twice, or two on one server");
 	INVARIANT(
 		s->link == NULL && s->expect.count == 0, "a task gets a server that somebody has");
-	CHECK_TASK(t);
-	CHECK_SERVER(s);
-	CHECK_TASK(t);
-	CHECK_SERVER(s);
+	INVARIANT(t->engine || !s->use.engine, "a task gets a server that is not for its like");
 	t->server = s;
 	s->task = t;
 	s->use.checked = false;

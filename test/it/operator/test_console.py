@@ -40,9 +40,9 @@ COLUMNS = {
              "current_connections max_user_client_connections current_client_connections",
     "POOLS": "database user cl_active cl_waiting cl_active_cancel_req cl_waiting_cancel_req "
              "sv_active sv_active_cancel sv_being_canceled sv_idle sv_used sv_tested sv_login "
-             "maxwait maxwait_us pool_mode load_balance_hosts sv_pinned",
+             "maxwait maxwait_us pool_mode load_balance_hosts sv_pinned sv_engine",
     "CLIENTS": SESSION + " pinned",
-    "SERVERS": SESSION,
+    "SERVERS": SESSION + " engine",
     "SOCKETS": SESSION + BUFFERS,
     "ACTIVE_SOCKETS": SESSION + BUFFERS,
     "LISTS": "list items",
