@@ -417,6 +417,7 @@ qb_doc = \
 	doc/decisions/030-who-installs.md \
 	doc/decisions/031-expressions.md \
 	doc/decisions/032-schedules.md \
+	doc/decisions/033-engine-connections.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -791,6 +792,7 @@ qb_dialogues = \
 	test/scenario/pool/barrier_settings.dlg \
 	test/scenario/pool/cancel_running.dlg \
 	test/scenario/pool/cancel_waiting.dlg \
+	test/scenario/pool/engine_connections.dlg \
 	test/scenario/pool/fatal_when_idle.dlg \
 	test/scenario/pool/idle_in_transaction.dlg \
 	test/scenario/pool/query_abandoned.dlg \

@@ -81,8 +81,8 @@ bool engines_pay(const struct pool *p, usec_t now)
 	const struct params *conf = &conf_current()->p;
 
 	return p->engines.missed >= (unsigned)conf->queue_engine_after &&
-	       conf->queue_engine_after > 0 &&
-	       p->engines.n < (unsigned)conf->queue_pool_size && p->db->server_lifetime > 0 &&
+	       conf->queue_engine_after > 0 && p->engines.n < (unsigned)conf->queue_pool_size &&
+	       p->db->server_lifetime > 0 &&
 	       (p->engines.failed_at == 0 || now - p->engines.failed_at >= AFTER_ERROR) &&
 	       !pool_db_is_full(p) && !pool_user_is_full(p);
 }

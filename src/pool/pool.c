@@ -594,9 +594,8 @@ void pool_keep_minimum(struct pool *p, usec_t now)
 		return;
 	if (p->active.count + p->waiting.count == 0 && p->db->user == NULL)
 		return;
-	if (engines_others(p) < (unsigned)min &&
-		engines_others(p) < (unsigned)route_pool_size(p) && !pool_db_is_full(p) &&
-		!pool_user_is_full(p))
+	if (engines_others(p) < (unsigned)min && engines_others(p) < (unsigned)route_pool_size(p) &&
+		!pool_db_is_full(p) && !pool_user_is_full(p))
 		(void)!server_launch(p);
 }
 
