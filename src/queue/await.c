@@ -41,7 +41,7 @@ struct awaiting {
 	struct heap_node look;
 	struct awaiting *same_prev, *same_next; /* of the same job */
 	struct awaited *job;                    /* NULL: not known yet */
-	struct qclient *qc; /* NULL: nobody is interested; only the statement still runs */
+	struct taker *taker; /* NULL: nobody is interested; only the statement still runs */
 	struct qdb *db;
 	struct pool *pool;
 	struct merge_item *item; /* asks; NULL: does not */
@@ -118,20 +118,20 @@ static struct awaiting *of_park(const struct park *p)
 }
 
 /* A statement that already runs ends by itself. */
-static struct client *await_end(struct park *p)
+static struct taker *await_end(struct park *p)
 {
 	struct awaiting *w = of_park(p);
-	struct client *c = w->qc != NULL ? w->qc->client : NULL;
+	struct taker *t = w->taker;
 
 	if (w->item != NULL && merge_drop(w->item))
 		w->item = NULL;
 	leave(w);
-	if (w->qc != NULL)
-		w->qc->park = NULL;
-	w->qc = NULL;
+	if (w->taker != NULL)
+		w->taker->park = NULL;
+	w->taker = NULL;
 	if (w->item == NULL)
 		await_free_one(w);
-	return c;
+	return t;
 }
 
 /* With what it knows: the row of a job that has ended, or nothing. */
@@ -139,14 +139,14 @@ static void end_answer(struct park *p)
 {
 	struct awaiting *w = of_park(p);
 	struct answer a = {.rows = w->rows, .n_rows = w->n_rows};
-	struct client *c;
+	struct taker *t;
 
 	w->rows = BUF_INIT;
 	count_done(p->verb, (unsigned)a.n_rows);
 	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
-	c = await_end(p);
-	if (c != NULL)
-		client_answer(c, &a);
+	t = await_end(p);
+	if (t != NULL)
+		t->ops->answer(t, &a);
 	else
 		answer_free(&a);
 }
@@ -223,7 +223,7 @@ static void not_yet(struct awaiting *w)
 		park_over(&w->park);
 		return;
 	}
-	if (park_must_leave(w->qc)) {
+	if (park_must_leave(w->taker)) {
 		park_send_away(&w->park);
 		return;
 	}
@@ -243,7 +243,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	struct awaiting *w = arg;
 
 	w->item = NULL;
-	if (w->qc == NULL) {
+	if (w->taker == NULL) {
 		await_free_one(w);
 		return;
 	}
@@ -253,7 +253,7 @@ static void on_done(void *arg, const struct pg_error *err)
 			park_over(&w->park);
 			return;
 		}
-		if (park_must_leave(w->qc)) {
+		if (park_must_leave(w->taker)) {
 			park_send_away(&w->park);
 			return;
 		}
@@ -313,7 +313,7 @@ static bool ask(struct awaiting *w)
 		.params = params,
 		.n_formats = AWAIT_COLUMNS,
 		.formats = w->formats,
-		.settings = task_settings_of(w->qc->client),
+		.settings = w->taker->ops->settings(w->taker),
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
 
@@ -332,9 +332,9 @@ static bool ask(struct awaiting *w)
 
 /* --- the beginning --- */
 
-static struct qclient *qclient_of(const struct park *p)
+static struct taker *taker_of(const struct park *p)
 {
-	return of_park(p)->qc;
+	return of_park(p)->taker;
 }
 
 static bool is_over(struct park *p)
@@ -358,10 +358,10 @@ static void stat_awaiting(const struct park *p, struct queue_stat_waiter *st, st
 }
 
 /* Takes text. false: memory. */
-static bool begin(struct qclient *qc, char *text, bool by_key, const struct take_args *args,
+static bool begin(struct taker *t, char *text, bool by_key, const struct take_args *args,
 	const struct bind_values *bind)
 {
-	static const struct park_kind kind = {.qclient = qclient_of,
+	static const struct park_kind kind = {.taker = taker_of,
 		.expire = is_over,
 		.leave = await_end,
 		.answer = end_answer,
@@ -374,10 +374,10 @@ static bool begin(struct qclient *qc, char *text, bool by_key, const struct take
 	}
 	w->text = text;
 	w->by_key = by_key;
-	w->qc = qc;
-	w->db = qc->taker.db;
-	w->pool = client_pool(qc->client);
-	park_init(&w->park, &kind, qc->client, QVERB_AWAIT, args->wait, args->since);
+	w->taker = t;
+	w->db = t->db;
+	w->pool = t->pool;
+	park_init(&w->park, &kind, t, QVERB_AWAIT, args->wait, args->since);
 	if (args->n_queues > 0)
 		util_strlcpy(w->queue, args->queues[0], sizeof(w->queue));
 	for (int i = 0; i < AWAIT_COLUMNS && bind->n_formats > 0; i++)
@@ -387,7 +387,7 @@ static bool begin(struct qclient *qc, char *text, bool by_key, const struct take
 		await_free_one(w);
 		return false;
 	}
-	qc->park = &w->park;
+	t->park = &w->park;
 	return true;
 }
 
@@ -402,7 +402,7 @@ enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qc
 	CHECK_QCLIENT(qc);
 	args.since = deferred_since(qc, q);
 	if (!take_check(x, q, NULL, &args, &x->err) ||
-		!jobs_resolve(qc, q, &x->bind, &jobs, &x->err) ||
+		!jobs_resolve(&qc->taker, q, &x->bind, &jobs, &x->err) ||
 		!take_text(&text, qstmt_one(q, by_key ? QARG_BY_KEY : QARG_REF), &x->bind, &x->err,
 			by_key ? "KEY" : "a job"))
 		goto out;
@@ -418,7 +418,7 @@ enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qc
 		pg_error_set(&x->err, "22004", "%s must not be null", by_key ? "KEY" : "a job");
 	else if (text[0] == '{' && !by_key)
 		pg_error_set(&x->err, "22023", "QUEUE AWAIT waits for one job"), mem_free(text);
-	else if (begin(qc, text, by_key, &args, &x->bind))
+	else if (begin(&qc->taker, text, by_key, &args, &x->bind))
 		v = EXEC_PARK;
 	else
 		pg_error_set(&x->err, "53200", "out of memory");
@@ -476,30 +476,29 @@ void await_event(struct qdb *db, const char *job, const char *how)
 		wake(j, how);
 }
 
-void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx)
+void await_ended(struct taker *t, const char *job, bool done, bool in_tx)
 {
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (!in_tx) {
-		await_event(qc->taker.db, job, done ? "done" : NULL);
+		await_event(t->db, job, done ? "done" : NULL);
 		return;
 	}
-	if (qc->ended.len >= TX_ENDED_MAX)
+	if (t->ended.len >= TX_ENDED_MAX)
 		return;
-	buf_putc(&qc->ended, done ? 'd' : '-');
-	buf_put(&qc->ended, job, strlen(job) + 1);
+	buf_putc(&t->ended, done ? 'd' : '-');
+	buf_put(&t->ended, job, strlen(job) + 1);
 }
 
-void await_tx_ended(struct qclient *qc, bool committed)
+void await_tx_ended(struct taker *t, bool committed, bool in_part)
 {
-	const char *at = (const char *)qc->ended.data, *end = at + qc->ended.len;
-	bool in_part = qc->ended.len > 0 && client_tx_in_part(qc->client);
+	const char *at = (const char *)t->ended.data, *end = at + t->ended.len;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	/* without memory the next look finds it */
-	if (committed && !buf_failed(&qc->ended))
+	if (committed && !buf_failed(&t->ended))
 		for (; at < end; at += strlen(at) + 1)
-			await_event(qc->taker.db, at + 1, *at == 'd' && !in_part ? "done" : NULL);
-	buf_free(&qc->ended);
+			await_event(t->db, at + 1, *at == 'd' && !in_part ? "done" : NULL);
+	buf_free(&t->ended);
 }
 
 /* --- time --- */

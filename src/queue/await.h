@@ -12,7 +12,7 @@ enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qc
 /* A job has ended, or may have: its token, "<queue number>-<id>" or its id. how: known state, or NULL. */
 void await_event(struct qdb *db, const char *job, const char *how);
 /* Now, or when the transaction under way commits. done: by DONE. */
-void await_ended(struct qclient *qc, const char *job, bool done, bool in_tx);
-void await_tx_ended(struct qclient *qc, bool committed);
+void await_ended(struct taker *t, const char *job, bool done, bool in_tx);
+void await_tx_ended(struct taker *t, bool committed, bool in_part);
 
 #endif

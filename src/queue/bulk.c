@@ -32,7 +32,7 @@ static void bulk_done(struct client *c, void *arg, bool ok, uint64_t n)
 		schema_doubt(qc->taker.db);
 	else if (n > 0) {
 		count_used(qc->taker.db, b->queue, false);
-		touch(qc, b->queue, n < UINT_MAX ? (unsigned)n : UINT_MAX);
+		touch(&qc->taker, b->queue, n < UINT_MAX ? (unsigned)n : UINT_MAX);
 	}
 }
 

@@ -70,7 +70,7 @@ static bool call_params(struct call *ret, const struct qstmt *q, const struct bi
 
 /* The name of the queue, to wake its waiters; "" when it cannot be told. */
 static void call_queue(
-	struct qclient *qc, struct call *ret, const struct qstmt *q, const struct bind_values *bind)
+	struct taker *t, struct call *ret, const struct qstmt *q, const struct bind_values *bind)
 {
 	struct qbind qb = bind_read(bind);
 	const struct qvalue *v = qstmt_one(q, QARG_QUEUE);
@@ -80,14 +80,14 @@ static void call_queue(
 		text.len <= QSTMT_QUEUE_MAX)
 		util_strlcpy(ret->queue, buf_cstr(&text), sizeof(ret->queue));
 	/* a job that is there keeps its place, and is locked meanwhile */
-	ret->mark = qstmt_has(q, QARG_DUPLICATE) ? head_lowest(qc->taker.db, ret->queue)
-						 : head_now(qc->taker.db, ret->queue);
+	ret->mark = qstmt_has(q, QARG_DUPLICATE) ? head_lowest(t->db, ret->queue)
+						 : head_now(t->db, ret->queue);
 	buf_free(&text);
 }
 
 /* FAIL gives a job another place, RELEASE gives it back to its own. The lowest of those of several
  * queues does for each. Known of the jobs that this connection holds. */
-static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qstmt *q)
+static void call_jobs_mark(struct taker *t, struct call *ret, const struct qstmt *q)
 {
 	bool releases = q->verb->id == QVERB_RELEASE;
 	struct head_mark mark = {INT64_MAX, INT64_MAX};
@@ -97,8 +97,7 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 	if ((q->verb->flags & QVERB_RETURNS) == 0)
 		return;
 	for (int i = 0; i < ret->jobs.n; i++) {
-		const struct lease *l =
-			releases ? lease_find(&qc->taker, ret->jobs.tokens[i]) : NULL;
+		const struct lease *l = releases ? lease_find(t, ret->jobs.tokens[i]) : NULL;
 
 		if (releases && l == NULL)
 			return;
@@ -106,7 +105,7 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 			head_mark_min(&mark, (struct head_mark){l->place, INT64_MAX});
 		number = token_number(ret->jobs.tokens[i]);
 		if (number != last)
-			head_mark_min(&mark, head_now_number(qc->taker.db, number));
+			head_mark_min(&mark, head_now_number(t->db, number));
 		last = number;
 	}
 	ret->jobs_mark = mark;
@@ -114,12 +113,12 @@ static void call_jobs_mark(struct qclient *qc, struct call *ret, const struct qs
 
 /* FAIL, RELEASE and EXTEND move the ends of their leases: from now on nobody knows how far they go,
  * be they answered or not. */
-static void call_moves_leases(struct qclient *qc, const struct call *call, const struct qstmt *q)
+static void call_moves_leases(struct taker *t, const struct call *call, const struct qstmt *q)
 {
 	if ((q->verb->flags & QVERB_MOVES) == 0)
 		return;
 	for (int i = 0; i < call->jobs.n; i++) {
-		struct lease *l = lease_find(&qc->taker, call->jobs.tokens[i]);
+		struct lease *l = lease_find(t, call->jobs.tokens[i]);
 
 		doubt_forget(call->jobs.tokens[i]);
 		if (l != NULL)
@@ -164,17 +163,17 @@ static bool names_queues(const struct qstmt *q)
 	       ((q->verb->flags & (QVERB_WAKES | QVERB_DELETES)) != 0 || qstmt_then(q, QVERB_TAKE));
 }
 
-bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
+bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values *bind,
 	struct call *ret, struct pg_error *err)
 {
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (!payloads_fit(q, bind, err))
 		return false;
-	if (!jobs_resolve(qc, q, bind, &ret->jobs, err) || !call_params(ret, q, bind, err))
+	if (!jobs_resolve(t, q, bind, &ret->jobs, err) || !call_params(ret, q, bind, err))
 		return false;
-	call_queue(qc, ret, q, bind);
-	call_jobs_mark(qc, ret, q);
-	call_moves_leases(qc, ret, q);
+	call_queue(t, ret, q, bind);
+	call_jobs_mark(t, ret, q);
+	call_moves_leases(t, ret, q);
 	ret->in_rows = names_queues(q);
 	return true;
 }
@@ -233,22 +232,22 @@ void call_row(struct call *call, const uint8_t *body, size_t len)
 	}
 }
 
-static void touch_names(struct qclient *qc, const struct names *names, struct head_mark mark)
+static void touch_names(struct taker *t, const struct names *names, struct head_mark mark)
 {
 	/* without memory the periodic look finds the jobs */
 	NAMES_FOREACH (at, names)
-		touch_from(qc, at, 1, mark, true);
+		touch_from(t, at, 1, mark, true);
 }
 
 /* What is ready and is deleted in a transaction is passed over by takes. */
-static void touch_deleted(struct qclient *qc, const struct qstmt *q, const struct call *call)
+static void touch_deleted(struct taker *t, const struct qstmt *q, const struct call *call)
 {
 	if ((q->verb->flags & QVERB_DELETES) == 0)
 		return;
 	if (call->queue[0] != '\0')
-		touch_locked(qc, call->queue);
+		touch_locked(t, call->queue);
 	NAMES_FOREACH (at, &call->names)
-		touch_locked(qc, at);
+		touch_locked(t, at);
 }
 
 /* A token counts once, also when several requests of a batch name it: rows do not tell whose it
@@ -268,7 +267,7 @@ unsigned jobs_distinct(struct jobs *j)
 }
 
 void call_succeeded(
-	struct qclient *qc, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx)
+	struct taker *t, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx)
 {
 	unsigned flags = q->verb->flags;
 	bool finishes = (flags & (QVERB_ENDS | QVERB_RETURNS)) != 0;
@@ -276,43 +275,43 @@ void call_succeeded(
 	bool by_done = may_end && (flags & QVERB_RETURNS) == 0;
 	const struct qverb *last = qstmt_last(q);
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (call->only_names)
 		return;
 	if (qstmt_then_pushes(q))
 		count_done(QVERB_DONE, jobs_distinct(&call->jobs));
 	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
 	if (call->queue[0] != '\0')
-		count_used(qc->taker.db, call->queue, q->verb->id == QVERB_DROP);
+		count_used(t->db, call->queue, q->verb->id == QVERB_DROP);
 	if ((flags & QVERB_NUMBERS) != 0)
-		head_forget(qc->taker.db, call->queue);
+		head_forget(t->db, call->queue);
 	if (q->verb->id == QVERB_FAIL)
-		count_jobs_failed(qc->taker.db, &call->names);
+		count_jobs_failed(t->db, &call->names);
 	for (int i = 0; i < call->jobs.n; i++) {
-		struct lease *l = finishes ? NULL : lease_find(&qc->taker, call->jobs.tokens[i]);
+		struct lease *l = finishes ? NULL : lease_find(t, call->jobs.tokens[i]);
 
 		if (l != NULL)
 			hold_extended(l, in_tx);
 		if (finishes)
-			lease_finish(&qc->taker, call->jobs.tokens[i], by_done, in_tx);
+			lease_finish(t, call->jobs.tokens[i], by_done, in_tx);
 		if (!in_tx && by_done)
 			done_remember(call->jobs.tokens[i]);
 		if (may_end)
-			await_ended(qc, call->jobs.tokens[i], by_done, in_tx);
+			await_ended(t, call->jobs.tokens[i], by_done, in_tx);
 	}
 	NAMES_FOREACH (job, &call->ends)
-		await_ended(qc, job, false, in_tx);
+		await_ended(t, job, false, in_tx);
 	/* what was handed over is nobody's news */
 	if ((last->flags & QVERB_WAKES) != 0 && call->queue[0] != '\0' &&
 		(call->handed == 0 || call->handed < rows))
-		touch_from(qc, call->queue, last->tag == QTAG_ROWS ? rows - call->handed : 0,
+		touch_from(t, call->queue, last->tag == QTAG_ROWS ? rows - call->handed : 0,
 			call->mark,
 			(last->id != QVERB_PUSH && last->id != QVERB_MOVE) ||
 				qstmt_has(q, QARG_KEY) || qstmt_has(q, QARG_GROUP));
 	if ((last->flags & QVERB_WAKES) != 0)
-		touch_names(qc, &call->names, call->jobs_mark);
+		touch_names(t, &call->names, call->jobs_mark);
 	if (in_tx)
-		touch_deleted(qc, q, call);
+		touch_deleted(t, q, call);
 	else
-		wakes_wake(qc);
+		wakes_wake(t);
 }

@@ -97,7 +97,7 @@ void deferred_begin(
 	if (may_wait && !take_wait(&args, qstmt_one(q, QARG_WAIT), b, &ignored))
 		args.wait = 0;
 	e->qc = qc;
-	park_init(&e->park, &kind, qc->client, q->verb->id, args.wait, deferred_since(qc, q));
+	park_init(&e->park, &kind, &qc->taker, q->verb->id, args.wait, deferred_since(qc, q));
 	qc->deferred = e;
 	/* without memory query_wait_timeout has to do */
 	if (e->park.wait > 0)

@@ -74,11 +74,11 @@ static void remember(const char *token, usec_t until)
 	d->until = until;
 }
 
-void doubt_remember(struct qclient *qc, const struct jobs *jobs)
+void doubt_remember(struct taker *t, const struct jobs *jobs)
 {
 	doubts.last_statement++;
 	for (int i = 0; i < jobs->n; i++) {
-		const struct lease *l = qc != NULL ? lease_find(&qc->taker, jobs->tokens[i]) : NULL;
+		const struct lease *l = t != NULL ? lease_find(t, jobs->tokens[i]) : NULL;
 
 		remember(jobs->tokens[i], l != NULL ? l->until : 0);
 	}

@@ -33,8 +33,8 @@
 /* --- requests --- */
 
 struct request {
-	struct qclient *qc; /* NULL: the client is gone */
-	struct qstmt *q;    /* borrowed while the client is parked */
+	struct taker *taker; /* NULL: the client is gone */
+	struct qstmt *q;     /* borrowed while the client is parked */
 	struct call call;
 	struct then *then;       /* what comes after it, or NULL */
 	struct task *task;       /* alone, or */
@@ -53,8 +53,8 @@ struct request {
 
 static void request_free(struct request *r)
 {
-	if (r->qc != NULL)
-		r->qc->request = NULL;
+	if (r->taker != NULL)
+		r->taker->request = NULL;
 	call_free(&r->call);
 	if (r->then != NULL)
 		r->then->free(r->then);
@@ -88,8 +88,9 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	/* one row for each payload: NULL when the key was there */
 	if (r->item != NULL && wire_row_is_null(body, len))
 		return;
-	if (r->q != NULL && r->qc != NULL && qstmt_has(r->q, QARG_PARTIAL)) {
-		partial_row(r->qc, &r->call.jobs, r->answer.n_rows++, body, len, &r->answer.rows);
+	if (r->q != NULL && r->taker != NULL && qstmt_has(r->q, QARG_PARTIAL)) {
+		partial_row(
+			r->taker, &r->call.jobs, r->answer.n_rows++, body, len, &r->answer.rows);
 		return;
 	}
 	if (r->rows++ == 0 && !r->keeps_rows)
@@ -161,13 +162,13 @@ static void succeeded_for_nobody(const struct request *r)
 /* Done; the answer is that of the take. */
 static void go_on(struct request *r)
 {
-	struct qclient *qc = r->qc;
+	struct taker *t = r->taker;
 	struct then *then = r->then;
 	struct names names = names_take(&r->call.names);
 
 	r->then = NULL;
 	request_free(r);
-	then->go_on(qc, then, &names);
+	then->go_on(t, then, &names);
 	names_free(&names);
 }
 
@@ -197,7 +198,7 @@ static void now_lost(struct request *r)
 {
 	r->lost = true;
 	if (r->is_done)
-		doubt_remember(r->qc, &r->call.jobs);
+		doubt_remember(r->taker, &r->call.jobs);
 }
 
 static void on_lost(void *arg, const struct merge_lost *lost)
@@ -248,10 +249,10 @@ static bool done_before(struct request *r)
 
 	for (int i = 0; i < r->call.jobs.n; i++) {
 		done_remember(r->call.jobs.tokens[i]);
-		if (r->qc != NULL)
-			lease_finish(&r->qc->taker, r->call.jobs.tokens[i], true, false);
+		if (r->taker != NULL)
+			lease_finish(r->taker, r->call.jobs.tokens[i], true, false);
 	}
-	if (r->qc == NULL || r->then == NULL || !r->then->needs_names)
+	if (r->taker == NULL || r->then == NULL || !r->then->needs_names)
 		return false;
 	return call_ask_queues(&r->call, r->q, &err) && submit_alone(r, &none);
 }
@@ -259,15 +260,13 @@ static bool done_before(struct request *r)
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct request *r = arg;
-	struct qclient *qc = r->qc;
+	struct taker *t = r->taker;
 	enum qpayload payload;
-	struct client *c = qc != NULL ? qc->client : NULL;
 	bool merged = r->item != NULL, by_doubt = false;
 	struct answer answer;
 
 	INVARIANT((r->task != NULL) != merged, "the end of a request that runs nowhere, or twice");
-	INVARIANT(qc == NULL || qc->request == r,
-		"the end of a request that its client has not made");
+	INVARIANT(t == NULL || t->request == r, "the end of a request that nobody has made");
 	if (r->task != NULL && task_lost_in(r->task) != 0)
 		now_lost(r);
 	r->task = NULL;
@@ -280,7 +279,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	}
 	if (err != NULL && strcmp(err->sqlstate, "3F000") == 0)
 		schema_suspect(r->db);
-	if (qc == NULL) {
+	if (t == NULL) {
 		if (err == NULL)
 			succeeded_for_nobody(r);
 		request_free(r);
@@ -302,9 +301,9 @@ static void on_done(void *arg, const struct pg_error *err)
 		if (r->lost)
 			say_unknown(&copy, r->q);
 		count_failed(r->q->verb->id);
-		wakes_drop(qc);
+		wakes_drop(t);
 		request_free(r);
-		client_fail(c, &copy);
+		t->ops->fail(t, &copy);
 		return;
 	}
 	if (qstmt_has(r->q, QARG_PARTIAL))
@@ -312,7 +311,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (by_doubt ? !qstmt_then_pushes(r->q)
 		     : (merged && r->q->verb->id == QVERB_DONE) || qstmt_has(r->q, QARG_PARTIAL))
 		r->rows = jobs_distinct(&r->call.jobs);
-	call_succeeded(qc, r->q, &r->call, r->rows, false);
+	call_succeeded(t, r->q, &r->call, r->rows, false);
 	if (r->then != NULL) {
 		go_on(r);
 		return;
@@ -321,7 +320,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	answer = r->answer;
 	r->answer = (struct answer){0};
 	request_free(r);
-	client_answer(c, &answer);
+	t->ops->answer(t, &answer);
 }
 
 /* --- merging --- */
@@ -455,7 +454,7 @@ static bool push_payloads(const struct qstmt *q, const struct bind_values *bind,
 static void begin_key(
 	struct buf *key, char kind, const struct request *r, const struct task_settings *s)
 {
-	struct pool *pool = client_pool(r->qc->client);
+	struct pool *pool = r->taker->pool;
 
 	buf_put(key, &pool, sizeof(pool));
 	buf_putc(key, kind);
@@ -474,7 +473,7 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 		.count_param = -1,
 		.params = o.params,
 		.kind = head_kind('P', r->call.queue),
-		.settings = task_settings_of(r->qc->client),
+		.settings = r->taker->ops->settings(r->taker),
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
 	struct merge_item *i = NULL;
@@ -485,12 +484,10 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 		begin_key(&key, r->q->bytes ? 'B' : 'P', r, spec.settings);
 		if (push_options_read(&o, r->q, bind, &key) && push_payloads(r->q, bind, &values)) {
 			if (push_is_now(&o) && r->call.queue[0] != '\0')
-				spec.shape_arg =
-					shape_push(r->db, client_pool(r->qc->client), r->call.queue,
-						push_is_plain(&o) ? SHAPE_PLAIN : SHAPE_OPTIONS);
+				spec.shape_arg = shape_push(r->db, r->taker->pool, r->call.queue,
+					push_is_plain(&o) ? SHAPE_PLAIN : SHAPE_OPTIONS);
 			spec.shape = spec.shape_arg != NULL ? &head_push : NULL;
-			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, n, n,
-				&merged_ops, r);
+			i = merge_add(r->taker->pool, &key, &spec, &values, n, n, &merged_ops, r);
 		}
 	}
 	merge_spec_free(&spec);
@@ -566,7 +563,7 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 		.count_param = -1,
 		.params = params,
 		.kind = head_kind('K', r->call.queue),
-		.settings = task_settings_of(r->qc->client),
+		.settings = r->taker->ops->settings(r->taker),
 		.in_order = true,
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
@@ -587,11 +584,11 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 			params[4] = (struct bind_param){
 				.data = (const uint8_t *)(with_old ? "t" : "f"), .len = 1};
 			if (r->call.queue[0] != '\0')
-				spec.shape_arg = shape_push(r->db, client_pool(r->qc->client),
-					r->call.queue, SHAPE_KEYED);
+				spec.shape_arg = shape_push(
+					r->db, r->taker->pool, r->call.queue, SHAPE_KEYED);
 			spec.shape = spec.shape_arg != NULL ? &head_push : NULL;
-			i = merge_add(client_pool(r->qc->client), &key, &spec, &values, 3 * n, n,
-				&merged_ops, r);
+			i = merge_add(
+				r->taker->pool, &key, &spec, &values, 3 * n, n, &merged_ops, r);
 		}
 	}
 	merge_spec_free(&spec);
@@ -643,7 +640,7 @@ static struct merge_item *merge_done_with(struct request *r, const struct buf *r
 		.array_param = 0,
 		.count_param = -1,
 		.params = &none,
-		.settings = task_settings_of(r->qc->client),
+		.settings = r->taker->ops->settings(r->taker),
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
 	struct merge_item *i = NULL;
@@ -659,8 +656,8 @@ static struct merge_item *merge_done_with(struct request *r, const struct buf *r
 		begin_key(&key, result == NULL ? 'D' : 'R', r, spec.settings);
 		buf_put(&key, &number, sizeof(number));
 		done_values(r, result, &values);
-		i = merge_add(client_pool(r->qc->client), &key, &spec, &values,
-			result == NULL ? n : 2 * n, n, &merged_ops, r);
+		i = merge_add(r->taker->pool, &key, &spec, &values, result == NULL ? n : 2 * n, n,
+			&merged_ops, r);
 	}
 	merge_spec_free(&spec);
 	buf_free(&key);
@@ -717,7 +714,6 @@ static bool submit_alone(struct request *r, const struct bind_values *bind)
 	static const struct task_ops ops = {.row = on_row, .done = on_done, .notice = on_notice};
 	struct task_spec spec = {.ops = &ops,
 		.arg = r,
-		.client = r->qc->client,
 		.sql = buf_cstr(&r->call.sql),
 		.prepare = r->q->n_params > 0,
 		.time = time_of(r->q),
@@ -727,24 +723,25 @@ static bool submit_alone(struct request *r, const struct bind_values *bind)
 		.n_formats = r->keeps_rows ? bind->n_formats : 0,
 		.formats = bind->formats};
 
-	r->task = task_submit(client_pool(r->qc->client), &spec);
+	r->taker->ops->speaks(r->taker, &spec);
+	r->task = task_submit(r->taker->pool, &spec);
 	return r->task != NULL;
 }
 
-bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
+bool engine_submit(struct taker *t, struct qstmt *q, struct call *call,
 	const struct bind_values *bind, struct then *then, struct pg_error *err)
 {
 	struct request *r = mem_zalloc(sizeof(*r));
 	int n_columns;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (r == NULL) {
 		pg_error_set(err, "53200", "out of memory");
 		return false;
 	}
-	INVARIANT(qc->request == NULL && qc->park == NULL, "a client has two requests");
-	r->qc = qc;
-	r->db = qc->taker.db;
+	INVARIANT(t->request == NULL && t->park == NULL, "one has two requests");
+	r->taker = t;
+	r->db = t->db;
 	r->q = q;
 	r->call = *call;
 	*call = (struct call){0};
@@ -753,7 +750,7 @@ bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call,
 	r->wakes = (qstmt_last(q)->flags & QVERB_WAKES) != 0;
 	r->n_formats = bind->n_formats;
 	r->is_done = q->verb->id == QVERB_DONE;
-	qc->request = r;
+	t->request = r;
 	if (submit_merged(r, bind))
 		return true;
 	if (call_sql(&r->call, q, err)) {
@@ -779,31 +776,30 @@ static bool take_back(struct request *r)
 }
 
 /* One that is on its way is too late to be cancelled: it ends as it ends, within a commit. */
-void engine_cancel(struct qclient *qc)
+void engine_cancel(struct taker *t)
 {
-	struct client *c = qc->client;
-	struct request *r = qc->request;
+	struct request *r = t->request;
 	struct pg_error err;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if ((r->item != NULL && merge_is_running(r->item)) || !take_back(r)) {
 		if (r->then != NULL)
 			r->then->cancelled = true;
 		return;
 	}
 	pg_error_set(&err, "57014", "canceling statement due to user request");
-	client_fail(c, &err);
+	t->ops->fail(t, &err);
 }
 
 /* What was sent runs on; what was not is forgotten. */
-void engine_client_ended(struct qclient *qc)
+void engine_taker_ended(struct taker *t)
 {
-	struct request *r = qc->request;
+	struct request *r = t->request;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (r == NULL)
 		return;
-	qc->request = NULL;
-	r->qc = NULL;
+	t->request = NULL;
+	r->taker = NULL;
 	(void)take_back(r);
 }

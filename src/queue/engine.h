@@ -25,7 +25,7 @@ struct call {
 	struct head_mark jobs_mark;      /* of the queue of its jobs */
 	unsigned handed;                 /* of the jobs that it pushed: leased already */
 };
-MUST_CHECK bool call_make(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
+MUST_CHECK bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
 	struct pg_error *err);
 /* Its text, which a merged one does not need. */
 MUST_CHECK bool call_sql(struct call *call, const struct qstmt *q, struct pg_error *err);
@@ -37,23 +37,23 @@ void call_free(struct call *c);
 /* A row that the call returned: body of DataRow. */
 void call_row(struct call *call, const uint8_t *body, size_t len);
 /* After success: leases, memory of done, queues to wake. in_tx: at the commit. */
-void call_succeeded(struct qclient *qc, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx);
+void call_succeeded(struct taker *t, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx);
 
 /* --- the engine: statements on the merged path --- */
 
 /* What comes after a request, and answers its client: it has been committed. */
 struct then;
-typedef void then_fn(struct qclient *qc, struct then *then, const struct names *names); /* frees it */
+typedef void then_fn(struct taker *t, struct then *then, const struct names *names); /* frees it */
 struct then {
 	then_fn *go_on; /* names: the queues of the jobs, if it needs them */
 	void (*free)(struct then *then);
 	bool needs_names, cancelled;
 };
 /* Takes the contents of call, and then (or NULL) if it succeeds. */
-MUST_CHECK bool engine_submit(struct qclient *qc, struct qstmt *q, struct call *call, const struct bind_values *bind,
+MUST_CHECK bool engine_submit(struct taker *t, struct qstmt *q, struct call *call, const struct bind_values *bind,
 	struct then *then, struct pg_error *err);
-void engine_cancel(struct qclient *qc);
-void engine_client_ended(struct qclient *qc);
+void engine_cancel(struct taker *t);
+void engine_taker_ended(struct taker *t);
 
 /* --- on the client's own server --- */
 

@@ -71,7 +71,7 @@ static struct merge_item *ask(
 		.params = params,
 		.n_formats = w->n_columns + HIDDEN_COLUMNS,
 		.formats = formats,
-		.settings = task_settings_of(w->qc->client),
+		.settings = w->taker->ops->settings(w->taker),
 		.is_common = wire_row_is_null}; /* no id: it says what will become due */
 	struct buf key = BUF_INIT, none = BUF_INIT;
 	struct merge_item *i = NULL;

@@ -30,7 +30,7 @@ struct handoff {
 
 static bool same_settings(const struct waiter *w, const struct task_settings *settings)
 {
-	struct task_settings *its = task_settings_of(w->qc->client);
+	struct task_settings *its = w->taker->ops->settings(w->taker);
 	struct buf a = BUF_INIT, b = BUF_INIT;
 	bool same = false;
 
@@ -60,7 +60,7 @@ static bool fits(const struct waiter *w, struct pool *pool, enum qpayload payloa
 {
 	return w->item == NULL && w->pool == pool && !w->args.pop && !w->expired &&
 	       w->args.payload == payload && w->args.limit > 0 && waitqs_are_quiet(w) &&
-	       client_is_alive(w->qc->client) && same_settings(w, settings);
+	       w->taker->ops->is_there(w->taker) && same_settings(w, settings);
 }
 
 /* The statement has those of the first one. */

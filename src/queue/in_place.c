@@ -52,7 +52,7 @@ static void in_place_done(struct client *c, void *arg, bool ok, uint64_t n)
 	if (ok) {
 		if (ip->replace->tag == REPLACE_TAG_TOLD)
 			partial_ended(&ip->call.jobs);
-		call_succeeded(qc, ip->q, &ip->call, ip->rows, true);
+		call_succeeded(&qc->taker, ip->q, &ip->call, ip->rows, true);
 		names_free(&qc->then_names);
 		qc->then_names = names_take(&ip->call.names);
 	} else {

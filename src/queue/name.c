@@ -35,7 +35,7 @@ struct entry {
 
 /* Its leases; sorted by their ids when many are looked up. */
 struct ledger {
-	struct qclient *qc;
+	struct taker *taker;
 	struct entry *sorted; /* or NULL */
 	unsigned n;
 };
@@ -54,13 +54,13 @@ static void ledger_sort(struct ledger *g)
 {
 	struct lease *l;
 
-	if (g->sorted != NULL || g->qc->taker.n_leases <= SORT_FROM)
+	if (g->sorted != NULL || g->taker->n_leases <= SORT_FROM)
 		return;
-	g->sorted = mem_alloc(g->qc->taker.n_leases * sizeof(*g->sorted));
+	g->sorted = mem_alloc(g->taker->n_leases * sizeof(*g->sorted));
 	if (g->sorted == NULL)
 		return;
 	g->n = 0;
-	DL_FOREACH (g->qc->taker.leases, l) {
+	DL_FOREACH (g->taker->leases, l) {
 		g->sorted[g->n] = (struct entry){.id = l->id, .at = g->n, .lease = l};
 		g->n++;
 	}
@@ -93,7 +93,7 @@ static void look_up(const struct ledger *g, struct search *s)
 	struct lease *l;
 
 	if (g->sorted == NULL) {
-		DL_FOREACH (g->qc->taker.leases, l)
+		DL_FOREACH (g->taker->leases, l)
 			consider(s, l);
 		return;
 	}
@@ -125,25 +125,25 @@ static bool search_of(const struct ledger *g, enum token_kind kind, const char *
 	return true;
 }
 
-struct lease *lease_named(struct qclient *qc, const char *text, size_t len, const char *queue)
+struct lease *lease_named(struct taker *t, const char *text, size_t len, const char *queue)
 {
-	struct ledger g = {.qc = qc};
+	struct ledger g = {.taker = t};
 	enum token_kind kind = token_kind(text, len);
 	struct search s;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (kind == TOKEN_BAD)
 		return NULL;
 	if (kind == TOKEN_WHOLE)
-		return lease_find(&qc->taker, text);
+		return lease_find(t, text);
 	return search_of(&g, kind, text, len, queue, &s) && !s.many ? s.found : NULL;
 }
 
-static struct lease *lease_keyed(struct qclient *qc, const char *key, size_t len, const char *queue)
+static struct lease *lease_keyed(struct taker *t, const char *key, size_t len, const char *queue)
 {
 	struct lease *l, *found = NULL;
 
-	DL_FOREACH (qc->taker.leases, l)
+	DL_FOREACH (t->leases, l)
 		if (l->key != NULL && strlen(l->key) == len && memcmp(l->key, key, len) == 0 &&
 			strcmp(l->queue, queue) == 0)
 			found = l;
@@ -193,8 +193,8 @@ struct resolver {
 /* A held one of which a renewal has said so: its row may be gone by now. */
 static bool is_cancelled(struct resolver *r, const char *token)
 {
-	struct qclient *qc = r->ledger.qc;
-	const struct lease *l = qc->taker.n_cancelled > 0 ? lease_find(&qc->taker, token) : NULL;
+	struct taker *t = r->ledger.taker;
+	const struct lease *l = t->n_cancelled > 0 ? lease_find(t, token) : NULL;
 
 	if (l == NULL || !l->cancelled || qstmt_has(r->q, QARG_PARTIAL))
 		return false;
@@ -248,7 +248,7 @@ static bool of_other_queue(struct resolver *r, const char *text, const struct le
 /* A token begins with the number of the queue, if that is known. */
 static bool is_of(struct resolver *r, const char *token)
 {
-	return token_number(token) == head_number(r->ledger.qc->taker.db, r->on);
+	return token_number(token) == head_number(r->ledger.taker->db, r->on);
 }
 
 /* A job that has to be held here, as its token. */
@@ -260,7 +260,7 @@ static bool resolve_held(
 	struct search s = {0};
 
 	if (kind == TOKEN_WHOLE) {
-		l = r->has_on ? lease_find(&r->ledger.qc->taker, text) : NULL;
+		l = r->has_on ? lease_find(r->ledger.taker, text) : NULL;
 		util_strlcpy(dst, text, TOKEN_MAX);
 		r->jobs->elsewhere =
 			r->jobs->elsewhere || (r->has_on && l == NULL && !is_of(r, text));
@@ -471,7 +471,7 @@ static bool resolve_key(struct resolver *r)
 
 	if (!take_text(&key, qstmt_one(r->q, QARG_BY_KEY), r->bind, r->err, "KEY"))
 		return false;
-	l = key != NULL ? lease_keyed(r->ledger.qc, key, strlen(key), r->on) : NULL;
+	l = key != NULL ? lease_keyed(r->ledger.taker, key, strlen(key), r->on) : NULL;
 	if (key == NULL) {
 		pg_error_set(r->err, "22004", "the key of a job must not be null");
 	} else if (l == NULL) {
@@ -499,12 +499,12 @@ static bool resolve_lone(struct resolver *r)
 	return true;
 }
 
-bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind,
+bool jobs_resolve(struct taker *t, const struct qstmt *q, const struct bind_values *bind,
 	struct jobs *ret, struct pg_error *err)
 {
 	bool holds = q->verb->args[0].kind == QKIND_JOBS;
 	enum qarg_id id = holds ? QARG_JOB : QARG_REF;
-	struct resolver r = {.ledger = {.qc = qc},
+	struct resolver r = {.ledger = {.taker = t},
 		.q = q,
 		.bind = bind,
 		.jobs = ret,
@@ -513,7 +513,7 @@ bool jobs_resolve(struct qclient *qc, const struct qstmt *q, const struct bind_v
 	int n = qstmt_count(q, id);
 	bool ok = true;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (!holds && q->verb->args[0].kind != QKIND_REFS && q->verb->args[0].kind != QKIND_REF)
 		return true;
 	if (!read_queue(&r))

@@ -1,5 +1,5 @@
 /*
- * Parked clients (park.h): their deadlines, their signs of life, and the ends that have nothing to
+ * Those who are parked (park.h): their deadlines, their signs of life, and the ends that have nothing to
  * do with what they wait for. Must not know: jobs, queues, statements.
  *
  * Entry points: park_*.
@@ -20,14 +20,14 @@ static struct {
 	struct loop_tick *tick;
 } parks;
 
-/* --- one client --- */
+/* --- one of them --- */
 
-void park_init(struct park *p, const struct park_kind *kind, const struct client *c, int verb,
+void park_init(struct park *p, const struct park_kind *kind, const struct taker *t, int verb,
 	usec_t wait, usec_t since)
 {
-	usec_t timeout = client_statement_timeout(c);
+	usec_t timeout = t->ops->statement_timeout != NULL ? t->ops->statement_timeout(t) : 0;
 
-	INVARIANT(p->kind == NULL && kind != NULL, "a client is parked twice");
+	INVARIANT(p->kind == NULL && kind != NULL, "one is parked twice");
 	p->kind = kind;
 	p->verb = verb;
 	p->wait = wait;
@@ -90,10 +90,12 @@ void park_leave(struct park *p)
 	CHECK_PARK(p);
 	heap_remove(&parks.deadlines, &p->deadline);
 	if (park_is_in(p)) {
-		INVARIANT(parks.parked != NULL && p->kind->qclient(p) != NULL,
-			"a park ends after its client");
+		struct taker *t = p->kind->taker(p);
+
+		INVARIANT(parks.parked != NULL && t != NULL, "a park ends after who waited in it");
 		DL_DELETE(parks.parked, p);
-		client_waited(p->kind->qclient(p)->client, loop_now() - p->entered);
+		if (t->ops->waited != NULL)
+			t->ops->waited(t, loop_now() - p->entered);
 	}
 	p->prev = p->next = NULL;
 }
@@ -110,15 +112,15 @@ bool park_may_try_again(const struct park *p, const struct pg_error *err)
 
 void park_fail(struct park *p, const struct pg_error *err)
 {
-	struct pg_error copy = *err; /* which may be the client's */
-	struct client *c;
+	struct pg_error copy = *err; /* which may be the taker's */
+	struct taker *t;
 
 	CHECK_PARK(p);
 	refusal_reword(&copy, p->verb == QVERB_AWAIT ? "AWAIT" : "TAKE");
 	count_failed(p->verb);
-	c = p->kind->leave(p);
-	if (c != NULL)
-		client_fail(c, &copy);
+	t = p->kind->leave(p);
+	if (t != NULL)
+		t->ops->fail(t, &copy);
 }
 
 void park_no_memory(struct park *p)
@@ -145,35 +147,36 @@ void park_over(struct park *p)
 
 void park_send_away(struct park *p)
 {
+	struct taker *t = p->kind->taker(p);
+
 	CHECK_PARK(p);
-	client_send_away(p->kind->qclient(p)->client);
+	t->ops->send_away(t);
 	p->kind->answer(p);
 }
 
-void park_cancel(struct qclient *qc)
+void park_cancel(struct taker *t)
 {
 	struct pg_error err;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	pg_error_set(&err, "57014", "canceling statement due to user request");
-	park_fail(qc->park, &err);
+	park_fail(t->park, &err);
 }
 
-void park_client_ended(struct qclient *qc)
+void park_taker_ended(struct taker *t)
 {
-	CHECK_QCLIENT(qc);
-	if (qc->park != NULL)
-		qc->park->kind->leave(qc->park);
+	CHECK_TAKER(t);
+	if (t->park != NULL)
+		t->park->kind->leave(t->park);
 }
 
-bool park_must_leave(const struct qclient *qc)
+bool park_must_leave(const struct taker *t)
 {
 	enum pooler_shutdown how = pooler_is_shutting_down();
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	/* who holds a job may finish it, and take the next one, while we wait for clients */
-	return how >= SHUTDOWN_WAIT_SERVERS ||
-	       (how == SHUTDOWN_WAIT_CLIENTS && qc->taker.leases == NULL);
+	return how >= SHUTDOWN_WAIT_SERVERS || (how == SHUTDOWN_WAIT_CLIENTS && t->leases == NULL);
 }
 
 void parks_shutdown(void)
@@ -181,7 +184,7 @@ void parks_shutdown(void)
 	struct park *p, *tmp;
 
 	DL_FOREACH_SAFE (parks.parked, p, tmp)
-		if (park_must_leave(p->kind->qclient(p)))
+		if (park_must_leave(p->kind->taker(p)))
 			park_send_away(p);
 }
 
@@ -208,10 +211,13 @@ static usec_t beat(usec_t now)
 	if (period == 0)
 		return USEC_NEVER;
 	while ((p = parks.parked) != NULL && p->beaten + period <= now) {
+		struct taker *t = p->kind->taker(p);
+
 		DL_DELETE(parks.parked, p);
 		p->beaten = now;
 		DL_APPEND(parks.parked, p);
-		client_heartbeat(p->kind->qclient(p)->client);
+		if (t->ops->heartbeat != NULL)
+			t->ops->heartbeat(t);
 	}
 	return parks.parked != NULL ? parks.parked->beaten + period : USEC_NEVER;
 }
@@ -252,11 +258,11 @@ void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void 
 	struct park *p;
 
 	DL_FOREACH (parks.parked, p) {
-		const struct qclient *qc = p->kind->qclient(p);
+		const struct taker *t = p->kind->taker(p);
 		struct buf names = BUF_INIT;
-		struct queue_stat_waiter st = {.client_id = client_id(qc->client),
-			.database = qc->taker.db->name,
-			.user = client_user(qc->client),
+		struct queue_stat_waiter st = {.client_id = t->ops->id(t),
+			.database = t->db->name,
+			.user = t->ops->user(t),
 			.waited_us = now - p->started};
 
 		p->kind->stat(p, &st, &names);

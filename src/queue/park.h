@@ -1,6 +1,5 @@
 /*
- * A client that is parked in the proxy: it waits for an answer, holds no server, and may have a
- * deadline. What it waits for is its kind's matter (wait.c: a job; await.c: the end of one).
+ * One who is parked in the proxy: it waits for an answer, holds no server, and may have a deadline. What it waits for is its kind's matter (wait.c: a job; await.c: the end of one).
  *
  * Every end of a wait passes through the kind's leave().
  */
@@ -18,13 +17,13 @@ struct park;
 #define STUCK_AFTER (1 * USEC_SEC)
 
 struct park_kind {
-	/* The client; NULL: it is not interested any more, only a statement still runs. */
-	struct qclient *(*qclient)(const struct park *p);
+	/* Who waits; NULL: it is not interested any more, only a statement still runs. */
+	struct taker *(*taker)(const struct park *p);
 	/* Its time is over. true: it can end now; false: by itself, when the statement that runs has ended. */
 	bool (*expire)(struct park *p);
-	/* Out of everything that it waits in, and freed, if no statement runs. Gives the client, to be answered by the
-	 * caller; NULL: nobody is there. */
-	struct client *(*leave)(struct park *p);
+	/* Out of everything that it waits in, and freed, if no statement runs. Gives who waited, to be answered by
+	 * the caller; NULL: nobody is there. */
+	struct taker *(*leave)(struct park *p);
 	/* Ends it with what it knows, which may be nothing: zero rows. */
 	void (*answer)(struct park *p);
 	void (*stat)(const struct park *p, struct queue_stat_waiter *st, struct buf *names);
@@ -39,7 +38,7 @@ struct park {
 	usec_t started, entered, beaten; /* beaten: its last sign of life */
 	usec_t wait;               /* 0: not at all */
 	int verb;                  /* to be counted as */
-	bool by_statement_timeout; /* the client's statement_timeout is shorter than its WAIT */
+	bool by_statement_timeout; /* its statement_timeout is shorter than its WAIT */
 };
 
 MUST_CHECK bool park_start(void);
@@ -47,7 +46,7 @@ void park_free(void);
 void parks_reloaded(void); /* queue_heartbeat may be another */
 
 /* From now on (since 0) or then; as Postgres would, statement_timeout ends the wait with an error. */
-void park_init(struct park *p, const struct park_kind *kind, const struct client *c, int verb, usec_t wait, usec_t since);
+void park_init(struct park *p, const struct park_kind *kind, const struct taker *t, int verb, usec_t wait, usec_t since);
 /* Sets the deadline. false: memory. */
 MUST_CHECK bool park_limit(struct park *p);
 /* The same until its first question has been answered: with a very short WAIT, too, it looks once, if a server
@@ -73,9 +72,9 @@ bool park_may_try_again(const struct park *p, const struct pg_error *err);
 /* Nobody waits any more, or only whoever holds jobs. */
 void parks_shutdown(void);
 
-void park_cancel(struct qclient *qc);
-void park_client_ended(struct qclient *qc);
-/* We are about to end: its client goes elsewhere to wait. One that holds jobs stays: it finishes them here. */
-bool park_must_leave(const struct qclient *qc);
+void park_cancel(struct taker *t);
+void park_taker_ended(struct taker *t);
+/* We are about to end: it goes elsewhere to wait. One that holds jobs stays: it finishes them here. */
+bool park_must_leave(const struct taker *t);
 
 #endif

@@ -41,9 +41,9 @@ bool partial_is_ok(const uint8_t *body, size_t len)
 	return row_read(&r, body, len) && r.is_ok;
 }
 
-static void correct(struct row *r, struct qclient *qc, const char *token)
+static void correct(struct row *r, struct taker *t, const char *token)
 {
-	const struct lease *l = lease_find(&qc->taker, token);
+	const struct lease *l = lease_find(t, token);
 
 	if (r->is_ok || strcmp(r->sqlstate, "QB001") != 0)
 		return;
@@ -55,18 +55,18 @@ static void correct(struct row *r, struct qclient *qc, const char *token)
 	}
 }
 
-void partial_row(struct qclient *qc, struct jobs *j, int i, const uint8_t *body, size_t len,
-	struct buf *rows)
+void partial_row(
+	struct taker *t, struct jobs *j, int i, const uint8_t *body, size_t len, struct buf *rows)
 {
 	struct row r;
 	size_t at;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (i >= j->n || !row_read(&r, body, len)) {
 		rows->failed = true;
 		return;
 	}
-	correct(&r, qc, j->tokens[i]);
+	correct(&r, t, j->tokens[i]);
 	at = build_row_begin(rows, 3);
 	build_row_value(rows, r.job.data, r.job.len);
 	build_row_value(rows, &r.ok, 1);

@@ -18,7 +18,92 @@ static const char *its_user(const struct taker *t)
 	return client_user(of_taker(t)->client);
 }
 
-static const struct taker_ops ops = {.kind = "client", .id = its_id, .user = its_user};
+static struct task_settings *its_settings(const struct taker *t)
+{
+	return task_settings_of(of_taker(t)->client);
+}
+
+static void speaks(const struct taker *t, struct task_spec *spec)
+{
+	spec->client = of_taker(t)->client;
+}
+
+static usec_t its_timeout(const struct taker *t)
+{
+	return client_statement_timeout(of_taker(t)->client);
+}
+
+static bool is_there(const struct taker *t)
+{
+	return client_is_alive(of_taker(t)->client);
+}
+
+/* In a transaction it may finish them. */
+static bool is_to_leave(const struct taker *t)
+{
+	const struct client *c = of_taker(t)->client;
+
+	return client_is_to_leave(c) && client_tx(c) == CLIENT_TX_IDLE;
+}
+
+/* When the client ends in it, nothing was delivered. */
+static void deliver(struct taker *t, struct answer *a)
+{
+	struct qclient *qc = of_taker(t);
+	struct client *c = qc->client;
+
+	qc->answer_end = UINT64_MAX;
+	client_answer(c, a);
+	qc = qclient_find(c);
+	if (qc != NULL)
+		qc->answer_end = client_output_end(c);
+}
+
+static void answer(struct taker *t, struct answer *a)
+{
+	client_answer(of_taker(t)->client, a);
+}
+
+static void fail(struct taker *t, const struct pg_error *err)
+{
+	client_fail(of_taker(t)->client, err);
+}
+
+static void send_away(struct taker *t)
+{
+	client_send_away(of_taker(t)->client);
+}
+
+static void leased(struct taker *t)
+{
+	client_watch_tx(of_taker(t)->client);
+}
+
+static void waited(struct taker *t, usec_t time)
+{
+	client_waited(of_taker(t)->client, time);
+}
+
+static void heartbeat(struct taker *t)
+{
+	client_heartbeat(of_taker(t)->client);
+}
+
+static const struct taker_ops ops = {.kind = "client",
+	.id = its_id,
+	.user = its_user,
+	.settings = its_settings,
+	.speaks = speaks,
+	.statement_timeout = its_timeout,
+	.is_there = is_there,
+	.is_to_leave = is_to_leave,
+	.deliver = deliver,
+	.answer = answer,
+	.fail = fail,
+	.send_away = send_away,
+	.leased = leased,
+	.waited = waited,
+	.heartbeat = heartbeat};
 
 struct qclient *qclient_find(struct client *c)
 {

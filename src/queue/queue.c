@@ -243,7 +243,7 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 		return q->verb->id == QVERB_AWAIT ? await_execute(x, q, qc) : take(x, q, qc);
 	if (qstmt_then(q, QVERB_TAKE))
 		return then_take(x, q, qc);
-	if (!call_make(qc, q, &x->bind, &call, &x->err))
+	if (!call_make(&qc->taker, q, &x->bind, &call, &x->err))
 		goto out;
 	if (qstmt_has(q, QARG_PARTIAL) && !x->by_itself) {
 		pg_error_set(
@@ -253,7 +253,7 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 		v = nothing_to_do(x, q, (int)jobs_distinct(&call.jobs));
 	} else if (client_is_linked(x->client) || !x->alone || qstmt_own_sql(q)) {
 		v = run_in_place(x, q, qc, &call);
-	} else if (engine_submit(qc, q, &call, &x->bind, NULL, &x->err)) {
+	} else if (engine_submit(&qc->taker, q, &call, &x->bind, NULL, &x->err)) {
 		v = EXEC_PARK;
 	}
 out:
@@ -327,20 +327,21 @@ static bool ready(struct client *c)
 static void tx_ended(struct client *c, bool committed)
 {
 	struct qclient *qc = qclient_find(c);
+	bool in_part;
 
 	if (qc == NULL)
 		return;
-	lease_tx_ended(&qc->taker, committed, client_tx_in_part(c));
-	for (struct wakes *t = qc->wakes; t != NULL && committed && client_tx_in_part(c);
-		t = t->next) {
+	in_part = committed && client_tx_in_part(c);
+	lease_tx_ended(&qc->taker, committed, in_part);
+	for (struct wakes *t = qc->taker.wakes; t != NULL && in_part; t = t->next) {
 		t->mark.place = HEAD_UNMARKED; /* a part of it was rolled back */
 		t->makes_ready |= t->locks;
 	}
-	await_tx_ended(qc, committed);
+	await_tx_ended(&qc->taker, committed, in_part);
 	if (committed)
-		wakes_wake(qc);
+		wakes_wake(&qc->taker);
 	else
-		wakes_let_go(qc);
+		wakes_let_go(&qc->taker);
 }
 
 static void cancel(struct client *c)
@@ -349,10 +350,10 @@ static void cancel(struct client *c)
 
 	if (qc == NULL)
 		return;
-	if (qc->park != NULL)
-		park_cancel(qc);
-	else if (qc->request != NULL)
-		engine_cancel(qc);
+	if (qc->taker.park != NULL)
+		park_cancel(&qc->taker);
+	else if (qc->taker.request != NULL)
+		engine_cancel(&qc->taker);
 	else if (qc->deferred != NULL || qc->asking_schema) /* or several in one string: ready() */
 		deferred_cancel(qc);
 }
@@ -367,15 +368,12 @@ static void client_ended(struct client *c, enum client_end how)
 		schema_forget_client(qc->taker.db, qc);
 	heads_forget_client(qc);
 	deferred_end(qc);
-	park_client_ended(qc);
-	engine_client_ended(qc);
+	park_taker_ended(&qc->taker);
+	engine_taker_ended(&qc->taker);
 	lease_taker_ended(&qc->taker, how == CLIENT_END_BROKEN, client_has_sent(c, qc->answer_end));
 	lease_free_all(&qc->taker);
-	wakes_drop(qc);
-	buf_free(&qc->ended);
-	INVARIANT(qc->park == NULL && qc->request == NULL && qc->deferred == NULL,
-		"a client leaves and waits on");
-	INVARIANT(qc->wakes == NULL, "a client leaves, and what it touched is not forgotten");
+	wakes_drop(&qc->taker);
+	INVARIANT(qc->deferred == NULL, "a client leaves and waits on");
 	names_free(&qc->then_names);
 	qclient_free(qc);
 }
@@ -386,9 +384,9 @@ static bool may_move(struct client *c)
 	const struct qclient *qc = qclient_find(c);
 
 	return qc == NULL ||
-	       (qc->taker.leases == NULL && qc->wakes == NULL && qc->request == NULL &&
-		       qc->park == NULL && qc->deferred == NULL && !qc->asking_schema &&
-		       qc->question == NULL && qc->ended.len == 0);
+	       (qc->taker.leases == NULL && qc->taker.wakes == NULL && qc->taker.request == NULL &&
+		       qc->taker.park == NULL && qc->deferred == NULL && !qc->asking_schema &&
+		       qc->question == NULL && qc->taker.ended.len == 0);
 }
 
 static const char *stmt_text(const void *stmt, const uint32_t **ret_oids, int *ret_n)

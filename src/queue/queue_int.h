@@ -4,9 +4,9 @@
  *
  *   qdb       a database: is the schema there, its wait queues, its system session
  *   taker     who takes jobs: its leases, whose login asks (taker.h)
- *   qclient   what we keep of a client, which is a taker: its request, what it waits for
+ *   qclient   what we keep of a client, which is a taker: what its statement needs to know first
  *   request   a statement on the merged path: the engine runs it and answers (engine.c)
- *   park      a client that waits without a server: deadline, signs of life, ends (park.h)
+ *   park      one who waits without a server: deadline, signs of life, ends (park.h)
  *   waiter    a TAKE or POP: asks the database, parks, is woken (wait.c)
  *   awaiting  an AWAIT: the same for the end of a job (await.c)
  *   waitq     the waiters of one queue of one database
@@ -98,11 +98,7 @@ struct qclient {
 	struct taker taker;
 	struct client *client;
 	uint64_t answer_end; /* of the client's output, behind the last answer with leases */
-	struct wakes *wakes;
-	struct request *request;
-	struct park *park; /* what it waits for; or NULL */
 	struct deferred *deferred; /* its statement cannot be executed yet (deferred.c); or NULL */
-	struct buf ended; /* jobs that end when the transaction under way commits (await.c) */
 	struct names then_names; /* DONE ... THEN TAKE, between the two: the queues of the jobs that are done */
 	bool asking_schema;
 	struct question *question; /* about queues, whose answer it waits for (head.c) */

@@ -28,11 +28,11 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 	qstmt_columns(q, &n_columns);
 	a.since = deferred_since(qc, q);
 	if (take_check(x, q, &qc->then_names, &a, &x->err)) {
-		if (a.wait > 0 && park_must_leave(qc)) {
+		if (a.wait > 0 && park_must_leave(&qc->taker)) {
 			take_args_free(&a);
 			return take_elsewhere(x, q);
 		}
-		if (waiter_start(qc, &a, &x->bind, n_columns))
+		if (waiter_start(&qc->taker, &a, &x->bind, n_columns))
 			return EXEC_PARK;
 		pg_error_set(&x->err, "53200", "out of memory");
 	}

@@ -42,6 +42,6 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc);
 
 /* Takes the contents of args. false: memory. */
-MUST_CHECK bool waiter_start(struct qclient *qc, struct take_args *args, const struct bind_values *bind, int n_columns);
+MUST_CHECK bool waiter_start(struct taker *t, struct take_args *args, const struct bind_values *bind, int n_columns);
 
 #endif

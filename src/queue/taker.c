@@ -25,7 +25,10 @@ void taker_begin(struct taker *t, const struct taker_ops *ops, struct qdb *db, s
 void taker_end(struct taker *t)
 {
 	CHECK_TAKER(t);
-	INVARIANT(t->leases == NULL && t->n_leases == 0, "one leaves and holds jobs");
+	INVARIANT(t->leases == NULL && t->n_leases == 0 && t->wakes == NULL,
+		"one who takes jobs leaves and holds some");
+	INVARIANT(t->park == NULL && t->request == NULL, "one who takes jobs leaves and waits on");
+	buf_free(&t->ended);
 	DL_DELETE(all, t);
 	t->magic = 0;
 }

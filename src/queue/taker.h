@@ -1,24 +1,45 @@
 /*
  * Who takes jobs and holds them: the connection of a client (qclient.c), or what the proxy works off by itself. Common
- * to them are the database, the role whose login asks, and the ledger of leases. Whoever keeps leases, renews them and
- * gives them back knows takers alone; what kind one is of say its ops.
+ * to them are the database, the role whose login asks, the ledger of leases, the one statement that is under way, and
+ * what its transaction has touched. Whoever asks, waits, leases, renews, finishes and gives back knows takers alone;
+ * where an answer goes, and what else is different from kind to kind, say the ops.
  */
 #ifndef QB_QUEUE_TAKER_H
 #define QB_QUEUE_TAKER_H
 
-#include <stdint.h>
-
+#include "base/buf.h"
 #include "base/check.h"
+#include "pool/task.h"
 #include "qlang/parse.h"
 
 struct taker;
 struct qdb;
-struct pool;
 
 struct taker_ops {
 	const char *kind; /* as the console names it */
 	uint64_t (*id)(const struct taker *t);
 	const char *(*user)(const struct taker *t);
+	/* Those that are in force while its statements run. NULL: memory. */
+	struct task_settings *(*settings)(const struct taker *t);
+	/* The same for a statement that stands for it alone, whose text is read as its own. */
+	void (*speaks)(const struct taker *t, struct task_spec *spec);
+	usec_t (*statement_timeout)(const struct taker *t); /* 0: none; or NULL */
+	/* Could it work on a job, as far as is known now? */
+	bool (*is_there)(const struct taker *t);
+	/* ... or would it be sent away at once? */
+	bool (*is_to_leave)(const struct taker *t);
+	/* How what it waits for ends, exactly once, unless it has left before. The contents of a are taken. */
+	void (*deliver)(struct taker *t, struct answer *a); /* with jobs, which it holds now */
+	void (*answer)(struct taker *t, struct answer *a);
+	void (*fail)(struct taker *t, const struct pg_error *err);
+	/* It is to go elsewhere, behind the answer that follows. */
+	void (*send_away)(struct taker *t);
+	/* It has got leases that it gives back if its transaction is rolled back. Or NULL. */
+	void (*leased)(struct taker *t);
+	/* It was parked, so long. Or NULL. */
+	void (*waited)(struct taker *t, usec_t time);
+	/* It is parked, and its connection may be taken for dead. Or NULL. */
+	void (*heartbeat)(struct taker *t);
 };
 
 #define TAKER_MAGIC 0x51c10047u
@@ -31,14 +52,18 @@ struct taker {
 	struct pool *pool;
 	struct lease *leases, *by_token;
 	unsigned n_leases, n_cancelled;
-	unsigned answers; /* with leases, that it was given; the last one may be on its way */
-	uint64_t scans;   /* its role has looked for orphans up to this scan of the registry */
-	struct taker *prev, *next;       /* all of them */
+	unsigned answers;        /* with leases, that it was given; the last one may be on its way */
+	struct park *park;       /* what it waits for; or NULL */
+	struct request *request; /* its statement on the merged path; or NULL */
+	struct wakes *wakes;     /* queues that the transaction under way has touched */
+	struct buf ended;        /* jobs that end when that commits (await.c) */
+	uint64_t scans;          /* its role has looked for orphans up to this scan of the registry */
+	struct taker *prev, *next;      /* all of them */
 	char took[QSTMT_QUEUE_MAX + 1]; /* the last queue that it took from */
 };
 
 void taker_begin(struct taker *t, const struct taker_ops *ops, struct qdb *db, struct pool *pool);
-void taker_end(struct taker *t); /* it holds nothing any more */
+void taker_end(struct taker *t); /* it holds nothing, and waits for nothing any more */
 struct taker *takers(void);      /* all of them */
 
 #endif

@@ -54,7 +54,7 @@ static struct take_after *take_after_new(
 	return t;
 }
 
-static bool start(struct qclient *qc, struct take_after *t, struct pg_error *err)
+static bool start(struct taker *taker, struct take_after *t, struct pg_error *err)
 {
 	struct bind_values bind = {.n_formats = t->n_formats, .formats = t->formats};
 
@@ -62,38 +62,38 @@ static bool start(struct qclient *qc, struct take_after *t, struct pg_error *err
 		pg_error_set(err, "42P01", "the queue of the jobs does not exist any more");
 		return false;
 	}
-	if (waiter_start(qc, &t->args, &bind, t->n_columns))
+	if (waiter_start(taker, &t->args, &bind, t->n_columns))
 		return true;
 	pg_error_set(err, "53200", "out of memory");
 	return false;
 }
 
 /* The jobs are done; the client gets its answer from the take. */
-static void go_on(struct qclient *qc, struct then *then, const struct names *names)
+static void go_on(struct taker *taker, struct then *then, const struct names *names)
 {
 	struct take_after *t = CONTAINER_OF(then, struct take_after, then);
 	struct pg_error err;
 	bool ok = false;
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(taker);
 	if (then->cancelled)
 		pg_error_set(&err, "57014", "canceling statement due to user request");
 	else if (t->args.n_queues == 0 && !take_args_queues(&t->args, names))
 		pg_error_set(&err, "53200", "out of memory");
 	else
-		ok = start(qc, t, &err);
+		ok = start(taker, t, &err);
 	free_one(then);
 	if (ok)
 		return;
 	pg_error_detail(&err, "The jobs are done; none was taken.");
-	client_fail(qc->client, &err);
+	taker->ops->fail(taker, &err);
 }
 
 /* The queues of jobs that this connection holds. false: it does not hold all of them. */
-static bool queues_held(struct qclient *qc, const struct call *call, struct names *names)
+static bool queues_held(struct taker *taker, const struct call *call, struct names *names)
 {
 	for (int i = 0; i < call->jobs.n; i++) {
-		const struct lease *l = lease_find(&qc->taker, call->jobs.tokens[i]);
+		const struct lease *l = lease_find(taker, call->jobs.tokens[i]);
 
 		if (l == NULL)
 			return false;
@@ -110,18 +110,19 @@ static enum exec_verdict apart(struct exec *x, struct qstmt *q, struct qclient *
 	struct names names = {0};
 	struct take_after *t = NULL;
 
-	if (args->n_queues > 0 || !queues_held(qc, call, &names) || take_args_queues(args, &names))
+	if (args->n_queues > 0 || !queues_held(&qc->taker, call, &names) ||
+		take_args_queues(args, &names))
 		t = take_after_new(args, x, q);
 	names_free(&names);
 	if (t == NULL)
 		goto no_memory;
 	if (known && !t->then.needs_names) {
-		if (start(qc, t, &x->err)) {
+		if (start(&qc->taker, t, &x->err)) {
 			free_one(&t->then);
 			return EXEC_PARK;
 		}
 	} else if ((!known || call_ask_queues(call, q, &x->err)) &&
-		   engine_submit(qc, q, call, &x->bind, &t->then, &x->err)) {
+		   engine_submit(&qc->taker, q, call, &x->bind, &t->then, &x->err)) {
 		return EXEC_PARK;
 	}
 	free_one(&t->then);
@@ -145,7 +146,8 @@ enum exec_verdict then_take(struct exec *x, struct qstmt *q, struct qclient *qc)
 	}
 	if (own)
 		x->first = false;
-	if (!take_check(x, q, NULL, &args, &x->err) || !call_make(qc, q, &x->bind, &call, &x->err))
+	if (!take_check(x, q, NULL, &args, &x->err) ||
+		!call_make(&qc->taker, q, &x->bind, &call, &x->err))
 		goto out;
 	if (own)
 		v = run_in_place(x, q, qc, &call);

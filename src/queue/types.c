@@ -50,7 +50,7 @@ static void queue_of_job(void *arg, const char *text, size_t len)
 {
 	struct of_jobs *o = arg;
 	struct queues *names = o->names;
-	const struct lease *l = lease_named(o->qc, text, len, NULL);
+	const struct lease *l = lease_named(&o->qc->taker, text, len, NULL);
 	void *more;
 
 	if (l == NULL || (names->n > 0 && strcmp(names->list[names->n - 1], l->queue) == 0))
@@ -203,7 +203,7 @@ static enum types of_job(struct qclient *qc, const struct qstmt *q, const struct
 	const struct lease *l;
 
 	if (v != NULL && text_of(v, bind, &text)) {
-		l = lease_named(qc, buf_cstr(&text), text.len, NULL);
+		l = lease_named(&qc->taker, buf_cstr(&text), text.len, NULL);
 		if (l != NULL) { /* a bare id is that of a job that this connection holds */
 			buf_reset(&text);
 			buf_puts(&text, l->token);

@@ -119,13 +119,13 @@ static struct waiter *of_park(const struct park *p)
 }
 
 /*
- * The one way out: of the wait queues, the timers, the client. A statement that already runs is waited
+ * The one way out: of the wait queues, the timers, who takes. A statement that already runs is waited
  * for by nobody: what it takes is given back.
  */
-static struct client *waiter_end(struct park *p)
+static struct taker *waiter_end(struct park *p)
 {
 	struct waiter *w = of_park(p);
-	struct client *c = w->qc != NULL ? w->qc->client : NULL;
+	struct taker *t = w->taker;
 
 	if (w->item != NULL && merge_drop(w->item)) {
 		w->item = NULL;
@@ -135,12 +135,12 @@ static struct client *waiter_end(struct park *p)
 		(void)!handoff_leave(w);
 	leave_waitqs(w);
 	park_leave(p);
-	if (w->qc != NULL)
-		w->qc->park = NULL;
-	w->qc = NULL;
+	if (w->taker != NULL)
+		w->taker->park = NULL;
+	w->taker = NULL;
 	if (!waiter_is_busy(w))
 		waiter_free(w);
-	return c;
+	return t;
 }
 
 /* Of a simple query. The type may be known only now; in the extended protocol it was told before.
@@ -156,14 +156,14 @@ static void set_columns(const struct waiter *w, struct answer *a)
 static void end_empty(struct park *p)
 {
 	struct answer a = {0};
-	struct client *c;
+	struct taker *t;
 
 	set_columns(of_park(p), &a);
 	count_done(p->verb, 0);
-	c = waiter_end(p);
+	t = waiter_end(p);
 	util_strlcpy(a.tag, "SELECT 0", sizeof(a.tag));
-	if (c != NULL)
-		client_answer(c, &a);
+	if (t != NULL)
+		t->ops->answer(t, &a);
 }
 
 static void ask_failed(struct waiter *w)
@@ -273,11 +273,10 @@ static void add_leases(struct waiter *w)
 		popped(w);
 		return;
 	}
-	w->qc->taker.answers++;
+	w->taker->answers++;
 	for (int i = 0; i < w->n_taken; i++) {
 		struct taken *t = &w->taken[i];
-		struct lease *l =
-			lease_add(&w->qc->taker, t->id, t->token, t->queue, t->policy, true);
+		struct lease *l = lease_add(w->taker, t->id, t->token, t->queue, t->policy, true);
 
 		if (l == NULL) {
 			w->answer.rows.failed = true;
@@ -294,20 +293,9 @@ static void add_leases(struct waiter *w)
 	}
 	/* the session came up while the job was on its way */
 	if (w->stamp == 0 && registry_stamp(w->db) != 0)
-		registry_adopt(&w->qc->taker);
-	client_watch_tx(w->qc->client);
-}
-
-/* When the client ends in it, nothing was delivered. */
-static void answer_leases(struct client *c, struct answer *a)
-{
-	struct qclient *qc = qclient_find(c);
-
-	qc->answer_end = UINT64_MAX;
-	client_answer(c, a);
-	qc = qclient_find(c);
-	if (qc != NULL)
-		qc->answer_end = client_output_end(c);
+		registry_adopt(w->taker);
+	if (w->taker->ops->leased != NULL)
+		w->taker->ops->leased(w->taker);
 }
 
 /* Those of one queue stand together, or nearly: looked up once for each run, not for each job. */
@@ -322,29 +310,27 @@ static void count_taken(const struct waiter *w)
 		}
 }
 
-/* It would be sent away with the jobs in its hands. In a transaction it may finish them. */
+/* It would be sent away with the jobs in its hands. */
 static bool would_be_cut_off(const struct waiter *w)
 {
-	const struct client *c = w->qc->client;
-
 	return pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS && !w->args.pop &&
-	       client_is_to_leave(c) && client_tx(c) == CLIENT_TX_IDLE;
+	       w->taker->ops->is_to_leave(w->taker);
 }
 
 static void deliver(struct waiter *w)
 {
-	struct client *c = w->qc->client;
+	struct taker *t = w->taker;
 	struct answer a = {0};
 
-	INVARIANT(w->n_taken > 0 && w->qc->park == &w->park,
-		"jobs for a client that does not wait for them");
+	INVARIANT(w->n_taken > 0 && w->taker->park == &w->park,
+		"jobs for one who does not wait for them");
 	found_in_waitqs(w);
 	if (would_be_cut_off(w)) {
 		forget_rows(w);
 		park_send_away(&w->park);
 		return;
 	}
-	if (!client_is_alive(c) || buf_failed(&w->answer.rows)) {
+	if (!t->ops->is_there(t) || buf_failed(&w->answer.rows)) {
 		give_back_taken(w);
 		park_no_memory(&w->park);
 		return;
@@ -362,9 +348,9 @@ static void deliver(struct waiter *w)
 	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
 	set_columns(w, &a);
 	w->answer.rows = BUF_INIT;
-	c = waiter_end(&w->park);
-	if (c != NULL)
-		answer_leases(c, &a);
+	t = waiter_end(&w->park);
+	if (t != NULL)
+		t->ops->deliver(t, &a);
 	else
 		answer_free(&a);
 }
@@ -409,7 +395,7 @@ static void found_nothing(struct waiter *w)
 		park_over(&w->park);
 		return;
 	}
-	if (park_must_leave(w->qc)) {
+	if (park_must_leave(w->taker)) {
 		park_send_away(&w->park);
 		return;
 	}
@@ -481,7 +467,7 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 	w->item = NULL;
 	if (err != NULL)
 		forget_rows(w);
-	if (w->qc == NULL) {
+	if (w->taker == NULL) {
 		if (err == NULL)
 			give_back_taken(w);
 		else
@@ -505,7 +491,7 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 		park_fail(&w->park, err);
 	} else {
 		for (int i = 0; i < w->args.n_queues; i++)
-			agent_took(&w->qc->taker, w->args.queues[i]);
+			agent_took(w->taker, w->args.queues[i]);
 		if (w->n_taken > 0)
 			deliver(w);
 		else
@@ -524,7 +510,7 @@ static void waiter_handed(struct waiter *w, bool ok)
 		r->n.handed += (uint64_t)w->n_taken;
 	if (!ok)
 		forget_rows(w);
-	if (w->qc == NULL) {
+	if (w->taker == NULL) {
 		give_back_taken(w);
 		found_in_waitqs(w);
 		waiter_free(w);
@@ -562,7 +548,7 @@ static bool same_question(const struct take_args *a, const struct take_args *b)
  * nothing is there, and nothing is wrong. */
 static bool nothing_there(const struct waiter *w)
 {
-	if (park_must_leave(w->qc))
+	if (park_must_leave(w->taker))
 		return false;
 	for (int i = 0; i < w->args.n_queues; i++) {
 		struct waitq *r = waitq_find(w->db, w->args.queues[i]);
@@ -576,11 +562,11 @@ static bool nothing_there(const struct waiter *w)
 	return true;
 }
 
-/* --- as a parked client --- */
+/* --- as one who is parked --- */
 
-static struct qclient *qclient_of(const struct park *p)
+static struct taker *taker_of(const struct park *p)
 {
-	return of_park(p)->qc;
+	return of_park(p)->taker;
 }
 
 /* What is on its way comes in a moment, or nobody waits for it: what it takes is given back. What
@@ -615,16 +601,16 @@ static void stat_waiter(const struct park *p, struct queue_stat_waiter *st, stru
 }
 
 bool waiter_start(
-	struct qclient *qc, struct take_args *args, const struct bind_values *bind, int n_columns)
+	struct taker *t, struct take_args *args, const struct bind_values *bind, int n_columns)
 {
-	static const struct park_kind kind = {.qclient = qclient_of,
+	static const struct park_kind kind = {.taker = taker_of,
 		.expire = is_over,
 		.leave = waiter_end,
 		.answer = end_empty,
 		.stat = stat_waiter};
 	struct waiter *w = mem_zalloc(sizeof(*w));
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(t);
 	if (w == NULL)
 		return false;
 	if (bind->n_formats > 0) {
@@ -635,19 +621,19 @@ bool waiter_start(
 		}
 		w->n_formats = bind->n_formats;
 	}
-	INVARIANT(qc->park == NULL && qc->request == NULL, "a client waits for two things");
+	INVARIANT(t->park == NULL && t->request == NULL, "one waits for two things");
 	w->magic = WAITER_MAGIC;
 	w->ops = &waiter_ops;
-	w->qc = qc;
-	w->db = qc->taker.db;
-	w->pool = client_pool(qc->client);
+	w->taker = t;
+	w->db = t->db;
+	w->pool = t->pool;
 	w->args = *args;
 	*args = (struct take_args){0};
 	w->n_columns = n_columns;
 	w->number = ++w->db->last_waiter;
-	park_init(&w->park, &kind, qc->client, w->args.pop ? QVERB_POP : QVERB_TAKE, w->args.wait,
+	park_init(&w->park, &kind, t, w->args.pop ? QVERB_POP : QVERB_TAKE, w->args.wait,
 		w->args.since);
-	qc->park = &w->park;
+	t->park = &w->park;
 	w->due_ms = -1;
 	if (w->park.wait > 0 && nothing_there(w) && enter_waitqs(w))
 		return true;
@@ -659,7 +645,7 @@ bool waiter_start(
 			(void)!park_limit_asking(&w->park);
 		return true;
 	}
-	qc->park = NULL;
+	t->park = NULL;
 	waiter_free(w);
 	return false;
 }

@@ -70,7 +70,7 @@ struct waiter;
 /* What a waiter does when it is its turn, and when what it waits for has come: wait.c. */
 struct waiter_ops {
 	bool (*ask)(struct waiter *w); /* never ends it before it returns; false: memory */
-	void (*ask_failed)(struct waiter *w); /* that is said to its client */
+	void (*ask_failed)(struct waiter *w); /* that is said to who takes */
 	void (*handed)(struct waiter *w, bool ok); /* the end of a push that may have been its job */
 	struct merge_ops fetch;
 };
@@ -80,7 +80,7 @@ struct waiter {
 	uint32_t magic;
 	const struct waiter_ops *ops;
 	struct park park;   /* parked when it is in the wait queues */
-	struct qclient *qc; /* NULL: nobody is interested; only the task still runs */
+	struct taker *taker; /* NULL: nobody is interested; only the task still runs */
 	struct qdb *db;
 	struct pool *pool;
 	struct take_args args;

@@ -181,7 +181,8 @@ static bool serve_waitq(struct waitq *r)
 		struct waiter *w = m->waiter;
 
 		CHECK_WAITER(w);
-		INVARIANT(m->waitq == r && w->qc != NULL, "one waits in a wait queue for nobody");
+		INVARIANT(
+			m->waitq == r && w->taker != NULL, "one waits in a wait queue for nobody");
 		if (waiter_is_stuck(w) || (waiter_is_busy(w) && m->gen == r->gen))
 			continue;
 		left--;

@@ -20,9 +20,9 @@
 
 #define TOLD_MAX 4096 /* queues of a transaction; anybody's SQL may say that there are more */
 
-void touch(struct qclient *qc, const char *queue, unsigned jobs)
+void touch(struct taker *taker, const char *queue, unsigned jobs)
 {
-	touch_from(qc, queue, jobs, head_unmarked, true);
+	touch_from(taker, queue, jobs, head_unmarked, true);
 }
 
 /* Without memory (NULL) the periodic look finds the jobs. */
@@ -58,16 +58,16 @@ static void add(
 }
 
 void touch_from(
-	struct qclient *qc, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
+	struct taker *taker, const char *queue, unsigned jobs, struct head_mark mark, bool locks)
 {
-	add(&qc->wakes, queue, jobs, mark, locks);
+	add(&taker->wakes, queue, jobs, mark, locks);
 }
 
-void touch_locked(struct qclient *qc, const char *queue)
+void touch_locked(struct taker *taker, const char *queue)
 {
-	struct wakes *t = wakes_get(&qc->wakes, queue);
+	struct wakes *t = wakes_get(&taker->wakes, queue);
 
-	CHECK_QCLIENT(qc);
+	CHECK_TAKER(taker);
 	if (t != NULL)
 		t->locks = true;
 }
@@ -96,26 +96,26 @@ static void wake(struct qdb *db, struct wakes **list)
 	drop(list);
 }
 
-void wakes_drop(struct qclient *qc)
+void wakes_drop(struct taker *taker)
 {
-	drop(&qc->wakes);
+	drop(&taker->wakes);
 }
 
-void wakes_wake(struct qclient *qc)
+void wakes_wake(struct taker *taker)
 {
-	CHECK_QCLIENT(qc);
-	if (qc->wakes != NULL)
-		system_need(qc->taker.db, client_pool(qc->client));
-	wake(qc->taker.db, &qc->wakes);
+	CHECK_TAKER(taker);
+	if (taker->wakes != NULL)
+		system_need(taker->db, taker->pool);
+	wake(taker->db, &taker->wakes);
 }
 
-void wakes_let_go(struct qclient *qc)
+void wakes_let_go(struct taker *taker)
 {
-	CHECK_QCLIENT(qc);
-	for (struct wakes *t = qc->wakes; t != NULL; t = t->next)
+	CHECK_TAKER(taker);
+	for (struct wakes *t = taker->wakes; t != NULL; t = t->next)
 		if (t->locks)
-			waitq_wake(qc->taker.db, t->queue, 0);
-	wakes_drop(qc);
+			waitq_wake(taker->db, t->queue, 0);
+	wakes_drop(taker);
 }
 
 /* --- what the database says --- */
@@ -153,7 +153,7 @@ void wakes_event_of_client(struct client *c, const char *queue)
 
 	if (qc == NULL)
 		return;
-	wakes_event(qc->taker.db, &qc->wakes, queue);
+	wakes_event(qc->taker.db, &qc->taker.wakes, queue);
 	client_watch_tx(c);
 }
 

@@ -17,14 +17,14 @@ struct wakes {
 	char queue[];
 };
 
-void touch(struct qclient *qc, const char *queue, unsigned jobs); /* remembers for the commit */
-void touch_from(struct qclient *qc, const char *queue, unsigned jobs, struct head_mark mark, bool locks);
-void touch_locked(struct qclient *qc, const char *queue); /* news only if it is rolled back */
-void wakes_wake(struct qclient *qc);
+void touch(struct taker *t, const char *queue, unsigned jobs); /* remembers for the commit */
+void touch_from(struct taker *t, const char *queue, unsigned jobs, struct head_mark mark, bool locks);
+void touch_locked(struct taker *t, const char *queue); /* news only if it is rolled back */
+void wakes_wake(struct taker *t);
 /* It was rolled back: what it had locked, and takes have passed over, is there again. A plain push has locked
  * nothing. */
-void wakes_let_go(struct qclient *qc);
-void wakes_drop(struct qclient *qc);
+void wakes_let_go(struct taker *t);
+void wakes_drop(struct taker *t);
 /* What the database says of a queue, in a transaction that has not ended (a list of those), and its end. */
 void wakes_event(struct qdb *db, struct wakes **list, const char *queue);
 void wakes_event_end(struct qdb *db, struct wakes **list, bool committed);

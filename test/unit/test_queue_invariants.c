@@ -18,9 +18,9 @@ static void freed_database(void)
 
 static void client_has_left(void)
 {
-	struct qclient qc = {.taker.db = &db};
+	struct taker t = {.db = &db};
 
-	wakes_wake(&qc);
+	wakes_wake(&t);
 }
 
 static void freed_head(void)
