@@ -383,6 +383,7 @@ qb_sql = \
 	sql/end.sql
 qb_doc = \
 	doc/bench.md \
+	doc/coming-from.md \
 	doc/config.md \
 	doc/console.md \
 	doc/decisions/001-sql-functions.md \
