@@ -28,6 +28,7 @@ CREATE TABLE queue.queues (
 	payload text NOT NULL			-- the column's type
 		CHECK (payload IN ('jsonb', 'text', 'bytea')),
 	paused bool NOT NULL DEFAULT false,
+	push_paused bool NOT NULL DEFAULT false,
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
 	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole
 );
@@ -58,7 +59,8 @@ BEGIN
 				max_attempts int4, failures int4, priority int4, payload @kind@, headers jsonb, key text,
 				"group" text, pushed_at timestamptz, run_at timestamptz, lease_until timestamptz,
 				expires_at timestamptz, failed_at timestamptz, ended_at timestamptz, worker text, error text,
-				result jsonb, taken_at timestamptz, first_taken_at timestamptz, takes int4, ran interval);
+				result jsonb, taken_at timestamptz, first_taken_at timestamptz, takes int4, ran interval,
+				progress jsonb);
 		$row$, '@kind@', kind);
 		EXECUTE (SELECT format('CREATE TYPE queue.%I AS (%s, policy text, due_ms int8, place int8, edge int8)',
 				'_taken_' || kind, string_agg(format('%I %s', attname, format_type(atttypid, NULL)), ', ' ORDER BY attnum))

@@ -76,7 +76,8 @@
 	COL(taken_at, TIMESTAMPTZ) SEP \
 	COL(first_taken_at, TIMESTAMPTZ) SEP \
 	COL(takes, INT4) SEP \
-	COL(ran, INTERVAL)
+	COL(ran, INTERVAL) SEP \
+	COL(progress, JSONB)
 
 #define ROW_LIST(COL, SEP) \
 	COL(queue, TEXT) SEP \
@@ -95,7 +96,8 @@
 	COL(retain_dead, TEXT) SEP \
 	COL(number, INT4) SEP \
 	COL(max_run, TEXT) SEP \
-	COL(history, INT4)
+	COL(history, INT4) SEP \
+	COL(push_paused, BOOL)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \
@@ -124,7 +126,12 @@
 	COL(next_due, TIMESTAMPTZ) SEP \
 	COL(blocked, INT8) SEP \
 	COL(done, INT8) SEP \
-	COL(number, INT4)
+	COL(number, INT4) SEP \
+	COL(new, INT8) SEP \
+	COL(retry, INT8) SEP \
+	COL(total, INT8) SEP \
+	COL(newest, TIMESTAMPTZ) SEP \
+	COL(bytes, INT8)
 
 #define ROW_AWAIT(COL, SEP) \
 	COL(job, TEXT) SEP \
@@ -134,7 +141,8 @@
 	COL(result, JSONB) SEP \
 	COL(error, TEXT) SEP \
 	COL(attempt, INT4) SEP \
-	COL(ended_at, TIMESTAMPTZ)
+	COL(ended_at, TIMESTAMPTZ) SEP \
+	COL(progress, JSONB)
 
 #define ROW_ERRORS(COL, SEP) \
 	COL(error, TEXT) SEP \

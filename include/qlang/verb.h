@@ -80,6 +80,9 @@ enum qarg_id {
 	QARG_OVERLAP,
 	QARG_STARTING,
 	QARG_UNTIL,
+	QARG_PROGRESS,
+	QARG_TAKES,
+	QARG_PUSHES,
 	QARG_THEN,
 	QARG_COUNT
 };
@@ -118,7 +121,7 @@ enum qverb_tag {
 
 struct qverb {
 	int id;           /* enum qverb_id */
-	const char *name; /* upper case */
+	const char *name; /* upper case, of one word or two */
 	unsigned flags;   /* enum qverb_flag */
 	enum qverb_tag tag;
 	const char *tag_text;
@@ -145,6 +148,8 @@ extern const struct qverb qverbs[QVERB_COUNT];
 
 /* By name in any case; NULL: no such verb (yet). */
 const struct qverb *qverb_find(const char *name, size_t len);
+/* The verb of two words that begins with this one, or NULL. */
+const struct qverb *qverb_second(const struct qverb *first, const char *word, size_t len);
 /* The verb that was probably meant, or NULL. */
 const struct qverb *qverb_nearest(const char *name, size_t len);
 

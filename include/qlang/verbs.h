@@ -7,12 +7,12 @@
  *
  * The usage texts are ASCII because they travel in error hints, whatever the client's encoding.
  *
- * VERB(name, flags, tag kind, tag text, columns, arguments, SQL text, usage, help)
+ * VERB(id, name, flags, tag kind, tag text, columns, arguments, SQL text, usage, help)
  * ARG(id, name in the SQL text, keyword, kind, need, alternative)
  */
 /* clang-format off */
 #define QUEUE_VERBS(VERB, ARG) \
-	VERB(CREATE, QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "CREATE TABLE", NONE, \
+	VERB(CREATE, "CREATE", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "CREATE TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_NOT_EXISTS, "exists", "IF NOT EXISTS", FLAG, MAY, 0) \
 		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
@@ -22,55 +22,67 @@
 		" 'linear 1min [1h]' | 'fixed 1min' | 'none'), on_disconnect (auto | release | keep)," \
 		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
 		" text | bytea), history (10), max_run (an interval), max_length (a number), unlogged (true | false).") \
-	VERB(DROP, QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
+	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
 		"SELECT queue.drop({queue}, {exists}, false)", \
 		"QUEUE DROP [IF EXISTS] q", \
 		"Drop a queue with all its jobs.") \
-	VERB(ALTER, QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
+	VERB(ALTER, "ALTER", QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(SET, "set", "SET", OPTIONS, MUST, 1) \
 		ARG(RESET, "reset", "RESET", NAMES, MUST, 1), \
 		"SELECT queue.alter({queue}, {set}, {reset})", \
 		"QUEUE ALTER q {SET (option = value, ...) | RESET (option, ...)}", \
 		"Change the options of a queue; QUEUE HELP CREATE names them.") \
-	VERB(PAUSE, QVERB_DEFINITION, FIXED, "ALTER TABLE", NONE, \
+	VERB(ALTER_JOB, "ALTER JOB", QVERB_WAKES, ROWS, "UPDATE", NONE, \
+		ARG(REF, "job", NULL, REFS, MUST, 9) \
+		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
+		ARG(SET, "set", "SET", OPTIONS, MUST, 0), \
+		"SELECT queue FROM queue._alter_job({job}, {set}, false{named}) AS queue", \
+		"QUEUE ALTER JOB {job [, job ...] [ON q] | KEY text ON q} SET (name = value, ...)", \
+		"Change jobs that wait, retries too: priority, at ('now', 'infinity', a time), payload, headers, expires, attempts.") \
+	VERB(PAUSE, "PAUSE", QVERB_DEFINITION, FIXED, "ALTER TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 9) \
-		ARG(SCHEDULE, "schedule", "SCHEDULE", STATE, MUST, 9), \
-		"SELECT queue.pause({queue}, {schedule})", \
-		"QUEUE PAUSE {q | SCHEDULE name}", \
-		"Give no more jobs of a queue to anybody; push no more jobs of a schedule.") \
-	VERB(RESUME, QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
+		ARG(SCHEDULE, "schedule", "SCHEDULE", STATE, MUST, 9) \
+		ARG(TAKES, "takes", "TAKE", FLAG, MAY, 1) \
+		ARG(PUSHES, "pushes", "PUSH", FLAG, MAY, 1), \
+		"SELECT queue.pause({queue}, {schedule}, {takes}, {pushes})", \
+		"QUEUE PAUSE {q [TAKE | PUSH] | SCHEDULE name}", \
+		"Give no more jobs of a queue to anybody, or take no more pushes; push no more jobs of a schedule.") \
+	VERB(RESUME, "RESUME", QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 9) \
-		ARG(SCHEDULE, "schedule", "SCHEDULE", STATE, MUST, 9), \
-		"SELECT queue.resume({queue}, false, {schedule})", \
-		"QUEUE RESUME {q | SCHEDULE name}", \
+		ARG(SCHEDULE, "schedule", "SCHEDULE", STATE, MUST, 9) \
+		ARG(TAKES, "takes", "TAKE", FLAG, MAY, 1) \
+		ARG(PUSHES, "pushes", "PUSH", FLAG, MAY, 1), \
+		"SELECT queue.resume({queue}, false, {schedule}, {takes}, {pushes})", \
+		"QUEUE RESUME {q [TAKE | PUSH] | SCHEDULE name}", \
 		"End the pause of a queue, or of a schedule: what was due meanwhile is left out.") \
-	VERB(GRANT, QVERB_DEFINITION, FIXED, "GRANT", NONE, \
+	VERB(GRANT, "GRANT", QVERB_DEFINITION, FIXED, "GRANT", NONE, \
 		ARG(RIGHT, "rights", NULL, WORDS, MUST, 0) \
 		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
 		ARG(ROLE, "roles", "TO", WORDS, MUST, 0), \
 		"SELECT queue.grant({queue}, {rights}, {roles})", \
 		"QUEUE GRANT {PUSH | TAKE | AWAIT | ALL} [, ...] ON q TO role [, ...]", \
 		"Let roles push to a queue, take from it, or await its jobs.") \
-	VERB(REVOKE, QVERB_DEFINITION, FIXED, "REVOKE", NONE, \
+	VERB(REVOKE, "REVOKE", QVERB_DEFINITION, FIXED, "REVOKE", NONE, \
 		ARG(RIGHT, "rights", NULL, WORDS, MUST, 0) \
 		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
 		ARG(ROLE, "roles", "FROM", WORDS, MUST, 0), \
 		"SELECT queue.revoke({queue}, {rights}, {roles})", \
 		"QUEUE REVOKE {PUSH | TAKE | AWAIT | ALL} [, ...] ON q FROM role [, ...]", \
 		"Take these rights away.") \
-	VERB(LIST, 0, ROWS, "SELECT", LIST, , \
+	VERB(LIST, "LIST", 0, ROWS, "SELECT", LIST, , \
 		"SELECT * FROM queue.list()", \
 		"QUEUE LIST", \
 		"Show all queues and their options.") \
-	VERB(STATS, 0, ROWS, "SELECT", STATS, \
+	VERB(STATS, "STATS", 0, ROWS, "SELECT", STATS, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
 		"SELECT * FROM queue.stats({queue})", \
 		"QUEUE STATS [q]", \
 		"Count the jobs of one queue, or of each queue, by state.") \
-	VERB(PUSH, QVERB_WAKES, ROWS, "INSERT 0", NONE, \
+	VERB(PUSH, "PUSH", QVERB_WAKES, ROWS, "INSERT 0", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(PAYLOAD, "payload", NULL, PAYLOADS, MUST, 0) \
 		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
@@ -92,7 +104,7 @@
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
 		"    {{SELECT | VALUES | TABLE | WITH} ... [RETURNING ...] | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction. A value may also be an expression in parentheses: AT (now() + interval '1 h').") \
-	VERB(TAKE, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
+	VERB(TAKE, "TAKE", QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) \
@@ -103,14 +115,14 @@
 		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval]\n" \
 		"    [LEASE interval | HOLD [interval]] [AS text]", \
 		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE.") \
-	VERB(POP, QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
+	VERB(POP, "POP", QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0), \
 		NULL, \
 		"QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval]", \
 		"Take and finish jobs at once (at most once delivery).") \
-	VERB(DONE, QVERB_ENDS, ROWS, "UPDATE", NONE, \
+	VERB(DONE, "DONE", QVERB_ENDS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
@@ -126,7 +138,7 @@
 		" of a lease that this connection holds also '<queue number>-<id>', id [ON q], KEY k ON q." \
 		" Several: a list, or ANY(array). PARTIAL: those whose lease is held, with a row for each." \
 		" KEEP: in the archive, whatever retain_done says.") \
-	VERB(MOVE, QVERB_WAKES | QVERB_BEHIND, ROWS, "INSERT 0", NONE, \
+	VERB(MOVE, "MOVE", QVERB_WAKES | QVERB_BEHIND, ROWS, "INSERT 0", NONE, \
 		ARG(QUEUE, "queue", "TO", QUEUE, MUST, 0) \
 		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
 		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 1) \
@@ -143,7 +155,7 @@
 		"    [DELAY interval | AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n]\n" \
 		"    [GROUP text] [KEY text [ON DUPLICATE ...]] [RETURNING {ID | JOB} [, ...]]", \
 		"Finish jobs and push their payloads and headers to another queue, both or neither.") \
-	VERB(FAIL, QVERB_WAKES | QVERB_MOVES | QVERB_ENDS | QVERB_RETURNS, ROWS, "UPDATE", NONE, \
+	VERB(FAIL, "FAIL", QVERB_WAKES | QVERB_MOVES | QVERB_ENDS | QVERB_RETURNS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
@@ -154,7 +166,7 @@
 		"QUEUE FAIL {job [, job ...] [ON q] | KEY text ON q} [ERROR text]\n" \
 		"    [RETRY IN interval | FINAL]", \
 		"Report a failed attempt; the job is retried, or dead.") \
-	VERB(RELEASE, QVERB_WAKES | QVERB_MOVES | QVERB_RETURNS, ROWS, "UPDATE", NONE, \
+	VERB(RELEASE, "RELEASE", QVERB_WAKES | QVERB_MOVES | QVERB_RETURNS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
@@ -162,49 +174,52 @@
 		"SELECT queue FROM queue._release({job}, {delay}, false) AS queue", \
 		"QUEUE RELEASE {job [, job ...] [ON q] | KEY text ON q} [DELAY interval]", \
 		"Give jobs back; the attempt is not counted.") \
-	VERB(EXTEND, QVERB_MOVES, ROWS, "UPDATE", NONE, \
+	VERB(EXTEND, "EXTEND", QVERB_MOVES, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
-		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 0), \
-		"SELECT queue FROM queue._extend({job}, {lease}) AS queue", \
-		"QUEUE EXTEND {job [, job ...] [ON q] | KEY text ON q} [LEASE interval]", \
-		"Move the end of a lease.") \
-	VERB(CANCEL, QVERB_DELETES, ROWS, "UPDATE", NONE, \
+		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 1) \
+		ARG(UNTIL, "until", "UNTIL", TIMESTAMP, MAY, 1) \
+		ARG(PROGRESS, "progress", "PROGRESS", JSON, MAY, 0), \
+		"SELECT queue FROM queue._extend({job}, {lease}, {until}, {progress}) AS queue", \
+		"QUEUE EXTEND {job [, job ...] [ON q] | KEY text ON q}\n" \
+		"    [LEASE interval | UNTIL timestamptz] [PROGRESS jsonb]", \
+		"Move the end of a lease; tell how far the work is, which JOB and AWAIT show.") \
+	VERB(CANCEL, "CANCEL", QVERB_DELETES, ROWS, "UPDATE", NONE, \
 		ARG(REF, "job", NULL, REFS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
 		"SELECT queue, job FROM queue._cancel({job}, false{named}) AS c", \
 		"QUEUE CANCEL {job [, job ...] [ON q] | KEY text ON q}", \
 		"Remove jobs that wait; tell the workers of those that run.") \
-	VERB(RERUN, QVERB_WAKES, ROWS, "UPDATE", NONE, \
+	VERB(RERUN, "RERUN", QVERB_WAKES, ROWS, "UPDATE", NONE, \
 		ARG(REF, "job", NULL, REFS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
 		"SELECT queue FROM queue._rerun({job}, false{named}) AS queue", \
 		"QUEUE RERUN {job [, job ...] [ON q] | KEY text ON q}", \
 		"Make dead jobs ready again, with all their attempts.") \
-	VERB(REDRIVE, QVERB_WAKES, VALUE, "UPDATE", NONE, \
+	VERB(REDRIVE, "REDRIVE", QVERB_WAKES, VALUE, "UPDATE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0), \
 		"SELECT queue.redrive({queue}, {limit}, false)", \
 		"QUEUE REDRIVE q [LIMIT n]", \
 		"Make the dead jobs of a queue ready again.") \
-	VERB(PEEK, QVERB_PAYLOAD, ROWS, "SELECT", PEEK, \
+	VERB(PEEK, "PEEK", QVERB_PAYLOAD, ROWS, "SELECT", PEEK, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
 		"SELECT * FROM queue.peek{of}({queue}, {limit}, {state})", \
 		"QUEUE PEEK q [LIMIT n] [STATE {ready | later | leased | blocked | dead | done}]", \
 		"Look at jobs without taking them. done: what the archive holds.") \
-	VERB(JOB, QVERB_PAYLOAD, ROWS, "SELECT", JOB, \
+	VERB(JOB, "JOB", QVERB_PAYLOAD, ROWS, "SELECT", JOB, \
 		ARG(REF, "job", NULL, REF, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
 		"SELECT * FROM queue.job{of}({job}{named})", \
 		"QUEUE JOB {job [ON q] | KEY text ON q}", \
 		"Show everything about one job.") \
-	VERB(AWAIT, QVERB_AUTONOMOUS, ROWS, "SELECT", AWAIT, \
+	VERB(AWAIT, "AWAIT", QVERB_AUTONOMOUS, ROWS, "SELECT", AWAIT, \
 		ARG(REF, "job", NULL, REF, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
@@ -212,30 +227,30 @@
 		NULL, \
 		"QUEUE AWAIT {job [ON q] | KEY text ON q} [WAIT interval]", \
 		"Wait for the end of a job, and show its result.") \
-	VERB(HISTORY, 0, ROWS, "SELECT", HISTORY, \
+	VERB(HISTORY, "HISTORY", 0, ROWS, "SELECT", HISTORY, \
 		ARG(REF, "job", NULL, REF, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
 		"SELECT * FROM queue.history({job}{named})", \
 		"QUEUE HISTORY {job [ON q] | KEY text ON q}", \
 		"Show the attempts at a job that did not end well.") \
-	VERB(ERRORS, 0, ROWS, "SELECT", ERRORS, \
+	VERB(ERRORS, "ERRORS", 0, ROWS, "SELECT", ERRORS, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0), \
 		"SELECT * FROM queue.errors({queue})", \
 		"QUEUE ERRORS q", \
 		"Count the jobs that have failed, by the text of their last error.") \
-	VERB(WORKERS, 0, ROWS, "SELECT", WORKERS, \
+	VERB(WORKERS, "WORKERS", 0, ROWS, "SELECT", WORKERS, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
 		"SELECT * FROM queue.workers({queue})", \
 		"QUEUE WORKERS [q]", \
 		"Show who works on which job and since when, the longest first.") \
-	VERB(PURGE, QVERB_DELETES, VALUE, "DELETE", NONE, \
+	VERB(PURGE, "PURGE", QVERB_DELETES, VALUE, "DELETE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
 		"SELECT queue.purge({queue}, {state}, false)", \
 		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}]", \
 		"Delete jobs that are not leased.") \
-	VERB(SCHEDULE, 0, FIXED, "CREATE SCHEDULE", NONE, \
+	VERB(SCHEDULE, "SCHEDULE", 0, FIXED, "CREATE SCHEDULE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
 		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
 		ARG(ON, "on", "ON", QUEUE, MUST, 0) \
@@ -266,22 +281,22 @@
 		"Push a job again and again, each time once: CRON '*/5 8-18 * * mon-fri', EVERY '1 h'. An equal" \
 		" schedule that is there is left as it is. MISSED: what becomes of times when no proxy was there." \
 		" OVERLAP SKIP: not while the last job has not ended.") \
-	VERB(UNSCHEDULE, 0, FIXED, "DROP SCHEDULE", NONE, \
+	VERB(UNSCHEDULE, "UNSCHEDULE", 0, FIXED, "DROP SCHEDULE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
 		"SELECT queue.unschedule({name}, {exists})", \
 		"QUEUE UNSCHEDULE name [IF EXISTS]", \
 		"Remove a schedule.") \
-	VERB(SCHEDULES, 0, ROWS, "SELECT", SCHEDULES, , \
+	VERB(SCHEDULES, "SCHEDULES", 0, ROWS, "SELECT", SCHEDULES, , \
 		"SELECT * FROM queue.schedules()", \
 		"QUEUE SCHEDULES", \
 		"Show the schedules of this role: when they are due, and what became of them.") \
-	VERB(TRIGGER, QVERB_WAKES, VALUE, "INSERT 0", NONE, \
+	VERB(TRIGGER, "TRIGGER", QVERB_WAKES, VALUE, "INSERT 0", NONE, \
 		ARG(SCHEDULE, "schedule", "SCHEDULE", STATE, MUST, 0), \
 		"SELECT 1 FROM queue.trigger_schedule({schedule}, false)", \
 		"QUEUE TRIGGER SCHEDULE name", \
 		"Push the job of a schedule once more, now.") \
-	VERB(HELP, QVERB_LOCAL, ROWS, "SELECT", HELP, \
+	VERB(HELP, "HELP", QVERB_LOCAL, ROWS, "SELECT", HELP, \
 		ARG(VERB, "verb", NULL, VERB, MAY, 0), \
 		NULL, \
 		"QUEUE HELP [verb]", \

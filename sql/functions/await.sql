@@ -50,7 +50,7 @@ $$;
 -- in the order of its times, from the end on, for each job.
 CREATE OR REPLACE FUNCTION queue._await(refs text[], q text, known bool, keys bool DEFAULT false)
 RETURNS TABLE (n int8, job text, id int8, queue text, state text, result jsonb, error text,
-	attempt int4, ended_at timestamptz)
+	attempt int4, ended_at timestamptz, progress jsonb)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -79,7 +79,7 @@ BEGIN
 			GROUP BY f.number, f.name LOOP
 		IF part.name IS NULL THEN
 			RETURN QUERY SELECT w.n, part.number || '-' || w.id, w.id, NULL::text, 'gone'::text,
-					NULL::jsonb, NULL::text, NULL::int4, NULL::timestamptz
+					NULL::jsonb, NULL::text, NULL::int4, NULL::timestamptz, NULL::jsonb
 				FROM unnest(part.ids, part.places) AS w (id, n);
 			CONTINUE;
 		END IF;
@@ -89,13 +89,14 @@ BEGIN
 					WHEN t.state = 'dead' THEN 'dead'
 					WHEN t.state <> 'leased' AND t.expires_at <= $5 THEN 'expired' END,
 				a.result, CASE WHEN t.state = 'dead' THEN t.error END,
-				coalesce(t.attempt, a.attempt), coalesce(t.ended_at, a.ended_at)
+				coalesce(t.attempt, a.attempt), coalesce(t.ended_at, a.ended_at),
+				coalesce(t.progress, a.progress)
 			FROM unnest($3, $4) AS w (id, n)
 			LEFT JOIN LATERAL (
-				SELECT id, state, expires_at, error, attempt, ended_at FROM %1$s AS x
+				SELECT id, state, expires_at, error, attempt, ended_at, progress FROM %1$s AS x
 				WHERE x.id = w.id) AS t ON true
 			LEFT JOIN LATERAL (
-				SELECT state, result, attempt, ended_at FROM %2$s AS x
+				SELECT state, result, attempt, ended_at, progress FROM %2$s AS x
 				WHERE x.id = w.id ORDER BY ended_at + interval '0' DESC LIMIT 1) AS a ON t.id IS NULL
 		$sql$, queue._table(part.name), queue._archive(part.name))
 		USING part.number, part.name, part.ids, part.places, clock_timestamp();

@@ -127,6 +127,7 @@ BEGIN
 		PERFORM queue._generate_bulk(cfg.number, cfg.name);
 		PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length);
 		PERFORM queue._generate_archive(cfg.number, cfg.name);
+		PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
 		PERFORM queue._comment_queue(cfg.name);
 		PERFORM queue._give_owner(cfg);
 	ELSIF TG_OP = 'UPDATE' THEN
@@ -136,6 +137,9 @@ BEGIN
 		END IF;
 		IF NEW.max_length IS DISTINCT FROM OLD.max_length THEN
 			PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length);
+		END IF;
+		IF NEW.push_paused <> OLD.push_paused THEN
+			PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
 		END IF;
 		IF NEW.unlogged <> OLD.unlogged THEN	-- writes the whole table anew
 			EXECUTE format('ALTER TABLE %s SET %3$s; ALTER TABLE %2$s SET %3$s', queue._table(cfg.name),
@@ -205,7 +209,7 @@ BEGIN
 			EXECUTE FUNCTION queue._row_may_change();
 		CREATE TRIGGER b_number BEFORE INSERT ON queue.queues FOR EACH ROW
 			EXECUTE FUNCTION queue._row_number();
-		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, unlogged, owner OR DELETE ON queue.queues
+		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, unlogged, push_paused, owner OR DELETE ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 	END IF;
 	IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'queue._right'::regclass AND t.tgname = 'c_still') THEN

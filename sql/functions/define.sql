@@ -55,7 +55,8 @@ BEGIN
 			"group" text,
 			headers jsonb,
 			payload %10$s NOT NULL,
-			history jsonb
+			history jsonb,
+			progress jsonb
 		) WITH (fillfactor = 45, vacuum_truncate = off,
 			autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02,
 			autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2147483647,
@@ -164,45 +165,94 @@ BEGIN
 END
 $$;
 
--- A paused queue gives no jobs; everything else goes on. Those who wait for one of its jobs go
+-- A queue whose pushes are paused refuses them, whoever makes them; others pay nothing for it.
+CREATE OR REPLACE FUNCTION queue._push_paused() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	name CONSTANT text := substr(TG_TABLE_NAME, 3);
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = 'QB006',
+		MESSAGE = format('pushes to queue "%s" are paused', name),
+		HINT = format('Push again later; its owner ends the pause: QUEUE RESUME %I;', name);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._generate_paused(name text, value bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF value THEN
+		EXECUTE format('CREATE TRIGGER paused BEFORE INSERT ON %s EXECUTE FUNCTION queue._push_paused()', queue._table(name));
+	ELSIF EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = to_regclass(queue._table(name)) AND t.tgname = 'paused') THEN
+		EXECUTE format('DROP TRIGGER paused ON %s', queue._table(name));
+	END IF;
+END
+$$;
+
+-- A paused queue gives no jobs, or takes none; everything else goes on. Those who wait for one of its jobs go
 -- on waiting, and are told when it is resumed.
-CREATE OR REPLACE FUNCTION queue._set_paused(q text, value bool) RETURNS void
+CREATE OR REPLACE FUNCTION queue._set_paused(q text, value bool, takes bool, pushes bool) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	PERFORM queue._find(q);
 	PERFORM queue._check_owner(q);
-	UPDATE queue.queues AS c SET paused = value WHERE c.name = q AND c.paused <> value;
+	UPDATE queue.queues AS c SET paused = CASE WHEN takes THEN value ELSE c.paused END,
+			push_paused = CASE WHEN pushes THEN value ELSE c.push_paused END
+		WHERE c.name = q AND (takes AND c.paused <> value OR pushes AND c.push_paused <> value);
 	IF NOT FOUND THEN	-- it may have been dropped meanwhile
 		PERFORM queue._find(q);
 	END IF;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.pause(q text, schedule text DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION queue._no_pause(schedule text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF schedule IS NOT NULL THEN
-		PERFORM queue.pause_schedule(schedule);
-		RETURN;
-	END IF;
-	PERFORM queue._set_paused(q, true);
+	RAISE EXCEPTION USING ERRCODE = '42601', MESSAGE = 'TAKE and PUSH are those of a queue, not of a schedule',
+		HINT = 'QUEUE HELP PAUSE shows the usage.';
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.resume(q text, notify bool DEFAULT true, schedule text DEFAULT NULL) RETURNS void
+-- Neither takes nor pushes: takes.
+CREATE OR REPLACE FUNCTION queue.pause(q text, schedule text DEFAULT NULL, takes bool DEFAULT false,
+	pushes bool DEFAULT false) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	IF schedule IS NOT NULL THEN
+		IF takes OR pushes THEN
+			PERFORM queue._no_pause(schedule);
+		END IF;
+		PERFORM queue.pause_schedule(schedule);
+		RETURN;
+	END IF;
+	PERFORM queue._set_paused(q, true, takes OR NOT pushes, pushes);
+END
+$$;
+
+-- Neither takes nor pushes: both.
+CREATE OR REPLACE FUNCTION queue.resume(q text, notify bool DEFAULT true, schedule text DEFAULT NULL,
+	takes bool DEFAULT false, pushes bool DEFAULT false) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF schedule IS NOT NULL THEN
+		IF takes OR pushes THEN
+			PERFORM queue._no_pause(schedule);
+		END IF;
 		PERFORM queue.resume_schedule(schedule, notify);
 		RETURN;
 	END IF;
-	PERFORM queue._set_paused(q, false);
+	PERFORM queue._set_paused(q, false, takes OR NOT pushes, pushes OR NOT takes);
 	IF notify THEN
 		PERFORM pg_notify('qbouncer', q);
 	END IF;

@@ -400,8 +400,10 @@ BEGIN
 END
 $$;
 
--- The lease ends so long after now, be that later or earlier than before.
-CREATE OR REPLACE FUNCTION queue._extend(jobs text[], lease interval) RETURNS SETOF text
+-- The lease ends so long after now, or then, be that later or earlier than before. Who tells of his progress and says
+-- no time has it not cut.
+CREATE OR REPLACE FUNCTION queue._extend(jobs text[], lease interval, until timestamptz DEFAULT NULL,
+	progress text DEFAULT NULL) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -416,11 +418,20 @@ BEGIN
 	IF lease <= interval '0' OR lease > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LEASE must be longer than zero',
 			HINT = 'To give the job back: QUEUE RELEASE.';
+	ELSIF lease IS NOT NULL AND until IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = 'LEASE and UNTIL cannot be given together', HINT = 'Give one of them.';
+	ELSIF until <= clock_timestamp() OR NOT isfinite(until) THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'UNTIL must be a time that is to come',
+			HINT = 'To give the job back: QUEUE RELEASE.';
 	END IF;
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
-		EXECUTE queue._set_held(cfg.name, 'lease_until = least(clock_timestamp() + $3, taken_at + $4)') INTO still
-			USING part.ids, part.tokens, coalesce(lease, cfg.lease), cfg.max_run;
+		EXECUTE queue._set_held(cfg.name, 'lease_until = least(greatest(coalesce($5, clock_timestamp() + $3),
+				CASE WHEN $6 THEN lease_until END), taken_at + $4)'
+				|| CASE WHEN progress IS NOT NULL THEN ', progress = $7' ELSE '' END) INTO still
+			USING part.ids, part.tokens, coalesce(lease, cfg.lease), cfg.max_run, until,
+				progress IS NOT NULL AND lease IS NULL AND until IS NULL, progress::jsonb;
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, false);
 	END LOOP;
 	RETURN QUERY SELECT * FROM queue._names(list);

@@ -3,14 +3,15 @@
 CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
 	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool,
-	payload text, retain_done text, retain_dead text, number int4, max_run text, history int4)
+	payload text, retain_done text, retain_dead text, number int4, max_run text, history int4,
+	push_paused bool)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
 		pg_get_userbyid(c.owner)::text,
 		c.created_at, c.paused, c.max_length, c.unlogged, c.payload,
-		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text, c.history
+		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text, c.history, c.push_paused
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 
@@ -47,10 +48,12 @@ END
 $$;
 
 -- What is due counts as ready although nobody takes. oldest_ready: since when it may be taken. done:
--- what the archive holds, if the role may read it. Without a name: the queues that the role may read.
+-- what the archive holds, if the role may read it. new, retry: what is ready and was never taken, and the rest of it.
+-- total: all that are there, with the dead ones. bytes: on disk, with the archive. Without a name: the queues that the role may read.
 CREATE OR REPLACE FUNCTION queue.stats(q text DEFAULT NULL)
 RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8,
-	oldest_ready timestamptz, next_due timestamptz, blocked int8, done int8, number int4)
+	oldest_ready timestamptz, next_due timestamptz, blocked int8, done int8, number int4, new int8, retry int8,
+	total int8, newest timestamptz, bytes int8)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -72,12 +75,17 @@ BEGIN
 					FILTER (WHERE now_is = 'ready'),
 				min(coalesce(lease_until, run_at)) FILTER (WHERE now_is IN ('later', 'leased')),
 				count(*) FILTER (WHERE now_is = 'blocked'),
-				%s, $4
+				%s, $4,
+				count(*) FILTER (WHERE now_is = 'ready' AND state <> 'leased' AND attempt + coalesce(spent, 0) = 0),
+				count(*) FILTER (WHERE now_is = 'ready' AND (state = 'leased' OR attempt + coalesce(spent, 0) > 0)),
+				count(now_is), max(pushed_at) FILTER (WHERE now_is IS NOT NULL),
+				pg_total_relation_size($5) + coalesce(pg_total_relation_size($6), 0)
 			FROM (SELECT *, %s AS now_is FROM %s) AS j
 		$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
 				THEN format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) ELSE 'NULL::int8' END,
 			queue._state_at('$2', '$3'), queue._table(cfg.name))
-			USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number;
+			USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number,
+				to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name));
 	END LOOP;
 END
 $$;

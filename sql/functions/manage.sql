@@ -235,6 +235,112 @@ BEGIN
 END
 $$;
 
+-- What ALTER JOB may set, each as its text; set: which of them are said.
+CREATE OR REPLACE FUNCTION queue._job_changes(names text[], vals text[], OUT set text[], OUT priority int4,
+	OUT start timestamptz, OUT payload text, OUT headers jsonb, OUT expires interval, OUT attempts int4)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	val text;
+BEGIN
+	set := coalesce(names, '{}');
+	IF cardinality(set) = 0 OR cardinality(set) IS DISTINCT FROM cardinality(vals)
+			OR (SELECT count(DISTINCT n) FROM unnest(set) AS n) <> cardinality(set) THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'what is to be changed has to be named, each once, with its value';
+	END IF;
+	FOR i IN 1 .. cardinality(set) LOOP
+		val := vals[i];
+		IF val IS NULL AND set[i] IN ('priority', 'at', 'payload') THEN
+			RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = format('%s must not be null', set[i]);
+		END IF;
+		CASE set[i]
+		WHEN 'priority' THEN
+			priority := val;
+		WHEN 'at' THEN
+			start := CASE WHEN lower(btrim(val)) = 'now' THEN clock_timestamp()::text ELSE val END;
+			IF start = '-infinity' THEN
+				RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'the time of a job must not be -infinity',
+					HINT = 'At once: at = ''now''; not before somebody says so: at = ''infinity''.';
+			END IF;
+		WHEN 'payload' THEN
+			payload := val;
+		WHEN 'headers' THEN
+			headers := queue._check_push(val, NULL, NULL);
+		WHEN 'expires' THEN
+			expires := val;
+			PERFORM queue._check_push(NULL, expires, NULL);
+		WHEN 'attempts' THEN
+			attempts := val;
+			PERFORM queue._check_push(NULL, NULL, attempts);
+		ELSE
+			RAISE EXCEPTION USING ERRCODE = '22023',
+				MESSAGE = format('a job has no "%s" that can be changed', left(coalesce(set[i], ''), 80)),
+				HINT = 'Allowed: priority, at, payload, headers, expires, attempts.';
+		END CASE;
+	END LOOP;
+END
+$$;
+
+-- Changes jobs that wait, also those that wait for a retry. Who is told another time or priority goes behind what is
+-- ready by then, as a push would; the others keep their places. at = infinity: held until somebody says another time.
+CREATE OR REPLACE FUNCTION queue._alter_job(refs text[], names text[], vals text[], notify bool, q text DEFAULT NULL,
+	k text DEFAULT NULL) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	job record;
+	said record;
+	cfg queue.queues;
+	lost text;
+	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
+BEGIN
+	SELECT c.* INTO said FROM queue._job_changes(names, vals) AS c;
+	FOR job IN SELECT * FROM queue._lock(queue._refs(refs, q, k, 'ALTER JOB'), q, 'ALTER JOB') LOOP
+		cfg := queue._find(job.name);
+		IF job.state = 'leased' AND NOT job.leased THEN	-- its lease is over, which nobody has found
+			EXECUTE format('SELECT $1 || ''-'' || id || ''-'' || ltrim(token, ''x'') FROM %s WHERE id = $2',
+				queue._table(job.name)) INTO lost USING job.number, job.id;
+			PERFORM queue._give_back(ARRAY[lost], 'lease expired', true);
+			PERFORM set_config('qbouncer.tell', was, true);
+			EXECUTE format('SELECT state FROM %s WHERE id = $1', queue._table(job.name)) INTO job.state USING job.id;
+		END IF;
+		IF job.state IS NULL THEN
+			PERFORM queue._no_job(job.number || '-' || job.id);
+		ELSIF job.state IN ('leased', 'dead') THEN
+			RAISE EXCEPTION USING ERRCODE = '55000',
+				MESSAGE = format(CASE job.state WHEN 'dead' THEN 'job %s-%s is dead' ELSE 'job %s-%s is being worked on' END,
+					job.number, job.id),
+				DETAIL = 'Only jobs that wait can be changed.',
+				HINT = format(CASE job.state WHEN 'dead' THEN 'Run it again first: QUEUE RERUN ''%s-%s'';'
+					ELSE 'To stop its worker: QUEUE CANCEL ''%s-%s''; what has a KEY can be pushed again: ON DUPLICATE REPLACE.' END,
+					job.number, job.id);
+		END IF;
+		EXECUTE format($sql$
+			UPDATE %1$s SET %2$s
+				state = CASE WHEN state = 'blocked' OR $4 IS NULL THEN state WHEN $4 > $3 THEN 'later' ELSE 'ready' END,
+				run_at = CASE WHEN $4 IS NULL THEN run_at ELSE greatest($4, $3) END,
+				priority = coalesce($5, priority),
+				payload = coalesce($6::%3$s, payload),
+				headers = CASE WHEN 'headers' = ANY ($2) THEN nullif($7, 'null') ELSE headers END,
+				expires_at = CASE WHEN 'expires' = ANY ($2) THEN greatest($4, CASE WHEN $4 IS NULL THEN run_at END, $3) + $8
+					ELSE expires_at END,
+				max_attempts = CASE WHEN 'attempts' = ANY ($2) THEN $9 ELSE max_attempts END
+			WHERE id = $1
+		$sql$, queue._table(job.name),
+			CASE WHEN job.state <> 'blocked' AND said.set && '{at, priority}' THEN 'position = DEFAULT,' ELSE '' END, cfg.payload)
+			USING job.id, said.set, clock_timestamp(), said.start, said.priority, said.payload, said.headers, said.expires,
+				said.attempts;
+		IF notify THEN
+			PERFORM pg_notify('qbouncer', job.name);
+		END IF;
+		RETURN NEXT job.name;
+	END LOOP;
+END
+$$;
+
 -- All dead jobs of a queue, or the first so many that died. They keep that order. Of those with one
 -- key it is the last, if no other job has the key: looked up in indexes, each by itself, and not by
 -- reading the queue once for each.

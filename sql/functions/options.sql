@@ -34,7 +34,7 @@ AS $$
 BEGIN
 	RETURN QUERY SELECT a.attname::text FROM pg_attribute AS a
 		WHERE a.attrelid = 'queue.queues'::regclass AND a.attnum > 0 AND NOT a.attisdropped
-			AND a.attname NOT IN ('number', 'name', 'paused', 'created_at', 'owner') ORDER BY a.attnum;
+			AND a.attname NOT IN ('number', 'name', 'paused', 'push_paused', 'created_at', 'owner') ORDER BY a.attnum;
 END
 $$;
 

@@ -147,6 +147,17 @@ BEGIN
 END
 $$;
 
+-- names: priority, at, payload, headers, expires, attempts.
+CREATE OR REPLACE FUNCTION queue.alter_job(job text DEFAULT NULL, names text[] DEFAULT '{}', vals text[] DEFAULT '{}',
+	q text DEFAULT NULL, k text DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._alter_job(queue._single(job), names, vals, true, q, k);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue.release(token text, delay interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -156,24 +167,25 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.extend(token text, lease interval DEFAULT NULL) RETURNS void
+CREATE OR REPLACE FUNCTION queue.extend(token text, lease interval DEFAULT NULL, until timestamptz DEFAULT NULL,
+	progress jsonb DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._extend(queue._single(token), lease);
+	PERFORM queue._extend(queue._single(token), lease, until, progress::text);
 END
 $$;
 
 -- What has become of a job, if it has ended; without waiting for it.
 CREATE OR REPLACE FUNCTION queue.await(job text DEFAULT NULL, q text DEFAULT NULL, k text DEFAULT NULL)
 RETURNS TABLE (id int8, queue text, state text, result jsonb, error text, attempt int4,
-	ended_at timestamptz)
+	ended_at timestamptz, progress jsonb)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT a.id, a.queue, a.state, a.result, a.error, a.attempt, a.ended_at
+	RETURN QUERY SELECT a.id, a.queue, a.state, a.result, a.error, a.attempt, a.ended_at, a.progress
 		FROM queue._await(CASE WHEN job IS NULL AND k IS NOT NULL THEN ARRAY[k] ELSE coalesce(queue._single(job), ARRAY[NULL::text]) END, q, false,
 			job IS NULL AND k IS NOT NULL) AS a WHERE a.state IS NOT NULL;
 END

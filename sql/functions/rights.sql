@@ -53,8 +53,8 @@ BEGIN
 	RETURN CASE kind
 		WHEN 'push' THEN 'state, priority, run_at, headers, payload, pushed_at, expires_at, max_attempts, key, "group"'
 		WHEN 'hand' THEN 'attempt, worker, proxy, lease_until, token, taken_at'
-		WHEN 'await' THEN 'id, state, expires_at, error, attempt, ended_at'
-		WHEN 'archive' THEN 'id, state, result, attempt, ended_at' END;
+		WHEN 'await' THEN 'id, state, expires_at, error, attempt, ended_at, progress'
+		WHEN 'archive' THEN 'id, state, result, attempt, ended_at, progress' END;
 END
 $$;
 

@@ -31,6 +31,48 @@ static bool unknown_verb(struct parser *p)
 	return false;
 }
 
+static void look_ahead(const struct parser *p, struct sql_token *ret)
+{
+	struct sql_lexer ahead = p->lx;
+
+	sql_lex_next(&ahead, ret);
+}
+
+/* Length of the first word of a keyword such as "IF NOT EXISTS". */
+static size_t word_len(const char *keyword)
+{
+	return strcspn(keyword, " ");
+}
+
+static bool begins_clause(const struct qverb *verb, const struct sql_token *t)
+{
+	for (int i = 0; i < verb->n_args; i++) {
+		const char *k = verb->args[i].keyword;
+
+		if (k && parser_word_is(t, k, word_len(k)))
+			return true;
+	}
+	return false;
+}
+
+/* ALTER JOB 17, but ALTER job SET is about a queue. */
+static void second_word(struct parser *p)
+{
+	const struct qverb *verb = p->t.kind == SQL_IDENT
+					   ? qverb_second(p->q->verb, p->t.text, p->t.len)
+					   : NULL;
+	struct sql_token behind;
+
+	if (!verb)
+		return;
+	look_ahead(p, &behind);
+	if (behind.kind == SQL_END || behind.kind == SQL_SEMICOLON ||
+		begins_clause(p->q->verb, &behind))
+		return;
+	p->q->verb = verb;
+	parser_advance(p);
+}
+
 static bool parse_verb(struct parser *p)
 {
 	while (p->t.kind == SQL_SEMICOLON)
@@ -46,6 +88,7 @@ static bool parse_verb(struct parser *p)
 	if (p->q->verb->flags & QVERB_BEHIND)
 		return parser_syntax_error(p);
 	parser_advance(p);
+	second_word(p);
 	return true;
 }
 
@@ -275,19 +318,6 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 }
 
 /* --- clauses --- */
-
-/* Length of the first word of a keyword such as "IF NOT EXISTS". */
-static size_t word_len(const char *keyword)
-{
-	return strcspn(keyword, " ");
-}
-
-static void look_ahead(const struct parser *p, struct sql_token *ret)
-{
-	struct sql_lexer ahead = p->lx;
-
-	sql_lex_next(&ahead, ret);
-}
 
 /* The clause that begins here. Of two that begin alike (ON, ON DUPLICATE) the second word decides; one that lacks its
  * second word is told by who reads it. */

@@ -83,13 +83,13 @@ const struct wire_field qverb_partial_columns[3] = {FIELDS(ROW_PARTIAL)};
 /* The last entry of each list is empty: a verb may have no arguments, an array may not. */
 #define ARG(id, name, keyword, kind, need, alt) \
 	{QARG_##id, name, keyword, QKIND_##kind, QNEED_##need, alt},
-#define VERB(name, flags, tag, text, columns, args, sql, usage, help) \
-	static const struct qverb_arg args_##name[] = {args {0}};
+#define VERB(id, name, flags, tag, text, columns, args, sql, usage, help) \
+	static const struct qverb_arg args_##id[] = {args {0}};
 QUEUE_VERBS(VERB, ARG)
 #undef VERB
-#define VERB(name, flags, tag, text, columns, args, sql, usage, help) \
-	{QVERB_##name, #name, flags, QTAG_##tag, text, COLUMNS_##columns, \
-		args_##name, ARRAY_LEN(args_##name) - 1, sql, usage, help},
+#define VERB(id, name, flags, tag, text, columns, args, sql, usage, help) \
+	{QVERB_##id, name, flags, QTAG_##tag, text, COLUMNS_##columns, \
+		args_##id, ARRAY_LEN(args_##id) - 1, sql, usage, help},
 const struct qverb qverbs[QVERB_COUNT] = {QUEUE_VERBS(VERB, ARG)};
 /* clang-format on */
 
@@ -158,12 +158,33 @@ const struct qverb *qverb_nearest(const char *name, size_t len)
 	return nearest;
 }
 
+/* ALTER JOB is shown with ALTER, too. */
+static bool helps(const char *name, const char *verb, size_t len)
+{
+	return same_name(name, verb, len) ||
+	       (strlen(name) > len && name[len] == ' ' && !util_memcasecmp(name, verb, len));
+}
+
+const struct qverb *qverb_second(const struct qverb *first, const char *word, size_t len)
+{
+	size_t n = strlen(first->name);
+
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		const char *name = qverbs[i].name;
+
+		if (strncmp(name, first->name, n) == 0 && name[n] == ' ' &&
+			same_name(name + n + 1, word, len))
+			return &qverbs[i];
+	}
+	return NULL;
+}
+
 int qverb_help(const char *verb, size_t len, qverb_help_fn *fn, void *arg)
 {
 	int n = 0;
 
 	for (int i = 0; i < QVERB_COUNT; i++) {
-		if (verb && !same_name(qverbs[i].name, verb, len))
+		if (verb && !helps(qverbs[i].name, verb, len))
 			continue;
 		fn(arg, qverbs[i].name, qverbs[i].usage, qverbs[i].help);
 		n++;

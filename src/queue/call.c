@@ -147,11 +147,13 @@ static bool payloads_fit(
 	const struct qstmt *q, const struct bind_values *bind, struct pg_error *err)
 {
 	const struct qvalue *result = qstmt_one(q, QARG_RESULT);
+	const struct qvalue *progress = qstmt_one(q, QARG_PROGRESS);
 
 	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++)
 		if (!fits(qstmt_value(q, QARG_PAYLOAD, i), bind, "payload", err))
 			return false;
-	return result == NULL || fits(result, bind, "result", err);
+	return (result == NULL || fits(result, bind, "result", err)) &&
+	       (progress == NULL || fits(progress, bind, "progress", err));
 }
 
 /* Verbs on jobs return the name of the queue of each: one text column. Wanted when they wake, and

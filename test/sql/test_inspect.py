@@ -240,3 +240,37 @@ def test_age_counts_from_the_last_time_it_became_ready(db, how):
                  "group": "SELECT queue.done(%s)", "again": "SELECT queue.done(%s)"}[how], token)
     assert db.row("SELECT ready, leased FROM queue.stats('q')") == (1, 0)
     assert age(db, "q") < 10000
+
+
+# -- new, retry, total, newest, bytes ---------------------------------------------------------------
+
+def test_what_stats_says_of_what_is_ready(db):
+    db.create("s", max_attempts=2)
+    stats = "SELECT ready, new, retry, total, newest FROM queue.stats('s')"
+    assert db.row(stats) == (0, 0, 0, 0, None)
+    db.push("s", "1", "2", "3", "4")
+    newest = db.value("SELECT max(pushed_at) FROM queue.q_s")
+    assert db.row(stats) == (4, 4, 0, 4, newest)
+    one, two = db.take("s", 2)
+    assert db.row(stats) == (2, 2, 0, 4, newest)
+    db.rows("SELECT queue.fail(%s, retry_in => '0')", one["token"])
+    db.rows("SELECT queue.release(%s)", two["token"])
+    assert db.row(stats) == (4, 2, 2, 4, newest)
+    db.take("s", 1)
+    db.expire("s")  # nobody takes: it is ready all the same, and was taken before
+    assert db.row(stats) == (4, 2, 2, 4, newest)
+    db.rows("SELECT queue.fail(%s, final => true)", db.take("s")[0]["token"])
+    assert db.row("SELECT ready, dead, total FROM queue.stats('s')") == (3, 1, 4)
+    db.rows("UPDATE queue.q_s SET expires_at = now() - interval '1 s' WHERE state = 'ready'")
+    assert db.row("SELECT ready, total FROM queue.stats('s')") == (0, 1)
+
+
+def test_bytes(db):
+    db.create("s", retain_done="1 day")
+    empty = db.value("SELECT bytes FROM queue.stats('s')")
+    assert 0 < empty < 1000000
+    db.rows("INSERT INTO queue.q_s (payload) SELECT to_jsonb(n) FROM generate_series(1, 2000) AS n")
+    full = db.value("SELECT bytes FROM queue.stats('s')")
+    assert full > empty + 100000
+    db.rows("SELECT queue.pop('s', 2000)")
+    assert db.value("SELECT bytes FROM queue.stats('s')") > full

@@ -56,6 +56,13 @@ static const struct {
 	{"QUEUE ALTER $1 SET (lease = 5)", "SELECT queue.alter(($1)" T ", ARRAY['lease']" T
 					   "[], ARRAY[(5)" T "]" T "[], ARRAY[]" T "[])"},
 	{"QUEUE LIST", "SELECT * FROM queue.list()"},
+	{"QUEUE ALTER job SET (lease = 5)", "SELECT queue.alter(('job')" T ", ARRAY['lease']" T
+					    "[], ARRAY[(5)" T "]" T "[], ARRAY[]" T "[])"},
+	{"QUEUE ALTER JOB 5 ON q SET (at = now)",
+		"SELECT queue FROM queue._alter_job(ARRAY[(5)" T "]" T "[], ARRAY['at']" T
+		"[], ARRAY[('now')" T "]" T "[], false, ('q')" T ") AS queue"},
+	{"QUEUE PAUSE q PUSH", "SELECT queue.pause(('q')" T ", NULL" T ", false, true)"},
+	{"QUEUE RESUME q TAKE", "SELECT queue.resume(('q')" T ", false, NULL" T ", true, false)"},
 	{"QUEUE WORKERS", "SELECT * FROM queue.workers(NULL" T ")"},
 	{"QUEUE HISTORY 5 ON q", "SELECT * FROM queue.history((5)" T ", ('q')" T ")"},
 	{"QUEUE STATS", "SELECT * FROM queue.stats(NULL" T ")"},
@@ -94,7 +101,7 @@ static const struct {
 	{"QUEUE JOB '3-18'", "SELECT * FROM queue.job(('3-18')" T ")"},
 	{"QUEUE JOB KEY 'k' ON $2", "SELECT * FROM queue.job(NULL" T ", ($2)" T ", ('k')" T ")"},
 	{"QUEUE EXTEND '{1,2}' ON q", "SELECT queue FROM queue._extend(queue._of(ARRAY[('{1,2}')" T
-				      "]" T "[], ('q')" T "), NULL::pg_catalog.interval) AS queue"},
+				      "]" T "[], ('q')" T "), NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T ") AS queue"},
 	{"QUEUE DONE $1 KEEP", "SELECT queue FROM queue._done(ARRAY[($1)" T "]" T
 			       "[], false, NULL" T ", true) AS queue"},
 	{"QUEUE DONE $1 PARTIAL", "SELECT job, ok, sqlstate FROM queue._done_partial(ARRAY[($1)" T
@@ -135,7 +142,7 @@ static const struct {
 	{"QUEUE RELEASE 18 DELAY $2", "SELECT queue FROM queue._release(ARRAY[(18)" T "]" T
 				      "[], ($2)::pg_catalog.interval, false) AS queue"},
 	{"QUEUE EXTEND 18", "SELECT queue FROM queue._extend(ARRAY[(18)" T "]" T
-			    "[], NULL::pg_catalog.interval) AS queue"},
+			    "[], NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T ") AS queue"},
 	{"QUEUE PEEK q STATE dead LIMIT $1",
 		"SELECT * FROM queue.peek(('q')" T ", ($1)::pg_catalog.int4, ('dead')" T ")"},
 	{"QUEUE PURGE q", "SELECT queue.purge(('q')" T ", NULL" T ", false)"},

@@ -9,7 +9,7 @@ from queuetest import (  # noqa: F401
 from verbways import each_way, iv, t
 
 COLUMNS = [("job", TEXT), ("id", INT8), ("queue", TEXT), ("state", TEXT), ("result", JSONB), ("error", TEXT),
-           ("attempt", INT4), ("ended_at", TIMESTAMPTZ)]
+           ("attempt", INT4), ("ended_at", TIMESTAMPTZ), ("progress", JSONB)]
 
 
 def one_done(c, name):

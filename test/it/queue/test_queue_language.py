@@ -71,6 +71,11 @@ VERBS = {
     "extend": (one_taken, "QUEUE EXTEND {} LEASE {}", lambda name, s: [t(s), iv("3 hours", 10800)], "UPDATE 1", None,
                lambda c, name: c.rows("SELECT lease_until > now() + '2 hours' AS b FROM queue.peek('%s', 1, 'leased')"
                                       % name) == [{"b": "t"}]),
+    "extend until": (one_taken, "QUEUE EXTEND {} UNTIL {} PROGRESS {}",
+                     lambda name, s: [t(s), ("'2100-01-01 00:00:00+00'", "2100-01-01 00:00:00+00", TIMESTAMPTZ,
+                                             int8(3155760000 * 1000000)), j('{"a": 1}')], "UPDATE 1", None,
+                     lambda c, name: c.rows("SELECT date_part('year', lease_until) AS y, progress FROM queue.q_%s" % name)
+                     == [{"y": "2100", "progress": '{"a": 1}'}]),
     "workers": (one_taken, "QUEUE WORKERS {}", lambda name, s: [t(name)], "SELECT 1", WORKERS, None),
     "peek": (three_jobs, "QUEUE PEEK {} LIMIT {} STATE {}", lambda name, s: [t(name), i(2), t("ready")],
              "SELECT 2", PEEK, n_ready(3)),

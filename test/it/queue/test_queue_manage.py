@@ -7,7 +7,7 @@ import pytest
 from proxy import wait_for
 from queuetest import (  # noqa: F401
     BOOL, INT4, INT8, JSONB, TEXT, TIMESTAMPTZ, columns_of, error, parked, peek, q, qproxy, stats, tag, take, woken)
-from verbways import each_way, i, nothing, t, three_jobs
+from verbways import each_way, i, j, nothing, t, three_jobs
 
 
 JOB = columns_of("JOB")
@@ -49,6 +49,13 @@ def job(name, number):
 VERBS = {
     "pause": (three_jobs, "QUEUE PAUSE {}", lambda name, s: [t(name)], "ALTER TABLE", None,
               lambda c, name: listed(c, name, "paused") == "t" and c.rows("QUEUE TAKE " + name) == []),
+    "alter job": (three_jobs, "QUEUE ALTER JOB {}, {} SET (priority = {}, payload = {}, at = {})",
+                  lambda name, s: [job(name, 1), job(name, 3), i(7), j('{"b": 2}'), t("now")], "UPDATE 2", None,
+                  lambda c, name: [(r["id"], r["priority"], r["payload"]) for r in peek(c, name)] ==
+                  [("1", "7", '{"b": 2}'), ("3", "7", '{"b": 2}'), ("2", "0", '{"n": 2}')]),
+    "pause push": (three_jobs, "QUEUE PAUSE {} PUSH", lambda name, s: [t(name)], "ALTER TABLE", None,
+                   lambda c, name: listed(c, name, "push_paused") == "t" and error(c, "QUEUE PUSH %s '1'" % name).sqlstate ==
+                   "QB006" and take(c, "QUEUE TAKE " + name)),
     "resume": (paused, "QUEUE RESUME {}", lambda name, s: [t(name)], "ALTER TABLE", None,
                lambda c, name: listed(c, name, "paused") == "f" and take(c, "QUEUE TAKE " + name)),
     "cancel": (three_jobs, "QUEUE CANCEL {}, {}", lambda name, s: [job(name, 1), job(name, 3)], "UPDATE 2", None,
@@ -108,6 +115,71 @@ def test_a_resume_by_plain_sql(qproxy, db, direct, q):
         parked(a)
         direct.execute("SELECT queue.resume('mail')")
         assert woken(a)["payload"] == "1"
+
+
+def test_pushes_that_are_paused(qproxy, db, q):
+    """However they come: merged, handed over, in a transaction, by key, many at once."""
+    with qproxy.wire(db) as a, qproxy.wire(db) as b:
+        a.query("QUEUE TAKE mail WAIT '60s'")
+        parked(a)
+        assert tag(q, "QUEUE PAUSE mail PUSH") == "ALTER TABLE"
+        for sql in ("QUEUE PUSH mail '1'", "QUEUE PUSH mail '1' KEY 'k'", "QUEUE PUSH mail '1', '2' EXPIRES '1 h'",
+                    "QUEUE PUSH mail '1' GROUP 'g'", "QUEUE PUSH mail SELECT 1", "QUEUE PUSH mail (payload, key) SELECT 1, 'k'"):
+            assert error(b, sql).sqlstate == "QB006", sql
+            tag(b, "BEGIN; SELECT 1")
+            assert "QUEUE RESUME mail" in error(b, sql).fields["H"], sql
+            tag(b, "ROLLBACK")
+        parked(a)
+        tag(q, "QUEUE RESUME mail PUSH")
+        assert tag(b, "QUEUE PUSH mail '3'") == "INSERT 0 1"
+        assert woken(a)["payload"] == "3"
+
+
+# -- alter job ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("block", [False, True])
+def test_a_job_that_is_hurried_wakes_who_waits(qproxy, db, q, block):
+    tag(q, "QUEUE PUSH mail '1' DELAY '1 h'")
+    with qproxy.wire(db) as a:
+        a.query("QUEUE TAKE mail WAIT '60s'")
+        parked(a)
+        if block:
+            tag(q, "BEGIN; SELECT 1")
+        assert tag(q, "QUEUE ALTER JOB 1 ON mail SET (at = 'now')") == "UPDATE 1"
+        if block:
+            parked(a)
+            tag(q, "COMMIT")
+        assert woken(a)["payload"] == "1"
+
+
+def test_a_job_that_gets_an_earlier_time(qproxy, db, q):
+    tag(q, "QUEUE PUSH mail '1' DELAY '1 h'")
+    with qproxy.wire(db) as a:
+        a.query("QUEUE TAKE mail WAIT '60s'")
+        parked(a)
+        soon = q.rows("SELECT clock_timestamp() + interval '300 ms' AS soon")[0]["soon"]
+        assert tag(q, "QUEUE ALTER JOB '1-1' SET (at = '%s')" % soon) == "UPDATE 1"
+        assert woken(a)["payload"] == "1"
+
+
+def test_a_job_that_is_held_and_one_of_higher_priority(q):
+    tag(q, "QUEUE PUSH mail '1', '2', '3'")
+    assert take(q)["id"] == "1"  # the head is known from here on
+    tag(q, "QUEUE ALTER JOB 2 ON mail SET (at = 'infinity')")
+    tag(q, "QUEUE PUSH mail '4'")
+    tag(q, "QUEUE ALTER JOB 4 ON mail SET (priority = 9)")
+    assert [r["id"] for r in q.rows("QUEUE TAKE mail LIMIT 10")] == ["4", "3"]
+    tag(q, "QUEUE ALTER JOB 2 ON mail SET (at = now, priority = -1)")
+    assert take(q)["id"] == "2"
+    e = error(q, "QUEUE ALTER JOB 2 ON mail SET (at = now)")
+    assert e.sqlstate == "55000" and "being worked on" in e.message
+
+
+def test_the_queue_called_job(q):
+    tag(q, "QUEUE CREATE job")
+    assert tag(q, "QUEUE ALTER job SET (max_attempts = 3)") == "ALTER TABLE"
+    assert listed(q, "job", "max_attempts") == "3"
+    assert len(q.rows("QUEUE HELP ALTER")) == 2
 
 
 # -- cancel ------------------------------------------------------------------------------------
@@ -189,7 +261,8 @@ RIGHTS = [
     ("QUEUE PUSH {q} '1' KEY 'k' ON DUPLICATE 'Error'", "PUSH"), ("QUEUE PEEK {q}", "TAKE"),
     ("QUEUE PEEK {q} STATE done", "TAKE"), ("QUEUE STATS {q}", "TAKE"), ("QUEUE ERRORS {q}", "TAKE"),
     ("QUEUE PURGE {q}", "TAKE"), ("QUEUE REDRIVE {q}", "TAKE"), ("QUEUE CANCEL '{n}-1'", "TAKE"),
-    ("QUEUE JOB '{n}-1'", "TAKE"), ("QUEUE HISTORY '{n}-1'", "TAKE"), ("QUEUE DONE '{n}-1-0000000000000000'", "TAKE"),
+    ("QUEUE JOB '{n}-1'", "TAKE"), ("QUEUE HISTORY '{n}-1'", "TAKE"),
+    ("QUEUE ALTER JOB '{n}-1' SET (priority = 1)", "TAKE"), ("QUEUE DONE '{n}-1-0000000000000000'", "TAKE"),
 ]
 # outside transactions only
 ALONE = [("QUEUE TAKE {q}", "TAKE"), ("QUEUE TAKE {q} WAIT '60s'", "TAKE"), ("QUEUE POP {q}", "TAKE"),
