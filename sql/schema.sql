@@ -10,10 +10,15 @@ CREATE TABLE queue.queues (
 	lease interval NOT NULL CHECK (lease > '0' AND lease <= '8000 years'),
 	max_attempts int4 NOT NULL CHECK (max_attempts BETWEEN 1 AND 999999999),
 	retry text NOT NULL			-- as the user wrote it, and taken apart:
-		CHECK (octet_length(retry) <= 200),
-	retry_kind text NOT NULL CHECK (retry_kind IN ('exponential', 'linear', 'fixed', 'none')),
+		CHECK (octet_length(retry) <= 600),
+	retry_kind text NOT NULL CHECK (retry_kind IN ('exponential', 'linear', 'arithmetic', 'fixed', 'list', 'none')),
 	retry_base interval NOT NULL CHECK (retry_base BETWEEN '0' AND '8000 years'),
 	retry_cap interval NOT NULL CHECK (retry_cap BETWEEN '0' AND '8000 years'),
+	retry_factor float8 NOT NULL DEFAULT 2 CHECK (retry_factor BETWEEN 1 AND 100),	-- exponential
+	retry_steps interval[]			-- list: all; arithmetic: what is added
+		CHECK (array_position(retry_steps, NULL) IS NULL AND '0' <= ALL (retry_steps)
+			AND '8000 years' >= ALL (retry_steps)),
+	on_change text NOT NULL DEFAULT 'retry' CHECK (on_change IN ('retry', 'now')),
 	on_disconnect text NOT NULL CHECK (on_disconnect IN ('auto', 'release', 'keep')),
 	retain_done interval NOT NULL CHECK (retain_done BETWEEN '0' AND '8000 years'),
 	retain_dead interval NOT NULL CHECK (retain_dead BETWEEN '0' AND '8000 years'),
@@ -30,7 +35,8 @@ CREATE TABLE queue.queues (
 	paused bool NOT NULL DEFAULT false,
 	push_paused bool NOT NULL DEFAULT false,
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
-	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole
+	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
+	CHECK (retry_kind NOT IN ('arithmetic', 'list') OR coalesce(cardinality(retry_steps), 0) > 0)
 );
 ALTER SEQUENCE queue.queues_number_seq OWNED BY queue.queues.number;
 REVOKE ALL ON queue.queues FROM PUBLIC;

@@ -97,7 +97,8 @@
 	COL(number, INT4) SEP \
 	COL(max_run, TEXT) SEP \
 	COL(history, INT4) SEP \
-	COL(push_paused, BOOL)
+	COL(push_paused, BOOL) SEP \
+	COL(on_change, TEXT)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \

@@ -18,8 +18,9 @@
 		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
 		"SELECT queue.create({queue}, {exists}, {with})", \
 		"QUEUE CREATE [IF NOT EXISTS] q [WITH (option = value, ...)]", \
-		"Create a queue. Options: lease ('5 min'), max_attempts (25), retry ('exponential 10s 1h' |" \
-		" 'linear 1min [1h]' | 'fixed 1min' | 'none'), on_disconnect (auto | release | keep)," \
+		"Create a queue. Options: lease ('5 min'), max_attempts (25), retry ('exponential 10s 1h [x3]' |" \
+		" 'arithmetic 1min 2min [1h]' | 'linear 1min [1h]' | 'fixed 1min' | 'list 1s, 1min, 1h' | 'none')," \
+		" on_change (retry | now), on_disconnect (auto | release | keep)," \
 		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
 		" text | bytea), history (10), max_run (an interval), max_length (a number), unlogged (true | false).") \
 	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \

@@ -229,18 +229,21 @@ $$;
 
 -- The pause before the next attempt, after so many failures; +-10 %, so that what failed
 -- together does not come back together.
-CREATE OR REPLACE FUNCTION queue._pause(kind text, base interval, cap interval, failures int4)
-RETURNS interval
+CREATE OR REPLACE FUNCTION queue._pause(cfg queue.queues, failures int4) RETURNS interval
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN make_interval(secs => (0.9 + 0.2 * random()) * least(
-		extract(epoch FROM cap)::float8,
-		extract(epoch FROM base)::float8 * CASE kind
-			WHEN 'exponential' THEN power(2, least(failures, 100) - 1)
-			WHEN 'linear' THEN failures
-			ELSE 1 END));
+		extract(epoch FROM cfg.retry_cap)::float8,
+		CASE cfg.retry_kind
+			WHEN 'exponential' THEN extract(epoch FROM cfg.retry_base)::float8
+				* power(cfg.retry_factor, least(failures, 100) - 1)
+			WHEN 'linear' THEN extract(epoch FROM cfg.retry_base)::float8 * failures
+			WHEN 'arithmetic' THEN extract(epoch FROM cfg.retry_base)::float8
+				+ extract(epoch FROM cfg.retry_steps[1])::float8 * (failures - 1)
+			WHEN 'list' THEN extract(epoch FROM cfg.retry_steps[least(failures, cardinality(cfg.retry_steps))])::float8
+			ELSE extract(epoch FROM cfg.retry_base)::float8 END));
 END
 $$;
 
@@ -348,19 +351,20 @@ BEGIN
 		cfg := part.cfg;
 		EXECUTE queue._set_held(cfg.name, $sql$
 				state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
-					WHEN $5 <= interval '0' THEN 'ready' ELSE 'later' END,
+					WHEN $5 <= interval '0' OR $9 AND again AND $5 IS NULL AND (run_at > clock_timestamp()) IS NOT TRUE THEN 'ready'
+					ELSE 'later' END,
 				position = DEFAULT,
 				run_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
-					ELSE clock_timestamp() + coalesce($5, queue._pause($6, $7, $8, failures + 1)) END,
+					WHEN $9 AND again AND $5 IS NULL THEN greatest(run_at, clock_timestamp())
+					ELSE clock_timestamp() + coalesce($5, queue._pause($6, failures + 1)) END,
 				ended_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN clock_timestamp() END,
-				history = queue._remember(history, $10, attempt, worker, taken_at, clock_timestamp(), 'failed', $9),
-				again = NULL, failures = failures + 1, error = $9, failed_at = clock_timestamp(),
+				history = queue._remember(history, $8, attempt, worker, taken_at, clock_timestamp(), 'failed', $7),
+				again = NULL, failures = failures + 1, error = $7, failed_at = clock_timestamp(),
 				token = NULL, lease_until = NULL
 			$sql$) INTO still
 			USING part.ids, part.tokens,
 				coalesce(final, false) OR (cfg.retry_kind = 'none' AND retry_in IS NULL),
-				cfg.max_attempts, retry_in, cfg.retry_kind, cfg.retry_base, cfg.retry_cap,
-				queue._error_text(error), cfg.history;
+				cfg.max_attempts, retry_in, cfg, queue._error_text(error), cfg.history, cfg.on_change = 'now';
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
 	PERFORM set_config('qbouncer.tell', was, true);
@@ -469,15 +473,15 @@ BEGIN
 					state = CASE WHEN %3$s THEN 'dead' WHEN %4$s THEN 'later' ELSE 'ready' END,
 					ended_at = CASE WHEN %3$s THEN clock_timestamp() END,
 					run_at = CASE WHEN %3$s OR again AND NOT $3 THEN run_at WHEN %4$s
-						THEN clock_timestamp() + queue._pause($7, $8, $9, failures + 1)
+						THEN clock_timestamp() + queue._pause($7, failures + 1)
 						ELSE clock_timestamp() END,
-					losses = CASE WHEN $10 THEN coalesce(losses, 0::int2) + 1::int2 ELSE losses END,
+					losses = CASE WHEN $8 THEN coalesce(losses, 0::int2) + 1::int2 ELSE losses END,
 					again = CASE WHEN NOT $3 THEN again END,
 					attempt = CASE WHEN $3 THEN attempt ELSE attempt - 1 END,
 					spent = CASE WHEN $3 THEN spent ELSE coalesce(spent, 0) + 1 END,
 					failures = CASE WHEN $3 THEN failures + 1 ELSE failures END,
-					history = CASE WHEN $3 THEN queue._remember(history, $11, attempt, worker, taken_at,
-						least(lease_until, clock_timestamp()), CASE WHEN $10 THEN 'lost' ELSE 'expired' END, $5) ELSE history END,
+					history = CASE WHEN $3 THEN queue._remember(history, $9, attempt, worker, taken_at,
+						least(lease_until, clock_timestamp()), CASE WHEN $8 THEN 'lost' ELSE 'expired' END, $5) ELSE history END,
 					error = CASE WHEN $3 THEN $5 ELSE error END,
 					failed_at = CASE WHEN $3 THEN clock_timestamp() ELSE failed_at END,
 					token = NULL, lease_until = NULL
@@ -486,9 +490,9 @@ BEGIN
 			SELECT array_agg(id) FROM job
 		$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
 			'$3 AND again IS NULL AND attempt >= coalesce(CASE WHEN $6 THEN max_attempts END, $4)',
-			'$10 AND again IS NULL AND losses > 0') INTO still
+			'$8 AND again IS NULL AND losses > 0') INTO still
 			USING part.ids, part.tokens, coalesce(counted, true), queue._most_attempts(cfg),
-				queue._error_text(error), cfg.retry_kind <> 'none', cfg.retry_kind, cfg.retry_base, cfg.retry_cap,
+				queue._error_text(error), cfg.retry_kind <> 'none', cfg,
 				coalesce(counted, true) AND (error NOT IN ('lease expired', 'ran too long')) IS NOT FALSE,
 				cfg.history;
 		IF still IS NOT NULL THEN

@@ -13,6 +13,8 @@ BEGIN
 	cfg.retry_kind := 'exponential';
 	cfg.retry_base := '10 s';
 	cfg.retry_cap := '1 h';
+	cfg.retry_factor := 2;
+	cfg.on_change := 'retry';
 	cfg.on_disconnect := 'auto';
 	cfg.retain_done := '0';
 	cfg.retain_dead := '30 days';
@@ -105,36 +107,59 @@ BEGIN
 END
 $$;
 
--- 'exponential 10s 1h' | 'linear 5min' | 'fixed 1min' | 'none'. Blanks end an interval, but not those between a
--- number and its unit: 'linear 10 min 1 h'.
+-- 'exponential 10s 1h x3' | 'arithmetic 1min 2min 1h' | 'linear 5min' | 'fixed 1min' | 'list 1s, 1min, 1h' | 'none'.
+-- Blanks end an interval, but not those between a number and its unit: 'linear 10 min 1 h'.
 CREATE OR REPLACE FUNCTION queue._retry_option(cfg queue.queues, value text) RETURNS queue.queues
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	hint CONSTANT text := 'Allowed: ''exponential <first> <most>'', ''linear <step>'', '
-		'''linear <step> <most>'', ''fixed <pause>'', ''none''; intervals of a number and its unit, '
-		'such as 10s, 5 min or 1h.';
-	word CONSTANT text[] := regexp_split_to_array(
-		regexp_replace(btrim(lower(value)), '([0-9]) +([a-z])', E'\\1\\2', 'g'), ' +');
-	n CONSTANT int4 := cardinality(word);
+	hint CONSTANT text := 'Allowed: ''exponential <first> <most> [x<factor>]'', ''arithmetic <first> <step> [<most>]'', '
+		'''linear <step> [<most>]'', ''fixed <pause>'', ''list <pause>, <pause>, ...'', ''none''; intervals of a number '
+		'and its unit, such as 10s, 5 min or 1h.';
+	said CONSTANT text := regexp_replace(btrim(lower(value)), '([0-9]) +([a-wyz])', E'\\1\\2', 'g');
+	word text[] := regexp_split_to_array(said, ' +');
+	n int4 := cardinality(word);
+	factor CONSTANT text := CASE WHEN word[1] = 'exponential' AND word[4] ~ '^x[0-9]{1,3}([.][0-9]{1,6})?$' THEN substr(word[4], 2) END;
 BEGIN
+	IF word[1] = 'list' THEN
+		word := 'list'::text || regexp_split_to_array(substr(said, 5), ' *, *');
+		n := least(cardinality(word), 22);
+	ELSIF factor IS NOT NULL THEN
+		n := n - 1;
+	END IF;
 	IF NOT (word[1] = 'none' AND n = 1 OR word[1] = 'fixed' AND n = 2
-			OR word[1] = 'linear' AND n IN (2, 3) OR word[1] = 'exponential' AND n = 3) THEN
+			OR word[1] = 'linear' AND n IN (2, 3) OR word[1] = 'exponential' AND n = 3
+			OR word[1] = 'arithmetic' AND n IN (3, 4) OR word[1] = 'list' AND n BETWEEN 2 AND 21)
+			OR octet_length(value) > 500 OR factor::float8 NOT BETWEEN 1 AND 100 THEN
 		PERFORM queue._bad_option('retry', value, hint);
 	END IF;
-	cfg.retry := array_to_string(word, ' ');
 	cfg.retry_kind := word[1];
 	cfg.retry_base := '0';
 	cfg.retry_cap := '0';
-	IF n > 1 THEN
-		cfg.retry_base := queue._interval_option('retry', word[2], '1 ms', hint, value);
-		cfg.retry_cap := queue._interval_option('retry', coalesce(word[3], '100 years'), '1 ms', hint,
-			value);
+	cfg.retry_factor := coalesce(factor::float8, 2);
+	cfg.retry_steps := NULL;
+	IF word[1] = 'list' THEN
+		FOR i IN 2 .. n LOOP
+			word[i] := btrim(word[i]);
+			cfg.retry_steps := cfg.retry_steps || queue._interval_option('retry', word[i], '1 ms', hint, value);
+		END LOOP;
+		cfg.retry := 'list ' || array_to_string(word[2:], ', ');
+		cfg.retry_cap := '8000 years';
+	ELSE
+		IF word[1] = 'arithmetic' THEN
+			cfg.retry_steps := ARRAY[queue._interval_option('retry', word[3], '1 ms', hint, value)];
+		END IF;
+		cfg.retry := array_to_string(word, ' ');
+		IF n > 1 THEN
+			cfg.retry_base := queue._interval_option('retry', word[2], '1 ms', hint, value);
+			cfg.retry_cap := queue._interval_option('retry', coalesce(CASE word[1] WHEN 'arithmetic' THEN word[4] ELSE word[3] END,
+				'100 years'), '1 ms', hint, value);
+		END IF;
 	END IF;
 	IF cfg.retry_cap < cfg.retry_base THEN
 		PERFORM queue._bad_option('retry', value,
-			'The second interval is the longest pause: it cannot be shorter than the first.');
+			'The last interval is the longest pause: it cannot be shorter than the first.');
 	END IF;
 	RETURN cfg;
 END
@@ -147,7 +172,7 @@ AS $$
 BEGIN
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
-		HINT = 'Options: lease, max_attempts, retry, on_disconnect, retain_done, retain_dead, '
+		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
 			'durability, payload, history, max_run, max_length, unlogged.';
 END
 $$;
@@ -176,6 +201,11 @@ BEGIN
 		cfg.max_attempts := word::int4;
 	WHEN 'retry' THEN
 		cfg := queue._retry_option(cfg, value);
+	WHEN 'on_change' THEN
+		IF word NOT IN ('retry', 'now') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: retry, now.');
+		END IF;
+		cfg.on_change := word;
 	WHEN 'on_disconnect' THEN
 		IF word NOT IN ('auto', 'release', 'keep') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: auto, release, keep.');

@@ -114,7 +114,12 @@ BAD = [("lease", "0", "22023"), ("lease", "-1 s", "22023"), ("lease", "soon", "2
        ("retry", "", "22023"), ("retry", "sometimes", "22023"), ("retry", "fixed", "22023"),
        ("retry", "fixed 0", "22023"), ("retry", "fixed x", "22023"), ("retry", "none 1s", "22023"),
        ("retry", "linear", "22023"), ("retry", "exponential 10s", "22023"),
-       ("retry", "exponential 1h 10s", "22023"), ("retry", "exponential 1s 2s 3s", "22023"),
+       ("retry", "exponential 1h 10s", "22023"), ("retry", "exponential 10s 1h 3", "22023"),
+       ("retry", "exponential 10s 1h x0", "22023"), ("retry", "exponential 10s 1h x101", "22023"), ("retry", "exponential 10s x3", "22023"),
+       ("retry", "arithmetic 1min", "22023"), ("retry", "arithmetic 1h 1s 1min", "22023"), ("retry", "arithmetic 1s 0 1h", "22023"),
+       ("retry", "list", "22023"), ("retry", "list 1s,", "22023"), ("retry", "list 1s 2s", "22023"), ("retry", "list 1s, 0", "22023"),
+       ("retry", "list " + ", ".join(["1s"] * 21), "22023"), ("retry", "lists 1s", "22023"), ("retry", "fixed 1s" + 500 * " " + "1s", "22023"), ("on_change", "later", "22023"),
+        ("retry", "exponential 1s 2s 3s", "22023"),
        ("on_disconnect", "never", "22023"), ("durability", "maybe", "22023"),
        ("retain_dead", "-1 day", "22023"), ("retain_dead", "x", "22023"),
        ("retain_done", "x", "22023"), ("retain_done", "-1 day", "22023"),
@@ -151,6 +156,10 @@ def test_option_lists(db):
 def test_linear_with_a_cap(db):
     db.create("p", retry="linear 5min 1h")
     assert db.value("SELECT retry FROM queue.list()") == "linear 5min 1h"
+    for retry, shown in [(" List 1 s,2min ,1 h", "list 1s, 2min, 1h"), ("Exponential 1 s 1 h X3", "exponential 1s 1h x3"),
+                         ("arithmetic 1 min  2 min", "arithmetic 1min 2min"), ("list " + ",".join(["1s"] * 20), None)]:
+        db.rows("SELECT queue.alter('p', '{retry}', ARRAY[%s])", retry)
+        assert shown is None or db.value("SELECT retry FROM queue.list()") == shown
 
 
 def test_name_comes_back_with_new_number(db):

@@ -133,7 +133,10 @@ def test_fail_retries_by_policy(q):
     for retry, pauses in [("fixed 1min", [60, 60, 60]), ("linear 1min", [60, 120, 180]),
                           ("linear 1min 2min", [60, 120, 120]),
                           ("exponential 10s 1h", [10, 20, 40]),
-                          ("exponential 10s 30s", [10, 20, 30])]:
+                          ("exponential 10s 30s", [10, 20, 30]),
+                          ("exponential 10s 1h x3", [10, 30, 90]), ("exponential 1 min 1 h x1.5", [60, 90, 135]),
+                          ("arithmetic 1min 2min", [60, 180, 300]), ("arithmetic 1 min 2 min 4 min", [60, 180, 240]),
+                          ("list 10s, 1 min,1h", [10, 60, 3600, 3600]), ("list 20s", [20, 20])]:
         q.rows("SELECT queue.alter('q', ARRAY['retry'], ARRAY[%s])", retry)
         q.push("q", "1")
         for n, pause in enumerate(pauses):
@@ -152,11 +155,47 @@ def test_fail_retries_by_policy(q):
 
 
 def test_jitter(q):
-    found = q.column("SELECT extract(epoch FROM queue._pause('fixed', '100 s', '1 h', 1))::float8 "
-                     "FROM generate_series(1, 300)")
+    q.rows("SELECT queue.alter('q', '{retry}', '{fixed 100s}')")
+    found = q.column("SELECT extract(epoch FROM queue._pause(c, 1))::float8 "
+                     "FROM queue.queues AS c, generate_series(1, 300)")
     assert 90 <= min(found) < 93 and 107 < max(found) <= 110
-    assert q.value("SELECT queue._pause('exponential', '10 s', '1 h', 2000000000) "
-                   "<= interval '66 min'")
+    for retry in ("exponential 10s 1h", "exponential 10s 1h x100", "arithmetic 10s 8000years 1h", "list 1h", "linear 1s 1h"):
+        q.rows("SELECT queue.alter('q', '{retry}', ARRAY[%s])", retry)
+        assert q.value("SELECT queue._pause(c, 2000000000) BETWEEN '54 min' AND '66 min' FROM queue.queues AS c"), retry
+
+
+@pytest.mark.parametrize("policy", ["retry", "now"])
+@pytest.mark.parametrize("duplicate", ["replace", "rerun"])
+def test_on_change(q, policy, duplicate):
+    q.rows("SELECT queue.alter('q', '{retry,on_change,max_attempts}', ARRAY['fixed 1h', %s, '1'])", policy)
+    push = "SELECT queue.push('q', %s, key => 'k', on_duplicate => %s, delay => %s::interval)"
+    q.rows(push, "1", "error", None)
+    token = q.take("q")[0]["token"]
+    q.rows(push, "2", duplicate, None)
+    q.rows("SELECT queue.fail(%s, 'e')", token)
+    job = q.job("q", 1)
+    assert (job["state"], job["again"], job["failures"]) == ("later" if policy == "retry" else "ready", None, 1)
+    if policy == "now":
+        assert q.take("q")[0]["payload"] == (2 if duplicate == "replace" else 1)
+    q.rows("SELECT queue.purge('q'), queue.cancel('1')" if policy == "now" else "SELECT queue.purge('q')")
+
+
+def test_on_change_and_its_own_time(q):
+    q.rows("SELECT queue.alter('q', '{retry,on_change}', '{fixed 1h,now}')")
+    push = "SELECT queue.push('q', '1', key => 'k', on_duplicate => 'replace', delay => %s::interval)"
+    q.rows(push, None)
+    token = q.take("q")[0]["token"]
+    q.rows(push, "1 day")
+    q.rows("SELECT queue.fail(%s, 'e')", token)
+    assert q.value("SELECT state = 'later' AND run_at > now() + interval '23 h' FROM queue.q_q")
+    q.rows("SELECT queue.alter_job('1', '{at}', '{now}')")
+    token = q.take("q")[0]["token"]
+    q.rows(push, None)
+    q.rows("SELECT queue.fail(%s, 'e', '10 min')", token)  # RETRY IN says it
+    assert q.value("SELECT state = 'later' AND run_at < now() + interval '1 h' FROM queue.q_q")
+    q.rows("SELECT queue.alter_job('1', '{at}', '{now}')")
+    q.rows("SELECT queue.fail(%s, 'e')", q.take("q")[0]["token"])  # was not changed
+    assert q.value("SELECT state FROM queue.q_q") == "later"
 
 
 def test_fail_with_retry_in(q):

@@ -207,7 +207,7 @@ def test_rows_made_by_hand(two):
     mallory.fails("42501", ROW % ("owner,", "'bob', 'x'", "payload"))
     # values that no option can have, and which would be errors for whoever looks at all queues
     for column, value in [("lease", "'-1 s'"), ("lease", "'9000 years'"), ("max_attempts", "0"), ("retry", "repeat('x', 1000)"),
-                          ("retry_kind", "'x'"), ("retry_base", "'-1 h'"), ("retry_cap", "'-1 h'"), ("on_disconnect", "'x'"),
+                          ("retry_kind", "'x'"), ("retry_kind", "'list'"), ("retry_kind", "'arithmetic'"), ("retry_base", "'-1 h'"), ("retry_cap", "'-1 h'"), ("on_disconnect", "'x'"),
                           ("retain_done", "'-1 s'"), ("retain_dead", "'-290000 years'"), ("durability", "'x'")]:
         mallory.fails("23514", "UPDATE queue.queues SET %s = %s WHERE name = 's'" % (column, value))
     mallory.fails("23514", "UPDATE queue.queues SET max_length = -1 WHERE name = 's'")
@@ -613,7 +613,7 @@ def test_grant_and_revoke(q):
 def test_grant_and_revoke_await(q):
     def call(verb, *words):
         q.rows("SELECT queue.%s('q', %%s, '{bob}')" % verb, list(words))
-    await_only = ["attempt", "ended_at", "error", "expires_at", "id", "state"]
+    await_only = ["attempt", "ended_at", "error", "expires_at", "id", "progress", "state"]
     archive = "SELECT has_any_column_privilege('bob', 'queue.a_q', 'SELECT')"
 
     call("grant", "await")
