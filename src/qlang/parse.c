@@ -58,9 +58,8 @@ static bool begins_clause(const struct qverb *verb, const struct sql_token *t)
 /* ALTER JOB 17, but ALTER job SET is about a queue. */
 static void second_word(struct parser *p)
 {
-	const struct qverb *verb = p->t.kind == SQL_IDENT
-					   ? qverb_second(p->q->verb, p->t.text, p->t.len)
-					   : NULL;
+	const struct qverb *verb =
+		p->t.kind == SQL_IDENT ? qverb_second(p->q->verb, p->t.text, p->t.len) : NULL;
 	struct sql_token behind;
 
 	if (!verb)

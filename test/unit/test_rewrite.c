@@ -100,8 +100,9 @@ static const struct {
 				    ", ($1)" T ") AS queue"},
 	{"QUEUE JOB '3-18'", "SELECT * FROM queue.job(('3-18')" T ")"},
 	{"QUEUE JOB KEY 'k' ON $2", "SELECT * FROM queue.job(NULL" T ", ($2)" T ", ('k')" T ")"},
-	{"QUEUE EXTEND '{1,2}' ON q", "SELECT queue FROM queue._extend(queue._of(ARRAY[('{1,2}')" T
-				      "]" T "[], ('q')" T "), NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T ") AS queue"},
+	{"QUEUE EXTEND '{1,2}' ON q",
+		"SELECT queue FROM queue._extend(queue._of(ARRAY[('{1,2}')" T "]" T "[], ('q')" T
+		"), NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T ") AS queue"},
 	{"QUEUE DONE $1 KEEP", "SELECT queue FROM queue._done(ARRAY[($1)" T "]" T
 			       "[], false, NULL" T ", true) AS queue"},
 	{"QUEUE DONE $1 PARTIAL", "SELECT job, ok, sqlstate FROM queue._done_partial(ARRAY[($1)" T
@@ -141,8 +142,9 @@ static const struct {
 				", NULL::pg_catalog.interval, true, false) AS queue"},
 	{"QUEUE RELEASE 18 DELAY $2", "SELECT queue FROM queue._release(ARRAY[(18)" T "]" T
 				      "[], ($2)::pg_catalog.interval, false) AS queue"},
-	{"QUEUE EXTEND 18", "SELECT queue FROM queue._extend(ARRAY[(18)" T "]" T
-			    "[], NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T ") AS queue"},
+	{"QUEUE EXTEND 18",
+		"SELECT queue FROM queue._extend(ARRAY[(18)" T "]" T
+		"[], NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T ") AS queue"},
 	{"QUEUE PEEK q STATE dead LIMIT $1",
 		"SELECT * FROM queue.peek(('q')" T ", ($1)::pg_catalog.int4, ('dead')" T ")"},
 	{"QUEUE PURGE q", "SELECT queue.purge(('q')" T ", NULL" T ", false)"},
