@@ -4,6 +4,7 @@
 #   circle    source files of a module of which each reaches each by calls: the largest such circle
 #   flags     yes-or-no members of one struct, of one bit or of more: the most
 #   header    lines of one header: the longest. Tables (no include guard) may be long
+#   state     mutable variables beyond one for each file: what a module keeps is one struct for each of its files
 #   asserts   per 1000 lines of a module's sources: ASSERT, INVARIANT and the CHECK_x() made of it
 #   wide      lines of documents above 120 columns that are prose
 #
@@ -17,24 +18,24 @@ LC_ALL=C.UTF-8
 export LC_ALL
 build=${1:?usage: dev/house.sh BUILD}
 
-# module  circle  flags  header  asserts (at least)
+# module  circle  flags  header  state  asserts (at least)
 limits='
-base       1       3       62     2.8
-conf       1       2      171     0
-net        8       5      172     0.8
-wire       1       2      120     0.3
-auth       1       5      101     0
-pool       2       6      270    16.0
-session    2       2      105    15.0
-relay      2       4      145    16.0
-login      1       4      100     9.0
-pooler     1       2       85     2.5
-qlang      1       5      300     1.0
-queue      1       6      300    12.0
-show       1       1       90     2.0
-admin      1       2      100     0
-http       1       1       44     0
-main       1       5       49     0
+base       1       3       62      0     2.8
+conf       1       2      171      0       0
+net        8       5      172     22     0.8
+wire       1       2      120      3     0.3
+auth       1       5      101     14       0
+pool       2       6      270      1    16.0
+session     2       2      105      0    15.0
+relay      2       4      145      0    16.0
+login      1       4      100      0     9.0
+pooler     1       2       85      0     2.5
+qlang      1       5      300      0     1.0
+queue      1       6      300      2    12.0
+show       1       1       90      0     2.0
+admin      1       2      100      2       0
+http       1       1       44      0       0
+main       1       5       49     10       0
 '
 
 files_of() { # MODULE ENDING
@@ -93,6 +94,15 @@ flags_of() {
 	END { print most + 0, name == "" ? "-" : name }' $(files_of "$1" h) $(files_of "$1" c)
 }
 
+# Variables that are neither constant nor the first one of their file, those inside functions too.
+state_of() {
+	for c in $(files_of "$1" c); do
+		objdump -t "$build/${c%.c}.o" | awk '
+		NF > 3 && $(NF - 2) ~ /^\.(bss|data)/ && $(NF - 2) !~ /^\.data\.rel\.ro/ && / O / { n++ }
+		END { print (n > 1 ? n - 1 : 0) }'
+	done | awk '{ n += $1 } END { print n + 0 }'
+}
+
 header_of() {
 	for h in $(files_of "$1" h); do
 		grep -q '^#ifndef QB_' "$h" && echo "$(wc -l <"$h") $(basename "$h")"
@@ -119,7 +129,7 @@ wide_lines() {
 for o in $(find src -name '*.c' -type f | sed 's/c$/o/'); do
 	[ -f "$build/$o" ] || { echo "house: $build/$o is not there: build first" >&2; exit 1; }
 done
-echo "module  circle  flags (struct)            header (file)             asserts per 1000 lines"
+echo "module  circle  flags (struct)            header (file)             state  asserts per 1000 lines"
 wide=$(wide_lines)
 [ -z "$wide" ] || echo "$wide"
 echo "$limits" | {
@@ -130,17 +140,19 @@ echo "$limits" | {
 		echo "house: $module: $1 $2, limit $3"
 		bad=1
 	}
-	while read -r module circle_limit flags_limit header_limit asserts_limit; do
+	while read -r module circle_limit flags_limit header_limit state_limit asserts_limit; do
 		[ -n "$module" ] || continue
 		circle=$(circle_of "$module")
 		flags=$(flags_of "$module")
 		header=$(header_of "$module")
+		state=$(state_of "$module")
 		asserts=$(asserts_of "$module")
-		printf '%-7s %4d  %4d %-20s %6d %-20s %6s\n' "$module" "$circle" "${flags% *}" "(${flags#* })" \
-			"${header% *}" "(${header#* })" "$asserts"
+		printf '%-7s %4d  %4d %-20s %6d %-20s %4d %6s\n' "$module" "$circle" "${flags% *}" "(${flags#* })" \
+			"${header% *}" "(${header#* })" "$state" "$asserts"
 		over "files in a circle of calls" "$circle" "$circle_limit"
 		over "flags of struct ${flags#* }" "${flags% *}" "$flags_limit"
 		over "lines of ${header#* }" "${header% *}" "$header_limit"
+		over "variables beside the struct of their file" "$state" "$state_limit"
 		awk -v is="$asserts" -v limit="$asserts_limit" 'BEGIN { exit is < limit }' || {
 			echo "house: $module: asserts per 1000 lines $asserts, at least $asserts_limit"
 			bad=1

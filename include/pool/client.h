@@ -38,9 +38,9 @@ enum client_state {
 	CLIENT_WAITING, /* in `waiting` of its pool: the message at the head of its input needs a server */
 	CLIENT_BARRIER, /* in `active`: the statement at the head of its input waits for the server to finish */
 	CLIENT_PARKED,  /* in `active`: a claimant will answer */
-	CLIENT_LEAVING, /* in `client_leaving`: idle, read no more; told in this turn that we are shutting down */
-	CLIENT_MOVING,  /* in `client_moving`: idle, read no more; on its way to another process */
-	CLIENT_DEAD,    /* in `client_dead`, then in ends.c: freed by the reaper */
+	CLIENT_LEAVING, /* in `client_all.leaving`: idle, read no more; told in this turn that we are shutting down */
+	CLIENT_MOVING,  /* in `client_all.moving`: idle, read no more; on its way to another process */
+	CLIENT_DEAD,    /* in `client_all.dead`, then in ends.c: freed by the reaper */
 };
 
 struct client_login;
@@ -97,8 +97,17 @@ struct client {
 
 /* client.c */
 void client_pin(struct client *c, unsigned pins); /* 0: it need not keep its server */
-extern struct client_list client_logins, client_dead, client_consoles, client_leaving, client_moving;
-extern bool client_some_leave; /* only then pool_calls->idle() has anything to do */
+struct client_all {
+	struct client_list logins, dead, consoles, leaving, moving;
+	bool some_leave; /* only then pool_all.calls->idle() has anything to do */
+	/* of client.c alone */
+	struct slab *slab;
+	unsigned count;
+	uint64_t last_id;
+	struct key_entry *keys;
+	char prefix[512]; /* of the last line of the log */
+};
+extern struct client_all client_all;
 uint64_t client_next_id(void); /* of clients and servers, one row of numbers for both */
 /* Of a cancel key: 16 bits say whose client it is, the last two how often the request may still be handed on; a
  * process id is positive. */

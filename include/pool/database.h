@@ -125,7 +125,15 @@ struct database {
 };
 
 /* limits.c: what holds just now */
-extern struct database *route_list; /* route.c is the only writer */
+struct pool_all {
+	struct database *databases; /* route.c is the only writer */
+	unsigned generation;        /* counts what route_reload() has seen */
+	bool paused;                /* PAUSE without a name */
+	bool suspended;             /* SUSPEND */
+	const struct pool_calls *calls;
+	struct pool *ready_head, **ready_tail; /* of limits.c alone */
+};
+extern struct pool_all pool_all;
 struct database *route_first(void);
 int route_pool_size(const struct pool *p);
 int route_reserve_size(const struct pool *p);
@@ -137,8 +145,6 @@ static inline bool server_keeps_session(const struct server *s) /* session pooli
 	return server_pool_mode(s) == POOL_MODE_SESSION;
 }
 enum pool_mode client_pool_mode(const struct client *c);
-extern bool route_paused_all; /* PAUSE without a name */
-extern bool route_suspended;   /* SUSPEND */
 bool route_paused(const struct database *db);
 bool route_stopped(const struct database *db); /* no server is given to anybody: paused or suspended */
 unsigned pool_servers_total(const struct pool *p);
@@ -162,7 +168,6 @@ struct database *route_find_unproven(const char *name);
 struct database *route_enter(const char *name, bool *ret_full);
 void route_reload(const struct conf *c);
 void route_free(void);
-extern unsigned route_generation;          /* counts what route_reload() has seen */
 void route_reconnect(struct database *db); /* its servers are closed as they become free */
 void route_tick(usec_t now);
 void route_on_moved(void (*fn)(const char *database)); /* an entry leads elsewhere, or is new */

@@ -66,7 +66,6 @@ struct pool_calls {
 	const struct dest *settings; /* for whom the SET of a client's settings is */
 	const struct dest *unheard;  /* what goes with a statement of the client's, which hears nothing of it */
 };
-extern const struct pool_calls *pool_calls;
 MUST_CHECK bool pool_start(const struct pool_calls *calls);
 void pool_forget_began(struct pool *p);    /* settings that the last client began with */
 void pool_forget_accepted(struct pool *p); /* settings that its servers have taken */
@@ -111,7 +110,7 @@ void cancel_free(void);
 unsigned cancel_count_peer(int peer); /* that a peer is being given */
 
 /* count.c: queries, transactions and errors of clients */
-extern struct pool_stats count_console; /* of the console, which has no pool */
+struct pool_stats *count_console(void); /* of the console, which has no pool */
 /* A client got its ReadyForQuery; and it ended a transaction, which began at its tx.start. */
 void count_query(struct pool *p, const struct client *c);
 void count_end_of_transaction(struct pool *p, struct client *c);

@@ -108,7 +108,13 @@ struct server {
 };
 
 /* server.c */
-extern struct server_list server_dead;
+struct server_all {
+	struct server_list dead;
+	/* of server.c alone */
+	struct slab *slab;
+	char prefix[512]; /* of the last line of the log */
+};
+extern struct server_all server_all;
 struct server *server_launch(struct pool *p);
 struct server *server_launch_engine(struct pool *p); /* one of the engine's own */
 struct server *server_launch_for(struct pool *p, const struct dest *unasked); /* it belongs to that row for good */

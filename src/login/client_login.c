@@ -125,7 +125,7 @@ static void greet(struct client *c)
 	if (c->pool != NULL)
 		c->pool->stats.logins++;
 	else
-		count_console.logins++;
+		count_console()->logins++;
 	if (conf_current()->p.log_connections)
 		log_write(LOG_LVL_INFO, client_prefix(c), "login attempt: db=%s user=%s tls=%s",
 			client_database(c), client_user(c),
@@ -185,7 +185,7 @@ static bool is_open(struct client *c, const struct database *db)
 {
 	char text[128];
 
-	if (pool_calls->turns_away(c)) {
+	if (pool_all.calls->turns_away(c)) {
 		refuse(c, "57P03", "pooler is shutting down", NULL);
 		return false;
 	}
@@ -331,7 +331,7 @@ static void enter_console(struct client *c)
 	/* who has to set things right when all is full comes in */
 	if (c->login->rights != RIGHTS_ADMIN &&
 		!within_own_limits(
-			c, client_consoles.count, conf_current()->p.max_db_client_connections))
+			c, client_all.consoles.count, conf_current()->p.max_db_client_connections))
 		return;
 	c->account->clients++;
 	c->counted = true;
@@ -379,11 +379,14 @@ static bool read_options(struct client *c, const char *options)
 {
 	size_t pos = 0;
 	/* as much as a packet has room for */
-	static char name[STARTUP_MAX], value[STARTUP_MAX];
+	static struct {
+		char name[STARTUP_MAX], value[STARTUP_MAX];
+	} of;
 	bool bad = false;
 
-	while (startup_option_next(options, &pos, name, sizeof(name), value, sizeof(value), &bad))
-		keep_setting(c, name, value);
+	while (startup_option_next(
+		options, &pos, of.name, sizeof(of.name), of.value, sizeof(of.value), &bad))
+		keep_setting(c, of.name, of.value);
 	if (bad)
 		refuse(c, "08P01",
 			"unsupported options startup parameter: only '-c config=val' and '--config=val' are allowed",

@@ -41,8 +41,10 @@ struct lookup {
 	uint8_t *key; /* database, role, query, user, each with its zero byte */
 };
 
-static struct lookup *table, *answers;
-static unsigned n_answers;
+static struct {
+	struct lookup *table, *answers;
+	unsigned n_answers;
+} lookups;
 
 /* --- where, as whom, what --- */
 
@@ -112,11 +114,11 @@ static void lookup_free(struct lookup *l)
 static void retire(struct lookup *l)
 {
 	if (l->in_table) {
-		HASH_DEL(table, l);
+		HASH_DEL(lookups.table, l);
 		l->in_table = false;
 		if (l->state != LOOKUP_PENDING) {
-			DL_DELETE(answers, l);
-			n_answers--;
+			DL_DELETE(lookups.answers, l);
+			lookups.n_answers--;
 		}
 	}
 	l->stale = true;
@@ -136,17 +138,17 @@ void lookup_forget(const char *user)
 {
 	struct lookup *l, *tmp;
 
-	HASH_ITER (hh, table, l, tmp)
+	HASH_ITER (hh, lookups.table, l, tmp)
 		if (strcmp(l->user, user) == 0)
 			retire(l);
 }
 
 static void keep_answer(struct lookup *l)
 {
-	DL_APPEND(answers, l);
-	n_answers++;
-	while (n_answers > ANSWERS_MAX)
-		retire(answers);
+	DL_APPEND(lookups.answers, l);
+	lookups.n_answers++;
+	while (lookups.n_answers > ANSWERS_MAX)
+		retire(lookups.answers);
 }
 
 /* --- the task --- */
@@ -296,7 +298,7 @@ static struct lookup *lookup_new(const struct buf *key, const char *user)
 		lookup_free(l);
 		return NULL;
 	}
-	HASH_ADD_KEYPTR(hh, table, l->key, l->key_len, l);
+	HASH_ADD_KEYPTR(hh, lookups.table, l->key, l->key_len, l);
 	if (l->hh.tbl == NULL) {
 		lookup_free(l);
 		return NULL;
@@ -321,7 +323,7 @@ static struct lookup *find_or_ask(struct client *c, const struct conf_database *
 	}
 	put_key(&key, db->name, role, query, client_user(c));
 	if (!buf_failed(&key))
-		HASH_FIND(hh, table, key.data, key.len, l);
+		HASH_FIND(hh, lookups.table, key.data, key.len, l);
 	if (l != NULL && !is_fresh(l, loop_now())) {
 		retire(l);
 		l = NULL;
@@ -400,6 +402,6 @@ void lookup_free_all(void)
 {
 	struct lookup *l, *tmp;
 
-	HASH_ITER (hh, table, l, tmp)
+	HASH_ITER (hh, lookups.table, l, tmp)
 		retire(l);
 }

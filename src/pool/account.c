@@ -100,12 +100,12 @@ static void refresh(struct account *a)
 		time_or(u->idle_transaction_timeout, p->idle_transaction_timeout);
 	l->transaction_timeout = time_or(u->transaction_timeout, p->transaction_timeout);
 	l->client_idle_timeout = time_or(u->client_idle_timeout, p->client_idle_timeout);
-	a->generation = route_generation;
+	a->generation = pool_all.generation;
 }
 
 const struct account_limits *account_limits(struct account *a)
 {
-	if (a->generation != route_generation)
+	if (a->generation != pool_all.generation)
 		refresh(a);
 	return &a->limits;
 }

@@ -279,7 +279,7 @@ void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *a
 		c = client_by_key(conf_current()->p.peer_id != 0 ? k | CLIENT_KEY_HOPS : k);
 	}
 	if (c == NULL)
-		pool_calls->stranger(pid, key, len);
+		pool_all.calls->stranger(pid, key, len);
 	if ((c == NULL || !cancel_client(c, asker)) && asker != NULL)
 		client_close(asker, CLIENT_END_TERMINATE, NULL);
 }

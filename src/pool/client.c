@@ -15,17 +15,13 @@
 #include "pool/rooms.h"
 #include "wire/sqllex.h"
 
-struct client_list client_logins, client_dead, client_consoles, client_leaving, client_moving;
-bool client_some_leave;
-static struct slab *slab;
-static unsigned count;
+struct client_all client_all;
 
 struct key_entry {
 	UT_hash_handle hh;
 	uint64_t key;
 	struct client *c;
 };
-static struct key_entry *keys;
 
 /* --- lists --- */
 
@@ -33,21 +29,21 @@ static struct client_list *list_of(struct client *c)
 {
 	switch ((enum client_state)c->state) {
 	case CLIENT_LOGIN:
-		return c->greeting ? &c->pool->greeting : &client_logins;
+		return c->greeting ? &c->pool->greeting : &client_all.logins;
 	case CLIENT_WAITING:
 		return &c->pool->waiting;
 	case CLIENT_LEAVING:
-		return &client_leaving;
+		return &client_all.leaving;
 	case CLIENT_MOVING:
-		return &client_moving;
+		return &client_all.moving;
 	case CLIENT_DEAD:
-		return &client_dead;
+		return &client_all.dead;
 	case CLIENT_ACTIVE:
 	case CLIENT_BARRIER:
 	case CLIENT_PARKED:
 		break;
 	}
-	return c->console ? &client_consoles : &c->pool->active;
+	return c->console ? &client_all.consoles : &c->pool->active;
 }
 
 static void list_add(struct client *c)
@@ -65,8 +61,8 @@ static void list_del(struct client *c)
 	INVARIANT(l->count > 0, "a client leaves a list that is empty");
 	DL_DELETE(l->head, c);
 	l->count--;
-	if (l == &client_logins)
-		pool_calls->fewer_logins();
+	if (l == &client_all.logins)
+		pool_all.calls->fewer_logins();
 }
 
 void client_move(struct client *c, enum client_state to)
@@ -106,9 +102,9 @@ static struct client *make(struct conn *conn, const struct conn_ops *ops)
 {
 	struct client *c;
 
-	if (slab == NULL)
-		slab = slab_new("client", sizeof(struct client));
-	c = slab != NULL ? slab_get(slab) : NULL;
+	if (client_all.slab == NULL)
+		client_all.slab = slab_new("client", sizeof(struct client));
+	c = client_all.slab != NULL ? slab_get(client_all.slab) : NULL;
 	if (c == NULL)
 		return NULL;
 	c->magic = CLIENT_MAGIC;
@@ -116,7 +112,7 @@ static struct client *make(struct conn *conn, const struct conn_ops *ops)
 	c->id = client_next_id();
 	c->connect_time = loop_now();
 	list_add(c);
-	count++;
+	client_all.count++;
 	c->conn = conn;
 	conn_set_ops(conn, ops, c);
 	return c;
@@ -145,20 +141,20 @@ struct client *client_adopt(int fd, const struct conn_addr *peer, const void *in
 
 unsigned client_count(void)
 {
-	return count;
+	return client_all.count;
 }
 
 void client_each(void (*fn)(struct client *c, void *arg), void *arg)
 {
 	struct client *c, *tmp;
 
-	DL_FOREACH_SAFE (client_logins.head, c, tmp)
+	DL_FOREACH_SAFE (client_all.logins.head, c, tmp)
 		fn(c, arg);
-	DL_FOREACH_SAFE (client_consoles.head, c, tmp)
+	DL_FOREACH_SAFE (client_all.consoles.head, c, tmp)
 		fn(c, arg);
-	DL_FOREACH_SAFE (client_leaving.head, c, tmp)
+	DL_FOREACH_SAFE (client_all.leaving.head, c, tmp)
 		fn(c, arg);
-	DL_FOREACH_SAFE (client_moving.head, c, tmp)
+	DL_FOREACH_SAFE (client_all.moving.head, c, tmp)
 		fn(c, arg);
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
@@ -235,8 +231,8 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 	client_pin(c, 0);
 	client_key_forget(c);
 	leave_account(c);
-	INVARIANT(count > 0, "a client ends that is not counted");
-	count--;
+	INVARIANT(client_all.count > 0, "a client ends that is not counted");
+	client_all.count--;
 	client_move(c, CLIENT_DEAD);
 	leave_connection(c);
 }
@@ -256,12 +252,12 @@ void client_free(struct client *c)
 	mem_free(c->tx.begin_sql);
 	mem_free(c->head.error);
 	c->magic = 0;
-	slab_put(slab, c);
+	slab_put(client_all.slab, c);
 }
 
 void client_free_slabs(void)
 {
-	slab_free(&slab);
+	slab_free(&client_all.slab);
 }
 
 bool client_out_of_memory(struct client *c)
@@ -318,7 +314,7 @@ static bool key_is_free(uint64_t key)
 {
 	struct key_entry *other;
 
-	HASH_FIND(hh, keys, &key, sizeof(key), other);
+	HASH_FIND(hh, client_all.keys, &key, sizeof(key), other);
 	return other == NULL && key >> 32 != 0;
 }
 
@@ -349,7 +345,7 @@ static bool key_enter(struct client *c, uint64_t key)
 		return false;
 	e->key = key;
 	e->c = c;
-	HASH_ADD(hh, keys, key, sizeof(e->key), e);
+	HASH_ADD(hh, client_all.keys, key, sizeof(e->key), e);
 	if (e->hh.tbl == NULL) {
 		mem_free(e);
 		return false;
@@ -374,10 +370,10 @@ void client_key_forget(struct client *c)
 
 	if (c->key == 0)
 		return;
-	HASH_FIND(hh, keys, &c->key, sizeof(c->key), e);
+	HASH_FIND(hh, client_all.keys, &c->key, sizeof(c->key), e);
 	c->key = 0;
 	if (e != NULL) {
-		HASH_DEL(keys, e);
+		HASH_DEL(client_all.keys, e);
 		mem_free(e);
 	}
 }
@@ -386,7 +382,7 @@ struct client *client_by_key(uint64_t key)
 {
 	struct key_entry *e;
 
-	HASH_FIND(hh, keys, &key, sizeof(key), e);
+	HASH_FIND(hh, client_all.keys, &key, sizeof(key), e);
 	return e != NULL ? e->c : NULL;
 }
 
@@ -394,17 +390,17 @@ struct client *client_by_key(uint64_t key)
 
 const char *client_prefix(const struct client *c)
 {
-	static char text[512];
+	char *text = client_all.prefix;
+	const size_t size = sizeof(client_all.prefix);
 	const struct conn_addr *peer = c->conn != NULL ? conn_peer(c->conn) : NULL;
 	const char *db = c->database != NULL ? istr_text(c->database) : "(nodb)";
 	const char *user = c->user != NULL ? istr_text(c->user) : "(nouser)";
 
 	if (peer == NULL)
-		snprintf(
-			text, sizeof(text), "C-0x%llx: %s/%s", (unsigned long long)c->id, db, user);
+		snprintf(text, size, "C-0x%llx: %s/%s", (unsigned long long)c->id, db, user);
 	else
-		snprintf(text, sizeof(text), "C-0x%llx: %s/%s@%s:%d", (unsigned long long)c->id, db,
-			user, peer->is_unix ? "unix" : peer->host, peer->port);
+		snprintf(text, size, "C-0x%llx: %s/%s@%s:%d", (unsigned long long)c->id, db, user,
+			peer->is_unix ? "unix" : peer->host, peer->port);
 	return text;
 }
 
@@ -503,7 +499,5 @@ void client_pin(struct client *c, unsigned pins)
 
 uint64_t client_next_id(void)
 {
-	static uint64_t last;
-
-	return ++last;
+	return ++client_all.last_id;
 }

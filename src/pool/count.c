@@ -6,7 +6,21 @@
 
 #include "pool/rooms.h"
 
-struct pool_stats count_console;
+/* Kinds that are told apart; what is more is in the last one: a server says what it likes. */
+#define ERRORS_MAX 200
+
+static struct {
+	struct pool_stats console;
+	struct {
+		char sqlstate[6];
+		uint64_t count;
+	} errors[ERRORS_MAX];
+} counted;
+
+struct pool_stats *count_console(void)
+{
+	return &counted.console;
+}
 
 void count_query(struct pool *p, const struct client *c)
 {
@@ -33,28 +47,20 @@ void count_end_of_transaction(struct pool *p, struct client *c)
 
 /* --- errors --- */
 
-/* Kinds that are told apart; what is more is in the last one: a server says what it likes. */
-#define ERRORS_MAX 200
-
-static struct {
-	char sqlstate[6];
-	uint64_t count;
-} errors[ERRORS_MAX];
-
 void count_error_of(const char *sqlstate)
 {
 	int i = 0;
 
-	while (i < ERRORS_MAX - 1 && errors[i].count > 0 &&
-		strcmp(errors[i].sqlstate, sqlstate) != 0)
+	while (i < ERRORS_MAX - 1 && counted.errors[i].count > 0 &&
+		strcmp(counted.errors[i].sqlstate, sqlstate) != 0)
 		i++;
-	if (errors[i].count++ == 0)
-		util_strlcpy(errors[i].sqlstate, i < ERRORS_MAX - 1 ? sqlstate : "other",
-			sizeof(errors[i].sqlstate));
+	if (counted.errors[i].count++ == 0)
+		util_strlcpy(counted.errors[i].sqlstate, i < ERRORS_MAX - 1 ? sqlstate : "other",
+			sizeof(counted.errors[i].sqlstate));
 }
 
 void count_each_error(void (*fn)(const char *sqlstate, uint64_t count, void *arg), void *arg)
 {
-	for (int i = 0; i < ERRORS_MAX && errors[i].count > 0; i++)
-		fn(errors[i].sqlstate, errors[i].count, arg);
+	for (int i = 0; i < ERRORS_MAX && counted.errors[i].count > 0; i++)
+		fn(counted.errors[i].sqlstate, counted.errors[i].count, arg);
 }

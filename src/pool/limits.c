@@ -5,17 +5,13 @@
  */
 #include "pool/rooms.h"
 
-struct database *route_list;
-bool route_paused_all;
-bool route_suspended;
-const struct pool_calls *pool_calls;
-static struct pool *ready_head, **ready_tail = &ready_head;
+struct pool_all pool_all = {.generation = 1, .ready_tail = &pool_all.ready_head};
 
 /* --- databases --- */
 
 struct database *route_first(void)
 {
-	return route_list;
+	return pool_all.databases;
 }
 
 /* --- what holds for a pool --- */
@@ -51,12 +47,12 @@ enum pool_mode route_pool_mode(const struct pool *p)
 
 bool route_paused(const struct database *db)
 {
-	return db->paused || route_paused_all;
+	return db->paused || pool_all.paused;
 }
 
 bool route_stopped(const struct database *db)
 {
-	return route_paused(db) || route_suspended;
+	return route_paused(db) || pool_all.suspended;
 }
 
 enum pool_mode server_pool_mode(const struct server *s)
@@ -122,16 +118,16 @@ void pool_mark_ready(struct pool *p)
 		return;
 	p->ready_marked = true;
 	p->ready_next = NULL;
-	*ready_tail = p;
-	ready_tail = &p->ready_next;
+	*pool_all.ready_tail = p;
+	pool_all.ready_tail = &p->ready_next;
 }
 
 struct pool *pool_take_ready(void)
 {
-	struct pool *list = ready_head;
+	struct pool *list = pool_all.ready_head;
 
-	ready_head = NULL;
-	ready_tail = &ready_head;
+	pool_all.ready_head = NULL;
+	pool_all.ready_tail = &pool_all.ready_head;
 	return list;
 }
 
@@ -141,10 +137,10 @@ void pool_unmark_ready(struct pool *p)
 
 	if (!p->ready_marked)
 		return;
-	for (at = &ready_head; *at != p;)
+	for (at = &pool_all.ready_head; *at != p;)
 		at = &(*at)->ready_next;
 	*at = p->ready_next;
-	if (ready_tail == &p->ready_next)
-		ready_tail = at;
+	if (pool_all.ready_tail == &p->ready_next)
+		pool_all.ready_tail = at;
 	p->ready_marked = false;
 }

@@ -302,7 +302,7 @@ struct server *pool_take_idle(struct pool *p, bool for_client)
 			return s;
 		/* one for each who waits, and no more */
 		if (p->servers[SERVER_CLEANING].count <= p->waiting.count)
-			pool_calls->check(s);
+			pool_all.calls->check(s);
 	}
 	return NULL;
 }
@@ -314,7 +314,7 @@ static void serve_greeting(struct pool *p)
 	if (p->greeting.count == 0 || !p->welcome_known || !has_server(p))
 		return;
 	DL_FOREACH_SAFE (p->greeting.head, c, tmp)
-		pool_calls->welcome(c);
+		pool_all.calls->welcome(c);
 }
 
 /* The longest waiting task that can have a server now, and that server; NULL: none. Of those up to
@@ -362,8 +362,8 @@ static bool serve_tasks(struct pool *p, usec_t now)
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		any = true;
-		if (pool_calls->task_starts(t))
-			pool_calls->task_start(t, s);
+		if (pool_all.calls->task_starts(t))
+			pool_all.calls->task_start(t, s);
 	}
 	if (seen > 0)
 		loop_tick_at(held_tick, now + HELD_PERIOD);
@@ -385,7 +385,7 @@ static usec_t on_held_tick(void *arg, usec_t now)
 
 bool pool_start(const struct pool_calls *calls)
 {
-	pool_calls = calls;
+	pool_all.calls = calls;
 	held_tick = loop_tick_new(on_held_tick, NULL, USEC_NEVER);
 	return held_tick != NULL;
 }
@@ -437,7 +437,7 @@ bool pool_serve_ready(void *arg, usec_t now)
 		list = p->ready_next;
 		p->ready_marked = false;
 		serve_greeting(p);
-		pool_calls->wake(p->db);
+		pool_all.calls->wake(p->db);
 		any |= serve_tasks(p, now);
 		any |= serve_clients(p, now);
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)
@@ -468,7 +468,7 @@ static void fail_waiting(struct pool *p, usec_t until)
 		if (c->request_time <= until)
 			client_no_server(c, &err);
 	if (!has_any_server(p, false))
-		pool_calls->tasks_fail(p, &err, until);
+		pool_all.calls->tasks_fail(p, &err, until);
 }
 
 /* Nobody shall hear what a server said that has been started again since. */

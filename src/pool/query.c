@@ -62,8 +62,8 @@ bool server_put_reading(struct server *s, const struct pstmt *p, bool back)
 	reading_diff_sql(s, p, back, &sql);
 	if (sql.len == 0 && !buf_failed(&sql))
 		return true;
-	ok = add_one(s, &b, buf_cstr(&sql), sql.len, pool_calls->unheard) &&
-	     server_expect(s, EXPECT_CLOSE, pool_calls->unheard, NULL);
+	ok = add_one(s, &b, buf_cstr(&sql), sql.len, pool_all.calls->unheard) &&
+	     server_expect(s, EXPECT_CLOSE, pool_all.calls->unheard, NULL);
 	build_close(&b, 'S', OWN_NAME);
 	b.failed |= buf_failed(&sql);
 	buf_free(&sql);

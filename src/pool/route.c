@@ -6,7 +6,6 @@
 
 #include "pool/rooms.h"
 
-unsigned route_generation = 1;
 static void (*on_moved)(const char *database);
 
 void route_on_moved(void (*fn)(const char *database))
@@ -112,7 +111,7 @@ static void database_free(struct database *db)
 {
 	CHECK_DATABASE(db);
 	INVARIANT(db->pools == NULL && db->n_servers == 0, "a database is freed that has pools");
-	LL_DELETE(route_list, db);
+	LL_DELETE(pool_all.databases, db);
 	mem_free(db->host);
 	hosts_free(&db->hosts);
 	mem_free(db->dbname);
@@ -142,11 +141,11 @@ static struct database *database_new(
 	db->automatic = strcmp(d->name, "*") == 0;
 	db->idle_since = loop_now();
 	if (!configure(db, c, d)) {
-		LL_PREPEND(route_list, db);
+		LL_PREPEND(pool_all.databases, db);
 		database_free(db);
 		return NULL;
 	}
-	LL_APPEND(route_list, db);
+	LL_APPEND(pool_all.databases, db);
 	moved(db);
 	return db;
 }
@@ -155,7 +154,7 @@ static struct database *find(const char *name)
 {
 	struct database *db;
 
-	for (db = route_list; db != NULL; db = db->next)
+	for (db = pool_all.databases; db != NULL; db = db->next)
 		if (!db->gone && strcmp(db->name, name) == 0)
 			return db;
 	return NULL;
@@ -225,7 +224,7 @@ static unsigned count_automatic(bool unproven)
 {
 	unsigned n = 0;
 
-	for (const struct database *db = route_list; db != NULL; db = db->next)
+	for (const struct database *db = pool_all.databases; db != NULL; db = db->next)
 		n += db->automatic && !db->gone && db->unproven == unproven;
 	return n;
 }
@@ -236,7 +235,7 @@ static bool make_room(bool unproven)
 {
 	struct database *victim = NULL;
 
-	for (struct database *db = route_list; db != NULL; db = db->next)
+	for (struct database *db = pool_all.databases; db != NULL; db = db->next)
 		if (may_go(db, unproven) && (victim == NULL || db->idle_since < victim->idle_since))
 			victim = db;
 	if (victim == NULL)
@@ -333,8 +332,8 @@ void route_reload(const struct conf *c)
 {
 	struct database *db;
 
-	route_generation++;
-	for (db = route_list; db != NULL; db = db->next) {
+	pool_all.generation++;
+	for (db = pool_all.databases; db != NULL; db = db->next) {
 		const struct conf_database *d = conf_find_database(c, db->name);
 
 		if (d != NULL)
@@ -353,7 +352,7 @@ static bool has_moving(const struct pool *p)
 {
 	const struct client *c;
 
-	DL_FOREACH (client_moving.head, c)
+	DL_FOREACH (client_all.moving.head, c)
 		if (c->pool == p)
 			return true;
 	return false;
@@ -405,7 +404,7 @@ void route_tick(usec_t now)
 	struct database *db, *tmp;
 	struct pool *p, *ptmp;
 
-	LL_FOREACH_SAFE (route_list, db, tmp) {
+	LL_FOREACH_SAFE (pool_all.databases, db, tmp) {
 		bool used = db->n_clients > 0 || db->n_servers > 0;
 		usec_t limit = idle_limit(db);
 
@@ -430,7 +429,7 @@ void route_free(void)
 {
 	struct database *db, *tmp;
 
-	LL_FOREACH_SAFE (route_list, db, tmp) {
+	LL_FOREACH_SAFE (pool_all.databases, db, tmp) {
 		while (db->pools != NULL) {
 			struct pool *p = db->pools;
 

@@ -15,12 +15,11 @@
 
 #define CHECK_HOLDS USEC_SEC
 
-struct server_list server_dead;
-static struct slab *slab;
+struct server_all server_all;
 
 static struct server_list *list_of(struct server *s)
 {
-	return s->state == SERVER_DEAD ? &server_dead : &s->pool->servers[s->state];
+	return s->state == SERVER_DEAD ? &server_all.dead : &s->pool->servers[s->state];
 }
 
 static void list_add(struct server *s)
@@ -58,9 +57,10 @@ struct server *server_adopt(struct pool *p)
 	struct server *s;
 
 	CHECK_POOL(p);
-	if (slab == NULL && (slab = slab_new("server", sizeof(struct server))) == NULL)
+	if (server_all.slab == NULL &&
+		(server_all.slab = slab_new("server", sizeof(struct server))) == NULL)
 		return NULL;
-	s = slab_get(slab);
+	s = slab_get(server_all.slab);
 	if (s == NULL)
 		return NULL;
 	s->magic = SERVER_MAGIC;
@@ -78,7 +78,7 @@ struct server *server_adopt(struct pool *p)
 
 static struct server *log_in(struct server *s)
 {
-	if (s == NULL || pool_calls->login(s))
+	if (s == NULL || pool_all.calls->login(s))
 		return s;
 	server_close(s, "out of memory", NULL);
 	return NULL;
@@ -114,14 +114,14 @@ struct server *server_launch(struct pool *p)
 
 const char *server_prefix(const struct server *s)
 {
-	static char text[512];
 	const char *host = s->host != NULL ? istr_text(s->host) : s->pool->db->host;
 
 	if (host == NULL || *host == '\0' || *host == '/' || *host == '@')
 		host = "unix";
-	snprintf(text, sizeof(text), "S-0x%llx: %s/%s@%s:%d", (unsigned long long)s->id,
-		s->pool->db->name, istr_text(s->pool->user), host, s->pool->db->port);
-	return text;
+	snprintf(server_all.prefix, sizeof(server_all.prefix), "S-0x%llx: %s/%s@%s:%d",
+		(unsigned long long)s->id, s->pool->db->name, istr_text(s->pool->user), host,
+		s->pool->db->port);
+	return server_all.prefix;
 }
 
 /* --- the end --- */
@@ -233,12 +233,12 @@ void server_free(struct server *s)
 	mem_free(s->end);
 	util_erase(s->key, sizeof(s->key));
 	s->magic = 0;
-	slab_put(slab, s);
+	slab_put(server_all.slab, s);
 }
 
 void server_free_slabs(void)
 {
-	slab_free(&slab);
+	slab_free(&server_all.slab);
 }
 
 static void error_fields(const struct wire_msg *m, struct pg_error *ret)

@@ -57,5 +57,5 @@ void server_link(struct server *s, struct client *c)
 	s->use.holder = (int32_t)(c->key >> 32);
 	server_move(s, SERVER_ACTIVE);
 	s->pool->stats.server_assignments++;
-	server_put_settings(s, &c->vars, c->extra, pool_calls->settings);
+	server_put_settings(s, &c->vars, c->extra, pool_all.calls->settings);
 }

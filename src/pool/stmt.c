@@ -10,8 +10,10 @@
 
 /* --- shared texts --- */
 
-static struct pstmt *table;
-static uint64_t last_id;
+static struct {
+	struct pstmt *table;
+	uint64_t last_id;
+} texts;
 
 /* The key: the reading, the types, the text. */
 _Static_assert(
@@ -44,7 +46,7 @@ static struct pstmt *number(struct pstmt *p)
 {
 	(void)reading_ref(p->reading);
 	p->touches = p->sql_len > 0 ? sql_session_touches_prepared(pstmt_sql(p), p->sql_len) : 0;
-	p->id = ++last_id;
+	p->id = ++texts.last_id;
 	return p;
 }
 
@@ -55,7 +57,7 @@ struct pstmt *pstmt_get(
 
 	if (p == NULL)
 		return NULL;
-	HASH_FIND(hh, table, &p->reading, p->key_len, found);
+	HASH_FIND(hh, texts.table, &p->reading, p->key_len, found);
 	if (found != NULL && found->n_oids == n) {
 		mem_free(p);
 		found->refs++;
@@ -64,7 +66,7 @@ struct pstmt *pstmt_get(
 	/* the same bytes cut elsewhere (n differs) stay out of the table: correct, only not shared
 	 */
 	if (found == NULL)
-		HASH_ADD_KEYPTR(hh, table, &p->reading, p->key_len, p);
+		HASH_ADD_KEYPTR(hh, texts.table, &p->reading, p->key_len, p);
 	return number(p);
 }
 
@@ -87,13 +89,13 @@ void pstmt_is_read(struct pstmt *p, struct reading *reading)
 
 uint64_t pstmt_numbers_to(void)
 {
-	return last_id + STATEMENTS_AHEAD;
+	return texts.last_id + STATEMENTS_AHEAD;
 }
 
 void pstmt_numbers_from(uint64_t number)
 {
-	if (last_id < number)
-		last_id = number;
+	if (texts.last_id < number)
+		texts.last_id = number;
 }
 
 bool pstmt_is(const struct pstmt *p, const char *sql, size_t len, const uint32_t *oids, int n)
@@ -117,9 +119,9 @@ void pstmt_drop(struct pstmt **pp)
 	INVARIANT(p == NULL || p->refs > 0, "a statement is dropped by more than hold it");
 	if (p == NULL || --p->refs > 0)
 		return;
-	HASH_FIND(hh, table, &p->reading, p->key_len, found);
+	HASH_FIND(hh, texts.table, &p->reading, p->key_len, found);
 	if (found == p)
-		HASH_DEL(table, p);
+		HASH_DEL(texts.table, p);
 	reading_drop(&p->reading);
 	mem_free(p);
 }

@@ -7,11 +7,13 @@
 
 #include "move_int.h"
 
-static int channel = -1;
-static struct loop_watch *watch;
-static void (*on_over)(void);
-static unsigned n_clients, n_servers;
-static struct buf unanswered; /* answers that did not fit; nothing more is taken until they do */
+static struct {
+	int channel;
+	struct loop_watch *watch;
+	void (*on_over)(void);
+	unsigned n_clients, n_servers;
+	struct buf unanswered; /* answers that did not fit; nothing more is taken until they do */
+} adoption = {.channel = -1};
 
 /* --- answers --- */
 
@@ -20,24 +22,24 @@ static struct buf unanswered; /* answers that did not fit; nothing more is taken
 /* false: the channel is full */
 static bool send_unanswered(void)
 {
-	while (buf_used(&unanswered) > 0) {
-		enum channel_result r = channel_send(
-			channel, unanswered.data + unanswered.off, ANSWER_LEN, NULL, 0);
+	while (buf_used(&adoption.unanswered) > 0) {
+		enum channel_result r = channel_send(adoption.channel,
+			adoption.unanswered.data + adoption.unanswered.off, ANSWER_LEN, NULL, 0);
 
 		if (r == CHANNEL_LATER)
 			return false;
-		unanswered.off += ANSWER_LEN;
+		adoption.unanswered.off += ANSWER_LEN;
 	}
-	buf_reset(&unanswered);
+	buf_reset(&adoption.unanswered);
 	return true;
 }
 
 static void answer(enum move_type type, enum move_type what, uint64_t id)
 {
-	buf_putc(&unanswered, (char)type);
-	buf_putc(&unanswered, (char)what);
-	buf_put(&unanswered, &id, sizeof(id));
-	if (buf_failed(&unanswered))
+	buf_putc(&adoption.unanswered, (char)type);
+	buf_putc(&adoption.unanswered, (char)what);
+	buf_put(&adoption.unanswered, &id, sizeof(id));
+	if (buf_failed(&adoption.unanswered))
 		log_error("takeover: out of memory");
 	else
 		(void)send_unanswered();
@@ -47,13 +49,13 @@ void adopt_pass_on_cancel(int32_t pid, const uint8_t *key, size_t len)
 {
 	struct buf b = BUF_INIT;
 
-	if (channel < 0)
+	if (adoption.channel < 0)
 		return;
 	build_u8(&b, MOVE_CANCEL);
 	build_i32(&b, pid);
 	move_put_bytes(&b, key, len);
 	if (!buf_failed(&b))
-		(void)channel_send(channel, b.data, b.len, NULL, 0);
+		(void)channel_send(adoption.channel, b.data, b.len, NULL, 0);
 	buf_free(&b);
 }
 
@@ -62,13 +64,13 @@ void adopt_tell_next(bool is_there)
 {
 	uint8_t m[2] = {MOVE_NEXT, is_there};
 
-	if (channel >= 0)
-		(void)channel_send(channel, m, sizeof(m), NULL, 0);
+	if (adoption.channel >= 0)
+		(void)channel_send(adoption.channel, m, sizeof(m), NULL, 0);
 }
 
 bool adopt_goes_on(void)
 {
-	return channel >= 0;
+	return adoption.channel >= 0;
 }
 
 /* --- servers --- */
@@ -189,7 +191,7 @@ static void on_server(struct wire_reader *r, const int *fds, int n_fds)
 	answer(s != NULL ? MOVE_TAKEN : MOVE_REFUSED, MOVE_SERVER, id);
 	if (s == NULL)
 		return;
-	n_servers++;
+	adoption.n_servers++;
 	p->db->reached = true;
 	make_idle(s);
 }
@@ -388,7 +390,7 @@ static void on_client(struct wire_reader *r, const int *fds, int n_fds)
 		for (int i = 0; i < n_fds; i++)
 			close(fds[i]);
 	answer(ok ? MOVE_TAKEN : MOVE_REFUSED, MOVE_CLIENT, k.id);
-	n_clients += ok;
+	adoption.n_clients += ok;
 	coming_free(&k);
 }
 
@@ -419,12 +421,12 @@ static void message(const struct buf *b, const int *fds, int n_fds)
 
 static void stop(void)
 {
-	if (channel < 0)
+	if (adoption.channel < 0)
 		return;
-	loop_watch_free(&watch);
-	close(channel);
-	channel = -1;
-	buf_free(&unanswered);
+	loop_watch_free(&adoption.watch);
+	close(adoption.channel);
+	adoption.channel = -1;
+	buf_free(&adoption.unanswered);
 }
 
 #define PER_TURN 64
@@ -445,23 +447,25 @@ static void on_channel(int fd, int mask, void *arg)
 	}
 	buf_free(&b);
 	if (r != CHANNEL_END) {
-		(void)!loop_watch_set(watch, buf_used(&unanswered) > 0 ? LOOP_WRITE : LOOP_READ);
+		(void)!loop_watch_set(adoption.watch,
+			buf_used(&adoption.unanswered) > 0 ? LOOP_WRITE : LOOP_READ);
 		return;
 	}
-	log_info("takeover: %u clients and %u idle servers were taken over", n_clients, n_servers);
+	log_info("takeover: %u clients and %u idle servers were taken over", adoption.n_clients,
+		adoption.n_servers);
 	stop();
-	if (on_over != NULL)
-		on_over();
+	if (adoption.on_over != NULL)
+		adoption.on_over();
 }
 
 bool adopt_begin(int fd, void (*over)(void))
 {
-	watch = loop_watch_new(fd, LOOP_READ, on_channel, NULL);
-	if (watch == NULL)
+	adoption.watch = loop_watch_new(fd, LOOP_READ, on_channel, NULL);
+	if (adoption.watch == NULL)
 		return false;
-	channel = fd;
-	on_over = over;
-	n_clients = n_servers = 0;
+	adoption.channel = fd;
+	adoption.on_over = over;
+	adoption.n_clients = adoption.n_servers = 0;
 	return true;
 }
 
@@ -469,8 +473,8 @@ void adopt_end(void)
 {
 	uint8_t bye = MOVE_BYE;
 
-	if (channel >= 0)
-		(void)channel_send(channel, &bye, 1, NULL, 0);
+	if (adoption.channel >= 0)
+		(void)channel_send(adoption.channel, &bye, 1, NULL, 0);
 	stop();
 }
 

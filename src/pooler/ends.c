@@ -13,8 +13,10 @@
 #include "wire/sqlsess.h"
 #include "pooler_int.h"
 
-static struct client *clients; /* dealt with */
-static struct server *servers;
+static struct {
+	struct client *clients; /* dealt with */
+	struct server *servers;
+} ended;
 
 /* --- what follows --- */
 
@@ -65,16 +67,16 @@ static __attribute__((noinline)) void deal_with_all(void)
 	struct server *s;
 
 	while (ends_are_due())
-		if ((c = client_dead.head) != NULL) {
-			DL_DELETE(client_dead.head, c);
-			client_dead.count--;
-			DL_APPEND(clients, c);
+		if ((c = client_all.dead.head) != NULL) {
+			DL_DELETE(client_all.dead.head, c);
+			client_all.dead.count--;
+			DL_APPEND(ended.clients, c);
 			client_has_ended(c);
 		} else {
-			s = server_dead.head;
-			DL_DELETE(server_dead.head, s);
-			server_dead.count--;
-			DL_APPEND(servers, s);
+			s = server_all.dead.head;
+			DL_DELETE(server_all.dead.head, s);
+			server_all.dead.count--;
+			DL_APPEND(ended.servers, s);
 			server_has_ended(s);
 		}
 }
@@ -121,12 +123,12 @@ static __attribute__((noinline)) void free_all(void)
 	struct client *c, *ctmp;
 	struct server *s, *stmp;
 
-	DL_FOREACH_SAFE (clients, c, ctmp) {
-		DL_DELETE(clients, c);
+	DL_FOREACH_SAFE (ended.clients, c, ctmp) {
+		DL_DELETE(ended.clients, c);
 		free_client(c);
 	}
-	DL_FOREACH_SAFE (servers, s, stmp) {
-		DL_DELETE(servers, s);
+	DL_FOREACH_SAFE (ended.servers, s, stmp) {
+		DL_DELETE(ended.servers, s);
 		free_server(s);
 	}
 }
@@ -135,6 +137,6 @@ void ends_reap(void)
 {
 	if (ends_are_due())
 		deal_with_all();
-	if (clients != NULL || servers != NULL)
+	if (ended.clients != NULL || ended.servers != NULL)
 		free_all();
 }

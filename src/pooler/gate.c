@@ -12,7 +12,7 @@ static bool is_crowded(void)
 {
 	int most = conf_current()->p.max_unauthenticated_conn;
 
-	return most > 0 && client_logins.count >= (unsigned)most;
+	return most > 0 && client_all.logins.count >= (unsigned)most;
 }
 
 static void send_away_slow(usec_t now)
@@ -20,7 +20,7 @@ static void send_away_slow(usec_t now)
 	struct client *c, *tmp;
 	struct pg_error err;
 
-	DL_FOREACH_SAFE (client_logins.head, c, tmp) {
+	DL_FOREACH_SAFE (client_all.logins.head, c, tmp) {
 		if (!is_crowded())
 			return;
 		if (now < client_login_slow_since(c) + LOGIN_GRACE)
@@ -42,7 +42,7 @@ void pooler_gate(usec_t now)
 	if (gated)
 		log_warning("%u connections have not logged in (max_unauthenticated_conn): no more "
 			    "are accepted until there are fewer",
-			client_logins.count);
+			client_all.logins.count);
 	listen_pause(LISTEN_CROWDED, gated);
 }
 

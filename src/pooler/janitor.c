@@ -33,7 +33,7 @@ static void check_logins(usec_t now)
 	struct client *c, *tmp;
 	struct pg_error err;
 
-	DL_FOREACH_SAFE (client_logins.head, c, tmp) {
+	DL_FOREACH_SAFE (client_all.logins.head, c, tmp) {
 		client_auth_tick(c, now);
 		if (c->state != CLIENT_DEAD && limit > 0 && now - c->connect_time > limit) {
 			pg_error_set(&err, "08P01", "client_login_timeout");

@@ -1,7 +1,7 @@
 /*
  * Another process takes over: what is idle goes there (move.h). A connection goes in these steps:
  *
- *   taken      it is idle: not read any more, in `client_moving` or SERVER_MOVING
+ *   taken      it is idle: not read any more, in `client_all.moving` or SERVER_MOVING
  *   sent       what it was owed is written out; its descriptor and what is known of it are on their
  * way confirmed  the other process has it: it is forgotten here, and nothing is said to the peer
  *
@@ -17,12 +17,13 @@
 
 #include "move_int.h"
 
-bool move_is_on;
-static int channel = -1;
-static struct loop_watch *watch;
-static bool blocked;  /* the channel is full */
-static bool has_next; /* the other process gives, too: whatever becomes of it, its place is taken */
-static void (*on_over)(bool clean);
+static struct {
+	int channel; /* to the process that takes over; -1: there is none */
+	struct loop_watch *watch;
+	bool blocked;  /* the channel is full */
+	bool has_next; /* the other process gives, too: whatever becomes of it, its place is taken */
+	void (*on_over)(bool clean);
+} moving = {.channel = -1};
 
 /* --- what can go --- */
 
@@ -129,8 +130,8 @@ static enum channel_result send_record(struct buf *b, const int *fds, int n_fds)
 	enum channel_result r = CHANNEL_END;
 
 	if (!buf_failed(b) && b->len <= CHANNEL_MAX)
-		r = channel_send(channel, b->data, b->len, fds, n_fds);
-	blocked = r == CHANNEL_LATER;
+		r = channel_send(moving.channel, b->data, b->len, fds, n_fds);
+	moving.blocked = r == CHANNEL_LATER;
 	buf_free(b);
 	return r;
 }
@@ -249,7 +250,7 @@ static bool send_clients(void)
 {
 	struct client *c, *tmp;
 
-	DL_FOREACH_SAFE (client_moving.head, c, tmp)
+	DL_FOREACH_SAFE (client_all.moving.head, c, tmp)
 		if (c->takeover != TAKEOVER_SENT && !send_client(c))
 			return false;
 	return true;
@@ -258,12 +259,12 @@ static bool send_clients(void)
 /* Behind the flush of a turn: what they were owed has been written, if they read it. */
 void move_send(void)
 {
-	if (!move_is_on || blocked)
+	if (!move_is_begun() || moving.blocked)
 		return;
 	if (send_pools())
 		(void)send_clients();
-	if (!loop_watch_set(watch, LOOP_READ | (blocked ? LOOP_WRITE : 0)))
-		blocked = false; /* the clock tries again */
+	if (!loop_watch_set(moving.watch, LOOP_READ | (moving.blocked ? LOOP_WRITE : 0)))
+		moving.blocked = false; /* the clock tries again */
 }
 
 /* --- what comes back --- */
@@ -293,7 +294,7 @@ static void client_answered(uint64_t id, bool taken)
 	struct client *c;
 
 	/* answers come in the order of what was sent */
-	DL_FOREACH (client_moving.head, c)
+	DL_FOREACH (client_all.moving.head, c)
 		if (c->id == id && c->takeover == TAKEOVER_SENT)
 			break;
 	if (c == NULL)
@@ -356,19 +357,18 @@ static void cancel(struct wire_reader *r)
 /* All that was not confirmed is ours again. */
 static void stop(bool clean)
 {
-	void (*over)(bool clean) = on_over;
+	void (*over)(bool clean) = moving.on_over;
 	struct server *s;
 
-	if (!move_is_on)
+	if (!move_is_begun())
 		return;
-	move_is_on = false;
-	loop_watch_free(&watch);
-	close(channel);
-	channel = -1;
+	loop_watch_free(&moving.watch);
+	close(moving.channel);
+	moving.channel = -1;
 	if (!clean)
 		adopt_tell_next(false);
-	while (client_moving.head != NULL)
-		stay(client_moving.head, false);
+	while (client_all.moving.head != NULL)
+		stay(client_all.moving.head, false);
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
 			p->moved = false;
@@ -395,7 +395,7 @@ static bool message(const struct buf *b)
 		cancel(&r);
 		return true;
 	case MOVE_NEXT:
-		has_next = wire_get_u8(&r) != 0;
+		moving.has_next = wire_get_u8(&r) != 0;
 		return true;
 	case MOVE_BYE:
 		stop(true);
@@ -412,16 +412,16 @@ static void on_channel(int fd, int mask, void *arg)
 
 	(void)arg;
 	if (mask & LOOP_WRITE)
-		blocked = false;
-	while (move_is_on && (r = channel_receive(fd, &b, fds, &n)) == CHANNEL_OK) {
+		moving.blocked = false;
+	while (move_is_begun() && (r = channel_receive(fd, &b, fds, &n)) == CHANNEL_OK) {
 		for (int i = 0; i < n; i++)
 			close(fds[i]);
 		if (!message(&b))
 			break;
 	}
 	buf_free(&b);
-	if (move_is_on && r == CHANNEL_END)
-		stop(has_next);
+	if (move_is_begun() && r == CHANNEL_END)
+		stop(moving.has_next);
 }
 
 /* --- the beginning --- */
@@ -442,29 +442,28 @@ static void send_user(const struct auth_user *u, void *arg)
 
 bool move_begin(int fd, void (*over)(bool clean))
 {
-	watch = loop_watch_new(fd, LOOP_READ, on_channel, NULL);
-	if (watch == NULL)
+	moving.watch = loop_watch_new(fd, LOOP_READ, on_channel, NULL);
+	if (moving.watch == NULL)
 		return false;
-	channel = fd;
-	on_over = over;
-	blocked = has_next = false;
-	move_is_on = true;
+	moving.channel = fd;
+	moving.on_over = over;
+	moving.blocked = moving.has_next = false;
 	adopt_tell_next(true);
-	client_some_leave = true;
+	client_all.some_leave = true;
 	auth_each_user(send_user, NULL);
-	blocked = false;
+	moving.blocked = false;
 	pooler_tick_at(loop_now());
 	return true;
 }
 
 bool move_is_begun(void)
 {
-	return move_is_on;
+	return moving.channel >= 0;
 }
 
 void move_end(void)
 {
-	on_over = NULL;
+	moving.on_over = NULL;
 	stop(true);
 }
 

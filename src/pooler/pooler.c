@@ -50,13 +50,14 @@ static const struct pool_calls calls = {
 
 static bool last_phase(void *arg, usec_t now)
 {
-	return (client_leaving.head != NULL && shutdown_say_goodbye(arg, now)) || ends_are_due();
+	return (client_all.leaving.head != NULL && shutdown_say_goodbye(arg, now)) ||
+	       ends_are_due();
 }
 
 bool pooler_start(void)
 {
 	shutdown_reset();
-	route_paused_all = false;
+	pool_all.paused = false;
 	loop_phase(LOOP_PHASE_POOLS, pool_serve_ready, NULL);
 	loop_phase(LOOP_PHASE_ENDS, ends_phase, NULL);
 	loop_phase(LOOP_PHASE_POOLS, last_phase, NULL);
@@ -220,18 +221,18 @@ static enum pooler_result command_all(enum pooler_command cmd)
 
 	bool suspended = pooler_is_suspended() != SUSPENDED_NO;
 
-	if ((cmd == POOLER_PAUSE || cmd == POOLER_SUSPEND) && (route_paused_all || suspended))
+	if ((cmd == POOLER_PAUSE || cmd == POOLER_SUSPEND) && (pool_all.paused || suspended))
 		return POOLER_ALREADY_PAUSED;
-	if (cmd == POOLER_RESUME && !route_paused_all && !suspended)
+	if (cmd == POOLER_RESUME && !pool_all.paused && !suspended)
 		return POOLER_NOT_PAUSED;
 	if (cmd == POOLER_SUSPEND)
 		return suspend();
 	if (cmd == POOLER_RESUME || cmd == POOLER_KILL)
 		suspend_end();
 	if (cmd == POOLER_PAUSE || cmd == POOLER_KILL)
-		route_paused_all = true;
+		pool_all.paused = true;
 	if (cmd == POOLER_RESUME)
-		route_paused_all = false;
+		pool_all.paused = false;
 	for (db = route_first(); db != NULL; db = db->next) {
 		if (cmd == POOLER_KILL)
 			end_all_clients(db);
@@ -283,12 +284,12 @@ bool pooler_pause_holds(const char *database)
 	for (db = route_first(); db != NULL && database != NULL; db = db->next)
 		if (strcmp(db->name, database) == 0 && db->paused)
 			return true;
-	return route_paused_all;
+	return pool_all.paused;
 }
 
 bool pooler_all_paused(void)
 {
-	return route_paused_all;
+	return pool_all.paused;
 }
 
 struct find_id {

@@ -20,7 +20,7 @@ void pooler_tick_at(usec_t when); /* the janitor comes then, or earlier */
 bool ends_phase(void *arg, usec_t now);   /* of the loop, the first of all */
 static inline bool ends_are_due(void) /* behind all phases: then they have to be run again */
 {
-	return client_dead.head != NULL || server_dead.head != NULL;
+	return client_all.dead.head != NULL || server_all.dead.head != NULL;
 }
 void ends_reap(void);
 
@@ -29,7 +29,6 @@ void pooler_gate(usec_t now); /* how many may be there that have not logged in *
 void pooler_gate_moved(void);
 
 /* move.c */
-extern bool move_is_on;           /* another process takes over */
 bool adopt_goes_on(void);         /* and we do from a third one */
 bool move_take(struct client *c); /* it is idle: true: it goes */
 void move_send(void); /* behind the flush of a turn */

@@ -13,6 +13,7 @@
  * Entry points: pooler_shutdown() and what is beside it in pool.h; client_send_away();
  * shutdown_client_ready() for every client; shutdown_tick().
  */
+#include "pooler/move.h"
 #include "pooler_int.h"
 
 /* What is answered at the beginning (waits that end) may leave, with the Sync behind it. */
@@ -21,32 +22,34 @@
 /* Work of our own for those who have left, such as giving their jobs back, is still carried out. */
 #define OWN_GRACE (5 * USEC_SEC)
 
-static enum pooler_shutdown shutting_down;
-static usec_t begun_at, unused_since;
-static void (*on_stopped)(void);
-static void (*on_shutdown)(void);
+static struct {
+	enum pooler_shutdown how;
+	usec_t begun_at, unused_since;
+	void (*on_stopped)(void);
+	void (*on_shutdown)(void);
+} ending;
 
 void pooler_on_stopped(void (*fn)(void))
 {
-	on_stopped = fn;
+	ending.on_stopped = fn;
 }
 
 void pooler_on_shutdown(void (*fn)(void))
 {
-	on_shutdown = fn;
+	ending.on_shutdown = fn;
 }
 
 enum pooler_shutdown pooler_is_shutting_down(void)
 {
-	return shutting_down;
+	return ending.how;
 }
 
 /* Who came before the others were told to go elsewhere may stay until it leaves. */
 bool pooler_turns_away(const struct client *c)
 {
 	CHECK_CLIENT(c);
-	return shutting_down >= SHUTDOWN_WAIT_SERVERS ||
-	       (shutting_down == SHUTDOWN_WAIT_CLIENTS && c->connect_time > begun_at);
+	return ending.how >= SHUTDOWN_WAIT_SERVERS ||
+	       (ending.how == SHUTDOWN_WAIT_CLIENTS && c->connect_time > ending.begun_at);
 }
 
 /* --- goodbyes --- */
@@ -77,7 +80,7 @@ static bool is_to_leave(const struct client *c)
 {
 	if (c->console)
 		return false;
-	return c->leaving || (shutting_down == SHUTDOWN_WAIT_SERVERS && !keeps_session(c));
+	return c->leaving || (ending.how == SHUTDOWN_WAIT_SERVERS && !keeps_session(c));
 }
 
 bool client_is_to_leave(const struct client *c)
@@ -92,7 +95,7 @@ static bool must_go(const struct client *c)
 
 void shutdown_client_ready(struct client *c)
 {
-	if (move_is_on && is_idle(c) && move_take(c))
+	if (move_is_begun() && is_idle(c) && move_take(c))
 		return;
 	if (!must_go(c))
 		return;
@@ -102,12 +105,12 @@ void shutdown_client_ready(struct client *c)
 
 bool shutdown_say_goodbye(void *arg, usec_t now)
 {
-	bool any = client_leaving.head != NULL;
+	bool any = client_all.leaving.head != NULL;
 
 	(void)arg;
 	(void)now;
-	while (client_leaving.head != NULL)
-		say_goodbye(client_leaving.head);
+	while (client_all.leaving.head != NULL)
+		say_goodbye(client_all.leaving.head);
 	return any;
 }
 
@@ -115,13 +118,13 @@ void client_send_away(struct client *c)
 {
 	CHECK_CLIENT(c);
 	c->leaving = true;
-	client_some_leave = true;
+	client_all.some_leave = true;
 }
 
 static void end_idle_client(struct client *c, void *arg)
 {
 	(void)arg;
-	if (move_is_on && is_idle(c) && move_take(c))
+	if (move_is_begun() && is_idle(c) && move_take(c))
 		return;
 	if (must_go(c))
 		say_goodbye(c);
@@ -185,20 +188,20 @@ static bool is_at_rest(usec_t now)
 	(void)ends_phase(NULL, now);
 	count_work(&in_use, &own);
 	if (in_use > 0 || clients_left() > 0)
-		unused_since = now;
-	return in_use == 0 && (own == 0 || now - unused_since > OWN_GRACE);
+		ending.unused_since = now;
+	return in_use == 0 && (own == 0 || now - ending.unused_since > OWN_GRACE);
 }
 
 static bool wait_servers(usec_t now)
 {
 	client_each(end_waiting_client, NULL);
 	client_each(end_idle_client, NULL);
-	if (now < begun_at + GRACE || !is_at_rest(now))
+	if (now < ending.begun_at + GRACE || !is_at_rest(now))
 		return false;
 	client_each(end_other_client, NULL);
 	/* what they held is being given back; who is on its way is another process's, or is told
 	 * next time */
-	return is_at_rest(now) && client_moving.count == 0;
+	return is_at_rest(now) && client_all.moving.count == 0;
 }
 
 static bool wait_clients(usec_t now)
@@ -208,14 +211,14 @@ static bool wait_clients(usec_t now)
 	client_each(end_idle_client, NULL);
 	at_rest = is_at_rest(now);
 	/* who has no other way to the next process than through this one comes yet */
-	return at_rest && clients_left() == 0 && !(move_is_on && adopt_goes_on());
+	return at_rest && clients_left() == 0 && !(move_is_begun() && adopt_goes_on());
 }
 
 usec_t shutdown_tick(usec_t now)
 {
 	bool done = false;
 
-	switch (shutting_down) {
+	switch (ending.how) {
 	case SHUTDOWN_NONE:
 		return USEC_NEVER;
 	case SHUTDOWN_NOW:
@@ -228,8 +231,8 @@ usec_t shutdown_tick(usec_t now)
 		done = wait_clients(now);
 		break;
 	}
-	if (done && on_stopped != NULL)
-		on_stopped();
+	if (done && ending.on_stopped != NULL)
+		ending.on_stopped();
 	return now + PERIOD;
 }
 
@@ -237,15 +240,15 @@ usec_t shutdown_tick(usec_t now)
 
 void pooler_shutdown(enum pooler_shutdown how)
 {
-	if (how <= shutting_down)
+	if (how <= ending.how)
 		return;
 	suspend_end();
-	shutting_down = how;
-	begun_at = unused_since = loop_now();
-	client_some_leave = how == SHUTDOWN_WAIT_SERVERS || move_is_on;
-	if (on_shutdown != NULL)
-		on_shutdown();
-	pooler_tick_at(how == SHUTDOWN_WAIT_SERVERS ? begun_at + GRACE : begun_at);
+	ending.how = how;
+	ending.begun_at = ending.unused_since = loop_now();
+	client_all.some_leave = how == SHUTDOWN_WAIT_SERVERS || move_is_begun();
+	if (ending.on_shutdown != NULL)
+		ending.on_shutdown();
+	pooler_tick_at(how == SHUTDOWN_WAIT_SERVERS ? ending.begun_at + GRACE : ending.begun_at);
 }
 
 static void may_stay(struct client *c, void *arg)
@@ -256,7 +259,7 @@ static void may_stay(struct client *c, void *arg)
 
 void pooler_shutdown_undo(void)
 {
-	if (shutting_down != SHUTDOWN_WAIT_CLIENTS)
+	if (ending.how != SHUTDOWN_WAIT_CLIENTS)
 		return;
 	shutdown_reset();
 	client_each(may_stay, NULL);
@@ -267,6 +270,6 @@ void pooler_shutdown_undo(void)
 
 void shutdown_reset(void)
 {
-	shutting_down = SHUTDOWN_NONE;
-	client_some_leave = false;
+	ending.how = SHUTDOWN_NONE;
+	client_all.some_leave = false;
 }

@@ -41,23 +41,23 @@ static void subtract(struct pool_stats *from, const struct pool_stats *s)
 
 /* --- averages --- */
 
-static double period_seconds; /* how long the last period was; 0 before its end */
-
-/* Of the count_console, which has no pool. */
-static struct pool_stats console_last, console_old;
+static struct {
+	double seconds; /* how long the last period was; 0 before its end */
+	struct pool_stats console_last, console_old; /* of the console, which has no pool */
+} period;
 
 void stat_console_query(void)
 {
-	count_console.queries++;
-	count_console.xacts++;
+	count_console()->queries++;
+	count_console()->xacts++;
 }
 
 void stat_end_period(usec_t length)
 {
-	period_seconds = (double)length / (double)USEC_SEC;
-	console_last = count_console;
-	subtract(&console_last, &console_old);
-	console_old = count_console;
+	period.seconds = (double)length / (double)USEC_SEC;
+	period.console_last = *count_console();
+	subtract(&period.console_last, &period.console_old);
+	period.console_old = *count_console();
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next) {
 			p->stats_last = p->stats;
@@ -68,7 +68,7 @@ void stat_end_period(usec_t length)
 
 static uint64_t per_second(uint64_t n)
 {
-	return period_seconds > 0 ? (uint64_t)((double)n / period_seconds) : 0;
+	return period.seconds > 0 ? (uint64_t)((double)n / period.seconds) : 0;
 }
 
 /* Of what happened in the last period, whatever number of pools it is the sum of. */
@@ -159,11 +159,11 @@ void stat_console_database(struct stat_database *ret)
 		.force_user = CONSOLE_DATABASE,
 		.pool_size = 2,
 		.max_client_connections = p->max_db_client_connections,
-		.current_client_connections = (int)client_consoles.count,
+		.current_client_connections = (int)client_all.consoles.count,
 		.server_lifetime = p->server_lifetime,
 		.mode = POOL_MODE_STATEMENT,
-		.total = count_console,
-		.avg = average(&console_last)};
+		.total = *count_console(),
+		.avg = average(&period.console_last)};
 
 	*ret = st;
 }
@@ -172,7 +172,7 @@ void stat_console_pool(struct stat_pool *ret)
 {
 	struct stat_pool st = {.database = CONSOLE_DATABASE,
 		.user = CONSOLE_DATABASE,
-		.cl_active = client_consoles.count,
+		.cl_active = client_all.consoles.count,
 		.mode = POOL_MODE_STATEMENT};
 
 	*ret = st;
@@ -474,8 +474,8 @@ void stat_totals(struct stat_totals *ret)
 			ret->used_servers += pool_servers_total(p);
 		}
 	}
-	ret->login_clients = client_logins.count;
-	ret->used_clients = client_count() - client_logins.count;
+	ret->login_clients = client_all.logins.count;
+	ret->used_clients = client_count() - client_all.logins.count;
 }
 
 void stat_each_error(void (*fn)(const char *sqlstate, uint64_t count, void *arg), void *arg)

@@ -9,12 +9,14 @@
 #include "net/listen.h"
 #include "pooler_int.h"
 
-static enum pooler_suspended state;
-static usec_t begun_at;
+static struct {
+	enum pooler_suspended state;
+	usec_t begun_at;
+} suspension;
 
 enum pooler_suspended pooler_is_suspended(void)
 {
-	return state;
+	return suspension.state;
 }
 
 /* --- who is in the way --- */
@@ -77,14 +79,14 @@ static void each_server(void (*fn)(struct server *s, struct unwritten *u), struc
 bool suspend_tick(usec_t now)
 {
 	usec_t limit = conf_current()->p.suspend_timeout;
-	struct unwritten u = {.force = limit > 0 && now - begun_at > limit};
+	struct unwritten u = {.force = limit > 0 && now - suspension.begun_at > limit};
 
-	if (state == SUSPENDED_NO)
+	if (suspension.state == SUSPENDED_NO)
 		return false;
 	client_each(hold_client, &u);
 	each_server(hold_server, &u);
-	if (u.left == 0 && state == SUSPENDED_SOON) {
-		state = SUSPENDED_YES;
+	if (u.left == 0 && suspension.state == SUSPENDED_SOON) {
+		suspension.state = SUSPENDED_YES;
 		log_info("suspended");
 	}
 	return true;
@@ -92,11 +94,11 @@ bool suspend_tick(usec_t now)
 
 void suspend_begin(void)
 {
-	state = SUSPENDED_SOON;
-	route_suspended = true;
-	begun_at = loop_now();
+	suspension.state = SUSPENDED_SOON;
+	pool_all.suspended = true;
+	suspension.begun_at = loop_now();
 	listen_pause(LISTEN_SUSPENDED, true);
-	(void)suspend_tick(begun_at);
+	(void)suspend_tick(suspension.begun_at);
 }
 
 static void release_client(struct client *c, void *arg)
@@ -116,10 +118,10 @@ static void release_server(struct server *s, struct unwritten *u)
 
 void suspend_end(void)
 {
-	if (state == SUSPENDED_NO)
+	if (suspension.state == SUSPENDED_NO)
 		return;
-	state = SUSPENDED_NO;
-	route_suspended = false;
+	suspension.state = SUSPENDED_NO;
+	pool_all.suspended = false;
 	listen_pause(LISTEN_SUSPENDED, false);
 	client_each(release_client, NULL);
 	each_server(release_server, NULL);

@@ -263,8 +263,8 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 	struct client *c = owner;
 	size_t pos = 0, n;
 
-	if (client_some_leave && len > 0 && data[0] != 'X')
-		pool_calls->idle(c); /* what it asks for is not begun */
+	if (client_all.some_leave && len > 0 && data[0] != 'X')
+		pool_all.calls->idle(c); /* what it asks for is not begun */
 	while (pos < len && runs(c) && !conn_is_full(conn)) {
 		n = c->pass_left > 0 ? pass(c, data + pos, len - pos)
 				     : one(c, data + pos, len - pos);

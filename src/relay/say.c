@@ -214,8 +214,8 @@ void client_ready(struct client *c, bool local)
 		return;
 	if (local && c->link != NULL)
 		release_unused(c->link);
-	if (client_some_leave && c->state != CLIENT_DEAD)
-		pool_calls->idle(c);
+	if (client_all.some_leave && c->state != CLIENT_DEAD)
+		pool_all.calls->idle(c);
 }
 
 enum step client_bad_message(struct client *c, const struct wire_msg *m)
