@@ -25,6 +25,8 @@ CREATE TABLE queue.queues (
 	durability text NOT NULL CHECK (durability IN ('sync', 'async')),
 	history int4 NOT NULL DEFAULT 10	-- failed attempts that are kept of a job
 		CHECK (history BETWEEN 0 AND 100),
+	expires interval			-- of pushes that do not say; NULL: never
+		CHECK (expires > '0' AND expires <= '8000 years'),
 	max_run interval			-- NULL: no limit
 		CHECK (max_run > '0' AND max_run <= '8000 years'),
 	max_length int4				-- NULL: no limit

@@ -98,7 +98,8 @@
 	COL(max_run, TEXT) SEP \
 	COL(history, INT4) SEP \
 	COL(push_paused, BOOL) SEP \
-	COL(on_change, TEXT)
+	COL(on_change, TEXT) SEP \
+	COL(expires, TEXT)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \

@@ -22,7 +22,7 @@
 		" 'arithmetic 1min 2min [1h]' | 'linear 1min [1h]' | 'fixed 1min' | 'list 1s, 1min, 1h' | 'none')," \
 		" on_change (retry | now), on_disconnect (auto | release | keep)," \
 		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
-		" text | bytea), history (10), max_run (an interval), max_length (a number), unlogged (true | false).") \
+		" text | bytea), expires (an interval), history (10), max_run (an interval), max_length (a number), unlogged (true | false).") \
 	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
@@ -247,10 +247,11 @@
 		"Show who works on which job and since when, the longest first.") \
 	VERB(PURGE, "PURGE", QVERB_DELETES, VALUE, "DELETE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
-		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
-		"SELECT queue.purge({queue}, {state}, false)", \
-		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}]", \
-		"Delete jobs that are not leased.") \
+		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
+		ARG(OLDER, "older", "OLDER THAN", INTERVAL, MAY, 0), \
+		"SELECT queue.purge({queue}, {state}, false, {older})", \
+		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}] [OLDER THAN interval]", \
+		"Delete jobs that are not leased. OLDER THAN: by their end if they have ended or are dead, else by their push.") \
 	VERB(SCHEDULE, "SCHEDULE", 0, FIXED, "CREATE SCHEDULE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
 		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \

@@ -128,6 +128,7 @@ BEGIN
 		PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length);
 		PERFORM queue._generate_archive(cfg.number, cfg.name);
 		PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
+		PERFORM queue._generate_expires(cfg.name, cfg.expires);
 		PERFORM queue._comment_queue(cfg.name);
 		PERFORM queue._give_owner(cfg);
 	ELSIF TG_OP = 'UPDATE' THEN
@@ -138,8 +139,12 @@ BEGIN
 		IF NEW.max_length IS DISTINCT FROM OLD.max_length THEN
 			PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length);
 		END IF;
+		IF NEW.expires IS DISTINCT FROM OLD.expires THEN
+			PERFORM queue._generate_expires(cfg.name, cfg.expires);
+		END IF;
 		IF NEW.push_paused <> OLD.push_paused THEN
 			PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
+		PERFORM queue._generate_expires(cfg.name, cfg.expires);
 		END IF;
 		IF NEW.unlogged <> OLD.unlogged THEN	-- writes the whole table anew
 			EXECUTE format('ALTER TABLE %s SET %3$s; ALTER TABLE %2$s SET %3$s', queue._table(cfg.name),
@@ -209,7 +214,7 @@ BEGIN
 			EXECUTE FUNCTION queue._row_may_change();
 		CREATE TRIGGER b_number BEFORE INSERT ON queue.queues FOR EACH ROW
 			EXECUTE FUNCTION queue._row_number();
-		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, unlogged, push_paused, owner OR DELETE ON queue.queues
+		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, unlogged, expires, push_paused, owner OR DELETE ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 	END IF;
 	IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'queue._right'::regclass AND t.tgname = 'c_still') THEN

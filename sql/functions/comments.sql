@@ -133,6 +133,7 @@ BEGIN
 			('on_disconnect', 'What becomes of the jobs of a worker that is gone: auto, release, keep.'),
 			('retain_done', 'How long jobs that have ended are kept in queue.a_<name>.'),
 			('retain_dead', 'How long dead jobs are kept.'),
+			('expires', 'EXPIRES of pushes that do not say.'),
 			('history', 'How many failed attempts are kept of a job.'),
 			('max_run', 'How long an attempt may run, whatever EXTEND and HOLD say.'),
 			('durability', 'sync, or async: a push does not wait for the disk.'),

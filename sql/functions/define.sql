@@ -192,6 +192,33 @@ BEGIN
 END
 $$;
 
+-- A job whose push says nothing of it gets the expiry of its queue: only queues that have one have the trigger.
+CREATE OR REPLACE FUNCTION queue._set_expires() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	NEW.expires_at := greatest(NEW.run_at, clock_timestamp()) + make_interval(secs => TG_ARGV[0]::float8);
+	RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._generate_expires(name text, expires interval) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = to_regclass(queue._table(name)) AND t.tgname = 'expires') THEN
+		EXECUTE format('DROP TRIGGER expires ON %s', queue._table(name));
+	END IF;
+	IF expires IS NOT NULL THEN
+		EXECUTE format('CREATE TRIGGER expires BEFORE INSERT OR UPDATE OF expires_at ON %s FOR EACH ROW
+			WHEN (NEW.expires_at IS NULL) EXECUTE FUNCTION queue._set_expires(%L)', queue._table(name),
+			extract(epoch FROM expires));
+	END IF;
+END
+$$;
+
 -- A paused queue gives no jobs, or takes none; everything else goes on. Those who wait for one of its jobs go
 -- on waiting, and are told when it is resumed.
 CREATE OR REPLACE FUNCTION queue._set_paused(q text, value bool, takes bool, pushes bool) RETURNS void

@@ -4,14 +4,14 @@ CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
 	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool,
 	payload text, retain_done text, retain_dead text, number int4, max_run text, history int4,
-	push_paused bool, on_change text)
+	push_paused bool, on_change text, expires text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
 		pg_get_userbyid(c.owner)::text,
 		c.created_at, c.paused, c.max_length, c.unlogged, c.payload,
-		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text, c.history, c.push_paused, c.on_change
+		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text, c.history, c.push_paused, c.on_change, c.expires::text
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 
@@ -309,8 +309,9 @@ END
 $$;
 
 -- Deletes jobs, but none that somebody works on; states are those that the figures show (_state_at). done: what is kept of those that have ended.
-CREATE OR REPLACE FUNCTION queue.purge(q text, which text DEFAULT NULL, notify bool DEFAULT true)
-RETURNS int8
+-- older: since its end, of one that is dead or kept, or else since its push.
+CREATE OR REPLACE FUNCTION queue.purge(q text, which text DEFAULT NULL, notify bool DEFAULT true,
+	older interval DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -318,18 +319,26 @@ DECLARE
 	cfg CONSTANT queue.queues := queue._find(q);
 	gone int8;
 	kept int8 := 0;
+	moment CONSTANT timestamptz := clock_timestamp();
+	until timestamptz;
 BEGIN
+	IF older < interval '0' OR older > interval '8000 years' THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'OLDER THAN must not be negative, nor longer than 8000 years';
+	END IF;
+	-- what is older than that, the year 4714 BC is no more
+	until := CASE WHEN older < interval '6000 years' THEN moment - older WHEN older IS NOT NULL THEN '-infinity' END;
 	IF which NOT IN ('ready', 'later', 'blocked', 'dead', 'done') THEN
 		RAISE EXCEPTION USING ERRCODE = '22023',
 			MESSAGE = format('jobs in state "%s" cannot be purged', left(which, 80)),
 			HINT = 'States: ready, later, blocked, dead, done; without a state all of these.';
 	END IF;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
-	EXECUTE format('DELETE FROM %s WHERE (state <> ''leased'' OR lease_until <= $2) AND ($1 IS NULL OR %s = $1)',
-		queue._table(q), queue._state_at('$2', '$3')) USING which, clock_timestamp(), queue._signed_attempts(cfg);
+	EXECUTE format('DELETE FROM %s WHERE (state <> ''leased'' OR lease_until <= $2) AND ($1 IS NULL OR %s = $1)
+			AND ($4 IS NULL OR CASE WHEN state = ''dead'' THEN coalesce(ended_at, pushed_at) ELSE pushed_at END <= $4)',
+		queue._table(q), queue._state_at('$2', '$3')) USING which, moment, queue._signed_attempts(cfg), until;
 	GET DIAGNOSTICS gone = ROW_COUNT;
 	IF which = 'done' OR which IS NULL THEN
-		EXECUTE 'DELETE FROM ' || queue._archive(q);
+		EXECUTE format('DELETE FROM %s WHERE $1 IS NULL OR ended_at <= $1', queue._archive(q)) USING until;
 		GET DIAGNOSTICS kept = ROW_COUNT;
 	END IF;
 	RETURN gone + kept;

@@ -20,6 +20,7 @@ BEGIN
 	cfg.retain_dead := '30 days';
 	cfg.durability := 'sync';
 	cfg.history := 10;
+	cfg.expires := NULL;
 	cfg.max_run := NULL;
 	cfg.max_length := NULL;
 	cfg.unlogged := false;
@@ -173,7 +174,7 @@ BEGIN
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
 		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
-			'durability, payload, history, max_run, max_length, unlogged.';
+			'durability, payload, expires, history, max_run, max_length, unlogged.';
 END
 $$;
 
@@ -232,6 +233,9 @@ BEGIN
 			PERFORM queue._bad_option(option, value, 'Allowed: a whole number from 0 to 100.');
 		END IF;
 		cfg.history := word::int4;
+	WHEN 'expires' THEN
+		cfg.expires := queue._interval_option(option, value, '1 ms',
+			'Allowed: an interval longer than zero, such as ''1 day''. Without: RESET (expires).');
 	WHEN 'max_run' THEN
 		cfg.max_run := queue._interval_option(option, value, '1 ms',
 			'Allowed: an interval longer than zero, such as ''1 h''. Without a limit: RESET (max_run).');

@@ -283,6 +283,8 @@ static const char *const good[] = {
 	"queue stats",
 	"queue stats q",
 	"queue workers",
+	"queue purge q older than '7 days' state done",
+	"queue purge older older than $1",
 	"queue alter job set (lease = 5)",
 	"queue alter job reset (lease)",
 	"queue alter JOB 17 set (priority = -5, at = 'now')",

@@ -147,7 +147,8 @@ static const struct {
 		"[], NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T ") AS queue"},
 	{"QUEUE PEEK q STATE dead LIMIT $1",
 		"SELECT * FROM queue.peek(('q')" T ", ($1)::pg_catalog.int4, ('dead')" T ")"},
-	{"QUEUE PURGE q", "SELECT queue.purge(('q')" T ", NULL" T ", false)"},
+	{"QUEUE PURGE q",
+		"SELECT queue.purge(('q')" T ", NULL" T ", false, NULL::pg_catalog.interval)"},
 };
 
 static void test_shapes(void **state)

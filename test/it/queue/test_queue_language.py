@@ -81,6 +81,8 @@ VERBS = {
              "SELECT 2", PEEK, n_ready(3)),
     "purge": (three_jobs, "QUEUE PURGE {} STATE {}", lambda name, s: [t(name), t("ready")], "DELETE 3", None,
               n_ready(0)),
+    "purge older": (three_jobs, "QUEUE PURGE {} STATE {} OLDER THAN {}",
+                    lambda name, s: [t(name), t("ready"), iv("1 hour", 3600)], "DELETE 0", None, n_ready(3)),
     "help": (nothing, "QUEUE HELP TAKE", lambda name, s: [], "SELECT 1", HELP, None),
 }
 
