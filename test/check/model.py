@@ -416,6 +416,33 @@ class Program(Pushes, Looks, Waits):
             self.state.end(tx, [row], "cancelled")
         self.end(c, tx)
 
+    def alter(self, c):
+        """What waits gets another time, priority or payload."""
+        tx = self.tx(c)
+        rows = self.references(tx, UNFINISHED + ("dead",))
+        if not rows:
+            return
+        row = self.random.choice(rows)
+        what, value = self.random.choice((("at", "now"), ("at", "infinity"), ("priority", self.random.choice(("0", "5", "-1"))),
+                                          ("payload", self.state.queues[row.queue].payload("v%d" % row.n))))
+        sql, params = "QUEUE ALTER JOB $1 SET (%s = $2)" % what, [self.ref(row), value]
+        if row.state in ("leased", "dead"):
+            self.expect(c, sql, params, "55000")
+            return
+        self.expect(c, sql, params, ([], "UPDATE 1"))
+        row = self.state.change(tx, row)
+        if what == "payload":
+            row.word = "v%d" % row.n
+        else:
+            row.position = self.state.place()
+        if what == "priority":
+            row.priority = int(value)
+        elif what == "at":
+            row.delayed = value == "infinity"
+            if row.state != "blocked":
+                row.state = "later" if row.delayed else "ready"
+        self.end(c, tx)
+
     def rerun(self, c):
         tx = self.tx(c)
         rows = self.references(tx, ("ready", "dead", "dead", "dead"))
@@ -488,7 +515,8 @@ class Program(Pushes, Looks, Waits):
             ("QUEUE DONE $1", ["999-1-0123456789abcdef"], "QB001"), ("QUEUE DONE $1", ["x"], "22023"),
             ("QUEUE DONE $1 THEN PUSH a '1'", ["999-1-0123456789abcdef"], "QB001"),
             ("QUEUE DONE $1 THEN TAKE a", ["999-1-0123456789abcdef"], "QB001"),
-            ("QUEUE CANCEL '1-999999'", [], "QB003"), ("QUEUE TAKE a LIMIT 0", [], "22023"),
+            ("QUEUE CANCEL '1-999999'", [], "QB003"), ("QUEUE HISTORY '1-999999'", [], "QB003"),
+            ("QUEUE ALTER JOB '1-999999' SET (at = now)", [], "QB003"), ("QUEUE ALTER JOB '1-1' SET (state = dead)", [], "22023"), ("QUEUE TAKE a LIMIT 0", [], "22023"),
             ("QUEUE AWAIT '1-999999'", [], "QB003"), ("QUEUE AWAIT '1-1' ON b", [], "22023"),
             ("QUEUE CANCEL 999999", [], "22023"), ("QUEUE CANCEL ANY($1)", ["{1-1,999999}"], "22023"),
             ("QUEUE CANCEL '1-1' ON b", [], "22023"), ("QUEUE DONE KEY 'nosuch' ON a", [], "22023"),
@@ -601,7 +629,7 @@ class Program(Pushes, Looks, Waits):
     def step(self):
         c = self.random.choice(self.connections)
         always = [(self.push, 22), (self.take, 20), (self.finish, 19), (self.partial, 2), (self.then_push, 5), (self.then_take, 5),
-                  (self.cancel, 4), (self.rerun, 4), (self.redrive, 1), (self.purge, 1), (self.pause, 1),
+                  (self.cancel, 4), (self.alter, 4), (self.rerun, 4), (self.redrive, 1), (self.purge, 1), (self.pause, 1),
                   (self.stats, 2), (self.peek, 2), (self.job, 2), (self.wait_for_job, 4), (self.wrong, 2),
                   (self.own, 2), (self.leave, 2), (self.wait, 8), (self.give_up, 1)]
         if c.tx is None:
