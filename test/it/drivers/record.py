@@ -1,8 +1,8 @@
 """A forwarder that writes down the conversation, and what of it two runs must have in common.
 
-For:     test_drivers.py: the same program directly and through the proxy.
+For:     test_drivers.py, test_pgbench.py: the same program directly and through the proxy.
 Must not know: which driver talks, or what is behind it.
-Entry points: Recorder (port, conversations), Conversation.
+Entry points: Recorder (port, conversations), Conversation, compare().
 """
 
 import re
@@ -172,3 +172,15 @@ class Recorder:
 
     def __exit__(self, *exc):
         self.close()
+
+
+def compare(wires, proxied):
+    """What differs between two sets of conversations, in words; None: nothing."""
+    if len(wires) != len(proxied):
+        return "%d connections directly, %d through the proxy" % (len(wires), len(proxied))
+    for n, (a, b) in enumerate(zip(wires, proxied)):
+        for what, x, y in (("asked", a[0], b[0]), ("told", a[1], b[1])):
+            differs = difference(x, y)
+            if differs:
+                return "connection %d, what is %s: %s" % (n, what, differs)
+    return None

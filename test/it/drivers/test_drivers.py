@@ -7,7 +7,7 @@ import pytest
 
 from proxy import wait_for
 from queuetest import JOB_COLUMNS
-from record import Recorder, difference
+from record import Recorder, compare
 
 NAMES = [name for name, _ in JOB_COLUMNS]
 OIDS = [oid for _, oid in JOB_COLUMNS]
@@ -119,18 +119,6 @@ def test_same_conversation(bench, cluster, open_door):
         if not differs or not left:
             break
     assert not differs, differs
-
-
-def compare(wires, proxied):
-    """What differs between two sets of conversations, in words; None: nothing."""
-    if len(wires) != len(proxied):
-        return "%d connections directly, %d through the proxy" % (len(wires), len(proxied))
-    for n, (a, b) in enumerate(zip(wires, proxied)):
-        for what, x, y in (("asked", a[0], b[0]), ("told", a[1], b[1])):
-            differs = difference(x, y)
-            if differs:
-                return "connection %d, what is %s: %s" % (n, what, differs)
-    return None
 
 
 # --- QUEUE -------------------------------------------------------------------------------------------

@@ -11,8 +11,7 @@ import psycopg
 import pytest
 
 from proxy import wait_for
-from record import Recorder
-from test_drivers import compare
+from record import Recorder, compare
 
 LIMIT = 60  # seconds
 TIMES = re.compile(r"^(latency|initial connection|tps|transaction type|duration).*\n?", re.M)
