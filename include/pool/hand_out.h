@@ -80,7 +80,8 @@ struct server *engines_idle(const struct pool *p);         /* one that is free; 
 struct server *engines_longest_idle(const struct pool *p); /* it may go; or NULL */
 unsigned engines_others(const struct pool *p);             /* servers that are not */
 void engines_missed(struct pool *p, usec_t now);           /* a statement runs elsewhere, for want of one */
-bool engines_pay(const struct pool *p, usec_t now);        /* is one more worth it, and allowed? */
+bool engines_pay(const struct pool *p, usec_t now);        /* is one more worth it? */
+bool engines_make_room(struct pool *p, usec_t now);        /* may there be one more? */
 void engines_failed(struct server *s, const struct pg_error *err); /* it did not come to stand */
 /* What is said at its start: name, value, ...; the same as statements, behind a connect_query. */
 void engines_pins(const char **pairs, int *n, int max); /* n, max: pairs */

@@ -11,7 +11,9 @@
 #include "pool/rooms.h"
 #include "pool/settings.h"
 
-#define PERIOD      (60 * USEC_SEC) /* statements that were missed longer ago do not count */
+#define PERIOD (60 * USEC_SEC) /* statements that were missed longer ago do not count */
+#define UNUSED                                                                                     \
+	(5 * USEC_SEC) /* a server of the clients that has not been used for so long may go for one */
 #define AFTER_ERROR (60 * USEC_SEC) /* the server wanted none: nobody asks again for so long */
 
 /* What the role or the database has for its sessions does not count: what is sent at start-up is stronger. */
@@ -76,6 +78,37 @@ void engines_missed(struct pool *p, usec_t now)
 	p->engines.missed++;
 }
 
+/* Of several that clients have: one that none of them has needed for a while. Statements may run there as well, but
+ * for no good. */
+static struct server *spare(const struct pool *p, usec_t now)
+{
+	unsigned others = engines_others(p);
+	struct server *s, *found = NULL;
+
+	if (others < 2 || others <= (unsigned)p->db->min_pool_size || p->waiting.count > 0)
+		return NULL;
+	DL_FOREACH (p->servers[SERVER_IDLE].head, s)
+		if (!s->use.engine && s != p->for_inspection && now - s->idle_since >= UNUSED &&
+			(found == NULL || s->idle_since < found->idle_since))
+			found = s;
+	return found;
+}
+
+static bool has_room(const struct pool *p)
+{
+	return !pool_db_is_full(p) && !pool_user_is_full(p);
+}
+
+bool engines_make_room(struct pool *p, usec_t now)
+{
+	struct server *s = has_room(p) ? NULL : spare(p, now);
+
+	CHECK_POOL(p);
+	if (s != NULL)
+		server_close(s, "makes room for the queue engine", NULL);
+	return has_room(p);
+}
+
 bool engines_pay(const struct pool *p, usec_t now)
 {
 	const struct params *conf = &conf_current()->p;
@@ -83,8 +116,7 @@ bool engines_pay(const struct pool *p, usec_t now)
 	return p->engines.missed >= (unsigned)conf->queue_engine_after &&
 	       conf->queue_engine_after > 0 && p->engines.n < (unsigned)conf->queue_pool_size &&
 	       p->db->server_lifetime > 0 &&
-	       (p->engines.failed_at == 0 || now - p->engines.failed_at >= AFTER_ERROR) &&
-	       !pool_db_is_full(p) && !pool_user_is_full(p);
+	       (p->engines.failed_at == 0 || now - p->engines.failed_at >= AFTER_ERROR);
 }
 
 void engines_failed(struct server *s, const struct pg_error *err)

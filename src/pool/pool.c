@@ -421,7 +421,11 @@ static bool serve_clients(struct pool *p, usec_t now)
 /* Nobody waits for it. */
 static void launch_engine(struct pool *p, usec_t now)
 {
-	if (engines_pay(p, now) && !route_stopped(p->db) && !place_is_for_another(p))
+	if (!engines_pay(p, now) || route_stopped(p->db))
+		return;
+	p->engines.missed =
+		0; /* where there is no room, as many have to do without before it is tried again */
+	if (!place_is_for_another(p) && engines_make_room(p, now))
 		(void)!server_launch_engine(p);
 }
 

@@ -103,7 +103,6 @@ struct server *server_launch_engine(struct pool *p)
 		return NULL;
 	s->use.engine = true;
 	p->engines.n++;
-	p->engines.missed = 0;
 	return log_in(s);
 }
 

@@ -161,6 +161,20 @@ def test_it_makes_room_for_another_pool(made, db):
     push(c, 10)
 
 
+def test_one_that_clients_do_not_need_goes_for_it(made, db):
+    proxy, c = made(max_db_connections=2)
+    with proxy.wire(db) as a, proxy.wire(db) as b:
+        for w in a, b:
+            tag(w, "BEGIN")
+            pid(w)
+        for w in a, b:
+            tag(w, "COMMIT")
+        assert proxy.pool(db)["sv_idle"] == 2 and not engines(proxy, db)
+        get_engine(proxy, db, c)
+        proxy.wait_log("makes room for the queue engine")
+        assert a.rows("SELECT 1 AS one")[0]["one"] == "1"
+
+
 def test_at_most_queue_pool_size(made, db):
     proxy, c = made(queue_pool_size=2, queue_engine_after=1)
     with proxy.wire(db) as holder:
