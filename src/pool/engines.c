@@ -3,7 +3,8 @@
  * are pinned from the start-up packet on. Statements that speak for many clients run there rather than
  * on what clients use too.
  *
- * There are at most queue_pool_size of a pool, beside what its clients may have, and they never push
+ * There are fewer than queue_pool_size of a pool, beside what its clients may have: the last place stays for
+ * statements that cannot run there, which the very client may wait for that has the pool's only server. They never push
  * anybody aside: where a limit of the database or the user is reached, they are what goes first, and
  * statements run on the clients' servers as before. One is launched when so many statements had to do
  * without (queue_engine_after): a connection costs what it saves in about that many.
@@ -114,7 +115,7 @@ bool engines_pay(const struct pool *p, usec_t now)
 	const struct params *conf = &conf_current()->p;
 
 	return p->engines.missed >= (unsigned)conf->queue_engine_after &&
-	       conf->queue_engine_after > 0 && p->engines.n < (unsigned)conf->queue_pool_size &&
+	       conf->queue_engine_after > 0 && p->engines.n + 1 < (unsigned)conf->queue_pool_size &&
 	       p->db->server_lifetime > 0 &&
 	       (p->engines.failed_at == 0 || now - p->engines.failed_at >= AFTER_ERROR);
 }

@@ -244,12 +244,38 @@ static bool gives_way(struct pool *p, struct server *s, usec_t since)
 	return true;
 }
 
+/* Those of the engine's own are for nobody who waits. */
+static unsigned logins(const struct pool *p)
+{
+	const struct server *s;
+	unsigned n = 0;
+
+	DL_FOREACH (p->servers[SERVER_LOGIN].head, s)
+		n += !s->use.engine;
+	return n;
+}
+
+/* Does a task wait that may only run where clients do, and nothing of that kind is free or to come? Its client may be
+ * the one that has what there is. */
+static bool other_task_waits(struct pool *p)
+{
+	unsigned left = HELD_LOOK;
+
+	if (logins(p) > 0 || pool_take_idle(p, false) != NULL)
+		return false;
+	for (const struct task *t = p->tasks; t != NULL && left > 0; t = t->next, left--)
+		if (!t->engine)
+			return true;
+	return false;
+}
+
 /* The engine's server that is free here makes room for those who have none at all. */
 static bool engine_gives_way(struct pool *p, struct server *s)
 {
-	if (!s->use.engine || engines_others(p) > 0 ||
-		(!pool_db_is_full(p) && !pool_user_is_full(p)) ||
-		(p->waiting.count == 0 && p->greeting.count == 0))
+	bool clients = engines_others(p) == 0 && p->waiting.count + p->greeting.count > 0;
+
+	if (!s->use.engine || (!pool_db_is_full(p) && !pool_user_is_full(p)) ||
+		(!clients && !other_task_waits(p)))
 		return false;
 	server_close(s, "makes room for a client", NULL);
 	return true;
@@ -511,17 +537,6 @@ void pool_server_failed(struct server *s, const struct pg_error *err)
 			err->detail, err->detail[0] != '\0' ? "\n" : "", p->db->name);
 	if (!has_server(p))
 		fail_waiting(p, now);
-}
-
-/* Those of the engine's own are for nobody who waits. */
-static unsigned logins(const struct pool *p)
-{
-	const struct server *s;
-	unsigned n = 0;
-
-	DL_FOREACH (p->servers[SERVER_LOGIN].head, s)
-		n += !s->use.engine;
-	return n;
 }
 
 /* Servers that those who wait could use now. */

@@ -175,8 +175,23 @@ def test_one_that_clients_do_not_need_goes_for_it(made, db):
         assert a.rows("SELECT 1 AS one")[0]["one"] == "1"
 
 
-def test_at_most_queue_pool_size(made, db):
-    proxy, c = made(queue_pool_size=2, queue_engine_after=1)
+@pytest.mark.parametrize("limits", [{"queue_pool_size": 1}, {"queue_pool_size": 2}, {"max_db_connections": 2}])
+def test_the_only_server_is_in_a_block(made, db, limits):
+    """What the client that has it waits for needs another one, which is not the engine's."""
+    proxy, c = made(default_pool_size=1, queue_engine_after=1, **limits)
+    push(c, 20)
+    for sql in ("QUEUE ALTER mail SET (max_attempts = 7)", "QUEUE REVOKE AWAIT ON mail FROM app", "QUEUE PUSH mail '1'",
+                "QUEUE TAKE mail", "QUEUE STATS", "QUEUE JOB '1-1'"):
+        for shape in ("BEGIN; %s", "SELECT 1; %s", "BEGIN; SELECT 1; %s", "SELECT 1; %s; SELECT 2"):
+            assert c.simple(shape % sql)[-1].type == "Z"
+            c.simple("ROLLBACK")
+            push(c)
+    if limits == {"queue_pool_size": 1}:
+        assert not engines(proxy, db)
+
+
+def test_fewer_than_queue_pool_size(made, db):
+    proxy, c = made(queue_pool_size=3, queue_engine_after=1)
     with proxy.wire(db) as holder:
         get_engine(proxy, db, c)
         tag(holder, "BEGIN")
