@@ -612,8 +612,8 @@ static int serve_await(struct actor *a, const struct call *c)
 			return -1;
 		}
 		(void)snprintf(text, sizeof(text),
-			"DataRow \"%x-1\" \"%d\" \"%s\" %s NULL NULL NULL NULL", (unsigned)id, id,
-			j->queue, j->done && !j->changed_by ? "gone" : "NULL");
+			"DataRow \"%x-1\" \"%d\" \"%s\" %s NULL NULL NULL NULL NULL", (unsigned)id,
+			id, j->queue, j->done && !j->changed_by ? "gone" : "NULL");
 		actor_say(a, text);
 		n++;
 	}
