@@ -318,7 +318,9 @@ libqb_queue_a_SOURCES = \
 	src/queue/wait_int.h \
 	src/queue/waitq.c \
 	src/queue/wakes.c \
-	src/queue/wakes.h
+	src/queue/wakes.h \
+	src/queue/worker.c \
+	src/queue/worker.h
 
 libqb_show_a_SOURCES = \
 	src/show/fill.c \
@@ -746,7 +748,9 @@ qb_scenario_files = \
 	test/scenario/script.c \
 	test/scenario/script.h \
 	test/scenario/store.c \
-	test/scenario/store.h
+	test/scenario/store.h \
+	test/scenario/workers.c \
+	test/scenario/workers.h
 qb_dialogues = \
 	test/scenario/finish/await.dlg \
 	test/scenario/finish/await_cancelled.dlg \
@@ -776,6 +780,7 @@ qb_dialogues = \
 	test/scenario/finish/then_take_shutdown.dlg \
 	test/scenario/finish/unsent_later.dlg \
 	test/scenario/finish/worker_dies.dlg \
+	test/scenario/finish/worker_holds.dlg \
 	test/scenario/login/limits.dlg \
 	test/scenario/login/startup_bad.dlg \
 	test/scenario/login/tls_client.dlg \
@@ -790,6 +795,9 @@ qb_dialogues = \
 	test/scenario/operator/shutdown_taken.dlg \
 	test/scenario/operator/shutdown_while_waiting.dlg \
 	test/scenario/operator/suspended.dlg \
+	test/scenario/operator/worker_database.dlg \
+	test/scenario/operator/worker_shutdown.dlg \
+	test/scenario/operator/worker_shutdown_done.dlg \
 	test/scenario/pool/barrier_settings.dlg \
 	test/scenario/pool/cancel_running.dlg \
 	test/scenario/pool/cancel_waiting.dlg \
@@ -924,7 +932,11 @@ qb_dialogues = \
 	test/scenario/take/wait_short.dlg \
 	test/scenario/take/waiters_in_order.dlg \
 	test/scenario/take/wake_and_timeout.dlg \
-	test/scenario/take/woken_while_asking.dlg
+	test/scenario/take/woken_while_asking.dlg \
+	test/scenario/take/worker.dlg \
+	test/scenario/take/worker_ends.dlg \
+	test/scenario/take/worker_handed.dlg \
+	test/scenario/take/worker_leaves.dlg
 qb_scenario_programs = \
 	test/scenario/scenario
 

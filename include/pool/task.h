@@ -22,9 +22,12 @@ struct task_ops {
 	void (*notice)(void *arg, const uint8_t *body, size_t len);
 };
 
-/* The settings of a client (all but application_name), for statements that stand for many clients. */
+/* The settings of a client (all but application_name), for statements that stand for many. */
 struct task_settings;
 MUST_CHECK struct task_settings *task_settings_of(const struct client *c); /* NULL without memory */
+/* ... of one that asks for nothing else than what sessions of the pool have, as far as that is known: when a server has
+ * logged in. */
+MUST_CHECK struct task_settings *task_settings_of_pool(const struct pool *p);
 void task_settings_free(struct task_settings **p);
 /* Bytes that are equal for equal settings, as long as both exist. */
 void task_settings_key(const struct task_settings *s, struct buf *key);
@@ -72,6 +75,9 @@ int32_t task_lost_in(const struct task *t);
  * memory, and it is as it was. */
 MUST_CHECK bool task_change(struct task *t, const struct task_spec *spec);
 
+/* Whoever works through a pool without a client in it keeps it until it lets go. */
+void pool_keep(struct pool *p);
+void pool_let_go(struct pool *p);
 /* The database a pool belongs to, and its role. */
 const char *pool_database(const struct pool *p);
 const char *pool_user(const struct pool *p);

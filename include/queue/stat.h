@@ -21,6 +21,7 @@ struct queue_stat_queue {
 };
 
 struct queue_stat_waiter {
+	const char *kind; /* "client", or "worker": the proxy itself, without an id */
 	uint64_t client_id;
 	const char *database, *user, *queues; /* names, separated by ", " */
 	const char *state; /* "parked" or "asking"; "awaiting": the end of a job */
@@ -31,6 +32,7 @@ struct queue_stat_waiter {
 };
 
 struct queue_stat_lease {
+	const char *kind; /* as in queue_stat_waiter */
 	uint64_t client_id;
 	const char *database, *user, *queue;
 	int64_t job_id;

@@ -139,14 +139,16 @@ SHOW_EACH(QUEUES, struct queue_stat_queue, queue_stat_each_queue, WHO_STATS, "Ea
 	COL(INT4, probing, st->fetching) COL(INT8, next_due_us, put_unless_negative(st->next_due_us))
 	COL(INT8, wakes, st->wakes) COL(INT8, probes, st->fetches) COL(INT8, handed, st->handed)
 	COL(INT8, served, st->served) COL(TEXT, system, st->system) COL(INT8, failed, st->failed))
-SHOW_EACH(WAITERS, struct queue_stat_waiter, queue_stat_each_waiter, WHO_STATS, "Each client that waits for a job.",
+SHOW_EACH(WAITERS, struct queue_stat_waiter, queue_stat_each_waiter, WHO_STATS, "Each client that waits for a job. kind: client, or worker: the proxy itself, whose id is 0.",
 	COL(INT8, id, st->client_id) COL(TEXT, database, st->database) COL(TEXT, user, st->user)
 	COL(TEXT, queues, st->queues) COL(TEXT, state, st->state) COL(INT4, limit, st->limit)
-	COL(INT8, waited_us, st->waited_us) COL(INT8, left_us, st->left_us) COL(TEXT, worker, st->worker))
-SHOW_EACH(LEASES, struct queue_stat_lease, queue_stat_each_lease, WHO_STATS, "Each job that a client holds.",
+	COL(INT8, waited_us, st->waited_us) COL(INT8, left_us, st->left_us) COL(TEXT, worker, st->worker)
+	COL(TEXT, kind, st->kind))
+SHOW_EACH(LEASES, struct queue_stat_lease, queue_stat_each_lease, WHO_STATS, "Each job that a client holds. kind: as in SHOW WAITERS.",
 	COL(INT8, id, st->client_id) COL(TEXT, database, st->database) COL(TEXT, user, st->user)
 	COL(TEXT, queue, st->queue) COL(INT8, job, st->job_id) COL(TEXT, policy, st->policy)
-	COL(INT8, held_us, st->held_us) COL(INT4, in_transaction, st->in_transaction))
+	COL(INT8, held_us, st->held_us) COL(INT4, in_transaction, st->in_transaction)
+	COL(TEXT, kind, st->kind))
 SHOW_EACH(PEERS, struct conf_peer, each_peer, WHO_STATS, "The entries of [peers].",
 	COL(INT4, peer_id, st->id) COL(TEXT, host, st->host) COL(INT4, port, st->port > 0 ? st->port : 6432)
 	COL(INT4, pool_size, st->pool_size > 0 ? st->pool_size : conf_current()->p.default_pool_size))

@@ -75,6 +75,19 @@ struct pool *pool_new_replication(struct database *db, const char *user, struct 
 	return p;
 }
 
+void pool_keep(struct pool *p)
+{
+	CHECK_POOL(p);
+	p->n_keepers++;
+}
+
+void pool_let_go(struct pool *p)
+{
+	CHECK_POOL(p);
+	INVARIANT(p->n_keepers > 0, "a pool is let go by more than keep it");
+	p->n_keepers--;
+}
+
 /* Only when nothing refers to it: no clients, servers, tasks. */
 void pool_free(struct pool **pp)
 {

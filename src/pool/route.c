@@ -361,7 +361,7 @@ static bool has_moving(const struct pool *p)
 static bool pool_is_unused(const struct pool *p)
 {
 	return !has_moving(p) && p->active.count + p->waiting.count + p->greeting.count +
-						 p->n_tasks + pool_servers_total(p) +
+						 p->n_tasks + p->n_keepers + pool_servers_total(p) +
 						 p->servers[SERVER_LISTENING].count ==
 					 0;
 }

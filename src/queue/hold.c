@@ -125,6 +125,7 @@ static void settle(struct renewal *r, struct taker *t, struct lease *l, bool ok)
 	} else if (x->cancelled) {
 		lease_cancelled(t, l);
 	} else {
+		lease_lost(t, l);
 		lease_drop(t, l);
 	}
 }

@@ -82,10 +82,16 @@ void lease_free_all(struct taker *t)
 		lease_drop(t, t->leases);
 }
 
-/* The worker learns it from whatever it says of the job next. */
+void lease_lost(struct taker *t, const struct lease *l)
+{
+	if (t->ops->lost != NULL)
+		t->ops->lost(t, l->token);
+}
+
 void lease_cancelled(struct taker *t, struct lease *l)
 {
 	CHECK_TAKER(t);
+	lease_lost(t, l);
 	l->cancelled = true;
 	t->n_cancelled++;
 }
@@ -104,7 +110,8 @@ void lease_each(
 
 	CHECK_TAKER(t);
 	DL_FOREACH (t->leases, l) {
-		struct queue_stat_lease st = {.client_id = t->ops->id(t),
+		struct queue_stat_lease st = {.kind = t->ops->kind,
+			.client_id = t->ops->id(t),
 			.database = t->db->name,
 			.user = t->ops->user(t),
 			.queue = l->queue,

@@ -38,6 +38,7 @@ struct lease *lease_add(struct taker *t, int64_t id, const char *token, const ch
 	bool in_tx);
 void lease_drop(struct taker *t, struct lease *l);
 void lease_cancelled(struct taker *t, struct lease *l);
+void lease_lost(struct taker *t, const struct lease *l); /* it hears of it */
 struct lease *lease_find(struct taker *t, const char *token);
 void lease_finish(struct taker *t, const char *token, bool by_done, bool in_tx);
 void lease_free_all(struct taker *t);

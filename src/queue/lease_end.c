@@ -90,8 +90,12 @@ void lease_hold_over(struct taker *t, usec_t now)
 	DL_FOREACH (t->leases, l)
 		if (l->policy == LEASE_HOLD && l->hold_until <= now)
 			break;
-	if (l != NULL)
-		give_back_some(t, hold_is_over, "lease expired");
+	if (l == NULL)
+		return;
+	DL_FOREACH (t->leases, l)
+		if (hold_is_over(t, l))
+			lease_lost(t, l);
+	give_back_some(t, hold_is_over, "lease expired");
 }
 
 static bool not_delivered(const struct taker *t, const struct lease *l)

@@ -260,7 +260,8 @@ void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void 
 	DL_FOREACH (parks.parked, p) {
 		const struct taker *t = p->kind->taker(p);
 		struct buf names = BUF_INIT;
-		struct queue_stat_waiter st = {.client_id = t->ops->id(t),
+		struct queue_stat_waiter st = {.kind = t->ops->kind,
+			.client_id = t->ops->id(t),
 			.database = t->db->name,
 			.user = t->ops->user(t),
 			.waited_us = now - p->started};

@@ -43,7 +43,8 @@ static bool is_to_leave(const struct taker *t)
 {
 	const struct client *c = of_taker(t)->client;
 
-	return client_is_to_leave(c) && client_tx(c) == CLIENT_TX_IDLE;
+	return pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS && client_is_to_leave(c) &&
+	       client_tx(c) == CLIENT_TX_IDLE;
 }
 
 /* When the client ends in it, nothing was delivered. */

@@ -441,10 +441,17 @@ static void moved(const char *database)
 	system_moved(db);
 }
 
+/* What is held is given back first: who holds jobs may go on waiting for others. */
+static void ends_soon(void)
+{
+	takers_changed();
+	parks_shutdown();
+}
+
 bool queue_start(void)
 {
 	intercept_register(&interceptor, false);
-	pooler_on_shutdown(parks_shutdown);
+	pooler_on_shutdown(ends_soon);
 	pooler_on_moved(moved);
 	registry_start();
 	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
@@ -455,6 +462,7 @@ bool queue_start(void)
 void queue_reloaded(void)
 {
 	parks_reloaded();
+	takers_changed();
 }
 
 void queue_free(void)

@@ -33,7 +33,7 @@ void call_print(char *dst, size_t size, enum call_id id, ...);
 
 /* Where a column is. */
 #define CALL_PLACE(name, type) TAKEN_##name,
-enum taken_column { ROW_TAKEN(CALL_PLACE, , ) };
+enum taken_column { ROW_TAKEN(CALL_PLACE, , ) TAKEN_COLUMNS };
 #undef CALL_PLACE
 #define CALL_PLACE(name, type) HIDDEN_##name, /* behind those of the client */
 enum hidden_column { ROW_HIDDEN(CALL_PLACE, ) HIDDEN_COLUMNS };

@@ -24,6 +24,8 @@ struct take_args {
 
 /* take_args.c */
 MUST_CHECK bool take_args_queues(struct take_args *a, const struct names *names); /* false: memory */
+/* Held so long at most: leased for a short time, which is renewed. false: memory. */
+MUST_CHECK bool take_args_hold(struct take_args *a, usec_t hold);
 void take_args_free(struct take_args *a);
 /* The text of an argument; NULL: it is not given, or NULL. */
 MUST_CHECK bool take_text(char **ret, const struct qvalue *v, const struct bind_values *b, struct pg_error *err,

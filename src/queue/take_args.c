@@ -119,6 +119,18 @@ out:
 	return ok;
 }
 
+bool take_args_hold(struct take_args *a, usec_t hold)
+{
+	char lease[40];
+
+	a->hold = hold;
+	a->span = conf_current()->p.queue_hold_lease;
+	if (a->span > a->hold)
+		a->span = a->hold;
+	sql_interval_text(lease, sizeof(lease), (int64_t)a->span);
+	return (a->lease = mem_strdup(lease)) != NULL;
+}
+
 /* HOLD [interval]: leased for a short time, which is renewed. */
 static bool take_hold(struct take_args *a, const struct qstmt *q, const struct bind_values *b,
 	struct pg_error *err)
@@ -127,7 +139,6 @@ static bool take_hold(struct take_args *a, const struct qstmt *q, const struct b
 	struct buf text = BUF_INIT;
 	bool null = v == NULL, ok = false;
 	int64_t usec = HOLD_DEFAULT;
-	char lease[40];
 
 	if (!qstmt_has(q, QARG_HOLD))
 		return true;
@@ -140,12 +151,7 @@ static bool take_hold(struct take_args *a, const struct qstmt *q, const struct b
 		pg_error_set(err, "22023", "HOLD must be longer than zero");
 	else
 		ok = true;
-	a->hold = (usec_t)usec;
-	a->span = conf_current()->p.queue_hold_lease;
-	if (a->span > a->hold)
-		a->span = a->hold;
-	sql_interval_text(lease, sizeof(lease), (int64_t)a->span);
-	if (ok && (a->lease = mem_strdup(lease)) == NULL) {
+	if (ok && !take_args_hold(a, (usec_t)usec)) {
 		pg_error_set(err, "53200", "out of memory");
 		ok = false;
 	}

@@ -12,6 +12,15 @@ struct taker *takers(void)
 	return all;
 }
 
+void takers_changed(void)
+{
+	struct taker *t;
+
+	DL_FOREACH (all, t)
+		if (t->ops->changed != NULL)
+			t->ops->changed(t);
+}
+
 void taker_begin(struct taker *t, const struct taker_ops *ops, struct qdb *db, struct pool *pool)
 {
 	INVARIANT(t->magic == 0 && ops != NULL && db != NULL, "one who takes jobs begins twice");

@@ -26,7 +26,7 @@ struct taker_ops {
 	usec_t (*statement_timeout)(const struct taker *t); /* 0: none; or NULL */
 	/* Could it work on a job, as far as is known now? */
 	bool (*is_there)(const struct taker *t);
-	/* ... or would it be sent away at once? */
+	/* ... or would it be sent away with the job in its hands, as the process is about to end? */
 	bool (*is_to_leave)(const struct taker *t);
 	/* How what it waits for ends, exactly once, unless it has left before. The contents of a are taken. */
 	void (*deliver)(struct taker *t, struct answer *a); /* with jobs, which it holds now */
@@ -36,6 +36,11 @@ struct taker_ops {
 	void (*send_away)(struct taker *t);
 	/* It has got leases that it gives back if its transaction is rolled back. Or NULL. */
 	void (*leased)(struct taker *t);
+	/* It is not to work on the job any more, as far as a renewal has said so, or since it was held for as long as it
+	 * could be. Its leases are left alone. Or NULL: it finds out by what it says of the job next. */
+	void (*lost)(struct taker *t, const char *token);
+	/* The process is about to end, or its settings are others. Or NULL. */
+	void (*changed)(struct taker *t);
 	/* It was parked, so long. Or NULL. */
 	void (*waited)(struct taker *t, usec_t time);
 	/* It is parked, and its connection may be taken for dead. Or NULL. */
@@ -65,5 +70,6 @@ struct taker {
 void taker_begin(struct taker *t, const struct taker_ops *ops, struct qdb *db, struct pool *pool);
 void taker_end(struct taker *t); /* it holds nothing, and waits for nothing any more */
 struct taker *takers(void);      /* all of them */
+void takers_changed(void);       /* tells them */
 
 #endif

@@ -313,8 +313,7 @@ static void count_taken(const struct waiter *w)
 /* It would be sent away with the jobs in its hands. */
 static bool would_be_cut_off(const struct waiter *w)
 {
-	return pooler_is_shutting_down() >= SHUTDOWN_WAIT_SERVERS && !w->args.pop &&
-	       w->taker->ops->is_to_leave(w->taker);
+	return !w->args.pop && w->taker->ops->is_to_leave(w->taker);
 }
 
 static void deliver(struct waiter *w)

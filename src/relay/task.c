@@ -61,6 +61,19 @@ struct task_settings *task_settings_of(const struct client *c)
 	return s;
 }
 
+struct task_settings *task_settings_of_pool(const struct pool *p)
+{
+	struct task_settings *s = mem_zalloc(sizeof(*s));
+
+	CHECK_POOL(p);
+	if (s == NULL)
+		return NULL;
+	vars_copy_missing(&s->vars, &p->db->defaults);
+	vars_copy_missing(&s->vars, &p->welcome);
+	istr_drop(&s->vars.v[VAR_APPLICATION_NAME]);
+	return s;
+}
+
 void task_settings_free(struct task_settings **p)
 {
 	struct task_settings *s = *p;

@@ -166,6 +166,19 @@ static bool command_shutdown(const char *how)
 	return true;
 }
 
+/* As by a reload: another entry is there in its place. */
+static bool command_remove(const char *database)
+{
+	char entry[100];
+
+	(void)snprintf(entry, sizeof(entry), "not_%s = host=10.0.0.1\n", database);
+	if (!install("", entry))
+		return true; /* without memory it stays as it was */
+	pooler_reloaded();
+	queue_reloaded();
+	return true;
+}
+
 bool program_command(const char *words)
 {
 	static const struct {
@@ -181,6 +194,8 @@ bool program_command(const char *words)
 		return false;
 	if (strcmp(word, "shutdown") == 0)
 		return command_shutdown(arg);
+	if (strcmp(word, "remove") == 0)
+		return command_remove(arg);
 	if (strcmp(word, "proxies") == 0) {
 		program_proxies(arg);
 		return true;

@@ -23,6 +23,7 @@
 #include "random.h"
 #include "script.h"
 #include "store.h"
+#include "workers.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define WITH_LSAN 1
@@ -216,6 +217,7 @@ static const char *with_program(
 	if (program_start(settings, databases, users_file)) {
 		trouble = dialogue(arg);
 		mem_fail_after(0);
+		workers_end();
 		program_end();
 	}
 	actors_free();

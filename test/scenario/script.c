@@ -14,6 +14,7 @@
 #include "pooler/pooler.h"
 #include "program.h"
 #include "store.h"
+#include "workers.h"
 
 #define MAX_STEPS 300
 
@@ -340,7 +341,7 @@ static const char *step_on(const char *args, bool lenient)
 
 /* --- time, commands --- */
 
-static const char *read_time(const char *args, usec_t *ret)
+const char *script_read_time(const char *args, usec_t *ret)
 {
 	static const struct {
 		const char *name;
@@ -370,7 +371,7 @@ static const char *step_job(const char *args, bool lenient)
 	if (!words_next(&args, &w))
 		return "job QUEUE PAYLOAD [in TIME]";
 	if (strcmp(words_arg(&w, 1), "in") == 0)
-		trouble = read_time(words_arg(&w, 2), &delay);
+		trouble = script_read_time(words_arg(&w, 2), &delay);
 	if (!trouble)
 		store_add(w.first->text, words_arg(&w, 0), delay);
 	words_free(&w);
@@ -380,10 +381,29 @@ static const char *step_job(const char *args, bool lenient)
 static const char *step_time(const char *args, bool lenient)
 {
 	usec_t span;
-	const char *trouble = read_time(args, &span);
+	const char *trouble = script_read_time(args, &span);
 
 	(void)lenient;
 	return trouble ? trouble : script_time(span);
+}
+
+/* worker 1 new [user] | take ... : workers.c */
+static const char *step_worker(const char *args, bool lenient)
+{
+	int id = take_number(&args);
+	const char *trouble = worker_step(id, args, lenient);
+
+	return trouble ? trouble : script_settle();
+}
+
+static const char *expect_worker(const char *args)
+{
+	static char text[1000];
+	int id = take_number(&args);
+
+	if (!strip(&args, "<"))
+		return "expect worker 1 < event";
+	return worker_expect(id, args, text, sizeof(text)) ? NULL : fail("worker %d: %s", id, text);
 }
 
 static const char *step_command(const char *args, bool lenient)
@@ -553,6 +573,8 @@ static const char *step_expect(const char *args, bool lenient)
 		return expect_actor(true, args);
 	if (strip(&args, "server"))
 		return expect_actor(false, args);
+	if (strip(&args, "worker"))
+		return expect_worker(args);
 	if (strip(&args, "parked"))
 		return expect_number("parked", program_count(COUNT_PARKED), args);
 	if (strip(&args, "waiting"))
@@ -581,7 +603,8 @@ static const struct {
 	const char *word;
 	const char *(*fn)(const char *args, bool lenient);
 } table[] = {{"client", step_client}, {"server", step_server}, {"expect", step_expect},
-	{"time", step_time}, {"on", step_on}, {"command", step_command}, {"job", step_job}};
+	{"time", step_time}, {"on", step_on}, {"command", step_command}, {"job", step_job},
+	{"worker", step_worker}};
 
 const char *step_run(const struct step *st, bool lenient)
 {
@@ -617,6 +640,7 @@ const char *script_finish(bool leases_may_stay)
 	rules_clear();
 	if (pooler_is_suspended() != SUSPENDED_NO && !program_command("resume"))
 		return "resume is not known";
+	workers_end();
 	for (a = actors_first(); a; a = a->next) {
 		a->peer->window = SIZE_MAX;
 		if (a->client && !actor_gone(a))

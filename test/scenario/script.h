@@ -34,6 +34,7 @@ struct actor;
 /* A CancelRequest with the key of that client. */
 const char *script_cancel(struct actor *a);
 const char *script_time(usec_t span);
+const char *script_read_time(const char *text, usec_t *ret); /* +5s */
 /* Everybody leaves, time passes: NULL when nothing is left over. leases_may_stay: without memory a
  * job is not given back, its lease runs out. */
 const char *script_finish(bool leases_may_stay);

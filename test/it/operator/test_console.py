@@ -59,8 +59,8 @@ COLUMNS = {
     "DNS_HOSTS": "hostname ttl addrs",
     "DNS_ZONES": "zonename serial count",
     "QUEUES": "database queue waiters probing next_due_us wakes probes handed served system failed",
-    "WAITERS": "id database user queues state limit waited_us left_us worker",
-    "LEASES": "id database user queue job policy held_us in_transaction",
+    "WAITERS": "id database user queues state limit waited_us left_us worker kind",
+    "LEASES": "id database user queue job policy held_us in_transaction kind",
 }
 
 
