@@ -449,14 +449,16 @@ void flight_saw(struct flight *f, int32_t priority, int64_t place)
 	int i = 0;
 
 	CHECK_FLIGHT(f);
+	if (place < INT64_MAX)
+		place++; /* from behind it on */
 	while (i < f->n_seen && f->seen[i].priority != priority)
 		i++;
 	if (i == LOW_MARKS_MAX)
 		return;
 	if (i == f->n_seen)
-		f->seen[f->n_seen++] = (struct low_mark){priority, place + 1};
+		f->seen[f->n_seen++] = (struct low_mark){priority, place};
 	else
-		raise_to(&f->seen[i].place, place + 1);
+		raise_to(&f->seen[i].place, place);
 }
 
 static usec_t share(usec_t spent, usec_t times, usec_t least)

@@ -72,6 +72,13 @@ static void a_take_raises(void **state)
 	low_marks_are(*state, 13, 1001);
 }
 
+/* What a server may say, though no job has it. */
+static void the_last_position(void **state)
+{
+	ended(begun(*state, false), INT64_MAX, 1000);
+	low_marks_are(*state, INT64_MAX, 1000);
+}
+
 static void a_late_commit_lowers(void **state)
 {
 	struct head_mark mark;
@@ -280,6 +287,7 @@ int main(void)
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
 		T(a_take_raises),
+		T(the_last_position),
 		T(a_late_commit_lowers),
 		T(the_clock_is_set_back),
 		T(pushes_during_a_take_from_the_front),
