@@ -277,7 +277,7 @@ def test_the_server_wants_no_more(made, db, direct):
         push(c, 20)
         proxy.wait_log("no connection of the queue engine's own")
         push(c, 5)
-        assert not engines(proxy, db)
+        wait_for(lambda: not engines(proxy, db), "that none is left")
         assert c.rows("SELECT 1 AS one")[0]["one"] == "1"
     finally:
         direct.execute("ALTER ROLE app CONNECTION LIMIT -1")
