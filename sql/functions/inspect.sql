@@ -73,7 +73,7 @@ BEGIN
 				count(*) FILTER (WHERE now_is = 'dead'),
 				min(CASE WHEN lease_until IS NULL THEN least(greatest(run_at, pushed_at), $2) ELSE lease_until END)
 					FILTER (WHERE now_is = 'ready'),
-				min(coalesce(lease_until, run_at)) FILTER (WHERE now_is IN ('later', 'leased')),
+				nullif(min(coalesce(lease_until, run_at)) FILTER (WHERE now_is IN ('later', 'leased')), 'infinity'),
 				count(*) FILTER (WHERE now_is = 'blocked'),
 				%s, $4,
 				count(*) FILTER (WHERE now_is = 'ready' AND state <> 'leased' AND attempt + coalesce(spent, 0) = 0),
@@ -112,7 +112,7 @@ END
 $$;
 
 -- The columns of a row that PEEK or JOB gives: of a job in the queue's table, at this moment, or of one that has ended
--- and is kept.
+-- and is kept. One that is held has no time: there are drivers that cannot read infinity.
 CREATE OR REPLACE FUNCTION queue._job_row(kind text, moment text, now_is text, other text[]) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -126,7 +126,7 @@ BEGIN
 		'failures', format('failures + coalesce(%s, false)::int4', over),
 		'error', format('CASE WHEN %s THEN ''lease expired'' ELSE error END', over),
 		'failed_at', format('CASE WHEN %s THEN lease_until ELSE failed_at END', over),
-		'run_at', format('CASE WHEN %s THEN lease_until ELSE run_at END', over),
+		'run_at', format('nullif(CASE WHEN %s THEN lease_until ELSE run_at END, ''infinity'')', over),
 		'lease_until', format('CASE WHEN %s THEN NULL ELSE lease_until END', over),
 		'ended_at', format('CASE WHEN %s AND %s = ''dead'' THEN lease_until ELSE ended_at END', over, now_is)] || other);
 END
@@ -137,7 +137,7 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN queue._row(kind, ARRAY['lease_until', 'NULL::timestamptz', 'expires_at', 'NULL::timestamptz', 'ran',
+	RETURN queue._row(kind, ARRAY['run_at', 'nullif(run_at, ''infinity'')', 'lease_until', 'NULL::timestamptz', 'expires_at', 'NULL::timestamptz', 'ran',
 		format('CASE WHEN state = ''done'' THEN ended_at - taken_at ELSE %s END', queue._ran())] || other);
 END
 $$;

@@ -53,6 +53,8 @@ def test_a_job_is_held(q):
     assert order(q) == [2]
     assert q.rows("SELECT ready, later FROM queue.stats('q')") == [(0, 1)]
     assert q.value("SELECT state FROM queue.job('1')") == "later"
+    assert q.rows("SELECT run_at FROM queue.job('1') UNION ALL SELECT run_at FROM queue.peek('q', 5, 'later') "
+                  "UNION ALL SELECT next_due FROM queue.stats('q') WHERE leased = 0") == [(None,), (None,)]
     assert q.due_ms("q") > 0
     q.rows("SELECT queue._gauges(10)")
     alter(q, "1", at="NOW ")
