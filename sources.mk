@@ -366,6 +366,7 @@ qb_sql = \
 	sql/functions/generate.sql \
 	sql/functions/group.sql \
 	sql/functions/length.sql \
+	sql/functions/flow.sql \
 	sql/functions/push.sql \
 	sql/functions/bulk.sql \
 	sql/functions/key.sql \

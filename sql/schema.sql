@@ -31,6 +31,10 @@ CREATE TABLE queue.queues (
 		CHECK (max_run > '0' AND max_run <= '8000 years'),
 	max_length int4				-- NULL: no limit
 		CHECK (max_length BETWEEN 1 AND 999999999),
+	max_running int4 CHECK (max_running BETWEEN 1 AND 10000),	-- NULL, of these three: no limit
+	rate text CHECK (rate ~ '^[1-9][0-9]{0,4}/(s|min|h|d)( burst [1-9][0-9]{0,8})?$'),
+	hours text CHECK (octet_length(hours) <= 100
+		AND hours ~ '^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9] [^ ]+$'),
 	unlogged bool NOT NULL,
 	payload text NOT NULL			-- the column's type
 		CHECK (payload IN ('jsonb', 'text', 'bytea')),

@@ -99,7 +99,10 @@
 	COL(history, INT4) SEP \
 	COL(push_paused, BOOL) SEP \
 	COL(on_change, TEXT) SEP \
-	COL(expires, TEXT)
+	COL(expires, TEXT) SEP \
+	COL(max_running, INT4) SEP \
+	COL(rate, TEXT) SEP \
+	COL(hours, TEXT)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \

@@ -22,7 +22,8 @@
 		" 'arithmetic 1min 2min [1h]' | 'linear 1min [1h]' | 'fixed 1min' | 'list 1s, 1min, 1h' | 'none')," \
 		" on_change (retry | now), on_disconnect (auto | release | keep)," \
 		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
-		" text | bytea), expires (an interval), history (10), max_run (an interval), max_length (a number), unlogged (true | false).") \
+		" text | bytea), expires (an interval), history (10), max_run (an interval), max_length (a number)," \
+		" max_running (a number), rate ('5/s' | '100/min burst 20'), hours ('22:00-06:00 Europe/Berlin'), unlogged (true | false).") \
 	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \

@@ -90,6 +90,7 @@ BEGIN
 			GRANT EXECUTE ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8) TO %3$I WITH GRANT OPTION',
 			queue._table(cfg.name), queue._archive(cfg.name), pg_get_userbyid(cfg.owner),
 			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number));
+		EXECUTE queue._gate_right_sql(true, cfg, quote_ident(pg_get_userbyid(cfg.owner)));
 	END IF;
 END
 $$;
@@ -106,6 +107,7 @@ BEGIN
 			REVOKE ALL ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8) FROM %3$I CASCADE',
 			queue._table(cfg.name), queue._archive(cfg.name), pg_get_userbyid(cfg.owner),
 			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number));
+		EXECUTE queue._gate_right_sql(false, cfg, quote_ident(pg_get_userbyid(cfg.owner)));
 	END IF;
 END
 $$;
@@ -129,6 +131,7 @@ BEGIN
 		PERFORM queue._generate_archive(cfg.number, cfg.name);
 		PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
 		PERFORM queue._generate_expires(cfg.name, cfg.expires);
+		PERFORM queue._generate_flow(cfg);
 		PERFORM queue._comment_queue(cfg.name);
 		PERFORM queue._give_owner(cfg);
 	ELSIF TG_OP = 'UPDATE' THEN
@@ -144,7 +147,10 @@ BEGIN
 		END IF;
 		IF NEW.push_paused <> OLD.push_paused THEN
 			PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
-		PERFORM queue._generate_expires(cfg.name, cfg.expires);
+		END IF;
+		IF (NEW.max_running, NEW.rate, NEW.hours, NEW.unlogged) IS DISTINCT FROM
+				(OLD.max_running, OLD.rate, OLD.hours, OLD.unlogged) THEN
+			PERFORM queue._generate_flow(cfg);
 		END IF;
 		IF NEW.unlogged <> OLD.unlogged THEN	-- writes the whole table anew
 			EXECUTE format('ALTER TABLE %s SET %3$s; ALTER TABLE %2$s SET %3$s', queue._table(cfg.name),
@@ -154,6 +160,7 @@ BEGIN
 		IF to_regclass(queue._table(cfg.name)) IS NOT NULL THEN
 			EXECUTE 'DROP TABLE ' || queue._table(cfg.name);
 		END IF;
+		PERFORM queue._drop_flow(cfg);
 		PERFORM queue._drop_generated(cfg.number);
 		PERFORM queue._drop_group(cfg.number);
 		PERFORM queue._drop_bulk(cfg.number, cfg.name);
@@ -214,7 +221,8 @@ BEGIN
 			EXECUTE FUNCTION queue._row_may_change();
 		CREATE TRIGGER b_number BEFORE INSERT ON queue.queues FOR EACH ROW
 			EXECUTE FUNCTION queue._row_number();
-		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, unlogged, expires, push_paused, owner OR DELETE ON queue.queues
+		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, max_running, rate, hours, unlogged, expires, push_paused, owner OR DELETE
+			ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 	END IF;
 	IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'queue._right'::regclass AND t.tgname = 'c_still') THEN

@@ -4,14 +4,16 @@ CREATE OR REPLACE FUNCTION queue.list()
 RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconnect text,
 	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool,
 	payload text, retain_done text, retain_dead text, number int4, max_run text, history int4,
-	push_paused bool, on_change text, expires text)
+	push_paused bool, on_change text, expires text,
+	max_running int4, rate text, hours text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 	SELECT c.name, c.lease::text, c.max_attempts, c.retry, c.on_disconnect, c.durability,
 		pg_get_userbyid(c.owner)::text,
 		c.created_at, c.paused, c.max_length, c.unlogged, c.payload,
-		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text, c.history, c.push_paused, c.on_change, c.expires::text
+		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text, c.history, c.push_paused, c.on_change,
+		c.expires::text, c.max_running, c.rate, c.hours
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 

@@ -23,6 +23,9 @@ BEGIN
 	cfg.expires := NULL;
 	cfg.max_run := NULL;
 	cfg.max_length := NULL;
+	cfg.max_running := NULL;
+	cfg.rate := NULL;
+	cfg.hours := NULL;
 	cfg.unlogged := false;
 	cfg.payload := 'jsonb';
 	RETURN cfg;
@@ -166,6 +169,52 @@ BEGIN
 END
 $$;
 
+-- '5/s', '100 / min burst 20', as it is kept.
+CREATE OR REPLACE FUNCTION queue._rate_option(value text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	part CONSTANT text[] := regexp_match(lower(value),
+		'^ *([1-9][0-9]{0,4}) */ *(s|sec|second|min|minute|h|hour|d|day)( +burst +([1-9][0-9]{0,8}))? *$');
+BEGIN
+	IF part IS NULL THEN
+		PERFORM queue._bad_option('rate', value, 'Allowed: ''<number>/<s|min|h|d>'' or ''<number>/<s|min|h|d> burst <number>'', '
+			'up to 99999, such as ''5/s'' or ''100/min burst 20''. Without a limit: RESET (rate).');
+	END IF;
+	RETURN part[1] || '/' || CASE left(part[2], 1) WHEN 's' THEN 's' WHEN 'm' THEN 'min' ELSE left(part[2], 1) END
+		|| coalesce(' burst ' || part[4], '');
+END
+$$;
+
+-- '22:00-06:00', '9:00 - 17:30 Europe/Berlin', as it is kept: with the time zone, that of the session if none is said.
+CREATE OR REPLACE FUNCTION queue._hours_option(value text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	part CONSTANT text[] := regexp_match(value,
+		'^ *(\d?\d):(\d\d) *- *(\d?\d):(\d\d)(?: +([^ ]+))? *$');
+	zone CONSTANT text := coalesce(part[5], current_setting('TimeZone'));
+	hours text;
+BEGIN
+	IF part[1]::int4 <= 23 AND part[2]::int4 <= 59 AND part[3]::int4 <= 23 AND part[4]::int4 <= 59
+			AND octet_length(zone) <= 80 THEN
+		hours := format('%s:%s-%s:%s %s', lpad(part[1], 2, '0'), part[2], lpad(part[3], 2, '0'), part[4], zone);
+	END IF;
+	IF hours IS NULL OR left(hours, 5) = substr(hours, 7, 5) THEN
+		PERFORM queue._bad_option('hours', value, 'Allowed: ''<from>-<to>'' or ''<from>-<to> <time zone>'', two different times, '
+			'such as ''22:00-06:00'' or ''9:00-17:30 Europe/Berlin''. At all times: RESET (hours).');
+	END IF;
+	BEGIN
+		PERFORM queue._until_hours(hours, clock_timestamp());
+	EXCEPTION WHEN invalid_parameter_value THEN
+		PERFORM queue._bad_option('hours', value, format('There is no time zone "%s".', zone));
+	END;
+	RETURN hours;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._unknown_option(option text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -174,7 +223,7 @@ BEGIN
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
 		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
-			'durability, payload, expires, history, max_run, max_length, unlogged.';
+			'durability, payload, expires, history, max_run, max_length, max_running, rate, hours, unlogged.';
 END
 $$;
 
@@ -245,6 +294,16 @@ BEGIN
 				'Allowed: a whole number from 1 to 999999999. Without a limit: RESET (max_length).');
 		END IF;
 		cfg.max_length := word::int4;
+	WHEN 'max_running' THEN
+		IF word !~ '^[0-9]{1,5}$' OR word::int4 NOT BETWEEN 1 AND 10000 THEN
+			PERFORM queue._bad_option(option, value,
+				'Allowed: a whole number from 1 to 10000. Without a limit: RESET (max_running).');
+		END IF;
+		cfg.max_running := word::int4;
+	WHEN 'rate' THEN
+		cfg.rate := queue._rate_option(value);
+	WHEN 'hours' THEN
+		cfg.hours := queue._hours_option(value);
 	WHEN 'unlogged' THEN
 		IF word NOT IN ('true', 'on', 'yes', '1', 'false', 'off', 'no', '0') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');

@@ -1,0 +1,171 @@
+"""max_running, rate and hours before those who wait: woken by the end that makes room, or by the clock."""
+
+import threading
+import time
+
+import psycopg
+import pytest
+
+from proxy import wait_for
+from queuetest import HEARTBEAT, parked, qproxy, tag, take, woken  # noqa: F401
+
+
+def fetches(proxy):
+    return sum(int(r["probes"]) for r in proxy.console("SHOW QUEUES"))
+
+
+def done(w, job):
+    assert tag(w, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+
+
+@pytest.mark.parametrize("way", ["DONE", "DONE in a block", "FAIL", "RELEASE", "goodbye", "broken", "CANCEL", "other proxy", "SQL"])
+def test_room_wakes(qproxy, qbouncer, db, direct, way):  # noqa: F811
+    second = qbouncer(queue_heartbeat=HEARTBEAT, queue_rescan="1h")
+    with qproxy.wire(db) as a, qproxy.wire(db) as b, second.wire(db) as other:
+        tag(a, "QUEUE CREATE mail WITH (max_running = 1, on_disconnect = release)")
+        tag(a, "QUEUE PUSH mail '1', '2'")
+        first = take(a, "QUEUE TAKE mail LEASE '1 h'")
+        b.query("QUEUE TAKE mail WAIT '60s'")
+        parked(b)
+        if way == "DONE":
+            done(a, first)
+        elif way == "DONE in a block":
+            tag(a, "BEGIN")
+            done(a, first)
+            tag(a, "COMMIT")
+        elif way == "FAIL":
+            tag(a, "QUEUE FAIL '%s' RETRY IN '1 h'" % first["token"])
+        elif way == "RELEASE":
+            tag(a, "QUEUE RELEASE '%s' DELAY '1 h'" % first["token"])
+        elif way == "goodbye":
+            a.close()
+        elif way == "broken":
+            a.sock.close()
+        elif way == "CANCEL":
+            tag(other, "QUEUE CANCEL '%s'" % first["token"])
+            assert other.rows("QUEUE STATS mail")[0]["leased"] == "1"   # until its worker hears of it
+            a.close()
+        elif way == "other proxy":
+            done(other, first)
+        else:
+            direct.execute("SELECT queue.done(%s)", (first["token"],))
+        job = woken(b)
+        assert job["payload"] in ("1", "2")
+
+
+def test_nothing_is_asked_while_there_is_no_room(qproxy, db):  # noqa: F811
+    with qproxy.wire(db) as a, qproxy.wire(db) as b:
+        tag(a, "QUEUE CREATE mail WITH (max_running = 1)")
+        tag(a, "QUEUE PUSH mail '1', '2'")
+        first = take(a, "QUEUE TAKE mail LEASE '1 h'")
+        b.query("QUEUE TAKE mail WAIT '60s'")
+        parked(b)
+        asked = fetches(qproxy)
+        parked(b)
+        parked(b)
+        assert fetches(qproxy) <= asked + 1      # one more that was on its way, and no poll
+        done(a, first)
+        woken(b)
+
+
+def test_rate_by_timer(qproxy, db):  # noqa: F811
+    with qproxy.wire(db) as a, qproxy.wire(db) as b:
+        tag(a, "QUEUE CREATE mail WITH (rate = '5/s')")
+        tag(a, "QUEUE PUSH mail '1', '2', '3'")
+        assert take(a, "QUEUE TAKE mail")["payload"] == "1"
+        assert a.rows("QUEUE TAKE mail LIMIT 5") == []
+        b.query("QUEUE TAKE mail LIMIT 5 WAIT '60s'")
+        assert woken(b)["payload"] == "2"
+        b.query("QUEUE TAKE mail LIMIT 5 WAIT '60s'")
+        assert woken(b)["payload"] == "3"
+
+
+def test_no_hand_over_past_the_limit(qproxy, db):  # noqa: F811
+    with qproxy.wire(db) as a, qproxy.wire(db) as b, qproxy.wire(db) as c:
+        tag(a, "QUEUE CREATE mail WITH (max_running = 1)")
+        for w in (b, c):
+            w.query("QUEUE TAKE mail WAIT '60s' LEASE '1 h'")
+            parked(w)
+        tag(a, "QUEUE PUSH mail '1'")
+        first = woken(b)
+        tag(a, "QUEUE PUSH mail '2' KEY 'k'")
+        tag(a, "QUEUE PUSH mail '3'")
+        parked(c)
+        assert a.rows("QUEUE STATS mail")[0]["leased"] == "1"
+        done(a, first)
+        assert woken(c)["payload"] == "2"
+
+
+@pytest.mark.parametrize("isolation", ["read committed", "serializable"])
+def test_never_more_through_two_proxies(qbouncer, db, direct, isolation):
+    """Twelve workers at two proxies; the room is used up all the time, and never exceeded."""
+    proxies = [qbouncer(queue_rescan="1h") for _ in range(2)]
+    direct.execute("ALTER DATABASE %s SET default_transaction_isolation = '%s'" % (db, isolation))
+    with proxies[0].connect(db) as setup:
+        setup.execute("QUEUE CREATE mail WITH (max_running = 3)")
+        setup.execute("QUEUE PUSH mail SELECT n FROM generate_series(1, 300) n")
+    running, most, ended, problems = set(), [0], [], []
+    lock = threading.Lock()
+
+    def work(proxy):
+        try:
+            with proxy.connect(db) as conn:
+                while len(ended) < 300:
+                    for id, token, *_ in conn.execute("QUEUE TAKE mail WAIT '1s'").fetchall():
+                        with lock:
+                            running.add(id)
+                            most[0] = max(most[0], len(running))
+                        with lock:
+                            running.discard(id)     # it is still leased: never too early
+                        conn.execute("QUEUE DONE %s", (token,))
+                        ended.append(id)
+        except psycopg.Error as e:
+            problems.append(repr(e))
+
+    workers = [threading.Thread(target=work, args=(proxies[n % 2],)) for n in range(12)]
+    for w in workers:
+        w.start()
+    seen = 0
+    while any(w.is_alive() for w in workers):
+        seen = max(seen, direct.execute("SELECT count(*) FROM queue.q_mail WHERE state = 'leased'").fetchone()[0])
+    for w in workers:
+        w.join()
+    assert problems == [] and sorted(ended) == list(range(1, 301))
+    assert most[0] <= 3 and seen <= 3
+
+
+def test_takers_of_a_rate_at_two_proxies(qbouncer, db):
+    """500/s: not faster, and all are delivered."""
+    proxies = [qbouncer(queue_rescan="1h") for _ in range(2)]
+    with proxies[0].connect(db) as setup:
+        setup.execute("QUEUE CREATE mail WITH (rate = '500/s')")
+        setup.execute("QUEUE PUSH mail SELECT n FROM generate_series(1, 400) n")
+    got = []
+
+    def work(proxy):
+        with proxy.connect(db) as conn:
+            while len(got) < 400:
+                got.extend(conn.execute("QUEUE POP mail WAIT '1s'").fetchall())
+
+    began = time.monotonic()
+    workers = [threading.Thread(target=work, args=(proxies[n % 2],)) for n in range(8)]
+    for w in workers:
+        w.start()
+    for w in workers:
+        w.join()
+    assert len(got) == 400
+    assert time.monotonic() - began >= (400 - 25 - 1) / 500
+
+
+def test_ends_while_it_waits(qproxy, db):  # noqa: F811
+    with qproxy.wire(db) as a, qproxy.wire(db) as b:
+        tag(a, "QUEUE CREATE mail WITH (rate = '1/d')")
+        tag(a, "QUEUE PUSH mail '1', '2'")
+        take(a, "QUEUE TAKE mail")
+        b.query("QUEUE TAKE mail WAIT '100ms'")
+        assert b.until("Z")[-2].body.startswith(b"SELECT 0")
+        b.query("QUEUE TAKE mail WAIT '60s'")
+        parked(b)
+        tag(a, "QUEUE ALTER mail RESET (rate)")
+        assert woken(b)["payload"] == "2"
+        wait_for(lambda: not qproxy.console("SHOW WAITERS"), "nobody waits")

@@ -1,0 +1,270 @@
+"""max_running, rate, hours: the limits of a queue."""
+
+import threading
+import time
+
+import psycopg
+import pytest
+
+TAKE = "SELECT id FROM queue.take('q', %s) ORDER BY id"
+
+
+def take(s, n=100):
+    return s.column(TAKE, n)
+
+
+def tokens(s, n=100):
+    return s.column("SELECT token FROM queue.take('q', %s) ORDER BY id", n)
+
+
+def made(db, **options):
+    db.create("q", **options)
+    db.rows("INSERT INTO queue.q_q (payload) SELECT to_jsonb(n) FROM generate_series(1, 200) n")
+
+
+def test_max_running(db):
+    made(db, max_running=3)
+    first = tokens(db)
+    assert len(first) == 3
+    assert take(db) == []
+    other = db.connect()
+    assert take(other) == []
+    db.rows("SELECT queue.done(%s)", first[0])
+    assert take(other, 1) == [4] and take(db) == []
+    db.rows("SELECT queue.fail(%s, 'x')", first[1])
+    db.rows("SELECT queue.release(%s)", first[2])
+    assert take(db) == [3, 5]
+
+
+def test_a_lease_that_is_over_makes_room_and_is_not_alive_again(db):
+    made(db, max_running=1)
+    (token,) = tokens(db)
+    db.expire("q")
+    (next_one,) = take(db)
+    assert db.rows("SELECT token, state FROM queue._renew(ARRAY[%s], '1 min')", token) == [(token, "lost")]
+    assert db.value("SELECT count(*) FROM queue.q_q WHERE state = 'leased'") == 1
+    assert next_one != 1
+    # one that its worker renews at this moment runs
+    db.rows("UPDATE queue.q_q SET lease_until = now() - interval '1 s' WHERE state = 'leased'")
+    other = db.connect()
+    with other.conn.transaction():
+        other.rows("SELECT FROM queue.q_q WHERE id = %s FOR UPDATE", next_one)
+        assert take(db) == []
+
+
+def test_an_end_that_is_not_committed_counts_as_running(db):
+    made(db, max_running=1)
+    (token,) = tokens(db)
+    other = db.connect()
+    with other.conn.transaction():
+        other.rows("SELECT queue.done(%s)", token)
+        assert take(db) == []
+    assert take(db) == [2]
+
+
+def test_a_take_that_is_rolled_back_gives_back(db):
+    made(db, max_running=2, rate="2/d burst 2")
+    other = db.connect()
+    with pytest.raises(ZeroDivisionError):
+        with other.conn.transaction():
+            assert take(other) == [1, 2]
+            raise ZeroDivisionError
+    assert take(db) == [1, 2]
+
+
+def test_takes_of_one_queue_wait_for_each_other(db):
+    made(db, max_running=3)
+    other = db.connect()
+    with other.conn.transaction():
+        assert take(other, 2) == [1, 2]
+        waiter = db.beside(take, db)
+        db.until_blocked(db)
+    assert waiter.result() == [3]
+
+
+@pytest.mark.parametrize("level", ["REPEATABLE READ", "SERIALIZABLE"])
+def test_exact_in_an_old_snapshot(db, level):
+    made(db, max_running=3)
+    other = db.connect()
+    other.rows("BEGIN ISOLATION LEVEL " + level)
+    other.rows("SELECT count(*) FROM queue.queues")
+    assert take(db) == [1, 2, 3]
+    other.fails("40001", TAKE, 5)
+    other.rows("ROLLBACK")
+
+
+def test_rate(db):
+    made(db, rate="10/h")
+    assert take(db) == [1]
+    assert take(db) == []
+    due = db.value("SELECT queue._closed_ms(c) FROM queue.queues c")
+    assert 359_000 < due <= 360_000
+    # half an hour later: not five, as none is kept, but with a burst
+    db.rows("UPDATE queue.n%s_gate SET tat = tat - interval '30 min'" % db.value("SELECT number FROM queue.queues"))
+    assert take(db) == [2]
+    db.rows("SELECT queue.alter('q', '{rate}', '{10/h burst 4}')")
+    db.rows("UPDATE queue.n%s_gate SET tat = tat - interval '30 min'" % db.value("SELECT number FROM queue.queues"))
+    assert take(db) == [3, 4, 5, 6] and take(db) == []
+    # a clock that was set back by days: an hour and a burst at most
+    db.rows("UPDATE queue.n%s_gate SET tat = tat + interval '30 days'" % db.value("SELECT number FROM queue.queues"))
+    assert db.value("SELECT queue._closed_ms(c) FROM queue.queues c") <= 360_000
+
+
+def test_rate_of_pop(db):
+    made(db, rate="10/h burst 3", max_running=1)
+    assert db.column("SELECT id FROM queue.pop('q', 1)") == [1]
+    assert db.column("SELECT id FROM queue.pop('q', 1)") == [2]
+    assert db.column("SELECT id FROM queue.pop('q', 10)") == [3]
+    assert db.column("SELECT id FROM queue.pop('q', 10)") == []
+
+
+def test_rate_over_time(db):
+    made(db, rate="1000/s")
+    began = time.monotonic()
+    got = 0
+    while got < 200:
+        got += len(take(db, 7))
+    # 50 at once, the others at their pace; never faster, whatever the machine does
+    assert time.monotonic() - began >= 0.149
+
+
+@pytest.mark.parametrize("hours,moment,ms", [
+    ("22:00-06:00 UTC", "2026-01-01 23:00+00", 0),
+    ("22:00-06:00 UTC", "2026-01-01 05:59:59+00", 0),
+    ("22:00-06:00 UTC", "2026-01-01 06:00+00", 16 * 3600_000),
+    ("22:00-06:00 UTC", "2026-01-01 21:59:59.5+00", 500),
+    ("09:00-17:30 UTC", "2026-01-01 09:00+00", 0),
+    ("09:00-17:30 UTC", "2026-01-01 17:30+00", 15 * 3600_000 + 1800_000),
+    ("09:00-17:30 Europe/Berlin", "2026-07-01 07:00+00", 0),
+    ("09:00-17:30 Europe/Berlin", "2026-07-01 06:59+00", 60_000),
+    # 02:30 is left out: the next moment that is within
+    ("02:30-05:00 Europe/Berlin", "2026-03-29 00:30+00", 3600_000),
+    ("02:15-02:45 Europe/Berlin", "2026-10-25 00:20+00", 0),
+    ("02:15-02:45 Europe/Berlin", "2026-10-25 01:20+00", 0),
+])
+def test_hours(db, hours, moment, ms):
+    assert db.value("SELECT queue._until_hours(%s, %s)", hours, moment) == ms
+
+
+def test_nothing_outside_of_the_hours(db):
+    now = db.value("SELECT now() AT TIME ZONE 'UTC'")
+    made(db, hours="%02d:00-%02d:00 UTC" % ((now.hour + 2) % 24, (now.hour + 3) % 24))
+    assert take(db) == []
+    assert db.value("SELECT queue._closed_ms(c) FROM queue.queues c") > 3600_000
+    db.rows("SELECT queue.alter('q', reset_names => '{hours}')")
+    assert take(db, 1) == [1]
+
+
+@pytest.mark.parametrize("option,value", [
+    ("max_running", "0"), ("max_running", "10001"), ("max_running", "many"), ("rate", "5"), ("rate", "0/s"), ("rate", "5/week"),
+    ("rate", "100000/s"), ("rate", "5/s burst 0"), ("hours", "9-17"), ("hours", "24:00-06:00"), ("hours", "09:00-09:00"),
+    ("hours", "09:00-17:00 Nowhere/Here"), ("hours", "09:60-17:00"),
+])
+def test_bad_limits(db, option, value):
+    assert db.fails("22023", "SELECT queue.create('q', false, ARRAY[%s], ARRAY[%s])", option, value).message_hint
+
+
+@pytest.mark.parametrize("option,value,kept", [
+    ("rate", "100 / minute  burst 20", "100/min burst 20"), ("rate", "5/Sec", "5/s"), ("hours", "9:00 - 17:30 UTC", "09:00-17:30 UTC"),
+])
+def test_as_it_is_kept(db, option, value, kept):
+    db.create("q", **{option: value})
+    assert db.value("SELECT %s FROM queue.list()" % option) == kept
+
+
+def test_set_and_reset_with_jobs_inside(db):
+    made(db)
+    held = tokens(db, 5)
+    db.rows("SELECT queue.alter('q', '{max_running}', '{3}')")
+    assert take(db) == []           # five run
+    for token in held[:3]:
+        db.rows("SELECT queue.done(%s)", token)
+    assert take(db) == [6]
+    db.rows("SELECT queue.alter('q', '{max_running}', '{4}')")
+    assert take(db) == [7]
+    db.rows("SELECT queue.alter('q', reset_names => '{max_running}')")
+    assert len(take(db, 10)) == 10
+    number = db.value("SELECT number FROM queue.queues")
+    assert db.value("SELECT to_regclass('queue.n%s_gate')" % number) is None
+    assert db.value("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'freed%%'") == 0
+    db.rows("SELECT queue.alter('q', '{rate,unlogged}', '{1/h,true}')")
+    db.rows("SELECT queue.drop('q')")
+    assert db.column("SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proname ~ '_%s$'" % number) == []
+    assert db.column("SELECT relname FROM pg_class WHERE relname ~ '^n%s_'" % number) == []
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_who_may_take_may_use_the_gate(db, before):
+    made(db)
+    bob = db.connect("bob")
+    if before:
+        db.rows("SELECT queue.grant('q', '{take}', '{bob}')")
+    db.rows("SELECT queue.alter('q', '{max_running}', '{2}')")
+    if not before:
+        bob.fails("42501", TAKE, 1)
+        bob.fails("42501", "SELECT * FROM queue.n%s_gate FOR UPDATE" % db.value("SELECT number FROM queue.queues"))
+        db.rows("SELECT queue.grant('q', '{take}', '{bob}')")
+    assert take(bob) == [1, 2]
+    db.rows("SELECT queue.revoke('q', '{take}', '{bob}')")
+    bob.fails("42501", TAKE, 1)
+    bob.fails("42501", "SELECT * FROM queue.n%s_gate" % db.value("SELECT number FROM queue.queues"))
+
+
+def test_the_gate_is_empty(db):
+    """As that of an unlogged queue is after a crash."""
+    made(db, max_running=2, unlogged=True)
+    assert take(db, 1) == [1]
+    db.rows("DELETE FROM queue.n%s_gate" % db.value("SELECT number FROM queue.queues"))
+    assert take(db) == [2]
+
+
+def test_several_queues(db):
+    made(db, max_running=1)
+    db.create("other")
+    db.rows("INSERT INTO queue.q_other (payload) VALUES ('1'), ('2')")
+    assert db.column("SELECT queue FROM queue._take('{q,other}', 10, NULL, NULL, false) WHERE id IS NOT NULL") == [
+        "q", "other", "other"]
+    assert db.column("SELECT due_ms FROM queue._take('{q,other}', 1, NULL, NULL, false)")[0] > 250_000
+
+
+def test_nothing_is_written_by_a_take_that_finds_nothing(db):
+    made(db, max_running=1)
+    take(db)
+    gate = "queue.n%s_gate" % db.value("SELECT number FROM queue.queues")
+    was = db.rows("SELECT seq, running FROM " + gate)
+    assert take(db) == [] and db.rows("SELECT seq, running FROM " + gate) == was == [(2, [1])]
+
+
+def test_never_more_than_the_limit(db):
+    """Eight who take and end at once; some hold their transactions, some roll back."""
+    made(db, max_running=3)
+    sessions = [db.connect() for _ in range(8)]
+    ended, problems = [], []
+
+    def work(n, s):
+        try:
+            while len(ended) < 180:
+                for token in tokens(s, 2):
+                    if db_running(s) > 3:
+                        problems.append("too many")
+                    if n % 3 == 0:
+                        with s.conn.transaction():
+                            s.rows("SELECT queue.done(%s)", token)
+                    elif n % 3 == 1 and len(ended) % 7 == 0:
+                        s.rows("SELECT queue.release(%s)", token)
+                        continue
+                    else:
+                        s.rows("SELECT queue.done(%s)", token)
+                    ended.append(token)
+        except psycopg.Error as e:
+            problems.append(repr(e))
+
+    def db_running(s):
+        return s.value("SELECT count(*) FROM queue.q_q WHERE state = 'leased' AND lease_until > clock_timestamp()")
+
+    threads = [threading.Thread(target=work, args=x) for x in enumerate(sessions)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert problems == []
