@@ -65,7 +65,7 @@ qb_public_includes = \
 	include/wire/row.h \
 	include/wire/scram.h \
 	include/wire/sqllex.h \
-	include/wire/sqlsess.h \
+	include/wire/sqltext.h \
 	include/wire/startup.h
 
 libqb_base_a_SOURCES = \
@@ -127,6 +127,7 @@ libqb_wire_a_SOURCES = \
 	src/wire/sqllex.c \
 	src/wire/sqlsess.c \
 	src/wire/sqlstmt.c \
+	src/wire/sqltext.c \
 	src/wire/sqltouch.c \
 	src/wire/sqlwords.h \
 	src/wire/startup.c

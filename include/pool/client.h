@@ -160,7 +160,7 @@ void client_resume(struct client *c); /* look at its input again */
 
 /* stmt.c: of what we answer; NULL: memory, or as err says */
 struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n, struct pg_error *err);
-struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len);
-struct lstmt *lstmt_session(const char *sql, size_t len);
+struct lstmt *lstmt_tx(enum sql_tx tx, struct sql_text *t); /* takes what is known of it, as the next one */
+struct lstmt *lstmt_session(struct sql_text *t);
 
 #endif

@@ -8,6 +8,7 @@
 
 #include "base/buf.h"
 #include "wire/build.h"
+#include "wire/sqltext.h"
 
 struct client;
 struct pool;
@@ -190,10 +191,10 @@ struct exec {
 
 struct interceptor {
 	const char *name;
-	/* Is the statement that begins here mine? Looks at the first word. complete: no more bytes come. */
-	enum claim (*claim)(struct client *c, const char *sql, size_t len, bool complete);
+	/* Is the statement that begins here mine? Looks at the first word. */
+	enum claim (*claim)(struct client *c, struct sql_text *t);
 	/* Does a string of several statements hold one of mine? */
-	bool (*claim_any)(struct client *c, const char *sql, size_t len);
+	bool (*claim_any)(struct client *c, struct sql_text *t);
 	/* Parse. NULL: err says why. */
 	void *(*stmt_new)(struct client *c, const char *sql, size_t len, const uint32_t *oids, int n_oids,
 		struct pg_error *err);

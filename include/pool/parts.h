@@ -71,7 +71,7 @@ enum unnamed_state {
 };
 struct unnamed {
 	struct pstmt *p;
-	uint32_t touches; /* RAW: session_touches_prepared() */
+	uint32_t touches; /* RAW: session_touches() */
 	uint16_t batch;   /* SENT: in which */
 	uint8_t state;
 };

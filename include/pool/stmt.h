@@ -12,7 +12,7 @@
 #include "base/buf.h"
 #include "base/hash.h"
 #include "pool/intercept.h"
-#include "wire/sqllex.h"
+#include "wire/sqltext.h"
 
 /* --- settings that follow the client --- */
 
@@ -58,17 +58,16 @@ struct pstmt {
 	UT_hash_handle hh;
 	uint64_t id;
 	uint32_t refs;
-	unsigned touches; /* enum sql_touch */
 	int n_oids;
 	bool unsure; /* of one client alone, as a statement under way may change the reading */
-	size_t sql_len, key_len; /* key_len: from `reading` on */
+	struct sql_text text; /* what stands in the key */
+	size_t key_len;       /* from `reading` on */
 	struct reading *reading; /* NULL: it means the same under all */
 	uint8_t key[]; /* n_oids x uint32 (host order), then the text, then '\0' (not part of the key) */
 };
-bool pstmt_is(const struct pstmt *p, const char *sql, size_t len, const uint32_t *oids, int n);
+bool pstmt_is(const struct pstmt *p, const struct sql_text *t, const uint32_t *oids, int n);
 struct pstmt *pstmt_ref(struct pstmt *p);
 void pstmt_drop(struct pstmt **p);
-const char *pstmt_sql(const struct pstmt *p);
 const uint32_t *pstmt_oids(const struct pstmt *p);
 #define PSTMT_NAME_SIZE 24
 const char *pstmt_name(const struct pstmt *p, char dst[PSTMT_NAME_SIZE]);
@@ -87,7 +86,7 @@ struct lstmt {
 	const struct interceptor *icpt; /* CLAIMED */
 	void *stmt;                     /* CLAIMED; owned */
 	enum sql_tx tx;                 /* TX */
-	char *sql;                      /* TX, SESSION: the text; owned */
+	struct sql_text text;           /* TX, SESSION; owned, with a terminator */
 };
 struct lstmt *lstmt_ref(struct lstmt *l);
 void lstmt_drop(struct lstmt **p);

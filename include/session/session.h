@@ -28,19 +28,17 @@ bool session_add_origin(const struct client *c, struct istr **list);
 bool session_restore_all(struct client *c, bool identity); /* identity: role and authorization too */
 /* A text with these effects is sent to the client's server. */
 /* enum sql_touch, of all statements of a text that the client's server is to get. */
-unsigned session_touches(const struct client *c, const char *sql, size_t len);
-/* The same of one that is refused when it is several. */
-unsigned session_touches_prepared(const struct client *c, const char *sql, size_t len);
-void session_touch(struct client *c, const char *sql, size_t len, unsigned touches);
+unsigned session_touches(const struct client *c, struct sql_text *t);
+void session_touch(struct client *c, struct sql_text *t, unsigned touches);
 void session_touch_call(struct client *c, const struct wire_msg *m); /* FunctionCall */
 /* false: the client waits until it is known what its text means. */
-bool session_reads(struct client *c, const char *sql, size_t len);
+bool session_reads(struct client *c, struct sql_text *t);
 /* A simple query is about to be sent. What it sets, a reference; NULL: nothing that is known now. */
-struct istr *session_effect(struct client *c, const char *sql, size_t len, bool single);
+struct istr *session_effect(struct client *c, struct sql_text *t);
 void session_apply(struct server *s, const struct istr *effect);
 /* As many servers of its pool as may be are kept by others, and this text would make the client keep one more. */
 unsigned session_pin_limit(const struct pool *p);
-bool session_pin_refused(const struct client *c, const char *sql, size_t len);
+bool session_pin_refused(const struct client *c, struct sql_text *t);
 const char *session_pin_names(unsigned pins); /* static buffer */
 bool session_holds(struct server *s); /* at the end of a transaction: its client keeps it, or it is asked first */
 bool session_is_dirty(struct server *s);
@@ -49,7 +47,7 @@ void session_released(struct server *s);
 void session_touch_again(struct server *s); /* Bind of the unnamed statement that is sent as it comes */
 void session_ask_again(struct server *s);
 /* Session pooling: a statement with a name that may change settings is parsed; one with a name is bound. */
-void session_prepared(struct server *s, const char *name, const char *sql, size_t len);
+void session_prepared(struct server *s, const char *name, struct sql_text *t);
 void session_bound(struct server *s, const char *name);
 void session_forget_prepared(struct server *s);
 void session_restore_discarded(struct server *s);
@@ -57,10 +55,10 @@ bool session_sync(struct client *c); /* puts the client's settings in force wher
 
 /* sqlprep.c: PREPARE in SQL */
 /* A PREPARE or DEALLOCATE is about to be sent, as a statement of its own; NULL: the server has to be asked. */
-struct istr *sqlprep_effect(struct client *c, const char *sql, size_t len);
+struct istr *sqlprep_effect(struct client *c, struct sql_text *t);
 bool sqlprep_is_effect(const struct istr *effect);
 /* What the text executes by SQL is known, and changes nothing of the session. */
-bool sqlprep_is_all_known(struct client *c, const char *sql, size_t len);
+bool sqlprep_is_all_known(struct client *c, struct sql_text *t);
 void sqlprep_apply(struct server *s, const struct istr *effect); /* it has been carried out */
 bool sqlprep_sync(struct client *c); /* the client's in the place of those on its server; false: closed */
 void sqlprep_forget(struct client *c, struct server *s); /* either may be NULL: those of the other are gone */

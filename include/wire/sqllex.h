@@ -11,14 +11,30 @@
 
 /* --- the first word --- */
 
-enum sql_peek { SQL_PEEK_MORE, SQL_PEEK_YES, SQL_PEEK_NO };
+/* Those of statements that somebody tells apart, in the order of their letters. */
+#define SQL_WORDS(X) \
+	X(ABORT, "abort") X(BEGIN, "begin") X(CALL, "call") X(CLOSE, "close") X(COMMIT, "commit") \
+	X(CREATE, "create") X(DEALLOCATE, "deallocate") X(DECLARE, "declare") X(DISCARD, "discard") \
+	X(DO, "do") X(DROP, "drop") X(END, "end") X(EXECUTE, "execute") X(EXPLAIN, "explain") \
+	X(LISTEN, "listen") X(LOAD, "load") X(PREPARE, "prepare") X(QUEUE, "queue") X(RESET, "reset") \
+	X(ROLLBACK, "rollback") X(SELECT, "select") X(SET, "set") X(START, "start") \
+	X(UNLISTEN, "unlisten") X(WITH, "with")
+#define SQL_WORD_ROW(name, text) SQL_WORD_##name,
+
+enum sql_word {
+	SQL_WORD_MORE, /* it may become one of them when more bytes come */
+	SQL_WORD_NONE, /* nothing but blanks, comments and semicolons */
+	SQL_WORD_OTHER,
+	SQL_WORDS(SQL_WORD_ROW)
+	SQL_WORD_COUNT
+};
 
 /*
- * Is the first token of the text (after blanks, comments and empty statements ";") the bare word
- * `word` (lower case) in any case? `complete` says that no more bytes will come. Never changes a
- * YES or NO when bytes are appended. Allocates nothing.
+ * The first token of the text (after blanks, comments and empty statements ";"), if it is one of
+ * these bare words, in any case. `complete` says that no more bytes will come. Never changes, but
+ * from MORE, when bytes are appended.
  */
-enum sql_peek sql_first_word_is(const char *text, size_t len, bool complete, const char *word);
+enum sql_word sql_first_word(const char *text, size_t len, bool complete);
 
 /* --- dialects --- */
 
@@ -37,9 +53,6 @@ enum sql_dialect {
 	SQL_WIDE_ANY = 6,
 	SQL_WIDE_JIS_2004 = 8, /* with SQL_WIDE_SJIS: two bytes that are a backslash */
 };
-
-/* Has it neither of these? */
-bool sql_is_plain(const char *text, size_t len);
 
 /* --- tokens --- */
 
@@ -86,31 +99,6 @@ MUST_CHECK bool sql_token_value(const struct sql_token *t, unsigned dialect, str
  */
 MUST_CHECK bool sql_statement_next(const char *text, size_t len, size_t *pos, unsigned dialect,
 	const char **ret, size_t *ret_len);
-
-/* Quick and sure: does any statement of the text begin with `queue`? Cheap when there is none. */
-bool sql_any_statement_is(const char *text, size_t len, unsigned dialect, const char *word);
-
-/* What a single statement (one, optional trailing ';', nothing else) does to the transaction. */
-enum sql_tx {
-	SQL_TX_OTHER,       /* anything else */
-	SQL_TX_EMPTY,       /* nothing but blanks and comments */
-	SQL_TX_BEGIN,       /* BEGIN|START TRANSACTION [WORK|TRANSACTION] [known modes] */
-	SQL_TX_COMMIT,      /* COMMIT|END [WORK|TRANSACTION] [AND NO CHAIN] */
-	SQL_TX_ROLLBACK,    /* ROLLBACK|ABORT [WORK|TRANSACTION] [AND NO CHAIN] */
-};
-enum sql_tx sql_tx_classify(const char *text, size_t len);
-/* The command tag Postgres gives for it: "BEGIN" or "START TRANSACTION", "COMMIT", "ROLLBACK". */
-const char *sql_tx_tag(enum sql_tx kind, const char *text, size_t len);
-/* For DEALLOCATE and DISCARD ALL / DEALLOCATE ALL as a single statement. */
-enum sql_prep { SQL_PREP_NONE, SQL_PREP_DEALLOCATE, SQL_PREP_DEALLOCATE_ALL, SQL_PREP_DISCARD_ALL };
-/* By the first byte: nearly every other statement is told by it. */
-static inline bool sql_prep_may_be(const char *text)
-{
-	char c = util_lower(*text);
-
-	return c == 'd' || c < 'a' || c > 'z';
-}
-enum sql_prep sql_prep_classify(const char *text, size_t len, struct buf *ret_name);
 
 /* As Postgres' interval_in reads the common forms ('30s', '1 hour 5 min', '00:00:30', '1.5 days', 'PT30S', bare
  * number = seconds, optional 'ago'/signs). Months count 30 days. false: not an interval. */

@@ -7,16 +7,16 @@
 
 #include "base/mem.h"
 #include "pooler/stat.h"
-#include "wire/sqllex.h"
+#include "wire/sqltext.h"
 #include "admin_int.h"
 
 /* Beyond that no text is a command, nor one that the pool answers without a server. */
 enum { TEXT_MAX = 16 * 1024, TX_TEXT_MAX = 1024 };
 
 /* A second BEGIN is one that the pool would ask a server about. */
-static bool pool_answers(struct client *c, const char *sql, size_t len)
+static bool pool_answers(struct client *c, struct sql_text *t)
 {
-	switch (sql_tx_classify(sql, len)) {
+	switch (sql_tx(t)) {
 	case SQL_TX_OTHER:
 		return false;
 	case SQL_TX_BEGIN:
@@ -29,11 +29,11 @@ static bool pool_answers(struct client *c, const char *sql, size_t len)
 	return true;
 }
 
-static enum claim claim(struct client *c, const char *sql, size_t len, bool complete)
+static enum claim claim(struct client *c, struct sql_text *t)
 {
-	if (!complete)
-		return len < TEXT_MAX ? CLAIM_MORE : CLAIM_MINE;
-	return len < TX_TEXT_MAX && pool_answers(c, sql, len) ? CLAIM_PASS : CLAIM_MINE;
+	if (t->of == SQL_OF_PART)
+		return t->len < TEXT_MAX ? CLAIM_MORE : CLAIM_MINE;
+	return t->len < TX_TEXT_MAX && pool_answers(c, t) ? CLAIM_PASS : CLAIM_MINE;
 }
 
 static void *stmt_new(struct client *c, const char *sql, size_t len, const uint32_t *oids,

@@ -3,12 +3,10 @@
  */
 #include "pool/rooms.h"
 
-static enum claim pass_claim(struct client *c, const char *sql, size_t len, bool complete)
+static enum claim pass_claim(struct client *c, struct sql_text *t)
 {
 	(void)c;
-	(void)sql;
-	(void)len;
-	(void)complete;
+	(void)t;
 	return CLAIM_PASS;
 }
 

@@ -14,39 +14,17 @@
 #include "pool/reading.h"
 #include "pool/rooms.h"
 #include "pool/settings.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 
 /* All that are reported, but the name of the application. */
 #define N_REPORTED VAR_APPLICATION_NAME
 _Static_assert(VAR_APPLICATION_NAME + 1 == VAR_COUNT, "the settings that a text is read with");
 
-/* Those of the others that matter; some only to what is computed of literals when a plan is made. A
- * client that has set none of them has no list. */
-static const char *const rare[] = {"array_nulls", "backslash_quote", "bytea_output",
-	"extra_float_digits", "lc_monetary", "quote_all_identifiers", "timezone_abbreviations",
-	"transform_null_equals", "xmlbinary", "xmloption"};
-
-bool reading_is_named(const char *sql, size_t len)
-{
-	const char *p = sql, *end = sql + len;
-
-	for (; p < end; p++) {
-		if (strchr("abelqtx", util_lower(*p)) == NULL)
-			continue;
-		if (end - p >= 3 && util_memcasecmp(p, "xml", 3) == 0) /* SET XML OPTION */
-			return true;
-		for (size_t i = 0; i < ARRAY_LEN(rare); i++)
-			if ((size_t)(end - p) >= strlen(rare[i]) &&
-				util_memcasecmp(p, rare[i], strlen(rare[i])) == 0)
-				return true;
-	}
-	return false;
-}
-
 struct reading {
 	UT_hash_handle hh;
 	uint32_t refs;
-	struct istr *v[N_REPORTED + 1]; /* the last one: a list of settings, the rare ones */
+	struct istr *v[N_REPORTED +
+		       1]; /* the last one: a list of settings, sql_rare_settings; mostly there is none */
 };
 
 static struct reading *table;
@@ -106,11 +84,11 @@ static bool rare_of(struct istr *extra, struct istr **ret)
 	struct istr *list = NULL;
 	bool ok = true;
 
-	for (size_t i = 0; i < ARRAY_LEN(rare) && ok && extra != NULL; i++) {
-		const char *value = settings_find(extra, rare[i]);
+	for (size_t i = 0; i < SQL_RARE_COUNT && ok && extra != NULL; i++) {
+		const char *value = settings_find(extra, sql_rare_settings[i]);
 
 		if (value != NULL)
-			ok = settings_set(&list, rare[i], value);
+			ok = settings_set(&list, sql_rare_settings[i], value);
 	}
 	*ret = list;
 	return ok;
@@ -157,28 +135,6 @@ bool reading_in_doubt(const struct client *c)
 	       s->trace.rare_doubt || s->inspect.now != NULL;
 }
 
-/* May settings change what it means? */
-static bool has_literals(const char *sql, size_t len)
-{
-	const char *p = sql, *end = sql + len;
-	uint64_t bytes, high = 0;
-
-	if (len == 0)
-		return false;
-	if (memchr(sql, '\'', len) != NULL)
-		return true;
-	while ((p = memchr(p, '$', (size_t)(end - p))) != NULL)
-		if (++p == end || *p < '0' || *p > '9')
-			return true;
-	for (p = sql; end - p >= 8; p += 8) {
-		memcpy(&bytes, p, sizeof(bytes));
-		high |= bytes;
-	}
-	for (; p < end; p++)
-		high |= (uint8_t)*p;
-	return (high & 0x8080808080808080u) != 0; /* of some encoding */
-}
-
 bool reading_is(struct client *c, const struct pstmt *p)
 {
 	const struct reading *r;
@@ -191,16 +147,15 @@ bool reading_is(struct client *c, const struct pstmt *p)
 	return p->reading != NULL ? r == p->reading : r != NULL && r->v[N_REPORTED] == NULL;
 }
 
-struct pstmt *reading_statement(
-	struct client *c, const char *sql, size_t len, const uint32_t *oids, int n)
+struct pstmt *reading_statement(struct client *c, struct sql_text *t, const uint32_t *oids, int n)
 {
-	bool literals = has_literals(sql, len);
+	bool literals = sql_has_literals(t);
 	struct reading *r = NULL;
 	struct pstmt *p;
 
 	CHECK_CLIENT(c);
 	if (literals && reading_in_doubt(c)) {
-		p = pstmt_new(sql, len, oids, n);
+		p = pstmt_new(t, oids, n);
 		if (p != NULL)
 			p->unsure = true, c->unsure++;
 		return p;
@@ -208,7 +163,7 @@ struct pstmt *reading_statement(
 	if ((literals || c->extra != NULL) && (r = now(c)) == NULL)
 		return NULL;
 	return pstmt_get(
-		r != NULL && (literals || r->v[N_REPORTED] != NULL) ? r : NULL, sql, len, oids, n);
+		r != NULL && (literals || r->v[N_REPORTED] != NULL) ? r : NULL, t, oids, n);
 }
 
 /* It is known now. They stay the client's alone. */
@@ -248,12 +203,12 @@ static void put_difference(struct buf *sql, const struct reading *from, const st
 	for (int i = 0; i < N_REPORTED; i++)
 		if (to->v[i] != NULL && to->v[i] != from->v[i])
 			put_config(sql, var_name((enum var_id)i), istr_text(to->v[i]));
-	for (size_t i = 0; i < ARRAY_LEN(rare) && from->v[N_REPORTED] != to->v[N_REPORTED]; i++) {
-		const char *have = settings_find(from->v[N_REPORTED], rare[i]);
-		const char *want = settings_find(to->v[N_REPORTED], rare[i]);
+	for (size_t i = 0; i < SQL_RARE_COUNT && from->v[N_REPORTED] != to->v[N_REPORTED]; i++) {
+		const char *have = settings_find(from->v[N_REPORTED], sql_rare_settings[i]);
+		const char *want = settings_find(to->v[N_REPORTED], sql_rare_settings[i]);
 
 		if (have != want && (have == NULL || want == NULL || strcmp(have, want) != 0))
-			put_config(sql, rare[i], want);
+			put_config(sql, sql_rare_settings[i], want);
 	}
 }
 

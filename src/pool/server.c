@@ -11,7 +11,7 @@
 #include "pool/answer.h"
 #include "pool/rooms.h"
 #include "pool/settings.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 
 #define CHECK_HOLDS USEC_SEC
 

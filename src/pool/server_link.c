@@ -5,7 +5,7 @@
 
 #include "pool/rooms.h"
 #include "pool/settings.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 
 /* Must the settings be in force before anything else is sent? A role may be refused, and settings
  * that no server has seen yet too; a task speaks for many. */

@@ -177,7 +177,7 @@ static bool sprep_change(
 
 	pstmt_name(p, name);
 	if (parse)
-		build_parse(b, name, pstmt_sql(p), p->sql_len, pstmt_oids(p), p->n_oids);
+		build_parse(b, name, p->text.sql, p->text.len, pstmt_oids(p), p->n_oids);
 	else
 		build_close(b, 'S', name);
 	sprep_sent(s, sp, parse);

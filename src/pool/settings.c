@@ -9,7 +9,7 @@
 
 #include "pool/rooms.h"
 #include "pool/settings.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 
 #define SETTINGS_MAX (256 * 1024) /* bytes of a list */
 

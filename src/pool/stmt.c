@@ -6,7 +6,7 @@
 
 #include "pool/reading.h"
 #include "pool/rooms.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 
 /* --- shared texts --- */
 
@@ -21,10 +21,10 @@ _Static_assert(
 	"the key is in one piece");
 
 static struct pstmt *make(
-	struct reading *reading, const char *sql, size_t len, const uint32_t *oids, int n)
+	struct reading *reading, const struct sql_text *t, const uint32_t *oids, int n)
 {
 	size_t oid_bytes = (size_t)n * sizeof(uint32_t);
-	struct pstmt *p = mem_alloc(sizeof(*p) + oid_bytes + len + 1);
+	struct pstmt *p = mem_alloc(sizeof(*p) + oid_bytes + t->len + 1);
 
 	if (p == NULL)
 		return NULL;
@@ -32,28 +32,27 @@ static struct pstmt *make(
 	p->reading = reading;
 	if (n > 0)
 		memcpy(p->key, oids, oid_bytes);
-	if (len > 0) /* sql is NULL when its buffer had no memory */
-		memcpy(p->key + oid_bytes, sql, len);
-	p->key[oid_bytes + len] = '\0';
+	if (t->len > 0) /* sql is NULL when its buffer had no memory */
+		memcpy(p->key + oid_bytes, t->sql, t->len);
+	p->key[oid_bytes + t->len] = '\0';
 	p->refs = 1;
 	p->n_oids = n;
-	p->sql_len = len;
-	p->key_len = sizeof(p->reading) + oid_bytes + len;
+	p->key_len = sizeof(p->reading) + oid_bytes + t->len;
 	return p;
 }
 
-static struct pstmt *number(struct pstmt *p)
+static struct pstmt *number(struct pstmt *p, struct sql_text *t)
 {
+	INVARIANT(t->of == SQL_OF_PARSE, "a statement is prepared from a query string");
 	(void)reading_ref(p->reading);
-	p->touches = p->sql_len > 0 ? sql_session_touches_prepared(pstmt_sql(p), p->sql_len) : 0;
+	sql_text_move(&p->text, t, (const char *)p->key + (size_t)p->n_oids * sizeof(uint32_t));
 	p->id = ++texts.last_id;
 	return p;
 }
 
-struct pstmt *pstmt_get(
-	struct reading *reading, const char *sql, size_t len, const uint32_t *oids, int n)
+struct pstmt *pstmt_get(struct reading *reading, struct sql_text *t, const uint32_t *oids, int n)
 {
-	struct pstmt *p = make(reading, sql, len, oids, n), *found = NULL;
+	struct pstmt *p = make(reading, t, oids, n), *found = NULL;
 
 	if (p == NULL)
 		return NULL;
@@ -67,14 +66,14 @@ struct pstmt *pstmt_get(
 	 */
 	if (found == NULL)
 		HASH_ADD_KEYPTR(hh, texts.table, &p->reading, p->key_len, p);
-	return number(p);
+	return number(p, t);
 }
 
-struct pstmt *pstmt_new(const char *sql, size_t len, const uint32_t *oids, int n)
+struct pstmt *pstmt_new(struct sql_text *t, const uint32_t *oids, int n)
 {
-	struct pstmt *p = make(NULL, sql, len, oids, n);
+	struct pstmt *p = make(NULL, t, oids, n);
 
-	return p != NULL ? number(p) : NULL;
+	return p != NULL ? number(p, t) : NULL;
 }
 
 void pstmt_is_read(struct pstmt *p, struct reading *reading)
@@ -98,9 +97,10 @@ void pstmt_numbers_from(uint64_t number)
 		texts.last_id = number;
 }
 
-bool pstmt_is(const struct pstmt *p, const char *sql, size_t len, const uint32_t *oids, int n)
+bool pstmt_is(const struct pstmt *p, const struct sql_text *t, const uint32_t *oids, int n)
 {
-	return p->sql_len == len && p->n_oids == n && memcmp(pstmt_sql(p), sql, len) == 0 &&
+	return p->text.len == t->len && p->n_oids == n &&
+	       memcmp(p->text.sql, t->sql, t->len) == 0 &&
 	       (n == 0 || memcmp(p->key, oids, (size_t)n * sizeof(*oids)) == 0);
 }
 
@@ -123,12 +123,8 @@ void pstmt_drop(struct pstmt **pp)
 	if (found == p)
 		HASH_DEL(texts.table, p);
 	reading_drop(&p->reading);
+	sql_text_free(&p->text);
 	mem_free(p);
-}
-
-const char *pstmt_sql(const struct pstmt *p)
-{
-	return (const char *)p->key + (size_t)p->n_oids * sizeof(uint32_t);
 }
 
 /* The key follows 8-byte aligned members, and the types come first in it. */
@@ -177,7 +173,8 @@ void lstmt_drop(struct lstmt **p)
 		return;
 	if (l->stmt != NULL)
 		l->icpt->stmt_free(l->stmt);
-	mem_free(l->sql);
+	mem_free((char *)l->text.sql);
+	sql_text_free(&l->text);
 	mem_free(l);
 }
 
@@ -200,28 +197,27 @@ struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const
 	return l;
 }
 
-struct lstmt *lstmt_tx(enum sql_tx tx, const char *sql, size_t len)
+struct lstmt *lstmt_tx(enum sql_tx tx, struct sql_text *t)
 {
 	struct lstmt *l = mem_zalloc(sizeof(*l));
+	char *sql = l != NULL ? mem_alloc(t->len + 1) : NULL;
 
-	if (l == NULL)
+	if (sql == NULL) {
+		mem_free(l);
 		return NULL;
+	}
 	l->kind = tx == SQL_TX_EMPTY ? LSTMT_EMPTY : LSTMT_TX;
 	l->refs = 1;
 	l->tx = tx;
-	l->sql = mem_alloc(len + 1);
-	if (l->sql == NULL) {
-		lstmt_drop(&l);
-		return NULL;
-	}
-	memcpy(l->sql, sql, len);
-	l->sql[len] = '\0';
+	memcpy(sql, t->sql, t->len);
+	sql[t->len] = '\0';
+	sql_text_move(&l->text, t, sql);
 	return l;
 }
 
-struct lstmt *lstmt_session(const char *sql, size_t len)
+struct lstmt *lstmt_session(struct sql_text *t)
 {
-	struct lstmt *l = lstmt_tx(SQL_TX_OTHER, sql, len);
+	struct lstmt *l = lstmt_tx(SQL_TX_OTHER, t);
 
 	if (l != NULL)
 		l->kind = LSTMT_SESSION;

@@ -8,7 +8,7 @@
 
 #include "pool/rooms.h"
 #include "pool/settings.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 
 static const char *const var_names[VAR_COUNT] = {
 	[VAR_CLIENT_ENCODING] = "client_encoding",

@@ -10,7 +10,7 @@
  * Entry points: ends_phase(), ends_are_due(), ends_reap().
  */
 #include "pool/settings.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 #include "pooler_int.h"
 
 static struct {

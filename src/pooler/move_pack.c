@@ -191,15 +191,15 @@ static void put_statement(struct buf *b, const struct client *c, const struct cs
 
 	build_cstr(b, st->name);
 	if (st->p != NULL) {
-		put_text(b, STMT_SERVERS, 0, pstmt_sql(st->p), st->p->sql_len, pstmt_oids(st->p),
+		put_text(b, STMT_SERVERS, 0, st->p->text.sql, st->p->text.len, pstmt_oids(st->p),
 			st->p->n_oids);
 		put_reading(b, st->p->reading);
 	} else if (l->kind == LSTMT_CLAIMED) {
 		sql = c->icpt->stmt_text(l->stmt, &oids, &n);
 		put_text(b, STMT_CLAIMED, 0, sql, strlen(sql), oids, n);
 	} else {
-		put_text(b, l->kind == LSTMT_SESSION ? STMT_SESSION : STMT_TX, (int)l->tx, l->sql,
-			strlen(l->sql), NULL, 0);
+		put_text(b, l->kind == LSTMT_SESSION ? STMT_SESSION : STMT_TX, (int)l->tx,
+			l->text.sql, l->text.len, NULL, 0);
 	}
 }
 
@@ -216,14 +216,12 @@ void move_put_statements(struct buf *b, const struct client *c)
 }
 
 /* It was good once: an error is one of memory, or of a version that reads it otherwise. */
-static struct lstmt *claimed(
-	struct client *c, const char *sql, size_t len, const uint32_t *oids, int n)
+static struct lstmt *claimed(struct client *c, struct sql_text *t, const uint32_t *oids, int n)
 {
 	struct pg_error err;
 
-	return c->icpt->claim(c, sql, len, true) == CLAIM_MINE
-		       ? lstmt_claimed(c, sql, len, oids, n, &err)
-		       : NULL;
+	return c->icpt->claim(c, t) == CLAIM_MINE ? lstmt_claimed(c, t->sql, t->len, oids, n, &err)
+						  : NULL;
 }
 
 static bool get_statement(struct wire_reader *r, struct client *c)
@@ -235,6 +233,7 @@ static bool get_statement(struct wire_reader *r, struct client *c)
 	struct pstmt *p = NULL;
 	struct lstmt *l = NULL;
 	struct cstmt *st;
+	struct sql_text t;
 	size_t len, oid_bytes;
 	const void *raw;
 	uint32_t *oids;
@@ -250,13 +249,14 @@ static bool get_statement(struct wire_reader *r, struct client *c)
 		reading_drop(&reading);
 		return false;
 	}
+	sql_text_init(&t, sql, len, client_dialect(c), SQL_OF_PARSE);
 	if (kind == STMT_SERVERS)
-		p = pstmt_get(reading, sql, len, oids, n);
+		p = pstmt_get(reading, &t, oids, n);
 	else if (kind == STMT_CLAIMED)
-		l = claimed(c, sql, len, oids, n);
+		l = claimed(c, &t, oids, n);
 	else
-		l = kind == STMT_SESSION ? lstmt_session(sql, len)
-					 : lstmt_tx((enum sql_tx)tx, sql, len);
+		l = kind == STMT_SESSION ? lstmt_session(&t) : lstmt_tx((enum sql_tx)tx, &t);
+	sql_text_free(&t);
 	mem_free(oids);
 	reading_drop(&reading);
 	if ((p == NULL && l == NULL) || (st = cstmt_add(c, name, p, l)) == NULL)

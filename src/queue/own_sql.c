@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "wire/sqllex.h"
+#include "wire/sqltext.h"
 #include "own_sql.h"
 #include "queue_int.h"
 
@@ -39,9 +39,13 @@ bool own_sql_put(struct replace *r, struct buf *sql, const struct qstmt *q, stru
 bool own_sql_reads_as_prepared(const struct client *c, const struct qstmt *q, struct pg_error *err)
 {
 	bool standard = (client_dialect(c) & SQL_STANDARD) != 0;
+	struct sql_text t;
 
-	if ((standard == q->standard_strings || memchr(q->text, '\\', q->text_len) == NULL) &&
-		(!client_encoding_unsafe(c) || sql_is_plain(q->text, q->text_len)))
+	if (standard == q->standard_strings && !client_encoding_unsafe(c))
+		return true;
+	sql_text_init(&t, q->text, q->text_len, client_dialect(c), SQL_OF_PARSE);
+	if (client_encoding_unsafe(c) ? sql_is_plain(&t)
+				      : memchr(q->text, '\\', q->text_len) == NULL)
 		return true;
 	pg_error_set(err, "0A000",
 		"the QUEUE statement was prepared under another %s, in which its text means something else",

@@ -8,7 +8,7 @@
 
 #include "queue/queue.h"
 #include "queue/stat.h"
-#include "wire/sqllex.h"
+#include "wire/sqltext.h"
 #include "agent.h"
 #include "await.h"
 #include "back.h"
@@ -51,23 +51,18 @@ static const char *hint(const char *routine)
 
 /* --- claiming --- */
 
-static enum claim claim(struct client *c, const char *sql, size_t len, bool complete)
+static enum claim claim(struct client *c, struct sql_text *t)
 {
 	(void)c;
-	switch (sql_first_word_is(sql, len, complete, "queue")) {
-	case SQL_PEEK_YES:
+	if (t->word == SQL_WORD_QUEUE)
 		return CLAIM_MINE;
-	case SQL_PEEK_MORE:
-		return CLAIM_MORE;
-	case SQL_PEEK_NO:
-		break;
-	}
-	return CLAIM_PASS;
+	return t->word == SQL_WORD_MORE ? CLAIM_MORE : CLAIM_PASS;
 }
 
-static bool claim_any(struct client *c, const char *sql, size_t len)
+static bool claim_any(struct client *c, struct sql_text *t)
 {
-	return sql_any_statement_is(sql, len, client_dialect(c), "queue");
+	(void)c;
+	return sql_has_statement(t, SQL_WORD_QUEUE);
 }
 
 static void *stmt_new(struct client *c, const char *sql, size_t len, const uint32_t *oids,

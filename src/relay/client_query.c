@@ -7,7 +7,7 @@
  */
 #include <string.h>
 
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 #include "extq_int.h"
 
 /* Text of a Query or Parse as far as it is here, without its terminator when that is here. */
@@ -18,38 +18,25 @@ static size_t text_here(const struct wire_msg *m)
 	return nul != NULL ? (size_t)(nul - m->body) : m->have;
 }
 
-/* First words that local_tx_simple() or the prepared statement commands may be meant by. sql ends
- * with a NUL. */
-static bool may_be_special(const char *sql, size_t len)
-{
-	if (sql[0] == 's' || sql[0] == 'S')
-		return util_lower(sql[1]) != 'e' || util_lower(sql[2]) != 'l' || /* SELECT */
-		       (len > 11 && util_lower(sql[7]) == 'p' &&
-			       util_memcasecmp(sql + 7, "pg_a", 4) == 0);
-	return strchr("bBcCeErRaAdDuUlL-/; \t\r\n\f\v", sql[0]) != NULL;
-}
+/* Beyond that a text is no statement that we answer. */
+#define SPECIAL_MAX 1024
 
 /* DEALLOCATE of a name that the client prepared by a Parse message. STEP_MORE: not ours, forward
  * it. */
-static enum step deallocate(struct client *c, const char *sql, size_t len)
+static enum step deallocate(struct client *c, const char *name)
 {
-	struct buf name = BUF_INIT, b = BUF_INIT;
-	struct cstmt *st = NULL;
-	enum step step = STEP_MORE;
+	struct buf b = BUF_INIT;
+	struct cstmt *st;
 
-	if (sql_prep_classify(sql, len, &name) == SQL_PREP_DEALLOCATE && buf_used(&name) > 0) {
-		if (!client_barrier(c)) {
-			buf_free(&name);
-			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-		}
-		st = extq_find(c, buf_cstr(&name));
-		if (st == NULL && client_tx(c) != CLIENT_TX_FAILED && cstmt_tracks_names(c) &&
-			pstmt_is_name(buf_cstr(&name)))
-			step = extq_refuse_unknown(c, buf_cstr(&name), true);
-	}
-	buf_free(&name);
-	if (st == NULL || client_tx(c) == CLIENT_TX_FAILED)
-		return step;
+	if (!client_barrier(c))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	st = extq_find(c, name);
+	if (client_tx(c) == CLIENT_TX_FAILED)
+		return STEP_MORE;
+	if (st == NULL)
+		return cstmt_tracks_names(c) && pstmt_is_name(name)
+			       ? extq_refuse_unknown(c, name, true)
+			       : STEP_MORE;
 	extq_forget(c, &st);
 	build_complete(&b, "DEALLOCATE");
 	build_ready(&b, client_status(c));
@@ -60,80 +47,66 @@ static enum step deallocate(struct client *c, const char *sql, size_t len)
 	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
 }
 
-/* BEGIN, COMMIT, ROLLBACK, nothing at all, DEALLOCATE: whether we answer it. */
-static bool special(struct client *c, const struct wire_msg *m, size_t len, enum step *ret)
+/* BEGIN, COMMIT, ROLLBACK, nothing at all, DEALLOCATE, what is only the session's. STEP_MORE: it is
+ * not answered here. */
+static enum step special(struct client *c, struct sql_text *t)
 {
-	const char *sql = (const char *)m->body;
-	enum sql_tx tx = sql_tx_classify(sql, len);
+	enum sql_tx tx = sql_tx(t);
+	enum step step = STEP_MORE;
 
-	if (tx != SQL_TX_OTHER) {
-		*ret = local_tx_simple(c, tx, sql, len);
-		return *ret != STEP_MORE;
-	}
-	if (sql_prep_may_be(sql)) {
-		*ret = deallocate(c, sql, len);
-		if (*ret != STEP_MORE)
-			return true;
-	}
-	*ret = local_session_simple(c, sql, len);
-	return *ret != STEP_MORE;
+	if (tx != SQL_TX_OTHER)
+		return local_tx_simple(c, tx, t);
+	if (t->word == SQL_WORD_DEALLOCATE && sql_session(t)->kind == SQL_SESSION_DEALLOCATE)
+		step = deallocate(c, (const char *)sql_session(t)->name.data);
+	/* nor are those behind it */
+	if (step != STEP_MORE || sql_session(t) == &sql_no_session)
+		return step;
+	return local_session_simple(c, t);
 }
 
 /* Several statements in one string, one of them ours? Needs the whole string. */
-static bool string_has_ours(struct client *c, const struct wire_msg *m, size_t len)
+static bool string_has_ours(struct client *c, struct sql_text *t)
 {
-	return c->icpt->claim_any != NULL && memchr(m->body, ';', len) != NULL &&
-	       c->icpt->claim_any(c, (const char *)m->body, len);
+	return !sql_is_one(t) && c->icpt->claim_any != NULL && c->icpt->claim_any(c, t);
 }
 
-/* The first semicolon is the last byte, as most programs write it. */
-static bool one_statement(const struct wire_msg *m, size_t len)
+/* It is all here: do we answer it? STEP_MORE: no. */
+static enum step answered_here(struct client *c, struct sql_text *t)
 {
-	const uint8_t *semicolon = memchr(m->body, ';', len);
+	enum step step = t->len < SPECIAL_MAX ? special(c, t) : STEP_MORE;
 
-	return semicolon == NULL || semicolon + 1 == m->body + len;
+	if (step != STEP_MORE || sql_is_one(t))
+		return step;
+	return string_has_ours(c, t) ? local_simple_many(c, t) : local_deallocate_string(c, t);
 }
 
-static enum step query_pass(struct client *c, const struct wire_msg *m, size_t len)
+static enum step query_pass(struct client *c, const struct wire_msg *m, struct sql_text *t)
 {
 	struct istr *effect = NULL;
-	bool single = false;
 	enum step step;
 
 	if (!wire_complete(m) && m->total <= SCAN_MAX)
 		return STEP_MORE;
-	if (wire_complete(m)) {
-		if (len < 1024 && may_be_special((const char *)m->body, len) &&
-			special(c, m, len, &step))
-			return step;
-		single = one_statement(m, len);
-		if (!single) {
-			if (string_has_ours(c, m, len))
-				return local_simple_many(c, (const char *)m->body, len);
-			step = local_deallocate_string(c, (const char *)m->body, len);
-			if (step != STEP_MORE)
-				return step;
-		}
-	}
+	if (wire_complete(m) && (step = answered_here(c, t)) != STEP_MORE)
+		return step;
 	if (c->tx.virtual == VTX_FAILED)
 		return local_aborted(c, true);
-	/* PREPARE: the settings that it is meant by have to be known */
-	if (util_lower((char)m->body[0]) == 'p' && !client_barrier(c))
+	/* the settings that it is meant by have to be known */
+	if (t->word == SQL_WORD_PREPARE && !client_barrier(c))
 		return STEP_WAIT;
 	if (!client_need_server(c))
 		return STEP_WAIT;
-	if (session_pin_refused(c, (const char *)m->body, len))
+	if (session_pin_refused(c, t))
 		return client_refuse_pin(c, true);
 	server_drop_unnamed(c->link);
 	server_batch_ends(c->link);
-	if (sql_prep_may_be((const char *)m->body) &&
-		sql_prep_classify((const char *)m->body, len, NULL) > SQL_PREP_DEALLOCATE)
+	if (sql_forgets_all(t))
 		c->link->batch.discarding = true;
 	/* what is not here yet may do anything to the session */
 	if (wire_complete(m))
-		effect = session_effect(c, (const char *)m->body, len, single);
+		effect = session_effect(c, t);
 	else
-		session_touch(c, (const char *)m->body, len, SQL_TOUCH_UNSEEN);
+		session_touch(c, t, SQL_TOUCH_UNSEEN);
 	if (!client_expect(c, EXPECT_QUERY, &dest_client, effect))
 		return STEP_END;
 	return client_forward(c, m);
@@ -149,23 +122,26 @@ static enum step refuse_pqexec(struct client *c)
 	return STEP_END;
 }
 
-enum step client_query(struct client *c, const struct wire_msg *m)
+static enum step query_claimed(struct client *c, const struct wire_msg *m, struct sql_text *t)
 {
-	size_t len = text_here(m);
-	bool complete = len < m->have || wire_complete(m);
 	struct pg_error err;
 
-	CHECK_CLIENT(c);
-	if (c->request_time == 0)
-		c->request_time = loop_now();
-	if (conf_current()->p.disable_pqexec && !c->console)
-		return refuse_pqexec(c);
-	if (wire_complete(m) &&
-		(m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
-		return client_bad_message(c, m);
-	if (c->head.string_at > 0)
-		return local_string_rest(c, (const char *)m->body, len);
-	if (!session_reads(c, (const char *)m->body, len))
+	if (m->total > STATEMENT_MAX) {
+		pg_error_set(&err, "54000", "statement is too long");
+		pg_error_hint(&err,
+			"Bind large values as parameters. The limit for a QUEUE statement is %d bytes.",
+			STATEMENT_MAX);
+		client_fatal(c, &err);
+		return STEP_END;
+	}
+	if (!wire_complete(m))
+		return STEP_MORE;
+	return string_has_ours(c, t) ? local_simple_many(c, t) : local_simple(c, t->sql, t->len);
+}
+
+static enum step query(struct client *c, const struct wire_msg *m, struct sql_text *t)
+{
+	if (!session_reads(c, t))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	/* the unnamed statement and portal end with any Query, unless it is skipped because its
 	 * batch fails before */
@@ -178,27 +154,39 @@ enum step client_query(struct client *c, const struct wire_msg *m)
 	portal_drop(c, portal_find(c, ""));
 	if (c->portals != NULL)
 		portal_synced(c); /* it ends the batch as a Sync does */
-	switch (c->icpt->claim(c, (const char *)m->body, len, complete)) {
+	switch (c->icpt->claim(c, t)) {
 	case CLAIM_MORE:
-		return m->have < SCAN_MAX ? STEP_MORE : query_pass(c, m, len);
+		return m->have < SCAN_MAX ? STEP_MORE : query_pass(c, m, t);
 	case CLAIM_PASS:
-		return query_pass(c, m, len);
+		return query_pass(c, m, t);
 	case CLAIM_MINE:
 		break;
 	}
-	if (m->total > STATEMENT_MAX) {
-		pg_error_set(&err, "54000", "statement is too long");
-		pg_error_hint(&err,
-			"Bind large values as parameters. The limit for a QUEUE statement is %d bytes.",
-			STATEMENT_MAX);
-		client_fatal(c, &err);
-		return STEP_END;
-	}
-	if (!wire_complete(m))
-		return STEP_MORE;
-	if (string_has_ours(c, m, len))
-		return local_simple_many(c, (const char *)m->body, len);
-	return local_simple(c, (const char *)m->body, len);
+	return query_claimed(c, m, t);
+}
+
+enum step client_query(struct client *c, const struct wire_msg *m)
+{
+	size_t len = text_here(m);
+	bool complete = len < m->have || wire_complete(m);
+	struct sql_text t;
+	enum step step;
+
+	CHECK_CLIENT(c);
+	if (c->request_time == 0)
+		c->request_time = loop_now();
+	if (conf_current()->p.disable_pqexec && !c->console)
+		return refuse_pqexec(c);
+	if (wire_complete(m) &&
+		(m->have == 0 || m->body[m->have - 1] != '\0' || len != m->have - 1))
+		return client_bad_message(c, m);
+	if (c->head.string_at > 0)
+		return local_string_rest(c, (const char *)m->body, len);
+	sql_text_init(&t, (const char *)m->body, len, client_dialect(c),
+		complete ? SQL_OF_QUERY : SQL_OF_PART);
+	step = query(c, m, &t);
+	sql_text_free(&t);
+	return step;
 }
 
 enum step client_function(struct client *c, const struct wire_msg *m)

@@ -8,7 +8,7 @@
  */
 #include <string.h>
 
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 #include "extq_int.h"
 /* --- small answers --- */
 
@@ -70,25 +70,28 @@ bool extq_refused_in_failed(struct client *c, bool exact, enum step *ret)
 /* --- Parse --- */
 
 struct parse {
-	const char *name, *sql;
-	size_t sql_len;
+	const char *name;
+	struct sql_text text;
 	uint32_t *oids;
 	int n_oids;
 };
 
-static bool read_parse(const struct wire_msg *m, struct parse *ret)
+static bool read_parse(const struct client *c, const struct wire_msg *m, struct parse *ret)
 {
 	struct wire_reader r;
+	const char *sql;
+	size_t len;
 	int n;
 
 	wire_reader_init(&r, m->body, m->have);
 	ret->name = wire_get_cstr(&r, NULL);
-	ret->sql = wire_get_cstr(&r, &ret->sql_len);
+	sql = wire_get_cstr(&r, &len);
 	n = (uint16_t)wire_get_i16(&r);
 	ret->n_oids = n;
 	ret->oids = NULL;
 	if (r.failed || wire_left(&r) != (size_t)n * 4)
 		return false;
+	sql_text_init(&ret->text, sql, len, client_dialect(c), SQL_OF_PARSE);
 	if (n == 0)
 		return true;
 	ret->oids = mem_alloc((size_t)n * sizeof(uint32_t));
@@ -123,17 +126,17 @@ static enum step parse_local(struct client *c, const struct parse *p, struct lst
 static enum step parse_claimed(struct client *c, const struct parse *p)
 {
 	struct pg_error err;
-	struct lstmt *l = lstmt_claimed(c, p->sql, p->sql_len, p->oids, p->n_oids, &err);
+	struct lstmt *l = lstmt_claimed(c, p->text.sql, p->text.len, p->oids, p->n_oids, &err);
 
 	return l != NULL ? parse_local(c, p, l) : client_error(c, &err, false);
 }
 
 /* As the client sent it: session pooling, or too long to be kept. */
-static enum step parse_raw(struct client *c, const struct parse *p, const struct wire_msg *m)
+static enum step parse_raw(struct client *c, struct parse *p, const struct wire_msg *m)
 {
 	unsigned touches;
 
-	if (session_pin_refused(c, p->sql, p->sql_len))
+	if (session_pin_refused(c, &p->text))
 		return client_refuse_pin(c, false);
 	if (p->name[0] == '\0') {
 		/* an error before it in the batch would skip it, and what it replaces would stay */
@@ -141,12 +144,12 @@ static enum step parse_raw(struct client *c, const struct parse *p, const struct
 			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 		extq_forget(c, &c->unnamed);
 	}
-	touches = session_touches_prepared(c, p->sql, p->sql_len);
-	session_touch(c, p->sql, p->sql_len, touches);
+	touches = session_touches(c, &p->text);
+	session_touch(c, &p->text, touches);
 	if (p->name[0] == '\0')
 		server_unnamed_is_raw(c->link, touches);
 	else if ((touches & SQL_TOUCH_SETTINGS) != 0)
-		session_prepared(c->link, p->name, p->sql, p->sql_len);
+		session_prepared(c->link, p->name, &p->text);
 	if (!client_expect(c, EXPECT_PARSE, &dest_client, NULL))
 		return STEP_END;
 	return client_forward(c, m);
@@ -171,17 +174,17 @@ static enum step parse_named(struct client *c, const struct parse *p, struct pst
 }
 
 /* Programs send the same unnamed statement over and over: that one needs no search. */
-static struct pstmt *parse_text(struct client *c, const struct parse *p)
+static struct pstmt *parse_text(struct client *c, struct parse *p)
 {
 	struct pstmt *last = c->unnamed != NULL ? c->unnamed->p : NULL;
 
-	if (p->name[0] == '\0' && last != NULL &&
-		pstmt_is(last, p->sql, p->sql_len, p->oids, p->n_oids) && reading_is(c, last))
+	if (p->name[0] == '\0' && last != NULL && pstmt_is(last, &p->text, p->oids, p->n_oids) &&
+		reading_is(c, last))
 		return pstmt_ref(last);
-	return reading_statement(c, p->sql, p->sql_len, p->oids, p->n_oids);
+	return reading_statement(c, &p->text, p->oids, p->n_oids);
 }
 
-static enum step parse_own(struct client *c, const struct parse *p, const struct wire_msg *m)
+static enum step parse_own(struct client *c, struct parse *p, const struct wire_msg *m)
 {
 	struct pstmt *ps;
 	enum step step;
@@ -190,10 +193,9 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 		return extq_refuse_failed(c);
 	if (!client_need_server(c))
 		return STEP_WAIT;
-	if (sql_prep_may_be(p->sql) &&
-		sql_prep_classify(p->sql, p->sql_len, NULL) > SQL_PREP_DEALLOCATE)
+	if (sql_forgets_all(&p->text))
 		c->link->batch.discarding = true;
-	if (!cstmt_tracks_names(c) || (p->name[0] == '\0' && p->sql_len > INTERN_MAX))
+	if (!cstmt_tracks_names(c) || (p->name[0] == '\0' && p->text.len > INTERN_MAX))
 		return parse_raw(c, p, m);
 	ps = parse_text(c, p);
 	if (ps == NULL) {
@@ -205,9 +207,36 @@ static enum step parse_own(struct client *c, const struct parse *p, const struct
 	return step;
 }
 
-static enum step parse(struct client *c, const struct parse *p, const struct wire_msg *m)
+/* Beyond so many bytes a text is none that we answer: transaction control and DEALLOCATE; others. */
+#define SPECIAL_MAX 1024
+#define SESSION_MAX 256
+
+/* BEGIN, COMMIT, DEALLOCATE and the like, which we answer. */
+static bool parse_special(struct client *c, struct parse *p, enum step *ret)
 {
-	enum sql_tx tx = SQL_TX_OTHER;
+	struct sql_text *t = &p->text;
+	enum sql_tx tx = t->len < SPECIAL_MAX ? sql_tx(t) : SQL_TX_OTHER;
+
+	if (tx == SQL_TX_BEGIN && extq_refused_in_failed(c, true, ret))
+		return true;
+	if (tx != SQL_TX_OTHER) {
+		*ret = parse_local(c, p, lstmt_tx(tx, t));
+		return true;
+	}
+	if (t->word == SQL_WORD_DEALLOCATE && t->len < SPECIAL_MAX && cstmt_tracks_names(c) &&
+		sql_session(t)->kind == SQL_SESSION_DEALLOCATE) {
+		*ret = parse_local(c, p, lstmt_session(t));
+		return true;
+	}
+	if (t->len >= SESSION_MAX || !local_session_is(c, t))
+		return false;
+	if (!extq_refused_in_failed(c, true, ret))
+		*ret = parse_local(c, p, lstmt_session(t));
+	return true;
+}
+
+static enum step parse(struct client *c, struct parse *p, const struct wire_msg *m)
+{
 	enum step step;
 
 	if (p->name[0] != '\0' && !cstmt_is_decided(c, p->name))
@@ -218,30 +247,17 @@ static enum step parse(struct client *c, const struct parse *p, const struct wir
 				"prepared statement '%s' was already prepared", p->name);
 		return extq_refuse(c, "42P05", "prepared statement \"%s\" already exists", p->name);
 	}
-	if (!session_reads(c, p->sql, p->sql_len))
+	if (!session_reads(c, &p->text))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	/* as pgbouncer counts: those that it could follow */
 	if (c->pool != NULL && p->name[0] != '\0' && cstmt_tracks_names(c))
 		c->pool->stats.client_parses++;
-	if (c->icpt->claim(c, p->sql, p->sql_len, true) == CLAIM_MINE) {
+	if (c->icpt->claim(c, &p->text) == CLAIM_MINE) {
 		if (extq_refused_in_failed(c, false, &step))
 			return step;
 		return parse_claimed(c, p);
 	}
-	if (p->sql_len < 1024)
-		tx = sql_tx_classify(p->sql, p->sql_len);
-	if (tx == SQL_TX_BEGIN && extq_refused_in_failed(c, true, &step))
-		return step;
-	if (tx != SQL_TX_OTHER)
-		return parse_local(c, p, lstmt_tx(tx, p->sql, p->sql_len));
-	if (p->sql_len < 1024 && cstmt_tracks_names(c) &&
-		sql_prep_classify(p->sql, p->sql_len, NULL) == SQL_PREP_DEALLOCATE)
-		return parse_local(c, p, lstmt_session(p->sql, p->sql_len));
-	if (p->sql_len < 256 && local_session_is(c, p->sql, p->sql_len))
-		return extq_refused_in_failed(c, true, &step)
-			       ? step
-			       : parse_local(c, p, lstmt_session(p->sql, p->sql_len));
-	return parse_own(c, p, m);
+	return parse_special(c, p, &step) ? step : parse_own(c, p, m);
 }
 
 enum step extq_parse(struct client *c, const struct wire_msg *m)
@@ -265,12 +281,13 @@ enum step extq_parse(struct client *c, const struct wire_msg *m)
 	}
 	if (!wire_complete(m))
 		return STEP_MORE;
-	if (!read_parse(m, &p)) {
+	if (!read_parse(c, m, &p)) {
 		mem_free(p.oids);
 		return client_bad_message(c, m);
 	}
 	step = parse(c, &p, m);
 	mem_free(p.oids);
+	sql_text_free(&p.text);
 	return step;
 }
 

@@ -93,12 +93,15 @@ static bool may_have_portals(const struct client *c)
 /* A portal of nothing under the client's name: the server knows whether that is taken. */
 static bool place_portal(struct client *c, const char *portal)
 {
-	struct pstmt *nothing = pstmt_get(NULL, "", 0, NULL, 0);
+	struct pstmt *nothing;
 	char name[PSTMT_NAME_SIZE];
 	struct buf b = BUF_INIT;
+	struct sql_text t;
 	size_t start;
 	bool ok;
 
+	sql_text_init(&t, "", 0, SQL_STANDARD, SQL_OF_PARSE);
+	nothing = pstmt_get(NULL, &t, NULL, 0);
 	if (nothing == NULL)
 		return client_out_of_memory(c);
 	ok = extq_server_prepare(c->link, nothing, &dest_swallow) &&
@@ -238,7 +241,7 @@ bool extq_restore_unnamed(struct client *c)
 		return true;
 	if (!server_put_reading(c->link, ps, false))
 		return false;
-	build_parse(&b, "", pstmt_sql(ps), ps->sql_len, pstmt_oids(ps), ps->n_oids);
+	build_parse(&b, "", ps->text.sql, ps->text.len, pstmt_oids(ps), ps->n_oids);
 	if (!server_expect_unnamed(c->link, ps, &dest_swallow)) {
 		buf_free(&b);
 		return false;
@@ -249,6 +252,8 @@ bool extq_restore_unnamed(struct client *c)
 static enum step bind_own(struct client *c, const struct wire_msg *m, const char *portal,
 	const char *stmt, struct cstmt *st)
 {
+	unsigned touches;
+
 	if (stmt[0] != '\0' && st == NULL && cstmt_tracks_names(c))
 		return extq_refuse(c, "26000", "prepared statement \"%s\" does not exist", stmt);
 	if (stmt[0] == '\0' && st == NULL && (c->link == NULL || !server_has_raw_unnamed(c->link)))
@@ -263,12 +268,12 @@ static enum step bind_own(struct client *c, const struct wire_msg *m, const char
 		return STEP_WAIT;
 	if (st != NULL && !cstmt_is_readable(c, st))
 		return STEP_WAIT;
-	if (st != NULL && st->p->touches != 0 &&
-		session_pin_refused(c, pstmt_sql(st->p), st->p->sql_len))
+	touches = st != NULL ? sql_touches(&st->p->text) : 0;
+	if (touches != 0 && session_pin_refused(c, &st->p->text))
 		return client_refuse_pin(c, false);
 	portal_drop(c, portal_find(c, portal));
-	if (st != NULL && (st->p->touches != 0 || c->pins != 0))
-		session_touch(c, pstmt_sql(st->p), st->p->sql_len, st->p->touches);
+	if (st != NULL && (touches != 0 || c->pins != 0))
+		session_touch(c, &st->p->text, touches);
 	if (st == NULL && stmt[0] == '\0')
 		session_touch_again(c->link);
 	else if (st == NULL)

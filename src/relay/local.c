@@ -51,22 +51,23 @@ enum step local_send_string(struct client *c, struct replaced *rp, struct buf *s
 	return server_send(s, &b) ? STEP_NEXT : STEP_END;
 }
 
-/* A query of the client's stands in it, which may do to the session what any other may. */
-static void touch_by_own_text(struct client *c, const struct replace *r)
+static void text_of(
+	struct sql_text *t, const struct client *c, const struct replace *r, enum sql_of of)
 {
-	const char *sql = (const char *)r->sql.data;
+	sql_text_init(t, (const char *)r->sql.data, r->sql.len, client_dialect(c), of);
+}
 
-	if (r->own_text && !buf_failed(&r->sql) && r->sql.len > 0)
-		session_touch(c, sql, r->sql.len, session_touches(c, sql, r->sql.len));
+/* A query of the client's stands in it, which may do to the session what any other may. */
+static void touch_by_own_text(struct client *c, const struct replace *r, struct sql_text *t)
+{
+	if (r->own_text && !buf_failed(&r->sql) && t->len > 0)
+		session_touch(c, t, session_touches(c, t));
 }
 
 /* ... and may not, where that would keep one server more than may be kept. */
-static bool own_text_is_refused(struct client *c, struct replace **r)
+static bool own_text_is_refused(struct client *c, struct replace **r, struct sql_text *t)
 {
-	const struct buf *sql = &(*r)->sql;
-
-	if (!(*r)->own_text || buf_failed(sql) || sql->len == 0 ||
-		!session_pin_refused(c, (const char *)sql->data, sql->len))
+	if (!(*r)->own_text || buf_failed(&(*r)->sql) || t->len == 0 || !session_pin_refused(c, t))
 		return false;
 	replace_free(r);
 	return true;
@@ -75,9 +76,11 @@ static bool own_text_is_refused(struct client *c, struct replace **r)
 static enum step replace_simple(struct client *c, struct replace *r)
 {
 	struct replaced *rp;
+	struct sql_text t;
 	struct buf sql;
 
-	if (own_text_is_refused(c, &r))
+	text_of(&t, c, r, SQL_OF_QUERY);
+	if (own_text_is_refused(c, &r, &t))
 		return client_refuse_pin(c, true);
 	rp = replaced_new(1);
 	if (rp == NULL) {
@@ -85,7 +88,8 @@ static enum step replace_simple(struct client *c, struct replace *r)
 		client_out_of_memory(c);
 		return STEP_END;
 	}
-	touch_by_own_text(c, r);
+	touch_by_own_text(c, r, &t);
+	sql_text_free(&t);
 	rp->list[0] = r;
 	sql = r->sql;
 	r->sql = BUF_INIT;
@@ -138,13 +142,15 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 	struct pstmt *ps;
 	char name[PSTMT_NAME_SIZE], portal[24];
 	struct buf b = BUF_INIT;
+	struct sql_text t;
 	bool ok, copy = r->copy;
 
 	CHECK_CLIENT(c);
-	if (own_text_is_refused(c, &r))
+	text_of(&t, c, r, SQL_OF_PARSE);
+	if (own_text_is_refused(c, &r, &t))
 		return client_refuse_pin(c, false);
 	rp = replaced_new(1);
-	ps = reading_statement(c, (const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
+	ps = reading_statement(c, &t, r->oids, r->n_oids);
 	if (rp == NULL || ps == NULL || buf_failed(&r->sql)) {
 		pstmt_drop(&ps);
 		replaced_free(&rp, NULL, false);
@@ -152,7 +158,7 @@ enum step local_replace_execute(struct client *c, struct portal *p, struct repla
 		client_out_of_memory(c);
 		return STEP_END;
 	}
-	touch_by_own_text(c, r);
+	touch_by_own_text(c, r, &ps->text);
 	rp->list[0] = r;
 	bind_message(&b, r, p, own_portal(portal, sizeof(portal)), pstmt_name(ps, name));
 	build_execute(&b, portal, 0);
@@ -378,12 +384,14 @@ static enum step describe_replacement(struct client *c, struct replace *r)
 {
 	struct replaced *rp = replaced_new(1);
 	struct server *s = c->link;
-	struct pstmt *ps =
-		reading_statement(c, (const char *)r->sql.data, r->sql.len, r->oids, r->n_oids);
+	struct pstmt *ps;
 	char name[PSTMT_NAME_SIZE];
 	struct buf b = BUF_INIT;
+	struct sql_text t;
 	bool ok;
 
+	text_of(&t, c, r, SQL_OF_PARSE);
+	ps = reading_statement(c, &t, r->oids, r->n_oids);
 	if (rp == NULL || ps == NULL || buf_failed(&r->sql)) {
 		pstmt_drop(&ps);
 		replaced_free(&rp, NULL, false);

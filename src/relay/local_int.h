@@ -15,7 +15,7 @@ enum step local_answer_execute(struct client *c, struct answer *a, struct portal
 enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_t max_rows);
 
 /* local_tx.c */
-enum step local_begin(struct client *c, const char *sql, size_t len);
+enum step local_begin(struct client *c, const struct sql_text *t);
 enum step local_execute_tx(struct client *c, struct portal *p);
 
 /* local.c */

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 #include "extq_int.h"
 #include "local_int.h"
 
@@ -52,15 +52,15 @@ static void shift_spans(struct many *m, struct replace *r, int statement)
 }
 
 /* start: of the whole string, in which an error has its position. */
-static bool add_claimed(struct many *m, const char *start, const char *sql, size_t len)
+static bool add_claimed(struct many *m, const char *start, const struct sql_text *t)
 {
-	struct lstmt *l = local_claim_simple(m->c, sql, len, &m->err);
+	struct lstmt *l = local_claim_simple(m->c, t->sql, t->len, &m->err);
 	struct exec x;
 	bool ok = false;
 
 	if (l == NULL) {
 		if (m->err.position > 0)
-			m->err.position += sql_char_position(start, sql) - 1;
+			m->err.position += sql_char_position(start, t->sql) - 1;
 		return false;
 	}
 	local_exec_init(&x, m->c, l, true);
@@ -69,7 +69,8 @@ static bool add_claimed(struct many *m, const char *start, const char *sql, size
 	case EXEC_REPLACE:
 		x.replace->held = lstmt_ref(l);
 		m->rp->list[m->rp->at] = x.replace;
-		shift_spans(m, x.replace, characters_to(&m->theirs, start, (size_t)(sql - start)));
+		shift_spans(
+			m, x.replace, characters_to(&m->theirs, start, (size_t)(t->sql - start)));
 		local_put(&m->sql, &x.replace->sql);
 		ok = true;
 		break;
@@ -103,17 +104,18 @@ static void deallocated(struct client *c, void *arg, bool ok, uint64_t n)
 		extq_forget(c, &st);
 }
 
-/* The name, if the client has prepared it by a Parse message. */
-static bool deallocates(struct client *c, const char *sql, size_t len, struct buf *name)
+/* NULL: it is another statement. */
+static const char *deallocated_name(struct sql_text *t)
 {
-	return sql_prep_classify(sql, len, name) == SQL_PREP_DEALLOCATE && buf_used(name) > 0 &&
-	       extq_find(c, buf_cstr(name)) != NULL;
+	const struct sql_session *st = sql_session(t);
+
+	return st->kind == SQL_SESSION_DEALLOCATE ? (const char *)st->name.data : NULL;
 }
 
 /* A name of ours, by which the server has a statement of other clients too. */
-static bool is_of_all(const struct client *c, struct buf *name)
+static bool is_of_all(const struct client *c, const char *name)
 {
-	return buf_used(name) > 0 && cstmt_tracks_names(c) && pstmt_is_name(buf_cstr(name));
+	return cstmt_tracks_names(c) && pstmt_is_name(name);
 }
 
 /* One that changes nothing, and fails where it would, stands in its place. */
@@ -138,43 +140,44 @@ static bool add_deallocate(struct many *m, const char *name)
 
 /* --- the string --- */
 
-static bool add_statement(struct many *m, const char *start, const char *sql, size_t len)
+static bool add_statement(struct many *m, const char *start, struct sql_text *t)
 {
-	struct buf name = BUF_INIT;
+	const char *name = deallocated_name(t);
 	bool ok = true;
 
-	if (m->c->icpt->claim(m->c, sql, len, true) == CLAIM_MINE)
-		ok = add_claimed(m, start, sql, len);
-	else if (deallocates(m->c, sql, len, &name))
-		ok = add_deallocate(m, buf_cstr(&name));
-	else if (is_of_all(m->c, &name))
+	if (m->c->icpt->claim(m->c, t) == CLAIM_MINE)
+		ok = add_claimed(m, start, t);
+	else if (name != NULL && extq_find(m->c, name) != NULL)
+		ok = add_deallocate(m, name);
+	else if (name != NULL && is_of_all(m->c, name))
 		buf_puts(&m->sql, "DEALLOCATE \"qb_\""); /* there is none, and it fails there */
 	else
-		buf_put(&m->sql, sql, len);
-	buf_free(&name);
+		buf_put(&m->sql, t->sql, t->len);
 	/* on a line of its own: the statement may end in a -- comment */
 	buf_puts(&m->sql, "\n;");
 	m->rp->at++;
 	return ok;
 }
 
-/* Sends the first len bytes, n statements. part: the string goes on when they are answered, but not
+/* Sends it, n statements. part: the string goes on when they are answered, but not
  * when one of them failed here (*ret_failed): then all of it is answered. */
 static enum step send_statements(
-	struct client *c, const char *sql, size_t len, int n, bool part, bool *ret_failed)
+	struct client *c, struct sql_text *t, int n, bool part, bool *ret_failed)
 {
 	struct many m = {.c = c, .rp = replaced_new(n)};
-	size_t pos = 0, one_len;
-	const char *one;
+	struct sql_text one;
+	size_t pos = 0;
 	bool ok = true, refused;
 
 	if (m.rp == NULL) {
 		client_out_of_memory(c);
 		return STEP_END;
 	}
-	while (ok && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &one_len))
-		ok = add_statement(&m, sql, one, one_len);
-	refused = ok && session_pin_refused(c, sql, len);
+	while (ok && sql_text_next(t, &pos, &one)) {
+		ok = add_statement(&m, t->sql, &one);
+		sql_text_free(&one);
+	}
+	refused = ok && session_pin_refused(c, t);
 	*ret_failed = !ok || refused;
 	m.rp->at = 0;
 	if (m.waits) {
@@ -187,7 +190,7 @@ static enum step send_statements(
 		buf_free(&m.sql);
 		return refused ? client_refuse_pin(c, true) : client_error(c, &m.err, true);
 	}
-	session_touch(c, sql, len, session_touches(c, sql, len));
+	session_touch(c, t, session_touches(c, t));
 	m.rp->part = part;
 	return local_send_string(c, m.rp, &m.sql);
 }
@@ -195,35 +198,32 @@ static enum step send_statements(
 /* --- a last statement that is apart --- */
 
 struct string {
-	int n; /* statements */
-	const char *first, *last;
-	size_t first_len, last_len;
-	bool begins, ends; /* a block, before the last */
+	int n;                       /* statements */
+	struct sql_text first, last; /* of which no more is known than the first word */
+	bool begins, ends;           /* a block, before the last */
 };
 
-static void read_string(struct client *c, const char *sql, size_t len, struct string *ret)
+static void read_string(const struct sql_text *t, struct string *ret)
 {
-	size_t pos = 0, n;
-	const char *one;
+	size_t pos = 0;
+	struct sql_text one;
 
 	*ret = (struct string){0};
-	while (sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
+	while (sql_text_next(t, &pos, &one)) {
 		if (ret->n++ == 0) {
 			ret->first = one;
-			ret->first_len = n;
 		} else {
-			enum sql_tx tx = sql_tx_classify(ret->last, ret->last_len);
+			enum sql_tx tx = sql_tx(&ret->last);
 
 			ret->begins |= tx == SQL_TX_BEGIN;
 			ret->ends |= tx == SQL_TX_COMMIT || tx == SQL_TX_ROLLBACK;
 		}
 		ret->last = one;
-		ret->last_len = n;
 	}
 }
 
 /* Is it one that no server carries out, behind a part that leaves a block open? */
-static bool is_apart(struct client *c, const struct string *str)
+static bool is_apart(struct client *c, struct string *str)
 {
 	struct stmt_shape shape = {0};
 	struct pg_error err;
@@ -231,9 +231,9 @@ static bool is_apart(struct client *c, const struct string *str)
 
 	if (str->ends || !(str->begins || client_tx(c) != CLIENT_TX_IDLE) || c->pool == NULL ||
 		client_pool_mode(c) == POOL_MODE_STATEMENT ||
-		c->icpt->claim(c, str->last, str->last_len, true) != CLAIM_MINE)
+		c->icpt->claim(c, &str->last) != CLAIM_MINE)
 		return false;
-	l = local_claim_simple(c, str->last, str->last_len, &err);
+	l = local_claim_simple(c, str->last.sql, str->last.len, &err);
 	if (l == NULL)
 		return false;
 	l->icpt->stmt_shape(l->stmt, &shape);
@@ -242,23 +242,28 @@ static bool is_apart(struct client *c, const struct string *str)
 }
 
 /* BEGIN and nothing else before it needs no server. */
-static enum step send_first_part(struct client *c, const char *sql, const struct string *str)
+static enum step send_first_part(
+	struct client *c, const struct sql_text *t, const struct string *str)
 {
-	size_t at = (size_t)(str->last - sql);
+	size_t at = (size_t)(str->last.sql - t->sql);
 	enum step step = STEP_MORE;
 	bool failed = false;
 
 	if (str->n == 2 && str->begins)
-		step = local_begin(c, str->first, str->first_len);
+		step = local_begin(c, &str->first);
 	if (step == STEP_MORE) {
+		struct sql_text part;
+
 		if (!client_need_server(c))
 			return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-		step = send_statements(c, sql, at, str->n - 1, true, &failed);
+		sql_text_init(&part, t->sql, at, t->dialect, SQL_OF_QUERY);
+		step = send_statements(c, &part, str->n - 1, true, &failed);
+		sql_text_free(&part);
 	}
 	if (step != STEP_NEXT || failed || c->state == CLIENT_DEAD)
 		return step;
 	c->head.string_at = (uint32_t)at;
-	return local_string_rest(c, sql, at + str->last_len);
+	return local_string_rest(c, t->sql, at + str->last.len);
 }
 
 enum step local_string_rest(struct client *c, const char *sql, size_t len)
@@ -271,15 +276,15 @@ enum step local_string_rest(struct client *c, const char *sql, size_t len)
 	return local_simple(c, sql + c->head.string_at, len - c->head.string_at);
 }
 
-enum step local_simple_many(struct client *c, const char *sql, size_t len)
+enum step local_simple_many(struct client *c, struct sql_text *t)
 {
 	struct string str;
 	bool failed;
 
 	CHECK_CLIENT(c);
-	read_string(c, sql, len, &str);
+	read_string(t, &str);
 	if (str.n == 1)
-		return local_simple(c, sql, len);
+		return local_simple(c, t->sql, t->len);
 	if (client_tx(c) == CLIENT_TX_FAILED && c->tx.virtual == VTX_FAILED)
 		return local_aborted(c, true);
 	if (c->icpt->ready != NULL && !c->icpt->ready(c))
@@ -287,29 +292,30 @@ enum step local_simple_many(struct client *c, const char *sql, size_t len)
 	if (!client_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	if (is_apart(c, &str))
-		return send_first_part(c, sql, &str);
+		return send_first_part(c, t, &str);
 	if (!client_need_server(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-	return send_statements(c, sql, len, str.n, false, &failed);
+	return send_statements(c, t, str.n, false, &failed);
 }
 
 /* Among others. STEP_MORE: it has nothing of this. */
-enum step local_deallocate_string(struct client *c, const char *sql, size_t len)
+enum step local_deallocate_string(struct client *c, struct sql_text *t)
 {
-	struct buf name = BUF_INIT;
-	size_t pos = 0, n;
-	const char *one;
+	struct sql_text one;
+	size_t pos = 0;
 	bool found = false;
 
 	CHECK_CLIENT(c);
 	if ((c->stmts == NULL && !cstmt_tracks_names(c)) ||
-		!sql_any_statement_is(sql, len, client_dialect(c), "deallocate"))
+		!sql_has_statement(t, SQL_WORD_DEALLOCATE))
 		return STEP_MORE;
 	if (!client_barrier(c))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-	while (!found && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
-		found = deallocates(c, one, n, &name) || is_of_all(c, &name);
-		buf_free(&name);
+	while (!found && sql_text_next(t, &pos, &one)) {
+		const char *name = deallocated_name(&one);
+
+		found = name != NULL && (extq_find(c, name) != NULL || is_of_all(c, name));
+		sql_text_free(&one);
 	}
-	return found ? local_simple_many(c, sql, len) : STEP_MORE;
+	return found ? local_simple_many(c, t) : STEP_MORE;
 }

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "pool/settings.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 #include "local_int.h"
 
 /* No server has a part in its session. */
@@ -14,26 +14,6 @@ static bool is_possible(const struct client *c)
 {
 	return c->link == NULL && c->tx.virtual == VTX_NONE && c->pool != NULL &&
 	       client_pool_mode(c) != POOL_MODE_SESSION && c->pins == 0;
-}
-
-/* First words of statements that may be meant. */
-static bool may_be_meant(const char *sql, size_t len)
-{
-	static const char *const words[] = {"disc", "rese", "set ", "deal", "clos", "unli", "list"};
-	static const char unlock[] = "select pg_advisory_unlock_all";
-
-	if (len < 5)
-		return false;
-	/* nearly every SELECT is told from that one by its first argument */
-	if (util_lower(sql[0]) == 's' && util_lower(sql[2]) == 'l')
-		return len >= sizeof(unlock) - 1 && util_lower(sql[7]) == 'p' &&
-		       util_memcasecmp(sql, unlock, sizeof(unlock) - 1) == 0;
-	if (strchr("drscul", util_lower(sql[0])) == NULL)
-		return false;
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (util_memcasecmp(sql, words[i], 4) == 0)
-			return true;
-	return false;
 }
 
 /* As Postgres keeps it without changing it. */
@@ -45,13 +25,6 @@ static bool is_plain_name(const struct buf *value)
 		if (value->data[i] < 32 || value->data[i] > 126)
 			return false;
 	return true;
-}
-
-static bool is_listen(const char *sql, size_t len)
-{
-	return len > 6 &&
-	       (util_memcasecmp(sql, "list", 4) == 0 ||
-		       (util_memcasecmp(sql, "unli", 4) == 0 && memchr(sql, ';', len - 1) == NULL));
 }
 
 static const char *text_of(const struct buf *b)
@@ -178,19 +151,19 @@ static bool carry_out(struct client *c, const struct sql_session *st, struct buf
 /* --- simple protocol --- */
 
 /* Each statement of the string: is it ours? At most a few of them, as pools send. */
-static int count_ours(const struct client *c, const char *sql, size_t len)
+static int count_ours(const struct client *c, const struct sql_text *t)
 {
-	struct sql_session st;
-	size_t pos = 0, n;
-	const char *one;
+	struct sql_text one;
+	size_t pos = 0;
 	int count = 0;
 	bool alone = false, ok = true;
 
-	while (ok && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
-		(void)sql_session_classify(one, n, client_dialect(c), &st);
-		ok = is_ours(c, &st);
-		alone |= st.kind == SQL_SESSION_DISCARD_ALL;
-		sql_session_free(&st);
+	while (ok && sql_text_next(t, &pos, &one)) {
+		const struct sql_session *st = sql_session(&one);
+
+		ok = is_ours(c, st);
+		alone |= st->kind == SQL_SESSION_DISCARD_ALL;
+		sql_text_free(&one);
 		count++;
 	}
 	/* DISCARD ALL is refused among others */
@@ -234,33 +207,28 @@ static enum step listen_statement(struct client *c, const struct sql_session *st
 	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
 }
 
-enum step local_session_simple(struct client *c, const char *sql, size_t len)
+static bool is_listen(const struct sql_session *st)
+{
+	return st->kind == SQL_SESSION_LISTEN || st->kind == SQL_SESSION_UNLISTEN;
+}
+
+enum step local_session_simple(struct client *c, struct sql_text *t)
 {
 	struct buf b = BUF_INIT, status = BUF_INIT;
-	struct sql_session st;
-	size_t pos = 0, n;
-	const char *one, *tag = "";
+	struct sql_text one;
+	size_t pos = 0;
+	const char *tag = "";
 	bool ok = true;
 
 	CHECK_CLIENT(c);
-	if (!may_be_meant(sql, len))
+	if (is_listen(sql_session(t)) && listen_is_ours(c))
+		return listen_statement(c, sql_session(t), true);
+	if (!is_possible(c) || count_ours(c, t) == 0)
 		return STEP_MORE;
-	if (is_listen(sql, len) && listen_is_ours(c)) {
-		enum step step = STEP_MORE;
-
-		(void)sql_session_classify(sql, len, client_dialect(c), &st);
-		if (st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN)
-			step = listen_statement(c, &st, true);
-		sql_session_free(&st);
-		return step;
-	}
-	if (!is_possible(c) || count_ours(c, sql, len) == 0)
-		return STEP_MORE;
-	while (ok && sql_statement_next(sql, len, &pos, client_dialect(c), &one, &n)) {
-		(void)sql_session_classify(one, n, client_dialect(c), &st);
-		ok = carry_out(c, &st, &b, &status, &tag);
+	while (ok && sql_text_next(t, &pos, &one)) {
+		ok = carry_out(c, sql_session(&one), &b, &status, &tag);
 		build_complete(&b, tag);
-		sql_session_free(&st);
+		sql_text_free(&one);
 	}
 	if (ok) {
 		local_put(&b, &status);
@@ -277,22 +245,19 @@ enum step local_session_simple(struct client *c, const char *sql, size_t len)
 
 /* --- prepared and executed --- */
 
-bool local_session_is(const struct client *c, const char *sql, size_t len)
+/* Rows would have to be described; what is a setting of the client's may have changed until it is
+ * executed. */
+bool local_session_is(const struct client *c, struct sql_text *t)
 {
-	struct sql_session st;
-	bool ours;
+	const struct sql_session *st;
 
 	CHECK_CLIENT(c);
-	if (c->pool == NULL || !may_be_meant(sql, len) || client_pool_mode(c) == POOL_MODE_SESSION)
+	if (t->word == SQL_WORD_SELECT || c->pool == NULL ||
+		client_pool_mode(c) == POOL_MODE_SESSION)
 		return false;
-	(void)sql_session_classify(sql, len, client_dialect(c), &st);
-	/* rows would have to be described; what is a setting of the client's may have changed until
-	 * it is executed */
-	ours = st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN ||
-	       (is_ours(c, &st) && st.kind != SQL_SESSION_UNLOCK_ALL &&
-		       (st.kind != SQL_SESSION_RESET || var_find(text_of(&st.name)) >= 0));
-	sql_session_free(&st);
-	return ours;
+	st = sql_session(t);
+	return is_listen(st) || (is_ours(c, st) && (st->kind != SQL_SESSION_RESET ||
+							   var_find(text_of(&st->name)) >= 0));
 }
 
 /* By an error behind it in the batch, which is a transaction: one that a server has to carry out.
@@ -304,29 +269,20 @@ static bool may_be_undone(const struct sql_session *st)
 }
 
 /* LISTEN and UNLISTEN are answered whatever else there is. STEP_MORE: the server has to do it. */
-enum step local_session_execute(struct client *c, const char *sql)
+enum step local_session_execute(struct client *c, const struct sql_session *st)
 {
 	struct buf b = BUF_INIT, status = BUF_INIT;
-	struct sql_session st;
 	const char *tag = "";
 	bool ok;
 
 	CHECK_CLIENT(c);
-	(void)sql_session_classify(sql, strlen(sql), client_dialect(c), &st);
-	if (st.kind == SQL_SESSION_LISTEN || st.kind == SQL_SESSION_UNLISTEN) {
-		enum step step = listen_statement(c, &st, false);
-
-		sql_session_free(&st);
-		return step;
-	}
-	if (!is_possible(c) || (may_be_undone(&st) && !c->head.sync_follows)) {
-		sql_session_free(&st);
+	if (is_listen(st))
+		return listen_statement(c, st, false);
+	if (!is_possible(c) || (may_be_undone(st) && !c->head.sync_follows))
 		return STEP_MORE;
-	}
-	ok = carry_out(c, &st, &b, &status, &tag);
+	ok = carry_out(c, st, &b, &status, &tag);
 	build_complete(&b, tag);
 	local_put(&b, &status);
-	sql_session_free(&st);
 	buf_free(&status);
 	if (!ok) {
 		buf_free(&b);

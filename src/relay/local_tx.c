@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 #include "local_int.h"
 
 static void warn(struct buf *b, const char *text)
@@ -44,7 +44,7 @@ static bool begin_virtual(struct client *c, const char *sql, size_t len)
 }
 
 /* Tag, warnings and change of state of a statement that no server needs to see. */
-static bool tx_here(struct client *c, enum sql_tx tx, const char *sql, size_t len, struct buf *b)
+static bool tx_here(struct client *c, enum sql_tx tx, const struct sql_text *t, struct buf *b)
 {
 	bool failed = c->tx.virtual == VTX_FAILED, open = c->tx.virtual != VTX_NONE;
 
@@ -53,13 +53,13 @@ static bool tx_here(struct client *c, enum sql_tx tx, const char *sql, size_t le
 		build_simple(b, 'I');
 		return true;
 	case SQL_TX_BEGIN:
-		build_complete(b, sql_tx_tag(tx, sql, len));
-		return begin_virtual(c, sql, len);
+		build_complete(b, sql_tx_tag(tx, t));
+		return begin_virtual(c, t->sql, t->len);
 	case SQL_TX_COMMIT:
 	case SQL_TX_ROLLBACK:
 		if (!open)
 			warn(b, "there is no transaction in progress");
-		build_complete(b, failed ? "ROLLBACK" : sql_tx_tag(tx, sql, len));
+		build_complete(b, failed ? "ROLLBACK" : sql_tx_tag(tx, t));
 		c->tx.virtual = VTX_NONE;
 		mem_free(c->tx.begin_sql);
 		c->tx.begin_sql = NULL;
@@ -96,7 +96,7 @@ static enum step refuse_block(struct client *c, bool simple)
 }
 
 /* STEP_MORE: not ours, forward it. */
-enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, size_t len)
+enum step local_tx_simple(struct client *c, enum sql_tx tx, const struct sql_text *t)
 {
 	struct buf b = BUF_INIT;
 
@@ -107,7 +107,7 @@ enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, siz
 		return STEP_MORE;
 	if (refused_in_failed(c, tx))
 		return local_aborted(c, true);
-	if (!tx_here(c, tx, sql, len, &b)) {
+	if (!tx_here(c, tx, t, &b)) {
 		buf_free(&b);
 		return STEP_END;
 	}
@@ -121,22 +121,22 @@ enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, siz
 }
 
 /* At the head of a string whose rest needs no server. STEP_MORE: the server has to do it. */
-enum step local_begin(struct client *c, const char *sql, size_t len)
+enum step local_begin(struct client *c, const struct sql_text *t)
 {
 	struct buf b = BUF_INIT;
 
 	CHECK_CLIENT(c);
 	if (c->tx.virtual != VTX_NONE || server_decides(c, SQL_TX_BEGIN))
 		return STEP_MORE;
-	if (tx_here(c, SQL_TX_BEGIN, sql, len, &b))
+	if (tx_here(c, SQL_TX_BEGIN, t, &b))
 		return local_emit(c, &b);
 	buf_free(&b);
 	return STEP_END;
 }
 
-static bool is_discard_all(const struct lstmt *l)
+static bool is_discard_all(struct lstmt *l)
 {
-	return sql_prep_classify(l->sql, strlen(l->sql), NULL) == SQL_PREP_DISCARD_ALL;
+	return sql_session(&l->text)->kind == SQL_SESSION_DISCARD_ALL;
 }
 
 /* The end of a transaction is the end of its portals. */
@@ -179,24 +179,20 @@ static enum step execute_deallocate(struct client *c, struct portal *p, const ch
 /* STEP_MORE: the server has to do it. */
 static enum step execute_session(struct client *c, struct portal *p)
 {
-	bool discard_all = is_discard_all(p->stmt);
-	struct buf name = BUF_INIT;
+	const struct sql_session *st = sql_session(&p->stmt->text);
+	bool discard_all = st->kind == SQL_SESSION_DISCARD_ALL;
 	struct pg_error err;
 	enum step step;
 
 	if (c->tx.virtual == VTX_FAILED)
 		return local_aborted(c, false);
-	if (sql_prep_classify(p->stmt->sql, strlen(p->stmt->sql), &name) == SQL_PREP_DEALLOCATE) {
-		step = execute_deallocate(c, p, buf_cstr(&name));
-		buf_free(&name);
-		return step;
-	}
-	buf_free(&name);
+	if (st->kind == SQL_SESSION_DEALLOCATE)
+		return execute_deallocate(c, p, (const char *)st->name.data);
 	if (discard_all && c->link == NULL && c->tx.executed) {
 		pg_error_set(&err, "25001", "DISCARD ALL cannot be executed within a pipeline");
 		return client_error(c, &err, false);
 	}
-	step = local_session_execute(c, p->stmt->sql);
+	step = local_session_execute(c, st);
 	if (step != STEP_NEXT)
 		return step;
 	p->executed = true;
@@ -228,7 +224,7 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	if (l->kind != LSTMT_SESSION && !server_decides(c, l->tx)) {
 		if (refused_in_failed(c, l->tx))
 			return local_aborted(c, false);
-		if (!tx_here(c, l->tx, l->sql, strlen(l->sql), &b)) {
+		if (!tx_here(c, l->tx, &l->text, &b)) {
 			buf_free(&b);
 			return STEP_END;
 		}
@@ -240,10 +236,9 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 	if (!client_need_server(c))
 		return STEP_WAIT;
 	if (l->kind == LSTMT_SESSION) {
-		session_touch(c, l->sql, strlen(l->sql),
-			session_touches_prepared(c, l->sql, strlen(l->sql)));
+		session_touch(c, &l->text, session_touches(c, &l->text));
 		/* names may mean nothing when it is answered */
-		if (sql_prep_classify(l->sql, strlen(l->sql), NULL) > SQL_PREP_DEALLOCATE)
+		if (sql_forgets_all(&l->text))
 			c->link->batch.discarding = true;
 	}
 	p->executed = true;
@@ -252,7 +247,7 @@ enum step local_execute_tx(struct client *c, struct portal *p)
 		client_out_of_memory(c);
 		return STEP_END;
 	}
-	buf_puts(&r->sql, l->sql);
+	buf_puts(&r->sql, l->text.sql);
 	r->tag = REPLACE_TAG_KEEP;
 	r->tag_text = "";
 	c->tx.executed = true;

@@ -9,7 +9,7 @@
  */
 #include <string.h>
 
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 #include "relay_int.h"
 
 /* A notice that is longer is somebody else's. */

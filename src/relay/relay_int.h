@@ -80,11 +80,11 @@ void extq_local_done(struct server *s, struct expect *e, bool ok); /* PARSED, CL
 
 /* local.c: statements that we answer */
 enum step local_simple(struct client *c, const char *sql, size_t len);
-enum step local_simple_many(struct client *c, const char *sql, size_t len);
-enum step local_deallocate_string(struct client *c, const char *sql, size_t len);
+enum step local_simple_many(struct client *c, struct sql_text *t);
+enum step local_deallocate_string(struct client *c, struct sql_text *t);
 #define STRING_FAILED UINT32_MAX /* in string_at: the rest is dropped */
 enum step local_string_rest(struct client *c, const char *sql, size_t len);
-enum step local_tx_simple(struct client *c, enum sql_tx tx, const char *sql, size_t len);
+enum step local_tx_simple(struct client *c, enum sql_tx tx, const struct sql_text *t);
 enum step local_execute(struct client *c, struct portal *p, int32_t max_rows);
 /* Describe of a statement that only the server can describe. */
 enum step local_describe(struct client *c, struct lstmt *l);
@@ -100,9 +100,9 @@ void portal_drop_synced(struct client *c);
 void portal_synced(struct client *c);
 
 /* local_session.c */
-enum step local_session_simple(struct client *c, const char *sql, size_t len); /* STEP_MORE: forward it */
-bool local_session_is(const struct client *c, const char *sql, size_t len);
-enum step local_session_execute(struct client *c, const char *sql);
+enum step local_session_simple(struct client *c, struct sql_text *t); /* STEP_MORE: forward it */
+bool local_session_is(const struct client *c, struct sql_text *t);
+enum step local_session_execute(struct client *c, const struct sql_session *st);
 
 /* copy.c: which Syncs a server answers that was sent them in a COPY FROM STDIN */
 /* One has failed, or may have: how many Syncs were answered since is being asked for. */

@@ -97,11 +97,12 @@ void task_settings_key(const struct task_settings *s, struct buf *key)
 /* With a client: some of its own text may be in it. */
 static struct pstmt *statement_of(const struct task_spec *spec)
 {
-	size_t len = strlen(spec->sql);
+	struct sql_text t;
 
+	sql_text_init(&t, spec->sql, strlen(spec->sql), SQL_STANDARD, SQL_OF_PARSE);
 	return spec->client != NULL
-		       ? reading_statement(spec->client, spec->sql, len, spec->oids, spec->n_params)
-		       : pstmt_get(NULL, spec->sql, len, spec->oids, spec->n_params);
+		       ? reading_statement(spec->client, &t, spec->oids, spec->n_params)
+		       : pstmt_get(NULL, &t, spec->oids, spec->n_params);
 }
 
 struct task *task_submit(struct pool *p, const struct task_spec *spec)
@@ -243,7 +244,7 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 			return false;
 		pstmt_name(t->stmt, name);
 	} else {
-		build_parse(b, "", pstmt_sql(t->stmt), t->stmt->sql_len, pstmt_oids(t->stmt),
+		build_parse(b, "", t->stmt->text.sql, t->stmt->text.len, pstmt_oids(t->stmt),
 			t->stmt->n_oids);
 		server_drop_unnamed(s);
 		if (!server_expect(s, EXPECT_PARSE, &dest_task, NULL))

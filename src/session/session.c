@@ -220,73 +220,63 @@ static void note_unknown(struct server *s, unsigned unknown, unsigned *made)
 	s->trace.unseen |= (unknown & SQL_TOUCH_HIDDEN) != 0;
 }
 
-static unsigned add_custom_of(struct server *s, const char *sql, size_t len)
+static unsigned add_custom_of(struct server *s, struct sql_text *t)
 {
-	struct buf found = BUF_INIT;
-	unsigned unknown = sql_session_custom_names(sql, len, &found);
+	const struct buf *found;
+	unsigned unknown = sql_custom_names(t, &found);
 
-	if (!session_add_custom(s, &found))
-		unknown |= SQL_TOUCH_UNNAMED;
-	buf_free(&found);
-	return unknown;
+	return session_add_custom(s, found) ? unknown : unknown | SQL_TOUCH_UNNAMED;
 }
 
-/* sql NULL: the text is not known. */
-static void note_dialect(struct server *s, const char *sql, size_t len, unsigned touches)
+/* t NULL: the text is not known. */
+static void note_dialect(struct server *s, struct sql_text *t, unsigned touches)
 {
 	if ((touches & (SQL_TOUCH_SETTINGS | SQL_TOUCH_DIALECT)) == 0)
 		return;
 	s->trace.dialect_doubt = true;
-	s->trace.rare_doubt |=
-		sql == NULL || (touches & SQL_TOUCH_HIDDEN) != 0 || reading_is_named(sql, len);
+	s->trace.rare_doubt |= t == NULL || (touches & SQL_TOUCH_HIDDEN) != 0 || sql_names_rare(t);
 }
 
 /* Quotes, and so where a statement ends, depend on settings that a statement under way may change,
  * or the end of its transaction take back. Most texts mean the same in any case. */
-bool session_reads(struct client *c, const char *sql, size_t len)
+bool session_reads(struct client *c, struct sql_text *t)
 {
 	if (c->link == NULL || !c->link->trace.dialect_doubt || !client_is_owed(c) ||
-		sql_is_plain(sql, len))
+		sql_is_plain(t))
 		return true;
 	return client_barrier(c);
 }
 
 /* Session pooling: what runs beside the client's server is to run under its settings too, and a
  * RESET goes back to those of its start-up packet. */
-static void touch_settings(struct server *s, const char *sql, size_t len, unsigned touches)
+static void touch_settings(struct server *s, struct sql_text *t, unsigned touches)
 {
 	if ((touches & SQL_TOUCH_SETTINGS) == 0)
 		return;
-	(void)add_custom_of(s, sql, len);
+	(void)add_custom_of(s, t);
 	s->sets.by_sql |= (touches & SQL_TOUCH_PREPARED) != 0;
-	s->trace.reset_seen |= s->sets.by_sql || sql_session_may_reset(sql, len);
+	s->trace.reset_seen |= s->sets.by_sql || sql_may_reset(t);
 	touch(s, touches, SQL_TOUCH_SETTINGS);
 }
 
 /* What SQL has prepared changes them again each time that it is executed. */
-static unsigned touches_by_executing(const struct client *c, const char *sql, size_t len)
+static unsigned touches_by_executing(const struct client *c, struct sql_text *t)
 {
-	return c->link->sets.by_sql && sql_session_may_execute(sql, len) ? SQL_TOUCH_SETTINGS : 0;
+	return c->link->sets.by_sql && sql_may_execute(t) ? SQL_TOUCH_SETTINGS : 0;
 }
 
-unsigned session_touches(const struct client *c, const char *sql, size_t len)
+unsigned session_touches(const struct client *c, struct sql_text *t)
 {
-	unsigned touches = sql_session_touches(sql, len, client_dialect(c));
-
-	return touches | touches_by_executing(c, sql, len);
+	return sql_touches(t) | touches_by_executing(c, t);
 }
 
-unsigned session_touches_prepared(const struct client *c, const char *sql, size_t len)
-{
-	return sql_session_touches_prepared(sql, len) | touches_by_executing(c, sql, len);
-}
 /* It is mostly the one that has just been parsed. */
 void session_touch_again(struct server *s)
 {
 	unsigned touches = s->unnamed.touches & (SQL_TOUCH_ALL | SQL_TOUCH_LOAD);
 
 	CHECK_SERVER(s);
-	note_dialect(s, NULL, 0, s->unnamed.touches);
+	note_dialect(s, NULL, s->unnamed.touches);
 	if (server_keeps_session(s))
 		touches &= SQL_TOUCH_SETTINGS;
 	else if ((s->unnamed.touches & (SQL_TOUCH_HIDDEN | SQL_TOUCH_EXECUTE)) != 0)
@@ -319,7 +309,7 @@ static struct session_prepared *prepared_find(const struct server *s, const char
 
 /* Until the client leaves: whether a Close or another Parse of the name is carried out is not known
  * here, and a question too many does no harm. */
-void session_prepared(struct server *s, const char *name, const char *sql, size_t len)
+void session_prepared(struct server *s, const char *name, struct sql_text *t)
 {
 	struct session_prepared *p = prepared_find(s, name);
 	size_t size = strlen(name) + 1;
@@ -331,7 +321,7 @@ void session_prepared(struct server *s, const char *name, const char *sql, size_
 		s->sets.n++;
 	}
 	if (p != NULL)
-		p->resets |= sql_session_may_reset(sql, len);
+		p->resets |= sql_may_reset(t);
 	else
 		s->sets.any = true;
 }
@@ -360,18 +350,18 @@ void session_forget_prepared(struct server *s)
 	s->sets.any = s->sets.by_sql = false;
 }
 
-void session_touch(struct client *c, const char *sql, size_t len, unsigned touches)
+void session_touch(struct client *c, struct sql_text *t, unsigned touches)
 {
 	struct server *s = c->link;
 	unsigned undone, made;
 
-	note_dialect(s, sql, len, touches);
+	note_dialect(s, t, touches);
 	/* the rest of it stays with the server */
 	if (server_keeps_session(s)) {
-		touch_settings(s, sql, len, touches);
+		touch_settings(s, t, touches);
 		return;
 	}
-	if ((touches & SQL_TOUCH_EXECUTE) != 0 && !sqlprep_is_all_known(c, sql, len))
+	if ((touches & SQL_TOUCH_EXECUTE) != 0 && !sqlprep_is_all_known(c, t))
 		touches |= SQL_TOUCH_UNSEEN;
 	/* a question under way is answered as of before this */
 	undone = (touches >> SQL_TOUCH_UNDO_SHIFT) & (c->pins | inspect_asks(s));
@@ -383,10 +373,10 @@ void session_touch(struct client *c, const char *sql, size_t len, unsigned touch
 	/* what could not be read is tried again */
 	made |= c->pins & SQL_TOUCH_SETTINGS;
 	if ((made & SQL_TOUCH_SETTINGS) != 0) {
-		note_unknown(s, add_custom_of(s, sql, len), &made);
+		note_unknown(s, add_custom_of(s, t), &made);
 		made |= c->pins & SQL_TOUCH_TEMP; /* inspect.c: search_path */
 	}
-	if ((made & SQL_TOUCH_SETTINGS) != 0 && sql_session_may_reset(sql, len))
+	if ((made & SQL_TOUCH_SETTINGS) != 0 && sql_may_reset(t))
 		s->trace.reset_seen = true;
 	touch(s, touches, made | undone);
 }
@@ -444,7 +434,7 @@ void session_touch_call(struct client *c, const struct wire_msg *m)
 	function = wire_get_u32(&r);
 	if (!r.failed && is_of_large_objects(function))
 		return;
-	note_dialect(s, NULL, 0, SQL_TOUCH_SETTINGS);
+	note_dialect(s, NULL, SQL_TOUCH_SETTINGS);
 	if (!r.failed && function == SET_CONFIG) {
 		bool known = called_name(&r, &name) && session_add_custom(s, &name);
 
@@ -486,12 +476,6 @@ static struct istr *effect_of(const struct sql_session *st)
 	return effect;
 }
 
-static bool is_set_or_reset(const char *sql, size_t len)
-{
-	return len > 4 &&
-	       (util_memcasecmp(sql, "set ", 4) == 0 || util_memcasecmp(sql, "rese", 4) == 0);
-}
-
 /* Nothing of the client's is outstanding. */
 static bool is_at_rest(struct server *s)
 {
@@ -511,20 +495,20 @@ static bool is_of(const struct sql_session *st, const char *name)
  * pg_advisory_unlock_all(); CLOSE ALL; UNLISTEN *; RESET ALL"): nothing but statements that are
  * known, and RESET ALL the last one that has to do with settings. What that leaves alone may only
  * be reset: role, and authorization, with which the role goes. NULL: it is none. */
-static struct istr *effect_of_cleaning(const struct client *c, const char *sql, size_t len)
+static struct istr *effect_of_cleaning(const struct client *c, const struct sql_text *t)
 {
 	static const char all[] = EFFECT_ALL, all_and_identity[] = EFFECT_ALL "\0" IDENTITY;
-	bool standard = client_dialect(c), found = false, known = true, identity = false;
+	bool found = false, known = true, identity = false;
 	bool has_authorization = settings_find(c->extra, "session_authorization") != NULL;
-	struct sql_session st;
-	const char *one;
-	size_t pos = 0, n;
+	struct sql_text one;
+	size_t pos = 0;
 
-	while (known && sql_statement_next(sql, len, &pos, standard, &one, &n)) {
-		enum sql_session_kind kind = sql_session_classify(one, n, standard, &st);
+	while (known && sql_text_next(t, &pos, &one)) {
+		const struct sql_session *st = sql_session(&one);
+		enum sql_session_kind kind = st->kind;
 		bool one_setting = kind == SQL_SESSION_SET || kind == SQL_SESSION_RESET;
-		bool whole = one_setting && is_of(&st, "session_authorization");
-		bool role = one_setting && is_of(&st, "role");
+		bool whole = one_setting && is_of(st, "session_authorization");
+		bool role = one_setting && is_of(st, "role");
 
 		known = kind != SQL_SESSION_OTHER && kind != SQL_SESSION_PREPARE;
 		if (kind == SQL_SESSION_RESET_ALL)
@@ -535,7 +519,7 @@ static struct istr *effect_of_cleaning(const struct client *c, const char *sql, 
 			known = kind == SQL_SESSION_RESET && (whole || !has_authorization);
 			identity = true;
 		}
-		sql_session_free(&st);
+		sql_text_free(&one);
 	}
 	if (!known || !found)
 		return NULL;
@@ -543,29 +527,27 @@ static struct istr *effect_of_cleaning(const struct client *c, const char *sql, 
 			: istr_get(all, sizeof(all));
 }
 
-struct istr *session_effect(struct client *c, const char *sql, size_t len, bool single)
+struct istr *session_effect(struct client *c, struct sql_text *t)
 {
-	unsigned touches =
-		single ? session_touches_prepared(c, sql, len) : session_touches(c, sql, len);
+	unsigned touches = session_touches(c, t);
 	struct istr *effect = NULL;
 	struct server *s = c->link;
 
 	if (touches == 0 && c->pins == 0)
 		return NULL;
-	note_dialect(s, sql, len, touches);
+	note_dialect(s, t, touches);
 	if (!server_keeps_session(s) && (c->pins & SQL_TOUCH_PREPARED) == 0 &&
 		(touches & ~(unsigned)SQL_TOUCH_DIALECT) == SQL_TOUCH_PREPARED &&
-		(effect = sqlprep_effect(c, sql, len)) != NULL)
+		(effect = sqlprep_effect(c, t)) != NULL)
 		return effect;
 	if (!server_keeps_session(s) && (c->pins & SQL_TOUCH_PREPARED) == 0 &&
-		touches == UNDO(SQL_TOUCH_PREPARED) &&
-		(effect = sqlprep_effect(c, sql, len)) != NULL)
+		touches == UNDO(SQL_TOUCH_PREPARED) && (effect = sqlprep_effect(c, t)) != NULL)
 		return effect;
 	/* outside of transactions it counts as soon as it is answered, and need not be asked for */
-	if (is_at_rest(s) && is_set_or_reset(sql, len)) {
-		struct sql_session st;
-		enum sql_session_kind kind = sql_session_classify(sql, len, client_dialect(c), &st);
-		const char *name = st.name.len > 0 ? (const char *)st.name.data : "";
+	if ((t->word == SQL_WORD_SET || t->word == SQL_WORD_RESET) && is_at_rest(s)) {
+		const struct sql_session *st = sql_session(t);
+		enum sql_session_kind kind = st->kind;
+		const char *name = st->name.len > 0 ? (const char *)st->name.data : "";
 
 		if (kind == SQL_SESSION_SET && var_find(name) >= 0)
 			touches = 0; /* the server reports it */
@@ -573,14 +555,13 @@ struct istr *session_effect(struct client *c, const char *sql, size_t len, bool 
 			 (kind == SQL_SESSION_RESET && var_find(name) < 0) ||
 			 (server_keeps_session(s) &&
 				 (kind == SQL_SESSION_RESET || kind == SQL_SESSION_RESET_ALL)))
-			effect = effect_of(&st);
-		sql_session_free(&st);
+			effect = effect_of(st);
 	}
 	if (effect == NULL && server_keeps_session(s) && (touches & SQL_TOUCH_SETTINGS) != 0 &&
 		is_at_rest(s))
-		effect = effect_of_cleaning(c, sql, len);
+		effect = effect_of_cleaning(c, t);
 	if (effect == NULL && (touches != 0 || c->pins != 0))
-		session_touch(c, sql, len, touches);
+		session_touch(c, t, touches);
 	return effect;
 }
 
@@ -670,7 +651,7 @@ unsigned session_pin_limit(const struct pool *p)
 	return size > 2 ? (unsigned)size - 1 : 1;
 }
 
-bool session_pin_refused(const struct client *c, const char *sql, size_t len)
+bool session_pin_refused(const struct client *c, struct sql_text *t)
 {
 	const unsigned pinning = SQL_TOUCH_TEMP | SQL_TOUCH_LOCKS | SQL_TOUCH_CURSORS |
 				 SQL_TOUCH_LISTEN | SQL_TOUCH_LOAD;
@@ -679,7 +660,7 @@ bool session_pin_refused(const struct client *c, const char *sql, size_t len)
 	if (c->pins != 0 || c->pool->n_pinned < session_pin_limit(c->pool) ||
 		server_keeps_session(c->link))
 		return false;
-	touches = sql_session_touches(sql, len, client_dialect(c));
+	touches = sql_touches(t);
 	return (touches & pinning) != 0 && (touches & SQL_TOUCH_GUESS) == 0;
 }
 

@@ -8,7 +8,7 @@
 #include "pool/answer.h"
 #include "pool/settings.h"
 #include "session/session.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 
 /* session.c: names to ask for, of settings that no view lists. false: there are too many. */
 MUST_CHECK bool session_add_custom(struct server *s, const struct buf *names);

@@ -168,30 +168,28 @@ static void put_entry(
 	buf_putc(b, '\0');
 }
 
-struct istr *sqlprep_effect(struct client *c, const char *sql, size_t len)
+struct istr *sqlprep_effect(struct client *c, struct sql_text *t)
 {
-	struct sql_session st;
-	enum sql_session_kind kind;
+	const struct sql_session *st;
 	struct istr *effect = NULL;
 	struct buf b = BUF_INIT;
 	struct entry e;
 
-	if (len > SQL_MAX)
+	if (t->len > SQL_MAX)
 		return NULL;
-	kind = sql_session_classify(sql, len, client_dialect(c), &st);
+	st = sql_session(t);
 	buf_putc(&b, '\0');
-	if (kind == SQL_SESSION_PREPARE && settings_are_known(c)) {
+	if (st->kind == SQL_SESSION_PREPARE && settings_are_known(c)) {
 		buf_putc(&b, 'P');
-		put_entry(&b, c, (const char *)st.name.data, sql, len);
-	} else if (kind == SQL_SESSION_DEALLOCATE &&
-		   find(c->sqlprep, (const char *)st.name.data, &e)) {
+		put_entry(&b, c, (const char *)st->name.data, t->sql, t->len);
+	} else if (st->kind == SQL_SESSION_DEALLOCATE &&
+		   find(c->sqlprep, (const char *)st->name.data, &e)) {
 		buf_putc(&b, 'D');
-		put_text(&b, (const char *)st.name.data);
+		put_text(&b, (const char *)st->name.data);
 	}
 	if (!buf_failed(&b) && b.len > 1)
 		effect = istr_get((const char *)b.data, b.len);
 	buf_free(&b);
-	sql_session_free(&st);
 	return effect;
 }
 
@@ -222,15 +220,14 @@ static bool is_known(struct client *c, const char *name)
 	return false;
 }
 
-bool sqlprep_is_all_known(struct client *c, const char *sql, size_t len)
+bool sqlprep_is_all_known(struct client *c, struct sql_text *t)
 {
-	struct buf names = BUF_INIT;
-	bool known = (c->pins & SQL_TOUCH_PREPARED) == 0 && sql_session_executed(sql, len, &names);
+	const struct buf *names;
+	bool known = (c->pins & SQL_TOUCH_PREPARED) == 0 && sql_executed(t, &names);
 
 	CHECK_CLIENT(c);
-	for (size_t i = 0; known && i < names.len; i += strlen((const char *)names.data + i) + 1)
-		known = is_known(c, (const char *)names.data + i);
-	buf_free(&names);
+	for (size_t i = 0; known && i < names->len; i += strlen((const char *)names->data + i) + 1)
+		known = is_known(c, (const char *)names->data + i);
 	return known;
 }
 

@@ -3,7 +3,7 @@
  * Must not know any statement; those are in sqlstmt.c. Differences to Postgres, on purpose: an
  * operator comes as single characters (only :: is one token), keywords are plain words, and what
  * Postgres calls an error (unterminated quotes) is a token that reaches to the end of the text.
- * Entry points: sql_first_word_is, sql_lex_init, sql_lex_next, sql_token_value, sql_char_position.
+ * Entry points: sql_first_word, sql_lex_init, sql_lex_next, sql_token_value, sql_char_position.
  */
 #include "wire/sqllex.h"
 
@@ -55,14 +55,6 @@ static inline bool is_backslash(const char *p, const char *end, unsigned dialect
 {
 	return *p == '\\' ||
 	       ((dialect & SQL_WIDE_JIS_2004) && end - p >= 2 && memcmp(p, "\x81\x5F", 2) == 0);
-}
-
-bool sql_is_plain(const char *text, size_t len)
-{
-	for (size_t i = 0; i < len; i++)
-		if (text[i] == '\\' || (uint8_t)text[i] >= 0x80)
-			return false;
-	return true;
 }
 
 /* --- blanks and comments --- */
@@ -131,37 +123,109 @@ static enum skip skip_ignored(const char **pp, const char *end)
 
 /* --- the first word --- */
 
-static enum sql_peek word_at(const char *p, const char *end, bool complete, const char *word)
+#define WORD_MAX 16
+
+struct word {
+	char text[WORD_MAX];
+	uint8_t len, word;
+};
+
+#define ROW(name, text) {text, sizeof(text) - 1, SQL_WORD_##name},
+
+static const struct word words[] = {SQL_WORDS(ROW)};
+
+/* Of each letter the first word with it, and how many there are. */
+#define LETTERS(c, from, n) [(c) - 'a'] = {SQL_WORD_##from - SQL_WORD_ABORT, n}
+
+static const struct {
+	uint8_t from, n;
+} by_letter[26] = {LETTERS('a', ABORT, 1), LETTERS('b', BEGIN, 1), LETTERS('c', CALL, 4),
+	LETTERS('d', DEALLOCATE, 5), LETTERS('e', END, 3), LETTERS('l', LISTEN, 2),
+	LETTERS('p', PREPARE, 1), LETTERS('q', QUEUE, 1), LETTERS('r', RESET, 2),
+	LETTERS('s', SELECT, 3), LETTERS('u', UNLISTEN, 1), LETTERS('w', WITH, 1)};
+_Static_assert(SQL_WORD_COUNT - SQL_WORD_ABORT == 1 + 1 + 4 + 5 + 3 + 2 + 1 + 1 + 2 + 3 + 1 + 1,
+	"by_letter has them all");
+_Static_assert(SQL_WORD_COUNT <= 32, "sets of words have 32 bits");
+
+static inline uint64_t eight(const char *p)
 {
-	for (; *word; p++, word++) {
-		if (p == end)
-			return complete ? SQL_PEEK_NO : SQL_PEEK_MORE;
-		if (util_lower(*p) != *word)
-			return SQL_PEEK_NO;
-	}
-	if (p == end)
-		return complete ? SQL_PEEK_YES : SQL_PEEK_MORE;
-	return is(*p, C_WORD) ? SQL_PEEK_NO : SQL_PEEK_YES;
+	uint64_t v;
+
+	memcpy(&v, p, sizeof(v));
+	return v;
 }
 
-enum sql_peek sql_first_word_is(const char *text, size_t len, bool complete, const char *word)
+#define SMALL                                                                                      \
+	0x2020202020202020u /* the bit that makes letters small, and no other byte one of them */
+
+/* p: at least WORD_MAX bytes. Eight letters at a time. */
+static inline bool word_stands(const struct word *w, const char *p)
+{
+	/* from the place 8 - n on: n bytes that count */
+	static const char masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+	uint64_t differs = (eight(p) | SMALL) ^ eight(w->text);
+
+	if (w->len < 8)
+		return (differs & eight(masks + 8 - w->len)) == 0;
+	return differs == 0 &&
+	       (((eight(p + 8) | SMALL) ^ eight(w->text + 8)) & eight(masks + 16 - w->len)) == 0;
+}
+
+/* It may end in the word. */
+static enum sql_word word_near_end(const struct word *w, const char *p, size_t left, bool complete)
+{
+	size_t n = left < w->len ? left : w->len;
+
+	if (left > w->len ? is(p[w->len], C_WORD) : complete && left < w->len)
+		return SQL_WORD_OTHER;
+	for (size_t i = 0; i < n; i++)
+		if (util_lower(p[i]) != w->text[i])
+			return SQL_WORD_OTHER;
+	return left > w->len || complete ? w->word : SQL_WORD_MORE;
+}
+
+/* p: at the first byte of a bare word */
+static inline enum sql_word word_at(const char *p, const char *end, bool complete)
+{
+	size_t left = (size_t)(end - p);
+	uint8_t letter = (uint8_t)((uint8_t)*p | 0x20) - 'a';
+	const struct word *w, *last;
+
+	if (letter >= ARRAY_LEN(by_letter))
+		return SQL_WORD_OTHER;
+	w = words + by_letter[letter].from;
+	for (last = w + by_letter[letter].n; w < last; w++) {
+		enum sql_word found;
+
+		if (left > WORD_MAX) {
+			if (word_stands(w, p) && !is(p[w->len], C_WORD))
+				return w->word;
+			continue;
+		}
+		found = word_near_end(w, p, left, complete);
+		if (found != SQL_WORD_OTHER)
+			return found;
+	}
+	return SQL_WORD_OTHER;
+}
+
+enum sql_word sql_first_word(const char *text, size_t len, bool complete)
 {
 	const char *p = text, *end = text + len;
 	enum skip state;
 
-	/* Nearly every statement begins with its first word at once, and it is another one. */
+	/* nearly every statement begins with its first word at once */
 	if (len && is(*p, C_START))
-		return util_lower(*p) == *word ? word_at(p, end, complete, word) : SQL_PEEK_NO;
-
+		return word_at(p, end, complete);
 	while ((state = skip_ignored(&p, end)) == SKIP_TOKEN && *p == ';')
 		p++;
 	if (state != SKIP_TOKEN)
-		return complete ? SQL_PEEK_NO : SQL_PEEK_MORE;
+		return complete ? SQL_WORD_NONE : SQL_WORD_MORE;
 	if (is(*p, C_START))
-		return word_at(p, end, complete, word);
+		return word_at(p, end, complete);
 	if ((*p == '-' || *p == '/') && p + 1 == end && !complete)
-		return SQL_PEEK_MORE; /* may become a comment */
-	return SQL_PEEK_NO;
+		return SQL_WORD_MORE; /* may become a comment */
+	return SQL_WORD_OTHER;
 }
 
 /* --- tokens --- */

@@ -1,10 +1,8 @@
 /*
  * Single statements about the session that are understood as a whole: SET, RESET, DISCARD, LISTEN,
  * PREPARE and the like. What any text may do to the session is sqltouch.c. Entry points:
- * sql_session_classify, sql_session_free.
+ * sql_find_session.
  */
-#include "wire/sqlsess.h"
-
 #include <string.h>
 
 #include "sqlwords.h"
@@ -139,15 +137,21 @@ static enum sql_session_kind select_kind(struct words *w)
 		       : SQL_SESSION_OTHER;
 }
 
-/* One name; it keeps its case when it is quoted. */
-static bool take_channel(struct words *w, struct buf *ret)
+/* It keeps its case when it is quoted. */
+static bool take_name(struct words *w, struct buf *ret)
 {
 	if ((w->t.kind != SQL_IDENT && w->t.kind != SQL_QIDENT) ||
-		!sql_token_value(&w->t, SQL_STANDARD, ret) || ret->len == 0 || ret->len > 63)
+		!sql_token_value(&w->t, SQL_STANDARD, ret) || ret->len == 0)
 		return false;
 	buf_putc(ret, '\0');
 	sql_lex_next(&w->lx, &w->t);
 	return true;
+}
+
+/* One that Postgres does not cut off. */
+static bool take_channel(struct words *w, struct buf *ret)
+{
+	return take_name(w, ret) && ret->len - 1 <= WORDS_NAME_MAX;
 }
 
 /* The statement itself is for the server: to its end, which is that of the text. */
@@ -161,54 +165,71 @@ static enum sql_session_kind prepare_kind(struct words *w, struct sql_session *s
 	return SQL_SESSION_PREPARE;
 }
 
+/* [PREPARE] {name | ALL}; a statement may well be called prepare. */
 static enum sql_session_kind deallocate_kind(struct words *w, struct sql_session *s)
 {
-	(void)words_accept(w, "prepare");
+	static const char prepare[] = "prepare";
+
+	if (words_accept(w, prepare) && (w->t.kind == SQL_SEMICOLON || w->t.kind == SQL_END)) {
+		put_text(&s->name, prepare);
+		return SQL_SESSION_DEALLOCATE;
+	}
 	if (words_accept(w, "all"))
 		return SQL_SESSION_DEALLOCATE_ALL;
-	return take_channel(w, &s->name) ? SQL_SESSION_DEALLOCATE : SQL_SESSION_OTHER;
+	return take_name(w, &s->name) ? SQL_SESSION_DEALLOCATE : SQL_SESSION_OTHER;
 }
 
-static enum sql_session_kind kind_by_word(struct words *w, struct sql_session *s)
+static enum sql_session_kind kind_behind(enum sql_word word, struct words *w, struct sql_session *s)
 {
-	if (words_accept(w, "set"))
+	switch (word) {
+	case SQL_WORD_SET:
 		return set_kind(w, s);
-	if (words_accept(w, "reset"))
+	case SQL_WORD_RESET:
 		return reset_kind(w, s);
-	if (words_accept(w, "discard"))
+	case SQL_WORD_DISCARD:
 		return discard_kind(w, s);
-	if (words_accept(w, "deallocate"))
+	case SQL_WORD_DEALLOCATE:
 		return deallocate_kind(w, s);
-	if (words_accept(w, "prepare"))
+	case SQL_WORD_PREPARE:
 		return prepare_kind(w, s);
-	if (words_accept(w, "close"))
+	case SQL_WORD_CLOSE:
 		return words_accept(w, "all") ? SQL_SESSION_CLOSE_ALL : SQL_SESSION_OTHER;
-	if (words_accept(w, "unlisten"))
+	case SQL_WORD_UNLISTEN:
 		return words_accept_other(w, '*') || take_channel(w, &s->name)
 			       ? SQL_SESSION_UNLISTEN
 			       : SQL_SESSION_OTHER;
-	if (words_accept(w, "listen"))
+	case SQL_WORD_LISTEN:
 		return take_channel(w, &s->name) ? SQL_SESSION_LISTEN : SQL_SESSION_OTHER;
-	if (words_accept(w, "select"))
+	case SQL_WORD_SELECT:
 		return select_kind(w);
-	return SQL_SESSION_OTHER;
+	default:
+		return SQL_SESSION_OTHER;
+	}
 }
 
-enum sql_session_kind sql_session_classify(
-	const char *text, size_t len, unsigned dialect, struct sql_session *ret)
+const struct sql_session sql_no_session;
+
+/* Without memory it is read again when it is asked for again. */
+const struct sql_session *sql_find_session(struct sql_text *t)
 {
+	struct sql_session *s = &t->session;
 	struct words w;
 
-	*ret = (struct sql_session){.kind = SQL_SESSION_OTHER};
-	words_init(&w, text, len, dialect);
-	ret->kind = kind_by_word(&w, ret);
-	if (!words_at_end(&w) || buf_failed(&ret->name) || buf_failed(&ret->value))
-		ret->kind = SQL_SESSION_OTHER;
-	return ret->kind;
-}
-
-void sql_session_free(struct sql_session *s)
-{
-	buf_free(&s->name);
-	buf_free(&s->value);
+	if (t->known & SQL_SESSION)
+		return s;
+	if (t->of == SQL_OF_PART)
+		return &sql_no_session;
+	*s = (struct sql_session){.kind = SQL_SESSION_OTHER};
+	words_init(&w, t->sql, t->len, t->dialect);
+	sql_lex_next(&w.lx, &w.t);
+	s->kind = kind_behind(t->word, &w, s);
+	if (buf_failed(&s->name) || buf_failed(&s->value)) {
+		buf_free(&s->name);
+		buf_free(&s->value);
+		return &sql_no_session;
+	}
+	if (!words_at_end(&w))
+		s->kind = SQL_SESSION_OTHER;
+	t->known |= SQL_SESSION;
+	return s;
 }

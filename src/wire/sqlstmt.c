@@ -1,7 +1,7 @@
 /*
- * Statements in SQL text: where one ends, and the few kinds that a pooler must tell apart. Built on
+ * Statements in SQL text: where one ends, and what it does to the transaction. Built on
  * the tokens of sqllex.c; must not know QUEUE's grammar. Entry points: sql_statement_next,
- * sql_any_statement_is, sql_tx_classify, sql_tx_tag, sql_prep_classify.
+ * sql_find_tx, sql_tx_tag.
  */
 #include "sqlwords.h"
 
@@ -109,34 +109,6 @@ bool sql_statement_next(const char *text, size_t len, size_t *pos, unsigned dial
 	return true;
 }
 
-static bool holds_word(const char *p, const char *end, const char *word)
-{
-	size_t n = strlen(word);
-
-	for (; (size_t)(end - p) >= n; p++) {
-		if (util_lower(*p) == *word && !util_memcasecmp(p, word, n))
-			return true;
-	}
-	return false;
-}
-
-bool sql_any_statement_is(const char *text, size_t len, unsigned dialect, const char *word)
-{
-	const char *semicolon, *stmt;
-	size_t pos = 0, n;
-
-	if (sql_first_word_is(text, len, true, word) == SQL_PEEK_YES)
-		return true;
-	semicolon = len ? memchr(text, ';', len) : NULL;
-	if (!semicolon || !holds_word(semicolon, text + len, word))
-		return false;
-	while (sql_statement_next(text, len, &pos, dialect, &stmt, &n)) {
-		if (sql_first_word_is(stmt, n, true, word) == SQL_PEEK_YES)
-			return true;
-	}
-	return false;
-}
-
 /* --- transaction control --- */
 
 void words_init(struct words *w, const char *text, size_t len, unsigned dialect)
@@ -178,6 +150,18 @@ bool words_accept_keyword(struct words *w, const char *word)
 	if (!words_accept(&ahead, word) || words_accept_other(&ahead, '.'))
 		return false;
 	return words_accept(w, word);
+}
+
+/* Mostly the first letter tells. */
+bool words_hold(const char *text, size_t len, const char *word)
+{
+	const char *p = text, *end = text + len;
+	size_t n = strlen(word);
+
+	for (; (size_t)(end - p) >= n; p++)
+		if (util_lower(*p) == *word && util_memcasecmp(p, word, n) == 0)
+			return true;
+	return false;
 }
 
 static bool accept_name_part(struct words *w, struct buf *ret)
@@ -273,34 +257,30 @@ static enum sql_tx tx_kind(struct words *w)
 	return commit ? SQL_TX_COMMIT : SQL_TX_ROLLBACK;
 }
 
-enum sql_tx sql_tx_classify(const char *text, size_t len)
+enum sql_tx sql_find_tx(struct sql_text *t)
 {
 	struct words w;
-	enum sql_tx kind;
+	enum sql_tx kind = SQL_TX_OTHER;
 
-	/* Begin, Start, Commit, End, Rollback, Abort: most statements are none by their first
-	 * letter. */
-	if (len && util_lower(*text) >= 'a' && util_lower(*text) <= 'z' &&
-		!strchr("bscera", util_lower(*text)))
-		return SQL_TX_OTHER;
-	/* nor is SELECT, the most frequent of all */
-	if (len > 2 && util_lower(text[0]) == 's' && util_lower(text[1]) == 'e' &&
-		util_lower(text[2]) == 'l')
-		return SQL_TX_OTHER;
-	words_init(&w, text, len, SQL_STANDARD);
-	if (w.t.kind == SQL_END)
-		return SQL_TX_EMPTY;
-	kind = tx_kind(&w);
-	return words_at_end(&w) ? kind : SQL_TX_OTHER;
+	if (t->known & SQL_TX)
+		return t->tx;
+	words_init(&w, t->sql, t->len, SQL_STANDARD);
+	if (t->of == SQL_OF_PART)
+		kind = SQL_TX_OTHER;
+	else if (w.t.kind == SQL_END)
+		kind = SQL_TX_EMPTY;
+	else
+		kind = tx_kind(&w);
+	t->tx = (uint8_t)(words_at_end(&w) ? kind : SQL_TX_OTHER);
+	t->known |= SQL_TX;
+	return t->tx;
 }
 
-const char *sql_tx_tag(enum sql_tx kind, const char *text, size_t len)
+const char *sql_tx_tag(enum sql_tx kind, const struct sql_text *t)
 {
 	switch (kind) {
 	case SQL_TX_BEGIN:
-		return sql_first_word_is(text, len, true, "start") == SQL_PEEK_YES
-			       ? "START TRANSACTION"
-			       : "BEGIN";
+		return t->word == SQL_WORD_START ? "START TRANSACTION" : "BEGIN";
 	case SQL_TX_COMMIT:
 		return "COMMIT";
 	case SQL_TX_ROLLBACK:
@@ -310,39 +290,4 @@ const char *sql_tx_tag(enum sql_tx kind, const char *text, size_t len)
 		break;
 	}
 	return "";
-}
-
-/* --- prepared statements --- */
-
-/* DEALLOCATE [PREPARE] {name | ALL}; a statement may well be called prepare. */
-static enum sql_prep deallocate_kind(struct words *w, struct buf *ret_name)
-{
-	struct sql_token name = w->t;
-
-	if (words_accept(w, "prepare") && (w->t.kind == SQL_IDENT || w->t.kind == SQL_QIDENT))
-		name = w->t;
-	if (name.kind != SQL_IDENT && name.kind != SQL_QIDENT)
-		return SQL_PREP_NONE;
-	if (w->t.text == name.text)
-		sql_lex_next(&w->lx, &w->t);
-	if (!words_at_end(w))
-		return SQL_PREP_NONE;
-	if (words_token_is(&name, "all"))
-		return SQL_PREP_DEALLOCATE_ALL;
-	return !ret_name || sql_token_value(&name, SQL_STANDARD, ret_name) ? SQL_PREP_DEALLOCATE
-									   : SQL_PREP_NONE;
-}
-
-enum sql_prep sql_prep_classify(const char *text, size_t len, struct buf *ret_name)
-{
-	struct words w;
-
-	if (len && !sql_prep_may_be(text))
-		return SQL_PREP_NONE;
-	words_init(&w, text, len, SQL_STANDARD);
-	if (words_accept(&w, "deallocate"))
-		return deallocate_kind(&w, ret_name);
-	if (words_accept(&w, "discard") && words_accept(&w, "all") && words_at_end(&w))
-		return SQL_PREP_DISCARD_ALL;
-	return SQL_PREP_NONE;
 }

@@ -5,10 +5,8 @@
  * cost the next client its settings. What may escape even that is UNSEEN. All of it reads a text a
  * fixed number of times, whatever it is (test/unit/test_qlang_linear.c).
  *
- * Entry points: sql_session_touches and what follows it in wire/sqlsess.h.
+ * Entry points: sql_find_touches, sql_custom_names, sql_executed.
  */
-#include "wire/sqlsess.h"
-
 #include <string.h>
 
 #include "sqlwords.h"
@@ -50,14 +48,6 @@ static bool stands_before(const char *text, const char *p, const char *word)
 	size_t n = strlen(word);
 
 	return (size_t)(p - text) >= n && util_memcasecmp(p - n, word, n) == 0;
-}
-
-static bool holds_word(const char *text, size_t len, const char *word)
-{
-	for (size_t i = 0; i < len; i++)
-		if (stands(text + i, text + len, word))
-			return true;
-	return false;
 }
 
 /* --- calls --- */
@@ -196,17 +186,18 @@ static bool holds_escaped_name(const char *text, size_t len)
 	return false;
 }
 
-static unsigned functions(const char *text, size_t len)
+static unsigned functions(const char *text, size_t len, unsigned marks)
 {
 	const char *p = text, *end = text + len;
 	struct calls calls = {0};
 
-	for (; p < end && (p = memchr(p, '_', (size_t)(end - p))) != NULL; p++)
-		if (end - p > 4)
-			function_at(text, p, end, &calls);
-	if (calls.settings_view && holds_word(text, len, "update"))
+	if (marks & SQL_MARK_UNDERSCORE)
+		for (; p < end && (p = memchr(p, '_', (size_t)(end - p))) != NULL; p++)
+			if (end - p > 4)
+				function_at(text, p, end, &calls);
+	if (calls.settings_view && words_hold(text, len, "update"))
 		calls.found |= SQL_TOUCH_SETTINGS;
-	if (holds_escaped_name(text, len))
+	if ((marks & SQL_MARK_AMPERSAND) && holds_escaped_name(text, len))
 		calls.found |= SQL_TOUCH_UNSEEN;
 	return calls.found;
 }
@@ -228,162 +219,215 @@ static bool holds_temp(const char *text, size_t len)
 
 /* --- statements by their first words --- */
 
-static unsigned touches_of_set(struct words *w)
+/* Of a text, or of one of the statements in it. */
+struct one {
+	const char *text;
+	size_t len;
+	enum sql_word word;
+	unsigned marks; /* of the text */
+};
+
+/* To what stands behind the first word. */
+static void read_behind(struct words *w, const struct one *o)
 {
-	if (words_accept_keyword(w, "transaction") || words_accept_keyword(w, "constraints"))
+	words_init(w, o->text, o->len, SQL_STANDARD);
+	while (words_accept_other(w, '('))
+		;
+	sql_lex_next(&w->lx, &w->t);
+}
+
+static bool holds(const struct one *o, const char *word)
+{
+	return words_hold(o->text, o->len, word);
+}
+
+static unsigned touches_of_set(const struct one *o)
+{
+	struct words w;
+
+	read_behind(&w, o);
+	if (words_accept_keyword(&w, "transaction") || words_accept_keyword(&w, "constraints"))
 		return 0;
 	/* a setting that is reported; and for the transaction, any */
-	if (words_accept_keyword(w, "local") || words_accept_keyword(w, "names") ||
-		words_accept_keyword(w, "time"))
+	if (words_accept_keyword(&w, "local") || words_accept_keyword(&w, "names") ||
+		words_accept_keyword(&w, "time"))
 		return SQL_TOUCH_DIALECT;
 	return SQL_TOUCH_SETTINGS;
 }
 
 /* CREATE TABLE ... AS EXECUTE; EXPLAIN EXECUTE */
-static unsigned touches_of_executing(const char *text, size_t len)
+static unsigned touches_of_executing(const struct one *o)
 {
-	return holds_word(text, len, "execute") ? SQL_TOUCH_EXECUTE : 0;
+	return holds(o, "execute") ? SQL_TOUCH_EXECUTE : 0;
 }
 
 /* ON COMMIT DROP, or a guess at it. What stands behind a body of BEGIN ATOMIC may have been taken
  * for a part of it. */
-static unsigned touches_of_create(struct words *w, const char *text, size_t len)
+static unsigned touches_of_create(const struct one *o)
 {
+	struct words w;
 	unsigned guess;
 
-	if (words_accept(w, "or"))
-		(void)words_accept(w, "replace");
-	if (words_token_is(&w->t, "function") || words_token_is(&w->t, "procedure"))
-		return memchr(text, ';', len) != NULL && holds_word(text, len, "atomic")
-			       ? SQL_TOUCH_UNSEEN
-			       : 0;
-	if (words_token_is(&w->t, "table") || words_token_is(&w->t, "unlogged"))
-		return touches_of_executing(text, len);
-	if (!words_accept(w, "global"))
-		(void)words_accept(w, "local");
-	if (!words_accept(w, "temp") && !words_accept(w, "temporary"))
+	read_behind(&w, o);
+	if (words_accept(&w, "or"))
+		(void)words_accept(&w, "replace");
+	if (words_token_is(&w.t, "function") || words_token_is(&w.t, "procedure"))
+		return memchr(o->text, ';', o->len) != NULL && holds(o, "atomic") ? SQL_TOUCH_UNSEEN
+										  : 0;
+	if (words_token_is(&w.t, "table") || words_token_is(&w.t, "unlogged"))
+		return touches_of_executing(o);
+	if (!words_accept(&w, "global"))
+		(void)words_accept(&w, "local");
+	if (!words_accept(&w, "temp") && !words_accept(&w, "temporary"))
 		return 0;
-	guess = holds_word(text, len, "drop") ? SQL_TOUCH_GUESS : 0;
-	return SQL_TOUCH_TEMP | guess | touches_of_executing(text, len);
+	guess = holds(o, "drop") ? SQL_TOUCH_GUESS : 0;
+	return SQL_TOUCH_TEMP | guess | touches_of_executing(o);
 }
 
 /* Of a query that has the word somewhere: a table called temperature will do. */
-static unsigned touches_of_into(const char *text, size_t len)
+static unsigned touches_of_into(const struct one *o)
 {
-	return holds_temp(text, len) ? SQL_TOUCH_TEMP | SQL_TOUCH_GUESS : 0;
+	return (o->marks & SQL_MARK_MP) && holds_temp(o->text, o->len)
+		       ? SQL_TOUCH_TEMP | SQL_TOUCH_GUESS
+		       : 0;
 }
 
-static unsigned touches_of_discard(struct words *w)
+static unsigned touches_of_discard(const struct one *o)
 {
-	if (words_accept(w, "all"))
+	struct words w;
+
+	read_behind(&w, o);
+	if (words_accept(&w, "all"))
 		return SQL_TOUCH_SETTINGS | UNDO(SQL_TOUCH_ALL);
-	return words_accept(w, "temp") || words_accept(w, "temporary") ? UNDO(SQL_TOUCH_TEMP) : 0;
+	return words_accept(&w, "temp") || words_accept(&w, "temporary") ? UNDO(SQL_TOUCH_TEMP) : 0;
+}
+
+static unsigned touches_of_prepare(const struct one *o)
+{
+	struct words w;
+
+	read_behind(&w, o);
+	return words_token_is(&w.t, "transaction") ? 0 : SQL_TOUCH_PREPARED | touches_of_into(o);
 }
 
 /* Names of settings that it puts together, or that escapes hide, cannot be asked for. */
-static unsigned touches_of_do(const char *text, size_t len)
+static unsigned touches_of_do(const struct one *o)
 {
-	bool hides = memchr(text, '\\', len) != NULL || memmem(text, len, "\x81\x5F", 2) != NULL ||
-		     holds_word(text, len, "execute") || holds_word(text, len, "u&'") ||
-		     (holds_word(text, len, "language") && !holds_word(text, len, "plpgsql"));
+	bool hides = memchr(o->text, '\\', o->len) != NULL ||
+		     memmem(o->text, o->len, "\x81\x5F", 2) != NULL || holds(o, "execute") ||
+		     holds(o, "u&'") || (holds(o, "language") && !holds(o, "plpgsql"));
 
 	return SQL_TOUCH_ALL | SQL_TOUCH_GUESS | (hides ? SQL_TOUCH_UNSEEN : 0);
 }
 
-static unsigned touches_by_word(struct words *w, const char *text, size_t len)
+static unsigned touches_by_word(const struct one *o)
 {
-	if (words_accept(w, "set"))
-		return touches_of_set(w);
-	if (words_accept(w, "create"))
-		return touches_of_create(w, text, len);
-	if (words_accept(w, "discard"))
-		return touches_of_discard(w);
-	if (words_accept(w, "reset"))
+	switch (o->word) {
+	case SQL_WORD_SELECT:
+	case SQL_WORD_WITH:
+		return touches_of_into(o);
+	case SQL_WORD_SET:
+		return touches_of_set(o);
+	case SQL_WORD_CREATE:
+		return touches_of_create(o);
+	case SQL_WORD_DISCARD:
+		return touches_of_discard(o);
+	case SQL_WORD_RESET:
 		return SQL_TOUCH_SETTINGS;
-	if (words_accept(w, "prepare"))
-		return words_token_is(&w->t, "transaction")
-			       ? 0
-			       : SQL_TOUCH_PREPARED | touches_of_into(text, len);
-	if (words_accept(w, "deallocate"))
+	case SQL_WORD_PREPARE:
+		return touches_of_prepare(o);
+	case SQL_WORD_DEALLOCATE:
 		return UNDO(SQL_TOUCH_PREPARED);
-	if (words_accept(w, "execute"))
+	case SQL_WORD_EXECUTE:
 		return SQL_TOUCH_EXECUTE;
-	if (words_accept(w, "listen"))
+	case SQL_WORD_LISTEN:
 		return SQL_TOUCH_LISTEN;
-	if (words_accept(w, "unlisten"))
+	case SQL_WORD_UNLISTEN:
 		return UNDO(SQL_TOUCH_LISTEN);
-	if (words_accept(w, "load"))
+	case SQL_WORD_LOAD:
 		return SQL_TOUCH_LOAD;
-	if (words_accept(w, "drop"))
+	case SQL_WORD_DROP:
 		return UNDO(SQL_TOUCH_TEMP);
-	if (words_accept(w, "close"))
+	case SQL_WORD_CLOSE:
 		return UNDO(SQL_TOUCH_CURSORS);
-	if (words_accept(w, "declare"))
-		return holds_word(text, len, "hold") ? SQL_TOUCH_CURSORS : 0;
-	if (words_accept(w, "do"))
-		return touches_of_do(text, len);
-	if (words_accept(w, "call")) /* made for what a function is not */
+	case SQL_WORD_DECLARE:
+		return holds(o, "hold") ? SQL_TOUCH_CURSORS : 0;
+	case SQL_WORD_DO:
+		return touches_of_do(o);
+	case SQL_WORD_CALL: /* made for what a function is not */
 		return SQL_TOUCH_ALL | SQL_TOUCH_GUESS;
-	if (words_accept(w, "explain"))
-		return touches_of_into(text, len) | touches_of_executing(text, len);
-	if (words_accept(w, "select") || words_accept(w, "with"))
-		return touches_of_into(text, len);
-	return 0;
+	case SQL_WORD_EXPLAIN:
+		return touches_of_into(o) | touches_of_executing(o);
+	default:
+		return 0;
+	}
 }
 
-/* Most statements are told by their first letters. */
-static unsigned touches_of_one(const char *text, size_t len)
+/* The first word in parentheses; else there is none that matters here. */
+static void read_parens(struct one *o)
 {
+	const char *end = o->text + o->len, *p = skip_blanks(o->text, end);
 	struct words w;
-	const char *p = skip_blanks(text, text + len), *end = text + len;
 
+	if (p < end && is_word_char(*p))
+		return;
 	while (p < end && *p == '(')
 		p = skip_blanks(p + 1, end);
-	if (stands(p, end, "sel"))
-		return touches_of_into(p, (size_t)(end - p));
-	if (stands(p, end, "ins") || stands(p, end, "upd") || stands(p, end, "del"))
-		return 0;
-	if (p < end && strchr("bfgijkmnoqvrxyz", util_lower(*p)) != NULL && !stands(p, end, "res"))
-		return 0;
-	words_init(&w, p, (size_t)(end - p), SQL_STANDARD);
+	o->text = p;
+	o->len = (size_t)(end - p);
+	words_init(&w, p, o->len, SQL_STANDARD);
 	while (words_accept_other(&w, '('))
 		;
-	return touches_by_word(&w, p, (size_t)(end - p));
+	if (w.t.kind == SQL_IDENT)
+		o->word = sql_first_word(w.t.text, w.t.len, true);
 }
 
-static bool is_one(const char *text, size_t len)
+static unsigned touches_of_one(const char *text, size_t len, enum sql_word word, unsigned marks)
 {
-	const char *semicolon = memchr(text, ';', len);
+	struct one o = {text, len, word, marks};
 
-	if (semicolon == NULL)
-		return true;
-	return skip_blanks(semicolon + 1, text + len) == text + len;
+	if (word == SQL_WORD_SELECT)
+		return touches_of_into(&o);
+	if (word == SQL_WORD_OTHER)
+		read_parens(&o);
+	return touches_by_word(&o);
 }
 
 /* What a character of two bytes means as a backslash is told apart by the scanner alone. */
-static unsigned double_backslash(const char *text, size_t len, unsigned dialect)
+static unsigned double_backslash(const struct sql_text *t)
 {
-	return (dialect & SQL_WIDE_JIS_2004) && memmem(text, len, "\x81\x5F", 2) != NULL
+	return (t->dialect & SQL_WIDE_JIS_2004) && memmem(t->sql, t->len, "\x81\x5F", 2) != NULL
 		       ? SQL_TOUCH_UNSEEN
 		       : 0;
 }
 
-unsigned sql_session_touches(const char *text, size_t len, unsigned dialect)
+/* Of a Query with a semicolon in it. */
+static unsigned touches_of_all(struct sql_text *t)
 {
-	unsigned found = functions(text, len);
+	unsigned found = double_backslash(t);
 	const char *one;
 	size_t pos = 0, n;
 
-	if (is_one(text, len))
-		return found | touches_of_one(text, len);
-	while (sql_statement_next(text, len, &pos, dialect, &one, &n))
-		found |= touches_of_one(one, n);
-	return found | double_backslash(text, len, dialect);
+	while (sql_statement_next(t->sql, t->len, &pos, t->dialect, &one, &n)) {
+		enum sql_word word = sql_first_word(one, n, true);
+
+		t->words |= 1u << word;
+		found |= touches_of_one(one, n, word, t->marks);
+	}
+	return found;
 }
 
-unsigned sql_session_touches_prepared(const char *text, size_t len)
+void sql_find_touches(struct sql_text *t)
 {
-	return functions(text, len) | touches_of_one(text, len);
+	unsigned marks = sql_marks(t), found = functions(t->sql, t->len, marks);
+
+	t->words = 1u << t->word;
+	if (t->of == SQL_OF_PARSE || !(marks & SQL_MARK_SEMICOLON))
+		found |= touches_of_one(t->sql, t->len, t->word, marks);
+	else
+		found |= touches_of_all(t);
+	t->touches = found;
+	t->known |= SQL_TOUCHES;
 }
 
 /* --- names of settings that no view lists --- */
@@ -526,35 +570,46 @@ static bool read_set(const char *text, size_t len, struct names *names, unsigned
 	return is_set;
 }
 
-unsigned sql_session_custom_names(const char *text, size_t len, struct buf *ret)
+static unsigned find_names(struct sql_text *t, struct buf *ret)
 {
-	const char *p = text, *end = text + len, *call;
+	const char *p = t->sql, *end = t->sql + t->len, *call;
 	struct names names = {.list = ret};
 	unsigned unknown = 0;
 
-	if (is_one(text, len) && read_set(text, len, &names, &unknown))
+	if (sql_is_one(t) && read_set(t->sql, t->len, &names, &unknown))
 		return unknown;
 	for (; end - p > 4; p++)
 		if (util_lower(*p) == 's' && stands(p, end, "set") &&
-			(p == text || !is_word_char(p[-1])) && !is_word_char(p[3]) &&
+			(p == t->sql || !is_word_char(p[-1])) && !is_word_char(p[3]) &&
 			!name_behind_set(p + 3, end, &names))
 			unknown |= SQL_TOUCH_UNSEEN;
-	for (p = text; p < end && (p = memchr(p, '_', (size_t)(end - p))) != NULL; p++)
-		if ((call = set_config_at(text, p, end)) != NULL && !is_local_at(call, end) &&
+	for (p = t->sql; p < end && (p = memchr(p, '_', (size_t)(end - p))) != NULL; p++)
+		if ((call = set_config_at(t->sql, p, end)) != NULL && !is_local_at(call, end) &&
 			!name_in_call(call, end, &names))
 			unknown |= SQL_TOUCH_UNNAMED;
 	return unknown | (names.full ? SQL_TOUCH_UNNAMED : 0);
 }
 
-bool sql_session_may_reset(const char *text, size_t len)
+/* What had no memory is read again when it is asked for again. */
+static void keep(struct sql_text *t, struct buf *b, enum sql_fact f)
 {
-	return holds_word(text, len, "reset") || holds_word(text, len, "discard") ||
-	       holds_word(text, len, "default");
+	if (!b->failed) {
+		t->known |= (uint16_t)f;
+		return;
+	}
+	buf_free(b);
+	b->failed = true;
 }
 
-bool sql_session_may_execute(const char *text, size_t len)
+unsigned sql_custom_names(struct sql_text *t, const struct buf **ret)
 {
-	return holds_word(text, len, "execute");
+	*ret = &t->custom;
+	if (!(t->known & SQL_CUSTOM)) {
+		t->custom = BUF_INIT;
+		t->unnamed = find_names(t, &t->custom);
+		keep(t, &t->custom, SQL_CUSTOM);
+	}
+	return t->unnamed;
 }
 
 /* The name behind the word. NULL: it is none that is understood here. */
@@ -576,7 +631,7 @@ static const char *executed_at(const char *p, const char *end, struct buf *ret)
 	return p;
 }
 
-bool sql_session_executed(const char *text, size_t len, struct buf *ret)
+static bool find_executed(const char *text, size_t len, struct buf *ret)
 {
 	static const char word[] = "execute";
 	const char *p = text, *end = text + len;
@@ -590,5 +645,18 @@ bool sql_session_executed(const char *text, size_t len, struct buf *ret)
 		if (p == NULL)
 			return false;
 	}
-	return !buf_failed(ret);
+	return true;
+}
+
+bool sql_executed(struct sql_text *t, const struct buf **ret)
+{
+	*ret = &t->executed;
+	if (!(t->known & SQL_EXECUTED)) {
+		t->executed = BUF_INIT;
+		t->facts &= (uint16_t)~SQL_EXECUTED;
+		if (find_executed(t->sql, t->len, &t->executed))
+			t->facts |= SQL_EXECUTED;
+		keep(t, &t->executed, SQL_EXECUTED);
+	}
+	return (t->facts & SQL_EXECUTED) && !t->executed.failed;
 }

@@ -1,10 +1,10 @@
 /*
- * Reading a statement word by word. Between sqlstmt.c, sqlsess.c and sqltouch.c.
+ * Reading a statement word by word. Between sqlstmt.c, sqltext.c, sqlsess.c and sqltouch.c.
  */
 #ifndef QB_SQLWORDS_H
 #define QB_SQLWORDS_H
 
-#include "wire/sqllex.h"
+#include "wire/sqltext.h"
 
 #define WORDS_NAME_MAX 63 /* Postgres cuts off what is longer, of each part of a name */
 
@@ -23,5 +23,7 @@ bool words_accept_keyword(struct words *w, const char *word);
 /* name or class.name of a setting, in small letters, with its terminator. */
 bool words_accept_name(struct words *w, struct buf *ret);
 bool words_at_end(struct words *w); /* but for semicolons */
+/* Does it stand anywhere in the text, in whatever it is? */
+bool words_hold(const char *text, size_t len, const char *word);
 
 #endif

@@ -1,12 +1,12 @@
 /*
  * The lexer and the statement cutter on any text. The first byte of the input says whether strings
- * are standard. Held against: tokens lie in the text in order, the first word never changes its
- * mind, the quick search agrees with the slow one.
+ * are standard, and of what the text is. Held against: tokens lie in the text in order, the first word never changes
+ * its mind, what is known of a text is that of its statements and does not change when it is asked for again.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "wire/sqllex.h"
+#include "wire/sqltext.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -38,39 +38,78 @@ static void lex_all(const char *text, size_t len, bool standard)
 
 static void first_word(const char *text, size_t len)
 {
-	enum sql_peek known = SQL_PEEK_MORE;
+	enum sql_word known = SQL_WORD_MORE;
 
 	for (size_t n = 0; n <= len && n < 200; n++) {
-		enum sql_peek now = sql_first_word_is(text, n, false, "queue");
+		enum sql_word now = sql_first_word(text, n, false);
 
-		require(known == SQL_PEEK_MORE || now == known);
+		require(known == SQL_WORD_MORE || now == known);
 		known = now;
 	}
-	require(known == SQL_PEEK_MORE || sql_first_word_is(text, len, true, "queue") == known);
+	require(known == SQL_WORD_MORE || sql_first_word(text, len, true) == known);
 }
 
-static void statements(const char *text, size_t len, bool standard)
+static void statements(struct sql_text *t)
 {
-	const char *stmt, *at = text;
-	size_t pos = 0, n;
+	const char *at = t->sql;
+	struct sql_text one;
+	size_t pos = 0;
 	bool any = false;
 
-	while (sql_statement_next(text, len, &pos, standard, &stmt, &n)) {
-		struct buf name = BUF_INIT;
-
-		require(stmt >= at && n > 0 && pos <= len && stmt + n <= text + pos);
-		at = stmt + n;
-		any = any || sql_first_word_is(stmt, n, true, "queue") == SQL_PEEK_YES;
-		require(sql_tx_classify(stmt, n) != SQL_TX_EMPTY);
-		(void)sql_prep_classify(stmt, n, &name);
-		buf_free(&name);
+	while (sql_text_next(t, &pos, &one)) {
+		require(one.sql >= at && one.len > 0 && pos <= t->len &&
+			one.sql + one.len <= t->sql + pos);
+		at = one.sql + one.len;
+		any = any || one.word == SQL_WORD_QUEUE;
+		require(sql_tx(&one) != SQL_TX_EMPTY);
+		require((sql_touches(t) & sql_touches(&one)) == sql_touches(&one));
+		(void)sql_session(&one);
+		sql_text_free(&one);
 	}
-	require(any == sql_any_statement_is(text, len, standard, "queue"));
+	require(any == sql_has_statement(t, SQL_WORD_QUEUE));
+}
+
+struct known {
+	unsigned touches, unnamed, facts;
+	enum sql_tx tx;
+	enum sql_session_kind kind;
+	bool executed;
+};
+
+static struct known ask(struct sql_text *t)
+{
+	const struct buf *names;
+	struct known k = {.touches = sql_touches(t),
+		.unnamed = sql_custom_names(t, &names),
+		.tx = sql_tx(t),
+		.kind = sql_session(t)->kind,
+		.executed = sql_executed(t, &names),
+		.facts = (unsigned)sql_is_plain(t) | (unsigned)sql_has_literals(t) << 1 |
+			 (unsigned)sql_names_rare(t) << 2 | (unsigned)sql_may_reset(t) << 3 |
+			 (unsigned)sql_may_execute(t) << 4 | (unsigned)sql_is_one(t) << 5 |
+			 (unsigned)sql_forgets_all(t) << 6};
+
+	return k;
+}
+
+static void known_once(struct sql_text *t)
+{
+	struct known first = ask(t), again;
+	struct sql_text moved;
+
+	sql_text_move(&moved, t, t->sql);
+	again = ask(&moved);
+	require(first.touches == again.touches && first.unnamed == again.unnamed &&
+		first.facts == again.facts && first.tx == again.tx && first.kind == again.kind &&
+		first.executed == again.executed);
+	require((first.kind == SQL_SESSION_OTHER) || first.tx == SQL_TX_OTHER);
+	sql_text_free(&moved);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const char *text = (const char *)data + 1;
+	struct sql_text t;
 	bool standard;
 	int64_t usec;
 
@@ -80,7 +119,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	size--;
 	lex_all(text, size, standard);
 	first_word(text, size);
-	statements(text, size, standard);
+	sql_text_init(&t, text, size, standard ? SQL_STANDARD : 0, SQL_OF_QUERY);
+	statements(&t);
+	known_once(&t);
+	sql_text_free(&t);
+	sql_text_init(
+		&t, text, size, standard ? SQL_STANDARD : 0, (enum sql_of)(data[0] >> 1 & 3) % 3);
+	known_once(&t);
+	sql_text_free(&t);
 	(void)sql_interval_usec(text, size, &usec);
 	return 0;
 }

@@ -140,8 +140,11 @@ static void ended_task(void)
 
 static void dropped_too_often(void)
 {
-	struct pstmt *p = pstmt_get(NULL, "SELECT 1", 8, NULL, 0), *again = p;
+	struct pstmt *p, *again;
+	struct sql_text t;
 
+	sql_text_init(&t, "SELECT 1", 8, SQL_STANDARD, SQL_OF_PARSE);
+	p = again = pstmt_get(NULL, &t, NULL, 0);
 	p->refs = 0; /* as if somebody had dropped what he did not hold */
 	pstmt_drop(&again);
 }

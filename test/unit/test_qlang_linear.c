@@ -14,7 +14,7 @@
 
 #include "qlang/rewrite.h"
 #include "base/mem.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 
 /* A step is about an instruction or a few; the slowest scanner of ordinary text takes 30 for a
  * byte. */
@@ -42,7 +42,7 @@ typedef void (*scanner)(const char *text, size_t len, unsigned dialect);
 static void first_word(const char *text, size_t len, unsigned dialect)
 {
 	(void)dialect;
-	(void)sql_first_word_is(text, len, true, "queue");
+	(void)sql_first_word(text, len, true);
 }
 
 static void tokens(const char *text, size_t len, unsigned dialect)
@@ -60,70 +60,70 @@ static void tokens(const char *text, size_t len, unsigned dialect)
 	} while (t.kind != SQL_END && t.kind != SQL_BAD);
 }
 
+/* All that is ever asked of a text; in the order in which it costs most. */
+static void ask(struct sql_text *t)
+{
+	const struct buf *names;
+	bool any = false;
+
+	(void)sql_tx(t);
+	(void)sql_session(t);
+	(void)sql_forgets_all(t);
+	for (unsigned word = 0; word < SQL_WORD_COUNT; word++)
+		any |= sql_has_statement(t, word);
+	any |= sql_is_plain(t) | sql_has_literals(t) | sql_names_rare(t) | sql_may_reset(t) |
+	       sql_may_execute(t);
+	(void)any;
+	(void)sql_touches(t);
+	(void)sql_custom_names(t, &names);
+	(void)sql_executed(t, &names);
+}
+
+/* Over and over, as of a statement that is bound: what is known is known. */
+static void ask_often(const char *text, size_t len, unsigned dialect, enum sql_of of)
+{
+	struct sql_text t;
+
+	sql_text_init(&t, text, len, dialect, of);
+	for (int i = 0; i < 100; i++)
+		ask(&t);
+	sql_text_free(&t);
+}
+
+static void text_of_query(const char *text, size_t len, unsigned dialect)
+{
+	ask_often(text, len, dialect, SQL_OF_QUERY);
+}
+
+static void text_of_parse(const char *text, size_t len, unsigned dialect)
+{
+	ask_often(text, len, dialect, SQL_OF_PARSE);
+}
+
+static void text_of_part(const char *text, size_t len, unsigned dialect)
+{
+	ask_often(text, len, dialect, SQL_OF_PART);
+}
+
 static void statements(const char *text, size_t len, unsigned dialect)
 {
-	const char *one;
-	size_t pos = 0, n;
+	struct sql_text t, one;
+	size_t pos = 0;
 
-	while (sql_statement_next(text, len, &pos, dialect, &one, &n)) {
-		struct buf name = BUF_INIT;
-		struct sql_session st;
-
-		(void)sql_tx_classify(one, n);
-		(void)sql_prep_classify(one, n, &name);
-		(void)sql_session_classify(one, n, dialect, &st);
-		sql_session_free(&st);
-		buf_free(&name);
+	sql_text_init(&t, text, len, dialect, SQL_OF_QUERY);
+	while (sql_text_next(&t, &pos, &one)) {
+		(void)sql_tx(&one);
+		(void)sql_session(&one);
+		sql_text_free(&one);
 	}
+	sql_text_free(&t);
 }
 
-static void any_statement(const char *text, size_t len, unsigned dialect)
+static void interval(const char *text, size_t len, unsigned dialect)
 {
-	(void)sql_any_statement_is(text, len, dialect, "queue");
-	(void)sql_any_statement_is(text, len, dialect, "deallocate");
-	(void)sql_is_plain(text, len);
-}
-
-static void touches(const char *text, size_t len, unsigned dialect)
-{
-	(void)sql_session_touches(text, len, dialect);
-}
-
-static void touches_prepared(const char *text, size_t len, unsigned dialect)
-{
-	(void)dialect;
-	(void)sql_session_touches_prepared(text, len);
-}
-
-static void custom_names(const char *text, size_t len, unsigned dialect)
-{
-	struct buf names = BUF_INIT;
-
-	(void)dialect;
-	(void)sql_session_custom_names(text, len, &names);
-	buf_free(&names);
-}
-
-static void words(const char *text, size_t len, unsigned dialect)
-{
-	struct buf names = BUF_INIT;
-
-	(void)dialect;
-	(void)sql_session_may_reset(text, len);
-	(void)sql_session_may_execute(text, len);
-	(void)sql_session_executed(text, len, &names);
-	buf_free(&names);
-}
-
-static void whole(const char *text, size_t len, unsigned dialect)
-{
-	struct sql_session st;
 	int64_t usec;
 
-	(void)sql_tx_classify(text, len);
-	(void)sql_prep_classify(text, len, NULL);
-	(void)sql_session_classify(text, len, dialect, &st);
-	sql_session_free(&st);
+	(void)dialect;
 	(void)!sql_interval_usec(text, len, &usec);
 }
 
@@ -150,13 +150,11 @@ static const struct {
 } scanners[] = {
 	{"first word", first_word},
 	{"tokens", tokens},
+	{"text of a query", text_of_query},
+	{"text of a Parse", text_of_parse},
+	{"part of a text", text_of_part},
 	{"statements", statements},
-	{"any statement", any_statement},
-	{"touches", touches},
-	{"touches of a prepared one", touches_prepared},
-	{"names of settings", custom_names},
-	{"words", words},
-	{"classifiers", whole},
+	{"interval", interval},
 	{"QUEUE", queue},
 };
 

@@ -347,24 +347,23 @@ static void test_first_word(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(first_cases); i++) {
 		const char *sql = first_cases[i].sql;
 		size_t len = strlen(sql);
-		enum sql_peek whole = sql_first_word_is(sql, len, true, "queue");
-		enum sql_peek known = SQL_PEEK_MORE;
+		enum sql_word whole = sql_first_word(sql, len, true), known = SQL_WORD_MORE;
 
-		assert_int_equal(whole, first_cases[i].yes ? SQL_PEEK_YES : SQL_PEEK_NO);
+		assert_int_equal(whole == SQL_WORD_QUEUE, first_cases[i].yes);
 		/* byte by byte: once known it stays, and it is what the whole says */
 		for (size_t n = 0; n <= len; n++) {
-			enum sql_peek now;
+			enum sql_word now;
 			char *copy = malloc(n + 1);
 
 			assert_non_null(copy);
 			memcpy(copy, sql, n);
-			now = sql_first_word_is(copy, n, false, "queue");
+			now = sql_first_word(copy, n, false);
 			free(copy);
-			if (known != SQL_PEEK_MORE)
+			if (known != SQL_WORD_MORE)
 				assert_int_equal(now, known);
 			known = now;
 		}
-		if (known != SQL_PEEK_MORE)
+		if (known != SQL_WORD_MORE)
 			assert_int_equal(known, whole);
 	}
 }
@@ -376,22 +375,75 @@ static void test_first_word_appended(void **state)
 	for (size_t i = 0; i < ARRAY_LEN(first_cases); i++) {
 		for (size_t j = 0; j < ARRAY_LEN(first_cases); j++) {
 			struct buf b = BUF_INIT;
-			enum sql_peek first = sql_first_word_is(
-				first_cases[i].sql, strlen(first_cases[i].sql), false, "queue");
+			enum sql_word first = sql_first_word(
+				first_cases[i].sql, strlen(first_cases[i].sql), false);
 
 			buf_puts(&b, first_cases[i].sql);
 			buf_puts(&b, first_cases[j].sql);
-			if (first != SQL_PEEK_MORE)
-				assert_int_equal(first,
-					sql_first_word_is(buf_cstr(&b), b.len, true, "queue"));
+			if (first != SQL_WORD_MORE)
+				assert_int_equal(first, sql_first_word(buf_cstr(&b), b.len, true));
 			buf_free(&b);
 		}
 	}
 }
 
+#define WORD_TEXT(name, text) [SQL_WORD_##name] = text,
+
+static const char *const word_texts[SQL_WORD_COUNT] = {SQL_WORDS(WORD_TEXT)};
+
+static enum sql_word first_of(const char *before, const char *word, const char *behind)
+{
+	struct buf b = BUF_INIT;
+	enum sql_word found;
+
+	buf_puts(&b, before);
+	buf_puts(&b, word);
+	buf_puts(&b, behind);
+	found = sql_first_word((const char *)b.data, b.len, true);
+	buf_free(&b);
+	return found;
+}
+
+/* Each of them, in any case, near the end and far from it, cut at every point and one letter longer. */
+static void test_words(void **state)
+{
+	static const char *const behind[] = {
+		"", " ", ";", "(", "'x'", " and more than that follows"};
+	static const char *const longer[] = {
+		"s", "_", "1", "$", "\x80", "s and more than that follows"};
+
+	(void)state;
+	for (unsigned i = SQL_WORD_ABORT; i < SQL_WORD_COUNT; i++) {
+		char large[16] = {0};
+		size_t len = strlen(word_texts[i]);
+
+		for (size_t n = 0; n < len; n++)
+			large[n] = (char)(word_texts[i][n] - 32);
+		for (size_t j = 0; j < ARRAY_LEN(behind); j++) {
+			assert_int_equal(first_of("", word_texts[i], behind[j]), i);
+			assert_int_equal(first_of("/**/;", large, behind[j]), i);
+			assert_int_equal(first_of("\"", word_texts[i], behind[j]), SQL_WORD_OTHER);
+			assert_int_equal(first_of("", word_texts[i], longer[j]), SQL_WORD_OTHER);
+			assert_int_equal(first_of("x", word_texts[i], behind[j]), SQL_WORD_OTHER);
+		}
+		for (size_t n = 1; n < len; n++) {
+			assert_int_equal(sql_first_word(word_texts[i], n, false), SQL_WORD_MORE);
+			/* one of them may begin another: DO, DOUBT; it is that one, then */
+			large[n] = '\0';
+			assert_int_not_equal(first_of("", large, " and more than that follows"), i);
+		}
+		assert_int_equal(sql_first_word(word_texts[i], len, false), SQL_WORD_MORE);
+	}
+	assert_int_equal(first_of(" -- x\n", "", ""), SQL_WORD_NONE);
+	assert_int_equal(first_of("", "", ""), SQL_WORD_NONE);
+	assert_int_equal(first_of("(", "select", " 1)"), SQL_WORD_OTHER);
+	assert_int_equal(first_of("", "insert into t values", " (1)"), SQL_WORD_OTHER);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_words),
 		cmocka_unit_test(test_tokens),
 		cmocka_unit_test(test_cut_anywhere),
 		cmocka_unit_test(test_params),

@@ -1,4 +1,4 @@
-/* sqlsess.c: what a text may do to the session. */
+/* sqltouch.c, sqlsess.c: what a text may do to the session. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "wire/sqlsess.h"
+#include "wire/sqltext.h"
 
 #define UNDO(t) ((t) << SQL_TOUCH_UNDO_SHIFT)
 
@@ -121,13 +121,24 @@ static const struct {
 	{"select 'set a = 1; listen x'; select 1", 0},
 };
 
+static unsigned touches_of(const char *sql, size_t len, unsigned dialect, enum sql_of of)
+{
+	struct sql_text t;
+	unsigned touches;
+
+	sql_text_init(&t, sql, len, dialect, of);
+	touches = sql_touches(&t);
+	sql_text_free(&t);
+	return touches;
+}
+
 static void test_touches(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(touch_cases); i++) {
 		size_t len = strlen(touch_cases[i].sql);
 		char *copy = mem_dup(touch_cases[i].sql, len + 1);
-		unsigned got = sql_session_touches(copy, len, true);
+		unsigned got = touches_of(copy, len, SQL_STANDARD, SQL_OF_QUERY);
 
 		if (got != touch_cases[i].touches)
 			fail_msg("%s: 0x%x, expected 0x%x", touch_cases[i].sql, got,
@@ -136,7 +147,7 @@ static void test_touches(void **state)
 		for (size_t n = 0; n < len; n++) {
 			char *part = mem_dup(copy, n + (n == 0));
 
-			(void)sql_session_touches(part, n, true);
+			(void)touches_of(part, n, SQL_STANDARD, SQL_OF_QUERY);
 			mem_free(part);
 		}
 		mem_free(copy);
@@ -177,7 +188,7 @@ static void test_dialects(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(dialect_cases); i++) {
 		const char *sql = dialect_cases[i].sql;
-		unsigned got = sql_session_touches(sql, strlen(sql), dialect_cases[i].dialect);
+		unsigned got = touches_of(sql, strlen(sql), dialect_cases[i].dialect, SQL_OF_QUERY);
 
 		if (got != dialect_cases[i].touches)
 			fail_msg("%zu %s: 0x%x", i, sql, got);
@@ -225,10 +236,16 @@ static void test_custom_names(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(name_cases); i++) {
+		const char *sql = name_cases[i].sql;
+		const struct buf *found;
 		struct buf names = BUF_INIT;
-		unsigned unknown = sql_session_custom_names(
-			name_cases[i].sql, strlen(name_cases[i].sql), &names);
+		struct sql_text t;
+		unsigned unknown;
 
+		sql_text_init(&t, sql, strlen(sql), SQL_STANDARD, SQL_OF_QUERY);
+		unknown = sql_custom_names(&t, &found);
+		buf_put(&names, found->data, found->len);
+		sql_text_free(&t);
 		if (unknown != name_cases[i].unknown)
 			fail_msg("%s: 0x%x", name_cases[i].sql, unknown);
 		for (size_t n = 0; n < names.len; n++)
@@ -276,7 +293,21 @@ static const struct {
 	{"deallocate prepare all", SQL_SESSION_DEALLOCATE_ALL, NULL, NULL},
 	{"deallocate x", SQL_SESSION_DEALLOCATE, "x", NULL},
 	{"DEALLOCATE PREPARE \"X\";", SQL_SESSION_DEALLOCATE, "X", NULL},
-	{"deallocate prepare", SQL_SESSION_OTHER, NULL, NULL},
+	{"deallocate Foo", SQL_SESSION_DEALLOCATE, "foo", NULL},
+	{"deallocate prepare", SQL_SESSION_DEALLOCATE, "prepare", NULL},
+	{"deallocate prepare;", SQL_SESSION_DEALLOCATE, "prepare", NULL},
+	{"deallocate \"all\"", SQL_SESSION_DEALLOCATE, "all", NULL},
+	{"deallocate a2345678901234567890123456789012345678901234567890123456789012345",
+		SQL_SESSION_DEALLOCATE,
+		"a2345678901234567890123456789012345678901234567890123456789012345", NULL},
+	{"deallocate all", SQL_SESSION_DEALLOCATE_ALL, NULL, NULL},
+	{"deallocate", SQL_SESSION_OTHER, NULL, NULL},
+	{"deallocate \"\"", SQL_SESSION_OTHER, NULL, NULL},
+	{"deallocate a b", SQL_SESSION_OTHER, NULL, NULL},
+	{"deallocate prepare; select", SQL_SESSION_OTHER, NULL, NULL},
+	{"deallocate 'a'", SQL_SESSION_OTHER, NULL, NULL},
+	{"discard all; select 1", SQL_SESSION_OTHER, NULL, NULL},
+	{"/**/discard all ;", SQL_SESSION_DISCARD_ALL, NULL, NULL},
 	{"deallocate x, y", SQL_SESSION_OTHER, NULL, NULL},
 	{"prepare P as select 1", SQL_SESSION_PREPARE, "p", NULL},
 	{"/* x */ PREPARE \"P\" (int, numeric(3,1)) AS SELECT ';' -- ;\n;", SQL_SESSION_PREPARE,
@@ -290,32 +321,39 @@ static const struct {
 	{"unlisten *", SQL_SESSION_UNLISTEN, NULL, NULL},
 	{"unlisten X", SQL_SESSION_UNLISTEN, "x", NULL},
 	{"listen \"X\"", SQL_SESSION_LISTEN, "X", NULL},
+	{"listen a234567890123456789012345678901234567890123456789012345678901234",
+		SQL_SESSION_OTHER, NULL, NULL},
 	{"select pg_advisory_unlock_all();", SQL_SESSION_UNLOCK_ALL, NULL, NULL},
 	{"select pg_catalog.pg_advisory_unlock_all()", SQL_SESSION_UNLOCK_ALL, NULL, NULL},
 	{"select pg_advisory_unlock_all(), 1", SQL_SESSION_OTHER, NULL, NULL},
 };
 
-static void check_text(struct buf *b, const char *expected)
+static void check_text(const struct buf *b, const char *expected)
 {
 	if (expected == NULL)
 		return;
 	assert_int_equal(b->len, strlen(expected) + 1);
-	assert_string_equal(buf_cstr(b), expected);
+	assert_string_equal((const char *)b->data, expected);
 }
 
 static void test_kinds(void **state)
 {
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(kind_cases); i++) {
-		struct sql_session s;
-		enum sql_session_kind kind = sql_session_classify(
-			kind_cases[i].sql, strlen(kind_cases[i].sql), true, &s);
+		const char *sql = kind_cases[i].sql;
+		const struct sql_session *s;
+		struct sql_text t;
 
-		if (kind != kind_cases[i].kind)
-			fail_msg("%s: %d", kind_cases[i].sql, (int)kind);
-		check_text(&s.name, kind_cases[i].name);
-		check_text(&s.value, kind_cases[i].value);
-		sql_session_free(&s);
+		sql_text_init(&t, sql, strlen(sql), SQL_STANDARD, SQL_OF_QUERY);
+		s = sql_session(&t);
+		if (s->kind != kind_cases[i].kind)
+			fail_msg("%s: %d", sql, (int)s->kind);
+		check_text(&s->name, kind_cases[i].name);
+		check_text(&s->value, kind_cases[i].value);
+		assert_int_equal(
+			sql_forgets_all(&t), s->kind == SQL_SESSION_DISCARD_ALL ||
+						     s->kind == SQL_SESSION_DEALLOCATE_ALL);
+		sql_text_free(&t);
 	}
 }
 

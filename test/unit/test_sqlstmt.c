@@ -1,4 +1,4 @@
-/* sqlstmt.c: cutting statements, and what kind they are. */
+/* sqlstmt.c, sqltext.c: cutting statements, and what they do to the transaction; a text is read once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "wire/sqllex.h"
+#include "wire/sqltext.h"
 
 #define CREATE_F "create or replace function f() returns int language sql begin atomic "
 
@@ -91,9 +91,12 @@ static void test_any(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(any_cases); i++) {
 		const char *sql = any_cases[i].sql;
+		struct sql_text t;
 
-		assert_int_equal(
-			sql_any_statement_is(sql, strlen(sql), true, "queue"), any_cases[i].yes);
+		sql_text_init(&t, sql, strlen(sql), SQL_STANDARD, SQL_OF_QUERY);
+		assert_int_equal(sql_has_statement(&t, SQL_WORD_QUEUE), any_cases[i].yes);
+		assert_int_equal(sql_has_statement(&t, SQL_WORD_QUEUE), any_cases[i].yes);
+		sql_text_free(&t);
 	}
 }
 
@@ -148,51 +151,116 @@ static void test_tx(void **state)
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LEN(tx_cases); i++) {
 		const char *sql = tx_cases[i].sql;
-		enum sql_tx kind = sql_tx_classify(sql, strlen(sql));
+		struct sql_text t;
 
-		assert_int_equal(kind, tx_cases[i].kind);
-		assert_string_equal(sql_tx_tag(kind, sql, strlen(sql)), tx_cases[i].tag);
+		sql_text_init(&t, sql, strlen(sql), SQL_STANDARD, SQL_OF_PARSE);
+		assert_int_equal(sql_tx(&t), tx_cases[i].kind);
+		assert_string_equal(sql_tx_tag(sql_tx(&t), &t), tx_cases[i].tag);
+		/* who knows what follows */
+		sql_text_init(&t, sql, strlen(sql), SQL_STANDARD, SQL_OF_PART);
+		assert_int_equal(sql_tx(&t), SQL_TX_OTHER);
+		sql_text_free(&t);
 	}
 }
 
 static const struct {
 	const char *sql;
-	enum sql_prep kind;
-	const char *name;
-} prep_cases[] = {
-	{"deallocate Foo", SQL_PREP_DEALLOCATE, "foo"},
-	{"DEALLOCATE PREPARE \"Foo\";", SQL_PREP_DEALLOCATE, "Foo"},
-	{"deallocate prepare", SQL_PREP_DEALLOCATE, "prepare"},
-	{"deallocate prepare;", SQL_PREP_DEALLOCATE, "prepare"},
-	{"deallocate \"all\"", SQL_PREP_DEALLOCATE, "all"},
-	{"deallocate all", SQL_PREP_DEALLOCATE_ALL, ""},
-	{"deallocate prepare all", SQL_PREP_DEALLOCATE_ALL, ""},
-	{"discard all ;", SQL_PREP_DISCARD_ALL, ""},
-	{"/**/discard all", SQL_PREP_DISCARD_ALL, ""},
-	{"discard plans", SQL_PREP_NONE, ""},
-	{"discard all; select 1", SQL_PREP_NONE, ""},
-	{"deallocate", SQL_PREP_NONE, ""},
-	{"deallocate a b", SQL_PREP_NONE, ""},
-	{"deallocate prepare; select", SQL_PREP_NONE, ""},
-	{"deallocate a; select 1", SQL_PREP_NONE, ""},
-	{"deallocate 'a'", SQL_PREP_NONE, ""},
-	{"delete from t", SQL_PREP_NONE, ""},
-	{"select 1", SQL_PREP_NONE, ""},
-	{"", SQL_PREP_NONE, ""},
+	bool one, plain, literals;
+} byte_cases[] = {
+	{"", true, true, false},
+	{";", true, true, false},
+	{" \n", true, true, false},
+	{"select 1", true, true, false},
+	{"select 1; ", true, true, false},
+	{"select 1;;", false, true, false},
+	{"select 1; -- x", false, true, false},
+	{"select 1;select 2", false, true, false},
+	{"; select 1 and what is more than sixteen bytes", false, true, false},
+	{"select 1 and what is more than sixteen bytes; x", false, true, false},
+	{"select $1", true, true, false},
+	{"select $12345678 from somewhere", true, true, false},
+	{"select $$x$$", true, true, true},
+	{"select $", true, true, true},
+	{"select 'x'", true, true, true},
+	{"select \\", true, false, false},
+	{"select \xc3\xa4", true, false, true},
 };
 
-static void test_prep(void **state)
+/* Each text without any byte behind it, and with some in front of it, so that a mark stands at every
+ * place of what is looked at in one go. */
+static void test_bytes(void **state)
 {
 	(void)state;
-	for (size_t i = 0; i < ARRAY_LEN(prep_cases); i++) {
-		const char *sql = prep_cases[i].sql;
-		struct buf name = BUF_INIT;
+	for (size_t i = 0; i < ARRAY_LEN(byte_cases); i++)
+		for (size_t shift = 0; shift < 40; shift++) {
+			size_t len = strlen(byte_cases[i].sql);
+			char *copy = mem_alloc(shift + len + (shift + len == 0));
+			struct sql_text t;
 
-		assert_int_equal(sql_prep_classify(sql, strlen(sql), &name), prep_cases[i].kind);
-		assert_string_equal(buf_cstr(&name), prep_cases[i].name);
-		assert_int_equal(sql_prep_classify(sql, strlen(sql), NULL), prep_cases[i].kind);
-		buf_free(&name);
+			assert_non_null(copy);
+			memset(copy, 'x', shift);
+			memcpy(copy + shift, byte_cases[i].sql, len);
+			sql_text_init(&t, copy, shift + len, SQL_STANDARD, SQL_OF_QUERY);
+			for (int again = 0; again < 2; again++) {
+				assert_int_equal(sql_is_one(&t), byte_cases[i].one);
+				assert_int_equal(sql_is_plain(&t), byte_cases[i].plain);
+				assert_int_equal(sql_has_literals(&t), byte_cases[i].literals);
+			}
+			sql_text_free(&t);
+			mem_free(copy);
+		}
+}
+
+/* What is known of a text goes with it, and is not read again: what it says by then does not matter. */
+static void test_once(void **state)
+{
+	char sql[] = "set app.name to 'x' -- execute p, discard, xmloption";
+	const struct buf *names, *executed;
+	struct sql_text t, moved;
+
+	(void)state;
+	sql_text_init(&t, sql, sizeof(sql) - 1, SQL_STANDARD, SQL_OF_QUERY);
+	for (int again = 0; again < 2; again++) {
+		struct sql_text *at = again ? &moved : &t;
+
+		assert_int_equal(at->word, SQL_WORD_SET);
+		assert_int_equal(sql_touches(at), SQL_TOUCH_SETTINGS);
+		assert_int_equal(sql_session(at)->kind, SQL_SESSION_SET);
+		assert_string_equal((const char *)sql_session(at)->name.data, "app.name");
+		assert_string_equal((const char *)sql_session(at)->value.data, "x");
+		assert_int_equal(sql_custom_names(at, &names), 0);
+		assert_string_equal((const char *)names->data, "app.name");
+		assert_true(sql_executed(at, &executed));
+		assert_string_equal((const char *)executed->data, "p");
+		assert_true(sql_may_execute(at) && sql_may_reset(at) && sql_names_rare(at));
+		assert_true(sql_is_one(at) && sql_is_plain(at) && sql_has_literals(at));
+		if (again)
+			break;
+		sql_text_move(&moved, &t, sql);
+		memset(sql, '-', sizeof(sql) - 1);
+		sql_text_free(&t);
 	}
+	sql_text_free(&moved);
+}
+
+/* A text of a Parse is one statement, or nothing. */
+static void test_of(void **state)
+{
+	static const char sql[] = "select 1; listen x; queue list";
+	struct sql_text t;
+
+	(void)state;
+	sql_text_init(&t, sql, sizeof(sql) - 1, SQL_STANDARD, SQL_OF_QUERY);
+	assert_int_equal(sql_touches(&t), SQL_TOUCH_LISTEN);
+	assert_true(sql_has_statement(&t, SQL_WORD_QUEUE));
+	assert_true(sql_has_statement(&t, SQL_WORD_SELECT));
+	assert_false(sql_has_statement(&t, SQL_WORD_SET));
+	sql_text_init(&t, sql, sizeof(sql) - 1, SQL_STANDARD, SQL_OF_PARSE);
+	assert_int_equal(sql_touches(&t), 0);
+	assert_false(sql_has_statement(&t, SQL_WORD_QUEUE));
+	sql_text_init(&t, "discard all", 11, SQL_STANDARD, SQL_OF_PART);
+	assert_int_equal(t.word, SQL_WORD_DISCARD);
+	assert_false(sql_forgets_all(&t));
 }
 
 int main(void)
@@ -201,7 +269,9 @@ int main(void)
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_any),
 		cmocka_unit_test(test_tx),
-		cmocka_unit_test(test_prep),
+		cmocka_unit_test(test_bytes),
+		cmocka_unit_test(test_once),
+		cmocka_unit_test(test_of),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
