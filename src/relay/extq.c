@@ -293,15 +293,23 @@ enum step extq_parse(struct client *c, const struct wire_msg *m)
 
 /* --- Describe, Execute, Close --- */
 
-/* Body of Describe and Close: kind and name. */
-static bool read_target(const struct wire_msg *m, char *kind, const char **name)
+/* Of Describe and Close, whose body is a kind and a name. false: *ret says what becomes of it. */
+static bool read_target(
+	struct client *c, const struct wire_msg *m, char *kind, const char **name, enum step *ret)
 {
 	struct wire_reader r;
 
+	if (!wire_complete(m) && m->total <= STATEMENT_MAX) {
+		*ret = STEP_MORE;
+		return false;
+	}
 	wire_reader_init(&r, m->body, m->have);
 	*kind = (char)wire_get_u8(&r);
 	*name = wire_get_cstr(&r, NULL);
-	return wire_done(&r) && (*kind == 'S' || *kind == 'P');
+	if (wire_complete(m) && wire_done(&r) && (*kind == 'S' || *kind == 'P'))
+		return true;
+	*ret = client_bad_message(c, m);
+	return false;
 }
 
 static void local_columns(struct buf *b, const struct lstmt *l, const struct portal *p)
@@ -383,12 +391,11 @@ enum step extq_describe(struct client *c, const struct wire_msg *m)
 	const char *name;
 	struct cstmt *st;
 	struct portal *p;
+	enum step step;
 
 	CHECK_CLIENT(c);
-	if (!wire_complete(m))
-		return m->total > STATEMENT_MAX ? client_bad_message(c, m) : STEP_MORE;
-	if (!read_target(m, &kind, &name))
-		return client_bad_message(c, m);
+	if (!read_target(c, m, &kind, &name, &step))
+		return step;
 	if (kind == 'S') {
 		if (!cstmt_is_decided(c, name))
 			return STEP_WAIT;
@@ -468,12 +475,11 @@ enum step extq_close(struct client *c, const struct wire_msg *m)
 	const char *name;
 	struct cstmt *st;
 	struct portal *p;
+	enum step step;
 
 	CHECK_CLIENT(c);
-	if (!wire_complete(m))
-		return m->total > STATEMENT_MAX ? client_bad_message(c, m) : STEP_MORE;
-	if (!read_target(m, &kind, &name))
-		return client_bad_message(c, m);
+	if (!read_target(c, m, &kind, &name, &step))
+		return step;
 	if (kind == 'S' && !cstmt_is_decided(c, name))
 		return STEP_WAIT;
 	st = kind == 'S' ? extq_find(c, name) : NULL;
