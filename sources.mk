@@ -64,7 +64,9 @@ qb_public_includes = \
 	include/wire/msg.h \
 	include/wire/row.h \
 	include/wire/scram.h \
+	include/wire/sqlkind.h \
 	include/wire/sqllex.h \
+	include/wire/sqlread.h \
 	include/wire/sqltext.h \
 	include/wire/startup.h
 
