@@ -425,6 +425,7 @@ qb_doc = \
 	doc/decisions/031-expressions.md \
 	doc/decisions/032-schedules.md \
 	doc/decisions/033-engine-connections.md \
+	doc/decisions/034-limits.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

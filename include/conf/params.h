@@ -168,7 +168,7 @@ PARAM_GROUP("Queues")
 PARAM_INT (queue_pool_size, "5", 1, 10000, PARAM_RELOAD, NULL,
 	"Server connections of the queue engine, beside those of each pool.")
 PARAM_INT (queue_engine_after, "100", 0, 1000000, PARAM_RELOAD, NULL,
-	"So many statements of the queue engine within a minute run on connections that clients use too before it gets one of its own, of the `queue_pool_size` that it may have. 0: it gets none.")
+	"So many statements of the queue engine within a minute run on connections that clients use too before it gets one of its own, of the `queue_pool_size` that it may have, all but one. 0: it gets none.")
 PARAM_INT (queue_batches, "1", 1, 64, PARAM_RELOAD, NULL,
 	"Merged PUSH or DONE statements of one role that are under way at the same time; what comes meanwhile gathers for the next.")
 PARAM_TIME(queue_engine_timeout, "10s", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
