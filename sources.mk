@@ -100,6 +100,7 @@ libqb_net_a_SOURCES = \
 	src/net/conn.c \
 	src/net/conn_in.c \
 	src/net/conn_int.h \
+	src/net/conn_mark.c \
 	src/net/conn_out.c \
 	src/net/conn_sock.c \
 	src/net/dial.c \
@@ -111,7 +112,8 @@ libqb_net_a_SOURCES = \
 	src/net/resolve.h \
 	src/net/tls.c \
 	src/net/tls_ctx.c \
-	src/net/tls_set.c
+	src/net/tls_set.c \
+	src/net/turn.c
 
 libqb_wire_a_SOURCES = \
 	src/wire/array.c \

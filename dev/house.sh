@@ -22,7 +22,7 @@ build=${1:?usage: dev/house.sh BUILD}
 limits='
 base       1       3       62      0     2.8
 conf       1       2      171      0       0
-net        8       5      172     22     0.8
+net        3       5      172     22     0.8
 wire       1       2      120      3     0.3
 auth       1       5      101     14       0
 pool       2       6      270      1    16.0

@@ -1,15 +1,10 @@
 /*
- * A connection: its life, its event mask, and its part in a turn of the loop. Reading is in
- * conn_in.c, writing in conn_out.c, connecting in dial.c, encryption in tls.c, what concerns the
- * socket and both its ends in conn_sock.c.
+ * A connection: its life, and its part in a turn of the loop. Its event mask and its places in the lists
+ * of the turn are in conn_mark.c, reading in conn_in.c, writing in conn_out.c, connecting in dial.c,
+ * encryption in tls.c, what concerns the socket and both its ends in conn_sock.c.
  *
  * Knows nothing of messages, clients or servers. The owner is called from four places only: the
  * read event, the kick phase, the flush phase and dial.c; never from inside one of its own calls.
- *
- * The mask. Reading is level triggered. Switching it off only sets a flag: most pauses end before
- * more bytes come, and then nothing was installed or removed. If bytes do come meanwhile, the
- * registration becomes edge triggered, which wakes for the peer's end and for each new piece, but
- * does not spin on what lies there unread. Writing is registered only while the kernel is full.
  */
 #include <unistd.h>
 
@@ -20,75 +15,8 @@
 /* Handlers that run while flushing may queue output; so many rounds of it belong to this turn. */
 #define MAX_FLUSH_ROUNDS 4
 
-struct conn_list {
-	struct conn *head, **tail;
-};
-
-static struct slab *conns, *wios;
-static struct conn_list dirty, kicks;
+static struct slab *conns;
 static struct conn *dead;
-
-bool conn_module_init(void)
-{
-	dirty = (struct conn_list){NULL, &dirty.head};
-	kicks = (struct conn_list){NULL, &kicks.head};
-	dead = NULL;
-	conns = slab_new("conn", sizeof(struct conn));
-	wios = slab_new("conn_write", sizeof(struct loop_io));
-	if (conns && wios && in_module_init() && tls_module_init())
-		return true;
-	conn_module_free();
-	return false;
-}
-
-void conn_module_free(void)
-{
-	if (kicks.head)
-		(void)conn_turn_kicks();
-	while (dirty.head)
-		conn_turn_flush();
-	conn_turn_reap();
-	out_module_free();
-	tls_module_free();
-	in_module_free();
-	if (conns)
-		slab_free(&conns);
-	if (wios)
-		slab_free(&wios);
-}
-
-/* --- lists of the turn --- */
-
-void conn_mark_dirty(struct conn *c)
-{
-	if (c->flags & F_DIRTY)
-		return;
-	c->flags |= F_DIRTY;
-	c->next_dirty = NULL;
-	*dirty.tail = c;
-	dirty.tail = &c->next_dirty;
-}
-
-void conn_mark_kick(struct conn *c)
-{
-	if (c->flags & (F_KICKED | F_CLOSED))
-		return;
-	c->flags |= F_KICKED;
-	c->next_kick = NULL;
-	*kicks.tail = c;
-	kicks.tail = &c->next_kick;
-}
-
-static struct conn *list_take(struct conn_list *l)
-{
-	struct conn *c = l->head;
-
-	l->head = NULL;
-	l->tail = &l->head;
-	return c;
-}
-
-/* --- the event mask --- */
 
 static void conn_io_write(int fd, short what, void *arg)
 {
@@ -102,74 +30,30 @@ static void conn_io_write(int fd, short what, void *arg)
 		conn_mark_dirty(c);
 }
 
-static uint32_t mask_wanted(const struct conn *c)
+bool conn_module_init(void)
 {
-	uint32_t want = 0;
-
-	if (c->fd < 0 || (c->flags & (F_ENDED | F_CLOSED)))
-		return 0;
-	if (!(c->flags & F_CONNECTING))
-		want |= F_IN_READ;
-	if ((c->flags & F_BLOCKED) && !(c->flags & F_BROKEN))
-		want |= F_IN_WRITE;
-	/* Both registrations of a descriptor must agree about edges. */
-	if (!conn_is_reading(c) && (c->flags & F_NOISY))
-		want |= F_IN_EDGE;
-	return want;
+	dead = NULL;
+	conns = slab_new("conn", sizeof(struct conn));
+	if (mark_module_init(in_event, conn_io_write) && conns && in_module_init() &&
+		tls_module_init())
+		return true;
+	conn_module_free();
+	return false;
 }
 
-static void mask_remove(struct conn *c, uint32_t bits)
+void conn_module_free(void)
 {
-	bits &= c->flags;
-	if (bits & F_IN_READ)
-		loop_io_del(&c->io);
-	if (bits & F_IN_WRITE) {
-		loop_io_del(c->wio);
-		slab_put(wios, c->wio);
-		c->wio = NULL;
-	}
-	c->flags &= ~bits;
-}
-
-static bool mask_add(struct conn *c, uint32_t bits, short edge)
-{
-	if (bits & F_IN_READ) {
-		loop_io_init(
-			&c->io, c->fd, (short)(LOOP_IO_READ | LOOP_IO_CLOSE | edge), in_event, c);
-		if (!loop_io_add(&c->io))
-			return false;
-		c->flags |= F_IN_READ;
-	}
-	if (bits & F_IN_WRITE) {
-		c->wio = slab_get(wios);
-		if (!c->wio)
-			return false;
-		loop_io_init(c->wio, c->fd, (short)(LOOP_IO_WRITE | edge), conn_io_write, c);
-		if (!loop_io_add(c->wio)) {
-			slab_put(wios, c->wio);
-			c->wio = NULL;
-			return false;
-		}
-		c->flags |= F_IN_WRITE;
-	}
-	return true;
-}
-
-void conn_install(struct conn *c)
-{
-	const uint32_t io = F_IN_READ | F_IN_WRITE, all = io | F_IN_EDGE;
-	uint32_t want = mask_wanted(c), have = c->flags & all;
-	uint32_t keep;
-
-	if (want == have)
-		return;
-	keep = (want ^ have) & F_IN_EDGE ? 0 : want & have & io;
-	mask_remove(c, have & io & ~keep);
-	c->flags = (c->flags & ~(uint32_t)F_IN_EDGE) | (want & F_IN_EDGE);
-	if (!mask_add(c, want & io & ~keep, want & F_IN_EDGE ? LOOP_IO_EDGE : 0)) {
-		c->flags |= F_NO_MEMORY;
-		conn_mark_dirty(c);
-	}
+	if (conn_has_kicks())
+		(void)conn_turn_kicks();
+	while (mark_has_dirty())
+		conn_turn_flush();
+	conn_turn_reap();
+	out_module_free();
+	tls_module_free();
+	in_module_free();
+	if (conns)
+		slab_free(&conns);
+	mark_module_free();
 }
 
 /* --- beginning and end --- */
@@ -361,19 +245,9 @@ static void conn_kick_one(struct conn *c)
 		in_kick(c);
 }
 
-bool conn_has_kicks(void)
-{
-	return kicks.head != NULL;
-}
-
-bool conn_has_work(void)
-{
-	return kicks.head || dirty.head;
-}
-
 bool conn_turn_kicks(void)
 {
-	struct conn *c = list_take(&kicks), *next;
+	struct conn *c = mark_take_kicks(), *next;
 	bool any = c != NULL;
 
 	for (; c; c = next) {
@@ -428,8 +302,8 @@ void conn_turn_flush(void)
 	struct conn *c, *next;
 	int round;
 
-	for (round = 0; dirty.head && round < MAX_FLUSH_ROUNDS; round++)
-		for (c = list_take(&dirty); c; c = next) {
+	for (round = 0; mark_has_dirty() && round < MAX_FLUSH_ROUNDS; round++)
+		for (c = mark_take_dirty(); c; c = next) {
 			next = c->next_dirty;
 			c->flags &= ~(uint32_t)F_DIRTY;
 			conn_settle(c);

@@ -1,6 +1,6 @@
 /*
- * The inside of a connection, shared by conn.c (life, mask, turn), conn_in.c (reading), conn_out.c
- * (writing), conn_sock.c (the socket), dial.c (connecting) and tls.c. Nobody outside net/ may look.
+ * The inside of a connection, shared by conn.c (life, turn), conn_mark.c (what it waits for), conn_in.c
+ * (reading), conn_out.c (writing), conn_sock.c (the socket), dial.c (connecting) and tls.c. Nobody outside net/ may look.
  */
 #ifndef QB_NET_CONN_INT_H
 #define QB_NET_CONN_INT_H
@@ -87,23 +87,31 @@ MUST_CHECK bool conn_module_init(void);
 void conn_module_free(void);
 /* The three hooks of a turn. Kicks: true if anything was done. */
 bool conn_turn_kicks(void);
-bool conn_has_kicks(void);
-/* Left over for the next turn, which must then not sleep. */
-bool conn_has_work(void);
 void conn_turn_flush(void);
 void conn_turn_reap(void);
 
 /* conn.c, for its neighbours */
 /* A connection without a descriptor, about to be connected. NULL without memory. */
 MUST_CHECK struct conn *conn_blank(const struct conn_ops *ops, void *owner);
-void conn_install(struct conn *c);
-void conn_mark_dirty(struct conn *c);
-void conn_mark_kick(struct conn *c);
 void conn_end(struct conn *c, enum conn_end why, int err);
 static inline bool conn_is_reading(const struct conn *c)
 {
 	return (c->flags & (F_WANT_READ | F_HELD)) == F_WANT_READ;
 }
+
+/* conn_mark.c */
+/* What is called when a descriptor can be read, or is at its end, and when it can be written again. */
+MUST_CHECK bool mark_module_init(loop_io_fn *readable, loop_io_fn *writable);
+void mark_module_free(void);
+void conn_install(struct conn *c); /* the events that its flags ask for */
+void conn_mark_dirty(struct conn *c);
+void conn_mark_kick(struct conn *c);
+struct conn *mark_take_dirty(void); /* all of the list, which is empty then */
+struct conn *mark_take_kicks(void);
+bool mark_has_dirty(void);
+bool conn_has_kicks(void);
+/* Left over for the next turn, which must then not sleep. */
+bool conn_has_work(void);
 
 /* conn_in.c */
 MUST_CHECK bool in_module_init(void);

@@ -3,19 +3,18 @@
  * connections and the phases, until nothing is ready any more; then output is flushed, the dead are
  * reaped, and the only timer of the process is set if it must ring earlier than it already will.
  *
- * Knows connections only through conn_int.h's three calls; knows no message and no owner.
- * Entry points: loop_init, loop_run, loop_tick_new, loop_phase, loop_watch_new.
+ * Knows connections only as what turn.c hands in; knows no message and no owner.
+ * Entry points: loop_open, loop_run, loop_tick_new, loop_phase, loop_watch_new.
  */
 #include <event2/event.h>
 #include <event2/event_struct.h>
 #include <signal.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/log.h"
 #include "base/mem.h"
-#include "conn_int.h"
 #include "loop_int.h"
-#include "resolve.h"
 
 #define MAX_SIGNALS 8
 #define MAX_HOOKS   4
@@ -59,6 +58,7 @@ struct signal_hook {
 };
 
 static struct {
+	const struct loop_conns *conns;
 	struct event_base *base;
 	struct event timer;
 	usec_t now;
@@ -91,14 +91,15 @@ static void on_timer(evutil_socket_t fd, short what, void *arg)
 	loop.armed = USEC_NEVER;
 }
 
-bool loop_init(void)
+bool loop_open(const struct loop_conns *conns)
 {
 	memset(&loop, 0, sizeof(loop));
+	loop.conns = conns;
 	loop.base = event_base_new();
 	if (!loop.base)
 		return false;
 	loop.earliest = loop.armed = USEC_NEVER;
-	if (event_assign(&loop.timer, loop.base, -1, 0, on_timer, NULL) == 0 && conn_module_init())
+	if (event_assign(&loop.timer, loop.base, -1, 0, on_timer, NULL) == 0 && conns->init())
 		return true;
 	event_base_free(loop.base);
 	loop.base = NULL;
@@ -148,7 +149,7 @@ static void signals_free(void)
 	loop.signal_count = 0;
 }
 
-/* Signals first: the loop is turned once more, by resolve_module_free(). */
+/* Signals first: the loop is turned once more, by the end of the resolvers. */
 void loop_free(void)
 {
 	int i;
@@ -156,10 +157,10 @@ void loop_free(void)
 	if (!loop.base)
 		return;
 	signals_free();
-	resolve_module_free();
+	loop.conns->free_names();
 	for (i = 0; i < loop.reaper_count; i++)
 		loop.reapers[i].fn(loop.reapers[i].arg);
-	conn_module_free();
+	loop.conns->free();
 	event_del(&loop.timer);
 	watches_reap();
 	ticks_sweep(true);
@@ -401,13 +402,13 @@ void loop_reaper(void (*fn)(void *arg), void *arg)
 
 static bool phases_once(void)
 {
-	bool more = conn_turn_kicks();
+	bool more = loop.conns->kicks();
 	int p, i;
 
 	for (p = 0; p < LOOP_PHASE_COUNT; p++)
 		for (i = 0; i < loop.phase_count[p]; i++)
 			more |= loop.phases[p][i].fn(loop.phases[p][i].arg, loop.now);
-	return more | conn_has_kicks();
+	return more | loop.conns->has_kicks();
 }
 
 static void phases_run(void)
@@ -427,7 +428,7 @@ static void reap(void)
 
 	for (i = 0; i < loop.reaper_count; i++)
 		loop.reapers[i].fn(loop.reapers[i].arg);
-	conn_turn_reap();
+	loop.conns->reap();
 	if (loop.dead_watches)
 		watches_reap();
 	if (loop.tick_died)
@@ -441,9 +442,9 @@ static void turn(int flags)
 	(void)loop_now();
 	ticks_run();
 	phases_run();
-	conn_turn_flush();
+	loop.conns->flush();
 	reap();
-	if (conn_has_work())
+	if (loop.conns->has_work())
 		loop_again();
 	timer_arm();
 }

@@ -12,6 +12,19 @@
 struct event_base;
 struct event_base *loop_base(void);
 
+/* What a turn does for connections, and the loop's beginning and end: turn.c. */
+struct loop_conns {
+	bool (*init)(void);
+	void (*free_names)(void); /* no name is asked for any more */
+	void (*free)(void);
+	bool (*kicks)(void); /* true if anything was done */
+	bool (*has_kicks)(void);
+	void (*flush)(void);
+	void (*reap)(void);
+	bool (*has_work)(void); /* for the next turn, which must then not sleep */
+};
+MUST_CHECK bool loop_open(const struct loop_conns *conns);
+
 /* Room for libevent's struct event; checked when loop.c is compiled. */
 struct loop_io {
 	_Alignas(8) unsigned char opaque[128];
