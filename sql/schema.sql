@@ -34,7 +34,7 @@ CREATE TABLE queue.queues (
 	max_running int4 CHECK (max_running BETWEEN 1 AND 10000),	-- NULL, of these three: no limit
 	rate text CHECK (rate ~ '^[1-9][0-9]{0,4}/(s|min|h|d)( burst [1-9][0-9]{0,8})?$'),
 	hours text CHECK (octet_length(hours) <= 100
-		AND hours ~ '^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9] [^ ]+$'),
+		AND hours ~ '^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9] [^ ]+$' AND left(hours, 5) <> substr(hours, 7, 5)),
 	unlogged bool NOT NULL,
 	payload text NOT NULL			-- the column's type
 		CHECK (payload IN ('jsonb', 'text', 'bytea')),

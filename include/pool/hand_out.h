@@ -62,7 +62,8 @@ struct pool_calls {
 	void (*fewer_logins)(void);
 	bool (*task_starts)(struct task *t); /* it is about to be; false: it has ended instead */
 	void (*task_start)(struct task *t, struct server *s);
-	void (*tasks_fail)(struct pool *p, const struct pg_error *err, usec_t until);
+	/* has_engine: those that may run on the engine's own servers go on waiting for one. */
+	void (*tasks_fail)(struct pool *p, const struct pg_error *err, usec_t until, bool has_engine);
 	const struct dest *settings; /* for whom the SET of a client's settings is */
 	const struct dest *unheard;  /* what goes with a statement of the client's, which hears nothing of it */
 };

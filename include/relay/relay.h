@@ -33,7 +33,8 @@ void portal_drop_all(struct client *c);
 bool task_starts(struct task *t); /* it is about to be; false: it has ended instead */
 void task_start(struct task *t, struct server *s);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
-void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until); /* since when they wait, at most */
+/* until: since when they wait, at most. has_engine: those that may run on the engine's own servers go on waiting. */
+void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until, bool has_engine);
 void task_fail_late(struct pool *p, usec_t limit, usec_t now); /* that have waited for longer */
 
 /* silent.c: statements of our own whose answer does not come */

@@ -146,6 +146,7 @@ BEGIN
 		IF FOUND THEN
 			PERFORM queue._no_queue(q);
 		END IF;
+		PERFORM queue._lock_gates(queues);
 	END IF;
 	FOREACH q IN ARRAY queues LOOP
 		SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;

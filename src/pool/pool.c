@@ -457,6 +457,14 @@ static bool serve_clients(struct pool *p, usec_t now)
 	return any;
 }
 
+/* Among those that tasks may have beside the pool, of which the last is for what cannot run on the engine's own. */
+static bool engine_has_place(const struct pool *p, usec_t now)
+{
+	unsigned all = pool_servers_total(p) - (p->for_inspection != NULL);
+
+	return all + 1 < client_limit(p, now) + (unsigned)conf_current()->p.queue_pool_size;
+}
+
 /* Nobody waits for it. */
 static void launch_engine(struct pool *p, usec_t now)
 {
@@ -464,7 +472,7 @@ static void launch_engine(struct pool *p, usec_t now)
 		return;
 	p->engines.missed =
 		0; /* where there is no room, as many have to do without before it is tried again */
-	if (!place_is_for_another(p) && engines_make_room(p, now))
+	if (engine_has_place(p, now) && !place_is_for_another(p) && engines_make_room(p, now))
 		(void)!server_launch_engine(p);
 }
 
@@ -510,8 +518,8 @@ static void fail_waiting(struct pool *p, usec_t until)
 	DL_FOREACH_SAFE (p->waiting.head, c, tmp)
 		if (c->request_time <= until)
 			client_no_server(c, &err);
-	if (!has_any_server(p, false))
-		pool_all.calls->tasks_fail(p, &err, until);
+	if (!has_server(p))
+		pool_all.calls->tasks_fail(p, &err, until, has_any_server(p, false));
 }
 
 /* Nobody shall hear what a server said that has been started again since. */

@@ -258,7 +258,7 @@ static void fail_tasks(struct pool *p)
 	struct pg_error err;
 
 	pg_error_set(&err, "57P01", "database removed");
-	task_fail_waiting(p, &err, USEC_NEVER);
+	task_fail_waiting(p, &err, USEC_NEVER, false);
 }
 
 static void end_gone(struct database *db)

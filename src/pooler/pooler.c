@@ -95,7 +95,7 @@ void pooler_free(void)
 	(void)ends_phase(NULL, loop_now());
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
-			task_fail_waiting(p, &err, USEC_NEVER);
+			task_fail_waiting(p, &err, USEC_NEVER, false);
 	lookup_free_all();
 	penalty_free();
 	outside_free();

@@ -100,7 +100,9 @@ static enum step query_pass(struct client *c, const struct wire_msg *m, struct s
 		return client_refuse_pin(c, true);
 	server_drop_unnamed(c->link);
 	server_batch_ends(c->link);
-	if (sql_forgets_all(t))
+	/* of a long one, which is not here yet, it may be so */
+	if (sql_forgets_all(t) || (!wire_complete(m) && (t->word == SQL_WORD_DISCARD ||
+								t->word == SQL_WORD_DEALLOCATE)))
 		c->link->batch.discarding = true;
 	/* what is not here yet may do anything to the session */
 	if (wire_complete(m))

@@ -399,7 +399,20 @@ const struct dest dest_task = {.tells = true,
 	.ready = ready,
 	.error = error};
 
-void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until)
+static struct task *first_to_fail(
+	const struct pool *p, uint64_t last, usec_t until, bool has_engine)
+{
+	struct task *t;
+
+	DL_FOREACH (p->tasks, t)
+		if (t->seq > last || t->since > until)
+			return NULL;
+		else if (!(has_engine && t->engine))
+			return t;
+	return NULL;
+}
+
+void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until, bool has_engine)
 {
 	uint64_t last = last_seq;
 	struct task *t;
@@ -407,7 +420,7 @@ void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until)
 	CHECK_POOL(p);
 	/* done() may drop others that wait, and bring in new ones, which are not failed with this
 	 * error */
-	while ((t = p->tasks) != NULL && t->seq <= last && t->since <= until) {
+	while ((t = first_to_fail(p, last, until, has_engine)) != NULL) {
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		task_end(t, err);

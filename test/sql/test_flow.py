@@ -268,3 +268,134 @@ def test_never_more_than_the_limit(db):
     for t in threads:
         t.join()
     assert problems == []
+
+
+# --- set and reset while it is used ------------------------------------------------------------------
+
+
+def workers(db, n, until, sql="SELECT token FROM queue.take('q', 2)"):
+    """They take and end, and repeat what is 40001; what else they hear."""
+    problems = []
+
+    def work(s):
+        while not until.is_set():
+            try:
+                for token in s.column(sql):
+                    s.rows("SELECT queue.done(%s)", token)
+            except psycopg.Error as e:
+                if e.sqlstate != "40001":
+                    problems.append(repr(e))
+    threads = [threading.Thread(target=work, args=(db.connect(),)) for _ in range(n)]
+    for t in threads:
+        t.start()
+    return threads, problems
+
+
+def test_set_and_reset_under_load(db):
+    made(db)
+    db.rows("INSERT INTO queue.q_q (payload) SELECT to_jsonb(n) FROM generate_series(1, 20000) n")
+    until = threading.Event()
+    threads, problems = workers(db, 4, until)
+    try:
+        for n in range(6):
+            db.rows("SELECT queue.alter('q', '{max_running,rate}', ARRAY[%s, '90000/s'])", str(n + 1))
+            db.rows("SELECT queue.alter('q', '{max_running}', '{2}', '{rate}')")
+            assert db.value("SELECT count(*) FROM queue.q_q WHERE state = 'leased'") <= 8
+            db.rows("SELECT queue.alter('q', reset_names => '{max_running}')")
+    finally:
+        until.set()
+        for t in threads:
+            t.join()
+    assert problems == []
+
+
+def test_takes_that_waited_for_the_alter_go_through_the_gate(db):
+    made(db)
+    (token,) = tokens(db, 1)
+    ender, alters = db.connect(), db.connect()
+    takers = [db.connect() for _ in range(3)]
+    ender.rows("BEGIN")
+    ender.rows("SELECT queue.done(%s)", token)
+    altered = alters.beside(alters.rows, "SELECT queue.alter('q', '{max_running}', '{1}')")
+    db.until_blocked(alters)
+    waiting = [s.beside(take, s, 3) for s in takers]
+    for s in takers:
+        db.until_blocked(s)
+    ender.rows("COMMIT")
+    altered.result()
+    for w in waiting:
+        w.error_of("40001")
+    assert take(db) == [2] and take(db) == []
+
+
+def test_an_old_snapshot_knows_no_limit_that_came_later(db):
+    made(db)
+    old, lowered = db.connect(), db.connect()
+    for s in (old, lowered):
+        s.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        s.rows("SELECT count(*) FROM queue.queues")
+    db.rows("SELECT queue.alter('q', '{max_running}', '{5}')")
+    old.fails("40001", TAKE, 5)
+    lowered.rows("ROLLBACK")
+    lowered.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    lowered.rows("SELECT count(*) FROM queue.queues")
+    db.rows("SELECT queue.alter('q', '{max_running}', '{1}')")
+    lowered.fails("40001", TAKE, 5)
+    assert len(take(db)) == 1
+
+
+def test_several_limited_queues_in_any_order(db):
+    for name in ("q", "r"):
+        db.create(name, max_running=3)
+        db.rows("INSERT INTO queue.q_%s (payload) SELECT to_jsonb(n) FROM generate_series(1, 400) n" % name)
+    until = threading.Event()
+    both = [workers(db, 2, until, "SELECT token FROM queue._take('{%s}', 2, NULL, NULL, false) WHERE id IS NOT NULL" % names)
+            for names in ("q,r", "r,q")]
+    while db.value("SELECT count(*) FROM queue.q_q") + db.value("SELECT count(*) FROM queue.q_r") > 200 \
+            and not any(problems for _, problems in both):
+        pass
+    until.set()
+    for threads, _ in both:
+        for t in threads:
+            t.join()
+    assert [problems for _, problems in both] == [[], []]
+
+
+@pytest.mark.parametrize("row", ["(9223372036854775807, '{}', '-infinity')",
+                                 "(5000, array_fill(1::int8, ARRAY[10001]), '-infinity')"])
+def test_a_row_that_somebody_has_put_into_the_gate(db, row):
+    made(db, max_running=2)
+    assert take(db, 1) == [1]
+    db.rows("SELECT queue.grant('q', '{take}', '{bob}')")
+    db.connect("bob").rows("INSERT INTO queue.n%s_gate VALUES %s" % (db.value("SELECT number FROM queue.queues"), row))
+    assert take(db) == [2] and take(db) == []
+
+
+def test_a_burst_of_ages(db):
+    db.fails("22023", "SELECT queue.create('q', false, '{rate}', '{1/d burst 999999999}')")
+    db.create("q", rate="1/d burst 366")
+
+
+def test_the_next_of_a_group_that_is_locked_holds_up_one_take_alone(db):
+    made(db, max_running=5)
+    db.rows("DELETE FROM queue.q_q")
+    db.rows("SELECT queue.push('q', to_jsonb(n), \"group\" => 'g') FROM generate_series(1, 2) n")
+    db.rows("UPDATE queue.q_q SET max_attempts = 1")
+    assert len(take(db)) == 1
+    db.rows("INSERT INTO queue.q_q (payload) VALUES ('3'), ('4')")
+    db.expire("q")
+    locker, first = db.connect(), db.connect()
+    locker.rows("BEGIN")
+    locker.rows("DELETE FROM queue.q_q WHERE state = 'blocked'")
+    waiting = first.beside(take, first, 1)
+    db.until_blocked(first)
+    assert len(take(db, 1)) == 1
+    locker.rows("ROLLBACK")
+    assert len(waiting.result()) == 1
+
+
+def test_no_place_is_made_by_an_end_where_only_the_rate_counts(db):
+    made(db, rate="90000/s")
+    assert db.value("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'freed%%'") == 0
+    db.rows("SELECT queue.alter('q', '{max_running}', '{3}')")
+    assert db.value("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'freed%%'") == 2

@@ -3,7 +3,7 @@
 import pytest
 
 from proxy import wait_for
-from queuetest import tag, take
+from queuetest import error, tag, take
 
 AFTER = 3
 
@@ -279,5 +279,25 @@ def test_the_server_wants_no_more(made, db, direct):
         push(c, 5)
         wait_for(lambda: not engines(proxy, db), "that none is left")
         assert c.rows("SELECT 1 AS one")[0]["one"] == "1"
+    finally:
+        direct.execute("ALTER ROLE app CONNECTION LIMIT -1")
+
+
+def test_what_may_not_run_there_is_not_kept_waiting(made, db, direct):
+    """The clients' servers are refused, the engine's lives: a statement that needs one of those hears why, at once."""
+    proxy, c = made(default_pool_size=1, query_wait_timeout=60)
+    own = get_engine(proxy, db, c)
+    c.rows("SELECT 1")
+    others = [r["remote_pid"] for r in proxy.console("SHOW SERVERS")
+              if r["database"] == db and r["user"] == "app" and r["engine"] == "0"]
+    direct.execute("ALTER ROLE app CONNECTION LIMIT 1")
+    try:
+        for one in others:
+            direct.execute("SELECT pg_terminate_backend(%s)", (int(one),))
+        wait_for(lambda: [r["remote_pid"] for r in proxy.console("SHOW SERVERS")
+                          if r["database"] == db and r["user"] == "app"] == [str(own)], "the engine's alone")
+        for sql in ("QUEUE STATS", "QUEUE JOB '1-1'", "QUEUE PUSH mail '1'::text"):
+            assert "too many connections" in error(c, sql).message
+        assert tag(c, "QUEUE PUSH mail '1'") == "INSERT 0 1"
     finally:
         direct.execute("ALTER ROLE app CONNECTION LIMIT -1")

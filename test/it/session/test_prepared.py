@@ -435,3 +435,15 @@ def test_psycopg_other_settings(qbouncer, db):
             for conn, month in (a, "1"), (b, "2"):
                 assert conn.execute(READINGS[0][3], prepare=True).fetchone() == (month,)
                 conn.commit()
+
+
+def test_a_long_discard_all_before_a_parse(proxy, db):
+    """Behind DISCARD ALL of which the end is not there yet a statement is prepared anew."""
+    with proxy.wire(db) as c:
+        got = c.hold().parse("one", "SELECT 7").bind("", "one").execute().sync()
+        assert [m.type for m in got.push().until("Z")][-1] == "Z"
+        got = c.hold().query("DISCARD ALL" + " " * 1500000)
+        got = c.parse("two", "SELECT 7").bind("", "two").execute().sync()
+        got.push()
+        assert [m.type for m in c.until("Z")] == ["C", "Z"]
+        assert [m.type for m in c.until("Z")] == ["1", "2", "D", "C", "Z"]
