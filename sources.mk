@@ -101,6 +101,7 @@ libqb_net_a_SOURCES = \
 	src/net/conn_in.c \
 	src/net/conn_int.h \
 	src/net/conn_mark.c \
+	src/net/conn_mark.h \
 	src/net/conn_out.c \
 	src/net/conn_sock.c \
 	src/net/dial.c \

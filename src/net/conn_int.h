@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/util.h"
+#include "conn_mark.h"
 #include "loop_int.h"
 #include "net/conn.h"
 
@@ -98,20 +99,6 @@ static inline bool conn_is_reading(const struct conn *c)
 {
 	return (c->flags & (F_WANT_READ | F_HELD)) == F_WANT_READ;
 }
-
-/* conn_mark.c */
-/* What is called when a descriptor can be read, or is at its end, and when it can be written again. */
-MUST_CHECK bool mark_module_init(loop_io_fn *readable, loop_io_fn *writable);
-void mark_module_free(void);
-void conn_install(struct conn *c); /* the events that its flags ask for */
-void conn_mark_dirty(struct conn *c);
-void conn_mark_kick(struct conn *c);
-struct conn *mark_take_dirty(void); /* all of the list, which is empty then */
-struct conn *mark_take_kicks(void);
-bool mark_has_dirty(void);
-bool conn_has_kicks(void);
-/* Left over for the next turn, which must then not sleep. */
-bool conn_has_work(void);
 
 /* conn_in.c */
 MUST_CHECK bool in_module_init(void);
