@@ -64,16 +64,17 @@ static void tokens(const char *text, size_t len, unsigned dialect)
 static void ask(struct sql_text *t)
 {
 	const struct buf *names;
-	bool any = false;
 
 	(void)sql_tx(t);
 	(void)sql_session(t);
 	(void)sql_forgets_all(t);
 	for (unsigned word = 0; word < SQL_WORD_COUNT; word++)
-		any |= sql_has_statement(t, word);
-	any |= sql_is_plain(t) | sql_has_literals(t) | sql_names_rare(t) | sql_may_reset(t) |
-	       sql_may_execute(t);
-	(void)any;
+		(void)sql_has_statement(t, word);
+	(void)sql_is_plain(t);
+	(void)sql_has_literals(t);
+	(void)sql_names_rare(t);
+	(void)sql_may_reset(t);
+	(void)sql_may_execute(t);
 	(void)sql_touches(t);
 	(void)sql_custom_names(t, &names);
 	(void)sql_executed(t, &names);
