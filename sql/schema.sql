@@ -31,10 +31,21 @@ CREATE TABLE queue.queues (
 		CHECK (max_run > '0' AND max_run <= '8000 years'),
 	max_length int4				-- NULL: no limit
 		CHECK (max_length BETWEEN 1 AND 999999999),
-	max_running int4 CHECK (max_running BETWEEN 1 AND 10000),	-- NULL, of these three: no limit
+	max_running int4 CHECK (max_running BETWEEN 1 AND 10000),	-- NULL, of these limits: none
 	rate text CHECK (rate ~ '^[1-9][0-9]{0,4}/(s|min|h|d)( burst [1-9][0-9]{0,8})?$'),
 	hours text CHECK (octet_length(hours) <= 100
 		AND hours ~ '^([01][0-9]|2[0-3]):[0-5][0-9]-([01][0-9]|2[0-3]):[0-5][0-9] [^ ]+$' AND left(hours, 5) <> substr(hours, 7, 5)),
+	max_running_per_group int4 DEFAULT 1	-- 1: in order
+		CHECK (max_running_per_group BETWEEN 1 AND 10000),
+	rate_per_group text CHECK (rate_per_group ~ '^[1-9][0-9]{0,4}/(s|min|h|d)( burst [1-9][0-9]{0,8})?$'),
+	pause interval CHECK (pause > '0' AND pause <= '366 days'),
+	pause_per_group interval CHECK (pause_per_group > '0' AND pause_per_group <= '366 days'),
+	fair text CHECK (fair = 'group'),
+	by_group bool NOT NULL GENERATED ALWAYS AS (rate_per_group IS NOT NULL OR pause_per_group IS NOT NULL
+		OR fair IS NOT NULL AND max_running_per_group IS DISTINCT FROM 1 OR coalesce(max_running_per_group > 1, false)) STORED,
+	limited bool NOT NULL GENERATED ALWAYS AS (max_running IS NOT NULL OR rate IS NOT NULL OR hours IS NOT NULL
+		OR pause IS NOT NULL OR rate_per_group IS NOT NULL OR pause_per_group IS NOT NULL
+		OR fair IS NOT NULL AND max_running_per_group IS DISTINCT FROM 1 OR coalesce(max_running_per_group > 1, false)) STORED,
 	unlogged bool NOT NULL,
 	payload text NOT NULL			-- the column's type
 		CHECK (payload IN ('jsonb', 'text', 'bytea')),

@@ -102,7 +102,12 @@
 	COL(expires, TEXT) SEP \
 	COL(max_running, INT4) SEP \
 	COL(rate, TEXT) SEP \
-	COL(hours, TEXT)
+	COL(hours, TEXT) SEP \
+	COL(max_running_per_group, INT4) SEP \
+	COL(rate_per_group, TEXT) SEP \
+	COL(pause, TEXT) SEP \
+	COL(pause_per_group, TEXT) SEP \
+	COL(fair, TEXT)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \

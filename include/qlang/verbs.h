@@ -23,7 +23,8 @@
 		" on_change (retry | now), on_disconnect (auto | release | keep)," \
 		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
 		" text | bytea), expires (an interval), history (10), max_run (an interval), max_length (a number)," \
-		" max_running (a number), rate ('5/s' | '100/min burst 20'), hours ('22:00-06:00 Europe/Berlin'), unlogged (true | false).") \
+		" max_running (a number), rate ('5/s' | '100/min burst 20'), pause (an interval), hours ('22:00-06:00 Europe/Berlin')," \
+		" max_running_per_group (1: in order | a number | none), rate_per_group, pause_per_group, fair (group), unlogged (true | false).") \
 	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \

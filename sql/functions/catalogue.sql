@@ -148,8 +148,10 @@ BEGIN
 		IF NEW.push_paused <> OLD.push_paused THEN
 			PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
 		END IF;
-		IF (NEW.max_running, NEW.rate, NEW.hours, NEW.unlogged) IS DISTINCT FROM
-				(OLD.max_running, OLD.rate, OLD.hours, OLD.unlogged) THEN
+		IF (NEW.max_running, NEW.rate, NEW.hours, NEW.pause, NEW.max_running_per_group, NEW.rate_per_group,
+					NEW.pause_per_group, NEW.fair, NEW.unlogged) IS DISTINCT FROM
+				(OLD.max_running, OLD.rate, OLD.hours, OLD.pause, OLD.max_running_per_group, OLD.rate_per_group,
+					OLD.pause_per_group, OLD.fair, OLD.unlogged) THEN
 			PERFORM queue._generate_flow(cfg);
 		END IF;
 		IF NEW.unlogged <> OLD.unlogged THEN	-- writes the whole table anew
@@ -221,7 +223,8 @@ BEGIN
 			EXECUTE FUNCTION queue._row_may_change();
 		CREATE TRIGGER b_number BEFORE INSERT ON queue.queues FOR EACH ROW
 			EXECUTE FUNCTION queue._row_number();
-		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, max_running, rate, hours, unlogged, expires, push_paused, owner OR DELETE
+		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, max_running, rate, hours, pause,
+				max_running_per_group, rate_per_group, pause_per_group, fair, unlogged, expires, push_paused, owner OR DELETE
 			ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 	END IF;

@@ -60,15 +60,6 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._is_limited(cfg queue.queues) RETURNS bool
-LANGUAGE plpgsql IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN cfg.max_running IS NOT NULL OR cfg.rate IS NOT NULL OR cfg.hours IS NOT NULL;
-END
-$$;
-
 -- How long nothing can be taken, in milliseconds: 0, if something can. Looks, and locks nothing.
 CREATE OR REPLACE FUNCTION queue._closed_ms(cfg queue.queues) RETURNS int8
 LANGUAGE plpgsql
@@ -77,7 +68,7 @@ AS $$
 DECLARE
 	ms int8;
 BEGIN
-	IF queue._is_limited(cfg) THEN
+	IF cfg.limited THEN
 		EXECUTE format('SELECT r.ms FROM (SELECT * FROM queue.%I ORDER BY seq DESC LIMIT 1) AS g,
 			LATERAL queue.%I($1, 1, g.running, g.tat, clock_timestamp()) AS r',
 			format('n%s_gate', cfg.number), format('_room_%s', cfg.number)) INTO ms USING cfg;
@@ -121,8 +112,7 @@ DECLARE
 	cfg queue.queues;
 	locked int8;
 BEGIN
-	FOR cfg IN SELECT c.* FROM queue.queues AS c WHERE c.name = ANY (names)
-			AND (c.max_running IS NOT NULL OR c.rate IS NOT NULL OR c.hours IS NOT NULL) ORDER BY c.number LOOP
+	FOR cfg IN SELECT c.* FROM queue.queues AS c WHERE c.name = ANY (names) AND c.limited ORDER BY c.number LOOP
 		EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', queue._table(cfg.name));
 		IF to_regclass(format('queue.n%s_gate', cfg.number)) IS NOT NULL THEN
 			LOOP	-- who waits here finds it gone, and looks again
@@ -192,7 +182,7 @@ DECLARE
 		SET plan_cache_mode = force_generic_plan';
 	is_new CONSTANT bool := to_regclass(gate) IS NULL;
 BEGIN
-	IF NOT queue._is_limited(cfg) THEN
+	IF NOT cfg.limited THEN
 		IF NOT is_new THEN
 			PERFORM queue._drop_flow(cfg);
 			PERFORM queue._tell(cfg.number, cfg.name);

@@ -185,8 +185,7 @@ DECLARE
 	free bool;
 	nobodys queue._taken_@payload@;
 BEGIN
-	IF q.paused OR q.max_running IS NOT NULL OR q.rate IS NOT NULL OR q.hours IS NOT NULL
-			OR NOT has_table_privilege(@literal@::regclass, 'UPDATE')
+	IF q.paused OR q.limited OR NOT has_table_privilege(@literal@::regclass, 'UPDATE')
 			OR NOT has_column_privilege(@literal@::regclass, 'token', 'INSERT') THEN
 		-- the statements below read and write what only a taker may
 		FOR nobodys.id IN SELECT queue._push_more_@n@(payloads, prio, moment + delay, head, moment + expires, most) LOOP

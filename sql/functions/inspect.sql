@@ -5,7 +5,8 @@ RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconn
 	durability text, owner text, created_at timestamptz, paused bool, max_length int4, unlogged bool,
 	payload text, retain_done text, retain_dead text, number int4, max_run text, history int4,
 	push_paused bool, on_change text, expires text,
-	max_running int4, rate text, hours text)
+	max_running int4, rate text, hours text, max_running_per_group int4, rate_per_group text, pause text,
+	pause_per_group text, fair text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -13,7 +14,8 @@ AS $$
 		pg_get_userbyid(c.owner)::text,
 		c.created_at, c.paused, c.max_length, c.unlogged, c.payload,
 		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text, c.history, c.push_paused, c.on_change,
-		c.expires::text, c.max_running, c.rate, c.hours
+		c.expires::text, c.max_running, c.rate, c.hours, c.max_running_per_group, c.rate_per_group,
+		c.pause::text, c.pause_per_group::text, c.fair
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 

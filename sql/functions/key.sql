@@ -192,8 +192,7 @@ DECLARE
 	one record;
 	job queue._taken_@payload@;
 BEGIN
-	IF NOT q.paused AND q.max_running IS NULL AND q.rate IS NULL AND q.hours IS NULL
-			AND has_table_privilege(@literal@::regclass, 'UPDATE')
+	IF NOT q.paused AND NOT q.limited AND has_table_privilege(@literal@::regclass, 'UPDATE')
 			AND has_column_privilege(@literal@::regclass, 'token', 'INSERT') THEN
 @free@
 	END IF;

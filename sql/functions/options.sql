@@ -26,6 +26,11 @@ BEGIN
 	cfg.max_running := NULL;
 	cfg.rate := NULL;
 	cfg.hours := NULL;
+	cfg.max_running_per_group := 1;
+	cfg.rate_per_group := NULL;
+	cfg.pause := NULL;
+	cfg.pause_per_group := NULL;
+	cfg.fair := NULL;
 	cfg.unlogged := false;
 	cfg.payload := 'jsonb';
 	RETURN cfg;
@@ -39,7 +44,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN QUERY SELECT a.attname::text FROM pg_attribute AS a
-		WHERE a.attrelid = 'queue.queues'::regclass AND a.attnum > 0 AND NOT a.attisdropped
+		WHERE a.attrelid = 'queue.queues'::regclass AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 			AND a.attname NOT IN ('number', 'name', 'paused', 'push_paused', 'created_at', 'owner') ORDER BY a.attnum;
 END
 $$;
@@ -91,7 +96,7 @@ $$;
 -- Postgres itself reads the interval; what it finds wrong becomes 22023 with our hint.
 -- whole: the value that it is a part of.
 CREATE OR REPLACE FUNCTION queue._interval_option(option text, value text, least_value interval,
-	hint text, whole text DEFAULT NULL) RETURNS interval
+	hint text, whole text DEFAULT NULL, most interval DEFAULT '8000 years') RETURNS interval
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -104,7 +109,7 @@ BEGIN
 		PERFORM queue._bad_option(option, coalesce(whole, value), hint);
 	END;
 	-- the year 9999 is as good as never, and adding it to now still gives a time
-	IF result < least_value OR result > interval '8000 years' THEN
+	IF result < least_value OR result > most THEN
 		PERFORM queue._bad_option(option, coalesce(whole, value), hint);
 	END IF;
 	RETURN result;
@@ -170,7 +175,7 @@ END
 $$;
 
 -- '5/s', '100 / min burst 20', as it is kept.
-CREATE OR REPLACE FUNCTION queue._rate_option(value text) RETURNS text
+CREATE OR REPLACE FUNCTION queue._rate_option(option text, value text) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -179,8 +184,8 @@ DECLARE
 		'^ *([1-9][0-9]{0,4}) */ *(s|sec|second|min|minute|h|hour|d|day)( +burst +([1-9][0-9]{0,8}))? *$');
 BEGIN
 	IF part IS NULL THEN
-		PERFORM queue._bad_option('rate', value, 'Allowed: ''<number>/<s|min|h|d>'' or ''<number>/<s|min|h|d> burst <number>'', '
-			'up to 99999, such as ''5/s'' or ''100/min burst 20''. Without a limit: RESET (rate).');
+		PERFORM queue._bad_option(option, value, format('Allowed: ''<number>/<s|min|h|d>'' or ''<number>/<s|min|h|d> burst <number>'', '
+			'up to 99999, such as ''5/s'' or ''100/min burst 20''. Without a limit: RESET (%s).', option));
 	END IF;
 	RETURN part[1] || '/' || CASE left(part[2], 1) WHEN 's' THEN 's' WHEN 'm' THEN 'min' ELSE left(part[2], 1) END
 		|| coalesce(' burst ' || part[4], '');
@@ -223,7 +228,8 @@ BEGIN
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
 		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
-			'durability, payload, expires, history, max_run, max_length, max_running, rate, hours, unlogged.';
+			'durability, payload, expires, history, max_run, max_length, max_running, rate, pause, hours, max_running_per_group, '
+			'rate_per_group, pause_per_group, fair, unlogged.';
 END
 $$;
 
@@ -234,6 +240,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	word CONSTANT text := lower(btrim(value));
+	pause interval;
 BEGIN
 	IF value IS NULL AND option IS NOT NULL THEN
 		PERFORM queue._bad_option(option, value,
@@ -301,7 +308,29 @@ BEGIN
 		END IF;
 		cfg.max_running := word::int4;
 	WHEN 'rate' THEN
-		cfg.rate := queue._rate_option(value);
+		cfg.rate := queue._rate_option(option, value);
+	WHEN 'rate_per_group' THEN
+		cfg.rate_per_group := queue._rate_option(option, value);
+	WHEN 'max_running_per_group' THEN
+		IF word <> 'none' AND (word !~ '^[0-9]{1,5}$' OR word::int4 NOT BETWEEN 1 AND 10000) THEN
+			PERFORM queue._bad_option(option, value,
+				'Allowed: a whole number from 1, which keeps the order within a group, to 10000; none.');
+		END IF;
+		cfg.max_running_per_group := nullif(word, 'none')::int4;
+	WHEN 'pause', 'pause_per_group' THEN
+		pause := queue._interval_option(option, value, '1 ms', format(
+			'Allowed: an interval longer than zero, of a year at most, such as ''5 s''. Without: RESET (%s).', option),
+			most => '366 days');
+		IF option = 'pause' THEN
+			cfg.pause := pause;
+		ELSE
+			cfg.pause_per_group := pause;
+		END IF;
+	WHEN 'fair' THEN
+		IF word NOT IN ('group', 'none') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: group, none.');
+		END IF;
+		cfg.fair := nullif(word, 'none');
 	WHEN 'hours' THEN
 		cfg.hours := queue._hours_option(value);
 	WHEN 'unlogged' THEN
