@@ -765,6 +765,7 @@ qb_dialogues = \
 	test/scenario/finish/await_ends.dlg \
 	test/scenario/finish/await_ends_silent.dlg \
 	test/scenario/finish/await_runs_again.dlg \
+	test/scenario/finish/await_several.dlg \
 	test/scenario/finish/await_shutdown.dlg \
 	test/scenario/finish/committed_when_gone.dlg \
 	test/scenario/finish/done_in_transaction.dlg \

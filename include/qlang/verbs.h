@@ -223,13 +223,16 @@
 		"QUEUE JOB {job [ON q] | KEY text ON q}", \
 		"Show everything about one job.") \
 	VERB(AWAIT, "AWAIT", QVERB_AUTONOMOUS, ROWS, "SELECT", AWAIT, \
-		ARG(REF, "job", NULL, REF, MUST, 9) \
+		ARG(REF, "job", NULL, REFS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
+		ARG(ANY, "any", "ANY", FLAG, MAY, 1) \
+		ARG(ALL, "all", "ALL", FLAG, MAY, 1) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0), \
 		NULL, \
-		"QUEUE AWAIT {job [ON q] | KEY text ON q} [WAIT interval]", \
-		"Wait for the end of a job, and show its result.") \
+		"QUEUE AWAIT {job [, job ...] [ON q] | KEY text ON q} [ANY | ALL]\n" \
+		"    [WAIT interval]", \
+		"Wait for the end of all of these jobs, or of any, and show their results.") \
 	VERB(HISTORY, "HISTORY", 0, ROWS, "SELECT", HISTORY, \
 		ARG(REF, "job", NULL, REF, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \

@@ -190,3 +190,16 @@ BEGIN
 			job IS NULL AND k IS NOT NULL) AS a WHERE a.state IS NOT NULL;
 END
 $$;
+
+-- Of several: a row for each that has ended, in their order.
+CREATE OR REPLACE FUNCTION queue.await(jobs text[], q text DEFAULT NULL)
+RETURNS TABLE (job text, id int8, queue text, state text, result jsonb, error text, attempt int4,
+	ended_at timestamptz, progress jsonb)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT a.job, a.id, a.queue, a.state, a.result, a.error, a.attempt, a.ended_at, a.progress
+		FROM queue._await(queue._list(jobs), q, false) AS a WHERE a.state IS NOT NULL ORDER BY a.n;
+END
+$$;

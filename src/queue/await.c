@@ -1,8 +1,8 @@
 /*
- * QUEUE AWAIT: the life of a statement that waits for the end of a job. It asks the database what
- * has become of the job; as long as that has not ended it parks, without a server connection, and
- * asks again when the job was ended through this proxy, and otherwise now and then. Statements that
- * ask at the same time ask together (merge.c).
+ * QUEUE AWAIT: the life of a statement that waits for the end of jobs, of all or of any of them. It
+ * asks the database what has become of them; as long as too few have ended it parks, without a server
+ * connection, and asks again when one was ended through this proxy, and otherwise now and then.
+ * Statements that ask at the same time ask together (merge.c).
  *
  * Every wait ends through await_end() (park.h). Entry points: await_*.
  */
@@ -32,31 +32,39 @@
 /* A job that somebody waits for. */
 struct awaited {
 	UT_hash_handle hh;
-	struct awaiting *list;
+	struct awaited_by *list;
 	char ref[TOKEN_MAX]; /* "<queue number>-<id>" */
+};
+
+/* One of the jobs of a statement. */
+struct awaited_by {
+	struct awaited_by *same_prev, *same_next; /* of the same job */
+	struct awaited *job;                      /* NULL: it does not listen */
+	struct awaiting *w;
+	const char *how;     /* it ended, as far as this proxy knows; or NULL */
+	struct buf row;      /* what has become of it; empty: it has not ended */
+	bool asked;          /* the question is about it, too; its answer has one row for it */
+	char ref[TOKEN_MAX]; /* as the client named it, until it is resolved */
 };
 
 struct awaiting {
 	struct park park;
 	struct heap_node look;
-	struct awaiting *same_prev, *same_next; /* of the same job */
-	struct awaited *job;                    /* NULL: not known yet */
+	struct awaited_by *jobs;
+	int n, n_ended;
+	int at;              /* the one whose row comes next */
 	struct taker *taker; /* NULL: nobody is interested; only the statement still runs */
 	struct qdb *db;
 	struct pool *pool;
 	struct merge_item *item; /* asks; NULL: does not */
-	char *text;              /* the job as the client named it */
-	bool by_key;             /* that is its key */
-	bool resolved;           /* ref and queue are known */
-	bool ended;              /* the database said so */
+	char *key;               /* the job as the client named it, or NULL */
+	bool any;                /* one is enough */
+	bool resolved;           /* the database has said which jobs these are */
+	bool listens;            /* to their ends */
 	bool again;              /* something ended while it asked */
 	bool expired;
-	const char *how; /* it ended, as far as this proxy knows; or NULL */
-	uint64_t seen;   /* of the database when it asked */
+	uint64_t seen; /* of the database when it asked */
 	int16_t formats[AWAIT_COLUMNS];
-	struct buf rows; /* none, or the one of the answer */
-	int n_rows;
-	char ref[TOKEN_MAX];
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
 
@@ -67,48 +75,66 @@ static struct {
 
 /* --- parking and the way out --- */
 
-static void leave(struct awaiting *w)
+static void deafen(struct awaited_by *one)
 {
-	struct awaited *j = w->job;
+	struct awaited *j = one->job;
 
-	park_leave(&w->park);
-	heap_remove(&awaits.looks, &w->look);
 	if (j == NULL)
 		return;
-	DL_DELETE2(j->list, w, same_prev, same_next);
+	DL_DELETE2(j->list, one, same_prev, same_next);
 	if (j->list == NULL) {
-		HASH_DEL(w->db->awaited, j);
+		HASH_DEL(one->w->db->awaited, j);
 		mem_free(j);
 	}
-	w->job = NULL;
+	one->job = NULL;
+}
+
+static void leave(struct awaiting *w)
+{
+	park_leave(&w->park);
+	heap_remove(&awaits.looks, &w->look);
+	for (int i = 0; i < w->n; i++)
+		deafen(&w->jobs[i]);
 }
 
 /* To hear of the job's end. false: memory. */
-static bool subscribe(struct awaiting *w)
+static bool listen_to(struct awaited_by *one)
 {
+	struct qdb *db = one->w->db;
 	struct awaited *j;
 
-	HASH_FIND_STR(w->db->awaited, w->ref, j);
+	HASH_FIND_STR(db->awaited, one->ref, j);
 	if (j == NULL) {
 		j = mem_zalloc(sizeof(*j));
 		if (j == NULL)
 			return false;
-		util_strlcpy(j->ref, w->ref, sizeof(j->ref));
-		HASH_ADD_STR(w->db->awaited, ref, j);
+		util_strlcpy(j->ref, one->ref, sizeof(j->ref));
+		HASH_ADD_STR(db->awaited, ref, j);
 		if (j->hh.tbl == NULL) {
 			mem_free(j);
 			return false;
 		}
 	}
-	w->job = j;
-	DL_APPEND2(j->list, w, same_prev, same_next);
+	one->job = j;
+	DL_APPEND2(j->list, one, same_prev, same_next);
+	return true;
+}
+
+static bool subscribe(struct awaiting *w)
+{
+	w->listens = true;
+	for (int i = 0; i < w->n; i++)
+		if (w->jobs[i].row.len == 0 && !listen_to(&w->jobs[i]))
+			return false;
 	return true;
 }
 
 static void await_free_one(struct awaiting *w)
 {
-	buf_free(&w->rows);
-	mem_free(w->text);
+	for (int i = 0; i < w->n; i++)
+		buf_free(&w->jobs[i].row);
+	mem_free(w->jobs);
+	mem_free(w->key);
 	mem_free(w);
 }
 
@@ -134,14 +160,20 @@ static struct taker *await_end(struct park *p)
 	return t;
 }
 
-/* With what it knows: the row of a job that has ended, or nothing. */
+/* With what it knows: the rows of those that have ended, or nothing. */
 static void end_answer(struct park *p)
 {
 	struct awaiting *w = of_park(p);
-	struct answer a = {.rows = w->rows, .n_rows = w->n_rows};
+	struct answer a = {.n_rows = w->n_ended};
 	struct taker *t;
 
-	w->rows = BUF_INIT;
+	for (int i = 0; i < w->n; i++)
+		buf_put(&a.rows, w->jobs[i].row.data, w->jobs[i].row.len);
+	if (buf_failed(&a.rows)) {
+		answer_free(&a);
+		park_no_memory(p);
+		return;
+	}
 	count_done(p->verb, (unsigned)a.n_rows);
 	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
 	t = await_end(p);
@@ -153,47 +185,59 @@ static void end_answer(struct park *p)
 
 /* --- the answer of the database --- */
 
-static void keep_row(struct awaiting *w, const struct wire_col *cols)
+static void keep_row(struct awaited_by *one, const struct wire_col *cols)
 {
-	struct buf *b = &w->rows;
+	struct buf *b = &one->row;
 	size_t row = build_row_begin(b, AWAIT_COLUMNS);
 
 	for (int i = 0; i < AWAIT_COLUMNS; i++) {
-		if (i == AWAIT_state && w->how != NULL && wire_col_is(&cols[i], "gone"))
-			build_row_text(b, w->how);
+		if (i == AWAIT_state && one->how != NULL && wire_col_is(&cols[i], "gone"))
+			build_row_text(b, one->how);
 		else
 			build_row_value(b, cols[i].data, cols[i].len);
 	}
 	build_row_end(b, row);
-	w->n_rows++;
+	one->w->n_ended++;
+}
+
+static struct awaited_by *next_asked(struct awaiting *w)
+{
+	while (w->at < w->n && !w->jobs[w->at].asked)
+		w->at++;
+	return w->at < w->n ? &w->jobs[w->at++] : NULL;
 }
 
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct awaiting *w = arg;
+	struct awaited_by *one = next_asked(w);
 	struct wire_col cols[AWAIT_COLUMNS];
 
-	if (!wire_row_read(body, len, cols, AWAIT_COLUMNS)) {
-		log_error("%s: unexpected columns from queue._await()", w->db->name);
+	if (one == NULL || !wire_row_read(body, len, cols, AWAIT_COLUMNS)) {
+		log_error("%s: unexpected rows from queue._await()", w->db->name);
 		return;
 	}
 	if (!w->resolved) {
-		w->resolved = wire_col_copy(&cols[AWAIT_job], w->ref, sizeof(w->ref)) &&
-			      w->ref[0] != '\0';
-		wire_col_copy(&cols[AWAIT_queue], w->queue, sizeof(w->queue));
+		wire_col_copy(&cols[AWAIT_job], one->ref, sizeof(one->ref));
+		if (w->n == 1)
+			wire_col_copy(&cols[AWAIT_queue], w->queue, sizeof(w->queue));
 	}
-	w->ended = cols[AWAIT_state].len >= 0;
-	if (w->ended)
-		keep_row(w, cols);
+	if (cols[AWAIT_state].len >= 0)
+		keep_row(one, cols);
 }
 
 static void on_again(void *arg)
 {
 	struct awaiting *w = arg;
 
-	buf_reset(&w->rows);
-	w->n_rows = 0;
-	w->ended = false;
+	w->at = 0;
+	for (int i = 0; i < w->n; i++) {
+		struct awaited_by *one = &w->jobs[i];
+
+		w->n_ended -= one->asked && one->row.len > 0;
+		if (one->asked)
+			buf_reset(&one->row);
+	}
 }
 
 /* The longer it waits the less often it looks; at round times, so that many look together. */
@@ -214,9 +258,22 @@ static void look_at(struct awaiting *w, usec_t when)
 		park_no_memory(&w->park);
 }
 
+static bool rows_failed(const struct awaiting *w)
+{
+	for (int i = 0; i < w->n; i++)
+		if (buf_failed(&w->jobs[i].row))
+			return true;
+	return false;
+}
+
+static bool has_ended(const struct awaiting *w)
+{
+	return w->n_ended >= (w->any && w->n > 0 ? 1 : w->n);
+}
+
 static void not_yet(struct awaiting *w)
 {
-	bool fresh = w->resolved && w->job == NULL;
+	bool fresh = !w->listens;
 	bool again = w->again || (fresh && w->seen != w->db->ended_events);
 
 	if (w->park.wait == 0 || w->expired) {
@@ -232,8 +289,8 @@ static void not_yet(struct awaiting *w)
 		return;
 	}
 	park_enter(&w->park);
-	if (!w->again)
-		w->how = NULL; /* it was to run again: this is not how it ends */
+	for (int i = 0; i < w->n && !w->again; i++)
+		w->jobs[i].how = NULL; /* it was to run again: this is not how it ends */
 	w->again = false;
 	look_at(w, again ? loop_now() : next_look(w));
 }
@@ -263,11 +320,12 @@ static void on_done(void *arg, const struct pg_error *err)
 		if (strcmp(err->sqlstate, "3F000") == 0)
 			schema_suspect(w->db);
 		park_fail(&w->park, err);
-	} else if (buf_failed(&w->rows)) {
+	} else if (rows_failed(w)) {
 		park_no_memory(&w->park);
-	} else if (w->ended) {
+	} else if (has_ended(w)) {
 		end_answer(&w->park);
 	} else {
+		w->resolved = true;
 		not_yet(w);
 	}
 }
@@ -280,30 +338,57 @@ static struct bind_param text_param(const char *s)
 		.data = (const uint8_t *)s, .len = s != NULL ? (int32_t)strlen(s) : -1};
 }
 
+/* The number of the queue that all jobs of a statement are of; 0: of several. */
+static int64_t common_number(const struct awaiting *w)
+{
+	int64_t number = token_number(w->jobs[0].ref);
+
+	for (int i = 1; i < w->n; i++)
+		if (token_number(w->jobs[i].ref) != number)
+			return 0;
+	return number;
+}
+
 /* Those of one queue ask together once they know which it is. */
 static void put_key(struct buf *key, const struct awaiting *w, const struct task_settings *settings)
 {
-	const char *dash = strchr(w->ref, '-');
-
 	buf_put(key, &w->pool, sizeof(w->pool));
-	buf_putc(key, w->resolved ? 'W' : w->by_key ? 'k' : 'w');
+	buf_putc(key, w->resolved ? 'W' : w->key != NULL ? 'k' : 'w');
 	task_settings_key(settings, key);
 	buf_put(key, w->formats, sizeof(w->formats));
-	if (w->resolved && dash != NULL)
-		buf_put(key, w->ref, (size_t)(dash - w->ref));
+	if (w->resolved)
+		build_i32(key, common_number(w));
 	else
 		buf_put(key, w->queue, strlen(w->queue));
+}
+
+/* The jobs that have not ended, as elements of an array. Returns how many. */
+static int put_asked(struct awaiting *w, struct buf *values)
+{
+	int n = 0;
+
+	w->at = 0;
+	for (int i = 0; i < w->n; i++) {
+		struct awaited_by *one = &w->jobs[i];
+		const char *text = w->key != NULL && !w->resolved ? w->key : one->ref;
+
+		one->asked = one->row.len == 0;
+		if (!one->asked)
+			continue;
+		build_row_value(values, (const uint8_t *)text, (int32_t)strlen(text));
+		n++;
+	}
+	return n;
 }
 
 /* Never calls back before it returns. false: memory. */
 static bool ask(struct awaiting *w)
 {
 	static const struct merge_ops ops = {.row = on_row, .again = on_again, .done = on_done};
-	const char *ref = w->resolved ? w->ref : w->text;
 	const struct bind_param params[] = {{.len = -1},
 		text_param(w->resolved || w->queue[0] == '\0' ? NULL : w->queue),
 		text_param(w->resolved ? "t" : "f"), text_param("t")};
-	bool by_key = w->by_key && !w->resolved;
+	bool by_key = w->key != NULL && !w->resolved;
 	const struct queue_call *call = &queue_calls[by_key ? CALL_AWAIT_KEY : CALL_AWAIT];
 	struct merge_spec spec = {.sql = call->sql,
 		.oids = call->oids,
@@ -316,13 +401,14 @@ static bool ask(struct awaiting *w)
 		.settings = w->taker->ops->settings(w->taker),
 		.split = true};
 	struct buf key = BUF_INIT, values = BUF_INIT;
+	int n;
 
 	w->seen = w->db->ended_events;
 	w->again = false;
 	if (spec.settings != NULL) {
 		put_key(&key, w, spec.settings);
-		build_row_value(&values, (const uint8_t *)ref, (int32_t)strlen(ref));
-		w->item = merge_add(w->pool, &key, &spec, &values, 1, 1, &ops, w);
+		n = put_asked(w, &values);
+		w->item = merge_add(w->pool, &key, &spec, &values, n, n, &ops, w);
 	}
 	merge_spec_free(&spec);
 	buf_free(&key);
@@ -357,72 +443,147 @@ static void stat_awaiting(const struct park *p, struct queue_stat_waiter *st, st
 	st->limit = 1;
 }
 
-/* Takes text. false: memory. */
-static bool begin(struct taker *t, char *text, bool by_key, const struct take_args *args,
-	const struct bind_values *bind)
+static struct awaiting *awaiting_new(struct taker *t, int n)
+{
+	struct awaiting *w = mem_zalloc(sizeof(*w));
+
+	if (w == NULL)
+		return NULL;
+	w->jobs = mem_zalloc((size_t)(n > 0 ? n : 1) * sizeof(*w->jobs));
+	if (w->jobs == NULL) {
+		mem_free(w);
+		return NULL;
+	}
+	w->taker = t;
+	w->db = t->db;
+	w->pool = t->pool;
+	return w;
+}
+
+static bool begin(struct awaiting *w, const struct take_args *args, const struct bind_values *bind)
 {
 	static const struct park_kind kind = {.taker = taker_of,
 		.expire = is_over,
 		.leave = await_end,
 		.answer = end_answer,
 		.stat = stat_awaiting};
-	struct awaiting *w = mem_zalloc(sizeof(*w));
 
-	if (w == NULL) {
-		mem_free(text);
-		return false;
-	}
-	w->text = text;
-	w->by_key = by_key;
-	w->taker = t;
-	w->db = t->db;
-	w->pool = t->pool;
-	park_init(&w->park, &kind, t, QVERB_AWAIT, args->wait, args->since);
+	park_init(&w->park, &kind, w->taker, QVERB_AWAIT, args->wait, args->since);
 	if (args->n_queues > 0)
 		util_strlcpy(w->queue, args->queues[0], sizeof(w->queue));
 	for (int i = 0; i < AWAIT_COLUMNS && bind->n_formats > 0; i++)
 		w->formats[i] = bind->formats[bind->n_formats == 1 ? 0 : i];
 	if ((w->park.wait > 0 && !park_limit_asking(&w->park)) || !ask(w)) {
 		leave(w);
-		await_free_one(w);
 		return false;
 	}
-	t->park = &w->park;
+	w->taker->park = &w->park;
 	return true;
+}
+
+/* --- which jobs --- */
+
+static void count_job(void *arg, const char *text, size_t len)
+{
+	int *n = arg;
+
+	(void)text;
+	(void)len;
+	++*n;
+}
+
+static void add_job(void *arg, const char *text, size_t len)
+{
+	struct awaiting *w = arg;
+	struct awaited_by *one = &w->jobs[w->n++];
+
+	one->w = w;
+	/* anything longer was refused (jobs_resolve) */
+	util_strlcpy(one->ref, text, sizeof(one->ref));
+	(void)len;
+}
+
+/* What stands for it is a job that is held here, or an array with such among them. */
+static bool each_named(const struct qstmt *q, const struct exec *x, const struct jobs *jobs,
+	each_job_fn *fn, void *arg)
+{
+	for (int i = 0; i < qstmt_count(q, QARG_REF); i++) {
+		const char *known = jobs_text(jobs, i);
+
+		if (known != NULL ? !each_job_text(known, strlen(known), fn, arg)
+				  : !each_job(qstmt_value(q, QARG_REF, i), &x->bind, fn, arg))
+			return false;
+	}
+	return true;
+}
+
+/* NULL: with an error. */
+static struct awaiting *of_key(struct exec *x, const struct qstmt *q, struct qclient *qc)
+{
+	struct awaiting *w = NULL;
+	char *key;
+
+	if (!take_text(&key, qstmt_one(q, QARG_BY_KEY), &x->bind, &x->err, "KEY"))
+		return NULL;
+	if (key == NULL)
+		pg_error_set(&x->err, "22004", "KEY must not be null");
+	else if ((w = awaiting_new(&qc->taker, 1)) == NULL)
+		pg_error_set(&x->err, "53200", "out of memory");
+	if (w == NULL) {
+		mem_free(key);
+		return NULL;
+	}
+	w->key = key;
+	add_job(w, "", 0);
+	return w;
+}
+
+static struct awaiting *of_jobs(
+	struct exec *x, const struct qstmt *q, struct qclient *qc, const struct jobs *jobs)
+{
+	struct awaiting *w;
+	int n = 0;
+
+	if (!each_named(q, x, jobs, count_job, &n)) {
+		pg_error_set(&x->err, "22023", "a job cannot be read");
+		pg_error_hint(&x->err, "Bind it as text.");
+		return NULL;
+	}
+	w = awaiting_new(&qc->taker, n);
+	if (w == NULL || !each_named(q, x, jobs, add_job, w)) {
+		pg_error_set(&x->err, "53200", "out of memory");
+		if (w != NULL)
+			await_free_one(w);
+		return NULL;
+	}
+	return w;
 }
 
 enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qclient *qc)
 {
 	struct take_args args = {0};
-	bool by_key = qstmt_has(q, QARG_BY_KEY);
 	enum exec_verdict v = EXEC_ERROR;
 	struct jobs jobs = {0};
-	char *text = NULL;
+	struct awaiting *w = NULL;
 
 	CHECK_QCLIENT(qc);
 	args.since = deferred_since(qc, q);
-	if (!take_check(x, q, NULL, &args, &x->err) ||
-		!jobs_resolve(&qc->taker, q, &x->bind, &jobs, &x->err) ||
-		!take_text(&text, qstmt_one(q, by_key ? QARG_BY_KEY : QARG_REF), &x->bind, &x->err,
-			by_key ? "KEY" : "a job"))
-		goto out;
-	if (text != NULL && jobs_text(&jobs, 0) != NULL) { /* one that is held here */
-		mem_free(text);
-		text = mem_strdup(jobs_text(&jobs, 0));
-		if (text == NULL) {
+	if (take_check(x, q, NULL, &args, &x->err) &&
+		jobs_resolve(&qc->taker, q, &x->bind, &jobs, &x->err))
+		w = qstmt_has(q, QARG_BY_KEY) ? of_key(x, q, qc) : of_jobs(x, q, qc, &jobs);
+	if (w != NULL) {
+		w->any = qstmt_has(q, QARG_ANY);
+		v = EXEC_PARK;
+		if (w->n == 0) {
+			snprintf(x->answer.tag, sizeof(x->answer.tag), "SELECT 0");
+			await_free_one(w);
+			v = EXEC_ANSWER;
+		} else if (!begin(w, &args, &x->bind)) {
+			await_free_one(w);
 			pg_error_set(&x->err, "53200", "out of memory");
-			goto out;
+			v = EXEC_ERROR;
 		}
 	}
-	if (text == NULL)
-		pg_error_set(&x->err, "22004", "%s must not be null", by_key ? "KEY" : "a job");
-	else if (text[0] == '{' && !by_key)
-		pg_error_set(&x->err, "22023", "QUEUE AWAIT waits for one job"), mem_free(text);
-	else if (begin(&qc->taker, text, by_key, &args, &x->bind))
-		v = EXEC_PARK;
-	else
-		pg_error_set(&x->err, "53200", "out of memory");
-out:
 	jobs_free(&jobs);
 	take_args_free(&args);
 	return v;
@@ -432,11 +593,15 @@ out:
 
 static void wake(struct awaited *j, const char *how)
 {
-	struct awaiting *w, *tmp;
+	struct awaited_by *one, *tmp;
 
-	DL_FOREACH_SAFE2 (j->list, w, tmp, same_next) {
+	DL_FOREACH_SAFE2 (j->list, one, tmp, same_next) {
+		struct awaiting *w = one->w;
+
+		if (one->row.len > 0)
+			continue;
 		if (how != NULL)
-			w->how = how;
+			one->how = how;
 		w->again = true;
 		if (w->item == NULL)
 			look_at(w, loop_now());

@@ -26,9 +26,10 @@ const char *jobs_text(const struct jobs *j, int i); /* in the place of value i; 
 void jobs_free(struct jobs *j);
 /* A job that this connection holds, by whatever names it; terminated. queue: of an id, or NULL. NULL: none, or several. */
 struct lease *lease_named(struct taker *t, const char *text, size_t len, const char *queue);
-/* The jobs of a value, which may be an array of them; nothing where it cannot be read. */
+/* The jobs of a value, which may be an array of them; nothing where it cannot be read (false). */
 typedef void each_job_fn(void *arg, const char *text, size_t len);
-void each_job(const struct qvalue *v, const struct bind_values *b, each_job_fn *fn, void *arg);
+bool each_job(const struct qvalue *v, const struct bind_values *b, each_job_fn *fn, void *arg);
+bool each_job_text(const char *text, size_t len, each_job_fn *fn, void *arg);
 
 /* partial.c: DONE ... PARTIAL */
 /* Row i of the database, as the client gets it; a job that is not done loses its token. */

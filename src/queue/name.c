@@ -150,30 +150,40 @@ static struct lease *lease_keyed(struct taker *t, const char *key, size_t len, c
 	return found;
 }
 
-void each_job(const struct qvalue *v, const struct bind_values *b, each_job_fn *fn, void *arg)
+bool each_job_text(const char *text, size_t len, each_job_fn *fn, void *arg)
+{
+	struct names list = {0};
+	const char *at = text;
+	bool null = false, ok = true;
+	int n = 1;
+
+	if (*text == '{') {
+		ok = array_read(text, len, &list, &n, &null) && !null;
+		at = names_first(&list);
+	}
+	for (int i = 0; ok && i < n; i++) {
+		fn(arg, at, strlen(at));
+		at += strlen(at) + 1;
+	}
+	names_free(&list);
+	return ok;
+}
+
+bool each_job(const struct qvalue *v, const struct bind_values *b, each_job_fn *fn, void *arg)
 {
 	struct buf text = BUF_INIT;
-	struct names list = {0};
 	struct qbind qb = {0};
 	const char *at;
-	bool null = false, ok;
-	int n = 1;
+	bool ok;
 
 	if (b != NULL)
 		qb = bind_read(b);
 	ok = qvalue_eval(v, &qb, &text) == QEVAL_OK && text.len > 0 &&
 	     memchr(text.data, 0, text.len) == NULL;
 	at = ok ? buf_cstr(&text) : "";
-	if (ok && *at == '{') {
-		ok = array_read(at, text.len, &list, &n, &null) && !null;
-		at = names_first(&list);
-	}
-	for (int i = 0; ok && !buf_failed(&text) && i < n; i++) {
-		fn(arg, at, strlen(at));
-		at += strlen(at) + 1;
-	}
+	ok = ok && !buf_failed(&text) && each_job_text(at, text.len, fn, arg);
 	buf_free(&text);
-	names_free(&list);
+	return ok;
 }
 
 /* --- resolving --- */

@@ -83,11 +83,30 @@ class Looks:
             return ("expired", "gone") if kept.state == "expired" else (kept.state,), kept.result, None
         return ("gone",), None, None
 
-    def check_outcome(self, got, wanted):
-        states, result, error = wanted
-        if isinstance(got, str) or got[1] != "SELECT 1" or got[0][0]["state"] not in states or \
-                (got[0][0]["result"], got[0][0]["error"]) != (result, error):
+    def check_outcome(self, got, *wanted):
+        if isinstance(got, str) or got[1] != "SELECT %d" % len(wanted) or any(
+                r["state"] not in states or (r["result"], r["error"]) != (result, error)
+                for r, (states, result, error) in zip(got[0], wanted)):
             self.fail("wanted %r, got %r" % (wanted, got))
+
+    def look_at_jobs(self, c):
+        """AWAIT of several, which does not wait: those that have ended."""
+        rows = self.known(self.tx(c))
+        if not rows:
+            return
+        some = self.random.choices(sorted(rows, key=lambda r: r.n), k=self.random.randint(2, 4))
+        refs = [self.ref(r) for r in some]
+        if self.random.random() < 0.5:
+            sql, params = "QUEUE AWAIT ANY($1)", ["{%s}" % ",".join(refs)]
+        else:
+            sql, params = "QUEUE AWAIT " + ", ".join("$%d" % (i + 1) for i in range(len(refs))), refs
+        wanted = [self.outcome(r.n) for r in some]
+        ended = [w for w in wanted if w is not None]
+        enough = len(ended) == len(wanted)
+        how = self.random.choice(("", " ALL", " ANY"))
+        if not c.tx and (ended if how == " ANY" else enough) and self.random.random() < 0.5:
+            how += " WAIT '1 min'"
+        self.check_outcome(self.run_one(c, sql + how, params), *ended)
 
     def wait_for_job(self, c):
         rows = self.known(self.tx(c))

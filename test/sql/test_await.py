@@ -37,6 +37,15 @@ def test_done(q):
     assert ended(q, "2") == ended(q, "1-2")
 
 
+def test_several(q):
+    """Those that have ended, in the order in which they were named."""
+    q.push("q", "1", "2", "3")
+    for token in [r["token"] for r in q.take("q", 3)][1:]:
+        q.rows("SELECT queue.done(%s, '1')", token)
+    assert q.rows("SELECT job, state FROM queue.await('{3,1,1-2}'::text[], 'q')") == [("1-3", "done"), ("1-2", "done")]
+    assert q.rows("SELECT * FROM queue.await('{}'::text[])") == []
+
+
 def test_dead(q):
     q.push("q", "1")
     q.rows("SELECT queue.fail(%s, 'no luck', final => true)", q.take("q")[0]["token"])

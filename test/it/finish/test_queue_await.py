@@ -17,6 +17,11 @@ def one_done(c, name):
     tag(c, "QUEUE DONE '%s' RESULT '{\"r\": 1}'" % take(c, "QUEUE TAKE " + name)["token"])
 
 
+def two_done(c, name):
+    one_done(c, name)
+    one_done(c, name)
+
+
 def one_waits(c, name):
     tag(c, "QUEUE PUSH %s '1'" % name)
 
@@ -26,6 +31,9 @@ VERBS = {
     "await": (one_done, "QUEUE AWAIT {} ON {}", lambda name, s: [t("1"), t(name)], "SELECT 1", COLUMNS, None),
     "await, and wait": (one_done, "QUEUE AWAIT {} ON {} WAIT {}", lambda name, s: [t("1"), t(name), iv("5s", 5)],
                         "SELECT 1", COLUMNS, None),
+    "await several": (two_done, "QUEUE AWAIT {}, {} ON {} ALL WAIT {}",
+                      lambda name, s: [t("1"), t("2"), t(name), iv("5s", 5)], "SELECT 2", COLUMNS, None),
+    "await an array": (two_done, "QUEUE AWAIT {} ON {} ANY", lambda name, s: [t("{1,2,1}"), t(name)], "SELECT 3", COLUMNS, None),
     "await in vain": (one_waits, "QUEUE AWAIT {} ON {} WAIT {}", lambda name, s: [t("1"), t(name), iv("10ms", 0.01)],
                       "SELECT 0", COLUMNS, None),
 }
@@ -139,7 +147,9 @@ def test_errors(q):
     for sql, state in (("QUEUE AWAIT 2 WAIT '60s'", "QB003"), ("QUEUE AWAIT '1-2'", "QB003"), ("QUEUE AWAIT '9-1'", "QB003"),
                        ("QUEUE AWAIT 1 ON nothing", "42P01"), ("QUEUE AWAIT NULL", "22004"), ("QUEUE AWAIT 'x'", "22023"),
                        ("QUEUE AWAIT 1 WAIT '-1s'", "22023"), ("QUEUE AWAIT 1 WAIT 'x'", "22007"),
-                       ("QUEUE AWAIT", "42601"), ("QUEUE AWAIT 1, 2", "42601"), ("QUEUE AWAIT 1; SELECT 1", "0A000")):
+                       ("QUEUE AWAIT", "42601"), ("QUEUE AWAIT 1, 2", "QB003"), ("QUEUE AWAIT 1, NULL", "22004"),
+                       ("QUEUE AWAIT 1 ANY ALL", "42601"), ("QUEUE AWAIT ANY('{1,NULL}')", "22004"),
+                       ("QUEUE AWAIT ANY('{1,x}')", "22023"), ("QUEUE AWAIT 1; SELECT 1", "0A000")):
         assert error(q, sql).sqlstate == state, sql
     tag(q, "QUEUE CREATE other")
     tag(q, "QUEUE PUSH other '1'")
@@ -246,3 +256,87 @@ def test_cancelled_in_a_transaction(qproxy, db, q):
         parked(v, w)
         tag(q, "COMMIT")
         assert (answer(v), answer(w)) == (("gone", None), ("gone", None))
+
+
+def answers(w):
+    """Those of an AWAIT by Query: id, state and result of each row."""
+    rows = []
+    for m in w.until("Z"):
+        assert m.type != "E", m.fields
+        if m.type == "D":
+            rows.append((m.text_row[1], m.text_row[3], m.text_row[4]))
+    return rows
+
+
+def test_all_of_several(qproxy, db, q):
+    """In the order in which they were named, when the last of them has ended."""
+    for _ in range(3):
+        pushed(q)
+    with qproxy.wire(db) as v, qproxy.wire(db) as w:
+        v.query("QUEUE AWAIT 3, '1-1', 2 ON mail WAIT '60s'")
+        w.query("QUEUE AWAIT ANY(ARRAY['1-2', '1-3']) ALL WAIT '60s'")
+        parked(v, w)
+        tokens = {r["id"]: r["token"] for r in q.rows("QUEUE TAKE mail LIMIT 3")}
+        tag(q, "QUEUE DONE '%s' RESULT '1'" % tokens["1"])
+        tag(q, "QUEUE DONE '%s' RESULT '3'" % tokens["3"])
+        parked(v, w)
+        tag(q, "QUEUE FAIL '%s' FINAL" % tokens["2"])
+        assert answers(v) == [("3", "done", "3"), ("1", "done", "1"), ("2", "dead", None)]
+        assert answers(w) == [("2", "dead", None), ("3", "done", "3")]
+
+
+def test_any_of_several(qproxy, db, q):
+    for _ in range(3):
+        pushed(q)
+    with qproxy.wire(db) as w:
+        w.query("QUEUE AWAIT 1, 2, 3 ON mail ANY WAIT '60s'")
+        parked(w)
+        tag(q, "QUEUE CANCEL 2 ON mail")
+        assert answers(w) == [("2", "gone", None)]
+        assert q.rows("QUEUE AWAIT 1, 3 ON mail ANY WAIT '10ms'") == []
+        assert len(q.rows("QUEUE AWAIT 1, 2, 3 ON mail ANY WAIT '60s'")) == 1
+
+
+def test_several_when_the_time_is_over(qproxy, db, q):
+    """Those that have ended by then."""
+    one_done(q, "mail")
+    one_waits(q, "mail")
+    assert [r["id"] for r in q.rows("QUEUE AWAIT 1, 2 ON mail WAIT '10ms'")] == ["1"]
+    assert [r["id"] for r in q.rows("QUEUE AWAIT 1, 2 ON mail")] == ["1"]
+    assert tag(q, "QUEUE AWAIT ANY('{}') WAIT '60s'") == "SELECT 0"
+    with qproxy.wire(db) as w:
+        w.query("QUEUE AWAIT 1, 2 ON mail WAIT '60s'")
+        parked(w)
+        cancel(w)
+        assert answer(w) == "57014"
+
+
+def test_several_of_several_queues(qproxy, db, q, direct):
+    """One of them ends past the proxy, one by another queue's worker."""
+    tag(q, "QUEUE CREATE other")
+    one_waits(q, "mail")
+    one_waits(q, "other")
+    with qproxy.wire(db) as w:
+        w.query("QUEUE AWAIT '1-1', '2-1' WAIT '60s'")
+        parked(w)
+        direct.execute("SELECT queue.done((SELECT token FROM queue.take('other')), '2')")
+        tag(q, "QUEUE DONE '%s' RESULT '1'" % take(q)["token"])
+        assert answers(w) == [("1", "done", "1"), ("1", "done", "2")]
+    with qproxy.wire(db) as w:
+        one_waits(q, "mail")
+        w.query("QUEUE AWAIT '1-2', '2-1' WAIT '60s'")
+        parked(w)
+        tag(q, "QUEUE DROP mail")
+        assert answers(w) == [("2", "gone", None), ("1", "done", "2")]
+
+
+def test_a_job_that_is_held_among_several(q):
+    """A bare id is that of a job that this connection holds, and of a single queue otherwise."""
+    one_waits(q, "mail")
+    one_waits(q, "mail")
+    tag(q, "QUEUE CREATE other")
+    token = take(q)["token"]
+    tag(q, "QUEUE CANCEL 2 ON mail")
+    assert [r["job"] for r in q.rows("QUEUE AWAIT '1-2', 1 ANY")] == ["1-2"]
+    assert error(q, "QUEUE AWAIT 1, 2").sqlstate == "22023"
+    tag(q, "QUEUE DONE '%s'" % token)

@@ -37,7 +37,7 @@ STATEMENTS = {
     "REDRIVE": ["QUEUE REDRIVE q"],
     "PEEK": ["QUEUE PEEK q", "QUEUE PEEK nosuch"],
     "JOB": ["QUEUE JOB '{job}'"],
-    "AWAIT": ["QUEUE AWAIT '{job}' WAIT '10 ms'", "QUEUE AWAIT '{job}'"],
+    "AWAIT": ["QUEUE AWAIT '{job}' WAIT '10 ms'", "QUEUE AWAIT '{job}', '{job}' ANY", "QUEUE AWAIT '{job}'"],
     "HISTORY": ["QUEUE HISTORY '{job}'"],
     "ERRORS": ["QUEUE ERRORS q"],
     "PURGE": ["QUEUE PURGE spare"],
