@@ -27,10 +27,16 @@ CREATE TABLE queue.queues (
 		CHECK (history BETWEEN 0 AND 100),
 	expires interval			-- of pushes that do not say; NULL: never
 		CHECK (expires > '0' AND expires <= '8000 years'),
+	on_expire text NOT NULL DEFAULT 'drop' CHECK (on_expire IN ('drop', 'dead')),
 	max_run interval			-- NULL: no limit
 		CHECK (max_run > '0' AND max_run <= '8000 years'),
 	max_length int4				-- NULL: no limit
 		CHECK (max_length BETWEEN 1 AND 999999999),
+	overflow text NOT NULL DEFAULT 'error' CHECK (overflow IN ('error', 'drop_oldest')),
+	max_per_transaction int4		-- pushes; NULL: no limit
+		CHECK (max_per_transaction BETWEEN 1 AND 999999999),
+	dead_queue int4				-- its number, which no other queue will ever have; NULL: none
+		CHECK (dead_queue <> number),
 	max_running int4 CHECK (max_running BETWEEN 1 AND 10000),	-- NULL, of these limits: none
 	rate text CHECK (rate ~ '^[1-9][0-9]{0,4}/(s|min|h|d)( burst [1-9][0-9]{0,8})?$'),
 	hours text CHECK (octet_length(hours) <= 100

@@ -107,7 +107,11 @@
 	COL(rate_per_group, TEXT) SEP \
 	COL(pause, TEXT) SEP \
 	COL(pause_per_group, TEXT) SEP \
-	COL(fair, TEXT)
+	COL(fair, TEXT) SEP \
+	COL(on_expire, TEXT) SEP \
+	COL(overflow, TEXT) SEP \
+	COL(max_per_transaction, INT4) SEP \
+	COL(dead_queue, TEXT)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \

@@ -22,7 +22,8 @@
 		" 'arithmetic 1min 2min [1h]' | 'linear 1min [1h]' | 'fixed 1min' | 'list 1s, 1min, 1h' | 'none')," \
 		" on_change (retry | now), on_disconnect (auto | release | keep)," \
 		" retain_done ('0'), retain_dead ('30 days'), durability (sync | async), payload (jsonb |" \
-		" text | bytea), expires (an interval), history (10), max_run (an interval), max_length (a number)," \
+		" text | bytea), expires (an interval), on_expire (drop | dead), history (10), max_run (an interval)," \
+		" max_length (a number), overflow (error | drop_oldest), max_per_transaction (a number), dead_queue (a queue)," \
 		" max_running (a number), rate ('5/s' | '100/min burst 20'), pause (an interval), hours ('22:00-06:00 Europe/Berlin')," \
 		" max_running_per_group (1: in order | a number | none), rate_per_group, pause_per_group, fair (group), unlogged (true | false).") \
 	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \

@@ -127,11 +127,13 @@ BEGIN
 		PERFORM queue._generate_group(cfg.number, cfg.name);
 		PERFORM queue._generate_key(cfg.number, cfg.name);
 		PERFORM queue._generate_bulk(cfg.number, cfg.name);
-		PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length);
+		PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length, cfg.overflow);
+		PERFORM queue._generate_most(cfg);
 		PERFORM queue._generate_archive(cfg.number, cfg.name);
 		PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
 		PERFORM queue._generate_expires(cfg.name, cfg.expires);
 		PERFORM queue._generate_flow(cfg);
+		PERFORM queue._generate_dead(cfg);
 		PERFORM queue._comment_queue(cfg.name);
 		PERFORM queue._give_owner(cfg);
 	ELSIF TG_OP = 'UPDATE' THEN
@@ -139,8 +141,14 @@ BEGIN
 			PERFORM queue._take_owner(OLD);
 			PERFORM queue._give_owner(cfg);
 		END IF;
-		IF NEW.max_length IS DISTINCT FROM OLD.max_length THEN
-			PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length);
+		IF (NEW.max_length, NEW.overflow) IS DISTINCT FROM (OLD.max_length, OLD.overflow) THEN
+			PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length, cfg.overflow);
+		END IF;
+		IF NEW.max_per_transaction IS DISTINCT FROM OLD.max_per_transaction THEN
+			PERFORM queue._generate_most(cfg);
+		END IF;
+		IF NEW.dead_queue IS DISTINCT FROM OLD.dead_queue THEN
+			PERFORM queue._generate_dead(cfg);
 		END IF;
 		IF NEW.expires IS DISTINCT FROM OLD.expires THEN
 			PERFORM queue._generate_expires(cfg.name, cfg.expires);
@@ -223,8 +231,9 @@ BEGIN
 			EXECUTE FUNCTION queue._row_may_change();
 		CREATE TRIGGER b_number BEFORE INSERT ON queue.queues FOR EACH ROW
 			EXECUTE FUNCTION queue._row_number();
-		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, max_running, rate, hours, pause,
-				max_running_per_group, rate_per_group, pause_per_group, fair, unlogged, expires, push_paused, owner OR DELETE
+		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, overflow, max_per_transaction, dead_queue, max_running,
+				rate, hours, pause, max_running_per_group, rate_per_group, pause_per_group, fair, unlogged, expires,
+				push_paused, owner OR DELETE
 			ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 	END IF;

@@ -165,7 +165,7 @@ $$;
 --              who notify in the database
 --   here       by a message of this connection: a proxy has sent the statement, keeps the message for itself,
 --              and tells the others when it is committed. Once of each queue: their numbers are put behind it
---   nobody     the caller tells of the queue in any case
+--   nobody     the caller tells of the queue in any case; how of others (_bury), is behind it
 -- What the proxy calls sets it until the end of the transaction, in which the proxy hears all that is said. It
 -- is in no SET clause: only a superuser may give one with a setting that Postgres does not know.
 CREATE OR REPLACE FUNCTION queue._tell(number int4, name text) RETURNS void
@@ -181,7 +181,7 @@ BEGIN
 			-- it goes to the client whatever client_min_messages says
 			RAISE INFO USING ERRCODE = 'QB100', MESSAGE = name;
 		END IF;
-	ELSIF how <> 'nobody' THEN
+	ELSIF left(how, 6) <> 'nobody' THEN
 		PERFORM pg_notify('qbouncer', name);
 	END IF;
 END

@@ -346,7 +346,7 @@ BEGIN
 	ELSIF retry_in > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'RETRY IN is too long';
 	END IF;
-	PERFORM set_config('qbouncer.tell', 'nobody', true);
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN 'nobody' ELSE 'nobody here' END, true);
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
 		EXECUTE queue._set_held(cfg.name, $sql$

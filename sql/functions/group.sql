@@ -103,14 +103,20 @@ $body$, tab);
 		replace(replace($body$
 DECLARE
 	keeps CONSTANT bool := (SELECT retain_done > interval '0' FROM queue.queues WHERE number = @n@);
+	dies CONSTANT bool := (SELECT on_expire = 'dead' FROM queue.queues WHERE number = @n@);
 	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
 BEGIN
-	PERFORM set_config('qbouncer.tell', 'nobody', true);
-	WITH gone AS (
-		DELETE FROM @table@ WHERE id = job AND expires_at <= clock_timestamp()
-			AND state IN ('ready', 'later', 'blocked')
-		RETURNING *)
-	@keep@ WHERE keeps;
+	PERFORM set_config('qbouncer.tell', 'nobody ' || was, true);
+	IF dies THEN
+		UPDATE @table@ SET state = 'dead', ended_at = clock_timestamp(), failed_at = clock_timestamp(), error = 'expired'
+			WHERE id = job AND expires_at <= clock_timestamp() AND state IN ('ready', 'later', 'blocked');
+	ELSE
+		WITH gone AS (
+			DELETE FROM @table@ WHERE id = job AND expires_at <= clock_timestamp()
+				AND state IN ('ready', 'later', 'blocked')
+			RETURNING *)
+		@keep@ WHERE keeps;
+	END IF;
 	PERFORM set_config('qbouncer.tell', was, true);
 END
 $body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'gone', 'expired')), tab);

@@ -6,7 +6,7 @@ RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconn
 	payload text, retain_done text, retain_dead text, number int4, max_run text, history int4,
 	push_paused bool, on_change text, expires text,
 	max_running int4, rate text, hours text, max_running_per_group int4, rate_per_group text, pause text,
-	pause_per_group text, fair text)
+	pause_per_group text, fair text, on_expire text, overflow text, max_per_transaction int4, dead_queue text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -15,15 +15,16 @@ AS $$
 		c.created_at, c.paused, c.max_length, c.unlogged, c.payload,
 		c.retain_done::text, c.retain_dead::text, c.number, c.max_run::text, c.history, c.push_paused, c.on_change,
 		c.expires::text, c.max_running, c.rate, c.hours, c.max_running_per_group, c.rate_per_group,
-		c.pause::text, c.pause_per_group::text, c.fair
+		c.pause::text, c.pause_per_group::text, c.fair, c.on_expire, c.overflow, c.max_per_transaction,
+		(SELECT d.name FROM queue.queues AS d WHERE d.number = c.dead_queue)
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 
 -- What a job's state is at this moment, as an expression: a take writes down what has become due
 -- meanwhile (_promote, _expire), and nobody may take for hours. moment, most: of a timestamptz, and
--- of the attempts that the queue allows (retry = none: negative, and no job has attempts of its own). NULL: the
--- job is over, though it is there.
-CREATE OR REPLACE FUNCTION queue._state_at(moment text, most text) RETURNS text
+-- of the attempts that the queue allows (retry = none: negative, and no job has attempts of its own). late: the queue's
+-- on_expire. NULL: the job is over, though it is there.
+CREATE OR REPLACE FUNCTION queue._state_at(moment text, most text, late text) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -34,10 +35,10 @@ BEGIN
 					WHEN again IS NULL AND attempt >= CASE WHEN %2$s < 0 THEN -%2$s
 						ELSE coalesce(max_attempts, %2$s) END THEN 'dead'
 					ELSE 'ready' END
-			WHEN state IN ('ready', 'later') AND expires_at <= %1$s THEN NULL
+			WHEN state IN ('ready', 'later') AND expires_at <= %1$s THEN %3$s
 			WHEN state = 'later' AND run_at <= %1$s THEN 'ready'
 			ELSE state END
-	$sql$, moment, most);
+	$sql$, moment, most, CASE late WHEN 'dead' THEN '''dead''' ELSE 'NULL' END);
 END
 $$;
 
@@ -87,7 +88,7 @@ BEGIN
 			FROM (SELECT *, %s AS now_is FROM %s) AS j
 		$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
 				THEN format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) ELSE 'NULL::int8' END,
-			queue._state_at('$2', '$3'), queue._table(cfg.name))
+			queue._state_at('$2', '$3', cfg.on_expire), queue._table(cfg.name))
 			USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number,
 				to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name));
 	END LOOP;
@@ -110,7 +111,7 @@ LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN 'CASE WHEN failed_at >= taken_at THEN
+	RETURN 'CASE WHEN failed_at >= taken_at AND error IS DISTINCT FROM ''expired'' THEN
 		least(failed_at, CASE WHEN error IN (''lease expired'', ''ran too long'') THEN run_at END) - taken_at END';
 END
 $$;
@@ -183,11 +184,12 @@ BEGIN
 			('due', due || '<= $2 AND now_is = coalesce($4, now_is) ORDER BY coalesce(lease_until, run_at)'),
 			('leased', due || '> $2 AND state = ''leased'' ORDER BY coalesce(lease_until, run_at)'),
 			('later', due || '> $2 AND now_is = ''later'' ORDER BY coalesce(lease_until, run_at)'),
+			('late', 'expires_at <= $2 AND state IN (''ready'', ''later'') AND (state = ''ready'' OR run_at > $2) AND now_is = ''dead'' ORDER BY expires_at'),
 			('blocked', 'state = ''blocked'' ORDER BY "group", id'),
 			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
-		CONTINUE WHEN part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead'));
+		CONTINUE WHEN part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead') OR part = 'late' AND which = 'dead');
 		RETURN QUERY EXECUTE format('SELECT %s FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
-			queue._job_row('peeked_jsonb', '$2', 'now_is', ARRAY['job', '$5 || ''-'' || id']), queue._state_at('$2', '$3'), queue._table(q), clause)
+			queue._job_row('peeked_jsonb', '$2', 'now_is', ARRAY['job', '$5 || ''-'' || id']), queue._state_at('$2', '$3', cfg.on_expire), queue._table(q), clause)
 			USING wanted, moment, queue._signed_attempts(cfg), which, cfg.number;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
@@ -214,7 +216,7 @@ BEGIN
 		JOIN queue.queues AS c ON c.number = l.number;
 	PERFORM queue._check_payload(place.cfg, 'jsonb');
 	RETURN QUERY EXECUTE format('SELECT %s FROM %s WHERE id = $3',
-		queue._job_row('shown_jsonb', '$5', format('coalesce(%s, state)', queue._state_at('$5', '$6')), ours || ARRAY[
+		queue._job_row('shown_jsonb', '$5', format('coalesce(%s, state)', queue._state_at('$5', '$6', (place.cfg).on_expire)), ours || ARRAY[
 			'cancelled', '(left(token, 1) = ''x'') IS TRUE']), queue._table(place.name)) USING place.number, place.name, place.id,
 		place.max_attempts, clock_timestamp(), queue._signed_attempts(place.cfg);
 	IF FOUND THEN
@@ -306,7 +308,7 @@ BEGIN
 	RETURN QUERY EXECUTE format($sql$
 		SELECT why, count(*), max(at), $1 || '-' || (max(ARRAY[(extract(epoch FROM at) * 1000000)::int8, id]))[2]
 		FROM (SELECT id, failures, CASE WHEN %1$s THEN 'lease expired' ELSE error END AS why,
-				CASE WHEN %1$s THEN lease_until ELSE failed_at END AS at, coalesce(%1$s, false) AS over FROM %2$s) AS j
+				CASE WHEN %1$s THEN lease_until ELSE failed_at END AS at, coalesce(%1$s, false) OR state = 'dead' AS over FROM %2$s) AS j
 		WHERE failures > 0 OR over GROUP BY why ORDER BY 2 DESC, 3 DESC
 	$sql$, queue._is_over('$2'), queue._table(q)) USING cfg.number, clock_timestamp();
 END
@@ -339,7 +341,7 @@ BEGIN
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	EXECUTE format('DELETE FROM %s WHERE (state <> ''leased'' OR lease_until <= $2) AND ($1 IS NULL OR %s = $1)
 			AND ($4 IS NULL OR CASE WHEN state = ''dead'' THEN coalesce(ended_at, pushed_at) ELSE pushed_at END <= $4)',
-		queue._table(q), queue._state_at('$2', '$3')) USING which, moment, queue._signed_attempts(cfg), until;
+		queue._table(q), queue._state_at('$2', '$3', cfg.on_expire)) USING which, moment, queue._signed_attempts(cfg), until;
 	GET DIAGNOSTICS gone = ROW_COUNT;
 	IF which = 'done' OR which IS NULL THEN
 		EXECUTE format('DELETE FROM %s WHERE $1 IS NULL OR ended_at <= $1', queue._archive(q)) USING until;
@@ -389,7 +391,7 @@ BEGIN
 				FROM (SELECT coalesce(lease_until, run_at) AS due, %2$s AS now_is FROM %1$s
 					WHERE state IN ('later', 'leased')
 					ORDER BY coalesce(lease_until, run_at) LIMIT $2) AS w) AS d
-		$sql$, queue._table(cfg.name), queue._state_at('$3', '$4'))
+		$sql$, queue._table(cfg.name), queue._state_at('$3', '$4', cfg.on_expire))
 		USING cfg.name, most, moment, queue._signed_attempts(cfg), cfg.number;
 	END LOOP;
 END

@@ -220,7 +220,8 @@ BEGIN
 		END IF;
 		BEGIN
 			EXECUTE format('UPDATE %s SET state = CASE WHEN "group" IS NULL THEN ''ready'' ELSE ''blocked'' END, position = DEFAULT,
-				run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL WHERE id = $1', queue._table(job.name))
+				run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL,
+				expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END WHERE id = $1', queue._table(job.name))
 				USING job.id;
 		EXCEPTION WHEN unique_violation THEN
 			RAISE EXCEPTION USING ERRCODE = '23505',
@@ -366,7 +367,8 @@ BEGIN
 					AND (SELECT o.id FROM %1$s AS o WHERE o.key = d.key AND o.state <> 'dead' LIMIT 1) IS NULL)
 			ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
 		UPDATE %1$s SET state = CASE WHEN "group" IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT,
-			run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL
+			run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL,
+			expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END
 		FROM dead WHERE id = dead_id
 	$sql$, queue._table(q)) USING lim;
 	GET DIAGNOSTICS moved = ROW_COUNT;

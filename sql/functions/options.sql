@@ -21,8 +21,12 @@ BEGIN
 	cfg.durability := 'sync';
 	cfg.history := 10;
 	cfg.expires := NULL;
+	cfg.on_expire := 'drop';
 	cfg.max_run := NULL;
 	cfg.max_length := NULL;
+	cfg.overflow := 'error';
+	cfg.max_per_transaction := NULL;
+	cfg.dead_queue := NULL;
 	cfg.max_running := NULL;
 	cfg.rate := NULL;
 	cfg.hours := NULL;
@@ -228,8 +232,8 @@ BEGIN
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
 		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
-			'durability, payload, expires, history, max_run, max_length, max_running, rate, pause, hours, max_running_per_group, '
-			'rate_per_group, pause_per_group, fair, unlogged.';
+			'durability, payload, expires, on_expire, history, max_run, max_length, overflow, max_per_transaction, dead_queue, '
+			'max_running, rate, pause, hours, max_running_per_group, rate_per_group, pause_per_group, fair, unlogged.';
 END
 $$;
 
@@ -292,6 +296,11 @@ BEGIN
 	WHEN 'expires' THEN
 		cfg.expires := queue._interval_option(option, value, '1 ms',
 			'Allowed: an interval longer than zero, such as ''1 day''. Without: RESET (expires).');
+	WHEN 'on_expire' THEN
+		IF word NOT IN ('drop', 'dead') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: drop, dead.');
+		END IF;
+		cfg.on_expire := word;
 	WHEN 'max_run' THEN
 		cfg.max_run := queue._interval_option(option, value, '1 ms',
 			'Allowed: an interval longer than zero, such as ''1 h''. Without a limit: RESET (max_run).');
@@ -301,6 +310,19 @@ BEGIN
 				'Allowed: a whole number from 1 to 999999999. Without a limit: RESET (max_length).');
 		END IF;
 		cfg.max_length := word::int4;
+	WHEN 'overflow' THEN
+		IF word NOT IN ('error', 'drop_oldest') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: error, drop_oldest.');
+		END IF;
+		cfg.overflow := word;
+	WHEN 'max_per_transaction' THEN
+		IF word !~ '^[0-9]{1,9}$' OR word::int4 < 1 THEN
+			PERFORM queue._bad_option(option, value,
+				'Allowed: a whole number from 1 to 999999999. Without a limit: RESET (max_per_transaction).');
+		END IF;
+		cfg.max_per_transaction := word::int4;
+	WHEN 'dead_queue' THEN
+		cfg.dead_queue := (queue._find(value)).number;
 	WHEN 'max_running' THEN
 		IF word !~ '^[0-9]{1,5}$' OR word::int4 NOT BETWEEN 1 AND 10000 THEN
 			PERFORM queue._bad_option(option, value,

@@ -47,7 +47,7 @@ BEGIN
 END
 $$;
 
--- Jobs that nobody took in their time go away, as many at a time as above. Gives their number.
+-- Jobs that nobody took in their time go away, or die (on_expire), as many at a time as above. Gives their number.
 CREATE OR REPLACE FUNCTION queue._expire(cfg queue.queues, most int4,
 	after timestamptz DEFAULT '-infinity') RETURNS int8
 LANGUAGE plpgsql
@@ -63,9 +63,13 @@ BEGIN
 			SELECT id AS late_id FROM %1$s
 			WHERE state IN ('ready', 'later') AND expires_at > $3 AND expires_at <= $2
 			ORDER BY expires_at LIMIT $1 FOR UPDATE SKIP LOCKED),
-		gone AS (DELETE FROM %1$s USING late WHERE id = late_id RETURNING *) %2$s
+		gone AS (%2$s RETURNING *) %3$s
 		SELECT count(*) FROM gone
-	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'expired'))
+	$sql$, queue._table(cfg.name), CASE cfg.on_expire WHEN 'dead' THEN format('UPDATE %s SET state = ''dead'',
+				ended_at = clock_timestamp(), failed_at = clock_timestamp(), error = ''expired'' FROM late WHERE id = late_id',
+				queue._table(cfg.name))
+			ELSE format('DELETE FROM %s USING late WHERE id = late_id', queue._table(cfg.name)) END,
+		CASE cfg.on_expire WHEN 'drop' THEN queue._with_keep(cfg, 'gone', 'expired') ELSE '' END)
 	INTO gone USING most, clock_timestamp(), after;
 	RETURN gone;
 END

@@ -1,6 +1,6 @@
 """Options of a queue as clients of the proxy see them: max_length and unlogged."""
 
-from queuetest import error, parked, qproxy, tag, woken  # noqa: F401
+from queuetest import HEARTBEAT, error, parked, qproxy, tag, woken  # noqa: F401
 
 
 def test_a_full_queue(proxy, db):
@@ -90,3 +90,74 @@ def test_max_run(qproxy, db):
         c.rows("QUEUE TAKE mail HOLD")
         assert c.rows(lasts) == [{"s": "60"}]
         assert error(c, "QUEUE ALTER mail SET (max_run = '0')").sqlstate == "22023"
+
+
+def take(c, queue="mail"):
+    (job,) = c.rows("QUEUE TAKE %s" % queue)
+    return job["token"]
+
+
+def test_dead_jobs_go_to_another_queue(qbouncer, db):
+    """Who waits there hears of it at once, however the job died."""
+    proxy = qbouncer(queue_heartbeat=HEARTBEAT, queue_rescan="1h")
+    with proxy.wire(db) as c, proxy.wire(db) as w:
+        tag(c, "QUEUE CREATE graves")
+        tag(c, "QUEUE CREATE mail WITH (dead_queue = graves, max_attempts = 1)")
+        assert c.rows("QUEUE LIST")[1]["dead_queue"] == "graves"
+        for how in range(5):
+            tag(c, "QUEUE PUSH mail '%d'" % how)
+            w.query("QUEUE TAKE graves WAIT '50s'")
+            parked(w)
+            if how == 4:
+                with proxy.wire(db) as gone:
+                    take(gone)
+                    gone.sock.close()
+            else:
+                token = take(c)
+                if how == 1:
+                    tag(c, "BEGIN")
+                if how == 2:
+                    tag(c, "BEGIN")
+                    assert c.rows("QUEUE TAKE mail") == []
+                    tag(c, "ROLLBACK")
+                if how == 3:
+                    got = c.hold().parse("", "QUEUE FAIL $1 ERROR $2 FINAL").bind("", "", [token, "no"]).execute().sync()
+                    assert "C" in [m.type for m in got.push().until("Z")]
+                else:
+                    assert tag(c, "QUEUE FAIL '%s' ERROR 'no'" % token) == "UPDATE 1"
+                if how == 1:
+                    tag(c, "COMMIT")
+            job = woken(w)
+            assert job["payload"] == str(how) and '"queue": "mail"' in job["headers"]
+            tag(w, "QUEUE DONE '%s'" % job["token"])
+        assert c.rows("QUEUE PEEK mail") == []
+        assert error(c, "QUEUE ALTER graves SET (dead_queue = mail)").sqlstate == "22023"
+        assert error(c, "QUEUE ALTER mail SET (dead_queue = nowhere)").sqlstate == "42P01"
+
+
+def test_pushes_of_a_transaction(proxy, db):
+    """Those of others that are merged with them do not count."""
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE mail WITH (max_per_transaction = 2)")
+        wires = [proxy.wire(db) for _ in range(10)]
+        for w in wires:
+            for n in (1, 2, 3):
+                w.parse("", "QUEUE PUSH mail %s" % ", ".join("'1'" for _ in range(n))).bind("", "", []).execute().sync()
+        for w in wires:
+            assert [m.type for _ in range(3) for m in w.until("Z") if m.type in "CE"] == ["C", "C", "E"]
+            w.close()
+        assert len(c.rows("QUEUE TAKE mail LIMIT 50")) == 30
+        tag(c, "BEGIN")
+        assert tag(c, "QUEUE PUSH mail '1'") == "INSERT 0 1"
+        assert tag(c, "QUEUE PUSH mail SELECT '1'") == "INSERT 0 1"
+        assert error(c, "QUEUE PUSH mail '1'").sqlstate == "QB004"
+        tag(c, "ROLLBACK")
+
+
+def test_the_oldest_job_goes(proxy, db):
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE mail WITH (max_length = 2, overflow = drop_oldest)")
+        for n in range(5):
+            assert tag(c, "QUEUE PUSH mail '%d'" % n) == "INSERT 0 1"
+        assert [job["payload"] for job in c.rows("QUEUE TAKE mail LIMIT 9")] == ["3", "4"]
+        assert error(c, "QUEUE PUSH mail '5'").sqlstate == "QB004"
