@@ -175,6 +175,8 @@ def test_orphans_run_nobody_elses_code(scene, evil):
     superuser_at_work(scene)
     tag(scene.app, "QUEUE PUSH mail '1'")
     job = take(scene.app)
+    # a proxy whose session comes up writes its number into what was taken before
+    wait_for(lambda: scene.cluster.psql("SELECT proxy FROM queue.q_mail", scene.db) != "", "the lease's number")
     scene.cluster.psql("UPDATE queue.q_mail SET proxy = 12345", scene.db)
     attempt(evil, "SELECT pg_advisory_lock_shared(1902276469, 12345)", "NOTIFY qbouncer, ''")
     wait_for(lambda: scene.cluster.psql("SELECT count(*) FROM pg_locks WHERE objid = 12345", scene.db) == "1", "the lock")
