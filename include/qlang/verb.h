@@ -114,6 +114,7 @@ enum qverb_flag {
 	QVERB_ENDS = 256,     /* the attempt at its jobs has ended, and it may be the last */
 	QVERB_RETURNS = 512,  /* the attempt has ended, and they are not done */
 	QVERB_DELETES = 1024, /* what is ready may be deleted */
+	QVERB_BEGINS = 2048,  /* another verb is this word and a second one */
 };
 
 enum qverb_tag {

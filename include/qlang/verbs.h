@@ -32,7 +32,7 @@
 		"SELECT queue.drop({queue}, {exists}, false)", \
 		"QUEUE DROP [IF EXISTS] q", \
 		"Drop a queue with all its jobs.") \
-	VERB(ALTER, "ALTER", QVERB_DEFINITION | QVERB_WAKES, FIXED, "ALTER TABLE", NONE, \
+	VERB(ALTER, "ALTER", QVERB_DEFINITION | QVERB_WAKES | QVERB_BEGINS, FIXED, "ALTER TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(SET, "set", "SET", OPTIONS, MUST, 1) \
 		ARG(RESET, "reset", "RESET", NAMES, MUST, 1), \

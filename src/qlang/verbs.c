@@ -169,6 +169,8 @@ const struct qverb *qverb_second(const struct qverb *first, const char *word, si
 {
 	size_t n = strlen(first->name);
 
+	if (!(first->flags & QVERB_BEGINS)) /* most: nothing is looked up */
+		return NULL;
 	for (int i = 0; i < QVERB_COUNT; i++) {
 		const char *name = qverbs[i].name;
 

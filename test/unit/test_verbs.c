@@ -56,6 +56,28 @@ static void test_find(void **state)
 	assert_null(qverb_find("", 0));
 }
 
+/* A verb of two words is found by its first one, which says so. */
+static void test_second(void **state)
+{
+	int begin[QVERB_COUNT] = {0};
+
+	(void)state;
+	for (int i = 0; i < QVERB_COUNT; i++) {
+		const char *blank = strchr(qverbs[i].name, ' ');
+		const struct qverb *first;
+
+		if (!blank)
+			continue;
+		first = qverb_find(qverbs[i].name, (size_t)(blank - qverbs[i].name));
+		assert_non_null(first);
+		assert_ptr_equal(qverb_second(first, blank + 1, strlen(blank + 1)), &qverbs[i]);
+		begin[first->id] = QVERB_BEGINS;
+	}
+	for (int i = 0; i < QVERB_COUNT; i++)
+		assert_int_equal(qverbs[i].flags & QVERB_BEGINS, begin[i]);
+	assert_null(qverb_second(qverb_find("push", 4), "job", 3));
+}
+
 static void test_nearest(void **state)
 {
 	static const struct {
@@ -133,6 +155,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_find),
+		cmocka_unit_test(test_second),
 		cmocka_unit_test(test_nearest),
 		cmocka_unit_test(test_help),
 		cmocka_unit_test(test_dictionary),
