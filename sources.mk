@@ -73,6 +73,7 @@ qb_public_includes = \
 libqb_base_a_SOURCES = \
 	src/base/buf.c \
 	src/base/check.c \
+	src/base/hash.c \
 	src/base/hist.c \
 	src/base/log.c \
 	src/base/mem.c \
@@ -466,6 +467,7 @@ qb_unit_tests = \
 	test/unit/test_describe \
 	test/unit/test_dial \
 	test/unit/test_guard \
+	test/unit/test_hash \
 	test/unit/test_hba \
 	test/unit/test_head \
 	test/unit/test_hist \
@@ -584,6 +586,10 @@ test_unit_test_dial_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
 test_unit_test_guard_SOURCES = test/unit/test_guard.c
 test_unit_test_guard_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_guard_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_hash_SOURCES = test/unit/test_hash.c
+test_unit_test_hash_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_hash_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_hba_SOURCES = test/unit/test_hba.c
 test_unit_test_hba_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

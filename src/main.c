@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "admin/admin.h"
@@ -346,6 +347,7 @@ int main(int argc, char **argv)
 	struct options o;
 	int code = 1;
 
+	hash_start();
 	switch (options_read(argc, argv, &o)) {
 	case OPTIONS_RUN:
 		break;

@@ -10,14 +10,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mem.h"
-
-#define HASH_NONFATAL_OOM         1
-#define uthash_malloc(sz)         mem_alloc(sz)
-#define uthash_free(ptr, sz)      mem_free(ptr)
-#define uthash_nonfatal_oom(elem) ((void)(elem))
-#include <uthash.h>
 
 struct entry {
 	struct auth_user user;

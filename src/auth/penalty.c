@@ -15,13 +15,8 @@
 #include <arpa/inet.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
-
-#define HASH_NONFATAL_OOM         1
-#define uthash_malloc(sz)         mem_alloc(sz)
-#define uthash_free(ptr, sz)      mem_free(ptr)
-#define uthash_nonfatal_oom(elem) ((void)(elem))
-#include <uthash.h>
 #include <utlist.h>
 
 enum {

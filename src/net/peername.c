@@ -17,16 +17,11 @@
 #include <string.h>
 #include <utlist.h>
 
+#include "base/hash.h"
 #include "base/mem.h"
 #include "conn_int.h"
 #include "net/dns.h"
 #include "resolve.h"
-
-#define HASH_NONFATAL_OOM         1
-#define uthash_malloc(sz)         mem_alloc(sz)
-#define uthash_free(ptr, sz)      mem_free(ptr)
-#define uthash_nonfatal_oom(elem) ((void)(elem))
-#include <uthash.h>
 
 #define HOSTS_FILE   "/etc/hosts"
 #define ANSWERS_MAX  1000
