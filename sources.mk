@@ -375,6 +375,7 @@ qb_sql = \
 	sql/functions/length.sql \
 	sql/functions/dead.sql \
 	sql/functions/flow.sql \
+	sql/functions/flow_group.sql \
 	sql/functions/push.sql \
 	sql/functions/bulk.sql \
 	sql/functions/key.sql \

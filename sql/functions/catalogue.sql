@@ -132,6 +132,9 @@ BEGIN
 		PERFORM queue._generate_archive(cfg.number, cfg.name);
 		PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
 		PERFORM queue._generate_expires(cfg.name, cfg.expires);
+		IF queue._group_mode(cfg) <> 'order' THEN
+			PERFORM queue._regroup(cfg);
+		END IF;
 		PERFORM queue._generate_flow(cfg);
 		PERFORM queue._generate_dead(cfg);
 		PERFORM queue._comment_queue(cfg.name);
@@ -160,7 +163,12 @@ BEGIN
 					NEW.pause_per_group, NEW.fair, NEW.unlogged) IS DISTINCT FROM
 				(OLD.max_running, OLD.rate, OLD.hours, OLD.pause, OLD.max_running_per_group, OLD.rate_per_group,
 					OLD.pause_per_group, OLD.fair, OLD.unlogged) THEN
+			IF (NEW.max_running_per_group, NEW.rate_per_group, NEW.pause_per_group, NEW.fair) IS DISTINCT FROM
+					(OLD.max_running_per_group, OLD.rate_per_group, OLD.pause_per_group, OLD.fair) THEN
+				PERFORM queue._regroup(cfg);
+			END IF;
 			PERFORM queue._generate_flow(cfg);
+			PERFORM queue._note_groups(cfg);
 		END IF;
 		IF NEW.unlogged <> OLD.unlogged THEN	-- writes the whole table anew
 			EXECUTE format('ALTER TABLE %s SET %3$s; ALTER TABLE %2$s SET %3$s', queue._table(cfg.name),

@@ -496,6 +496,10 @@ BEGIN
 				coalesce(counted, true) AND (error NOT IN ('lease expired', 'ran too long')) IS NOT FALSE,
 				cfg.history;
 		IF still IS NOT NULL THEN
+			IF NOT counted AND error IS NULL AND cfg.limited THEN	-- nobody got them: the rate gets them back
+				EXECUTE format('INSERT INTO queue.%I ("group", back) SELECT "group", 1 FROM %s WHERE id = ANY ($1)',
+					format('n%s_noted', cfg.number), queue._table(cfg.name)) USING still;
+			END IF;
 			RETURN NEXT cfg.name;
 		END IF;
 	END LOOP;

@@ -1,5 +1,6 @@
--- Limits of a queue: max_running, rate, hours. What a queue has for them: a table of one row, the gate, and a
--- _take_<number> of its own that goes through it. A queue without limits has neither, and pays nothing.
+-- Limits of a queue: max_running, rate, pause, hours; those of its groups are in flow_group.sql. What a queue has for them: a
+-- table of one row, the gate, and a _take_<number> of its own that goes through it. A queue without limits has neither, and
+-- pays nothing.
 --
 -- All takes of a limited queue, of all proxies, come one after the other: who takes holds the row of the gate until its
 -- commit. Takes are merged, so that is one row for a batch. The row has the ids that may be running, and the time up
@@ -10,6 +11,11 @@
 -- Nobody else writes there. Which of the ids still run is looked up, by their primary key: an end, a lease that is over,
 -- a crash need not be counted, and an end that is not committed counts as running. A take that is rolled back gives
 -- back what it has used.
+--
+-- What a take has to know of others, and cannot look up, is noted by them, each in a row of its own (n<number>_noted) that the
+-- next take deletes: when a job has ended (pause), which groups have changed, what was taken and not delivered (rate), and of
+-- many that may run, which have ended. Read from the transaction on that was the oldest when it was read before: under a
+-- snapshot that somebody holds, what was read stays there, and is passed over.
 --
 -- Read with a lock: in a transaction that sees an old state (REPEATABLE READ) that fails with 40001 when another take,
 -- or an ALTER, was in between, so the limits are exact there, too.
@@ -70,7 +76,7 @@ DECLARE
 BEGIN
 	IF cfg.limited THEN
 		EXECUTE format('SELECT r.ms FROM (SELECT * FROM queue.%I ORDER BY seq DESC LIMIT 1) AS g,
-			LATERAL queue.%I($1, 1, g.running, g.tat, clock_timestamp()) AS r',
+			LATERAL queue.%I($1, 1, g.running, g.tat, g.rests, clock_timestamp()) AS r',
 			format('n%s_gate', cfg.number), format('_room_%s', cfg.number)) INTO ms USING cfg;
 	END IF;
 	RETURN coalesce(ms, 0);
@@ -85,7 +91,7 @@ DECLARE
 	it text;
 BEGIN
 	FOR it IN SELECT t.tgname FROM pg_trigger AS t WHERE t.tgrelid = to_regclass(queue._table(cfg.name))
-			AND t.tgname IN ('freed_by_end', 'freed', 'gated', 'gated_hand') LOOP
+			AND t.tgname IN ('freed_by_end', 'freed', 'gated', 'gated_hand', 'gated_pop') LOOP
 		EXECUTE format('DROP TRIGGER %I ON %s', it, queue._table(cfg.name));
 	END LOOP;
 END
@@ -110,20 +116,23 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	cfg queue.queues;
-	locked int8;
 BEGIN
 	FOR cfg IN SELECT c.* FROM queue.queues AS c WHERE c.name = ANY (names) AND c.limited ORDER BY c.number LOOP
 		EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', queue._table(cfg.name));
 		IF to_regclass(format('queue.n%s_gate', cfg.number)) IS NOT NULL THEN
-			LOOP	-- who waits here finds it gone, and looks again
-				EXECUTE format('SELECT seq FROM queue.n%s_gate ORDER BY seq DESC LIMIT 1 FOR UPDATE', cfg.number)
-					INTO locked;
-				EXIT WHEN locked IS NOT NULL;
-				EXECUTE format('SELECT seq FROM queue.n%s_gate LIMIT 1', cfg.number) INTO locked;
-				EXIT WHEN locked IS NULL;	-- the take makes one
-			END LOOP;
+			EXECUTE format('SELECT queue._enter_%s()', cfg.number);
 		END IF;
 	END LOOP;
+END
+$$;
+
+-- The tables of a limited queue, and their columns.
+CREATE OR REPLACE FUNCTION queue._flow_tables(cfg queue.queues) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN ARRAY(SELECT format('queue.%I', format('n%s_%s', cfg.number, what)) FROM unnest('{gate, noted, groups}'::text[]) AS what);
 END
 $$;
 
@@ -134,10 +143,11 @@ AS $$
 BEGIN
 	IF to_regclass(format('queue.%I', format('n%s_gate', cfg.number))) IS NOT NULL THEN
 		PERFORM queue._drop_flow_triggers(cfg);
-		EXECUTE format('DROP TABLE queue.%I', format('n%s_gate', cfg.number));
-		EXECUTE format('DROP FUNCTION queue._take_%1$s, queue._room_%1$s;
+		EXECUTE 'DROP TABLE ' || array_to_string(queue._flow_tables(cfg), ', ');
+		EXECUTE format('DROP FUNCTION queue._take_%1$s, queue._room_%1$s, queue._enter_%1$s;
 			ALTER FUNCTION queue._free_%1$s RENAME TO _take_%1$s', cfg.number);
-		EXECUTE format('DROP FUNCTION queue._freed_%1$s, queue._gated_%1$s', cfg.number);
+		EXECUTE format('DROP FUNCTION queue._freed_%1$s, queue._gated_%1$s, queue._gated_pop_%1$s', cfg.number);
+		PERFORM queue._drop_functions(ARRAY[format('_admit_%s', cfg.number)]);
 	END IF;
 END
 $$;
@@ -148,11 +158,11 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	gate CONSTANT text := format('n%s_gate', cfg.number);
+	tables CONSTANT text[] := queue._flow_tables(cfg);
 BEGIN
-	RETURN CASE WHEN to_regclass(format('queue.%I', gate)) IS NULL THEN ''
-		WHEN gives THEN format('GRANT SELECT, INSERT, UPDATE, DELETE ON queue.%I TO %s', gate, role)
-		ELSE format('REVOKE ALL ON queue.%I FROM %s CASCADE', gate, role) END;
+	RETURN CASE WHEN to_regclass(tables[1]) IS NULL THEN ''
+		WHEN gives THEN format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s', array_to_string(tables, ', '), role)
+		ELSE format('REVOKE ALL ON %s FROM %s CASCADE', array_to_string(tables, ', '), role) END;
 END
 $$;
 
@@ -171,6 +181,269 @@ BEGIN
 END
 $$;
 
+-- As _generate_one: with the tables of a limited queue, its number, its name as a literal.
+CREATE OR REPLACE FUNCTION queue._generate_flow_one(cfg queue.queues, head text, settings text, body text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tables CONSTANT text[] := queue._flow_tables(cfg);
+	word text[];
+BEGIN
+	FOREACH word SLICE 1 IN ARRAY ARRAY[['@gate@', tables[1]], ['@noted@', tables[2]], ['@groups@', tables[3]],
+			['@n@', cfg.number::text], ['@payload@', cfg.payload], ['@name@', queue._name_literal(cfg.name)]] LOOP
+		head := replace(head, word[1], word[2]);
+		body := replace(body, word[1], word[2]);
+	END LOOP;
+	PERFORM queue._generate_one(head, settings, body, queue._table(cfg.name));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._create_gate(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tables CONSTANT text[] := queue._flow_tables(cfg);
+	short_lived CONSTANT text := 'vacuum_truncate = off, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0,
+		autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2147483647';
+BEGIN
+	EXECUTE format($sql$
+		CREATE %4$s TABLE %1$s (seq int8 PRIMARY KEY, running int8[] NOT NULL, tat timestamptz NOT NULL,
+			rests timestamptz NOT NULL DEFAULT '-infinity', read xid8 NOT NULL DEFAULT '0') WITH (%5$s);
+		CREATE %4$s TABLE %2$s (xid xid8 NOT NULL DEFAULT pg_current_xact_id(), id int8, "group" text, ended timestamptz,
+			back int4) WITH (%5$s);
+		CREATE INDEX ON %2$s (xid);
+		CREATE %4$s TABLE %3$s ("group" text PRIMARY KEY, tat timestamptz NOT NULL, rests timestamptz NOT NULL,
+			opens timestamptz) WITH (%5$s, fillfactor = 50);
+		CREATE INDEX ON %3$s (opens) WHERE opens IS NOT NULL;
+		CREATE INDEX ON %3$s (greatest(tat, rests)) WHERE opens IS NULL;
+		REVOKE ALL ON %1$s, %2$s, %3$s FROM PUBLIC;
+		INSERT INTO %1$s SELECT 1, coalesce(array_agg(id), '{}'), '-infinity' FROM %6$s WHERE state = 'leased';
+	$sql$, tables[1], tables[2], tables[3], CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE '' END, short_lived,
+		queue._table(cfg.name));
+END
+$$;
+
+-- The take of a limited queue. many: ends are noted with their ids.
+CREATE OR REPLACE FUNCTION queue._generate_gated_take(cfg queue.queues, many bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	notes CONSTANT bool := many OR cfg.by_group OR cfg.pause IS NOT NULL OR cfg.rate IS NOT NULL;
+	-- what was taken lets others of its group in, or uses its rate up
+	used CONSTANT bool := cfg.by_group AND (cfg.max_running_per_group IS NULL OR cfg.fair IS NOT NULL
+		OR cfg.rate_per_group IS NOT NULL OR cfg.pause_per_group IS NOT NULL);
+BEGIN
+	PERFORM queue._generate_flow_one(cfg, '_take_@n@(q queue.queues, lim int4, lease interval,
+		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
+		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
+		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
+		replace(replace(replace(replace(replace(replace(replace(replace($body$
+#variable_conflict use_column
+DECLARE
+	gap CONSTANT float8 := @gap@;
+	mine record;
+	may record;
+	told record;
+	job queue._taken_@payload@;
+	nothing queue._taken_@payload@;
+	ids int8[] := '{}';
+	groups text[];
+	instant timestamptz;
+	wanted int4;
+	got int4;
+	more bool := false;
+	changed bool := false;
+	after xid8;
+	oldest xid8;
+BEGIN
+	IF q.paused OR lease <= interval '0' OR lease > interval '8000 years' THEN
+		PERFORM set_config('qbouncer.gate', '@n@', true);
+		RETURN QUERY SELECT * FROM queue._free_@n@(q, lim, lease, who, said, pop, prios, low_marks, since, moment, seed);
+		RETURN;
+	END IF;
+	LOCK TABLE @table@ IN ROW EXCLUSIVE MODE;
+	IF to_regclass('@gate@') IS NULL THEN
+		PERFORM queue._not_gated(q.name);
+	END IF;
+	-- before the gate: the end of an attempt may have to wait for somebody who has locked the next job of its group
+	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= moment) THEN
+		IF since IS NOT NULL THEN
+			PERFORM set_config('qbouncer.tell', 'here', true);
+		END IF;
+		PERFORM queue._promote(q, 1000);
+	END IF;
+	SELECT * INTO mine FROM queue._enter_@n@();
+	instant := clock_timestamp();
+	wanted := lim;
+	LOOP
+@read@
+		IF may IS NULL THEN
+			SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant);
+			wanted := CASE WHEN pop AND q.pause IS NOT NULL THEN least(may.room, 1) ELSE may.room END;
+			EXIT WHEN wanted <= 0;
+		END IF;
+		PERFORM set_config('qbouncer.gate', '@n@', true);
+		got := 0;
+		groups := '{}';
+		FOR job IN SELECT * FROM queue._free_@n@(q, wanted, lease, who, said, pop, prios, low_marks, since,
+				clock_timestamp(), seed) LOOP
+			IF job.id IS NULL THEN
+				nothing := job;
+			ELSE
+				RETURN NEXT job;
+				ids := ids || job.id;
+				groups := groups || job."group";
+				got := got + 1;
+			END IF;
+		END LOOP;
+		wanted := wanted - got;
+@used@
+		EXIT WHEN wanted <= 0 OR NOT q.by_group OR got = 0 AND NOT more;
+	END LOOP;
+	IF cardinality(ids) > 0 OR changed THEN
+		INSERT INTO @gate@ (seq, running, tat, rests, read) VALUES (mine.seq + 1,
+			CASE WHEN q.max_running IS NULL THEN '{}' ELSE may.still || CASE WHEN pop THEN '{}' ELSE ids END END,
+			coalesce(may.next + make_interval(secs => gap * cardinality(ids)), '-infinity'),
+			CASE WHEN pop AND cardinality(ids) > 0 AND q.pause IS NOT NULL THEN clock_timestamp() + q.pause ELSE mine.rests END,
+			mine.read);
+		DELETE FROM @gate@ AS g WHERE g.seq <= mine.seq;
+	END IF;
+	IF cardinality(ids) = 0 THEN
+		IF since >= 0 OR since IS NULL THEN
+			IF may.room <= 0 THEN
+				nothing.due_ms := may.ms;
+			END IF;
+@opens@
+		END IF;
+		RETURN NEXT nothing;
+	END IF;
+END
+$body$,
+	'@read@', CASE WHEN notes THEN $read$
+		-- of another history of transactions, as a restored dump is
+		after := CASE WHEN mine.read > pg_snapshot_xmax(pg_current_snapshot()) THEN '0' ELSE mine.read END;
+		oldest := pg_snapshot_xmin(pg_current_snapshot());
+		WITH gone AS (DELETE FROM @noted@ WHERE ctid = ANY (ARRAY(
+				SELECT ctid FROM @noted@ WHERE xid >= after ORDER BY xid @most@)) RETURNING *)
+			SELECT count(*) AS n, array_agg(id) AS ids, array_agg("group") AS groups, array_agg(ended) AS ends,
+				array_agg(back) AS backs, max(ended) AS ended, sum(back)::int4 AS back INTO told FROM gone;
+		more := @by_group@ AND told.n >= 1000;
+		IF told.n > 0 THEN
+			changed := true;
+			IF NOT more THEN
+				mine.read := oldest;
+			END IF;
+@ended@
+			IF may IS NULL THEN
+				mine.tat := mine.tat - make_interval(secs => coalesce(gap * told.back, 0));
+			ELSE
+				may.next := may.next - make_interval(secs => coalesce(gap * told.back, 0));
+			END IF;
+			mine.rests := greatest(mine.rests, told.ended + q.pause);
+		END IF;
+		IF mine.rests > instant + q.pause THEN	-- the clock was set back
+			mine.rests := instant + q.pause;
+			changed := true;
+		END IF;
+@admit@$read$ ELSE '' END),
+	'@ended@', CASE WHEN many THEN $ended$
+			IF may IS NULL THEN
+				mine.running := ARRAY(SELECT unnest(mine.running) EXCEPT ALL SELECT unnest(told.ids));
+			ELSE
+				may.still := ARRAY(SELECT unnest(may.still) EXCEPT ALL SELECT unnest(told.ids));
+			END IF;$ended$ ELSE '' END),
+	'@admit@', CASE WHEN cfg.by_group THEN $admit$
+		IF told.n > 0 THEN
+			more := queue._admit_@n@(q, told.groups, told.ends, told.backs, instant) OR more;
+		END IF;
+		IF may IS NULL THEN
+			more := queue._admit_@n@(q, ARRAY(SELECT g."group" FROM @groups@ AS g WHERE g.opens <= instant
+				ORDER BY g.opens LIMIT 1000), NULL, NULL, instant) OR more;
+		END IF;$admit$ ELSE '' END),
+	'@used@', CASE WHEN used THEN $used$
+		IF got > 0 THEN
+			more := queue._admit_@n@(q, groups, CASE WHEN pop THEN array_fill(instant, ARRAY[got]) END,
+				array_fill(-1, ARRAY[got]), instant) OR more;
+		END IF;$used$ ELSE '' END),
+	'@opens@', CASE WHEN cfg.by_group THEN $opens$
+			IF may.room > 0 THEN
+				nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q));
+			END IF;$opens$ ELSE '' END),
+	'@gap@', coalesce((queue._rate(cfg.rate)).gap::text, 'NULL')), '@by_group@', cfg.by_group::text),
+		'@most@', CASE WHEN cfg.by_group THEN 'LIMIT 1000' ELSE '' END));
+END
+$$;
+
+-- An end makes room: it is noted, where that is needed, and those who wait are told. (Time makes room, too: they know when.)
+-- Not by the rights of who ends a job: they need none on the notes.
+CREATE OR REPLACE FUNCTION queue._generate_freed(cfg queue.queues, many bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tab CONSTANT text := queue._table(cfg.name);
+	notes CONSTANT bool := many OR cfg.by_group OR cfg.pause IS NOT NULL;
+BEGIN
+	PERFORM queue._generate_flow_one(cfg, '_freed_@n@() RETURNS trigger', 'SECURITY DEFINER', replace($body$
+BEGIN
+@note@
+	IF coalesce(strpos(current_setting('qbouncer.tell', true) || ' ', ' @n@ '), 0) = 0 THEN
+		PERFORM queue._tell(@n@, @name@);
+	END IF;
+	RETURN NULL;
+END
+$body$, '@note@', CASE WHEN notes THEN replace($note$
+	IF OLD.state <> 'ready' OR current_setting('qbouncer.admit', true) IS DISTINCT FROM '@n@' THEN
+		INSERT INTO @noted@ (id, "group", ended) VALUES (@id@, OLD."group",
+			CASE WHEN OLD.state = 'leased' THEN clock_timestamp() END);
+	END IF;$note$, '@id@', CASE WHEN many THEN 'CASE WHEN OLD.state = ''leased'' THEN OLD.id END' ELSE 'NULL' END) ELSE '' END));
+	PERFORM queue._generate_flow_one(cfg, '_gated_@n@() RETURNS trigger', '', $body$
+BEGIN
+	IF current_setting('qbouncer.gate', true) IS DISTINCT FROM '@n@' THEN
+		PERFORM queue._not_gated(@name@);
+	END IF;
+	RETURN NEW;
+END
+$body$);
+	-- who deletes what is ready: a pop, or one who may
+	PERFORM queue._generate_flow_one(cfg, '_gated_pop_@n@() RETURNS trigger', '', $body$
+DECLARE
+	stack text;
+BEGIN
+	IF current_setting('qbouncer.gate', true) IS DISTINCT FROM '@n@' THEN
+		GET DIAGNOSTICS stack = PG_CONTEXT;
+		IF stack ~ ' queue\._(take|free)_@n@\(' AND stack !~ ' queue\._expire\(' THEN
+			PERFORM queue._not_gated(@name@);
+		END IF;
+	END IF;
+	RETURN OLD;
+END
+$body$);
+	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._take_%1$s, queue._room_%1$s, queue._enter_%1$s TO PUBLIC;
+		REVOKE ALL ON FUNCTION queue._freed_%1$s, queue._gated_%1$s, queue._gated_pop_%1$s FROM PUBLIC', cfg.number);
+	PERFORM queue._drop_flow_triggers(cfg);
+	EXECUTE format('CREATE TRIGGER gated BEFORE UPDATE OF state ON %1$s FOR EACH ROW
+			WHEN (NEW.state = ''leased'' AND OLD.state = ''ready'') EXECUTE FUNCTION queue._gated_%2$s();
+		CREATE TRIGGER gated_hand BEFORE INSERT ON %1$s FOR EACH ROW
+			WHEN (NEW.state = ''leased'') EXECUTE FUNCTION queue._gated_%2$s();
+		CREATE TRIGGER gated_pop BEFORE DELETE ON %1$s FOR EACH ROW
+			WHEN (OLD.state = ''ready'') EXECUTE FUNCTION queue._gated_pop_%2$s()', tab, cfg.number);
+	IF cfg.max_running IS NOT NULL OR cfg.pause IS NOT NULL OR cfg.by_group THEN
+		EXECUTE format('CREATE TRIGGER freed_by_end AFTER DELETE ON %1$s FOR EACH ROW WHEN (%3$s)
+				EXECUTE FUNCTION queue._freed_%2$s();
+			CREATE TRIGGER freed AFTER UPDATE OF state ON %1$s FOR EACH ROW WHEN (%4$s) EXECUTE FUNCTION queue._freed_%2$s()',
+			tab, cfg.number, 'OLD.state = ''leased''' || CASE WHEN cfg.by_group
+				THEN ' OR OLD."group" IS NOT NULL AND OLD.state IN (''ready'', ''later'')' ELSE '' END,
+			'OLD.state = ''leased'' AND NEW.state <> ''leased''' || CASE WHEN cfg.by_group
+				THEN ' OR OLD."group" IS NOT NULL AND (OLD.state = ''ready'' AND NEW.state <> ''leased'''
+					' OR NEW.state = ''blocked'') AND NEW.state <> OLD.state' ELSE '' END);
+	END IF;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._generate_flow(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -178,9 +451,13 @@ AS $$
 DECLARE
 	tab CONSTANT text := queue._table(cfg.name);
 	gate CONSTANT text := format('queue.%I', format('n%s_gate', cfg.number));
+	noted CONSTANT text := format('queue.%I', format('n%s_noted', cfg.number));
 	pinned CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off
 		SET plan_cache_mode = force_generic_plan';
 	is_new CONSTANT bool := to_regclass(gate) IS NULL;
+	-- ends of many are noted: to look so many up costs more
+	many CONSTANT bool := coalesce(cfg.max_running > 500, false);
+	it text;
 BEGIN
 	IF NOT cfg.limited THEN
 		IF NOT is_new THEN
@@ -194,30 +471,57 @@ BEGIN
 	EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', tab);
 	IF NOT is_new THEN
 		IF (SELECT r.relpersistence = 'u' FROM pg_class AS r WHERE r.oid = gate::regclass) <> cfg.unlogged THEN
-			EXECUTE format('ALTER TABLE %s SET %s', gate, CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE 'LOGGED' END);
+			FOREACH it IN ARRAY queue._flow_tables(cfg) LOOP
+				EXECUTE format('ALTER TABLE %s SET %s', it, CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE 'LOGGED' END);
+			END LOOP;
 		END IF;
 		-- who sees the old limits sees an old row, too
 		EXECUTE format('WITH old AS (DELETE FROM %1$s RETURNING *)
 			INSERT INTO %1$s SELECT coalesce(max(seq) FILTER (WHERE seq < 1152921504606846976), 0) + 1,
-				ARRAY(SELECT id FROM %2$s WHERE state = ''leased''), coalesce(max(tat), ''-infinity'') FROM old',
-			gate, tab);
+				ARRAY(SELECT id FROM %2$s WHERE state = ''leased''), coalesce(max(tat), ''-infinity''),
+				coalesce(max(rests), ''-infinity'') FROM old', gate, tab);
+		EXECUTE format('UPDATE %s SET id = NULL WHERE id IS NOT NULL', noted);	-- those are not in the row
 	ELSE
-		EXECUTE format('CREATE %s TABLE %s (seq int8 PRIMARY KEY, running int8[] NOT NULL, tat timestamptz NOT NULL)
-			WITH (vacuum_truncate = off, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0,
-				autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2147483647)',
-			CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE '' END, gate);
-		EXECUTE format('REVOKE ALL ON %s FROM PUBLIC', gate);
-		EXECUTE format('INSERT INTO %s SELECT 1, coalesce(array_agg(id), ''{}''), ''-infinity'' FROM %s WHERE state = ''leased''',
-			gate, tab);
+		PERFORM queue._create_gate(cfg);
 		PERFORM queue._grant_gate(cfg);
 		EXECUTE format('ALTER FUNCTION queue._take_%1$s RENAME TO _free_%1$s', cfg.number);
 	END IF;
 
+	-- The newest row, locked.
+	PERFORM queue._generate_flow_one(cfg, '_enter_@n@(OUT seq int8, OUT running int8[], OUT tat timestamptz, OUT rests timestamptz,
+		OUT read xid8)', pinned, $body$
+#variable_conflict use_column
+BEGIN
+	IF NOT has_table_privilege('@gate@'::regclass, 'UPDATE') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501',
+			MESSAGE = 'permission denied for table q_' || @name@,
+			DETAIL = 'The queue has limits: a right on its table alone is not enough.',
+			HINT = format('Its owner can allow it: QUEUE GRANT TAKE ON %I TO %I;', @name@, current_user);
+	END IF;
+	LOOP
+		-- who waits here finds it gone, and looks again
+		SELECT g.seq, g.running, g.tat, g.rests, g.read INTO seq, running, tat, rests, read
+			FROM @gate@ AS g ORDER BY g.seq DESC LIMIT 1 FOR UPDATE;
+		IF FOUND THEN
+			EXIT WHEN seq < 1152921504606846976 AND cardinality(running) <= 10000;
+			DELETE FROM @gate@;	-- not a row of ours
+		ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
+			PERFORM queue._not_gated(@name@);
+		END IF;
+		IF NOT EXISTS (SELECT FROM @gate@) THEN	-- of a table that a crash has emptied
+			INSERT INTO @gate@ SELECT 1, ARRAY(SELECT id FROM @table@ WHERE state = 'leased' LIMIT 10000), '-infinity'
+				ON CONFLICT DO NOTHING;
+		END IF;
+	END LOOP;
+END
+$body$);
+
 	-- How many of lim may be taken, and if none, how long that lasts; and which of those that were running still are.
 	-- next: the rate is used up to this time, at most. A lease that is over counts until its job is promoted.
-	PERFORM queue._generate_one(format('_room_%s(q queue.queues, lim int4, running int8[], tat timestamptz,
-		moment timestamptz, OUT room int4, OUT ms int8, OUT still int8[], OUT next timestamptz)',
-		cfg.number), pinned, replace(replace($body$
+	-- Nothing is looked up as long as there is room even if all of them were running.
+	PERFORM queue._generate_flow_one(cfg, '_room_@n@(q queue.queues, lim int4, running int8[], tat timestamptz,
+		rests timestamptz, moment timestamptz, OUT room int4, OUT ms int8, OUT still int8[], OUT next timestamptz)',
+		pinned, replace(replace(replace($body$
 DECLARE
 	gap CONSTANT float8 := @gap@;	-- seconds
 	ahead CONSTANT float8 := gap * @burst@;
@@ -227,10 +531,19 @@ BEGIN
 	room := lim;
 	ms := 0;
 	IF q.max_running IS NOT NULL THEN
-		SELECT coalesce(array_agg(id), '{}'), min(lease_until) INTO still, first_end
-			FROM @table@ WHERE id = ANY (running) AND state = 'leased';
+		still := running;
+		-- of many what has ended is noted, which may be less, if rows went by hand
+		IF q.max_running - cardinality(still) < (CASE WHEN @many@ THEN 1 ELSE lim END) AND (NOT @many@ OR random() < 0.01) THEN
+			SELECT coalesce(array_agg(id), '{}') INTO still FROM @table@ WHERE id = ANY (running) AND state = 'leased';
+		END IF;
 		room := least(room, q.max_running - cardinality(still));
 		IF room <= 0 THEN
+			IF @many@ THEN
+				SELECT coalesce(lease_until, run_at) INTO first_end FROM @table@
+					WHERE state IN ('later', 'leased') ORDER BY coalesce(lease_until, run_at) LIMIT 1;
+			ELSE
+				SELECT min(lease_until) INTO first_end FROM @table@ WHERE id = ANY (still) AND state = 'leased';
+			END IF;
 			ms := CASE WHEN first_end > moment
 				THEN ceil(date_part('epoch', least(first_end, moment + interval '1 year') - moment) * 1000)
 				ELSE 100 END;	-- it is locked by somebody
@@ -245,6 +558,10 @@ BEGIN
 		END IF;
 		room := least(room, free);
 	END IF;
+	IF rests > moment AND q.pause IS NOT NULL THEN
+		room := 0;
+		ms := greatest(ms, ceil(date_part('epoch', least(rests - moment, q.pause)) * 1000));
+	END IF;
 	IF q.hours IS NOT NULL THEN
 		IF queue._until_hours(q.hours, moment) > 0 THEN
 			room := 0;
@@ -253,110 +570,12 @@ BEGIN
 	END IF;
 END
 $body$, '@gap@', coalesce((queue._rate(cfg.rate)).gap::text, 'NULL')),
-		'@burst@', coalesce((queue._rate(cfg.rate)).burst::text, 'NULL')), tab);
-
-	PERFORM queue._generate_one(replace(replace($head$_take_@n@(q queue.queues, lim int4, lease interval,
-		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
-		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@$head$, '@n@', cfg.number::text), '@payload@', cfg.payload),
-		pinned, replace(replace(replace(replace($body$
-#variable_conflict use_column
-DECLARE
-	gap CONSTANT float8 := @gap@;
-	at int8;
-	old_running int8[];
-	old_tat timestamptz;
-	may record;
-	job queue._taken_@payload@;
-	ids int8[] := '{}';
-	instant timestamptz;
-BEGIN
-	IF q.paused OR lease <= interval '0' OR lease > interval '8000 years' THEN
-		PERFORM set_config('qbouncer.gate', '@n@', true);
-		RETURN QUERY SELECT * FROM queue._free_@n@(q, lim, lease, who, said, pop, prios, low_marks, since, moment, seed);
-		RETURN;
+		'@burst@', coalesce((queue._rate(cfg.rate)).burst::text, 'NULL')), '@many@', many::text));
+	IF cfg.by_group THEN
+		PERFORM queue._generate_admit(cfg);
 	END IF;
-	LOCK TABLE @table@ IN ROW EXCLUSIVE MODE;
-	IF to_regclass('@gate@') IS NULL THEN
-		PERFORM queue._not_gated(q.name);
-	END IF;
-	-- before the gate: the end of an attempt may have to wait for somebody who has locked the next job of its group
-	IF EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= moment) THEN
-		PERFORM queue._promote(q, 1000);
-	END IF;
-	LOOP
-		-- who waits here finds it gone, and looks again
-		SELECT g.seq, g.running, g.tat INTO at, old_running, old_tat FROM @gate@ AS g ORDER BY g.seq DESC LIMIT 1 FOR UPDATE;
-		IF FOUND THEN
-			EXIT WHEN at < 1152921504606846976 AND cardinality(old_running) <= 10000;
-			DELETE FROM @gate@;	-- not a row of ours
-		ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
-			PERFORM queue._not_gated(q.name);
-		END IF;
-		IF NOT EXISTS (SELECT FROM @gate@) THEN	-- of a table that a crash has emptied
-			INSERT INTO @gate@ SELECT 1, ARRAY(SELECT id FROM @table@ WHERE state = 'leased' LIMIT 10000), '-infinity'
-				ON CONFLICT DO NOTHING;
-		END IF;
-	END LOOP;
-	instant := clock_timestamp();
-	SELECT * INTO may FROM queue._room_@n@(q, lim, old_running, old_tat, instant);
-	IF may.room > 0 THEN
-		PERFORM set_config('qbouncer.gate', '@n@', true);
-		FOR job IN SELECT * FROM queue._free_@n@(q, may.room, lease, who, said, pop, prios, low_marks, since,
-				clock_timestamp(), seed) LOOP
-			RETURN NEXT job;
-			IF job.id IS NOT NULL THEN
-				ids := ids || job.id;
-			END IF;
-		END LOOP;
-		IF cardinality(ids) > 0 THEN
-			INSERT INTO @gate@ VALUES (at + 1,
-				CASE WHEN q.max_running IS NULL THEN '{}' ELSE may.still || CASE WHEN pop THEN '{}' ELSE ids END END,
-				coalesce(may.next + make_interval(secs => gap * cardinality(ids)), '-infinity'));
-			DELETE FROM @gate@ AS g WHERE g.seq <= at;
-		END IF;
-	ELSIF since >= 0 OR since IS NULL THEN
-		job.due_ms := may.ms;
-		RETURN NEXT job;
-	ELSE
-		RETURN NEXT job;
-	END IF;
-END
-$body$, '@gap@', coalesce((queue._rate(cfg.rate)).gap::text, 'NULL')), '@gate@', gate),
-		'@n@', cfg.number::text), '@payload@', cfg.payload), tab);
-
-	-- An end makes room: those who wait are told. (Time does, too: they know when.)
-	PERFORM queue._generate_one(format('_freed_%s() RETURNS trigger', cfg.number), '',
-		replace(replace($body$
-BEGIN
-	IF coalesce(strpos(current_setting('qbouncer.tell', true) || ' ', ' @n@ '), 0) = 0 THEN
-		PERFORM queue._tell(@n@, @name@);
-	END IF;
-	RETURN NULL;
-END
-$body$, '@name@', queue._name_literal(cfg.name)), '@n@', cfg.number::text), tab);
-	PERFORM queue._generate_one(format('_gated_%s() RETURNS trigger', cfg.number), '',
-		replace(replace($body$
-BEGIN
-	IF current_setting('qbouncer.gate', true) IS DISTINCT FROM '@n@' THEN
-		PERFORM queue._not_gated(@name@);
-	END IF;
-	RETURN NEW;
-END
-$body$, '@name@', queue._name_literal(cfg.name)), '@n@', cfg.number::text), tab);
-	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._take_%1$s, queue._room_%1$s TO PUBLIC;
-		REVOKE ALL ON FUNCTION queue._freed_%1$s, queue._gated_%1$s FROM PUBLIC', cfg.number);
-	PERFORM queue._drop_flow_triggers(cfg);
-	EXECUTE format('CREATE TRIGGER gated BEFORE UPDATE OF state ON %1$s FOR EACH ROW
-			WHEN (NEW.state = ''leased'' AND OLD.state = ''ready'') EXECUTE FUNCTION queue._gated_%2$s();
-		CREATE TRIGGER gated_hand BEFORE INSERT ON %1$s FOR EACH ROW
-			WHEN (NEW.state = ''leased'') EXECUTE FUNCTION queue._gated_%2$s()', tab, cfg.number);
-	IF cfg.max_running IS NOT NULL THEN
-		EXECUTE format('CREATE TRIGGER freed_by_end AFTER DELETE ON %1$s FOR EACH ROW WHEN (OLD.state = ''leased'')
-				EXECUTE FUNCTION queue._freed_%2$s();
-			CREATE TRIGGER freed AFTER UPDATE OF state ON %1$s FOR EACH ROW
-				WHEN (OLD.state = ''leased'' AND NEW.state <> ''leased'') EXECUTE FUNCTION queue._freed_%2$s()',
-			tab, cfg.number);
-	END IF;
+	PERFORM queue._generate_gated_take(cfg, many);
+	PERFORM queue._generate_freed(cfg, many);
 	PERFORM queue._tell(cfg.number, cfg.name);	-- who waits may have what it waits for
 END
 $$;

@@ -14,6 +14,82 @@
 -- deferred trigger), with a lock on the job it waits for: if that is being ended it waits for
 -- the outcome; if not, whoever ends it comes after this commit, and sees the successor.
 
+-- unique: one of a group at a time. Else it is for counting (flow_group.sql).
+CREATE OR REPLACE FUNCTION queue._generate_group_index(number int4, name text, one bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	EXECUTE format('CREATE %s INDEX %I ON %s ("group" %s) WHERE "group" IS NOT NULL AND state IN (''ready'', ''later'', ''leased'')',
+		CASE WHEN one THEN 'UNIQUE' ELSE '' END, format('n%s_group', number), queue._table(name),
+		CASE WHEN one THEN '' ELSE ', state' END);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._generate_group_triggers(number int4, name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	EXECUTE format($sql$
+		CREATE TRIGGER ended AFTER DELETE ON %1$s FOR EACH ROW
+			WHEN (OLD."group" IS NOT NULL)
+			EXECUTE FUNCTION queue._ended_%2$s();
+		CREATE TRIGGER died AFTER UPDATE OF ended_at ON %1$s FOR EACH ROW
+			WHEN (OLD."group" IS NOT NULL AND NEW.state = 'dead' AND OLD.state <> 'dead')
+			EXECUTE FUNCTION queue._ended_%2$s();
+		CREATE CONSTRAINT TRIGGER blocked AFTER INSERT OR UPDATE OF position ON %1$s
+			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.state = 'blocked')
+			EXECUTE FUNCTION queue._blocked_%2$s();
+	$sql$, queue._table(name), number);
+END
+$$;
+
+-- What others look at. ordered: who waits behind the first of a group is blocked.
+CREATE OR REPLACE FUNCTION queue._generate_group_looks(number int4, name text, ordered bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tab CONSTANT text := queue._table(name);
+	settings CONSTANT text := 'SECURITY DEFINER SET enable_seqscan = off SET enable_bitmapscan = off';
+BEGIN
+	-- Could the next one take the place of this group's first now? If so it is locked for that.
+	PERFORM queue._generate_one(format('_may_end_%s(g text) RETURNS bool', number),
+		'SET enable_seqscan = off SET enable_bitmapscan = off', replace($body$
+DECLARE
+	first CONSTANT int8 := (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = g
+		ORDER BY "group", id LIMIT 1);
+BEGIN
+	IF first IS NULL OR NOT @ordered@ THEN
+		RETURN true;
+	END IF;
+	PERFORM FROM @table@ WHERE id = first FOR UPDATE SKIP LOCKED;
+	RETURN FOUND;
+END
+$body$, '@ordered@', ordered::text), tab);
+
+	-- For a push, which may not look at the jobs: what it has to know of the job with this key, and whether the
+	-- group has one that goes before it. Who has PUSH may call it (rights.sql), and learns nothing by it that a
+	-- push with this key would not tell.
+	PERFORM queue._generate_one(format('_seek_%s(k text, g text, OUT old int8, OUT was text, OUT late bool,
+		OUT busy bool)', number), settings, replace($body$
+BEGIN
+	IF k IS NOT NULL THEN
+		SELECT id, state, state <> 'leased' AND expires_at <= clock_timestamp()
+			INTO old, was, late FROM @table@ WHERE key = k AND state <> 'dead';
+	END IF;
+	-- behind those that wait, too: the one that they wait for may have ended since this
+	-- transaction pushed them
+	IF @ordered@ AND g IS NOT NULL AND old IS NULL THEN
+		busy := EXISTS (SELECT FROM @table@ WHERE "group" = g AND state IN ('ready', 'later', 'leased'))
+			OR EXISTS (SELECT FROM @table@ WHERE "group" = g AND state = 'blocked');
+	END IF;
+END
+$body$, '@ordered@', ordered::text), tab);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._generate_group(number int4, name text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -24,11 +100,9 @@ DECLARE
 BEGIN
 	EXECUTE format($sql$
 		CREATE UNIQUE INDEX %2$I ON %1$s (key) WHERE key IS NOT NULL AND state <> 'dead';
-		CREATE UNIQUE INDEX %3$I ON %1$s ("group")
-			WHERE "group" IS NOT NULL AND state IN ('ready', 'later', 'leased');
-		CREATE INDEX %4$I ON %1$s ("group", id) WHERE state = 'blocked';
-	$sql$, tab, format('n%s_key', number), format('n%s_group', number),
-		format('n%s_blocked', number));
+		CREATE INDEX %3$I ON %1$s ("group", id) WHERE state = 'blocked';
+	$sql$, tab, format('n%s_key', number), format('n%s_blocked', number));
+	PERFORM queue._generate_group_index(number, name, true);
 
 	-- The first that is blocked goes on, unless another one of the group has been faster.
 	PERFORM queue._generate_one(format('_next_%s(g text) RETURNS bool', number), settings, $body$
@@ -82,21 +156,6 @@ BEGIN
 END
 $body$, '@name@', queue._name_literal(name)), '@n@', number::text), tab);
 
-	-- Could the next one take the place of this group's first now? If so it is locked for that.
-	PERFORM queue._generate_one(format('_may_end_%s(g text) RETURNS bool', number),
-		'SET enable_seqscan = off SET enable_bitmapscan = off', $body$
-DECLARE
-	first CONSTANT int8 := (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = g
-		ORDER BY "group", id LIMIT 1);
-BEGIN
-	IF first IS NULL THEN
-		RETURN true;
-	END IF;
-	PERFORM FROM @table@ WHERE id = first FOR UPDATE SKIP LOCKED;
-	RETURN FOUND;
-END
-$body$, tab);
-
 	-- What was not taken in its time and keeps its key from the next one, whose push tells of the queue. Who has PUSH
 	-- may call it: a stranger could keep the row locked, and pushes with this key waiting.
 	PERFORM queue._generate_one(format('_late_%s(job int8) RETURNS void', number), settings,
@@ -121,37 +180,11 @@ BEGIN
 END
 $body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'gone', 'expired')), tab);
 
-	-- For a push, which may not look at the jobs: what it has to know of the job with this key, and whether the
-	-- group has one that goes before it. Who has PUSH may call it (rights.sql), and learns nothing by it that a
-	-- push with this key would not tell.
-	PERFORM queue._generate_one(format('_seek_%s(k text, g text, OUT old int8, OUT was text, OUT late bool,
-		OUT busy bool)', number), settings, $body$
-BEGIN
-	IF k IS NOT NULL THEN
-		SELECT id, state, state <> 'leased' AND expires_at <= clock_timestamp()
-			INTO old, was, late FROM @table@ WHERE key = k AND state <> 'dead';
-	END IF;
-	-- behind those that wait, too: the one that they wait for may have ended since this
-	-- transaction pushed them
-	IF g IS NOT NULL AND old IS NULL THEN
-		busy := EXISTS (SELECT FROM @table@ WHERE "group" = g AND state IN ('ready', 'later', 'leased'))
-			OR EXISTS (SELECT FROM @table@ WHERE "group" = g AND state = 'blocked');
-	END IF;
-END
-$body$, tab);
+	PERFORM queue._generate_group_looks(number, name, true);
 
-	EXECUTE format($sql$
-		REVOKE ALL ON FUNCTION queue._seek_%2$s, queue._late_%2$s, queue._next_%2$s, queue._ended_%2$s, queue._blocked_%2$s FROM PUBLIC;
-		CREATE TRIGGER ended AFTER DELETE ON %1$s FOR EACH ROW
-			WHEN (OLD."group" IS NOT NULL)
-			EXECUTE FUNCTION queue._ended_%2$s();
-		CREATE TRIGGER died AFTER UPDATE OF ended_at ON %1$s FOR EACH ROW
-			WHEN (OLD."group" IS NOT NULL AND NEW.state = 'dead' AND OLD.state <> 'dead')
-			EXECUTE FUNCTION queue._ended_%2$s();
-		CREATE CONSTRAINT TRIGGER blocked AFTER INSERT OR UPDATE OF position ON %1$s
-			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.state = 'blocked')
-			EXECUTE FUNCTION queue._blocked_%2$s();
-	$sql$, tab, number);
+	EXECUTE format('REVOKE ALL ON FUNCTION queue._seek_%1$s, queue._late_%1$s, queue._next_%1$s, queue._ended_%1$s,
+		queue._blocked_%1$s FROM PUBLIC', number);
+	PERFORM queue._generate_group_triggers(number, name);
 END
 $$;
 
@@ -162,5 +195,6 @@ AS $$
 BEGIN
 	EXECUTE format('DROP FUNCTION IF EXISTS queue._next_%1$s, queue._ended_%1$s, queue._blocked_%1$s,
 		queue._may_end_%1$s, queue._late_%1$s, queue._seek_%1$s', number);
+	PERFORM queue._drop_functions(ARRAY[format('_grouped_%s', number), format('_pushed_%s', number)]);
 END
 $$;

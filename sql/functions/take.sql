@@ -178,7 +178,7 @@ BEGIN
 	END LOOP;
 	IF wanted = coalesce(lim, 1) THEN
 		-- nothing becomes ready in a queue that is paused: RESUME says when there may be something
-		SELECT min(CASE WHEN f.closed > 0 THEN f.closed ELSE queue._due_ms(c.name) END) INTO nothing.due_ms
+		SELECT min(CASE WHEN f.closed > 0 THEN f.closed ELSE least(queue._due_ms(c.name), queue._opens_ms(c)) END) INTO nothing.due_ms
 			FROM queue.queues AS c, LATERAL (SELECT queue._closed_ms(c) AS closed OFFSET 0) AS f
 			WHERE c.name = ANY (queues) AND NOT c.paused;
 		RETURN NEXT nothing;

@@ -40,7 +40,7 @@ struct back {
 	int n;             /* jobs, as far as they are known */
 	struct buf tokens; /* or names of queues: text[] in binary */
 	bool is_lost;      /* names */
-	const char *error; /* static, or NULL: not counted */
+	const char *error; /* static; NULL, not delivered, or empty, a goodbye: not counted */
 	struct head_mark mark;
 	/* lost: */
 	char *lease;
@@ -207,7 +207,8 @@ static bool send_tokens(struct back *b, struct pool *pool, const struct task_ops
 	if (b->error != NULL) {
 		params[1] = (struct bind_param){
 			.data = (const uint8_t *)b->error, .len = (int32_t)strlen(b->error)};
-		params[2].data = (const uint8_t *)"t";
+		if (b->error[0] != '\0')
+			params[2].data = (const uint8_t *)"t";
 	}
 	return task_submit(pool, &spec) != NULL;
 }

@@ -8,7 +8,8 @@
 #include "queue_int.h"
 #include "mark.h"
 
-/* tokens: array of n texts; none of them lies below the place. error NULL: not counted. */
+/* tokens: array of n texts; none of them lies below the place. error NULL: not delivered; empty: a goodbye;
+ * neither is counted. */
 void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
 	const char *error);
 /* Of a statement whose answer was lost: what it has leased, if it was carried out, is looked for and given back, as

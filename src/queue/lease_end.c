@@ -135,7 +135,7 @@ void lease_taker_ended(struct taker *t, bool broken, bool delivered)
 	if (broken)
 		give_back_some(t, broken_back, "worker disconnected");
 	else
-		give_back_some(t, closed_back, NULL);
+		give_back_some(t, closed_back, "");
 	if (t->leases != NULL)
 		disown(t);
 }

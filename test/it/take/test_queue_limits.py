@@ -169,3 +169,81 @@ def test_ends_while_it_waits(qproxy, db):  # noqa: F811
         tag(a, "QUEUE ALTER mail RESET (rate)")
         assert woken(b)["payload"] == "2"
         wait_for(lambda: not qproxy.console("SHOW WAITERS"), "nobody waits")
+
+
+# --- groups ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["DONE", "DONE in a block", "FAIL", "RELEASE", "goodbye", "broken", "other proxy", "SQL", "push"])
+def test_a_place_of_a_group_wakes(qproxy, qbouncer, db, direct, way):  # noqa: F811
+    second = qbouncer(queue_heartbeat=HEARTBEAT, queue_rescan="1h")
+    with qproxy.wire(db) as a, qproxy.wire(db) as b, second.wire(db) as other:
+        tag(a, "QUEUE CREATE mail WITH (max_running_per_group = 2, on_disconnect = release)")
+        tag(a, "QUEUE PUSH mail '1', '2', '3' GROUP 'a'")
+        first = take(a, "QUEUE TAKE mail LEASE '1 h'")
+        held = take(other, "QUEUE TAKE mail LEASE '1 h'")
+        b.query("QUEUE TAKE mail WAIT '60s'")
+        parked(b)
+        if way == "DONE":
+            done(a, first)
+        elif way == "DONE in a block":
+            tag(a, "BEGIN")
+            done(a, first)
+            tag(a, "COMMIT")
+        elif way == "FAIL":
+            tag(a, "QUEUE FAIL '%s' RETRY IN '1 h'" % first["token"])
+        elif way == "RELEASE":
+            tag(a, "QUEUE RELEASE '%s' DELAY '1 h'" % first["token"])
+        elif way == "goodbye":
+            a.close()
+        elif way == "broken":
+            a.sock.close()
+        elif way == "other proxy":
+            done(other, held)
+        elif way == "SQL":
+            direct.execute("SELECT queue.done(%s)", (first["token"],))
+        else:
+            tag(other, "QUEUE PUSH mail '4' GROUP 'b'")
+        assert woken(b)["payload"] in ("1", "2", "3", "4")
+
+
+@pytest.mark.parametrize("options,first", [("rate_per_group = '5/s'", 1), ("pause_per_group = '200 ms'", 1),
+                                           ("max_running_per_group = none, rate_per_group = '10/s burst 2'", 2),
+                                           ("pause = '200 ms'", 1)])
+def test_a_group_by_timer(qproxy, db, options, first):  # noqa: F811
+    with qproxy.wire(db) as a, qproxy.wire(db) as b:
+        tag(a, "QUEUE CREATE mail WITH (%s)" % options)
+        tag(a, "QUEUE PUSH mail %s GROUP 'a'" % ", ".join("'%d'" % n for n in range(1, 9)))
+        assert len(a.rows("QUEUE POP mail LIMIT 8")) == first
+        for n in range(3):
+            b.query("QUEUE POP mail WAIT '60s'")
+            assert woken(b)["payload"] == str(first + n + 1)
+
+
+def test_groups_through_two_proxies(qbouncer, db, direct):
+    """Twelve workers at two proxies; a place of each group, and all of them used up."""
+    proxies = [qbouncer(queue_rescan="1h") for _ in range(2)]
+    with proxies[0].connect(db) as setup:
+        setup.execute("QUEUE CREATE mail WITH (max_running_per_group = 2, fair = group)")
+        for g in range(4):
+            setup.execute("QUEUE PUSH mail (payload, \"group\") SELECT n, 'g%d' FROM generate_series(1, 60) n" % g)
+    ended, problems = [], []
+
+    def work(proxy):
+        try:
+            with proxy.connect(db) as conn:
+                while len(ended) < 240:
+                    for id, token, *_ in conn.execute("QUEUE TAKE mail LIMIT 2 WAIT '1s'").fetchall():
+                        conn.execute("QUEUE DONE %s", (token,))
+                        ended.append(id)
+        except psycopg.Error as e:
+            problems.append(repr(e))
+
+    workers = [threading.Thread(target=work, args=(proxies[n % 2],)) for n in range(12)]
+    for w in workers:
+        w.start()
+    most = 0
+    while any(w.is_alive() for w in workers):
+        most = max(most, direct.execute("SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM queue.q_mail"
+                                        " WHERE state = 'leased' GROUP BY \"group\") AS g").fetchone()[0])
+    assert problems == [] and sorted(ended) == list(range(1, 241)) and most <= 2

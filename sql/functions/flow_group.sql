@@ -1,0 +1,293 @@
+-- What groups are in a queue: max_running_per_group, rate_per_group, pause_per_group, fair. One of three:
+--
+-- In order (max_running_per_group = 1, and no other of these options): group.sql alone. One of a group is ready, later or
+-- leased, the others are blocked behind it.
+--
+-- A label (max_running_per_group = none): nothing is blocked.
+--
+-- With places: of each group so many are ready or leased, the others are blocked until a take lets them in, at the end of
+-- what is ready. So what is ready has at most a few of each group, and a take finds what it may take at once, however many
+-- wait behind; and as each goes to the end, takes go round the groups.
+--
+-- Takes alone let in, and all takes of a queue come one after the other (flow.sql): nobody races for a place. Whoever
+-- makes a job that may run, or ends one, notes its group (n<number>_noted), and the next take looks at that. A job that would become ready
+-- by another's doing is blocked instead: triggers see to that. n<number>_groups has, of groups with a rate or a pause, up to
+-- which time they are used up, and when the next one may be let in, if some wait for that.
+--
+-- fair: one of a group is ready at most, so the turn goes to the next group with each job that is taken.
+
+-- For those that look for what is ahead of a push, and behind the first (group.sql).
+CREATE OR REPLACE FUNCTION queue._group_mode(cfg queue.queues) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN cfg.by_group THEN 'places' WHEN cfg.max_running_per_group IS NULL THEN 'label' ELSE 'order' END;
+END
+$$;
+
+-- Those that there are.
+CREATE OR REPLACE FUNCTION queue._drop_functions(names text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	it regprocedure;
+BEGIN
+	FOR it IN SELECT p.oid::regprocedure FROM pg_proc AS p
+			WHERE p.pronamespace = 'queue'::regnamespace AND p.proname = ANY (names) LOOP
+		EXECUTE 'DROP FUNCTION ' || it;
+	END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._not_blocked() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	NEW.state := CASE WHEN NEW.run_at > clock_timestamp() THEN 'later' ELSE 'ready' END;
+	RETURN NEW;
+END
+$$;
+
+-- Lets in what may come of these groups. ends: when one of it has ended. backs: how many of its rate are given back, or,
+-- negative, used. True: look for notes once more.
+CREATE OR REPLACE FUNCTION queue._generate_admit(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	ordered CONSTANT bool := cfg.max_running_per_group IS NOT DISTINCT FROM 1;
+BEGIN
+	PERFORM queue._generate_flow_one(cfg, '_admit_@n@(q queue.queues, names text[], ends timestamptz[], backs int4[],
+		instant timestamptz) RETURNS bool',
+		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
+		replace(replace(replace(replace(replace($body$
+#variable_conflict use_column
+DECLARE
+	gap CONSTANT float8 := @gap@;
+	ahead CONSTANT float8 := gap * @burst@;
+	one record;
+	was record;
+	now_tat timestamptz;
+	now_rests timestamptz;
+	now_opens timestamptz;
+	ready int8;
+	slots int8;
+	let_in record;
+	again bool := false;
+BEGIN
+	PERFORM set_config('qbouncer.admit', '@n@', true);
+	FOR one IN SELECT u.name, max(u.ended) AS ended, sum(u.back) AS back
+			FROM unnest(names, ends, backs) WITH ORDINALITY AS u (name, ended, back, n)
+			WHERE u.name IS NOT NULL GROUP BY u.name ORDER BY min(u.n) LOOP
+		SELECT g.tat, g.rests, g.opens INTO was FROM @groups@ AS g WHERE g."group" = one.name;
+		now_tat := coalesce(was.tat, '-infinity');
+		now_rests := coalesce(was.rests, '-infinity');
+		now_opens := NULL;
+		ready := (SELECT count(*) FROM @table@ WHERE "group" = one.name AND state = 'ready');
+		slots := @places@;
+		IF q.pause_per_group IS NOT NULL THEN
+			-- a clock that was set back: no longer than the pause
+			now_rests := least(greatest(now_rests, one.ended + q.pause_per_group), instant + q.pause_per_group);
+			IF now_rests > instant THEN
+				now_opens := now_rests;
+				slots := 0;
+				UPDATE @table@ SET state = 'blocked' WHERE id = ANY (ARRAY(SELECT id FROM @table@
+					WHERE "group" = one.name AND state = 'ready' FOR UPDATE SKIP LOCKED)) AND state = 'ready';
+			END IF;
+		END IF;
+		IF gap IS NOT NULL THEN
+			now_tat := greatest(least(now_tat, instant + make_interval(secs => ahead)), instant)
+				- make_interval(secs => gap * coalesce(one.back, 0));
+			slots := least(slots, floor((ahead - date_part('epoch', greatest(now_tat, instant) - instant)) / gap + 0.000001)::int8
+				- ready);
+			IF slots < 1 AND ready = 0 THEN
+				now_opens := greatest(now_opens, now_tat + make_interval(secs => gap - ahead));
+			END IF;
+		END IF;
+		WHILE slots > 0 LOOP
+			WITH went AS (
+				UPDATE @table@ SET state = CASE WHEN run_at > instant THEN 'later' ELSE 'ready' END,
+					run_at = greatest(run_at, instant), position = DEFAULT
+				WHERE id = ANY (ARRAY(@first@ FOR UPDATE SKIP LOCKED)) AND state = 'blocked'
+				RETURNING state, expires_at)
+			SELECT count(*) AS n, count(*) FILTER (WHERE state = 'ready' OR @strict@) AS places,
+				coalesce(bool_or(expires_at <= instant), false) AS late INTO let_in FROM went;
+			slots := slots - let_in.places;
+			again := again OR let_in.late;
+			EXIT WHEN let_in.n = 0;
+		END LOOP;
+		IF (slots > 0 OR now_opens IS NOT NULL)
+				AND EXISTS (SELECT FROM @table@ WHERE state = 'blocked' AND "group" = one.name) THEN
+			-- somebody has locked it
+			now_opens := coalesce(now_opens, instant + interval '100 ms');
+		ELSE
+			now_opens := NULL;
+		END IF;
+		IF (now_tat > instant OR now_rests > instant OR now_opens IS NOT NULL)
+				AND (now_tat, now_rests, now_opens) IS DISTINCT FROM (was.tat, was.rests, was.opens) THEN
+			INSERT INTO @groups@ AS g VALUES (one.name, now_tat, now_rests, now_opens)
+				ON CONFLICT ("group") DO UPDATE SET tat = excluded.tat, rests = excluded.rests, opens = excluded.opens;
+		ELSIF was.opens IS NOT NULL AND now_opens IS NULL THEN
+			DELETE FROM @groups@ AS g WHERE g."group" = one.name;
+		END IF;
+	END LOOP;
+	-- what says nothing any more
+	DELETE FROM @groups@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM @groups@
+		WHERE opens IS NULL AND greatest(tat, rests) <= instant LIMIT 20));
+	PERFORM set_config('qbouncer.admit', '', true);
+	IF again THEN
+		PERFORM queue._expire(q, 1000);
+	END IF;
+	RETURN again;
+END
+$body$, '@places@', CASE
+			WHEN ordered THEN $places$CASE WHEN EXISTS (SELECT FROM @table@
+			WHERE "group" = one.name AND state IN ('ready', 'later', 'leased')) THEN 0 ELSE 1 END$places$
+			WHEN cfg.max_running_per_group IS NULL THEN '1 - ready'
+			ELSE CASE WHEN cfg.fair IS NOT NULL OR cfg.pause_per_group IS NOT NULL THEN 'least(1, q.max_running_per_group'
+				ELSE '(q.max_running_per_group' END || $places$ - (SELECT count(*) FROM @table@
+			WHERE "group" = one.name AND state = 'leased')) - ready$places$ END),
+		-- the next one of a group that has an order, and no other
+		'@first@', CASE WHEN ordered THEN $first$SELECT id FROM @table@ WHERE id = (SELECT id FROM @table@
+					WHERE state = 'blocked' AND "group" = one.name ORDER BY "group", id LIMIT 1)$first$
+			ELSE $first$SELECT id FROM @table@
+					WHERE state = 'blocked' AND "group" = one.name ORDER BY "group", id LIMIT slots$first$ END),
+		'@gap@', coalesce((queue._rate(cfg.rate_per_group)).gap::text, 'NULL')),
+		'@burst@', coalesce((queue._rate(cfg.rate_per_group)).burst::text, 'NULL')),
+		'@strict@', ordered::text));
+	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._admit_%s TO PUBLIC', cfg.number);
+END
+$$;
+
+-- Milliseconds until a group lets one in by itself; NULL: none does.
+CREATE OR REPLACE FUNCTION queue._opens_ms(cfg queue.queues) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	opens timestamptz;
+BEGIN
+	IF cfg.by_group THEN
+		EXECUTE format('SELECT g.opens FROM queue.%I AS g WHERE g.opens IS NOT NULL ORDER BY g.opens LIMIT 1',
+			format('n%s_groups', cfg.number)) INTO opens;
+	END IF;
+	IF opens IS NULL THEN
+		RETURN NULL;
+	END IF;
+	RETURN greatest(ceil(date_part('epoch', least(opens - clock_timestamp(), interval '1 year')) * 1000), 1);
+END
+$$;
+
+-- Triggers of a queue whose groups have places.
+CREATE OR REPLACE FUNCTION queue._generate_places(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tab CONSTANT text := queue._table(cfg.name);
+BEGIN
+	PERFORM queue._generate_flow_one(cfg, '_grouped_@n@() RETURNS trigger', '', $body$
+BEGIN
+	IF TG_OP = 'INSERT' OR current_setting('qbouncer.admit', true) IS DISTINCT FROM '@n@' THEN
+		NEW.state := 'blocked';
+	END IF;
+	RETURN NEW;
+END
+$body$);
+	PERFORM queue._generate_flow_one(cfg, '_pushed_@n@() RETURNS trigger', 'SECURITY DEFINER', $body$
+BEGIN
+	INSERT INTO @noted@ ("group") SELECT DISTINCT "group" FROM pushed WHERE state = 'blocked';
+	RETURN NULL;
+END
+$body$);
+	EXECUTE format($sql$
+		REVOKE ALL ON FUNCTION queue._grouped_%2$s, queue._pushed_%2$s FROM PUBLIC;
+		CREATE TRIGGER grouped_push BEFORE INSERT ON %1$s FOR EACH ROW
+			WHEN (NEW."group" IS NOT NULL AND NEW.state IN ('ready' %3$s)) EXECUTE FUNCTION queue._grouped_%2$s();
+		CREATE TRIGGER grouped BEFORE UPDATE OF state ON %1$s FOR EACH ROW
+			WHEN (NEW."group" IS NOT NULL AND NEW.state = 'ready' AND OLD.state <> 'ready')
+			EXECUTE FUNCTION queue._grouped_%2$s();
+		CREATE TRIGGER pushed AFTER INSERT ON %1$s REFERENCING NEW TABLE AS pushed FOR EACH STATEMENT
+			EXECUTE FUNCTION queue._pushed_%2$s()
+	$sql$, tab, cfg.number, CASE WHEN cfg.max_running_per_group = 1 THEN ', ''later''' ELSE '' END);
+END
+$$;
+
+-- What groups are has changed, or they are new: the triggers, the index, and the jobs that are there. Nobody uses the queue
+-- meanwhile.
+CREATE OR REPLACE FUNCTION queue._regroup(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tab CONSTANT text := queue._table(cfg.name);
+	mode CONSTANT text := queue._group_mode(cfg);
+	ordered CONSTANT bool := cfg.max_running_per_group IS NOT DISTINCT FROM 1;
+	moment CONSTANT timestamptz := clock_timestamp();
+	it text;
+	busy int8;
+BEGIN
+	EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', tab);
+	IF ordered THEN
+		EXECUTE format('SELECT count(*) FROM (SELECT FROM %s WHERE state = ''leased'' AND "group" IS NOT NULL
+			GROUP BY "group" HAVING count(*) > 1) AS g', tab) INTO busy;
+		IF busy > 0 THEN
+			RAISE EXCEPTION USING ERRCODE = '55006',
+				MESSAGE = format('several jobs of one group of queue "%s" are being worked on', cfg.name),
+				DETAIL = format('So it is with %s groups; with max_running_per_group = 1 there is one at a time.', busy),
+				HINT = format('QUEUE PAUSE %1$I TAKE; and say it again when they have ended; then QUEUE RESUME %1$I TAKE;', cfg.name);
+		END IF;
+	END IF;
+	FOR it IN SELECT t.tgname FROM pg_trigger AS t WHERE t.tgrelid = tab::regclass
+			AND t.tgname IN ('ended', 'died', 'blocked', 'grouped_push', 'grouped', 'pushed', 'freed', 'freed_by_end') LOOP
+		EXECUTE format('DROP TRIGGER %I ON %s', it, tab);
+	END LOOP;
+	PERFORM queue._drop_functions(ARRAY[format('_grouped_%s', cfg.number), format('_pushed_%s', cfg.number)]);
+	EXECUTE format('DROP INDEX queue.%I', format('n%s_group', cfg.number));
+	IF mode = 'label' THEN
+		EXECUTE format('UPDATE %s SET state = CASE WHEN run_at > $1 THEN ''later'' ELSE ''ready'' END, position = DEFAULT
+			WHERE state = ''blocked''', tab) USING moment;
+	ELSE
+		EXECUTE format('UPDATE %s SET state = ''blocked'' WHERE "group" IS NOT NULL AND state IN (''ready'' %s)', tab,
+			CASE WHEN ordered THEN ', ''later''' ELSE '' END);
+	END IF;
+	IF mode = 'order' THEN
+		EXECUTE format('UPDATE %1$s AS q SET state = CASE WHEN run_at > $1 THEN ''later'' ELSE ''ready'' END, position = DEFAULT
+			WHERE id IN (SELECT min(id) FROM %1$s WHERE state = ''blocked'' GROUP BY "group") AND NOT EXISTS (
+				SELECT FROM %1$s AS o WHERE o."group" = q."group" AND o.state = ''leased'')', tab) USING moment;
+	END IF;
+	PERFORM queue._generate_group_index(cfg.number, cfg.name, ordered AND mode <> 'label');
+	PERFORM queue._generate_group_looks(cfg.number, cfg.name, mode = 'order');
+	IF mode = 'order' THEN
+		PERFORM queue._generate_group_triggers(cfg.number, cfg.name);
+	ELSIF mode = 'places' THEN
+		PERFORM queue._generate_places(cfg);
+	ELSE
+		EXECUTE format($sql$
+			CREATE TRIGGER grouped_push BEFORE INSERT ON %1$s FOR EACH ROW WHEN (NEW.state = 'blocked')
+				EXECUTE FUNCTION queue._not_blocked();
+			CREATE TRIGGER grouped BEFORE UPDATE OF state ON %1$s FOR EACH ROW WHEN (NEW.state = 'blocked')
+				EXECUTE FUNCTION queue._not_blocked()
+		$sql$, tab);
+	END IF;
+END
+$$;
+
+-- Behind _generate_flow: the next take looks at all groups.
+CREATE OR REPLACE FUNCTION queue._note_groups(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF cfg.by_group THEN
+		EXECUTE format('INSERT INTO queue.%I ("group") SELECT DISTINCT "group" FROM %s WHERE state = ''blocked''',
+			format('n%s_noted', cfg.number), queue._table(cfg.name));
+	END IF;
+	PERFORM queue._tell(cfg.number, cfg.name);
+END
+$$;

@@ -1,0 +1,404 @@
+"""max_running_per_group, rate_per_group, pause, pause_per_group, fair: what groups are, and what each may have."""
+
+import threading
+import time
+
+import psycopg
+import pytest
+
+TAKE = "SELECT id, \"group\" FROM queue.take('q', %s)"
+
+
+def pushed(db, **counts):
+    """Jobs of groups, one group after the other; '_': of none."""
+    for group, n in counts.items():
+        db.rows("SELECT queue.push('q', to_jsonb(n), \"group\" => %s) FROM generate_series(1, %s) n", group.strip("_") or None, n)
+
+
+def take(s, n=100):
+    return s.rows(TAKE, n)
+
+
+def taken(s, n=100):
+    """How many of each group."""
+    found = {}
+    for _, group in take(s, n):
+        found[group] = found.get(group, 0) + 1
+    return found
+
+
+def end(db, id, how="SELECT queue.done(%s)"):
+    db.rows(how, db.value("SELECT (SELECT number FROM queue.queues) || '-' || id || '-' || token FROM queue.q_q WHERE id = %s", id))
+
+
+def aged(db, interval):
+    """As if all that groups have used up, and their pauses, were so long ago."""
+    n = db.value("SELECT number FROM queue.queues")
+    db.rows(f"UPDATE queue.n{n}_groups SET tat = tat - %s::interval, rests = rests - %s::interval, opens = opens - %s::interval",
+            interval, interval, interval)
+    db.rows(f"UPDATE queue.n{n}_gate SET tat = tat - %s::interval, rests = rests - %s::interval", interval, interval)
+
+
+def test_so_many_of_a_group(db):
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=5, b=1, _=3)
+    assert taken(db) == {"a": 2, "b": 1, None: 3}
+    assert taken(db.connect()) == {}
+    end(db, 1)
+    assert take(db) == [(3, "a")]
+    end(db, 2, "SELECT queue.fail(%s, 'x', retry_in => '1 h')")
+    end(db, 6)
+    assert take(db) == [(4, "a")]
+
+
+def test_a_retry_takes_a_place(db):
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=4)
+    assert taken(db) == {"a": 2}
+    end(db, 1, "SELECT queue.fail(%s, 'x', retry_in => '0')")
+    assert taken(db) == {"a": 1}
+    end(db, 2, "SELECT queue.release(%s)")
+    assert taken(db) == {"a": 1}
+    assert db.value("SELECT count(*) FROM queue.q_q WHERE state = 'leased'") == 2
+
+
+def test_a_label(db):
+    db.create("q", max_running_per_group="none")
+    pushed(db, a=5, b=2)
+    assert [id for id, _ in take(db)] == [1, 2, 3, 4, 5, 6, 7]
+    end(db, 1, "SELECT queue.fail(%s, 'x', final => true)")
+    db.rows("SELECT queue.rerun('1-1')")
+    db.rows("SELECT queue.push('q', '1', \"group\" => 'a', delay => '1 h', key => 'k')")
+    assert take(db) == [(1, "a")]
+    assert db.column("SELECT state FROM queue.q_q WHERE key = 'k'") == ["later"]
+    assert not db.value("SELECT limited FROM queue.queues")
+
+
+def test_delayed_ones_take_no_place(db):
+    db.create("q", max_running_per_group=2)
+    db.rows("SELECT queue.push('q', '1', \"group\" => 'a', delay => '1 h') FROM generate_series(1, 3)")
+    pushed(db, a=3)
+    assert [id for id, _ in take(db)] == [4, 5]
+    db.rows("UPDATE queue.q_q SET run_at = now() - interval '1 s' WHERE id = 1")
+    assert take(db) == []
+    end(db, 4)
+    assert take(db) == [(1, "a")]
+
+
+def test_a_lease_that_is_over_and_a_dead_one_make_room(db):
+    db.create("q", max_running_per_group=1, rate_per_group="9/s burst 99", max_attempts=1)
+    pushed(db, a=3)
+    assert take(db) == [(1, "a")] and take(db) == []
+    db.expire("q")
+    assert take(db) == [(2, "a")]
+    end(db, 2, "SELECT queue.fail(%s, 'x')")
+    assert take(db) == [(3, "a")]
+
+
+def test_in_order_with_a_rate(db):
+    """A retry holds up those behind it, as without a rate."""
+    db.create("q", rate_per_group="9/s burst 99")
+    pushed(db, a=3)
+    assert take(db) == [(1, "a")]
+    end(db, 1, "SELECT queue.fail(%s, 'x', retry_in => '1 h')")
+    assert take(db) == []
+    db.rows("UPDATE queue.q_q SET run_at = now() WHERE id = 1")
+    assert take(db) == [(1, "a")]
+    end(db, 1)
+    assert take(db) == [(2, "a")]
+
+
+def test_rate_per_group(db):
+    db.create("q", rate_per_group="10/h burst 2", max_running_per_group="none")
+    pushed(db, a=9, b=1)
+    assert taken(db) == {"a": 2, "b": 1}
+    assert take(db) == []
+    due = db.value("SELECT queue._opens_ms(c) FROM queue.queues c")
+    assert 350_000 < due <= 360_000
+    aged(db, "6 min")
+    assert taken(db) == {"a": 1}
+    aged(db, "3 h")
+    assert taken(db) == {"a": 2}
+
+
+def test_rate_per_group_of_pop_and_of_what_is_rolled_back(db):
+    db.create("q", rate_per_group="10/h burst 2", max_running_per_group=5)
+    pushed(db, a=9)
+    other = db.connect()
+    with pytest.raises(ZeroDivisionError):
+        with other.conn.transaction():
+            assert taken(other) == {"a": 2}
+            raise ZeroDivisionError
+    assert len(db.rows("SELECT id FROM queue.pop('q', 5)")) == 2
+    assert db.rows("SELECT id FROM queue.pop('q', 5)") == []
+
+
+@pytest.mark.parametrize("rate", ["rate", "rate_per_group"])
+def test_what_was_not_delivered_gives_its_token_back(db, rate):
+    db.create("q", max_running_per_group="none", **{rate: "10/h burst 2"})
+    pushed(db, a=9)
+    assert taken(db, 1) == {"a": 1} and taken(db, 1) == {"a": 1} and take(db) == []
+    tokens = db.column("SELECT (SELECT number FROM queue.queues) || '-' || id || '-' || token FROM queue.q_q WHERE state = 'leased'")
+    db.rows("SELECT queue._give_back(%s, NULL, false)", tokens[:1])
+    assert taken(db) == {"a": 1}
+    # who has got it, and went, has had it
+    db.rows("SELECT queue._give_back(%s, '', false)", tokens[1:])
+    db.rows("SELECT queue._give_back(%s, 'worker disconnected', true)", tokens[1:])
+    assert take(db) == []
+
+
+def test_pause(db):
+    db.create("q", pause="10 min", max_running=2)
+    pushed(db, _=5)
+    assert len(take(db)) == 2
+    end(db, 1)
+    assert take(db) == []
+    assert 590_000 < db.value("SELECT due_ms FROM queue._take('{q}', 1, NULL, NULL, false)") <= 600_000
+    aged(db, "10 min")
+    assert len(take(db)) == 1
+    db.rows("SELECT queue.alter('q', reset_names => '{pause}')")
+    end(db, 2)
+    assert len(take(db)) == 1
+
+
+def test_pause_of_pop(db):
+    db.create("q", pause="10 min")
+    pushed(db, _=5)
+    assert len(db.rows("SELECT id FROM queue.pop('q', 5)")) == 1
+    assert db.rows("SELECT id FROM queue.pop('q', 5)") == []
+    aged(db, "10 min")
+    assert len(db.rows("SELECT id FROM queue.pop('q', 5)")) == 1
+
+
+@pytest.mark.parametrize("places", [1, 3, "none"])
+def test_pause_per_group(db, places):
+    db.create("q", pause_per_group="10 min", max_running_per_group=places)
+    pushed(db, a=9, b=9)
+    first = taken(db, 4)
+    assert first == ({"a": 1, "b": 1} if places == 1 else {"a": 2, "b": 2})
+    end(db, 1)
+    assert "a" not in taken(db, 1)
+    aged(db, "10 min")
+    assert "a" in taken(db, 9)
+
+
+def test_fair(db):
+    db.create("q", max_running_per_group="none", fair="group")
+    pushed(db, big=500, small=10)
+    order = [group for _, group in take(db, 20)]
+    assert order == ["big", "small"] * 10
+    assert taken(db, 50) == {"big": 50}
+    db.rows("SELECT queue.push('q', '1', \"group\" => 'new')")
+    assert "new" in taken(db, 2)
+
+
+def test_fair_with_places(db):
+    db.create("q", max_running_per_group=3, fair="group")
+    pushed(db, a=9, b=9, c=1)
+    assert [group for _, group in take(db)] == ["a", "b", "c", "a", "b", "a", "b"]
+
+
+def test_expired_ones_hold_up_nobody(db):
+    db.create("q", max_running_per_group="none", fair="group")
+    db.rows("SELECT queue.push('q', '1', \"group\" => 'a', expires => '1 ms') FROM generate_series(1, 1500)")
+    pushed(db, a=2)
+    assert taken(db) == {"a": 2}
+
+
+@pytest.mark.parametrize("was,becomes,busy", [
+    ({}, {"max_running_per_group": "3"}, {"a": 3}),
+    ({"max_running_per_group": 3}, {"max_running_per_group": "2"}, {"a": 3}),
+    ({}, {"max_running_per_group": "none"}, {"a": 9}),
+    ({"max_running_per_group": "none"}, {"max_running_per_group": "2"}, {"a": 2}),
+    ({"max_running_per_group": 4}, {"max_running_per_group": "none"}, {"a": 9}),
+    ({"max_running_per_group": 4}, {"rate_per_group": "9/d burst 2"}, {"a": 4}),
+])
+def test_altered_with_jobs_inside(db, was, becomes, busy):
+    db.create("q", **was)
+    pushed(db, a=9, b=1)
+    held = taken(db, 3)
+    db.rows("SELECT queue.alter('q', %s, %s)", list(becomes), list(becomes.values()))
+    for group, n in taken(db).items():
+        held[group] = held.get(group, 0) + n
+    assert held.get("a") == max(busy["a"], 3) and held["b"] == 1
+    assert db.value("SELECT count(*) FROM queue.q_q WHERE \"group\" = 'a' AND state = 'leased'") <= max(busy["a"], 3)
+
+
+def test_in_order_again(db):
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=5, b=3)
+    assert taken(db) == {"a": 2, "b": 2}
+    error = db.fails("55006", "SELECT queue.alter('q', '{max_running_per_group}', '{1}')")
+    assert "PAUSE q TAKE" in error.message_hint
+    for id in (1, 6):
+        end(db, id)
+    db.rows("SELECT queue.alter('q', '{max_running_per_group}', '{1}')")
+    assert take(db) == []
+    end(db, 2)
+    end(db, 7)
+    assert take(db) == [(3, "a"), (8, "b")]
+    assert not db.value("SELECT limited FROM queue.queues")
+
+
+def test_dropped_whole(db):
+    db.create("q", max_running_per_group=2, rate_per_group="5/s", pause="1 s")
+    number = db.value("SELECT number FROM queue.queues")
+    pushed(db, a=5)
+    take(db)
+    db.rows("SELECT queue.drop('q')")
+    assert db.column("SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proname ~ '_%s$'" % number) == []
+    assert db.column("SELECT relname FROM pg_class WHERE relname ~ '^n%s_'" % number) == []
+
+
+@pytest.mark.parametrize("option,value", [
+    ("max_running_per_group", "0"), ("max_running_per_group", "10001"), ("max_running_per_group", "all"),
+    ("rate_per_group", "5"), ("pause", "0"), ("pause", "2 years"), ("pause_per_group", "-1 s"), ("fair", "tenant"),
+])
+def test_bad_values(db, option, value):
+    assert db.fails("22023", "SELECT queue.create('q', false, ARRAY[%s], ARRAY[%s])", option, value).message_hint
+
+
+def test_a_queue_without_them_has_nothing(db):
+    db.create("q")
+    db.create("r", fair="group")
+    assert db.column("SELECT limited OR by_group FROM queue.queues") == [False, False]
+    assert db.value("SELECT count(*) FROM pg_class WHERE relname ~ '^n\\d+_(gate|noted|groups)$'") == 0
+
+
+def test_rights(db):
+    db.create("q", max_running_per_group=2)
+    bob = db.connect("bob")
+    db.rows("SELECT queue.grant('q', '{push}', '{bob}')")
+    bob.rows("SELECT queue.push('q', '1', \"group\" => 'a') FROM generate_series(1, 5)")
+    bob.fails("42501", TAKE, 1)
+    bob.fails("42501", "SELECT * FROM queue.n%s_noted" % db.value("SELECT number FROM queue.queues"))
+    # set by hand, it lets nothing in
+    bob.rows("SET qbouncer.admit = '%s'" % db.value("SELECT number FROM queue.queues"))
+    bob.rows("SELECT queue.push('q', '1', \"group\" => 'a') FROM generate_series(1, 5)")
+    db.rows("SELECT queue.grant('q', '{take}', '{bob}')")
+    assert taken(bob) == {"a": 2}
+    end(bob, 1)
+    assert taken(bob) == {"a": 1}
+
+
+def test_a_grant_by_hand_says_what_is_missing(db):
+    db.create("q", max_running=2)
+    pushed(db, _=1)
+    db.rows("GRANT SELECT, INSERT, UPDATE, DELETE ON queue.q_q TO bob")
+    error = db.connect("bob").fails("42501", TAKE, 1)
+    assert error.message_primary == "permission denied for table q_q" and "QUEUE GRANT TAKE ON q TO bob" in error.message_hint
+
+
+def test_a_pop_that_began_before_the_limit(db):
+    db.create("q")
+    pushed(db, _=5)
+    popper, alters = db.connect(), db.connect()
+    db.rows("BEGIN")
+    db.rows("LOCK TABLE queue.q_q IN SHARE MODE")
+    altered = alters.beside(alters.rows, "SELECT queue.alter('q', '{max_running}', '{1}')")
+    db.until_blocked(alters)
+    popped = popper.beside(popper.rows, "SELECT id FROM queue.pop('q', 3)")
+    db.until_blocked(popper)
+    db.rows("COMMIT")
+    altered.result()
+    popped.error_of("40001")
+    assert len(db.rows("SELECT id FROM queue.pop('q', 3)")) == 1
+    # who deletes them otherwise may
+    db.rows("SELECT queue.cancel('1-3')")
+    db.rows("SELECT queue.purge('q')")
+    assert db.value("SELECT count(*) FROM queue.q_q") == 0
+
+
+def test_a_push_and_an_end_that_do_not_see_each_other(db):
+    db.create("q", max_running_per_group=1, rate_per_group="90000/s burst 99999")
+    pushed(db, a=1)
+    take(db)
+    pusher, ender = db.connect(), db.connect()
+    for first, last in ((pusher, ender), (ender, pusher)):
+        id = db.value("SELECT id FROM queue.q_q WHERE state = 'leased'")
+        pusher.rows("BEGIN")
+        ender.rows("BEGIN")
+        pusher.rows("SELECT queue.push('q', '1', \"group\" => 'a')")
+        end(ender, id)
+        first.rows("COMMIT")
+        found = take(db)
+        last.rows("COMMIT")
+        assert found + take(db) == [(id + 1, "a")]
+
+
+def test_two_ends_of_a_group_wait_for_nothing(db):
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=4)
+    take(db)
+    one, two = db.connect(), db.connect()
+    one.rows("BEGIN")
+    two.rows("BEGIN")
+    end(one, 1)
+    end(two, 2)
+    assert take(db) == []
+    two.rows("COMMIT")
+    assert take(db) == [(3, "a")]
+    one.rows("ROLLBACK")
+    assert take(db) == []
+
+
+def test_never_more_than_the_limit(db):
+    """Six who push, take and end at once."""
+    db.create("q", max_running_per_group=2, max_running=5)
+    problems, ended = [], []
+
+    def work(n, s):
+        try:
+            while len(ended) < 200:
+                s.rows("SELECT queue.push('q', '1', \"group\" => %s)", "abc"[len(ended) % 3])
+                for token in s.column("SELECT token FROM queue.take('q', 3)"):
+                    most = s.value("SELECT max(n) FROM (SELECT count(*) AS n FROM queue.q_q WHERE state = 'leased' GROUP BY \"group\") g")
+                    if most > 2 or s.value("SELECT count(*) FROM queue.q_q WHERE state = 'leased'") > 5:
+                        problems.append(most)
+                    how = ("done(%s)", "release(%s)", "fail(%s, 'x', retry_in => '0')")[len(ended) % 3 if n % 2 else 0]
+                    s.rows("SELECT queue." + how, token)
+                    ended.append(token)
+        except psycopg.Error as e:
+            problems.append(repr(e))
+
+    threads = [threading.Thread(target=work, args=(n, db.connect())) for n in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert problems == []
+    # and nothing is left behind
+    until = time.monotonic() + 30
+    while db.value("SELECT count(*) FROM queue.q_q") and time.monotonic() < until:
+        for token in db.column("SELECT token FROM queue.take('q', 10)"):
+            db.rows("SELECT queue.done(%s)", token)
+    assert db.value("SELECT count(*) FROM queue.q_q") == 0
+
+
+def test_many_at_once(db):
+    """So many that ends are noted."""
+    db.create("q", max_running=1000)
+    db.rows("INSERT INTO queue.q_q (payload) SELECT to_jsonb(n) FROM generate_series(1, 3000) n")
+    tokens = db.column("SELECT token FROM queue.take('q', 2000)")
+    assert len(tokens) == 1000 and take(db) == []
+    db.rows("SELECT queue.done(%s)", tokens[0])
+    other = db.connect()
+    other.rows("BEGIN")
+    other.rows("SELECT queue.done(%s)", tokens[1])
+    assert len(take(db)) == 1 and take(db) == []
+    other.rows("ROLLBACK")
+    assert take(db) == []
+    db.rows("SELECT queue.fail(t, 'x') FROM unnest(%s::text[]) t", tokens[1:501])
+    assert len(take(db, 2000)) == 500
+    assert db.value("SELECT count(*) FROM queue.q_q WHERE state = 'leased'") == 1000
+    db.rows("SELECT queue.alter('q', '{max_running}', '{400}')")
+    assert take(db) == []
+
+
+def test_restored_elsewhere(db):
+    """Numbers of transactions begin anew."""
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=3)
+    db.rows("UPDATE queue.n%s_gate SET read = '99999999999'" % db.value("SELECT number FROM queue.queues"))
+    assert taken(db) == {"a": 2}
+    assert db.value("SELECT read::text FROM queue.n%s_gate" % db.value("SELECT number FROM queue.queues")) != "99999999999"
