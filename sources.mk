@@ -385,6 +385,7 @@ qb_sql = \
 	sql/functions/manage.sql \
 	sql/functions/maintain.sql \
 	sql/functions/await.sql \
+	sql/functions/batch.sql \
 	sql/functions/cron.sql \
 	sql/functions/schedule.sql \
 	sql/functions/rights.sql \

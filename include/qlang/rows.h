@@ -48,7 +48,8 @@
 	COL(taken_at, TIMESTAMPTZ) SEP \
 	COL(first_taken_at, TIMESTAMPTZ) SEP \
 	COL(takes, INT4) SEP \
-	COL(ran, INTERVAL)
+	COL(ran, INTERVAL) SEP \
+	COL(batch, TEXT)
 
 #define ROW_JOB(COL, SEP, PAYLOAD) \
 	COL(job, TEXT) SEP \
@@ -77,7 +78,8 @@
 	COL(first_taken_at, TIMESTAMPTZ) SEP \
 	COL(takes, INT4) SEP \
 	COL(ran, INTERVAL) SEP \
-	COL(progress, JSONB)
+	COL(progress, JSONB) SEP \
+	COL(batch, TEXT)
 
 #define ROW_LIST(COL, SEP) \
 	COL(queue, TEXT) SEP \
@@ -111,7 +113,8 @@
 	COL(on_expire, TEXT) SEP \
 	COL(overflow, TEXT) SEP \
 	COL(max_per_transaction, INT4) SEP \
-	COL(dead_queue, TEXT)
+	COL(dead_queue, TEXT) SEP \
+	COL(batches, BOOL)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \
@@ -157,6 +160,20 @@
 	COL(attempt, INT4) SEP \
 	COL(ended_at, TIMESTAMPTZ) SEP \
 	COL(progress, JSONB)
+
+/* AWAIT BATCH */
+#define ROW_BATCH(COL, SEP) \
+	COL(batch, TEXT) SEP \
+	COL(queue, TEXT) SEP \
+	COL(ended, BOOL) SEP \
+	COL(ready, INT8) SEP \
+	COL(later, INT8) SEP \
+	COL(leased, INT8) SEP \
+	COL(blocked, INT8) SEP \
+	COL(dead, INT8) SEP \
+	COL(done, INT8) SEP \
+	COL(cancelled, INT8) SEP \
+	COL(expired, INT8)
 
 #define ROW_ERRORS(COL, SEP) \
 	COL(error, TEXT) SEP \

@@ -51,6 +51,7 @@ enum qarg_id {
 	QARG_KEY,
 	QARG_DUPLICATE,
 	QARG_GROUP,
+	QARG_BATCH,
 	QARG_RETURNING,
 	QARG_LIMIT,
 	QARG_WAIT,
@@ -170,5 +171,8 @@ extern const struct wire_field qverb_push_columns[QRETURN_COUNT][2];
 
 /* The columns of DONE ... PARTIAL. */
 extern const struct wire_field qverb_partial_columns[3];
+
+/* The columns of AWAIT BATCH. */
+extern const struct wire_field qverb_batch_columns[11];
 
 #endif

@@ -25,7 +25,7 @@
 		" text | bytea), expires (an interval), on_expire (drop | dead), history (10), max_run (an interval)," \
 		" max_length (a number), overflow (error | drop_oldest), max_per_transaction (a number), dead_queue (a queue)," \
 		" max_running (a number), rate ('5/s' | '100/min burst 20'), pause (an interval), hours ('22:00-06:00 Europe/Berlin')," \
-		" max_running_per_group (1: in order | a number | none), rate_per_group, pause_per_group, fair (group), unlogged (true | false).") \
+		" max_running_per_group (1: in order | a number | none), rate_per_group, pause_per_group, fair (group), batches (true | false), unlogged (true | false).") \
 	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
@@ -98,11 +98,12 @@
 		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
 		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
 		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
+		ARG(BATCH, "batch", "BATCH", TEXT, MAY, 0) \
 		ARG(RETURNING, "returning", "RETURNING", RETURNING, MAY, 0), \
 		"SELECT {returned} FROM queue._push{jobs}({queue}, {payload}, {priority}, {delay}, {at}," \
-		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}) AS p", \
+		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}{batched}) AS p", \
 		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
-		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text]\n" \
+		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text] [BATCH text]\n" \
 		"    [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]]\n" \
 		"    [RETURNING {ID | JOB} [, ...]]\n" \
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
@@ -226,14 +227,17 @@
 	VERB(AWAIT, "AWAIT", QVERB_AUTONOMOUS, ROWS, "SELECT", AWAIT, \
 		ARG(REF, "job", NULL, REFS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
+		ARG(BATCH, "batch", "BATCH", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
 		ARG(ANY, "any", "ANY", FLAG, MAY, 1) \
 		ARG(ALL, "all", "ALL", FLAG, MAY, 1) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0), \
 		NULL, \
 		"QUEUE AWAIT {job [, job ...] [ON q] | KEY text ON q} [ANY | ALL]\n" \
-		"    [WAIT interval]", \
-		"Wait for the end of all of these jobs, or of any, and show their results.") \
+		"    [WAIT interval]\n" \
+		"QUEUE AWAIT BATCH text ON q [WAIT interval]", \
+		"Wait for the end of all of these jobs, or of any, and show their results. BATCH: until no job of it is" \
+		" unfinished; how many are in which state.") \
 	VERB(HISTORY, "HISTORY", 0, ROWS, "SELECT", HISTORY, \
 		ARG(REF, "job", NULL, REF, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
@@ -318,7 +322,7 @@
 #define QUEUE_THEN_PUSH_SQL \
 	"SELECT {returned} FROM (SELECT pg_catalog.count(*) AS jobs FROM ({done}) AS job) AS done," \
 	" LATERAL queue._push{jobs}({queue}, {payload}, {priority}, {delay}, {at}, {headers}, jobs IS NULL," \
-	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}) AS p"
+	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}{batched}) AS p"
 
 /* DONE ... THEN MOVE: one function, which reads what it moves before that is gone. */
 #define QUEUE_THEN_MOVE_SQL \

@@ -31,7 +31,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN '{id, pushed_at, run_at, failed_at, ended_at, priority, attempt, max_attempts, failures, state, worker, error,
-		key, group, headers, payload, taken_at, first_taken_at, spent, history, progress}';
+		key, group, headers, payload, taken_at, first_taken_at, spent, history, progress, batch}';
 END
 $$;
 

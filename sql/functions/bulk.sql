@@ -64,6 +64,18 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION queue._bulk_batch(batch text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF octet_length(batch) > 1000 THEN
+		RAISE EXCEPTION USING ERRCODE = '22001', MESSAGE = 'the name of a BATCH has at most 1000 bytes';
+	END IF;
+	RETURN batch;
+END
+$$;
+
 -- What the names of the queue's jobs begin with. That of its table as it is now: queue.queues may be read as of an
 -- older snapshot.
 CREATE OR REPLACE FUNCTION queue._bulk_number(q text) RETURNS text
@@ -100,7 +112,7 @@ BEGIN
 			CASE WHEN NEW.max_attempts IS NOT NULL THEN queue._bulk_attempts(NEW.max_attempts) END, k,
 			CASE WHEN NEW.key IS NOT NULL THEN 'ignore' WHEN NEW.key_replace IS NOT NULL THEN 'replace'
 				WHEN NEW.key_rerun IS NOT NULL THEN 'rerun' ELSE 'error' END,
-			NEW."group", NEW.with_old IS TRUE);
+			NEW."group", NEW.with_old IS TRUE, CASE WHEN NEW.batch IS NOT NULL THEN queue._bulk_batch(NEW.batch) END);
 	IF NEW.id IS NULL THEN
 		RETURN NULL;
 	END IF;
@@ -113,7 +125,7 @@ $body$, '@n@', number::text), '');
 			NULL::interval AS delay, NULL::timestamptz AS run_at, NULL::interval AS expires,
 			NULL::text AS headers, NULL::int4 AS max_attempts, NULL::text AS key,
 			NULL::text AS key_replace, NULL::text AS key_rerun, NULL::text AS key_error,
-			NULL::text AS "group", NULL::bool AS with_old, NULL::int8 AS id, NULL::text AS job;
+			NULL::text AS "group", NULL::text AS batch, NULL::bool AS with_old, NULL::int8 AS id, NULL::text AS job;
 		CREATE TRIGGER push INSTEAD OF INSERT ON queue.%1$I FOR EACH ROW
 			EXECUTE FUNCTION queue.%3$I();
 		GRANT INSERT, SELECT (id, job) ON queue.%1$I TO PUBLIC;

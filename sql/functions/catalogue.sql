@@ -137,6 +137,7 @@ BEGIN
 		END IF;
 		PERFORM queue._generate_flow(cfg);
 		PERFORM queue._generate_dead(cfg);
+		PERFORM queue._generate_batches(cfg);
 		PERFORM queue._comment_queue(cfg.name);
 		PERFORM queue._give_owner(cfg);
 	ELSIF TG_OP = 'UPDATE' THEN
@@ -155,6 +156,9 @@ BEGIN
 		END IF;
 		IF NEW.expires IS DISTINCT FROM OLD.expires THEN
 			PERFORM queue._generate_expires(cfg.name, cfg.expires);
+		END IF;
+		IF NEW.batches <> OLD.batches THEN
+			PERFORM queue._generate_batches(cfg);
 		END IF;
 		IF NEW.push_paused <> OLD.push_paused THEN
 			PERFORM queue._generate_paused(cfg.name, cfg.push_paused);
@@ -241,7 +245,7 @@ BEGIN
 			EXECUTE FUNCTION queue._row_number();
 		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, overflow, max_per_transaction, dead_queue, max_running,
 				rate, hours, pause, max_running_per_group, rate_per_group, pause_per_group, fair, unlogged, expires,
-				push_paused, owner OR DELETE
+				batches, push_paused, owner OR DELETE
 			ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 	END IF;

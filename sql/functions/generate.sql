@@ -150,14 +150,14 @@ $body$, '@payload@', kind), tab);
 
 	-- the same with what few pushes say: the other stays as fast as it is
 	PERFORM queue._generate_one(format('_push_more_%s(payloads text[], prio int4,
-		start timestamptz, head jsonb, until timestamptz, most int4) RETURNS SETOF int8', number),
+		start timestamptz, head jsonb, until timestamptz, most int4, b text DEFAULT NULL) RETURNS SETOF int8', number),
 		'', replace($body$
 BEGIN
 	RETURN QUERY
 		INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-			max_attempts)
+			max_attempts, batch)
 		SELECT CASE WHEN start > clock_timestamp() THEN 'later' ELSE 'ready' END, prio, start,
-			head, p::@payload@, clock_timestamp(), until, most
+			head, p::@payload@, clock_timestamp(), until, most, b
 		FROM unnest(payloads) AS p RETURNING id;
 END
 $body$, '@payload@', kind), tab);

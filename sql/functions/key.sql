@@ -97,8 +97,8 @@ BEGIN
 			END IF;
 			LOOP
 				INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-						max_attempts, key, "group" @columns@)
-					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g
+						max_attempts, key, "group", batch @columns@)
+					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g, b
 						@values@)
 					ON CONFLICT DO NOTHING RETURNING id INTO new;
 				-- a key, or another job of the group, has come in between
@@ -153,14 +153,16 @@ $body$, '@name@', queue._name_literal(name)), '@n@', number::text),
 			WHERE a.attrelid = to_regclass(tab) AND a.attname = 'payload'));
 	args CONSTANT text := 'body text, prio int4, start timestamptz, head jsonb, until timestamptz, most int4,
 		k text, duplicate text, g text, with_old bool';
+	-- few say more than these: the batch
+	more CONSTANT text := ', b text DEFAULT NULL';
 BEGIN
-	PERFORM queue._generate_one(format('_push_key_%s(%s) RETURNS int8', number, args), pinned,
+	PERFORM queue._generate_one(format('_push_key_%s(%s%s) RETURNS int8', number, args, more), pinned,
 		replace(replace(replace(replace(body, '@first@', 'first'), '@late@', ''), '@columns@', ''),
 			'@values@', ''), tab);
 
 	-- what was late may have been the first of its group: another one is ready then, and goes before ours
-	PERFORM queue._generate_one(format('_hand_key_%s(%s, tok text, lease_end timestamptz, who text, mine int4)
-		RETURNS int8', number, args), pinned, replace(replace(replace(replace(body,
+	PERFORM queue._generate_one(format('_hand_key_%s(%s, tok text, lease_end timestamptz, who text, mine int4%s)
+		RETURNS int8', number, args, more), pinned, replace(replace(replace(replace(body,
 		'@first@', 'CASE WHEN tok IS NULL THEN first ELSE ''leased'' END'), '@late@', 'tok := NULL;'),
 		'@columns@', ', attempt, worker, proxy, lease_until, token, taken_at'),
 		'@values@', $values$, (word = 'leased')::int4, CASE WHEN word = 'leased' THEN who END,

@@ -35,6 +35,7 @@ BEGIN
 	cfg.pause := NULL;
 	cfg.pause_per_group := NULL;
 	cfg.fair := NULL;
+	cfg.batches := false;
 	cfg.unlogged := false;
 	cfg.payload := 'jsonb';
 	RETURN cfg;
@@ -233,7 +234,7 @@ BEGIN
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
 		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
 			'durability, payload, expires, on_expire, history, max_run, max_length, overflow, max_per_transaction, dead_queue, '
-			'max_running, rate, pause, hours, max_running_per_group, rate_per_group, pause_per_group, fair, unlogged.';
+			'max_running, rate, pause, hours, max_running_per_group, rate_per_group, pause_per_group, fair, batches, unlogged.';
 END
 $$;
 
@@ -355,6 +356,11 @@ BEGIN
 		cfg.fair := nullif(word, 'none');
 	WHEN 'hours' THEN
 		cfg.hours := queue._hours_option(value);
+	WHEN 'batches' THEN
+		IF word NOT IN ('true', 'on', 'yes', '1', 'false', 'off', 'no', '0') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');
+		END IF;
+		cfg.batches := word::bool;
 	WHEN 'unlogged' THEN
 		IF word NOT IN ('true', 'on', 'yes', '1', 'false', 'off', 'no', '0') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');

@@ -9,26 +9,28 @@
 CREATE OR REPLACE FUNCTION queue.push(q text, payload text, priority int4 DEFAULT 0,
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL,
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
-	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true) RETURNS int8
+	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true,
+	batch text DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN queue._push(q, ARRAY[payload], priority, delay, run_at, headers::text, coalesce(notify, true),
-		expires, attempts, key, on_duplicate, "group", true);
+		expires, attempts, key, on_duplicate, "group", true, NULL, batch);
 END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.push(q text, payload jsonb, priority int4 DEFAULT 0,
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL,
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
-	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true) RETURNS int8
+	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true,
+	batch text DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, coalesce(notify, true),
-		expires, attempts, key, on_duplicate, "group", true, 'jsonb');
+		expires, attempts, key, on_duplicate, "group", true, 'jsonb', batch);
 END
 $$;
 
@@ -201,5 +203,18 @@ AS $$
 BEGIN
 	RETURN QUERY SELECT a.job, a.id, a.queue, a.state, a.result, a.error, a.attempt, a.ended_at, a.progress
 		FROM queue._await(queue._list(jobs), q, false) AS a WHERE a.state IS NOT NULL ORDER BY a.n;
+END
+$$;
+
+-- How many jobs of a batch are in which state, and whether none of them is unfinished.
+CREATE OR REPLACE FUNCTION queue.await_batch(batch text, q text)
+RETURNS TABLE (queue text, ended bool, ready int8, later int8, leased int8, blocked int8, dead int8, done int8,
+	cancelled int8, expired int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT a.queue, a.ended, a.ready, a.later, a.leased, a.blocked, a.dead, a.done, a.cancelled, a.expired
+		FROM queue._await_batch(ARRAY[batch], q, true) AS a;
 END
 $$;

@@ -434,10 +434,15 @@ static bool other_is_next(const struct parser *p, const struct qverb_arg *arg)
 
 static bool key_has_queue(struct parser *p)
 {
-	if (!qstmt_has(p->q, QARG_BY_KEY) || qstmt_has(p->q, QARG_ON))
+	enum qarg_id id = p->q->verb->id == QVERB_AWAIT && qstmt_has(p->q, QARG_BATCH)
+				  ? QARG_BATCH
+				  : QARG_BY_KEY;
+
+	if (!qstmt_has(p->q, id) || qstmt_has(p->q, QARG_ON))
 		return true;
-	pg_error_set(p->err, "42601", "KEY needs ON and the queue of the job");
-	parser_place(p, qstmt_one(p->q, QARG_BY_KEY)->src);
+	pg_error_set(p->err, "42601", "%s needs ON and the queue of the job%s",
+		id == QARG_BATCH ? "BATCH" : "KEY", id == QARG_BATCH ? "s" : "");
+	parser_place(p, qstmt_one(p->q, id)->src);
 	parser_hint_usage(p);
 	return false;
 }
@@ -610,6 +615,10 @@ const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n)
 	if (qstmt_has(q, QARG_PARTIAL)) {
 		*ret_n = ARRAY_LEN(qverb_partial_columns);
 		return qverb_partial_columns;
+	}
+	if (q->verb->id == QVERB_AWAIT && qstmt_has(q, QARG_BATCH)) {
+		*ret_n = ARRAY_LEN(qverb_batch_columns);
+		return qverb_batch_columns;
 	}
 	*ret_n = qstmt_last(q)->n_columns;
 	return qstmt_last(q)->flags & QVERB_PAYLOAD ? qverb_columns(qstmt_last(q), q->payload)

@@ -54,6 +54,7 @@ static const char *const names[QCOLUMN_COUNT] = {
 	[QCOLUMN_ATTEMPTS] = "attempts",
 	[QCOLUMN_KEY] = "key",
 	[QCOLUMN_GROUP] = "group",
+	[QCOLUMN_BATCH] = "batch",
 };
 
 static bool unknown_column(struct parser *p, const struct qvalue *v, const char *at)

@@ -277,6 +277,16 @@ static void put_stated(struct rewriter *w)
 	buf_puts(w->sql, w->q->bytes ? ", 'bytea'" : "");
 }
 
+static void put_batched(struct rewriter *w)
+{
+	const struct qvalue *batch = qstmt_one(w->q, QARG_BATCH);
+
+	if (!batch)
+		return;
+	buf_puts(w->sql, ", batch => ");
+	put_value(w, batch, TEXT);
+}
+
 static void put_kept(struct rewriter *w)
 {
 	buf_puts(w->sql, qstmt_has(w->q, QARG_KEEP) ? ", true" : "");
@@ -324,8 +334,9 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 	static const struct {
 		const char *name;
 		void (*put)(struct rewriter *w);
-	} words[] = {{"of", put_of}, {"stated", put_stated}, {"kept", put_kept},
-		{"named", put_named}, {"returned", put_returned}, {"jobs", put_which}};
+	} words[] = {{"of", put_of}, {"stated", put_stated}, {"batched", put_batched},
+		{"kept", put_kept}, {"named", put_named}, {"returned", put_returned},
+		{"jobs", put_which}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)

@@ -35,6 +35,7 @@ static const struct column {
 		"max_attempts", "int4"},
 	[QCOLUMN_KEY] = {"key", NULL, NULL, "text"},
 	[QCOLUMN_GROUP] = {"\"group\"", NULL, NULL, "text"},
+	[QCOLUMN_BATCH] = {"batch", "queue._bulk_batch(push.batch::" PG "text)", "batch", "text"},
 };
 
 /* JSON may come as whatever has its text; bytes only as bytes, or as a literal of them. */

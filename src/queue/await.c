@@ -1,5 +1,6 @@
 /*
- * QUEUE AWAIT: the life of a statement that waits for the end of jobs, of all or of any of them. It
+ * QUEUE AWAIT: the life of a statement that waits for the end of jobs, of all or of any of them, or of
+ * a batch, which is as one job that ends when none of the batch is unfinished. It
  * asks the database what has become of them; as long as too few have ended it parks, without a server
  * connection, and asks again when one was ended through this proxy, and otherwise now and then.
  * Statements that ask at the same time ask together (merge.c).
@@ -25,15 +26,16 @@
 #include "take.h"
 #include "token.h"
 
-#define LOOK_FIRST (250 * USEC_MSEC) /* the shortest time between two looks, except for events */
+#define LOOK_FIRST  (250 * USEC_MSEC) /* the shortest time between two looks, except for events */
+#define BATCH_PAUSE (100 * USEC_MSEC) /* ... at a batch, for events too */
 #define TX_ENDED_MAX                                                                               \
 	((size_t)64 * 1024) /* bytes; what else a transaction has ended is found by a look */
 
-/* A job that somebody waits for. */
+/* A job that somebody waits for, or, of batches, a queue. */
 struct awaited {
 	UT_hash_handle hh;
 	struct awaited_by *list;
-	char ref[TOKEN_MAX]; /* "<queue number>-<id>" */
+	char ref[TOKEN_MAX]; /* "<queue number>-<id>", "<queue number>-" */
 };
 
 /* One of the jobs of a statement. */
@@ -57,14 +59,16 @@ struct awaiting {
 	struct qdb *db;
 	struct pool *pool;
 	struct merge_item *item; /* asks; NULL: does not */
-	char *key;               /* the job as the client named it, or NULL */
-	bool any;                /* one is enough */
-	bool resolved;           /* the database has said which jobs these are */
-	bool listens;            /* to their ends */
-	bool again;              /* something ended while it asked */
+	char *key;               /* the job, or the batch, as the client named it; or NULL */
+	bool batch;
+	bool any;      /* one is enough */
+	bool resolved; /* the database has said which jobs these are */
+	bool listens;  /* to their ends */
+	bool again;    /* something ended while it asked */
 	bool expired;
 	uint64_t seen; /* of the database when it asked */
-	int16_t formats[AWAIT_COLUMNS];
+	usec_t asked_at;
+	int16_t formats[BATCH_COLUMNS];
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
 
@@ -207,12 +211,44 @@ static struct awaited_by *next_asked(struct awaiting *w)
 	return w->at < w->n ? &w->jobs[w->at++] : NULL;
 }
 
+static bool is_true(const struct wire_col *col)
+{
+	return col->len == 1 && (col->data[0] == 't' || col->data[0] == 1);
+}
+
+/* Of who does not wait the numbers as they are. */
+static void batch_row(struct awaited_by *one, const uint8_t *body, size_t len)
+{
+	struct wire_col cols[BATCH_COLUMNS];
+	struct buf *b = &one->row;
+	char number[TOKEN_MAX - 1];
+	size_t row;
+
+	if (!wire_row_read(body, len, cols, BATCH_COLUMNS) ||
+		!wire_col_copy(&cols[BATCH_number], number, sizeof(number))) {
+		log_error("%s: unexpected columns from queue._await_batch()", one->w->db->name);
+		return;
+	}
+	snprintf(one->ref, sizeof(one->ref), "%s-", number);
+	if (!is_true(&cols[BATCH_ended]) && one->w->park.wait > 0)
+		return;
+	row = build_row_begin(b, BATCH_COLUMNS - 1);
+	for (int i = 1; i < BATCH_COLUMNS; i++)
+		build_row_value(b, cols[i].data, cols[i].len);
+	build_row_end(b, row);
+	one->w->n_ended++;
+}
+
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct awaiting *w = arg;
 	struct awaited_by *one = next_asked(w);
 	struct wire_col cols[AWAIT_COLUMNS];
 
+	if (one != NULL && w->batch) {
+		batch_row(one, body, len);
+		return;
+	}
 	if (one == NULL || !wire_row_read(body, len, cols, AWAIT_COLUMNS)) {
 		log_error("%s: unexpected rows from queue._await()", w->db->name);
 		return;
@@ -248,6 +284,14 @@ static usec_t next_look(const struct awaiting *w)
 
 	pause = pause < LOOK_FIRST ? LOOK_FIRST : pause;
 	return ((now + (pause < most ? pause : most)) / LOOK_FIRST + 1) * LOOK_FIRST;
+}
+
+/* When something has ended. */
+static usec_t soon(const struct awaiting *w)
+{
+	usec_t now = loop_now();
+
+	return w->batch && w->asked_at + BATCH_PAUSE > now ? w->asked_at + BATCH_PAUSE : now;
 }
 
 static void look_at(struct awaiting *w, usec_t when)
@@ -292,7 +336,7 @@ static void not_yet(struct awaiting *w)
 	for (int i = 0; i < w->n && !w->again; i++)
 		w->jobs[i].how = NULL; /* it was to run again: this is not how it ends */
 	w->again = false;
-	look_at(w, again ? loop_now() : next_look(w));
+	look_at(w, again ? soon(w) : next_look(w));
 }
 
 static void on_done(void *arg, const struct pg_error *err)
@@ -356,7 +400,9 @@ static void put_key(struct buf *key, const struct awaiting *w, const struct task
 	buf_putc(key, w->resolved ? 'W' : w->key != NULL ? 'k' : 'w');
 	task_settings_key(settings, key);
 	buf_put(key, w->formats, sizeof(w->formats));
-	if (w->resolved)
+	if (w->batch)
+		buf_putc(key, w->park.wait > 0 ? 'b' : 'B');
+	if (w->resolved && !w->batch)
 		build_i32(key, common_number(w));
 	else
 		buf_put(key, w->queue, strlen(w->queue));
@@ -370,7 +416,7 @@ static int put_asked(struct awaiting *w, struct buf *values)
 	w->at = 0;
 	for (int i = 0; i < w->n; i++) {
 		struct awaited_by *one = &w->jobs[i];
-		const char *text = w->key != NULL && !w->resolved ? w->key : one->ref;
+		const char *text = w->key != NULL && (!w->resolved || w->batch) ? w->key : one->ref;
 
 		one->asked = one->row.len == 0;
 		if (!one->asked)
@@ -388,15 +434,19 @@ static bool ask(struct awaiting *w)
 	const struct bind_param params[] = {{.len = -1},
 		text_param(w->resolved || w->queue[0] == '\0' ? NULL : w->queue),
 		text_param(w->resolved ? "t" : "f"), text_param("t")};
+	const struct bind_param of_batch[] = {
+		{.len = -1}, text_param(w->queue), text_param(w->park.wait > 0 ? "f" : "t")};
 	bool by_key = w->key != NULL && !w->resolved;
-	const struct queue_call *call = &queue_calls[by_key ? CALL_AWAIT_KEY : CALL_AWAIT];
+	const struct queue_call *call = &queue_calls[w->batch ? CALL_AWAIT_BATCH
+						     : by_key ? CALL_AWAIT_KEY
+							      : CALL_AWAIT];
 	struct merge_spec spec = {.sql = call->sql,
 		.oids = call->oids,
 		.n_params = call->n_params,
 		.array_param = 0,
 		.count_param = -1,
-		.params = params,
-		.n_formats = AWAIT_COLUMNS,
+		.params = w->batch ? of_batch : params,
+		.n_formats = w->batch ? BATCH_COLUMNS : AWAIT_COLUMNS,
 		.formats = w->formats,
 		.settings = w->taker->ops->settings(w->taker),
 		.split = true};
@@ -404,6 +454,7 @@ static bool ask(struct awaiting *w)
 	int n;
 
 	w->seen = w->db->ended_events;
+	w->asked_at = loop_now();
 	w->again = false;
 	if (spec.settings != NULL) {
 		put_key(&key, w, spec.settings);
@@ -471,8 +522,9 @@ static bool begin(struct awaiting *w, const struct take_args *args, const struct
 	park_init(&w->park, &kind, w->taker, QVERB_AWAIT, args->wait, args->since);
 	if (args->n_queues > 0)
 		util_strlcpy(w->queue, args->queues[0], sizeof(w->queue));
-	for (int i = 0; i < AWAIT_COLUMNS && bind->n_formats > 0; i++)
-		w->formats[i] = bind->formats[bind->n_formats == 1 ? 0 : i];
+	for (int i = 0; i < (w->batch ? BATCH_COLUMNS - 1 : AWAIT_COLUMNS) && bind->n_formats > 0;
+		i++)
+		w->formats[i + w->batch] = bind->formats[bind->n_formats == 1 ? 0 : i];
 	if ((w->park.wait > 0 && !park_limit_asking(&w->park)) || !ask(w)) {
 		leave(w);
 		return false;
@@ -517,16 +569,18 @@ static bool each_named(const struct qstmt *q, const struct exec *x, const struct
 	return true;
 }
 
-/* NULL: with an error. */
-static struct awaiting *of_key(struct exec *x, const struct qstmt *q, struct qclient *qc)
+/* A job by its key, or a batch. NULL: with an error. */
+static struct awaiting *of_name(
+	struct exec *x, const struct qstmt *q, struct qclient *qc, enum qarg_id id)
 {
+	const char *what = id == QARG_BATCH ? "the name of a BATCH" : "KEY";
 	struct awaiting *w = NULL;
 	char *key;
 
-	if (!take_text(&key, qstmt_one(q, QARG_BY_KEY), &x->bind, &x->err, "KEY"))
+	if (!take_text(&key, qstmt_one(q, id), &x->bind, &x->err, what))
 		return NULL;
 	if (key == NULL)
-		pg_error_set(&x->err, "22004", "KEY must not be null");
+		pg_error_set(&x->err, "22004", "%s must not be null", what);
 	else if ((w = awaiting_new(&qc->taker, 1)) == NULL)
 		pg_error_set(&x->err, "53200", "out of memory");
 	if (w == NULL) {
@@ -534,6 +588,7 @@ static struct awaiting *of_key(struct exec *x, const struct qstmt *q, struct qcl
 		return NULL;
 	}
 	w->key = key;
+	w->batch = id == QARG_BATCH;
 	add_job(w, "", 0);
 	return w;
 }
@@ -570,7 +625,9 @@ enum exec_verdict await_execute(struct exec *x, const struct qstmt *q, struct qc
 	args.since = deferred_since(qc, q);
 	if (take_check(x, q, NULL, &args, &x->err) &&
 		jobs_resolve(&qc->taker, q, &x->bind, &jobs, &x->err))
-		w = qstmt_has(q, QARG_BY_KEY) ? of_key(x, q, qc) : of_jobs(x, q, qc, &jobs);
+		w = qstmt_has(q, QARG_BY_KEY)  ? of_name(x, q, qc, QARG_BY_KEY)
+		    : qstmt_has(q, QARG_BATCH) ? of_name(x, q, qc, QARG_BATCH)
+					       : of_jobs(x, q, qc, &jobs);
 	if (w != NULL) {
 		w->any = qstmt_has(q, QARG_ANY);
 		v = EXEC_PARK;
@@ -604,7 +661,7 @@ static void wake(struct awaited *j, const char *how)
 			one->how = how;
 		w->again = true;
 		if (w->item == NULL)
-			look_at(w, loop_now());
+			look_at(w, soon(w));
 	}
 }
 
@@ -616,7 +673,7 @@ static void event_of_id(struct qdb *db, const char *id)
 	HASH_ITER (hh, db->awaited, j, tmp) {
 		const char *its = token_job_id(j->ref);
 
-		if (its != NULL && strcmp(its, id) == 0)
+		if (its != NULL && (*its == '\0' || strcmp(its, id) == 0))
 			wake(j, NULL);
 	}
 }
@@ -639,6 +696,10 @@ void await_event(struct qdb *db, const char *job, const char *how)
 	HASH_FIND_STR(db->awaited, ref, j);
 	if (j != NULL)
 		wake(j, how);
+	ref[token_job_id(ref) - ref] = '\0';
+	HASH_FIND_STR(db->awaited, ref, j);
+	if (j != NULL)
+		wake(j, NULL);
 }
 
 void await_ended(struct taker *t, const char *job, bool done, bool in_tx)

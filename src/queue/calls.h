@@ -132,6 +132,8 @@
 	/* PUSH */ \
 	CALL(PUSH, PUSH_SQL(""), PUSH_PARAMS(PARAM), COL(id, INT8)) \
 	CALL(PUSH_BYTES, PUSH_SQL(", NULL, NULL, NULL, false, 'bytea'"), PUSH_PARAMS(PARAM), COL(id, INT8)) \
+	CALL(PUSH_BATCH, PUSH_SQL(", batch => $9"), PUSH_PARAMS(PARAM) PARAM(TEXT), COL(id, INT8)) \
+	CALL(PUSH_BATCH_BYTES, PUSH_SQL(", stated => 'bytea', batch => $9"), PUSH_PARAMS(PARAM) PARAM(TEXT), COL(id, INT8)) \
 	CALL(PUSH_DIRECT, \
 		"SELECT queue._push_@($2, coalesce($3, 0), NULL, NULL) AS id FROM queue.queues AS c WHERE " \
 		OF_NUMBER " AND " IF_ASYNC, \
@@ -167,6 +169,10 @@
 	CALL(AWAIT, AWAIT_SQL("$1, $2, $3"), PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL), ROW_AWAIT(COL, )) \
 	CALL(AWAIT_KEY, AWAIT_SQL("$1, $2, $3, $4"), \
 		PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL) PARAM(BOOL), ROW_AWAIT(COL, )) \
+	/* in front of it: of which queue the batch is */ \
+	CALL(AWAIT_BATCH, \
+		"SELECT number, " ROW_BATCH(CALL_NAME, ", ") " FROM queue._await_batch($1, $2, $3) ORDER BY n", \
+		PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL), COL(number, INT4) ROW_BATCH(COL, )) \
 	/* leases */ \
 	CALL(RENEW, "SELECT token, state FROM queue._renew($1, $2)", PARAM(TEXT_ARRAY) PARAM(INTERVAL), \
 		COL(token, TEXT) COL(state, TEXT)) \

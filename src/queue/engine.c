@@ -369,16 +369,16 @@ static bool plain_text(
 
 /* Options of a PUSH: equal in all of a batch, so they are in its key. */
 struct push_options {
-	struct buf text[7];
-	struct bind_param params[8];
+	struct buf text[8];
+	struct bind_param params[9];
 };
 
 static bool push_options_read(struct push_options *o, const struct qstmt *q,
 	const struct bind_values *bind, struct buf *key)
 {
 	static const enum qarg_id ids[] = {QARG_QUEUE, QARG_PRIORITY, QARG_DELAY, QARG_AT,
-		QARG_HEADERS, QARG_EXPIRES, QARG_ATTEMPTS};
-	static const int at[] = {0, 2, 3, 4, 5, 6, 7};
+		QARG_HEADERS, QARG_EXPIRES, QARG_ATTEMPTS, QARG_BATCH};
+	static const int at[] = {0, 2, 3, 4, 5, 6, 7, 8};
 
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
 		const struct qvalue *v = qstmt_one(q, ids[i]);
@@ -464,7 +464,11 @@ static void begin_key(
 
 static struct merge_item *merge_push(struct request *r, const struct bind_values *bind)
 {
-	const struct queue_call *call = &queue_calls[r->q->bytes ? CALL_PUSH_BYTES : CALL_PUSH];
+	bool batch = qstmt_has(r->q, QARG_BATCH);
+	const struct queue_call *call =
+		&queue_calls[r->q->bytes ? batch ? CALL_PUSH_BATCH_BYTES : CALL_PUSH_BYTES
+			     : batch     ? CALL_PUSH_BATCH
+					 : CALL_PUSH];
 	struct push_options o = {0};
 	struct merge_spec spec = {.sql = call->sql,
 		.oids = call->oids,
@@ -482,8 +486,9 @@ static struct merge_item *merge_push(struct request *r, const struct bind_values
 	r->binary_id = bind->n_formats > 0 && bind->formats[0] == 1;
 	if (spec.settings != NULL) {
 		begin_key(&key, r->q->bytes ? 'B' : 'P', r, spec.settings);
+		buf_putc(&key, batch ? 'b' : '-');
 		if (push_options_read(&o, r->q, bind, &key) && push_payloads(r->q, bind, &values)) {
-			if (push_is_now(&o) && r->call.queue[0] != '\0')
+			if (push_is_now(&o) && !batch && r->call.queue[0] != '\0')
 				spec.shape_arg = shape_push(r->db, r->taker->pool, r->call.queue,
 					push_is_plain(&o) ? SHAPE_PLAIN : SHAPE_OPTIONS);
 			spec.shape = spec.shape_arg != NULL ? &head_push : NULL;

@@ -41,5 +41,8 @@ enum hidden_column { ROW_HIDDEN(CALL_PLACE, ) HIDDEN_COLUMNS };
 #define CALL_PLACE(name, type) AWAIT_##name,
 enum await_column { ROW_AWAIT(CALL_PLACE, ) AWAIT_COLUMNS };
 #undef CALL_PLACE
+#define CALL_PLACE(name, type) BATCH_##name,
+enum batch_column { BATCH_number, ROW_BATCH(CALL_PLACE, ) BATCH_COLUMNS };
+#undef CALL_PLACE
 
 #endif

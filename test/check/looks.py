@@ -70,6 +70,21 @@ class Looks:
         if isinstance(got, str) or tuple(got[0][0][x] for x in names) != wanted:
             self.fail("wanted %r" % (wanted,))
 
+    def batch(self, c):
+        """How many of a batch are in which state, as far as they are committed."""
+        queue, name = self.random.choice(list(self.state.queues)), self.random.choice(("b1", "b2"))
+        if queue in self.late:
+            return
+        got = self.run_one(c, "QUEUE AWAIT BATCH $1 ON %s" % queue, [name])
+        of = [r for r in self.state.rows.values() if (r.queue, r.batch) == (queue, name)]
+        wanted = {s: str(sum(r.state == s for r in of)) for s in ("ready", "later", "leased", "blocked", "dead")}
+        wanted["ended"] = "t" if all(r.state == "dead" for r in of) else "f"
+        if self.state.queues[queue].keeps:
+            kept = [r for r in self.state.kept.values() if (r.queue, r.batch) == (queue, name)]
+            wanted.update((s, str(sum(r.state == s for r in kept))) for s in ("done", "cancelled", "expired"))
+        if isinstance(got, str) or {s: got[0][0][s] if s != "ended" else got[0][0][s][0] for s in wanted} != wanted:
+            self.fail("wanted %r, got %r" % (wanted, got))
+
     # --- AWAIT ------------------------------------------------------------------------------------
 
     def outcome(self, n):

@@ -630,7 +630,7 @@ class Program(Pushes, Looks, Waits):
         c = self.random.choice(self.connections)
         always = [(self.push, 22), (self.take, 20), (self.finish, 19), (self.partial, 2), (self.then_push, 5), (self.then_take, 5),
                   (self.cancel, 4), (self.alter, 4), (self.rerun, 4), (self.redrive, 1), (self.purge, 1), (self.pause, 1),
-                  (self.stats, 2), (self.peek, 2), (self.job, 2), (self.wait_for_job, 4), (self.look_at_jobs, 2), (self.wrong, 2),
+                  (self.stats, 2), (self.peek, 2), (self.job, 2), (self.wait_for_job, 4), (self.look_at_jobs, 2), (self.batch, 3), (self.wrong, 2),
                   (self.own, 2), (self.leave, 2), (self.wait, 8), (self.give_up, 1)]
         if c.tx is None:
             choices = always + [(self.begin, 12)]

@@ -18,6 +18,7 @@ class Push:
         self.later = random.random() < 0.15
         self.key = random.choice(("k1", "k2")) if random.random() < 0.2 else None
         self.group = random.choice(("g1", "g2")) if random.random() < 0.25 else None
+        self.batch = random.choice(("b1", "b2")) if random.random() < 0.2 else None
         self.policy = random.choice((None, "IGNORE", "REPLACE", "RERUN", "ERROR")) if self.key else None
         self.returning = random.random() < 0.4
         self.expires = None
@@ -46,6 +47,8 @@ class Push:
             out += " ON DUPLICATE " + self.policy if self.policy else ""
         if self.group:
             out += " GROUP " + value(self.group)
+        if self.batch:
+            out += " BATCH " + value(self.batch)
         if self.priority is not None:
             out += " PRIORITY " + value(self.priority)
         if self.later or self.no_delay:
@@ -95,7 +98,7 @@ class Pushes:
         s.n += 1
         row = Row(s.n, p.queue, p.priority or 0, s.place(), "later" if p.later else "ready")
         row.key, row.group, row.expired = p.key, p.group, p.is_late()
-        row.headers, row.most = p.headers, p.most
+        row.headers, row.most, row.batch = p.headers, p.most, p.batch
         if p.is_late():
             self.late.add(p.queue)
         s.insert(tx, row)
@@ -147,9 +150,9 @@ class Pushes:
         p.returning = False
         kind = "json" if self.state.queues[p.queue].kind == "jsonb" else "text"
         cast = {"priority": "int", "delay": "interval", "key": "text", "group": "text", "expires": "interval",
-                "headers": "jsonb", "attempts": "int"}
+                "headers": "jsonb", "attempts": "int", "batch": "text"}
         values = {"priority": p.priority, "delay": "1 hour" if p.later else None, "key": p.key, "group": p.group,
-                  "expires": p.expires, "headers": p.headers, "attempts": p.most}
+                  "expires": p.expires, "headers": p.headers, "attempts": p.most, "batch": p.batch}
         names = [n for n in values if values[n] is not None]
         params = [values[n] for n in names]
         params.append("{%s}" % ",".join('"%s"' % w.replace('"', '\\"') for w in self.words(p)))

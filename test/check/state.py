@@ -27,7 +27,7 @@ class Queue:
         self.number = None
 
     def options(self):
-        options = ["max_attempts = 1000", "retry = 'fixed 1h'", "payload = " + self.kind]
+        options = ["max_attempts = 1000", "retry = 'fixed 1h'", "payload = " + self.kind, "batches = true"]
         if self.keeps:
             options.append("retain_done = '1 day'")
         if self.most:
@@ -54,6 +54,7 @@ class Row:
         self.attempt = self.failures = 0
         self.lost = False     # before: the next time it waits
         self.error = self.token = self.key = self.group = None
+        self.batch = None
         self.headers = self.most = None      # most: attempts, if the push said so
         self.cancelled = False
         self.delayed = state == "later"      # its time is to come, whatever its state

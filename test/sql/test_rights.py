@@ -585,7 +585,8 @@ def rights(session, role="bob"):
 
 
 # what who may push sees, the id that he made, and writes; what who may take adds to it when he pushes what he is handed
-SEEN = sorted(["id", "state", "priority", "run_at", "headers", "payload", "pushed_at", "expires_at", "max_attempts", "key", "group"])
+SEEN = sorted(["id", "state", "priority", "run_at", "headers", "payload", "pushed_at", "expires_at", "max_attempts", "key", "group",
+               "batch"])
 HANDED = ["attempt", "lease_until", "proxy", "taken_at", "token", "worker"]
 
 
@@ -613,7 +614,7 @@ def test_grant_and_revoke(q):
 def test_grant_and_revoke_await(q):
     def call(verb, *words):
         q.rows("SELECT queue.%s('q', %%s, '{bob}')" % verb, list(words))
-    await_only = ["attempt", "ended_at", "error", "expires_at", "id", "progress", "state"]
+    await_only = ["attempt", "batch", "ended_at", "error", "expires_at", "id", "progress", "run_at", "state"]
     archive = "SELECT has_any_column_privilege('bob', 'queue.a_q', 'SELECT')"
 
     call("grant", "await")
