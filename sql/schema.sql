@@ -145,3 +145,16 @@ REVOKE ALL ON queue.schedules FROM PUBLIC;
 GRANT SELECT, INSERT, UPDATE, DELETE ON queue.schedules TO PUBLIC;
 ALTER TABLE queue.schedules ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON queue.schedules USING (pg_has_role(owner, 'USAGE'));
+
+-- KEY ... FOR: keys that stay taken when their job has ended, until then (functions/group.sql). Whose they are is nobody's
+-- to read: a key may be a secret.
+CREATE TABLE queue.keys (
+	queue int4 NOT NULL,
+	key text NOT NULL,
+	until timestamptz NOT NULL,
+	job int8 NOT NULL,
+	version timestamptz,		-- of the last push with IF NEWER
+	PRIMARY KEY (queue, key)
+);
+CREATE INDEX ON queue.keys (queue, until);
+REVOKE ALL ON queue.keys FROM PUBLIC;

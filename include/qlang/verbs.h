@@ -96,15 +96,17 @@
 		ARG(EXPIRES, "expires", "EXPIRES", INTERVAL, MAY, 0) \
 		ARG(ATTEMPTS, "attempts", "ATTEMPTS", INT, MAY, 0) \
 		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
+		ARG(KEEP_FOR, "keep_for", "FOR", INTERVAL, MAY, 0) \
 		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
+		ARG(NEWER, "newer", "IF NEWER", TIMESTAMP, MAY, 0) \
 		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
 		ARG(BATCH, "batch", "BATCH", TEXT, MAY, 0) \
 		ARG(RETURNING, "returning", "RETURNING", RETURNING, MAY, 0), \
 		"SELECT {returned} FROM queue._push{jobs}({queue}, {payload}, {priority}, {delay}, {at}," \
-		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}{batched}) AS p", \
+		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}{batched}{once}) AS p", \
 		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
 		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text] [BATCH text]\n" \
-		"    [KEY text [ON DUPLICATE {IGNORE | REPLACE | RERUN | ERROR}]]\n" \
+		"    [KEY text [FOR interval] [ON DUPLICATE {IGNORE | REPLACE [IF NEWER timestamptz] | RERUN | ERROR}]]\n" \
 		"    [RETURNING {ID | JOB} [, ...]]\n" \
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
 		"    {{SELECT | VALUES | TABLE | WITH} ... [RETURNING ...] | FROM STDIN [options]}", \
@@ -152,13 +154,16 @@
 		ARG(EXPIRES, "expires", "EXPIRES", INTERVAL, MAY, 0) \
 		ARG(ATTEMPTS, "attempts", "ATTEMPTS", INT, MAY, 0) \
 		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
+		ARG(KEEP_FOR, "keep_for", "FOR", INTERVAL, MAY, 0) \
 		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
+		ARG(NEWER, "newer", "IF NEWER", TIMESTAMP, MAY, 0) \
 		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
 		ARG(RETURNING, "returning", "RETURNING", RETURNING, MAY, 0), \
 		NULL, \
 		"QUEUE DONE job [, job ...] [RESULT jsonb] [KEEP] THEN MOVE TO q [PRIORITY n]\n" \
 		"    [DELAY interval | AT timestamptz] [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n]\n" \
-		"    [GROUP text] [KEY text [ON DUPLICATE ...]] [RETURNING {ID | JOB} [, ...]]", \
+		"    [GROUP text] [KEY text [FOR interval] [ON DUPLICATE ... [IF NEWER timestamptz]]]\n" \
+		"    [RETURNING {ID | JOB} [, ...]]", \
 		"Finish jobs and push their payloads and headers to another queue, both or neither.") \
 	VERB(FAIL, "FAIL", QVERB_WAKES | QVERB_MOVES | QVERB_ENDS | QVERB_RETURNS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
@@ -322,12 +327,12 @@
 #define QUEUE_THEN_PUSH_SQL \
 	"SELECT {returned} FROM (SELECT pg_catalog.count(*) AS jobs FROM ({done}) AS job) AS done," \
 	" LATERAL queue._push{jobs}({queue}, {payload}, {priority}, {delay}, {at}, {headers}, jobs IS NULL," \
-	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}{batched}) AS p"
+	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}{batched}{once}) AS p"
 
 /* DONE ... THEN MOVE: one function, which reads what it moves before that is gone. */
 #define QUEUE_THEN_MOVE_SQL \
 	"SELECT {returned} FROM queue._move({job}, {result}, {keep}, {queue}, {priority}, {delay}, {at}," \
-	" {headers}, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}) AS p"
+	" {headers}, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{once}) AS p"
 
 /* DONE ... PARTIAL */
 #define QUEUE_PARTIAL_SQL "SELECT job, ok, sqlstate FROM queue._done_partial({job}, {result}{kept}) AS d"

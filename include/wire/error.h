@@ -11,7 +11,7 @@ struct pg_error {
 	char sqlstate[6];
 	char message[512];
 	char detail[512];     /* empty: absent */
-	char hint[640];       /* empty: absent */
+	char hint[768];       /* empty: absent */
 	int position;         /* 1-based character position in the statement; 0: absent */
 };
 

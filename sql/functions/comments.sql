@@ -51,6 +51,7 @@ BEGIN
 					('payload', 'What the job is about.'),
 					('history', 'The attempts that did not end well: QUEUE HISTORY.'),
 					('progress', 'What its worker last told of it: EXTEND ... PROGRESS.'),
+					('version', 'Of its last push with IF NEWER.'),
 					('result', 'RESULT of the DONE.'),
 					('batch', 'Of these jobs QUEUE AWAIT BATCH waits together.'),
 					('delay', 'Not before so long from now.'),
@@ -74,6 +75,7 @@ BEGIN
 	COMMENT ON VIEW queue._right IS 'qbouncer''s own: how the owner of a queue gives rights on it.';
 	COMMENT ON VIEW queue.proxies IS 'The proxies that are there. A role that may INSERT counts as one of theirs.';
 	COMMENT ON TABLE queue.schedules IS 'Jobs that are pushed by the clock; each role sees its own.';
+	COMMENT ON TABLE queue.keys IS 'Keys that stay taken when their job has ended: KEY ... FOR.';
 	COMMENT ON TABLE queue.queues IS 'One row for each queue; its jobs are in queue.q_<name>.';
 	FOR it IN SELECT * FROM (VALUES
 			('proxies', 'number', 'Is in the leases that end with a connection to it.'),
@@ -113,6 +115,11 @@ BEGIN
 			('schedules', 'runs', 'How often it has pushed.'),
 			('schedules', 'skipped', 'How often it has not, by MISSED or OVERLAP.'),
 			('schedules', 'error', 'Why the last push failed; it is tried again.'),
+			('keys', 'queue', 'Its number.'),
+			('keys', 'key', 'As in the PUSH.'),
+			('keys', 'until', 'So long no other push with this key is one.'),
+			('keys', 'job', 'Id of the job that has it.'),
+			('keys', 'version', 'Of its last push with IF NEWER.'),
 			('_right', 'gives', 'Or takes away.'),
 			('_right', 'queue', 'Its name.'),
 			('_right', 'kind', 'push, take, await.'),

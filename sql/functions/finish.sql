@@ -146,7 +146,8 @@ $$;
 -- DONE ... THEN MOVE TO q: what they hold is pushed there, with where it came from, in the order of the jobs.
 CREATE OR REPLACE FUNCTION queue._move(jobs text[], result text, keep bool, q text, priority int4, delay interval,
 	run_at timestamptz, headers text, expires interval, attempts int4, key text, duplicate text, "group" text,
-	with_old bool DEFAULT false, notify bool DEFAULT false) RETURNS TABLE (id int8, job text)
+	with_old bool DEFAULT false, notify bool DEFAULT false, keep_for interval DEFAULT NULL,
+	newer timestamptz DEFAULT NULL) RETURNS TABLE (id int8, job text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -189,7 +190,7 @@ BEGIN
 		RETURN QUERY SELECT p.id, p.job FROM queue._push_jobs(q, ARRAY[payloads[at]], priority, delay, run_at,
 			(heads[at] || coalesce(nullif(headers::jsonb, 'null'), '{}')
 				|| jsonb_build_object('parent', one.name))::text,
-			notify, expires, attempts, key, duplicate, "group", with_old, kinds[at]) AS p;
+			notify, expires, attempts, key, duplicate, "group", with_old, kinds[at], NULL, keep_for, newer) AS p;
 	END LOOP;
 END
 $$;

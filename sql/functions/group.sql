@@ -73,11 +73,15 @@ $body$, '@ordered@', ordered::text), tab);
 	-- group has one that goes before it. Who has PUSH may call it (rights.sql), and learns nothing by it that a
 	-- push with this key would not tell.
 	PERFORM queue._generate_one(format('_seek_%s(k text, g text, OUT old int8, OUT was text, OUT late bool,
-		OUT busy bool)', number), settings, replace($body$
+		OUT busy bool, OUT kept int8, OUT version timestamptz)', number), settings, replace(replace($body$
 BEGIN
 	IF k IS NOT NULL THEN
-		SELECT id, state, state <> 'leased' AND expires_at <= clock_timestamp()
-			INTO old, was, late FROM @table@ WHERE key = k AND state <> 'dead';
+		SELECT id, state, state <> 'leased' AND expires_at <= clock_timestamp(), t.version
+			INTO old, was, late, version FROM @table@ AS t WHERE key = k AND state <> 'dead';
+		IF old IS NULL THEN
+			SELECT x.job, x.version INTO kept, version FROM queue.keys AS x
+				WHERE x.queue = @n@ AND x.key = k AND x.until > clock_timestamp();
+		END IF;
 	END IF;
 	-- behind those that wait, too: the one that they wait for may have ended since this
 	-- transaction pushed them
@@ -86,7 +90,7 @@ BEGIN
 			OR EXISTS (SELECT FROM @table@ WHERE "group" = g AND state = 'blocked');
 	END IF;
 END
-$body$, '@ordered@', ordered::text), tab);
+$body$, '@ordered@', ordered::text), '@n@', number::text), tab);
 END
 $$;
 
@@ -180,9 +184,75 @@ BEGIN
 END
 $body$, '@n@', number::text), '@keep@', queue._keep('@archive@', 'gone', 'expired')), tab);
 
+	-- KEY ... FOR. Behind the insertion of a job with a key: is the key another's, for longer than that one's job is
+	-- there? What was looked up before may have changed while the insertion waited for somebody's end. If so our job
+	-- is deleted, and the other's id is given; a negative one was there before, and stays. With "keep" the key is ours
+	-- now, for so long. A job that is not of this transaction is none of ours: who calls this himself deletes nothing. Where the transaction has one snapshot
+	-- what is not in it is found by the attempt to insert it, which fails then (40001).
+	PERFORM queue._generate_one(format('_kept_%s(k text, job int8, keep interval, newer timestamptz) RETURNS int8',
+		number), settings, replace($body$
+#variable_conflict use_column
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	ours CONSTANT int8 := abs($2);
+	top int8;
+	maker int8;
+	other int8;
+BEGIN
+	IF keep IS NOT NULL THEN
+		INSERT INTO queue.keys AS x (queue, key, until, job, version) VALUES (@n@, k, moment + keep, ours, newer)
+			ON CONFLICT (queue, key) DO UPDATE SET job = ours,
+				until = CASE WHEN x.until > moment THEN greatest(x.until, moment + keep) ELSE moment + keep END,
+				version = CASE WHEN x.until > moment THEN coalesce(newer, x.version) ELSE newer END
+			WHERE x.until <= moment OR x.job = ours OR newer > x.version;
+		IF FOUND THEN
+			RETURN NULL;
+		END IF;
+	ELSIF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+		INSERT INTO queue.keys (queue, key, until, job) VALUES (@n@, k, '-infinity', ours) ON CONFLICT DO NOTHING;
+		IF FOUND THEN
+			DELETE FROM queue.keys WHERE queue = @n@ AND key = k;
+			RETURN NULL;
+		END IF;
+	END IF;
+	SELECT x.job INTO other FROM queue.keys AS x
+		WHERE x.queue = @n@ AND x.key = k AND x.until > moment AND x.job <> ours AND (newer > x.version) IS NOT TRUE;
+	IF other IS NULL THEN
+		IF newer IS NOT NULL THEN
+			UPDATE queue.keys AS x SET job = ours, version = newer
+				WHERE x.queue = @n@ AND x.key = k AND x.until > moment;
+		END IF;
+		RETURN NULL;
+	END IF;
+	IF $2 < 0 THEN
+		RETURN other;
+	END IF;
+	SELECT xmin::text::int8 INTO maker FROM @table@ WHERE id = ours AND key = k;
+	top := pg_current_xact_id()::text::int8;
+	maker := maker + (top & ~4294967295);		-- near to it, on either side
+	maker := maker + CASE WHEN maker > top + 2147483647 THEN -4294967296 WHEN maker < top - 2147483648 THEN 4294967296 ELSE 0 END;
+	IF pg_xact_status(maker::text::xid8) = 'in progress' THEN
+		DELETE FROM @table@ WHERE id = ours;
+	END IF;
+	RETURN other;
+END
+$body$, '@n@', number::text), tab);
+
+	-- Who calls it frees nothing that is not free.
+	PERFORM queue._generate_one(format('_free_keys_%s(most int8) RETURNS int8', number), settings, replace($body$
+DECLARE
+	gone int8;
+BEGIN
+	DELETE FROM queue.keys WHERE ctid = ANY (ARRAY(SELECT ctid FROM queue.keys
+		WHERE queue = @n@ AND until <= clock_timestamp() ORDER BY queue, until LIMIT most FOR UPDATE SKIP LOCKED));
+	GET DIAGNOSTICS gone = ROW_COUNT;
+	RETURN gone;
+END
+$body$, '@n@', number::text), tab);
+
 	PERFORM queue._generate_group_looks(number, name, true);
 
-	EXECUTE format('REVOKE ALL ON FUNCTION queue._seek_%1$s, queue._late_%1$s, queue._next_%1$s, queue._ended_%1$s,
+	EXECUTE format('REVOKE ALL ON FUNCTION queue._seek_%1$s, queue._late_%1$s, queue._kept_%1$s, queue._next_%1$s, queue._ended_%1$s,
 		queue._blocked_%1$s FROM PUBLIC', number);
 	PERFORM queue._generate_group_triggers(number, name);
 END
@@ -194,7 +264,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	EXECUTE format('DROP FUNCTION IF EXISTS queue._next_%1$s, queue._ended_%1$s, queue._blocked_%1$s,
-		queue._may_end_%1$s, queue._late_%1$s, queue._seek_%1$s', number);
+		queue._may_end_%1$s, queue._late_%1$s, queue._seek_%1$s,
+		queue._kept_%1$s, queue._free_keys_%1$s', number);
 	PERFORM queue._drop_functions(ARRAY[format('_grouped_%s', number), format('_pushed_%s', number)]);
 END
 $$;

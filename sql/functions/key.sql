@@ -5,6 +5,7 @@
 --   replace  it gets the new payload and options, and all its attempts again
 --   rerun    one that is being worked on runs once more when it has ended
 --   error    23505
+-- With FOR the key stays taken for so long, also when the job has ended (group.sql); a push with this key is none then.
 -- A job that is leased and replaced runs once more too: its worker has the old payload.
 
 CREATE OR REPLACE FUNCTION queue._key_taken(q text, k text, id int8) RETURNS void
@@ -16,6 +17,22 @@ BEGIN
 		MESSAGE = format('queue "%s" has a job with the key "%s" already', q, left(k, 200)),
 		DETAIL = format('It is job %s.', id),
 		HINT = 'Push with ON DUPLICATE IGNORE, REPLACE or RERUN.';
+END
+$$;
+
+-- KEY ... FOR, and IF NEWER.
+CREATE OR REPLACE FUNCTION queue._check_once(key text, duplicate text, keep_for interval, newer timestamptz) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF key IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('%s needs a KEY', CASE WHEN newer IS NULL THEN 'FOR' ELSE 'IF NEWER' END);
+	ELSIF keep_for <= interval '0' OR keep_for > interval '8000 years' THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'FOR must be longer than zero';
+	ELSIF newer IS NOT NULL AND lower(duplicate) <> 'replace' IS NOT FALSE THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'IF NEWER needs ON DUPLICATE REPLACE';
+	END IF;
 END
 $$;
 
@@ -77,6 +94,8 @@ DECLARE
 	late bool;
 	busy bool;
 	new int8;
+	kept int8;
+	last timestamptz;
 BEGIN
 	IF NOT has_function_privilege('queue._seek_@n@(text,text)'::regprocedure, 'EXECUTE') THEN
 		PERFORM queue._no_push(@name@, duplicate);
@@ -85,11 +104,16 @@ BEGIN
 	-- when that one has ended between two statements
 	FOR round IN 1..1000 LOOP
 		IF k IS NOT NULL OR g IS NOT NULL THEN
-			SELECT s.old, s.was, s.late, s.busy INTO old, was, late, busy FROM queue._seek_@n@(k, g) AS s;
+			SELECT s.old, s.was, s.late, s.busy, s.kept, s.version INTO old, was, late, busy, kept, last FROM queue._seek_@n@(k, g) AS s;
 		END IF;
 		IF late THEN	-- it would never be taken
 			PERFORM queue._late_@n@(old);
 			@late@
+		ELSIF old IS NULL AND kept IS NOT NULL AND (newer > last) IS NOT TRUE THEN	-- its job has ended
+			IF duplicate = 'error' THEN
+				PERFORM queue._key_taken(@name@, k, kept);
+			END IF;
+			RETURN CASE WHEN with_old THEN kept END;
 		ELSIF old IS NULL THEN
 			word := @first@;
 			IF busy THEN
@@ -97,20 +121,21 @@ BEGIN
 			END IF;
 			LOOP
 				INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-						max_attempts, key, "group", batch @columns@)
-					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g, b
+						max_attempts, key, "group", batch, version @columns@)
+					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g, b, newer
 						@values@)
 					ON CONFLICT DO NOTHING RETURNING id INTO new;
 				-- a key, or another job of the group, has come in between
 				EXIT WHEN new IS NOT NULL OR g IS NULL OR word = 'blocked';
 				word := 'blocked';
 			END LOOP;
-			IF new IS NOT NULL THEN
+			-- looked at again, as it has let us through: with another's key we have pushed nothing
+			IF new IS NOT NULL AND (k IS NULL OR queue._kept_@n@(k, new, keep_for, newer) IS NULL) THEN
 				RETURN new;
 			END IF;
 		ELSIF duplicate = 'error' THEN
 			PERFORM queue._key_taken(@name@, k, old);
-		ELSIF duplicate = 'ignore' THEN
+		ELSIF duplicate = 'ignore' OR newer <= last THEN
 			RETURN CASE WHEN with_old THEN old END;
 		ELSE
 			IF duplicate = 'rerun' THEN
@@ -121,8 +146,8 @@ BEGIN
 				-- needs a right on the sequence, as for nextval()
 				UPDATE @table@ SET run_at = coalesce(start, run_at), headers = head, payload = body::@type@,
 						expires_at = until, max_attempts = most, failures = 0, attempt = 0,
-						spent = nullif(coalesce(spent, 0) + attempt, 0)
-					WHERE id = old AND key = k AND state = first AND priority = prio
+						spent = nullif(coalesce(spent, 0) + attempt, 0), version = coalesce(newer, version)
+					WHERE id = old AND key = k AND state = first AND priority = prio AND (newer <= version) IS NOT TRUE
 					RETURNING id INTO new;
 				IF new IS NULL THEN
 					UPDATE @table@ SET
@@ -135,11 +160,15 @@ BEGIN
 							attempt = CASE WHEN state = 'leased' THEN attempt ELSE 0 END,
 							spent = CASE WHEN state = 'leased' THEN spent
 								ELSE nullif(coalesce(spent, 0) + attempt, 0) END,
-							failures = CASE WHEN state = 'leased' THEN failures ELSE 0 END
-						WHERE id = old AND key = k AND state <> 'dead' RETURNING id INTO new;
+							failures = CASE WHEN state = 'leased' THEN failures ELSE 0 END,
+							version = coalesce(newer, version)
+						WHERE id = old AND key = k AND state <> 'dead' AND (newer <= version) IS NOT TRUE RETURNING id INTO new;
 				END IF;
 			END IF;
 			IF new IS NOT NULL THEN
+				IF keep_for IS NOT NULL OR newer IS NOT NULL THEN
+					PERFORM queue._kept_@n@(k, -new, keep_for, newer);
+				END IF;
 				RETURN CASE WHEN duplicate = 'replace' OR with_old OR was = 'leased' THEN new END;
 			END IF;
 		END IF;
@@ -153,8 +182,8 @@ $body$, '@name@', queue._name_literal(name)), '@n@', number::text),
 			WHERE a.attrelid = to_regclass(tab) AND a.attname = 'payload'));
 	args CONSTANT text := 'body text, prio int4, start timestamptz, head jsonb, until timestamptz, most int4,
 		k text, duplicate text, g text, with_old bool';
-	-- few say more than these: the batch
-	more CONSTANT text := ', b text DEFAULT NULL';
+	-- few say more than these: the batch, and how long the key is kept
+	more CONSTANT text := ', b text DEFAULT NULL, keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL';
 BEGIN
 	PERFORM queue._generate_one(format('_push_key_%s(%s%s) RETURNS int8', number, args, more), pinned,
 		replace(replace(replace(replace(body, '@first@', 'first'), '@late@', ''), '@columns@', ''),

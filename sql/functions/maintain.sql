@@ -3,7 +3,7 @@
 -- then.
 
 -- Rows of the archive that are older than retain_done says, dead jobs that are older than
--- retain_dead says, and jobs that nobody took in their time. What somebody has locked is left for the
+-- retain_dead says, jobs that nobody took in their time, and keys whose time is over. What somebody has locked is left for the
 -- next time. The archive comes last: DROP and ALTER lock the queue's table first, as everybody does.
 CREATE OR REPLACE FUNCTION queue._maintain_queue(cfg queue.queues, most int4) RETURNS int8
 LANGUAGE plpgsql
@@ -27,6 +27,10 @@ BEGIN
 	END IF;
 	IF gone < most THEN
 		gone := gone + queue._expire(cfg, (most - gone)::int4);
+	END IF;
+	IF gone < most THEN
+		EXECUTE format('SELECT queue._free_keys_%s($1)', cfg.number) INTO n USING most - gone;
+		gone := gone + n;
 	END IF;
 	IF gone < most THEN
 		EXECUTE format($sql$

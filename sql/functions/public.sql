@@ -10,13 +10,14 @@ CREATE OR REPLACE FUNCTION queue.push(q text, payload text, priority int4 DEFAUL
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL,
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
 	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true,
-	batch text DEFAULT NULL) RETURNS int8
+	batch text DEFAULT NULL,
+	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN queue._push(q, ARRAY[payload], priority, delay, run_at, headers::text, coalesce(notify, true),
-		expires, attempts, key, on_duplicate, "group", true, NULL, batch);
+		expires, attempts, key, on_duplicate, "group", true, NULL, batch, keep_for, newer);
 END
 $$;
 
@@ -24,13 +25,14 @@ CREATE OR REPLACE FUNCTION queue.push(q text, payload jsonb, priority int4 DEFAU
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL,
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
 	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true,
-	batch text DEFAULT NULL) RETURNS int8
+	batch text DEFAULT NULL,
+	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, coalesce(notify, true),
-		expires, attempts, key, on_duplicate, "group", true, 'jsonb', batch);
+		expires, attempts, key, on_duplicate, "group", true, 'jsonb', batch, keep_for, newer);
 END
 $$;
 
@@ -91,13 +93,14 @@ $$;
 CREATE OR REPLACE FUNCTION queue.move(token text, q text, priority int4 DEFAULT 0, delay interval DEFAULT NULL,
 	run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL, expires interval DEFAULT NULL,
 	attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL,
-	result jsonb DEFAULT NULL, keep bool DEFAULT false) RETURNS int8
+	result jsonb DEFAULT NULL, keep bool DEFAULT false, keep_for interval DEFAULT NULL,
+	newer timestamptz DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN (SELECT m.id FROM queue._move(queue._single(token), result::text, keep, q, priority, delay, run_at,
-		headers::text, expires, attempts, key, on_duplicate, "group", true, true) AS m);
+		headers::text, expires, attempts, key, on_duplicate, "group", true, true, keep_for, newer) AS m);
 END
 $$;
 

@@ -27,7 +27,8 @@ $$;
 CREATE OR REPLACE FUNCTION queue._push(q text, payloads text[], priority int4, delay interval,
 	run_at timestamptz, headers text, notify bool, expires interval DEFAULT NULL,
 	attempts int4 DEFAULT NULL, key text DEFAULT NULL, duplicate text DEFAULT NULL,
-	"group" text DEFAULT NULL, with_old bool DEFAULT false, stated text DEFAULT NULL, batch text DEFAULT NULL)
+	"group" text DEFAULT NULL, with_old bool DEFAULT false, stated text DEFAULT NULL, batch text DEFAULT NULL,
+	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL)
 RETURNS SETOF int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -70,15 +71,18 @@ BEGIN
 	IF batch IS NOT NULL THEN
 		PERFORM queue._bulk_batch(batch);
 	END IF;
+	IF keep_for IS NOT NULL OR newer IS NOT NULL THEN
+		PERFORM queue._check_once(key, duplicate, keep_for, newer);
+	END IF;
 	IF expires IS NULL AND attempts IS NULL AND key IS NULL AND "group" IS NULL AND batch IS NULL THEN
 		RETURN QUERY EXECUTE 'SELECT queue._push_' || cfg.number || '($1, $2, $3, $4)'
 			USING payloads, coalesce(priority, 0), start, head;
 	ELSIF key IS NOT NULL OR "group" IS NOT NULL THEN
 		RETURN QUERY EXECUTE 'SELECT k FROM unnest($1) AS p, LATERAL queue._push_key_' || cfg.number
-				|| '(p, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) AS k WHERE k IS NOT NULL'
+				|| '(p, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) AS k WHERE k IS NOT NULL'
 			USING payloads, coalesce(priority, 0), start, head,
 				greatest(start, clock_timestamp()) + expires, attempts, key,
-				lower(coalesce(duplicate, 'ignore')), "group", with_old, batch;
+				lower(coalesce(duplicate, 'ignore')), "group", with_old, batch, keep_for, newer;
 	ELSE
 		RETURN QUERY EXECUTE 'SELECT queue._push_more_' || cfg.number || '($1, $2, $3, $4, $5, $6, $7)'
 			USING payloads, coalesce(priority, 0), start, head,
@@ -94,14 +98,15 @@ $$;
 CREATE OR REPLACE FUNCTION queue._push_jobs(q text, payloads text[], priority int4, delay interval,
 	run_at timestamptz, headers text, notify bool, expires interval DEFAULT NULL,
 	attempts int4 DEFAULT NULL, key text DEFAULT NULL, duplicate text DEFAULT NULL,
-	"group" text DEFAULT NULL, with_old bool DEFAULT false, stated text DEFAULT NULL, batch text DEFAULT NULL)
+	"group" text DEFAULT NULL, with_old bool DEFAULT false, stated text DEFAULT NULL, batch text DEFAULT NULL,
+	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL)
 RETURNS TABLE (id int8, job text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	ids CONSTANT int8[] := ARRAY(SELECT queue._push(q, payloads, priority, delay, run_at, headers, notify, expires,
-		attempts, key, duplicate, "group", with_old, stated, batch));
+		attempts, key, duplicate, "group", with_old, stated, batch, keep_for, newer));
 	number CONSTANT int4 := (SELECT c.number FROM queue.queues AS c WHERE c.name = q);
 BEGIN
 	RETURN QUERY SELECT i, number || '-' || i FROM unnest(ids) AS i;

@@ -51,7 +51,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN CASE kind
-		WHEN 'push' THEN 'state, priority, run_at, headers, payload, pushed_at, expires_at, max_attempts, key, "group", batch'
+		WHEN 'push' THEN 'state, priority, run_at, headers, payload, pushed_at, expires_at, max_attempts, key, "group", batch, version'
 		WHEN 'hand' THEN 'attempt, worker, proxy, lease_until, token, taken_at'
 		WHEN 'await' THEN 'id, state, expires_at, error, attempt, ended_at, progress, batch, run_at'
 		WHEN 'archive' THEN 'id, state, result, attempt, ended_at, progress, batch' END;
@@ -74,9 +74,10 @@ BEGIN
 	IF kind = 'push' THEN
 		-- what was given by hand may be the right on all columns
 		RETURN format('%1$s INSERT %2$s, SELECT (id) ON %3$s %6$s;
-			%1$s EXECUTE ON FUNCTION queue.%4$I(text, text), queue.%5$I(int8) %6$s', verb,
+			%1$s EXECUTE ON FUNCTION queue.%4$I(text, text), queue.%5$I(int8),
+				queue.%7$I(text, int8, interval, timestamptz) %6$s', verb,
 			CASE WHEN gives THEN format('(%s)', queue._columns('push')) ELSE '' END, tab,
-			format('_seek_%s', cfg.number), format('_late_%s', cfg.number), whom);
+			format('_seek_%s', cfg.number), format('_late_%s', cfg.number), whom, format('_kept_%s', cfg.number));
 	ELSIF kind = 'take' THEN
 		RETURN format('%1$s SELECT, UPDATE, DELETE, INSERT (%5$s) ON %2$s %4$s;
 			%1$s SELECT, INSERT, UPDATE, DELETE ON %3$s %4$s', verb, tab, arc, whom, queue._columns('hand')) || ids || '; '

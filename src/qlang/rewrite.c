@@ -307,6 +307,23 @@ static void put_named(struct rewriter *w)
 	put_value(w, key, TEXT);
 }
 
+/* KEY ... FOR, IF NEWER: by name, behind what every push says. */
+static void put_once(struct rewriter *w)
+{
+	const struct qverb *verb = qstmt_last(w->q);
+
+	for (int i = 0; i < verb->n_args; i++) {
+		const struct qverb_arg *a = &verb->args[i];
+
+		if ((a->id != QARG_KEEP_FOR && a->id != QARG_NEWER) || !qstmt_has(w->q, a->id))
+			continue;
+		buf_printf(w->sql, ", %s => ", a->name);
+		put_one(w, a,
+			a->kind == QKIND_INTERVAL ? "pg_catalog.interval"
+						  : "pg_catalog.timestamptz");
+	}
+}
+
 static bool returns_job(const struct qstmt *q)
 {
 	return qstmt_has(q, QARG_RETURNING) && q->returning != QRETURN_ID;
@@ -335,8 +352,8 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 		const char *name;
 		void (*put)(struct rewriter *w);
 	} words[] = {{"of", put_of}, {"stated", put_stated}, {"batched", put_batched},
-		{"kept", put_kept}, {"named", put_named}, {"returned", put_returned},
-		{"jobs", put_which}};
+		{"once", put_once}, {"kept", put_kept}, {"named", put_named},
+		{"returned", put_returned}, {"jobs", put_which}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)

@@ -694,10 +694,11 @@ static bool is_plain_done(const struct request *r)
 
 static bool submit_merged(struct request *r, const struct bind_values *bind)
 {
+	bool once = qstmt_has(r->q, QARG_KEEP_FOR) || qstmt_has(r->q, QARG_NEWER);
 	bool keyed = qstmt_has(r->q, QARG_KEY) || qstmt_has(r->q, QARG_GROUP) ||
 		     qstmt_has(r->q, QARG_DUPLICATE);
 
-	if (r->q->verb->id == QVERB_PUSH && r->q->returning == QRETURN_ID)
+	if (r->q->verb->id == QVERB_PUSH && r->q->returning == QRETURN_ID && !once)
 		r->item = keyed ? merge_keyed(r, bind) : merge_push(r, bind);
 	else if (is_plain_done(r))
 		r->item = merge_done(r, bind);

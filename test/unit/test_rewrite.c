@@ -107,6 +107,13 @@ static const struct {
 			       "[], false, NULL" T ", true) AS queue"},
 	{"QUEUE DONE $1 PARTIAL", "SELECT job, ok, sqlstate FROM queue._done_partial(ARRAY[($1)" T
 				  "]" T "[], NULL" T ") AS d"},
+	{"QUEUE PUSH q '1' KEY 'k' FOR 30 ON DUPLICATE REPLACE IF NEWER $1",
+		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('1')" T "]" T
+		"[], NULL::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T
+		", false, NULL::pg_catalog.interval, NULL::pg_catalog.int4, ('k')" T
+		", ('replace')" T ", NULL" T ", false, keep_for => ((30)" T
+		")::pg_catalog.interval,"
+		" newer => ($1)::pg_catalog.timestamptz) AS p"},
 	{"QUEUE DONE $1 THEN MOVE TO q KEY 'k' RETURNING ID",
 		"SELECT p.id FROM queue._move(ARRAY[($1)" T "]" T "[], NULL" T ", false, ('q')" T
 		", NULL::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, NULL" T
