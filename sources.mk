@@ -372,6 +372,7 @@ qb_sql = \
 	sql/functions/define.sql \
 	sql/functions/generate.sql \
 	sql/functions/group.sql \
+	sql/functions/after.sql \
 	sql/functions/length.sql \
 	sql/functions/dead.sql \
 	sql/functions/flow.sql \

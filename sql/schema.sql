@@ -84,13 +84,13 @@ BEGIN
 			CREATE TYPE queue.peeked_@kind@ AS (id int8, state text, attempt int4, failures int4, payload @kind@,
 				headers jsonb, priority int4, run_at timestamptz, lease_until timestamptz, error text, worker text,
 				pushed_at timestamptz, key text, "group" text, ended_at timestamptz, result jsonb, job text,
-				taken_at timestamptz, first_taken_at timestamptz, takes int4, ran interval, batch text);
+				taken_at timestamptz, first_taken_at timestamptz, takes int4, ran interval, batch text, after text);
 			CREATE TYPE queue.shown_@kind@ AS (job text, id int8, queue text, state text, cancelled bool, attempt int4,
 				max_attempts int4, failures int4, priority int4, payload @kind@, headers jsonb, key text,
 				"group" text, pushed_at timestamptz, run_at timestamptz, lease_until timestamptz,
 				expires_at timestamptz, failed_at timestamptz, ended_at timestamptz, worker text, error text,
 				result jsonb, taken_at timestamptz, first_taken_at timestamptz, takes int4, ran interval,
-				progress jsonb, batch text);
+				progress jsonb, batch text, after text);
 		$row$, '@kind@', kind);
 		EXECUTE (SELECT format('CREATE TYPE queue.%I AS (%s, policy text, due_ms int8, place int8, edge int8)',
 				'_taken_' || kind, string_agg(format('%I %s', attname, format_type(atttypid, NULL)), ', ' ORDER BY attnum))

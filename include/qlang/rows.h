@@ -49,7 +49,8 @@
 	COL(first_taken_at, TIMESTAMPTZ) SEP \
 	COL(takes, INT4) SEP \
 	COL(ran, INTERVAL) SEP \
-	COL(batch, TEXT)
+	COL(batch, TEXT) SEP \
+	COL(after, TEXT)
 
 #define ROW_JOB(COL, SEP, PAYLOAD) \
 	COL(job, TEXT) SEP \
@@ -79,7 +80,8 @@
 	COL(takes, INT4) SEP \
 	COL(ran, INTERVAL) SEP \
 	COL(progress, JSONB) SEP \
-	COL(batch, TEXT)
+	COL(batch, TEXT) SEP \
+	COL(after, TEXT)
 
 #define ROW_LIST(COL, SEP) \
 	COL(queue, TEXT) SEP \

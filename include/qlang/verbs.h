@@ -101,11 +101,13 @@
 		ARG(NEWER, "newer", "IF NEWER", TIMESTAMP, MAY, 0) \
 		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
 		ARG(BATCH, "batch", "BATCH", TEXT, MAY, 0) \
+		ARG(AFTER, "after", "AFTER", WORDS, MAY, 0) \
 		ARG(RETURNING, "returning", "RETURNING", RETURNING, MAY, 0), \
 		"SELECT {returned} FROM queue._push{jobs}({queue}, {payload}, {priority}, {delay}, {at}," \
 		" {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}{batched}{once}) AS p", \
 		"QUEUE PUSH q payload [, payload ...] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
 		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text] [BATCH text]\n" \
+		"    [AFTER job [, job ...]]\n" \
 		"    [KEY text [FOR interval] [ON DUPLICATE {IGNORE | REPLACE [IF NEWER timestamptz] | RERUN | ERROR}]]\n" \
 		"    [RETURNING {ID | JOB} [, ...]]\n" \
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \

@@ -87,9 +87,11 @@ BEGIN
 	IF cfg.owner <> quote_ident(current_user)::regrole THEN
 		EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON %1$s, %2$s TO %3$I WITH GRANT OPTION;
 			GRANT SELECT ON SEQUENCE queue.%4$I TO %3$I WITH GRANT OPTION;
-			GRANT EXECUTE ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8), queue.%7$I(text, int8, interval, timestamptz) TO %3$I WITH GRANT OPTION',
+			GRANT EXECUTE ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8), queue.%7$I(text, int8, interval, timestamptz),
+				queue.%8$I(int8, text) TO %3$I WITH GRANT OPTION',
 			queue._table(cfg.name), queue._archive(cfg.name), pg_get_userbyid(cfg.owner),
-			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number), format('_kept_%s', cfg.number));
+			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number), format('_kept_%s', cfg.number),
+			format('_follow_%s', cfg.number));
 		EXECUTE queue._gate_right_sql(true, cfg, quote_ident(pg_get_userbyid(cfg.owner)));
 	END IF;
 END
@@ -104,9 +106,11 @@ AS $$
 BEGIN
 	IF cfg.owner <> quote_ident(current_user)::regrole AND EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = cfg.owner) THEN
 		EXECUTE format('REVOKE ALL ON %1$s, %2$s FROM %3$I CASCADE; REVOKE ALL ON SEQUENCE queue.%4$I FROM %3$I CASCADE;
-			REVOKE ALL ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8), queue.%7$I(text, int8, interval, timestamptz) FROM %3$I CASCADE',
+			REVOKE ALL ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8), queue.%7$I(text, int8, interval, timestamptz),
+				queue.%8$I(int8, text) FROM %3$I CASCADE',
 			queue._table(cfg.name), queue._archive(cfg.name), pg_get_userbyid(cfg.owner),
-			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number), format('_kept_%s', cfg.number));
+			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number), format('_kept_%s', cfg.number),
+			format('_follow_%s', cfg.number));
 		EXECUTE queue._gate_right_sql(false, cfg, quote_ident(pg_get_userbyid(cfg.owner)));
 	END IF;
 END
@@ -125,6 +129,7 @@ BEGIN
 		PERFORM queue._create_table(cfg);
 		PERFORM queue._generate(cfg.number, cfg.name);
 		PERFORM queue._generate_group(cfg.number, cfg.name);
+		PERFORM queue._generate_after(cfg.number, cfg.name);
 		PERFORM queue._generate_key(cfg.number, cfg.name);
 		PERFORM queue._generate_bulk(cfg.number, cfg.name);
 		PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length, cfg.overflow);
@@ -185,6 +190,7 @@ BEGIN
 		PERFORM queue._drop_flow(cfg);
 		PERFORM queue._drop_generated(cfg.number);
 		PERFORM queue._drop_group(cfg.number);
+		PERFORM queue._drop_after(cfg.number);
 		PERFORM queue._drop_bulk(cfg.number, cfg.name);
 		PERFORM queue._drop_key(cfg.number);
 		PERFORM queue._drop_length(cfg.number);

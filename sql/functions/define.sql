@@ -58,7 +58,9 @@ BEGIN
 			history jsonb,
 			progress jsonb,
 			batch text,
-			version timestamptz
+			version timestamptz,
+			behind text[],
+			followed text
 		) WITH (fillfactor = 45, vacuum_truncate = off,
 			autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02,
 			autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_threshold = 2147483647,

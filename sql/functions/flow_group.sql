@@ -243,6 +243,15 @@ BEGIN
 				HINT = format('QUEUE PAUSE %1$I TAKE; and say it again when they have ended; then QUEUE RESUME %1$I TAKE;', cfg.name);
 		END IF;
 	END IF;
+	IF mode <> 'order' THEN
+		EXECUTE format('SELECT count(*) FROM %s WHERE behind IS NOT NULL OR followed IS NOT NULL', tab) INTO busy;
+		IF busy > 0 THEN
+			RAISE EXCEPTION USING ERRCODE = '55006',
+				MESSAGE = format('%s jobs of queue "%s" wait for others, or are waited for', busy, cfg.name),
+				DETAIL = 'AFTER is not possible in queues whose groups have limits.',
+				HINT = 'Say it again when they have ended.';
+		END IF;
+	END IF;
 	FOR it IN SELECT t.tgname FROM pg_trigger AS t WHERE t.tgrelid = tab::regclass
 			AND t.tgname IN ('ended', 'died', 'blocked', 'grouped_push', 'grouped', 'pushed', 'freed', 'freed_by_end') LOOP
 		EXECUTE format('DROP TRIGGER %I ON %s', it, tab);

@@ -33,10 +33,10 @@ AS $$
 BEGIN
 	EXECUTE format($sql$
 		CREATE TRIGGER ended AFTER DELETE ON %1$s FOR EACH ROW
-			WHEN (OLD."group" IS NOT NULL)
+			WHEN (coalesce(OLD."group", OLD.followed) IS NOT NULL)
 			EXECUTE FUNCTION queue._ended_%2$s();
 		CREATE TRIGGER died AFTER UPDATE OF ended_at ON %1$s FOR EACH ROW
-			WHEN (OLD."group" IS NOT NULL AND NEW.state = 'dead' AND OLD.state <> 'dead')
+			WHEN (coalesce(OLD."group", OLD.followed) IS NOT NULL AND NEW.state = 'dead' AND OLD.state <> 'dead')
 			EXECUTE FUNCTION queue._ended_%2$s();
 		CREATE CONSTRAINT TRIGGER blocked AFTER INSERT OR UPDATE OF position ON %1$s
 			DEFERRABLE INITIALLY DEFERRED FOR EACH ROW WHEN (NEW.state = 'blocked')
@@ -136,7 +136,15 @@ $body$, tab);
 	PERFORM queue._generate_one(format('_ended_%s() RETURNS trigger', number), settings,
 		replace(replace($body$
 BEGIN
-	IF (TG_OP = 'UPDATE' OR OLD.state IN ('ready', 'later', 'leased'))
+	IF OLD.followed IS NOT NULL AND (TG_OP = 'UPDATE' OR OLD.state <> 'dead') THEN
+		PERFORM queue._followed('@n@-' || OLD.id, OLD.followed, CASE WHEN TG_OP = 'UPDATE' THEN 'dead'
+				WHEN current_setting('qbouncer.gone', true) <> '' THEN current_setting('qbouncer.gone', true)
+				WHEN left(OLD.token, 1) = 'x' THEN 'cancelled'
+				WHEN OLD.state <> 'leased' AND OLD.expires_at <= clock_timestamp() THEN 'expired'
+				ELSE 'done' END,
+			CASE WHEN TG_OP = 'UPDATE' THEN NEW.error END);
+	END IF;
+	IF OLD."group" IS NOT NULL AND (TG_OP = 'UPDATE' OR OLD.state IN ('ready', 'later', 'leased'))
 			AND queue._next_@n@(OLD."group")
 			AND coalesce(strpos(current_setting('qbouncer.tell', true) || ' ', ' @n@ '), 0) = 0 THEN
 		PERFORM queue._tell(@n@, @name@);	-- of one of many, that is
@@ -150,6 +158,10 @@ $body$, '@name@', queue._name_literal(name)), '@n@', number::text), tab);
 	PERFORM queue._generate_one(format('_blocked_%s() RETURNS trigger', number), settings,
 		replace(replace($body$
 BEGIN
+	IF NEW."group" IS NULL THEN
+		PERFORM queue._look_after(@n@, @name@, NEW.id, false);
+		RETURN NULL;
+	END IF;
 	PERFORM FROM @table@ WHERE "group" = NEW."group" AND state IN ('ready', 'later', 'leased')
 		FOR SHARE;
 	IF NOT FOUND AND queue._next_@n@(NEW."group")

@@ -125,7 +125,7 @@ AS $$
 DECLARE
 	over CONSTANT text := queue._is_over(moment);
 BEGIN
-	RETURN queue._row(kind, ARRAY['result', 'NULL::jsonb', 'ran', format('CASE WHEN state = ''leased''
+	RETURN queue._row(kind, ARRAY['after', 'array_to_string(behind, '', '')', 'result', 'NULL::jsonb', 'ran', format('CASE WHEN state = ''leased''
 			THEN least(%s, lease_until) - taken_at ELSE %s END', moment, queue._ran()),
 		'state', now_is,
 		'failures', format('failures + coalesce(%s, false)::int4', over),
@@ -142,7 +142,7 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN queue._row(kind, ARRAY['run_at', 'nullif(run_at, ''infinity'')', 'lease_until', 'NULL::timestamptz', 'expires_at', 'NULL::timestamptz', 'ran',
+	RETURN queue._row(kind, ARRAY['after', 'NULL::text', 'run_at', 'nullif(run_at, ''infinity'')', 'lease_until', 'NULL::timestamptz', 'expires_at', 'NULL::timestamptz', 'ran',
 		format('CASE WHEN state = ''done'' THEN ended_at - taken_at ELSE %s END', queue._ran())] || other);
 END
 $$;
@@ -339,10 +339,12 @@ BEGIN
 			HINT = 'States: ready, later, blocked, dead, done; without a state all of these.';
 	END IF;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	PERFORM set_config('qbouncer.gone', 'purged', true);
 	EXECUTE format('DELETE FROM %s WHERE (state <> ''leased'' OR lease_until <= $2) AND ($1 IS NULL OR %s = $1)
 			AND ($4 IS NULL OR CASE WHEN state = ''dead'' THEN coalesce(ended_at, pushed_at) ELSE pushed_at END <= $4)',
 		queue._table(q), queue._state_at('$2', '$3', cfg.on_expire)) USING which, moment, queue._signed_attempts(cfg), until;
 	GET DIAGNOSTICS gone = ROW_COUNT;
+	PERFORM set_config('qbouncer.gone', '', true);
 	IF which = 'done' OR which IS NULL THEN
 		EXECUTE format('DELETE FROM %s WHERE $1 IS NULL OR ended_at <= $1', queue._archive(q)) USING until;
 		GET DIAGNOSTICS kept = ROW_COUNT;

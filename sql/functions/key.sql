@@ -116,13 +116,13 @@ BEGIN
 			RETURN CASE WHEN with_old THEN kept END;
 		ELSIF old IS NULL THEN
 			word := @first@;
-			IF busy THEN
+			IF busy OR a IS NOT NULL THEN
 				word := 'blocked';
 			END IF;
 			LOOP
 				INSERT INTO @table@ (state, priority, run_at, headers, payload, pushed_at, expires_at,
-						max_attempts, key, "group", batch, version @columns@)
-					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g, b, newer
+						max_attempts, key, "group", batch, version, behind @columns@)
+					VALUES (word, prio, start, head, body::@type@, clock_timestamp(), until, most, k, g, b, newer, a
 						@values@)
 					ON CONFLICT DO NOTHING RETURNING id INTO new;
 				-- a key, or another job of the group, has come in between
@@ -182,8 +182,9 @@ $body$, '@name@', queue._name_literal(name)), '@n@', number::text),
 			WHERE a.attrelid = to_regclass(tab) AND a.attname = 'payload'));
 	args CONSTANT text := 'body text, prio int4, start timestamptz, head jsonb, until timestamptz, most int4,
 		k text, duplicate text, g text, with_old bool';
-	-- few say more than these: the batch, and how long the key is kept
-	more CONSTANT text := ', b text DEFAULT NULL, keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL';
+	-- few say more than these: the batch, how long the key is kept, and the jobs that it comes after
+	more CONSTANT text := ', b text DEFAULT NULL, keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL,
+		a text[] DEFAULT NULL';
 BEGIN
 	PERFORM queue._generate_one(format('_push_key_%s(%s%s) RETURNS int8', number, args, more), pinned,
 		replace(replace(replace(replace(body, '@first@', 'first'), '@late@', ''), '@columns@', ''),

@@ -16,6 +16,7 @@ DECLARE
 	gone int8 := 0;
 	n int8;
 BEGIN
+	PERFORM queue._look_after_all(cfg.number);
 	IF cfg.retain_dead < forever THEN
 		EXECUTE format($sql$
 			DELETE FROM %1$s WHERE ctid = ANY (ARRAY(

@@ -181,6 +181,7 @@ DECLARE
 	one record;
 BEGIN
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	PERFORM set_config('qbouncer.gone', 'cancelled', true);
 	FOR one IN SELECT * FROM queue._lock(queue._refs(refs, q, k, 'CANCEL'), q, 'CANCEL') LOOP
 		IF one.state = 'dead' THEN
 			RAISE EXCEPTION USING ERRCODE = '55000',
@@ -198,6 +199,7 @@ BEGIN
 		job := one.number || '-' || one.id;
 		RETURN NEXT;
 	END LOOP;
+	PERFORM set_config('qbouncer.gone', '', true);
 END
 $$;
 
@@ -219,7 +221,7 @@ BEGIN
 				HINT = 'Only dead jobs can be run again.';
 		END IF;
 		BEGIN
-			EXECUTE format('UPDATE %s SET state = CASE WHEN "group" IS NULL THEN ''ready'' ELSE ''blocked'' END, position = DEFAULT,
+			EXECUTE format('UPDATE %s SET state = CASE WHEN "group" IS NULL AND behind IS NULL THEN ''ready'' ELSE ''blocked'' END, position = DEFAULT,
 				run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL,
 				expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END WHERE id = $1', queue._table(job.name))
 				USING job.id;
@@ -366,7 +368,7 @@ BEGIN
 					-- not EXISTS: that may be hashed, by reading the whole table
 					AND (SELECT o.id FROM %1$s AS o WHERE o.key = d.key AND o.state <> 'dead' LIMIT 1) IS NULL)
 			ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
-		UPDATE %1$s SET state = CASE WHEN "group" IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT,
+		UPDATE %1$s SET state = CASE WHEN "group" IS NULL AND behind IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT,
 			run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL,
 			expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END
 		FROM dead WHERE id = dead_id

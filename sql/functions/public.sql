@@ -11,13 +11,13 @@ CREATE OR REPLACE FUNCTION queue.push(q text, payload text, priority int4 DEFAUL
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
 	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true,
 	batch text DEFAULT NULL,
-	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL) RETURNS int8
+	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL, after text[] DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN queue._push(q, ARRAY[payload], priority, delay, run_at, headers::text, coalesce(notify, true),
-		expires, attempts, key, on_duplicate, "group", true, NULL, batch, keep_for, newer);
+		expires, attempts, key, on_duplicate, "group", true, NULL, batch, keep_for, newer, after);
 END
 $$;
 
@@ -26,13 +26,13 @@ CREATE OR REPLACE FUNCTION queue.push(q text, payload jsonb, priority int4 DEFAU
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL,
 	on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, notify bool DEFAULT true,
 	batch text DEFAULT NULL,
-	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL) RETURNS int8
+	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL, after text[] DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN queue._push(q, ARRAY[payload::text], priority, delay, run_at, headers::text, coalesce(notify, true),
-		expires, attempts, key, on_duplicate, "group", true, 'jsonb', batch, keep_for, newer);
+		expires, attempts, key, on_duplicate, "group", true, 'jsonb', batch, keep_for, newer, after);
 END
 $$;
 

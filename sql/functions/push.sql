@@ -28,7 +28,7 @@ CREATE OR REPLACE FUNCTION queue._push(q text, payloads text[], priority int4, d
 	run_at timestamptz, headers text, notify bool, expires interval DEFAULT NULL,
 	attempts int4 DEFAULT NULL, key text DEFAULT NULL, duplicate text DEFAULT NULL,
 	"group" text DEFAULT NULL, with_old bool DEFAULT false, stated text DEFAULT NULL, batch text DEFAULT NULL,
-	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL)
+	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL, after text[] DEFAULT NULL)
 RETURNS SETOF int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -37,6 +37,8 @@ DECLARE
 	cfg queue.queues;
 	start timestamptz := run_at;
 	head jsonb;
+	behind text[];
+	ids int8[];
 BEGIN
 	SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
 	IF NOT FOUND THEN
@@ -74,7 +76,19 @@ BEGIN
 	IF keep_for IS NOT NULL OR newer IS NOT NULL THEN
 		PERFORM queue._check_once(key, duplicate, keep_for, newer);
 	END IF;
-	IF expires IS NULL AND attempts IS NULL AND key IS NULL AND "group" IS NULL AND batch IS NULL THEN
+	IF after IS NOT NULL THEN
+		PERFORM queue._check_after(key, duplicate, "group");
+		PERFORM queue._no_after(cfg);
+		behind := queue._after_which(after);
+	END IF;
+	IF behind IS NOT NULL THEN
+		EXECUTE 'SELECT array_agg(k) FROM unnest($1) AS p, LATERAL queue._push_key_' || cfg.number
+				|| '(p, $2, $3, $4, $5, $6, $7, $8, NULL, $9, $10, $11, $12, $13) AS k WHERE k IS NOT NULL' INTO ids
+			USING payloads, coalesce(priority, 0), start, head, greatest(start, clock_timestamp()) + expires, attempts,
+				key, lower(coalesce(duplicate, 'ignore')), with_old, batch, keep_for, newer, behind;
+		PERFORM queue._after_follow(cfg.number, ids, behind);
+		RETURN QUERY SELECT unnest(ids);
+	ELSIF expires IS NULL AND attempts IS NULL AND key IS NULL AND "group" IS NULL AND batch IS NULL THEN
 		RETURN QUERY EXECUTE 'SELECT queue._push_' || cfg.number || '($1, $2, $3, $4)'
 			USING payloads, coalesce(priority, 0), start, head;
 	ELSIF key IS NOT NULL OR "group" IS NOT NULL THEN
@@ -99,14 +113,14 @@ CREATE OR REPLACE FUNCTION queue._push_jobs(q text, payloads text[], priority in
 	run_at timestamptz, headers text, notify bool, expires interval DEFAULT NULL,
 	attempts int4 DEFAULT NULL, key text DEFAULT NULL, duplicate text DEFAULT NULL,
 	"group" text DEFAULT NULL, with_old bool DEFAULT false, stated text DEFAULT NULL, batch text DEFAULT NULL,
-	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL)
+	keep_for interval DEFAULT NULL, newer timestamptz DEFAULT NULL, after text[] DEFAULT NULL)
 RETURNS TABLE (id int8, job text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	ids CONSTANT int8[] := ARRAY(SELECT queue._push(q, payloads, priority, delay, run_at, headers, notify, expires,
-		attempts, key, duplicate, "group", with_old, stated, batch, keep_for, newer));
+		attempts, key, duplicate, "group", with_old, stated, batch, keep_for, newer, after));
 	number CONSTANT int4 := (SELECT c.number FROM queue.queues AS c WHERE c.name = q);
 BEGIN
 	RETURN QUERY SELECT i, number || '-' || i FROM unnest(ids) AS i;

@@ -51,7 +51,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN CASE kind
-		WHEN 'push' THEN 'state, priority, run_at, headers, payload, pushed_at, expires_at, max_attempts, key, "group", batch, version'
+		WHEN 'push' THEN 'state, priority, run_at, headers, payload, pushed_at, expires_at, max_attempts, key, "group", batch, version, behind'
 		WHEN 'hand' THEN 'attempt, worker, proxy, lease_until, token, taken_at'
 		WHEN 'await' THEN 'id, state, expires_at, error, attempt, ended_at, progress, batch, run_at'
 		WHEN 'archive' THEN 'id, state, result, attempt, ended_at, progress, batch' END;
@@ -68,8 +68,9 @@ DECLARE
 	tab CONSTANT text := queue._table(cfg.name);
 	arc CONSTANT text := queue._archive(cfg.name);
 	whom CONSTANT text := CASE WHEN gives THEN 'TO ' ELSE 'FROM ' END || queue._role(role);
-	-- which ids there have been
-	ids CONSTANT text := format('; %s SELECT ON SEQUENCE queue.%I %s', verb, format('n%s_id', cfg.number), whom);
+	-- which ids there have been, and to push what comes after one
+	ids CONSTANT text := format('; %1$s SELECT ON SEQUENCE queue.%2$I %4$s; %1$s EXECUTE ON FUNCTION queue.%3$I(int8, text) %4$s',
+		verb, format('n%s_id', cfg.number), format('_follow_%s', cfg.number), whom);
 BEGIN
 	IF kind = 'push' THEN
 		-- what was given by hand may be the right on all columns

@@ -280,11 +280,16 @@ static void put_stated(struct rewriter *w)
 static void put_batched(struct rewriter *w)
 {
 	const struct qvalue *batch = qstmt_one(w->q, QARG_BATCH);
+	static const struct qverb_arg after = {.id = QARG_AFTER, .kind = QKIND_WORDS};
 
-	if (!batch)
-		return;
-	buf_puts(w->sql, ", batch => ");
-	put_value(w, batch, TEXT);
+	if (batch) {
+		buf_puts(w->sql, ", batch => ");
+		put_value(w, batch, TEXT);
+	}
+	if (qstmt_has(w->q, QARG_AFTER)) {
+		buf_puts(w->sql, ", after => ");
+		put_array(w, &after, ELEMENT_VALUE);
+	}
 }
 
 static void put_kept(struct rewriter *w)

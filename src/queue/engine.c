@@ -698,7 +698,8 @@ static bool submit_merged(struct request *r, const struct bind_values *bind)
 	bool keyed = qstmt_has(r->q, QARG_KEY) || qstmt_has(r->q, QARG_GROUP) ||
 		     qstmt_has(r->q, QARG_DUPLICATE);
 
-	if (r->q->verb->id == QVERB_PUSH && r->q->returning == QRETURN_ID && !once)
+	if (r->q->verb->id == QVERB_PUSH && r->q->returning == QRETURN_ID && !once &&
+		!qstmt_has(r->q, QARG_AFTER))
 		r->item = keyed ? merge_keyed(r, bind) : merge_push(r, bind);
 	else if (is_plain_done(r))
 		r->item = merge_done(r, bind);
@@ -707,12 +708,14 @@ static bool submit_merged(struct request *r, const struct bind_values *bind)
 
 /* --- submission --- */
 
-/* Those about some jobs are brief. Others may have a whole table to do. */
+/* Those about some jobs are brief. Others may have a whole table to do, or wait for who ends what
+ * they come after. */
 static enum task_time time_of(const struct qstmt *q)
 {
 	bool of_jobs = qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) > 0;
 
-	return q->verb->id == QVERB_PUSH || of_jobs ? TASK_BRIEF : TASK_UNLIMITED;
+	return (q->verb->id == QVERB_PUSH && !qstmt_has(q, QARG_AFTER)) || of_jobs ? TASK_BRIEF
+										   : TASK_UNLIMITED;
 }
 
 static bool submit_alone(struct request *r, const struct bind_values *bind)

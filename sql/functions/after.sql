@@ -1,0 +1,253 @@
+-- AFTER: jobs that wait until others are done, also of other queues.
+--
+-- Such a job is blocked and has the names of those that it still waits for ("behind"); each of these has its name in
+-- turn ("followed"), so that the trigger of who ends (group.sql) has to look for nobody.
+--
+-- A push locks the jobs that it names: they end before it, which it sees, or behind its commit, and then they know of
+-- it. That is in the order of queues and ids. What ends by no statement of ours (DROP of the queue, TRUNCATE) is found
+-- when somebody looks again: the maintenance, and the commit of whatever makes such a job blocked once more.
+
+CREATE OR REPLACE FUNCTION queue._generate_after(number int4, name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	-- For a push, whose role may await the jobs of this queue: locks one, and writes down who follows it. waits: it is not
+	-- finished; dead; done: it was being worked on, and is not there any more; gone: it was there. NULL: it was not.
+	PERFORM queue._generate_one(format('_follow_%s(job int8, follower text) RETURNS text', number),
+		'SECURITY DEFINER SET enable_seqscan = off SET enable_bitmapscan = off', $body$
+DECLARE
+	was record;
+BEGIN
+	SELECT state, left(token, 1) = 'x' AS cancelled INTO was FROM @table@ WHERE id = job;
+	UPDATE @table@ SET followed = coalesce(followed || ',' || follower, follower, followed)
+		WHERE id = job AND state <> 'dead';
+	IF FOUND THEN
+		RETURN 'waits';
+	ELSIF was.state IS NULL THEN
+		RETURN NULL;
+	ELSIF EXISTS (SELECT FROM @table@ WHERE id = job) THEN
+		RETURN 'dead';
+	END IF;
+	RETURN CASE WHEN was.state = 'leased' AND NOT was.cancelled THEN 'done' ELSE 'gone' END;
+END
+$body$, queue._table(name));
+	EXECUTE format('REVOKE ALL ON FUNCTION queue._follow_%s FROM PUBLIC', number);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._drop_after(number int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	EXECUTE format('DROP FUNCTION IF EXISTS queue._follow_%s', number);
+END
+$$;
+
+-- Queues whose groups have limits or turns have other triggers.
+CREATE OR REPLACE FUNCTION queue._no_after(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF queue._group_mode(cfg) <> 'order' THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000',
+			MESSAGE = format('AFTER is not possible with jobs of queue "%s"', cfg.name),
+			DETAIL = 'Its groups have limits (max_running_per_group, rate_per_group, pause_per_group, fair).',
+			HINT = 'Keep the stages of a pipeline in queues without these options.';
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._check_after(key text, duplicate text, "group" text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF "group" IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'AFTER and GROUP cannot be given together',
+			HINT = 'Give one of them: a group has its order from the pushes.';
+	ELSIF lower(duplicate) IN ('replace', 'rerun') THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('AFTER and ON DUPLICATE %s cannot be given together', upper(duplicate)),
+			HINT = 'With AFTER a KEY may be ON DUPLICATE IGNORE or ERROR.';
+	END IF;
+END
+$$;
+
+-- What the archive knows of the end of a job, or NULL.
+CREATE OR REPLACE FUNCTION queue._ended_as(name text, job int8) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+DECLARE
+	how text;
+BEGIN
+	EXECUTE format('SELECT state FROM %s WHERE id = $1 ORDER BY ended_at + interval ''0'' DESC LIMIT 1', queue._archive(name))
+		INTO how USING job;
+	RETURN how;
+END
+$$;
+
+-- Of the jobs that a push names those that are not done, locked; in their order.
+CREATE OR REPLACE FUNCTION queue._after_which(refs text[]) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	one record;
+	how text;
+	ret text[] := '{}';
+BEGIN
+	IF array_position(refs, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null';
+	END IF;
+	FOR one IN SELECT DISTINCT l.number, l.name, l.id FROM unnest(queue._list(refs)) AS r,
+			LATERAL queue._locate(r, NULL, 'PUSH ... AFTER') AS l ORDER BY l.number, l.id LOOP
+		IF NOT queue._awaitable(one.name) THEN
+			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for queue "%s"', one.name),
+				DETAIL = 'A job may be pushed AFTER jobs that may be awaited.',
+				HINT = format('The owner of the queue can allow it: QUEUE GRANT AWAIT ON %I TO ...;', one.name);
+		END IF;
+		IF NOT queue._still(one.name) THEN
+			PERFORM queue._no_job(one.number || '-' || one.id);
+		END IF;
+		PERFORM queue._no_after(queue._find(one.name));
+		EXECUTE format('SELECT queue._follow_%s($1, NULL)', one.number) INTO how USING one.id;
+		IF how IS NULL OR how = 'gone' THEN
+			how := queue._ended_as(one.name, one.id);
+		END IF;
+		IF how IS NULL THEN
+			PERFORM queue._no_job(one.number || '-' || one.id);
+		ELSIF how = 'dead' THEN
+			RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('job %s-%s is dead', one.number, one.id),
+				DETAIL = 'What waits for it would never start.',
+				HINT = format('Run it again first: QUEUE RERUN ''%s-%s'';', one.number, one.id);
+		ELSIF how NOT IN ('waits', 'done') THEN
+			RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('job %s-%s was %s', one.number, one.id, how),
+				DETAIL = 'What waits for it would never start.';
+		ELSIF how = 'waits' THEN
+			ret := ret || (one.number || '-' || one.id);
+		END IF;
+	END LOOP;
+	RETURN nullif(ret, '{}');
+END
+$$;
+
+-- These jobs, which are locked, are followed by those that were just pushed.
+CREATE OR REPLACE FUNCTION queue._after_follow(number int4, ids int8[], after text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	job text;
+BEGIN
+	FOREACH job IN ARRAY after LOOP
+		EXECUTE format('SELECT queue._follow_%s($1, $2)', split_part(job, '-', 1))
+			USING split_part(job, '-', 2)::int8, (SELECT string_agg(number || '-' || i, ',') FROM unnest(ids) AS i);
+	END LOOP;
+END
+$$;
+
+-- A job that others follow has ended: those that waited for nothing else go on, if it is done; otherwise they die. Whoever
+-- does not wait for it is left alone, whatever stands in the list.
+CREATE OR REPLACE FUNCTION queue._followed(job text, followers text, how text, error text) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	one record;
+	rest text[];
+	was text;
+	moment CONSTANT timestamptz := clock_timestamp();
+	shape CONSTANT text := '^[0-9]{1,9}-[0-9]{1,18}$';
+BEGIN
+	-- who may await a job may have written anything there
+	FOR one IN SELECT DISTINCT c.number, c.name, f.id
+			FROM (SELECT CASE WHEN name ~ shape THEN split_part(name, '-', 1)::int4 END AS number,
+					CASE WHEN name ~ shape THEN split_part(name, '-', 2)::int8 END AS id
+				FROM unnest(string_to_array(followers, ',')) AS name) AS f
+			JOIN queue.queues AS c ON c.number = f.number ORDER BY c.number, f.id LOOP
+		EXECUTE format('SELECT state, behind FROM %s WHERE id = $1 AND $2 = ANY (behind) FOR UPDATE', queue._table(one.name))
+			INTO was, rest USING one.id, job;
+		CONTINUE WHEN rest IS NULL;
+		rest := nullif(array_remove(rest, job), '{}');
+		IF how <> 'done' THEN
+			IF was = 'blocked' THEN
+				EXECUTE format($sql$UPDATE %s SET state = 'dead', ended_at = $2, failed_at = $2, failures = failures + 1,
+					error = $3 WHERE id = $1$sql$, queue._table(one.name))
+					USING one.id, moment, format('job %s, which it waited for, %s', job, CASE how
+						WHEN 'dead' THEN 'is dead' || coalesce(': ' || left(error, 1000), '')
+						WHEN 'expired' THEN 'has expired' WHEN 'gone' THEN 'is gone' ELSE 'was ' || how END);
+			END IF;
+		ELSIF was = 'blocked' AND rest IS NULL THEN
+			EXECUTE format($sql$UPDATE %s SET behind = NULL, state = CASE WHEN run_at > $2 THEN 'later' ELSE 'ready' END,
+				run_at = greatest(run_at, $2), position = DEFAULT WHERE id = $1$sql$, queue._table(one.name))
+				USING one.id, moment;
+			PERFORM queue._tell(one.number, one.name);
+		ELSE
+			EXECUTE format('UPDATE %s SET behind = $2 WHERE id = $1', queue._table(one.name)) USING one.id, rest;
+		END IF;
+	END LOOP;
+END
+$$;
+
+-- Looks again at one that waits: are those that it waits for still there, and do they know of it? strict: who is gone
+-- without trace is not done. (Who is run again by hand does not wait for what nobody knows any more.)
+CREATE OR REPLACE FUNCTION queue._look_after(number int4, name text, id int8, strict bool) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	me CONSTANT text := number || '-' || id;
+	jobs text[];
+	job text;
+	q text;
+	how text;
+	why text;
+BEGIN
+	EXECUTE format('SELECT behind FROM %s WHERE id = $1 AND state = ''blocked'' FOR UPDATE %s', queue._table(name), CASE WHEN strict THEN 'SKIP LOCKED' ELSE '' END)
+		INTO jobs USING id;
+	FOREACH job IN ARRAY coalesce(jobs, '{}') LOOP
+		SELECT c.name INTO q FROM queue.queues AS c WHERE c.number = split_part(job, '-', 1)::int4;
+		how := NULL;
+		IF FOUND THEN
+			EXECUTE format($sql$
+				SELECT CASE WHEN state = 'dead' THEN 'dead' WHEN $2 = ANY (string_to_array(followed, ',')) THEN 'waits' ELSE 'new' END,
+					error FROM %s WHERE id = $1
+			$sql$, queue._table(q)) INTO how, why USING split_part(job, '-', 2)::int8, me;
+			IF how = 'new' THEN
+				EXECUTE format('SELECT queue._follow_%s($1, $2)', split_part(job, '-', 1)) INTO how
+					USING split_part(job, '-', 2)::int8, me;
+			END IF;
+			how := coalesce(how, queue._ended_as(q, split_part(job, '-', 2)::int8));
+		END IF;
+		IF how IS DISTINCT FROM 'waits' THEN
+			PERFORM queue._followed(job, me, coalesce(how, CASE WHEN strict THEN 'gone' ELSE 'done' END), why);
+		END IF;
+	END LOOP;
+END
+$$;
+
+-- The same of all of a queue: nobody waits for ever. Anybody may look: what is so is so.
+CREATE OR REPLACE FUNCTION queue._look_after_all(number int4) RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	name CONSTANT text := (SELECT c.name FROM queue.queues AS c WHERE c.number = $1);
+	one int8;
+BEGIN
+	FOR one IN EXECUTE format('SELECT id FROM %s WHERE state = ''blocked'' AND "group" IS NULL ORDER BY id LIMIT 1000',
+			queue._table(name)) LOOP
+		PERFORM queue._look_after(number, name, one, true);
+	END LOOP;
+END
+$$;

@@ -1,0 +1,246 @@
+"""AFTER: jobs that wait until others are done."""
+
+import pytest
+
+
+@pytest.fixture
+def q(db):
+    db.create("q")
+    db.create("r")
+    return db
+
+
+def after(db, jobs, queue="r", **more):
+    names = "".join(', "%s" => %%s' % n for n in more)
+    return db.value("SELECT queue.push(%%s, '1'::jsonb, after => %%s%s)" % names, queue, jobs, *more.values())
+
+
+def state(db, number, queue="r"):
+    """State, what it still waits for, and its error."""
+    return db.row("SELECT state, after, error FROM queue.job(%s, %s)", str(number), queue)
+
+
+def done(db, queue="q"):
+    db.rows("SELECT queue.done(%s)", db.take(queue)[0]["token"])
+
+
+def test_done(q):
+    q.push("q", "1", "2")
+    assert after(q, ["1-2", "1-1", "1-2"]) == 1
+    assert state(q, 1) == ("blocked", "1-1, 1-2", None) and q.take("r") == []
+    done(q)
+    assert state(q, 1) == ("blocked", "1-2", None)
+    assert q.value("SELECT blocked FROM queue.stats('r')") == 1
+    done(q)
+    assert state(q, 1) == ("ready", None, None)
+    done(q, "r")
+
+
+@pytest.mark.parametrize("end", ["pop", "done with a result", "in a transaction"])
+def test_other_ways_to_be_done(q, end):
+    q.push("q", "1")
+    after(q, ["1-1"])
+    if end == "pop":
+        q.rows("SELECT queue.pop('q')")
+    elif end == "done with a result":
+        q.rows("SELECT queue.done(%s, '1')", q.take("q")[0]["token"])
+    else:
+        token = q.take("q")[0]["token"]
+        q.rows("BEGIN")
+        q.rows("SELECT queue.done(%s)", token)
+        assert state(q, 1)[0] == "ready"
+        q.rows("ROLLBACK")
+        assert state(q, 1)[0] == "blocked"
+        q.rows("SELECT queue.done(%s)", token)
+    assert state(q, 1) == ("ready", None, None)
+
+
+def test_pipeline_in_one_transaction(q):
+    """a, b after a, c after b; also in a savepoint that is rolled back."""
+    q.rows("BEGIN")
+    q.push("q", "1")
+    after(q, ["1-1"], "q")
+    q.rows("SAVEPOINT s")
+    after(q, ["1-2"], "q")
+    q.rows("ROLLBACK TO s")
+    after(q, ["1-2"], "q")
+    q.rows("COMMIT")
+    assert [state(q, n, "q")[0] for n in (1, 2, 4)] == ["ready", "blocked", "blocked"]
+    for _ in range(3):
+        done(q)
+    assert q.value("SELECT count(*) FROM queue.q_q") == 0
+
+
+def test_delay_and_priority(q):
+    q.push("q", "1")
+    after(q, ["1-1"], delay="1 h")
+    after(q, ["1-1"], priority=7)
+    done(q)
+    assert state(q, 1)[0] == "later"
+    assert q.take("r")[0]["priority"] == 7
+
+
+@pytest.mark.parametrize("end, why", [
+    ("SELECT queue.fail(token, 'no', final => true) FROM queue.take('q')", "is dead: no"), ("SELECT queue.cancel('1', 'q')", "was cancelled"),
+    ("SELECT queue.purge('q')", "was purged"),
+    ("UPDATE queue.q_q SET expires_at = now(); SELECT queue.maintain()", "has expired")])
+def test_dies_with_it(q, end, why):
+    """And so do those behind it."""
+    q.push("q", "1")
+    after(q, ["1-1"])
+    after(q, ["2-1"])
+    for sql in end.split("; "):
+        q.rows(sql)
+    reason = "job 1-1, which it waited for, " + why
+    assert state(q, 1) == ("dead", "1-1", reason)
+    assert state(q, 2) == ("dead", "2-1", "job 2-1, which it waited for, is dead: " + reason)
+
+
+def test_cancelled_while_it_runs(q):
+    q.push("q", "1")
+    after(q, ["1-1"])
+    token = q.take("q")[0]["token"]
+    q.rows("SELECT queue.cancel('1', 'q')")
+    assert state(q, 1)[0] == "blocked"
+    q.rows("SELECT queue._give_back(%s, 'gone', true)", [token])
+    assert state(q, 1)[0] == "dead"
+
+
+def test_what_has_ended_already(db):
+    db.create("q", retain_done="1 h")
+    db.create("r")
+    db.push("q", "1", "2", "3", "4")
+    done(db)
+    db.rows("SELECT queue.cancel('2', 'q')")
+    db.rows("SELECT queue.fail(%s, 'no', final => true)", db.take("q")[0]["token"])
+    after(db, ["1-1"])
+    assert state(db, 1) == ("ready", None, None)
+    after(db, ["1-1", "1-4"])
+    assert state(db, 2) == ("blocked", "1-4", None)
+    for job, code in (("1-2", "55000"), ("1-3", "55000"), ("1-99", "QB003"), ("7-1", "QB003"), ("x", "22023"), ("1", "22023")):
+        db.fails(code, "SELECT queue.push('r', '1', after => %s)", [job])
+    db.fails("22004", "SELECT queue.push('r', '1', after => '{NULL}')")
+    db.fails("0A000", "SELECT queue.push('r', '1', after => '{1-4}', \"group\" => 'g')")
+    db.fails("0A000", "SELECT queue.push('r', '1', after => '{1-4}', key => 'k', on_duplicate => 'replace')")
+
+
+def test_gone_without_trace(q):
+    q.push("q", "1")
+    done(q)
+    q.fails("QB003", "SELECT queue.push('r', '1', after => '{1-1}')")
+
+
+def test_run_again(q):
+    """The one that died with another is run again by itself: it waits if that does, and not for what nobody knows."""
+    q.push("q", "1")
+    after(q, ["1-1"])
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
+    q.rows("SELECT queue.rerun('1', 'r')")
+    assert state(q, 1)[0] == "dead"  # the other one still is
+    q.rows("SELECT queue.rerun('1', 'q')")
+    assert state(q, 1)[0] == "dead"
+    q.rows("SELECT queue.redrive('r')")
+    assert state(q, 1)[0] == "blocked"
+    done(q)
+    assert state(q, 1)[0] == "ready"
+
+
+def test_run_again_without_it(q):
+    q.push("q", "1")
+    after(q, ["1-1"])
+    q.rows("SELECT queue.cancel('1', 'q')")
+    q.rows("SELECT queue.rerun('1', 'r')")
+    assert state(q, 1) == ("ready", None, "job 1-1, which it waited for, was cancelled")
+
+
+def test_the_blocked_one_is_cancelled(q):
+    q.push("q", "1")
+    after(q, ["1-1"])
+    q.rows("SELECT queue.cancel('1', 'r')")
+    done(q)
+    assert q.value("SELECT count(*) FROM queue.q_r") == 0
+
+
+def test_dropped_or_truncated(q):
+    """No trigger tells of that: the maintenance looks."""
+    for sql in ("SELECT queue.drop('q')", "TRUNCATE queue.q_q"):
+        number = q.value("SELECT number FROM queue.queues WHERE name = 'q'")
+        ours = q.push("q", "1")[0]
+        n = after(q, ["%s-%s" % (number, ours)])
+        q.rows(sql)
+        assert state(q, n)[0] == "blocked"
+        q.rows("SELECT queue.maintain()")
+        assert state(q, n)[0] == "dead" and state(q, n)[2].endswith("is gone")
+        if "drop" in sql:
+            q.create("q")
+
+
+def test_keys(q):
+    q.push("q", "1")
+    assert after(q, ["1-1"], key="k") == after(q, ["1-1"], key="k") == 1
+    done(q)
+    assert state(q, 1)[0] == "ready"
+
+
+@pytest.mark.parametrize("end, then", [("COMMIT", "ready"), ("ROLLBACK", "blocked")])
+def test_beside_a_done(q, end, then):
+    """The push waits for a DONE that is not committed, and sees what became of it."""
+    two = q.connect()
+    q.push("q", "1")
+    token = q.take("q")[0]["token"]
+    two.rows("BEGIN")
+    two.rows("SELECT queue.done(%s)", token)
+    three = q.connect()
+    push = three.beside(after, three, ["1-1"])
+    q.until_blocked(three)
+    two.rows(end)
+    assert state(q, push.result())[0] == then
+
+
+@pytest.mark.parametrize("end, then", [("COMMIT", "ready"), ("ROLLBACK", None)])
+def test_done_beside_a_push(q, end, then):
+    """The DONE waits for the push that is not committed."""
+    two, three = q.connect(), q.connect()
+    q.push("q", "1")
+    token = q.take("q")[0]["token"]
+    two.rows("BEGIN")
+    after(two, ["1-1"])
+    done_of = three.beside(three.rows, "SELECT queue.done(%s)", token)
+    q.until_blocked(three)
+    two.rows(end)
+    done_of.result()
+    assert q.column("SELECT state FROM queue.peek('r')") == ([then] if then else [])
+
+
+def test_two_ends_at_once(q):
+    """Neither sees the other: the second waits for the first, and lets the follower go."""
+    two, three = q.connect(), q.connect()
+    q.push("q", "1", "2")
+    after(q, ["1-1", "1-2"])
+    tokens = [r["token"] for r in q.take("q", 2)]
+    two.rows("BEGIN")
+    two.rows("SELECT queue.done(%s)", tokens[0])
+    other = three.beside(three.rows, "SELECT queue.done(%s)", tokens[1])
+    q.until_blocked(three)
+    two.rows("COMMIT")
+    other.result()
+    assert state(q, 1)[0] == "ready"
+
+
+def test_rights(q):
+    """It needs PUSH on its own queue and AWAIT on the other; with these nobody can touch other jobs."""
+    bob = q.connect("bob")
+    q.push("q", "1", "2")
+    q.rows("SELECT queue.grant('r', '{push}', '{bob}')")
+    assert "GRANT AWAIT ON q" in bob.fails("42501", "SELECT queue.push('r', '1', after => '{1-1}')").message_hint
+    bob.fails("42501", "SELECT queue._follow_1(1, '2-1')")
+    bob.fails("42501", "SELECT queue._followed('1-1', '2-1', 'done', NULL)")
+    bob.fails("42501", "SELECT queue._look_after(2, 'r', 1, true)")
+    q.rows("SELECT queue.grant('q', '{await}', '{bob}')")
+    assert after(bob, ["1-1"]) == 1
+    after(q, ["1-2"])
+    bob.rows("SELECT queue._follow_1(1, '2-2,x,9-9,2-99')")  # which does not wait for it
+    done(q)
+    assert (state(q, 1)[0], state(q, 2)[0]) == ("ready", "blocked")
+    q.rows("SELECT queue.revoke('q', '{await}', '{bob}')")
+    bob.fails("42501", "SELECT queue._follow_1(2, NULL)")
