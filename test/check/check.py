@@ -39,6 +39,11 @@ QUEUE CREATE pops;
 CREATE TABLE effects (uid text NOT NULL)
 """
 
+# With limits: so many leases at once, and so many deliveries; those of a group in their order, as without.
+MAX_RUNNING, RATE, BURST = 12, 300, 50
+LIMITS = ("QUEUE ALTER work SET (max_running = %d, rate = '%d/s burst %d', rate_per_group = '100/s burst 20')"
+          % (MAX_RUNNING, RATE, BURST))
+
 # a statement whose answer does not come is given up soon: long enough for what is only slow
 SETTINGS = {"queue_heartbeat": "1s", "default_pool_size": "15", "server_login_retry": "100ms",
             "queue_engine_timeout": "3s", "query_timeout": "20s",
@@ -50,13 +55,15 @@ STOPPED = (0.2, 6) # seconds that a process of the server is stopped
 class Check:
     """proxies are running; db is a fresh database behind them; direct a connection past them."""
 
-    def __init__(self, proxies, db, direct, seed, workers=40, restarts=False, patience=60, say=print, relay=None):
+    def __init__(self, proxies, db, direct, seed, workers=40, restarts=False, patience=60, say=print, relay=None,
+                 limits=False):
         """patience: seconds, for what is left at the end to be worked off. relay: between proxies and server."""
         self.proxies, self.db, self.direct, self.say = proxies, db, direct, say
         self.relay, self.stopped = relay, [] # (pid, when to let it go on)
         self.words, self.patience = (), patience
         self.random = random.Random(seed)
         self.restarts = restarts
+        self.limits, self.most, self.full, self.too_many = limits, 0, 0, []
         self.folder = tempfile.mkdtemp(prefix="qbcheck")
         self.children = {} # pid -> (slot, name)
         self.born = [0] * workers
@@ -159,6 +166,8 @@ class Check:
         with self.proxies[0].connect(self.db) as conn:
             for sql in SETUP.split(";"):
                 conn.execute(sql)
+            if self.limits:
+                conn.execute(LIMITS)
             usage = " ".join(r[1] for r in conn.execute("QUEUE HELP").fetchall())
             self.words = [w for w in ("HOLD", "GROUP") if w in usage]
 
@@ -180,6 +189,7 @@ class Check:
                 if self.relay and self.random.random() < 0.04 and not self.stopped:
                     self.stop_one()
                 self.go_on(time.monotonic())
+                self.look_at_limits()
                 if self.restarts and time.monotonic() > restart_at:
                     self.restart()
                     restart_at = time.monotonic() + 7
@@ -219,6 +229,31 @@ class Check:
         worker.Worker(*self.args("drain", 0, False)).drain(
             lambda: not self.left() or time.monotonic() > deadline)
 
+    def look_at_limits(self):
+        if not self.limits:
+            return
+        for _ in range(5):
+            running, groups = self.direct.execute(
+                """SELECT count(*), max(n) FROM (SELECT count(*) OVER (PARTITION BY coalesce("group", id::text)) AS n
+                FROM queue.q_work WHERE state = 'leased' AND lease_until > clock_timestamp()) AS g""").fetchone()
+            self.most = max(self.most, running)
+            self.full += running == MAX_RUNNING
+            if running > MAX_RUNNING or (groups or 0) > 1:
+                self.too_many.append("limit: %d leases, %d of a group" % (running, groups))
+
+    def beyond_limits(self, case):
+        """More than there may be; or never as many, which nobody can have meant."""
+        said = list(self.too_many)
+        times = sorted(l.got for l in case.by_token.values() if l.got is not None)
+        for i in range(0, len(times), 50):
+            for j in range(i + BURST, len(times), 250):
+                # got: when the answer was read, which may be a while after it was taken
+                if j - i > BURST + RATE * (times[j] - times[i] + 1) + 50:
+                    said.append("rate: %d in %.2f s" % (j - i, times[j] - times[i]))
+        if not self.full:
+            said.append("limit: never more than %d of %d" % (self.most, MAX_RUNNING))
+        return said
+
     # --- the verdict ------------------------------------------------------------------------------
 
     def final(self):
@@ -232,6 +267,8 @@ class Check:
             json.dump(final, out)
         said, case = judge_folder(self.folder, final)
         said += self.unrest()
+        if self.limits:
+            said += self.beyond_limits(case)
         said += ["left: %s is in a queue" % uid for uid in final["left"]]
         jobs = case.jobs.values()
         self.say("%d jobs (%d acknowledged, %d rolled back), %d leases, %d ends accepted and %d refused; "
@@ -322,6 +359,7 @@ def main():
     p.add_argument("--workers", type=int, default=40)
     p.add_argument("--proxies", type=int, default=2, help="before one database")
     p.add_argument("--restarts", action="store_true", help="kill them, too")
+    p.add_argument("--limits", action="store_true", help="of the queue, and of its groups")
     p.add_argument("--judge", metavar="FOLDER", help="judge logs that are there")
     a = p.parse_args()
     if a.judge:
@@ -340,7 +378,7 @@ def main():
             for proxy in proxies:
                 proxy.start()
             with psycopg.connect(pg.dsn(db), autocommit=True) as direct:
-                check = Check(proxies, db, direct, a.seed, a.workers, a.restarts, relay=relay)
+                check = Check(proxies, db, direct, a.seed, a.workers, a.restarts, relay=relay, limits=a.limits)
                 check.run(a.seconds)
                 said = check.verdict()
             for proxy in proxies:

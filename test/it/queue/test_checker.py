@@ -213,9 +213,10 @@ def run(qbouncer, db, direct, seconds, before=None, **more):
 
 
 @pytest.mark.timeout(240)
-def test_a_short_run(qbouncer, db, direct, cluster):
+@pytest.mark.parametrize("limits", [False, True])
+def test_a_short_run(qbouncer, db, direct, cluster, limits):
     with check.relay_to(cluster.port) as relay:
-        one, said = run(qbouncer, db, direct, 15, restarts=True, relay=relay)
+        one, said = run(qbouncer, db, direct, 15, restarts=True, relay=relay, limits=limits)
         assert not said, "\n".join(said[:50])
         assert one.counts["kill"] > 0 and one.counts["restart"] > 0 and relay.n_lost > 0
 
