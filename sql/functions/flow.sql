@@ -240,7 +240,7 @@ BEGIN
 		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -319,6 +319,7 @@ BEGIN
 @opens@
 		END IF;
 		RETURN NEXT nothing;
+@next@
 	END IF;
 END
 $body$,
@@ -372,7 +373,23 @@ $body$,
 			IF may.room > 0 THEN
 				nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q));
 			END IF;$opens$ ELSE '' END),
-	'@gap@', coalesce((queue._rate(cfg.rate)).gap::text, 'NULL')), '@by_group@', cfg.by_group::text),
+	-- who waits behind those who got something hears when there is more
+	'@next@', CASE WHEN cfg.rate IS NOT NULL OR cfg.by_group OR cfg.pause IS NOT NULL THEN $next$
+	ELSIF since >= 0 AND (q.max_running > cardinality(may.still) + cardinality(ids)) IS NOT FALSE THEN
+		nothing := NULL;
+		IF gap IS NOT NULL THEN
+			nothing.due_ms := greatest(ceil((date_part('epoch', may.next - clock_timestamp())
+				+ gap * (cardinality(ids) + 1 - @burst@)) * 1000), 1);
+		END IF;
+		nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q));
+		IF pop AND q.pause IS NOT NULL THEN
+			nothing.due_ms := greatest(nothing.due_ms, ceil(date_part('epoch', q.pause) * 1000));
+		END IF;
+		IF nothing.due_ms IS NOT NULL THEN
+			RETURN NEXT nothing;
+		END IF;$next$ ELSE '' END),
+	'@gap@', coalesce((queue._rate(cfg.rate)).gap::text, 'NULL')), '@burst@', coalesce((queue._rate(cfg.rate)).burst::text, 'NULL')),
+		'@by_group@', cfg.by_group::text),
 		'@most@', CASE WHEN cfg.by_group THEN 'LIMIT 1000' ELSE '' END));
 END
 $$;

@@ -234,8 +234,9 @@ static void found_in_waitqs(struct waiter *w)
 		r = waitq_find(w->db, w->taken[i].queue);
 		if (r == NULL)
 			continue;
+		r->found += r->unknown;
 		if (r->unknown && r->credits == 0 && !next_asks(r, w))
-			r->credits = 1;
+			waitq_go_on(r);
 		waitq_ready(r);
 		if (r->due_at > loop_now() + soon)
 			r->due_at = loop_now() + soon;

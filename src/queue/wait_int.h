@@ -46,6 +46,7 @@ struct waitq {
 	unsigned n_members;
 	unsigned credits; /* waiters that may ask now */
 	bool unknown;     /* more may be there than credits say: go on while something is found */
+	unsigned found;   /* so many have found something since they were woken for what is not known */
 	bool ready_marked;
 	struct waitq *ready_next;
 	uint64_t gen;  /* counts wakes */
@@ -110,7 +111,8 @@ struct waiter {
 struct waitq *waitq_find(struct qdb *db, const char *name);
 struct waitq *waitq_get(struct qdb *db, const char *name); /* makes it; NULL without memory */
 void waitq_free(struct waitq *r);
-void waitq_ready(struct waitq *r); /* to be served in the loop's phase, if it has credits */
+void waitq_ready(struct waitq *r);
+void waitq_go_on(struct waitq *r); /* something was found, and more may be there */
 void waitq_unready(struct waitq *r);
 void waitq_schedule(struct waitq *r);
 void waitq_wake_one(struct waitq *r, unsigned jobs);

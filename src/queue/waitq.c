@@ -111,6 +111,8 @@ void waitq_wake_one(struct waitq *r, unsigned jobs)
 	r->n.wakes++;
 	if (r->event_at == 0)
 		r->event_at = loop_now();
+	if (jobs == 0 && !r->unknown)
+		r->found = 0;
 	if (jobs == 0)
 		r->unknown = true;
 	r->credits += jobs > 0 ? jobs : 1;
@@ -118,6 +120,15 @@ void waitq_wake_one(struct waitq *r, unsigned jobs)
 		r->credits = r->n_members;
 	INVARIANT(r->credits <= r->n_members, "more waiters may ask than wait");
 	waitq_ready(r);
+}
+
+/* Something was found, and more may be there: as many ask as have found something since the wake. */
+void waitq_go_on(struct waitq *r)
+{
+	CHECK_WAITQ(r);
+	r->credits = r->found > 0 ? r->found : 1;
+	if (r->credits > r->n_members)
+		r->credits = r->n_members;
 }
 
 static void wake(struct qdb *db, const char *queue, unsigned jobs)
@@ -228,6 +239,23 @@ static bool serve_ready(void *arg, usec_t now)
 	return any;
 }
 
+/*
+ * What becomes due: one asks, and then others as long as something is found. With a rate that is so all the time: twice as
+ * many ask as have found something the last time.
+ */
+static void wake_by_clock(struct waitq *r, bool is_due)
+{
+	unsigned most = is_due ? 2 * r->found : 0;
+
+	CHECK_WAITQ(r);
+	waitq_wake_one(r, 0);
+	r->found = 0;
+	if (most > r->n_members)
+		most = r->n_members;
+	if (r->credits < most)
+		r->credits = most;
+}
+
 static usec_t on_tick(void *arg, usec_t now)
 {
 	struct heap_node *n;
@@ -236,8 +264,10 @@ static usec_t on_tick(void *arg, usec_t now)
 	while ((n = heap_first(&waitqs.timers)) != NULL && n->when <= now) {
 		struct waitq *r = CONTAINER_OF(n, struct waitq, timer);
 
+		bool is_due = r->due_at <= now;
+
 		r->due_at = USEC_NEVER;
-		waitq_wake_one(r, 0);
+		wake_by_clock(r, is_due);
 		waitq_schedule(r);
 	}
 	return heap_deadline(&waitqs.timers);
