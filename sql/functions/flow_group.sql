@@ -252,6 +252,15 @@ BEGIN
 				HINT = 'Say it again when they have ended.';
 		END IF;
 	END IF;
+	IF mode <> 'order' THEN	-- nobody tells these of an end then
+		EXECUTE format('SELECT count(*) FROM %s WHERE behind IS NOT NULL OR followed IS NOT NULL', tab) INTO busy;
+		IF busy > 0 THEN
+			RAISE EXCEPTION USING ERRCODE = '55006',
+				MESSAGE = format('jobs of queue "%s" wait for others, or others for them', cfg.name),
+				DETAIL = 'Pushed with AFTER; that is not possible where groups have limits.',
+				HINT = 'Say it again when they have ended.';
+		END IF;
+	END IF;
 	FOR it IN SELECT t.tgname FROM pg_trigger AS t WHERE t.tgrelid = tab::regclass
 			AND t.tgname IN ('ended', 'died', 'blocked', 'grouped_push', 'grouped', 'pushed', 'freed', 'freed_by_end') LOOP
 		EXECUTE format('DROP TRIGGER %I ON %s', it, tab);

@@ -402,3 +402,17 @@ def test_restored_elsewhere(db):
     db.rows("UPDATE queue.n%s_gate SET read = '99999999999'" % db.value("SELECT number FROM queue.queues"))
     assert taken(db) == {"a": 2}
     assert db.value("SELECT read::text FROM queue.n%s_gate" % db.value("SELECT number FROM queue.queues")) != "99999999999"
+
+
+@pytest.mark.parametrize("places", ["none", "3"])
+def test_not_with_jobs_that_wait_for_others(db, places):
+    db.create("q")
+    db.rows("SELECT queue.push('q', '1')")
+    db.rows("SELECT queue.push('q', '2'::jsonb, after => ARRAY['1-1'])")
+    sql = "SELECT queue.alter('q', '{max_running_per_group}', ARRAY[%s])"
+    assert db.fails("55006", sql, places).message_hint
+    db.rows("SELECT queue.alter('q', '{max_running}', '{5}')")
+    for id in (1, 2):
+        assert take(db) == [(id, None)]
+        end(db, id)
+    db.rows(sql, places)
