@@ -244,3 +244,23 @@ def test_rights(q):
     assert (state(q, 1)[0], state(q, 2)[0]) == ("ready", "blocked")
     q.rows("SELECT queue.revoke('q', '{await}', '{bob}')")
     bob.fails("42501", "SELECT queue._follow_1(2, NULL)")
+
+
+def test_groups_with_limits(q):
+    """Queues whose groups have limits have other triggers: it is refused there, both ways."""
+    q.push("q", "1")
+    after(q, ["1-1"])
+    for name in ("q", "r"):
+        e = q.fails("55006", "SELECT queue.alter(%s, '{max_running_per_group}', '{2}')", name)
+        assert "wait for others, or are waited for" in e.message_primary
+    done(q)
+    done(q, "r")
+    q.push("q", "2")
+    q.rows("SELECT queue.alter('r', '{max_running_per_group}', '{2}')")
+    q.fails("0A000", "SELECT queue.push('r', '1', after => '{1-2}')")
+    q.push("r", "1")
+    q.fails("0A000", "SELECT queue.push('q', '1', after => '{2-2}')")
+    q.rows("SELECT queue.alter('r', '{max_running_per_group}', '{1}')")
+    after(q, ["1-2"])
+    done(q)
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'ready'") == 2
