@@ -29,6 +29,7 @@ enum qarg_kind {
 	QKIND_NAMES,     /* (name, ...); text[] */
 	QKIND_VERB,      /* the name of a verb */
 	QKIND_RETURNING, /* ID, JOB, or both */
+	QKIND_CONDITION, /* the client's own SQL: in parentheses, or all that is left */
 	QKIND_THEN,      /* PUSH, TAKE or MOVE with its arguments, up to the end of the statement */
 };
 
@@ -88,6 +89,7 @@ enum qarg_id {
 	QARG_UNTIL,
 	QARG_PROGRESS,
 	QARG_OLDER,
+	QARG_WHERE,
 	QARG_TAKES,
 	QARG_PUSHES,
 	QARG_THEN,

@@ -213,17 +213,21 @@
 		"Make dead jobs ready again, with all their attempts.") \
 	VERB(REDRIVE, "REDRIVE", QVERB_WAKES, VALUE, "UPDATE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
-		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0), \
-		"SELECT queue.redrive({queue}, {limit}, false)", \
-		"QUEUE REDRIVE q [LIMIT n]", \
-		"Make the dead jobs of a queue ready again.") \
+		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
+		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
+		"SELECT queue.redrive({queue}, {limit}, false{which})", \
+		"QUEUE REDRIVE q [LIMIT n] [WHERE (condition)]", \
+		"Make the dead jobs of a queue ready again. WHERE: as of PEEK.") \
 	VERB(PEEK, "PEEK", QVERB_PAYLOAD, ROWS, "SELECT", PEEK, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
-		ARG(STATE, "state", "STATE", STATE, MAY, 0), \
+		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
+		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
 		"SELECT * FROM queue.peek{of}({queue}, {limit}, {state})", \
-		"QUEUE PEEK q [LIMIT n] [STATE {ready | later | leased | blocked | dead | done}]", \
-		"Look at jobs without taking them. done: what the archive holds.") \
+		"QUEUE PEEK q [LIMIT n] [STATE {ready | later | leased | blocked | dead | done}]\n" \
+		"    [WHERE (condition)]", \
+		"Look at jobs without taking them. done: what the archive holds. WHERE: SQL over the columns of PEEK; without" \
+		" parentheses it goes on to the end.") \
 	VERB(JOB, "JOB", QVERB_PAYLOAD, ROWS, "SELECT", JOB, \
 		ARG(REF, "job", NULL, REF, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
@@ -265,9 +269,11 @@
 	VERB(PURGE, "PURGE", QVERB_DELETES, VALUE, "DELETE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
-		ARG(OLDER, "older", "OLDER THAN", INTERVAL, MAY, 0), \
-		"SELECT queue.purge({queue}, {state}, false, {older})", \
-		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}] [OLDER THAN interval]", \
+		ARG(OLDER, "older", "OLDER THAN", INTERVAL, MAY, 0) \
+		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
+		"SELECT queue.purge({queue}, {state}, false, {older}{which})", \
+		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}] [OLDER THAN interval]\n" \
+		"    [WHERE (condition)]", \
 		"Delete jobs that are not leased. OLDER THAN: by their end if they have ended or are dead, else by their push.") \
 	VERB(SCHEDULE, "SCHEDULE", 0, FIXED, "CREATE SCHEDULE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
@@ -335,6 +341,12 @@
 #define QUEUE_THEN_MOVE_SQL \
 	"SELECT {returned} FROM queue._move({job}, {result}, {keep}, {queue}, {priority}, {delay}, {at}," \
 	" {headers}, {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{once}) AS p"
+
+/* WHERE: the client's own SQL over what PEEK shows, in the client's statement, so with nobody else's rights or settings. */
+#define QUEUE_PEEK_WHERE_SQL \
+	"SELECT * FROM queue.peek{of}({queue}, 2147483647, {state}) AS peek WHERE {where} LIMIT coalesce({limit}, 10)"
+#define QUEUE_WHICH_SQL \
+	", ARRAY(SELECT id FROM queue.peek{of}({queue}, 2147483647, {seen}) AS peek WHERE {where})"
 
 /* DONE ... PARTIAL */
 #define QUEUE_PARTIAL_SQL "SELECT job, ok, sqlstate FROM queue._done_partial({job}, {result}{kept}) AS d"

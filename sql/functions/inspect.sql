@@ -315,9 +315,10 @@ END
 $$;
 
 -- Deletes jobs, but none that somebody works on; states are those that the figures show (_state_at). done: what is kept of those that have ended.
+-- ids: of these, of jobs that are not over, or with done of those that are kept.
 -- older: since its end, of one that is dead or kept, or else since its push.
 CREATE OR REPLACE FUNCTION queue.purge(q text, which text DEFAULT NULL, notify bool DEFAULT true,
-	older interval DEFAULT NULL) RETURNS int8
+	older interval DEFAULT NULL, ids int8[] DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -341,12 +342,14 @@ BEGIN
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM set_config('qbouncer.gone', 'purged', true);
 	EXECUTE format('DELETE FROM %s WHERE (state <> ''leased'' OR lease_until <= $2) AND ($1 IS NULL OR %s = $1)
-			AND ($4 IS NULL OR CASE WHEN state = ''dead'' THEN coalesce(ended_at, pushed_at) ELSE pushed_at END <= $4)',
-		queue._table(q), queue._state_at('$2', '$3', cfg.on_expire)) USING which, moment, queue._signed_attempts(cfg), until;
+			AND ($4 IS NULL OR CASE WHEN state = ''dead'' THEN coalesce(ended_at, pushed_at) ELSE pushed_at END <= $4)
+			AND ($5 IS NULL OR id = ANY ($5))',
+		queue._table(q), queue._state_at('$2', '$3', cfg.on_expire)) USING which, moment, queue._signed_attempts(cfg), until, ids;
 	GET DIAGNOSTICS gone = ROW_COUNT;
 	PERFORM set_config('qbouncer.gone', '', true);
-	IF which = 'done' OR which IS NULL THEN
-		EXECUTE format('DELETE FROM %s WHERE $1 IS NULL OR ended_at <= $1', queue._archive(q)) USING until;
+	IF which = 'done' OR which IS NULL AND ids IS NULL THEN
+		EXECUTE format('DELETE FROM %s WHERE ($1 IS NULL OR ended_at <= $1) AND ($2 IS NULL OR id = ANY ($2))',
+			queue._archive(q)) USING until, ids;
 		GET DIAGNOSTICS kept = ROW_COUNT;
 	END IF;
 	RETURN gone + kept;

@@ -344,10 +344,12 @@ BEGIN
 END
 $$;
 
+-- ids: of these alone.
 -- All dead jobs of a queue, or the first so many that died. They keep that order. Of those with one
 -- key it is the last, if no other job has the key: looked up in indexes, each by itself, and not by
 -- reading the queue once for each.
-CREATE OR REPLACE FUNCTION queue.redrive(q text, lim int4 DEFAULT NULL, notify bool DEFAULT true)
+CREATE OR REPLACE FUNCTION queue.redrive(q text, lim int4 DEFAULT NULL, notify bool DEFAULT true,
+	ids int8[] DEFAULT NULL)
 RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -362,7 +364,7 @@ BEGIN
 	END IF;
 	EXECUTE format($sql$
 		WITH dead AS MATERIALIZED (
-			SELECT id AS dead_id FROM %1$s AS d WHERE state = 'dead'
+			SELECT id AS dead_id FROM %1$s AS d WHERE state = 'dead' AND ($2 IS NULL OR id = ANY ($2))
 				AND (key IS NULL OR id IN (SELECT max(id) FROM %1$s
 						WHERE state = 'dead' AND key IS NOT NULL GROUP BY key)
 					-- not EXISTS: that may be hashed, by reading the whole table
@@ -372,7 +374,7 @@ BEGIN
 			run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL,
 			expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END
 		FROM dead WHERE id = dead_id
-	$sql$, queue._table(q)) USING lim;
+	$sql$, queue._table(q)) USING lim, ids;
 	GET DIAGNOSTICS moved = ROW_COUNT;
 	IF notify AND moved > 0 THEN
 		PERFORM pg_notify('qbouncer', q);

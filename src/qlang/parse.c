@@ -299,6 +299,8 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 		return parse_one(p, arg, parser_value);
 	case QKIND_MAY_INTERVAL:
 		return at_end(p) || find_clause(p) != NULL || parse_one(p, arg, parser_value);
+	case QKIND_CONDITION:
+		return parse_one(p, arg, parser_condition);
 	case QKIND_WORDS:
 		return parse_list(p, arg, parser_name_or_value);
 	case QKIND_STATE:

@@ -81,6 +81,7 @@ bool parser_param(struct parser *p); /* notes the number of the current token */
 bool parser_value(struct parser *p, struct qvalue *v);
 bool parser_at_array(const struct parser *p); /* ANY( or ARRAY[ */
 bool parser_array_end(struct parser *p);      /* ] and casts of the array */
+bool parser_condition(struct parser *p, struct qvalue *v); /* in parentheses, or to the end */
 bool parser_queue(struct parser *p, struct qvalue *v);
 bool parser_name(struct parser *p, struct qvalue *v);
 bool parser_name_or_value(struct parser *p, struct qvalue *v);

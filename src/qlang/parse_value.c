@@ -309,6 +309,55 @@ static bool delimit(struct parser *p)
 	return true;
 }
 
+/* To the end of the statement, which has to be outside of all parentheses. */
+static bool delimit_rest(struct parser *p)
+{
+	int depth = 0;
+
+	for (; p->t.kind != SQL_END && p->t.kind != SQL_SEMICOLON; parser_advance(p)) {
+		if (p->t.kind == SQL_PARAM && !parser_param(p))
+			return false;
+		depth += parser_at_char(p, '(') - parser_at_char(p, ')');
+		if (p->t.kind == SQL_BAD || depth < 0)
+			return value_error(p);
+	}
+	return depth == 0 || value_error(p);
+}
+
+/* What begins with parentheses may go on behind them: by an operator, or by one of these words. */
+static bool goes_on(const struct parser *p)
+{
+	static const char *const words[] = {"and", "or", "is", "isnull", "notnull", "in", "not",
+		"like", "ilike", "similar", "between", "collate", "at", "operator"};
+
+	if (p->t.kind != SQL_IDENT)
+		return p->t.kind != SQL_END && p->t.kind != SQL_SEMICOLON;
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (parser_at(p, words[i]))
+			return true;
+	return false;
+}
+
+bool parser_condition(struct parser *p, struct qvalue *v)
+{
+	const char *src = p->t.text;
+
+	p->computed = true;
+	p->may_compute = true;
+	*v = (struct qvalue){.kind = QV_EXPRESSION, .src = src, .nth = p->q->n_expressions++};
+	if (p->t.kind == SQL_END || p->t.kind == SQL_SEMICOLON)
+		return parser_syntax_error(p);
+	if (parser_at_char(p, '(')) {
+		parser_advance(p);
+		if (!delimit(p))
+			return false;
+	}
+	if ((p->t.text == src || goes_on(p)) && !delimit_rest(p))
+		return false;
+	v->src_len = (size_t)(p->prev_end - src);
+	return true;
+}
+
 /* A value in parentheses, or else an expression. */
 static bool parse_expression(struct parser *p, struct qvalue *v)
 {

@@ -207,6 +207,17 @@ static void put_refs(struct rewriter *w, const struct qverb_arg *arg)
 		put_array(w, arg, ELEMENT_JOB);
 }
 
+/* Its type is SQL's to check. */
+static void put_condition(struct rewriter *w, const struct qvalue *v)
+{
+	buf_putc(w->sql, '(');
+	note_span(w, v);
+	buf_put(w->sql, v->src, v->src_len);
+	buf_putc(w->sql, ')');
+}
+
+static void put_template(struct rewriter *w, const struct qverb *verb, const char *p);
+
 static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 {
 	switch (arg->kind) {
@@ -250,6 +261,9 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 		break;
 	case QKIND_NAMES:
 		put_array(w, arg, ELEMENT_OPTION);
+		break;
+	case QKIND_CONDITION:
+		put_condition(w, qstmt_one(w->q, arg->id));
 		break;
 	case QKIND_THEN:
 		break;
@@ -329,6 +343,24 @@ static void put_once(struct rewriter *w)
 	}
 }
 
+/* Of which jobs. */
+static void put_only(struct rewriter *w)
+{
+	if (qstmt_has(w->q, QARG_WHERE))
+		put_template(w, w->q->verb, QUEUE_WHICH_SQL);
+}
+
+/* ... and where they are looked for: REDRIVE is of dead ones. */
+static void put_seen(struct rewriter *w)
+{
+	const struct qvalue *state = qstmt_one(w->q, QARG_STATE);
+
+	if (state)
+		put_value(w, state, TEXT);
+	else
+		buf_puts(w->sql, w->q->verb->id == QVERB_REDRIVE ? "'dead'" : "NULL");
+}
+
 static bool returns_job(const struct qstmt *q)
 {
 	return qstmt_has(q, QARG_RETURNING) && q->returning != QRETURN_ID;
@@ -357,8 +389,8 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 		const char *name;
 		void (*put)(struct rewriter *w);
 	} words[] = {{"of", put_of}, {"stated", put_stated}, {"batched", put_batched},
-		{"once", put_once}, {"kept", put_kept}, {"named", put_named},
-		{"returned", put_returned}, {"jobs", put_which}};
+		{"once", put_once}, {"which", put_only}, {"seen", put_seen}, {"kept", put_kept},
+		{"named", put_named}, {"returned", put_returned}, {"jobs", put_which}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)
@@ -400,6 +432,10 @@ static void put_statement(struct rewriter *w)
 
 	if (qstmt_has(w->q, QARG_PARTIAL)) {
 		put_template(w, w->q->verb, QUEUE_PARTIAL_SQL);
+		return;
+	}
+	if (w->q->verb->id == QVERB_PEEK && qstmt_has(w->q, QARG_WHERE)) {
+		put_template(w, w->q->verb, QUEUE_PEEK_WHERE_SQL);
 		return;
 	}
 	if (qstmt_then(w->q, QVERB_MOVE)) {

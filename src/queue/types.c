@@ -224,7 +224,7 @@ bool types_matter(const struct qstmt *q, const struct bind_values *b)
 {
 	const struct qverb *last = qstmt_last(q);
 
-	return (last->flags & QVERB_PAYLOAD) != 0 ||
+	return (last->flags & QVERB_PAYLOAD) != 0 || qstmt_has(q, QARG_WHERE) ||
 	       (last->id == QVERB_PUSH && push_needs_it(q, b));
 }
 

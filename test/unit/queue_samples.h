@@ -44,6 +44,8 @@ static inline const char *sample_value(enum qarg_kind kind)
 		return "(lease, retry)";
 	case QKIND_VERB:
 		return "push";
+	case QKIND_CONDITION:
+		return "(id > 7 AND key = ')')";
 	case QKIND_THEN:
 		return "push mail '1'";
 	}
