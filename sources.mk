@@ -391,6 +391,7 @@ qb_sql = \
 	sql/functions/schedule.sql \
 	sql/functions/rights.sql \
 	sql/functions/inspect.sql \
+	sql/functions/health.sql \
 	sql/functions/public.sql \
 	sql/functions/payload.sql \
 	sql/functions/comments.sql \

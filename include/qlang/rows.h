@@ -201,6 +201,13 @@
 	COL(lease_until, TIMESTAMPTZ) SEP \
 	COL(proxy, INT4)
 
+#define ROW_HEALTH(COL, SEP) \
+	COL(about, TEXT) SEP \
+	COL(name, TEXT) SEP \
+	COL(ok, BOOL) SEP \
+	COL(value, TEXT) SEP \
+	COL(hint, TEXT)
+
 #define ROW_HELP(COL, SEP) \
 	COL(verb, TEXT) SEP \
 	COL(usage, TEXT) SEP \

@@ -266,6 +266,11 @@
 		"SELECT * FROM queue.workers({queue})", \
 		"QUEUE WORKERS [q]", \
 		"Show who works on which job and since when, the longest first.") \
+	VERB(HEALTH, "HEALTH", 0, ROWS, "SELECT", HEALTH, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
+		"SELECT * FROM queue.health({queue})", \
+		"QUEUE HEALTH [q]", \
+		"Show what is well and what is not: queues, who holds back vacuum, schedules, proxies.") \
 	VERB(PURGE, "PURGE", QVERB_DELETES, VALUE, "DELETE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0) \

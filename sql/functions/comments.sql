@@ -199,6 +199,7 @@ BEGIN
 			('stats', 'How many jobs are in which state.'),
 			('history', 'The attempts at a job that did not end well.'),
 			('workers', 'Who works on which job, since when.'),
+			('health', 'What is well and what is not, and what one does then.'),
 			('peek', 'Looks at jobs without taking them.'),
 			('job', 'Everything about one job.'),
 			('errors', 'The last errors of jobs that have failed, most frequent first.'),

@@ -356,6 +356,40 @@ BEGIN
 END
 $$;
 
+-- Of one queue, as _gauges counts.
+CREATE OR REPLACE FUNCTION queue._gauge(cfg queue.queues, most int4)
+RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldest_ms int8, number int4)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_sort = off
+AS $$
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+	RETURN QUERY EXECUTE format($sql$
+		SELECT $1, least(r.jobs + d.ready, $2::int8), d.later, d.leased,
+			least(d.dead + (SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'dead'
+				ORDER BY ended_at LIMIT $2) AS x), $2::int8),
+			(extract(epoch FROM $3 - nullif(least(d.oldest, (SELECT least(greatest(run_at, pushed_at), $3) FROM %1$s
+				WHERE state = 'ready' AND (expires_at > $3 OR expires_at IS NULL)
+				ORDER BY priority DESC, position LIMIT 1)), '-infinity')) * 1000)::int8, $5
+		FROM (SELECT count(*) FILTER (WHERE now_is IS NOT NULL) AS jobs
+				FROM (SELECT %2$s AS now_is FROM %1$s WHERE state = 'ready'
+					ORDER BY priority DESC, position LIMIT $2) AS h) AS r,
+			(SELECT count(*) FILTER (WHERE now_is = 'later') AS later,
+				count(*) FILTER (WHERE now_is = 'leased') AS leased,
+				count(*) FILTER (WHERE now_is = 'ready') AS ready,
+				count(*) FILTER (WHERE now_is = 'dead') AS dead,
+				min(due) FILTER (WHERE now_is = 'ready') AS oldest
+			FROM (SELECT coalesce(lease_until, run_at) AS due, %2$s AS now_is FROM %1$s
+				WHERE state IN ('later', 'leased')
+				ORDER BY coalesce(lease_until, run_at) LIMIT $2) AS w) AS d
+	$sql$, queue._table(cfg.name), queue._state_at('$3', '$4', cfg.on_expire))
+	USING cfg.name, most, moment, queue._signed_attempts(cfg), cfg.number;
+END
+$$;
+
 -- For the proxy's metrics: how full each queue is that the role may read. Counts come from the
 -- partial indexes and end at "most": what this costs does not grow with the queue. What is due counts
 -- as ready (above); oldest_ms is since when the job that is next may be taken, or one that became due before.
@@ -370,34 +404,13 @@ SET enable_sort = off
 AS $$
 DECLARE
 	cfg queue.queues;
-	moment timestamptz;
 	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
 BEGIN
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.number LOOP
 		EXIT WHEN clock_timestamp() > until;
 		CONTINUE WHEN NOT queue._visits(cfg, used) OR NOT queue._still(cfg.name);
-		moment := clock_timestamp();
-		RETURN QUERY EXECUTE format($sql$
-			SELECT $1, least(r.jobs + d.ready, $2::int8), d.later, d.leased,
-				least(d.dead + (SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'dead'
-					ORDER BY ended_at LIMIT $2) AS x), $2::int8),
-				(extract(epoch FROM $3 - nullif(least(d.oldest, (SELECT least(greatest(run_at, pushed_at), $3) FROM %1$s
-					WHERE state = 'ready' AND (expires_at > $3 OR expires_at IS NULL)
-					ORDER BY priority DESC, position LIMIT 1)), '-infinity')) * 1000)::int8, $5
-			FROM (SELECT count(*) FILTER (WHERE now_is IS NOT NULL) AS jobs
-					FROM (SELECT %2$s AS now_is FROM %1$s WHERE state = 'ready'
-						ORDER BY priority DESC, position LIMIT $2) AS h) AS r,
-				(SELECT count(*) FILTER (WHERE now_is = 'later') AS later,
-					count(*) FILTER (WHERE now_is = 'leased') AS leased,
-					count(*) FILTER (WHERE now_is = 'ready') AS ready,
-					count(*) FILTER (WHERE now_is = 'dead') AS dead,
-					min(due) FILTER (WHERE now_is = 'ready') AS oldest
-				FROM (SELECT coalesce(lease_until, run_at) AS due, %2$s AS now_is FROM %1$s
-					WHERE state IN ('later', 'leased')
-					ORDER BY coalesce(lease_until, run_at) LIMIT $2) AS w) AS d
-		$sql$, queue._table(cfg.name), queue._state_at('$3', '$4', cfg.on_expire))
-		USING cfg.name, most, moment, queue._signed_attempts(cfg), cfg.number;
+		RETURN QUERY SELECT * FROM queue._gauge(cfg, most);
 	END LOOP;
 END
 $$;

@@ -30,6 +30,7 @@ static const struct wire_field columns_await[] = {FIELDS(ROW_AWAIT)};
 static const struct wire_field columns_errors[] = {FIELDS(ROW_ERRORS)};
 static const struct wire_field columns_history[] = {FIELDS(ROW_HISTORY)};
 static const struct wire_field columns_workers[] = {FIELDS(ROW_WORKERS)};
+static const struct wire_field columns_health[] = {FIELDS(ROW_HEALTH)};
 static const struct wire_field columns_help[] = {FIELDS(ROW_HELP)};
 
 const struct qpayload_type qpayloads[QPAYLOAD_COUNT] = {
@@ -79,6 +80,7 @@ const struct wire_field qverb_batch_columns[11] = {FIELDS(ROW_BATCH)};
 #define COLUMNS_ERRORS COLUMNS(columns_errors)
 #define COLUMNS_HISTORY COLUMNS(columns_history)
 #define COLUMNS_WORKERS COLUMNS(columns_workers)
+#define COLUMNS_HEALTH COLUMNS(columns_health)
 #define COLUMNS_HELP  COLUMNS(columns_help)
 
 /* The last entry of each list is empty: a verb may have no arguments, an array may not. */

@@ -283,6 +283,8 @@ static const char *const good[] = {
 	"queue stats",
 	"queue stats q",
 	"queue workers",
+	"queue health",
+	"queue health q",
 	"queue purge q older than '7 days' state done",
 	"queue purge older older than $1",
 	"queue alter job set (lease = 5)",

@@ -16,7 +16,7 @@ from queuetest import (  # noqa: F401
 from tree import ROOT
 from verbways import each_way, i, iv, j, n_ready, nothing, one_taken, t, three_jobs, two_taken
 
-STATS, LIST, PEEK, WORKERS = (columns_of(row) for row in ("STATS", "LIST", "PEEK", "WORKERS"))
+STATS, LIST, PEEK, WORKERS, HEALTH = (columns_of(row) for row in ("STATS", "LIST", "PEEK", "WORKERS", "HEALTH"))
 HELP = [("verb", TEXT), ("usage", TEXT), ("description", TEXT)]
 
 
@@ -76,6 +76,8 @@ VERBS = {
                                              int8(3155760000 * 1000000)), j('{"a": 1}')], "UPDATE 1", None,
                      lambda c, name: c.rows("SELECT date_part('year', lease_until) AS y, progress FROM queue.q_%s" % name)
                      == [{"y": "2100", "progress": '{"a": 1}'}]),
+    # the queue, and the proxy or that there is none
+    "health": (one_taken, "QUEUE HEALTH {}", lambda name, s: [t(name)], "SELECT 2", HEALTH, None),
     "workers": (one_taken, "QUEUE WORKERS {}", lambda name, s: [t(name)], "SELECT 1", WORKERS, None),
     "peek": (three_jobs, "QUEUE PEEK {} LIMIT {} STATE {}", lambda name, s: [t(name), i(2), t("ready")],
              "SELECT 2", PEEK, n_ready(3)),

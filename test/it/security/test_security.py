@@ -232,7 +232,7 @@ def test_looking_at_all_queues_runs_nobody_elses_code(scene, evil):
     set_reading_traps(evil)
     su = superuser_at_work(scene)
     for c in (su, scene.app):
-        for sql in ("QUEUE STATS", "QUEUE LIST", "SELECT queue.maintain()", "SELECT * FROM queue._gauges(10)",
+        for sql in ("QUEUE STATS", "QUEUE LIST", "QUEUE HEALTH", "SELECT queue.maintain()", "SELECT * FROM queue._gauges(10)",
                     "SELECT * FROM queue._orphans('{}')", "QUEUE JOB '77'", "QUEUE CANCEL '77'", "QUEUE AWAIT 77"):
             c.simple(sql)
     assert scene.loot() == []

@@ -1,0 +1,145 @@
+-- QUEUE HEALTH: what a person who has been woken at night wants to know of a database. Nothing is changed. Each
+-- row is about one thing: what it is, whether that is well, and what one does if it is not.
+
+-- Of a queue: since when the first job waits, what vacuum has left, how big it is. Everything is counted by statistics or read
+-- at an end of an index.
+CREATE OR REPLACE FUNCTION queue._health_of(cfg queue.queues, OUT ok bool, OUT value text, OUT hint text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_sort = off
+AS $$
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	forever CONSTANT interval := interval '5000 years';
+	jobs CONSTANT regclass := to_regclass(queue._table(cfg.name));
+	archive CONSTANT regclass := to_regclass(queue._archive(cfg.name));
+	g record;
+	kept record;
+	overdue interval;
+	beyond timestamptz;
+BEGIN
+	SELECT x.* INTO g FROM queue._gauge(cfg, 10000) AS x;
+	SELECT coalesce(s.n_dead_tup, 0) AS gone, coalesce(s.n_live_tup, 0) AS live,
+		greatest(s.last_vacuum, s.last_autovacuum) AS vacuumed INTO kept FROM pg_stat_all_tables AS s WHERE s.relid = jobs;
+	EXECUTE format('SELECT ended_at + $2 FROM %s WHERE state = ''dead'' AND ended_at <= $1 - $2 ORDER BY ended_at LIMIT 1', jobs)
+		INTO beyond USING moment, least(cfg.retain_dead, forever);
+	overdue := moment - beyond;
+	IF has_table_privilege(archive, 'SELECT') AND queue._ordinary(archive) THEN
+		EXECUTE format('SELECT ended_at + $2 FROM %s WHERE ended_at <= $1 - $2 ORDER BY ended_at LIMIT 1', archive)
+			INTO beyond USING moment, least(queue._kept(cfg.retain_done), forever);
+		overdue := greatest(overdue, moment - beyond);
+	END IF;
+	value := concat_ws(', ',
+		CASE WHEN g.oldest_ms IS NULL THEN 'nothing is ready'
+			ELSE 'the oldest is ready for ' || queue._roughly(make_interval(secs => g.oldest_ms / 1000.0)) END,
+		CASE WHEN cfg.paused THEN 'paused' END,
+		kept.gone || ' dead rows beside ' || kept.live,
+		pg_size_pretty(pg_total_relation_size(jobs) + coalesce(pg_total_relation_size(archive), 0)),
+		CASE WHEN kept.vacuumed IS NULL THEN 'never vacuumed'
+			ELSE 'vacuumed ' || queue._roughly(moment - kept.vacuumed) || ' ago' END,
+		'maintenance is behind by ' || queue._roughly(overdue));
+	hint := CASE
+		WHEN g.oldest_ms > 60000 AND g.leased = 0 AND NOT cfg.paused
+			THEN format('Nobody works on its jobs. QUEUE WORKERS %I', cfg.name)
+		WHEN kept.gone > 10000 AND kept.gone > 5 * kept.live
+			THEN 'Dead rows make every take slower: a snapshot holds them back, as shown here, or autovacuum does not keep up.'
+		WHEN overdue > interval '10 min'
+			THEN 'What is to be deleted by now is still there: no proxy maintains it, or its owner has no login.' END;
+	ok := hint IS NULL;
+END
+$$;
+
+-- As a person says it: the two greatest units.
+CREATE OR REPLACE FUNCTION queue._roughly(t interval) RETURNS text
+LANGUAGE plpgsql IMMUTABLE STRICT
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s CONSTANT numeric := greatest(extract(epoch FROM t), 0);
+BEGIN
+	RETURN CASE
+		WHEN s < 10 THEN round(s, 1) || ' s'
+		WHEN s < 60 THEN trunc(s) || ' s'
+		WHEN s < 3600 THEN trunc(s / 60) || ' min ' || trunc(mod(s, 60)) || ' s'
+		WHEN s < 86400 THEN trunc(s / 3600) || ' h ' || trunc(mod(s, 3600) / 60) || ' min'
+		ELSE trunc(s / 86400) || ' d ' || trunc(mod(s, 86400) / 3600) || ' h' END;
+END
+$$;
+
+-- Who holds back vacuum in this database, the oldest first. The dead rows of every queue stay as long, and takes read
+-- past them. Not those who hold for less than young, which anybody does; who does for longer than old is not ok, and
+-- of whom no time is told (a slot; another role's session) by how many transactions he is behind.
+CREATE OR REPLACE FUNCTION queue._holders(young interval DEFAULT '10 s', old interval DEFAULT '1 min',
+	few int8 DEFAULT 1000, many int8 DEFAULT 100000)
+RETURNS TABLE (about text, name text, ok bool, value text, hint text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+	RETURN QUERY
+	SELECT h.kind, h.called, CASE WHEN h.since IS NULL THEN h.behind < many ELSE h.since > moment - old END,
+		concat_ws(', ', 'for ' || queue._roughly(moment - h.since), h.behind || ' transactions back', h.doing), h.cure
+	FROM (SELECT 'snapshot' AS kind, 'pid ' || a.pid AS called, a.xact_start AS since,
+			greatest(age(a.backend_xmin), age(a.backend_xid))::int8 AS behind,
+			concat_ws(', ', a.usename, nullif(a.application_name, ''), host(a.client_addr), a.state,
+				nullif(left(regexp_replace(a.query, '\s+', ' ', 'g'), 60), '')) AS doing,
+			format('SELECT pg_terminate_backend(%s)', a.pid) AS cure
+		FROM pg_stat_activity AS a
+		WHERE (a.backend_xmin IS NOT NULL OR a.backend_xid IS NOT NULL) AND a.pid <> pg_backend_pid()
+			AND (a.datname = current_database() OR a.backend_type = 'walsender')
+			-- NULL: of other roles' sessions it is not told
+			AND coalesce(a.backend_type, '') NOT IN ('autovacuum worker', 'autovacuum launcher')
+		UNION ALL
+		SELECT 'prepared transaction', p.gid, p.prepared, age(p.transaction), p.owner::text,
+			format('COMMIT PREPARED %1$L, or ROLLBACK PREPARED %1$L', p.gid)
+		FROM pg_prepared_xacts AS p WHERE p.database = current_database()
+		UNION ALL
+		SELECT 'replication slot', s.slot_name::text, NULL, age(s.xmin),
+			concat_ws(', ', s.slot_type, CASE WHEN s.active THEN 'in use' ELSE 'not in use' END),
+			format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
+		FROM pg_replication_slots AS s WHERE s.xmin IS NOT NULL) AS h
+	WHERE h.since < moment - young OR h.since IS NULL AND h.behind > few
+	ORDER BY h.since NULLS LAST, h.behind DESC;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.health(q text DEFAULT NULL)
+RETURNS TABLE (about text, name text, ok bool, value text, hint text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	late CONSTANT interval := interval '1 min';
+	cfg queue.queues;
+BEGIN
+	IF q IS NOT NULL THEN
+		PERFORM queue._find(q);
+	END IF;
+	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
+			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
+		CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
+		RETURN QUERY SELECT 'queue', cfg.name, h.ok, h.value, h.hint FROM queue._health_of(cfg) AS h;
+	END LOOP;
+	RETURN QUERY SELECT * FROM queue._holders();
+	RETURN QUERY SELECT 'schedule', s.schedule, h.hint IS NULL, s.state || coalesce(', next at ' || s.next_at, ''), h.hint
+		FROM queue.schedules() AS s, LATERAL (SELECT CASE
+			WHEN s.state = 'copied' THEN format('The database is a copy. QUEUE RESUME SCHEDULE %I', s.schedule)
+			WHEN s.state = 'no login' THEN format('ALTER ROLE %I LOGIN: schedules are fired as their owner.', s.owner)
+			WHEN s.state = 'failing' THEN s.error
+			WHEN s.state = 'active' AND s.next_at < moment - late
+				THEN format('Late by %s: no proxy attends this database with a login of %I.',
+					queue._roughly(moment - s.next_at), s.owner) END) AS h (hint)
+		WHERE q IS NULL OR s.queue = q;
+	RETURN QUERY SELECT 'proxy', p.number::text, true, concat_ws(', ', p.role, 'hears of pushes since ' || p.since), NULL::text
+		FROM queue.proxies AS p ORDER BY p.number;
+	IF NOT FOUND THEN
+		RETURN QUERY SELECT 'proxy', NULL::text, false, 'none hears of pushes'::text,
+			'Its session cannot log in or is not allowed to (see the log): waiting TAKEs look by themselves now and then.'::text;
+	END IF;
+END
+$$;
