@@ -118,6 +118,7 @@ BEGIN
 		PERFORM queue._is_full(@name@, most, 'and as many run');
 	END IF;
 	PERFORM set_config('qbouncer.tell', 'nobody ' || was, true);
+	PERFORM set_config('qbouncer.gone', 'dropped', true);
 	over := least(n - most + slack, n - running);
 	LOOP
 		SELECT priority INTO prio FROM @table@ WHERE state = 'ready' AND priority > prio
@@ -143,6 +144,7 @@ BEGIN
 		kept AS (@keep@ WHERE keeps)
 		SELECT count(*) INTO gone FROM gone;
 	END IF;
+	PERFORM set_config('qbouncer.gone', '', true);
 	PERFORM set_config('qbouncer.tell', was, true);
 	PERFORM setval('@room@', ids + slack);
 	RETURN NULL;

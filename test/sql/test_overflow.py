@@ -78,6 +78,16 @@ def test_they_are_kept(q):
     assert q.value("SELECT state FROM queue.await('1', 'q')") == "dropped"
 
 
+def test_who_waits_for_one_that_is_dropped_does_not_go_on(q):
+    q.create("next")
+    q.push("q", "1")
+    q.rows("SELECT queue._push('next', '{1}', 0, NULL, NULL, NULL, false, after => ARRAY[queue.number || '-1'])"
+           " FROM queue.queues AS queue WHERE name = 'q'")
+    q.push("q", "2", "3", "4")
+    assert ids(q) == [2, 3, 4]
+    assert q.row("SELECT state, error LIKE '%%dropped%%' FROM queue.q_next WHERE id = %s", 1) == ("dead", True)
+
+
 def test_who_may_only_push(q):
     bob = q.connect("bob")
     q.rows("SELECT queue.grant('q', '{push}', '{bob}')")
