@@ -285,6 +285,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/lease.c \
 	src/queue/lease.h \
 	src/queue/lease_end.c \
+	src/queue/lone.c \
+	src/queue/lone.h \
 	src/queue/maintain.c \
 	src/queue/maintain.h \
 	src/queue/mark.h \
@@ -371,6 +373,7 @@ qb_sql = \
 	sql/functions/catalogue.sql \
 	sql/functions/define.sql \
 	sql/functions/generate.sql \
+	sql/functions/lone.sql \
 	sql/functions/group.sql \
 	sql/functions/after.sql \
 	sql/functions/length.sql \
@@ -435,6 +438,7 @@ qb_doc = \
 	doc/decisions/032-schedules.md \
 	doc/decisions/033-engine-connections.md \
 	doc/decisions/034-limits.md \
+	doc/decisions/035-lone-statements.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

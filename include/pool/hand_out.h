@@ -60,7 +60,7 @@ struct pool_calls {
 	bool (*turns_away)(const struct client *c); /* it has come too late */
 	void (*stranger)(int32_t pid, const uint8_t *key, size_t len); /* a cancel key that nobody has here */
 	void (*fewer_logins)(void);
-	bool (*task_starts)(struct task *t); /* it is about to be; false: it has ended instead */
+	bool (*task_starts)(struct task *t, const struct server *s); /* it is about to be; false: it has ended instead */
 	void (*task_start)(struct task *t, struct server *s);
 	/* has_engine: those that may run on the engine's own servers go on waiting for one. */
 	void (*tasks_fail)(struct pool *p, const struct pg_error *err, usec_t until, bool has_engine);

@@ -16,8 +16,9 @@ struct task_ops {
 	/* The end; the task is gone afterwards. err NULL: success. A statement that the server refused
 	 * has the server's fields; a server that could not be reached 08006 or 57P03. */
 	void (*done)(void *arg, const struct pg_error *err);
-	/* A server is there: the last moment for task_change(). false: no memory, which is its end. Or NULL. */
-	bool (*starts)(void *arg);
+	/* A server is there, perhaps one of the engine's own: the last moment for task_change(). false: no memory, which
+	 * is its end. Or NULL. */
+	bool (*starts)(void *arg, bool engine);
 	/* A NoticeResponse of its statement: the body. Borrowed. Or NULL: nobody hears of it. */
 	void (*notice)(void *arg, const uint8_t *body, size_t len);
 };
@@ -75,6 +76,8 @@ int32_t task_lost_in(const struct task *t);
  * memory, and it is as it was. */
 MUST_CHECK bool task_change(struct task *t, const struct task_spec *spec);
 
+/* Is a connection of the engine's own free, where statements with these settings may run? */
+bool pool_has_engine(const struct pool *p, const struct task_settings *s);
 /* Whoever works through a pool without a client in it keeps it until it lets go. */
 void pool_keep(struct pool *p);
 void pool_let_go(struct pool *p);

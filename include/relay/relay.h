@@ -30,7 +30,7 @@ void extq_free(struct client *c);
 void portal_drop_all(struct client *c);
 
 /* task.c */
-bool task_starts(struct task *t); /* it is about to be; false: it has ended instead */
+bool task_starts(struct task *t, const struct server *s); /* it is about to be; false: it has ended instead */
 void task_start(struct task *t, struct server *s);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
 /* until: since when they wait, at most. has_engine: those that may run on the engine's own servers go on waiting. */

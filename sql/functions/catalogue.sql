@@ -143,6 +143,7 @@ BEGIN
 		PERFORM queue._generate_flow(cfg);
 		PERFORM queue._generate_dead(cfg);
 		PERFORM queue._generate_batches(cfg);
+		PERFORM queue._generate_lone(cfg);
 		PERFORM queue._comment_queue(cfg.name);
 		PERFORM queue._give_owner(cfg);
 	ELSIF TG_OP = 'UPDATE' THEN
@@ -196,7 +197,22 @@ BEGIN
 		PERFORM queue._drop_length(cfg.number);
 		PERFORM queue._drop_archive(cfg.number, cfg.name);
 		DELETE FROM queue.keys AS k WHERE k.queue = cfg.number;
+		PERFORM queue._drop_lone(cfg.number);
 	END IF;
+	RETURN NULL;
+END
+$$;
+
+-- Whatever is changed: what is prepared may say it.
+CREATE OR REPLACE FUNCTION queue._row_lone() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF TG_RELID <> 'queue.queues'::regclass THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
+	END IF;
+	PERFORM queue._generate_lone(NEW);
 	RETURN NULL;
 END
 $$;
@@ -255,6 +271,7 @@ BEGIN
 				batches, push_paused, owner OR DELETE
 			ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
+		CREATE TRIGGER d_lone AFTER UPDATE ON queue.queues FOR EACH ROW EXECUTE FUNCTION queue._row_lone();
 	END IF;
 	IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'queue._right'::regclass AND t.tgname = 'c_still') THEN
 		CREATE TRIGGER c_still INSTEAD OF INSERT ON queue._right FOR EACH ROW

@@ -401,7 +401,7 @@ static bool serve_tasks(struct pool *p, usec_t now)
 		DL_DELETE(p->tasks, t);
 		p->n_tasks--;
 		any = true;
-		if (pool_all.calls->task_starts(t))
+		if (pool_all.calls->task_starts(t, s))
 			pool_all.calls->task_start(t, s);
 	}
 	if (seen > 0)

@@ -115,6 +115,8 @@
 		" JOIN queue.queues AS c ON c.number OPERATOR(pg_catalog.=) l.number", \
 		PARAM(TEXT), \
 		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT)) \
+	CALL(LONE, "SELECT push, take, done FROM queue._lone($1)", PARAM(INT4), \
+		COL(push, TEXT) COL(take, TEXT) COL(done, TEXT)) \
 	/* TAKE and POP, by the payload */ \
 	CALL(TAKE, TAKE_SQL(""), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , JSONB)) \
 	CALL(TAKE_TEXT, TAKE_SQL("_text"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , TEXT)) \

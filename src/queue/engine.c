@@ -652,7 +652,7 @@ static struct merge_item *merge_done_with(struct request *r, const struct buf *r
 	int n = r->call.jobs.n, number = jobs_number(&r->call.jobs);
 
 	if (number > 0) {
-		spec.shape_arg = shape_done(number);
+		spec.shape_arg = shape_done(r->db, r->taker->pool, number);
 		spec.kind = (uint64_t)number << 2 | (result == NULL ? 1 : 3);
 	}
 	if (spec.shape_arg != NULL)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "head_int.h"
+#include "lone.h"
 #include "mark.h"
 
 #define HEADS_MAX   5000           /* of a database; the unused ones are forgotten */
@@ -29,6 +30,30 @@ struct head *head_find(struct qdb *db, const char *queue)
 	return l;
 }
 
+struct head *head_find_number(struct qdb *db, int64_t number)
+{
+	struct head *l;
+
+	HASH_FIND(by_number, db->heads_by_number, &number, sizeof(number), l);
+	return l;
+}
+
+static void unlist_number(struct head *l)
+{
+	if (l->by_number.tbl != NULL)
+		HASH_DELETE(by_number, l->db->heads_by_number, l);
+	l->by_number.tbl = NULL;
+}
+
+/* Without memory it is not found by its number, which costs time and nothing else. */
+static void set_number(struct head *l, int64_t number)
+{
+	unlist_number(l);
+	l->number = number;
+	if (number != 0 && l->db != NULL && head_find_number(l->db, number) == NULL)
+		HASH_ADD(by_number, l->db->heads_by_number, number, sizeof(l->number), l);
+}
+
 int64_t head_number(struct qdb *db, const char *queue)
 {
 	const struct head *l = head_find(db, queue);
@@ -46,16 +71,22 @@ uint64_t head_kind(char verb, const char *queue)
 	return h << 1;
 }
 
+static void head_free(struct head *l)
+{
+	lone_free(l);
+	l->magic = 0;
+	mem_free(l);
+}
+
 /* One that is still referred to is freed by the last who does. */
 static void head_drop(struct head *l)
 {
 	INVARIANT(l->refs > 0 || l->flights == NULL, "a head is dropped under a flight");
+	unlist_number(l);
 	HASH_DEL(l->db->heads, l);
 	l->db = NULL;
-	if (l->refs > 0)
-		return;
-	l->magic = 0;
-	mem_free(l);
+	if (l->refs == 0)
+		head_free(l);
 }
 
 static void forget_unused(struct qdb *db)
@@ -95,10 +126,8 @@ void head_unref(struct head *l)
 {
 	CHECK_HEAD(l);
 	INVARIANT(l->refs > 0, "a head is let go by more than hold it");
-	if (--l->refs > 0 || l->db != NULL)
-		return;
-	l->magic = 0;
-	mem_free(l);
+	if (--l->refs == 0 && l->db == NULL)
+		head_free(l);
 }
 
 void heads_free(struct qdb *db)
@@ -240,7 +269,8 @@ void head_renew(struct head *l, int64_t number)
 	struct flight *f;
 
 	CHECK_HEAD(l);
-	l->number = number;
+	set_number(l, number);
+	lone_forget(l);
 	l->reached = l->past[0] = l->past[1] = (struct head_mark){0};
 	lower(l, l->reached);
 	LL_FOREACH (l->flights, f)
@@ -477,6 +507,10 @@ void flight_end(struct flight *f, bool ok)
 	LL_DELETE(l->flights, f);
 	remember(l);
 	ok = ok && !f->stale;
+	if (ok && (f->n_seen > 0 || !f->pushes))
+		l->drained = f->n_seen == 0;
+	if (ok && f->edge > l->since)
+		l->since_at = f->began;
 	for (int i = 0; ok && i < f->n_seen; i++) {
 		raise_to(&l->reached.place, f->seen[i].place);
 		lower_to(&f->seen[i].place, f->cap.place);

@@ -71,7 +71,7 @@ struct shape *shape_take(
  * queue._push; those of queue._push_keys. */
 enum shape_push { SHAPE_PLAIN, SHAPE_OPTIONS, SHAPE_KEYED };
 struct shape *shape_push(struct qdb *db, struct pool *pool, const char *queue, enum shape_push push);
-struct shape *shape_done(int number);
+struct shape *shape_done(struct qdb *db, struct pool *pool, int number);
 extern const struct merge_shape head_take, head_push, head_done, head_done_results;
 
 #endif

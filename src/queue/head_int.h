@@ -21,7 +21,7 @@ struct low_mark {
 
 struct head {
 	uint32_t magic;
-	UT_hash_handle hh;
+	UT_hash_handle hh, by_number;
 	struct qdb *db;
 	unsigned refs;   /* shapes, flights and questions */
 	unsigned uses;   /* while the number is not known */
@@ -34,6 +34,8 @@ struct head {
 	int n_low_marks;
 	struct low_mark low_marks[LOW_MARKS_MAX];
 	int64_t since;   /* microseconds, the database's clock; 0: not known */
+	usec_t since_at; /* our clock at that time, or before */
+	bool drained;    /* the last take has found nothing */
 	struct head_mark reached; /* the highest place and time that were ever told */
 	struct head_mark past[2]; /* the same some time ago: the second at past_at, the first before */
 	usec_t past_at;
@@ -41,6 +43,7 @@ struct head {
 	bool unproven;   /* takes since the last one from the front have raised low marks, perhaps over what was locked */
 	usec_t event_at; /* not before this when it is suspect */
 	struct flight *flights;
+	struct lone *lone; /* its plain statements; NULL: not asked for */
 	char name[QSTMT_QUEUE_MAX + 1];
 };
 
@@ -62,6 +65,7 @@ struct flight {
 };
 
 struct head *head_find(struct qdb *db, const char *queue); /* NULL: nothing is known of it */
+struct head *head_find_number(struct qdb *db, int64_t number); /* the same by the number in tokens */
 struct head *head_ref(struct qdb *db, const char *queue); /* NULL without memory */
 void head_unref(struct head *l);
 void head_used(struct head *l, struct pool *pool); /* asks, when it is used again and again */

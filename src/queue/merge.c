@@ -45,8 +45,14 @@ struct batch {
 	struct group *group;
 	struct merge_item *items, *at; /* at: the first item that may still get rows */
 	int n_items;
-	bool direct;    /* sent as its shape has it */
-	bool risky;     /* and any refusal is answered by sending it as the spec has it */
+	bool direct; /* sent as its shape has it */
+	bool risky;  /* and any refusal is answered by sending it as the spec has it */
+	enum {
+		LONE_MAY,
+		LONE_SENT,
+		LONE_ROW,
+		LONE_NOT
+	} lone;         /* as a plain statement: sent, with a row; of no use */
 	bool patient;   /* sent by patient_sql */
 	bool stale;     /* its statement is not right any more: somebody has left */
 	bool cancelled; /* by merge_cancel() */
@@ -470,7 +476,11 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct batch *b = arg;
 	struct merge_item *i;
-	bool handed = b->flight != NULL && b->group->spec.shape->row(b->flight, &body, &len);
+	bool handed;
+
+	if (b->lone == LONE_SENT)
+		b->lone = LONE_ROW;
+	handed = b->flight != NULL && b->group->spec.shape->row(b->flight, &body, &len);
 
 	if (b->group->spec.is_common != NULL && b->group->spec.is_common(body, len)) {
 		DL_FOREACH (b->items, i)
@@ -638,9 +648,26 @@ static bool send_patient(struct batch *b, const struct pg_error *err)
 	return true;
 }
 
+/* It has found nothing that it could do so, or is not right any more. */
+static bool send_not_lone(struct batch *b, const struct pg_error *err)
+{
+	struct group *g = b->group;
+
+	if (b->lone != LONE_SENT || (err != NULL && !is_refused(b, err)))
+		return false;
+	if (err != NULL)
+		g->spec.shape->refused_lone(g->spec.shape_arg);
+	b->lone = LONE_NOT;
+	b->direct = false;
+	send_again(b);
+	return true;
+}
+
 /* In one way or another: nobody is answered yet. */
 static bool goes_on(struct batch *b, const struct pg_error *err)
 {
+	if (send_not_lone(b, err))
+		return true;
 	if (send_serially(b, err))
 		return true;
 	if (is_refused(b, err)) {
@@ -711,7 +738,7 @@ static void on_done(void *arg, const struct pg_error *err)
 	group_drop_if_empty(g);
 }
 
-static bool on_start(void *arg);
+static bool on_start(void *arg, bool engine);
 
 #define ARRAY_HEAD 20 /* bytes before the elements of an array of one dimension */
 
@@ -723,6 +750,8 @@ static void fill(struct batch *b, struct merge_statement *st, const struct buf *
 	bool refused = b->direct;
 
 	b->direct = b->risky = false;
+	if (b->lone != LONE_NOT)
+		b->lone = LONE_MAY;
 	st->batch = b;
 	if (g->spec.shape == NULL || buf_failed(array))
 		return;
@@ -736,11 +765,13 @@ static void fill(struct batch *b, struct merge_statement *st, const struct buf *
 		g->spec.shape->fill(g->spec.shape_arg, st);
 	b->direct = st->direct;
 	b->risky = st->risky;
+	if (st->lone)
+		b->lone = LONE_SENT;
 	b->flight = st->flight;
 }
 
 /* The statement of the batch, as it is now: submitted, or in the place of the one that it had. */
-static bool make(struct batch *b)
+static bool make(struct batch *b, bool lone)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done, .starts = on_start};
 	struct group *g = b->group;
@@ -750,6 +781,7 @@ static bool make(struct batch *b)
 		.n_formats = g->spec.n_formats,
 		.settings = g->spec.settings,
 		.kind = g->spec.kind,
+		.may_be_lone = lone,
 		.bytes = {BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT}};
 	struct task_spec spec = {.ops = &ops,
 		.arg = b,
@@ -805,16 +837,25 @@ static bool make(struct batch *b)
 	return ok;
 }
 
+/* Is it worth a plain statement? */
+static bool may_be_lone(const struct batch *b)
+{
+	const struct group *g = b->group;
+
+	return b->n_items == 1 && b->lone != LONE_NOT && g->spec.shape != NULL &&
+	       g->spec.shape->refused_lone != NULL && pool_has_engine(g->pool, g->spec.settings);
+}
+
 static bool send(struct batch *b)
 {
-	if (!make(b))
+	if (!make(b, may_be_lone(b)))
 		return false;
 	hist_add(&merging.batch_sizes, (uint64_t)b->n_items);
 	return true;
 }
 
 /* A server is there. Who has left since it was made is left out. */
-static bool on_start(void *arg)
+static bool on_start(void *arg, bool engine)
 {
 	struct batch *b = arg;
 	struct group *g = b->group;
@@ -828,11 +869,11 @@ static bool on_start(void *arg)
 		g->sent_at = loop_now();
 	}
 	b->sent = true;
-	if (b->stale) {
+	if (b->stale || (b->lone == LONE_SENT && !engine)) {
 		b->stale = b->direct = false;
 		pg_error_set(&err, "57014", "the statement is made anew");
 		end_flight(b, &err);
-		if (!make(b))
+		if (!make(b, engine && b->n_items == 1 && b->lone != LONE_NOT))
 			return false;
 	}
 	if (b->flight != NULL && shape->sent != NULL)

@@ -47,13 +47,16 @@ struct merge_statement {
 	int n_params;
 	struct bind_param params[16];
 	struct buf bytes[5]; /* for values of params; they last until it is sent */
-	char small[3][MERGE_NUMBER_MAX];
+	char small[3][MERGE_NUMBER_MAX], low_mark[MERGE_NUMBER_MAX];
 	const struct task_settings *settings; /* in force while it runs */
 	const struct buf *values; /* of the batch, each as int32 length and bytes; valid during fill() */
 	int n_values;
 	int n_formats;
 	int16_t formats[MERGE_COLUMNS_MAX];
 	uint64_t kind; /* task_spec.kind */
+	/* In: it is of one request, and is to run on a connection of the engine's own. */
+	bool may_be_lone;
+	bool lone;    /* it is a plain statement, which gives no row when it has done nothing (lone.h) */
 	bool risky;   /* any refusal may be the fault of the shape: without it, it goes as the spec has it */
 	void *flight; /* for row() and end(); NULL: they are not called */
 	struct batch *batch; /* for merge_refill() */
@@ -69,6 +72,7 @@ struct merge_shape {
 	void (*lost)(void *flight, const struct merge_lost *lost); /* as merge_ops.lost, before end(); or NULL */
 	void (*sent)(void *flight); /* a server has it now; or NULL */
 	void (*refused)(void *arg);
+	void (*refused_lone)(void *arg); /* its plain statement; or NULL: it has none */
 	void (*free)(void *arg);
 };
 

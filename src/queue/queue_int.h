@@ -68,6 +68,7 @@ struct qdb {
 	struct waitq *waitqs;     /* hash by name */
 	uint64_t last_waiter;   /* the number of whoever came last (wait.c) */
 	struct head *heads;     /* hash by name (head.c) */
+	struct head *heads_by_number; /* those whose number is known */
 	struct system *system;  /* the LISTEN session; made with the first waiter */
 	struct wakes *raised;   /* by the statement under way in it (wakes.c) */
 	struct tally *tallies;  /* what happened in each queue (count.c) */

@@ -3,7 +3,8 @@
  * known, and where a take begins to read. Knows nothing of requests and waiters.
  *
  * A function that is gone (the queue was dropped, and perhaps made anew) is an undefined function;
- * the same batch then goes the long way, by the queue's name, which gives the right answer.
+ * the same batch then goes the long way, by the queue's name, which gives the right answer. One job's statement may be a plain one
+ * (lone.h).
  */
 #include <stdio.h>
 #include <string.h>
@@ -13,10 +14,12 @@
 #include "queue_call.h"
 #include "handoff.h"
 #include "head_int.h"
+#include "lone.h"
 #include "token.h"
 
 struct shape {
 	struct head *head; /* or NULL: the number alone */
+	struct head *lone; /* whose plain statements it may be; or NULL */
 	struct pool *pool;
 	int64_t number;
 	enum qpayload payload; /* of a take */
@@ -46,6 +49,8 @@ static void shape_free(void *arg)
 		return;
 	if (s->head != NULL)
 		head_unref(s->head);
+	if (s->lone != NULL)
+		head_unref(s->lone);
 	mem_free(s);
 }
 
@@ -57,6 +62,30 @@ static void shape_refused(void *arg)
 	if (s->head != NULL)
 		head_renew(s->head, 0);
 	s->number = 0;
+}
+
+static void lone_is_refused(void *arg)
+{
+	struct shape *s = arg;
+	struct head *l = s->lone != NULL ? s->lone : s->head;
+
+	if (l != NULL)
+		lone_refused(l);
+}
+
+/* Its text, if it may be a plain statement and there is one; the values are the caller's to put. Any refusal may be
+ * the fault of the text, and the function gives the right one. */
+static bool lone_put(
+	struct merge_statement *st, struct head *l, struct pool *pool, enum lone_verb verb)
+{
+	const char *text = st->may_be_lone && l != NULL ? lone_text(l, pool, verb) : NULL;
+
+	if (text == NULL)
+		return false;
+	buf_puts(&st->text, text);
+	st->oids = lone_oids(verb, &st->n_params);
+	st->direct = st->risky = st->lone = true;
+	return true;
 }
 
 static int64_t number_of(struct shape *s)
@@ -215,6 +244,18 @@ static bool fill_handoff(struct shape *s, struct merge_statement *st, int64_t nu
 	return true;
 }
 
+/* Payload and priority. */
+static void put_lone_push(struct merge_statement *st)
+{
+	struct wire_row row;
+	struct wire_col payload;
+
+	wire_row_values(&row, st->values->data, st->values->len, 1);
+	payload = wire_row_next(&row);
+	st->params[0] = (struct bind_param){.data = payload.data, .len = payload.len};
+	st->params[1] = st->params[2];
+}
+
 static void fill_push(void *arg, struct merge_statement *st)
 {
 	struct shape *s = arg;
@@ -222,6 +263,10 @@ static void fill_push(void *arg, struct merge_statement *st)
 
 	if (number == 0 || fill_handoff(s, st, number) || s->push != SHAPE_PLAIN)
 		return;
+	if (st->n_values == 1 && lone_put(st, s->head, s->pool, LONE_PUSH)) {
+		put_lone_push(st);
+		return;
+	}
 	call_put(&st->text, CALL_PUSH_DIRECT, number);
 	st->direct = true;
 }
@@ -260,16 +305,23 @@ const struct merge_shape head_push = {.fill = fill_push,
 	.lost = push_lost,
 	.end = push_ended,
 	.refused = shape_refused,
+	.refused_lone = lone_is_refused,
 	.free = shape_free};
 
 /* --- done --- */
 
-struct shape *shape_done(int number)
+struct shape *shape_done(struct qdb *db, struct pool *pool, int number)
 {
 	struct shape *s = mem_zalloc(sizeof(*s));
 
-	if (s != NULL)
-		s->number = number;
+	CHECK_QDB(db);
+	if (s == NULL)
+		return NULL;
+	s->number = number;
+	s->pool = pool;
+	s->lone = head_find_number(db, number);
+	if (s->lone != NULL)
+		s->lone->refs++;
 	return s;
 }
 
@@ -350,9 +402,24 @@ static void fill_jobs(struct shape *s, struct merge_statement *st, bool paired)
 	st->direct = true;
 }
 
+/* Id and token. */
+static bool fill_lone_done(struct shape *s, struct merge_statement *st)
+{
+	struct part part;
+
+	if (st->n_values != 1 || !read_parts(st, &part, 1, false) ||
+		!lone_put(st, s->lone, s->pool, LONE_DONE))
+		return false;
+	st->params[0] = number_param(st->small[0], part.token.id);
+	st->params[1] = (struct bind_param){
+		.data = (const uint8_t *)part.token.digits, .len = (int32_t)part.token.n_digits};
+	return true;
+}
+
 static void fill_done(void *arg, struct merge_statement *st)
 {
-	fill_jobs(arg, st, false);
+	if (!fill_lone_done(arg, st))
+		fill_jobs(arg, st, false);
 }
 
 static void fill_results(void *arg, struct merge_statement *st)
@@ -360,8 +427,10 @@ static void fill_results(void *arg, struct merge_statement *st)
 	fill_jobs(arg, st, true);
 }
 
-const struct merge_shape head_done = {
-	.fill = fill_done, .refused = shape_refused, .free = shape_free};
+const struct merge_shape head_done = {.fill = fill_done,
+	.refused = shape_refused,
+	.refused_lone = lone_is_refused,
+	.free = shape_free};
 const struct merge_shape head_done_results = {
 	.fill = fill_results, .refused = shape_refused, .free = shape_free};
 
@@ -378,6 +447,32 @@ struct shape *shape_take(
 	return s;
 }
 
+#define LOOKED_FOR_DUE (18 * USEC_MSEC) /* the statement itself says 20 */
+
+/* The usual case of a take: one job, of the one priority that is known, and what is due was looked for a moment ago. */
+static bool fill_lone_take(struct shape *s, struct merge_statement *st)
+{
+	const struct head *l = s->head;
+	const struct flight *f = st->flight;
+	struct bind_param old[6];
+
+	if (l->n_low_marks != 1 || l->drained || f->full || st->params[1].len != 1 ||
+		st->params[1].data[0] != '1' || st->params[4].data[0] != 'f' ||
+		loop_now() - l->since_at > LOOKED_FOR_DUE)
+		return false;
+	memcpy(old, st->params, sizeof(old));
+	if (!lone_put(st, s->head, s->pool, LONE_TAKE))
+		return false;
+	st->params[0] = old[3];
+	st->params[1] = old[5];
+	st->params[2] = old[2];
+	st->params[3] = number_param(st->small[2], merge_seed(st->batch));
+	st->params[4] = number_param(st->small[1], l->low_marks[0].priority);
+	st->params[5] = number_param(st->low_mark, l->low_marks[0].place);
+	st->params[6] = number_param(st->small[0], l->since);
+	return true;
+}
+
 static void fill_take(void *arg, struct merge_statement *st)
 {
 	struct shape *s = arg;
@@ -390,6 +485,8 @@ static void fill_take(void *arg, struct merge_statement *st)
 		return;
 	if (st->params[5].len == 0) /* no proxy: a setting is empty then, a number is not there */
 		st->params[5].len = -1;
+	if (fill_lone_take(s, st))
+		return;
 	st->n_params = 6; /* the seed has another place and type */
 	put_low_marks(st, s->head, INT64_MIN);
 	if (st->n_values == 0) /* nobody waits: nobody asks when something will be due */
@@ -428,4 +525,5 @@ const struct merge_shape head_take = {.fill = fill_take,
 	.row = saw_row,
 	.end = take_ended,
 	.refused = shape_refused,
+	.refused_lone = lone_is_refused,
 	.free = shape_free};

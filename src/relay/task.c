@@ -92,6 +92,12 @@ void task_settings_key(const struct task_settings *s, struct buf *key)
 	buf_put(key, &s->extra, sizeof(s->extra));
 }
 
+bool pool_has_engine(const struct pool *p, const struct task_settings *s)
+{
+	CHECK_POOL(p);
+	return s->extra == NULL && engines_idle(p) != NULL;
+}
+
 /* --- life --- */
 
 /* With a client: some of its own text may be in it. */
@@ -210,12 +216,12 @@ bool task_change(struct task *t, const struct task_spec *spec)
 	return true;
 }
 
-bool task_starts(struct task *t)
+bool task_starts(struct task *t, const struct server *s)
 {
 	struct pg_error err;
 
 	CHECK_TASK(t);
-	if (t->ops == NULL || t->ops->starts == NULL || t->ops->starts(t->arg))
+	if (t->ops == NULL || t->ops->starts == NULL || t->ops->starts(t->arg, s->use.engine))
 		return true;
 	pg_error_set(&err, "53200", "out of memory");
 	task_end(t, &err);

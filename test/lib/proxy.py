@@ -32,6 +32,8 @@ DEFAULTS = {
     "max_client_conn": "200",
     "client_login_timeout": "20",
 }
+# for all of a run, for example "queue_engine_after=1 queue_batches=2"
+DEFAULTS.update(pair.split("=", 1) for pair in os.environ.get("QB_TEST_SETTINGS", "").split())
 
 USERS = {"app": "app-password", "other": "other-password", "admin": "admin-password", "stats": "stats-password"}
 

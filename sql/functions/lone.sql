@@ -1,0 +1,113 @@
+-- Lone statements: PUSH, TAKE and DONE of one job as plain statements, without a function around them, which is a
+-- third of what they cost. The proxy prepares them on connections of its own, whose settings are pinned (READ
+-- COMMITTED, search_path, those of the planner); elsewhere, and for more than one job, it calls the functions of the
+-- queue (generate.sql). Each text does what its function does in the usual case, under the same rights, and gives the
+-- same rows; in any other case it gives none, or fails, and has changed nothing: the proxy calls the function then.
+-- A verb whose function does more in this queue has no text.
+--
+-- What the functions read of the queue's row stands here as literals. So each text calls a function that is there as
+-- long as they are right, _lone_<number>_<digest of the texts>: it is immutable and gone when the plan is made, but
+-- Postgres plans anew when it was dropped, and does not find it (42883). Who changes what the texts say, changes its name.
+
+-- The statements, with this condition in them.
+-- push: payload, priority. take: worker, proxy (a negative number: the connection), lease, seed, priority, low mark,
+-- since, which are those of _take_<number>. done: id, token.
+CREATE OR REPLACE FUNCTION queue._lone_texts(cfg queue.queues, condition text, OUT push text, OUT take text, OUT done text)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET intervalstyle = postgres SET quote_all_identifiers = off	-- the same text in every session
+AS $$
+DECLARE
+	tab CONSTANT text := queue._table(cfg.name);
+	name CONSTANT text := format('%L::text', cfg.name);
+	off CONSTANT text := ' AND set_config(''synchronous_commit'', ''off'', true) IS NOT NULL';
+	async CONSTANT text := CASE WHEN cfg.durability = 'async' THEN off ELSE '' END;
+	lease CONSTANT text := format(CASE WHEN cfg.max_run IS NULL THEN 'coalesce($3, %L::interval)'
+		ELSE 'least(coalesce($3, %L::interval), %L::interval)' END, cfg.lease, cfg.max_run);
+BEGIN
+	IF cfg.limited THEN
+		RETURN;
+	END IF;
+	push := format('INSERT INTO %s (priority, headers, payload, pushed_at)
+		SELECT coalesce($2, 0), NULL, $1::%s, clock_timestamp() WHERE %s%s RETURNING id',
+		tab, cfg.payload, condition, async);
+	IF NOT cfg.paused THEN
+		-- the sub-select looks at the clock once, when there is a job
+		take := format($text$UPDATE %1$s SET state = 'leased', attempt = attempt + 1, worker = left($1, 200),
+			taken_at = moment, first_taken_at = coalesce(first_taken_at, taken_at), proxy = %2$s, lease_until = moment + %3$s,
+			token = encode(int8send(uuid_hash_extended(encode(substr(sha256(int8send($4)), 1, 16), 'hex')::uuid, id)), 'hex')
+			FROM (SELECT ctid AS c, (SELECT clock_timestamp()) AS moment FROM %1$s
+				WHERE state = 'ready' AND priority = $5 AND position >= $6 AND position <= 9223372036854775807
+					AND NOT EXISTS (SELECT FROM %1$s WHERE state = 'ready' AND priority > $5)
+					AND (expires_at > clock_timestamp() OR expires_at IS NULL)
+					AND abs(abs($7) - (SELECT date_part('epoch', clock_timestamp()) * 1000000) - 490000) <= 510000
+					AND ($3 > interval '0' AND $3 <= interval '8000 years') IS NOT FALSE AND %4$s
+				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED) AS found
+			WHERE ctid = c%5$s RETURNING %6$s, priority$text$,
+			tab, CASE cfg.on_disconnect WHEN 'keep' THEN 'CASE WHEN $2 < 0 THEN -$2 END' ELSE 'abs($2)' END, lease, condition, off,
+			queue._taken_row(format('ceil(date_part(''epoch'', %s) * 1000)::int8', lease), 'NULL::int8',
+				ARRAY['token', format('''%s-'' || id || ''-'' || token', cfg.number), 'queue', name,
+					'policy', format('%L::text', cfg.on_disconnect)]));
+	END IF;
+	IF cfg.retain_done = interval '0' THEN
+		-- the end of one of a group makes another one ready: that is told here
+		done := format($text$DELETE FROM %s WHERE id = $1 AND token = $2 AND lease_until > clock_timestamp()
+			AND again IS NULL AND ("group" IS NULL OR set_config('qbouncer.tell', 'here', true) IS NOT NULL)
+			AND set_config('lock_timeout', '50ms', true) IS NOT NULL AND %s%s RETURNING %s$text$,
+			tab, condition, async, name);
+	END IF;
+END
+$$;
+
+-- The function that says they are right.
+CREATE OR REPLACE FUNCTION queue._lone_name(cfg queue.queues) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN '_lone_' || cfg.number || '_' || left(md5(queue._lone_texts(cfg, 'true')::text), 16);
+END
+$$;
+
+-- For the proxy.
+CREATE OR REPLACE FUNCTION queue._lone(number int4, OUT push text, OUT take text, OUT done text) RETURNS SETOF record
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT t.* FROM queue.queues AS c,
+			LATERAL queue._lone_texts(c, 'queue.' || queue._lone_name(c) || '()') AS t
+		WHERE c.number = $1;
+END
+$$;
+
+-- Of a queue that was made or changed. Texts that were right until now are refused from the commit on.
+CREATE OR REPLACE FUNCTION queue._generate_lone(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	name CONSTANT text := queue._lone_name(cfg);
+BEGIN
+	IF to_regprocedure(format('queue.%I()', name)) IS NULL THEN
+		PERFORM queue._drop_lone(cfg.number);
+		EXECUTE format('CREATE FUNCTION queue.%1$I() RETURNS bool LANGUAGE sql IMMUTABLE PARALLEL SAFE
+			SET search_path = pg_catalog, pg_temp AS ''SELECT true'';
+			GRANT EXECUTE ON FUNCTION queue.%1$I TO PUBLIC', name);
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._drop_lone(number int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	it text;
+BEGIN
+	FOR it IN SELECT p.proname FROM pg_proc AS p WHERE p.pronamespace = 'queue'::regnamespace
+			AND p.proname >= format('_lone_%s_', number)::name AND p.proname < format('_lone_%s`', number)::name LOOP
+		EXECUTE format('DROP FUNCTION queue.%I', it);
+	END LOOP;
+END
+$$;

@@ -1,0 +1,185 @@
+/*
+ * The texts of lone statements, of each queue that is worth it. Entry points: lone_*.
+ */
+#include <string.h>
+
+#include "conf/conf.h"
+#include "net/loop.h"
+#include "queue_call.h"
+#include "lone.h"
+#include "wire/row.h"
+
+#define ASK_AFTER 20 /* statements that might have been lone ones, or queue_engine_after */
+#define REFUSED_FOR                                                                                \
+	(1 * USEC_SEC) /* a queue that is altered again and again is not asked about each time */
+#define FAILED_FOR (60 * USEC_SEC) /* nobody could say */
+
+struct lone {
+	char *texts[LONE_VERBS]; /* or NULL */
+	bool known;              /* also that there are none */
+	bool asking;
+	bool left; /* by its head: the answer frees it */
+	unsigned uses;
+	unsigned forgotten; /* so many times; what was asked before does not count */
+	usec_t not_before;  /* the next question */
+};
+
+struct question {
+	struct lone *lone;
+	unsigned forgotten;
+	bool answered;
+};
+
+static void drop_texts(struct lone *o)
+{
+	for (int i = 0; i < LONE_VERBS; i++) {
+		mem_free(o->texts[i]);
+		o->texts[i] = NULL;
+	}
+	o->known = false;
+}
+
+static bool copy_text(char **dst, const struct wire_col *col)
+{
+	if (col->len < 0)
+		return true;
+	*dst = mem_alloc((size_t)col->len + 1);
+	if (*dst == NULL)
+		return false;
+	memcpy(*dst, col->data, (size_t)col->len);
+	(*dst)[col->len] = '\0';
+	return true;
+}
+
+static void on_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct question *qn = arg;
+	struct lone *o = qn->lone;
+	struct wire_col cols[LONE_VERBS];
+
+	if (qn->answered || o->forgotten != qn->forgotten ||
+		!wire_row_read(body, len, cols, LONE_VERBS))
+		return;
+	qn->answered = o->known = true;
+	for (int i = 0; i < LONE_VERBS; i++)
+		if (!copy_text(&o->texts[i], &cols[i])) {
+			drop_texts(o);
+			return;
+		}
+}
+
+static void on_done(void *arg, const struct pg_error *err)
+{
+	struct question *qn = arg;
+	struct lone *o = qn->lone;
+
+	o->asking = false;
+	if (err != NULL && o->forgotten == qn->forgotten)
+		drop_texts(o);
+	if (!o->known)
+		o->not_before = loop_now() + (err != NULL ? FAILED_FOR : REFUSED_FOR);
+	mem_free(qn);
+	if (o->left) {
+		drop_texts(o);
+		mem_free(o);
+	}
+}
+
+static void ask(struct head *l, struct pool *pool)
+{
+	static const struct task_ops ops = {.row = on_row, .done = on_done};
+	const struct queue_call *call = &queue_calls[CALL_LONE];
+	struct question *qn = mem_zalloc(sizeof(*qn));
+	uint8_t number[4];
+	struct bind_param param = {.data = number, .len = sizeof(number), .format = 1};
+	struct task_spec spec = {.ops = &ops,
+		.arg = qn,
+		.sql = call->sql,
+		.prepare = true,
+		.engine = true,
+		.oids = call->oids,
+		.n_params = call->n_params,
+		.params = &param};
+
+	if (qn == NULL)
+		return;
+	for (int i = 0; i < 4; i++)
+		number[i] = (uint8_t)(l->number >> (24 - 8 * i));
+	qn->lone = l->lone;
+	qn->forgotten = l->lone->forgotten;
+	if (task_submit(pool, &spec) == NULL) {
+		mem_free(qn);
+		return;
+	}
+	l->lone->asking = true;
+}
+
+static bool is_worth_it(struct lone *o)
+{
+	unsigned after = (unsigned)conf_current()->p.queue_engine_after;
+
+	return ++o->uses >= (after < ASK_AFTER ? after : ASK_AFTER);
+}
+
+const char *lone_text(struct head *l, struct pool *pool, enum lone_verb verb)
+{
+	struct lone *o = l->lone;
+
+	CHECK_HEAD(l);
+	if (o == NULL)
+		o = l->lone = mem_zalloc(sizeof(*o));
+	if (o == NULL)
+		return NULL;
+	if (!o->known && !o->asking && l->number != 0 && l->db != NULL && is_worth_it(o) &&
+		loop_now() >= o->not_before)
+		ask(l, pool);
+	return o->texts[verb];
+}
+
+const uint32_t *lone_oids(enum lone_verb verb, int *n_params)
+{
+	static const uint32_t push[] = {OID_TEXT, OID_INT4};
+	static const uint32_t take[] = {
+		OID_TEXT, OID_INT4, OID_INTERVAL, OID_INT8, OID_INT4, OID_INT8, OID_INT8};
+	static const uint32_t done[] = {OID_INT8, OID_TEXT};
+
+	switch (verb) {
+	case LONE_PUSH:
+		*n_params = ARRAY_LEN(push);
+		return push;
+	case LONE_TAKE:
+		*n_params = ARRAY_LEN(take);
+		return take;
+	case LONE_DONE:
+	case LONE_VERBS:
+		break;
+	}
+	*n_params = ARRAY_LEN(done);
+	return done;
+}
+
+void lone_forget(struct head *l)
+{
+	if (l->lone == NULL)
+		return;
+	drop_texts(l->lone);
+	l->lone->forgotten++;
+}
+
+void lone_refused(struct head *l)
+{
+	CHECK_HEAD(l);
+	if (l->lone != NULL && l->lone->known)
+		l->lone->not_before = loop_now() + REFUSED_FOR;
+	lone_forget(l);
+}
+
+void lone_free(struct head *l)
+{
+	lone_forget(l);
+	if (l->lone != NULL && l->lone->asking)
+		l->lone->left = true;
+	else
+		mem_free(l->lone);
+	l->lone = NULL;
+}

@@ -1,0 +1,213 @@
+"""Lone statements: PUSH, TAKE and DONE of one job as plain statements on the engine's own connections. They are what
+the functions are, and nothing stale is ever carried out."""
+
+import pytest
+
+from proxy import wait_for
+from queuetest import error, tag, take
+
+PUSH = "QUEUE PUSH mail '{\"a\": 1}'"
+
+
+class Warm:
+    """A proxy whose engine has a connection, and a client of it."""
+
+    def __init__(self, qbouncer, db, direct):
+        self.proxy = qbouncer(queue_engine_after=1)
+        self.db, self.direct = db, direct
+        self.c = self.proxy.wire(db)
+
+    def last(self):
+        """The statements that the engine's connections have run last."""
+        pids = [int(r["remote_pid"]) for r in self.proxy.console("SHOW SERVERS")
+                if r["database"] == self.db and r["engine"] == "1"]
+        return [r[0] for r in self.direct.execute(
+            "SELECT query FROM pg_stat_activity WHERE pid = ANY (%s)", (pids,)).fetchall()]
+
+    def ran(self, verb):
+        """Whether the last statement was this lone one."""
+        return any(q.startswith(verb) and "_lone_" in q for q in self.last())
+
+    def warm(self, push=PUSH):
+        """Pushes, takes and finishes until each has been a lone statement."""
+        todo = dict.fromkeys(("INSERT", "UPDATE", "DELETE"))
+
+        def note(verb):
+            if self.ran(verb):
+                todo.pop(verb, None)
+
+        def cycle():
+            for _ in range(3):
+                assert tag(self.c, push) == "INSERT 0 1"
+            note("INSERT")
+            # the first looks for what is due, the others follow soon enough
+            jobs = [take(self.c) for _ in range(3)]
+            note("UPDATE")
+            for job in jobs:
+                assert tag(self.c, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+            note("DELETE")
+            return not todo
+        wait_for(cycle, "lone statements")
+
+
+@pytest.fixture
+def warm(qbouncer, db, direct):
+    made = []
+
+    def make(options="", push=PUSH):
+        w = Warm(qbouncer, db, direct)
+        made.append(w)
+        if not made[1:]:
+            tag(w.c, "QUEUE CREATE mail" + options)
+        w.warm(push)
+        return w
+    yield make
+    for w in made:
+        w.c.close()
+
+
+def test_all_three(warm):
+    w = warm()
+    assert tag(w.c, PUSH) == "INSERT 0 1"
+    job = take(w.c, "QUEUE TAKE mail LEASE '1 h' AS 'me'")
+    assert job["payload"] == '{"a": 1}' and job["queue"] == "mail" and job["attempt"] == "1"
+    row = w.direct.execute("SELECT state, worker, attempt, lease_until - taken_at = '1 h', proxy > 0 FROM queue.q_mail").fetchone()
+    assert row == ("leased", "me", 1, True, True)
+    assert tag(w.c, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+    assert w.direct.execute("SELECT count(*) FROM queue.q_mail").fetchone() == (0,)
+
+
+def test_errors_are_those_of_the_functions(warm):
+    w = warm()
+    cold = w.proxy.wire(w.db)
+    cold.simple("SET search_path = pg_temp")  # its statements do not run on the engine's connections
+    gone = take_one(w)
+    w.direct.execute("DELETE FROM queue.q_mail")
+    late = take_one(w)
+    w.direct.execute("UPDATE queue.q_mail SET lease_until = now() - interval '1 s'")
+    for sql in ("QUEUE PUSH mail '{'", "QUEUE DONE '%s'" % gone,
+                "QUEUE DONE '%s'" % late, "QUEUE DONE '%s-x'" % late.rpartition("-")[0], "QUEUE TAKE mail LEASE '-1 s'"):
+        got, wanted = error(w.c, sql), error(cold, sql)
+        assert (got.sqlstate, str(got), got.args) == (wanted.sqlstate, str(wanted), wanted.args), sql
+    cold.close()
+
+
+def take_one(w):
+    tag(w.c, PUSH)
+    return take(w.c)["token"]
+
+
+def test_a_group_goes_on(warm):
+    w = warm()
+    for n in range(2):
+        tag(w.c, "QUEUE PUSH mail '%d' GROUP 'g'" % n)
+    first = take(w.c)
+    assert not w.c.rows("QUEUE TAKE mail")
+    other = w.proxy.wire(w.db)
+    other.query("QUEUE TAKE mail WAIT '10 s'")
+    assert tag(w.c, "QUEUE DONE '%s'" % first["token"]) == "UPDATE 1"
+    assert [m.text_row[4] for m in other.until() if m.type == "D"] == ["1"]
+    other.close()
+
+
+ALTERS = {
+    "lease": ("QUEUE ALTER mail SET (lease = '2 h')",
+              "SELECT lease_until - taken_at = '2 h' FROM queue.q_mail WHERE state = 'leased'"),
+    "max_run": ("QUEUE ALTER mail SET (max_run = '1 min')",
+                "SELECT lease_until - taken_at = '1 min' FROM queue.q_mail WHERE state = 'leased'"),
+    "on_disconnect": ("QUEUE ALTER mail SET (on_disconnect = keep)",
+                      "SELECT proxy IS NULL FROM queue.q_mail WHERE state = 'leased'"),
+    "max_running": ("QUEUE ALTER mail SET (max_running = 5)",
+                    "SELECT cardinality(running) = 1 FROM queue.n1_gate"),
+    "expires": ("QUEUE ALTER mail SET (expires = '1 h')",
+                "SELECT expires_at IS NOT NULL FROM queue.q_mail"),
+}
+
+
+@pytest.mark.parametrize("option", ALTERS)
+def test_altered_by_another_proxy(warm, option):
+    one, two = warm(), warm()
+    alter, holds = ALTERS[option]
+    tag(two.c, alter)
+    tag(one.c, PUSH)
+    job = take(one.c)
+    assert one.direct.execute(holds).fetchall() == [(True,)]
+    assert tag(one.c, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+    # and what is as it was is so with the old text
+    tag(two.c, alter.replace("SET (", "RESET (").split(" =")[0] + ")")
+    one.warm()
+    two.warm()
+
+
+def test_archive_comes(warm):
+    one, two = warm(), warm()
+    token = take_one(one)
+    tag(two.c, "QUEUE ALTER mail SET (retain_done = '1 h')")
+    assert tag(one.c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
+    assert one.direct.execute("SELECT count(*) FROM queue.a_mail").fetchone() == (1,)
+
+
+def test_paused(warm):
+    one, two = warm(), warm()
+    tag(one.c, PUSH)
+    take(one.c)
+    tag(one.c, PUSH)
+    tag(two.c, "QUEUE PAUSE mail")
+    assert not one.c.rows("QUEUE TAKE mail")
+    tag(two.c, "QUEUE PAUSE mail PUSH")
+    assert error(one.c, PUSH).sqlstate == "QB006"
+    tag(two.c, "QUEUE RESUME mail")
+    assert tag(one.c, PUSH) == "INSERT 0 1" and take(one.c)["queue"] == "mail"
+
+
+@pytest.mark.parametrize("payload", ["jsonb", "text", "bytea"])
+def test_dropped_and_made_anew(warm, payload):
+    one, two = warm(), warm()
+    token = take_one(one)
+    tag(two.c, "QUEUE DROP mail")
+    assert error(one.c, PUSH).sqlstate == "42P01"
+    assert error(one.c, "QUEUE DONE '%s'" % token).sqlstate == "QB001"
+    tag(two.c, "QUEUE CREATE mail WITH (payload = %s)" % payload)
+    value = "E'\\\\x6869'" if payload == "bytea" else "'[1]'"
+    assert tag(one.c, "QUEUE PUSH mail %s" % value) == "INSERT 0 1"
+    job = take(one.c)
+    assert job["payload"] == ("\\x6869" if payload == "bytea" else "[1]") and job["token"].startswith("2-")
+    assert error(one.c, "QUEUE DONE '%s'" % token).sqlstate == "QB001"
+    assert tag(one.c, "QUEUE DONE '%s'" % job["token"]) == "UPDATE 1"
+    one.warm("QUEUE PUSH mail %s" % value)
+
+
+def test_rights_are_gone(qbouncer, db, direct, warm):
+    w = warm()
+    tag(w.c, "QUEUE GRANT ALL ON mail TO other")
+    other = Warm.__new__(Warm)
+    other.proxy, other.db, other.direct = w.proxy, db, direct
+    other.c = w.proxy.wire(db, user="other")
+    other.warm()
+    token = take_one(other)
+    tag(w.c, "QUEUE REVOKE ALL ON mail FROM other")
+    for sql in (PUSH, "QUEUE TAKE mail", "QUEUE DONE '%s'" % token):
+        assert error(other.c, sql).sqlstate == "42501", sql
+    other.c.close()
+
+
+def test_the_texts_are_the_same_in_every_session(warm):
+    w = warm(" WITH (max_run = '1 day 2 hours', lease = '90 min')")
+    sql = "SELECT push, take, done FROM queue._lone(1)"
+    usual = w.direct.execute(sql).fetchall()
+    w.direct.execute("SET intervalstyle = sql_standard; SET quote_all_identifiers = on; SET datestyle = German")
+    assert w.direct.execute(sql).fetchall() == usual
+
+
+def test_odd_names(qbouncer, db, direct):
+    w = Warm(qbouncer, db, direct)
+    for name in ("a\"b'c\\\\d%s@n@", "Ärger 1"):
+        quoted = '"%s"' % name.replace('"', '""')
+        tag(w.c, "QUEUE CREATE %s" % quoted)
+        for _ in range(3):
+            tag(w.c, "QUEUE PUSH %s '1'" % quoted)
+        for _ in range(3):
+            job = take(w.c, "QUEUE TAKE %s" % quoted)
+            assert job["queue"] == name
+            tag(w.c, "QUEUE DONE '%s'" % job["token"])
+    w.c.close()
