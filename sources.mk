@@ -279,6 +279,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/head_int.h \
 	src/queue/heap.c \
 	src/queue/heap.h \
+	src/queue/held.c \
+	src/queue/held.h \
 	src/queue/hold.c \
 	src/queue/in_place.c \
 	src/queue/jobs.h \

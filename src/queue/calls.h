@@ -203,6 +203,9 @@
 		ROW_GAUGES(COL, )) \
 	/* by the system session, from the queue behind this number */ \
 	CALL(GAUGES_STEP, "SELECT " ROW_GAUGES(CALL_NAME, ", ") ", number FROM queue._gauges(%d, NULL, %d, %d)", , \
-		ROW_GAUGES(COL, ) COL(number, INT4))
+		ROW_GAUGES(COL, ) COL(number, INT4)) \
+	CALL(HELD, "SELECT about, name, substring(value FROM '^for [^,]*|^[0-9]+ transactions back') AS since, hint " \
+		"FROM queue._holders('10 min', '10 min') WHERE NOT ok LIMIT 1", , \
+		COL(about, TEXT) COL(name, TEXT) COL(since, TEXT) COL(hint, TEXT))
 
 /* clang-format on */

@@ -16,6 +16,7 @@
 #include "deferred.h"
 #include "engine.h"
 #include "head.h"
+#include "held.h"
 #include "jobs.h"
 #include "lease.h"
 #include "maintain.h"
@@ -449,6 +450,7 @@ bool queue_start(void)
 	pooler_on_shutdown(ends_soon);
 	pooler_on_moved(moved);
 	registry_start();
+	held_start();
 	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
 	       await_start() && hold_start() && gauge_start() && maintain_start() &&
 	       schedules_start() && schema_start();
@@ -483,6 +485,7 @@ void queue_free(void)
 		schema_free(db);
 		heads_free(db);
 		gauge_free(db);
+		held_free(db);
 		agents_free(db);
 		schedules_free(db);
 		count_free(db);

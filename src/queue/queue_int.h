@@ -82,6 +82,7 @@ struct qdb {
 	uint64_t wakes; /* counts what was announced, of any queue */
 	struct hist delivery; /* from the news of a job to its delivery to one who waited */
 	struct maintenance maintenance;
+	struct held *held; /* who holds back vacuum (held.c) */
 	struct schedules *schedules; /* when something is due (schedule.c) */
 	struct awaited *awaited; /* jobs that somebody waits for (await.c) */
 	uint64_t ended_events;     /* counts jobs that ended through this proxy */

@@ -82,7 +82,7 @@ struct system {
 _Static_assert(sizeof(ANY_QUEUE) > QSTMT_QUEUE_MAX + 1, "it is no name");
 
 static struct {
-	const struct system_listener *listeners[4];
+	const struct system_listener *listeners[8];
 	const struct system_chore *chores[4];
 	size_t n_listeners, n_chores;
 } registered;

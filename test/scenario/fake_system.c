@@ -12,7 +12,7 @@
 #include "../../src/queue/wakes.h"
 #include "program.h"
 
-#define MOST 4
+#define MOST 8
 
 static bool down;
 static char last_notify[QSTMT_QUEUE_MAX + 1];
