@@ -91,6 +91,7 @@ DECLARE
 	slack CONSTANT int4 := CASE WHEN most > 1000 THEN most / 100 ELSE 0 END;
 	keeps CONSTANT bool := (SELECT retain_done > interval '0' FROM queue.queues WHERE number = @n@);
 	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
+	why CONSTANT text := coalesce(current_setting('qbouncer.gone', true), '');	-- of what this may be a part of
 	ids int8;
 	allowed int8;
 	n int8;
@@ -144,7 +145,7 @@ BEGIN
 		kept AS (@keep@ WHERE keeps)
 		SELECT count(*) INTO gone FROM gone;
 	END IF;
-	PERFORM set_config('qbouncer.gone', '', true);
+	PERFORM set_config('qbouncer.gone', why, true);
 	PERFORM set_config('qbouncer.tell', was, true);
 	PERFORM setval('@room@', ids + slack);
 	RETURN NULL;

@@ -88,6 +88,20 @@ def test_who_waits_for_one_that_is_dropped_does_not_go_on(q):
     assert q.row("SELECT state, error LIKE '%%dropped%%' FROM queue.q_next WHERE id = %s", 1) == ("dead", True)
 
 
+def test_what_is_dropped_meanwhile_changes_nothing_for_the_rest(q):
+    """Jobs are purged; those that waited for them die and go to a full dead_queue, which drops others."""
+    q.create("first")
+    q.create("next", dead_queue="q")
+    q.push("q", "1", "2", "3")
+    q.push("first", "1", "2")
+    for id in "12":
+        q.rows("SELECT queue._push('next', '{1}', 0, NULL, NULL, NULL, false, after => ARRAY[queue.number || '-' || %s])"
+               " FROM queue.queues AS queue WHERE name = 'first'", id)
+    assert q.value("SELECT queue.purge('first')") == 2
+    assert q.column("SELECT state FROM queue.q_next") == []
+    assert q.column("SELECT headers -> 'dead' ->> 'error' LIKE '%%purged' FROM queue.q_q ORDER BY id") == [None, True, True]
+
+
 def test_who_may_only_push(q):
     bob = q.connect("bob")
     q.rows("SELECT queue.grant('q', '{push}', '{bob}')")
