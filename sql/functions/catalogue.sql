@@ -88,10 +88,10 @@ BEGIN
 		EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON %1$s, %2$s TO %3$I WITH GRANT OPTION;
 			GRANT SELECT ON SEQUENCE queue.%4$I TO %3$I WITH GRANT OPTION;
 			GRANT EXECUTE ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8), queue.%7$I(text, int8, interval, timestamptz),
-				queue.%8$I(int8, text) TO %3$I WITH GRANT OPTION',
+				queue.%8$I(int8, text), queue.%9$I(int8) TO %3$I WITH GRANT OPTION',
 			queue._table(cfg.name), queue._archive(cfg.name), pg_get_userbyid(cfg.owner),
 			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number), format('_kept_%s', cfg.number),
-			format('_follow_%s', cfg.number));
+			format('_follow_%s', cfg.number), format('_free_keys_%s', cfg.number));
 		EXECUTE queue._gate_right_sql(true, cfg, quote_ident(pg_get_userbyid(cfg.owner)));
 	END IF;
 END
@@ -107,10 +107,10 @@ BEGIN
 	IF cfg.owner <> quote_ident(current_user)::regrole AND EXISTS (SELECT FROM pg_roles AS r WHERE r.oid = cfg.owner) THEN
 		EXECUTE format('REVOKE ALL ON %1$s, %2$s FROM %3$I CASCADE; REVOKE ALL ON SEQUENCE queue.%4$I FROM %3$I CASCADE;
 			REVOKE ALL ON FUNCTION queue.%5$I(text, text), queue.%6$I(int8), queue.%7$I(text, int8, interval, timestamptz),
-				queue.%8$I(int8, text) FROM %3$I CASCADE',
+				queue.%8$I(int8, text), queue.%9$I(int8) FROM %3$I CASCADE',
 			queue._table(cfg.name), queue._archive(cfg.name), pg_get_userbyid(cfg.owner),
 			format('n%s_id', cfg.number), format('_seek_%s', cfg.number), format('_late_%s', cfg.number), format('_kept_%s', cfg.number),
-			format('_follow_%s', cfg.number));
+			format('_follow_%s', cfg.number), format('_free_keys_%s', cfg.number));
 		EXECUTE queue._gate_right_sql(false, cfg, quote_ident(pg_get_userbyid(cfg.owner)));
 	END IF;
 END

@@ -250,7 +250,7 @@ BEGIN
 END
 $body$, '@n@', number::text), tab);
 
-	-- Who calls it frees nothing that is not free.
+	-- Who calls it frees nothing that is not free. Who has TAKE may: pushes with these keys wait for his transaction.
 	PERFORM queue._generate_one(format('_free_keys_%s(most int8) RETURNS int8', number), settings, replace($body$
 DECLARE
 	gone int8;
@@ -264,8 +264,8 @@ $body$, '@n@', number::text), tab);
 
 	PERFORM queue._generate_group_looks(number, name, true);
 
-	EXECUTE format('REVOKE ALL ON FUNCTION queue._seek_%1$s, queue._late_%1$s, queue._kept_%1$s, queue._next_%1$s, queue._ended_%1$s,
-		queue._blocked_%1$s FROM PUBLIC', number);
+	EXECUTE format('REVOKE ALL ON FUNCTION queue._seek_%1$s, queue._late_%1$s, queue._kept_%1$s, queue._free_keys_%1$s, queue._next_%1$s,
+		queue._ended_%1$s, queue._blocked_%1$s FROM PUBLIC', number);
 	PERFORM queue._generate_group_triggers(number, name);
 END
 $$;

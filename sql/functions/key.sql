@@ -8,11 +8,18 @@
 -- With FOR the key stays taken for so long, also when the job has ended (group.sql); a push with this key is none then.
 -- A job that is leased and replaced runs once more too: its worker has the old payload.
 
-CREATE OR REPLACE FUNCTION queue._key_taken(q text, k text, id int8) RETURNS void
+-- ended: it has the key by FOR alone.
+CREATE OR REPLACE FUNCTION queue._key_taken(q text, k text, id int8, ended bool) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	IF ended THEN
+		RAISE EXCEPTION USING ERRCODE = '23505',
+			MESSAGE = format('the key "%s" of queue "%s" is still taken', left(k, 200), q),
+			DETAIL = format('Job %s has ended, but was pushed with the key FOR longer.', id),
+			HINT = 'Push with another key, with ON DUPLICATE IGNORE, or later.';
+	END IF;
 	RAISE EXCEPTION USING ERRCODE = '23505',
 		MESSAGE = format('queue "%s" has a job with the key "%s" already', q, left(k, 200)),
 		DETAIL = format('It is job %s.', id),
@@ -111,7 +118,7 @@ BEGIN
 			@late@
 		ELSIF old IS NULL AND kept IS NOT NULL AND (newer > last) IS NOT TRUE THEN	-- its job has ended
 			IF duplicate = 'error' THEN
-				PERFORM queue._key_taken(@name@, k, kept);
+				PERFORM queue._key_taken(@name@, k, kept, true);
 			END IF;
 			RETURN CASE WHEN with_old THEN kept END;
 		ELSIF old IS NULL THEN
@@ -134,7 +141,7 @@ BEGIN
 				RETURN new;
 			END IF;
 		ELSIF duplicate = 'error' THEN
-			PERFORM queue._key_taken(@name@, k, old);
+			PERFORM queue._key_taken(@name@, k, old, false);
 		ELSIF duplicate = 'ignore' OR newer <= last THEN
 			RETURN CASE WHEN with_old THEN old END;
 		ELSE

@@ -29,7 +29,7 @@ BEGIN
 	IF gone < most THEN
 		gone := gone + queue._expire(cfg, (most - gone)::int4);
 	END IF;
-	IF gone < most THEN
+	IF gone < most AND has_function_privilege(format('queue._free_keys_%s(int8)', cfg.number), 'EXECUTE') THEN
 		EXECUTE format('SELECT queue._free_keys_%s($1)', cfg.number) INTO n USING most - gone;
 		gone := gone + n;
 	END IF;

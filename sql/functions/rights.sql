@@ -81,7 +81,8 @@ BEGIN
 			format('_seek_%s', cfg.number), format('_late_%s', cfg.number), whom, format('_kept_%s', cfg.number));
 	ELSIF kind = 'take' THEN
 		RETURN format('%1$s SELECT, UPDATE, DELETE, INSERT (%5$s) ON %2$s %4$s;
-			%1$s SELECT, INSERT, UPDATE, DELETE ON %3$s %4$s', verb, tab, arc, whom, queue._columns('hand')) || ids || '; '
+			%1$s SELECT, INSERT, UPDATE, DELETE ON %3$s %4$s; %1$s EXECUTE ON FUNCTION queue.%6$I(int8) %4$s',
+			verb, tab, arc, whom, queue._columns('hand'), format('_free_keys_%s', cfg.number)) || ids || '; '
 			|| queue._gate_right_sql(gives, cfg, queue._role(role));
 	END IF;
 	RETURN format('%1$s SELECT (%2$s) ON %3$s %6$s; %1$s SELECT (%4$s) ON %5$s %6$s', verb, queue._columns('await'), tab,

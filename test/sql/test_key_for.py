@@ -37,7 +37,9 @@ def test_it_stays_taken(q):
     assert push(q) == 1 and push(q, keep_for="1 day") == 1
     assert finish(q) == 1
     assert [push(q), push(q, keep_for="1 h"), push(q, on_duplicate="replace"), push(q, on_duplicate="rerun")] == [1] * 4
-    assert "It is job 1" in q.fails("23505", "SELECT queue.push('q', '1', key => 'k', on_duplicate => 'error')").message_detail
+    taken = q.fails("23505", "SELECT queue.push('q', '1', key => 'k', on_duplicate => 'error')")
+    assert taken.message_primary == 'the key "k" of queue "q" is still taken' and "Job 1 " in taken.message_detail
+    assert "REPLACE" not in taken.message_hint
     assert q.rows("SELECT queue._push('q', '{1}', 0, NULL, NULL, NULL, false, key => 'k')") == []
     assert jobs(q) == []
     assert push(q, key="other") == 2
@@ -105,8 +107,12 @@ def test_rights(q):
     assert push(bob) == 1
     bob.fails("42501", "SELECT * FROM queue.keys")
     bob.fails("42501", "DELETE FROM queue.keys")
+    bob.fails("42501", "SELECT queue._free_keys_1(100)")        # pushes with keys that are over would wait for him
+    q.rows("SELECT queue.grant('q', '{take}', '{bob}')")
     bob.rows("SELECT queue._free_keys_1(100)")
     assert push(bob) == 1
+    q.rows("SELECT queue.revoke('q', '{take}', '{bob}')")
+    bob.fails("42501", "SELECT queue._free_keys_1(100)")
     # who calls it himself deletes nothing that is not his
     q.rows("INSERT INTO queue.q_q (payload, key) VALUES ('0', 'k')")
     bob.rows("SELECT queue._kept_1('k', 2, NULL, NULL)")
