@@ -243,21 +243,12 @@ BEGIN
 				HINT = format('QUEUE PAUSE %1$I TAKE; and say it again when they have ended; then QUEUE RESUME %1$I TAKE;', cfg.name);
 		END IF;
 	END IF;
-	IF mode <> 'order' THEN
+	IF mode <> 'order' THEN	-- nobody tells these of an end then
 		EXECUTE format('SELECT count(*) FROM %s WHERE behind IS NOT NULL OR followed IS NOT NULL', tab) INTO busy;
 		IF busy > 0 THEN
 			RAISE EXCEPTION USING ERRCODE = '55006',
 				MESSAGE = format('%s jobs of queue "%s" wait for others, or are waited for', busy, cfg.name),
 				DETAIL = 'AFTER is not possible in queues whose groups have limits.',
-				HINT = 'Say it again when they have ended.';
-		END IF;
-	END IF;
-	IF mode <> 'order' THEN	-- nobody tells these of an end then
-		EXECUTE format('SELECT count(*) FROM %s WHERE behind IS NOT NULL OR followed IS NOT NULL', tab) INTO busy;
-		IF busy > 0 THEN
-			RAISE EXCEPTION USING ERRCODE = '55006',
-				MESSAGE = format('jobs of queue "%s" wait for others, or others for them', cfg.name),
-				DETAIL = 'Pushed with AFTER; that is not possible where groups have limits.',
 				HINT = 'Say it again when they have ended.';
 		END IF;
 	END IF;
