@@ -19,7 +19,7 @@ BEGIN
 DECLARE
 	was record;
 BEGIN
-	SELECT state, left(token, 1) = 'x' AS cancelled INTO was FROM @table@ WHERE id = job;
+	SELECT state, left(token, 1) = 'x' OR lease_until <= clock_timestamp() AS over INTO was FROM @table@ WHERE id = job;
 	UPDATE @table@ SET followed = coalesce(followed || ',' || follower, follower, followed)
 		WHERE id = job AND state <> 'dead';
 	IF FOUND THEN
@@ -29,7 +29,7 @@ BEGIN
 	ELSIF EXISTS (SELECT FROM @table@ WHERE id = job) THEN
 		RETURN 'dead';
 	END IF;
-	RETURN CASE WHEN was.state = 'leased' AND NOT was.cancelled THEN 'done' ELSE 'gone' END;
+	RETURN CASE WHEN was.state = 'leased' AND NOT was.over THEN 'done' ELSE 'gone' END;
 END
 $body$, queue._table(name));
 	EXECUTE format('REVOKE ALL ON FUNCTION queue._follow_%s FROM PUBLIC', number);
@@ -115,7 +115,8 @@ BEGIN
 		END IF;
 		PERFORM queue._no_after(queue._find(one.name));
 		EXECUTE format('SELECT queue._follow_%s($1, NULL)', one.number) INTO how USING one.id;
-		IF how IS NULL OR how = 'gone' THEN
+		-- where dead jobs are pushed elsewhere, it need not have been done
+		IF how IS NULL OR how = 'gone' OR how = 'done' AND (queue._find(one.name)).dead_queue IS NOT NULL THEN
 			how := queue._ended_as(one.name, one.id);
 		END IF;
 		IF how IS NULL THEN
@@ -150,8 +151,9 @@ BEGIN
 END
 $$;
 
--- A job that others follow has ended: those that waited for nothing else go on, if it is done; otherwise they die. Whoever
--- does not wait for it is left alone, whatever stands in the list.
+-- A job that others follow has ended: those that waited for nothing else go on, if it is done; otherwise they die, and
+-- then those behind them: one after the other, as triggers within triggers are as deep as the stack. Whoever does not wait
+-- for it is left alone, whatever stands in the list; so is who has a group, which lets him go in its order.
 CREATE OR REPLACE FUNCTION queue._followed(job text, followers text, how text, error text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -162,41 +164,60 @@ DECLARE
 	one record;
 	rest text[];
 	was text;
+	next text;
+	why text;
+	jobs text[] := ARRAY[job];		-- that have ended, who follows them, and the errors of the dead
+	lists text[] := ARRAY[followers];
+	errors text[] := ARRAY[error];
+	at int4 := 1;
+	gone CONSTANT text := coalesce(current_setting('qbouncer.gone', true), '');
 	moment CONSTANT timestamptz := clock_timestamp();
 	shape CONSTANT text := '^[0-9]{1,9}-[0-9]{1,18}$';
 BEGIN
-	-- who may await a job may have written anything there
-	FOR one IN SELECT DISTINCT c.number, c.name, f.id
-			FROM (SELECT CASE WHEN name ~ shape THEN split_part(name, '-', 1)::int4 END AS number,
-					CASE WHEN name ~ shape THEN split_part(name, '-', 2)::int8 END AS id
-				FROM unnest(string_to_array(followers, ',')) AS name) AS f
-			JOIN queue.queues AS c ON c.number = f.number ORDER BY c.number, f.id LOOP
-		EXECUTE format('SELECT state, behind FROM %s WHERE id = $1 AND $2 = ANY (behind) FOR UPDATE', queue._table(one.name))
-			INTO was, rest USING one.id, job;
-		CONTINUE WHEN rest IS NULL;
-		rest := nullif(array_remove(rest, job), '{}');
-		IF how <> 'done' THEN
-			IF was = 'blocked' THEN
-				EXECUTE format($sql$UPDATE %s SET state = 'dead', ended_at = $2, failed_at = $2, failures = failures + 1,
-					error = $3 WHERE id = $1$sql$, queue._table(one.name))
-					USING one.id, moment, format('job %s, which it waited for, %s', job, CASE how
-						WHEN 'dead' THEN 'is dead' || coalesce(': ' || left(error, 1000), '')
-						WHEN 'expired' THEN 'has expired' WHEN 'gone' THEN 'is gone' ELSE 'was ' || how END);
+	WHILE at <= cardinality(jobs) LOOP
+		-- who may await a job may have written anything there
+		FOR one IN SELECT DISTINCT c.number, c.name, f.id
+				FROM (SELECT CASE WHEN name ~ shape THEN split_part(name, '-', 1)::int4 END AS number,
+						CASE WHEN name ~ shape THEN split_part(name, '-', 2)::int8 END AS id
+					FROM unnest(string_to_array(lists[at], ',')) AS name) AS f
+				JOIN queue.queues AS c ON c.number = f.number ORDER BY c.number, f.id LOOP
+			EXECUTE format('SELECT state, behind FROM %s WHERE id = $1 AND $2 = ANY (behind) AND "group" IS NULL FOR UPDATE',
+				queue._table(one.name)) INTO was, rest USING one.id, jobs[at];
+			CONTINUE WHEN rest IS NULL;
+			rest := nullif(array_remove(rest, jobs[at]), '{}');
+			IF at > 1 OR how <> 'done' THEN
+				IF was = 'blocked' THEN
+					why := format('job %s, which it waited for, %s', jobs[at], CASE WHEN at > 1 OR how = 'dead'
+						THEN 'is dead' || coalesce(': ' || left(errors[at], 1000), '') WHEN how = 'expired' THEN 'has expired'
+						WHEN how = 'gone' THEN 'is gone' ELSE 'was ' || how END);
+					PERFORM set_config('qbouncer.gone', 'followed', true);
+					EXECUTE format($sql$UPDATE %s SET state = 'dead', ended_at = $2, failed_at = $2, failures = failures + 1,
+						error = $3 WHERE id = $1 RETURNING followed$sql$, queue._table(one.name))
+						INTO next USING one.id, moment, why;
+					PERFORM set_config('qbouncer.gone', gone, true);
+					IF next IS NOT NULL THEN
+						jobs := jobs || (one.number || '-' || one.id);
+						lists := lists || next;
+						errors := errors || why;
+					END IF;
+				END IF;
+			ELSIF was = 'blocked' AND rest IS NULL THEN
+				EXECUTE format($sql$UPDATE %s SET behind = NULL, state = CASE WHEN run_at > $2 THEN 'later' ELSE 'ready' END,
+					run_at = greatest(run_at, $2), position = DEFAULT WHERE id = $1$sql$, queue._table(one.name))
+					USING one.id, moment;
+				PERFORM queue._tell(one.number, one.name);
+			ELSE
+				EXECUTE format('UPDATE %s SET behind = $2 WHERE id = $1', queue._table(one.name)) USING one.id, rest;
 			END IF;
-		ELSIF was = 'blocked' AND rest IS NULL THEN
-			EXECUTE format($sql$UPDATE %s SET behind = NULL, state = CASE WHEN run_at > $2 THEN 'later' ELSE 'ready' END,
-				run_at = greatest(run_at, $2), position = DEFAULT WHERE id = $1$sql$, queue._table(one.name))
-				USING one.id, moment;
-			PERFORM queue._tell(one.number, one.name);
-		ELSE
-			EXECUTE format('UPDATE %s SET behind = $2 WHERE id = $1', queue._table(one.name)) USING one.id, rest;
-		END IF;
+		END LOOP;
+		at := at + 1;
 	END LOOP;
 END
 $$;
 
--- Looks again at one that waits: are those that it waits for still there, and do they know of it? strict: who is gone
--- without trace is not done. (Who is run again by hand does not wait for what nobody knows any more.)
+-- Looks again at one that waits: are those that it waits for still there, and know of it? One that does not was not named
+-- by a push, which locks it: nothing is told of it, as who wrote its name need not have a right to that. strict: then it
+-- is gone. (Who is run again by hand does not wait for what nobody knows any more.) Who is right is not locked.
 CREATE OR REPLACE FUNCTION queue._look_after(number int4, name text, id int8, strict bool) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -208,33 +229,29 @@ DECLARE
 	jobs text[];
 	job text;
 	q text;
-	how text;
+	was text;
 	why text;
 BEGIN
-	EXECUTE format('SELECT behind FROM %s WHERE id = $1 AND state = ''blocked'' FOR UPDATE %s', queue._table(name), CASE WHEN strict THEN 'SKIP LOCKED' ELSE '' END)
-		INTO jobs USING id;
+	EXECUTE format('SELECT behind FROM %s WHERE id = $1 AND state = ''blocked''', queue._table(name)) INTO jobs USING id;
 	FOREACH job IN ARRAY coalesce(jobs, '{}') LOOP
-		SELECT c.name INTO q FROM queue.queues AS c WHERE c.number = split_part(job, '-', 1)::int4;
-		how := NULL;
-		IF FOUND THEN
-			EXECUTE format($sql$
-				SELECT CASE WHEN state = 'dead' THEN 'dead' WHEN $2 = ANY (string_to_array(followed, ',')) THEN 'waits' ELSE 'new' END,
-					error FROM %s WHERE id = $1
-			$sql$, queue._table(q)) INTO how, why USING split_part(job, '-', 2)::int8, me;
-			IF how = 'new' THEN
-				EXECUTE format('SELECT queue._follow_%s($1, $2)', split_part(job, '-', 1)) INTO how
-					USING split_part(job, '-', 2)::int8, me;
+		was := NULL;
+		why := NULL;
+		IF job ~ '^[0-9]{1,9}-[0-9]{1,18}$' THEN
+			SELECT c.name INTO q FROM queue.queues AS c WHERE c.number = split_part(job, '-', 1)::int4;
+			IF FOUND THEN
+				EXECUTE format('SELECT state, error FROM %s WHERE id = $1 AND $2 = ANY (string_to_array(followed, '',''))',
+					queue._table(q)) INTO was, why USING split_part(job, '-', 2)::int8, me;
 			END IF;
-			how := coalesce(how, queue._ended_as(q, split_part(job, '-', 2)::int8));
 		END IF;
-		IF how IS DISTINCT FROM 'waits' THEN
-			PERFORM queue._followed(job, me, coalesce(how, CASE WHEN strict THEN 'gone' ELSE 'done' END), why);
+		IF was IS NULL OR was = 'dead' THEN
+			PERFORM queue._followed(job, me, coalesce(was, CASE WHEN strict THEN 'gone' ELSE 'done' END), why);
 		END IF;
 	END LOOP;
 END
 $$;
 
--- The same of all of a queue: nobody waits for ever. Anybody may look: what is so is so.
+-- The same of a thousand of a queue, from anywhere on if there are more: nobody waits for ever. Anybody may look: what is
+-- so is so.
 CREATE OR REPLACE FUNCTION queue._look_after_all(number int4) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -243,10 +260,17 @@ SET enable_bitmapscan = off
 AS $$
 DECLARE
 	name CONSTANT text := (SELECT c.name FROM queue.queues AS c WHERE c.number = $1);
+	waits CONSTANT text := format('FROM %s WHERE state = ''blocked'' AND "group" IS NULL', queue._table(name));
+	start int8 := 0;
+	last int8;
 	one int8;
 BEGIN
-	FOR one IN EXECUTE format('SELECT id FROM %s WHERE state = ''blocked'' AND "group" IS NULL ORDER BY id LIMIT 1000',
-			queue._table(name)) LOOP
+	EXECUTE format('SELECT id %s ORDER BY id OFFSET 1000 LIMIT 1', waits) INTO last;
+	IF last IS NOT NULL THEN
+		EXECUTE format('SELECT min(id) - 1000, max(id) %s', waits) INTO start, last;
+		start := start + (random() * (last - start))::int8;
+	END IF;
+	FOR one IN EXECUTE format('SELECT id %s AND id >= $1 ORDER BY id LIMIT 1000', waits) USING start LOOP
 		PERFORM queue._look_after(number, name, one, true);
 	END LOOP;
 END

@@ -136,7 +136,9 @@ $body$, tab);
 	PERFORM queue._generate_one(format('_ended_%s() RETURNS trigger', number), settings,
 		replace(replace($body$
 BEGIN
-	IF OLD.followed IS NOT NULL AND (TG_OP = 'UPDATE' OR OLD.state <> 'dead') THEN
+	-- who dies with another is seen to by who sees to that one
+	IF OLD.followed IS NOT NULL AND (TG_OP = 'UPDATE' OR OLD.state <> 'dead')
+			AND current_setting('qbouncer.gone', true) IS DISTINCT FROM 'followed' THEN
 		PERFORM queue._followed('@n@-' || OLD.id, OLD.followed, CASE WHEN TG_OP = 'UPDATE' THEN 'dead'
 				WHEN current_setting('qbouncer.gone', true) <> '' THEN current_setting('qbouncer.gone', true)
 				WHEN left(OLD.token, 1) = 'x' THEN 'cancelled'

@@ -264,3 +264,86 @@ def test_groups_with_limits(q):
     after(q, ["1-2"])
     done(q)
     assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'ready'") == 2
+
+
+def test_a_long_chain_dies(q):
+    """One after the other: one within the other would be as deep as the stack."""
+    q.push("q", "1")
+    q.rows("SELECT queue.push('q', '1', after => ARRAY['1-' || n]) FROM generate_series(1, 1500) AS n")
+    q.rows("SELECT queue.cancel('1', 'q')")
+    assert q.rows("SELECT state, count(*) FROM queue.q_q GROUP BY 1") == [("dead", 1500)]
+    assert state(q, 3, "q")[2] == "job 1-2, which it waited for, is dead: job 1-1, which it waited for, was cancelled"
+
+
+@pytest.mark.parametrize("how", ["INSERT INTO queue.q_r (state, payload, behind) VALUES ('blocked', '1', '{1-1}')",
+                                 "UPDATE queue.q_r SET state = 'blocked', behind = '{1-1}', position = DEFAULT",
+                                 "UPDATE queue.q_r SET state = 'blocked', behind = '{1-1,x,1-99999999999999999999}'"])
+def test_names_written_by_hand(q, how):
+    """Who has no right to await a job learns nothing by writing down its name; and the maintenance goes on."""
+    bob = q.connect("bob")
+    q.push("q", "1")
+    q.push("r", "1")
+    q.rows("SELECT queue.fail(token, 'secret', final => true) FROM queue.take('q')")
+    q.rows("SELECT queue.grant('r', '{all}', '{bob}')")
+    bob.rows(how)
+    q.rows("SELECT queue.maintain()")
+    assert "secret" not in str(q.rows("SELECT error FROM queue.q_r"))
+    assert q.column("SELECT followed FROM queue.q_q") == [None]
+
+
+def test_who_looks_locks_nobody(q):
+    """Anybody may: so no DONE waits for it."""
+    mallory = q.connect("mallory")
+    q.push("q", "1")
+    after(q, ["1-1"])
+    token = q.take("q")[0]["token"]
+    mallory.rows("BEGIN")
+    mallory.rows("SELECT queue._look_after_all(2)")
+    q.rows("SET lock_timeout = '2s'")
+    q.rows("SELECT queue.done(%s)", token)
+    assert state(q, 1)[0] == "ready"
+
+
+def test_more_than_a_look(q):
+    """Those behind a thousand that wait rightly are looked at, too."""
+    q.create("s")
+    q.push("q", "1")
+    q.push("s", "1")
+    q.rows("SELECT queue.push('r', '1', after => '{1-1}') FROM generate_series(1, 1100)")
+    after(q, ["3-1"])
+    q.rows("TRUNCATE queue.q_s")
+    for _ in range(60):
+        q.rows("SELECT queue.maintain()")
+        if state(q, 1101)[0] == "dead":
+            break
+    assert q.rows("SELECT state, count(*) FROM queue.q_r GROUP BY 1 ORDER BY 1") == [("blocked", 1100), ("dead", 1)]
+
+
+def test_a_follower_with_a_group(q):
+    """Written by hand: it must not hinder the DONE of what it names."""
+    bob = q.connect("bob")
+    q.rows("SELECT queue.grant('r', '{push}', '{bob}')")
+    q.rows("SELECT queue.grant('q', '{await}', '{bob}')")
+    q.push("q", "1")
+    q.rows("SELECT queue.push('r', '0', \"group\" => 'g')")
+    bob.rows("BEGIN")
+    bob.rows("INSERT INTO queue.q_r (state, payload, \"group\", behind) VALUES ('blocked', '1', 'g', '{1-1}')")
+    bob.rows("SELECT queue._follow_1(1, '2-2')")
+    bob.rows("COMMIT")
+    done(q)
+    done(q, "r")
+    assert state(q, 2)[0] == "ready"
+
+
+def test_beside_a_death_into_a_dead_queue(q):
+    """What is not there any more when the push has waited for it was not done."""
+    two, three = q.connect(), q.connect()
+    q.rows("SELECT queue.alter('q', '{dead_queue}', '{r}')")
+    q.push("q", "1")
+    token = q.take("q")[0]["token"]
+    two.rows("BEGIN")
+    two.rows("SELECT queue.fail(%s, 'no', final => true)", token)
+    push = three.beside(after, three, ["1-1"])
+    q.until_blocked(three)
+    two.rows("COMMIT")
+    push.error_of("QB003")
