@@ -50,9 +50,10 @@ BEGIN
 					'policy', format('%L::text', cfg.on_disconnect)]));
 	END IF;
 	IF cfg.retain_done = interval '0' THEN
-		-- the end of one of a group makes another one ready: that is told here
+		-- the end of one of a group, or of one that others wait for, makes another one ready: that is told here
 		done := format($text$DELETE FROM %s WHERE id = $1 AND token = $2 AND lease_until > clock_timestamp()
-			AND again IS NULL AND ("group" IS NULL OR set_config('qbouncer.tell', 'here', true) IS NOT NULL)
+			AND again IS NULL
+			AND (coalesce("group", followed) IS NULL OR set_config('qbouncer.tell', 'here', true) IS NOT NULL)
 			AND set_config('lock_timeout', '50ms', true) IS NOT NULL AND %s%s RETURNING %s$text$,
 			tab, condition, async, name);
 	END IF;

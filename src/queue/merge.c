@@ -648,6 +648,13 @@ static bool send_patient(struct batch *b, const struct pg_error *err)
 	return true;
 }
 
+/* Of a value, or of somebody's rights: others' statements are right. */
+static bool is_the_clients(const struct pg_error *err)
+{
+	return strncmp(err->sqlstate, "22", 2) == 0 || strncmp(err->sqlstate, "23", 2) == 0 ||
+	       strcmp(err->sqlstate, "42501") == 0;
+}
+
 /* It has found nothing that it could do so, or is not right any more. */
 static bool send_not_lone(struct batch *b, const struct pg_error *err)
 {
@@ -655,7 +662,7 @@ static bool send_not_lone(struct batch *b, const struct pg_error *err)
 
 	if (b->lone != LONE_SENT || (err != NULL && !is_refused(b, err)))
 		return false;
-	if (err != NULL)
+	if (err != NULL && !is_the_clients(err))
 		g->spec.shape->refused_lone(g->spec.shape_arg);
 	b->lone = LONE_NOT;
 	b->direct = false;

@@ -407,8 +407,9 @@ static bool fill_lone_done(struct shape *s, struct merge_statement *st)
 {
 	struct part part;
 
-	if (st->n_values != 1 || !read_parts(st, &part, 1, false) ||
-		!lone_put(st, s->lone, s->pool, LONE_DONE))
+	/* the head may be that of another queue of this name by now */
+	if (st->n_values != 1 || s->lone == NULL || s->lone->number != s->number ||
+		!read_parts(st, &part, 1, false) || !lone_put(st, s->lone, s->pool, LONE_DONE))
 		return false;
 	st->params[0] = number_param(st->small[0], part.token.id);
 	st->params[1] = (struct bind_param){

@@ -211,3 +211,29 @@ def test_odd_names(qbouncer, db, direct):
             assert job["queue"] == name
             tag(w.c, "QUEUE DONE '%s'" % job["token"])
     w.c.close()
+
+
+def test_the_end_of_one_that_others_wait_for_is_told_here(warm):
+    """As the function does: nobody else's commit waits for a notification."""
+    w = warm()
+    token = take_one(w)
+    tag(w.c, "QUEUE PUSH mail '2' AFTER '%s'" % token)
+    told = []
+    w.direct.add_notice_handler(lambda n: told.append((n.sqlstate, n.message_primary)))
+    (text,) = w.direct.execute("SELECT done FROM queue._lone(1)").fetchone()
+    w.direct.execute("PREPARE done (int8, text) AS " + text)
+    _, id, digits = token.split("-")
+    assert w.direct.execute("EXECUTE done (%s, '%s')" % (id, digits)).fetchall() == [("mail",)]
+    assert told == [("QB100", "mail")]
+    assert take(w.c)["payload"] == "2"
+
+
+def test_what_clients_do_wrong_leaves_the_texts(warm, db):
+    w = warm()
+    other = w.proxy.wire(db, user="other")
+    for c, sql, state in ((w.c, "QUEUE PUSH mail '{'", "22P02"), (other, PUSH, "42501")):
+        for _ in range(3):
+            assert error(c, sql).sqlstate == state
+            assert tag(w.c, PUSH) == "INSERT 0 1"
+            assert w.ran("INSERT")
+    other.close()
