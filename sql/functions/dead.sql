@@ -4,7 +4,8 @@
 --
 -- It is the queue's owner who pushes, as the one who has set the option: whoever fails a job needs no right there.
 -- What does not go (that queue is full, paused, gone, of another type, locked, the owner may not push there any more)
--- stays, dead where it is, and the statement that it died of succeeds.
+-- stays, dead where it is, and the statement that it died of succeeds. For one that is locked a transaction waits once:
+-- many may die in it.
 
 -- When it is set, or the type or owner could make it wrong: said to the one who sets it. The queues behind this one are
 -- locked against a change that would close the circle.
@@ -54,6 +55,7 @@ SET lock_timeout = '1s'
 AS $$
 DECLARE
 	how CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
+	locked CONSTANT text := coalesce(current_setting('qbouncer.locked', true), '');	-- numbers of such queues
 	here queue.queues;
 	there queue.queues;
 BEGIN
@@ -63,20 +65,25 @@ BEGIN
 	END IF;
 	SELECT * INTO there FROM queue.queues AS c WHERE c.number = here.dead_queue;
 	IF there.payload IS DISTINCT FROM here.payload
-			OR NOT has_column_privilege(here.owner, to_regclass(queue._table(there.name)), 'payload', 'INSERT') THEN
+			OR NOT has_column_privilege(here.owner, to_regclass(queue._table(there.name)), 'payload', 'INSERT')
+			OR there.number::text = ANY (string_to_array(locked, ' ')) THEN
 		RETURN NULL;
 	END IF;
 	BEGIN
 		EXECUTE format($sql$
 			WITH gone AS (DELETE FROM %s WHERE id = $1 AND state = 'dead' RETURNING *) %s
 			INSERT INTO %s (pushed_at, priority, headers, payload)
-			SELECT clock_timestamp(), priority, coalesce(headers, '{}') || jsonb_build_object('parent', $2 || '-' || id,
+			SELECT clock_timestamp(), priority, coalesce(nullif(headers, 'null'), '{}') || jsonb_build_object('parent', $2 || '-' || id,
 				'dead', jsonb_strip_nulls(jsonb_build_object('queue', $3, 'error', left(error, 1000), 'attempts', attempt,
 					'key', key, 'group', "group"))), payload FROM gone
 		$sql$, queue._table(here.name), queue._with_keep(here, 'gone', 'dead'), queue._table(there.name))
 			USING NEW.id, here.number, here.name;
-	EXCEPTION WHEN OTHERS THEN
-		RETURN NULL;
+	EXCEPTION
+		WHEN lock_not_available THEN
+			PERFORM set_config('qbouncer.locked', locked || ' ' || there.number, true);
+			RETURN NULL;
+		WHEN OTHERS THEN
+			RETURN NULL;
 	END;
 	IF left(how, 6) = 'nobody' THEN
 		PERFORM set_config('qbouncer.tell', ltrim(substr(how, 7)), true);

@@ -91,6 +91,12 @@ def test_each_way_to_die(q, way, error, attempts):
     assert q.take("graves")[0]["attempt"] == 1
 
 
+def test_headers_that_are_null(q):
+    q.rows("INSERT INTO queue.b_q (payload, headers) VALUES ('1', 'null')")
+    fail(q)
+    assert sorted(q.rows(ROW)[0][2]) == ["dead", "parent"]
+
+
 def test_what_is_tried_again_stays(q):
     q.rows("SELECT queue.alter('q', '{max_attempts}', '{2}')")
     q.push("q", "1")
@@ -187,6 +193,21 @@ def test_a_queue_that_is_locked_is_not_waited_for(q):
         other.rows("LOCK TABLE queue.q_graves")
         fail(q)
     assert q.row("SELECT state FROM queue.q_q") == ("dead",)
+
+
+def test_it_is_waited_for_once_in_a_transaction(q):
+    q.push("q", "1", "2", "3", "4")
+    q.take("q", 4)
+    late(q)
+    other = q.connect()
+    with other.conn.transaction():
+        other.rows("LOCK TABLE queue.q_graves")
+        q.rows("SET statement_timeout = '3 s'")
+        assert q.take("q") == []
+    assert q.column("SELECT state FROM queue.q_q") == ["dead"] * 4
+    q.push("q", "5")
+    fail(q)
+    assert q.column("SELECT payload FROM queue.q_graves") == [5]
 
 
 def test_who_fails_it_needs_no_right_there(q):
