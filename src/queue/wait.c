@@ -238,8 +238,10 @@ static void found_in_waitqs(struct waiter *w)
 		if (r->unknown && r->credits == 0 && !next_asks(r, w))
 			waitq_go_on(r);
 		waitq_ready(r);
-		if (r->due_at > loop_now() + soon)
+		if (r->due_at > loop_now() + soon) {
 			r->due_at = loop_now() + soon;
+			r->due_told = soon < LOOK_AGAIN;
+		}
 		waitq_schedule(r);
 	}
 }
@@ -360,13 +362,18 @@ static void waitq_was_empty(struct waitq *r, uint64_t asked_gen, int64_t due_ms,
 {
 	usec_t now = loop_now(), look_at;
 
-	if (due_ms != DUE_UNKNOWN)
+	if (due_ms != DUE_UNKNOWN) {
 		r->due_at = due_ms >= 0 ? now + (usec_t)due_ms * USEC_MSEC : USEC_NEVER;
-	else if (r->due_at > now + LOOK_AGAIN)
+		r->due_told = true;
+	} else if (r->due_at > now + LOOK_AGAIN) {
 		r->due_at = now + LOOK_AGAIN;
+		r->due_told = false;
+	}
 	look_at = head_look_at(r->db, r->name);
-	if (r->due_at > look_at && (look_at > now || !from_front))
+	if (r->due_at > look_at && (look_at > now || !from_front)) {
 		r->due_at = look_at;
+		r->due_told = false;
+	}
 	if (r->gen == asked_gen) {
 		r->credits = 0;
 		r->event_at = 0;

@@ -52,6 +52,7 @@ struct waitq {
 	uint64_t gen;  /* counts wakes */
 	usec_t event_at; /* the first wake that nobody has asked after yet; 0: none */
 	usec_t due_at; /* when something becomes ready by itself, as last heard */
+	bool due_told; /* an answer has said so: it is not a look to be sure */
 	struct waitq_counts n;
 	char name[QSTMT_QUEUE_MAX + 1];
 };

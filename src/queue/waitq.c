@@ -212,6 +212,7 @@ static bool serve_waitq(struct waitq *r)
 	/* kept for one whose answer is to come */
 	if (r->credits > 0 && r->due_at > loop_now() + STUCK_AFTER) {
 		r->due_at = loop_now() + STUCK_AFTER;
+		r->due_told = false;
 		waitq_schedule(r);
 	}
 	return any;
@@ -264,9 +265,10 @@ static usec_t on_tick(void *arg, usec_t now)
 	while ((n = heap_first(&waitqs.timers)) != NULL && n->when <= now) {
 		struct waitq *r = CONTAINER_OF(n, struct waitq, timer);
 
-		bool is_due = r->due_at <= now;
+		bool is_due = r->due_told && r->due_at <= now;
 
 		r->due_at = USEC_NEVER;
+		r->due_told = false;
 		wake_by_clock(r, is_due);
 		waitq_schedule(r);
 	}

@@ -157,6 +157,36 @@ def test_takers_of_a_rate_at_two_proxies(qbouncer, db):
     assert time.monotonic() - began >= (400 - 25 - 1) / 500
 
 
+def test_a_burst_that_is_over_wakes_nobody_more(qbouncer, db, direct):
+    """Of a queue without a rate: a moment later one looks whether there is more, and not as many as got something."""
+    proxy = qbouncer(queue_rescan="1h", queue_heartbeat=HEARTBEAT)
+
+    def counts():
+        (row,) = proxy.console("SHOW QUEUES")
+        return int(row["wakes"]), int(row["probes"])
+
+    with proxy.wire(db) as setup:
+        tag(setup, "QUEUE CREATE mail")
+    waiters = [proxy.wire(db) for _ in range(60)]
+    for w in waiters:
+        w.query("QUEUE POP mail WAIT '60s'")
+    wait_for(lambda: len(proxy.console("SHOW WAITERS")) == 60, "all wait")
+    woken_before, _ = counts()
+    direct.execute("INSERT INTO queue.q_mail (priority, payload, pushed_at) SELECT 0, '1', now() FROM generate_series(1, 20)")
+    direct.execute("SELECT pg_notify('qbouncer', 'mail')")
+    wait_for(lambda: len(proxy.console("SHOW WAITERS")) == 40, "20 got something")
+    asked = [counts()[1]]
+
+    def looked():
+        woken_now, probes = counts()
+        asked.append(probes)
+        return woken_now >= woken_before + 2
+    wait_for(looked, "the clock has woken one")
+    assert asked[-1] - asked[0] <= 2
+    for w in waiters:
+        w.close()
+
+
 def test_ends_while_it_waits(qproxy, db):  # noqa: F811
     with qproxy.wire(db) as a, qproxy.wire(db) as b:
         tag(a, "QUEUE CREATE mail WITH (rate = '1/d')")
