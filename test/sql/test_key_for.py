@@ -84,6 +84,18 @@ def test_maintenance_frees_it(q):
     assert q.value("SELECT count(*) FROM queue.keys") == 0
 
 
+def test_it_costs_nothing_where_nobody_says_it(q):
+    root = q.connect("postgres")
+    root.rows("SET track_functions = 'all'")
+    looks = []
+    for keep in None, "1 day", None:
+        root.rows("BEGIN")
+        push(root, key="%d" % len(looks), **({"keep_for": keep} if keep else {}))
+        looks.append(root.value("SELECT count(*) FROM pg_stat_xact_user_functions WHERE funcname = '_kept_1' AND calls > 0"))
+        root.rows("COMMIT")
+    assert looks == [0, 1, 1]
+
+
 def test_what_is_wrong(q):
     for args in ("keep_for => '1 day'", "key => 'k', keep_for => '0'", "key => 'k', keep_for => '-1 s'",
                  "key => 'k', keep_for => '9000 years'", "newer => now()", "key => 'k', newer => now()",
