@@ -130,7 +130,7 @@ BEGIN
 				AND (now_tat, now_rests, now_opens) IS DISTINCT FROM (was.tat, was.rests, was.opens) THEN
 			INSERT INTO @groups@ AS g VALUES (one.name, now_tat, now_rests, now_opens)
 				ON CONFLICT ("group") DO UPDATE SET tat = excluded.tat, rests = excluded.rests, opens = excluded.opens;
-		ELSIF was.opens IS NOT NULL AND now_opens IS NULL THEN
+		ELSIF was.tat IS NOT NULL AND now_tat <= instant AND now_rests <= instant AND now_opens IS NULL THEN
 			DELETE FROM @groups@ AS g WHERE g."group" = one.name;
 		END IF;
 	END LOOP;

@@ -147,6 +147,21 @@ def test_what_was_not_delivered_gives_its_token_back(db, rate):
     assert take(db) == []
 
 
+def test_a_token_given_back_is_none_that_was_used(db):
+    """Also of a group in which nobody waits for it."""
+    db.create("q", rate_per_group="10/h burst 2")
+    pushed(db, a=1)
+    assert taken(db) == {"a": 1}
+    token = db.value("SELECT (SELECT number FROM queue.queues) || '-' || id || '-' || token FROM queue.q_q WHERE state = 'leased'")
+    db.rows("SELECT queue._give_back(%s, NULL, false)", [token])
+    assert taken(db) == {"a": 1}
+    end(db, 1)
+    pushed(db, a=2)
+    assert taken(db) == {"a": 1}
+    end(db, 2)
+    assert take(db) == []
+
+
 def test_pause(db):
     db.create("q", pause="10 min", max_running=2)
     pushed(db, _=5)
