@@ -8,6 +8,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_sort = off
+SET jit = off
 AS $$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();

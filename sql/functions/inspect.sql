@@ -147,6 +147,7 @@ BEGIN
 END
 $$;
 
+-- (What is looked at by indexes alone looks so expensive to jit, where one has none, that it compiles each time.)
 -- Looks without taking. Each state in its own order, by its index: what is taken next, what has become
 -- due (a take will find it), what is due next, what died last. What has ended and is kept is shown only when asked for, the last first.
 CREATE OR REPLACE FUNCTION queue.peek(q text, lim int4 DEFAULT 10, which text DEFAULT NULL)
@@ -154,6 +155,7 @@ RETURNS SETOF queue.peeked_jsonb
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 SET enable_sort = off
 AS $$
 DECLARE
@@ -187,7 +189,7 @@ BEGIN
 			('late', 'expires_at <= $2 AND state IN (''ready'', ''later'') AND (state = ''ready'' OR run_at > $2) AND now_is = ''dead'' ORDER BY expires_at'),
 			('blocked', 'state = ''blocked'' ORDER BY "group", id'),
 			('dead', 'state = ''dead'' ORDER BY ended_at DESC') LOOP
-		CONTINUE WHEN part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead') OR part = 'late' AND which = 'dead');
+		CONTINUE WHEN part = 'late' AND cfg.on_expire <> 'dead' OR part <> which AND NOT (part = 'due' AND which IN ('ready', 'dead') OR part = 'late' AND which = 'dead');
 		RETURN QUERY EXECUTE format('SELECT %s FROM (SELECT *, %s AS now_is FROM %s) AS j WHERE %s LIMIT $1',
 			queue._job_row('peeked_jsonb', '$2', 'now_is', ARRAY['job', '$5 || ''-'' || id']), queue._state_at('$2', '$3', cfg.on_expire), queue._table(q), clause)
 			USING wanted, moment, queue._signed_attempts(cfg), which, cfg.number;
@@ -205,6 +207,7 @@ RETURNS SETOF queue.shown_jsonb
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -237,6 +240,7 @@ RETURNS TABLE (attempt int4, worker text, taken_at timestamptz, ended_at timesta
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
@@ -274,6 +278,7 @@ RETURNS TABLE (queue text, job text, worker text, attempt int4, cancelled bool, 
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
@@ -362,6 +367,7 @@ RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldes
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 SET enable_sort = off
 AS $$
 DECLARE
@@ -400,6 +406,7 @@ RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldes
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
+SET jit = off
 SET enable_sort = off
 AS $$
 DECLARE

@@ -274,3 +274,10 @@ def test_bytes(db):
     assert full > empty + 100000
     db.rows("SELECT queue.pop('s', 2000)")
     assert db.value("SELECT bytes FROM queue.stats('s')") > full
+
+
+def test_looking_is_not_compiled(db):
+    """Plans that may neither scan nor sort cost so much, where there is no index, that jit compiled each PEEK: 0.3 s."""
+    db.create("q")
+    assert db.column("""SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
+        AND 'enable_sort=off' = ANY (proconfig) AND NOT 'jit=off' = ANY (proconfig)""") == []

@@ -208,7 +208,7 @@ def test_syntax(q):
                       ("QUEUE CANCEL KEY NULL ON mail", "22004"), ("QUEUE DONE KEY NULL ON mail", "22004"),
                       ("QUEUE DONE KEY 'no' ON mail", "22023"), ("QUEUE CANCEL KEY 'no' ON mail", "QB003"),
                       ("QUEUE MOVE '1' TO mail", "42601"), ("QUEUE JOB 1, 2", "42601"), ("QUEUE JOB '{1}'", "22023"),
-                      ("QUEUE AWAIT '{1}'", "22023"), ("QUEUE PUSH mail '1' RETURNING", "42601"),
+                      ("QUEUE AWAIT '{1}'", "QB003"), ("QUEUE PUSH mail '1' RETURNING", "42601"),
                       ("QUEUE PUSH mail '1' RETURNING ID, ID", "42601"), ("QUEUE DONE '1' PARTIAL THEN TAKE mail", "42601")):
         assert error(q, sql).sqlstate == code, sql
 
