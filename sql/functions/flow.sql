@@ -240,7 +240,7 @@ BEGIN
 		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -282,6 +282,7 @@ BEGIN
 @read@
 		IF may IS NULL THEN
 			SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant);
+@ends@
 			wanted := CASE WHEN pop AND q.pause IS NOT NULL THEN least(may.room, 1) ELSE may.room END;
 			EXIT WHEN wanted <= 0;
 		END IF;
@@ -331,6 +332,7 @@ $body$,
 				SELECT ctid FROM @noted@ WHERE xid >= after ORDER BY xid @most@)) RETURNING *)
 			SELECT count(*) AS n, array_agg(id) AS ids, array_agg("group") AS groups, array_agg(ended) AS ends,
 				array_agg(back) AS backs, max(ended) AS ended, sum(back)::int4 AS back INTO told FROM gone;
+		instant := clock_timestamp();	-- behind all ends that were read
 		more := @by_group@ AND told.n >= 1000;
 		IF told.n > 0 THEN
 			changed := true;
@@ -350,6 +352,13 @@ $body$,
 			changed := true;
 		END IF;
 @admit@$read$ ELSE '' END),
+	-- an end that was committed since the notes were read is seen there, and its pause is not
+	'@ends@', CASE WHEN cfg.pause IS NOT NULL AND cfg.max_running IS NOT NULL THEN $ends$
+			WHILE cardinality(may.still) < cardinality(mine.running) LOOP
+				mine.running := may.still;
+				mine.rests := greatest(mine.rests, (SELECT max(n.ended) FROM @noted@ AS n WHERE n.xid >= after) + q.pause);
+				SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant);
+			END LOOP;$ends$ ELSE '' END),
 	'@ended@', CASE WHEN many THEN $ended$
 			IF may IS NULL THEN
 				mine.running := ARRAY(SELECT unnest(mine.running) EXCEPT ALL SELECT unnest(told.ids));
@@ -358,16 +367,16 @@ $body$,
 			END IF;$ended$ ELSE '' END),
 	'@admit@', CASE WHEN cfg.by_group THEN $admit$
 		IF told.n > 0 THEN
-			more := queue._admit_@n@(q, told.groups, told.ends, told.backs, instant) OR more;
+			more := queue._admit_@n@(q, told.groups, told.ends, told.backs, instant, after) OR more;
 		END IF;
 		IF may IS NULL THEN
 			more := queue._admit_@n@(q, ARRAY(SELECT g."group" FROM @groups@ AS g WHERE g.opens <= instant
-				ORDER BY g.opens LIMIT 1000), NULL, NULL, instant) OR more;
+				ORDER BY g.opens LIMIT 1000), NULL, NULL, instant, after) OR more;
 		END IF;$admit$ ELSE '' END),
 	'@used@', CASE WHEN used THEN $used$
 		IF got > 0 THEN
 			more := queue._admit_@n@(q, groups, CASE WHEN pop THEN array_fill(instant, ARRAY[got]) END,
-				array_fill(-1, ARRAY[got]), instant) OR more;
+				array_fill(-1, ARRAY[got]), instant, after) OR more;
 		END IF;$used$ ELSE '' END),
 	'@opens@', CASE WHEN cfg.by_group THEN $opens$
 			IF may.room > 0 THEN
@@ -484,8 +493,9 @@ BEGIN
 		RETURN;
 	END IF;
 	PERFORM queue._until_hours(cfg.hours, clock_timestamp());	-- an error, if there is no such time zone
-	-- waits for takes under way: what they have taken is running
-	EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', tab);
+	-- waits for takes under way: what they have taken is running. To drop triggers takes the stronger one, and who asks for
+	-- that behind this one is in a circle with who has begun to read
+	EXECUTE format('LOCK TABLE %s IN %s MODE', tab, CASE WHEN is_new THEN 'SHARE ROW EXCLUSIVE' ELSE 'ACCESS EXCLUSIVE' END);
 	IF NOT is_new THEN
 		IF (SELECT r.relpersistence = 'u' FROM pg_class AS r WHERE r.oid = gate::regclass) <> cfg.unlogged THEN
 			FOREACH it IN ARRAY queue._flow_tables(cfg) LOOP

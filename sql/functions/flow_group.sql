@@ -52,7 +52,7 @@ END
 $$;
 
 -- Lets in what may come of these groups. ends: when one of it has ended. backs: how many of its rate are given back, or,
--- negative, used. True: look for notes once more.
+-- negative, used. since: where the notes begin. True: look for notes once more.
 CREATE OR REPLACE FUNCTION queue._generate_admit(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -61,7 +61,7 @@ DECLARE
 	ordered CONSTANT bool := cfg.max_running_per_group IS NOT DISTINCT FROM 1;
 BEGIN
 	PERFORM queue._generate_flow_one(cfg, '_admit_@n@(q queue.queues, names text[], ends timestamptz[], backs int4[],
-		instant timestamptz) RETURNS bool',
+		instant timestamptz, since xid8) RETURNS bool',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
 		replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
@@ -97,6 +97,12 @@ BEGIN
 				UPDATE @table@ SET state = 'blocked' WHERE id = ANY (ARRAY(SELECT id FROM @table@
 					WHERE "group" = one.name AND state = 'ready' FOR UPDATE SKIP LOCKED)) AND state = 'ready';
 			END IF;
+		END IF;
+		-- one that has ended since the notes were read
+		IF slots > 0 AND q.pause_per_group IS NOT NULL
+				AND EXISTS (SELECT FROM @noted@ AS n WHERE n.xid >= since AND n."group" = one.name AND n.ended IS NOT NULL) THEN
+			slots := 0;
+			again := true;
 		END IF;
 		IF gap IS NOT NULL THEN
 			now_tat := greatest(least(now_tat, instant + make_interval(secs => ahead)), instant)

@@ -72,6 +72,25 @@ def test_a_take_that_is_rolled_back_gives_back(db):
     assert take(db) == [1, 2]
 
 
+@pytest.mark.parametrize("group", [None, "g"])
+def test_an_end_while_a_take_reads_the_notes_has_its_pause(db, group):
+    """A take waits for a note of before; when it goes on, the job that ran has ended, and its place is free."""
+    db.create("q", **({"pause_per_group": "1 hour"} if group else {"max_running": 2, "pause": "1 hour"}))
+    db.rows('INSERT INTO queue.q_q (payload, "group") SELECT to_jsonb(n), %s FROM generate_series(1, 9) n', group)
+    first = tokens(db)
+    other, third = db.connect(), db.connect()
+    with third.conn.transaction():
+        if group:
+            db.rows("INSERT INTO queue.n1_noted (\"group\") VALUES ('g')")
+        else: # as of one whose pause is over
+            db.rows("INSERT INTO queue.n1_noted (ended) VALUES (now() - interval '2 hours')")
+        third.rows("SELECT FROM queue.n1_noted FOR UPDATE")
+        waits = other.beside(take, other)
+        db.until_blocked(other)
+        db.rows("SELECT queue.done(%s)", first[0])
+    assert waits.result() == [] and take(db) == []
+
+
 def test_takes_of_one_queue_wait_for_each_other(db):
     made(db, max_running=3)
     other = db.connect()
