@@ -55,6 +55,8 @@ STOPPED = (0.2, 6) # seconds that a process of the server is stopped
 class Check:
     """proxies are running; db is a fresh database behind them; direct a connection past them."""
 
+    worker = worker.Worker
+
     def __init__(self, proxies, db, direct, seed, workers=40, restarts=False, patience=60, say=print, relay=None,
                  limits=False):
         """patience: seconds, for what is left at the end to be worked off. relay: between proxies and server."""
@@ -91,7 +93,7 @@ class Check:
             try:
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 # few push, because a push takes less than the life of a job
-                worker.main(*self.args(name, seed, slot % 20 < 3))
+                worker.main(self.worker, *self.args(name, seed, slot % 20 < 3))
                 code = 0
             finally:
                 os._exit(code)
@@ -203,6 +205,7 @@ class Check:
         self.drain()
 
     def end(self):
+        self.write("end")
         for pid in self.children:
             os.kill(pid, signal.SIGTERM)
         deadline = time.monotonic() + 60
@@ -226,7 +229,7 @@ class Check:
 
     def drain(self):
         deadline = time.monotonic() + self.patience
-        worker.Worker(*self.args("drain", 0, False)).drain(
+        self.worker(*self.args("drain", 0, False)).drain(
             lambda: not self.left() or time.monotonic() > deadline)
 
     def look_at_limits(self):
@@ -351,7 +354,7 @@ def judge_folder(folder, final=None):
     return judge.judge(logs, final)
 
 
-def main():
+def main(kind=Check):
     p = argparse.ArgumentParser(description="Kill what can be killed, and see whether a job was lost.")
     p.add_argument("--build", default=os.environ.get("QB_BUILD", "."), help="where qbouncer is")
     p.add_argument("--seconds", type=float, default=600)
@@ -378,7 +381,7 @@ def main():
             for proxy in proxies:
                 proxy.start()
             with psycopg.connect(pg.dsn(db), autocommit=True) as direct:
-                check = Check(proxies, db, direct, a.seed, a.workers, a.restarts, relay=relay, limits=a.limits)
+                check = kind(proxies, db, direct, a.seed, a.workers, a.restarts, relay=relay, limits=a.limits)
                 check.run(a.seconds)
                 said = check.verdict()
             for proxy in proxies:

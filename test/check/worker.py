@@ -355,8 +355,8 @@ def epoch(timestamp):
     return datetime.datetime.fromisoformat(head + zone).timestamp()
 
 
-def main(*args):
-    worker = Worker(*args)
+def main(kind, *args):
+    worker = kind(*args)
     signal.signal(signal.SIGTERM, worker.stop)
     try:
         worker.main()
