@@ -93,6 +93,10 @@ const uint8_t *conn_input(const struct conn *c, size_t *ret_len);
 
 /* Queues bytes. Errors surface as on_end. */
 void conn_write(struct conn *c, const void *data, size_t len);
+/* What is queued, if it is not much, stays until more is queued: the beginning of an answer whose rest is expected in a
+ * moment, as a Postgres keeps it, too. conn_show_kept(): the rest may be long in coming, it goes out in this turn. */
+void conn_keep_back(struct conn *c);
+void conn_show_kept(struct conn *c);
 /* Bytes that are queued and not yet accepted by the kernel. */
 size_t conn_pending_output(const struct conn *c);
 /* Where what was written so far ends; UINT64_MAX: some of it was lost. */

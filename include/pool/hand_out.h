@@ -34,12 +34,12 @@ struct task {
 	int32_t lost_in;       /* task_lost_in() */
 	struct vars vars;
 	struct istr *extra;
-	struct pg_error err;
 	void *events;        /* of the claimant; or NULL */
 	uint64_t kind;     /* 0: of none */
 	usec_t held_since; /* it waits for a certain server, though another is free; 0: does not */
 	usec_t since;
 	uint64_t seq; /* in the order of task_submit() */
+	struct pg_error err; /* when it has failed; not touched before: it is most of this */
 };
 
 /* pool.c */

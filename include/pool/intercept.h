@@ -252,6 +252,9 @@ bool client_repeats(const struct client *c);
 void client_waited(struct client *c, usec_t time);
 /* An unchanged ParameterStatus, so that nothing on the way takes a waiting connection for dead. */
 void client_heartbeat(struct client *c);
+/* A parked client will wait for long: the beginning of its answer, which is kept back so that the whole goes out at once,
+ * is shown to it. */
+void client_show_beginning(struct client *c);
 void client_notice(struct client *c, const struct pg_error *notice);
 /* It is to leave: when it is idle, at the latest behind the answer that follows, it is told so (57P01) and sent
  * away. */

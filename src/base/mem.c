@@ -9,6 +9,8 @@
 
 #include "mem_int.h"
 
+#define SMALL 1024 /* of a thread's own free lists in glibc, nearly */
+
 static unsigned long fail_countdown;
 
 void mem_fail_after(unsigned long n)
@@ -32,9 +34,17 @@ void *mem_alloc(size_t size)
 	return mem_fails_now() ? NULL : malloc(mem_size(size));
 }
 
+/* malloc() has what was freed lately at hand, for small ones; calloc() of glibc does not look there. */
 void *mem_zalloc(size_t size)
 {
-	return mem_fails_now() ? NULL : calloc(1, mem_size(size));
+	void *p;
+
+	if (size > SMALL)
+		return mem_fails_now() ? NULL : calloc(1, size);
+	p = mem_alloc(size);
+	if (p != NULL)
+		memset(p, 0, size);
+	return p;
 }
 
 void *mem_realloc(void *p, size_t size)

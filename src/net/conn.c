@@ -278,7 +278,7 @@ static void conn_settle(struct conn *c)
 {
 	if (c->flags & (F_CLOSED | F_ENDED))
 		return;
-	if (!(c->flags & F_CONNECTING))
+	if (!(c->flags & (F_CONNECTING | F_KEPT)))
 		out_flush(c);
 	/* all written and nothing but the reading event installed, as nearly always */
 	if ((c->flags & ~(uint32_t)(F_WANT_READ | F_KICKED | F_TLS)) == F_IN_READ)

@@ -59,7 +59,8 @@ enum {
 	F_TLS_NEW = 1 << 15,    /* ... and the handshake has not begun */
 	F_HANDSHAKE = 1 << 16,  /* ... or is not over */
 	F_TLS_END = 1 << 17,    /* the peer's TLS ended, or went wrong; to be reported */
-	F_HELD = 1 << 18        /* conn_hold(): F_WANT_READ does not count */
+	F_HELD = 1 << 18,       /* conn_hold(): F_WANT_READ does not count */
+	F_KEPT = 1 << 19        /* conn_keep_back(): what is queued waits for more */
 };
 
 struct conn {

@@ -256,6 +256,7 @@ void conn_write(struct conn *c, const void *data, size_t len)
 {
 	const uint8_t *p = data;
 
+	c->flags &= ~(uint32_t)F_KEPT;
 	if (write_behind(c, data, len))
 		return;
 	if (len == 0 || (c->flags & (F_CLOSED | F_ENDED | F_BROKEN | F_NO_MEMORY)))
@@ -277,6 +278,20 @@ void conn_write(struct conn *c, const void *data, size_t len)
 		c->flags |= F_FULL;
 	if (c->out_len > 0 || (c->flags & (F_BROKEN | F_NO_MEMORY | F_BLOCKED)))
 		conn_mark_dirty(c);
+}
+
+void conn_keep_back(struct conn *c)
+{
+	if (c->out_len > 0 && c->out_len < LARGE_WRITE)
+		c->flags |= F_KEPT;
+}
+
+void conn_show_kept(struct conn *c)
+{
+	if (!(c->flags & F_KEPT))
+		return;
+	c->flags &= ~(uint32_t)F_KEPT;
+	conn_mark_dirty(c);
 }
 
 size_t conn_pending_output(const struct conn *c)

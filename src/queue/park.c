@@ -81,6 +81,8 @@ void park_enter(struct park *p)
 		return;
 	p->entered = p->beaten = loop_now();
 	DL_APPEND(parks.parked, p);
+	if (p->kind->taker(p)->ops->waits != NULL)
+		p->kind->taker(p)->ops->waits(p->kind->taker(p));
 	if (period > 0)
 		loop_tick_at(parks.tick, p->beaten + period);
 }

@@ -80,6 +80,11 @@ static void leased(struct taker *t)
 	client_watch_tx(of_taker(t)->client);
 }
 
+static void waits(struct taker *t)
+{
+	client_show_beginning(of_taker(t)->client);
+}
+
 static void waited(struct taker *t, usec_t time)
 {
 	client_waited(of_taker(t)->client, time);
@@ -103,6 +108,7 @@ static const struct taker_ops ops = {.kind = "client",
 	.fail = fail,
 	.send_away = send_away,
 	.leased = leased,
+	.waits = waits,
 	.waited = waited,
 	.heartbeat = heartbeat};
 

@@ -41,6 +41,8 @@ struct taker_ops {
 	void (*lost)(struct taker *t, const char *token);
 	/* The process is about to end, or its settings are others. Or NULL. */
 	void (*changed)(struct taker *t);
+	/* It is parked from now on, for as long as it takes. Or NULL. */
+	void (*waits)(struct taker *t);
 	/* It was parked, so long. Or NULL. */
 	void (*waited)(struct taker *t, usec_t time);
 	/* It is parked, and its connection may be taken for dead. Or NULL. */

@@ -341,6 +341,7 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 {
 	struct exec x;
 	enum step step = STEP_NEXT;
+	enum exec_verdict verdict;
 	bool executed_before, again;
 
 	if (client_tx(c) == CLIENT_TX_FAILED)
@@ -357,7 +358,11 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 	executed_before = c->tx.executed;
 	c->tx.executed = true;
 	util_strlcpy(p->tag, "SELECT 0", sizeof(p->tag));
-	switch (p->stmt->icpt->execute(&x)) {
+	conn_keep_back(c->conn); /* BindComplete and the columns go out with what follows */
+	verdict = p->stmt->icpt->execute(&x);
+	if (verdict != EXEC_PARK && verdict != EXEC_REPLACE)
+		client_show_beginning(c);
+	switch (verdict) {
 	case EXEC_REPLACE:
 		x.replace->held = lstmt_ref(p->stmt);
 		again = x.replace->again;

@@ -268,6 +268,13 @@ void client_heartbeat(struct client *c)
 	client_emit(c, &b);
 }
 
+void client_show_beginning(struct client *c)
+{
+	CHECK_CLIENT(c);
+	if (c->conn != NULL)
+		conn_show_kept(c->conn);
+}
+
 void client_notice(struct client *c, const struct pg_error *notice)
 {
 	struct buf b = BUF_INIT;

@@ -113,13 +113,14 @@ static struct pstmt *statement_of(const struct task_spec *spec)
 
 struct task *task_submit(struct pool *p, const struct task_spec *spec)
 {
-	struct task *t = mem_zalloc(sizeof(*t));
+	struct task *t = mem_alloc(sizeof(*t));
 
 	CHECK_POOL(p);
 	INVARIANT(spec->ops != NULL && spec->sql != NULL,
 		"a task without a text, or that nobody waits for");
 	if (t == NULL)
 		return NULL;
+	memset(t, 0, offsetof(struct task, err));
 	t->magic = TASK_MAGIC;
 	t->pool = p;
 	t->ops = spec->ops;

@@ -27,7 +27,7 @@ struct conn {
 	const struct conn_ops *ops;
 	void *owner;
 	struct bytes in, out;
-	bool want_read, held, kicked, full, broken, no_memory, ended, closed, connecting;
+	bool want_read, held, kept, kicked, full, broken, no_memory, ended, closed, connecting;
 	bool tls, tls_new, handshake,
 		direct; /* handshake: tls_new is over, the peer's byte is awaited */
 	uint64_t bytes_in, bytes_out;
@@ -365,6 +365,7 @@ void conn_write(struct conn *c, const void *data, size_t len)
 {
 	void *own;
 
+	c->kept = false;
 	if (len == 0 || c->closed || c->ended || c->broken || c->no_memory)
 		return;
 	own = mem_alloc(1);
@@ -374,6 +375,17 @@ void conn_write(struct conn *c, const void *data, size_t len)
 	if (c->out.len >= CONN_HIGH_WATER)
 		c->full = true;
 	net.did = true;
+}
+
+void conn_keep_back(struct conn *c)
+{
+	c->kept = c->out.len > 0;
+}
+
+void conn_show_kept(struct conn *c)
+{
+	net.did |= c->kept;
+	c->kept = false;
 }
 
 size_t conn_pending_output(const struct conn *c)
@@ -822,7 +834,8 @@ static void turn_flush(void)
 			conn_end(c, CONN_END_NO_MEMORY, 0);
 			continue;
 		}
-		conn_push(c);
+		if (!c->kept)
+			conn_push(c);
 		if (c->broken && !c->want_read && !c->held) {
 			conn_end(c, CONN_END_RESET, EPIPE);
 		} else if (c->full && c->out.len <= CONN_LOW_WATER) {

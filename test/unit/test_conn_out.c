@@ -25,6 +25,44 @@ static void test_small_writes_are_gathered(void **state)
 	close(peer);
 }
 
+/* The beginning of an answer stays until there is more of it, or until its owner says that this takes long. */
+static void test_kept_back(void **state)
+{
+	struct owner o;
+	struct buf got = BUF_INIT;
+	int peer;
+
+	(void)state;
+	pair_open(&o, &peer);
+	conn_keep_back(o.c); /* of nothing */
+	conn_write(o.c, "a", 1);
+	conn_keep_back(o.c);
+	run_turns(2);
+	assert_false(peer_has_some(&peer));
+	assert_int_equal(conn_pending_output(o.c), 1);
+	conn_write(o.c, "bc", 2);
+	run_turns(1);
+	fd_drain(peer, &got);
+	assert_string_equal(buf_cstr(&got), "abc");
+	conn_write(o.c, "d", 1);
+	conn_keep_back(o.c);
+	run_turns(2);
+	assert_false(peer_has_some(&peer));
+	conn_show_kept(o.c);
+	run_turns(1);
+	fd_drain(peer, &got);
+	assert_string_equal(buf_cstr(&got), "abcd");
+	conn_show_kept(o.c); /* nothing is kept */
+	conn_write(o.c, "last", 4);
+	conn_keep_back(o.c);
+	conn_close(&o.c); /* goes out nevertheless */
+	fd_drain(peer, &got);
+	assert_string_equal(buf_cstr(&got), "abcdlast");
+	buf_free(&got);
+	owner_free(&o);
+	close(peer);
+}
+
 static void test_large_write_goes_at_once(void **state)
 {
 	struct owner o;
@@ -248,6 +286,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_small_writes_are_gathered),
+		TEST(test_kept_back),
 		TEST(test_large_write_goes_at_once),
 		TEST(test_slow_reader),
 		TEST(test_blocked_with_reading_off),
