@@ -1,40 +1,13 @@
 """Several hosts for a database: which is taken, which is left out, and what follows a failover."""
 
-import os
-import pwd
-import tempfile
 import threading
 
 import psycopg
 import pytest
 
-from pgcluster import SUPERUSER, Cluster, pg_major
+from pgcluster import Cluster, Standby, pg_major
 from pgwire import PgError
 from proxy import wait_for
-
-
-class Standby(Cluster):
-    """Of a running cluster: the same port, another directory for its socket."""
-
-    def __init__(self, primary):
-        super().__init__()
-        self.primary = primary
-        self.port = primary.port
-
-    def _init(self):
-        self.dir = tempfile.mkdtemp(prefix="qbpg", dir="/tmp")
-        self._owner = self.primary._owner
-        if self._owner:
-            entry = pwd.getpwnam(self._owner)
-            os.chown(self.dir, entry.pw_uid, entry.pw_gid)
-        os.chmod(self.dir, 0o755)
-        self._run("pg_basebackup", "-h", self.primary.socket_dir, "-p", str(self.port), "-U", SUPERUSER, "-D", self.data,
-                  "-R", "-X", "stream", "-c", "fast", "--no-sync")
-        with open(os.path.join(self.data, "postgresql.auto.conf"), "a", encoding="utf-8") as conf:
-            conf.write("unix_socket_directories = '%s'\nlisten_addresses = ''\n" % self.dir)
-
-    def promote(self):
-        self._run("pg_ctl", "-D", self.data, "-w", "promote")
 
 
 def in_recovery(proxy, name):
