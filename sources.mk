@@ -289,6 +289,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/lease_end.c \
 	src/queue/lone.c \
 	src/queue/lone.h \
+	src/queue/looks.c \
 	src/queue/maintain.c \
 	src/queue/maintain.h \
 	src/queue/mark.h \
@@ -330,6 +331,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/waitq.c \
 	src/queue/wakes.c \
 	src/queue/wakes.h \
+	src/queue/where.c \
 	src/queue/worker.c \
 	src/queue/worker.h
 
@@ -396,6 +398,7 @@ qb_sql = \
 	sql/functions/schedule.sql \
 	sql/functions/rights.sql \
 	sql/functions/inspect.sql \
+	sql/functions/where.sql \
 	sql/functions/health.sql \
 	sql/functions/public.sql \
 	sql/functions/payload.sql \
@@ -946,6 +949,7 @@ qb_dialogues = \
 	test/scenario/take/take_silent.dlg \
 	test/scenario/take/take_times_out.dlg \
 	test/scenario/take/take_wakes.dlg \
+	test/scenario/take/take_where.dlg \
 	test/scenario/take/taken_for_nobody.dlg \
 	test/scenario/take/two_queues.dlg \
 	test/scenario/take/two_queues_quiet.dlg \

@@ -95,6 +95,9 @@ BEGIN
 		EXECUTE (SELECT format('CREATE TYPE queue.%I AS (%s, policy text, due_ms int8, place int8, edge int8)',
 				'_taken_' || kind, string_agg(format('%I %s', attname, format_type(atttypid, NULL)), ', ' ORDER BY attnum))
 			FROM pg_attribute WHERE attrelid = ('queue.taken_' || kind)::regclass);
+		EXECUTE (SELECT format('CREATE TYPE queue.%I AS (%s, _queue int4, _version int8)',
+				'_looked_' || kind, string_agg(format('%I %s', attname, format_type(atttypid, NULL)), ', ' ORDER BY attnum))
+			FROM pg_attribute WHERE attrelid = ('queue.peeked_' || kind)::regclass);
 	END LOOP;
 END
 $qbouncer_rows$;

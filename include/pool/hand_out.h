@@ -24,6 +24,7 @@ struct task {
 	char *script;
 	struct buf bind;       /* Bind message behind the statement name: formats, values, result formats */
 	bool prepare, failed, stays;
+	enum task_leaves leaves;
 	bool engine;           /* task_spec.engine, and no settings but those that are tracked */
 	bool first;            /* of its kind on its server */
 	enum task_time time;

@@ -71,7 +71,8 @@ struct stmt_shape {
 	const struct wire_field *fields; /* result columns; n_fields 0: no rows */
 	int n_fields;
 	bool barrier; /* runs only after everything before it in the pipeline ended without error */
-	bool own_server; /* runs on the client's own server always, which also tells its parameter types */
+	bool own_types;  /* the client's own server tells its parameter types */
+	bool own_server; /* runs on the client's own server always */
 	bool in_place; /* runs on the client's own server when it is in a transaction, has a server, or more follows
 	                * before Sync: the pool links one before execute() */
 };

@@ -37,6 +37,9 @@ void task_settings_key(const struct task_settings *s, struct buf *key);
  * with 08007, unless the server says that the statement waits for a lock or for a standby. */
 enum task_time { TASK_BRIEF, TASK_SLOW, TASK_UNLIMITED };
 
+/* SQL of a client's is in it that may have left something in the session: what is there is discarded. */
+enum task_leaves { TASK_LEAVES_NOTHING, TASK_LEAVES_SESSION };
+
 struct task_spec {
 	const struct task_ops *ops;
 	void *arg;
@@ -51,6 +54,7 @@ struct task_spec {
 	/* Its text means the same whatever the settings of the role, the database and the session are: it may
 	 * run on a connection of the engine's own, and does if there is one. */
 	bool engine;
+	enum task_leaves leaves;
 	bool stays;            /* nobody waits for it: query_wait_timeout does not end it */
 	enum task_time time;
 	const uint32_t *oids;

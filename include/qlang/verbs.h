@@ -119,17 +119,19 @@
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) \
 		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 1) \
 		ARG(HOLD, "hold", "HOLD", MAY_INTERVAL, MAY, 1) \
-		ARG(AS, "as", "AS", TEXT, MAY, 0), \
+		ARG(AS, "as", "AS", TEXT, MAY, 0) \
+		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
 		NULL, \
 		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval]\n" \
-		"    [LEASE interval | HOLD [interval]] [AS text]", \
-		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE.") \
+		"    [LEASE interval | HOLD [interval]] [AS text] [WHERE (condition)]", \
+		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE. WHERE: only those that fit, as of PEEK.") \
 	VERB(POP, "POP", QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
-		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0), \
+		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) \
+		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
 		NULL, \
-		"QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval]", \
+		"QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval] [WHERE (condition)]", \
 		"Take and finish jobs at once (at most once delivery).") \
 	VERB(DONE, "DONE", QVERB_ENDS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
@@ -350,6 +352,10 @@
 /* WHERE: the client's own SQL over what PEEK shows, in the client's statement, so with nobody else's rights or settings. */
 #define QUEUE_PEEK_WHERE_SQL \
 	"SELECT * FROM queue.peek{of}({queue}, 2147483647, {state}) AS peek WHERE {where} LIMIT coalesce({limit}, 10)"
+/* What a TAKE with it is described by, never executed: its columns, and the parameters of the condition. */
+#define QUEUE_TAKE_WHERE_SQL \
+	"SELECT (x.taken).* FROM (SELECT NULL::queue.taken_{kind} AS taken) AS x," \
+	" (SELECT FROM queue.peek{of}(NULL, 0) AS peek WHERE {where}) AS y"
 #define QUEUE_WHICH_SQL \
 	", ARRAY(SELECT id FROM queue.peek{of}({queue}, 2147483647, {seen}) AS peek WHERE {where})"
 

@@ -289,17 +289,27 @@ BEGIN
 		PERFORM set_config('qbouncer.gate', '@n@', true);
 		got := 0;
 		groups := '{}';
-		FOR job IN SELECT * FROM queue._free_@n@(q, wanted, lease, who, said, pop, prios, low_marks, since,
-				clock_timestamp(), seed) LOOP
-			IF job.id IS NULL THEN
-				nothing := job;
-			ELSE
+		IF low_marks IS NOT NULL OR prios IS NULL THEN
+			FOR job IN SELECT * FROM queue._free_@n@(q, wanted, lease, who, said, pop, prios, low_marks, since,
+					clock_timestamp(), seed) LOOP
+				IF job.id IS NULL THEN
+					nothing := job;
+				ELSE
+					RETURN NEXT job;
+					ids := ids || job.id;
+					groups := groups || job."group";
+					got := got + 1;
+				END IF;
+			END LOOP;
+		ELSE	-- of some jobs (_take_where)
+			FOR job IN SELECT * FROM queue._chosen_@payload@(q, prios[: cardinality(prios) / 2], prios[cardinality(prios) / 2 + 1 :],
+					wanted, lease, who, said, pop, seed) LOOP
 				RETURN NEXT job;
 				ids := ids || job.id;
 				groups := groups || job."group";
 				got := got + 1;
-			END IF;
-		END LOOP;
+			END LOOP;
+		END IF;
 		wanted := wanted - got;
 @used@
 		EXIT WHEN wanted <= 0 OR NOT q.by_group OR got = 0 AND NOT more;

@@ -37,13 +37,18 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.take(q text, lim int4 DEFAULT 1, lease interval DEFAULT NULL,
-	worker text DEFAULT NULL) RETURNS SETOF queue.taken_jsonb
+	worker text DEFAULT NULL, ids int8[] DEFAULT NULL) RETURNS SETOF queue.taken_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	before CONSTANT text := current_setting('synchronous_commit');
 BEGIN
+	IF ids IS NOT NULL THEN
+		RETURN QUERY SELECT * FROM queue._take_ids_jsonb(q, lim, lease, worker, false, ids);
+		PERFORM set_config('synchronous_commit', before, true);
+		RETURN;
+	END IF;
 	RETURN QUERY
 		SELECT w.* FROM queue._take(ARRAY[q], lim, lease, worker, false) AS t, LATERAL queue._without(t) AS w WHERE t.id IS NOT NULL;
 	-- the caller's own work may be in this transaction: its commit stays as durable as it was
@@ -51,11 +56,15 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue.pop(q text, lim int4 DEFAULT 1) RETURNS SETOF queue.taken_jsonb
+CREATE OR REPLACE FUNCTION queue.pop(q text, lim int4 DEFAULT 1, ids int8[] DEFAULT NULL) RETURNS SETOF queue.taken_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	IF ids IS NOT NULL THEN
+		RETURN QUERY SELECT * FROM queue._take_ids_jsonb(q, lim, NULL, NULL, true, ids);
+		RETURN;
+	END IF;
 	RETURN QUERY
 		SELECT w.* FROM queue._take(ARRAY[q], lim, NULL, NULL, true) AS t, LATERAL queue._without(t) AS w WHERE t.id IS NOT NULL;
 END

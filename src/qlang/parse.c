@@ -250,6 +250,14 @@ static bool refuse_bulk(struct parser *p)
 	return false;
 }
 
+static bool refuse_condition(struct parser *p)
+{
+	pg_error_set(p->err, "0A000", "DONE ... THEN TAKE has no WHERE");
+	pg_error_hint(p->err, "DONE and QUEUE TAKE ... WHERE (...) are two statements.");
+	parser_place(p, p->t.text);
+	return false;
+}
+
 /* A PUSH that has one runs on the client's own server, as one of a query does: it is no less the
  * client's own SQL. */
 static bool may_compute(const struct parser *p, const struct qverb_arg *arg)
@@ -300,6 +308,8 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 	case QKIND_MAY_INTERVAL:
 		return at_end(p) || find_clause(p) != NULL || parse_one(p, arg, parser_value);
 	case QKIND_CONDITION:
+		if (p->q->then)
+			return refuse_condition(p);
 		return parse_one(p, arg, parser_condition);
 	case QKIND_WORDS:
 		return parse_list(p, arg, parser_name_or_value);

@@ -286,6 +286,11 @@ static void put_of(struct rewriter *w)
 	buf_puts(w->sql, qpayloads[w->q->payload].suffix);
 }
 
+static void put_kind(struct rewriter *w)
+{
+	buf_puts(w->sql, qpayloads[w->q->payload].name);
+}
+
 static void put_stated(struct rewriter *w)
 {
 	buf_puts(w->sql, w->q->bytes ? ", 'bytea'" : "");
@@ -388,9 +393,10 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 	static const struct {
 		const char *name;
 		void (*put)(struct rewriter *w);
-	} words[] = {{"of", put_of}, {"stated", put_stated}, {"batched", put_batched},
-		{"once", put_once}, {"which", put_only}, {"seen", put_seen}, {"kept", put_kept},
-		{"named", put_named}, {"returned", put_returned}, {"jobs", put_which}};
+	} words[] = {{"of", put_of}, {"kind", put_kind}, {"stated", put_stated},
+		{"batched", put_batched}, {"once", put_once}, {"which", put_only},
+		{"seen", put_seen}, {"kept", put_kept}, {"named", put_named},
+		{"returned", put_returned}, {"jobs", put_which}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)
@@ -436,6 +442,10 @@ static void put_statement(struct rewriter *w)
 	}
 	if (w->q->verb->id == QVERB_PEEK && qstmt_has(w->q, QARG_WHERE)) {
 		put_template(w, w->q->verb, QUEUE_PEEK_WHERE_SQL);
+		return;
+	}
+	if ((w->q->verb->flags & QVERB_AUTONOMOUS) != 0) {
+		put_template(w, w->q->verb, QUEUE_TAKE_WHERE_SQL);
 		return;
 	}
 	if (qstmt_then(w->q, QVERB_MOVE)) {

@@ -60,6 +60,17 @@
 	PARAM(BOOL) PARAM(TEXT) PARAM(TEXT)
 
 /* Bytes say that they are: nothing else shows it once they are written as a text. */
+/* @: the only parameter of ours, behind the client's own (text[]: functions/where.sql); %s: the condition. Whatever that
+ * is, it sees no names of ours but those of its row. */
+#define TAKE_WHERE_SQL(kind) \
+	"WITH fits AS MATERIALIZED (SELECT peek._queue, peek.id, peek._version FROM (SELECT l.* FROM " \
+	"queue._look_steps($@) AS s, LATERAL queue._look_" kind "($@, s.q, s.skip, s.most) AS l) AS peek WHERE %s " \
+	"LIMIT (($@)[1])::pg_catalog.int8 OPERATOR(pg_catalog.+) 20) " \
+	"SELECT " ROW_TAKE(CALL_JOB_NAME, ", ", ) " FROM " AUTONOMOUS_SQL ", " \
+	"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, " \
+	"LATERAL queue._take_where_" kind "(CASE WHEN own IS NOT NULL AND tell IS NOT NULL THEN $@ END, " \
+	"ARRAY(SELECT ARRAY[(f._queue)::pg_catalog.int8, f.id, f._version] FROM fits AS f)) AS job"
+
 #define PUSH_SQL(more) \
 	"SELECT p AS id FROM " AUTONOMOUS_SQL \
 	", LATERAL queue._push($1, $2, $3, $4, $5, $6, own IS NULL, $7, $8" more ") AS p"
@@ -131,6 +142,9 @@
 		PARAM(TEXT_ARRAY) PARAM(INT4) PARAM(INTERVAL) PARAM(TEXT) PARAM(BOOL) \
 		PARAM(INT4) PARAM(INT8_ARRAY) PARAM(INT8_ARRAY) PARAM(INT8) PARAM(INT8), \
 		ROW_TAKE(COL, , JSONB)) \
+	CALL(TAKE_WHERE, TAKE_WHERE_SQL("jsonb"), PARAM(TEXT_ARRAY), ROW_TAKE(COL, , JSONB)) \
+	CALL(TAKE_WHERE_TEXT, TAKE_WHERE_SQL("text"), PARAM(TEXT_ARRAY), ROW_TAKE(COL, , TEXT)) \
+	CALL(TAKE_WHERE_BYTEA, TAKE_WHERE_SQL("bytea"), PARAM(TEXT_ARRAY), ROW_TAKE(COL, , BYTEA)) \
 	/* PUSH */ \
 	CALL(PUSH, PUSH_SQL(""), PUSH_PARAMS(PARAM), COL(id, INT8)) \
 	CALL(PUSH_BYTES, PUSH_SQL(", NULL, NULL, NULL, false, 'bytea'"), PUSH_PARAMS(PARAM), COL(id, INT8)) \

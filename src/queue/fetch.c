@@ -93,6 +93,31 @@ static struct merge_item *ask(
 	return i;
 }
 
+/* With a condition: those that are equal, and have looked at the same, become one. */
+static struct merge_item *ask_where(struct waiter *w, const char *proxy, const int16_t *formats)
+{
+	struct merge_spec spec = {.one_at_a_time = true,
+		.n_formats = w->n_columns + HIDDEN_COLUMNS,
+		.formats = formats,
+		.settings = w->taker->ops->settings(w->taker),
+		.is_common = wire_row_is_null};
+	struct buf key = BUF_INIT, none = BUF_INIT;
+	struct merge_item *i = NULL;
+
+	if (spec.settings != NULL && where_spec(w, proxy, &spec)) {
+		put_key(&key, w, spec.settings, formats, spec.n_formats);
+		for (int n = 0; w->members != NULL && n < w->args.n_queues; n++)
+			buf_put(&key, &w->members[n].asked_low, sizeof(w->members[n].asked_low));
+		buf_putc(&key, w->members != NULL ? 'm' : 'f');
+		take_where_key(w->args.where, &key);
+		i = merge_add(w->pool, &key, &spec, &none, w->args.wait > 0, w->args.limit,
+			&w->ops->fetch, w);
+	}
+	merge_spec_free(&spec);
+	buf_free(&key);
+	return i;
+}
+
 /* Never calls back before it returns. false: memory. */
 bool fetch_start(struct waiter *w)
 {
@@ -114,6 +139,8 @@ bool fetch_start(struct waiter *w)
 	params[5] = text_param(proxy);
 	params[6] = text_param(NULL); /* of each batch its own */
 	taken_formats(w, formats);
+	if (w->args.where != NULL)
+		looks_begin(w);
 	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {
 		w->members[i].gen = w->members[i].waitq->gen;
 		w->members[i].waitq->n.fetches++;
@@ -123,7 +150,8 @@ bool fetch_start(struct waiter *w)
 	w->wakes = w->db->wakes;
 	w->db->fetches++;
 	if (!buf_failed(&queues) && taken_reserve(w, w->args.limit))
-		w->item = ask(w, params, formats);
+		w->item = w->args.where != NULL ? ask_where(w, proxy, formats)
+						: ask(w, params, formats);
 	buf_free(&queues);
 	return w->item != NULL;
 }

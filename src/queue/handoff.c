@@ -58,9 +58,10 @@ static bool waitqs_are_quiet(const struct waiter *w)
 static bool fits(const struct waiter *w, struct pool *pool, enum qpayload payload,
 	const struct task_settings *settings)
 {
-	return w->item == NULL && w->pool == pool && !w->args.pop && !w->expired &&
-	       w->args.payload == payload && w->args.limit > 0 && waitqs_are_quiet(w) &&
-	       w->taker->ops->is_there(w->taker) && same_settings(w, settings);
+	return w->item == NULL && w->pool == pool && !w->args.pop && w->args.where == NULL &&
+	       !w->expired && w->args.payload == payload && w->args.limit > 0 &&
+	       waitqs_are_quiet(w) && w->taker->ops->is_there(w->taker) &&
+	       same_settings(w, settings);
 }
 
 /* The statement has those of the first one. */

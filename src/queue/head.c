@@ -250,6 +250,15 @@ static void raise_to(int64_t *v, int64_t to)
 		*v = to;
 }
 
+void head_saw(struct qdb *db, const char *queue, int64_t number, int64_t place)
+{
+	struct head *l = head_find(db, queue);
+
+	CHECK_QDB(db);
+	if (l != NULL && l->number == number)
+		raise_to(&l->reached.place, place);
+}
+
 /* Takes that are under way will not raise them above it: what they saw may be older. */
 static void lower(struct head *l, struct head_mark to)
 {

@@ -31,6 +31,8 @@ uint64_t head_kind(char verb, const char *queue);
 int64_t head_number(struct qdb *db, const char *queue); /* of the queue; 0: not known */
 void head_lower(struct qdb *db, const char *queue, struct head_mark to);
 void head_lower_number(struct qdb *db, int64_t number, struct head_mark to);
+/* This place was there: what is pushed from now on lies above. No low mark is moved. */
+void head_saw(struct qdb *db, const char *queue, int64_t number, int64_t place);
 /* Another session has committed something. */
 void head_event(struct qdb *db, const char *queue);
 /* To the ground: of one queue with the next take, of all not more often than can be afforded. */

@@ -110,8 +110,31 @@ static bool may_run(const struct group *g)
 static bool run(struct group *g);
 static void expect_delay(const struct group *g);
 
+struct merge_own *merge_own_new(void)
+{
+	struct merge_own *o = mem_zalloc(sizeof(*o));
+
+	if (o != NULL)
+		o->array = BUF_INIT;
+	return o;
+}
+
+void merge_own_free(struct merge_own **p)
+{
+	struct merge_own *o = *p;
+
+	*p = NULL;
+	if (o == NULL)
+		return;
+	mem_free(o->sql);
+	mem_free(o->oids);
+	buf_free(&o->array);
+	mem_free(o);
+}
+
 void merge_spec_free(struct merge_spec *spec)
 {
+	merge_own_free(&spec->own);
 	task_settings_free(&spec->settings);
 	if (spec->shape_arg != NULL)
 		spec->shape->free(spec->shape_arg);
@@ -169,6 +192,7 @@ static struct group *group_get(struct pool *pool, const struct buf *key, struct 
 	g->spec.params = g->params;
 	spec->settings = NULL;
 	spec->shape_arg = NULL;
+	spec->own = NULL;
 	g->key_len = key->len;
 	memcpy(g->key, key->data, key->len);
 	HASH_ADD_KEYPTR(hh, merging.groups, g->key, g->key_len, g);
@@ -777,10 +801,68 @@ static void fill(struct batch *b, struct merge_statement *st, const struct buf *
 	b->flight = st->flight;
 }
 
+static const struct task_ops batch_ops = {.row = on_row, .done = on_done, .starts = on_start};
+
+static struct bind_param number_text(char dst[MERGE_NUMBER_MAX], int64_t n)
+{
+	int len = snprintf(dst, MERGE_NUMBER_MAX, "%lld", (long long)n);
+
+	return (struct bind_param){.data = (const uint8_t *)dst, .len = len};
+}
+
+static void put_own_array(struct buf *array, struct batch *b)
+{
+	const struct merge_own *o = b->group->spec.own;
+	char count[MERGE_NUMBER_MAX], seed[MERGE_NUMBER_MAX];
+	size_t start = array_begin(array, OID_TEXT, true);
+
+	(void)number_text(count, wanted(b));
+	(void)number_text(seed, merge_seed(b));
+	array_put_text(array, count);
+	array_put_text(array, seed);
+	buf_put(array, o->array.data, o->array.len);
+	array_end(array, start, o->n_array + 2);
+}
+
+/* The same of one that is not one of few. */
+static bool make_own(struct batch *b)
+{
+	struct group *g = b->group;
+	size_t n = (size_t)g->spec.n_params;
+	struct bind_param *params = mem_dup(g->params, n * sizeof(*params));
+	struct task_spec spec = {.ops = &batch_ops,
+		.arg = b,
+		.settings = g->spec.settings,
+		.time = TASK_UNLIMITED,
+		.leaves = g->spec.own->leaves,
+		.sql = g->spec.own->sql,
+		.oids = g->spec.own->oids,
+		.n_params = (int)n,
+		.params = params,
+		.n_formats = g->spec.n_formats,
+		.formats = g->formats};
+	struct buf array = BUF_INIT;
+	bool ok;
+
+	b->at = b->items;
+	b->seed = 0;
+	b->lone = LONE_NOT;
+	put_own_array(&array, b);
+	ok = params != NULL && !buf_failed(&array);
+	if (ok) {
+		params[n - 1] = (struct bind_param){
+			.data = array.data, .len = (int32_t)array.len, .format = 1};
+		ok = b->task == NULL ? (b->task = task_submit(g->pool, &spec)) != NULL
+				     : task_change(b->task, &spec);
+	}
+	buf_free(&array);
+	mem_free(params);
+	return ok;
+}
+
 /* The statement of the batch, as it is now: submitted, or in the place of the one that it had. */
 static bool make(struct batch *b, bool lone)
 {
-	static const struct task_ops ops = {.row = on_row, .done = on_done, .starts = on_start};
 	struct group *g = b->group;
 	struct merge_statement st = {.text = BUF_INIT,
 		.oids = g->spec.oids,
@@ -790,7 +872,7 @@ static bool make(struct batch *b, bool lone)
 		.kind = g->spec.kind,
 		.may_be_lone = lone,
 		.bytes = {BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT, BUF_INIT}};
-	struct task_spec spec = {.ops = &ops,
+	struct task_spec spec = {.ops = &batch_ops,
 		.arg = b,
 		.settings = g->spec.settings,
 		.prepare = true,
@@ -855,7 +937,7 @@ static bool may_be_lone(const struct batch *b)
 
 static bool send(struct batch *b)
 {
-	if (!make(b, may_be_lone(b)))
+	if (!(b->group->spec.own != NULL ? make_own(b) : make(b, may_be_lone(b))))
 		return false;
 	hist_add(&merging.batch_sizes, (uint64_t)b->n_items);
 	return true;
@@ -880,7 +962,9 @@ static bool on_start(void *arg, bool engine)
 		b->stale = b->direct = false;
 		pg_error_set(&err, "57014", "the statement is made anew");
 		end_flight(b, &err);
-		if (!make(b, engine && b->n_items == 1 && b->lone != LONE_NOT))
+		if (!(g->spec.own != NULL
+				    ? make_own(b)
+				    : make(b, engine && b->n_items == 1 && b->lone != LONE_NOT)))
 			return false;
 	}
 	if (b->flight != NULL && shape->sent != NULL)

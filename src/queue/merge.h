@@ -15,6 +15,7 @@
 #define MERGE_COLUMNS_MAX 24
 
 struct merge_item;
+struct merge_own;
 
 /* A statement of which nobody knows what became: its connection was lost. */
 struct merge_lost {
@@ -96,8 +97,21 @@ struct merge_spec {
 	/* It does not wait long for locks (55P03), and who has to is alone and waits with this one, beside the
 	 * batches; static; or NULL */
 	const char *patient_sql;
+	struct merge_own *own; /* or NULL; taken over by merge_add(). sql, oids, array_param, count_param and shape are not. */
 	bool (*is_common)(const uint8_t *body, size_t len); /* or NULL */
 };
+
+/* A statement that is not one of few: SQL of a client's stands in it. It runs on no connection of the engine's own, is
+ * not kept prepared, and its last parameter is an array: how many are wanted, merge_seed(), and what is in `array`. */
+struct merge_own {
+	char *sql;      /* owned */
+	uint32_t *oids; /* owned */
+	struct buf array; /* elements, each as int32 length and bytes */
+	int n_array;
+	enum task_leaves leaves;
+};
+struct merge_own *merge_own_new(void); /* NULL: memory */
+void merge_own_free(struct merge_own **p);
 
 void merge_spec_free(struct merge_spec *spec); /* what merge_add() has not taken */
 

@@ -97,8 +97,8 @@ static bool shape_ready(
 
 	/* what is bound makes a difference for parameters only; what has the client's own SQL is
 	 * described by a server */
-	if (qc == NULL || qstmt_own_sql(q) || !types_matter(q, bind) ||
-		(!describes && qstmt_last(q)->id != QVERB_PUSH))
+	if (qc == NULL || (qstmt_own_sql(q) && (q->verb->flags & QVERB_AUTONOMOUS) == 0) ||
+		!types_matter(q, bind) || (!describes && qstmt_last(q)->id != QVERB_PUSH))
 		return true;
 	if (!deferred_is_over(qc)) {
 		bool known = schema_ready(qc->taker.db, c, &absent, &err);
@@ -126,7 +126,8 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 	ret->fields = qstmt_columns(q, &ret->n_fields);
 	ret->barrier = (qstmt_last(q)->flags & QVERB_AUTONOMOUS) != 0;
 	ret->in_place = (q->verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL)) == 0;
-	ret->own_server = qstmt_own_sql(q);
+	ret->own_types = qstmt_own_sql(q);
+	ret->own_server = qstmt_own_sql(q) && (q->verb->flags & QVERB_AUTONOMOUS) == 0;
 }
 
 /* --- HELP --- */
@@ -235,7 +236,7 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 			x->bind.n_formats, n_columns);
 		return EXEC_ERROR;
 	}
-	if ((q->verb->flags & QVERB_AUTONOMOUS) != 0)
+	if ((q->verb->flags & QVERB_AUTONOMOUS) != 0 && !x->describe)
 		return q->verb->id == QVERB_AWAIT ? await_execute(x, q, qc) : take(x, q, qc);
 	if (qstmt_then(q, QVERB_TAKE))
 		return then_take(x, q, qc);

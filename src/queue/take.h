@@ -19,8 +19,18 @@ struct take_args {
 	usec_t span; /* with hold: lease as a number */
 	bool pop;
 	enum qpayload payload;
+	struct take_where *where; /* owned; NULL: none */
 	bool described; /* the client was told so: nothing else will do */
 };
+
+/* where.c: a condition of the client's own, with its parameters. */
+struct take_where;
+struct merge_spec;
+/* NULL: *err says why. */
+MUST_CHECK struct take_where *take_where_new(const struct exec *x, const struct qstmt *q, struct pg_error *err);
+void take_where_free(struct take_where **p);
+bool take_where_equal(const struct take_where *a, const struct take_where *b);
+void take_where_key(const struct take_where *w, struct buf *key);
 
 /* take_args.c */
 MUST_CHECK bool take_args_queues(struct take_args *a, const struct names *names); /* false: memory */

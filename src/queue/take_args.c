@@ -235,6 +235,7 @@ void take_args_free(struct take_args *a)
 	mem_free(a->queues);
 	mem_free(a->lease);
 	mem_free(a->as);
+	take_where_free(&a->where);
 	*a = (struct take_args){0};
 }
 
@@ -262,6 +263,8 @@ bool take_check(const struct exec *x, const struct qstmt *q, const struct names 
 				: "Take the job first, right after BEGIN, or without WAIT.");
 		return false;
 	}
+	if (qstmt_has(q, QARG_WHERE) && (ret->where = take_where_new(x, q, err)) == NULL)
+		return false;
 	if (!x->first)
 		ret->wait = 0;
 	if (x->max_rows > 0 && ret->limit > x->max_rows)

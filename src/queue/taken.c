@@ -91,6 +91,19 @@ static void get_due(struct waiter *w, const struct wire_col *c)
 		w->due_ms = ms;
 }
 
+/* ... with a condition: what there was to look at (functions/where.sql). */
+static void get_looked(struct waiter *w, const struct wire_col *ours)
+{
+	int64_t seen = 0;
+
+	if (!wire_col_int(&ours[HIDDEN_place], 8, &w->saw))
+		w->saw = 0;
+	(void)!wire_col_int(&ours[HIDDEN_edge], 8, &seen);
+	w->cut = (seen & 1) != 0;
+	w->looked_in_part = (seen & 2) != 0;
+	w->look_again = (seen & 6) != 0;
+}
+
 /* The row without our columns. */
 static void keep_row(struct waiter *w, struct taken *t, const struct wire_col *cols)
 {
@@ -120,6 +133,8 @@ void taken_row(void *arg, const uint8_t *body, size_t len)
 	if (cols[TAKEN_id].len < 0) {
 		w->due_ms = DUE_NEVER;
 		get_due(w, &cols[w->n_columns + HIDDEN_due_ms]);
+		if (w->args.where != NULL)
+			get_looked(w, &cols[w->n_columns]);
 		return;
 	}
 	if (w->n_taken == 0)

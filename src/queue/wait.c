@@ -39,12 +39,15 @@ static void leave_waitqs(struct waiter *w)
 		INVARIANT(r->n_members > 0 && w->members[i].waiter == w,
 			"a waiter leaves the place of another");
 		DL_DELETE(r->members, &w->members[i]);
+		r->n_where -= w->args.where != NULL;
 		if (--r->n_members == 0) {
 			waitq_free(r);
 			continue;
 		}
-		if (r->credits > r->n_members)
-			r->credits = r->n_members;
+		if (r->credits > waitq_n_plain(r))
+			r->credits = waitq_n_plain(r);
+		/* those behind it may have waited for its answer */
+		r->looks = r->looks || r->n_where > 0;
 		/* a credit that was kept for it is for the next one */
 		waitq_ready(r);
 	}
@@ -65,6 +68,8 @@ static void insert_member(struct waitq *r, struct member *m)
 	else
 		DL_PREPEND(r->members, m);
 	r->n_members++;
+	r->n_where += m->waiter->args.where != NULL;
+	m->low = INT64_MAX;
 }
 
 static bool enter_waitqs(struct waiter *w)
@@ -131,6 +136,9 @@ static struct taker *waiter_end(struct park *p)
 		w->item = NULL;
 		pass_on(w);
 	}
+	/* nobody knows how long a condition takes */
+	if (w->item != NULL && w->args.where != NULL)
+		merge_cancel(w->item);
 	if (w->handoff != NULL)
 		(void)!handoff_leave(w);
 	leave_waitqs(w);
@@ -153,12 +161,26 @@ static void set_columns(const struct waiter *w, struct answer *a)
 	a->n_fields = v->n_columns;
 }
 
+static void say_cut(struct answer *a)
+{
+	struct pg_error notice;
+
+	pg_error_set(&notice, "00000", "not all jobs that are ready were looked at");
+	pg_error_severity(&notice, "NOTICE");
+	pg_error_detail(&notice, "WHERE reads the first 10000 of a queue.");
+	pg_error_hint(&notice,
+		"Jobs that are taken apart from the others are better pushed to a queue of their own.");
+	build_notice(&a->notices, &notice);
+}
+
 static void end_empty(struct park *p)
 {
 	struct answer a = {0};
 	struct taker *t;
 
 	set_columns(of_park(p), &a);
+	if (of_park(p)->cut)
+		say_cut(&a);
 	count_done(p->verb, 0);
 	t = waiter_end(p);
 	util_strlcpy(a.tag, "SELECT 0", sizeof(a.tag));
@@ -234,6 +256,8 @@ static void found_in_waitqs(struct waiter *w)
 		r = waitq_find(w->db, w->taken[i].queue);
 		if (r == NULL)
 			continue;
+		if (w->args.where != NULL && !r->unknown)
+			r->credits -= r->credits > 0;
 		r->found += r->unknown;
 		if (r->unknown && r->credits == 0 && !next_asks(r, w))
 			waitq_go_on(r);
@@ -385,6 +409,30 @@ static void waitq_was_empty(struct waitq *r, uint64_t asked_gen, int64_t due_ms,
 	waitq_schedule(r);
 }
 
+/* What does not fit one says nothing of the others. */
+static void waitq_looked_at(struct member *m, const struct waiter *w, bool fresh)
+{
+	struct waitq *r = m->waitq;
+	usec_t now = loop_now(), at = now + LOOK_AGAIN;
+
+	if (fresh && w->looked_in_part)
+		m->low = 0;
+	if (w->due_ms != DUE_UNKNOWN)
+		at = w->due_ms >= 0 ? now + (usec_t)w->due_ms * USEC_MSEC : USEC_NEVER;
+	/* what others take in front of it brings more within its reach, and nobody tells */
+	if (w->cut && at > now + LOOK_AGAIN)
+		at = now + LOOK_AGAIN;
+	if (at < r->due_at) {
+		r->due_at = at;
+		r->due_told = w->due_ms != DUE_UNKNOWN;
+	}
+	if (m->news && w->quiet_until < r->look_at)
+		r->look_at = w->quiet_until;
+	r->looks = true;
+	waitq_ready(r);
+	waitq_schedule(r);
+}
+
 static bool enter_or_fail(struct waiter *w)
 {
 	if (enter_waitqs(w))
@@ -397,6 +445,8 @@ static void found_nothing(struct waiter *w)
 {
 	bool fresh = w->members == NULL;
 
+	if (w->args.where != NULL && looks_vain(w))
+		return;
 	taken_free(w); /* it may be long before there is a job */
 	if (w->park.wait == 0 || w->expired) {
 		park_over(&w->park);
@@ -413,10 +463,16 @@ static void found_nothing(struct waiter *w)
 
 		if (fresh)
 			m->gen = m->waitq->gen;
-		waitq_was_empty(m->waitq, m->gen, w->due_ms, w->args.n_queues > 1);
+		if (w->args.where != NULL)
+			waitq_looked_at(m, w, fresh);
+		else
+			waitq_was_empty(m->waitq, m->gen, w->due_ms, w->args.n_queues > 1);
 		/* something was announced before it was in the wait queue: it may have asked too early */
-		if (fresh && w->wakes != w->db->wakes)
+		if (fresh && w->wakes != w->db->wakes) {
+			m->low = 0;
+			m->news = true;
 			waitq_wake_one(m->waitq, 0);
+		}
 	}
 }
 
@@ -474,6 +530,8 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 	w->item = NULL;
 	if (err != NULL)
 		forget_rows(w);
+	if (err != NULL && w->args.where != NULL)
+		looks_failed(w);
 	if (w->taker == NULL) {
 		if (err == NULL)
 			give_back_taken(w);
@@ -486,6 +544,9 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 	if (err != NULL && strcmp(err->sqlstate, "08007") == 0 && !w->expired && !w->args.pop &&
 		w->park.wait == 0 && w->again++ < SENT_AGAIN_MAX && fetch_start(w)) {
 		/* whatever the first one has taken is given back */
+	} else if (err != NULL && w->args.where != NULL && strcmp(err->sqlstate, "57P03") == 0 &&
+		   !w->expired && w->again++ < SENT_AGAIN_MAX && fetch_start(w)) {
+		/* it was stopped for one who shared it */
 	} else if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		found_nothing(w);
@@ -548,7 +609,7 @@ static bool same_question(const struct take_args *a, const struct take_args *b)
 	bool lease = a->lease == NULL || b->lease == NULL ? a->lease == b->lease
 							  : strcmp(a->lease, b->lease) == 0;
 
-	return lease && a->pop == b->pop;
+	return lease && a->pop == b->pop && a->where == NULL && b->where == NULL;
 }
 
 /* Does somebody of the same role wait already in each of its wait queues, who asked for the same? Then

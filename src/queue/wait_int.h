@@ -35,6 +35,9 @@ struct member {
 	struct waitq *waitq;
 	struct waiter *waiter;
 	uint64_t gen; /* of the wait queue when its waiter last asked */
+	/* Of one with a condition (looks.c): what is ready below this place does not fit; INT64_MAX: nothing does. */
+	int64_t low, asked_low; /* asked_low: with which it last asked */
+	bool news;              /* something may fit since */
 };
 
 struct waitq {
@@ -44,7 +47,10 @@ struct waitq {
 	struct qdb *db;
 	struct member *members;
 	unsigned n_members;
-	unsigned credits; /* waiters that may ask now */
+	unsigned n_where; /* of these, with a condition */
+	unsigned credits; /* waiters that may ask now, of those without */
+	bool looks;       /* those with one may have something to look at */
+	usec_t look_at;   /* one of them waits until then before it looks again */
 	bool unknown;     /* more may be there than credits say: go on while something is found */
 	unsigned found;   /* so many have found something since they were woken for what is not known */
 	bool ready_marked;
@@ -104,6 +110,13 @@ struct waiter {
 	usec_t taken_since; /* their leases began after that; 0: not known */
 	int32_t stamp;  /* the number of the proxy, as its last take wrote it */
 	int64_t due_ms; /* when the next job becomes due; DUE_NEVER, DUE_UNKNOWN */
+	/* With a condition: */
+	usec_t quiet, quiet_until; /* it has looked in vain, and pauses for so long */
+	int64_t saw, saw_number;   /* the last place, of the queue of this number */
+	bool looked_in_part;       /* some of what fits was somebody's for a moment */
+	bool cut;                  /* more is ready than it may look at */
+	bool look_again;           /* at once: so it is, or something has become due */
+	int looks_again;
 	uint64_t wakes; /* of the database when it last asked */
 	usec_t event_at; /* why it asked last was known; 0: it had not waited */
 };
@@ -138,6 +151,21 @@ static inline bool waiter_is_stuck(const struct waiter *w)
 	CHECK_WAITER(w);
 	return since != 0 && loop_now() - since >= STUCK_AFTER;
 }
+
+/* looks.c: those with a condition */
+bool looks_serve(struct waitq *r, uint64_t *ret_first, bool *ret_any);
+void looks_news(struct waitq *r, int64_t low); /* from this place on something may fit */
+void looks_begin(struct waiter *w);            /* it asks */
+bool looks_vain(struct waiter *w);             /* ... has found nothing; true: it asks again at once */
+void looks_failed(struct waiter *w);           /* ... and there was no answer */
+static inline unsigned waitq_n_plain(const struct waitq *r)
+{
+	return r->n_members - r->n_where;
+}
+
+/* where.c: the statement that asks with a condition. false: memory. */
+struct merge_spec;
+MUST_CHECK bool where_spec(struct waiter *w, const char *proxy, struct merge_spec *spec);
 
 /* fetch.c: never calls back before it returns; false: memory. */
 bool fetch_start(struct waiter *w);

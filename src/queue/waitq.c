@@ -42,7 +42,7 @@ struct waitq *waitq_get(struct qdb *db, const char *name)
 		return NULL;
 	r->magic = WAITQ_MAGIC;
 	r->db = db;
-	r->due_at = USEC_NEVER;
+	r->due_at = r->look_at = USEC_NEVER;
 	util_strlcpy(r->name, name, sizeof(r->name));
 	HASH_ADD_STR(db->waitqs, name, r);
 	if (r->hh.tbl != NULL)
@@ -82,7 +82,7 @@ void waitq_free(struct waitq *r)
 void waitq_ready(struct waitq *r)
 {
 	CHECK_WAITQ(r);
-	if (r->ready_marked || r->credits == 0)
+	if (r->ready_marked || (r->credits == 0 && !r->looks))
 		return;
 	r->ready_marked = true;
 	r->ready_next = NULL;
@@ -99,6 +99,8 @@ void waitq_schedule(struct waitq *r)
 	CHECK_WAITQ(r);
 	if (r->due_at < at)
 		at = r->due_at;
+	if (r->look_at < at)
+		at = r->look_at;
 	/* without memory for the timer the next push or notification has to do */
 	if (heap_set(&waitqs.timers, &r->timer, at))
 		loop_tick_at(waitqs.tick, at);
@@ -116,8 +118,8 @@ void waitq_wake_one(struct waitq *r, unsigned jobs)
 	if (jobs == 0)
 		r->unknown = true;
 	r->credits += jobs > 0 ? jobs : 1;
-	if (r->credits > r->n_members)
-		r->credits = r->n_members;
+	if (r->credits > waitq_n_plain(r))
+		r->credits = waitq_n_plain(r);
 	INVARIANT(r->credits <= r->n_members, "more waiters may ask than wait");
 	waitq_ready(r);
 }
@@ -127,24 +129,28 @@ void waitq_go_on(struct waitq *r)
 {
 	CHECK_WAITQ(r);
 	r->credits = r->found > 0 ? r->found : 1;
-	if (r->credits > r->n_members)
-		r->credits = r->n_members;
+	if (r->credits > waitq_n_plain(r))
+		r->credits = waitq_n_plain(r);
 }
 
-static void wake(struct qdb *db, const char *queue, unsigned jobs)
+/* low: the place of the first of these jobs, or 0: not known. */
+static void wake(struct qdb *db, const char *queue, unsigned jobs, int64_t low)
 {
 	struct waitq *r = waitq_find(db, queue);
 
 	db->wakes++;
-	if (r != NULL && r->n_members > 0)
-		waitq_wake_one(r, jobs);
+	if (r == NULL || r->n_members == 0)
+		return;
+	if (r->n_where > 0)
+		looks_news(r, low);
+	waitq_wake_one(r, jobs);
 }
 
 void waitq_wake(struct qdb *db, const char *queue, unsigned jobs)
 {
 	CHECK_QDB(db);
 	head_suspect(db, queue);
-	wake(db, queue, jobs);
+	wake(db, queue, jobs, 0);
 }
 
 void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark)
@@ -154,7 +160,7 @@ void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct he
 		head_suspect(db, queue);
 	else
 		head_lower(db, queue, mark);
-	wake(db, queue, jobs);
+	wake(db, queue, jobs, mark.place == HEAD_UNMARKED ? 0 : mark.place);
 }
 
 /* It came from another session. */
@@ -162,7 +168,7 @@ static void waitq_event(struct qdb *db, const char *queue)
 {
 	CHECK_QDB(db);
 	head_event(db, queue);
-	wake(db, queue, 0);
+	wake(db, queue, 0, 0);
 }
 
 void waitqs_wake_all(struct qdb *db)
@@ -172,8 +178,10 @@ void waitqs_wake_all(struct qdb *db)
 	CHECK_QDB(db);
 	db->wakes++;
 	head_suspect_all(db);
-	HASH_ITER (hh, db->waitqs, r, tmp)
+	HASH_ITER (hh, db->waitqs, r, tmp) {
+		looks_news(r, 0);
 		waitq_wake_one(r, 0);
+	}
 }
 
 /*
@@ -185,15 +193,24 @@ void waitqs_wake_all(struct qdb *db)
 static bool serve_waitq(struct waitq *r)
 {
 	unsigned left = r->credits;
+	uint64_t first = UINT64_MAX;
 	struct member *m;
 	bool any = false;
 
+	if (r->n_where > 0 && !looks_serve(r, &first, &any))
+		return any;
+	if (r->look_at != USEC_NEVER)
+		waitq_schedule(r);
 	for (m = r->members; m != NULL && left > 0; m = m->next) {
 		struct waiter *w = m->waiter;
 
 		CHECK_WAITER(w);
 		INVARIANT(
 			m->waitq == r && w->taker != NULL, "one waits in a wait queue for nobody");
+		if (w->number > first) /* what is there may be for one who waits longer */
+			break;
+		if (w->args.where != NULL)
+			continue;
 		if (waiter_is_stuck(w) || (waiter_is_busy(w) && m->gen == r->gen))
 			continue;
 		left--;
@@ -228,7 +245,7 @@ static bool serve_ready(void *arg, usec_t now)
 	(void)now;
 	while ((r = waitqs.ready) != NULL) {
 		CHECK_WAITQ(r);
-		INVARIANT(r->ready_marked && r->credits > 0,
+		INVARIANT(r->ready_marked && (r->credits > 0 || r->looks),
 			"a wait queue is served that nobody has woken");
 		CHECK_WAITQ(r);
 		waitqs.ready = r->ready_next;
@@ -249,10 +266,12 @@ static void wake_by_clock(struct waitq *r, bool is_due)
 	unsigned most = is_due ? 2 * r->found : 0;
 
 	CHECK_WAITQ(r);
+	if (r->n_where > 0)
+		looks_news(r, 0);
 	waitq_wake_one(r, 0);
 	r->found = 0;
-	if (most > r->n_members)
-		most = r->n_members;
+	if (most > waitq_n_plain(r))
+		most = waitq_n_plain(r);
 	if (r->credits < most)
 		r->credits = most;
 }
@@ -267,6 +286,15 @@ static usec_t on_tick(void *arg, usec_t now)
 
 		bool is_due = r->due_told && r->due_at <= now;
 
+		if (r->look_at <= now) {
+			r->look_at = USEC_NEVER;
+			r->looks = true;
+			waitq_ready(r);
+			if (r->due_at > now) {
+				waitq_schedule(r);
+				continue;
+			}
+		}
 		r->due_at = USEC_NEVER;
 		r->due_told = false;
 		wake_by_clock(r, is_due);

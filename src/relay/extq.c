@@ -335,7 +335,7 @@ static enum step describe_local(struct client *c, struct lstmt *l, const struct 
 		return client_wait_again(c);
 	if (l->kind == LSTMT_CLAIMED)
 		l->icpt->stmt_shape(l->stmt, &shape);
-	if (shape.own_server && p == NULL)
+	if (shape.own_types && p == NULL)
 		return local_describe(c, l);
 	if (p == NULL)
 		build_parameter_description(&b, shape.param_oids, shape.n_params);

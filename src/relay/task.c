@@ -128,6 +128,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	t->prepare = spec->prepare;
 	t->kind = spec->kind;
 	t->stays = spec->stays;
+	t->leaves = spec->leaves;
 	t->time = spec->time;
 	t->since = loop_now();
 	t->seq = ++last_seq;
@@ -371,6 +372,8 @@ static void finished(struct server *s)
 
 	INVARIANT(t->server == s, "a task ends on another server");
 	s->task = NULL;
+	if (t->leaves == TASK_LEAVES_SESSION)
+		s->trace.unseen = true;
 	if (!t->failed)
 		affinity_took(t, loop_now() - s->request_time);
 	if (s->tx != 'I')

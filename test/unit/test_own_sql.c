@@ -148,6 +148,8 @@ static const struct {
 	{"QUEUE PUSH q '1' KEY ('a' || 'b') ON DUPLICATE ('a' || 'b')", 53},
 	{"QUEUE PUSH ('a' || 'b') '1'", 17},
 	{"QUEUE TAKE q WAIT ('1s' + '1s')", 25},
+	{"QUEUE TAKE q WHERE (true) ) ; DROP TABLE x", 27},
+	{"QUEUE POP q WHERE (", 20},
 	{"QUEUE DONE ('1' || '2')", 17},
 	{"QUEUE DONE 17 RESULT (1 + 2)", 25},
 	{"QUEUE DONE 17 THEN PUSH q (1 + 2)", 30},

@@ -26,7 +26,7 @@ STATEMENTS = {
     "HEALTH": ["QUEUE HEALTH", "QUEUE HEALTH q"],
     "WORKERS": ["QUEUE WORKERS", "QUEUE WORKERS q"],
     "PUSH": ["QUEUE PUSH q '1'", "QUEUE PUSH q '1', '2' KEY NULL RETURNING ID", "QUEUE PUSH q SELECT 1", "QUEUE PUSH q FROM STDIN"],
-    "TAKE": ["QUEUE TAKE q", "QUEUE TAKE empty", "QUEUE TAKE empty WAIT '10 ms'", "QUEUE TAKE nosuch"],
+    "TAKE": ["QUEUE TAKE q", "QUEUE TAKE q WHERE (id > 0)", "QUEUE TAKE q WHERE (nothing)", "QUEUE TAKE empty", "QUEUE TAKE empty WAIT '10 ms'", "QUEUE TAKE nosuch"],
     "MOVE": ["QUEUE DONE '1-1-0123456789abcdef' THEN MOVE TO spare"],
     "POP": ["QUEUE POP q", "QUEUE POP empty WAIT '10 ms'"],
     "DONE": ["QUEUE DONE '{job}'", "QUEUE DONE 'nonsense'", "QUEUE DONE '{job}' THEN PUSH q '1'", "QUEUE DONE '{job}' THEN TAKE q"],
