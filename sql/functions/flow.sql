@@ -210,14 +210,15 @@ DECLARE
 BEGIN
 	EXECUTE format($sql$
 		CREATE %4$s TABLE %1$s (seq int8 PRIMARY KEY, running int8[] NOT NULL, tat timestamptz NOT NULL,
-			rests timestamptz NOT NULL DEFAULT '-infinity', read xid8 NOT NULL DEFAULT '0') WITH (%5$s);
+			rests timestamptz NOT NULL DEFAULT '-infinity', read xid8 NOT NULL DEFAULT '0',
+			opened timestamptz NOT NULL DEFAULT '-infinity', swept timestamptz NOT NULL DEFAULT '-infinity') WITH (%5$s);
 		CREATE %4$s TABLE %2$s (xid xid8 NOT NULL DEFAULT pg_current_xact_id(), id int8, "group" text, ended timestamptz,
-			back int4) WITH (%5$s);
+			back int4, blocked int8) WITH (%5$s);
 		CREATE INDEX ON %2$s (xid);
-		CREATE %4$s TABLE %3$s ("group" text PRIMARY KEY, tat timestamptz NOT NULL, rests timestamptz NOT NULL,
-			opens timestamptz) WITH (%5$s, fillfactor = 50);
+		CREATE %4$s TABLE %3$s ("group" text, seq int8, tat timestamptz NOT NULL, rests timestamptz NOT NULL,
+			opens timestamptz, head int8, inside int8[], stale timestamptz NOT NULL, PRIMARY KEY ("group", seq)) WITH (%5$s);
 		CREATE INDEX ON %3$s (opens) WHERE opens IS NOT NULL;
-		CREATE INDEX ON %3$s (greatest(tat, rests)) WHERE opens IS NULL;
+		CREATE INDEX ON %3$s (stale);
 		REVOKE ALL ON %1$s, %2$s, %3$s FROM PUBLIC;
 		INSERT INTO %1$s SELECT 1, coalesce(array_agg(id), '{}'), '-infinity' FROM %6$s WHERE state = 'leased';
 	$sql$, tables[1], tables[2], tables[3], CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE '' END, short_lived,
@@ -240,7 +241,7 @@ BEGIN
 		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -251,6 +252,7 @@ DECLARE
 	nothing queue._taken_@payload@;
 	ids int8[] := '{}';
 	groups text[];
+	open text[];
 	instant timestamptz;
 	wanted int4;
 	got int4;
@@ -315,11 +317,12 @@ BEGIN
 		EXIT WHEN wanted <= 0 OR NOT q.by_group OR got = 0 AND NOT more;
 	END LOOP;
 	IF cardinality(ids) > 0 OR changed THEN
-		INSERT INTO @gate@ (seq, running, tat, rests, read) VALUES (mine.seq + 1,
+@sweep@
+		INSERT INTO @gate@ (seq, running, tat, rests, read, opened, swept) VALUES (mine.seq + 1,
 			CASE WHEN q.max_running IS NULL THEN '{}' ELSE may.still || CASE WHEN pop THEN '{}' ELSE ids END END,
 			coalesce(may.next + make_interval(secs => gap * cardinality(ids)), '-infinity'),
 			CASE WHEN pop AND cardinality(ids) > 0 AND q.pause IS NOT NULL THEN clock_timestamp() + q.pause ELSE mine.rests END,
-			mine.read);
+			mine.read, mine.opened, mine.swept);
 		DELETE FROM @gate@ AS g WHERE g.seq <= mine.seq;
 	END IF;
 	IF cardinality(ids) = 0 THEN
@@ -341,7 +344,7 @@ $body$,
 		WITH gone AS (DELETE FROM @noted@ WHERE ctid = ANY (ARRAY(
 				SELECT ctid FROM @noted@ WHERE xid >= after ORDER BY xid @most@)) RETURNING *)
 			SELECT count(*) AS n, array_agg(id) AS ids, array_agg("group") AS groups, array_agg(ended) AS ends,
-				array_agg(back) AS backs, max(ended) AS ended, sum(back)::int4 AS back INTO told FROM gone;
+				array_agg(back) AS backs, array_agg(blocked) AS firsts, max(ended) AS ended, sum(back)::int4 AS back INTO told FROM gone;
 		instant := clock_timestamp();	-- behind all ends that were read
 		more := @by_group@ AND told.n >= 1000;
 		IF told.n > 0 THEN
@@ -377,20 +380,33 @@ $body$,
 			END IF;$ended$ ELSE '' END),
 	'@admit@', CASE WHEN cfg.by_group THEN $admit$
 		IF told.n > 0 THEN
-			more := queue._admit_@n@(q, told.groups, told.ends, told.backs, instant, after) OR more;
+			more := queue._admit_@n@(q, told.groups, told.ends, told.backs, told.firsts, instant, after, mine.seq + 1) OR more;
 		END IF;
 		IF may IS NULL THEN
-			more := queue._admit_@n@(q, ARRAY(SELECT g."group" FROM @groups@ AS g WHERE g.opens <= instant
-				ORDER BY g.opens LIMIT 1000), NULL, NULL, instant, after) OR more;
+			-- those before that have been looked at; also when the clock was set back
+			mine.opened := least(mine.opened, instant);
+			open := ARRAY(SELECT g."group" FROM @groups@ AS g WHERE g.opens >= mine.opened AND g.opens <= instant
+				ORDER BY g.opens LIMIT 1000);
+			more := queue._admit_@n@(q, open, NULL, NULL, NULL, instant, after, mine.seq + 1) OR more;
+			IF cardinality(open) < 1000 THEN
+				mine.opened := instant;
+			END IF;
 		END IF;$admit$ ELSE '' END),
 	'@used@', CASE WHEN used THEN $used$
 		IF got > 0 THEN
 			more := queue._admit_@n@(q, groups, CASE WHEN pop THEN array_fill(instant, ARRAY[got]) END,
-				array_fill(-1, ARRAY[got]), instant, after) OR more;
+				array_fill(-1, ARRAY[got]), NULL, instant, after, mine.seq + 1) OR more;
 		END IF;$used$ ELSE '' END),
+	-- what is known of groups that nothing was heard of for a while; as many as may be new
+	'@sweep@', CASE WHEN cfg.by_group THEN $sweep$
+		mine.swept := least(mine.swept, instant);
+		WITH gone AS (DELETE FROM @groups@ WHERE ctid = ANY (ARRAY(SELECT g.ctid FROM @groups@ AS g
+				WHERE g.stale >= mine.swept AND g.stale <= instant ORDER BY g.stale
+				LIMIT 20 + 2 * (cardinality(ids) + coalesce(told.n, 0)))) RETURNING stale)
+			SELECT coalesce(max(stale), instant) INTO mine.swept FROM gone;$sweep$ ELSE '' END),
 	'@opens@', CASE WHEN cfg.by_group THEN $opens$
 			IF may.room > 0 THEN
-				nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q));
+				nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q, mine.opened));
 			END IF;$opens$ ELSE '' END),
 	-- who waits behind those who got something hears when there is more
 	'@next@', CASE WHEN cfg.rate IS NOT NULL OR cfg.by_group OR cfg.pause IS NOT NULL THEN $next$
@@ -400,7 +416,7 @@ $body$,
 			nothing.due_ms := greatest(ceil((date_part('epoch', may.next - clock_timestamp())
 				+ gap * (cardinality(ids) + 1 - @burst@)) * 1000), 1);
 		END IF;
-		nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q));
+		nothing.due_ms := least(nothing.due_ms, queue._opens_ms(q, mine.opened));
 		IF pop AND q.pause IS NOT NULL THEN
 			nothing.due_ms := greatest(nothing.due_ms, ceil(date_part('epoch', q.pause) * 1000));
 		END IF;
@@ -433,8 +449,9 @@ BEGIN
 END
 $body$, '@note@', CASE WHEN notes THEN replace($note$
 	IF OLD.state <> 'ready' OR current_setting('qbouncer.admit', true) IS DISTINCT FROM '@n@' THEN
-		INSERT INTO @noted@ (id, "group", ended) VALUES (@id@, OLD."group",
-			CASE WHEN OLD.state = 'leased' THEN clock_timestamp() END);
+		INSERT INTO @noted@ (id, "group", ended, blocked) VALUES (@id@, OLD."group",
+			CASE WHEN OLD.state = 'leased' THEN clock_timestamp() END,
+			CASE WHEN TG_OP = 'UPDATE' AND NEW.state = 'blocked' THEN OLD.id END);
 	END IF;$note$, '@id@', CASE WHEN many THEN 'CASE WHEN OLD.state = ''leased'' THEN OLD.id END' ELSE 'NULL' END) ELSE '' END));
 	PERFORM queue._generate_flow_one(cfg, '_gated_@n@() RETURNS trigger', '', $body$
 BEGIN
@@ -488,6 +505,7 @@ DECLARE
 	tab CONSTANT text := queue._table(cfg.name);
 	gate CONSTANT text := format('queue.%I', format('n%s_gate', cfg.number));
 	noted CONSTANT text := format('queue.%I', format('n%s_noted', cfg.number));
+	groups CONSTANT text := format('queue.%I', format('n%s_groups', cfg.number));
 	pinned CONSTANT text := 'SET enable_seqscan = off SET enable_bitmapscan = off
 		SET plan_cache_mode = force_generic_plan';
 	is_new CONSTANT bool := to_regclass(gate) IS NULL;
@@ -518,6 +536,7 @@ BEGIN
 				ARRAY(SELECT id FROM %2$s WHERE state = ''leased''), coalesce(max(tat), ''-infinity''),
 				coalesce(max(rests), ''-infinity'') FROM old', gate, tab);
 		EXECUTE format('UPDATE %s SET id = NULL WHERE id IS NOT NULL', noted);	-- those are not in the row
+		EXECUTE format('UPDATE %s SET head = NULL, inside = NULL', groups);	-- what groups are may be another thing now
 	ELSE
 		PERFORM queue._create_gate(cfg);
 		PERFORM queue._grant_gate(cfg);
@@ -526,7 +545,7 @@ BEGIN
 
 	-- The newest row, locked.
 	PERFORM queue._generate_flow_one(cfg, '_enter_@n@(OUT seq int8, OUT running int8[], OUT tat timestamptz, OUT rests timestamptz,
-		OUT read xid8)', pinned, $body$
+		OUT read xid8, OUT opened timestamptz, OUT swept timestamptz)', pinned, $body$
 #variable_conflict use_column
 BEGIN
 	IF NOT has_table_privilege('@gate@'::regclass, 'UPDATE') THEN
@@ -537,7 +556,8 @@ BEGIN
 	END IF;
 	LOOP
 		-- who waits here finds it gone, and looks again
-		SELECT g.seq, g.running, g.tat, g.rests, g.read INTO seq, running, tat, rests, read
+		SELECT g.seq, g.running, g.tat, g.rests, g.read, g.opened, g.swept
+			INTO seq, running, tat, rests, read, opened, swept
 			FROM @gate@ AS g ORDER BY g.seq DESC LIMIT 1 FOR UPDATE;
 		IF FOUND THEN
 			EXIT WHEN seq < 1152921504606846976 AND cardinality(running) <= 10000;

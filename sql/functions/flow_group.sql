@@ -11,8 +11,9 @@
 --
 -- Takes alone let in, and all takes of a queue come one after the other (flow.sql): nobody races for a place. Whoever
 -- makes a job that may run, or ends one, notes its group (n<number>_noted), and the next take looks at that. A job that would become ready
--- by another's doing is blocked instead: triggers see to that. n<number>_groups has, of groups with a rate or a pause, up to
--- which time they are used up, and when the next one may be let in, if some wait for that.
+-- by another's doing is blocked instead: triggers see to that. n<number>_groups has what is known of each group: which jobs
+-- were let in, before which none is blocked, up to which time its rate or its pause is used up, and when the next one may be
+-- let in, if some wait for that.
 --
 -- fair: one of a group is ready at most, so the turn goes to the next group with each job that is taken.
 
@@ -52,7 +53,13 @@ END
 $$;
 
 -- Lets in what may come of these groups. ends: when one of it has ended. backs: how many of its rate are given back, or,
--- negative, used. since: where the notes begin. True: look for notes once more.
+-- negative, used. firsts: jobs that were blocked. since: where the notes begin. mark: of the rows that are written. True: look for
+-- notes once more.
+--
+-- What is known of a group is a row of n<number>_groups, replaced by a newer one and never updated, as that of the gate:
+-- inside, the jobs that were let in, which are looked up by their primary key; head, before which none is blocked (NULL:
+-- none is known). To find these by the group would be to read, under a snapshot that somebody holds, all that there have
+-- been. Of a group without a row, or with one that does not say so, they are found by the group.
 CREATE OR REPLACE FUNCTION queue._generate_admit(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -61,32 +68,47 @@ DECLARE
 	ordered CONSTANT bool := cfg.max_running_per_group IS NOT DISTINCT FROM 1;
 BEGIN
 	PERFORM queue._generate_flow_one(cfg, '_admit_@n@(q queue.queues, names text[], ends timestamptz[], backs int4[],
-		instant timestamptz, since xid8) RETURNS bool',
+		firsts int8[], instant timestamptz, since xid8, mark int8) RETURNS bool',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
 	ahead CONSTANT float8 := gap * @burst@;
 	one record;
 	was record;
+	jobs record;
 	now_tat timestamptz;
 	now_rests timestamptz;
 	now_opens timestamptz;
-	ready int8;
+	now_head int8;
+	inside int8[];
 	slots int8;
 	let_in record;
 	again bool := false;
 BEGIN
 	PERFORM set_config('qbouncer.admit', '@n@', true);
-	FOR one IN SELECT u.name, max(u.ended) AS ended, sum(u.back) AS back
-			FROM unnest(names, ends, backs) WITH ORDINALITY AS u (name, ended, back, n)
+	FOR one IN SELECT u.name, max(u.ended) AS ended, sum(u.back) AS back, min(u.job) AS job
+			FROM unnest(names, ends, backs, firsts) WITH ORDINALITY AS u (name, ended, back, job, n)
 			WHERE u.name IS NOT NULL GROUP BY u.name ORDER BY min(u.n) LOOP
-		SELECT g.tat, g.rests, g.opens INTO was FROM @groups@ AS g WHERE g."group" = one.name;
+		SELECT g.seq, g.tat, g.rests, g.opens, g.head, g.inside INTO was FROM @groups@ AS g
+			WHERE g."group" = one.name ORDER BY g."group" DESC, g.seq DESC LIMIT 1;
 		now_tat := coalesce(was.tat, '-infinity');
 		now_rests := coalesce(was.rests, '-infinity');
 		now_opens := NULL;
-		ready := (SELECT count(*) FROM @table@ WHERE "group" = one.name AND state = 'ready');
+		IF was.inside IS NULL THEN
+			SELECT coalesce(array_agg(id), '{}') AS ids, count(*) FILTER (WHERE state = 'ready') AS ready,
+					count(*) FILTER (WHERE state = 'leased') AS leased INTO jobs
+				FROM @table@ WHERE "group" = one.name AND state IN (@states@);
+			now_head := 0;
+		ELSE
+			SELECT coalesce(array_agg(id) FILTER (WHERE state IN (@states@)), '{}') AS ids,
+					count(*) FILTER (WHERE state = 'ready') AS ready, count(*) FILTER (WHERE state = 'leased') AS leased,
+					min(id) FILTER (WHERE state = 'blocked') AS back INTO jobs
+				FROM @table@ WHERE id = ANY (was.inside);
+			now_head := least(was.head, one.job, jobs.back);
+		END IF;
+		inside := jobs.ids;
 		slots := @places@;
 		IF q.pause_per_group IS NOT NULL THEN
 			-- a clock that was set back: no longer than the pause
@@ -94,8 +116,12 @@ BEGIN
 			IF now_rests > instant THEN
 				now_opens := now_rests;
 				slots := 0;
-				UPDATE @table@ SET state = 'blocked' WHERE id = ANY (ARRAY(SELECT id FROM @table@
-					WHERE "group" = one.name AND state = 'ready' FOR UPDATE SKIP LOCKED)) AND state = 'ready';
+				WITH went AS (
+					UPDATE @table@ SET state = 'blocked' WHERE id = ANY (ARRAY(SELECT id FROM @table@
+						WHERE id = ANY (inside) AND state || '' = 'ready' FOR UPDATE SKIP LOCKED)) AND state || '' = 'ready'
+					RETURNING id)
+				SELECT ARRAY(SELECT unnest(inside) EXCEPT SELECT id FROM went), least(now_head, (SELECT min(id) FROM went))
+					INTO inside, now_head;
 			END IF;
 		END IF;
 		-- one that has ended since the notes were read
@@ -108,68 +134,71 @@ BEGIN
 			now_tat := greatest(least(now_tat, instant + make_interval(secs => ahead)), instant)
 				- make_interval(secs => gap * coalesce(one.back, 0));
 			slots := least(slots, floor((ahead - date_part('epoch', greatest(now_tat, instant) - instant)) / gap + 0.000001)::int8
-				- ready);
-			IF slots < 1 AND ready = 0 THEN
+				- jobs.ready);
+			IF slots < 1 AND jobs.ready = 0 THEN
 				now_opens := greatest(now_opens, now_tat + make_interval(secs => gap - ahead));
 			END IF;
 		END IF;
-		WHILE slots > 0 LOOP
+		WHILE slots > 0 AND now_head IS NOT NULL LOOP
 			WITH went AS (
 				UPDATE @table@ SET state = CASE WHEN run_at > instant THEN 'later' ELSE 'ready' END,
 					run_at = greatest(run_at, instant), position = DEFAULT
-				WHERE id = ANY (ARRAY(@first@ FOR UPDATE SKIP LOCKED)) AND state = 'blocked'
-				RETURNING state, expires_at)
+				WHERE id = ANY (ARRAY(@first@ FOR UPDATE SKIP LOCKED)) AND state || '' = 'blocked'	-- by the id, not by an index of states
+				RETURNING id, state, expires_at)
 			SELECT count(*) AS n, count(*) FILTER (WHERE state = 'ready' OR @strict@) AS places,
+				coalesce(array_agg(id) FILTER (WHERE state IN (@states@)), '{}') AS ids,
 				coalesce(bool_or(expires_at <= instant), false) AS late INTO let_in FROM went;
 			slots := slots - let_in.places;
+			inside := inside || let_in.ids;
 			again := again OR let_in.late;
 			EXIT WHEN let_in.n = 0;
 		END LOOP;
-		IF (slots > 0 OR now_opens IS NOT NULL)
-				AND EXISTS (SELECT FROM @table@ WHERE state = 'blocked' AND "group" = one.name) THEN
+		IF now_head IS NOT NULL THEN
+			now_head := (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = one.name AND id >= now_head
+				ORDER BY "group", id LIMIT 1);
+		END IF;
+		IF (slots > 0 OR now_opens IS NOT NULL) AND now_head IS NOT NULL THEN
 			-- somebody has locked it
 			now_opens := coalesce(now_opens, instant + interval '100 ms');
 		ELSE
 			now_opens := NULL;
 		END IF;
-		IF (now_tat > instant OR now_rests > instant OR now_opens IS NOT NULL)
-				AND (now_tat, now_rests, now_opens) IS DISTINCT FROM (was.tat, was.rests, was.opens) THEN
-			INSERT INTO @groups@ AS g VALUES (one.name, now_tat, now_rests, now_opens)
-				ON CONFLICT ("group") DO UPDATE SET tat = excluded.tat, rests = excluded.rests, opens = excluded.opens;
-		ELSIF was.tat IS NOT NULL AND now_tat <= instant AND now_rests <= instant AND now_opens IS NULL THEN
-			DELETE FROM @groups@ AS g WHERE g."group" = one.name;
+		IF (now_tat, now_rests, now_opens, now_head, inside)
+				IS DISTINCT FROM (was.tat, was.rests, was.opens, was.head, was.inside) THEN
+			IF was.seq IS NOT NULL THEN
+				DELETE FROM @groups@ AS g WHERE g."group" = one.name AND g.seq = was.seq;
+			END IF;
+			IF was.seq IS NOT NULL OR inside <> '{}' OR now_head IS NOT NULL OR now_tat > instant OR now_rests > instant THEN
+				INSERT INTO @groups@ VALUES (one.name, mark, now_tat, now_rests, now_opens, now_head, inside,
+					greatest(instant + interval '30 s', now_tat, now_rests, now_opens));
+			END IF;
 		END IF;
 	END LOOP;
-	-- what says nothing any more
-	DELETE FROM @groups@ WHERE ctid = ANY (ARRAY(SELECT ctid FROM @groups@
-		WHERE opens IS NULL AND greatest(tat, rests) <= instant LIMIT 20));
 	PERFORM set_config('qbouncer.admit', '', true);
 	IF again THEN
 		PERFORM queue._expire(q, 1000);
 	END IF;
 	RETURN again;
 END
-$body$, '@places@', CASE
-			WHEN ordered THEN $places$CASE WHEN EXISTS (SELECT FROM @table@
-			WHERE "group" = one.name AND state IN ('ready', 'later', 'leased')) THEN 0 ELSE 1 END$places$
-			WHEN cfg.max_running_per_group IS NULL THEN '1 - ready'
+$body$, '@places@', CASE WHEN ordered THEN 'CASE WHEN inside = ''{}'' THEN 1 ELSE 0 END'
+			WHEN cfg.max_running_per_group IS NULL THEN '1 - jobs.ready'
 			ELSE CASE WHEN cfg.fair IS NOT NULL OR cfg.pause_per_group IS NOT NULL THEN 'least(1, q.max_running_per_group'
-				ELSE '(q.max_running_per_group' END || $places$ - (SELECT count(*) FROM @table@
-			WHERE "group" = one.name AND state = 'leased')) - ready$places$ END),
+				ELSE '(q.max_running_per_group' END || ' - jobs.leased) - jobs.ready' END),
 		-- the next one of a group that has an order, and no other
 		'@first@', CASE WHEN ordered THEN $first$SELECT id FROM @table@ WHERE id = (SELECT id FROM @table@
-					WHERE state = 'blocked' AND "group" = one.name ORDER BY "group", id LIMIT 1)$first$
+					WHERE state = 'blocked' AND "group" = one.name AND id >= now_head ORDER BY "group", id LIMIT 1)$first$
 			ELSE $first$SELECT id FROM @table@
-					WHERE state = 'blocked' AND "group" = one.name ORDER BY "group", id LIMIT slots$first$ END),
+					WHERE state = 'blocked' AND "group" = one.name AND id >= now_head ORDER BY "group", id LIMIT slots$first$ END),
 		'@gap@', coalesce((queue._rate(cfg.rate_per_group)).gap::text, 'NULL')),
 		'@burst@', coalesce((queue._rate(cfg.rate_per_group)).burst::text, 'NULL')),
-		'@strict@', ordered::text));
+		'@strict@', ordered::text),
+		'@states@', CASE WHEN ordered THEN '''ready'', ''later'', ''leased''' ELSE '''ready'', ''leased''' END));
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._admit_%s TO PUBLIC', cfg.number);
 END
 $$;
 
 -- Milliseconds until a group lets one in by itself; NULL: none does.
-CREATE OR REPLACE FUNCTION queue._opens_ms(cfg queue.queues) RETURNS int8
+CREATE OR REPLACE FUNCTION queue._opens_ms(cfg queue.queues, since timestamptz DEFAULT '-infinity') RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -179,8 +208,8 @@ DECLARE
 	opens timestamptz;
 BEGIN
 	IF cfg.by_group THEN
-		EXECUTE format('SELECT g.opens FROM queue.%I AS g WHERE g.opens IS NOT NULL ORDER BY g.opens LIMIT 1',
-			format('n%s_groups', cfg.number)) INTO opens;
+		EXECUTE format('SELECT g.opens FROM queue.%I AS g WHERE g.opens >= $1 ORDER BY g.opens LIMIT 1',
+			format('n%s_groups', cfg.number)) INTO opens USING since;
 	END IF;
 	IF opens IS NULL THEN
 		RETURN NULL;
@@ -207,7 +236,7 @@ END
 $body$);
 	PERFORM queue._generate_flow_one(cfg, '_pushed_@n@() RETURNS trigger', 'SECURITY DEFINER', $body$
 BEGIN
-	INSERT INTO @noted@ ("group") SELECT DISTINCT "group" FROM pushed WHERE state = 'blocked';
+	INSERT INTO @noted@ ("group", blocked) SELECT "group", min(id) FROM pushed WHERE state = 'blocked' GROUP BY "group";
 	RETURN NULL;
 END
 $body$);
@@ -300,7 +329,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	IF cfg.by_group THEN
-		EXECUTE format('INSERT INTO queue.%I ("group") SELECT DISTINCT "group" FROM %s WHERE state = ''blocked''',
+		EXECUTE format('INSERT INTO queue.%I ("group", blocked) SELECT "group", min(id) FROM %s WHERE state = ''blocked'' GROUP BY "group"',
 			format('n%s_noted', cfg.number), queue._table(cfg.name));
 	END IF;
 	PERFORM queue._tell(cfg.number, cfg.name);

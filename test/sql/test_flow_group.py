@@ -36,7 +36,7 @@ def aged(db, interval):
     n = db.value("SELECT number FROM queue.queues")
     db.rows(f"UPDATE queue.n{n}_groups SET tat = tat - %s::interval, rests = rests - %s::interval, opens = opens - %s::interval",
             interval, interval, interval)
-    db.rows(f"UPDATE queue.n{n}_gate SET tat = tat - %s::interval, rests = rests - %s::interval", interval, interval)
+    db.rows(f"UPDATE queue.n{n}_gate SET tat = tat - %s::interval, rests = rests - %s::interval, opened = '-infinity'", interval, interval)
 
 
 def test_so_many_of_a_group(db):
@@ -431,3 +431,51 @@ def test_not_with_jobs_that_wait_for_others(db, places):
         assert take(db) == [(id, None)]
         end(db, id)
     db.rows(sql, places)
+
+
+@pytest.mark.parametrize("options", [{"max_running_per_group": 2}, {"rate_per_group": "90000/s burst 1000"},
+                                     {"max_running_per_group": "none", "fair": "group"}], ids=str)
+def test_a_held_snapshot_keeps_nothing_that_is_read_again(db, options):
+    """What has been of a group is not what is looked for."""
+    db.create("q", **options)
+    holder, watch = db.connect(), db.connect("postgres")
+    with holder.conn.transaction():
+        holder.rows("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        holder.rows("SELECT FROM queue.queues")
+        for _ in range(150):
+            pushed(db, g=2)
+            assert taken(db, 2)["g"] >= 1
+            db.rows("SELECT queue.done('1-' || id || '-' || token) FROM queue.q_q WHERE state = 'leased'")
+        pushed(db, g=2)
+        for _ in range(2):  # the second time everything is planned
+            plan = watch.value("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) SELECT queue._admit_1(c, '{g}', NULL, NULL, NULL,"
+                               " clock_timestamp(), '0', 1000000) FROM queue.queues AS c")  # fmt: skip
+    assert plan[0]["Plan"]["Shared Hit Blocks"] < 200
+
+
+def test_what_is_known_of_a_group_is_forgotten_and_found_again(db):
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=5, b=3)
+    assert taken(db) == {"a": 2, "b": 2}
+    db.rows("UPDATE queue.n1_groups SET stale = now() - interval '1 s'")
+    db.rows("UPDATE queue.n1_gate SET swept = '-infinity'")
+    pushed(db, c=1)
+    assert taken(db) == {"c": 1}
+    assert db.column('SELECT "group" FROM queue.n1_groups') == ["c"]
+    for id in (1, 2):
+        end(db, id)
+    assert taken(db) == {"a": 2} and db.value("SELECT inside FROM queue.n1_groups WHERE \"group\" = 'a'") == [3, 4]
+
+
+def test_one_that_is_given_back_comes_before_those_behind_it(db):
+    """Its number is lower than where the blocked ones begin."""
+    db.create("q", rate_per_group="1000/s burst 100")
+    pushed(db, g=4)
+    for id in (1, 2):
+        assert take(db) == [(id, "g")]
+        end(db, id, "SELECT queue.release(%s)")
+        assert take(db) == [(id, "g")]
+        end(db, id, "SELECT queue.fail(%s, 'x', '0')" if id == 1 else "SELECT queue.done(%s)")
+        if id == 1:
+            assert take(db) == [(1, "g")]
+            end(db, 1)
