@@ -120,18 +120,21 @@
 		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 1) \
 		ARG(HOLD, "hold", "HOLD", MAY_INTERVAL, MAY, 1) \
 		ARG(AS, "as", "AS", TEXT, MAY, 0) \
+		ARG(RANK, "rank", "RANK", INT, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
 		NULL, \
 		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval]\n" \
-		"    [LEASE interval | HOLD [interval]] [AS text] [WHERE (condition)]", \
-		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE. WHERE: only those that fit, as of PEEK.") \
+		"    [LEASE interval | HOLD [interval]] [AS text] [RANK n] [WHERE (condition)]", \
+		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE. RANK: who waits with a higher one is served first." \
+		" WHERE: only those that fit, as of PEEK.") \
 	VERB(POP, "POP", QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(WAIT, "wait", "WAIT", INTERVAL, MAY, 0) \
+		ARG(RANK, "rank", "RANK", INT, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
 		NULL, \
-		"QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval] [WHERE (condition)]", \
+		"QUEUE POP q [, q2 ...] [LIMIT n] [WAIT interval] [RANK n] [WHERE (condition)]", \
 		"Take and finish jobs at once (at most once delivery).") \
 	VERB(DONE, "DONE", QVERB_ENDS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \

@@ -28,6 +28,7 @@ struct queue_stat_waiter {
 	int limit;
 	usec_t waited_us;
 	usec_t left_us;
+	int32_t rank;
 	const char *worker; /* what TAKE ... AS has said; NULL: nothing */
 };
 

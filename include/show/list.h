@@ -143,7 +143,7 @@ SHOW_EACH(WAITERS, struct queue_stat_waiter, queue_stat_each_waiter, WHO_STATS, 
 	COL(INT8, id, st->client_id) COL(TEXT, database, st->database) COL(TEXT, user, st->user)
 	COL(TEXT, queues, st->queues) COL(TEXT, state, st->state) COL(INT4, limit, st->limit)
 	COL(INT8, waited_us, st->waited_us) COL(INT8, left_us, st->left_us) COL(TEXT, worker, st->worker)
-	COL(TEXT, kind, st->kind))
+	COL(TEXT, kind, st->kind) COL(INT4, rank, st->rank))
 SHOW_EACH(LEASES, struct queue_stat_lease, queue_stat_each_lease, WHO_STATS, "Each job that a client holds. kind: as in SHOW WAITERS.",
 	COL(INT8, id, st->client_id) COL(TEXT, database, st->database) COL(TEXT, user, st->user)
 	COL(TEXT, queue, st->queue) COL(INT8, job, st->job_id) COL(TEXT, policy, st->policy)

@@ -117,10 +117,9 @@ static bool may_look(struct looking *l, const struct waiter *w)
 }
 
 /*
- * Lets them look. first: the number of the one who waits longest, of those whose answer is to come or who could not
- * look yet. false: one could not, for lack of memory; r is not looked at again then.
+ * Lets them look. first: in the line, of those whose answer is to come or who could not look yet. false: one could not, for lack of memory; r is not looked at again then.
  */
-bool looks_serve(struct waitq *r, uint64_t *ret_first, bool *ret_any)
+bool looks_serve(struct waitq *r, const struct member **ret_first, bool *ret_any)
 {
 	struct looking l = {.n = 0};
 	usec_t now = loop_now();
@@ -154,8 +153,8 @@ bool looks_serve(struct waitq *r, uint64_t *ret_first, bool *ret_any)
 				}
 			}
 		}
-		if (w->number < *ret_first)
-			*ret_first = w->number;
+		if (*ret_first == NULL)
+			*ret_first = m;
 	}
 	return true;
 }

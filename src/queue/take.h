@@ -11,6 +11,7 @@ struct take_args {
 	int n_queues;
 	char (*queues)[QSTMT_QUEUE_MAX + 1]; /* owned */
 	int limit;
+	int32_t rank; /* among those who wait: higher ones are served first */
 	usec_t wait; /* 0: none */
 	usec_t since; /* that it has been waiting; 0: now */
 	char *lease; /* interval text or NULL; owned */

@@ -91,6 +91,29 @@ out:
 	return ok;
 }
 
+/* What Postgres says of an int4. */
+static bool take_rank(struct take_args *a, const struct qvalue *v, const struct bind_values *b,
+	struct pg_error *err)
+{
+	struct buf text = BUF_INIT;
+	bool null, ok = false;
+	int64_t n = 0;
+
+	if (!eval(v, b, &text, &null, err, "RANK"))
+		goto out;
+	if (!null && !util_parse_i64((const char *)text.data, text.len, &n))
+		pg_error_set(err, "22P02", "invalid input syntax for type integer: \"%.50s\"",
+			buf_cstr(&text));
+	else if (n < INT32_MIN || n > INT32_MAX)
+		pg_error_set(err, "22003", "RANK is out of range for type integer");
+	else
+		ok = true;
+	a->rank = (int32_t)n;
+out:
+	buf_free(&text);
+	return ok;
+}
+
 bool take_wait(struct take_args *a, const struct qvalue *v, const struct bind_values *b,
 	struct pg_error *err)
 {
@@ -224,6 +247,8 @@ static bool take_args_read(struct take_args *a, const struct qstmt *q, const str
 	for (int i = 0; i < n; i++)
 		if (!take_queue(a, i, qstmt_value(q, id, i), b, err))
 			return false;
+	if (qstmt_has(q, QARG_RANK) && !take_rank(a, qstmt_one(q, QARG_RANK), b, err))
+		return false;
 	return take_limit(a, qstmt_one(q, QARG_LIMIT), b, err) &&
 	       take_wait(a, qstmt_one(q, QARG_WAIT), b, err) &&
 	       take_text(&a->lease, qstmt_one(q, QARG_LEASE), b, err, "LEASE") &&

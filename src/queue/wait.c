@@ -56,12 +56,17 @@ static void leave_waitqs(struct waiter *w)
 	park_leave(&w->park);
 }
 
-/* In the order of coming: one that asked first may get here behind one that had no need to ask. */
+static bool goes_before(const struct waiter *a, const struct waiter *b)
+{
+	return a->args.rank != b->args.rank ? a->args.rank > b->args.rank : a->number < b->number;
+}
+
+/* By rank, then in the order of coming: one that asked first may get here behind one that had no need to ask. */
 static void insert_member(struct waitq *r, struct member *m)
 {
 	struct member *at = r->members != NULL ? r->members->prev : NULL;
 
-	while (at != NULL && at->waiter->number > m->waiter->number)
+	while (at != NULL && goes_before(m->waiter, at->waiter))
 		at = at != r->members ? at->prev : NULL;
 	if (at != NULL)
 		DL_APPEND_ELEM(r->members, at, m);
@@ -665,6 +670,7 @@ static void stat_waiter(const struct park *p, struct queue_stat_waiter *st, stru
 		buf_printf(names, "%s%s", i > 0 ? ", " : "", w->args.queues[i]);
 	st->state = waiter_is_busy(w) ? "asking" : "parked";
 	st->limit = w->args.limit;
+	st->rank = w->args.rank;
 	st->worker = w->args.as;
 }
 

@@ -31,7 +31,7 @@ struct waitq;
 #define CHECK_WAITQ(r)  INVARIANT_IS(r, WAITQ_MAGIC, "no wait queue, or a freed one")
 
 struct member {
-	struct member *prev, *next; /* of the wait queue, longest waiter first */
+	struct member *prev, *next; /* of the wait queue: higher rank first, then longest waiter first */
 	struct waitq *waitq;
 	struct waiter *waiter;
 	uint64_t gen; /* of the wait queue when its waiter last asked */
@@ -153,7 +153,7 @@ static inline bool waiter_is_stuck(const struct waiter *w)
 }
 
 /* looks.c: those with a condition */
-bool looks_serve(struct waitq *r, uint64_t *ret_first, bool *ret_any);
+bool looks_serve(struct waitq *r, const struct member **ret_first, bool *ret_any);
 void looks_news(struct waitq *r, int64_t low); /* from this place on something may fit */
 void looks_begin(struct waiter *w);            /* it asks */
 bool looks_vain(struct waiter *w);             /* ... has found nothing; true: it asks again at once */

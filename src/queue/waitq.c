@@ -193,7 +193,7 @@ void waitqs_wake_all(struct qdb *db)
 static bool serve_waitq(struct waitq *r)
 {
 	unsigned left = r->credits;
-	uint64_t first = UINT64_MAX;
+	const struct member *first = NULL;
 	struct member *m;
 	bool any = false;
 
@@ -207,7 +207,7 @@ static bool serve_waitq(struct waitq *r)
 		CHECK_WAITER(w);
 		INVARIANT(
 			m->waitq == r && w->taker != NULL, "one waits in a wait queue for nobody");
-		if (w->number > first) /* what is there may be for one who waits longer */
+		if (m == first) /* what is there may be for it */
 			break;
 		if (w->args.where != NULL)
 			continue;

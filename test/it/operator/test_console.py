@@ -59,7 +59,7 @@ COLUMNS = {
     "DNS_HOSTS": "hostname ttl addrs",
     "DNS_ZONES": "zonename serial count",
     "QUEUES": "database queue waiters probing next_due_us wakes probes handed served system failed",
-    "WAITERS": "id database user queues state limit waited_us left_us worker kind",
+    "WAITERS": "id database user queues state limit waited_us left_us worker kind rank",
     "LEASES": "id database user queue job policy held_us in_transaction kind",
 }
 
