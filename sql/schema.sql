@@ -161,3 +161,12 @@ CREATE TABLE queue.keys (
 );
 CREATE INDEX ON queue.keys (queue, until);
 REVOKE ALL ON queue.keys FROM PUBLIC;
+
+-- PUSH ... AFTER: who follows a job, beyond the first ones, whose names stand in its row (functions/after.sql).
+CREATE TABLE queue.followers (
+	queue int4 NOT NULL,
+	job int8 NOT NULL,
+	follower text NOT NULL,
+	PRIMARY KEY (queue, job, follower)
+);
+REVOKE ALL ON queue.followers FROM PUBLIC;

@@ -1,7 +1,8 @@
 -- AFTER: jobs that wait until others are done, also of other queues.
 --
 -- Such a job is blocked and has the names of those that it still waits for ("behind"); each of these has its name in
--- turn ("followed"), so that the trigger of who ends (group.sql) has to look for nobody.
+-- turn ("followed"), so that the trigger of who ends (group.sql) has to look for nobody. A row that has many would be written
+-- anew, and read, for each of them: beyond some it ends with "+", and the others are in queue.followers.
 --
 -- A push locks the jobs that it names: they end before it, which it sees, or behind its commit, and then they know of
 -- it. That is in the order of queues and ids. What ends by no statement of ours (DROP of the queue, TRUNCATE) is found
@@ -15,14 +16,26 @@ BEGIN
 	-- For a push, whose role may await the jobs of this queue: locks one, and writes down who follows it. waits: it is not
 	-- finished; dead; done: it was being worked on, and is not there any more; gone: it was there. NULL: it was not.
 	PERFORM queue._generate_one(format('_follow_%s(job int8, follower text) RETURNS text', number),
-		'SECURITY DEFINER SET enable_seqscan = off SET enable_bitmapscan = off', $body$
+		'SECURITY DEFINER SET enable_seqscan = off SET enable_bitmapscan = off', replace($body$
+#variable_conflict use_column
 DECLARE
 	was record;
+	those text;
 BEGIN
 	SELECT state, left(token, 1) = 'x' OR lease_until <= clock_timestamp() AS over INTO was FROM @table@ WHERE id = job;
-	UPDATE @table@ SET followed = coalesce(followed || ',' || follower, follower, followed)
-		WHERE id = job AND state <> 'dead';
+	SELECT followed INTO those FROM @table@ WHERE id = job AND state <> 'dead' FOR NO KEY UPDATE;
 	IF FOUND THEN
+		IF follower IS NULL THEN
+			NULL;
+		ELSIF coalesce(octet_length(those), 0) + octet_length(follower) < 1000 THEN
+			UPDATE @table@ SET followed = coalesce(followed || ',', '') || follower WHERE id = job;
+		ELSE
+			IF right(those, 1) IS DISTINCT FROM '+' THEN
+				UPDATE @table@ SET followed = coalesce(followed || ',', '') || '+' WHERE id = job;
+			END IF;
+			INSERT INTO queue.followers SELECT @n@, job, f FROM unnest(string_to_array(follower, ',')) AS f
+				ON CONFLICT DO NOTHING;
+		END IF;
 		RETURN 'waits';
 	ELSIF was.state IS NULL THEN
 		RETURN NULL;
@@ -31,7 +44,7 @@ BEGIN
 	END IF;
 	RETURN CASE WHEN was.state = 'leased' AND NOT was.over THEN 'done' ELSE 'gone' END;
 END
-$body$, queue._table(name));
+$body$, '@n@', number::text), queue._table(name));
 	EXECUTE format('REVOKE ALL ON FUNCTION queue._follow_%s FROM PUBLIC', number);
 END
 $$;
@@ -179,7 +192,10 @@ BEGIN
 		FOR one IN SELECT DISTINCT c.number, c.name, f.id
 				FROM (SELECT CASE WHEN name ~ shape THEN split_part(name, '-', 1)::int4 END AS number,
 						CASE WHEN name ~ shape THEN split_part(name, '-', 2)::int8 END AS id
-					FROM unnest(string_to_array(lists[at], ',')) AS name) AS f
+					FROM (SELECT unnest(string_to_array(lists[at], ',')) UNION ALL
+						SELECT x.follower FROM queue.followers AS x
+						WHERE x.queue = CASE right(lists[at], 1) WHEN '+' THEN split_part(jobs[at], '-', 1)::int4 END
+							AND x.job = CASE right(lists[at], 1) WHEN '+' THEN split_part(jobs[at], '-', 2)::int8 END) AS n (name)) AS f
 				JOIN queue.queues AS c ON c.number = f.number ORDER BY c.number, f.id LOOP
 			EXECUTE format('SELECT state, behind FROM %s WHERE id = $1 AND $2 = ANY (behind) AND "group" IS NULL FOR UPDATE',
 				queue._table(one.name)) INTO was, rest USING one.id, jobs[at];
@@ -210,6 +226,10 @@ BEGIN
 				EXECUTE format('UPDATE %s SET behind = $2 WHERE id = $1', queue._table(one.name)) USING one.id, rest;
 			END IF;
 		END LOOP;
+		IF at = 1 AND how <> 'dead' AND right(followers, 1) = '+' THEN
+			DELETE FROM queue.followers AS x
+				WHERE x.queue = split_part(jobs[1], '-', 1)::int4 AND x.job = split_part(jobs[1], '-', 2)::int8;
+		END IF;
 		at := at + 1;
 	END LOOP;
 END
@@ -239,8 +259,10 @@ BEGIN
 		IF job ~ '^[0-9]{1,9}-[0-9]{1,18}$' THEN
 			SELECT c.name INTO q FROM queue.queues AS c WHERE c.number = split_part(job, '-', 1)::int4;
 			IF FOUND THEN
-				EXECUTE format('SELECT state, error FROM %s WHERE id = $1 AND $2 = ANY (string_to_array(followed, '',''))',
-					queue._table(q)) INTO was, why USING split_part(job, '-', 2)::int8, me;
+				EXECUTE format('SELECT state, error FROM %s WHERE id = $1 AND ($2 = ANY (string_to_array(followed, '',''))
+						OR right(followed, 1) = ''+'' AND EXISTS (SELECT FROM queue.followers AS x
+							WHERE x.queue = $3 AND x.job = $1 AND x.follower = $2))',
+					queue._table(q)) INTO was, why USING split_part(job, '-', 2)::int8, me, split_part(job, '-', 1)::int4;
 			END IF;
 		END IF;
 		IF was IS NULL OR was = 'dead' THEN

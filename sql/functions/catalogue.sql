@@ -197,6 +197,7 @@ BEGIN
 		PERFORM queue._drop_length(cfg.number);
 		PERFORM queue._drop_archive(cfg.number, cfg.name);
 		DELETE FROM queue.keys AS k WHERE k.queue = cfg.number;
+		DELETE FROM queue.followers AS f WHERE f.queue = cfg.number;
 		PERFORM queue._drop_lone(cfg.number);
 	END IF;
 	RETURN NULL;

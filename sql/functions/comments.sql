@@ -78,6 +78,7 @@ BEGIN
 	COMMENT ON VIEW queue.proxies IS 'The proxies that are there. A role that may INSERT counts as one of theirs.';
 	COMMENT ON TABLE queue.schedules IS 'Jobs that are pushed by the clock; each role sees its own.';
 	COMMENT ON TABLE queue.keys IS 'Keys that stay taken when their job has ended: KEY ... FOR.';
+	COMMENT ON TABLE queue.followers IS 'Who waits for a job, beyond those whose names stand in its row: PUSH ... AFTER.';
 	COMMENT ON TABLE queue.queues IS 'One row for each queue; its jobs are in queue.q_<name>.';
 	FOR it IN SELECT * FROM (VALUES
 			('proxies', 'number', 'Is in the leases that end with a connection to it.'),
@@ -122,6 +123,9 @@ BEGIN
 			('keys', 'until', 'So long no other push with this key is one.'),
 			('keys', 'job', 'Id of the job that has it.'),
 			('keys', 'version', 'Of its last push with IF NEWER.'),
+			('followers', 'queue', 'Number of the queue of the job.'),
+			('followers', 'job', 'Id of the job.'),
+			('followers', 'follower', 'Name of the job that waits for it, or did.'),
 			('_right', 'gives', 'Or takes away.'),
 			('_right', 'queue', 'Its name.'),
 			('_right', 'kind', 'push, take, await.'),

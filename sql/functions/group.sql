@@ -146,6 +146,9 @@ BEGIN
 				ELSE 'done' END,
 			CASE WHEN TG_OP = 'UPDATE' THEN NEW.error END);
 	END IF;
+	IF TG_OP = 'DELETE' AND right(OLD.followed, 1) = '+' AND OLD.state = 'dead' THEN
+		DELETE FROM queue.followers WHERE queue = @n@ AND job = OLD.id;
+	END IF;
 	IF OLD."group" IS NOT NULL AND (TG_OP = 'UPDATE' OR OLD.state IN ('ready', 'later', 'leased'))
 			AND queue._next_@n@(OLD."group")
 			AND coalesce(strpos(current_setting('qbouncer.tell', true) || ' ', ' @n@ '), 0) = 0 THEN

@@ -347,3 +347,43 @@ def test_beside_a_death_into_a_dead_queue(q):
     q.until_blocked(three)
     two.rows("COMMIT")
     push.error_of("QB003")
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_many_behind_one(q, at_once):
+    """More than stand in the row of the one that they wait for; each costs the same."""
+    q.push("q", "1", "2")
+    n = 300
+    if at_once:
+        q.rows("SELECT * FROM queue._push('r', array_fill('1'::text, ARRAY[%s]), 0, NULL, NULL, NULL, false, after => '{1-1}')" % n)
+    else:
+        for _ in range(n):
+            after(q, ["1-1"])
+    assert q.value("SELECT octet_length(followed) < 1100 FROM queue.q_q WHERE id = 1")
+    q.rows("BEGIN")
+    done(q)
+    assert q.value("SELECT ready FROM queue.stats('r')") == n
+    q.rows("ROLLBACK")
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'blocked'") == n
+    # maintenance finds that all is right
+    q.rows("SELECT queue._look_after_all(2)")
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'blocked'") == n
+    # dies, and so do they; run again, it lets them go that are run again
+    q.rows("SELECT queue.fail(%s, 'broken', final => true)", q.take("q")[0]["token"])
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'dead' AND error = 'job 1-1, which it waited for, is dead: broken'") == n
+    q.rows("SELECT queue.rerun('1-1')")
+    q.rows("SELECT queue.redrive('r')")
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'blocked'") == n
+    q.rows("SELECT queue.done(token) FROM queue.take('q', 2)")
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'ready'") == n
+    assert q.connect("postgres").value("SELECT count(*) FROM queue.followers") == 0
+
+
+@pytest.mark.parametrize("end", ["purge", "drop"])
+def test_many_behind_one_that_goes(q, end):
+    q.push("q", "1")
+    for _ in range(200):
+        after(q, ["1-1"])
+    q.rows("SELECT queue.fail(%s, 'broken', final => true)", q.take("q")[0]["token"])
+    q.rows("SELECT queue.purge('q')" if end == "purge" else "SELECT queue.drop('q')")
+    assert q.connect("postgres").value("SELECT count(*) FROM queue.followers") == 0
