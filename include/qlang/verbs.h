@@ -202,13 +202,19 @@
 		"QUEUE EXTEND {job [, job ...] [ON q] | KEY text ON q}\n" \
 		"    [LEASE interval | UNTIL timestamptz] [PROGRESS jsonb]", \
 		"Move the end of a lease; tell how far the work is, which JOB and AWAIT show.") \
-	VERB(CANCEL, "CANCEL", QVERB_DELETES, ROWS, "UPDATE", NONE, \
+	VERB(CANCEL, "CANCEL", QVERB_DELETES | QVERB_BEGINS, ROWS, "UPDATE", NONE, \
 		ARG(REF, "job", NULL, REFS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0), \
 		"SELECT queue, job FROM queue._cancel({job}, false{named}) AS c", \
 		"QUEUE CANCEL {job [, job ...] [ON q] | KEY text ON q}", \
 		"Remove jobs that wait; tell the workers of those that run.") \
+	VERB(CANCEL_ALL, "CANCEL ALL", QVERB_DELETES, VALUE, "UPDATE", NONE, \
+		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
+		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
+		"SELECT queue.cancel_all({queue}, false{which})", \
+		"QUEUE CANCEL ALL ON q [WHERE (condition)]", \
+		"Cancel all jobs of a queue that are not dead. WHERE: as of PEEK.") \
 	VERB(RERUN, "RERUN", QVERB_WAKES, ROWS, "UPDATE", NONE, \
 		ARG(REF, "job", NULL, REFS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
@@ -219,10 +225,13 @@
 	VERB(REDRIVE, "REDRIVE", QVERB_WAKES, VALUE, "UPDATE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
+		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
+		ARG(TO, "target", "TO", QUEUE, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
-		"SELECT queue.redrive({queue}, {limit}, false{which})", \
-		"QUEUE REDRIVE q [LIMIT n] [WHERE (condition)]", \
-		"Make the dead jobs of a queue ready again. WHERE: as of PEEK.") \
+		"SELECT queue.redrive({queue}, {limit}, false{which}{moved})", \
+		"QUEUE REDRIVE q [STATE {dead | later}] [TO q2] [LIMIT n] [WHERE (condition)]", \
+		"Make the dead jobs of a queue ready again, or those that wait for their time; there, or in another queue." \
+		" WHERE: as of PEEK.") \
 	VERB(PEEK, "PEEK", QVERB_PAYLOAD, ROWS, "SELECT", PEEK, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \

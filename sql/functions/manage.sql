@@ -203,6 +203,33 @@ BEGIN
 END
 $$;
 
+-- All jobs of a queue that are not dead, or of these: as _cancel does it with each. What is marked already is not counted.
+CREATE OR REPLACE FUNCTION queue.cancel_all(q text, notify bool DEFAULT true, ids int8[] DEFAULT NULL) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+DECLARE
+	cfg CONSTANT queue.queues := queue._find(q);
+	changed int8;
+BEGIN
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	PERFORM set_config('qbouncer.gone', 'cancelled', true);
+	EXECUTE format($sql$
+		WITH those AS MATERIALIZED (
+			SELECT id AS job, state = 'leased' AND lease_until > $2 AS runs FROM %1$s
+			WHERE state <> 'dead' AND ($1 IS NULL OR id = ANY ($1))
+				AND (left(token, 1) = 'x' AND lease_until > $2) IS NOT TRUE ORDER BY id FOR UPDATE),
+		marked AS (UPDATE %1$s SET token = 'x' || ltrim(token, 'x'), key = NULL FROM those WHERE id = job AND runs
+			RETURNING id),
+		gone AS (DELETE FROM %1$s AS d USING those WHERE d.id = job AND NOT runs RETURNING d.*) %2$s
+		SELECT (SELECT count(*) FROM marked) + (SELECT count(*) FROM gone)
+	$sql$, queue._table(q), queue._with_keep(cfg, 'gone', 'cancelled')) INTO changed USING ids, clock_timestamp();
+	PERFORM set_config('qbouncer.gone', '', true);
+	RETURN changed;
+END
+$$;
+
 -- A dead job starts afresh, behind what is ready now. Its last error stays to be seen.
 CREATE OR REPLACE FUNCTION queue._rerun(refs text[], notify bool, q text DEFAULT NULL, k text DEFAULT NULL)
 RETURNS SETOF text
@@ -344,37 +371,96 @@ BEGIN
 END
 $$;
 
--- ids: of these alone.
+-- Jobs go to another queue, as by DONE ... THEN MOVE: payload and headers, and where they came from; their priorities,
+-- too. Here they have ended: dead, or cancelled.
+CREATE OR REPLACE FUNCTION queue._redrive_to(here queue.queues, target text, lim int4, ids int8[], which text) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET jit = off
+AS $$
+DECLARE
+	there CONSTANT queue.queues := queue._find(target);
+	moved int8;
+BEGIN
+	IF there.number = here.number THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('the jobs are in queue "%s" already', here.name),
+			HINT = format('To run them there: QUEUE REDRIVE %I;', here.name);
+	ELSIF there.payload <> here.payload THEN
+		RAISE EXCEPTION USING ERRCODE = '42804',
+			MESSAGE = format('payloads of queue "%s" are %s, not %s', there.name, there.payload, here.payload),
+			HINT = 'Jobs can be moved to queues of the same type.';
+	ELSIF NOT has_column_privilege(to_regclass(queue._table(there.name)), 'payload', 'INSERT') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for queue "%s"', there.name),
+			HINT = format('The owner of the queue can allow it: QUEUE GRANT PUSH ON %I TO ...;', there.name);
+	END IF;
+	PERFORM set_config('qbouncer.gone', 'moved', true);
+	EXECUTE format($sql$
+		WITH those AS MATERIALIZED (
+			SELECT id AS job FROM %1$s WHERE state = $3 AND ($2 IS NULL OR id = ANY ($2))
+			ORDER BY %2$s, id LIMIT $1 FOR UPDATE SKIP LOCKED),
+		gone AS (DELETE FROM %1$s AS d USING those WHERE d.id = job RETURNING d.*) %3$s
+		INSERT INTO %4$s (pushed_at, priority, headers, payload)
+		SELECT clock_timestamp(), priority, coalesce(nullif(headers, 'null'), '{}') || jsonb_build_object('parent', $4 || '-' || id),
+			payload FROM gone ORDER BY %2$s, id
+	$sql$, queue._table(here.name), CASE which WHEN 'dead' THEN 'ended_at' ELSE 'run_at' END,
+		queue._with_keep(here, 'gone', CASE which WHEN 'dead' THEN 'dead' ELSE 'cancelled' END), queue._table(there.name))
+		USING lim, ids, which, here.number;
+	GET DIAGNOSTICS moved = ROW_COUNT;
+	PERFORM set_config('qbouncer.gone', '', true);
+	IF moved > 0 THEN
+		PERFORM queue._tell(there.number, there.name);
+	END IF;
+	RETURN moved;
+END
+$$;
+
 -- All dead jobs of a queue, or the first so many that died. They keep that order. Of those with one
 -- key it is the last, if no other job has the key: looked up in indexes, each by itself, and not by
 -- reading the queue once for each.
+-- ids: of these alone. which: dead, or later: those that wait for a retry or their time need not wait any more, the
+-- first to be due first. target: the queue that they go to.
 CREATE OR REPLACE FUNCTION queue.redrive(q text, lim int4 DEFAULT NULL, notify bool DEFAULT true,
-	ids int8[] DEFAULT NULL)
+	ids int8[] DEFAULT NULL, which text DEFAULT 'dead', target text DEFAULT NULL)
 RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
+	cfg CONSTANT queue.queues := queue._find(q);
 	moved int8;
 BEGIN
-	PERFORM queue._find(q);
 	IF lim < 0 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
+	ELSIF which NOT IN ('dead', 'later') OR which IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('jobs in state "%s" cannot be redriven', left(coalesce(which, ''), 80)), HINT = 'States: dead, later.';
 	END IF;
-	EXECUTE format($sql$
-		WITH dead AS MATERIALIZED (
-			SELECT id AS dead_id FROM %1$s AS d WHERE state = 'dead' AND ($2 IS NULL OR id = ANY ($2))
-				AND (key IS NULL OR id IN (SELECT max(id) FROM %1$s
-						WHERE state = 'dead' AND key IS NOT NULL GROUP BY key)
-					-- not EXISTS: that may be hashed, by reading the whole table
-					AND (SELECT o.id FROM %1$s AS o WHERE o.key = d.key AND o.state <> 'dead' LIMIT 1) IS NULL)
-			ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
-		UPDATE %1$s SET state = CASE WHEN "group" IS NULL AND behind IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT,
-			run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL,
-			expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END
-		FROM dead WHERE id = dead_id
-	$sql$, queue._table(q)) USING lim, ids;
+	IF target IS NOT NULL THEN
+		PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+		RETURN queue._redrive_to(cfg, target, lim, ids, which);
+	ELSIF which = 'later' THEN
+		EXECUTE format($sql$
+			WITH later AS MATERIALIZED (
+				SELECT id AS later_id FROM %1$s WHERE state = 'later' AND ($2 IS NULL OR id = ANY ($2))
+				ORDER BY run_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
+			UPDATE %1$s SET state = 'ready', position = DEFAULT, run_at = clock_timestamp() FROM later WHERE id = later_id
+		$sql$, queue._table(q)) USING lim, ids;
+	ELSE
+		EXECUTE format($sql$
+			WITH dead AS MATERIALIZED (
+				SELECT id AS dead_id FROM %1$s AS d WHERE state = 'dead' AND ($2 IS NULL OR id = ANY ($2))
+					AND (key IS NULL OR id IN (SELECT max(id) FROM %1$s
+							WHERE state = 'dead' AND key IS NOT NULL GROUP BY key)
+						-- not EXISTS: that may be hashed, by reading the whole table
+						AND (SELECT o.id FROM %1$s AS o WHERE o.key = d.key AND o.state <> 'dead' LIMIT 1) IS NULL)
+				ORDER BY ended_at, id LIMIT $1 FOR UPDATE SKIP LOCKED)
+			UPDATE %1$s SET state = CASE WHEN "group" IS NULL AND behind IS NULL THEN 'ready' ELSE 'blocked' END, position = DEFAULT,
+				run_at = clock_timestamp(), ended_at = NULL, spent = coalesce(spent, 0) + attempt, attempt = 0, failures = 0, losses = NULL,
+				expires_at = CASE WHEN expires_at > clock_timestamp() THEN expires_at END
+			FROM dead WHERE id = dead_id
+		$sql$, queue._table(q)) USING lim, ids;
+	END IF;
 	GET DIAGNOSTICS moved = ROW_COUNT;
 	IF notify AND moved > 0 THEN
 		PERFORM pg_notify('qbouncer', q);

@@ -55,7 +55,7 @@ static bool begins_clause(const struct qverb *verb, const struct sql_token *t)
 	return false;
 }
 
-/* ALTER JOB 17, but ALTER job SET is about a queue. */
+/* ALTER JOB 17, but ALTER job SET is about a queue. No job is named by a bare word: CANCEL ALL ON q. */
 static void second_word(struct parser *p)
 {
 	const struct qverb *verb =
@@ -65,8 +65,9 @@ static void second_word(struct parser *p)
 	if (!verb)
 		return;
 	look_ahead(p, &behind);
-	if (behind.kind == SQL_END || behind.kind == SQL_SEMICOLON ||
-		begins_clause(p->q->verb, &behind))
+	if (p->q->verb->args[0].kind == QKIND_QUEUE &&
+		(behind.kind == SQL_END || behind.kind == SQL_SEMICOLON ||
+			begins_clause(p->q->verb, &behind)))
 		return;
 	p->q->verb = verb;
 	parser_advance(p);

@@ -366,6 +366,21 @@ static void put_seen(struct rewriter *w)
 		buf_puts(w->sql, w->q->verb->id == QVERB_REDRIVE ? "'dead'" : "NULL");
 }
 
+/* REDRIVE: which ones, and where to. */
+static void put_moved(struct rewriter *w)
+{
+	const struct qvalue *state = qstmt_one(w->q, QARG_STATE), *to = qstmt_one(w->q, QARG_TO);
+
+	if (state) {
+		buf_puts(w->sql, ", which => ");
+		put_value(w, state, TEXT);
+	}
+	if (to) {
+		buf_puts(w->sql, ", target => ");
+		put_value(w, to, TEXT);
+	}
+}
+
 static bool returns_job(const struct qstmt *q)
 {
 	return qstmt_has(q, QARG_RETURNING) && q->returning != QRETURN_ID;
@@ -395,7 +410,7 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 		void (*put)(struct rewriter *w);
 	} words[] = {{"of", put_of}, {"kind", put_kind}, {"stated", put_stated},
 		{"batched", put_batched}, {"once", put_once}, {"which", put_only},
-		{"seen", put_seen}, {"kept", put_kept}, {"named", put_named},
+		{"seen", put_seen}, {"moved", put_moved}, {"kept", put_kept}, {"named", put_named},
 		{"returned", put_returned}, {"jobs", put_which}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {

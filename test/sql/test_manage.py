@@ -273,6 +273,62 @@ def test_a_stranger_may_not_cancel(q):
     bob.fails("42501", "SELECT queue.cancel(%s)", ref(q, 1))
 
 
+# -- cancel all ---------------------------------------------------------------------------------
+
+def test_cancel_all(q):
+    """What waits is gone, what runs is marked, what is dead stays; again there is nothing to do."""
+    q.push("q", "1", "2", "3")
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
+    token = q.take("q")[0]["token"]
+    q.rows("SELECT queue.push('q', '4', delay => '1 h')")
+    q.rows("SELECT queue.push('q', '5', key => 'k'), queue.push('q', '6', \"group\" => 'g'), queue.push('q', '7', \"group\" => 'g')")
+    assert q.value("SELECT queue.cancel_all('q', ids => '{1,3}')") == 1
+    assert q.value("SELECT queue.cancel_all('q')") == 5
+    assert q.rows("SELECT id, state FROM queue.peek('q') ORDER BY id") == [(1, "dead"), (2, "leased")]
+    assert q.value("SELECT queue.cancel_all('q')") == 0
+    q.fails("QB002", "SELECT queue.done(%s)", token)
+    q.fails("42P01", "SELECT queue.cancel_all('nosuch')")
+
+
+def test_cancel_all_of_a_lease_that_is_over(q):
+    q.push("q", "1")
+    token = q.take("q")[0]["token"]
+    q.rows("UPDATE queue.q_q SET lease_until = clock_timestamp() RETURNING 1")
+    assert q.value("SELECT queue.cancel_all('q')") == 1
+    assert q.column("SELECT id FROM queue.q_q") == []
+    q.fails("QB001", "SELECT queue.done(%s)", token)
+
+
+def test_cancel_all_is_kept(q):
+    q.rows("SELECT queue.alter('q', '{retain_done}', '{1 h}')")
+    q.push("q", "1", "2")
+    assert q.value("SELECT queue.cancel_all('q')") == 2
+    assert q.column("SELECT state FROM queue.a_q") == ["cancelled"] * 2
+
+
+def test_cancel_all_beside_a_take_and_a_done(q):
+    q.push("q", "1", "2")
+    one, two = q.connect(), q.connect()
+    first = q.take("q")[0]["token"]
+    one.rows("BEGIN")
+    one.done(first)
+    second = one.take("q")[0]["token"]
+    call = two.beside(two.value, "SELECT queue.cancel_all('q')")
+    q.until_blocked(two)
+    one.rows("COMMIT")
+    assert call.result() == 1
+    q.fails("QB002", "SELECT queue.done(%s)", second)
+
+
+def test_cancel_all_tells_those_who_wait_behind(q):
+    q.create("r")
+    q.push("q", "1")
+    q.rows("SELECT queue.push('r', '2', after => ARRAY[%s])", ref(q, 1))
+    q.value("SELECT queue.cancel_all('q')")
+    ((state, error),) = q.rows("SELECT state, error FROM queue.q_r")
+    assert state == "dead" and error.endswith("was cancelled")
+
+
 # -- rerun and redrive -------------------------------------------------------------------------
 
 def kill(session, *jobs, queue="q"):
@@ -308,6 +364,79 @@ def test_redrive(q):
     assert q.value("SELECT queue.redrive('q')") == 0
     q.fails("22023", "SELECT queue.redrive('q', -1)")
     q.fails("42P01", "SELECT queue.redrive('x')")
+
+
+def test_redrive_of_those_that_wait(q):
+    """Delayed ones, retries and what is held; in the order of their times."""
+    q.push("q", "1", "2", "3")
+    q.rows("SELECT queue.fail(%s, 'no', retry_in => '2 h')", q.take("q")[0]["token"])
+    kill(q, 2)
+    q.rows("SELECT queue.push('q', '4', delay => '1 h')")
+    q.rows("SELECT queue.push('q', '5', delay => '3 h', \"group\" => 'g'), queue.push('q', '6', \"group\" => 'g')")
+    q.rows("SELECT queue.push('q', '7', delay => '1 h')")
+    q.rows("SELECT queue.alter_job(%s, '{at}', '{infinity}')", ref(q, 7))
+    assert q.value("SELECT queue.redrive('q', 2, which => 'later')") == 2
+    assert q.column("SELECT id FROM queue.q_q WHERE state = 'ready' ORDER BY position") == [3, 4, 1]
+    assert q.value("SELECT queue.redrive('q', ids => '{7,2,6}', which => 'later')") == 1
+    assert q.value("SELECT queue.redrive('q', which => 'later')") == 1
+    assert q.column("SELECT id FROM queue.q_q WHERE state = 'ready' ORDER BY position") == [3, 4, 1, 7, 5]
+    assert q.value("SELECT attempt FROM queue.q_q WHERE id = 1") == 1, "it is the next attempt, not a new job"
+    assert q.job("q", 2)["state"] == "dead" and q.job("q", 6)["state"] == "blocked"
+    for which in ("leased", "ready", None):
+        q.fails("22023", "SELECT queue.redrive('q', which => %s)", which)
+
+
+def test_redrive_to_another_queue(q):
+    q.create("r")
+    q.rows("""SELECT queue.push('q', '"a"', priority => 3, headers => '{"h": 1}', key => 'k'), queue.push('q', '"b"'),
+        queue.push('q', '"c"', delay => '1 h')""")
+    kill(q, 1, 2)
+    ear = q.connect()
+    ear.rows("LISTEN qbouncer")
+    assert q.value("SELECT queue.redrive('q', 1, target => 'r')") == 1
+    assert q.value("SELECT queue.redrive('q', target => 'r')") == 1
+    assert q.value("SELECT queue.redrive('q', which => 'later', target => 'r')") == 1
+    assert q.rows("SELECT payload, priority, headers, key, attempt FROM queue.q_r ORDER BY id") == [
+        ("a", 3, {"h": 1, "parent": ref(q, 1)}, None, 0), ("b", 0, {"parent": ref(q, 2)}, None, 0),
+        ("c", 0, {"parent": ref(q, 3)}, None, 0)]
+    assert q.column("SELECT id FROM queue.q_q") == []
+    assert next(ear.conn.notifies()).payload == "r"
+
+
+def test_redrive_to_what_does_not_go(q):
+    q.push("q", "1", "2")
+    kill(q, 1, 2)
+    q.create("full", max_length="1")
+    q.create("texts", payload="text")
+    q.create("closed")
+    q.rows("SELECT queue.pause('closed', pushes => true)")
+    for target, code in (("full", "QB004"), ("texts", "42804"), ("closed", "QB006"), ("nosuch", "42P01"), ("q", "22023")):
+        q.fails(code, "SELECT queue.redrive('q', target => %s)", target)
+    assert q.column("SELECT state FROM queue.q_q") == ["dead"] * 2, "all or nothing"
+    assert q.value("SELECT queue.redrive('q', 1, target => 'full')") == 1
+
+
+def test_redrive_to_needs_both_rights(q):
+    q.create("r")
+    q.push("q", "1")
+    kill(q, 1)
+    bob = q.connect("bob")
+    q.rows("SELECT queue.grant('r', '{push}', '{bob}')")
+    bob.fails("42501", "SELECT queue.redrive('q', target => 'r')")
+    q.rows("SELECT queue.revoke('r', '{push}', '{bob}'), queue.grant('q', '{take}', '{bob}')")
+    assert "GRANT PUSH ON r" in bob.fails("42501", "SELECT queue.redrive('q', target => 'r')").message_hint
+    q.rows("SELECT queue.grant('r', '{push}', '{bob}')")
+    assert bob.value("SELECT queue.redrive('q', target => 'r')") == 1
+
+
+def test_redrive_to_keeps_what_died(q):
+    q.create("r")
+    q.rows("SELECT queue.alter('q', '{retain_done}', '{1 h}')")
+    q.push("q", "1")
+    kill(q, 1)
+    q.rows("SELECT queue.push('q', '2', delay => '1 h')")
+    q.rows("SELECT queue.redrive('q', target => 'r'), queue.redrive('q', which => 'later', target => 'r')")
+    assert q.rows("SELECT id, state FROM queue.a_q ORDER BY id") == [(1, "dead"), (2, "cancelled")]
 
 
 def test_they_notify(q):

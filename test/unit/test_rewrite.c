@@ -157,6 +157,14 @@ static const struct {
 		"SELECT * FROM queue.peek(('q')" T ", ($1)::pg_catalog.int4, ('dead')" T ")"},
 	{"QUEUE PURGE q",
 		"SELECT queue.purge(('q')" T ", NULL" T ", false, NULL::pg_catalog.interval)"},
+	{"QUEUE CANCEL ALL ON q", "SELECT queue.cancel_all(('q')" T ", false)"},
+	{"QUEUE CANCEL ALL ON q WHERE (id < 3)",
+		"SELECT queue.cancel_all(('q')" T ", false, ARRAY(SELECT id FROM queue.peek(('q')" T
+		", 2147483647, NULL) AS peek WHERE ((id < 3))))"},
+	{"QUEUE REDRIVE q", "SELECT queue.redrive(('q')" T ", NULL::pg_catalog.int4, false)"},
+	{"QUEUE REDRIVE q TO $1 STATE later",
+		"SELECT queue.redrive(('q')" T
+		", NULL::pg_catalog.int4, false, which => ('later')" T ", target => ($1)" T ")"},
 };
 
 static void test_shapes(void **state)

@@ -60,10 +60,14 @@ VERBS = {
                lambda c, name: listed(c, name, "paused") == "f" and take(c, "QUEUE TAKE " + name)),
     "cancel": (three_jobs, "QUEUE CANCEL {}, {}", lambda name, s: [job(name, 1), job(name, 3)], "UPDATE 2", None,
                lambda c, name: [r["id"] for r in peek(c, name)] == ["2"]),
+    "cancel all": (three_jobs, "QUEUE CANCEL ALL ON {} WHERE (id < 3)", lambda name, s: [t(name)], "UPDATE 2", None,
+                   lambda c, name: [r["id"] for r in peek(c, name)] == ["3"]),
     "rerun": (dead, "QUEUE RERUN {}, {}", lambda name, s: [job(name, 1), job(name, 3)], "UPDATE 2", None,
               lambda c, name: stats(c, name) == dict(ready=2, later=0, leased=0, dead=1)),
     "redrive": (dead, "QUEUE REDRIVE {} LIMIT {}", lambda name, s: [t(name), i(2)], "UPDATE 2", None,
                 lambda c, name: stats(c, name) == dict(ready=2, later=0, leased=0, dead=1)),
+    "redrive to": (dead, "QUEUE REDRIVE {} STATE {} TO {} LIMIT {}", lambda name, s: [t(name), t("dead"), t("mail"), i(2)],
+                   "UPDATE 2", None, lambda c, name: stats(c, name) == dict(ready=0, later=0, leased=0, dead=1)),
     "job": (dead, "QUEUE JOB {}", lambda name, s: [job(name, 2)], "SELECT 1", JOB, None),
     "history": (dead, "QUEUE HISTORY {}", lambda name, s: [job(name, 2)], "SELECT 1", HISTORY, None),
     "errors": (dead, "QUEUE ERRORS {}", lambda name, s: [t(name)], "SELECT 1", ERRORS, None),
@@ -215,6 +219,22 @@ def test_names_of_jobs(q):
 
 # -- rerun and redrive -------------------------------------------------------------------------
 
+@pytest.mark.parametrize("block", [False, True])
+def test_redrive_wakes_those_who_wait_there(qproxy, db, q, block):
+    tag(q, "QUEUE CREATE sms")
+    dead(q, "mail")
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE sms WAIT '60s'")
+        parked(w)
+        if block:
+            tag(q, "BEGIN; SELECT 1")
+        assert tag(q, "QUEUE REDRIVE mail TO sms LIMIT 1") == "UPDATE 1"
+        if block:
+            parked(w)
+            tag(q, "COMMIT")
+        assert woken(w)["headers"] == '{"parent": "1-1"}'
+
+
 @pytest.mark.parametrize("sql", ["QUEUE REDRIVE mail", "QUEUE RERUN 1, '1-2', 3"])
 @pytest.mark.parametrize("block", [False, True])
 def test_the_dead_wake_those_who_wait(qproxy, db, q, sql, block):
@@ -260,7 +280,8 @@ RIGHTS = [
     ("QUEUE PUSH {q} '1' KEY 'k' ON DUPLICATE REPLACE", "PUSH, TAKE"),
     ("QUEUE PUSH {q} '1' KEY 'k' ON DUPLICATE 'Error'", "PUSH"), ("QUEUE PEEK {q}", "TAKE"),
     ("QUEUE PEEK {q} STATE done", "TAKE"), ("QUEUE STATS {q}", "TAKE"), ("QUEUE ERRORS {q}", "TAKE"),
-    ("QUEUE PURGE {q}", "TAKE"), ("QUEUE REDRIVE {q}", "TAKE"), ("QUEUE CANCEL '{n}-1'", "TAKE"),
+    ("QUEUE PURGE {q}", "TAKE"), ("QUEUE REDRIVE {q}", "TAKE"),
+    ("QUEUE REDRIVE {q} STATE later", "TAKE"), ("QUEUE CANCEL ALL ON {q}", "TAKE"), ("QUEUE CANCEL '{n}-1'", "TAKE"),
     ("QUEUE JOB '{n}-1'", "TAKE"), ("QUEUE HISTORY '{n}-1'", "TAKE"),
     ("QUEUE ALTER JOB '{n}-1' SET (priority = 1)", "TAKE"), ("QUEUE DONE '{n}-1-0000000000000000'", "TAKE"),
 ]

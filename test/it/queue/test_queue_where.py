@@ -1,4 +1,4 @@
-"""WHERE of PEEK, PURGE and REDRIVE: the client's own SQL over what PEEK shows, with the client's rights."""
+"""WHERE of PEEK, PURGE, CANCEL ALL and REDRIVE: the client's own SQL over what PEEK shows, with the client's rights."""
 
 import psycopg
 import pytest
@@ -50,6 +50,23 @@ def test_purge_and_redrive(five):
     assert len(five.rows("QUEUE PEEK mail STATE done")) == 1
 
 
+def test_cancel_all_and_redrive_of_those_that_wait(five):
+    (job,) = five.rows("QUEUE TAKE mail")
+    assert tag(five, "QUEUE CANCEL ALL ON mail WHERE (headers->>'tenant' = 't1')") == "UPDATE 2"
+    assert error(five, "QUEUE DONE '%s'" % job["token"]).sqlstate == "QB002"
+    assert ids(five.rows("QUEUE PEEK mail")) == [1, 3, 5, 2]
+    (job,) = five.rows("QUEUE TAKE mail")
+    tag(five, "QUEUE FAIL '%s' ERROR 'timeout' RETRY IN '1 h'" % job["token"])
+    tag(five, "BEGIN")
+    assert tag(five, "QUEUE REDRIVE mail STATE later WHERE (error = 'timeout')") == "UPDATE 1"
+    tag(five, "SAVEPOINT s")
+    assert tag(five, "QUEUE CANCEL ALL ON mail") == "UPDATE 3"
+    tag(five, "ROLLBACK TO s")
+    tag(five, "COMMIT")
+    assert {r["state"] for r in five.rows("QUEUE PEEK mail") if r["id"] != "2"} == {"ready"}
+    assert tag(five, "QUEUE CANCEL ALL ON mail WHERE headers->>'tenant' = 't0'") == "UPDATE 3"
+
+
 @pytest.mark.parametrize("where, state", [
     ("(id = 1) ) --", "42601"), ("(id = 1", "42601"), ("id = 1)", "42601"), ("", "42601"), ("()", "42601"),
     ("(id = 1) BOGUS 1", "42601"), ("(1)", "42804"), ("(id)", "42804"), ("(nothing = 1)", "42703"), ("(1/0 = 1)", "22012"),
@@ -58,6 +75,7 @@ def test_purge_and_redrive(five):
 def test_what_is_none(five, where, state):
     assert error(five, "QUEUE PEEK mail WHERE %s" % where).sqlstate == state
     assert error(five, "QUEUE PURGE mail WHERE %s" % where).sqlstate == state
+    assert error(five, "QUEUE CANCEL ALL ON mail WHERE %s" % where).sqlstate == state
     assert len(five.rows("QUEUE PEEK mail")) == 5
 
 
@@ -77,6 +95,8 @@ def test_parameters(five, qproxy, db):
         with conn.transaction(force_rollback=True):
             assert conn.execute("QUEUE PURGE mail WHERE (id = %s)", (5,)).statusmessage == "DELETE 1"
         assert len(conn.execute("QUEUE PEEK mail").fetchall()) == 4
+        assert conn.execute("QUEUE CANCEL ALL ON mail WHERE (id = %s)", (1,)).statusmessage == "UPDATE 1"
+        assert conn.execute("QUEUE REDRIVE mail LIMIT %s WHERE (id = %s)", (9, 2)).statusmessage == "UPDATE 0"
 
 
 def test_nobody_elses_rights(five, qproxy, db, cluster):
@@ -104,6 +124,7 @@ def test_nobody_elses_rights(five, qproxy, db, cluster):
     with qproxy.wire(db, user="other") as w:
         assert error(w, "QUEUE PEEK mail WHERE (spy())").sqlstate == "42501"
         assert error(w, "QUEUE PURGE mail WHERE (spy())").sqlstate == "42501"
+        assert error(w, "QUEUE CANCEL ALL ON mail WHERE (spy())").sqlstate == "42501"
 
 
 @pytest.mark.parametrize("kind, payload, where", [("text", "abc", "(payload LIKE 'a%')"), ("bytea", "\\x00ff", "(length(payload) = 2)")])
