@@ -134,7 +134,8 @@ $$;
 -- fits: of each job its queue, its id, its version. due: what has become due may be among them.
 --
 -- Nothing taken is a row, too: when there may be something (due_ms); of one queue, the last place that was looked at (place);
--- what else was seen (edge): 1 not all that is ready; 2 what others have locked, or taken since; 4 what has become due.
+-- what else was seen (edge): 1 not all that is ready; 2 what others have locked, or taken since; 4 what has become due;
+-- 8 a pause, which hides what is there.
 CREATE OR REPLACE FUNCTION queue._take_where_jsonb(said text[], fits int8[], due bool DEFAULT false)
 RETURNS SETOF queue._taken_jsonb
 LANGUAGE plpgsql
@@ -192,7 +193,8 @@ BEGIN
 		RETURN;
 	END IF;
 	nothing.edge := CASE WHEN current_setting('qbouncer.cut', true) = 'on' THEN 1 ELSE 0 END
-		+ CASE WHEN cardinality(fits) > 0 THEN 2 ELSE 0 END;
+		+ CASE WHEN cardinality(fits) > 0 THEN 2 ELSE 0 END
+		+ CASE WHEN EXISTS (SELECT FROM queue.queues AS c WHERE c.name = ANY (queues) AND c.paused) THEN 8 ELSE 0 END;
 	IF cardinality(queues) = 1 THEN
 		nothing.place := nullif(current_setting('qbouncer.seen', true), '')::int8;
 	END IF;

@@ -100,8 +100,8 @@ static void get_looked(struct waiter *w, const struct wire_col *ours)
 		w->saw = 0;
 	(void)!wire_col_int(&ours[HIDDEN_edge], 8, &seen);
 	w->cut = (seen & 1) != 0;
-	w->looked_in_part = (seen & 2) != 0;
-	w->look_again = (seen & 6) != 0;
+	w->looked_in_part = (seen & (2 | 8)) != 0;
+	w->look_again = (seen & (2 | 4)) != 0;
 }
 
 /* The row without our columns. */

@@ -113,9 +113,9 @@ struct waiter {
 	/* With a condition: */
 	usec_t quiet, quiet_until; /* it has looked in vain, and pauses for so long */
 	int64_t saw, saw_number;   /* the last place, of the queue of this number */
-	bool looked_in_part;       /* some of what fits was somebody's for a moment */
+	bool looked_in_part;       /* some of what fits was somebody's for a moment, or a queue is paused */
 	bool cut;                  /* more is ready than it may look at */
-	bool look_again;           /* at once: so it is, or something has become due */
+	bool look_again;           /* at once: so it was, or something has become due */
 	int looks_again;
 	uint64_t wakes; /* of the database when it last asked */
 	usec_t event_at; /* why it asked last was known; 0: it had not waited */

@@ -147,7 +147,7 @@ def test_a_paused_queue(q):
     found = looked(q, said())
     q.rows("SELECT queue.pause('q')")
     assert looked(q, said()) == []
-    assert take_found(q, said(), found) == [(None, None, None, 2, None)]
+    assert take_found(q, said(), found) == [(None, None, None, 10, None)]
 
 
 @pytest.mark.parametrize("options", [{"max_running": 2}, {"rate": "2/d burst 2"}, {"max_running": 2, "max_running_per_group": "none"}])

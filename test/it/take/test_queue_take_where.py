@@ -305,3 +305,149 @@ def test_the_bound_is_told(q, qproxy, db):
     w = wait_on(qproxy, db, "payload = '1'")
     tag(q, "QUEUE PUSH mail '1'")
     assert woken(w)["payload"] == "1"
+
+
+# --- what happens beside it ---
+
+
+def test_under_the_role_of_set_role(five, direct):
+    direct.execute("GRANT other TO app")
+    five.simple("SET ROLE other")
+    assert error(five, "QUEUE TAKE mail WHERE (true)").sqlstate == "42501"
+    five.simple("RESET ROLE")
+    tag(five, "QUEUE GRANT TAKE ON mail TO other")
+    five.simple("SET ROLE other")
+    assert ids(five.rows("QUEUE TAKE mail WHERE (current_user = 'other')")) == [2]
+
+
+def test_strings_are_read_as_the_client_means_them(five):
+    five.simple("SET standard_conforming_strings = off")
+    assert ids(five.rows("QUEUE TAKE mail WHERE ('a\\') OR (true' = 'x' OR id = 3)")) == [3]
+
+
+def test_serializable(five):
+    five.simple("SET default_transaction_isolation = 'serializable'")
+    assert ids(five.rows("QUEUE TAKE mail LIMIT 2 WHERE (id > 2)")) == [4, 3]
+
+
+def test_read_only(five):
+    five.simple("SET default_transaction_read_only = on")
+    assert error(five, "QUEUE TAKE mail WHERE (true)").sqlstate == "25006"
+
+
+def test_hold(five, qproxy, db):
+    with qproxy.wire(db) as c:
+        assert ids(c.rows("QUEUE TAKE mail HOLD '1 h' WHERE (id = 3)")) == [3]
+        assert stats(five)["leased"] == 1
+    wait_for(lambda: stats(five)["leased"] == 0, "that it is given back")
+
+
+def test_groups_in_order(q):
+    for n in range(3):
+        tag(q, "QUEUE PUSH mail '%d' GROUP 'g'" % n)
+    assert q.rows("QUEUE TAKE mail WHERE (payload > '0')") == []
+    (job,) = q.rows("QUEUE TAKE mail LIMIT 5 WHERE (\"group\" = 'g')")
+    assert job["payload"] == "0"
+    tag(q, "QUEUE DONE '%s'" % job["token"])
+    assert [j["payload"] for j in q.rows("QUEUE TAKE mail WHERE (payload > '0')")] == ["1"]
+
+
+def test_several_queues(q, qproxy, db):
+    tag(q, "QUEUE CREATE letters")
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE mail, letters WAIT '30s' WHERE (payload = '2')")
+        parked(w)
+        tag(q, "QUEUE PUSH mail '1'")
+        tag(q, "QUEUE PUSH letters '1', '2'")
+        assert woken(w)["queue"] == "letters"
+    assert error(q, "QUEUE TAKE mail, none WHERE (true)").sqlstate == "42P01"
+
+
+def test_a_server_that_dies_while_it_looks(q, qproxy, db, shared):
+    """Nothing is lost, nobody works twice, and who may wait waits on."""
+    push(q, "0")
+    tag(q, "QUEUE PUSH mail '1' DELAY '1 h'")
+    w = qproxy.wire(db)
+    w.query("QUEUE TAKE mail WAIT '30s' WHERE (payload = '1' OR pg_sleep(60) IS NULL)")
+    pid = wait_for(lambda: q.rows("SELECT pid FROM pg_stat_activity WHERE wait_event = 'PgSleep'"), "that it sleeps")[0]["pid"]
+    assert ids(q.rows("QUEUE TAKE mail")) == [1]
+    shared.direct.execute("SELECT pg_terminate_backend(%s)", (pid,))
+    tag(q, "QUEUE ALTER JOB 2 ON mail SET (at = 'now')")
+    assert woken(w)["payload"] == "1"
+
+
+def test_a_queue_that_is_dropped_and_made_anew(q, qproxy, db):
+    push(q, *"0123456789")
+    w = wait_on(qproxy, db, "payload = '11'")
+    tag(q, "QUEUE DROP mail")
+    assert w.until("Z")[0].fields["C"] == "42P01"
+    tag(q, "QUEUE CREATE mail")
+    w = wait_on(qproxy, db, "payload = '11'")
+    push(q, "11")
+    assert woken(w)["payload"] == "11"
+
+
+def test_under_a_snapshot_that_is_held(q, qproxy, db, shared):
+    """What was taken is read again by nobody who looks from the first new place on."""
+    shared.direct.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    shared.direct.execute("SELECT count(*) FROM queue.q_mail")
+    for n in range(30):
+        w = wait_on(qproxy, db, "payload = '%d'" % n)
+        push(q, str(n))
+        assert woken(w)["payload"] == str(n)
+    shared.direct.execute("ROLLBACK")
+
+
+def test_unlike_in_a_rollback(q, qproxy, db):
+    """A job whose lock is let go fits who waits."""
+    push(q, "1")
+    with qproxy.wire(db) as other:
+        other.simple("BEGIN")
+        tag(other, "QUEUE CANCEL 1 ON mail")
+        w = qproxy.wire(db)
+        w.query("QUEUE TAKE mail WAIT '30s' WHERE (payload = '1')")
+        parked(w)
+        other.simple("ROLLBACK")
+        assert woken(w)["payload"] == "1"
+
+
+def test_of_a_prepared_statement_after_a_setting_has_changed(five, qproxy, db):
+    with psycopg.connect(qproxy.dsn(db), autocommit=True) as conn:
+        conn.execute("QUEUE TAKE mail WHERE (id = %s AND '\\' = 'x')", (3,), prepare=True)
+        conn.execute("SET standard_conforming_strings = off")
+        with pytest.raises(psycopg.Error) as e:
+            conn.execute("QUEUE TAKE mail WHERE (id = %s AND '\\' = 'x')", (3,), prepare=True)
+        assert e.value.sqlstate == "0A000"
+
+
+def test_a_job_that_is_changed_where_it_is(q, qproxy, db):
+    push(q, "1", "2", "3")
+    assert q.rows("QUEUE TAKE mail WHERE (payload = '9')") == []        # how far it has looked is known
+    w = wait_on(qproxy, db, "payload = '9'")
+    tag(q, "QUEUE ALTER JOB 1 ON mail SET (payload = '9')")
+    assert woken(w)["id"] == "1"
+    w = wait_on(qproxy, db, "priority = 7")
+    tag(q, "QUEUE ALTER JOB 2 ON mail SET (priority = 7)")
+    assert woken(w)["id"] == "2"
+
+
+def test_a_pause_that_ends(q, qproxy, db):
+    push(q, "1", "2")
+    assert q.rows("QUEUE TAKE mail WHERE (payload = '9')") == []
+    tag(q, "QUEUE PAUSE mail")
+    w = wait_on(qproxy, db, "payload = '1'")
+    tag(q, "QUEUE RESUME mail")
+    assert woken(w)["payload"] == "1"
+
+
+def test_room_that_is_made(q, qproxy, db):
+    tag(q, "QUEUE ALTER mail SET (max_running = 1)")
+    push(q, "1", "2")
+    (job,) = q.rows("QUEUE TAKE mail")
+    w = wait_on(qproxy, db, "payload = '2'")
+    tag(q, "QUEUE DONE '%s'" % job["token"])
+    assert woken(w)["payload"] == "2"
+    w = wait_on(qproxy, db, "payload = '3'")
+    push(q, "3")
+    tag(q, "QUEUE ALTER mail RESET (max_running)")
+    assert woken(w)["payload"] == "3"
