@@ -3,7 +3,7 @@
  * but the server, so each of them looks when there is news, but
  *
  *   - from the first place on that is new: what it has looked at does not fit;
- *   - few different conditions at a time; equal ones together, as one statement;
+ *   - one condition at a time, in the order of the line; equal ones together, as one statement;
  *   - after a look in vain it pauses, twice as long each time, up to PAUSE_MAX: a push that fits nobody costs each of
  *     them a small and bounded part of the time;
  *   - those without a condition who came later wait for its answer, as what is there may be for who waits longer; not
@@ -14,7 +14,8 @@
 #include "head.h"
 #include "wait_int.h"
 
-#define LOOKS_MAX       2 /* different conditions at a time, in a wait queue */
+#define LOOKS_MAX                                                                                  \
+	1 /* different conditions at a time, in a wait queue: what fits both is for the first in line */
 #define PAUSE_MIN       (1 * USEC_MSEC)
 #define PAUSE_MAX       (100 * USEC_MSEC)
 #define PAUSE_FORGOTTEN (1 * USEC_SEC) /* after so long without a look */
@@ -123,6 +124,8 @@ bool looks_serve(struct waitq *r, const struct member **ret_first, bool *ret_any
 {
 	struct looking l = {.n = 0};
 	usec_t now = loop_now();
+	unsigned credits = r->credits;
+	bool ahead = false; /* what is there may be for one without a condition */
 	struct member *m;
 
 	CHECK_WAITQ(r);
@@ -134,8 +137,13 @@ bool looks_serve(struct waitq *r, const struct member **ret_first, bool *ret_any
 	DL_FOREACH (r->members, m) {
 		struct waiter *w = m->waiter;
 
-		if (w->args.where == NULL || waiter_is_stuck(w))
+		if (waiter_is_stuck(w))
 			continue;
+		if (w->args.where == NULL) {
+			ahead = ahead || waiter_is_busy(w) || credits > 0;
+			credits -= credits > 0;
+			continue;
+		}
 		if (!waiter_is_busy(w)) {
 			if (!m->news)
 				continue;
@@ -144,7 +152,8 @@ bool looks_serve(struct waitq *r, const struct member **ret_first, bool *ret_any
 					r->look_at = w->quiet_until;
 				continue;
 			}
-			if (may_look(&l, w)) {
+			r->looks = r->looks || ahead;
+			if (!ahead && may_look(&l, w)) {
 				*ret_any = true;
 				w->event_at = r->event_at != 0 ? r->event_at : now;
 				if (!w->ops->ask(w)) {

@@ -160,7 +160,8 @@ void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct he
 		head_suspect(db, queue);
 	else
 		head_lower(db, queue, mark);
-	wake(db, queue, jobs, mark.place == HEAD_UNMARKED ? 0 : mark.place);
+	/* what is not a push that was counted may have got its place long before */
+	wake(db, queue, jobs, mark.place == HEAD_UNMARKED || jobs == 0 ? 0 : mark.place);
 }
 
 /* It came from another session. */
@@ -227,7 +228,7 @@ static bool serve_waitq(struct waitq *r)
 		return any;
 	}
 	/* kept for one whose answer is to come */
-	if (r->credits > 0 && r->due_at > loop_now() + STUCK_AFTER) {
+	if ((r->credits > 0 || r->looks) && r->due_at > loop_now() + STUCK_AFTER) {
 		r->due_at = loop_now() + STUCK_AFTER;
 		r->due_told = false;
 		waitq_schedule(r);
