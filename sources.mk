@@ -313,6 +313,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/schema.c \
 	src/queue/schema_int.h \
 	src/queue/shape.c \
+	src/queue/stream.c \
+	src/queue/stream.h \
 	src/queue/system.c \
 	src/queue/system.h \
 	src/queue/take.c \
@@ -400,6 +402,9 @@ qb_sql = \
 	sql/functions/inspect.sql \
 	sql/functions/where.sql \
 	sql/functions/health.sql \
+	sql/functions/stream.sql \
+	sql/functions/subscribe.sql \
+	sql/functions/deliver.sql \
 	sql/functions/public.sql \
 	sql/functions/payload.sql \
 	sql/functions/comments.sql \
@@ -455,6 +460,7 @@ qb_doc = \
 	doc/security.md \
 	doc/sessions.md \
 	doc/sql.md \
+	doc/streams.md \
 	doc/tls.md \
 	etc/qbouncer.ini \
 	etc/userlist.txt

@@ -170,3 +170,91 @@ CREATE TABLE queue.followers (
 	PRIMARY KEY (queue, job, follower)
 );
 REVOKE ALL ON queue.followers FROM PUBLIC;
+
+-- Streams: logs that any number of subscriptions read (functions/stream.sql). Their names and numbers, and the numbers of
+-- subscriptions, are in one space with those of queues. The events are in a ring of tables, queue.e<number>_<0 to 3>, of
+-- which "current" is written.
+CREATE TABLE queue.streams (
+	number int4 PRIMARY KEY,		-- drawn by a trigger, never chosen
+	name text NOT NULL UNIQUE CHECK (octet_length(name) BETWEEN 1 AND 40),
+	payload text NOT NULL DEFAULT 'jsonb' CHECK (payload = 'jsonb'),
+	current int4 NOT NULL DEFAULT 0 CHECK (current BETWEEN 0 AND 3),
+	-- Where the xids of the events count: a restored dump has other tables, or is on another system.
+	log oid,
+	system int8,
+	created_at timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
+	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole
+);
+REVOKE ALL ON queue.streams FROM PUBLIC;
+GRANT SELECT, INSERT (name, payload, owner), DELETE ON queue.streams TO PUBLIC;	-- a trigger says who may
+
+CREATE TABLE queue.subscriptions (
+	number int4 PRIMARY KEY,
+	stream int4 NOT NULL REFERENCES queue.streams (number) ON DELETE CASCADE,
+	name text NOT NULL CHECK (octet_length(name) BETWEEN 1 AND 63),
+	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
+	lease interval NOT NULL DEFAULT '1 min' CHECK (lease > '0' AND lease <= '8000 years'),
+	from_id int8,			-- earlier events are never its own
+	from_time timestamptz,
+	created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	UNIQUE (stream, name),
+	UNIQUE (number, owner)
+);
+
+-- Where a subscription is: it has seen what is visible in s1; of what has become visible since, up to s2, the ids up to
+-- "last". The row with the greatest seq counts; it is replaced, never updated.
+CREATE TABLE queue.positions (
+	sub int4 NOT NULL,
+	seq int8 NOT NULL,
+	owner regrole NOT NULL,
+	s1 pg_snapshot NOT NULL,
+	s2 pg_snapshot,			-- NULL: the next window has not begun
+	floor int8 NOT NULL DEFAULT 0,	-- of this window: below there is nothing of an xid from xmax(s1) on
+	early bool NOT NULL DEFAULT false,	-- ... and there is something of an xid that was open in s1
+	last int8 NOT NULL DEFAULT 0,
+	delivery int8 NOT NULL DEFAULT 0,	-- the last one that was made
+	at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	PRIMARY KEY (sub, seq),
+	FOREIGN KEY (sub, owner) REFERENCES queue.subscriptions (number, owner) ON DELETE CASCADE
+);
+
+-- A delivery that is out, or failed and comes again: the events of a window with an id above "last", up to "upto".
+CREATE TABLE queue.deliveries (
+	sub int4 NOT NULL,
+	id int8 NOT NULL,
+	owner regrole NOT NULL,
+	token text NOT NULL,
+	s1 pg_snapshot NOT NULL,
+	s2 pg_snapshot NOT NULL,
+	floor int8 NOT NULL,
+	early bool NOT NULL,
+	last int8 NOT NULL,
+	upto int8 NOT NULL,
+	events int4 NOT NULL,
+	attempt int4 NOT NULL,
+	lease_until timestamptz NOT NULL,
+	taken_at timestamptz NOT NULL,
+	worker text,
+	error text,
+	PRIMARY KEY (sub, id),
+	FOREIGN KEY (sub, owner) REFERENCES queue.subscriptions (number, owner) ON DELETE CASCADE
+);
+REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries FROM PUBLIC;
+GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time), DELETE ON queue.subscriptions TO PUBLIC;
+GRANT SELECT, INSERT, DELETE ON queue.positions TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error), DELETE ON queue.deliveries TO PUBLIC;
+ALTER TABLE queue.subscriptions ENABLE ROW LEVEL SECURITY;
+ALTER TABLE queue.positions ENABLE ROW LEVEL SECURITY;
+ALTER TABLE queue.deliveries ENABLE ROW LEVEL SECURITY;
+CREATE POLICY seen ON queue.subscriptions FOR SELECT USING (true);
+CREATE POLICY own ON queue.subscriptions USING (pg_has_role(owner, 'USAGE'));
+CREATE POLICY of_stream ON queue.subscriptions FOR DELETE
+	USING (pg_has_role((SELECT s.owner FROM queue.streams AS s WHERE s.number = stream), 'USAGE'));
+CREATE POLICY own ON queue.positions USING (pg_has_role(owner, 'USAGE'));
+CREATE POLICY own ON queue.deliveries USING (pg_has_role(owner, 'USAGE'));
+
+CREATE TYPE queue._event AS (id int8, xid xid8, pushed_at timestamptz, key text, "group" text, headers jsonb, payload jsonb);
+CREATE TYPE queue.delivered AS (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb, key text,
+	"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8);
+CREATE TYPE queue._delivered AS (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb, key text,
+	"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8, due_ms int8, "out" text);

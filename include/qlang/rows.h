@@ -27,6 +27,41 @@
 	COL(first_taken_at, TIMESTAMPTZ) SEP \
 	COL(takes, INT4)
 
+/* TAKE ... FOR: an event of a delivery. */
+#define ROW_DELIVERED(COL, SEP) \
+	COL(id, INT8) SEP \
+	COL(token, TEXT) SEP \
+	COL(queue, TEXT) SEP \
+	COL(attempt, INT4) SEP \
+	COL(payload, JSONB) SEP \
+	COL(headers, JSONB) SEP \
+	COL(key, TEXT) SEP \
+	COL(group, TEXT) SEP \
+	COL(pushed_at, TIMESTAMPTZ) SEP \
+	COL(lease_until, TIMESTAMPTZ) SEP \
+	COL(xid, INT8)
+
+#define ROW_SUBSCRIPTIONS(COL, SEP) \
+	COL(stream, TEXT) SEP \
+	COL(subscription, TEXT) SEP \
+	COL(owner, TEXT) SEP \
+	COL(pending, INT8) SEP \
+	COL(lag, INTERVAL) SEP \
+	COL(delivery, TEXT) SEP \
+	COL(events, INT4) SEP \
+	COL(attempt, INT4) SEP \
+	COL(worker, TEXT) SEP \
+	COL(taken_at, TIMESTAMPTZ) SEP \
+	COL(lease_until, TIMESTAMPTZ) SEP \
+	COL(error, TEXT) SEP \
+	COL(last_taken, TIMESTAMPTZ) SEP \
+	COL(position, TEXT) SEP \
+	COL(lease, INTERVAL) SEP \
+	COL(created_at, TIMESTAMPTZ) SEP \
+	COL(oldest, TIMESTAMPTZ) SEP \
+	COL(last_id, INT8) SEP \
+	COL(bytes, INT8)
+
 #define ROW_PEEK(COL, SEP, PAYLOAD) \
 	COL(id, INT8) SEP \
 	COL(state, TEXT) SEP \

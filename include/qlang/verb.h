@@ -64,6 +64,10 @@ enum qarg_id {
 	QARG_LEASE,
 	QARG_HOLD,
 	QARG_AS,
+	QARG_READER,
+	QARG_LEAST,
+	QARG_WITHIN,
+	QARG_START,
 	QARG_ERROR,
 	QARG_RETRY_IN,
 	QARG_RESULT,
@@ -178,6 +182,9 @@ extern const struct wire_field qverb_push_columns[QRETURN_COUNT][2];
 
 /* The columns of DONE ... PARTIAL. */
 extern const struct wire_field qverb_partial_columns[3];
+
+/* The columns of TAKE ... FOR. */
+extern const struct wire_field qverb_delivered_columns[11];
 
 /* The columns of AWAIT BATCH. */
 extern const struct wire_field qverb_batch_columns[11];

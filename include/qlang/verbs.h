@@ -25,7 +25,8 @@
 		" text | bytea), expires (an interval), on_expire (drop | dead), history (10), max_run (an interval)," \
 		" max_length (a number), overflow (error | drop_oldest), max_per_transaction (a number), dead_queue (a queue)," \
 		" max_running (a number), rate ('5/s' | '100/min burst 20'), pause (an interval), hours ('22:00-06:00 Europe/Berlin')," \
-		" max_running_per_group (1: in order | a number | none), rate_per_group, pause_per_group, fair (group), batches (true | false), unlogged (true | false).") \
+		" max_running_per_group (1: in order | a number | none), rate_per_group, pause_per_group, fair (group), batches (true | false), unlogged (true | false)." \
+		" kind = stream: a log that subscriptions read, see SUBSCRIBE; it has none of the others.") \
 	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
@@ -68,14 +69,14 @@
 		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
 		ARG(ROLE, "roles", "TO", WORDS, MUST, 0), \
 		"SELECT queue.grant({queue}, {rights}, {roles})", \
-		"QUEUE GRANT {PUSH | TAKE | AWAIT | ALL} [, ...] ON q TO role [, ...]", \
-		"Let roles push to a queue, take from it, or await its jobs.") \
+		"QUEUE GRANT {PUSH | TAKE | AWAIT | SUBSCRIBE | ALL} [, ...] ON q TO role [, ...]", \
+		"Let roles push to a queue, take from it, or await its jobs; push to a stream, or subscribe to it.") \
 	VERB(REVOKE, "REVOKE", QVERB_DEFINITION, FIXED, "REVOKE", NONE, \
 		ARG(RIGHT, "rights", NULL, WORDS, MUST, 0) \
 		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
 		ARG(ROLE, "roles", "FROM", WORDS, MUST, 0), \
 		"SELECT queue.revoke({queue}, {rights}, {roles})", \
-		"QUEUE REVOKE {PUSH | TAKE | AWAIT | ALL} [, ...] ON q FROM role [, ...]", \
+		"QUEUE REVOKE {PUSH | TAKE | AWAIT | SUBSCRIBE | ALL} [, ...] ON q FROM role [, ...]", \
 		"Take these rights away.") \
 	VERB(LIST, "LIST", 0, ROWS, "SELECT", LIST, , \
 		"SELECT * FROM queue.list()", \
@@ -120,13 +121,19 @@
 		ARG(LEASE, "lease", "LEASE", INTERVAL, MAY, 1) \
 		ARG(HOLD, "hold", "HOLD", MAY_INTERVAL, MAY, 1) \
 		ARG(AS, "as", "AS", TEXT, MAY, 0) \
+		ARG(READER, "reader", "FOR", STATE, MAY, 0) \
+		ARG(LEAST, "least", "MIN", INT, MAY, 0) \
+		ARG(WITHIN, "within", "WITHIN", INTERVAL, MAY, 0) \
 		ARG(RANK, "rank", "RANK", INT, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
 		NULL, \
 		"QUEUE TAKE q [, q2 ...] [LIMIT n] [WAIT interval]\n" \
-		"    [LEASE interval | HOLD [interval]] [AS text] [RANK n] [WHERE (condition)]", \
+		"    [LEASE interval | HOLD [interval]] [AS text] [RANK n] [WHERE (condition)]\n" \
+		"QUEUE TAKE stream FOR subscription [LIMIT n] [MIN n WITHIN interval]\n" \
+		"    [WAIT interval] [LEASE interval] [AS text]", \
 		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE. RANK: who waits with a higher one is served first." \
-		" WHERE: only those that fit, as of PEEK.") \
+		" WHERE: only those that fit, as of PEEK. FOR: the next events of a stream, up to 100 or LIMIT, as one" \
+		" delivery with one token.") \
 	VERB(POP, "POP", QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
@@ -340,6 +347,33 @@
 		"SELECT 1 FROM queue.trigger_schedule({schedule}, false)", \
 		"QUEUE TRIGGER SCHEDULE name", \
 		"Push the job of a schedule once more, now.") \
+	VERB(SUBSCRIBE, "SUBSCRIBE", 0, FIXED, "SUBSCRIBE", NONE, \
+		ARG(NAME, "name", NULL, STATE, MUST, 0) \
+		ARG(QUEUE, "queue", "TO", QUEUE, MUST, 0) \
+		ARG(START, "start", "FROM", STATE, MAY, 0) \
+		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
+		"SELECT queue.subscribe({name}, {queue}, {start}, {with})", \
+		"QUEUE SUBSCRIBE name TO stream [FROM {BEGINNING | NOW | timestamptz | id}]\n" \
+		"    [WITH (lease = interval)]", \
+		"Begin to read a stream: from now on, unless FROM says otherwise. Each subscription gets each event.") \
+	VERB(UNSUBSCRIBE, "UNSUBSCRIBE", 0, FIXED, "UNSUBSCRIBE", NONE, \
+		ARG(NAME, "name", NULL, STATE, MUST, 0) \
+		ARG(QUEUE, "queue", "FROM", QUEUE, MUST, 0), \
+		"SELECT queue.unsubscribe({name}, {queue}, false)", \
+		"QUEUE UNSUBSCRIBE name FROM stream", \
+		"Remove a subscription, with what it has read and not.") \
+	VERB(SEEK, "SEEK", 0, FIXED, "SEEK", NONE, \
+		ARG(NAME, "name", NULL, STATE, MUST, 0) \
+		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
+		ARG(START, "start", "TO", STATE, MUST, 0), \
+		"SELECT queue.seek({name}, {queue}, {start}, false)", \
+		"QUEUE SEEK name ON stream TO {BEGINNING | NOW | timestamptz | id}", \
+		"Let a subscription go on elsewhere. What it has out now is lost to who has it.") \
+	VERB(SUBSCRIPTIONS, "SUBSCRIPTIONS", 0, ROWS, "SELECT", SUBSCRIPTIONS, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
+		"SELECT * FROM queue.subscriptions({queue})", \
+		"QUEUE SUBSCRIPTIONS [stream]", \
+		"Show streams and who reads them: how many events are to come, and how old the first of them is.") \
 	VERB(HELP, "HELP", QVERB_LOCAL, ROWS, "SELECT", HELP, \
 		ARG(VERB, "verb", NULL, VERB, MAY, 0), \
 		NULL, \

@@ -73,6 +73,11 @@ BEGIN
 	IF TG_RELID <> 'queue.queues'::regclass OR NEW.number IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '428C9', MESSAGE = 'the number of a queue cannot be chosen';
 	END IF;
+	LOCK TABLE queue.streams IN ROW SHARE MODE;	-- those whose making is under way are waited for
+	IF EXISTS (SELECT FROM queue.streams AS s WHERE s.name = NEW.name) THEN
+		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists', NEW.name),
+			HINT = 'A queue needs a name of its own; or drop the stream first.';
+	END IF;
 	NEW.number := nextval(pg_get_serial_sequence('queue.queues', 'number'));
 	RETURN NEW;
 END

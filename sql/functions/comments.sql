@@ -80,7 +80,58 @@ BEGIN
 	COMMENT ON TABLE queue.keys IS 'Keys that stay taken when their job has ended: KEY ... FOR.';
 	COMMENT ON TABLE queue.followers IS 'Who waits for a job, beyond those whose names stand in its row: PUSH ... AFTER.';
 	COMMENT ON TABLE queue.queues IS 'One row for each queue; its jobs are in queue.q_<name>.';
+	COMMENT ON VIEW queue._stream_right IS 'qbouncer''s own: how the owner of a stream gives rights on it.';
+	COMMENT ON TABLE queue.streams IS 'One row for each stream; its events are in queue.e<number>_<0 to 3>.';
+	COMMENT ON TABLE queue.subscriptions IS 'Who reads streams: QUEUE SUBSCRIBE.';
+	COMMENT ON TABLE queue.positions IS 'What a subscription has seen; of its rows the one with the greatest seq counts.';
+	COMMENT ON TABLE queue.deliveries IS 'Events that a subscription has out, and that are not done.';
 	FOR it IN SELECT * FROM (VALUES
+			('streams', 'number', 'Names the tables of its events; never used again.'),
+			('streams', 'name', 'As in QUEUE CREATE.'),
+			('streams', 'payload', 'Type of the payloads.'),
+			('streams', 'current', 'The table of its ring that is written.'),
+			('streams', 'log', 'The first table of its ring: a restored dump has another one.'),
+			('streams', 'system', 'The database system whose transaction numbers the events have.'),
+			('streams', 'created_at', 'When it was created.'),
+			('streams', 'owner', 'Has all rights on it, and gives them.'),
+			('subscriptions', 'number', 'Names the subscription in tokens.'),
+			('subscriptions', 'stream', 'Number of the stream.'),
+			('subscriptions', 'name', 'As in QUEUE SUBSCRIBE.'),
+			('subscriptions', 'owner', 'Its takers are members of this role.'),
+			('subscriptions', 'lease', 'Of a TAKE that does not say.'),
+			('subscriptions', 'from_id', 'Events before this one are not its own.'),
+			('subscriptions', 'from_time', 'Events that were pushed before are not its own.'),
+			('subscriptions', 'created_at', 'When it was created.'),
+			('positions', 'sub', 'Number of the subscription.'),
+			('positions', 'seq', 'The greatest one counts.'),
+			('positions', 'owner', 'That of the subscription.'),
+			('positions', 's1', 'What is visible in this snapshot has been seen.'),
+			('positions', 's2', 'The window under way ends here.'),
+			('positions', 'floor', 'The least id of the window, as far as it is known.'),
+			('positions', 'early', 'The window has events of transactions that were open in s1.'),
+			('positions', 'last', 'Up to here the window has been seen.'),
+			('positions', 'delivery', 'Number of the last delivery.'),
+			('positions', 'at', 'Since when it is here.'),
+			('deliveries', 'sub', 'Number of the subscription.'),
+			('deliveries', 'id', 'Counts the deliveries of the subscription.'),
+			('deliveries', 'owner', 'That of the subscription.'),
+			('deliveries', 'token', 'Whoever has it may end the delivery.'),
+			('deliveries', 's1', 'Of the position that it began at.'),
+			('deliveries', 's2', 'Of its window.'),
+			('deliveries', 'floor', 'Of its window.'),
+			('deliveries', 'early', 'Of its window.'),
+			('deliveries', 'last', 'Its events are behind this id.'),
+			('deliveries', 'upto', 'The id of its last event.'),
+			('deliveries', 'events', 'How many it has.'),
+			('deliveries', 'attempt', 'How often it was delivered.'),
+			('deliveries', 'lease_until', 'Until then it is nobody else''s; a failed one comes again then.'),
+			('deliveries', 'taken_at', 'When it was delivered last.'),
+			('deliveries', 'worker', 'AS of the TAKE.'),
+			('deliveries', 'error', 'Of the last FAIL.'),
+			('_stream_right', 'gives', 'Or takes away.'),
+			('_stream_right', 'queue', 'Name of the stream.'),
+			('_stream_right', 'kind', 'push, subscribe.'),
+			('_stream_right', 'role', 'Or public.'),
 			('proxies', 'number', 'Is in the leases that end with a connection to it.'),
 			('proxies', 'role', 'Of its session.'),
 			('proxies', 'pid', 'Of its session.'),
@@ -216,6 +267,11 @@ BEGIN
 			('trigger_schedule', 'Pushes the job of a schedule once more, now; gives its id.'),
 			('schedules', 'The schedules of this role and those that it is a member of.'),
 			('maintain', 'Deletes what has been kept for long enough; the proxy does it by itself.'),
+			('subscribe', 'Begins to read a stream: from now, beginning, an id or a time.'),
+			('unsubscribe', 'Removes a subscription.'),
+			('seek', 'A subscription goes on elsewhere.'),
+			('subscriptions', 'Streams and who reads them.'),
+			('take_for', 'Takes the next events of a subscription, as one delivery.'),
 			('version', 'Version of this schema.')) AS c (name, what)
 				ON c.name = regexp_replace(p.proname, '_(text|bytea)$', '')
 			WHERE p.pronamespace = 'queue'::regnamespace LOOP

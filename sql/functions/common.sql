@@ -28,6 +28,9 @@ AS $$
 BEGIN
 	IF q IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the queue''s name must not be null';
+	ELSIF queue._is_stream(q) THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('"%s" is a stream, on which this is not possible', q),
+			HINT = format('A stream is read through subscriptions: QUEUE SUBSCRIBE name TO %I; QUEUE TAKE %1$I FOR name;', q);
 	END IF;
 	RAISE EXCEPTION USING ERRCODE = '42P01',
 		MESSAGE = format('queue "%s" does not exist', q),
@@ -196,6 +199,10 @@ BEGIN
 	IF job IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'a job must not be null',
 			HINT = 'Pass the token that TAKE returned.';
+	ELSIF job ~ '^[0-9]{1,9}-d[0-9]{1,18}-' THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000',
+			MESSAGE = format('%s is a delivery of a stream, with which this is not possible', left(job, 80)),
+			HINT = 'A delivery is ended alone, by a QUEUE DONE, FAIL, RELEASE or EXTEND of its own.';
 	END IF;
 	RAISE EXCEPTION USING ERRCODE = '22023',
 		MESSAGE = format('"%s" is not the token of a job', left(job, 80)),

@@ -99,6 +99,14 @@ BEGIN
 			MESSAGE = format('the queue''s name "%s" is too long', left(q, 80)),
 			DETAIL = format('It has %s bytes; a name has at most 40.', octet_length(q));
 	END IF;
+	IF 'kind' = ANY (option_names) THEN
+		IF lower(btrim(option_values[array_position(option_names, 'kind')])) IS DISTINCT FROM 'stream' THEN
+			PERFORM queue._bad_option('kind', option_values[array_position(option_names, 'kind')],
+				'Allowed: stream. What has no kind is a queue.');
+		END IF;
+		PERFORM queue._create_stream(q, if_not_exists, option_names, option_values);
+		RETURN;
+	END IF;
 	cfg := queue._apply_options(queue._defaults(), option_names, option_values, NULL);
 	IF NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.name = q) THEN
 		IF NOT has_table_privilege('queue.queues', 'INSERT') THEN
@@ -307,6 +315,10 @@ BEGIN
 			PERFORM queue._tell(gone, q);
 			RETURN;
 		END IF;
+	ELSIF queue._is_stream(q) THEN
+		PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+		PERFORM queue._drop_stream(q);
+		RETURN;
 	END IF;
 	IF if_exists AND q IS NOT NULL THEN
 		RAISE NOTICE USING ERRCODE = '42P01',

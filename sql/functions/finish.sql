@@ -99,6 +99,9 @@ BEGIN
 				RETURN;
 			END IF;
 		END IF;
+	ELSIF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-d' THEN
+		RETURN NEXT queue._done_delivery(jobs[1], CASE WHEN result IS NOT NULL THEN 'RESULT' WHEN keep THEN 'KEEP' END);
+		RETURN;
 	END IF;
 	RETURN QUERY SELECT * FROM queue._done_many(queue._list(jobs), ARRAY[result], keep);
 END
@@ -347,6 +350,10 @@ BEGIN
 	ELSIF retry_in > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'RETRY IN is too long';
 	END IF;
+	IF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-d' THEN
+		RETURN NEXT queue._fail_delivery(jobs[1], error, retry_in, final, notify);
+		RETURN;
+	END IF;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN 'nobody' ELSE 'nobody here' END, true);
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
@@ -391,6 +398,10 @@ BEGIN
 	IF delay > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'DELAY is too long';
 	END IF;
+	IF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-d' THEN
+		RETURN NEXT queue._release_delivery(jobs[1], delay, notify);
+		RETURN;
+	END IF;
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
 		EXECUTE queue._set_held(cfg.name, $sql$
@@ -429,6 +440,10 @@ BEGIN
 	ELSIF until <= clock_timestamp() OR NOT isfinite(until) THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'UNTIL must be a time that is to come',
 			HINT = 'To give the job back: QUEUE RELEASE.';
+	END IF;
+	IF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-d' THEN
+		RETURN NEXT queue._extend_delivery(jobs[1], lease, until, progress);
+		RETURN;
 	END IF;
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;

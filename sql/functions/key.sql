@@ -294,8 +294,15 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	cfg CONSTANT queue.queues := queue._find(q, NULL);
+	cfg queue.queues;
 BEGIN
+	SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
+	IF NOT FOUND THEN
+		RETURN QUERY SELECT queue._push_event(q, ARRAY[p], NULL, notify, k, g, stated, CASE
+				WHEN priority <> 0 THEN 'PRIORITY' WHEN lower(duplicate) <> 'ignore' THEN 'ON DUPLICATE' END)	-- which the proxy always says
+			FROM queue._triples(jobs);
+		RETURN;
+	END IF;
 	IF (stated = 'bytea') <> (cfg.payload = 'bytea') THEN
 		PERFORM queue._check_payload(cfg, stated);
 	END IF;

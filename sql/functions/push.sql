@@ -42,7 +42,13 @@ DECLARE
 BEGIN
 	SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
 	IF NOT FOUND THEN
-		PERFORM queue._no_queue(q);
+		RETURN QUERY SELECT queue._push_event(q, payloads, headers, notify, key, "group", stated, CASE
+			WHEN priority <> 0 THEN 'PRIORITY' WHEN delay IS NOT NULL THEN 'DELAY' WHEN run_at IS NOT NULL THEN 'AT'
+			WHEN expires IS NOT NULL THEN 'EXPIRES' WHEN attempts IS NOT NULL THEN 'ATTEMPTS'
+			WHEN duplicate IS NOT NULL THEN 'ON DUPLICATE' WHEN batch IS NOT NULL THEN 'BATCH'
+			WHEN keep_for IS NOT NULL THEN 'KEY ... FOR' WHEN newer IS NOT NULL THEN 'IF NEWER'
+			WHEN after IS NOT NULL THEN 'AFTER' END);
+		RETURN;
 	END IF;
 	IF payloads IS NULL OR array_position(payloads, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the payload must not be null',
@@ -123,6 +129,9 @@ DECLARE
 		attempts, key, duplicate, "group", with_old, stated, batch, keep_for, newer, after));
 	number CONSTANT int4 := (SELECT c.number FROM queue.queues AS c WHERE c.name = q);
 BEGIN
+	IF number IS NULL THEN
+		PERFORM queue._not_of_streams('RETURNING JOB', 'An event is no job: RETURNING ID.');
+	END IF;
 	RETURN QUERY SELECT i, number || '-' || i FROM unnest(ids) AS i;
 END
 $$;

@@ -112,6 +112,10 @@ DECLARE
 	role text;
 	kind text;
 BEGIN
+	IF queue._is_stream(q) THEN
+		PERFORM queue._stream_rights(true, q, rights, roles);
+		RETURN;
+	END IF;
 	PERFORM queue._check_rights(q, rights, roles);
 	FOREACH role IN ARRAY roles LOOP
 		FOREACH kind IN ARRAY ARRAY['push', 'take', 'await'] LOOP
@@ -172,6 +176,10 @@ DECLARE
 	kind text;
 	stays text[];
 BEGIN
+	IF queue._is_stream(q) THEN
+		PERFORM queue._stream_rights(false, q, rights, roles);
+		RETURN;
+	END IF;
 	PERFORM queue._check_rights(q, rights, roles);
 	FOREACH role IN ARRAY roles LOOP
 		stays := ARRAY(SELECT k FROM unnest(ARRAY['push', 'take', 'await']) AS k

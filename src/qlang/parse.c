@@ -633,6 +633,10 @@ const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n)
 		*ret_n = ARRAY_LEN(qverb_batch_columns);
 		return qverb_batch_columns;
 	}
+	if (qstmt_has(q, QARG_READER)) {
+		*ret_n = ARRAY_LEN(qverb_delivered_columns);
+		return qverb_delivered_columns;
+	}
 	*ret_n = qstmt_last(q)->n_columns;
 	return qstmt_last(q)->flags & QVERB_PAYLOAD ? qverb_columns(qstmt_last(q), q->payload)
 						    : qstmt_last(q)->columns;

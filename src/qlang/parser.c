@@ -32,7 +32,7 @@ int parser_near(const struct sql_token *t)
 
 void parser_hint_verbs(struct parser *p)
 {
-	char text[300];
+	char text[600];
 	size_t n = 0;
 
 	for (int i = 0; i < QVERB_COUNT && n + 20 < sizeof(text); i++) {

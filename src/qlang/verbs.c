@@ -31,6 +31,7 @@ static const struct wire_field columns_errors[] = {FIELDS(ROW_ERRORS)};
 static const struct wire_field columns_history[] = {FIELDS(ROW_HISTORY)};
 static const struct wire_field columns_workers[] = {FIELDS(ROW_WORKERS)};
 static const struct wire_field columns_health[] = {FIELDS(ROW_HEALTH)};
+static const struct wire_field columns_subscriptions[] = {FIELDS(ROW_SUBSCRIPTIONS)};
 static const struct wire_field columns_help[] = {FIELDS(ROW_HELP)};
 
 const struct qpayload_type qpayloads[QPAYLOAD_COUNT] = {
@@ -62,6 +63,7 @@ const struct wire_field qverb_push_columns[QRETURN_COUNT][2] = {
 };
 
 const struct wire_field qverb_partial_columns[3] = {FIELDS(ROW_PARTIAL)};
+const struct wire_field qverb_delivered_columns[11] = {FIELDS(ROW_DELIVERED)};
 const struct wire_field qverb_batch_columns[11] = {FIELDS(ROW_BATCH)};
 
 /* --- the table --- */
@@ -81,6 +83,7 @@ const struct wire_field qverb_batch_columns[11] = {FIELDS(ROW_BATCH)};
 #define COLUMNS_HISTORY COLUMNS(columns_history)
 #define COLUMNS_WORKERS COLUMNS(columns_workers)
 #define COLUMNS_HEALTH COLUMNS(columns_health)
+#define COLUMNS_SUBSCRIPTIONS COLUMNS(columns_subscriptions)
 #define COLUMNS_HELP  COLUMNS(columns_help)
 
 /* The last entry of each list is empty: a verb may have no arguments, an array may not. */
@@ -112,7 +115,7 @@ const struct qverb *qverb_find(const char *name, size_t len)
 	return NULL;
 }
 
-#define NAME_MAX_LEN 12
+#define NAME_MAX_LEN 13
 
 /* Changes that make b out of a: a letter more, less, other, or two letters exchanged. */
 static int distance(const char *a, size_t na, const char *b, size_t nb)

@@ -110,6 +110,11 @@
 	" AS queue FROM queue.queues AS c WHERE " OF_NUMBER " AND " TELL_HERE_SQL " IS NOT NULL AND " IF_ASYNC \
 	" AND " PATIENCE_SQL " IS NOT NULL"
 
+#define ROW_DELIVERY(COL, SEP) \
+	ROW_DELIVERED(COL, SEP) SEP \
+	COL(due_ms, INT8) SEP \
+	COL(out, TEXT)
+
 #define AWAIT_SQL(args) \
 	"SELECT " ROW_AWAIT(CALL_NAME, ", ") " FROM queue._await(" args ") ORDER BY n"
 
@@ -189,6 +194,13 @@
 	CALL(AWAIT_BATCH, \
 		"SELECT number, " ROW_BATCH(CALL_NAME, ", ") " FROM queue._await_batch($1, $2, $3) ORDER BY n", \
 		PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL), COL(number, INT4) ROW_BATCH(COL, )) \
+	/* streams */ \
+	CALL(TAKE_FOR, \
+		"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ") " FROM queue._take_for($1, $2, $3, $4, $5, $6, $7) AS job", \
+		PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) PARAM(TEXT), \
+		ROW_DELIVERY(COL, )) \
+	CALL(RELEASE_DELIVERY, "SELECT queue FROM (SELECT " TELL_HERE_SQL " AS tell) AS t," \
+		" LATERAL queue._release_delivery($1, NULL, tell IS NULL) AS queue", PARAM(TEXT), COL(queue, TEXT)) \
 	/* leases */ \
 	CALL(RENEW, "SELECT token, state FROM queue._renew($1, $2)", PARAM(TEXT_ARRAY) PARAM(INTERVAL), \
 		COL(token, TEXT) COL(state, TEXT)) \

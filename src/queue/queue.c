@@ -26,6 +26,7 @@
 #include "registry.h"
 #include "schedule.h"
 #include "schema_int.h"
+#include "stream.h"
 #include "system.h"
 #include "take.h"
 #include "types.h"
@@ -236,8 +237,12 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 			x->bind.n_formats, n_columns);
 		return EXEC_ERROR;
 	}
+	if (qstmt_has(q, QARG_READER) && !stream_takes(q, &x->err))
+		return EXEC_ERROR;
 	if ((q->verb->flags & QVERB_AUTONOMOUS) != 0 && !x->describe)
-		return q->verb->id == QVERB_AWAIT ? await_execute(x, q, qc) : take(x, q, qc);
+		return q->verb->id == QVERB_AWAIT  ? await_execute(x, q, qc)
+		       : qstmt_has(q, QARG_READER) ? stream_take(x, q, qc)
+						   : take(x, q, qc);
 	if (qstmt_then(q, QVERB_TAKE))
 		return then_take(x, q, qc);
 	if (!call_make(&qc->taker, q, &x->bind, &call, &x->err))
@@ -453,8 +458,8 @@ bool queue_start(void)
 	registry_start();
 	held_start();
 	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
-	       await_start() && hold_start() && gauge_start() && maintain_start() &&
-	       schedules_start() && schema_start();
+	       await_start() && stream_start() && hold_start() && gauge_start() &&
+	       maintain_start() && schedules_start() && schema_start();
 }
 
 void queue_reloaded(void)
@@ -473,6 +478,7 @@ void queue_free(void)
 	park_free();
 	waitq_stop();
 	await_free();
+	stream_free();
 	hold_free();
 	gauge_stop();
 	maintain_stop();

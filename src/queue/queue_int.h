@@ -84,6 +84,7 @@ struct qdb {
 	struct maintenance maintenance;
 	struct held *held; /* who holds back vacuum (held.c) */
 	struct schedules *schedules; /* when something is due (schedule.c) */
+	struct streamed *streams; /* that somebody waits for, hash by name (stream.c) */
 	struct awaited *awaited; /* jobs that somebody waits for (await.c) */
 	uint64_t ended_events;     /* counts jobs that ended through this proxy */
 	char name[64];

@@ -10,7 +10,8 @@
 #include "queue_int.h"
 #include "take.h"
 
-#define HOLD_DEFAULT (3600 * (int64_t)USEC_SEC)
+#define DELIVERY_DEFAULT 100 /* events */
+#define HOLD_DEFAULT     (3600 * (int64_t)USEC_SEC)
 
 /* --- values --- */
 
@@ -67,13 +68,12 @@ out:
 }
 
 static bool take_limit(struct take_args *a, const struct qvalue *v, const struct bind_values *b,
-	struct pg_error *err)
+	struct pg_error *err, int64_t n)
 {
 	struct buf text = BUF_INIT;
 	bool null, ok = false;
-	int64_t n = 1;
 
-	a->limit = 1;
+	a->limit = (int)n;
 	if (v == NULL)
 		return true;
 	if (!eval(v, b, &text, &null, err, "LIMIT"))
@@ -249,7 +249,8 @@ static bool take_args_read(struct take_args *a, const struct qstmt *q, const str
 			return false;
 	if (qstmt_has(q, QARG_RANK) && !take_rank(a, qstmt_one(q, QARG_RANK), b, err))
 		return false;
-	return take_limit(a, qstmt_one(q, QARG_LIMIT), b, err) &&
+	return take_limit(a, qstmt_one(q, QARG_LIMIT), b, err,
+		       qstmt_has(q, QARG_READER) ? DELIVERY_DEFAULT : 1) &&
 	       take_wait(a, qstmt_one(q, QARG_WAIT), b, err) &&
 	       take_text(&a->lease, qstmt_one(q, QARG_LEASE), b, err, "LEASE") &&
 	       take_hold(a, q, b, err) && take_text(&a->as, qstmt_one(q, QARG_AS), b, err, "AS");
@@ -264,6 +265,25 @@ void take_args_free(struct take_args *a)
 	*a = (struct take_args){0};
 }
 
+/* What belongs to a stream, and where it stands. */
+static bool suits(const struct qstmt *q, struct pg_error *err)
+{
+	bool reads = qstmt_has(q, QARG_READER);
+
+	if (reads && q->then != NULL) {
+		pg_error_set(err, "0A000", "DONE ... THEN TAKE is not possible with a stream");
+		pg_error_hint(err, "Take the next delivery by a statement of its own.");
+		return false;
+	}
+	if (!reads && (qstmt_has(q, QARG_LEAST) || qstmt_has(q, QARG_WITHIN))) {
+		pg_error_set(err, "0A000",
+			"MIN and WITHIN are of streams: TAKE stream FOR subscription");
+		pg_error_hint(err, "QUEUE HELP TAKE shows the usage.");
+		return false;
+	}
+	return true;
+}
+
 bool take_check(const struct exec *x, const struct qstmt *q, const struct names *names,
 	struct take_args *ret, struct pg_error *err)
 {
@@ -275,7 +295,7 @@ bool take_check(const struct exec *x, const struct qstmt *q, const struct names 
 		pg_error_hint(err, "Send it as a statement of its own.");
 		return false;
 	}
-	if (!take_args_read(ret, q, &x->bind, names, err))
+	if (!suits(q, err) || !take_args_read(ret, q, &x->bind, names, err))
 		return false;
 	if (qstmt_has(q, QARG_WAIT) && ret->wait > 0 && !x->first) {
 		pg_error_set(err, "25001", "QUEUE %s%s with WAIT cannot run in a transaction%s",

@@ -14,19 +14,25 @@ enum token_kind token_kind(const char *text, size_t len)
 {
 	static const enum token_kind kinds[] = {TOKEN_ID, TOKEN_JOB, TOKEN_WHOLE};
 	unsigned dashes = 0;
+	bool delivery = false; /* which has no other name than its token */
 
 	if (len == 0 || len >= TOKEN_MAX || text[0] == '-')
 		return TOKEN_BAD;
 	for (size_t i = 0; i < len; i++) {
+		bool of_delivery = text[i] == 'd' && i > 0 && text[i - 1] == '-' && dashes == 1;
 		bool hex = (text[i] >= '0' && text[i] <= '9') || (text[i] >= 'a' && text[i] <= 'f');
 
 		if (!hex && text[i] != '-')
 			return TOKEN_BAD;
-		if (dashes < 2 && hex && text[i] > '9')
+		if (of_delivery)
+			delivery = true;
+		else if (dashes < 2 && hex && text[i] > '9')
 			return TOKEN_BAD;
 		dashes += text[i] == '-';
 	}
-	return dashes < ARRAY_LEN(kinds) ? kinds[dashes] : TOKEN_BAD;
+	if (dashes >= ARRAY_LEN(kinds) || (delivery && dashes < 2))
+		return TOKEN_BAD;
+	return kinds[dashes];
 }
 
 bool token_read(const char *text, size_t len, struct token *ret)

@@ -20,6 +20,7 @@ static struct {
 	struct heap timers;
 	struct loop_tick *tick;
 	struct waitq *ready, **ready_tail;
+	waitq_also_fn *also; /* the readers of streams, if a database has some */
 } waitqs = {.ready_tail = &waitqs.ready};
 
 struct waitq *waitq_find(struct qdb *db, const char *name)
@@ -139,6 +140,8 @@ static void wake(struct qdb *db, const char *queue, unsigned jobs, int64_t low)
 	struct waitq *r = waitq_find(db, queue);
 
 	db->wakes++;
+	if (db->streams != NULL)
+		waitqs.also(db, queue);
 	if (r == NULL || r->n_members == 0)
 		return;
 	if (r->n_where > 0)
@@ -183,6 +186,8 @@ void waitqs_wake_all(struct qdb *db)
 		looks_news(r, 0);
 		waitq_wake_one(r, 0);
 	}
+	if (db->streams != NULL)
+		waitqs.also(db, NULL);
 }
 
 /*
@@ -302,6 +307,11 @@ static usec_t on_tick(void *arg, usec_t now)
 		waitq_schedule(r);
 	}
 	return heap_deadline(&waitqs.timers);
+}
+
+void waitq_also(waitq_also_fn *fn)
+{
+	waitqs.also = fn;
 }
 
 bool waitq_start(void)

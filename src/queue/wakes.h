@@ -44,6 +44,9 @@ void waitq_wake(struct qdb *db, const char *queue, unsigned jobs);
 /* ... and nothing of it lies below the mark, if it is one. */
 void waitq_wake_from(struct qdb *db, const char *queue, unsigned jobs, struct head_mark mark);
 void waitqs_wake_all(struct qdb *db); /* LISTEN was set up anew: anything may have happened */
+/* Readers of streams hear of it, too. queue NULL: any. */
+typedef void waitq_also_fn(struct qdb *db, const char *queue);
+void waitq_also(waitq_also_fn *fn);
 MUST_CHECK bool waitq_start(void);
 void waitq_stop(void);
 

@@ -153,7 +153,8 @@ def test_every_function_pins_search_path(db):
             "_look_after", "_look_after_all", "_next_1",
             "_right_changed", "_row_changed", "_row_lone", "_row_number",  # triggers of the catalogue
             "_schedules_due",  # whose schedules are due, without what is in them
-            "_seek_1"]  # of KEY and GROUP, too
+            "_seek_1",  # of KEY and GROUP, too
+            "_stream_changed", "_stream_number", "_stream_right_changed", "_subscription_number"]  # triggers of streams
 
 
 def test_an_upgrade_gives_nobody_more(db):
@@ -163,7 +164,8 @@ def test_an_upgrade_gives_nobody_more(db):
         AND NOT has_function_privilege('bob', oid, 'EXECUTE') ORDER BY 1"""
     before = db.column(closed)
     assert before == ["_blocked_1", "_bury", "_ended_1", "_follow_1", "_followed", "_free_keys_1", "_full_1", "_kept_1", "_late_1",
-                      "_look_after", "_next_1", "_right_changed", "_row_changed", "_row_lone", "_row_number", "_seek_1"]
+                      "_look_after", "_next_1", "_right_changed", "_row_changed", "_row_lone", "_row_number", "_seek_1",
+                      "_stream_changed", "_stream_number", "_stream_right_changed", "_subscription_number"]
     db.rows("CREATE OR REPLACE FUNCTION queue.version() RETURNS int4 LANGUAGE sql AS 'SELECT 0'")
     assert db.script(install_script()) == ""
     assert db.value("SELECT queue.version()") == 1
@@ -174,6 +176,7 @@ def test_everything_for_others_has_a_comment(db):
     """What \\d+ and \\df+ show of tables, columns and functions, but for those that are the proxy's own."""
     for name, kind in [("mail", "jsonb"), ('Odd "name"', "bytea"), ("it's", "text")]:
         db.create(name, payload=kind)
+    db.create("log", kind="stream")
     assert db.column("""
         SELECT r.relname FROM pg_class AS r WHERE r.relnamespace = 'queue'::regnamespace
             AND r.relkind IN ('r', 'v') AND obj_description(r.oid, 'pg_class') IS NULL""") == []

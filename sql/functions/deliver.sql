@@ -1,0 +1,296 @@
+-- Deliveries of a stream: TAKE ... FOR, and what ends them. TAKE makes one, of what has become visible between two
+-- snapshots, and moves the position behind it; DONE deletes its row and touches nothing else, so an open transaction of a
+-- worker holds up no TAKE.
+--
+-- TAKE locks first and looks in later statements, each with a snapshot of its own: under READ COMMITTED alone.
+
+CREATE OR REPLACE FUNCTION queue._take_for(q text, sub text, lim int4, least_events int4, within interval, lease interval,
+	who text) RETURNS SETOF queue._delivered
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+	s queue.streams;
+	u queue.subscriptions;
+	p queue.positions;
+	d queue.deliveries;
+	w pg_snapshot;
+	lo xid8;
+	late xid8[];
+	fl int8;
+	early int8;
+	above int8;
+	evs queue._event[];
+	got int4;
+	nothing queue._delivered;
+BEGIN
+	s := queue._find_stream(q);
+	u := queue._find_subscription(s, sub);
+	PERFORM queue._must_read(u);
+	IF lim NOT BETWEEN 1 AND 10000 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must be between 1 and 10000';
+	ELSIF lease <= interval '0' OR lease > interval '8000 years' THEN
+		PERFORM queue._bad_lease();
+	ELSIF (least_events IS NULL) <> (within IS NULL) THEN
+		RAISE EXCEPTION USING ERRCODE = '42601', MESSAGE = 'MIN and WITHIN are given together',
+			HINT = 'For example: MIN 100 WITHIN ''50 ms''.';
+	ELSIF least_events > lim OR least_events < 1 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'MIN must be between 1 and LIMIT';
+	ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
+		PERFORM queue._needs_read_committed('TAKE ... FOR');
+	END IF;
+	PERFORM queue._same_era(s);
+	PERFORM FROM queue.subscriptions WHERE number = u.number FOR NO KEY UPDATE SKIP LOCKED;
+	IF NOT FOUND THEN	-- another take, which gets what there is; or it is gone
+		nothing.due_ms := 100;
+		RETURN NEXT nothing;
+		RETURN;
+	END IF;
+	SELECT * INTO p FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('subscription "%s" of stream "%s" has lost its position', sub, q),
+			HINT = format('QUEUE SEEK %I ON %I TO ...;', sub, q);
+	END IF;
+	SELECT * INTO d FROM queue.deliveries WHERE sub = u.number AND id = p.delivery;
+	IF FOUND THEN
+		nothing."out" := d.sub || '-d' || d.id;
+		IF d.lease_until <= clock_timestamp() THEN	-- over, if nobody is about to end or to extend it
+			SELECT * INTO d FROM queue.deliveries WHERE sub = u.number AND id = p.delivery FOR UPDATE SKIP LOCKED;
+			IF NOT FOUND THEN
+				d.lease_until := clock_timestamp() + interval '100 ms';
+			END IF;
+		END IF;
+		IF d.lease_until > clock_timestamp() THEN
+			nothing.due_ms := greatest(ceil(least(extract(epoch FROM d.lease_until - clock_timestamp()), 31536000) * 1000), 1);
+			RETURN NEXT nothing;
+			RETURN;
+		END IF;
+		-- the same events again: nothing of them goes away, and what is visible in a snapshot never changes
+		UPDATE queue.deliveries SET attempt = d.attempt + 1, token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'),
+			lease_until = clock_timestamp() + coalesce(lease, u.lease), taken_at = clock_timestamp(), worker = left(who, 200)
+			WHERE sub = d.sub AND id = d.id RETURNING * INTO d;
+		lo := pg_snapshot_xmax(d.s1);
+		late := CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2))
+			ELSE '{}' END;
+		EXECUTE format('SELECT array_agg(e ORDER BY e.id) FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e', s.number)
+			INTO evs USING lo, d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events;
+		IF coalesce(cardinality(evs), 0) <> d.events THEN
+			RAISE EXCEPTION USING ERRCODE = 'QB005', MESSAGE = format('events of delivery %s-d%s are lost', d.sub, d.id),
+				DETAIL = format('It had %s events, of which there are %s.', d.events, coalesce(cardinality(evs), 0)),
+				HINT = format('Go on behind them: QUEUE SEEK %I ON %I TO ...;', sub, q);
+		END IF;
+	ELSE
+		-- the rest of the window, and the next one behind it
+		FOR i IN 1 .. 2 LOOP
+			lo := pg_snapshot_xmax(p.s1);
+			IF p.s2 IS NULL THEN
+				w := queue._position();
+				IF pg_snapshot_xmax(w) < lo THEN
+					PERFORM queue._other_era(q);
+				END IF;
+				late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE pg_visible_in_snapshot(x, w));
+				EXECUTE format('SELECT floor, early FROM queue._floor_%s($1, $2, $3)', s.number) INTO fl, early
+					USING lo, pg_snapshot_xmax(w), late;
+				IF fl IS NULL AND early IS NULL THEN
+					-- a position moves if that saves work: the next one looks at fewer xids
+					IF cardinality(late) > 0 OR pg_snapshot_xmax(w)::text::numeric - lo::text::numeric > 1000 THEN
+						DELETE FROM queue.positions WHERE sub = p.sub AND seq = p.seq;
+						INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery)
+							VALUES (p.sub, p.seq + 1, p.owner, w, coalesce(u.from_id - 1, 0), p.delivery);
+					END IF;
+					RETURN NEXT nothing;
+					RETURN;
+				END IF;
+				p.s2 := w;
+				p.early := early IS NOT NULL;
+				p.floor := coalesce(fl, 9223372036854775807);
+				p.last := coalesce(u.from_id - 1, 0);
+			ELSE
+				late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE p.early AND pg_visible_in_snapshot(x, p.s2));
+			END IF;
+			EXECUTE format('SELECT array_agg(e ORDER BY e.id) FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e', s.number)
+				INTO evs USING lo, p.s2, CASE WHEN p.early THEN late ELSE '{}' END, p.floor, p.last, 9223372036854775807,
+					u.from_time, lim;
+			got := coalesce(cardinality(evs), 0);
+			IF got > 0 AND got < least_events AND evs[1].pushed_at + within > clock_timestamp() THEN
+				nothing.due_ms := greatest(ceil(extract(epoch FROM evs[1].pushed_at + within - clock_timestamp()) * 1000), 1);
+				RETURN NEXT nothing;
+				RETURN;
+			END IF;
+			IF got > 0 THEN
+				INSERT INTO queue.deliveries VALUES (p.sub, p.delivery + 1, p.owner,
+						encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), p.s1, p.s2, p.floor, p.early, p.last,
+						evs[got].id, got, 1, clock_timestamp() + coalesce(lease, u.lease), clock_timestamp(), left(who, 200), NULL)
+					RETURNING * INTO d;
+				p.delivery := d.id;
+			END IF;
+			DELETE FROM queue.positions WHERE sub = p.sub AND seq = p.seq;
+			p.seq := p.seq + 1;
+			p.at := clock_timestamp();
+			IF got = lim THEN
+				p.last := evs[got].id;
+			ELSE
+				p.s1 := p.s2;
+				p.s2 := NULL;
+				p.floor := 0;
+				p.early := false;
+				p.last := coalesce(u.from_id - 1, 0);
+			END IF;
+			INSERT INTO queue.positions SELECT p.*;
+			EXIT WHEN got > 0;
+		END LOOP;
+		IF got = 0 THEN
+			RETURN NEXT nothing;
+			RETURN;
+		END IF;
+	END IF;
+	RETURN QUERY SELECT e.id, d.sub || '-d' || d.id || '-' || d.token, q, d.attempt, e.payload, e.headers, e.key, e."group",
+			e.pushed_at, d.lease_until, e.xid::text::int8, NULL::int8, NULL::text
+		FROM unnest(evs) AS e;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.take_for(q text, sub text, lim int4 DEFAULT 100, least_events int4 DEFAULT NULL,
+	within interval DEFAULT NULL, lease interval DEFAULT NULL, worker text DEFAULT NULL) RETURNS SETOF queue.delivered
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.pushed_at, t.lease_until, t.xid
+		FROM queue._take_for(q, sub, lim, least_events, within, lease, worker) AS t WHERE t.id IS NOT NULL;
+END
+$$;
+
+-- --- the ends ---
+
+-- The delivery of a token, or an error: also of one that is not the caller's.
+CREATE OR REPLACE FUNCTION queue._delivery(token text, OUT number int4, OUT id int8, OUT digits text, OUT s queue.streams)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	u queue.subscriptions;
+BEGIN
+	IF token !~ '^[0-9]{1,9}-d[0-9]{1,18}-[0-9a-f]{16}$' THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('"%s" is not the token of a delivery', left(token, 80)),
+			HINT = 'Pass the token that TAKE returned.';
+	END IF;
+	number := split_part(token, '-', 1)::int4;
+	id := substr(split_part(token, '-', 2), 2)::int8;
+	digits := split_part(token, '-', 3);
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = split_part($1, '-', 1)::int4;
+	IF FOUND THEN
+		PERFORM queue._must_read(u);
+	END IF;
+	SELECT * INTO s FROM queue.streams AS t WHERE t.number = u.stream;
+END
+$$;
+
+-- Nothing was changed: is it so, or does an old snapshot say it?
+CREATE OR REPLACE FUNCTION queue._delivery_lost(number int4, id int8) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('delivery %s-d%s is not there in this transaction', number, id),
+			DETAIL = 'Its snapshot may be older than the delivery, or its lease is over.',
+			HINT = 'TAKE before BEGIN, or use READ COMMITTED; then repeat the transaction.';
+	END IF;
+	RAISE EXCEPTION USING ERRCODE = 'QB001', MESSAGE = format('the lease of delivery %s-d%s is lost', number, id),
+		DETAIL = 'It is over, or the delivery is done, or the subscription was moved.',
+		HINT = 'Roll back what was done for it: its events are delivered again, unless they are done.';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._done_delivery(token text, other text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	d CONSTANT record := queue._delivery(token);
+BEGIN
+	IF other IS NOT NULL THEN
+		PERFORM queue._not_of_streams(other, 'A delivery leaves nothing behind: DONE token.');
+	END IF;
+	DELETE FROM queue.deliveries AS t WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits
+		AND t.lease_until > clock_timestamp();
+	IF NOT FOUND THEN
+		PERFORM queue._delivery_lost(d.number, d.id);
+	END IF;
+	PERFORM queue._tell((d.s).number, (d.s).name);
+	RETURN (d.s).name;
+END
+$$;
+
+-- All of it again, after a while: twice as long each time, up to a minute.
+CREATE OR REPLACE FUNCTION queue._fail_delivery(token text, error text, retry_in interval, final bool, notify bool) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	d CONSTANT record := queue._delivery(token);
+BEGIN
+	IF final THEN
+		PERFORM queue._not_of_streams('FINAL', 'A delivery comes again until it is done; to leave it out: QUEUE DONE token.');
+	END IF;
+	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), error = left($2, 10000),
+			lease_until = clock_timestamp() + coalesce(greatest(retry_in, interval '0'),
+				make_interval(secs => least(60, power(2, least(t.attempt, 10) - 1))))
+		WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits AND t.lease_until > clock_timestamp();
+	IF NOT FOUND THEN
+		PERFORM queue._delivery_lost(d.number, d.id);
+	END IF;
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	PERFORM queue._tell((d.s).number, (d.s).name);
+	RETURN (d.s).name;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._release_delivery(token text, delay interval, notify bool) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	d CONSTANT record := queue._delivery(token);
+BEGIN
+	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), attempt = t.attempt - 1,
+			lease_until = clock_timestamp() + coalesce(greatest(delay, interval '0'), interval '0')
+		WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits AND t.lease_until > clock_timestamp();
+	IF NOT FOUND THEN
+		PERFORM queue._delivery_lost(d.number, d.id);
+	END IF;
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	PERFORM queue._tell((d.s).number, (d.s).name);
+	RETURN (d.s).name;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._extend_delivery(token text, lease interval, until timestamptz, progress text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	d CONSTANT record := queue._delivery(token);
+BEGIN
+	IF progress IS NOT NULL THEN
+		PERFORM queue._not_of_streams('PROGRESS', 'EXTEND token LEASE interval.');
+	END IF;
+	UPDATE queue.deliveries AS t SET lease_until = coalesce(until, clock_timestamp() + coalesce($2,
+			(SELECT u.lease FROM queue.subscriptions AS u WHERE u.number = d.number)))
+		WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits AND t.lease_until > clock_timestamp();
+	IF NOT FOUND THEN
+		PERFORM queue._delivery_lost(d.number, d.id);
+	END IF;
+	RETURN (d.s).name;
+END
+$$;

@@ -1,0 +1,416 @@
+-- Streams: CREATE, DROP and rights, and what is pushed. A stream is a log: its events are written once, and never
+-- updated or deleted one by one. Who reads, and how far, is in subscribe.sql and deliver.sql.
+--
+-- An event has the xid of the transaction that pushed it, its top one: what a subscription has seen is a snapshot. Ids
+-- are drawn before commits, so "above the last id" would skip what a slow transaction commits later.
+
+CREATE OR REPLACE FUNCTION queue._is_stream(q text) RETURNS bool
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN EXISTS (SELECT FROM queue.streams AS s WHERE s.name = q);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._find_stream(q text) RETURNS queue.streams
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s queue.streams;
+BEGIN
+	SELECT * INTO s FROM queue.streams AS t WHERE t.name = q;
+	IF NOT FOUND THEN
+		IF EXISTS (SELECT FROM queue.queues AS c WHERE c.name = q) THEN
+			RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('queue "%s" is not a stream', q),
+				HINT = format('Streams are made so: QUEUE CREATE %I WITH (kind = stream); from a queue jobs are taken: '
+					'QUEUE TAKE %I;', 'name', q);
+		ELSIF q IS NULL THEN
+			PERFORM queue._no_queue(NULL);
+		END IF;
+		RAISE EXCEPTION USING ERRCODE = '42P01', MESSAGE = format('stream "%s" does not exist', q),
+			HINT = format('Create it with: QUEUE CREATE %I WITH (kind = stream);', q);
+	END IF;
+	RETURN s;
+END
+$$;
+
+-- What there is of queues, and not of streams.
+CREATE OR REPLACE FUNCTION queue._not_of_streams(what text, hint text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s is not possible with a stream', what), HINT = hint;
+END
+$$;
+
+-- The xids of the events mean nothing in another era: on another system, or in tables that were restored from a dump.
+-- Refused, as there some would be skipped and others come twice, silently.
+CREATE OR REPLACE FUNCTION queue._other_era(name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('stream "%s" was restored from a dump, or upgraded', name),
+		DETAIL = 'What its subscriptions have seen is not known here: transaction numbers have begun anew.',
+		HINT = format('Its events can be read from the tables queue.%I to queue.%I; drop it and create it anew.',
+			'e' || s.number || '_0', 'e' || s.number || '_3') FROM queue.streams AS s WHERE s.name = $1;
+END
+$$;
+
+-- --- making ---
+
+CREATE OR REPLACE FUNCTION queue._stream_may_change() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF TG_OP = 'DELETE' THEN
+		PERFORM queue._must_own(OLD.name, OLD.owner);
+		RETURN OLD;
+	ELSIF NOT has_table_privilege('queue.queues', 'INSERT') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'permission denied for table queues',
+			DETAIL = format('Role "%s" may not create queues.', current_user),
+			HINT = format('GRANT INSERT, UPDATE, DELETE ON queue.queues TO %I;', current_user);
+	ELSIF NOT pg_has_role(NEW.owner, 'USAGE') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501',
+			MESSAGE = format('must be member of role "%s"', pg_get_userbyid(NEW.owner));
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+-- Beside a queue of the same name: who makes one looks for the other behind a lock that the other holds.
+CREATE OR REPLACE FUNCTION queue._stream_number() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF TG_RELID <> 'queue.streams'::regclass THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
+	END IF;
+	LOCK TABLE queue.streams IN EXCLUSIVE MODE;
+	IF EXISTS (SELECT FROM queue.queues AS c WHERE c.name = NEW.name) THEN
+		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('queue "%s" already exists', NEW.name),
+			HINT = 'A stream needs a name of its own; or drop the queue first.';
+	END IF;
+	NEW.number := nextval(pg_get_serial_sequence('queue.queues', 'number'));
+	NEW.log := NULL;
+	NEW.system := (SELECT c.system_identifier FROM pg_control_system() AS c);
+	RETURN NEW;
+END
+$$;
+
+-- The same text for each table of the ring, between these.
+CREATE OR REPLACE FUNCTION queue._each_of_ring(number int4, part text, between_them text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT string_agg(replace(replace(part, '@e@', format('queue.e%s_%s', number, i)), '@i@', i::text), between_them
+		ORDER BY i) FROM generate_series(0, 3) AS i);
+END
+$$;
+
+-- Its functions: a push with a static branch for each table, and two readers, which look at all of them. "xid + 0" and the
+-- like are the plan: without them the index on xid is taken and the whole window sorted, or the ids are walked to find the
+-- least one of some xids.
+CREATE OR REPLACE FUNCTION queue._generate_stream(k int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	pinned CONSTANT text := 'SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+		SET plan_cache_mode = force_generic_plan';
+	cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
+BEGIN
+	EXECUTE format('CREATE FUNCTION queue._push_event_%s(at int4, log oid, payloads text[], head jsonb, k text, g text)
+		RETURNS SETOF int8 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+		SET plan_cache_mode = force_generic_plan AS %L', k,
+		format($f$
+DECLARE
+	b CONSTANT int2 := hashtextextended(g, 0) & 32767;
+BEGIN
+	IF log IS DISTINCT FROM 'queue.e%1$s_0'::regclass::oid THEN
+		PERFORM queue._other_era(s.name) FROM queue.streams AS s WHERE s.number = %1$s;
+	END IF;
+	IF %2$s END IF;
+END
+$f$, k, queue._each_of_ring(k, $part$at = @i@ THEN
+		RETURN QUERY INSERT INTO @e@ (key, "group", bucket, headers, payload)
+			SELECT k, g, b, head, p::jsonb FROM unnest(payloads) AS p RETURNING id;
+$part$, ' ELSIF ')));
+
+	EXECUTE format('CREATE FUNCTION queue._floor_%s(lo xid8, hi xid8, late xid8[], OUT floor int8, OUT early int8)
+		LANGUAGE plpgsql STABLE %s AS %L', k, pinned, format($f$
+BEGIN
+	IF lo <= '3' THEN	-- from the beginning: all of it
+		SELECT min(m) INTO floor FROM (%1$s) AS u;
+	ELSE
+		SELECT min(m) INTO floor FROM (%2$s) AS u;
+	END IF;
+	IF cardinality(late) > 0 THEN
+		SELECT min(m) INTO early FROM (%3$s) AS u;
+	END IF;
+END
+$f$, queue._each_of_ring(k, 'SELECT min(id) AS m FROM @e@', ' UNION ALL '),
+		queue._each_of_ring(k, 'SELECT min(id + 0) AS m FROM @e@ WHERE xid >= lo AND xid < hi', ' UNION ALL '),
+		queue._each_of_ring(k, 'SELECT min(id + 0) AS m FROM @e@ WHERE xid = ANY (late)', ' UNION ALL ')));
+
+	-- Of xids from lo on, those above both ids; of those that are late, above the last one.
+	EXECUTE format('CREATE FUNCTION queue._read_%s(lo xid8, w pg_snapshot, late xid8[], floor int8, last int8, upto int8,
+		since timestamptz, n int4) RETURNS SETOF queue._event LANGUAGE plpgsql STABLE %s AS %L', k, pinned,
+		format($f$
+DECLARE
+	safe CONSTANT xid8 := pg_snapshot_xmin(w);
+	above CONSTANT int8 := greatest(last, floor - 1);
+BEGIN
+	IF cardinality(late) > 0 THEN
+		RETURN QUERY SELECT * FROM (%1$s UNION ALL %2$s) AS u ORDER BY id LIMIT n;
+	ELSE
+		RETURN QUERY SELECT * FROM (%1$s) AS u ORDER BY id LIMIT n;
+	END IF;
+END
+$f$, queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
+			AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)
+			ORDER BY id LIMIT n)', cols), ' UNION ALL '),
+		queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE xid = ANY (late) AND id > last AND id <= upto
+			AND (since IS NULL OR pushed_at >= since) ORDER BY id LIMIT n)', cols), ' UNION ALL ')));
+	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_event_%1$s, queue._floor_%1$s, queue._read_%1$s TO PUBLIC', k);
+END
+$$;
+
+-- What each right is. PUSH: INSERT of what a push says; the rest are defaults, which nobody chooses. SUBSCRIBE: SELECT.
+CREATE OR REPLACE FUNCTION queue._stream_right_sql(gives bool, k int4, kind text, role text, further text DEFAULT '')
+RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	verb CONSTANT text := CASE WHEN gives THEN 'GRANT' ELSE 'REVOKE' END;
+	tables CONSTANT text := queue._each_of_ring(k, '@e@', ', ');
+	whom CONSTANT text := CASE WHEN gives THEN ' TO ' ELSE ' FROM ' END || queue._role(role) || further;
+BEGIN
+	IF kind = 'push' THEN
+		RETURN format('%1$s INSERT (key, "group", bucket, headers, payload), SELECT (id) ON %2$s%3$s; %1$s USAGE ON SEQUENCE queue.%4$I%3$s',
+			verb, tables, whom, format('e%s_id', k));
+	END IF;
+	RETURN format('%s SELECT ON %s%s', verb, tables, whom);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._stream_changed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF TG_RELID <> 'queue.streams'::regclass THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
+	ELSIF TG_OP = 'DELETE' THEN
+		EXECUTE format('DROP TABLE IF EXISTS %s; DROP SEQUENCE IF EXISTS queue.%I;
+			DROP FUNCTION IF EXISTS queue._push_event_%s, queue._floor_%3$s, queue._read_%3$s',
+			queue._each_of_ring(OLD.number, '@e@', ', '), format('e%s_id', OLD.number), OLD.number);
+		RETURN NULL;
+	END IF;
+	-- CACHE 1: what is pushed later has a greater id, as far as its transactions do not overlap
+	EXECUTE format('CREATE SEQUENCE queue.%1$I CACHE 1; REVOKE ALL ON SEQUENCE queue.%1$I FROM PUBLIC',
+		format('e%s_id', NEW.number)) || '; ' || queue._each_of_ring(NEW.number, format($t$
+		CREATE TABLE @e@ (
+			xid xid8 NOT NULL DEFAULT pg_current_xact_id() CHECK (xid >= '%s'),
+			id int8 NOT NULL DEFAULT nextval('queue.%I') PRIMARY KEY,
+			pushed_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+			bucket int2,
+			key text,
+			"group" text,
+			headers jsonb,
+			payload jsonb NOT NULL
+		);
+		CREATE INDEX ON @e@ (xid, id);
+		REVOKE ALL ON @e@ FROM PUBLIC;
+		COMMENT ON TABLE @e@ IS 'Events of a stream. Read them by QUEUE TAKE ... FOR: an order by id alone skips some.';
+		COMMENT ON COLUMN @e@.xid IS 'The transaction that pushed it.';
+		COMMENT ON COLUMN @e@.id IS 'Drawn at the push: a later one may be committed earlier.';
+		COMMENT ON COLUMN @e@.pushed_at IS 'When it was pushed.';
+		COMMENT ON COLUMN @e@.bucket IS 'Hash of its group; NULL: it has none.';
+		COMMENT ON COLUMN @e@.key IS 'KEY of the push.';
+		COMMENT ON COLUMN @e@."group" IS 'GROUP of the push.';
+		COMMENT ON COLUMN @e@.headers IS 'HEADERS of the push.';
+		COMMENT ON COLUMN @e@.payload IS 'What was pushed.'
+	$t$, pg_current_xact_id(), format('e%s_id', NEW.number)), '; ');
+	PERFORM queue._generate_stream(NEW.number);
+	EXECUTE format('UPDATE queue.streams SET log = %L::regclass WHERE number = %s', format('queue.e%s_0', NEW.number), NEW.number);
+	IF NEW.owner <> quote_ident(current_user)::regrole THEN
+		EXECUTE queue._stream_right_sql(true, NEW.number, 'push', pg_get_userbyid(NEW.owner), ' WITH GRANT OPTION');
+		EXECUTE queue._stream_right_sql(true, NEW.number, 'subscribe', pg_get_userbyid(NEW.owner), ' WITH GRANT OPTION');
+	END IF;
+	RETURN NULL;
+END
+$$;
+
+DO $qbouncer_streams$
+BEGIN
+	IF to_regclass('queue._stream_right') IS NULL THEN
+		CREATE VIEW queue._stream_right AS SELECT NULL::bool AS gives, NULL::text AS queue, NULL::text AS kind, NULL::text AS role;
+		REVOKE ALL ON queue._stream_right FROM PUBLIC;
+		GRANT INSERT ON queue._stream_right TO PUBLIC;
+		CREATE TRIGGER a_may BEFORE INSERT OR DELETE ON queue.streams FOR EACH ROW
+			EXECUTE FUNCTION queue._stream_may_change();
+		CREATE TRIGGER b_number BEFORE INSERT ON queue.streams FOR EACH ROW EXECUTE FUNCTION queue._stream_number();
+		CREATE TRIGGER c_does AFTER INSERT OR DELETE ON queue.streams FOR EACH ROW EXECUTE FUNCTION queue._stream_changed();
+	END IF;
+END
+$qbouncer_streams$;
+
+-- kind = stream, of CREATE.
+CREATE OR REPLACE FUNCTION queue._create_stream(q text, if_not_exists bool, names text[], vals text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	FOR i IN 1 .. cardinality(names) LOOP
+		IF names[i] = 'payload' AND lower(btrim(vals[i])) IN ('text', 'bytea') THEN
+			PERFORM queue._later_option('payload', vals[i], 'The payloads of a stream are jsonb.');
+		ELSIF names[i] IN ('retain', 'retain_max') THEN
+			PERFORM queue._later_option(names[i], vals[i],
+				'The events of a stream are kept until it is dropped.');
+		ELSIF names[i] NOT IN ('kind', 'payload') THEN
+			IF NOT EXISTS (SELECT FROM queue._option_columns() AS o WHERE o = names[i]) THEN
+				PERFORM queue._unknown_option(names[i]);
+			END IF;
+			PERFORM queue._not_of_streams(format('option "%s"', names[i]),
+				'Options of a stream: kind, payload; those of its readers are said with QUEUE SUBSCRIBE.');
+		ELSIF names[i] = 'payload' AND lower(btrim(vals[i])) IS DISTINCT FROM 'jsonb' THEN
+			PERFORM queue._bad_option('payload', vals[i], 'Allowed: jsonb.');
+		END IF;
+	END LOOP;
+	IF queue._is_stream(q) THEN
+		IF if_not_exists THEN
+			RAISE NOTICE USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists, skipping', q);
+			RETURN;
+		END IF;
+		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists', q),
+			HINT = 'Use QUEUE CREATE IF NOT EXISTS ...';
+	END IF;
+	INSERT INTO queue.streams (name) VALUES (q) ON CONFLICT (name) DO NOTHING;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists', q);
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._drop_stream(q text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(q);
+BEGIN
+	DELETE FROM queue.streams AS t WHERE t.number = s.number;
+	PERFORM queue._tell(s.number, q);
+END
+$$;
+
+-- --- rights ---
+
+CREATE OR REPLACE FUNCTION queue._stream_right_may_change() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(NEW.queue);
+BEGIN
+	PERFORM queue._must_own(s.name, s.owner);
+	RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._stream_right_changed() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF TG_RELID <> 'queue._stream_right'::regclass THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
+	END IF;
+	PERFORM FROM queue.streams AS s WHERE s.name = NEW.queue FOR NO KEY UPDATE;
+	EXECUTE queue._stream_right_sql(NEW.gives, (queue._find_stream(NEW.queue)).number, NEW.kind, NEW.role);
+	RETURN NEW;
+END
+$$;
+
+DO $qbouncer_streams$
+BEGIN
+	IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'queue._stream_right'::regclass) THEN
+		CREATE TRIGGER a_may INSTEAD OF INSERT ON queue._stream_right FOR EACH ROW
+			EXECUTE FUNCTION queue._stream_right_may_change();
+		CREATE TRIGGER b_does INSTEAD OF INSERT ON queue._stream_right FOR EACH ROW
+			EXECUTE FUNCTION queue._stream_right_changed();
+	END IF;
+END
+$qbouncer_streams$;
+
+-- GRANT and REVOKE. SUBSCRIBE is SELECT of whole events, of which PUSH has a column too: who keeps it gets it again.
+CREATE OR REPLACE FUNCTION queue._stream_rights(gives bool, q text, rights text[], roles text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(q);
+	first CONSTANT text := format('queue.e%s_0', s.number);
+	kinds text[];
+	word text;
+	role text;
+BEGIN
+	PERFORM queue._must_own(s.name, s.owner);
+	FOREACH word IN ARRAY rights LOOP
+		IF lower(word) IN ('take', 'await') THEN
+			PERFORM queue._not_of_streams(format('right %s', upper(word)), 'Rights on a stream: PUSH, SUBSCRIBE, ALL.');
+		ELSIF lower(word) IN ('push', 'subscribe', 'all') IS NOT TRUE THEN
+			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('unknown right "%s"', left(word, 80)),
+				HINT = 'Rights on a stream: PUSH, SUBSCRIBE, ALL.';
+		END IF;
+		kinds := kinds || CASE lower(word) WHEN 'all' THEN '{subscribe,push}'::text[] ELSE ARRAY[lower(word)] END;
+	END LOOP;
+	FOREACH role IN ARRAY roles LOOP
+		FOREACH word IN ARRAY kinds LOOP
+			INSERT INTO queue._stream_right VALUES (gives, q, word, role);
+		END LOOP;
+		IF NOT gives AND NOT 'push' = ANY (kinds) AND has_column_privilege(
+				CASE WHEN lower(role) = 'public' THEN 'public' ELSE role END, first, 'payload', 'INSERT') THEN
+			INSERT INTO queue._stream_right VALUES (true, q, 'push', role);
+		END IF;
+	END LOOP;
+END
+$$;
+
+-- --- PUSH ---
+
+-- What queue._push and queue._push_keys do when there is no queue of this name.
+CREATE OR REPLACE FUNCTION queue._push_event(q text, payloads text[], headers text, notify bool, key text, "group" text,
+	stated text, other text DEFAULT NULL) RETURNS SETOF int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s queue.streams;
+BEGIN
+	SELECT * INTO s FROM queue.streams AS t WHERE t.name = q;
+	IF NOT FOUND THEN
+		PERFORM queue._no_queue(q);
+	ELSIF other IS NOT NULL THEN
+		PERFORM queue._not_of_streams(other, 'What is said with a push to a stream: HEADERS, KEY, GROUP, RETURNING ID; an event is there at once, for ever and once.');
+	ELSIF payloads IS NULL OR array_position(payloads, NULL) IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the payload must not be null',
+			HINT = 'The JSON value null is written ''null''.';
+	ELSIF stated = 'bytea' THEN
+		RAISE EXCEPTION USING ERRCODE = '42804', MESSAGE = format('payloads of stream "%s" are jsonb, not bytea', q);
+	END IF;
+	RETURN QUERY EXECUTE format('SELECT queue._push_event_%s($1, $2, $3, $4, $5, $6)', s.number)
+		USING s.current, s.log, payloads, queue._check_push(headers, NULL, NULL), key, "group";
+	IF notify THEN
+		PERFORM pg_notify('qbouncer', q);
+	END IF;
+END
+$$;

@@ -1,0 +1,314 @@
+-- Subscriptions of streams: SUBSCRIBE, UNSUBSCRIBE, SEEK, SUBSCRIPTIONS. A subscription is its owner's, takers are members
+-- of him. Its position is a snapshot: what is visible in it has been seen.
+
+-- Now, as a position. The caller's own transaction is not in its snapshot's list of those that are open, though it is:
+-- what it pushes later would count as seen.
+CREATE OR REPLACE FUNCTION queue._position() RETURNS pg_snapshot
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	own CONSTANT xid8 := pg_current_xact_id();
+	w CONSTANT pg_snapshot := pg_current_snapshot();
+BEGIN
+	-- on a standby, or without an xid of its own: a snapshot has no list there that would be of use
+	IF own >= pg_snapshot_xmax(w) OR NOT pg_visible_in_snapshot(own, w) THEN
+		RETURN w;
+	END IF;
+	RETURN (least(pg_snapshot_xmin(w), own) || ':' || pg_snapshot_xmax(w) || ':' || (SELECT string_agg(x::text, ',' ORDER BY x)
+		FROM (SELECT x FROM pg_snapshot_xip(w) AS x UNION SELECT own) AS u (x)))::pg_snapshot;
+END
+$$;
+
+-- The subscription, if the caller may use it.
+CREATE OR REPLACE FUNCTION queue._find_subscription(s queue.streams, sub text) RETURNS queue.subscriptions
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	u queue.subscriptions;
+BEGIN
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub;
+	IF NOT FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = '42704',
+			MESSAGE = format('subscription "%s" of stream "%s" does not exist', sub, s.name),
+			HINT = format('QUEUE SUBSCRIPTIONS %I; shows those that there are; QUEUE SUBSCRIBE %I TO %1$I; makes it.', s.name, sub);
+	END IF;
+	RETURN u;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._must_read(u queue.subscriptions) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF NOT pg_has_role(u.owner, 'USAGE') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501',
+			MESSAGE = format('permission denied for subscription "%s"', u.name),
+			DETAIL = format('It belongs to role "%s".', pg_get_userbyid(u.owner)),
+			HINT = format('Its takers are members of that role: GRANT %I TO ...;', pg_get_userbyid(u.owner));
+	END IF;
+END
+$$;
+
+-- Where it begins: beginning, now, an id, or a time.
+CREATE OR REPLACE FUNCTION queue._start(start text, OUT s1 pg_snapshot, OUT from_id int8, OUT from_time timestamptz)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	word CONSTANT text := lower(btrim(start));
+BEGIN
+	IF word = 'now' THEN
+		s1 := queue._position();
+		RETURN;
+	END IF;
+	s1 := '3:3:';	-- nothing is seen; what is older than this row says is not its own
+	IF word ~ '^[0-9]{1,18}$' THEN
+		from_id := word::int8;
+	ELSIF word IS DISTINCT FROM 'beginning' THEN
+		BEGIN
+			from_time := start::timestamptz;
+		EXCEPTION WHEN data_exception THEN
+			from_time := NULL;
+		END;
+		IF from_time IS NULL OR NOT isfinite(from_time) THEN
+			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid place in a stream: %s',
+				coalesce(quote_literal(left(start, 80)), 'NULL')),
+				HINT = 'Allowed: BEGINNING, NOW, the id of an event, or a time such as ''2026-01-31 12:00''.';
+		END IF;
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._same_era(s queue.streams) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF s.log IS DISTINCT FROM to_regclass(format('queue.e%s_0', s.number))::oid
+			OR s.system IS DISTINCT FROM (SELECT c.system_identifier FROM pg_control_system() AS c) THEN
+		PERFORM queue._other_era(s.name);
+	END IF;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._subscription_number() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF TG_RELID <> 'queue.subscriptions'::regclass OR NEW.number IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '428C9', MESSAGE = 'the number of a subscription cannot be chosen';
+	END IF;
+	NEW.number := nextval(pg_get_serial_sequence('queue.queues', 'number'));
+	RETURN NEW;
+END
+$$;
+
+-- The right is to read the stream: also for those who write the row by hand.
+CREATE OR REPLACE FUNCTION queue._may_subscribe() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s queue.streams;
+BEGIN
+	SELECT * INTO s FROM queue.streams AS t WHERE t.number = NEW.stream;
+	IF NOT has_table_privilege(format('queue.e%s_0', s.number), 'SELECT') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for stream "%s"', s.name),
+			HINT = format('QUEUE GRANT SUBSCRIBE ON %I TO %I;', s.name, current_user);
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+DO $qbouncer_subscriptions$
+BEGIN
+	IF NOT EXISTS (SELECT FROM pg_trigger AS t WHERE t.tgrelid = 'queue.subscriptions'::regclass AND t.tgname = 'b_number') THEN
+		CREATE TRIGGER a_may BEFORE INSERT ON queue.subscriptions FOR EACH ROW EXECUTE FUNCTION queue._may_subscribe();
+		CREATE TRIGGER b_number BEFORE INSERT ON queue.subscriptions FOR EACH ROW
+			EXECUTE FUNCTION queue._subscription_number();
+	END IF;
+END
+$qbouncer_subscriptions$;
+
+CREATE OR REPLACE FUNCTION queue.subscribe(sub text, q text, start text DEFAULT NULL, option_names text[] DEFAULT '{}',
+	option_values text[] DEFAULT '{}') RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(q);
+	place record;
+	lease interval := '1 min';
+	new_number int4;
+BEGIN
+	IF sub IS NULL OR octet_length(sub) NOT BETWEEN 1 AND 63 THEN
+		RAISE EXCEPTION USING ERRCODE = '42602', MESSAGE = 'the name of a subscription has 1 to 63 bytes';
+	END IF;
+	FOR i IN 1 .. coalesce(cardinality(option_names), 0) LOOP
+		IF option_names[i] = 'lease' THEN
+			lease := queue._interval_option('lease', option_values[i], '1 ms',
+				'Allowed: an interval longer than zero, such as ''1 min''.');
+		ELSIF option_names[i] IN ('parallel', 'max_attempts', 'retry', 'on_fail') THEN
+			PERFORM queue._later_option(option_names[i], option_values[i],
+				'A subscription has one delivery at a time, which comes again until it is done.');
+		ELSE
+			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('unknown option "%s"', left(option_names[i], 80)),
+				HINT = 'Options of a subscription: lease.';
+		END IF;
+	END LOOP;
+	PERFORM queue._same_era(s);
+	place := queue._start(coalesce(start, 'now'));
+	INSERT INTO queue.subscriptions (stream, name, lease, from_id, from_time)
+		VALUES (s.number, sub, lease, place.from_id, place.from_time) ON CONFLICT DO NOTHING RETURNING number INTO new_number;
+	IF new_number IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '42710',
+			MESSAGE = format('subscription "%s" of stream "%s" already exists', sub, q),
+			HINT = format('To read from elsewhere: QUEUE SEEK %I ON %I TO ...;', sub, q);
+	END IF;
+	INSERT INTO queue.positions (sub, seq, owner, s1, last)
+		VALUES (new_number, 1, quote_ident(current_user)::regrole, place.s1, coalesce(place.from_id - 1, 0));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.unsubscribe(sub text, q text, notify bool DEFAULT true) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(q);
+	u CONSTANT queue.subscriptions := queue._find_subscription(s, sub);
+BEGIN
+	IF NOT pg_has_role(s.owner, 'USAGE') THEN
+		PERFORM queue._must_read(u);
+	END IF;
+	DELETE FROM queue.subscriptions AS t WHERE t.number = u.number;
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	PERFORM queue._tell(s.number, q);	-- who waits finds it gone
+END
+$$;
+
+-- What is out there is nobody's any more.
+CREATE OR REPLACE FUNCTION queue.seek(sub text, q text, start text, notify bool DEFAULT true) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(q);
+	u CONSTANT queue.subscriptions := queue._find_subscription(s, sub);
+	place record;
+	was queue.positions;
+BEGIN
+	PERFORM queue._must_read(u);
+	PERFORM queue._same_era(s);
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		PERFORM queue._needs_read_committed('SEEK');
+	END IF;
+	PERFORM FROM queue.subscriptions WHERE number = u.number FOR NO KEY UPDATE;
+	place := queue._start(start);
+	DELETE FROM queue.deliveries WHERE sub = u.number;
+	SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
+	DELETE FROM queue.positions WHERE sub = u.number;
+	-- the place is not that of the subscription, which a later row of it would forget: it is said with "last" and "floor"
+	UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time WHERE number = u.number;
+	INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery)
+		VALUES (u.number, was.seq + 1, u.owner, place.s1, coalesce(place.from_id - 1, 0), was.delivery);
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	PERFORM queue._tell(s.number, q);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._needs_read_committed(what text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('%s is not possible in isolation level %s', what,
+			upper(current_setting('transaction_isolation'))),
+		DETAIL = 'What is locked has to be looked at behind the lock, not in an older snapshot.',
+		HINT = 'Use READ COMMITTED.';
+END
+$$;
+
+-- Streams and who reads them. pending: how many events are to come, up to a hundred thousand; events that are out are not
+-- among them.
+CREATE OR REPLACE FUNCTION queue.subscriptions(q text DEFAULT NULL)
+RETURNS TABLE (stream text, subscription text, owner text, pending int8, lag interval, delivery text, events int4,
+	attempt int4, worker text, taken_at timestamptz, lease_until timestamptz, error text, last_taken timestamptz,
+	"position" text, lease interval, created_at timestamptz, oldest timestamptz, last_id int8, bytes int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	s queue.streams;
+	u record;
+	p queue.positions;
+	d queue.deliveries;
+	may bool;
+	of_stream record;
+BEGIN
+	IF q IS NOT NULL THEN
+		PERFORM queue._find_stream(q);
+	END IF;
+	FOR s IN SELECT * FROM queue.streams AS t WHERE q IS NULL OR t.name = q ORDER BY t.name LOOP
+		stream := s.name;
+		oldest := NULL;
+		bytes := (SELECT sum(pg_total_relation_size(to_regclass(format('queue.e%s_%s', s.number, i))))
+			FROM generate_series(0, 3) AS i);
+		last_id := pg_sequence_last_value(to_regclass(format('queue.e%s_id', s.number)));
+		may := has_table_privilege(to_regclass(format('queue.e%s_0', s.number)), 'SELECT');
+		IF may THEN
+			EXECUTE format('SELECT min(m) FROM (%s) AS u', queue._each_of_ring(s.number,
+				'(SELECT pushed_at AS m FROM @e@ ORDER BY id LIMIT 1)', ' UNION ALL ')) INTO oldest;
+		END IF;
+		FOR u IN SELECT t.* FROM (SELECT s.number AS of) AS one LEFT JOIN queue.subscriptions AS t ON t.stream = one.of
+				ORDER BY t.name LOOP
+			subscription := u.name;
+			owner := CASE WHEN u.number IS NULL THEN pg_get_userbyid(s.owner) ELSE pg_get_userbyid(u.owner) END;
+			lease := u.lease;
+			created_at := coalesce(u.created_at, s.created_at);
+			p := NULL;
+			d := NULL;
+			pending := NULL;
+			lag := NULL;
+			IF u.number IS NOT NULL AND pg_has_role(u.owner, 'USAGE') THEN
+				SELECT * INTO p FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
+				SELECT * INTO d FROM queue.deliveries WHERE sub = u.number AND id = p.delivery;
+				IF may AND p.s1 IS NOT NULL THEN
+					SELECT w.n, date_trunc('milliseconds', clock_timestamp() - w.first) INTO pending, lag
+						FROM queue._pending(s.number, p, u.from_time, u.from_id) AS w;
+				END IF;
+			END IF;
+			delivery := CASE WHEN d.id IS NOT NULL THEN d.sub || '-d' || d.id END;
+			events := d.events;
+			attempt := d.attempt;
+			worker := d.worker;
+			taken_at := d.taken_at;
+			lease_until := d.lease_until;
+			error := d.error;
+			last_taken := CASE WHEN p.delivery > 0 THEN p.at END;
+			"position" := p.s1 || coalesce(' ' || p.s2 || ' ' || p.last, '');
+			RETURN NEXT;
+		END LOOP;
+	END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._pending(k int4, p queue.positions, since timestamptz, from_id int8, OUT n int8,
+	OUT first timestamptz)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+	EXECUTE format('SELECT count(*), min(pushed_at) FROM (SELECT pushed_at FROM (%s) AS u LIMIT 100000) AS v',
+			queue._each_of_ring(k, 'SELECT pushed_at FROM @e@ WHERE xid >= pg_snapshot_xmin($1.s1)
+				AND NOT pg_visible_in_snapshot(xid, $1.s1) AND (id > $1.last OR $1.s2 IS NULL OR NOT pg_visible_in_snapshot(xid, $1.s2))
+				AND ($2 IS NULL OR pushed_at >= $2) AND ($3 IS NULL OR id >= $3)', ' UNION ALL '))
+		INTO n, first USING p, since, from_id;
+END
+$$;

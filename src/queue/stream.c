@@ -1,0 +1,572 @@
+/*
+ * QUEUE TAKE ... FOR: a reader of a stream asks the database for the next delivery of its subscription;
+ * when there is none it parks, without a server connection, and asks again when something was pushed or
+ * a delivery has ended. Of those who wait for one subscription the longest asks: it has one delivery at
+ * a time. What a delivery is, and where a subscription is, knows the database alone.
+ *
+ * Every wait ends through leave() (park.h). Entry points: stream_*.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "queue/stat.h"
+#include "wire/row.h"
+#include "count.h"
+#include "deferred.h"
+#include "heap.h"
+#include "park.h"
+#include "queue_call.h"
+#include "queue_int.h"
+#include "schema_int.h"
+#include "stream.h"
+#include "system.h"
+#include "take.h"
+#include "token.h"
+#include "wakes.h"
+
+#define SUBSCRIPTION_MAX 63 /* bytes of a name */
+
+/* A stream that somebody waits for. */
+struct streamed {
+	UT_hash_handle hh;
+	struct subscribed *subs;
+	char name[QSTMT_QUEUE_MAX + 1];
+};
+
+/* One of its subscriptions. */
+struct subscribed {
+	struct subscribed *prev, *next;
+	struct streamed *of;
+	struct qdb *db;
+	struct reader *readers;
+	struct heap_node look; /* something is due, or just to be sure */
+	bool looks;            /* at that time */
+	char name[SUBSCRIPTION_MAX + 1];
+};
+
+struct reader {
+	struct park park;
+	struct reader *prev, *next; /* of the same subscription, the longest first */
+	struct subscribed *sub;     /* NULL: it does not wait */
+	struct taker *taker;        /* NULL: nobody is interested; only the statement still runs */
+	struct qdb *db;
+	struct pool *pool;
+	struct task *task; /* asks; NULL: does not */
+	struct take_args args;
+	struct buf rows;
+	int n_rows;
+	bool torn;  /* a row was not as expected */
+	bool again; /* there was news while it asked */
+	bool expired;
+	int64_t due_ms;      /* of an answer without a delivery; 0: not told */
+	char out[TOKEN_MAX]; /* the delivery that is out: "<number>-d<id>" */
+	char token[TOKEN_MAX];
+	char *least, *within; /* or NULL */
+	int16_t formats[DELIVERY_COLUMNS];
+	char name[SUBSCRIPTION_MAX + 1];
+};
+
+static struct {
+	struct heap looks;
+	struct loop_tick *tick;
+} streams;
+
+static void ask(struct reader *w);
+
+/* --- who waits for what --- */
+
+static void look_at(struct subscribed *s, usec_t when)
+{
+	if (s->looks && s->look.when <= when)
+		return;
+	/* without memory the next event has to do */
+	s->looks = heap_set(&streams.looks, &s->look, when);
+	if (s->looks)
+		loop_tick_at(streams.tick, when);
+}
+
+/* The longest of those who wait asks; if it does already, once more. */
+static void sub_wake(struct subscribed *s)
+{
+	struct reader *w = s->readers;
+
+	if (w->task != NULL)
+		w->again = true;
+	else
+		ask(w);
+}
+
+static void unlist(struct reader *w)
+{
+	struct subscribed *s = w->sub;
+	struct streamed *of;
+
+	if (s == NULL)
+		return;
+	of = s->of;
+	w->sub = NULL;
+	DL_DELETE(s->readers, w);
+	if (s->readers != NULL) {
+		look_at(s, loop_now()); /* it may have been asking for all of them */
+		return;
+	}
+	heap_remove(&streams.looks, &s->look);
+	DL_DELETE(of->subs, s);
+	if (of->subs == NULL) {
+		HASH_DEL(s->db->streams, of);
+		mem_free(of);
+	}
+	mem_free(s);
+}
+
+static struct streamed *streamed_get(struct qdb *db, const char *name)
+{
+	struct streamed *of;
+
+	HASH_FIND_STR(db->streams, name, of);
+	if (of != NULL || (of = mem_zalloc(sizeof(*of))) == NULL)
+		return of;
+	util_strlcpy(of->name, name, sizeof(of->name));
+	HASH_ADD_STR(db->streams, name, of);
+	if (of->hh.tbl != NULL)
+		return of;
+	mem_free(of);
+	return NULL;
+}
+
+/* false: memory. */
+static bool enlist(struct reader *w)
+{
+	struct streamed *of = streamed_get(w->db, w->args.queues[0]);
+	struct subscribed *s;
+
+	if (of == NULL)
+		return false;
+	DL_FOREACH (of->subs, s)
+		if (strcmp(s->name, w->name) == 0)
+			break;
+	if (s == NULL) {
+		s = mem_zalloc(sizeof(*s));
+		if (s == NULL) {
+			if (of->subs == NULL) {
+				HASH_DEL(w->db->streams, of);
+				mem_free(of);
+			}
+			return false;
+		}
+		util_strlcpy(s->name, w->name, sizeof(s->name));
+		s->of = of;
+		s->db = w->db;
+		DL_APPEND(of->subs, s);
+	}
+	w->sub = s;
+	DL_APPEND(s->readers, w);
+	system_need(w->db, w->pool);
+	return true;
+}
+
+/* Who asks may leave, but not before it is answered: the list stays as it is. */
+static void stream_wake(struct streamed *of)
+{
+	struct subscribed *s;
+
+	DL_FOREACH (of->subs, s)
+		look_at(s, loop_now());
+}
+
+static void on_wake(struct qdb *db, const char *name)
+{
+	struct streamed *of;
+
+	CHECK_QDB(db);
+	if (name != NULL) {
+		HASH_FIND_STR(db->streams, name, of);
+		if (of != NULL)
+			stream_wake(of);
+		return;
+	}
+	for (of = db->streams; of != NULL; of = of->hh.next)
+		stream_wake(of);
+}
+
+/* --- the way out --- */
+
+static void reader_free(struct reader *w)
+{
+	take_args_free(&w->args);
+	buf_free(&w->rows);
+	mem_free(w->least);
+	mem_free(w->within);
+	mem_free(w);
+}
+
+static struct reader *of_park(const struct park *p)
+{
+	return CONTAINER_OF(p, struct reader, park);
+}
+
+/* A statement that already runs ends by itself. */
+static struct taker *reader_end(struct park *p)
+{
+	struct reader *w = of_park(p);
+	struct taker *t = w->taker;
+
+	if (w->task != NULL && !task_is_sent(w->task) && task_drop(&w->task))
+		w->task = NULL;
+	park_leave(p);
+	unlist(w);
+	if (t != NULL)
+		t->park = NULL;
+	w->taker = NULL;
+	if (w->task == NULL)
+		reader_free(w);
+	return t;
+}
+
+static void end_answer(struct park *p)
+{
+	struct reader *w = of_park(p);
+	struct answer a = {.n_rows = w->n_rows, .rows = w->rows};
+	struct taker *t;
+
+	w->rows = BUF_INIT;
+	count_done(p->verb, (unsigned)a.n_rows);
+	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
+	t = reader_end(p);
+	if (t != NULL)
+		t->ops->answer(t, &a);
+	else
+		answer_free(&a);
+}
+
+/* --- the answer of the database --- */
+
+/* The first columns are the client's. A row without an id tells why there is no delivery. */
+static void on_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct reader *w = arg;
+	struct wire_col cols[DELIVERY_COLUMNS];
+	size_t row;
+
+	if (!wire_row_read(body, len, cols, DELIVERY_COLUMNS)) {
+		w->torn = true;
+		return;
+	}
+	if (cols[DELIVERY_id].len < 0) {
+		if (!wire_col_number(&cols[DELIVERY_due_ms], &w->due_ms))
+			w->due_ms = 0;
+		if (!wire_col_copy(&cols[DELIVERY_out], w->out, sizeof(w->out)))
+			w->out[0] = '\0';
+		return;
+	}
+	if (w->n_rows++ == 0)
+		wire_col_copy(&cols[DELIVERY_token], w->token, sizeof(w->token));
+	row = build_row_begin(&w->rows, DELIVERY_due_ms);
+	for (int i = 0; i < DELIVERY_due_ms; i++)
+		build_row_value(&w->rows, cols[i].data, cols[i].len);
+	build_row_end(&w->rows, row);
+}
+
+static void release_done(void *arg, const struct pg_error *err)
+{
+	(void)arg;
+	if (err != NULL)
+		log_debug("a delivery that nobody got comes when its lease ends: %s", err->message);
+}
+
+/* Who asked for it has left: the next one need not wait for the end of its lease. */
+static void give_back(const struct reader *w)
+{
+	static const struct task_ops ops = {.done = release_done};
+	const struct queue_call *call = &queue_calls[CALL_RELEASE_DELIVERY];
+	const struct bind_param param = {
+		.data = (const uint8_t *)w->token, .len = (int32_t)strlen(w->token)};
+	const struct task_spec spec = {.ops = &ops,
+		.sql = call->sql,
+		.prepare = true,
+		.stays = true,
+		.oids = call->oids,
+		.n_params = call->n_params,
+		.params = &param};
+
+	if (w->token[0] != '\0')
+		(void)!task_submit(w->pool, &spec);
+}
+
+/* It was ended by this very transaction, which has not been committed. */
+static bool out_here(const struct reader *w)
+{
+	const char *at = (const char *)w->taker->ended.data, *end = at + w->taker->ended.len;
+
+	for (; w->out[0] != '\0' && at < end; at += strlen(at) + 1)
+		if (token_is_of(at + 1, w->out, strlen(w->out)))
+			return true;
+	return false;
+}
+
+static void fail_behind_done(struct reader *w)
+{
+	struct pg_error err;
+
+	pg_error_set(&err, "55000",
+		"subscription \"%s\" has a delivery that this transaction has ended", w->name);
+	pg_error_detail(&err, "The next one exists when the transaction is committed.");
+	pg_error_hint(&err, "COMMIT before the next QUEUE TAKE.");
+	park_fail(&w->park, &err);
+}
+
+static void wait_on(struct reader *w)
+{
+	const struct params *p = &conf_current()->p;
+	usec_t at = loop_now() + (system_is_up(w->db) ? p->queue_rescan : p->queue_safety_poll);
+
+	if (w->park.wait == 0 || w->expired) {
+		park_over(&w->park);
+		return;
+	}
+	if (park_must_leave(w->taker)) {
+		park_send_away(&w->park);
+		return;
+	}
+	if (!park_limit(&w->park)) {
+		park_no_memory(&w->park);
+		return;
+	}
+	park_enter(&w->park);
+	if (w->due_ms > 0 && loop_now() + (usec_t)w->due_ms * USEC_MSEC < at)
+		at = loop_now() + (usec_t)w->due_ms * USEC_MSEC;
+	if (w->again)
+		at = loop_now();
+	w->again = false;
+	look_at(w->sub, at);
+}
+
+static void on_done(void *arg, const struct pg_error *err)
+{
+	struct reader *w = arg;
+
+	w->task = NULL;
+	if (w->taker == NULL) {
+		give_back(w);
+		reader_free(w);
+		return;
+	}
+	if (err != NULL && park_may_try_again(&w->park, err)) {
+		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
+		wait_on(w);
+	} else if (err != NULL) {
+		if (strcmp(err->sqlstate, "3F000") == 0)
+			schema_suspect(w->db);
+		park_fail(&w->park, err);
+	} else if (buf_failed(&w->rows) || w->torn) {
+		give_back(w);
+		park_no_memory(&w->park);
+	} else if (w->n_rows > 0) {
+		end_answer(&w->park);
+	} else if (out_here(w)) {
+		fail_behind_done(w);
+	} else {
+		wait_on(w);
+	}
+}
+
+/* --- asking --- */
+
+static struct bind_param text_param(const char *s)
+{
+	return (struct bind_param){
+		.data = (const uint8_t *)s, .len = s != NULL ? (int32_t)strlen(s) : -1};
+}
+
+/* Never calls back before it returns. */
+static bool submit(struct reader *w)
+{
+	static const struct task_ops ops = {.row = on_row, .done = on_done};
+	const struct queue_call *call = &queue_calls[CALL_TAKE_FOR];
+	struct task_settings *settings = w->taker->ops->settings(w->taker);
+	char limit[24];
+	const int limit_len = snprintf(limit, sizeof(limit), "%d", w->args.limit);
+	const struct bind_param params[] = {text_param(w->args.queues[0]), text_param(w->name),
+		{.data = (const uint8_t *)limit, .len = limit_len}, text_param(w->least),
+		text_param(w->within), text_param(w->args.lease), text_param(w->args.as)};
+	const struct task_spec spec = {.ops = &ops,
+		.arg = w,
+		.settings = settings,
+		.sql = call->sql,
+		.prepare = true,
+		.engine = true,
+		.oids = call->oids,
+		.n_params = call->n_params,
+		.params = params,
+		.n_formats = DELIVERY_COLUMNS,
+		.formats = w->formats};
+
+	w->again = false;
+	w->due_ms = 0;
+	w->out[0] = '\0';
+	if (settings != NULL)
+		w->task = task_submit(w->pool, &spec);
+	task_settings_free(&settings);
+	return w->task != NULL;
+}
+
+static void ask(struct reader *w)
+{
+	if (!submit(w))
+		park_no_memory(&w->park);
+}
+
+/* --- the beginning --- */
+
+static struct taker *taker_of(const struct park *p)
+{
+	return of_park(p)->taker;
+}
+
+static bool is_over(struct park *p)
+{
+	struct reader *w = of_park(p);
+	usec_t since = w->task != NULL ? task_sent_at(w->task) : 0;
+
+	w->expired = true;
+	return since == 0 || loop_now() - since >= STUCK_AFTER ||
+	       !park_again_at(p, since + STUCK_AFTER);
+}
+
+static void stat_reader(const struct park *p, struct queue_stat_waiter *st, struct buf *names)
+{
+	const struct reader *w = of_park(p);
+
+	buf_puts(names, w->args.queues[0]);
+	st->state = w->task != NULL ? "fetching" : "waiting";
+	st->limit = w->args.limit;
+}
+
+static bool begin(struct reader *w, const struct bind_values *bind)
+{
+	static const struct park_kind kind = {.taker = taker_of,
+		.expire = is_over,
+		.leave = reader_end,
+		.answer = end_answer,
+		.stat = stat_reader};
+
+	park_init(&w->park, &kind, w->taker, QVERB_TAKE, w->args.wait, w->args.since);
+	for (int i = 0; i < DELIVERY_due_ms && bind->n_formats > 0; i++)
+		w->formats[i] = bind->formats[bind->n_formats == 1 ? 0 : i];
+	if ((w->park.wait > 0 && !park_limit_asking(&w->park)) || !enlist(w) || !submit(w)) {
+		park_leave(&w->park);
+		unlist(w);
+		return false;
+	}
+	w->taker->park = &w->park;
+	return true;
+}
+
+static bool name_read(struct reader *w, const char *text, struct pg_error *err)
+{
+	if (text == NULL || text[0] == '\0') {
+		pg_error_set(err, "22004", "the name of the subscription is missing");
+		return false;
+	}
+	if (strlen(text) > SUBSCRIPTION_MAX) {
+		pg_error_set(err, "42622", "the name of the subscription is longer than %d bytes",
+			SUBSCRIPTION_MAX);
+		return false;
+	}
+	util_strlcpy(w->name, text, sizeof(w->name));
+	return true;
+}
+
+bool stream_takes(const struct qstmt *q, struct pg_error *err)
+{
+	if (qstmt_has(q, QARG_RANK) || qstmt_has(q, QARG_WHERE)) {
+		pg_error_set(err, "0A000", "%s is not possible with a stream",
+			qstmt_has(q, QARG_RANK) ? "RANK" : "WHERE");
+		pg_error_hint(err, "Each event of a stream goes to each subscription, in order.");
+		return false;
+	}
+	return true;
+}
+
+static bool fits(const struct reader *w, const struct qstmt *q, struct pg_error *err)
+{
+	if (w->args.n_queues != 1) {
+		pg_error_set(err, "0A000", "QUEUE TAKE ... FOR takes from one stream");
+		pg_error_hint(err, "Take from each stream by a statement of its own.");
+		return false;
+	}
+	if (qstmt_has(q, QARG_HOLD)) {
+		pg_error_set(err, "0A000", "HOLD is not possible with a stream");
+		pg_error_hint(err,
+			"Say how long the work takes: LEASE interval; QUEUE EXTEND moves its end.");
+		return false;
+	}
+	return true;
+}
+
+static bool reader_read(
+	struct reader *w, struct exec *x, const struct qstmt *q, struct pg_error *err)
+{
+	const struct bind_values *b = &x->bind;
+	char *name = NULL;
+	bool ok = take_check(x, q, NULL, &w->args, err) && fits(w, q, err) &&
+		  take_text(&name, qstmt_one(q, QARG_READER), b, err, "FOR") &&
+		  name_read(w, name, err) &&
+		  take_text(&w->least, qstmt_one(q, QARG_LEAST), b, err, "MIN") &&
+		  take_text(&w->within, qstmt_one(q, QARG_WITHIN), b, err, "WITHIN");
+
+	mem_free(name);
+	return ok;
+}
+
+enum exec_verdict stream_take(struct exec *x, const struct qstmt *q, struct qclient *qc)
+{
+	struct reader *w = mem_zalloc(sizeof(*w));
+
+	CHECK_QCLIENT(qc);
+	if (w == NULL) {
+		pg_error_set(&x->err, "53200", "out of memory");
+		return EXEC_ERROR;
+	}
+	w->taker = &qc->taker;
+	w->db = qc->taker.db;
+	w->pool = qc->taker.pool;
+	w->args.since = deferred_since(qc, q);
+	if (reader_read(w, x, q, &x->err)) {
+		if (begin(w, &x->bind))
+			return EXEC_PARK;
+		pg_error_set(&x->err, "53200", "out of memory");
+	}
+	reader_free(w);
+	return EXEC_ERROR;
+}
+
+/* --- time --- */
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	struct heap_node *n;
+
+	(void)arg;
+	while ((n = heap_first(&streams.looks)) != NULL && n->when <= now) {
+		struct subscribed *s = CONTAINER_OF(n, struct subscribed, look);
+
+		heap_remove(&streams.looks, n);
+		s->looks = false;
+		sub_wake(s);
+	}
+	return heap_deadline(&streams.looks);
+}
+
+bool stream_start(void)
+{
+	waitq_also(on_wake);
+	streams.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return streams.tick != NULL;
+}
+
+void stream_free(void)
+{
+	loop_tick_free(&streams.tick);
+	heap_free(&streams.looks);
+}

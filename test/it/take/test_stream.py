@@ -1,0 +1,244 @@
+"""Streams before the program: subscriptions that wait, what wakes them, and the transaction of a worker."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import psycopg
+import pytest
+
+from node import node_path
+from proxy import wait_for
+from queuetest import (  # noqa: F401
+    error, parked, shared, shared_db, shared_proxy, tag, woken)
+
+
+@pytest.fixture
+def c(qproxy, db):
+    with qproxy.wire(db) as one:
+        for name in one.rows("QUEUE SUBSCRIPTIONS") if one.rows("SELECT to_regclass('queue.streams')::text AS t")[0]["t"] else []:
+            tag(one, "QUEUE DROP IF EXISTS " + name["stream"])
+        tag(one, "QUEUE CREATE orders WITH (kind = stream)")
+        tag(one, "QUEUE SUBSCRIBE bi TO orders")
+        yield one
+        one.simple("ROLLBACK")
+        tag(one, "QUEUE DROP IF EXISTS orders")
+
+
+def take(c, more=""):
+    rows = c.rows("QUEUE TAKE orders FOR bi " + more)
+    return (rows[0]["token"] if rows else None), [r["payload"] for r in rows]
+
+
+def test_thin(c):
+    assert tag(c, "QUEUE PUSH orders '1', '2', '3'") == "INSERT 0 3"
+    token, payloads = take(c)
+    assert payloads == ["1", "2", "3"]
+    assert take(c) == (None, [])
+    assert error(c, "QUEUE DONE '%s' KEEP" % token).sqlstate == "0A000"
+    assert tag(c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
+    assert take(c) == (None, [])
+
+
+def test_done_in_the_transaction_of_the_work(c, qproxy, db):
+    tag(c, "QUEUE PUSH orders '1', '2'")
+    tag(c, "CREATE TABLE work (n int)")
+    token, _ = take(c, "LIMIT 1")
+    for end in ("ROLLBACK", "COMMIT"):
+        tag(c, "BEGIN")
+        tag(c, "INSERT INTO work VALUES (1)")
+        assert tag(c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
+        if end == "COMMIT":
+            refused = error(c, "QUEUE TAKE orders FOR bi")
+            assert refused.sqlstate == "55000" and "COMMIT" in refused.fields["H"]
+            tag(c, "ROLLBACK")
+            tag(c, "BEGIN")
+            tag(c, "INSERT INTO work VALUES (1)")
+            tag(c, "QUEUE DONE '%s'" % token)
+        tag(c, end)
+    assert [r["n"] for r in c.rows("SELECT * FROM work")] == ["1"]
+    assert take(c)[1] == ["2"]
+
+
+def test_wait_is_woken(c, qproxy, db):
+    with qproxy.wire(db) as w, qproxy.wire(db) as other:
+        w.query("QUEUE TAKE orders FOR bi WAIT '30s'")
+        parked(w)
+        tag(other, "BEGIN")
+        tag(other, "QUEUE PUSH orders '1'")
+        tag(other, "COMMIT")
+        assert woken(w)["payload"] == "1"
+        w.query("QUEUE TAKE orders FOR bi WAIT '100ms'")     # the other delivery is out
+        assert [m.tag for m in w.until() if m.type == "C"] == ["SELECT 0"]
+
+
+def test_a_done_wakes_the_next(c, qproxy, db):
+    tag(c, "QUEUE PUSH orders '1', '2'")
+    token, _ = take(c, "LIMIT 1")
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE orders FOR bi WAIT '30s'")
+        parked(w)
+        tag(c, "QUEUE DONE '%s'" % token)
+        assert woken(w)["payload"] == "2"
+
+
+def test_a_lease_that_ends_wakes(c, qproxy, db):
+    tag(c, "QUEUE PUSH orders '1'")
+    take(c, "LEASE '300ms'")
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE orders FOR bi WAIT '30s'")
+        assert woken(w)["attempt"] == "2"
+
+
+def test_woken_from_elsewhere(c, qproxy, db, shared):
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE orders FOR bi WAIT '30s'")
+        parked(w)
+        wait_for(lambda: shared.direct.execute("SELECT count(*) FROM pg_stat_activity WHERE datname = %s AND application_name ="
+                                               " 'qbouncer system'", (db,)).fetchone()[0], "the system session")
+        shared.direct.execute("SELECT queue.push('orders', '7')")
+        assert woken(w)["payload"] == "7"
+
+
+def test_who_has_left_gets_nothing(c, qproxy, db):
+    w = qproxy.wire(db)
+    w.query("QUEUE TAKE orders FOR bi WAIT '30s'")
+    parked(w)
+    w.close()
+    tag(c, "QUEUE PUSH orders '1'")
+    assert take(c, "WAIT '10s'")[1] == ["1"]
+
+
+def test_of_many_who_wait_one_gets_it(c, qproxy, db):
+    ws = [qproxy.wire(db) for _ in range(5)]
+    for w in ws:
+        w.query("QUEUE TAKE orders FOR bi WAIT '30s'")
+        parked(w)
+    for n, w in enumerate(ws):
+        tag(c, "QUEUE PUSH orders '%d'" % n)
+        row = woken(w)
+        assert row["payload"] == str(n)
+        tag(c, "QUEUE DONE '%s'" % row["token"])
+    for w in ws:
+        w.close()
+
+
+def test_at_least(c, qproxy, db):
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE orders FOR bi MIN 3 WITHIN '1 h' WAIT '30s'")
+        parked(w)
+        for n in range(3):
+            tag(c, "QUEUE PUSH orders '%d'" % n)
+        got = w.until()
+        assert [m.tag for m in got if m.type == "C"] == ["SELECT 3"]
+
+
+@pytest.mark.parametrize("sql, state", [
+    ("QUEUE TAKE orders", "0A000"), ("QUEUE POP orders", "0A000"), ("QUEUE PEEK orders", "0A000"),
+    ("QUEUE PUSH orders '1' DELAY '1s'", "0A000"), ("QUEUE PUSH orders '1' PRIORITY 3", "0A000"),
+    ("QUEUE PUSH orders '1' BATCH 'b'", "0A000"), ("QUEUE PUSH orders '1' ATTEMPTS 2", "0A000"),
+    ("QUEUE PUSH orders '1' KEY 'k' ON DUPLICATE REPLACE", "0A000"), ("QUEUE PUSH orders '1' RETURNING JOB", "0A000"),
+    ("QUEUE PUSH orders SELECT '1'", "42P01"), ("QUEUE STATS orders", "0A000"), ("QUEUE PAUSE orders", "0A000"),
+    ("QUEUE TAKE orders, orders FOR bi", "0A000"), ("QUEUE TAKE orders FOR bi HOLD", "0A000"), ("QUEUE TAKE orders MIN 3", "0A000"),
+    ("QUEUE TAKE orders FOR bi RANK 3", "0A000"), ("QUEUE TAKE orders FOR bi WHERE (id > 3)", "0A000"),
+    ("QUEUE TAKE orders WHERE (id > 3)", "0A000"),
+    ("QUEUE TAKE orders FOR nobody", "42704"), ("QUEUE TAKE nowhere FOR bi", "42P01"), ("QUEUE TAKE orders FOR bi MIN 3", "42601"),
+    ("QUEUE SUBSCRIBE bi TO orders", "42710"), ("QUEUE SUBSCRIBE b2 TO orders WITH (parallel = 4)", "0A000"),
+    ("QUEUE SUBSCRIBE b2 TO orders FROM 'nowhere'", "22023"), ("QUEUE ALTER orders SET (lease = '1s')", "0A000"),
+    ("QUEUE DONE '1-d1-0123456789abcdef' THEN TAKE orders FOR bi", "0A000"), ("QUEUE DONE '2-d1'", "22023"),
+    ("QUEUE GRANT TAKE ON orders TO app", "0A000"), ("QUEUE CREATE o2 WITH (kind = stream, retain = '7 days')", "0A000")])
+def test_refused(c, sql, state):
+    refused = error(c, sql)
+    assert refused.sqlstate == state, refused.fields
+    assert state in ("42601", "42710") or refused.fields["H"]
+
+
+def test_key_and_group(c):
+    tag(c, "QUEUE PUSH orders '1' KEY 'k' GROUP 'g' HEADERS '{\"h\": 1}'")
+    tag(c, "QUEUE PUSH orders '1' KEY 'k'")
+    assert c.rows("QUEUE PUSH orders '2' RETURNING ID") == [{"id": "3"}]
+    rows = c.rows("QUEUE TAKE orders FOR bi")
+    assert [(r["key"], r["group"], r["headers"]) for r in rows] == [("k", "g", '{"h": 1}'), ("k", None, None), (None, None, None)]
+
+
+def test_seek_fail_and_the_rest(c):
+    tag(c, "QUEUE PUSH orders '1', '2', '3'")
+    assert tag(c, "QUEUE SUBSCRIBE all_of_it TO orders FROM BEGINNING WITH (lease = '5 min')") == "SUBSCRIBE"
+    token, _ = take(c)
+    assert tag(c, "QUEUE FAIL '%s' ERROR 'no luck' RETRY IN '0s'" % token) == "UPDATE 1"
+    token, payloads = take(c)
+    assert payloads == ["1", "2", "3"]
+    assert tag(c, "QUEUE EXTEND '%s' LEASE '1 h'" % token) == "UPDATE 1"
+    assert tag(c, "QUEUE RELEASE '%s'" % token) == "UPDATE 1"
+    assert tag(c, "QUEUE SEEK bi ON orders TO 3") == "SEEK"
+    assert take(c)[1] == ["3"]
+    row = [r for r in c.rows("QUEUE SUBSCRIPTIONS orders") if r["subscription"] == "all_of_it"][0]
+    assert (row["pending"], row["last_id"], row["owner"]) == ("3", "3", "app")
+    assert tag(c, "QUEUE UNSUBSCRIBE all_of_it FROM orders") == "UNSUBSCRIBE"
+    assert len(c.rows("QUEUE SUBSCRIPTIONS")) == 1
+
+
+def test_unsubscribe_ends_a_wait(c, qproxy, db):
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE orders FOR bi WAIT '30s'")
+        parked(w)
+        tag(c, "QUEUE UNSUBSCRIBE bi FROM orders")
+        assert [m.type for m in w.until(skip="SNA") if m.type in "EC"] == ["E"]
+
+
+def test_rights(c, qproxy, db):
+    with qproxy.wire(db, "other") as o:
+        for sql in ("QUEUE PUSH orders '1'", "QUEUE SUBSCRIBE b TO orders", "QUEUE TAKE orders FOR bi", "QUEUE DROP orders"):
+            assert error(o, sql).sqlstate == "42501", sql
+        tag(c, "QUEUE GRANT PUSH, SUBSCRIBE ON orders TO other")
+        tag(o, "QUEUE PUSH orders '1'")
+        tag(o, "QUEUE SUBSCRIBE b TO orders FROM BEGINNING")
+        assert len(o.rows("QUEUE TAKE orders FOR b")) == 1
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_extended(c, qproxy, db, binary):
+    dsn = "host=127.0.0.1 port=%d dbname=%s user=app" % (qproxy.port, db)
+    with psycopg.connect(dsn, autocommit=True, prepare_threshold=0) as p:
+        cur = p.cursor(binary=binary)
+        for _ in range(3):
+            cur.execute("QUEUE PUSH orders %s", (json.dumps({"n": 1}),))
+            cur.execute("QUEUE TAKE orders FOR bi LIMIT %s WAIT '5s'", (10,))
+            assert [d.name for d in cur.description][:5] == ["id", "token", "queue", "attempt", "payload"]
+            (row,) = cur.fetchall()
+            assert row[4] == {"n": 1}
+            with p.transaction():
+                cur.execute("QUEUE DONE %s", (row[1],))
+                assert cur.rowcount == 1
+
+
+WORKER = """
+const pg = require('pg');
+(async () => {
+  const c = new pg.Client(process.env.QB_URL);
+  await c.connect();
+  await c.query('CREATE TABLE seen (id int8 PRIMARY KEY, n int)');
+  await c.query('QUEUE PUSH orders $1, $2, $3', [{ n: 1 }, { n: 2 }, { n: 3 }]);
+  let batches = 0;
+  for (;;) {
+    const { rows } = await c.query({ name: 'take', text: "QUEUE TAKE orders FOR bi LIMIT 2 WAIT $1", values: ['100ms'] });
+    if (rows.length === 0) break;
+    await c.query('BEGIN');
+    for (const e of rows) await c.query('INSERT INTO seen VALUES ($1, $2)', [e.id, e.payload.n]);
+    await c.query('QUEUE DONE $1', [rows[0].token]);
+    await c.query('COMMIT');
+    batches++;
+  }
+  console.log(batches, (await c.query('SELECT string_agg(n::text, $1 ORDER BY id) AS s FROM seen', [','])).rows[0].s);
+  await c.end();
+})().catch(e => { console.log('failed', e); process.exit(1); });
+"""
+
+
+@pytest.mark.skipif(not shutil.which("node") or not node_path(), reason="node or its driver pg is missing")
+def test_node(c, qproxy, db):
+    url = "postgres://app@127.0.0.1:%d/%s" % (qproxy.port, db)
+    done = subprocess.run(["node", "-e", WORKER], text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=40, check=False,
+                          env=dict(os.environ, QB_URL=url, NODE_PATH=node_path()))
+    assert done.stdout.splitlines() == ["2 1,2,3"], done.stdout + done.stderr
