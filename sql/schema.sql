@@ -106,7 +106,7 @@ $qbouncer_rows$;
 -- those of roles that it is a member of.
 CREATE TABLE queue.schedules (
 	name text PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 63),
-	queue int4 NOT NULL REFERENCES queue.queues (number) ON DELETE CASCADE,
+	queue int4 NOT NULL,	-- no foreign key: who inserts a row here, in a transaction that stays open, would hold up the DROP
 	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
 	every interval CHECK (every BETWEEN '1 s' AND '8000 years'),
 	from_end bool NOT NULL DEFAULT false,

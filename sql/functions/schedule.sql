@@ -446,7 +446,10 @@ BEGIN
 	failed := 0;
 	FOR s IN SELECT * FROM queue.schedules AS x WHERE x.look_at <= moment AND x.owner = me
 			ORDER BY x.look_at LIMIT most FOR UPDATE SKIP LOCKED LOOP
-		IF s.home <> here THEN
+		IF NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = s.queue) THEN
+			DELETE FROM queue.schedules AS x WHERE x.name = s.name;
+			CONTINUE;
+		ELSIF s.home <> here THEN
 			s.look_at := NULL;
 			RAISE WARNING USING ERRCODE = '01000', MESSAGE = format('schedule "%s" was made in another database and is not fired in this copy', s.name),
 				HINT = format('QUEUE RESUME SCHEDULE %I; if it is to be.', s.name);

@@ -333,6 +333,25 @@ def test_drop_of_the_queue(mail):
     assert mail.rows("SELECT * FROM queue.schedules") == []
 
 
+@pytest.mark.parametrize("hold", ["insert", "lock"])
+def test_nobody_holds_up_the_drop(mail, hold):
+    """With a row of his own, whoever's the queue is."""
+    bob = mail.connect("bob")
+    if hold == "lock":
+        by_hand(bob, 1)
+    with bob.conn.transaction():
+        if hold == "lock":
+            bob.rows("SELECT FROM queue.schedules FOR UPDATE")
+        else:
+            by_hand(bob, 1)
+        mail.rows("SET lock_timeout = '2 s'")
+        mail.rows("SELECT queue.drop('mail')")
+    # of a queue that is gone
+    assert bob.value("SELECT count(*) FROM queue.schedules") == 1 and bob.rows("SELECT * FROM queue.schedules()") == []
+    bob.rows("UPDATE queue.schedules SET look_at = now() - interval '1 s', next_at = now() - interval '1 s'")
+    assert fire(bob) == [] and bob.value("SELECT count(*) FROM queue.schedules") == 0
+
+
 def test_drop_while_it_is_fired(mail):
     """Neither waits for the other for long: the one that fires looks again a second later."""
     schedule(mail, every="1 hour")
