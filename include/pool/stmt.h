@@ -86,7 +86,7 @@ struct lstmt {
 	const struct interceptor *icpt; /* CLAIMED */
 	void *stmt;                     /* CLAIMED; owned */
 	enum sql_tx tx;                 /* TX */
-	struct sql_text text;           /* TX, SESSION; owned, with a terminator */
+	struct sql_text text;           /* TX, SESSION; owned, with a terminator. Others do not have it: no memory is there */
 };
 struct lstmt *lstmt_ref(struct lstmt *l);
 void lstmt_drop(struct lstmt **p);

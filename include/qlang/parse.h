@@ -35,8 +35,8 @@ struct qvalue {
 };
 
 struct qarg {
-	uint16_t first, n; /* values[first] .. ; n is 0 for FLAG */
-	bool given;
+	uint16_t first; /* values[first] .. */
+	uint16_t n : 15, given : 1; /* n is 0 for FLAG */
 };
 
 /* The columns of a bulk push, by the names of the clauses. */
@@ -65,7 +65,7 @@ struct qbulk {
 	const char *text; /* the query, or what follows STDIN; borrows the statement */
 	size_t len;
 	size_t with_len; /* QUERY: bytes of it before its main SELECT; 0: it cannot be told apart */
-	enum qcolumn columns[QCOLUMN_COUNT];
+	uint8_t columns[QCOLUMN_COUNT]; /* enum qcolumn */
 	int n_columns;
 	enum qduplicate duplicate; /* of the column key */
 };
@@ -82,7 +82,7 @@ struct qstmt {
 	struct qarg args[QARG_COUNT];
 	struct qvalue *values; /* few, or allocated */
 	int n_values, cap_values;
-	struct qvalue few[4];
+	struct qvalue few[2]; /* as many as nearly all have */
 	uint32_t *param_oids;  /* as the client declared them; text where it did not (bulk: 0) */
 	bool *param_free;      /* its type was not declared */
 	int n_params;          /* highest $n, at least the number of declared types */

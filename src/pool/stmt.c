@@ -173,15 +173,17 @@ void lstmt_drop(struct lstmt **p)
 		return;
 	if (l->stmt != NULL)
 		l->icpt->stmt_free(l->stmt);
-	mem_free((char *)l->text.sql);
-	sql_text_free(&l->text);
+	if (l->kind != LSTMT_CLAIMED) {
+		mem_free((char *)l->text.sql);
+		sql_text_free(&l->text);
+	}
 	mem_free(l);
 }
 
 struct lstmt *lstmt_claimed(struct client *c, const char *sql, size_t len, const uint32_t *oids,
 	int n, struct pg_error *err)
 {
-	struct lstmt *l = mem_zalloc(sizeof(*l));
+	struct lstmt *l = mem_zalloc(offsetof(struct lstmt, text));
 
 	CHECK_CLIENT(c);
 	if (l == NULL) {

@@ -113,7 +113,7 @@ static bool parse_column(struct parser *p)
 		return unknown_column(p, &v, at);
 	if (repeated_column(p, column, at))
 		return false;
-	b->columns[b->n_columns++] = (enum qcolumn)column;
+	b->columns[b->n_columns++] = (uint8_t)column;
 	return true;
 }
 

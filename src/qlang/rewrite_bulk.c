@@ -122,7 +122,7 @@ static void put_job(struct buf *sql, const struct qbulk *b)
 	for (int i = 0; i < b->n_columns; i++)
 		start = start || b->columns[i] == QCOLUMN_DELAY || b->columns[i] == QCOLUMN_AT;
 	for (int i = 0; i < b->n_columns; i++) {
-		enum qcolumn c = b->columns[i];
+		enum qcolumn c = (enum qcolumn)b->columns[i];
 
 		if (i)
 			buf_puts(sql, ", ");
