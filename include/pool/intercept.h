@@ -181,6 +181,7 @@ struct exec {
 	bool alone;          /* the only statement of its simple query, or an Execute */
 	bool by_itself;      /* and of its transaction, which is not one of the client's own */
 	bool again;          /* what it was replaced by has succeeded (replace.again) */
+	bool forgets;        /* with EXEC_PARK: the statement is of no use any more, its answer says its columns itself */
 	bool describe;       /* only asked for a replacement to describe, without values; own_server */
 	struct replace *replace;
 	struct answer answer;
@@ -253,8 +254,7 @@ bool client_repeats(const struct client *c);
 void client_waited(struct client *c, usec_t time);
 /* An unchanged ParameterStatus, so that nothing on the way takes a waiting connection for dead. */
 void client_heartbeat(struct client *c);
-/* A parked client will wait for long: the beginning of its answer, which is kept back so that the whole goes out at once,
- * is shown to it. */
+/* A parked client will wait for long: the beginning of its answer, which was kept back, is shown to it. */
 void client_show_beginning(struct client *c);
 void client_notice(struct client *c, const struct pg_error *notice);
 /* It is to leave: when it is idle, at the latest behind the answer that follows, it is told so (57P01) and sent

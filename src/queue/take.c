@@ -32,8 +32,10 @@ enum exec_verdict take(struct exec *x, const struct qstmt *q, struct qclient *qc
 			take_args_free(&a);
 			return take_elsewhere(x, q);
 		}
-		if (waiter_start(&qc->taker, &a, &x->bind, n_columns))
+		if (waiter_start(&qc->taker, &a, &x->bind, n_columns)) {
+			x->forgets = true; /* the waiter has what it needs, and sets the columns */
 			return EXEC_PARK;
+		}
 		pg_error_set(&x->err, "53200", "out of memory");
 	}
 	take_args_free(&a);

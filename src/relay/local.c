@@ -294,7 +294,7 @@ static enum step run_simple(struct client *c, struct lstmt *l)
 	case EXEC_ANSWER:
 		return local_answer_simple(c, &x.answer, l);
 	case EXEC_PARK:
-		return local_park(c, l, NULL, 0);
+		return x.forgets ? local_park_forgetting(c, l) : local_park(c, l, NULL, 0);
 	case EXEC_WAIT:
 		return client_wait_again(c);
 	case EXEC_ERROR:

@@ -13,6 +13,8 @@ enum step local_answer_simple(struct client *c, struct answer *a, const struct l
 enum step local_answer_rows(struct client *c, struct portal *p, int32_t max_rows);
 enum step local_answer_execute(struct client *c, struct answer *a, struct portal *p, int32_t max_rows);
 enum step local_park(struct client *c, struct lstmt *l, struct portal *p, int32_t max_rows);
+/* ... in a simple query whose claimant forgets it (exec.forgets). */
+enum step local_park_forgetting(struct client *c, struct lstmt *l);
 
 /* local_tx.c */
 enum step local_begin(struct client *c, const struct sql_text *t);
