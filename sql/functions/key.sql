@@ -298,6 +298,9 @@ DECLARE
 BEGIN
 	SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
 	IF NOT FOUND THEN
+		IF NOT queue._is_stream(q) THEN	-- nor would an empty list say it
+			PERFORM queue._no_queue(q);
+		END IF;
 		RETURN QUERY SELECT queue._push_event(q, ARRAY[p], NULL, notify, k, g, stated, CASE
 				WHEN priority <> 0 THEN 'PRIORITY' WHEN lower(duplicate) <> 'ignore' THEN 'ON DUPLICATE' END)	-- which the proxy always says
 			FROM queue._triples(jobs);
