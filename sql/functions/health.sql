@@ -100,10 +100,30 @@ BEGIN
 		UNION ALL
 		SELECT 'replication slot', s.slot_name::text, NULL, age(s.xmin),
 			concat_ws(', ', s.slot_type, CASE WHEN s.active THEN 'in use' ELSE 'not in use' END),
-			format('SELECT pg_drop_replication_slot(%L)', s.slot_name)
+			CASE WHEN s.active THEN format('Process %s sends to its reader, which is behind or has an old snapshot.', s.active_pid)
+				ELSE format('Nobody reads it. SELECT pg_drop_replication_slot(%L)', s.slot_name) END
 		FROM pg_replication_slots AS s WHERE s.xmin IS NOT NULL) AS h
 	WHERE h.since < moment - young OR h.since IS NULL AND h.behind > few
 	ORDER BY h.since NULLS LAST, h.behind DESC;
+END
+$$;
+
+-- Slots that keep WAL, the most first: from so many bytes on, and not ok from ten times as many.
+CREATE OR REPLACE FUNCTION queue._wal_holders(much numeric DEFAULT 1073741824)
+RETURNS TABLE (about text, name text, ok bool, value text, hint text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	here CONSTANT pg_lsn := CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END;
+BEGIN
+	RETURN QUERY
+	SELECT 'replication slot WAL', s.slot_name::text, s.kept < 10 * much,
+		concat_ws(', ', pg_size_pretty(s.kept) || ' of WAL', s.slot_type, CASE WHEN s.active THEN 'in use' ELSE 'not in use' END),
+		CASE WHEN s.active THEN format('Process %s sends to its reader, which is behind.', s.active_pid)
+			ELSE format('Nobody reads it. SELECT pg_drop_replication_slot(%L)', s.slot_name) END
+	FROM (SELECT *, pg_wal_lsn_diff(here, restart_lsn) AS kept FROM pg_replication_slots) AS s
+	WHERE s.kept > much ORDER BY s.kept DESC;
 END
 $$;
 
@@ -127,6 +147,7 @@ BEGIN
 		RETURN QUERY SELECT 'queue', cfg.name, h.ok, h.value, h.hint FROM queue._health_of(cfg) AS h;
 	END LOOP;
 	RETURN QUERY SELECT * FROM queue._holders();
+	RETURN QUERY SELECT * FROM queue._wal_holders();
 	RETURN QUERY SELECT 'schedule', s.schedule, h.hint IS NULL, s.state || coalesce(', next at ' || s.next_at, ''), h.hint
 		FROM queue.schedules() AS s, LATERAL (SELECT CASE
 			WHEN s.state = 'copied' THEN format('The database is a copy. QUEUE RESUME SCHEDULE %I', s.schedule)

@@ -1,6 +1,12 @@
 """HEALTH: what is well and what is not, each made so."""
 
+import struct
+
+import psycopg
 import pytest
+from psycopg import pq
+
+from proxy import wait_for
 
 
 @pytest.fixture
@@ -84,6 +90,40 @@ def test_a_prepared_transaction(q):
     assert held(q, "prepared transaction", "it's") is None
 
 
+def test_a_replication_slot(q):
+    """What a standby has said of its oldest snapshot stays in its slot when it is gone."""
+    root = q.connect("postgres")
+    root.rows("SELECT pg_create_physical_replication_slot('standby', true)")
+    try:
+        q.push("q", "1")
+        xmin = int(root.value("SELECT pg_current_xact_id()::text"))
+        dsn = psycopg.conninfo.make_conninfo(root.conn.info.dsn, replication="true")
+        walsender = pq.PGconn.connect(dsn.encode())
+        at = root.value("SELECT restart_lsn::text FROM pg_replication_slots WHERE slot_name = 'standby'")
+        got = walsender.exec_(b"START_REPLICATION SLOT standby PHYSICAL %s" % at.encode())
+        assert got.status == pq.ExecStatus.COPY_BOTH, walsender.error_message
+        walsender.put_copy_data(b"h" + struct.pack("!qIIII", 0, xmin % 2**32, xmin >> 32, 0, 0))
+        walsender.flush()
+        of = "SELECT ok, value, hint FROM queue._holders('10 s', '1 min', %s, %s) WHERE name = 'standby'"
+        wait_for(lambda: root.value("SELECT xmin::text FROM pg_replication_slots WHERE slot_name = 'standby'"), "its snapshot")
+        for _ in range(3):
+            q.push("q", "1")
+        ((ok, value, hint),) = q.rows(of, 0, 100)
+        assert ok and " transactions back, " in value and value.endswith(", physical, in use")
+        assert hint.startswith("Process ")
+        walsender.finish()
+        wait_for(lambda: not root.value("SELECT active FROM pg_replication_slots WHERE slot_name = 'standby'"), "that it is gone")
+        assert q.rows(of, 0, 1) == [(False, q.rows(of, 0, 1)[0][1],
+                                           "Nobody reads it. SELECT pg_drop_replication_slot('standby')")]
+        assert q.rows(of, 1000, 1000) == [], "it holds back too little to be told of"
+        wal = "SELECT ok, value, hint FROM queue._wal_holders(%s) WHERE name = 'standby'"
+        ((ok, value, hint),) = q.rows(wal, 1)
+        assert not ok and value.endswith(" of WAL, physical, not in use") and "pg_drop_replication_slot('standby')" in hint
+        assert q.rows(wal, 2**40) == []
+    finally:
+        root.rows("SELECT pg_drop_replication_slot('standby')")
+
+
 @pytest.mark.parametrize("t, text", [
     ("0", "0.0 s"), ("1.26 s", "1.3 s"), ("59.9 s", "59 s"), ("61 s", "1 min 1 s"), ("2 h 3 min 59 s", "2 h 3 min"), ("49 h", "2 d 1 h"),
     ("-1 h", "0.0 s")])
@@ -97,6 +137,12 @@ def test_schedules(q):
     q.rows("UPDATE queue.schedules SET next_at = now() - interval '2 h' RETURNING 1")
     ok, value, hint = row(q, "schedule", "s")
     assert not ok and hint.startswith("Late by 2 h 0 min: no proxy attends this database with a login of app.")
+    root = q.connect("postgres")
+    root.rows("ALTER ROLE app NOLOGIN")
+    try:
+        assert row(q, "schedule", "s") == (False, row(q, "schedule", "s")[1], "ALTER ROLE app LOGIN: schedules are fired as their owner.")
+    finally:
+        root.rows("ALTER ROLE app LOGIN")
     q.rows("UPDATE queue.schedules SET home = 1 RETURNING 1")
     assert row(q, "schedule", "s")[2] == "The database is a copy. QUEUE RESUME SCHEDULE s"
     assert q.rows("SELECT about FROM queue.health('q') WHERE about = 'schedule'") == [("schedule",)]
