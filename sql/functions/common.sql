@@ -111,6 +111,29 @@ EXCEPTION WHEN undefined_table THEN
 END
 $$;
 
+-- Who only looks at all queues, one by one, has looked at this one: what it was locked with is let go. A queue is some
+-- fifteen locks, and of a thousand queues they are more than Postgres has room for (max_locks_per_transaction), for
+-- anybody. Rows that a function has returned by then stay returned.
+CREATE OR REPLACE FUNCTION queue._visited() RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = 'QBSEE', MESSAGE = 'looked at';
+END
+$$;
+
+-- Has its table never had a job, or has vacuum cut it off since? Then it need not be read, nor locked for longer than this
+-- takes: who looks at all queues would run out of locks (max_locks_per_transaction) with a thousand of them.
+CREATE OR REPLACE FUNCTION queue._has_no_pages(name text) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN coalesce(pg_relation_size(to_regclass(queue._table(name))) = 0, false);
+END
+$$;
+
 -- May the proxy visit this queue with the caller's login, which has not named it now? It is his own, or he has
 -- taken from it (these he has used), but no superuser's visit to what is not his. used NULL: he calls us
 -- himself, and means all queues.

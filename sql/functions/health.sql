@@ -143,8 +143,13 @@ BEGIN
 	END IF;
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
-		CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
-		RETURN QUERY SELECT 'queue', cfg.name, h.ok, h.value, h.hint FROM queue._health_of(cfg) AS h;
+		BEGIN	-- of all queues: see _visited
+			CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
+			RETURN QUERY SELECT 'queue', cfg.name, h.ok, h.value, h.hint FROM queue._health_of(cfg) AS h;
+			PERFORM queue._visited() WHERE q IS NULL;
+		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
+			NULL;
+		END;
 	END LOOP;
 	RETURN QUERY SELECT * FROM queue._holders();
 	RETURN QUERY SELECT * FROM queue._wal_holders();

@@ -143,19 +143,26 @@ BEGIN
 			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'UPDATE')
 				AND has_table_privilege(to_regclass(queue._table(c.name)), 'DELETE')
 			ORDER BY c.number LOOP	-- by the index: a scan would be "expensive", and compiled (jit)
-		CONTINUE WHEN NOT queue._visits(q, used) OR NOT queue._still(q.name);
-		soon := clock_timestamp() + interval '10 min';
-		EXECUTE format($sql$
-			SELECT count(*) FROM (
-				SELECT FROM %1$s
-					WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $3
-						AND state = 'leased' AND proxy <> ALL ($1)
-				UNION ALL
-				SELECT FROM %1$s
-					WHERE proxy IS NOT NULL AND state = 'leased' AND lease_until - pushed_at > interval '10 min'
-						AND lease_until > $3 AND proxy <> ALL ($1)
-				LIMIT $2) AS o
-		$sql$, queue._table(q.name)) INTO held USING there, most + 1, soon;
+		CONTINUE WHEN NOT queue._visits(q, used) OR queue._has_no_pages(q.name);
+		held := 0;
+		BEGIN
+			CONTINUE WHEN NOT queue._still(q.name);
+			soon := clock_timestamp() + interval '10 min';
+			EXECUTE format($sql$
+				SELECT count(*) FROM (
+					SELECT FROM %1$s
+						WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) <= $3
+							AND state = 'leased' AND proxy <> ALL ($1)
+					UNION ALL
+					SELECT FROM %1$s
+						WHERE proxy IS NOT NULL AND state = 'leased' AND lease_until - pushed_at > interval '10 min'
+							AND lease_until > $3 AND proxy <> ALL ($1)
+					LIMIT $2) AS o
+			$sql$, queue._table(q.name)) INTO held USING there, most + 1, soon;
+			PERFORM queue._visited() WHERE held = 0;
+		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
+			NULL;
+		END;
 		CONTINUE WHEN held = 0;
 		EXECUTE format($sql$
 			SELECT array_agg(format('%%s-%%s-%%s', $3, id, ltrim(token, 'x')))

@@ -70,27 +70,32 @@ BEGIN
 	END IF;
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
-		CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
-		RETURN QUERY EXECUTE format($sql$
-			SELECT $1, count(*) FILTER (WHERE now_is = 'ready'),
-				count(*) FILTER (WHERE now_is = 'later'),
-				count(*) FILTER (WHERE now_is = 'leased'),
-				count(*) FILTER (WHERE now_is = 'dead'),
-				min(CASE WHEN lease_until IS NULL THEN least(greatest(run_at, pushed_at), $2) ELSE lease_until END)
-					FILTER (WHERE now_is = 'ready'),
-				nullif(min(coalesce(lease_until, run_at)) FILTER (WHERE now_is IN ('later', 'leased')), 'infinity'),
-				count(*) FILTER (WHERE now_is = 'blocked'),
-				%s, $4,
-				count(*) FILTER (WHERE now_is = 'ready' AND state <> 'leased' AND attempt + coalesce(spent, 0) = 0),
-				count(*) FILTER (WHERE now_is = 'ready' AND (state = 'leased' OR attempt + coalesce(spent, 0) > 0)),
-				count(now_is), max(pushed_at) FILTER (WHERE now_is IS NOT NULL),
-				pg_total_relation_size($5) + coalesce(pg_total_relation_size($6), 0)
-			FROM (SELECT *, %s AS now_is FROM %s) AS j
-		$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
-				THEN format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) ELSE 'NULL::int8' END,
-			queue._state_at('$2', '$3', cfg.on_expire), queue._table(cfg.name))
-			USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number,
-				to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name));
+		BEGIN	-- of all queues: see _visited
+			CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
+			RETURN QUERY EXECUTE format($sql$
+				SELECT $1, count(*) FILTER (WHERE now_is = 'ready'),
+					count(*) FILTER (WHERE now_is = 'later'),
+					count(*) FILTER (WHERE now_is = 'leased'),
+					count(*) FILTER (WHERE now_is = 'dead'),
+					min(CASE WHEN lease_until IS NULL THEN least(greatest(run_at, pushed_at), $2) ELSE lease_until END)
+						FILTER (WHERE now_is = 'ready'),
+					nullif(min(coalesce(lease_until, run_at)) FILTER (WHERE now_is IN ('later', 'leased')), 'infinity'),
+					count(*) FILTER (WHERE now_is = 'blocked'),
+					%s, $4,
+					count(*) FILTER (WHERE now_is = 'ready' AND state <> 'leased' AND attempt + coalesce(spent, 0) = 0),
+					count(*) FILTER (WHERE now_is = 'ready' AND (state = 'leased' OR attempt + coalesce(spent, 0) > 0)),
+					count(now_is), max(pushed_at) FILTER (WHERE now_is IS NOT NULL),
+					pg_total_relation_size($5) + coalesce(pg_total_relation_size($6), 0)
+				FROM (SELECT *, %s AS now_is FROM %s) AS j
+			$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
+					THEN format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) ELSE 'NULL::int8' END,
+				queue._state_at('$2', '$3', cfg.on_expire), queue._table(cfg.name))
+				USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number,
+					to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name));
+			PERFORM queue._visited() WHERE q IS NULL;
+		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
+			NULL;
+		END;
 	END LOOP;
 END
 $$;
@@ -289,12 +294,18 @@ BEGIN
 	END IF;
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
-		CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
-		RETURN QUERY EXECUTE format($sql$
-			SELECT $1, $2 || '-' || id, worker, attempt, left(token, 1) = 'x', taken_at, lease_until, proxy FROM %s
-			WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > $3 AND state = 'leased'
-			ORDER BY taken_at, id
-		$sql$, queue._table(cfg.name)) USING cfg.name, cfg.number, moment;
+		CONTINUE WHEN q IS NULL AND queue._has_no_pages(cfg.name);
+		BEGIN	-- of all queues: see _visited
+			CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
+			RETURN QUERY EXECUTE format($sql$
+				SELECT $1, $2 || '-' || id, worker, attempt, left(token, 1) = 'x', taken_at, lease_until, proxy FROM %s
+				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > $3 AND state = 'leased'
+				ORDER BY taken_at, id
+			$sql$, queue._table(cfg.name)) USING cfg.name, cfg.number, moment;
+			PERFORM queue._visited() WHERE q IS NULL;
+		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
+			NULL;
+		END;
 	END LOOP;
 END
 $$;
@@ -416,8 +427,14 @@ BEGIN
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.number LOOP
 		EXIT WHEN clock_timestamp() > until;
-		CONTINUE WHEN NOT queue._visits(cfg, used) OR NOT queue._still(cfg.name);
-		RETURN QUERY SELECT * FROM queue._gauge(cfg, most);
+		CONTINUE WHEN NOT queue._visits(cfg, used);
+		BEGIN
+			CONTINUE WHEN NOT queue._still(cfg.name);
+			RETURN QUERY SELECT * FROM queue._gauge(cfg, most);
+			PERFORM queue._visited();
+		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
+			NULL;
+		END;
 	END LOOP;
 END
 $$;

@@ -58,6 +58,9 @@ SET enable_seqscan = off
 AS $$
 DECLARE
 	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
+	most_locked CONSTANT int4 := CASE WHEN used IS NULL THEN 2000000000 ELSE 100 END;	-- who asks again for the others
+	locked int4 := 0;
+	gone int8;
 	cfg queue.queues;
 BEGIN
 	deleted := 0;
@@ -70,9 +73,15 @@ BEGIN
 				AND has_table_privilege(to_regclass(queue._archive(cfg.name)), 'DELETE') THEN
 			BEGIN
 				CONTINUE WHEN NOT queue._still(cfg.name);
-				deleted := deleted + queue._maintain_queue(cfg, (most - deleted)::int4);
+				gone := queue._maintain_queue(cfg, (most - deleted)::int4);
+				deleted := deleted + gone;
+				-- nothing was written by anybody in this transaction
+				PERFORM queue._visited() WHERE gone = 0 AND pg_current_xact_id_if_assigned() IS NULL;
+				locked := locked + 1;
 			EXCEPTION WHEN lock_not_available THEN
 				denied := denied + 1;
+			WHEN SQLSTATE 'QBSEE' THEN
+				NULL;
 			END;
 		ELSE
 			denied := denied + 1;
@@ -80,7 +89,7 @@ BEGIN
 		IF deleted >= most THEN
 			next := cfg.number - 1;		-- there may be more of it
 			EXIT;
-		ELSIF clock_timestamp() > until THEN
+		ELSIF clock_timestamp() > until OR locked >= most_locked THEN
 			next := cfg.number;
 			EXIT;
 		END IF;
