@@ -1,0 +1,54 @@
+"""Who looks at all queues: what it locks does not grow with their number."""
+
+import pytest
+
+LOOKS = {
+    "stats": "SELECT * FROM queue.stats()",
+    "workers": "SELECT * FROM queue.workers()",
+    "health": "SELECT * FROM queue.health()",
+    "gauges": "SELECT * FROM queue._gauges(10)",
+    "orphans": "SELECT queue._orphans('{}', '{}')",
+    "maintain": "SELECT queue.maintain()",
+    "maintain by the proxy": "SELECT * FROM queue._maintain(0, 100, 10000, '{}')",
+}
+
+
+def locks_of(db, sql):
+    """How many locks the session holds behind a look, and what it saw."""
+    db.rows("BEGIN")
+    seen = db.rows(sql)
+    held = db.value("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()")
+    db.rows("ROLLBACK")
+    return held, seen
+
+
+@pytest.fixture(name="many")
+def _many(db):
+    for k in range(12):
+        db.create("q%02d" % k)
+        db.push("q%02d" % k, "1", "2")
+        db.take("q%02d" % k, 1)
+    return db
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_locks_do_not_grow_with_the_queues(many, look):
+    locks_of(many, LOOKS[look])     # what is planned and cached once
+    held, seen = locks_of(many, LOOKS[look])
+    assert held < 60, held          # of one queue: some fifteen
+    if look in ("stats", "workers", "gauges", "health"):
+        assert sum("q07" in map(str, row.values() if isinstance(row, dict) else row) for row in seen) > 0
+
+
+def test_what_was_seen_stays(many):
+    rows = many.rows("SELECT queue, ready, leased FROM queue.stats() ORDER BY queue")
+    assert [tuple(r.values() if isinstance(r, dict) else r) for r in rows] == [("q%02d" % k, 1, 1) for k in range(12)]
+    assert len(many.rows("SELECT queue FROM queue.workers()")) == 12
+
+
+def test_maintenance_that_deletes_goes_on(many):
+    many.rows("UPDATE queue.q_q03 SET expires_at = now() - interval '1 s' WHERE state = 'ready'")
+    many.rows("UPDATE queue.q_q09 SET expires_at = now() - interval '1 s' WHERE state = 'ready'")
+    assert many.value("SELECT queue.maintain()") == 2
+    assert many.value("SELECT count(*) FROM queue.q_q03") == 1
+    assert many.value("SELECT count(*) FROM queue.q_q09") == 1
