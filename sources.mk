@@ -946,6 +946,7 @@ qb_dialogues = \
 	test/scenario/take/no_sync_yet.dlg \
 	test/scenario/take/pop.dlg \
 	test/scenario/take/safety_poll.dlg \
+	test/scenario/take/stream_dies_with_rows.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \
 	test/scenario/take/take_fails_woken.dlg \

@@ -293,6 +293,16 @@ static void give_back(const struct reader *w)
 		(void)!task_submit(w->pool, &spec);
 }
 
+/* What was heard of before an error was not committed, or nobody knows; and is no part of the next
+ * answer. */
+static void forget_rows(struct reader *w)
+{
+	give_back(w);
+	buf_reset(&w->rows);
+	w->n_rows = 0;
+	w->token[0] = '\0';
+}
+
 /* It was ended by this very transaction, which has not been committed. */
 static bool out_here(const struct reader *w)
 {
@@ -351,6 +361,8 @@ static void on_done(void *arg, const struct pg_error *err)
 		reader_free(w);
 		return;
 	}
+	if (err != NULL)
+		forget_rows(w);
 	if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		wait_on(w);
