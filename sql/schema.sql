@@ -186,7 +186,7 @@ CREATE TABLE queue.streams (
 	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole
 );
 REVOKE ALL ON queue.streams FROM PUBLIC;
-GRANT SELECT, INSERT (name, payload, owner), DELETE ON queue.streams TO PUBLIC;	-- a trigger says who may
+GRANT SELECT, INSERT (name, payload, owner) ON queue.streams TO PUBLIC;	-- a trigger says who may
 
 CREATE TABLE queue.subscriptions (
 	number int4 PRIMARY KEY,
@@ -240,16 +240,15 @@ CREATE TABLE queue.deliveries (
 	FOREIGN KEY (sub, owner) REFERENCES queue.subscriptions (number, owner) ON DELETE CASCADE
 );
 REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries FROM PUBLIC;
-GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time), DELETE ON queue.subscriptions TO PUBLIC;
-GRANT SELECT, INSERT, DELETE ON queue.positions TO PUBLIC;
-GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error), DELETE ON queue.deliveries TO PUBLIC;
+-- None has DELETE, or UPDATE of a whole table: with it LOCK TABLE would stop everybody. See queue._gone.
+GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time) ON queue.subscriptions TO PUBLIC;
+GRANT SELECT, INSERT ON queue.positions TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error) ON queue.deliveries TO PUBLIC;
 ALTER TABLE queue.subscriptions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE queue.positions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE queue.deliveries ENABLE ROW LEVEL SECURITY;
 CREATE POLICY seen ON queue.subscriptions FOR SELECT USING (true);
 CREATE POLICY own ON queue.subscriptions USING (pg_has_role(owner, 'USAGE'));
-CREATE POLICY of_stream ON queue.subscriptions FOR DELETE
-	USING (pg_has_role((SELECT s.owner FROM queue.streams AS s WHERE s.number = stream), 'USAGE'));
 CREATE POLICY own ON queue.positions USING (pg_has_role(owner, 'USAGE'));
 CREATE POLICY own ON queue.deliveries USING (pg_has_role(owner, 'USAGE'));
 

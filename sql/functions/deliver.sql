@@ -98,7 +98,7 @@ BEGIN
 				IF fl IS NULL AND early IS NULL THEN
 					-- a position moves if that saves work: the next one looks at fewer xids
 					IF cardinality(late) > 0 OR pg_snapshot_xmax(w)::text::numeric - lo::text::numeric > 1000 THEN
-						DELETE FROM queue.positions WHERE sub = p.sub AND seq = p.seq;
+						INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
 						INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery)
 							VALUES (p.sub, p.seq + 1, p.owner, w, coalesce(u.from_id - 1, 0), p.delivery);
 					END IF;
@@ -128,7 +128,7 @@ BEGIN
 					RETURNING * INTO d;
 				p.delivery := d.id;
 			END IF;
-			DELETE FROM queue.positions WHERE sub = p.sub AND seq = p.seq;
+			INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
 			p.seq := p.seq + 1;
 			p.at := clock_timestamp();
 			IF got = lim THEN
@@ -219,11 +219,12 @@ BEGIN
 	IF other IS NOT NULL THEN
 		PERFORM queue._not_of_streams(other, 'A delivery leaves nothing behind: DONE token.');
 	END IF;
-	DELETE FROM queue.deliveries AS t WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits
-		AND t.lease_until > clock_timestamp();
+	PERFORM FROM queue.deliveries AS t WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits
+		AND t.lease_until > clock_timestamp() FOR UPDATE;
 	IF NOT FOUND THEN
 		PERFORM queue._delivery_lost(d.number, d.id);
 	END IF;
+	INSERT INTO queue._gone VALUES ('deliveries', d.number, d.id);
 	PERFORM queue._tell((d.s).number, (d.s).name);
 	RETURN (d.s).name;
 END

@@ -67,10 +67,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF TG_OP = 'DELETE' THEN
-		PERFORM queue._must_own(OLD.name, OLD.owner);
-		RETURN OLD;
-	ELSIF NOT has_table_privilege('queue.queues', 'INSERT') THEN
+	IF NOT has_table_privilege('queue.queues', 'INSERT') THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'permission denied for table queues',
 			DETAIL = format('Role "%s" may not create queues.', current_user),
 			HINT = format('GRANT INSERT, UPDATE, DELETE ON queue.queues TO %I;', current_user);
@@ -255,8 +252,7 @@ BEGIN
 		CREATE VIEW queue._stream_right AS SELECT NULL::bool AS gives, NULL::text AS queue, NULL::text AS kind, NULL::text AS role;
 		REVOKE ALL ON queue._stream_right FROM PUBLIC;
 		GRANT INSERT ON queue._stream_right TO PUBLIC;
-		CREATE TRIGGER a_may BEFORE INSERT OR DELETE ON queue.streams FOR EACH ROW
-			EXECUTE FUNCTION queue._stream_may_change();
+		CREATE TRIGGER a_may BEFORE INSERT ON queue.streams FOR EACH ROW EXECUTE FUNCTION queue._stream_may_change();
 		CREATE TRIGGER b_number BEFORE INSERT ON queue.streams FOR EACH ROW EXECUTE FUNCTION queue._stream_number();
 		CREATE TRIGGER c_does AFTER INSERT OR DELETE ON queue.streams FOR EACH ROW EXECUTE FUNCTION queue._stream_changed();
 	END IF;
@@ -307,7 +303,8 @@ AS $$
 DECLARE
 	s CONSTANT queue.streams := queue._find_stream(q);
 BEGIN
-	DELETE FROM queue.streams AS t WHERE t.number = s.number;
+	PERFORM queue._must_own(s.name, s.owner);
+	INSERT INTO queue._gone VALUES ('stream', s.number);
 	PERFORM queue._tell(s.number, q);
 END
 $$;

@@ -134,6 +134,68 @@ BEGIN
 END
 $qbouncer_subscriptions$;
 
+-- What goes away is said to a view: who had DELETE on the tables, and all would need it, could also LOCK them, and stop
+-- every push and take. n: one position or delivery; NULL: all of them.
+CREATE OR REPLACE FUNCTION queue._may_go() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	s queue.streams;
+	u queue.subscriptions;
+BEGIN
+	IF NEW.what = 'stream' THEN
+		SELECT * INTO s FROM queue.streams AS t WHERE t.number = NEW.number;
+		PERFORM queue._must_own(s.name, s.owner);
+		RETURN NEW;
+	END IF;
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = NEW.number;
+	IF NEW.what <> 'subscription' OR NOT pg_has_role((SELECT t.owner FROM queue.streams AS t WHERE t.number = u.stream), 'USAGE') THEN
+		PERFORM queue._must_read(u);
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._goes() RETURNS trigger
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+BEGIN
+	IF TG_RELID <> 'queue._gone'::regclass THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
+	ELSIF NEW.what = 'positions' AND NEW.n IS NOT NULL THEN
+		DELETE FROM queue.positions AS t WHERE t.sub = NEW.number AND t.seq = NEW.n;
+	ELSIF NEW.what = 'positions' THEN
+		DELETE FROM queue.positions AS t WHERE t.sub = NEW.number;
+	ELSIF NEW.what = 'deliveries' AND NEW.n IS NOT NULL THEN
+		DELETE FROM queue.deliveries AS t WHERE t.sub = NEW.number AND t.id = NEW.n;
+	ELSIF NEW.what = 'deliveries' THEN
+		DELETE FROM queue.deliveries AS t WHERE t.sub = NEW.number;
+	ELSIF NEW.what = 'subscription' THEN
+		DELETE FROM queue.subscriptions AS t WHERE t.number = NEW.number;
+	ELSIF NEW.what = 'stream' THEN
+		DELETE FROM queue.streams AS t WHERE t.number = NEW.number;
+	END IF;
+	RETURN NEW;
+END
+$$;
+
+DO $qbouncer_subscriptions$
+BEGIN
+	IF to_regclass('queue._gone') IS NULL THEN
+		CREATE VIEW queue._gone AS SELECT NULL::text AS what, NULL::int4 AS number, NULL::int8 AS n;
+		REVOKE ALL ON queue._gone FROM PUBLIC;
+		GRANT INSERT ON queue._gone TO PUBLIC;
+		CREATE TRIGGER a_may INSTEAD OF INSERT ON queue._gone FOR EACH ROW EXECUTE FUNCTION queue._may_go();
+		CREATE TRIGGER b_does INSTEAD OF INSERT ON queue._gone FOR EACH ROW EXECUTE FUNCTION queue._goes();
+	END IF;
+END
+$qbouncer_subscriptions$;
+
 CREATE OR REPLACE FUNCTION queue.subscribe(sub text, q text, start text DEFAULT NULL, option_names text[] DEFAULT '{}',
 	option_values text[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql
@@ -185,7 +247,7 @@ BEGIN
 	IF NOT pg_has_role(s.owner, 'USAGE') THEN
 		PERFORM queue._must_read(u);
 	END IF;
-	DELETE FROM queue.subscriptions AS t WHERE t.number = u.number;
+	INSERT INTO queue._gone VALUES ('subscription', u.number);
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM queue._tell(s.number, q);	-- who waits finds it gone
 END
@@ -210,9 +272,9 @@ BEGIN
 	END IF;
 	PERFORM FROM queue.subscriptions WHERE number = u.number FOR NO KEY UPDATE;
 	place := queue._start(start);
-	DELETE FROM queue.deliveries WHERE sub = u.number;
+	INSERT INTO queue._gone VALUES ('deliveries', u.number);
 	SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
-	DELETE FROM queue.positions WHERE sub = u.number;
+	INSERT INTO queue._gone VALUES ('positions', u.number);
 	-- the place is not that of the subscription, which a later row of it would forget: it is said with "last" and "floor"
 	UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time WHERE number = u.number;
 	INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery)

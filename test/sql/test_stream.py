@@ -478,6 +478,35 @@ def test_rights(db):
     db.fails("22023", "SELECT queue.grant('s', '{fly}', '{bob}')")
 
 
+@pytest.mark.parametrize("table", ["streams", "subscriptions", "positions", "deliveries", "_gone"])
+def test_a_stranger_locks_nobody_out(db, table):
+    make(db, "a")
+    put(db, 1)
+    token, _ = take(db)
+    bob = db.connect("bob")
+    for mode in ("SHARE UPDATE EXCLUSIVE", "SHARE", "EXCLUSIVE", "ACCESS EXCLUSIVE"):
+        bob.rows("BEGIN")
+        bob.fails("42501", "LOCK TABLE queue.%s IN %s MODE" % (table, mode))
+        bob.rows("ROLLBACK")
+    assert done(db, token) == ["s"]
+
+
+def test_a_stranger_makes_nothing_go(db):
+    make(db, "a")
+    put(db, 1)
+    token, _ = take(db)
+    stream = db.value("SELECT number FROM queue.streams")
+    bob = db.connect("bob")
+    for what in ("subscription", "positions", "deliveries"):
+        for n in (None, 1, 2):
+            bob.fails("42501", "INSERT INTO queue._gone VALUES (%s, %s, %s)", what, int(token.split("-")[0]), n)
+    bob.fails("42501", "INSERT INTO queue._gone VALUES ('stream', %s)", stream)
+    bob.fails("42501", "INSERT INTO queue._gone VALUES ('stream', %s)", int(token.split("-")[0]))
+    db.rows("SELECT queue.grant('s', '{all}', '{bob}')")
+    bob.fails("42501", "INSERT INTO queue._gone VALUES ('deliveries', %s)", int(token.split("-")[0]))
+    assert done(db, token) == ["s"]
+
+
 def test_subscriptions_row(db):
     make(db, "a")
     put(db, 1, 2, 3)
