@@ -256,10 +256,12 @@ void conn_write(struct conn *c, const void *data, size_t len)
 {
 	const uint8_t *p = data;
 
+	if (len == 0)
+		return;
 	c->flags &= ~(uint32_t)F_KEPT;
 	if (write_behind(c, data, len))
 		return;
-	if (len == 0 || (c->flags & (F_CLOSED | F_ENDED | F_BROKEN | F_NO_MEMORY)))
+	if ((c->flags & (F_CLOSED | F_ENDED | F_BROKEN | F_NO_MEMORY)))
 		return;
 	if (c->out_len == 0 && !(c->flags & F_BLOCKED) &&
 		(len >= LARGE_WRITE || used_count >= MANY_CHUNKS)) {
@@ -282,7 +284,8 @@ void conn_write(struct conn *c, const void *data, size_t len)
 
 void conn_keep_back(struct conn *c)
 {
-	if (c->out_len > 0 && c->out_len < LARGE_WRITE)
+	/* with F_BLOCKED it is more than the beginning of an answer, or TLS has something left */
+	if (c->out_len > 0 && c->out_len < LARGE_WRITE && !(c->flags & F_BLOCKED))
 		c->flags |= F_KEPT;
 }
 

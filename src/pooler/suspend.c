@@ -42,6 +42,7 @@ static void hold_client(struct client *c, void *arg)
 		conn_hold(c->conn, true);
 	if (!login && conn_pending_output(c->conn) == 0)
 		return;
+	conn_show_kept(c->conn); /* its end comes from a server, which is not read */
 	if (u->force)
 		close_late(c);
 	else

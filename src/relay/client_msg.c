@@ -50,6 +50,7 @@ static enum step on_flush(struct client *c, const struct wire_msg *m)
 {
 	if (m->total != WIRE_HEADER)
 		return client_bad_message(c, m);
+	c->head.promised = true;
 	if (c->link == NULL || c->link->expect.count == 0)
 		return STEP_NEXT;
 	return client_forward(c, m);
@@ -146,6 +147,8 @@ static enum step message(struct client *c, const struct wire_msg *m)
 
 	if (h == NULL)
 		return on_unexpected(c, m);
+	if (c->head.promised && conn_pending_output(c->conn) == 0)
+		c->head.promised = false;
 	if (c->link != NULL && c->link->expect.count > 0 && copy_holds(c, m->type))
 		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
 	/* everything that follows an error in a batch is dropped up to Sync */

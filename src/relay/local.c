@@ -358,7 +358,8 @@ static enum step run_execute(struct client *c, struct portal *p, int32_t max_row
 	executed_before = c->tx.executed;
 	c->tx.executed = true;
 	util_strlcpy(p->tag, "SELECT 0", sizeof(p->tag));
-	conn_keep_back(c->conn); /* BindComplete and the columns go out with what follows */
+	if (!c->head.promised)
+		conn_keep_back(c->conn); /* BindComplete and the columns go out with what follows */
 	verdict = p->stmt->icpt->execute(&x);
 	if (verdict != EXEC_PARK && verdict != EXEC_REPLACE)
 		client_show_beginning(c);

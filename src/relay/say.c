@@ -197,6 +197,7 @@ void client_ready(struct client *c, bool local)
 	c->tx.executed = false;
 	c->request_time = 0;
 	c->idle_since = loop_now();
+	c->head.promised = true;
 	/* our answer waits behind what was sent without a Sync, and no Sync need follow */
 	if (local && client_is_owed(c) && !client_ask_for_answers(c))
 		return;

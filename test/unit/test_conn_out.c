@@ -46,6 +46,7 @@ static void test_kept_back(void **state)
 	assert_string_equal(buf_cstr(&got), "abc");
 	conn_write(o.c, "d", 1);
 	conn_keep_back(o.c);
+	conn_write(o.c, "", 0); /* is nothing, and lets nothing go */
 	run_turns(2);
 	assert_false(peer_has_some(&peer));
 	conn_show_kept(o.c);

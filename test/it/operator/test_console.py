@@ -649,6 +649,25 @@ def test_suspend_and_one_who_does_not_read(qbouncer, db):
         assert types(d.simple("SELECT 1")) == "TDCZ"
 
 
+@pytest.mark.parametrize("begin", ["", "BEGIN"])
+def test_suspend_and_a_statement_of_a_queue(qbouncer, db, direct, begin):
+    """What waits for its answer does not hold it up, though the beginning of that was written already."""
+    proxy = qbouncer(suspend_timeout="1")
+    with proxy.wire(db) as c, proxy.wire("qbouncer", "admin") as admin:
+        c.simple("QUEUE CREATE slow")
+        with direct.transaction():
+            direct.execute("LOCK TABLE queue.q_slow IN ACCESS EXCLUSIVE MODE")
+            if begin:
+                c.simple(begin)
+            c.parse("", "QUEUE PUSH slow '1'").bind().execute().sync()
+            wait_for(lambda: direct.execute("SELECT FROM pg_locks WHERE NOT granted AND relation = 'queue.q_slow'::regclass").fetchall(),
+                     "the push to wait")
+            assert types(admin.simple("SUSPEND")) == "CZ"
+            proxy.wait_log("LOG suspended")
+            admin.simple("RESUME")
+        assert types(c.until("Z")) == "12CZ"
+
+
 def test_suspend_with_a_paused_database(proxy, db):
     with proxy.wire(db) as c, proxy.wire("qbouncer", "admin") as admin:
         c.simple("SELECT 1")

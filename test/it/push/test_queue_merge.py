@@ -6,6 +6,7 @@ gathers in the next one.
 
 import pytest
 
+from pgwire import types
 from queuetest import q, qproxy, results, send_all, tag  # noqa: F401
 
 
@@ -180,3 +181,39 @@ def test_each_push_has_its_own(qproxy, db, q):
             {"payload": str(n), "a": [None, "2", "3", None, None][n % 5], "h": [None, None, None, "1", "2"][n % 5]}]
     for w in wires:
         w.close()
+
+
+def extended(wire, sql, end="S"):
+    wire.parse("", sql).bind().execute().send(end)
+
+
+@pytest.mark.parametrize("first, got", [("SELECT 1", "12DCZ"), ("QUEUE TAKE seen", "12DCZ"), ("BEGIN", "12CZ")])
+def test_an_answer_is_not_kept_back_by_the_next_statement(qproxy, db, q, direct, first, got):
+    """What is behind a Sync of a pipeline may wait for long: what was before it is shown at once."""
+    tag(q, "QUEUE CREATE seen")
+    tag(q, "QUEUE PUSH seen '1'")
+    direct.autocommit = False
+    direct.execute("LOCK TABLE queue.q_mail IN ACCESS EXCLUSIVE MODE")
+    with qproxy.wire(db) as c:
+        c.hold()
+        extended(c, first)
+        extended(c, "QUEUE PUSH mail '1'")
+        c.push()
+        assert types(c.until("Z")) == got
+        direct.rollback()
+        assert types(c.until("Z")) == "12CZ"
+
+
+def test_an_answer_is_not_kept_back_behind_a_flush(qproxy, db, q, direct):
+    tag(q, "QUEUE CREATE seen")
+    tag(q, "QUEUE PUSH seen '1'")
+    direct.autocommit = False
+    direct.execute("LOCK TABLE queue.q_mail IN ACCESS EXCLUSIVE MODE")
+    with qproxy.wire(db) as c:
+        c.hold()
+        extended(c, "QUEUE TAKE seen", "H")
+        extended(c, "QUEUE PUSH mail '1'")
+        c.push()
+        assert types(c.until("C")) == "12DC"
+        direct.rollback()
+        assert types(c.until("Z")) == "12CZ"
