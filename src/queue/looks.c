@@ -160,6 +160,9 @@ bool looks_serve(struct waitq *r, const struct member **ret_first, bool *ret_any
 					w->ops->ask_failed(w);
 					return false;
 				}
+			} else if (!ahead && r->look_at > now + STUCK_AFTER) {
+				/* the answer of who looks may take longer than that */
+				r->look_at = now + STUCK_AFTER;
 			}
 		}
 		if (*ret_first == NULL)

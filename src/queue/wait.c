@@ -263,6 +263,8 @@ static void found_in_waitqs(struct waiter *w)
 			continue;
 		if (w->args.where != NULL && !r->unknown)
 			r->credits -= r->credits > 0;
+		if (r->credits == 0 && !r->looks)
+			waitq_unready(r);
 		r->found += r->unknown;
 		if (r->unknown && r->credits == 0 && !next_asks(r, w))
 			waitq_go_on(r);

@@ -451,3 +451,17 @@ def test_room_that_is_made(q, qproxy, db):
     push(q, "3")
     tag(q, "QUEUE ALTER mail RESET (max_running)")
     assert woken(w)["payload"] == "3"
+
+
+def test_a_look_that_takes_long_does_not_hold_up_other_conditions(qbouncer, db):
+    """They look one after the other, but nobody waits for one whose condition sleeps."""
+    proxy = qbouncer(queue_heartbeat="50ms", queue_rescan="1h")
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE mail")
+        slow = wait_on(proxy, db, "(SELECT pg_sleep(60) WHERE id > 0) IS NULL")
+        w = wait_on(proxy, db, "payload->>'n' = '1'")
+        proxy.wait_show("QUEUES", lambda r: r["queue"] == "mail" and r["system"] == "up")
+        push(c, '{"n": 1}')
+        assert woken(w)["id"] == "1"
+        slow.close()
+        w.close()
