@@ -340,3 +340,18 @@ def test_a_job_that_is_held_among_several(q):
     assert [r["job"] for r in q.rows("QUEUE AWAIT '1-2', 1 ANY")] == ["1-2"]
     assert error(q, "QUEUE AWAIT 1, 2").sqlstate == "22023"
     tag(q, "QUEUE DONE '%s'" % token)
+
+
+def test_cancelled_with_all(qproxy, db, q):
+    with qproxy.wire(db) as v, qproxy.wire(db) as w:
+        one, two = pushed(q), pushed(q)
+        awaiting(v, one)
+        awaiting(w, two)
+        tag(q, "QUEUE CANCEL ALL ON mail")
+        assert (answer(v), answer(w)) == (("gone", None), ("gone", None))
+        one = pushed(q)
+        awaiting(v, one)
+        with qproxy.wire(db) as x:
+            for sql in "BEGIN", "QUEUE CANCEL ALL ON mail", "COMMIT":
+                tag(x, sql)
+        assert answer(v) == ("gone", None)
