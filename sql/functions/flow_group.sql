@@ -70,7 +70,7 @@ BEGIN
 	PERFORM queue._generate_flow_one(cfg, '_admit_@n@(q queue.queues, names text[], ends timestamptz[], backs int4[],
 		firsts int8[], instant timestamptz, since xid8, mark int8) RETURNS bool',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -87,6 +87,7 @@ DECLARE
 	let_in record;
 	again bool := false;
 BEGIN
+@try@
 	PERFORM set_config('qbouncer.admit', '@n@', true);
 	FOR one IN SELECT u.name, max(u.ended) AS ended, sum(u.back) AS back, min(u.job) AS job
 			FROM unnest(names, ends, backs, firsts) WITH ORDINALITY AS u (name, ended, back, job, n)
@@ -175,6 +176,7 @@ BEGIN
 		END IF;
 	END LOOP;
 	PERFORM set_config('qbouncer.admit', '', true);
+@caught@
 	IF again THEN
 		PERFORM queue._expire(q, 1000);
 	END IF;
@@ -192,6 +194,17 @@ $body$, '@places@', CASE WHEN ordered THEN 'CASE WHEN inside = ''{}'' THEN 1 ELS
 		'@gap@', coalesce((queue._rate(cfg.rate_per_group)).gap::text, 'NULL')),
 		'@burst@', coalesce((queue._rate(cfg.rate_per_group)).burst::text, 'NULL')),
 		'@strict@', ordered::text),
+		-- the index says that one of a group is under way of whom the group's row does not know: somebody has changed jobs
+		-- by hand. Without this no take would succeed any more.
+		'@try@', CASE WHEN ordered THEN '	BEGIN' ELSE '' END),
+		'@caught@', CASE WHEN ordered THEN $caught$
+	EXCEPTION WHEN unique_violation THEN
+		UPDATE @groups@ SET head = NULL, inside = NULL WHERE "group" = ANY (names) AND inside IS NOT NULL;
+		IF NOT FOUND THEN
+			RAISE;
+		END IF;
+		RETURN queue._admit_@n@(q, names, ends, backs, firsts, instant, since, mark);
+	END;$caught$ ELSE '' END),
 		'@states@', CASE WHEN ordered THEN '''ready'', ''later'', ''leased''' ELSE '''ready'', ''leased''' END));
 	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._admit_%s TO PUBLIC', cfg.number);
 END

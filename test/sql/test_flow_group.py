@@ -479,3 +479,39 @@ def test_one_that_is_given_back_comes_before_those_behind_it(db):
         if id == 1:
             assert take(db) == [(1, "g")]
             end(db, 1)
+
+
+@pytest.mark.parametrize("by_hand", [
+    "UPDATE queue.q_q SET \"group\" = 'a' WHERE \"group\" = 'b'",
+    "UPDATE queue.n%s_groups SET inside = '{}' WHERE \"group\" = 'a'",
+])
+def test_a_job_under_way_that_its_group_does_not_know_of(db, by_hand):
+    """It made each take fail, for good."""
+    db.create("q", max_running_per_group=1, rate_per_group="1000/s burst 1000")
+    if "n%s" in by_hand:
+        pushed(db, a=1)
+        by_hand = by_hand % db.value("SELECT number FROM queue.queues")
+    else:
+        pushed(db, a=1, b=1)
+    job = max(id for id, _ in take(db))
+    if job == 2:
+        end(db, 1)
+        assert take(db) == []
+    db.rows(by_hand)
+    pushed(db, a=1, c=1)
+    assert taken(db) == {"c": 1}
+    pushed(db, d=1)
+    assert taken(db) == {"d": 1}
+    end(db, job)
+    assert taken(db) == {"a": 1}
+
+
+def test_one_of_a_group_that_is_redriven_for_later(db):
+    db.create("q", max_running_per_group=1, rate_per_group="1000/s burst 1000", max_attempts=1)
+    pushed(db, a=1)
+    take(db)
+    end(db, 1, "SELECT queue.fail(%s, 'x')")
+    db.rows("UPDATE queue.q_q SET state = 'later', run_at = clock_timestamp() + interval '1 h', ended_at = NULL WHERE state = 'dead'")
+    pushed(db, a=1, c=1)
+    assert taken(db) == {"c": 1}
+    assert taken(db) == {}
