@@ -278,7 +278,7 @@ BEGIN
 	-- the place is not that of the subscription, which a later row of it would forget: it is said with "last" and "floor"
 	UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time WHERE number = u.number;
 	INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery)
-		VALUES (u.number, was.seq + 1, u.owner, place.s1, coalesce(place.from_id - 1, 0), was.delivery);
+		VALUES (u.number, coalesce(was.seq, 0) + 1, u.owner, place.s1, coalesce(place.from_id - 1, 0), coalesce(was.delivery, 0));
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM queue._tell(s.number, q);
 END

@@ -132,6 +132,15 @@ def test_seek(db):
     assert "BEGINNING, NOW" in db.fails("22023", "SELECT queue.seek('a', 's', 'nowhere')").message_hint
 
 
+def test_seek_mends_a_position_that_was_lost(db):
+    make(db, "a")
+    put(db, 1)
+    db.connect("postgres").rows("DELETE FROM queue.positions")
+    assert "SEEK" in db.fails("55000", "SELECT queue.take_for('s', 'a')").message_hint
+    db.rows("SELECT queue.seek('a', 's', 'beginning')")
+    assert drain(db) == [1]
+
+
 def test_slow_transaction_with_an_early_id(db):
     """Its id is below all that was read: "id > last" would skip it."""
     make(db, "a")
