@@ -66,7 +66,7 @@ def build(where):
     if not os.path.exists(os.path.join(REPO, "configure")):
         run(["sh", os.path.join(REPO, "autogen.sh")], cwd=REPO)
     if not os.path.exists(os.path.join(where, "Makefile")):
-        run([os.path.join(REPO, "configure"), "-q", "CFLAGS=-O2 -g"], cwd=where)
+        run([os.path.join(REPO, "configure"), "-q", "CFLAGS=-O2 -g -flto=auto -ffat-lto-objects"], cwd=where)
     run(["make", "-s", "-j%d" % (os.cpu_count() or 1), "qbouncer"], cwd=where)
     return os.path.join(where, "qbouncer")
 

@@ -8,7 +8,7 @@
     test/bench/run.py --publish --write  and writes doc/bench.md
 
 It prints figures and judges none: on a busy machine only ratios and `instructions` mean anything.
-Builds qbouncer itself (-O2, no sanitizers) unless --program names one, installs what is missing of
+Builds qbouncer itself (-O2 over all files at once, as the package does; no sanitizers) unless --program names one, installs what is missing of
 what it is compared with (Debian packages; graphile-worker, pg-boss and pgmq by npm, into the
 build directory), and leaves nothing running. What cannot be had is named and left out. No part begins
 after the plan's time is over.
