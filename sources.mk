@@ -295,6 +295,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/mark.h \
 	src/queue/merge.c \
 	src/queue/merge.h \
+	src/queue/merge_spec.c \
 	src/queue/name.c \
 	src/queue/own_sql.c \
 	src/queue/own_sql.h \

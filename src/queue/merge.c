@@ -110,62 +110,7 @@ static bool may_run(const struct group *g)
 static bool run(struct group *g);
 static void expect_delay(const struct group *g);
 
-struct merge_own *merge_own_new(void)
-{
-	struct merge_own *o = mem_zalloc(sizeof(*o));
-
-	if (o != NULL)
-		o->array = BUF_INIT;
-	return o;
-}
-
-void merge_own_free(struct merge_own **p)
-{
-	struct merge_own *o = *p;
-
-	*p = NULL;
-	if (o == NULL)
-		return;
-	mem_free(o->sql);
-	mem_free(o->oids);
-	buf_free(&o->array);
-	mem_free(o);
-}
-
-void merge_spec_free(struct merge_spec *spec)
-{
-	merge_own_free(&spec->own);
-	task_settings_free(&spec->settings);
-	if (spec->shape_arg != NULL)
-		spec->shape->free(spec->shape_arg);
-	spec->shape_arg = NULL;
-}
-
 /* --- groups --- */
-
-/* The parameters and their bytes in one piece of memory. */
-static struct bind_param *copy_params(const struct merge_spec *spec)
-{
-	size_t n = (size_t)spec->n_params, bytes = 0;
-	struct bind_param *p;
-	uint8_t *at;
-
-	for (size_t i = 0; i < n; i++)
-		bytes += spec->params[i].len > 0 ? (size_t)spec->params[i].len : 0;
-	p = mem_alloc(n * sizeof(*p) + bytes + 1);
-	if (p == NULL)
-		return NULL;
-	at = (uint8_t *)(p + n);
-	for (size_t i = 0; i < n; i++) {
-		p[i] = spec->params[i];
-		if (p[i].len > 0) {
-			memcpy(at, p[i].data, (size_t)p[i].len);
-			p[i].data = at;
-			at += p[i].len;
-		}
-	}
-	return p;
-}
 
 static struct group *group_get(struct pool *pool, const struct buf *key, struct merge_spec *spec)
 {
@@ -180,7 +125,7 @@ static struct group *group_get(struct pool *pool, const struct buf *key, struct 
 	memset(g, 0, sizeof(*g));
 	g->pool = pool;
 	g->spec = *spec;
-	g->params = copy_params(spec);
+	g->params = merge_spec_params(spec);
 	if (g->params == NULL || spec->n_formats > (int)ARRAY_LEN(g->formats)) {
 		mem_free(g->params);
 		mem_free(g);

@@ -114,6 +114,8 @@ struct merge_own *merge_own_new(void); /* NULL: memory */
 void merge_own_free(struct merge_own **p);
 
 void merge_spec_free(struct merge_spec *spec); /* what merge_add() has not taken */
+/* Its parameters and their bytes, in one piece of memory. NULL: memory. */
+struct bind_param *merge_spec_params(const struct merge_spec *spec);
 
 /*
  * Adds a request to the group with this key (which must hold everything that makes statements
