@@ -145,7 +145,10 @@ CREATE INDEX ON queue.schedules (look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX ON queue.schedules (owner, look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX ON queue.schedules (queue);
 REVOKE ALL ON queue.schedules FROM PUBLIC;
-GRANT SELECT, INSERT, UPDATE, DELETE ON queue.schedules TO PUBLIC;
+-- No DELETE, and no UPDATE of the whole table: see queue._gone.
+GRANT SELECT, INSERT, UPDATE (queue, owner, every, from_end, cron, bits, zone, missed, overlap, starting, until, payload,
+	payload_type, priority, delay, headers, expires, attempts, key, duplicate, "group", paused, home, anchor, next_at,
+	look_at, last_at, last_job, runs, skipped, error) ON queue.schedules TO PUBLIC;
 ALTER TABLE queue.schedules ENABLE ROW LEVEL SECURITY;
 CREATE POLICY own ON queue.schedules USING (pg_has_role(owner, 'USAGE'));
 

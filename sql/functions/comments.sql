@@ -81,7 +81,7 @@ BEGIN
 	COMMENT ON TABLE queue.followers IS 'Who waits for a job, beyond those whose names stand in its row: PUSH ... AFTER.';
 	COMMENT ON TABLE queue.queues IS 'One row for each queue; its jobs are in queue.q_<name>.';
 	COMMENT ON VIEW queue._stream_right IS 'qbouncer''s own: how the owner of a stream gives rights on it.';
-	COMMENT ON VIEW queue._gone IS 'qbouncer''s own: how what belongs to a stream goes away.';
+	COMMENT ON VIEW queue._gone IS 'qbouncer''s own: how what belongs to a stream goes away, and a schedule.';
 	COMMENT ON TABLE queue.streams IS 'One row for each stream; its events are in queue.e<number>_<0 to 3>.';
 	COMMENT ON TABLE queue.subscriptions IS 'Who reads streams: QUEUE SUBSCRIBE.';
 	COMMENT ON TABLE queue.positions IS 'What a subscription has seen; of its rows the one with the greatest seq counts.';
@@ -133,9 +133,10 @@ BEGIN
 			('_stream_right', 'queue', 'Name of the stream.'),
 			('_stream_right', 'kind', 'push, subscribe.'),
 			('_stream_right', 'role', 'Or public.'),
-			('_gone', 'what', 'stream, subscription, positions, deliveries.'),
+			('_gone', 'what', 'stream, subscription, positions, deliveries, schedule.'),
 			('_gone', 'number', 'Of the stream or subscription.'),
 			('_gone', 'n', 'One position or delivery; NULL: all.'),
+			('_gone', 'name', 'Of the schedule.'),
 			('proxies', 'number', 'Is in the leases that end with a connection to it.'),
 			('proxies', 'role', 'Of its session.'),
 			('proxies', 'pid', 'Of its session.'),

@@ -284,7 +284,7 @@ AS $$
 BEGIN
 	IF NOT coalesce(if_exists, false) OR EXISTS (SELECT FROM queue.schedules AS x WHERE x.name = unschedule.name) THEN
 		PERFORM queue._find_schedule(name);
-		DELETE FROM queue.schedules AS x WHERE x.name = unschedule.name;
+		INSERT INTO queue._gone (what, name) VALUES ('schedule', name);
 	END IF;
 END
 $$;
@@ -447,7 +447,7 @@ BEGIN
 	FOR s IN SELECT * FROM queue.schedules AS x WHERE x.look_at <= moment AND x.owner = me
 			ORDER BY x.look_at LIMIT most FOR UPDATE SKIP LOCKED LOOP
 		IF NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = s.queue) THEN
-			DELETE FROM queue.schedules AS x WHERE x.name = s.name;
+			INSERT INTO queue._gone (what, name) VALUES ('schedule', s.name);
 			CONTINUE;
 		ELSIF s.home <> here THEN
 			s.look_at := NULL;

@@ -135,7 +135,7 @@ END
 $qbouncer_subscriptions$;
 
 -- What goes away is said to a view: who had DELETE on the tables, and all would need it, could also LOCK them, and stop
--- every push and take. n: one position or delivery; NULL: all of them.
+-- every push and take, and all schedules. n: one position or delivery; NULL: all of them. name: a schedule.
 CREATE OR REPLACE FUNCTION queue._may_go() RETURNS trigger
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -144,7 +144,10 @@ DECLARE
 	s queue.streams;
 	u queue.subscriptions;
 BEGIN
-	IF NEW.what = 'stream' THEN
+	IF NEW.what = 'schedule' THEN
+		PERFORM queue._find_schedule(NEW.name);	-- by the policy of the table: his own; locked, it stays so
+		RETURN NEW;
+	ELSIF NEW.what = 'stream' THEN
 		SELECT * INTO s FROM queue.streams AS t WHERE t.number = NEW.number;
 		PERFORM queue._must_own(s.name, s.owner);
 		RETURN NEW;
@@ -179,6 +182,8 @@ BEGIN
 		DELETE FROM queue.subscriptions AS t WHERE t.number = NEW.number;
 	ELSIF NEW.what = 'stream' THEN
 		DELETE FROM queue.streams AS t WHERE t.number = NEW.number;
+	ELSIF NEW.what = 'schedule' THEN
+		DELETE FROM queue.schedules AS t WHERE t.name = NEW.name;
 	END IF;
 	RETURN NEW;
 END
@@ -187,7 +192,7 @@ $$;
 DO $qbouncer_subscriptions$
 BEGIN
 	IF to_regclass('queue._gone') IS NULL THEN
-		CREATE VIEW queue._gone AS SELECT NULL::text AS what, NULL::int4 AS number, NULL::int8 AS n;
+		CREATE VIEW queue._gone AS SELECT NULL::text AS what, NULL::int4 AS number, NULL::int8 AS n, NULL::text AS name;
 		REVOKE ALL ON queue._gone FROM PUBLIC;
 		GRANT INSERT ON queue._gone TO PUBLIC;
 		CREATE TRIGGER a_may INSTEAD OF INSERT ON queue._gone FOR EACH ROW EXECUTE FUNCTION queue._may_go();

@@ -653,3 +653,30 @@ def test_grant_errors(q):
         assert bob.fails("42501", "SELECT queue.%s('q', '{push}', '{bob}')" % verb).message_primary == \
             'must be owner of queue "q"'
     assert rights(q) == ([], [])
+
+
+def lockable(session, role):
+    """What this role could lock so that others cannot write: LOCK TABLE asks for one of these, of the whole table."""
+    return session.column("""SELECT c.relname FROM pg_class AS c WHERE c.relnamespace = 'queue'::regnamespace
+        AND c.relkind IN ('r', 'p', 'v', 'm', 'f') AND has_table_privilege(%s, c.oid, 'UPDATE, DELETE, TRUNCATE')
+        ORDER BY 1""", role)
+
+
+def test_nobody_locks_what_others_need(q):
+    """Takers the tables of their queue alone. Who may make queues is trusted with the catalogue."""
+    q.rows("SELECT queue.create('limited', option_names => '{max_running,max_running_per_group,retain_done}',"
+           " option_values => '{3,2,1 h}')")
+    q.rows("SELECT queue.create('log', option_names => '{kind}', option_values => '{stream}')")
+    q.rows("SELECT queue.subscribe('sub', 'log')")
+    q.rows("SELECT queue.schedule('tick', 'q', '1', every => '1 h')")
+    assert lockable(q, "bob") == []
+    q.rows("SELECT queue.grant('log', '{all}', '{bob}')")
+    q.rows("SELECT queue.grant('q', '{push,await}', '{bob}')")
+    assert lockable(q, "bob") == []
+    q.rows("SELECT queue.grant('limited', '{all}', '{bob}')")
+    k = q.value("SELECT number FROM queue.queues WHERE name = 'limited'")
+    assert lockable(q, "bob") == ["a_limited", f"n{k}_gate", f"n{k}_groups", f"n{k}_noted", "q_limited"]
+    bob = q.connect("bob")
+    bob.rows("SELECT queue.schedule('bobs', 'limited', '1', every => '1 h')")
+    bob.rows("BEGIN")
+    bob.fails("42501", "LOCK TABLE queue.schedules IN SHARE MODE")

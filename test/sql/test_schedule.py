@@ -252,6 +252,39 @@ def test_rights(mail):
     assert jobs(mail) == 0
 
 
+@pytest.mark.parametrize("mode", ["SHARE UPDATE EXCLUSIVE", "SHARE", "EXCLUSIVE", "ACCESS EXCLUSIVE"])
+def test_a_stranger_stops_nobody(mail, mode):
+    """Who may do with some rows what he likes may not lock the table of all."""
+    bob = mail.connect("bob")
+    for table in ("schedules", "_gone"):
+        bob.rows("BEGIN")
+        bob.fails("42501", f"LOCK TABLE queue.{table} IN {mode} MODE")
+        bob.rows("ROLLBACK")
+
+
+def test_nobody_makes_the_schedule_of_another_go(mail):
+    schedule(mail, every="1 hour")
+    bob = mail.connect("bob")
+    bob.fails("42704", "INSERT INTO queue._gone (what, name) VALUES ('schedule', 'tick')")
+    bob.fails("42501", "DELETE FROM queue.schedules")
+    mail.rows("BEGIN")
+    mail.rows("SELECT queue.unschedule('tick')")
+    assert mail.rows("SELECT * FROM queue.schedules()") == []
+    mail.rows("ROLLBACK")
+    mail.rows("SELECT queue.unschedule('tick')")
+    assert mail.rows("SELECT * FROM queue.schedules()") == []
+
+
+def test_what_is_due_of_a_queue_that_is_gone(mail):
+    """Its row was inserted beside the DROP."""
+    watch = mail.connect("postgres")
+    schedule(mail, every="1 hour")
+    watch.rows("UPDATE queue.schedules SET queue = 999999")
+    due(mail)
+    assert fire(mail) == []
+    assert watch.rows("SELECT FROM queue.schedules") == []
+
+
 def test_members(mail, cluster):
     watch = mail.connect("postgres")
     watch.rows("CREATE ROLE crew NOLOGIN")
