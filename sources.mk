@@ -284,6 +284,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/hold.c \
 	src/queue/in_place.c \
 	src/queue/jobs.h \
+	src/queue/known.c \
+	src/queue/known.h \
 	src/queue/lease.c \
 	src/queue/lease.h \
 	src/queue/lease_end.c \

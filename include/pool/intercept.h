@@ -39,8 +39,8 @@ unsigned client_dialect(const struct client *c); /* enum sql_dialect */
 /* A client_encoding in which a byte of a quote or backslash may be part of another character. */
 bool client_encoding_unsafe(const struct client *c);
 uint64_t client_id(const struct client *c);
-/* The claimant's own data of this client. */
-void *client_slot(const struct client *c);
+const char *client_address(const struct client *c); /* as SHOW CLIENTS names it */
+void *client_slot(const struct client *c); /* the claimant's own data of this client */
 void client_slot_set(struct client *c, void *data);
 /* Is its socket still connected, as far as the kernel knows now? */
 bool client_is_alive(const struct client *c);

@@ -11,8 +11,10 @@
 
 /*
  * For job argument i (from 0), a literal with the decoded text: the token to put in its place
- * ([0-9a-f-] only, terminated, alive until the next call), or NULL: leave the client's bytes.
+ * ([0-9a-f-] only, terminated, alive until the next call), or NULL: leave the client's bytes. The same for what the
+ * proxy has to say of itself, as QTOKEN_KNOWN.
  */
+#define QTOKEN_KNOWN (-1)
 typedef const char *qjob_token_fn(void *arg, int i, const char *text, size_t len);
 
 /* A stretch of the client's text in ours; in characters, from 1. */

@@ -234,7 +234,10 @@
 	COL(cancelled, BOOL) SEP \
 	COL(taken_at, TIMESTAMPTZ) SEP \
 	COL(lease_until, TIMESTAMPTZ) SEP \
-	COL(proxy, INT4)
+	COL(proxy, INT4) SEP \
+	COL(role, TEXT) SEP \
+	COL(address, TEXT) SEP \
+	COL(waits_since, TIMESTAMPTZ)
 
 #define ROW_HEALTH(COL, SEP) \
 	COL(about, TEXT) SEP \

@@ -284,9 +284,9 @@
 		"Count the jobs that have failed, by the text of their last error.") \
 	VERB(WORKERS, "WORKERS", 0, ROWS, "SELECT", WORKERS, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
-		"SELECT * FROM queue.workers({queue})", \
+		"SELECT * FROM queue._workers({queue}, {known})", \
 		"QUEUE WORKERS [q]", \
-		"Show who works on which job and since when, the longest first.") \
+		"Show who works on which job and since when, and who waits for one at this proxy, the longest first.") \
 	VERB(HEALTH, "HEALTH", 0, ROWS, "SELECT", HEALTH, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
 		"SELECT * FROM queue.health({queue})", \

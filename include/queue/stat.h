@@ -7,6 +7,7 @@
 
 #include "base/hist.h"
 #include "base/util.h"
+#include "qlang/parse.h"
 
 /* One that is waited for, or was used since the start. */
 struct queue_stat_queue {
@@ -30,12 +31,18 @@ struct queue_stat_waiter {
 	usec_t left_us;
 	int32_t rank;
 	const char *worker; /* what TAKE ... AS has said; NULL: nothing */
+	const char *address; /* NULL: it has none */
+	/* of those it waits for a job; of who waits for something else there are none */
+	const char (*takes_from)[QSTMT_QUEUE_MAX + 1];
+	int n_takes_from;
 };
 
 struct queue_stat_lease {
 	const char *kind; /* as in queue_stat_waiter */
 	uint64_t client_id;
 	const char *database, *user, *queue;
+	const char *address; /* NULL: it has none */
+	const char *token;
 	int64_t job_id;
 	const char *policy; /* "auto", "release", "keep" */
 	usec_t held_us;

@@ -276,10 +276,12 @@ BEGIN
 END
 $$;
 
--- Who works on what: the leases that hold, the oldest first. Without a name: in the queues that the role may read.
-CREATE OR REPLACE FUNCTION queue.workers(q text DEFAULT NULL)
+-- Who works on what: the leases that hold, the oldest first, and behind them who waits for a job, the longest first.
+-- Without a name: in the queues that the role may read. known: what the proxy that asks knows of its own clients
+-- (src/queue/known.c). It decides nothing but what is shown here, so anybody may say anything.
+CREATE OR REPLACE FUNCTION queue._workers(q text, known text)
 RETURNS TABLE (queue text, job text, worker text, attempt int4, cancelled bool, taken_at timestamptz,
-	lease_until timestamptz, proxy int4)
+	lease_until timestamptz, proxy int4, role text, address text, waits_since timestamptz)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -288,25 +290,53 @@ AS $$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 	cfg queue.queues;
+	said text := convert_from(decode(known, 'hex'), 'SQL_ASCII');
+	here jsonb; -- of each queue
+	number int4;
 BEGIN
+	-- other encodings may not have its characters
+	here := CASE WHEN getdatabaseencoding() = 'UTF8' THEN said ELSE regexp_replace(said, '\\u[0-9a-f]{4}', '?', 'g') END;
+	number := nullif((here->>'proxy')::int4, 0);
+	here := (SELECT jsonb_object_agg(k.queue, k.known) FROM (SELECT e.one->>'queue' AS queue, jsonb_agg(e.one) AS known
+		FROM jsonb_array_elements(here->'known') AS e (one) GROUP BY 1) AS k);
 	IF q IS NOT NULL THEN
 		PERFORM queue._find(q);
 	END IF;
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
-		CONTINUE WHEN q IS NULL AND queue._has_no_pages(cfg.name);
+		CONTINUE WHEN q IS NULL AND (here->cfg.name) IS NULL AND queue._has_no_pages(cfg.name);
 		BEGIN	-- of all queues: see _visited
 			CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
 			RETURN QUERY EXECUTE format($sql$
-				SELECT $1, $2 || '-' || id, worker, attempt, left(token, 1) = 'x', taken_at, lease_until, proxy FROM %s
-				WHERE state IN ('later', 'leased') AND coalesce(lease_until, run_at) > $3 AND state = 'leased'
-				ORDER BY taken_at, id
-			$sql$, queue._table(cfg.name)) USING cfg.name, cfg.number, moment;
+				SELECT $1, $2 || '-' || j.id, j.worker, j.attempt, left(j.token, 1) = 'x', j.taken_at, j.lease_until, j.proxy,
+					k.role, k.address, NULL::timestamptz
+				FROM %s AS j LEFT JOIN jsonb_to_recordset($4) AS k (id int8, digits text, role text, address text)
+					ON k.id = j.id AND k.digits = right(j.token, 4)
+				WHERE j.state IN ('later', 'leased') AND coalesce(j.lease_until, j.run_at) > $3 AND j.state = 'leased'
+				ORDER BY j.taken_at, j.id
+			$sql$, queue._table(cfg.name)) USING cfg.name, cfg.number, moment, here->cfg.name;
+			RETURN QUERY SELECT cfg.name, NULL::text, k.worker, NULL::int4, NULL::bool, NULL::timestamptz, NULL::timestamptz,
+					number, k.role, k.address, moment - k.waits * interval '1 s'
+				FROM jsonb_to_recordset(here->cfg.name) AS k (waits float8, worker text, role text, address text)
+				WHERE k.waits IS NOT NULL
+				ORDER BY k.waits DESC;
 			PERFORM queue._visited() WHERE q IS NULL;
 		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
 			NULL;
 		END;
 	END LOOP;
+END
+$$;
+
+-- The same as far as the database knows it.
+CREATE OR REPLACE FUNCTION queue.workers(q text DEFAULT NULL)
+RETURNS TABLE (queue text, job text, worker text, attempt int4, cancelled bool, taken_at timestamptz,
+	lease_until timestamptz, proxy int4, role text, address text, waits_since timestamptz)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT * FROM queue._workers(q, NULL);
 END
 $$;
 

@@ -52,6 +52,15 @@ const char *client_user(const struct client *c)
 	return istr_text(c->user);
 }
 
+const char *client_address(const struct client *c)
+{
+	const struct conn_addr *a = c->conn != NULL ? conn_peer(c->conn) : NULL;
+
+	if (a == NULL)
+		return "";
+	return a->is_unix ? "unix" : a->host;
+}
+
 uint64_t client_id(const struct client *c)
 {
 	return c->id;

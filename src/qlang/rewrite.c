@@ -403,6 +403,17 @@ static void put_which(struct rewriter *w)
 	buf_puts(w->sql, returns_job(w->q) ? "_jobs" : "");
 }
 
+/* What the proxy knows of those who work and wait. */
+static void put_known(struct rewriter *w)
+{
+	const char *known = w->token_of ? w->token_of(w->arg, QTOKEN_KNOWN, "", 0) : NULL;
+
+	if (known)
+		put_token(w, known);
+	else
+		buf_puts(w->sql, "NULL::" TEXT);
+}
+
 static bool put_word(struct rewriter *w, const char *name, size_t len)
 {
 	static const struct {
@@ -411,7 +422,7 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 	} words[] = {{"of", put_of}, {"kind", put_kind}, {"stated", put_stated},
 		{"batched", put_batched}, {"once", put_once}, {"which", put_only},
 		{"seen", put_seen}, {"moved", put_moved}, {"kept", put_kept}, {"named", put_named},
-		{"returned", put_returned}, {"jobs", put_which}};
+		{"known", put_known}, {"returned", put_returned}, {"jobs", put_which}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)

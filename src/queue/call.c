@@ -15,6 +15,7 @@
 #include "engine.h"
 #include "head.h"
 #include "jobs.h"
+#include "known.h"
 #include "lease.h"
 #include "mark.h"
 #include "queue_int.h"
@@ -23,13 +24,15 @@
 
 /* --- calls --- */
 
-/* The token in the place of a bare id. */
+/* The token in the place of a bare id, and what only the proxy knows. */
 static const char *call_token(void *arg, int i, const char *text, size_t len)
 {
 	struct call *call = arg;
 
 	(void)text;
 	(void)len;
+	if (i == QTOKEN_KNOWN)
+		return call->known.len > 0 ? buf_cstr(&call->known) : NULL;
 	return jobs_text(&call->jobs, i);
 }
 
@@ -177,6 +180,10 @@ bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values 
 	call_jobs_mark(t, ret, q);
 	call_moves_leases(t, ret, q);
 	ret->in_rows = names_queues(q);
+	if (q->verb->id == QVERB_WORKERS && !known_put(t, ret->queue, &ret->known)) {
+		pg_error_set(err, "53200", "out of memory");
+		return false;
+	}
 	return true;
 }
 
@@ -195,6 +202,7 @@ bool call_ask_queues(struct call *call, const struct qstmt *q, struct pg_error *
 void call_free(struct call *c)
 {
 	buf_free(&c->sql);
+	buf_free(&c->known);
 	mem_free(c->oids);
 	mem_free(c->params);
 	names_free(&c->names);

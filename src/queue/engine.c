@@ -724,7 +724,7 @@ static bool submit_alone(struct request *r, const struct bind_values *bind)
 	struct task_spec spec = {.ops = &ops,
 		.arg = r,
 		.sql = buf_cstr(&r->call.sql),
-		.prepare = r->q->n_params > 0,
+		.prepare = r->q->n_params > 0 && r->call.known.len == 0,
 		.time = time_of(r->q),
 		.oids = r->call.oids,
 		.n_params = r->call.n_params,

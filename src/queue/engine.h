@@ -21,6 +21,7 @@ struct call {
 	struct names names; /* the queues of the jobs, as its rows name them */
 	bool in_rows;     /* its rows do, and somebody wants to know */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
+	struct buf known; /* WORKERS: what is known here (known.h) */
 	struct head_mark mark;           /* of that queue, before it is sent */
 	struct head_mark jobs_mark;      /* of the queue of its jobs */
 	unsigned handed;                 /* of the jobs that it pushed: leased already */

@@ -115,6 +115,8 @@ void lease_each(
 			.database = t->db->name,
 			.user = t->ops->user(t),
 			.queue = l->queue,
+			.address = t->ops->address(t),
+			.token = l->token,
 			.job_id = l->id,
 			.policy = policy_names[l->policy],
 			.held_us = loop_now() - l->taken_at,

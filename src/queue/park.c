@@ -266,6 +266,7 @@ void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void 
 			.client_id = t->ops->id(t),
 			.database = t->db->name,
 			.user = t->ops->user(t),
+			.address = t->ops->address(t),
 			.waited_us = now - p->started};
 
 		p->kind->stat(p, &st, &names);

@@ -18,6 +18,11 @@ static const char *its_user(const struct taker *t)
 	return client_user(of_taker(t)->client);
 }
 
+static const char *its_address(const struct taker *t)
+{
+	return client_address(of_taker(t)->client);
+}
+
 static struct task_settings *its_settings(const struct taker *t)
 {
 	return task_settings_of(of_taker(t)->client);
@@ -98,6 +103,7 @@ static void heartbeat(struct taker *t)
 static const struct taker_ops ops = {.kind = "client",
 	.id = its_id,
 	.user = its_user,
+	.address = its_address,
 	.settings = its_settings,
 	.speaks = speaks,
 	.statement_timeout = its_timeout,

@@ -19,6 +19,7 @@ struct taker_ops {
 	const char *kind; /* as the console names it */
 	uint64_t (*id)(const struct taker *t);
 	const char *(*user)(const struct taker *t);
+	const char *(*address)(const struct taker *t); /* where it connects from; NULL: nowhere */
 	/* Those that are in force while its statements run. NULL: memory. */
 	struct task_settings *(*settings)(const struct taker *t);
 	/* The same for a statement that stands for it alone, whose text is read as its own. */

@@ -674,6 +674,8 @@ static void stat_waiter(const struct park *p, struct queue_stat_waiter *st, stru
 	st->limit = w->args.limit;
 	st->rank = w->args.rank;
 	st->worker = w->args.as;
+	st->takes_from = (const char(*)[QSTMT_QUEUE_MAX + 1]) w->args.queues;
+	st->n_takes_from = w->args.n_queues;
 }
 
 bool waiter_start(

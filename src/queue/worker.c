@@ -146,6 +146,12 @@ static const char *its_user(const struct taker *t)
 	return pool_user(t->pool);
 }
 
+static const char *its_address(const struct taker *t)
+{
+	(void)t;
+	return NULL;
+}
+
 static struct task_settings *its_settings(const struct taker *t)
 {
 	return task_settings_of_pool(t->pool);
@@ -177,6 +183,7 @@ static void send_away(struct taker *t)
 static const struct taker_ops taker_ops = {.kind = "worker",
 	.id = no_id,
 	.user = its_user,
+	.address = its_address,
 	.settings = its_settings,
 	.speaks = speaks,
 	.is_there = is_there,

@@ -63,7 +63,7 @@ static const struct {
 		"[], ARRAY[('now')" T "]" T "[], false, ('q')" T ") AS queue"},
 	{"QUEUE PAUSE q PUSH", "SELECT queue.pause(('q')" T ", NULL" T ", false, true)"},
 	{"QUEUE RESUME q TAKE", "SELECT queue.resume(('q')" T ", false, NULL" T ", true, false)"},
-	{"QUEUE WORKERS", "SELECT * FROM queue.workers(NULL" T ")"},
+	{"QUEUE WORKERS", "SELECT * FROM queue._workers(NULL" T ", NULL" T ")"},
 	{"QUEUE HEALTH", "SELECT * FROM queue.health(NULL" T ")"},
 	{"QUEUE HISTORY 5 ON q", "SELECT * FROM queue.history((5)" T ", ('q')" T ")"},
 	{"QUEUE STATS", "SELECT * FROM queue.stats(NULL" T ")"},

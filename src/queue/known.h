@@ -1,0 +1,13 @@
+/*
+ * What this proxy knows of those who work and wait: for QUEUE WORKERS.
+ */
+#ifndef QB_QUEUE_KNOWN_H
+#define QB_QUEUE_KNOWN_H
+
+#include "base/buf.h"
+#include "taker.h"
+
+/* In hexadecimal digits. queue: of this one only; "": of all. false: memory. */
+MUST_CHECK bool known_put(const struct taker *asks, const char *queue, struct buf *out);
+
+#endif
