@@ -404,6 +404,7 @@ qb_sql = \
 	sql/functions/rights.sql \
 	sql/functions/inspect.sql \
 	sql/functions/where.sql \
+	sql/functions/lot.sql \
 	sql/functions/health.sql \
 	sql/functions/stream.sql \
 	sql/functions/subscribe.sql \

@@ -419,6 +419,8 @@ BEGIN
 			RAISE EXCEPTION USING ERRCODE = 'QB002',
 				MESSAGE = format('job %s is cancelled', ids[at]),
 				HINT = 'Nothing was changed. Stop the work: the job goes away by itself.';
+		ELSIF left(job.token, 17) = 'g' || tokens[at] THEN
+			PERFORM queue._lot_lost(queue._find(name), ids[at], tokens[at]);
 		ELSIF job.state IS NULL THEN
 			SELECT w.why, w.hint INTO why, hint FROM queue._why_gone(queue._find(name), ids[at]) AS w;
 		ELSIF job.state = 'leased' AND job.token = tokens[at] THEN

@@ -42,6 +42,7 @@ BEGIN
 		EXECUTE 'SELECT queue._done_keep_' || cfg.number || '($1, $2, $3)' INTO still USING ids, tokens, results;
 	END IF;
 	IF cardinality(still) IS DISTINCT FROM cardinality(ids) THEN
+		still := queue._lot_done(cfg, ids, tokens, results, keep, still);
 		still := still || queue._run_again(cfg, ids, tokens);
 	END IF;
 	RETURN still;
@@ -126,18 +127,23 @@ DECLARE
 BEGIN
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	FOR part IN SELECT * FROM queue._split(list, false) LOOP
-		EXECUTE format($sql$
-			SELECT array_agg(w.id ORDER BY w.id) FILTER (WHERE t.token = w.token) AS ids,
-				array_agg(w.token ORDER BY w.id) FILTER (WHERE t.token = w.token) AS tokens,
-				array_agg($3 || '-' || w.id || '-' || w.token) FILTER (WHERE t.token = 'x' || w.token) AS cancelled
-			FROM unnest($1, $2) AS w (id, token) JOIN %s AS t ON t.id = w.id
-		$sql$, queue._table((part.cfg).name)) INTO held USING part.ids, part.tokens, (part.cfg).number;
-		cancelled := cancelled || held.cancelled;
-		CONTINUE WHEN held.ids IS NULL;
-		still := queue._done_part(part.cfg, held.ids, held.tokens,
-			CASE WHEN result IS NOT NULL THEN array_fill(result, ARRAY[cardinality(held.ids)]) END, keep);
-		ended := ended || ARRAY(SELECT (part.cfg).number || '-' || h.id || '-' || h.token
-			FROM unnest(held.ids, held.tokens) AS h (id, token) WHERE h.id IN (SELECT unnest(still)));
+		LOOP
+			EXECUTE format($sql$
+				SELECT array_agg(w.id ORDER BY w.id) FILTER (WHERE t.token = w.token) AS ids,
+					array_agg(w.token ORDER BY w.id) FILTER (WHERE t.token = w.token) AS tokens,
+					array_agg($3 || '-' || w.id || '-' || w.token) FILTER (WHERE t.token = 'x' || w.token) AS cancelled,
+					bool_or(left(t.token, 1) = 'g') AS behind
+				FROM unnest($1, $2) AS w (id, token) JOIN %s AS t ON t.id = w.id
+			$sql$, queue._table((part.cfg).name)) INTO held USING part.ids, part.tokens, (part.cfg).number;
+			cancelled := cancelled || held.cancelled;
+			EXIT WHEN held.ids IS NULL;
+			still := queue._done_part(part.cfg, held.ids, held.tokens,
+				CASE WHEN result IS NOT NULL THEN array_fill(result, ARRAY[cardinality(held.ids)]) END, keep);
+			ended := ended || ARRAY(SELECT (part.cfg).number || '-' || h.id || '-' || h.token
+				FROM unnest(held.ids, held.tokens) AS h (id, token) WHERE h.id IN (SELECT unnest(still)));
+			-- those behind them of a lot: the next ones are leased now
+			EXIT WHEN NOT held.behind OR still IS NULL;
+		END LOOP;
 	END LOOP;
 	RETURN QUERY SELECT split_part(j.token, '-', 1) || '-' || split_part(j.token, '-', 2), j.done,
 			CASE WHEN NOT j.done THEN CASE WHEN j.token IN (SELECT unnest(cancelled)) THEN 'QB002' ELSE 'QB001' END END
@@ -200,16 +206,19 @@ $$;
 
 -- For the proxy, which calls the function of the queue itself: the queue's name, or an error if not
 -- all of these jobs were finished.
-CREATE OR REPLACE FUNCTION queue._done_check(name text, ids int8[], tokens text[], still int8[])
+CREATE OR REPLACE FUNCTION queue._done_check(name text, ids int8[], tokens text[], still int8[], results text[] DEFAULT NULL)
 RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	ended int8[] := still;
+	cfg queue.queues;
 BEGIN
 	IF cardinality(ended) IS DISTINCT FROM cardinality(ids) THEN
-		ended := ended || queue._run_again(queue._find(name), ids, tokens);
+		cfg := queue._find(name);
+		ended := queue._lot_done(cfg, ids, tokens, results, false, ended);
+		ended := ended || queue._run_again(cfg, ids, tokens);
 	END IF;
 	IF cardinality(ended) IS DISTINCT FROM cardinality(ids) THEN
 		PERFORM queue._lost(name, ids, tokens, ended);
@@ -341,8 +350,22 @@ DECLARE
 	cfg queue.queues;
 	still int8[];
 	list CONSTANT text[] := queue._list(jobs);
+	behind int8[];
 	-- all queues of these jobs are told of, below or by the proxy
 	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
+	change CONSTANT text := $sql$
+		state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
+			WHEN $5 <= interval '0' OR $9 AND again AND $5 IS NULL AND (run_at > clock_timestamp()) IS NOT TRUE THEN 'ready'
+			ELSE 'later' END,
+		position = DEFAULT,
+		run_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
+			WHEN $9 AND again AND $5 IS NULL THEN greatest(run_at, clock_timestamp())
+			ELSE clock_timestamp() + coalesce($5, queue._pause($6, failures + 1)) END,
+		ended_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN clock_timestamp() END,
+		history = queue._remember(history, $8, attempt, worker, taken_at, clock_timestamp(), 'failed', $7),
+		again = NULL, failures = failures + 1, error = $7, failed_at = clock_timestamp(),
+		token = NULL, lease_until = NULL
+	$sql$;
 BEGIN
 	IF retry_in IS NOT NULL AND final THEN
 		RAISE EXCEPTION USING ERRCODE = '22023',
@@ -357,22 +380,21 @@ BEGIN
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN 'nobody' ELSE 'nobody here' END, true);
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
-		EXECUTE queue._set_held(cfg.name, $sql$
-				state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
-					WHEN $5 <= interval '0' OR $9 AND again AND $5 IS NULL AND (run_at > clock_timestamp()) IS NOT TRUE THEN 'ready'
-					ELSE 'later' END,
-				position = DEFAULT,
-				run_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN run_at
-					WHEN $9 AND again AND $5 IS NULL THEN greatest(run_at, clock_timestamp())
-					ELSE clock_timestamp() + coalesce($5, queue._pause($6, failures + 1)) END,
-				ended_at = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN clock_timestamp() END,
-				history = queue._remember(history, $8, attempt, worker, taken_at, clock_timestamp(), 'failed', $7),
-				again = NULL, failures = failures + 1, error = $7, failed_at = clock_timestamp(),
-				token = NULL, lease_until = NULL
-			$sql$) INTO still
+		EXECUTE queue._set_held(cfg.name, change) INTO still
 			USING part.ids, part.tokens,
 				coalesce(final, false) OR (cfg.retry_kind = 'none' AND retry_in IS NULL),
 				cfg.max_attempts, retry_in, cfg, queue._error_text(error), cfg.history, cfg.on_change = 'now';
+		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN	-- behind others of their group (lot.sql)
+			behind := queue._lot_open(cfg, part.ids, part.tokens, still);
+			IF cardinality(behind) > 0 THEN
+				EXECUTE queue._set_held(cfg.name, replace(change, 'WHEN $5 <=', 'WHEN state = ''blocked'' THEN state WHEN $5 <='))
+					INTO behind
+					USING part.ids, part.tokens,
+						coalesce(final, false) OR (cfg.retry_kind = 'none' AND retry_in IS NULL),
+						cfg.max_attempts, retry_in, cfg, queue._error_text(error), cfg.history, cfg.on_change = 'now';
+				still := still || behind;
+			END IF;
+		END IF;
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
 	PERFORM set_config('qbouncer.tell', was, true);
@@ -410,6 +432,9 @@ BEGIN
 					ELSE clock_timestamp() + greatest($3, interval '0') END,
 				attempt = attempt - 1, spent = coalesce(spent, 0) + 1, token = NULL, lease_until = NULL
 			$sql$) INTO still USING part.ids, part.tokens, delay;
+		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
+			still := still || queue._lot_release(cfg, part.ids, part.tokens, still, delay);
+		END IF;
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
 	RETURN QUERY SELECT * FROM queue._names(list);
@@ -452,6 +477,10 @@ BEGIN
 				|| CASE WHEN progress IS NOT NULL THEN ', progress = $7' ELSE '' END) INTO still
 			USING part.ids, part.tokens, coalesce(lease, cfg.lease), cfg.max_run, until,
 				progress IS NOT NULL AND lease IS NULL AND until IS NULL, progress::jsonb;
+		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN
+			still := still || queue._lot_extend(cfg, part.ids, part.tokens, still, coalesce(until, clock_timestamp()
+				+ coalesce(lease, cfg.lease)), progress IS NULL OR lease IS NOT NULL OR until IS NOT NULL, progress::jsonb, true);
+		END IF;
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, false);
 	END LOOP;
 	RETURN QUERY SELECT * FROM queue._names(list);

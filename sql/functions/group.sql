@@ -108,17 +108,19 @@ BEGIN
 	$sql$, tab, format('n%s_key', number), format('n%s_blocked', number));
 	PERFORM queue._generate_group_index(number, name, true);
 
-	-- The first that is blocked goes on, unless another one of the group has been faster.
-	PERFORM queue._generate_one(format('_next_%s(g text) RETURNS bool', number), settings, $body$
+	-- The first that is blocked goes on, unless another one of the group has been faster. Who has it already, behind the
+	-- one that was done with this token, has it leased now (lot.sql): then nothing has become ready.
+	PERFORM queue._generate_one(format('_next_%s(g text, done text DEFAULT NULL) RETURNS bool', number), settings, $body$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
+	held bool;
 BEGIN
 	LOOP
 		UPDATE @table@ SET state = CASE WHEN run_at > moment THEN 'later' ELSE 'ready' END,
 				run_at = greatest(run_at, moment), position = DEFAULT
 			WHERE id = (SELECT id FROM @table@ WHERE state = 'blocked' AND "group" = g
 				ORDER BY "group", id LIMIT 1)
-				AND state = 'blocked';
+				AND state = 'blocked' AND token IS NULL;
 		IF FOUND THEN
 			RETURN true;
 		END IF;
@@ -126,6 +128,20 @@ BEGIN
 		EXIT WHEN NOT EXISTS (SELECT FROM @table@ WHERE state = 'blocked' AND "group" = g)
 			OR EXISTS (SELECT FROM @table@
 				WHERE "group" = g AND state IN ('ready', 'later', 'leased'));
+		UPDATE @table@ AS t SET state = CASE WHEN l.ours THEN 'leased' WHEN run_at > moment THEN 'later' ELSE 'ready' END,
+				run_at = greatest(run_at, moment), position = DEFAULT, token = CASE WHEN l.ours THEN l.token ELSE t.token END,
+				lease_until = CASE WHEN l.ours THEN l.until END,
+				attempt = attempt + l.ours::int4, worker = CASE WHEN l.ours THEN l.worker ELSE t.worker END,
+				proxy = CASE WHEN l.ours THEN l.proxy ELSE t.proxy END,
+				first_taken_at = CASE WHEN l.ours THEN coalesce(first_taken_at, taken_at) ELSE first_taken_at END,
+				taken_at = CASE WHEN l.ours THEN moment ELSE taken_at END
+			FROM (SELECT id AS job, s.*, (s.last = done AND s.until > moment) IS TRUE AS ours
+				FROM (SELECT id, token AS said FROM @table@ WHERE state = 'blocked' AND "group" = g
+					ORDER BY "group", id LIMIT 1) AS first, LATERAL queue._lot_said(said) AS s) AS l
+			WHERE t.id = l.job AND state = 'blocked' AND t.token IS NOT NULL RETURNING l.ours INTO held;
+		IF FOUND THEN
+			RETURN NOT held;
+		END IF;
 	END LOOP;
 	RETURN false;
 EXCEPTION WHEN unique_violation THEN
@@ -150,7 +166,7 @@ BEGIN
 		DELETE FROM queue.followers WHERE queue = @n@ AND job = OLD.id;
 	END IF;
 	IF OLD."group" IS NOT NULL AND (TG_OP = 'UPDATE' OR OLD.state IN ('ready', 'later', 'leased'))
-			AND queue._next_@n@(OLD."group")
+			AND queue._next_@n@(OLD."group", CASE WHEN TG_OP = 'DELETE' THEN OLD.token END)
 			AND coalesce(strpos(current_setting('qbouncer.tell', true) || ' ', ' @n@ '), 0) = 0 THEN
 		PERFORM queue._tell(@n@, @name@);	-- of one of many, that is
 	END IF;

@@ -57,7 +57,9 @@ BEGIN
 				CASE WHEN q.token = 'x' || w.token THEN 'cancelled' ELSE 'lost' END
 			FROM unnest($1, $2) AS w (id, token) LEFT JOIN %1$s AS q ON q.id = w.id
 			WHERE q.token IS DISTINCT FROM w.token
-		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, cfg.number;
+				AND (left(q.token, 17) = 'g' || w.token AND w.id = ANY (ARRAY(SELECT unnest(	-- once (lot.sql)
+					queue._lot_extend($4, $1, $2, NULL, $5, false, NULL, false))))) IS NOT TRUE
+		$sql$, queue._table(cfg.name)) USING part.ids, part.tokens, cfg.number, cfg, clock_timestamp() + lease;
 	END LOOP;
 END
 $$;
@@ -75,12 +77,17 @@ AS $$
 DECLARE
 	part record;
 	cfg queue.queues;
+	n int8;
 BEGIN
 	PERFORM set_config('synchronous_commit', 'off', true);
 	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
 		cfg := part.cfg;
 		CONTINUE WHEN NOT has_table_privilege(queue._table(cfg.name), 'UPDATE');
 		EXECUTE queue._set_leased(cfg.name, 'proxy = $3') USING part.ids, part.tokens, owner;
+		GET DIAGNOSTICS n = ROW_COUNT;
+		IF n < cardinality(part.ids) THEN
+			PERFORM queue._lot_own(cfg, part.ids, part.tokens, owner);
+		END IF;
 	END LOOP;
 END
 $$;

@@ -148,7 +148,7 @@ BEGIN
 			RETURN CASE WHEN with_old THEN old END;
 		ELSE
 			IF duplicate = 'rerun' THEN
-				UPDATE @table@ SET again = CASE WHEN state = 'leased' THEN true END
+				UPDATE @table@ SET again = CASE WHEN state = 'leased' THEN true END, token = CASE WHEN state = 'leased' THEN token END
 					WHERE id = old AND key = k AND state <> 'dead' RETURNING id INTO new;
 			ELSE
 				-- it keeps its place if it can. A new one is the column's default, for which nobody
@@ -161,6 +161,7 @@ BEGIN
 				IF new IS NULL THEN
 					UPDATE @table@ SET
 							again = CASE WHEN state = 'leased' THEN true END,
+							token = CASE WHEN state = 'leased' THEN token END,	-- of a lot: not what was taken
 							state = CASE WHEN state IN ('leased', 'blocked') THEN state ELSE first END,
 							position = DEFAULT,
 							priority = prio, headers = head,

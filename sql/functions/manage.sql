@@ -191,6 +191,9 @@ BEGIN
 			EXECUTE format('UPDATE %s SET token = ''x'' || ltrim(token, ''x''), key = NULL WHERE id = $1',
 				queue._table(one.name)) USING one.id;
 		ELSE
+			IF one.state = 'blocked' THEN
+				PERFORM queue._lot_without(queue._find(one.name), one.id);
+			END IF;
 			EXECUTE format('WITH gone AS (DELETE FROM %s WHERE id = $1 RETURNING *) %s SELECT FROM gone',
 				queue._table(one.name), queue._with_keep(queue._find(one.name), 'gone', 'cancelled'))
 				USING one.id;
@@ -339,7 +342,7 @@ BEGIN
 		END IF;
 		IF job.state IS NULL THEN
 			PERFORM queue._no_job(job.number || '-' || job.id);
-		ELSIF job.state IN ('leased', 'dead') THEN
+		ELSIF job.state IN ('leased', 'dead') OR job.state = 'blocked' AND queue._lot_has(cfg, job.id) THEN
 			RAISE EXCEPTION USING ERRCODE = '55000',
 				MESSAGE = format(CASE job.state WHEN 'dead' THEN 'job %s-%s is dead' ELSE 'job %s-%s is being worked on' END,
 					job.number, job.id),

@@ -37,7 +37,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.take(q text, lim int4 DEFAULT 1, lease interval DEFAULT NULL,
-	worker text DEFAULT NULL, ids int8[] DEFAULT NULL) RETURNS SETOF queue.taken_jsonb
+	worker text DEFAULT NULL, ids int8[] DEFAULT NULL, grouped bool DEFAULT false) RETURNS SETOF queue.taken_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -45,12 +45,20 @@ DECLARE
 	before CONSTANT text := current_setting('synchronous_commit');
 BEGIN
 	IF ids IS NOT NULL THEN
+		IF grouped THEN
+			PERFORM queue._no_lot('ids', 'Take either these jobs, or those of a group.');
+		END IF;
 		RETURN QUERY SELECT * FROM queue._take_ids_jsonb(q, lim, lease, worker, false, ids);
 		PERFORM set_config('synchronous_commit', before, true);
 		RETURN;
 	END IF;
-	RETURN QUERY
-		SELECT w.* FROM queue._take(ARRAY[q], lim, lease, worker, false) AS t, LATERAL queue._without(t) AS w WHERE t.id IS NOT NULL;
+	IF grouped THEN
+		RETURN QUERY SELECT w.* FROM queue._take_lot_jsonb(ARRAY[q], lim, lease, worker, false) AS t, LATERAL queue._without(t) AS w
+			WHERE t.id IS NOT NULL;
+	ELSE
+		RETURN QUERY
+			SELECT w.* FROM queue._take(ARRAY[q], lim, lease, worker, false) AS t, LATERAL queue._without(t) AS w WHERE t.id IS NOT NULL;
+	END IF;
 	-- the caller's own work may be in this transaction: its commit stays as durable as it was
 	PERFORM set_config('synchronous_commit', before, true);
 END

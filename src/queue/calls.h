@@ -104,7 +104,8 @@
 	PARAM(INT8_ARRAY) PARAM(INT8_ARRAY) PARAM(INT8) PARAM(INT8)
 
 /* A queue that keeps what is finished has another function for it, and so has a result. */
-#define DONE_KEEP_SQL(results) "queue._done_check(c.name, $1, $2, queue._done_keep_@($1, $2, " results "))"
+#define DONE_KEEP_SQL(results, ...) \
+	"queue._done_check(c.name, $1, $2, queue._done_keep_@($1, $2, " results ")" __VA_ARGS__ ")"
 /* What becomes ready by it is told here, see queue._tell(). */
 #define DONE_FROM \
 	" AS queue FROM queue.queues AS c WHERE " OF_NUMBER " AND " TELL_HERE_SQL " IS NOT NULL AND " IF_ASYNC \
@@ -137,6 +138,9 @@
 	CALL(TAKE, TAKE_SQL(""), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , JSONB)) \
 	CALL(TAKE_TEXT, TAKE_SQL("_text"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , TEXT)) \
 	CALL(TAKE_BYTEA, TAKE_SQL("_bytea"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , BYTEA)) \
+	CALL(TAKE_LOT, TAKE_SQL("_lot_jsonb"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , JSONB)) \
+	CALL(TAKE_LOT_TEXT, TAKE_SQL("_lot_text"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , TEXT)) \
+	CALL(TAKE_LOT_BYTEA, TAKE_SQL("_lot_bytea"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , BYTEA)) \
 	CALL(TAKE_DIRECT, \
 		"SELECT " ROW_TAKE(CALL_JOB_NAME, ", ", ) " FROM queue.queues AS c, " \
 		"LATERAL queue._take_@(c, $2, least(coalesce($3, c.lease), c.max_run), pg_catalog.left($4, 200), $6, $5, " \
@@ -181,10 +185,10 @@
 	CALL(DONE_PAIRS, DONE_PAIRS_SQL(PATIENT, " AND patience IS NOT NULL"), PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
 	CALL(DONE_PAIRS_WAITS, DONE_PAIRS_SQL("", ""), PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
 	CALL(DONE_DIRECT, \
-		"SELECT CASE WHEN c.retain_done OPERATOR(pg_catalog.>) '0' THEN " DONE_KEEP_SQL("NULL") \
+		"SELECT CASE WHEN c.retain_done OPERATOR(pg_catalog.>) '0' THEN " DONE_KEEP_SQL("NULL", "") \
 		" WHEN queue._done_@($1, $2, c.name) IS NOT NULL THEN c.name END" DONE_FROM, \
 		PARAM(INT8_ARRAY) PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
-	CALL(DONE_DIRECT_RESULTS, "SELECT " DONE_KEEP_SQL("$3") DONE_FROM, \
+	CALL(DONE_DIRECT_RESULTS, "SELECT " DONE_KEEP_SQL("$3", ", $3") DONE_FROM, \
 		PARAM(INT8_ARRAY) PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
 	/* AWAIT */ \
 	CALL(AWAIT, AWAIT_SQL("$1, $2, $3"), PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL), ROW_AWAIT(COL, )) \

@@ -45,6 +45,8 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 	put_key_text(key, w->args.lease);
 	put_key_text(key, w->args.as);
 	buf_putc(key, w->args.hold > 0 ? 'h' : 'l');
+	if (w->args.grouped) /* each alone: a group's jobs are for one of them */
+		buf_put(key, &w->number, sizeof(w->number));
 	buf_putc(key, (char)('0' + w->args.payload));
 	buf_put(key, &w->stamp, sizeof(w->stamp));
 	for (int i = 0; i < w->args.n_queues; i++)
@@ -56,11 +58,17 @@ static const enum call_id take_calls[QPAYLOAD_COUNT] = {
 	[QPAYLOAD_TEXT] = CALL_TAKE_TEXT,
 	[QPAYLOAD_BYTEA] = CALL_TAKE_BYTEA,
 };
+static const enum call_id grouped_calls[QPAYLOAD_COUNT] = {
+	[QPAYLOAD_JSONB] = CALL_TAKE_LOT,
+	[QPAYLOAD_TEXT] = CALL_TAKE_LOT_TEXT,
+	[QPAYLOAD_BYTEA] = CALL_TAKE_LOT_BYTEA,
+};
 
 static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
 {
-	const struct queue_call *call = &queue_calls[take_calls[w->args.payload]];
+	const enum call_id *calls = w->args.grouped ? grouped_calls : take_calls;
+	const struct queue_call *call = &queue_calls[calls[w->args.payload]];
 	struct merge_spec spec = {.sql = call->sql,
 		.oids = call->oids,
 		.n_params = call->n_params,
@@ -78,8 +86,8 @@ static struct merge_item *ask(
 
 	/* the head of one queue is known, those of several are not */
 	if (w->args.n_queues == 1)
-		spec.kind = head_kind('T', w->args.queues[0]);
-	if (w->args.n_queues == 1 && w->args.limit > 0)
+		spec.kind = head_kind(w->args.grouped ? 'G' : 'T', w->args.queues[0]);
+	if (w->args.n_queues == 1 && w->args.limit > 0 && !w->args.grouped)
 		spec.shape_arg = shape_take(w->db, w->pool, w->args.queues[0], w->args.payload);
 	spec.shape = spec.shape_arg != NULL ? &head_take : NULL;
 	if (spec.settings != NULL) {

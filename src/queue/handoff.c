@@ -127,6 +127,7 @@ struct handoff *handoff_begin(
 		if (w->handoff != NULL || waiter_is_stuck(w))
 			continue;
 		if (left == 0 || h->n == most || !fits(w, pool, payload, st->settings) ||
+			(w->args.grouped && jobs > 1) || /* some may be of one group: he asks */
 			(h->n > 0 && !same_formats(st, w)) || !taken_reserve(w, w->args.limit))
 			break;
 		choose(h, st, w, left);

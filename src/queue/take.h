@@ -19,6 +19,7 @@ struct take_args {
 	usec_t hold; /* 0: not held; else the longest time, and lease is that of queue_hold_lease */
 	usec_t span; /* with hold: lease as a number */
 	bool pop;
+	bool grouped; /* of a group also the jobs behind its first */
 	enum qpayload payload;
 	struct take_where *where; /* owned; NULL: none */
 	bool described; /* the client was told so: nothing else will do */

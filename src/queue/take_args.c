@@ -234,6 +234,7 @@ static bool take_args_read(struct take_args *a, const struct qstmt *q, const str
 	int n = qstmt_count(q, id);
 
 	a->pop = q->verb->id == QVERB_POP;
+	a->grouped = qstmt_has(q, QARG_GROUPED);
 	a->payload = q->payload;
 	a->described = q->described;
 	if (n > 0)
@@ -265,6 +266,19 @@ void take_args_free(struct take_args *a)
 	*a = (struct take_args){0};
 }
 
+static bool suits_grouped(const struct qstmt *q, struct pg_error *err)
+{
+	bool reads = qstmt_has(q, QARG_READER);
+
+	if (!qstmt_has(q, QARG_GROUPED) || (!reads && !qstmt_has(q, QARG_WHERE)))
+		return true;
+	pg_error_set(err, "0A000", "GROUPED is not possible with %s", reads ? "a stream" : "WHERE");
+	pg_error_hint(err, "%s",
+		reads ? "A delivery has the events in their order."
+		      : "Take without WHERE, or one of a group at a time.");
+	return false;
+}
+
 /* What belongs to a stream, and where it stands. */
 static bool suits(const struct qstmt *q, struct pg_error *err)
 {
@@ -281,7 +295,7 @@ static bool suits(const struct qstmt *q, struct pg_error *err)
 		pg_error_hint(err, "QUEUE HELP TAKE shows the usage.");
 		return false;
 	}
-	return true;
+	return suits_grouped(q, err);
 }
 
 bool take_check(const struct exec *x, const struct qstmt *q, const struct names *names,

@@ -133,7 +133,7 @@ static const struct {
 	{"QUEUE DONE ('17'::int8), 18, $1::int8, 'abc', NULL",
 		"SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T ", (18)" T
 		", ($1)" T ", ('abc')" T ", (NULL)" T "]" T "[], false, NULL" T ") AS queue"},
-	{"QUEUE DONE 17 THEN TAKE q LIMIT 5",
+	{"QUEUE DONE 17 THEN TAKE q GROUPED LIMIT 5",
 		"SELECT queue FROM queue._done(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
 		"[], false, NULL" T ") AS queue"},
 	{"QUEUE DONE $2 THEN PUSH q $1 PRIORITY 3",
