@@ -251,6 +251,8 @@ libqb_pooler_a_SOURCES = \
 libqb_queue_a_SOURCES = \
 	src/queue/agent.c \
 	src/queue/agent.h \
+	src/queue/attend.c \
+	src/queue/attend.h \
 	src/queue/await.c \
 	src/queue/await.h \
 	src/queue/back.c \

@@ -83,15 +83,15 @@ struct conf_database {
 	char *name; /* "*" for the fallback */
 	char *host, *dbname, *user, *password, *connect_query;
 	char *auth_user, *auth_query, *auth_dbname;
-	int port;
-	int pool_size, min_pool_size, reserve_pool_size, max_db_connections,
+	int port, pool_size, min_pool_size, reserve_pool_size, max_db_connections,
 		max_db_client_connections;
 	enum pool_mode pool_mode;
 	enum target_attrs target_session_attrs;
 	enum balance_hosts load_balance_hosts;
 	usec_t server_lifetime, query_wait_timeout;
 	char *client_encoding, *datestyle, *timezone, *application_name;
-	char *queue_user, *queue_password; /* role of the proxy's own session (LISTEN) */
+	bool queue; /* attended though no client has come, by queue_user, */
+	char *queue_user, *queue_password; /* the role of the proxy's own session (LISTEN) */
 	enum sslmode server_tls_sslmode;
 	enum tls_negotiation server_tls_negotiation;
 	char *server_tls_key_file, *server_tls_cert_file, *server_tls_ca_file;

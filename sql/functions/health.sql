@@ -46,7 +46,7 @@ BEGIN
 		WHEN kept.gone > 10000 AND kept.gone > 5 * kept.live
 			THEN 'Dead rows make every take slower: a snapshot holds them back, as shown here, or autovacuum does not keep up.'
 		WHEN overdue > interval '10 min'
-			THEN 'What is to be deleted by now is still there: no proxy maintains it, or its owner has no login.' END;
+			THEN 'What is to be deleted by now is still there: no proxy attends it (queue = 1 in its configuration), or its owner has no login there.' END;
 	ok := hint IS NULL;
 END
 $$;
@@ -159,7 +159,8 @@ BEGIN
 			WHEN s.state = 'no login' THEN format('ALTER ROLE %I LOGIN: schedules are fired as their owner.', s.owner)
 			WHEN s.state = 'failing' THEN s.error
 			WHEN s.state = 'active' AND s.next_at < moment - late
-				THEN format('Late by %s: no proxy attends this database with a login of %I.',
+				THEN format('Late by %s: no proxy attends this database with a login of %I. In the proxy''s configuration: '
+					'queue = 1 in the entry of the database, and the password of that role in auth_file.',
 					queue._roughly(moment - s.next_at), s.owner) END) AS h (hint)
 		WHERE q IS NULL OR s.queue = q;
 	RETURN QUERY SELECT 'proxy', p.number::text, true, concat_ws(', ', p.role, 'hears of pushes since ' || p.since), NULL::text

@@ -102,6 +102,21 @@ static void warn_of_traps(
 				"proved who it is: set \"auth_dbname\"");
 }
 
+static void check_attended(
+	const struct conf *c, struct conf_report *report, const struct ini_pos *whole)
+{
+	for (const struct conf_database *d = c->databases; d; d = d->next) {
+		if (!d->queue)
+			continue;
+		if (!strcmp(d->name, "*"))
+			report_error(report, whole,
+				"\"queue\" = 1 is for a database with a name, not for \"*\"");
+		else if (!d->user && !is_given(d->queue_user, c->p.queue_user))
+			report_error(report, whole,
+				"\"queue\" = 1 of database \"%s\" needs \"queue_user\"", d->name);
+	}
+}
+
 /* text NULL: name is a file. */
 static struct conf *conf_build(
 	const char *name, const char *text, size_t len, struct conf_report *report)
@@ -121,6 +136,7 @@ static struct conf *conf_build(
 	conflict = params_conflict(&c->p);
 	if (conflict)
 		report_error(report, &whole, "%s", conflict);
+	check_attended(c, report, &whole);
 	warn_of_traps(c, report, &whole);
 	return c;
 }

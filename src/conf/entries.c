@@ -18,6 +18,10 @@ enum { NAME_MAX_BYTES = 63 }; /* as in Postgres: NAMEDATALEN - 1 */
 	{                                                                                          \
 #n, FIELD_INT, 0, offsetof(struct type, n), min, max, NULL, NULL, 0, NULL, help    \
 	}
+#define BOOL(type, n, help)                                                                        \
+	{                                                                                          \
+#n, FIELD_BOOL, 0, offsetof(struct type, n), 0, 0, NULL, NULL, 0, NULL, help       \
+	}
 #define TIME(type, n, help)                                                                        \
 	{                                                                                          \
 #n, FIELD_TIME, 0, offsetof(struct type, n), 0, CONF_TIME_MAX, NULL, NULL, 0,      \
@@ -81,6 +85,8 @@ static const struct field database_fields[] = {
 	STR(conf_database, datestyle, 63, 0, "Set on each new server connection."),
 	STR(conf_database, timezone, 63, 0, "Set on each new server connection."),
 	STR(conf_database, application_name, 63, 0, "Set on each new server connection."),
+	BOOL(conf_database, queue,
+		"Attended from start-up by `queue_user`, though no client uses queues there: schedules are fired, and what was kept long enough is deleted."),
 	STR(conf_database, queue_user, NAME_MAX_BYTES, 0, "Replaces `queue_user`."),
 	STR(conf_database, queue_password, 4096, PARAM_SECRET, "Replaces `queue_password`."),
 	STR(conf_database, auth_user, 127, 0, "Replaces `auth_user`."),

@@ -60,16 +60,30 @@ static void fail(struct server *s, const char *sqlstate, const char *text)
 	fail_as(s, sqlstate, text, text);
 }
 
+/* What the entry says of the role, or the configuration of queue_user; NULL: nothing. */
+static const char *configured_password(const struct database *db, const char *user)
+{
+	const struct params *p = &conf_current()->p;
+
+	if (db->password != NULL && (db->user == NULL || strcmp(db->user, user) == 0))
+		return db->password;
+	if (strcmp(db->queue_user != NULL ? db->queue_user : p->queue_user, user) != 0)
+		return NULL;
+	if (db->queue_user != NULL)
+		return db->queue_password;
+	return p->queue_password[0] != '\0' ? p->queue_password : NULL;
+}
+
 static struct auth_login *make_login(struct server *s)
 {
-	const struct database *db = s->pool->db;
 	const char *user = istr_text(s->pool->user);
+	const char *password = configured_password(s->pool->db, user);
 	const struct auth_user *u = auth_user_find(user);
 	struct secret none = {.kind = SECRET_NONE}, given;
 	struct auth_login *l;
 
-	if (db->password != NULL && (db->user == NULL || strcmp(db->user, user) == 0)) {
-		if (!secret_parse(&given, db->password))
+	if (password != NULL) {
+		if (!secret_parse(&given, password))
 			return NULL;
 		l = auth_login_new(user, &given);
 		secret_erase(&given);

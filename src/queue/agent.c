@@ -40,6 +40,15 @@ struct agent *agent_get(struct qdb *db, const char *user)
 	return NULL;
 }
 
+struct agent *agent_find(struct qdb *db, const char *user)
+{
+	struct agent *a;
+
+	CHECK_QDB(db);
+	HASH_FIND_STR(db->agents, user, a);
+	return a;
+}
+
 /* Called for each take: the client's last queue is compared, and looked up if it is another one. */
 void agent_took(struct taker *t, const char *queue)
 {

@@ -26,6 +26,7 @@ struct agent {
 };
 
 struct agent *agent_get(struct qdb *db, const char *user); /* makes it; NULL: memory, or too many */
+struct agent *agent_find(struct qdb *db, const char *user); /* NULL: it is none */
 void agent_took(struct taker *t, const char *queue);    /* a take from it has succeeded */
 void agents_see(struct qdb *db);                           /* of all clients there are now */
 void agent_put_used(struct buf *b, const struct agent *a); /* text[] in binary */

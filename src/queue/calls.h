@@ -227,6 +227,8 @@
 		PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY), \
 		COL(owner, TEXT) COL(super, BOOL) COL(queues, INT8) COL(example, TEXT)) \
 	CALL(SCHEDULES_DUE, "SELECT owner, ms FROM queue._schedules_due()", , COL(owner, TEXT) COL(ms, INT8)) \
+	/* before any function of the schema is called with a login that no client has used */ \
+	CALL(IS_SUPER, "SELECT pg_catalog.current_setting('is_superuser') AS super", , COL(super, TEXT)) \
 	CALL(FIRE, "SELECT queue, jobs, failed FROM queue._fire(%d)", , \
 		COL(queue, TEXT) COL(jobs, INT8) COL(failed, INT8)) \
 	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1)", PARAM(TEXT_ARRAY), \

@@ -87,7 +87,8 @@ static void round_ended(struct qdb *db)
 	}
 	m->of_round = m->denied = 0;
 	m->in_round = false;
-	m->at = loop_now() + period();
+	m->at = loop_now() + (m->found > 0 ? 0 : period());
+	m->found = 0;
 	loop_tick_at(tick, m->at);
 }
 
@@ -141,18 +142,22 @@ static void left_row(void *arg, const uint8_t *body, size_t len)
 	struct step *s = arg;
 	struct maintenance *m = &s->db->maintenance;
 	struct wire_col col[COLUMNS_MAX];
+	char owner[64];
 
 	if (!wire_row_read(body, len, col, 4) || number_of(&col[2]) < 0) {
 		s->failed = true;
 		return;
 	}
+	wire_col_copy(&col[0], owner, sizeof(owner));
+	/* one who can log in has his turn in a round that begins at once; a superuser only if he comes himself */
+	if (wire_col_is(&col[1], "f") && auth_user_find(owner) != NULL &&
+		agent_find(s->db, owner) == NULL && agent_get(s->db, owner) != NULL) {
+		m->found++;
+		return;
+	}
 	m->skipped += number_of(&col[2]);
-	wire_col_copy(&col[0], m->owner, sizeof(m->owner));
+	util_strlcpy(m->owner, owner, sizeof(m->owner));
 	wire_col_copy(&col[3], m->example, sizeof(m->example));
-	/* one who can log in is there from the next round on; a superuser only if he comes himself
-	 */
-	if (wire_col_is(&col[1], "f") && auth_user_find(m->owner) != NULL)
-		agent_get(s->db, m->owner);
 }
 
 static void step_done(void *arg, const struct pg_error *err)

@@ -15,6 +15,7 @@ struct maintenance {
 	uint64_t round;
 	int32_t after; /* the number of the queue that had its turn */
 	bool in_round, busy, goes_on;
+	unsigned found; /* roles whose turn has not been in this round */
 	bool succeeded; /* some role was there, in this round */
 	bool warned, late; /* that is said */
 	uint64_t of_round, denied; /* in this round: what it deleted, queues that it may not clean */

@@ -139,6 +139,7 @@ struct qclient *qclient_get(struct client *c)
 		return NULL;
 	}
 	qc->client = c;
+	db->had_clients = true;
 	taker_begin(&qc->taker, &ops, db, client_pool(c));
 	client_slot_set(c, qc);
 	return qc;

@@ -10,6 +10,7 @@
 #include "queue/stat.h"
 #include "wire/sqltext.h"
 #include "agent.h"
+#include "attend.h"
 #include "await.h"
 #include "back.h"
 #include "count.h"
@@ -459,13 +460,14 @@ bool queue_start(void)
 	held_start();
 	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
 	       await_start() && stream_start() && hold_start() && gauge_start() &&
-	       maintain_start() && schedules_start() && schema_start();
+	       maintain_start() && schedules_start() && schema_start() && attend_start();
 }
 
 void queue_reloaded(void)
 {
 	parks_reloaded();
 	takers_changed();
+	attend_reloaded();
 }
 
 void queue_free(void)
@@ -484,6 +486,7 @@ void queue_free(void)
 	maintain_stop();
 	schedules_stop();
 	schema_stop();
+	attend_stop();
 	done_forget_all();
 	doubt_forget_all();
 	while ((db = qdb_first()) != NULL) {
@@ -495,6 +498,7 @@ void queue_free(void)
 		held_free(db);
 		agents_free(db);
 		schedules_free(db);
+		attend_free(db);
 		count_free(db);
 		qdb_free(db);
 	}

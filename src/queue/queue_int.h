@@ -84,6 +84,8 @@ struct qdb {
 	struct maintenance maintenance;
 	struct held *held; /* who holds back vacuum (held.c) */
 	struct schedules *schedules; /* when something is due (schedule.c) */
+	struct attendance *attendance; /* queue = 1 (attend.c) */
+	bool had_clients; /* who have used QUEUE */
 	struct streamed *streams; /* that somebody waits for, hash by name (stream.c) */
 	struct awaited *awaited; /* jobs that somebody waits for (await.c) */
 	uint64_t ended_events;     /* counts jobs that ended through this proxy */

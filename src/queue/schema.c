@@ -34,6 +34,7 @@ struct ask {
 	void (*done)(void *arg, const char *role,
 		const struct pg_error *err); /* INSTALL of the console */
 	void *done_arg;
+	void (*looked)(struct qdb *db, const struct pg_error *err); /* schema_look() */
 };
 
 static struct loop_tick *tick;
@@ -250,7 +251,10 @@ static void found_row(void *arg, const uint8_t *body, size_t len)
 /* It ended without an installation. */
 static void asked(struct ask *a, enum schema_state state, const struct pg_error *err)
 {
-	finish(a->db, state, a->pool, err);
+	if (a->looked == NULL || (err == NULL && a->db->schema != SCHEMA_PRESENT))
+		finish(a->db, state, a->pool, err);
+	if (a->looked != NULL)
+		a->looked(a->db, err);
 	mem_free(a);
 }
 
@@ -258,7 +262,7 @@ static void absent(struct ask *a)
 {
 	struct pg_error err;
 
-	if (!conf_current()->p.queue_auto_install) {
+	if (!conf_current()->p.queue_auto_install || a->looked != NULL) {
 		absent_error(&err, a->db, NULL);
 		asked(a, SCHEMA_ABSENT, &err);
 	} else if (!install(a)) {
@@ -354,18 +358,27 @@ static void exists_done(void *arg, const struct pg_error *why)
 	}
 }
 
-static bool ask(struct qdb *db, struct pool *pool)
+bool schema_look(
+	struct qdb *db, struct pool *pool, void (*done)(struct qdb *db, const struct pg_error *err))
 {
 	struct ask *a = mem_zalloc(sizeof(*a));
 
+	CHECK_QDB(db);
 	if (a == NULL)
 		return false;
 	a->db = db;
 	a->pool = pool;
-	if (!ask_exists(a)) {
-		mem_free(a);
+	a->looked = done;
+	if (ask_exists(a))
+		return true;
+	mem_free(a);
+	return false;
+}
+
+static bool ask(struct qdb *db, struct pool *pool)
+{
+	if (!schema_look(db, pool, NULL))
 		return false;
-	}
 	db->schema = SCHEMA_ASKING;
 	return true;
 }

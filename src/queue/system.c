@@ -31,7 +31,7 @@
 
 #define COLUMNS_MAX   16 /* of a chore's rows */
 
-enum system_state { SYSTEM_DOWN, SYSTEM_CONNECTING, SYSTEM_LISTENING, SYSTEM_UP };
+enum system_state { SYSTEM_RESTS, SYSTEM_DOWN, SYSTEM_CONNECTING, SYSTEM_LISTENING, SYSTEM_UP };
 
 /* What is under way. */
 enum query { QUERY_NONE, QUERY_LISTEN, QUERY_NOTIFY, QUERY_CHORE };
@@ -704,6 +704,8 @@ static void disconnect(struct system *s, const char *why)
 static usec_t next_deadline(const struct system *s)
 {
 	switch (s->state) {
+	case SYSTEM_RESTS:
+		return USEC_NEVER;
 	case SYSTEM_DOWN:
 		return s->retry_at;
 	case SYSTEM_CONNECTING:
@@ -720,6 +722,8 @@ static usec_t on_tick(void *arg, usec_t now)
 	struct system *s = arg;
 
 	switch (s->state) {
+	case SYSTEM_RESTS:
+		break;
 	case SYSTEM_DOWN:
 		if (now < s->retry_at)
 			break;
@@ -785,6 +789,14 @@ void system_need(struct qdb *db, struct pool *pool)
 	struct system *s;
 
 	CHECK_QDB(db);
+	if (db->system != NULL && db->system->state == SYSTEM_RESTS) {
+		db->system->state = SYSTEM_DOWN;
+		db->system->warned = false;
+		db->system->retry = RETRY_FIRST;
+		if (copy(&db->system->pool_user, pool_user(pool)))
+			connect_session(db->system);
+		return;
+	}
 	if (db->system != NULL) {
 		if (!db->system->counts && !db->system->named)
 			offer(db->system, pool);
@@ -794,6 +806,7 @@ void system_need(struct qdb *db, struct pool *pool)
 	if (s == NULL)
 		return;
 	s->db = db;
+	s->state = SYSTEM_DOWN;
 	s->retry = RETRY_FIRST;
 	s->tick = loop_tick_new(on_tick, s, USEC_NEVER);
 	if (s->tick == NULL || !copy(&s->pool_user, pool_user(pool))) {
@@ -812,6 +825,20 @@ void system_free(struct qdb *db)
 	db->system = NULL;
 }
 
+void system_rest(struct qdb *db)
+{
+	struct system *s = db->system;
+
+	CHECK_QDB(db);
+	if (s == NULL || s->state == SYSTEM_RESTS)
+		return;
+	s->warned = true; /* it is meant */
+	if (s->state != SYSTEM_DOWN)
+		disconnect(s, "nobody needs it");
+	outbox_clear(&s->outbox);
+	s->state = SYSTEM_RESTS;
+}
+
 void system_moved(struct qdb *db)
 {
 	struct system *s = db->system;
@@ -822,7 +849,7 @@ void system_moved(struct qdb *db)
 	s->told_super = false;
 	for (struct agent *a = db->agents; a != NULL; a = a->hh.next)
 		a->session_until = 0;
-	if (s->state != SYSTEM_DOWN && has_moved(s))
+	if (s->pg != NULL && has_moved(s))
 		disconnect(s, "the database is elsewhere now");
 }
 
@@ -871,6 +898,8 @@ const char *system_state(const struct qdb *db)
 	if (db->system == NULL)
 		return "off";
 	switch (db->system->state) {
+	case SYSTEM_RESTS:
+		return "off";
 	case SYSTEM_UP:
 		return "up";
 	case SYSTEM_CONNECTING:

@@ -40,6 +40,7 @@ void system_add_chore(const struct system_chore *c);
 
 void system_need(struct qdb *db, struct pool *pool); /* there is a waiter, or a push that others may wait for */
 void system_free(struct qdb *db);
+void system_rest(struct qdb *db); /* nobody needs it any more, until somebody does */
 void system_moved(struct qdb *db); /* the database may be another one now */
 bool system_is_up(const struct qdb *db);
 bool system_is_named(const struct qdb *db); /* it is, and its role is that of the configuration */

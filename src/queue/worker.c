@@ -348,6 +348,7 @@ struct worker *worker_new(
 		return NULL;
 	}
 	pool_keep(pool);
+	db->had_clients = true;
 	taker_begin(&w->taker, &taker_ops, db, pool);
 	return w;
 }

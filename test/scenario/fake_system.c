@@ -51,6 +51,11 @@ void system_free(struct qdb *db)
 	last_notify[0] = '\0';
 }
 
+void system_rest(struct qdb *db)
+{
+	(void)db;
+}
+
 void system_moved(struct qdb *db)
 {
 	(void)db;

@@ -49,7 +49,7 @@ def test_maintenance_is_behind(q):
     assert row(q, "queue", "q")[0]
     q.rows("UPDATE queue.q_q SET ended_at = now() - interval '9000 days' RETURNING 1")
     ok, value, hint = row(q, "queue", "q")
-    assert not ok and "maintenance is behind by " in value and "no proxy maintains it" in hint
+    assert not ok and "maintenance is behind by " in value and "no proxy attends it" in hint
     q.rows("SELECT queue.maintain()")
     assert row(q, "queue", "q")[0]
 

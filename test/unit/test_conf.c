@@ -17,7 +17,7 @@ static const char full[] =
 	"min_pool_size=1 reserve_pool=2 pool_mode=transaction max_db_connections=9 "
 	"max_db_client_connections=90 server_lifetime=1h query_wait_timeout=3 "
 	"connect_query='select 1' client_encoding=UTF8 datestyle=ISO timezone=UTC "
-	"application_name=x queue_user=q queue_password=qp\n"
+	"application_name=x queue=1 queue_user=q queue_password=qp\n"
 	"plain =\n"
 	"* = host=fallback\n"
 	"[users]\n"
@@ -81,6 +81,7 @@ static void test_full(void **state)
 	assert_true(d->server_lifetime == 3600 * USEC_SEC);
 	assert_true(d->query_wait_timeout == 3 * USEC_SEC);
 	assert_string_equal(d->connect_query, "select 1");
+	assert_true(d->queue);
 	assert_string_equal(d->queue_user, "q");
 	assert_string_equal(d->queue_password, "qp");
 	assert_int_equal(u->pool_mode, POOL_MODE_STATEMENT);
