@@ -26,6 +26,7 @@ qb_public_includes = \
 	include/net/dns.h \
 	include/net/listen.h \
 	include/net/loop.h \
+	include/net/team.h \
 	include/net/tls.h \
 	include/pool/answer.h \
 	include/pool/client.h \
@@ -112,6 +113,7 @@ libqb_net_a_SOURCES = \
 	src/net/peername.c \
 	src/net/resolve.c \
 	src/net/resolve.h \
+	src/net/team.c \
 	src/net/tls.c \
 	src/net/tls_ctx.c \
 	src/net/tls_set.c \
@@ -372,6 +374,8 @@ qbouncer_SOURCES = \
 	src/process.h \
 	src/settings.c \
 	src/settings.h \
+	src/supervisor.c \
+	src/supervisor.h \
 	src/takeover.c \
 	src/takeover.h
 qb_sql = \
@@ -455,6 +459,7 @@ qb_doc = \
 	doc/decisions/033-engine-connections.md \
 	doc/decisions/034-limits.md \
 	doc/decisions/035-lone-statements.md \
+	doc/decisions/036-processes.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

@@ -15,12 +15,14 @@
 #include "http/http.h"
 #include "net/listen.h"
 #include "net/loop.h"
+#include "net/team.h"
 #include "pooler/move.h"
 #include "options.h"
 #include "process.h"
 #include "queue/queue.h"
 #include "queue/schema.h"
 #include "settings.h"
+#include "supervisor.h"
 #include "takeover.h"
 
 /* --- signals --- */
@@ -207,6 +209,8 @@ static bool find_predecessor(const struct options *o)
 
 	if (!o->takeover)
 		return true;
+	if (supervisor_size() > 1)
+		return may_begin_beside(p);
 	if (p->unix_socket_dir[0] == '/')
 		switch (takeover_ask(err, sizeof(err))) {
 		case TAKEOVER_AGREED:
@@ -259,9 +263,9 @@ static bool drop_privileges(const char *user)
 }
 
 /* Who claims statements comes before the pooler. */
-static bool start_modules(void)
+static bool start_modules(const struct admin_hooks *with)
 {
-	if (!loop_init() || !install_signals() || !queue_start() || !admin_start(&hooks) ||
+	if (!loop_init() || !install_signals() || !queue_start() || !admin_start(with) ||
 		!pooler_start())
 		return fail("out of memory");
 	http_start();
@@ -279,7 +283,7 @@ static bool start(const struct options *o)
 	/* who takes over is of the same user as who runs */
 	if (o->takeover && !drop_privileges(unix_user(o)))
 		return false;
-	if (!start_modules() || !find_predecessor(o) || !start_listening() ||
+	if (!start_modules(&hooks) || !find_predecessor(o) || !start_listening() ||
 		!drop_privileges(unix_user(o)))
 		return false;
 	/* another user, another memory: the kernel has forgotten what was said before */
@@ -320,8 +324,121 @@ static void end(void)
 	pooler_free();
 	queue_free();
 	admin_free();
+	team_leave();
 	loop_free();
 	pidfile_remove();
+}
+
+/* --- several processes --- */
+
+static int signal_of(enum pooler_shutdown how)
+{
+	return how == SHUTDOWN_NOW ? SIGQUIT : how == SHUTDOWN_WAIT_SERVERS ? SIGINT : SIGTERM;
+}
+
+/* The console of one of them. */
+static void shutdown_all(enum pooler_shutdown how)
+{
+	if (how > pooler_is_shutting_down())
+		supervisor_signal(signal_of(how));
+}
+
+static bool takeover_refused(int fd, uint64_t version, struct pg_error *err)
+{
+	(void)fd;
+	(void)version;
+	pg_error_set(err, "0A000", "connections of several processes cannot be taken over");
+	pg_error_hint(err, "With so_reuseport = 1 and a pidfile, qbouncer -R begins beside them.");
+	return false;
+}
+
+static int work(void)
+{
+	static const struct admin_hooks with = {.reload = settings_reload,
+		.changed = settings_changed,
+		.shutdown = shutdown_all,
+		.takeover = takeover_refused};
+	bool started;
+
+	process_is_one_of_many();
+	pidfile_leave();
+	started = start_modules(&with) && team_join();
+	if (started) {
+		supervisor_unblock();
+		settings_apply();
+		log_info("process %d of %d started", team_self(), team_size());
+		listen_share();
+		team_ready();
+		loop_run();
+		log_info("shutdown: process %d is complete", team_self());
+	}
+	end();
+	return started ? 0 : 1;
+}
+
+static void all_started(void)
+{
+	listen_confirm();
+	process_started();
+	end_predecessor();
+	predecessor = 0;
+	process_notify_ready();
+}
+
+static void reload_all(void)
+{
+	process_notify_reloading();
+	settings_follow();
+	process_notify_ready();
+}
+
+/* What is said to one process before it looks at its clients. Its sockets are closed when those of all are. */
+static void end_all(int signo)
+{
+	static bool told;
+
+	process_notify_stopping();
+	if (signo == SIGQUIT || told)
+		listen_close();
+	else
+		listen_close_tcp();
+	told = true;
+}
+
+static bool start_many(const struct options *o)
+{
+	unsigned long files = process_raise_files();
+	char err[512];
+
+	listen_hand_over(true); /* this one accepts nobody */
+	if (!find_predecessor(o) || !start_listening() || !drop_privileges(unix_user(o)))
+		return false;
+	process_allow_core(o->verbose > 0 || conf_current()->p.core_dumps);
+	if (!settings_open_log(err, sizeof(err)) ||
+		!pidfile_prepare(conf_current()->p.pidfile, err, sizeof(err)) ||
+		!pidfile_publish(err, sizeof(err)))
+		return fail(err);
+	log_info("qbouncer %s (%s) started, process %d, with %d others", version_number,
+		version_commit, (int)getpid(), supervisor_size());
+	settings_check_files(files);
+	return team_create(supervisor_size()) ||
+	       fail("the memory or the sockets of several processes could not be made");
+}
+
+static int run_many(const struct options *o)
+{
+	static const struct supervisor_hooks them = {
+		.work = work, .started = all_started, .reload = reload_all, .end = end_all};
+	int code = start_many(o) ? supervise(&them) : 1;
+
+	if (team_self() == 0) {
+		listen_close();
+		pidfile_remove();
+		if (code == 0)
+			log_info("shutdown: complete");
+	}
+	team_free();
+	return code;
 }
 
 static int run(const struct options *o)
@@ -333,6 +450,8 @@ static int run(const struct options *o)
 		return 1;
 	if (o->daemon && !process_daemonise(err, sizeof(err)))
 		return !fail(err);
+	if (supervisor_size() > 1)
+		return run_many(o);
 	started = start(o);
 	if (started) {
 		loop_run();

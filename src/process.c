@@ -322,6 +322,12 @@ unsigned long process_raise_files(void)
 
 /* --- systemd --- */
 
+/* Without its address there is nobody to tell. */
+void process_is_one_of_many(void)
+{
+	(void)unsetenv("NOTIFY_SOCKET");
+}
+
 #ifdef HAVE_SYSTEMD
 
 void process_notify_ready(void)

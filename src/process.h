@@ -37,10 +37,10 @@ MUST_CHECK bool process_become(const char *user, const char *file, char *err, si
 /* Whether a crash may write the memory into a file, and others of our unix user may look into it. */
 void process_allow_core(bool allowed);
 
-/* Raises the limit of descriptors as far as it goes and returns it. */
-unsigned long process_raise_files(void);
+unsigned long process_raise_files(void); /* the limit of descriptors as far as it goes; returns it */
 
-/* sd_notify(3), where it was built in. */
+/* sd_notify(3), where it was built in; of one of many another process does it. */
+void process_is_one_of_many(void);
 void process_notify_ready(void);
 void process_notify_reloading(void);
 void process_notify_stopping(void);

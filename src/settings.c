@@ -370,6 +370,23 @@ void settings_changed(void)
 		install_tls(tls);
 }
 
+/* What is wrong with it the others tell. */
+void settings_follow(void)
+{
+	struct conf_report report = {0};
+	struct tls_set *tls;
+	struct conf *c = load(opts.config, &report, &tls);
+	char err[512];
+
+	if (c != NULL) {
+		conf_install(c, &report);
+		(void)tls_set_install(&tls);
+	}
+	if (!settings_open_log(err, sizeof(err)))
+		log_error("%s; the log stays as it was", err);
+	buf_free(&report.text);
+}
+
 bool settings_reload(struct pg_error *err)
 {
 	struct conf_report report = {0};

@@ -21,6 +21,8 @@ void settings_check_files(unsigned long limit);
 
 /* All or nothing; what was found is logged, with file and line. */
 bool settings_reload(struct pg_error *err);
+/* The same without a pooler: a log, and what those find who are started later. */
+void settings_follow(void);
 /* What was made from parameters is made again. */
 void settings_apply(void);
 /* The same after SET, which may have named other files. */

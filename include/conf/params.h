@@ -58,6 +58,8 @@ PARAM_STR (unix_socket_group, "", 0, 255, PARAM_RESTART, NULL,
 	"Group of the unix socket; empty leaves the group of the process.")
 PARAM_BOOL(so_reuseport, "0", PARAM_RESTART, NULL,
 	"Share the TCP port with other processes that set it too (SO_REUSEPORT).")
+PARAM_INT (processes, "1", 0, 64, PARAM_RESTART, NULL,
+	"Processes that share the work, one program for the operator; 0: one for each core.")
 PARAM_INT (max_client_conn, "100", 1, 10000000, PARAM_RELOAD, NULL,
 	"Client connections allowed altogether. Each needs a file descriptor.")
 PARAM_INT (max_db_client_connections, "0", 0, INT_MAX, PARAM_RELOAD, NULL,

@@ -29,7 +29,7 @@ MUST_CHECK bool listen_open(const struct listen_spec *spec,
 /* We stay. Until then listen_close() gives the unix socket's name back to whom it was taken from. */
 void listen_confirm(void);
 /* Accepting stops as long as there is a reason. */
-enum listen_reason { LISTEN_SUSPENDED, LISTEN_CROWDED, LISTEN_HANDED };
+enum listen_reason { LISTEN_SUSPENDED, LISTEN_CROWDED, LISTEN_UNEVEN, LISTEN_HANDED };
 void listen_pause(enum listen_reason why, bool paused);
 /* Accepts those who wait already; listen_close() would turn them away. */
 void listen_drain(void);
@@ -39,6 +39,8 @@ void listen_close_tcp(void);    /* the unix socket stays */
 /* Another process has the same sockets, and accepts from now on (or not any more). listen_close() leaves the name of the
  * unix socket alone then. */
 void listen_hand_over(bool over);
+/* After a fork, with the sockets of the process that has opened them: accepts, and leaves their names alone. */
+void listen_share(void);
 int listen_count(void);
 void listen_each(void (*fn)(int fd, const struct conn_addr *addr, void *arg), void *arg);
 

@@ -113,6 +113,7 @@ uint64_t client_next_id(void); /* of clients and servers, one row of numbers for
  * process id is positive. */
 #define CLIENT_KEY_PEER(key) ((int)((key) >> 40 & 0xffff))
 #define CLIENT_KEY_HOPS      3ULL
+#define CLIENT_KEY_PROCESS(key) ((int)((key) >> 32 & 0xff)) /* one of several that are one program */
 struct client *client_new(int fd, const struct conn_addr *peer, const struct conn_ops *ops);
 void client_move(struct client *c, enum client_state to);
 void client_move_greeting(struct client *c);

@@ -110,6 +110,7 @@ void cancel_forget_server(struct server *s); /* it is closed */
 void cancel_count(const struct pool *p, unsigned *ret_asked, unsigned *ret_sent);
 void cancel_tick(usec_t now);
 void cancel_free(void);
+void cancel_start(void); /* hears the other processes of the program */
 unsigned cancel_count_peer(int peer); /* that a peer is being given */
 
 /* count.c: queries, transactions and errors of clients */

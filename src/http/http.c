@@ -8,6 +8,7 @@
 #include "conf/conf.h"
 #include "http/http.h"
 #include "http_int.h"
+#include "net/team.h"
 #include "pooler/pooler.h"
 
 #define REQUEST_TIME (10 * USEC_SEC)
@@ -83,7 +84,8 @@ bool http_apply(char *err, size_t err_size)
 	if (p->metrics_port == http.port && strcmp(p->metrics_addr, http.addr) == 0)
 		return true;
 	http_close();
-	if (p->metrics_port == 0)
+	/* of several processes the first one has the port */
+	if (p->metrics_port == 0 || team_self() > 1)
 		return true;
 	util_strlcpy(http.addr, p->metrics_addr, sizeof(http.addr));
 	if (!serve_open(&spec, err, err_size)) {

@@ -553,6 +553,14 @@ void listen_hand_over(bool over)
 	listen_pause(LISTEN_HANDED, over);
 }
 
+void listen_share(void)
+{
+	for (int i = 0; i < lst.count; i++)
+		listener_init(&lst.list[i], lst.list[i].fd, lst.list[i].family);
+	lst.handed = true;
+	listen_pause(LISTEN_HANDED, false);
+}
+
 int listen_count(void)
 {
 	return lst.count;

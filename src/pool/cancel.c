@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "net/team.h"
 #include "net/tls.h"
 #include "pool/rooms.h"
 
@@ -12,25 +13,43 @@ struct cancel {
 	struct cancel *prev, *next;
 	struct conn *conn;
 	struct server *server; /* NULL: gone meanwhile, or closed by us */
-	uint64_t server_id;
-	struct client *asker; /* its connection is closed when the request is done; NULL */
+	struct client *asker;  /* its connection is closed when the request is done; NULL */
 	int32_t pid;
 	uint8_t key[256];
 	uint8_t key_len;
-	int peer; /* whom it is handed on to; 0: it goes to the server */
+	int peer;                    /* whom it is handed on to; 0: it goes to the server */
+	int for_process, by_process; /* of our program; 0: none */
+	uint32_t number;             /* of who asks */
 	usec_t started;
 	struct tls_ctx *tls; /* rules of the database; a reference */
 	bool asked_tls;      /* the answer to SSLRequest is awaited */
 };
 
-static struct cancel *list;
+static struct {
+	struct cancel *list;
+	uint32_t last_number; /* of what another process does */
+} cancels;
+
+/* Between the processes of one program. */
+struct passed {
+	uint32_t number; /* of who asks */
+	int32_t pid;
+	uint8_t key[4];
+};
+
+static void tell_done(int process, uint32_t number)
+{
+	(void)team_send(process, TEAM_CANCELLED, &number, sizeof(number));
+}
 
 static void finish(struct cancel *x)
 {
 	struct server *s = x->server;
 	struct client *asker = x->asker;
+	int process = x->for_process;
+	uint32_t number = x->number;
 
-	DL_DELETE(list, x);
+	DL_DELETE(cancels.list, x);
 	conn_close(&x->conn);
 	if (s != NULL && --s->cancels == 0 && s->state == SERVER_CANCELLED) {
 		server_move(s, SERVER_IDLE);
@@ -39,6 +58,8 @@ static void finish(struct cancel *x)
 	util_erase(x->key, sizeof(x->key));
 	tls_ctx_drop(&x->tls);
 	mem_free(x);
+	if (process != 0)
+		tell_done(process, number);
 	if (asker != NULL)
 		client_close(asker, CLIENT_END_TERMINATE, NULL);
 }
@@ -120,15 +141,15 @@ static void on_end(struct conn *conn, void *owner, enum conn_end why, int err)
 static const struct conn_ops cancel_ops = {
 	.on_connect = on_connect, .on_data = on_data, .on_end = on_end, .on_secure = on_secure};
 
-static bool start(struct server *s, struct client *asker)
+static struct cancel *start(struct server *s, struct client *asker)
 {
 	struct cancel *x;
 
 	if (s->key_len == 0 || s->cancels == UINT8_MAX || s->conn == NULL)
-		return false;
+		return NULL;
 	x = mem_zalloc(sizeof(*x));
 	if (x == NULL)
-		return false;
+		return NULL;
 	x->pid = s->pid;
 	memcpy(x->key, s->key, s->key_len);
 	x->key_len = s->key_len;
@@ -136,14 +157,14 @@ static bool start(struct server *s, struct client *asker)
 	x->conn = conn_connect_beside(s->conn, &cancel_ops, x);
 	if (x->conn == NULL) {
 		mem_free(x);
-		return false;
+		return NULL;
 	}
 	x->tls = tls_ctx_ref(server_tls_rules(s->pool->db));
 	x->server = s;
 	x->asker = asker;
 	s->cancels++;
-	DL_APPEND(list, x);
-	return true;
+	DL_APPEND(cancels.list, x);
+	return x;
 }
 
 /* --- peers --- */
@@ -180,7 +201,7 @@ static bool hand_on(uint64_t key, struct client *asker)
 	}
 	x->asker = asker;
 	x->peer = p->id;
-	DL_APPEND(list, x);
+	DL_APPEND(cancels.list, x);
 	return true;
 }
 
@@ -190,7 +211,7 @@ void cancel_count(const struct pool *p, unsigned *ret_asked, unsigned *ret_sent)
 
 	CHECK_POOL(p);
 	*ret_asked = *ret_sent = 0;
-	DL_FOREACH (list, x)
+	DL_FOREACH (cancels.list, x)
 		if (x->server != NULL && x->server->pool == p) {
 			*ret_asked += x->asker != NULL;
 			++*ret_sent;
@@ -202,7 +223,7 @@ unsigned cancel_count_peer(int peer)
 	const struct cancel *x;
 	unsigned n = 0;
 
-	DL_FOREACH (list, x)
+	DL_FOREACH (cancels.list, x)
 		n += x->peer == peer;
 	return n;
 }
@@ -218,7 +239,7 @@ void cancel_forget_server(struct server *s)
 
 	CHECK_SERVER(s);
 	if (s->cancels > 0)
-		DL_FOREACH (list, x)
+		DL_FOREACH (cancels.list, x)
 			if (x->server == s)
 				x->server = NULL;
 	s->cancels = 0;
@@ -229,14 +250,14 @@ void cancel_drop_asker(struct client *c)
 	struct cancel *x;
 
 	CHECK_CLIENT(c);
-	DL_FOREACH (list, x)
+	DL_FOREACH (cancels.list, x)
 		if (x->asker == c)
 			x->asker = NULL;
 }
 
 /* What a cancel means depends on where its client stands. Returns true when `asker` has to wait for
  * it. */
-static bool cancel_client(struct client *c, struct client *asker)
+static struct cancel *cancel_client(struct client *c, struct client *asker)
 {
 	struct pg_error err;
 
@@ -244,10 +265,10 @@ static bool cancel_client(struct client *c, struct client *asker)
 	switch ((enum client_state)c->state) {
 	case CLIENT_PARKED:
 		c->icpt->cancel(c);
-		return false;
+		return NULL;
 	case CLIENT_WAITING:
 		client_no_server(c, &err);
-		return false;
+		return NULL;
 	case CLIENT_ACTIVE:
 	case CLIENT_BARRIER:
 		if (c->link != NULL && c->link->expect.count > 0)
@@ -255,32 +276,118 @@ static bool cancel_client(struct client *c, struct client *asker)
 		/* it waits for something that the claimant asks */
 		if (c->state == CLIENT_BARRIER)
 			c->icpt->cancel(c);
-		return false;
+		return NULL;
 	case CLIENT_LOGIN:
 	case CLIENT_LEAVING:
 	case CLIENT_MOVING:
 	case CLIENT_DEAD:
 		break;
 	}
-	return false;
+	return NULL;
+}
+
+/* --- other processes of the program --- */
+
+/* Its client may be one of theirs: true, and `asker` waits until it has done it. */
+static bool pass_on(uint64_t key, struct client *asker)
+{
+	int to = CLIENT_KEY_PROCESS(key);
+	struct passed p = {.number = ++cancels.last_number, .pid = (int32_t)(key >> 32)};
+	struct cancel *x;
+
+	if (team_self() == 0 || to == team_self() || (x = mem_zalloc(sizeof(*x))) == NULL)
+		return false;
+	build_store_i32(p.key, (int32_t)(uint32_t)key);
+	if (!team_send(to, TEAM_CANCEL, &p, sizeof(p))) {
+		mem_free(x);
+		return false;
+	}
+	x->by_process = to;
+	x->number = p.number;
+	x->started = loop_now();
+	x->asker = asker;
+	DL_APPEND(cancels.list, x);
+	return true;
+}
+
+static struct client *find(int32_t pid, const uint8_t key[4], uint64_t *ret)
+{
+	uint64_t k = (uint64_t)(uint32_t)pid << 32;
+
+	for (int i = 0; i < 4; i++)
+		k |= (uint64_t)key[i] << (24 - 8 * i);
+	*ret = k;
+	return client_by_key(conf_current()->p.peer_id != 0 ? k | CLIENT_KEY_HOPS : k);
+}
+
+static void on_passed(int from, const uint8_t *text, size_t len)
+{
+	struct cancel *x = NULL;
+	struct passed p;
+	struct client *c;
+	uint64_t k;
+
+	if (len != sizeof(p))
+		return;
+	memcpy(&p, text, sizeof(p));
+	c = find(p.pid, p.key, &k);
+	if (c != NULL)
+		x = cancel_client(c, NULL);
+	if (x == NULL) {
+		tell_done(from, p.number);
+		return;
+	}
+	x->for_process = from;
+	x->number = p.number;
+}
+
+static void finish_of(int process, uint32_t number, bool all)
+{
+	struct cancel *x, *tmp;
+
+	DL_FOREACH_SAFE (cancels.list, x, tmp)
+		if (x->by_process == process && (all || x->number == number))
+			finish(x);
+}
+
+static void on_done(int from, const uint8_t *text, size_t len)
+{
+	uint32_t number;
+
+	if (len != sizeof(number))
+		return;
+	memcpy(&number, text, sizeof(number));
+	finish_of(from, number, false);
+}
+
+static void on_gone(int from, const uint8_t *text, size_t len)
+{
+	(void)text;
+	(void)len;
+	finish_of(from, 0, true);
+}
+
+void cancel_start(void)
+{
+	team_hear(TEAM_CANCEL, on_passed);
+	team_hear(TEAM_CANCELLED, on_done);
+	team_hear_gone(on_gone);
 }
 
 void cancel_by_key(int32_t pid, const uint8_t *key, size_t len, struct client *asker)
 {
-	uint64_t k = (uint64_t)(uint32_t)pid << 32;
 	struct client *c = NULL;
+	uint64_t k;
 
 	CHECK_CLIENT(asker);
 	if (len == 4) {
-		for (size_t i = 0; i < 4; i++)
-			k |= (uint64_t)key[i] << (24 - 8 * i);
-		if (hand_on(k, asker))
+		c = find(pid, key, &k);
+		if (c == NULL && (hand_on(k, asker) || pass_on(k, asker)))
 			return;
-		c = client_by_key(conf_current()->p.peer_id != 0 ? k | CLIENT_KEY_HOPS : k);
 	}
 	if (c == NULL)
 		pool_all.calls->stranger(pid, key, len);
-	if ((c == NULL || !cancel_client(c, asker)) && asker != NULL)
+	if ((c == NULL || cancel_client(c, asker) == NULL) && asker != NULL)
 		client_close(asker, CLIENT_END_TERMINATE, NULL);
 }
 
@@ -289,7 +396,7 @@ void cancel_tick(usec_t now)
 	usec_t limit = conf_current()->p.cancel_wait_timeout;
 	struct cancel *x, *tmp;
 
-	DL_FOREACH_SAFE (list, x, tmp)
+	DL_FOREACH_SAFE (cancels.list, x, tmp)
 		if (limit > 0 && now - x->started > limit) {
 			if (x->asker != NULL)
 				client_close(x->asker, CLIENT_END_BY_US, "cancel_wait_timeout");
@@ -301,7 +408,7 @@ void cancel_free(void)
 {
 	struct cancel *x, *tmp;
 
-	DL_FOREACH_SAFE (list, x, tmp) {
+	DL_FOREACH_SAFE (cancels.list, x, tmp) {
 		x->asker = NULL;
 		finish(x);
 	}

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/team.h"
 #include "pool/reading.h"
 #include "pool/rooms.h"
 #include "wire/sqllex.h"
@@ -113,6 +114,7 @@ static struct client *make(struct conn *conn, const struct conn_ops *ops)
 	c->connect_time = loop_now();
 	list_add(c);
 	client_all.count++;
+	team_count_clients(client_all.count);
 	c->conn = conn;
 	conn_set_ops(conn, ops, c);
 	return c;
@@ -233,6 +235,7 @@ void client_close(struct client *c, enum client_end how, const char *reason)
 	leave_account(c);
 	INVARIANT(client_all.count > 0, "a client ends that is not counted");
 	client_all.count--;
+	team_count_clients(client_all.count);
 	client_move(c, CLIENT_DEAD);
 	leave_connection(c);
 }
@@ -318,11 +321,13 @@ static bool key_is_free(uint64_t key)
 	return other == NULL && key >> 32 != 0;
 }
 
-/* With the number of this process, where there are peers. */
+/* With the numbers of this process: where there are peers, and where there are several of one program. */
 static uint64_t key_of(uint64_t random)
 {
 	uint64_t self = (uint64_t)conf_current()->p.peer_id, key = random & 0x7fffffffffffffffULL;
 
+	if (team_self() != 0)
+		key = (key & ~(0xffULL << 32)) | (uint64_t)team_self() << 32;
 	return self == 0 ? key : (key & ~(0xffffULL << 40)) | self << 40 | CLIENT_KEY_HOPS;
 }
 
@@ -499,5 +504,7 @@ void client_pin(struct client *c, unsigned pins)
 
 uint64_t client_next_id(void)
 {
-	return ++client_all.last_id;
+	/* with several processes the last byte says of which it is */
+	return team_self() == 0 ? ++client_all.last_id
+				: ++client_all.last_id << 8 | (uint64_t)team_self();
 }

@@ -3,10 +3,15 @@
  * nobody is accepted.
  */
 #include "net/listen.h"
+#include "net/team.h"
 #include "pooler_int.h"
 
-#define LOGIN_GRACE (2 * USEC_SEC) /* nobody is sent away before, however crowded it is */
-static bool gated;
+#define LOGIN_GRACE  (2 * USEC_SEC)  /* nobody is sent away before, however crowded it is */
+#define UNEVEN_PAUSE (2 * USEC_MSEC) /* for the others to accept */
+static struct {
+	bool closed;
+	struct loop_tick *even; /* it opens again */
+} gate;
 
 static bool is_crowded(void)
 {
@@ -36,19 +41,43 @@ void pooler_gate(usec_t now)
 {
 	if (is_crowded())
 		send_away_slow(now);
-	if (gated == is_crowded())
+	if (gate.closed == is_crowded())
 		return;
-	gated = !gated;
-	if (gated)
+	gate.closed = !gate.closed;
+	if (gate.closed)
 		log_warning("%u connections have not logged in (max_unauthenticated_conn): no more "
 			    "are accepted until there are fewer",
 			client_all.logins.count);
-	listen_pause(LISTEN_CROWDED, gated);
+	listen_pause(LISTEN_CROWDED, gate.closed);
+}
+
+static usec_t on_even(void *arg, usec_t now)
+{
+	(void)arg;
+	(void)now;
+	listen_pause(LISTEN_UNEVEN, false);
+	return USEC_NEVER;
+}
+
+/* With several processes: who has accepted more than its part leaves the next to the others, for a moment. */
+void pooler_gate_even(void)
+{
+	if (!team_has_more_than_its_part())
+		return;
+	if (gate.even == NULL && (gate.even = loop_tick_new(on_even, NULL, USEC_NEVER)) == NULL)
+		return;
+	listen_pause(LISTEN_UNEVEN, true);
+	loop_tick_at(gate.even, loop_now() + UNEVEN_PAUSE);
+}
+
+void pooler_gate_stop(void)
+{
+	loop_tick_free(&gate.even);
 }
 
 /* One has logged in, or gone. */
 void pooler_gate_moved(void)
 {
-	if (gated)
+	if (gate.closed)
 		pooler_gate(loop_now());
 }

@@ -65,6 +65,7 @@ bool pooler_start(void)
 	dns_on_gone(address_gone);
 	if (!pooler_tick_start(janitor_tick) || !pool_start(&calls))
 		return false;
+	cancel_start();
 	route_reload(conf_current());
 	return true;
 }
@@ -103,6 +104,7 @@ void pooler_free(void)
 	ends_reap();
 	route_free();
 	pooler_tick_stop();
+	pooler_gate_stop();
 	pool_stop();
 	client_free_slabs();
 	server_free_slabs();
@@ -118,6 +120,7 @@ void pooler_accept(int fd, const struct conn_addr *peer, void *unused)
 	else
 		client_login_start(c);
 	pooler_gate(loop_now());
+	pooler_gate_even();
 }
 
 void pooler_on_moved(void (*fn)(const char *database))

@@ -27,6 +27,8 @@ void ends_reap(void);
 /* pooler.c */
 void pooler_gate(usec_t now); /* how many may be there that have not logged in */
 void pooler_gate_moved(void);
+void pooler_gate_even(void);
+void pooler_gate_stop(void);
 
 /* move.c */
 bool adopt_goes_on(void);         /* and we do from a third one */

@@ -14,6 +14,7 @@
 #include "net/channel.h"
 #include "net/dns.h"
 #include "net/listen.h"
+#include "net/team.h"
 #include "net/tls.h"
 
 #define MAX_TURNS  200000
@@ -983,4 +984,54 @@ int fake_net_free(void)
 		mem_free(t);
 	}
 	return left;
+}
+
+/* --- one process --- */
+
+int team_self(void)
+{
+	return 0;
+}
+
+int team_size(void)
+{
+	return 1;
+}
+
+void team_hear(enum team_word word, void (*fn)(int from, const uint8_t *text, size_t len))
+{
+	(void)word;
+	(void)fn;
+}
+
+void team_hear_gone(void (*fn)(int from, const uint8_t *text, size_t len))
+{
+	(void)fn;
+}
+
+bool team_send(int to, enum team_word word, const void *text, size_t len)
+{
+	(void)to;
+	(void)word;
+	(void)text;
+	(void)len;
+	return false;
+}
+
+int team_send_all(enum team_word word, const void *text, size_t len)
+{
+	(void)word;
+	(void)text;
+	(void)len;
+	return 0;
+}
+
+void team_count_clients(unsigned n)
+{
+	(void)n;
+}
+
+bool team_has_more_than_its_part(void)
+{
+	return false;
 }

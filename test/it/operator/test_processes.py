@@ -1,0 +1,142 @@
+"""processes = N: several processes, one program for the operator and for clients."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from pgwire import cancel, types
+from proxy import running, wait_for
+
+N = 3
+
+
+def process_of(wire):
+    """Which one a client came to: its cancel key says so."""
+    return wire.pid & 0xff
+
+
+def pids(proxy):
+    """number -> process, of those that are there."""
+    found = {}
+    for pid, number in re.findall(r"\[(\d+)\] LOG process (\d+) of \d+ started", proxy.log_text()):
+        found[int(number)] = int(pid)
+    return found
+
+
+@pytest.fixture
+def many(qbouncer):
+    proxy = qbouncer(processes=N)
+    wait_for(lambda: len(pids(proxy)) == N, "all processes")
+    return proxy
+
+
+def clients(proxy, db, n=12):
+    return [proxy.wire(db) for _ in range(n)]
+
+
+def one_of_each(proxy, db):
+    """A client at each process, by its number."""
+    found, others = {}, []
+    for _ in range(100):
+        w = proxy.wire(db)
+        if process_of(w) in found:
+            others.append(w)
+        else:
+            found[process_of(w)] = w
+        if len(found) == N:
+            break
+    for w in others:
+        w.close()
+    assert len(found) == N, "clients come to some only: %s" % sorted(found)
+    return found
+
+
+def test_clients_come_to_all_of_them(many, db):
+    all_of_them = clients(many, db)
+    parts = [sum(process_of(w) == i for w in all_of_them) for i in range(1, N + 1)]
+    assert sum(parts) == 12 and min(parts) >= 2, parts
+    for w in all_of_them:
+        assert types(w.simple("SELECT 1")) == "TDCZ"
+        w.close()
+
+
+def test_cancel_reaches_the_process_of_the_client(many, db, direct):
+    there = one_of_each(many, db)
+    victim = there[1]
+    for _ in range(2 * N):  # from whichever process it comes to
+        victim.query("SELECT pg_sleep(30)")
+        running(direct)
+        cancel(victim)
+        assert victim.until("Z")[-2].sqlstate == "57014"
+        assert types(victim.simple("SELECT 1")) == "TDCZ"
+        running(direct, 0)
+    for w in there.values():
+        w.close()
+
+
+def test_one_that_is_killed_is_replaced(many, db):
+    there = one_of_each(many, db)
+    before = pids(many)
+    os.kill(before[2], signal.SIGKILL)
+    many.wait_log(r"process 2 \(%d\) was killed by signal 9" % before[2])
+    there[2].closed()
+    for i in (1, 3):
+        assert types(there[i].simple("SELECT 1")) == "TDCZ"
+    wait_for(lambda: pids(many)[2] != before[2], "another process 2")
+    for w in there.values():
+        w.close()
+    for w in one_of_each(many, db).values():
+        assert types(w.simple("SELECT 1")) == "TDCZ"
+        w.close()
+
+
+def test_reload_is_for_all(many, db):
+    many.settings["max_prepared_statements"] = 7
+    mark = len(many.log_text())
+    many.reload()
+    wait_for(lambda: len(re.findall("the configuration is in force", many.log_text(mark))) == N, "N reloads")
+
+
+@pytest.mark.parametrize("signo, left", [(signal.SIGTERM, True), (signal.SIGINT, False)])
+def test_end(many, db, signo, left):
+    """SIGTERM waits for the clients of all; SIGINT for their transactions."""
+    there = one_of_each(many, db)
+    for w in there.values():
+        w.simple("BEGIN; SELECT 1")
+    many.signal(signo)
+    wait_for(lambda: len(re.findall("shutdown: when", many.log_text())) == N, "a shutdown of each")
+    for w in there.values():
+        assert types(w.simple("COMMIT"))[:1] == "C"
+        if left:
+            assert types(w.simple("SELECT 1")) == "TDCZ"
+            w.close()
+    many.process.wait(10)
+    assert many.process.returncode == 0
+    assert not os.path.exists("%s/.s.PGSQL.%d" % (many.dir, many.port))
+
+
+def test_they_end_with_the_one_that_started_them(many):
+    started = pids(many)
+    many.process.kill()
+    many.process.wait()
+    many.process = None
+    for pid in started.values():
+        wait_for(lambda: not os.path.exists("/proc/%d" % pid) or
+                 open("/proc/%d/stat" % pid, encoding="ascii").read().split()[2] == "Z", "the end")
+
+
+def test_shutdown_on_the_console_is_for_all(many, db):
+    many.console("SHUTDOWN")
+    many.process.wait(10)
+    assert many.process.returncode == 0
+
+
+def test_a_start_that_fails_leaves_nobody(qbouncer):
+    proxy = qbouncer(start=False, processes=N, listen_addr="192.0.2.1")
+    proxy.port = 6432
+    proxy.write()
+    proxy._launch()
+    assert proxy.process.wait(10) == 1
+    proxy.process = None
