@@ -356,6 +356,7 @@ libqb_admin_a_SOURCES = \
 	src/admin/command.c \
 	src/admin/console.c \
 	src/admin/console_parse.c \
+	src/admin/others.c \
 	src/admin/probe.c \
 	src/admin/tables.c
 

@@ -37,11 +37,16 @@ struct show_rows;
 struct show {
 	const char *name, *help;
 	enum who who;
-	const struct wire_field *fields;
+	const struct wire_field *fields; /* and one more: see show_fields() */
 	int n_fields;
 	void (*fill)(struct show_rows *r);
 };
 extern const struct show shows[SHOW_COUNT];
+
+/* With several processes: has each of them rows of its own? */
+bool show_is_of_each(enum show_id id);
+/* Then with the column `process`, the last one. */
+const struct wire_field *show_fields(enum show_id id, int *ret_n);
 
 /* --- rows --- */
 
@@ -53,6 +58,7 @@ struct show_rows {
 	const int16_t *formats;
 	int n_formats;
 	int n_rows;
+	int process;  /* which one, in the last column, which row_end() writes; 0: there is none */
 	int column;   /* next */
 	size_t start; /* of the row under way */
 };

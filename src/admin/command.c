@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "conf/conf.h"
 #include "net/loop.h"
+#include "net/team.h"
 #include "pooler/stat.h"
 #include "queue/queue.h"
 #include "admin_int.h"
@@ -20,7 +21,10 @@
 /* A client whose answer comes later; it is the client's slot. INSTALL may outlive its client. */
 struct wait {
 	struct wait *prev, *next;
-	struct client *client; /* NULL: it has left, or does not wait any more */
+	struct client *client; /* NULL: it has left, or does not wait any more; or there was none */
+	struct others others;  /* who does the same, or has asked for it */
+	enum { OWN_WAITS, OWN_DONE, OWN_FAILED } own;
+	struct pg_error err; /* own, or of the others */
 	enum console_command id;
 	char database[CONSOLE_NAME_MAX];
 	struct buf notices;
@@ -123,11 +127,14 @@ static enum wait_state wait_look(const struct wait *w)
 	return left != NULL ? WAIT_OVER : WAIT_GOES_ON;
 }
 
+static void do_without_looking(struct wait *w);
+
 static void wait_free(struct wait *w)
 {
 	if (w->client != NULL)
 		client_slot_set(w->client, NULL);
 	DL_DELETE(waits, w);
+	buf_free(&w->others.rows);
 	buf_free(&w->notices);
 	mem_free(w);
 }
@@ -138,41 +145,91 @@ static void wait_answer(struct wait *w, const struct pg_error *err)
 	struct client *c = w->client;
 	struct answer a = {0};
 
+	if (c == NULL) {
+		others_answer(&w->others, NULL, err);
+		return;
+	}
 	w->client = NULL;
 	client_slot_set(c, NULL);
 	util_strlcpy(a.tag, tag_of(w->id), sizeof(a.tag));
 	a.notices = w->notices;
 	w->notices = BUF_INIT;
-	if (err != NULL)
+	a.rows = w->others.rows;
+	a.n_rows = w->others.n_rows;
+	w->others.rows = BUF_INIT;
+	if (err != NULL) {
 		buf_free(&a.notices);
+		buf_free(&a.rows);
+	}
 	if (err != NULL)
 		client_fail(c, err);
 	else
 		client_answer(c, &a);
 }
 
+static void look_at_own(struct wait *w)
+{
+	switch (wait_look(w)) {
+	case WAIT_GOES_ON:
+		break;
+	case WAIT_OVER:
+		w->own = OWN_DONE;
+		break;
+	case WAIT_RESUMED:
+		w->own = OWN_FAILED;
+		pg_error_set(&w->err, "55000", "%s was ended by a RESUME before it was complete",
+			tag_of(w->id));
+		break;
+	}
+}
+
+/* Who is silent for too long is not waited for where there are only rows to come. */
+static void say_who_is_silent(struct wait *w)
+{
+	struct pg_error said;
+
+	if (w->others.awaited == 0)
+		return;
+	pg_error_set(&said, "01000", "not all processes have answered: their rows are missing");
+	pg_error_severity(&said, "WARNING");
+	build_notice(&w->notices, &said);
+}
+
+/* Own part and theirs: some have to be done everywhere, of others it is enough that somebody has found what it is about. */
+static bool has_failed(const struct wait *w)
+{
+	bool everywhere = w->id == CMD_SET || w->id == CMD_RELOAD || w->id == CMD_SUSPEND;
+
+	if (everywhere)
+		return w->own == OWN_FAILED || w->others.failed;
+	return w->own == OWN_FAILED && !w->others.done;
+}
+
+static void wait_end(struct wait *w)
+{
+	bool failed = has_failed(w);
+
+	say_who_is_silent(w);
+	if (!failed && w->own == OWN_FAILED)
+		do_without_looking(w);
+	wait_answer(w, !failed ? NULL : w->own == OWN_FAILED ? &w->err : &w->others.err);
+	wait_free(w);
+}
+
 static usec_t on_tick(void *arg, usec_t now)
 {
 	struct wait *w, *next;
 	bool more = false;
-	struct pg_error err;
 
 	(void)arg;
 	DL_FOREACH_SAFE (waits, w, next) {
-		switch (wait_look(w)) {
-		case WAIT_GOES_ON:
+		if (w->own == OWN_WAITS)
+			look_at_own(w);
+		if (w->own == OWN_WAITS ||
+			(w->others.awaited != 0 && !(w->id == CMD_SHOW && now >= w->others.until)))
 			more = more || w->id != CMD_INSTALL;
-			continue;
-		case WAIT_OVER:
-			wait_answer(w, NULL);
-			break;
-		case WAIT_RESUMED:
-			pg_error_set(&err, "55000",
-				"%s was ended by a RESUME before it was complete", tag_of(w->id));
-			wait_answer(w, &err);
-			break;
-		}
-		wait_free(w);
+		else
+			wait_end(w);
 	}
 	return more ? now + WAIT_LOOK : USEC_NEVER;
 }
@@ -188,7 +245,8 @@ static struct wait *wait_new(struct exec *x, enum console_command id, const char
 	w->client = x->client;
 	w->id = id;
 	util_strlcpy(w->database, database, sizeof(w->database));
-	client_slot_set(x->client, w);
+	if (x->client != NULL)
+		client_slot_set(x->client, w);
 	DL_APPEND(waits, w);
 	if (id != CMD_INSTALL)
 		loop_tick_at(tick, loop_now());
@@ -269,11 +327,11 @@ static enum exec_verdict run_show(struct exec *x, const struct command *cmd)
 {
 	const struct show *row = &shows[cmd->show];
 	struct show_rows r = {.out = &x->answer.rows,
-		.fields = row->fields,
-		.n_fields = row->n_fields,
+		.process = show_is_of_each(cmd->show) ? team_self() : 0,
 		.formats = x->bind.formats,
 		.n_formats = x->bind.n_formats};
 
+	r.fields = show_fields(cmd->show, &r.n_fields);
 	if (cmd->show == SHOW_HELP)
 		console_help_notice(&x->answer.notices);
 	row->fill(&r);
@@ -281,12 +339,19 @@ static enum exec_verdict run_show(struct exec *x, const struct command *cmd)
 	return answer(x, "SHOW");
 }
 
+/* What another process has been asked stands in its log. */
+static void say(const struct exec *x, const char *what, const char *of)
+{
+	if (x->client != NULL)
+		client_log(x->client, LOG_LVL_INFO, "%s%s", what, of);
+}
+
 static enum exec_verdict run_set(struct exec *x, const struct command *cmd)
 {
 	char err[512];
 
 	if (conf_set(cmd->name, cmd->value, err, sizeof(err))) {
-		client_log(x->client, LOG_LVL_INFO, "SET %s", cmd->name);
+		say(x, "SET ", cmd->name);
 		program->changed();
 		return answer(x, "SET");
 	}
@@ -297,7 +362,7 @@ static enum exec_verdict run_set(struct exec *x, const struct command *cmd)
 
 static enum exec_verdict run_reload(struct exec *x)
 {
-	client_log(x->client, LOG_LVL_INFO, "RELOAD command issued");
+	say(x, "RELOAD command issued", "");
 	if (program->reload(&x->err))
 		return answer(x, "RELOAD");
 	util_strlcpy(x->err.sqlstate, CONSOLE_ERROR, sizeof(x->err.sqlstate));
@@ -310,9 +375,11 @@ static enum exec_verdict run_pooler(
 {
 	const char *db = cmd->name[0] != '\0' ? cmd->name : NULL;
 
-	if (db != NULL && !has_database(db))
+	if (db != NULL && !cmd->known && !has_database(db))
 		return fail_no_database(x, db);
-	if (db != NULL)
+	if (x->client == NULL)
+		log_debug("%s %s", tag_of(cmd->id), cmd->name);
+	else if (db != NULL)
 		client_log(x->client, LOG_LVL_INFO, "%s '%s' command issued", tag_of(cmd->id), db);
 	else
 		client_log(x->client, LOG_LVL_INFO, "%s command issued", tag_of(cmd->id));
@@ -354,7 +421,7 @@ static enum exec_verdict run_wait_close(struct exec *x, const struct command *cm
 
 static enum exec_verdict run_kill_client(struct exec *x, const struct command *cmd)
 {
-	if (cmd->number == client_id(x->client)) {
+	if (x->client != NULL && cmd->number == client_id(x->client)) {
 		pg_error_set(&x->err, CONSOLE_ERROR, "this is the client that asks");
 		return EXEC_ERROR;
 	}
@@ -363,7 +430,7 @@ static enum exec_verdict run_kill_client(struct exec *x, const struct command *c
 		pg_error_hint(&x->err, "The number is `id` of SHOW CLIENTS.");
 		return EXEC_ERROR;
 	}
-	client_log(x->client, LOG_LVL_INFO, "KILL_CLIENT %llu", (unsigned long long)cmd->number);
+	log_info("KILL_CLIENT %llu", (unsigned long long)cmd->number);
 	return answer(x, "KILL_CLIENT");
 }
 
@@ -444,12 +511,8 @@ static bool may(const struct client *c, const struct command *cmd)
 	return cmd->id != CMD_SHOW || shows[cmd->show].who == WHO_STATS;
 }
 
-enum exec_verdict command_run(struct exec *x, const struct command *cmd)
+static enum exec_verdict run(struct exec *x, const struct command *cmd)
 {
-	if (!may(x->client, cmd)) {
-		pg_error_set(&x->err, CONSOLE_ERROR, "admin access needed");
-		return EXEC_ERROR;
-	}
 	switch (cmd->id) {
 	case CMD_SHOW:
 		return run_show(x, cmd);
@@ -489,12 +552,117 @@ enum exec_verdict command_run(struct exec *x, const struct command *cmd)
 	return EXEC_ERROR;
 }
 
+/* --- with the other processes of the program --- */
+
+static bool is_for_all(const struct command *cmd)
+{
+	switch (cmd->id) {
+	case CMD_SHOW:
+		return show_is_of_each(cmd->show);
+	case CMD_SHUTDOWN: /* by the process that has started us */
+	case CMD_TAKEOVER:
+	case CMD_INSTALL:
+	case CMD_PROBE:
+	case CMD_COUNT:
+		return false;
+	default:
+		return team_self() != 0;
+	}
+}
+
+/* Somebody knows the database; it comes from `*` here. */
+static void do_without_looking(struct wait *w)
+{
+	struct command cmd = {.id = w->id, .known = true};
+	struct exec x = {0};
+
+	if (w->database[0] == '\0')
+		return;
+	util_strlcpy(cmd.name, w->database, sizeof(cmd.name));
+	(void)others_ask(&cmd, &x, NULL);
+	command_do(0, 0, &cmd, &x);
+}
+
+static enum exec_verdict run_with_others(struct exec *x, const struct command *cmd)
+{
+	enum exec_verdict v = run(x, cmd);
+	struct command theirs = *cmd;
+	struct wait *w;
+
+	if (v == EXEC_PARK)
+		w = waits->prev; /* the last one */
+	else if ((w = wait_new(x, cmd->id, cmd->name)) == NULL)
+		return EXEC_ERROR;
+	w->own = v == EXEC_PARK ? OWN_WAITS : v == EXEC_ERROR ? OWN_FAILED : OWN_DONE;
+	w->err = x->err;
+	w->others.rows = x->answer.rows;
+	w->others.n_rows = x->answer.n_rows;
+	x->answer.rows = BUF_INIT;
+	x->answer.n_rows = 0;
+	theirs.known = v != EXEC_ERROR;
+	others_ask(&theirs, x, &w->others);
+	return EXEC_PARK;
+}
+
+/* Asked by another process. */
+void command_do(int process, uint32_t number, const struct command *cmd, struct exec *x)
+{
+	struct others asks = {.process = process, .number = number};
+
+	x->client = NULL;
+	switch (run(x, cmd)) {
+	case EXEC_PARK:
+		waits->prev->others = asks;
+		break;
+	case EXEC_ANSWER:
+		others_answer(&asks, x, NULL);
+		break;
+	default:
+		others_answer(&asks, x, &x->err);
+	}
+	answer_free(&x->answer);
+}
+
+void command_others_moved(void)
+{
+	loop_tick_at(tick, loop_now());
+}
+
+struct others *command_find(uint32_t number)
+{
+	struct wait *w;
+
+	DL_FOREACH (waits, w)
+		if (w->others.awaited != 0 && w->others.number == number)
+			return &w->others;
+	return NULL;
+}
+
+void command_process_gone(int process)
+{
+	struct wait *w;
+
+	DL_FOREACH (waits, w)
+		w->others.awaited &= ~(1ULL << (process - 1));
+	command_others_moved();
+}
+
+enum exec_verdict command_run(struct exec *x, const struct command *cmd)
+{
+	if (!may(x->client, cmd)) {
+		pg_error_set(&x->err, CONSOLE_ERROR, "admin access needed");
+		return EXEC_ERROR;
+	}
+	return is_for_all(cmd) ? run_with_others(x, cmd) : run(x, cmd);
+}
+
 /* --- start and end --- */
 
 bool command_start(const struct admin_hooks *hooks)
 {
 	program = hooks;
 	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	others_start();
 	return tick != NULL;
 }
 

@@ -68,8 +68,7 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 
 	memset(ret, 0, sizeof(*ret));
 	if (cmd->id == CMD_SHOW) {
-		ret->fields = shows[cmd->show].fields;
-		ret->n_fields = shows[cmd->show].n_fields;
+		ret->fields = show_fields(cmd->show, &ret->n_fields);
 	} else if (cmd->id == CMD_PROBE && cmd->probe.field.name != NULL) {
 		ret->fields = &cmd->probe.field;
 		ret->n_fields = 1;

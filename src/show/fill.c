@@ -186,7 +186,7 @@ static void fd_begin(struct show_rows *r, int fd, const char *task, const struct
 /* What follows the settings are secrets. */
 static void fd_end(struct show_rows *r)
 {
-	while (r->column < r->n_fields)
+	while (r->column < r->n_fields - (r->process != 0))
 		row_null(r);
 	row_end(r);
 }

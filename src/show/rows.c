@@ -16,6 +16,8 @@ void row_begin(struct show_rows *r)
 
 void row_end(struct show_rows *r)
 {
+	if (r->process != 0)
+		row_int(r, r->process);
 	ASSERT(r->column == r->n_fields);
 	build_row_end(r->out, r->start);
 	r->n_rows++;

@@ -7,16 +7,18 @@
 #include "base/mem.h"
 #include "conf/conf.h"
 #include "net/dns.h"
+#include "net/team.h"
 #include "pooler/pooler.h"
 #include "queue/stat.h"
 
 /* --- columns --- */
 
+#define PROCESS              {"process", OID_INT4},
 #define COL(type, name, ...) {#name, OID_##type},
 #define SHOW(id, filler, who, help, columns)                                                       \
-	static const struct wire_field fields_##id[] = {columns};
+	static const struct wire_field fields_##id[] = {columns PROCESS};
 #define SHOW_EACH(id, record, each, who, help, columns)                                            \
-	static const struct wire_field fields_##id[] = {columns};
+	static const struct wire_field fields_##id[] = {columns PROCESS};
 #include "show/list.h"
 
 /* --- fillers --- */
@@ -40,11 +42,31 @@
 
 const struct show shows[SHOW_COUNT] = {
 #define SHOW(id, filler, who, help, columns)                                                       \
-	{#id, help, who, fields_##id, ARRAY_LEN(fields_##id), show_##filler},
+	{#id, help, who, fields_##id, ARRAY_LEN(fields_##id) - 1, show_##filler},
 #define SHOW_EACH(id, record, each, who, help, columns)                                            \
-	{#id, help, who, fields_##id, ARRAY_LEN(fields_##id), fill_##id},
+	{#id, help, who, fields_##id, ARRAY_LEN(fields_##id) - 1, fill_##id},
 #include "show/list.h"
 };
+
+bool show_is_of_each(enum show_id id)
+{
+	switch (id) {
+	case SHOW_HELP:
+	case SHOW_VERSION:
+	case SHOW_CONFIG:
+	case SHOW_PEERS:
+	case SHOW_FDS:
+		return false;
+	default:
+		return team_self() != 0;
+	}
+}
+
+const struct wire_field *show_fields(enum show_id id, int *ret_n)
+{
+	*ret_n = shows[id].n_fields + show_is_of_each(id);
+	return *ret_n > 0 ? shows[id].fields : NULL;
+}
 
 /* --- columns as numbers --- */
 

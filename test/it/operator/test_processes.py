@@ -140,3 +140,96 @@ def test_a_start_that_fails_leaves_nobody(qbouncer):
     proxy._launch()
     assert proxy.process.wait(10) == 1
     proxy.process = None
+
+
+# --- the console ---
+
+def test_show_answers_for_all(many, db):
+    there = one_of_each(many, db)
+    rows = many.console("SHOW CLIENTS")
+    assert {int(r["process"]) for r in rows if r["database"] == db} == {1, 2, 3}
+    assert list(rows[0])[-1] == "process"
+    assert sum(int(r["cl_active"]) for r in many.console("SHOW POOLS") if r["database"] == db) == N
+    assert {r["process"] for r in many.console("SHOW TOTALS")} == {"1", "2", "3"}
+    ids = [r["id"] for r in rows]
+    assert len(set(ids)) == len(ids)
+    assert "process" not in many.console("SHOW CONFIG")[0]
+    with many.connect("qbouncer", "admin") as console:  # extended, binary
+        with console.cursor(binary=True) as cur:
+            cur.execute("SHOW POOLS")
+            assert cur.description[-1].name == "process"
+            assert {r[-1] for r in cur.fetchall() if r[0] == db} == {1, 2, 3}
+    for w in there.values():
+        w.close()
+
+
+def test_many_rows(many, db):
+    """More than fit into one message between processes."""
+    open_ones = clients(many, db, 150)
+    rows = [r for r in many.console("SHOW SOCKETS") if r["database"] == db and r["type"] == "C"]
+    assert len(rows) == 150
+    for w in open_ones:
+        w.close()
+
+
+def test_commands_are_for_all(many, db, direct):
+    there = one_of_each(many, db)
+    for w in there.values():
+        w.simple("SELECT 1")
+    many.console("PAUSE " + db)
+    assert {r["paused"] for r in many.console("SHOW DATABASES") if r["name"] == db} == {"1"}
+    for w in there.values():
+        w.query("SELECT 1")
+    wait_for(lambda: sum(int(r["cl_waiting"]) for r in many.console("SHOW POOLS")) == N, "all wait")
+    many.console("RESUME " + db)
+    for w in there.values():
+        assert types(w.until("Z")) == "TDCZ"
+    many.console("SET query_timeout = 77")
+    for _ in range(2 * N):
+        assert {r["value"] for r in many.console("SHOW CONFIG") if r["key"] == "query_timeout"} == {"77"}
+    many.console("RELOAD")
+    for _ in range(2 * N):
+        assert {r["value"] for r in many.console("SHOW CONFIG") if r["key"] == "query_timeout"} == {"0"}
+    for number, w in there.items():
+        row = next(r for r in many.console("SHOW CLIENTS")
+                   if r["database"] == db and int(r["process"]) == number)
+        many.console("KILL_CLIENT " + row["id"])
+        w.closed()
+
+
+def test_pause_waits_for_all(many, db):
+    """It is complete when the transactions of all have ended."""
+    there = one_of_each(many, db)
+    for w in there.values():
+        w.simple("BEGIN; SELECT 1")
+    with many.wire("qbouncer", "admin", password=many.users["admin"]) as console:
+        console.query("PAUSE")
+        for w in there.values():
+            many.wait_show("DATABASES", lambda r: r["name"] == db)
+            console.silent(0.05)
+            w.simple("COMMIT")
+        assert types(console.until("Z"))[0] == "C"
+    many.console("RESUME")
+    for w in there.values():
+        assert types(w.simple("SELECT 1")) == "TDCZ"
+        w.close()
+
+
+def test_a_new_process_knows_what_holds(many, db):
+    there = one_of_each(many, db)
+    many.console("PAUSE " + db)
+    before = pids(many)
+    os.kill(before[2], signal.SIGKILL)
+    wait_for(lambda: pids(many)[2] != before[2], "another process 2")
+    wait_for(lambda: [r["paused"] for r in many.console("SHOW DATABASES") if r["name"] == db] == ["1"] * N, "paused")
+    many.console("RESUME " + db)
+    for number in (1, 3):
+        assert types(there[number].simple("SELECT 1")) == "TDCZ"
+    for w in there.values():
+        w.close()
+
+
+def test_errors_of_commands(many):
+    for sql in ("PAUSE nowhere", "KILL_CLIENT 12345", "SET nothing = 1", "RESUME", "TAKEOVER 1"):
+        with many.wire("qbouncer", "admin", password=many.users["admin"]) as console:
+            assert "E" in types(console.simple(sql)), sql
