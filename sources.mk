@@ -357,6 +357,7 @@ libqb_admin_a_SOURCES = \
 	src/admin/console.c \
 	src/admin/console_parse.c \
 	src/admin/others.c \
+	src/admin/others.h \
 	src/admin/probe.c \
 	src/admin/tables.c
 

@@ -393,16 +393,13 @@ static void reload_all(void)
 }
 
 /* What is said to one process before it looks at its clients. Its sockets are closed when those of all are. */
-static void end_all(int signo)
+static void end_all(int signo, bool again)
 {
-	static bool told;
-
 	process_notify_stopping();
-	if (signo == SIGQUIT || told)
+	if (signo == SIGQUIT || again)
 		listen_close();
 	else
 		listen_close_tcp();
-	told = true;
 }
 
 static bool start_many(const struct options *o)

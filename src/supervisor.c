@@ -215,8 +215,8 @@ static void on_signal(int signo)
 	case SIGTERM:
 	case SIGINT:
 	case SIGQUIT:
+		all.hooks->end(signo, all.ends);
 		all.ends = true;
-		all.hooks->end(signo);
 		break;
 	default:
 		break;

@@ -11,7 +11,7 @@ struct supervisor_hooks {
 	int (*work)(void);     /* one of the others: its exit code */
 	void (*started)(void); /* all of them are ready */
 	void (*reload)(void);
-	void (*end)(int signo); /* they were told to end by this signal */
+	void (*end)(int signo, bool again); /* they are told to end by this signal; not the first time */
 };
 
 /* How many there are to be; 1: no others. */

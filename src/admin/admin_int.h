@@ -81,30 +81,6 @@ MUST_CHECK bool probe_find(const char *words, struct probe *ret);
 
 void console_help_notice(struct buf *out);
 
-/* --- the other processes of the program (others.c) --- */
-
-/* Who of them does the same, and what they have said; or who has asked us, under which number. */
-struct others {
-	uint64_t awaited; /* a bit for each, the lowest for process 1 */
-	uint32_t number;
-	int process; /* has asked us; 0: nobody */
-	usec_t until;
-	struct buf rows;
-	int n_rows;
-	bool done, failed; /* by some of them */
-	struct pg_error err; /* the first */
-};
-
-void others_start(void);
-/* They do it too; o NULL: and say nothing. x: with the formats of rows. */
-void others_ask(const struct command *cmd, const struct exec *x, struct others *o);
-/* To who has asked: the rows of x, or err. */
-void others_answer(const struct others *o, const struct exec *x, const struct pg_error *err);
-void command_do(int process, uint32_t number, const struct command *cmd, struct exec *x);
-struct others *command_find(uint32_t number); /* who waits under it; NULL */
-void command_others_moved(void);
-void command_process_gone(int process);
-
 enum exec_verdict command_run(struct exec *x, const struct command *cmd);
 void command_cancel(struct client *c);
 void command_client_ended(struct client *c);

@@ -14,7 +14,7 @@
 #include "net/team.h"
 #include "pooler/stat.h"
 #include "queue/queue.h"
-#include "admin_int.h"
+#include "others.h"
 
 #define WAIT_LOOK (20 * USEC_MSEC)
 
@@ -29,6 +29,8 @@ struct wait {
 	char database[CONSOLE_NAME_MAX];
 	struct buf notices;
 };
+
+static void do_without_looking(const struct wait *w);
 
 static struct wait *waits;
 static struct loop_tick *tick;
@@ -126,8 +128,6 @@ static enum wait_state wait_look(const struct wait *w)
 	stat_each_server(count_closing, &left);
 	return left != NULL ? WAIT_OVER : WAIT_GOES_ON;
 }
-
-static void do_without_looking(struct wait *w);
 
 static void wait_free(struct wait *w)
 {
@@ -570,17 +570,35 @@ static bool is_for_all(const struct command *cmd)
 	}
 }
 
+/* Asked by another process. */
+static void run_asked(const struct others *asked, const struct command *cmd, struct exec *x)
+{
+	x->client = NULL;
+	switch (run(x, cmd)) {
+	case EXEC_PARK:
+		waits->prev->others = *asked;
+		break;
+	case EXEC_ANSWER:
+		others_answer(asked, x, NULL);
+		break;
+	default:
+		others_answer(asked, x, &x->err);
+	}
+	answer_free(&x->answer);
+}
+
 /* Somebody knows the database; it comes from `*` here. */
-static void do_without_looking(struct wait *w)
+static void do_without_looking(const struct wait *w)
 {
 	struct command cmd = {.id = w->id, .known = true};
+	struct others nobody = {0};
 	struct exec x = {0};
 
 	if (w->database[0] == '\0')
 		return;
 	util_strlcpy(cmd.name, w->database, sizeof(cmd.name));
-	(void)others_ask(&cmd, &x, NULL);
-	command_do(0, 0, &cmd, &x);
+	others_ask(&cmd, &x, NULL);
+	run_asked(&nobody, &cmd, &x);
 }
 
 static enum exec_verdict run_with_others(struct exec *x, const struct command *cmd)
@@ -604,31 +622,12 @@ static enum exec_verdict run_with_others(struct exec *x, const struct command *c
 	return EXEC_PARK;
 }
 
-/* Asked by another process. */
-void command_do(int process, uint32_t number, const struct command *cmd, struct exec *x)
-{
-	struct others asks = {.process = process, .number = number};
-
-	x->client = NULL;
-	switch (run(x, cmd)) {
-	case EXEC_PARK:
-		waits->prev->others = asks;
-		break;
-	case EXEC_ANSWER:
-		others_answer(&asks, x, NULL);
-		break;
-	default:
-		others_answer(&asks, x, &x->err);
-	}
-	answer_free(&x->answer);
-}
-
-void command_others_moved(void)
+static void others_moved(void)
 {
 	loop_tick_at(tick, loop_now());
 }
 
-struct others *command_find(uint32_t number)
+static struct others *find_asker(uint32_t number)
 {
 	struct wait *w;
 
@@ -638,13 +637,13 @@ struct others *command_find(uint32_t number)
 	return NULL;
 }
 
-void command_process_gone(int process)
+static void others_gone(int process)
 {
 	struct wait *w;
 
 	DL_FOREACH (waits, w)
 		w->others.awaited &= ~(1ULL << (process - 1));
-	command_others_moved();
+	others_moved();
 }
 
 enum exec_verdict command_run(struct exec *x, const struct command *cmd)
@@ -660,9 +659,12 @@ enum exec_verdict command_run(struct exec *x, const struct command *cmd)
 
 bool command_start(const struct admin_hooks *hooks)
 {
+	static const struct others_ops ops = {
+		.run = run_asked, .find = find_asker, .moved = others_moved, .gone = others_gone};
+
 	program = hooks;
 	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	others_start();
+	others_start(&ops);
 	return tick != NULL;
 }
 

@@ -9,7 +9,7 @@
 #include "net/loop.h"
 #include "net/team.h"
 #include "pooler/stat.h"
-#include "admin_int.h"
+#include "others.h"
 
 #define PATIENCE (3 * USEC_SEC)
 
@@ -28,16 +28,20 @@ struct reply {
 	uint8_t last, failed;
 };
 
-static uint32_t last_number;
+static struct {
+	const struct others_ops *ops;
+	uint32_t last_number;
+	uint8_t text[TEAM_TEXT_MAX]; /* that is sent */
+} between;
 
 static uint32_t next_number(void)
 {
 	/* an answer to who had the place before us is not ours */
-	while (last_number == 0)
-		util_random(&last_number, sizeof(last_number));
-	if (++last_number == 0)
-		++last_number;
-	return last_number;
+	while (between.last_number == 0)
+		util_random(&between.last_number, sizeof(between.last_number));
+	if (++between.last_number == 0)
+		++between.last_number;
+	return between.last_number;
 }
 
 static size_t ask_write(
@@ -66,9 +70,8 @@ static size_t ask_write(
 
 void others_ask(const struct command *cmd, const struct exec *x, struct others *o)
 {
-	static uint8_t text[TEAM_TEXT_MAX];
 	uint32_t number = o != NULL ? next_number() : 0;
-	size_t len = ask_write(text, cmd, x, number);
+	size_t len = ask_write(between.text, cmd, x, number);
 
 	if (o != NULL) {
 		o->number = number;
@@ -76,22 +79,21 @@ void others_ask(const struct command *cmd, const struct exec *x, struct others *
 		o->until = loop_now() + PATIENCE;
 	}
 	for (int i = 1; i <= team_size(); i++)
-		if (i != team_self() && team_send(i, TEAM_ASK, text, len) && o != NULL)
+		if (i != team_self() && team_send(i, TEAM_ASK, between.text, len) && o != NULL)
 			o->awaited |= 1ULL << (i - 1);
-	command_others_moved();
+	between.ops->moved();
 }
 
 /* --- the answers --- */
 
 static void reply(const struct others *o, struct reply r, const void *data, size_t len)
 {
-	static uint8_t text[TEAM_TEXT_MAX];
 
 	r.number = o->number;
-	memcpy(text, &r, sizeof(r));
+	memcpy(between.text, &r, sizeof(r));
 	if (len > 0)
-		memcpy(text + sizeof(r), data, len);
-	(void)team_send(o->process, TEAM_ANSWER, text, sizeof(r) + len);
+		memcpy(between.text + sizeof(r), data, len);
+	(void)team_send(o->process, TEAM_ANSWER, between.text, sizeof(r) + len);
 }
 
 /* Of one DataRow, with its type; 0: it is not whole. */
@@ -164,13 +166,13 @@ static void on_answer(int from, const uint8_t *text, size_t len)
 	if (len < sizeof(r))
 		return;
 	memcpy(&r, text, sizeof(r));
-	o = command_find(r.number);
+	o = between.ops->find(r.number);
 	if (o == NULL)
 		return;
 	take_answer(o, &r, text + sizeof(r), len - sizeof(r));
 	if (r.last)
 		o->awaited &= ~(1ULL << (from - 1));
-	command_others_moved();
+	between.ops->moved();
 }
 
 /* --- asked --- */
@@ -208,6 +210,7 @@ static void on_ask(int from, const uint8_t *text, size_t len)
 {
 	struct command cmd = {0};
 	struct exec x = {0};
+	struct others asked = {.process = from};
 	struct ask a;
 	const uint8_t *at = text + sizeof(a);
 
@@ -225,6 +228,7 @@ static void on_ask(int from, const uint8_t *text, size_t len)
 	cmd.show = (enum show_id)a.show;
 	cmd.number = a.client;
 	cmd.known = a.known;
+	asked.number = a.number;
 	x.bind.formats = (const int16_t *)(const void *)at;
 	x.bind.n_formats = a.n_formats;
 	at += a.n_formats * sizeof(int16_t);
@@ -233,7 +237,7 @@ static void on_ask(int from, const uint8_t *text, size_t len)
 	if (cmd.value == NULL)
 		return;
 	memcpy(cmd.value, at + a.name_len, a.value_len);
-	command_do(from, a.number, &cmd, &x);
+	between.ops->run(&asked, &cmd, &x);
 	console_command_clear(&cmd);
 }
 
@@ -241,13 +245,14 @@ static void on_gone(int from, const uint8_t *text, size_t len)
 {
 	(void)text;
 	(void)len;
-	command_process_gone(from);
+	between.ops->gone(from);
 }
 
-void others_start(void)
+void others_start(const struct others_ops *ops)
 {
 	struct ask hello = {.hello = 1};
 
+	between.ops = ops;
 	team_hear(TEAM_ASK, on_ask);
 	team_hear(TEAM_ANSWER, on_answer);
 	team_hear_gone(on_gone);
