@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The checker of what holds jobs back and of where they go: limits of queues and of groups, fair, pause, AFTER, dead_queue,
-KEY ... FOR. Workers as those of check.py, which are killed as those are; but here the database itself writes down each
+"""The checker of what holds jobs back and of where they go: limits of queues and of groups, fair, pause, hours, AFTER,
+dead_queue, KEY ... FOR, BATCH, overflow. Workers as those of check.py, which are killed as those are; but here the database itself writes down each
 change of a job, in the transaction that makes it, and that is judged.
 
     /usr/bin/python3 test/check/flows.py --build DIR --seconds 300
@@ -28,6 +28,9 @@ RUNNING, RATE, BURST = 6, 150, 10                     # of "lim"
 PAUSE, GROUP_PAUSE = 0.02, 0.2                        # of "rests", of "slow"
 GROUP_RATE, GROUP_BURST = 30, 3                       # of "rated"
 FAIR_RUNNING, FAIR_GROUP, TENANTS, BIG = 6, 3, 5, 1200    # of "fair"
+FULL = 30                                             # max_length of "full"
+OPEN = 120        # seconds that "timed" is open, from the minute in which it is made
+LATE = 8          # one who was stopped behind his look at the clock
 STALL = 15        # seconds in which somebody has to take what may be taken, whoever was killed and whatever stopped
 
 RETRY = "max_attempts = 1000000, retry = 'fixed 200ms', lease = '5s', retain_done = '1 hour'"
@@ -43,8 +46,12 @@ QUEUES = {
     "risky": "max_attempts = 2, retry = 'fixed 200ms', lease = '5s', retain_done = '1 hour', dead_queue = morgue, "
              "on_expire = dead",
     "keyed": RETRY,
+    "lot": RETRY + ", batches = true",
+    "full": RETRY + ", max_length = %d, overflow = drop_oldest" % FULL,
+    "timed": RETRY, "shut": RETRY,                    # their hours are of the day: hours()
 }
 WORKED = [q for q in QUEUES if q != "morgue"]
+ENDING = [q for q in WORKED if q not in ("timed", "shut")]    # what is pushed to them comes to an end
 GROUPED = {"slow": 4, "rated": 3}                     # how many groups their jobs have
 KEYS = 60
 
@@ -67,6 +74,11 @@ CREATE TABLE effects (uid text)
 """
 WATCH = """CREATE TRIGGER aaudit AFTER INSERT OR DELETE OR UPDATE OF state ON queue.q_{0}
     FOR EACH ROW EXECUTE FUNCTION audit({1})"""
+
+
+def hours(begins, ends):
+    """As the option of a queue; times are those of the clock."""
+    return "%s-%s UTC" % tuple(time.strftime("%H:%M", time.gmtime(t)) for t in (begins, ends))
 
 
 class FlowWorker(Worker):
@@ -94,7 +106,21 @@ class FlowWorker(Worker):
         if queue in ("first", "second") and rows:
             self.known = self.known[-12:] + [rows[0]["job"]]
 
+    def batch(self):
+        """Pushed together; by the time at which it is said to have ended they all have."""
+        x, name, uids = self.number("x"), self.number("b"), [self.number("j") for _ in range(self.random.randint(1, 4))]
+        self.write("push", x=x, u=uids, q="lot")
+        if not self.transaction(x, [lambda u=u: self.run("QUEUE PUSH lot $1 BATCH $2", self.payload(u), name) for u in uids], True):
+            return
+        rows, _ = self.run("QUEUE AWAIT BATCH $1 ON lot WAIT $2", name, "%s s" % self.random.choice((0.2, 1, 3)))
+        for row in rows:
+            self.write("batch", b=name, u=uids, ended=str(row["ended"])[0] in "tT",
+                       n=sum(int(row[k] or 0) for k in ("ready", "later", "leased", "blocked", "dead", "done", "cancelled", "expired")))
+
     def pushing(self):
+        if self.random.random() < 0.05:
+            self.batch()
+            return
         x = self.number("x")
         known = list(self.known)
         try:
@@ -167,7 +193,11 @@ class FlowCheck(check.Check):
     def setup(self):
         with self.proxies[0].connect(self.db) as conn:
             conn.execute(AUDIT)
-            for queue, options in QUEUES.items():
+            begins = time.time() // 60 * 60
+            self.closes, self.longest = begins + OPEN, 0
+            options = dict(QUEUES, timed=RETRY + ", hours = '%s'" % hours(begins, begins + OPEN),
+                           shut=RETRY + ", hours = '%s'" % hours(begins + 3 * 3600, begins + 4 * 3600))
+            for queue, options in options.items():
                 conn.execute("QUEUE CREATE %s%s" % (queue, " WITH (%s)" % options if options else ""))
             for queue, number in self.direct.execute("SELECT name, number FROM queue.queues").fetchall():
                 conn.execute(WATCH.format(queue, number))
@@ -177,8 +207,13 @@ class FlowCheck(check.Check):
 
     def left(self):
         """What is not at its end. That a job waits for nobody is seen by the maintenance at the latest."""
-        return [uid for q in WORKED for uid, in self.direct.execute(
+        return [uid for q in ENDING for uid, in self.direct.execute(
             "SELECT payload ->> 'u' FROM queue.q_%s WHERE state <> 'dead'" % q).fetchall()]
+
+    def look_at_limits(self):
+        """Those who have not committed do not see each other: together they may push so much more."""
+        n, = self.direct.execute("SELECT count(*) FROM queue.q_full WHERE state <> 'dead'").fetchone()
+        self.longest = max(self.longest, n)
 
     def ends(self):
         """(queue, job, uid, how): what has become of each job that has ended; "sent" to its dead_queue."""
@@ -198,7 +233,10 @@ class FlowCheck(check.Check):
         with open(os.path.join(self.folder, "final.json"), "w", encoding="utf-8") as out:
             json.dump({"audit": audit, "ends": self.ends()}, out)
         logs = check.judge.read(self.folder)
-        said = judge_audit(audit, self.ends(), fates(logs), next(e["t"] for e in logs["control"] if e["e"] == "end"))
+        said = judge_audit(audit, self.ends(), fates(logs), next(e["t"] for e in logs["control"] if e["e"] == "end"),
+                           [e for log in logs.values() for e in log if e["e"] == "batch"], self.closes)
+        if self.longest > FULL + 4 * len(self.born):
+            said.append("full: %d jobs in a queue of %d" % (self.longest, FULL))
         said += ["unexpected: %s" % e["text"] for log in logs.values() for e in log if e["e"] == "refused"]
         said += ["left: %s is in a queue" % uid for uid in self.left()] + self.unrest()
         self.say("%d jobs, %d leases; %s" % (sum(e["was"] is None for e in audit), sum(e["is"] == "leased" for e in audit),
@@ -221,8 +259,9 @@ def fates(logs):
 
 
 class Audit:
-    def __init__(self, audit, ends, fate, until):
+    def __init__(self, audit, ends, fate, until, batches, closes):
         self.audit, self.ends, self.fate, self.until, self.said = audit, ends, fate, until, []
+        self.batches, self.closes = batches, closes
         self.of = {q: [e for e in audit if e["q"] == q] for q in QUEUES}
 
     def say(self, rule, text):
@@ -339,6 +378,13 @@ class Audit:
         if between and statistics.median(between) > 2 * FAIR_RUNNING + 10:
             self.say("fair", "as a rule %d of the great one before one of a small one" % statistics.median(between))
 
+    def in_their_hours(self):
+        for e in self.leases(self.of["shut"]):
+            self.say("hours", "%d of shut was begun at %f" % (e["job"], e["at"]))
+        for e in self.leases(self.of["timed"]):
+            if e["at"] > self.closes + LATE:
+                self.say("hours", "%d was begun %.1f s after the end of its hours" % (e["job"], e["at"] - self.closes))
+
     # --- where they go ----------------------------------------------------------------------------
 
     def after(self):
@@ -389,6 +435,16 @@ class Audit:
                     self.say("key", "%s of %s, and of %s" % (e["key"], seen[e["key"]], e["uid"]))
                 seen[e["key"]] = e["uid"]
 
+    def batches_end(self):
+        """t: when it was read that the batch has ended, or not yet."""
+        last = {e["uid"]: e for e in self.of["lot"]}
+        for b in self.batches:
+            if b["n"] != len(b["u"]):
+                self.say("batch", "%s has %d jobs, and was said to have %d" % (b["b"], len(b["u"]), b["n"]))
+            for uid in b["u"] if b["ended"] else ():
+                if uid not in last or last[uid]["is"] not in (None, "dead") or last[uid]["at"] > b["t"]:
+                    self.say("batch", "%s was said to have ended, and %s has not" % (b["b"], uid))
+
     def nothing_is_lost(self):
         pushed = {}
         for e in self.audit:
@@ -402,19 +458,21 @@ class Audit:
         ended = {(q, job) for q, job, _, _ in self.ends} | {("risky", job) for job in {
             e["job"] for e in self.of["risky"] if e["is"] is None}}        # one_place() looks at those
         for e in self.audit:
-            if e["was"] is None and e["q"] != "morgue" and (e["q"], e["job"]) not in ended:
+            if e["was"] is None and e["q"] in ENDING and (e["q"], e["job"]) not in ended:
                 self.say("lost", "%s %d has no end" % (e["q"], e["job"]))
 
 
-def judge_audit(audit, ends, fate, until):
+def judge_audit(audit, ends, fate, until, batches=(), closes=float("inf")):
     """audit: in the order of times. ends: (queue, job, uid, how). fate: uid -> (sure | never | maybe, queue). until: there
-    were workers."""
-    case = Audit(audit, ends, fate, until)
+    were workers. batches: what AWAIT BATCH said. closes: when the hours of "timed" end."""
+    case = Audit(audit, ends, fate, until, batches, closes)
     case.limits()
     case.fair()
     case.after()
     case.one_place()
     case.keys_are_kept()
+    case.in_their_hours()
+    case.batches_end()
     case.nothing_is_lost()
     return case.said
 

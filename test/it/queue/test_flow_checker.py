@@ -22,6 +22,7 @@ class Story:
     def __init__(self):
         self.audit, self.ends, self.fate, self.job = [], [], {}, 0
         self.at = AT
+        self.batches, self.closes = [], AT + 1e6
         running = [self.begin("lim") for _ in range(flows.RUNNING)]
         for job in running:
             self.done(job)
@@ -61,7 +62,7 @@ class Story:
         return "%d-%d" % (list(flows.QUEUES).index(job[0]), job[2])
 
     def said(self):
-        return flows.judge_audit(sorted(self.audit, key=lambda e: e["at"]), self.ends, self.fate, AT + 1e6)
+        return flows.judge_audit(sorted(self.audit, key=lambda e: e["at"]), self.ends, self.fate, AT + 1e6, self.batches, self.closes)
 
 
 def one_too_many(s):
@@ -164,11 +165,35 @@ def rolled_back_and_there(s):
     s.fate["u%d" % job[2]] = ("never", "lim")
 
 
+def begun_outside_of_its_hours(s):
+    s.done(s.begin("shut"))
+
+
+def begun_after_its_hours(s):
+    s.closes = s.at
+    s.done(s.begin("timed", wait=flows.LATE + 1))
+
+
+def a_batch_that_has_not_ended(s):
+    job = s.push("lot")
+    s.batches.append({"b": "b", "u": ["u%d" % job[2]], "ended": True, "n": 1, "t": s.at + 0.001})
+    s.write(job, "ready", "leased")
+    s.done(job)
+
+
+def a_batch_with_one_too_few(s):
+    job = s.begin("lot")
+    s.batches.append({"b": "b", "u": ["u%d" % job[2]], "ended": False, "n": 0, "t": s.at})
+    s.done(job)
+
+
 FAULTS = {
     one_too_many: "limit", one_of_a_group_too_many: "limit", too_soon: "pause", too_soon_in_its_group: "pause",
     too_many_in_a_time: "rate", nobody_took_it: "stall", one_tenant_alone: "fair", begun_before_the_other_was_done: "after",
     done_behind_a_dead_one: "after", dead_behind_one_that_was_done: "after", waits_for_ever: "lost", dead_in_two_places: "dead",
     dead_nowhere: "dead", a_key_twice: "key", forgotten: "lost", rolled_back_and_there: "rolled back",
+    begun_outside_of_its_hours: "hours", begun_after_its_hours: "hours", a_batch_that_has_not_ended: "batch",
+    a_batch_with_one_too_few: "batch",
 }  # fmt: skip
 
 
