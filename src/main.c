@@ -38,13 +38,14 @@ static void begin_shutdown(enum pooler_shutdown how)
 		return;
 	log_info("shutdown: %s", names[how]);
 	process_notify_stopping();
-	listen_drain();
 	/* the console is still to be had there, and peers' cancel requests for the clients that
 	 * stay */
-	if (how < SHUTDOWN_NOW)
+	if (how < SHUTDOWN_NOW) {
 		listen_close_tcp();
-	else
+	} else {
+		listen_drain();
 		listen_close();
+	}
 	/* the port is for the process that comes after us */
 	if (conf_current()->p.so_reuseport)
 		http_close();

@@ -35,7 +35,7 @@ void listen_pause(enum listen_reason why, bool paused);
 void listen_drain(void);
 void listen_tune(void); /* conn_tune() has said something else */
 void listen_close(void);        /* removes the unix socket file, unless another process has replaced it */
-void listen_close_tcp(void);    /* the unix socket stays */
+void listen_close_tcp(void);    /* behind those who wait already; the unix socket stays */
 /* Another process has the same sockets, and accepts from now on (or not any more). listen_close() leaves the name of the
  * unix socket alone then. */
 void listen_hand_over(bool over);

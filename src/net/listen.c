@@ -508,12 +508,17 @@ void listen_confirm(void)
 	lst.unix_relieved = NULL;
 }
 
+static void drain(const struct listener *l)
+{
+	for (int n = 0; n < DRAIN_MAX; n++)
+		if (!accept_one(l))
+			break;
+}
+
 void listen_drain(void)
 {
 	for (int i = 0; i < lst.count; i++)
-		for (int n = 0; n < DRAIN_MAX; n++)
-			if (!accept_one(&lst.list[i]))
-				break;
+		drain(&lst.list[i]);
 }
 
 void listen_close(void)
@@ -539,10 +544,14 @@ void listen_close_tcp(void)
 
 	listen_pause(LISTEN_SUSPENDED, true); /* nothing is polled */
 	for (int i = 0; i < lst.count; i++)
-		if (lst.list[i].family == AF_UNIX)
+		if (lst.list[i].family == AF_UNIX) {
 			listener_init(&lst.list[kept++], lst.list[i].fd, AF_UNIX);
-		else
+		} else {
+			/* with nothing between: who comes behind the last look is reset, though another process is
+			 * there on the same port */
+			drain(&lst.list[i]);
 			close(lst.list[i].fd);
+		}
 	lst.count = kept;
 	listen_pause(LISTEN_SUSPENDED, false);
 }
