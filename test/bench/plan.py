@@ -38,13 +38,14 @@ FULL = Plan(
     hand_finished=100000,            # the same for hand-written SQL, which gets slow
     delayed=10000000, ready=1000000,
     deaths=10,
+    events=200000,                   # of a stream, read by one consumer
 )
 
 # every subject in the sizes of the full plan, with fewer and shorter rounds
 PUBLISH = FULL.but(
     name="publish", limit=1500, rounds=3, seconds=1.5, side_rounds=1,
     select_rounds=4, select_side_rounds=1, tls_rounds=2, connect_rounds=2, watch=11,
-    outside_clients=(100,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3)
+    outside_clients=(100,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000)
 
 # does it run?
 QUICK = FULL.but(
@@ -52,6 +53,7 @@ QUICK = FULL.but(
     select_clients=(16, 1000), select_rounds=2, select_side_rounds=1, tls_clients=(16,), tls_rounds=1,
     connect_rounds=1, idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000,
     outside_clients=(10,), outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4,
-    finished=20000, hand_finished=10000, delayed=50000, ready=5000, deaths=2)
+    finished=20000, hand_finished=10000, delayed=50000, ready=5000, deaths=2,
+    events=5000)
 
 PLANS = {plan.name: plan for plan in (FULL, PUBLISH, QUICK)}

@@ -4,7 +4,7 @@
  *   client loop TARGET N SECONDS LIMIT COLUMN QUOTE QUEUES PAUSE STEP...
  *
  * In a STEP, %s becomes COLUMN of all rows of the step before, with commas, each between QUOTE (a
- * character or nothing); when there was no row (or a null), the step before is repeated, after
+ * character or nothing), %1 that of the first; when there was no row (or a null), the step before is repeated, after
  * PAUSE milliseconds. %d becomes the number of a queue below QUEUES, another one in each turn.
  *
  * Runs SECONDS, after a fifth of that for warming up; or, when LIMIT is given (not 0), until that
@@ -55,6 +55,17 @@ static void text_add(struct text *t, const char *s, size_t len)
 	t->s[t->len] = '\0';
 }
 
+/* Does a statement need what the step before it has given? */
+static bool refers(const char *step)
+{
+	return strstr(step, "%s") || strstr(step, "%1");
+}
+
+static bool wants_rows(const struct loop *l, int step)
+{
+	return step + 1 < l->n_steps && refers(l->steps[step + 1]);
+}
+
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct looper *x = arg;
@@ -63,12 +74,14 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	const char *field;
 
 	/* a step that nobody refers to, an answer without columns */
-	if (len < 6 || x->step + 1 == l->n_steps || !strstr(l->steps[x->step + 1], "%s"))
+	if (len < 6 || !wants_rows(l, x->step))
 		return;
 	field = row_field(body, l->column, &n);
 	if (!field)
 		return;
-	if (x->rows++ > 0)
+	if (x->rows++ > 0 && !strstr(l->steps[x->step + 1], "%s"))
+		return;
+	if (x->rows > 1)
 		text_add(&x->fields, ",", 1);
 	text_add(&x->fields, l->quote, strlen(l->quote));
 	text_add(&x->fields, field, n);
@@ -83,7 +96,7 @@ static void send_step(struct looper *x)
 	x->sql.len = 0;
 	for (; (at = strchr(p, '%')) != NULL; p = at + 2) {
 		text_add(&x->sql, p, (size_t)(at - p));
-		if (at[1] == 's') {
+		if (at[1] == 's' || at[1] == '1') {
 			text_add(&x->sql, x->fields.s, x->fields.len);
 			continue;
 		}
@@ -94,11 +107,6 @@ static void send_step(struct looper *x)
 	x->fields.len = 0;
 	x->rows = 0;
 	put_query(&x->link, x->sql.s);
-}
-
-static bool wants_rows(const struct loop *l, int step)
-{
-	return step + 1 < l->n_steps && strstr(l->steps[step + 1], "%s");
 }
 
 /* The answer to a step is complete. */
