@@ -24,7 +24,7 @@ DECLARE
 	fl int8;
 	early int8;
 	above int8;
-	evs queue._event[];
+	cut record;
 	got int4;
 	nothing queue._delivered;
 BEGIN
@@ -76,11 +76,11 @@ BEGIN
 		lo := pg_snapshot_xmax(d.s1);
 		late := CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2))
 			ELSE '{}' END;
-		EXECUTE format('SELECT array_agg(e ORDER BY e.id) FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e', s.number)
-			INTO evs USING lo, d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events;
-		IF coalesce(cardinality(evs), 0) <> d.events THEN
+		EXECUTE format('SELECT * FROM queue._cut_%s($1, $2, $3, $4, $5, $6, $7, $8)', s.number)
+			INTO cut USING lo, d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events;
+		IF cut.events <> d.events THEN
 			RAISE EXCEPTION USING ERRCODE = 'QB005', MESSAGE = format('events of delivery %s-d%s are lost', d.sub, d.id),
-				DETAIL = format('It had %s events, of which there are %s.', d.events, coalesce(cardinality(evs), 0)),
+				DETAIL = format('It had %s events, of which there are %s.', d.events, cut.events),
 				HINT = format('Go on behind them: QUEUE SEEK %I ON %I TO ...;', sub, q);
 		END IF;
 	ELSE
@@ -112,19 +112,19 @@ BEGIN
 			ELSE
 				late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE p.early AND pg_visible_in_snapshot(x, p.s2));
 			END IF;
-			EXECUTE format('SELECT array_agg(e ORDER BY e.id) FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e', s.number)
-				INTO evs USING lo, p.s2, CASE WHEN p.early THEN late ELSE '{}' END, p.floor, p.last, 9223372036854775807,
+			EXECUTE format('SELECT * FROM queue._cut_%s($1, $2, $3, $4, $5, $6, $7, $8)', s.number)
+				INTO cut USING lo, p.s2, CASE WHEN p.early THEN late ELSE '{}' END, p.floor, p.last, 9223372036854775807,
 					u.from_time, lim;
-			got := coalesce(cardinality(evs), 0);
-			IF got > 0 AND got < least_events AND evs[1].pushed_at + within > clock_timestamp() THEN
-				nothing.due_ms := greatest(ceil(extract(epoch FROM evs[1].pushed_at + within - clock_timestamp()) * 1000), 1);
+			got := cut.events;
+			IF got > 0 AND got < least_events AND cut.oldest + within > clock_timestamp() THEN
+				nothing.due_ms := greatest(ceil(extract(epoch FROM cut.oldest + within - clock_timestamp()) * 1000), 1);
 				RETURN NEXT nothing;
 				RETURN;
 			END IF;
 			IF got > 0 THEN
 				INSERT INTO queue.deliveries VALUES (p.sub, p.delivery + 1, p.owner,
 						encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), p.s1, p.s2, p.floor, p.early, p.last,
-						evs[got].id, got, 1, clock_timestamp() + coalesce(lease, u.lease), clock_timestamp(), left(who, 200), NULL)
+						cut.ends, got, 1, clock_timestamp() + coalesce(lease, u.lease), clock_timestamp(), left(who, 200), NULL)
 					RETURNING * INTO d;
 				p.delivery := d.id;
 			END IF;
@@ -132,7 +132,7 @@ BEGIN
 			p.seq := p.seq + 1;
 			p.at := clock_timestamp();
 			IF got = lim THEN
-				p.last := evs[got].id;
+				p.last := cut.ends;
 			ELSE
 				p.s1 := p.s2;
 				p.s2 := NULL;
@@ -148,9 +148,10 @@ BEGIN
 			RETURN;
 		END IF;
 	END IF;
-	RETURN QUERY SELECT e.id, d.sub || '-d' || d.id || '-' || d.token, q, d.attempt, e.payload, e.headers, e.key, e."group",
-			e.pushed_at, d.lease_until, e.xid::text::int8, NULL::int8, NULL::text
-		FROM unnest(evs) AS e;
+	RETURN QUERY EXECUTE format('SELECT e.id, $9, $10, $11, e.payload, e.headers, e.key, e."group", e.pushed_at, $12, e.xid::text::int8,
+			NULL::int8, NULL::text FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e', s.number)
+		USING lo, d.s2, CASE WHEN d.early THEN late ELSE '{}' END, d.floor, d.last, d.upto, u.from_time, d.events,
+			d.sub || '-d' || d.id || '-' || d.token, q, d.attempt, d.lease_until;
 END
 $$;
 

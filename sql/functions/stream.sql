@@ -122,6 +122,7 @@ DECLARE
 	pinned CONSTANT text := 'SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
 		SET plan_cache_mode = force_generic_plan';
 	cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
+	reader record;
 BEGIN
 	EXECUTE format('CREATE FUNCTION queue._push_event_%s(at int4, log oid, payloads text[], head jsonb, k text, g text)
 		RETURNS SETOF int8 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -156,26 +157,34 @@ $f$, queue._each_of_ring(k, 'SELECT min(id) AS m FROM @e@', ' UNION ALL '),
 		queue._each_of_ring(k, 'SELECT min(id + 0) AS m FROM @e@ WHERE xid >= lo AND xid < hi', ' UNION ALL '),
 		queue._each_of_ring(k, 'SELECT min(id + 0) AS m FROM @e@ WHERE xid = ANY (late)', ' UNION ALL ')));
 
-	-- Of xids from lo on, those above both ids; of those that are late, above the last one.
-	EXECUTE format('CREATE FUNCTION queue._read_%s(lo xid8, w pg_snapshot, late xid8[], floor int8, last int8, upto int8,
-		since timestamptz, n int4) RETURNS SETOF queue._event LANGUAGE plpgsql STABLE %s AS %L', k, pinned,
-		format($f$
+	-- Of xids from lo on, those above both ids; of those that are late, above the last one. First how many they are and which
+	-- is the last, which is looked at before anything is said; then themselves, which are not carried about until then.
+	FOR reader IN SELECT * FROM (VALUES
+			('_cut_%s', 'OUT events int4, OUT ends int8, OUT oldest timestamptz', 'id, pushed_at',
+				'SELECT count(*), max(id), min(pushed_at) INTO events, ends, oldest FROM (SELECT id, pushed_at FROM (', ') AS u ORDER BY id LIMIT n) AS cut'),
+			('_read_%s', NULL, cols, 'RETURN QUERY SELECT * FROM (', ') AS u ORDER BY id LIMIT n')) AS r (name, result, cols, before, behind) LOOP
+		EXECUTE format('CREATE FUNCTION queue.%s(lo xid8, w pg_snapshot, late xid8[], floor int8, last int8, upto int8,
+			since timestamptz, n int4%s) %s LANGUAGE plpgsql STABLE %s AS %L', format(reader.name, k), ', ' || reader.result,
+			CASE WHEN reader.result IS NULL THEN 'RETURNS SETOF queue._event' ELSE '' END, pinned,
+			format($f$
 DECLARE
 	safe CONSTANT xid8 := pg_snapshot_xmin(w);
 	above CONSTANT int8 := greatest(last, floor - 1);
 BEGIN
 	IF cardinality(late) > 0 THEN
-		RETURN QUERY SELECT * FROM (%1$s UNION ALL %2$s) AS u ORDER BY id LIMIT n;
+		%3$s %1$s UNION ALL %2$s %4$s;
 	ELSE
-		RETURN QUERY SELECT * FROM (%1$s) AS u ORDER BY id LIMIT n;
+		%3$s %1$s %4$s;
 	END IF;
 END
 $f$, queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
 			AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)
-			ORDER BY id LIMIT n)', cols), ' UNION ALL '),
-		queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE xid = ANY (late) AND id > last AND id <= upto
-			AND (since IS NULL OR pushed_at >= since) ORDER BY id LIMIT n)', cols), ' UNION ALL ')));
-	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_event_%1$s, queue._floor_%1$s, queue._read_%1$s TO PUBLIC', k);
+			ORDER BY id LIMIT n)', reader.cols), ' UNION ALL '),
+			queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE xid = ANY (late) AND id > last AND id <= upto
+			AND (since IS NULL OR pushed_at >= since) ORDER BY id LIMIT n)', reader.cols), ' UNION ALL '),
+			reader.before, reader.behind));
+	END LOOP;
+	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_event_%1$s, queue._floor_%1$s, queue._cut_%1$s, queue._read_%1$s TO PUBLIC', k);
 END
 $$;
 
@@ -207,7 +216,7 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
 	ELSIF TG_OP = 'DELETE' THEN
 		EXECUTE format('DROP TABLE IF EXISTS %s; DROP SEQUENCE IF EXISTS queue.%I;
-			DROP FUNCTION IF EXISTS queue._push_event_%s, queue._floor_%3$s, queue._read_%3$s',
+			DROP FUNCTION IF EXISTS queue._push_event_%s, queue._floor_%3$s, queue._cut_%3$s, queue._read_%3$s',
 			queue._each_of_ring(OLD.number, '@e@', ', '), format('e%s_id', OLD.number), OLD.number);
 		RETURN NULL;
 	END IF;

@@ -54,6 +54,6 @@ QUICK = FULL.but(
     connect_rounds=1, idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000,
     outside_clients=(10,), outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4,
     finished=20000, hand_finished=10000, delayed=50000, ready=5000, deaths=2,
-    events=5000)
+    events=20000)
 
 PLANS = {plan.name: plan for plan in (FULL, PUBLISH, QUICK)}
