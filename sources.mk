@@ -36,6 +36,7 @@ qb_public_includes = \
 	include/pool/hand_out.h \
 	include/pool/intercept.h \
 	include/pool/parts.h \
+	include/pool/places.h \
 	include/pool/reading.h \
 	include/pool/rooms.h \
 	include/pool/server.h \
@@ -182,6 +183,7 @@ libqb_pool_a_SOURCES = \
 	src/pool/intercept.c \
 	src/pool/istr.c \
 	src/pool/limits.c \
+	src/pool/places.c \
 	src/pool/pool.c \
 	src/pool/query.c \
 	src/pool/reading.c \

@@ -16,6 +16,7 @@
 #include "net/listen.h"
 #include "net/loop.h"
 #include "net/team.h"
+#include "pool/places.h"
 #include "pooler/move.h"
 #include "options.h"
 #include "process.h"
@@ -419,14 +420,17 @@ static bool start_many(const struct options *o)
 	log_info("qbouncer %s (%s) started, process %d, with %d others", version_number,
 		version_commit, (int)getpid(), supervisor_size());
 	settings_check_files(files);
-	return team_create(supervisor_size()) ||
+	return (team_create(supervisor_size()) && places_create()) ||
 	       fail("the memory or the sockets of several processes could not be made");
 }
 
 static int run_many(const struct options *o)
 {
-	static const struct supervisor_hooks them = {
-		.work = work, .started = all_started, .reload = reload_all, .end = end_all};
+	static const struct supervisor_hooks them = {.work = work,
+		.gone = places_drop,
+		.started = all_started,
+		.reload = reload_all,
+		.end = end_all};
 	int code = start_many(o) ? supervise(&them) : 1;
 
 	if (team_self() == 0) {

@@ -164,6 +164,7 @@ static void one_ended(int number, int status)
 		say_how(number, all.of[number].pid, status);
 	all.of[number].again_at = now - all.of[number].since < SOON ? now + USEC_SEC : 0;
 	all.of[number].pid = 0;
+	all.hooks->gone(number);
 	if (!all.ends)
 		team_tell_gone(number);
 	died_at_start();

@@ -9,6 +9,7 @@
 
 struct supervisor_hooks {
 	int (*work)(void);     /* one of the others: its exit code */
+	void (*gone)(int process); /* it has died; before the others hear it */
 	void (*started)(void); /* all of them are ready */
 	void (*reload)(void);
 	void (*end)(int signo, bool again); /* they are told to end by this signal; not the first time */

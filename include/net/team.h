@@ -59,6 +59,7 @@ int team_send_all(enum team_word word, const void *text, size_t len);
 
 /* How many clients each has: who accepts too many waits for the others. */
 void team_count_clients(unsigned n);
+unsigned team_clients(void); /* of all */
 bool team_has_more_than_its_part(void);
 
 #endif

@@ -3,12 +3,15 @@
  * greeting. Nothing that it says reaches a server before it is authenticated; the settings it asked
  * for are put in force when it is first linked to a server.
  */
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "base/version.h"
+#include "net/team.h"
 #include "net/tls.h"
 #include "wire/startup.h"
+#include "pool/places.h"
 #include "login_int.h"
 
 #define PROTOCOL_MINOR_NEWEST 2
@@ -210,10 +213,33 @@ static bool within_own_limits(struct client *c, unsigned there, int of_db)
 	return true;
 }
 
+/* Over several processes; the client is counted from here on. */
+static bool within_limits_of_all(struct client *c, const struct database *db, int all)
+{
+	int of_db = db->max_client_connections, of_user = account_limits(c->account)->max_clients;
+
+	if (team_clients() > (unsigned)all)
+		return refuse_limit(c, "no more connections allowed (max_client_conn)",
+			" is max_client_conn =", all);
+	switch (places_take_client(db, c->account, of_db > 0 ? (unsigned)of_db : 0,
+		of_user > 0 ? (unsigned)of_user : 0)) {
+	case PLACE_DB:
+		return within_own_limits(c, UINT_MAX, of_db);
+	case PLACE_USER:
+		return refuse_limit(c, "client connections exceeded (max_user_client_connections)",
+			" of this user is max_user_client_connections =", of_user);
+	case PLACE_GOOD:
+		break;
+	}
+	return true;
+}
+
 static bool within_limits(struct client *c, const struct database *db)
 {
 	int all = conf_current()->p.max_client_conn;
 
+	if (team_self() != 0)
+		return within_limits_of_all(c, db, all);
 	if (!within_own_limits(c, db->n_clients, db->max_client_connections))
 		return false;
 	if (client_count() > (unsigned)all)
@@ -298,6 +324,8 @@ static void enter_pool(struct client *c, const struct secret *proved)
 		return;
 	c->pool = choose_pool(c, db);
 	if (c->pool == NULL) {
+		if (team_self() != 0)
+			places_give_client(db, c->account);
 		client_out_of_memory(c);
 		return;
 	}

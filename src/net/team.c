@@ -333,6 +333,15 @@ void team_count_clients(unsigned n)
 		atomic_store_explicit(&team.members[team.self].clients, n, memory_order_relaxed);
 }
 
+unsigned team_clients(void)
+{
+	unsigned n = 0;
+
+	for (int i = 1; i <= team.size; i++)
+		n += atomic_load_explicit(&team.members[i].clients, memory_order_relaxed);
+	return n;
+}
+
 /* By more than an eighth above who has the fewest, of those that turn. */
 bool team_has_more_than_its_part(void)
 {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "net/team.h"
+#include "pool/places.h"
 #include "pool/reading.h"
 #include "pool/rooms.h"
 #include "wire/sqllex.h"
@@ -205,8 +206,11 @@ static void leave_account(struct client *c)
 		return;
 	INVARIANT(c->account->clients > 0, "more clients of a user leave than have come");
 	c->account->clients--;
-	if (c->pool != NULL)
-		c->pool->db->n_clients--;
+	if (c->pool == NULL)
+		return;
+	c->pool->db->n_clients--;
+	if (team_self() != 0)
+		places_give_client(c->pool->db, c->account);
 }
 
 static void leave_connection(struct client *c)

@@ -3,6 +3,8 @@
  * which mode they are used, and whether any is given to anybody. Also the list of pools that have
  * something to be served with. Who enters the databases is route.c, who serves the pools pool.c.
  */
+#include "net/team.h"
+#include "pool/places.h"
 #include "pool/rooms.h"
 
 struct pool_all pool_all = {.generation = 1, .ready_tail = &pool_all.ready_head};
@@ -78,6 +80,8 @@ unsigned pool_servers_total(const struct pool *p)
 
 bool pool_db_is_full(const struct pool *p)
 {
+	if (team_self() != 0)
+		return places_db_is_full(p);
 	return p->db->max_connections > 0 && p->db->n_servers >= (unsigned)p->db->max_connections;
 }
 
@@ -85,6 +89,8 @@ bool pool_user_is_full(const struct pool *p)
 {
 	int max = account_limits(p->account)->max_servers;
 
+	if (team_self() != 0)
+		return places_user_is_full(p);
 	return max > 0 && p->account->servers >= (unsigned)max;
 }
 

@@ -8,6 +8,8 @@
  */
 #include <string.h>
 
+#include "net/team.h"
+#include "pool/places.h"
 #include "pool/rooms.h"
 
 #define LOGINS_AT_ONCE 8
@@ -242,12 +244,27 @@ static bool make_room(struct pool *p)
 	return true;
 }
 
+static unsigned client_limit(const struct pool *p, usec_t now);
+
+/* Servers that are not the engine's own: those for clients, and a few for tasks. */
+static unsigned most_servers(const struct pool *p)
+{
+	bool tasks = p->n_tasks > 0 && !p->lookup;
+
+	return client_limit(p, loop_now()) +
+	       (tasks ? (unsigned)conf_current()->p.queue_pool_size : 0);
+}
+
 /* The server that is free here makes room there. */
 static bool gives_way(struct pool *p, struct server *s, usec_t since)
 {
 	bool db_full = pool_db_is_full(p), user_full = pool_user_is_full(p);
 	struct pool *other = NULL;
 
+	if (team_self() != 0 && places_wanted(p, most_servers(p), since)) {
+		server_close(s, "makes room for another process", NULL);
+		return true;
+	}
 	if (db_full || user_full)
 		other = starving(p, db_full, user_full, since);
 	if (other == NULL)
@@ -392,7 +409,7 @@ static bool serve_tasks(struct pool *p, usec_t now)
 	bool any = false;
 
 	while ((t = next_task(p, now, &seen, &s)) != NULL) {
-		if (p->lookup && gives_way(p, s, t->since))
+		if ((p->lookup || team_self() != 0) && gives_way(p, s, t->since))
 			continue;
 		if (engine_gives_way(p, s))
 			continue;
@@ -476,6 +493,29 @@ static void launch_engine(struct pool *p, usec_t now)
 		(void)!server_launch_engine(p);
 }
 
+/* What nobody here waits for may be wanted elsewhere. */
+static void give_to_others(struct pool *p)
+{
+	struct server *s;
+
+	while (p->servers[SERVER_IDLE].count > 0 &&
+		((s = pool_take_idle(p, false)) != NULL || (s = engines_longest_idle(p)) != NULL) &&
+		places_wanted(p, most_servers(p), USEC_NEVER))
+		server_close(s, "makes room for another process", NULL);
+}
+
+/* Nothing more can be had here. */
+static void want_of_others(struct pool *p)
+{
+	usec_t since = waits_since(p);
+
+	if (p->tasks != NULL && p->tasks->since < since)
+		since = p->tasks->since;
+	if (since != USEC_NEVER && p->servers[SERVER_LOGIN].count == 0 &&
+		!holding_back(p, loop_now()) && !route_stopped(p->db))
+		places_want(p, most_servers(p), since);
+}
+
 bool pool_serve_ready(void *arg, usec_t now)
 {
 	struct pool *p, *list = pool_take_ready();
@@ -494,6 +534,12 @@ bool pool_serve_ready(void *arg, usec_t now)
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)
 			pool_launch(p, now);
 		launch_engine(p, now);
+		if (team_self() == 0)
+			continue;
+		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)
+			want_of_others(p);
+		else
+			give_to_others(p);
 	}
 	return any;
 }
@@ -560,12 +606,24 @@ void pool_server_failed(struct server *s, const struct pg_error *err)
 		fail_waiting(p, now);
 }
 
+/* Those that are not the engine's own, nor beside all. */
+static unsigned servers_there(const struct pool *p)
+{
+	unsigned aside = p->for_inspection != NULL;
+
+	if (team_self() != 0 && !p->lookup && p->startup == NULL) {
+		unsigned all = places_of_pool(p, false);
+
+		return all > aside ? all - aside : 0;
+	}
+	return pool_servers_total(p) - aside - p->engines.n;
+}
+
 /* Servers that those who wait could use now. */
 static unsigned wanted(struct pool *p)
 {
 	unsigned size = client_limit(p, loop_now());
-	unsigned all = pool_servers_total(p) - (p->for_inspection != NULL);
-	unsigned total = all - p->engines.n;
+	unsigned total = servers_there(p), all = total + p->engines.n;
 	unsigned busy_or_coming = logins(p);
 	/* those that are held back while a server is free need none */
 	unsigned tasks = pool_take_idle(p, false) == NULL ? p->n_tasks : 0;
@@ -595,7 +653,7 @@ static void launch_for_inspection(struct pool *p, usec_t now)
 	if (inspection_waits(p) && p->for_inspection == NULL &&
 		p->servers[SERVER_LOGIN].count == 0 && pool_take_idle(p, false) == NULL &&
 		!holding_back(p, now) && make_room(p))
-		p->for_inspection = server_launch(p);
+		p->for_inspection = server_launch(p, 0);
 }
 
 void pool_launch(struct pool *p, usec_t now)
@@ -617,7 +675,7 @@ void pool_launch(struct pool *p, usec_t now)
 			engines_others(p) >= (unsigned)route_pool_size(p))
 			log_write(LOG_LVL_WARNING, client_prefix(c),
 				"taking connection from reserve_pool");
-		if (server_launch(p) == NULL)
+		if (server_launch(p, most_servers(p)) == NULL)
 			return;
 	}
 	launch_for_inspection(p, now);
@@ -634,9 +692,9 @@ void pool_keep_minimum(struct pool *p, usec_t now)
 		return;
 	if (p->active.count + p->waiting.count == 0 && p->db->user == NULL)
 		return;
-	if (engines_others(p) < (unsigned)min && engines_others(p) < (unsigned)route_pool_size(p) &&
+	if (servers_there(p) < (unsigned)min && servers_there(p) < (unsigned)route_pool_size(p) &&
 		!pool_db_is_full(p) && !pool_user_is_full(p))
-		(void)!server_launch(p);
+		(void)!server_launch(p, (unsigned)route_pool_size(p));
 }
 
 void pool_forget_accepted(struct pool *p)

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "net/team.h"
 #include "pool/answer.h"
+#include "pool/places.h"
 #include "pool/rooms.h"
 #include "pool/settings.h"
 #include "wire/sqltext.h"
@@ -84,9 +86,24 @@ static struct server *log_in(struct server *s)
 	return NULL;
 }
 
+/* With several processes there may be none although it looked as if: another one was faster. */
+static struct server *take_place(struct pool *p, bool engine, unsigned most)
+{
+	struct server *s;
+
+	if (team_self() == 0)
+		return server_adopt(p);
+	if (!places_take_server(p, engine, most))
+		return NULL;
+	s = server_adopt(p);
+	if (s == NULL)
+		places_give_server(p, engine);
+	return s;
+}
+
 struct server *server_launch_for(struct pool *p, const struct dest *unasked)
 {
-	struct server *s = server_adopt(p);
+	struct server *s = take_place(p, false, 0);
 
 	CHECK_POOL(p);
 	if (s != NULL)
@@ -96,7 +113,7 @@ struct server *server_launch_for(struct pool *p, const struct dest *unasked)
 
 struct server *server_launch_engine(struct pool *p)
 {
-	struct server *s = server_adopt(p);
+	struct server *s = take_place(p, true, 0);
 
 	CHECK_POOL(p);
 	if (s == NULL)
@@ -106,9 +123,9 @@ struct server *server_launch_engine(struct pool *p)
 	return log_in(s);
 }
 
-struct server *server_launch(struct pool *p)
+struct server *server_launch(struct pool *p, unsigned most)
 {
-	return server_launch_for(p, NULL);
+	return log_in(take_place(p, false, most));
 }
 
 const char *server_prefix(const struct server *s)
@@ -171,6 +188,8 @@ void server_close(struct server *s, const char *reason, const struct pg_error *f
 		"more servers end than have begun");
 	p->db->n_servers--;
 	p->account->servers--;
+	if (team_self() != 0)
+		places_give_server(p, s->use.engine);
 	affinity_lost(s);
 	if (s->use.engine) {
 		INVARIANT(p->engines.n > 0, "more servers of the engine end than have begun");

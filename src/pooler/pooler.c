@@ -7,6 +7,7 @@
 #include "auth/penalty.h"
 #include "net/dns.h"
 #include "net/listen.h"
+#include "pool/places.h"
 #include "move_int.h"
 
 static void reap(void *arg)
@@ -66,6 +67,7 @@ bool pooler_start(void)
 	if (!pooler_tick_start(janitor_tick) || !pool_start(&calls))
 		return false;
 	cancel_start();
+	places_start();
 	route_reload(conf_current());
 	return true;
 }
@@ -105,6 +107,7 @@ void pooler_free(void)
 	route_free();
 	pooler_tick_stop();
 	pooler_gate_stop();
+	places_stop();
 	pool_stop();
 	client_free_slabs();
 	server_free_slabs();

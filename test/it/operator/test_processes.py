@@ -3,10 +3,12 @@
 import os
 import re
 import signal
+import threading
+import time
 
 import pytest
 
-from pgwire import cancel, types
+from pgwire import PgError, cancel, types
 from proxy import running, wait_for
 
 N = 3
@@ -233,3 +235,86 @@ def test_errors_of_commands(many):
     for sql in ("PAUSE nowhere", "KILL_CLIENT 12345", "SET nothing = 1", "RESUME", "TAKEOVER 1"):
         with many.wire("qbouncer", "admin", password=many.users["admin"]) as console:
             assert "E" in types(console.simple(sql)), sql
+
+
+# --- limits ---
+
+def most_servers(proxy, db):
+    """That there were at a time, as all processes have said one after the other: a backend ends later than
+    its connection."""
+    there, most = set(), 0
+    for server, what in re.findall(r"(S-0x\w+): %s/app@\S+ (new connection|closing because)" % db, proxy.log_text()):
+        (there.add if what == "new connection" else there.discard)(server)
+        most = max(most, len(there))
+    return most
+
+
+class Loop(threading.Thread):
+    """Clients that ask one after the other, each a few times; what goes wrong is kept."""
+
+    def __init__(self, wire, sql, times):
+        super().__init__()
+        self.wire, self.sql, self.times, self.failed = wire, sql, times, None
+        self.start()
+
+    def run(self):
+        try:
+            for _ in range(self.times):
+                assert "E" not in types(self.wire.simple(self.sql))
+        except Exception as e:  # the test says so
+            self.failed = e
+
+
+def work_under(proxy, db, most, n=8, times=6):
+    """All of them come in and work, and there are never more servers than that."""
+    loops = [Loop(w, "SELECT pg_sleep(0.002)", times) for w in clients(proxy, db, n)]
+    for l in loops:
+        l.join()
+        assert l.failed is None, l.failed
+        l.wire.close()
+    assert 0 < most_servers(proxy, db) <= most
+
+
+@pytest.mark.parametrize("limit", ["max_db_connections", "max_user_connections", "default_pool_size"])
+@pytest.mark.parametrize("most", [1, 2, 5])
+def test_limits_of_servers_are_exact(qbouncer, db, limit, most):
+    proxy = qbouncer(processes=4, **{limit: most})
+    work_under(proxy, db, most)
+
+
+def test_a_free_server_elsewhere_makes_room(qbouncer, db):
+    """At once: nobody waits for a time-out."""
+    proxy = qbouncer(processes=N, max_db_connections=1)
+    there = one_of_each(proxy, db)
+    began = time.monotonic()
+    for _ in range(5):
+        for w in there.values():
+            assert types(w.simple("SELECT 1")) == "TDCZ"
+    assert time.monotonic() - began < 3
+    for w in there.values():
+        w.close()
+
+
+def test_the_places_of_one_that_is_killed_are_free(qbouncer, db):
+    proxy = qbouncer(processes=N, max_db_connections=1)
+    there = one_of_each(proxy, db)
+    assert types(there[2].simple("BEGIN; SELECT 1"))[-1] == "Z"
+    there[1].query("SELECT 1")
+    wait_for(lambda: any(r["cl_waiting"] == "1" for r in proxy.console("SHOW POOLS")), "one that waits")
+    os.kill(pids(proxy)[2], signal.SIGKILL)
+    assert types(there[1].until("Z")) == "TDCZ"
+    for w in there.values():
+        w.close()
+
+
+@pytest.mark.parametrize("limit", ["max_client_conn", "max_db_client_connections", "max_user_client_connections"])
+def test_limits_of_clients_are_exact(qbouncer, db, limit):
+    proxy = qbouncer(processes=N, **{limit: 7})
+    for _ in range(2):
+        open_ones = clients(proxy, db, 7)
+        with pytest.raises(PgError) as e:
+            proxy.wire(db)
+        assert e.value.sqlstate == "53300" and limit in str(e.value)
+        for w in open_ones:
+            w.close()
+        wait_for(lambda: not [r for r in proxy.console("SHOW CLIENTS") if r["database"] == db], "all gone")

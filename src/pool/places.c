@@ -1,0 +1,467 @@
+/*
+ * Limits over several processes (places.h). What is limited has a row in a memory that all of them see: its
+ * name, how many places each process has, and since when one waits for a place there. A lock that
+ * outlives whoever holds it makes it exact; it is taken when a server or a client comes or goes, never for a query.
+ *
+ * Who finds no place says since when it waits, and tells the others: one that has a free server closes it, if
+ * it has more. The place is for who waits longest. What is wanted is said again and again, as long as it is:
+ * who has got what it wanted, or has gone, need not take it back.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#include "net/team.h"
+#include "pool/places.h"
+#include "pool/rooms.h"
+
+#define ROWS       2048
+#define WINDOW     64 /* rows in which a name may stand */
+#define NAME_MAX_  192
+#define WANT_AGAIN (20 * USEC_MSEC)
+#define WANT_HOLDS (100 * USEC_MSEC)
+#define PATIENCE   (5 * USEC_MSEC) /* of who waits there, while others wait here */
+
+struct row {
+	char name[NAME_MAX_];
+	uint32_t total, used[TEAM_MAX + 1];
+	struct {
+		usec_t since, said; /* said 0: never */
+	} want[TEAM_MAX + 1];
+};
+
+struct table {
+	pthread_mutex_t lock;
+	struct row rows[ROWS];
+};
+
+static struct {
+	struct table *table;
+	struct loop_tick *tick;
+	bool warned;
+} places;
+
+/* --- the memory --- */
+
+bool places_create(void)
+{
+	pthread_mutexattr_t a;
+	void *p = mmap(NULL, sizeof(struct table), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	bool ok;
+
+	if (p == MAP_FAILED)
+		return false;
+	places.table = p;
+	if (pthread_mutexattr_init(&a) != 0)
+		return false;
+	ok = pthread_mutexattr_setpshared(&a, PTHREAD_PROCESS_SHARED) == 0 &&
+	     pthread_mutexattr_setrobust(&a, PTHREAD_MUTEX_ROBUST) == 0 &&
+	     pthread_mutex_init(&places.table->lock, &a) == 0;
+	(void)pthread_mutexattr_destroy(&a);
+	return ok;
+}
+
+static void add_up(struct row *r)
+{
+	r->total = 0;
+	for (int i = 1; i <= TEAM_MAX; i++)
+		r->total += r->used[i];
+}
+
+/* Whoever held it when it died may have been half way through. */
+static void lock(void)
+{
+	if (pthread_mutex_lock(&places.table->lock) != EOWNERDEAD)
+		return;
+	for (size_t i = 0; i < ROWS; i++)
+		add_up(&places.table->rows[i]);
+	(void)pthread_mutex_consistent(&places.table->lock);
+}
+
+static void unlock(void)
+{
+	(void)pthread_mutex_unlock(&places.table->lock);
+}
+
+void places_drop(int process)
+{
+	lock();
+	for (size_t i = 0; i < ROWS; i++) {
+		struct row *r = &places.table->rows[i];
+
+		r->used[process] = 0;
+		r->want[process].said = 0;
+		add_up(r);
+	}
+	unlock();
+}
+
+static bool is_unused(const struct row *r, usec_t now)
+{
+	if (r->total > 0)
+		return false;
+	for (int i = 1; i <= team_size(); i++)
+		if (r->want[i].said + WANT_HOLDS > now)
+			return false;
+	return true;
+}
+
+/* NULL: there is none, and, where it is to be made, no room. */
+static struct row *find(const char *name, bool make)
+{
+	unsigned h = hash_bytes(name, strlen(name));
+	struct row *unused = NULL;
+	usec_t now = loop_now();
+
+	for (unsigned i = 0; i < WINDOW; i++) {
+		struct row *r = &places.table->rows[(h + i) % ROWS];
+
+		if (strcmp(r->name, name) == 0)
+			return r;
+		if (unused == NULL && is_unused(r, now))
+			unused = r;
+	}
+	if (!make || unused == NULL)
+		return NULL;
+	memset(unused, 0, sizeof(*unused));
+	util_strlcpy(unused->name, name, sizeof(unused->name));
+	return unused;
+}
+
+/* --- names --- */
+
+struct name {
+	char text[NAME_MAX_];
+};
+
+/* A database and a user, parted by what neither has. */
+static struct name name_of(char kind, const char *db, const char *user)
+{
+	struct name n;
+
+	snprintf(n.text, sizeof(n.text), "%c%s\x01%s", kind, db, user);
+	return n;
+}
+
+static struct name of_db(const struct pool *p)
+{
+	return name_of('d', p->db->name, "");
+}
+
+static struct name of_user(const struct pool *p)
+{
+	return name_of('u', "", istr_text(p->user));
+}
+
+static struct name of_pool(const struct pool *p, bool engine)
+{
+	return name_of(engine ? 'e' : 'p', p->db->name, istr_text(p->user));
+}
+
+/* Only those have a size of their own. */
+static bool is_sized(const struct pool *p)
+{
+	return !p->lookup && p->startup == NULL;
+}
+
+static unsigned user_most(const struct pool *p)
+{
+	int n = account_limits(p->account)->max_servers;
+
+	return n > 0 ? (unsigned)n : 0;
+}
+
+static unsigned db_most(const struct pool *p)
+{
+	return p->db->max_connections > 0 ? (unsigned)p->db->max_connections : 0;
+}
+
+/* --- taking and giving --- */
+
+static void say_full(void)
+{
+	if (!places.warned)
+		log_warning(
+			"the memory of limits over several processes is full: some hold for each alone");
+	places.warned = true;
+}
+
+/* Those of the free ones that others have waited for longer are theirs. */
+static bool has_room(const struct row *r, unsigned most, usec_t since)
+{
+	usec_t now = loop_now();
+	unsigned theirs = 0;
+
+	if (r == NULL || most == 0)
+		return true;
+	if (r->total >= most)
+		return false;
+	for (int i = 1; i <= team_size(); i++)
+		theirs += i != team_self() && r->want[i].said + WANT_HOLDS > now &&
+			  r->want[i].since < since && r->used[i] <= r->used[team_self()];
+	return r->total + theirs < most;
+}
+
+static void enter(struct row *r)
+{
+	if (r == NULL) {
+		say_full();
+		return;
+	}
+	r->used[team_self()]++;
+	r->total++;
+	r->want[team_self()].said = 0;
+}
+
+static void leave(const char *name)
+{
+	struct row *r = find(name, false);
+
+	if (r == NULL || r->used[team_self()] == 0)
+		return;
+	r->used[team_self()]--;
+	r->total--;
+}
+
+static usec_t waits_since(const struct pool *p)
+{
+	const struct client *c = p->waiting.head, *g = p->greeting.head;
+	usec_t since = p->tasks != NULL ? p->tasks->since : USEC_NEVER;
+
+	if (c != NULL && c->request_time < since)
+		since = c->request_time;
+	return g != NULL && g->request_time < since ? g->request_time : since;
+}
+
+bool places_take_server(struct pool *p, bool engine, unsigned most)
+{
+	struct name d = of_db(p), u = of_user(p), own = of_pool(p, engine);
+	usec_t since = waits_since(p);
+	struct row *rd, *ru, *rp;
+	bool ok;
+
+	CHECK_POOL(p);
+	lock();
+	rd = find(d.text, true);
+	ru = find(u.text, true);
+	rp = is_sized(p) ? find(own.text, true) : NULL;
+	ok = has_room(rd, db_most(p), since) && has_room(ru, user_most(p), since) &&
+	     has_room(rp, most, since);
+	if (ok) {
+		enter(rd);
+		enter(ru);
+		if (is_sized(p))
+			enter(rp);
+	}
+	unlock();
+	return ok;
+}
+
+/* Whom it may be for looks. */
+static void tell(const struct pool *p)
+{
+	(void)team_send_all(TEAM_PLACE, p->db->name, strlen(p->db->name));
+}
+
+static bool others_want(const char *name)
+{
+	const struct row *r = find(name, false);
+
+	for (int i = 1; r != NULL && i <= team_size(); i++)
+		if (i != team_self() && r->want[i].said + WANT_HOLDS > loop_now())
+			return true;
+	return false;
+}
+
+void places_give_server(struct pool *p, bool engine)
+{
+	struct name d = of_db(p), u = of_user(p), own = of_pool(p, engine);
+	bool wanted;
+
+	CHECK_POOL(p);
+	lock();
+	leave(d.text);
+	leave(u.text);
+	if (is_sized(p))
+		leave(own.text);
+	wanted = others_want(d.text) || others_want(u.text) || others_want(own.text);
+	unlock();
+	if (wanted)
+		tell(p);
+}
+
+static unsigned total_of(struct name n)
+{
+	const struct row *r;
+	unsigned total;
+
+	lock();
+	r = find(n.text, false);
+	total = r != NULL ? r->total : 0;
+	unlock();
+	return total;
+}
+
+unsigned places_of_pool(const struct pool *p, bool engine)
+{
+	CHECK_POOL(p);
+	return total_of(of_pool(p, engine));
+}
+
+bool places_db_is_full(const struct pool *p)
+{
+	return db_most(p) > 0 && total_of(of_db(p)) >= db_most(p);
+}
+
+bool places_user_is_full(const struct pool *p)
+{
+	return user_most(p) > 0 && total_of(of_user(p)) >= user_most(p);
+}
+
+/* --- who waits --- */
+
+/* Who has its part of the places waits for what it has. */
+static bool want(struct name n, unsigned most, usec_t since)
+{
+	struct row *r;
+	bool news = false;
+
+	if (most == 0)
+		return false;
+	lock();
+	r = find(n.text, true);
+	if (r != NULL && r->total >= most &&
+		(r->used[team_self()] == 0 ||
+			r->used[team_self()] < most / (unsigned)team_size())) {
+		usec_t now = loop_now();
+
+		news = r->want[team_self()].said + WANT_AGAIN / 2 < now;
+		if (news || since < r->want[team_self()].since)
+			r->want[team_self()].since = since;
+		if (news)
+			r->want[team_self()].said = now;
+	}
+	unlock();
+	return news;
+}
+
+void places_want(struct pool *p, unsigned most, usec_t since)
+{
+	bool news = want(of_db(p), db_most(p), since);
+
+	CHECK_POOL(p);
+	news |= want(of_user(p), user_most(p), since);
+	if (is_sized(p))
+		news |= want(of_pool(p, false), most, since);
+	if (news)
+		tell(p);
+	loop_tick_at(places.tick, loop_now() + WANT_AGAIN);
+}
+
+/* One that has none, or so few that it is no more than here when it gets one. */
+static bool is_wanted(struct name n, unsigned most, usec_t since)
+{
+	const struct row *r;
+	usec_t now = loop_now();
+	bool found = false;
+
+	if (most == 0)
+		return false;
+	lock();
+	r = find(n.text, false);
+	if (r != NULL && r->total >= most)
+		for (int i = 1; i <= team_size() && !found; i++)
+			found = i != team_self() && r->want[i].said + WANT_HOLDS > now &&
+				(since == USEC_NEVER ||
+					(r->want[i].since < since &&
+						r->want[i].since + PATIENCE < now)) &&
+				(r->used[i] == 0 || r->used[i] + 1 < r->used[team_self()]);
+	unlock();
+	return found;
+}
+
+bool places_wanted(const struct pool *p, unsigned most, usec_t since)
+{
+	CHECK_POOL(p);
+	return is_wanted(of_db(p), db_most(p), since) ||
+	       is_wanted(of_user(p), user_most(p), since) ||
+	       (is_sized(p) && is_wanted(of_pool(p, false), most, since));
+}
+
+static void look(void)
+{
+	for (struct database *db = route_first(); db != NULL; db = db->next)
+		for (struct pool *p = db->pools; p != NULL; p = p->next)
+			if (waits_since(p) != USEC_NEVER || p->servers[SERVER_IDLE].count > 0)
+				pool_mark_ready(p);
+}
+
+/* Of a user there may be servers in each database. */
+static void on_place(int from, const uint8_t *text, size_t len)
+{
+	(void)from;
+	(void)text;
+	(void)len;
+	look();
+}
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	(void)arg;
+	(void)now;
+	look();
+	return USEC_NEVER;
+}
+
+/* --- clients --- */
+
+enum place_limit places_take_client(
+	const struct database *db, const struct account *a, unsigned most_db, unsigned most_user)
+{
+	struct name d = name_of('D', db->name, ""), u = name_of('U', "", istr_text(a->name));
+	enum place_limit ret = PLACE_GOOD;
+	struct row *rd, *ru;
+
+	lock();
+	rd = find(d.text, true);
+	ru = find(u.text, true);
+	if (!has_room(rd, most_db, USEC_NEVER))
+		ret = PLACE_DB;
+	else if (!has_room(ru, most_user, USEC_NEVER))
+		ret = PLACE_USER;
+	if (ret == PLACE_GOOD) {
+		enter(rd);
+		enter(ru);
+	}
+	unlock();
+	return ret;
+}
+
+void places_give_client(const struct database *db, const struct account *a)
+{
+	struct name d = name_of('D', db->name, ""), u = name_of('U', "", istr_text(a->name));
+
+	lock();
+	leave(d.text);
+	leave(u.text);
+	unlock();
+}
+
+/* --- start and end --- */
+
+void places_start(void)
+{
+	if (team_self() == 0)
+		return;
+	team_hear(TEAM_PLACE, on_place);
+	places.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+}
+
+void places_stop(void)
+{
+	loop_tick_free(&places.tick);
+}
