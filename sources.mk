@@ -417,6 +417,7 @@ qb_sql = \
 	sql/functions/lot.sql \
 	sql/functions/health.sql \
 	sql/functions/stream.sql \
+	sql/functions/retain.sql \
 	sql/functions/subscribe.sql \
 	sql/functions/deliver.sql \
 	sql/functions/public.sql \

@@ -186,10 +186,17 @@ CREATE TABLE queue.streams (
 	log oid,
 	system int8,
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp() CHECK (isfinite(created_at)),
-	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole
+	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
+	-- How long events are kept, if not for ever: at least, and at most (functions/retain.sql).
+	retain interval CHECK (retain >= '0'),
+	retain_max interval CHECK (retain_max > '0'),
+	retain_bytes int8 CHECK (retain_bytes > 0),
+	gone_id int8,			-- of the events that were removed the greatest, and when the last of them was pushed
+	gone_at timestamptz,
+	CHECK (retain_max >= retain)
 );
 REVOKE ALL ON queue.streams FROM PUBLIC;
-GRANT SELECT, INSERT (name, payload, owner) ON queue.streams TO PUBLIC;	-- a trigger says who may
+GRANT SELECT, INSERT (name, payload, owner, retain, retain_max, retain_bytes) ON queue.streams TO PUBLIC;	-- a trigger says who may
 
 CREATE TABLE queue.subscriptions (
 	number int4 PRIMARY KEY,
@@ -200,6 +207,8 @@ CREATE TABLE queue.subscriptions (
 	from_id int8,			-- earlier events are never its own
 	from_time timestamptz,
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	lost_at timestamptz,		-- events that it needed were removed then, up to this id: no TAKE until SEEK
+	lost_id int8,
 	UNIQUE (stream, name),
 	UNIQUE (number, owner)
 );
@@ -244,7 +253,7 @@ CREATE TABLE queue.deliveries (
 );
 REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries FROM PUBLIC;
 -- None has DELETE, or UPDATE of a whole table: with it LOCK TABLE would stop everybody. See queue._gone.
-GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time) ON queue.subscriptions TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time, lost_at, lost_id) ON queue.subscriptions TO PUBLIC;
 GRANT SELECT, INSERT ON queue.positions TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error) ON queue.deliveries TO PUBLIC;
 ALTER TABLE queue.subscriptions ENABLE ROW LEVEL SECURITY;

@@ -81,6 +81,7 @@ BEGIN
 	COMMENT ON TABLE queue.followers IS 'Who waits for a job, beyond those whose names stand in its row: PUSH ... AFTER.';
 	COMMENT ON TABLE queue.queues IS 'One row for each queue; its jobs are in queue.q_<name>.';
 	COMMENT ON VIEW queue._stream_right IS 'qbouncer''s own: how the owner of a stream gives rights on it.';
+	COMMENT ON VIEW queue._ring IS 'qbouncer''s own: how events of a stream are kept, and go.';
 	COMMENT ON VIEW queue._gone IS 'qbouncer''s own: how what belongs to a stream goes away, and a schedule.';
 	COMMENT ON TABLE queue.streams IS 'One row for each stream; its events are in queue.e<number>_<0 to 3>.';
 	COMMENT ON TABLE queue.subscriptions IS 'Who reads streams: QUEUE SUBSCRIBE.';
@@ -95,6 +96,11 @@ BEGIN
 			('streams', 'system', 'The database system whose transaction numbers the events have.'),
 			('streams', 'created_at', 'When it was created.'),
 			('streams', 'owner', 'Has all rights on it, and gives them.'),
+			('streams', 'retain', 'So long events are kept, and until each subscription has them; NULL: for ever.'),
+			('streams', 'retain_max', 'Not longer, whoever has not seen them.'),
+			('streams', 'retain_bytes', 'retain_max as a size.'),
+			('streams', 'gone_id', 'The greatest id that was removed.'),
+			('streams', 'gone_at', 'When the last event that was removed was pushed.'),
 			('subscriptions', 'number', 'Names the subscription in tokens.'),
 			('subscriptions', 'stream', 'Number of the stream.'),
 			('subscriptions', 'name', 'As in QUEUE SUBSCRIBE.'),
@@ -103,6 +109,8 @@ BEGIN
 			('subscriptions', 'from_id', 'Events before this one are not its own.'),
 			('subscriptions', 'from_time', 'Events that were pushed before are not its own.'),
 			('subscriptions', 'created_at', 'When it was created.'),
+			('subscriptions', 'lost_at', 'Events that it had not seen were removed: QB005 until SEEK.'),
+			('subscriptions', 'lost_id', 'Up to this id.'),
 			('positions', 'sub', 'Number of the subscription.'),
 			('positions', 'seq', 'The greatest one counts.'),
 			('positions', 'owner', 'That of the subscription.'),
@@ -129,6 +137,13 @@ BEGIN
 			('deliveries', 'taken_at', 'When it was delivered last.'),
 			('deliveries', 'worker', 'AS of the TAKE.'),
 			('deliveries', 'error', 'Of the last FAIL.'),
+			('_ring', 'what', 'options, turn.'),
+			('_ring', 'number', 'Of the stream.'),
+			('_ring', 'retain', 'As of queue.streams.'),
+			('_ring', 'retain_max', 'As of queue.streams.'),
+			('_ring', 'retain_bytes', 'As of queue.streams.'),
+			('_ring', 'did', 'What a turn did: moved, emptied, refused.'),
+			('_ring', 'lost', 'Subscriptions that lose events by it.'),
 			('_stream_right', 'gives', 'Or takes away.'),
 			('_stream_right', 'queue', 'Name of the stream.'),
 			('_stream_right', 'kind', 'push, subscribe.'),

@@ -157,6 +157,10 @@ DECLARE
 	cfg queue.queues;
 	was queue.queues;
 BEGIN
+	IF queue._is_stream(q) THEN
+		PERFORM queue._alter_stream(q, option_names, option_values, reset_names);
+		RETURN;
+	END IF;
 	PERFORM queue._find(q);
 	PERFORM queue._check_owner(q);
 	-- locked before it is read: two ALTERs of different options both hold

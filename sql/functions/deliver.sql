@@ -44,11 +44,17 @@ BEGIN
 		PERFORM queue._needs_read_committed('TAKE ... FOR');
 	END IF;
 	PERFORM queue._same_era(s);
-	PERFORM FROM queue.subscriptions WHERE number = u.number FOR NO KEY UPDATE SKIP LOCKED;
+	-- once more, as it is behind the lock: SEEK changes it
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = u.number FOR NO KEY UPDATE SKIP LOCKED;
 	IF NOT FOUND THEN	-- another take, which gets what there is; or it is gone
 		nothing.due_ms := 100;
 		RETURN NEXT nothing;
 		RETURN;
+	END IF;
+	IF u.lost_at IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = 'QB005', MESSAGE = format('subscription "%s" of stream "%s" has lost events', sub, q),
+			DETAIL = format('Events up to id %s were removed by retain_max at %s.', u.lost_id, u.lost_at),
+			HINT = format('Go on with the oldest that is kept: QUEUE SEEK %I ON %I TO BEGINNING;', sub, q);
 	END IF;
 	SELECT * INTO p FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 	IF NOT FOUND THEN

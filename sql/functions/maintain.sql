@@ -51,12 +51,14 @@ $$;
 -- or so many milliseconds are over. next: where to go on; NULL: every queue had its turn. denied:
 -- queues that the caller may not clean, or which somebody has locked for longer than lock_timeout.
 CREATE OR REPLACE FUNCTION queue._maintain(after int4, most int4, ms int4, used text[] DEFAULT NULL)
-RETURNS TABLE (deleted int8, next int4, denied int8)
+RETURNS TABLE (deleted int8, next int4, denied int8, lost text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 DECLARE
+	streams CONSTANT int4 := 2147483600;		-- behind all queues: so often streams are looked at once more
+	ring record;
 	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
 	most_locked CONSTANT int4 := CASE WHEN used IS NULL THEN 2000000000 ELSE 100 END;	-- who asks again for the others
 	locked int4 := 0;
@@ -94,6 +96,15 @@ BEGIN
 			EXIT;
 		END IF;
 	END LOOP;
+	IF next IS NULL THEN
+		ring := queue._turn_rings(used IS NULL);
+		lost := ring.lost;
+		IF ring.again THEN
+			next := greatest(after, streams);
+		ELSIF ring.refused AND after < 2147483640 THEN
+			next := greatest(after, streams) + 1;
+		END IF;
+	END IF;
 	RETURN NEXT;
 END
 $$;
@@ -101,7 +112,7 @@ $$;
 -- For the proxy: the same for the queues that this role owns or has used. Several proxies may be at it: what
 -- one has locked the other passes over. It waits for nobody.
 CREATE OR REPLACE FUNCTION queue._maintain_used(used text[], after int4, most int4, ms int4)
-RETURNS TABLE (deleted int8, next int4, denied int8)
+RETURNS TABLE (deleted int8, next int4, denied int8, lost text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '500ms'
@@ -121,7 +132,8 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN QUERY SELECT CASE WHEN bool_and(r.oid IS NOT NULL) THEN pg_get_userbyid(c.owner)::text END, coalesce(bool_or(r.rolsuper), false), count(*), min(c.name)
-		FROM queue.queues AS c LEFT JOIN pg_roles AS r ON r.oid = c.owner
+		FROM (SELECT x.name, x.owner FROM queue.queues AS x UNION ALL SELECT x.name, x.owner FROM queue.streams AS x
+			WHERE x.retain IS NOT NULL OR x.retain_max IS NOT NULL OR x.retain_bytes IS NOT NULL) AS c LEFT JOIN pg_roles AS r ON r.oid = c.owner
 		WHERE pg_get_userbyid(c.owner) <> ALL (roles) AND c.name <> ALL (used) GROUP BY c.owner;
 END
 $$;

@@ -268,25 +268,35 @@ BEGIN
 END
 $qbouncer_streams$;
 
+CREATE OR REPLACE FUNCTION queue._stream_option(name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF name IN ('kind', 'payload', 'retain', 'retain_max') THEN
+		RETURN;
+	ELSIF NOT EXISTS (SELECT FROM queue._option_columns() AS o WHERE o = name) THEN
+		PERFORM queue._unknown_option(name);
+	END IF;
+	PERFORM queue._not_of_streams(format('option "%s"', name),
+		'Options of a stream: kind, payload, retain, retain_max; those of its readers are said with QUEUE SUBSCRIBE.');
+END
+$$;
+
 -- kind = stream, of CREATE.
 CREATE OR REPLACE FUNCTION queue._create_stream(q text, if_not_exists bool, names text[], vals text[]) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	s queue.streams;
 BEGIN
 	FOR i IN 1 .. cardinality(names) LOOP
 		IF names[i] = 'payload' AND lower(btrim(vals[i])) IN ('text', 'bytea') THEN
 			PERFORM queue._later_option('payload', vals[i], 'The payloads of a stream are jsonb.');
-		ELSIF names[i] IN ('retain', 'retain_max') THEN
-			PERFORM queue._later_option(names[i], vals[i],
-				'The events of a stream are kept until it is dropped.');
-		ELSIF names[i] NOT IN ('kind', 'payload') THEN
-			IF NOT EXISTS (SELECT FROM queue._option_columns() AS o WHERE o = names[i]) THEN
-				PERFORM queue._unknown_option(names[i]);
-			END IF;
-			PERFORM queue._not_of_streams(format('option "%s"', names[i]),
-				'Options of a stream: kind, payload; those of its readers are said with QUEUE SUBSCRIBE.');
-		ELSIF names[i] = 'payload' AND lower(btrim(vals[i])) IS DISTINCT FROM 'jsonb' THEN
+		END IF;
+		PERFORM queue._stream_option(names[i]);
+		IF names[i] = 'payload' AND lower(btrim(vals[i])) IS DISTINCT FROM 'jsonb' THEN
 			PERFORM queue._bad_option('payload', vals[i], 'Allowed: jsonb.');
 		END IF;
 	END LOOP;
@@ -298,7 +308,8 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists', q),
 			HINT = 'Use QUEUE CREATE IF NOT EXISTS ...';
 	END IF;
-	INSERT INTO queue.streams (name) VALUES (q) ON CONFLICT (name) DO NOTHING;
+	s := queue._retain_options(s, names, vals);
+	INSERT INTO queue.streams (name, retain, retain_max, retain_bytes) VALUES (q, s.retain, s.retain_max, s.retain_bytes) ON CONFLICT (name) DO NOTHING;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists', q);
 	END IF;

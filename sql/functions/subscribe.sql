@@ -82,13 +82,22 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION queue._is_this_era(s queue.streams) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN s.log IS NOT DISTINCT FROM to_regclass(format('queue.e%s_0', s.number))::oid
+		AND s.system IS NOT DISTINCT FROM (SELECT c.system_identifier FROM pg_control_system() AS c);
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._same_era(s queue.streams) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF s.log IS DISTINCT FROM to_regclass(format('queue.e%s_0', s.number))::oid
-			OR s.system IS DISTINCT FROM (SELECT c.system_identifier FROM pg_control_system() AS c) THEN
+	IF NOT queue._is_this_era(s) THEN
 		PERFORM queue._other_era(s.name);
 	END IF;
 END
@@ -228,6 +237,7 @@ BEGIN
 		END IF;
 	END LOOP;
 	PERFORM queue._same_era(s);
+	PERFORM queue._hold_ring(s);
 	place := queue._start(coalesce(start, 'now'));
 	INSERT INTO queue.subscriptions (stream, name, lease, from_id, from_time)
 		VALUES (s.number, sub, lease, place.from_id, place.from_time) ON CONFLICT DO NOTHING RETURNING number INTO new_number;
@@ -238,6 +248,7 @@ BEGIN
 	END IF;
 	INSERT INTO queue.positions (sub, seq, owner, s1, last)
 		VALUES (new_number, 1, quote_ident(current_user)::regrole, place.s1, coalesce(place.from_id - 1, 0));
+	PERFORM queue._tell_gone(s.number, place.from_id, place.from_time);
 END
 $$;
 
@@ -276,12 +287,15 @@ BEGIN
 		PERFORM queue._needs_read_committed('SEEK');
 	END IF;
 	PERFORM FROM queue.subscriptions WHERE number = u.number FOR NO KEY UPDATE;
+	PERFORM queue._hold_ring(s);
 	place := queue._start(start);
 	INSERT INTO queue._gone VALUES ('deliveries', u.number);
 	SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 	INSERT INTO queue._gone VALUES ('positions', u.number);
 	-- the place is not that of the subscription, which a later row of it would forget: it is said with "last" and "floor"
-	UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time WHERE number = u.number;
+	UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time, lost_at = NULL, lost_id = NULL
+		WHERE number = u.number;
+	PERFORM queue._tell_gone(s.number, place.from_id, place.from_time);
 	INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery)
 		VALUES (u.number, coalesce(was.seq, 0) + 1, u.owner, place.s1, coalesce(place.from_id - 1, 0), coalesce(was.delivery, 0));
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
@@ -325,8 +339,7 @@ BEGIN
 	FOR s IN SELECT * FROM queue.streams AS t WHERE q IS NULL OR t.name = q ORDER BY t.name LOOP
 		stream := s.name;
 		oldest := NULL;
-		bytes := (SELECT sum(pg_total_relation_size(to_regclass(format('queue.e%s_%s', s.number, i))))
-			FROM generate_series(0, 3) AS i);
+		bytes := queue._ring_bytes(s.number);
 		last_id := pg_sequence_last_value(to_regclass(format('queue.e%s_id', s.number)));
 		may := has_table_privilege(to_regclass(format('queue.e%s_0', s.number)), 'SELECT');
 		IF may THEN

@@ -25,7 +25,7 @@
 #define STEP_MS     20
 #define LOOK_AGAIN  (1 * USEC_SEC)
 #define LATE_ROUNDS 3 /* so many periods without a round are worth a warning */
-#define COLUMNS_MAX 5
+#define COLUMNS_MAX 6
 
 static struct loop_tick *tick;
 
@@ -121,9 +121,10 @@ static void step_row(void *arg, const uint8_t *body, size_t len)
 	struct step *s = arg;
 	struct maintenance *m = &s->db->maintenance;
 	struct wire_col col[COLUMNS_MAX];
+	char lost[500];
 	int64_t next;
 
-	if (!wire_row_read(body, len, col, 5) || number_of(&col[0]) < 0) {
+	if (!wire_row_read(body, len, col, 6) || number_of(&col[0]) < 0) {
 		s->failed = true;
 		return;
 	}
@@ -135,6 +136,11 @@ static void step_row(void *arg, const uint8_t *body, size_t len)
 	m->after = next >= 0 ? (int32_t)next : 0;
 	s->agent->is_super = wire_col_is(&col[3], "t");
 	wire_col_copy(&col[4], s->agent->role, sizeof(s->agent->role));
+	wire_col_copy(&col[5], lost, sizeof(lost));
+	if (lost[0] != '\0')
+		log_warning(
+			"%s: retain_max has removed events that were not seen by: %s (stream/subscription)",
+			s->db->name, lost);
 }
 
 static void left_row(void *arg, const uint8_t *body, size_t len)

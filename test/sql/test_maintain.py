@@ -73,16 +73,16 @@ def test_steps(db):
         db.create(name, retain_done="1 h")
         finish(db, name, 5)
         age(db, name, "1 h")
-    step = "SELECT * FROM queue._maintain_used('{}', %s, 4, 100000)"
+    step = "SELECT deleted, next, denied FROM queue._maintain_used('{}', %s, 4, 100000)"
     got, after = [], 0
     while after is not None:
         deleted, after, denied = db.row(step, after)
         got.append(deleted)
         assert deleted <= 4 and denied == 0
     assert sum(got) == 15 and len(got) == 4
-    assert db.row("SELECT * FROM queue._maintain_used('{}', 0, 4, 0)") == (0, 1, 0)
-    assert db.row("SELECT * FROM queue._maintain_used('{}', 2, 4, 0)") == (0, 3, 0)
-    assert db.row("SELECT * FROM queue._maintain_used('{}', 3, 4, 0)") == (0, None, 0)
+    assert db.row("SELECT deleted, next, denied FROM queue._maintain_used('{}', 0, 4, 0)") == (0, 1, 0)
+    assert db.row("SELECT deleted, next, denied FROM queue._maintain_used('{}', 2, 4, 0)") == (0, 3, 0)
+    assert db.row("SELECT deleted, next, denied FROM queue._maintain_used('{}', 3, 4, 0)") == (0, None, 0)
 
 
 def test_two_at_a_time(db):
@@ -94,7 +94,7 @@ def test_two_at_a_time(db):
     other.rows("BEGIN")
     other.rows("SELECT pg_advisory_lock(7598543210002)")
     assert other.row("SELECT deleted FROM queue._maintain_used('{}', 0, 10, 1000)") == (1,)
-    assert db.rows("SELECT * FROM queue._maintain_used('{}', 0, 10, 1000)") == [(0, None, 0)]
+    assert db.rows("SELECT deleted, next, denied FROM queue._maintain_used('{}', 0, 10, 1000)") == [(0, None, 0)]
     assert db.value("SELECT queue.maintain()") == 0, "what is locked is left alone"
     other.rows("ROLLBACK")
     assert db.value("SELECT queue.maintain()") == 1
@@ -107,8 +107,8 @@ def test_rights(db):
         age(db, name, "1 h")
     db.rows("SELECT queue.grant('q', '{take}', '{bob}')")
     bob = db.connect("bob")
-    assert bob.row("SELECT * FROM queue._maintain_used('{}', 0, 10, 1000)") == (0, None, 0)
-    assert bob.row("SELECT * FROM queue._maintain_used('{q,r}', 0, 10, 1000)") == (1, None, 1)
+    assert bob.row("SELECT deleted, next, denied FROM queue._maintain_used('{}', 0, 10, 1000)") == (0, None, 0)
+    assert bob.row("SELECT deleted, next, denied FROM queue._maintain_used('{q,r}', 0, 10, 1000)") == (1, None, 1)
     assert kept(db, "q") == [] and kept(db, "r") == [1]
     assert db.connect("mallory").value("SELECT queue.maintain()") == 0
 
@@ -120,7 +120,7 @@ def test_nobody_elses_queue_by_a_superuser(db):
         session.create(name, retain_done="1 h")
         finish(session, name, 1)
         age(session, name, "1 h")
-    assert root.row("SELECT * FROM queue._maintain_used('{q,r}', 0, 10, 1000)") == (1, None, 0)
+    assert root.row("SELECT deleted, next, denied FROM queue._maintain_used('{q,r}', 0, 10, 1000)") == (1, None, 0)
     assert kept(db, "q") == [1] and kept(root, "r") == []
     assert root.value("SELECT queue.maintain()") == 1
 
@@ -132,7 +132,7 @@ def test_a_queue_that_somebody_has_locked(db):
         age(db, name, "1 h")
     other = db.connect()
     other.rows("BEGIN; LOCK TABLE queue.q_q")
-    assert db.row("SELECT * FROM queue._maintain_used('{}', 0, 10, 100000)") == (1, None, 1)
+    assert db.row("SELECT deleted, next, denied FROM queue._maintain_used('{}', 0, 10, 100000)") == (1, None, 1)
     assert kept(db, "r") == []
 
 
