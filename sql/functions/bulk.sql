@@ -83,6 +83,9 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+	IF queue._is_stream(q) THEN
+		PERFORM queue._not_of_streams('RETURNING JOB', 'An event is no job: RETURNING ID.');
+	END IF;
 	RETURN substring(pg_get_serial_sequence(queue._table(q), 'id') FROM 'n([0-9]+)_id$');
 END
 $$;

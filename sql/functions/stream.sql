@@ -207,6 +207,53 @@ BEGIN
 END
 $$;
 
+-- What a bulk push goes to, by the names that it has of a queue: a query is an INSERT there, FROM STDIN a COPY. What a push
+-- to a stream cannot say is an error of the row that says it.
+CREATE OR REPLACE FUNCTION queue._bulk_event() RETURNS trigger
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	NEW.id := queue._push_event(TG_ARGV[0], ARRAY[NEW.payload::text], NEW.headers::text, false, coalesce(NEW.key, NEW.key_error),
+		NEW."group", NULL, CASE
+			WHEN NEW.key_replace IS NOT NULL OR NEW.key_rerun IS NOT NULL THEN 'ON DUPLICATE'
+			WHEN NEW.priority <> 0 THEN 'PRIORITY'
+			WHEN NEW.delay IS NOT NULL OR NEW.run_at IS NOT NULL THEN 'DELAY or AT'
+			WHEN NEW.expires IS NOT NULL OR NEW.expires_at IS NOT NULL THEN 'EXPIRES'
+			WHEN NEW.max_attempts IS NOT NULL THEN 'ATTEMPTS'
+			WHEN NEW.batch IS NOT NULL THEN 'BATCH' END);
+	RETURN NEW;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._generate_stream_bulk(number int4, name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	kind text[];
+BEGIN
+	FOREACH kind SLICE 1 IN ARRAY '{{q,jsonb},{b,text}}'::text[] LOOP
+		EXECUTE format($sql$
+			CREATE VIEW queue.%1$I AS SELECT NULL::jsonb AS payload, NULL::int4 AS priority, NULL::interval AS delay,
+				NULL::text AS state, NULL::timestamptz AS run_at, NULL::interval AS expires, NULL::timestamptz AS expires_at,
+				NULL::%2$s AS headers, NULL::int4 AS max_attempts, NULL::text AS key, NULL::text AS key_replace,
+				NULL::text AS key_rerun, NULL::text AS key_error, NULL::text AS "group", NULL::text AS batch, NULL::bool AS with_old,
+				NULL::int8 AS id, NULL::text AS job;
+			REVOKE ALL ON queue.%1$I FROM PUBLIC;
+			GRANT INSERT, SELECT (id, job) ON queue.%1$I TO PUBLIC;
+			CREATE TRIGGER push INSTEAD OF INSERT ON queue.%1$I FOR EACH ROW EXECUTE FUNCTION queue._bulk_event(%3$L);
+			COMMENT ON VIEW queue.%1$I IS 'For pushes by INSERT or COPY into a stream.';
+		$sql$, kind[1] || '_' || name, kind[2], name);
+		EXECUTE (SELECT string_agg(format('COMMENT ON COLUMN queue.%I.%I IS %L', kind[1] || '_' || name, a.attname,
+				CASE WHEN a.attname IN ('id', 'job') THEN 'For RETURNING.'
+					WHEN a.attname IN ('payload', 'key', 'key_error', 'group', 'headers') THEN 'Of the event.'
+					ELSE 'Not of streams.' END), '; ')
+			FROM pg_attribute AS a WHERE a.attrelid = to_regclass(format('queue.%I', kind[1] || '_' || name)) AND a.attnum > 0);
+	END LOOP;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._stream_changed() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -215,6 +262,7 @@ BEGIN
 	IF TG_RELID <> 'queue.streams'::regclass THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
 	ELSIF TG_OP = 'DELETE' THEN
+		EXECUTE format('DROP VIEW IF EXISTS queue.%I, queue.%I', 'q_' || OLD.name, 'b_' || OLD.name);
 		EXECUTE format('DROP TABLE IF EXISTS %s; DROP SEQUENCE IF EXISTS queue.%I;
 			DROP FUNCTION IF EXISTS queue._push_event_%s, queue._floor_%3$s, queue._cut_%3$s, queue._read_%3$s',
 			queue._each_of_ring(OLD.number, '@e@', ', '), format('e%s_id', OLD.number), OLD.number);
@@ -246,6 +294,7 @@ BEGIN
 		COMMENT ON COLUMN @e@.payload IS 'What was pushed.'
 	$t$, pg_current_xact_id(), format('e%s_id', NEW.number)), '; ');
 	PERFORM queue._generate_stream(NEW.number);
+	PERFORM queue._generate_stream_bulk(NEW.number, NEW.name);
 	EXECUTE format('UPDATE queue.streams SET log = %L::regclass WHERE number = %s', format('queue.e%s_0', NEW.number), NEW.number);
 	IF NEW.owner <> quote_ident(current_user)::regrole THEN
 		EXECUTE queue._stream_right_sql(true, NEW.number, 'push', pg_get_userbyid(NEW.owner), ' WITH GRANT OPTION');

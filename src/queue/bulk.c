@@ -66,8 +66,6 @@ static bool bulk_error(void *arg, const struct replace_error *e, struct pg_error
 	/* COPY gives no position, but names no other table either */
 	if (!strcmp(sqlstate, "42P01") && place == (b->query ? REPLACE_OURS : REPLACE_NOWHERE)) {
 		pg_error_set(ret, sqlstate, "queue \"%s\" does not exist", b->queue);
-		pg_error_detail(ret,
-			"If it is a stream: what is pushed there are payloads, not a query or a copy.");
 		pg_error_hint(ret, "Create it with: QUEUE CREATE \"%s\";", b->queue);
 		return true;
 	}
