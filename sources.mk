@@ -274,6 +274,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/engine.c \
 	src/queue/engine.h \
 	src/queue/fetch.c \
+	src/queue/figures.c \
+	src/queue/figures.h \
 	src/queue/gauge.c \
 	src/queue/guard.c \
 	src/queue/guard.h \
@@ -339,6 +341,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/types.h \
 	src/queue/wait.c \
 	src/queue/wait_int.h \
+	src/queue/waited.c \
 	src/queue/waitq.c \
 	src/queue/wakes.c \
 	src/queue/wakes.h \
@@ -415,6 +418,7 @@ qb_sql = \
 	sql/functions/inspect.sql \
 	sql/functions/where.sql \
 	sql/functions/lot.sql \
+	sql/functions/figures.sql \
 	sql/functions/health.sql \
 	sql/functions/stream.sql \
 	sql/functions/retain.sql \

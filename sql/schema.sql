@@ -174,6 +174,32 @@ CREATE TABLE queue.followers (
 );
 REVOKE ALL ON queue.followers FROM PUBLIC;
 
+-- What happened to the jobs of a queue, by the minute or the hour (functions/figures.sql): counted by the proxies, each
+-- writes rows of its own. Times in microseconds; waited, ran: of how many they are. The queue of a row may be gone.
+CREATE TABLE queue.figures (
+	queue int4 NOT NULL,
+	at timestamptz NOT NULL CHECK (isfinite(at)),
+	hourly bool NOT NULL DEFAULT false,
+	proxy int4,
+	pushed int8 NOT NULL,
+	taken int8 NOT NULL,
+	done int8 NOT NULL,
+	failed int8 NOT NULL,
+	dead int8 NOT NULL,
+	waited int8 NOT NULL,
+	wait_sum int8 NOT NULL,
+	wait_max int8 NOT NULL,
+	ran int8 NOT NULL,
+	run_sum int8 NOT NULL,
+	run_max int8 NOT NULL
+);
+CREATE INDEX ON queue.figures (queue, at);
+CREATE INDEX ON queue.figures (at) WHERE NOT hourly;
+REVOKE ALL ON queue.figures FROM PUBLIC;
+-- No DELETE: who has it may lock all others out.
+GRANT SELECT, INSERT ON queue.figures TO PUBLIC;
+ALTER TABLE queue.figures ENABLE ROW LEVEL SECURITY;	-- policies: functions/figures.sql
+
 -- Streams: logs that any number of subscriptions read (functions/stream.sql). Their names and numbers, and the numbers of
 -- subscriptions, are in one space with those of queues. The events are in a ring of tables, queue.e<number>_<0 to 3>, of
 -- which "current" is written.

@@ -112,6 +112,11 @@ static inline bool qstmt_has(const struct qstmt *q, enum qarg_id id)
 {
 	return q->args[id].given;
 }
+/* STATS ... BY; LAST belongs to it. */
+static inline bool qstmt_by_time(const struct qstmt *q)
+{
+	return qstmt_has(q, QARG_BY) || qstmt_has(q, QARG_LAST);
+}
 static inline int qstmt_count(const struct qstmt *q, enum qarg_id id)
 {
 	return q->args[id].n;

@@ -212,6 +212,19 @@
 	COL(cancelled, INT8) SEP \
 	COL(expired, INT8)
 
+/* STATS ... BY */
+#define ROW_FIGURES(COL, SEP) \
+	COL(since, TIMESTAMPTZ) SEP \
+	COL(pushed, INT8) SEP \
+	COL(taken, INT8) SEP \
+	COL(done, INT8) SEP \
+	COL(failed, INT8) SEP \
+	COL(dead, INT8) SEP \
+	COL(mean_wait, INTERVAL) SEP \
+	COL(max_wait, INTERVAL) SEP \
+	COL(mean_run, INTERVAL) SEP \
+	COL(max_run, INTERVAL)
+
 #define ROW_ERRORS(COL, SEP) \
 	COL(error, TEXT) SEP \
 	COL(jobs, INT8) SEP \

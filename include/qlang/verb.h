@@ -99,6 +99,8 @@ enum qarg_id {
 	QARG_GROUPED,
 	QARG_TAKES,
 	QARG_PUSHES,
+	QARG_BY,
+	QARG_LAST,
 	QARG_THEN,
 	QARG_COUNT
 };
@@ -186,6 +188,9 @@ extern const struct wire_field qverb_partial_columns[3];
 
 /* The columns of TAKE ... FOR. */
 extern const struct wire_field qverb_delivered_columns[11];
+
+/* The columns of STATS ... BY. */
+extern const struct wire_field qverb_figures_columns[10];
 
 /* The columns of AWAIT BATCH. */
 extern const struct wire_field qverb_batch_columns[11];

@@ -84,10 +84,14 @@
 		"QUEUE LIST", \
 		"Show all queues and their options.") \
 	VERB(STATS, "STATS", 0, ROWS, "SELECT", STATS, \
-		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
+		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0) \
+		ARG(BY, "by", "BY", STATE, MAY, 0) \
+		ARG(LAST, "last", "LAST", INT, MAY, 0), \
 		"SELECT * FROM queue.stats({queue})", \
-		"QUEUE STATS [q]", \
-		"Count the jobs of one queue, or of each queue, by state.") \
+		"QUEUE STATS [q]\n" \
+		"QUEUE STATS q BY {MINUTE | HOUR | DAY} [LAST n]", \
+		"Count the jobs of one queue, or of each queue, by state. BY: what happened in the last minutes, hours or days," \
+		" and how long jobs waited and ran.") \
 	VERB(PUSH, "PUSH", QVERB_WAKES, ROWS, "INSERT 0", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(PAYLOAD, "payload", NULL, PAYLOADS, MUST, 0) \
@@ -407,6 +411,9 @@
 	" (SELECT FROM queue.peek{of}(NULL, 0) AS peek WHERE {where}) AS y"
 #define QUEUE_WHICH_SQL \
 	", ARRAY(SELECT id FROM queue.peek{of}({queue}, 2147483647, {seen}) AS peek WHERE {where})"
+
+/* STATS ... BY */
+#define QUEUE_STATS_BY_SQL "SELECT * FROM queue._stats_by({queue}, {by}, {last}, {known})"
 
 /* DONE ... PARTIAL */
 #define QUEUE_PARTIAL_SQL "SELECT job, ok, sqlstate FROM queue._done_partial({job}, {result}{kept}) AS d"

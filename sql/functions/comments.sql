@@ -78,6 +78,7 @@ BEGIN
 	COMMENT ON VIEW queue.proxies IS 'The proxies that are there. A role that may INSERT counts as one of theirs.';
 	COMMENT ON TABLE queue.schedules IS 'Jobs that are pushed by the clock; each role sees its own.';
 	COMMENT ON TABLE queue.keys IS 'Keys that stay taken when their job has ended: KEY ... FOR.';
+	COMMENT ON TABLE queue.figures IS 'What happened to the jobs of each queue, as the proxies counted it: QUEUE STATS ... BY.';
 	COMMENT ON TABLE queue.followers IS 'Who waits for a job, beyond those whose names stand in its row: PUSH ... AFTER.';
 	COMMENT ON TABLE queue.queues IS 'One row for each queue; its jobs are in queue.q_<name>.';
 	COMMENT ON VIEW queue._stream_right IS 'qbouncer''s own: how the owner of a stream gives rights on it.';
@@ -88,6 +89,21 @@ BEGIN
 	COMMENT ON TABLE queue.positions IS 'What a subscription has seen; of its rows the one with the greatest seq counts.';
 	COMMENT ON TABLE queue.deliveries IS 'Events that a subscription has out, and that are not done.';
 	FOR it IN SELECT * FROM (VALUES
+			('figures', 'queue', 'Number of the queue.'),
+			('figures', 'at', 'When: the minute, or the hour.'),
+			('figures', 'hourly', 'Of an hour; minutes become hours after a day.'),
+			('figures', 'proxy', 'Who has counted; NULL: several.'),
+			('figures', 'pushed', 'Jobs.'),
+			('figures', 'taken', 'Jobs, also by POP.'),
+			('figures', 'done', 'Jobs, also by POP.'),
+			('figures', 'failed', 'Attempts that FAIL has ended.'),
+			('figures', 'dead', 'Of these, the last ones.'),
+			('figures', 'waited', 'Jobs of which it is known how long they waited.'),
+			('figures', 'wait_sum', 'How long together, in microseconds.'),
+			('figures', 'wait_max', 'How long at most.'),
+			('figures', 'ran', 'Attempts of which it is known how long they took.'),
+			('figures', 'run_sum', 'How long together, in microseconds.'),
+			('figures', 'run_max', 'How long at most.'),
 			('streams', 'number', 'Names the tables of its events; never used again.'),
 			('streams', 'name', 'As in QUEUE CREATE.'),
 			('streams', 'payload', 'Type of the payloads.'),
@@ -273,6 +289,7 @@ BEGIN
 			('revoke', 'Takes rights away.'),
 			('list', 'The queues and their options.'),
 			('stats', 'How many jobs are in which state.'),
+			('stats_by', 'What happened to the jobs of a queue in the last minutes, hours or days.'),
 			('history', 'The attempts at a job that did not end well.'),
 			('workers', 'Who works on which job, since when.'),
 			('health', 'What is well and what is not, and what one does then.'),

@@ -460,6 +460,17 @@ static bool key_has_queue(struct parser *p)
 	return false;
 }
 
+/* Is this word a clause, as something other than a clause stands behind it? */
+static bool clause_is_next(struct parser *p)
+{
+	struct parser ahead = *p;
+
+	if (!find_clause(p))
+		return false;
+	look_ahead(p, &ahead.t);
+	return !at_end(&ahead) && !find_clause(&ahead);
+}
+
 /* The arguments of the verb that was read last. */
 static bool parse_arguments(struct parser *p)
 {
@@ -472,7 +483,8 @@ static bool parse_arguments(struct parser *p)
 	for (int i = 0; i < verb->n_args; i++) {
 		const struct qverb_arg *arg = &verb->args[i];
 
-		if (arg->keyword || may_lack || (arg->need == QNEED_MAY && at_end(p)) ||
+		if (arg->keyword || may_lack ||
+			(arg->need == QNEED_MAY && (at_end(p) || clause_is_next(p))) ||
 			other_is_next(p, arg))
 			continue;
 		if (!parse_argument(p, arg))
@@ -632,6 +644,10 @@ const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n)
 	if (q->verb->id == QVERB_AWAIT && qstmt_has(q, QARG_BATCH)) {
 		*ret_n = ARRAY_LEN(qverb_batch_columns);
 		return qverb_batch_columns;
+	}
+	if (qstmt_by_time(q)) {
+		*ret_n = ARRAY_LEN(qverb_figures_columns);
+		return qverb_figures_columns;
 	}
 	if (qstmt_has(q, QARG_READER)) {
 		*ret_n = ARRAY_LEN(qverb_delivered_columns);

@@ -462,6 +462,10 @@ static void put_statement(struct rewriter *w)
 	static const char sql[] = QUEUE_THEN_PUSH_SQL, done[] = "{done}";
 	const char *at = strstr(sql, done);
 
+	if (qstmt_by_time(w->q)) {
+		put_template(w, w->q->verb, QUEUE_STATS_BY_SQL);
+		return;
+	}
 	if (qstmt_has(w->q, QARG_PARTIAL)) {
 		put_template(w, w->q->verb, QUEUE_PARTIAL_SQL);
 		return;

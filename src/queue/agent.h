@@ -18,6 +18,9 @@ struct agent {
 	uint64_t tried, maintained;
 	bool is_super;
 	uint64_t gauged;
+	/* figures.c: the round in which it was asked to write, and when it has put old rows together */
+	uint64_t figured;
+	usec_t folded_at;
 	/* system.c: what a session of its own was good for, when it was tried, and how long that is believed */
 	enum agent_session { SESSION_SUPER, SESSION_FAILED, SESSION_SILENT, SESSION_UNTRIED } session;
 	usec_t session_until;

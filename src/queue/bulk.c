@@ -31,7 +31,9 @@ static void bulk_done(struct client *c, void *arg, bool ok, uint64_t n)
 	if (!ok)
 		schema_doubt(qc->taker.db);
 	else if (n > 0) {
-		count_used(qc->taker.db, b->queue, false);
+		struct tally *t = count_used(qc->taker.db, b->queue, false);
+
+		count_in(&qc->taker, t, true)->n[FIGURE_PUSHED] += (int64_t)n;
 		touch(&qc->taker, b->queue, n < UINT_MAX ? (unsigned)n : UINT_MAX);
 	}
 }

@@ -180,7 +180,8 @@ bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values 
 	call_jobs_mark(t, ret, q);
 	call_moves_leases(t, ret, q);
 	ret->in_rows = names_queues(q);
-	if (q->verb->id == QVERB_WORKERS && !known_put(t, ret->queue, &ret->known)) {
+	if ((q->verb->id == QVERB_WORKERS && !known_put(t, ret->queue, &ret->known)) ||
+		(qstmt_by_time(q) && !figures_put(t->db, ret->queue, &ret->known))) {
 		pg_error_set(err, "53200", "out of memory");
 		return false;
 	}
@@ -276,6 +277,24 @@ unsigned jobs_distinct(struct jobs *j)
 	return n;
 }
 
+/* The attempt at a job has ended. How long it ran is known of the leases that its connection held. */
+static void count_ended(struct taker *t, const char *token, const struct qstmt *q, bool in_tx)
+{
+	bool done = q->verb->id == QVERB_DONE;
+	usec_t since = 0;
+	struct tally *tally = lease_finish(t, token, done, in_tx, &since);
+	struct figures *f;
+
+	if (tally == NULL && done && since == 0)
+		tally = head_tally(t->db, token_number(token));
+	if (tally == NULL || q->verb->id == QVERB_RELEASE)
+		return;
+	f = count_in(t, tally, in_tx);
+	f->n[FIGURE_DONE] += done;
+	if (since != 0)
+		figures_ran(f, (int64_t)(loop_now() - since));
+}
+
 void call_succeeded(
 	struct taker *t, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx)
 {
@@ -291,19 +310,23 @@ void call_succeeded(
 	if (qstmt_then_pushes(q))
 		count_done(QVERB_DONE, jobs_distinct(&call->jobs));
 	count_done(qstmt_then(q, QVERB_TAKE) ? q->verb->id : last->id, rows);
-	if (call->queue[0] != '\0')
-		count_used(t->db, call->queue, q->verb->id == QVERB_DROP);
+	if (call->queue[0] != '\0') {
+		struct tally *tally = count_used(t->db, call->queue, q->verb->id == QVERB_DROP);
+
+		if (last->id == QVERB_PUSH || last->id == QVERB_MOVE)
+			count_in(t, tally, in_tx)->n[FIGURE_PUSHED] += rows;
+	}
 	if ((flags & QVERB_NUMBERS) != 0)
 		head_forget(t->db, call->queue);
 	if (q->verb->id == QVERB_FAIL)
-		count_jobs_failed(t->db, &call->names);
+		count_jobs_failed(t, &call->names, in_tx);
 	for (int i = 0; i < call->jobs.n; i++) {
 		struct lease *l = finishes ? NULL : lease_find(t, call->jobs.tokens[i]);
 
 		if (l != NULL)
 			hold_extended(l, in_tx);
 		if (finishes)
-			lease_finish(t, call->jobs.tokens[i], by_done, in_tx);
+			count_ended(t, call->jobs.tokens[i], q, in_tx);
 		if (!in_tx && by_done)
 			done_remember(call->jobs.tokens[i]);
 		if (may_end)

@@ -9,23 +9,26 @@
 
 #define TALLIES_MAX 10000 /* of a database: queues beyond are not counted one by one */
 
-static struct queue_stat_verb counts[QVERB_COUNT];
+static struct {
+	struct queue_stat_verb verbs[QVERB_COUNT];
+	struct figures nowhere; /* of queues that are not counted one by one */
+} counts;
 
 void count_done(int verb, unsigned jobs)
 {
-	counts[verb].statements++;
-	counts[verb].jobs += jobs;
+	counts.verbs[verb].statements++;
+	counts.verbs[verb].jobs += jobs;
 }
 
 void count_failed(int verb)
 {
-	counts[verb].failures++;
+	counts.verbs[verb].failures++;
 }
 
 void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg), void *arg)
 {
 	for (int i = 0; i < QVERB_COUNT; i++) {
-		struct queue_stat_verb st = counts[i];
+		struct queue_stat_verb st = counts.verbs[i];
 
 		st.verb = qverbs[i].name;
 		fn(&st, arg);
@@ -34,7 +37,7 @@ void queue_stat_each_verb(void (*fn)(const struct queue_stat_verb *st, void *arg
 
 /* --- of each queue --- */
 
-static struct tally *tally_get(struct qdb *db, const char *queue)
+struct tally *count_get(struct qdb *db, const char *queue)
 {
 	struct tally *t;
 
@@ -52,14 +55,15 @@ static struct tally *tally_get(struct qdb *db, const char *queue)
 	return NULL;
 }
 
-void count_jobs_failed(struct qdb *db, const struct names *names)
+void count_jobs_failed(struct taker *t, const struct names *names, bool in_tx)
 {
-	CHECK_QDB(db);
+	CHECK_QDB(t->db);
 	NAMES_FOREACH (at, names) {
-		struct tally *t = tally_get(db, at);
+		struct tally *tally = count_get(t->db, at);
 
-		if (t != NULL)
-			t->failed++;
+		if (tally != NULL)
+			tally->failed++;
+		count_in(t, tally, in_tx)->n[FIGURE_FAILED]++;
 	}
 }
 
@@ -71,29 +75,76 @@ const struct tally *count_of(const struct qdb *db, const char *queue)
 	return t;
 }
 
-void count_used(struct qdb *db, const char *queue, bool dropped)
+struct tally *count_used(struct qdb *db, const char *queue, bool dropped)
 {
-	struct tally *t = tally_get(db, queue);
-
-	CHECK_QDB(db);
-	if (t != NULL)
-		t->dropped = dropped;
-}
-
-void count_served(struct qdb *db, const char *queue, unsigned jobs)
-{
-	struct tally *t = tally_get(db, queue);
+	struct tally *t = count_get(db, queue);
 
 	CHECK_QDB(db);
 	if (t == NULL)
-		return;
+		return NULL;
+	t->dropped = dropped;
+	if (dropped)
+		t->now = (struct figures){0};
+	return t;
+}
+
+struct tally *count_served(struct qdb *db, const char *queue, unsigned jobs)
+{
+	struct tally *t = count_get(db, queue);
+
+	CHECK_QDB(db);
+	if (t == NULL)
+		return NULL;
 	t->served += jobs;
 	t->dropped = false; /* it is there again: somebody else made it */
+	return t;
+}
+
+/* --- of a transaction --- */
+
+struct counted {
+	struct counted *next;
+	struct tally *tally;
+	struct figures f;
+};
+
+/* Without memory it counts at once. */
+struct figures *count_in(struct taker *t, struct tally *tally, bool in_tx)
+{
+	struct counted *c;
+
+	if (tally == NULL)
+		return &counts.nowhere;
+	if (!in_tx)
+		return &tally->now;
+	for (c = t->counted; c != NULL; c = c->next)
+		if (c->tally == tally)
+			return &c->f;
+	c = mem_zalloc(sizeof(*c));
+	if (c == NULL)
+		return &tally->now;
+	c->tally = tally;
+	c->next = t->counted;
+	t->counted = c;
+	return &c->f;
+}
+
+/* Where a part of it was rolled back nobody here knows which: it counts as a whole. */
+void count_tx_ended(struct taker *t, bool committed)
+{
+	struct counted *c;
+
+	while ((c = t->counted) != NULL) {
+		t->counted = c->next;
+		if (committed)
+			figures_add(&c->tally->now, &c->f);
+		mem_free(c);
+	}
 }
 
 void count_waitq_ended(struct qdb *db, const char *queue, const struct waitq_counts *n)
 {
-	struct tally *t = tally_get(db, queue);
+	struct tally *t = count_get(db, queue);
 
 	CHECK_QDB(db);
 	if (t == NULL)

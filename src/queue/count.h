@@ -6,6 +6,7 @@
 
 #include "base/hash.h"
 #include "base/names.h"
+#include "figures.h"
 #include "queue_int.h"
 
 /* gauge.c */
@@ -25,6 +26,7 @@ struct tally {
 	uint64_t served;          /* jobs that were given to clients */
 	struct waitq_counts waitqs;   /* of those that have ended */
 	bool dropped;
+	struct figures now; /* what was not written yet (figures.c) */
 	char queue[QSTMT_QUEUE_MAX + 1];
 };
 
@@ -32,10 +34,14 @@ struct tally {
 void count_done(int verb, unsigned jobs);
 void count_failed(int verb);
 /* A FAIL that succeeded: the queue of each of its jobs. */
-void count_jobs_failed(struct qdb *db, const struct names *names);
-/* A statement about the queue has succeeded; the last was to drop it. */
-void count_used(struct qdb *db, const char *queue, bool dropped);
-void count_served(struct qdb *db, const char *queue, unsigned jobs);
+void count_jobs_failed(struct taker *t, const struct names *names, bool in_tx);
+/* A statement about the queue has succeeded; the last was to drop it. NULL: it is not counted. */
+struct tally *count_used(struct qdb *db, const char *queue, bool dropped);
+struct tally *count_served(struct qdb *db, const char *queue, unsigned jobs);
+struct tally *count_get(struct qdb *db, const char *queue); /* makes it; NULL: memory, or too many */
+/* Where what the taker does there is to be counted: what is in a transaction counts with its commit. Never NULL. */
+struct figures *count_in(struct taker *t, struct tally *tally, bool in_tx);
+void count_tx_ended(struct taker *t, bool committed);
 void count_waitq_ended(struct qdb *db, const char *queue, const struct waitq_counts *n);
 const struct tally *count_of(const struct qdb *db, const char *queue); /* NULL: nothing happened */
 void count_free(struct qdb *db);

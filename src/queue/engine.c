@@ -249,8 +249,11 @@ static bool done_before(struct request *r)
 
 	for (int i = 0; i < r->call.jobs.n; i++) {
 		done_remember(r->call.jobs.tokens[i]);
-		if (r->taker != NULL)
-			lease_finish(r->taker, r->call.jobs.tokens[i], true, false);
+		if (r->taker != NULL) {
+			usec_t since;
+
+			(void)lease_finish(r->taker, r->call.jobs.tokens[i], true, false, &since);
+		}
 	}
 	if (r->taker == NULL || r->then == NULL || !r->then->needs_names)
 		return false;

@@ -4,6 +4,7 @@
  */
 #include <string.h>
 
+#include "count.h"
 #include "head_int.h"
 #include "lone.h"
 #include "mark.h"
@@ -52,6 +53,13 @@ static void set_number(struct head *l, int64_t number)
 	l->number = number;
 	if (number != 0 && l->db != NULL && head_find_number(l->db, number) == NULL)
 		HASH_ADD(by_number, l->db->heads_by_number, number, sizeof(l->number), l);
+}
+
+struct tally *head_tally(struct qdb *db, int64_t number)
+{
+	struct head *l = head_find_number(db, number);
+
+	return l != NULL ? count_get(db, l->name) : NULL;
 }
 
 int64_t head_number(struct qdb *db, const char *queue)

@@ -111,7 +111,7 @@ static void put_waiter(const struct queue_stat_waiter *st, void *arg)
 	}
 }
 
-static void put_hex(struct buf *b, const struct buf *text)
+void known_put_hex(struct buf *b, const struct buf *text)
 {
 	char hex[513];
 
@@ -121,6 +121,8 @@ static void put_hex(struct buf *b, const struct buf *text)
 		util_hex(hex, text->data + at, len);
 		buf_put(b, hex, 2 * len);
 	}
+	if (buf_failed(text))
+		b->failed = true;
 }
 
 bool known_put(const struct taker *asks, const char *queue, struct buf *out)
@@ -138,9 +140,7 @@ bool known_put(const struct taker *asks, const char *queue, struct buf *out)
 			lease_each(t, put_lease, &k);
 	queue_stat_each_waiter(put_waiter, &k);
 	buf_puts(&k.json, "]}");
-	put_hex(out, &k.json);
-	if (buf_failed(&k.json))
-		out->failed = true;
+	known_put_hex(out, &k.json);
 	buf_free(&k.json);
 	return !buf_failed(out);
 }

@@ -10,4 +10,7 @@
 /* In hexadecimal digits. queue: of this one only; "": of all. false: memory. */
 MUST_CHECK bool known_put(const struct taker *asks, const char *queue, struct buf *out);
 
+/* For others that have something to tell. */
+void known_put_hex(struct buf *b, const struct buf *text);
+
 #endif

@@ -60,19 +60,24 @@ struct lease *lease_find(struct taker *t, const char *token)
 	return l;
 }
 
-void lease_finish(struct taker *t, const char *token, bool by_done, bool in_tx)
+struct tally *lease_finish(
+	struct taker *t, const char *token, bool by_done, bool in_tx, usec_t *ret_since)
 {
 	struct lease *l = lease_find(t, token);
+	struct tally *tally;
 
 	CHECK_TAKER(t);
 	if (l == NULL)
-		return;
+		return NULL;
+	tally = l->tally;
+	*ret_since = l->taken_at;
 	if (!in_tx) {
 		lease_drop(t, l);
-		return;
+		return tally;
 	}
 	l->finishing = true;
 	l->by_done = by_done;
+	return tally;
 }
 
 void lease_free_all(struct taker *t)

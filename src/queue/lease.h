@@ -27,6 +27,7 @@ struct lease {
 	/* HOLD: when it was renewed for how long, when it ends for good; the renewal under way, or 0 */
 	usec_t renewed_at, span, hold_until, again_at;
 	unsigned renewal;
+	struct tally *tally; /* of its queue, or NULL */
 	char *key; /* or NULL */
 	char token[TOKEN_MAX];
 	char queue[QSTMT_QUEUE_MAX + 1];
@@ -40,7 +41,8 @@ void lease_drop(struct taker *t, struct lease *l);
 void lease_cancelled(struct taker *t, struct lease *l);
 void lease_lost(struct taker *t, const struct lease *l); /* it hears of it */
 struct lease *lease_find(struct taker *t, const char *token);
-void lease_finish(struct taker *t, const char *token, bool by_done, bool in_tx);
+/* Gives the tally of its queue, and since when it was held; NULL: it is not held here. */
+struct tally *lease_finish(struct taker *t, const char *token, bool by_done, bool in_tx, usec_t *ret_since);
 void lease_free_all(struct taker *t);
 void lease_each(struct taker *t, void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);
 /* lease_end.c */

@@ -16,6 +16,7 @@
 #include "count.h"
 #include "deferred.h"
 #include "engine.h"
+#include "figures.h"
 #include "head.h"
 #include "held.h"
 #include "jobs.h"
@@ -341,6 +342,7 @@ static void tx_ended(struct client *c, bool committed)
 		t->makes_ready |= t->locks;
 	}
 	await_tx_ended(&qc->taker, committed, in_part);
+	count_tx_ended(&qc->taker, committed);
 	if (committed)
 		wakes_wake(&qc->taker);
 	else
@@ -449,6 +451,7 @@ static void ends_soon(void)
 {
 	takers_changed();
 	parks_shutdown();
+	figures_ending();
 }
 
 bool queue_start(void)
@@ -460,7 +463,8 @@ bool queue_start(void)
 	held_start();
 	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
 	       await_start() && stream_start() && hold_start() && gauge_start() &&
-	       maintain_start() && schedules_start() && schema_start() && attend_start();
+	       figures_start() && maintain_start() && schedules_start() && schema_start() &&
+	       attend_start();
 }
 
 void queue_reloaded(void)
@@ -483,6 +487,7 @@ void queue_free(void)
 	stream_free();
 	hold_free();
 	gauge_stop();
+	figures_stop();
 	maintain_stop();
 	schedules_stop();
 	schema_stop();
@@ -495,6 +500,7 @@ void queue_free(void)
 		schema_free(db);
 		heads_free(db);
 		gauge_free(db);
+		figures_free(db);
 		held_free(db);
 		agents_free(db);
 		schedules_free(db);

@@ -74,6 +74,7 @@ struct qdb {
 	struct tally *tallies;  /* what happened in each queue (count.c) */
 	struct gauge *gauges;   /* how full the queues are (gauge.c) */
 	struct asked *gauging;  /* that is being asked now */
+	struct figuring *figuring; /* what is being written (figures.c) */
 	struct agent *agents;   /* hash by user (agent.c) */
 	usec_t prepared_at; /* a prepared transaction was committed, and those who wait looked */
 	bool prepared_due;  /* another one was since */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "wire/row.h"
+#include "figures.h"
 #include "lease.h"
 #include "wait_int.h"
 
@@ -152,5 +153,6 @@ void taken_row(void *arg, const uint8_t *body, size_t len)
 	t->policy = get_policy(&cols[w->n_columns + HIDDEN_policy]);
 	get_due(w, &cols[w->n_columns + HIDDEN_due_ms]);
 	t->lease_ms = w->due_ms > 0 ? w->due_ms : 0;
+	t->waited = waited_us(cols, w->formats, w->n_formats);
 	keep_row(w, t, cols);
 }

@@ -3,6 +3,7 @@
  */
 #include "taker.h"
 
+#include "count.h"
 #include "lease.h"
 
 static struct taker *all; /* for those who look at each ledger */
@@ -37,6 +38,7 @@ void taker_end(struct taker *t)
 	INVARIANT(t->leases == NULL && t->n_leases == 0 && t->wakes == NULL,
 		"one who takes jobs leaves and holds some");
 	INVARIANT(t->park == NULL && t->request == NULL, "one who takes jobs leaves and waits on");
+	count_tx_ended(t, false);
 	buf_free(&t->ended);
 	DL_DELETE(all, t);
 	t->magic = 0;

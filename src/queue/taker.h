@@ -64,6 +64,7 @@ struct taker {
 	struct park *park;       /* what it waits for; or NULL */
 	struct request *request; /* its statement on the merged path; or NULL */
 	struct wakes *wakes;     /* queues that the transaction under way has touched */
+	struct counted *counted; /* ... what it has done there (count.c) */
 	struct buf ended;        /* jobs that end when that commits (await.c) */
 	uint64_t scans;          /* its role has looked for orphans up to this scan of the registry */
 	struct taker *prev, *next;      /* all of them */

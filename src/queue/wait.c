@@ -319,6 +319,7 @@ static void add_leases(struct waiter *w)
 		if (t->key_len >= 0) /* without memory it has to be named otherwise */
 			l->key = key_of(w, t);
 		l->place = t->place;
+		l->tally = t->tally;
 		if (t->lease_ms > 0 && w->taken_since != 0)
 			l->until = w->taken_since + (usec_t)(t->lease_ms - 1) * USEC_MSEC;
 		l->stamped = w->stamp != 0 && (t->policy != LEASE_KEEP || w->args.hold > 0);
@@ -333,14 +334,23 @@ static void add_leases(struct waiter *w)
 }
 
 /* Those of one queue stand together, or nearly: looked up once for each run, not for each job. */
-static void count_taken(const struct waiter *w)
+static void count_taken(struct waiter *w)
 {
 	int from = 0;
 
 	for (int i = 1; i <= w->n_taken; i++)
 		if (i == w->n_taken || strcmp(w->taken[i].queue, w->taken[from].queue) != 0) {
-			count_served(w->db, w->taken[from].queue, (unsigned)(i - from));
-			from = i;
+			struct tally *t =
+				count_served(w->db, w->taken[from].queue, (unsigned)(i - from));
+			struct figures *f = count_in(w->taker, t, false);
+
+			f->n[FIGURE_TAKEN] += i - from;
+			f->n[FIGURE_DONE] += w->args.pop ? i - from : 0;
+			for (; from < i; from++) {
+				w->taken[from].tally = t;
+				if (w->taken[from].waited >= 0)
+					figures_waited(f, w->taken[from].waited);
+			}
 		}
 }
 
@@ -370,9 +380,9 @@ static void deliver(struct waiter *w)
 	}
 	if (!w->args.pop)
 		system_need(w->db, w->pool); /* its lock says that these leases have somebody */
+	count_taken(w);
 	add_leases(w);
 	w->db->served += (uint64_t)w->n_taken;
-	count_taken(w);
 	if (w->event_at != 0 && w->members != NULL)
 		hist_add(&w->db->delivery, loop_now() - w->event_at);
 	count_done(w->park.verb, (unsigned)w->n_taken);

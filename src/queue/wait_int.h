@@ -66,6 +66,8 @@ struct waitq {
 struct taken {
 	int64_t id, place;
 	int64_t lease_ms; /* rounded up; 0: not known */
+	int64_t waited;   /* waited_us() */
+	struct tally *tally; /* of its queue, once it is counted */
 	size_t key_at; /* its key in the rows of the answer */
 	int32_t key_len; /* -1: none */
 	enum lease_policy policy;

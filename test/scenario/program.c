@@ -22,7 +22,8 @@ static const char defaults[] = "[qbouncer]\n"
 			       "log_disconnections = 0\n"
 			       "log_pooler_errors = 0\n"
 			       "log_stats = 0\n"
-			       "queue_maintenance = 0\n";
+			       "queue_maintenance = 0\n"
+			       "queue_figures = 0\n";
 
 static bool install(const char *settings, const char *databases)
 {

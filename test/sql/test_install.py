@@ -149,8 +149,8 @@ def test_every_function_pins_search_path(db):
     assert db.column("""SELECT proname FROM pg_proc WHERE pronamespace = 'queue'::regnamespace
         AND (prosecdef OR NOT has_function_privilege('bob', oid, 'EXECUTE')) ORDER BY 1""") == [
             # of AFTER, dead_queue, KEY and GROUP: one thing each
-            "_blocked_1", "_bury", "_ended_1", "_follow_1", "_followed", "_free_keys_1", "_goes", "_kept_1", "_late_1",
-            "_look_after", "_look_after_all", "_next_1",
+            "_blocked_1", "_bury", "_ended_1", "_fold_figures", "_follow_1", "_followed", "_free_keys_1", "_goes", "_kept_1",
+            "_late_1", "_look_after", "_look_after_all", "_next_1",
             "_right_changed", "_ring_changes", "_row_changed", "_row_lone", "_row_number",  # triggers of the catalogue
             "_schedules_due",  # whose schedules are due, without what is in them
             "_seek_1",  # of KEY and GROUP, too

@@ -68,6 +68,8 @@ static const struct {
 	{"QUEUE HISTORY 5 ON q", "SELECT * FROM queue.history((5)" T ", ('q')" T ")"},
 	{"QUEUE STATS", "SELECT * FROM queue.stats(NULL" T ")"},
 	{"QUEUE STATS Q", "SELECT * FROM queue.stats(('q')" T ")"},
+	{"QUEUE STATS q BY minute LAST $1", "SELECT * FROM queue._stats_by(('q')" T ", ('minute')" T
+					    ", ($1)::pg_catalog.int4, NULL" T ")"},
 	{"QUEUE PUSH q '{\"a\":1}'",
 		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[('{\"a\":1}')" T "]" T
 		"[], NULL::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, "

@@ -16,7 +16,8 @@ from queuetest import (  # noqa: F401
 from tree import ROOT
 from verbways import each_way, i, iv, j, n_ready, nothing, one_taken, t, three_jobs, two_taken
 
-STATS, LIST, PEEK, WORKERS, HEALTH = (columns_of(row) for row in ("STATS", "LIST", "PEEK", "WORKERS", "HEALTH"))
+STATS, LIST, PEEK, WORKERS, HEALTH, FIGURES = (
+    columns_of(row) for row in ("STATS", "LIST", "PEEK", "WORKERS", "HEALTH", "FIGURES"))
 HELP = [("verb", TEXT), ("usage", TEXT), ("description", TEXT)]
 
 
@@ -34,6 +35,8 @@ VERBS = {
              lambda c, name: name not in [r["queue"] for r in c.rows("QUEUE LIST")]),
     "list": (nothing, "QUEUE LIST", lambda name, s: [], "SELECT *", LIST, None),
     "stats": (three_jobs, "QUEUE STATS {}", lambda name, s: [t(name)], "SELECT 1", STATS, n_ready(3)),
+    "stats by": (three_jobs, "QUEUE STATS {} BY {} LAST {}", lambda name, s: [t(name), t("hour"), i(7)], "SELECT 7",
+                 FIGURES, lambda c, name: c.rows("QUEUE STATS %s BY HOUR LAST 2" % name)[-1]["since"] is not None),
     "push": (nothing, "QUEUE PUSH {} {} PRIORITY {} HEADERS {}",
              lambda name, s: [t(name), j('{"a": "b"}'), i(4), j('{"h": 1}')], "INSERT 0 1", None,
              lambda c, name: [(json.loads(r["payload"]), r["priority"], json.loads(r["headers"]))

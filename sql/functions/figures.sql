@@ -1,0 +1,137 @@
+-- What happened to the jobs of a queue by the minute, hour and day, as the proxies have counted it (src/queue/figures.c).
+
+-- Who may read the jobs of a queue may read its figures; who may push to it or take from it writes what he did there.
+CREATE OR REPLACE FUNCTION queue._may_figure(number int4, writes bool) RETURNS bool
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	jobs CONSTANT regclass := (SELECT to_regclass(queue._table(c.name)) FROM queue.queues AS c WHERE c.number = $1);
+BEGIN
+	RETURN CASE WHEN writes THEN has_any_column_privilege(jobs, 'INSERT') OR has_any_column_privilege(jobs, 'UPDATE')
+		ELSE has_table_privilege(jobs, 'SELECT') END;
+END
+$$;
+
+DO $qbouncer_figures$
+BEGIN
+	IF NOT EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = 'queue.figures'::regclass) THEN
+		CREATE POLICY read ON queue.figures FOR SELECT USING (queue._may_figure(queue, false));
+		CREATE POLICY write ON queue.figures FOR INSERT WITH CHECK (queue._may_figure(queue, true));
+	END IF;
+END
+$qbouncer_figures$;
+
+-- Rows of minutes that are over for a day become one for each hour, and rows of hours go after 90 days; it asks nobody
+-- whether he may, as it does nothing else. In another proxy's way: what that has deleted is not there any more for this
+-- one, so nothing counts twice.
+CREATE OR REPLACE FUNCTION queue._fold_figures() RETURNS void
+LANGUAGE plpgsql SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+BEGIN
+	WITH old AS (
+		DELETE FROM queue.figures WHERE NOT hourly AND at < clock_timestamp() - interval '1 day' RETURNING *)
+	INSERT INTO queue.figures (queue, at, hourly, proxy, pushed, taken, done, failed, dead, waited, wait_sum, wait_max,
+			ran, run_sum, run_max)
+		SELECT queue, date_trunc('hour', at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', true, NULL, sum(pushed), sum(taken), sum(done),
+			sum(failed), sum(dead), sum(waited), sum(wait_sum), max(wait_max), sum(ran), sum(run_sum), max(run_max)
+		FROM old WHERE EXISTS (SELECT FROM queue.queues AS c WHERE c.number = old.queue) GROUP BY 1, 2;
+	DELETE FROM queue.figures AS f USING queue.queues AS c
+		WHERE f.queue = c.number AND f.at < clock_timestamp() - interval '90 days';
+END
+$$;
+
+-- For the proxy: writes what it has counted up to "seconds", of queues by their names, and gives those of which no more
+-- is to be said: written, or gone. The others are for another role.
+CREATE OR REPLACE FUNCTION queue._counted(seconds int8, proxy int4, names text[], figures int8[], folds bool)
+RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	n CONSTANT int4 := 11;	-- figures of each
+BEGIN
+	PERFORM set_config('synchronous_commit', 'off', true);
+	IF folds THEN
+		PERFORM queue._fold_figures();
+	END IF;
+	RETURN QUERY
+		WITH said AS MATERIALIZED (
+			SELECT s.name, c.number, (s.nth - 1)::int4 * n AS at
+			FROM unnest(names) WITH ORDINALITY AS s (name, nth) LEFT JOIN queue.queues AS c ON c.name = s.name
+			WHERE c.number IS NULL OR queue._may_figure(c.number, true)),
+		written AS (
+			INSERT INTO queue.figures (queue, at, proxy, pushed, taken, done, failed, dead, waited, wait_sum, wait_max,
+					ran, run_sum, run_max)
+				SELECT s.number, date_trunc('minute', to_timestamp(seconds)), nullif($2, 0), figures[s.at + 1], figures[s.at + 2],
+					figures[s.at + 3], figures[s.at + 4], figures[s.at + 5], figures[s.at + 6], figures[s.at + 7],
+					figures[s.at + 8], figures[s.at + 9], figures[s.at + 10], figures[s.at + 11]
+				FROM said AS s WHERE s.number IS NOT NULL)
+		SELECT s.name FROM said AS s;
+END
+$$;
+
+-- The last so many minutes, hours or days, this one among them; nothing happened in those that are all zeros. known: what
+-- the proxy that asks has counted and not written; anybody may say anything, it is shown to him.
+CREATE OR REPLACE FUNCTION queue._stats_by(q text, by text, last int4, known text)
+RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
+	max_wait interval, mean_run interval, max_run interval)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	cfg queue.queues;
+	unit CONSTANT text := lower(by);
+	most CONSTANT int4 := coalesce(last, CASE unit WHEN 'minute' THEN 60 WHEN 'hour' THEN 24 ELSE 30 END);
+	here CONSTANT int8[] := convert_from(decode(known, 'hex'), 'SQL_ASCII');
+	step CONSTANT interval := '1 ' || unit;
+	until CONSTANT timestamptz := date_trunc(unit, clock_timestamp());
+BEGIN
+	IF unit IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LAST needs BY', HINT = 'BY MINUTE, BY HOUR or BY DAY.';
+	ELSIF unit NOT IN ('minute', 'hour', 'day') THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('there are no figures by "%s"', left(by, 80)),
+			HINT = 'BY MINUTE, BY HOUR or BY DAY.';
+	ELSIF most NOT BETWEEN 1 AND 10000 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LAST must be between 1 and 10000';
+	END IF;
+	IF q IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'BY needs a queue', HINT = 'QUEUE STATS q BY HOUR; QUEUE LIST shows the queues.';
+	END IF;
+	cfg := queue._find(q);
+	EXECUTE format('SELECT state FROM %s LIMIT 0', queue._table(cfg.name));	-- may the role read it?
+	RETURN QUERY
+		SELECT p.since, coalesce(f.pushed, 0), coalesce(f.taken, 0), coalesce(f.done, 0), coalesce(f.failed, 0),
+			coalesce(f.dead, 0), f.wait_sum / nullif(f.waited, 0) * interval '1 us', CASE WHEN f.waited > 0 THEN f.wait_max * interval '1 us' END,
+			f.run_sum / nullif(f.ran, 0) * interval '1 us', CASE WHEN f.ran > 0 THEN f.run_max * interval '1 us' END
+		FROM generate_series(until - (most - 1) * step, until, step) AS p (since)
+		LEFT JOIN (SELECT date_trunc(unit, a.at) AS since, sum(a.pushed)::int8 AS pushed, sum(a.taken)::int8 AS taken,
+				sum(a.done)::int8 AS done, sum(a.failed)::int8 AS failed, sum(a.dead)::int8 AS dead,
+				sum(a.waited) AS waited, sum(a.wait_sum)::float8 AS wait_sum, max(a.wait_max) AS wait_max,
+				sum(a.ran) AS ran, sum(a.run_sum)::float8 AS run_sum, max(a.run_max) AS run_max
+			FROM (SELECT at, pushed, taken, done, failed, dead, waited, wait_sum, wait_max, ran, run_sum, run_max
+					FROM queue.figures WHERE queue = cfg.number AND at >= until - (most - 1) * step AND (NOT hourly OR unit <> 'minute')
+				UNION ALL SELECT to_timestamp(here[1]), here[2], here[3], here[4], here[5], here[6], here[7], here[8], here[9],
+					here[10], here[11], here[12] WHERE here IS NOT NULL) AS a
+			GROUP BY 1) AS f ON f.since = p.since
+		ORDER BY p.since;
+END
+$$;
+
+-- The same as far as it was written.
+CREATE OR REPLACE FUNCTION queue.stats_by(q text, by text, last int4 DEFAULT NULL)
+RETURNS TABLE (since timestamptz, pushed int8, taken int8, done int8, failed int8, dead int8, mean_wait interval,
+	max_wait interval, mean_run interval, max_run interval)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT * FROM queue._stats_by(q, by, last, NULL);
+END
+$$;

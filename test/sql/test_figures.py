@@ -1,0 +1,71 @@
+"""What proxies have counted: written, put together, read."""
+
+import pytest
+
+NONE = [0] * 11
+
+
+@pytest.fixture
+def q(db):
+    db.create("q")
+    return db
+
+
+def counted(session, names, figures, ago="0", folds=False):
+    return session.column("SELECT queue._counted((extract(epoch FROM now() - %s::interval))::int8, 7, %s::text[], %s::int8[], %s)",
+                          ago, names, figures, folds)
+
+
+def total(session, by="day", last=400, q="q"):
+    return session.row("SELECT sum(pushed)::int4, sum(done)::int4, max(max_wait)::text FROM queue.stats_by(%s, %s, %s)", q, by, last)
+
+
+def test_written_and_read(q):
+    assert counted(q, ["q", "gone"], [5, 4, 3, 2, 1, 2, 3000000, 2000000, 1, 4000000, 4000000] + NONE) == ["q", "gone"]
+    assert counted(q, ["q"], [1, 0, 0, 0, 0, 1, 9000000, 9000000, 0, 0, 0]) == ["q"]
+    assert counted(q, [], []) == []
+    row = q.row("SELECT pushed, taken, done, failed, dead, mean_wait::text, max_wait::text, mean_run::text, max_run::text "
+                "FROM queue.stats_by('q', 'DAY', 1)")
+    assert row == (6, 4, 3, 2, 1, "00:00:04", "00:00:09", "00:00:04", "00:00:04")
+    q.create("other")
+    assert total(q, q="other") == (0, 0, None)
+
+
+def test_minutes_become_hours(q):
+    for ago in ("25 h", "24 h 30 min", "3 min", "91 days"):
+        counted(q, ["q"], [1, 0, 2, 0, 0, 1, 5, 5, 0, 0, 0], ago)
+    assert total(q) == (4, 8, "00:00:00.000005")
+    for _ in range(2):
+        counted(q, [], [], folds=True)
+    # one of an hour only if both were in the same; what was of 91 days ago is gone
+    assert q.value("SELECT count(*) FROM queue.figures WHERE hourly") in (1, 2)
+    assert q.value("SELECT count(*) FROM queue.figures WHERE NOT hourly") == 1
+    assert total(q) == (3, 6, "00:00:00.000005")
+    assert total(q, "hour", 30) == (3, 6, "00:00:00.000005")
+    assert total(q, "minute", 3000) == (1, 2, "00:00:00.000005")
+
+
+def test_a_queue_that_is_dropped(q):
+    counted(q, ["q"], [1] + NONE[1:])
+    q.rows("SELECT queue.drop('q')")
+    assert q.connect("postgres").value("SELECT count(*) FROM queue.figures") == 0
+
+
+def test_rights(q):
+    bob = q.connect("bob")
+    assert counted(bob, ["q"], [1] + NONE[1:], folds=True) == []
+    bob.fails("42501", "SELECT * FROM queue.stats_by('q', 'day')")
+    q.rows("SELECT queue.grant('q', '{push}', '{bob}')")
+    assert counted(bob, ["q"], [1] + NONE[1:]) == ["q"]
+    bob.fails("42501", "SELECT * FROM queue.stats_by('q', 'day')")
+    assert bob.rows("SELECT * FROM queue.figures") == []
+    for sql in ("DELETE FROM queue.figures", "UPDATE queue.figures SET done = 1", "DO $$ BEGIN LOCK TABLE queue.figures IN SHARE MODE; END $$"):
+        bob.fails("42501", sql)
+    q.rows("SELECT queue.grant('q', '{take}', '{bob}')")
+    assert total(bob) == total(q) == (1, 0, None)
+
+
+def test_mistakes(q):
+    for sql in ("'q', 'week'", "'q', NULL", "'q', 'day', 0", "'q', 'day', 10001", "NULL, 'day'"):
+        q.fails("22023", "SELECT * FROM queue.stats_by(%s)" % sql)
+    q.fails("42P01", "SELECT * FROM queue.stats_by('nosuch', 'day')")
