@@ -60,7 +60,8 @@
 	COL(created_at, TIMESTAMPTZ) SEP \
 	COL(oldest, TIMESTAMPTZ) SEP \
 	COL(last_id, INT8) SEP \
-	COL(bytes, INT8)
+	COL(bytes, INT8) SEP \
+	COL(lost_at, TIMESTAMPTZ)
 
 #define ROW_PEEK(COL, SEP, PAYLOAD) \
 	COL(id, INT8) SEP \

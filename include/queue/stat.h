@@ -82,6 +82,7 @@ void queue_stat_each_schedules(void (*fn)(const struct queue_stat_schedules *st,
 struct queue_stat_maintenance {
 	const char *database;
 	uint64_t deleted;  /* jobs, since the start */
+	uint64_t lost;     /* tables of streams that retain_max emptied before everybody had seen them */
 	int64_t left_out;  /* queues that nobody was there for, in the last round */
 	usec_t age_us;     /* since the last round has ended; 0: there is none */
 };

@@ -127,6 +127,56 @@ BEGIN
 END
 $$;
 
+-- Streams, and who reads them.
+CREATE OR REPLACE FUNCTION queue._health_of_streams(q text)
+RETURNS TABLE (about text, name text, ok bool, value text, hint text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	s queue.streams;
+	u record;
+	behind text;	-- the subscription that is behind most
+	most interval;
+	late bool;
+BEGIN
+	FOR s IN SELECT * FROM queue.streams AS t WHERE t.name = q OR q IS NULL
+			AND has_table_privilege(to_regclass(format('queue.e%s_0', t.number)), 'SELECT') ORDER BY t.name LOOP
+		behind := NULL;
+		most := NULL;
+		FOR u IN SELECT * FROM queue.subscriptions(s.name) LOOP
+			IF u.subscription IS NOT NULL THEN
+				RETURN QUERY SELECT 'subscription', s.name || '/' || u.subscription, h.hint IS NULL, concat_ws(', ',
+						CASE WHEN u.pending IS NULL THEN 'another role''s' WHEN u.pending = 0 THEN 'nothing is to come'
+							WHEN u.pending >= 100000 THEN '100000 events or more are to come' ELSE u.pending || ' events are to come' END,
+						'the first is ' || queue._roughly(u.lag) || ' old',
+						CASE WHEN u.attempt > 1 THEN 'a delivery is at its attempt ' || u.attempt END,
+						CASE WHEN u.last_taken IS NOT NULL THEN 'taken ' || queue._roughly(moment - u.last_taken) || ' ago' END), h.hint
+					FROM (SELECT CASE
+						WHEN u.lost_at IS NOT NULL
+							THEN format('It has lost events by retain_max: QUEUE SEEK %I ON %I TO BEGINNING', u.subscription, s.name)
+						WHEN u.attempt > 5 THEN 'Its delivery fails again and again: ' || coalesce(u.error, 'its leases end')
+						WHEN u.lag > interval '1 min' AND u.delivery IS NULL
+							THEN format('Nobody takes for it. If it is no longer needed: QUEUE UNSUBSCRIBE %I FROM %I', u.subscription, s.name) END)
+						AS h (hint);
+				IF u.lost_at IS NULL AND greatest(u.lag, moment - u.taken_at) > coalesce(most, '0') THEN
+					most := greatest(u.lag, moment - u.taken_at);
+					behind := u.subscription;
+				END IF;
+			END IF;
+		END LOOP;
+		late := moment - u.oldest > greatest(s.retain, s.retain_max) * 2 + interval '2 hours' OR u.bytes > s.retain_bytes * 1.5;
+		RETURN QUERY SELECT 'stream', s.name, late IS NOT TRUE, concat_ws(', ', pg_size_pretty(u.bytes),
+				CASE WHEN u.oldest IS NULL THEN 'empty' ELSE 'the oldest event is ' || queue._roughly(moment - u.oldest) || ' old' END,
+				CASE WHEN s.retain IS NULL AND s.retain_max IS NULL AND s.retain_bytes IS NULL THEN 'kept for ever' END),
+			CASE WHEN late AND behind IS NOT NULL THEN format('It is kept for subscription %I.', behind)
+				WHEN late THEN 'A transaction that has not ended holds it, as shown here; or no proxy maintains it, or its owner has no login.' END;
+	END LOOP;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue.health(q text DEFAULT NULL)
 RETURNS TABLE (about text, name text, ok bool, value text, hint text)
 LANGUAGE plpgsql
@@ -138,7 +188,7 @@ DECLARE
 	late CONSTANT interval := interval '1 min';
 	cfg queue.queues;
 BEGIN
-	IF q IS NOT NULL THEN
+	IF q IS NOT NULL AND NOT queue._is_stream(q) THEN
 		PERFORM queue._find(q);
 	END IF;
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
@@ -151,6 +201,9 @@ BEGIN
 			NULL;
 		END;
 	END LOOP;
+	IF queue._is_stream(q) OR q IS NULL AND EXISTS (SELECT FROM queue.streams) THEN
+		RETURN QUERY SELECT * FROM queue._health_of_streams(q);
+	END IF;
 	RETURN QUERY SELECT * FROM queue._holders();
 	RETURN QUERY SELECT * FROM queue._wal_holders();
 	RETURN QUERY SELECT 'schedule', s.schedule, h.hint IS NULL, s.state || coalesce(', next at ' || s.next_at, ''), h.hint

@@ -320,7 +320,8 @@ $$;
 CREATE OR REPLACE FUNCTION queue.subscriptions(q text DEFAULT NULL)
 RETURNS TABLE (stream text, subscription text, owner text, pending int8, lag interval, delivery text, events int4,
 	attempt int4, worker text, taken_at timestamptz, lease_until timestamptz, error text, last_taken timestamptz,
-	"position" text, lease interval, created_at timestamptz, oldest timestamptz, last_id int8, bytes int8)
+	"position" text, lease interval, created_at timestamptz, oldest timestamptz, last_id int8, bytes int8,
+	lost_at timestamptz)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -352,6 +353,7 @@ BEGIN
 			owner := CASE WHEN u.number IS NULL THEN pg_get_userbyid(s.owner) ELSE pg_get_userbyid(u.owner) END;
 			lease := u.lease;
 			created_at := coalesce(u.created_at, s.created_at);
+			lost_at := u.lost_at;
 			p := NULL;
 			d := NULL;
 			pending := NULL;

@@ -363,6 +363,13 @@ static void one_age(const struct queue_stat_maintenance *st, void *arg)
 		arg, "queue_maintenance_age_seconds", &label, 1, (double)st->age_us / USEC_SEC);
 }
 
+static void one_lost(const struct queue_stat_maintenance *st, void *arg)
+{
+	struct label label = {"database", st->database};
+
+	metric_value(arg, "queue_maintenance_lost_total", &label, 1, (double)st->lost);
+}
+
 static void one_left_out(const struct queue_stat_maintenance *st, void *arg)
 {
 	struct label label = {"database", st->database};
@@ -398,6 +405,9 @@ static void write_queues(struct buf *b)
 	metric_family(b, "queue_maintenance_left_out", GAUGE,
 		"Queues that it left out, as no role that owns them or takes from them was there.");
 	queue_stat_each_maintenance(one_left_out, b);
+	metric_family(b, "queue_maintenance_lost_total", COUNTER,
+		"Times that retain_max of a stream has removed events which a subscription had not seen.");
+	queue_stat_each_maintenance(one_lost, b);
 	metric_family(b, "queue_failed_jobs_total", COUNTER,
 		"Attempts that QUEUE FAIL reported through this proxy.");
 	queue_stat_each_failed(one_failed, b);

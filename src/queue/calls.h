@@ -124,7 +124,9 @@
 #define QUEUE_CALLS(CALL, PARAM, COL) \
 	/* what is there */ \
 	CALL(VERSION, "SELECT queue.version()", , COL(version, INT4)) \
-	CALL(NUMBERS, "SELECT name, number, payload FROM queue.queues WHERE name OPERATOR(pg_catalog.=) ANY ($1)", \
+	/* 0: a stream */ \
+	CALL(NUMBERS, "SELECT name, number, payload FROM queue.queues WHERE name OPERATOR(pg_catalog.=) ANY ($1)" \
+		" UNION ALL SELECT name, 0, payload FROM queue.streams WHERE name OPERATOR(pg_catalog.=) ANY ($1)", \
 		PARAM(TEXT_ARRAY), \
 		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT)) \
 	CALL(NUMBER_OF_JOB, \

@@ -9,8 +9,9 @@
 #include "lone.h"
 #include "mark.h"
 
-#define HEADS_MAX   5000           /* of a database; the unused ones are forgotten */
-#define ABSENT_FOR  (2 * USEC_SEC) /* a queue that is not there is not asked about again */
+#define HEADS_MAX   5000            /* of a database; the unused ones are forgotten */
+#define ABSENT_FOR  (2 * USEC_SEC)  /* a queue that is not there is not asked about again */
+#define STREAM_FOR  (60 * USEC_SEC) /* nor a stream: news of it would say that it is a queue now */
 #define FULL_MIN    (1 * USEC_SEC)
 #define FULL_MAX    (60 * USEC_SEC)
 #define FULL_SHARE  50      /* a take from the front that lasts d comes not before 50 d have gone */
@@ -165,7 +166,7 @@ bool head_is_absent(struct qdb *db, const char *queue)
 
 	CHECK_QDB(db);
 	return l != NULL && l->number == 0 && l->absent_at != 0 &&
-	       loop_now() - l->absent_at < ABSENT_FOR;
+	       loop_now() - l->absent_at < (l->stream ? STREAM_FOR : ABSENT_FOR);
 }
 
 static void forget(struct head *l)
@@ -174,6 +175,7 @@ static void forget(struct head *l)
 	l->question = NULL; /* what it will say may be old */
 	l->forgotten++;
 	l->absent_at = 0;
+	l->stream = false;
 	l->suspect = true;
 	l->event_at = 0;
 }

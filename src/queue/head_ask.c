@@ -52,9 +52,14 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 		!wire_col_number(&cols[1], &number) || cols[2].len < 0 ||
 		!qpayload_read((const char *)cols[2].data, (size_t)cols[2].len, &payload))
 		return;
+	l = head_find(qn->db, name);
+	if (number == 0) {
+		if (l != NULL && has_asked(qn, l))
+			l->stream = true;
+		return;
+	}
 	qn->found = true;
 	qn->payload = payload;
-	l = head_find(qn->db, name);
 	if (l == NULL || !has_asked(qn, l))
 		return;
 	if (l->number != number)
@@ -156,6 +161,7 @@ static void question_add(struct question *qn, struct head *l)
 {
 	l->refs++;
 	l->question = qn;
+	l->stream = false;
 	qn->asked[qn->n++] = (struct asked){l, l->forgotten};
 }
 
@@ -186,7 +192,8 @@ void head_used(struct head *l, struct pool *pool)
 	struct question *qn;
 
 	CHECK_HEAD(l);
-	if (l->number != 0 || l->question != NULL || ++l->uses % ASK_AFTER != 0)
+	if (l->number != 0 || l->question != NULL || ++l->uses % ASK_AFTER != 0 ||
+		head_is_absent(l->db, l->name))
 		return;
 	qn = question_new(l->db, 1);
 	if (qn == NULL)

@@ -137,10 +137,12 @@ static void step_row(void *arg, const uint8_t *body, size_t len)
 	s->agent->is_super = wire_col_is(&col[3], "t");
 	wire_col_copy(&col[4], s->agent->role, sizeof(s->agent->role));
 	wire_col_copy(&col[5], lost, sizeof(lost));
-	if (lost[0] != '\0')
-		log_warning(
-			"%s: retain_max has removed events that were not seen by: %s (stream/subscription)",
-			s->db->name, lost);
+	if (lost[0] == '\0')
+		return;
+	m->lost++;
+	log_warning(
+		"%s: retain_max has removed events that were not seen by: %s (stream/subscription)",
+		s->db->name, lost);
 }
 
 static void left_row(void *arg, const uint8_t *body, size_t len)
@@ -377,8 +379,10 @@ void queue_stat_each_maintenance(
 {
 	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
 		const struct maintenance *m = &db->maintenance;
-		struct queue_stat_maintenance st = {
-			.database = db->name, .deleted = m->deleted, .left_out = m->left_out};
+		struct queue_stat_maintenance st = {.database = db->name,
+			.deleted = m->deleted,
+			.lost = m->lost,
+			.left_out = m->left_out};
 		usec_t last = m->ended_at > m->since ? m->ended_at : m->since;
 
 		st.age_us = m->since > 0 && period() > 0 ? loop_now() - last : 0;

@@ -20,7 +20,7 @@ struct maintenance {
 	bool warned, late; /* that is said */
 	uint64_t of_round, denied; /* in this round: what it deleted, queues that it may not clean */
 	int64_t skipped, told, left_out; /* queues that nobody is there for: as it is asked, as it was said, of the last round */
-	uint64_t deleted;          /* since the start */
+	uint64_t deleted, lost;    /* since the start; tables of streams with events that somebody had not seen */
 	char owner[64], example[QSTMT_QUEUE_MAX + 1];
 	char why[160];
 };

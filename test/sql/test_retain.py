@@ -381,3 +381,32 @@ def test_another_era_is_left_alone(db):
     root.rows("UPDATE queue.streams SET system = 1")
     assert turns(db) == []
     assert ring(db) == ([1, 0, 0, 0], 0)
+
+
+def health(db, about):
+    return db.rows("SELECT name, ok, value, hint FROM queue.health('s') WHERE about = %s ORDER BY name", about)
+
+
+def test_health(db):
+    make(db, "a", "b", retain="1 hour", retain_max="40 hours")
+    ((_, ok, value, hint),) = health(db, "stream")
+    assert ok and "empty" in value and hint is None
+    put(db, 1)
+    drain(db, "b")
+    later(db, "5 hours")
+    turns(db)
+    (a, b) = health(db, "subscription")
+    assert not a[1] and "1 events are to come, the first is 5 h" in a[2] and "UNSUBSCRIBE a FROM s" in a[3]
+    assert b[1] and "nothing is to come" in b[2] and b[3] is None
+    assert health(db, "stream")[0][1]
+    db.rows("SELECT queue.alter('s', '{}', '{}', '{retain_max}')")
+    ((_, ok, value, hint),) = health(db, "stream")
+    assert not ok and "the oldest event is 5 h" in value and "kept for subscription a" in hint
+    db.rows("SELECT queue.alter('s', '{retain_max}', '{2 hours}')")
+    assert turns(db) == ["emptied"]
+    a = health(db, "subscription")[0]
+    assert not a[1] and "SEEK a ON s TO BEGINNING" in a[3]
+    assert db.row("SELECT lost_at IS NOT NULL FROM queue.subscriptions('s') WHERE subscription = 'a'") == (True,)
+    assert db.value("SELECT count(*) FROM queue.health() WHERE about IN ('stream', 'subscription')") == 3
+    bob = db.connect("bob")
+    assert bob.value("SELECT count(*) FROM queue.health() WHERE about IN ('stream', 'subscription')") == 0

@@ -1,6 +1,7 @@
 """Retention of streams by the proxy: what is no longer to be kept is emptied whole; who loses events by it is told."""
 
-from proxy import wait_for
+from metrics import samples
+from proxy import free_port, wait_for
 from queuetest import error, tag
 
 
@@ -82,7 +83,8 @@ def test_a_prepared_push_is_waited_for(qbouncer, db, direct):
 
 
 def test_who_loses_events_is_told(qbouncer, db, direct):
-    proxy = qbouncer(queue_maintenance="50ms")
+    port = free_port()
+    proxy = qbouncer(queue_maintenance="50ms", metrics_port=port)
     with proxy.wire(db) as w:
         stream(w, "bi", options="retain_max = '10 hours'")
         tag(w, "QUEUE PUSH orders '1'")
@@ -91,6 +93,9 @@ def test_who_loses_events_is_told(qbouncer, db, direct):
         tag(w, "QUEUE PUSH orders '2'")
         later(direct)
         proxy.wait_log("retain_max has removed events that were not seen by: orders/bi")
+        assert samples(port)['qbouncer_queue_maintenance_lost_total{database="%s"}' % db] == 1
+        health = {r["about"]: r["hint"] for r in w.rows("QUEUE HEALTH orders")}
+        assert "SEEK bi ON orders TO BEGINNING" in health["subscription"]
         for _ in range(2):
             lost = error(w, "QUEUE TAKE orders FOR bi WAIT '1 s'")
             assert lost.sqlstate == "QB005" and "QUEUE SEEK bi ON orders TO BEGINNING" in lost.fields["H"]

@@ -284,3 +284,24 @@ def test_bulk_rights(c, qproxy, db):
         tag(bob, "QUEUE PUSH orders SELECT '2'")
         tag(bob, "ROLLBACK")
     assert take(c)[1] == ["1"]
+
+
+def test_its_number_is_not_asked_for_again_and_again(qbouncer, db, cluster, direct):
+    """A stream has none; a queue that takes its name has one at once."""
+    direct.execute("ALTER DATABASE %s SET log_statement = 'all'" % db)
+    seen = len(cluster.log_text())
+
+    def asked():
+        return cluster.log_text()[seen:].count("SELECT name, number, payload FROM queue.queues WHERE name")
+
+    with qbouncer().wire(db) as w:
+        tag(w, "QUEUE CREATE orders WITH (kind = stream)")
+        for i in range(40):
+            tag(w, "QUEUE PUSH orders '%d'" % i)
+        assert asked() == 1
+        tag(w, "QUEUE DROP orders")
+        tag(w, "QUEUE CREATE orders")
+        before = asked()
+        for i in range(40):
+            tag(w, "QUEUE PUSH orders '%d'" % i)
+        wait_for(lambda: asked() > before, "the question")
