@@ -34,8 +34,8 @@ from pushes import Pushes  # noqa: E402
 from state import Queue, State, Tx, UNFINISHED, token_order  # noqa: E402
 from waits import Waits  # noqa: E402
 
-QUEUES = ("a", "b", "m", "t", "y")
-FAMILIES = (("a", "b", "m"), ("a", "b", "m"), ("t",), ("y",))       # one TAKE, one type of payloads
+QUEUES = ("a", "b", "m", "l", "t", "y")
+FAMILIES = (("a", "b", "m"), ("a", "b", "m", "l"), ("l",), ("t",), ("y",))       # one TAKE, one type of payloads
 TABLE = """SELECT payload::text, state, priority, attempt, failures, error, coalesce(token LIKE 'x%%', false), key, "group",
     again IS TRUE, headers::text, max_attempts FROM queue.q_{0}
     WHERE NOT (state IN ('ready', 'later', 'blocked') AND expires_at IS NOT NULL AND expires_at <= clock_timestamp())"""
@@ -48,7 +48,7 @@ MANY = [("DONE", "", []), ("DONE", "", []), ("DONE", " RESULT $%d", ['{"r": 1}']
 
 
 def queues():
-    return [Queue("a"), Queue("b", keeps=True), Queue("m", most=6), Queue("t", "text"),
+    return [Queue("a"), Queue("b", keeps=True), Queue("m", most=6), Queue("l", running=2), Queue("t", "text"),
             Queue("y", "bytea", keeps=True)]
 
 

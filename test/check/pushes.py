@@ -5,6 +5,8 @@ Must not know: the other verbs.
 Entry points: Pushes (push, wish, told), a part of model.Program; Push.
 """
 
+from types import SimpleNamespace
+
 from state import Row
 
 
@@ -19,6 +21,11 @@ class Push:
         self.key = random.choice(("k1", "k2")) if random.random() < 0.2 else None
         self.group = random.choice(("g1", "g2")) if random.random() < 0.25 else None
         self.batch = random.choice(("b1", "b2")) if random.random() < 0.2 else None
+        self.keep = self.key and random.random() < 0.3
+        if self.keep:        # its time does not end here: few keys, or there would soon be no free one
+            self.key = "f%d" % random.randrange(40)
+        elif self.key and random.random() < 0.2:
+            self.key = "f%d" % random.randrange(40)
         self.policy = random.choice((None, "IGNORE", "REPLACE", "RERUN", "ERROR")) if self.key else None
         self.returning = random.random() < 0.4
         self.expires = None
@@ -44,6 +51,7 @@ class Push:
         out = "PUSH %s %s" % (self.queue, ", ".join(value(p) for p in payloads))
         if self.key:
             out += " KEY " + value(self.key)
+            out += " FOR '1 day'" if self.keep else ""
             out += " ON DUPLICATE " + self.policy if self.policy else ""
         if self.group:
             out += " GROUP " + value(self.group)
@@ -87,6 +95,11 @@ class Pushes:
             old = None
         if old:
             return self.pushed_again(tx, p, old)
+        kept = s.keeper(tx, p.queue, p.key) if p.key else None
+        if kept is not None:
+            if p.policy == "ERROR":
+                return "23505"
+            return [SimpleNamespace(id=s.id_of(tx, kept)) if p.returning else None]
         if queue.most and s.unfinished(tx, p.queue) + p.n > queue.most:
             return "QB004"
         for _ in range(p.n):
@@ -102,6 +115,8 @@ class Pushes:
         if p.is_late():
             self.late.add(p.queue)
         s.insert(tx, row)
+        if p.keep:
+            tx.keep[p.queue, p.key] = row.n
         return row
 
     def pushed_again(self, tx, p, old):
@@ -111,6 +126,8 @@ class Pushes:
         if policy == "IGNORE":
             return [old if p.returning else None]
         row = self.state.change(tx, old)
+        if p.keep:
+            tx.keep[p.queue, p.key] = row.n
         leased = old.state == "leased"
         row.again = leased
         if policy == "RERUN":
@@ -141,7 +158,7 @@ class Pushes:
         if p is None:
             return
         sql, params = p.sql(self.words(p), [])
-        if self.random.random() < 0.2 and p.queue != "y":
+        if self.random.random() < 0.2 and p.queue != "y" and not p.keep:
             sql, params = self.from_query(p)
         self.told(c, tx, p, sql, params)
 

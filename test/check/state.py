@@ -22,8 +22,8 @@ def token_order(token):
 
 
 class Queue:
-    def __init__(self, name, kind="jsonb", keeps=False, most=None):
-        self.name, self.kind, self.keeps, self.most = name, kind, keeps, most
+    def __init__(self, name, kind="jsonb", keeps=False, most=None, running=None):
+        self.name, self.kind, self.keeps, self.most, self.running = name, kind, keeps, most, running
         self.number = None
 
     def options(self):
@@ -32,6 +32,8 @@ class Queue:
             options.append("retain_done = '1 day'")
         if self.most:
             options.append("max_length = %d" % self.most)
+        if self.running:
+            options.append("max_running = %d" % self.running)
         return ", ".join(options)
 
     def payload(self, word):
@@ -89,6 +91,7 @@ class Tx:
         self.changes, self.kept = {}, {}
         self.ended = {}       # n -> how
         self.keys, self.held, self.queued = set(), set(), set()
+        self.keep = {}        # (queue, key) -> n, whose it stays when the job has ended
         self.blocked = []     # groups with jobs that were blocked, to be looked at once more at the end
         self.done = set()     # tokens
         self.effects = 0      # rows in the user's own table
@@ -99,10 +102,10 @@ class Tx:
 
     def snapshot(self):
         return [copy.copy(x) for x in (self.changes, self.kept, self.keys, self.held, self.queued, self.blocked,
-                                       self.done)] + [self.effects]
+                                       self.done, self.keep)] + [self.effects]
 
     def restore(self, snapshot):
-        (self.changes, self.kept, self.keys, self.held, self.queued, self.blocked, self.done) = (
+        (self.changes, self.kept, self.keys, self.held, self.queued, self.blocked, self.done, self.keep) = (
             copy.copy(x) for x in snapshot[:-1])
         self.effects = snapshot[-1]
 
@@ -121,6 +124,7 @@ class State:
         self.tokens = {}      # token -> n, of all times
         self.done = set()     # tokens that were done
         self.effects = 0
+        self.keep = {}        # (queue, key) -> n: KEY ... FOR
         self.open = []        # transactions of others, and one's own
         self.n = self.position = 0
 
@@ -143,6 +147,15 @@ class State:
     def with_key(self, tx, queue, key):
         return next((r for r in self.view(tx).values()
                      if (r.queue, r.key) == (queue, key) and r.state != "dead"), None)
+
+    def keeper(self, tx, queue, key):
+        """The job that the key belongs to though it may have ended; or None."""
+        return tx.keep.get((queue, key), self.keep.get((queue, key)))
+
+    def id_of(self, tx, n):
+        """None: it was never told."""
+        rows = [self.view(tx).get(n), self.rows.get(n), self.last.get(n)]
+        return next((r.id for r in rows if r is not None and r.id is not None), None)
 
     def unfinished(self, tx, queue):
         return sum(r.queue == queue and r.state in UNFINISHED for r in self.view(tx).values())
@@ -251,6 +264,11 @@ class State:
                  "expired")
         self.commit(tx)
 
+    def room(self, queue):
+        """How many more may be begun: an end that is not committed makes no room."""
+        most = self.queues[queue].running
+        return max(0, most - sum(r.queue == queue and r.state == "leased" for r in self.rows.values())) if most else 10 ** 6
+
     def next_jobs(self, queues, limit, paused):
         """Of what is committed, and not locked."""
         locked, out = self.locked(), []
@@ -259,7 +277,7 @@ class State:
                 self.drop_late(queue)
                 ready = [r for r in self.rows.values()
                          if r.queue == queue and r.state == "ready" and r.n not in locked]
-                out += sorted(ready, key=Row.order)[:limit - len(out)]
+                out += sorted(ready, key=Row.order)[:min(limit - len(out), self.room(queue))]
         return out
 
     def give_back(self, tokens, error):
@@ -312,4 +330,5 @@ class State:
             else:
                 self.kept.pop(n, None)
         self.done |= tx.done
+        self.keep.update(tx.keep)
         self.effects += tx.effects

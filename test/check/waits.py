@@ -23,7 +23,7 @@ class Waits:
     def wait(self, _):
         queue = self.random.choice(list(self.state.queues))
         # what somebody has locked is not announced when he lets go of it
-        there = any(r.queue == queue and r.state == "ready" for r in self.state.rows.values())
+        there = self.state.room(queue) and any(r.queue == queue and r.state == "ready" for r in self.state.rows.values())
         if there or len(self.takers) == 4:
             return
         c = self.connection("t%d" % self.state.n, True)
