@@ -814,6 +814,7 @@ qb_dialogues = \
 	test/scenario/finish/await_several.dlg \
 	test/scenario/finish/await_shutdown.dlg \
 	test/scenario/finish/committed_when_gone.dlg \
+	test/scenario/finish/dies_into_dead_queue_silent.dlg \
 	test/scenario/finish/done_in_transaction.dlg \
 	test/scenario/finish/done_locked.dlg \
 	test/scenario/finish/done_lost_late_take.dlg \
@@ -874,6 +875,8 @@ qb_dialogues = \
 	test/scenario/push/handed_over.dlg \
 	test/scenario/push/handed_over_floor.dlg \
 	test/scenario/push/handed_over_keys.dlg \
+	test/scenario/push/push_after_in_transaction_lost.dlg \
+	test/scenario/push/push_after_silent.dlg \
 	test/scenario/push/push_copy.dlg \
 	test/scenario/push/push_expression.dlg \
 	test/scenario/push/push_in_transaction.dlg \

@@ -45,7 +45,7 @@ def _at_once(rig, pooler):
 
 def schedules(rig, plan):
     """schedules: what those cost that are not due, how late a thousand are that are due at once"""
-    seconds = 10 if plan.name == "quick" else 130
+    seconds = {"quick": 10, "publish": 65}.get(plan.name, 130)
     with rig.pooler("qbouncer") as pooler:
         rig.statement(pooler, "QUEUE DROP ticked IF EXISTS", "QUEUE CREATE ticked", database="quiet")
         none = _watch(rig, pooler, seconds)
