@@ -324,6 +324,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/schema.c \
 	src/queue/schema_int.h \
 	src/queue/shape.c \
+	src/queue/siblings.c \
+	src/queue/siblings.h \
 	src/queue/stream.c \
 	src/queue/stream.h \
 	src/queue/system.c \

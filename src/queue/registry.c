@@ -11,6 +11,7 @@
  */
 #include <string.h>
 
+#include "net/team.h"
 #include "wire/array.h"
 #include "wire/row.h"
 #include "agent.h"
@@ -21,6 +22,7 @@
 #include "mark.h"
 #include "queue_int.h"
 #include "registry.h"
+#include "siblings.h"
 #include "system.h"
 
 /* After our own session was lost the database may have been away: other proxies get this long to
@@ -47,6 +49,7 @@ struct peer {
 		uint32_t role;
 	} key;
 	usec_t gone_since; /* 0: it is there */
+	bool dead; /* a process of this program that has ended: its leases are nobody's, its lock may still be there */
 };
 
 struct registry {
@@ -61,12 +64,14 @@ struct registry {
 	usec_t announced_at; /* the first of them */
 	/* what is done in the session */
 	enum { STEP_LOCK, STEP_LOOK } step;
-	usec_t next_at;        /* the next step */
-	int numbers;           /* that were tried */
-	bool locked;           /* our number is; as the answer says */
-	bool counts;           /* our lock does, as it was when we looked last */
-	bool told;             /* that it does not */
-	unsigned rows, others; /* of the look under way; other proxies among them */
+	usec_t next_at; /* the next step */
+	int numbers;    /* that were tried */
+	bool locked;    /* our number is; as the answer says */
+	bool counts;    /* our lock does, as it was when we looked last */
+	bool told;      /* that it does not */
+	unsigned rows,
+		others; /* of the look under way; other proxies among them, but for siblings */
+	int32_t siblings[TEAM_MAX + 1];
 };
 
 static struct registry *registry_get(struct qdb *db)
@@ -83,10 +88,13 @@ static int32_t own_id(struct qdb *db)
 	CHECK_QDB(db);
 	if (g == NULL)
 		return 0;
+	if (g->id > 0)
+		return g->id;
 	while (g->id <= 0) {
 		util_random(&g->id, sizeof(g->id));
 		g->id &= INT32_MAX;
 	}
+	siblings_number(db, g->id);
 	return g->id;
 }
 
@@ -239,10 +247,15 @@ static void put_ids(struct buf *b, const struct registry *g)
 {
 	size_t start = array_begin(b, OID_INT4, false);
 
+	int n = 1;
+
 	array_put_i32(b, g->id);
 	for (const struct peer *p = g->peers; p != NULL; p = p->hh.next)
-		array_put_i32(b, p->key.id);
-	array_end(b, start, (int)HASH_COUNT(g->peers) + 1);
+		if (!p->dead) {
+			array_put_i32(b, p->key.id);
+			n++;
+		}
+	array_end(b, start, n);
 }
 
 static void scan(struct qdb *db, struct agent *role, struct pool *pool)
@@ -417,6 +430,47 @@ static bool hurries(const struct qdb *db)
 	return g != NULL && (g->peers != NULL || !g->looked_back || g->announced > 0);
 }
 
+/* --- other processes of this program --- */
+
+static bool is_sibling(const struct registry *g, int32_t id)
+{
+	for (int i = 1; i <= team_size(); i++)
+		if (g->siblings[i] == id)
+			return true;
+	return false;
+}
+
+/* Another one has that number; ours. */
+static int32_t sibling_number(struct qdb *db, int process, int32_t id)
+{
+	struct registry *g = registry_get(db);
+
+	CHECK_QDB(db);
+	if (g == NULL)
+		return 0;
+	g->siblings[process] = id;
+	return g->id;
+}
+
+/* What its backends carry out to their end is found by the look that finds its lock gone. */
+static void sibling_gone(struct qdb *db, int process)
+{
+	struct registry *g = db->registry;
+	int32_t id = g != NULL ? g->siblings[process] : 0;
+
+	CHECK_QDB(db);
+	if (id == 0)
+		return;
+	g->siblings[process] = 0;
+	for (struct peer *p = g->peers; p != NULL; p = p->hh.next)
+		p->dead |= p->key.id == id;
+	/* before that others may be there that were not seen yet */
+	if (!g->up || loop_now() < g->trust_at)
+		return;
+	g->scans++;
+	scan_all(db);
+}
+
 /* --- in the system session --- */
 
 static void session_up(struct qdb *db)
@@ -499,7 +553,7 @@ static void step_row(struct qdb *db, const char *const *cols, int n)
 		return;
 	if (id == own_id(db) && cols[2][0] == 't')
 		g->counts = true;
-	g->others += id != own_id(db);
+	g->others += id != own_id(db) && !is_sibling(g, (int32_t)id);
 	see(db, (int32_t)id, (uint32_t)role);
 }
 
@@ -564,6 +618,10 @@ void registry_start(void)
 	static const struct system_chore chore = {
 		.due = step_due, .step = step, .row = step_row, .ended = step_ended};
 
+	static const struct siblings_ops siblings = {
+		.number = sibling_number, .gone = sibling_gone};
+
+	siblings_start(&siblings);
 	system_listen(&listener);
 	system_add_chore(&chore);
 }

@@ -912,6 +912,15 @@ const char *system_state(const struct qdb *db)
 	return text;
 }
 
+void system_heard(struct qdb *db, const char *queue)
+{
+	CHECK_QDB(db);
+	if (queue != NULL)
+		TELL(event, db, queue);
+	else
+		TELL(event_of_any, db);
+}
+
 void system_notify_any(struct qdb *db)
 {
 	struct system *s = db->system;

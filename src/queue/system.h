@@ -48,6 +48,7 @@ const char *system_role(const struct qdb *db); /* which the configuration names;
 void system_work(struct qdb *db); /* a chore is due */
 const char *system_state(const struct qdb *db);
 void system_notify(struct qdb *db, const char *queue); /* tells other proxies, coalesced per turn */
+void system_heard(struct qdb *db, const char *queue); /* as if another session had said so; NULL: of any */
 void system_notify_any(struct qdb *db); /* of whichever queue */
 /* Whether there are other proxies, and whether our lock counts with them (registry.c). Until that is said, what is to
  * be told is kept. */

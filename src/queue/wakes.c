@@ -15,6 +15,7 @@
 #include "mark.h"
 #include "queue_int.h"
 #include "schedule.h"
+#include "siblings.h"
 #include "system.h"
 #include "wakes.h"
 
@@ -91,6 +92,7 @@ static void wake(struct qdb *db, struct wakes **list)
 			schedules_event(db);
 		else
 			waitq_wake_from(db, t->queue, t->jobs, t->mark);
+		siblings_tell(db, t->queue);
 		system_notify(db, t->queue);
 	}
 	drop(list);
@@ -201,6 +203,7 @@ static void prepared_wake(struct qdb *db, usec_t now)
 	db->prepared_due = false;
 	db->prepared_at = now;
 	waitqs_wake_all(db);
+	siblings_tell(db, NULL);
 	system_notify_any(db);
 }
 

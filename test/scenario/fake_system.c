@@ -195,3 +195,10 @@ void program_system(bool up)
 			else if (up && listeners[i]->event_of_any != NULL)
 				listeners[i]->event_of_any(db);
 }
+
+/* There are no other processes. */
+void system_heard(struct qdb *db, const char *queue)
+{
+	(void)db;
+	(void)queue;
+}
