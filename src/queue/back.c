@@ -22,6 +22,7 @@
 #include "jobs.h"
 #include "mark.h"
 #include "queue_int.h"
+#include "siblings.h"
 #include "system.h"
 #include "token.h"
 #include "wakes.h"
@@ -93,6 +94,7 @@ void wake_queues(struct qdb *db, const struct names *names, struct head_mark mar
 	/* without memory the periodic look finds them */
 	NAMES_FOREACH (name, names) {
 		waitq_wake_from(db, name, 0, mark); /* a name may stand for several jobs */
+		siblings_tell(db, name);
 		system_notify(db, name);
 	}
 }

@@ -23,6 +23,7 @@
 #include "queue_int.h"
 #include "registry.h"
 #include "schema_int.h"
+#include "siblings.h"
 #include "system.h"
 #include "token.h"
 #include "types.h"
@@ -156,6 +157,7 @@ static void succeeded_for_nobody(const struct request *r)
 	if (r->call.queue[0] == '\0')
 		return;
 	waitq_wake_from(r->db, r->call.queue, 0, r->call.mark);
+	siblings_tell(r->db, r->call.queue);
 	system_notify(r->db, r->call.queue);
 }
 
