@@ -265,6 +265,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/call.c \
 	src/queue/calls.c \
 	src/queue/calls.h \
+	src/queue/consumer.c \
+	src/queue/consumer.h \
 	src/queue/count.c \
 	src/queue/count.h \
 	src/queue/deferred.c \
@@ -408,6 +410,7 @@ qb_sql = \
 	sql/functions/bulk.sql \
 	sql/functions/key.sql \
 	sql/functions/take.sql \
+	sql/functions/consumer.sql \
 	sql/functions/finish.sql \
 	sql/functions/hold.sql \
 	sql/functions/manage.sql \

@@ -53,6 +53,7 @@ CREATE TABLE queue.queues (
 		OR pause IS NOT NULL OR rate_per_group IS NOT NULL OR pause_per_group IS NOT NULL
 		OR fair IS NOT NULL AND max_running_per_group IS DISTINCT FROM 1 OR coalesce(max_running_per_group > 1, false)) STORED,
 	batches bool NOT NULL DEFAULT false,	-- AWAIT BATCH is possible
+	single_consumer bool NOT NULL DEFAULT false,	-- one connection gets all jobs until it is gone
 	unlogged bool NOT NULL,
 	payload text NOT NULL			-- the column's type
 		CHECK (payload IN ('jsonb', 'text', 'bytea')),

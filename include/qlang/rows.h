@@ -152,7 +152,9 @@
 	COL(overflow, TEXT) SEP \
 	COL(max_per_transaction, INT4) SEP \
 	COL(dead_queue, TEXT) SEP \
-	COL(batches, BOOL)
+	COL(batches, BOOL) SEP \
+	COL(single_consumer, BOOL) SEP \
+	COL(consumer, TEXT)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \

@@ -148,10 +148,14 @@ BEGIN
 		PERFORM queue._generate_flow(cfg);
 		PERFORM queue._generate_dead(cfg);
 		PERFORM queue._generate_batches(cfg);
+		PERFORM queue._generate_consumer(cfg);
 		PERFORM queue._generate_lone(cfg);
 		PERFORM queue._comment_queue(cfg.name);
 		PERFORM queue._give_owner(cfg);
 	ELSIF TG_OP = 'UPDATE' THEN
+		IF NEW.single_consumer AND NEW.limited OR NOT NEW.single_consumer THEN	-- before limits come, or an error
+			PERFORM queue._generate_consumer(cfg);
+		END IF;
 		IF NEW.owner <> OLD.owner THEN
 			PERFORM queue._take_owner(OLD);
 			PERFORM queue._give_owner(cfg);
@@ -185,6 +189,9 @@ BEGIN
 			PERFORM queue._generate_flow(cfg);
 			PERFORM queue._note_groups(cfg);
 		END IF;
+		IF NEW.single_consumer THEN	-- behind limits that go
+			PERFORM queue._generate_consumer(cfg);
+		END IF;
 		IF NEW.unlogged <> OLD.unlogged THEN	-- writes the whole table anew
 			EXECUTE format('ALTER TABLE %s SET %3$s; ALTER TABLE %2$s SET %3$s', queue._table(cfg.name),
 				queue._archive(cfg.name), CASE WHEN cfg.unlogged THEN 'UNLOGGED' ELSE 'LOGGED' END);
@@ -195,6 +202,7 @@ BEGIN
 		END IF;
 		PERFORM queue._drop_flow(cfg);
 		PERFORM queue._drop_generated(cfg.number);
+		PERFORM queue._drop_consumer(cfg.number);
 		PERFORM queue._drop_group(cfg.number);
 		PERFORM queue._drop_after(cfg.number);
 		PERFORM queue._drop_bulk(cfg.number, cfg.name);
@@ -278,7 +286,7 @@ BEGIN
 			EXECUTE FUNCTION queue._row_number();
 		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, overflow, max_per_transaction, dead_queue, max_running,
 				rate, hours, pause, max_running_per_group, rate_per_group, pause_per_group, fair, unlogged, expires,
-				batches, push_paused, owner OR DELETE
+				batches, single_consumer, push_paused, owner OR DELETE
 			ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 		CREATE TRIGGER d_lone AFTER UPDATE ON queue.queues FOR EACH ROW EXECUTE FUNCTION queue._row_lone();

@@ -252,6 +252,7 @@ BEGIN
 			('pause_per_group', 'From the end of a job to the start of the next one of its group; NULL: none.'),
 			('fair', 'group: takes go round the groups; NULL: the oldest first.'),
 			('by_group', 'Groups have limits, or turns: more than that their jobs come one at a time.'),
+			('single_consumer', 'All jobs go to one connection, until it is gone.'),
 			('batches', 'Batches can be awaited: there is an index of them.'),
 			('limited', 'Takes go through a gate (functions/flow.sql).'),
 			('unlogged', 'A crash of Postgres empties it.'),

@@ -546,6 +546,8 @@ BEGIN
 					format('n%s_noted', cfg.number), queue._table(cfg.name)) USING still;
 			END IF;
 			RETURN NEXT cfg.name;
+		ELSIF cfg.single_consumer AND part.ids[1] = 0 AND queue._consumed(cfg.number, part.tokens) THEN
+			RETURN NEXT cfg.name;	-- the next one follows
 		END IF;
 	END LOOP;
 END

@@ -158,7 +158,8 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	tables CONSTANT text[] := queue._flow_tables(cfg);
+	tables CONSTANT text[] := CASE WHEN cfg.single_consumer THEN ARRAY[queue._consumer_table(cfg.number)]
+		ELSE queue._flow_tables(cfg) END;
 BEGIN
 	RETURN CASE WHEN to_regclass(tables[1]) IS NULL THEN ''
 		WHEN gives THEN format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s', array_to_string(tables, ', '), role)

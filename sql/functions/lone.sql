@@ -31,7 +31,7 @@ BEGIN
 	push := format('INSERT INTO %s (priority, headers, payload, pushed_at)
 		SELECT coalesce($2, 0), NULL, $1::%s, clock_timestamp() WHERE %s%s RETURNING id',
 		tab, cfg.payload, condition, async);
-	IF NOT cfg.paused THEN
+	IF NOT cfg.paused AND NOT cfg.single_consumer THEN
 		-- the sub-select looks at the clock once, when there is a job
 		take := format($text$UPDATE %1$s SET state = 'leased', attempt = attempt + 1, worker = left($1, 200),
 			taken_at = moment, first_taken_at = coalesce(first_taken_at, taken_at), proxy = %2$s, lease_until = moment + %3$s,

@@ -248,6 +248,11 @@ BEGIN
 			DETAIL = 'The jobs of its groups do not run one behind the other: it has max_running_per_group, rate_per_group, '
 				'pause_per_group or fair.',
 			HINT = 'Take without GROUPED, or from a queue with max_running_per_group = 1 and none of the others.';
+	ELSIF cfg.single_consumer THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000',
+			MESSAGE = format('GROUPED is not possible with queue "%s"', cfg.name),
+			DETAIL = 'It has a single consumer.',
+			HINT = 'Take without GROUPED: one connection gets all of its jobs.';
 	ELSIF cfg.limited THEN
 		RAISE EXCEPTION USING ERRCODE = '0A000',
 			MESSAGE = format('GROUPED is not possible with queue "%s"', cfg.name),

@@ -36,6 +36,7 @@ BEGIN
 	cfg.pause_per_group := NULL;
 	cfg.fair := NULL;
 	cfg.batches := false;
+	cfg.single_consumer := false;
 	cfg.unlogged := false;
 	cfg.payload := 'jsonb';
 	RETURN cfg;
@@ -234,7 +235,8 @@ BEGIN
 		MESSAGE = format('unknown option "%s"', left(option, 80)),
 		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
 			'durability, payload, expires, on_expire, history, max_run, max_length, overflow, max_per_transaction, dead_queue, '
-			'max_running, rate, pause, hours, max_running_per_group, rate_per_group, pause_per_group, fair, batches, unlogged.';
+			'max_running, rate, pause, hours, max_running_per_group, rate_per_group, pause_per_group, fair, batches, '
+			'single_consumer, unlogged.';
 END
 $$;
 
@@ -361,6 +363,11 @@ BEGIN
 			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');
 		END IF;
 		cfg.batches := word::bool;
+	WHEN 'single_consumer' THEN
+		IF word NOT IN ('true', 'on', 'yes', '1', 'false', 'off', 'no', '0') THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');
+		END IF;
+		cfg.single_consumer := word::bool;
 	WHEN 'unlogged' THEN
 		IF word NOT IN ('true', 'on', 'yes', '1', 'false', 'off', 'no', '0') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');

@@ -173,6 +173,10 @@ BEGIN
 		END IF;
 		SELECT array_agg(fits[n][2] ORDER BY n), array_agg(fits[n][3] ORDER BY n) INTO ids, versions
 			FROM generate_series(1, array_length(fits, 1)) AS n WHERE fits[n][1] = cfg.number;
+		IF cfg.single_consumer THEN
+			RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('WHERE is not possible with queue "%s"', cfg.name),
+				DETAIL = 'It has a single consumer.', HINT = 'Take without WHERE.';
+		END IF;
 		CONTINUE WHEN cfg.paused OR ids IS NULL;
 		IF NOT pop THEN
 			PERFORM set_config('synchronous_commit', 'off', true);	-- see _take

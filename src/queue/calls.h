@@ -48,13 +48,17 @@
  * not those who are merged with it. */
 #define PATIENCE_SQL "pg_catalog.set_config('lock_timeout', '50ms', true)"
 
-#define TAKE_SQL(suffix) \
+#define TAKE_SQL(suffix)  TAKE_SAID_SQL(suffix, "", "")
+#define ALONE_SQL(suffix) \
+	TAKE_SAID_SQL("_alone" suffix, "pg_catalog.set_config('qbouncer.consumer', $8, true) AS consumer, ", \
+		"AND consumer IS NOT NULL ")
+#define TAKE_SAID_SQL(suffix, more, is_said) \
 	"SELECT " ROW_TAKE(CALL_JOB_NAME, ", ", ) " FROM " AUTONOMOUS_SQL ", " \
 	"pg_catalog.set_config('qbouncer.proxy', $6, true) AS proxy, " \
 	"pg_catalog.set_config('qbouncer.tell', 'here', true) AS tell, " \
-	"pg_catalog.set_config('qbouncer.seed', $7, true) AS seed, " \
+	"pg_catalog.set_config('qbouncer.seed', $7, true) AS seed, " more \
 	"LATERAL queue._take" suffix \
-	"($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL AND tell IS NOT NULL " \
+	"($1, $2, $3, $4, $5 AND own IS NOT NULL AND proxy IS NOT NULL AND tell IS NOT NULL " is_said \
 	"AND seed IS NOT NULL) AS job"
 #define TAKE_PARAMS(PARAM) PARAM(TEXT_ARRAY) PARAM(INT4) PARAM(INTERVAL) PARAM(TEXT) \
 	PARAM(BOOL) PARAM(TEXT) PARAM(TEXT)
@@ -143,6 +147,9 @@
 	CALL(TAKE_LOT, TAKE_SQL("_lot_jsonb"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , JSONB)) \
 	CALL(TAKE_LOT_TEXT, TAKE_SQL("_lot_text"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , TEXT)) \
 	CALL(TAKE_LOT_BYTEA, TAKE_SQL("_lot_bytea"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , BYTEA)) \
+	CALL(TAKE_ALONE, ALONE_SQL("_jsonb"), TAKE_PARAMS(PARAM) PARAM(TEXT), ROW_TAKE(COL, , JSONB)) \
+	CALL(TAKE_ALONE_TEXT, ALONE_SQL("_text"), TAKE_PARAMS(PARAM) PARAM(TEXT), ROW_TAKE(COL, , TEXT)) \
+	CALL(TAKE_ALONE_BYTEA, ALONE_SQL("_bytea"), TAKE_PARAMS(PARAM) PARAM(TEXT), ROW_TAKE(COL, , BYTEA)) \
 	CALL(TAKE_DIRECT, \
 		"SELECT " ROW_TAKE(CALL_JOB_NAME, ", ", ) " FROM queue.queues AS c, " \
 		"LATERAL queue._take_@(c, $2, least(coalesce($3, c.lease), c.max_run), pg_catalog.left($4, 200), $6, $5, " \

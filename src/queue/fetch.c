@@ -7,6 +7,7 @@
 
 #include "wire/array.h"
 #include "wire/row.h"
+#include "consumer.h"
 #include "head.h"
 #include "registry.h"
 #include "take.h"
@@ -45,8 +46,10 @@ static void put_key(struct buf *key, const struct waiter *w, const struct task_s
 	put_key_text(key, w->args.lease);
 	put_key_text(key, w->args.as);
 	buf_putc(key, w->args.hold > 0 ? 'h' : 'l');
-	if (w->args.grouped) /* each alone: a group's jobs are for one of them */
+	if (w->args.grouped || w->alone) /* each by itself: a group's jobs are for one of them */
 		buf_put(key, &w->number, sizeof(w->number));
+	if (w->alone)
+		put_key_text(key, w->consumer);
 	buf_putc(key, (char)('0' + w->args.payload));
 	buf_put(key, &w->stamp, sizeof(w->stamp));
 	for (int i = 0; i < w->args.n_queues; i++)
@@ -63,11 +66,18 @@ static const enum call_id grouped_calls[QPAYLOAD_COUNT] = {
 	[QPAYLOAD_TEXT] = CALL_TAKE_LOT_TEXT,
 	[QPAYLOAD_BYTEA] = CALL_TAKE_LOT_BYTEA,
 };
+static const enum call_id alone_calls[QPAYLOAD_COUNT] = {
+	[QPAYLOAD_JSONB] = CALL_TAKE_ALONE,
+	[QPAYLOAD_TEXT] = CALL_TAKE_ALONE_TEXT,
+	[QPAYLOAD_BYTEA] = CALL_TAKE_ALONE_BYTEA,
+};
 
 static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
 {
-	const enum call_id *calls = w->args.grouped ? grouped_calls : take_calls;
+	const enum call_id *calls = w->args.grouped ? grouped_calls
+				    : w->alone      ? alone_calls
+						    : take_calls;
 	const struct queue_call *call = &queue_calls[calls[w->args.payload]];
 	struct merge_spec spec = {.sql = call->sql,
 		.oids = call->oids,
@@ -86,8 +96,8 @@ static struct merge_item *ask(
 
 	/* the head of one queue is known, those of several are not */
 	if (w->args.n_queues == 1)
-		spec.kind = head_kind(w->args.grouped ? 'G' : 'T', w->args.queues[0]);
-	if (w->args.n_queues == 1 && w->args.limit > 0 && !w->args.grouped)
+		spec.kind = head_kind(calls == take_calls ? 'T' : 'G', w->args.queues[0]);
+	if (w->args.n_queues == 1 && w->args.limit > 0 && calls == take_calls)
 		spec.shape_arg = shape_take(w->db, w->pool, w->args.queues[0], w->args.payload);
 	spec.shape = spec.shape_arg != NULL ? &head_take : NULL;
 	if (spec.settings != NULL) {
@@ -131,8 +141,10 @@ bool fetch_start(struct waiter *w)
 {
 	int16_t formats[MERGE_COLUMNS_MAX];
 	struct buf queues = BUF_INIT;
-	struct bind_param params[7];
+	struct bind_param params[8];
 	char proxy[16] = "";
+	const char *consumer = NULL;
+	bool ok = w->db->alone == NULL || consumer_asks(w, &consumer);
 
 	CHECK_WAITER(w);
 	put_queues(&queues, &w->args);
@@ -146,6 +158,7 @@ bool fetch_start(struct waiter *w)
 	snprintf(proxy, sizeof(proxy), "%.0d", taken_proxy(w)); /* 0: empty */
 	params[5] = text_param(proxy);
 	params[6] = text_param(NULL); /* of each batch its own */
+	params[7] = text_param(consumer);
 	taken_formats(w, formats);
 	if (w->args.where != NULL)
 		looks_begin(w);
@@ -157,7 +170,7 @@ bool fetch_start(struct waiter *w)
 	w->due_ms = DUE_UNKNOWN;
 	w->wakes = w->db->wakes;
 	w->db->fetches++;
-	if (!buf_failed(&queues) && taken_reserve(w, w->args.limit))
+	if (ok && !buf_failed(&queues) && taken_reserve(w, w->args.limit))
 		w->item = w->args.where != NULL ? ask_where(w, proxy, formats)
 						: ask(w, params, formats);
 	buf_free(&queues);

@@ -5,6 +5,7 @@
  * Entry points: lease_tx_ended(), lease_taker_ended(), lease_hold_over().
  */
 #include "back.h"
+#include "consumer.h"
 #include "lease.h"
 #include "queue_int.h"
 #include "registry.h"
@@ -127,6 +128,8 @@ static void disown(struct taker *t)
 void lease_taker_ended(struct taker *t, bool broken, bool delivered)
 {
 	CHECK_TAKER(t);
+	if (!names_none(&t->consumes))
+		consumer_taker_ended(t);
 	if (t->leases == NULL)
 		return;
 	/* rows that were not written as a whole were never taken */

@@ -13,6 +13,7 @@
 #include "attend.h"
 #include "await.h"
 #include "back.h"
+#include "consumer.h"
 #include "count.h"
 #include "deferred.h"
 #include "engine.h"
@@ -497,6 +498,7 @@ void queue_free(void)
 	while ((db = qdb_first()) != NULL) {
 		system_free(db);
 		registry_free(db);
+		consumers_free(db);
 		schema_free(db);
 		heads_free(db);
 		gauge_free(db);

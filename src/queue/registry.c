@@ -81,7 +81,7 @@ static struct registry *registry_get(struct qdb *db)
 	return db->registry;
 }
 
-static int32_t own_id(struct qdb *db)
+int32_t registry_number(struct qdb *db)
 {
 	struct registry *g = registry_get(db);
 
@@ -194,7 +194,7 @@ void registry_adopt(struct taker *t)
 		tokens[n++] = l->token;
 	}
 	if (n > 0)
-		registry_own(t->db, t->pool, tokens, n, own_id(t->db));
+		registry_own(t->db, t->pool, tokens, n, registry_number(t->db));
 	mem_free(tokens);
 }
 
@@ -532,7 +532,7 @@ static bool step(struct qdb *db, struct buf *sql)
 	buf_printf(sql,
 		"SELECT pg_catalog.pg_try_advisory_lock_shared(" LOCK_CLASS
 		", %d) AS locked, pg_catalog.pg_notify('" SYSTEM_CHANNEL "', '')",
-		own_id(db));
+		registry_number(db));
 	return true;
 }
 
@@ -551,9 +551,9 @@ static void step_row(struct qdb *db, const char *const *cols, int n)
 		!util_parse_i64(cols[0], strlen(cols[0]), &id) ||
 		!util_parse_i64(cols[1], strlen(cols[1]), &role) || id <= 0 || id > INT32_MAX)
 		return;
-	if (id == own_id(db) && cols[2][0] == 't')
+	if (id == registry_number(db) && cols[2][0] == 't')
 		g->counts = true;
-	g->others += id != own_id(db) && !is_sibling(g, (int32_t)id);
+	g->others += id != registry_number(db) && !is_sibling(g, (int32_t)id);
 	see(db, (int32_t)id, (uint32_t)role);
 }
 

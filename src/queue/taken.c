@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "wire/row.h"
+#include "consumer.h"
 #include "figures.h"
 #include "lease.h"
 #include "wait_int.h"
@@ -134,6 +135,9 @@ void taken_row(void *arg, const uint8_t *body, size_t len)
 	if (cols[TAKEN_id].len < 0) {
 		w->due_ms = DUE_NEVER;
 		get_due(w, &cols[w->n_columns + HIDDEN_due_ms]);
+		if (w->alone)
+			consumer_is(w, cols[w->n_columns + HIDDEN_policy].data,
+				cols[w->n_columns + HIDDEN_policy].len);
 		if (w->args.where != NULL)
 			get_looked(w, &cols[w->n_columns]);
 		return;

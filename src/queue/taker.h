@@ -9,6 +9,7 @@
 
 #include "base/buf.h"
 #include "base/check.h"
+#include "base/names.h"
 #include "pool/task.h"
 #include "qlang/parse.h"
 
@@ -67,6 +68,8 @@ struct taker {
 	struct counted *counted; /* ... what it has done there (count.c) */
 	struct buf ended;        /* jobs that end when that commits (await.c) */
 	uint64_t scans;          /* its role has looked for orphans up to this scan of the registry */
+	uint64_t consumer;       /* its name, where it may be the only one; 0: none yet */
+	struct names consumes;   /* that it has asked for so: queues and its name, as a token */
 	struct taker *prev, *next;      /* all of them */
 	char took[QSTMT_QUEUE_MAX + 1]; /* the last queue that it took from */
 };

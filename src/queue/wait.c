@@ -12,6 +12,7 @@
 #include "agent.h"
 #include "await.h"
 #include "back.h"
+#include "consumer.h"
 #include "count.h"
 #include "handoff.h"
 #include "head.h"
@@ -458,6 +459,20 @@ static bool enter_or_fail(struct waiter *w)
 	return false;
 }
 
+/* Of those who wait here the consumer is the first: it is asked for what is new. The others follow in the order of
+ * coming, whatever their ranks. */
+static void goes_behind_it(struct waiter *w)
+{
+	w->args.rank = w->others ? INT32_MIN : INT32_MAX;
+	for (int i = 0; w->members != NULL && i < w->args.n_queues; i++) {
+		struct waitq *r = w->members[i].waitq;
+
+		DL_DELETE(r->members, &w->members[i]);
+		r->n_members--;
+		insert_member(r, &w->members[i]);
+	}
+}
+
 static void found_nothing(struct waiter *w)
 {
 	bool fresh = w->members == NULL;
@@ -473,6 +488,8 @@ static void found_nothing(struct waiter *w)
 		park_send_away(&w->park);
 		return;
 	}
+	if (w->alone)
+		goes_behind_it(w);
 	if (fresh && !enter_or_fail(w))
 		return;
 	for (int i = 0; i < w->args.n_queues; i++) {
@@ -524,6 +541,21 @@ static void refused(struct waiter *w, const struct pg_error *err)
 	park_fail(&w->park, w->args.described ? &changed : err);
 }
 
+/* One of its queues is a single consumer's, which was not known. */
+static void has_consumer(struct waiter *w, const struct pg_error *err)
+{
+	struct pg_error several;
+
+	if (w->args.n_queues == 1 && w->again++ < SENT_AGAIN_MAX &&
+		consumer_learn(w->db, w->args.queues[0], err->message) && fetch_start(w))
+		return;
+	pg_error_set(&several, "0A000",
+		"a queue with a single consumer has to be the only one of a TAKE or POP");
+	pg_error_hint(&several, "Take from it by a statement of its own.");
+	pass_on(w);
+	park_fail(&w->park, &several);
+}
+
 static void waiter_lost(void *arg, const struct merge_lost *lost)
 {
 	struct waiter *w = arg;
@@ -550,6 +582,8 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 	if (err != NULL && w->args.where != NULL)
 		looks_failed(w);
 	if (w->taker == NULL) {
+		if (w->alone)
+			consumer_late(w);
 		if (err == NULL)
 			give_back_taken(w);
 		else
@@ -564,6 +598,8 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 	} else if (err != NULL && w->args.where != NULL && strcmp(err->sqlstate, "57P03") == 0 &&
 		   !w->expired && w->again++ < SENT_AGAIN_MAX && fetch_start(w)) {
 		/* it was stopped for one who shared it */
+	} else if (err != NULL && strcmp(err->sqlstate, CONSUMER_STATE) == 0) {
+		has_consumer(w, err);
 	} else if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		found_nothing(w);
@@ -639,6 +675,7 @@ static bool nothing_there(const struct waiter *w)
 		struct waitq *r = waitq_find(w->db, w->args.queues[i]);
 
 		if (r == NULL || r->credits > 0 || r->members == NULL ||
+			r->members->prev->waiter->alone ||
 			r->members->prev->waiter->pool != w->pool ||
 			waiter_is_busy(r->members->prev->waiter) ||
 			!same_question(&r->members->prev->waiter->args, &w->args))

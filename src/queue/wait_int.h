@@ -119,6 +119,10 @@ struct waiter {
 	bool cut;                  /* more is ready than it may look at */
 	bool look_again;           /* at once: so it was, or something has become due */
 	int looks_again;
+	/* Of a queue with a single consumer (consumer.c): */
+	bool alone;
+	bool others; /* that is another one */
+	char consumer[64];
 	uint64_t wakes; /* of the database when it last asked */
 	usec_t event_at; /* why it asked last was known; 0: it had not waited */
 };
