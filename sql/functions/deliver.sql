@@ -282,6 +282,29 @@ BEGIN
 END
 $$;
 
+-- Whoever had it is gone. The name of the stream; nothing: it is not out any more.
+CREATE OR REPLACE FUNCTION queue._give_back_delivery(token text, error text, counted bool) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	reader CONSTANT int4 := split_part($1, '-', 1)::int4;
+BEGIN
+	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'),
+			attempt = CASE WHEN counted THEN t.attempt ELSE t.attempt - 1 END,
+			error = CASE WHEN counted THEN left($2, 10000) ELSE t.error END,
+			lease_until = clock_timestamp() + CASE WHEN counted AND t.attempt > 1	-- the first time at once
+				THEN make_interval(secs => least(60, power(2, least(t.attempt, 10) - 2))) ELSE interval '0' END
+		WHERE t.sub = reader AND t.id = substr(split_part($1, '-', 2), 2)::int8 AND t.token = split_part($1, '-', 3)
+			AND t.lease_until > clock_timestamp();
+	IF FOUND THEN
+		RETURN QUERY SELECT s.name FROM queue.streams AS s JOIN queue.subscriptions AS u ON u.stream = s.number
+			WHERE u.number = reader;
+	END IF;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue._extend_delivery(token text, lease interval, until timestamptz, progress text) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

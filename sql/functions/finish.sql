@@ -506,6 +506,11 @@ DECLARE
 	still int8[];
 BEGIN
 	PERFORM set_config('qbouncer.tell', 'here', true);
+	IF array_to_string(tokens, ' ') ~ '-d' THEN	-- of streams
+		RETURN QUERY SELECT queue._give_back_delivery(t, error, coalesce(counted, true)) AS back FROM unnest(tokens) AS t
+			WHERE t ~ '^[0-9]{1,9}-d';
+		tokens := ARRAY(SELECT t FROM unnest(tokens) AS t WHERE t !~ '^[0-9]{1,9}-d');
+	END IF;
 	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
 		cfg := part.cfg;
 		EXECUTE format($sql$

@@ -14,6 +14,7 @@
 #include "count.h"
 #include "deferred.h"
 #include "heap.h"
+#include "lease.h"
 #include "park.h"
 #include "queue_call.h"
 #include "queue_int.h"
@@ -231,6 +232,12 @@ static void end_answer(struct park *p)
 
 	w->rows = BUF_INIT;
 	count_done(p->verb, (unsigned)a.n_rows);
+	if (w->taker != NULL && w->token[0] != '\0') {
+		w->taker->answers++;
+		/* without memory its lease alone ends it */
+		if (lease_add(w->taker, 0, w->token, w->args.queues[0], LEASE_AUTO, true) != NULL)
+			w->taker->ops->leased(w->taker);
+	}
 	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
 	t = reader_end(p);
 	if (t != NULL)

@@ -305,3 +305,42 @@ def test_its_number_is_not_asked_for_again_and_again(qbouncer, db, cluster, dire
         for i in range(40):
             tag(w, "QUEUE PUSH orders '%d'" % i)
         wait_for(lambda: asked() > before, "the question")
+
+
+@pytest.mark.parametrize("how", ["broken", "rolled back", "goodbye", "not read"])
+def test_who_has_it_is_gone(c, qproxy, db, how):
+    """It comes again at once, as jobs do; a goodbye keeps it."""
+    tag(c, "QUEUE PUSH orders '1', '2'")
+    with qproxy.wire(db) as w:
+        if how == "rolled back":
+            tag(w, "BEGIN")
+        if how == "not read":
+            w.query("QUEUE TAKE orders FOR bi WAIT '30s' LEASE '1 hour'")
+        else:
+            token = w.rows("QUEUE TAKE orders FOR bi LEASE '1 hour'")[0]["token"]
+        if how == "rolled back":
+            tag(w, "ROLLBACK")
+        elif how == "goodbye":
+            w.terminate()
+        else:
+            w.close()
+        if how == "goodbye":
+            assert tag(c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
+            return
+        rows = c.rows("QUEUE TAKE orders FOR bi WAIT '20s'")
+        assert [r["payload"] for r in rows] == ["1", "2"]
+        assert how == "not read" or rows[0]["attempt"] == "2" and rows[0]["token"] != token
+        assert tag(c, "QUEUE DONE '%s'" % rows[0]["token"]) == "UPDATE 1"
+
+
+@pytest.mark.parametrize("end", ["COMMIT", "ROLLBACK"])
+def test_what_was_done_is_not_given_back(c, qproxy, db, end):
+    tag(c, "QUEUE PUSH orders '1'")
+    with qproxy.wire(db) as w:
+        token = w.rows("QUEUE TAKE orders FOR bi LEASE '1 hour'")[0]["token"]
+        tag(w, "BEGIN")
+        tag(w, "QUEUE DONE '%s'" % token)
+        tag(w, end)
+        w.close()
+    rows = c.rows("QUEUE TAKE orders FOR bi WAIT '%s'" % ("100ms" if end == "COMMIT" else "20s"))
+    assert [r["payload"] for r in rows] == ([] if end == "COMMIT" else ["1"])
