@@ -429,6 +429,7 @@ qb_sql = \
 	sql/functions/retain.sql \
 	sql/functions/subscribe.sql \
 	sql/functions/deliver.sql \
+	sql/functions/topic.sql \
 	sql/functions/public.sql \
 	sql/functions/payload.sql \
 	sql/functions/comments.sql \
@@ -487,6 +488,7 @@ qb_doc = \
 	doc/sql.md \
 	doc/streams.md \
 	doc/tls.md \
+	doc/topics.md \
 	etc/qbouncer.ini \
 	etc/userlist.txt
 qb_units = \

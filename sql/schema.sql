@@ -296,3 +296,24 @@ CREATE TYPE queue.delivered AS (id int8, token text, queue text, attempt int4, p
 	"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8);
 CREATE TYPE queue._delivered AS (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb, key text,
 	"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8, due_ms int8, "out" text);
+
+-- Topics, and which queues and streams get what is published to them (functions/topic.sql). Names of queues and patterns are
+-- no secret. Changed by triggers alone.
+CREATE TABLE queue.topics (
+	number int4 PRIMARY KEY,		-- of the sequence of queues; never used again
+	name text NOT NULL UNIQUE CHECK (octet_length(name) BETWEEN 1 AND 40 AND name !~ '[.*#]'),
+	owner regrole NOT NULL,
+	created_at timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+CREATE TABLE queue.bindings (
+	topic int4 NOT NULL,
+	queue int4 NOT NULL,	-- or stream; no foreign key, as in queue.schedules
+	pattern text NOT NULL CHECK (octet_length(pattern) BETWEEN 1 AND 255),
+	regex text,		-- of the pattern; NULL: it has no * and no #
+	headers jsonb CHECK (jsonb_typeof(headers) = 'object'),
+	created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	PRIMARY KEY (topic, queue, pattern)
+);
+CREATE INDEX ON queue.bindings (queue);
+REVOKE ALL ON queue.topics, queue.bindings FROM PUBLIC;
+GRANT SELECT ON queue.topics, queue.bindings TO PUBLIC;

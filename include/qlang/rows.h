@@ -273,6 +273,19 @@
 	COL(ok, BOOL) SEP \
 	COL(sqlstate, TEXT)
 
+#define ROW_ROUTES(COL, SEP) \
+	COL(topic, TEXT) SEP \
+	COL(pattern, TEXT) SEP \
+	COL(queue, TEXT) SEP \
+	COL(headers, JSONB) SEP \
+	COL(active, BOOL) SEP \
+	COL(owner, TEXT)
+
+/* PUBLISH ... RETURNING */
+#define ROW_ROUTED(COL, SEP) \
+	COL(queue, TEXT) SEP \
+	COL(job, TEXT)
+
 /* For COL: as data, and to count. */
 #define ROW_FIELD(name, type) {#name, OID_##type},
 #define ROW_ONE(name, type)   +1

@@ -29,6 +29,8 @@ enum qarg_kind {
 	QKIND_NAMES,     /* (name, ...); text[] */
 	QKIND_VERB,      /* the name of a verb */
 	QKIND_RETURNING, /* ID, JOB, or both */
+	QKIND_ROUTED,    /* QUEUE, JOB */
+	QKIND_CONTAINED, /* @> and a value; text that holds JSON */
 	QKIND_CONDITION, /* the client's own SQL: in parentheses, or all that is left */
 	QKIND_THEN,      /* PUSH, TAKE or MOVE with its arguments, up to the end of the statement */
 };
@@ -57,6 +59,11 @@ enum qarg_id {
 	QARG_BATCH,
 	QARG_AFTER,
 	QARG_RETURNING,
+	QARG_TOPIC,
+	QARG_PATTERN,
+	QARG_CONTAINS,
+	QARG_MANDATORY,
+	QARG_ROUTED,
 	QARG_LIMIT,
 	QARG_WAIT,
 	QARG_ANY,
@@ -182,6 +189,9 @@ const struct wire_field *qverb_columns(const struct qverb *verb, enum qpayload p
 /* What RETURNING names, in which order. */
 enum qreturning { QRETURN_ID, QRETURN_JOB, QRETURN_ID_JOB, QRETURN_JOB_ID, QRETURN_COUNT };
 extern const struct wire_field qverb_push_columns[QRETURN_COUNT][2];
+
+/* The columns of PUBLISH ... RETURNING QUEUE, JOB. */
+extern const struct wire_field qverb_routed_columns[2];
 
 /* The columns of DONE ... PARTIAL. */
 extern const struct wire_field qverb_partial_columns[3];

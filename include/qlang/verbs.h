@@ -12,7 +12,7 @@
  */
 /* clang-format off */
 #define QUEUE_VERBS(VERB, ARG) \
-	VERB(CREATE, "CREATE", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "CREATE TABLE", NONE, \
+	VERB(CREATE, "CREATE", QVERB_DEFINITION | QVERB_NUMBERS | QVERB_BEGINS, FIXED, "CREATE TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_NOT_EXISTS, "exists", "IF NOT EXISTS", FLAG, MAY, 0) \
 		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
@@ -28,12 +28,24 @@
 		" max_running_per_group (1: in order | a number | none), rate_per_group, pause_per_group, fair (group), batches (true | false), single_consumer (true | false), unlogged (true | false)." \
 		" kind = stream: a log that subscriptions read, see SUBSCRIBE; it has none of the others, but retain (for ever | an" \
 		" interval), retain_max (an interval | a size).") \
-	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS, FIXED, "DROP TABLE", NONE, \
+	VERB(DROP, "DROP", QVERB_DEFINITION | QVERB_NUMBERS | QVERB_BEGINS, FIXED, "DROP TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
 		"SELECT queue.drop({queue}, {exists}, false)", \
 		"QUEUE DROP [IF EXISTS] q", \
 		"Drop a queue with all its jobs.") \
+	VERB(CREATE_TOPIC, "CREATE TOPIC", QVERB_DEFINITION, FIXED, "CREATE TOPIC", NONE, \
+		ARG(NAME, "name", NULL, STATE, MUST, 0) \
+		ARG(IF_NOT_EXISTS, "exists", "IF NOT EXISTS", FLAG, MAY, 0), \
+		"SELECT queue.create_topic({name}, {exists})", \
+		"QUEUE CREATE TOPIC [IF NOT EXISTS] topic", \
+		"Create a topic: what is published to it goes to each queue and stream that is bound to it.") \
+	VERB(DROP_TOPIC, "DROP TOPIC", QVERB_DEFINITION, FIXED, "DROP TOPIC", NONE, \
+		ARG(NAME, "name", NULL, STATE, MUST, 0) \
+		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \
+		"SELECT queue.drop_topic({name}, {exists})", \
+		"QUEUE DROP TOPIC [IF EXISTS] topic", \
+		"Drop a topic with its bindings. The queues stay.") \
 	VERB(ALTER, "ALTER", QVERB_DEFINITION | QVERB_WAKES | QVERB_BEGINS, FIXED, "ALTER TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(SET, "set", "SET", OPTIONS, MUST, 1) \
@@ -67,17 +79,21 @@
 		"End the pause of a queue, or of a schedule: what was due meanwhile is left out.") \
 	VERB(GRANT, "GRANT", QVERB_DEFINITION, FIXED, "GRANT", NONE, \
 		ARG(RIGHT, "rights", NULL, WORDS, MUST, 0) \
-		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
+		ARG(TOPIC, "topic", "ON TOPIC", STATE, MUST, 9) \
+		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 9) \
 		ARG(ROLE, "roles", "TO", WORDS, MUST, 0), \
-		"SELECT queue.grant({queue}, {rights}, {roles})", \
-		"QUEUE GRANT {PUSH | TAKE | AWAIT | SUBSCRIBE | ALL} [, ...] ON q TO role [, ...]", \
+		"SELECT queue.grant{of_topic}, {rights}, {roles})", \
+		"QUEUE GRANT {PUSH | TAKE | AWAIT | SUBSCRIBE | ALL} [, ...] ON q TO role [, ...]\n" \
+		"QUEUE GRANT {PUBLISH | BIND | ALL} [, ...] ON TOPIC topic TO role [, ...]", \
 		"Let roles push to a queue, take from it, or await its jobs; push to a stream, or subscribe to it.") \
 	VERB(REVOKE, "REVOKE", QVERB_DEFINITION, FIXED, "REVOKE", NONE, \
 		ARG(RIGHT, "rights", NULL, WORDS, MUST, 0) \
-		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
+		ARG(TOPIC, "topic", "ON TOPIC", STATE, MUST, 9) \
+		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 9) \
 		ARG(ROLE, "roles", "FROM", WORDS, MUST, 0), \
-		"SELECT queue.revoke({queue}, {rights}, {roles})", \
-		"QUEUE REVOKE {PUSH | TAKE | AWAIT | SUBSCRIBE | ALL} [, ...] ON q FROM role [, ...]", \
+		"SELECT queue.revoke{of_topic}, {rights}, {roles})", \
+		"QUEUE REVOKE {PUSH | TAKE | AWAIT | SUBSCRIBE | ALL} [, ...] ON q FROM role [, ...]\n" \
+		"QUEUE REVOKE {PUBLISH | BIND | ALL} [, ...] ON TOPIC topic FROM role [, ...]", \
 		"Take these rights away.") \
 	VERB(LIST, "LIST", 0, ROWS, "SELECT", LIST, , \
 		"SELECT * FROM queue.list()", \
@@ -119,6 +135,47 @@
 		"QUEUE PUSH q [(payload, column ...)] [ON DUPLICATE ...]\n" \
 		"    {{SELECT | VALUES | TABLE | WITH} ... [RETURNING ...] | FROM STDIN [options]}", \
 		"Add jobs to a queue, in the current transaction. A value may also be an expression in parentheses: AT (now() + interval '1 h').") \
+	VERB(PUBLISH, "PUBLISH", QVERB_WAKES, ROWS, "INSERT 0", NONE, \
+		ARG(TOPIC, "topic", NULL, STATE, MUST, 0) \
+		ARG(PAYLOAD, "payload", NULL, PAYLOADS, MUST, 0) \
+		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
+		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 1) \
+		ARG(AT, "at", "AT", TIMESTAMP, MAY, 1) \
+		ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0) \
+		ARG(EXPIRES, "expires", "EXPIRES", INTERVAL, MAY, 0) \
+		ARG(ATTEMPTS, "attempts", "ATTEMPTS", INT, MAY, 0) \
+		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
+		ARG(KEEP_FOR, "keep_for", "FOR", INTERVAL, MAY, 0) \
+		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
+		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
+		ARG(BATCH, "batch", "BATCH", TEXT, MAY, 0) \
+		ARG(MANDATORY, "mandatory", "MANDATORY", FLAG, MAY, 0) \
+		ARG(ROUTED, "routed", "RETURNING", ROUTED, MAY, 0), \
+		"SELECT queue{routed} FROM queue._publish({topic}, {payload}, {priority}, {delay}, {at}, {headers}, false," \
+		" {mandatory}, {expires}, {attempts}, {key}, {keep_for}, {duplicate}, {group}, {batch}{stated})", \
+		"QUEUE PUBLISH 'topic.word' payload [, payload ...] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
+		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text] [BATCH text]\n" \
+		"    [KEY text [FOR interval] [ON DUPLICATE {IGNORE | ERROR}]] [MANDATORY] [RETURNING QUEUE, JOB]", \
+		"Push to each queue and stream that is bound to the topic, in the current transaction. MANDATORY: if there is none" \
+		" it is an error.") \
+	VERB(BIND, "BIND", QVERB_DEFINITION, FIXED, "BIND", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(PATTERN, "pattern", "TO", STATE, MUST, 0) \
+		ARG(CONTAINS, "headers", "WHEN HEADERS", CONTAINED, MAY, 0), \
+		"SELECT queue.bind({queue}, {pattern}, ({headers})::pg_catalog.jsonb)", \
+		"QUEUE BIND q TO 'topic.*.word' [WHEN HEADERS @> jsonb]", \
+		"Let a queue or stream get what is published to topics of this pattern: * is one word, # any number of them.") \
+	VERB(UNBIND, "UNBIND", QVERB_DEFINITION, FIXED, "UNBIND", NONE, \
+		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(PATTERN, "pattern", "FROM", STATE, MUST, 0), \
+		"SELECT queue.unbind({queue}, {pattern})", \
+		"QUEUE UNBIND q FROM 'topic.*.word'", \
+		"Remove a binding.") \
+	VERB(ROUTES, "ROUTES", 0, ROWS, "SELECT", ROUTES, \
+		ARG(TOPIC, "topic", NULL, STATE, MAY, 0), \
+		"SELECT * FROM queue.routes({topic})", \
+		"QUEUE ROUTES ['topic.word']", \
+		"Show topics and what is bound to them; or where what is published to this one goes.") \
 	VERB(TAKE, "TAKE", QVERB_AUTONOMOUS | QVERB_PAYLOAD, ROWS, "SELECT", TAKEN, \
 		ARG(QUEUE, "queue", NULL, QUEUES, MUST, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \

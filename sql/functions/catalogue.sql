@@ -215,6 +215,7 @@ BEGIN
 			SELECT s.name FROM queue.schedules AS s WHERE s.queue = cfg.number FOR UPDATE SKIP LOCKED));
 		DELETE FROM queue.followers AS f WHERE f.queue = cfg.number;
 		DELETE FROM queue.figures AS f WHERE f.queue = cfg.number;
+		DELETE FROM queue.bindings AS b WHERE b.queue = cfg.number;
 		PERFORM queue._drop_lone(cfg.number);
 	END IF;
 	RETURN NULL;

@@ -88,6 +88,9 @@ BEGIN
 	COMMENT ON TABLE queue.subscriptions IS 'Who reads streams: QUEUE SUBSCRIBE.';
 	COMMENT ON TABLE queue.positions IS 'What a subscription has seen; of its rows the one with the greatest seq counts.';
 	COMMENT ON TABLE queue.deliveries IS 'Events that a subscription has out, and that are not done.';
+	COMMENT ON TABLE queue.topics IS 'One row for each topic; who may publish has INSERT on queue.t_<number>.';
+	COMMENT ON TABLE queue.bindings IS 'Which queues and streams get what is published to a topic: QUEUE BIND.';
+	COMMENT ON VIEW queue._topic IS 'qbouncer''s own: how topics are made, bound, granted and dropped.';
 	FOR it IN SELECT * FROM (VALUES
 			('figures', 'queue', 'Number of the queue.'),
 			('figures', 'at', 'When: the minute, or the hour.'),
@@ -104,6 +107,23 @@ BEGIN
 			('figures', 'ran', 'Attempts of which it is known how long they took.'),
 			('figures', 'run_sum', 'How long together, in microseconds.'),
 			('figures', 'run_max', 'How long at most.'),
+			('topics', 'number', 'Names its view; never used again.'),
+			('topics', 'name', 'The first word of what is published to it.'),
+			('topics', 'owner', 'May drop it, and gives rights on it.'),
+			('topics', 'created_at', 'When it was created.'),
+			('bindings', 'topic', 'Number of the topic.'),
+			('bindings', 'queue', 'Number of the queue or stream.'),
+			('bindings', 'pattern', 'As in QUEUE BIND.'),
+			('bindings', 'regex', 'The pattern, where it has * or #.'),
+			('bindings', 'headers', 'What the headers of a publication have to contain; NULL: nothing.'),
+			('bindings', 'created_at', 'When it was bound.'),
+			('_topic', 'what', 'create, drop, bind, unbind, grant, revoke, owner.'),
+			('_topic', 'topic', 'Its number.'),
+			('_topic', 'queue', 'Number of the queue or stream.'),
+			('_topic', 'pattern', 'Of the binding; of create: the name.'),
+			('_topic', 'headers', 'Of the binding.'),
+			('_topic', 'kind', 'publish, bind.'),
+			('_topic', 'role', 'Who gets or loses it.'),
 			('streams', 'number', 'Names the tables of its events; never used again.'),
 			('streams', 'name', 'As in QUEUE CREATE.'),
 			('streams', 'payload', 'Type of the payloads.'),
@@ -310,6 +330,15 @@ BEGIN
 			('seek', 'A subscription goes on elsewhere.'),
 			('subscriptions', 'Streams and who reads them.'),
 			('take_for', 'Takes the next events of a subscription, as one delivery.'),
+			('create_topic', 'Makes a topic.'),
+			('drop_topic', 'Drops a topic with its bindings.'),
+			('give_topic', 'The topic belongs to another role.'),
+			('grant_topic', 'Lets roles publish to a topic, or bind queues to it: {publish,bind,all}.'),
+			('revoke_topic', 'Takes rights on a topic away.'),
+			('bind', 'A queue or stream gets what is published to topics of this pattern.'),
+			('unbind', 'Removes a binding.'),
+			('routes', 'Which queues are bound to which topics; or where this one goes.'),
+			('publish', 'Pushes a job to each queue that is bound to the topic.'),
 			('version', 'Version of this schema.')) AS c (name, what)
 				ON c.name = regexp_replace(p.proname, '_(text|bytea)$', '')
 			WHERE p.pronamespace = 'queue'::regnamespace LOOP

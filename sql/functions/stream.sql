@@ -263,6 +263,7 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
 	ELSIF TG_OP = 'DELETE' THEN
 		EXECUTE format('DROP VIEW IF EXISTS queue.%I, queue.%I', 'q_' || OLD.name, 'b_' || OLD.name);
+		DELETE FROM queue.bindings AS b WHERE b.queue = OLD.number;
 		EXECUTE format('DROP TABLE IF EXISTS %s; DROP SEQUENCE IF EXISTS queue.%I;
 			DROP FUNCTION IF EXISTS queue._push_event_%s, queue._floor_%3$s, queue._cut_%3$s, queue._read_%3$s',
 			queue._each_of_ring(OLD.number, '@e@', ', '), format('e%s_id', OLD.number), OLD.number);

@@ -55,6 +55,30 @@ static bool begins_clause(const struct qverb *verb, const struct sql_token *t)
 	return false;
 }
 
+/* CREATE TOPIC IF NOT EXISTS x, but CREATE topic IF NOT EXISTS: a clause of both that something stands behind. */
+static bool names_another(const struct parser *p, const struct qverb *verb)
+{
+	for (int i = 0; i < verb->n_args; i++) {
+		const char *k = verb->args[i].keyword;
+		struct sql_lexer ahead = p->lx;
+		struct sql_token t;
+
+		if (!k || verb->args[i].kind != QKIND_FLAG)
+			continue;
+		sql_lex_next(&ahead, &t);
+		while (parser_word_is(&t, k, word_len(k))) {
+			bool last = !k[word_len(k)];
+
+			sql_lex_next(&ahead, &t);
+			if (last)
+				return t.kind == SQL_IDENT || t.kind == SQL_QIDENT ||
+				       t.kind == SQL_STRING || t.kind == SQL_PARAM;
+			k += word_len(k) + 1;
+		}
+	}
+	return false;
+}
+
 /* ALTER JOB 17, but ALTER job SET is about a queue. No job is named by a bare word: CANCEL ALL ON q. */
 static void second_word(struct parser *p)
 {
@@ -65,7 +89,7 @@ static void second_word(struct parser *p)
 	if (!verb)
 		return;
 	look_ahead(p, &behind);
-	if (p->q->verb->args[0].kind == QKIND_QUEUE &&
+	if (p->q->verb->args[0].kind == QKIND_QUEUE && !names_another(p, verb) &&
 		(behind.kind == SQL_END || behind.kind == SQL_SEMICOLON ||
 			begins_clause(p->q->verb, &behind)))
 		return;
@@ -245,8 +269,12 @@ static bool parse_then(struct parser *p);
 
 static bool refuse_bulk(struct parser *p)
 {
-	pg_error_set(p->err, "0A000", "DONE ... THEN PUSH takes payloads, not a query or a copy");
-	pg_error_hint(p->err, "In a transaction, DONE and the other PUSH are two statements.");
+	bool then = p->q->then != NULL;
+
+	pg_error_set(p->err, "0A000", "%s takes payloads, not a query or a copy",
+		then ? "DONE ... THEN PUSH" : p->q->verb->name);
+	pg_error_hint(p->err, then ? "In a transaction, DONE and the other PUSH are two statements."
+				   : "Of a query: SELECT queue.publish(...) FROM ...");
 	parser_place(p, p->t.text);
 	return false;
 }
@@ -263,7 +291,7 @@ static bool refuse_condition(struct parser *p)
  * client's own SQL. */
 static bool may_compute(const struct parser *p, const struct qverb_arg *arg)
 {
-	if (p->q->verb->id != QVERB_PUSH || p->q->then)
+	if ((p->q->verb->id != QVERB_PUSH && p->q->verb->id != QVERB_PUBLISH) || p->q->then)
 		return false;
 	switch (arg->kind) {
 	case QKIND_PAYLOADS:
@@ -292,13 +320,18 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 		return parse_list(p, arg, parser_queue);
 	case QKIND_PAYLOADS:
 		if (parser_at_bulk(p))
-			return p->q->then ? refuse_bulk(p) : parser_bulk(p);
+			return p->q->then || p->q->verb->id == QVERB_PUBLISH ? refuse_bulk(p)
+									     : parser_bulk(p);
 		return parse_list(p, arg, parser_value);
 	case QKIND_JOBS:
 	case QKIND_REFS:
 		return parse_jobs(p, arg);
 	case QKIND_RETURNING:
 		return parser_returning(p);
+	case QKIND_ROUTED:
+		return parser_routed(p);
+	case QKIND_CONTAINED:
+		return parser_contains(p) && parse_one(p, arg, parser_value);
 	case QKIND_REF:
 	case QKIND_INT:
 	case QKIND_INTERVAL:
@@ -331,6 +364,19 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 
 /* --- clauses --- */
 
+/* GRANT PUSH ON topic TO bob */
+static bool is_queue_named_so(const struct parser *p, const struct qverb_arg *arg)
+{
+	struct sql_lexer ahead = p->lx;
+	struct sql_token t;
+
+	if (arg->id != QARG_TOPIC)
+		return false;
+	sql_lex_next(&ahead, &t);
+	sql_lex_next(&ahead, &t);
+	return begins_clause(p->q->verb, &t);
+}
+
 /* The clause that begins here. Of two that begin alike (ON, ON DUPLICATE) the second word decides; one that lacks its
  * second word is told by who reads it. */
 static const struct qverb_arg *find_clause(const struct parser *p)
@@ -348,7 +394,8 @@ static const struct qverb_arg *find_clause(const struct parser *p)
 		if (!k[n])
 			return &verb->args[i];
 		look_ahead(p, &next);
-		if (parser_word_is(&next, k + n + 1, word_len(k + n + 1)))
+		if (parser_word_is(&next, k + n + 1, word_len(k + n + 1)) &&
+			!is_queue_named_so(p, &verb->args[i]))
 			return &verb->args[i];
 		if (!begun)
 			begun = &verb->args[i];
@@ -636,6 +683,10 @@ const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n)
 	if (qstmt_has(q, QARG_RETURNING)) {
 		*ret_n = q->returning >= QRETURN_ID_JOB ? 2 : 1;
 		return qverb_push_columns[q->returning];
+	}
+	if (qstmt_has(q, QARG_ROUTED)) {
+		*ret_n = ARRAY_LEN(qverb_routed_columns);
+		return qverb_routed_columns;
 	}
 	if (qstmt_has(q, QARG_PARTIAL)) {
 		*ret_n = ARRAY_LEN(qverb_partial_columns);

@@ -86,5 +86,7 @@ bool parser_queue(struct parser *p, struct qvalue *v);
 bool parser_name(struct parser *p, struct qvalue *v);
 bool parser_name_or_value(struct parser *p, struct qvalue *v);
 bool parser_returning(struct parser *p); /* behind the word */
+bool parser_routed(struct parser *p);
+bool parser_contains(struct parser *p); /* @> */
 
 #endif

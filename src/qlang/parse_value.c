@@ -578,3 +578,25 @@ bool parser_returning(struct parser *p)
 	parser_advance(p);
 	return true;
 }
+
+bool parser_routed(struct parser *p)
+{
+	if (!parser_at(p, "queue"))
+		return parser_syntax_error(p);
+	parser_advance(p);
+	if (!parser_expect_char(p, ','))
+		return false;
+	if (!parser_at(p, "job"))
+		return parser_syntax_error(p);
+	parser_advance(p);
+	return true;
+}
+
+bool parser_contains(struct parser *p)
+{
+	bool whole = p->t.kind == SQL_OTHER && p->t.len == 2 && memcmp(p->t.text, "@>", 2) == 0;
+
+	if (whole)
+		parser_advance(p);
+	return whole || (parser_expect_char(p, '@') && parser_expect_char(p, '>'));
+}

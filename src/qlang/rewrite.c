@@ -223,6 +223,7 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 	switch (arg->kind) {
 	case QKIND_QUEUE:
 	case QKIND_JSON:
+	case QKIND_CONTAINED:
 	case QKIND_TEXT:
 	case QKIND_STATE:
 	case QKIND_VERB:
@@ -239,6 +240,7 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 		put_one(w, arg, "pg_catalog.timestamptz");
 		break;
 	case QKIND_FLAG:
+	case QKIND_ROUTED:
 	case QKIND_RETURNING:
 		buf_puts(w->sql, qstmt_has(w->q, arg->id) ? "true" : "false");
 		break;
@@ -403,6 +405,21 @@ static void put_which(struct rewriter *w)
 	buf_puts(w->sql, returns_job(w->q) ? "_jobs" : "");
 }
 
+/* The job of each row, where it was asked for. */
+static void put_routed(struct rewriter *w)
+{
+	buf_puts(w->sql, qstmt_has(w->q, QARG_ROUTED) ? ", job" : "");
+}
+
+/* GRANT, REVOKE: what on. */
+static void put_of_topic(struct rewriter *w)
+{
+	bool topic = qstmt_has(w->q, QARG_TOPIC);
+
+	buf_puts(w->sql, topic ? "_topic(" : "(");
+	put_value(w, qstmt_one(w->q, topic ? QARG_TOPIC : QARG_QUEUE), TEXT);
+}
+
 /* What the proxy knows of those who work and wait. */
 static void put_known(struct rewriter *w)
 {
@@ -422,7 +439,8 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 	} words[] = {{"of", put_of}, {"kind", put_kind}, {"stated", put_stated},
 		{"batched", put_batched}, {"once", put_once}, {"which", put_only},
 		{"seen", put_seen}, {"moved", put_moved}, {"kept", put_kept}, {"named", put_named},
-		{"known", put_known}, {"returned", put_returned}, {"jobs", put_which}};
+		{"known", put_known}, {"returned", put_returned}, {"jobs", put_which},
+		{"routed", put_routed}, {"of_topic", put_of_topic}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)

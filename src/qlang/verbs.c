@@ -32,6 +32,7 @@ static const struct wire_field columns_history[] = {FIELDS(ROW_HISTORY)};
 static const struct wire_field columns_workers[] = {FIELDS(ROW_WORKERS)};
 static const struct wire_field columns_health[] = {FIELDS(ROW_HEALTH)};
 static const struct wire_field columns_subscriptions[] = {FIELDS(ROW_SUBSCRIPTIONS)};
+static const struct wire_field columns_routes[] = {FIELDS(ROW_ROUTES)};
 static const struct wire_field columns_help[] = {FIELDS(ROW_HELP)};
 
 const struct qpayload_type qpayloads[QPAYLOAD_COUNT] = {
@@ -62,6 +63,7 @@ const struct wire_field qverb_push_columns[QRETURN_COUNT][2] = {
 	[QRETURN_JOB_ID] = {{"job", OID_TEXT}, {"id", OID_INT8}},
 };
 
+const struct wire_field qverb_routed_columns[2] = {FIELDS(ROW_ROUTED)};
 const struct wire_field qverb_partial_columns[3] = {FIELDS(ROW_PARTIAL)};
 const struct wire_field qverb_delivered_columns[11] = {FIELDS(ROW_DELIVERED)};
 const struct wire_field qverb_figures_columns[10] = {FIELDS(ROW_FIGURES)};
@@ -85,6 +87,7 @@ const struct wire_field qverb_batch_columns[11] = {FIELDS(ROW_BATCH)};
 #define COLUMNS_WORKERS COLUMNS(columns_workers)
 #define COLUMNS_HEALTH COLUMNS(columns_health)
 #define COLUMNS_SUBSCRIPTIONS COLUMNS(columns_subscriptions)
+#define COLUMNS_ROUTES COLUMNS(columns_routes)
 #define COLUMNS_HELP  COLUMNS(columns_help)
 
 /* The last entry of each list is empty: a verb may have no arguments, an array may not. */

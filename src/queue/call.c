@@ -163,6 +163,8 @@ static bool payloads_fit(
  * for the take behind a done. */
 static bool names_queues(const struct qstmt *q)
 {
+	if (q->verb->id == QVERB_PUBLISH)
+		return true;
 	return qstmt_count(q, QARG_JOB) + qstmt_count(q, QARG_REF) + qstmt_count(q, QARG_BY_KEY) >
 		       0 &&
 	       ((q->verb->flags & (QVERB_WAKES | QVERB_DELETES)) != 0 || qstmt_then(q, QVERB_TAKE));
@@ -180,6 +182,7 @@ bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values 
 	call_jobs_mark(t, ret, q);
 	call_moves_leases(t, ret, q);
 	ret->in_rows = names_queues(q);
+	ret->no_ends = q->verb->id == QVERB_PUBLISH;
 	if ((q->verb->id == QVERB_WORKERS && !known_put(t, ret->queue, &ret->known)) ||
 		(qstmt_by_time(q) && !figures_put(t->db, ret->queue, &ret->known))) {
 		pg_error_set(err, "53200", "out of memory");
@@ -237,17 +240,19 @@ void call_row(struct call *call, const uint8_t *body, size_t len)
 	for (int i = 0; i < n && i < (int)ARRAY_LEN(to); i++) {
 		struct wire_col c = wire_row_next(&row);
 
-		if (c.len <= 0 || c.len > QSTMT_QUEUE_MAX)
+		if (c.len <= 0 || c.len > QSTMT_QUEUE_MAX || (i > 0 && call->no_ends))
 			return;
 		names_add_bytes(to[i], c.data, (size_t)c.len);
 	}
 }
 
-static void touch_names(struct taker *t, const struct names *names, struct head_mark mark)
+/* jobs: so many of each at most. */
+static void touch_names(
+	struct taker *t, const struct names *names, unsigned jobs, struct head_mark mark)
 {
 	/* without memory the periodic look finds the jobs */
 	NAMES_FOREACH (at, names)
-		touch_from(t, at, 1, mark, true);
+		touch_from(t, at, jobs, mark, true);
 }
 
 /* What is ready and is deleted in a transaction is passed over by takes. */
@@ -342,7 +347,9 @@ void call_succeeded(
 			(last->id != QVERB_PUSH && last->id != QVERB_MOVE) ||
 				qstmt_has(q, QARG_KEY) || qstmt_has(q, QARG_GROUP));
 	if ((last->flags & QVERB_WAKES) != 0)
-		touch_names(t, &call->names, call->jobs_mark);
+		touch_names(t, &call->names,
+			last->id == QVERB_PUBLISH ? (unsigned)qstmt_count(q, QARG_PAYLOAD) : 1,
+			call->jobs_mark);
 	if (in_tx)
 		touch_deleted(t, q, call);
 	else

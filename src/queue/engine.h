@@ -20,6 +20,7 @@ struct call {
 	struct names ends;  /* CANCEL: its jobs as its rows name them */
 	struct names names; /* the queues of the jobs, as its rows name them */
 	bool in_rows;     /* its rows do, and somebody wants to know */
+	bool no_ends;     /* what stands behind the queue in a row has not ended */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
 	struct buf known; /* WORKERS: what is known here (known.h) */
 	struct head_mark mark;           /* of that queue, before it is sent */

@@ -151,10 +151,13 @@ def test_every_function_pins_search_path(db):
             # of AFTER, dead_queue, KEY and GROUP: one thing each
             "_blocked_1", "_bury", "_ended_1", "_fold_figures", "_follow_1", "_followed", "_free_keys_1", "_goes", "_kept_1",
             "_late_1", "_look_after", "_look_after_all", "_next_1",
-            "_right_changed", "_ring_changes", "_row_changed", "_row_lone", "_row_number",  # triggers of the catalogue
+            "_right_changed", "_ring_changes",
+            "_route",  # what a publication does
+            "_row_changed", "_row_lone", "_row_number",  # triggers of the catalogue
             "_schedules_due",  # whose schedules are due, without what is in them
             "_seek_1",  # of KEY and GROUP, too
-            "_stream_changed", "_stream_number", "_stream_right_changed", "_subscription_number"]  # triggers of streams
+            "_stream_changed", "_stream_number", "_stream_right_changed", "_subscription_number",  # triggers of streams
+            "_topic_change"]
 
 
 def test_an_upgrade_gives_nobody_more(db):
@@ -164,8 +167,10 @@ def test_an_upgrade_gives_nobody_more(db):
         AND NOT has_function_privilege('bob', oid, 'EXECUTE') ORDER BY 1"""
     before = db.column(closed)
     assert before == ["_blocked_1", "_bury", "_ended_1", "_follow_1", "_followed", "_free_keys_1", "_full_1", "_goes", "_kept_1",
-                      "_late_1", "_look_after", "_next_1", "_right_changed", "_ring_changes", "_row_changed", "_row_lone", "_row_number", "_seek_1",
-                      "_stream_changed", "_stream_number", "_stream_right_changed", "_subscription_number"]
+                      "_late_1", "_look_after", "_next_1", "_right_changed", "_ring_changes", "_route", "_row_changed", "_row_lone", "_row_number",
+                      "_seek_1",
+                      "_stream_changed", "_stream_number", "_stream_right_changed", "_subscription_number",
+                      "_topic_change"]
     db.rows("CREATE OR REPLACE FUNCTION queue.version() RETURNS int4 LANGUAGE sql AS 'SELECT 0'")
     assert db.script(install_script()) == ""
     assert db.value("SELECT queue.version()") == 1

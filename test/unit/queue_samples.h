@@ -34,6 +34,10 @@ static inline const char *sample_value(enum qarg_kind kind)
 		return "push, take";
 	case QKIND_RETURNING:
 		return "id, job";
+	case QKIND_ROUTED:
+		return "queue, job";
+	case QKIND_CONTAINED:
+		return "@> '{\"a\": 1}'";
 	case QKIND_STATE:
 		return "ready";
 	case QKIND_FLAG:

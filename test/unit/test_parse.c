@@ -91,6 +91,10 @@ static void test_every_missing_argument(void **state)
 			}
 			/* the statement up to it: the positional ones come first */
 			sample_statement(&b, verb, ~0u << j);
+			if (verb->id == QVERB_CREATE_TOPIC || verb->id == QVERB_DROP_TOPIC) {
+				accepts(buf_cstr(&b)); /* it is the queue of that name */
+				continue;
+			}
 			refuses(buf_cstr(&b), "42601", (int)b.len + 1);
 			assert_non_null(strstr(err.hint, verb->usage));
 		}

@@ -1,0 +1,222 @@
+"""Topics: what is published goes to each queue and stream that is bound."""
+
+import subprocess
+
+import psycopg
+import pytest
+from psycopg.types.json import Jsonb
+
+
+def raises(conn, sqlstate, sql, *args):
+    with pytest.raises(psycopg.Error) as e:
+        conn.execute(sql, args)
+    assert e.value.sqlstate == sqlstate, e.value
+    return e.value
+
+
+def publish(conn, topic, payload="{}", **more):
+    args = "".join(f', "{k}" => %s' for k in more)
+    return conn.execute(f"SELECT * FROM queue.publish(%s, %s::jsonb{args})", (topic, payload, *more.values())).fetchall()
+
+
+def counts(conn, *queues):
+    return [conn.execute(f"SELECT count(*) FROM queue.q_{q}").fetchone()[0] for q in queues]
+
+
+@pytest.mark.parametrize("pattern, yes, no", [
+    ("orders", ["orders"], ["orders.a"]),
+    ("orders.*", ["orders.a"], ["orders", "orders.a.b"]),
+    ("orders.#", ["orders", "orders.a", "orders.a.b"], []),
+    ("orders.*.paid", ["orders.eu.paid"], ["orders.paid", "orders.eu.x.paid", "orders.eu.paid.x"]),
+    ("orders.#.paid", ["orders.paid", "orders.eu.paid", "orders.a.b.paid"], ["orders", "orders.paid.x", "orders.unpaid"]),
+    ("orders.#.#", ["orders", "orders.a"], []),
+    ("orders.*.#", ["orders.a", "orders.a.b"], ["orders"]),
+    ("orders.a+b(c", ["orders.a+b(c"], ["orders.aab"]),
+    ("orders.a+b.*", ["orders.a+b.x"], ["orders.aab.x"]),
+    ("orders.\\d.*", ["orders.\\d.x"], ["orders.1.x"]),
+    ("orders.é.*", ["orders.é.x"], ["orders.e.x"])])
+def test_patterns(db, pattern, yes, no):
+    db.create("mail")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    db.conn.execute("SELECT queue.bind('mail', %s)", (pattern,))
+    for topic in yes + no:
+        assert len(publish(db.conn, topic)) == (topic in yes), topic
+        routes = db.conn.execute("SELECT count(*) FROM queue.routes(%s)", (topic,)).fetchone()[0]
+        assert routes == (topic in yes)
+
+
+def test_one_copy_for_each(db):
+    for q in "mail", "log", "other":
+        db.create(q)
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    for q, pattern in ("mail", "orders.#"), ("mail", "orders.eu.*"), ("log", "orders.eu.paid"), ("other", "orders.us"):
+        db.conn.execute("SELECT queue.bind(%s, %s)", (q, pattern))
+    rows = publish(db.conn, "orders.eu.paid", '{"n": 1}', headers=Jsonb({"a": 1, "topic": "false"}), priority=3)
+    numbers = dict(db.conn.execute("SELECT name, number FROM queue.queues").fetchall())
+    assert rows == [("mail", f"{numbers['mail']}-1"), ("log", f"{numbers['log']}-1")]
+    assert counts(db.conn, "mail", "log", "other") == [1, 1, 0]
+    assert db.conn.execute("SELECT payload, headers, priority FROM queue.q_log").fetchone() == (
+        {"n": 1}, {"a": 1, "topic": "orders.eu.paid"}, 3)
+
+
+def test_when(db):
+    db.create("mail")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    db.conn.execute("SELECT queue.bind('mail', 'orders', '{\"kind\": \"urgent\"}')")
+    assert publish(db.conn, "orders") == []
+    assert publish(db.conn, "orders", headers=Jsonb({"kind": "late"})) == []
+    assert len(publish(db.conn, "orders", headers=Jsonb({"kind": "urgent", "x": 1}))) == 1
+    db.conn.execute("SELECT queue.bind('mail', 'orders')")  # said again, otherwise
+    assert len(publish(db.conn, "orders")) == 1
+    assert db.conn.execute("SELECT count(*) FROM queue.bindings").fetchone()[0] == 1
+    before = db.conn.execute("SELECT ctid, xmin FROM queue.bindings").fetchone()
+    db.conn.execute("SELECT queue.bind('mail', 'orders')")  # equal: nothing is written, but that it is locked
+    assert db.conn.execute("SELECT ctid FROM queue.bindings").fetchone() == before[:1]
+
+
+def test_a_stream_and_rollback(db):
+    db.create("mail")
+    db.conn.execute("SELECT queue.create('log', false, '{kind}', '{stream}')")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    for q in "mail", "log":
+        db.conn.execute("SELECT queue.bind(%s, 'orders.#')", (q,))
+    assert [r[0] for r in publish(db.conn, "orders.a", key="k", group="g", attempts=3)] == ["mail", "log"]
+    n = db.conn.execute("SELECT number FROM queue.streams").fetchone()[0]
+    assert db.conn.execute(f'SELECT key, "group", headers FROM queue.e{n}_0').fetchall() == [("k", "g", {"topic": "orders.a"})]
+    with pytest.raises(ZeroDivisionError), db.conn.transaction():
+        publish(db.conn, "orders.b")
+        raise ZeroDivisionError
+    assert counts(db.conn, "mail") == [1]
+
+
+def test_none_and_mandatory(db):
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    assert publish(db.conn, "orders.x") == []
+    raises(db.conn, "QB007", "SELECT queue.publish('orders.x', '1', mandatory => true)")
+    db.create("mail")
+    db.conn.execute("SELECT queue.bind('mail', 'orders.x')")
+    assert len(publish(db.conn, "orders.x", key="k", mandatory=True)) == 1
+    assert publish(db.conn, "orders.x", key="k", mandatory=True) == []  # it is there: no copy, and no error
+
+
+@pytest.mark.parametrize("sqlstate, sql", [
+    ("42704", "SELECT queue.publish('nosuch.x', '1')"), ("22023", "SELECT queue.publish('orders..x', '1')"),
+    ("22023", "SELECT queue.publish('orders.*', '1')"), ("22023", "SELECT queue.publish('orders.', '1')"),
+    ("22004", "SELECT queue.publish(NULL, '1')"), ("22004", "SELECT queue.publish('orders', NULL::text)"),
+    ("0A000", "SELECT queue.publish('orders', '1', key => 'k', on_duplicate => 'replace')"),
+    ("22023", "SELECT queue.publish('orders', '1', headers => '[]')"),
+    ("22023", "SELECT queue.bind('mail', '*.x')"), ("22023", "SELECT queue.bind('mail', '#')"),
+    ("22023", "SELECT queue.bind('mail', 'orders.eu*')"), ("42704", "SELECT queue.bind('mail', 'nosuch.x')"),
+    ("42P01", "SELECT queue.bind('nosuch', 'orders.x')"), ("22023", "SELECT queue.bind('mail', 'orders', '[]')"),
+    ("42704", "SELECT queue.unbind('mail', 'orders.never')"), ("42710", "SELECT queue.create_topic('orders')"),
+    ("22023", "SELECT queue.create_topic('orders.x')"), ("22023", "SELECT queue.create_topic('')"),
+    ("42704", "SELECT queue.drop_topic('nosuch')"), ("22023", "SELECT queue.grant_topic('orders', '{push}', '{bob}')"),
+    ("42704", "SELECT queue.grant_topic('orders', '{publish}', '{nosuch}')")])
+def test_refused(db, sqlstate, sql):
+    db.create("mail")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    raises(db.conn, sqlstate, sql)
+
+
+def test_full_and_of_another_type(db):
+    db.create("mail")
+    db.create("log", max_length="1")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    for q in "mail", "log":
+        db.conn.execute("SELECT queue.bind(%s, 'orders')", (q,))
+    publish(db.conn, "orders")
+    raises(db.conn, "QB004", "SELECT queue.publish('orders', '1')")
+    assert counts(db.conn, "mail", "log") == [1, 1]  # all or none
+    db.conn.execute("SELECT queue.alter('log', '{overflow}', '{drop_oldest}', '{}')")
+    assert len(publish(db.conn, "orders")) == 2
+    assert counts(db.conn, "mail", "log") == [2, 1]
+
+
+def test_rights(db):
+    """A publisher needs no right on the queues; a binder owns the queue and may BIND."""
+    db.create("mail")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    db.conn.execute("SELECT queue.bind('mail', 'orders.#')")
+    bob, mallory = db.connect("bob").conn, db.connect("mallory").conn
+    raises(bob, "42501", "SELECT queue.publish('orders', '1')")
+    raises(bob, "42501", "INSERT INTO queue.t_2 (topic, payloads) VALUES ('orders', '{1}')")
+    raises(bob, "42501", "SELECT queue.drop_topic('orders')")
+    raises(bob, "42501", "SELECT queue.unbind('mail', 'orders.#')")
+    raises(bob, "42501", "SELECT queue.grant_topic('orders', '{all}', '{bob}')")
+    raises(bob, "42501", "SELECT queue.create_topic('mine')")
+    raises(bob, "42501", "SELECT queue.give_topic('orders', 'bob')")
+    raises(bob, "42501", "INSERT INTO queue._topic (what, topic, role) VALUES ('owner', 2, 'bob')")
+    raises(bob, "22023", "INSERT INTO queue._topic (what, topic) VALUES (NULL, 2)")
+    raises(bob, "42501", "INSERT INTO queue.bindings VALUES (2, 1, 'orders', NULL, NULL)")
+    raises(bob, "42501", "CREATE TRIGGER x INSTEAD OF INSERT ON queue.t_2 FOR EACH ROW EXECUTE FUNCTION queue._route()")
+    db.conn.execute("SELECT queue.grant_topic('orders', '{publish}', '{bob}')")
+    assert len(publish(bob, "orders.x")) == 1
+    raises(bob, "42501", "SELECT * FROM queue.q_mail")
+    raises(bob, "42501", "SELECT queue.push('mail', '1')")
+    raises(bob, "22023", "INSERT INTO queue.t_2 (topic, payloads) VALUES ('other', '{1}')")
+    # a binder
+    db.conn.execute("GRANT INSERT, UPDATE, DELETE ON queue.queues TO mallory")
+    mallory.execute("SELECT queue.create('spy')")
+    raises(mallory, "42501", "SELECT queue.bind('spy', 'orders.#')")
+    raises(mallory, "42501", "SELECT queue.bind('mail', 'orders.#')")
+    db.conn.execute("SELECT queue.grant_topic('orders', '{bind}', '{mallory}')")
+    mallory.execute("SELECT queue.bind('spy', 'orders.#')")
+    raises(mallory, "42501", "SELECT queue.bind('mail', 'orders.y')")
+    raises(mallory, "42501", "SELECT queue.publish('orders', '1')")
+    assert len(publish(bob, "orders.x")) == 2
+    # taken back, it gets nothing, and that is to be seen
+    db.conn.execute("SELECT queue.revoke_topic('orders', '{bind}', '{mallory}')")
+    assert len(publish(bob, "orders.x")) == 1
+    assert mallory.execute("SELECT queue, active FROM queue.routes()").fetchall() == [("mail", True), ("spy", False)]
+    db.conn.execute("SELECT queue.unbind('spy', 'orders.#')")  # the topic's owner may
+    db.conn.execute("SELECT queue.revoke_topic('orders', '{publish}', '{bob}')")
+    raises(bob, "42501", "SELECT queue.publish('orders', '1')")
+
+
+def test_the_queue_is_given_away_or_dropped(db):
+    db.create("mail")
+    db.create("log")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    for q in "mail", "log":
+        db.conn.execute("SELECT queue.bind(%s, 'orders')", (q,))
+    root = db.connect("postgres").conn
+    root.execute("UPDATE queue.queues SET owner = 'bob' WHERE name = 'log'")
+    assert [r[0] for r in publish(db.conn, "orders")] == ["mail"]  # bob may not BIND
+    db.conn.execute("SELECT queue.grant_topic('orders', '{bind}', '{bob}')")
+    assert [r[0] for r in publish(db.conn, "orders")] == ["mail", "log"]
+    db.conn.execute("SELECT queue.drop('mail')")
+    assert [r[0] for r in publish(db.conn, "orders")] == ["log"]
+    assert db.conn.execute("SELECT count(*) FROM queue.bindings").fetchone()[0] == 1
+    db.conn.execute("SELECT queue.drop_topic('orders')")
+    assert db.conn.execute("SELECT count(*) FROM queue.bindings").fetchone()[0] == 0
+    raises(db.conn, "42704", "SELECT queue.publish('orders', '1')")
+    db.conn.execute("SELECT queue.drop_topic('orders', true)")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    db.conn.execute("SELECT queue.create_topic('orders', true)")
+    assert publish(db.conn, "orders") == []
+
+
+def test_a_binding_counts_from_its_commit(db):
+    db.create("mail")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    other = db.connect().conn
+    with db.conn.transaction():
+        db.conn.execute("SELECT queue.bind('mail', 'orders')")
+        assert publish(other, "orders") == []
+    assert len(publish(other, "orders")) == 1
+
+
+def test_a_dump(db, cluster):
+    """Topics, bindings and rights are in it; in the copy they do what they did."""
+    for q in "mail", "next":
+        db.create(q)
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    db.conn.execute("SELECT queue.bind('mail', 'orders.#'), queue.bind('next', 'orders')")
+    db.conn.execute("SELECT queue.grant_topic('orders', '{publish}', '{bob}')")
+    copy = cluster.createdb()
+    text = subprocess.run(["pg_dump", "-d", cluster.dsn(db.name, "postgres")], capture_output=True, check=True).stdout
+    done = subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", "-d", cluster.dsn(copy, "postgres")], input=text, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    with psycopg.connect(cluster.dsn(copy, "bob"), autocommit=True) as c:
+        assert [r[0] for r in publish(c, "orders")] == ["mail", "next"]
+    cluster.dropdb(copy)
