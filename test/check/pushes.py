@@ -21,11 +21,11 @@ class Push:
         self.key = random.choice(("k1", "k2")) if random.random() < 0.2 else None
         self.group = random.choice(("g1", "g2")) if random.random() < 0.25 else None
         self.batch = random.choice(("b1", "b2")) if random.random() < 0.2 else None
-        self.keep = self.key and random.random() < 0.3
+        self.keep = self.key and random.random() < 0.5
         if self.keep:        # its time does not end here: few keys, or there would soon be no free one
-            self.key = "f%d" % random.randrange(40)
-        elif self.key and random.random() < 0.2:
-            self.key = "f%d" % random.randrange(40)
+            self.key = "f%d" % random.randrange(2)
+        elif self.key and random.random() < 0.3:
+            self.key = "f%d" % random.randrange(2)
         self.policy = random.choice((None, "IGNORE", "REPLACE", "RERUN", "ERROR")) if self.key else None
         self.returning = random.random() < 0.4
         self.expires = None
