@@ -56,6 +56,8 @@ BEGIN
 			DETAIL = format('Events up to id %s were removed by retain_max at %s.', u.lost_id, u.lost_at),
 			HINT = format('Go on with the oldest that is kept: QUEUE SEEK %I ON %I TO BEGINNING;', sub, q);
 	END IF;
+	-- one that a crash takes back comes again, and its token is worth nothing (see _take)
+	PERFORM set_config('synchronous_commit', 'off', true);
 	SELECT * INTO p FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('subscription "%s" of stream "%s" has lost its position', sub, q),
@@ -166,9 +168,12 @@ CREATE OR REPLACE FUNCTION queue.take_for(q text, sub text, lim int4 DEFAULT 100
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	before CONSTANT text := current_setting('synchronous_commit');
 BEGIN
 	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.pushed_at, t.lease_until, t.xid
 		FROM queue._take_for(q, sub, lim, least_events, within, lease, worker) AS t WHERE t.id IS NOT NULL;
+	PERFORM set_config('synchronous_commit', before, true);	-- as in take
 END
 $$;
 

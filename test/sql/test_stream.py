@@ -368,6 +368,19 @@ def test_take_in_an_old_snapshot(db):
     assert "READ COMMITTED" in db.fails("0A000", "SELECT * FROM queue.take_for('s', 'a')").message_hint
 
 
+def test_a_take_commits_asynchronously_and_leaves_the_callers_commit_alone(db):
+    make(db, "a")
+    put(db, 1, 2)
+    assert db.row("SELECT t.id, current_setting('synchronous_commit') FROM queue._take_for('s', 'a', 1, NULL, NULL, NULL, NULL) AS t") \
+        == (1, "off")
+    assert db.value("SHOW synchronous_commit") == "on"
+    db.rows("SELECT queue.seek('a', 's', 'beginning')")
+    db.rows("BEGIN")
+    assert db.rows("SELECT id FROM queue.take_for('s', 'a')") == [(1,), (2,)]
+    assert db.value("SHOW synchronous_commit") == "on"
+    db.rows("ROLLBACK")
+
+
 def test_at_least(db):
     make(db, "a")
     put(db, 1)

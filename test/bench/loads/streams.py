@@ -95,7 +95,9 @@ class Theirs:
                 "SELECT pgq.finish_batch(%1)")
 
     def drain(self, seconds, limit):
-        time.sleep(1)   # the last tick
+        # the last tick, also where pgqd has not heard of the queue yet
+        self.rig.psql("SELECT pgq.force_tick('events')")
+        self.rig.psql("SELECT pgq.ticker('events')")
         got = self.rig.client(None, "loop", 1, seconds, limit, 0, "", 1, 0, *self._steps(0))
         # the number of the batch is a row too, once per batch
         return max(got["rows"] - got["turns"], 0) / got["seconds"]
