@@ -54,6 +54,24 @@ BEGIN
 END
 $$;
 
+-- The jobs of a queue with what they are now, for stats(): $2, $3, $7 are the moment, attempts and places of a group.
+CREATE OR REPLACE FUNCTION queue._jobs_now(cfg queue.queues) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	rows CONSTANT text := format('SELECT *, %s AS now_is%%s FROM %s', queue._state_at('$2', '$3', cfg.on_expire), queue._table(cfg.name));
+BEGIN
+	IF NOT cfg.by_group OR cfg.rate_per_group IS NOT NULL OR cfg.pause_per_group IS NOT NULL THEN
+		RETURN format('(%s)', format(rows, ''));
+	END IF;
+	-- the first of a group that have a place: a take will let them in
+	RETURN format($sql$(SELECT *, CASE WHEN now_was = 'blocked' AND row_number() OVER (PARTITION BY "group", now_was ORDER BY id) <= free
+			THEN 'ready' ELSE now_was END AS now_is FROM (%s) AS w)$sql$, replace(format(rows,
+		', coalesce($7, 2147483647) - count(*) FILTER (WHERE state IN (''ready'', ''leased'')) OVER (PARTITION BY "group") AS free'), ' AS now_is', ' AS now_was'));
+END
+$$;
+
 -- What is due counts as ready although nobody takes. oldest_ready: since when it may be taken. done:
 -- what the archive holds, if the role may read it. new, retry: what is ready and was never taken, and the rest of it.
 -- total: all that are there, with the dead ones. bytes: on disk, with the archive. Without a name: the queues that the role may read.
@@ -88,12 +106,12 @@ BEGIN
 					count(*) FILTER (WHERE now_is = 'ready' AND (state = 'leased' OR attempt + coalesce(spent, 0) > 0)),
 					count(now_is), max(pushed_at) FILTER (WHERE now_is IS NOT NULL),
 					pg_total_relation_size($5) + coalesce(pg_total_relation_size($6), 0)
-				FROM (SELECT *, %s AS now_is FROM %s) AS j
+				FROM %s AS j
 			$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
 					THEN format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) ELSE 'NULL::int8' END,
-				queue._state_at('$2', '$3', cfg.on_expire), queue._table(cfg.name))
+				queue._jobs_now(cfg))
 				USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number,
-					to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name));
+					to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name)), cfg.max_running_per_group;
 			PERFORM queue._visited() WHERE q IS NULL;
 		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
 			NULL;

@@ -51,6 +51,25 @@ def test_so_many_of_a_group(db):
     assert take(db) == [(4, "a")]
 
 
+def test_what_could_run_is_ready_although_nobody_takes(db):
+    figures = "SELECT ready, leased, blocked, new, retry, total, oldest_ready IS NULL FROM queue.stats('q')"
+    db.create("q", max_running_per_group=3)
+    pushed(db, a=8)
+    assert db.row(figures) == (3, 0, 5, 3, 0, 8, False)
+    assert len(take(db, 2)) == 2
+    assert db.row(figures)[:3] == (1, 2, 5)
+    end(db, 1)
+    assert db.row(figures)[:3] == (2, 1, 4)
+    end(db, 2, "SELECT queue.fail(%s, 'x', retry_in => '1 h')")
+    assert db.row(figures)[:3] == (3, 0, 3)
+    pushed(db, b=2, _=1)
+    assert db.row(figures)[:3] == (6, 0, 3)
+    db.rows("SELECT queue.alter('q', ARRAY['max_running_per_group'], ARRAY['4'])")
+    assert db.row(figures)[:3] == (7, 0, 2)
+    db.rows("SELECT queue.alter('q', ARRAY['max_running_per_group', 'fair'], ARRAY['none', 'group'])")
+    assert db.row(figures)[:3] == (9, 0, 0)
+
+
 def test_a_retry_takes_a_place(db):
     db.create("q", max_running_per_group=2)
     pushed(db, a=4)
