@@ -321,6 +321,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue_int.h \
 	src/queue/registry.c \
 	src/queue/registry.h \
+	src/queue/runner.c \
+	src/queue/runner.h \
 	src/queue/schedule.c \
 	src/queue/schedule.h \
 	src/queue/schema.c \
@@ -419,6 +421,7 @@ qb_sql = \
 	sql/functions/batch.sql \
 	sql/functions/cron.sql \
 	sql/functions/schedule.sql \
+	sql/functions/run.sql \
 	sql/functions/rights.sql \
 	sql/functions/inspect.sql \
 	sql/functions/where.sql \
@@ -485,6 +488,7 @@ qb_doc = \
 	doc/recipes.md \
 	doc/security.md \
 	doc/sessions.md \
+	doc/sql-jobs.md \
 	doc/sql.md \
 	doc/streams.md \
 	doc/tls.md \

@@ -54,6 +54,10 @@ CREATE TABLE queue.queues (
 		OR fair IS NOT NULL AND max_running_per_group IS DISTINCT FROM 1 OR coalesce(max_running_per_group > 1, false)) STORED,
 	batches bool NOT NULL DEFAULT false,	-- AWAIT BATCH is possible
 	single_consumer bool NOT NULL DEFAULT false,	-- one connection gets all jobs until it is gone
+	handler text				-- a function that is called with each payload; NULL: none
+		CHECK (octet_length(handler) <= 260),
+	run text CHECK (run = 'sql'),		-- payloads are SQL; NULL: they are not
+	timeout interval CHECK (timeout > '0' AND timeout <= '366 days'),	-- of what runs by itself; NULL: none
 	unlogged bool NOT NULL,
 	payload text NOT NULL			-- the column's type
 		CHECK (payload IN ('jsonb', 'text', 'bytea')),

@@ -323,6 +323,7 @@ static void end(void)
 	move_end();
 	listen_close();
 	http_close();
+	queue_stop();
 	pooler_free();
 	queue_free();
 	admin_free();

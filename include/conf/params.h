@@ -169,6 +169,10 @@ PARAM_TIME(client_idle_timeout, "0", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 PARAM_GROUP("Queues")
 PARAM_INT (queue_pool_size, "5", 1, 10000, PARAM_RELOAD, NULL,
 	"Server connections of the queue engine, beside those of each pool.")
+PARAM_INT (queue_run_pool_size, "2", 0, 1000, PARAM_RELOAD, NULL,
+	"Jobs of queues with a handler, or with run = sql, that run in this process at the same time, each on a server connection beside those of its pool. 0: none.")
+PARAM_BOOL(queue_run_superuser, "0", PARAM_RELOAD, NULL,
+	"Jobs run by themselves also where the owner of the queue is a superuser.")
 PARAM_INT (queue_engine_after, "100", 0, 1000000, PARAM_RELOAD, NULL,
 	"So many statements of the queue engine within a minute run on connections that clients use too before it gets one of its own, of the `queue_pool_size` that it may have, all but one. 0: it gets none.")
 PARAM_INT (queue_batches, "1", 1, 64, PARAM_RELOAD, NULL,

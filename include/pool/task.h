@@ -34,8 +34,9 @@ void task_settings_free(struct task_settings **p);
 void task_settings_key(const struct task_settings *s, struct buf *key);
 
 /* How long its answer may take: queue_engine_timeout, much longer, or whatever query_timeout says. The first two end
- * with 08007, unless the server says that the statement waits for a lock or for a standby. */
-enum task_time { TASK_BRIEF, TASK_SLOW, TASK_UNLIMITED };
+ * with 08007, unless the server says that the statement waits for a lock or for a standby. BESIDE: as UNLIMITED, and its
+ * server is none of those that clients may have. */
+enum task_time { TASK_BRIEF, TASK_SLOW, TASK_UNLIMITED, TASK_BESIDE };
 
 /* SQL of a client's is in it that may have left something in the session: what is there is discarded. */
 enum task_leaves { TASK_LEAVES_NOTHING, TASK_LEAVES_SESSION };

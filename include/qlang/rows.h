@@ -154,7 +154,10 @@
 	COL(dead_queue, TEXT) SEP \
 	COL(batches, BOOL) SEP \
 	COL(single_consumer, BOOL) SEP \
-	COL(consumer, TEXT)
+	COL(consumer, TEXT) SEP \
+	COL(handler, TEXT) SEP \
+	COL(run, TEXT) SEP \
+	COL(timeout, TEXT)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \

@@ -8,7 +8,9 @@
 
 /* Registers with the pool. Call before pooler_start(). */
 MUST_CHECK bool queue_start(void);
-/* After the pool is freed. */
+/* Before the pools are freed. */
+void queue_stop(void);
+/* After that. */
 void queue_free(void);
 /* Settings may have changed. */
 void queue_reloaded(void);

@@ -60,6 +60,10 @@ BEGIN
 			MESSAGE = 'number, name and type of payloads of a queue cannot be changed',
 			HINT = 'Create another queue, or drop this one and create it anew.';
 	END IF;
+	IF (NEW.handler IS NOT NULL OR NEW.run IS NOT NULL) AND (TG_OP = 'INSERT'
+			OR (NEW.handler, NEW.run, NEW.owner) IS DISTINCT FROM (OLD.handler, OLD.run, OLD.owner)) THEN
+		PERFORM queue._check_runs(NEW);
+	END IF;
 	RETURN NEW;
 END
 $$;
@@ -152,6 +156,9 @@ BEGIN
 		PERFORM queue._generate_lone(cfg);
 		PERFORM queue._comment_queue(cfg.name);
 		PERFORM queue._give_owner(cfg);
+		IF cfg.handler IS NOT NULL OR cfg.run IS NOT NULL THEN
+			PERFORM queue._tell_schedules(true);
+		END IF;
 	ELSIF TG_OP = 'UPDATE' THEN
 		IF NEW.single_consumer AND NEW.limited OR NOT NEW.single_consumer THEN	-- before limits come, or an error
 			PERFORM queue._generate_consumer(cfg);
@@ -191,6 +198,10 @@ BEGIN
 		END IF;
 		IF NEW.single_consumer THEN	-- behind limits that go
 			PERFORM queue._generate_consumer(cfg);
+		END IF;
+		IF (NEW.handler, NEW.run, NEW.timeout) IS DISTINCT FROM (OLD.handler, OLD.run, OLD.timeout)
+				OR NEW.owner <> OLD.owner AND (NEW.handler IS NOT NULL OR NEW.run IS NOT NULL) THEN
+			PERFORM queue._tell_schedules(true);
 		END IF;
 		IF NEW.unlogged <> OLD.unlogged THEN	-- writes the whole table anew
 			EXECUTE format('ALTER TABLE %s SET %3$s; ALTER TABLE %2$s SET %3$s', queue._table(cfg.name),
@@ -287,7 +298,7 @@ BEGIN
 			EXECUTE FUNCTION queue._row_number();
 		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, overflow, max_per_transaction, dead_queue, max_running,
 				rate, hours, pause, max_running_per_group, rate_per_group, pause_per_group, fair, unlogged, expires,
-				batches, single_consumer, push_paused, owner OR DELETE
+				batches, single_consumer, push_paused, handler, run, timeout, owner OR DELETE
 			ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 		CREATE TRIGGER d_lone AFTER UPDATE ON queue.queues FOR EACH ROW EXECUTE FUNCTION queue._row_lone();

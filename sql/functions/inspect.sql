@@ -7,7 +7,7 @@ RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconn
 	push_paused bool, on_change text, expires text,
 	max_running int4, rate text, hours text, max_running_per_group int4, rate_per_group text, pause text,
 	pause_per_group text, fair text, on_expire text, overflow text, max_per_transaction int4, dead_queue text, batches bool,
-	single_consumer bool, consumer text)
+	single_consumer bool, consumer text, handler text, run text, timeout text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -18,7 +18,8 @@ AS $$
 		c.expires::text, c.max_running, c.rate, c.hours, c.max_running_per_group, c.rate_per_group,
 		c.pause::text, c.pause_per_group::text, c.fair, c.on_expire, c.overflow, c.max_per_transaction,
 		(SELECT d.name FROM queue.queues AS d WHERE d.number = c.dead_queue), c.batches,
-		c.single_consumer, CASE WHEN c.single_consumer THEN queue._consumer(c.number) END
+		c.single_consumer, CASE WHEN c.single_consumer THEN queue._consumer(c.number) END,
+		c.handler, c.run, c.timeout::text
 	FROM queue.queues AS c ORDER BY c.name
 $$;
 

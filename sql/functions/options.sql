@@ -37,6 +37,9 @@ BEGIN
 	cfg.fair := NULL;
 	cfg.batches := false;
 	cfg.single_consumer := false;
+	cfg.handler := NULL;
+	cfg.run := NULL;
+	cfg.timeout := NULL;
 	cfg.unlogged := false;
 	cfg.payload := 'jsonb';
 	RETURN cfg;
@@ -236,7 +239,7 @@ BEGIN
 		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
 			'durability, payload, expires, on_expire, history, max_run, max_length, overflow, max_per_transaction, dead_queue, '
 			'max_running, rate, pause, hours, max_running_per_group, rate_per_group, pause_per_group, fair, batches, '
-			'single_consumer, unlogged.';
+			'single_consumer, unlogged, handler, run, timeout.';
 END
 $$;
 
@@ -368,6 +371,16 @@ BEGIN
 			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');
 		END IF;
 		cfg.single_consumer := word::bool;
+	WHEN 'handler' THEN
+		cfg.handler := queue._handler_option(value);
+	WHEN 'run' THEN
+		IF word <> 'sql' THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: sql. Without: RESET (run).');
+		END IF;
+		cfg.run := word;
+	WHEN 'timeout' THEN
+		cfg.timeout := queue._interval_option(option, value, '1 ms',
+			'Allowed: an interval longer than zero, of a year at most, such as ''10 min''. Without: RESET (timeout).', most => '366 days');
 	WHEN 'unlogged' THEN
 		IF word NOT IN ('true', 'on', 'yes', '1', 'false', 'off', 'no', '0') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');

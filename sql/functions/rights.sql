@@ -117,6 +117,12 @@ BEGIN
 		RETURN;
 	END IF;
 	PERFORM queue._check_rights(q, rights, roles);
+	IF lower(rights::text)::text[] && '{push, take, all}' AND EXISTS (SELECT FROM queue.queues AS c
+			WHERE c.name = q AND (c.handler IS NOT NULL OR c.run IS NOT NULL)) THEN
+		RAISE WARNING USING ERRCODE = '01000', MESSAGE = format('jobs of queue "%s" run as its owner', q),
+			DETAIL = 'Who may push or take writes their payloads.',
+			HINT = 'With run = sql, that is to give away all that the owner may do.';
+	END IF;
 	FOREACH role IN ARRAY roles LOOP
 		FOREACH kind IN ARRAY ARRAY['push', 'take', 'await'] LOOP
 			-- who has TAKE need not be given AWAIT

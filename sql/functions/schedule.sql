@@ -483,7 +483,7 @@ END
 $$;
 
 -- For the proxy: which roles have something due, and in how many milliseconds the next one will have. Names and
--- times alone, for anybody.
+-- times alone, for anybody. A row without a name: there are queues that run by themselves (run.sql).
 CREATE OR REPLACE FUNCTION queue._schedules_due() RETURNS TABLE (owner text, ms int8)
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -502,6 +502,9 @@ BEGIN
 			SELECT r.rolname::text, 0::int8 FROM o JOIN pg_roles AS r ON r.oid = o.role
 			WHERE EXISTS (SELECT FROM queue.schedules AS x WHERE x.owner = o.role AND x.look_at <= moment)
 			ORDER BY r.rolcanlogin DESC, random() LIMIT 1000;
+	END IF;
+	IF EXISTS (SELECT FROM queue.queues AS c WHERE c.handler IS NOT NULL OR c.run IS NOT NULL) THEN
+		RETURN QUERY SELECT '', 0::int8;
 	END IF;
 	RETURN QUERY SELECT NULL::text, least(1e12, ceil(extract(epoch FROM x.look_at - moment) * 1000))::int8
 		FROM queue.schedules AS x WHERE x.look_at > moment ORDER BY x.look_at LIMIT 1;

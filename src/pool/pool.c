@@ -246,12 +246,23 @@ static bool make_room(struct pool *p)
 
 static unsigned client_limit(const struct pool *p, usec_t now);
 
+/* In use by tasks that are none of the pool's. */
+static unsigned beside(const struct pool *p)
+{
+	const struct server *s;
+	unsigned n = 0;
+
+	DL_FOREACH (p->servers[SERVER_TASK].head, s)
+		n += s->task != NULL && s->task->time == TASK_BESIDE;
+	return n;
+}
+
 /* Servers that are not the engine's own: those for clients, and a few for tasks. */
 static unsigned most_servers(const struct pool *p)
 {
 	bool tasks = p->n_tasks > 0 && !p->lookup;
 
-	return client_limit(p, loop_now()) +
+	return client_limit(p, loop_now()) + beside(p) +
 	       (tasks ? (unsigned)conf_current()->p.queue_pool_size : 0);
 }
 
@@ -477,7 +488,7 @@ static bool serve_clients(struct pool *p, usec_t now)
 /* Among those that tasks may have beside the pool, of which the last is for what cannot run on the engine's own. */
 static bool engine_has_place(const struct pool *p, usec_t now)
 {
-	unsigned all = pool_servers_total(p) - (p->for_inspection != NULL);
+	unsigned all = pool_servers_total(p) - (p->for_inspection != NULL) - beside(p);
 
 	return all + 1 < client_limit(p, now) + (unsigned)conf_current()->p.queue_pool_size;
 }
@@ -609,7 +620,7 @@ void pool_server_failed(struct server *s, const struct pg_error *err)
 /* Those that are not the engine's own, nor beside all. */
 static unsigned servers_there(const struct pool *p)
 {
-	unsigned aside = p->for_inspection != NULL;
+	unsigned aside = (p->for_inspection != NULL) + beside(p);
 
 	if (team_self() != 0 && !p->lookup && p->startup == NULL) {
 		unsigned all = places_of_pool(p, false);

@@ -9,6 +9,7 @@
  */
 #include <string.h>
 
+#include "auth/auth.h"
 #include "wire/array.h"
 #include "agent.h"
 #include "queue_int.h"
@@ -74,6 +75,41 @@ void agent_took(struct taker *t, const char *queue)
 	}
 	if (u != NULL)
 		util_strlcpy(t->took, queue, sizeof(t->took));
+}
+
+/* One that logs in as this role, if there may be one. Where the entry of the database has `user`,
+ * all of them do as that. */
+struct pool *agent_pool(struct qdb *db, const char *role)
+{
+	struct pool_target t;
+	struct pool *pool;
+	struct agent *a;
+
+	for (a = db->agents; a != NULL; a = a->hh.next) {
+		pool = pooler_find_pool(db->name, a->user);
+		if (pool == NULL)
+			continue;
+		pool_target(pool, &t);
+		if (t.force_user == NULL)
+			break;
+		return strcmp(t.force_user, role) == 0 ? pool : NULL;
+	}
+	HASH_FIND_STR(db->agents, role, a);
+	return a != NULL || auth_user_find(role) != NULL ? pooler_find_pool(db->name, role) : NULL;
+}
+
+struct pool *agent_any_pool(struct qdb *db, unsigned nth)
+{
+	struct pool *pool, *found = NULL;
+	unsigned n = 0;
+
+	for (const struct agent *a = db->agents; a != NULL; a = a->hh.next)
+		n += pooler_find_pool(db->name, a->user) != NULL;
+	nth = n > 0 ? nth % n : 0;
+	for (const struct agent *a = db->agents; a != NULL && found == NULL; a = a->hh.next)
+		if ((pool = pooler_find_pool(db->name, a->user)) != NULL && nth-- == 0)
+			found = pool;
+	return found;
 }
 
 void agents_see(struct qdb *db)

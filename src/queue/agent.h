@@ -35,6 +35,9 @@ void agents_see(struct qdb *db);                           /* of all clients the
 void agent_put_used(struct buf *b, const struct agent *a); /* text[] in binary */
 /* Those that were there in this round: their roles, and what they have used. */
 void agents_put(struct buf *users, struct buf *used, const struct qdb *db, uint64_t round);
+/* Where logins are of this role, if there may be any; the nth of those that there are. Or NULL. */
+struct pool *agent_pool(struct qdb *db, const char *role);
+struct pool *agent_any_pool(struct qdb *db, unsigned nth);
 void agents_free(struct qdb *db);
 
 #endif

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "wire/row.h"
 #include "await.h"
@@ -19,6 +20,7 @@
 #include "lease.h"
 #include "mark.h"
 #include "queue_int.h"
+#include "schedule.h"
 #include "token.h"
 #include "wakes.h"
 
@@ -300,6 +302,20 @@ static void count_ended(struct taker *t, const char *token, const struct qstmt *
 		figures_ran(f, (int64_t)(loop_now() - since));
 }
 
+/* Does it change which queues run by themselves? Perhaps: the words are looked for as the names of options. */
+static bool may_change_runs(const struct taker *t, const struct qstmt *q)
+{
+	static const char *const words[] = {"handler", "run", "timeout"};
+
+	if ((q->verb->flags & QVERB_DEFINITION) == 0)
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(words) && t->db->runs == NULL; i++)
+		for (size_t at = 0; at + strlen(words[i]) <= q->text_len; at++)
+			if (strncasecmp(q->text + at, words[i], strlen(words[i])) == 0)
+				return true;
+	return t->db->runs != NULL;
+}
+
 void call_succeeded(
 	struct taker *t, const struct qstmt *q, struct call *call, unsigned rows, bool in_tx)
 {
@@ -323,6 +339,8 @@ void call_succeeded(
 	}
 	if ((flags & QVERB_NUMBERS) != 0)
 		head_forget(t->db, call->queue);
+	if (may_change_runs(t, q))
+		wakes_event(t->db, &t->wakes, SCHEDULES_EVENT);
 	if (q->verb->id == QVERB_FAIL)
 		count_jobs_failed(t, &call->names, in_tx);
 	for (int i = 0; i < call->jobs.n; i++) {

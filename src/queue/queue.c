@@ -27,6 +27,7 @@
 #include "park.h"
 #include "queue_int.h"
 #include "registry.h"
+#include "runner.h"
 #include "schedule.h"
 #include "schema_int.h"
 #include "stream.h"
@@ -464,8 +465,8 @@ bool queue_start(void)
 	held_start();
 	return wakes_start() && merge_start() && back_start() && park_start() && waitq_start() &&
 	       await_start() && stream_start() && hold_start() && gauge_start() &&
-	       figures_start() && maintain_start() && schedules_start() && schema_start() &&
-	       attend_start();
+	       figures_start() && maintain_start() && schedules_start(runs_look) && runs_start() &&
+	       schema_start() && attend_start();
 }
 
 void queue_reloaded(void)
@@ -473,6 +474,11 @@ void queue_reloaded(void)
 	parks_reloaded();
 	takers_changed();
 	attend_reloaded();
+}
+
+void queue_stop(void)
+{
+	runs_stop();
 }
 
 void queue_free(void)
@@ -507,6 +513,7 @@ void queue_free(void)
 		agents_free(db);
 		schedules_free(db);
 		attend_free(db);
+		runs_free(db);
 		count_free(db);
 		qdb_free(db);
 	}

@@ -9,7 +9,6 @@
  */
 #include <string.h>
 
-#include "auth/auth.h"
 #include "queue/stat.h"
 #include "wire/row.h"
 #include "agent.h"
@@ -35,6 +34,7 @@ struct schedules {
 	bool busy;      /* a statement is under way */
 	bool goes_on;   /* with the owner whose turn it is, before it asks again */
 	bool asked_in_vain, changed;
+	bool runs;           /* there are queues that run by themselves */
 	bool fired;          /* by the statements since the last question */
 	int n_owners, owner; /* whose turn it is */
 	char owners[OWNERS_MAX][64];
@@ -56,12 +56,15 @@ struct asking {
 /* As far back as head_past() goes for sure. */
 #define MARKED_FOR (50 * USEC_MSEC)
 
-static struct loop_tick *tick;
+static struct {
+	struct loop_tick *tick;
+	void (*runs)(struct qdb *db, bool any);
+} all;
 
 static void look_at(struct schedules *s, usec_t at)
 {
 	s->at = at;
-	loop_tick_at(tick, at);
+	loop_tick_at(all.tick, at);
 }
 
 static void step(struct qdb *db);
@@ -82,6 +85,8 @@ static void due_row(void *arg, const uint8_t *body, size_t len)
 	if (col[0].len < 0)
 		s->next =
 			loop_now() + (usec_t)(ms < LOOK_AGAIN_MS ? ms : LOOK_AGAIN_MS) * USEC_MSEC;
+	else if (col[0].len == 0)
+		s->runs = true;
 	else if (s->n_owners < OWNERS_MAX)
 		wire_col_copy(&col[0], s->owners[s->n_owners++], sizeof(s->owners[0]));
 }
@@ -134,6 +139,7 @@ static void due_done(void *arg, const struct pg_error *err)
 		look_at(s, loop_now() + (s->asker < HASH_COUNT(a->db->agents) ? BUSY_AGAIN
 									      : ALONE_AGAIN));
 	} else {
+		all.runs(a->db, s->runs);
 		step(a->db);
 	}
 	mem_free(a);
@@ -190,32 +196,11 @@ static bool submit(
 	return true;
 }
 
-/* One that logs in as this role, if there may be one. Where the entry of the database has `user`,
- * all of them do as that. */
-static struct pool *pool_of(struct qdb *db, const char *role)
-{
-	struct pool_target t;
-	struct pool *pool;
-	struct agent *a;
-
-	for (a = db->agents; a != NULL; a = a->hh.next) {
-		pool = pooler_find_pool(db->name, a->user);
-		if (pool == NULL)
-			continue;
-		pool_target(pool, &t);
-		if (t.force_user == NULL)
-			break;
-		return strcmp(t.force_user, role) == 0 ? pool : NULL;
-	}
-	HASH_FIND_STR(db->agents, role, a);
-	return a != NULL || auth_user_find(role) != NULL ? pooler_find_pool(db->name, role) : NULL;
-}
-
 static bool fire(struct qdb *db, const char *owner)
 {
 	static const struct task_ops ops = {.row = fired_row, .done = fired_done};
 	struct schedules *s = db->schedules;
-	struct pool *pool = pool_of(db, owner);
+	struct pool *pool = agent_pool(db, owner);
 
 	if (pool != NULL)
 		return submit(db, pool, &ops, CALL_FIRE, STEP);
@@ -242,7 +227,7 @@ static bool ask(struct qdb *db)
 
 	agents_see(db);
 	s->n_owners = s->owner = 0;
-	s->fired = s->asked_in_vain = s->changed = s->goes_on = false;
+	s->fired = s->asked_in_vain = s->changed = s->goes_on = s->runs = false;
 	s->next = loop_now() + LOOK_AGAIN_MS * USEC_MSEC;
 	n = HASH_COUNT(db->agents);
 	a = db->agents;
@@ -306,18 +291,19 @@ static void on_event(struct qdb *db, const char *queue)
 		schedules_event(db);
 }
 
-bool schedules_start(void)
+bool schedules_start(void (*runs)(struct qdb *db, bool any))
 {
 	static const struct system_listener listener = {.up = schedules_event, .event = on_event};
 
 	system_listen(&listener);
-	tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
-	return tick != NULL;
+	all.runs = runs;
+	all.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return all.tick != NULL;
 }
 
 void schedules_stop(void)
 {
-	loop_tick_free(&tick);
+	loop_tick_free(&all.tick);
 }
 
 void schedules_free(struct qdb *db)

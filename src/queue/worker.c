@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "wire/msg.h"
+#include "await.h"
+#include "back.h"
+#include "count.h"
 #include "engine.h"
 #include "lease.h"
 #include "park.h"
@@ -318,6 +321,42 @@ bool worker_done(struct worker *w, const char *token, const char *result, struct
 bool worker_fail(struct worker *w, const char *token, const char *error, struct pg_error *err)
 {
 	return finish(w, "QUEUE FAIL $1 ERROR $2", token, error, err);
+}
+
+void worker_was_done(struct worker *w, const char *token)
+{
+	usec_t since = 0;
+	struct tally *tally = lease_finish(&w->taker, token, true, false, &since);
+	struct figures *f = tally != NULL ? count_in(&w->taker, tally, false) : NULL;
+
+	CHECK_TAKER(&w->taker);
+	count_done(QVERB_DONE, 1);
+	if (f != NULL)
+		f->n[FIGURE_DONE]++;
+	if (f != NULL && since != 0)
+		figures_ran(f, (int64_t)(loop_now() - since));
+	done_remember(token);
+	await_ended(&w->taker, token, true, false);
+}
+
+void worker_give_back(struct worker *w, const char *token)
+{
+	const struct lease *l = lease_find(&w->taker, token);
+	usec_t since;
+
+	CHECK_TAKER(&w->taker);
+	if (l == NULL)
+		return;
+	give_back(w->taker.db, w->taker.pool, &token, 1, l->place, "");
+	(void)lease_finish(&w->taker, token, false, false, &since);
+}
+
+void worker_forget(struct worker *w, const char *token)
+{
+	usec_t since;
+
+	CHECK_TAKER(&w->taker);
+	(void)lease_finish(&w->taker, token, false, false, &since);
 }
 
 void worker_cancel(struct worker *w)

@@ -95,6 +95,7 @@ static usec_t limit_of(const struct task *t)
 	case TASK_SLOW:
 		return limit < USEC_NEVER / SLOW ? limit * SLOW : limit;
 	case TASK_UNLIMITED:
+	case TASK_BESIDE:
 		break;
 	}
 	return 0;
@@ -136,7 +137,7 @@ static void check(struct server *s, usec_t now)
 
 	since = t->heard_at != 0 ? t->heard_at : s->request_time;
 	waited = now > since ? now - since : 0;
-	if (limit == 0 || t->time == TASK_UNLIMITED)
+	if (limit == 0)
 		return;
 	if (waited >= limit)
 		give_up(s, limit);

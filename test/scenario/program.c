@@ -58,6 +58,7 @@ bool program_start(const char *settings, const char *databases, const char *user
 
 void program_end(void)
 {
+	queue_stop();
 	pooler_free();
 	queue_free();
 	auth_file_free();

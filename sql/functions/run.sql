@@ -1,0 +1,219 @@
+-- Jobs that run by themselves: queues with a handler, or with run = sql, which qbouncer works off itself.
+--
+-- The work is done in a login of the queue's owner, and in no other: what somebody else may write into a function or a
+-- statement runs with all that this login could do, SET ROLE is no boundary for it, nor is SECURITY DEFINER (a deferred
+-- trigger runs at the COMMIT). So a handler belongs to the owner of the queue, or to a superuser.
+--
+-- Work and DONE are one statement, so one transaction. What fails is rolled back; the proxy says FAIL behind it.
+
+CREATE OR REPLACE FUNCTION queue._bad_handler(code text, message text, hint text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = code, MESSAGE = message, HINT = hint;
+END
+$$;
+
+-- Its name as it is kept: quoted where it has to be, with its schema.
+CREATE OR REPLACE FUNCTION queue._handler_option(value text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	part text[];
+BEGIN
+	BEGIN
+		part := parse_ident(value);
+	EXCEPTION WHEN invalid_parameter_value THEN
+		part := NULL;
+	END;
+	IF cardinality(part) IS DISTINCT FROM 2 OR octet_length(part[1]) > 63 OR octet_length(part[2]) > 63 THEN
+		PERFORM queue._bad_option('handler', value,
+			'Allowed: a function with its schema, such as ''app.send_mail''. Without: RESET (handler).');
+	END IF;
+	RETURN format('%I.%I', part[1], part[2]);
+END
+$$;
+
+-- The handler of a queue, if it may be called: does it give a result? Its name was checked by whoever made the row, or
+-- was not.
+CREATE OR REPLACE FUNCTION queue._check_handler(cfg queue.queues) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	part CONSTANT text[] := parse_ident(queue._handler_option(cfg.handler));
+	f record;
+BEGIN
+	SELECT p.oid, p.prokind, p.proretset, p.prorettype, p.proowner, n.oid AS schema INTO f
+		FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+		WHERE n.nspname = part[1] AND p.proname = part[2] AND p.pronargs = 1 AND p.proargtypes[0] = 'jsonb'::regtype
+			AND p.provariadic = 0;
+	IF NOT FOUND THEN
+		PERFORM queue._bad_handler('42883', format('function %s(jsonb) does not exist', cfg.handler),
+			format('CREATE FUNCTION %s(payload jsonb) RETURNS void ...', cfg.handler));
+	ELSIF f.prokind <> 'f' THEN
+		PERFORM queue._bad_handler('42809', format('%s(jsonb) is not a function', cfg.handler),
+			'A handler is a function, which is part of the transaction that finishes the job.');
+	ELSIF f.proretset OR f.prorettype NOT IN ('void'::regtype, 'jsonb'::regtype) THEN
+		PERFORM queue._bad_handler('42P13', format('handler %s(jsonb) does not return void or jsonb', cfg.handler),
+			'What it returns is the result of the job: RETURNS jsonb, or RETURNS void.');
+	ELSIF f.proowner <> cfg.owner AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = f.proowner) THEN
+		PERFORM queue._bad_handler('42501', format('handler %s(jsonb) does not belong to the owner of the queue', cfg.handler),
+			format('Whoever owns it could do what "%s" may do: ALTER FUNCTION %s(jsonb) OWNER TO %1$I;',
+				pg_get_userbyid(cfg.owner), cfg.handler));
+	ELSIF NOT has_schema_privilege(cfg.owner, f.schema, 'USAGE') OR NOT has_function_privilege(cfg.owner, f.oid, 'EXECUTE') THEN
+		PERFORM queue._bad_handler('42501', format('the owner of the queue may not call %s(jsonb)', cfg.handler),
+			format('GRANT USAGE ON SCHEMA %I, and EXECUTE ON FUNCTION %s(jsonb), TO %I.', part[1], cfg.handler,
+				pg_get_userbyid(cfg.owner)));
+	END IF;
+	RETURN f.prorettype = 'jsonb'::regtype;
+END
+$$;
+
+-- For the trigger of the catalogue that runs as whoever changes the row: it makes the owner's logins do something.
+CREATE OR REPLACE FUNCTION queue._check_runs(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	-- to have a role's rights is less than to be it: there are its attributes
+	IF NOT pg_has_role(cfg.owner, CASE WHEN current_setting('server_version_num')::int4 >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
+		PERFORM queue._bad_handler('42501', format('must be able to SET ROLE "%s"', pg_get_userbyid(cfg.owner)),
+			'The jobs of such a queue run as its owner.');
+	ELSIF cfg.payload <> 'jsonb' THEN
+		PERFORM queue._bad_handler('0A000', format('jobs with payloads of type %s do not run by themselves yet', cfg.payload),
+			'Create the queue WITH (payload = jsonb).');
+	ELSIF cfg.handler IS NOT NULL AND cfg.run IS NOT NULL THEN
+		PERFORM queue._bad_handler('22023', 'a queue has a handler, or runs SQL: not both', 'Give one of handler and run.');
+	ELSIF NOT (SELECT r.rolcanlogin FROM pg_roles AS r WHERE r.oid = cfg.owner) THEN
+		PERFORM queue._bad_handler('28000', format('role "%s" cannot log in', pg_get_userbyid(cfg.owner)),
+			'The jobs of such a queue run in a login of its owner. Make it as a role that has one.');
+	END IF;
+	IF cfg.handler IS NOT NULL THEN
+		PERFORM queue._check_handler(cfg);
+	END IF;
+END
+$$;
+
+-- For the proxy: which queues have something to run, whose they are, and how long a job may take. For anybody, as the
+-- catalogue is.
+CREATE OR REPLACE FUNCTION queue._runs() RETURNS TABLE (queue text, owner text, super bool, timeout_ms int8)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT c.name, r.rolname::text, r.rolsuper, (extract(epoch FROM c.timeout) * 1000)::int8
+		FROM queue.queues AS c JOIN pg_roles AS r ON r.oid = c.owner
+		WHERE c.handler IS NOT NULL OR c.run IS NOT NULL ORDER BY c.number;
+END
+$$;
+
+-- What a job of run = sql does: its payload, a text or {"sql": text}.
+CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF jsonb_typeof(payload) = 'string' THEN
+		RETURN payload #>> '{}';
+	ELSIF jsonb_typeof(payload -> 'sql') IS DISTINCT FROM 'string' THEN
+		PERFORM queue._bad_handler('22023', 'the payload is no SQL',
+			'Push a text, or {"sql": "..."}: QUEUE PUSH q ''{"sql": "VACUUM"}''.');
+	ELSIF payload - 'sql' <> '{}' THEN
+		PERFORM queue._bad_handler('0A000', format('"%s" beside "sql" is not supported yet',
+			(SELECT k FROM jsonb_object_keys(payload - 'sql') AS k ORDER BY k LIMIT 1)), 'Write values into the SQL, quoted.');
+	END IF;
+	RETURN payload ->> 'sql';
+END
+$$;
+
+-- Runs it, with this search_path, in the caller's transaction: PL/pgSQL refuses what begins or ends one. One statement that
+-- has rows gives them, until they are more than "most" bytes; it is carried out to its end.
+CREATE OR REPLACE FUNCTION queue._run_sql(sql text, path text, most int4 DEFAULT 1000000) RETURNS jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	c refcursor;
+	has_rows bool := true;
+	one record;
+	line text;
+	lines text[] := '{}';
+	size int8 := 0;
+	n int8 := 0;
+BEGIN
+	PERFORM pg_catalog.set_config('search_path', path, true);
+	BEGIN
+		OPEN c NO SCROLL FOR EXECUTE sql;
+	EXCEPTION WHEN invalid_cursor_definition THEN	-- several statements, or one without rows: nothing was carried out yet
+		has_rows := false;
+	END;
+	IF NOT has_rows THEN
+		EXECUTE sql;
+		GET DIAGNOSTICS n = ROW_COUNT;
+		RETURN pg_catalog.jsonb_build_object('count', n);
+	END IF;
+	LOOP
+		FETCH c INTO one;
+		EXIT WHEN NOT FOUND;
+		n := n OPERATOR(pg_catalog.+) 1;
+		CONTINUE WHEN size OPERATOR(pg_catalog.>) most;
+		line := pg_catalog.to_jsonb(one)::pg_catalog.text;
+		size := size OPERATOR(pg_catalog.+) pg_catalog.octet_length(line) OPERATOR(pg_catalog.+) 2;
+		IF size OPERATOR(pg_catalog.<=) most THEN
+			lines := pg_catalog.array_append(lines, line);
+		END IF;
+	END LOOP;
+	CLOSE c;
+	RETURN pg_catalog.jsonb_build_object('count', n,
+			'rows', ('[' OPERATOR(pg_catalog.||) pg_catalog.array_to_string(lines, ',') OPERATOR(pg_catalog.||) ']')::pg_catalog.jsonb)
+		OPERATOR(pg_catalog.||) CASE WHEN size OPERATOR(pg_catalog.>) most THEN '{"cut": true}' ELSE '{}' END::pg_catalog.jsonb;
+END
+$$;
+
+-- For the proxy, which has taken the job in a login of the owner: the work, and its DONE. path: the search_path that the
+-- session has without us. supers: the proxy may run what belongs to superusers.
+CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	part record;
+	cfg queue.queues;
+	job record;
+	outcome jsonb;
+BEGIN
+	SELECT * INTO part FROM queue._split(ARRAY[token], true);
+	cfg := part.cfg;
+	IF session_user <> current_user OR cfg.owner <> quote_ident(session_user)::regrole THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('jobs of queue "%s" run in a login of its owner alone', cfg.name);
+	ELSIF NOT coalesce(supers, false) AND (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = session_user) THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('queue "%s" belongs to a superuser', cfg.name),
+			HINT = 'Give it to another role, or allow it with queue_run_superuser in the ini.';
+	ELSIF cfg.handler IS NULL AND cfg.run IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('jobs of queue "%s" do not run by themselves any more', cfg.name);
+	END IF;
+	EXECUTE format('SELECT j.payload FROM %s AS j WHERE j.id = $1 AND j.token = $2 AND j.lease_until > clock_timestamp()',
+		queue._table(cfg.name)) INTO job USING part.ids[1], part.tokens[1];
+	IF job.payload IS NULL THEN
+		PERFORM queue._lost(cfg.name, part.ids, part.tokens, '{}');
+	END IF;
+	IF cfg.run = 'sql' THEN
+		outcome := queue._run_sql(queue._sql_of(job.payload), path);
+	ELSIF queue._check_handler(cfg) THEN
+		PERFORM pg_catalog.set_config('search_path', path, true);
+		EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) cfg.handler OPERATOR(pg_catalog.||) '($1)' INTO outcome USING job.payload;
+	ELSE
+		PERFORM pg_catalog.set_config('search_path', path, true);
+		EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) cfg.handler OPERATOR(pg_catalog.||) '($1)' USING job.payload;
+	END IF;
+	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	IF session_user <> current_user THEN
+		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has left another role in force',
+			HINT = 'SET LOCAL ROLE in a function ends with the transaction: RESET ROLE at its end.';
+	END IF;
+	RETURN QUERY SELECT * FROM queue._done(ARRAY[token], false, outcome::text, false);
+END
+$$;

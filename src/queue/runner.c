@@ -1,0 +1,537 @@
+/*
+ * Jobs that run by themselves: of queues with a handler, or with run = sql. For each such queue there are slots; a slot
+ * takes a job with the login of the queue's owner (worker.c), runs it there, as a task in which work and DONE are one
+ * statement (queue._run_job), and says FAIL when that was rolled back. Which queues there are is asked when schedules.c
+ * hears that there are some.
+ *
+ * Limits: so many slots of a queue, and so many jobs that run in this process (queue_run_pool_size). What is taken and
+ * may not run yet is held, and waits in line.
+ *
+ * Must not know: what a job does; the database runs it.
+ *
+ * Entry points: runs_*.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/row.h"
+#include "agent.h"
+#include "queue_call.h"
+#include "queue_int.h"
+#include "runner.h"
+#include "token.h"
+#include "worker.h"
+
+#define TAKE_FOR   (60 * USEC_SEC) /* then it is looked whether its login is still the same */
+#define HOLD_FOR   (366 * 24 * 3600 * USEC_SEC)
+#define REST       (5 * USEC_SEC) /* nobody can log in, or the database refuses */
+#define SAID_AGAIN (60 * USEC_SEC)
+
+enum slot_state {
+	SLOT_RESTS, /* until its time has come */
+	SLOT_TAKES,
+	SLOT_HAS, /* a job, and waits for its turn */
+	SLOT_RUNS,
+	SLOT_FAILS, /* says so */
+};
+
+struct slot {
+	struct slot *prev, *next;
+	struct run_queue *queue;
+	struct worker *worker; /* or NULL */
+	struct pool *pool;     /* that its worker is of */
+	struct task *task;
+	enum slot_state state;
+	bool started; /* a server has got the task */
+	bool lost;    /* the job is not its own any more */
+	bool late;    /* it ran longer than it may */
+	bool leaves;  /* when the job has ended */
+	usec_t at;    /* SLOT_RESTS: until then; SLOT_RUNS: it may run so long */
+	uint64_t turn;
+	char token[TOKEN_MAX]; /* of its job; or "" */
+	char error[sizeof(struct pg_error)];
+};
+
+struct run_queue {
+	struct run_queue *prev, *next;
+	struct qdb *db;
+	struct slot *slots;
+	int n_slots;
+	bool found; /* by the last look */
+	bool super;
+	usec_t timeout; /* 0: none */
+	usec_t said_at;
+	char name[QSTMT_QUEUE_MAX + 1];
+	char owner[64];
+};
+
+struct runs {
+	struct run_queue *queues;
+	unsigned asker;
+	bool asks, again, failed;
+};
+
+static struct {
+	struct loop_tick *tick;
+	unsigned running; /* jobs of this process */
+	uint64_t turns;
+} all;
+
+static void look_at(struct slot *s, usec_t at)
+{
+	s->at = at;
+	loop_tick_at(all.tick, at);
+}
+
+static void rest(struct slot *s, usec_t time)
+{
+	s->state = SLOT_RESTS;
+	s->token[0] = '\0';
+	s->lost = s->started = s->late = false;
+	look_at(s, loop_now() + time);
+}
+
+static void say(struct run_queue *q, const char *why)
+{
+	if (loop_now() < q->said_at)
+		return;
+	q->said_at = loop_now() + SAID_AGAIN;
+	log_warning("%s: jobs of queue \"%s\" of role %s do not run: %s", q->db->name, q->name,
+		q->owner, why);
+}
+
+/* --- a job runs --- */
+
+static bool starts(void *arg, bool engine)
+{
+	struct slot *s = arg;
+
+	(void)engine;
+	s->started = true;
+	if (s->queue->timeout > 0)
+		look_at(s, loop_now() + s->queue->timeout);
+	return true;
+}
+
+/* What the job is told to have failed with. */
+static void keep_error(struct slot *s, const struct pg_error *err)
+{
+	if (s->late)
+		(void)snprintf(s->error, sizeof(s->error),
+			"timeout: the job ran longer than it may (%s)", err->sqlstate);
+	else
+		(void)snprintf(s->error, sizeof(s->error), "%s (%s)%s%s", err->message,
+			err->sqlstate, err->detail[0] != '\0' ? "\n" : "", err->detail);
+}
+
+static bool is_of_lease(const struct pg_error *err)
+{
+	return strcmp(err->sqlstate, "QB001") == 0 || strcmp(err->sqlstate, "QB002") == 0;
+}
+
+static void run_failed(struct slot *s, const struct pg_error *err)
+{
+	struct pg_error refused;
+
+	if (s->lost || is_of_lease(err)) {
+		worker_forget(s->worker, s->token);
+		rest(s, 0);
+		return;
+	}
+	if (!s->started) { /* it was not tried */
+		say(s->queue, err->message);
+		worker_give_back(s->worker, s->token);
+		rest(s, REST);
+		return;
+	}
+	keep_error(s, err);
+	s->state = SLOT_FAILS;
+	if (!worker_fail(s->worker, s->token, s->error, &refused)) {
+		worker_give_back(s->worker, s->token);
+		rest(s, REST);
+	}
+}
+
+static void run_done(void *arg, const struct pg_error *err)
+{
+	struct slot *s = arg;
+
+	s->task = NULL;
+	all.running--;
+	if (err == NULL) {
+		worker_was_done(s->worker, s->token);
+		rest(s, 0);
+	} else {
+		run_failed(s, err);
+	}
+	loop_tick_at(all.tick, loop_now()); /* another one has its turn */
+}
+
+static bool submit_run(struct slot *s)
+{
+	static const struct task_ops ops = {.done = run_done, .starts = starts};
+	const char *names = conf_current()->p.queue_run_superuser ? "t" : "f";
+	const struct bind_param params[] = {
+		{.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)},
+		{.data = (const uint8_t *)names, .len = 1}};
+	struct task_settings *settings = task_settings_of_pool(s->pool);
+	struct task_spec spec = {.ops = &ops,
+		.arg = s,
+		.settings = settings,
+		.sql = queue_calls[CALL_RUN_JOB].sql,
+		.oids = queue_calls[CALL_RUN_JOB].oids,
+		.n_params = (int)ARRAY_LEN(params),
+		.params = params,
+		.leaves = TASK_LEAVES_SESSION,
+		.time = TASK_BESIDE,
+		.stays = true};
+
+	if (settings != NULL)
+		s->task = task_submit(s->pool, &spec);
+	task_settings_free(&settings);
+	return s->task != NULL;
+}
+
+static void run(struct slot *s)
+{
+	if (s->lost) {
+		rest(s, 0);
+		return;
+	}
+	s->state = SLOT_RUNS;
+	s->at = USEC_NEVER;
+	if (submit_run(s)) {
+		all.running++;
+		return;
+	}
+	worker_give_back(s->worker, s->token);
+	rest(s, REST);
+}
+
+/* --- what its worker hears --- */
+
+static void on_job(void *arg, const struct wire_col *cols)
+{
+	struct slot *s = arg;
+
+	wire_col_copy(&cols[TAKEN_token], s->token, sizeof(s->token));
+}
+
+static void on_lost(void *arg, const char *token)
+{
+	struct slot *s = arg;
+
+	if (s->token[0] == '\0' || strcmp(s->token, token) != 0)
+		return;
+	s->lost = true;
+	if (s->state == SLOT_RUNS)
+		look_at(s, loop_now());
+}
+
+static void on_ended(void *arg, const struct pg_error *err)
+{
+	struct slot *s = arg;
+
+	if (s->state == SLOT_TAKES && s->token[0] != '\0') {
+		s->state = SLOT_HAS;
+		s->turn = ++all.turns;
+		look_at(s, loop_now());
+		return;
+	}
+	if (err != NULL && s->state == SLOT_FAILS && is_of_lease(err))
+		err = NULL; /* somebody else has ended it, or it was done */
+	else if (err != NULL && s->state == SLOT_FAILS)
+		worker_give_back(s->worker, s->token);
+	if (err != NULL)
+		say(s->queue, err->message);
+	rest(s, err != NULL ? REST : 0);
+}
+
+static const struct worker_ops worker_ops = {.job = on_job, .lost = on_lost, .ended = on_ended};
+
+/* --- slots --- */
+
+static void let_go(struct slot *s)
+{
+	worker_free(&s->worker);
+	s->pool = NULL;
+}
+
+static void slot_free(struct slot *s)
+{
+	struct run_queue *q = s->queue;
+
+	if (s->task != NULL) {
+		task_drop(&s->task);
+		all.running--;
+	}
+	let_go(s);
+	DL_DELETE(q->slots, s);
+	q->n_slots--;
+	mem_free(s);
+}
+
+/* The login may have become another one: the entry of the database was changed, or is gone. */
+static bool has_login(struct slot *s)
+{
+	struct run_queue *q = s->queue;
+	struct pool *pool = agent_pool(q->db, q->owner);
+
+	if (pool != s->pool)
+		let_go(s);
+	if (q->super && !conf_current()->p.queue_run_superuser)
+		say(q, "it is a superuser: give the queue to another role, or set queue_run_superuser");
+	else if (pool == NULL)
+		say(q, "nobody here can log in as this role: give its password to auth_file");
+	else if (s->worker == NULL &&
+		 (s->worker = worker_new(q->db->name, pool_user(pool), &worker_ops, s)) != NULL)
+		s->pool = pool;
+	return s->worker != NULL && (!q->super || conf_current()->p.queue_run_superuser);
+}
+
+static void take(struct slot *s)
+{
+	if (pooler_is_shutting_down() != SHUTDOWN_NONE || s->queue->db->schema != SCHEMA_PRESENT ||
+		!has_login(s) || !worker_take(s->worker, s->queue->name, 1, TAKE_FOR, HOLD_FOR)) {
+		rest(s, REST);
+		return;
+	}
+	s->state = SLOT_TAKES;
+	s->at = USEC_NEVER;
+}
+
+/* What runs is to end: it is not wanted any more, or was not begun. */
+static void end_run(struct slot *s)
+{
+	struct pg_error err;
+	struct task *t = s->task;
+
+	s->at = USEC_NEVER;
+	s->late = !s->lost;
+	if (task_is_sent(t)) {
+		task_cancel(t);
+		return;
+	}
+	task_drop(&s->task);
+	pg_error_set(&err, "57014", "not begun");
+	run_done(s, &err);
+}
+
+static void slot_due(struct slot *s)
+{
+	switch (s->state) {
+	case SLOT_RESTS:
+		if (s->leaves)
+			slot_free(s);
+		else
+			take(s);
+		break;
+	case SLOT_RUNS:
+		end_run(s);
+		break;
+	case SLOT_TAKES:
+	case SLOT_HAS:
+	case SLOT_FAILS:
+		s->at = USEC_NEVER;
+	}
+}
+
+static struct slot *longest_waiting(void)
+{
+	struct slot *found = NULL, *s;
+	struct run_queue *q;
+
+	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		if (db->runs != NULL)
+			DL_FOREACH (db->runs->queues, q)
+				DL_FOREACH (q->slots, s)
+					if (s->state == SLOT_HAS &&
+						(found == NULL || s->turn < found->turn))
+						found = s;
+	return found;
+}
+
+static usec_t serve(struct qdb *db, usec_t now)
+{
+	usec_t next = USEC_NEVER;
+	struct run_queue *q;
+	struct slot *s, *tmp;
+
+	DL_FOREACH (db->runs->queues, q)
+		DL_FOREACH_SAFE (q->slots, s, tmp)
+			if (s->at <= now)
+				slot_due(s);
+	DL_FOREACH (db->runs->queues, q)
+		DL_FOREACH (q->slots, s)
+			if (s->at < next)
+				next = s->at;
+	return next;
+}
+
+static usec_t on_tick(void *arg, usec_t now)
+{
+	usec_t next = USEC_NEVER, at;
+	struct slot *s;
+
+	(void)arg;
+	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		if (db->runs != NULL && (at = serve(db, now)) < next)
+			next = at;
+	while (all.running < (unsigned)conf_current()->p.queue_run_pool_size &&
+		(s = longest_waiting()) != NULL)
+		run(s);
+	return next;
+}
+
+/* --- which queues there are --- */
+
+static void slots_add(struct run_queue *q)
+{
+	struct slot *s;
+
+	while (q->n_slots < conf_current()->p.queue_run_pool_size &&
+		(s = mem_zalloc(sizeof(*s))) != NULL) {
+		s->queue = q;
+		DL_APPEND(q->slots, s);
+		q->n_slots++;
+		rest(s, 0);
+	}
+}
+
+/* Those that run end first. */
+static void slots_end(struct run_queue *q)
+{
+	struct slot *s, *tmp;
+
+	DL_FOREACH_SAFE (q->slots, s, tmp)
+		if (s->state == SLOT_RESTS || s->state == SLOT_TAKES || s->state == SLOT_HAS)
+			slot_free(s);
+		else
+			s->leaves = true;
+}
+
+static void queue_end(struct run_queue *q)
+{
+	DL_DELETE(q->db->runs->queues, q);
+	mem_free(q);
+}
+
+static struct run_queue *queue_of(struct qdb *db, const char *name)
+{
+	struct run_queue *q;
+
+	DL_FOREACH (db->runs->queues, q)
+		if (strcmp(q->name, name) == 0)
+			return q;
+	q = mem_zalloc(sizeof(*q));
+	if (q == NULL)
+		return NULL;
+	q->db = db;
+	util_strlcpy(q->name, name, sizeof(q->name));
+	DL_APPEND(db->runs->queues, q);
+	return q;
+}
+
+static void runs_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct qdb *db = arg;
+	struct run_queue *q;
+	struct wire_col col[4];
+	char name[QSTMT_QUEUE_MAX + 1];
+	int64_t ms = 0;
+
+	if (!wire_row_read(body, len, col, 4) || !wire_col_copy(&col[0], name, sizeof(name)) ||
+		(q = queue_of(db, name)) == NULL) {
+		db->runs->failed = true;
+		return;
+	}
+	wire_col_copy(&col[1], q->owner, sizeof(q->owner));
+	q->super = wire_col_is(&col[2], "t");
+	q->timeout = wire_col_number(&col[3], &ms) && ms > 0 ? (usec_t)ms * USEC_MSEC : 0;
+	q->found = true;
+}
+
+static void runs_done(void *arg, const struct pg_error *err)
+{
+	struct qdb *db = arg;
+	struct run_queue *q, *tmp;
+
+	db->runs->asks = false;
+	if (err != NULL || db->runs->failed) {
+		db->runs->asker++; /* another one may be able to, when it is asked next */
+		return;
+	}
+	DL_FOREACH_SAFE (db->runs->queues, q, tmp) {
+		if (q->found)
+			slots_add(q);
+		else
+			slots_end(q);
+		if (q->slots == NULL)
+			queue_end(q);
+	}
+	if (db->runs->again)
+		runs_look(db, true);
+}
+
+static bool ask(struct qdb *db)
+{
+	static const struct task_ops ops = {.row = runs_row, .done = runs_done};
+	struct task_spec spec = {.ops = &ops,
+		.arg = db,
+		.sql = queue_calls[CALL_RUNS].sql,
+		.prepare = true,
+		.time = TASK_SLOW};
+	struct pool *pool;
+
+	agents_see(db);
+	pool = agent_any_pool(db, db->runs->asker);
+	return pool != NULL && task_submit(pool, &spec) != NULL;
+}
+
+/* --- entry points --- */
+
+bool runs_start(void)
+{
+	all.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
+	return all.tick != NULL;
+}
+
+void runs_look(struct qdb *db, bool any)
+{
+	struct run_queue *q;
+
+	CHECK_QDB(db);
+	if (db->runs == NULL && !any)
+		return;
+	if (db->runs == NULL && (db->runs = mem_zalloc(sizeof(*db->runs))) == NULL)
+		return; /* when it is heard of next */
+	db->runs->again = db->runs->asks;
+	if (db->runs->asks)
+		return;
+	DL_FOREACH (db->runs->queues, q)
+		q->found = false;
+	db->runs->failed = false;
+	db->runs->asks = ask(db);
+}
+
+void runs_stop(void)
+{
+	struct run_queue *q;
+
+	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		if (db->runs != NULL)
+			DL_FOREACH (db->runs->queues, q)
+				while (q->slots != NULL)
+					slot_free(q->slots);
+	loop_tick_free(&all.tick);
+}
+
+void runs_free(struct qdb *db)
+{
+	if (db->runs == NULL)
+		return;
+	while (db->runs->queues != NULL)
+		queue_end(db->runs->queues);
+	mem_free(db->runs);
+	db->runs = NULL;
+}

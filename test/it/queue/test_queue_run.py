@@ -1,0 +1,278 @@
+"""Jobs that run by themselves: handler, and run = sql."""
+
+import json
+
+import psycopg
+import pytest
+
+from proxy import wait_for
+from queuetest import error, shared, shared_db, stats, tag  # noqa: F401
+
+NOTE = """
+CREATE SCHEMA app;
+CREATE TABLE app.done (n int);
+CREATE FUNCTION app.note(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO app.done VALUES ((payload ->> 'n')::int);
+    IF payload ? 'fail' THEN RAISE EXCEPTION 'no such address' USING ERRCODE = 'QQ001'; END IF;
+END $$
+"""
+
+
+@pytest.fixture
+def runner(qbouncer, db):
+    """A proxy, and app's connection: a schema with a handler, and the queue mail that has it."""
+    proxy = qbouncer()
+    with proxy.wire(db) as c:
+        c.simple(NOTE)
+        yield proxy, c
+
+
+def value(direct, sql, *values):
+    return direct.execute(sql, values).fetchone()[0]
+
+
+def rows(direct):
+    return [n for n, in direct.execute("SELECT n FROM app.done ORDER BY 1")]
+
+
+def all_done(direct, queue="mail"):
+    wait_for(lambda: value(direct, 'SELECT count(*) FROM queue."q_%s"' % queue) == 0, "the end of all jobs")
+
+
+def dead(direct, queue="mail"):
+    sql = "SELECT error FROM queue.\"q_%s\" WHERE state = 'dead'" % queue
+    wait_for(lambda: direct.execute(sql).fetchone(), "a dead job")
+    return value(direct, sql)
+
+
+def test_handler(runner, direct):
+    _, c = runner
+    tag(c, "QUEUE CREATE mail WITH (handler = 'app.note')")
+    tag(c, "QUEUE PUSH mail '{\"n\": 1}', '{\"n\": 2}', '{\"n\": 3}'")
+    all_done(direct)
+    assert rows(direct) == [1, 2, 3]
+    tag(c, "QUEUE PUSH mail '{\"n\": 4}'")
+    all_done(direct)
+    assert rows(direct) == [1, 2, 3, 4]
+    (queue,) = c.rows("QUEUE LIST")
+    assert (queue["handler"], queue["run"], queue["timeout"]) == ("app.note", None, None)
+
+
+def test_a_failure_leaves_nothing(runner, direct):
+    """What it has done is rolled back; the error is kept, and the policy of the queue says when it comes again."""
+    _, c = runner
+    tag(c, "QUEUE CREATE mail WITH (handler = 'app.note', max_attempts = 2, retry = 'fixed 1ms')")
+    tag(c, "QUEUE PUSH mail '{\"n\": 1, \"fail\": true}'")
+    assert dead(direct) == "no such address (QQ001)"
+    assert rows(direct) == []
+    assert value(direct, "SELECT attempt FROM queue.q_mail") == 2
+
+
+def test_a_failure_at_the_commit(runner, direct):
+    _, c = runner
+    c.simple("""CREATE FUNCTION app.late() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'not at all'; END$$;
+        CREATE CONSTRAINT TRIGGER late AFTER INSERT ON app.done DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION app.late()""")
+    tag(c, "QUEUE CREATE mail WITH (handler = 'app.note', max_attempts = 1)")
+    tag(c, "QUEUE PUSH mail '{\"n\": 1}'")
+    assert dead(direct) == "not at all (P0001)"
+    assert rows(direct) == []
+
+
+def test_a_result_and_await(runner):
+    _, c = runner
+    c.simple("CREATE FUNCTION app.double(payload jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT to_jsonb((payload ->> 0)::int * 2)'")
+    tag(c, "QUEUE CREATE mail WITH (handler = 'app.double', retain_done = '1 h')")
+    (job,) = c.rows("QUEUE PUSH mail '[21]' RETURNING JOB")
+    (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])
+    assert (end["state"], end["result"]) == ("done", "42")
+
+
+@pytest.fixture
+def app_path(direct, db):
+    direct.execute('ALTER ROLE app IN DATABASE "%s" SET search_path = app, public' % db)
+
+
+def test_the_owners_own_settings(app_path, runner, direct):
+    """The handler sees what any session of its owner sees, not what another client has set, and leaves nothing."""
+    _, c = runner
+    c.simple("""CREATE TABLE app.seen (t text); CREATE FUNCTION app.look(payload jsonb) RETURNS void LANGUAGE plpgsql AS $$BEGIN
+        INSERT INTO seen VALUES (concat_ws(' ', current_setting('search_path'), session_user, current_user, current_setting('role')));
+        PERFORM set_config('search_path', 'nowhere', false), set_config('work_mem', '77MB', false); END$$""")
+    tag(c, "SET search_path = pg_catalog")
+    tag(c, "QUEUE CREATE mail WITH (handler = 'app.look')")
+    for n in range(4):
+        tag(c, "QUEUE PUSH mail '1'")
+        all_done(direct)
+    seen = {t for t, in direct.execute("SELECT t FROM app.seen")}
+    assert seen == {"app, public app app none"}
+    assert c.rows("SHOW work_mem")[0]["work_mem"] != "77MB"
+
+
+def test_exactly_once_under_kills(qbouncer, db, direct):
+    """Two proxies; backends are terminated at any moment."""
+    proxies = [qbouncer(queue_run_pool_size=3), qbouncer(queue_run_pool_size=3)]
+    with proxies[0].wire(db) as c, proxies[1].wire(db) as other:
+        c.simple(NOTE.replace("BEGIN\n    INSERT", "BEGIN\n    PERFORM pg_sleep(0.01); INSERT"))
+        tag(c, "QUEUE CREATE mail WITH (handler = 'app.note', retry = 'fixed 1ms', max_attempts = 1000)")
+        other.rows("QUEUE LIST")
+        for n in range(0, 200, 20):
+            tag(c, "QUEUE PUSH mail " + ", ".join("'{\"n\": %d}'" % i for i in range(n, n + 20)))
+        for _ in range(15):
+            have = len(rows(direct))
+            direct.execute("""SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()
+                AND strpos(query, '_run_job') > 0 AND state = 'active' AND pid <> pg_backend_pid()""")
+            wait_for(lambda have=have: len(rows(direct)) > have or len(rows(direct)) == 200, "progress")
+        wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_mail") == 0, "the end of all jobs", timeout=60)
+    assert rows(direct) == list(range(200))
+
+
+def test_who_may(runner, direct):
+    _, c = runner
+    for sql, code in [
+            ("handler = 'app.nothing'", "42883"), ("handler = 'note'", "22023"), ("handler = 'app.note(jsonb)'", "22023"),
+            ("handler = 'app.note; DROP TABLE app.done'", "22023"), ("handler = 'pg_catalog.jsonb_array_elements'", "42P13"),
+            ("handler = 'app.note', payload = text", "0A000"), ("handler = 'app.note', run = sql", "22023"), ("run = bash", "22023"),
+            ("run = sql, timeout = '0'", "22023")]:
+        assert error(c, "QUEUE CREATE mail WITH (%s)" % sql).sqlstate == code, sql
+    direct.execute("CREATE FUNCTION app.theirs(p jsonb) RETURNS void LANGUAGE sql SECURITY DEFINER AS ''; ALTER FUNCTION app.theirs OWNER TO other")
+    e = error(c, "QUEUE CREATE mail WITH (handler = 'app.theirs')")
+    assert e.sqlstate == "42501"
+    tag(c, "QUEUE CREATE mail WITH (handler = 'app.note')")
+    c.query("QUEUE GRANT PUSH ON mail TO other")
+    assert [m.fields["C"] for m in c.until("Z", skip="S") if m.type == "N"] == ["01000"]
+
+
+def test_a_handler_that_becomes_another_ones(runner, direct):
+    """Who owns the schema replaces it after the CREATE: it is not called."""
+    _, c = runner
+    tag(c, "QUEUE CREATE mail WITH (handler = 'app.note', max_attempts = 1)")
+    direct.execute("ALTER FUNCTION app.note OWNER TO other")
+    tag(c, "QUEUE PUSH mail '{\"n\": 1}'")
+    assert dead(direct).startswith("handler app.note(jsonb) does not belong to the owner of the queue (42501)")
+    assert rows(direct) == []
+
+
+def test_a_superusers_queue_runs_nothing(qbouncer, db, direct):
+    proxy = qbouncer(users={"postgres": ""})
+    with proxy.wire(db) as c, proxy.wire(db, user="postgres") as root:
+        c.rows("QUEUE LIST")
+        root.simple(NOTE)
+        tag(root, "QUEUE CREATE mail WITH (handler = 'app.note')")
+        tag(root, "QUEUE PUSH mail '{\"n\": 1}'")
+        proxy.wait_log('jobs of queue "mail" of role postgres do not run: it is a superuser')
+        assert stats(root)["ready"] == 1 and rows(direct) == []
+    # the statement refuses it by itself
+    with psycopg.connect(direct.info.dsn, autocommit=True) as conn, pytest.raises(psycopg.Error) as e:
+        token = conn.execute("SELECT token FROM queue.take('mail')").fetchone()[0]
+        conn.execute("SELECT queue._run_job(%s, 'public', false)", [token])
+    assert e.value.sqlstate == "42501"
+
+
+SLEEP = "CREATE FUNCTION app.sleep(payload jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_sleep((payload ->> 0)::float8)'"
+
+
+def running(direct):
+    return value(direct, """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state = 'active'
+        AND strpos(query, '_run_job') > 0 AND pid <> pg_backend_pid()""")
+
+
+def test_a_cancel_ends_what_runs(qbouncer, db, direct):
+    """The statement of that job, as soon as a renewal of its lease says so."""
+    proxy = qbouncer(queue_hold_lease="1s", queue_run_pool_size=1)
+    with proxy.wire(db) as c:
+        c.simple(NOTE + ";" + SLEEP)
+        tag(c, "QUEUE CREATE mail WITH (handler = 'app.sleep')")
+        (job,) = c.rows("QUEUE PUSH mail '[600]' RETURNING JOB")
+        wait_for(lambda: running(direct) == 1, "that it runs")
+        tag(c, "QUEUE PUSH mail '[0]'")
+        tag(c, "QUEUE CANCEL '%s'" % job["job"])
+        all_done(direct)
+        assert running(direct) == 0
+
+
+def test_shutdown_gives_back(qbouncer, db, direct):
+    """What runs then is given back, and is no failed attempt; another proxy does it."""
+    proxy = qbouncer()
+    with proxy.wire(db) as c:
+        c.simple(NOTE + ";" + SLEEP.replace("pg_sleep((payload ->> 0)::float8)", "pg_advisory_xact_lock_shared(7)"))
+        direct.execute("SELECT pg_advisory_lock(7)")
+        tag(c, "QUEUE CREATE mail WITH (handler = 'app.sleep', max_attempts = 1)")
+        tag(c, "QUEUE PUSH mail '[0]'")
+        wait_for(lambda: running(direct) == 1, "that it runs")
+    proxy.stop()
+    wait_for(lambda: value(direct, "SELECT state FROM queue.q_mail") == "ready", "the job")
+    direct.execute("SELECT pg_advisory_unlock(7)")
+    with qbouncer().wire(db) as c:
+        c.rows("QUEUE LIST")
+        all_done(direct)
+
+
+def test_a_timeout(runner, direct):
+    """It ends the statement of that job, and not that of the next one."""
+    _, c = runner
+    c.simple(SLEEP)
+    tag(c, "QUEUE CREATE mail WITH (handler = 'app.sleep', timeout = '300ms', max_attempts = 1)")
+    tag(c, "QUEUE PUSH mail '[600]'")
+    assert dead(direct).startswith("timeout: the job ran longer than it may")
+    tag(c, "QUEUE PUSH mail '[0]'")
+    wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_mail WHERE state <> 'dead'") == 0, "the end of the next one")
+    assert value(direct, "SELECT count(*) FROM queue.q_mail WHERE state = 'dead'") == 1
+
+
+def test_clients_have_their_connections(qbouncer, db, direct):
+    """pool_size = 1, and as many jobs run as may: a client still gets its server."""
+    proxy = qbouncer(default_pool_size=1)
+    with proxy.wire(db) as c:
+        c.simple(NOTE + "; CREATE FUNCTION app.wait(payload jsonb) RETURNS void LANGUAGE sql AS 'SELECT pg_advisory_xact_lock_shared(7)'")
+        direct.execute("SELECT pg_advisory_lock(7)")
+        tag(c, "QUEUE CREATE mail WITH (handler = 'app.wait')")
+        tag(c, "QUEUE PUSH mail '1', '2', '3', '4', '5'")
+        wait_for(lambda: value(direct, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted") == 2, "two that run")
+        for n in range(3):
+            assert c.rows("SELECT %d AS n" % n)[0]["n"] == str(n)
+        direct.execute("SELECT pg_advisory_unlock(7)")
+        all_done(direct)
+
+
+def test_sql(runner, direct):
+    _, c = runner
+    tag(c, "QUEUE CREATE mail WITH (run = sql, retain_done = '1 h', max_attempts = 1)")
+    for sql, want in [
+            ("SELECT 1 AS a, 'x' AS b UNION ALL SELECT 2, 'y' ORDER BY 1", {"count": 2, "rows": [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]}),
+            ("INSERT INTO app.done VALUES (1), (2)", {"count": 2}),
+            ("INSERT INTO app.done VALUES (3) RETURNING n", {"count": 1, "rows": [{"n": 3}]}),
+            ("CREATE TABLE app.t (); DROP TABLE app.t; DELETE FROM app.done WHERE n = 1", {"count": 1})]:
+        (job,) = c.rows("QUEUE PUSH mail '%s' RETURNING JOB" % json.dumps({"sql": sql}).replace("'", "''"))
+        (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])
+        assert (end["state"], json.loads(end["result"] or "null"), end["error"]) == ("done", want, None), sql
+    assert rows(direct) == [2, 3]
+
+
+@pytest.mark.parametrize("sql, code", [
+    ("COMMIT", "0A000"), ("INSERT INTO app.done VALUES (1); COMMIT", "0A000"), ("ROLLBACK", "0A000"), ("BEGIN", "0A000"),
+    ("INSERT INTO app.done VALUES (1); PREPARE TRANSACTION ''x''", "0A000"), ("DO ''BEGIN COMMIT; END''", "2D000"),
+    ("SET ROLE postgres", "42501"), ("SET SESSION AUTHORIZATION postgres", "42501"), ("SELECT 1/0", "22012"),
+    ("INSERT INTO app.done VALUES (1); SELECT 1/0", "22012"), ("COPY app.done TO STDOUT", "0A000"), ("SELEKT", "42601")])  # fmt: skip
+def test_sql_that_is_refused(runner, direct, sql, code):
+    _, c = runner
+    tag(c, "QUEUE CREATE mail WITH (run = sql, max_attempts = 1)")
+    tag(c, "QUEUE PUSH mail '{\"sql\": \"%s\"}'" % sql)
+    assert "(%s)" % code in dead(direct)
+    assert rows(direct) == []
+
+
+def test_nobody_can_log_in(qbouncer, db, direct):
+    """Its owner is unknown here: the job waits, and the log says what to do."""
+    proxy = qbouncer(start=False)
+    del proxy.users["app"]
+    proxy.start()
+    direct.execute(NOTE + "; ALTER SCHEMA app OWNER TO app; ALTER FUNCTION app.note OWNER TO app; ALTER TABLE app.done OWNER TO app")
+    with psycopg.connect(direct.info.dsn, user="app", autocommit=True) as app:
+        with qbouncer().wire(db) as c:
+            c.rows("QUEUE LIST")
+        app.execute("SELECT queue.create('mail', false, '{handler}', '{app.note}')")
+        app.execute("SELECT queue.push('mail', '{\"n\": 1}'::jsonb)")
+    with proxy.wire(db, user="other") as c:
+        c.rows("QUEUE LIST")
+        proxy.wait_log("nobody here can log in as this role")

@@ -1,0 +1,124 @@
+"""Jobs that run by themselves, in the functions alone: queue._run_job and what is allowed. The program: test/it/queue/test_queue_run.py."""
+
+import json
+
+import pytest
+
+HANDLER = """CREATE SCHEMA h; CREATE TABLE h.t (n int);
+    CREATE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
+        INSERT INTO h.t VALUES (1); RETURN jsonb_build_object('path', current_setting('search_path'), 'got', payload); END$$"""
+RUN = "SELECT queue._run_job(%s, %s, false)"
+
+
+@pytest.fixture
+def q(db):
+    db.script(HANDLER)
+    db.create("q", handler="h.f", retain_done="1 h")
+    return db
+
+
+def run(db, token, path="h, public"):
+    return db.column(RUN, token, path)
+
+
+def result(db, queue="q"):
+    return db.value('SELECT result FROM queue."d_%s" ORDER BY id DESC LIMIT 1' % queue)
+
+
+def test_work_and_done(q):
+    q.push("q", '{"a": 1}')
+    (job,) = q.take("q")
+    assert run(q, job["token"]) == ["q"]
+    assert q.rows("SELECT state, result FROM queue.await(%s)", job["token"]) == [("done", {"path": "h, public", "got": {"a": 1}})]
+    assert q.value("SELECT count(*) FROM h.t") == 1
+    q.fails("QB001", RUN, job["token"], "public")
+    assert q.value("SELECT count(*) FROM h.t") == 1
+
+
+def test_a_lease_that_ends_meanwhile(q):
+    """The work is taken back with it."""
+    q.rows("""CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
+        INSERT INTO h.t VALUES (1); UPDATE queue.q_q SET lease_until = now() - interval '1 s'; RETURN NULL; END$$""")
+    q.push("q", "1")
+    (job,) = q.take("q")
+    q.fails("QB001", RUN, job["token"], "public")
+    assert q.value("SELECT count(*) FROM h.t") == 0
+
+
+def test_only_the_owners_login(q):
+    q.rows("SELECT queue.grant('q', '{push, take}', '{bob}')")
+    bob, root = q.connect("bob"), q.connect("postgres")
+    bob.push("q", "1")
+    (job,) = bob.take("q")
+    bob.fails("42501", RUN, job["token"], "public")
+    root.rows("SET ROLE app")
+    root.fails("42501", RUN, job["token"], "public")
+    assert q.value("SELECT count(*) FROM h.t") == 0
+
+
+def test_who_may_make_one(q):
+    """A member of the owner that cannot become it cannot make its logins do something."""
+    root = q.connect("postgres")
+    major = int(root.value("SHOW server_version_num")) // 10000
+    root.rows("CREATE ROLE member LOGIN")
+    try:
+        root.rows("GRANT app TO member" + (" WITH SET FALSE, INHERIT TRUE" if major >= 16 else ""))
+        member = q.connect("member")
+        sql = "UPDATE queue.queues SET handler = 'h.g' WHERE name = 'q'"
+        member.fails("42501" if major >= 16 else "42883", sql)
+        q.connect("mallory").fails("42501", sql)
+    finally:
+        root.rows("DROP OWNED BY member; DROP ROLE member")
+
+
+def test_names_that_are_code(q):
+    """A row that was made by hand is as good as an option."""
+    for bad in ("h.f(); DROP TABLE h.t; --", "h.f", "H.F", '"h"."f"', "f", "h.f.g", ""):
+        if bad in ("h.f", '"h"."f"', "H.F"):
+            q.rows("UPDATE queue.queues SET handler = %s WHERE name = 'q'", bad)
+            continue
+        q.fails("22023", "UPDATE queue.queues SET handler = %s WHERE name = 'q'", bad)
+    assert q.value("SELECT to_regclass('h.t') IS NOT NULL")
+
+
+def test_logins(q):
+    root = q.connect("postgres")
+    root.rows("CREATE ROLE crew NOLOGIN; GRANT crew TO app; GRANT ALL ON SCHEMA h TO crew")
+    try:
+        root.rows("ALTER FUNCTION h.f OWNER TO crew")
+        q.fails("28000", "UPDATE queue.queues SET owner = 'crew' WHERE name = 'q'")
+    finally:
+        root.rows("DROP OWNED BY crew; DROP ROLE crew")
+
+
+def test_sql(db):
+    db.create("q", run="sql", retain_done="1 h")
+    db.rows("CREATE TABLE t (n int)")
+    for sql, want in [("SELECT 1 AS a", {"count": 1, "rows": [{"a": 1}]}), ("SELECT 1 WHERE false", {"count": 0, "rows": []}),
+                      ("DELETE FROM t; INSERT INTO t VALUES (1), (2)", {"count": 2}), ("UPDATE t SET n = n RETURNING n", {"count": 2, "rows": [{"n": 1}, {"n": 2}]}),
+                      ("SELECT 1; SELECT 2", {"count": 1}), ("SHOW work_mem", {"count": 1, "rows": [{"work_mem": "4MB"}]}), ("", {"count": 0})]:
+        for payload in ({"sql": sql}, sql):
+            db.push("q", json.dumps(payload))
+            (job,) = db.take("q")
+            run(db, job["token"], "public")
+            assert db.rows("SELECT result FROM queue.await(%s)", job["token"]) == [(want,)], sql
+    for payload, code in (("1", "22023"), ('{"sql": 1}', "22023"), ("{}", "22023"), ('{"sql": "SELECT $1", "params": [1]}', "0A000")):
+        db.push("q", payload)
+        (job,) = db.take("q")
+        db.fails(code, RUN, job["token"], "public")
+
+
+def test_rows_are_cut(db):
+    """... and the statement is carried out nevertheless."""
+    db.rows("CREATE TABLE t (n int); CREATE FUNCTION f(n int) RETURNS text LANGUAGE sql AS 'INSERT INTO t VALUES (n) RETURNING repeat(''x'', 1000)'")
+    got = db.value("SELECT queue._run_sql('SELECT f(n) FROM generate_series(1, 50) AS n', 'public', 10000)")
+    assert got["count"] == 50 and len(got["rows"]) == 9 and got["cut"] is True
+    assert db.value("SELECT count(*) FROM t") == 50
+
+
+def test_queues_without_are_not_looked_at(db):
+    db.create("q")
+    assert db.rows("SELECT * FROM queue._runs()") == [] and db.rows("SELECT * FROM queue._schedules_due()") == []
+    db.create("r", run="sql", timeout="2 s")
+    assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000)]
+    assert db.rows("SELECT * FROM queue._schedules_due()") == [("", 0)]
