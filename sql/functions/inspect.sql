@@ -61,15 +61,16 @@ LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	rows CONSTANT text := format('SELECT *, %s AS now_is%%s FROM %s', queue._state_at('$2', '$3', cfg.on_expire), queue._table(cfg.name));
+	now_is CONSTANT text := queue._state_at('$2', '$3', cfg.on_expire);
 BEGIN
 	IF NOT cfg.by_group OR cfg.rate_per_group IS NOT NULL OR cfg.pause_per_group IS NOT NULL THEN
-		RETURN format('(%s)', format(rows, ''));
+		RETURN format('(SELECT *, %s AS now_is FROM %s)', now_is, queue._table(cfg.name));
 	END IF;
 	-- the first of a group that have a place: a take will let them in
 	RETURN format($sql$(SELECT *, CASE WHEN now_was = 'blocked' AND row_number() OVER (PARTITION BY "group", now_was ORDER BY id) <= free
-			THEN 'ready' ELSE now_was END AS now_is FROM (%s) AS w)$sql$, replace(format(rows,
-		', coalesce($7, 2147483647) - count(*) FILTER (WHERE state IN (''ready'', ''leased'')) OVER (PARTITION BY "group") AS free'), ' AS now_is', ' AS now_was'));
+			THEN 'ready' ELSE now_was END AS now_is FROM (SELECT *, %s AS now_was,
+				coalesce($7, 2147483647) - count(*) FILTER (WHERE state IN ('ready', 'leased')) OVER (PARTITION BY "group") AS free
+			FROM %s) AS w)$sql$, now_is, queue._table(cfg.name));
 END
 $$;
 
