@@ -174,7 +174,7 @@ def test_in_a_transaction(qproxy, db, q):
     with qproxy.wire(db) as w:
         tag(w, "BEGIN")
         awaiting(w, 2)
-        assert qproxy.pool(db)["sv_active"] == 0
+        wait_for(lambda: qproxy.pool(db)["sv_active"] == 0, "the servers to be free")
         tag(q, "QUEUE DONE '%s' RESULT '1'" % take(q)["token"])
         assert answer(w) == ("done", "1")
         assert tag(w, "COMMIT") == "COMMIT"
@@ -238,7 +238,7 @@ def test_many_jobs(qproxy, db, q):
         w.query("QUEUE AWAIT %s WAIT '60s'" % number)
     for w in wires:
         parked(w)
-    assert qproxy.pool(db)["sv_active"] == 0
+    wait_for(lambda: qproxy.pool(db)["sv_active"] == 0, "the servers to be free")
     for row in q.rows("QUEUE TAKE mail LIMIT 80"):
         tag(q, "QUEUE DONE '%s' RESULT '%s'" % (row["token"], row["id"]))
     for number, w in zip(ids, wires):
