@@ -45,6 +45,11 @@ def waiting(proxy, n=1):
     wait_for(lambda: len(proxy.console("SHOW WAITERS")) == n, "%d waiters" % n)
 
 
+def take_back(c):
+    """A job for which the look of one who has gone may still be under way, which takes it and gives it back."""
+    return take(c, "QUEUE TAKE mail WAIT '30s'")
+
+
 # --- verbs, rows, tags ----------------------------------------------------------------------------
 
 
@@ -405,7 +410,7 @@ def test_cancel_while_waiting(proxy, q):
     assert types(got)[-2:] == "EZ" and got[-2].sqlstate == "57014"
     waiting(proxy, 0)
     tag(q, "QUEUE PUSH mail '1'")
-    assert take(q)["payload"] == "1"
+    assert take_back(q)["payload"] == "1"
 
 
 @pytest.mark.parametrize("how", ["close", "reset", "terminate"])
@@ -416,8 +421,7 @@ def test_going_away_while_waiting(proxy, db, q, how):
     getattr(w, how)()
     waiting(proxy, 0)
     tag(q, "QUEUE PUSH mail '1'")
-    job = take(q)
-    assert job["attempt"] == "1"
+    assert take_back(q)["attempt"] == "1"
 
 
 def test_push_by_sql_wakes(proxy, db, direct, q):
