@@ -2,7 +2,7 @@
 
 For:     run.py, contenders/ and loads/.
 Must not know: what is measured.
-Entry points: Rig (start, restart, remove, pooler, pgbench, logins, loop, client, hold, hold_tls,
+Entry points: Rig (start, certificate, restart, remove, pooler, pgbench, logins, loop, client, hold, hold_tls,
          statement, psql, session, instructions).
 
 The poolers are started for each load anew, from one and the same text of settings. Everything lives
@@ -95,7 +95,7 @@ class Rig:
         self.programs["qbouncer"] = copy
         self.write(os.path.join(self.dir, "userlist.txt"), userlist())
         self.write(os.path.join(self.dir, "nothing.sql"), "\\set nothing 0\n")
-        self._certificate()
+        self.certificate("server", "ec")
         self.cluster.start()
         self.cluster.psql("CREATE ROLE %s SUPERUSER LOGIN" % USER)
         self.cluster.createdb("bench", owner=USER)
@@ -105,11 +105,11 @@ class Rig:
         self.psql("VACUUM ANALYZE")
         self.psql("CHECKPOINT")
 
-    def _certificate(self):
-        """server.crt and server.key, for this run."""
-        key, crt = (os.path.join(self.dir, "server." + end) for end in ("key", "crt"))
-        run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
-             "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", crt])
+    def certificate(self, name, kind):
+        """<name>.crt and <name>.key, for this run. kind: rsa:<bits>, or ec."""
+        key, crt = (os.path.join(self.dir, "%s.%s" % (name, end)) for end in ("key", "crt"))
+        run(["openssl", "req", "-x509", "-newkey", kind, *(("-pkeyopt", "ec_paramgen_curve:P-256") if kind == "ec" else ()),
+             "-nodes", "-days", "2", "-subj", "/CN=localhost", "-keyout", key, "-out", crt])
         if self.owner:
             for path in (key, crt):
                 os.chown(path, self.owner.pw_uid, self.owner.pw_gid)
