@@ -373,11 +373,14 @@ libqb_admin_a_SOURCES = \
 	src/admin/tables.c
 
 libqb_http_a_SOURCES = \
+	src/http/gather.c \
+	src/http/gather.h \
 	src/http/http.c \
 	src/http/http_int.h \
 	src/http/metrics.c \
 	src/http/serve.c \
-	src/http/write.c
+	src/http/write.c \
+	src/http/write.h
 
 qbouncer_SOURCES = \
 	src/main.c \

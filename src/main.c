@@ -268,9 +268,8 @@ static bool drop_privileges(const char *user)
 static bool start_modules(const struct admin_hooks *with)
 {
 	if (!loop_init() || !install_signals() || !queue_start() || !admin_start(with) ||
-		!pooler_start())
+		!pooler_start() || !http_start())
 		return fail("out of memory");
-	http_start();
 	pooler_on_stopped(loop_stop);
 	return true;
 }

@@ -11,8 +11,8 @@
 /* Who keeps connections open costs the pooler no more than these. */
 #define HTTP_CONNECTIONS_MAX 64
 
-/* Once, before the rest. */
-void http_start(void);
+/* Once, before the rest. false: no memory. */
+MUST_CHECK bool http_start(void);
 /* Listens where the configuration in force says; closes and opens when that has changed. false:
  * err says why, and nothing is listened on. */
 MUST_CHECK bool http_apply(char *err, size_t err_size);

@@ -47,6 +47,8 @@ enum team_word {
 	TEAM_ANSWER,
 	TEAM_EVENT,     /* something was pushed to a queue */
 	TEAM_PLACE,     /* a limit that you wait for has a place, or somebody waits for one */
+	TEAM_FIGURES_ASK, /* what are yours? */
+	TEAM_FIGURES,   /* these */
 	TEAM_WORDS
 };
 /* One listener for each; of those who have gone there may be several. */

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "conf/conf.h"
 #include "http/http.h"
+#include "gather.h"
 #include "http_int.h"
 #include "net/team.h"
 #include "pooler/pooler.h"
@@ -18,21 +19,40 @@ static struct {
 	int port;
 } http;
 
-static void answer_metrics(struct http_reply *r)
+static void set_metrics(struct http_reply *r)
 {
 	r->code = 200;
 	r->type = "text/plain; version=0.0.4; charset=utf-8";
+}
+
+static bool answer_metrics(struct http_reply *r)
+{
+	if (team_size() > 1) {
+		gather_begin();
+		return false;
+	}
+	set_metrics(r);
 	metrics_write(&r->body);
+	return true;
+}
+
+static void answer_gathered(struct buf *text)
+{
+	struct http_reply r = {.body = *text};
+
+	set_metrics(&r);
+	serve_answer_waiting(&r);
 }
 
 /* The process lives and its loop turns. */
-static void answer_health(struct http_reply *r)
+static bool answer_health(struct http_reply *r)
 {
 	http_reply_text(r, 200, "ok\n");
+	return true;
 }
 
 /* New clients may come. */
-static void answer_ready(struct http_reply *r)
+static bool answer_ready(struct http_reply *r)
 {
 	if (pooler_is_shutting_down() != SHUTDOWN_NONE)
 		http_reply_text(r, 503, "shutting down\n");
@@ -42,27 +62,28 @@ static void answer_ready(struct http_reply *r)
 		http_reply_text(r, 503, "paused\n");
 	else
 		http_reply_text(r, 200, "ok\n");
+	return true;
 }
 
-static void answer(const char *path, struct http_reply *r)
+static bool answer(const char *path, struct http_reply *r)
 {
 	static const struct {
 		const char *path;
-		void (*fn)(struct http_reply *r);
+		bool (*fn)(struct http_reply *r);
 	} table[] = {{"/metrics", answer_metrics}, {"/healthz", answer_health},
 		{"/readyz", answer_ready}};
 
 	for (size_t i = 0; i < ARRAY_LEN(table); i++)
-		if (strcmp(path, table[i].path) == 0) {
-			table[i].fn(r);
-			return;
-		}
+		if (strcmp(path, table[i].path) == 0)
+			return table[i].fn(r);
 	http_reply_text(r, 404, "There are /metrics, /healthz and /readyz.\n");
+	return true;
 }
 
-void http_start(void)
+bool http_start(void)
 {
 	serve_start();
+	return team_size() == 1 || gather_start(metrics_write, answer_gathered);
 }
 
 void http_close(void)

@@ -19,26 +19,18 @@ struct serve_spec {
 	bool reuseport;
 	unsigned most;   /* connections; those that came first make room */
 	usec_t patience; /* for a request and its answer, from the first moment on */
-	void (*answer)(const char *path, struct http_reply *ret);
+	/* false: it is to be had later, from serve_answer_waiting() */
+	bool (*answer)(const char *path, struct http_reply *ret);
 };
 /* Once for each loop. */
 void serve_start(void);
 /* false: err says why, and nothing is listened on. */
 MUST_CHECK bool serve_open(const struct serve_spec *spec, char *err, size_t err_size);
 void serve_close(void);
+/* To all that were told "later". The body stays the caller's. */
+void serve_answer_waiting(const struct http_reply *r);
 
 /* The whole answer of /metrics: Prometheus' text format, version 0.0.4. */
 void metrics_write(struct buf *b);
-
-/* write.c: one line each. A family begins with its HELP and TYPE. */
-struct label {
-	const char *name, *value;
-};
-void metric_family(struct buf *b, const char *name, const char *type, const char *help);
-void metric_value(struct buf *b, const char *name, const struct label *labels, int n, double value);
-struct hist;
-/* scale: what a value of 1 is in the unit of the metric. Only buckets from "first" on. */
-void metric_hist(struct buf *b, const char *name, const struct label *labels, int n,
-	const struct hist *h, double scale, int first);
 
 #endif

@@ -14,10 +14,12 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "http_int.h"
+#include "net/team.h"
 #include "pooler/pooler.h"
 #include "pooler/stat.h"
 #include "queue/stat.h"
 #include "show/show.h"
+#include "write.h"
 
 #define COUNTER "counter"
 #define GAUGE   "gauge"
@@ -413,6 +415,7 @@ static void write_queues(struct buf *b)
 	queue_stat_each_failed(one_failed, b);
 	metric_family(b, "queue_waiters", GAUGE, "Clients that wait for a job of the queue.");
 	queue_stat_each_queue(one_waiters, b);
+	metric_process(0); /* what is counted in the database is the same for all */
 	metric_family(b, "queue_jobs", GAUGE,
 		"Jobs in the queue by state, as of the last count; 10000 stands for all above.");
 	queue_stat_each_gauge(one_depth, b);
@@ -490,6 +493,7 @@ static void write_totals(struct buf *b)
 
 void metrics_write(struct buf *b)
 {
+	metric_process(team_self());
 	write_process(b);
 	write_totals(b);
 	write_databases(b);

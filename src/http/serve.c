@@ -28,6 +28,7 @@
 
 enum asker_state {
 	ASKER_READS,    /* its request is awaited */
+	ASKER_WAITS,    /* the answer is not there yet */
 	ASKER_ANSWERED, /* the answer goes out */
 	ASKER_CLOSING,  /* all of it went out; the other side closes, having read it */
 	ASKER_DEAD,     /* freed by the reaper */
@@ -38,6 +39,7 @@ struct asker {
 	enum asker_state state;
 	struct conn *conn;
 	size_t seen; /* of its request: no end is in there */
+	bool head_only;
 	usec_t until;
 };
 
@@ -94,7 +96,7 @@ static const char *reason_of(int code)
 }
 
 /* A body that could not be built is an error of its own. */
-static void send_reply(struct asker *a, struct http_reply *r, bool with_body)
+static void send_reply(struct asker *a, struct http_reply *r)
 {
 	struct buf b = BUF_INIT;
 
@@ -112,7 +114,7 @@ static void send_reply(struct asker *a, struct http_reply *r, bool with_body)
 		asker_close(a);
 	} else {
 		conn_write(a->conn, b.data, b.len);
-		if (with_body)
+		if (!a->head_only)
 			conn_write(a->conn, r->body.data, r->body.len);
 		/* who has said all may have closed his half */
 		conn_hold(a->conn, true);
@@ -191,16 +193,35 @@ static void answer(struct asker *a, char *head)
 	head[strcspn(head, "\r\n")] = '\0';
 	if (!read_line(head, &method, &path)) {
 		http_reply_text(&r, 400, "This is no request of HTTP/1.\n");
-		send_reply(a, &r, true);
+		send_reply(a, &r);
 		return;
 	}
-	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+	a->head_only = strcmp(method, "HEAD") == 0;
+	a->state = ASKER_WAITS;
+	conn_hold(a->conn, true);
+	if (strcmp(method, "GET") != 0 && !a->head_only)
 		http_reply_text(&r, 405, "There is nothing but GET and HEAD.\n");
 	else if (body)
 		http_reply_text(&r, 413, "A request has no body here.\n");
-	else
-		srv.spec.answer(path, &r);
-	send_reply(a, &r, strcmp(method, "HEAD") != 0);
+	else if (!srv.spec.answer(path, &r))
+		return;
+	send_reply(a, &r);
+}
+
+void serve_answer_waiting(const struct http_reply *r)
+{
+	struct asker *a, *next;
+
+	DL_FOREACH_SAFE (srv.askers, a, next) {
+		struct http_reply copy = *r;
+
+		if (a->state != ASKER_WAITS)
+			continue;
+		copy.body = (struct buf)BUF_INIT;
+		buf_put(&copy.body, r->body.data, r->body.len);
+		copy.body.failed |= buf_failed(&r->body);
+		send_reply(a, &copy);
+	}
 }
 
 static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_t len)
@@ -220,7 +241,7 @@ static size_t on_data(struct conn *conn, void *owner, const uint8_t *data, size_
 	}
 	if (n == 0) {
 		http_reply_text(&r, 431, "The request is too long.\n");
-		send_reply(a, &r, true);
+		send_reply(a, &r);
 		return len;
 	}
 	memcpy(head, data, n);

@@ -7,7 +7,17 @@
 #include <string.h>
 
 #include "base/hist.h"
-#include "http_int.h"
+#include "base/util.h"
+#include "write.h"
+
+static struct {
+	int process; /* whose lines are written */
+} out;
+
+void metric_process(int number)
+{
+	out.process = number;
+}
 
 void metric_family(struct buf *b, const char *name, const char *type, const char *help)
 {
@@ -39,15 +49,24 @@ static void label_value(struct buf *b, const char *s)
 static void head(struct buf *b, const char *name, const char *suffix, const struct label *labels,
 	int n, const char *le)
 {
+	char before = '{';
+
 	buf_printf(b, "qbouncer_%s%s", name, suffix);
 	for (int i = 0; i < n; i++) {
-		buf_printf(b, "%c%s=\"", i == 0 ? '{' : ',', labels[i].name);
+		buf_printf(b, "%c%s=\"", before, labels[i].name);
 		label_value(b, labels[i].value);
 		buf_putc(b, '"');
+		before = ',';
 	}
-	if (le != NULL)
-		buf_printf(b, "%cle=\"%s\"", n == 0 ? '{' : ',', le);
-	if (n > 0 || le != NULL)
+	if (out.process > 0) {
+		buf_printf(b, "%cprocess=\"%d\"", before, out.process);
+		before = ',';
+	}
+	if (le != NULL) {
+		buf_printf(b, "%cle=\"%s\"", before, le);
+		before = ',';
+	}
+	if (before == ',')
 		buf_putc(b, '}');
 	buf_putc(b, ' ');
 }

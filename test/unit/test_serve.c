@@ -8,21 +8,24 @@
 static size_t big;
 static unsigned asked;
 
-static void reply(const char *path, struct http_reply *r)
+static bool reply(const char *path, struct http_reply *r)
 {
 	asked++;
+	if (strcmp(path, "/later") == 0)
+		return false;
 	if (strcmp(path, "/ok") == 0) {
 		http_reply_text(r, 200, "ok\n");
-		return;
+		return true;
 	}
 	if (strcmp(path, "/big") != 0) {
 		http_reply_text(r, 404, "not there\n");
-		return;
+		return true;
 	}
 	r->code = 200;
 	r->type = "text/plain";
 	for (size_t i = 0; i < big; i++)
 		buf_putc(&r->body, 'x');
+	return true;
 }
 
 static int port;
@@ -146,6 +149,42 @@ static void test_head_has_no_body(void **state)
 }
 
 /* Byte by byte, and longer than it may be. */
+static bool has_asked(void *arg)
+{
+	return asked >= *(unsigned *)arg;
+}
+
+/* Who waits gets the answer when it is there, who has gone does not, and who comes behind it is not answered by it. */
+static void test_answer_that_comes_later(void **state)
+{
+	int one, two, gone, late;
+	unsigned n = 3;
+	struct http_reply r = {.body = BUF_INIT};
+
+	(void)state;
+	open_server(60 * USEC_SEC);
+	one = dial();
+	two = dial();
+	gone = dial();
+	say(one, "GET /later HTTP/1.1\r\n\r\n");
+	say(two, "HEAD /later HTTP/1.1\r\n\r\n");
+	say(gone, "GET /later HTTP/1.1\r\n\r\n");
+	until(has_asked, &n);
+	close(gone);
+	http_reply_text(&r, 200, "at last\n");
+	serve_answer_waiting(&r);
+	late = dial();
+	say(late, "GET /later HTTP/1.1\r\n\r\n");
+	n = 4;
+	until(has_asked, &n);
+	expect(one, "HTTP/1.1 200 OK\r\n", "\r\n\r\nat last\n");
+	expect(two, "HTTP/1.1 200 OK\r\n", "Content-Length: 8\r\n");
+	serve_answer_waiting(&r);
+	expect(late, "HTTP/1.1 200 OK\r\n", "at last\n");
+	buf_free(&r.body);
+	serve_close();
+}
+
 static void test_pieces(void **state)
 {
 	const char *text = "GET /ok HTTP/1.1\r\nHost: there\r\n\r\n";
@@ -297,6 +336,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_answers),
 		TEST(test_head_has_no_body),
+		TEST(test_answer_that_comes_later),
 		TEST(test_pieces),
 		TEST(test_big_answer),
 		TEST(test_many_who_say_nothing),

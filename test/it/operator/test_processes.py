@@ -5,9 +5,11 @@ import re
 import signal
 import threading
 import time
+import urllib.request
 
 import pytest
 
+from pgcluster import free_port
 from pgwire import PgError, cancel, types
 from proxy import running, wait_for
 
@@ -318,3 +320,81 @@ def test_limits_of_clients_are_exact(qbouncer, db, limit):
         for w in open_ones:
             w.close()
         wait_for(lambda: not [r for r in proxy.console("SHOW CLIENTS") if r["database"] == db], "all gone")
+
+
+# --- figures ---
+
+
+def scrape(proxy):
+    with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % proxy.metrics_port, timeout=10) as answer:
+        return answer.read().decode()
+
+
+@pytest.fixture
+def measured(qbouncer):
+    port = free_port()
+    proxy = qbouncer(processes=N, metrics_port=port)
+    proxy.metrics_port = port
+    wait_for(lambda: len(pids(proxy)) == N, "all processes")
+    return proxy
+
+
+def by_process(text, name):
+    return {int(n): float(v) for n, v in re.findall(r'^qbouncer_%s{(?:.*,)?process="(\d)"} (\S+)$' % name, text, re.M)}
+
+
+def test_metrics_are_those_of_all(measured, db):
+    wires = one_of_each(measured, db)
+    for n, w in wires.items():
+        for _ in range(n):
+            w.simple("SELECT 1")
+    text = scrape(measured)
+    assert by_process(text, "clients") == {1: 1, 2: 1, 3: 1}
+    assert by_process(text, 'queries_total') == {1: 1, 2: 2, 3: 3}
+    assert len(by_process(text, "process_open_fds")) == N
+    heads = re.findall(r"^# TYPE (\S+)", text, re.M)
+    assert len(heads) == len(set(heads))
+    # a family's lines stand behind its head, of all processes
+    name = None
+    for line in text.splitlines():
+        if line.startswith("# TYPE"):
+            name = line.split()[2]
+        elif not line.startswith("#"):
+            assert re.match(name + r"(_bucket|_sum|_count)?[{ ]", line), (name, line)
+    series = [line.rsplit(" ", 1)[0] for line in text.splitlines() if not line.startswith("#")]
+    assert len(series) == len(set(series))
+
+
+def test_metrics_without_one_that_does_not_answer(measured, db):
+    wires = one_of_each(measured, db)
+    os.kill(pids(measured)[2], signal.SIGSTOP)
+    try:
+        assert sorted(by_process(scrape(measured), "clients")) == [1, 3]
+    finally:
+        os.kill(pids(measured)[2], signal.SIGCONT)
+    wait_for(lambda: sorted(by_process(scrape(measured), "clients")) == [1, 2, 3], "the second process")
+    assert wires[2].rows("SELECT 1") is not None
+
+
+def test_jobs_are_counted_once(measured, db):
+    """What stands in the database is the same for all processes."""
+    wires = one_of_each(measured, db)
+    wires[1].simple("QUEUE CREATE mail")
+    for w in wires.values():
+        w.simple("QUEUE PUSH mail '1'")
+    line = 'qbouncer_queue_jobs{database="%s",queue="mail",state="ready"} 3' % db
+    wait_for(lambda: line in scrape(measured), "the count")
+    text = scrape(measured)
+    assert text.count('queue_jobs{database="%s",queue="mail",state="ready"' % db) == 1
+    assert sum(by_process(text, "queue_jobs_total").values()) >= 0
+
+
+def test_many_scrapes_at_once(measured, db):
+    one_of_each(measured, db)
+    got = []
+    threads = [threading.Thread(target=lambda: got.append(scrape(measured))) for _ in range(20)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert [len(by_process(text, "clients")) for text in got] == [N] * 20
