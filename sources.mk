@@ -394,6 +394,14 @@ qbouncer_SOURCES = \
 	src/supervisor.h \
 	src/takeover.c \
 	src/takeover.h
+qbouncer_work_SOURCES = \
+	src/work/child.c \
+	src/work/child.h \
+	src/work/main.c \
+	src/work/options.c \
+	src/work/options.h \
+	src/work/slot.c \
+	src/work/slot.h
 qb_sql = \
 	sql/begin.sql \
 	sql/schema.sql \
@@ -496,6 +504,7 @@ qb_doc = \
 	doc/streams.md \
 	doc/tls.md \
 	doc/topics.md \
+	doc/work.md \
 	etc/qbouncer.ini \
 	etc/userlist.txt
 qb_units = \

@@ -28,7 +28,7 @@ DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-nocheck parallel=$(nproc)}" dpkg-buildpa
 deb=$(ls "$out"/qbouncer_"$version"_*.deb)
 dpkg-deb -x "$deb" "$out/root"
 for f in usr/bin/qbouncer etc/qbouncer/qbouncer.ini etc/qbouncer/userlist.txt lib/systemd/system/qbouncer.service \
-	lib/systemd/system/qbouncer.socket usr/share/man/man1/qbouncer.1.gz usr/share/man/man5/qbouncer.5.gz \
+	lib/systemd/system/qbouncer.socket usr/bin/qbouncer-work usr/share/man/man1/qbouncer.1.gz usr/share/man/man5/qbouncer.5.gz \
 	usr/share/doc/qbouncer/copyright usr/share/doc/qbouncer/README.md usr/share/doc/qbouncer/doc/queue.md \
 	usr/share/qbouncer/uninstall.sql; do
 	[ -f "$out/root/$f" ] || fail "the package has no $f"

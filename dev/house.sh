@@ -36,11 +36,13 @@ show       1       1       90      0     2.0
 admin      1       2      100      2       0
 http       1       1       44      0       0
 main       1       5       49     10       0
+work       1       5       60      0       0
 '
 
 files_of() { # MODULE ENDING
 	case $1 in
 	main) find src -maxdepth 1 -name "*.$2" -type f ;;
+	work) find src/work -name "*.$2" -type f ;;
 	*) find "src/$1" "include/$1" -name "*.$2" -type f ;;
 	esac | sort
 }

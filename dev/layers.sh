@@ -22,6 +22,7 @@ BEGIN {
 	may["show"] = "base conf net wire auth pool pooler queue show"
 	may["admin"] = "base conf net wire auth pool pooler queue show admin"
 	may["http"] = "base conf net wire auth pool pooler queue show http"
+	may["work"] = "base work" # a program of its own, beside qbouncer
 	may["main"] = "base conf net wire qlang auth pool pooler queue show admin http"
 
 	# What the rooms of the pooler have in common is theirs alone: whoever is above sees the other headers.
@@ -31,7 +32,7 @@ BEGIN {
 
 	# Libraries with one home. Elsewhere they are a mistake.
 	home["event2/"] = "net http"
-	home["libpq-fe.h"] = "queue"
+	home["libpq-fe.h"] = "queue work"
 	home["openssl/"] = "base net wire"
 	home["systemd/"] = "net main"
 }

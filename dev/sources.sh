@@ -60,6 +60,7 @@ generate() {
 	done
 	echo
 	list qbouncer_SOURCES = $(find src -maxdepth 1 -name '*.[ch]' -type f | sort)
+	list qbouncer_work_SOURCES = $(files src/work '*.c' '*.h')
 	list qb_sql = $(sed 's/#.*//; s,^\([^ ]\),sql/\1,' sql/order)
 	list qb_doc = $(files doc '*.md') $(files etc '*.ini' '*.txt' '*.sample')
 	list qb_units = $(files etc '*.service' '*.socket')

@@ -1,0 +1,654 @@
+/*
+ * A slot: one connection and, while it has a job, one run of the command.
+ *
+ *   CONNECTING → TAKING → RUNNING ⇄ LOOKING → REPORTING → TAKING …
+ *        ↑          error, or the connection ends: the command is ended (LOSING)
+ *     RESTING   ←   and a while later it connects again
+ *
+ * The job is held by the connection (HOLD): whatever happens to it or to this program, the job is given back.
+ */
+#include "slot.h"
+
+#include <errno.h>
+#include <libpq-fe.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+
+#include "child.h"
+
+#define REST_FIRST (USEC_SEC / 10)
+#define REST_MOST  (10 * USEC_SEC)
+/* libpq's connect_timeout is not for those who poll. */
+#define CONNECT_MOST (30 * USEC_SEC)
+enum { BYTEA_OID = 17, TOKEN_MAX = 128, ERROR_TEXT_MAX = 7900 };
+
+enum slot_state {
+	SLOT_RESTING,    /* no connection; the next attempt at s->rest_until */
+	SLOT_CONNECTING, /* libpq is at it */
+	SLOT_TAKING,     /* TAKE is on its way */
+	SLOT_RUNNING,    /* the command runs, the connection is at rest */
+	SLOT_LOOKING,    /* the command runs, or has just ended; JOB is on its way */
+	SLOT_REPORTING,  /* DONE, FAIL or RELEASE is on its way */
+	SLOT_LOSING,     /* no connection; the command is told to end */
+	SLOT_ENDED,
+};
+
+/* What we told of a job. */
+enum told {
+	TOLD_OTHER,
+	TOLD_RAW,
+	TOLD_DONE
+}; /* RAW: DONE with the result as it came; perhaps it is no JSON */
+
+/* Why we told the command to end. */
+enum ended_by { BY_ITSELF, BY_TIMEOUT, BY_STOP, BY_LOSS };
+
+struct slot {
+	const struct work_options *options;
+	PGconn *conn;
+	PostgresPollingStatusType connecting;
+	enum slot_state state;
+	enum ended_by ended_by;
+	struct child child;
+	char *take;              /* the statement */
+	char token[TOKEN_MAX];   /* of the job */
+	char job[TOKEN_MAX];     /* its name */
+	char takes[16];          /* how often it was taken, by us the last time */
+	struct buf result;       /* what the command wrote, while DONE is on its way */
+	usec_t rest_until, rest; /* rest_until: also when connecting has taken too long */
+	usec_t check_at, timeout_at;
+	int number;
+	enum told told;
+	bool stopping, aborted, failed;
+	bool over;    /* the command has ended while we looked */
+	bool drained; /* TAKE without WAIT found nothing, or the one job of --once is over */
+};
+
+static void PRINTF_LIKE(2, 3) tell(const struct slot *s, const char *fmt, ...)
+{
+	char text[1024];
+	va_list ap;
+	va_start(ap, fmt);
+	vsnprintf(text, sizeof(text), fmt, ap);
+	va_end(ap);
+	size_t len = strlen(text);
+	while (len > 0 && text[len - 1] == '\n')
+		text[--len] = '\0';
+	fprintf(stderr, "qbouncer-work[%d]: %s\n", s->number, text);
+}
+
+static void disconnect(struct slot *s)
+{
+	PQfinish(s->conn);
+	s->conn = NULL;
+}
+
+static void end(struct slot *s)
+{
+	ASSERT(s->child.pid == 0);
+	disconnect(s);
+	s->state = SLOT_ENDED;
+}
+
+/* Without a connection, and without a command: the next attempt later. */
+static void rest(struct slot *s, usec_t now)
+{
+	if (s->stopping) {
+		end(s);
+		return;
+	}
+	if (s->options->until != WORK_ALWAYS) {
+		s->failed = true;
+		end(s);
+		return;
+	}
+	s->state = SLOT_RESTING;
+	s->rest_until = now + s->rest;
+	s->rest = s->rest * 2 < REST_MOST ? s->rest * 2 : REST_MOST;
+}
+
+/* The connection is of no use any more. The job is given back by its end, so the command must not go on. */
+static void lose(struct slot *s, usec_t now, const char *why)
+{
+	tell(s, "%s", why);
+	disconnect(s);
+	if (s->child.pid == 0) {
+		rest(s, now);
+		return;
+	}
+	if (s->child.kill_at == USEC_NEVER)
+		child_end(&s->child, now, s->options->grace);
+	s->ended_by = BY_LOSS;
+	s->state = SLOT_LOSING;
+}
+
+static void connect_begin(struct slot *s, usec_t now)
+{
+	/* The first dbname may be a connection string; it wins over what is before it. */
+	static const char *const keywords[] = {"fallback_application_name", "keepalives_idle",
+		"keepalives_interval", "keepalives_count", "tcp_user_timeout", "dbname",
+		"client_encoding", NULL};
+	/* A host that is gone without a word is noticed within a minute, as long as the job is leased without it. */
+	const char *values[] = {
+		"qbouncer-work", "30", "10", "3", "60000", s->options->conninfo, "UTF8", NULL};
+	s->conn = PQconnectStartParams(keywords, values, 1);
+	s->state = SLOT_CONNECTING;
+	s->connecting = PGRES_POLLING_WRITING;
+	s->rest_until = now + CONNECT_MOST;
+	if (s->conn == NULL || PQstatus(s->conn) == CONNECTION_BAD)
+		lose(s, now, s->conn == NULL ? "out of memory" : PQerrorMessage(s->conn));
+}
+
+static void again(struct slot *s, usec_t now)
+{
+	disconnect(s);
+	if (s->stopping || s->drained)
+		end(s);
+	else
+		connect_begin(s, now);
+}
+
+static bool ask(struct slot *s, const char *sql, int n, const char *const *values,
+	enum slot_state state, usec_t now)
+{
+	if (PQsendQueryParams(s->conn, sql, n, NULL, values, NULL, NULL, 0) == 0 ||
+		PQflush(s->conn) < 0) {
+		lose(s, now, PQerrorMessage(s->conn));
+		return false;
+	}
+	s->state = state;
+	return true;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Taking a job
+ * ------------------------------------------------------------------------------------------------ */
+
+/* The name of the queue cannot be bound. */
+static bool write_take(struct slot *s)
+{
+	if (s->take != NULL)
+		return true;
+	char *name = PQescapeIdentifier(s->conn, s->options->queue, strlen(s->options->queue));
+	struct buf sql = BUF_INIT;
+	if (name == NULL)
+		return false;
+	bool waits = s->options->until != WORK_DRAIN;
+	buf_printf(&sql, "QUEUE TAKE %s%s HOLD $1 AS $2", name, waits ? " WAIT '30s'" : "");
+	PQfreemem(name);
+	s->take = mem_strdup(buf_cstr(&sql));
+	buf_free(&sql);
+	return s->take != NULL;
+}
+
+static void take(struct slot *s, usec_t now)
+{
+	if (s->stopping || s->drained) {
+		end(s);
+		return;
+	}
+	if (!write_take(s)) {
+		lose(s, now, PQerrorMessage(s->conn));
+		return;
+	}
+	const char *const values[] = {s->options->hold, s->options->name};
+	s->ended_by = BY_ITSELF;
+	s->over = false;
+	ask(s, s->take, 2, values, SLOT_TAKING, now);
+}
+
+static const char *value(const PGresult *r, const char *column)
+{
+	int at = PQfnumber(r, column);
+	return at < 0 || PQgetisnull(r, 0, at) ? NULL : PQgetvalue(r, 0, at);
+}
+
+static bool copy(char *to, size_t size, const char *text)
+{
+	return text != NULL && util_strlcpy(to, text, size) < size;
+}
+
+/* The payload's bytes: text as it is, those of a queue of bytea decoded. */
+static bool payload_of(const PGresult *r, struct buf *ret)
+{
+	int at = PQfnumber(r, "payload");
+	if (at < 0)
+		return false;
+	if (PQftype(r, at) != BYTEA_OID) {
+		buf_put(ret, PQgetvalue(r, 0, at), (size_t)PQgetlength(r, 0, at));
+		return !buf_failed(ret);
+	}
+	size_t len = 0;
+	unsigned char *bytes = PQunescapeBytea((const unsigned char *)PQgetvalue(r, 0, at), &len);
+	if (bytes == NULL)
+		return false;
+	buf_put(ret, bytes, len);
+	PQfreemem(bytes);
+	return !buf_failed(ret);
+}
+
+static void report_failure(struct slot *s, usec_t now, const char *error, bool final);
+
+static void run(struct slot *s, const PGresult *r, usec_t now)
+{
+	struct buf payload = BUF_INIT;
+	bool named = copy(s->token, sizeof(s->token), value(r, "token")) &&
+		     copy(s->job, sizeof(s->job), s->token) &&
+		     copy(s->takes, sizeof(s->takes), value(r, "takes")) &&
+		     strrchr(s->job, '-') != NULL;
+	if (!named || !payload_of(r, &payload)) {
+		buf_free(&payload);
+		lose(s, now, "an answer of TAKE that is not understood, or no memory for it");
+		return;
+	}
+	*strrchr(s->job, '-') = '\0';
+	const struct child_variable variables[] = {
+		{"QUEUE_JOB", s->job},
+		{"QUEUE_TOKEN", s->token},
+		{"QUEUE_ID", value(r, "id")},
+		{"QUEUE_NAME", value(r, "queue")},
+		{"QUEUE_ATTEMPT", value(r, "attempt")},
+		{"QUEUE_KEY", value(r, "key")},
+		{"QUEUE_GROUP", value(r, "group")},
+		{"QUEUE_PRIORITY", value(r, "priority")},
+		{"QUEUE_HEADERS", value(r, "headers")},
+		{"QUEUE_PUSHED_AT", value(r, "pushed_at")},
+		{NULL, NULL},
+	};
+	const struct work_options *o = s->options;
+	s->drained = o->until == WORK_ONCE;
+	if (!child_start(&s->child, o->command, &payload, variables, o->result, o->result_max)) {
+		char text[200];
+		snprintf(text, sizeof(text), "cannot start the command: %s", strerror(errno));
+		buf_free(&payload);
+		tell(s, "%s", text);
+		report_failure(s, now, text, false);
+		return;
+	}
+	if (o->verbose)
+		tell(s, "job %s, attempt %s: process %ld", s->job, value(r, "attempt"),
+			(long)s->child.pid);
+	s->state = SLOT_RUNNING;
+	s->check_at = o->check > 0 ? now + o->check : USEC_NEVER;
+	s->timeout_at = o->timeout > 0 ? now + o->timeout : USEC_NEVER;
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Telling how it has ended
+ * ------------------------------------------------------------------------------------------------ */
+
+static void report_failure(struct slot *s, usec_t now, const char *error, bool final)
+{
+	const char *const values[] = {s->token, error};
+	s->told = TOLD_OTHER;
+	if (s->options->verbose)
+		tell(s, "job %s has failed%s: %s", s->job, final ? " for good" : "", error);
+	ask(s, final ? "QUEUE FAIL $1 ERROR $2 FINAL" : "QUEUE FAIL $1 ERROR $2", 2, values,
+		SLOT_REPORTING, now);
+}
+
+/* What is no JSON becomes a string of it: without the newlines at its end; what is no character as U+FFFD. */
+static void quote(const struct buf *b, struct buf *ret)
+{
+	static const char no_character[] = "\xef\xbf\xbd";
+	const char *p = (const char *)b->data + b->off;
+	size_t left = buf_used(b);
+	while (left > 0 && p[left - 1] == '\n')
+		left--;
+	buf_putc(ret, '"');
+	while (left > 0) {
+		char character[5] = "";
+		memcpy(character, p, left < 4 ? left : 4);
+		size_t len = util_utf8_len(character);
+		if (len == 0)
+			buf_puts(ret, no_character);
+		else if (*p == '"' || *p == '\\')
+			buf_printf(ret, "\\%c", *p);
+		else if ((unsigned char)*p < ' ')
+			buf_printf(ret, "\\u%04x", (unsigned)*p);
+		else
+			buf_put(ret, p, len);
+		len = len == 0 ? 1 : len;
+		p += len;
+		left -= len;
+	}
+	buf_putc(ret, '"');
+}
+
+static void report_done(struct slot *s, usec_t now, bool raw)
+{
+	const char *values[] = {s->token, NULL};
+	if (!s->options->result || buf_used(&s->result) == 0) {
+		s->told = TOLD_DONE;
+		ask(s, "QUEUE DONE $1", 1, values, SLOT_REPORTING, now);
+		return;
+	}
+	/* Text that is bound ends at a NUL, so it would not be all of it. */
+	raw = raw && memchr(s->result.data + s->result.off, '\0', buf_used(&s->result)) == NULL;
+	struct buf text = BUF_INIT;
+	if (!raw)
+		quote(&s->result, &text);
+	values[1] = buf_cstr(raw ? &s->result : &text);
+	s->told = raw ? TOLD_RAW : TOLD_DONE;
+	if (buf_failed(&text) || buf_failed(&s->result))
+		report_failure(s, now, "no memory for the result", false);
+	else
+		ask(s, "QUEUE DONE $1 RESULT $2", 2, values, SLOT_REPORTING, now);
+	buf_free(&text);
+}
+
+static void report_status(struct slot *s, usec_t now)
+{
+	const struct child *c = &s->child;
+	struct buf error = BUF_INIT;
+	bool final = WIFEXITED(c->status) && WEXITSTATUS(c->status) == 65;
+	if (s->ended_by == BY_TIMEOUT) {
+		buf_printf(&error, "timed out after %g s",
+			(double)s->options->timeout / (double)USEC_SEC);
+		final = false;
+	} else if (WIFSIGNALED(c->status))
+		buf_printf(&error, "ended by signal %d (%s)", WTERMSIG(c->status),
+			strsignal(WTERMSIG(c->status)));
+	else
+		buf_printf(&error, "exit status %d", WEXITSTATUS(c->status));
+	if (c->error_bytes > 0) {
+		buf_puts(&error, ": ");
+		child_error_text(c, ERROR_TEXT_MAX, &error);
+	}
+	report_failure(s, now, buf_cstr(&error), final);
+	buf_free(&error);
+}
+
+/* The command has ended, and the connection is at rest. */
+static void report(struct slot *s, usec_t now)
+{
+	struct child *c = &s->child;
+	ASSERT(c->pid == 0);
+	if (s->ended_by == BY_LOSS) {
+		/* Cancelled, or of somebody else: there is nothing to say. The end of the connection ends the HOLD. */
+		again(s, now);
+	} else if (s->ended_by == BY_STOP) {
+		const char *const values[] = {s->token};
+		s->told = TOLD_OTHER;
+		ask(s, "QUEUE RELEASE $1", 1, values, SLOT_REPORTING, now);
+	} else if (s->ended_by == BY_ITSELF && WIFEXITED(c->status) &&
+		   WEXITSTATUS(c->status) == 0) {
+		char text[100];
+		snprintf(text, sizeof(text), "the result is longer than %zu bytes",
+			s->options->result_max);
+		buf_free(&s->result);
+		s->result = c->result;
+		c->result = BUF_INIT;
+		if (c->result_over)
+			report_failure(s, now, text, false);
+		else
+			report_done(s, now, true);
+	} else
+		report_status(s, now);
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * Answers
+ * ------------------------------------------------------------------------------------------------ */
+
+static bool is_state(const PGresult *r, const char *sqlstate)
+{
+	const char *is = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+	return is != NULL && strcmp(is, sqlstate) == 0;
+}
+
+static void answer_take(struct slot *s, const PGresult *r, usec_t now)
+{
+	if (PQresultStatus(r) != PGRES_TUPLES_OK) {
+		lose(s, now, PQresultErrorMessage(r));
+		return;
+	}
+	s->rest = REST_FIRST;
+	if (PQntuples(r) > 0) {
+		run(s, r, now);
+		return;
+	}
+	s->drained = s->options->until == WORK_DRAIN;
+	take(s, now);
+}
+
+/* Still ours: leased, not cancelled, and not taken by somebody since. */
+static bool still_ours(const struct slot *s, const PGresult *r)
+{
+	if (PQntuples(r) == 0)
+		return false;
+	const char *state = value(r, "state"), *cancelled = value(r, "cancelled"),
+		   *takes = value(r, "takes");
+	return state != NULL && strcmp(state, "leased") == 0 && cancelled != NULL &&
+	       *cancelled == 'f' && takes != NULL && strcmp(takes, s->takes) == 0;
+}
+
+static void answer_look(struct slot *s, const PGresult *r, usec_t now)
+{
+	bool gone =
+		is_state(r, "QB003") || (PQresultStatus(r) == PGRES_TUPLES_OK && !still_ours(s, r));
+	s->state = SLOT_RUNNING;
+	s->check_at = now + s->options->check;
+	if (s->over) {
+		report(s, now); /* DONE and FAIL find out themselves */
+		return;
+	}
+	if (PQresultStatus(r) != PGRES_TUPLES_OK && !gone)
+		tell(s, "%s", PQresultErrorMessage(r)); /* perhaps the next one knows more */
+	if (!gone || s->ended_by != BY_ITSELF)
+		return;
+	tell(s, "job %s is cancelled, or no longer ours: its command is ended", s->job);
+	s->ended_by = BY_LOSS;
+	child_end(&s->child, now, s->options->grace);
+}
+
+static void answer_report(struct slot *s, const PGresult *r, usec_t now)
+{
+	if (PQresultStatus(r) == PGRES_COMMAND_OK || PQresultStatus(r) == PGRES_TUPLES_OK) {
+		if (s->options->verbose)
+			tell(s, "job %s: %s", s->job, PQcmdStatus((PGresult *)r));
+		take(s, now);
+		return;
+	}
+	bool alive = PQstatus(s->conn) == CONNECTION_OK;
+	bool gone = is_state(r, "QB001") || is_state(r, "QB002") || is_state(r, "QB003");
+	const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+	/* Class 22, data exception: no JSON, or not what jsonb takes. */
+	if (alive && s->told == TOLD_RAW && state != NULL && strncmp(state, "22", 2) == 0) {
+		report_done(s, now, false);
+		return;
+	}
+	tell(s, "job %s: %s", s->job, PQresultErrorMessage(r));
+	/* A job whose DONE is refused must not run for ever. */
+	if (alive && !gone && s->told != TOLD_OTHER)
+		report_failure(s, now, PQresultErrorMessage(r), false);
+	else if (alive && gone)
+		again(s, now); /* the end of the connection gives back what is still held */
+	else
+		lose(s, now, "the connection begins anew");
+}
+
+static void answer(struct slot *s, PGresult *r, usec_t now)
+{
+	if (s->state == SLOT_TAKING)
+		answer_take(s, r, now);
+	else if (s->state == SLOT_LOOKING)
+		answer_look(s, r, now);
+	else if (s->state == SLOT_REPORTING)
+		answer_report(s, r, now);
+}
+
+/* All results of the statement are there: the last one counts, there is only one. */
+static void read_answer(struct slot *s, usec_t now)
+{
+	PGresult *last = NULL;
+	if (PQconsumeInput(s->conn) == 0 || PQstatus(s->conn) != CONNECTION_OK) {
+		lose(s, now, PQerrorMessage(s->conn));
+		return;
+	}
+	if (s->state == SLOT_RUNNING || PQisBusy(s->conn))
+		return;
+	for (PGresult *r = PQgetResult(s->conn); r != NULL; r = PQgetResult(s->conn)) {
+		PQclear(last);
+		last = r;
+	}
+	if (last != NULL)
+		answer(s, last, now);
+	PQclear(last);
+}
+
+static void connect_step(struct slot *s, usec_t now)
+{
+	s->connecting = PQconnectPoll(s->conn);
+	if (s->connecting == PGRES_POLLING_FAILED)
+		lose(s, now, PQerrorMessage(s->conn));
+	else if (s->connecting == PGRES_POLLING_OK) {
+		PQsetnonblocking(s->conn, 1);
+		take(s, now);
+	}
+}
+
+/* ------------------------------------------------------------------------------------------------
+ * The turns of the loop
+ * ------------------------------------------------------------------------------------------------ */
+
+struct slot *slot_new(const struct work_options *options, int number)
+{
+	struct slot *s = mem_zalloc(sizeof(*s));
+	if (s == NULL)
+		return NULL;
+	s->options = options;
+	s->number = number;
+	s->rest = REST_FIRST;
+	child_init(&s->child);
+	return s;
+}
+
+void slot_free(struct slot *s)
+{
+	if (s == NULL)
+		return;
+	disconnect(s);
+	child_free(&s->child);
+	buf_free(&s->result);
+	mem_free(s->take);
+	mem_free(s);
+}
+
+void slot_start(struct slot *s, usec_t now)
+{
+	connect_begin(s, now);
+}
+
+void slot_poll(const struct slot *s, struct pollfd *fds)
+{
+	struct pollfd *sock = &fds[CHILD_FDS];
+	child_poll(&s->child, fds);
+	*sock = (struct pollfd){.fd = s->conn != NULL ? PQsocket(s->conn) : -1, .events = POLLIN};
+	if (s->state == SLOT_CONNECTING)
+		sock->events = s->connecting == PGRES_POLLING_WRITING ? POLLOUT : POLLIN;
+	else if (s->conn != NULL && PQflush(s->conn) == 1)
+		sock->events = POLLIN | POLLOUT;
+}
+
+void slot_step(struct slot *s, const struct pollfd *fds, usec_t now)
+{
+	child_step(&s->child, fds);
+	if (s->conn == NULL || fds[CHILD_FDS].revents == 0)
+		return;
+	if (s->state == SLOT_CONNECTING)
+		connect_step(s, now);
+	else
+		read_answer(s, now);
+}
+
+static void look(struct slot *s, usec_t now)
+{
+	const char *const values[] = {s->job};
+	ask(s, "QUEUE JOB $1", 1, values, SLOT_LOOKING, now);
+}
+
+static void child_is_over(struct slot *s, usec_t now)
+{
+	if (s->state == SLOT_LOSING)
+		rest(s, now);
+	else if (s->state == SLOT_LOOKING)
+		s->over = true; /* the answer comes first */
+	else
+		report(s, now);
+}
+
+void slot_tick(struct slot *s, usec_t now)
+{
+	if (s->state == SLOT_RESTING && s->rest_until <= now)
+		connect_begin(s, now);
+	else if (s->state == SLOT_CONNECTING && s->rest_until <= now)
+		lose(s, now, "connecting has taken too long");
+	if (child_ended(&s->child))
+		child_is_over(s, now);
+	if (s->child.pid == 0)
+		return;
+	child_tick(&s->child, now);
+	if (s->timeout_at <= now && s->ended_by == BY_ITSELF) {
+		s->ended_by = BY_TIMEOUT;
+		child_end(&s->child, now, s->options->grace);
+	}
+	if (s->state == SLOT_RUNNING && s->check_at <= now && s->ended_by == BY_ITSELF)
+		look(s, now);
+}
+
+static usec_t earlier(usec_t a, usec_t b)
+{
+	return a < b ? a : b;
+}
+
+usec_t slot_due(const struct slot *s)
+{
+	if (s->state == SLOT_RESTING || s->state == SLOT_CONNECTING)
+		return s->rest_until;
+	if (s->child.pid == 0)
+		return USEC_NEVER;
+	usec_t due = s->child.kill_at;
+	if (s->ended_by == BY_ITSELF)
+		due = earlier(due, earlier(s->timeout_at,
+					   s->state == SLOT_RUNNING ? s->check_at : USEC_NEVER));
+	return due;
+}
+
+void slot_stop(struct slot *s)
+{
+	s->stopping = true;
+	/* A job that is on its way to a connection that is closed is ready again at once, and nothing counts. */
+	if (s->state == SLOT_RESTING || s->state == SLOT_CONNECTING || s->state == SLOT_TAKING)
+		end(s);
+}
+
+void slot_abort(struct slot *s, usec_t now)
+{
+	bool again = s->aborted;
+	s->aborted = true;
+	if (s->child.pid == 0) {
+		if (again && s->state != SLOT_ENDED)
+			end(s); /* its server does not answer; the end of the connection gives the job back */
+		return;
+	}
+	if (s->ended_by == BY_ITSELF)
+		s->ended_by = BY_STOP;
+	child_end(&s->child, now, s->options->grace);
+}
+
+bool slot_ended(const struct slot *s)
+{
+	return s->state == SLOT_ENDED;
+}
+
+bool slot_failed(const struct slot *s)
+{
+	return s->failed;
+}

@@ -1,0 +1,347 @@
+"""qbouncer-work: a command for each job. How each way in which a command ends becomes DONE, FAIL or RELEASE, and that
+no command goes on when its job is no longer its own."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+
+import psycopg
+import pytest
+
+from proxy import wait_for
+from queuetest import q, shared, shared_db, shared_proxy, tag  # noqa: F401
+
+from conftest import find_program
+
+
+@pytest.fixture(scope="module")
+def work_program():
+    """A copy beside that of qbouncer: $QB_BUILD may be in a folder that is not everybody's."""
+    path = os.path.join(os.path.dirname(find_program()), "qbouncer-work")
+    folder = tempfile.mkdtemp(prefix="qbwork", dir="/tmp")
+    yield shutil.copy(path, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class Work:
+    def __init__(self, program, dsn, folder, script, *options, queue="mail"):
+        self.folder = folder
+        self.err = open(os.path.join(folder, "stderr"), "ab+")
+        command = ["sh", "-c", script] if isinstance(script, str) else script
+        self.p = subprocess.Popen([program, "-d", dsn, "-q", queue, *options, "--", *command], stdin=subprocess.DEVNULL,
+                                  stderr=self.err, cwd=folder)
+
+    def text(self):
+        self.err.seek(0)
+        return self.err.read().decode(errors="replace")
+
+    def wait(self, code=0):
+        assert self.p.wait(30) == code, self.text()
+        return self.text()
+
+    def signal(self, signo):
+        self.p.send_signal(signo)
+
+    def file(self, name):
+        """What the command wrote to a file in its folder, when the line is whole."""
+        def look():
+            try:
+                with open(os.path.join(self.folder, name), encoding="utf-8") as f:
+                    got = f.read()
+            except FileNotFoundError:
+                return None
+            return got if got.endswith("\n") else None
+        return wait_for(look, name).strip()
+
+
+@pytest.fixture
+def work(work_program, qproxy, db, tmp_path):
+    made = []
+
+    def make(script, *options, **more):
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Work(work_program, qproxy.dsn(db), str(folder), script, *options, **more))
+        return made[-1]
+    yield make
+    for w in made:
+        if w.p.poll() is None:
+            w.p.kill()
+        w.p.wait(20)
+        text = w.text()
+        w.err.close()
+        assert "Sanitizer" not in text and "runtime error" not in text, text
+
+
+def push(q, payload="1", more=""):
+    return q.rows("QUEUE PUSH mail '%s'%s RETURNING JOB" % (payload, more))[0]["job"]
+
+
+def job(q, name):
+    return q.rows("QUEUE JOB '%s'" % name)[0]
+
+
+def error_of(q, name, state="later"):
+    got = job(q, name)
+    assert got["state"] == state, got
+    return got["error"]
+
+
+def gone(pid):
+    """Nobody has this number, or it waits for its parent to hear of it."""
+    try:
+        with open("/proc/%s/stat" % pid, encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_done(q, work):
+    name = push(q, '{"to": "a"}', " KEY 'k' GROUP 'g' PRIORITY 3 HEADERS '{\"h\": 1}'")
+    w = work("cat >in; env | grep ^QUEUE_ | sort >env", "--drain", "-n", "me")
+    w.wait()
+    with open(os.path.join(w.folder, "in"), encoding="utf-8") as f:
+        assert json.load(f) == {"to": "a"}
+    with open(os.path.join(w.folder, "env"), encoding="utf-8") as f:
+        env = dict(line.rstrip("\n").split("=", 1) for line in f)
+    assert env.pop("QUEUE_TOKEN").startswith(name + "-") and env.pop("QUEUE_PUSHED_AT")
+    assert env == dict(QUEUE_JOB=name, QUEUE_ID=name.split("-")[1], QUEUE_NAME="mail", QUEUE_ATTEMPT="1", QUEUE_KEY="k",
+                       QUEUE_GROUP="g", QUEUE_PRIORITY="3", QUEUE_HEADERS='{"h": 1}')
+    assert q.rows("QUEUE PEEK mail") == []
+
+
+def test_drain_and_once(q, work):
+    for i in range(5):
+        push(q, i)
+    work("echo x >>../n", "--once").wait()
+    assert len(q.rows("QUEUE PEEK mail LIMIT 10")) == 4
+    work("echo x >>../n", "--drain", "-c", "3").wait()
+    assert q.rows("QUEUE PEEK mail LIMIT 10") == []
+
+
+@pytest.mark.parametrize("script, state, text", [
+    ("echo no such address >&2; exit 65", "dead", "exit status 65: no such address"),
+    ("echo later >&2; exit 75", "later", "exit status 75: later"),
+    ("exit 1", "later", "exit status 1"),
+    ("kill -SEGV $$", "later", "ended by signal 11 (Segmentation fault)"),
+    (["./not-there"], "later", 'exit status 127: qbouncer-work: cannot run "./not-there": No such file or directory'),
+])
+def test_failed(q, work, script, state, text):
+    name = push(q)
+    work(script, "--once").wait()
+    assert error_of(q, name, state) == text
+
+
+def test_payload_of_bytes(q, work):
+    tag(q, "QUEUE CREATE files WITH (payload = 'bytea')")
+    tag(q, "QUEUE PUSH files '\\x00ff41'")
+    w = work("cat >in", "--once", queue="files")
+    w.wait()
+    with open(os.path.join(w.folder, "in"), "rb") as f:
+        assert f.read() == b"\0\xffA"
+
+
+def test_a_queue_with_a_strange_name(q, work):
+    tag(q, 'QUEUE CREATE "Über mail"')
+    tag(q, 'QUEUE PUSH "Über mail" \'1\'')
+    work("cat", "--once", queue="Über mail").wait()
+    assert q.rows('QUEUE PEEK "Über mail"') == []
+
+
+@pytest.mark.parametrize("script, result", [
+    ("echo '{\"a\": [1]}'", '{"a": [1]}'),
+    ("printf 'sent \"it\"\\n\\n'", '"sent \\"it\\""'),
+    ("printf 'a\\000b\\377\\001'", '"a\ufffdb\ufffd\\u0001"'),
+    ("printf '\"\\\\u0000\"'", '"\\"\\\\u0000\\""'),
+    ("true", None),
+])
+def test_result(q, work, script, result):
+    tag(q, "QUEUE ALTER mail SET (retain_done = '1 h')")
+    name = push(q)
+    work(script, "--once", "--result").wait()
+    got = job(q, name)
+    assert (got["state"], got["result"]) == ("done", result)
+
+
+def test_result_too_long(q, work):
+    name = push(q)
+    work("head -c 10000000 /dev/zero", "--once", "--result", "--result-max", "1000").wait()
+    assert error_of(q, name) == "the result is longer than 1000 bytes"
+
+
+def test_ten_megabytes(q, work):
+    """On both at once, and no pipe is full for ever. Of stderr the end is kept, in whole characters."""
+    name = push(q)
+    w = work("yes äöü | head -c 9999999 >&2; echo >&2; head -c 10000000 /dev/zero; echo the end >&2; exit 3", "--once",
+             "--result")
+    w.wait()
+    text = error_of(q, name)
+    assert text.startswith("exit status 3: ") and text.endswith("\nthe end") and 7800 < len(text.encode()) <= 8192
+    assert set(text[len("exit status 3: "):-len("the end")]) <= set("äöü?\n")
+
+
+def test_closes_stdin_early(q, work):
+    big = json.dumps("x" * 5000000)
+    push(q, big)
+    w = work("exec <&-; echo closed >closed", "--once")
+    w.wait()
+    assert q.rows("QUEUE PEEK mail") == []
+    push(q, big)
+    w = work("wc -c >n", "--once")
+    w.wait()
+    assert int(w.file("n")) == len(big)
+
+
+def test_timeout(q, work):
+    name = push(q)
+    w = work("echo begun >&2; sleep 1000 & wait", "--once", "--timeout", "0.3")
+    w.wait()
+    assert error_of(q, name) == "timed out after 0.3 s: begun"
+
+
+def test_ignores_sigterm(q, work):
+    """Then it is killed, and with it what it has started."""
+    name = push(q)
+    w = work("trap '' TERM; sleep 1000 & echo $! >pid; while :; do wait; done", "--once", "--timeout", "0.3", "--grace",
+             "0.3")
+    w.wait()
+    assert error_of(q, name) == "timed out after 0.3 s"
+    assert gone(w.file("pid"))
+
+
+def test_grandchild_holds_the_pipes(q, work):
+    """One of the group is killed; one that has left it may live, and nobody waits for it."""
+    name = push(q)
+    w = work("sleep 1000 & setsid sleep 1001 & echo $! >pid; echo '\"x\"'; exit 0", "--once", "--result")
+    w.wait()
+    assert job(q, name)["result"] == '"x"'
+    pid = int(w.file("pid"))
+    if not gone(pid):
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("signo", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_end(q, work, qproxy, signo):
+    """The running one finishes, the waiting slot ends, nothing else is taken."""
+    push(q)
+    w = work("echo $$ >pid; until [ -e go ]; do sleep 0.05; done", "-c", "2")
+    w.file("pid")
+
+    def connections():
+        return len([c for c in qproxy.console("SHOW CLIENTS") if c["application_name"] == "qbouncer-work"])
+    wait_for(lambda: connections() == 2, "the slot that waits")
+    w.signal(signo)
+    wait_for(lambda: connections() == 1, "its end")
+    second = push(q)
+    open(os.path.join(w.folder, "go"), "w", encoding="utf-8").close()
+    w.wait()
+    assert [j["job"] for j in q.rows("QUEUE PEEK mail")] == [second]
+    assert job(q, second)["attempt"] == "0"
+
+
+@pytest.mark.parametrize("how", ["twice", "grace"])
+def test_told_to_end_now(q, work, how):
+    """The job is given back, and its attempt does not count."""
+    name = push(q)
+    w = work("echo $$ >pid; sleep 1000 & wait", *(["--grace", "0.3"] if how == "grace" else []))
+    pid = w.file("pid")
+    w.signal(signal.SIGTERM)
+    if how == "twice":
+        w.signal(signal.SIGINT)
+    w.wait()
+    assert gone(pid)
+    got = job(q, name)
+    assert (got["state"], got["error"], got["failures"]) == ("ready", None, "0")
+
+
+def test_killed_itself(q, work):
+    """SIGKILL of qbouncer-work: the job is given back by the end of its connection."""
+    name = push(q)
+    w = work("echo $$ >pid; exec sleep 1000")
+    pid = int(w.file("pid"))
+    w.p.kill()
+    w.p.wait(20)
+    wait_for(lambda: job(q, name)["state"] != "leased", "the job to come back")
+    os.kill(pid, signal.SIGKILL)
+
+
+def test_cancel(q, work):
+    name = push(q)
+    w = work("echo $$ >pid; sleep 1000 & wait", "--check", "0.1")
+    pid = w.file("pid")
+    tag(q, "QUEUE CANCEL '%s'" % name)
+    wait_for(lambda: gone(pid), "the end of the command")
+    wait_for(lambda: q.rows("QUEUE PEEK mail") == [], "the end of the job")
+    push(q)
+    wait_for(lambda: w.file("pid") != pid, "the next job")
+    w.signal(signal.SIGTERM)
+    w.signal(signal.SIGINT)
+    w.wait()
+
+
+def test_connection_is_cut(q, work, qproxy, db):
+    """Somebody else gets the job, and the command that had it is ended; then it connects again."""
+    name = push(q)
+    w = work("echo $$ >pid; sleep 1000 & wait", "-n", "first")
+    pid = w.file("pid")
+    clients = qproxy.console("SHOW CLIENTS")
+    (one,) = [c for c in clients if c["application_name"] == "qbouncer-work"]
+    qproxy.console("KILL_CLIENT %s" % one["ptr"])
+    wait_for(lambda: gone(pid), "the end of the command")
+    again = wait_for(lambda: w.file("pid") != pid and w.file("pid"), "the job, once more")
+    assert job(q, name)["takes"] == "2"
+    w.signal(signal.SIGTERM)
+    w.signal(signal.SIGINT)
+    w.wait()
+    assert gone(again)
+
+
+def test_nobody_there(work_program, tmp_path):
+    """Without --once and --drain it tries again for ever."""
+    dsn = "host=%s dbname=x" % tmp_path
+    for option in "--once", "--drain":
+        w = Work(work_program, dsn, str(tmp_path), "true", option)
+        assert "No such file" in w.wait(2)
+    w = Work(work_program, dsn, str(tmp_path), "true")
+    wait_for(lambda: w.text().count("No such file") >= 5, "it to try again")
+    w.signal(signal.SIGTERM)
+    w.wait()
+
+
+def test_no_such_queue(q, work):
+    assert "not_there" in work("true", "--drain", queue="not_there").wait(2)
+
+
+@pytest.mark.parametrize("arguments, code, text", [
+    ([], 1, "-q is missing"),
+    (["-q", "x"], 1, "the command is missing"),
+    (["-q", "x", "--once", "--drain", "true"], 1, "exclude each other"),
+    (["-q", "x", "-c", "0", "true"], 1, 'wrong value of an option: "0"'),
+    (["--timeout", "soon", "-q", "x", "true"], 1, "wrong value"),
+    (["--help"], 0, "--drain"),
+    (["--version"], 0, "qbouncer-work 0"),
+])
+def test_command_line(work_program, arguments, code, text):
+    got = subprocess.run([work_program, *arguments], capture_output=True, text=True, timeout=20, check=False)
+    assert got.returncode == code and text in got.stdout + got.stderr
+
+
+def test_a_role_that_may_not(q, work, qproxy, db, work_program, tmp_path):
+    push(q)
+    w = Work(work_program, qproxy.dsn(db, user="other"), str(tmp_path), "true", "--drain")
+    assert "permission denied" in w.wait(2)
+
+
+def test_a_role_with_take_alone(q, qproxy, db, work_program, tmp_path):
+    """TAKE is all that a role needs, also to hear that its job is cancelled."""
+    tag(q, "QUEUE GRANT TAKE ON mail TO other")
+    name = push(q)
+    w = Work(work_program, qproxy.dsn(db, user="other"), str(tmp_path), "echo $$ >pid; sleep 1000 & wait", "--once",
+             "--check", "0.1")
+    pid = w.file("pid")
+    tag(q, "QUEUE CANCEL '%s'" % name)
+    wait_for(lambda: gone(pid), "the end of the command")
+    w.wait()
