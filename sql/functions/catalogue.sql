@@ -63,6 +63,8 @@ BEGIN
 	IF (NEW.handler IS NOT NULL OR NEW.run IS NOT NULL) AND (TG_OP = 'INSERT'
 			OR (NEW.handler, NEW.run, NEW.owner) IS DISTINCT FROM (OLD.handler, OLD.run, OLD.owner)) THEN
 		PERFORM queue._check_runs(NEW);
+	ELSIF TG_OP = 'UPDATE' AND NEW.run IS NULL AND OLD.run IS NOT NULL AND NEW.dead_queue IS NOT NULL THEN
+		PERFORM queue._check_dead_queue(NEW);
 	END IF;
 	RETURN NEW;
 END

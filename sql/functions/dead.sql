@@ -37,6 +37,8 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '42804',
 			MESSAGE = format('payloads of queue "%s" are %s, not %s', there.name, there.payload, cfg.payload),
 			HINT = format('The dead_queue of queue "%s" has to be of its type.', cfg.name);
+	ELSIF there.run IS NOT NULL AND cfg.run IS NULL THEN
+		PERFORM queue._not_run(there.name, 'what dies', 'Choose a dead_queue without run = sql.');
 	ELSIF NOT has_column_privilege(cfg.owner, queue._table(there.name), 'payload', 'INSERT') THEN
 		RAISE EXCEPTION USING ERRCODE = '42501',
 			MESSAGE = format('permission denied for queue "%s"', there.name),

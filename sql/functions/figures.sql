@@ -22,6 +22,17 @@ BEGIN
 END
 $qbouncer_figures$;
 
+-- What comes of adding up figures: anybody who may push has written some of them, and those of others are not to suffer
+-- from numbers that are none.
+CREATE OR REPLACE FUNCTION queue._figure(n numeric) RETURNS int8
+LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN greatest(least(n, 900000000000000000), 0);
+END
+$$;
+
 -- Rows of minutes that are over for a day become one for each hour, and rows of hours go after 90 days; it asks nobody
 -- whether he may, as it does nothing else. In another proxy's way: what that has deleted is not there any more for this
 -- one, so nothing counts twice.
@@ -35,8 +46,10 @@ BEGIN
 		DELETE FROM queue.figures WHERE NOT hourly AND at < clock_timestamp() - interval '1 day' RETURNING *)
 	INSERT INTO queue.figures (queue, at, hourly, proxy, pushed, taken, done, failed, dead, waited, wait_sum, wait_max,
 			ran, run_sum, run_max)
-		SELECT queue, date_trunc('hour', at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', true, NULL, sum(pushed), sum(taken), sum(done),
-			sum(failed), sum(dead), sum(waited), sum(wait_sum), max(wait_max), sum(ran), sum(run_sum), max(run_max)
+		SELECT queue, date_trunc('hour', at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', true, NULL, queue._figure(sum(pushed)),
+			queue._figure(sum(taken)), queue._figure(sum(done)), queue._figure(sum(failed)), queue._figure(sum(dead)),
+			queue._figure(sum(waited)), queue._figure(sum(wait_sum)), queue._figure(max(wait_max)),
+			queue._figure(sum(ran)), queue._figure(sum(run_sum)), queue._figure(max(run_max))
 		FROM old WHERE EXISTS (SELECT FROM queue.queues AS c WHERE c.number = old.queue) GROUP BY 1, 2;
 	DELETE FROM queue.figures AS f USING queue.queues AS c
 		WHERE f.queue = c.number AND f.at < clock_timestamp() - interval '90 days';
@@ -111,10 +124,11 @@ BEGIN
 			coalesce(f.dead, 0), f.wait_sum / nullif(f.waited, 0) * interval '1 us', CASE WHEN f.waited > 0 THEN f.wait_max * interval '1 us' END,
 			f.run_sum / nullif(f.ran, 0) * interval '1 us', CASE WHEN f.ran > 0 THEN f.run_max * interval '1 us' END
 		FROM generate_series(until - (most - 1) * step, until, step) AS p (since)
-		LEFT JOIN (SELECT date_trunc(unit, a.at) AS since, sum(a.pushed)::int8 AS pushed, sum(a.taken)::int8 AS taken,
-				sum(a.done)::int8 AS done, sum(a.failed)::int8 AS failed, sum(a.dead)::int8 AS dead,
-				sum(a.waited) AS waited, sum(a.wait_sum)::float8 AS wait_sum, max(a.wait_max) AS wait_max,
-				sum(a.ran) AS ran, sum(a.run_sum)::float8 AS run_sum, max(a.run_max) AS run_max
+		LEFT JOIN (SELECT date_trunc(unit, a.at) AS since, queue._figure(sum(a.pushed)) AS pushed, queue._figure(sum(a.taken)) AS taken,
+				queue._figure(sum(a.done)) AS done, queue._figure(sum(a.failed)) AS failed, queue._figure(sum(a.dead)) AS dead,
+				queue._figure(sum(a.waited)) AS waited, queue._figure(sum(a.wait_sum))::float8 AS wait_sum,
+				queue._figure(max(a.wait_max)) AS wait_max, queue._figure(sum(a.ran)) AS ran,
+				queue._figure(sum(a.run_sum))::float8 AS run_sum, queue._figure(max(a.run_max)) AS run_max
 			FROM (SELECT at, pushed, taken, done, failed, dead, waited, wait_sum, wait_max, ran, run_sum, run_max
 					FROM queue.figures WHERE queue = cfg.number AND at >= until - (most - 1) * step AND (NOT hourly OR unit <> 'minute')
 				UNION ALL SELECT to_timestamp(here[1]), here[2], here[3], here[4], here[5], here[6], here[7], here[8], here[9],

@@ -72,6 +72,33 @@ BEGIN
 END
 $$;
 
+-- What is pushed to one queue by who may push there is no SQL for another one, by whatever way it comes there.
+CREATE OR REPLACE FUNCTION queue._not_run(q text, why text, hint text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('%s would be run as SQL by queue "%s"', why, q),
+		DETAIL = 'Jobs of run = sql may do all that the owner of the queue may do.', HINT = hint;
+END
+$$;
+
+-- Who may push to a queue whose jobs run, other than its owner: he is told who makes it one.
+CREATE OR REPLACE FUNCTION queue._warn_of_pushers(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF EXISTS (SELECT FROM pg_attribute AS a, aclexplode(a.attacl) AS x
+			WHERE a.attrelid = to_regclass(queue._table(cfg.name)) AND a.attname = 'payload' AND x.grantee <> cfg.owner
+				AND x.privilege_type = 'INSERT') THEN
+		RAISE WARNING USING ERRCODE = '01000', MESSAGE = format('others may push to queue "%s"', cfg.name),
+			DETAIL = 'Its jobs run as its owner, and who pushes writes their payloads.',
+			HINT = 'With run = sql, that is to give away all that the owner may do.';
+	END IF;
+END
+$$;
+
 -- For the trigger of the catalogue that runs as whoever changes the row: it makes the owner's logins do something.
 CREATE OR REPLACE FUNCTION queue._check_runs(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
@@ -93,7 +120,14 @@ BEGIN
 	END IF;
 	IF cfg.handler IS NOT NULL THEN
 		PERFORM queue._check_handler(cfg);
+	ELSIF EXISTS (SELECT FROM queue.bindings AS b WHERE b.queue = cfg.number) THEN
+		PERFORM queue._not_run(cfg.name, 'what is published to a topic',
+			format('Without: QUEUE UNBIND, which QUEUE ROUTES shows, from queue "%s".', cfg.name));
+	ELSIF EXISTS (SELECT FROM queue.queues AS d WHERE d.dead_queue = cfg.number AND d.run IS DISTINCT FROM cfg.run) THEN
+		PERFORM queue._not_run(cfg.name, 'what dies in another queue', (SELECT format('ALTER QUEUE %I RESET (dead_queue);', d.name)
+			FROM queue.queues AS d WHERE d.dead_queue = cfg.number AND d.run IS DISTINCT FROM cfg.run ORDER BY d.number LIMIT 1));
 	END IF;
+	PERFORM queue._warn_of_pushers(cfg);
 END
 $$;
 

@@ -129,13 +129,15 @@ BEGIN
 	ELSIF NEW.what NOT IN ('bind', 'unbind') IS NOT FALSE THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'there is no such change of a topic';
 	END IF;
-	SELECT c.name, c.owner INTO q FROM queue.queues AS c WHERE c.number = NEW.queue
-		UNION ALL SELECT s.name, s.owner FROM queue.streams AS s WHERE s.number = NEW.queue;
+	SELECT c.name, c.owner, c.run INTO q FROM queue.queues AS c WHERE c.number = NEW.queue
+		UNION ALL SELECT s.name, s.owner, NULL FROM queue.streams AS s WHERE s.number = NEW.queue;
 	IF NEW.what = 'unbind' AND pg_has_role(t.owner, 'USAGE') THEN
 		RETURN NEW;
 	END IF;
 	PERFORM queue._must_own(q.name, q.owner);
-	IF NEW.what = 'bind' AND NOT has_table_privilege(queue._topic_view(t.number), 'REFERENCES') THEN
+	IF NEW.what = 'bind' AND q.run IS NOT NULL THEN
+		PERFORM queue._not_run(q.name, 'what is published', 'A handler can work off what is published.');
+	ELSIF NEW.what = 'bind' AND NOT has_table_privilege(queue._topic_view(t.number), 'REFERENCES') THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for topic "%s"', t.name),
 			HINT = format('Its owner can allow it: QUEUE GRANT BIND ON TOPIC %I TO %I;', t.name, current_user);
 	ELSIF NEW.what = 'bind' AND NOT has_table_privilege(q.owner, queue._topic_view(t.number), 'REFERENCES') THEN

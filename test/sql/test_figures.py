@@ -69,3 +69,22 @@ def test_mistakes(q):
     for sql in ("'q', 'week'", "'q', NULL", "'q', 'day', 0", "'q', 'day', 10001", "NULL, 'day'"):
         q.fails("22023", "SELECT * FROM queue.stats_by(%s)" % sql)
     q.fails("42P01", "SELECT * FROM queue.stats_by('nosuch', 'day')")
+
+
+def test_rubbish_of_one_spoils_nothing_for_others(q):
+    """Who may push may write figures: none that cannot be added up, or are none."""
+    q.rows("SELECT queue.grant('q', '{push}', '{bob}')")
+    bob = q.connect("bob")
+    most = [2 ** 63 - 1] * 11
+    for _ in range(3):
+        counted(bob, ["q"], most, "25 h")
+        counted(bob, ["q"], most)
+    for _ in range(3):
+        counted(bob, ["q"], [-n for n in most], "26 h")
+    q.create("other")
+    counted(q, ["other"], [1] + NONE[1:], "25 h")
+    counted(q, [], [], folds=True)
+    assert q.value("SELECT count(*) FROM queue.figures WHERE hourly") == 3
+    assert q.value("SELECT max(pushed) FROM queue.stats_by('q', 'day', 400)") == 9 * 10 ** 17
+    assert q.value("SELECT min(pushed) FROM queue.stats_by('q', 'hour', 400)") == 0
+    assert total(q, q="other") == (1, 0, None)

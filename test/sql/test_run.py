@@ -122,3 +122,43 @@ def test_queues_without_are_not_looked_at(db):
     db.create("r", run="sql", timeout="2 s")
     assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000)]
     assert db.rows("SELECT * FROM queue._schedules_due()") == [("", 0)]
+
+
+def test_what_others_push_elsewhere_is_not_run(db):
+    """Who may push to a queue, or publish, cannot have SQL run as the owner of another one: whatever comes first."""
+    db.create("orders")
+    db.create("nightly", run="sql")
+    db.create("weekly", run="sql")
+    db.rows("SELECT queue.create_topic('news')")
+    e = db.fails("42501", "SELECT queue.alter('orders', '{dead_queue}', '{nightly}')")
+    assert "run as SQL" in e.message_primary
+    e = db.fails("42501", "SELECT queue.bind('nightly', 'news.#')")
+    assert "run as SQL" in e.message_primary
+    db.create("later")
+    db.create("bound")
+    db.rows("SELECT queue.alter('orders', '{dead_queue}', '{later}')")
+    db.rows("SELECT queue.bind('bound', 'news.#')")
+    db.fails("42501", "SELECT queue.alter('later', '{run}', '{sql}')")
+    db.fails("42501", "SELECT queue.alter('bound', '{run}', '{sql}')")
+    db.rows("SELECT queue.unbind('bound', 'news.#')")
+    db.rows("SELECT queue.alter('bound', '{run}', '{sql}')")
+    # among those that run SQL a pusher gets nothing that he does not have
+    db.rows("SELECT queue.alter('weekly', '{dead_queue}', '{nightly}')")
+    db.fails("42501", "SELECT queue.alter('weekly', '{}', '{}', '{run}')")
+    # a handler chooses what it does with a payload
+    db.script(HANDLER)
+    db.rows("SELECT queue.alter('later', '{handler}', '{h.f}')")
+    db.rows("SELECT queue.bind('later', 'news.#')")
+
+
+def test_rights_that_are_there_are_told(db):
+    db.create("mail")
+    db.rows("SELECT queue.grant('mail', '{push}', '{bob}')")
+    db.notices.clear()
+    db.rows("SELECT queue.alter('mail', '{run}', '{sql}')")
+    assert db.notices == ['others may push to queue "mail"']
+    db.rows("SELECT queue.alter('mail', '{timeout}', '{1 s}')")
+    db.rows("SELECT queue.revoke('mail', '{push}', '{bob}')")
+    db.rows("SELECT queue.alter('mail', '{}', '{}', '{run}')")
+    db.rows("SELECT queue.alter('mail', '{run}', '{sql}')")
+    assert len(db.notices) == 1
