@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <libpq-fe.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -104,6 +105,14 @@ static bool all_ended(const struct work *w)
 	return true;
 }
 
+static bool any_failed(const struct work *w)
+{
+	for (int i = 0; i < w->options.slots; i++)
+		if (slot_failed(w->slots[i]))
+			return true;
+	return false;
+}
+
 static void turn(struct work *w)
 {
 	int n = w->options.slots;
@@ -121,6 +130,23 @@ static void turn(struct work *w)
 		slot_step(w->slots[i], &w->fds[1 + i * SLOT_FDS], now);
 		slot_tick(w->slots[i], now);
 	}
+	/* What one cannot do none of them can. */
+	if (w->stops == 0 && any_failed(w))
+		stop(w, now);
+}
+
+/* A mistake in it would be told again and again, as if somebody were away. A name of a database is none. */
+static bool conninfo_is_good(const char *text)
+{
+	char *error = NULL;
+	if (text == NULL || (strchr(text, '=') == NULL && strstr(text, "://") == NULL))
+		return true;
+	PQconninfoOption *options = PQconninfoParse(text, &error);
+	if (options == NULL)
+		fprintf(stderr, "qbouncer-work: -d: %s", error != NULL ? error : "out of memory\n");
+	PQfreemem(error);
+	PQconninfoFree(options);
+	return options != NULL;
 }
 
 static bool begin(struct work *w)
@@ -140,12 +166,9 @@ static bool begin(struct work *w)
 /* 2 if a slot could not work. */
 static int leave(struct work *w)
 {
-	int code = 0;
-	for (int i = 0; i < w->options.slots; i++) {
-		if (slot_failed(w->slots[i]))
-			code = 2;
+	int code = any_failed(w) ? 2 : 0;
+	for (int i = 0; i < w->options.slots; i++)
 		slot_free(w->slots[i]);
-	}
 	mem_free(w->slots);
 	mem_free(w->fds);
 	close(w->signals);
@@ -158,6 +181,8 @@ int main(int argc, char **argv)
 	enum work_options_verdict verdict = work_options_read(&w.options, argc, argv);
 	if (verdict != WORK_RUN)
 		return verdict == WORK_BAD;
+	if (!conninfo_is_good(w.options.conninfo))
+		return 1;
 	if (!begin(&w)) {
 		fprintf(stderr, "qbouncer-work: cannot start: %s\n", strerror(errno));
 		return 2;

@@ -67,7 +67,8 @@ static const char help_text[] =
 	"  -h, --help              print this text and exit\n\n"
 	"The command ends with 0: the job is done; 65: it has failed for good; anything else, 75\n"
 	"or a signal: it has failed and is tried again as the queue says.\n"
-	"Exits with 0; 1: wrong usage; 2: with --once or --drain, no connection or no such queue.\n";
+	"Exits with 0; 1: wrong usage; 2: it may not log in or take, or there is no such queue; with\n"
+	"--once and --drain also if it cannot connect.\n";
 
 static enum work_options_verdict bad_usage(const char *text)
 {

@@ -26,7 +26,8 @@
 #define REST_MOST  (10 * USEC_SEC)
 /* libpq's connect_timeout is not for those who poll. */
 #define CONNECT_MOST (30 * USEC_SEC)
-enum { BYTEA_OID = 17, TOKEN_MAX = 128, ERROR_TEXT_MAX = 7900 };
+enum { BYTEA_OID = 17, TEXT_OID = 25, JSONB_OID = 3802 };
+enum { TOKEN_MAX = 128, ERROR_TEXT_MAX = 7900, FINAL_STATUS = 65 };
 
 enum slot_state {
 	SLOT_RESTING,    /* no connection; the next attempt at s->rest_until */
@@ -39,12 +40,8 @@ enum slot_state {
 	SLOT_ENDED,
 };
 
-/* What we told of a job. */
-enum told {
-	TOLD_OTHER,
-	TOLD_RAW,
-	TOLD_DONE
-}; /* RAW: DONE with the result as it came; perhaps it is no JSON */
+/* What we told of a job. RAW: DONE with the result as it came, perhaps it is no JSON. FAIL: in any characters. */
+enum told { TOLD_OTHER, TOLD_RAW, TOLD_DONE, TOLD_FAIL };
 
 /* Why we told the command to end. */
 enum ended_by { BY_ITSELF, BY_TIMEOUT, BY_STOP, BY_LOSS };
@@ -57,6 +54,7 @@ struct slot {
 	enum ended_by ended_by;
 	struct child child;
 	char *take;              /* the statement */
+	const char *look;        /* the one for payloads of this type */
 	char token[TOKEN_MAX];   /* of the job */
 	char job[TOKEN_MAX];     /* its name */
 	char takes[16];          /* how often it was taken, by us the last time */
@@ -94,6 +92,14 @@ static void end(struct slot *s)
 	ASSERT(s->child.pid == 0);
 	disconnect(s);
 	s->state = SLOT_ENDED;
+}
+
+/* Nobody can take with this, now or later: the program ends. */
+static void give_up(struct slot *s)
+{
+	tell(s, "it will not be tried again: this does not go away by itself");
+	s->failed = true;
+	end(s);
 }
 
 /* Without a connection, and without a command: the next attempt later. */
@@ -138,11 +144,35 @@ static void connect_begin(struct slot *s, usec_t now)
 	const char *values[] = {
 		"qbouncer-work", "30", "10", "3", "60000", s->options->conninfo, "UTF8", NULL};
 	s->conn = PQconnectStartParams(keywords, values, 1);
+	PQsetErrorVerbosity(s->conn, PQERRORS_VERBOSE); /* with its SQLSTATE */
 	s->state = SLOT_CONNECTING;
 	s->connecting = PGRES_POLLING_WRITING;
 	s->rest_until = now + CONNECT_MOST;
 	if (s->conn == NULL || PQstatus(s->conn) == CONNECTION_BAD)
 		lose(s, now, s->conn == NULL ? "out of memory" : PQerrorMessage(s->conn));
+}
+
+/* Of the error of a statement, or of a login. Whoever is away comes back; a wrong name or password stays wrong. */
+static bool is_final(const char *sqlstate)
+{
+	static const char *const classes[] = {"0A", "22", "28", "3D", "3F", "42", NULL};
+	for (int i = 0; classes[i] != NULL; i++)
+		if (strncmp(sqlstate, classes[i], 2) == 0)
+			return true;
+	return false;
+}
+
+/* libpq has the SQLSTATE of a login that was refused in its text alone: "FATAL:  28P01: ...", and of several hosts
+ * that of the last is at the end. The word in front may be of any language. */
+static bool is_refused(const char *text)
+{
+	bool refused = false;
+	for (const char *at = strstr(text, ":  "); at != NULL; at = strstr(at, ":  ")) {
+		at += 3;
+		if (strspn(at, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 && at[5] == ':')
+			refused = is_final(at);
+	}
+	return refused;
 }
 
 static void again(struct slot *s, usec_t now)
@@ -214,6 +244,20 @@ static bool copy(char *to, size_t size, const char *text)
 	return text != NULL && util_strlcpy(to, text, size) < size;
 }
 
+static const char *look_of(const PGresult *r)
+{
+	switch (PQftype(r, PQfnumber(r, "payload"))) {
+	case JSONB_OID:
+		return "SELECT state, cancelled, takes FROM queue.job($1)";
+	case TEXT_OID:
+		return "SELECT state, cancelled, takes FROM queue.job_text($1)";
+	case BYTEA_OID:
+		return "SELECT state, cancelled, takes FROM queue.job_bytea($1)";
+	default:
+		return "QUEUE JOB $1";
+	}
+}
+
 /* The payload's bytes: text as it is, those of a queue of bytea decoded. */
 static bool payload_of(const PGresult *r, struct buf *ret)
 {
@@ -248,6 +292,7 @@ static void run(struct slot *s, const PGresult *r, usec_t now)
 		return;
 	}
 	*strrchr(s->job, '-') = '\0';
+	s->look = look_of(r);
 	const struct child_variable variables[] = {
 		{"QUEUE_JOB", s->job},
 		{"QUEUE_TOKEN", s->token},
@@ -286,11 +331,20 @@ static void run(struct slot *s, const PGresult *r, usec_t now)
 static void report_failure(struct slot *s, usec_t now, const char *error, bool final)
 {
 	const char *const values[] = {s->token, error};
-	s->told = TOLD_OTHER;
+	s->told = TOLD_FAIL;
 	if (s->options->verbose)
 		tell(s, "job %s has failed%s: %s", s->job, final ? " for good" : "", error);
 	ask(s, final ? "QUEUE FAIL $1 ERROR $2 FINAL" : "QUEUE FAIL $1 ERROR $2", 2, values,
 		SLOT_REPORTING, now);
+}
+
+/* An encoding of the database that does not know the characters, say. */
+static void report_failure_plainly(struct slot *s, usec_t now)
+{
+	const char *const values[] = {s->token};
+	s->told = TOLD_OTHER;
+	ask(s, "QUEUE FAIL $1 ERROR 'qbouncer-work could not store why; its standard error tells'",
+		1, values, SLOT_REPORTING, now);
 }
 
 /* What is no JSON becomes a string of it: without the newlines at its end; what is no character as U+FFFD. */
@@ -347,7 +401,7 @@ static void report_status(struct slot *s, usec_t now)
 {
 	const struct child *c = &s->child;
 	struct buf error = BUF_INIT;
-	bool final = WIFEXITED(c->status) && WEXITSTATUS(c->status) == 65;
+	bool final = WIFEXITED(c->status) && WEXITSTATUS(c->status) == FINAL_STATUS;
 	if (s->ended_by == BY_TIMEOUT) {
 		buf_printf(&error, "timed out after %g s",
 			(double)s->options->timeout / (double)USEC_SEC);
@@ -365,6 +419,13 @@ static void report_status(struct slot *s, usec_t now)
 	buf_free(&error);
 }
 
+/* Done, or not to be done: believed also of one that we have just told to end. */
+static bool says_how_it_went(const struct child *c)
+{
+	return WIFEXITED(c->status) &&
+	       (WEXITSTATUS(c->status) == 0 || WEXITSTATUS(c->status) == FINAL_STATUS);
+}
+
 /* The command has ended, and the connection is at rest. */
 static void report(struct slot *s, usec_t now)
 {
@@ -373,11 +434,11 @@ static void report(struct slot *s, usec_t now)
 	if (s->ended_by == BY_LOSS) {
 		/* Cancelled, or of somebody else: there is nothing to say. The end of the connection ends the HOLD. */
 		again(s, now);
-	} else if (s->ended_by == BY_STOP) {
+	} else if (s->ended_by == BY_STOP && !says_how_it_went(c)) {
 		const char *const values[] = {s->token};
 		s->told = TOLD_OTHER;
 		ask(s, "QUEUE RELEASE $1", 1, values, SLOT_REPORTING, now);
-	} else if (s->ended_by == BY_ITSELF && WIFEXITED(c->status) &&
+	} else if (s->ended_by != BY_TIMEOUT && WIFEXITED(c->status) &&
 		   WEXITSTATUS(c->status) == 0) {
 		char text[100];
 		snprintf(text, sizeof(text), "the result is longer than %zu bytes",
@@ -405,6 +466,12 @@ static bool is_state(const PGresult *r, const char *sqlstate)
 
 static void answer_take(struct slot *s, const PGresult *r, usec_t now)
 {
+	const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+	if (PQresultStatus(r) != PGRES_TUPLES_OK && state != NULL && is_final(state)) {
+		tell(s, "%s", PQresultErrorMessage(r));
+		give_up(s);
+		return;
+	}
 	if (PQresultStatus(r) != PGRES_TUPLES_OK) {
 		lose(s, now, PQresultErrorMessage(r));
 		return;
@@ -465,8 +532,10 @@ static void answer_report(struct slot *s, const PGresult *r, usec_t now)
 		return;
 	}
 	tell(s, "job %s: %s", s->job, PQresultErrorMessage(r));
-	/* A job whose DONE is refused must not run for ever. */
-	if (alive && !gone && s->told != TOLD_OTHER)
+	/* A job whose DONE is refused must not run for ever; nor one of which the database cannot store why it failed. */
+	if (alive && !gone && s->told == TOLD_FAIL)
+		report_failure_plainly(s, now);
+	else if (alive && !gone && s->told != TOLD_OTHER)
 		report_failure(s, now, PQresultErrorMessage(r), false);
 	else if (alive && gone)
 		again(s, now); /* the end of the connection gives back what is still held */
@@ -506,7 +575,11 @@ static void read_answer(struct slot *s, usec_t now)
 static void connect_step(struct slot *s, usec_t now)
 {
 	s->connecting = PQconnectPoll(s->conn);
-	if (s->connecting == PGRES_POLLING_FAILED)
+	if (s->connecting == PGRES_POLLING_FAILED &&
+		(PQconnectionNeedsPassword(s->conn) || is_refused(PQerrorMessage(s->conn)))) {
+		tell(s, "%s", PQerrorMessage(s->conn));
+		give_up(s);
+	} else if (s->connecting == PGRES_POLLING_FAILED)
 		lose(s, now, PQerrorMessage(s->conn));
 	else if (s->connecting == PGRES_POLLING_OK) {
 		PQsetnonblocking(s->conn, 1);
@@ -568,10 +641,11 @@ void slot_step(struct slot *s, const struct pollfd *fds, usec_t now)
 		read_answer(s, now);
 }
 
+/* What QUEUE JOB does, without the payload, which Postgres then does not even read. */
 static void look(struct slot *s, usec_t now)
 {
 	const char *const values[] = {s->job};
-	ask(s, "QUEUE JOB $1", 1, values, SLOT_LOOKING, now);
+	ask(s, s->look, 1, values, SLOT_LOOKING, now);
 }
 
 static void child_is_over(struct slot *s, usec_t now)

@@ -29,6 +29,7 @@ void slot_stop(struct slot *s);
 /* The command is told to end, and its job given back. Again: it is killed, and nobody waits for an answer. */
 void slot_abort(struct slot *s, usec_t now);
 bool slot_ended(const struct slot *s);
-bool slot_failed(const struct slot *s); /* it has ended because it could not work */
+/* It could not work, for a reason that does not go away by itself; with --once and --drain for any. */
+bool slot_failed(const struct slot *s);
 
 #endif

@@ -11,7 +11,7 @@ import tempfile
 import psycopg
 import pytest
 
-from proxy import wait_for
+from proxy import USERS, wait_for
 from queuetest import q, shared, shared_db, shared_proxy, tag  # noqa: F401
 
 from conftest import find_program
@@ -172,10 +172,10 @@ def test_result_too_long(q, work):
     assert error_of(q, name) == "the result is longer than 1000 bytes"
 
 
-def test_ten_megabytes(q, work):
+def test_a_hundred_megabytes(q, work):
     """On both at once, and no pipe is full for ever. Of stderr the end is kept, in whole characters."""
     name = push(q)
-    w = work("yes äöü | head -c 9999999 >&2; echo >&2; head -c 10000000 /dev/zero; echo the end >&2; exit 3", "--once",
+    w = work("head -c 100000000 /dev/zero & yes äöü | head -c 9999999 >&2; echo >&2; wait; echo the end >&2; exit 3", "--once",
              "--result")
     w.wait()
     text = error_of(q, name)
@@ -257,6 +257,27 @@ def test_told_to_end_now(q, work, how):
     assert (got["state"], got["error"], got["failures"]) == ("ready", None, "0")
 
 
+@pytest.mark.parametrize("code, state", [(0, "done"), (65, "dead"), (1, "ready")])
+def test_told_to_end_now_and_says_how_it_went(q, work, code, state):
+    """Who still says that the work is done, or cannot be done, is believed; anything else is no failure of the job."""
+    tag(q, "QUEUE ALTER mail SET (retain_done = '1 h')")
+    name = push(q)
+    w = work("trap 'exit %d' TERM; echo $$ >pid; sleep 1000 & wait" % code)
+    w.file("pid")
+    w.signal(signal.SIGTERM)
+    w.signal(signal.SIGINT)
+    w.wait()
+    got = job(q, name)
+    assert (got["state"], got["failures"]) == (state, "1" if state == "dead" else "0"), got
+
+
+def test_done_after_the_timeout(q, work):
+    """It was told to end, so it is not known what its 0 means."""
+    name = push(q)
+    work("trap 'exit 0' TERM; sleep 1000 & wait", "--once", "--timeout", "0.3").wait()
+    assert error_of(q, name) == "timed out after 0.3 s"
+
+
 def test_killed_itself(q, work):
     """SIGKILL of qbouncer-work: the job is given back by the end of its connection."""
     name = push(q)
@@ -299,6 +320,117 @@ def test_connection_is_cut(q, work, qproxy, db):
     assert gone(again)
 
 
+def test_cancelled_before_done(q, work):
+    """DONE is refused, and the next job comes."""
+    first = push(q)
+    w = work("cat >>jobs; echo >>jobs; until [ -e go ]; do sleep 0.05; done", "--check", "0")
+    wait_for(lambda: w.file("jobs") == "1", "the first job")
+    tag(q, "QUEUE CANCEL '%s'" % first)
+    second = push(q, 2)
+    open(os.path.join(w.folder, "go"), "w", encoding="utf-8").close()
+    wait_for(lambda: q.rows("QUEUE PEEK mail") == [], "both to end")
+    w.signal(signal.SIGTERM)
+    text = w.wait()
+    assert w.file("jobs") == "1\n2" and "job %s: ERROR" % first in text and second not in text, text
+
+
+def test_lost_before_done(q, work):
+    """Its lease was ended meanwhile: DONE is refused, and the job comes once more."""
+    push(q)
+    w = work("echo $QUEUE_TOKEN >>tokens; until [ -e go ]; do sleep 0.05; done", "--check", "0")
+    token = w.file("tokens")
+    tag(q, "QUEUE RELEASE '%s'" % token)
+    open(os.path.join(w.folder, "go"), "w", encoding="utf-8").close()
+    wait_for(lambda: q.rows("QUEUE PEEK mail") == [], "the job to end")
+    w.signal(signal.SIGTERM)
+    assert "the lease of job" in w.wait() and len(set(w.file("tokens").split())) == 2
+
+
+def test_refused_done(q, work):
+    """A job that cannot be ended is not taken for ever: it fails with what was said of its DONE."""
+    name = push(q)
+    work("head -c 1000000 /dev/zero | tr '\\0' '['", "--once", "--result").wait()
+    assert "stack depth limit exceeded" in error_of(q, name)
+
+
+def test_an_error_that_cannot_be_stored(qproxy, cluster, work_program, tmp_path):
+    """The database has no such character: FAIL without it, or the job would come for ever."""
+    cluster.psql("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0 OWNER app")
+    with qproxy.connect("latin") as conn:
+        conn.execute("QUEUE CREATE mail")
+        conn.execute("QUEUE PUSH mail '1'")
+        w = Work(work_program, qproxy.dsn("latin"), str(tmp_path), "echo '中' >&2; exit 1", "--once")
+        w.wait()
+        (row,) = conn.execute("QUEUE ERRORS mail").fetchall()
+        assert row[0] == "qbouncer-work could not store why; its standard error tells", row
+    cluster.dropdb("latin")
+
+
+def test_two_workers(q, work):
+    """Of one queue: each job runs once."""
+    for i in range(60):
+        push(q, i)
+    both = [work('echo "$(cat)" >>../n', "--drain", "-c", "2") for _ in range(2)]
+    for w in both:
+        w.wait()
+    with open(os.path.join(os.path.dirname(both[0].folder), "n"), encoding="utf-8") as f:
+        assert sorted(map(int, f.read().split())) == list(range(60))
+    assert q.rows("QUEUE PEEK mail") == []
+
+
+@pytest.mark.parametrize("how", ["ended", "killed"])
+def test_the_proxy_is_restarted(qbouncer, work_program, tmp_path, how, db):
+    """The command that had the job is ended; with the new proxy everything goes on, and nothing is lost."""
+    proxy = qbouncer(queue_heartbeat="20ms")
+    with proxy.connect(db) as conn:
+        conn.execute("QUEUE CREATE mail")
+        conn.execute("QUEUE PUSH mail '1'")
+        w = Work(work_program, proxy.dsn(db), str(tmp_path), "echo $$ >>pid; [ -e go ] || sleep 1000 & wait")
+        pid = w.file("pid")
+    if how == "ended":
+        proxy.stop()
+    else:
+        proxy.kill()
+    wait_for(lambda: gone(pid), "the end of the command")
+    open(os.path.join(w.folder, "go"), "w", encoding="utf-8").close()
+    proxy.start()
+    with proxy.connect(db) as conn:
+        conn.execute("QUEUE PUSH mail '2'")
+        wait_for(lambda: conn.execute("QUEUE PEEK mail").fetchall() == [], "both jobs to end")
+    w.signal(signal.SIGTERM)
+    w.wait()
+    assert len(w.file("pid").split()) == 3
+
+
+def test_looks_do_not_read_the_payload(q, work, qproxy):
+    name = push(q, json.dumps("x" * 3000000))
+    w = work("echo >begun; until [ -e go ]; do sleep 0.05; done", "--check", "0.05")
+    w.file("begun")
+
+    def sent():
+        return sum(int(s["total_sent"]) for s in qproxy.console("SHOW STATS"))
+
+    def queries():
+        return sum(int(s["total_query_count"]) for s in qproxy.console("SHOW STATS"))
+    bytes_before, before = sent(), queries()
+    wait_for(lambda: queries() > before + 5, "some looks")
+    assert sent() - bytes_before < 1000000
+    tag(q, "QUEUE CANCEL '%s'" % name)
+    wait_for(lambda: "cancelled" in w.text(), "a look that finds it cancelled")
+    w.signal(signal.SIGTERM)
+    w.wait()
+
+
+@pytest.mark.parametrize("payload", ["text", "bytea"])
+def test_cancel_of_other_payloads(q, work, payload):
+    tag(q, "QUEUE CREATE files WITH (payload = '%s')" % payload)
+    name = q.rows("QUEUE PUSH files 'x' RETURNING JOB")[0]["job"]
+    w = work("echo >begun; sleep 1000 & wait", "--check", "0.1", "--once", queue="files")
+    w.file("begun")
+    tag(q, "QUEUE CANCEL '%s'" % name)
+    assert "is cancelled" in w.wait()
+
+
 def test_nobody_there(work_program, tmp_path):
     """Without --once and --drain it tries again for ever."""
     dsn = "host=%s dbname=x" % tmp_path
@@ -311,8 +443,40 @@ def test_nobody_there(work_program, tmp_path):
     w.wait()
 
 
-def test_no_such_queue(q, work):
-    assert "not_there" in work("true", "--drain", queue="not_there").wait(2)
+@pytest.mark.parametrize("options", [(), ("--drain",)])
+def test_no_such_queue(q, work, options):
+    """What will not mend itself ends the program: who waits for it hears of it."""
+    text = work("true", *options, queue="not_there").wait(2)
+    assert "not_there" in text and "42P01" in text, text
+
+
+def test_wrong_hold(q, work):
+    assert "soon" in work("true", "--hold", "soon").wait(2)
+
+
+@pytest.mark.parametrize("more, text", [
+    (dict(user="nobody_there"), "28P01"),
+    (dict(password="wrong"), "28P01"),
+    (dict(password=None), "password"),
+    (dict(dbname="not_there"), "does not exist"),
+])
+def test_refused_login(qbouncer, db, work_program, tmp_path, more, text):
+    proxy = qbouncer(auth_type="scram-sha-256")
+    more = dict(dict(dbname=db, password=USERS["app"]), **more)
+    w = Work(work_program, proxy.dsn(more.pop("dbname"), **more), str(tmp_path), "true")
+    assert text in w.wait(2)
+
+
+def test_a_queue_that_goes(q, work):
+    """The slot that waits finds out, and ends the program; what runs in another may finish."""
+    push(q)
+    w = work("echo $$ >pid; until [ -e go ]; do sleep 0.05; done", "-c", "2")
+    w.file("pid")
+    tag(q, "QUEUE DROP mail")
+    wait_for(lambda: "42P01" in w.text(), "the slot that waits to hear of it")
+    assert w.p.poll() is None and not gone(w.file("pid"))
+    open(os.path.join(w.folder, "go"), "w", encoding="utf-8").close()
+    w.wait(2)
 
 
 @pytest.mark.parametrize("arguments, code, text", [
@@ -321,6 +485,8 @@ def test_no_such_queue(q, work):
     (["-q", "x", "--once", "--drain", "true"], 1, "exclude each other"),
     (["-q", "x", "-c", "0", "true"], 1, 'wrong value of an option: "0"'),
     (["--timeout", "soon", "-q", "x", "true"], 1, "wrong value"),
+    (["-d", "postgres://[::1/a", "-q", "x", "true"], 1, "IPv6"),
+    (["-d", "hst=x", "-q", "x", "true"], 1, 'invalid connection option "hst"'),
     (["--help"], 0, "--drain"),
     (["--version"], 0, "qbouncer-work 0"),
 ])
