@@ -159,6 +159,33 @@
 		"    [KEY text [FOR interval] [ON DUPLICATE {IGNORE | ERROR}]] [MANDATORY] [RETURNING QUEUE, JOB]", \
 		"Push to each queue and stream that is bound to the topic, in the current transaction. MANDATORY: if there is none" \
 		" it is an error.") \
+	VERB(RUN, "RUN", QVERB_WAKES, ROWS, "INSERT 0", NONE, \
+		ARG(STATEMENT, "statement", NULL, TEXT, MUST, 0) \
+		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
+		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
+		ARG(PARAMS, "params", "PARAMS", JSON, MAY, 0) \
+		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
+		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 1) \
+		ARG(AT, "at", "AT", TIMESTAMP, MAY, 1) \
+		ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0) \
+		ARG(EXPIRES, "expires", "EXPIRES", INTERVAL, MAY, 0) \
+		ARG(ATTEMPTS, "attempts", "ATTEMPTS", INT, MAY, 0) \
+		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
+		ARG(KEEP_FOR, "keep_for", "FOR", INTERVAL, MAY, 0) \
+		ARG(NEWER, "newer", "IF NEWER", TIMESTAMP, MAY, 0) \
+		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0) \
+		ARG(BATCH, "batch", "BATCH", TEXT, MAY, 0) \
+		ARG(AFTER, "after", "AFTER", WORDS, MAY, 0) \
+		ARG(RETURNING, "returning", "RETURNING", RETURNING, MAY, 0), \
+		"SELECT {returned} FROM queue._push{jobs}({queue}, ARRAY[queue._sql_job({queue}, {statement}, {params})]," \
+		" {priority}, {delay}, {at}, {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}," \
+		" {returning}{batched}{once}) AS p", \
+		"QUEUE RUN sql ON q [PARAMS jsonb] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
+		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text] [BATCH text]\n" \
+		"    [AFTER job [, job ...]]\n" \
+		"    [KEY text [FOR interval] [ON DUPLICATE {IGNORE | REPLACE [IF NEWER timestamptz] | RERUN | ERROR}]]\n" \
+		"    [RETURNING {ID | JOB} [, ...]]", \
+		"Let the proxy carry out SQL later, as the owner of a queue with run = sql. PARAMS: an array, the values of $1, $2, ...") \
 	VERB(BIND, "BIND", QVERB_DEFINITION, FIXED, "BIND", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(PATTERN, "pattern", "TO", STATE, MUST, 0) \
@@ -378,7 +405,9 @@
 		ARG(OVERLAP, "overlap", "OVERLAP", STATE, MAY, 0) \
 		ARG(STARTING, "starting", "STARTING", TIMESTAMP, MAY, 0) \
 		ARG(UNTIL, "until", "UNTIL", TIMESTAMP, MAY, 0) \
-		ARG(SCHEDULED, "payload", "PUSH", TEXT, MUST, 0) \
+		ARG(SCHEDULED, "payload", "PUSH", TEXT, MUST, 3) \
+		ARG(STATEMENT, "statement", "RUN", TEXT, MUST, 3) \
+		ARG(PARAMS, "params", "PARAMS", JSON, MAY, 0) \
 		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
 		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 0) \
 		ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0) \
@@ -387,12 +416,13 @@
 		ARG(KEY, "key", "KEY", TEXT, MAY, 0) \
 		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0), \
 		"SELECT queue._schedule({name}, {on}, {every}, {from_end}, {cron}, {zone}, {missed}, {overlap}," \
-		" {starting}, {until}, ARRAY[{payload}], {priority}, {delay}, {headers}, {expires}, {attempts}," \
+		" {starting}, {until}, ARRAY[{scheduled}], {priority}, {delay}, {headers}, {expires}, {attempts}," \
 		" {key}, {duplicate}, {group}, false)", \
 		"QUEUE SCHEDULE name ON q {EVERY interval [FROM END] | CRON text [TIME ZONE text]}\n" \
 		"    [MISSED {ONE | SKIP | ALL}] [OVERLAP {ALLOW | SKIP}]\n" \
 		"    [STARTING timestamptz] [UNTIL timestamptz]\n" \
-		"    PUSH payload [PRIORITY n] [DELAY interval] [EXPIRES interval] [HEADERS jsonb]\n" \
+		"    {PUSH payload | RUN sql [PARAMS jsonb]}\n" \
+		"    [PRIORITY n] [DELAY interval] [EXPIRES interval] [HEADERS jsonb]\n" \
 		"    [ATTEMPTS n] [GROUP text] [KEY text [ON DUPLICATE ...]]", \
 		"Push a job again and again, each time once: CRON '*/5 8-18 * * mon-fri', EVERY '1 h'. An equal" \
 		" schedule that is there is left as it is. MISSED: what becomes of times when no proxy was there." \

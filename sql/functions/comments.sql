@@ -341,6 +341,7 @@ BEGIN
 			('bind', 'A queue or stream gets what is published to topics of this pattern.'),
 			('unbind', 'Removes a binding.'),
 			('routes', 'Which queues are bound to which topics; or where this one goes.'),
+			('run', 'Pushes a job that the proxy carries out: SQL, and the values of $1, $2, ... of it.'),
 			('publish', 'Pushes a job to each queue that is bound to the topic.'),
 			('version', 'Version of this schema.')) AS c (name, what)
 				ON c.name = regexp_replace(p.proname, '_(text|bytea)$', '')

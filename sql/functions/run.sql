@@ -144,33 +144,117 @@ BEGIN
 END
 $$;
 
--- What a job of run = sql does: its payload, a text or {"sql": text}.
-CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb) RETURNS text
+-- The payload of such a job; NULL: it has no values.
+CREATE OR REPLACE FUNCTION queue._check_params(params jsonb) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF jsonb_typeof(params) <> 'array' THEN
+		PERFORM queue._bad_handler('22023', 'params must be a JSON array',
+			'The values of $1, $2 and so on, in this order: ''[7, "a text", null]''.');
+	ELSIF jsonb_array_length(params) > 20 THEN
+		PERFORM queue._bad_handler('54023', 'a job has at most 20 params', 'One of them can be an object: ($1::jsonb ->> ''id'')::int.');
+	END IF;
+END
+$$;
+
+-- QUEUE RUN
+CREATE OR REPLACE FUNCTION queue._sql_job(q text, statement text, params text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	cfg CONSTANT queue.queues := queue._find(q);
+BEGIN
+	IF cfg.run IS DISTINCT FROM 'sql' THEN
+		PERFORM queue._bad_handler('55000', format('queue "%s" does not run SQL', cfg.name),
+			format('Its owner can have it do so: ALTER QUEUE %I SET (run = sql);', cfg.name));
+	ELSIF statement IS NULL THEN
+		PERFORM queue._bad_handler('22004', 'the statement must not be null', NULL);
+	END IF;
+	PERFORM queue._check_params(params::jsonb);
+	RETURN jsonb_build_object('sql', statement) || CASE WHEN params IS NULL THEN '{}'
+		ELSE jsonb_build_object('params', params::jsonb) END;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue.run(q text, statement text, params jsonb DEFAULT NULL, priority int4 DEFAULT NULL,
+	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL, notify bool DEFAULT true,
+	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL,
+	"group" text DEFAULT NULL, batch text DEFAULT NULL, after text[] DEFAULT NULL, keep_for interval DEFAULT NULL,
+	newer timestamptz DEFAULT NULL) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text)], priority, delay, run_at,
+		headers::text, coalesce(notify, true), expires, attempts, key, on_duplicate, "group", true, batch => batch,
+		after => after, keep_for => keep_for, newer => newer) AS p);
+END
+$$;
+
+-- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...]}.
+CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	IF jsonb_typeof(payload) = 'string' THEN
-		RETURN payload #>> '{}';
+		sql := payload #>> '{}';
+		RETURN;
 	ELSIF jsonb_typeof(payload -> 'sql') IS DISTINCT FROM 'string' THEN
 		PERFORM queue._bad_handler('22023', 'the payload is no SQL',
-			'Push a text, or {"sql": "..."}: QUEUE PUSH q ''{"sql": "VACUUM"}''.');
-	ELSIF payload - 'sql' <> '{}' THEN
-		PERFORM queue._bad_handler('0A000', format('"%s" beside "sql" is not supported yet',
-			(SELECT k FROM jsonb_object_keys(payload - 'sql') AS k ORDER BY k LIMIT 1)), 'Write values into the SQL, quoted.');
+			'QUEUE RUN ''VACUUM'' ON q; or push a text, or {"sql": "...", "params": [...]}.');
+	ELSIF payload - '{sql,params}'::text[] <> '{}' THEN
+		PERFORM queue._bad_handler('0A000', format('"%s" beside "sql" is not supported',
+			(SELECT k FROM jsonb_object_keys(payload - '{sql,params}'::text[]) AS k ORDER BY k LIMIT 1)), 'There are "sql" and "params".');
 	END IF;
-	RETURN payload ->> 'sql';
+	sql := payload ->> 'sql';
+	IF payload ? 'params' THEN
+		PERFORM queue._check_params(payload -> 'params');
+		params := ARRAY(SELECT e FROM jsonb_array_elements_text(payload -> 'params') WITH ORDINALITY AS a (e, n) ORDER BY n);
+	END IF;
 END
 $$;
 
+-- Carries it out with its values bound, which PL/pgSQL wants to see written: each a text, which the statement casts.
+-- c: a cursor for its rows; NULL: it has none.
+DO $qbouncer_run$
+DECLARE
+	all_of CONSTANT text := (SELECT string_agg(format('WHEN k OPERATOR(pg_catalog.=) %s THEN @ USING %s;', n,
+		(SELECT string_agg(format('v[%s]', i), ', ') FROM generate_series(1, n) AS i)), ' ' ORDER BY n) FROM generate_series(1, 20) AS n);
+BEGIN
+	EXECUTE format($make$
+		CREATE OR REPLACE FUNCTION queue._run_bound(INOUT c refcursor, sql text, path text, v text[], OUT n int8)
+		LANGUAGE plpgsql
+		SET search_path = pg_catalog, pg_temp
+		AS $body$
+		DECLARE
+			k CONSTANT int4 := cardinality(v);
+		BEGIN
+			PERFORM pg_catalog.set_config('search_path', path, true);
+			IF c IS NOT NULL THEN
+				CASE %s ELSE OPEN c NO SCROLL FOR EXECUTE sql; END CASE;
+			ELSE
+				CASE %s ELSE EXECUTE sql; END CASE;
+				GET DIAGNOSTICS n = ROW_COUNT;
+			END IF;
+		END
+		$body$
+	$make$, replace(all_of, '@', 'OPEN c NO SCROLL FOR EXECUTE sql'), replace(all_of, '@', 'EXECUTE sql'));
+END
+$qbouncer_run$;
+
 -- Runs it, with this search_path, in the caller's transaction: PL/pgSQL refuses what begins or ends one. One statement that
 -- has rows gives them, until they are more than "most" bytes; it is carried out to its end.
-CREATE OR REPLACE FUNCTION queue._run_sql(sql text, path text, most int4 DEFAULT 1000000) RETURNS jsonb
+CREATE OR REPLACE FUNCTION queue._run_sql(sql text, path text, most int4 DEFAULT 1000000, v text[] DEFAULT NULL)
+RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	c refcursor;
+	c refcursor := 'qbouncer_rows';
 	has_rows bool := true;
 	one record;
 	line text;
@@ -180,13 +264,12 @@ DECLARE
 BEGIN
 	PERFORM pg_catalog.set_config('search_path', path, true);
 	BEGIN
-		OPEN c NO SCROLL FOR EXECUTE sql;
+		SELECT b.c INTO c FROM queue._run_bound(c, sql, path, v) AS b;
 	EXCEPTION WHEN invalid_cursor_definition THEN	-- several statements, or one without rows: nothing was carried out yet
 		has_rows := false;
 	END;
 	IF NOT has_rows THEN
-		EXECUTE sql;
-		GET DIAGNOSTICS n = ROW_COUNT;
+		SELECT b.n INTO n FROM queue._run_bound(NULL, sql, path, v) AS b;
 		RETURN pg_catalog.jsonb_build_object('count', n);
 	END IF;
 	LOOP
@@ -218,6 +301,7 @@ DECLARE
 	cfg queue.queues;
 	job record;
 	outcome jsonb;
+	what record;
 BEGIN
 	SELECT * INTO part FROM queue._split(ARRAY[token], true);
 	cfg := part.cfg;
@@ -235,7 +319,8 @@ BEGIN
 		PERFORM queue._lost(cfg.name, part.ids, part.tokens, '{}');
 	END IF;
 	IF cfg.run = 'sql' THEN
-		outcome := queue._run_sql(queue._sql_of(job.payload), path);
+		SELECT * INTO what FROM queue._sql_of(job.payload);
+		outcome := queue._run_sql(what.sql, path, v => what.params);
 	ELSIF queue._check_handler(cfg) THEN
 		PERFORM pg_catalog.set_config('search_path', path, true);
 		EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) cfg.handler OPERATOR(pg_catalog.||) '($1)' INTO outcome USING job.payload;

@@ -24,7 +24,7 @@ static bool changes_jobs(const struct qvalue *v)
 
 const char *refusal_rights(const struct qstmt *q)
 {
-	if (q->verb->id == QVERB_PUSH)
+	if (q->verb->id == QVERB_PUSH || q->verb->id == QVERB_RUN)
 		return changes_jobs(qstmt_one(q, QARG_DUPLICATE)) ? "PUSH, TAKE" : "PUSH";
 	if (q->verb->id == QVERB_AWAIT)
 		return "AWAIT";

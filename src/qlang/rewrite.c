@@ -411,6 +411,15 @@ static void put_routed(struct rewriter *w)
 	buf_puts(w->sql, qstmt_has(w->q, QARG_ROUTED) ? ", job" : "");
 }
 
+/* SCHEDULE: what is pushed each time. */
+static void put_scheduled(struct rewriter *w)
+{
+	bool runs = qstmt_has(w->q, QARG_STATEMENT);
+
+	put_template(
+		w, w->q->verb, runs ? "queue._sql_job({on}, {statement}, {params})" : "{payload}");
+}
+
 /* GRANT, REVOKE: what on. */
 static void put_of_topic(struct rewriter *w)
 {
@@ -440,7 +449,7 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 		{"batched", put_batched}, {"once", put_once}, {"which", put_only},
 		{"seen", put_seen}, {"moved", put_moved}, {"kept", put_kept}, {"named", put_named},
 		{"known", put_known}, {"returned", put_returned}, {"jobs", put_which},
-		{"routed", put_routed}, {"of_topic", put_of_topic}};
+		{"routed", put_routed}, {"of_topic", put_of_topic}, {"scheduled", put_scheduled}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)

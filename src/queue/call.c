@@ -153,11 +153,13 @@ static bool payloads_fit(
 {
 	const struct qvalue *result = qstmt_one(q, QARG_RESULT);
 	const struct qvalue *progress = qstmt_one(q, QARG_PROGRESS);
+	const struct qvalue *sql = qstmt_one(q, QARG_STATEMENT);
 
 	for (int i = 0; i < qstmt_count(q, QARG_PAYLOAD); i++)
 		if (!fits(qstmt_value(q, QARG_PAYLOAD, i), bind, "payload", err))
 			return false;
 	return (result == NULL || fits(result, bind, "result", err)) &&
+	       (sql == NULL || fits(sql, bind, "statement", err)) &&
 	       (progress == NULL || fits(progress, bind, "progress", err));
 }
 
@@ -334,7 +336,7 @@ void call_succeeded(
 	if (call->queue[0] != '\0') {
 		struct tally *tally = count_used(t->db, call->queue, q->verb->id == QVERB_DROP);
 
-		if (last->id == QVERB_PUSH || last->id == QVERB_MOVE)
+		if (last->id == QVERB_PUSH || last->id == QVERB_MOVE || last->id == QVERB_RUN)
 			count_in(t, tally, in_tx)->n[FIGURE_PUSHED] += rows;
 	}
 	if ((flags & QVERB_NUMBERS) != 0)

@@ -102,7 +102,9 @@ def test_sql(db):
             (job,) = db.take("q")
             run(db, job["token"], "public")
             assert db.rows("SELECT result FROM queue.await(%s)", job["token"]) == [(want,)], sql
-    for payload, code in (("1", "22023"), ('{"sql": 1}', "22023"), ("{}", "22023"), ('{"sql": "SELECT $1", "params": [1]}', "0A000")):
+    for payload, code in (("1", "22023"), ('{"sql": 1}', "22023"), ("{}", "22023"), ('{"sql": "SELECT 1", "format": "csv"}', "0A000"),
+                          ('{"sql": "SELECT 1", "params": 1}', "22023"), (json.dumps({"sql": "SELECT 1", "params": [1] * 21}), "54023"),
+                          ('{"sql": "SELECT $2", "params": [1]}', "42P02")):
         db.push("q", payload)
         (job,) = db.take("q")
         db.fails(code, RUN, job["token"], "public")
@@ -162,3 +164,37 @@ def test_rights_that_are_there_are_told(db):
     db.rows("SELECT queue.alter('mail', '{}', '{}', '{run}')")
     db.rows("SELECT queue.alter('mail', '{run}', '{sql}')")
     assert len(db.notices) == 1
+
+
+def test_values_are_bound(db):
+    db.create("q", run="sql", retain_done="1 h")
+    db.rows("CREATE TABLE t (n int, s text)")
+    nasty = "'; DROP TABLE t; --"
+    for sql, params, want in [
+            ("INSERT INTO t VALUES ($1::int, $2) RETURNING n, s", [7, nasty], {"count": 1, "rows": [{"n": 7, "s": nasty}]}),
+            ("INSERT INTO t VALUES ($1::int, $2)", [8, None], {"count": 1}),
+            ("UPDATE t SET s = $1 WHERE n = $2::int", ["x", "7"], {"count": 1}),
+            ("SELECT ($1::jsonb ->> 'a')::int AS a", [{"a": 5}], {"count": 1, "rows": [{"a": 5}]}),
+            ("SELECT 1 AS one", [], {"count": 1, "rows": [{"one": 1}]}),
+            ("SELECT %s AS n" % " + ".join("$%d::int" % n for n in range(1, 21)), list(range(20)), {"count": 1, "rows": [{"n": 190}]})]:
+        assert db.value("SELECT queue.run('q', %s, %s::jsonb)", sql, json.dumps(params)) is not None
+        (job,) = db.take("q")
+        run(db, job["token"], "public")
+        assert db.rows("SELECT result FROM queue.await(%s)", job["token"]) == [(want,)], sql
+    assert db.rows("SELECT * FROM t ORDER BY n") == [(7, "x"), (8, None)]
+
+
+def test_run_needs_such_a_queue_and_the_right(db):
+    db.create("q", run="sql")
+    db.create("other")
+    db.fails("55000", "SELECT queue.run('other', 'SELECT 1')")
+    db.fails("42P01", "SELECT queue.run('none', 'SELECT 1')")
+    db.fails("22004", "SELECT queue.run('q', NULL)")
+    db.fails("22023", "SELECT queue.run('q', 'SELECT 1', '{}')")
+    db.fails("54023", "SELECT queue.run('q', 'SELECT 1', %s::jsonb)", json.dumps([1] * 21))
+    bob = db.connect("bob")
+    bob.fails("42501", "SELECT queue.run('q', 'SELECT 1')")
+    db.rows("SELECT queue.grant('q', '{push}', '{bob}')")
+    assert bob.value("SELECT queue.run('q', 'SELECT 1', NULL, 5, key => 'k')") == 1
+    assert bob.value("SELECT queue.run('q', 'SELECT 1', NULL, 5, key => 'k')") == 1
+    assert db.rows("SELECT payload, priority FROM queue.q_q") == [({"sql": "SELECT 1"}, 5)]

@@ -49,6 +49,7 @@ STATEMENTS = {
     "TRIGGER": ["QUEUE TRIGGER SCHEDULE nosuch"],
     "CREATE TOPIC": ["QUEUE CREATE TOPIC IF NOT EXISTS events"],
     "DROP TOPIC": ["QUEUE DROP TOPIC IF EXISTS nosuch"],
+    "RUN": ["QUEUE RUN 'SELECT 1' ON nosuch", "QUEUE RUN 'SELECT $1' ON mail PARAMS '[1]' RETURNING ID"],
     "PUBLISH": ["QUEUE PUBLISH 'nosuch' '1'", "QUEUE PUBLISH 'nosuch.x' '1', '2' RETURNING QUEUE, JOB"],
     "BIND": ["QUEUE BIND q TO 'nosuch.#'"],
     "UNBIND": ["QUEUE UNBIND q FROM 'nosuch.#'"],

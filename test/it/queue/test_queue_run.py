@@ -6,7 +6,8 @@ import psycopg
 import pytest
 
 from proxy import wait_for
-from queuetest import error, shared, shared_db, stats, tag  # noqa: F401
+from queuetest import INT8, TEXT, error, q, qproxy, shared, shared_db, stats, tag  # noqa: F401
+from verbways import each_way, i, iv, j, t
 
 NOTE = """
 CREATE SCHEMA app;
@@ -276,3 +277,69 @@ def test_nobody_can_log_in(qbouncer, db, direct):
     with proxy.wire(db, user="other") as c:
         c.rows("QUEUE LIST")
         proxy.wait_log("nobody here can log in as this role")
+
+
+# --- QUEUE RUN ---
+
+
+def runs(c, name):
+    """No session runs them here: queue_run_pool_size of this proxy is for others."""
+    tag(c, "QUEUE ALTER %s SET (run = sql, max_running = 1)" % name)
+
+
+VERBS = {
+    "run": (runs, "QUEUE RUN {} ON {}", lambda name, s: [t("SELECT 1"), t(name)], "INSERT 0 1", None, None),
+    "run with all": (runs, "QUEUE RUN {} ON {} PARAMS {} PRIORITY {} DELAY {} HEADERS {} EXPIRES {} ATTEMPTS {} KEY {} FOR {} ON DUPLICATE IGNORE GROUP {} "
+                     "BATCH {} RETURNING ID, JOB",
+                     lambda name, s: [t("SELECT $1"), t(name), j("[1]"), i(3), iv("1h", 3600), j("{}"), iv("2h", 7200), i(2), t("k-" + name), iv("1h", 3600), t("g"),
+                                      t("b")], "INSERT 0 1", [("id", INT8), ("job", TEXT)], None),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_each_way(q, verb):
+    each_way(q, *VERBS[verb])
+
+
+def test_run(runner, db, direct):
+    proxy, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, retain_done = '1 h', max_attempts = 1)")
+    tag(c, "CREATE FUNCTION app.add(n int) RETURNS int LANGUAGE sql AS 'INSERT INTO app.done VALUES ($1) RETURNING n'")
+    (job,) = c.rows("QUEUE RUN 'SELECT app.add($1::int) AS n' ON nightly PARAMS '[7]' RETURNING JOB")
+    (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])
+    assert (end["state"], json.loads(end["result"])) == ("done", {"count": 1, "rows": [{"n": 7}]})
+    (next_one,) = c.rows("QUEUE RUN 'SELECT app.add(8)' ON nightly AFTER '%s' DELAY '10ms' RETURNING JOB" % job["job"])
+    assert c.rows("QUEUE AWAIT '%s' WAIT '20s'" % next_one["job"])[0]["state"] == "done"
+    assert rows(direct) == [7, 8]
+    tag(c, "BEGIN")
+    tag(c, "QUEUE RUN 'SELECT app.add(9)' ON nightly")
+    tag(c, "ROLLBACK")
+    with proxy.connect(db) as p:
+        p.execute("QUEUE RUN %s ON nightly PARAMS %s", ("SELECT app.add($1::int)", "[10]"))
+    wait_for(lambda: rows(direct) == [7, 8, 10], "the effect of what was pushed, alone")
+    e = error(c, "QUEUE RUN 'SELECT 1' ON nightly PARAMS '{}'")
+    assert (e.sqlstate, e.fields["H"]) == ("22023", "The values of $1, $2 and so on, in this order: '[7, \"a text\", null]'.")
+    tag(c, "QUEUE CREATE plain")
+    e = error(c, "QUEUE RUN 'SELECT 1' ON plain")
+    assert e.sqlstate == "55000" and "SET (run = sql)" in e.fields["H"]
+    assert error(c, "QUEUE RUN 'SELECT 1'").sqlstate == "42601"
+
+
+def test_run_needs_push(runner, db):
+    proxy, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql)")
+    with proxy.wire(db, user="other") as w:
+        e = error(w, "QUEUE RUN 'SELECT 1' ON nightly")
+        assert e.sqlstate == "42501"
+
+
+def test_schedule_of_sql(runner, direct):
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql)")
+    assert tag(c, "QUEUE SCHEDULE count ON nightly EVERY '1 h' RUN 'INSERT INTO app.done VALUES ($1::int)' PARAMS '[5]'") == "CREATE SCHEDULE"
+    tag(c, "QUEUE TRIGGER SCHEDULE count")
+    wait_for(lambda: rows(direct) == [5], "what the schedule does")
+    assert error(c, "QUEUE SCHEDULE two ON nightly EVERY '1 h' PUSH '1' RUN 'SELECT 1'").sqlstate == "42601"
+    assert error(c, "QUEUE SCHEDULE two ON nightly EVERY '1 h'").sqlstate == "42601"
+    tag(c, "QUEUE CREATE plain")
+    assert error(c, "QUEUE SCHEDULE two ON plain EVERY '1 h' RUN 'SELECT 1'").sqlstate == "55000"
