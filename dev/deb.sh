@@ -28,7 +28,8 @@ DEB_BUILD_OPTIONS="${DEB_BUILD_OPTIONS:-nocheck parallel=$(nproc)}" dpkg-buildpa
 deb=$(ls "$out"/qbouncer_"$version"_*.deb)
 dpkg-deb -x "$deb" "$out/root"
 for f in usr/bin/qbouncer etc/qbouncer/qbouncer.ini etc/qbouncer/userlist.txt lib/systemd/system/qbouncer.service \
-	lib/systemd/system/qbouncer.socket usr/bin/qbouncer-work usr/share/man/man1/qbouncer.1.gz usr/share/man/man5/qbouncer.5.gz \
+	lib/systemd/system/qbouncer.socket usr/share/man/man1/qbouncer.1.gz usr/share/man/man5/qbouncer.5.gz \
+	usr/bin/qbouncer-work lib/systemd/system/qbouncer-work@.service usr/share/man/man1/qbouncer-work.1.gz \
 	usr/share/doc/qbouncer/copyright usr/share/doc/qbouncer/README.md usr/share/doc/qbouncer/doc/queue.md \
 	usr/share/qbouncer/uninstall.sql; do
 	[ -f "$out/root/$f" ] || fail "the package has no $f"
@@ -54,6 +55,8 @@ PATH="$out/tools:$PATH" DPKG_MAINTSCRIPT_PACKAGE=qbouncer DPKG_ROOT="$out/root" 
 	{ cat "$out/purge.log"; fail "remove fails"; }
 ! grep -q deluser "$out/calls" || fail "remove takes the user away, whose files stay"
 [ "$("$out/root/usr/bin/qbouncer" --version | head -n 1 | cut -d' ' -f2)" = "$version" ] || fail "--version is not $version"
+[ "$("$out/root/usr/bin/qbouncer-work" --version | cut -d' ' -f2)" = "$version" ] || fail "--version of qbouncer-work is not $version"
+grep -q '^ExecStart=/usr/bin/qbouncer-work ' "$out/root/lib/systemd/system/qbouncer-work@.service" || fail "the unit of qbouncer-work"
 sed "s,/etc/qbouncer,$out/root/etc/qbouncer," "$out/root/etc/qbouncer/qbouncer.ini" >"$out/installed.ini"
 "$out/root/usr/bin/qbouncer" --check-config "$out/installed.ini" || fail "the installed configuration is not good"
 # What hardening promises: position independent, nothing writable after the start, no executable stack.
