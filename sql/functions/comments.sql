@@ -342,6 +342,8 @@ BEGIN
 			('unbind', 'Removes a binding.'),
 			('routes', 'Which queues are bound to which topics; or where this one goes.'),
 			('run', 'Pushes a job that the proxy carries out: SQL, and the values of $1, $2, ... of it.'),
+			('current_job', 'The job that the proxy carries out in this session; NULL: none.'),
+			('retry', 'What a handler returns that wants to be called again: after a while, as an attempt that counts or not.'),
 			('publish', 'Pushes a job to each queue that is bound to the topic.'),
 			('version', 'Version of this schema.')) AS c (name, what)
 				ON c.name = regexp_replace(p.proname, '_(text|bytea)$', '')

@@ -171,7 +171,7 @@ BEGIN
 		PERFORM queue._bad_handler('55000', format('queue "%s" does not run SQL', cfg.name),
 			format('Its owner can have it do so: ALTER QUEUE %I SET (run = sql);', cfg.name));
 	ELSIF statement IS NULL THEN
-		PERFORM queue._bad_handler('22004', 'the statement must not be null', NULL);
+		PERFORM queue._bad_handler('22004', 'the statement must not be null', 'QUEUE RUN ''SELECT ...'' ON q;');
 	END IF;
 	PERFORM queue._check_params(params::jsonb);
 	RETURN jsonb_build_object('sql', statement) || CASE WHEN params IS NULL THEN '{}'
@@ -292,16 +292,19 @@ $$;
 
 -- For the proxy, which has taken the job in a login of the owner: the work, and its DONE. path: the search_path that the
 -- session has without us. supers: the proxy may run what belongs to superusers.
-CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool) RETURNS SETOF text
+-- "ended": done, failed (queue.retry), released.
+CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool) RETURNS TABLE (queue text, ended text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+#variable_conflict use_column
 DECLARE
 	part record;
 	cfg queue.queues;
 	job record;
 	outcome jsonb;
 	what record;
+	again jsonb;
 BEGIN
 	SELECT * INTO part FROM queue._split(ARRAY[token], true);
 	cfg := part.cfg;
@@ -313,11 +316,15 @@ BEGIN
 	ELSIF cfg.handler IS NULL AND cfg.run IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('jobs of queue "%s" do not run by themselves any more', cfg.name);
 	END IF;
-	EXECUTE format('SELECT j.payload FROM %s AS j WHERE j.id = $1 AND j.token = $2 AND j.lease_until > clock_timestamp()',
-		queue._table(cfg.name)) INTO job USING part.ids[1], part.tokens[1];
+	EXECUTE format('SELECT j.payload, j.id, j.attempt, j.failures, j.pushed_at, j.priority, j.key, j."group", j.headers
+		FROM %s AS j WHERE j.id = $1 AND j.token = $2 AND j.lease_until > clock_timestamp()', queue._table(cfg.name))
+		INTO job USING part.ids[1], part.tokens[1];
 	IF job.payload IS NULL THEN
 		PERFORM queue._lost(cfg.name, part.ids, part.tokens, '{}');
 	END IF;
+	PERFORM set_config('qbouncer.job', jsonb_build_object('job', cfg.number || '-' || job.id, 'id', job.id, 'queue', cfg.name,
+		'attempt', job.attempt, 'failures', job.failures, 'pushed_at', job.pushed_at, 'priority', job.priority, 'key', job.key,
+		'group', job."group", 'headers', coalesce(job.headers, '{}'))::text, true);
 	IF cfg.run = 'sql' THEN
 		SELECT * INTO what FROM queue._sql_of(job.payload);
 		outcome := queue._run_sql(what.sql, path, v => what.params);
@@ -329,10 +336,44 @@ BEGIN
 		EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) cfg.handler OPERATOR(pg_catalog.||) '($1)' USING job.payload;
 	END IF;
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	PERFORM set_config('qbouncer.job', '', true);
 	IF session_user <> current_user THEN
 		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has left another role in force',
 			HINT = 'SET LOCAL ROLE in a function ends with the transaction: RESET ROLE at its end.';
 	END IF;
-	RETURN QUERY SELECT * FROM queue._done(ARRAY[token], false, outcome::text, false);
+	again := CASE WHEN cfg.handler IS NOT NULL AND jsonb_typeof(outcome) = 'object' THEN outcome -> 'queue.retry' END;
+	IF jsonb_typeof(again) = 'object' AND (again ->> 'counts')::bool THEN
+		RETURN QUERY SELECT f, 'failed' FROM queue._fail(ARRAY[token], coalesce(again ->> 'reason', 'the handler asked to be called again'),
+			(again ->> 'after')::interval, false, true) AS f;
+	ELSIF jsonb_typeof(again) = 'object' THEN
+		RETURN QUERY SELECT f, 'released' FROM queue._release(ARRAY[token], (again ->> 'after')::interval, true) AS f;
+	ELSE
+		RETURN QUERY SELECT f, 'done' FROM queue._done(ARRAY[token], false, outcome::text, false) AS f;
+	END IF;
+END
+$$;
+
+-- --- for handlers ---
+
+-- The job that is carried out now, by the proxy; NULL: none.
+CREATE OR REPLACE FUNCTION queue.current_job() RETURNS jsonb
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN nullif(current_setting('qbouncer.job', true), '')::jsonb;
+END
+$$;
+
+-- What a handler returns that wants to be called again. It is no error: what it has done stays.
+CREATE OR REPLACE FUNCTION queue.retry(after interval DEFAULT NULL, reason text DEFAULT NULL, counts bool DEFAULT true) RETURNS jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF after < interval '0' THEN
+		PERFORM queue._bad_handler('22023', 'after must not be negative', 'RETURN queue.retry(''5 min'');');
+	END IF;
+	RETURN jsonb_build_object('queue.retry', jsonb_build_object('after', after, 'reason', reason, 'counts', coalesce(counts, true)));
 END
 $$;

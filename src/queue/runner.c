@@ -46,6 +46,8 @@ struct slot {
 	bool lost;    /* the job is not its own any more */
 	bool late;    /* it ran longer than it may */
 	bool leaves;  /* when the job has ended */
+	bool again;   /* it has asked to be carried out once more */
+	bool counts;  /* ... and that was a failed attempt */
 	usec_t at;    /* SLOT_RESTS: until then; SLOT_RUNS: it may run so long */
 	uint64_t turn;
 	char token[TOKEN_MAX]; /* of its job; or "" */
@@ -87,7 +89,7 @@ static void rest(struct slot *s, usec_t time)
 {
 	s->state = SLOT_RESTS;
 	s->token[0] = '\0';
-	s->lost = s->started = s->late = false;
+	s->lost = s->started = s->late = s->again = false;
 	look_at(s, loop_now() + time);
 }
 
@@ -152,13 +154,27 @@ static void run_failed(struct slot *s, const struct pg_error *err)
 	}
 }
 
+static void ended_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct slot *s = arg;
+	struct wire_col col[2];
+
+	if (!wire_row_read(body, len, col, 2))
+		return;
+	s->again = !wire_col_is(&col[1], "done");
+	s->counts = wire_col_is(&col[1], "failed");
+}
+
 static void run_done(void *arg, const struct pg_error *err)
 {
 	struct slot *s = arg;
 
 	s->task = NULL;
 	all.running--;
-	if (err == NULL) {
+	if (err == NULL && s->again) {
+		worker_was_put_back(s->worker, s->token, s->counts);
+		rest(s, 0);
+	} else if (err == NULL) {
 		worker_was_done(s->worker, s->token);
 		rest(s, 0);
 	} else {
@@ -169,7 +185,7 @@ static void run_done(void *arg, const struct pg_error *err)
 
 static bool submit_run(struct slot *s)
 {
-	static const struct task_ops ops = {.done = run_done, .starts = starts};
+	static const struct task_ops ops = {.row = ended_row, .done = run_done, .starts = starts};
 	const char *names = conf_current()->p.queue_run_superuser ? "t" : "f";
 	const struct bind_param params[] = {
 		{.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)},

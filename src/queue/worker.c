@@ -339,6 +339,23 @@ void worker_was_done(struct worker *w, const char *token)
 	await_ended(&w->taker, token, true, false);
 }
 
+void worker_was_put_back(struct worker *w, const char *token, bool failed)
+{
+	usec_t since = 0;
+	struct tally *tally = lease_finish(&w->taker, token, false, false, &since);
+
+	CHECK_TAKER(&w->taker);
+	count_done(failed ? QVERB_FAIL : QVERB_RELEASE, 1);
+	if (failed && tally != NULL) {
+		struct figures *f = count_in(&w->taker, tally, false);
+
+		f->n[FIGURE_FAILED]++;
+		if (since != 0)
+			figures_ran(f, (int64_t)(loop_now() - since));
+	}
+	await_ended(&w->taker, token, false, false);
+}
+
 void worker_give_back(struct worker *w, const char *token)
 {
 	const struct lease *l = lease_find(&w->taker, token);

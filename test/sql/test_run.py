@@ -7,7 +7,7 @@ import pytest
 HANDLER = """CREATE SCHEMA h; CREATE TABLE h.t (n int);
     CREATE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
         INSERT INTO h.t VALUES (1); RETURN jsonb_build_object('path', current_setting('search_path'), 'got', payload); END$$"""
-RUN = "SELECT queue._run_job(%s, %s, false)"
+RUN = "SELECT queue FROM queue._run_job(%s, %s, false)"
 
 
 @pytest.fixture
@@ -19,10 +19,6 @@ def q(db):
 
 def run(db, token, path="h, public"):
     return db.column(RUN, token, path)
-
-
-def result(db, queue="q"):
-    return db.value('SELECT result FROM queue."d_%s" ORDER BY id DESC LIMIT 1' % queue)
 
 
 def test_work_and_done(q):
@@ -189,7 +185,7 @@ def test_run_needs_such_a_queue_and_the_right(db):
     db.create("other")
     db.fails("55000", "SELECT queue.run('other', 'SELECT 1')")
     db.fails("42P01", "SELECT queue.run('none', 'SELECT 1')")
-    db.fails("22004", "SELECT queue.run('q', NULL)")
+    assert db.fails("22004", "SELECT queue.run('q', NULL)").message_primary == "the statement must not be null"
     db.fails("22023", "SELECT queue.run('q', 'SELECT 1', '{}')")
     db.fails("54023", "SELECT queue.run('q', 'SELECT 1', %s::jsonb)", json.dumps([1] * 21))
     bob = db.connect("bob")
@@ -198,3 +194,42 @@ def test_run_needs_such_a_queue_and_the_right(db):
     assert bob.value("SELECT queue.run('q', 'SELECT 1', NULL, 5, key => 'k')") == 1
     assert bob.value("SELECT queue.run('q', 'SELECT 1', NULL, 5, key => 'k')") == 1
     assert db.rows("SELECT payload, priority FROM queue.q_q") == [({"sql": "SELECT 1"}, 5)]
+
+
+def test_a_handler_that_wants_to_be_called_again(q):
+    """What it has done stays; an attempt that counts, or not."""
+    q.rows("""CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
+        INSERT INTO h.t VALUES (1);
+        RETURN queue.retry((payload ->> 'after')::interval, payload ->> 'why', (payload ->> 'counts')::bool); END$$""")
+    ended = "SELECT ended FROM queue._run_job(%s, 'public', false)"
+    for payload, how, state, attempt, error in [
+            ('{"after": "1 h", "why": "not yet"}', "failed", "later", 1, "not yet"), ('{"counts": true}', "failed", "later", 1, "the handler asked to be called again"),
+            ('{"after": "1 h", "counts": false}', "released", "later", 0, None), ('{"counts": false}', "released", "ready", 0, None)]:
+        q.push("q", payload)
+        (job,) = q.take("q")
+        assert q.value(ended, job["token"]) == how
+        assert q.row("SELECT state, attempt, error FROM queue.q_q WHERE payload = %s::jsonb", payload) == (state, attempt, error), payload
+        late = q.value("SELECT run_at > now() + interval '59 min' FROM queue.q_q WHERE payload = %s::jsonb", payload)
+        assert bool(late) is ("after" in payload)
+        q.connect("postgres").rows("DELETE FROM queue.q_q")
+    assert q.value("SELECT count(*) FROM h.t") == 4
+    q.fails("22023", "SELECT queue.retry('-1 s')")
+    q.rows("SELECT queue.alter('q', '{max_attempts}', '{1}')")
+    q.push("q", '{"after": "1 h"}')
+    (job,) = q.take("q")
+    assert q.value(ended, job["token"]) == "failed"
+    assert q.value("SELECT state FROM queue.q_q") == "dead"
+
+
+def test_the_job_that_runs(q):
+    q.rows("""CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT queue.current_job()'""")
+    assert q.value("SELECT queue.current_job()") is None
+    q.rows("SELECT queue.push('q', '1'::jsonb, priority => 7, headers => '{\"a\": 1}', key => 'k', \"group\" => 'g')")
+    (job,) = q.take("q")
+    with q.conn.transaction():
+        run(q, job["token"], "public")
+        assert q.value("SELECT queue.current_job()") is None
+    ((got,),) = q.rows("SELECT result FROM queue.await('1-1')")
+    assert got.pop("pushed_at")
+    assert got == {"job": "1-1", "id": 1, "queue": "q", "attempt": 1, "failures": 0, "priority": 7, "key": "k", "group": "g", "headers": {"a": 1}}
+    assert q.value("SELECT queue.current_job()") is None

@@ -279,6 +279,24 @@ def test_nobody_can_log_in(qbouncer, db, direct):
         proxy.wait_log("nobody here can log in as this role")
 
 
+def test_called_again(runner, direct):
+    """A handler that asks for it comes again, on its time, and what it has done stays."""
+    _, c = runner
+    tag(c, """CREATE FUNCTION app.poll(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
+        INSERT INTO app.done VALUES ((queue.current_job() ->> 'attempt')::int);
+        IF (SELECT count(*) FROM app.done) < 4 THEN RETURN queue.retry('20 ms', 'not yet', payload = '1'); END IF;
+        RETURN queue.current_job() -> 'job'; END$$""")
+    tag(c, "QUEUE CREATE mail WITH (handler = 'app.poll', max_attempts = 10, retain_done = '1 h')")
+    for payload, attempts in (("1", [1, 2, 3, 4]), ("2", [1, 1, 1, 1])):
+        (job,) = c.rows("QUEUE PUSH mail '%s' RETURNING JOB" % payload)
+        (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])
+        assert (end["state"], end["result"]) == ("done", '"%s"' % job["job"])
+        assert rows(direct) == attempts
+        direct.execute("DELETE FROM app.done")
+    (figures,) = c.rows("QUEUE STATS mail BY DAY LAST 1")
+    assert (figures["done"], figures["failed"]) == ("2", "3")
+
+
 # --- QUEUE RUN ---
 
 
