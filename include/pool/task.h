@@ -72,6 +72,7 @@ MUST_CHECK struct task *task_submit(struct pool *pool, const struct task_spec *s
 bool task_drop(struct task **p);
 bool task_is_sent(const struct task *t);
 usec_t task_sent_at(const struct task *t); /* 0: it was not */
+int32_t task_backend_pid(const struct task *t); /* 0: none yet */
 /* Asks the server to stop it. What becomes of it is told as ever. */
 void task_cancel(struct task *t);
 /* For done(): the process that was carrying it out when its connection was lost, so that its outcome is not known. 0: the

@@ -1,5 +1,5 @@
 /*
- * Snapshots of the queue for the console: SHOW QUEUES, WAITERS, LEASES. Strings are valid during the
+ * Snapshots of the queue for the console: SHOW QUEUES, WAITERS, LEASES, RUNNING. Strings are valid during the
  * call of fn.
  */
 #ifndef QB_QUEUE_STAT_H
@@ -49,6 +49,17 @@ struct queue_stat_lease {
 	bool in_transaction; /* given back if its transaction rolls back */
 };
 
+/* A job that the proxy carries out itself. */
+struct queue_stat_run {
+	const char *database, *user, *queue;
+	const char *job;   /* number of the queue and of the job: "3-17" */
+	const char *state; /* "waiting" for its turn, "running", "ending", "failing": that is being said */
+	int attempt;
+	int32_t pid; /* of the server process; 0: none yet */
+	usec_t running_us; /* 0: it has not begun */
+	int64_t left_us;   /* of the queue's timeout; -1: it has none, or has not begun */
+};
+
 /* How full a queue is, as of the last look at the database. Counts end at 10 000. */
 enum { GAUGE_READY, GAUGE_LATER, GAUGE_LEASED, GAUGE_DEAD, GAUGE_OLDEST_MS, GAUGE_FIGURES };
 struct queue_stat_gauge {
@@ -95,5 +106,6 @@ const struct hist *queue_stat_batches(void);
 void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *arg), void *arg);
 void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg);
 void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);
+void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg), void *arg);
 
 #endif

@@ -18,6 +18,7 @@
 #include "agent.h"
 #include "queue_call.h"
 #include "queue_int.h"
+#include "queue/stat.h"
 #include "runner.h"
 #include "token.h"
 #include "worker.h"
@@ -50,6 +51,8 @@ struct slot {
 	bool counts;  /* ... and that was a failed attempt */
 	usec_t at;    /* SLOT_RESTS: until then; SLOT_RUNS: it may run so long */
 	uint64_t turn;
+	int attempt;
+	usec_t began;          /* that is when a server has got it; 0: none has */
 	char token[TOKEN_MAX]; /* of its job; or "" */
 	char error[sizeof(struct pg_error)];
 };
@@ -90,6 +93,7 @@ static void rest(struct slot *s, usec_t time)
 	s->state = SLOT_RESTS;
 	s->token[0] = '\0';
 	s->lost = s->started = s->late = s->again = false;
+	s->began = 0;
 	look_at(s, loop_now() + time);
 }
 
@@ -110,6 +114,7 @@ static bool starts(void *arg, bool engine)
 
 	(void)engine;
 	s->started = true;
+	s->began = loop_now();
 	if (s->queue->timeout > 0)
 		look_at(s, loop_now() + s->queue->timeout);
 	return true;
@@ -229,8 +234,10 @@ static void run(struct slot *s)
 static void on_job(void *arg, const struct wire_col *cols)
 {
 	struct slot *s = arg;
+	int64_t n = 0;
 
 	wire_col_copy(&cols[TAKEN_token], s->token, sizeof(s->token));
+	s->attempt = wire_col_number(&cols[TAKEN_attempt], &n) ? (int)n : 0;
 }
 
 static void on_lost(void *arg, const char *token)
@@ -505,6 +512,56 @@ static bool ask(struct qdb *db)
 }
 
 /* --- entry points --- */
+
+static const char *state_of(const struct slot *s)
+{
+	if (s->state == SLOT_HAS || (s->state == SLOT_RUNS && s->began == 0))
+		return "waiting";
+	if (s->state == SLOT_FAILS)
+		return "failing";
+	return s->late || s->lost ? "ending" : "running";
+}
+
+/* The token is the number of its queue, its own, and a secret. */
+static void put_job(char *ret, size_t size, const char *token)
+{
+	const char *end = strrchr(token, '-');
+
+	(void)snprintf(ret, size, "%.*s", end != NULL ? (int)(end - token) : 0, token);
+}
+
+static void one_run(
+	const struct slot *s, void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
+{
+	char job[TOKEN_MAX];
+	struct queue_stat_run st = {.database = s->queue->db->name,
+		.user = s->queue->owner,
+		.queue = s->queue->name,
+		.job = job,
+		.state = state_of(s),
+		.attempt = s->attempt,
+		.pid = s->task != NULL ? task_backend_pid(s->task) : 0,
+		.running_us = s->began != 0 ? loop_now() - s->began : 0,
+		.left_us = -1};
+
+	put_job(job, sizeof(job), s->token);
+	if (s->state == SLOT_RUNS && s->began != 0 && s->queue->timeout > 0)
+		st.left_us = (int64_t)(s->began + s->queue->timeout) - (int64_t)loop_now();
+	fn(&st, arg);
+}
+
+void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
+{
+	struct run_queue *q;
+	struct slot *s;
+
+	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		if (db->runs != NULL)
+			DL_FOREACH (db->runs->queues, q)
+				DL_FOREACH (q->slots, s)
+					if (s->state != SLOT_RESTS && s->state != SLOT_TAKES)
+						one_run(s, fn, arg);
+}
 
 bool runs_start(void)
 {

@@ -181,6 +181,12 @@ bool task_is_sent(const struct task *t)
 	return t->server != NULL;
 }
 
+int32_t task_backend_pid(const struct task *t)
+{
+	CHECK_TASK(t);
+	return t->server != NULL ? t->server->pid : 0;
+}
+
 usec_t task_sent_at(const struct task *t)
 {
 	return t->server != NULL ? t->server->request_time : 0;

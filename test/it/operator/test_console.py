@@ -60,6 +60,7 @@ COLUMNS = {
     "DNS_ZONES": "zonename serial count",
     "QUEUES": "database queue waiters probing next_due_us wakes probes handed served system failed",
     "WAITERS": "id database user queues state limit waited_us left_us worker kind rank",
+    "RUNNING": "database user queue job attempt state pid running_us left_us",
     "LEASES": "id database user queue job policy held_us in_transaction kind",
 }
 
@@ -75,7 +76,7 @@ def test_columns(proxy, what):
 
 @pytest.mark.parametrize("what", [
     "POOLS", "CLIENTS", "SERVERS", "USERS", "STATS", "STATS_TOTALS", "STATS_AVERAGES", "TOTALS",
-    "QUEUES", "WAITERS", "LEASES"])
+    "QUEUES", "WAITERS", "LEASES", "RUNNING"])
 def test_show(proxy, db, what):
     with proxy.wire(db) as c:
         c.simple("SELECT 1")

@@ -297,6 +297,24 @@ def test_called_again(runner, direct):
     assert (figures["done"], figures["failed"]) == ("2", "3")
 
 
+def test_what_runs_is_shown(runner, db, direct):
+    proxy, c = runner
+    tag(c, "QUEUE CREATE mail WITH (run = sql, timeout = '1 min')")
+    direct.execute("SELECT pg_advisory_lock(7)")
+    jobs = [r["job"] for r in c.rows("QUEUE PUSH mail '\"SELECT pg_advisory_xact_lock(7)\"', '\"SELECT pg_advisory_xact_lock(7)\"', '\"SELECT 1\"' RETURNING JOB")]
+    held = "SELECT array_agg(pid ORDER BY pid) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted AND objid = 7"
+    wait_for(lambda: len(value(direct, held) or []) == 2, "two that run")
+    wait_for(lambda: len(proxy.console("SHOW RUNNING")) >= 2, "rows")
+    found = [r for r in proxy.console("SHOW RUNNING") if r["state"] == "running"]
+    assert sorted(int(r["pid"]) for r in found) == value(direct, held)
+    assert sorted(r["job"] for r in found) == jobs[:2] and {r["attempt"] for r in found} == {"1"}
+    assert {(r["database"], r["user"], r["queue"]) for r in found} == {(db, "app", "mail")}
+    assert all(0 < int(r["running_us"]) < 60e6 and 0 < int(r["left_us"]) < 60e6 for r in found)
+    direct.execute("SELECT pg_advisory_unlock(7)")
+    all_done(direct)
+    wait_for(lambda: proxy.console("SHOW RUNNING") == [], "nothing to run")
+
+
 # --- QUEUE RUN ---
 
 
