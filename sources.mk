@@ -11,6 +11,7 @@ qb_public_includes = \
 	include/base/check.h \
 	include/base/hash.h \
 	include/base/hist.h \
+	include/base/json.h \
 	include/base/log.h \
 	include/base/mem.h \
 	include/base/names.h \
@@ -77,6 +78,7 @@ libqb_base_a_SOURCES = \
 	src/base/check.c \
 	src/base/hash.c \
 	src/base/hist.c \
+	src/base/json.c \
 	src/base/log.c \
 	src/base/mem.c \
 	src/base/mem_int.h \
@@ -397,6 +399,8 @@ qbouncer_SOURCES = \
 qbouncer_work_SOURCES = \
 	src/work/child.c \
 	src/work/child.h \
+	src/work/lines.c \
+	src/work/lines.h \
 	src/work/main.c \
 	src/work/options.c \
 	src/work/options.h \
@@ -535,6 +539,7 @@ qb_unit_tests = \
 	test/unit/test_hist \
 	test/unit/test_ini \
 	test/unit/test_interval \
+	test/unit/test_json \
 	test/unit/test_ldap \
 	test/unit/test_listen \
 	test/unit/test_log \
@@ -672,6 +677,10 @@ test_unit_test_ini_LDADD = $(CONF_LIBS) $(CMOCKA_LIBS)
 test_unit_test_interval_SOURCES = test/unit/test_interval.c
 test_unit_test_interval_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_interval_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_json_SOURCES = test/unit/test_json.c
+test_unit_test_json_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_json_LDADD = $(BASE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_ldap_SOURCES = test/unit/test_ldap.c
 test_unit_test_ldap_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,11 +102,46 @@ bool child_start(struct child *c, char **command, struct buf *input,
 	return true;
 }
 
+bool child_give(struct child *c, const struct buf *input)
+{
+	ASSERT(c->pid != 0);
+	c->stays = true;
+	c->error_bytes = 0;
+	buf_put(&c->input, input->data + input->off, buf_used(input));
+	return !buf_failed(&c->input);
+}
+
+void child_forget_line(struct child *c)
+{
+	buf_free(&c->result);
+	c->line_end = 0;
+	c->result_over = false;
+}
+
+void child_close(struct child *c)
+{
+	if (c->pid == 0)
+		return;
+	close_fd(&c->in);
+	buf_free(&c->input);
+}
+
 void child_poll(const struct child *c, struct pollfd *fds)
 {
-	fds[FD_IN] = (struct pollfd){.fd = c->in, .events = POLLOUT};
+	bool writes = !c->stays || buf_used(&c->input) > 0;
+	fds[FD_IN] = (struct pollfd){.fd = writes ? c->in : -1, .events = POLLOUT};
 	fds[FD_OUT] = (struct pollfd){.fd = c->out, .events = POLLIN};
 	fds[FD_ERR] = (struct pollfd){.fd = c->err, .events = POLLIN};
+}
+
+/* What is in the pipe then nobody will read. */
+static void close_input(struct child *c)
+{
+	int in_pipe = 0;
+	if (c->in >= 0 && c->stays && ioctl(c->in, FIONREAD, &in_pipe) == 0)
+		c->unread = (size_t)in_pipe + buf_used(&c->input);
+	close_fd(&c->in);
+	buf_free(&c->input);
 }
 
 /* A command need not read its payload: EPIPE is no error. */
@@ -117,19 +153,40 @@ static void write_input(struct child *c)
 			continue;
 		if (n < 0 && errno == EAGAIN)
 			return;
-		if (n < 0)
-			break;
+		if (n < 0) {
+			close_input(c);
+			return;
+		}
 		c->input.off += (size_t)n;
 	}
-	close_fd(&c->in);
-	buf_free(&c->input);
+	if (c->stays)
+		buf_free(&c->input);
+	else
+		close_input(c);
+}
+
+/* Of a line, and of one byte behind it: it tells that there is more than a line, and nobody asks what. */
+static size_t line_part(struct child *c, const char *data, size_t len)
+{
+	if (c->line_end > 0)
+		return buf_used(&c->result) > c->line_end ? 0 : 1;
+	const char *newline = memchr(data, '\n', len);
+	if (newline == NULL)
+		return len;
+	size_t part = (size_t)(newline - data) + 1;
+	c->line_end = buf_used(&c->result) + part;
+	return part < len ? part + 1 : part;
 }
 
 static void keep_result(struct child *c, const char *data, size_t len)
 {
-	if (c->result_over || len > c->result_max - buf_used(&c->result)) {
+	if (c->stays)
+		len = line_part(c, data, len);
+	/* The line's own end, and what is behind it, do not count. */
+	if (c->result_over || len > c->result_max + (c->stays ? 2 : 0) - buf_used(&c->result)) {
 		c->result_over = true;
 		buf_free(&c->result);
+		c->line_end = 0;
 		return;
 	}
 	buf_put(&c->result, data, len);
@@ -191,10 +248,9 @@ bool child_ended(struct child *c)
 	/* What is in the pipes, a pipe holds a megabyte at most; who has left the group may hold them open for ever. */
 	read_pipe(c, &c->out, keep_result, 4 * READ_TURNS);
 	read_pipe(c, &c->err, keep_error, 4 * READ_TURNS);
-	close_fd(&c->in);
+	close_input(c);
 	close_fd(&c->out);
 	close_fd(&c->err);
-	buf_free(&c->input);
 	return true;
 }
 

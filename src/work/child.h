@@ -1,6 +1,7 @@
 /*
  * One run of the command: a process in a group of its own, and the pipes to it. Its owner polls, and says
- * when it has ended. Entry points: child_start(), child_step(), child_ended().
+ * when it has ended. With --lines it stays, and is given line after line. Entry points: child_start(), child_step(),
+ * child_ended(), child_give().
  */
 #ifndef QB_WORK_CHILD_H
 #define QB_WORK_CHILD_H
@@ -22,7 +23,10 @@ struct child {
 	size_t result_max;
 	usec_t kill_at;               /* USEC_NEVER: it has not been told to end */
 	int status;                   /* of waitpid(), when it has ended */
+	size_t line_end;              /* of one that stays: its first line is in result, and ends before here; 0: not yet */
+	size_t unread;                /* of one that stayed and has ended: what it has not read of its input */
 	bool result_over;             /* stdout was longer than result_max: the rest is dropped */
+	bool stays;                   /* for more than one input: it is not told that one is over */
 };
 
 enum { CHILD_FDS = 3 };
@@ -35,6 +39,12 @@ void child_init(struct child *c);
 /* Takes the bytes of input. false: errno tells why it could not be started. */
 MUST_CHECK bool child_start(struct child *c, char **command, struct buf *input, const struct child_variable *variables,
 			    bool result, size_t result_max);
+/* These bytes behind those before; it stays from then on. Its last words on stderr are forgotten. false: no memory. */
+MUST_CHECK bool child_give(struct child *c, const struct buf *input);
+/* The line that it has written, and what is behind it, are forgotten. */
+void child_forget_line(struct child *c);
+/* To one that stays: there is no more. */
+void child_close(struct child *c);
 /* What to wait for; fills CHILD_FDS of them, unused ones with -1. */
 void child_poll(const struct child *c, struct pollfd *fds);
 void child_step(struct child *c, const struct pollfd *fds);

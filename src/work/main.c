@@ -68,7 +68,7 @@ static void stop(struct work *w, usec_t now)
 		now + (w->stops > 1 && w->options.grace < USEC_SEC ? USEC_SEC : w->options.grace);
 	for (int i = 0; i < w->options.slots; i++)
 		if (w->stops == 1)
-			slot_stop(w->slots[i]);
+			slot_stop(w->slots[i], now);
 		else
 			slot_abort(w->slots[i], now);
 }

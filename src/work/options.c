@@ -15,6 +15,7 @@
 
 enum {
 	OPTION_HOLD = 256,
+	OPTION_LINES,
 	OPTION_RESULT,
 	OPTION_RESULT_MAX,
 	OPTION_CHECK,
@@ -30,6 +31,7 @@ static const struct option long_options[] = {
 	{"concurrency", required_argument, NULL, 'c'},
 	{"name", required_argument, NULL, 'n'},
 	{"hold", required_argument, NULL, OPTION_HOLD},
+	{"lines", no_argument, NULL, OPTION_LINES},
 	{"result", no_argument, NULL, OPTION_RESULT},
 	{"result-max", required_argument, NULL, OPTION_RESULT_MAX},
 	{"check", required_argument, NULL, OPTION_CHECK},
@@ -59,7 +61,9 @@ static const char help_text[] =
 	"      --check=SECONDS     how often to look whether a running job is cancelled or lost;\n"
 	"                          0: never (5)\n"
 	"      --result            what the command writes to standard output is the job's result\n"
-	"      --result-max=BYTES  fail the job if that is more (1048576)\n"
+	"      --lines             the command stays: it reads jobs, a line of JSON each, and answers\n"
+	"                          each with {\"done\": result} or {\"fail\": \"why\", \"retry\": \"5 s\"}\n"
+	"      --result-max=BYTES  fail the job if its result, or answer, is more (1048576)\n"
 	"      --once              end after one job\n"
 	"      --drain             end when no job is ready\n"
 	"  -v, --verbose           tell of each job\n"
@@ -128,6 +132,9 @@ static bool read_one(int option, struct work_options *o)
 	case OPTION_RESULT:
 		o->result = true;
 		return true;
+	case OPTION_LINES:
+		o->lines = true;
+		return true;
 	case OPTION_RESULT_MAX:
 		ok = read_number(optarg, 1, 1 << 30, &n);
 		o->result_max = (size_t)n;
@@ -184,6 +191,9 @@ enum work_options_verdict work_options_read(struct work_options *o, int argc, ch
 		return bad_usage("-q is missing: which queue?");
 	if (optind >= argc)
 		return bad_usage("the command is missing");
+	if (o->lines && o->result)
+		return bad_usage(
+			"--lines and --result exclude each other: with --lines the answer has the result");
 	if (o->until == WORK_ONCE)
 		o->slots = 1;
 	o->command = argv + optind;

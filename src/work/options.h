@@ -22,6 +22,7 @@ struct work_options {
 	size_t result_max;
 	usec_t check, grace, timeout; /* 0: none */
 	bool result, verbose;
+	bool lines; /* the command stays, and is given jobs line by line */
 };
 
 enum work_options_verdict work_options_read(struct work_options *o, int argc, char **argv);

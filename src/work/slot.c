@@ -6,6 +6,9 @@
  *     RESTING   ←   and a while later it connects again
  *
  * The job is held by the connection (HOLD): whatever happens to it or to this program, the job is given back.
+ *
+ * With --lines the command stays. What ends its job is its answer, or its end; it may be there in any state, and at the
+ * end it is waited for (CLOSING). While one is told to end a job may come that is for the next one.
  */
 #include "slot.h"
 
@@ -18,14 +21,18 @@
 #include <sys/wait.h>
 
 #include "base/buf.h"
+#include "base/json.h"
 #include "base/mem.h"
 
 #include "child.h"
+#include "lines.h"
 
 #define REST_FIRST (USEC_SEC / 10)
 #define REST_MOST  (10 * USEC_SEC)
 /* libpq's connect_timeout is not for those who poll. */
 #define CONNECT_MOST (30 * USEC_SEC)
+/* What a command has that stays and has closed a pipe, which it does when it ends; or that is out of step. */
+#define LEAVE_MOST USEC_SEC
 enum { BYTEA_OID = 17, TEXT_OID = 25, JSONB_OID = 3802 };
 enum { TOKEN_MAX = 128, ERROR_TEXT_MAX = 7900, FINAL_STATUS = 65 };
 
@@ -37,11 +44,15 @@ enum slot_state {
 	SLOT_LOOKING,    /* the command runs, or has just ended; JOB is on its way */
 	SLOT_REPORTING,  /* DONE, FAIL or RELEASE is on its way */
 	SLOT_LOSING,     /* no connection; the command is told to end */
+	SLOT_CLOSING,    /* no connection, no job; one that stays has heard that there is no more */
 	SLOT_ENDED,
 };
 
 /* What we told of a job. RAW: DONE with the result as it came, perhaps it is no JSON. FAIL: in any characters. */
 enum told { TOLD_OTHER, TOLD_RAW, TOLD_DONE, TOLD_FAIL };
+
+/* What we were told: take no more; end the commands. */
+enum stops { STOPS_NOT, STOPS_TAKING, STOPS_ALL };
 
 /* Why we told the command to end. */
 enum ended_by { BY_ITSELF, BY_TIMEOUT, BY_STOP, BY_LOSS };
@@ -60,11 +71,17 @@ struct slot {
 	char takes[16];          /* how often it was taken, by us the last time */
 	struct buf result;       /* what the command wrote, while DONE is on its way */
 	usec_t rest_until, rest; /* rest_until: also when connecting has taken too long */
-	usec_t check_at, timeout_at;
+	usec_t check_at;
+	usec_t timeout_at;    /* of the job; when CLOSING of the command */
+	struct buf line;      /* --lines: the job that is to be answered; empty: there is none */
+	struct answer answer; /* --lines: of the job that is over */
+	unsigned served;      /* --lines: how many this command has answered */
 	int number;
 	enum told told;
-	bool stopping, aborted, failed;
-	bool over;    /* the command has ended while we looked */
+	enum stops stops;
+	bool failed;
+	bool given;   /* --lines: the command has the line */
+	bool over;    /* the work has ended while we looked */
 	bool drained; /* TAKE without WAIT found nothing, or the one job of --once is over */
 };
 
@@ -87,31 +104,39 @@ static void disconnect(struct slot *s)
 	s->conn = NULL;
 }
 
-static void end(struct slot *s)
+/* Somebody works at it. */
+static bool has_job(const struct slot *s)
 {
-	ASSERT(s->child.pid == 0);
+	return s->options->lines ? buf_used(&s->line) > 0 : s->child.pid != 0;
+}
+
+static void end(struct slot *s, usec_t now)
+{
+	ASSERT(!has_job(s));
 	disconnect(s);
-	s->state = SLOT_ENDED;
+	s->state = s->child.pid == 0 ? SLOT_ENDED : SLOT_CLOSING;
+	s->timeout_at = now + s->options->grace;
+	child_close(&s->child);
 }
 
 /* Nobody can take with this, now or later: the program ends. */
-static void give_up(struct slot *s)
+static void give_up(struct slot *s, usec_t now)
 {
 	tell(s, "it will not be tried again: this does not go away by itself");
 	s->failed = true;
-	end(s);
+	end(s, now);
 }
 
-/* Without a connection, and without a command: the next attempt later. */
+/* Without a connection, and without a job: the next attempt later. */
 static void rest(struct slot *s, usec_t now)
 {
-	if (s->stopping) {
-		end(s);
+	if (s->stops != STOPS_NOT) {
+		end(s, now);
 		return;
 	}
 	if (s->options->until != WORK_ALWAYS) {
 		s->failed = true;
-		end(s);
+		end(s, now);
 		return;
 	}
 	s->state = SLOT_RESTING;
@@ -124,7 +149,7 @@ static void lose(struct slot *s, usec_t now, const char *why)
 {
 	tell(s, "%s", why);
 	disconnect(s);
-	if (s->child.pid == 0) {
+	if (!has_job(s)) {
 		rest(s, now);
 		return;
 	}
@@ -178,8 +203,8 @@ static bool is_refused(const char *text)
 static void again(struct slot *s, usec_t now)
 {
 	disconnect(s);
-	if (s->stopping || s->drained)
-		end(s);
+	if (s->stops != STOPS_NOT || s->drained)
+		end(s, now);
 	else
 		connect_begin(s, now);
 }
@@ -219,8 +244,8 @@ static bool write_take(struct slot *s)
 
 static void take(struct slot *s, usec_t now)
 {
-	if (s->stopping || s->drained) {
-		end(s);
+	if (s->stops != STOPS_NOT || s->drained) {
+		end(s, now);
 		return;
 	}
 	if (!write_take(s)) {
@@ -279,20 +304,10 @@ static bool payload_of(const PGresult *r, struct buf *ret)
 
 static void report_failure(struct slot *s, usec_t now, const char *error, bool final);
 
-static void run(struct slot *s, const PGresult *r, usec_t now)
+/* With the job of a run of its own: the payload on stdin, the rest in the environment. */
+static bool start_once(struct slot *s, const PGresult *r, struct buf *payload)
 {
-	struct buf payload = BUF_INIT;
-	bool named = copy(s->token, sizeof(s->token), value(r, "token")) &&
-		     copy(s->job, sizeof(s->job), s->token) &&
-		     copy(s->takes, sizeof(s->takes), value(r, "takes")) &&
-		     strrchr(s->job, '-') != NULL;
-	if (!named || !payload_of(r, &payload)) {
-		buf_free(&payload);
-		lose(s, now, "an answer of TAKE that is not understood, or no memory for it");
-		return;
-	}
-	*strrchr(s->job, '-') = '\0';
-	s->look = look_of(r);
+	const struct work_options *o = s->options;
 	const struct child_variable variables[] = {
 		{"QUEUE_JOB", s->job},
 		{"QUEUE_TOKEN", s->token},
@@ -306,22 +321,71 @@ static void run(struct slot *s, const PGresult *r, usec_t now)
 		{"QUEUE_PUSHED_AT", value(r, "pushed_at")},
 		{NULL, NULL},
 	};
+	return child_start(&s->child, o->command, payload, variables, o->result, o->result_max);
+}
+
+/* To the command that is there, or a new one. One that is about to end is waited for. */
+static bool give_line(struct slot *s, usec_t now)
+{
+	struct child *c = &s->child;
 	const struct work_options *o = s->options;
-	s->drained = o->until == WORK_ONCE;
-	if (!child_start(&s->child, o->command, &payload, variables, o->result, o->result_max)) {
-		char text[200];
-		snprintf(text, sizeof(text), "cannot start the command: %s", strerror(errno));
+	const struct child_variable variables[] = {{"QUEUE_NAME", o->queue}, {NULL, NULL}};
+	struct buf nothing = BUF_INIT;
+	s->given = false;
+	if (c->pid != 0 && c->kill_at == USEC_NEVER && (c->in < 0 || c->out < 0))
+		c->kill_at = now + LEAVE_MOST;
+	if (c->pid != 0 && c->kill_at != USEC_NEVER)
+		return true;
+	if (c->pid == 0) {
+		s->served = 0;
+		if (!child_start(c, o->command, &nothing, variables, true, o->result_max))
+			return false;
+	}
+	s->given = child_give(c, &s->line);
+	if (!s->given) {
+		child_end(c, now, 0);
+		errno = ENOMEM;
+	}
+	return s->given;
+}
+
+static void cannot_start(struct slot *s, usec_t now)
+{
+	char text[200];
+	snprintf(text, sizeof(text), "cannot start the command: %s", strerror(errno));
+	tell(s, "%s", text);
+	buf_free(&s->line);
+	report_failure(s, now, text, false);
+}
+
+static void run(struct slot *s, const PGresult *r, usec_t now)
+{
+	const struct work_options *o = s->options;
+	struct buf payload = BUF_INIT;
+	bool named = copy(s->token, sizeof(s->token), value(r, "token")) &&
+		     copy(s->job, sizeof(s->job), s->token) &&
+		     copy(s->takes, sizeof(s->takes), value(r, "takes")) &&
+		     strrchr(s->job, '-') != NULL;
+	if (!named || !(o->lines ? lines_job(r, &s->line) : payload_of(r, &payload))) {
 		buf_free(&payload);
-		tell(s, "%s", text);
-		report_failure(s, now, text, false);
+		buf_free(&s->line);
+		lose(s, now, "an answer of TAKE that is not understood, or no memory for it");
+		return;
+	}
+	*strrchr(s->job, '-') = '\0';
+	s->look = look_of(r);
+	s->drained = o->until == WORK_ONCE;
+	s->check_at = o->check > 0 ? now + o->check : USEC_NEVER;
+	s->timeout_at = o->timeout > 0 ? now + o->timeout : USEC_NEVER;
+	if (!(o->lines ? give_line(s, now) : start_once(s, r, &payload))) {
+		buf_free(&payload);
+		cannot_start(s, now);
 		return;
 	}
 	if (o->verbose)
 		tell(s, "job %s, attempt %s: process %ld", s->job, value(r, "attempt"),
 			(long)s->child.pid);
 	s->state = SLOT_RUNNING;
-	s->check_at = o->check > 0 ? now + o->check : USEC_NEVER;
-	s->timeout_at = o->timeout > 0 ? now + o->timeout : USEC_NEVER;
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -347,38 +411,20 @@ static void report_failure_plainly(struct slot *s, usec_t now)
 		1, values, SLOT_REPORTING, now);
 }
 
-/* What is no JSON becomes a string of it: without the newlines at its end; what is no character as U+FFFD. */
+/* What is no JSON becomes a string of it, without the newlines at its end. */
 static void quote(const struct buf *b, struct buf *ret)
 {
-	static const char no_character[] = "\xef\xbf\xbd";
-	const char *p = (const char *)b->data + b->off;
-	size_t left = buf_used(b);
-	while (left > 0 && p[left - 1] == '\n')
-		left--;
-	buf_putc(ret, '"');
-	while (left > 0) {
-		char character[5] = "";
-		memcpy(character, p, left < 4 ? left : 4);
-		size_t len = util_utf8_len(character);
-		if (len == 0)
-			buf_puts(ret, no_character);
-		else if (*p == '"' || *p == '\\')
-			buf_printf(ret, "\\%c", *p);
-		else if ((unsigned char)*p < ' ')
-			buf_printf(ret, "\\u%04x", (unsigned)*p);
-		else
-			buf_put(ret, p, len);
-		len = len == 0 ? 1 : len;
-		p += len;
-		left -= len;
-	}
-	buf_putc(ret, '"');
+	const char *text = (const char *)b->data + b->off;
+	size_t len = buf_used(b);
+	while (len > 0 && text[len - 1] == '\n')
+		len--;
+	json_quote(ret, text, len);
 }
 
 static void report_done(struct slot *s, usec_t now, bool raw)
 {
 	const char *values[] = {s->token, NULL};
-	if (!s->options->result || buf_used(&s->result) == 0) {
+	if (buf_used(&s->result) == 0) {
 		s->told = TOLD_DONE;
 		ask(s, "QUEUE DONE $1", 1, values, SLOT_REPORTING, now);
 		return;
@@ -389,7 +435,7 @@ static void report_done(struct slot *s, usec_t now, bool raw)
 	if (!raw)
 		quote(&s->result, &text);
 	values[1] = buf_cstr(raw ? &s->result : &text);
-	s->told = raw ? TOLD_RAW : TOLD_DONE;
+	s->told = raw && !s->options->lines ? TOLD_RAW : TOLD_DONE;
 	if (buf_failed(&text) || buf_failed(&s->result))
 		report_failure(s, now, "no memory for the result", false);
 	else
@@ -401,7 +447,8 @@ static void report_status(struct slot *s, usec_t now)
 {
 	const struct child *c = &s->child;
 	struct buf error = BUF_INIT;
-	bool final = WIFEXITED(c->status) && WEXITSTATUS(c->status) == FINAL_STATUS;
+	bool final = !s->options->lines && WIFEXITED(c->status) &&
+		     WEXITSTATUS(c->status) == FINAL_STATUS;
 	if (s->ended_by == BY_TIMEOUT) {
 		buf_printf(&error, "timed out after %g s",
 			(double)s->options->timeout / (double)USEC_SEC);
@@ -411,12 +458,23 @@ static void report_status(struct slot *s, usec_t now)
 			strsignal(WTERMSIG(c->status)));
 	else
 		buf_printf(&error, "exit status %d", WEXITSTATUS(c->status));
+	if (s->options->lines && s->ended_by != BY_TIMEOUT)
+		buf_puts(&error, buf_used(&c->result) > 0 ? " in the middle of an answer"
+							  : " without an answer");
 	if (c->error_bytes > 0) {
 		buf_puts(&error, ": ");
 		child_error_text(c, ERROR_TEXT_MAX, &error);
 	}
 	report_failure(s, now, buf_cstr(&error), final);
 	buf_free(&error);
+}
+
+static void report_release(struct slot *s, usec_t now, const char *delay)
+{
+	const char *const values[] = {s->token, delay};
+	s->told = delay != NULL ? TOLD_DONE : TOLD_OTHER;
+	ask(s, delay != NULL ? "QUEUE RELEASE $1 DELAY $2" : "QUEUE RELEASE $1",
+		delay != NULL ? 2 : 1, values, SLOT_REPORTING, now);
 }
 
 /* Done, or not to be done: believed also of one that we have just told to end. */
@@ -426,18 +484,13 @@ static bool says_how_it_went(const struct child *c)
 	       (WEXITSTATUS(c->status) == 0 || WEXITSTATUS(c->status) == FINAL_STATUS);
 }
 
-/* The command has ended, and the connection is at rest. */
-static void report(struct slot *s, usec_t now)
+/* Without --lines: the command has ended. */
+static void report_end(struct slot *s, usec_t now)
 {
 	struct child *c = &s->child;
 	ASSERT(c->pid == 0);
-	if (s->ended_by == BY_LOSS) {
-		/* Cancelled, or of somebody else: there is nothing to say. The end of the connection ends the HOLD. */
-		again(s, now);
-	} else if (s->ended_by == BY_STOP && !says_how_it_went(c)) {
-		const char *const values[] = {s->token};
-		s->told = TOLD_OTHER;
-		ask(s, "QUEUE RELEASE $1", 1, values, SLOT_REPORTING, now);
+	if (s->ended_by == BY_STOP && !says_how_it_went(c)) {
+		report_release(s, now, NULL);
 	} else if (s->ended_by != BY_TIMEOUT && WIFEXITED(c->status) &&
 		   WEXITSTATUS(c->status) == 0) {
 		char text[100];
@@ -452,6 +505,44 @@ static void report(struct slot *s, usec_t now)
 			report_done(s, now, true);
 	} else
 		report_status(s, now);
+}
+
+static void report_answer(struct slot *s, usec_t now)
+{
+	struct answer *a = &s->answer;
+	const char *delay = buf_used(&a->delay) > 0 ? buf_cstr(&a->delay) : NULL;
+	const char *const values[] = {s->token, buf_cstr(&a->text), delay};
+	if (a->kind == ANSWER_NONE && s->ended_by == BY_STOP)
+		report_release(s, now, NULL);
+	else if (a->kind == ANSWER_NONE)
+		report_status(s, now);
+	else if (a->kind == ANSWER_RELEASE)
+		report_release(s, now, delay);
+	else if (a->kind == ANSWER_DONE) {
+		buf_free(&s->result);
+		s->result = a->text;
+		a->text = BUF_INIT;
+		report_done(s, now, true);
+	} else if (delay == NULL)
+		report_failure(s, now, values[1], a->kind == ANSWER_FINAL);
+	else {
+		s->told =
+			TOLD_DONE; /* if the delay is none, the job fails with what is said of it */
+		ask(s, "QUEUE FAIL $1 ERROR $2 RETRY IN $3", 3, values, SLOT_REPORTING, now);
+	}
+	answer_free(a);
+}
+
+/* The work has ended, and the connection is at rest. */
+static void report(struct slot *s, usec_t now)
+{
+	if (s->ended_by == BY_LOSS)
+		/* Cancelled, or of somebody else: there is nothing to say. The end of the connection ends the HOLD. */
+		again(s, now);
+	else if (s->options->lines)
+		report_answer(s, now);
+	else
+		report_end(s, now);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -469,7 +560,7 @@ static void answer_take(struct slot *s, const PGresult *r, usec_t now)
 	const char *state = PQresultErrorField(r, PG_DIAG_SQLSTATE);
 	if (PQresultStatus(r) != PGRES_TUPLES_OK && state != NULL && is_final(state)) {
 		tell(s, "%s", PQresultErrorMessage(r));
-		give_up(s);
+		give_up(s, now);
 		return;
 	}
 	if (PQresultStatus(r) != PGRES_TUPLES_OK) {
@@ -578,7 +669,7 @@ static void connect_step(struct slot *s, usec_t now)
 	if (s->connecting == PGRES_POLLING_FAILED &&
 		(PQconnectionNeedsPassword(s->conn) || is_refused(PQerrorMessage(s->conn)))) {
 		tell(s, "%s", PQerrorMessage(s->conn));
-		give_up(s);
+		give_up(s, now);
 	} else if (s->connecting == PGRES_POLLING_FAILED)
 		lose(s, now, PQerrorMessage(s->conn));
 	else if (s->connecting == PGRES_POLLING_OK) {
@@ -610,6 +701,8 @@ void slot_free(struct slot *s)
 	disconnect(s);
 	child_free(&s->child);
 	buf_free(&s->result);
+	buf_free(&s->line);
+	answer_free(&s->answer);
 	mem_free(s->take);
 	mem_free(s);
 }
@@ -648,14 +741,108 @@ static void look(struct slot *s, usec_t now)
 	ask(s, s->look, 1, values, SLOT_LOOKING, now);
 }
 
-static void child_is_over(struct slot *s, usec_t now)
+static usec_t earlier(usec_t a, usec_t b)
 {
-	if (s->state == SLOT_LOSING)
+	return a < b ? a : b;
+}
+
+static void work_is_over(struct slot *s, usec_t now)
+{
+	buf_free(&s->line);
+	if (s->state == SLOT_LOSING) {
+		answer_free(&s->answer);
 		rest(s, now);
-	else if (s->state == SLOT_LOOKING)
+	} else if (s->state == SLOT_LOOKING)
 		s->over = true; /* the answer comes first */
 	else
 		report(s, now);
+}
+
+/* One that stayed was to take this line, and ended as it may between two jobs: it has not begun to read it. */
+static bool left_in_between(const struct slot *s)
+{
+	const struct child *c = &s->child;
+	return s->served > 0 && s->ended_by == BY_ITSELF && WIFEXITED(c->status) &&
+	       WEXITSTATUS(c->status) == 0 && c->unread >= buf_used(&s->line);
+}
+
+/* It is out of step: what it writes next would be taken for the answer of another job. */
+static void replace(struct slot *s, usec_t now, const char *why)
+{
+	if (s->child.pid == 0 || s->child.kill_at != USEC_NEVER)
+		return;
+	tell(s, "the command has written %s: it is replaced", why);
+	child_end(&s->child, now, earlier(s->options->grace, LEAVE_MOST));
+}
+
+/* Nobody asks one that is about to end. */
+static void forget_unasked(struct slot *s, usec_t now)
+{
+	if (buf_used(&s->child.result) == 0 && !s->child.result_over)
+		return;
+	if (s->state != SLOT_CLOSING)
+		replace(s, now, "without being asked");
+	child_forget_line(&s->child);
+}
+
+/* Its first line is the answer; what it says after it was told that its time is over does not count. */
+static void read_line(struct slot *s, usec_t now)
+{
+	struct child *c = &s->child;
+	char text[100];
+	if (buf_used(&s->line) == 0 || !s->given) {
+		forget_unasked(s, now);
+		return;
+	}
+	if (s->ended_by == BY_TIMEOUT || s->ended_by == BY_LOSS ||
+		(c->line_end == 0 && !c->result_over))
+		return;
+	snprintf(text, sizeof(text), "the command's answer is longer than %zu bytes",
+		s->options->result_max);
+	if (c->result_over)
+		answer_bad(&s->answer, text);
+	else
+		answer_read(
+			&s->answer, (const char *)c->result.data + c->result.off, c->line_end - 1);
+	if (s->answer.kind == ANSWER_BAD)
+		replace(s, now, "what is no answer");
+	else if (buf_used(&c->result) > c->line_end)
+		replace(s, now, "more than an answer");
+	child_forget_line(c);
+	s->served++;
+	work_is_over(s, now);
+}
+
+static void line_child_ended(struct slot *s, usec_t now)
+{
+	const struct child *c = &s->child;
+	if (s->state == SLOT_CLOSING)
+		s->state = SLOT_ENDED;
+	else if (buf_used(&s->line) == 0) {
+		if (WIFSIGNALED(c->status) || WEXITSTATUS(c->status) != 0)
+			tell(s, "the command has ended between two jobs: the next job starts it anew");
+	} else if (s->state == SLOT_LOSING || s->ended_by != BY_ITSELF ||
+		   (s->given && !left_in_between(s)))
+		work_is_over(s, now);
+	else if (!give_line(s, now))
+		cannot_start(s, now);
+}
+
+static void tick_lines(struct slot *s, usec_t now)
+{
+	struct child *c = &s->child;
+	bool ended = child_ended(c);
+	read_line(s, now);
+	if (ended)
+		line_child_ended(s, now);
+	/* It can no more answer. */
+	if (c->pid != 0 && buf_used(&s->line) > 0 && c->kill_at == USEC_NEVER &&
+		(c->in < 0 || c->out < 0))
+		c->kill_at = now + LEAVE_MOST;
+	if (s->state == SLOT_CLOSING && s->timeout_at <= now) {
+		s->timeout_at = USEC_NEVER;
+		child_end(c, now, s->options->grace);
+	}
 }
 
 void slot_tick(struct slot *s, usec_t now)
@@ -664,11 +851,13 @@ void slot_tick(struct slot *s, usec_t now)
 		connect_begin(s, now);
 	else if (s->state == SLOT_CONNECTING && s->rest_until <= now)
 		lose(s, now, "connecting has taken too long");
-	if (child_ended(&s->child))
-		child_is_over(s, now);
-	if (s->child.pid == 0)
-		return;
+	if (s->options->lines)
+		tick_lines(s, now);
+	else if (child_ended(&s->child))
+		work_is_over(s, now);
 	child_tick(&s->child, now);
+	if (!has_job(s))
+		return;
 	if (s->timeout_at <= now && s->ended_by == BY_ITSELF) {
 		s->ended_by = BY_TIMEOUT;
 		child_end(&s->child, now, s->options->grace);
@@ -677,44 +866,39 @@ void slot_tick(struct slot *s, usec_t now)
 		look(s, now);
 }
 
-static usec_t earlier(usec_t a, usec_t b)
-{
-	return a < b ? a : b;
-}
-
 usec_t slot_due(const struct slot *s)
 {
+	usec_t due = s->child.pid != 0 ? s->child.kill_at : USEC_NEVER;
 	if (s->state == SLOT_RESTING || s->state == SLOT_CONNECTING)
-		return s->rest_until;
-	if (s->child.pid == 0)
-		return USEC_NEVER;
-	usec_t due = s->child.kill_at;
-	if (s->ended_by == BY_ITSELF)
+		return earlier(due, s->rest_until);
+	if (s->state == SLOT_CLOSING)
+		return earlier(due, s->timeout_at);
+	if (has_job(s) && s->ended_by == BY_ITSELF)
 		due = earlier(due, earlier(s->timeout_at,
 					   s->state == SLOT_RUNNING ? s->check_at : USEC_NEVER));
 	return due;
 }
 
-void slot_stop(struct slot *s)
+void slot_stop(struct slot *s, usec_t now)
 {
-	s->stopping = true;
+	s->stops = STOPS_TAKING;
 	/* A job that is on its way to a connection that is closed is ready again at once, and nothing counts. */
 	if (s->state == SLOT_RESTING || s->state == SLOT_CONNECTING || s->state == SLOT_TAKING)
-		end(s);
+		end(s, now);
 }
 
 void slot_abort(struct slot *s, usec_t now)
 {
-	bool again = s->aborted;
-	s->aborted = true;
-	if (s->child.pid == 0) {
-		if (again && s->state != SLOT_ENDED)
-			end(s); /* its server does not answer; the end of the connection gives the job back */
-		return;
+	bool again = s->stops == STOPS_ALL;
+	s->stops = STOPS_ALL;
+	if (s->child.pid != 0) {
+		if (has_job(s) && s->ended_by == BY_ITSELF)
+			s->ended_by = BY_STOP;
+		child_end(&s->child, now, s->options->grace);
 	}
-	if (s->ended_by == BY_ITSELF)
-		s->ended_by = BY_STOP;
-	child_end(&s->child, now, s->options->grace);
+	/* Its server does not answer; the end of the connection gives the job back. */
+	if (again && !has_job(s) && s->state != SLOT_CLOSING && s->state != SLOT_ENDED)
+		end(s, now);
 }
 
 bool slot_ended(const struct slot *s)

@@ -25,7 +25,7 @@ void slot_step(struct slot *s, const struct pollfd *fds, usec_t now);
 void slot_tick(struct slot *s, usec_t now);
 usec_t slot_due(const struct slot *s); /* when slot_tick() has something to do */
 /* No more jobs; the one that runs may finish. */
-void slot_stop(struct slot *s);
+void slot_stop(struct slot *s, usec_t now);
 /* The command is told to end, and its job given back. Again: it is killed, and nobody waits for an answer. */
 void slot_abort(struct slot *s, usec_t now);
 bool slot_ended(const struct slot *s);

@@ -1,0 +1,97 @@
+"""What the tests of qbouncer-work share.
+
+For:     test/it/work.
+Entry points: fixtures work_program, work; push, job, error_of, gone.
+"""
+
+import os
+import shutil
+import subprocess
+import tempfile
+
+import pytest
+
+from conftest import find_program
+from proxy import wait_for
+
+
+@pytest.fixture(scope="module")
+def work_program():
+    """A copy beside that of qbouncer: $QB_BUILD may be in a folder that is not everybody's."""
+    path = os.path.join(os.path.dirname(find_program()), "qbouncer-work")
+    folder = tempfile.mkdtemp(prefix="qbwork", dir="/tmp")
+    yield shutil.copy(path, folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+class Work:
+    def __init__(self, program, dsn, folder, script, *options, queue="mail"):
+        self.folder = folder
+        self.err = open(os.path.join(folder, "stderr"), "ab+")
+        command = ["sh", "-c", script] if isinstance(script, str) else script
+        self.p = subprocess.Popen([program, "-d", dsn, "-q", queue, *options, "--", *command], stdin=subprocess.DEVNULL,
+                                  stderr=self.err, cwd=folder)
+
+    def text(self):
+        self.err.seek(0)
+        return self.err.read().decode(errors="replace")
+
+    def wait(self, code=0):
+        assert self.p.wait(30) == code, self.text()
+        return self.text()
+
+    def signal(self, signo):
+        self.p.send_signal(signo)
+
+    def file(self, name):
+        """What the command wrote to a file in its folder, when the line is whole."""
+        def look():
+            try:
+                with open(os.path.join(self.folder, name), encoding="utf-8") as f:
+                    got = f.read()
+            except FileNotFoundError:
+                return None
+            return got if got.endswith("\n") else None
+        return wait_for(look, name).strip()
+
+
+@pytest.fixture
+def work(work_program, qproxy, db, tmp_path):
+    made = []
+
+    def make(script, *options, **more):
+        folder = tmp_path / str(len(made))
+        folder.mkdir()
+        made.append(Work(work_program, qproxy.dsn(db), str(folder), script, *options, **more))
+        return made[-1]
+    yield make
+    for w in made:
+        if w.p.poll() is None:
+            w.p.kill()
+        w.p.wait(20)
+        text = w.text()
+        w.err.close()
+        assert "Sanitizer" not in text and "runtime error" not in text, text
+
+
+def push(q, payload="1", more=""):
+    return q.rows("QUEUE PUSH mail '%s'%s RETURNING JOB" % (payload, more))[0]["job"]
+
+
+def job(q, name):
+    return q.rows("QUEUE JOB '%s'" % name)[0]
+
+
+def error_of(q, name, state="later"):
+    got = job(q, name)
+    assert got["state"] == state, got
+    return got["error"]
+
+
+def gone(pid):
+    """Nobody has this number, or it waits for its parent to hear of it."""
+    try:
+        with open("/proc/%s/stat" % pid, encoding="utf-8") as f:
+            return f.read().rsplit(")", 1)[1].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
