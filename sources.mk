@@ -448,6 +448,7 @@ qb_sql = \
 	sql/functions/subscribe.sql \
 	sql/functions/deliver.sql \
 	sql/functions/topic.sql \
+	sql/functions/track.sql \
 	sql/functions/public.sql \
 	sql/functions/payload.sql \
 	sql/functions/comments.sql \

@@ -31,6 +31,8 @@ enum qarg_kind {
 	QKIND_RETURNING, /* ID, JOB, or both */
 	QKIND_ROUTED,    /* QUEUE, JOB */
 	QKIND_CONTAINED, /* @> and a value; text that holds JSON */
+	QKIND_TABLE,     /* a name, with its schema or without, or a value; text */
+	QKIND_SQL,       /* the client's own SQL in parentheses, which is kept; text */
 	QKIND_CONDITION, /* the client's own SQL: in parentheses, or all that is left */
 	QKIND_THEN,      /* PUSH, TAKE or MOVE with its arguments, up to the end of the statement */
 };
@@ -110,6 +112,13 @@ enum qarg_id {
 	QARG_PUSHES,
 	QARG_BY,
 	QARG_LAST,
+	QARG_TABLE,
+	QARG_EVENTS,
+	QARG_COLUMNS,
+	QARG_IGNORE,
+	QARG_KNOWN_BY,
+	QARG_COMPUTED,
+	QARG_WHEN,
 	QARG_THEN,
 	QARG_COUNT
 };

@@ -469,6 +469,27 @@
 		"SELECT * FROM queue.subscriptions({queue})", \
 		"QUEUE SUBSCRIPTIONS [stream]", \
 		"Show streams and who reads them: how many events are to come, and how old the first of them is.") \
+	VERB(TRACK, "TRACK", 0, FIXED, "TRACK", NONE, \
+		ARG(TABLE, "table", NULL, TABLE, MUST, 0) \
+		ARG(QUEUE, "queue", "IN", QUEUE, MUST, 0) \
+		ARG(EVENTS, "events", "FOR", WORDS, MAY, 0) \
+		ARG(COLUMNS, "columns", "COLUMNS", NAMES, MAY, 1) \
+		ARG(IGNORE, "ignore", "IGNORE", NAMES, MAY, 1) \
+		ARG(KNOWN_BY, "key", "KEY", NAMES, MAY, 0) \
+		ARG(COMPUTED, "headers", "HEADERS", SQL, MAY, 0) \
+		ARG(WHEN, "when", "WHEN", SQL, MAY, 0), \
+		"SELECT queue.track(({table})::pg_catalog.regclass, {queue}, {events}, {columns}, {ignore}, {key}, {headers}, {when})", \
+		"QUEUE TRACK table IN q [FOR {INSERT | UPDATE | DELETE | TRUNCATE} [, ...]]\n" \
+		"    [COLUMNS (name, ...) | IGNORE (name, ...)] [KEY (name, ...)]\n" \
+		"    [HEADERS (expression)] [WHEN (condition)]", \
+		"Push each change of a table, by a trigger, in the transaction that changes it: {\"op\", \"table\", \"key\", \"new\"," \
+		" \"old\", \"xid\"}. q: a stream, a queue, or a topic. Expressions are of NEW, OLD and TG_OP.") \
+	VERB(UNTRACK, "UNTRACK", 0, FIXED, "UNTRACK", NONE, \
+		ARG(TABLE, "table", NULL, TABLE, MUST, 0) \
+		ARG(QUEUE, "queue", "IN", QUEUE, MAY, 0), \
+		"SELECT queue.untrack(({table})::pg_catalog.regclass, {queue})", \
+		"QUEUE UNTRACK table [IN q]", \
+		"Push no more changes of a table; without IN nowhere.") \
 	VERB(HELP, "HELP", QVERB_LOCAL, ROWS, "SELECT", HELP, \
 		ARG(VERB, "verb", NULL, VERB, MAY, 0), \
 		NULL, \

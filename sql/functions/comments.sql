@@ -344,6 +344,9 @@ BEGIN
 			('run', 'Pushes a job that the proxy carries out: SQL, and the values of $1, $2, ... of it.'),
 			('current_job', 'The job that the proxy carries out in this session; NULL: none.'),
 			('retry', 'What a handler returns that wants to be called again: after a while, as an attempt that counts or not.'),
+			('track', 'Pushes each change of a table to a stream, a queue or a topic, by a trigger.'),
+			('untrack', 'Pushes no more changes of a table.'),
+			('tracked', 'Which tables are tracked, and what was said of it.'),
 			('publish', 'Pushes a job to each queue that is bound to the topic.'),
 			('version', 'Version of this schema.')) AS c (name, what)
 				ON c.name = regexp_replace(p.proname, '_(text|bytea)$', '')

@@ -345,6 +345,10 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 		if (p->q->then)
 			return refuse_condition(p);
 		return parse_one(p, arg, parser_condition);
+	case QKIND_TABLE:
+		return parse_one(p, arg, parser_table);
+	case QKIND_SQL:
+		return parse_one(p, arg, parser_kept);
 	case QKIND_WORDS:
 		return parse_list(p, arg, parser_name_or_value);
 	case QKIND_STATE:

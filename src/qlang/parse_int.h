@@ -82,6 +82,8 @@ bool parser_value(struct parser *p, struct qvalue *v);
 bool parser_at_array(const struct parser *p); /* ANY( or ARRAY[ */
 bool parser_array_end(struct parser *p);      /* ] and casts of the array */
 bool parser_condition(struct parser *p, struct qvalue *v); /* in parentheses, or to the end */
+bool parser_table(struct parser *p, struct qvalue *v);     /* a name, with its schema or without, or a value */
+bool parser_kept(struct parser *p, struct qvalue *v);      /* in parentheses; its text */
 bool parser_queue(struct parser *p, struct qvalue *v);
 bool parser_name(struct parser *p, struct qvalue *v);
 bool parser_name_or_value(struct parser *p, struct qvalue *v);

@@ -600,3 +600,46 @@ bool parser_contains(struct parser *p)
 		parser_advance(p);
 	return whole || (parser_expect_char(p, '@') && parser_expect_char(p, '>'));
 }
+
+bool parser_table(struct parser *p, struct qvalue *v)
+{
+	const char *src = p->t.text;
+
+	if (!parser_name_or_value(p, v))
+		return false;
+	if (v->kind != QV_NAME)
+		return true;
+	while (parser_at_char(p, '.')) {
+		struct qvalue part = {0};
+
+		parser_advance(p);
+		if (!parser_name(p, &part))
+			return false;
+	}
+	/* as it was written: who looks it up knows what the quotes mean */
+	v->src = v->text = src;
+	v->src_len = (size_t)(p->prev_end - src);
+	v->text_len = (uint32_t)v->src_len;
+	return true;
+}
+
+/* It is not carried out now, so there is nothing that a parameter could be. */
+bool parser_kept(struct parser *p, struct qvalue *v)
+{
+	const char *src = p->t.text;
+	int max_param = p->max_param;
+
+	if (!parser_expect_char(p, '(') || !delimit(p))
+		return false;
+	if (p->max_param > max_param) {
+		p->max_param = max_param;
+		pg_error_set(p->err, "42P02", "an expression that is kept has no parameters");
+		pg_error_hint(p->err, "Write the value into it.");
+		parser_place(p, src);
+		return false;
+	}
+	*v = (struct qvalue){.kind = QV_NAME, .src = src, .text = src};
+	v->src_len = (size_t)(p->prev_end - src);
+	v->text_len = (uint32_t)v->src_len;
+	return true;
+}

@@ -227,6 +227,8 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 	case QKIND_TEXT:
 	case QKIND_STATE:
 	case QKIND_VERB:
+	case QKIND_TABLE:
+	case QKIND_SQL:
 		put_one(w, arg, TEXT);
 		break;
 	case QKIND_INT:

@@ -48,6 +48,10 @@ static inline const char *sample_value(enum qarg_kind kind)
 		return "(lease, retry)";
 	case QKIND_VERB:
 		return "push";
+	case QKIND_TABLE:
+		return "app.orders";
+	case QKIND_SQL:
+		return "(new.total > 7)";
 	case QKIND_CONDITION:
 		return "(id > 7 AND key = ')')";
 	case QKIND_THEN:

@@ -54,6 +54,8 @@ STATEMENTS = {
     "BIND": ["QUEUE BIND q TO 'nosuch.#'"],
     "UNBIND": ["QUEUE UNBIND q FROM 'nosuch.#'"],
     "ROUTES": ["QUEUE ROUTES"],
+    "TRACK": ["QUEUE TRACK pg_temp.nosuch IN q WHEN (new.a > 1)"],
+    "UNTRACK": ["QUEUE UNTRACK nosuch"],
     "SUBSCRIBE": ["QUEUE SUBSCRIBE s TO nosuch"],
     "UNSUBSCRIBE": ["QUEUE UNSUBSCRIBE s FROM nosuch"],
     "SEEK": ["QUEUE SEEK s ON nosuch TO NOW"],
