@@ -278,7 +278,7 @@
 		ARG(ERROR, "error", "ERROR", TEXT, MAY, 0) \
 		ARG(RETRY_IN, "retry", "RETRY IN", INTERVAL, MAY, 1) \
 		ARG(FINAL, "final", "FINAL", FLAG, MAY, 1), \
-		"SELECT queue FROM queue._fail({job}, {error}, {retry}, {final}, false) AS queue", \
+		"SELECT queue, dead FROM queue._fail({job}, {error}, {retry}, {final}, false) AS f", \
 		"QUEUE FAIL {job [, job ...] [ON q] | KEY text ON q} [ERROR text]\n" \
 		"    [RETRY IN interval | FINAL]", \
 		"Report a failed attempt; the job is retried, or dead.") \

@@ -211,6 +211,7 @@ BEGIN
 						error = $3 WHERE id = $1 RETURNING followed$sql$, queue._table(one.name))
 						INTO next USING one.id, moment, why;
 					PERFORM set_config('qbouncer.gone', gone, true);
+					PERFORM queue._died(one.number, 1);
 					IF next IS NOT NULL THEN
 						jobs := jobs || (one.number || '-' || one.id);
 						lists := lists || next;

@@ -87,6 +87,20 @@ BEGIN
 END
 $$;
 
+-- Jobs that died otherwise than by a FAIL, of which the proxy hears nothing: a lease that has ended, a connection that is
+-- gone, a time that is over. The proxy counts those of FAIL.
+CREATE OR REPLACE FUNCTION queue._died(number int4, n int8) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF n > 0 THEN
+		INSERT INTO queue.figures (queue, at, pushed, taken, done, failed, dead, waited, wait_sum, wait_max, ran, run_sum, run_max)
+			VALUES (number, date_trunc('minute', clock_timestamp()), 0, 0, 0, 0, n, 0, 0, 0, 0, 0, 0);
+	END IF;
+END
+$$;
+
 -- The last so many minutes, hours or days, this one among them; nothing happened in those that are all zeros. known: what
 -- the proxy that asks has counted and not written; anybody may say anything, it is shown to him.
 CREATE OR REPLACE FUNCTION queue._stats_by(q text, by text, last int4, known text)

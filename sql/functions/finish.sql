@@ -305,8 +305,9 @@ END
 $$;
 
 -- The statement that changes the jobs $1 of a queue whose leases $2 hold, and gives those that it has changed.
--- also: what else has to be so.
-CREATE OR REPLACE FUNCTION queue._set_held(name text, change text, also text DEFAULT 'true') RETURNS text
+-- also: what else has to be so. told: what it gives beside them.
+CREATE OR REPLACE FUNCTION queue._set_held(name text, change text, also text DEFAULT 'true', told text DEFAULT '')
+RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -316,9 +317,9 @@ BEGIN
 			UPDATE %s SET %s
 			WHERE id = ANY ($1) AND token = ($2)[width_bucket(id, $1)]
 				AND lease_until > clock_timestamp() AND %s
-			RETURNING id)
-		SELECT array_agg(id) FROM job
-	$sql$, queue._table(name), change, also);
+			RETURNING id, state)
+		SELECT array_agg(id)%s FROM job
+	$sql$, queue._table(name), change, also, told);
 END
 $$;
 
@@ -338,8 +339,9 @@ BEGIN
 END
 $$;
 
+-- Gives the queue of each job, and beside these, of each that is dead now its queue once more.
 CREATE OR REPLACE FUNCTION queue._fail(jobs text[], error text, retry_in interval, final bool,
-	notify bool) RETURNS SETOF text
+	notify bool) RETURNS TABLE (queue text, dead text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -349,10 +351,14 @@ DECLARE
 	part record;
 	cfg queue.queues;
 	still int8[];
+	died int4;
+	more int4;
+	deaths text[] := '{}';
 	list CONSTANT text[] := queue._list(jobs);
 	behind int8[];
 	-- all queues of these jobs are told of, below or by the proxy
 	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
+	counting CONSTANT text := $sql$, count(*) FILTER (WHERE state = 'dead')$sql$;
 	change CONSTANT text := $sql$
 		state = CASE WHEN ($3 OR attempt >= coalesce(max_attempts, $4)) AND again IS NULL THEN 'dead'
 			WHEN $5 <= interval '0' OR $9 AND again AND $5 IS NULL AND (run_at > clock_timestamp()) IS NOT TRUE THEN 'ready'
@@ -374,31 +380,35 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'RETRY IN is too long';
 	END IF;
 	IF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-d' THEN
-		RETURN NEXT queue._fail_delivery(jobs[1], error, retry_in, final, notify);
+		queue := queue._fail_delivery(jobs[1], error, retry_in, final, notify);
+		RETURN NEXT;
 		RETURN;
 	END IF;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN 'nobody' ELSE 'nobody here' END, true);
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
 		cfg := part.cfg;
-		EXECUTE queue._set_held(cfg.name, change) INTO still
+		EXECUTE queue._set_held(cfg.name, change, told => counting) INTO still, died
 			USING part.ids, part.tokens,
 				coalesce(final, false) OR (cfg.retry_kind = 'none' AND retry_in IS NULL),
 				cfg.max_attempts, retry_in, cfg, queue._error_text(error), cfg.history, cfg.on_change = 'now';
 		IF cardinality(still) IS DISTINCT FROM cardinality(part.ids) THEN	-- behind others of their group (lot.sql)
 			behind := queue._lot_open(cfg, part.ids, part.tokens, still);
 			IF cardinality(behind) > 0 THEN
-				EXECUTE queue._set_held(cfg.name, replace(change, 'WHEN $5 <=', 'WHEN state = ''blocked'' THEN state WHEN $5 <='))
-					INTO behind
+				EXECUTE queue._set_held(cfg.name, replace(change, 'WHEN $5 <=', 'WHEN state = ''blocked'' THEN state WHEN $5 <='),
+					told => counting) INTO behind, more
 					USING part.ids, part.tokens,
 						coalesce(final, false) OR (cfg.retry_kind = 'none' AND retry_in IS NULL),
 						cfg.max_attempts, retry_in, cfg, queue._error_text(error), cfg.history, cfg.on_change = 'now';
 				still := still || behind;
+				died := died + more;
 			END IF;
 		END IF;
+		deaths := deaths || array_fill(cfg.name, ARRAY[died]);
 		PERFORM queue._all_held(cfg.name, part.ids, part.tokens, still, notify);
 	END LOOP;
 	PERFORM set_config('qbouncer.tell', was, true);
-	RETURN QUERY SELECT * FROM queue._names(list);
+	RETURN QUERY SELECT n.name, d.name FROM queue._names(list) WITH ORDINALITY AS n (name, nth)
+		LEFT JOIN unnest(deaths) WITH ORDINALITY AS d (name, nth) ON d.nth = n.nth ORDER BY n.nth;
 END
 $$;
 
@@ -504,6 +514,7 @@ DECLARE
 	part record;
 	cfg queue.queues;
 	still int8[];
+	died int8;
 BEGIN
 	PERFORM set_config('qbouncer.tell', 'here', true);
 	IF array_to_string(tokens, ' ') ~ '-d' THEN	-- of streams
@@ -536,16 +547,17 @@ BEGIN
 					failed_at = CASE WHEN $3 THEN clock_timestamp() ELSE failed_at END,
 					token = NULL, lease_until = NULL
 				WHERE id = ANY ($1) AND token = ANY ($2)
-				RETURNING id)
-			SELECT array_agg(id) FROM job
+				RETURNING id, state)
+			SELECT array_agg(id), count(*) FILTER (WHERE state = 'dead') FROM job
 		$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'),
 			'$3 AND again IS NULL AND attempt >= coalesce(CASE WHEN $6 THEN max_attempts END, $4)',
-			'$8 AND again IS NULL AND losses > 0') INTO still
+			'$8 AND again IS NULL AND losses > 0') INTO still, died
 			USING part.ids, part.tokens, coalesce(counted, true), queue._most_attempts(cfg),
 				queue._error_text(error), cfg.retry_kind <> 'none', cfg,
 				coalesce(counted, true) AND (error NOT IN ('lease expired', 'ran too long')) IS NOT FALSE,
 				cfg.history;
 		IF still IS NOT NULL THEN
+			PERFORM queue._died(cfg.number, died);
 			IF NOT counted AND error IS NULL AND cfg.limited THEN	-- nobody got them: the rate gets them back
 				EXECUTE format('INSERT INTO queue.%I ("group", back) SELECT "group", 1 FROM %s WHERE id = ANY ($1)',
 					format('n%s_noted', cfg.number), queue._table(cfg.name)) USING still;

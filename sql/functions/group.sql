@@ -201,11 +201,14 @@ DECLARE
 	keeps CONSTANT bool := (SELECT retain_done > interval '0' FROM queue.queues WHERE number = @n@);
 	dies CONSTANT bool := (SELECT on_expire = 'dead' FROM queue.queues WHERE number = @n@);
 	was CONSTANT text := coalesce(current_setting('qbouncer.tell', true), '');
+	n int8;
 BEGIN
 	PERFORM set_config('qbouncer.tell', 'nobody ' || was, true);
 	IF dies THEN
 		UPDATE @table@ SET state = 'dead', ended_at = clock_timestamp(), failed_at = clock_timestamp(), error = 'expired'
 			WHERE id = job AND expires_at <= clock_timestamp() AND state IN ('ready', 'later', 'blocked');
+		GET DIAGNOSTICS n = ROW_COUNT;
+		PERFORM queue._died(@n@, n);
 	ELSE
 		WITH gone AS (
 			DELETE FROM @table@ WHERE id = job AND expires_at <= clock_timestamp()

@@ -305,6 +305,7 @@ DECLARE
 	outcome jsonb;
 	what record;
 	again jsonb;
+	died text;
 BEGIN
 	SELECT * INTO part FROM queue._split(ARRAY[token], true);
 	cfg := part.cfg;
@@ -343,8 +344,11 @@ BEGIN
 	END IF;
 	again := CASE WHEN cfg.handler IS NOT NULL AND jsonb_typeof(outcome) = 'object' THEN outcome -> 'queue.retry' END;
 	IF jsonb_typeof(again) = 'object' AND (again ->> 'counts')::bool THEN
-		RETURN QUERY SELECT f, 'failed' FROM queue._fail(ARRAY[token], coalesce(again ->> 'reason', 'the handler asked to be called again'),
-			(again ->> 'after')::interval, false, true) AS f;
+		FOR died IN SELECT f.dead FROM queue._fail(ARRAY[token], coalesce(again ->> 'reason', 'the handler asked to be called again'),
+			(again ->> 'after')::interval, false, true) AS f LOOP
+			PERFORM queue._died(cfg.number, CASE WHEN died IS NULL THEN 0 ELSE 1 END);
+			RETURN QUERY SELECT cfg.name, 'failed';
+		END LOOP;
 	ELSIF jsonb_typeof(again) = 'object' THEN
 		RETURN QUERY SELECT f, 'released' FROM queue._release(ARRAY[token], (again ->> 'after')::interval, true) AS f;
 	ELSE

@@ -12,6 +12,8 @@ SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 SET enable_bitmapscan = off
 AS $$
+DECLARE
+	died int8;
 BEGIN
 	-- the time is a parameter: a volatile function would not be looked up in the index
 	EXECUTE format($sql$
@@ -25,8 +27,8 @@ BEGIN
 				AND coalesce(lease_until, run_at) > $5 AND coalesce(lease_until, run_at) <= $3
 			ORDER BY coalesce(lease_until, run_at)
 			LIMIT $1 FOR UPDATE SKIP LOCKED),
-		gone AS (DELETE FROM %1$s USING due WHERE id = due_id AND over RETURNING *) %2$s
-		UPDATE %1$s SET
+		gone AS (DELETE FROM %1$s USING due WHERE id = due_id AND over RETURNING *) %2$s,
+		job AS (UPDATE %1$s SET
 			state = CASE WHEN dead THEN 'dead' ELSE 'ready' END,
 			position = DEFAULT,
 			run_at = coalesce(lease_until, run_at),
@@ -40,10 +42,12 @@ BEGIN
 				ELSE 'lease expired' END,
 			failed_at = CASE WHEN expired THEN clock_timestamp() ELSE failed_at END,
 			ended_at = CASE WHEN dead THEN clock_timestamp() END
-		FROM due WHERE id = due_id AND NOT over
+		FROM due WHERE id = due_id AND NOT over RETURNING state)
+		SELECT count(*) FROM job WHERE state = 'dead'
 	$sql$, queue._table(cfg.name), queue._with_keep(cfg, 'gone', 'cancelled'))
-	USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after, cfg.max_run,
+	INTO died USING most, queue._most_attempts(cfg), clock_timestamp(), cfg.retry_kind <> 'none', after, cfg.max_run,
 		cfg.history;
+	PERFORM queue._died(cfg.number, died);
 END
 $$;
 
@@ -71,6 +75,9 @@ BEGIN
 			ELSE format('DELETE FROM %s USING late WHERE id = late_id', queue._table(cfg.name)) END,
 		CASE cfg.on_expire WHEN 'drop' THEN queue._with_keep(cfg, 'gone', 'expired') ELSE '' END)
 	INTO gone USING most, clock_timestamp(), after;
+	IF cfg.on_expire = 'dead' THEN
+		PERFORM queue._died(cfg.number, gone);
+	END IF;
 	RETURN gone;
 END
 $$;

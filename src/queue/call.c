@@ -187,6 +187,7 @@ bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values 
 	call_moves_leases(t, ret, q);
 	ret->in_rows = names_queues(q);
 	ret->no_ends = q->verb->id == QVERB_PUBLISH;
+	ret->fails = q->verb->id == QVERB_FAIL;
 	if ((q->verb->id == QVERB_WORKERS && !known_put(t, ret->queue, &ret->known)) ||
 		(qstmt_by_time(q) && !figures_put(t->db, ret->queue, &ret->known))) {
 		pg_error_set(err, "53200", "out of memory");
@@ -215,6 +216,7 @@ void call_free(struct call *c)
 	mem_free(c->params);
 	names_free(&c->names);
 	names_free(&c->ends);
+	names_free(&c->dead);
 	jobs_free(&c->jobs);
 	*c = (struct call){0};
 }
@@ -231,10 +233,10 @@ bool all_done_before(const struct qstmt *q, const struct call *call)
 	return true;
 }
 
-/* The queue of a job, and of CANCEL behind it the job. */
+/* The queue of a job, and behind it of CANCEL the job, of FAIL the queue of one that is dead now. */
 void call_row(struct call *call, const uint8_t *body, size_t len)
 {
-	struct names *const to[] = {&call->names, &call->ends};
+	struct names *const to[] = {&call->names, call->fails ? &call->dead : &call->ends};
 	struct wire_row row;
 	int n;
 
@@ -344,7 +346,7 @@ void call_succeeded(
 	if (may_change_runs(t, q))
 		wakes_event(t->db, &t->wakes, SCHEDULES_EVENT);
 	if (q->verb->id == QVERB_FAIL)
-		count_jobs_failed(t, &call->names, in_tx);
+		count_jobs_failed(t, &call->names, &call->dead, in_tx);
 	for (int i = 0; i < call->jobs.n; i++) {
 		struct lease *l = finishes ? NULL : lease_find(t, call->jobs.tokens[i]);
 

@@ -55,7 +55,8 @@ struct tally *count_get(struct qdb *db, const char *queue)
 	return NULL;
 }
 
-void count_jobs_failed(struct taker *t, const struct names *names, bool in_tx)
+void count_jobs_failed(
+	struct taker *t, const struct names *names, const struct names *dead, bool in_tx)
 {
 	CHECK_QDB(t->db);
 	NAMES_FOREACH (at, names) {
@@ -65,6 +66,8 @@ void count_jobs_failed(struct taker *t, const struct names *names, bool in_tx)
 			tally->failed++;
 		count_in(t, tally, in_tx)->n[FIGURE_FAILED]++;
 	}
+	NAMES_FOREACH (at, dead)
+		count_in(t, count_get(t->db, at), in_tx)->n[FIGURE_DEAD]++;
 }
 
 const struct tally *count_of(const struct qdb *db, const char *queue)

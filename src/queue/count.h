@@ -34,7 +34,7 @@ struct tally {
 void count_done(int verb, unsigned jobs);
 void count_failed(int verb);
 /* A FAIL that succeeded: the queue of each of its jobs. */
-void count_jobs_failed(struct taker *t, const struct names *names, bool in_tx);
+void count_jobs_failed(struct taker *t, const struct names *names, const struct names *dead, bool in_tx);
 /* A statement about the queue has succeeded; the last was to drop it. NULL: it is not counted. */
 struct tally *count_used(struct qdb *db, const char *queue, bool dropped);
 struct tally *count_served(struct qdb *db, const char *queue, unsigned jobs);

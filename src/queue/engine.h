@@ -18,9 +18,11 @@ struct call {
 	struct jobs jobs;
 	char queue[QSTMT_QUEUE_MAX + 1]; /* PUSH, ALTER ...: evaluated name, "" when it has none */
 	struct names ends;  /* CANCEL: its jobs as its rows name them */
+	struct names dead;  /* FAIL: the queues of those that are dead now */
 	struct names names; /* the queues of the jobs, as its rows name them */
 	bool in_rows;     /* its rows do, and somebody wants to know */
 	bool no_ends;     /* what stands behind the queue in a row has not ended */
+	bool fails;       /* FAIL: they name the queues of dead ones, too */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
 	struct buf known; /* WORKERS: what is known here (known.h) */
 	struct head_mark mark;           /* of that queue, before it is sent */

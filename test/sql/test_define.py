@@ -14,7 +14,7 @@ def test_any_name(db, name):
     first, second = db.take(name, 2)
     assert first["queue"] == name
     assert db.done(first["token"]) == [name]
-    assert db.column("SELECT queue._fail(ARRAY[%s], 'e', '0', false, false)",
+    assert db.column("SELECT queue FROM queue._fail(ARRAY[%s], 'e', '0', false, false)",
                      second["token"]) == [name]
     assert [job["id"] for job in db.take([name], 5, pop=True)] == [3, 2]
     assert db.rows("SELECT ready, later, leased, dead FROM queue.stats(%s)", name) == [(0, 0, 0, 0)]

@@ -88,3 +88,60 @@ def test_rubbish_of_one_spoils_nothing_for_others(q):
     assert q.value("SELECT max(pushed) FROM queue.stats_by('q', 'day', 400)") == 9 * 10 ** 17
     assert q.value("SELECT min(pushed) FROM queue.stats_by('q', 'hour', 400)") == 0
     assert total(q, q="other") == (1, 0, None)
+
+
+def lease_over(q):
+    q.take("q")
+    q.rows("UPDATE queue.q_q SET lease_until = clock_timestamp() - interval '1 s' WHERE state = 'leased'")
+    assert q.take("q") == []
+
+
+def gone(q, counted="true"):
+    q.rows("SELECT queue._give_back(ARRAY[%s], 'gone', " + counted + ")", q.take("q")[0]["token"])
+
+
+def too_late(q):
+    q.rows("UPDATE queue.q_q SET expires_at = clock_timestamp() - interval '1 s'")
+    q.rows("SELECT queue.maintain()")
+    assert q.take("q") == []
+
+
+def too_late_with_key(q):
+    q.rows("UPDATE queue.q_q SET expires_at = clock_timestamp() - interval '1 s', key = 'k'")
+    q.rows("SELECT queue.push('q', '2', key => 'k', delay => '1 h')")
+
+
+def behind_another(q):
+    q.rows("SELECT queue.push('q', '2', after => ARRAY['1-1'])")
+    gone(q)
+
+
+@pytest.mark.parametrize("how, n", [(lease_over, 1), (gone, 1), (too_late, 1), (too_late_with_key, 1), (behind_another, 2)])
+def test_the_dead(q, how, n):
+    """Who dies otherwise than by FAIL, of which the proxy counts the dead, is counted once, where it happens."""
+    q.rows("SELECT queue.alter('q', '{max_attempts,on_expire}', '{1,dead}')")
+    q.rows("SELECT queue.push('q', '1')")
+    how(q)
+    q.take("q")
+    q.rows("SELECT queue.maintain()")
+    assert q.value("SELECT count(*) FROM queue.q_q WHERE state = 'dead'") == n
+    assert q.value("SELECT sum(dead) FROM queue.stats_by('q', 'day', 2)") == n
+
+
+def test_who_does_not_die(q):
+    q.rows("SELECT queue.alter('q', '{max_attempts,retry}', '{2,none}')")
+    q.rows("SELECT queue.push('q', '1', attempts => 2)")
+    gone(q, "false")
+    q.rows("SELECT queue.alter('q', '{retry}', '{fixed 1s}')")
+    gone(q)
+    assert q.value("SELECT state FROM queue.q_q") == "ready"
+    assert q.value("SELECT count(*) FROM queue.figures") == 0
+
+
+def test_a_taker_writes_of_the_dead(q):
+    """Who has nothing but TAKE has the right to it."""
+    q.rows("SELECT queue.alter('q', '{max_attempts}', '{1}')")
+    q.rows("SELECT queue.push('q', '1')")
+    q.rows("SELECT queue.grant('q', '{take}', '{bob}')")
+    lease_over(q.connect("bob"))
+    assert q.value("SELECT sum(dead) FROM queue.stats_by('q', 'day', 2)") == 1

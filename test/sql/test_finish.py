@@ -4,8 +4,8 @@ import pytest
 
 CALLS = {
     "done": "SELECT * FROM queue._done(%s::text[], false)",
-    "fail": "SELECT * FROM queue._fail(%s::text[], 'boom', NULL, NULL, false)",
-    "final": "SELECT * FROM queue._fail(%s::text[], 'boom', NULL, true, false)",
+    "fail": "SELECT queue FROM queue._fail(%s::text[], 'boom', NULL, NULL, false)",
+    "final": "SELECT queue FROM queue._fail(%s::text[], 'boom', NULL, true, false)",
     "release": "SELECT * FROM queue._release(%s::text[], NULL, false)",
     "extend": "SELECT * FROM queue._extend(%s::text[], NULL)",
 }

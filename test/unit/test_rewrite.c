@@ -146,10 +146,10 @@ static const struct {
 		"NULL" T
 		", jobs IS NULL, NULL::pg_catalog.interval, NULL::pg_catalog.int4" KEYLESS},
 	{"QUEUE FAIL 17 ERROR $$no$$ RETRY IN '5s'",
-		"SELECT queue FROM queue._fail(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
-		"[], ($$no$$)" T ", ('5s')::pg_catalog.interval, false, false) AS queue"},
-	{"QUEUE FAIL $1 FINAL", "SELECT queue FROM queue._fail(ARRAY[($1)" T "]" T "[], NULL" T
-				", NULL::pg_catalog.interval, true, false) AS queue"},
+		"SELECT queue, dead FROM queue._fail(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
+		"[], ($$no$$)" T ", ('5s')::pg_catalog.interval, false, false) AS f"},
+	{"QUEUE FAIL $1 FINAL", "SELECT queue, dead FROM queue._fail(ARRAY[($1)" T "]" T
+				"[], NULL" T ", NULL::pg_catalog.interval, true, false) AS f"},
 	{"QUEUE RELEASE 18 DELAY $2", "SELECT queue FROM queue._release(ARRAY[(18)" T "]" T
 				      "[], ($2)::pg_catalog.interval, false) AS queue"},
 	{"QUEUE EXTEND 18",

@@ -25,7 +25,14 @@ def test_what_happened(qproxy, db, q):
     tag(q, "QUEUE FAIL '%s'" % jobs[1])
     tag(q, "QUEUE RELEASE '%s'" % jobs[2])
     q.rows("QUEUE POP mail")
-    assert figures(q) == (4, 4, 2, 1, 0)
+    tag(q, "QUEUE PUSH mail '5'")
+    tag(q, "QUEUE FAIL '%s', '%s' FINAL" % (take(q)["token"], take(q)["token"]))
+    assert figures(q) == (5, 6, 2, 3, 2)
+    # one that dies with its worker
+    tag(q, "QUEUE PUSH mail '6' ATTEMPTS 1")
+    with qproxy.wire(db) as worker:
+        take(worker)
+    wait_for(lambda: figures(q) == (6, 7, 2, 3, 3), "its death")
     row = q.rows("QUEUE STATS mail BY day LAST 1")[0]
     assert row["max_wait"] >= row["mean_wait"] >= "00:00:00" and row["max_run"] >= row["mean_run"] >= "00:00:00"
     # nobody else's
