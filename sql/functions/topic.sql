@@ -131,7 +131,8 @@ BEGIN
 	END IF;
 	SELECT c.name, c.owner, c.run INTO q FROM queue.queues AS c WHERE c.number = NEW.queue
 		UNION ALL SELECT s.name, s.owner, NULL FROM queue.streams AS s WHERE s.number = NEW.queue;
-	IF NEW.what = 'unbind' AND pg_has_role(t.owner, 'USAGE') THEN
+	NEW.kind := CASE WHEN NEW.what = 'unbind' AND pg_has_role(t.owner, 'USAGE') THEN 'topic' END;	-- by what right
+	IF NEW.kind = 'topic' THEN
 		RETURN NEW;
 	END IF;
 	PERFORM queue._must_own(q.name, q.owner);
@@ -188,18 +189,32 @@ BEGIN
 		EXECUTE queue._topic_right_sql(true, NEW.topic, 'bind', NEW.role);
 		RETURN NEW;
 	END IF;
-	PERFORM FROM queue.topics AS t WHERE t.number = NEW.topic FOR NO KEY UPDATE;
-	PERFORM FROM queue.queues AS c WHERE c.number = NEW.queue FOR SHARE;
+	-- Of a row that is not the caller's no more is locked than has to be: who binds keeps the topic from being dropped
+	-- meanwhile, and nobody else waits for him; a queue is locked for its owner alone.
 	IF NEW.what = 'bind' THEN
+		PERFORM FROM queue.topics AS t WHERE t.number = NEW.topic FOR KEY SHARE;
+		IF NOT FOUND THEN
+			RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = 'there is no such topic';
+		END IF;
+		PERFORM FROM queue.queues AS c WHERE c.number = NEW.queue FOR SHARE;
 		PERFORM queue._check_topic(NEW.pattern, true);
 		INSERT INTO queue.bindings AS b (topic, queue, pattern, regex, headers)
 			VALUES (NEW.topic, NEW.queue, NEW.pattern, queue._topic_regex(NEW.pattern), NEW.headers)
 			ON CONFLICT (topic, queue, pattern) DO UPDATE SET headers = EXCLUDED.headers
 				WHERE b.headers IS DISTINCT FROM EXCLUDED.headers;
+		RETURN NEW;
 	ELSIF NEW.what = 'unbind' THEN
+		IF NEW.kind = 'topic' THEN
+			PERFORM FROM queue.topics AS t WHERE t.number = NEW.topic FOR SHARE;
+		ELSE
+			PERFORM FROM queue.queues AS c WHERE c.number = NEW.queue FOR SHARE;
+		END IF;
 		DELETE FROM queue.bindings AS b WHERE b.topic = NEW.topic AND b.queue = NEW.queue AND b.pattern = NEW.pattern;
 		NEW.role := CASE WHEN FOUND THEN 'found' END;
-	ELSIF NEW.what IN ('grant', 'revoke') THEN
+		RETURN NEW;
+	END IF;
+	PERFORM FROM queue.topics AS t WHERE t.number = NEW.topic FOR NO KEY UPDATE;
+	IF NEW.what IN ('grant', 'revoke') THEN
 		EXECUTE queue._topic_right_sql(NEW.what = 'grant', NEW.topic, NEW.kind, NEW.role);
 	ELSIF NEW.what = 'owner' THEN
 		EXECUTE queue._topic_right_sql(true, NEW.topic, 'publish', NEW.role);
@@ -394,6 +409,21 @@ $$;
 
 -- --- PUBLISH ---
 
+-- What there is of a job that is there already: a publisher has no right to change it. Looked at by the trigger, which is
+-- what stands between him and the queues.
+CREATE OR REPLACE FUNCTION queue._check_publish(duplicate text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF lower(duplicate) NOT IN ('ignore', 'error') THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000',
+			MESSAGE = format('PUBLISH has no ON DUPLICATE %s', upper(left(duplicate, 80))),
+			DETAIL = 'A job that is there is not the publisher''s to change.', HINT = 'Allowed: IGNORE, ERROR.';
+	END IF;
+END
+$$;
+
 -- made: queue, job, queue, job, ...; NULL: none is bound. An event has neither time nor attempts: what is said of these is
 -- for the queues.
 CREATE OR REPLACE FUNCTION queue._route() RETURNS trigger
@@ -410,6 +440,9 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
 	ELSIF split_part(NEW.topic, '.', 1) <> t.name IS NOT FALSE THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('"%s" is not of topic "%s"', left(NEW.topic, 80), t.name);
+	END IF;
+	IF NEW.duplicate IS NOT NULL THEN
+		PERFORM queue._check_publish(NEW.duplicate);
 	END IF;
 	head := (coalesce(nullif(queue._check_push(NEW.headers, NULL, NULL), 'null'), '{}') || jsonb_build_object('topic', NEW.topic))::text;
 	NEW.made := NULL;
@@ -456,10 +489,6 @@ BEGIN
 	ELSIF payloads IS NULL OR array_position(payloads, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the payload must not be null',
 			HINT = 'The JSON value null is written ''null''.';
-	ELSIF lower(duplicate) NOT IN ('ignore', 'error') THEN
-		RAISE EXCEPTION USING ERRCODE = '0A000',
-			MESSAGE = format('PUBLISH has no ON DUPLICATE %s', upper(left(duplicate, 80))),
-			DETAIL = 'A job that is there is not the publisher''s to change.', HINT = 'Allowed: IGNORE, ERROR.';
 	ELSIF NOT has_table_privilege(queue._topic_view(t.number), 'INSERT') THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for topic "%s"', t.name),
 			HINT = format('Its owner can allow it: QUEUE GRANT PUBLISH ON TOPIC %I TO %I;', t.name, current_user);

@@ -173,6 +173,70 @@ def test_rights(db):
     raises(bob, "42501", "SELECT queue.publish('orders', '1')")
 
 
+def test_what_a_publisher_says_to_the_view_himself(db):
+    """Nothing that PUBLISH would not: jobs that are there are not his to change."""
+    db.create("mail")
+    db.conn.execute("SELECT queue.create_topic('orders')")
+    db.conn.execute("SELECT queue.bind('mail', 'orders.#')")
+    db.conn.execute("SELECT queue.grant_topic('orders', '{publish}', '{bob}')")
+    db.conn.execute("SELECT queue.push('mail', '1'::jsonb, key => 'k')")
+    bob = db.connect("bob").conn
+    insert = "INSERT INTO queue.t_2 (topic, payloads, key, duplicate) VALUES ('orders', '{666}', 'k', '%s') RETURNING made"
+    for how in "replace", "rerun", "RePlace":
+        raises(bob, "0A000", insert % how)
+    raises(bob, "23505", insert % "ERROR")
+    assert bob.execute(insert % "Ignore").fetchone() == ([],)
+    raises(bob, "22004", "INSERT INTO queue.t_2 (topic, payloads) VALUES ('orders', '{NULL}')")
+    raises(bob, "22004", "INSERT INTO queue.t_2 (topic) VALUES ('orders')")
+    assert db.conn.execute("SELECT payload FROM queue.q_mail").fetchall() == [(1,)]
+
+
+def test_what_is_locked(db):
+    """Who owns a topic, or may BIND, holds up nobody's queue, and no one else who binds."""
+    db.create("mail")
+    db.conn.execute("GRANT INSERT, UPDATE, DELETE ON queue.queues TO bob, mallory")
+    bob, mallory = db.connect("bob").conn, db.connect("mallory").conn
+    bob.execute("SELECT queue.create_topic('his'), queue.create('hers')")
+    db.conn.execute("SET lock_timeout = '5 s'")
+    for what in "'unbind'", "'grant'", "'revoke'", "'owner'":
+        with bob.transaction(force_rollback=True):
+            bob.execute(f"INSERT INTO queue._topic (what, topic, queue, kind, role, pattern) VALUES ({what}, 2, 1, 'bind', 'bob', 'his')")
+            db.conn.execute("SELECT queue.alter('mail', '{lease}', '{1 min}')")
+    bob.execute("SELECT queue.grant_topic('his', '{bind}', '{mallory,app}')")
+    mallory.execute("SELECT queue.create('spy')")
+    with mallory.transaction():
+        mallory.execute("SELECT queue.bind('spy', 'his.#')")
+        db.conn.execute("SELECT queue.bind('mail', 'his.#')")
+        bob.execute("SET lock_timeout = '5 s'")
+        bob.execute("SELECT queue.grant_topic('his', '{publish}', '{app}')")
+    with bob.transaction():
+        bob.execute("SELECT queue.unbind('mail', 'his.#')")
+        db.conn.execute("SELECT queue.alter('mail', '{lease}', '{2 min}')")
+
+
+def test_who_was_the_owner_in_an_old_snapshot(db):
+    db.create("mail")
+    db.conn.execute("GRANT INSERT, UPDATE, DELETE ON queue.queues TO bob")
+    db.conn.execute("SELECT queue.create_topic('orders'), queue.grant_topic('orders', '{bind}', '{bob}')")
+    bob = db.connect("bob").conn
+    bob.execute("SELECT queue.create('his'), queue.bind('his', 'orders.#')")
+    root = db.connect("postgres").conn
+    for call in "unbind('his', 'orders.#')", "bind('his', 'orders.x')":
+        bob.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        bob.execute("SELECT count(*) FROM queue.queues")
+        root.execute("UPDATE queue.queues SET owner = 'app' WHERE name = 'his'")
+        raises(bob, "40001", f"SELECT queue.{call}")
+        bob.execute("ROLLBACK")
+        root.execute("UPDATE queue.queues SET owner = 'bob' WHERE name = 'his'")
+
+
+def test_no_topic_of_this_number(db):
+    """Nothing is bound to what somebody will make."""
+    db.create("mail")
+    raises(db.conn, "42704", "INSERT INTO queue._topic (what, topic, queue, pattern) VALUES ('bind', 77, 1, 'orders')")
+    raises(db.conn, "42704", "INSERT INTO queue._topic (what, topic, queue, pattern) VALUES ('bind', NULL, 1, 'orders')")
+
+
 def test_the_queue_is_given_away_or_dropped(db):
     db.create("mail")
     db.create("log")
