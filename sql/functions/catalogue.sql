@@ -227,7 +227,8 @@ BEGIN
 		DELETE FROM queue.schedules WHERE name = ANY (ARRAY(
 			SELECT s.name FROM queue.schedules AS s WHERE s.queue = cfg.number FOR UPDATE SKIP LOCKED));
 		DELETE FROM queue.followers AS f WHERE f.queue = cfg.number;
-		DELETE FROM queue.figures AS f WHERE f.queue = cfg.number;
+		DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(	-- those that somebody folds now are not waited for
+			SELECT f.ctid FROM queue.figures AS f WHERE f.queue = cfg.number FOR UPDATE SKIP LOCKED));
 		DELETE FROM queue.bindings AS b WHERE b.queue = cfg.number;
 		PERFORM queue._drop_lone(cfg.number);
 	END IF;

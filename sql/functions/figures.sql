@@ -35,7 +35,7 @@ $$;
 
 -- Rows of minutes that are over for a day become one for each hour, and rows of hours go after 90 days; it asks nobody
 -- whether he may, as it does nothing else. In another proxy's way: what that has deleted is not there any more for this
--- one, so nothing counts twice.
+-- one, so nothing counts twice. Nobody is waited for: anybody may call it, in a transaction that he leaves open.
 CREATE OR REPLACE FUNCTION queue._fold_figures() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -43,7 +43,8 @@ SET enable_seqscan = off
 AS $$
 BEGIN
 	WITH old AS (
-		DELETE FROM queue.figures WHERE NOT hourly AND at < clock_timestamp() - interval '1 day' RETURNING *)
+		DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM queue.figures AS f
+			WHERE NOT f.hourly AND f.at < clock_timestamp() - interval '1 day' FOR UPDATE SKIP LOCKED)) RETURNING *)
 	INSERT INTO queue.figures (queue, at, hourly, proxy, pushed, taken, done, failed, dead, waited, wait_sum, wait_max,
 			ran, run_sum, run_max)
 		SELECT queue, date_trunc('hour', at AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', true, NULL, queue._figure(sum(pushed)),
@@ -51,8 +52,8 @@ BEGIN
 			queue._figure(sum(waited)), queue._figure(sum(wait_sum)), queue._figure(max(wait_max)),
 			queue._figure(sum(ran)), queue._figure(sum(run_sum)), queue._figure(max(run_max))
 		FROM old WHERE EXISTS (SELECT FROM queue.queues AS c WHERE c.number = old.queue) GROUP BY 1, 2;
-	DELETE FROM queue.figures AS f USING queue.queues AS c
-		WHERE f.queue = c.number AND f.at < clock_timestamp() - interval '90 days';
+	DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM queue.figures AS f, queue.queues AS c
+		WHERE f.queue = c.number AND f.at < clock_timestamp() - interval '90 days' FOR UPDATE OF f SKIP LOCKED));
 END
 $$;
 

@@ -145,3 +145,19 @@ def test_a_taker_writes_of_the_dead(q):
     q.rows("SELECT queue.grant('q', '{take}', '{bob}')")
     lease_over(q.connect("bob"))
     assert q.value("SELECT sum(dead) FROM queue.stats_by('q', 'day', 2)") == 1
+
+
+def test_who_folds_holds_up_nobody(q):
+    """Anybody may fold, and leave his transaction open."""
+    counted(q, ["q"], [1] + NONE[1:], "25 h")
+    counted(q, ["q"], [1] + NONE[1:], "100 days")
+    counted(q, [], [], folds=True)
+    counted(q, ["q"], [1] + NONE[1:], "26 h")
+    root = q.connect("postgres")
+    root.rows("UPDATE queue.figures SET at = at - interval '100 days' WHERE hourly")
+    mallory = q.connect("mallory")
+    q.rows("SET lock_timeout = '5 s'")
+    with mallory.conn.transaction():
+        mallory.rows("SELECT queue._fold_figures()")
+        assert counted(q, ["q"], [1] + NONE[1:], folds=True) == ["q"]
+        q.rows("SELECT queue.drop('q')")
