@@ -209,6 +209,15 @@ DECLARE
 	span interval;
 	refused bool := false;
 BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RETURN;		-- who needs a table has to be looked at behind its lock
+	END IF;
+	BEGIN
+		LOCK TABLE queue.streams IN ROW EXCLUSIVE MODE NOWAIT;	-- who has made a stream, and not ended his transaction
+	EXCEPTION WHEN lock_not_available THEN
+		did := 'refused';
+		RETURN;
+	END;
 	SELECT * INTO s FROM queue.streams AS x WHERE x.number = k FOR NO KEY UPDATE SKIP LOCKED;
 	IF NOT FOUND OR coalesce(s.retain, s.retain_max) IS NULL AND s.retain_bytes IS NULL OR NOT queue._is_this_era(s) THEN
 		RETURN;
@@ -263,9 +272,6 @@ DECLARE
 BEGIN
 	again := false;
 	refused := false;
-	IF current_setting('transaction_isolation') <> 'read committed' THEN
-		RETURN;		-- who needs a table has to be looked at behind its lock
-	END IF;
 	FOR s IN SELECT * FROM queue.streams AS t WHERE (t.retain IS NOT NULL OR t.retain_max IS NOT NULL OR t.retain_bytes IS NOT NULL)
 			AND CASE WHEN t.owner = quote_ident(current_user)::regrole THEN true
 				WHEN all_of OR NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = current_user)

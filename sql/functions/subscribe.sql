@@ -162,7 +162,9 @@ BEGIN
 		RETURN NEW;
 	END IF;
 	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = NEW.number;
-	IF NEW.what <> 'subscription' OR NOT pg_has_role((SELECT t.owner FROM queue.streams AS t WHERE t.number = u.stream), 'USAGE') THEN
+	IF NOT FOUND THEN
+		RETURN NULL;	-- nor is one looked for again, which somebody may have made by then
+	ELSIF NEW.what <> 'subscription' OR NOT pg_has_role((SELECT t.owner FROM queue.streams AS t WHERE t.number = u.stream), 'USAGE') THEN
 		PERFORM queue._must_read(u);
 	END IF;
 	RETURN NEW;

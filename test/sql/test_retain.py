@@ -290,6 +290,29 @@ def test_the_most_waits_for_nobody(db):
     assert turn(db) == ("emptied", "s/a")
 
 
+def test_who_makes_a_stream_is_not_waited_for(db):
+    make(db)
+    put(db, 1)
+    later(db)
+    other = db.connect()
+    db.rows("SET lock_timeout = '5 s'")
+    with other.conn.transaction(force_rollback=True):
+        other.rows("SELECT queue.create('t', false, '{kind}', '{stream}')")
+        assert turn(db) == ("refused", None)
+    assert turn(db) == ("moved", None)
+
+
+def test_not_in_an_old_snapshot(db):
+    """There those who need a table are not seen: what maintenance does not do nobody does by hand."""
+    make(db)
+    put(db, 1)
+    later(db)
+    with db.conn.transaction():
+        db.rows("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        assert turn(db) == (None, None)
+    assert turn(db) == ("moved", None)
+
+
 def test_a_place_that_is_gone(db):
     make(db, "a")
     put(db, 1, 2)
