@@ -112,18 +112,18 @@ def test_closes_stdin_early(q, work):
 
 def test_timeout(q, work):
     name = push(q)
-    w = work("echo begun >&2; sleep 1000 & wait", "--once", "--timeout", "0.3")
+    w = work("echo begun >&2; sleep 1000 & wait", "--once", "--timeout", "1.5")
     w.wait()
-    assert error_of(q, name) == "timed out after 0.3 s: begun"
+    assert error_of(q, name) == "timed out after 1.5 s: begun"
 
 
 def test_ignores_sigterm(q, work):
     """Then it is killed, and with it what it has started."""
     name = push(q)
-    w = work("trap '' TERM; sleep 1000 & echo $! >pid; while :; do wait; done", "--once", "--timeout", "0.3", "--grace",
+    w = work("trap '' TERM; sleep 1000 & echo $! >pid; while :; do wait; done", "--once", "--timeout", "1.5", "--grace",
              "0.3")
     w.wait()
-    assert error_of(q, name) == "timed out after 0.3 s"
+    assert error_of(q, name) == "timed out after 1.5 s"
     assert gone(w.file("pid"))
 
 
@@ -189,8 +189,8 @@ def test_told_to_end_now_and_says_how_it_went(q, work, code, state):
 def test_done_after_the_timeout(q, work):
     """It was told to end, so it is not known what its 0 means."""
     name = push(q)
-    work("trap 'exit 0' TERM; sleep 1000 & wait", "--once", "--timeout", "0.3").wait()
-    assert error_of(q, name) == "timed out after 0.3 s"
+    work("trap 'exit 0' TERM; sleep 1000 & wait", "--once", "--timeout", "1.5").wait()
+    assert error_of(q, name) == "timed out after 1.5 s"
 
 
 def test_killed_itself(q, work):
