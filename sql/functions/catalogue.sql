@@ -223,6 +223,9 @@ BEGIN
 		PERFORM queue._drop_length(cfg.number);
 		PERFORM queue._drop_archive(cfg.number, cfg.name);
 		DELETE FROM queue.keys AS k WHERE k.queue = cfg.number;
+		IF cfg.handler IS NOT NULL OR cfg.run IS NOT NULL THEN
+			PERFORM queue._tell_schedules(true);
+		END IF;
 		-- one that somebody has locked, or is about to insert, is deleted when it is fired
 		DELETE FROM queue.schedules WHERE name = ANY (ARRAY(
 			SELECT s.name FROM queue.schedules AS s WHERE s.queue = cfg.number FOR UPDATE SKIP LOCKED));

@@ -83,17 +83,23 @@ BEGIN
 END
 $$;
 
--- Who may push to a queue whose jobs run, other than its owner: he is told who makes it one.
+-- Who may write the payloads of a queue whose jobs run, other than its owner: he is told who makes it one. A taker
+-- may change them.
 CREATE OR REPLACE FUNCTION queue._warn_of_pushers(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+	others text;
 BEGIN
-	IF EXISTS (SELECT FROM pg_attribute AS a, aclexplode(a.attacl) AS x
-			WHERE a.attrelid = to_regclass(queue._table(cfg.name)) AND a.attname = 'payload' AND x.grantee <> cfg.owner
-				AND x.privilege_type = 'INSERT') THEN
-		RAISE WARNING USING ERRCODE = '01000', MESSAGE = format('others may push to queue "%s"', cfg.name),
-			DETAIL = 'Its jobs run as its owner, and who pushes writes their payloads.',
+	SELECT string_agg(DISTINCT CASE WHEN x.grantee = 0 THEN 'PUBLIC' ELSE pg_get_userbyid(x.grantee) END, ', ') INTO others
+		FROM pg_class AS t JOIN pg_attribute AS a ON a.attrelid = t.oid AND a.attname = 'payload',
+			LATERAL (SELECT * FROM aclexplode(t.relacl) UNION ALL SELECT * FROM aclexplode(a.attacl)) AS x
+		WHERE t.oid = to_regclass(queue._table(cfg.name)) AND x.grantee NOT IN (cfg.owner, t.relowner)
+			AND x.privilege_type IN ('INSERT', 'UPDATE');
+	IF others IS NOT NULL THEN
+		RAISE WARNING USING ERRCODE = '01000', MESSAGE = format('others may push to queue "%s", or take from it: %s', cfg.name, others),
+			DETAIL = 'Its jobs run as its owner, and they can write the payloads.',
 			HINT = 'With run = sql, that is to give away all that the owner may do.';
 	END IF;
 END

@@ -5,7 +5,7 @@
  * hears that there are some.
  *
  * Limits: so many slots of a queue, and so many jobs that run in this process (queue_run_pool_size). What is taken and
- * may not run yet is held, and waits in line.
+ * may not run yet waits in line, for a short time: then it is given back, as another proxy may have a place for it.
  *
  * Must not know: what a job does; the database runs it.
  *
@@ -26,10 +26,12 @@
 #define TAKE_FOR   (60 * USEC_SEC) /* then it is looked whether its login is still the same */
 #define HOLD_FOR   (366 * 24 * 3600 * USEC_SEC)
 #define REST       (5 * USEC_SEC) /* nobody can log in, or the database refuses */
+#define IN_LINE    (2 * USEC_SEC)
 #define SAID_AGAIN (60 * USEC_SEC)
 
 enum slot_state {
 	SLOT_RESTS, /* until its time has come */
+	SLOT_ASIDE, /* until that, or a job of this process ends: there is no place */
 	SLOT_TAKES,
 	SLOT_HAS, /* a job, and waits for its turn */
 	SLOT_RUNS,
@@ -49,7 +51,7 @@ struct slot {
 	bool leaves;  /* when the job has ended */
 	bool again;   /* it has asked to be carried out once more */
 	bool counts;  /* ... and that was a failed attempt */
-	usec_t at;    /* SLOT_RESTS: until then; SLOT_RUNS: it may run so long */
+	usec_t at; /* SLOT_RESTS, SLOT_ASIDE, SLOT_HAS: until then; SLOT_RUNS: it may run so long */
 	uint64_t turn;
 	int attempt;
 	usec_t began;          /* that is when a server has got it; 0: none has */
@@ -97,6 +99,17 @@ static void rest(struct slot *s, usec_t time)
 	look_at(s, loop_now() + time);
 }
 
+static bool has_place(void)
+{
+	return all.running < (unsigned)conf_current()->p.queue_run_pool_size;
+}
+
+static void stand_aside(struct slot *s)
+{
+	rest(s, REST);
+	s->state = SLOT_ASIDE;
+}
+
 static void say(struct run_queue *q, const char *why)
 {
 	if (loop_now() < q->said_at)
@@ -140,7 +153,7 @@ static void run_failed(struct slot *s, const struct pg_error *err)
 {
 	struct pg_error refused;
 
-	if (s->lost || is_of_lease(err)) {
+	if (s->lost) {
 		worker_forget(s->worker, s->token);
 		rest(s, 0);
 		return;
@@ -151,6 +164,7 @@ static void run_failed(struct slot *s, const struct pg_error *err)
 		rest(s, REST);
 		return;
 	}
+	/* whatever its SQLSTATE, which the job can choose: whether the lease is lost is said by FAIL */
 	keep_error(s, err);
 	s->state = SLOT_FAILS;
 	if (!worker_fail(s->worker, s->token, s->error, &refused)) {
@@ -170,12 +184,28 @@ static void ended_row(void *arg, const uint8_t *body, size_t len)
 	s->counts = wire_col_is(&col[1], "failed");
 }
 
+/* Those who take, or want to, are told. */
+static void one_less(void)
+{
+	struct run_queue *q;
+	struct slot *s;
+
+	all.running--;
+	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		if (db->runs != NULL)
+			DL_FOREACH (db->runs->queues, q)
+				DL_FOREACH (q->slots, s)
+					if (s->state == SLOT_ASIDE)
+						s->at = loop_now();
+	loop_tick_at(all.tick, loop_now());
+}
+
 static void run_done(void *arg, const struct pg_error *err)
 {
 	struct slot *s = arg;
 
 	s->task = NULL;
-	all.running--;
+	one_less();
 	if (err == NULL && s->again) {
 		worker_was_put_back(s->worker, s->token, s->counts);
 		rest(s, 0);
@@ -185,7 +215,6 @@ static void run_done(void *arg, const struct pg_error *err)
 	} else {
 		run_failed(s, err);
 	}
-	loop_tick_at(all.tick, loop_now()); /* another one has its turn */
 }
 
 static bool submit_run(struct slot *s)
@@ -258,13 +287,16 @@ static void on_ended(void *arg, const struct pg_error *err)
 	if (s->state == SLOT_TAKES && s->token[0] != '\0') {
 		s->state = SLOT_HAS;
 		s->turn = ++all.turns;
-		look_at(s, loop_now());
+		s->at = loop_now() + IN_LINE;
+		loop_tick_at(all.tick, loop_now());
 		return;
 	}
-	if (err != NULL && s->state == SLOT_FAILS && is_of_lease(err))
-		err = NULL; /* somebody else has ended it, or it was done */
-	else if (err != NULL && s->state == SLOT_FAILS)
+	if (err != NULL && s->state == SLOT_FAILS && is_of_lease(err)) {
+		worker_forget(s->worker, s->token); /* somebody else has ended it, or it was done */
+		err = NULL;
+	} else if (err != NULL && s->state == SLOT_FAILS) {
 		worker_give_back(s->worker, s->token);
+	}
 	if (err != NULL)
 		say(s->queue, err->message);
 	rest(s, err != NULL ? REST : 0);
@@ -294,6 +326,28 @@ static void slot_free(struct slot *s)
 	mem_free(s);
 }
 
+/* One at least: it looks whether there is a place since. */
+static int slots_wanted(void)
+{
+	int n = conf_current()->p.queue_run_pool_size;
+
+	return n > 0 ? n : 1;
+}
+
+static void slots_add(struct run_queue *q)
+{
+	struct slot *s;
+
+	DL_FOREACH (q->slots, s)
+		s->leaves = false;
+	while (q->n_slots < slots_wanted() && (s = mem_zalloc(sizeof(*s))) != NULL) {
+		s->queue = q;
+		DL_APPEND(q->slots, s);
+		q->n_slots++;
+		rest(s, 0);
+	}
+}
+
 /* The login may have become another one: the entry of the database was changed, or is gone. */
 static bool has_login(struct slot *s)
 {
@@ -314,6 +368,11 @@ static bool has_login(struct slot *s)
 
 static void take(struct slot *s)
 {
+	if (!has_place()) {
+		stand_aside(s);
+		return;
+	}
+	slots_add(s->queue); /* there may be more by now */
 	if (pooler_is_shutting_down() != SHUTDOWN_NONE || s->queue->db->schema != SCHEMA_PRESENT ||
 		!has_login(s) || !worker_take(s->worker, s->queue->name, 1, TAKE_FOR, HOLD_FOR)) {
 		rest(s, REST);
@@ -344,16 +403,20 @@ static void slot_due(struct slot *s)
 {
 	switch (s->state) {
 	case SLOT_RESTS:
-		if (s->leaves)
+	case SLOT_ASIDE:
+		if (s->leaves || s->queue->n_slots > slots_wanted())
 			slot_free(s);
 		else
 			take(s);
+		break;
+	case SLOT_HAS:
+		worker_give_back(s->worker, s->token);
+		stand_aside(s);
 		break;
 	case SLOT_RUNS:
 		end_run(s);
 		break;
 	case SLOT_TAKES:
-	case SLOT_HAS:
 	case SLOT_FAILS:
 		s->at = USEC_NEVER;
 	}
@@ -372,6 +435,14 @@ static struct slot *longest_waiting(void)
 						(found == NULL || s->turn < found->turn))
 						found = s;
 	return found;
+}
+
+static void run_next(void)
+{
+	struct slot *s;
+
+	while (has_place() && (s = longest_waiting()) != NULL)
+		run(s);
 }
 
 static usec_t serve(struct qdb *db, usec_t now)
@@ -394,32 +465,16 @@ static usec_t serve(struct qdb *db, usec_t now)
 static usec_t on_tick(void *arg, usec_t now)
 {
 	usec_t next = USEC_NEVER, at;
-	struct slot *s;
 
 	(void)arg;
+	run_next();
 	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
 		if (db->runs != NULL && (at = serve(db, now)) < next)
 			next = at;
-	while (all.running < (unsigned)conf_current()->p.queue_run_pool_size &&
-		(s = longest_waiting()) != NULL)
-		run(s);
 	return next;
 }
 
 /* --- which queues there are --- */
-
-static void slots_add(struct run_queue *q)
-{
-	struct slot *s;
-
-	while (q->n_slots < conf_current()->p.queue_run_pool_size &&
-		(s = mem_zalloc(sizeof(*s))) != NULL) {
-		s->queue = q;
-		DL_APPEND(q->slots, s);
-		q->n_slots++;
-		rest(s, 0);
-	}
-}
 
 /* Those that run end first. */
 static void slots_end(struct run_queue *q)
@@ -427,10 +482,10 @@ static void slots_end(struct run_queue *q)
 	struct slot *s, *tmp;
 
 	DL_FOREACH_SAFE (q->slots, s, tmp)
-		if (s->state == SLOT_RESTS || s->state == SLOT_TAKES || s->state == SLOT_HAS)
-			slot_free(s);
-		else
+		if (s->state == SLOT_RUNS || s->state == SLOT_FAILS)
 			s->leaves = true;
+		else
+			slot_free(s);
 }
 
 static void queue_end(struct run_queue *q)
@@ -559,7 +614,7 @@ void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg),
 		if (db->runs != NULL)
 			DL_FOREACH (db->runs->queues, q)
 				DL_FOREACH (q->slots, s)
-					if (s->state != SLOT_RESTS && s->state != SLOT_TAKES)
+					if (s->token[0] != '\0')
 						one_run(s, fn, arg);
 }
 

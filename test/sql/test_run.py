@@ -149,14 +149,16 @@ def test_what_others_push_elsewhere_is_not_run(db):
     db.rows("SELECT queue.bind('later', 'news.#')")
 
 
-def test_rights_that_are_there_are_told(db):
+@pytest.mark.parametrize("right", ["push", "take"])
+def test_rights_that_are_there_are_told(db, right):
+    """A taker may change what he could take."""
     db.create("mail")
-    db.rows("SELECT queue.grant('mail', '{push}', '{bob}')")
+    db.rows("SELECT queue.grant('mail', %s, '{bob}')", "{%s}" % right)
     db.notices.clear()
     db.rows("SELECT queue.alter('mail', '{run}', '{sql}')")
-    assert db.notices == ['others may push to queue "mail"']
+    assert db.notices == ['others may push to queue "mail", or take from it: bob']
     db.rows("SELECT queue.alter('mail', '{timeout}', '{1 s}')")
-    db.rows("SELECT queue.revoke('mail', '{push}', '{bob}')")
+    db.rows("SELECT queue.revoke('mail', %s, '{bob}')", "{%s}" % right)
     db.rows("SELECT queue.alter('mail', '{}', '{}', '{run}')")
     db.rows("SELECT queue.alter('mail', '{run}', '{sql}')")
     assert len(db.notices) == 1

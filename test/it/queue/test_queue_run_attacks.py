@@ -1,0 +1,182 @@
+"""Jobs that run by themselves, and what such a job may do to others: to the next one in its session, to the program, to itself."""
+
+import json
+
+import psycopg
+import pytest
+
+from proxy import wait_for
+from queuetest import error, shared, shared_db, stats, tag  # noqa: F401
+
+
+@pytest.fixture
+def sql(qbouncer, db):
+    """A proxy that runs one job at a time, and app's connection: the queue nightly runs SQL, and keeps how it ended."""
+    proxy = qbouncer(queue_run_pool_size=1)
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE nightly WITH (run = sql, retain_done = '1 h', max_attempts = 1)")
+        yield proxy, c
+
+
+def run(c, statement, queue="nightly", wait="30s"):
+    (job,) = c.rows("QUEUE RUN %s ON %s RETURNING JOB" % (literal(statement), queue))
+    (end,) = c.rows("QUEUE AWAIT '%s' WAIT '%s'" % (job["job"], wait))
+    return end
+
+
+def literal(text):
+    return "'" + text.replace("'", "''") + "'"
+
+
+def rows(end):
+    assert (end["state"], end["error"]) == ("done", None)
+    return json.loads(end["result"])["rows"]
+
+
+def test_nothing_is_left_for_the_next_job(sql, direct):
+    _, c = sql
+    for statement in ("SELECT pg_advisory_lock(77)", "PREPARE p AS SELECT 1", "LISTEN somebody", "CREATE TEMP TABLE q_nightly (a int)",
+                      "SET work_mem = '77MB'", "SELECT set_config('search_path', 'pg_temp', false)", "SET statement_timeout = '1ms'",
+                      "DECLARE c CURSOR WITH HOLD FOR SELECT 1", "SET default_transaction_read_only = on",
+                      "CREATE FUNCTION pg_temp.now() RETURNS int LANGUAGE sql AS 'SELECT 1'", "RESET ALL", "SET TRANSACTION READ ONLY",
+                      "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE", "SET DateStyle = 'german'"):
+        end = run(c, statement)
+        assert end["state"] == ("dead" if "TRANSACTION READ" in statement or " TRANSACTION" not in statement and end["error"] else "done"), (statement, end)
+        (seen,) = rows(run(c, """SELECT (SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid = 77) AS locks,
+            (SELECT count(*) FROM pg_prepared_statements WHERE name = 'p') AS prepared, (SELECT count(*) FROM pg_cursors WHERE name = 'c') AS cursors,
+            (SELECT count(*) FROM pg_listening_channels()) AS channels, to_regclass('pg_temp.q_nightly') AS temp, current_setting('work_mem') AS mem,
+            current_setting('search_path') AS path, current_setting('statement_timeout') AS timeout, current_setting('default_transaction_read_only') AS ro,
+            current_setting('transaction_isolation') AS level, current_setting('DateStyle') AS style"""))
+        assert seen == {"locks": 0, "prepared": 0, "cursors": 0, "channels": 0, "temp": None, "mem": "4MB", "path": '"$user", public', "timeout": "0",
+                        "ro": "off", "level": "read committed", "style": "ISO, MDY"}, statement
+
+
+THAT_FAIL = [
+    ("SAVEPOINT a", "0A000"), ("COPY app_t FROM STDIN", "0A000"), ("COPY (SELECT 1) TO PROGRAM 'true'", "42501"), ("VACUUM", "25001"),
+    ("SELECT pg_terminate_backend(pg_backend_pid())", "57P01"), ("SELECT pg_cancel_backend(pg_backend_pid())", "57014"),
+    ("DO $$BEGIN EXECUTE 'COMMIT'; END$$", "0A000"), ("SELECT 1; COMMIT; SELECT 2", "0A000"), ("COMMIT AND CHAIN", "0A000"),
+    ("DO $$BEGIN RAISE EXCEPTION 'mine' USING ERRCODE = 'QB001'; END$$", "QB001"), ("DO $$BEGIN RAISE EXCEPTION 'mine' USING ERRCODE = 'QB002'; END$$", "QB002"),
+    ("DO $$BEGIN RAISE EXCEPTION 'mine' USING ERRCODE = '57P01'; END$$", "57P01"), ("DO $$BEGIN RAISE EXCEPTION 'mine' USING ERRCODE = '08006'; END$$", "08006"),
+    ("SELECT queue._run_job('1-1-0000000000000000', 'public', true)", "QB001"), ("SELECT queue.release(concat_ws('-', number, id, token)) FROM queue.q_nightly, queue.queues WHERE name = 'nightly' AND token IS NOT NULL", "QB001"),
+    ("SELECT queue.done(concat_ws('-', number, id, token)) FROM queue.q_nightly, queue.queues WHERE name = 'nightly' AND token IS NOT NULL", "QB001"), ("SELECT queue.fail(concat_ws('-', number, id, token)) FROM queue.q_nightly, queue.queues WHERE name = 'nightly' AND token IS NOT NULL", "QB001"),
+    ("DELETE FROM queue.q_nightly", "QB001")]
+
+
+def test_it_fails(sql):
+    """As a job that has failed, not as one that is lost, which would come again when its lease ends; and the next one runs."""
+    _, c = sql
+    for statement, code in THAT_FAIL:
+        end = run(c, statement)
+        assert end["state"] == "dead" and "(%s)" % code in end["error"], (statement, end)
+        assert rows(run(c, "SELECT 1 AS a")) == [{"a": 1}]
+
+
+def test_statements_that_are_none(sql):
+    _, c = sql
+    for statement in ("", ";", "-- nothing", ";;SELECT 1;"):
+        assert run(c, statement)["state"] == "done"
+
+
+def memory(proxy):
+    with open("/proc/%d/status" % proxy.process.pid) as f:
+        return int(next(line for line in f if line.startswith("VmRSS")).split()[1]) * 1024
+
+
+MUCH = [
+    "SELECT repeat('x', 10000) FROM generate_series(1, 10000)", "SELECT repeat('x', 100000000)",
+    "DO $$BEGIN FOR i IN 1 .. 10000 LOOP RAISE NOTICE '%', repeat('x', 10000); END LOOP; END$$", "DO $$BEGIN RAISE NOTICE '%', repeat('x', 100000000); END$$",
+    "DO $$BEGIN FOR i IN 1 .. 10000 LOOP PERFORM pg_notify('qbouncer', i::text); END LOOP; END$$"]
+
+
+def test_much_of_anything(sql):
+    """The program stays as large as it is."""
+    proxy, c = sql
+    run(c, "SELECT 1")
+    before = memory(proxy)
+    for statement in MUCH:
+        assert run(c, statement, wait="60s")["state"] == "done"
+        assert memory(proxy) - before < 60000000, statement
+
+
+def test_a_large_error(sql):
+    proxy, c = sql
+    end = run(c, "DO $$BEGIN RAISE EXCEPTION '%', repeat('x', 10000000); END$$")
+    assert end["state"] == "dead" and len(end["error"]) < 100000
+
+
+# --- places ---
+
+WAITS = "SELECT pg_advisory_xact_lock_shared(7)"
+
+
+def waiting(direct):
+    return direct.execute("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").fetchone()[0]
+
+
+def states(direct, queue):
+    return [state for state, in direct.execute('SELECT state FROM queue."q_%s" ORDER BY id' % queue)]
+
+
+def test_another_proxy_has_a_place(sql, qbouncer, db, direct):
+    """What was taken here and cannot run is not kept from one that could."""
+    _, c = sql
+    tag(c, "QUEUE CREATE daily WITH (run = sql)")
+    direct.execute("SELECT pg_advisory_lock(7)")
+    tag(c, "QUEUE RUN %s ON nightly" % literal(WAITS))
+    wait_for(lambda: waiting(direct) == 1, "one that runs")
+    tag(c, "QUEUE RUN %s ON daily" % literal(WAITS))
+    with qbouncer(queue_run_pool_size=1).wire(db) as other:
+        other.rows("QUEUE LIST")
+        wait_for(lambda: waiting(direct) == 2, "the other one")
+        direct.execute("SELECT pg_advisory_unlock(7)")
+        wait_for(lambda: states(direct, "nightly") + states(direct, "daily") == [], "the end of both")
+
+
+def test_a_place_is_taken_at_once_when_it_is_free(sql, direct):
+    _, c = sql
+    tag(c, "QUEUE CREATE daily WITH (run = sql)")
+    for queue in ("nightly", "daily"):
+        tag(c, "QUEUE RUN 'SELECT 1' ON %s" % queue)
+        wait_for(lambda: states(direct, queue) == [], "the first one")
+    direct.execute("SELECT pg_advisory_lock(7)")
+    tag(c, "QUEUE RUN %s ON nightly" % literal(WAITS))
+    wait_for(lambda: waiting(direct) == 1, "one that runs")
+    tag(c, "QUEUE RUN %s ON daily" % literal(WAITS))
+    wait_for(lambda: states(direct, "daily") == ["leased"], "that it was taken")
+    wait_for(lambda: states(direct, "daily") == ["ready"], "that it was given back")
+    direct.execute("SELECT pg_advisory_unlock(7)")
+    wait_for(lambda: states(direct, "daily") == [], "the other one", timeout=3)
+
+
+def test_none_here_any_more(sql, qbouncer, db, direct):
+    """queue_run_pool_size = 0, and RELOAD: what its slots still get is for others. And back."""
+    proxy, c = sql
+    tag(c, "QUEUE RUN 'SELECT 1' ON nightly")
+    wait_for(lambda: states(direct, "nightly") == [], "the first one")
+    proxy.settings["queue_run_pool_size"] = 0
+    proxy.reload()
+    tag(c, "QUEUE RUN 'SELECT 2' ON nightly")
+    with qbouncer().wire(db) as other:
+        other.rows("QUEUE LIST")
+        wait_for(lambda: states(direct, "nightly") == [], "the second one")
+    proxy.settings["queue_run_pool_size"] = 3
+    proxy.reload()
+    direct.execute("SELECT pg_advisory_lock(7)")
+    for _ in range(3):
+        tag(c, "QUEUE RUN %s ON nightly" % literal(WAITS))
+    wait_for(lambda: waiting(direct) == 3, "three that run")
+    direct.execute("SELECT pg_advisory_unlock(7)")
+
+
+def test_a_queue_that_runs_nothing_for_a_while(sql, direct):
+    """What runs then ends; and there are slots again."""
+    _, c = sql
+    direct.execute("SELECT pg_advisory_lock(7)")
+    tag(c, "QUEUE RUN %s ON nightly" % literal(WAITS))
+    wait_for(lambda: waiting(direct) == 1, "one that runs")
+    tag(c, "QUEUE ALTER nightly RESET (run)")
+    tag(c, "QUEUE CREATE daily WITH (run = sql)")  # it has looked again: its slots are there
+    tag(c, "QUEUE ALTER nightly SET (run = sql)")
+    direct.execute("SELECT pg_advisory_unlock(7)")
+    wait_for(lambda: states(direct, "nightly") == [], "the end of the first one")
+    assert run(c, "SELECT 1 AS a", wait="10s")["state"] == "done"
