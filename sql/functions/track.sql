@@ -94,6 +94,7 @@ DECLARE
 		ELSE (SELECT format('jsonb_build_array(%s)::text', string_agg(format('qb_key -> %L', k), ', ')) FROM unnest(keys) AS k) END;
 	converted text := 'IF TG_OP <> ''INSERT'' THEN qb_old := to_jsonb(OLD); END IF;
 			IF TG_OP <> ''DELETE'' THEN qb_new := to_jsonb(NEW); END IF;';
+	payload text;
 	body text;
 BEGIN
 	IF has_json THEN
@@ -113,7 +114,6 @@ DECLARE
 	qb_old jsonb;
 	qb_head jsonb;
 	qb_group text;
-	qb_payload jsonb;
 	qb_name text;
 BEGIN
 	%s
@@ -155,35 +155,40 @@ $f$, CASE kind
 		body := body || format(E'\t\tqb_head := (%s\n)::jsonb;\n', said ->> 'headers')
 			|| E'\t\tIF jsonb_typeof(qb_head) <> ''object'' THEN PERFORM queue._check_push(qb_head::text, NULL, NULL); END IF;\n';
 	END IF;
-	body := body || format(E'\tEND IF;\n\tqb_payload := jsonb_build_object(''op'', lower(TG_OP), ''table'', %s, ''key'', qb_key, ''new'', qb_new, ''old'', qb_old,
-		''xid'', pg_current_xact_id()::text);\n',
+	payload := format('jsonb_build_object(''op'', lower(TG_OP), ''table'', %s, ''key'', qb_key, ''new'', qb_new, ''old'', qb_old, ''xid'', pg_current_xact_id()::text)',
 		CASE WHEN is_partitioned THEN '(SELECT a.relid::text FROM pg_partition_ancestors(TG_RELID) AS a JOIN pg_trigger AS t
 			ON t.tgrelid = a.relid AND t.tgname = TG_NAME AND t.tgparentid = 0 LIMIT 1)' ELSE 'TG_RELID::regclass::text' END);
+	body := body || E'\tEND IF;\n';
 	IF kind = 'stream' THEN
 		body := body || format($f$	IF qb_log IS DISTINCT FROM 'queue.e%1$s_0'::regclass::oid THEN
 		PERFORM queue._other_era(qb_name);
 	END IF;
 	IF %2$s
 	END IF;
-	PERFORM queue._tell(%1$s, qb_name);
+	-- what queue._tell does, without the call: once for each row
+	IF coalesce(current_setting('qbouncer.tell', true), '') = '' THEN
+		PERFORM pg_notify('qbouncer', qb_name);
+	ELSE
+		PERFORM queue._tell(%1$s, qb_name);
+	END IF;
 	RETURN NULL;
 END
-$f$, number, queue._each_of_ring(number, $part$qb_at = @i@ THEN
-		INSERT INTO @e@ ("group", bucket, headers, payload) VALUES (qb_group, hashtextextended(qb_group, 0) & 32767, qb_head, qb_payload);
-$part$, '	ELSIF '));
+$f$, number, queue._each_of_ring(number, format($part$qb_at = @i@ THEN
+		INSERT INTO @e@ ("group", bucket, headers, payload) VALUES (qb_group, hashtextextended(qb_group, 0) & 32767, qb_head, %s);
+$part$, payload), '	ELSIF '));
 	ELSIF kind = 'topic' THEN
-		body := body || $f$	PERFORM queue._tell(number, name) FROM (SELECT p.queue FROM queue._publish(qb_name || '.' || lower(TG_OP), ARRAY[qb_payload::text],
+		body := body || format($f$	PERFORM queue._tell(number, name) FROM (SELECT p.queue FROM queue._publish(qb_name || '.' || lower(TG_OP), ARRAY[%s::text],
 			NULL, NULL, NULL, qb_head::text, false, false, NULL, NULL, NULL, NULL, NULL, qb_group, NULL) AS p) AS p
 		JOIN (SELECT number, name FROM queue.queues UNION ALL SELECT number, name FROM queue.streams) AS c ON c.name = p.queue;
 	RETURN NULL;
 END
-$f$;
+$f$, payload);
 	ELSE
-		body := body || format($f$	PERFORM queue._push(qb_name, ARRAY[qb_payload::text], NULL, NULL, NULL, qb_head::text, false, "group" => qb_group);
+		body := body || format($f$	PERFORM queue._push(qb_name, ARRAY[%s::text], NULL, NULL, NULL, qb_head::text, false, "group" => qb_group);
 	PERFORM queue._tell(%s, qb_name);
 	RETURN NULL;
 END
-$f$, number);
+$f$, payload, number);
 	END IF;
 	RETURN body;
 END
@@ -375,7 +380,7 @@ BEGIN
 	IF FOUND AND old.said = said AND old.owner = role AND old.prosrc = queue._track_body(relation, target.number, said) THEN
 		RAISE NOTICE USING ERRCODE = '42710', MESSAGE = format('%s is already tracked so, skipping', relation);
 		RETURN;
-	ELSIF FOUND THEN
+	ELSIF old.said IS NOT NULL THEN
 		PERFORM queue.untrack(relation, q);
 	END IF;
 	IF NOT has_schema_privilege(current_user, schema, 'CREATE') THEN
@@ -383,9 +388,9 @@ BEGIN
 			DETAIL = 'The function of the trigger is made there, and belongs to who tracks.',
 			HINT = format('GRANT CREATE ON SCHEMA %I TO %I;', schema, current_user);
 	END IF;
-	fn := left(format('_queue_track_%s_%s', target.number, c.relname), 50);
+	fn := format('_queue_track_%s_%s', target.number, left(regexp_replace(c.relname, '[^a-zA-Z0-9_]', '', 'g'), 25));
 	WHILE EXISTS (SELECT FROM pg_proc AS p WHERE p.proname = fn AND p.pronamespace = c.relnamespace) LOOP
-		fn := left(fn, 50) || '_' || c.oid;
+		fn := fn || '_';
 	END LOOP;
 	fn := format('%I.%I', schema, fn);
 	EXECUTE format('CREATE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp %s AS %L',

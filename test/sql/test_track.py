@@ -495,3 +495,79 @@ def test_the_ring_moves_on(db, tracked):
     root.rows("UPDATE queue.streams SET current = 3")
     db.rows("INSERT INTO t VALUES (2)")
     assert db.column("SELECT payload#>>'{key,id}' FROM queue.e1_3") == ["2"]
+
+
+def test_names(db):
+    """Tables whose names are long, or alike but for what a function's name has not."""
+    log = stream(db)
+    names = ["é" * 30, "è" * 30, "x" * 62 + "1", "x" * 62 + "2", 'a"b', "a b", "it's %s %I"]
+    for n, name in enumerate(names):
+        quoted = '"%s"' % name.replace('"', '""')
+        db.rows(f"CREATE TABLE {quoted} (id int4 PRIMARY KEY)")
+        db.rows("SELECT queue.track(%s::regclass, 's')", quoted)
+        db.rows(f"INSERT INTO {quoted} VALUES ({n})")
+    assert [e[1]["id"] for e in events(db, log)] == list(range(len(names)))
+    for name in names:
+        db.rows("SELECT queue.untrack(%s::regclass)", '"%s"' % name.replace('"', '""'))
+    assert db.value("SELECT count(*) FROM pg_proc WHERE proname ~ '_queue_track'") == 0
+
+
+def test_in_a_transaction(db):
+    """TRACK and UNTRACK are part of it."""
+    log = stream(db)
+    db.rows("CREATE TABLE t (id int4 PRIMARY KEY)")
+    for end in ZeroDivisionError, None:
+        try:
+            with db.conn.transaction():
+                track(db)
+                db.rows("INSERT INTO t VALUES (1)")
+                if end:
+                    raise end
+        except ZeroDivisionError:
+            db.rows("INSERT INTO t VALUES (2)")
+    assert [e[1]["id"] for e in events(db, log)] == [1]
+    with pytest.raises(ZeroDivisionError), db.conn.transaction():
+        db.rows("SELECT queue.untrack('t')")
+        db.rows("INSERT INTO t VALUES (3)")
+        raise ZeroDivisionError
+    db.rows("INSERT INTO t VALUES (4)")
+    with db.conn.transaction():
+        db.rows("INSERT INTO t VALUES (5)")
+        db.rows("SELECT queue.untrack('t')")
+        db.rows("INSERT INTO t VALUES (6)")
+    assert [e[1]["id"] for e in events(db, log)] == [1, 4, 5]
+
+
+def test_two_at_once(db, tracked):
+    """TRACK waits for who writes, and the second one finds what the first has made."""
+    db.rows("SELECT queue.untrack('t')")
+    one, two = db.connect("app"), db.connect("app")
+    with one.conn.transaction():
+        one.rows("SELECT queue.track('t', 's')")
+        two.rows("SET lock_timeout = '50ms'")
+        two.fails("55P03", "INSERT INTO t VALUES (1)")
+    two.rows("SELECT queue.track('t', 's')")
+    assert db.value("SELECT count(*) FROM queue.tracked()") == 1
+
+
+def test_two_phases(db, cluster, tracked):
+    """A notification is in the way of PREPARE TRANSACTION; who says so goes without."""
+    if db.value("SHOW max_prepared_transactions") == "0":
+        pytest.skip("no prepared transactions here")
+    db.rows("BEGIN")
+    db.rows("SET LOCAL qbouncer.tell = 'nobody'")
+    db.rows("INSERT INTO t VALUES (1)")
+    db.rows("PREPARE TRANSACTION 'x'")
+    assert tracked() == []
+    db.rows("COMMIT PREPARED 'x'")
+    assert [e[1]["id"] for e in tracked()] == [1]
+
+
+def test_those_of_others_are_not_in_the_way(db, tracked):
+    """A trigger of a table's owner that has our name."""
+    db.rows("SELECT queue.untrack('t')")
+    db.rows("CREATE FUNCTION f() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'")
+    db.rows("CREATE TRIGGER _queue_track_1 AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION f()")
+    db.fails("42710", "SELECT queue.track('t', 's')")
+    db.fails("42704", "SELECT queue.untrack('t')")
+    assert db.value("SELECT count(*) FROM pg_trigger WHERE tgname = '_queue_track_1'") == 1
