@@ -152,8 +152,9 @@ $body$ END, '@name@', format('_%s_%s', names[2 * i], cfg.number)), '@given@', gi
 		EXECUTE format('GRANT EXECUTE ON FUNCTION queue.%I TO PUBLIC', format('_%s_%s', names[2 * i - 1], cfg.number));
 	END LOOP;
 	IF cfg.single_consumer THEN
-		EXECUTE format('CREATE TABLE %s (number int4 PRIMARY KEY, token text, proxy int4, pid int4, role oid, worker text, since timestamptz,
-			gone timestamptz) WITH (autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
+		-- a token is one that its proxy, or whoever looks for the process, can say to be nobody's any more
+		EXECUTE format('CREATE TABLE %s (number int4 PRIMARY KEY, token text CHECK (token ~ ''^([0-9a-f]{16}|pid [0-9]+)$''),
+			proxy int4, pid int4, role oid, worker text, since timestamptz, gone timestamptz) WITH (autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
 			REVOKE ALL ON %1$s FROM PUBLIC;
 			INSERT INTO %1$s (number) VALUES (%2$s)', tab, cfg.number);
 		PERFORM queue._grant_gate(cfg);

@@ -169,3 +169,15 @@ def test_granted_before(db):
 def test_not_with(q):
     q.fails("0A000", "SELECT * FROM queue.take('q', ids => '{1}')")
     q.fails("0A000", "SELECT * FROM queue.take('q', grouped => true)")
+
+
+@pytest.mark.parametrize("name", ["forged", "00000000000000A1", "pid", ""])
+def test_a_name_that_nobody_can_give_back(q, name):
+    """Who may take could say one, and the queue would be his when he is long gone, as long as that proxy is there."""
+    proxy(q, 77)
+    q.rows("SELECT queue.grant('q', '{take}', '{bob}')")
+    bob = q.connect("bob")
+    bob.rows("SELECT set_config('qbouncer.consumer', %s, false)", name + " 77 1")
+    bob.fails("23514", "SELECT * FROM queue.take('q')")
+    bob.fails("23514", "UPDATE queue.n1_consumer SET token = %s, proxy = 77", name)
+    assert ask(q, ONE) == 1
