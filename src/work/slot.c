@@ -253,6 +253,7 @@ static void take(struct slot *s, usec_t now)
 		return;
 	}
 	const char *const values[] = {s->options->hold, s->options->name};
+	answer_free(&s->answer); /* of a job whose connection was lost before it could be told */
 	s->ended_by = BY_ITSELF;
 	s->over = false;
 	ask(s, s->take, 2, values, SLOT_TAKING, now);

@@ -14,7 +14,7 @@ import pytest
 from proxy import wait_for
 from queuetest import q, shared, shared_db, shared_proxy, tag  # noqa: F401
 from tree import ROOT
-from worktest import error_of, gone, job, push, work, work_program  # noqa: F401
+from worktest import Work, error_of, gone, job, push, work, work_program  # noqa: F401
 
 HEAD = """
 import json, os, sys, time
@@ -378,3 +378,37 @@ for j in jobs():
     w.signal(signal.SIGTERM)
     w.wait()
     assert len(pids(w)) == 2
+
+
+def test_an_answer_that_could_not_be_told(qbouncer, db, direct, work_program, tmp_path):
+    """The proxy was gone before DONE: it is not the answer of the next attempt, which has none."""
+    proxy = qbouncer(queue_heartbeat="20ms")
+    with proxy.connect(db) as conn:
+        conn.execute("QUEUE CREATE mail WITH (retain_done = '1 h', retry = 'fixed 1 h')")
+        conn.execute("QUEUE PUSH mail '1'")
+    w = Work(work_program, proxy.dsn(db), str(tmp_path), python("""
+for j in jobs():
+    if os.path.exists("said"):
+        os._exit(3)
+    open("begun", "w").write("x\\n")
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    answer(done="of the first")
+    open("said", "w").write("x\\n")
+"""), "--lines", "--check", "0.1")
+    w.file("begun")
+    with direct.transaction():
+        direct.execute("LOCK TABLE %s" % direct.execute("SELECT queue._table('mail')").fetchone()[0])
+        wait_for(lambda: direct.execute("SELECT 1 FROM pg_locks AS l JOIN pg_stat_activity AS a USING (pid) "
+                                        "WHERE NOT l.granted AND a.query ~ 'takes FROM queue.job'").fetchall(),
+                 "a look that does not end")
+        open(os.path.join(w.folder, "go"), "w", encoding="utf-8").close()
+        w.file("said")
+        proxy.kill()
+        wait_for(lambda: "qbouncer-work[1]: " in w.text(), "the end of the connection")
+    proxy.start()
+    with proxy.connect(db) as conn:
+        wait_for(lambda: "exit status 3 without an answer" in str(conn.execute("QUEUE ERRORS mail").fetchall()),
+                 "the second attempt to fail")
+    w.signal(signal.SIGTERM)
+    w.wait()
