@@ -118,13 +118,18 @@ DECLARE
 BEGIN
 	%s
 	IF NOT FOUND THEN
+		IF %s IS NOT NULL THEN
+			PERFORM queue._track_too_old();
+		END IF;
 		RETURN NULL;	-- dropped
 	END IF;
 	IF TG_OP <> 'TRUNCATE' THEN
 $f$, CASE kind
 		WHEN 'stream' THEN format('SELECT s.current, s.log, s.name INTO qb_at, qb_log, qb_name FROM queue.streams AS s WHERE s.number = %s;', number)
 		WHEN 'topic' THEN format('SELECT t.name INTO qb_name FROM queue.topics AS t WHERE t.number = %s;', number)
-		ELSE format('SELECT c.name INTO qb_name FROM queue.queues AS c WHERE c.number = %s;', number) END);
+		ELSE format('SELECT c.name INTO qb_name FROM queue.queues AS c WHERE c.number = %s;', number) END,
+		format(CASE kind WHEN 'stream' THEN 'to_regproc(''queue._push_event_%s'')' WHEN 'topic' THEN 'to_regclass(''queue.t_%s'')'
+			ELSE 'to_regproc(''queue._push_%s'')' END, number));
 	IF said ? 'when' THEN
 		body := body || format(E'\t\tIF (%s\n) IS NOT TRUE THEN RETURN NULL; END IF;\n', said ->> 'when');
 	END IF;
@@ -205,6 +210,17 @@ BEGIN
 		MESSAGE = format('%s is tracked, and has no column "%s" any more', relation::regclass,
 			(SELECT c FROM unnest(named) AS c WHERE NOT r ? c ORDER BY c LIMIT 1)),
 		HINT = 'Say again what to track: QUEUE UNTRACK, then QUEUE TRACK with its new name.';
+END
+$$;
+
+-- The stream is there, and cannot be seen: it was made, and the table tracked, since this transaction has taken its snapshot.
+CREATE OR REPLACE FUNCTION queue._track_too_old() RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = 'could not serialize access due to concurrent QUEUE TRACK',
+		HINT = 'Repeat the transaction.';
 END
 $$;
 

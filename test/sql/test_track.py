@@ -571,3 +571,24 @@ def test_those_of_others_are_not_in_the_way(db, tracked):
     db.fails("42710", "SELECT queue.track('t', 's')")
     db.fails("42704", "SELECT queue.untrack('t')")
     assert db.value("SELECT count(*) FROM pg_trigger WHERE tgname = '_queue_track_1'") == 1
+
+
+@pytest.mark.parametrize("kind", ["stream", "queue", "topic"])
+def test_an_old_snapshot(db, kind):
+    """What is written behind TRACK is pushed, or fails: whoever began before cannot see the stream."""
+    db.rows("CREATE TABLE t (id int4 PRIMARY KEY)")
+    old = db.connect("app")
+    old.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    old.rows("SELECT 1")
+    if kind == "stream":
+        stream(db)
+    elif kind == "queue":
+        db.create("s")
+    else:
+        db.rows("SELECT queue.create_topic('s')")
+    track(db)
+    old.fails("40001", "INSERT INTO t VALUES (1)")
+    old.rows("ROLLBACK")
+    old.rows("INSERT INTO t VALUES (1)")
+    db.rows("SELECT queue.drop_topic('s')" if kind == "topic" else "SELECT queue.drop('s')")
+    db.rows("INSERT INTO t VALUES (2)")
