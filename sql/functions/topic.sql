@@ -6,7 +6,8 @@
 -- comes in, a pattern and what the headers have to contain.
 --
 -- Whose queue it is said that it is bound. It is as long as the owner of the queue may BIND: that is looked at by each
--- publication, so it holds when the right is taken back, and when the queue is somebody else's.
+-- publication, so it holds when the right is taken back, and when the queue is somebody else's. So is that its jobs are no
+-- SQL (run.sql): who makes it one in an old snapshot does not see what was bound meanwhile.
 
 CREATE OR REPLACE FUNCTION queue._topic_view(number int4) RETURNS text
 LANGUAGE plpgsql IMMUTABLE PARALLEL SAFE
@@ -396,10 +397,10 @@ BEGIN
 		PERFORM queue._find_topic(split_part(wanted, '.', 1));
 	END IF;
 	RETURN QUERY SELECT t.name, b.pattern, b.name, b.headers,
-			has_table_privilege(b.owner, queue._topic_view(t.number), 'REFERENCES'), pg_get_userbyid(t.owner)::text
+			has_table_privilege(b.owner, queue._topic_view(t.number), 'REFERENCES') AND b.run IS NULL, pg_get_userbyid(t.owner)::text
 		FROM queue.topics AS t LEFT JOIN (
-			SELECT x.*, c.name, c.owner FROM queue.bindings AS x
-				JOIN (SELECT number, name, owner FROM queue.queues UNION ALL SELECT number, name, owner FROM queue.streams) AS c
+			SELECT x.*, c.name, c.owner, c.run FROM queue.bindings AS x
+				JOIN (SELECT number, name, owner, run FROM queue.queues UNION ALL SELECT number, name, owner, NULL FROM queue.streams) AS c
 					ON c.number = x.queue
 			) AS b ON b.topic = t.number
 		WHERE wanted IS NULL OR t.name = split_part(wanted, '.', 1) AND (b.pattern = wanted OR wanted ~ b.regex)
@@ -448,7 +449,7 @@ BEGIN
 	NEW.made := NULL;
 	FOR q IN
 			SELECT c.number, c.name, c.is_stream FROM (
-				SELECT number, name, owner, false AS is_stream FROM queue.queues
+				SELECT number, name, owner, false AS is_stream FROM queue.queues WHERE run IS NULL
 				UNION ALL SELECT number, name, owner, true FROM queue.streams) AS c
 			WHERE c.number = ANY (ARRAY(SELECT b.queue FROM queue.bindings AS b WHERE b.topic = t.number
 					AND (b.pattern = NEW.topic OR NEW.topic ~ b.regex)

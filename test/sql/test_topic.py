@@ -230,6 +230,23 @@ def test_who_was_the_owner_in_an_old_snapshot(db):
         root.execute("UPDATE queue.queues SET owner = 'bob' WHERE name = 'his'")
 
 
+def test_bound_while_it_becomes_one_that_runs_sql(db):
+    """In a snapshot that does not show the binding: what is published is not run all the same."""
+    for q in "mail", "log":
+        db.create(q)
+    db.conn.execute("SELECT queue.create_topic('orders'), queue.bind('log', 'orders.#')")
+    other = db.connect().conn
+    other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    other.execute("SELECT count(*) FROM queue.bindings")
+    db.conn.execute("SELECT queue.bind('mail', 'orders.#')")
+    other.execute("SELECT queue.alter('mail', '{run}', '{sql}')")
+    other.execute("COMMIT")
+    assert [r[0] for r in publish(db.conn, "orders.x")] == ["log"]
+    assert db.conn.execute("SELECT queue, active FROM queue.routes()").fetchall() == [("log", True), ("mail", False)]
+    db.conn.execute("SELECT queue.alter('mail', '{}', '{}', '{run}')")
+    assert [r[0] for r in publish(db.conn, "orders.x")] == ["mail", "log"]
+
+
 def test_no_topic_of_this_number(db):
     """Nothing is bound to what somebody will make."""
     db.create("mail")
