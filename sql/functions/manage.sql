@@ -169,6 +169,17 @@ BEGIN
 END
 $$;
 
+-- The proxies that renew leases of this queue look at once whether they still may. No queue has this name
+-- (src/queue/lease.h); its number is told apart from that of the queue's own events.
+CREATE OR REPLACE FUNCTION queue._tell_cancelled(number int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._tell(-number, 'of no queue: cancelled in ' || number);
+END
+$$;
+
 -- A job that waits goes away. One that somebody works on is marked, by an x before its token: that
 -- makes everything its worker may say of it QB002 (_lost), and it goes away when the lease ends.
 CREATE OR REPLACE FUNCTION queue._cancel(refs text[], notify bool, q text DEFAULT NULL, k text DEFAULT NULL)
@@ -190,6 +201,7 @@ BEGIN
 		ELSIF one.leased THEN
 			EXECUTE format('UPDATE %s SET token = ''x'' || ltrim(token, ''x''), key = NULL WHERE id = $1',
 				queue._table(one.name)) USING one.id;
+			PERFORM queue._tell_cancelled(one.number);
 		ELSE
 			IF one.state = 'blocked' THEN
 				PERFORM queue._lot_without(queue._find(one.name), one.id);
@@ -215,6 +227,7 @@ AS $$
 DECLARE
 	cfg CONSTANT queue.queues := queue._find(q);
 	changed int8;
+	held bool;
 BEGIN
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM set_config('qbouncer.gone', 'cancelled', true);
@@ -226,8 +239,11 @@ BEGIN
 		marked AS (UPDATE %1$s SET token = 'x' || ltrim(token, 'x'), key = NULL FROM those WHERE id = job AND runs
 			RETURNING id),
 		gone AS (DELETE FROM %1$s AS d USING those WHERE d.id = job AND NOT runs RETURNING d.*) %2$s
-		SELECT (SELECT count(*) FROM marked) + (SELECT count(*) FROM gone)
-	$sql$, queue._table(q), queue._with_keep(cfg, 'gone', 'cancelled')) INTO changed USING ids, clock_timestamp();
+		SELECT (SELECT count(*) FROM marked) + (SELECT count(*) FROM gone), EXISTS (SELECT FROM marked)
+	$sql$, queue._table(q), queue._with_keep(cfg, 'gone', 'cancelled')) INTO changed, held USING ids, clock_timestamp();
+	IF held THEN
+		PERFORM queue._tell_cancelled(cfg.number);
+	END IF;
 	PERFORM set_config('qbouncer.gone', '', true);
 	RETURN changed;
 END

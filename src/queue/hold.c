@@ -14,6 +14,7 @@
 #include "queue_call.h"
 #include "lease.h"
 #include "queue_int.h"
+#include "system.h"
 #include "token.h"
 
 #define TRY_AGAIN (1 * USEC_SEC)
@@ -75,6 +76,41 @@ void hold_extended(struct lease *l, bool in_tx)
 	loop_tick_at(renewals.tick, due_at(l));
 }
 
+/* As if half of its time were over. */
+static void renew_soon(struct lease *l)
+{
+	l->renewed_at = loop_now() > l->span / 2 ? loop_now() - l->span / 2 : 0;
+	l->again_at = 0;
+	l->look = false;
+	loop_tick_at(renewals.tick, due_at(l));
+}
+
+/* Those of the queue that it names may be cancelled: they are renewed now. */
+static void on_event(struct qdb *db, const char *event)
+{
+	size_t len = strlen(CANCELLED_EVENT), n = strlen(event);
+	struct taker *t;
+	struct lease *l;
+
+	if (strncmp(event, CANCELLED_EVENT, len) != 0)
+		return;
+	event += len;
+	n -= len;
+	DL_FOREACH (takers(), t) {
+		if (t->db != db)
+			continue;
+		DL_FOREACH (t->leases, l) {
+			if (l->policy != LEASE_HOLD || l->cancelled ||
+				strncmp(l->token, event, n) != 0 || l->token[n] != '-')
+				continue;
+			if (l->renewal != 0)
+				l->look = true; /* what is under way may not have seen it */
+			else
+				renew_soon(l);
+		}
+	}
+}
+
 /* --- the end of a renewal --- */
 
 static void renewal_free(struct renewal *r)
@@ -122,6 +158,8 @@ static void settle(struct renewal *r, struct taker *t, struct lease *l, bool ok)
 	if (x == NULL) {
 		l->renewed_at = r->sent_at;
 		l->span = r->span;
+		if (l->look)
+			renew_soon(l);
 	} else if (x->cancelled) {
 		lease_cancelled(t, l);
 	} else {
@@ -282,6 +320,9 @@ static usec_t on_tick(void *arg, usec_t now)
 
 bool hold_start(void)
 {
+	static const struct system_listener listener = {.event = on_event};
+
+	system_listen(&listener);
 	renewals.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
 	return renewals.tick != NULL;
 }

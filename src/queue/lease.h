@@ -9,6 +9,9 @@
 #include "queue_int.h"
 #include "token.h"
 
+/* What CANCEL of held jobs says, followed by the number of their queue (queue._tell_cancelled): no queue has this name. */
+#define CANCELLED_EVENT "of no queue: cancelled in "
+
 enum lease_policy { LEASE_AUTO, LEASE_RELEASE, LEASE_KEEP, LEASE_HOLD };
 
 struct lease {
@@ -27,6 +30,7 @@ struct lease {
 	/* HOLD: when it was renewed for how long, when it ends for good; the renewal under way, or 0 */
 	usec_t renewed_at, span, hold_until, again_at;
 	unsigned renewal;
+	bool look; /* once more, when that has ended */
 	struct tally *tally; /* of its queue, or NULL */
 	char *key; /* or NULL */
 	char token[TOKEN_MAX];

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "head.h"
+#include "lease.h"
 #include "mark.h"
 #include "queue_int.h"
 #include "schedule.h"
@@ -90,6 +91,8 @@ static void wake(struct qdb *db, struct wakes **list)
 			continue;
 		if (strcmp(t->queue, SCHEDULES_EVENT) == 0)
 			schedules_event(db);
+		else if (strncmp(t->queue, CANCELLED_EVENT, strlen(CANCELLED_EVENT)) == 0)
+			system_heard(db, t->queue);
 		else
 			waitq_wake_from(db, t->queue, t->jobs, t->mark);
 		siblings_tell(db, t->queue);
@@ -132,7 +135,8 @@ void wakes_event(struct qdb *db, struct wakes **list, const char *queue)
 		n++;
 	if (n >= TOLD_MAX || queue[0] == '\0')
 		return;
-	if (strcmp(queue, SCHEDULES_EVENT) == 0)
+	if (strcmp(queue, SCHEDULES_EVENT) == 0 ||
+		strncmp(queue, CANCELLED_EVENT, strlen(CANCELLED_EVENT)) == 0)
 		add(list, queue, 0, head_unmarked, false);
 	else if (strlen(queue) <= QSTMT_QUEUE_MAX)
 		add(list, queue, 0, head_past(db, queue), false);

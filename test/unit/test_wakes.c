@@ -60,6 +60,11 @@ void system_need(struct qdb *db, struct pool *pool)
 	(void)db, (void)pool;
 }
 
+void system_heard(struct qdb *db, const char *queue)
+{
+	(void)db, (void)queue;
+}
+
 /* The session breaks while it is to tell others: its list ends with it. */
 void system_notify(struct qdb *db, const char *queue)
 {

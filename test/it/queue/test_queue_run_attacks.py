@@ -180,3 +180,24 @@ def test_a_queue_that_runs_nothing_for_a_while(sql, direct):
     direct.execute("SELECT pg_advisory_unlock(7)")
     wait_for(lambda: states(direct, "nightly") == [], "the end of the first one")
     assert run(c, "SELECT 1 AS a", wait="10s")["state"] == "done"
+
+
+# --- CANCEL ---
+
+
+@pytest.mark.parametrize("through", ["here", "another proxy", "no proxy", "all"])
+def test_a_cancel_ends_what_runs_at_once(sql, qbouncer, db, direct, through):
+    """Long before its lease is renewed; and not what runs next."""
+    _, c = sql
+    (job,) = c.rows("QUEUE RUN 'SELECT pg_sleep(600)' ON nightly RETURNING JOB")
+    wait_for(lambda: states(direct, "nightly") == ["leased"], "that it runs")
+    (after,) = c.rows("QUEUE RUN 'SELECT 1' ON nightly RETURNING JOB")
+    if through == "no proxy":
+        direct.execute("SELECT queue.cancel(%s)", [job["job"]])
+    elif through == "all":
+        direct.execute("SELECT queue.cancel_all('nightly', ids => ARRAY[%s])", [int(job["job"].split("-")[1])])
+    else:
+        with (sql[0] if through == "here" else qbouncer(queue_run_pool_size=0)).wire(db) as other:
+            tag(other, "QUEUE CANCEL '%s'" % job["job"])
+    (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % after["job"])
+    assert (end["state"], end["error"]) == ("done", None)
