@@ -166,7 +166,7 @@ END
 $$;
 
 -- QUEUE RUN
-CREATE OR REPLACE FUNCTION queue._sql_job(q text, statement text, params text) RETURNS text
+CREATE OR REPLACE FUNCTION queue._sql_job(q text, statement text, params text, alone bool DEFAULT false) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -181,7 +181,7 @@ BEGIN
 	END IF;
 	PERFORM queue._check_params(params::jsonb);
 	RETURN jsonb_build_object('sql', statement) || CASE WHEN params IS NULL THEN '{}'
-		ELSE jsonb_build_object('params', params::jsonb) END;
+		ELSE jsonb_build_object('params', params::jsonb) END || CASE WHEN alone THEN '{"transaction": false}' ELSE '{}' END::jsonb;
 END
 $$;
 
@@ -189,19 +189,19 @@ CREATE OR REPLACE FUNCTION queue.run(q text, statement text, params jsonb DEFAUL
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL, notify bool DEFAULT true,
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL,
 	"group" text DEFAULT NULL, batch text DEFAULT NULL, after text[] DEFAULT NULL, keep_for interval DEFAULT NULL,
-	newer timestamptz DEFAULT NULL) RETURNS int8
+	newer timestamptz DEFAULT NULL, no_transaction bool DEFAULT false) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text)], priority, delay, run_at,
+	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text, no_transaction)], priority, delay, run_at,
 		headers::text, coalesce(notify, true), expires, attempts, key, on_duplicate, "group", true, batch => batch,
 		after => after, keep_for => keep_for, newer => newer) AS p);
 END
 $$;
 
--- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...]}.
-CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[])
+-- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...], "transaction": false}.
+CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[], OUT alone bool)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -212,11 +212,15 @@ BEGIN
 	ELSIF jsonb_typeof(payload -> 'sql') IS DISTINCT FROM 'string' THEN
 		PERFORM queue._bad_handler('22023', 'the payload is no SQL',
 			'QUEUE RUN ''VACUUM'' ON q; or push a text, or {"sql": "...", "params": [...]}.');
-	ELSIF payload - '{sql,params}'::text[] <> '{}' THEN
+	ELSIF payload - '{sql,params,transaction}'::text[] <> '{}' THEN
 		PERFORM queue._bad_handler('0A000', format('"%s" beside "sql" is not supported',
-			(SELECT k FROM jsonb_object_keys(payload - '{sql,params}'::text[]) AS k ORDER BY k LIMIT 1)), 'There are "sql" and "params".');
+			(SELECT k FROM jsonb_object_keys(payload - '{sql,params,transaction}'::text[]) AS k ORDER BY k LIMIT 1)),
+			'There are "sql", "params" and "transaction".');
+	ELSIF jsonb_typeof(payload -> 'transaction') <> 'boolean' THEN
+		PERFORM queue._bad_handler('22023', '"transaction" is not true or false', 'Without it the job is one transaction with its DONE.');
 	END IF;
 	sql := payload ->> 'sql';
+	alone := NOT (payload ->> 'transaction')::bool;
 	IF payload ? 'params' THEN
 		PERFORM queue._check_params(payload -> 'params');
 		params := ARRAY(SELECT e FROM jsonb_array_elements_text(payload -> 'params') WITH ORDINALITY AS a (e, n) ORDER BY n);
@@ -298,8 +302,9 @@ $$;
 
 -- For the proxy, which has taken the job in a login of the owner: the work, and its DONE. path: the search_path that the
 -- session has without us. supers: the proxy may run what belongs to superusers.
--- "ended": done, failed (queue.retry), released.
-CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool) RETURNS TABLE (queue text, ended text)
+-- "ended": done, failed (queue.retry), released; or alone: the statement is "sql", and the proxy's to carry out, in rows
+-- behind it (value) are its values.
+CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool) RETURNS TABLE (queue text, ended text, sql text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -334,6 +339,11 @@ BEGIN
 		'group', job."group", 'headers', coalesce(job.headers, '{}'))::text, true);
 	IF cfg.run = 'sql' THEN
 		SELECT * INTO what FROM queue._sql_of(job.payload);
+		IF what.alone THEN
+			RETURN QUERY SELECT cfg.name, 'alone', what.sql
+				UNION ALL SELECT cfg.name, 'value', v FROM unnest(what.params) AS v;
+			RETURN;
+		END IF;
 		outcome := queue._run_sql(what.sql, path, v => what.params);
 	ELSIF queue._check_handler(cfg) THEN
 		PERFORM pg_catalog.set_config('search_path', path, true);
@@ -353,12 +363,12 @@ BEGIN
 		FOR died IN SELECT f.dead FROM queue._fail(ARRAY[token], coalesce(again ->> 'reason', 'the handler asked to be called again'),
 			(again ->> 'after')::interval, false, true) AS f LOOP
 			PERFORM queue._died(cfg.number, CASE WHEN died IS NULL THEN 0 ELSE 1 END);
-			RETURN QUERY SELECT cfg.name, 'failed';
+			RETURN QUERY SELECT cfg.name, 'failed', NULL;
 		END LOOP;
 	ELSIF jsonb_typeof(again) = 'object' THEN
-		RETURN QUERY SELECT f, 'released' FROM queue._release(ARRAY[token], (again ->> 'after')::interval, true) AS f;
+		RETURN QUERY SELECT f, 'released', NULL FROM queue._release(ARRAY[token], (again ->> 'after')::interval, true) AS f;
 	ELSE
-		RETURN QUERY SELECT f, 'done' FROM queue._done(ARRAY[token], false, outcome::text, false) AS f;
+		RETURN QUERY SELECT f, 'done', NULL FROM queue._done(ARRAY[token], false, outcome::text, false) AS f;
 	END IF;
 END
 $$;

@@ -418,8 +418,8 @@ static void put_scheduled(struct rewriter *w)
 {
 	bool runs = qstmt_has(w->q, QARG_STATEMENT);
 
-	put_template(
-		w, w->q->verb, runs ? "queue._sql_job({on}, {statement}, {params})" : "{payload}");
+	put_template(w, w->q->verb,
+		runs ? "queue._sql_job({on}, {statement}, {params}, {alone})" : "{payload}");
 }
 
 /* GRANT, REVOKE: what on. */

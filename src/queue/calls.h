@@ -242,8 +242,8 @@
 		COL(queue, TEXT) COL(jobs, INT8) COL(failed, INT8)) \
 	CALL(RUNS, "SELECT queue, owner, super, timeout_ms FROM queue._runs()", , \
 		COL(queue, TEXT) COL(owner, TEXT) COL(super, BOOL) COL(timeout_ms, INT8)) \
-	CALL(RUN_JOB, "SELECT queue, ended FROM queue._run_job($1, pg_catalog.current_setting('search_path'), $2)", \
-		PARAM(TEXT) PARAM(BOOL), COL(queue, TEXT) COL(ended, TEXT)) \
+	CALL(RUN_JOB, "SELECT queue, ended, sql FROM queue._run_job($1, pg_catalog.current_setting('search_path'), $2)", \
+		PARAM(TEXT) PARAM(BOOL), COL(queue, TEXT) COL(ended, TEXT) COL(sql, TEXT)) \
 	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1)", PARAM(TEXT_ARRAY), \
 		ROW_GAUGES(COL, )) \
 	/* by the system session, from the queue behind this number */ \

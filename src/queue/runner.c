@@ -35,7 +35,29 @@ enum slot_state {
 	SLOT_TAKES,
 	SLOT_HAS, /* a job, and waits for its turn */
 	SLOT_RUNS,
-	SLOT_FAILS, /* says so */
+	SLOT_FAILS, /* says so; or that it is done, where the job did not say so itself */
+};
+
+/* How the statement that carries out a job ended. */
+enum outcome {
+	OUTCOME_DONE,
+	OUTCOME_FAILED,   /* queue.retry() */
+	OUTCOME_RELEASED, /* ... of which the attempt does not count */
+	OUTCOME_ALONE,    /* it was only looked up */
+	OUTCOME_UNREAD,   /* no memory for that */
+};
+
+#define VALUES_MAX 20 /* queue._check_params() */
+
+/* A statement that is not part of the transaction of its DONE, with its values. */
+struct alone {
+	bool sent;
+	char *sql;
+	int n;
+	struct {
+		char *text; /* or NULL */
+		size_t len;
+	} values[VALUES_MAX];
 };
 
 struct slot {
@@ -49,13 +71,13 @@ struct slot {
 	bool lost;    /* the job is not its own any more */
 	bool late;    /* it ran longer than it may */
 	bool leaves;  /* when the job has ended */
-	bool again;   /* it has asked to be carried out once more */
-	bool counts;  /* ... and that was a failed attempt */
+	enum outcome outcome;
 	usec_t at; /* SLOT_RESTS, SLOT_ASIDE, SLOT_HAS: until then; SLOT_RUNS: it may run so long */
 	uint64_t turn;
 	int attempt;
 	usec_t began;          /* that is when a server has got it; 0: none has */
 	char token[TOKEN_MAX]; /* of its job; or "" */
+	struct alone *alone;   /* its job is one; or NULL */
 	char error[sizeof(struct pg_error)];
 };
 
@@ -90,12 +112,27 @@ static void look_at(struct slot *s, usec_t at)
 	loop_tick_at(all.tick, at);
 }
 
+static void alone_free(struct alone **p)
+{
+	struct alone *a = *p;
+
+	*p = NULL;
+	if (a == NULL)
+		return;
+	for (int i = 0; i < a->n; i++)
+		mem_free(a->values[i].text);
+	mem_free(a->sql);
+	mem_free(a);
+}
+
 static void rest(struct slot *s, usec_t time)
 {
 	s->state = SLOT_RESTS;
 	s->token[0] = '\0';
-	s->lost = s->started = s->late = s->again = false;
+	s->lost = s->started = s->late = false;
+	s->outcome = OUTCOME_DONE;
 	s->began = 0;
+	alone_free(&s->alone);
 	look_at(s, loop_now() + time);
 }
 
@@ -173,15 +210,46 @@ static void run_failed(struct slot *s, const struct pg_error *err)
 	}
 }
 
+/* The statement, and in the rows behind it its values. */
+static bool alone_add(struct slot *s, const struct wire_col *col)
+{
+	struct alone *a = s->alone;
+	char *text = NULL;
+
+	if (col->len >= 0 && (text = mem_alloc((size_t)col->len + 1)) == NULL)
+		return false;
+	if (text != NULL) {
+		memcpy(text, col->data, (size_t)col->len);
+		text[col->len] = '\0';
+	}
+	if (a == NULL && text != NULL) {
+		s->alone = a = mem_zalloc(sizeof(*a));
+		if (a != NULL)
+			a->sql = text;
+	} else if (a != NULL && a->n < VALUES_MAX) {
+		a->values[a->n].text = text;
+		a->values[a->n++].len = text != NULL ? (size_t)col->len : 0;
+	} else {
+		a = NULL;
+	}
+	if (a == NULL)
+		mem_free(text);
+	return a != NULL;
+}
+
 static void ended_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct slot *s = arg;
-	struct wire_col col[2];
+	struct wire_col col[3];
 
-	if (!wire_row_read(body, len, col, 2))
-		return;
-	s->again = !wire_col_is(&col[1], "done");
-	s->counts = wire_col_is(&col[1], "failed");
+	if (!wire_row_read(body, len, col, 3))
+		s->outcome = OUTCOME_UNREAD;
+	else if (wire_col_is(&col[1], "failed"))
+		s->outcome = OUTCOME_FAILED;
+	else if (wire_col_is(&col[1], "released"))
+		s->outcome = OUTCOME_RELEASED;
+	else if (!wire_col_is(&col[1], "done") && s->outcome != OUTCOME_UNREAD)
+		s->outcome = alone_add(s, &col[2]) ? OUTCOME_ALONE : OUTCOME_UNREAD;
 }
 
 /* Those who take, or want to, are told. */
@@ -200,21 +268,89 @@ static void one_less(void)
 	loop_tick_at(all.tick, loop_now());
 }
 
+static bool submit_alone(struct slot *s);
+
+static void say_done(struct slot *s)
+{
+	struct pg_error refused;
+
+	s->state = SLOT_FAILS;
+	if (worker_done(s->worker, s->token, NULL, &refused))
+		return;
+	worker_give_back(s->worker, s->token);
+	rest(s, REST);
+}
+
+static void run_succeeded(struct slot *s)
+{
+	switch (s->outcome) {
+	case OUTCOME_DONE:
+		worker_was_done(s->worker, s->token);
+		rest(s, 0);
+		return;
+	case OUTCOME_FAILED:
+	case OUTCOME_RELEASED:
+		worker_was_put_back(s->worker, s->token, s->outcome == OUTCOME_FAILED);
+		rest(s, 0);
+		return;
+	case OUTCOME_ALONE:
+		if (s->alone->sent) {
+			say_done(s);
+			return;
+		}
+		if (submit_alone(s))
+			return;
+		break;
+	case OUTCOME_UNREAD:
+		break;
+	}
+	worker_give_back(s->worker, s->token);
+	rest(s, REST);
+}
+
 static void run_done(void *arg, const struct pg_error *err)
 {
 	struct slot *s = arg;
 
 	s->task = NULL;
-	one_less();
-	if (err == NULL && s->again) {
-		worker_was_put_back(s->worker, s->token, s->counts);
-		rest(s, 0);
-	} else if (err == NULL) {
-		worker_was_done(s->worker, s->token);
-		rest(s, 0);
-	} else {
+	if (err == NULL)
+		run_succeeded(s);
+	else
 		run_failed(s, err);
-	}
+	one_less();
+}
+
+/* Its values are texts, as the statement wants them. */
+static bool submit_alone(struct slot *s)
+{
+	static const struct task_ops ops = {.done = run_done, .starts = starts};
+	static const uint32_t any[VALUES_MAX]; /* types: as the statement has them */
+	struct alone *a = s->alone;
+	struct bind_param params[VALUES_MAX];
+	struct task_settings *settings = task_settings_of_pool(s->pool);
+	struct task_spec spec = {.ops = &ops,
+		.arg = s,
+		.settings = settings,
+		.sql = a->sql,
+		.oids = any,
+		.n_params = a->n,
+		.params = params,
+		.leaves = TASK_LEAVES_SESSION,
+		.time = TASK_BESIDE,
+		.stays = true};
+
+	for (int i = 0; i < a->n; i++)
+		params[i] = (struct bind_param){.data = (const uint8_t *)a->values[i].text,
+			.len = a->values[i].text != NULL ? (int32_t)a->values[i].len : -1};
+	if (settings != NULL)
+		s->task = task_submit(s->pool, &spec);
+	task_settings_free(&settings);
+	if (s->task == NULL)
+		return false;
+	a->sent = true;
+	s->started = false;
+	all.running++;
+	return true;
 }
 
 static bool submit_run(struct slot *s)
@@ -321,6 +457,7 @@ static void slot_free(struct slot *s)
 		all.running--;
 	}
 	let_go(s);
+	alone_free(&s->alone);
 	DL_DELETE(q->slots, s);
 	q->n_slots--;
 	mem_free(s);

@@ -210,6 +210,10 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		server_close(s, "client left before its COPY", NULL);
 		return RELAY_GONE;
 	}
+	if (m->type == 'G' && s->task != NULL) {
+		task_refuse_copy(s);
+		return RELAY_DROP;
+	}
 	if (dest->tells && (m->type == 'C' || m->type == '1' || m->type == 'G'))
 		dest_note(s, m, e);
 	if (dest->row != NULL && m->type == 'D')

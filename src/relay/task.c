@@ -310,6 +310,19 @@ void task_start(struct task *t, struct server *s)
 		send_task(t, s);
 }
 
+/* A server that waits for data ignores the Sync that was sent behind its statement (protocol: "COPY Operations"). */
+void task_refuse_copy(struct server *s)
+{
+	struct buf b = BUF_INIT;
+	size_t start = build_begin(&b, 'f');
+
+	build_cstr(&b, "nobody is there to send data");
+	build_end(&b, start);
+	if (s->task->script == NULL)
+		build_simple(&b, 'S');
+	server_send(s, &b);
+}
+
 /* The rows of its own statement, not of the settings before it. */
 static void row(struct server *s, const struct wire_msg *m, const struct expect *e)
 {

@@ -235,3 +235,15 @@ def test_the_job_that_runs(q):
     assert got.pop("pushed_at")
     assert got == {"job": "1-1", "id": 1, "queue": "q", "attempt": 1, "failures": 0, "priority": 7, "key": "k", "group": "g", "headers": {"a": 1}}
     assert q.value("SELECT queue.current_job()") is None
+
+
+def test_no_transaction_is_the_proxys(db):
+    db.create("q", run="sql")
+    db.rows("SELECT queue.run('q', 'VACUUM', '[1, null, {\"a\": 2}]', no_transaction => true)")
+    (job,) = db.take("q")
+    assert db.rows("SELECT * FROM queue._run_job(%s, 'public', false)", job["token"]) == [
+        ("q", "alone", "VACUUM"), ("q", "value", "1"), ("q", "value", None), ("q", "value", '{"a": 2}')]
+    assert db.value("SELECT state FROM queue.q_q") == "leased"
+    db.push("q", '{"sql": "VACUUM", "transaction": 0}')
+    (job,) = db.take("q")
+    db.fails("22023", RUN, job["token"], "public")

@@ -315,6 +315,62 @@ def test_what_runs_is_shown(runner, db, direct):
     wait_for(lambda: proxy.console("SHOW RUNNING") == [], "nothing to run")
 
 
+# --- NO TRANSACTION ---
+
+
+def ends(c, statement):
+    (job,) = c.rows(statement + " RETURNING JOB")
+    (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])
+    return end["state"], end["error"]
+
+
+def test_no_transaction(runner, direct):
+    """What cannot be part of a transaction; values are bound to the types that the statement wants."""
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+    assert ends(c, "QUEUE RUN 'VACUUM app.done' ON nightly")[0] == "dead"
+    for sql in ("VACUUM app.done", "CREATE INDEX CONCURRENTLY ON app.done (n)", "INSERT INTO app.done VALUES (1)", "SELECT 1", ""):
+        assert ends(c, "QUEUE RUN '%s' ON nightly NO TRANSACTION" % sql) == ("done", None), sql
+    assert value(direct, "SELECT count(*) FROM pg_indexes WHERE schemaname = 'app'") == 1
+    assert value(direct, "SELECT vacuum_count FROM pg_stat_user_tables WHERE relname = 'done'") in (0, 1)
+    tag(c, "CREATE PROCEDURE app.steps(n int) LANGUAGE plpgsql AS $$BEGIN "
+           "INSERT INTO app.done VALUES (n); COMMIT; INSERT INTO app.done VALUES (n + 1); COMMIT; END$$")
+    assert ends(c, "QUEUE RUN 'CALL app.steps($1)' ON nightly PARAMS '[5]' NO TRANSACTION") == ("done", None)
+    assert ends(c, "QUEUE RUN 'INSERT INTO app.done SELECT $1 WHERE $2::text IS NULL' ON nightly PARAMS '[9, null]' NO TRANSACTION") == ("done", None)
+    assert rows(direct) == [1, 5, 6, 9]
+    tag(c, "QUEUE SCHEDULE v ON nightly EVERY '1 h' RUN 'VACUUM app.done' NO TRANSACTION")
+
+
+@pytest.mark.parametrize("sql, want", [
+    ("SELECT 1/0", "22012"), ("SELECT 1; SELECT 2", "42601"), ("SELEKT", "42601"), ("SELECT $1", "08P01"),
+    ("COPY app.done FROM STDIN", "57014"), ("COPY app.done TO STDOUT", None), ("SET ROLE postgres", "42501"),
+    ("SELECT pg_terminate_backend(pg_backend_pid())", "")])
+def test_no_transaction_that_fails(runner, direct, sql, want):
+    """It ends one job, and the connection serves the next."""
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+    state, why = ends(c, "QUEUE RUN '%s' ON nightly NO TRANSACTION" % sql.replace("'", "''"))
+    if want is None:
+        assert state == "done"
+    else:
+        assert state == "dead" and want in why, why
+    assert ends(c, "QUEUE RUN 'INSERT INTO app.done VALUES (1)' ON nightly NO TRANSACTION")[0] == "done"
+    assert rows(direct) == [1]
+
+
+def test_no_transaction_leaves_nothing_open(runner, direct):
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h', timeout = '300ms')")
+    ends(c, "QUEUE RUN 'BEGIN' ON nightly NO TRANSACTION")
+    wait_for(lambda: value(direct, "SELECT count(*) FROM pg_stat_activity WHERE state ~ '^idle in transaction'") == 0, "the end of the transaction")
+    ends(c, "QUEUE RUN 'SET work_mem = 78848' ON nightly NO TRANSACTION")
+    tag(c, "CREATE TABLE app.seen (s text)")
+    for _ in range(4):
+        assert ends(c, "QUEUE RUN 'INSERT INTO app.seen VALUES (current_setting($$work_mem$$))' ON nightly NO TRANSACTION")[0] == "done"
+    assert value(direct, "SELECT count(*) FROM app.seen WHERE s = '77MB'") == 0
+    assert ends(c, "QUEUE RUN 'SELECT pg_sleep(20)' ON nightly NO TRANSACTION") [0] == "dead"
+
+
 # --- QUEUE RUN ---
 
 
