@@ -409,6 +409,6 @@ for j in jobs():
     proxy.start()
     with proxy.connect(db) as conn:
         wait_for(lambda: "exit status 3 without an answer" in str(conn.execute("QUEUE ERRORS mail").fetchall()),
-                 "the second attempt to fail")
+                 "the second attempt to fail", 60)
     w.signal(signal.SIGTERM)
     w.wait()

@@ -311,7 +311,8 @@ def test_the_proxy_is_restarted(qbouncer, work_program, tmp_path, how, db):
     proxy.start()
     with proxy.connect(db) as conn:
         conn.execute("QUEUE PUSH mail '2'")
-        wait_for(lambda: conn.execute("QUEUE PEEK mail").fetchall() == [], "both jobs to end")
+        # the proxy that was killed is taken for gone after seconds, and so long does the worker pause between its attempts
+        wait_for(lambda: conn.execute("QUEUE PEEK mail").fetchall() == [], "both jobs to end", 60)
     w.signal(signal.SIGTERM)
     w.wait()
     assert len(w.file("pid").split()) == 3
