@@ -28,12 +28,15 @@ static int64_t days_of(int64_t year, int month, int day)
 /* Behind the seconds: their fraction. */
 static const uint8_t *fraction(const uint8_t *p, const uint8_t *end, int64_t *us)
 {
-	int64_t unit = 100000;
+	static const int32_t unit[] = {1000000, 100000, 10000, 1000, 100, 10, 1};
+	size_t digits = 0;
+	int32_t n = 0;
 
 	if (p == end || *p != '.')
 		return p;
-	for (p++; p < end && *p >= '0' && *p <= '9'; p++, unit /= 10)
-		*us += unit * (*p - '0');
+	for (p++; p < end && *p >= '0' && *p <= '9' && digits + 1 < ARRAY_LEN(unit); p++, digits++)
+		n = n * 10 + (*p - '0');
+	*us += (int64_t)n * unit[digits];
 	return p;
 }
 
@@ -77,6 +80,29 @@ static bool read_text(const uint8_t *p, int32_t len, int64_t *us)
 	return zone(fraction(p + 19, end, us), end, us);
 }
 
+/* Of the same minute, as most are: nothing but their seconds is read. What stands behind these has to be the same, since an
+ * hour may come twice. */
+static bool between_seconds(const struct wire_col *from, const struct wire_col *to, int64_t *us)
+{
+	const uint8_t *a, *b, *a_end, *b_end;
+	int64_t a_us = 0, b_us = 0;
+	int a_s, b_s;
+
+	if (from->len < 22 || to->len < 22 || memcmp(from->data, to->data, 17) != 0 ||
+		from->data[4] != '-' || from->data[10] != ' ' || from->data[16] != ':')
+		return false;
+	if ((a_s = two(from->data + 17)) < 0 || (b_s = two(to->data + 17)) < 0)
+		return false;
+	a_end = from->data + from->len;
+	b_end = to->data + to->len;
+	a = fraction(from->data + 19, a_end, &a_us);
+	b = fraction(to->data + 19, b_end, &b_us);
+	if (a_end - a != b_end - b || a_end - a < 3 || memcmp(a, b, (size_t)(a_end - a)) != 0)
+		return false;
+	*us = (b_s - a_s) * (int64_t)USEC_SEC + b_us - a_us;
+	return true;
+}
+
 /* false: it is not there, or cannot be read, or is no time. */
 static bool read(const struct wire_col *c, bool binary, int64_t *us)
 {
@@ -92,17 +118,31 @@ static bool is_binary(const int16_t *formats, int n_formats, int i)
 	return n_formats > 0 && formats[n_formats == 1 ? 0 : i] != 0;
 }
 
+/* false: one of them cannot be read. */
+static bool between(const struct wire_col *cols, const int16_t *formats, int n_formats, int from,
+	int to, int64_t *us)
+{
+	bool from_binary = is_binary(formats, n_formats, from);
+	bool to_binary = is_binary(formats, n_formats, to);
+	int64_t began, ended;
+
+	if (!from_binary && !to_binary && between_seconds(&cols[from], &cols[to], us))
+		return true;
+	if (!read(&cols[from], from_binary, &began) || !read(&cols[to], to_binary, &ended))
+		return false;
+	*us = ended - began;
+	return true;
+}
+
 int64_t waited_us(const struct wire_col *cols, const int16_t *formats, int n_formats)
 {
-	int64_t taken, ready, pushed;
+	int64_t waited, of_run;
 
-	if (!read(&cols[TAKEN_taken_at], is_binary(formats, n_formats, TAKEN_taken_at), &taken))
+	if (!between(cols, formats, n_formats, TAKEN_pushed_at, TAKEN_taken_at, &waited))
 		return -1;
-	if (!read(&cols[TAKEN_run_at], is_binary(formats, n_formats, TAKEN_run_at), &ready))
-		ready = INT64_MIN;
-	if (!read(&cols[TAKEN_pushed_at], is_binary(formats, n_formats, TAKEN_pushed_at), &pushed))
-		return -1;
-	if (ready < pushed)
-		ready = pushed;
-	return taken > ready ? taken - ready : 0;
+	if (cols[TAKEN_run_at].len > 0 &&
+		between(cols, formats, n_formats, TAKEN_run_at, TAKEN_taken_at, &of_run) &&
+		of_run < waited)
+		waited = of_run;
+	return waited > 0 ? waited : 0;
 }

@@ -1,13 +1,15 @@
 /*
- * The rows of a take as its waiter keeps them, without memory: taken.c.
+ * The rows of a take as its waiter keeps them, without memory: taken.c; how long their jobs had waited: waited.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 #include <cmocka.h>
 
 #include "../../src/queue/wait_int.h"
+#include "../../src/queue/figures.h"
 #include "../../src/queue/lease.h"
 
 #define COLUMNS (0 ROW_TAKEN(ROW_ONE, , JSONB))
@@ -103,12 +105,63 @@ static void test_no_memory_to_ask(void **state)
 	assert_null(w.taken);
 }
 
+static int64_t waited(const char *pushed, const char *run, const char *taken)
+{
+	const char *const texts[COLUMNS] = {
+		[TAKEN_pushed_at] = pushed, [TAKEN_run_at] = run, [TAKEN_taken_at] = taken};
+	struct wire_col cols[COLUMNS];
+
+	for (int i = 0; i < COLUMNS; i++)
+		cols[i] = (struct wire_col){.data = (const uint8_t *)texts[i],
+			.len = texts[i] != NULL ? (int32_t)strlen(texts[i]) : -1};
+	return waited_us(cols, NULL, 0);
+}
+
+static void test_how_long_it_waited(void **state)
+{
+	static const struct {
+		const char *pushed, *run, *taken;
+		int64_t us;
+	} cases[] = {
+		{"2026-11-23 07:40:11.191856+00", NULL, "2026-11-23 07:40:11.191857+00", 1},
+		{"2026-11-23 07:40:11.9+00", NULL, "2026-11-23 07:40:12+00", 100000},
+		{"2026-11-23 07:40:59.999999+00", NULL, "2026-11-23 07:41:00+00", 1},
+		{"2026-12-31 23:59:59+05:45", NULL, "2027-01-01 00:00:00.5+05:45", 1500000},
+		{"2024-02-28 12:00:00+00", NULL, "2024-03-01 12:00:00+00", INT64_C(172800000000)},
+		/* the hour that comes twice */
+		{"2026-10-25 02:30:00+02", NULL, "2026-10-25 02:30:10+01", INT64_C(3610000000)},
+		{"2026-10-25 02:30:00.12+02", NULL, "2026-10-25 02:30:10+01", INT64_C(3609880000)},
+		/* from the later one; a clock that was set back */
+		{"2026-11-23 07:40:11+00", "2026-11-23 07:40:15+00", "2026-11-23 07:40:17.25+00",
+			2250000},
+		{"2026-11-23 07:40:16+00", "2026-11-22 07:40:15+00", "2026-11-23 07:40:17+00",
+			1000000},
+		{"2026-11-23 07:40:16+00", "-infinity", "2026-11-23 07:40:17+00", 1000000},
+		{"2026-11-23 07:40:18+00", NULL, "2026-11-23 07:40:17+00", 0},
+		/* not to be read */
+		{"23.11.2026 07:40:11.191856 UTC", NULL, "23.11.2026 07:40:11.191856 UTC", -1},
+		{"11/23/2026 07:40:11.19 UTC", NULL, "11/23/2026 07:40:12.19 UTC", -1},
+		{"Mon Nov 23 07:40:11 2026 UTC", NULL, "Mon Nov 23 07:40:11 2026 UTC", -1},
+		{"2026-11-23 07:40:x1.19+00", NULL, "2026-11-23 07:40:12.19+00", -1},
+		{"2026-11-23 07:40:11.19!00", NULL, "2026-11-23 07:40:12.19+00", -1},
+		{NULL, NULL, "2026-11-23 07:40:17+00", -1},
+		{"2026-11-23 07:40:18+00", NULL, NULL, -1},
+		{"", NULL, "2026-11-23 07:40:17+00", -1},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		assert_int_equal(
+			waited(cases[i].pushed, cases[i].run, cases[i].taken), cases[i].us);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_job_is_known_without_memory_for_its_row),
 		cmocka_unit_test(test_more_than_was_expected),
 		cmocka_unit_test(test_no_memory_to_ask),
+		cmocka_unit_test(test_how_long_it_waited),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
