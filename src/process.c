@@ -16,10 +16,10 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/log.h"
+#include "net/loop.h"
 
 #ifdef HAVE_SYSTEMD
 #include <systemd/sd-daemon.h>
@@ -337,11 +337,7 @@ void process_notify_ready(void)
 
 void process_notify_reloading(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	(void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld",
-		(long long)ts.tv_sec * 1000000 + ts.tv_nsec / 1000);
+	(void)sd_notifyf(0, "RELOADING=1\nMONOTONIC_USEC=%lld", (long long)loop_clock());
 }
 
 void process_notify_stopping(void)

@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "conf/conf.h"
+#include "net/loop.h"
 #include "net/team.h"
 
 #define LOOK_START 5 /* milliseconds, until all are ready */
@@ -36,14 +37,6 @@ static struct {
 	sigset_t signals, before;
 	bool started, ends, failed;
 } all;
-
-static usec_t now_exactly(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (usec_t)ts.tv_sec * USEC_SEC + (usec_t)ts.tv_nsec / 1000;
-}
 
 int supervisor_size(void)
 {
@@ -89,12 +82,12 @@ static int start_one(int number)
 	pid = fork();
 	if (pid < 0) {
 		log_error("process %d could not be started: %s", number, strerror(errno));
-		all.of[number].again_at = now_exactly() + USEC_SEC;
+		all.of[number].again_at = loop_clock() + USEC_SEC;
 		return 0;
 	}
 	if (pid > 0) {
 		all.of[number].pid = pid;
-		all.of[number].since = now_exactly();
+		all.of[number].since = loop_clock();
 		all.of[number].killed = false;
 		return 0;
 	}
@@ -108,7 +101,7 @@ static int start_one(int number)
 
 static int start_missing(void)
 {
-	usec_t now = now_exactly();
+	usec_t now = loop_clock();
 
 	for (int i = 1; i <= team_size() && !all.ends; i++)
 		if (all.of[i].pid == 0 && now >= all.of[i].again_at) {
@@ -158,7 +151,7 @@ static void say_how(int number, pid_t pid, int status)
 
 static void one_ended(int number, int status)
 {
-	usec_t now = now_exactly();
+	usec_t now = loop_clock();
 
 	if (all.started || WIFSIGNALED(status))
 		say_how(number, all.of[number].pid, status);
@@ -184,7 +177,7 @@ static void collect(void)
 /* Its clients have no answer from it, and nobody else can give them one. */
 static void look_for_hanging(void)
 {
-	usec_t now = now_exactly();
+	usec_t now = loop_clock();
 
 	for (int i = 1; i <= team_size(); i++) {
 		usec_t seen = team_seen(i);

@@ -11,8 +11,9 @@
 MUST_CHECK bool loop_init(void);
 void loop_free(void);
 
-/* Time of this turn. */
+/* Time of this turn; and by the clock, also where no loop runs. */
 usec_t loop_now(void);
+usec_t loop_clock(void);
 
 /* Runs until loop_stop(). */
 void loop_run(void);

@@ -77,7 +77,7 @@ static struct {
 	int signal_count;
 } loop;
 
-static usec_t clock_read(void)
+usec_t loop_clock(void)
 {
 	struct timespec ts;
 
@@ -172,7 +172,7 @@ void loop_free(void)
 usec_t loop_now(void)
 {
 	if (!loop.fresh) {
-		loop.now = clock_read();
+		loop.now = loop_clock();
 		loop.fresh = true;
 	}
 	return loop.now;

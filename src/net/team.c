@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/mem.h"
@@ -106,14 +105,6 @@ void team_free(void)
 }
 
 /* --- what the one that starts them sees --- */
-
-static usec_t now_exactly(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (usec_t)ts.tv_sec * USEC_SEC + (usec_t)ts.tv_nsec / 1000;
-}
 
 void team_clear(int number)
 {
@@ -292,7 +283,7 @@ static void on_inbox(int fd, int mask, void *arg)
 static usec_t on_tick(void *arg, usec_t now)
 {
 	(void)arg;
-	atomic_store(&team.members[team.self].seen, now_exactly());
+	atomic_store(&team.members[team.self].seen, loop_clock());
 	return now + BEAT;
 }
 
@@ -321,7 +312,7 @@ void team_leave(void)
 
 void team_ready(void)
 {
-	atomic_store(&team.members[team.self].seen, now_exactly());
+	atomic_store(&team.members[team.self].seen, loop_clock());
 	atomic_store(&team.members[team.self].ready, 1);
 }
 
@@ -350,7 +341,7 @@ bool team_has_more_than_its_part(void)
 
 	if (team.self == 0)
 		return false;
-	now = now_exactly();
+	now = loop_clock();
 	mine = atomic_load_explicit(&team.members[team.self].clients, memory_order_relaxed);
 	for (int i = 1; i <= team.size; i++) {
 		uint32_t n = atomic_load_explicit(&team.members[i].clients, memory_order_relaxed);
