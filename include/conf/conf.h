@@ -144,8 +144,9 @@ void conf_free(struct conf **p);
 
 /* The configuration in force. NULL only before the first conf_install(). */
 const struct conf *conf_current(void);
-/* Puts a loaded configuration in force; keeps the values that only a restart changes and reports
- * them as warnings; frees the old one. */
+/* Who is queue_user where an entry says this of it (NULL: nothing); "": nobody. */
+const char *conf_queue_user(const char *user, const char *password, const char **ret_password);
+/* In force, but for what only a restart changes (a warning); frees the old one. */
 void conf_install(struct conf *c, struct conf_report *report);
 /* Frees the configuration in force, at the end of the program. */
 void conf_uninstall(void);
@@ -154,8 +155,7 @@ const struct conf_database *conf_find_database(
 	const struct conf *c, const char *name); /* exact, then "*" , else NULL */
 const struct conf_user *conf_find_user(const struct conf *c, const char *name);
 
-/* SET key = 'value' on the console: checks, applies to the current configuration. false: err says
- * why. */
+/* SET key = 'value' on the console: checks, applies to what is in force. false: err says why. */
 MUST_CHECK bool conf_set(const char *key, const char *value, char *err, size_t err_size);
 
 /* For SHOW CONFIG and the generators, in the order of params.h. */

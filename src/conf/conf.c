@@ -172,6 +172,17 @@ const struct conf *conf_current(void)
 	return current;
 }
 
+const char *conf_queue_user(const char *user, const char *password, const char **ret_password)
+{
+	const struct params *p = &current->p;
+
+	if (user == NULL)
+		password = p->queue_password[0] != '\0' ? p->queue_password : NULL;
+	if (ret_password != NULL)
+		*ret_password = password;
+	return user != NULL ? user : p->queue_user;
+}
+
 /* Values that a restart would change stay; they move from the old struct, so nothing can fail. */
 static void conf_keep_fixed(struct conf *c, struct conf_report *report)
 {

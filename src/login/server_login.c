@@ -63,15 +63,14 @@ static void fail(struct server *s, const char *sqlstate, const char *text)
 /* What the entry says of the role, or the configuration of queue_user; NULL: nothing. */
 static const char *configured_password(const struct database *db, const char *user)
 {
-	const struct params *p = &conf_current()->p;
+	const char *password, *of_queues;
 
 	if (db->password != NULL && (db->user == NULL || strcmp(db->user, user) == 0))
 		return db->password;
-	if (strcmp(db->queue_user != NULL ? db->queue_user : p->queue_user, user) != 0)
+	of_queues = conf_queue_user(db->queue_user, db->queue_password, &password);
+	if (strcmp(of_queues, user) != 0)
 		return NULL;
-	if (db->queue_user != NULL)
-		return db->queue_password;
-	return p->queue_password[0] != '\0' ? p->queue_password : NULL;
+	return password;
 }
 
 static struct auth_login *make_login(struct server *s)

@@ -157,7 +157,7 @@ static const char *role_of(const struct conf_database *d)
 {
 	if (d->user != NULL)
 		return d->user;
-	return d->queue_user != NULL ? d->queue_user : conf_current()->p.queue_user;
+	return conf_queue_user(d->queue_user, NULL, NULL);
 }
 
 static void look_at_entry(const struct conf_database *d, usec_t now)

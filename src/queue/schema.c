@@ -317,7 +317,7 @@ static bool ask_exists(struct ask *a)
 		.ops = &ops, .arg = a, .sql = look, .oids = oids, .n_params = 1, .params = params};
 
 	pool_target(a->pool, &target);
-	user = target.queue_user != NULL ? target.queue_user : conf_current()->p.queue_user;
+	user = conf_queue_user(target.queue_user, NULL, NULL);
 	params[0] =
 		(struct bind_param){.data = (const uint8_t *)user, .len = (int32_t)strlen(user)};
 	a->found = FOUND_NOTHING;

@@ -581,22 +581,14 @@ static void forget_password(struct system *s)
  * not do. */
 static bool choose_role(struct system *s, const struct pool_target *t)
 {
-	const struct params *p = &conf_current()->p;
 	const struct auth_user *u;
-	const char *user = s->pool_user, *password = NULL;
+	const char *password;
+	const char *user = conf_queue_user(t->queue_user, t->queue_password, &password);
 
-	s->named = true;
-	if (t->queue_user != NULL) {
-		user = t->queue_user;
-		password = t->queue_password;
-	} else if (p->queue_user[0] != '\0') {
-		user = p->queue_user;
-		password = p->queue_password[0] != '\0' ? p->queue_password : NULL;
-	} else if (t->force_user != NULL) {
-		user = t->force_user;
-		password = t->force_password;
-	} else {
-		s->named = false;
+	s->named = user[0] != '\0' || t->force_user != NULL;
+	if (user[0] == '\0') {
+		user = t->force_user != NULL ? t->force_user : s->pool_user;
+		password = t->force_user != NULL ? t->force_password : NULL;
 	}
 	u = auth_user_find(user);
 	if (password == NULL && u != NULL && u->secret.kind == SECRET_PLAIN)
