@@ -337,6 +337,7 @@ BEGIN
 	PERFORM set_config('qbouncer.job', jsonb_build_object('job', cfg.number || '-' || job.id, 'id', job.id, 'queue', cfg.name,
 		'attempt', job.attempt, 'failures', job.failures, 'pushed_at', job.pushed_at, 'priority', job.priority, 'key', job.key,
 		'group', job."group", 'headers', coalesce(job.headers, '{}'))::text, true);
+	PERFORM set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
 		SELECT * INTO what FROM queue._sql_of(job.payload);
 		IF what.alone THEN
@@ -353,19 +354,20 @@ BEGIN
 		EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) cfg.handler OPERATOR(pg_catalog.||) '($1)' USING job.payload;
 	END IF;
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-	PERFORM set_config('qbouncer.job', '', true);
+	PERFORM set_config('qbouncer.job', '', true), set_config('qbouncer.lease', '', true);
 	IF session_user <> current_user THEN
 		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has left another role in force',
 			HINT = 'SET LOCAL ROLE in a function ends with the transaction: RESET ROLE at its end.';
 	END IF;
-	again := CASE WHEN cfg.handler IS NOT NULL AND jsonb_typeof(outcome) = 'object' THEN outcome -> 'queue.retry' END;
-	IF jsonb_typeof(again) = 'object' AND (again ->> 'counts')::bool THEN
+	-- by queue.retry() itself: who pushes does not know the token
+	again := CASE WHEN cfg.handler IS NOT NULL AND outcome #>> '{queue.retry,of}' = token THEN outcome -> 'queue.retry' END;
+	IF again IS NOT NULL AND (again ->> 'counts')::bool THEN
 		FOR died IN SELECT f.dead FROM queue._fail(ARRAY[token], coalesce(again ->> 'reason', 'the handler asked to be called again'),
 			(again ->> 'after')::interval, false, true) AS f LOOP
 			PERFORM queue._died(cfg.number, CASE WHEN died IS NULL THEN 0 ELSE 1 END);
 			RETURN QUERY SELECT cfg.name, 'failed', NULL;
 		END LOOP;
-	ELSIF jsonb_typeof(again) = 'object' THEN
+	ELSIF again IS NOT NULL THEN
 		RETURN QUERY SELECT f, 'released', NULL FROM queue._release(ARRAY[token], (again ->> 'after')::interval, true) AS f;
 	ELSE
 		RETURN QUERY SELECT f, 'done', NULL FROM queue._done(ARRAY[token], false, outcome::text, false) AS f;
@@ -394,6 +396,7 @@ BEGIN
 	IF after < interval '0' THEN
 		PERFORM queue._bad_handler('22023', 'after must not be negative', 'RETURN queue.retry(''5 min'');');
 	END IF;
-	RETURN jsonb_build_object('queue.retry', jsonb_build_object('after', after, 'reason', reason, 'counts', coalesce(counts, true)));
+	RETURN jsonb_build_object('queue.retry', jsonb_build_object('after', after, 'reason', reason,
+		'counts', coalesce(counts, true), 'of', current_setting('qbouncer.lease', true)));
 END
 $$;

@@ -223,6 +223,15 @@ def test_a_handler_that_wants_to_be_called_again(q):
     assert q.value("SELECT state FROM queue.q_q") == "dead"
 
 
+def test_who_pushes_cannot_ask_for_it(q):
+    """A handler may return what it was given."""
+    q.rows("CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT payload'")
+    for of in ("null", '""', '"1-1"'):
+        q.push("q", '{"queue.retry": {"counts": false, "after": "x", "of": %s}}' % of)
+        (job,) = q.take("q")
+        assert q.value("SELECT ended FROM queue._run_job(%s, 'public', false)", job["token"]) == "done"
+
+
 def test_the_job_that_runs(q):
     q.rows("""CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT queue.current_job()'""")
     assert q.value("SELECT queue.current_job()") is None
