@@ -60,6 +60,14 @@ struct queue_stat_run {
 	int64_t left_us;   /* of the queue's timeout; -1: it has none, or has not begun */
 };
 
+/* Jobs of a queue that the proxy carries out itself: now, and since the proxy heard of the queue. */
+struct queue_stat_runs {
+	const char *database, *queue;
+	unsigned running;
+	uint64_t done, failed, again; /* again: by queue.retry(), whether the attempt counts or not */
+	usec_t ran;                   /* all of them together */
+};
+
 /* How full a queue is, as of the last look at the database. Counts end at 10 000. */
 enum { GAUGE_READY, GAUGE_LATER, GAUGE_LEASED, GAUGE_DEAD, GAUGE_OLDEST_MS, GAUGE_FIGURES };
 struct queue_stat_gauge {
@@ -107,5 +115,6 @@ void queue_stat_each_queue(void (*fn)(const struct queue_stat_queue *st, void *a
 void queue_stat_each_waiter(void (*fn)(const struct queue_stat_waiter *st, void *arg), void *arg);
 void queue_stat_each_lease(void (*fn)(const struct queue_stat_lease *st, void *arg), void *arg);
 void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg), void *arg);
+void queue_stat_each_runs(void (*fn)(const struct queue_stat_runs *st, void *arg), void *arg);
 
 #endif

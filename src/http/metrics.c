@@ -386,9 +386,49 @@ static void one_delivery(const char *database, const struct hist *h, void *arg)
 	metric_hist(arg, "queue_delivery_seconds", &label, 1, h, MICRO, TIMES_FIRST);
 }
 
+static void one_running(const struct queue_stat_runs *st, void *arg)
+{
+	struct label labels[] = {{"database", st->database}, {"queue", st->queue}};
+
+	metric_value(arg, "queue_run_running", labels, 2, st->running);
+}
+
+static void one_run_ended(const struct queue_stat_runs *st, void *arg)
+{
+	const struct {
+		const char *outcome;
+		uint64_t n;
+	} ways[] = {{"done", st->done}, {"failed", st->failed}, {"again", st->again}};
+
+	for (size_t i = 0; i < ARRAY_LEN(ways); i++) {
+		struct label labels[] = {{"database", st->database}, {"queue", st->queue},
+			{"outcome", ways[i].outcome}};
+
+		metric_value(arg, "queue_run_jobs_total", labels, 3, (double)ways[i].n);
+	}
+}
+
+static void one_run_time(const struct queue_stat_runs *st, void *arg)
+{
+	struct label labels[] = {{"database", st->database}, {"queue", st->queue}};
+
+	metric_value(arg, "queue_run_seconds_total", labels, 2, MICRO * (double)st->ran);
+}
+
+static void write_runs(struct buf *b)
+{
+	metric_family(b, "queue_run_running", GAUGE, "Jobs that the proxy carries out now.");
+	queue_stat_each_runs(one_running, b);
+	metric_family(b, "queue_run_jobs_total", COUNTER, "Jobs that the proxy has carried out.");
+	queue_stat_each_runs(one_run_ended, b);
+	metric_family(b, "queue_run_seconds_total", COUNTER, "How long these jobs ran.");
+	queue_stat_each_runs(one_run_time, b);
+}
+
 static void write_queues(struct buf *b)
 {
 	write_verbs(b);
+	write_runs(b);
 	metric_family(b, "queue_delivery_seconds", "histogram",
 		"From the news of a job to its delivery to a client that waited for it.");
 	queue_stat_each_delivery(one_delivery, b);

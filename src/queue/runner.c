@@ -90,6 +90,8 @@ struct run_queue {
 	bool super;
 	usec_t timeout; /* 0: none */
 	usec_t said_at;
+	uint64_t done, failed, again; /* attempts that have ended */
+	usec_t ran;
 	char name[QSTMT_QUEUE_MAX + 1];
 	char owner[64];
 };
@@ -201,6 +203,7 @@ static void run_failed(struct slot *s, const struct pg_error *err)
 		rest(s, REST);
 		return;
 	}
+	s->queue->failed++;
 	/* whatever its SQLSTATE, which the job can choose: whether the lease is lost is said by FAIL */
 	keep_error(s, err);
 	s->state = SLOT_FAILS;
@@ -275,8 +278,10 @@ static void say_done(struct slot *s)
 	struct pg_error refused;
 
 	s->state = SLOT_FAILS;
-	if (worker_done(s->worker, s->token, NULL, &refused))
+	if (worker_done(s->worker, s->token, NULL, &refused)) {
+		s->queue->done++;
 		return;
+	}
 	worker_give_back(s->worker, s->token);
 	rest(s, REST);
 }
@@ -285,11 +290,13 @@ static void run_succeeded(struct slot *s)
 {
 	switch (s->outcome) {
 	case OUTCOME_DONE:
+		s->queue->done++;
 		worker_was_done(s->worker, s->token);
 		rest(s, 0);
 		return;
 	case OUTCOME_FAILED:
 	case OUTCOME_RELEASED:
+		s->queue->again++;
 		worker_was_put_back(s->worker, s->token, s->outcome == OUTCOME_FAILED);
 		rest(s, 0);
 		return;
@@ -313,6 +320,8 @@ static void run_done(void *arg, const struct pg_error *err)
 	struct slot *s = arg;
 
 	s->task = NULL;
+	if (s->began != 0)
+		s->queue->ran += loop_now() - s->began;
 	if (err == NULL)
 		run_succeeded(s);
 	else
@@ -753,6 +762,29 @@ void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg),
 				DL_FOREACH (q->slots, s)
 					if (s->token[0] != '\0')
 						one_run(s, fn, arg);
+}
+
+void queue_stat_each_runs(void (*fn)(const struct queue_stat_runs *st, void *arg), void *arg)
+{
+	struct run_queue *q;
+	struct slot *s;
+
+	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
+		if (db->runs == NULL)
+			continue;
+		DL_FOREACH (db->runs->queues, q) {
+			struct queue_stat_runs st = {.database = db->name,
+				.queue = q->name,
+				.done = q->done,
+				.failed = q->failed,
+				.again = q->again,
+				.ran = q->ran};
+
+			DL_FOREACH (q->slots, s)
+				st.running += s->state == SLOT_RUNS && s->began != 0;
+			fn(&st, arg);
+		}
+	}
 }
 
 bool runs_start(void)

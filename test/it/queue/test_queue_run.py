@@ -1,10 +1,12 @@
 """Jobs that run by themselves: handler, and run = sql."""
 
 import json
+import urllib.request
 
 import psycopg
 import pytest
 
+from pgcluster import free_port
 from proxy import wait_for
 from queuetest import INT8, TEXT, error, q, qproxy, shared, shared_db, stats, tag  # noqa: F401
 from verbways import each_way, i, iv, j, t
@@ -313,6 +315,31 @@ def test_what_runs_is_shown(runner, db, direct):
     direct.execute("SELECT pg_advisory_unlock(7)")
     all_done(direct)
     wait_for(lambda: proxy.console("SHOW RUNNING") == [], "nothing to run")
+
+
+def test_metrics(qbouncer, db, direct):
+    port = free_port()
+    proxy = qbouncer(metrics_port=port)
+
+    def figures():
+        with urllib.request.urlopen("http://127.0.0.1:%d/metrics" % port, timeout=10) as answer:
+            return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in answer.read().decode().splitlines() if "_run_" in line and line[0] != "#"}
+
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE mail WITH (run = sql, max_attempts = 1)")
+        for sql in ("SELECT 1", "SELECT 2", "SELECT 1/0"):
+            tag(c, "QUEUE RUN '%s' ON mail" % sql)
+        tag(c, "QUEUE RUN 'SELECT pg_sleep(0.05)' ON mail NO TRANSACTION")
+        of = 'database="%s",queue="mail"' % db
+        name = "qbouncer_queue_run_jobs_total{%s,outcome=\"%%s\"}" % of
+        wait_for(lambda: figures().get(name % "done") == 3 and figures().get(name % "failed") == 1, "the ends")
+        assert figures()[name % "again"] == 0
+        assert 0.05 < figures()["qbouncer_queue_run_seconds_total{%s}" % of] < 60
+        assert figures()["qbouncer_queue_run_running{%s}" % of] == 0
+        direct.execute("SELECT pg_advisory_lock(7)")
+        tag(c, "QUEUE RUN 'SELECT pg_advisory_xact_lock(7)' ON mail")
+        wait_for(lambda: figures()["qbouncer_queue_run_running{%s}" % of] == 1, "one that runs")
+        direct.execute("SELECT pg_advisory_unlock(7)")
 
 
 # --- NO TRANSACTION ---
