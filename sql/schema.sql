@@ -224,6 +224,7 @@ CREATE TABLE queue.streams (
 	retain_bytes int8 CHECK (retain_bytes > 0),
 	gone_id int8,			-- of the events that were removed the greatest, and when the last of them was pushed
 	gone_at timestamptz,
+	gone_xid xid8,			-- of their transactions the last one
 	CHECK (retain_max >= retain)
 );
 REVOKE ALL ON queue.streams FROM PUBLIC;
@@ -257,6 +258,8 @@ CREATE TABLE queue.positions (
 	last int8 NOT NULL DEFAULT 0,
 	delivery int8 NOT NULL DEFAULT 0,	-- the last one that was made
 	at timestamptz NOT NULL DEFAULT clock_timestamp(),
+	delivered int8 NOT NULL DEFAULT 0,	-- events, in all; and how many a second, at that time
+	rate float8 NOT NULL DEFAULT 0,
 	PRIMARY KEY (sub, seq),
 	FOREIGN KEY (sub, owner) REFERENCES queue.subscriptions (number, owner) ON DELETE CASCADE
 );

@@ -61,7 +61,10 @@
 	COL(oldest, TIMESTAMPTZ) SEP \
 	COL(last_id, INT8) SEP \
 	COL(bytes, INT8) SEP \
-	COL(lost_at, TIMESTAMPTZ)
+	COL(lost_at, TIMESTAMPTZ) SEP \
+	COL(lost_id, INT8) SEP \
+	COL(delivered, INT8) SEP \
+	COL(rate, FLOAT8)
 
 #define ROW_PEEK(COL, SEP, PAYLOAD) \
 	COL(id, INT8) SEP \
@@ -157,7 +160,10 @@
 	COL(consumer, TEXT) SEP \
 	COL(handler, TEXT) SEP \
 	COL(run, TEXT) SEP \
-	COL(timeout, TEXT)
+	COL(timeout, TEXT) SEP \
+	COL(kind, TEXT) SEP \
+	COL(retain, TEXT) SEP \
+	COL(retain_max, TEXT)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \
@@ -191,7 +197,11 @@
 	COL(retry, INT8) SEP \
 	COL(total, INT8) SEP \
 	COL(newest, TIMESTAMPTZ) SEP \
-	COL(bytes, INT8)
+	COL(bytes, INT8) SEP \
+	COL(kind, TEXT) SEP \
+	COL(oldest, TIMESTAMPTZ) SEP \
+	COL(partitions, INT4) SEP \
+	COL(pushed_rate, FLOAT8)
 
 #define ROW_AWAIT(COL, SEP) \
 	COL(job, TEXT) SEP \

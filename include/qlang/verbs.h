@@ -450,7 +450,7 @@
 		ARG(START, "start", "FROM", STATE, MAY, 0) \
 		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
 		"SELECT queue.subscribe({name}, {queue}, {start}, {with})", \
-		"QUEUE SUBSCRIBE name TO stream [FROM {BEGINNING | NOW | timestamptz | id}]\n" \
+		"QUEUE SUBSCRIBE name TO stream [FROM {BEGINNING | NOW | timestamptz | id | position}]\n" \
 		"    [WITH (lease = interval)]", \
 		"Begin to read a stream: from now on, unless FROM says otherwise. Each subscription gets each event.") \
 	VERB(UNSUBSCRIBE, "UNSUBSCRIBE", 0, FIXED, "UNSUBSCRIBE", NONE, \
@@ -464,13 +464,13 @@
 		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
 		ARG(START, "start", "TO", STATE, MUST, 0), \
 		"SELECT queue.seek({name}, {queue}, {start}, false)", \
-		"QUEUE SEEK name ON stream TO {BEGINNING | NOW | timestamptz | id}", \
+		"QUEUE SEEK name ON stream TO {BEGINNING | NOW | timestamptz | id | position}", \
 		"Let a subscription go on elsewhere. What it has out now is lost to who has it.") \
 	VERB(SUBSCRIPTIONS, "SUBSCRIPTIONS", 0, ROWS, "SELECT", SUBSCRIPTIONS, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MAY, 0), \
 		"SELECT * FROM queue.subscriptions({queue})", \
 		"QUEUE SUBSCRIPTIONS [stream]", \
-		"Show streams and who reads them: how many events are to come, and how old the first of them is.") \
+		"Show streams and who reads them: how many events are to come, how old the first of them is, and the position.") \
 	VERB(TRACK, "TRACK", 0, FIXED, "TRACK", NONE, \
 		ARG(TABLE, "table", NULL, TABLE, MUST, 0) \
 		ARG(QUEUE, "queue", "IN", QUEUE, MUST, 0) \

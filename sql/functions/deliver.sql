@@ -107,8 +107,9 @@ BEGIN
 					-- a position moves if that saves work: the next one looks at fewer xids
 					IF cardinality(late) > 0 OR pg_snapshot_xmax(w)::text::numeric - lo::text::numeric > 1000 THEN
 						INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
-						INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery)
-							VALUES (p.sub, p.seq + 1, p.owner, w, coalesce(u.from_id - 1, 0), p.delivery);
+						INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery, delivered, rate)
+							VALUES (p.sub, p.seq + 1, p.owner, w, coalesce(u.from_id - 1, 0), p.delivery, p.delivered,
+								p.rate * queue._fades(p.at));
 					END IF;
 					RETURN NEXT nothing;
 					RETURN;
@@ -138,6 +139,8 @@ BEGIN
 			END IF;
 			INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
 			p.seq := p.seq + 1;
+			p.delivered := p.delivered + got;
+			p.rate := p.rate * queue._fades(p.at) + got / 60.0;
 			p.at := clock_timestamp();
 			IF got = lim THEN
 				p.last := cut.ends;

@@ -7,7 +7,7 @@ RETURNS TABLE (queue text, lease text, max_attempts int4, retry text, on_disconn
 	push_paused bool, on_change text, expires text,
 	max_running int4, rate text, hours text, max_running_per_group int4, rate_per_group text, pause text,
 	pause_per_group text, fair text, on_expire text, overflow text, max_per_transaction int4, dead_queue text, batches bool,
-	single_consumer bool, consumer text, handler text, run text, timeout text)
+	single_consumer bool, consumer text, handler text, run text, timeout text, kind text, retain text, retain_max text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -19,8 +19,14 @@ AS $$
 		c.pause::text, c.pause_per_group::text, c.fair, c.on_expire, c.overflow, c.max_per_transaction,
 		(SELECT d.name FROM queue.queues AS d WHERE d.number = c.dead_queue), c.batches,
 		c.single_consumer, CASE WHEN c.single_consumer THEN queue._consumer(c.number) END,
-		c.handler, c.run, c.timeout::text
-	FROM queue.queues AS c ORDER BY c.name
+		c.handler, c.run, c.timeout::text, 'queue', NULL, NULL
+	FROM queue.queues AS c
+	UNION ALL
+	SELECT s.name, NULL, NULL, NULL, NULL, NULL, pg_get_userbyid(s.owner)::text, s.created_at, NULL, NULL, NULL, s.payload,
+		NULL, NULL, s.number, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+		NULL, NULL, NULL, NULL, NULL, NULL, NULL, 'stream', s.retain::text, coalesce(s.retain_max::text, pg_size_pretty(s.retain_bytes))
+	FROM queue.streams AS s
+	ORDER BY 1
 $$;
 
 -- What a job's state is at this moment, as an expression: a take writes down what has become due
@@ -76,18 +82,22 @@ $$;
 
 -- What is due counts as ready although nobody takes. oldest_ready: since when it may be taken. done:
 -- what the archive holds, if the role may read it. new, retry: what is ready and was never taken, and the rest of it.
--- total: all that are there, with the dead ones. bytes: on disk, with the archive. Without a name: the queues that the role may read.
+-- total: all that are there, with the dead ones. bytes: on disk, with the archive. Without a name: the queues that the role
+-- may read, and then the streams.
 CREATE OR REPLACE FUNCTION queue.stats(q text DEFAULT NULL)
 RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8,
 	oldest_ready timestamptz, next_due timestamptz, blocked int8, done int8, number int4, new int8, retry int8,
-	total int8, newest timestamptz, bytes int8)
+	total int8, newest timestamptz, bytes int8, kind text, oldest timestamptz, partitions int4, pushed_rate float8)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	cfg queue.queues;
 BEGIN
-	IF q IS NOT NULL THEN
+	IF queue._is_stream(q) THEN
+		RETURN QUERY SELECT * FROM queue._stats_of_streams(q);
+		RETURN;
+	ELSIF q IS NOT NULL THEN
 		PERFORM queue._find(q);
 	END IF;
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
@@ -107,7 +117,8 @@ BEGIN
 					count(*) FILTER (WHERE now_is = 'ready' AND state <> 'leased' AND attempt + coalesce(spent, 0) = 0),
 					count(*) FILTER (WHERE now_is = 'ready' AND (state = 'leased' OR attempt + coalesce(spent, 0) > 0)),
 					count(now_is), max(pushed_at) FILTER (WHERE now_is IS NOT NULL),
-					pg_total_relation_size($5) + coalesce(pg_total_relation_size($6), 0)
+					pg_total_relation_size($5) + coalesce(pg_total_relation_size($6), 0), 'queue', min(pushed_at) FILTER (WHERE now_is IS NOT NULL),
+					NULL::int4, NULL::float8
 				FROM %s AS j
 			$sql$, CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT')
 					THEN format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) ELSE 'NULL::int8' END,
@@ -119,6 +130,9 @@ BEGIN
 			NULL;
 		END;
 	END LOOP;
+	IF q IS NULL THEN
+		RETURN QUERY SELECT * FROM queue._stats_of_streams(NULL);
+	END IF;
 END
 $$;
 

@@ -156,7 +156,8 @@ BEGIN
 		RETURN;		-- no lock for nothing
 	END IF;
 	EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE NOWAIT', log);
-	EXECUTE format('SELECT id, pushed_at FROM %s ORDER BY id DESC LIMIT 1', log) INTO newest;
+	EXECUTE format('SELECT id, pushed_at, (SELECT xid FROM %1$s ORDER BY xid DESC LIMIT 1) AS xid FROM %1$s ORDER BY id DESC LIMIT 1', log)
+		INTO newest;
 	IF newest.pushed_at + least(coalesce(s.retain, '8000 years'), CASE WHEN force THEN interval '0' END) > clock_timestamp() THEN
 		RETURN;		-- somebody has written there meanwhile
 	END IF;
@@ -174,7 +175,8 @@ BEGIN
 	END LOOP;
 	EXECUTE format('TRUNCATE %s', log);
 	IF newest.id IS NOT NULL THEN
-		UPDATE queue.streams AS t SET gone_id = greatest(t.gone_id, newest.id), gone_at = greatest(t.gone_at, newest.pushed_at)
+		UPDATE queue.streams AS t SET gone_id = greatest(t.gone_id, newest.id), gone_at = greatest(t.gone_at, newest.pushed_at),
+				gone_xid = greatest(t.gone_xid, newest.xid)
 			WHERE t.number = s.number;
 	END IF;
 	did := 'emptied';
@@ -315,19 +317,82 @@ BEGIN
 END
 $$;
 
--- A place of which something may have been removed.
-CREATE OR REPLACE FUNCTION queue._tell_gone(number int4, from_id int8, from_time timestamptz) RETURNS void
+-- A place of which something may have been removed: is all of that seen in a position, or is it before an id or a time?
+CREATE OR REPLACE FUNCTION queue._tell_gone(number int4, from_id int8, from_time timestamptz, s1 pg_snapshot, s2 pg_snapshot,
+	last int8) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	s queue.streams;
+	w pg_snapshot;
 BEGIN
 	SELECT * INTO s FROM queue.streams AS t WHERE t.number = $1;
-	IF from_id <= s.gone_id OR from_time <= s.gone_at THEN
+	w := CASE WHEN s.gone_id <= last AND s2 IS NOT NULL THEN s2 ELSE s1 END;
+	IF from_id <= s.gone_id OR from_time <= s.gone_at
+			OR pg_snapshot_xmax(w) > '3' AND (s.gone_xid >= pg_snapshot_xmax(w) OR s.gone_xid >= pg_snapshot_xmin(w)
+				AND EXISTS (SELECT FROM pg_snapshot_xip(w) AS x WHERE x <= s.gone_xid)) THEN
 		RAISE WARNING USING ERRCODE = 'QB005', MESSAGE = format('events of stream "%s" from there on have been removed', s.name),
 			DETAIL = format('Removed were events up to id %s, pushed up to %s.', s.gone_id, s.gone_at),
 			HINT = 'It begins with the oldest that is kept.';
 	END IF;
+END
+$$;
+
+-- How full it is. events: exactly up to "most", beyond as their ids tell, some of which were rolled back. rate: pushed in
+-- a second, in the last minute. NULLs: it is just being dropped.
+CREATE OR REPLACE FUNCTION queue._stream_state(k int4, most int4, OUT events int8, OUT oldest timestamptz, OUT newest timestamptz,
+	OUT partitions int4, OUT bytes int8, OUT rate float8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	of_ids int8;
+	pushed record;
+BEGIN
+	EXECUTE format('SELECT min(oldest), max(newest), sum(last - first + 1) FROM (%s) AS u', queue._each_of_ring(k,
+			'SELECT min(id) AS first, max(id) AS last, (SELECT pushed_at FROM @e@ ORDER BY id LIMIT 1) AS oldest,
+				(SELECT pushed_at FROM @e@ ORDER BY id DESC LIMIT 1) AS newest FROM @e@', ' UNION ALL '))
+		INTO oldest, newest, of_ids;
+	EXECUTE format('SELECT count(*) FROM (SELECT FROM (%s) AS u LIMIT $1) AS v', queue._each_of_ring(k, 'SELECT FROM @e@', ' UNION ALL '))
+		INTO events USING most;
+	events := CASE WHEN events < most THEN events ELSE greatest(of_ids, events) END;
+	EXECUTE format('SELECT count(*) AS n, min(pushed_at) AS first FROM (%s) AS u WHERE pushed_at > $1', queue._each_of_ring(k,
+			'(SELECT pushed_at FROM @e@ ORDER BY id DESC LIMIT
+				CASE WHEN (SELECT pushed_at FROM @e@ ORDER BY id DESC LIMIT 1) > $1 THEN $2 ELSE 0 END)', ' UNION ALL '))
+		INTO pushed USING moment - interval '1 min', least(most, 10000);
+	rate := pushed.n / CASE WHEN pushed.n < least(most, 10000) THEN 60
+		ELSE greatest(extract(epoch FROM moment - pushed.first)::float8, 0.001) END;
+	SELECT sum(pg_total_relation_size(t)), count(*) FILTER (WHERE pg_relation_size(t) > 0) INTO bytes, partitions
+		FROM (SELECT to_regclass(format('queue.e%s_%s', k, i)) AS t FROM generate_series(0, 3) AS i) AS u;
+END
+$$;
+
+-- Of one stream, or of those that the role may read.
+CREATE OR REPLACE FUNCTION queue._stats_of_streams(q text)
+RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8,
+	oldest_ready timestamptz, next_due timestamptz, blocked int8, done int8, number int4, new int8, retry int8,
+	total int8, newest timestamptz, bytes int8, kind text, oldest timestamptz, partitions int4, pushed_rate float8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	s queue.streams;
+BEGIN
+	FOR s IN SELECT * FROM queue.streams AS t WHERE t.name = q
+			OR q IS NULL AND has_table_privilege(to_regclass(format('queue.e%s_0', t.number)), 'SELECT') ORDER BY t.name LOOP
+		BEGIN
+			SELECT w.events, w.newest, w.bytes, w.oldest, w.partitions, w.rate INTO total, newest, bytes, oldest, partitions, pushed_rate
+				FROM queue._stream_state(s.number, 100000) AS w;
+		EXCEPTION WHEN undefined_table THEN	-- dropped meanwhile
+			CONTINUE;
+		END;
+		queue := s.name;
+		number := s.number;
+		kind := 'stream';
+		RETURN NEXT;
+	END LOOP;
 END
 $$;

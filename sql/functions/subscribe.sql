@@ -52,32 +52,83 @@ BEGIN
 END
 $$;
 
--- Where it begins: beginning, now, an id, or a time.
-CREATE OR REPLACE FUNCTION queue._start(start text, OUT s1 pg_snapshot, OUT from_id int8, OUT from_time timestamptz)
+-- Where a subscription is, as SUBSCRIPTIONS shows it and SEEK reads it: what it has seen; of the window under way up to
+-- which id; and what is never its own.
+CREATE OR REPLACE FUNCTION queue._place(p queue.positions, from_id int8, from_time timestamptz) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN concat_ws(' ', p.s1, p.s2, CASE WHEN p.s2 IS NOT NULL THEN p.last END,
+		'from ' || coalesce(from_id::text, to_json(from_time) #>> '{}'));
+END
+$$;
+
+-- Where it begins: beginning, now, an id, a time, or a position.
+CREATE OR REPLACE FUNCTION queue._start(start text, OUT s1 pg_snapshot, OUT from_id int8, OUT from_time timestamptz,
+	OUT s2 pg_snapshot, OUT last int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	word CONSTANT text := lower(btrim(start));
+	word text := lower(btrim(start));
+	parts text[];
 BEGIN
 	IF word = 'now' THEN
 		s1 := queue._position();
+		last := 0;
 		RETURN;
 	END IF;
 	s1 := '3:3:';	-- nothing is seen; what is older than this row says is not its own
-	IF word ~ '^[0-9]{1,18}$' THEN
-		from_id := word::int8;
-	ELSIF word IS DISTINCT FROM 'beginning' THEN
-		BEGIN
-			from_time := start::timestamptz;
-		EXCEPTION WHEN data_exception THEN
-			from_time := NULL;
-		END;
-		IF from_time IS NULL OR NOT isfinite(from_time) THEN
-			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid place in a stream: %s',
-				coalesce(quote_literal(left(start, 80)), 'NULL')),
-				HINT = 'Allowed: BEGINNING, NOW, the id of an event, or a time such as ''2026-01-31 12:00''.';
+	BEGIN
+		parts := regexp_match(word, '^([0-9]+:[0-9]+:[0-9,]*)( ([0-9]+:[0-9]+:[0-9,]*) ([0-9]{1,18}))?( from (.*))?$');
+		IF parts IS NOT NULL THEN
+			s1 := parts[1];
+			s2 := parts[3];
+			last := parts[4];
+			IF greatest(pg_snapshot_xmax(s1), pg_snapshot_xmax(s2)) > pg_snapshot_xmax(pg_current_snapshot())
+					OR pg_snapshot_xmax(s2) < pg_snapshot_xmax(s1) THEN
+				RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('this is no position of this database: %L', left(start, 80)),
+					DETAIL = 'It speaks of transactions that have not been.',
+					HINT = 'A position is good in the database where QUEUE SUBSCRIPTIONS has shown it, and its physical copies.';
+			END IF;
+			word := parts[6];
 		END IF;
+		IF word ~ '^[0-9]{1,18}$' THEN
+			from_id := word::int8;
+		ELSIF word <> 'beginning' OR parts IS NOT NULL AND word IS NOT NULL THEN
+			from_time := word::timestamptz;
+		END IF;
+	EXCEPTION WHEN data_exception THEN
+		IF SQLERRM LIKE 'this is no position%' THEN
+			RAISE;
+		END IF;
+		from_time := 'infinity';
+	END;
+	last := coalesce(last, from_id - 1, 0);
+	IF NOT isfinite(from_time) OR start IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('invalid place in a stream: %s',
+			coalesce(quote_literal(left(start, 80)), 'NULL')),
+			HINT = 'Allowed: BEGINNING, NOW, the id of an event, a time such as ''2026-01-31 12:00'', or a position of QUEUE SUBSCRIPTIONS.';
+	END IF;
+END
+$$;
+
+-- What a position says of its window, if that has begun.
+CREATE OR REPLACE FUNCTION queue._window(k int4, s1 pg_snapshot, s2 pg_snapshot, OUT floor int8, OUT early bool)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	least_early int8;
+BEGIN
+	floor := 0;
+	early := false;
+	IF s2 IS NOT NULL THEN
+		EXECUTE format('SELECT floor, early FROM queue._floor_%s($1, $2, $3)', k) INTO floor, least_early USING pg_snapshot_xmax(s1),
+			pg_snapshot_xmax(s2), ARRAY(SELECT x FROM pg_snapshot_xip(s1) AS x WHERE pg_visible_in_snapshot(x, s2));
+		floor := coalesce(floor, 9223372036854775807);
+		early := least_early IS NOT NULL;
 	END IF;
 END
 $$;
@@ -248,9 +299,10 @@ BEGIN
 			MESSAGE = format('subscription "%s" of stream "%s" already exists', sub, q),
 			HINT = format('To read from elsewhere: QUEUE SEEK %I ON %I TO ...;', sub, q);
 	END IF;
-	INSERT INTO queue.positions (sub, seq, owner, s1, last)
-		VALUES (new_number, 1, quote_ident(current_user)::regrole, place.s1, coalesce(place.from_id - 1, 0));
-	PERFORM queue._tell_gone(s.number, place.from_id, place.from_time);
+	INSERT INTO queue.positions (sub, seq, owner, s1, s2, last, floor, early)
+		SELECT new_number, 1, quote_ident(current_user)::regrole, place.s1, place.s2, place.last, f.floor, f.early
+		FROM queue._window(s.number, place.s1, place.s2) AS f;
+	PERFORM queue._tell_gone(s.number, place.from_id, place.from_time, place.s1, place.s2, place.last);
 END
 $$;
 
@@ -297,9 +349,11 @@ BEGIN
 	-- the place is not that of the subscription, which a later row of it would forget: it is said with "last" and "floor"
 	UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time, lost_at = NULL, lost_id = NULL
 		WHERE number = u.number;
-	PERFORM queue._tell_gone(s.number, place.from_id, place.from_time);
-	INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery)
-		VALUES (u.number, coalesce(was.seq, 0) + 1, u.owner, place.s1, coalesce(place.from_id - 1, 0), coalesce(was.delivery, 0));
+	PERFORM queue._tell_gone(s.number, place.from_id, place.from_time, place.s1, place.s2, place.last);
+	INSERT INTO queue.positions (sub, seq, owner, s1, s2, last, floor, early, delivery, delivered)
+		SELECT u.number, coalesce(was.seq, 0) + 1, u.owner, place.s1, place.s2, place.last, f.floor, f.early, coalesce(was.delivery, 0),
+			coalesce(was.delivered, 0)
+		FROM queue._window(s.number, place.s1, place.s2) AS f;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM queue._tell(s.number, q);
 END
@@ -323,7 +377,7 @@ CREATE OR REPLACE FUNCTION queue.subscriptions(q text DEFAULT NULL)
 RETURNS TABLE (stream text, subscription text, owner text, pending int8, lag interval, delivery text, events int4,
 	attempt int4, worker text, taken_at timestamptz, lease_until timestamptz, error text, last_taken timestamptz,
 	"position" text, lease interval, created_at timestamptz, oldest timestamptz, last_id int8, bytes int8,
-	lost_at timestamptz)
+	lost_at timestamptz, lost_id int8, delivered int8, rate float8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -356,6 +410,7 @@ BEGIN
 			lease := u.lease;
 			created_at := coalesce(u.created_at, s.created_at);
 			lost_at := u.lost_at;
+			lost_id := u.lost_id;
 			p := NULL;
 			d := NULL;
 			pending := NULL;
@@ -365,7 +420,7 @@ BEGIN
 				SELECT * INTO d FROM queue.deliveries WHERE sub = u.number AND id = p.delivery;
 				IF may AND p.s1 IS NOT NULL THEN
 					SELECT w.n, date_trunc('milliseconds', clock_timestamp() - w.first) INTO pending, lag
-						FROM queue._pending(s.number, p, u.from_time, u.from_id) AS w;
+						FROM queue._pending(s.number, p, u.from_time, u.from_id, 100000) AS w;
 				END IF;
 			END IF;
 			delivery := CASE WHEN d.id IS NOT NULL THEN d.sub || '-d' || d.id END;
@@ -376,23 +431,52 @@ BEGIN
 			lease_until := d.lease_until;
 			error := d.error;
 			last_taken := CASE WHEN p.delivery > 0 THEN p.at END;
-			"position" := p.s1 || coalesce(' ' || p.s2 || ' ' || p.last, '');
+			"position" := nullif(queue._place(p, u.from_id, u.from_time), '');
+			delivered := p.delivered;
+			rate := round((p.rate * queue._fades(p.at))::numeric, 3);
 			RETURN NEXT;
 		END LOOP;
 	END LOOP;
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._pending(k int4, p queue.positions, since timestamptz, from_id int8, OUT n int8,
+-- How many events are to come, up to "most", and when the first of them was pushed. What is between the two snapshots of a
+-- window is looked for behind "last", the rest behind the second one: never what has been seen. From the beginning nothing
+-- was, and a time has no index: of the newest events those behind it.
+CREATE OR REPLACE FUNCTION queue._pending(k int4, p queue.positions, since timestamptz, from_id int8, most int4, OUT n int8,
 	OUT first timestamptz)
 LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
+AS $$
+DECLARE
+	lo CONSTANT xid8 := pg_snapshot_xmax(p.s1);
+	w CONSTANT pg_snapshot := coalesce(p.s2, p.s1);
+	late CONSTANT xid8[] := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE p.early AND pg_visible_in_snapshot(x, p.s2));
+	rest text;
+BEGIN
+	IF pg_snapshot_xmax(w) <= '3' THEN
+		rest := '(SELECT pushed_at, id FROM @e@ WHERE $3 IS NULL OR id >= $3 ORDER BY id DESC LIMIT $4)';
+	ELSE
+		rest := '(SELECT pushed_at, id FROM @e@ WHERE xid >= pg_snapshot_xmax($5) LIMIT $4)
+			UNION ALL (SELECT pushed_at, id FROM @e@ WHERE xid = ANY (ARRAY(SELECT x FROM pg_snapshot_xip($5) AS x)) LIMIT $4)';
+	END IF;
+	IF p.s2 IS NOT NULL THEN
+		rest := rest || ' UNION ALL (SELECT pushed_at, id FROM @e@ WHERE id > greatest(($1).last, ($1).floor - 1)
+				AND coalesce(xid, $6) >= $6 AND pg_visible_in_snapshot(xid, $5) LIMIT $4)
+			UNION ALL (SELECT pushed_at, id FROM @e@ WHERE xid = ANY ($7) AND id > ($1).last LIMIT $4)';
+	END IF;
+	EXECUTE format('SELECT count(*), min(pushed_at) FROM (SELECT pushed_at FROM (%s) AS u
+			WHERE ($2 IS NULL OR pushed_at >= $2) AND ($3 IS NULL OR id >= $3) LIMIT $4) AS v', queue._each_of_ring(k, rest, ' UNION ALL '))
+		INTO n, first USING p, since, from_id, most, w, lo, late;
+END
+$$;
+
+-- What is left of a rate since then: a third after a minute.
+CREATE OR REPLACE FUNCTION queue._fades(since timestamptz) RETURNS float8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	EXECUTE format('SELECT count(*), min(pushed_at) FROM (SELECT pushed_at FROM (%s) AS u LIMIT 100000) AS v',
-			queue._each_of_ring(k, 'SELECT pushed_at FROM @e@ WHERE xid >= pg_snapshot_xmin($1.s1)
-				AND NOT pg_visible_in_snapshot(xid, $1.s1) AND (id > $1.last OR $1.s2 IS NULL OR NOT pg_visible_in_snapshot(xid, $1.s2))
-				AND ($2 IS NULL OR pushed_at >= $2) AND ($3 IS NULL OR id >= $3)', ' UNION ALL '))
-		INTO n, first USING p, since, from_id;
+	RETURN exp(-least(greatest(extract(epoch FROM clock_timestamp() - since)::float8, 0), 600) / 60);
 END
 $$;

@@ -174,6 +174,7 @@ static int oid_length(uint32_t oid)
 		return 4;
 	case OID_INT8:
 	case OID_TIMESTAMPTZ:
+	case OID_FLOAT8:
 		return 8;
 	case OID_INTERVAL:
 	case OID_UUID:

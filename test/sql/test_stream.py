@@ -421,7 +421,7 @@ def test_key_group_headers(db):
 
 
 @pytest.mark.parametrize("call", ["take('s')", "pop('s')", "peek('s')", "pause('s')", "errors('s')", "purge('s')", "redrive('s')",
-                                  "stats('s')", "create('s', true)"])
+                                  "create('s', true)"])
 def test_what_is_no_stream_matter(db, call):
     make(db)
     if call.startswith("create"):

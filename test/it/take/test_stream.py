@@ -61,6 +61,21 @@ def test_done_in_the_transaction_of_the_work(c, qproxy, db):
     assert take(c)[1] == ["2"]
 
 
+def test_seen(c):
+    tag(c, "QUEUE PUSH orders '1', '2', '3'")
+    (row,) = [r for r in c.rows("QUEUE LIST") if r["queue"] == "orders"]
+    assert (row["kind"], row["payload"], row["lease"]) == ("stream", "jsonb", None)
+    (row,) = c.rows("QUEUE STATS orders")
+    assert (row["kind"], row["total"], row["ready"], row["partitions"], row["pushed_rate"]) == ("stream", "3", None, "1", "0.05")
+    assert "orders" in [r["queue"] for r in c.rows("QUEUE STATS")]
+    (before,) = c.rows("QUEUE SUBSCRIPTIONS orders")
+    take(c, "LIMIT 2")
+    (row,) = c.rows("QUEUE SUBSCRIPTIONS orders")
+    assert (row["pending"], row["events"], row["delivered"], row["rate"]) == ("1", "2", "2", "0.033")
+    assert tag(c, "QUEUE SEEK bi ON orders TO '%s'" % before["position"]) == "SEEK"
+    assert take(c)[1] == ["1", "2", "3"]
+
+
 def test_wait_is_woken(c, qproxy, db):
     with qproxy.wire(db) as w, qproxy.wire(db) as other:
         w.query("QUEUE TAKE orders FOR bi WAIT '30s'")
@@ -139,7 +154,7 @@ def test_at_least(c, qproxy, db):
     ("QUEUE PUSH orders '1' DELAY '1s'", "0A000"), ("QUEUE PUSH orders '1' PRIORITY 3", "0A000"),
     ("QUEUE PUSH orders '1' BATCH 'b'", "0A000"), ("QUEUE PUSH orders '1' ATTEMPTS 2", "0A000"),
     ("QUEUE PUSH orders '1' KEY 'k' ON DUPLICATE REPLACE", "0A000"), ("QUEUE PUSH orders '1' RETURNING JOB", "0A000"),
-    ("QUEUE STATS orders", "0A000"), ("QUEUE PAUSE orders", "0A000"),
+    ("QUEUE PAUSE orders", "0A000"), ("QUEUE STATS orders BY HOUR", "0A000"),
     ("QUEUE TAKE orders, orders FOR bi", "0A000"), ("QUEUE TAKE orders FOR bi HOLD", "0A000"), ("QUEUE TAKE orders MIN 3", "0A000"),
     ("QUEUE TAKE orders FOR bi RANK 3", "0A000"), ("QUEUE TAKE orders FOR bi GROUPED", "0A000"), ("QUEUE TAKE orders FOR bi WHERE (id > 3)", "0A000"),
     ("QUEUE TAKE orders WHERE (id > 3)", "0A000"),
