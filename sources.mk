@@ -323,6 +323,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue_int.h \
 	src/queue/registry.c \
 	src/queue/registry.h \
+	src/queue/run_queues.c \
+	src/queue/run_slots.h \
 	src/queue/runner.c \
 	src/queue/runner.h \
 	src/queue/schedule.c \

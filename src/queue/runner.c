@@ -1,15 +1,14 @@
 /*
  * Jobs that run by themselves: of queues with a handler, or with run = sql. For each such queue there are slots; a slot
  * takes a job with the login of the queue's owner (worker.c), runs it there, as a task in which work and DONE are one
- * statement (queue._run_job), and says FAIL when that was rolled back. Which queues there are is asked when schedules.c
- * hears that there are some.
+ * statement (queue._run_job), and says FAIL when that was rolled back. Which queues there are: run_queues.c.
  *
  * Limits: so many slots of a queue, and so many jobs that run in this process (queue_run_pool_size). What is taken and
  * may not run yet waits in line, for a short time: then it is given back, as another proxy may have a place for it.
  *
  * Must not know: what a job does; the database runs it.
  *
- * Entry points: runs_*.
+ * Entry points: slots_add() and slots_end() for a queue, runs_start(), runs_stop().
  */
 #include <stdio.h>
 #include <string.h>
@@ -18,89 +17,14 @@
 #include "agent.h"
 #include "queue_call.h"
 #include "queue_int.h"
-#include "queue/stat.h"
+#include "run_slots.h"
 #include "runner.h"
-#include "token.h"
-#include "worker.h"
 
 #define TAKE_FOR   (60 * USEC_SEC) /* then it is looked whether its login is still the same */
 #define HOLD_FOR   (366 * 24 * 3600 * USEC_SEC)
 #define REST       (5 * USEC_SEC) /* nobody can log in, or the database refuses */
 #define IN_LINE    (2 * USEC_SEC)
 #define SAID_AGAIN (60 * USEC_SEC)
-
-enum slot_state {
-	SLOT_RESTS, /* until its time has come */
-	SLOT_ASIDE, /* until that, or a job of this process ends: there is no place */
-	SLOT_TAKES,
-	SLOT_HAS, /* a job, and waits for its turn */
-	SLOT_RUNS,
-	SLOT_FAILS, /* says so; or that it is done, where the job did not say so itself */
-};
-
-/* How the statement that carries out a job ended. */
-enum outcome {
-	OUTCOME_DONE,
-	OUTCOME_FAILED,   /* queue.retry() */
-	OUTCOME_RELEASED, /* ... of which the attempt does not count */
-	OUTCOME_ALONE,    /* it was only looked up */
-	OUTCOME_UNREAD,   /* no memory for that */
-};
-
-#define VALUES_MAX 20 /* queue._check_params() */
-
-/* A statement that is not part of the transaction of its DONE, with its values. */
-struct alone {
-	bool sent;
-	char *sql;
-	int n;
-	struct {
-		char *text; /* or NULL */
-		size_t len;
-	} values[VALUES_MAX];
-};
-
-struct slot {
-	struct slot *prev, *next;
-	struct run_queue *queue;
-	struct worker *worker; /* or NULL */
-	struct pool *pool;     /* that its worker is of */
-	struct task *task;
-	enum slot_state state;
-	bool started; /* a server has got the task */
-	bool lost;    /* the job is not its own any more */
-	bool late;    /* it ran longer than it may */
-	bool leaves;  /* when the job has ended */
-	enum outcome outcome;
-	usec_t at; /* SLOT_RESTS, SLOT_ASIDE, SLOT_HAS: until then; SLOT_RUNS: it may run so long */
-	uint64_t turn;
-	int attempt;
-	usec_t began;          /* that is when a server has got it; 0: none has */
-	char token[TOKEN_MAX]; /* of its job; or "" */
-	struct alone *alone;   /* its job is one; or NULL */
-	char error[sizeof(struct pg_error)];
-};
-
-struct run_queue {
-	struct run_queue *prev, *next;
-	struct qdb *db;
-	struct slot *slots;
-	int n_slots;
-	bool found; /* by the last look */
-	bool super;
-	usec_t timeout; /* 0: none */
-	usec_t said_at;
-	uint64_t done, failed, again; /* attempts that have ended */
-	usec_t ran;
-	char name[QSTMT_QUEUE_MAX + 1];
-	char owner[64];
-};
-
-struct runs {
-	struct run_queue *queues;
-	unsigned asker;
-	bool asks, again, failed;
-};
 
 static struct {
 	struct loop_tick *tick;
@@ -480,7 +404,7 @@ static int slots_wanted(void)
 	return n > 0 ? n : 1;
 }
 
-static void slots_add(struct run_queue *q)
+void slots_add(struct run_queue *q)
 {
 	struct slot *s;
 
@@ -620,10 +544,8 @@ static usec_t on_tick(void *arg, usec_t now)
 	return next;
 }
 
-/* --- which queues there are --- */
-
 /* Those that run end first. */
-static void slots_end(struct run_queue *q)
+void slots_end(struct run_queue *q)
 {
 	struct slot *s, *tmp;
 
@@ -634,181 +556,12 @@ static void slots_end(struct run_queue *q)
 			slot_free(s);
 }
 
-static void queue_end(struct run_queue *q)
-{
-	DL_DELETE(q->db->runs->queues, q);
-	mem_free(q);
-}
-
-static struct run_queue *queue_of(struct qdb *db, const char *name)
-{
-	struct run_queue *q;
-
-	DL_FOREACH (db->runs->queues, q)
-		if (strcmp(q->name, name) == 0)
-			return q;
-	q = mem_zalloc(sizeof(*q));
-	if (q == NULL)
-		return NULL;
-	q->db = db;
-	util_strlcpy(q->name, name, sizeof(q->name));
-	DL_APPEND(db->runs->queues, q);
-	return q;
-}
-
-static void runs_row(void *arg, const uint8_t *body, size_t len)
-{
-	struct qdb *db = arg;
-	struct run_queue *q;
-	struct wire_col col[4];
-	char name[QSTMT_QUEUE_MAX + 1];
-	int64_t ms = 0;
-
-	if (!wire_row_read(body, len, col, 4) || !wire_col_copy(&col[0], name, sizeof(name)) ||
-		(q = queue_of(db, name)) == NULL) {
-		db->runs->failed = true;
-		return;
-	}
-	wire_col_copy(&col[1], q->owner, sizeof(q->owner));
-	q->super = wire_col_is(&col[2], "t");
-	q->timeout = wire_col_number(&col[3], &ms) && ms > 0 ? (usec_t)ms * USEC_MSEC : 0;
-	q->found = true;
-}
-
-static void runs_done(void *arg, const struct pg_error *err)
-{
-	struct qdb *db = arg;
-	struct run_queue *q, *tmp;
-
-	db->runs->asks = false;
-	if (err != NULL || db->runs->failed) {
-		db->runs->asker++; /* another one may be able to, when it is asked next */
-		return;
-	}
-	DL_FOREACH_SAFE (db->runs->queues, q, tmp) {
-		if (q->found)
-			slots_add(q);
-		else
-			slots_end(q);
-		if (q->slots == NULL)
-			queue_end(q);
-	}
-	if (db->runs->again)
-		runs_look(db, true);
-}
-
-static bool ask(struct qdb *db)
-{
-	static const struct task_ops ops = {.row = runs_row, .done = runs_done};
-	struct task_spec spec = {.ops = &ops,
-		.arg = db,
-		.sql = queue_calls[CALL_RUNS].sql,
-		.prepare = true,
-		.time = TASK_SLOW};
-	struct pool *pool;
-
-	agents_see(db);
-	pool = agent_any_pool(db, db->runs->asker);
-	return pool != NULL && task_submit(pool, &spec) != NULL;
-}
-
 /* --- entry points --- */
-
-static const char *state_of(const struct slot *s)
-{
-	if (s->state == SLOT_HAS || (s->state == SLOT_RUNS && s->began == 0))
-		return "waiting";
-	if (s->state == SLOT_FAILS)
-		return "failing";
-	return s->late || s->lost ? "ending" : "running";
-}
-
-/* The token is the number of its queue, its own, and a secret. */
-static void put_job(char *ret, size_t size, const char *token)
-{
-	const char *end = strrchr(token, '-');
-
-	(void)snprintf(ret, size, "%.*s", end != NULL ? (int)(end - token) : 0, token);
-}
-
-static void one_run(
-	const struct slot *s, void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
-{
-	char job[TOKEN_MAX];
-	struct queue_stat_run st = {.database = s->queue->db->name,
-		.user = s->queue->owner,
-		.queue = s->queue->name,
-		.job = job,
-		.state = state_of(s),
-		.attempt = s->attempt,
-		.pid = s->task != NULL ? task_backend_pid(s->task) : 0,
-		.running_us = s->began != 0 ? loop_now() - s->began : 0,
-		.left_us = -1};
-
-	put_job(job, sizeof(job), s->token);
-	if (s->state == SLOT_RUNS && s->began != 0 && s->queue->timeout > 0)
-		st.left_us = (int64_t)(s->began + s->queue->timeout) - (int64_t)loop_now();
-	fn(&st, arg);
-}
-
-void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
-{
-	struct run_queue *q;
-	struct slot *s;
-
-	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
-		if (db->runs != NULL)
-			DL_FOREACH (db->runs->queues, q)
-				DL_FOREACH (q->slots, s)
-					if (s->token[0] != '\0')
-						one_run(s, fn, arg);
-}
-
-void queue_stat_each_runs(void (*fn)(const struct queue_stat_runs *st, void *arg), void *arg)
-{
-	struct run_queue *q;
-	struct slot *s;
-
-	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
-		if (db->runs == NULL)
-			continue;
-		DL_FOREACH (db->runs->queues, q) {
-			struct queue_stat_runs st = {.database = db->name,
-				.queue = q->name,
-				.done = q->done,
-				.failed = q->failed,
-				.again = q->again,
-				.ran = q->ran};
-
-			DL_FOREACH (q->slots, s)
-				st.running += s->state == SLOT_RUNS && s->began != 0;
-			fn(&st, arg);
-		}
-	}
-}
 
 bool runs_start(void)
 {
 	all.tick = loop_tick_new(on_tick, NULL, USEC_NEVER);
 	return all.tick != NULL;
-}
-
-void runs_look(struct qdb *db, bool any)
-{
-	struct run_queue *q;
-
-	CHECK_QDB(db);
-	if (db->runs == NULL && !any)
-		return;
-	if (db->runs == NULL && (db->runs = mem_zalloc(sizeof(*db->runs))) == NULL)
-		return; /* when it is heard of next */
-	db->runs->again = db->runs->asks;
-	if (db->runs->asks)
-		return;
-	DL_FOREACH (db->runs->queues, q)
-		q->found = false;
-	db->runs->failed = false;
-	db->runs->asks = ask(db);
 }
 
 void runs_stop(void)
@@ -821,14 +574,4 @@ void runs_stop(void)
 				while (q->slots != NULL)
 					slot_free(q->slots);
 	loop_tick_free(&all.tick);
-}
-
-void runs_free(struct qdb *db)
-{
-	if (db->runs == NULL)
-		return;
-	while (db->runs->queues != NULL)
-		queue_end(db->runs->queues);
-	mem_free(db->runs);
-	db->runs = NULL;
 }

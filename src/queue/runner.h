@@ -1,5 +1,5 @@
 /*
- * Jobs that run by themselves: of queues with a handler, or with run = sql (runner.c).
+ * Jobs that run by themselves: of queues with a handler, or with run = sql (run_queues.c, runner.c).
  */
 #ifndef QB_QUEUE_RUNNER_H
 #define QB_QUEUE_RUNNER_H

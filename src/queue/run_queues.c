@@ -1,0 +1,201 @@
+/*
+ * Which queues there are whose jobs run by themselves: asked when schedules.c hears that there are some, by somebody who
+ * can log in. Each has its slots (runner.c); and what of them is shown.
+ *
+ * Must not know: how a job is run.
+ *
+ * Entry points: runs_look(), runs_free(), queue_stat_each_run(), queue_stat_each_runs().
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "wire/row.h"
+#include "agent.h"
+#include "queue_call.h"
+#include "queue_int.h"
+#include "queue/stat.h"
+#include "run_slots.h"
+#include "runner.h"
+
+static void queue_end(struct run_queue *q)
+{
+	DL_DELETE(q->db->runs->queues, q);
+	mem_free(q);
+}
+
+static struct run_queue *queue_of(struct qdb *db, const char *name)
+{
+	struct run_queue *q;
+
+	DL_FOREACH (db->runs->queues, q)
+		if (strcmp(q->name, name) == 0)
+			return q;
+	q = mem_zalloc(sizeof(*q));
+	if (q == NULL)
+		return NULL;
+	q->db = db;
+	util_strlcpy(q->name, name, sizeof(q->name));
+	DL_APPEND(db->runs->queues, q);
+	return q;
+}
+
+static void runs_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct qdb *db = arg;
+	struct run_queue *q;
+	struct wire_col col[4];
+	char name[QSTMT_QUEUE_MAX + 1];
+	int64_t ms = 0;
+
+	if (!wire_row_read(body, len, col, 4) || !wire_col_copy(&col[0], name, sizeof(name)) ||
+		(q = queue_of(db, name)) == NULL) {
+		db->runs->failed = true;
+		return;
+	}
+	wire_col_copy(&col[1], q->owner, sizeof(q->owner));
+	q->super = wire_col_is(&col[2], "t");
+	q->timeout = wire_col_number(&col[3], &ms) && ms > 0 ? (usec_t)ms * USEC_MSEC : 0;
+	q->found = true;
+}
+
+static void runs_done(void *arg, const struct pg_error *err)
+{
+	struct qdb *db = arg;
+	struct run_queue *q, *tmp;
+
+	db->runs->asks = false;
+	if (err != NULL || db->runs->failed) {
+		db->runs->asker++; /* another one may be able to, when it is asked next */
+		return;
+	}
+	DL_FOREACH_SAFE (db->runs->queues, q, tmp) {
+		if (q->found)
+			slots_add(q);
+		else
+			slots_end(q);
+		if (q->slots == NULL)
+			queue_end(q);
+	}
+	if (db->runs->again)
+		runs_look(db, true);
+}
+
+static bool ask(struct qdb *db)
+{
+	static const struct task_ops ops = {.row = runs_row, .done = runs_done};
+	struct task_spec spec = {.ops = &ops,
+		.arg = db,
+		.sql = queue_calls[CALL_RUNS].sql,
+		.prepare = true,
+		.time = TASK_SLOW};
+	struct pool *pool;
+
+	agents_see(db);
+	pool = agent_any_pool(db, db->runs->asker);
+	return pool != NULL && task_submit(pool, &spec) != NULL;
+}
+
+/* --- entry points --- */
+
+void runs_look(struct qdb *db, bool any)
+{
+	struct run_queue *q;
+
+	CHECK_QDB(db);
+	if (db->runs == NULL && !any)
+		return;
+	if (db->runs == NULL && (db->runs = mem_zalloc(sizeof(*db->runs))) == NULL)
+		return; /* when it is heard of next */
+	db->runs->again = db->runs->asks;
+	if (db->runs->asks)
+		return;
+	DL_FOREACH (db->runs->queues, q)
+		q->found = false;
+	db->runs->failed = false;
+	db->runs->asks = ask(db);
+}
+
+void runs_free(struct qdb *db)
+{
+	if (db->runs == NULL)
+		return;
+	while (db->runs->queues != NULL)
+		queue_end(db->runs->queues);
+	mem_free(db->runs);
+	db->runs = NULL;
+}
+
+/* --- shown --- */
+
+static const char *state_of(const struct slot *s)
+{
+	if (s->state == SLOT_HAS || (s->state == SLOT_RUNS && s->began == 0))
+		return "waiting";
+	if (s->state == SLOT_FAILS)
+		return "failing";
+	return s->late || s->lost ? "ending" : "running";
+}
+
+/* The token is the number of its queue, its own, and a secret. */
+static void put_job(char *ret, size_t size, const char *token)
+{
+	const char *end = strrchr(token, '-');
+
+	(void)snprintf(ret, size, "%.*s", end != NULL ? (int)(end - token) : 0, token);
+}
+
+static void one_run(
+	const struct slot *s, void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
+{
+	char job[TOKEN_MAX];
+	struct queue_stat_run st = {.database = s->queue->db->name,
+		.user = s->queue->owner,
+		.queue = s->queue->name,
+		.job = job,
+		.state = state_of(s),
+		.attempt = s->attempt,
+		.pid = s->task != NULL ? task_backend_pid(s->task) : 0,
+		.running_us = s->began != 0 ? loop_now() - s->began : 0,
+		.left_us = -1};
+
+	put_job(job, sizeof(job), s->token);
+	if (s->state == SLOT_RUNS && s->began != 0 && s->queue->timeout > 0)
+		st.left_us = (int64_t)(s->began + s->queue->timeout) - (int64_t)loop_now();
+	fn(&st, arg);
+}
+
+void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
+{
+	struct run_queue *q;
+	struct slot *s;
+
+	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		if (db->runs != NULL)
+			DL_FOREACH (db->runs->queues, q)
+				DL_FOREACH (q->slots, s)
+					if (s->token[0] != '\0')
+						one_run(s, fn, arg);
+}
+
+void queue_stat_each_runs(void (*fn)(const struct queue_stat_runs *st, void *arg), void *arg)
+{
+	struct run_queue *q;
+	struct slot *s;
+
+	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next) {
+		if (db->runs == NULL)
+			continue;
+		DL_FOREACH (db->runs->queues, q) {
+			struct queue_stat_runs st = {.database = db->name,
+				.queue = q->name,
+				.done = q->done,
+				.failed = q->failed,
+				.again = q->again,
+				.ran = q->ran};
+
+			DL_FOREACH (q->slots, s)
+				st.running += s->state == SLOT_RUNS && s->began != 0;
+			fn(&st, arg);
+		}
+	}
+}

@@ -1,0 +1,91 @@
+/*
+ * A queue whose jobs run by themselves, and its slots: between run_queues.c, which knows what queues there are, and
+ * runner.c, which runs their jobs.
+ */
+#ifndef QB_QUEUE_RUN_SLOTS_H
+#define QB_QUEUE_RUN_SLOTS_H
+
+#include "wire/error.h"
+#include "qlang/parse.h"
+#include "token.h"
+#include "worker.h"
+
+enum slot_state {
+	SLOT_RESTS, /* until its time has come */
+	SLOT_ASIDE, /* until that, or a job of this process ends: there is no place */
+	SLOT_TAKES,
+	SLOT_HAS, /* a job, and waits for its turn */
+	SLOT_RUNS,
+	SLOT_FAILS, /* says so; or that it is done, where the job did not say so itself */
+};
+
+/* How the statement that carries out a job ended. */
+enum outcome {
+	OUTCOME_DONE,
+	OUTCOME_FAILED,   /* queue.retry() */
+	OUTCOME_RELEASED, /* ... of which the attempt does not count */
+	OUTCOME_ALONE,    /* it was only looked up */
+	OUTCOME_UNREAD,   /* no memory for that */
+};
+
+#define VALUES_MAX 20 /* queue._check_params() */
+
+/* A statement that is not part of the transaction of its DONE, with its values. */
+struct alone {
+	bool sent;
+	char *sql;
+	int n;
+	struct {
+		char *text; /* or NULL */
+		size_t len;
+	} values[VALUES_MAX];
+};
+
+struct slot {
+	struct slot *prev, *next;
+	struct run_queue *queue;
+	struct worker *worker; /* or NULL */
+	struct pool *pool;     /* that its worker is of */
+	struct task *task;
+	enum slot_state state;
+	bool started; /* a server has got the task */
+	bool lost;    /* the job is not its own any more */
+	bool late;    /* it ran longer than it may */
+	bool leaves;  /* when the job has ended */
+	enum outcome outcome;
+	usec_t at; /* SLOT_RESTS, SLOT_ASIDE, SLOT_HAS: until then; SLOT_RUNS: it may run so long */
+	uint64_t turn;
+	int attempt;
+	usec_t began;          /* that is when a server has got it; 0: none has */
+	char token[TOKEN_MAX]; /* of its job; or "" */
+	struct alone *alone;   /* its job is one; or NULL */
+	char error[sizeof(struct pg_error)];
+};
+
+struct run_queue {
+	struct run_queue *prev, *next;
+	struct qdb *db;
+	struct slot *slots;
+	int n_slots;
+	bool found; /* by the last look */
+	bool super;
+	usec_t timeout; /* 0: none */
+	usec_t said_at;
+	uint64_t done, failed, again; /* attempts that have ended */
+	usec_t ran;
+	char name[QSTMT_QUEUE_MAX + 1];
+	char owner[64];
+};
+
+struct runs {
+	struct run_queue *queues;
+	unsigned asker;
+	bool asks, again, failed;
+};
+
+/* As many as this process may have; those that were to leave stay. */
+void slots_add(struct run_queue *q);
+/* Those that run end first. */
+void slots_end(struct run_queue *q);
+
+#endif
