@@ -68,10 +68,25 @@ struct queue_stat_runs {
 	usec_t ran;                   /* all of them together */
 };
 
-/* How full a queue is, as of the last look at the database. Counts end at 10 000. */
-enum { GAUGE_READY, GAUGE_LATER, GAUGE_LEASED, GAUGE_DEAD, GAUGE_OLDEST_MS, GAUGE_FIGURES };
+/* How full a queue is, or a stream, or how far a reader of it has come, as of the last look at the database. Counts
+ * end at 10 000. From GAUGE_EVENTS on: of streams, and of subscriptions, what is to come. */
+enum {
+	GAUGE_READY,
+	GAUGE_LATER,
+	GAUGE_LEASED,
+	GAUGE_DEAD,
+	GAUGE_OLDEST_MS,
+	GAUGE_EVENTS,
+	GAUGE_BYTES,
+	GAUGE_AGE_MS, /* of the oldest of these events */
+	GAUGE_TOTAL,  /* that were ever pushed; or delivered */
+	GAUGE_OUT,
+	GAUGE_ATTEMPT,
+	GAUGE_LOST,
+	GAUGE_FIGURES
+};
 struct queue_stat_gauge {
-	const char *database, *queue;
+	const char *database, *queue, *subscription; /* or NULL */
 	int64_t figure[GAUGE_FIGURES]; /* -1: none */
 };
 

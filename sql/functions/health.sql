@@ -158,6 +158,9 @@ BEGIN
 						WHEN u.lost_at IS NOT NULL
 							THEN format('It has lost events by retain_max: QUEUE SEEK %I ON %I TO BEGINNING', u.subscription, s.name)
 						WHEN u.attempt > 5 THEN 'Its delivery fails again and again: ' || coalesce(u.error, 'its leases end')
+						WHEN greatest(u.lag, moment - u.taken_at) > s.retain * 2 + interval '2 hours'
+							THEN format('It keeps what retain would remove, for %s. If it is no longer needed: QUEUE UNSUBSCRIBE %I FROM %I',
+								queue._roughly(greatest(u.lag, moment - u.taken_at)), u.subscription, s.name)
 						WHEN u.lag > interval '1 min' AND u.delivery IS NULL
 							THEN format('Nobody takes for it. If it is no longer needed: QUEUE UNSUBSCRIBE %I FROM %I', u.subscription, s.name) END)
 						AS h (hint);

@@ -440,7 +440,7 @@ $$;
 
 -- Of one queue, as _gauges counts.
 CREATE OR REPLACE FUNCTION queue._gauge(cfg queue.queues, most int4)
-RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldest_ms int8, number int4)
+RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldest_ms int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -456,7 +456,7 @@ BEGIN
 				ORDER BY ended_at LIMIT $2) AS x), $2::int8),
 			(extract(epoch FROM $3 - nullif(least(d.oldest, (SELECT least(greatest(run_at, pushed_at), $3) FROM %1$s
 				WHERE state = 'ready' AND (expires_at > $3 OR expires_at IS NULL)
-				ORDER BY priority DESC, position LIMIT 1)), '-infinity')) * 1000)::int8, $5
+				ORDER BY priority DESC, position LIMIT 1)), '-infinity')) * 1000)::int8
 		FROM (SELECT count(*) FILTER (WHERE now_is IS NOT NULL) AS jobs
 				FROM (SELECT %2$s AS now_is FROM %1$s WHERE state = 'ready'
 					ORDER BY priority DESC, position LIMIT $2) AS h) AS r,
@@ -469,17 +469,59 @@ BEGIN
 				WHERE state IN ('later', 'leased')
 				ORDER BY coalesce(lease_until, run_at) LIMIT $2) AS w) AS d
 	$sql$, queue._table(cfg.name), queue._state_at('$3', '$4', cfg.on_expire))
-	USING cfg.name, most, moment, queue._signed_attempts(cfg), cfg.number;
+	USING cfg.name, most, moment, queue._signed_attempts(cfg);
 END
 $$;
 
--- For the proxy's metrics: how full each queue is that the role may read. Counts come from the
--- partial indexes and end at "most": what this costs does not grow with the queue. What is due counts
+-- Of a stream and of a subscription, as _gauges counts.
+CREATE OR REPLACE FUNCTION queue._gauge_of_stream(s queue.streams, most int4) RETURNS queue._gauged
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	g queue._gauged;
+BEGIN
+	g.queue := s.name;
+	g.number := s.number;
+	SELECT w.events, w.bytes, extract(epoch FROM clock_timestamp() - w.oldest) * 1000, coalesce(greatest(w.last_id, s.gone_id), 0)
+		INTO g.events, g.bytes, g.age_ms, g.total FROM queue._stream_state(s.number, most) AS w;
+	RETURN g;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._gauge_of_reader(u queue.subscriptions, most int4) RETURNS queue._gauged
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	p queue.positions;
+	g queue._gauged;
+BEGIN
+	SELECT name INTO g.queue FROM queue.streams WHERE number = u.stream;
+	g.subscription := u.name;
+	g.number := u.number;
+	g.lost := (u.lost_at IS NOT NULL)::int4;
+	SELECT * INTO p FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
+	IF FOUND THEN
+		SELECT w.n, coalesce(extract(epoch FROM clock_timestamp() - w.first) * 1000, 0) INTO g.events, g.age_ms
+			FROM queue._pending(u.stream, p, u.from_time, u.from_id, most) AS w;
+		g.total := p.delivered;
+		SELECT coalesce(sum(d.events), 0), coalesce(max(d.attempt), 0) INTO g."out", g.attempt
+			FROM queue.deliveries AS d WHERE d.sub = u.number;
+	END IF;
+	RETURN g;
+END
+$$;
+
+-- For the proxy's metrics: how full each queue is that the role may read, and each stream, and how far its readers are.
+-- Counts come from the partial indexes and end at "most": what this costs does not grow with the queue. What is due counts
 -- as ready (above); oldest_ms is since when the job that is next may be taken, or one that became due before.
--- after, ms: from the queue behind this number, for so long. used: as for _visits.
+-- after, ms: from the queue, stream or subscription behind this number, for so long. used: as for _visits.
 CREATE OR REPLACE FUNCTION queue._gauges(most int4, used text[] DEFAULT NULL, after int4 DEFAULT 0,
 	ms int4 DEFAULT 2000000000)
-RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldest_ms int8, number int4)
+RETURNS SETOF queue._gauged
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -487,19 +529,35 @@ SET jit = off
 SET enable_sort = off
 AS $$
 DECLARE
-	cfg queue.queues;
+	next record;
 	until CONSTANT timestamptz := clock_timestamp() + make_interval(secs => ms / 1000.0);
 BEGIN
-	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after
-			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.number LOOP
+	FOR next IN
+			SELECT c.number, c AS cfg, NULL::queue.streams AS s, NULL::queue.subscriptions AS u FROM queue.queues AS c
+				WHERE c.number > after AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT')
+			UNION ALL SELECT c.number, NULL, c, NULL FROM queue.streams AS c
+				WHERE c.number > after AND (used IS NULL OR c.owner = quote_ident(current_user)::regrole)
+					AND has_table_privilege(to_regclass(format('queue.e%s_0', c.number)), 'SELECT')
+			UNION ALL SELECT c.number, NULL, NULL, c FROM queue.subscriptions AS c
+				WHERE c.number > after AND CASE WHEN used IS NULL THEN pg_has_role(c.owner, 'USAGE')
+						ELSE c.owner = quote_ident(current_user)::regrole END
+					AND has_table_privilege(to_regclass(format('queue.e%s_0', c.stream)), 'SELECT')
+			ORDER BY 1 LOOP
 		EXIT WHEN clock_timestamp() > until;
-		CONTINUE WHEN NOT queue._visits(cfg, used);
+		CONTINUE WHEN (next.cfg).number IS NOT NULL AND NOT queue._visits(next.cfg, used);
 		BEGIN
-			CONTINUE WHEN NOT queue._still(cfg.name);
-			RETURN QUERY SELECT * FROM queue._gauge(cfg, most);
+			IF (next.s).number IS NOT NULL THEN
+				RETURN QUERY SELECT * FROM queue._gauge_of_stream(next.s, most);
+			ELSIF (next.u).number IS NOT NULL THEN
+				RETURN QUERY SELECT * FROM queue._gauge_of_reader(next.u, most);
+			ELSE
+				CONTINUE WHEN NOT queue._still((next.cfg).name);
+				RETURN QUERY SELECT g.*, NULL::text, NULL::int8, NULL::int8, NULL::int8, NULL::int8, NULL::int8, NULL::int4, NULL::int4,
+					(next.cfg).number FROM queue._gauge(next.cfg, most) AS g;
+			END IF;
 			PERFORM queue._visited();
-		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
-			NULL;
+		EXCEPTION WHEN SQLSTATE 'QBSEE' OR undefined_table OR undefined_function THEN
+			NULL;	-- looked at, or dropped meanwhile
 		END;
 	END LOOP;
 END

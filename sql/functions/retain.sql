@@ -342,7 +342,7 @@ $$;
 -- How full it is. events: exactly up to "most", beyond as their ids tell, some of which were rolled back. rate: pushed in
 -- a second, in the last minute. NULLs: it is just being dropped.
 CREATE OR REPLACE FUNCTION queue._stream_state(k int4, most int4, OUT events int8, OUT oldest timestamptz, OUT newest timestamptz,
-	OUT partitions int4, OUT bytes int8, OUT rate float8)
+	OUT partitions int4, OUT bytes int8, OUT rate float8, OUT last_id int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
@@ -351,10 +351,10 @@ DECLARE
 	of_ids int8;
 	pushed record;
 BEGIN
-	EXECUTE format('SELECT min(oldest), max(newest), sum(last - first + 1) FROM (%s) AS u', queue._each_of_ring(k,
+	EXECUTE format('SELECT min(oldest), max(newest), sum(last - first + 1), max(last) FROM (%s) AS u', queue._each_of_ring(k,
 			'SELECT min(id) AS first, max(id) AS last, (SELECT pushed_at FROM @e@ ORDER BY id LIMIT 1) AS oldest,
 				(SELECT pushed_at FROM @e@ ORDER BY id DESC LIMIT 1) AS newest FROM @e@', ' UNION ALL '))
-		INTO oldest, newest, of_ids;
+		INTO oldest, newest, of_ids, last_id;
 	EXECUTE format('SELECT count(*) FROM (SELECT FROM (%s) AS u LIMIT $1) AS v', queue._each_of_ring(k, 'SELECT FROM @e@', ' UNION ALL '))
 		INTO events USING most;
 	events := CASE WHEN events < most THEN events ELSE greatest(of_ids, events) END;
@@ -383,10 +383,13 @@ DECLARE
 BEGIN
 	FOR s IN SELECT * FROM queue.streams AS t WHERE t.name = q
 			OR q IS NULL AND has_table_privilege(to_regclass(format('queue.e%s_0', t.number)), 'SELECT') ORDER BY t.name LOOP
-		BEGIN
+		BEGIN	-- of all streams: see _visited
 			SELECT w.events, w.newest, w.bytes, w.oldest, w.partitions, w.rate INTO total, newest, bytes, oldest, partitions, pushed_rate
 				FROM queue._stream_state(s.number, 100000) AS w;
-		EXCEPTION WHEN undefined_table THEN	-- dropped meanwhile
+			PERFORM queue._visited() WHERE q IS NULL;
+		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
+			NULL;
+		WHEN undefined_table THEN	-- dropped meanwhile
 			CONTINUE;
 		END;
 		queue := s.name;

@@ -397,11 +397,11 @@ BEGIN
 		stream := s.name;
 		oldest := NULL;
 		bytes := queue._ring_bytes(s.number);
-		last_id := pg_sequence_last_value(to_regclass(format('queue.e%s_id', s.number)));
+		last_id := NULL;
 		may := has_table_privilege(to_regclass(format('queue.e%s_0', s.number)), 'SELECT');
 		IF may THEN
-			EXECUTE format('SELECT min(m) FROM (%s) AS u', queue._each_of_ring(s.number,
-				'(SELECT pushed_at AS m FROM @e@ ORDER BY id LIMIT 1)', ' UNION ALL ')) INTO oldest;
+			EXECUTE format('SELECT min(m), greatest(max(last), $1) FROM (%s) AS u', queue._each_of_ring(s.number, 'SELECT max(id) AS last,
+					(SELECT pushed_at FROM @e@ ORDER BY id LIMIT 1) AS m FROM @e@', ' UNION ALL ')) INTO oldest, last_id USING s.gone_id;
 		END IF;
 		FOR u IN SELECT t.* FROM (SELECT s.number AS of) AS one LEFT JOIN queue.subscriptions AS t ON t.stream = one.of
 				ORDER BY t.name LOOP

@@ -325,7 +325,66 @@ static void one_oldest(const struct queue_stat_gauge *st, void *arg)
 	struct label labels[] = {{"database", st->database}, {"queue", st->queue}};
 	int64_t ms = st->figure[GAUGE_OLDEST_MS];
 
-	metric_value(arg, "queue_oldest_ready_seconds", labels, 2, ms > 0 ? (double)ms / 1000 : 0);
+	if (st->figure[GAUGE_READY] >= 0)
+		metric_value(arg, "queue_oldest_ready_seconds", labels, 2,
+			ms > 0 ? (double)ms / 1000 : 0);
+}
+
+/* Of a stream, or of each of its subscriptions. */
+struct streamed {
+	const char *name, *type, *help;
+	bool of_subscription;
+	int figure;
+	double unit;
+};
+static const struct streamed streamed[] = {
+	{"queue_stream_events", GAUGE, "Events that the stream has.", false, GAUGE_EVENTS, 1},
+	{"queue_stream_bytes", GAUGE, "What they have on disk, with the indexes.", false,
+		GAUGE_BYTES, 1},
+	{"queue_stream_oldest_seconds", GAUGE, "How old the oldest of them is.", false,
+		GAUGE_AGE_MS, 1e-3},
+	{"queue_stream_pushed_total", COUNTER, "Events that were pushed, as their ids tell.", false,
+		GAUGE_TOTAL, 1},
+	{"queue_subscription_pending", GAUGE,
+		"Events to come, as of the last count; 10000 stands for all above.", true,
+		GAUGE_EVENTS, 1},
+	{"queue_subscription_lag_seconds", GAUGE, "How old the first of them is.", true,
+		GAUGE_AGE_MS, 1e-3},
+	{"queue_subscription_out", GAUGE, "Events that are delivered and not done.", true,
+		GAUGE_OUT, 1},
+	{"queue_subscription_attempt", GAUGE, "How often these were delivered; 0 without any.",
+		true, GAUGE_ATTEMPT, 1},
+	{"queue_subscription_delivered_total", COUNTER, "Events that were delivered, each once.",
+		true, GAUGE_TOTAL, 1},
+	{"queue_subscription_lost", GAUGE, "Has it lost events by retain_max?", true, GAUGE_LOST,
+		1},
+};
+
+struct streamed_pass {
+	struct buf *b;
+	const struct streamed *m;
+};
+
+static void one_streamed(const struct queue_stat_gauge *st, void *arg)
+{
+	const struct streamed_pass *p = arg;
+	struct label labels[] = {{"database", st->database}, {"stream", st->queue},
+		{"subscription", st->subscription}};
+	int64_t v = st->figure[p->m->figure];
+
+	if (v >= 0 && (st->subscription != NULL) == p->m->of_subscription)
+		metric_value(p->b, p->m->name, labels, p->m->of_subscription ? 3 : 2,
+			(double)v * p->m->unit);
+}
+
+static void write_streams(struct buf *b)
+{
+	for (size_t i = 0; i < ARRAY_LEN(streamed); i++) {
+		struct streamed_pass p = {.b = b, .m = &streamed[i]};
+
+		metric_family(b, p.m->name, p.m->type, p.m->help);
+		queue_stat_each_gauge(one_streamed, &p);
+	}
 }
 
 static void one_failed(const char *database, const char *queue, uint64_t failed, void *arg)
@@ -462,6 +521,7 @@ static void write_queues(struct buf *b)
 	metric_family(b, "queue_oldest_ready_seconds", GAUGE,
 		"Since when the job that is next could have been taken; 0 without one.");
 	queue_stat_each_gauge(one_oldest, b);
+	write_streams(b);
 }
 
 /* --- the process --- */

@@ -33,7 +33,15 @@
 	COL(later, INT8) SEP \
 	COL(leased, INT8) SEP \
 	COL(dead, INT8) SEP \
-	COL(oldest_ms, INT8)
+	COL(oldest_ms, INT8) SEP \
+	COL(subscription, TEXT) SEP \
+	COL(events, INT8) SEP \
+	COL(bytes, INT8) SEP \
+	COL(age_ms, INT8) SEP \
+	COL(total, INT8) SEP \
+	COL(out, INT8) SEP \
+	COL(attempt, INT4) SEP \
+	COL(lost, INT4)
 
 #define CALL_JOB_NAME(name, type) "job.\"" #name "\""
 #define CALL_NAME(name, type)     #name
@@ -246,7 +254,7 @@
 		PARAM(TEXT) PARAM(BOOL), COL(queue, TEXT) COL(ended, TEXT) COL(sql, TEXT)) \
 	CALL(GAUGES, "SELECT " ROW_GAUGES(CALL_NAME, ", ") " FROM queue._gauges(%d, $1)", PARAM(TEXT_ARRAY), \
 		ROW_GAUGES(COL, )) \
-	/* by the system session, from the queue behind this number */ \
+	/* by the system session, from the queue, stream or subscription behind this number */ \
 	CALL(GAUGES_STEP, "SELECT " ROW_GAUGES(CALL_NAME, ", ") ", number FROM queue._gauges(%d, NULL, %d, %d)", , \
 		ROW_GAUGES(COL, ) COL(number, INT4)) \
 	/* when (seconds since 1970), by which proxy; queues, and of each what enum figure says (figures.h) */ \

@@ -1,5 +1,5 @@
 /*
- * How full the queues are, for those who watch: asked of each database every
+ * How full the queues and streams are, for those who watch: asked of each database every
  * metrics_queue_interval, as long as somebody looks. The counts come from the indexes and end at
  * COUNT_MOST, so that a queue of millions costs what one of thousands does. queue_user is asked, in
  * the system session; without it each role that uses queues here, for its own and those that it
@@ -16,22 +16,28 @@
 #include "queue_call.h"
 #include "count.h"
 #include "queue_int.h"
+#include "stream.h"
 #include "system.h"
 
 #define COUNT_MOST     10000
 #define STEP_MS        50 /* of a step in the system session, which has other things to hear */
 #define LOOKED_AT_LAST (300 * USEC_SEC) /* nobody has looked for so long: nothing is asked */
 
+struct gauged {
+	char queue[QSTMT_QUEUE_MAX + 1];
+	char subscription[SUBSCRIPTION_MAX + 1]; /* or empty */
+};
+
 struct gauge {
 	UT_hash_handle hh;
-	char queue[QSTMT_QUEUE_MAX + 1];
+	struct gauged of;
 	int64_t figure[GAUGE_FIGURES]; /* -1: NULL */
 };
 
 /* The answers of a database: they replace the last ones when they are complete. */
 struct asked {
 	struct qdb *db;
-	struct gauge *gauges; /* hash by queue */
+	struct gauge *gauges; /* hash by what they are of */
 	struct agent *agent;  /* whose answer comes; NULL: that of the system session */
 	bool failed;
 	bool sent;     /* to the system session */
@@ -75,23 +81,31 @@ static void keep(struct asked *a, struct gauge *g)
 {
 	struct gauge *old;
 
-	HASH_FIND_STR(a->gauges, g->queue, old);
+	HASH_FIND(hh, a->gauges, &g->of, sizeof(g->of), old);
 	if (old == NULL)
-		HASH_ADD_STR(a->gauges, queue, g);
+		HASH_ADD(hh, a->gauges, of, sizeof(g->of), g);
 	if (old != NULL || g->hh.tbl == NULL)
 		mem_free(g);
 }
 
-/* Columns: the queue's name and the figures, in text. */
+/* Where the figures stand in a row: behind the names of the queue and, in their midst, of the subscription. */
+static int column_of(int figure)
+{
+	ASSERT(figure >= 0 && figure < GAUGE_FIGURES);
+	return figure +
+	       (figure < GAUGE_EVENTS ? GAUGES_queue + 1 : GAUGES_subscription + 1 - GAUGE_EVENTS);
+}
+
 static bool read_row(struct gauge *g, const uint8_t *body, size_t len)
 {
-	struct wire_col cols[GAUGE_FIGURES + 1];
+	struct wire_col cols[GAUGES_COLUMNS];
 
-	if (!wire_row_read(body, len, cols, GAUGE_FIGURES + 1))
+	if (!wire_row_read(body, len, cols, GAUGES_COLUMNS))
 		return false;
-	wire_col_copy(&cols[0], g->queue, sizeof(g->queue));
+	wire_col_copy(&cols[GAUGES_queue], g->of.queue, sizeof(g->of.queue));
+	wire_col_copy(&cols[GAUGES_subscription], g->of.subscription, sizeof(g->of.subscription));
 	for (int i = 0; i < GAUGE_FIGURES; i++)
-		if (!wire_col_number(&cols[i + 1], &g->figure[i]))
+		if (!wire_col_number(&cols[column_of(i)], &g->figure[i]))
 			g->figure[i] = -1;
 	return true;
 }
@@ -140,7 +154,7 @@ static bool ask_as(struct asked *a, struct agent *agent)
 	struct pool *pool = pooler_find_pool(a->db->name, agent->user);
 	struct buf used = BUF_INIT;
 	struct bind_param param = {.format = 1};
-	char sql[120];
+	char sql[300];
 	struct task_spec spec = {.ops = &ops,
 		.arg = a,
 		.sql = sql,
@@ -179,6 +193,7 @@ static void ask(struct qdb *db)
 {
 	struct asked *a;
 
+	CHECK_QDB(db);
 	if (db->gauging != NULL || db->schema != SCHEMA_PRESENT)
 		return;
 	a = mem_zalloc(sizeof(*a));
@@ -204,7 +219,7 @@ static usec_t step_due(const struct qdb *db)
 static bool step(struct qdb *db, struct buf *sql)
 {
 	struct asked *a = db->gauging;
-	char text[200];
+	char text[300];
 
 	if (a == NULL || a->agent != NULL)
 		return false;
@@ -221,19 +236,26 @@ static int64_t figure_of(const char *text)
 	return text != NULL && util_parse_i64(text, strlen(text), &n) ? n : -1;
 }
 
-/* The queue's name, its figures and its number. */
+static void copy(char *to, const char *from, size_t size)
+{
+	util_strlcpy(to, from != NULL ? from : "", size);
+}
+
+/* As above, and the number. */
 static void step_row(struct qdb *db, const char *const *cols, int n)
 {
 	struct asked *a = db->gauging;
-	struct gauge *g = a != NULL && n == GAUGE_FIGURES + 2 ? mem_zalloc(sizeof(*g)) : NULL;
+	struct gauge *g = a != NULL && n == GAUGES_COLUMNS + 1 ? mem_zalloc(sizeof(*g)) : NULL;
 
+	CHECK_QDB(db);
 	if (g == NULL)
 		return;
-	util_strlcpy(g->queue, cols[0] != NULL ? cols[0] : "", sizeof(g->queue));
+	copy(g->of.queue, cols[GAUGES_queue], sizeof(g->of.queue));
+	copy(g->of.subscription, cols[GAUGES_subscription], sizeof(g->of.subscription));
 	for (int i = 0; i < GAUGE_FIGURES; i++)
-		g->figure[i] = figure_of(cols[i + 1]);
+		g->figure[i] = figure_of(cols[column_of(i)]);
 	a->got = true;
-	a->after = (int32_t)figure_of(cols[GAUGE_FIGURES + 1]);
+	a->after = (int32_t)figure_of(cols[GAUGES_COLUMNS]);
 	keep(a, g);
 }
 
@@ -288,7 +310,10 @@ void queue_stat_each_gauge(void (*fn)(const struct queue_stat_gauge *st, void *a
 	rounds.looked_at = loop_now();
 	for (const struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
 		for (const struct gauge *g = db->gauges; g != NULL; g = g->hh.next) {
-			struct queue_stat_gauge st = {.database = db->name, .queue = g->queue};
+			struct queue_stat_gauge st = {.database = db->name,
+				.queue = g->of.queue,
+				.subscription =
+					g->of.subscription[0] != '\0' ? g->of.subscription : NULL};
 
 			memcpy(st.figure, g->figure, sizeof(st.figure));
 			fn(&st, arg);

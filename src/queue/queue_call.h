@@ -47,5 +47,8 @@ enum await_column { ROW_AWAIT(CALL_PLACE, ) AWAIT_COLUMNS };
 #define CALL_PLACE(name, type) BATCH_##name,
 enum batch_column { BATCH_number, ROW_BATCH(CALL_PLACE, ) BATCH_COLUMNS };
 #undef CALL_PLACE
+#define CALL_PLACE(name, type) GAUGES_##name,
+enum gauges_column { ROW_GAUGES(CALL_PLACE, ) GAUGES_COLUMNS };
+#undef CALL_PLACE
 
 #endif

@@ -25,8 +25,6 @@
 #include "token.h"
 #include "wakes.h"
 
-#define SUBSCRIPTION_MAX 63 /* bytes of a name */
-
 /* A stream that somebody waits for. */
 struct streamed {
 	UT_hash_handle hh;

@@ -6,6 +6,8 @@
 
 #include "queue_int.h"
 
+#define SUBSCRIPTION_MAX 63 /* bytes of a name */
+
 MUST_CHECK bool stream_start(void);
 void stream_free(void);
 /* May it be said of a stream? */

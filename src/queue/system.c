@@ -29,7 +29,7 @@
 #define ANSWER_LIMIT  (10 * USEC_SEC)
 #define PENDING_MAX   10000 /* queues; the others' periodic look finds the rest */
 
-#define COLUMNS_MAX   16 /* of a chore's rows */
+#define COLUMNS_MAX   24 /* of a chore's rows */
 
 enum system_state { SYSTEM_RESTS, SYSTEM_DOWN, SYSTEM_CONNECTING, SYSTEM_LISTENING, SYSTEM_UP };
 

@@ -433,3 +433,15 @@ def test_health(db):
     assert db.value("SELECT count(*) FROM queue.health() WHERE about IN ('stream', 'subscription')") == 3
     bob = db.connect("bob")
     assert bob.value("SELECT count(*) FROM queue.health() WHERE about IN ('stream', 'subscription')") == 0
+
+
+def test_who_holds_retention_back_is_told(db):
+    """By a delivery that is out for long, too, of which somebody extends the lease again and again."""
+    root = make(db, "a", retain="1 hour")
+    put(db, 1)
+    take(db)
+    assert health(db, "subscription")[0][1]
+    later(db, "5 hours")
+    root.rows("UPDATE queue.deliveries SET taken_at = taken_at - interval '5 hours'")
+    ((_, ok, _, hint),) = health(db, "subscription")
+    assert not ok and "keeps what retain would remove, for 5 h" in hint and "UNSUBSCRIBE a FROM s" in hint

@@ -36,6 +36,18 @@ def test_stats(db):
     assert bob.column("SELECT total FROM queue.stats()") == [120]
 
 
+def test_a_role_without_rights(db):
+    """It sees that there are streams and subscriptions, and nothing of what is in them; SUBSCRIBE shows the stream."""
+    make(db, "a")
+    put(db, 1, 2)
+    bob = db.connect("bob")
+    row = "SELECT stream, subscription, owner, pending, \"position\", delivered, oldest IS NULL, last_id, lost_id FROM queue.subscriptions()"
+    assert bob.rows(row) == [("s", "a", "app", None, None, None, True, None, None)]
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    assert bob.rows(row) == [("s", "a", "app", None, None, None, False, 2, None)]
+    assert [r for r in bob.rows("SELECT about FROM queue.health()") if r[0] in ("stream", "subscription")]
+
+
 def test_many_events_are_counted_by_their_ids(db):
     make(db)
     root = db.connect("postgres")
@@ -180,3 +192,51 @@ def test_no_position(db, place):
     assert db.fails("22023", "SELECT queue.seek('a', 's', %s)", place).message_hint
     assert db.fails("22023", "SELECT queue.subscribe('b', 's', %s)", place or "").message_hint
     assert drain(db) == [1]
+
+
+GAUGES = "SELECT queue, subscription, ready, events, total, \"out\", attempt, lost, number FROM queue._gauges(%s, %s, %s)"
+
+
+def test_gauges(db):
+    db.create("q")
+    make(db, "a", "b")
+    put(db, *range(20))
+    take(db, lim=5)
+    root = db.connect("postgres")
+    root.rows("UPDATE queue.subscriptions SET lost_at = now() WHERE name = 'b'")
+    rows = [("q", None, 0, None, None, None, None, None, 1), ("s", None, None, 20, 20, None, None, None, 2),
+            ("s", "a", None, 15, 5, 5, 1, 0, 3), ("s", "b", None, 20, 0, 0, 0, 1, 4)]
+    assert db.rows(GAUGES, 100, None, 0) == rows == root.rows(GAUGES, 100, None, 0)
+    assert db.rows(GAUGES, 100, [], 2) == rows[2:]
+    assert db.column("SELECT events FROM queue._gauges(10)") == [None, 20, 10, 10]
+    assert db.column("SELECT age_ms >= 0 FROM queue._gauges(10)") == [None, True, True, True]
+    assert db.column("SELECT number FROM queue._gauges(10, NULL, 0, -1)") == []
+    bob = db.connect("bob")
+    assert bob.rows(GAUGES, 100, None, 0) == [] == root.rows(GAUGES, 100, [], 0)
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    bob.rows("SELECT queue.subscribe('c', 's')")
+    assert bob.column("SELECT subscription FROM queue._gauges(100)") == [None, "c"]
+    assert bob.column("SELECT subscription FROM queue._gauges(100, '{}')") == ["c"]
+
+
+def test_thousands_of_subscriptions(db):
+    """Each step of the gauges takes as long as it may; and all of them need few locks."""
+    make(db)
+    db.rows("SELECT queue.subscribe('s' || n, 's') FROM generate_series(1, 1500) AS n")
+    db.rows("SELECT queue.create('t' || n, false, '{kind}', '{stream}') FROM generate_series(1, 40) AS n")
+    put(db, 1)
+    seen, after, steps = [], 0, 0
+    while True:
+        rows = db.rows("SELECT number, events FROM queue._gauges(100, NULL, %s, 50)", after)
+        if not rows:
+            break
+        seen += rows
+        after = rows[-1][0]
+        steps += 1
+    assert len(seen) == 1541 and len({n for n, _ in seen}) == 1541
+    assert steps > 1
+    db.rows("BEGIN")
+    assert len(db.rows("SELECT * FROM queue.stats()")) == 41
+    assert len(db.rows("SELECT * FROM queue._gauges(100)")) == 1541
+    assert db.value("SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()") < 100
+    db.rows("ROLLBACK")

@@ -129,6 +129,54 @@ def test_queue(proxy, port, db):
         wait_for(lambda: depth("ready") == 0, "that the jobs are gone")
 
 
+def of_stream(port, db, name, stream="orders", sub=None):
+    more = ',subscription="%s"' % sub if sub else ""
+    return samples(port).get('qbouncer_queue_%s{database="%s",stream="%s"%s}' % (name, db, stream, more))
+
+
+@pytest.mark.parametrize("user", [None, "app"])
+def test_streams(qbouncer, port, db, user):
+    """Counted by the role of each pool, and by queue_user where there is one; nothing of it is said as of a queue."""
+    proxy = qbouncer(metrics_port=port, metrics_queue_interval="1s", **({"queue_user": user} if user else {}))
+    with proxy.wire(db) as c:
+        c.simple("QUEUE CREATE mail; QUEUE CREATE orders WITH (kind = stream, retain_max = '1 MB'); QUEUE SUBSCRIBE a TO orders")
+        c.simple("QUEUE CREATE more WITH (kind = stream); QUEUE SUBSCRIBE a TO more; QUEUE SUBSCRIBE b TO orders")
+        c.simple("QUEUE PUSH orders '1', '2', '3', '4'")
+        c.simple("QUEUE PUSH mail '1', '2'")
+        c.simple("QUEUE TAKE orders FOR a LIMIT 3")
+        wait_for(lambda: of_stream(port, db, "stream_events") == 4, "the count of events")
+        wait_for(lambda: of_stream(port, db, "subscription_out", sub="a") == 3, "the delivery")
+        s = samples(port)
+
+    def values(name, stream, sub=None):
+        more = ',subscription="%s"' % sub if sub else ""
+        return s['qbouncer_queue_%s{database="%s",stream="%s"%s}' % (name, db, stream, more)]
+    assert [values("subscription_" + f, "orders", "a") for f in ("pending", "out", "attempt", "delivered_total", "lost")] == [1, 3, 1, 3, 0]
+    assert [values("subscription_" + f, "orders", "b") for f in ("pending", "out", "attempt", "delivered_total", "lost")] == [4, 0, 0, 0, 0]
+    assert values("subscription_pending", "more", "a") == 0 == values("subscription_lag_seconds", "more", "a")
+    assert 0 < values("subscription_lag_seconds", "orders", "b") <= values("stream_oldest_seconds", "orders") + 5 < 60
+    assert values("stream_pushed_total", "orders") == 4 and values("stream_bytes", "orders") > values("stream_bytes", "more") >= 0
+    assert s['qbouncer_queue_jobs{database="%s",queue="mail",state="ready"}' % db] == 2
+    assert not [k for k in s if "orders" in k and "stream=" not in k]
+    assert 'qbouncer_queue_stream_oldest_seconds{database="%s",stream="more"}' % db not in s
+
+
+def test_subscriptions_of_others(qbouncer, port, db, cluster):
+    """A role tells of what it may read, and of nothing else."""
+    cluster.psql("DO $$BEGIN CREATE ROLE m_reader LOGIN; EXCEPTION WHEN duplicate_object THEN END$$")
+    proxy = qbouncer(metrics_port=port, metrics_queue_interval="1s", users={"m_reader": "-"})
+    with proxy.wire(db) as c, proxy.wire(db, "m_reader") as bob:
+        c.simple("QUEUE CREATE orders WITH (kind = stream); QUEUE SUBSCRIBE mine TO orders; QUEUE PUSH orders '1'")
+        c.simple("QUEUE CREATE secret WITH (kind = stream); QUEUE GRANT SUBSCRIBE ON orders TO m_reader")
+        bob.simple("QUEUE SUBSCRIBE his TO orders FROM BEGINNING")
+        bob.simple("QUEUE TAKE orders FOR his")
+        wait_for(lambda: of_stream(port, db, "subscription_out", sub="his") == 1, "his subscription")
+        wait_for(lambda: of_stream(port, db, "subscription_pending", sub="mine") == 1, "mine")
+        c.simple("QUEUE UNSUBSCRIBE mine FROM orders")
+        wait_for(lambda: of_stream(port, db, "subscription_pending", sub="mine") is None, "that it is gone")
+        c.simple("QUEUE DROP orders")
+
+
 def test_failures_of_a_queue(proxy, port, db):
     """Counted for each job, in simple and extended protocol, inside a transaction too; nothing for an error."""
     key = 'qbouncer_queue_failed_jobs_total{database="%s",queue="%%s"}' % db
