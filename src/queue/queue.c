@@ -472,6 +472,7 @@ bool queue_start(void)
 void queue_reloaded(void)
 {
 	parks_reloaded();
+	runs_reloaded();
 	takers_changed();
 	attend_reloaded();
 }

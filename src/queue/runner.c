@@ -564,6 +564,28 @@ bool runs_start(void)
 	return all.tick != NULL;
 }
 
+/* There may be places now, or a password. A queue that is about to go has no slot that stays. */
+void runs_reloaded(void)
+{
+	struct run_queue *q;
+	struct slot *s;
+
+	for (struct qdb *db = qdb_first(); db != NULL; db = db->hh.next)
+		if (db->runs != NULL)
+			DL_FOREACH (db->runs->queues, q) {
+				bool stays = false;
+
+				DL_FOREACH (q->slots, s) {
+					if (s->state == SLOT_RESTS || s->state == SLOT_ASIDE)
+						s->at = loop_now();
+					stays = stays || !s->leaves;
+				}
+				if (stays)
+					slots_add(q);
+			}
+	loop_tick_at(all.tick, loop_now());
+}
+
 void runs_stop(void)
 {
 	struct run_queue *q;

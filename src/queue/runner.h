@@ -15,5 +15,6 @@ void runs_stop(void);
 /* Some queue of the database has something to run, or none has; which ones is asked. */
 void runs_look(struct qdb *db, bool any);
 void runs_free(struct qdb *db);
+void runs_reloaded(void); /* queue_run_pool_size may be another */
 
 #endif
