@@ -1,13 +1,16 @@
 """What the tests of qbouncer-work share.
 
 For:     test/it/work.
-Entry points: fixtures work_program, work; push, job, error_of, gone.
+Entry points: fixtures work_program, work, work_at; push, job, error_of, gone.
 """
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
+import uuid
 
 import pytest
 
@@ -25,12 +28,38 @@ def work_program():
 
 
 class Work:
+    """A running qbouncer-work; its commands, and theirs, have its mark in their environment."""
+
     def __init__(self, program, dsn, folder, script, *options, queue="mail"):
         self.folder = folder
+        self.mark = "QB_TEST_WORK=%s" % uuid.uuid4().hex
         self.err = open(os.path.join(folder, "stderr"), "ab+")
         command = ["sh", "-c", script] if isinstance(script, str) else script
+        env = dict(os.environ, **dict([self.mark.split("=")]))
         self.p = subprocess.Popen([program, "-d", dsn, "-q", queue, *options, "--", *command], stdin=subprocess.DEVNULL,
-                                  stderr=self.err, cwd=folder)
+                                  stderr=self.err, cwd=folder, env=env)
+
+    def left(self):
+        """The processes that it has started, and what these have: also those that are nobody's children any more."""
+        found = []
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open("/proc/%s/environ" % pid, "rb") as f:
+                if self.mark.encode() in f.read().split(b"\0") and int(pid) != self.p.pid:
+                    found.append(int(pid))
+        return found
+
+    def end(self):
+        """Whatever state it is in: SIGKILL for it, then for each that it has left."""
+        if self.p.poll() is None:
+            self.p.kill()
+        self.p.wait(20)
+        while self.left():
+            for pid in self.left():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        text = self.text()
+        self.err.close()
+        return text
 
     def text(self):
         self.err.seek(0)
@@ -56,22 +85,26 @@ class Work:
 
 
 @pytest.fixture
-def work(work_program, qproxy, db, tmp_path):
+def work_at(work_program, tmp_path):
+    """Starts one: work_at(dsn, script, *options, queue=). Each has a folder of its own, and all end with the test."""
     made = []
 
-    def make(script, *options, **more):
+    def make(dsn, script, *options, **more):
         folder = tmp_path / str(len(made))
         folder.mkdir()
-        made.append(Work(work_program, qproxy.dsn(db), str(folder), script, *options, **more))
+        made.append(Work(work_program, dsn, str(folder), script, *options, **more))
         return made[-1]
     yield make
-    for w in made:
-        if w.p.poll() is None:
-            w.p.kill()
-        w.p.wait(20)
-        text = w.text()
-        w.err.close()
+    texts = [w.end() for w in made]
+    for text in texts:
         assert "Sanitizer" not in text and "runtime error" not in text, text
+
+
+@pytest.fixture
+def work(work_at, qproxy, db):
+    def make(script, *options, **more):
+        return work_at(qproxy.dsn(db), script, *options, **more)
+    return make
 
 
 def push(q, payload="1", more=""):

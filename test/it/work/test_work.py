@@ -11,7 +11,7 @@ import pytest
 
 from proxy import USERS, wait_for
 from queuetest import q, shared, shared_db, shared_proxy, tag  # noqa: F401
-from worktest import Work, error_of, gone, job, push, work, work_program  # noqa: F401
+from worktest import error_of, gone, job, push, work, work_at, work_program  # noqa: F401
 
 
 def test_done(q, work):
@@ -268,13 +268,13 @@ def test_refused_done(q, work):
     assert "stack depth limit exceeded" in error_of(q, name)
 
 
-def test_an_error_that_cannot_be_stored(qproxy, cluster, work_program, tmp_path):
+def test_an_error_that_cannot_be_stored(qproxy, cluster, work_at):
     """The database has no such character: FAIL without it, or the job would come for ever."""
     cluster.psql("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0 OWNER app")
     with qproxy.connect("latin") as conn:
         conn.execute("QUEUE CREATE mail")
         conn.execute("QUEUE PUSH mail '1'")
-        w = Work(work_program, qproxy.dsn("latin"), str(tmp_path), "echo '中' >&2; exit 1", "--once")
+        w = work_at(qproxy.dsn("latin"), "echo '中' >&2; exit 1", "--once")
         w.wait()
         (row,) = conn.execute("QUEUE ERRORS mail").fetchall()
         assert row[0] == "qbouncer-work could not store why; its standard error tells", row
@@ -294,13 +294,13 @@ def test_two_workers(q, work):
 
 
 @pytest.mark.parametrize("how", ["ended", "killed"])
-def test_the_proxy_is_restarted(qbouncer, work_program, tmp_path, how, db):
+def test_the_proxy_is_restarted(qbouncer, work_at, how, db):
     """The command that had the job is ended; with the new proxy everything goes on, and nothing is lost."""
-    proxy = qbouncer(queue_heartbeat="20ms")
+    proxy = qbouncer(queue_heartbeat="20ms", queue_orphan_grace="200ms")
     with proxy.connect(db) as conn:
         conn.execute("QUEUE CREATE mail")
         conn.execute("QUEUE PUSH mail '1'")
-        w = Work(work_program, proxy.dsn(db), str(tmp_path), "echo $$ >>pid; [ -e go ] || sleep 1000 & wait")
+        w = work_at(proxy.dsn(db), "echo $$ >>pid; [ -e go ] || sleep 1000 & wait")
         pid = w.file("pid")
     if how == "ended":
         proxy.stop()
@@ -311,8 +311,7 @@ def test_the_proxy_is_restarted(qbouncer, work_program, tmp_path, how, db):
     proxy.start()
     with proxy.connect(db) as conn:
         conn.execute("QUEUE PUSH mail '2'")
-        # the proxy that was killed is taken for gone after seconds, and so long does the worker pause between its attempts
-        wait_for(lambda: conn.execute("QUEUE PEEK mail").fetchall() == [], "both jobs to end", 60)
+        wait_for(lambda: conn.execute("QUEUE PEEK mail").fetchall() == [], "both jobs to end")
     w.signal(signal.SIGTERM)
     w.wait()
     assert len(w.file("pid").split()) == 3
@@ -347,13 +346,13 @@ def test_cancel_of_other_payloads(q, work, payload):
     assert "is cancelled" in w.wait()
 
 
-def test_nobody_there(work_program, tmp_path):
+def test_nobody_there(work_at, tmp_path):
     """Without --once and --drain it tries again for ever."""
     dsn = "host=%s dbname=x" % tmp_path
     for option in "--once", "--drain":
-        w = Work(work_program, dsn, str(tmp_path), "true", option)
+        w = work_at(dsn, "true", option)
         assert "No such file" in w.wait(2)
-    w = Work(work_program, dsn, str(tmp_path), "true")
+    w = work_at(dsn, "true")
     wait_for(lambda: w.text().count("No such file") >= 5, "it to try again")
     w.signal(signal.SIGTERM)
     w.wait()
@@ -376,10 +375,10 @@ def test_wrong_hold(q, work):
     (dict(password=None), "password"),
     (dict(dbname="not_there"), "does not exist"),
 ])
-def test_refused_login(qbouncer, db, work_program, tmp_path, more, text):
+def test_refused_login(qbouncer, db, work_at, more, text):
     proxy = qbouncer(auth_type="scram-sha-256")
     more = dict(dict(dbname=db, password=USERS["app"]), **more)
-    w = Work(work_program, proxy.dsn(more.pop("dbname"), **more), str(tmp_path), "true")
+    w = work_at(proxy.dsn(more.pop("dbname"), **more), "true")
     assert text in w.wait(2)
 
 
@@ -411,17 +410,17 @@ def test_command_line(work_program, arguments, code, text):
     assert got.returncode == code and text in got.stdout + got.stderr
 
 
-def test_a_role_that_may_not(q, work, qproxy, db, work_program, tmp_path):
+def test_a_role_that_may_not(q, qproxy, db, work_at):
     push(q)
-    w = Work(work_program, qproxy.dsn(db, user="other"), str(tmp_path), "true", "--drain")
+    w = work_at(qproxy.dsn(db, user="other"), "true", "--drain")
     assert "permission denied" in w.wait(2)
 
 
-def test_a_role_with_take_alone(q, qproxy, db, work_program, tmp_path):
+def test_a_role_with_take_alone(q, qproxy, db, work_at):
     """TAKE is all that a role needs, also to hear that its job is cancelled."""
     tag(q, "QUEUE GRANT TAKE ON mail TO other")
     name = push(q)
-    w = Work(work_program, qproxy.dsn(db, user="other"), str(tmp_path), "echo $$ >pid; sleep 1000 & wait", "--once",
+    w = work_at(qproxy.dsn(db, user="other"), "echo $$ >pid; sleep 1000 & wait", "--once",
              "--check", "0.1")
     pid = w.file("pid")
     tag(q, "QUEUE CANCEL '%s'" % name)
