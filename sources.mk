@@ -1042,6 +1042,7 @@ qb_fuzz_targets = \
 	test/fuzz/fuzz_console \
 	test/fuzz/fuzz_frontend \
 	test/fuzz/fuzz_ini \
+	test/fuzz/fuzz_json \
 	test/fuzz/fuzz_queue \
 	test/fuzz/fuzz_scram \
 	test/fuzz/fuzz_sqllex \
@@ -1067,6 +1068,10 @@ test_fuzz_fuzz_frontend_LDFLAGS = $(qb_fuzz_link)
 test_fuzz_fuzz_ini_SOURCES = test/fuzz/fuzz_ini.c
 test_fuzz_fuzz_ini_LDADD = $(ADMIN_LIBS)
 test_fuzz_fuzz_ini_LDFLAGS = $(qb_fuzz_link)
+
+test_fuzz_fuzz_json_SOURCES = test/fuzz/fuzz_json.c
+test_fuzz_fuzz_json_LDADD = $(ADMIN_LIBS)
+test_fuzz_fuzz_json_LDFLAGS = $(qb_fuzz_link)
 
 test_fuzz_fuzz_queue_SOURCES = test/fuzz/fuzz_queue.c
 test_fuzz_fuzz_queue_LDADD = $(ADMIN_LIBS)

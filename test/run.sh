@@ -312,6 +312,7 @@ fuzz_runs() {
 	backend) echo 1500000 ;;
 	console) echo 800000 ;;
 	queue) echo 700000 ;;
+	json) echo 600000 ;;
 	access) echo 500000 ;;
 	sqllex) echo 450000 ;;
 	tls) echo 100000 ;;

@@ -4,6 +4,7 @@
  */
 #include "base/json.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/check.h"
@@ -206,25 +207,36 @@ bool json_string(const char *value, size_t len, struct buf *ret)
 	return true;
 }
 
+size_t json_character(char dst[JSON_CHARACTER_MAX], const char *text, size_t len, size_t *used)
+{
+	char character[5] = "";
+
+	ASSERT(len > 0);
+	memcpy(character, text, len < 4 ? len : 4);
+	*used = util_utf8_len(character);
+	if (*used == 0) {
+		*used = 1;
+		memcpy(dst, "\xef\xbf\xbd", 3);
+		return 3;
+	}
+	if (*text == '"' || *text == '\\') {
+		dst[0] = '\\';
+		dst[1] = *text;
+		return 2;
+	}
+	if ((unsigned char)*text < ' ' || *text == 0x7f)
+		return (size_t)snprintf(dst, JSON_CHARACTER_MAX, "\\u%04x", (unsigned)*text);
+	memcpy(dst, text, *used);
+	return *used;
+}
+
 void json_quote(struct buf *ret, const char *text, size_t len)
 {
-	static const char no_character[] = "\xef\xbf\xbd";
+	char character[JSON_CHARACTER_MAX];
+	size_t used;
+
 	buf_putc(ret, '"');
-	while (len > 0) {
-		char character[5] = "";
-		memcpy(character, text, len < 4 ? len : 4);
-		size_t n = util_utf8_len(character);
-		if (n == 0)
-			buf_puts(ret, no_character);
-		else if (*text == '"' || *text == '\\')
-			buf_printf(ret, "\\%c", *text);
-		else if ((unsigned char)*text < ' ')
-			buf_printf(ret, "\\u%04x", (unsigned)*text);
-		else
-			buf_put(ret, text, n);
-		n = n == 0 ? 1 : n;
-		text += n;
-		len -= n;
-	}
+	for (; len > 0; text += used, len -= used)
+		buf_put(ret, character, json_character(character, text, len, &used));
 	buf_putc(ret, '"');
 }

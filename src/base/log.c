@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/json.h"
 #include "base/mem.h"
 
 enum { LOG_LINE_MAX = 8192, LOG_TEXT_MAX = 4096 };
@@ -197,36 +198,14 @@ static size_t log_head(char *line, enum log_level lvl)
 		(int)getpid(), log_levels[lvl].name);
 }
 
-/* One character behind *text, which is left at its last byte; U+FFFD for what is not UTF-8. */
-static size_t log_json_utf8(char *line, size_t len, const char **text)
-{
-	size_t n = util_utf8_len(*text);
-
-	if (n == 0)
-		return len + (size_t)sprintf(line + len, "\\ufffd");
-	memcpy(line + len, *text, n);
-	*text += n - 1;
-	return len + n;
-}
-
-/* A JSON string without its quotes. Bytes that are not ASCII stay: texts are UTF-8, or what a peer
- * takes for it, and become \uFFFD then. */
+/* A JSON string without its quotes, cut where the line is full. */
 static size_t log_json_text(char *line, size_t len, const char *text)
 {
 	const size_t limit = LOG_LINE_MAX - 64;
+	size_t left = strlen(text), used;
 
-	for (; *text && len < limit; text++) {
-		unsigned char c = (unsigned char)*text;
-
-		if (c == '"' || c == '\\')
-			len += (size_t)sprintf(line + len, "\\%c", c);
-		else if (c < 0x20 || c == 0x7f)
-			len += (size_t)sprintf(line + len, "\\u%04x", c);
-		else if (c < 0x80)
-			line[len++] = (char)c;
-		else
-			len = log_json_utf8(line, len, &text);
-	}
+	for (; left > 0 && len < limit; text += used, left -= used)
+		len += json_character(line + len, text, left, &used);
 	return len;
 }
 

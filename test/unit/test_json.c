@@ -94,9 +94,9 @@ static void test_quote(void **state)
 	struct buf b = BUF_INIT;
 
 	(void)state;
-	json_quote(&b, "a\"\\\n\0\xff\xc3\xa4\xc3", 9);
-	assert_string_equal(
-		buf_cstr(&b), "\"a\\\"\\\\\\u000a\xef\xbf\xbd\xef\xbf\xbd\xc3\xa4\xef\xbf\xbd\"");
+	json_quote(&b, "a\"\\\n\0\xff\xc3\xa4\x7f\xc3", 10);
+	assert_string_equal(buf_cstr(&b),
+		"\"a\\\"\\\\\\u000a\xef\xbf\xbd\xef\xbf\xbd\xc3\xa4\\u007f\xef\xbf\xbd\"");
 	buf_free(&b);
 }
 
