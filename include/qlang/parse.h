@@ -132,11 +132,16 @@ static inline const struct qvalue *qstmt_one(const struct qstmt *q, enum qarg_id
 	return q->args[id].n ? &q->values[q->args[id].first] : NULL;
 }
 
-/* SQL of the client's own stands in it: it runs on the client's own server always, which alone can
- * describe it. */
+/* SQL of the client's own stands in it, which the client's own server alone can describe. */
 static inline bool qstmt_own_sql(const struct qstmt *q)
 {
 	return q->bulk.kind != QBULK_NONE || q->n_expressions > 0;
+}
+
+/* ... and it runs there always; but for the condition of a TAKE, which is asked with by who waits. */
+static inline bool qstmt_own_server(const struct qstmt *q)
+{
+	return qstmt_own_sql(q) && ((q->then ? q->then : q->verb)->flags & QVERB_AUTONOMOUS) == 0;
 }
 
 static inline bool qstmt_then(const struct qstmt *q, int verb)
@@ -153,6 +158,10 @@ static inline const struct qverb *qstmt_last(const struct qstmt *q)
 {
 	return q->then ? q->then : q->verb;
 }
+
+/* Where each parameter stands; uses: n_params of them. */
+enum { QPARAM_VALUE = 1, QPARAM_IN_SQL = 2 };
+void qstmt_param_uses(const struct qstmt *q, uint8_t *uses);
 
 /* The columns that the client sees; NULL and 0: no rows. */
 const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n);

@@ -279,14 +279,6 @@ static bool refuse_bulk(struct parser *p)
 	return false;
 }
 
-static bool refuse_condition(struct parser *p)
-{
-	pg_error_set(p->err, "0A000", "DONE ... THEN TAKE has no WHERE");
-	pg_error_hint(p->err, "DONE and QUEUE TAKE ... WHERE (...) are two statements.");
-	parser_place(p, p->t.text);
-	return false;
-}
-
 /* A PUSH that has one runs on the client's own server, as one of a query does: it is no less the
  * client's own SQL. */
 static bool may_compute(const struct parser *p, const struct qverb_arg *arg)
@@ -342,8 +334,6 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 	case QKIND_MAY_INTERVAL:
 		return at_end(p) || find_clause(p) != NULL || parse_one(p, arg, parser_value);
 	case QKIND_CONDITION:
-		if (p->q->then)
-			return refuse_condition(p);
 		return parse_one(p, arg, parser_condition);
 	case QKIND_TABLE:
 		return parse_one(p, arg, parser_table);
@@ -602,6 +592,26 @@ static void leave_params_open(struct qstmt *q, const struct qvalue *v)
 	for (sql_lex_next(&lx, &t); t.kind != SQL_END; sql_lex_next(&lx, &t))
 		if (t.kind == SQL_PARAM && q->param_free[t.param - 1])
 			q->param_oids[t.param - 1] = 0;
+}
+
+void qstmt_param_uses(const struct qstmt *q, uint8_t *uses)
+{
+	struct sql_lexer lx;
+	struct sql_token t;
+
+	memset(uses, 0, (size_t)q->n_params);
+	for (int i = 0; i < q->n_values; i++) {
+		const struct qvalue *v = &q->values[i];
+
+		if (v->kind == QV_PARAM)
+			uses[v->param - 1] |= QPARAM_VALUE;
+		if (v->kind != QV_EXPRESSION)
+			continue;
+		sql_lex_init(&lx, v->src, v->src_len, q->standard_strings);
+		for (sql_lex_next(&lx, &t); t.kind != SQL_END; sql_lex_next(&lx, &t))
+			if (t.kind == SQL_PARAM)
+				uses[t.param - 1] |= QPARAM_IN_SQL;
+	}
 }
 
 static bool set_params(struct parser *p, const uint32_t *oids, int n_oids)

@@ -503,8 +503,9 @@ static void put_statement(struct rewriter *w)
 		put_template(w, w->q->verb, QUEUE_PEEK_WHERE_SQL);
 		return;
 	}
-	if ((w->q->verb->flags & QVERB_AUTONOMOUS) != 0) {
-		put_template(w, w->q->verb, QUEUE_TAKE_WHERE_SQL);
+	if ((w->q->verb->flags & QVERB_AUTONOMOUS) != 0 ||
+		(w->spans && qstmt_then(w->q, QVERB_TAKE))) {
+		put_template(w, qstmt_last(w->q), QUEUE_TAKE_WHERE_SQL);
 		return;
 	}
 	if (qstmt_then(w->q, QVERB_MOVE)) {

@@ -38,6 +38,25 @@ static const char *call_token(void *arg, int i, const char *text, size_t len)
 	return jobs_text(&call->jobs, i);
 }
 
+/* What only the condition of the TAKE behind it knows: the DONE has no such value. false: memory. */
+static bool leave_params(struct call *ret, const struct qstmt *q)
+{
+	uint8_t *uses = mem_alloc((size_t)q->n_params);
+
+	ASSERT(qstmt_then(q, QVERB_TAKE) && q->n_params == ret->n_params);
+	if (uses == NULL)
+		return false;
+	qstmt_param_uses(q, uses);
+	for (int i = 0; i < q->n_params; i++) {
+		if (ret->oids[i] != 0 || (uses[i] & QPARAM_VALUE) != 0)
+			continue;
+		ret->params[i] = (struct bind_param){.len = -1, .oid = OID_TEXT};
+		ret->oids[i] = OID_TEXT;
+	}
+	mem_free(uses);
+	return true;
+}
+
 static void name_param(struct call *ret, const struct qvalue *v, const char *text)
 {
 	if (v->kind != QV_PARAM || text == NULL)
@@ -66,6 +85,11 @@ static bool call_params(struct call *ret, const struct qstmt *q, const struct bi
 	memset(ret->params, 0, (size_t)n * sizeof(*ret->params));
 	if (bind->n_params > 0) /* it is not only described */
 		memcpy(ret->params, bind->params, (size_t)n * sizeof(*ret->params));
+	if (bind->n_params > 0 && q->n_expressions > 0 && qstmt_then(q, QVERB_TAKE) &&
+		!leave_params(ret, q)) {
+		pg_error_set(err, "53200", "out of memory");
+		return false;
+	}
 	for (int i = 0; i < qstmt_count(q, QARG_JOB); i++)
 		name_param(ret, qstmt_value(q, QARG_JOB, i), jobs_text(&ret->jobs, i));
 	for (int i = 0; i < qstmt_count(q, QARG_REF); i++)
@@ -193,6 +217,18 @@ bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values 
 		pg_error_set(err, "53200", "out of memory");
 		return false;
 	}
+	return true;
+}
+
+bool call_describe(const struct qstmt *q, struct call *ret, struct pg_error *err)
+{
+	struct bind_values none = {0};
+
+	ASSERT(qstmt_then(q, QVERB_TAKE) && qstmt_own_sql(q));
+	if (!call_params(ret, q, &none, err))
+		return false;
+	for (int i = 0; i < ret->n_params; i++)
+		ret->oids[i] = q->param_oids[i]; /* as the client said */
 	return true;
 }
 

@@ -31,6 +31,8 @@ struct call {
 };
 MUST_CHECK bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values *bind, struct call *ret,
 	struct pg_error *err);
+/* Only to be described: of which jobs it is, nobody knows yet. */
+MUST_CHECK bool call_describe(const struct qstmt *q, struct call *ret, struct pg_error *err);
 /* Its text, which a merged one does not need. */
 MUST_CHECK bool call_sql(struct call *call, const struct qstmt *q, struct pg_error *err);
 /* THEN TAKE of jobs that were done before: asks for nothing but their queues. */

@@ -66,7 +66,7 @@ static bool in_place_error(void *arg, const struct replace_error *e, struct pg_e
 {
 	const struct in_place *ip = arg;
 
-	if (ip->q->n_expressions > 0 && own_sql_is_theirs(ip->call.queue, e))
+	if (qstmt_own_server(ip->q) && own_sql_is_theirs(ip->call.queue, e))
 		return false;
 	if (strcmp(e->sqlstate, "42804") != 0) {
 		pg_error_set(ret, e->sqlstate, "%s", e->message);
@@ -129,8 +129,9 @@ enum exec_verdict run_in_place(
 	if (!ok)
 		pg_error_set(&x->err, "53200", "out of memory");
 	if (!ok || !own_sql_reads_as_prepared(x->client, q, &x->err) ||
-		!(q->n_expressions > 0 ? own_sql_put(r, &call->sql, q, &x->err)
-				       : call_sql(call, q, &x->err))) {
+		!(q->n_expressions > 0 && (x->describe || qstmt_own_server(q))
+				? own_sql_put(r, &call->sql, q, &x->err)
+				: call_sql(call, q, &x->err))) {
 		mem_free(ip);
 		replace_free(&r);
 		return EXEC_ERROR;
@@ -146,7 +147,7 @@ enum exec_verdict run_in_place(
 	ip->call.sql = BUF_INIT;
 	ip->call.oids = NULL;
 	*call = (struct call){0};
-	r->again = qstmt_then(q, QVERB_TAKE);
+	r->again = qstmt_then(q, QVERB_TAKE) && !x->describe;
 	r->rows = qstmt_columns(q, &n_columns) != NULL && !r->again;
 	r->tag = qstmt_has(q, QARG_PARTIAL) ? REPLACE_TAG_TOLD : tag_kind(qstmt_last(q)->tag);
 	r->tag_text = qstmt_last(q)->tag_text;

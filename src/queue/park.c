@@ -112,6 +112,14 @@ bool park_may_try_again(const struct park *p, const struct pg_error *err)
 
 /* --- ends --- */
 
+static void say_done(struct pg_error *err)
+{
+	char told[sizeof(err->detail)];
+
+	util_strlcpy(told, err->detail, sizeof(told));
+	pg_error_detail(err, "%s%sThe jobs of DONE are done.", told, told[0] != '\0' ? " " : "");
+}
+
 void park_fail(struct park *p, const struct pg_error *err)
 {
 	struct pg_error copy = *err; /* which may be the taker's */
@@ -119,6 +127,8 @@ void park_fail(struct park *p, const struct pg_error *err)
 
 	CHECK_PARK(p);
 	refusal_reword(&copy, p->verb == QVERB_AWAIT ? "AWAIT" : "TAKE");
+	if (p->behind_done)
+		say_done(&copy);
 	count_failed(p->verb);
 	t = p->kind->leave(p);
 	if (t != NULL)

@@ -38,6 +38,7 @@ struct park {
 	usec_t started, entered, beaten; /* beaten: its last sign of life */
 	usec_t wait;               /* 0: not at all */
 	int verb;                  /* to be counted as */
+	bool behind_done;          /* jobs were done before it: who reads its error has to know */
 	bool by_statement_timeout; /* its statement_timeout is shorter than its WAIT */
 };
 

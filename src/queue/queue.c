@@ -102,8 +102,8 @@ static bool shape_ready(
 
 	/* what is bound makes a difference for parameters only; what has the client's own SQL is
 	 * described by a server */
-	if (qc == NULL || (qstmt_own_sql(q) && (q->verb->flags & QVERB_AUTONOMOUS) == 0) ||
-		!types_matter(q, bind) || (!describes && qstmt_last(q)->id != QVERB_PUSH))
+	if (qc == NULL || qstmt_own_server(q) || !types_matter(q, bind) ||
+		(!describes && qstmt_last(q)->id != QVERB_PUSH))
 		return true;
 	if (!deferred_is_over(qc)) {
 		bool known = schema_ready(qc->taker.db, c, &absent, &err);
@@ -132,7 +132,7 @@ static void stmt_shape(const void *stmt, struct stmt_shape *ret)
 	ret->barrier = (qstmt_last(q)->flags & QVERB_AUTONOMOUS) != 0;
 	ret->in_place = (q->verb->flags & (QVERB_AUTONOMOUS | QVERB_LOCAL)) == 0;
 	ret->own_types = qstmt_own_sql(q);
-	ret->own_server = qstmt_own_sql(q) && (q->verb->flags & QVERB_AUTONOMOUS) == 0;
+	ret->own_server = qstmt_own_server(q);
 }
 
 /* --- HELP --- */
@@ -247,8 +247,13 @@ static enum exec_verdict run(struct exec *x, struct qstmt *q, struct qclient *qc
 		return q->verb->id == QVERB_AWAIT  ? await_execute(x, q, qc)
 		       : qstmt_has(q, QARG_READER) ? stream_take(x, q, qc)
 						   : take(x, q, qc);
-	if (qstmt_then(q, QVERB_TAKE))
+	if (qstmt_then(q, QVERB_TAKE) && !(x->describe && qstmt_own_sql(q)))
 		return then_take(x, q, qc);
+	if (qstmt_then(q, QVERB_TAKE)) {
+		if (call_describe(q, &call, &x->err))
+			v = run_in_place(x, q, qc, &call);
+		goto out;
+	}
 	if (!call_make(&qc->taker, q, &x->bind, &call, &x->err))
 		goto out;
 	if (qstmt_has(q, QARG_PARTIAL) && !x->by_itself) {

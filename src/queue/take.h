@@ -22,6 +22,7 @@ struct take_args {
 	bool grouped; /* of a group also the jobs behind its first */
 	enum qpayload payload;
 	struct take_where *where; /* owned; NULL: none */
+	bool behind_done; /* what it fails by does not undo that */
 	bool described; /* the client was told so: nothing else will do */
 };
 

@@ -47,7 +47,9 @@ static struct take_after *take_after_new(
 	}
 	t->n_formats = x->bind.n_formats;
 	qstmt_columns(q, &t->n_columns);
+	ASSERT(qstmt_then(q, QVERB_TAKE));
 	t->args = *args;
+	t->args.behind_done = true;
 	*args = (struct take_args){0};
 	t->then = (struct then){
 		.go_on = go_on, .free = free_one, .needs_names = t->args.n_queues == 0};

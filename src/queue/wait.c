@@ -758,6 +758,7 @@ bool waiter_start(
 	w->number = ++w->db->last_waiter;
 	park_init(&w->park, &kind, t, w->args.pop ? QVERB_POP : QVERB_TAKE, w->args.wait,
 		w->args.since);
+	w->park.behind_done = w->args.behind_done;
 	t->park = &w->park;
 	w->due_ms = -1;
 	if (w->park.wait > 0 && nothing_there(w) && enter_waitqs(w))

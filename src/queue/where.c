@@ -39,7 +39,7 @@ void take_where_free(struct take_where **p)
 static bool copy_params(struct take_where *w, const struct qstmt *q, const struct bind_values *b)
 {
 	size_t n = (size_t)q->n_params, bytes = 0;
-	uint8_t *at;
+	uint8_t *at, *uses;
 
 	for (int i = 0; i < b->n_params; i++)
 		bytes += b->params[i].len > 0 ? (size_t)b->params[i].len : 0;
@@ -49,17 +49,26 @@ static bool copy_params(struct take_where *w, const struct qstmt *q, const struc
 	if (w->oids == NULL || w->params == NULL || b->n_params != q->n_params)
 		return false;
 	at = (uint8_t *)(w->params + n + 1);
+	ASSERT(qstmt_has(q, QARG_WHERE));
+	uses = mem_alloc(n + 1);
+	if (uses == NULL)
+		return false;
+	qstmt_param_uses(q, uses);
 	if (n > 0)
-		qstmt_server_oids(q, w->oids);
+		memcpy(w->oids, q->param_oids, n * sizeof(*w->oids));
 	w->oids[n] = OID_TEXT_ARRAY;
 	for (size_t i = 0; i < n; i++) {
 		w->params[i] = b->params[i];
+		/* a LIMIT, or the token of a DONE: conditions that differ in these are equal */
+		if ((uses[i] & QPARAM_IN_SQL) == 0)
+			w->params[i] = (struct bind_param){.len = -1, .oid = w->oids[i]};
 		if (w->params[i].len <= 0)
 			continue;
 		memcpy(at, w->params[i].data, (size_t)w->params[i].len);
 		w->params[i].data = at;
 		at += w->params[i].len;
 	}
+	mem_free(uses);
 	return true;
 }
 
@@ -185,6 +194,7 @@ bool where_spec(struct waiter *w, const char *proxy, struct merge_spec *spec)
 	struct merge_own *o = merge_own_new();
 
 	CHECK_WAITER(w);
+	ASSERT(q != NULL && w->args.n_queues > 0);
 	if (o == NULL)
 		return false;
 	o->sql = statement(calls[w->args.payload], q);

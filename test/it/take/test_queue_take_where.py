@@ -66,13 +66,6 @@ def test_what_is_none(five, where, state):
     assert stats(five)["leased"] == 0 and stats(five)["ready"] == 5
 
 
-def test_not_behind_then(five):
-    (job,) = five.rows("QUEUE TAKE mail")
-    e = error(five, "QUEUE DONE '%s' THEN TAKE mail WHERE (true)" % job["token"])
-    assert e.sqlstate == "0A000" and "two statements" in e.fields["H"]
-    assert stats(five)["leased"] == 1
-
-
 def test_parameters(five, qproxy, db):
     with psycopg.connect(qproxy.dsn(db), autocommit=True) as conn:
         for prepare in (False, True, True):
