@@ -165,8 +165,31 @@ BEGIN
 END
 $$;
 
+-- How long a job may run; NULL: as long as its queue says.
+CREATE OR REPLACE FUNCTION queue._run_timeout(value text) RETURNS interval
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._interval_option('timeout', value, '1 ms', 'Allowed: an interval longer than zero, of a year at most, such as ''10 min''.',
+		most => '366 days');
+END
+$$;
+
+-- Tells the proxy that carries the job out what it has to know meanwhile: the answer comes when the job has ended. Whatever
+-- the role wants to hear of.
+CREATE OR REPLACE FUNCTION queue._tell_run(timeout interval) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET client_min_messages = notice
+AS $$
+BEGIN
+	RAISE NOTICE USING ERRCODE = 'QB101', MESSAGE = (extract(epoch FROM timeout) * 1000)::int8::text;
+END
+$$;
+
 -- QUEUE RUN
-CREATE OR REPLACE FUNCTION queue._sql_job(q text, statement text, params text, alone bool DEFAULT false) RETURNS text
+CREATE OR REPLACE FUNCTION queue._sql_job(q text, statement text, params text, alone bool DEFAULT false,
+	timeout interval DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -179,9 +202,10 @@ BEGIN
 	ELSIF statement IS NULL THEN
 		PERFORM queue._bad_handler('22004', 'the statement must not be null', 'QUEUE RUN ''SELECT ...'' ON q;');
 	END IF;
-	PERFORM queue._check_params(params::jsonb);
+	PERFORM queue._check_params(params::jsonb), queue._run_timeout(timeout::text);
 	RETURN jsonb_build_object('sql', statement) || CASE WHEN params IS NULL THEN '{}'
-		ELSE jsonb_build_object('params', params::jsonb) END || CASE WHEN alone THEN '{"transaction": false}' ELSE '{}' END::jsonb;
+		ELSE jsonb_build_object('params', params::jsonb) END || CASE WHEN alone THEN '{"transaction": false}' ELSE '{}' END::jsonb
+		|| CASE WHEN timeout IS NULL THEN '{}' ELSE jsonb_build_object('timeout', timeout::text) END;
 END
 $$;
 
@@ -189,19 +213,19 @@ CREATE OR REPLACE FUNCTION queue.run(q text, statement text, params jsonb DEFAUL
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL, notify bool DEFAULT true,
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL,
 	"group" text DEFAULT NULL, batch text DEFAULT NULL, after text[] DEFAULT NULL, keep_for interval DEFAULT NULL,
-	newer timestamptz DEFAULT NULL, no_transaction bool DEFAULT false) RETURNS int8
+	newer timestamptz DEFAULT NULL, no_transaction bool DEFAULT false, timeout interval DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text, no_transaction)], priority, delay, run_at,
+	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text, no_transaction, timeout)], priority, delay, run_at,
 		headers::text, coalesce(notify, true), expires, attempts, key, on_duplicate, "group", true, batch => batch,
 		after => after, keep_for => keep_for, newer => newer) AS p);
 END
 $$;
 
--- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...], "transaction": false}.
-CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[], OUT alone bool)
+-- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...], "transaction": false, "timeout": "10 min"}.
+CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[], OUT alone bool, OUT timeout interval)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -212,15 +236,18 @@ BEGIN
 	ELSIF jsonb_typeof(payload -> 'sql') IS DISTINCT FROM 'string' THEN
 		PERFORM queue._bad_handler('22023', 'the payload is no SQL',
 			'QUEUE RUN ''VACUUM'' ON q; or push a text, or {"sql": "...", "params": [...]}.');
-	ELSIF payload - '{sql,params,transaction}'::text[] <> '{}' THEN
+	ELSIF payload - '{sql,params,transaction,timeout}'::text[] <> '{}' THEN
 		PERFORM queue._bad_handler('0A000', format('"%s" beside "sql" is not supported',
-			(SELECT k FROM jsonb_object_keys(payload - '{sql,params,transaction}'::text[]) AS k ORDER BY k LIMIT 1)),
-			'There are "sql", "params" and "transaction".');
+			(SELECT k FROM jsonb_object_keys(payload - '{sql,params,transaction,timeout}'::text[]) AS k ORDER BY k LIMIT 1)),
+			'There are "sql", "params", "transaction" and "timeout".');
 	ELSIF jsonb_typeof(payload -> 'transaction') <> 'boolean' THEN
 		PERFORM queue._bad_handler('22023', '"transaction" is not true or false', 'Without it the job is one transaction with its DONE.');
 	END IF;
 	sql := payload ->> 'sql';
 	alone := NOT (payload ->> 'transaction')::bool;
+	IF payload ? 'timeout' THEN
+		timeout := queue._run_timeout(payload ->> 'timeout');
+	END IF;
 	IF payload ? 'params' THEN
 		PERFORM queue._check_params(payload -> 'params');
 		params := ARRAY(SELECT e FROM jsonb_array_elements_text(payload -> 'params') WITH ORDINALITY AS a (e, n) ORDER BY n);
@@ -340,6 +367,9 @@ BEGIN
 	PERFORM set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
 		SELECT * INTO what FROM queue._sql_of(job.payload);
+		IF what.timeout IS NOT NULL THEN
+			PERFORM queue._tell_run(what.timeout);
+		END IF;
 		IF what.alone THEN
 			RETURN QUERY SELECT cfg.name, 'alone', what.sql
 				UNION ALL SELECT cfg.name, 'value', v FROM unnest(what.params) AS v;

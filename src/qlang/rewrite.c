@@ -335,21 +335,31 @@ static void put_named(struct rewriter *w)
 	put_value(w, key, TEXT);
 }
 
-/* KEY ... FOR, IF NEWER: by name, behind what every push says. */
-static void put_once(struct rewriter *w)
+/* Those of these two that are given, by name. */
+static void put_given(
+	struct rewriter *w, const struct qverb *verb, enum qarg_id one, enum qarg_id other)
 {
-	const struct qverb *verb = qstmt_last(w->q);
 
 	for (int i = 0; i < verb->n_args; i++) {
 		const struct qverb_arg *a = &verb->args[i];
 
-		if ((a->id != QARG_KEEP_FOR && a->id != QARG_NEWER) || !qstmt_has(w->q, a->id))
+		if ((a->id != one && a->id != other) || !qstmt_has(w->q, a->id))
 			continue;
 		buf_printf(w->sql, ", %s => ", a->name);
-		put_one(w, a,
-			a->kind == QKIND_INTERVAL ? "pg_catalog.interval"
-						  : "pg_catalog.timestamptz");
+		put_argument(w, a);
 	}
+}
+
+/* KEY ... FOR, IF NEWER: behind what every push says. */
+static void put_once(struct rewriter *w)
+{
+	put_given(w, qstmt_last(w->q), QARG_KEEP_FOR, QARG_NEWER);
+}
+
+/* RUN: behind what every one says. */
+static void put_ran(struct rewriter *w)
+{
+	put_given(w, w->q->verb, QARG_TIMEOUT, QARG_TIMEOUT);
 }
 
 /* Of which jobs. */
@@ -419,7 +429,7 @@ static void put_scheduled(struct rewriter *w)
 	bool runs = qstmt_has(w->q, QARG_STATEMENT);
 
 	put_template(w, w->q->verb,
-		runs ? "queue._sql_job({on}, {statement}, {params}, {alone})" : "{payload}");
+		runs ? "queue._sql_job({on}, {statement}, {params}, {alone}{ran})" : "{payload}");
 }
 
 /* GRANT, REVOKE: what on. */
@@ -448,7 +458,7 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 		const char *name;
 		void (*put)(struct rewriter *w);
 	} words[] = {{"of", put_of}, {"kind", put_kind}, {"stated", put_stated},
-		{"batched", put_batched}, {"once", put_once}, {"which", put_only},
+		{"batched", put_batched}, {"once", put_once}, {"ran", put_ran}, {"which", put_only},
 		{"seen", put_seen}, {"moved", put_moved}, {"kept", put_kept}, {"named", put_named},
 		{"known", put_known}, {"returned", put_returned}, {"jobs", put_which},
 		{"routed", put_routed}, {"of_topic", put_of_topic}, {"scheduled", put_scheduled}};

@@ -159,8 +159,8 @@ static void one_run(
 		.left_us = -1};
 
 	put_job(job, sizeof(job), s->token);
-	if (s->state == SLOT_RUNS && s->began != 0 && s->queue->timeout > 0)
-		st.left_us = (int64_t)(s->began + s->queue->timeout) - (int64_t)loop_now();
+	if (s->state == SLOT_RUNS && s->began != 0 && s->timeout > 0)
+		st.left_us = (int64_t)(s->began + s->timeout) - (int64_t)loop_now();
 	fn(&st, arg);
 }
 

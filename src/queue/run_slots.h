@@ -50,12 +50,14 @@ struct slot {
 	enum slot_state state;
 	bool started; /* a server has got the task */
 	bool lost;    /* the job is not its own any more */
+	bool told;    /* what it says of itself was heard */
 	bool late;    /* it ran longer than it may */
 	bool leaves;  /* when the job has ended */
 	enum outcome outcome;
 	usec_t at; /* SLOT_RESTS, SLOT_ASIDE, SLOT_HAS: until then; SLOT_RUNS: it may run so long */
 	uint64_t turn;
 	int attempt;
+	usec_t timeout;        /* of its job; 0: none */
 	usec_t began;          /* that is when a server has got it; 0: none has */
 	char token[TOKEN_MAX]; /* of its job; or "" */
 	struct alone *alone;   /* its job is one; or NULL */

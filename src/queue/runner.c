@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "wire/msg.h"
 #include "wire/row.h"
 #include "agent.h"
 #include "queue_call.h"
@@ -55,7 +56,7 @@ static void rest(struct slot *s, usec_t time)
 {
 	s->state = SLOT_RESTS;
 	s->token[0] = '\0';
-	s->lost = s->started = s->late = false;
+	s->lost = s->started = s->late = s->told = false;
 	s->outcome = OUTCOME_DONE;
 	s->began = 0;
 	alone_free(&s->alone);
@@ -91,9 +92,25 @@ static bool starts(void *arg, bool engine)
 	(void)engine;
 	s->started = true;
 	s->began = loop_now();
-	if (s->queue->timeout > 0)
-		look_at(s, loop_now() + s->queue->timeout);
+	if (s->timeout > 0)
+		look_at(s, loop_now() + s->timeout);
 	return true;
+}
+
+/* What the job says of itself before its work (queue._tell_run): how long it may run. */
+static void noticed(void *arg, const uint8_t *body, size_t len)
+{
+	struct slot *s = arg;
+	struct wire_notice n;
+	int64_t ms;
+
+	wire_read_notice(body, len, &n);
+	if (strcmp(n.sqlstate, "QB101") != 0 || s->lost || s->late || s->told ||
+		!util_parse_i64(n.message, strlen(n.message), &ms) || ms <= 0)
+		return;
+	s->told = true;
+	s->timeout = (usec_t)ms * USEC_MSEC;
+	look_at(s, s->began + s->timeout);
 }
 
 /* What the job is told to have failed with. */
@@ -288,7 +305,8 @@ static bool submit_alone(struct slot *s)
 
 static bool submit_run(struct slot *s)
 {
-	static const struct task_ops ops = {.row = ended_row, .done = run_done, .starts = starts};
+	static const struct task_ops ops = {
+		.row = ended_row, .done = run_done, .starts = starts, .notice = noticed};
 	const char *names = conf_current()->p.queue_run_superuser ? "t" : "f";
 	const struct bind_param params[] = {
 		{.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)},
@@ -319,6 +337,7 @@ static void run(struct slot *s)
 	}
 	s->state = SLOT_RUNS;
 	s->at = USEC_NEVER;
+	s->timeout = s->queue->timeout;
 	if (submit_run(s)) {
 		all.running++;
 		return;

@@ -223,6 +223,38 @@ def test_a_timeout(runner, direct):
     assert value(direct, "SELECT count(*) FROM queue.q_mail WHERE state = 'dead'") == 1
 
 
+@pytest.mark.parametrize("how", ["", " NO TRANSACTION"])
+def test_a_timeout_of_one_job(runner, direct, how):
+    """It goes before that of the queue, either way, whatever the role wants to hear of; and is retried as any failure."""
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, timeout = '300ms', max_attempts = 2, retry = 'fixed 1ms', retain_done = '1 h')")
+    direct.execute("ALTER ROLE app IN DATABASE \"%s\" SET client_min_messages = error" % direct.info.dbname)
+    state, why = ends(c, "QUEUE RUN 'SELECT pg_sleep(600)' ON nightly%s TIMEOUT '50ms'" % how)
+    assert state == "dead" and why.startswith("timeout: the job ran longer than it may (57014)"), why
+    assert value(direct, "SELECT attempt FROM queue.q_nightly") == 2
+    assert ends(c, "QUEUE RUN 'SELECT pg_sleep(0.5)' ON nightly%s TIMEOUT '1 min'" % how) == ("done", None)
+    assert ends(c, "QUEUE RUN 'SELECT pg_sleep(600)' ON nightly" + how)[0] == "dead"
+    for wrong in ("0", "-1 s", "2 years", "soon"):
+        assert error(c, "QUEUE RUN 'SELECT 1' ON nightly TIMEOUT '%s'" % wrong).sqlstate in ("22023", "22007"), wrong
+    for wrong in ('"x"', "0", "[]"):
+        tag(c, "QUEUE PUSH nightly '{\"sql\": \"SELECT 1\", \"timeout\": %s}' KEY '%s'" % (wrong, wrong.replace("'", "")))
+        assert c.rows("QUEUE AWAIT KEY '%s' ON nightly WAIT '20s'" % wrong)[0]["state"] == "dead"
+
+
+def test_a_timeout_that_the_end_races(runner, direct):
+    """What has ended in time is done once, what has not is not; none of them ends another one."""
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+    for n in range(60):
+        tag(c, "QUEUE RUN 'SELECT pg_sleep(0.02); INSERT INTO app.done VALUES (%d)' ON nightly TIMEOUT '%d ms'" % (n, 15 + n % 12))
+        tag(c, "QUEUE RUN 'SELECT pg_sleep(0.001); INSERT INTO app.done VALUES (%d)' ON nightly" % (1000 + n))
+    wait_for(lambda: value(direct, "SELECT count(*) FROM queue.q_nightly WHERE state <> 'dead'") == 0, "all ends")
+    dead = value(direct, "SELECT count(*) FROM queue.q_nightly")
+    assert len(rows(direct)) == len(set(rows(direct))) == 120 - dead
+    assert [n for n in rows(direct) if n >= 1000] == list(range(1000, 1060))
+    assert value(direct, "SELECT count(*) FROM queue.q_nightly WHERE error !~ '^timeout'") == 0
+
+
 def test_clients_have_their_connections(qbouncer, db, direct):
     """pool_size = 1, and as many jobs run as may: a client still gets its server."""
     proxy = qbouncer(default_pool_size=1)
@@ -408,9 +440,9 @@ def runs(c, name):
 
 VERBS = {
     "run": (runs, "QUEUE RUN {} ON {}", lambda name, s: [t("SELECT 1"), t(name)], "INSERT 0 1", None, None),
-    "run with all": (runs, "QUEUE RUN {} ON {} PARAMS {} PRIORITY {} DELAY {} HEADERS {} EXPIRES {} ATTEMPTS {} KEY {} FOR {} ON DUPLICATE IGNORE GROUP {} "
+    "run with all": (runs, "QUEUE RUN {} ON {} PARAMS {} TIMEOUT {} PRIORITY {} DELAY {} HEADERS {} EXPIRES {} ATTEMPTS {} KEY {} FOR {} ON DUPLICATE IGNORE GROUP {} "
                      "BATCH {} RETURNING ID, JOB",
-                     lambda name, s: [t("SELECT $1"), t(name), j("[1]"), i(3), iv("1h", 3600), j("{}"), iv("2h", 7200), i(2), t("k-" + name), iv("1h", 3600), t("g"),
+                     lambda name, s: [t("SELECT $1"), t(name), j("[1]"), iv("1min", 60), i(3), iv("1h", 3600), j("{}"), iv("2h", 7200), i(2), t("k-" + name), iv("1h", 3600), t("g"),
                                       t("b")], "INSERT 0 1", [("id", INT8), ("job", TEXT)], None),
 }
 
