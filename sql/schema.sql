@@ -282,6 +282,7 @@ CREATE TABLE queue.deliveries (
 	taken_at timestamptz NOT NULL,
 	worker text,
 	error text,
+	proxy int4,			-- which took it: it comes back when that is gone
 	PRIMARY KEY (sub, id),
 	FOREIGN KEY (sub, owner) REFERENCES queue.subscriptions (number, owner) ON DELETE CASCADE
 );
@@ -289,7 +290,7 @@ REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries FROM PUBLIC
 -- None has DELETE, or UPDATE of a whole table: with it LOCK TABLE would stop everybody. See queue._gone.
 GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time, lost_at, lost_id) ON queue.subscriptions TO PUBLIC;
 GRANT SELECT, INSERT ON queue.positions TO PUBLIC;
-GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error) ON queue.deliveries TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error, proxy) ON queue.deliveries TO PUBLIC;
 ALTER TABLE queue.subscriptions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE queue.positions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE queue.deliveries ENABLE ROW LEVEL SECURITY;

@@ -176,6 +176,7 @@ BEGIN
 			('deliveries', 'taken_at', 'When it was delivered last.'),
 			('deliveries', 'worker', 'AS of the TAKE.'),
 			('deliveries', 'error', 'Of the last FAIL.'),
+			('deliveries', 'proxy', 'Number of the proxy that has it out.'),
 			('_ring', 'what', 'options, turn.'),
 			('_ring', 'number', 'Of the stream.'),
 			('_ring', 'retain', 'As of queue.streams.'),

@@ -26,6 +26,7 @@ DECLARE
 	above int8;
 	cut record;
 	got int4;
+	proxied CONSTANT int4 := nullif(current_setting('qbouncer.proxy', true), '');
 	nothing queue._delivered;
 BEGIN
 	s := queue._find_stream(q);
@@ -79,7 +80,7 @@ BEGIN
 		END IF;
 		-- the same events again: nothing of them goes away, and what is visible in a snapshot never changes
 		UPDATE queue.deliveries SET attempt = d.attempt + 1, token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'),
-			lease_until = clock_timestamp() + coalesce(lease, u.lease), taken_at = clock_timestamp(), worker = left(who, 200)
+			lease_until = clock_timestamp() + coalesce(lease, u.lease), taken_at = clock_timestamp(), worker = left(who, 200), proxy = proxied
 			WHERE sub = d.sub AND id = d.id RETURNING * INTO d;
 		lo := pg_snapshot_xmax(d.s1);
 		late := CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2))
@@ -133,7 +134,7 @@ BEGIN
 			IF got > 0 THEN
 				INSERT INTO queue.deliveries VALUES (p.sub, p.delivery + 1, p.owner,
 						encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), p.s1, p.s2, p.floor, p.early, p.last,
-						cut.ends, got, 1, clock_timestamp() + coalesce(lease, u.lease), clock_timestamp(), left(who, 200), NULL)
+						cut.ends, got, 1, clock_timestamp() + coalesce(lease, u.lease), clock_timestamp(), left(who, 200), NULL, proxied)
 					RETURNING * INTO d;
 				p.delivery := d.id;
 			END IF;
@@ -257,7 +258,7 @@ BEGIN
 	IF final THEN
 		PERFORM queue._not_of_streams('FINAL', 'A delivery comes again until it is done; to leave it out: QUEUE DONE token.');
 	END IF;
-	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), error = left($2, 10000),
+	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), proxy = NULL, error = left($2, 10000),
 			lease_until = clock_timestamp() + coalesce(greatest(retry_in, interval '0'),
 				make_interval(secs => least(60, power(2, least(t.attempt, 10) - 1))))
 		WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits AND t.lease_until > clock_timestamp();
@@ -278,7 +279,7 @@ AS $$
 DECLARE
 	d CONSTANT record := queue._delivery(token);
 BEGIN
-	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), attempt = t.attempt - 1,
+	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), proxy = NULL, attempt = t.attempt - 1,
 			lease_until = clock_timestamp() + coalesce(greatest(delay, interval '0'), interval '0')
 		WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits AND t.lease_until > clock_timestamp();
 	IF NOT FOUND THEN
@@ -299,7 +300,7 @@ AS $$
 DECLARE
 	reader CONSTANT int4 := split_part($1, '-', 1)::int4;
 BEGIN
-	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'),
+	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), proxy = NULL,
 			attempt = CASE WHEN counted THEN t.attempt ELSE t.attempt - 1 END,
 			error = CASE WHEN counted THEN left($2, 10000) ELSE t.error END,
 			lease_until = clock_timestamp() + CASE WHEN counted AND t.attempt > 1	-- the first time at once
@@ -310,6 +311,42 @@ BEGIN
 		RETURN QUERY SELECT s.name FROM queue.streams AS s JOIN queue.subscriptions AS u ON u.stream = s.number
 			WHERE u.number = reader;
 	END IF;
+END
+$$;
+
+-- Makes these deliveries the proxy's, or nobody's (_own).
+CREATE OR REPLACE FUNCTION queue._own_deliveries(tokens text[], owner int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+	UPDATE queue.deliveries AS t SET proxy = $2 FROM (SELECT d.sub, d.id FROM unnest(tokens) AS w (token), queue.deliveries AS d
+			WHERE w.token ~ '^[0-9]{1,9}-d[0-9]{1,18}-' AND d.sub = split_part(w.token, '-', 1)::int4
+				AND d.id = substr(split_part(w.token, '-', 2), 2)::int8 AND d.token = split_part(w.token, '-', 3)
+			FOR UPDATE OF d SKIP LOCKED) AS own
+		WHERE t.sub = own.sub AND t.id = own.id;
+END
+$$;
+
+-- Gives back those of proxies that are not there, of subscriptions that are the caller's. Nothing of anybody else is
+-- executed by that, so it is not asked who has used what (_orphans).
+CREATE OR REPLACE FUNCTION queue._orphaned_deliveries(there int4[], most int4, OUT names text[], OUT again bool)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+AS $$
+DECLARE
+	held int8;
+	orphans text[];
+BEGIN
+	SELECT count(*) INTO held FROM (SELECT FROM queue.deliveries AS d WHERE d.proxy <> ALL (there)
+		AND d.lease_until > clock_timestamp() AND pg_has_role(d.owner, 'USAGE') LIMIT most + 1) AS o;
+	IF held > 0 THEN
+		SELECT array_agg(o.token) INTO orphans FROM (SELECT d.sub || '-d' || d.id || '-' || d.token AS token FROM queue.deliveries AS d
+			WHERE d.proxy <> ALL (there) AND d.lease_until > clock_timestamp() AND pg_has_role(d.owner, 'USAGE')
+			LIMIT most FOR UPDATE SKIP LOCKED) AS o;
+		names := ARRAY(SELECT DISTINCT g FROM unnest(orphans) AS t, LATERAL queue._give_back_delivery(t, 'worker disconnected', true) AS g);
+	END IF;
+	again := held > coalesce(cardinality(orphans), 0);
 END
 $$;
 

@@ -80,6 +80,10 @@ DECLARE
 	n int8;
 BEGIN
 	PERFORM set_config('synchronous_commit', 'off', true);
+	IF array_to_string(tokens, ' ') ~ '-d' THEN	-- of streams
+		PERFORM queue._own_deliveries(tokens, owner);
+		tokens := ARRAY(SELECT t FROM unnest(tokens) AS t WHERE t !~ '^[0-9]{1,9}-d');
+	END IF;
 	FOR part IN SELECT * FROM queue._split(tokens, false) LOOP
 		cfg := part.cfg;
 		CONTINUE WHEN NOT has_table_privilege(queue._table(cfg.name), 'UPDATE');
@@ -143,9 +147,13 @@ DECLARE
 	held int8;
 	again bool := false;
 	soon timestamptz;
+	streams record;
 BEGIN
 	-- 0: nobody's number. Without an element a lease of nobody (NULL) would be one of those gone
 	SELECT coalesce(here, '{}') || 0 || coalesce(array_agg(DISTINCT p.number), '{}') INTO there FROM queue.proxies AS p;
+	SELECT * INTO streams FROM queue._orphaned_deliveries(there, most);
+	RETURN QUERY SELECT unnest(streams.names);
+	again := streams.again;
 	FOR q IN SELECT * FROM queue.queues AS c
 			WHERE has_table_privilege(to_regclass(queue._table(c.name)), 'UPDATE')
 				AND has_table_privilege(to_regclass(queue._table(c.name)), 'DELETE')

@@ -217,8 +217,9 @@
 		PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL), COL(number, INT4) ROW_BATCH(COL, )) \
 	/* streams */ \
 	CALL(TAKE_FOR, \
-		"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ") " FROM queue._take_for($1, $2, $3, $4, $5, $6, $7) AS job", \
-		PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) PARAM(TEXT), \
+		"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ") " FROM pg_catalog.set_config('qbouncer.proxy', $8, true) AS proxy, " \
+		"LATERAL queue._take_for($1, $2, $3, $4, $5, $6, CASE WHEN proxy IS NOT NULL THEN $7 END) AS job", \
+		PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) PARAM(TEXT) PARAM(TEXT), \
 		ROW_DELIVERY(COL, )) \
 	CALL(RELEASE_DELIVERY, "SELECT queue FROM (SELECT " TELL_HERE_SQL " AS tell) AS t," \
 		" LATERAL queue._release_delivery($1, NULL, tell IS NULL) AS queue", PARAM(TEXT), COL(queue, TEXT)) \

@@ -18,6 +18,7 @@
 #include "park.h"
 #include "queue_call.h"
 #include "queue_int.h"
+#include "registry.h"
 #include "schema_int.h"
 #include "stream.h"
 #include "system.h"
@@ -54,8 +55,9 @@ struct reader {
 	struct take_args args;
 	struct buf rows;
 	int n_rows;
-	bool torn;  /* a row was not as expected */
-	bool again; /* there was news while it asked */
+	int32_t stamp; /* our number, of this TAKE */
+	bool torn;     /* a row was not as expected */
+	bool again;    /* there was news while it asked */
 	bool expired;
 	int64_t due_ms;      /* of an answer without a delivery; 0: not told */
 	char out[TOKEN_MAX]; /* the delivery that is out: "<number>-d<id>" */
@@ -222,6 +224,21 @@ static struct taker *reader_end(struct park *p)
 	return t;
 }
 
+static void lease(struct reader *w)
+{
+	struct lease *l;
+
+	w->taker->answers++;
+	l = lease_add(w->taker, 0, w->token, w->args.queues[0], LEASE_AUTO, true);
+	if (l == NULL)
+		return; /* no memory: its time alone ends it */
+	l->stamped = w->stamp != 0;
+	/* the session came up while it was on its way */
+	if (w->stamp == 0 && registry_stamp(w->db) != 0)
+		registry_adopt(w->taker);
+	w->taker->ops->leased(w->taker);
+}
+
 static void end_answer(struct park *p)
 {
 	struct reader *w = of_park(p);
@@ -230,12 +247,8 @@ static void end_answer(struct park *p)
 
 	w->rows = BUF_INIT;
 	count_done(p->verb, (unsigned)a.n_rows);
-	if (w->taker != NULL && w->token[0] != '\0') {
-		w->taker->answers++;
-		/* without memory its lease alone ends it */
-		if (lease_add(w->taker, 0, w->token, w->args.queues[0], LEASE_AUTO, true) != NULL)
-			w->taker->ops->leased(w->taker);
-	}
+	if (w->taker != NULL && w->token[0] != '\0')
+		lease(w);
 	snprintf(a.tag, sizeof(a.tag), "SELECT %d", a.n_rows);
 	t = reader_end(p);
 	if (t != NULL)
@@ -401,11 +414,14 @@ static bool submit(struct reader *w)
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
 	const struct queue_call *call = &queue_calls[CALL_TAKE_FOR];
 	struct task_settings *settings = w->taker->ops->settings(w->taker);
-	char limit[24];
+	char limit[24], proxy[16];
 	const int limit_len = snprintf(limit, sizeof(limit), "%d", w->args.limit);
+	const int32_t stamp = registry_stamp(w->db);
+	const int proxy_len = snprintf(proxy, sizeof(proxy), "%.0d", stamp); /* 0: empty */
 	const struct bind_param params[] = {text_param(w->args.queues[0]), text_param(w->name),
 		{.data = (const uint8_t *)limit, .len = limit_len}, text_param(w->least),
-		text_param(w->within), text_param(w->args.lease), text_param(w->args.as)};
+		text_param(w->within), text_param(w->args.lease), text_param(w->args.as),
+		{.data = (const uint8_t *)proxy, .len = proxy_len}};
 	const struct task_spec spec = {.ops = &ops,
 		.arg = w,
 		.settings = settings,
@@ -418,6 +434,7 @@ static bool submit(struct reader *w)
 		.n_formats = DELIVERY_COLUMNS,
 		.formats = w->formats};
 
+	w->stamp = stamp;
 	w->again = false;
 	w->due_ms = 0;
 	w->out[0] = '\0';

@@ -359,3 +359,29 @@ def test_what_was_done_is_not_given_back(c, qproxy, db, end):
         w.close()
     rows = c.rows("QUEUE TAKE orders FOR bi WAIT '%s'" % ("100ms" if end == "COMMIT" else "20s"))
     assert [r["payload"] for r in rows] == ([] if end == "COMMIT" else ["1"])
+
+
+@pytest.mark.parametrize("end", ["kill", "goodbye, kill"])
+def test_its_proxy_is_gone(c, qproxy, db, qbouncer, end):
+    """What it had out comes again at once; what a goodbye has left is a matter of time, whatever becomes of the proxy."""
+    there = qbouncer(queue_orphan_grace="200ms")
+    tag(c, "QUEUE PUSH orders '1', '2'")
+    with there.wire(db) as idle:
+        idle.query("QUEUE TAKE orders FOR nobody").until("Z")
+        far = there.wire(db)
+        proxy = "SELECT count(*) AS n FROM queue.deliveries WHERE proxy IS NOT NULL"
+        token = far.rows("QUEUE TAKE orders FOR bi LEASE '1 hour'")[0]["token"]
+        wait_for(lambda: c.rows(proxy)[0]["n"] == "1", "that it is known whose it is")
+        if end != "kill":
+            far.terminate()
+            wait_for(lambda: c.rows(proxy)[0]["n"] == "0", "that it is nobody's")
+            there.kill()
+            assert tag(c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
+            return
+        with qproxy.wire(db) as w:
+            w.query("QUEUE TAKE orders FOR bi WAIT '60s'")
+            parked(w)
+            there.kill()
+            row = woken(w)
+            assert (row["payload"], row["attempt"]) == ("1", "2")
+            assert error(c, "QUEUE DONE '%s'" % token).sqlstate == "QB001"
