@@ -562,6 +562,11 @@ BEGIN
 				EXECUTE format('INSERT INTO queue.%I ("group", back) SELECT "group", 1 FROM %s WHERE id = ANY ($1)',
 					format('n%s_noted', cfg.number), queue._table(cfg.name)) USING still;
 			END IF;
+			IF NOT counted AND error IS NULL AND cfg.rate IS NOT NULL THEN	-- and those behind them (lot.sql)
+				EXECUTE format('WITH gone AS (UPDATE %s SET token = NULL WHERE id = ANY ($1) AND state = ''blocked'' AND left(token, 17) = ANY ($2)
+						RETURNING "group") INSERT INTO queue.%I ("group", back) SELECT "group", 1 FROM gone',
+					queue._table(cfg.name), format('n%s_noted', cfg.number)) USING part.ids, ARRAY(SELECT 'g' || t FROM unnest(part.tokens) AS t);
+			END IF;
 			RETURN NEXT cfg.name;
 		ELSIF cfg.single_consumer AND part.ids[1] = 0 AND queue._consumed(cfg.number, part.tokens) THEN
 			RETURN NEXT cfg.name;	-- the next one follows

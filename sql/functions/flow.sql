@@ -12,6 +12,9 @@
 -- a crash need not be counted, and an end that is not committed counts as running. A take that is rolled back gives
 -- back what it has used.
 --
+-- The jobs behind the first of a lot (lot.sql) run, too, as long as they are held: they have their places, and their share of
+-- the rate. Of the end of that nobody tells; they are looked up, in a row that says there are some (lots).
+--
 -- What a take has to know of others, and cannot look up, is noted by them, each in a row of its own (n<number>_noted) that the
 -- next take deletes: when a job has ended (pause), which groups have changed, what was taken and not delivered (rate), and of
 -- many that may run, which have ended. Read from the transaction on that was the oldest when it was read before: under a
@@ -76,7 +79,7 @@ DECLARE
 BEGIN
 	IF cfg.limited THEN
 		EXECUTE format('SELECT r.ms FROM (SELECT * FROM queue.%I ORDER BY seq DESC LIMIT 1) AS g,
-			LATERAL queue.%I($1, 1, g.running, g.tat, g.rests, clock_timestamp()) AS r',
+			LATERAL queue.%I($1, 1, g.running, g.tat, g.rests, clock_timestamp(), g.lots) AS r',
 			format('n%s_gate', cfg.number), format('_room_%s', cfg.number)) INTO ms USING cfg;
 	END IF;
 	RETURN coalesce(ms, 0);
@@ -212,7 +215,8 @@ BEGIN
 	EXECUTE format($sql$
 		CREATE %4$s TABLE %1$s (seq int8 PRIMARY KEY, running int8[] NOT NULL, tat timestamptz NOT NULL,
 			rests timestamptz NOT NULL DEFAULT '-infinity', read xid8 NOT NULL DEFAULT '0',
-			opened timestamptz NOT NULL DEFAULT '-infinity', swept timestamptz NOT NULL DEFAULT '-infinity') WITH (%5$s);
+			opened timestamptz NOT NULL DEFAULT '-infinity', swept timestamptz NOT NULL DEFAULT '-infinity',
+			lots bool NOT NULL DEFAULT false) WITH (%5$s);
 		CREATE %4$s TABLE %2$s (xid xid8 NOT NULL DEFAULT pg_current_xact_id(), id int8, "group" text, ended timestamptz,
 			back int4, blocked int8) WITH (%5$s);
 		CREATE INDEX ON %2$s (xid);
@@ -284,7 +288,7 @@ BEGIN
 	LOOP
 @read@
 		IF may IS NULL THEN
-			SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant);
+			SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant, mine.lots);
 @ends@
 			wanted := CASE WHEN pop AND q.pause IS NOT NULL THEN least(may.room, 1) ELSE may.room END;
 			EXIT WHEN wanted <= 0;
@@ -304,6 +308,13 @@ BEGIN
 					got := got + 1;
 				END IF;
 			END LOOP;
+		ELSIF prios = '{}' THEN	-- GROUPED (_take_lot)
+			FOR job IN SELECT * FROM queue._lot_@payload@(q, wanted, lease, who, said, seed) LOOP
+				RETURN NEXT job;
+				ids := ids || job.id;
+				groups := groups || job."group";
+				got := got + 1;
+			END LOOP;
 		ELSE	-- of some jobs (_take_where)
 			FOR job IN SELECT * FROM queue._chosen_@payload@(q, prios[: cardinality(prios) / 2], prios[cardinality(prios) / 2 + 1 :],
 					wanted, lease, who, said, pop, seed) LOOP
@@ -319,11 +330,11 @@ BEGIN
 	END LOOP;
 	IF cardinality(ids) > 0 OR changed THEN
 @sweep@
-		INSERT INTO @gate@ (seq, running, tat, rests, read, opened, swept) VALUES (mine.seq + 1,
+		INSERT INTO @gate@ (seq, running, tat, rests, read, opened, swept, lots) VALUES (mine.seq + 1,
 			CASE WHEN q.max_running IS NULL THEN '{}' ELSE may.still || CASE WHEN pop THEN '{}' ELSE ids END END,
 			coalesce(may.next + make_interval(secs => gap * cardinality(ids)), '-infinity'),
 			CASE WHEN pop AND cardinality(ids) > 0 AND q.pause IS NOT NULL THEN clock_timestamp() + q.pause ELSE mine.rests END,
-			mine.read, mine.opened, mine.swept);
+			mine.read, mine.opened, mine.swept, may.lots OR coalesce(prios = '{}', false));
 		DELETE FROM @gate@ AS g WHERE g.seq <= mine.seq;
 	END IF;
 	IF cardinality(ids) = 0 THEN
@@ -371,7 +382,7 @@ $body$,
 			WHILE cardinality(may.still) < cardinality(mine.running) LOOP
 				mine.running := may.still;
 				mine.rests := greatest(mine.rests, (SELECT max(n.ended) FROM @noted@ AS n WHERE n.xid >= after) + q.pause);
-				SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant);
+				SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant, mine.lots);
 			END LOOP;$ends$ ELSE '' END),
 	'@ended@', CASE WHEN many THEN $ended$
 			IF may IS NULL THEN
@@ -546,7 +557,7 @@ BEGIN
 
 	-- The newest row, locked.
 	PERFORM queue._generate_flow_one(cfg, '_enter_@n@(OUT seq int8, OUT running int8[], OUT tat timestamptz, OUT rests timestamptz,
-		OUT read xid8, OUT opened timestamptz, OUT swept timestamptz)', pinned, $body$
+		OUT read xid8, OUT opened timestamptz, OUT swept timestamptz, OUT lots bool)', pinned, $body$
 #variable_conflict use_column
 BEGIN
 	IF NOT has_table_privilege('@gate@'::regclass, 'UPDATE') THEN
@@ -557,8 +568,8 @@ BEGIN
 	END IF;
 	LOOP
 		-- who waits here finds it gone, and looks again
-		SELECT g.seq, g.running, g.tat, g.rests, g.read, g.opened, g.swept
-			INTO seq, running, tat, rests, read, opened, swept
+		SELECT g.seq, g.running, g.tat, g.rests, g.read, g.opened, g.swept, g.lots
+			INTO seq, running, tat, rests, read, opened, swept, lots
 			FROM @gate@ AS g ORDER BY g.seq DESC LIMIT 1 FOR UPDATE;
 		IF FOUND THEN
 			EXIT WHEN seq < 1152921504606846976 AND cardinality(running) <= 10000;
@@ -578,21 +589,30 @@ $body$);
 	-- next: the rate is used up to this time, at most. A lease that is over counts until its job is promoted.
 	-- Nothing is looked up as long as there is room even if all of them were running.
 	PERFORM queue._generate_flow_one(cfg, '_room_@n@(q queue.queues, lim int4, running int8[], tat timestamptz,
-		rests timestamptz, moment timestamptz, OUT room int4, OUT ms int8, OUT still int8[], OUT next timestamptz)',
+		rests timestamptz, moment timestamptz, INOUT lots bool, OUT room int4, OUT ms int8, OUT still int8[], OUT next timestamptz)',
 		pinned, replace(replace(replace($body$
 DECLARE
 	gap CONSTANT float8 := @gap@;	-- seconds
 	ahead CONSTANT float8 := gap * @burst@;
 	first_end timestamptz;
 	free float8;
+	rest int8[];
+	tokens text[];
 BEGIN
 	room := lim;
 	ms := 0;
 	IF q.max_running IS NOT NULL THEN
 		still := running;
 		-- of many what has ended is noted, which may be less, if rows went by hand
-		IF q.max_running - cardinality(still) < (CASE WHEN @many@ THEN 1 ELSE lim END) AND (NOT @many@ OR random() < 0.01) THEN
-			SELECT coalesce(array_agg(id), '{}') INTO still FROM @table@ WHERE id = ANY (running) AND state = 'leased';
+		IF q.max_running - cardinality(still) < (CASE WHEN @many@ AND NOT lots THEN 1 ELSE lim END) AND (NOT @many@ OR lots OR random() < 0.01) THEN
+			SELECT coalesce(array_agg(id) FILTER (WHERE state = 'leased'), '{}'), array_agg(id) FILTER (WHERE state <> 'leased'),
+					array_agg(substr(token, 2, 16)) FILTER (WHERE state <> 'leased') INTO still, rest, tokens FROM @table@
+				WHERE id = ANY (running) AND (state = 'leased' OR lots AND state = 'blocked' AND left(token, 1) = 'g');
+			lots := rest IS NOT NULL;
+			IF lots THEN	-- of those behind the first of a lot nobody tells when they are given back
+				rest := queue._lot_held(q, rest, tokens);
+				still := still || rest;
+			END IF;
 		END IF;
 		room := least(room, q.max_running - cardinality(still));
 		IF room <= 0 THEN
@@ -601,6 +621,9 @@ BEGIN
 					WHERE state IN ('later', 'leased') ORDER BY coalesce(lease_until, run_at) LIMIT 1;
 			ELSE
 				SELECT min(lease_until) INTO first_end FROM @table@ WHERE id = ANY (still) AND state = 'leased';
+			END IF;
+			IF rest <> '{}' THEN
+				first_end := least(first_end, (SELECT min(l.until) FROM @table@, LATERAL queue._lot_said(token) AS l WHERE id = ANY (rest)));
 			END IF;
 			ms := CASE WHEN first_end > moment
 				THEN ceil(date_part('epoch', least(first_end, moment + interval '1 year') - moment) * 1000)

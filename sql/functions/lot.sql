@@ -245,19 +245,18 @@ BEGIN
 	IF queue._group_mode(cfg) <> 'order' THEN
 		RAISE EXCEPTION USING ERRCODE = '0A000',
 			MESSAGE = format('GROUPED is not possible with queue "%s"', cfg.name),
-			DETAIL = 'The jobs of its groups do not run one behind the other: it has max_running_per_group, rate_per_group, '
-				'pause_per_group or fair.',
-			HINT = 'Take without GROUPED, or from a queue with max_running_per_group = 1 and none of the others.';
+			DETAIL = CASE WHEN cfg.max_running_per_group IS DISTINCT FROM 1
+				THEN 'The jobs of its groups need not run one behind the other (max_running_per_group).'
+				WHEN cfg.pause_per_group IS NOT NULL THEN 'With pause_per_group the next job of a group comes a while after the end of the one before.'
+				ELSE 'With rate_per_group the next job of a group comes when the time for it is there.' END,
+			HINT = CASE WHEN cfg.max_running_per_group IS DISTINCT FROM 1
+				THEN 'Take without GROUPED, with LIMIT: that gives several jobs of a group at once.'
+				ELSE 'Take without GROUPED: that gives the next job of the group as soon as it may run.' END;
 	ELSIF cfg.single_consumer THEN
 		RAISE EXCEPTION USING ERRCODE = '0A000',
 			MESSAGE = format('GROUPED is not possible with queue "%s"', cfg.name),
 			DETAIL = 'It has a single consumer.',
 			HINT = 'Take without GROUPED: one connection gets all of its jobs.';
-	ELSIF cfg.limited THEN
-		RAISE EXCEPTION USING ERRCODE = '0A000',
-			MESSAGE = format('GROUPED is not possible with queue "%s"', cfg.name),
-			DETAIL = 'It has max_running, rate, pause or hours, which count each job when it is taken.',
-			HINT = 'Take without GROUPED, with LIMIT.';
 	END IF;
 END
 $$;
@@ -364,19 +363,31 @@ BEGIN
 		END IF;
 		PERFORM queue._lot_check(cfg);
 	END LOOP;
+	IF cardinality(queues) > 1 THEN
+		PERFORM queue._lock_gates(queues);
+	END IF;
 	PERFORM set_config('synchronous_commit', 'off', true);	-- see _take
 	FOREACH q IN ARRAY queues LOOP
 		cfg := queue._find(q, NULL);
 		CONTINUE WHEN cfg.paused;
 		PERFORM queue._look_due(cfg);
-		RETURN QUERY SELECT * FROM queue._lot_jsonb(cfg, wanted, least(coalesce(lease, cfg.lease), cfg.max_run), worker,
-			nullif(current_setting('qbouncer.proxy', true), '')::int4, nullif(current_setting('qbouncer.seed', true), '')::int8);
+		IF cfg.limited THEN	-- through its gate, which calls what is called here
+			RETURN QUERY EXECUTE format('SELECT * FROM queue._take_%s($1, $2, $3, $4, $5, false, ''{}'', NULL, NULL, clock_timestamp(), $6) AS t
+					WHERE t.id IS NOT NULL', cfg.number)
+				USING cfg, wanted, least(coalesce(lease, cfg.lease), cfg.max_run), left(worker, 200),
+					nullif(current_setting('qbouncer.proxy', true), '')::int4, nullif(current_setting('qbouncer.seed', true), '')::int8;
+		ELSE
+			RETURN QUERY SELECT * FROM queue._lot_jsonb(cfg, wanted, least(coalesce(lease, cfg.lease), cfg.max_run), worker,
+				nullif(current_setting('qbouncer.proxy', true), '')::int4, nullif(current_setting('qbouncer.seed', true), '')::int8);
+		END IF;
 		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
 		EXIT WHEN wanted <= 0;
 	END LOOP;
 	IF wanted = coalesce(lim, 1) THEN
-		SELECT min(queue._due_ms(c.name)) INTO nothing.due_ms FROM queue.queues AS c WHERE c.name = ANY (queues) AND NOT c.paused;
+		SELECT min(CASE WHEN f.closed > 0 THEN f.closed ELSE queue._due_ms(c.name) END) INTO nothing.due_ms
+			FROM queue.queues AS c, LATERAL (SELECT queue._closed_ms(c) AS closed OFFSET 0) AS f
+			WHERE c.name = ANY (queues) AND NOT c.paused;
 		RETURN NEXT nothing;
 	END IF;
 END

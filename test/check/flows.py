@@ -53,6 +53,7 @@ QUEUES = {
 WORKED = [q for q in QUEUES if q != "morgue"]
 ENDING = [q for q in WORKED if q not in ("timed", "shut")]    # what is pushed to them comes to an end
 GROUPED = {"slow": 4, "rated": 3}                     # how many groups their jobs have
+LOTS = ("lim", "first")                               # queues whose groups are taken as lots, too
 KEYS = 60
 
 # Each change, with the time at which it was made. A take has the gate of its queue then, and an end is not seen by takes
@@ -95,6 +96,8 @@ class FlowWorker(Worker):
             more, params = " GROUP $2", params + ["g%d" % self.random.randrange(GROUPED[queue])]
         elif queue == "fair":
             more, params = " GROUP $2", params + ["t%d" % self.random.randrange(TENANTS)]
+        elif queue in LOTS and self.random.random() < 0.5:
+            more, params = " GROUP $2", params + ["g%d" % self.random.randrange(5)]
         elif queue == "keyed":
             more, params = " KEY $2 FOR '1 hour'", params + ["k%d" % self.random.randrange(KEYS)]
         elif queue == "risky" and self.random.random() < 0.2:
@@ -137,15 +140,16 @@ class FlowWorker(Worker):
         time.sleep(self.random.uniform(0, 0.1))
 
     def take_of(self, queue, limit, wait, lease):
-        rows, _ = self.run("QUEUE TAKE %s LIMIT $1 WAIT $2 LEASE $3" % queue, limit, "%s s" % wait, "%s s" % lease)
+        grouped = " GROUPED" if queue in LOTS and self.random.random() < 0.6 else ""
+        rows, _ = self.run("QUEUE TAKE %s%s LIMIT $1 WAIT $2 LEASE $3" % (queue, grouped), limit, "%s s" % wait, "%s s" % lease)
         return [r["token"] for r in rows]
 
     def say(self, sql, *params):
-        """Of a lease that may be over."""
+        """Of a lease that may be over, or behind one of its group that is not done."""
         try:
             self.run(sql, *params)
         except Refused as e:
-            if e.code not in ("QB001", "QB002"):
+            if e.code not in ("QB001", "QB002", "55000"):
                 raise
 
     def deal_with(self, token):

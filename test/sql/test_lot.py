@@ -1,5 +1,6 @@
 """TAKE ... GROUPED: of a group also the jobs behind its first."""
 
+import psycopg
 import pytest
 
 TOKENS = "SELECT count(*) FROM queue.q_q WHERE state = 'blocked' AND token IS NOT NULL"
@@ -297,8 +298,7 @@ def test_pushed_again_with_its_key(q, how):
 
 
 def test_refused(q):
-    for name, options in (("label", {"max_running_per_group": "none"}), ("two", {"max_running_per_group": "2"}),
-                          ("limited", {"max_running": "3"})):
+    for name, options in (("label", {"max_running_per_group": "none"}), ("two", {"max_running_per_group": "2"})):
         q.create(name, **options)
         error = q.fails("0A000", "SELECT * FROM queue.take(%s, grouped => true)", name)
         assert error.message_hint
@@ -332,3 +332,117 @@ def test_a_worker_who_owns_nothing(q):
     bob.done(*tokens(jobs)[1:3])
     bob.rows("SELECT queue.fail(%s, 'no')", tokens(jobs)[3])
     assert states(q) == ["later"]
+
+
+# --- limits of the queue ---
+
+def of_two(db, **options):
+    db.create("q", retry="fixed 1s", **options)
+    push(db, *"12345")
+    push(db, "11", "12", group="h")
+    return db
+
+
+def test_each_of_a_lot_has_a_place_of_its_own(db):
+    of_two(db, max_running=3)
+    jobs = lot(db)
+    assert payloads(jobs) == [1, 2, 3]
+    other = db.connect()
+    assert lot(other) == [] == other.take("q", 9)
+    db.done(jobs[0]["token"])
+    assert payloads(lot(other)) == [11] and lot(db) == []
+    db.done(*tokens(jobs)[1:])
+    assert payloads(lot(db)) == [4, 5]
+    assert lot(other) == []
+
+
+@pytest.mark.parametrize("most", [3, 600])
+@pytest.mark.parametrize("how", ["fail", "release of it", "release of the last", "lease", "lost"])
+def test_those_given_back_free_their_places(db, most, how):
+    of_two(db, max_running=most)
+    push(db, *map(str, range(1000, 1600)), group="long") if most > 3 else None
+    jobs = lot(db, most)
+    assert len(jobs) == most and lot(db) == []
+    one = jobs[0]["token"]
+    if how == "fail":
+        db.rows("SELECT queue.fail(%s, 'x', retry_in => '0 s')", one)
+    elif how == "release of it":
+        db.rows("SELECT queue.release(%s)", one)
+    elif how == "lost":
+        db.rows("SELECT queue._give_back(%s, 'gone', true)", tokens(jobs))
+    elif how == "lease":
+        db.expire("q")
+    if how == "release of the last":
+        db.rows("SELECT queue.release(%s)", jobs[-1]["token"])
+        assert payloads(lot(db)) == ([11] if most == 3 else [])
+        return
+    again = lot(db, most)
+    assert len(again) == (most if how in ("lost", "lease") else 3 if most == 3 else 5)
+    lost(db, jobs[1]["token"])
+    # never more than there may be
+    assert lot(db, most) == []
+
+
+def test_never_more_than_the_limit_of_many(db):
+    db.create("q", max_running=501)
+    push(db, *map(str, range(400)))
+    push(db, *map(str, range(400)), group="h")
+    jobs = lot(db, 600)
+    assert len(jobs) == 501 and lot(db) == []
+    db.done(*tokens(jobs)[:100])
+    more = lot(db, 600)
+    assert len(more) == 0      # what is behind the last of a lot is not ready
+    db.done(*tokens(jobs)[100:])
+    assert len(lot(db, 600)) == 299
+
+
+def test_each_of_a_lot_is_counted_by_the_rate(db):
+    of_two(db, rate="5/d burst 4")
+    jobs = lot(db)
+    assert payloads(jobs) == [1, 2, 3, 4] and lot(db) == []
+    # nobody got them: as often as that is said
+    for _ in range(2):
+        db.rows("SELECT queue._give_back(%s, NULL, false)", tokens(jobs))
+    assert payloads(lot(db)) == [1, 2, 3, 4]
+    assert lot(db) == [] == db.take("q", 9)
+
+
+def test_pause_and_hours(db):
+    of_two(db, pause="1 hour")
+    jobs = lot(db)
+    assert payloads(jobs) == [1, 2, 3, 4, 5, 11, 12]
+    push(db, "21", group="i")
+    db.done(jobs[0]["token"])
+    assert lot(db) == []
+    db.create("h", hours="00:00-00:01 UTC" if db.value("SELECT extract(hour FROM now() AT TIME ZONE 'UTC')") > 1
+              else "22:00-22:01 UTC")
+    db.rows("SELECT queue.push('h', '1', \"group\" => 'g')")
+    assert db.rows("SELECT FROM queue.take('h', 9, grouped => true)") == []
+
+
+def test_limits_in_an_older_snapshot(db):
+    of_two(db, max_running=3)
+    other = db.connect()
+    with pytest.raises(psycopg.errors.SerializationFailure):
+        with other.conn.transaction():
+            other.rows("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            other.rows("SELECT")
+            assert len(lot(db)) == 3
+            lot(other)
+
+
+def test_a_lot_that_is_rolled_back_uses_nothing(db):
+    of_two(db, max_running=3, rate="5/d burst 4")
+    with pytest.raises(ZeroDivisionError):
+        with db.conn.transaction():
+            assert len(lot(db)) == 3
+            raise ZeroDivisionError
+    assert len(lot(db)) == 3
+
+
+def test_refused_with_a_reason(db):
+    for option in ({"pause_per_group": "1 s"}, {"rate_per_group": "1/s"},
+                   {"max_running_per_group": 2}, {"max_running_per_group": "none"}):
+        name = "q%d" % len(db.rows("SELECT FROM queue.queues"))
+        db.create(name, **option)
+        db.fails("0A000", "SELECT FROM queue.take(%s, grouped => true)", name)

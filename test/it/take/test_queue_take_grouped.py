@@ -144,11 +144,12 @@ def test_hold(db, shared, qbouncer):
 
 
 @pytest.mark.parametrize("sql", ["TAKE mail GROUPED WHERE (true)", "TAKE two GROUPED", "TAKE label GROUPED LIMIT 3",
-                                 "TAKE mail, two GROUPED", "TAKE max GROUPED"])
+                                 "TAKE mail, two GROUPED", "TAKE rated GROUPED", "TAKE rests GROUPED"])
 def test_refused(q, sql):
     tag(q, "QUEUE CREATE two WITH (max_running_per_group = 2)")
     tag(q, "QUEUE CREATE label WITH (max_running_per_group = none)")
-    tag(q, "QUEUE CREATE max WITH (max_running = 2)")
+    tag(q, "QUEUE CREATE rated WITH (rate_per_group = '1/s')")
+    tag(q, "QUEUE CREATE rests WITH (pause_per_group = '1 s')")
     e = error(q, "QUEUE " + sql)
     assert e.sqlstate == "0A000" and e.fields["H"]
 
@@ -161,3 +162,43 @@ def test_prepared(q, qproxy, db):
         conn.execute("QUEUE DONE ANY(%s)", ([j[1] for j in jobs],), prepare=True)
         jobs = conn.execute("QUEUE TAKE mail GROUPED LIMIT %s", (2,), prepare=True).fetchall()
         assert [j[4] for j in jobs] == [3, 4]
+
+
+def test_an_end_makes_room_for_who_waits(qbouncer, db):
+    """Also at another proxy."""
+    one, other = qbouncer(), qbouncer()
+    with one.wire(db) as q, other.wire(db) as w:
+        tag(q, "QUEUE CREATE mail WITH (max_running = 2)")
+        push(q, "1", "2")
+        push(q, "11", "12", group="h")
+        jobs = lot(q)
+        assert payloads(jobs) == ["1", "2"]
+        w.query("QUEUE TAKE mail GROUPED LIMIT 50 WAIT '60s'")
+        parked(w)
+        tag(q, "QUEUE DONE '%s', '%s'" % (jobs[0]["token"], jobs[1]["token"]))
+        assert [m.text_row[4] for m in w.until("Z") if m.type == "D"] == ["11", "12"]
+
+
+def test_time_makes_room_for_who_waits(q, qproxy, db):
+    tag(q, "QUEUE ALTER mail SET (rate = '10/s burst 2')")
+    waiters = [qproxy.wire(db) for _ in range(3)]
+    for w in waiters:
+        w.query("QUEUE TAKE mail GROUPED LIMIT 2 WAIT '60s'")
+        parked(w)
+    q.simple("BEGIN; " + "; ".join("QUEUE PUSH mail '%d', '%d' GROUP '%d'" % (n, n, n) for n in range(3)) + "; COMMIT")
+    got = [[m.text_row[4] for m in w.until("Z") if m.type == "D"] for w in waiters]
+    assert all(rows and len(set(rows)) == 1 for rows in got) and len({rows[0] for rows in got}) == 3
+
+
+def test_what_nobody_got_is_given_back_to_the_limits(q, qproxy, db, shared):
+    tag(q, "QUEUE ALTER mail SET (max_running = 3, rate = '3/d burst 3')")
+    push(q, *"12345")
+    with qproxy.wire(db) as w:
+        tag(w, "BEGIN")
+        assert len(lot(w)) == 3
+        assert lot(q) == []
+        tag(w, "ROLLBACK")
+    wait_for(lambda: states(shared)[0] == "ready", "it is given back")
+    assert lot(q) == []    # the rate of what was delivered is used
+    tag(q, "QUEUE ALTER mail RESET (rate)")
+    assert len(lot(q)) == 3
