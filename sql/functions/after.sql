@@ -4,6 +4,9 @@
 -- turn ("followed"), so that the trigger of who ends (group.sql) has to look for nobody. A row that has many would be written
 -- anew, and read, for each of them: beyond some it ends with "+", and the others are in queue.followers.
 --
+-- One that has a group, too, is not of it while it waits for others: the group stands before them in "behind", as
+-- '=<group>'. When they are done it takes its place among the group's blocked jobs, which is that of its id.
+--
 -- A push locks the jobs that it names: they end before it, which it sees, or behind its commit, and then they know of
 -- it. That is in the order of queues and ids. What ends by no statement of ours (DROP of the queue, TRUNCATE) is found
 -- when somebody looks again: the maintenance, and the commit of whatever makes such a job blocked once more.
@@ -73,15 +76,22 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._check_after(key text, duplicate text, "group" text) RETURNS void
+-- The group of a job that waits, and is not in it yet.
+CREATE OR REPLACE FUNCTION queue._group_later() RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN 'coalesce("group", CASE WHEN left(behind[1], 1) = ''='' THEN substr(behind[1], 2) END)';
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._check_after(duplicate text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF "group" IS NOT NULL THEN
-		RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'AFTER and GROUP cannot be given together',
-			HINT = 'Give one of them: a group has its order from the pushes.';
-	ELSIF lower(duplicate) IN ('replace', 'rerun') THEN
+	IF lower(duplicate) IN ('replace', 'rerun') THEN
 		RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('AFTER and ON DUPLICATE %s cannot be given together', upper(duplicate)),
 			HINT = 'With AFTER a KEY may be ON DUPLICATE IGNORE or ERROR.';
 	END IF;
@@ -166,7 +176,7 @@ $$;
 
 -- A job that others follow has ended: those that waited for nothing else go on, if it is done; otherwise they die, and
 -- then those behind them: one after the other, as triggers within triggers are as deep as the stack. Whoever does not wait
--- for it is left alone, whatever stands in the list; so is who has a group, which lets him go in its order.
+-- for it is left alone, whatever stands in the list; so is who is in a group, which lets him go in its order.
 CREATE OR REPLACE FUNCTION queue._followed(job text, followers text, how text, error text) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
@@ -176,6 +186,7 @@ AS $$
 DECLARE
 	one record;
 	rest text[];
+	g text;
 	was text;
 	next text;
 	why text;
@@ -201,6 +212,7 @@ BEGIN
 				queue._table(one.name)) INTO was, rest USING one.id, jobs[at];
 			CONTINUE WHEN rest IS NULL;
 			rest := nullif(array_remove(rest, jobs[at]), '{}');
+			g := substring(rest[1] FROM '^=(.*)$');
 			IF at > 1 OR how <> 'done' THEN
 				IF was = 'blocked' THEN
 					why := format('job %s, which it waited for, %s', jobs[at], CASE WHEN at > 1 OR how = 'dead'
@@ -218,6 +230,13 @@ BEGIN
 						errors := errors || why;
 					END IF;
 				END IF;
+			ELSIF was = 'blocked' AND g IS NOT NULL AND cardinality(rest) = 1 THEN
+				-- and at the commit it looks again (_blocked_<number>)
+				EXECUTE format('UPDATE %1$s SET behind = NULL, "group" = $2, position = DEFAULT WHERE id = $1;', queue._table(one.name))
+					USING one.id, g;
+				EXECUTE format('SELECT queue._next_%s($1) WHERE NOT EXISTS (SELECT FROM %s WHERE "group" = $1
+					AND state IN (''ready'', ''later'', ''leased''))', one.number, queue._table(one.name)) USING g;
+				PERFORM queue._tell(one.number, one.name);
 			ELSIF was = 'blocked' AND rest IS NULL THEN
 				EXECUTE format($sql$UPDATE %s SET behind = NULL, state = CASE WHEN run_at > $2 THEN 'later' ELSE 'ready' END,
 					run_at = greatest(run_at, $2), position = DEFAULT WHERE id = $1$sql$, queue._table(one.name))
@@ -255,6 +274,7 @@ DECLARE
 BEGIN
 	EXECUTE format('SELECT behind FROM %s WHERE id = $1 AND state = ''blocked''', queue._table(name)) INTO jobs USING id;
 	FOREACH job IN ARRAY coalesce(jobs, '{}') LOOP
+		CONTINUE WHEN left(job, 1) = '=';
 		was := NULL;
 		why := NULL;
 		IF job ~ '^[0-9]{1,9}-[0-9]{1,18}$' THEN

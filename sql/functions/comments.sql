@@ -54,7 +54,7 @@ BEGIN
 					('version', 'Of its last push with IF NEWER.'),
 					('result', 'RESULT of the DONE.'),
 					('batch', 'Of these jobs QUEUE AWAIT BATCH waits together.'),
-					('behind', 'The jobs that it still waits for.'),
+					('behind', 'The jobs that it still waits for; before them, behind a =, the group in which it is then.'),
 					('followed', 'The jobs that wait for it, or did.'),
 					('delay', 'Not before so long from now.'),
 					('with_old', 'Tell of the job that is there and was left as it is, too (RETURNING).'),

@@ -77,8 +77,8 @@ BEGIN
 			INSERT INTO %s (pushed_at, priority, headers, payload)
 			SELECT clock_timestamp(), priority, coalesce(nullif(headers, 'null'), '{}') || jsonb_build_object('parent', $2 || '-' || id,
 				'dead', jsonb_strip_nulls(jsonb_build_object('queue', $3, 'error', left(error, 1000), 'attempts', attempt,
-					'key', key, 'group', "group"))), payload FROM gone
-		$sql$, queue._table(here.name), queue._with_keep(here, 'gone', 'dead'), queue._table(there.name))
+					'key', key, 'group', %s))), payload FROM gone
+		$sql$, queue._table(here.name), queue._with_keep(here, 'gone', 'dead'), queue._table(there.name), queue._group_later())
 			USING NEW.id, here.number, here.name;
 	EXCEPTION
 		WHEN lock_not_available THEN

@@ -166,7 +166,8 @@ AS $$
 DECLARE
 	over CONSTANT text := queue._is_over(moment);
 BEGIN
-	RETURN queue._row(kind, ARRAY['after', 'array_to_string(behind, '', '')', 'result', 'NULL::jsonb', 'ran', format('CASE WHEN state = ''leased''
+	RETURN queue._row(kind, ARRAY['after', 'array_to_string(CASE WHEN left(behind[1], 1) = ''='' THEN behind[2:] ELSE behind END, '', '')',
+		'group', queue._group_later(), 'result', 'NULL::jsonb', 'ran', format('CASE WHEN state = ''leased''
 			THEN least(%s, lease_until) - taken_at ELSE %s END', moment, queue._ran()),
 		'state', now_is,
 		'failures', format('failures + coalesce(%s, false)::int4', over),

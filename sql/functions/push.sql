@@ -83,7 +83,7 @@ BEGIN
 		PERFORM queue._check_once(key, duplicate, keep_for, newer);
 	END IF;
 	IF after IS NOT NULL THEN
-		PERFORM queue._check_after(key, duplicate, "group");
+		PERFORM queue._check_after(duplicate);
 		PERFORM queue._no_after(cfg);
 		behind := queue._after_which(after);
 	END IF;
@@ -91,7 +91,8 @@ BEGIN
 		EXECUTE 'SELECT array_agg(k) FROM unnest($1) AS p, LATERAL queue._push_key_' || cfg.number
 				|| '(p, $2, $3, $4, $5, $6, $7, $8, NULL, $9, $10, $11, $12, $13) AS k WHERE k IS NOT NULL' INTO ids
 			USING payloads, coalesce(priority, 0), start, head, greatest(start, clock_timestamp()) + expires, attempts,
-				key, lower(coalesce(duplicate, 'ignore')), with_old, batch, keep_for, newer, behind;
+				key, lower(coalesce(duplicate, 'ignore')), with_old, batch, keep_for, newer,
+				CASE WHEN "group" IS NOT NULL THEN ARRAY['=' || "group"] ELSE '{}' END || behind;
 		PERFORM queue._after_follow(cfg.number, ids, behind);
 		RETURN QUERY SELECT unnest(ids);
 	ELSIF expires IS NULL AND attempts IS NULL AND key IS NULL AND "group" IS NULL AND batch IS NULL THEN

@@ -1,5 +1,7 @@
 """AFTER: jobs that wait until others are done."""
 
+import threading
+
 import pytest
 
 
@@ -120,7 +122,6 @@ def test_what_has_ended_already(db):
     for job, code in (("1-2", "55000"), ("1-3", "55000"), ("1-99", "QB003"), ("7-1", "QB003"), ("x", "22023"), ("1", "22023")):
         db.fails(code, "SELECT queue.push('r', '1', after => %s)", [job])
     db.fails("22004", "SELECT queue.push('r', '1', after => '{NULL}')")
-    db.fails("0A000", "SELECT queue.push('r', '1', after => '{1-4}', \"group\" => 'g')")
     db.fails("0A000", "SELECT queue.push('r', '1', after => '{1-4}', key => 'k', on_duplicate => 'replace')")
 
 
@@ -387,3 +388,152 @@ def test_many_behind_one_that_goes(q, end):
     q.rows("SELECT queue.fail(%s, 'broken', final => true)", q.take("q")[0]["token"])
     q.rows("SELECT queue.purge('q')" if end == "purge" else "SELECT queue.drop('q')")
     assert q.connect("postgres").value("SELECT count(*) FROM queue.followers") == 0
+
+
+# --- with a group ---
+
+def grouped(db, n=1, queue="r", **more):
+    for _ in range(n):
+        db.rows("SELECT queue.push(%s, '1'::jsonb, \"group\" => 'g')", queue)
+
+
+def places(db, queue="r"):
+    return db.column("SELECT state FROM queue.q_%s ORDER BY id" % queue)
+
+
+def test_a_group_is_entered_when_the_others_are_done(q):
+    q.push("q", "1")
+    assert after(q, ["1-1"], group="g") == 1
+    assert q.row("SELECT state, \"group\", after FROM queue.job('1', 'r')") == ("blocked", "g", "1-1")
+    assert q.row("SELECT state, \"group\", after FROM queue.peek('r', 9, 'blocked')") == ("blocked", "g", "1-1")
+    grouped(q, 3)
+    # it holds up nobody, and nobody it
+    assert places(q) == ["blocked", "ready", "blocked", "blocked"]
+    assert q.value("SELECT id FROM queue.take('r')") == 2
+    done(q)
+    assert places(q) == ["blocked", "leased", "blocked", "blocked"]
+    assert state(q, 1) == ("blocked", None, None)
+    q.rows("SELECT queue.done(token) FROM (SELECT '2-' || id || '-' || token AS token FROM queue.q_r WHERE state = 'leased') t")
+    assert [q.take("r")[0]["id"], places(q)] == [1, ["leased", "blocked", "blocked"]]
+
+
+@pytest.mark.parametrize("delay", [None, "1 hour"])
+def test_the_first_of_its_group_goes_at_once(q, delay):
+    q.push("q", "1")
+    after(q, ["1-1"], group="g", **({"delay": delay} if delay else {}))
+    token = q.take("q")[0]["token"]
+    with q.conn.transaction():
+        q.rows("SELECT queue.done(%s)", token)
+        assert places(q) == ["later" if delay else "ready"]
+    assert places(q) == ["later" if delay else "ready"]
+    grouped(q)
+    assert places(q)[1] == "blocked"
+
+
+def test_several_of_one_group_after_one(q):
+    q.push("q", "1")
+    for _ in range(3):
+        after(q, ["1-1"], group="g")
+    after(q, ["1-1"], group="h")
+    done(q)
+    assert places(q) == ["ready", "blocked", "blocked", "ready"]
+    for n in (1, 2, 3):
+        job = q.row("SELECT id, token FROM queue.take('r') WHERE \"group\" = 'g'") if n > 1 else \
+            next((j["id"], j["token"]) for j in q.take("r", 2) if j["id"] == 1)
+        assert job[0] == n
+        q.rows("SELECT queue.done(%s)", job[1])
+
+
+def test_two_ends_at_once_leave_no_group_waiting(q):
+    """Neither sees that the other lets one in."""
+    q.push("q", "1", "2")
+    after(q, ["1-1"], group="g")
+    after(q, ["1-2"], group="g")
+    tokens = [j["token"] for j in q.take("q", 2)]
+    other = q.connect()
+    with q.conn.transaction():
+        q.rows("SELECT queue.done(%s)", tokens[0])
+        t = threading.Thread(target=other.rows, args=("SELECT queue.done(%s)", tokens[1]))
+        t.start()
+        t.join(0.2)
+    t.join(20)
+    assert not t.is_alive() and places(q) == ["ready", "blocked"]
+    done(q, "r")
+    assert places(q) == ["ready"]
+
+
+@pytest.mark.parametrize("how", ["dies", "is cancelled"])
+def test_it_dies_and_is_run_again_with_its_group(q, how):
+    q.push("q", "1")
+    after(q, ["1-1"], group="g")
+    grouped(q)
+    if how == "dies":
+        q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
+    else:
+        q.rows("SELECT queue.cancel('1', 'q')")
+    assert state(q, 1)[0] == "dead" and places(q) == ["dead", "ready"]
+    assert q.value("SELECT \"group\" FROM queue.job('1', 'r')") == "g"
+    if how == "dies":
+        q.rows("SELECT queue.rerun('1', 'q')")
+        q.rows("SELECT queue.rerun('1', 'r')")
+        assert state(q, 1)[:2] == ("blocked", "1-1") or how
+        done(q)
+    else:
+        q.rows("SELECT queue.rerun('1', 'r')")
+    assert places(q) == ["blocked", "ready"]
+    assert q.take("r")[0]["id"] == 2
+    done_token = q.value("SELECT '2-2-' || token FROM queue.q_r WHERE id = 2")
+    q.rows("SELECT queue.done(%s)", done_token)
+    assert q.take("r")[0]["id"] == 1
+
+
+def test_one_that_waits_is_cancelled(q):
+    q.push("q", "1")
+    after(q, ["1-1"], group="g")
+    grouped(q)
+    q.rows("SELECT queue.cancel('1', 'r')")
+    done(q)
+    assert places(q) == ["ready"]
+
+
+def test_a_dead_queue_is_told_of_its_group(q):
+    q.create("morgue")
+    q.create("s", dead_queue="morgue")
+    q.push("q", "1")
+    after(q, ["1-1"], queue="s", group="g")
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", q.take("q")[0]["token"])
+    assert q.value("SELECT headers -> 'dead' ->> 'group' FROM queue.q_morgue") == "g"
+
+
+def test_it_comes_between_those_of_a_list(q):
+    """Of a lot: who is in front goes on, those behind are given back."""
+    q.push("q", "1")
+    grouped(q)
+    after(q, ["1-1"], group="g")
+    grouped(q, 2)
+    jobs = q.rows("SELECT id, token FROM queue.take('r', 9, grouped => true)")
+    assert [j[0] for j in jobs] == [1, 3, 4]
+    done(q)
+    q.rows("SELECT queue.done(%s)", jobs[0][1])
+    q.fails("QB001", "SELECT queue.done(%s)", jobs[1][1])
+    assert [j[0] for j in q.rows("SELECT id FROM queue.take('r', 9, grouped => true)")] == [2, 3, 4]
+
+
+def test_what_it_waited_for_is_gone(q):
+    q.push("q", "1")
+    after(q, ["1-1"], group="g")
+    q.rows("SELECT queue.drop('q')")
+    q.rows("SELECT queue._look_after_all(2)")
+    assert state(q, 1)[0] == "dead"
+    q.rows("SELECT queue.rerun('1', 'r')")
+    assert places(q) == ["ready"]
+
+
+def test_names_of_groups(q):
+    q.push("q", "1", "2")
+    for n, name in enumerate(("=", "1-2", "a\nb,c", "x" * 1000)):
+        after(q, ["1-1"], group=name)
+        assert q.value("SELECT \"group\" FROM queue.job(%s, 'r')", str(n + 1)) == name
+    q.fails("22001", "SELECT queue.push('r', '1'::jsonb, after => '{1-1}', \"group\" => repeat('x', 1001))")
+    done(q)
+    assert q.column('SELECT "group" FROM queue.q_r WHERE state = \'ready\' ORDER BY id') == ["=", "1-2", "a\nb,c", "x" * 1000]

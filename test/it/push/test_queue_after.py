@@ -98,7 +98,7 @@ def test_dies_with_it(two):
 def test_errors(two):
     tag(two, "QUEUE PUSH mail '1'")
     for sql, state in (("AFTER '1-99'", "QB003"), ("AFTER NULL", "22004"), ("AFTER 'x'", "22023"), ("AFTER", "42601"),
-                       ("AFTER 1", "22023"), ("AFTER '1-1' GROUP 'g'", "0A000"), ("AFTER '9-1'", "QB003"),
+                       ("AFTER 1", "22023"), ("AFTER '9-1'", "QB003"),
                        ("AFTER '1-1' KEY 'k' ON DUPLICATE RERUN", "0A000")):
         assert error(two, "QUEUE PUSH next '2' " + sql).sqlstate == state, sql
     assert two.rows("QUEUE STATS next")[0]["total"] == "0"
@@ -114,3 +114,31 @@ def test_rights(qproxy, db, two):
         tag(w, "QUEUE PUSH next '2' AFTER '1-1'")
     tag(two, "QUEUE DONE '%s'" % take(two)["token"])
     assert take(two, "QUEUE TAKE next")["payload"] == "2"
+
+
+def test_with_a_group(qbouncer, db):
+    """The end is at one proxy, who waits for the group's first at another one."""
+    one, other = qbouncer(), qbouncer()
+    with one.wire(db) as c, other.wire(db) as w:
+        tag(c, "QUEUE CREATE mail")
+        a = job(c, "QUEUE PUSH mail '1'")
+        tag(c, "QUEUE PUSH mail '2' AFTER '%s' GROUP 'g'" % a)
+        tag(c, "QUEUE PUSH mail '3' GROUP 'g'")
+        assert c.rows("QUEUE PEEK mail STATE blocked")[0]["group"] == "g"
+        first, third = take(c)["token"], take(c)["token"]
+        w.query("QUEUE TAKE mail WAIT '60s'")
+        parked(w)
+        tag(c, "QUEUE DONE '%s'" % first)
+        assert c.rows("QUEUE PEEK mail STATE blocked")[0]["after"] is None
+        tag(c, "QUEUE DONE '%s'" % third)
+        assert [m.text_row[4] for m in w.until("Z") if m.type == "D"] == ["2"]
+
+
+def test_the_first_of_its_group_wakes_who_waits(qproxy, db, two):
+    with qproxy.wire(db) as w:
+        a = job(two, "QUEUE PUSH mail '1'")
+        tag(two, "QUEUE PUSH next '2' AFTER '%s' GROUP 'g'" % a)
+        w.query("QUEUE TAKE next GROUPED WAIT '60s'")
+        parked(w)
+        tag(two, "QUEUE DONE '%s'" % take(two)["token"])
+        assert [m.text_row[4] for m in w.until("Z") if m.type == "D"] == ["2"]

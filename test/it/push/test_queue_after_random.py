@@ -30,6 +30,7 @@ def pushes(dsn, seed, failed):
                         if mine and rnd.random() < 0.2:
                             some = some + [rnd.choice(mine)]
                         clause = " AFTER %s" % ", ".join("'%s'" % s for s in some) if some else ""
+                        clause += rnd.choice(("", "", " GROUP 'g'", " GROUP 'h'"))
                         made.append(c.execute("QUEUE PUSH %s %%s%s RETURNING JOB" % (rnd.choice(("a", "b")), clause),
                                               ('{"after": [%s]}' % ",".join('"%s"' % s for s in some),)).fetchone()[0])
                 except psycopg.Error as e:
