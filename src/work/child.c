@@ -16,6 +16,8 @@
 enum { FD_IN, FD_OUT, FD_ERR };
 /* Of one pipe in one turn, so that one command that writes without end does not stop the others. */
 enum { READ_TURNS = 16, READ_SIZE = 16384 };
+/* So much is kept behind a line that nobody has asked for yet; then its pipe is full. */
+enum { BEHIND_MOST = 65536 };
 
 static void close_fd(int *fd)
 {
@@ -118,6 +120,29 @@ void child_forget_line(struct child *c)
 	c->result_over = false;
 }
 
+/* Before "from" there is no end of a line. */
+static void find_line(struct child *c, size_t from)
+{
+	const char *text = (const char *)c->result.data + c->result.off;
+	size_t used = buf_used(&c->result);
+	const char *newline = used > from ? memchr(text + from, '\n', used - from) : NULL;
+	c->line_end = newline != NULL ? (size_t)(newline - text) + 1 : 0;
+	/* The line's own end does not count. */
+	if (buf_failed(&c->result) || (newline != NULL ? c->line_end - 1 : used) > c->result_max) {
+		child_forget_line(c);
+		c->result_over = true;
+	}
+}
+
+void child_next_line(struct child *c)
+{
+	ASSERT(c->line_end > 0);
+	c->result.off += c->line_end;
+	if (buf_used(&c->result) == 0)
+		buf_free(&c->result);
+	find_line(c, 0);
+}
+
 void child_close(struct child *c)
 {
 	if (c->pid == 0)
@@ -130,7 +155,8 @@ void child_poll(const struct child *c, struct pollfd *fds)
 {
 	bool writes = !c->stays || buf_used(&c->input) > 0;
 	fds[FD_IN] = (struct pollfd){.fd = writes ? c->in : -1, .events = POLLOUT};
-	fds[FD_OUT] = (struct pollfd){.fd = c->out, .events = POLLIN};
+	bool reads = c->line_end == 0 || buf_used(&c->result) - c->line_end < BEHIND_MOST;
+	fds[FD_OUT] = (struct pollfd){.fd = reads ? c->out : -1, .events = POLLIN};
 	fds[FD_ERR] = (struct pollfd){.fd = c->err, .events = POLLIN};
 }
 
@@ -165,28 +191,21 @@ static void write_input(struct child *c)
 		close_input(c);
 }
 
-/* Of a line, and of one byte behind it: it tells that there is more than a line, and nobody asks what. */
-static size_t line_part(struct child *c, const char *data, size_t len)
-{
-	if (c->line_end > 0)
-		return buf_used(&c->result) > c->line_end ? 0 : 1;
-	const char *newline = memchr(data, '\n', len);
-	if (newline == NULL)
-		return len;
-	size_t part = (size_t)(newline - data) + 1;
-	c->line_end = buf_used(&c->result) + part;
-	return part < len ? part + 1 : part;
-}
-
 static void keep_result(struct child *c, const char *data, size_t len)
 {
-	if (c->stays)
-		len = line_part(c, data, len);
-	/* The line's own end, and what is behind it, do not count. */
-	if (c->result_over || len > c->result_max + (c->stays ? 2 : 0) - buf_used(&c->result)) {
+	/* Of a line that is too long the rest is not looked for: whoever wrote it is replaced. */
+	if (c->result_over)
+		return;
+	if (c->stays) {
+		size_t before = buf_used(&c->result);
+		buf_put(&c->result, data, len);
+		if (c->line_end == 0)
+			find_line(c, before);
+		return;
+	}
+	if (len > c->result_max - buf_used(&c->result)) {
 		c->result_over = true;
 		buf_free(&c->result);
-		c->line_end = 0;
 		return;
 	}
 	buf_put(&c->result, data, len);

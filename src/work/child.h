@@ -23,7 +23,7 @@ struct child {
 	size_t result_max;
 	usec_t kill_at;               /* USEC_NEVER: it has not been told to end */
 	int status;                   /* of waitpid(), when it has ended */
-	size_t line_end;              /* of one that stays: its first line is in result, and ends before here; 0: not yet */
+	size_t line_end;              /* of one that stays: the line that is next in result ends before here; 0: not yet */
 	size_t unread;                /* of one that stayed and has ended: what it has not read of its input */
 	bool result_over;             /* stdout was longer than result_max: the rest is dropped */
 	bool stays;                   /* for more than one input: it is not told that one is over */
@@ -41,8 +41,8 @@ MUST_CHECK bool child_start(struct child *c, char **command, struct buf *input, 
 			    bool result, size_t result_max);
 /* These bytes behind those before; it stays from then on. Its last words on stderr are forgotten. false: no memory. */
 MUST_CHECK bool child_give(struct child *c, const struct buf *input);
-/* The line that it has written, and what is behind it, are forgotten. */
-void child_forget_line(struct child *c);
+void child_next_line(struct child *c);   /* The line that it has written is forgotten: what is behind it is next */
+void child_forget_line(struct child *c); /* ... and what is behind it */
 /* To one that stays: there is no more. */
 void child_close(struct child *c);
 /* What to wait for; fills CHILD_FDS of them, unused ones with -1. */

@@ -108,6 +108,10 @@ static bool read_member(
 	if (strcmp(name, "release") == 0)
 		return read_kind(a, ANSWER_RELEASE) &&
 		       (is_word(m, "null") || is_word(m, "true") || read_delay(a, m));
+	if (strcmp(name, "progress") == 0) {
+		buf_put(&a->text, m->value, m->len);
+		return read_kind(a, ANSWER_PROGRESS);
+	}
 	if (strcmp(name, "retry") == 0)
 		return is_word(m, "null") || read_delay(a, m);
 	*final = is_word(m, "true");
@@ -127,7 +131,7 @@ static bool read_members(struct answer *a, const char *line, size_t len)
 		return false;
 	bool has_delay = buf_used(&a->delay) > 0;
 	if ((final && (a->kind != ANSWER_FAIL || has_delay)) ||
-		(has_delay && a->kind == ANSWER_DONE))
+		(has_delay && (a->kind == ANSWER_DONE || a->kind == ANSWER_PROGRESS)))
 		return false;
 	if (final)
 		a->kind = ANSWER_FINAL;

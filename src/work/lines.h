@@ -15,12 +15,13 @@ enum answer_kind {
 	ANSWER_FAIL,
 	ANSWER_FINAL, /* failed, and not to be tried again */
 	ANSWER_RELEASE,
+	ANSWER_PROGRESS, /* of a job that goes on */
 	ANSWER_BAD /* what it has written is none: text says why */
 };
 
 struct answer {
 	enum answer_kind kind;
-	struct buf text;  /* the result as JSON, empty: none; the error */
+	struct buf text;  /* the result as JSON, empty: none; the error; the progress as JSON */
 	struct buf delay; /* an interval; empty: as the queue says */
 };
 

@@ -24,6 +24,7 @@ struct work {
 	int signals;
 	int stops; /* how often we were told to end; once more each time that grace is over */
 	usec_t stop_until;
+	bool met; /* a server, since the start */
 };
 
 static usec_t now_usec(void)
@@ -158,7 +159,7 @@ static bool begin(struct work *w)
 	if (w->slots == NULL || w->fds == NULL || !open_standard() || !take_signals(w))
 		return false;
 	for (size_t i = 0; i < n; i++)
-		if ((w->slots[i] = slot_new(&w->options, (int)i + 1)) == NULL)
+		if ((w->slots[i] = slot_new(&w->options, (int)i + 1, &w->met)) == NULL)
 			return false;
 	return true;
 }

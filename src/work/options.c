@@ -21,6 +21,8 @@ enum {
 	OPTION_CHECK,
 	OPTION_GRACE,
 	OPTION_TIMEOUT,
+	OPTION_SILENCE,
+	OPTION_WAIT,
 	OPTION_ONCE,
 	OPTION_DRAIN
 };
@@ -37,6 +39,8 @@ static const struct option long_options[] = {
 	{"check", required_argument, NULL, OPTION_CHECK},
 	{"grace", required_argument, NULL, OPTION_GRACE},
 	{"timeout", required_argument, NULL, OPTION_TIMEOUT},
+	{"silence", required_argument, NULL, OPTION_SILENCE},
+	{"wait", no_argument, NULL, OPTION_WAIT},
 	{"once", no_argument, NULL, OPTION_ONCE},
 	{"drain", no_argument, NULL, OPTION_DRAIN},
 	{"verbose", no_argument, NULL, 'v'},
@@ -60,9 +64,12 @@ static const char help_text[] =
 	"                          commands have when this program is told to end (30)\n"
 	"      --check=SECONDS     how often to look whether a running job is cancelled or lost;\n"
 	"                          0: never (5)\n"
+	"      --silence=SECONDS   connect again if the server answers nothing for so long; 0: never (60)\n"
+	"      --wait              also at the start try again if nobody is there\n"
 	"      --result            what the command writes to standard output is the job's result\n"
 	"      --lines             the command stays: it reads jobs, a line of JSON each, and answers\n"
-	"                          each with {\"done\": result} or {\"fail\": \"why\", \"retry\": \"5 s\"}\n"
+	"                          each with {\"done\": result} or {\"fail\": \"why\", \"retry\": \"5 s\"},\n"
+	"                          {\"progress\": value} before\n"
 	"      --result-max=BYTES  fail the job if its result, or answer, is more (1048576)\n"
 	"      --once              end after one job\n"
 	"      --drain             end when no job is ready\n"
@@ -71,8 +78,8 @@ static const char help_text[] =
 	"  -h, --help              print this text and exit\n\n"
 	"The command ends with 0: the job is done; 65: it has failed for good; anything else, 75\n"
 	"or a signal: it has failed and is tried again as the queue says.\n"
-	"Exits with 0; 1: wrong usage; 2: it may not log in or take, or there is no such queue; with\n"
-	"--once and --drain also if it cannot connect.\n";
+	"Exits with 0; 1: wrong usage; 2: it may not log in or take, there is no such queue, or nobody\n"
+	"was there when it started; with --once and --drain also if it cannot connect later.\n";
 
 static enum work_options_verdict bad_usage(const char *text)
 {
@@ -145,6 +152,11 @@ static bool read_one(int option, struct work_options *o)
 		return read_seconds(optarg, &o->grace);
 	case OPTION_TIMEOUT:
 		return read_seconds(optarg, &o->timeout);
+	case OPTION_SILENCE:
+		return read_seconds(optarg, &o->silence);
+	case OPTION_WAIT:
+		o->wait = true;
+		return true;
 	case OPTION_ONCE:
 		return read_until(o, WORK_ONCE);
 	case OPTION_DRAIN:
@@ -161,7 +173,8 @@ enum work_options_verdict work_options_read(struct work_options *o, int argc, ch
 		.slots = 1,
 		.result_max = 1048576,
 		.check = 5 * USEC_SEC,
-		.grace = 30 * USEC_SEC};
+		.grace = 30 * USEC_SEC,
+		.silence = 60 * USEC_SEC};
 	(void)gethostname(host, sizeof(host) - 1);
 	snprintf(o->own_name, sizeof(o->own_name), "qbouncer-work on %s, process %ld", host,
 		(long)getpid());

@@ -21,7 +21,9 @@ struct work_options {
 	int slots;
 	size_t result_max;
 	usec_t check, grace, timeout; /* 0: none */
+	usec_t silence;               /* what the server has for an answer; 0: as long as it takes */
 	bool result, verbose;
+	bool wait;  /* nobody there when it starts: it tries again */
 	bool lines; /* the command stays, and is given jobs line by line */
 };
 

@@ -1,7 +1,7 @@
 /*
  * A slot: one connection and, while it has a job, one run of the command.
  *
- *   CONNECTING → TAKING → RUNNING ⇄ LOOKING → REPORTING → TAKING …
+ *   CONNECTING → TAKING → RUNNING ⇄ LOOKING, TELLING → REPORTING → TAKING …
  *        ↑          error, or the connection ends: the command is ended (LOSING)
  *     RESTING   ←   and a while later it connects again
  *
@@ -27,9 +27,10 @@
 #include "child.h"
 #include "lines.h"
 
+#define TAKE_WAIT  (30 * USEC_SEC)
 #define REST_FIRST (USEC_SEC / 10)
 #define REST_MOST  (10 * USEC_SEC)
-/* libpq's connect_timeout is not for those who poll. */
+/* Without a connect_timeout. */
 #define CONNECT_MOST (30 * USEC_SEC)
 /* What a command has that stays and has closed a pipe, which it does when it ends; or that is out of step. */
 #define LEAVE_MOST USEC_SEC
@@ -42,6 +43,7 @@ enum slot_state {
 	SLOT_TAKING,     /* TAKE is on its way */
 	SLOT_RUNNING,    /* the command runs, the connection is at rest */
 	SLOT_LOOKING,    /* the command runs, or has just ended; JOB is on its way */
+	SLOT_TELLING,    /* --lines: likewise; EXTEND with the job's progress is on its way */
 	SLOT_REPORTING,  /* DONE, FAIL or RELEASE is on its way */
 	SLOT_LOSING,     /* no connection; the command is told to end */
 	SLOT_CLOSING,    /* no connection, no job; one that stays has heard that there is no more */
@@ -72,13 +74,17 @@ struct slot {
 	struct buf result;       /* what the command wrote, while DONE is on its way */
 	usec_t rest_until, rest; /* rest_until: also when connecting has taken too long */
 	usec_t check_at;
+	usec_t answer_by;     /* the server has so long for the statement under way */
 	usec_t timeout_at;    /* of the job; when CLOSING of the command */
 	struct buf line;      /* --lines: the job that is to be answered; empty: there is none */
 	struct answer answer; /* --lines: of the job that is over */
-	unsigned served;      /* --lines: how many this command has answered */
+	struct buf
+		progress; /* --lines: what the server does not know yet, as JSON; empty: it knows */
+	unsigned served;  /* --lines: how many this command has answered */
 	int number;
 	enum told told;
 	enum stops stops;
+	bool *met; /* somebody could connect since the start, or a server has said why not */
 	bool failed;
 	bool given;   /* --lines: the command has the line */
 	bool over;    /* the work has ended while we looked */
@@ -134,7 +140,9 @@ static void rest(struct slot *s, usec_t now)
 		end(s, now);
 		return;
 	}
-	if (s->options->until != WORK_ALWAYS) {
+	if (!*s->met && !s->options->wait)
+		tell(s, "nobody is there at the start: is it the right host and port? --wait tries again");
+	if (*s->met ? s->options->until != WORK_ALWAYS : !s->options->wait) {
 		s->failed = true;
 		end(s, now);
 		return;
@@ -159,6 +167,19 @@ static void lose(struct slot *s, usec_t now, const char *why)
 	s->state = SLOT_LOSING;
 }
 
+/* libpq's own is not for those who poll. */
+static usec_t connect_most(PGconn *conn)
+{
+	PQconninfoOption *all = PQconninfo(conn);
+	usec_t most = CONNECT_MOST;
+	for (const PQconninfoOption *o = all; o != NULL && o->keyword != NULL; o++)
+		if (strcmp(o->keyword, "connect_timeout") == 0 && o->val != NULL &&
+			atoi(o->val) > 0)
+			most = (usec_t)atoi(o->val) * USEC_SEC;
+	PQconninfoFree(all);
+	return most;
+}
+
 static void connect_begin(struct slot *s, usec_t now)
 {
 	/* The first dbname may be a connection string; it wins over what is before it. */
@@ -172,7 +193,7 @@ static void connect_begin(struct slot *s, usec_t now)
 	PQsetErrorVerbosity(s->conn, PQERRORS_VERBOSE); /* with its SQLSTATE */
 	s->state = SLOT_CONNECTING;
 	s->connecting = PGRES_POLLING_WRITING;
-	s->rest_until = now + CONNECT_MOST;
+	s->rest_until = now + (s->conn != NULL ? connect_most(s->conn) : 0);
 	if (s->conn == NULL || PQstatus(s->conn) == CONNECTION_BAD)
 		lose(s, now, s->conn == NULL ? "out of memory" : PQerrorMessage(s->conn));
 }
@@ -188,16 +209,16 @@ static bool is_final(const char *sqlstate)
 }
 
 /* libpq has the SQLSTATE of a login that was refused in its text alone: "FATAL:  28P01: ...", and of several hosts
- * that of the last is at the end. The word in front may be of any language. */
-static bool is_refused(const char *text)
+ * that of the last is at the end. The word in front may be of any language. NULL: no server has said anything. */
+static const char *refusal_of(const char *text)
 {
-	bool refused = false;
+	const char *found = NULL;
 	for (const char *at = strstr(text, ":  "); at != NULL; at = strstr(at, ":  ")) {
 		at += 3;
 		if (strspn(at, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == 5 && at[5] == ':')
-			refused = is_final(at);
+			found = at;
 	}
-	return refused;
+	return found;
 }
 
 static void again(struct slot *s, usec_t now)
@@ -218,7 +239,25 @@ static bool ask(struct slot *s, const char *sql, int n, const char *const *value
 		return false;
 	}
 	s->state = state;
+	s->answer_by = s->options->silence > 0 ? now + s->options->silence : USEC_NEVER;
 	return true;
+}
+
+static bool is_asked(const struct slot *s)
+{
+	return s->state == SLOT_TAKING || s->state == SLOT_LOOKING || s->state == SLOT_TELLING ||
+	       s->state == SLOT_REPORTING;
+}
+
+/* A server that is stopped, or a way to it that swallows all: its TCP may still say that it is there. */
+static void lose_silent(struct slot *s, usec_t now, usec_t waited)
+{
+	char text[300];
+	snprintf(text, sizeof(text),
+		"no answer from %.200s, port %.20s, for %g s: the connection is given up",
+		PQhost(s->conn) != NULL ? PQhost(s->conn) : "the server",
+		PQport(s->conn) != NULL ? PQport(s->conn) : "?", (double)waited / (double)USEC_SEC);
+	lose(s, now, text);
 }
 
 /* ------------------------------------------------------------------------------------------------
@@ -234,8 +273,14 @@ static bool write_take(struct slot *s)
 	struct buf sql = BUF_INIT;
 	if (name == NULL)
 		return false;
-	bool waits = s->options->until != WORK_DRAIN;
-	buf_printf(&sql, "QUEUE TAKE %s%s HOLD $1 AS $2", name, waits ? " WAIT '30s'" : "");
+	/* A wait that ends by itself is an answer. */
+	usec_t wait = s->options->silence > 0 && s->options->silence / 2 < TAKE_WAIT
+			      ? s->options->silence / 2
+			      : TAKE_WAIT;
+	buf_printf(&sql, "QUEUE TAKE %s", name);
+	if (s->options->until != WORK_DRAIN)
+		buf_printf(&sql, " WAIT '%lld ms'", (long long)(wait / USEC_MSEC));
+	buf_puts(&sql, " HOLD $1 AS $2");
 	PQfreemem(name);
 	s->take = mem_strdup(buf_cstr(&sql));
 	buf_free(&sql);
@@ -253,6 +298,7 @@ static void take(struct slot *s, usec_t now)
 		return;
 	}
 	const char *const values[] = {s->options->hold, s->options->name};
+	buf_free(&s->progress);
 	answer_free(&s->answer); /* of a job whose connection was lost before it could be told */
 	s->ended_by = BY_ITSELF;
 	s->over = false;
@@ -534,13 +580,25 @@ static void report_answer(struct slot *s, usec_t now)
 	answer_free(a);
 }
 
+static void tell_progress(struct slot *s, usec_t now)
+{
+	struct buf progress = s->progress;
+	const char *const values[] = {s->token, buf_cstr(&progress)};
+	s->progress = BUF_INIT;
+	ask(s, "QUEUE EXTEND $1 PROGRESS $2", 2, values, SLOT_TELLING, now);
+	buf_free(&progress);
+}
+
 /* The work has ended, and the connection is at rest. */
 static void report(struct slot *s, usec_t now)
 {
 	if (s->ended_by == BY_LOSS)
 		/* Cancelled, or of somebody else: there is nothing to say. The end of the connection ends the HOLD. */
 		again(s, now);
-	else if (s->options->lines)
+	else if (buf_used(&s->progress) > 0) {
+		s->over = true;
+		tell_progress(s, now);
+	} else if (s->options->lines)
 		report_answer(s, now);
 	else
 		report_end(s, now);
@@ -588,6 +646,15 @@ static bool still_ours(const struct slot *s, const PGresult *r)
 	       *cancelled == 'f' && takes != NULL && strcmp(takes, s->takes) == 0;
 }
 
+static void end_lost(struct slot *s, usec_t now)
+{
+	if (s->ended_by != BY_ITSELF)
+		return;
+	tell(s, "job %s is cancelled, or no longer ours: its command is ended", s->job);
+	s->ended_by = BY_LOSS;
+	child_end(&s->child, now, s->options->grace);
+}
+
 static void answer_look(struct slot *s, const PGresult *r, usec_t now)
 {
 	bool gone =
@@ -600,11 +667,20 @@ static void answer_look(struct slot *s, const PGresult *r, usec_t now)
 	}
 	if (PQresultStatus(r) != PGRES_TUPLES_OK && !gone)
 		tell(s, "%s", PQresultErrorMessage(r)); /* perhaps the next one knows more */
-	if (!gone || s->ended_by != BY_ITSELF)
-		return;
-	tell(s, "job %s is cancelled, or no longer ours: its command is ended", s->job);
-	s->ended_by = BY_LOSS;
-	child_end(&s->child, now, s->options->grace);
+	if (gone)
+		end_lost(s, now);
+}
+
+/* What is no JSON, or more than the database takes, is told here and goes nowhere else. */
+static void answer_tell(struct slot *s, const PGresult *r, usec_t now)
+{
+	s->state = SLOT_RUNNING;
+	if (PQresultStatus(r) != PGRES_COMMAND_OK)
+		tell(s, "job %s: the progress is not stored: %s", s->job, PQresultErrorMessage(r));
+	if (s->over)
+		report(s, now);
+	else if (is_state(r, "QB001") || is_state(r, "QB002") || is_state(r, "QB003"))
+		end_lost(s, now);
 }
 
 static void answer_report(struct slot *s, const PGresult *r, usec_t now)
@@ -641,6 +717,8 @@ static void answer(struct slot *s, PGresult *r, usec_t now)
 		answer_take(s, r, now);
 	else if (s->state == SLOT_LOOKING)
 		answer_look(s, r, now);
+	else if (s->state == SLOT_TELLING)
+		answer_tell(s, r, now);
 	else if (s->state == SLOT_REPORTING)
 		answer_report(s, r, now);
 }
@@ -667,8 +745,11 @@ static void read_answer(struct slot *s, usec_t now)
 static void connect_step(struct slot *s, usec_t now)
 {
 	s->connecting = PQconnectPoll(s->conn);
+	const char *refusal =
+		s->connecting == PGRES_POLLING_FAILED ? refusal_of(PQerrorMessage(s->conn)) : NULL;
+	*s->met = *s->met || refusal != NULL || s->connecting == PGRES_POLLING_OK;
 	if (s->connecting == PGRES_POLLING_FAILED &&
-		(PQconnectionNeedsPassword(s->conn) || is_refused(PQerrorMessage(s->conn)))) {
+		(PQconnectionNeedsPassword(s->conn) || (refusal != NULL && is_final(refusal)))) {
 		tell(s, "%s", PQerrorMessage(s->conn));
 		give_up(s, now);
 	} else if (s->connecting == PGRES_POLLING_FAILED)
@@ -683,13 +764,14 @@ static void connect_step(struct slot *s, usec_t now)
  * The turns of the loop
  * ------------------------------------------------------------------------------------------------ */
 
-struct slot *slot_new(const struct work_options *options, int number)
+struct slot *slot_new(const struct work_options *options, int number, bool *met)
 {
 	struct slot *s = mem_zalloc(sizeof(*s));
 	if (s == NULL)
 		return NULL;
 	s->options = options;
 	s->number = number;
+	s->met = met;
 	s->rest = REST_FIRST;
 	child_init(&s->child);
 	return s;
@@ -703,6 +785,7 @@ void slot_free(struct slot *s)
 	child_free(&s->child);
 	buf_free(&s->result);
 	buf_free(&s->line);
+	buf_free(&s->progress);
 	answer_free(&s->answer);
 	mem_free(s->take);
 	mem_free(s);
@@ -753,7 +836,7 @@ static void work_is_over(struct slot *s, usec_t now)
 	if (s->state == SLOT_LOSING) {
 		answer_free(&s->answer);
 		rest(s, now);
-	} else if (s->state == SLOT_LOOKING)
+	} else if (s->state == SLOT_LOOKING || s->state == SLOT_TELLING)
 		s->over = true; /* the answer comes first */
 	else
 		report(s, now);
@@ -786,18 +869,11 @@ static void forget_unasked(struct slot *s, usec_t now)
 	child_forget_line(&s->child);
 }
 
-/* Its first line is the answer; what it says after it was told that its time is over does not count. */
-static void read_line(struct slot *s, usec_t now)
+/* Is it the last word? Of several progresses that come while the server is asked only the last one counts. */
+static bool read_answer_line(struct slot *s)
 {
 	struct child *c = &s->child;
 	char text[100];
-	if (buf_used(&s->line) == 0 || !s->given) {
-		forget_unasked(s, now);
-		return;
-	}
-	if (s->ended_by == BY_TIMEOUT || s->ended_by == BY_LOSS ||
-		(c->line_end == 0 && !c->result_over))
-		return;
 	snprintf(text, sizeof(text), "the command's answer is longer than %zu bytes",
 		s->options->result_max);
 	if (c->result_over)
@@ -805,6 +881,30 @@ static void read_line(struct slot *s, usec_t now)
 	else
 		answer_read(
 			&s->answer, (const char *)c->result.data + c->result.off, c->line_end - 1);
+	if (s->answer.kind != ANSWER_PROGRESS)
+		return true;
+	buf_free(&s->progress);
+	s->progress = s->answer.text;
+	s->answer.text = BUF_INIT;
+	answer_free(&s->answer);
+	child_next_line(c);
+	return false;
+}
+
+/* What it says after it was told that its time is over does not count. */
+static void read_line(struct slot *s, usec_t now)
+{
+	struct child *c = &s->child;
+	if (buf_used(&s->line) == 0 || !s->given) {
+		forget_unasked(s, now);
+		return;
+	}
+	if (s->ended_by == BY_TIMEOUT || s->ended_by == BY_LOSS)
+		return;
+	do
+		if (c->line_end == 0 && !c->result_over)
+			return;
+	while (!read_answer_line(s));
 	if (s->answer.kind == ANSWER_BAD)
 		replace(s, now, "what is no answer");
 	else if (buf_used(&c->result) > c->line_end)
@@ -851,7 +951,9 @@ void slot_tick(struct slot *s, usec_t now)
 	if (s->state == SLOT_RESTING && s->rest_until <= now)
 		connect_begin(s, now);
 	else if (s->state == SLOT_CONNECTING && s->rest_until <= now)
-		lose(s, now, "connecting has taken too long");
+		lose_silent(s, now, connect_most(s->conn));
+	else if (is_asked(s) && s->answer_by <= now)
+		lose_silent(s, now, s->options->silence);
 	if (s->options->lines)
 		tick_lines(s, now);
 	else if (child_ended(&s->child))
@@ -863,7 +965,10 @@ void slot_tick(struct slot *s, usec_t now)
 		s->ended_by = BY_TIMEOUT;
 		child_end(&s->child, now, s->options->grace);
 	}
-	if (s->state == SLOT_RUNNING && s->check_at <= now && s->ended_by == BY_ITSELF)
+	if (s->state == SLOT_RUNNING && buf_used(&s->progress) > 0 &&
+		(s->ended_by == BY_ITSELF || s->ended_by == BY_STOP))
+		tell_progress(s, now);
+	else if (s->state == SLOT_RUNNING && s->check_at <= now && s->ended_by == BY_ITSELF)
 		look(s, now);
 }
 
@@ -872,6 +977,8 @@ usec_t slot_due(const struct slot *s)
 	usec_t due = s->child.pid != 0 ? s->child.kill_at : USEC_NEVER;
 	if (s->state == SLOT_RESTING || s->state == SLOT_CONNECTING)
 		return earlier(due, s->rest_until);
+	if (is_asked(s))
+		due = earlier(due, s->answer_by);
 	if (s->state == SLOT_CLOSING)
 		return earlier(due, s->timeout_at);
 	if (has_job(s) && s->ended_by == BY_ITSELF)

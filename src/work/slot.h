@@ -15,7 +15,8 @@ enum { SLOT_FDS = 4 };
 
 struct slot;
 
-MUST_CHECK struct slot *slot_new(const struct work_options *options, int number);
+/* met: whether anybody could connect since the start; of all slots, and stays the caller's. */
+MUST_CHECK struct slot *slot_new(const struct work_options *options, int number, bool *met);
 void slot_free(struct slot *s);
 void slot_start(struct slot *s, usec_t now);
 /* Fills SLOT_FDS, unused ones with -1. */

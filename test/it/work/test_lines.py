@@ -87,13 +87,15 @@ def test_other_payloads(q, work, payload, pushed, seen):
     ('{"fail": "x", "retry": 5}', "later", "no answer", None),
     ('{"fail": "x", "retry": "5s", "final": true}', "later", "no answer", None),
     ('{"done": 1, "final": true}', "later", "no answer", None),
+    ('{"progress": 1, "done": 1}', "later", "no answer", None),
+    ('{"progress": 1, "retry": "5s"}', "later", "no answer", None),
     ('{"done": 1} {"done": 1}', "later", "no answer", None),
     ('{"done": "\\u0000"}', "later", "\\u0000 cannot be converted to text", None),
     ('{"done": nonsense}', "later", "invalid input syntax for type json", None),
     ('{"fail": "x", "retry": "when?"}', "later", "when?", None),
     ('{"release": "when?"}', "later", "when?", None),
     ('{"fail": "' + "x" * 20000 + '"}', "later", "xxx", None),
-], ids=range(21))
+], ids=range(23))
 def test_answers(q, work, answer, state, error, result):
     tag(q, "QUEUE ALTER mail SET (retain_done = '1 h', retry = 'fixed 1 h')")
     name = push(q)
@@ -101,6 +103,101 @@ def test_answers(q, work, answer, state, error, result):
     got = job(q, name)
     assert (got["state"], got["result"]) == (state, result), got
     assert got["error"] == error or error is not None and error in got["error"], got
+
+
+def test_progress(q, work):
+    """It is shown while the job goes on; the answer that follows is that of the job."""
+    tag(q, "QUEUE ALTER mail SET (retain_done = '1 h')")
+    name = push(q)
+    w = work(python("""
+for j in jobs():
+    for i in range(3):
+        answer(progress={"pages": i})
+        while not os.path.exists("go%d" % i):
+            time.sleep(0.01)
+    say('{"progress": 8}\\n{"progress": "nearly"}\\n{"done": 7}\\n')
+"""), "--lines", "--drain")
+    for i in range(3):
+        wait_for(lambda: job(q, name)["progress"] == '{"pages": %d}' % i, "the progress")
+        assert job(q, name)["state"] == "leased"
+        open(os.path.join(w.folder, "go%d" % i), "w", encoding="utf-8").close()
+    w.wait()
+    got = job(q, name)
+    assert (got["state"], got["result"], got["progress"]) == ("done", "7", '"nearly"') and len(pids(w)) == 1
+
+
+def test_much_progress(q, work):
+    """More than the pipe holds, and faster than the server takes it: the last one counts, and the job is not lost."""
+    tag(q, "QUEUE ALTER mail SET (retry = 'fixed 1 h')")
+    names = [push(q, i) for i in range(2)]
+    w = work(python("""
+for j in jobs():
+    for i in range(100000):
+        say('{"progress": %d}\\n' % i)
+    answer(fail="no")
+"""), "--lines", "--drain")
+    w.wait()
+    for name in names:
+        assert (error_of(q, name), job(q, name)["progress"]) == ("no", "99999")
+    assert len(pids(w)) == 1
+
+
+@pytest.mark.parametrize("line, text", [
+    ('{"progress": nonsense}', "the progress is not stored: ERROR:  22"),
+    ('{"progress": "\\u0000"}', "the progress is not stored: ERROR:  22"),
+])
+def test_progress_that_is_none(q, work, line, text):
+    """The job goes on: it is told on standard error."""
+    tag(q, "QUEUE ALTER mail SET (retain_done = '1 h')")
+    name = push(q)
+    w = work(python("for j in jobs():\n    say(%r)\n    answer(done=1)" % (line + "\n")), "--lines", "--drain")
+    assert text in w.wait() and job(q, name)["state"] == "done"
+
+
+def test_progress_of_a_job_that_is_cancelled(q, work):
+    """It learns so, without a look."""
+    name = push(q)
+    w = work(python("""
+for j in jobs():
+    open("begun", "w").write("x\\n")
+    while True:
+        answer(progress=1)
+        time.sleep(0.02)
+"""), "--lines", "--check", "0")
+    w.file("begun")
+    tag(q, "QUEUE CANCEL '%s'" % name)
+    wait_for(lambda: gone(pids(w)[0]), "the end of the command")
+    w.signal(signal.SIGTERM)
+    assert "is cancelled" in w.wait()
+
+
+def test_progress_and_no_answer(q, work):
+    """What it has said last is known, and the job fails."""
+    tag(q, "QUEUE ALTER mail SET (retry = 'fixed 1 h')")
+    name = push(q)
+    work(python("for j in jobs():\n    answer(progress=5)\n    os._exit(3)"), "--lines", "--once").wait()
+    assert (error_of(q, name), job(q, name)["progress"]) == ("exit status 3 without an answer", "5")
+
+
+def test_garbage(q, work):
+    """Bytes of any kind: each job fails once with what it was, and nothing is left."""
+    tag(q, "QUEUE ALTER mail SET (retry = 'fixed 1 h')")
+    names = [push(q, i) for i in range(12)]
+    w = work(python("""
+import random
+for j in jobs():
+    rnd = random.Random(j["payload"])
+    data = bytes(rnd.randrange(256) for _ in range(rnd.choice((1, 50, 100000)))) + b"\\n"
+    try:
+        os.write(1, data)
+    except BrokenPipeError:
+        pass
+    time.sleep(1000)
+"""), "--lines", "--drain", "-c", "2", "--result-max", "5000")
+    w.wait()
+    for name in names:
+        assert "answer" in error_of(q, name)
+    assert all(gone(p) for p in pids(w)) and len(pids(w)) == 12
 
 
 def test_release(q, work):

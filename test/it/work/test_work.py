@@ -4,6 +4,7 @@ no command goes on when its job is no longer its own."""
 import json
 import os
 import signal
+import socket
 import subprocess
 
 import psycopg
@@ -346,16 +347,104 @@ def test_cancel_of_other_payloads(q, work, payload):
     assert "is cancelled" in w.wait()
 
 
-def test_nobody_there(work_at, tmp_path):
-    """Without --once and --drain it tries again for ever."""
-    dsn = "host=%s dbname=x" % tmp_path
-    for option in "--once", "--drain":
-        w = work_at(dsn, "true", option)
-        assert "No such file" in w.wait(2)
-    w = work_at(dsn, "true")
-    wait_for(lambda: w.text().count("No such file") >= 5, "it to try again")
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@pytest.mark.parametrize("option", [None, "--once", "--drain"])
+def test_nobody_there(work_at, option):
+    """A wrong port at the start: it says so and ends."""
+    w = work_at("postgres://app@127.0.0.1:%d/x" % free_port(), "true", *([option] if option else []))
+    text = w.wait(2)
+    assert text.count("Connection refused") == 1 and "--wait" in text, text
+
+
+@pytest.mark.parametrize("option", [None, "--drain"])
+def test_waits_for_somebody(work_at, option):
+    """Told to wait it tries again for ever."""
+    w = work_at("postgres://app@127.0.0.1:%d/x" % free_port(), "true", "--wait", *([option] if option else []))
+    wait_for(lambda: w.text().count("Connection refused") >= 5, "it to try again")
     w.signal(signal.SIGTERM)
     w.wait()
+
+
+def test_nothing_answers_at_the_start(work_at):
+    """Somebody listens there, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        port = s.getsockname()[1]
+        text = work_at("postgres://app@127.0.0.1:%d/x?connect_timeout=1" % port, "true").wait(2)
+    assert "no answer from 127.0.0.1, port %d, for 1 s" % port in text, text
+
+
+def test_another_protocol_at_the_start(work_at):
+    """What answers there is no PostgreSQL."""
+    with socket.create_server(("127.0.0.1", 0)) as s:
+        w = work_at("postgres://app@127.0.0.1:%d/x?sslmode=disable&gssencmode=disable" % s.getsockname()[1], "true")
+        client, _ = s.accept()
+        client.recv(1000)
+        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        client.close()
+        assert "--wait" in w.wait(2)
+
+
+def test_a_server_that_is_full(qbouncer, direct, db, work_at):
+    """It answers, and cannot serve now: that goes away by itself."""
+    proxy = qbouncer(max_client_conn=1)
+    with proxy.connect(db) as conn:
+        conn.execute("QUEUE CREATE mail")
+        conn.execute("QUEUE PUSH mail '1'")
+        w = work_at(proxy.dsn(db), "true")
+        wait_for(lambda: "no more connections allowed" in w.text(), "it to be refused")
+    wait_for(lambda: direct.execute("SELECT count(*) FROM queue.q_mail").fetchone()[0] == 0, "the job to end")
+    w.signal(signal.SIGTERM)
+    w.wait()
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_silent_server(qbouncer, db, work_at, busy):
+    """A proxy that is stopped says nothing, and its kernel that it is there: the command is ended, and when the proxy goes
+    on so does the worker."""
+    proxy = qbouncer()
+    with proxy.connect(db) as conn:
+        conn.execute("QUEUE CREATE mail")
+        if busy:
+            conn.execute("QUEUE PUSH mail '1'")
+        w = work_at(proxy.dsn(db), "echo $$ >>pid; [ -e go ] || sleep 1000 & wait", "--silence", "1.5", "--check", "0.1", "-v")
+        if busy:
+            pid = w.file("pid")
+        else:
+            wait_for(lambda: "qbouncer-work" in str(proxy.console("SHOW CLIENTS")), "it to connect")
+        proxy.process.send_signal(signal.SIGSTOP)
+        try:
+            wait_for(lambda: "no answer from 127.0.0.1, port %d, for 1.5 s" % proxy.port in w.text(), "it to be noticed")
+            if busy:
+                wait_for(lambda: gone(pid), "the end of the command")
+            open(os.path.join(w.folder, "go"), "w", encoding="utf-8").close()
+        finally:
+            proxy.process.send_signal(signal.SIGCONT)
+        conn.execute("QUEUE PUSH mail '2'")
+        wait_for(lambda: conn.execute("QUEUE PEEK mail").fetchall() == [], "the jobs to end")
+    w.signal(signal.SIGTERM)
+    w.wait()
+
+
+def test_tls(qbouncer, db, pki, work_at):
+    """verify-full: who is there is who it says, or nothing is sent. Data of some size, with looks beside."""
+    proxy = qbouncer(client_tls_sslmode="require", client_tls_key_file=pki.server.key, client_tls_cert_file=pki.server.cert)
+    tls = dict(host="localhost", sslmode="verify-full", sslrootcert=pki.ca.cert)
+    big = json.dumps("x" * 3000000)
+    with proxy.connect(db, sslmode="require") as conn:
+        conn.execute("QUEUE CREATE mail WITH (retain_done = '1 h')")
+        job_name = conn.execute("QUEUE PUSH mail '%s' RETURNING JOB" % big).fetchone()[0]
+        w = work_at(proxy.dsn(db, **tls), "cat", "--once", "--result", "--result-max", "5000000", "--check", "0.01")
+        w.wait()
+        (row,) = conn.execute("SELECT state, length(result::text) FROM queue.job('%s')" % job_name).fetchall()
+        assert row == ("done", len(big))
+        for more, text in ((dict(host="127.0.0.1"), "does not match host name"), (dict(sslrootcert=pki.other_ca.cert), "certificate verify failed")):
+            got = work_at(proxy.dsn(db, **dict(tls, **more)), "true").wait(2)
+            assert text in got, got
 
 
 @pytest.mark.parametrize("options", [(), ("--drain",)])
