@@ -66,6 +66,20 @@
 	COL(delivered, INT8) SEP \
 	COL(rate, FLOAT8)
 
+#define ROW_TRACKED(COL, SEP) \
+	COL(relation, TEXT) SEP \
+	COL(queue, TEXT) SEP \
+	COL(kind, TEXT) SEP \
+	COL(events, TEXT_ARRAY) SEP \
+	COL(key, TEXT_ARRAY) SEP \
+	COL(columns, TEXT_ARRAY) SEP \
+	COL(ignore, TEXT_ARRAY) SEP \
+	COL(headers, TEXT) SEP \
+	COL(condition, TEXT) SEP \
+	COL(owner, TEXT) SEP \
+	COL(enabled, BOOL) SEP \
+	COL(function, TEXT)
+
 #define ROW_PEEK(COL, SEP, PAYLOAD) \
 	COL(id, INT8) SEP \
 	COL(state, TEXT) SEP \

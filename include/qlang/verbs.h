@@ -496,6 +496,11 @@
 		"SELECT queue.untrack(({table})::pg_catalog.regclass, {queue})", \
 		"QUEUE UNTRACK table [IN q]", \
 		"Push no more changes of a table; without IN nowhere.") \
+	VERB(TRACKED, "TRACKED", 0, ROWS, "SELECT", TRACKED, \
+		ARG(TABLE, "table", NULL, TABLE, MAY, 0), \
+		"SELECT * FROM queue.tracked(({table})::pg_catalog.regclass)", \
+		"QUEUE TRACKED [table]", \
+		"Show which tables are tracked, where their changes go, and what was said of it.") \
 	VERB(HELP, "HELP", QVERB_LOCAL, ROWS, "SELECT", HELP, \
 		ARG(VERB, "verb", NULL, VERB, MAY, 0), \
 		NULL, \

@@ -464,7 +464,7 @@ BEGIN
 	END LOOP;
 	IF NOT found THEN
 		RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = format('%s is not tracked', relation) || coalesce(format(' in "%s"', q), ''),
-			HINT = 'SELECT * FROM queue.tracked() shows what is.';
+			HINT = 'QUEUE TRACKED shows what is.';
 	END IF;
 END
 $$;

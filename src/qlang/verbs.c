@@ -32,6 +32,7 @@ static const struct wire_field columns_history[] = {FIELDS(ROW_HISTORY)};
 static const struct wire_field columns_workers[] = {FIELDS(ROW_WORKERS)};
 static const struct wire_field columns_health[] = {FIELDS(ROW_HEALTH)};
 static const struct wire_field columns_subscriptions[] = {FIELDS(ROW_SUBSCRIPTIONS)};
+static const struct wire_field columns_tracked[] = {FIELDS(ROW_TRACKED)};
 static const struct wire_field columns_routes[] = {FIELDS(ROW_ROUTES)};
 static const struct wire_field columns_help[] = {FIELDS(ROW_HELP)};
 
@@ -87,6 +88,7 @@ const struct wire_field qverb_batch_columns[11] = {FIELDS(ROW_BATCH)};
 #define COLUMNS_WORKERS COLUMNS(columns_workers)
 #define COLUMNS_HEALTH COLUMNS(columns_health)
 #define COLUMNS_SUBSCRIPTIONS COLUMNS(columns_subscriptions)
+#define COLUMNS_TRACKED       COLUMNS(columns_tracked)
 #define COLUMNS_ROUTES COLUMNS(columns_routes)
 #define COLUMNS_HELP  COLUMNS(columns_help)
 

@@ -17,11 +17,11 @@ from pgwire import PgError
 from proxy import Proxy, wait_for
 from tree import ROOT
 
-INT8, INT2, INT4, TEXT, INTERVAL, TIMESTAMPTZ, JSONB, JSON, VARCHAR, BOOL, FLOAT8 = (
-    20, 21, 23, 25, 1186, 1184, 3802, 114, 1043, 16, 701)
+INT8, INT2, INT4, TEXT, INTERVAL, TIMESTAMPTZ, JSONB, JSON, VARCHAR, BOOL, FLOAT8, TEXT_ARRAY = (
+    20, 21, 23, 25, 1186, 1184, 3802, 114, 1043, 16, 701, 1009)
 
 OIDS = {"INT8": INT8, "INT4": INT4, "TEXT": TEXT, "INTERVAL": INTERVAL, "TIMESTAMPTZ": TIMESTAMPTZ, "JSONB": JSONB,
-        "BOOL": BOOL, "FLOAT8": FLOAT8, "PAYLOAD": JSONB}
+        "BOOL": BOOL, "FLOAT8": FLOAT8, "TEXT_ARRAY": TEXT_ARRAY, "PAYLOAD": JSONB}
 
 
 def columns_of(row):
@@ -233,6 +233,17 @@ def decoded(oid, data):
         return str(struct.unpack("!i", data)[0])
     if oid == BOOL:
         return "t" if data == b"\1" else "f"
+    if oid == FLOAT8:
+        return "%g" % struct.unpack("!d", data)[0]
+    if oid == TEXT_ARRAY:
+        dimensions, _, of = struct.unpack("!iii", data[:12])
+        assert dimensions <= 1 and of == TEXT
+        at, items = 20, []
+        while at < len(data):
+            (n,) = struct.unpack("!i", data[at:at + 4])
+            items.append(data[at + 4:at + 4 + n].decode())
+            at += 4 + n
+        return "{%s}" % ",".join(items)
     if oid == JSONB:
         assert data[:1] == b"\1"
         json.loads(data[1:])

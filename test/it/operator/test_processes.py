@@ -380,12 +380,18 @@ def test_jobs_are_counted_once(measured, db):
     """What stands in the database is the same for all processes."""
     wires = one_of_each(measured, db)
     wires[1].simple("QUEUE CREATE mail")
+    wires[2].simple("QUEUE CREATE events WITH (kind = stream); QUEUE SUBSCRIBE a TO events")
     for w in wires.values():
         w.simple("QUEUE PUSH mail '1'")
+        w.simple("QUEUE PUSH events '1'")
     line = 'qbouncer_queue_jobs{database="%s",queue="mail",state="ready"} 3' % db
     wait_for(lambda: line in scrape(measured), "the count")
     text = scrape(measured)
     assert text.count('queue_jobs{database="%s",queue="mail",state="ready"' % db) == 1
+    pending = 'qbouncer_queue_subscription_pending{database="%s",stream="events",subscription="a"' % db
+    wait_for(lambda: pending + "} 3\n" in scrape(measured), "the count of events")
+    text = scrape(measured)
+    assert text.count(pending) == 1 and text.count("# TYPE qbouncer_queue_stream_events ") == 1
     assert sum(by_process(text, "queue_jobs_total").values()) >= 0
 
 

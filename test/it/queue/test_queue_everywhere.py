@@ -56,6 +56,7 @@ STATEMENTS = {
     "ROUTES": ["QUEUE ROUTES"],
     "TRACK": ["QUEUE TRACK pg_temp.nosuch IN q WHEN (new.a > 1)"],
     "UNTRACK": ["QUEUE UNTRACK nosuch"],
+    "TRACKED": ["QUEUE TRACKED", "QUEUE TRACKED nosuch"],
     "SUBSCRIBE": ["QUEUE SUBSCRIBE s TO nosuch"],
     "UNSUBSCRIBE": ["QUEUE UNSUBSCRIBE s FROM nosuch"],
     "SEEK": ["QUEUE SEEK s ON nosuch TO NOW"],

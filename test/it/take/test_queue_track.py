@@ -5,7 +5,7 @@ import json
 import psycopg
 import pytest
 
-from queuetest import error, parked, q, qproxy, tag, woken  # noqa: F401
+from queuetest import columns_of, error, parked, q, qproxy, tag, woken  # noqa: F401
 from verbways import each_way, t
 
 
@@ -24,6 +24,7 @@ VERBS = {
     "track": (table, "QUEUE TRACK {} IN {}", lambda name, s: [t(f"of_{name}"), t(name)], "TRACK", None, None),
     "track with all": (table, "QUEUE TRACK {} IN {} FOR insert, {} IGNORE (v) KEY (id) HEADERS (jsonb_build_object('op', tg_op)) WHEN (new.v IS NULL)",
                        lambda name, s: [t(f"of_{name}"), t(name), t("delete")], "TRACK", None, None),
+    "tracked": (tracked, "QUEUE TRACKED {}", lambda name, s: [t(f"of_{name}")], "SELECT 1", columns_of("TRACKED"), None),
     "untrack": (tracked, "QUEUE UNTRACK {} IN {}", lambda name, s: [t(f"of_{name}"), t(name)], "UNTRACK", None, None),
 }
 
@@ -49,6 +50,20 @@ NAME = '"Shop"."It\'s"'
 
 def take(c, more=""):
     return [json.loads(r["payload"]) for r in c.rows("QUEUE TAKE orders FOR bi " + more)]
+
+
+def test_what_is_tracked(c):
+    assert c.rows("QUEUE TRACKED") == [] == c.rows("QUEUE TRACKED %s" % NAME)
+    tag(c, "QUEUE TRACK %s IN orders FOR insert COLUMNS (v) WHEN (new.v <> 'x')" % NAME)
+    tag(c, "CREATE TABLE other (id int8 PRIMARY KEY)")
+    tag(c, "QUEUE TRACK other IN orders")
+    (row,) = c.rows("QUEUE TRACKED %s" % NAME)
+    assert (row["relation"], row["queue"], row["kind"], row["events"], row["columns"], row["ignore"], row["condition"], row["owner"],
+            row["enabled"]) == (NAME, "orders", "stream", "{insert}", "{v}", "{}", "(new.v <> 'x')", "app", "t")
+    assert [r["relation"] for r in c.rows("QUEUE TRACKED")] == [NAME, "public.other"]
+    assert error(c, "QUEUE TRACKED nosuch").sqlstate == "42P01"
+    tag(c, "QUEUE UNTRACK other")
+    assert "QUEUE TRACKED" in error(c, "QUEUE UNTRACK other").fields["H"]
 
 
 def test_thin(c):
