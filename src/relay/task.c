@@ -333,6 +333,15 @@ static void row(struct server *s, const struct wire_msg *m, const struct expect 
 		t->ops->row(t->arg, m->body, m->have);
 }
 
+static void tag(struct server *s, const struct wire_msg *m, const struct expect *e)
+{
+	const struct task *t = s->task;
+
+	if (t != NULL && t->ops != NULL && t->ops->tag != NULL && wire_complete(m) &&
+		(e->kind == EXPECT_EXECUTE || e->final))
+		t->ops->tag(t->arg, m->body, m->have);
+}
+
 static void notice(struct server *s, const struct wire_msg *m)
 {
 	const struct task *t = s->task;
@@ -358,6 +367,8 @@ static void note_error(struct task *t, const uint8_t *body, size_t len)
 		return;
 	wire_read_notice(body, len, &n);
 	t->failed = true;
+	if (t->ops != NULL && t->ops->error != NULL)
+		t->ops->error(t->arg, body, len);
 	pg_error_set(&t->err, n.sqlstate, "%s", n.message);
 	if (n.detail != NULL)
 		pg_error_detail(&t->err, "%s", n.detail);
@@ -423,6 +434,7 @@ static void ready(struct relay *r, bool last)
 
 const struct dest dest_task = {.tells = true,
 	.row = row,
+	.tag = tag,
 	.notice = notice,
 	.event = event,
 	.ready = ready,
