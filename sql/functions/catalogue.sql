@@ -162,7 +162,7 @@ BEGIN
 			PERFORM queue._tell_schedules(true);
 		END IF;
 	ELSIF TG_OP = 'UPDATE' THEN
-		IF NEW.single_consumer AND NEW.limited OR NOT NEW.single_consumer THEN	-- before limits come, or an error
+		IF NOT NEW.single_consumer THEN
 			PERFORM queue._generate_consumer(cfg);
 		END IF;
 		IF NEW.owner <> OLD.owner THEN
@@ -191,14 +191,21 @@ BEGIN
 					NEW.pause_per_group, NEW.fair, NEW.unlogged) IS DISTINCT FROM
 				(OLD.max_running, OLD.rate, OLD.hours, OLD.pause, OLD.max_running_per_group, OLD.rate_per_group,
 					OLD.pause_per_group, OLD.fair, OLD.unlogged) THEN
+			IF NEW.single_consumer AND OLD.single_consumer THEN	-- it is around what changes
+				EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', queue._table(cfg.name));
+				PERFORM queue._unwrap_consumer(cfg.number);
+			END IF;
 			IF (NEW.max_running_per_group, NEW.rate_per_group, NEW.pause_per_group, NEW.fair) IS DISTINCT FROM
 					(OLD.max_running_per_group, OLD.rate_per_group, OLD.pause_per_group, OLD.fair) THEN
 				PERFORM queue._regroup(cfg);
 			END IF;
 			PERFORM queue._generate_flow(cfg);
 			PERFORM queue._note_groups(cfg);
+			IF NEW.single_consumer AND OLD.single_consumer THEN
+				PERFORM queue._wrap_consumer(cfg);
+			END IF;
 		END IF;
-		IF NEW.single_consumer THEN	-- behind limits that go
+		IF NEW.single_consumer THEN
 			PERFORM queue._generate_consumer(cfg);
 		END IF;
 		IF (NEW.handler, NEW.run, NEW.timeout) IS DISTINCT FROM (OLD.handler, OLD.run, OLD.timeout)

@@ -5,8 +5,8 @@
 -- one is under way. A connection that ends gives the row back, as it does with its leases (_give_back): by a token of the
 -- job 0, which there is not. That of a proxy that is gone (its lock is away, hold.sql) may be had some seconds later.
 --
--- Such a queue has a take of its own around the usual one, which is called _alone_<number>, and hands nothing over; the
--- others do not know of it.
+-- Such a queue has a take of its own around the usual one (or that of a limited queue), which is called _alone_<number>, and
+-- hands nothing over; the others do not know of it.
 
 CREATE OR REPLACE FUNCTION queue._consumer_table(number int4) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
@@ -94,33 +94,17 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._generate_consumer(cfg queue.queues) RETURNS void
+-- Around the takes of a queue. What it is around has another name then, and is as it was.
+CREATE OR REPLACE FUNCTION queue._wrap_consumer(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	tab CONSTANT text := queue._consumer_table(cfg.number);
-	there_is CONSTANT bool := to_regclass(tab) IS NOT NULL;
 	names CONSTANT text[] := '{take,alone,hand,handed,hand_keys,handed_keys}';
 	args text;
 	given text;
 BEGIN
-	IF cfg.single_consumer AND cfg.limited THEN
-		RAISE EXCEPTION USING ERRCODE = '0A000',
-			MESSAGE = format('queue "%s" cannot have both a single consumer and limits', cfg.name),
-			DETAIL = 'Limits are max_running, rate, pause, hours, those of groups, and fair.',
-			HINT = 'One consumer takes as many as it asks for: TAKE ... LIMIT.';
-	ELSIF cfg.single_consumer = there_is THEN
-		RETURN;
-	END IF;
-	-- waits for takes under way
-	EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', queue._table(cfg.name));
 	FOR i IN 1 .. 3 LOOP
-		IF NOT cfg.single_consumer THEN
-			EXECUTE format('DROP FUNCTION queue.%I; ALTER FUNCTION queue.%I RENAME TO %1$I',
-				format('_%s_%s', names[2 * i - 1], cfg.number), format('_%s_%s', names[2 * i], cfg.number));
-			CONTINUE;
-		END IF;
 		EXECUTE format('ALTER FUNCTION queue.%I RENAME TO %I',
 			format('_%s_%s', names[2 * i - 1], cfg.number), format('_%s_%s', names[2 * i], cfg.number));
 		SELECT pg_get_function_arguments(p.oid), array_to_string(p.proargnames[1:p.pronargs], ', ') INTO args, given FROM pg_proc AS p
@@ -135,7 +119,10 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = 'QBONE', MESSAGE = '@n@', HINT = 'The queue has a single consumer.';
 	END IF;
 	nothing.policy := queue._consume(@n@, who);
-	IF nothing.policy IS NULL THEN
+	IF nothing.policy IS NULL AND prios = '{}' AND NOT q.limited THEN	-- GROUPED (_take_lot)
+		RETURN QUERY SELECT * FROM queue._lot_@payload@(q, lim, lease, who, said, seed);
+		RETURN;
+	ELSIF nothing.policy IS NULL THEN
 		RETURN QUERY SELECT * FROM queue._alone_@n@(@given@);
 		RETURN;
 	END IF;
@@ -151,7 +138,38 @@ $body$ END, '@name@', format('_%s_%s', names[2 * i], cfg.number)), '@given@', gi
 			queue._table(cfg.name));
 		EXECUTE format('GRANT EXECUTE ON FUNCTION queue.%I TO PUBLIC', format('_%s_%s', names[2 * i - 1], cfg.number));
 	END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._unwrap_consumer(number int4) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	names CONSTANT text[] := '{take,alone,hand,handed,hand_keys,handed_keys}';
+BEGIN
+	FOR i IN 1 .. 3 LOOP
+		EXECUTE format('DROP FUNCTION queue.%I; ALTER FUNCTION queue.%I RENAME TO %1$I',
+			format('_%s_%s', names[2 * i - 1], number), format('_%s_%s', names[2 * i], number));
+	END LOOP;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._generate_consumer(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tab CONSTANT text := queue._consumer_table(cfg.number);
+	there_is CONSTANT bool := to_regclass(tab) IS NOT NULL;
+BEGIN
+	IF cfg.single_consumer = there_is THEN
+		RETURN;
+	END IF;
+	-- waits for takes under way
+	EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', queue._table(cfg.name));
 	IF cfg.single_consumer THEN
+		PERFORM queue._wrap_consumer(cfg);
 		-- a token is one that its proxy, or whoever looks for the process, can say to be nobody's any more
 		EXECUTE format('CREATE TABLE %s (number int4 PRIMARY KEY, token text CHECK (token ~ ''^([0-9a-f]{16}|pid [0-9]+)$''),
 			proxy int4, pid int4, role oid, worker text, since timestamptz, gone timestamptz) WITH (autovacuum_vacuum_threshold = 100, autovacuum_vacuum_scale_factor = 0);
@@ -159,6 +177,7 @@ $body$ END, '@name@', format('_%s_%s', names[2 * i], cfg.number)), '@given@', gi
 			INSERT INTO %1$s (number) VALUES (%2$s)', tab, cfg.number);
 		PERFORM queue._grant_gate(cfg);
 	ELSE
+		PERFORM queue._unwrap_consumer(cfg.number);
 		EXECUTE 'DROP TABLE ' || tab;
 	END IF;
 	PERFORM queue._tell(cfg.number, cfg.name);
@@ -177,7 +196,7 @@ BEGIN
 END
 $$;
 
--- For the proxy, which says who asks (qbouncer.consumer): a take of one queue.
+-- For the proxy, which says who asks (qbouncer.consumer): a take of one queue; GROUPED, if a fourth word says so.
 CREATE OR REPLACE FUNCTION queue._take_alone_jsonb(queues text[], lim int4, lease interval, worker text, pop bool)
 RETURNS SETOF queue._taken_jsonb
 LANGUAGE plpgsql
@@ -193,7 +212,10 @@ BEGIN
 	ELSIF cfg.payload <> 'jsonb' THEN
 		PERFORM queue._check_payload(cfg, 'jsonb');
 	END IF;
-	IF pop IS NOT TRUE THEN
+	IF split_part(current_setting('qbouncer.consumer', true), ' ', 4) = 'grouped' THEN
+		RETURN QUERY SELECT * FROM queue._take_lot_jsonb(queues, lim, lease, worker, pop);
+		RETURN;
+	ELSIF pop IS NOT TRUE THEN
 		PERFORM set_config('synchronous_commit', 'off', true);	-- see _take
 	ELSIF cfg.durability = 'async' THEN
 		PERFORM queue._commit_async();

@@ -161,10 +161,10 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	tables CONSTANT text[] := CASE WHEN cfg.single_consumer THEN ARRAY[queue._consumer_table(cfg.number)]
-		ELSE queue._flow_tables(cfg) END;
+	tables CONSTANT text[] := ARRAY(SELECT t FROM unnest(queue._flow_tables(cfg) || queue._consumer_table(cfg.number)) AS t
+		WHERE to_regclass(t) IS NOT NULL);
 BEGIN
-	RETURN CASE WHEN to_regclass(tables[1]) IS NULL THEN ''
+	RETURN CASE WHEN tables = '{}' THEN ''
 		WHEN gives THEN format('GRANT SELECT, INSERT, UPDATE, DELETE ON %s TO %s', array_to_string(tables, ', '), role)
 		ELSE format('REVOKE ALL ON %s FROM %s CASCADE', array_to_string(tables, ', '), role) END;
 END
@@ -480,7 +480,7 @@ DECLARE
 BEGIN
 	IF current_setting('qbouncer.gate', true) IS DISTINCT FROM '@n@' THEN
 		GET DIAGNOSTICS stack = PG_CONTEXT;
-		IF stack ~ ' queue\._(take|free)_@n@\(' AND stack !~ ' queue\._expire\(' THEN
+		IF stack ~ ' queue\._(take|alone|free)_@n@\(' AND stack !~ ' queue\._expire\(' THEN
 			PERFORM queue._not_gated(@name@);
 		END IF;
 	END IF;

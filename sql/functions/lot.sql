@@ -252,11 +252,6 @@ BEGIN
 			HINT = CASE WHEN cfg.max_running_per_group IS DISTINCT FROM 1
 				THEN 'Take without GROUPED, with LIMIT: that gives several jobs of a group at once.'
 				ELSE 'Take without GROUPED: that gives the next job of the group as soon as it may run.' END;
-	ELSIF cfg.single_consumer THEN
-		RAISE EXCEPTION USING ERRCODE = '0A000',
-			MESSAGE = format('GROUPED is not possible with queue "%s"', cfg.name),
-			DETAIL = 'It has a single consumer.',
-			HINT = 'Take without GROUPED: one connection gets all of its jobs.';
 	END IF;
 END
 $$;
@@ -344,6 +339,7 @@ DECLARE
 	cfg queue.queues;
 	q text;
 	got int4;
+	job queue._taken_jsonb;
 	nothing queue._taken_jsonb;
 BEGIN
 	IF wanted < 1 THEN
@@ -371,21 +367,31 @@ BEGIN
 		cfg := queue._find(q, NULL);
 		CONTINUE WHEN cfg.paused;
 		PERFORM queue._look_due(cfg);
-		IF cfg.limited THEN	-- through its gate, which calls what is called here
-			RETURN QUERY EXECUTE format('SELECT * FROM queue._take_%s($1, $2, $3, $4, $5, false, ''{}'', NULL, NULL, clock_timestamp(), $6) AS t
-					WHERE t.id IS NOT NULL', cfg.number)
+		IF cfg.limited OR cfg.single_consumer THEN	-- by its own take, which calls what is called here
+			got := 0;
+			FOR job IN EXECUTE format('SELECT * FROM queue._take_%s($1, $2, $3, $4, $5, false, ''{}'', NULL, NULL, clock_timestamp(), $6)',
+					cfg.number)
 				USING cfg, wanted, least(coalesce(lease, cfg.lease), cfg.max_run), left(worker, 200),
-					nullif(current_setting('qbouncer.proxy', true), '')::int4, nullif(current_setting('qbouncer.seed', true), '')::int8;
+					nullif(current_setting('qbouncer.proxy', true), '')::int4, nullif(current_setting('qbouncer.seed', true), '')::int8 LOOP
+				IF job.id IS NOT NULL THEN
+					RETURN NEXT job;
+					got := got + 1;
+				ELSIF job.policy IS NOT NULL THEN	-- it is another's
+					nothing := job;
+				END IF;
+			END LOOP;
 		ELSE
 			RETURN QUERY SELECT * FROM queue._lot_jsonb(cfg, wanted, least(coalesce(lease, cfg.lease), cfg.max_run), worker,
 				nullif(current_setting('qbouncer.proxy', true), '')::int4, nullif(current_setting('qbouncer.seed', true), '')::int8);
+			GET DIAGNOSTICS got = ROW_COUNT;
 		END IF;
-		GET DIAGNOSTICS got = ROW_COUNT;
 		wanted := wanted - got;
 		EXIT WHEN wanted <= 0;
 	END LOOP;
-	IF wanted = coalesce(lim, 1) THEN
-		SELECT min(CASE WHEN f.closed > 0 THEN f.closed ELSE queue._due_ms(c.name) END) INTO nothing.due_ms
+	IF wanted = coalesce(lim, 1) AND nothing.policy IS NOT NULL AND cardinality(queues) = 1 THEN
+		RETURN NEXT nothing;
+	ELSIF wanted = coalesce(lim, 1) THEN
+		SELECT least(nothing.due_ms, min(CASE WHEN f.closed > 0 THEN f.closed ELSE queue._due_ms(c.name) END)) INTO nothing.due_ms
 			FROM queue.queues AS c, LATERAL (SELECT queue._closed_ms(c) AS closed OFFSET 0) AS f
 			WHERE c.name = ANY (queues) AND NOT c.paused;
 		RETURN NEXT nothing;

@@ -175,7 +175,7 @@ BEGIN
 			FROM generate_series(1, array_length(fits, 1)) AS n WHERE fits[n][1] = cfg.number;
 		IF cfg.single_consumer THEN
 			RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('WHERE is not possible with queue "%s"', cfg.name),
-				DETAIL = 'It has a single consumer.', HINT = 'Take without WHERE.';
+				DETAIL = 'It has a single consumer: what that one leaves would be nobody''s.', HINT = 'Take without WHERE.';
 		END IF;
 		CONTINUE WHEN cfg.paused OR ids IS NULL;
 		IF NOT pop THEN

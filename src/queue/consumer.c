@@ -87,8 +87,9 @@ bool consumer_asks(struct waiter *w, const char **ret)
 		return true;
 	while (t->consumer == 0)
 		util_random(&t->consumer, sizeof(t->consumer));
-	snprintf(w->consumer, sizeof(w->consumer), "%016llx %d %lld",
-		(unsigned long long)t->consumer, (int)registry_number(w->db), (long long)a->number);
+	snprintf(w->consumer, sizeof(w->consumer), "%016llx %d %lld%s",
+		(unsigned long long)t->consumer, (int)registry_number(w->db), (long long)a->number,
+		w->args.grouped ? " grouped" : "");
 	snprintf(token, sizeof(token), "%lld-0-%016llx", (long long)a->number,
 		(unsigned long long)t->consumer);
 	if (!has_asked(t, token))

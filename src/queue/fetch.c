@@ -75,9 +75,9 @@ static const enum call_id alone_calls[QPAYLOAD_COUNT] = {
 static struct merge_item *ask(
 	struct waiter *w, const struct bind_param *params, const int16_t *formats)
 {
-	const enum call_id *calls = w->args.grouped ? grouped_calls
-				    : w->alone      ? alone_calls
-						    : take_calls;
+	const enum call_id *calls = w->alone          ? alone_calls
+				    : w->args.grouped ? grouped_calls
+						      : take_calls;
 	const struct queue_call *call = &queue_calls[calls[w->args.payload]];
 	struct merge_spec spec = {.sql = call->sql,
 		.oids = call->oids,

@@ -137,15 +137,81 @@ def test_on_and_off(q):
     assert q.rows("SELECT FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proname LIKE '%\\_1'") == []
 
 
-def test_limits(q):
-    error = q.fails("0A000", "SELECT queue.alter('q', '{max_running}', '{3}')")
-    assert error.message_hint
-    q.fails("0A000", "SELECT queue.create('r', false, '{single_consumer,rate}', '{true,5/s}')")
-    q.rows("SELECT queue.alter('q', '{max_running}', '{3}', '{single_consumer}')")
-    assert take(q.connect()) == [1]
-    q.rows("SELECT queue.alter('q', '{single_consumer}', '{true}', '{max_running}')")
-    assert take(q) == [2] and take(q.connect()) == []
-    q.fails("22023", "SELECT queue.alter('q', '{single_consumer}', '{maybe}')")
+def lot(session):
+    return session.column("SELECT id FROM queue.take('q', 9, grouped => true)")
+
+
+@pytest.mark.parametrize("first", ["consumer", "limits", "together"])
+def test_limits(q, first):
+    """Whichever comes first, and goes first."""
+    if first == "consumer":
+        q.rows("SELECT queue.alter('q', '{max_running,rate}', '{3,100/d burst 100}')")
+    else:
+        q.rows("SELECT queue.alter('q', '{}', '{}', '{single_consumer}')")
+        if first == "limits":
+            q.rows("SELECT queue.alter('q', '{max_running,rate}', '{3,100/d burst 100}')")
+            q.rows("SELECT queue.alter('q', '{single_consumer}', '{true}')")
+        else:
+            q.rows("SELECT queue.alter('q', '{single_consumer,max_running}', '{true,3}')")
+    other = q.connect()
+    assert q.column("SELECT id FROM queue.take('q', 9)") == [1, 2, 3]
+    assert take(other) == [] == take(q)
+    q.rows("SELECT queue.cancel('9', 'q')")
+    q.rows("SELECT queue.done(token) FROM (SELECT '1-' || id || '-' || token AS token FROM queue.q_q WHERE id = 1) t")
+    assert take(other) == [] and take(q) == [4]
+    q.rows("SELECT queue.alter('q', '{max_running}', '{4}')")
+    assert take(other) == [] and take(q) == [5] and take(q) == []
+    q.rows("SELECT queue.alter('q', '{}', '{}', %s)", ["single_consumer"] if first == "consumer" else ["max_running", "rate"])
+    if first == "consumer":
+        assert take(other) == [] and q.rows("SELECT to_regclass('queue.n1_consumer')") == [(None,)]
+        q.rows("SELECT queue.alter('q', '{}', '{}', '{max_running,rate}')")
+        assert take(other) == [6]
+    else:
+        assert take(other) == [] and take(q) == [6] and q.value("SELECT to_regclass('queue.n1_gate')") is None
+    q.rows("SELECT queue.drop('q')")
+    assert q.rows("SELECT FROM pg_class WHERE relname LIKE 'n1%%'") == []
+    assert q.rows("SELECT FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proname LIKE '%%\\_1'") == []
+
+
+def test_both_are_dropped(db):
+    db.create("q", single_consumer="true", max_running="3")
+    db.rows("SELECT queue.drop('q')")
+    assert db.rows("SELECT FROM pg_class WHERE relname LIKE 'n1%%'") == []
+    assert db.rows("SELECT FROM pg_proc WHERE pronamespace = 'queue'::regnamespace AND proname LIKE '%%\\_1'") == []
+
+
+def test_limits_of_groups(db):
+    db.create("q", single_consumer="true", max_running_per_group="none", fair="group")
+    db.rows("SELECT queue.push('q', '1', \"group\" => 'g' || n / 3) FROM generate_series(0, 5) AS n")
+    assert db.column("SELECT id FROM queue.take('q', 4) ORDER BY id") == [1, 2, 4, 5]
+    assert take(db.connect()) == []
+    db.fails("22023", "SELECT queue.alter('q', '{single_consumer}', '{maybe}')")
+
+
+def test_rights_on_both(db):
+    db.create("q", single_consumer="true", max_running="3")
+    db.push("q", "1", "2")
+    bob = db.connect("bob")
+    bob.fails("42501", "SELECT * FROM queue.take('q')")
+    db.rows("SELECT queue.grant('q', '{take}', '{bob}')")
+    assert take(bob) == [1]
+    db.rows("SELECT queue.revoke('q', '{take}', '{bob}')")
+    for name in ("consumer", "gate"):
+        bob.fails("42501", "SELECT * FROM queue.n1_" + name)
+
+
+@pytest.mark.parametrize("limit", [None, 3])
+def test_grouped(q, limit):
+    if limit:
+        q.rows("SELECT queue.alter('q', '{max_running}', '{3}')")
+    q.rows("DELETE FROM queue.q_q")
+    q.rows("SELECT queue.push('q', '1', \"group\" => 'g') FROM generate_series(1, 5)")
+    jobs = lot(q)
+    assert len(jobs) == (limit or 5)
+    assert lot(q.connect()) == [] == take(q.connect())
+    # of a proxy: only with its name
+    q.fails("QBONE", "SELECT * FROM (SELECT set_config('qbouncer.seed', '5', true)) AS s,"
+                     " queue._take_lot_jsonb(ARRAY['q'], 1, NULL, NULL, s IS NULL)")
 
 
 def test_rights(q):
@@ -168,7 +234,6 @@ def test_granted_before(db):
 
 def test_not_with(q):
     q.fails("0A000", "SELECT * FROM queue.take('q', ids => '{1}')")
-    q.fails("0A000", "SELECT * FROM queue.take('q', grouped => true)")
 
 
 @pytest.mark.parametrize("name", ["forged", "00000000000000A1", "pid", ""])

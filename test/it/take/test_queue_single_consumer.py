@@ -139,8 +139,7 @@ def test_becomes_one_and_is_none_any_more(q, qproxy, db):
     assert woken(other)["payload"] == "3"
 
 
-@pytest.mark.parametrize("sql", ["TAKE one, mail", "TAKE mail, one", "POP one, mail", "TAKE one GROUPED", "TAKE one WHERE (true)",
-                                 "ALTER one SET (max_running = 3)"])
+@pytest.mark.parametrize("sql", ["TAKE one, mail", "TAKE mail, one", "POP one, mail", "TAKE one, mail GROUPED", "TAKE one WHERE (true)"])
 def test_refused(one, sql):
     e = error(one, "QUEUE " + sql)
     assert e.sqlstate == "0A000" and e.fields["H"]
@@ -169,3 +168,26 @@ def test_the_servers_are_closed(one, qproxy, db):
         parked(first)
     assert take(one) == []
     other.close()
+
+
+@pytest.mark.parametrize("how", ["GROUPED", "limited", "GROUPED limited"])
+def test_lists_and_limits(one, qproxy, db, qbouncer, how):
+    """Of one connection, also beside another proxy; the next one follows, and gets what the limits allow."""
+    grouped = " GROUPED" if "GROUPED" in how else ""
+    if "limited" in how:
+        tag(one, "QUEUE ALTER one SET (max_running = 2, rate = '100/s burst 100')")
+    for n in range(4):
+        tag(one, "QUEUE PUSH one '%d'%s" % (n, " GROUP 'g'" if grouped else ""))
+    sql = "QUEUE TAKE one%s LIMIT 3" % grouped
+    first = [r["payload"] for r in one.rows(sql)]
+    assert first == (["0", "1"] if "limited" in how else ["0", "1", "2"])
+    other = qbouncer()
+    with qproxy.wire(db) as b, other.wire(db) as c:
+        assert b.rows(sql) == [] == c.rows(sql)
+        b.query(sql + " WAIT '60s'")
+        parked(b)
+        one.sock.close()
+        got = [m.text_row[4] for m in b.until("Z") if m.type == "D"]
+        # with a connection that is gone its jobs are given back
+        assert set(got) <= set("0123") and 1 <= len(got) <= (2 if "limited" in how else 3)
+        assert c.rows(sql) == []
