@@ -1011,6 +1011,7 @@ qb_dialogues = \
 	test/scenario/take/take_dies_with_rows.dlg \
 	test/scenario/take/take_fails_woken.dlg \
 	test/scenario/take/take_goodbye.dlg \
+	test/scenario/take/take_grouped_cut.dlg \
 	test/scenario/take/take_in_transaction.dlg \
 	test/scenario/take/take_prepared.dlg \
 	test/scenario/take/take_rank.dlg \

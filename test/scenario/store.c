@@ -645,6 +645,7 @@ static const struct {
 	{"queue._hand_1(", serve_hand},
 	{"queue._hand_keys_1(", serve_hand_keys},
 	{"queue._take_1(", serve_take_directly},
+	{"queue._take_lot_jsonb(", serve_take},
 	{"queue._take(", serve_take},
 	{"queue._done(", serve_done},
 	{"queue._names(", serve_names},
