@@ -228,7 +228,10 @@ libqb_relay_a_SOURCES = \
 	src/relay/relay_replace.c \
 	src/relay/say.c \
 	src/relay/silent.c \
-	src/relay/task.c
+	src/relay/task.c \
+	src/relay/task_int.h \
+	src/relay/task_life.c \
+	src/relay/together.c
 
 libqb_login_a_SOURCES = \
 	src/login/client_auth.c \
@@ -325,8 +328,6 @@ libqb_queue_a_SOURCES = \
 	src/queue/registry.h \
 	src/queue/run_queues.c \
 	src/queue/run_slots.h \
-	src/queue/run_told.c \
-	src/queue/run_told.h \
 	src/queue/runner.c \
 	src/queue/runner.h \
 	src/queue/schedule.c \

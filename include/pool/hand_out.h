@@ -26,6 +26,10 @@ struct task {
 	bool prepare, failed, stays;
 	enum task_leaves leaves;
 	bool engine;           /* task_spec.engine, and no settings but those that are tracked */
+	uint8_t together;      /* task_spec.together, where engine is true; 0 also when it was cancelled, or undone with others */
+	struct task *after;    /* together.c: the next one in the same transaction */
+	struct task *at;       /* together.c: of the first: whose answer comes; NULL: all have come */
+	struct buf rows;       /* together.c: until they are committed: each as int32 length and body */
 	bool first;            /* of its kind on its server */
 	enum task_time time;
 	bool is_inspection;          /* silent.c: asks for another one */
@@ -92,6 +96,7 @@ void engines_pins_sql(struct buf *sql);
 /* affinity.c */
 /* Some server is free. NULL: the task waits for a better one. */
 struct server *affinity_choose(struct task *t, usec_t now);
+bool affinity_follows(struct task *t, struct server *s, usec_t now); /* may it go there, too? */
 void affinity_took(const struct task *t, usec_t time); /* it has succeeded */
 void affinity_lost(struct server *s); /* it is closed */
 void affinity_free(struct pool *p);

@@ -13,8 +13,6 @@ struct task;
 struct task_ops {
 	/* A row: body of DataRow. Borrowed. */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
-	/* How its statement was completed: the body of CommandComplete. Borrowed. Or NULL. */
-	void (*tag)(void *arg, const uint8_t *body, size_t len);
 	/* The end; the task is gone afterwards. err NULL: success. A statement that the server refused
 	 * has the server's fields; a server that could not be reached 08006 or 57P03. */
 	void (*done)(void *arg, const struct pg_error *err);
@@ -23,8 +21,6 @@ struct task_ops {
 	bool (*starts)(void *arg, bool engine);
 	/* A NoticeResponse of its statement: the body. Borrowed. Or NULL: nobody hears of it. */
 	void (*notice)(void *arg, const uint8_t *body, size_t len);
-	/* The ErrorResponse that done() will tell of: the body. Borrowed. Or NULL. */
-	void (*error)(void *arg, const uint8_t *body, size_t len);
 };
 
 /* The settings of a client (all but application_name), for statements that stand for many. */
@@ -59,6 +55,9 @@ struct task_spec {
 	/* Its text means the same whatever the settings of the role, the database and the session are: it may
 	 * run on a connection of the engine's own, and does if there is one. */
 	bool engine;
+	/* On a connection of the engine's own it may share a transaction with others of the same class, whose outcome is told
+	 * when that is committed; it is worth waiting for one. 0: it runs alone. */
+	uint8_t together;
 	enum task_leaves leaves;
 	bool stays;            /* nobody waits for it: query_wait_timeout does not end it */
 	enum task_time time;
@@ -86,7 +85,7 @@ int32_t task_lost_in(const struct task *t);
  * memory, and it is as it was. */
 MUST_CHECK bool task_change(struct task *t, const struct task_spec *spec);
 
-/* Is a connection of the engine's own free, where statements with these settings may run? */
+/* Is there a connection of the engine's own, where statements with these settings (NULL: whatever they are) may run? */
 bool pool_has_engine(const struct pool *p, const struct task_settings *s);
 /* Whoever works through a pool without a client in it keeps it until it lets go. */
 void pool_keep(struct pool *p);

@@ -33,6 +33,8 @@ void portal_drop_all(struct client *c);
 bool task_starts(struct task *t, const struct server *s); /* it is about to be; false: it has ended instead */
 void task_start(struct task *t, struct server *s);
 void task_refuse_copy(struct server *s); /* its statement waits for data */
+/* The connection of a server is lost, and with it what it ran. */
+void together_end_all(struct task *leader, const struct pg_error *err, int32_t lost_in);
 void task_end(struct task *t, const struct pg_error *err); /* frees it */
 /* until: since when they wait, at most. has_engine: those that may run on the engine's own servers go on waiting. */
 void task_fail_waiting(struct pool *p, const struct pg_error *err, usec_t until, bool has_engine);

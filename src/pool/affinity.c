@@ -170,18 +170,30 @@ static usec_t share(const struct pool *p)
 	return t < least ? least : t > SHARE_MAX ? SHARE_MAX : t;
 }
 
-static bool is_worth_waiting(
+static bool has_had_enough(const struct pool *p, const struct affinity *h, usec_t waited)
+{
+	return h->waited + waited >= share(p) * h->n;
+}
+
+/* One of its servers will be free in a moment. */
+static bool will_be_free(
 	const struct pool *p, const struct affinity *h, bool engine, usec_t waited, usec_t now)
 {
 	usec_t usual = gain(p) + TOO_LONG * p->later_call;
 
-	if (waited >= PATIENCE * usual || h->waited + waited >= share(p) * h->n)
+	if (waited >= PATIENCE * usual)
 		return false;
 	for (unsigned i = 0; i < h->n; i++)
 		if (h->server[i]->state == SERVER_TASK && (engine || !h->server[i]->use.engine) &&
 			now - h->server[i]->request_time < usual)
 			return true;
 	return false;
+}
+
+static void wait_for_it(struct task *t, usec_t now)
+{
+	if (t->held_since == 0)
+		t->held_since = now;
 }
 
 static void add_waited(struct affinity *h, usec_t waited, usec_t now)
@@ -220,6 +232,83 @@ static struct server *first_on(struct task *t, struct affinity *h, struct server
 	return s;
 }
 
+/* The engine's own with the fewest kinds, free or not. */
+static struct server *emptiest_of_all(const struct pool *p)
+{
+	static const enum server_state states[] = {SERVER_IDLE, SERVER_TASK};
+	struct server *best = NULL, *s;
+
+	for (size_t i = 0; i < ARRAY_LEN(states); i++)
+		DL_FOREACH (p->servers[states[i]].head, s)
+			if (s->use.engine && !s->close_needed &&
+				(best == NULL || s->n_kinds < best->n_kinds))
+				best = s;
+	return best;
+}
+
+/* It would be better off there: that one has come later than the others. */
+static bool is_much_emptier(const struct server *s, const struct affinity *h)
+{
+	for (unsigned i = 0; i < h->n; i++)
+		if (h->server[i]->use.engine && h->server[i]->n_kinds / 2 <= s->n_kinds)
+			return false;
+	return true;
+}
+
+/* Of what is best on one of the engine's own. true: there (NULL: it waits for it). */
+static bool choose_engine(
+	struct task *t, struct affinity *h, usec_t waited, usec_t now, struct server **ret)
+{
+	struct pool *p = t->pool;
+	struct server *s = known(h, true);
+
+	if (s != NULL) {
+		add_waited(h, waited, now);
+		*ret = s;
+		return true;
+	}
+	s = emptiest(p, true);
+	if (s != NULL && (!knows_engine(h) || s->n_kinds < CROWD || is_much_emptier(s, h) ||
+				 has_had_enough(p, h, waited))) {
+		*ret = first_on(t, h, s, now);
+		return true;
+	}
+	if (!knows_engine(h) && (s = emptiest_of_all(p)) != NULL) {
+		(void)first_on(t, h, s, now);
+		h = find(p, t->kind);
+	}
+	if (h == NULL || !will_be_free(p, h, true, waited, now))
+		return false;
+	wait_for_it(t, now);
+	*ret = NULL;
+	return true;
+}
+
+/* Is it not much fuller than the others? */
+static bool is_empty_enough(const struct server *s)
+{
+	const struct server *best = emptiest_of_all(s->pool);
+
+	return best == NULL || s->n_kinds / CROWD <= best->n_kinds / CROWD;
+}
+
+bool affinity_follows(struct task *t, struct server *s, usec_t now)
+{
+	struct affinity *h = find(t->pool, t->kind);
+
+	CHECK_TASK(t);
+	for (unsigned i = 0; h != NULL && i < h->n; i++)
+		if (h->server[i] == s) {
+			to_front(h, i);
+			add_waited(h, t->held_since != 0 ? now - t->held_since : 0, now);
+			return true;
+		}
+	if (knows_engine(h) || !is_empty_enough(s))
+		return false;
+	(void)first_on(t, h, s, now);
+	return true;
+}
+
 struct server *affinity_choose(struct task *t, usec_t now)
 {
 	struct pool *p = t->pool;
@@ -228,6 +317,11 @@ struct server *affinity_choose(struct task *t, usec_t now)
 	struct server *s;
 
 	CHECK_TASK(t);
+	if (t->together != 0 && p->engines.n > 0) {
+		if (choose_engine(t, h, waited, now, &s))
+			return s;
+		h = find(p, t->kind);
+	}
 	/* where it is cheapest in the long run: one of the engine's own, even if it has not been there */
 	s = t->engine ? known(h, true) : NULL;
 	if (s == NULL && t->engine && (s = emptiest(p, true)) != NULL) {
@@ -241,9 +335,9 @@ struct server *affinity_choose(struct task *t, usec_t now)
 		add_waited(h, waited, now);
 		return s;
 	}
-	if (h != NULL && is_worth_waiting(p, h, t->engine, waited, now)) {
-		if (t->held_since == 0)
-			t->held_since = now;
+	if (h != NULL && !has_had_enough(p, h, waited) &&
+		will_be_free(p, h, t->engine, waited, now)) {
+		wait_for_it(t, now);
 		return NULL;
 	}
 	s = t->engine ? emptiest(p, true) : NULL;

@@ -407,6 +407,8 @@ static struct task *next_task(struct pool *p, usec_t now, uint64_t *seen, struct
 		*ret = one != NULL && t->kind != 0 ? affinity_choose(t, now) : one;
 		if (*ret != NULL)
 			return t;
+		if (t->together != 0 && t->held_since == now)
+			engines_missed(p, now);
 		*seen = t->seq;
 	}
 	return NULL;
@@ -485,12 +487,23 @@ static bool serve_clients(struct pool *p, usec_t now)
 	return any;
 }
 
-/* Among those that tasks may have beside the pool, of which the last is for what cannot run on the engine's own. */
+/* Among those that tasks may have beside the pool, of which one is for what cannot run on the engine's own. */
 static bool engine_has_place(const struct pool *p, usec_t now)
 {
 	unsigned all = pool_servers_total(p) - (p->for_inspection != NULL) - beside(p);
+	unsigned limit = client_limit(p, now) + (unsigned)conf_current()->p.queue_pool_size;
 
-	return all + 1 < client_limit(p, now) + (unsigned)conf_current()->p.queue_pool_size;
+	return all + 1 < limit || (all < limit && engines_others(p) > client_limit(p, now));
+}
+
+/* Tasks have all that there may be beside the pool, and one of these is free at this moment. */
+static void give_place_to_engine(struct pool *p, usec_t now)
+{
+	struct server *s =
+		engines_others(p) > client_limit(p, now) + 1 ? pool_take_idle(p, false) : NULL;
+
+	if (s != NULL)
+		server_close(s, "makes room for the queue engine", NULL);
 }
 
 /* Nobody waits for it. */
@@ -500,6 +513,8 @@ static void launch_engine(struct pool *p, usec_t now)
 		return;
 	p->engines.missed =
 		0; /* where there is no room, as many have to do without before it is tried again */
+	if (!engine_has_place(p, now))
+		give_place_to_engine(p, now);
 	if (engine_has_place(p, now) && !place_is_for_another(p) && engines_make_room(p, now))
 		(void)!server_launch_engine(p);
 }
@@ -540,11 +555,11 @@ bool pool_serve_ready(void *arg, usec_t now)
 		p->ready_marked = false;
 		serve_greeting(p);
 		pool_all.calls->wake(p->db);
+		launch_engine(p, now);
 		any |= serve_tasks(p, now);
 		any |= serve_clients(p, now);
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)
 			pool_launch(p, now);
-		launch_engine(p, now);
 		if (team_self() == 0)
 			continue;
 		if (p->n_tasks > 0 || p->waiting.count > 0 || p->greeting.count > 0)

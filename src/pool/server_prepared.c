@@ -8,10 +8,12 @@
 #include "pool/reading.h"
 #include "pool/rooms.h"
 
-static unsigned prepared_limit(void)
+static unsigned prepared_limit(const struct server *s)
 {
 	int n = conf_current()->p.max_prepared_statements;
 
+	if (s->use.engine)
+		return (unsigned)conf_current()->p.queue_engine_statements;
 	return n > 0 ? (unsigned)n : 100;
 }
 
@@ -195,7 +197,7 @@ static bool close_oldest(struct server *s, const struct dest *dest, struct buf *
 	struct sprep *sp, *tmp;
 
 	DL_FOREACH_SAFE (s->prepared_lru, sp, tmp) {
-		if (s->n_prepared < prepared_limit())
+		if (s->n_prepared < prepared_limit(s))
 			return true;
 		if (sp->sent && !sprep_change(s, sp, false, dest, b))
 			return false;

@@ -55,8 +55,7 @@ static void server_has_ended(struct server *s)
 		return;
 	if (why == NULL)
 		why = pg_error_set(&err, "08006", "server closed the connection unexpectedly");
-	t->lost_in = s->pid != 0 ? s->pid : -1;
-	task_end(t, t->failed ? &t->err : why);
+	together_end_all(t, why, s->pid != 0 ? s->pid : -1);
 }
 
 /* --- the phase --- */

@@ -284,10 +284,13 @@ static void leave_batch(struct merge_item *i)
 		INVARIANT(g->patient > 0, "more batches end than wait for locks");
 		g->patient--;
 	} else {
-		INVARIANT(g->under_way > 0 && g->unsent > 0,
-			"more batches are taken back than were sent");
+		INVARIANT(g->under_way > 0, "more batches are taken back than were sent");
 		g->under_way--;
-		g->unsent--;
+		if (!b->sent) { /* once more, for those that it shared a transaction with */
+			INVARIANT(g->unsent > 0,
+				"more batches are taken back than wait for a server");
+			g->unsent--;
+		}
 	}
 	b->magic = 0;
 	mem_free(b);
@@ -849,6 +852,7 @@ static bool make(struct batch *b, bool lone)
 				seed, sizeof(seed), "%lld", (long long)merge_seed(b))};
 	fill(b, &st, &array);
 	spec.kind = st.kind;
+	spec.together = st.together;
 	spec.sql = b->direct ? buf_cstr(&st.text) : b->patient ? g->spec.patient_sql : g->spec.sql;
 	spec.oids = st.oids;
 	spec.n_params = st.n_params;

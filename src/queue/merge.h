@@ -55,6 +55,7 @@ struct merge_statement {
 	int n_formats;
 	int16_t formats[MERGE_COLUMNS_MAX];
 	uint64_t kind; /* task_spec.kind */
+	uint8_t together; /* task_spec.together */
 	/* In: it is of one request, and is to run on a connection of the engine's own. */
 	bool may_be_lone;
 	bool lone;    /* it is a plain statement, which gives no row when it has done nothing (lone.h) */

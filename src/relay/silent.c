@@ -7,24 +7,11 @@
  * without a cancel: the statement may be in its commit. The question goes before all that waits for a
  * connection, and has one more than the others may have (pool.c): who waits for a lock may be all of these.
  *
- * Entry points: silent_tick(), silent_forget().
+ * Entry point: silent_tick().
  */
-#include "relay_int.h"
+#include "task_int.h"
 
 #define SLOW 6 /* times the limit: statements that may take longer */
-
-struct silent_look {
-	struct task *about; /* NULL: it has ended meanwhile */
-	bool waits;
-};
-
-void silent_forget(struct task *t)
-{
-	CHECK_TASK(t);
-	if (t->look != NULL)
-		t->look->about = NULL;
-	t->look = NULL;
-}
 
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {

@@ -4,42 +4,9 @@
 #include <string.h>
 
 #include "pool/reading.h"
-#include "relay_int.h"
+#include "task_int.h"
 
 static uint64_t last_seq;
-
-static void event_end(struct task *t, bool committed)
-{
-	if (t->events != NULL)
-		intercept_queue->task_event_end(t->pool, &t->events, committed);
-}
-
-static void task_free(struct task *t)
-{
-	event_end(t, false);
-	silent_forget(t);
-	pstmt_drop(&t->stmt);
-	mem_free(t->script);
-	buf_free(&t->bind);
-	vars_clear(&t->vars);
-	istr_drop(&t->extra);
-	t->magic = 0;
-	mem_free(t);
-}
-
-/* The Bind message behind the names. */
-static void put_values(struct buf *b, const struct task_spec *spec)
-{
-	build_i16(b, spec->n_params);
-	for (int i = 0; i < spec->n_params; i++)
-		build_i16(b, spec->params[i].format);
-	build_i16(b, spec->n_params);
-	for (int i = 0; i < spec->n_params; i++)
-		build_row_value(b, spec->params[i].data, spec->params[i].len);
-	build_i16(b, spec->n_formats);
-	for (int i = 0; i < spec->n_formats; i++)
-		build_i16(b, spec->formats[i]);
-}
 
 /* --- settings --- */
 
@@ -95,7 +62,7 @@ void task_settings_key(const struct task_settings *s, struct buf *key)
 bool pool_has_engine(const struct pool *p, const struct task_settings *s)
 {
 	CHECK_POOL(p);
-	return s->extra == NULL && engines_idle(p) != NULL;
+	return (s == NULL || s->extra == NULL) && p->engines.n > 0;
 }
 
 /* --- life --- */
@@ -136,7 +103,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 		t->script = mem_strdup(spec->sql);
 	} else {
 		t->stmt = statement_of(spec);
-		put_values(&t->bind, spec);
+		task_put_values(&t->bind, spec);
 	}
 	if ((spec->script ? t->script == NULL : t->stmt == NULL) || buf_failed(&t->bind)) {
 		task_free(t);
@@ -151,6 +118,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 		t->extra = istr_ref(spec->settings->extra);
 	}
 	t->engine = spec->engine && t->extra == NULL;
+	t->together = t->engine ? spec->together : 0;
 	DL_APPEND(p->tasks, t);
 	p->n_tasks++;
 	pool_mark_ready(p);
@@ -195,8 +163,10 @@ usec_t task_sent_at(const struct task *t)
 void task_cancel(struct task *t)
 {
 	CHECK_TASK(t);
-	if (t->server != NULL)
-		cancel_server(t->server);
+	if (t->server == NULL)
+		return;
+	t->together = 0; /* if it is undone with others, it does not come again */
+	cancel_server(t->server);
 }
 
 int32_t task_lost_in(const struct task *t)
@@ -210,7 +180,7 @@ bool task_change(struct task *t, const struct task_spec *spec)
 	struct buf bind = BUF_INIT;
 
 	CHECK_TASK(t);
-	put_values(&bind, spec);
+	task_put_values(&bind, spec);
 	if (stmt == NULL || buf_failed(&bind)) {
 		pstmt_drop(&stmt);
 		buf_free(&bind);
@@ -221,19 +191,8 @@ bool task_change(struct task *t, const struct task_spec *spec)
 	t->stmt = stmt;
 	t->bind = bind;
 	t->kind = spec->kind;
+	t->together = t->engine ? spec->together : 0;
 	return true;
-}
-
-bool task_starts(struct task *t, const struct server *s)
-{
-	struct pg_error err;
-
-	CHECK_TASK(t);
-	if (t->ops == NULL || t->ops->starts == NULL || t->ops->starts(t->arg, s->use.engine))
-		return true;
-	pg_error_set(&err, "53200", "out of memory");
-	task_end(t, &err);
-	return false;
 }
 
 /* --- running --- */
@@ -284,7 +243,9 @@ static void send_task(struct task *t, struct server *s)
 {
 	struct buf b = BUF_INIT;
 
-	if (t->script != NULL ? send_script(t, s, &b) : send_statement(t, s, &b))
+	if (t->script != NULL      ? send_script(t, s, &b)
+		: t->after != NULL ? together_send(t, s, &b)
+				   : send_statement(t, s, &b))
 		server_send(s, &b);
 	else
 		buf_free(&b);
@@ -299,7 +260,10 @@ void task_start(struct task *t, struct server *s)
 	INVARIANT(
 		s->link == NULL && s->expect.count == 0, "a task gets a server that somebody has");
 	INVARIANT(t->engine || !s->use.engine, "a task gets a server that is not for its like");
-	t->server = s;
+	if (t->together != 0 && s->use.engine)
+		together_gather(t, s, loop_now());
+	for (struct task *each = t; each != NULL; each = each->after)
+		each->server = s;
 	s->task = t;
 	s->use.checked = false;
 	s->use.served = true;
@@ -333,15 +297,6 @@ static void row(struct server *s, const struct wire_msg *m, const struct expect 
 		t->ops->row(t->arg, m->body, m->have);
 }
 
-static void tag(struct server *s, const struct wire_msg *m, const struct expect *e)
-{
-	const struct task *t = s->task;
-
-	if (t != NULL && t->ops != NULL && t->ops->tag != NULL && wire_complete(m) &&
-		(e->kind == EXPECT_EXECUTE || e->final))
-		t->ops->tag(t->arg, m->body, m->have);
-}
-
 static void notice(struct server *s, const struct wire_msg *m)
 {
 	const struct task *t = s->task;
@@ -358,41 +313,15 @@ static void event(struct server *s, const char *text)
 		intercept_queue->task_event(t->pool, text, &t->events);
 }
 
-static void note_error(struct task *t, const uint8_t *body, size_t len)
-{
-	struct wire_notice n;
-
-	CHECK_TASK(t);
-	if (t->failed)
-		return;
-	wire_read_notice(body, len, &n);
-	t->failed = true;
-	if (t->ops != NULL && t->ops->error != NULL)
-		t->ops->error(t->arg, body, len);
-	pg_error_set(&t->err, n.sqlstate, "%s", n.message);
-	if (n.detail != NULL)
-		pg_error_detail(&t->err, "%s", n.detail);
-	if (n.hint != NULL)
-		pg_error_hint(&t->err, "%s", n.hint);
-}
-
 static enum relay_step error(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	bool batch = relay_in_batch(e);
 
 	if (r->s->task != NULL)
-		note_error(r->s->task, m->body, m->have);
+		task_note_error(r->s->task, m->body, m->have);
 	if (batch)
 		relay_batch_failed(r);
 	return RELAY_DROP;
-}
-
-void task_end(struct task *t, const struct pg_error *err)
-{
-	CHECK_TASK(t);
-	if (t->ops != NULL)
-		t->ops->done(t->arg, err);
-	task_free(t);
 }
 
 /* Its last ReadyForQuery has come: the server first, then the news. */
@@ -410,7 +339,7 @@ static void finished(struct server *s)
 		server_close(s, "transaction left open by a task", NULL);
 	else
 		server_release(s);
-	event_end(t, !t->failed);
+	task_end_events(t, !t->failed);
 	task_end(t, t->failed ? &t->err : NULL);
 }
 
@@ -434,7 +363,6 @@ static void ready(struct relay *r, bool last)
 
 const struct dest dest_task = {.tells = true,
 	.row = row,
-	.tag = tag,
 	.notice = notice,
 	.event = event,
 	.ready = ready,

@@ -1,0 +1,83 @@
+/*
+ * What happens to each task, alone or with others: it is about to start, has an error, ends. Knows nothing of how it is
+ * sent.
+ */
+#include "task_int.h"
+
+void task_end_events(struct task *t, bool committed)
+{
+	if (t->events != NULL)
+		intercept_queue->task_event_end(t->pool, &t->events, committed);
+}
+
+void silent_forget(struct task *t)
+{
+	CHECK_TASK(t);
+	if (t->look != NULL)
+		t->look->about = NULL;
+	t->look = NULL;
+}
+
+void task_free(struct task *t)
+{
+	task_end_events(t, false);
+	silent_forget(t);
+	pstmt_drop(&t->stmt);
+	mem_free(t->script);
+	buf_free(&t->bind);
+	buf_free(&t->rows);
+	vars_clear(&t->vars);
+	istr_drop(&t->extra);
+	t->magic = 0;
+	mem_free(t);
+}
+
+/* The Bind message behind the names. */
+void task_put_values(struct buf *b, const struct task_spec *spec)
+{
+	build_i16(b, spec->n_params);
+	for (int i = 0; i < spec->n_params; i++)
+		build_i16(b, spec->params[i].format);
+	build_i16(b, spec->n_params);
+	for (int i = 0; i < spec->n_params; i++)
+		build_row_value(b, spec->params[i].data, spec->params[i].len);
+	build_i16(b, spec->n_formats);
+	for (int i = 0; i < spec->n_formats; i++)
+		build_i16(b, spec->formats[i]);
+}
+
+bool task_starts(struct task *t, const struct server *s)
+{
+	struct pg_error err;
+
+	CHECK_TASK(t);
+	if (t->ops == NULL || t->ops->starts == NULL || t->ops->starts(t->arg, s->use.engine))
+		return true;
+	pg_error_set(&err, "53200", "out of memory");
+	task_end(t, &err);
+	return false;
+}
+
+void task_note_error(struct task *t, const uint8_t *body, size_t len)
+{
+	struct wire_notice n;
+
+	CHECK_TASK(t);
+	if (t->failed)
+		return;
+	wire_read_notice(body, len, &n);
+	t->failed = true;
+	pg_error_set(&t->err, n.sqlstate, "%s", n.message);
+	if (n.detail != NULL)
+		pg_error_detail(&t->err, "%s", n.detail);
+	if (n.hint != NULL)
+		pg_error_hint(&t->err, "%s", n.hint);
+}
+
+void task_end(struct task *t, const struct pg_error *err)
+{
+	CHECK_TASK(t);
+	if (t->ops != NULL)
+		t->ops->done(t->arg, err);
+	task_free(t);
+}
