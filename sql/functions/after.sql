@@ -194,7 +194,6 @@ DECLARE
 	lists text[] := ARRAY[followers];
 	errors text[] := ARRAY[error];
 	at int4 := 1;
-	died int4[] := '{}';		-- the queues of those that die
 	gone CONSTANT text := coalesce(current_setting('qbouncer.gone', true), '');
 	moment CONSTANT timestamptz := clock_timestamp();
 	shape CONSTANT text := '^[0-9]{1,9}-[0-9]{1,18}$';
@@ -224,7 +223,7 @@ BEGIN
 						error = $3 WHERE id = $1 RETURNING followed$sql$, queue._table(one.name))
 						INTO next USING one.id, moment, why;
 					PERFORM set_config('qbouncer.gone', gone, true);
-					died := died || one.number;
+					PERFORM queue._died(one.number, 1);
 					IF next IS NOT NULL THEN
 						jobs := jobs || (one.number || '-' || one.id);
 						lists := lists || next;
@@ -253,7 +252,6 @@ BEGIN
 		END IF;
 		at := at + 1;
 	END LOOP;
-	PERFORM queue._died(d, count(*)) FROM unnest(died) AS d GROUP BY d;
 END
 $$;
 

@@ -12,7 +12,7 @@
 -- The statements, with this condition in them.
 -- push: payload, priority. take: worker, proxy (a negative number: the connection), lease, seed, priority, low mark,
 -- since, which are those of _take_<number>. done: id, token.
-CREATE OR REPLACE FUNCTION queue._lone_texts(cfg queue.queues, condition text, OUT push text, OUT take text, OUT done text)
+CREATE OR REPLACE FUNCTION queue._lone_texts(cfg queue.queues, condition text, OUT push text, OUT take text, OUT done text, OUT async bool)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 SET intervalstyle = postgres SET quote_all_identifiers = off	-- the same text in every session
@@ -21,33 +21,43 @@ DECLARE
 	tab CONSTANT text := queue._table(cfg.name);
 	name CONSTANT text := format('%L::text', cfg.name);
 	off CONSTANT text := ' AND set_config(''synchronous_commit'', ''off'', true) IS NOT NULL';
-	async CONSTANT text := CASE WHEN cfg.durability = 'async' THEN off ELSE '' END;
+	unsafe CONSTANT text := CASE WHEN cfg.durability = 'async' THEN off ELSE '' END;
 	lease CONSTANT text := format(CASE WHEN cfg.max_run IS NULL THEN 'coalesce($3, %L::interval)'
 		ELSE 'least(coalesce($3, %L::interval), %L::interval)' END, cfg.lease, cfg.max_run);
+	now CONSTANT text := 'date_part(''epoch'', statement_timestamp()) * 1000000';
+	fresh CONSTANT text := format('abs(abs($7) - %s - 490000) <= 510000', now);
+	due CONSTANT text := format('(abs($7) > %2$s + 1000000 OR EXISTS (SELECT FROM %1$s WHERE state IN (''later'', ''leased'')
+			AND coalesce(lease_until, run_at) > to_timestamp(abs($7)::float8 / 1000000)
+			AND coalesce(lease_until, run_at) <= statement_timestamp())
+		OR EXISTS (SELECT FROM %1$s WHERE state IN (''ready'', ''later'')
+			AND expires_at > to_timestamp(abs($7)::float8 / 1000000) AND expires_at <= statement_timestamp()))', tab, now);
 BEGIN
+	async := cfg.durability = 'async';	-- which statements may share a transaction
 	IF cfg.limited THEN
 		RETURN;
 	END IF;
 	push := format('INSERT INTO %s (priority, headers, payload, pushed_at)
 		SELECT coalesce($2, 0), NULL, $1::%s, clock_timestamp() WHERE %s%s RETURNING id',
-		tab, cfg.payload, condition, async);
+		tab, cfg.payload, condition, unsafe);
 	IF NOT cfg.paused AND NOT cfg.single_consumer THEN
-		-- the sub-select looks at the clock once, when there is a job
+		-- Fresh: what is due was looked for less than 20 ms ago. Otherwise nothing may be due, which is looked for when
+		-- there is a job, and told by "edge". The time of the statement is before that look, and an index can use it. The
+		-- sub-select looks at the clock once, when there is a job.
 		take := format($text$UPDATE %1$s SET state = 'leased', attempt = attempt + 1, worker = left($1, 200),
 			taken_at = moment, first_taken_at = coalesce(first_taken_at, taken_at), proxy = %2$s, lease_until = moment + %3$s,
 			token = encode(int8send(uuid_hash_extended(encode(substr(sha256(int8send($4)), 1, 16), 'hex')::uuid, id)), 'hex')
 			FROM (SELECT ctid AS c, (SELECT clock_timestamp()) AS moment FROM %1$s
-				WHERE state = 'ready' AND priority = $5 AND position >= $6 AND position <= 9223372036854775807
+				WHERE %4$s AND state = 'ready' AND priority = $5 AND position >= $6 AND position <= 9223372036854775807
 					AND NOT EXISTS (SELECT FROM %1$s WHERE state = 'ready' AND priority > $5)
 					AND (expires_at > clock_timestamp() OR expires_at IS NULL)
-					AND abs(abs($7) - (SELECT date_part('epoch', clock_timestamp()) * 1000000) - 490000) <= 510000
-					AND ($3 > interval '0' AND $3 <= interval '8000 years') IS NOT FALSE AND %4$s
+					AND (%7$s OR NOT %8$s)
+					AND ($3 > interval '0' AND $3 <= interval '8000 years') IS NOT FALSE
 				ORDER BY priority DESC, position LIMIT 1 FOR UPDATE SKIP LOCKED) AS found
 			WHERE ctid = c%5$s RETURNING %6$s, priority$text$,
 			tab, CASE cfg.on_disconnect WHEN 'keep' THEN 'CASE WHEN $2 < 0 THEN -$2 END' ELSE 'abs($2)' END, lease, condition, off,
-			queue._taken_row(format('ceil(date_part(''epoch'', %s) * 1000)::int8', lease), 'NULL::int8',
+			queue._taken_row(format('ceil(date_part(''epoch'', %s) * 1000)::int8', lease), format('CASE WHEN NOT (%s) THEN (%s)::int8 END', fresh, now),
 				ARRAY['token', format('''%s-'' || id || ''-'' || token', cfg.number), 'queue', name,
-					'policy', format('%L::text', cfg.on_disconnect)]));
+					'policy', format('%L::text', cfg.on_disconnect)]), fresh, due);
 	END IF;
 	IF cfg.retain_done = interval '0' THEN
 		-- the end of one of a group, or of one that others wait for, makes another one ready: that is told here
@@ -55,7 +65,7 @@ BEGIN
 			AND again IS NULL
 			AND (coalesce("group", followed) IS NULL OR set_config('qbouncer.tell', 'here', true) IS NOT NULL)
 			AND set_config('lock_timeout', '50ms', true) IS NOT NULL AND %s%s RETURNING %s$text$,
-			tab, condition, async, name);
+			tab, condition, unsafe, name);
 	END IF;
 END
 $$;
@@ -71,7 +81,7 @@ END
 $$;
 
 -- For the proxy.
-CREATE OR REPLACE FUNCTION queue._lone(number int4, OUT push text, OUT take text, OUT done text) RETURNS SETOF record
+CREATE OR REPLACE FUNCTION queue._lone(number int4, OUT push text, OUT take text, OUT done text, OUT async bool) RETURNS SETOF record
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$

@@ -137,17 +137,20 @@
 	/* what is there */ \
 	CALL(VERSION, "SELECT queue.version()", , COL(version, INT4)) \
 	/* 0: a stream */ \
-	CALL(NUMBERS, "SELECT name, number, payload FROM queue.queues WHERE name OPERATOR(pg_catalog.=) ANY ($1)" \
-		" UNION ALL SELECT name, 0, payload FROM queue.streams WHERE name OPERATOR(pg_catalog.=) ANY ($1)", \
-		PARAM(TEXT_ARRAY), \
-		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT)) \
+	CALL(NUMBERS, "SELECT q.name, number, payload, push, take, done, async FROM queue.queues AS q" \
+		" LEFT JOIN LATERAL queue._lone(number) AS l ON $2 WHERE q.name OPERATOR(pg_catalog.=) ANY ($1)" \
+		" UNION ALL SELECT name, 0, payload, NULL, NULL, NULL, NULL FROM queue.streams" \
+		" WHERE name OPERATOR(pg_catalog.=) ANY ($1)", \
+		PARAM(TEXT_ARRAY) PARAM(BOOL), \
+		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT) \
+		COL(push, TEXT) COL(take, TEXT) COL(done, TEXT) COL(async, BOOL)) \
 	CALL(NUMBER_OF_JOB, \
 		"SELECT c.name, c.number, c.payload FROM queue._locate($1, NULL, 'JOB') AS l" \
 		" JOIN queue.queues AS c ON c.number OPERATOR(pg_catalog.=) l.number", \
 		PARAM(TEXT), \
 		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT)) \
-	CALL(LONE, "SELECT push, take, done FROM queue._lone($1)", PARAM(INT4), \
-		COL(push, TEXT) COL(take, TEXT) COL(done, TEXT)) \
+	CALL(LONE, "SELECT push, take, done, async FROM queue._lone($1)", PARAM(INT4), \
+		COL(push, TEXT) COL(take, TEXT) COL(done, TEXT) COL(async, BOOL)) \
 	/* TAKE and POP, by the payload */ \
 	CALL(TAKE, TAKE_SQL(""), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , JSONB)) \
 	CALL(TAKE_TEXT, TAKE_SQL("_text"), TAKE_PARAMS(PARAM), ROW_TAKE(COL, , TEXT)) \

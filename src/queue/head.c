@@ -528,8 +528,6 @@ void flight_end(struct flight *f, bool ok)
 	ok = ok && !f->stale;
 	if (ok && (f->n_seen > 0 || !f->pushes))
 		l->drained = f->n_seen == 0;
-	if (ok && f->edge > l->since)
-		l->since_at = f->began;
 	for (int i = 0; ok && i < f->n_seen; i++) {
 		raise_to(&l->reached.place, f->seen[i].place);
 		lower_to(&f->seen[i].place, f->cap.place);

@@ -10,6 +10,7 @@
 #include "wire/row.h"
 #include "queue_call.h"
 #include "head_int.h"
+#include "lone.h"
 
 #define ASK_AFTER 5 /* statements of a queue whose number is not known */
 
@@ -38,17 +39,18 @@ static bool has_asked(const struct question *qn, const struct head *l)
 	return false;
 }
 
-/* name, number, payload: all texts. */
+/* name, number, payload, all texts; of a queue, not of a job, its plain statements. */
 static void question_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct question *qn = arg;
-	struct wire_col cols[3];
+	struct wire_col cols[3 + LONE_COLUMNS];
+	int n = qn->n > 0 ? 3 + LONE_COLUMNS : 3;
 	char name[QSTMT_QUEUE_MAX + 1];
 	enum qpayload payload;
 	struct head *l;
 	int64_t number;
 
-	if (!wire_row_read(body, len, cols, 3) || !wire_col_copy(&cols[0], name, sizeof(name)) ||
+	if (!wire_row_read(body, len, cols, n) || !wire_col_copy(&cols[0], name, sizeof(name)) ||
 		!wire_col_number(&cols[1], &number) || cols[2].len < 0 ||
 		!qpayload_read((const char *)cols[2].data, (size_t)cols[2].len, &payload))
 		return;
@@ -65,6 +67,8 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 	if (l->number != number)
 		head_renew(l, number);
 	l->payload = payload;
+	if (n > 3 && lone_is_wanted())
+		lone_learn(l, &cols[3]);
 }
 
 /* Nobody joins it any more. told: or nobody can be asked. */
@@ -142,7 +146,7 @@ static struct question *question_new(struct qdb *db, int n)
 }
 
 static bool question_send(
-	struct question *qn, struct pool *pool, enum call_id id, struct bind_param param)
+	struct question *qn, struct pool *pool, enum call_id id, const struct bind_param *params)
 {
 	static const struct task_ops ops = {.row = question_row, .done = question_done};
 	struct task_spec spec = {.ops = &ops,
@@ -151,7 +155,7 @@ static bool question_send(
 		.prepare = true,
 		.oids = queue_calls[id].oids,
 		.n_params = queue_calls[id].n_params,
-		.params = &param};
+		.params = params};
 
 	qn->task = task_submit(pool, &spec);
 	return qn->task != NULL;
@@ -177,8 +181,9 @@ static bool question_ask(struct question *qn, struct pool *pool)
 		array_texts(&array, names, qn->n);
 	ok = ok && !buf_failed(&array) &&
 	     question_send(qn, pool, CALL_NUMBERS,
-		     (struct bind_param){
-			     .data = array.data, .len = (int32_t)array.len, .format = 1});
+		     (struct bind_param[]){
+			     {.data = array.data, .len = (int32_t)array.len, .format = 1},
+			     {.data = (const uint8_t *)(lone_is_wanted() ? "t" : "f"), .len = 1}});
 	if (!ok)
 		question_free(qn);
 	mem_free(names);
@@ -255,7 +260,7 @@ bool heads_ask_job(struct qclient *qc, const char *job, head_answered_fn *answer
 	if (qn == NULL)
 		return false;
 	if (!question_send(qn, client_pool(qc->client), CALL_NUMBER_OF_JOB,
-		    (struct bind_param){
+		    &(struct bind_param){
 			    .data = (const uint8_t *)job, .len = (int32_t)strlen(job)})) {
 		question_free(qn);
 		return false;

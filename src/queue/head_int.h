@@ -35,8 +35,7 @@ struct head {
 	int n_low_marks;
 	struct low_mark low_marks[LOW_MARKS_MAX];
 	int64_t since;   /* microseconds, the database's clock; 0: not known */
-	usec_t since_at; /* our clock at that time, or before */
-	bool drained;    /* the last take has found nothing */
+	bool drained;    /* the last take has found nothing, and nothing was pushed here since */
 	struct head_mark reached; /* the highest place and time that were ever told */
 	struct head_mark past[2]; /* the same some time ago: the second at past_at, the first before */
 	usec_t past_at;

@@ -9,7 +9,6 @@
 #include "lone.h"
 #include "wire/row.h"
 
-#define ASK_AFTER 20 /* statements that might have been lone ones, or queue_engine_after */
 #define REFUSED_FOR                                                                                \
 	(1 * USEC_SEC) /* a queue that is altered again and again is not asked about each time */
 #define FAILED_FOR (60 * USEC_SEC) /* nobody could say */
@@ -17,9 +16,9 @@
 struct lone {
 	char *texts[LONE_VERBS]; /* or NULL */
 	bool known;              /* also that there are none */
+	bool async;              /* what they do need not survive a crash */
 	bool asking;
-	bool left; /* by its head: the answer frees it */
-	unsigned uses;
+	bool left;          /* by its head: the answer frees it */
 	unsigned forgotten; /* so many times; what was asked before does not count */
 	usec_t not_before;  /* the next question */
 };
@@ -51,21 +50,52 @@ static bool copy_text(char **dst, const struct wire_col *col)
 	return true;
 }
 
+static bool take_texts(struct lone *o, const struct wire_col *cols)
+{
+	o->known = true;
+	o->async = cols[LONE_VERBS].len == 1 && cols[LONE_VERBS].data[0] == 't';
+	for (int i = 0; i < LONE_VERBS; i++)
+		if (!copy_text(&o->texts[i], &cols[i])) {
+			drop_texts(o);
+			return false;
+		}
+	return true;
+}
+
+static struct lone *lone_of(struct head *l)
+{
+	if (l->lone == NULL)
+		l->lone = mem_zalloc(sizeof(*l->lone));
+	return l->lone;
+}
+
+bool lone_is_wanted(void)
+{
+	return conf_current()->p.queue_engine_after > 0;
+}
+
+void lone_learn(struct head *l, const struct wire_col *cols)
+{
+	struct lone *o = lone_of(l);
+
+	CHECK_HEAD(l);
+	if (o == NULL)
+		return;
+	drop_texts(o);
+	o->forgotten++; /* what is being asked may be older */
+	(void)!take_texts(o, cols);
+}
+
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct question *qn = arg;
 	struct lone *o = qn->lone;
-	struct wire_col cols[LONE_VERBS];
+	struct wire_col cols[LONE_COLUMNS];
 
 	if (qn->answered || o->forgotten != qn->forgotten ||
-		!wire_row_read(body, len, cols, LONE_VERBS))
+		!wire_row_read(body, len, cols, LONE_COLUMNS))
 		return;
-	qn->answered = o->known = true;
-	for (int i = 0; i < LONE_VERBS; i++)
-		if (!copy_text(&o->texts[i], &cols[i])) {
-			drop_texts(o);
-			return;
-		}
+	qn->answered = take_texts(o, cols);
 }
 
 static void on_done(void *arg, const struct pg_error *err)
@@ -114,26 +144,23 @@ static void ask(struct head *l, struct pool *pool)
 	l->lone->asking = true;
 }
 
-static bool is_worth_it(struct lone *o)
-{
-	unsigned after = (unsigned)conf_current()->p.queue_engine_after;
-
-	return ++o->uses >= (after < ASK_AFTER ? after : ASK_AFTER);
-}
-
 const char *lone_text(struct head *l, struct pool *pool, enum lone_verb verb)
 {
-	struct lone *o = l->lone;
+	struct lone *o = lone_of(l);
 
 	CHECK_HEAD(l);
 	if (o == NULL)
-		o = l->lone = mem_zalloc(sizeof(*o));
-	if (o == NULL)
 		return NULL;
-	if (!o->known && !o->asking && l->number != 0 && l->db != NULL && is_worth_it(o) &&
+	if (!o->known && !o->asking && l->number != 0 && l->db != NULL &&
 		loop_now() >= o->not_before)
 		ask(l, pool);
 	return o->texts[verb];
+}
+
+uint8_t lone_together(const struct head *l, enum lone_verb verb)
+{
+	CHECK_HEAD(l);
+	return (uint8_t)(1 + verb + (l->lone != NULL && l->lone->async ? LONE_VERBS : 0));
 }
 
 const uint32_t *lone_oids(enum lone_verb verb, int *n_params)

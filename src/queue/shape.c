@@ -84,6 +84,9 @@ static bool lone_put(
 		return false;
 	buf_puts(&st->text, text);
 	st->oids = lone_oids(verb, &st->n_params);
+	st->kind = head_kind(
+		'L', l->name); /* all verbs: where one was, much of what the others need is known */
+	st->together = lone_together(l, verb);
 	st->direct = st->risky = st->lone = true;
 	return true;
 }
@@ -261,7 +264,10 @@ static void fill_push(void *arg, struct merge_statement *st)
 	struct shape *s = arg;
 	int64_t number = number_of(s);
 
-	if (number == 0 || fill_handoff(s, st, number) || s->push != SHAPE_PLAIN)
+	if (number == 0 || fill_handoff(s, st, number))
+		return;
+	s->head->drained = false;
+	if (s->push != SHAPE_PLAIN)
 		return;
 	if (st->n_values == 1 && lone_put(st, s->head, s->pool, LONE_PUSH)) {
 		put_lone_push(st);
@@ -448,18 +454,16 @@ struct shape *shape_take(
 	return s;
 }
 
-#define LOOKED_FOR_DUE (18 * USEC_MSEC) /* the statement itself says 20 */
-
-/* The usual case of a take: one job, of the one priority that is known, and what is due was looked for a moment ago. */
-static bool fill_lone_take(struct shape *s, struct merge_statement *st)
+/* The usual case of a take: one job, of the one priority that is known. From the front that is the priority which was
+ * the only one until now: nothing of a higher one may be ready, and lower ones come after it anyway. */
+static bool fill_lone_take(struct shape *s, struct merge_statement *st, struct low_mark last)
 {
 	const struct head *l = s->head;
-	const struct flight *f = st->flight;
+	struct low_mark from = l->n_low_marks == 1 ? l->low_marks[0] : last;
 	struct bind_param old[6];
 
-	if (l->n_low_marks != 1 || l->drained || f->full || st->params[1].len != 1 ||
-		st->params[1].data[0] != '1' || st->params[4].data[0] != 'f' ||
-		loop_now() - l->since_at > LOOKED_FOR_DUE)
+	if (l->n_low_marks > 1 || l->drained || st->params[1].len != 1 ||
+		st->params[1].data[0] != '1' || st->params[4].data[0] != 'f')
 		return false;
 	memcpy(old, st->params, sizeof(old));
 	if (!lone_put(st, s->head, s->pool, LONE_TAKE))
@@ -468,8 +472,8 @@ static bool fill_lone_take(struct shape *s, struct merge_statement *st)
 	st->params[1] = old[5];
 	st->params[2] = old[2];
 	st->params[3] = number_param(st->small[2], merge_seed(st->batch));
-	st->params[4] = number_param(st->small[1], l->low_marks[0].priority);
-	st->params[5] = number_param(st->low_mark, l->low_marks[0].place);
+	st->params[4] = number_param(st->small[1], from.priority);
+	st->params[5] = number_param(st->low_mark, from.place);
 	st->params[6] = number_param(st->small[0], l->since);
 	return true;
 }
@@ -478,6 +482,8 @@ static void fill_take(void *arg, struct merge_statement *st)
 {
 	struct shape *s = arg;
 	int64_t number = number_of(s);
+	struct low_mark last = {
+		s->head->n_low_marks > 0 ? s->head->low_marks[0].priority : 0, INT64_MIN};
 	struct flight *f = flight_begin(s->head);
 
 	st->flight = f;
@@ -486,7 +492,7 @@ static void fill_take(void *arg, struct merge_statement *st)
 		return;
 	if (st->params[5].len == 0) /* no proxy: a setting is empty then, a number is not there */
 		st->params[5].len = -1;
-	if (fill_lone_take(s, st))
+	if (fill_lone_take(s, st, last))
 		return;
 	st->n_params = 6; /* the seed has another place and type */
 	put_low_marks(st, s->head, INT64_MIN);

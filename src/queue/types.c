@@ -228,6 +228,22 @@ bool types_matter(const struct qstmt *q, const struct bind_values *b)
 	       (last->id == QVERB_PUSH && push_needs_it(q, b));
 }
 
+/* A push needs nothing to be known of its queue. But what it costs when nothing is, in a session that has not seen the
+ * queue, is a multiple of the question; where statements may be plain ones (lone.h) that is asked first. */
+static enum types of_push(struct qclient *qc, const struct qstmt *q, const struct bind_values *bind)
+{
+	struct found f = {0};
+	enum types t;
+
+	if (q->verb->id != QVERB_PUSH || bind == NULL || client_is_linked(qc->client) ||
+		!pool_has_engine(client_pool(qc->client), NULL))
+		return TYPES_KNOWN;
+	t = of_queues(qc, q, bind, &f);
+	if (t == TYPES_KNOWN)
+		qc->asked = false;
+	return t;
+}
+
 enum types types_find(struct qclient *qc, struct qstmt *q, const struct bind_values *bind,
 	bool alone, struct pg_error *err)
 {
@@ -236,10 +252,14 @@ enum types types_find(struct qclient *qc, struct qstmt *q, const struct bind_val
 
 	CHECK_QCLIENT(qc);
 	q->bytes = false;
-	if (!types_matter(q, bind))
-		return TYPES_KNOWN;
 	if (qc->question != NULL)
 		return TYPES_ASKED;
+	if (!types_matter(q, bind)) {
+		t = alone ? of_push(qc, q, bind) : TYPES_KNOWN;
+		if (t == TYPES_ERROR)
+			pg_error_set(err, "53200", "out of memory");
+		return t;
+	}
 	t = q->verb->id == QVERB_JOB && !qstmt_has(q, QARG_ON) ? of_job(qc, q, bind, alone, &f)
 							       : of_queues(qc, q, bind, &f);
 	if (t == TYPES_ERROR)

@@ -237,3 +237,53 @@ def test_what_clients_do_wrong_leaves_the_texts(warm, db):
             assert tag(w.c, PUSH) == "INSERT 0 1"
             assert w.ran("INSERT")
     other.close()
+
+
+def test_what_becomes_due_is_found(warm):
+    """By takes that have enough to do with what is ready."""
+    w = warm()
+    tag(w.c, "QUEUE PUSH mail '\"later\"' DELAY '300 ms'")
+    tag(w.c, PUSH)
+    lost = take(w.c, "QUEUE TAKE mail LEASE '200 ms'")
+
+    def cycle():
+        tag(w.c, PUSH)
+        tag(w.c, PUSH)
+        job = take(w.c)
+        tag(w.c, "QUEUE DONE '%s'" % job["token"])
+        return [r[0] for r in w.direct.execute("SELECT state FROM queue.q_mail WHERE payload = '\"later\"' OR id = %s ORDER BY id",
+                                               (lost["id"],)).fetchall()]
+    wait_for(lambda: set(cycle()) == {"ready"}, "both are ready again")
+    seen = set()
+    while w.direct.execute("SELECT count(*) FROM queue.q_mail").fetchone()[0] > 0:
+        job = take(w.c)
+        seen.add((job["payload"], job["attempt"]))
+        tag(w.c, "QUEUE DONE '%s'" % job["token"])
+    assert ('"later"', "1") in seen and ('{"a": 1}', "2") in seen
+
+
+def test_what_is_too_late_is_not_taken(warm):
+    w = warm()
+    tag(w.c, "QUEUE PUSH mail '\"late\"' EXPIRES '100 ms'")
+    wait_for(lambda: w.direct.execute("SELECT expires_at < clock_timestamp() FROM queue.q_mail").fetchone() == (True,), "its time is over")
+    tag(w.c, PUSH)
+    assert take(w.c)["payload"] == '{"a": 1}'
+    assert w.direct.execute("SELECT count(*) FROM queue.q_mail WHERE state = 'ready'").fetchone() == (0,)
+
+
+def test_a_higher_priority_goes_first(warm):
+    """One that came past the proxy."""
+    w = warm()
+    tag(w.c, PUSH)
+    w.direct.execute("SELECT queue.push('mail', '\"first\"', priority => 5)")
+    wait_for(lambda: take(w.c)["payload"] == '"first"' or tag(w.c, PUSH) and False, "it is taken")
+
+
+def test_what_is_given_back_keeps_its_place(warm):
+    w = warm()
+    for i in range(3):
+        tag(w.c, "QUEUE PUSH mail '%d'" % i)
+    first = take(w.c)
+    assert [take(w.c)["payload"]] == ["1"]
+    assert tag(w.c, "QUEUE RELEASE '%s'" % first["token"]) == "UPDATE 1"
+    assert [take(w.c)["payload"] for _ in range(2)] == ["0", "2"]
