@@ -177,9 +177,6 @@ void wire_read_notice(const uint8_t *body, size_t len, struct wire_notice *ret)
 		case 'D':
 			ret->detail = text;
 			break;
-		case 'W':
-			ret->context = text;
-			break;
 		case 'R':
 			ret->routine = text;
 			break;
