@@ -499,6 +499,7 @@ qb_doc = \
 	doc/decisions/034-limits.md \
 	doc/decisions/035-lone-statements.md \
 	doc/decisions/036-processes.md \
+	doc/decisions/037-many-queues.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
