@@ -111,7 +111,8 @@ $qbouncer_rows$;
 -- those of roles that it is a member of.
 CREATE TABLE queue.schedules (
 	name text PRIMARY KEY CHECK (octet_length(name) BETWEEN 1 AND 63),
-	queue int4 NOT NULL,	-- no foreign key: who inserts a row here, in a transaction that stays open, would hold up the DROP
+	queue int4,		-- no foreign key: who inserts a row here, in a transaction that stays open, would hold up the DROP
+	topic text,		-- instead of a queue, with all its words
 	owner regrole NOT NULL DEFAULT quote_ident(current_user)::regrole,
 	every interval CHECK (every BETWEEN '1 s' AND '8000 years'),
 	from_end bool NOT NULL DEFAULT false,
@@ -144,14 +145,15 @@ CREATE TABLE queue.schedules (
 	skipped int8 NOT NULL DEFAULT 0,
 	error text,
 	CHECK ((every IS NULL) = (cron IS NOT NULL) AND (cron IS NULL) = (bits IS NULL) AND (cron IS NULL) = (zone IS NULL)),
-	CHECK (NOT from_end OR every IS NOT NULL)
+	CHECK (NOT from_end OR every IS NOT NULL),
+	CHECK ((queue IS NULL) = (topic IS NOT NULL) AND (topic IS NULL OR NOT from_end AND overlap = 'allow'))
 );
 CREATE INDEX ON queue.schedules (look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX ON queue.schedules (owner, look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX ON queue.schedules (queue);
 REVOKE ALL ON queue.schedules FROM PUBLIC;
 -- No DELETE, and no UPDATE of the whole table: see queue._gone.
-GRANT SELECT, INSERT, UPDATE (queue, owner, every, from_end, cron, bits, zone, missed, overlap, starting, until, payload,
+GRANT SELECT, INSERT, UPDATE (queue, topic, owner, every, from_end, cron, bits, zone, missed, overlap, starting, until, payload,
 	payload_type, priority, delay, headers, expires, attempts, key, duplicate, "group", paused, home, anchor, next_at,
 	look_at, last_at, last_job, runs, skipped, error) ON queue.schedules TO PUBLIC;
 ALTER TABLE queue.schedules ENABLE ROW LEVEL SECURITY;

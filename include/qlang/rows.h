@@ -194,7 +194,8 @@
 	COL(overlap, TEXT) SEP \
 	COL(owner, TEXT) SEP \
 	COL(payload, TEXT) SEP \
-	COL(created_at, TIMESTAMPTZ)
+	COL(created_at, TIMESTAMPTZ) SEP \
+	COL(topic, TEXT)
 
 #define ROW_STATS(COL, SEP) \
 	COL(queue, TEXT) SEP \

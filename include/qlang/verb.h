@@ -33,6 +33,7 @@ enum qarg_kind {
 	QKIND_CONTAINED, /* @> and a value; text that holds JSON */
 	QKIND_TABLE,     /* a name, with its schema or without, or a value; text */
 	QKIND_SQL,       /* the client's own SQL in parentheses, which is kept; text */
+	QKIND_PUBLISHED, /* a topic, as a STATE, and a payload */
 	QKIND_CONDITION, /* the client's own SQL: in parentheses, or all that is left */
 	QKIND_THEN,      /* PUSH, TAKE or MOVE with its arguments, up to the end of the statement */
 };
@@ -96,6 +97,7 @@ enum qarg_id {
 	QARG_NAME,
 	QARG_SCHEDULE,
 	QARG_SCHEDULED,
+	QARG_PUBLISHED,
 	QARG_EVERY,
 	QARG_FROM_END,
 	QARG_CRON,

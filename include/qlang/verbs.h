@@ -400,7 +400,7 @@
 	VERB(SCHEDULE, "SCHEDULE", 0, FIXED, "CREATE SCHEDULE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
 		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
-		ARG(ON, "on", "ON", QUEUE, MUST, 0) \
+		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
 		ARG(EVERY, "every", "EVERY", INTERVAL, MUST, 1) \
 		ARG(FROM_END, "from_end", "FROM END", FLAG, MAY, 2) \
 		ARG(CRON, "cron", "CRON", TEXT, MUST, 1) \
@@ -410,6 +410,7 @@
 		ARG(STARTING, "starting", "STARTING", TIMESTAMP, MAY, 0) \
 		ARG(UNTIL, "until", "UNTIL", TIMESTAMP, MAY, 0) \
 		ARG(SCHEDULED, "payload", "PUSH", TEXT, MUST, 3) \
+		ARG(PUBLISHED, "topic", "PUBLISH", PUBLISHED, MUST, 3) \
 		ARG(STATEMENT, "statement", "RUN", TEXT, MUST, 3) \
 		ARG(PARAMS, "params", "PARAMS", JSON, MAY, 0) \
 		ARG(ALONE, "alone", "NO TRANSACTION", FLAG, MAY, 0) \
@@ -423,16 +424,18 @@
 		ARG(GROUP, "group", "GROUP", TEXT, MAY, 0), \
 		"SELECT queue._schedule({name}, {on}, {every}, {from_end}, {cron}, {zone}, {missed}, {overlap}," \
 		" {starting}, {until}, ARRAY[{scheduled}], {priority}, {delay}, {headers}, {expires}, {attempts}," \
-		" {key}, {duplicate}, {group}, false)", \
-		"QUEUE SCHEDULE name ON q {EVERY interval [FROM END] | CRON text [TIME ZONE text]}\n" \
+		" {key}, {duplicate}, {group}, false, NULL, {topic})", \
+		"QUEUE SCHEDULE name [ON q] {EVERY interval [FROM END] | CRON text [TIME ZONE text]}\n" \
 		"    [MISSED {ONE | SKIP | ALL}] [OVERLAP {ALLOW | SKIP}]\n" \
 		"    [STARTING timestamptz] [UNTIL timestamptz]\n" \
-		"    {PUSH payload | RUN sql [PARAMS jsonb] [NO TRANSACTION] [TIMEOUT interval]}\n" \
+		"    {PUSH payload | PUBLISH 'topic.word' payload\n" \
+		"    | RUN sql [PARAMS jsonb] [NO TRANSACTION] [TIMEOUT interval]}\n" \
 		"    [PRIORITY n] [DELAY interval] [EXPIRES interval] [HEADERS jsonb]\n" \
 		"    [ATTEMPTS n] [GROUP text] [KEY text [ON DUPLICATE ...]]", \
 		"Push a job again and again, each time once: CRON '*/5 8-18 * * mon-fri', EVERY '1 h'. An equal" \
 		" schedule that is there is left as it is. MISSED: what becomes of times when no proxy was there." \
-		" OVERLAP SKIP: not while the last job has not ended.") \
+		" OVERLAP SKIP: not while the last job has not ended. PUBLISH, to all that is bound to a topic, goes" \
+		" without ON.") \
 	VERB(UNSCHEDULE, "UNSCHEDULE", 0, FIXED, "DROP SCHEDULE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
 		ARG(IF_EXISTS, "exists", "IF EXISTS", FLAG, MAY, 0), \

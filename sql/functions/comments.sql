@@ -198,6 +198,7 @@ BEGIN
 			('proxies', 'since', 'Since when it has this session; NULL: for you to see it is not.'),
 			('schedules', 'name', 'As in QUEUE SCHEDULE.'),
 			('schedules', 'queue', 'Number of the queue that it pushes to.'),
+			('schedules', 'topic', 'PUBLISH: what it publishes to, instead of a queue.'),
 			('schedules', 'owner', 'With a login of this role it is fired.'),
 			('schedules', 'every', 'EVERY: the time from one to the next.'),
 			('schedules', 'from_end', 'EVERY ... FROM END: from the end of the last job.'),

@@ -79,9 +79,10 @@ BEGIN
 END
 $$;
 
--- Pushes the job of an occurrence; its id.
-CREATE OR REPLACE FUNCTION queue._push_schedule(s queue.schedules, scheduled_at timestamptz, triggered bool, notify bool)
-RETURNS int8
+-- Pushes the job of an occurrence, or publishes it: with the rights that the caller has now. made: the queues and streams
+-- that got something by a PUBLISH.
+CREATE OR REPLACE FUNCTION queue._push_schedule(s queue.schedules, scheduled_at timestamptz, triggered bool, notify bool,
+	OUT job int8, OUT made text[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET timezone = 'UTC'
@@ -91,7 +92,12 @@ DECLARE
 	head CONSTANT jsonb := coalesce(s.headers, '{}') || jsonb_build_object('schedule', s.name, 'scheduled_at', scheduled_at)
 		|| CASE WHEN triggered THEN '{"triggered": true}' ELSE '{}' END::jsonb;
 BEGIN
-	RETURN (SELECT max(p) FROM queue._push(
+	IF s.topic IS NOT NULL THEN
+		made := ARRAY(SELECT p.queue FROM queue._publish(s.topic, ARRAY[s.payload], s.priority, s.delay, NULL, head::text,
+			notify, false, s.expires, s.attempts, s.key, NULL, s.duplicate, s."group", NULL, nullif(s.payload_type, 'text')) AS p);
+		RETURN;
+	END IF;
+	job := (SELECT max(p) FROM queue._push(
 		(SELECT c.name FROM queue.queues AS c WHERE c.number = s.queue), ARRAY[s.payload], s.priority, s.delay, NULL,
 		head::text, notify, s.expires, s.attempts, s.key, s.duplicate, s."group", true,
 		CASE WHEN s.payload_type = 'bytea' THEN 'bytea' END) AS p);
@@ -145,18 +151,27 @@ $$;
 CREATE OR REPLACE FUNCTION queue._schedule(name text, q text, every interval, from_end bool, cron text, zone text,
 	missed text, overlap text, starting timestamptz, until timestamptz, payloads text[], priority int4, delay interval,
 	headers text, expires interval, attempts int4, key text, duplicate text, "group" text, notify bool,
-	stated text DEFAULT NULL)
+	stated text DEFAULT NULL, topic text DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	cfg CONSTANT queue.queues := queue._find(q, CASE WHEN q IS NOT NULL THEN format('Create it with: QUEUE CREATE %I;', q) END);
+	cfg queue.queues;
 	moment CONSTANT timestamptz := clock_timestamp();
 	new queue.schedules;
 	old queue.schedules;
-	watched CONSTANT bool := coalesce(from_end, false) OR lower(overlap) = 'skip';
+	watched CONSTANT bool := coalesce(from_end, false) OR coalesce(lower(overlap) = 'skip', false);
 BEGIN
+	IF topic IS NULL AND q IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '42601', MESSAGE = 'a schedule needs a queue, or a topic to publish to',
+			HINT = 'QUEUE SCHEDULE name ON q ..., or without ON: ... PUBLISH ''topic'' payload.';
+	ELSIF topic IS NULL THEN
+		cfg := queue._find(q, format('Create it with: QUEUE CREATE %I;', q));
+	ELSIF q IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'a schedule pushes to a queue or publishes, not both',
+			HINT = 'PUBLISH goes without ON: what is bound to the topic gets it.';
+	END IF;
 	IF name IS NULL OR name = '' OR octet_length(name) > 63 THEN
 		RAISE EXCEPTION USING ERRCODE = '42602', MESSAGE = 'the name of a schedule has 1 to 63 bytes';
 	ELSIF (every IS NULL) = (cron IS NULL) THEN
@@ -177,7 +192,11 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'STARTING and UNTIL must be finite times';
 	ELSIF payloads IS NULL OR cardinality(payloads) <> 1 OR payloads[1] IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'a schedule pushes one payload, which is not null';
-	ELSIF NOT has_table_privilege(to_regclass(queue._table(cfg.name)), 'INSERT')
+	ELSIF topic IS NOT NULL AND watched THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'FROM END and OVERLAP SKIP are not possible with PUBLISH',
+			DETAIL = 'They look at the job of the last time: there may be one in each queue that is bound, or none.',
+			HINT = 'PUSH to a queue whose worker publishes.';
+	ELSIF topic IS NULL AND NOT has_table_privilege(to_regclass(queue._table(cfg.name)), 'INSERT')
 			AND NOT has_column_privilege(to_regclass(queue._table(cfg.name)), 'payload', 'INSERT') THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for queue "%s"', cfg.name),
 			HINT = format('QUEUE GRANT PUSH ON %I TO %I;', cfg.name, current_user);
@@ -187,14 +206,19 @@ BEGIN
 			HINT = format('QUEUE GRANT AWAIT ON %I TO %I;', cfg.name, current_user);
 	END IF;
 	PERFORM queue._check_push(headers, expires, attempts);
-	PERFORM queue._check_payload(cfg, stated);
+	IF topic IS NULL THEN
+		PERFORM queue._check_payload(cfg, stated);
+		EXECUTE format('SELECT $1::%s', cfg.payload) USING payloads[1];	-- is it one?
+	ELSE
+		PERFORM queue._may_publish(topic, duplicate);
+	END IF;
 	IF key IS NOT NULL OR duplicate IS NOT NULL OR "group" IS NOT NULL THEN
 		PERFORM queue._check_key(payloads, key, duplicate, "group");
 	END IF;
-	EXECUTE format('SELECT $1::%s', cfg.payload) USING payloads[1];	-- is it one?
 
 	new.name := name;
 	new.queue := cfg.number;
+	new.topic := topic;
 	new.owner := quote_ident(current_user)::regrole;
 	new.every := every;
 	new.from_end := coalesce(from_end, false);
@@ -209,7 +233,7 @@ BEGIN
 	new.starting := starting;
 	new.until := until;
 	new.payload := payloads[1];
-	new.payload_type := cfg.payload;
+	new.payload_type := coalesce(cfg.payload, stated, 'text');
 	new.priority := priority;
 	new.delay := delay;
 	new.headers := headers;
@@ -235,9 +259,9 @@ BEGIN
 		END IF;
 		IF (old.every, old.from_end, old.bits, old.zone, old.starting, old.until)
 				IS NOT DISTINCT FROM (new.every, new.from_end, new.bits, new.zone, new.starting, new.until) THEN
-			IF (old.queue, old.cron, old.missed, old.overlap, old.payload, old.priority, old.delay, old.headers, old.expires,
+			IF (old.queue, old.topic, old.cron, old.missed, old.overlap, old.payload, old.priority, old.delay, old.headers, old.expires,
 						old.attempts, old.key, old.duplicate, old."group")
-					IS NOT DISTINCT FROM (new.queue, new.cron, new.missed, new.overlap, new.payload, new.priority, new.delay,
+					IS NOT DISTINCT FROM (new.queue, new.topic, new.cron, new.missed, new.overlap, new.payload, new.priority, new.delay,
 						new.headers, new.expires, new.attempts, new.key, new.duplicate, new."group") THEN
 				RETURN;
 			END IF;
@@ -248,7 +272,7 @@ BEGIN
 			new.look_at := NULL;
 		END IF;
 		-- of whoever's it is, whichever of his members says it; what has been is kept
-		UPDATE queue.schedules AS x SET queue = new.queue, every = new.every, from_end = new.from_end, cron = new.cron,
+		UPDATE queue.schedules AS x SET queue = new.queue, topic = new.topic, every = new.every, from_end = new.from_end, cron = new.cron,
 			bits = new.bits, zone = new.zone, missed = new.missed, overlap = new.overlap, starting = new.starting,
 			until = new.until, payload = new.payload, payload_type = new.payload_type, priority = new.priority,
 			delay = new.delay, headers = new.headers, expires = new.expires, attempts = new.attempts, key = new.key,
@@ -330,18 +354,24 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	s CONSTANT queue.schedules := queue._find_schedule(name);
+	pushed record;
 BEGIN
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	IF NOT notify THEN
 		PERFORM queue._tell(c.number, c.name) FROM queue.queues AS c WHERE c.number = s.queue;
 	END IF;
-	RETURN queue._push_schedule(s, clock_timestamp(), true, notify);
+	pushed := queue._push_schedule(s, clock_timestamp(), true, notify);
+	IF NOT notify THEN
+		PERFORM queue._tell(queue._number_of(q), q) FROM (SELECT DISTINCT unnest(pushed.made)) AS m (q);
+	END IF;
+	RETURN pushed.job;
 END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.schedules()
 RETURNS TABLE (schedule text, queue text, "when" text, next_at timestamptz, last_at timestamptz, last_job text,
-	runs int8, skipped int8, state text, error text, missed text, overlap text, owner text, payload text, created_at timestamptz)
+	runs int8, skipped int8, state text, error text, missed text, overlap text, owner text, payload text, created_at timestamptz,
+	topic text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -357,14 +387,17 @@ BEGIN
 			WHEN s.next_at IS NULL THEN 'running'
 			WHEN (SELECT r.rolcanlogin FROM pg_roles AS r WHERE r.oid = s.owner) IS NOT TRUE THEN 'no login'
 			ELSE 'active' END,
-		s.error, s.missed, s.overlap, pg_get_userbyid(s.owner)::text, s.payload, s.created_at
-	FROM queue.schedules AS s JOIN queue.queues AS c ON c.number = s.queue ORDER BY s.name;
+		s.error, s.missed, s.overlap, pg_get_userbyid(s.owner)::text, s.payload, s.created_at,
+		s.topic
+	FROM queue.schedules AS s LEFT JOIN queue.queues AS c ON c.number = s.queue
+	WHERE c.number IS NOT NULL OR s.topic IS NOT NULL ORDER BY s.name;
 END
 $$;
 
 -- One schedule that is due: how many jobs it pushed. s is what it is then. What cannot be pushed (a queue that is full) is
 -- tried again in ten seconds: that occurrence and those behind it.
-CREATE OR REPLACE FUNCTION queue._fire_one(INOUT s queue.schedules, moment timestamptz, OUT jobs int4)
+CREATE OR REPLACE FUNCTION queue._fire_one(INOUT s queue.schedules, moment timestamptz, OUT jobs int4,
+	OUT made text[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -373,6 +406,7 @@ DECLARE
 	catch_up CONSTANT int4 := 1000;	-- more of MISSED ALL are left out
 	due timestamptz := s.next_at;
 	job record;
+	pushed record;
 BEGIN
 	jobs := 0;
 	IF s.from_end AND due IS NULL THEN
@@ -402,7 +436,9 @@ BEGIN
 			s.skipped := s.skipped + 1;
 		ELSE
 			BEGIN
-				s.last_job := queue._push_schedule(s, due, false, false);
+				pushed := queue._push_schedule(s, due, false, false);
+				s.last_job := pushed.job;
+				made := made || pushed.made;
 			EXCEPTION WHEN serialization_failure OR deadlock_detected OR admin_shutdown OR crash_shutdown THEN
 				RAISE;
 			WHEN lock_not_available THEN	-- DROP or ALTER is at it
@@ -441,12 +477,13 @@ DECLARE
 	s queue.schedules;
 	one record;
 	made jsonb := '{}';
+	published text[];
 BEGIN
 	PERFORM set_config('qbouncer.tell', 'here', true);
 	failed := 0;
 	FOR s IN SELECT * FROM queue.schedules AS x WHERE x.look_at <= moment AND x.owner = me
 			ORDER BY x.look_at LIMIT most FOR UPDATE SKIP LOCKED LOOP
-		IF NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = s.queue) THEN
+		IF s.topic IS NULL AND NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = s.queue) THEN
 			INSERT INTO queue._gone (what, name) VALUES ('schedule', s.name);
 			CONTINUE;
 		ELSIF s.home <> here THEN
@@ -458,7 +495,8 @@ BEGIN
 			BEGIN
 				one := queue._fire_one(s, moment);
 				s := one.s;
-				IF one.jobs > 0 THEN
+				published := published || one.made;
+				IF one.jobs > 0 AND s.queue IS NOT NULL THEN
 					made := jsonb_set(made, ARRAY[s.queue::text], to_jsonb(coalesce((made ->> s.queue::text)::int8, 0) + one.jobs));
 				END IF;
 			EXCEPTION WHEN serialization_failure OR deadlock_detected OR admin_shutdown OR crash_shutdown THEN
@@ -473,9 +511,10 @@ BEGIN
 			runs = s.runs, skipped = s.skipped, error = s.error WHERE x.name = s.name;
 		EXIT WHEN clock_timestamp() - moment > time;
 	END LOOP;
-	RETURN QUERY SELECT c.name, m.value::int8, CASE row_number() OVER () WHEN 1 THEN _fire.failed ELSE 0 END
-		FROM jsonb_each_text(made) AS m
-		LEFT JOIN queue.queues AS c ON c.number = m.key::int4;
+	RETURN QUERY SELECT m.name, m.n, CASE row_number() OVER () WHEN 1 THEN _fire.failed ELSE 0 END
+		FROM (SELECT c.name, e.value::int8 AS n FROM jsonb_each_text(made) AS e
+				LEFT JOIN queue.queues AS c ON c.number = e.key::int4
+			UNION ALL SELECT p, count(*) FROM unnest(published) AS p GROUP BY p) AS m;
 	IF NOT FOUND AND failed > 0 THEN
 		RETURN NEXT;
 	END IF;
@@ -515,13 +554,13 @@ CREATE OR REPLACE FUNCTION queue.schedule(name text, q text, payload text, every
 	cron text DEFAULT NULL, zone text DEFAULT NULL, from_end bool DEFAULT false, missed text DEFAULT 'one',
 	overlap text DEFAULT 'allow', starting timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL,
 	priority int4 DEFAULT 0, delay interval DEFAULT NULL, headers jsonb DEFAULT NULL, expires interval DEFAULT NULL,
-	attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL)
+	attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, topic text DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._schedule(name, q, every, from_end, cron, zone, missed, overlap, starting, until, ARRAY[payload], priority, delay, headers::text, expires, attempts, key, on_duplicate, "group", true);
+	PERFORM queue._schedule(name, q, every, from_end, cron, zone, missed, overlap, starting, until, ARRAY[payload], priority, delay, headers::text, expires, attempts, key, on_duplicate, "group", true, NULL, topic);
 END
 $$;
 
@@ -529,13 +568,13 @@ CREATE OR REPLACE FUNCTION queue.schedule(name text, q text, payload jsonb, ever
 	cron text DEFAULT NULL, zone text DEFAULT NULL, from_end bool DEFAULT false, missed text DEFAULT 'one',
 	overlap text DEFAULT 'allow', starting timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL,
 	priority int4 DEFAULT 0, delay interval DEFAULT NULL, headers jsonb DEFAULT NULL, expires interval DEFAULT NULL,
-	attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL)
+	attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL, "group" text DEFAULT NULL, topic text DEFAULT NULL)
 RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	PERFORM queue._schedule(name, q, every, from_end, cron, zone, missed, overlap, starting, until, ARRAY[payload::text],
-		priority, delay, headers::text, expires, attempts, key, on_duplicate, "group", true, 'jsonb');
+		priority, delay, headers::text, expires, attempts, key, on_duplicate, "group", true, 'jsonb', topic);
 END
 $$;

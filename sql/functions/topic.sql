@@ -425,6 +425,26 @@ BEGIN
 END
 $$;
 
+-- For a schedule, when it is made; when it is fired its rights are looked at anew.
+CREATE OR REPLACE FUNCTION queue._may_publish(topic text, duplicate text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	t queue.topics;
+BEGIN
+	PERFORM queue._check_topic(topic, false);
+	t := queue._find_topic(split_part(topic, '.', 1));
+	IF NOT has_table_privilege(queue._topic_view(t.number), 'INSERT') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for topic "%s"', t.name),
+			HINT = format('Its owner can allow it: QUEUE GRANT PUBLISH ON TOPIC %I TO %I;', t.name, current_user);
+	END IF;
+	IF duplicate IS NOT NULL THEN
+		PERFORM queue._check_publish(duplicate);
+	END IF;
+END
+$$;
+
 -- made: queue, job, queue, job, ...; NULL: none is bound. An event has neither time nor attempts: what is said of these is
 -- for the queues.
 CREATE OR REPLACE FUNCTION queue._route() RETURNS trigger
@@ -491,8 +511,7 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the payload must not be null',
 			HINT = 'The JSON value null is written ''null''.';
 	ELSIF NOT has_table_privilege(queue._topic_view(t.number), 'INSERT') THEN
-		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for topic "%s"', t.name),
-			HINT = format('Its owner can allow it: QUEUE GRANT PUBLISH ON TOPIC %I TO %I;', t.name, current_user);
+		PERFORM queue._may_publish(topic, NULL);
 	END IF;
 	EXECUTE 'INSERT INTO queue.t_' || t.number || ' (topic, payloads, priority, delay, run_at, headers, expires, attempts, key,
 			keep_for, duplicate, "group", batch, stated)

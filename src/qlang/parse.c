@@ -298,6 +298,20 @@ static bool may_compute(const struct parser *p, const struct qverb_arg *arg)
 	}
 }
 
+/* The payload is that of a PUSH, which cannot stand there, too. */
+static bool parse_published(struct parser *p, const struct qverb_arg *arg)
+{
+	struct qarg *payload = &p->q->args[QARG_SCHEDULED];
+	struct qvalue v = {0};
+
+	ASSERT(!payload->given);
+	if (!parse_one(p, arg, parser_name_or_value) || !parser_value(p, &v))
+		return false;
+	payload->given = true;
+	payload->first = p->q->n_values;
+	return add_value(p, QARG_SCHEDULED, &v);
+}
+
 static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 {
 	struct qarg *given = &p->q->args[arg->id];
@@ -333,6 +347,8 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 		return parse_one(p, arg, parser_value);
 	case QKIND_MAY_INTERVAL:
 		return at_end(p) || find_clause(p) != NULL || parse_one(p, arg, parser_value);
+	case QKIND_PUBLISHED:
+		return parse_published(p, arg);
 	case QKIND_CONDITION:
 		return parse_one(p, arg, parser_condition);
 	case QKIND_TABLE:

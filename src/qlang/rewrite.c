@@ -226,6 +226,7 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 	case QKIND_CONTAINED:
 	case QKIND_TEXT:
 	case QKIND_STATE:
+	case QKIND_PUBLISHED:
 	case QKIND_VERB:
 	case QKIND_TABLE:
 	case QKIND_SQL:

@@ -419,7 +419,7 @@ def test_drop_while_it_is_fired(mail):
     ("42602", "NULL, 'mail', '1'::text, every => '1 h'", "name"),
     ("42602", "repeat('a', 64), 'mail', '1'::text, every => '1 h'", "name"),
     ("42P01", "'a', 'none', '1'::text, every => '1 h'", "does not exist"),
-    ("22004", "'a', NULL, '1'::text, every => '1 h'", "null"),
+    ("42601", "'a', NULL, '1'::text, every => '1 h'", "needs a queue"),
 ])  # fmt: skip
 def test_refused(mail, sqlstate, args, message):
     assert message in mail.fails(sqlstate, f"SELECT queue.schedule({args})").message_primary
@@ -606,3 +606,120 @@ def test_job_that_ends_in_no_time(db):
     look(db)
     assert fire(db) == [("mail", 1, 0)]
     assert field(db, "next_at < clock_timestamp() + interval '1 hour'")
+
+
+# --- PUBLISH ---
+
+
+@pytest.fixture
+def topic(db):
+    """The topic orders, with the queues mail and audit bound to it."""
+    db.create("mail")
+    db.create("audit")
+    db.rows("SELECT queue.create_topic('orders')")
+    db.rows("SELECT queue.bind('mail', 'orders.*.paid')")
+    db.rows("SELECT queue.bind('audit', 'orders.#')")
+    return db
+
+
+def publish(session, name="tick", topic="orders.eu.paid", payload='{"n": 1}', **named):
+    schedule(session, name, None, payload, **(named or {"every": "1 h"}), topic=topic)
+
+
+def test_publishes(topic):
+    publish(topic, every="1 h", priority=2, headers='{"a": 1}')
+    assert fire(topic) == []
+    due(topic)
+    assert sorted(fire(topic)) == [("audit", 1, 0), ("mail", 1, 0)]
+    assert fire(topic) == []
+    for queue in ("mail", "audit"):
+        (head,) = headers(topic, queue)
+        assert head["topic"] == "orders.eu.paid" and head["schedule"] == "tick" and head["a"] == 1 and "scheduled_at" in head
+    assert topic.row("SELECT queue, topic, runs, state, last_job FROM queue.schedules()") == (None, "orders.eu.paid", 1, "active", None)
+    topic.rows("SELECT queue.unbind('mail', 'orders.*.paid'), queue.unbind('audit', 'orders.#')")
+    due(topic)
+    assert fire(topic) == []
+    assert topic.row("SELECT runs, error FROM queue.schedules()") == (2, None)
+
+
+def test_publishes_each_once_that_was_missed(topic):
+    publish(topic, every="1 min", missed="all")
+    due(topic, "10 min")
+    assert sorted(fire(topic)) == [("audit", 11, 0), ("mail", 11, 0)]
+    assert len({head["scheduled_at"] for head in headers(topic)}) == 11
+
+
+def test_two_publish_at_once(topic):
+    publish(topic)
+    due(topic)
+    other = topic.connect()
+    topic.rows("BEGIN")
+    assert len(fire(topic)) == 2
+    assert fire(other) == []
+    topic.rows("COMMIT")
+    assert fire(other) == [] and jobs(topic) == 1
+
+
+def test_rights_of_a_publisher(topic):
+    """Those that he has when it is fired count."""
+    bob = topic.connect("bob")
+    with pytest.raises(psycopg.errors.InsufficientPrivilege) as e:
+        publish(bob)
+    assert e.value.diag.message_primary == 'permission denied for topic "orders"'
+    topic.rows("SELECT queue.grant_topic('orders', '{publish}', '{bob}')")
+    publish(bob)
+    due(bob)
+    assert len(fire(bob)) == 2
+    topic.rows("SELECT queue.revoke_topic('orders', '{publish}', '{bob}')")
+    due(bob)
+    assert fire(bob) == [(None, None, 1)]
+    state, error = bob.row("SELECT state, error FROM queue.schedules()")
+    assert state == "failing" and error.startswith("42501: permission denied for topic")
+    assert jobs(topic) == 1
+    topic.rows("SELECT queue.grant_topic('orders', '{publish}', '{bob}')")
+    look(bob)
+    assert len(fire(bob)) == 2 and bob.row("SELECT state, error FROM queue.schedules()") == ("active", None)
+
+
+def test_a_topic_that_is_gone(topic):
+    publish(topic)
+    topic.rows("SELECT queue.drop_topic('orders')")
+    due(topic)
+    assert fire(topic) == [(None, None, 1)]
+    assert topic.value("SELECT error FROM queue.schedules()").startswith("42704: ")
+    topic.rows("SELECT queue.unschedule('tick')")
+    assert topic.rows("SELECT * FROM queue.schedules()") == []
+
+
+def test_a_publication_that_does_not_fit(topic):
+    """All of it, or nothing."""
+    publish(topic, payload="no json")
+    due(topic)
+    assert fire(topic) == [(None, None, 1)]
+    assert jobs(topic) == jobs(topic, "audit") == 0 and topic.value("SELECT state FROM queue.schedules()") == "failing"
+
+
+def test_a_schedule_that_publishes_instead(topic):
+    schedule(topic, every="1 h")
+    publish(topic)
+    publish(topic)
+    due(topic)
+    assert len(fire(topic)) == 2
+    schedule(topic, every="1 h")
+    due(topic)
+    assert fire(topic) == [("mail", 1, 0)]
+    assert topic.value("SELECT queue.trigger_schedule('tick')") == 2 + 1
+    publish(topic)
+    assert topic.value("SELECT queue.trigger_schedule('tick')") is None
+    assert jobs(topic, "audit") == 2
+
+
+@pytest.mark.parametrize("sqlstate, named", [
+    ("22023", {"queue": "mail"}), ("22023", {"topic": "orders.*"}), ("22023", {"topic": ""}), ("42704", {"topic": "none.a"}),
+    ("0A000", {"from_end": True}), ("0A000", {"overlap": "skip"}), ("0A000", {"key": "k", "on_duplicate": "replace"}),
+    ("22023", {"headers": "[]"})])  # fmt: skip
+def test_publish_refused(topic, sqlstate, named):
+    named = {"queue": None, "topic": "orders.a", "every": "1 h"} | named
+    with pytest.raises(psycopg.Error) as e:
+        schedule(topic, **named)
+    assert e.value.sqlstate == sqlstate and e.value.diag.message_hint

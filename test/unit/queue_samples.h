@@ -40,6 +40,8 @@ static inline const char *sample_value(enum qarg_kind kind)
 		return "@> '{\"a\": 1}'";
 	case QKIND_STATE:
 		return "ready";
+	case QKIND_PUBLISHED:
+		return "'orders.paid' 'text'";
 	case QKIND_FLAG:
 		return "";
 	case QKIND_OPTIONS:

@@ -143,7 +143,10 @@ def test_words(qbouncer, db):
         assert len(schedules(w)) == 4
         for text, sqlstate in [
             ("QUEUE SCHEDULE a ON mail PUSH '1'", "42601"), ("QUEUE SCHEDULE a ON mail EVERY '1 h'", "42601"),
-            ("QUEUE SCHEDULE a EVERY '1 h' PUSH '1'", "42601"),
+            ("QUEUE SCHEDULE a EVERY '1 h' PUSH '1'", "42601"), ("QUEUE SCHEDULE a EVERY '1 h' PUBLISH 'x'", "42601"),
+            ("QUEUE SCHEDULE a EVERY '1 h' PUBLISH x '1' PUSH '1'", "42601"), ("QUEUE SCHEDULE a EVERY '1 h' RUN 'x' PUBLISH x '1'", "42601"),
+            ("QUEUE SCHEDULE a ON mail EVERY '1 h' PUBLISH x '1'", "22023"), ("QUEUE SCHEDULE a EVERY '1 h' PUSH '1' PUBLISH x '1'", "42601"),
+            ("QUEUE SCHEDULE a EVERY '1 h' PUBLISH x.y '1'", "42601"), ("QUEUE SCHEDULE a EVERY '1 h' PUBLISH x '1'", "42704"),
             ("QUEUE SCHEDULE a ON mail EVERY '1 h' CRON '@daily' PUSH '1'", "42601"),
             ("QUEUE SCHEDULE a ON mail CRON 'x' PUSH '1'", "22023"), ("QUEUE SCHEDULE a ON none EVERY '1 h' PUSH '1'", "42P01"),
             ("QUEUE UNSCHEDULE none", "42704"), ("QUEUE PAUSE SCHEDULE none", "42704"), ("QUEUE TRIGGER tick", "42601"),
@@ -152,6 +155,33 @@ def test_words(qbouncer, db):
             assert fields["C"] == sqlstate and fields.get("H"), text
         assert tag(w, "QUEUE UNSCHEDULE IF EXISTS none") == "DROP SCHEDULE"
         assert tag(w, "QUEUE UNSCHEDULE a IF EXISTS") == "DROP SCHEDULE"
+
+
+def test_publishes(qbouncer, db, direct):
+    """To all that is bound, streams too, and who waits there is woken."""
+    proxy = qbouncer()
+    with proxy.wire(db) as w, proxy.wire(db) as v, proxy.wire(db) as u:
+        for text in ("QUEUE CREATE mail", "QUEUE CREATE log WITH (kind = stream)", "QUEUE SUBSCRIBE bi TO log",
+                     "QUEUE CREATE TOPIC orders", "QUEUE BIND mail TO 'orders.#'", "QUEUE BIND log TO 'orders.*'"):  # fmt: skip
+            tag(w, text)
+        v.query("QUEUE TAKE mail WAIT '60s'")
+        u.query("QUEUE TAKE log FOR bi WAIT '60s'")
+        parked(v)
+        assert tag(w, "QUEUE SCHEDULE tick CRON '* * * * * *' TIME ZONE 'UTC' PUBLISH 'orders.day' '{\"n\": 1}' PRIORITY 3") == "CREATE SCHEDULE"
+        for waiting in (v, u):
+            got = [m for m in waiting.until("Z") if m.type in "DE"]
+            assert [m.type for m in got] == ["D"], [m.fields for m in got if m.type == "E"]
+        wait_for(lambda: len(occurrences(direct)) >= 3, "three of them", timeout=60)
+        assert tag(w, "QUEUE UNSCHEDULE tick") == "DROP SCHEDULE"
+        times = occurrences(direct)
+        assert all((b - a).total_seconds() == 1 for a, b in zip(times, times[1:]))
+        tag(w, "QUEUE SCHEDULE far EVERY '1 day' PUBLISH orders '2'")
+        (row,) = schedules(w)
+        assert (row["queue"], row["topic"], row["payload"]) == (None, "orders", "2")
+        tag(w, "QUEUE PURGE mail")
+        v.query("QUEUE TAKE mail WAIT '60s'")
+        assert tag(w, "QUEUE TRIGGER SCHEDULE far") == "INSERT 0 1"
+        assert [m.type for m in v.until("Z") if m.type in "DE"] == ["D"]
 
 
 def test_prepared(qbouncer, db):
