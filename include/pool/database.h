@@ -158,6 +158,9 @@ static inline bool pool_may_use(const struct server *s) /* an idle one, for a ta
 	return !s->close_needed && s->conn != NULL && s != s->pool->for_inspection;
 }
 void pool_mark_ready(struct pool *p);      /* has servers or clients that may be brought together */
+/* Since when its first client, or with tasks whoever is first, waits for a server; USEC_NEVER: nobody does. */
+usec_t pool_client_waits_since(const struct pool *p);
+usec_t pool_waits_since(const struct pool *p);
 struct pool *pool_take_ready(void);        /* all that are marked, by ready_next */
 void pool_unmark_ready(struct pool *p);
 

@@ -227,20 +227,25 @@ static void leave(const char *name)
 	r->total--;
 }
 
-static usec_t waits_since(const struct pool *p)
+usec_t pool_client_waits_since(const struct pool *p)
 {
 	const struct client *c = p->waiting.head, *g = p->greeting.head;
-	usec_t since = p->tasks != NULL ? p->tasks->since : USEC_NEVER;
+	usec_t since = c != NULL ? c->request_time : USEC_NEVER;
 
-	if (c != NULL && c->request_time < since)
-		since = c->request_time;
 	return g != NULL && g->request_time < since ? g->request_time : since;
+}
+
+usec_t pool_waits_since(const struct pool *p)
+{
+	usec_t since = pool_client_waits_since(p);
+
+	return p->tasks != NULL && p->tasks->since < since ? p->tasks->since : since;
 }
 
 bool places_take_server(struct pool *p, bool engine, unsigned most)
 {
 	struct name d = of_db(p), u = of_user(p), own = of_pool(p, engine);
-	usec_t since = waits_since(p);
+	usec_t since = pool_waits_since(p);
 	struct row *rd, *ru, *rp;
 	bool ok;
 
@@ -396,7 +401,7 @@ static void look(void)
 {
 	for (struct database *db = route_first(); db != NULL; db = db->next)
 		for (struct pool *p = db->pools; p != NULL; p = p->next)
-			if (waits_since(p) != USEC_NEVER || p->servers[SERVER_IDLE].count > 0)
+			if (pool_waits_since(p) != USEC_NEVER || p->servers[SERVER_IDLE].count > 0)
 				pool_mark_ready(p);
 }
 

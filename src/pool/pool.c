@@ -175,16 +175,11 @@ static bool holding_back(const struct pool *p, usec_t now)
 	return p->failed_at != 0 && now - p->failed_at < retry_after(p);
 }
 
-/* Since when its first client waits; USEC_NEVER: nobody does. With an auth_query, who wants to
- * log in does. */
+/* With an auth_query, who wants to log in waits as a client does; other statements of our own do not get the last
+ * place before somebody's client. */
 static usec_t waits_since(const struct pool *p)
 {
-	const struct client *c = p->waiting.head, *g = p->greeting.head;
-	usec_t since = c != NULL ? c->request_time : USEC_NEVER;
-
-	if (p->lookup && p->tasks != NULL)
-		return p->tasks->since;
-	return g != NULL && g->request_time < since ? g->request_time : since;
+	return p->lookup ? pool_waits_since(p) : pool_client_waits_since(p);
 }
 
 /* A pool that has nothing at all, shares a limit with p, and could use a server; the one whose
@@ -533,10 +528,8 @@ static void give_to_others(struct pool *p)
 /* Nothing more can be had here. */
 static void want_of_others(struct pool *p)
 {
-	usec_t since = waits_since(p);
+	usec_t since = pool_waits_since(p);
 
-	if (p->tasks != NULL && p->tasks->since < since)
-		since = p->tasks->since;
 	if (since != USEC_NEVER && p->servers[SERVER_LOGIN].count == 0 &&
 		!holding_back(p, loop_now()) && !route_stopped(p->db))
 		places_want(p, most_servers(p), since);

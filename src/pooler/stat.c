@@ -244,8 +244,8 @@ void stat_each_pool(void (*fn)(const struct stat_pool *st, void *arg), void *arg
 			if (is_second(p))
 				continue;
 			cancel_count(p, &st.cl_active_cancel_req, &st.sv_active_cancel);
-			if (p->waiting.head != NULL && now > p->waiting.head->request_time)
-				st.maxwait = now - p->waiting.head->request_time;
+			if (pool_client_waits_since(p) < now)
+				st.maxwait = now - pool_client_waits_since(p);
 			fn(&st, arg);
 		}
 }

@@ -627,6 +627,16 @@ def test_suspend(qbouncer, db):
         assert state(admin)["active"] == "yes"
 
 
+def test_maxwait_of_who_waits_for_the_first_server(qbouncer):
+    """He is one of cl_waiting, and waits."""
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        proxy = qbouncer(databases={"mute": "host=127.0.0.1 port=%d" % mute.getsockname()[1]})
+        with proxy.wire() as c:
+            c.startup(user="app", database="mute", wait=False)
+            proxy.wait_show("POOLS", lambda r: r["database"] == "mute" and r["cl_waiting"] == "1"
+                            and int(r["maxwait"]) * 1000000 + int(r["maxwait_us"]) > 0, timeout=4)
+
+
 def test_suspend_is_ended_by_a_signal(proxy, db):
     with proxy.wire(db) as c:
         assert proxy.console("SUSPEND") == []

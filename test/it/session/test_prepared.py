@@ -437,13 +437,17 @@ def test_psycopg_other_settings(qbouncer, db):
                 conn.commit()
 
 
-def test_a_long_discard_all_before_a_parse(proxy, db):
-    """Behind DISCARD ALL of which the end is not there yet a statement is prepared anew."""
+@pytest.mark.parametrize("words", ["DISCARD ALL", "DEALLOCATE ALL"])
+def test_a_long_discard_all_before_a_parse(proxy, db, words):
+    """Behind what may be a DISCARD ALL, of which the end is not there yet, a statement is gone, and another one prepared
+    anew."""
     with proxy.wire(db) as c:
         got = c.hold().parse("one", "SELECT 7").bind("", "one").execute().sync()
         assert [m.type for m in got.push().until("Z")][-1] == "Z"
-        got = c.hold().query("DISCARD ALL" + " " * 1500000)
+        got = c.hold().query(words.replace(" ", " " * 1500000))
+        got = c.bind("", "one").execute().sync()
         got = c.parse("two", "SELECT 7").bind("", "two").execute().sync()
         got.push()
         assert [m.type for m in c.until("Z")] == ["C", "Z"]
+        assert [m.sqlstate for m in c.until("Z") if m.type == "E"] == ["26000"]
         assert [m.type for m in c.until("Z")] == ["1", "2", "D", "C", "Z"]
