@@ -96,6 +96,7 @@ $$;
 CREATE OR REPLACE FUNCTION queue._generate_lone(cfg queue.queues) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
+SET check_function_bodies = off
 AS $$
 DECLARE
 	name CONSTANT text := queue._lone_name(cfg);
