@@ -170,7 +170,8 @@ END
 $$;
 
 -- The proxies that renew leases of this queue look at once whether they still may. No queue has this name
--- (src/queue/lease.h); its number is told apart from that of the queue's own events.
+-- (src/queue/lease.h); its number is told apart from that of the queue's own events. Of a lease without a proxy nobody
+-- would know what to do with it.
 CREATE OR REPLACE FUNCTION queue._tell_cancelled(number int4) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -190,6 +191,7 @@ SET enable_seqscan = off
 AS $$
 DECLARE
 	one record;
+	held bool;
 BEGIN
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM set_config('qbouncer.gone', 'cancelled', true);
@@ -199,9 +201,11 @@ BEGIN
 				MESSAGE = format('job %s-%s is dead already', one.number, one.id),
 				HINT = format('Dead jobs are deleted by: QUEUE PURGE %I STATE dead;', one.name);
 		ELSIF one.leased THEN
-			EXECUTE format('UPDATE %s SET token = ''x'' || ltrim(token, ''x''), key = NULL WHERE id = $1',
-				queue._table(one.name)) USING one.id;
-			PERFORM queue._tell_cancelled(one.number);
+			EXECUTE format($sql$UPDATE %s SET token = 'x' || ltrim(token, 'x'), key = NULL WHERE id = $1
+				RETURNING proxy IS NOT NULL$sql$, queue._table(one.name)) INTO held USING one.id;
+			IF held THEN
+				PERFORM queue._tell_cancelled(one.number);
+			END IF;
 		ELSE
 			IF one.state = 'blocked' THEN
 				PERFORM queue._lot_without(queue._find(one.name), one.id);
@@ -237,9 +241,9 @@ BEGIN
 			WHERE state <> 'dead' AND ($1 IS NULL OR id = ANY ($1))
 				AND (left(token, 1) = 'x' AND lease_until > $2) IS NOT TRUE ORDER BY id FOR UPDATE),
 		marked AS (UPDATE %1$s SET token = 'x' || ltrim(token, 'x'), key = NULL FROM those WHERE id = job AND runs
-			RETURNING id),
+			RETURNING id, proxy IS NOT NULL AS held),
 		gone AS (DELETE FROM %1$s AS d USING those WHERE d.id = job AND NOT runs RETURNING d.*) %2$s
-		SELECT (SELECT count(*) FROM marked) + (SELECT count(*) FROM gone), EXISTS (SELECT FROM marked)
+		SELECT (SELECT count(*) FROM marked) + (SELECT count(*) FROM gone), EXISTS (SELECT FROM marked AS m WHERE m.held)
 	$sql$, queue._table(q), queue._with_keep(cfg, 'gone', 'cancelled')) INTO changed, held USING ids, clock_timestamp();
 	IF held THEN
 		PERFORM queue._tell_cancelled(cfg.number);

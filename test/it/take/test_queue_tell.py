@@ -298,6 +298,23 @@ def test_past_the_proxy(q, other, listener, direct, how):
     assert listener.heard() == [(direct.info.backend_pid, "mail")]
 
 
+@pytest.mark.parametrize("verb", ["CANCEL", "CANCEL ALL"])
+@pytest.mark.parametrize("on_disconnect, hold, told", [("auto", "HOLD", True), ("keep", "HOLD", True), ("keep", "", False)])
+def test_a_cancel_is_told_to_whom_it_may_concern(q, other, listener, verb, on_disconnect, hold, told):
+    """A proxy looks after the leases that end with a connection; of one that is kept it would not know what to do."""
+    tag(q, "QUEUE ALTER mail SET (on_disconnect = '%s')" % on_disconnect)
+    wait_for(lambda: tag(q, "QUEUE PUSH mail '0'") and tag(q, "QUEUE POP mail") and system_pid(listener.conn), "its session")
+    tag(q, "QUEUE PUSH mail '1'")
+    (job,) = other.rows("QUEUE TAKE mail " + hold)
+    listener.heard()
+    with listener.conn.transaction():  # without a proxy, so that it is a notification
+        if "ALL" in verb:
+            listener.conn.execute("SELECT queue.cancel_all('mail')")
+        else:
+            listener.conn.execute("SELECT queue.cancel(%s)", (job["token"].rsplit("-", 1)[0],))
+    assert any(n[1].startswith("of no queue: cancelled in ") for n in listener.heard()) == told
+
+
 # --- two proxies
 
 @pytest.mark.parametrize("how", ("done", "done in a transaction", "fail", "pop", "cancelled", "again", "drop"))
