@@ -194,6 +194,7 @@ DECLARE
 	lists text[] := ARRAY[followers];
 	errors text[] := ARRAY[error];
 	at int4 := 1;
+	died int4[] := '{}';		-- the queues of those that die
 	gone CONSTANT text := coalesce(current_setting('qbouncer.gone', true), '');
 	moment CONSTANT timestamptz := clock_timestamp();
 	shape CONSTANT text := '^[0-9]{1,9}-[0-9]{1,18}$';
@@ -223,7 +224,7 @@ BEGIN
 						error = $3 WHERE id = $1 RETURNING followed$sql$, queue._table(one.name))
 						INTO next USING one.id, moment, why;
 					PERFORM set_config('qbouncer.gone', gone, true);
-					PERFORM queue._died(one.number, 1);
+					died := died || one.number;
 					IF next IS NOT NULL THEN
 						jobs := jobs || (one.number || '-' || one.id);
 						lists := lists || next;
@@ -252,6 +253,7 @@ BEGIN
 		END IF;
 		at := at + 1;
 	END LOOP;
+	PERFORM queue._died(d, count(*)) FROM unnest(died) AS d GROUP BY d;
 END
 $$;
 

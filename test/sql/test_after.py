@@ -273,6 +273,7 @@ def test_a_long_chain_dies(q):
     q.rows("SELECT queue.push('q', '1', after => ARRAY['1-' || n]) FROM generate_series(1, 1500) AS n")
     q.rows("SELECT queue.cancel('1', 'q')")
     assert q.rows("SELECT state, count(*) FROM queue.q_q GROUP BY 1") == [("dead", 1500)]
+    assert q.rows("SELECT dead FROM queue.figures") == [(1500,)]  # not a row for each
     assert state(q, 3, "q")[2] == "job 1-2, which it waited for, is dead: job 1-1, which it waited for, was cancelled"
 
 
