@@ -336,7 +336,10 @@ BEGIN
 	number := nullif((here->>'proxy')::int4, 0);
 	here := (SELECT jsonb_object_agg(k.queue, k.known) FROM (SELECT e.one->>'queue' AS queue, jsonb_agg(e.one) AS known
 		FROM jsonb_array_elements(here->'known') AS e (one) GROUP BY 1) AS k);
-	IF q IS NOT NULL THEN
+	IF queue._is_stream(q) THEN
+		RETURN QUERY SELECT * FROM queue._readers(q, here, number);
+		RETURN;
+	ELSIF q IS NOT NULL THEN
 		PERFORM queue._find(q);
 	END IF;
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
@@ -361,6 +364,42 @@ BEGIN
 		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
 			NULL;
 		END;
+	END LOOP;
+	IF q IS NULL THEN
+		RETURN QUERY SELECT * FROM queue._readers(NULL, here, number);
+	END IF;
+END
+$$;
+
+-- The same of streams: deliveries that are out, of subscriptions of the role, and who waits for one.
+CREATE OR REPLACE FUNCTION queue._readers(q text, here jsonb, number int4)
+RETURNS TABLE (queue text, job text, worker text, attempt int4, cancelled bool, taken_at timestamptz,
+	lease_until timestamptz, proxy int4, role text, address text, waits_since timestamptz)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	s queue.streams;
+BEGIN
+	FOR s IN SELECT * FROM queue.streams AS t WHERE t.name = q OR q IS NULL
+			AND has_table_privilege(to_regclass(format('queue.e%s_0', t.number)), 'SELECT') ORDER BY t.name LOOP
+		IF NOT has_table_privilege(to_regclass(format('queue.e%s_0', s.number)), 'SELECT') THEN
+			RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for stream "%s"', s.name),
+				HINT = format('QUEUE GRANT SUBSCRIBE ON %I TO %I;', s.name, current_user);
+		END IF;
+		-- (one that has failed, and comes again later, is among them)
+		RETURN QUERY SELECT s.name, d.sub || '-d' || d.id, d.worker, d.attempt, NULL::bool, d.taken_at, d.lease_until, d.proxy,
+				k.role, k.address, NULL::timestamptz
+			FROM queue.subscriptions AS u JOIN queue.deliveries AS d ON d.sub = u.number
+				LEFT JOIN jsonb_to_recordset(here->s.name) AS k (digits text, role text, address text) ON k.digits = right(d.token, 4)
+			WHERE u.stream = s.number AND d.lease_until > moment
+			ORDER BY d.taken_at, d.sub, d.id;
+		RETURN QUERY SELECT s.name, NULL::text, k.worker, NULL::int4, NULL::bool, NULL::timestamptz, NULL::timestamptz, number, k.role,
+				k.address, moment - k.waits * interval '1 s'
+			FROM jsonb_to_recordset(here->s.name) AS k (waits float8, worker text, role text, address text)
+			WHERE k.waits IS NOT NULL ORDER BY k.waits DESC;
 	END LOOP;
 END
 $$;

@@ -474,6 +474,9 @@ static void stat_reader(const struct park *p, struct queue_stat_waiter *st, stru
 	buf_puts(names, w->args.queues[0]);
 	st->state = w->task != NULL ? "fetching" : "waiting";
 	st->limit = w->args.limit;
+	st->worker = w->args.as;
+	st->takes_from = (const char(*)[QSTMT_QUEUE_MAX + 1]) w->args.queues;
+	st->n_takes_from = w->args.n_queues;
 }
 
 static bool begin(struct reader *w, const struct bind_values *bind)

@@ -48,6 +48,20 @@ def test_a_role_without_rights(db):
     assert [r for r in bob.rows("SELECT about FROM queue.health()") if r[0] in ("stream", "subscription")]
 
 
+def test_workers(db):
+    make(db, "a")
+    put(db, 1)
+    token, _ = take(db)
+    row = "SELECT queue, job, worker, attempt, lease_until > taken_at FROM queue.workers(%s)"
+    assert db.rows(row, "s") == [("s", token.rsplit("-", 1)[0], "w", 1, True)] == db.rows(row, None)
+    bob = db.connect("bob")
+    assert bob.rows(row, None) == [] and bob.fails("42501", row, "s").message_hint
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    assert bob.rows(row, "s") == []
+    done(db, token)
+    assert db.rows(row, "s") == []
+
+
 def test_many_events_are_counted_by_their_ids(db):
     make(db)
     root = db.connect("postgres")

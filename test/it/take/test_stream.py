@@ -76,6 +76,23 @@ def test_seen(c):
     assert take(c)[1] == ["1", "2", "3"]
 
 
+def test_workers(c, qproxy, db):
+    """Who has a delivery out, and who waits for one, through this proxy with role and address."""
+    tag(c, "QUEUE PUSH orders '1', '2'")
+    token = c.rows("QUEUE TAKE orders FOR bi LIMIT 1 AS 'one'")[0]["token"]
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE orders FOR bi AS 'two' WAIT '30s'")
+        parked(w)
+        for sql in ("QUEUE WORKERS orders", "QUEUE WORKERS"):
+            out, waits = [r for r in c.rows(sql) if r["queue"] == "orders"]
+            assert (out["job"], out["worker"], out["attempt"], out["role"], out["waits_since"]) == (
+                token.rsplit("-", 1)[0], "one", "1", "app", None)
+            assert (waits["job"], waits["worker"], waits["role"]) == (None, "two", "app") and waits["waits_since"] and out["address"]
+        tag(c, "QUEUE DONE '%s'" % token)
+        woken(w)
+        assert [(r["worker"], r["waits_since"]) for r in c.rows("QUEUE WORKERS orders")] == [("two", None)]
+
+
 def test_wait_is_woken(c, qproxy, db):
     with qproxy.wire(db) as w, qproxy.wire(db) as other:
         w.query("QUEUE TAKE orders FOR bi WAIT '30s'")
