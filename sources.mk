@@ -328,6 +328,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/registry.h \
 	src/queue/run_queues.c \
 	src/queue/run_slots.h \
+	src/queue/run_told.c \
+	src/queue/run_told.h \
 	src/queue/runner.c \
 	src/queue/runner.h \
 	src/queue/schedule.c \

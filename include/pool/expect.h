@@ -60,6 +60,7 @@ struct dest {
 	uint16_t may_begin; /* bits of enum expect_kind: what it answers may open a block */
 	/* Each may be NULL, but for error. */
 	void (*row)(struct server *s, const struct wire_msg *m, const struct expect *e);
+	void (*tag)(struct server *s, const struct wire_msg *m, const struct expect *e); /* CommandComplete */
 	/* A notice that the client does not see; and one that is an event of a claimant's. */
 	void (*notice)(struct server *s, const struct wire_msg *m);
 	void (*event)(struct server *s, const char *text);

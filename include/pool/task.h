@@ -13,6 +13,8 @@ struct task;
 struct task_ops {
 	/* A row: body of DataRow. Borrowed. */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
+	/* How its statement was completed: the body of CommandComplete. Borrowed. Or NULL. */
+	void (*tag)(void *arg, const uint8_t *body, size_t len);
 	/* The end; the task is gone afterwards. err NULL: success. A statement that the server refused
 	 * has the server's fields; a server that could not be reached 08006 or 57P03. */
 	void (*done)(void *arg, const struct pg_error *err);
@@ -21,6 +23,8 @@ struct task_ops {
 	bool (*starts)(void *arg, bool engine);
 	/* A NoticeResponse of its statement: the body. Borrowed. Or NULL: nobody hears of it. */
 	void (*notice)(void *arg, const uint8_t *body, size_t len);
+	/* The ErrorResponse that done() will tell of: the body. Borrowed. Or NULL. */
+	void (*error)(void *arg, const uint8_t *body, size_t len);
 };
 
 /* The settings of a client (all but application_name), for statements that stand for many. */

@@ -72,7 +72,7 @@ const char *wire_type_name(uint8_t type, bool from_client);
  * severity "ERROR" and message "". Pointers borrow the body. */
 struct wire_notice {
 	const char *severity; /* V if present, else S */
-	const char *sqlstate, *message, *detail, *hint;
+	const char *sqlstate, *message, *detail, *hint, *context;
 	const char *routine; /* of Postgres, that says so */
 };
 void wire_read_notice(const uint8_t *body, size_t len, struct wire_notice *ret);

@@ -416,7 +416,7 @@ BEGIN
 END
 $$;
 
--- How often jobs of the queue have failed with which text, the last of each and which job that was, most frequent
+-- How often jobs of the queue have failed with which text (where it was, and what was told before, are no part of it), the last of each and which job that was, most frequent
 -- first.
 CREATE OR REPLACE FUNCTION queue.errors(q text)
 RETURNS TABLE (error text, jobs int8, last timestamptz, job text)
@@ -429,7 +429,8 @@ DECLARE
 BEGIN
 	RETURN QUERY EXECUTE format($sql$
 		SELECT why, count(*), max(at), $1 || '-' || (max(ARRAY[(extract(epoch FROM at) * 1000000)::int8, id]))[2]
-		FROM (SELECT id, failures, CASE WHEN %1$s THEN 'lease expired' ELSE error END AS why,
+		FROM (SELECT id, failures, CASE WHEN %1$s THEN 'lease expired'
+				ELSE split_part(split_part(error, E'\nCONTEXT:  ', 1), E'\nNOTICES:\n', 1) END AS why,
 				CASE WHEN %1$s THEN lease_until ELSE failed_at END AS at, coalesce(%1$s, false) OR state = 'dead' AS over FROM %2$s) AS j
 		WHERE failures > 0 OR over GROUP BY why ORDER BY 2 DESC, 3 DESC
 	$sql$, queue._is_over('$2'), queue._table(q)) USING cfg.number, clock_timestamp();

@@ -7,6 +7,7 @@
 
 #include "wire/error.h"
 #include "qlang/parse.h"
+#include "run_told.h"
 #include "token.h"
 #include "worker.h"
 
@@ -50,7 +51,7 @@ struct slot {
 	enum slot_state state;
 	bool started; /* a server has got the task */
 	bool lost;    /* the job is not its own any more */
-	bool told;    /* what it says of itself was heard */
+	bool heard;   /* what it says of itself was heard */
 	bool late;    /* it ran longer than it may */
 	bool leaves;  /* when the job has ended */
 	enum outcome outcome;
@@ -61,7 +62,8 @@ struct slot {
 	usec_t began;          /* that is when a server has got it; 0: none has */
 	char token[TOKEN_MAX]; /* of its job; or "" */
 	struct alone *alone;   /* its job is one; or NULL */
-	char error[sizeof(struct pg_error)];
+	struct run_told told;
+	char error[sizeof(struct pg_error) + sizeof(struct run_told)];
 };
 
 struct run_queue {

@@ -56,9 +56,10 @@ static void rest(struct slot *s, usec_t time)
 {
 	s->state = SLOT_RESTS;
 	s->token[0] = '\0';
-	s->lost = s->started = s->late = s->told = false;
+	s->lost = s->started = s->late = s->heard = false;
 	s->outcome = OUTCOME_DONE;
 	s->began = 0;
+	told_nothing(&s->told);
 	alone_free(&s->alone);
 	look_at(s, loop_now() + time);
 }
@@ -97,7 +98,7 @@ static bool starts(void *arg, bool engine)
 	return true;
 }
 
-/* What the job says of itself before its work (queue._tell_run): how long it may run. */
+/* What the job says of itself before its work (queue._tell_run): how long it may run. All else are its notices. */
 static void noticed(void *arg, const uint8_t *body, size_t len)
 {
 	struct slot *s = arg;
@@ -105,12 +106,32 @@ static void noticed(void *arg, const uint8_t *body, size_t len)
 	int64_t ms;
 
 	wire_read_notice(body, len, &n);
-	if (strcmp(n.sqlstate, "QB101") != 0 || s->lost || s->late || s->told ||
-		!util_parse_i64(n.message, strlen(n.message), &ms) || ms <= 0)
+	if (strcmp(n.sqlstate, "QB101") != 0) {
+		told_notice(&s->told, &n);
 		return;
-	s->told = true;
+	}
+	if (s->lost || s->late || s->heard || !util_parse_i64(n.message, strlen(n.message), &ms) ||
+		ms <= 0)
+		return;
+	s->heard = true;
 	s->timeout = (usec_t)ms * USEC_MSEC;
 	look_at(s, s->began + s->timeout);
+}
+
+static void tagged(void *arg, const uint8_t *body, size_t len)
+{
+	struct slot *s = arg;
+
+	told_tag(&s->told, body, len);
+}
+
+static void errored(void *arg, const uint8_t *body, size_t len)
+{
+	struct slot *s = arg;
+	struct wire_notice n;
+
+	wire_read_notice(body, len, &n);
+	told_error(&s->told, &n);
 }
 
 /* What the job is told to have failed with. */
@@ -122,6 +143,7 @@ static void keep_error(struct slot *s, const struct pg_error *err)
 	else
 		(void)snprintf(s->error, sizeof(s->error), "%s (%s)%s%s", err->message,
 			err->sqlstate, err->detail[0] != '\0' ? "\n" : "", err->detail);
+	told_put(&s->told, s->error, sizeof(s->error));
 }
 
 static bool is_of_lease(const struct pg_error *err)
@@ -216,10 +238,16 @@ static bool submit_alone(struct slot *s);
 
 static void say_done(struct slot *s)
 {
+	struct buf result = BUF_INIT;
 	struct pg_error refused;
+	bool ok;
 
 	s->state = SLOT_FAILS;
-	if (worker_done(s->worker, s->token, NULL, &refused)) {
+	told_result(&s->told, &result);
+	ok = !buf_failed(&result) &&
+	     worker_done(s->worker, s->token, (const char *)result.data, &refused);
+	buf_free(&result);
+	if (ok) {
 		s->queue->done++;
 		return;
 	}
@@ -273,7 +301,11 @@ static void run_done(void *arg, const struct pg_error *err)
 /* Its values are texts, as the statement wants them. */
 static bool submit_alone(struct slot *s)
 {
-	static const struct task_ops ops = {.done = run_done, .starts = starts};
+	static const struct task_ops ops = {.done = run_done,
+		.starts = starts,
+		.tag = tagged,
+		.notice = noticed,
+		.error = errored};
 	static const uint32_t any[VALUES_MAX]; /* types: as the statement has them */
 	struct alone *a = s->alone;
 	struct bind_param params[VALUES_MAX];
@@ -305,8 +337,11 @@ static bool submit_alone(struct slot *s)
 
 static bool submit_run(struct slot *s)
 {
-	static const struct task_ops ops = {
-		.row = ended_row, .done = run_done, .starts = starts, .notice = noticed};
+	static const struct task_ops ops = {.row = ended_row,
+		.done = run_done,
+		.starts = starts,
+		.notice = noticed,
+		.error = errored};
 	const char *names = conf_current()->p.queue_run_superuser ? "t" : "f";
 	const struct bind_param params[] = {
 		{.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)},

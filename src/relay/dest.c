@@ -66,9 +66,11 @@ static void note_tag(struct server *s, const struct wire_msg *m)
 void dest_note(struct server *s, const struct wire_msg *m, const struct expect *e)
 {
 	CHECK_SERVER(s);
-	if (m->type == 'C')
+	if (m->type == 'C') {
 		note_tag(s, m);
-	else if (m->type == 'G')
+		if (e->dest->tag != NULL)
+			e->dest->tag(s, m, e);
+	} else if (m->type == 'G')
 		copy_began(s);
 	else if (e->arg != NULL && s->link != NULL)
 		extq_confirm(s->link, e->arg, e->unnamed);

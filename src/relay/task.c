@@ -297,6 +297,15 @@ static void row(struct server *s, const struct wire_msg *m, const struct expect 
 		t->ops->row(t->arg, m->body, m->have);
 }
 
+static void tag(struct server *s, const struct wire_msg *m, const struct expect *e)
+{
+	const struct task *t = s->task;
+
+	if (t != NULL && t->ops != NULL && t->ops->tag != NULL && wire_complete(m) &&
+		(e->kind == EXPECT_EXECUTE || e->final))
+		t->ops->tag(t->arg, m->body, m->have);
+}
+
 static void notice(struct server *s, const struct wire_msg *m)
 {
 	const struct task *t = s->task;
@@ -363,6 +372,7 @@ static void ready(struct relay *r, bool last)
 
 const struct dest dest_task = {.tells = true,
 	.row = row,
+	.tag = tag,
 	.notice = notice,
 	.event = event,
 	.ready = ready,

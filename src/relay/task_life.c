@@ -67,6 +67,8 @@ void task_note_error(struct task *t, const uint8_t *body, size_t len)
 		return;
 	wire_read_notice(body, len, &n);
 	t->failed = true;
+	if (t->ops != NULL && t->ops->error != NULL)
+		t->ops->error(t->arg, body, len);
 	pg_error_set(&t->err, n.sqlstate, "%s", n.message);
 	if (n.detail != NULL)
 		pg_error_detail(&t->err, "%s", n.detail);

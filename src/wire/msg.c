@@ -177,6 +177,9 @@ void wire_read_notice(const uint8_t *body, size_t len, struct wire_notice *ret)
 		case 'D':
 			ret->detail = text;
 			break;
+		case 'W':
+			ret->context = text;
+			break;
 		case 'R':
 			ret->routine = text;
 			break;

@@ -67,7 +67,9 @@ def test_a_failure_leaves_nothing(runner, direct):
     _, c = runner
     tag(c, "QUEUE CREATE mail WITH (handler = 'app.note', max_attempts = 2, retry = 'fixed 1ms')")
     tag(c, "QUEUE PUSH mail '{\"n\": 1, \"fail\": true}'")
-    assert dead(direct) == "no such address (QQ001)"
+    why = dead(direct)
+    assert why.startswith("no such address (QQ001)\nCONTEXT:  PL/pgSQL function ") and why.endswith('\nSQL statement "SELECT app.note($1)"')
+    assert [e["error"] for e in c.rows("QUEUE ERRORS mail")] == ["no such address (QQ001)"]
     assert rows(direct) == []
     assert value(direct, "SELECT attempt FROM queue.q_mail") == 2
 
@@ -78,7 +80,7 @@ def test_a_failure_at_the_commit(runner, direct):
         CREATE CONSTRAINT TRIGGER late AFTER INSERT ON app.done DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION app.late()""")
     tag(c, "QUEUE CREATE mail WITH (handler = 'app.note', max_attempts = 1)")
     tag(c, "QUEUE PUSH mail '{\"n\": 1}'")
-    assert dead(direct) == "not at all (P0001)"
+    assert dead(direct).startswith("not at all (P0001)\nCONTEXT:  PL/pgSQL function ")
     assert rows(direct) == []
 
 
@@ -94,6 +96,8 @@ def test_a_result_and_await(runner):
 @pytest.fixture
 def app_path(direct, db):
     direct.execute('ALTER ROLE app IN DATABASE "%s" SET search_path = app, public' % db)
+    yield
+    direct.execute('ALTER ROLE app IN DATABASE "%s" RESET search_path' % db)
 
 
 def test_the_owners_own_settings(app_path, runner, direct):
@@ -223,12 +227,18 @@ def test_a_timeout(runner, direct):
     assert value(direct, "SELECT count(*) FROM queue.q_mail WHERE state = 'dead'") == 1
 
 
+@pytest.fixture
+def deaf(direct, db):
+    direct.execute('ALTER ROLE app IN DATABASE "%s" SET client_min_messages = error' % db)
+    yield
+    direct.execute('ALTER ROLE app IN DATABASE "%s" RESET client_min_messages' % db)
+
+
 @pytest.mark.parametrize("how", ["", " NO TRANSACTION"])
-def test_a_timeout_of_one_job(runner, direct, how):
+def test_a_timeout_of_one_job(deaf, runner, direct, how):
     """It goes before that of the queue, either way, whatever the role wants to hear of; and is retried as any failure."""
     _, c = runner
     tag(c, "QUEUE CREATE nightly WITH (run = sql, timeout = '300ms', max_attempts = 2, retry = 'fixed 1ms', retain_done = '1 h')")
-    direct.execute("ALTER ROLE app IN DATABASE \"%s\" SET client_min_messages = error" % direct.info.dbname)
     state, why = ends(c, "QUEUE RUN 'SELECT pg_sleep(600)' ON nightly%s TIMEOUT '50ms'" % how)
     assert state == "dead" and why.startswith("timeout: the job ran longer than it may (57014)"), why
     assert value(direct, "SELECT attempt FROM queue.q_nightly") == 2
@@ -428,6 +438,42 @@ def test_no_transaction_leaves_nothing_open(runner, direct):
         assert ends(c, "QUEUE RUN 'INSERT INTO app.seen VALUES (current_setting($$work_mem$$))' ON nightly NO TRANSACTION")[0] == "done"
     assert value(direct, "SELECT count(*) FROM app.seen WHERE s = '77MB'") == 0
     assert ends(c, "QUEUE RUN 'SELECT pg_sleep(20)' ON nightly NO TRANSACTION") [0] == "dead"
+
+
+# --- what it has told ---
+
+TELL = """DO $$BEGIN FOR n IN 1..%d LOOP RAISE NOTICE 'line % of %', n, repeat('\u00e4', 400); END LOOP; %s END$$"""
+
+
+def tells(n, then=""):
+    return TELL.replace("%d", str(n)).replace("%s", then).replace("'", "''")
+
+
+@pytest.mark.parametrize("how", ["", " NO TRANSACTION"])
+def test_what_a_failure_has_told(runner, direct, how):
+    """Notices, as many as are of use, and where it was; HISTORY and JOB have it, ERRORS counts what is the same."""
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+    state, why = ends(c, "QUEUE RUN '%s' ON nightly%s" % (tells(3, "RAISE EXCEPTION 'no';"), how))
+    lines = why.split("\n")
+    assert state == "dead" and lines[:3] == ["no (P0001)", "CONTEXT:  PL/pgSQL function inline_code_block line 1 at RAISE",
+                                             "NOTICES:" if how else lines[2]], lines
+    assert "queue._run" not in why and lines[lines.index("NOTICES:") + 1].startswith("NOTICE:  line 1 of ") and "NOTICE:  line 3 of " in why
+    state, why = ends(c, "QUEUE RUN '%s' ON nightly%s" % (tells(50000, "RAISE EXCEPTION 'no';"), how))
+    assert state == "dead" and why.endswith("\n(49980 more)") and len(why.encode()) < 6000
+    (errors,) = c.rows("QUEUE ERRORS nightly")
+    assert (errors["error"], errors["jobs"]) == ("no (P0001)", "2")
+
+
+def test_what_no_transaction_has_told(runner):
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1)")
+    for sql, want in [
+            ("INSERT INTO app.done VALUES (1), (2)", {"tag": "INSERT 0 2"}), ("VACUUM app.done", {"tag": "VACUUM"}), ("", {"tag": ""}),
+            ("DO $$BEGIN RAISE WARNING 'a \"b\"'; END$$", {"tag": "DO", "notices": 'WARNING:  a "b"'})]:
+        (job,) = c.rows("QUEUE RUN '%s' ON nightly NO TRANSACTION RETURNING JOB" % sql.replace("'", "''"))
+        (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])
+        assert (end["state"], json.loads(end["result"])) == ("done", want), end
 
 
 # --- QUEUE RUN ---
