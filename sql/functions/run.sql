@@ -176,20 +176,33 @@ BEGIN
 END
 $$;
 
+-- What is kept of its outcome.
+CREATE OR REPLACE FUNCTION queue._run_keep(value text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF lower(value) NOT IN ('result', 'error', 'always', 'none') THEN
+		PERFORM queue._bad_handler('22023', format('invalid value "%s" for keep', value), 'Allowed: result, error, always, none.');
+	END IF;
+	RETURN lower(value);
+END
+$$;
+
 -- Tells the proxy that carries the job out what it has to know meanwhile: the answer comes when the job has ended. Whatever
 -- the role wants to hear of.
-CREATE OR REPLACE FUNCTION queue._tell_run(timeout interval) RETURNS void
+CREATE OR REPLACE FUNCTION queue._tell_run(timeout interval, keep text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET client_min_messages = notice
 AS $$
 BEGIN
-	RAISE NOTICE USING ERRCODE = 'QB101', MESSAGE = (extract(epoch FROM timeout) * 1000)::int8::text;
+	RAISE NOTICE USING ERRCODE = 'QB101', MESSAGE = coalesce((extract(epoch FROM timeout) * 1000)::int8, 0) || ' ' || coalesce(keep, '');
 END
 $$;
 
 -- QUEUE RUN
 CREATE OR REPLACE FUNCTION queue._sql_job(q text, statement text, params text, alone bool DEFAULT false,
-	timeout interval DEFAULT NULL) RETURNS text
+	timeout interval DEFAULT NULL, keep text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -202,10 +215,11 @@ BEGIN
 	ELSIF statement IS NULL THEN
 		PERFORM queue._bad_handler('22004', 'the statement must not be null', 'QUEUE RUN ''SELECT ...'' ON q;');
 	END IF;
-	PERFORM queue._check_params(params::jsonb), queue._run_timeout(timeout::text);
+	PERFORM queue._check_params(params::jsonb), queue._run_timeout(timeout::text), queue._run_keep(keep);
 	RETURN jsonb_build_object('sql', statement) || CASE WHEN params IS NULL THEN '{}'
 		ELSE jsonb_build_object('params', params::jsonb) END || CASE WHEN alone THEN '{"transaction": false}' ELSE '{}' END::jsonb
-		|| CASE WHEN timeout IS NULL THEN '{}' ELSE jsonb_build_object('timeout', timeout::text) END;
+		|| CASE WHEN timeout IS NULL THEN '{}' ELSE jsonb_build_object('timeout', timeout::text) END
+		|| CASE WHEN keep IS NULL THEN '{}' ELSE jsonb_build_object('keep', lower(keep)) END;
 END
 $$;
 
@@ -213,19 +227,20 @@ CREATE OR REPLACE FUNCTION queue.run(q text, statement text, params jsonb DEFAUL
 	delay interval DEFAULT NULL, run_at timestamptz DEFAULT NULL, headers jsonb DEFAULT NULL, notify bool DEFAULT true,
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL,
 	"group" text DEFAULT NULL, batch text DEFAULT NULL, after text[] DEFAULT NULL, keep_for interval DEFAULT NULL,
-	newer timestamptz DEFAULT NULL, no_transaction bool DEFAULT false, timeout interval DEFAULT NULL) RETURNS int8
+	newer timestamptz DEFAULT NULL, no_transaction bool DEFAULT false, timeout interval DEFAULT NULL,
+	keep text DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text, no_transaction, timeout)], priority, delay, run_at,
+	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text, no_transaction, timeout, keep)], priority, delay, run_at,
 		headers::text, coalesce(notify, true), expires, attempts, key, on_duplicate, "group", true, batch => batch,
 		after => after, keep_for => keep_for, newer => newer) AS p);
 END
 $$;
 
--- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...], "transaction": false, "timeout": "10 min"}.
-CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[], OUT alone bool, OUT timeout interval)
+-- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...], "transaction": false, "timeout": "10 min", "keep": "error"}.
+CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[], OUT alone bool, OUT timeout interval, OUT keep text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -236,10 +251,10 @@ BEGIN
 	ELSIF jsonb_typeof(payload -> 'sql') IS DISTINCT FROM 'string' THEN
 		PERFORM queue._bad_handler('22023', 'the payload is no SQL',
 			'QUEUE RUN ''VACUUM'' ON q; or push a text, or {"sql": "...", "params": [...]}.');
-	ELSIF payload - '{sql,params,transaction,timeout}'::text[] <> '{}' THEN
+	ELSIF payload - '{sql,params,transaction,timeout,keep}'::text[] <> '{}' THEN
 		PERFORM queue._bad_handler('0A000', format('"%s" beside "sql" is not supported',
-			(SELECT k FROM jsonb_object_keys(payload - '{sql,params,transaction,timeout}'::text[]) AS k ORDER BY k LIMIT 1)),
-			'There are "sql", "params", "transaction" and "timeout".');
+			(SELECT k FROM jsonb_object_keys(payload - '{sql,params,transaction,timeout,keep}'::text[]) AS k ORDER BY k LIMIT 1)),
+			'There are "sql", "params", "transaction", "timeout" and "keep".');
 	ELSIF jsonb_typeof(payload -> 'transaction') <> 'boolean' THEN
 		PERFORM queue._bad_handler('22023', '"transaction" is not true or false', 'Without it the job is one transaction with its DONE.');
 	END IF;
@@ -247,6 +262,9 @@ BEGIN
 	alone := NOT (payload ->> 'transaction')::bool;
 	IF payload ? 'timeout' THEN
 		timeout := queue._run_timeout(payload ->> 'timeout');
+	END IF;
+	IF payload ? 'keep' THEN
+		keep := queue._run_keep(payload ->> 'keep');
 	END IF;
 	IF payload ? 'params' THEN
 		PERFORM queue._check_params(payload -> 'params');
@@ -344,6 +362,7 @@ DECLARE
 	what record;
 	again jsonb;
 	died text;
+	keep text;
 BEGIN
 	SELECT * INTO part FROM queue._split(ARRAY[token], true);
 	cfg := part.cfg;
@@ -367,8 +386,8 @@ BEGIN
 	PERFORM set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
 		SELECT * INTO what FROM queue._sql_of(job.payload);
-		IF what.timeout IS NOT NULL THEN
-			PERFORM queue._tell_run(what.timeout);
+		IF what.timeout IS NOT NULL OR what.keep IS NOT NULL THEN
+			PERFORM queue._tell_run(what.timeout, what.keep);
 		END IF;
 		IF what.alone THEN
 			RETURN QUERY SELECT cfg.name, 'alone', what.sql
@@ -376,6 +395,10 @@ BEGIN
 			RETURN;
 		END IF;
 		outcome := queue._run_sql(what.sql, path, v => what.params);
+		keep := what.keep;
+		IF keep IN ('error', 'none') THEN
+			outcome := NULL;
+		END IF;
 	ELSIF queue._check_handler(cfg) THEN
 		PERFORM pg_catalog.set_config('search_path', path, true);
 		EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) cfg.handler OPERATOR(pg_catalog.||) '($1)' INTO outcome USING job.payload;
@@ -400,7 +423,7 @@ BEGIN
 	ELSIF again IS NOT NULL THEN
 		RETURN QUERY SELECT f, 'released', NULL FROM queue._release(ARRAY[token], (again ->> 'after')::interval, true) AS f;
 	ELSE
-		RETURN QUERY SELECT f, 'done', NULL FROM queue._done(ARRAY[token], false, outcome::text, false) AS f;
+		RETURN QUERY SELECT f, 'done', NULL FROM queue._done(ARRAY[token], false, outcome::text, coalesce(keep = 'always', false)) AS f;
 	END IF;
 END
 $$;

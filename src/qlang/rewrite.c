@@ -360,7 +360,7 @@ static void put_once(struct rewriter *w)
 /* RUN: behind what every one says. */
 static void put_ran(struct rewriter *w)
 {
-	put_given(w, w->q->verb, QARG_TIMEOUT, QARG_TIMEOUT);
+	put_given(w, w->q->verb, QARG_TIMEOUT, QARG_KEEPS);
 }
 
 /* Of which jobs. */

@@ -29,6 +29,9 @@ enum outcome {
 	OUTCOME_UNREAD,   /* no memory for that */
 };
 
+/* What is kept of its outcome. */
+enum keep { KEEP_RESULT, KEEP_ERROR, KEEP_NONE };
+
 #define VALUES_MAX 20 /* queue._check_params() */
 
 /* A statement that is not part of the transaction of its DONE, with its values. */
@@ -51,6 +54,7 @@ struct slot {
 	enum slot_state state;
 	bool started; /* a server has got the task */
 	bool lost;    /* the job is not its own any more */
+	enum keep keep;
 	bool heard;   /* what it says of itself was heard */
 	bool late;    /* it ran longer than it may */
 	bool leaves;  /* when the job has ended */

@@ -58,6 +58,7 @@ static void rest(struct slot *s, usec_t time)
 	s->token[0] = '\0';
 	s->lost = s->started = s->late = s->heard = false;
 	s->outcome = OUTCOME_DONE;
+	s->keep = KEEP_RESULT;
 	s->began = 0;
 	told_nothing(&s->told);
 	alone_free(&s->alone);
@@ -98,11 +99,13 @@ static bool starts(void *arg, bool engine)
 	return true;
 }
 
-/* What the job says of itself before its work (queue._tell_run): how long it may run. All else are its notices. */
+/* What the job says of itself before its work (queue._tell_run): how long it may run (0: as long as its queue says), and
+ * what is kept. All else are its notices. */
 static void noticed(void *arg, const uint8_t *body, size_t len)
 {
 	struct slot *s = arg;
 	struct wire_notice n;
+	const char *keep;
 	int64_t ms;
 
 	wire_read_notice(body, len, &n);
@@ -110,10 +113,18 @@ static void noticed(void *arg, const uint8_t *body, size_t len)
 		told_notice(&s->told, &n);
 		return;
 	}
-	if (s->lost || s->late || s->heard || !util_parse_i64(n.message, strlen(n.message), &ms) ||
-		ms <= 0)
+	keep = strchr(n.message, ' ');
+	if (s->lost || s->late || s->heard || keep == NULL ||
+		!util_parse_i64(n.message, (size_t)(keep - n.message), &ms))
 		return;
 	s->heard = true;
+	s->keep = KEEP_RESULT;
+	if (strcmp(keep, " none") == 0)
+		s->keep = KEEP_NONE;
+	else if (strcmp(keep, " error") == 0)
+		s->keep = KEEP_ERROR;
+	if (ms <= 0)
+		return;
 	s->timeout = (usec_t)ms * USEC_MSEC;
 	look_at(s, s->began + s->timeout);
 }
@@ -140,10 +151,13 @@ static void keep_error(struct slot *s, const struct pg_error *err)
 	if (s->late)
 		(void)snprintf(s->error, sizeof(s->error),
 			"timeout: the job ran longer than it may (%s)", err->sqlstate);
+	else if (s->keep == KEEP_NONE)
+		(void)snprintf(s->error, sizeof(s->error), "SQLSTATE %s", err->sqlstate);
 	else
 		(void)snprintf(s->error, sizeof(s->error), "%s (%s)%s%s", err->message,
 			err->sqlstate, err->detail[0] != '\0' ? "\n" : "", err->detail);
-	told_put(&s->told, s->error, sizeof(s->error));
+	if (s->keep != KEEP_NONE)
+		told_put(&s->told, s->error, sizeof(s->error));
 }
 
 static bool is_of_lease(const struct pg_error *err)
@@ -245,7 +259,8 @@ static void say_done(struct slot *s)
 	s->state = SLOT_FAILS;
 	told_result(&s->told, &result);
 	ok = !buf_failed(&result) &&
-	     worker_done(s->worker, s->token, (const char *)result.data, &refused);
+	     worker_done(s->worker, s->token,
+		     s->keep == KEEP_RESULT ? (const char *)result.data : NULL, &refused);
 	buf_free(&result);
 	if (ok) {
 		s->queue->done++;

@@ -465,6 +465,21 @@ def test_what_a_failure_has_told(runner, direct, how):
     assert (errors["error"], errors["jobs"]) == ("no (P0001)", "2")
 
 
+@pytest.mark.parametrize("how", ["", " NO TRANSACTION"])
+def test_what_is_kept(runner, direct, how):
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1)")
+    for keep, result, why in [("RESULT", True, True), ("ALWAYS", True, True), ("ERROR", False, True), ("NONE", False, False)]:
+        (job,) = c.rows("QUEUE RUN 'SELECT 1 AS n' ON nightly%s KEEP %s RETURNING JOB" % (how, keep))
+        id = job["job"].split("-")[1]
+        wait_for(lambda id=id: value(direct, "SELECT count(*) FROM queue.q_nightly WHERE id = %s", id) == 0, "its end")
+        assert value(direct, "SELECT count(*) FROM queue.a_nightly WHERE id = %s AND result IS NOT NULL", id) == result, keep
+        assert value(direct, "SELECT count(*) FROM queue.a_nightly WHERE id = %s", id) == result, keep
+        state, error_of = ends(c, "QUEUE RUN 'SELECT ''secret''::int' ON nightly%s KEEP %s" % (how, keep))
+        assert state == "dead" and ("secret" in error_of) == why and "22P02" in error_of, (keep, error_of)
+    assert error(c, "QUEUE RUN 'SELECT 1' ON nightly KEEP all").sqlstate == "22023"
+
+
 def test_what_no_transaction_has_told(runner):
     _, c = runner
     tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1)")
@@ -486,9 +501,9 @@ def runs(c, name):
 
 VERBS = {
     "run": (runs, "QUEUE RUN {} ON {}", lambda name, s: [t("SELECT 1"), t(name)], "INSERT 0 1", None, None),
-    "run with all": (runs, "QUEUE RUN {} ON {} PARAMS {} TIMEOUT {} PRIORITY {} DELAY {} HEADERS {} EXPIRES {} ATTEMPTS {} KEY {} FOR {} ON DUPLICATE IGNORE GROUP {} "
+    "run with all": (runs, "QUEUE RUN {} ON {} PARAMS {} TIMEOUT {} KEEP {} PRIORITY {} DELAY {} HEADERS {} EXPIRES {} ATTEMPTS {} KEY {} FOR {} ON DUPLICATE IGNORE GROUP {} "
                      "BATCH {} RETURNING ID, JOB",
-                     lambda name, s: [t("SELECT $1"), t(name), j("[1]"), iv("1min", 60), i(3), iv("1h", 3600), j("{}"), iv("2h", 7200), i(2), t("k-" + name), iv("1h", 3600), t("g"),
+                     lambda name, s: [t("SELECT $1"), t(name), j("[1]"), iv("1min", 60), t("ALWAYS"), i(3), iv("1h", 3600), j("{}"), iv("2h", 7200), i(2), t("k-" + name), iv("1h", 3600), t("g"),
                                       t("b")], "INSERT 0 1", [("id", INT8), ("job", TEXT)], None),
 }
 
