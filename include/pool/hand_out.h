@@ -96,6 +96,9 @@ void engines_pins_sql(struct buf *sql);
 /* affinity.c */
 /* Some server is free. NULL: the task waits for a better one. */
 struct server *affinity_choose(struct task *t, usec_t now);
+/* Those of its kind have undone what others did: they are alone for a while. */
+void affinity_spoilt(const struct task *t, usec_t now);
+bool affinity_may_share(const struct task *t, usec_t now);
 bool affinity_follows(struct task *t, struct server *s, usec_t now); /* may it go there, too? */
 void affinity_took(const struct task *t, usec_t time); /* it has succeeded */
 void affinity_lost(struct server *s); /* it is closed */

@@ -29,12 +29,14 @@
 #define GAIN_MAX       (50 * USEC_MSEC)
 #define TOO_LONG       4 /* times the usual: what runs for longer is not waited for */
 #define PATIENCE       4 /* of one task, in such times */
+#define SPOILT         USEC_SEC
 
 struct affinity {
 	UT_hash_handle hh;
 	uint64_t kind;
 	usec_t waited; /* its tasks in sum, of late, since it got its last server */
 	usec_t halved; /* when `waited` was last */
+	usec_t alone;  /* until then its tasks share no transaction */
 	unsigned n;
 	struct server *server[AFFINITIES_MAX]; /* the last one used first */
 };
@@ -292,11 +294,30 @@ static bool is_empty_enough(const struct server *s)
 	return best == NULL || s->n_kinds / CROWD <= best->n_kinds / CROWD;
 }
 
+void affinity_spoilt(const struct task *t, usec_t now)
+{
+	struct affinity *h = find(t->pool, t->kind);
+
+	CHECK_TASK(t);
+	if (h != NULL)
+		h->alone = now + SPOILT;
+}
+
+bool affinity_may_share(const struct task *t, usec_t now)
+{
+	const struct affinity *h = find(t->pool, t->kind);
+
+	CHECK_TASK(t);
+	return t->together != 0 && (h == NULL || now >= h->alone);
+}
+
 bool affinity_follows(struct task *t, struct server *s, usec_t now)
 {
 	struct affinity *h = find(t->pool, t->kind);
 
 	CHECK_TASK(t);
+	if (!affinity_may_share(t, now))
+		return false;
 	for (unsigned i = 0; h != NULL && i < h->n; i++)
 		if (h->server[i] == s) {
 			to_front(h, i);

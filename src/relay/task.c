@@ -260,7 +260,7 @@ void task_start(struct task *t, struct server *s)
 	INVARIANT(
 		s->link == NULL && s->expect.count == 0, "a task gets a server that somebody has");
 	INVARIANT(t->engine || !s->use.engine, "a task gets a server that is not for its like");
-	if (t->together != 0 && s->use.engine)
+	if (s->use.engine && affinity_may_share(t, loop_now()))
 		together_gather(t, s, loop_now());
 	for (struct task *each = t; each != NULL; each = each->after)
 		each->server = s;

@@ -2,7 +2,7 @@
  * Tasks that share a transaction: statements of one class (task_spec.together) that waited for the same connection of
  * the engine's own go there as one pipeline with one Sync, and so have one commit. Nothing of an answer is told before
  * it: the rows are kept. When one of them fails, all are undone, wait again in their places, and each goes alone; so
- * none has to do with the fault of another. They wait for locks only for a short time, as others wait for their commit.
+ * none has to do with the fault of another. Those whose fault it was share nothing for a while. They wait for locks only for a short time, as others wait for their commit.
  *
  * Entry points: together_gather(), together_send(), together_end_all().
  */
@@ -149,8 +149,13 @@ static enum relay_step error(struct relay *r, const struct wire_msg *m, struct e
 {
 	bool batch = relay_in_batch(e);
 
-	if (r->s->task != NULL)
-		task_note_error(r->s->task, m->body, m->have);
+	struct task *leader = r->s->task;
+
+	if (leader != NULL) {
+		task_note_error(leader, m->body, m->have);
+		if (leader->at != NULL)
+			affinity_spoilt(leader->at, loop_now());
+	}
 	if (batch)
 		relay_batch_failed(r);
 	return RELAY_DROP;
