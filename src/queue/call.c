@@ -105,8 +105,10 @@ static void call_queue(
 	const struct qvalue *v = qstmt_one(q, QARG_QUEUE);
 	struct buf text = BUF_INIT;
 
+	/* one that no queue can have is not cut short: Postgres refuses it */
 	if (v != NULL && qvalue_eval(v, &qb, &text) == QEVAL_OK && !buf_failed(&text) &&
-		text.len <= QSTMT_QUEUE_MAX)
+		text.len <= QSTMT_QUEUE_MAX &&
+		(text.len == 0 || memchr(text.data, 0, text.len) == NULL))
 		util_strlcpy(ret->queue, buf_cstr(&text), sizeof(ret->queue));
 	/* a job that is there keeps its place, and is locked meanwhile */
 	ret->mark = qstmt_has(q, QARG_DUPLICATE) ? head_lowest(t->db, ret->queue)

@@ -208,6 +208,16 @@ def test_nul_and_broken_characters(q, sql, values, fmt):
         if block:
             tag(q, "ROLLBACK")
     assert [(r["payload"], r["state"]) for r in peek(q)] == [("7", "ready")]
+
+
+@pytest.mark.parametrize("fmt", [0, 1])
+def test_a_name_that_goes_on_behind_a_nul(q, fmt):
+    """Also when what stands before it is a queue that is well known."""
+    for _ in range(10):
+        tag(q, "QUEUE PUSH mail '7'")
+    q.hold().parse("", "QUEUE PUSH $1 '1'", [TEXT]).bind("", "", [b"mail\0x"], formats=[fmt]).execute().sync().push()
+    assert [m.sqlstate for m in q.until("Z") if m.type == "E"] == ["22021"]
+    assert {r["payload"] for r in peek(q)} == {"7"}
     assert [r["queue"] for r in q.rows("QUEUE LIST")] == ["mail"]
 
 
