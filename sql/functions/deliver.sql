@@ -332,7 +332,8 @@ $$;
 -- executed by that, so it is not asked who has used what (_orphans).
 CREATE OR REPLACE FUNCTION queue._orphaned_deliveries(there int4[], most int4, OUT names text[], OUT again bool)
 LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = on	-- a row for each delivery that is out, and who calls has it off: that is "expensive", and compiled (jit)
 AS $$
 DECLARE
 	held int8;

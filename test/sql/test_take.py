@@ -35,7 +35,7 @@ def test_types(q):
                  "queue.list()", "queue.stats()"]:
         cursor = q.conn.execute("SELECT * FROM " + call)
         assert {column.type_code for column in cursor.description} <= \
-            {16, 20, 23, 25, 3802, 17, 1184, 1186}
+            {16, 20, 23, 25, 701, 3802, 17, 1184, 1186}
 
 
 def test_priority_then_order(q):
