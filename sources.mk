@@ -908,6 +908,7 @@ qb_dialogues = \
 	test/scenario/pool/server_down.dlg \
 	test/scenario/pool/servers_age.dlg \
 	test/scenario/pool/task_goes_home.dlg \
+	test/scenario/pool/together.dlg \
 	test/scenario/pool/tx_abandoned.dlg \
 	test/scenario/pool/wait_in_line.dlg \
 	test/scenario/pool/wait_timeout.dlg \
