@@ -210,7 +210,6 @@ static bool send_script(struct task *t, struct server *s, struct buf *b)
 static bool send_statement(struct task *t, struct server *s, struct buf *b)
 {
 	char name[PSTMT_NAME_SIZE] = "";
-	size_t start;
 
 	if (t->prepare) {
 		if (!extq_server_prepare(s, t->stmt, &dest_task))
@@ -223,16 +222,10 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 		if (!server_expect(s, EXPECT_PARSE, &dest_task, NULL))
 			return false;
 	}
-	start = build_begin(b, 'B');
-	build_cstr(b, "");
-	build_cstr(b, name);
-	buf_put(b, t->bind.data, t->bind.len);
-	build_end(b, start);
-	build_execute(b, "", 0);
+	if (!task_put_execute(s, b, name, &t->bind, &dest_task, false))
+		return false;
 	build_simple(b, 'S');
-	if (!server_expect(s, EXPECT_BIND, &dest_task, NULL) ||
-		!server_expect(s, EXPECT_EXECUTE, &dest_task, NULL) ||
-		!server_expect(s, EXPECT_SYNC, &dest_task, NULL))
+	if (!server_expect(s, EXPECT_SYNC, &dest_task, NULL))
 		return false;
 	expect_at(&s->expect, s->expect.count - 1u)->final = true;
 	return true;

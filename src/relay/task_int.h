@@ -17,6 +17,9 @@ struct silent_look {
 void task_free(struct task *t);
 void task_end_events(struct task *t, bool committed);
 void task_put_values(struct buf *b, const struct task_spec *spec); /* the Bind message behind the names */
+/* Bind and Execute of this statement, with what is expected of them. final: of the Execute. false: as server_expect(). */
+bool task_put_execute(struct server *s, struct buf *b, const char *name, const struct buf *values,
+	const struct dest *dest, bool final);
 void task_note_error(struct task *t, const uint8_t *body, size_t len); /* the first one counts */
 
 /* together.c. Those that wait, and may go with it, which is about to be sent to s. */

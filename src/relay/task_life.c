@@ -46,6 +46,23 @@ void task_put_values(struct buf *b, const struct task_spec *spec)
 		build_i16(b, spec->formats[i]);
 }
 
+bool task_put_execute(struct server *s, struct buf *b, const char *name, const struct buf *values,
+	const struct dest *dest, bool final)
+{
+	size_t start = build_begin(b, 'B');
+
+	build_cstr(b, "");
+	build_cstr(b, name);
+	buf_put(b, values->data, values->len);
+	build_end(b, start);
+	build_execute(b, "", 0);
+	if (!server_expect(s, EXPECT_BIND, dest, NULL) ||
+		!server_expect(s, EXPECT_EXECUTE, dest, NULL))
+		return false;
+	expect_at(&s->expect, s->expect.count - 1u)->final = final;
+	return true;
+}
+
 bool task_starts(struct task *t, const struct server *s)
 {
 	struct pg_error err;

@@ -6,9 +6,11 @@
  *
  * Entry points: together_gather(), together_send(), together_end_all().
  */
+#include <limits.h>
 #include <string.h>
 
 #include "pool/reading.h"
+#include "wire/row.h"
 #include "task_int.h"
 
 #define MOST 32
@@ -58,18 +60,8 @@ static bool put_execute(struct server *s, struct buf *b, const struct pstmt *stm
 	const struct buf *values, bool final)
 {
 	char name[PSTMT_NAME_SIZE];
-	size_t start = build_begin(b, 'B');
 
-	build_cstr(b, "");
-	build_cstr(b, pstmt_name(stmt, name));
-	buf_put(b, values->data, values->len);
-	build_end(b, start);
-	build_execute(b, "", 0);
-	if (!server_expect(s, EXPECT_BIND, &dest_together, NULL) ||
-		!server_expect(s, EXPECT_EXECUTE, &dest_together, NULL))
-		return false;
-	expect_at(&s->expect, s->expect.count - 1u)->final = final;
-	return true;
+	return task_put_execute(s, b, pstmt_name(stmt, name), values, &dest_together, final);
 }
 
 /* For this transaction. */
@@ -148,7 +140,6 @@ static void event(struct server *s, const char *text)
 static enum relay_step error(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	bool batch = relay_in_batch(e);
-
 	struct task *leader = r->s->task;
 
 	if (leader != NULL) {
@@ -161,21 +152,23 @@ static enum relay_step error(struct relay *r, const struct wire_msg *m, struct e
 	return RELAY_DROP;
 }
 
-/* Each is gone behind it, so the next one is told by who calls. */
-static void tell(struct task *t)
+/* Each is gone behind it, so the next one is told by who calls. Without memory for its rows it is as if they had been
+ * lost with the connection. */
+static void tell(struct task *t, int32_t pid)
 {
 	bool ok = !buf_failed(&t->rows);
+	struct wire_row rows;
 	struct pg_error err;
-	size_t pos = 0;
 
-	while (ok && pos < t->rows.len && t->ops != NULL) {
-		const uint8_t *at = t->rows.data + pos;
-		size_t len = ((size_t)at[0] << 24) | ((size_t)at[1] << 16) | ((size_t)at[2] << 8) |
-			     at[3];
+	wire_row_values(&rows, t->rows.data, ok ? t->rows.len : 0, INT_MAX);
+	while (rows.pos != rows.end && t->ops != NULL) {
+		struct wire_col row = wire_row_next(&rows);
 
-		t->ops->row(t->arg, at + 4, len);
-		pos += 4 + len;
+		INVARIANT(row.data != NULL, "a row that was kept is cut");
+		t->ops->row(t->arg, row.data, (size_t)row.len);
 	}
+	if (!ok)
+		t->lost_in = pid;
 	task_end_events(t, true);
 	task_end(t, ok ? NULL : pg_error_set(&err, "53200", "out of memory"));
 }
@@ -223,6 +216,7 @@ static void ready(struct relay *r, bool last)
 {
 	struct server *s = r->s;
 	struct task *leader = s->task, *t, *next;
+	int32_t pid = s->pid;
 
 	if (leader == NULL || !last)
 		return;
@@ -239,7 +233,7 @@ static void ready(struct relay *r, bool last)
 	}
 	for (t = leader; t != NULL; t = next) {
 		next = t->after;
-		tell(t);
+		tell(t, pid);
 	}
 }
 
@@ -249,12 +243,8 @@ static const struct dest dest_together = {
 void together_end_all(struct task *leader, const struct pg_error *err, int32_t lost_in)
 {
 	struct task *t, *next;
-	struct pg_error own;
+	struct pg_error own = leader->failed ? leader->err : *err; /* the leader goes first */
 
-	if (leader->failed)
-		own = leader->err;
-	else
-		own = *err;
 	for (t = leader; t != NULL; t = next) {
 		next = t->after;
 		t->lost_in = lost_in;
