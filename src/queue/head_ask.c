@@ -67,7 +67,7 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 	if (l->number != number)
 		head_renew(l, number);
 	l->payload = payload;
-	if (n > 3 && lone_is_wanted())
+	if (n > 3 && cols[3 + LONE_VERBS].len >= 0) /* they were asked for */
 		lone_learn(l, &cols[3]);
 }
 
