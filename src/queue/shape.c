@@ -73,6 +73,10 @@ static void lone_is_refused(void *arg)
 		lone_refused(l);
 }
 
+/* Of so many queues each verb is at home on a connection of its own: sessions that all do the same are in each other's
+ * way. Of more, a queue is, with all its verbs, of which each knows much that the others need. */
+#define FEW 8
+
 /* Its text, if it may be a plain statement and there is one; the values are the caller's to put. Any refusal may be
  * the fault of the text, and the function gives the right one. */
 static bool lone_put(
@@ -84,8 +88,8 @@ static bool lone_put(
 		return false;
 	buf_puts(&st->text, text);
 	st->oids = lone_oids(verb, &st->n_params);
-	st->kind = head_kind(
-		'L', l->name); /* all verbs: where one was, much of what the others need is known */
+	if (l->db != NULL && HASH_COUNT(l->db->heads) > FEW)
+		st->kind = head_kind('L', l->name);
 	st->together = lone_together(l, verb);
 	st->direct = st->risky = st->lone = true;
 	return true;
