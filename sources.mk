@@ -270,6 +270,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/call.c \
 	src/queue/calls.c \
 	src/queue/calls.h \
+	src/queue/clean.c \
+	src/queue/clean.h \
 	src/queue/consumer.c \
 	src/queue/consumer.h \
 	src/queue/count.c \
@@ -502,6 +504,7 @@ qb_doc = \
 	doc/decisions/035-lone-statements.md \
 	doc/decisions/036-processes.md \
 	doc/decisions/037-many-queues.md \
+	doc/decisions/038-clean-queues.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \
@@ -534,6 +537,7 @@ qb_unit_tests = \
 	test/unit/test_buf \
 	test/unit/test_build \
 	test/unit/test_channel \
+	test/unit/test_clean \
 	test/unit/test_conf \
 	test/unit/test_conn \
 	test/unit/test_conn_in \
@@ -630,6 +634,10 @@ test_unit_test_build_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 test_unit_test_channel_SOURCES = test/unit/test_channel.c
 test_unit_test_channel_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_channel_LDADD = $(NET_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_clean_SOURCES = test/unit/test_clean.c
+test_unit_test_clean_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_clean_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_conf_SOURCES = test/unit/test_conf.c
 test_unit_test_conf_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -275,10 +275,15 @@ END
 $body$, '@n@', number::text), tab);
 
 	-- Who calls it frees nothing that is not free. Who has TAKE may: pushes with these keys wait for his transaction.
+	-- How many; of 0: in so many milliseconds the first is free, if there is one.
 	PERFORM queue._generate_one(format('_free_keys_%s(most int8) RETURNS int8', number), settings, replace($body$
 DECLARE
 	gone int8;
 BEGIN
+	IF most = 0 THEN
+		RETURN (SELECT greatest(1000 * extract(epoch FROM least(greatest(until, clock_timestamp()), clock_timestamp() + interval '1 year') - clock_timestamp()), 0)
+			FROM queue.keys WHERE queue = @n@ ORDER BY queue, until LIMIT 1);
+	END IF;
 	DELETE FROM queue.keys WHERE ctid = ANY (ARRAY(SELECT ctid FROM queue.keys
 		WHERE queue = @n@ AND until <= clock_timestamp() ORDER BY queue, until LIMIT most FOR UPDATE SKIP LOCKED));
 	GET DIAGNOSTICS gone = ROW_COUNT;

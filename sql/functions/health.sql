@@ -20,16 +20,18 @@ DECLARE
 	overdue interval;
 	beyond timestamptz;
 BEGIN
-	SELECT x.* INTO g FROM queue._gauge(cfg, 10000) AS x;
 	SELECT coalesce(s.n_dead_tup, 0) AS gone, coalesce(s.n_live_tup, 0) AS live,
 		greatest(s.last_vacuum, s.last_autovacuum) AS vacuumed INTO kept FROM pg_stat_all_tables AS s WHERE s.relid = jobs;
-	EXECUTE format('SELECT ended_at + $2 FROM %s WHERE state = ''dead'' AND ended_at <= $1 - $2 ORDER BY ended_at LIMIT 1', jobs)
-		INTO beyond USING moment, least(cfg.retain_dead, forever);
-	overdue := moment - beyond;
-	IF has_table_privilege(archive, 'SELECT') AND queue._ordinary(archive) THEN
-		EXECUTE format('SELECT ended_at + $2 FROM %s WHERE ended_at <= $1 - $2 ORDER BY ended_at LIMIT 1', archive)
-			INTO beyond USING moment, least(queue._kept(cfg.retain_done), forever);
-		overdue := greatest(overdue, moment - beyond);
+	SELECT x.* INTO g FROM queue._gauge(cfg, 10000) AS x;
+	IF NOT queue._is_empty(cfg) THEN
+		EXECUTE format('SELECT ended_at + $2 FROM %s WHERE state = ''dead'' AND ended_at <= $1 - $2 ORDER BY ended_at LIMIT 1', jobs)
+			INTO beyond USING moment, least(cfg.retain_dead, forever);
+		overdue := moment - beyond;
+		IF has_table_privilege(archive, 'SELECT') AND queue._ordinary(archive) THEN
+			EXECUTE format('SELECT ended_at + $2 FROM %s WHERE ended_at <= $1 - $2 ORDER BY ended_at LIMIT 1', archive)
+				INTO beyond USING moment, least(queue._kept(cfg.retain_done), forever);
+			overdue := greatest(overdue, moment - beyond);
+		END IF;
 	END IF;
 	value := concat_ws(', ',
 		CASE WHEN g.oldest_ms IS NULL THEN 'nothing is ready'
@@ -197,7 +199,7 @@ BEGIN
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
 		BEGIN	-- of all queues: see _visited
-			CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
+			CONTINUE WHEN q IS NULL AND NOT queue._is_empty(cfg) AND NOT queue._still(cfg.name);
 			RETURN QUERY SELECT 'queue', cfg.name, h.ok, h.value, h.hint FROM queue._health_of(cfg) AS h;
 			PERFORM queue._visited() WHERE q IS NULL;
 		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN

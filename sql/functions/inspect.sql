@@ -80,6 +80,18 @@ BEGIN
 END
 $$;
 
+-- Has a queue no rows at all, as its tables have no pages? Then nobody needs to look into them: of ten thousand queues
+-- most are like that.
+CREATE OR REPLACE FUNCTION queue._is_empty(cfg queue.queues) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT count(*) FILTER (WHERE r.relkind = 'r' AND NOT r.relhassubclass AND pg_relation_size(r.oid) = 0) = 2
+		FROM pg_class AS r WHERE r.oid IN (to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name))));
+END
+$$;
+
 -- What is due counts as ready although nobody takes. oldest_ready: since when it may be taken. done:
 -- what the archive holds, if the role may read it. new, retry: what is ready and was never taken, and the rest of it.
 -- total: all that are there, with the dead ones. bytes: on disk, with the archive. Without a name: the queues that the role
@@ -102,6 +114,14 @@ BEGIN
 	END IF;
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.name = q OR q IS NULL
 			AND has_table_privilege(to_regclass(queue._table(c.name)), 'SELECT') ORDER BY c.name LOOP
+		IF queue._is_empty(cfg) THEN
+			RETURN QUERY SELECT cfg.name, 0::int8, 0::int8, 0::int8, 0::int8, NULL::timestamptz, NULL::timestamptz, 0::int8,
+				CASE WHEN has_table_privilege(to_regclass(queue._archive(cfg.name)), 'SELECT') THEN 0::int8 END,
+				cfg.number, 0::int8, 0::int8, 0::int8, NULL::timestamptz, pg_total_relation_size(to_regclass(queue._table(cfg.name)))
+					+ coalesce(pg_total_relation_size(to_regclass(queue._archive(cfg.name))), 0),
+				'queue', NULL::timestamptz, NULL::int4, NULL::float8;
+			CONTINUE;
+		END IF;
 		BEGIN	-- of all queues: see _visited
 			CONTINUE WHEN q IS NULL AND NOT queue._still(cfg.name);
 			RETURN QUERY EXECUTE format($sql$
@@ -491,6 +511,10 @@ AS $$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
 BEGIN
+	IF queue._is_empty(cfg) THEN
+		RETURN QUERY SELECT cfg.name, 0::int8, 0::int8, 0::int8, 0::int8, NULL::int8;
+		RETURN;
+	END IF;
 	RETURN QUERY EXECUTE format($sql$
 		SELECT $1, least(r.jobs + d.ready, $2::int8), d.later, d.leased,
 			least(d.dead + (SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'dead'
@@ -592,7 +616,7 @@ BEGIN
 			ELSIF (next.u).number IS NOT NULL THEN
 				RETURN QUERY SELECT * FROM queue._gauge_of_reader(next.u, most);
 			ELSE
-				CONTINUE WHEN NOT queue._still((next.cfg).name);
+				CONTINUE WHEN NOT queue._is_empty(next.cfg) AND NOT queue._still((next.cfg).name);
 				RETURN QUERY SELECT g.*, NULL::text, NULL::int8, NULL::int8, NULL::int8, NULL::int8, NULL::int8, NULL::int4, NULL::int4,
 					(next.cfg).number FROM queue._gauge(next.cfg, most) AS g;
 			END IF;

@@ -47,11 +47,62 @@ BEGIN
 END
 $$;
 
+-- What has happened to a queue, as one number: as long as it is the same nobody has changed a row of it, or its options.
+-- NULL: that cannot be told, as nobody counts, or rows are in other tables.
+CREATE OR REPLACE FUNCTION queue._changes(cfg queue.queues) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	jobs CONSTANT oid := to_regclass(queue._table(cfg.name));
+	kept CONSTANT oid := to_regclass(queue._archive(cfg.name));
+BEGIN
+	RETURN (SELECT hashtextextended(concat_ws(',', jobs, kept, cfg::text,
+			pg_stat_get_tuples_inserted(jobs), pg_stat_get_tuples_updated(jobs), pg_stat_get_tuples_deleted(jobs),
+			pg_stat_get_tuples_inserted(kept), pg_stat_get_tuples_updated(kept), pg_stat_get_tuples_deleted(kept)), 0)
+		WHERE current_setting('track_counts')::bool
+			AND (SELECT count(*) FROM pg_class AS r WHERE r.oid IN (jobs, kept) AND r.relkind = 'r' AND NOT r.relhassubclass) = 2);
+END
+$$;
+
+-- In so many milliseconds there is something to clean in a queue that is clean now, if nothing changes: 0: at once, or it
+-- is not known; NULL: never.
+CREATE OR REPLACE FUNCTION queue._clean_for(cfg queue.queues) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	forever CONSTANT interval := interval '5000 years';
+	due timestamptz;
+	keys int8;
+BEGIN
+	IF has_function_privilege(format('queue._free_keys_%s(int8)', cfg.number), 'EXECUTE') THEN
+		EXECUTE format('SELECT queue._free_keys_%s(0)', cfg.number) INTO keys;
+	END IF;
+	-- jobs that wait for others: who ends them may be forgotten (_look_after_all)
+	EXECUTE format($sql$
+		SELECT least(
+			(SELECT '-infinity'::timestamptz FROM %1$s WHERE state = 'blocked' AND "group" IS NULL LIMIT 1),
+			(SELECT ended_at + $1 FROM %1$s WHERE state = 'dead' AND $1 < $3 ORDER BY ended_at LIMIT 1),
+			(SELECT expires_at FROM %1$s WHERE state IN ('ready', 'later') AND expires_at IS NOT NULL ORDER BY expires_at LIMIT 1),
+			(SELECT ended_at + $2 FROM %2$s WHERE $2 < $3 ORDER BY ended_at LIMIT 1))
+	$sql$, queue._table(cfg.name), queue._archive(cfg.name)) INTO due
+		USING least(cfg.retain_dead, forever), least(queue._kept(cfg.retain_done), forever), forever;
+	RETURN CASE WHEN due = '-infinity' THEN 0
+		WHEN due < clock_timestamp() + interval '1 year' THEN least(greatest(1000 * extract(epoch FROM due - clock_timestamp()), 0)::int8, keys)
+		ELSE keys END;
+END
+$$;
+
 -- Queues in the order of their numbers, from the one behind "after", until so many rows are deleted
 -- or so many milliseconds are over. next: where to go on; NULL: every queue had its turn. denied:
 -- queues that the caller may not clean, or which somebody has locked for longer than lock_timeout.
-CREATE OR REPLACE FUNCTION queue._maintain(after int4, most int4, ms int4, used text[] DEFAULT NULL)
-RETURNS TABLE (deleted int8, next int4, denied int8, lost text)
+-- clean: of each queue that had a turn its number, what _changes said of it before, and for how many milliseconds nothing
+-- falls due; 0: it is not clean. known: numbers and changes of such, in order: those are passed over.
+CREATE OR REPLACE FUNCTION queue._maintain(after int4, most int4, ms int4, used text[] DEFAULT NULL, known int8[] DEFAULT '{}')
+RETURNS TABLE (deleted int8, next int4, denied int8, lost text, clean int8[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -64,19 +115,36 @@ DECLARE
 	locked int4 := 0;
 	gone int8;
 	cfg queue.queues;
+	k int4 := 1;
+	changes int8;
+	is_clean int8;
 BEGIN
 	deleted := 0;
 	denied := 0;
+	clean := '{}';
 	-- a deletion that a crash forgets is made again
 	PERFORM set_config('synchronous_commit', 'off', true);
 	FOR cfg IN SELECT * FROM queue.queues AS c WHERE c.number > after ORDER BY c.number LOOP
 		CONTINUE WHEN NOT queue._visits(cfg, used);
+		changes := CASE WHEN used IS NOT NULL THEN queue._changes(cfg) END;
+		WHILE known[k] < cfg.number LOOP
+			k := k + 2;
+		END LOOP;
+		IF known[k] = cfg.number AND known[k + 1] = changes THEN
+			IF clock_timestamp() > until THEN
+				next := cfg.number;
+				EXIT;
+			END IF;
+			CONTINUE;
+		END IF;
 		IF has_table_privilege(to_regclass(queue._table(cfg.name)), 'DELETE')
 				AND has_table_privilege(to_regclass(queue._archive(cfg.name)), 'DELETE') THEN
 			BEGIN
 				CONTINUE WHEN NOT queue._still(cfg.name);
 				gone := queue._maintain_queue(cfg, (most - deleted)::int4);
 				deleted := deleted + gone;
+				is_clean := CASE WHEN gone = 0 AND changes IS NOT NULL THEN coalesce(queue._clean_for(cfg), 2000000000) ELSE 0 END;
+				clean := clean || ARRAY[cfg.number, coalesce(changes, 0), is_clean];
 				-- nothing was written by anybody in this transaction
 				PERFORM queue._visited() WHERE gone = 0 AND pg_current_xact_id_if_assigned() IS NULL;
 				locked := locked + 1;
@@ -111,15 +179,15 @@ $$;
 
 -- For the proxy: the same for the queues that this role owns or has used. Several proxies may be at it: what
 -- one has locked the other passes over. It waits for nobody.
-CREATE OR REPLACE FUNCTION queue._maintain_used(used text[], after int4, most int4, ms int4)
-RETURNS TABLE (deleted int8, next int4, denied int8, lost text)
+CREATE OR REPLACE FUNCTION queue._maintain_used(used text[], after int4, most int4, ms int4, known int8[] DEFAULT '{}')
+RETURNS TABLE (deleted int8, next int4, denied int8, lost text, clean int8[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '500ms'
 AS $$
 BEGIN
 	PERFORM set_config('qbouncer.tell', 'here', true);
-	RETURN QUERY SELECT * FROM queue._maintain(after, most, ms, coalesce(used, '{}'));
+	RETURN QUERY SELECT * FROM queue._maintain(after, most, ms, coalesce(used, '{}'), known);
 END
 $$;
 

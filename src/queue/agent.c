@@ -169,6 +169,7 @@ void agents_free(struct qdb *db)
 			mem_free(u);
 		}
 		HASH_DEL(db->agents, a);
+		clean_free(&a->clean);
 		mem_free(a);
 	}
 }

@@ -4,6 +4,7 @@
 #ifndef QB_QUEUE_AGENT_H
 #define QB_QUEUE_AGENT_H
 
+#include "clean.h"
 #include "queue_int.h"
 
 struct agent {
@@ -17,6 +18,7 @@ struct agent {
 	/* maintain.c: the round in which it was asked, and in which it was there; then what the server says of it */
 	uint64_t tried, maintained;
 	bool is_super;
+	struct clean clean;
 	uint64_t gauged;
 	/* figures.c: the round in which it was asked to write, and when it has put old rows together */
 	uint64_t figured;

@@ -240,10 +240,10 @@
 	/* what the proxy does by itself: for so many rows, so many milliseconds */ \
 	CALL(MAINTAIN, \
 		"SELECT m.deleted, m.next, m.denied, (SELECT r.rolsuper FROM pg_catalog.pg_roles AS r " \
-		"WHERE r.rolname = current_user) AS super, current_user AS role, m.lost " \
-		"FROM queue._maintain_used($1, $2, %d, %d) AS m", \
-		PARAM(TEXT_ARRAY) PARAM(INT4), \
-		COL(deleted, INT8) COL(next, INT4) COL(denied, INT8) COL(super, BOOL) COL(role, NAME) COL(lost, TEXT)) \
+		"WHERE r.rolname = current_user) AS super, current_user AS role, m.lost, m.clean " \
+		"FROM queue._maintain_used($1, $2, %d, %d, $3) AS m", \
+		PARAM(TEXT_ARRAY) PARAM(INT4) PARAM(INT8_ARRAY), \
+		COL(deleted, INT8) COL(next, INT4) COL(denied, INT8) COL(super, BOOL) COL(role, NAME) COL(lost, TEXT) COL(clean, INT8_ARRAY)) \
 	CALL(UNATTENDED, "SELECT owner, super, queues, example FROM queue._unattended($1, $2)", \
 		PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY), \
 		COL(owner, TEXT) COL(super, BOOL) COL(queues, INT8) COL(example, TEXT)) \

@@ -4,7 +4,7 @@
  * queues here, each with its own login for its own queues and those that it takes from (agent.c);
  * it is made of short steps with pauses between them, so that the database is not kept busy. Last
  * it is asked which queues were left out. Several proxies may be at it at once: what one has locked
- * the others pass over.
+ * the others pass over. Queues that were clean and that nobody has changed since are passed over, too (clean.c).
  *
  * Entry points: maintain_*.
  */
@@ -15,6 +15,7 @@
 #include "queue/stat.h"
 #include "wire/row.h"
 #include "agent.h"
+#include "clean.h"
 #include "queue_call.h"
 #include "maintain.h"
 #include "queue_int.h"
@@ -25,7 +26,7 @@
 #define STEP_MS     20
 #define LOOK_AGAIN  (1 * USEC_SEC)
 #define LATE_ROUNDS 3 /* so many periods without a round are worth a warning */
-#define COLUMNS_MAX 6
+#define COLUMNS_MAX 7
 
 static struct loop_tick *tick;
 
@@ -124,7 +125,7 @@ static void step_row(void *arg, const uint8_t *body, size_t len)
 	char lost[500];
 	int64_t next;
 
-	if (!wire_row_read(body, len, col, 6) || number_of(&col[0]) < 0) {
+	if (!wire_row_read(body, len, col, 7) || number_of(&col[0]) < 0) {
 		s->failed = true;
 		return;
 	}
@@ -137,6 +138,8 @@ static void step_row(void *arg, const uint8_t *body, size_t len)
 	s->agent->is_super = wire_col_is(&col[3], "t");
 	wire_col_copy(&col[4], s->agent->role, sizeof(s->agent->role));
 	wire_col_copy(&col[5], lost, sizeof(lost));
+	s->failed = col[6].len < 0 ||
+		    !clean_note(&s->agent->clean, (const char *)col[6].data, (size_t)col[6].len);
 	if (lost[0] == '\0')
 		return;
 	m->lost++;
@@ -231,8 +234,9 @@ static bool clean(struct qdb *db, struct agent *a, struct pool *pool)
 		(uint8_t)((uint32_t)m->after >> 16), (uint8_t)((uint32_t)m->after >> 8),
 		(uint8_t)m->after};
 	char sql[300];
-	struct buf used = BUF_INIT;
-	struct bind_param params[2] = {{.format = 1}, {.data = after, .len = 4, .format = 1}};
+	struct buf used = BUF_INIT, known = BUF_INIT;
+	struct bind_param params[3] = {
+		{.format = 1}, {.data = after, .len = 4, .format = 1}, {.format = 1}};
 	struct task_spec spec = {
 		.ops = &ops, .sql = sql, .oids = call->oids, .n_params = call->n_params};
 	bool ok;
@@ -241,9 +245,13 @@ static bool clean(struct qdb *db, struct agent *a, struct pool *pool)
 	agent_put_used(&used, a);
 	params[0].data = used.data;
 	params[0].len = (int32_t)used.len;
+	clean_put(&known, &a->clean, m->after);
+	params[2].data = known.data;
+	params[2].len = (int32_t)known.len;
 	a->maintained = m->round;
-	ok = !buf_failed(&used) && submit(db, a, pool, &spec, params);
+	ok = !buf_failed(&used) && !buf_failed(&known) && submit(db, a, pool, &spec, params);
 	buf_free(&used);
+	buf_free(&known);
 	return ok;
 }
 

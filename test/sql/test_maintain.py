@@ -165,3 +165,77 @@ def test_a_queue_that_is_being_dropped(db):
     dropping.rows("LOCK TABLE queue.a_q")
     dropping.rows("COMMIT")
     assert maintain.result() == 1
+
+
+def clean(session, known=()):
+    """What a step says of each queue that it visits: number -> (changes, milliseconds)."""
+    got = session.value("SELECT clean FROM queue._maintain_used('{}', 0, 100, 100000, %s)", list(known))
+    return {got[i]: (got[i + 1], got[i + 2]) for i in range(0, len(got), 3)}
+
+
+def counted(session):
+    """What the session has done is counted now."""
+    session.rows("SELECT pg_stat_force_next_flush()")
+    session.rows("SELECT 1")
+
+
+NEVER = 2000000000
+
+
+def test_clean_ones_are_passed_over(db):
+    for name in ("p", "q", "r"):
+        db.create(name)
+    counted(db)
+    first = clean(db)
+    assert [ms for _, ms in first.values()] == [NEVER] * 3
+    known = [x for number, (changes, _) in first.items() for x in (number, changes)]
+    assert clean(db, known) == {}
+    assert list(clean(db, known[2:4])) == [1, 3]
+    assert list(clean(db, [1, known[1] + 1] + known[2:])) == [1]
+    db.push("q", "1")
+    counted(db)
+    assert list(clean(db, known)) == [2]
+    db.rows("SELECT queue.alter('r', '{retain_done}', '{2 h}')")
+    assert list(clean(db, known)) == [2, 3]
+    db.rows("SELECT queue.drop('p')")
+    db.create("p")
+    assert list(clean(db, known)) == [2, 3, 4]
+
+
+def test_how_long_it_stays_clean(db):
+    for name in ("done", "dead", "late", "waits", "key"):
+        db.create(name, retain_done="1 h", retain_dead="2 h")
+    finish(db, "done", 2)
+    db.push("dead", "1")
+    db.rows("SELECT queue.fail(%s, final => true)", db.take("dead", 1)[0]["token"])
+    db.rows("SELECT queue.push('late', '1', expires => '3 h')")
+    job = db.value("SELECT queue.push('late', '1')")
+    db.rows("SELECT queue.push('waits', '1', after => %s)", ["3-%d" % job])
+    db.rows("SELECT queue.push('key', '1', key => 'k', keep_for => '30 min')")
+    db.take("key", 1)
+    counted(db)
+    ms = {name: clean(db)[number][1] for name, number in db.rows("SELECT name, number FROM queue.queues")}
+    for name, minutes in {"done": 60, "dead": 120, "late": 180, "key": 30}.items():
+        assert 0 <= minutes * 60000 - ms[name] < 60000, (name, ms[name])
+    assert ms["waits"] == 0
+    age(db, "done", "59 min")
+    counted(db)
+    assert clean(db)[1][1] < 60000
+
+
+def test_clean_where_nobody_counts(db):
+    """Rows may change unseen: each has its turn."""
+    db.create("q")
+    db.connect("postgres").rows("ALTER ROLE app SET track_counts = off")
+    try:
+        assert [ms for _, ms in clean(db.connect()).values()] == [0]
+    finally:
+        db.connect("postgres").rows("ALTER ROLE app RESET track_counts")
+
+
+def test_clean_with_an_archive_in_parts(db):
+    """What is in a part is not counted for the whole."""
+    db.create("q")
+    root = db.connect("postgres")
+    root.rows("CREATE TABLE queue.part () INHERITS (queue.a_q)")
+    assert [ms for _, ms in clean(db).values()] == [0]

@@ -52,3 +52,22 @@ def test_maintenance_that_deletes_goes_on(many):
     assert many.value("SELECT queue.maintain()") == 2
     assert many.value("SELECT count(*) FROM queue.q_q03") == 1
     assert many.value("SELECT count(*) FROM queue.q_q09") == 1
+
+
+@pytest.mark.parametrize("look", ["stats", "gauges"])
+def test_one_without_rows_looks_like_one_that_lost_them(db, look):
+    """Who has no pages is not looked into."""
+    db.create("never")
+    db.create("lost")
+    db.push("lost", "1")
+    db.rows("DELETE FROM queue.q_lost")
+    never, lost = (db.value("SELECT to_jsonb(x) - '{queue,number,bytes}'::text[] FROM (%s) AS x WHERE x.queue = %%s"
+                            % LOOKS[look], name) for name in ("never", "lost"))
+    assert never == lost
+
+
+def test_one_without_rows_in_health(db):
+    db.create("q")
+    ok, value = db.row("SELECT ok, value FROM queue.health() WHERE about = 'queue'")
+    assert ok and value.startswith("nothing is ready, 0 dead rows beside 0, ")
+    assert value.endswith(", never vacuumed")

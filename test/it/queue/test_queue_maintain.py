@@ -111,10 +111,10 @@ def test_it_does_not_run(qbouncer, db, direct, cluster):
     age = 'qbouncer_queue_maintenance_age_seconds{database="%s"}' % db
     with proxy.wire(db) as w:
         tag(w, "QUEUE CREATE mail")
-        direct.execute("ALTER FUNCTION queue._maintain_used(text[], int4, int4, int4) RENAME TO away")
+        direct.execute("ALTER FUNCTION queue._maintain_used(text[], int4, int4, int4, int8[]) RENAME TO away")
         proxy.wait_log("maintenance has not run for 3 periods: .*_maintain_used", timeout=60)
         assert samples(port)[age] >= 0.15
-        direct.execute("ALTER FUNCTION queue.away(text[], int4, int4, int4) RENAME TO _maintain_used")
+        direct.execute("ALTER FUNCTION queue.away(text[], int4, int4, int4, int8[]) RENAME TO _maintain_used")
         proxy.wait_log("maintenance goes on", timeout=60)
         wait_for(lambda: samples(port)[age] < 5, "the metric")
     assert proxy.log_text().count("maintenance has not run") == 1
@@ -127,3 +127,40 @@ def test_locks_of_anybody(qbouncer, db, direct, cluster):
         old_jobs(w, direct, 10)
         nobody.execute("SELECT pg_advisory_lock(n) FROM generate_series(7598543210000, 7598543210009) AS n")
         wait_for(lambda: left(direct) == (1, 0), "the old jobs to go", timeout=60)
+
+
+def calls(direct, name):
+    return direct.execute("SELECT coalesce(sum(calls), 0) FROM pg_stat_user_functions WHERE funcname = %s", (name,)).fetchone()[0]
+
+
+def test_clean_queues_are_passed_over(qbouncer, db, direct, cluster):
+    """Many of them cost little; one that changes has its turn again."""
+    cluster.psql("ALTER DATABASE %s SET track_functions = 'pl'" % db)
+    proxy = qbouncer(queue_maintenance="50ms")
+    with proxy.wire(db) as w:
+        for k in range(20):
+            tag(w, "QUEUE CREATE q%d" % k)
+
+        def quiet():
+            """Of a few rounds, as Postgres counts them a second later."""
+            seen = calls(direct, "_maintain_queue")
+            rounds = calls(direct, "_maintain_used")
+            wait_for(lambda: calls(direct, "_maintain_used") > rounds + 10, "some rounds", timeout=60)
+            return seen >= 20 and calls(direct, "_maintain_queue") == seen
+
+        wait_for(quiet, "all of them to be clean", timeout=60)
+        old_jobs(w, direct, 10)
+        wait_for(lambda: left(direct) == (1, 0), "the old jobs to go", timeout=60)
+        wait_for(quiet, "all of them to be clean again", timeout=60)
+
+
+def test_clean_until_something_is_due(qbouncer, db, direct, cluster):
+    """Nothing changes, but time goes by."""
+    cluster.psql("ALTER DATABASE %s SET track_functions = 'pl'" % db)
+    proxy = qbouncer(queue_maintenance="50ms")
+    with proxy.wire(db) as w:
+        tag(w, "QUEUE CREATE mail WITH (retain_done = '4 s')")
+        tag(w, "QUEUE PUSH mail '1'")
+        tag(w, "QUEUE POP mail")
+        tag(w, "QUEUE PUSH mail '2' EXPIRES '3 s'")
+        wait_for(lambda: left(direct) == (0, 0), "time to go by", timeout=60)
