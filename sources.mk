@@ -455,6 +455,7 @@ qb_sql = \
 	sql/functions/stream.sql \
 	sql/functions/retain.sql \
 	sql/functions/subscribe.sql \
+	sql/functions/retry.sql \
 	sql/functions/deliver.sql \
 	sql/functions/topic.sql \
 	sql/functions/track.sql \

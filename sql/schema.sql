@@ -243,6 +243,8 @@ CREATE TABLE queue.subscriptions (
 	created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
 	lost_at timestamptz,		-- events that it needed were removed then, up to this id: no TAKE until SEEK
 	lost_id int8,
+	max_attempts int4 CHECK (max_attempts > 0),	-- NULL: as often as it takes
+	retry text,			-- pauses between them, as of queues; NULL: those of functions/retry.sql
 	UNIQUE (stream, name),
 	UNIQUE (number, owner)
 );
@@ -272,8 +274,8 @@ CREATE TABLE queue.deliveries (
 	id int8 NOT NULL,
 	owner regrole NOT NULL,
 	token text NOT NULL,
-	s1 pg_snapshot NOT NULL,
-	s2 pg_snapshot NOT NULL,
+	s1 pg_snapshot,			-- NULL, as s2: of events that failed by themselves, which have its id
+	s2 pg_snapshot,
 	floor int8 NOT NULL,
 	early bool NOT NULL,
 	last int8 NOT NULL,
@@ -288,18 +290,45 @@ CREATE TABLE queue.deliveries (
 	PRIMARY KEY (sub, id),
 	FOREIGN KEY (sub, owner) REFERENCES queue.subscriptions (number, owner) ON DELETE CASCADE
 );
-REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries FROM PUBLIC;
+
+-- Events that failed by themselves, and those of deliveries that have failed too often: copies, which keep nothing in the log.
+CREATE TABLE queue.retries (
+	sub int4 NOT NULL,
+	id int8 NOT NULL,		-- of the event
+	owner regrole NOT NULL,
+	due_at timestamptz NOT NULL,	-- of dead ones: since when
+	dead bool NOT NULL DEFAULT false,
+	delivery int8,			-- that has it out
+	attempt int4 NOT NULL,		-- how often it has failed, or was delivered, before that
+	together int4,			-- with how many others at most it may come; NULL: any number
+	error text,
+	xid xid8 NOT NULL,
+	pushed_at timestamptz NOT NULL,
+	key text,
+	"group" text,
+	headers jsonb,
+	payload jsonb NOT NULL,
+	PRIMARY KEY (sub, id),
+	FOREIGN KEY (sub, owner) REFERENCES queue.subscriptions (number, owner) ON DELETE CASCADE
+);
+CREATE INDEX ON queue.retries (sub, due_at, id) WHERE NOT dead AND delivery IS NULL;
+CREATE INDEX ON queue.retries (sub, delivery) WHERE delivery IS NOT NULL;
+CREATE INDEX ON queue.retries (sub, due_at, id) WHERE dead;
+REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries, queue.retries FROM PUBLIC;
 -- None has DELETE, or UPDATE of a whole table: with it LOCK TABLE would stop everybody. See queue._gone.
 GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time, lost_at, lost_id) ON queue.subscriptions TO PUBLIC;
 GRANT SELECT, INSERT ON queue.positions TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error, proxy) ON queue.deliveries TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (due_at, dead, delivery, attempt, together, error) ON queue.retries TO PUBLIC;
 ALTER TABLE queue.subscriptions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE queue.positions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE queue.deliveries ENABLE ROW LEVEL SECURITY;
+ALTER TABLE queue.retries ENABLE ROW LEVEL SECURITY;
 CREATE POLICY seen ON queue.subscriptions FOR SELECT USING (true);
 CREATE POLICY own ON queue.subscriptions USING (pg_has_role(owner, 'USAGE'));
 CREATE POLICY own ON queue.positions USING (pg_has_role(owner, 'USAGE'));
 CREATE POLICY own ON queue.deliveries USING (pg_has_role(owner, 'USAGE'));
+CREATE POLICY own ON queue.retries USING (pg_has_role(owner, 'USAGE'));
 
 CREATE TYPE queue._event AS (id int8, xid xid8, pushed_at timestamptz, key text, "group" text, headers jsonb, payload jsonb);
 CREATE TYPE queue.delivered AS (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb, key text,

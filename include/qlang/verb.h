@@ -14,6 +14,7 @@ enum qarg_kind {
 	QKIND_QUEUES,    /* one or more of them */
 	QKIND_PAYLOADS,  /* one or more values; text[] of JSON texts */
 	QKIND_JOBS,      /* one or more values, or arrays of them: jobs that this connection holds; text[] */
+	QKIND_EVENTS,    /* the same of events; text[] */
 	QKIND_REFS,      /* the same of jobs that it need not hold; text[] */
 	QKIND_REF,       /* one of these; text */
 	QKIND_INT,       /* int4 */
@@ -80,6 +81,7 @@ enum qarg_id {
 	QARG_HOLD,
 	QARG_AS,
 	QARG_READER,
+	QARG_WHOSE,
 	QARG_LEAST,
 	QARG_WITHIN,
 	QARG_START,
@@ -88,6 +90,7 @@ enum qarg_id {
 	QARG_RESULT,
 	QARG_KEEP,
 	QARG_PARTIAL,
+	QARG_EVENT,
 	QARG_FINAL,
 	QARG_STATE,
 	QARG_IF_NOT_EXISTS,

@@ -281,12 +281,15 @@
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
 		ARG(ON, "on", "ON", QUEUE, MAY, 0) \
 		ARG(ERROR, "error", "ERROR", TEXT, MAY, 0) \
+		ARG(EVENT, "event", "EVENT", EVENTS, MAY, 0) \
 		ARG(RETRY_IN, "retry", "RETRY IN", INTERVAL, MAY, 1) \
 		ARG(FINAL, "final", "FINAL", FLAG, MAY, 1), \
-		"SELECT queue, dead FROM queue._fail({job}, {error}, {retry}, {final}, false) AS f", \
+		"SELECT queue, dead FROM queue._fail({job}, {error}, {retry}, {final}, false{events}) AS f", \
 		"QUEUE FAIL {job [, job ...] [ON q] | KEY text ON q} [ERROR text]\n" \
-		"    [RETRY IN interval | FINAL]", \
-		"Report a failed attempt; the job is retried, or dead.") \
+		"    [RETRY IN interval | FINAL]\n" \
+		"QUEUE FAIL token EVENT id [, id ...] [ERROR text] [RETRY IN interval | FINAL]", \
+		"Report a failed attempt; the job is retried, or dead. EVENT: of a delivery of a stream these events alone; the" \
+		" others are done.") \
 	VERB(RELEASE, "RELEASE", QVERB_WAKES | QVERB_MOVES | QVERB_RETURNS, ROWS, "UPDATE", NONE, \
 		ARG(JOB, "job", NULL, JOBS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
@@ -328,24 +331,28 @@
 		"Make dead jobs ready again, with all their attempts.") \
 	VERB(REDRIVE, "REDRIVE", QVERB_WAKES, VALUE, "UPDATE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(WHOSE, "reader", "FOR", STATE, MAY, 0) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
 		ARG(TO, "target", "TO", QUEUE, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
-		"SELECT queue.redrive({queue}, {limit}, false{which}{moved})", \
-		"QUEUE REDRIVE q [STATE {dead | later}] [TO q2] [LIMIT n] [WHERE (condition)]", \
+		"SELECT queue.redrive{of}({queue}{read}, {limit}, false{which}{moved})", \
+		"QUEUE REDRIVE q [STATE {dead | later}] [TO q2] [LIMIT n] [WHERE (condition)]\n" \
+		"QUEUE REDRIVE stream FOR subscription [STATE {dead | later}] [LIMIT n]", \
 		"Make the dead jobs of a queue ready again, or those that wait for their time; there, or in another queue." \
-		" WHERE: as of PEEK.") \
+		" WHERE: as of PEEK. FOR: events that failed by themselves.") \
 	VERB(PEEK, "PEEK", QVERB_PAYLOAD, ROWS, "SELECT", PEEK, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(WHOSE, "reader", "FOR", STATE, MAY, 1) \
 		ARG(LIMIT, "limit", "LIMIT", INT, MAY, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
-		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
-		"SELECT * FROM queue.peek{of}({queue}, {limit}, {state})", \
+		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 1), \
+		"SELECT * FROM queue.peek{of}({queue}{read}, {limit}, {state})", \
 		"QUEUE PEEK q [LIMIT n] [STATE {ready | later | leased | blocked | dead | done}]\n" \
-		"    [WHERE (condition)]", \
+		"    [WHERE (condition)]\n" \
+		"QUEUE PEEK stream FOR subscription [LIMIT n] [STATE {ready | later | leased | dead}]", \
 		"Look at jobs without taking them. done: what the archive holds. WHERE: SQL over the columns of PEEK; without" \
-		" parentheses it goes on to the end.") \
+		" parentheses it goes on to the end. FOR: events that failed by themselves.") \
 	VERB(JOB, "JOB", QVERB_PAYLOAD, ROWS, "SELECT", JOB, \
 		ARG(REF, "job", NULL, REF, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \

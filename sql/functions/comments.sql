@@ -87,6 +87,7 @@ BEGIN
 	COMMENT ON TABLE queue.streams IS 'One row for each stream; its events are in queue.e<number>_<0 to 3>.';
 	COMMENT ON TABLE queue.subscriptions IS 'Who reads streams: QUEUE SUBSCRIBE.';
 	COMMENT ON TABLE queue.positions IS 'What a subscription has seen; of its rows the one with the greatest seq counts.';
+	COMMENT ON TABLE queue.retries IS 'Events of a stream that failed by themselves: they come again, or are dead.';
 	COMMENT ON TABLE queue.deliveries IS 'Events that a subscription has out, and that are not done.';
 	COMMENT ON TABLE queue.topics IS 'One row for each topic; who may publish has INSERT on queue.t_<number>.';
 	COMMENT ON TABLE queue.bindings IS 'Which queues and streams get what is published to a topic: QUEUE BIND.';
@@ -160,6 +161,23 @@ BEGIN
 			('positions', 'at', 'Since when it is here.'),
 			('positions', 'delivered', 'How many events were delivered, each counted once.'),
 			('positions', 'rate', 'Of them in a second, when it was made; older ones count less.'),
+			('subscriptions', 'max_attempts', 'After so many failures an event is dead; NULL: never.'),
+			('subscriptions', 'retry', 'How long it waits in between.'),
+			('retries', 'sub', 'Number of the subscription.'),
+			('retries', 'id', 'Of the event.'),
+			('retries', 'owner', 'That of the subscription.'),
+			('retries', 'due_at', 'When it comes again; of a dead one: since when it is.'),
+			('retries', 'dead', 'It does not come again, unless it is redriven.'),
+			('retries', 'delivery', 'The delivery that has it out.'),
+			('retries', 'attempt', 'How often it was delivered before that.'),
+			('retries', 'together', 'How many come in one delivery, until it is found which of them fails.'),
+			('retries', 'error', 'Of the last FAIL.'),
+			('retries', 'xid', 'The transaction that pushed it.'),
+			('retries', 'pushed_at', 'When it was pushed.'),
+			('retries', 'key', 'KEY of the push.'),
+			('retries', 'group', 'GROUP of the push.'),
+			('retries', 'headers', 'HEADERS of the push.'),
+			('retries', 'payload', 'What was pushed.'),
 			('deliveries', 'sub', 'Number of the subscription.'),
 			('deliveries', 'id', 'Counts the deliveries of the subscription.'),
 			('deliveries', 'owner', 'That of the subscription.'),
@@ -188,7 +206,7 @@ BEGIN
 			('_stream_right', 'queue', 'Name of the stream.'),
 			('_stream_right', 'kind', 'push, subscribe.'),
 			('_stream_right', 'role', 'Or public.'),
-			('_gone', 'what', 'stream, subscription, positions, deliveries, schedule.'),
+			('_gone', 'what', 'stream, subscription, positions, deliveries, retries, schedule.'),
 			('_gone', 'number', 'Of the stream or subscription.'),
 			('_gone', 'n', 'One position or delivery; NULL: all.'),
 			('_gone', 'name', 'Of the schedule.'),
@@ -337,6 +355,8 @@ BEGIN
 			('unsubscribe', 'Removes a subscription.'),
 			('seek', 'A subscription goes on elsewhere.'),
 			('subscriptions', 'Streams and who reads them.'),
+			('peek_for', 'Looks at events that failed by themselves.'),
+			('redrive_for', 'Such events that are dead, or wait for their time, come now.'),
 			('take_for', 'Takes the next events of a subscription, as one delivery.'),
 			('create_topic', 'Makes a topic.'),
 			('drop_topic', 'Drops a topic with its bindings.'),

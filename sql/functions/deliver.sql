@@ -26,6 +26,7 @@ DECLARE
 	above int8;
 	cut record;
 	got int4;
+	due timestamptz;	-- the first of those that failed by themselves
 	proxied CONSTANT int4 := nullif(current_setting('qbouncer.proxy', true), '');
 	nothing queue._delivered;
 BEGIN
@@ -78,6 +79,26 @@ BEGIN
 			RETURN NEXT nothing;
 			RETURN;
 		END IF;
+		IF d.s2 IS NULL OR d.attempt >= u.max_attempts THEN
+			PERFORM queue._retry_events(s.number, u, d, NULL, NULL, NULL, false);
+			INSERT INTO queue._gone VALUES ('deliveries', d.sub, d.id);
+			d := NULL;
+		END IF;
+	END IF;
+	IF d.id IS NULL THEN
+		SELECT r.due_at INTO due FROM queue.retries AS r WHERE r.sub = u.number AND NOT r.dead AND r.delivery IS NULL
+			ORDER BY r.due_at, r.id LIMIT 1;
+		IF due <= clock_timestamp() THEN
+			RETURN QUERY SELECT * FROM queue._take_retries(s, u, p, lim, lease, who, proxied);
+			IF FOUND THEN
+				RETURN;
+			END IF;
+			due := clock_timestamp() + interval '100 ms';	-- somebody has them locked
+		END IF;
+		nothing."out" := NULL;
+		nothing.due_ms := greatest(ceil(least(extract(epoch FROM due - clock_timestamp()), 31536000) * 1000), 1);
+	END IF;
+	IF d.id IS NOT NULL THEN
 		-- the same events again: nothing of them goes away, and what is visible in a snapshot never changes
 		UPDATE queue.deliveries SET attempt = d.attempt + 1, token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'),
 			lease_until = clock_timestamp() + coalesce(lease, u.lease), taken_at = clock_timestamp(), worker = left(who, 200), proxy = proxied
@@ -127,7 +148,7 @@ BEGIN
 					u.from_time, lim;
 			got := cut.events;
 			IF got > 0 AND got < least_events AND cut.oldest + within > clock_timestamp() THEN
-				nothing.due_ms := greatest(ceil(extract(epoch FROM cut.oldest + within - clock_timestamp()) * 1000), 1);
+				nothing.due_ms := least(nothing.due_ms, greatest(ceil(extract(epoch FROM cut.oldest + within - clock_timestamp()) * 1000), 1));
 				RETURN NEXT nothing;
 				RETURN;
 			END IF;
@@ -231,35 +252,42 @@ AS $$
 #variable_conflict use_column
 DECLARE
 	d CONSTANT record := queue._delivery(token);
+	retries bool;
 BEGIN
 	IF other IS NOT NULL THEN
 		PERFORM queue._not_of_streams(other, 'A delivery leaves nothing behind: DONE token.');
 	END IF;
-	PERFORM FROM queue.deliveries AS t WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits
+	SELECT t.s2 IS NULL INTO retries FROM queue.deliveries AS t WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits
 		AND t.lease_until > clock_timestamp() FOR UPDATE;
 	IF NOT FOUND THEN
 		PERFORM queue._delivery_lost(d.number, d.id);
 	END IF;
-	INSERT INTO queue._gone VALUES ('deliveries', d.number, d.id);
+	PERFORM queue._end_delivery(d.number, d.id, retries);
 	PERFORM queue._tell((d.s).number, (d.s).name);
 	RETURN (d.s).name;
 END
 $$;
 
--- All of it again, after a while: twice as long each time, up to a minute.
-CREATE OR REPLACE FUNCTION queue._fail_delivery(token text, error text, retry_in interval, final bool, notify bool) RETURNS text
+-- All of it again, after a while: twice as long each time, up to a minute, unless "retry" says otherwise. Or these events
+-- alone; and those of a delivery of retries, each of which has its own time.
+CREATE OR REPLACE FUNCTION queue._fail_delivery(token text, error text, retry_in interval, final bool, notify bool, events text[])
+RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
 	d CONSTANT record := queue._delivery(token);
+	u queue.subscriptions;
 BEGIN
-	IF final THEN
-		PERFORM queue._not_of_streams('FINAL', 'A delivery comes again until it is done; to leave it out: QUEUE DONE token.');
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = d.number;
+	IF events IS NOT NULL OR final OR EXISTS (SELECT FROM queue.deliveries AS t WHERE t.sub = d.number AND t.id = d.id AND t.s2 IS NULL) THEN
+		PERFORM queue._fail_events(d, u, events, error, retry_in, final, notify);
+		RETURN (d.s).name;
 	END IF;
 	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), proxy = NULL, error = left($2, 10000),
 			lease_until = clock_timestamp() + coalesce(greatest(retry_in, interval '0'),
+				CASE WHEN u.retry IS NOT NULL THEN queue._event_pause(u, t.attempt) END,
 				make_interval(secs => least(60, power(2, least(t.attempt, 10) - 1))))
 		WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits AND t.lease_until > clock_timestamp();
 	IF NOT FOUND THEN

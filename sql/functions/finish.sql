@@ -341,7 +341,7 @@ $$;
 
 -- Gives the queue of each job, and beside these, of each that is dead now its queue once more.
 CREATE OR REPLACE FUNCTION queue._fail(jobs text[], error text, retry_in interval, final bool,
-	notify bool) RETURNS TABLE (queue text, dead text)
+	notify bool, events text[] DEFAULT NULL) RETURNS TABLE (queue text, dead text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -380,9 +380,12 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '22008', MESSAGE = 'RETRY IN is too long';
 	END IF;
 	IF cardinality(jobs) = 1 AND jobs[1] ~ '^[0-9]{1,9}-d' THEN
-		queue := queue._fail_delivery(jobs[1], error, retry_in, final, notify);
+		queue := queue._fail_delivery(jobs[1], error, retry_in, final, notify, queue._list(events));
 		RETURN NEXT;
 		RETURN;
+	ELSIF events IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = 'EVENT is of one delivery of a stream',
+			HINT = 'QUEUE FAIL token EVENT id [, id ...], with the token that TAKE ... FOR returned.';
 	END IF;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN 'nobody' ELSE 'nobody here' END, true);
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP

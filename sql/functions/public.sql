@@ -122,12 +122,12 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.fail(token text, error text DEFAULT NULL,
-	retry_in interval DEFAULT NULL, final bool DEFAULT false) RETURNS void
+	retry_in interval DEFAULT NULL, final bool DEFAULT false, events int8[] DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM queue._fail(queue._single(token), error, retry_in, final, true);
+	PERFORM queue._fail(queue._single(token), error, retry_in, final, true, events::text[]);
 END
 $$;
 

@@ -129,7 +129,7 @@ BEGIN
 			needs := coalesce(ids.last >= u.from_id, true) AND coalesce(ids.at >= u.from_time, true)
 				AND NOT (p.s2 IS NOT NULL AND ids.last <= p.last AND queue._has_seen(log, p.s2));
 		END IF;
-		FOR d IN SELECT * FROM queue.deliveries WHERE sub = u.number LOOP
+		FOR d IN SELECT * FROM queue.deliveries WHERE sub = u.number AND s1 IS NOT NULL LOOP
 			EXIT WHEN needs;
 			needs := NOT queue._has_seen(log, d.s1);
 			IF needs AND exactly THEN

@@ -240,6 +240,8 @@ BEGIN
 		DELETE FROM queue.deliveries AS t WHERE t.sub = NEW.number AND t.id = NEW.n;
 	ELSIF NEW.what = 'deliveries' THEN
 		DELETE FROM queue.deliveries AS t WHERE t.sub = NEW.number;
+	ELSIF NEW.what = 'retries' THEN
+		DELETE FROM queue.retries AS t WHERE t.sub = NEW.number AND t.delivery = NEW.n;
 	ELSIF NEW.what = 'subscription' THEN
 		DELETE FROM queue.subscriptions AS t WHERE t.number = NEW.number;
 	ELSIF NEW.what = 'stream' THEN
@@ -272,6 +274,8 @@ DECLARE
 	s CONSTANT queue.streams := queue._find_stream(q);
 	place record;
 	lease interval := '1 min';
+	attempts int4;
+	pauses text;
 	new_number int4;
 BEGIN
 	IF sub IS NULL OR octet_length(sub) NOT BETWEEN 1 AND 63 THEN
@@ -281,19 +285,29 @@ BEGIN
 		IF option_names[i] = 'lease' THEN
 			lease := queue._interval_option('lease', option_values[i], '1 ms',
 				'Allowed: an interval longer than zero, such as ''1 min''.');
-		ELSIF option_names[i] IN ('parallel', 'max_attempts', 'retry', 'on_fail') THEN
+		ELSIF option_names[i] = 'max_attempts' THEN
+			IF (option_values[i] ~ '^0*[1-9][0-9]{0,8}$') IS NOT TRUE THEN
+				PERFORM queue._bad_option('max_attempts', option_values[i], 'Allowed: a number of at least 1.');
+			END IF;
+			attempts := option_values[i]::int4;
+		ELSIF option_names[i] = 'retry' THEN
+			pauses := (queue._retry_option(NULL::queue.queues, option_values[i])).retry;
+		ELSIF option_names[i] = 'on_fail' THEN
+			PERFORM queue._later_option('on_fail', option_values[i],
+				'An event that fails by itself gives up its place: later events of its group do not wait for it.');
+		ELSIF option_names[i] = 'parallel' THEN
 			PERFORM queue._later_option(option_names[i], option_values[i],
 				'A subscription has one delivery at a time, which comes again until it is done.');
 		ELSE
 			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('unknown option "%s"', left(option_names[i], 80)),
-				HINT = 'Options of a subscription: lease.';
+				HINT = 'Options of a subscription: lease, max_attempts, retry.';
 		END IF;
 	END LOOP;
 	PERFORM queue._same_era(s);
 	PERFORM queue._hold_ring(s);
 	place := queue._start(coalesce(start, 'now'));
-	INSERT INTO queue.subscriptions (stream, name, lease, from_id, from_time)
-		VALUES (s.number, sub, lease, place.from_id, place.from_time) ON CONFLICT DO NOTHING RETURNING number INTO new_number;
+	INSERT INTO queue.subscriptions (stream, name, lease, from_id, from_time, max_attempts, retry)
+		VALUES (s.number, sub, lease, place.from_id, place.from_time, attempts, pauses) ON CONFLICT DO NOTHING RETURNING number INTO new_number;
 	IF new_number IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '42710',
 			MESSAGE = format('subscription "%s" of stream "%s" already exists', sub, q),
@@ -344,6 +358,7 @@ BEGIN
 	PERFORM queue._hold_ring(s);
 	place := queue._start(start);
 	INSERT INTO queue._gone VALUES ('deliveries', u.number);
+	UPDATE queue.retries AS r SET delivery = NULL WHERE r.sub = u.number AND r.delivery IS NOT NULL;
 	SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 	INSERT INTO queue._gone VALUES ('positions', u.number);
 	-- the place is not that of the subscription, which a later row of it would forget: it is said with "last" and "floor"

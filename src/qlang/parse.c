@@ -330,6 +330,7 @@ static bool parse_argument(struct parser *p, const struct qverb_arg *arg)
 									     : parser_bulk(p);
 		return parse_list(p, arg, parser_value);
 	case QKIND_JOBS:
+	case QKIND_EVENTS:
 	case QKIND_REFS:
 		return parse_jobs(p, arg);
 	case QKIND_RETURNING:

@@ -249,6 +249,7 @@ static void put_argument(struct rewriter *w, const struct qverb_arg *arg)
 		break;
 	case QKIND_QUEUES:
 	case QKIND_PAYLOADS:
+	case QKIND_EVENTS:
 	case QKIND_WORDS:
 		put_array(w, arg, ELEMENT_VALUE);
 		break;
@@ -288,7 +289,29 @@ static const struct qverb_arg *find_arg(const struct qverb *verb, const char *na
 
 static void put_of(struct rewriter *w)
 {
-	buf_puts(w->sql, qpayloads[w->q->payload].suffix);
+	buf_puts(w->sql, qstmt_has(w->q, QARG_WHOSE) ? "_for" : qpayloads[w->q->payload].suffix);
+}
+
+/* Whose events of a stream. */
+static void put_read(struct rewriter *w)
+{
+	const struct qvalue *reader = qstmt_one(w->q, QARG_WHOSE);
+
+	if (!reader)
+		return;
+	buf_puts(w->sql, ", ");
+	put_value(w, reader, TEXT);
+}
+
+/* FAIL: of a delivery. */
+static void put_events(struct rewriter *w)
+{
+	static const struct qverb_arg events = {.id = QARG_EVENT, .kind = QKIND_EVENTS};
+
+	if (!qstmt_has(w->q, QARG_EVENT))
+		return;
+	buf_puts(w->sql, ", ");
+	put_array(w, &events, ELEMENT_VALUE);
 }
 
 static void put_kind(struct rewriter *w)
@@ -462,7 +485,8 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 		{"batched", put_batched}, {"once", put_once}, {"ran", put_ran}, {"which", put_only},
 		{"seen", put_seen}, {"moved", put_moved}, {"kept", put_kept}, {"named", put_named},
 		{"known", put_known}, {"returned", put_returned}, {"jobs", put_which},
-		{"routed", put_routed}, {"of_topic", put_of_topic}, {"scheduled", put_scheduled}};
+		{"routed", put_routed}, {"of_topic", put_of_topic}, {"scheduled", put_scheduled},
+		{"read", put_read}, {"events", put_events}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)

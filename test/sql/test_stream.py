@@ -460,7 +460,7 @@ def test_drop_leaves_nothing(db):
     take(db)
     db.rows("SELECT queue.drop('s')")
     assert (db.value(left), db.value(procs)) == before
-    for table in ("streams", "subscriptions", "positions", "deliveries"):
+    for table in ("streams", "subscriptions", "positions", "deliveries", "retries"):
         assert db.value("SELECT count(*) FROM queue." + table) == 0
 
 
@@ -500,7 +500,7 @@ def test_rights(db):
     db.fails("22023", "SELECT queue.grant('s', '{fly}', '{bob}')")
 
 
-@pytest.mark.parametrize("table", ["streams", "subscriptions", "positions", "deliveries", "_gone"])
+@pytest.mark.parametrize("table", ["streams", "subscriptions", "positions", "deliveries", "retries", "_gone"])
 def test_a_stranger_locks_nobody_out(db, table):
     make(db, "a")
     put(db, 1)
@@ -519,7 +519,7 @@ def test_a_stranger_makes_nothing_go(db):
     token, _ = take(db)
     stream = db.value("SELECT number FROM queue.streams")
     bob = db.connect("bob")
-    for what in ("subscription", "positions", "deliveries"):
+    for what in ("subscription", "positions", "deliveries", "retries"):
         for n in (None, 1, 2):
             bob.fails("42501", "INSERT INTO queue._gone VALUES (%s, %s, %s)", what, int(token.split("-")[0]), n)
     bob.fails("42501", "INSERT INTO queue._gone VALUES ('stream', %s)", stream)
@@ -565,7 +565,6 @@ def test_mixed_tokens(db):
     job = db.take("q")[0]["token"]
     assert db.fails("0A000", "SELECT queue.done(ARRAY[%s, %s])", token, job).message_hint
     assert db.fails("0A000", "SELECT queue.done(%s, '1')", token).message_hint
-    assert db.fails("0A000", "SELECT queue.fail(%s, final => true)", token).message_hint
 
 
 def test_a_held_snapshot_changes_nothing(db):

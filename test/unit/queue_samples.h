@@ -19,6 +19,7 @@ static inline const char *sample_value(enum qarg_kind kind)
 	case QKIND_JSON:
 		return "'{\"a\": 1}'";
 	case QKIND_JOBS:
+	case QKIND_EVENTS:
 	case QKIND_REFS:
 	case QKIND_REF:
 	case QKIND_INT:

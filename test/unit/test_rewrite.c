@@ -153,6 +153,10 @@ static const struct {
 		"[], ($$no$$)" T ", ('5s')::pg_catalog.interval, false, false) AS f"},
 	{"QUEUE FAIL $1 FINAL", "SELECT queue, dead FROM queue._fail(ARRAY[($1)" T "]" T
 				"[], NULL" T ", NULL::pg_catalog.interval, true, false) AS f"},
+	{"QUEUE FAIL $1 EVENT 5, $2, ANY($3) FINAL",
+		"SELECT queue, dead FROM queue._fail(ARRAY[($1)" T "]" T "[], NULL" T
+		", NULL::pg_catalog.interval, true, false, ARRAY[(5)" T ", ($2)" T ", ($3)" T "]" T
+		"[]) AS f"},
 	{"QUEUE RELEASE 18 DELAY $2", "SELECT queue FROM queue._release(ARRAY[(18)" T "]" T
 				      "[], ($2)::pg_catalog.interval, false) AS queue"},
 	{"QUEUE EXTEND 18",
@@ -166,6 +170,10 @@ static const struct {
 	{"QUEUE CANCEL ALL ON q WHERE (id < 3)",
 		"SELECT queue.cancel_all(('q')" T ", false, ARRAY(SELECT id FROM queue.peek(('q')" T
 		", 2147483647, NULL) AS peek WHERE ((id < 3))))"},
+	{"QUEUE PEEK s FOR bi STATE dead", "SELECT * FROM queue.peek_for(('s')" T ", ('bi')" T
+					   ", NULL::pg_catalog.int4, ('dead')" T ")"},
+	{"QUEUE REDRIVE s FOR $1 LIMIT 3",
+		"SELECT queue.redrive_for(('s')" T ", ($1)" T ", (3)::pg_catalog.int4, false)"},
 	{"QUEUE REDRIVE q", "SELECT queue.redrive(('q')" T ", NULL::pg_catalog.int4, false)"},
 	{"QUEUE REDRIVE q TO $1 STATE later",
 		"SELECT queue.redrive(('q')" T

@@ -1,0 +1,247 @@
+-- Events of a stream that have failed by themselves: FAIL token EVENT, and what becomes of them. An event that is named is
+-- copied, so that nothing of it keeps the log; it comes again as a delivery of its own, which is a row like any other, but
+-- has no snapshots. The other events of its delivery are done.
+--
+-- A delivery that fails as a whole max_attempts times is copied, too, and comes in halves, those again in halves, until the
+-- event that is guilty is alone; that one is dead.
+
+CREATE OR REPLACE FUNCTION queue._event_pause(u queue.subscriptions, failures int4) RETURNS interval
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN queue._pause(queue._retry_option(NULL::queue.queues, coalesce(u.retry, 'exponential 1s 1min')), greatest(failures, 1));
+END
+$$;
+
+-- When one comes again that has failed so often; NULL: never.
+CREATE OR REPLACE FUNCTION queue._event_due(u queue.subscriptions, failures int4, retry_in interval, final bool)
+RETURNS timestamptz
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF final OR failures >= u.max_attempts OR u.retry = 'none' AND retry_in IS NULL THEN
+		RETURN NULL;
+	END IF;
+	RETURN clock_timestamp() + coalesce(greatest(retry_in, interval '0'), queue._event_pause(u, failures));
+END
+$$;
+
+-- These events of a delivery, which is locked, come again, or are dead. ids NULL: all of them, as none was named: if they
+-- have no attempt left they come again in halves. The delivery itself, and what else it has, is the caller's.
+CREATE OR REPLACE FUNCTION queue._retry_events(k int4, u queue.subscriptions, d queue.deliveries, ids int8[], error text,
+	retry_in interval, final bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+	-- so many of them together, if it is not known which one has failed
+	half CONSTANT int4 := CASE WHEN ids IS NULL AND d.events > 1 AND NOT final THEN (d.events + 1) / 2 END;
+	said CONSTANT text := queue._error_text($5);
+	found_ids int8[];
+	stray int8;
+BEGIN
+	IF d.s2 IS NULL THEN
+		WITH failed AS (UPDATE queue.retries AS r SET delivery = NULL, attempt = r.attempt + d.attempt, error = coalesce(said, r.error),
+				together = CASE WHEN r.attempt + d.attempt >= u.max_attempts THEN half END,
+				dead = n.due IS NULL, due_at = coalesce(n.due, clock_timestamp())
+			FROM (SELECT o.id, CASE WHEN half IS NOT NULL AND o.attempt + d.attempt >= u.max_attempts THEN o.due_at
+						WHEN d.attempt = 0 THEN clock_timestamp()	-- given back
+						ELSE queue._event_due(u, o.attempt + d.attempt, retry_in, final) END AS due
+					FROM queue.retries AS o WHERE o.sub = d.sub AND o.delivery = d.id AND (ids IS NULL OR o.id = ANY (ids))
+					ORDER BY o.id) AS n
+			WHERE r.sub = d.sub AND r.id = n.id RETURNING r.id)
+		SELECT array_agg(f.id) INTO found_ids FROM failed AS f;
+	ELSE
+		EXECUTE format($sql$
+			WITH failed AS (INSERT INTO queue.retries AS r (sub, id, owner, due_at, dead, attempt, together, error, xid, pushed_at, key, "group", headers, payload)
+				SELECT $9, e.id, $10, coalesce(n.due, clock_timestamp()), n.due IS NULL, $11, $12, $13, e.xid, e.pushed_at, e.key, e."group", e.headers, e.payload
+				FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e,
+					LATERAL (SELECT CASE WHEN $12 IS NOT NULL THEN clock_timestamp() ELSE queue._event_due($14, $11, $15, $16) END AS due) AS n
+				WHERE $17 IS NULL OR e.id = ANY ($17)
+				ON CONFLICT (sub, id) DO UPDATE SET due_at = EXCLUDED.due_at, dead = EXCLUDED.dead, delivery = NULL, attempt = EXCLUDED.attempt,
+					together = EXCLUDED.together, error = EXCLUDED.error
+				RETURNING r.id)
+			SELECT array_agg(f.id) FROM failed AS f
+		$sql$, k) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2,
+			CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2)) ELSE '{}' END,
+			d.floor, d.last, d.upto, u.from_time, d.events, d.sub, d.owner, d.attempt, half, coalesce(said, d.error), u, retry_in,
+			coalesce(final, false), ids;
+	END IF;
+	SELECT i INTO stray FROM unnest(ids) AS i WHERE i <> ALL (coalesce(found_ids, '{}')) OR i IS NULL LIMIT 1;
+	IF FOUND THEN
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('event %s is not one of delivery %s-d%s', coalesce(stray::text, 'NULL'), d.sub, d.id),
+			HINT = 'EVENT names events by the ids that TAKE returned with this token.';
+	END IF;
+END
+$$;
+
+-- FAIL ... EVENT, and FAIL of a delivery of retries. events NULL: all of it.
+CREATE OR REPLACE FUNCTION queue._fail_events(d record, u queue.subscriptions, events text[], error text, retry_in interval, final bool,
+	notify bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	ids int8[];
+	held queue.deliveries;
+BEGIN
+	IF events IS NOT NULL THEN
+		SELECT array_agg(DISTINCT CASE WHEN e ~ '^[0-9]{1,18}$' THEN e::int8 END) INTO ids FROM unnest(events) AS e;
+		IF ids IS NULL OR array_position(ids, NULL) IS NOT NULL THEN
+			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = coalesce('this is not the id of an event: '
+					|| (SELECT coalesce(quote_literal(left(e, 80)), 'NULL') FROM unnest(events) AS e WHERE (e ~ '^[0-9]{1,18}$') IS NOT TRUE LIMIT 1),
+					'EVENT names no event'),
+				HINT = 'EVENT names events by the ids that TAKE returned with this token.';
+		END IF;
+	END IF;
+	SELECT * INTO held FROM queue.deliveries AS t WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits
+		AND t.lease_until > clock_timestamp() FOR UPDATE;
+	IF NOT FOUND THEN
+		PERFORM queue._delivery_lost(d.number, d.id);
+	END IF;
+	PERFORM queue._retry_events((d.s).number, u, held, ids, error, retry_in, coalesce(final, false));
+	PERFORM queue._end_delivery(held.sub, held.id, held.s2 IS NULL);
+	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	PERFORM queue._tell((d.s).number, (d.s).name);
+END
+$$;
+
+-- A delivery goes away, with the retries that it had out, if they were some.
+CREATE OR REPLACE FUNCTION queue._end_delivery(sub int4, id int8, retries bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	INSERT INTO queue._gone VALUES ('deliveries', sub, id);
+	IF retries THEN
+		INSERT INTO queue._gone VALUES ('retries', sub, id);
+	END IF;
+END
+$$;
+
+-- Those that are due, as a delivery: of TAKE, behind its lock.
+CREATE OR REPLACE FUNCTION queue._take_retries(s queue.streams, u queue.subscriptions, p queue.positions, lim int4, lease interval,
+	who text, proxied int4) RETURNS SETOF queue._delivered
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET plan_cache_mode = force_generic_plan
+AS $$
+#variable_conflict use_column
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	most int4;
+	ids int8[];
+	d queue.deliveries;
+BEGIN
+	SELECT r.together INTO most FROM queue.retries AS r WHERE r.sub = u.number AND NOT r.dead AND r.delivery IS NULL
+		ORDER BY r.due_at, r.id LIMIT 1;
+	ids := ARRAY(SELECT r.id FROM queue.retries AS r WHERE r.sub = u.number AND NOT r.dead AND r.delivery IS NULL AND r.due_at <= moment
+		AND r.together IS NOT DISTINCT FROM most ORDER BY r.due_at, r.id LIMIT least(lim, most) FOR UPDATE SKIP LOCKED);
+	IF ids = '{}' THEN
+		RETURN;
+	END IF;
+	INSERT INTO queue.deliveries VALUES (u.number, p.delivery + 1, u.owner, encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'),
+			NULL, NULL, 0, false, 0, 0, cardinality(ids), 1, moment + coalesce(lease, u.lease), moment, left(who, 200), NULL, proxied)
+		RETURNING * INTO d;
+	UPDATE queue.retries AS r SET delivery = d.id WHERE r.sub = d.sub AND r.id = ANY (ids);
+	INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
+	p.seq := p.seq + 1;
+	p.delivery := d.id;
+	p.rate := p.rate * queue._fades(p.at);
+	p.at := moment;
+	INSERT INTO queue.positions SELECT p.*;
+	RETURN QUERY SELECT r.id, d.sub || '-d' || d.id || '-' || d.token, s.name, r.attempt + 1, r.payload, r.headers, r.key, r."group",
+			r.pushed_at, d.lease_until, r.xid::text::int8, NULL::int8, NULL::text
+		FROM queue.retries AS r WHERE r.sub = d.sub AND r.delivery = d.id ORDER BY r.id;
+END
+$$;
+
+-- PEEK ... FOR: what failed by itself, and waits (later), is out (leased), or is dead.
+CREATE OR REPLACE FUNCTION queue.peek_for(q text, sub text, lim int4 DEFAULT 10, which text DEFAULT NULL)
+RETURNS SETOF queue.peeked_jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(q);
+	u CONSTANT queue.subscriptions := queue._find_subscription(s, sub);
+	one queue.peeked_jsonb;
+	r record;
+BEGIN
+	PERFORM queue._must_read(u);
+	IF lim < 0 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
+	ELSIF which NOT IN ('ready', 'later', 'leased', 'dead') THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('unknown state "%s"', left(which, 80)),
+			HINT = 'States of an event that has failed: ready, later, leased, dead.';
+	END IF;
+	FOR r IN SELECT t.*, d.lease_until AS leased, d.worker AS holder, d.attempt AS more, CASE WHEN t.dead THEN 'dead' WHEN t.delivery IS NOT NULL THEN 'leased'
+				WHEN t.due_at <= clock_timestamp() THEN 'ready' ELSE 'later' END AS now_is
+			FROM queue.retries AS t LEFT JOIN queue.deliveries AS d ON d.sub = t.sub AND d.id = t.delivery
+			WHERE t.sub = u.number AND (which IS NULL OR CASE which WHEN 'dead' THEN t.dead WHEN 'leased' THEN t.delivery IS NOT NULL
+				WHEN 'ready' THEN NOT t.dead AND t.delivery IS NULL AND t.due_at <= clock_timestamp()
+				ELSE NOT t.dead AND t.delivery IS NULL AND t.due_at > clock_timestamp() END)
+			ORDER BY t.dead, CASE WHEN NOT t.dead THEN t.due_at END, t.due_at DESC, t.id LIMIT coalesce(lim, 10) LOOP
+		one := NULL;
+		one.id := r.id;
+		one.state := r.now_is;
+		one.attempt := r.attempt + coalesce(r.more, 0);
+		one.failures := r.attempt;
+		one.payload := r.payload;
+		one.headers := r.headers;
+		one.run_at := r.due_at;
+		one.lease_until := r.leased;
+		one.error := r.error;
+		one.worker := r.holder;
+		one.pushed_at := r.pushed_at;
+		one.key := r.key;
+		one."group" := r."group";
+		one.ended_at := CASE WHEN r.dead THEN r.due_at END;
+		RETURN NEXT one;
+	END LOOP;
+END
+$$;
+
+-- REDRIVE ... FOR: with all their attempts.
+CREATE OR REPLACE FUNCTION queue.redrive_for(q text, sub text, lim int4 DEFAULT NULL, notify bool DEFAULT true,
+	ids int8[] DEFAULT NULL, which text DEFAULT 'dead', target text DEFAULT NULL) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(q);
+	u CONSTANT queue.subscriptions := queue._find_subscription(s, sub);
+	moved int8;
+BEGIN
+	PERFORM queue._must_read(u);
+	IF lim < 0 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
+	ELSIF which NOT IN ('dead', 'later') OR which IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '22023',
+			MESSAGE = format('events in state "%s" cannot be redriven', left(coalesce(which, ''), 80)), HINT = 'States: dead, later.';
+	ELSIF target IS NOT NULL THEN
+		PERFORM queue._not_of_streams('REDRIVE ... TO', 'An event that has failed goes back to its subscription.');
+	END IF;
+	UPDATE queue.retries AS r SET dead = false, attempt = CASE WHEN r.dead THEN 0 ELSE r.attempt END, together = NULL, due_at = clock_timestamp()
+		WHERE r.sub = u.number AND r.id = ANY (ARRAY(SELECT o.id FROM queue.retries AS o WHERE o.sub = u.number AND o.delivery IS NULL
+			AND o.dead = (which = 'dead') AND (ids IS NULL OR o.id = ANY (ids)) ORDER BY o.due_at, o.id LIMIT lim FOR UPDATE SKIP LOCKED));
+	GET DIAGNOSTICS moved = ROW_COUNT;
+	IF moved > 0 THEN
+		PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+		PERFORM queue._tell(s.number, q);
+	END IF;
+	RETURN moved;
+END
+$$;

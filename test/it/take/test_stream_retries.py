@@ -1,0 +1,103 @@
+"""FAIL ... EVENT before the program: retries of single events, dead ones, and what wakes who waits."""
+
+import psycopg
+import pytest
+
+from queuetest import (  # noqa: F401
+    error, parked, shared, shared_db, shared_proxy, tag, woken)
+from test_stream import c, take  # noqa: F401
+
+
+def held(c):
+    return [(r["id"], r["attempt"]) for r in c.rows("QUEUE TAKE orders FOR bi")]
+
+
+def test_thin(c):
+    tag(c, "QUEUE PUSH orders '1', '2', '3'")
+    token, _ = take(c)
+    assert tag(c, "QUEUE FAIL '%s' EVENT 2 ERROR 'bad' RETRY IN '0'" % token) == "UPDATE 1"
+    assert error(c, "QUEUE DONE '%s'" % token).sqlstate == "QB001"
+    (row,) = c.rows("QUEUE TAKE orders FOR bi")
+    assert (row["id"], row["attempt"], row["payload"]) == ("2", "2", "2")
+    assert tag(c, "QUEUE FAIL '%s' EVENT 2 FINAL" % row["token"]) == "UPDATE 1"
+    assert take(c) == (None, [])
+    (dead,) = c.rows("QUEUE PEEK orders FOR bi STATE dead")
+    assert (dead["id"], dead["state"], dead["error"], dead["payload"]) == ("2", "dead", "bad", "2")
+    assert c.rows("QUEUE PEEK orders FOR bi STATE later") == []
+    assert tag(c, "QUEUE REDRIVE orders FOR bi") == "UPDATE 1"
+    (row,) = c.rows("QUEUE TAKE orders FOR bi")
+    assert (row["id"], row["attempt"]) == ("2", "1")
+    assert tag(c, "QUEUE DONE '%s'" % row["token"]) == "UPDATE 1"
+    assert c.rows("QUEUE PEEK orders FOR bi") == []
+
+
+def test_refused(c):
+    tag(c, "QUEUE PUSH orders '1'")
+    token, _ = take(c)
+    assert error(c, "QUEUE FAIL '%s' EVENT 7" % token).sqlstate == "22023"
+    assert error(c, "QUEUE FAIL '%s' EVENT 1 RETRY IN '1 s' FINAL" % token).sqlstate == "42601"
+    assert error(c, "QUEUE FAIL '%s' EVENT" % token).sqlstate == "42601"
+    assert error(c, "QUEUE PEEK orders FOR bi WHERE (true)").sqlstate == "42601"
+    assert error(c, "QUEUE REDRIVE orders FOR bi TO orders").sqlstate == "0A000"
+    assert error(c, "QUEUE PEEK orders FOR nobody").sqlstate == "42704"
+    assert error(c, "QUEUE SUBSCRIBE b2 TO orders WITH (on_fail = block)").sqlstate == "0A000"
+    assert tag(c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_prepared(qproxy, db, c, binary):
+    """Both protocols, ids as text or as an array."""
+    tag(c, "QUEUE PUSH orders '1', '2', '3', '4'")
+    with psycopg.connect("host=127.0.0.1 port=%d dbname=%s user=app" % (qproxy.port, db), autocommit=True, prepare_threshold=0) as p:
+        cursor = p.cursor(binary=binary)
+        token = cursor.execute("QUEUE TAKE orders FOR bi").fetchall()[0][1]
+        cursor.execute("QUEUE FAIL %s EVENT %s, %s ERROR 'bad' RETRY IN '0'", (token, 2, 3))
+        rows = cursor.execute("QUEUE TAKE orders FOR bi").fetchall()
+        assert [r[0] for r in rows] == [2, 3]
+        cursor.execute("QUEUE FAIL %s EVENT ANY(%s) RETRY IN '0'", (rows[0][1], [3]))
+        rows = cursor.execute("QUEUE TAKE orders FOR bi").fetchall()
+        assert [r[0] for r in rows] == [3]
+        cursor.execute("QUEUE DONE %s", (rows[0][1],))
+
+
+def test_in_a_transaction(c, qproxy, db):
+    tag(c, "QUEUE PUSH orders '1', '2'")
+    token, _ = take(c)
+    tag(c, "BEGIN")
+    tag(c, "QUEUE FAIL '%s' EVENT 1 RETRY IN '0'" % token)
+    tag(c, "ROLLBACK")
+    tag(c, "BEGIN")
+    tag(c, "SAVEPOINT a")
+    tag(c, "QUEUE FAIL '%s' EVENT 1 RETRY IN '0'" % token)
+    tag(c, "ROLLBACK TO a")
+    tag(c, "QUEUE FAIL '%s' EVENT 2 RETRY IN '0'" % token)
+    with qproxy.wire(db) as other:
+        assert take(other) == (None, [])
+        tag(c, "COMMIT")
+        assert held(other) == [("2", "2")]
+
+
+def test_wakes(c, qproxy, db):
+    """Who waits gets the retry when it is due: at once, or later."""
+    tag(c, "QUEUE PUSH orders '1'")
+    token, _ = take(c)
+    with qproxy.wire(db) as waiter:
+        for after in ("0", "0.3"):
+            waiter.query("QUEUE TAKE orders FOR bi WAIT '1 min'")
+            parked(waiter)
+            tag(c, "QUEUE FAIL '%s' EVENT 1 RETRY IN '%s s'" % (token, after))
+            row = woken(waiter)
+            token = row["token"]
+            assert row["id"] == "1"
+
+
+def test_retries_of_who_is_gone(c, qproxy, db):
+    tag(c, "QUEUE PUSH orders '1'")
+    token, _ = take(c)
+    tag(c, "QUEUE FAIL '%s' EVENT 1 RETRY IN '0'" % token)
+    with qproxy.wire(db) as other:
+        assert held(other) == [("1", "2")]
+        other.sock.close()
+    c.query("QUEUE TAKE orders FOR bi WAIT '1 min'")
+    row = woken(c)
+    assert (row["id"], row["attempt"]) == ("1", "3")

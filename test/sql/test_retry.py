@@ -1,0 +1,381 @@
+"""Events of a stream that failed by themselves: FAIL ... EVENT, retries, dead events, and deliveries that fail too often."""
+
+import json
+
+import pytest
+
+
+def make(db, *names, **options):
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    for name in names or ("a",):
+        db.rows("SELECT queue.subscribe(%s, 's', NULL, %s, %s)", name, list(options), [str(v) for v in options.values()])
+    return db
+
+
+def put(session, *payloads):
+    return [session.value("SELECT queue.push('s', %s)", json.dumps(p)) for p in payloads]
+
+
+def take(session, sub="a", lim=100, lease=None):
+    """The token, and of each event the payload and the attempt."""
+    rows = session.rows("SELECT token, payload, attempt FROM queue._take_for('s', %s, %s, NULL, NULL, %s::interval, 'w')"
+                        " WHERE id IS NOT NULL ORDER BY id", sub, lim, lease)
+    assert len({r[0] for r in rows}) <= 1
+    return (rows[0][0] if rows else None), [(r[1], r[2]) for r in rows]
+
+
+def done(session, token):
+    assert session.column("SELECT * FROM queue._done(ARRAY[%s], false)", token) == ["s"]
+
+
+def fail(session, token, *ids, error="bad", after=None, final=False):
+    session.rows("SELECT queue.fail(%s, %s, %s::interval, %s, %s::int8[])", token, error, after, final, list(ids) or None)
+
+
+def kept(session):
+    return session.rows("SELECT id, dead, attempt, error FROM queue.retries ORDER BY id")
+
+
+def over(session):
+    while not session.value("SELECT bool_and(lease_until < clock_timestamp()) FROM queue.deliveries"):
+        pass
+
+
+def test_thin(db):
+    make(db)
+    assert put(db, *"uvwxy") == [1, 2, 3, 4, 5]
+    token, events = take(db)
+    assert events == [(p, 1) for p in "uvwxy"]
+    fail(db, token, 2, 4, after="0")
+    db.fails("QB001", "SELECT queue.done(%s)", token)       # the others are done
+    put(db, "z")
+    token, events = take(db)
+    assert events == [("v", 2), ("x", 2)] and token.split("-")[1] == "d2"
+    fail(db, token, 4, after="0")
+    token, events = take(db)
+    assert events == [("x", 3)]
+    done(db, token)
+    token, events = take(db)
+    assert events == [("z", 1)]
+    done(db, token)
+    assert take(db) == (None, []) and kept(db) == []
+
+
+def test_not_before_its_time(db):
+    """Later events are not held up, and a TAKE that waits is told when the retry is due."""
+    make(db)
+    put(db, 1, 2)
+    token, _ = take(db)
+    fail(db, token, 1, after="1 hour")
+    put(db, 3)
+    token, events = take(db)
+    assert events == [(3, 1)]
+    done(db, token)
+    (due,) = db.column("SELECT due_ms FROM queue._take_for('s', 'a', 100, NULL, NULL, NULL, 'w')")
+    assert 3590000 < due <= 3600000
+    put(db, 4)
+    (due,) = db.column("SELECT due_ms FROM queue._take_for('s', 'a', 100, 50, '2 hours', NULL, 'w')")
+    assert 3590000 < due <= 3600000
+
+
+def test_rolled_back(db):
+    make(db)
+    put(db, 1, 2)
+    token, _ = take(db)
+    db.rows("BEGIN")
+    db.rows("SAVEPOINT a")
+    fail(db, token, 1, after="0")
+    other = db.connect()
+    assert take(other) == (None, [])
+    db.rows("ROLLBACK TO a")
+    fail(db, token, 2, final=True)
+    db.rows("ROLLBACK")
+    assert kept(db) == []
+    done(db, token)
+    assert take(db) == (None, [])
+
+
+def test_in_the_transaction_of_the_work(db):
+    """Its lease may end meanwhile: nobody else gets the delivery, as of a DONE."""
+    make(db)
+    put(db, 1, 2)
+    token, _ = take(db, lease="300 ms")
+    db.rows("BEGIN")
+    fail(db, token, 2, after="0")
+    other = db.connect()
+    over(other)
+    assert take(other) == (None, [])
+    db.rows("COMMIT")
+    assert take(other)[1] == [(2, 2)]
+
+
+def test_strange_ids(db):
+    make(db)
+    put(db, 1, 2, 3)
+    token, _ = take(db, lim=2)
+    for ids in ("{3}", "{1,3}", "{99}", "{NULL}", "{}", "{-1}"):
+        db.fails("22023", "SELECT queue.fail(%s, events => %s)", token, ids)
+    for text in ("x", "", "9" * 30, None):
+        db.fails("22023", "SELECT queue._fail(ARRAY[%s], NULL, NULL, false, false, ARRAY[%s])", token, text)
+    db.fails("22023", "SELECT queue.fail(%s, NULL, '1 s', true, '{1}')", token)
+    db.fails("QB001", "SELECT queue.fail(%s, events => '{1}')", token[:-1] + ("0" if token[-1] != "0" else "1"))
+    fail(db, token, 1, 1, final=True)
+    assert kept(db) == [(1, True, 1, "bad")]
+    db.rows("SELECT queue.create('q')")
+    db.rows("SELECT queue.push('q', '1')")
+    job = db.value("SELECT token FROM queue.take('q')")
+    db.fails("0A000", "SELECT queue.fail(%s, events => '{1}')", job)
+
+
+def test_dead_and_redriven(db):
+    make(db, max_attempts=2, retry="fixed 1ms")
+    put(db, 1, 2, 3)
+    token, _ = take(db)
+    fail(db, token, 2)
+    while True:
+        token, events = take(db)
+        if token:
+            break
+    assert events == [(2, 2)]
+    fail(db, token, 2, error="worse")
+    assert kept(db) == [(2, True, 2, "worse")] and take(db) == (None, [])
+    assert db.rows("SELECT id, state, attempt, payload, error, ended_at IS NOT NULL FROM queue.peek_for('s', 'a', which => 'dead')") == [
+        (2, "dead", 2, 2, "worse", True)]
+    assert db.column("SELECT id FROM queue.peek_for('s', 'a', which => 'later')") == []
+    assert db.value("SELECT queue.redrive_for('s', 'a')") == 1
+    token, events = take(db)
+    assert events == [(2, 1)]
+    assert db.column("SELECT state FROM queue.peek_for('s', 'a')") == ["leased"]
+    assert db.value("SELECT queue.redrive_for('s', 'a')") == 0
+    fail(db, token, 2, after="1 hour")
+    assert db.column("SELECT state FROM queue.peek_for('s', 'a')") == ["later"]
+    assert db.value("SELECT queue.redrive_for('s', 'a', which => 'later')") == 1
+    token, events = take(db)
+    assert events == [(2, 2)]
+    done(db, token)
+    assert kept(db) == []
+
+
+def test_final(db):
+    """Of all, too."""
+    make(db)
+    put(db, 1, 2)
+    token, _ = take(db)
+    fail(db, token, final=True)
+    assert kept(db) == [(1, True, 1, "bad"), (2, True, 1, "bad")]
+    assert take(db) == (None, [])
+
+
+def test_retry_none(db):
+    make(db, retry="none")
+    put(db, 1)
+    token, _ = take(db)
+    fail(db, token, 1)
+    assert kept(db)[0][1]
+
+
+def test_several_fail_as_one(db):
+    make(db)
+    put(db, 1, 2, 3)
+    token, _ = take(db)
+    fail(db, token, 1, 3, after="0")
+    token, events = take(db)
+    fail(db, token, after="0")
+    token, events = take(db)
+    assert events == [(1, 3), (3, 3)]
+    db.rows("SELECT queue.release(%s)", token)
+    token, events = take(db)
+    assert events == [(1, 3), (3, 3)]       # that one was not counted
+    done(db, token)
+    assert kept(db) == []
+
+
+def test_limit(db):
+    make(db)
+    put(db, 1, 2, 3)
+    token, _ = take(db)
+    fail(db, token, 1, 2, 3, after="0")
+    for want in ([(1, 2), (2, 2)], [(3, 2)]):
+        token, events = take(db, lim=2)
+        assert events == want
+        done(db, token)
+
+
+def test_lease_of_a_retry_ends(db):
+    make(db, max_attempts=3, retry="fixed 1ms")
+    put(db, 1)
+    token, _ = take(db)
+    fail(db, token, 1)
+    attempts = []
+    for _ in range(1000):
+        token, events = take(db, lease="1 ms")
+        if token:
+            attempts += [events[0][1]]
+            over(db)
+        if kept(db)[0][1]:
+            break
+    assert attempts == [2, 3] and kept(db) == [(1, True, 3, "bad")]
+
+
+def cut(db, guilty):
+    """Drains, and fails each delivery that has the guilty event. How large those were, and what was done in which order."""
+    sizes, seen = [], []
+    while True:
+        token, events = take(db)
+        if token is None and not db.value("SELECT count(*) FROM queue.deliveries"):
+            return sizes, seen
+        if token is None:
+            continue
+        if any(p == guilty for p, _ in events):
+            sizes += [len(events)]
+            fail(db, token, after="0")
+        else:
+            seen += [p for p, _ in events]
+            done(db, token)
+
+
+@pytest.mark.parametrize("guilty", [1, 5, 8])
+def test_a_delivery_is_cut(db, guilty):
+    """What is not guilty is done once, and in its order, before what came later."""
+    make(db, max_attempts=2)
+    put(db, *range(1, 9))
+    token, _ = take(db)
+    fail(db, token, after="0")
+    put(db, 9, 10)
+    sizes, seen = cut(db, guilty)
+    assert sizes == [8, 4, 2, 1]
+    assert seen == [n for n in range(1, 11) if n != guilty]
+    assert [r[:2] for r in kept(db)] == [(guilty, True)]
+
+
+def test_one_event_that_fails_as_a_whole(db):
+    make(db, max_attempts=1)
+    put(db, 1)
+    token, _ = take(db)
+    fail(db, token, after="0")
+    put(db, 2)
+    assert take(db)[1] == [(2, 1)]
+    assert kept(db) == [(1, True, 1, "bad")]
+
+
+def test_workers_that_die(db):
+    make(db, max_attempts=1)
+    put(db, 1, 2)
+    take(db, lease="1 ms")
+    over(db)
+    token, events = take(db)
+    assert [p for p, _ in events] == [1]
+    done(db, token)
+    token, events = take(db)
+    assert [p for p, _ in events] == [2]
+
+
+def test_seek(db):
+    """What failed by itself stays, also what is out; and fails once more."""
+    make(db)
+    put(db, 1, 2, 3)
+    token, _ = take(db)
+    fail(db, token, 1, after="0")
+    token, _ = take(db)
+    db.rows("SELECT queue.seek('a', 's', 'beginning')")
+    db.fails("QB001", "SELECT queue.done(%s)", token)
+    token, events = take(db)
+    assert events == [(1, 2)]
+    fail(db, token, after="1 hour")
+    token, events = take(db)
+    assert [p for p, _ in events] == [1, 2, 3]
+    fail(db, token, 1, final=True)
+    assert kept(db) == [(1, True, 1, "bad")]
+
+
+def test_old_snapshot(db):
+    make(db)
+    other = db.connect()
+    other.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    other.rows("SELECT 1")
+    put(db, 1, 2)
+    token, _ = take(db)
+    other.fails("40001", "SELECT queue.fail(%s, events => '{1}')", token)
+    other.rows("ROLLBACK")
+    other.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    fail(other, token, 1, after="0")
+    other.rows("COMMIT")
+    assert take(db)[1] == [(1, 2)]
+
+
+def test_late_events(db):
+    """Those of a transaction that was open in the first snapshot of the window."""
+    make(db)
+    slow = db.connect()
+    slow.rows("BEGIN")
+    put(slow, "slow")
+    put(db, "b")
+    token, _ = take(db)
+    done(db, token)
+    slow.rows("COMMIT")
+    put(db, "c")
+    token, events = take(db)
+    assert events == [("slow", 1), ("c", 1)]
+    fail(db, token, 1, after="0")
+    assert take(db)[1] == [("slow", 2)]
+
+
+def test_gone(db):
+    make(db, "a", "b")
+    put(db, 1)
+    for sub in "ab":
+        fail(db, take(db, sub)[0], 1)
+    db.rows("SELECT queue.unsubscribe('a', 's')")
+    assert len(kept(db)) == 1
+    db.rows("SELECT queue.drop('s')")
+    assert kept(db) == []
+
+
+def test_rights(db):
+    make(db, "a")
+    put(db, 1, 2)
+    token, _ = take(db)
+    bob = db.connect("bob")
+    db.rows("SELECT queue.grant('s', '{all}', '{bob}')")
+    bob.fails("42501", "SELECT queue.fail(%s, events => '{1}')", token)
+    fail(db, token, 1, final=True)
+    assert kept(bob) == []
+    for call in ("peek_for", "redrive_for"):
+        bob.fails("42501", "SELECT queue.%s('s', 'a')" % call)
+    number = int(token.split("-")[0])
+    bob.fails("23503", "INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, payload)"
+                       " VALUES (%s, 9, 'bob', now(), 1, '3', now(), '1')", number)
+    bob.fails("42501", "INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, payload)"
+                       " VALUES (%s, 9, 'app', now(), 1, '3', now(), '1')", number)
+    bob.fails("42501", "INSERT INTO queue._gone VALUES ('retries', %s, 1)", number)
+    assert bob.column("WITH u AS (UPDATE queue.retries SET dead = false RETURNING id) SELECT id FROM u") == []
+    bob.fails("42501", "DELETE FROM queue.retries")
+    bob.fails("42501", "UPDATE queue.retries SET payload = '1'")
+    assert kept(db) == [(1, True, 1, "bad")]
+
+
+@pytest.mark.parametrize("name, value, state", [("max_attempts", "0", "22023"), ("max_attempts", "x", "22023"), ("retry", "fly", "22023"),
+                                                ("on_fail", "block", "0A000"), ("fly", "1", "22023")])
+def test_options(db, name, value, state):
+    make(db)
+    assert db.fails(state, "SELECT queue.subscribe('b', 's', NULL, ARRAY[%s], ARRAY[%s])", name, value)
+
+
+def test_retention_does_not_wait_for_it(db):
+    make(db)
+    put(db, 1)
+    token, _ = take(db)
+    fail(db, token, 1, after="0")
+    number = db.value("SELECT number FROM queue.streams")
+    assert db.value("SELECT queue._needed_by('queue.e%s_0', %s, true)" % (number, number)) == []
+    take(db)
+    assert db.value("SELECT queue._needed_by('queue.e%s_0', %s, true)" % (number, number)) == []
+
+
+def test_copied_whole(db):
+    make(db)
+    db.rows("SELECT queue.push('s', '{\"n\": 1}', headers => '{\"h\": 1}', key => 'k', \"group\" => 'g')")
+    cols = "id, payload, headers, key, \"group\", pushed_at, xid"
+    before = db.row("SELECT %s, token FROM queue.take_for('s', 'a')" % cols)
+    fail(db, before[-1], 1, after="0")
+    assert db.row("SELECT %s FROM queue.take_for('s', 'a')" % cols) == before[:-1]
