@@ -286,9 +286,7 @@ BEGIN
 		RETURN (d.s).name;
 	END IF;
 	UPDATE queue.deliveries AS t SET token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), proxy = NULL, error = left($2, 10000),
-			lease_until = clock_timestamp() + coalesce(greatest(retry_in, interval '0'),
-				CASE WHEN u.retry IS NOT NULL THEN queue._event_pause(u, t.attempt) END,
-				make_interval(secs => least(60, power(2, least(t.attempt, 10) - 1))))
+			lease_until = clock_timestamp() + queue._event_again(u, t.attempt, retry_in)
 		WHERE t.sub = d.number AND t.id = d.id AND t.token = d.digits AND t.lease_until > clock_timestamp();
 	IF NOT FOUND THEN
 		PERFORM queue._delivery_lost(d.number, d.id);

@@ -14,6 +14,16 @@ BEGIN
 END
 $$;
 
+-- After how long; retry_in is what FAIL said.
+CREATE OR REPLACE FUNCTION queue._event_again(u queue.subscriptions, failures int4, retry_in interval) RETURNS interval
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN retry_in IS NOT NULL THEN greatest(retry_in, interval '0') ELSE queue._event_pause(u, failures) END;
+END
+$$;
+
 -- When one comes again that has failed so often; NULL: never.
 CREATE OR REPLACE FUNCTION queue._event_due(u queue.subscriptions, failures int4, retry_in interval, final bool)
 RETURNS timestamptz
@@ -24,7 +34,7 @@ BEGIN
 	IF final OR failures >= u.max_attempts OR u.retry = 'none' AND retry_in IS NULL THEN
 		RETURN NULL;
 	END IF;
-	RETURN clock_timestamp() + coalesce(greatest(retry_in, interval '0'), queue._event_pause(u, failures));
+	RETURN clock_timestamp() + queue._event_again(u, failures, retry_in);
 END
 $$;
 
@@ -94,6 +104,8 @@ DECLARE
 	held queue.deliveries;
 BEGIN
 	IF events IS NOT NULL THEN
+		events := ARRAY(SELECT i FROM unnest(events) AS e,	-- an array is its text
+			LATERAL unnest(CASE WHEN e ~ '^{[0-9, ]+}$' THEN e::text[] ELSE ARRAY[e] END) AS i);
 		SELECT array_agg(DISTINCT CASE WHEN e ~ '^[0-9]{1,18}$' THEN e::int8 END) INTO ids FROM unnest(events) AS e;
 		IF ids IS NULL OR array_position(ids, NULL) IS NOT NULL THEN
 			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = coalesce('this is not the id of an event: '

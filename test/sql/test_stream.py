@@ -339,6 +339,27 @@ def test_fail(db):
     assert [r[3] for r in raw(db)] == [2, 2]
 
 
+@pytest.mark.parametrize("said, low, high", [(None, 700, 1300), ("5 s", 4000, 5000), ("-1 s", None, None)])
+def test_a_delivery_that_failed_waits(db, said, low, high):
+    """RETRY IN, or a second at first."""
+    make(db, "a")
+    put(db, 1)
+    token, _ = take(db)
+    db.rows("SELECT queue.fail(%s, 'no', %s::interval)", token, said)
+    row, = raw(db)
+    assert row[2] == 1 if low is None else low <= row[4] <= high
+
+
+@pytest.mark.parametrize("said, low, high", [(None, 0.7, 1.3), ("5 s", 4, 5.5), ("-1 s", -1, 0.1)])
+def test_an_event_that_failed_waits(db, said, low, high):
+    make(db, "a")
+    put(db, 1, 2, 3)
+    token, _ = take(db)
+    db.rows("SELECT * FROM queue._fail(ARRAY[%s], 'no', %s::interval, false, true, ARRAY['{1, 3}', '2'])", token, said)
+    for wait in db.column("SELECT extract(epoch FROM due_at - clock_timestamp())::float8 + 0.05 FROM queue.retries"):
+        assert low <= wait <= high
+
+
 def test_extend(db):
     make(db, "a")
     put(db, 1)

@@ -402,3 +402,22 @@ def test_its_proxy_is_gone(c, qproxy, db, qbouncer, end):
             row = woken(w)
             assert (row["payload"], row["attempt"]) == ("1", "2")
             assert error(c, "QUEUE DONE '%s'" % token).sqlstate == "QB001"
+
+
+@pytest.mark.parametrize("binary", [False, True])
+def test_events_fail_by_a_driver(c, qproxy, db, binary):
+    """Each id as a parameter, or all as an array."""
+    dsn = "host=127.0.0.1 port=%d dbname=%s user=app" % (qproxy.port, db)
+    with psycopg.connect(dsn, autocommit=True, prepare_threshold=0) as p:
+        cur = p.cursor(binary=binary)
+        for _ in range(2):
+            tag(c, "QUEUE PUSH orders '1', '2', '3'")
+            rows = cur.execute("QUEUE TAKE orders FOR bi LIMIT %s", (10,)).fetchall()
+            with p.transaction():
+                cur.execute("QUEUE FAIL %s EVENT %s, %s ERROR %s RETRY IN %s", (rows[0][1], rows[0][0], rows[2][0], "no", "0s"))
+                assert cur.rowcount == 1
+            again = cur.execute("QUEUE TAKE orders FOR bi").fetchall()
+            assert [(r[0], r[3]) for r in again] == [(rows[0][0], 2), (rows[2][0], 2)]
+            cur.execute("QUEUE FAIL %s EVENT %s FINAL", (again[0][1], [r[0] for r in again]))
+            shown = cur.execute("QUEUE PEEK orders FOR %s STATE dead", ("bi",)).fetchall()
+            assert len(shown) >= 2
