@@ -64,7 +64,9 @@
 	COL(lost_at, TIMESTAMPTZ) SEP \
 	COL(lost_id, INT8) SEP \
 	COL(delivered, INT8) SEP \
-	COL(rate, FLOAT8)
+	COL(rate, FLOAT8) SEP \
+	COL(retries, INT8) SEP \
+	COL(dead, INT8)
 
 #define ROW_TRACKED(COL, SEP) \
 	COL(relation, TEXT) SEP \

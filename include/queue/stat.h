@@ -83,6 +83,8 @@ enum {
 	GAUGE_OUT,
 	GAUGE_ATTEMPT,
 	GAUGE_LOST,
+	GAUGE_RETRIES,
+	GAUGE_GIVEN_UP, /* dead events */
 	GAUGE_FIGURES
 };
 struct queue_stat_gauge {

@@ -155,6 +155,7 @@ BEGIN
 							WHEN u.pending >= 100000 THEN '100000 events or more are to come' ELSE u.pending || ' events are to come' END,
 						'the first is ' || queue._roughly(u.lag) || ' old',
 						CASE WHEN u.attempt > 1 THEN 'a delivery is at its attempt ' || u.attempt END,
+						CASE WHEN u.dead > 0 THEN u.dead || ' are dead' END,
 						CASE WHEN u.last_taken IS NOT NULL THEN 'taken ' || queue._roughly(moment - u.last_taken) || ' ago' END), h.hint
 					FROM (SELECT CASE
 						WHEN u.lost_at IS NOT NULL

@@ -575,6 +575,7 @@ BEGIN
 		g.total := p.delivered;
 		SELECT coalesce(sum(d.events), 0), coalesce(max(d.attempt), 0) INTO g."out", g.attempt
 			FROM queue.deliveries AS d WHERE d.sub = u.number;
+		SELECT w.waiting, w.dead INTO g.retries, g.given_up FROM queue._retries(u.number, most) AS w;
 	END IF;
 	RETURN g;
 END
@@ -618,7 +619,7 @@ BEGIN
 			ELSE
 				CONTINUE WHEN NOT queue._is_empty(next.cfg) AND NOT queue._still((next.cfg).name);
 				RETURN QUERY SELECT g.*, NULL::text, NULL::int8, NULL::int8, NULL::int8, NULL::int8, NULL::int8, NULL::int4, NULL::int4,
-					(next.cfg).number FROM queue._gauge(next.cfg, most) AS g;
+					NULL::int8, NULL::int8, (next.cfg).number FROM queue._gauge(next.cfg, most) AS g;
 			END IF;
 			PERFORM queue._visited();
 		EXCEPTION WHEN SQLSTATE 'QBSEE' OR undefined_table OR undefined_function THEN

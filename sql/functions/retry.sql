@@ -178,6 +178,19 @@ BEGIN
 END
 $$;
 
+-- How many there are, up to "most" of each kind.
+CREATE OR REPLACE FUNCTION queue._retries(sub int4, most int4, OUT waiting int8, OUT dead int8)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+BEGIN
+	SELECT count(*) INTO waiting FROM (SELECT FROM queue.retries AS r WHERE r.sub = $1 AND NOT r.dead AND r.delivery IS NULL LIMIT most) AS o;
+	SELECT count(*) INTO dead FROM (SELECT FROM queue.retries AS r WHERE r.sub = $1 AND r.dead LIMIT most) AS o;
+END
+$$;
+
 -- PEEK ... FOR: what failed by itself, and waits (later), is out (leased), or is dead.
 CREATE OR REPLACE FUNCTION queue.peek_for(q text, sub text, lim int4 DEFAULT 10, which text DEFAULT NULL)
 RETURNS SETOF queue.peeked_jsonb

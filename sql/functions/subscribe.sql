@@ -392,7 +392,7 @@ CREATE OR REPLACE FUNCTION queue.subscriptions(q text DEFAULT NULL)
 RETURNS TABLE (stream text, subscription text, owner text, pending int8, lag interval, delivery text, events int4,
 	attempt int4, worker text, taken_at timestamptz, lease_until timestamptz, error text, last_taken timestamptz,
 	"position" text, lease interval, created_at timestamptz, oldest timestamptz, last_id int8, bytes int8,
-	lost_at timestamptz, lost_id int8, delivered int8, rate float8)
+	lost_at timestamptz, lost_id int8, delivered int8, rate float8, retries int8, dead int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -430,9 +430,12 @@ BEGIN
 			d := NULL;
 			pending := NULL;
 			lag := NULL;
+			retries := NULL;
+			dead := NULL;
 			IF u.number IS NOT NULL AND pg_has_role(u.owner, 'USAGE') THEN
 				SELECT * INTO p FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 				SELECT * INTO d FROM queue.deliveries WHERE sub = u.number AND id = p.delivery;
+				SELECT w.waiting, w.dead INTO retries, dead FROM queue._retries(u.number, 100000) AS w;
 				IF may AND p.s1 IS NOT NULL THEN
 					SELECT w.n, date_trunc('milliseconds', clock_timestamp() - w.first) INTO pending, lag
 						FROM queue._pending(s.number, p, u.from_time, u.from_id, 100000) AS w;

@@ -358,6 +358,10 @@ static const struct streamed streamed[] = {
 		true, GAUGE_TOTAL, 1},
 	{"queue_subscription_lost", GAUGE, "Has it lost events by retain_max?", true, GAUGE_LOST,
 		1},
+	{"queue_subscription_retries", GAUGE, "Events that failed by themselves, and come again.",
+		true, GAUGE_RETRIES, 1},
+	{"queue_subscription_dead", GAUGE, "Events that have no attempt left.", true,
+		GAUGE_GIVEN_UP, 1},
 };
 
 struct streamed_pass {

@@ -41,7 +41,9 @@
 	COL(total, INT8) SEP \
 	COL(out, INT8) SEP \
 	COL(attempt, INT4) SEP \
-	COL(lost, INT4)
+	COL(lost, INT4) SEP \
+	COL(retries, INT8) SEP \
+	COL(given_up, INT8)
 
 #define CALL_JOB_NAME(name, type) "job.\"" #name "\""
 #define CALL_NAME(name, type)     #name

@@ -156,6 +156,23 @@ def test_dead_and_redriven(db):
     assert kept(db) == []
 
 
+def test_seen(db):
+    make(db)
+    put(db, 1, 2, 3)
+    row = "SELECT retries, dead FROM queue.subscriptions('s')"
+    gauge = "SELECT retries, given_up FROM queue._gauges(100) WHERE subscription = 'a'"
+    assert db.row(row) == db.row(gauge) == (0, 0)
+    token, _ = take(db)
+    fail(db, token, 1, 2, after="0")
+    assert db.row(row) == db.row(gauge) == (2, 0)
+    token, _ = take(db, lim=1)
+    assert db.row(row) == db.row(gauge) == (1, 0)
+    fail(db, token, final=True)
+    assert db.row(row) == db.row(gauge) == (1, 1)
+    bob = db.connect("bob")
+    assert bob.row(row) == (None, None)
+
+
 def test_final(db):
     """Of all, too."""
     make(db)

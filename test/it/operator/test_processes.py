@@ -391,6 +391,8 @@ def test_jobs_are_counted_once(measured, db):
     pending = 'qbouncer_queue_subscription_pending{database="%s",stream="events",subscription="a"' % db
     wait_for(lambda: pending + "} 3\n" in scrape(measured), "the count of events")
     text = scrape(measured)
+    for more in ("retries", "dead"):
+        assert text.count(pending.replace("pending", more) + "} 0\n") == 1
     assert text.count(pending) == 1 and text.count("# TYPE qbouncer_queue_stream_events ") == 1
     assert sum(by_process(text, "queue_jobs_total").values()) >= 0
 

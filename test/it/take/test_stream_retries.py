@@ -3,9 +3,26 @@
 import psycopg
 import pytest
 
+from proxy import wait_for
 from queuetest import (  # noqa: F401
     error, parked, shared, shared_db, shared_proxy, tag, woken)
-from test_stream import c, take  # noqa: F401
+
+
+@pytest.fixture
+def c(qproxy, db):
+    with qproxy.wire(db) as one:
+        for name in one.rows("SELECT name FROM queue.streams") if one.rows("SELECT to_regclass('queue.streams')::text AS t")[0]["t"] else []:
+            tag(one, "QUEUE DROP IF EXISTS " + name["name"])
+        tag(one, "QUEUE CREATE orders WITH (kind = stream)")
+        tag(one, "QUEUE SUBSCRIBE bi TO orders")
+        yield one
+        one.simple("ROLLBACK")
+        tag(one, "QUEUE DROP IF EXISTS orders")
+
+
+def take(c, more=""):
+    rows = c.rows("QUEUE TAKE orders FOR bi " + more)
+    return (rows[0]["token"] if rows else None), [r["payload"] for r in rows]
 
 
 def held(c):
@@ -101,3 +118,54 @@ def test_retries_of_who_is_gone(c, qproxy, db):
     c.query("QUEUE TAKE orders FOR bi WAIT '1 min'")
     row = woken(c)
     assert (row["id"], row["attempt"]) == ("1", "3")
+
+
+def test_two_proxies(c, qproxy, db, qbouncer):
+    """Who waits at the other one is woken; and what that one has out comes back when it is killed."""
+    there = qbouncer(queue_orphan_grace="100ms", queue_heartbeat="20ms")
+    tag(c, "QUEUE PUSH orders '1'")
+    token, _ = take(c)
+    with there.wire(db) as far, qproxy.wire(db) as asks:
+        for after in ("0", "0.3"):
+            far.query("QUEUE TAKE orders FOR bi WAIT '1 min'")
+            parked(far)
+            tag(c, "QUEUE FAIL '%s' EVENT 1 RETRY IN '%s s'" % (token, after))
+            row = woken(far)
+            token = row["token"]
+        c.query("QUEUE TAKE orders FOR bi WAIT '1 min'")
+        parked(c)
+        known = "SELECT count(*) AS n FROM queue.deliveries WHERE proxy IS NOT NULL"
+        wait_for(lambda: asks.rows(known)[0]["n"] == "1", "that it is known whose it is")
+        there.kill()
+        row = woken(c)
+    assert (row["id"], row["attempt"]) == ("1", "4")
+
+
+def test_the_server_is_cut_off(c, qproxy, db, shared):
+    """In the middle of the transaction: the delivery is as it was, but that its worker is gone."""
+    tag(c, "QUEUE PUSH orders '1', '2'")
+    with qproxy.wire(db) as other:
+        token, _ = take(other)
+        tag(other, "BEGIN")
+        pid = int(other.rows("SELECT pg_backend_pid() AS pid")[0]["pid"])
+        tag(other, "QUEUE FAIL '%s' EVENT 1 RETRY IN '0'" % token)
+        shared.direct.execute("SELECT pg_terminate_backend(%s)", (pid,))
+        other.until("E")
+    rows = c.rows("QUEUE TAKE orders FOR bi WAIT '1 min'")
+    assert [(r["id"], r["attempt"]) for r in rows] == [("1", "2"), ("2", "2")]
+    assert c.rows("QUEUE PEEK orders FOR bi") == []
+
+
+def test_cut_until_the_guilty_one_is_alone(c, db):
+    tag(c, "QUEUE SUBSCRIBE few TO orders WITH (max_attempts = 2, retry = 'fixed 1ms')")
+    tag(c, "QUEUE PUSH orders '1', '2', '3', '4', '5'")
+    sizes, seen = [], []
+    while not c.rows("QUEUE PEEK orders FOR few STATE dead"):
+        rows = c.rows("QUEUE TAKE orders FOR few WAIT '10s'")
+        if "4" in [r["payload"] for r in rows]:
+            sizes += [len(rows)]
+            tag(c, "QUEUE FAIL '%s' RETRY IN '0'" % rows[0]["token"])
+        elif rows:
+            seen += [r["payload"] for r in rows]
+            tag(c, "QUEUE DONE '%s'" % rows[0]["token"])
+    assert sizes == [5, 5, 2, 1] and seen == ["1", "2", "3", "5"][:len(seen)]
