@@ -468,8 +468,9 @@
 		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0), \
 		"SELECT queue.subscribe({name}, {queue}, {start}, {with})", \
 		"QUEUE SUBSCRIBE name TO stream [FROM {BEGINNING | NOW | timestamptz | id | position}]\n" \
-		"    [WITH (lease = interval)]", \
-		"Begin to read a stream: from now on, unless FROM says otherwise. Each subscription gets each event.") \
+		"    [WITH (option = value, ...)]", \
+		"Begin to read a stream: from now on, unless FROM says otherwise. Each subscription gets each event. Options:" \
+		" lease ('1 min'), max_attempts (a number), retry (as of CREATE).") \
 	VERB(UNSUBSCRIBE, "UNSUBSCRIBE", 0, FIXED, "UNSUBSCRIBE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
 		ARG(QUEUE, "queue", "FROM", QUEUE, MUST, 0), \

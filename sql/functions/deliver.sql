@@ -79,7 +79,7 @@ BEGIN
 			RETURN NEXT nothing;
 			RETURN;
 		END IF;
-		IF d.s2 IS NULL OR d.attempt >= u.max_attempts THEN
+		IF d.s2 IS NULL OR d.attempt >= u.max_attempts OR u.retry = 'none' AND d.attempt > 0 THEN
 			PERFORM queue._retry_events(s.number, u, d, NULL, NULL, NULL, false);
 			INSERT INTO queue._gone VALUES ('deliveries', d.sub, d.id);
 			d := NULL;

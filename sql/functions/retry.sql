@@ -31,10 +31,20 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF final OR failures >= u.max_attempts OR u.retry = 'none' AND retry_in IS NULL THEN
+	IF final OR failures >= queue._event_attempts(u, retry_in) THEN
 		RETURN NULL;
 	END IF;
 	RETURN clock_timestamp() + queue._event_again(u, failures, retry_in);
+END
+$$;
+
+-- How often a delivery, or an event, may fail; NULL: for ever.
+CREATE OR REPLACE FUNCTION queue._event_attempts(u queue.subscriptions, retry_in interval) RETURNS int4
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN u.retry = 'none' AND retry_in IS NULL THEN 1 ELSE u.max_attempts END;
 END
 $$;
 
@@ -53,14 +63,15 @@ DECLARE
 	-- so many of them together, if it is not known which one has failed
 	half CONSTANT int4 := CASE WHEN ids IS NULL AND d.events > 1 AND NOT final THEN (d.events + 1) / 2 END;
 	said CONSTANT text := queue._error_text($5);
+	most CONSTANT int4 := queue._event_attempts(u, $6);
 	found_ids int8[];
 	stray int8;
 BEGIN
 	IF d.s2 IS NULL THEN
 		WITH failed AS (UPDATE queue.retries AS r SET delivery = NULL, attempt = r.attempt + d.attempt, error = coalesce(said, r.error),
-				together = CASE WHEN r.attempt + d.attempt >= u.max_attempts THEN half END,
+				together = CASE WHEN r.attempt + d.attempt >= most THEN half END,
 				dead = n.due IS NULL, due_at = coalesce(n.due, clock_timestamp())
-			FROM (SELECT o.id, CASE WHEN half IS NOT NULL AND o.attempt + d.attempt >= u.max_attempts THEN o.due_at
+			FROM (SELECT o.id, CASE WHEN half IS NOT NULL AND o.attempt + d.attempt >= most THEN o.due_at
 						WHEN d.attempt = 0 THEN clock_timestamp()	-- given back
 						ELSE queue._event_due(u, o.attempt + d.attempt, retry_in, final) END AS due
 					FROM queue.retries AS o WHERE o.sub = d.sub AND o.delivery = d.id AND (ids IS NULL OR o.id = ANY (ids))
@@ -80,7 +91,7 @@ BEGIN
 			SELECT array_agg(f.id) FROM failed AS f
 		$sql$, k) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2,
 			CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2)) ELSE '{}' END,
-			d.floor, d.last, d.upto, u.from_time, d.events, d.sub, d.owner, d.attempt, half, coalesce(said, d.error), u, retry_in,
+			d.floor, greatest(d.last, (SELECT min(i) - 1 FROM unnest(ids) AS i)), least(d.upto, (SELECT max(i) FROM unnest(ids) AS i)), u.from_time, d.events, d.sub, d.owner, d.attempt, half, coalesce(said, d.error), u, retry_in,
 			coalesce(final, false), ids;
 	END IF;
 	SELECT i INTO stray FROM unnest(ids) AS i WHERE i <> ALL (coalesce(found_ids, '{}')) OR i IS NULL LIMIT 1;
@@ -139,6 +150,19 @@ BEGIN
 END
 $$;
 
+-- The right SUBSCRIBE, which is asked for nowhere else where only copies are read.
+CREATE OR REPLACE FUNCTION queue._must_select(s queue.streams) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF NOT has_table_privilege(format('queue.e%s_0', s.number), 'SELECT') THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for stream "%s"', s.name),
+			HINT = format('QUEUE GRANT SUBSCRIBE ON %I TO %I;', s.name, current_user);
+	END IF;
+END
+$$;
+
 -- Those that are due, as a delivery: of TAKE, behind its lock.
 CREATE OR REPLACE FUNCTION queue._take_retries(s queue.streams, u queue.subscriptions, p queue.positions, lim int4, lease interval,
 	who text, proxied int4) RETURNS SETOF queue._delivered
@@ -155,6 +179,7 @@ DECLARE
 	ids int8[];
 	d queue.deliveries;
 BEGIN
+	PERFORM queue._must_select(s);
 	SELECT r.together INTO most FROM queue.retries AS r WHERE r.sub = u.number AND NOT r.dead AND r.delivery IS NULL
 		ORDER BY r.due_at, r.id LIMIT 1;
 	ids := ARRAY(SELECT r.id FROM queue.retries AS r WHERE r.sub = u.number AND NOT r.dead AND r.delivery IS NULL AND r.due_at <= moment
@@ -205,6 +230,7 @@ DECLARE
 	r record;
 BEGIN
 	PERFORM queue._must_read(u);
+	PERFORM queue._must_select(s);
 	IF lim < 0 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
 	ELSIF which NOT IN ('ready', 'later', 'leased', 'dead') THEN

@@ -1,6 +1,7 @@
 """Events of a stream that failed by themselves: FAIL ... EVENT, retries, dead events, and deliveries that fail too often."""
 
 import json
+import threading
 
 import pytest
 
@@ -191,6 +192,93 @@ def test_retry_none(db):
     assert kept(db)[0][1]
 
 
+def test_retry_none_of_all(db):
+    """The first failure counts: it is cut at once."""
+    make(db, retry="none")
+    put(db, *range(1, 6))
+    sizes, seen = cut(db, 2, after=None)
+    assert sizes == [5, 3, 2, 1] and seen == [1, 3, 4, 5]
+    assert [r[:2] for r in kept(db)] == [(2, True)]
+
+
+def test_without_the_right(db):
+    """SUBSCRIBE was taken away: copies are not shown either."""
+    make(db)
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    bob = db.connect("bob")
+    bob.rows("SELECT queue.subscribe('b', 's')")
+    put(db, 1, 2)
+    fail(bob, take(bob, "b")[0], 1, after="0")
+    db.rows("SELECT queue.revoke('s', '{subscribe}', '{bob}')")
+    bob.fails("42501", "SELECT queue.take_for('s', 'b')")
+    bob.fails("42501", "SELECT queue.peek_for('s', 'b')")
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    assert take(bob, "b")[1] == [(1, 2)]
+
+
+@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
+def test_redrive_beside_a_take(db, isolation):
+    make(db)
+    put(db, 1, 2)
+    fail(db, take(db)[0], 1, 2, final=True)
+    other = db.connect()
+    other.rows("BEGIN ISOLATION LEVEL " + isolation)
+    assert other.value("SELECT queue.redrive_for('s', 'a', 1)") == 1
+    assert take(db) == (None, [])
+    put(db, 3)
+    token, events = take(db)
+    assert events == [(3, 1)]
+    done(db, token)
+    other.rows("COMMIT")
+    assert take(db)[1] == [(1, 1)]
+
+
+def test_failed_in_a_savepoint_after_an_error(db):
+    make(db)
+    put(db, 1, 2, 3)
+    token, _ = take(db)
+    db.rows("BEGIN")
+    db.rows("SAVEPOINT a")
+    db.fails("22023", "SELECT queue.fail(%s, events => '{77}')", token)
+    db.rows("ROLLBACK TO a")
+    fail(db, token, 3, after="0")
+    db.rows("COMMIT")
+    assert take(db)[1] == [(3, 2)]
+
+
+def test_two_workers_end_it(db):
+    """The second one waits for the first, and has lost it."""
+    make(db)
+    put(db, 1, 2)
+    token, _ = take(db)
+    db.rows("BEGIN")
+    fail(db, token, 1, after="0")
+    other = db.connect()
+    got = []
+    t = threading.Thread(target=lambda: got.append(other.fails("QB001", "SELECT queue.done(%s)", token)))
+    t.start()
+    db.until_blocked(other)
+    db.rows("COMMIT")
+    t.join()
+    assert got and take(db)[1] == [(1, 2)]
+
+
+def test_late_ids_of_a_window(db):
+    """An event with a low id that comes in a later window, named beside others."""
+    make(db)
+    slow = db.connect()
+    slow.rows("BEGIN")
+    put(slow, "slow", "slower")
+    put(db, *"bcd")
+    done(db, take(db)[0])
+    put(db, *"efg")
+    slow.rows("COMMIT")
+    token, events = take(db)
+    assert [p for p, _ in events] == ["slow", "slower", "e", "f", "g"]
+    fail(db, token, 2, 7, after="0")
+    assert take(db)[1] == [("slower", 2), ("f", 2)]
+
+
 def test_several_fail_as_one(db):
     make(db)
     put(db, 1, 2, 3)
@@ -234,7 +322,7 @@ def test_lease_of_a_retry_ends(db):
     assert attempts == [2, 3] and kept(db) == [(1, True, 3, "bad")]
 
 
-def cut(db, guilty):
+def cut(db, guilty, after="0"):
     """Drains, and fails each delivery that has the guilty event. How large those were, and what was done in which order."""
     sizes, seen = [], []
     while True:
@@ -245,7 +333,7 @@ def cut(db, guilty):
             continue
         if any(p == guilty for p, _ in events):
             sizes += [len(events)]
-            fail(db, token, after="0")
+            fail(db, token, after=after)
         else:
             seen += [p for p, _ in events]
             done(db, token)
