@@ -43,7 +43,7 @@ FULL = Plan(
 
 # every subject in the sizes of the full plan, with fewer and shorter rounds
 PUBLISH = FULL.but(
-    name="publish", limit=1500, rounds=3, seconds=1.5, side_rounds=1,
+    name="publish", limit=1600, rounds=3, seconds=1.5, side_rounds=1,
     select_rounds=4, select_side_rounds=1, tls_rounds=2, connect_rounds=2, watch=11,
     outside_clients=(100,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000)
 

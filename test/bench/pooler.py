@@ -45,6 +45,9 @@ log_stats = 0
 {more}
 """
 
+# its own session, as a user of the queue has one, though USER is a superuser: without it pushes elsewhere are polled for
+OWN = {"qbouncer": "queue_user_superuser = 1\n"}
+
 # for both the same: what is compared are the poolers, not the ciphers
 TLS = """client_tls_sslmode = require
 client_tls_protocols = tlsv1.3
@@ -75,7 +78,7 @@ class Pooler:
         rig.write(self.ini, SETTINGS.format(
             server=rig.cluster.socket_dir, server_port=rig.cluster.port, port=self.port,
             dir=rig.dir, name=name, auth=auth, max_clients=files_allowed() - 300,
-            more=more + (TLS.format(dir=rig.dir) if tls else "")))
+            more=OWN.get(name, "") + more + (TLS.format(dir=rig.dir) if tls else "")))
         with open(os.path.join(rig.dir, name + ".out"), "ab") as out:
             self.process = subprocess.Popen([*wrap, program, self.ini], stdin=subprocess.DEVNULL,
                                             stdout=out, stderr=out, cwd=rig.dir,

@@ -48,7 +48,7 @@ def _at_once(rig, pooler):
 def schedules(rig, plan):
     """schedules: what those cost that are not due, how late a thousand are that are due at once"""
     seconds = {"quick": 10, "publish": 65}.get(plan.name, 130)
-    with rig.pooler("qbouncer", more="queue_user_superuser = 1") as pooler:
+    with rig.pooler("qbouncer") as pooler:
         rig.statement(pooler, "QUEUE DROP ticked IF EXISTS", "QUEUE CREATE ticked", database="quiet")
         none = _watch(rig, pooler, seconds)
         rig.statement(pooler, "SELECT FROM generate_series(1, %d) AS n, LATERAL queue.schedule('far' || n, 'ticked', '1'::jsonb, "

@@ -85,7 +85,17 @@ class Theirs:
                     "SELECT pgq.set_queue_config('events', 'ticker_max_lag', '%s')" % self.lag,
                     "SELECT pgq.set_queue_config('events', 'ticker_max_count', '%d')" % LIMIT,
                     *("SELECT pgq.register_consumer('events', 'r%d')" % i for i in range(readers))):
-            self.rig.psql(sql)
+            self._patiently(sql)
+
+    def _patiently(self, sql):
+        """A tick of pgqd may lock the other way round."""
+        for chance in (2, 1, 0):
+            try:
+                self.rig.psql(sql)
+                return
+            except (Failed, RuntimeError) as failed:
+                if chance == 0 or "deadlock detected" not in str(failed):
+                    raise
 
     pooler = None
 
