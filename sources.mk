@@ -514,6 +514,7 @@ qb_doc = \
 	doc/postgres.md \
 	doc/queue.md \
 	doc/recipes.md \
+	doc/scale.md \
 	doc/security.md \
 	doc/sessions.md \
 	doc/sql-jobs.md \
