@@ -167,6 +167,8 @@
 		ARG(ALONE, "alone", "NO TRANSACTION", FLAG, MAY, 0) \
 		ARG(TIMEOUT, "timeout", "TIMEOUT", INTERVAL, MAY, 0) \
 		ARG(KEEPS, "keep", "KEEP", STATE, MAY, 0) \
+		ARG(FORMAT, "format", "FORMAT", STATE, MAY, 0) \
+		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0) \
 		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
 		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 1) \
 		ARG(AT, "at", "AT", TIMESTAMP, MAY, 1) \
@@ -184,13 +186,15 @@
 		" {priority}, {delay}, {at}, {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}," \
 		" {returning}{batched}{once}) AS p", \
 		"QUEUE RUN sql ON q [PARAMS jsonb] [NO TRANSACTION] [TIMEOUT interval]\n" \
-		"    [KEEP {RESULT | ERROR | ALWAYS | NONE}] [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
+		"    [KEEP {RESULT | ERROR | ALWAYS | NONE}] [FORMAT {JSON | CSV [WITH (option = value [, ...])]}]\n" \
+		"    [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
 		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text] [BATCH text]\n" \
 		"    [AFTER job [, job ...]]\n" \
 		"    [KEY text [FOR interval] [ON DUPLICATE {IGNORE | REPLACE [IF NEWER timestamptz] | RERUN | ERROR}]]\n" \
 		"    [RETURNING {ID | JOB} [, ...]]", \
 		"Let the proxy carry out SQL later, as the owner of a queue with run = sql. PARAMS: an array, the values of $1, $2, ... NO TRANSACTION: for VACUUM and the like, at least once."\
-		" TIMEOUT: how long it may run. KEEP: what of its outcome is kept.") \
+		" TIMEOUT: how long it may run. KEEP: what of its outcome is kept. FORMAT: how its rows are."\
+		" CSV has the options of COPY: delimiter, null, header, quote, escape, force_quote = '*'.") \
 	VERB(BIND, "BIND", QVERB_DEFINITION, FIXED, "BIND", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
 		ARG(PATTERN, "pattern", "TO", STATE, MUST, 0) \
@@ -424,6 +428,8 @@
 		ARG(ALONE, "alone", "NO TRANSACTION", FLAG, MAY, 0) \
 		ARG(TIMEOUT, "timeout", "TIMEOUT", INTERVAL, MAY, 0) \
 		ARG(KEEPS, "keep", "KEEP", STATE, MAY, 0) \
+		ARG(FORMAT, "format", "FORMAT", STATE, MAY, 0) \
+		ARG(WITH, "with", "WITH", OPTIONS, MAY, 0) \
 		ARG(PRIORITY, "priority", "PRIORITY", INT, MAY, 0) \
 		ARG(DELAY, "delay", "DELAY", INTERVAL, MAY, 0) \
 		ARG(HEADERS, "headers", "HEADERS", JSON, MAY, 0) \
@@ -439,7 +445,7 @@
 		"    [STARTING timestamptz] [UNTIL timestamptz]\n" \
 		"    {PUSH payload | PUBLISH 'topic.word' payload\n" \
 		"    | RUN sql [PARAMS jsonb] [NO TRANSACTION] [TIMEOUT interval]\n" \
-		"        [KEEP {RESULT | ERROR | ALWAYS | NONE}]}\n" \
+		"        [KEEP {RESULT | ERROR | ALWAYS | NONE}] [FORMAT {JSON | CSV [WITH (option = value [, ...])]}]}\n" \
 		"    [PRIORITY n] [DELAY interval] [EXPIRES interval] [HEADERS jsonb]\n" \
 		"    [ATTEMPTS n] [GROUP text] [KEY text [ON DUPLICATE ...]]", \
 		"Push a job again and again, each time once: CRON '*/5 8-18 * * mon-fri', EVERY '1 h'. An equal" \

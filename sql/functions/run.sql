@@ -189,6 +189,110 @@ BEGIN
 END
 $$;
 
+-- How its rows are kept: as the proxy was told, with what COPY has where nothing was said. NULL: as JSON.
+CREATE OR REPLACE FUNCTION queue._run_format(format text, given jsonb) RETURNS jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	allowed CONSTANT text[] := '{delimiter,"null",header,quote,escape,force_quote}';
+	o jsonb;
+	k text;
+BEGIN
+	IF format IS NOT NULL AND lower(format) NOT IN ('json', 'csv') THEN
+		PERFORM queue._bad_handler('22023', format('invalid value "%s" for format', format), 'Allowed: json, csv.');
+	ELSIF given IS NOT NULL AND lower(format) IS DISTINCT FROM 'csv' THEN
+		PERFORM queue._bad_handler('22023', 'only the format csv has options', 'FORMAT csv WITH (delimiter = '';'', header = true)');
+	ELSIF format IS NULL OR lower(format) = 'json' THEN
+		RETURN NULL;
+	ELSIF given IS NOT NULL AND jsonb_typeof(given) <> 'object' THEN
+		PERFORM queue._bad_handler('22023', 'the options of the format are no JSON object', '{"delimiter": ";", "header": true}');
+	END IF;
+	SELECT jsonb_object_agg(lower(g.key), g.value) INTO o FROM jsonb_each_text(given) AS g;
+	o := coalesce(o, '{}');
+	IF o - allowed <> '{}' THEN
+		PERFORM queue._bad_handler('22023', format('csv has no option "%s"', (SELECT min(n) FROM jsonb_object_keys(o - allowed) AS n)),
+			'Allowed: delimiter, null, header, quote, escape, force_quote.');
+	END IF;
+	o := '{"delimiter": ",", "null": "", "header": "false", "force_quote": ""}' || jsonb_build_object('quote', '"') || o;
+	o := jsonb_build_object('escape', o -> 'quote') || o;
+	FOREACH k IN ARRAY '{delimiter,quote,escape}'::text[] LOOP
+		IF octet_length(o ->> k) IS DISTINCT FROM 1 OR o ->> k IN (chr(10), chr(13)) THEN
+			PERFORM queue._bad_handler('22023', format('%s must be one character of one byte, and no end of a line', k), 'As COPY has it.');
+		END IF;
+	END LOOP;
+	IF o ->> 'delimiter' = o ->> 'quote' OR o ->> 'null' IS NULL OR o ->> 'null' ~ E'[\n\r]'
+		OR strpos(o ->> 'null', o ->> 'delimiter') > 0 OR strpos(o ->> 'null', o ->> 'quote') > 0 THEN
+		PERFORM queue._bad_handler('22023', 'delimiter, quote and null can be mistaken for each other', 'As COPY has it, they must be different.');
+	ELSIF coalesce(o ->> 'force_quote', '-') NOT IN ('', '*') THEN
+		PERFORM queue._bad_handler('0A000', 'force_quote of single columns is not supported', 'force_quote = ''*''');
+	END IF;
+	BEGIN
+		RETURN o || jsonb_build_object('header', (o ->> 'header')::bool);
+	EXCEPTION WHEN invalid_text_representation THEN
+		PERFORM queue._bad_handler('22023', format('invalid value "%s" for header', o ->> 'header'), 'Allowed: true, false.');
+	END;
+END
+$$;
+
+-- The values of a row, each as its type writes it: from the text of the row, as there is no other way to have them of any row.
+CREATE OR REPLACE FUNCTION queue._fields(row_text text) RETURNS text[]
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN ARRAY(SELECT CASE WHEN m.f[1] IS NOT NULL THEN replace(replace(m.f[1], '""', '"'), E'\\\\', E'\\') ELSE nullif(m.f[2], '') END
+		FROM regexp_matches(',' || substr(row_text, 2, length(row_text) - 2), E',(?:"((?:[^"\\\\]|""|\\\\\\\\)*)"|([^,"]*))', 'g')
+			WITH ORDINALITY AS m (f, n) ORDER BY m.n);
+END
+$$;
+
+-- As COPY writes it.
+CREATE OR REPLACE FUNCTION queue._csv_line(fields text[], o jsonb, forced bool) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	d CONSTANT text := o ->> 'delimiter';
+	q CONSTANT text := o ->> 'quote';
+	e CONSTANT text := o ->> 'escape';
+	nothing CONSTANT text := o ->> 'null';
+BEGIN
+	RETURN coalesce((SELECT string_agg(CASE WHEN f IS NULL THEN nothing
+			WHEN forced OR f = nothing OR strpos(f, d) > 0 OR strpos(f, q) > 0 OR strpos(f, chr(10)) > 0 OR strpos(f, chr(13)) > 0
+				OR (f = E'\\.' AND cardinality(fields) = 1)
+			THEN q || CASE WHEN e = q THEN replace(f, q, q || q) ELSE replace(replace(f, e, e || e), q, e || q) END || q
+			ELSE f END, d ORDER BY n)
+		FROM unnest(fields) WITH ORDINALITY AS a (f, n)), '') || chr(10);
+END
+$$;
+
+-- The columns of a cursor that has given no row yet. NULL: this server was built without XML, which is where Postgres tells.
+CREATE OR REPLACE FUNCTION queue._cursor_columns(c refcursor) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	names text[];
+	one text;
+	found text[];
+	part text[];
+BEGIN
+	names := ARRAY(SELECT m.f[1] FROM regexp_matches(split_part(split_part(cursor_to_xmlschema(c, true, true, '')::text,
+		'<xsd:sequence>', 2), '</xsd:sequence>', 1), '<xsd:element name="([^"]*)"', 'g') WITH ORDINALITY AS m (f, n) ORDER BY m.n);
+	FOREACH one IN ARRAY names LOOP
+		FOR part IN SELECT DISTINCT m FROM regexp_matches(one, '_x(005F)_|_x([0-9A-F]{4,8})_', 'g') AS m LOOP
+			CONTINUE WHEN part[1] IS NOT NULL;
+			one := replace(one, '_x' || part[2] || '_', chr(('x' || lpad(part[2], 8, '0'))::bit(32)::int4));
+		END LOOP;
+		found := found || replace(one, '_x005F_', '_');
+	END LOOP;
+	RETURN found;
+EXCEPTION WHEN feature_not_supported THEN
+	RETURN NULL;
+END
+$$;
+
 -- Tells the proxy that carries the job out what it has to know meanwhile: the answer comes when the job has ended. Whatever
 -- the role wants to hear of.
 CREATE OR REPLACE FUNCTION queue._tell_run(timeout interval, keep text) RETURNS void
@@ -202,7 +306,7 @@ $$;
 
 -- QUEUE RUN
 CREATE OR REPLACE FUNCTION queue._sql_job(q text, statement text, params text, alone bool DEFAULT false,
-	timeout interval DEFAULT NULL, keep text DEFAULT NULL) RETURNS text
+	timeout interval DEFAULT NULL, keep text DEFAULT NULL, format text DEFAULT NULL, format_with jsonb DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -216,10 +320,15 @@ BEGIN
 		PERFORM queue._bad_handler('22004', 'the statement must not be null', 'QUEUE RUN ''SELECT ...'' ON q;');
 	END IF;
 	PERFORM queue._check_params(params::jsonb), queue._run_timeout(timeout::text), queue._run_keep(keep);
+	IF queue._run_format(format, format_with) IS NOT NULL AND alone THEN
+		PERFORM queue._bad_handler('0A000', 'with NO TRANSACTION rows are not kept', 'Without FORMAT, or without NO TRANSACTION.');
+	END IF;
 	RETURN jsonb_build_object('sql', statement) || CASE WHEN params IS NULL THEN '{}'
 		ELSE jsonb_build_object('params', params::jsonb) END || CASE WHEN alone THEN '{"transaction": false}' ELSE '{}' END::jsonb
 		|| CASE WHEN timeout IS NULL THEN '{}' ELSE jsonb_build_object('timeout', timeout::text) END
-		|| CASE WHEN keep IS NULL THEN '{}' ELSE jsonb_build_object('keep', lower(keep)) END;
+		|| CASE WHEN keep IS NULL THEN '{}' ELSE jsonb_build_object('keep', lower(keep)) END
+		|| CASE WHEN format IS NULL THEN '{}' ELSE jsonb_build_object('format', lower(format)) END
+		|| CASE WHEN format_with IS NULL THEN '{}' ELSE jsonb_build_object('with', format_with) END;
 END
 $$;
 
@@ -228,19 +337,22 @@ CREATE OR REPLACE FUNCTION queue.run(q text, statement text, params jsonb DEFAUL
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL,
 	"group" text DEFAULT NULL, batch text DEFAULT NULL, after text[] DEFAULT NULL, keep_for interval DEFAULT NULL,
 	newer timestamptz DEFAULT NULL, no_transaction bool DEFAULT false, timeout interval DEFAULT NULL,
-	keep text DEFAULT NULL) RETURNS int8
+	keep text DEFAULT NULL, format text DEFAULT NULL, format_with jsonb DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text, no_transaction, timeout, keep)], priority, delay, run_at,
+	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text, no_transaction, timeout, keep, format, format_with)],
+		priority, delay, run_at,
 		headers::text, coalesce(notify, true), expires, attempts, key, on_duplicate, "group", true, batch => batch,
 		after => after, keep_for => keep_for, newer => newer) AS p);
 END
 $$;
 
--- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...], "transaction": false, "timeout": "10 min", "keep": "error"}.
-CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[], OUT alone bool, OUT timeout interval, OUT keep text)
+-- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...], "transaction": false, "timeout": "10 min", "keep": "error",
+-- "format": "csv", "with": {"header": true}}.
+CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[], OUT alone bool, OUT timeout interval, OUT keep text,
+	OUT format jsonb)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -251,10 +363,10 @@ BEGIN
 	ELSIF jsonb_typeof(payload -> 'sql') IS DISTINCT FROM 'string' THEN
 		PERFORM queue._bad_handler('22023', 'the payload is no SQL',
 			'QUEUE RUN ''VACUUM'' ON q; or push a text, or {"sql": "...", "params": [...]}.');
-	ELSIF payload - '{sql,params,transaction,timeout,keep}'::text[] <> '{}' THEN
+	ELSIF payload - '{sql,params,transaction,timeout,keep,format,with}'::text[] <> '{}' THEN
 		PERFORM queue._bad_handler('0A000', format('"%s" beside "sql" is not supported',
-			(SELECT k FROM jsonb_object_keys(payload - '{sql,params,transaction,timeout,keep}'::text[]) AS k ORDER BY k LIMIT 1)),
-			'There are "sql", "params", "transaction", "timeout" and "keep".');
+			(SELECT k FROM jsonb_object_keys(payload - '{sql,params,transaction,timeout,keep,format,with}'::text[]) AS k ORDER BY k LIMIT 1)),
+			'There are "sql", "params", "transaction", "timeout", "keep", "format" and "with".');
 	ELSIF jsonb_typeof(payload -> 'transaction') <> 'boolean' THEN
 		PERFORM queue._bad_handler('22023', '"transaction" is not true or false', 'Without it the job is one transaction with its DONE.');
 	END IF;
@@ -265,6 +377,12 @@ BEGIN
 	END IF;
 	IF payload ? 'keep' THEN
 		keep := queue._run_keep(payload ->> 'keep');
+	END IF;
+	IF payload ?| '{format,with}' THEN
+		format := queue._run_format(payload ->> 'format', payload -> 'with');
+		IF alone AND format IS NOT NULL THEN
+			PERFORM queue._bad_handler('0A000', 'without a transaction rows are not kept', 'There is no "format" beside "transaction": false.');
+		END IF;
 	END IF;
 	IF payload ? 'params' THEN
 		PERFORM queue._check_params(payload -> 'params');
@@ -303,8 +421,8 @@ $qbouncer_run$;
 
 -- Runs it, with this search_path, in the caller's transaction: PL/pgSQL refuses what begins or ends one. One statement that
 -- has rows gives them, until they are more than "most" bytes; it is carried out to its end.
-CREATE OR REPLACE FUNCTION queue._run_sql(sql text, path text, most int4 DEFAULT 1000000, v text[] DEFAULT NULL)
-RETURNS jsonb
+CREATE OR REPLACE FUNCTION queue._run_sql(sql text, path text, most int4 DEFAULT 1000000, v text[] DEFAULT NULL,
+	format jsonb DEFAULT NULL) RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -316,6 +434,8 @@ DECLARE
 	lines text[] := '{}';
 	size int8 := 0;
 	n int8 := 0;
+	rest int8;
+	names text[];
 BEGIN
 	PERFORM pg_catalog.set_config('search_path', path, true);
 	BEGIN
@@ -331,16 +451,38 @@ BEGIN
 		FETCH c INTO one;
 		EXIT WHEN NOT FOUND;
 		n := n OPERATOR(pg_catalog.+) 1;
-		CONTINUE WHEN size OPERATOR(pg_catalog.>) most;
-		line := pg_catalog.to_jsonb(one)::pg_catalog.text;
-		size := size OPERATOR(pg_catalog.+) pg_catalog.octet_length(line) OPERATOR(pg_catalog.+) 2;
+		IF format IS NULL THEN
+			line := pg_catalog.to_jsonb(one)::pg_catalog.text;
+			size := size OPERATOR(pg_catalog.+) 2;
+		ELSE
+			IF n OPERATOR(pg_catalog.=) 1 THEN
+				names := ARRAY(SELECT k FROM pg_catalog.json_object_keys(pg_catalog.row_to_json(one)) AS k);
+				IF (format OPERATOR(pg_catalog.->) 'header')::pg_catalog.bool THEN
+					lines := ARRAY[queue._csv_line(names, format, false)];
+					size := pg_catalog.octet_length(lines[1]);
+				END IF;
+			END IF;
+			line := queue._csv_line(CASE WHEN names OPERATOR(pg_catalog.<>) '{}' THEN queue._fields(one::pg_catalog.text) END, format,
+				(format OPERATOR(pg_catalog.->>) 'force_quote') OPERATOR(pg_catalog.=) '*');
+		END IF;
+		size := size OPERATOR(pg_catalog.+) pg_catalog.octet_length(line);
 		IF size OPERATOR(pg_catalog.<=) most THEN
 			lines := pg_catalog.array_append(lines, line);
+		ELSE	-- the rest of it is carried out, and counted
+			MOVE FORWARD ALL FROM c;
+			GET DIAGNOSTICS rest = ROW_COUNT;
+			n := n OPERATOR(pg_catalog.+) rest;
+			EXIT;
 		END IF;
 	END LOOP;
+	IF n OPERATOR(pg_catalog.=) 0 AND (format OPERATOR(pg_catalog.->) 'header')::pg_catalog.bool THEN
+		lines := ARRAY[queue._csv_line(queue._cursor_columns(c), format, false)];
+	END IF;
 	CLOSE c;
-	RETURN pg_catalog.jsonb_build_object('count', n,
-			'rows', ('[' OPERATOR(pg_catalog.||) pg_catalog.array_to_string(lines, ',') OPERATOR(pg_catalog.||) ']')::pg_catalog.jsonb)
+	RETURN pg_catalog.jsonb_build_object('count', n)
+		OPERATOR(pg_catalog.||) CASE WHEN format IS NULL THEN pg_catalog.jsonb_build_object('rows',
+				('[' OPERATOR(pg_catalog.||) pg_catalog.array_to_string(lines, ',') OPERATOR(pg_catalog.||) ']')::pg_catalog.jsonb)
+			ELSE pg_catalog.jsonb_build_object('csv', pg_catalog.array_to_string(lines, '')) END
 		OPERATOR(pg_catalog.||) CASE WHEN size OPERATOR(pg_catalog.>) most THEN '{"cut": true}' ELSE '{}' END::pg_catalog.jsonb;
 END
 $$;
@@ -394,7 +536,7 @@ BEGIN
 				UNION ALL SELECT cfg.name, 'value', v FROM unnest(what.params) AS v;
 			RETURN;
 		END IF;
-		outcome := queue._run_sql(what.sql, path, v => what.params);
+		outcome := queue._run_sql(what.sql, path, v => what.params, format => what.format);
 		keep := what.keep;
 		IF keep IN ('error', 'none') THEN
 			outcome := NULL;

@@ -384,6 +384,13 @@ static void put_once(struct rewriter *w)
 static void put_ran(struct rewriter *w)
 {
 	put_given(w, w->q->verb, QARG_TIMEOUT, QARG_KEEPS);
+	put_given(w, w->q->verb, QARG_FORMAT, QARG_FORMAT);
+	for (int i = 0; i < w->q->verb->n_args; i++)
+		if (w->q->verb->args[i].id == QARG_WITH && qstmt_has(w->q, QARG_WITH)) {
+			buf_puts(w->sql, ", format_with => pg_catalog.jsonb_object(");
+			put_argument(w, &w->q->verb->args[i]);
+			buf_putc(w->sql, ')');
+		}
 }
 
 /* Of which jobs. */

@@ -98,7 +98,9 @@ def test_sql(db):
             (job,) = db.take("q")
             run(db, job["token"], "public")
             assert db.rows("SELECT result FROM queue.await(%s)", job["token"]) == [(want,)], sql
-    for payload, code in (("1", "22023"), ('{"sql": 1}', "22023"), ("{}", "22023"), ('{"sql": "SELECT 1", "format": "csv"}', "0A000"),
+    for payload, code in (("1", "22023"), ('{"sql": 1}', "22023"), ("{}", "22023"), ('{"sql": "SELECT 1", "fromat": "csv"}', "0A000"),
+                          ('{"sql": "SELECT 1", "format": "xml"}', "22023"), ('{"sql": "SELECT 1", "with": {}}', "22023"),
+                          ('{"sql": "SELECT 1", "format": "csv", "transaction": false}', "0A000"),
                           ('{"sql": "SELECT 1", "params": 1}', "22023"), (json.dumps({"sql": "SELECT 1", "params": [1] * 21}), "54023"),
                           ('{"sql": "SELECT $2", "params": [1]}', "42P02")):
         db.push("q", payload)

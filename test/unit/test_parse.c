@@ -267,6 +267,7 @@ static const char *const good[] = {
 	"queue cancel any($1), array[1, '2'], any(array[$2]::text[]) on q",
 	"queue done any('{1,2}') on $1 keep result '1' partial",
 	"queue job key $1::uuid on q",
+	"queue run 'select 1' on q format csv with (delimiter = ';', header = true) keep always",
 	"queue done key 'k' on q then move to q2 returning job, id",
 	"queue take q hold",
 	"queue take q hold;",

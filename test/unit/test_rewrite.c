@@ -49,6 +49,13 @@ static const struct {
 	{"QUEUE CREATE \"a'b\\\" WITH (Lease = '5 min', \"x'\" = Keep, n = $1) IF NOT EXISTS",
 		"SELECT queue.create((E'a''b\\\\')" T ", true, ARRAY['lease', 'x''', 'n']" T
 		"[], ARRAY[('5 min')" T ", ('keep')" T ", ($1)" T "]" T "[])"},
+	{"QUEUE RUN 'x' ON q FORMAT csv WITH (header = true)",
+		"SELECT p AS id FROM queue._push(('q')" T ", ARRAY[queue._sql_job(('q')" T
+		", ('x')" T ", NULL" T ", false, format => ('csv')" T
+		", format_with => pg_catalog.jsonb_object(ARRAY['header']" T "[], ARRAY[('true')" T
+		"]" T "[]))], NULL::pg_catalog.int4, NULL::pg_catalog.interval"
+		", NULL::pg_catalog.timestamptz, NULL" T ", false, NULL::pg_catalog.interval"
+		", NULL::pg_catalog.int4, NULL" T ", NULL" T ", NULL" T ", false) AS p"},
 	{"QUEUE DROP 'Q' IF EXISTS", "SELECT queue.drop(('Q')" T ", true, false)"},
 	{"QUEUE ALTER q RESET (lease, retry)",
 		"SELECT queue.alter(('q')" T ", ARRAY[]" T "[], ARRAY[]" T

@@ -480,6 +480,25 @@ def test_what_is_kept(runner, direct, how):
     assert error(c, "QUEUE RUN 'SELECT 1' ON nightly KEEP all").sqlstate == "22023"
 
 
+def test_rows_as_csv(runner, direct):
+    """Of a job and of those of a schedule; what COPY writes: test/sql/test_run_format.py."""
+    _, c = runner
+    tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+    want = 'n;"a ""b"""\n1;"x;y"\n2;-\n'
+    sql = 'SELECT * FROM (VALUES (1, $$x;y$$), (2, NULL)) AS t (n, "a ""b""")'
+    how = "FORMAT CSV WITH (DELIMITER = ';', HEADER = true, \"null\" = '-')"
+    (job,) = c.rows("QUEUE RUN '%s' ON nightly %s RETURNING JOB" % (sql, how))
+    (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20 s'" % job["job"])
+    assert json.loads(end["result"]) == {"count": 2, "csv": want}
+    tag(c, "QUEUE SCHEDULE s ON nightly EVERY '1 h' RUN '%s' %s" % (sql, how))
+    tag(c, "QUEUE TRIGGER SCHEDULE s")
+    results = "SELECT count(*) FROM queue.a_nightly WHERE result ->> 'csv' = %s"
+    wait_for(lambda: value(direct, results, want) == 2, "the result of the schedule's")
+    assert error(c, "QUEUE RUN 'SELECT 1' ON nightly FORMAT csv WITH (headr = true)").sqlstate == "22023"
+    assert error(c, "QUEUE RUN 'SELECT 1' ON nightly FORMAT csv NO TRANSACTION").sqlstate == "0A000"
+    assert error(c, "QUEUE RUN 'SELECT 1' ON nightly WITH (header = true)").sqlstate == "22023"
+
+
 def test_what_no_transaction_has_told(runner):
     _, c = runner
     tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1)")
@@ -505,6 +524,8 @@ VERBS = {
                      "BATCH {} RETURNING ID, JOB",
                      lambda name, s: [t("SELECT $1"), t(name), j("[1]"), iv("1min", 60), t("ALWAYS"), i(3), iv("1h", 3600), j("{}"), iv("2h", 7200), i(2), t("k-" + name), iv("1h", 3600), t("g"),
                                       t("b")], "INSERT 0 1", [("id", INT8), ("job", TEXT)], None),
+    "run with format": (runs, "QUEUE RUN {} ON {} FORMAT {} WITH (delimiter = {}, header = {})",
+                        lambda name, s: [t("SELECT 1 AS a"), t(name), t("csv"), t(";"), t("true")], "INSERT 0 1", None, None),
 }
 
 
