@@ -275,17 +275,18 @@ AS $$
 DECLARE
 	names text[];
 	one text;
-	found text[];
-	part text[];
+	found text[] := '{}';
+	code text;
+	escaped CONSTANT text := '_x005F_';	-- an underline that begins none of these
 BEGIN
 	names := ARRAY(SELECT m.f[1] FROM regexp_matches(split_part(split_part(cursor_to_xmlschema(c, true, true, '')::text,
 		'<xsd:sequence>', 2), '</xsd:sequence>', 1), '<xsd:element name="([^"]*)"', 'g') WITH ORDINALITY AS m (f, n) ORDER BY m.n);
 	FOREACH one IN ARRAY names LOOP
-		FOR part IN SELECT DISTINCT m FROM regexp_matches(one, '_x(005F)_|_x([0-9A-F]{4,8})_', 'g') AS m LOOP
-			CONTINUE WHEN part[1] IS NOT NULL;
-			one := replace(one, '_x' || part[2] || '_', chr(('x' || lpad(part[2], 8, '0'))::bit(32)::int4));
+		one := replace(one, escaped, chr(1));
+		FOR code IN SELECT DISTINCT m[1] FROM regexp_matches(one, '_x([0-9A-F]{4,8})_', 'g') AS m LOOP
+			one := replace(one, '_x' || code || '_', chr(('x' || lpad(code, 8, '0'))::bit(32)::int4));
 		END LOOP;
-		found := found || replace(one, '_x005F_', '_');
+		found := found || replace(one, chr(1), '_');
 	END LOOP;
 	RETURN found;
 EXCEPTION WHEN feature_not_supported THEN
@@ -476,7 +477,10 @@ BEGIN
 		END IF;
 	END LOOP;
 	IF n OPERATOR(pg_catalog.=) 0 AND (format OPERATOR(pg_catalog.->) 'header')::pg_catalog.bool THEN
-		lines := ARRAY[queue._csv_line(queue._cursor_columns(c), format, false)];
+		names := queue._cursor_columns(c);
+		IF names IS NOT NULL THEN
+			lines := ARRAY[queue._csv_line(names, format, false)];
+		END IF;
 	END IF;
 	CLOSE c;
 	RETURN pg_catalog.jsonb_build_object('count', n)

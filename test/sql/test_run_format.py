@@ -10,7 +10,7 @@ ROWS = ROWS.replace("""'{"a b",NULL,""}'::text[]::int[]""", "'{}'")
 TEXTS = """SELECT x AS "größe", x AS "größe" FROM unnest(ARRAY['\\', '\\.', 'ä 日本 😀', E'two\\nlines', E'cr\\r', ' ', '', NULL, '"', '""', '(', ')',
     'a;b', E'tab\\t', '''', '\\"', '\\\\"', 'NULL', '{"a": "\\""}']) AS x"""
 ONE = "SELECT x FROM unnest(ARRAY['\\.', '', NULL, 'x']) AS x"
-NONE = 'SELECT 1 AS "ä b", 2 AS "_x0041_", 3 AS "xml", 4 AS "?column?", 5 AS a_b, 6 AS "a,b" WHERE false'
+NONE = 'SELECT 1 AS "ä b", 2 AS "_x0020_ _x", 3 AS "xml", 4 AS "?column?", 5 AS a_b, 6 AS "a,b" WHERE false'
 OPTIONS = [{}, {"header": True}, {"delimiter": ";", "null": "NULL"}, {"quote": "'", "escape": "\\"}, {"force_quote": "*", "header": True},
            {"delimiter": "\t", "header": True, "null": "-"}, {"escape": "\\"}]
 
@@ -74,3 +74,8 @@ def test_what_is_refused(q, format, given):
 def test_without_a_transaction(q):
     q.fails("0A000", "SELECT queue.run('q', 'SELECT 1', format => 'csv', no_transaction => true)")
     q.fails("0A000", "SELECT queue.run('q', 'SELECT 1', format => 'csv', format_with => '{\"force_quote\": \"a\"}')")
+
+
+def test_with_old_string_syntax(q):
+    q.rows("SET standard_conforming_strings = off")
+    assert run(q, "SELECT chr(92) || 'n' AS a, chr(92) || '\"' AS b")["csv"] == '\\n,"\\"""\n'

@@ -486,7 +486,7 @@ def test_rows_as_csv(runner, direct):
     tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
     want = 'n;"a ""b"""\n1;"x;y"\n2;-\n'
     sql = 'SELECT * FROM (VALUES (1, $$x;y$$), (2, NULL)) AS t (n, "a ""b""")'
-    how = "FORMAT CSV WITH (DELIMITER = ';', HEADER = true, \"null\" = '-')"
+    how = "FORMAT CSV WITH (DELIMITER = ';', HEADER = true, NULL = '-')"
     (job,) = c.rows("QUEUE RUN '%s' ON nightly %s RETURNING JOB" % (sql, how))
     (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20 s'" % job["job"])
     assert json.loads(end["result"]) == {"count": 2, "csv": want}
