@@ -209,3 +209,33 @@ def test_a_client_leaves(many):
     after = [m.count(i) for i in range(N)]
     assert [a - b for i, (a, b) in enumerate(zip(after, before)) if i != 2] == [1] * (N - 1)
     assert take(m.clients[2], "QUEUE TAKE q2")["queue"] == "q2"
+
+
+def test_a_trigger_of_the_user_on_one_hot_row(many, qbouncer, db, direct):
+    """Each push of each queue locks the same row of the application, in transactions that two proxies share out
+    differently: who cannot have it goes alone, and nothing is lost or counted twice."""
+    m = many()
+    other = qbouncer(queue_engine_after=1, queue_pool_size=2)
+    direct.execute("CREATE TABLE hot (n int)")
+    direct.execute("INSERT INTO hot VALUES (0)")
+    direct.execute("CREATE FUNCTION count_it() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS"
+                   " 'BEGIN UPDATE public.hot SET n = n + 1; RETURN NULL; END'")
+    for i in range(N):
+        direct.execute("CREATE TRIGGER zz_hot AFTER INSERT ON queue.q_q%d FOR EACH ROW EXECUTE FUNCTION count_it()" % i)
+    before = sum(m.count(i) for i in range(N))
+    far = [other.wire(db) for _ in range(N)]
+    try:
+        pushed = 0
+        for _ in range(10):
+            for i in range(N):
+                m.clients[i].query(push(i))
+                far[i].query(push(N - 1 - i))
+            got = [m.answer(c) for c in m.clients + far]
+            all_done(got[:N])
+            all_done(got[N:])
+            pushed += 2 * N
+        assert direct.execute("SELECT n FROM hot").fetchone()[0] == pushed
+        assert sum(m.count(i) for i in range(N)) == before + pushed
+    finally:
+        for c in far:
+            c.close()
