@@ -80,7 +80,7 @@ BEGIN
 			RETURN;
 		END IF;
 		IF d.s2 IS NULL OR d.attempt >= u.max_attempts OR u.retry = 'none' AND d.attempt > 0 THEN
-			PERFORM queue._retry_events(s.number, u, d, NULL, NULL, NULL, false);
+			PERFORM queue._retry_events(s.number, u, d, NULL, CASE WHEN d.attempt > 0 THEN coalesce(d.error, 'lease expired') END, NULL, false);
 			INSERT INTO queue._gone VALUES ('deliveries', d.sub, d.id);
 			d := NULL;
 		END IF;
@@ -96,7 +96,8 @@ BEGIN
 			due := clock_timestamp() + interval '100 ms';	-- somebody has them locked
 		END IF;
 		nothing."out" := NULL;
-		nothing.due_ms := greatest(ceil(least(extract(epoch FROM due - clock_timestamp()), 31536000) * 1000), 1);
+		nothing.due_ms := CASE WHEN due IS NOT NULL	-- which least() would pass over
+			THEN greatest(ceil(least(extract(epoch FROM due - clock_timestamp()), 31536000) * 1000), 1) END;
 	END IF;
 	IF d.id IS NOT NULL THEN
 		-- the same events again: nothing of them goes away, and what is visible in a snapshot never changes

@@ -81,13 +81,14 @@ END
 $$;
 
 -- Has a queue no rows at all, as its tables have no pages? Then nobody needs to look into them: of ten thousand queues
--- most are like that.
+-- most are like that. Who may not read them has to be told so.
 CREATE OR REPLACE FUNCTION queue._is_empty(cfg queue.queues) RETURNS bool
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN (SELECT count(*) FILTER (WHERE r.relkind = 'r' AND NOT r.relhassubclass AND pg_relation_size(r.oid) = 0) = 2
+	RETURN has_table_privilege(to_regclass(queue._table(cfg.name)), 'SELECT')
+		AND (SELECT count(*) FILTER (WHERE r.relkind = 'r' AND NOT r.relhassubclass AND pg_relation_size(r.oid) = 0) = 2
 		FROM pg_class AS r WHERE r.oid IN (to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name))));
 END
 $$;

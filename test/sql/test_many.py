@@ -71,3 +71,11 @@ def test_one_without_rows_in_health(db):
     ok, value = db.row("SELECT ok, value FROM queue.health() WHERE about = 'queue'")
     assert ok and value.startswith("nothing is ready, 0 dead rows beside 0, ")
     assert value.endswith(", never vacuumed")
+
+
+@pytest.mark.parametrize("look", ["SELECT * FROM queue.stats('q')", "SELECT * FROM queue.health('q')"])
+def test_one_without_rows_is_nobody_elses(db, look):
+    """Also that there is nothing is told to those alone who may read."""
+    db.create("q")
+    db.connect("mallory").fails("42501", look)
+    assert all("q" not in map(str, row) for row in db.connect("mallory").rows(look.replace("'q'", "")))

@@ -319,7 +319,7 @@ def test_lease_of_a_retry_ends(db):
             over(db)
         if kept(db)[0][1]:
             break
-    assert attempts == [2, 3] and kept(db) == [(1, True, 3, "bad")]
+    assert attempts == [2, 3] and kept(db) == [(1, True, 3, "lease expired")]
 
 
 def cut(db, guilty, after="0"):

@@ -360,6 +360,27 @@ def test_an_event_that_failed_waits(db, said, low, high):
         assert low <= wait <= high
 
 
+def test_nothing_is_due(db):
+    """Who waits, waits for a push."""
+    make(db, "a")
+    assert raw(db)[0][4:] == (None, None)
+    put(db, 1)
+    done(db, take(db)[0])
+    assert raw(db)[0][4:] == (None, None)
+
+
+def test_leases_that_end_are_attempts(db):
+    """A worker that dies of its event, too: it is dead then, and says why."""
+    make(db)
+    db.rows("SELECT queue.subscribe('a', 's', 'now', '{max_attempts}', '{2}')")
+    put(db, 1)
+    for attempt in (1, 2):
+        assert raw(db, lease="1 ms")[0][3] == attempt
+        over(db)
+    assert take(db) == (None, [])
+    assert db.rows("SELECT dead, attempt, error FROM queue.retries") == [(True, 2, "lease expired")]
+
+
 def test_extend(db):
     make(db, "a")
     put(db, 1)
