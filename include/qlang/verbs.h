@@ -402,13 +402,16 @@
 		"Show what is well and what is not: queues, who holds back vacuum, schedules, proxies.") \
 	VERB(PURGE, "PURGE", QVERB_DELETES, VALUE, "DELETE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(WHOSE, "reader", "FOR", STATE, MAY, 0) \
 		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
 		ARG(OLDER, "older", "OLDER THAN", INTERVAL, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
-		"SELECT queue.purge({queue}, {state}, false, {older}{which})", \
+		"SELECT queue.purge{of}({queue}{read}, {state}, false, {older}{which})", \
 		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}] [OLDER THAN interval]\n" \
-		"    [WHERE (condition)]", \
-		"Delete jobs that are not leased. OLDER THAN: by their end if they have ended or are dead, else by their push.") \
+		"    [WHERE (condition)]\n" \
+		"QUEUE PURGE stream FOR subscription [STATE {ready | later | dead}] [OLDER THAN interval]", \
+		"Delete jobs that are not leased. OLDER THAN: by their end if they have ended or are dead, else by their push." \
+		" FOR: events that failed by themselves.") \
 	VERB(SCHEDULE, "SCHEDULE", 0, FIXED, "CREATE SCHEDULE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
 		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \

@@ -357,6 +357,7 @@ BEGIN
 			('subscriptions', 'Streams and who reads them.'),
 			('peek_for', 'Looks at events that failed by themselves.'),
 			('redrive_for', 'Such events that are dead, or wait for their time, come now.'),
+			('purge_for', 'Deletes such events that nobody works on.'),
 			('take_for', 'Takes the next events of a subscription, as one delivery.'),
 			('create_topic', 'Makes a topic.'),
 			('drop_topic', 'Drops a topic with its bindings.'),

@@ -296,3 +296,33 @@ BEGIN
 	RETURN moved;
 END
 $$;
+
+-- PURGE ... FOR: those that are not out. OLDER THAN: by their death if they are dead, else by their push.
+CREATE OR REPLACE FUNCTION queue.purge_for(q text, sub text, which text DEFAULT NULL, notify bool DEFAULT true,
+	older interval DEFAULT NULL, ids int8[] DEFAULT NULL) RETURNS int8
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	u CONSTANT queue.subscriptions := queue._find_subscription(queue._find_stream(q), sub);
+	moment CONSTANT timestamptz := clock_timestamp();
+	until timestamptz;
+	gone int8;
+BEGIN
+	PERFORM queue._must_read(u);
+	IF older < interval '0' OR older > interval '8000 years' THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'OLDER THAN must not be negative, nor longer than 8000 years';
+	ELSIF which NOT IN ('ready', 'later', 'dead') THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('events in state "%s" cannot be purged', left(which, 80)),
+			HINT = 'States: ready, later, dead; without a state all of these.';
+	END IF;
+	until := CASE WHEN older < interval '6000 years' THEN moment - older WHEN older IS NOT NULL THEN '-infinity' END;
+	INSERT INTO queue._gone SELECT 'retry', u.number, r.id FROM queue.retries AS r
+		WHERE r.sub = u.number AND r.delivery IS NULL AND (ids IS NULL OR r.id = ANY (ids))
+			AND (until IS NULL OR CASE WHEN r.dead THEN r.due_at ELSE r.pushed_at END <= until)
+			AND (which IS NULL OR which = CASE WHEN r.dead THEN 'dead' WHEN r.due_at <= moment THEN 'ready' ELSE 'later' END);
+	GET DIAGNOSTICS gone = ROW_COUNT;
+	RETURN gone;
+END
+$$;

@@ -240,6 +240,8 @@ BEGIN
 		DELETE FROM queue.deliveries AS t WHERE t.sub = NEW.number AND t.id = NEW.n;
 	ELSIF NEW.what = 'deliveries' THEN
 		DELETE FROM queue.deliveries AS t WHERE t.sub = NEW.number;
+	ELSIF NEW.what = 'retry' THEN	-- not one that is out
+		DELETE FROM queue.retries AS t WHERE t.sub = NEW.number AND t.id = NEW.n AND t.delivery IS NULL;
 	ELSIF NEW.what = 'retries' THEN
 		DELETE FROM queue.retries AS t WHERE t.sub = NEW.number AND t.delivery = NEW.n;
 	ELSIF NEW.what = 'subscription' THEN

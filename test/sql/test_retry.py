@@ -484,3 +484,36 @@ def test_copied_whole(db):
     before = db.row("SELECT %s, token FROM queue.take_for('s', 'a')" % cols)
     fail(db, before[-1], 1, after="0")
     assert db.row("SELECT %s FROM queue.take_for('s', 'a')" % cols) == before[:-1]
+
+
+def test_purge(db):
+    make(db, "a", "b")
+    put(db, *"uvwxy")
+    token, _ = take(db)
+    fail(db, token, 1, 2, 3, 4, after="0")
+    root = db.connect("postgres")
+    root.rows("UPDATE queue.retries SET dead = true, due_at = clock_timestamp() - interval '1 day' WHERE id = 1")
+    root.rows("UPDATE queue.retries SET dead = true, due_at = clock_timestamp() WHERE id = 2")
+    root.rows("UPDATE queue.retries SET due_at = clock_timestamp() + interval '1 h' WHERE id = 3")
+    assert take(db)[1] == [("x", 2)]                        # that is out
+    db.fails("22023", "SELECT queue.purge_for('s', 'a', 'leased')")
+    db.fails("22023", "SELECT queue.purge_for('s', 'a', older => '-1 s')")
+    assert db.value("SELECT queue.purge_for('s', 'b')") == 0
+    assert db.value("SELECT queue.purge_for('s', 'a', 'dead', older => '1 h')") == 1
+    assert [row[0] for row in kept(db)] == [2, 3, 4]
+    assert db.value("SELECT queue.purge_for('s', 'a', 'later')") == 1
+    assert db.value("SELECT queue.purge_for('s', 'a', ids => '{4,7}')") == 0
+    assert db.value("SELECT queue.purge_for('s', 'a')") == 1
+    assert [row[0] for row in kept(db)] == [4]
+
+
+def test_nobody_elses_are_purged(db):
+    make(db)
+    put(db, 1)
+    token, _ = take(db)
+    fail(db, token, 1)
+    mallory = db.connect("mallory")
+    mallory.fails("42501", "SELECT queue.purge_for('s', 'a')")
+    number = db.value("SELECT number FROM queue.subscriptions")
+    mallory.fails("42501", "INSERT INTO queue._gone VALUES ('retry', %s, 1)", number)
+    assert len(kept(db)) == 1

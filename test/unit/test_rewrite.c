@@ -179,6 +179,9 @@ static const struct {
 		", 2147483647, NULL) AS peek WHERE ((id < 3))))"},
 	{"QUEUE PEEK s FOR bi STATE dead", "SELECT * FROM queue.peek_for(('s')" T ", ('bi')" T
 					   ", NULL::pg_catalog.int4, ('dead')" T ")"},
+	{"QUEUE PURGE s FOR bi OLDER THAN '1 h'",
+		"SELECT queue.purge_for(('s')" T ", ('bi')" T ", NULL" T
+		", false, ('1 h')::pg_catalog.interval)"},
 	{"QUEUE REDRIVE s FOR $1 LIMIT 3",
 		"SELECT queue.redrive_for(('s')" T ", ($1)" T ", (3)::pg_catalog.int4, false)"},
 	{"QUEUE REDRIVE q", "SELECT queue.redrive(('q')" T ", NULL::pg_catalog.int4, false)"},
