@@ -33,6 +33,8 @@ MUST_CHECK struct task_settings *task_settings_of(const struct client *c); /* NU
 /* ... of one that asks for nothing else than what sessions of the pool have, as far as that is known: when a server has
  * logged in. */
 MUST_CHECK struct task_settings *task_settings_of_pool(const struct pool *p);
+/* application_name besides, while such a statement runs. false: no memory. */
+MUST_CHECK bool task_settings_name(struct task_settings *s, const char *application_name);
 void task_settings_free(struct task_settings **p);
 /* Bytes that are equal for equal settings, as long as both exist. */
 void task_settings_key(const struct task_settings *s, struct buf *key);

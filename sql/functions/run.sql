@@ -491,6 +491,46 @@ BEGIN
 END
 $$;
 
+-- application_name of the session that carries out a statement that is no part of the transaction of its DONE.
+CREATE OR REPLACE FUNCTION queue._run_session(cfg queue.queues, id int8) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	job CONSTANT text := format(' %s-%s', cfg.number, id);
+	name text := cfg.name;
+BEGIN
+	-- 63 bytes, and what is not ASCII becomes something else in it
+	name := regexp_replace(name, '[^ -~]', '?', 'g');
+	RETURN 'qbouncer ' || left(name, 54 - length(job)) || job;
+END
+$$;
+
+-- An earlier attempt at such a statement may still be carried out, though its proxy is gone, or has lost the connection: nobody
+-- tells the server. It is ended, and waited for, so that there are never two. The caller is who it belongs to.
+CREATE OR REPLACE FUNCTION queue._end_orphan(session text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	until CONSTANT timestamptz := clock_timestamp() + interval '10 s';
+	orphan int4;
+BEGIN
+	LOOP
+		SELECT a.pid INTO orphan FROM pg_stat_activity AS a WHERE a.application_name = session AND a.pid <> pg_backend_pid()
+			AND a.usesysid = quote_ident(session_user)::regrole AND a.datname = current_database() LIMIT 1;
+		EXIT WHEN NOT FOUND;
+		IF clock_timestamp() > until THEN
+			RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = 'an earlier attempt at this job still runs',
+				DETAIL = format('Process %s was told to end, and does not.', orphan);
+		END IF;
+		PERFORM pg_terminate_backend(orphan);
+		PERFORM pg_sleep(0.02);
+		PERFORM pg_stat_clear_snapshot();
+	END LOOP;
+END
+$$;
+
 -- For the proxy, which has taken the job in a login of the owner: the work, and its DONE. path: the search_path that the
 -- session has without us. supers: the proxy may run what belongs to superusers.
 -- "ended": done, failed (queue.retry), released; or alone: the statement is "sql", and the proxy's to carry out, in rows
@@ -536,7 +576,9 @@ BEGIN
 			PERFORM queue._tell_run(what.timeout, what.keep);
 		END IF;
 		IF what.alone THEN
+			PERFORM queue._end_orphan(queue._run_session(cfg, job.id));
 			RETURN QUERY SELECT cfg.name, 'alone', what.sql
+				UNION ALL SELECT cfg.name, 'session', queue._run_session(cfg, job.id)
 				UNION ALL SELECT cfg.name, 'value', v FROM unnest(what.params) AS v;
 			RETURN;
 		END IF;

@@ -38,6 +38,7 @@ enum keep { KEEP_RESULT, KEEP_ERROR, KEEP_NONE };
 struct alone {
 	bool sent;
 	char *sql;
+	char name[64]; /* of its session, by which it is found if we are gone (queue._end_orphan) */
 	int n;
 	struct {
 		char *text; /* or NULL */

@@ -228,6 +228,8 @@ static void ended_row(void *arg, const uint8_t *body, size_t len)
 		s->outcome = OUTCOME_FAILED;
 	else if (wire_col_is(&col[1], "released"))
 		s->outcome = OUTCOME_RELEASED;
+	else if (wire_col_is(&col[1], "session") && s->alone != NULL)
+		wire_col_copy(&col[2], s->alone->name, sizeof(s->alone->name));
 	else if (!wire_col_is(&col[1], "done") && s->outcome != OUTCOME_UNREAD)
 		s->outcome = alone_add(s, &col[2]) ? OUTCOME_ALONE : OUTCOME_UNREAD;
 }
@@ -339,7 +341,7 @@ static bool submit_alone(struct slot *s)
 	for (int i = 0; i < a->n; i++)
 		params[i] = (struct bind_param){.data = (const uint8_t *)a->values[i].text,
 			.len = a->values[i].text != NULL ? (int32_t)a->values[i].len : -1};
-	if (settings != NULL)
+	if (settings != NULL && task_settings_name(settings, a->name))
 		s->task = task_submit(s->pool, &spec);
 	task_settings_free(&settings);
 	if (s->task == NULL)

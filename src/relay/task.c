@@ -41,6 +41,12 @@ struct task_settings *task_settings_of_pool(const struct pool *p)
 	return s;
 }
 
+bool task_settings_name(struct task_settings *s, const char *application_name)
+{
+	vars_set(&s->vars, VAR_APPLICATION_NAME, application_name);
+	return s->vars.v[VAR_APPLICATION_NAME] != NULL;
+}
+
 void task_settings_free(struct task_settings **p)
 {
 	struct task_settings *s = *p;

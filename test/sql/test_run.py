@@ -258,3 +258,20 @@ def test_no_transaction_is_the_proxys(db):
     db.push("q", '{"sql": "VACUUM", "transaction": 0}')
     (job,) = db.take("q")
     db.fails("22023", RUN, job["token"], "public")
+
+
+def test_a_session_is_found_by_its_name(db):
+    """63 bytes, and the job is in them whatever the queue is called."""
+    for name in ("q", "q" * 40, "\u00e4" * 20, "a 'quoted' \"one\""):
+        db.rows("SELECT queue.create(%s)", name)
+        called = db.value("SELECT queue._run_session(c, 9223372036854775807) FROM queue.queues AS c WHERE c.name = %s", name)
+        assert called.startswith("qbouncer ") and called.endswith("-9223372036854775807")
+        other = db.connect()
+        other.rows("SELECT set_config('application_name', %s, false)", called)
+        assert other.value("SHOW application_name") == called
+        pid = other.value("SELECT pg_backend_pid()")
+        stranger = db.connect("bob")
+        stranger.rows("SELECT set_config('application_name', %s, false)", called)
+        db.rows("SELECT queue._end_orphan(%s)", called)
+        assert db.value("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid) == 0
+        assert stranger.value("SELECT 1") == 1, "nobody else's"

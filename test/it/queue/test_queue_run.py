@@ -510,6 +510,43 @@ def test_what_no_transaction_has_told(runner):
         assert (end["state"], json.loads(end["result"])) == ("done", want), end
 
 
+STAYS = """
+CREATE TABLE app.attempts (pid int, at timestamptz DEFAULT clock_timestamp());
+CREATE PROCEDURE app.stays() LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO app.attempts VALUES (pg_backend_pid());
+    COMMIT;
+    IF (SELECT count(*) FROM app.attempts) = 1 THEN
+        PERFORM pg_sleep(120);
+    END IF;
+    INSERT INTO app.done SELECT count(*) FROM pg_stat_activity WHERE pid IN (SELECT pid FROM app.attempts) AND pid <> pg_backend_pid();
+END $$
+"""
+
+
+@pytest.mark.parametrize("name", ["nightly", "\"a name in which what there is is more than 40\"", "nächtlich"])
+def test_an_orphan_is_ended_before_it_is_carried_out_again(qbouncer, db, direct, name):
+    """Its proxy is gone; nobody has told the server."""
+    doomed = qbouncer(queue_orphan_grace="200ms")
+    c = doomed.wire(db)
+    c.simple(NOTE)
+    c.simple(STAYS)
+    tag(c, "QUEUE CREATE %s WITH (run = sql, retry = 'fixed 1ms')" % name)
+    tag(c, "QUEUE RUN 'CALL app.stays()' ON %s NO TRANSACTION" % name)
+    wait_for(lambda: value(direct, "SELECT count(*) FROM app.attempts") == 1, "the first attempt")
+    first = value(direct, "SELECT pid FROM app.attempts")
+    session = value(direct, "SELECT application_name FROM pg_stat_activity WHERE pid = %s", first)
+    assert session.startswith("qbouncer ") and session.endswith(" 1-1"), session
+    other = qbouncer(queue_orphan_grace="200ms")
+    with other.wire(db) as w:
+        w.simple("QUEUE STATS")
+        doomed.kill()
+        assert value(direct, "SELECT count(*) FROM pg_stat_activity WHERE pid = %s", first) == 1
+        wait_for(lambda: rows(direct) != [], "the second attempt", timeout=60)
+        assert rows(direct) == [0], "the first one had ended"
+        all_done(direct, name.strip('"'))
+
+
 # --- QUEUE RUN ---
 
 
