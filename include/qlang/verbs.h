@@ -288,7 +288,7 @@
 		ARG(EVENT, "event", "EVENT", EVENTS, MAY, 0) \
 		ARG(RETRY_IN, "retry", "RETRY IN", INTERVAL, MAY, 1) \
 		ARG(FINAL, "final", "FINAL", FLAG, MAY, 1), \
-		"SELECT queue, dead FROM queue._fail({job}, {error}, {retry}, {final}, false{events}) AS f", \
+		"SELECT queue, dead FROM queue._fail({job}, {error}, {retry}, {final}, false{failed}) AS f", \
 		"QUEUE FAIL {job [, job ...] [ON q] | KEY text ON q} [ERROR text]\n" \
 		"    [RETRY IN interval | FINAL]\n" \
 		"QUEUE FAIL token EVENT id [, id ...] [ERROR text] [RETRY IN interval | FINAL]", \

@@ -304,7 +304,7 @@ static void put_read(struct rewriter *w)
 }
 
 /* FAIL: of a delivery. */
-static void put_events(struct rewriter *w)
+static void put_failed(struct rewriter *w)
 {
 	static const struct qverb_arg events = {.id = QARG_EVENT, .kind = QKIND_EVENTS};
 
@@ -493,7 +493,7 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 		{"seen", put_seen}, {"moved", put_moved}, {"kept", put_kept}, {"named", put_named},
 		{"known", put_known}, {"returned", put_returned}, {"jobs", put_which},
 		{"routed", put_routed}, {"of_topic", put_of_topic}, {"scheduled", put_scheduled},
-		{"read", put_read}, {"events", put_events}};
+		{"read", put_read}, {"failed", put_failed}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)
@@ -516,8 +516,11 @@ static void put_template(struct rewriter *w, const struct qverb *verb, const cha
 		if (!*p)
 			break;
 		name = strcspn(++p, "}");
-		if (!put_word(w, p, name)) {
-			a = find_arg(verb, p, name);
+		a = find_arg(verb, p, name);
+		if (put_word(w, p, name)) {
+			/* no word has the name of an argument, or the template could not say that */
+			ASSERT(a == NULL || a->kind == QKIND_ROUTED);
+		} else {
 			if (!a)
 				a = find_arg(w->q->verb, p, name);
 			ASSERT(a != NULL);

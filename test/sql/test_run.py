@@ -253,7 +253,7 @@ def test_no_transaction_is_the_proxys(db):
     db.rows("SELECT queue.run('q', 'VACUUM', '[1, null, {\"a\": 2}]', no_transaction => true)")
     (job,) = db.take("q")
     assert db.rows("SELECT * FROM queue._run_job(%s, 'public', false)", job["token"]) == [
-        ("q", "alone", "VACUUM"), ("q", "value", "1"), ("q", "value", None), ("q", "value", '{"a": 2}')]
+        ("q", "alone", "VACUUM"), ("q", "session", "qbouncer q 1-1"), ("q", "value", "1"), ("q", "value", None), ("q", "value", '{"a": 2}')]
     assert db.value("SELECT state FROM queue.q_q") == "leased"
     db.push("q", '{"sql": "VACUUM", "transaction": 0}')
     (job,) = db.take("q")

@@ -179,6 +179,10 @@ static const struct {
 		", 2147483647, NULL) AS peek WHERE ((id < 3))))"},
 	{"QUEUE PEEK s FOR bi STATE dead", "SELECT * FROM queue.peek_for(('s')" T ", ('bi')" T
 					   ", NULL::pg_catalog.int4, ('dead')" T ")"},
+	{"QUEUE TRACK t IN q FOR insert, update",
+		"SELECT queue.track((('t')" T ")::pg_catalog.regclass, ('q')" T
+		", ARRAY[('insert')" T ", ('update')" T "]" T "[], ARRAY[]" T "[], ARRAY[]" T
+		"[], ARRAY[]" T "[], NULL" T ", NULL" T ")"},
 	{"QUEUE PURGE s FOR bi OLDER THAN '1 h'",
 		"SELECT queue.purge_for(('s')" T ", ('bi')" T ", NULL" T
 		", false, ('1 h')::pg_catalog.interval)"},
