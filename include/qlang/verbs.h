@@ -340,7 +340,7 @@
 		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
 		ARG(TO, "target", "TO", QUEUE, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
-		"SELECT queue.redrive{of}({queue}{read}, {limit}, false{which}{moved})", \
+		"SELECT queue.redrive{whose}({queue}{read}, {limit}, false{which}{moved})", \
 		"QUEUE REDRIVE q [STATE {dead | later}] [TO q2] [LIMIT n] [WHERE (condition)]\n" \
 		"QUEUE REDRIVE stream FOR subscription [STATE {dead | later}] [LIMIT n]", \
 		"Make the dead jobs of a queue ready again, or those that wait for their time; there, or in another queue." \
@@ -406,7 +406,7 @@
 		ARG(STATE, "state", "STATE", STATE, MAY, 0) \
 		ARG(OLDER, "older", "OLDER THAN", INTERVAL, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
-		"SELECT queue.purge{of}({queue}{read}, {state}, false, {older}{which})", \
+		"SELECT queue.purge{whose}({queue}{read}, {state}, false, {older}{which})", \
 		"QUEUE PURGE q [STATE {ready | later | blocked | dead | done}] [OLDER THAN interval]\n" \
 		"    [WHERE (condition)]\n" \
 		"QUEUE PURGE stream FOR subscription [STATE {ready | later | dead}] [OLDER THAN interval]", \

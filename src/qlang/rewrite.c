@@ -292,6 +292,12 @@ static void put_of(struct rewriter *w)
 	buf_puts(w->sql, qstmt_has(w->q, QARG_WHOSE) ? "_for" : qpayloads[w->q->payload].suffix);
 }
 
+/* The function for events of a stream; the others are of jobs with any payload. */
+static void put_whose(struct rewriter *w)
+{
+	buf_puts(w->sql, qstmt_has(w->q, QARG_WHOSE) ? "_for" : "");
+}
+
 /* Whose events of a stream. */
 static void put_read(struct rewriter *w)
 {
@@ -493,7 +499,7 @@ static bool put_word(struct rewriter *w, const char *name, size_t len)
 		{"seen", put_seen}, {"moved", put_moved}, {"kept", put_kept}, {"named", put_named},
 		{"known", put_known}, {"returned", put_returned}, {"jobs", put_which},
 		{"routed", put_routed}, {"of_topic", put_of_topic}, {"scheduled", put_scheduled},
-		{"read", put_read}, {"failed", put_failed}};
+		{"read", put_read}, {"failed", put_failed}, {"whose", put_whose}};
 
 	for (size_t i = 0; i < ARRAY_LEN(words); i++) {
 		if (strlen(words[i].name) != len || memcmp(words[i].name, name, len) != 0)
