@@ -59,7 +59,7 @@ static bool fits(const struct waiter *w, struct pool *pool, enum qpayload payloa
 	const struct task_settings *settings)
 {
 	return w->item == NULL && w->pool == pool && !w->args.pop && w->args.where == NULL &&
-	       !w->expired && w->args.payload == payload && w->args.limit > 0 &&
+	       w->over == OVER_NOT && w->args.payload == payload && w->args.limit > 0 &&
 	       waitqs_are_quiet(w) && w->taker->ops->is_there(w->taker) &&
 	       same_settings(w, settings);
 }

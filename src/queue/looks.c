@@ -83,7 +83,7 @@ bool looks_vain(struct waiter *w)
 		head_saw(w->db, w->args.queues[0], w->saw_number, w->saw);
 	if (w->looked_in_part || w->look_again)
 		unlook(w);
-	if (w->look_again && !w->expired && w->looks_again++ < AGAIN_MAX && w->ops->ask(w))
+	if (w->look_again && w->over == OVER_NOT && w->looks_again++ < AGAIN_MAX && w->ops->ask(w))
 		return true;
 	w->looks_again = 0;
 	pause(w);

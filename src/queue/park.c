@@ -166,13 +166,25 @@ void park_send_away(struct park *p)
 	p->kind->answer(p);
 }
 
-void park_cancel(struct taker *t)
+static bool lets_go(struct park *p, bool cancelled)
+{
+	return p->kind->lets_go == NULL || p->kind->lets_go(p, cancelled);
+}
+
+void park_cancelled(struct park *p)
 {
 	struct pg_error err;
 
-	CHECK_TAKER(t);
+	CHECK_PARK(p);
 	pg_error_set(&err, "57014", "canceling statement due to user request");
-	park_fail(t->park, &err);
+	park_fail(p, &err);
+}
+
+void park_cancel(struct taker *t)
+{
+	CHECK_TAKER(t);
+	if (lets_go(t->park, true))
+		park_cancelled(t->park);
 }
 
 void park_taker_ended(struct taker *t)
@@ -196,7 +208,7 @@ void parks_shutdown(void)
 	struct park *p, *tmp;
 
 	DL_FOREACH_SAFE (parks.parked, p, tmp)
-		if (park_must_leave(p->kind->taker(p)))
+		if (park_must_leave(p->kind->taker(p)) && lets_go(p, false))
 			park_send_away(p);
 }
 

@@ -21,6 +21,9 @@ struct park_kind {
 	struct taker *(*taker)(const struct park *p);
 	/* Its time is over. true: it can end now; false: by itself, when the statement that runs has ended. */
 	bool (*expire)(struct park *p);
+	/* Nobody is to wait any more. true: it can end now; false: by itself, when the statement that runs has ended, whose
+	 * jobs could not be given back: it is stopped, if cancelled. NULL: it can always. */
+	bool (*lets_go)(struct park *p, bool cancelled);
 	/* Out of everything that it waits in, and freed, if no statement runs. Gives who waited, to be answered by
 	 * the caller; NULL: nobody is there. */
 	struct taker *(*leave)(struct park *p);
@@ -73,7 +76,9 @@ bool park_may_try_again(const struct park *p, const struct pg_error *err);
 /* Nobody waits any more, or only whoever holds jobs. */
 void parks_shutdown(void);
 
+/* Ends the wait with the error of a cancel, unless its kind does not let go: then it ends by park_cancelled() or with an answer. */
 void park_cancel(struct taker *t);
+void park_cancelled(struct park *p);
 void park_taker_ended(struct taker *t);
 /* We are about to end: it goes elsewhere to wait. One that holds jobs stays: it finishes them here. */
 bool park_must_leave(const struct taker *t);

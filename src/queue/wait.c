@@ -480,7 +480,11 @@ static void found_nothing(struct waiter *w)
 	if (w->args.where != NULL && looks_vain(w))
 		return;
 	taken_free(w); /* it may be long before there is a job */
-	if (w->park.wait == 0 || w->expired) {
+	if (w->over == OVER_CANCELLED) {
+		park_cancelled(&w->park);
+		return;
+	}
+	if (w->park.wait == 0 || w->over != OVER_NOT) {
 		park_over(&w->park);
 		return;
 	}
@@ -592,11 +596,17 @@ static void waiter_asked(void *arg, const struct pg_error *err)
 		waiter_free(w);
 		return;
 	}
-	if (err != NULL && strcmp(err->sqlstate, "08007") == 0 && !w->expired && !w->args.pop &&
-		w->park.wait == 0 && w->again++ < SENT_AGAIN_MAX && fetch_start(w)) {
+	if (err != NULL && strcmp(err->sqlstate, "08007") == 0 && w->over == OVER_NOT &&
+		!w->args.pop && w->park.wait == 0 && w->again++ < SENT_AGAIN_MAX &&
+		fetch_start(w)) {
 		/* whatever the first one has taken is given back */
-	} else if (err != NULL && w->args.where != NULL && strcmp(err->sqlstate, "57P03") == 0 &&
-		   !w->expired && w->again++ < SENT_AGAIN_MAX && fetch_start(w)) {
+	} else if (err != NULL && strcmp(err->sqlstate, "57P03") == 0 &&
+		   w->over == OVER_CANCELLED) {
+		pass_on(w);
+		park_cancelled(&w->park);
+	} else if (err != NULL && (w->args.where != NULL || w->args.pop) &&
+		   strcmp(err->sqlstate, "57P03") == 0 && w->over == OVER_NOT &&
+		   w->again++ < SENT_AGAIN_MAX && fetch_start(w)) {
 		/* it was stopped for one who shared it */
 	} else if (err != NULL && strcmp(err->sqlstate, CONSUMER_STATE) == 0) {
 		has_consumer(w, err);
@@ -637,7 +647,7 @@ static void waiter_handed(struct waiter *w, bool ok)
 		waiter_free(w);
 	} else if (w->n_taken > 0) {
 		deliver(w);
-	} else if (w->expired) {
+	} else if (w->over != OVER_NOT) {
 		park_over(&w->park);
 	} else {
 		taken_free(w);
@@ -699,7 +709,7 @@ static bool is_over(struct park *p)
 	struct waiter *w = of_park(p);
 	usec_t since = waiter_asks_since(w);
 
-	w->expired = true;
+	w->over = OVER_EXPIRED;
 	if (w->handoff != NULL && handoff_leave(w))
 		since = 0;
 	if (since == 0 || (waiter_is_stuck(w) && !w->args.pop))
@@ -708,6 +718,20 @@ static bool is_over(struct park *p)
 		merge_cancel(w->item);
 	else if (!park_again_at(p, since + STUCK_AFTER))
 		return !w->args.pop;
+	return false;
+}
+
+/* As is_over(), but at once. */
+static bool lets_go(struct park *p, bool cancelled)
+{
+	struct waiter *w = of_park(p);
+
+	if (!w->args.pop || waiter_asks_since(w) == 0)
+		return true;
+	if (cancelled) {
+		w->over = OVER_CANCELLED;
+		merge_cancel(w->item);
+	}
 	return false;
 }
 
@@ -730,6 +754,7 @@ bool waiter_start(
 {
 	static const struct park_kind kind = {.taker = taker_of,
 		.expire = is_over,
+		.lets_go = lets_go,
 		.leave = waiter_end,
 		.answer = end_empty,
 		.stat = stat_waiter};

@@ -101,7 +101,7 @@ struct waiter {
 	struct batch *handing;   /* the batch that this is */
 	int16_t *formats;
 	int n_formats, n_columns;
-	bool expired;
+	enum { OVER_NOT, OVER_EXPIRED, OVER_CANCELLED } over; /* while a statement runs that is waited for */
 	int again; /* how often it asked once more, for payloads of another type, or as there was no answer */
 	struct {
 		struct buf rows;

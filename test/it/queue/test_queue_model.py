@@ -12,8 +12,7 @@ sys.path.insert(0, os.path.join(ROOT, "test", "check"))
 from model import Mismatch, Program, linker  # noqa: E402
 
 
-# 5: on a busy machine, now and then, one job more is done in queue b than the model says, behind a waiter that was cancelled
-@pytest.mark.parametrize("seed", [1, 2, 3, pytest.param(5, marks=pytest.mark.xfail(strict=False, reason="not understood"))])
+@pytest.mark.parametrize("seed", [1, 2, 3, 5])
 def test_a_program(proxy, db, direct, seed):
     Program(linker(proxy, db), direct, seed).run(300)
 

@@ -10,7 +10,7 @@ import socket
 import psycopg
 import pytest
 
-from pgwire import PgError
+from pgwire import PgError, cancel
 from proxy import wait_for
 from queuetest import HEARTBEAT, come_back, error, job_of, parked, q, qproxy, tag, take  # noqa: F401
 from relay import Relay
@@ -317,6 +317,23 @@ def test_a_wait_ends_in_its_time_though_a_lock_is_held(qproxy, db, cluster):
         locker.rollback()
         # what its statement leased after all was given back
         assert take(c, "QUEUE TAKE mail WAIT '15s'")["attempt"] == "1"
+
+
+@pytest.mark.parametrize("how", ["", " WAIT '30s'", " WHERE (payload = '1')"])
+def test_what_a_cancelled_pop_would_have_had_stays(qproxy, db, cluster, direct, how):
+    """Its statement is stopped: what it popped behind the cancel would be lost. Who shares the statement is served."""
+    with qproxy.wire(db) as c, qproxy.wire(db) as other, psycopg.connect(cluster.dsn(db)) as locker:
+        c.rows("QUEUE CREATE mail WITH (lease = '1h')")
+        assert tag(c, "QUEUE POP mail" + how.replace("30s", "1ms")) == "SELECT 0"
+        tag(c, "QUEUE PUSH mail '1'")
+        locker.execute("LOCK TABLE queue.q_mail")
+        c.query("QUEUE POP mail" + how)
+        wait_for(lambda: direct.execute(LOCKED, ("0 s",)).fetchone()[0], "a POP that waits for the lock")
+        other.query("QUEUE POP mail LIMIT 5" + how)
+        cancel(c)
+        assert [m.fields["C"] for m in c.until("Z") if m.type != "Z"] == ["57014"]
+        locker.rollback()
+        assert [m.text_row[4] for m in other.until("Z") if m.type == "D"] == ["1"]
 
 
 def test_a_push_that_waits_for_a_lock_gets_its_answer(qbouncer, db, cluster, direct):
