@@ -4,6 +4,16 @@
 --
 -- TAKE locks first and looks in later statements, each with a snapshot of its own: under READ COMMITTED alone.
 
+-- What ends the token of one that is taken. A proxy says of what it is made, so that it finds what it has taken though the
+-- answer was lost (_give_back_lost); that is as good as random.
+CREATE OR REPLACE FUNCTION queue._delivery_digits() RETURNS text
+LANGUAGE sql
+SET search_path = pg_catalog, pg_temp
+AS $$
+	SELECT encode(coalesce(substr(sha256(int8send(nullif(current_setting('qbouncer.seed', true), '')::int8)), 1, 8),
+		substr(uuid_send(gen_random_uuid()), 9)), 'hex')
+$$;
+
 CREATE OR REPLACE FUNCTION queue._take_for(q text, sub text, lim int4, least_events int4, within interval, lease interval,
 	who text) RETURNS SETOF queue._delivered
 LANGUAGE plpgsql
@@ -101,7 +111,7 @@ BEGIN
 	END IF;
 	IF d.id IS NOT NULL THEN
 		-- the same events again: nothing of them goes away, and what is visible in a snapshot never changes
-		UPDATE queue.deliveries SET attempt = d.attempt + 1, token = encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'),
+		UPDATE queue.deliveries SET attempt = d.attempt + 1, token = queue._delivery_digits(),
 			lease_until = clock_timestamp() + coalesce(lease, u.lease), taken_at = clock_timestamp(), worker = left(who, 200), proxy = proxied
 			WHERE sub = d.sub AND id = d.id RETURNING * INTO d;
 		lo := pg_snapshot_xmax(d.s1);
@@ -155,7 +165,7 @@ BEGIN
 			END IF;
 			IF got > 0 THEN
 				INSERT INTO queue.deliveries VALUES (p.sub, p.delivery + 1, p.owner,
-						encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'), p.s1, p.s2, p.floor, p.early, p.last,
+						queue._delivery_digits(), p.s1, p.s2, p.floor, p.early, p.last,
 						cut.ends, got, 1, clock_timestamp() + coalesce(lease, u.lease), clock_timestamp(), left(who, 200), NULL, proxied)
 					RETURNING * INTO d;
 				p.delivery := d.id;

@@ -204,7 +204,7 @@ END
 $$;
 
 -- Gives back, uncounted, what a take of the proxy has leased whose answer was lost: its tokens are made of the seed
--- (_take_<number>), or of a push that handed over to so many at most (_hand_<number>). They are found by the
+-- (_take_<number>, _take_for), or of a push that handed over to so many at most (_hand_<number>). They are found by the
 -- ends of their leases: the statement was sent "age" ago. A row of NULL says that its process is there, so that more may
 -- come.
 CREATE OR REPLACE FUNCTION queue._give_back_lost(names text[], lease interval, seed int8, handed int4,
@@ -237,6 +237,12 @@ BEGIN
 		CONTINUE WHEN lost IS NULL;
 		RETURN QUERY SELECT * FROM queue._give_back(lost, NULL, false);
 	END LOOP;
+	SELECT array_agg(d.sub || '-d' || d.id || '-' || d.token) INTO lost
+		FROM queue.streams AS s JOIN queue.subscriptions AS u ON u.stream = s.number JOIN queue.deliveries AS d ON d.sub = u.number
+		WHERE s.name = ANY (names) AND d.token = encode(substr(sha256(int8send(seed)), 1, 8), 'hex');
+	IF lost IS NOT NULL THEN
+		RETURN QUERY SELECT * FROM queue._give_back(lost, NULL, false);
+	END IF;
 	IF there THEN
 		RETURN NEXT NULL;
 	END IF;

@@ -187,7 +187,7 @@ BEGIN
 	IF ids = '{}' THEN
 		RETURN;
 	END IF;
-	INSERT INTO queue.deliveries VALUES (u.number, p.delivery + 1, u.owner, encode(substr(uuid_send(gen_random_uuid()), 9), 'hex'),
+	INSERT INTO queue.deliveries VALUES (u.number, p.delivery + 1, u.owner, queue._delivery_digits(),
 			NULL, NULL, 0, false, 0, 0, cardinality(ids), 1, moment + coalesce(lease, u.lease), moment, left(who, 200), NULL, proxied)
 		RETURNING * INTO d;
 	UPDATE queue.retries AS r SET delivery = d.id WHERE r.sub = d.sub AND r.id = ANY (ids);

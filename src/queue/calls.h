@@ -223,11 +223,11 @@
 	/* streams */ \
 	CALL(TAKE_FOR, \
 		"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ") " FROM pg_catalog.set_config('qbouncer.proxy', $8, true) AS proxy, " \
-		"LATERAL queue._take_for($1, $2, $3, $4, $5, $6, CASE WHEN proxy IS NOT NULL THEN $7 END) AS job", \
-		PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) PARAM(TEXT) PARAM(TEXT), \
+		"pg_catalog.set_config('qbouncer.seed', $9, true) AS seed, " \
+		"LATERAL queue._take_for($1, $2, $3, $4, $5, $6, CASE WHEN proxy || seed IS NOT NULL THEN $7 END) AS job", \
+		PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) PARAM(TEXT) PARAM(TEXT) \
+		PARAM(TEXT), \
 		ROW_DELIVERY(COL, )) \
-	CALL(RELEASE_DELIVERY, "SELECT queue FROM (SELECT " TELL_HERE_SQL " AS tell) AS t," \
-		" LATERAL queue._release_delivery($1, NULL, tell IS NULL) AS queue", PARAM(TEXT), COL(queue, TEXT)) \
 	/* leases */ \
 	CALL(RENEW, "SELECT token, state FROM queue._renew($1, $2)", PARAM(TEXT_ARRAY) PARAM(INTERVAL), \
 		COL(token, TEXT) COL(state, TEXT)) \

@@ -11,6 +11,7 @@
 
 #include "queue/stat.h"
 #include "wire/row.h"
+#include "back.h"
 #include "count.h"
 #include "deferred.h"
 #include "heap.h"
@@ -56,6 +57,7 @@ struct reader {
 	struct buf rows;
 	int n_rows;
 	int32_t stamp; /* our number, of this TAKE */
+	int64_t seed;  /* of which its token is made */
 	bool torn;     /* a row was not as expected */
 	bool again;    /* there was news while it asked */
 	bool expired;
@@ -285,37 +287,36 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	build_row_end(&w->rows, row);
 }
 
-static void release_done(void *arg, const struct pg_error *err)
-{
-	(void)arg;
-	if (err != NULL)
-		log_debug("a delivery that nobody got comes when its lease ends: %s", err->message);
-}
-
 /* Who asked for it has left: the next one need not wait for the end of its lease. */
-static void give_back(const struct reader *w)
+static void give_back_delivery(const struct reader *w)
 {
-	static const struct task_ops ops = {.done = release_done};
-	const struct queue_call *call = &queue_calls[CALL_RELEASE_DELIVERY];
-	const struct bind_param param = {
-		.data = (const uint8_t *)w->token, .len = (int32_t)strlen(w->token)};
-	const struct task_spec spec = {.ops = &ops,
-		.sql = call->sql,
-		.prepare = true,
-		.stays = true,
-		.oids = call->oids,
-		.n_params = call->n_params,
-		.params = &param};
+	const char *token = w->token;
 
 	if (w->token[0] != '\0')
-		(void)!task_submit(w->pool, &spec);
+		give_back(w->db, w->pool, &token, 1, INT64_MAX, NULL);
+}
+
+/* The answer was lost: whatever it has delivered is looked for. */
+static void look_for_it(const struct reader *w)
+{
+	char name[1][QSTMT_QUEUE_MAX + 1];
+	struct lost_jobs lost = {.names = (const char(*)[QSTMT_QUEUE_MAX + 1]) name,
+		.n_names = 1,
+		.lease = w->args.lease,
+		.seed = w->seed,
+		.pid = task_lost_in(w->task),
+		.sent_at = task_sent_at(w->task)};
+
+	util_strlcpy(name[0], w->args.queues[0], sizeof(name[0]));
+	if (lost.pid != 0)
+		back_lost(w->db, w->pool, &lost);
 }
 
 /* What was heard of before an error was not committed, or nobody knows; and is no part of the next
  * answer. */
 static void forget_rows(struct reader *w)
 {
-	give_back(w);
+	give_back_delivery(w);
 	buf_reset(&w->rows);
 	w->n_rows = 0;
 	w->token[0] = '\0';
@@ -373,9 +374,10 @@ static void on_done(void *arg, const struct pg_error *err)
 {
 	struct reader *w = arg;
 
+	look_for_it(w);
 	w->task = NULL;
 	if (w->taker == NULL) {
-		give_back(w);
+		give_back_delivery(w);
 		reader_free(w);
 		return;
 	}
@@ -389,7 +391,7 @@ static void on_done(void *arg, const struct pg_error *err)
 			schema_suspect(w->db);
 		park_fail(&w->park, err);
 	} else if (buf_failed(&w->rows) || w->torn) {
-		give_back(w);
+		give_back_delivery(w);
 		park_no_memory(&w->park);
 	} else if (w->n_rows > 0) {
 		end_answer(&w->park);
@@ -408,20 +410,31 @@ static struct bind_param text_param(const char *s)
 		.data = (const uint8_t *)s, .len = s != NULL ? (int32_t)strlen(s) : -1};
 }
 
+/* Of each TAKE its own. */
+static const char *draw_seed(struct reader *w, char dst[24])
+{
+	do
+		util_random(&w->seed, sizeof(w->seed));
+	while (w->seed == 0);
+	snprintf(dst, 24, "%lld", (long long)w->seed);
+	return dst;
+}
+
 /* Never calls back before it returns. */
 static bool submit(struct reader *w)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
 	const struct queue_call *call = &queue_calls[CALL_TAKE_FOR];
 	struct task_settings *settings = w->taker->ops->settings(w->taker);
-	char limit[24], proxy[16];
+	char limit[24], proxy[16], number[24];
 	const int limit_len = snprintf(limit, sizeof(limit), "%d", w->args.limit);
 	const int32_t stamp = registry_stamp(w->db);
 	const int proxy_len = snprintf(proxy, sizeof(proxy), "%.0d", stamp); /* 0: empty */
+	const char *seed = draw_seed(w, number);
 	const struct bind_param params[] = {text_param(w->args.queues[0]), text_param(w->name),
 		{.data = (const uint8_t *)limit, .len = limit_len}, text_param(w->least),
 		text_param(w->within), text_param(w->args.lease), text_param(w->args.as),
-		{.data = (const uint8_t *)proxy, .len = proxy_len}};
+		{.data = (const uint8_t *)proxy, .len = proxy_len}, text_param(seed)};
 	const struct task_spec spec = {.ops = &ops,
 		.arg = w,
 		.settings = settings,

@@ -102,6 +102,24 @@ def test_a_take_of_several_queues(rproxy, relay, c):
     assert take(c, "QUEUE TAKE post WAIT '15s'")["attempt"] == "1"
 
 
+def test_what_a_lost_take_of_a_stream_has_delivered_is_given_back(rproxy, relay, db, c):
+    c.rows("QUEUE CREATE events WITH (kind = stream)")
+    c.rows("QUEUE SUBSCRIBE billing TO events WITH (lease = '1h', max_attempts = 5)")
+    settled(rproxy, c)
+    tag(c, "QUEUE PUSH events '1', '2', '3'")
+    # a new delivery; one that comes again; an event that comes again by itself
+    for n, attempt in enumerate((1, 2, 3)):
+        relay.arm(b"billing", "silent" if n == 1 else "cut")
+        assert fails(c, "QUEUE TAKE events FOR billing").sqlstate in ("08006", "08007") and relay.lost.wait(10)
+        with rproxy.wire(db) as other:
+            rows = other.rows("QUEUE TAKE events FOR billing WAIT '15s'")
+            assert [(r["payload"], r["attempt"]) for r in rows] == [(p, str(attempt)) for p in ("123" if n < 2 else "2")]
+            if n == 1:
+                tag(other, "QUEUE FAIL '%s' EVENT %s RETRY IN '0'" % (rows[0]["token"], rows[1]["id"]))
+            elif n == 0:
+                tag(other, "QUEUE FAIL '%s' RETRY IN '0'" % rows[0]["token"])
+
+
 @pytest.mark.parametrize("key", ["", " GROUP 'g'"])
 def test_what_a_lost_push_has_handed_over_is_given_back(rproxy, relay, db, c, key):
     known(c)
