@@ -177,7 +177,9 @@ $$;
 -- A job that others follow has ended: those that waited for nothing else go on, if it is done; otherwise they die, and
 -- then those behind them: one after the other, as triggers within triggers are as deep as the stack. Whoever does not wait
 -- for it is left alone, whatever stands in the list; so is who is in a group, which lets him go in its order.
-CREATE OR REPLACE FUNCTION queue._followed(job text, followers text, how text, error text) RETURNS void
+-- its_group: that of the job that has ended, if its caller lets the next one of it go, who knows more than is known here:
+-- with whom those behind it are (lot.sql).
+CREATE OR REPLACE FUNCTION queue._followed(job text, followers text, how text, error text, its_group text DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -235,9 +237,11 @@ BEGIN
 				-- and at the commit it looks again (_blocked_<number>)
 				EXECUTE format('UPDATE %1$s SET behind = NULL, "group" = $2, position = DEFAULT WHERE id = $1;', queue._table(one.name))
 					USING one.id, g;
-				EXECUTE format('SELECT queue._next_%s($1) WHERE NOT EXISTS (SELECT FROM %s WHERE "group" = $1
-					AND state IN (''ready'', ''later'', ''leased''))', one.number, queue._table(one.name)) USING g;
-				PERFORM queue._tell(one.number, one.name);
+				IF its_group IS DISTINCT FROM g OR one.number <> split_part(job, '-', 1)::int4 THEN
+					EXECUTE format('SELECT queue._next_%s($1) WHERE NOT EXISTS (SELECT FROM %s WHERE "group" = $1
+						AND state IN (''ready'', ''later'', ''leased''))', one.number, queue._table(one.name)) USING g;
+					PERFORM queue._tell(one.number, one.name);
+				END IF;
 			ELSIF was = 'blocked' AND rest IS NULL THEN
 				EXECUTE format($sql$UPDATE %s SET behind = NULL, state = CASE WHEN run_at > $2 THEN 'later' ELSE 'ready' END,
 					run_at = greatest(run_at, $2), position = DEFAULT WHERE id = $1$sql$, queue._table(one.name))

@@ -160,7 +160,8 @@ BEGIN
 				WHEN left(OLD.token, 1) = 'x' THEN 'cancelled'
 				WHEN OLD.state <> 'leased' AND OLD.expires_at <= clock_timestamp() THEN 'expired'
 				ELSE 'done' END,
-			CASE WHEN TG_OP = 'UPDATE' THEN NEW.error END);
+			CASE WHEN TG_OP = 'UPDATE' THEN NEW.error END,
+			CASE WHEN TG_OP = 'DELETE' AND OLD.state IN ('ready', 'later', 'leased') THEN OLD."group" END);
 	END IF;
 	IF TG_OP = 'DELETE' AND right(OLD.followed, 1) = '+' AND OLD.state = 'dead' THEN
 		DELETE FROM queue.followers WHERE queue = @n@ AND job = OLD.id;

@@ -446,3 +446,56 @@ def test_refused_with_a_reason(db):
         name = "q%d" % len(db.rows("SELECT FROM queue.queues"))
         db.create(name, **option)
         db.fails("0A000", "SELECT FROM queue.take(%s, grouped => true)", name)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_one_that_comes_after_the_first(q, keep):
+    """It falls into the group when the first is done, and those behind that one stay with their worker."""
+    push(q, "1", "2", "3")
+    push(q, "4", "5", after=["1-1"])
+    push(q, "6")
+    jobs = lot(q, 3)
+    assert payloads(jobs) == [1, 2, 3]
+    q.rows("SELECT queue.done(%s, '7', %s)", tokens(jobs)[0], keep)
+    assert states(q) == ["leased", "blocked", "blocked", "blocked", "blocked"]
+    assert q.take("q") == [] == lot(q)
+    q.done(*tokens(jobs)[1:])
+    rest = lot(q)
+    assert payloads(rest) == [4, 5, 6]
+    q.done(*tokens(rest))
+    assert states(q) == []
+
+
+def test_one_that_comes_after_the_first_of_all_that_are_done_at_once(q):
+    push(q, "1", "2")
+    push(q, "3", after=["1-1", "1-2"])
+    q.done(*tokens(lot(q)))
+    assert states(q) == ["ready"] and payloads(lot(q)) == [3]
+
+
+def test_one_that_comes_after_another_falls_into_its_place(q):
+    """That of its id, also between those that somebody has: they are behind it now."""
+    q.create("r")
+    q.push("r", "1")
+    push(q, "1")
+    push(q, "2", after=["2-1"])
+    push(q, "3", "4")
+    jobs = lot(q)
+    assert payloads(jobs) == [1, 3, 4]
+    q.done(q.take("r")[0]["token"])
+    assert states(q) == ["leased", "blocked", "blocked", "blocked"]
+    q.done(tokens(jobs)[0])
+    lost(q, tokens(jobs)[1])
+    rest = lot(q)
+    assert payloads(rest) == [2, 3, 4] and {j["attempt"] for j in rest} == {1}
+    q.done(*tokens(rest))
+
+
+def test_one_that_comes_after_a_dead_first(q):
+    push(q, "1", "2")
+    push(q, "3", after=["1-1"])
+    jobs = lot(q)
+    q.rows("SELECT queue.fail(%s, 'no', final => true)", tokens(jobs)[0])
+    assert states(q) == ["dead", "ready", "dead"]
+    lost(q, tokens(jobs)[1])
+    assert payloads(lot(q)) == [2]
