@@ -221,7 +221,11 @@ BEGIN
 				THEN format('Late by %s: no proxy attends this database with a login of %I. In the proxy''s configuration: '
 					'queue = 1 in the entry of the database, and the password of that role in auth_file.',
 					queue._roughly(moment - s.next_at), s.owner) END) AS h (hint)
-		WHERE q IS NULL OR s.queue = q;
+		WHERE q IS NULL OR s.queue = q OR EXISTS (
+			SELECT FROM queue.topics AS t JOIN queue.bindings AS b ON b.topic = t.number
+			WHERE t.name = split_part(s.topic, '.', 1) AND (b.pattern = s.topic OR s.topic ~ b.regex)
+				AND b.queue = (SELECT c.number FROM queue.queues AS c WHERE c.name = q
+					UNION ALL SELECT c.number FROM queue.streams AS c WHERE c.name = q));
 	RETURN QUERY SELECT 'proxy', p.number::text, true, concat_ws(', ', p.role, 'hears of pushes since ' || p.since), NULL::text
 		FROM queue.proxies AS p ORDER BY p.number;
 	IF NOT FOUND THEN

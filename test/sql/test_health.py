@@ -150,6 +150,19 @@ def test_schedules(q):
     assert q.rows("SELECT about FROM queue.health('r') WHERE about = 'schedule'") == []
 
 
+def test_schedules_that_publish(q):
+    """Of one queue, or stream: those that it is bound to."""
+    q.create("r")
+    q.rows("SELECT queue.create_topic('t'), queue.create('s', false, '{kind}', '{stream}')")
+    for name, topic in (("exact", "t.a.b"), ("pattern", "t.c"), ("other", "t.d.e")):
+        q.rows("SELECT queue.schedule(%s, NULL, '1'::jsonb, every => '1 h', topic => %s)", name, topic)
+    q.rows("SELECT queue.bind('q', 't.a.b'), queue.bind('q', 't.*'), queue.bind('s', 't.#'), queue.bind('r', 't')")
+    shown = "SELECT name FROM queue.health(%s) WHERE about = 'schedule' ORDER BY 1"
+    assert q.column(shown, "q") == ["exact", "pattern"]
+    assert q.column(shown, "s") == q.column(shown, None) == ["exact", "other", "pattern"]
+    assert q.column(shown, "r") == []
+
+
 def test_proxies(q):
     assert row(q, "proxy") == (False, "none hears of pushes", q.value("SELECT hint FROM queue.health() WHERE about = 'proxy'"))
     proxy = q.connect()
