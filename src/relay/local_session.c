@@ -172,17 +172,29 @@ static int count_ours(const struct client *c, const struct sql_text *t)
 
 /* --- LISTEN and UNLISTEN that are not the server's --- */
 
-static enum step listen_statement(struct client *c, const struct sql_session *st, bool simple)
+static bool is_listen(const struct sql_session *st)
+{
+	return st->kind == SQL_SESSION_LISTEN || st->kind == SQL_SESSION_UNLISTEN;
+}
+
+/* Not before everything that was said before it has ended. STEP_NEXT: now. */
+static enum step listen_begin(struct client *c, bool simple)
+{
+	if (!client_barrier(c))
+		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
+	return client_tx(c) == CLIENT_TX_FAILED ? local_aborted(c, simple) : STEP_MORE;
+}
+
+/* STEP_WAIT: until the channel is listened to. */
+static enum step listen_say(struct client *c, const struct sql_session *st, struct buf *b)
 {
 	const char *name = st->name.len > 0 ? (const char *)st->name.data : NULL;
 	bool listen = st->kind == SQL_SESSION_LISTEN;
-	struct buf b = BUF_INIT;
 
-	CHECK_CLIENT(c);
-	if (!client_barrier(c))
-		return c->state == CLIENT_DEAD ? STEP_END : STEP_WAIT;
-	if (client_tx(c) == CLIENT_TX_FAILED)
-		return local_aborted(c, simple);
+	if (!is_listen(st)) { /* read once more, without memory */
+		client_out_of_memory(c);
+		return STEP_END;
+	}
 	switch (listen_prepare(c, listen ? name : NULL)) {
 	case LISTEN_READY:
 		break;
@@ -194,22 +206,75 @@ static enum step listen_statement(struct client *c, const struct sql_session *st
 	}
 	if (!listen_change(c, name, listen))
 		return STEP_END;
-	/* what its own server listens to */
-	if (!listen && (c->pins & SQL_TOUCH_LISTEN) != 0)
-		return STEP_MORE;
-	build_complete(&b, listen ? "LISTEN" : "UNLISTEN");
-	if (simple)
-		build_ready(&b, client_status(c));
-	if (local_emit(c, &b) == STEP_END)
+	build_complete(b, listen ? "LISTEN" : "UNLISTEN");
+	return STEP_NEXT;
+}
+
+static enum step listen_end_simple(struct client *c, struct buf *b)
+{
+	build_ready(b, client_status(c));
+	if (local_emit(c, b) == STEP_END)
 		return STEP_END;
-	if (simple)
-		client_ready(c, true);
+	client_ready(c, true);
 	return c->state == CLIENT_DEAD ? STEP_END : STEP_NEXT;
 }
 
-static bool is_listen(const struct sql_session *st)
+static enum step listen_statement(struct client *c, const struct sql_session *st, bool simple)
 {
-	return st->kind == SQL_SESSION_LISTEN || st->kind == SQL_SESSION_UNLISTEN;
+	struct buf b = BUF_INIT;
+	enum step step = listen_begin(c, simple);
+
+	CHECK_CLIENT(c);
+	if (step != STEP_MORE)
+		return step;
+	step = listen_say(c, st, &b);
+	/* what its own server listens to */
+	if (step == STEP_NEXT && st->kind == SQL_SESSION_UNLISTEN &&
+		(c->pins & SQL_TOUCH_LISTEN) != 0)
+		step = STEP_MORE;
+	if (step != STEP_NEXT) {
+		buf_free(&b);
+		return step;
+	}
+	return simple ? listen_end_simple(c, &b) : local_emit(c, &b);
+}
+
+/* A string of several that are nothing else, as libraries say them. */
+static bool is_listen_string(const struct sql_text *t)
+{
+	struct sql_text one;
+	size_t pos = 0;
+	int n = 0;
+	bool ok = true;
+
+	while (ok && sql_text_next(t, &pos, &one)) {
+		ok = is_listen(sql_session(&one));
+		sql_text_free(&one);
+		n++;
+	}
+	return ok && n > 1;
+}
+
+/* While one of them waits those before it are noted already, and hold their channels: when it comes
+ * again they are said once more, which changes nothing. */
+static enum step listen_string(struct client *c, const struct sql_text *t)
+{
+	struct buf b = BUF_INIT;
+	struct sql_text one;
+	size_t pos = 0;
+	enum step step = listen_begin(c, true);
+
+	if (step != STEP_MORE)
+		return step;
+	step = STEP_NEXT;
+	while (step == STEP_NEXT && sql_text_next(t, &pos, &one)) {
+		step = listen_say(c, sql_session(&one), &b);
+		sql_text_free(&one);
+	}
+	if (step == STEP_NEXT)
+		return listen_end_simple(c, &b);
+	buf_free(&b);
+	return step;
 }
 
 enum step local_session_simple(struct client *c, struct sql_text *t)
@@ -223,6 +288,9 @@ enum step local_session_simple(struct client *c, struct sql_text *t)
 	CHECK_CLIENT(c);
 	if (is_listen(sql_session(t)) && listen_is_ours(c))
 		return listen_statement(c, sql_session(t), true);
+	/* who has a server that listens for it is heard there */
+	if ((c->pins & SQL_TOUCH_LISTEN) == 0 && listen_is_ours(c) && is_listen_string(t))
+		return listen_string(c, t);
 	if (!is_possible(c) || count_ours(c, t) == 0)
 		return STEP_MORE;
 	while (ok && sql_text_next(t, &pos, &one)) {

@@ -8,8 +8,8 @@
  * nothing but LISTEN and UNLISTEN. When it breaks, notifications may be lost: as in Postgres,
  * whoever listens loses its connection.
  *
- * LISTEN that is not a statement of its own (in a function, among others in one string) is carried
- * out by the client's own server and pins it there.
+ * LISTEN in a function, or in one string with other statements, is carried out by the client's own
+ * server and pins it there.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -252,8 +252,11 @@ static struct listening *listening_of(struct client *c)
 	}
 	if (c->listening == NULL) {
 		c->listening = mem_zalloc(sizeof(*c->listening));
-		if (c->listening == NULL)
+		if (c->listening == NULL) {
+			if (db->listener->clients == NULL)
+				listen_free(db);
 			return NULL;
+		}
 		c->listening->client = c;
 		DL_APPEND(db->listener->clients, c->listening);
 	}
@@ -353,11 +356,25 @@ void listen_free(struct database *db)
 
 /* --- statements --- */
 
+/* Is that what was said last of this channel? */
+static bool is_said(const struct listening *li, const char *name, bool listen)
+{
+	bool said = false;
+
+	for (const struct change *ch = li->changes; name != NULL && ch != NULL; ch = ch->next)
+		if (ch->channel == NULL || strcmp(ch->channel->name, name) == 0)
+			said = ch->channel != NULL && ch->listen == listen;
+	return said;
+}
+
 static bool add_change(struct client *c, const char *name, bool listen)
 {
 	struct listening *li = c->listening;
-	struct change *ch = mem_zalloc(sizeof(*ch)), **at = &li->changes;
+	struct change *ch, **at = &li->changes;
 
+	if (is_said(li, name, listen))
+		return true;
+	ch = mem_zalloc(sizeof(*ch));
 	if (ch == NULL)
 		return client_out_of_memory(c);
 	ch->listen = listen;

@@ -526,6 +526,57 @@ def test_names_of_channels(one, db):
         assert errors(a.simple("LISTEN")) == ["42601"]
 
 
+def test_several_listens_in_one_string(one, pair, db):
+    """As libraries say them: no server is kept."""
+    a, b = pair
+    assert tags(a.simple('LISTEN "jobs:insert"; LISTEN "worker:migrate"; -- both\n')) == ["LISTEN", "LISTEN"]
+    assert pinned(one, db) == [] and listeners(one, db) <= 2
+    b.simple("SELECT pg_notify('jobs:insert', '1'), pg_notify('worker:migrate', '2')")
+    assert [n[1:] for n in notified(a, 2)] == [("jobs:insert", "1"), ("worker:migrate", "2")]
+    assert tags(a.simple('UNLISTEN "jobs:insert";LISTEN x;UNLISTEN y;LISTEN y;UNLISTEN y;LISTEN "x"')) == [
+        "UNLISTEN", "LISTEN", "UNLISTEN", "LISTEN", "UNLISTEN", "LISTEN"]
+    b.simple("SELECT pg_notify('jobs:insert', '1'), pg_notify('y', '2'), pg_notify('x', '3'), pg_notify('worker:migrate', '4')")
+    assert [n[1:] for n in notified(a, 2)] == [("x", "3"), ("worker:migrate", "4")]
+    assert tags(a.simple("LISTEN z; UNLISTEN *; LISTEN w")) == ["LISTEN", "UNLISTEN", "LISTEN"]
+    b.simple("NOTIFY x; NOTIFY z; NOTIFY w, 'w'")
+    assert notified(a)[0][1:] == ("w", "w") and no_notification(a)
+    assert pinned(one, db) == []
+
+
+def test_several_listens_in_a_block(pair):
+    a, b = pair
+    for end in ("ROLLBACK", "COMMIT"):
+        a.simple("BEGIN")
+        assert tags(a.simple("LISTEN x; LISTEN y")) == ["LISTEN", "LISTEN"]
+        b.simple("NOTIFY y, 'before'")
+        assert no_notification(a)
+        a.simple(end)
+        b.simple("NOTIFY x, '1'; NOTIFY y, '2'")
+        if end == "ROLLBACK":
+            assert no_notification(a)
+        else:
+            assert [n[2] for n in notified(a, 2)] == ["1", "2"]
+    a.simple("BEGIN")
+    a.simple("SELECT 1/0")
+    assert errors(a.simple("UNLISTEN x; UNLISTEN y")) == ["25P02"]
+    a.simple("ROLLBACK")
+    b.simple("NOTIFY x, '3'")
+    assert notified(a)[0][2] == "3"
+
+
+def test_listens_beside_those_of_a_server_of_ones_own(one, pair, db, direct):
+    a, b = pair
+    a.simple("LISTEN y; SELECT 1")
+    wait_for(lambda: pinned(one, db) == ["listen"])
+    assert tags(a.simple("LISTEN x; LISTEN z")) == ["LISTEN", "LISTEN"]
+    direct.execute("NOTIFY x, '1'")
+    assert notified(a)[0][1:] == ("x", "1")
+    assert tags(a.simple("UNLISTEN x; UNLISTEN *")) == ["UNLISTEN", "UNLISTEN"]
+    wait_for(lambda: pinned(one, db) == [])
+    b.simple("NOTIFY x; NOTIFY y; NOTIFY z")
+    assert no_notification(a)
+
+
 def test_listen_that_is_not_alone_pins(one, pair, db):
     a, _ = pair
     a.simple("LISTEN y; SELECT 1")
