@@ -986,6 +986,7 @@ qb_dialogues = \
 	test/scenario/session/discard_all_session.dlg \
 	test/scenario/session/listen.dlg \
 	test/scenario/session/listen_outlives_pool.dlg \
+	test/scenario/session/listen_string.dlg \
 	test/scenario/session/look_fails.dlg \
 	test/scenario/session/look_fails_take.dlg \
 	test/scenario/session/look_fails_take_session.dlg \
