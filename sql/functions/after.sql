@@ -247,6 +247,8 @@ BEGIN
 					run_at = greatest(run_at, $2), position = DEFAULT WHERE id = $1$sql$, queue._table(one.name))
 					USING one.id, moment;
 				PERFORM queue._tell(one.number, one.name);
+			ELSIF g IS NOT NULL AND cardinality(rest) = 1 THEN	-- it is dead: run again, it is of its group
+				EXECUTE format('UPDATE %s SET behind = NULL, "group" = $2 WHERE id = $1', queue._table(one.name)) USING one.id, g;
 			ELSE
 				EXECUTE format('UPDATE %s SET behind = $2 WHERE id = $1', queue._table(one.name)) USING one.id, rest;
 			END IF;

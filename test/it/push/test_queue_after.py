@@ -142,3 +142,23 @@ def test_the_first_of_its_group_wakes_who_waits(qproxy, db, two):
         parked(w)
         tag(two, "QUEUE DONE '%s'" % take(two)["token"])
         assert [m.text_row[4] for m in w.until("Z") if m.type == "D"] == ["2"]
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_run_again_in_its_group(two, others):
+    """What it waited for was run again and done while it was dead: it waits for nobody, and takes its place in its group."""
+    a = job(two, "QUEUE PUSH mail '1'")
+    b = job(two, "QUEUE PUSH next '2' AFTER '%s' GROUP 'g'" % a)
+    tag(two, "QUEUE FAIL '%s' FINAL" % take(two)["token"])
+    tag(two, "QUEUE RERUN '%s'" % a)
+    tag(two, "QUEUE DONE '%s'" % take(two)["token"])
+    for n in range(others):
+        tag(two, "QUEUE PUSH next '%d' GROUP 'g'" % (n + 3))
+    tag(two, "QUEUE RERUN '%s'" % b)
+    got = [take(two, "QUEUE TAKE next")]
+    assert two.rows("QUEUE TAKE next LIMIT 9") == []
+    for _ in range(others):
+        tag(two, "QUEUE DONE '%s'" % got[-1]["token"])
+        got.append(take(two, "QUEUE TAKE next"))
+    assert [one["payload"] for one in got] == ["3"] * others + ["2"]
+    assert got[-1]["group"] == "g"
