@@ -88,7 +88,8 @@ BEGIN
 				CASE WHEN t.id IS NULL THEN coalesce(a.state, 'gone')
 					WHEN t.state = 'dead' THEN 'dead'
 					WHEN t.state <> 'leased' AND t.expires_at <= $5 THEN CASE WHEN $6 THEN 'dead' ELSE 'expired' END END,
-				a.result, CASE WHEN t.state = 'dead' THEN t.error WHEN $6 AND t.state <> 'leased' AND t.expires_at <= $5 THEN 'expired' END,
+				a.result, CASE WHEN t.state = 'dead' THEN t.error WHEN a.state = 'dead' THEN a.error
+					WHEN $6 AND t.state <> 'leased' AND t.expires_at <= $5 THEN 'expired' END,
 				coalesce(t.attempt, a.attempt), coalesce(t.ended_at, a.ended_at),
 				coalesce(t.progress, a.progress)
 			FROM unnest($3, $4) AS w (id, n)
@@ -96,7 +97,7 @@ BEGIN
 				SELECT id, state, expires_at, error, attempt, ended_at, progress FROM %1$s AS x
 				WHERE x.id = w.id) AS t ON true
 			LEFT JOIN LATERAL (
-				SELECT state, result, attempt, ended_at, progress FROM %2$s AS x
+				SELECT state, error, result, attempt, ended_at, progress FROM %2$s AS x
 				WHERE x.id = w.id ORDER BY ended_at + interval '0' DESC LIMIT 1) AS a ON t.id IS NULL
 		$sql$, queue._table(part.name), queue._archive(part.name))
 		USING part.number, part.name, part.ids, part.places, clock_timestamp(),
