@@ -518,6 +518,7 @@ DECLARE
 	cfg queue.queues;
 	still int8[];
 	died int8;
+	follows bool;
 BEGIN
 	PERFORM set_config('qbouncer.tell', 'here', true);
 	IF array_to_string(tokens, ' ') ~ '-d' THEN	-- of streams
@@ -559,6 +560,8 @@ BEGIN
 				queue._error_text(error), cfg.retry_kind <> 'none', cfg,
 				coalesce(counted, true) AND (error NOT IN ('lease expired', 'ran too long')) IS NOT FALSE,
 				cfg.history;
+		-- with these the single consumer that had them: the next one, which follows, finds them
+		follows := cfg.single_consumer AND part.ids[1] = 0 AND queue._consumed(cfg.number, part.tokens);
 		IF still IS NOT NULL THEN
 			PERFORM queue._died(cfg.number, died);
 			IF NOT counted AND error IS NULL AND cfg.limited THEN	-- nobody got them: the rate gets them back
@@ -571,8 +574,8 @@ BEGIN
 					queue._table(cfg.name), format('n%s_noted', cfg.number)) USING part.ids, ARRAY(SELECT 'g' || t FROM unnest(part.tokens) AS t);
 			END IF;
 			RETURN NEXT cfg.name;
-		ELSIF cfg.single_consumer AND part.ids[1] = 0 AND queue._consumed(cfg.number, part.tokens) THEN
-			RETURN NEXT cfg.name;	-- the next one follows
+		ELSIF follows THEN
+			RETURN NEXT cfg.name;
 		END IF;
 	END LOOP;
 END

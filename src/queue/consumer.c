@@ -146,11 +146,3 @@ void consumer_late(const struct waiter *w)
 	if (!is_there(w->db, token))
 		free_row(w->db, w->pool, token);
 }
-
-void consumer_taker_ended(struct taker *t)
-{
-	CHECK_TAKER(t);
-	NAMES_FOREACH (at, &t->consumes)
-		free_row(t->db, t->pool, at);
-	names_free(&t->consumes);
-}

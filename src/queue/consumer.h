@@ -20,8 +20,6 @@ MUST_CHECK bool consumer_asks(struct waiter *w, const char **ret);
 void consumer_is(struct waiter *w, const void *holder, int32_t len);
 /* Its answer came when nobody waited for it any more. */
 void consumer_late(const struct waiter *w);
-/* The next one may follow. */
-void consumer_taker_ended(struct taker *t);
 void consumers_free(struct qdb *db);
 
 #endif

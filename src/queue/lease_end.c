@@ -5,23 +5,32 @@
  * Entry points: lease_tx_ended(), lease_taker_ended(), lease_hold_over().
  */
 #include "back.h"
-#include "consumer.h"
 #include "lease.h"
 #include "queue_int.h"
 #include "registry.h"
 
-/* Gives back those that `which` picks, and forgets them. */
+static const struct names nothing;
+
+/* Gives back those that `which` picks, and forgets them. consumes: the queues whose single consumer it was go with
+ * them: who follows there finds these jobs. */
 static void give_back_some(struct taker *t,
-	bool (*which)(const struct taker *t, const struct lease *l), const char *error)
+	bool (*which)(const struct taker *t, const struct lease *l), const char *error,
+	const struct names *consumes)
 {
-	const char **tokens = mem_alloc((t->n_leases + 1) * sizeof(*tokens));
 	struct lease *l, *tmp;
 	int64_t place = INT64_MAX;
+	const char **tokens;
 	int n = 0;
 
+	NAMES_FOREACH (at, consumes)
+		n++;
+	tokens = mem_alloc((t->n_leases + (size_t)n + 1) * sizeof(*tokens));
 	/* without memory the leases run out by themselves */
 	if (tokens == NULL)
 		return;
+	n = 0;
+	NAMES_FOREACH (at, consumes)
+		tokens[n++] = at;
 	DL_FOREACH (t->leases, l)
 		if (which(t, l)) {
 			tokens[n++] = l->token;
@@ -51,7 +60,7 @@ void lease_tx_ended(struct taker *t, bool committed, bool in_part)
 
 	CHECK_TAKER(t);
 	if (!committed)
-		give_back_some(t, taken_in_tx, "transaction rolled back");
+		give_back_some(t, taken_in_tx, "transaction rolled back", &nothing);
 	DL_FOREACH_SAFE (t->leases, l, tmp) {
 		l->in_tx = false;
 		if (l->finishing && committed && !in_part) {
@@ -96,7 +105,7 @@ void lease_hold_over(struct taker *t, usec_t now)
 	DL_FOREACH (t->leases, l)
 		if (hold_is_over(t, l))
 			lease_lost(t, l);
-	give_back_some(t, hold_is_over, "lease expired");
+	give_back_some(t, hold_is_over, "lease expired", &nothing);
 }
 
 static bool not_delivered(const struct taker *t, const struct lease *l)
@@ -128,17 +137,16 @@ static void disown(struct taker *t)
 void lease_taker_ended(struct taker *t, bool broken, bool delivered)
 {
 	CHECK_TAKER(t);
-	if (!names_none(&t->consumes))
-		consumer_taker_ended(t);
-	if (t->leases == NULL)
+	if (t->leases == NULL && names_none(&t->consumes))
 		return;
 	/* rows that were not written as a whole were never taken */
 	if (!delivered)
-		give_back_some(t, not_delivered, NULL);
+		give_back_some(t, not_delivered, NULL, &nothing);
 	if (broken)
-		give_back_some(t, broken_back, "worker disconnected");
+		give_back_some(t, broken_back, "worker disconnected", &t->consumes);
 	else
-		give_back_some(t, closed_back, "");
+		give_back_some(t, closed_back, "", &t->consumes);
+	names_free(&t->consumes);
 	if (t->leases != NULL)
 		disown(t);
 }

@@ -170,6 +170,23 @@ def test_the_servers_are_closed(one, qproxy, db):
     other.close()
 
 
+def test_the_next_one_finds_what_is_given_back(one, qproxy, db, shared):
+    """Not what is behind it, as long as the end of the consumer waits for somebody else."""
+    push(one, "1", "2")
+    assert take(one) == ["1"]
+    other = qproxy.wire(db)
+    other.query("QUEUE TAKE one LIMIT 2 WAIT '60s'")
+    parked(other)
+    with psycopg.connect(shared.cluster.dsn(db)) as conn:
+        conn.execute("SELECT FROM queue.q_one WHERE state = 'leased' FOR UPDATE")
+        one.sock.close()
+        wait_for(lambda: shared.direct.execute("SELECT FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+                                               " AND datname = current_database() AND query LIKE '%give_back%'").fetchall(),
+                 "it to be given back")  # fmt: skip
+        parked(*[other] * 20)
+    assert [m.text_row[4] for m in other.until("Z") if m.type == "D"] == ["1", "2"]
+
+
 @pytest.mark.parametrize("how", ["GROUPED", "limited", "GROUPED limited"])
 def test_lists_and_limits(one, qproxy, db, qbouncer, how):
     """Of one connection, also beside another proxy; the next one follows, and gets what the limits allow."""
