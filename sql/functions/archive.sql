@@ -36,7 +36,8 @@ END
 $$;
 
 -- The statement that puts rows of the queue's table, of this source, into its archive. other: of some columns an
--- expression (_select). What is done has no error: that of an earlier attempt is not its own.
+-- expression (_select). What is done has no error: that of an earlier attempt is not its own. What waits for others until
+-- its end was to be of a group (after.sql).
 CREATE OR REPLACE FUNCTION queue._keep(archive text, source text, state text, other text[] DEFAULT '{}')
 RETURNS text
 LANGUAGE plpgsql STABLE
@@ -47,7 +48,8 @@ DECLARE
 BEGIN
 	RETURN format('INSERT INTO %s (%s) SELECT %s FROM %s ', archive, queue._select(names, '{}'),
 		queue._select(names, ARRAY['state', quote_literal(state), 'ended_at', 'clock_timestamp()',
-			'error', CASE WHEN state = 'done' THEN 'NULL' ELSE 'error' END, 'result', 'NULL'] || other), source);
+			'error', CASE WHEN state = 'done' THEN 'NULL' ELSE 'error' END, 'result', 'NULL',
+			'group', CASE WHEN state = 'done' THEN '"group"' ELSE queue._group_later() END] || other), source);
 END
 $$;
 

@@ -506,6 +506,14 @@ def test_a_dead_queue_is_told_of_its_group(q):
     assert q.value("SELECT headers -> 'dead' ->> 'group' FROM queue.q_morgue") == "g"
 
 
+def test_the_archive_knows_its_group(q):
+    q.rows("SELECT queue.alter('r', '{retain_done}', '{1 h}')")
+    q.push("q", "1")
+    after(q, ["1-1"], group="g")
+    q.rows("SELECT queue.cancel('1', 'r')")
+    assert q.row("""SELECT state, "group" FROM queue.job('1', 'r')""") == ("cancelled", "g")
+
+
 def test_it_comes_between_those_of_a_list(q):
     """Of a lot: who is in front goes on, those behind are given back."""
     q.push("q", "1")
