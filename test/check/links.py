@@ -9,6 +9,7 @@ the other side refused is Refused; when it cannot be known what became of it, Lo
 """
 
 import json
+import re
 import socket
 import struct
 
@@ -43,10 +44,8 @@ def literal(v):
 
 
 def interpolated(sql, params):
-    """$1 ... as literals; no more than nine of them, and none inside quotes."""
-    for n, v in enumerate(params, 1):
-        sql = sql.replace("$%d" % n, literal(v))
-    return sql
+    """$1 ... as literals; none inside quotes."""
+    return re.sub(r"\$(\d+)", lambda m: literal(params[int(m.group(1)) - 1]), sql)
 
 
 def is_end(code):
@@ -150,9 +149,7 @@ class Driver:
             if how == "simple" or not params:
                 cur = self.c.execute(interpolated(sql, params))
             else:
-                for n in range(1, len(params) + 1):
-                    sql = sql.replace("$%d" % n, "%s")
-                cur = self.c.execute(sql, [None if p is None else str(p) for p in params],
+                cur = self.c.execute(re.sub(r"\$\d+", "%s", sql), [None if p is None else str(p) for p in params],
                                      prepare=how == "prepared")
             rows = cur.fetchall() if cur.description else []
             return [{k: text(v) for k, v in r.items()} for r in rows], cur.statusmessage

@@ -65,7 +65,7 @@ class Looks:
                 c.tx.fail()
             return
         names = ("queue", "state", "attempt", "failures", "error", "key", "group", "result", "payload")
-        wanted = (row.queue, row.state, str(row.attempt), str(row.failures), row.error, row.key, row.group, row.result,
+        wanted = (row.queue, row.state, str(row.attempt), str(row.failures), row.error, row.key, row.group or row.later, row.result,
                   self.state.queues[row.queue].payload(row.word))
         if isinstance(got, str) or tuple(got[0][0][x] for x in names) != wanted:
             self.fail("wanted %r" % (wanted,))
@@ -82,6 +82,7 @@ class Looks:
         if self.state.queues[queue].keeps:
             kept = [r for r in self.state.kept.values() if (r.queue, r.batch) == (queue, name)]
             wanted.update((s, str(sum(r.state == s for r in kept))) for s in ("done", "cancelled", "expired"))
+            wanted["dead"] = str(sum(r.state == "dead" for r in of + kept))
         if isinstance(got, str) or {s: got[0][0][s] if s != "ended" else got[0][0][s][0] for s in wanted} != wanted:
             self.fail("wanted %r, got %r" % (wanted, got))
 

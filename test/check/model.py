@@ -34,7 +34,6 @@ from pushes import Pushes  # noqa: E402
 from state import Queue, State, Tx, UNFINISHED, token_order  # noqa: E402
 from waits import Waits  # noqa: E402
 
-QUEUES = ("a", "b", "m", "l", "t", "y")
 FAMILIES = (("a", "b", "m"), ("a", "b", "m", "l"), ("l",), ("t",), ("y",))       # one TAKE, one type of payloads
 TABLE = """SELECT payload::text, state, priority, attempt, failures, error, coalesce(token LIKE 'x%%', false), key, "group",
     again IS TRUE, headers::text, max_attempts FROM queue.q_{0}
@@ -45,11 +44,6 @@ MANY = [("DONE", "", []), ("DONE", "", []), ("DONE", " RESULT $%d", ['{"r": 1}']
         ("DONE", " RESULT '[null]'", []), ("DONE", " KEEP", []), ("FAIL", " FINAL ERROR $%d", ["broken"]),
         ("FAIL", " RETRY IN '0' ERROR $%d", ["again"]), ("FAIL", " RETRY IN '1 hour'", []), ("RELEASE", "", []),
         ("RELEASE", " DELAY $%d", ["1 hour"]), ("EXTEND", " LEASE '2 hours'", [])]
-
-
-def queues():
-    return [Queue("a"), Queue("b", keeps=True), Queue("m", most=6), Queue("l", running=2), Queue("t", "text"),
-            Queue("y", "bytea", keeps=True)]
 
 
 class Mismatch(AssertionError):
@@ -66,12 +60,20 @@ class Connection:
 class Program(Pushes, Looks, Waits):
     """connect: makes a link; direct: a psycopg connection to the database past the proxy."""
 
+    families, table = FAMILIES, TABLE
+
+    @staticmethod
+    def new_state():
+        return State([Queue("a"), Queue("b", keeps=True), Queue("m", most=6), Queue("l", running=2), Queue("t", "text"),
+                      Queue("y", "bytea", keeps=True)])
+
     def __init__(self, connect, direct, seed):
         self.connect, self.direct = connect, direct
         self.random = random.Random(seed)
         self.seed = seed
         self.patience = 15        # seconds, until the tables have to be right
-        self.state = State(queues())
+        self.state = self.new_state()
+        self.names = tuple(self.state.queues)
         self.loose = False        # the limit of m may be exceeded by what was not seen
         self.late = set()         # queues in which something has expired
         self.paused = set()
@@ -123,16 +125,20 @@ class Program(Pushes, Looks, Waits):
 
     def take(self, c):
         pop = self.random.random() < 0.15
-        family = self.random.choice(FAMILIES)
+        family = self.random.choice(self.families)
         queues = self.random.sample(family, min(len(family), self.random.choice((1, 1, 2))))
         limit = self.random.choice((1, 1, 2, 5))
         sql = "QUEUE %s %s LIMIT $1" % ("POP" if pop else "TAKE", ", ".join(queues))
-        jobs = self.state.next_jobs(queues, limit, self.paused)
+        jobs = self.find(c, queues, limit)
         if not pop:
             sql += " LEASE '1 hour'"
         elif any((r.queue, r.group) in tx.held for r in jobs for tx in self.state.open):
             return # it would wait for who has changed the next one of the group
         self.taken(c, jobs, self.run_one(c, sql, [limit]), pop)
+
+    def find(self, _, queues, limit):
+        """What a take of this connection finds."""
+        return self.state.next_jobs(queues, limit, self.paused)
 
     def taken(self, c, jobs, got, pop=False):
         """The answer of a take has to be these jobs."""
@@ -152,21 +158,25 @@ class Program(Pushes, Looks, Waits):
                 self.fail("it is job %d" % job.id)
             job = s.change(tx, job)
             job.id = int(r["id"])
-            job.attempt += 1
             if pop:
+                job.attempt += 1
                 if r["token"] is not None:
                     self.fail("a token from POP")
                 continue
-            job.state, job.token = "leased", r["token"]
-            if job.token in s.tokens:
+            if r["token"] in s.tokens:
                 self.fail("the token was given before")
-            s.tokens[job.token] = job.n
-            c.held[job.token] = job.n
+            s.tokens[r["token"]] = job.n
+            c.held[r["token"]] = job.n
+            self.begun(tx, job, r["token"])
             if c.tx:
-                c.tx.taken.append(job.token)
+                c.tx.taken.append(r["token"])
         if pop:
             self.state.end(tx, list(tx.changes.values()), "done")
         s.commit(tx)
+
+    def begun(self, _, job, token):
+        job.state, job.token = "leased", token
+        job.attempt += 1
 
     # --- what a worker says -----------------------------------------------------------------------
 
@@ -194,7 +204,7 @@ class Program(Pushes, Looks, Waits):
         others = [u for u in c.held.values() if u != n and (u not in view or view[u].id == row.id)]
         return token if others else str(row.id)
 
-    def why_not(self, c, tx, tokens):
+    def why_not(self, c, tx, tokens, verb="DONE"):
         """The SQLSTATE with which these jobs cannot be ended, or None; and whether a DONE may be repeated: they were done
         before, and it is not in a transaction."""
         s = self.state
@@ -222,7 +232,7 @@ class Program(Pushes, Looks, Waits):
         else:
             sql = "QUEUE %s %s" % (verb, ", ".join("$%d" % (i + 1) for i in range(len(names))))
         sql += more % (len(names) + 1) if params else more
-        code, repeated = self.why_not(c, tx, tokens)
+        code, repeated = self.why_not(c, tx, tokens, verb)
         done = ([], "UPDATE %d" % len(tokens))
         if code:
             # a repeated DONE is not an error, as long as somebody remembers
@@ -260,7 +270,7 @@ class Program(Pushes, Looks, Waits):
 
     def is_done(self, tx, rows, result, keep=False):
         tx.done.update(r.token for r in rows)
-        for queue in QUEUES:
+        for queue in self.names:
             mine = [r for r in rows if r.queue == queue]
             self.state.end(tx, [r for r in mine if not r.again], "done", result, keep)
             for row in mine:
@@ -294,8 +304,7 @@ class Program(Pushes, Looks, Waits):
                 row.state = "later" if row.delayed else "ready"
             row.again = False
         for row in dead:
-            if row.group:
-                self.state.next(tx, row.queue, row.group)
+            self.state.died(tx, row)
 
     # --- DONE ... THEN ----------------------------------------------------------------------------
 
@@ -345,14 +354,14 @@ class Program(Pushes, Looks, Waits):
         if begun is None:
             return
         tokens, sql, params, result = begun
-        family = self.random.choice(FAMILIES)
+        family = self.random.choice(self.families)
         queues = self.random.sample(family, min(len(family), self.random.choice((1, 1, 2))))
         limit = self.random.choice((1, 1, 3))
         of_jobs = [self.queue_of(t) for t in tokens]
         how = None
-        if (len(set(of_jobs)) == 1 or set(of_jobs) <= set(FAMILIES[0])) and self.random.random() < 0.5:
+        if (len(set(of_jobs)) == 1 or set(of_jobs) <= set(self.families[0])) and self.random.random() < 0.5:
             queues = list(dict.fromkeys(of_jobs))
-            if queues[0] not in FAMILIES[0]:
+            if queues[0] not in self.families[0]:
                 how = "simple" # else the columns were told before anybody knows the type
             sql += " THEN TAKE LIMIT %d LEASE '1 hour'" % limit
         else:
@@ -366,11 +375,11 @@ class Program(Pushes, Looks, Waits):
             elif not repeated:
                 self.fail("wanted %s" % code)
             else:
-                self.taken(c, self.state.next_jobs(queues, limit, self.paused), got)
+                self.taken(c, self.find(c, queues, limit), got)
             return
         self.is_done(tx, self.leased(tx, tokens), result)
         self.end(c, tx)
-        jobs = self.state.next_jobs(queues, limit, self.paused)
+        jobs = self.find(c, queues, limit)
         if jobs and not c.tx and self.random.random() < 0.3:
             sql += " WAIT '1 min'"
         self.taken(c, jobs, self.run_one(c, sql, params, how))
@@ -426,7 +435,7 @@ class Program(Pushes, Looks, Waits):
         what, value = self.random.choice((("at", "now"), ("at", "infinity"), ("priority", self.random.choice(("0", "5", "-1"))),
                                           ("payload", self.state.queues[row.queue].payload("v%d" % row.n))))
         sql, params = "QUEUE ALTER JOB $1 SET (%s = $2)" % what, [self.ref(row), value]
-        if row.state in ("leased", "dead"):
+        if row.state in ("leased", "dead") or self.state.is_behind(tx, row):
             self.expect(c, sql, params, "55000")
             return
         self.expect(c, sql, params, ([], "UPDATE 1"))
@@ -466,7 +475,7 @@ class Program(Pushes, Looks, Waits):
 
     def redrive(self, c):
         tx = self.tx(c)
-        queue = self.random.choice(QUEUES)
+        queue = self.random.choice(self.names)
         all_dead = [r for r in self.state.view(tx).values() if r.queue == queue and r.state == "dead"]
         if not all(self.state.is_free(tx, r) for r in all_dead):
             return
@@ -484,7 +493,7 @@ class Program(Pushes, Looks, Waits):
         tx = self.tx(c)
         if self.state.locked(tx) or self.state.touched_archive(tx): # it waits for them
             return
-        queue = self.random.choice(QUEUES)
+        queue = self.random.choice(self.names)
         state = self.random.choice(("later", "blocked", "dead", "dead", "done"))
         if state == "done":
             rows = [r for r in self.state.view_kept(tx).values() if r.queue == queue]
@@ -503,7 +512,7 @@ class Program(Pushes, Looks, Waits):
     def pause(self, c):
         if self.state.open:
             return
-        queue = self.random.choice(QUEUES)
+        queue = self.random.choice(self.names)
         verb = "RESUME" if queue in self.paused else "PAUSE"
         self.expect(c, "QUEUE %s %s" % (verb, queue), [], ([], "ALTER TABLE"))
         self.paused ^= {queue}
@@ -590,48 +599,53 @@ class Program(Pushes, Looks, Waits):
         if tx:
             self.over(c)
         (c.link.close if clean else c.link.crash)()
+        self.left(c)
         s.give_back(tokens, None if clean else "worker disconnected")
         self.settle()
         if tx:
             self.let_go()
         self.connections[c.number] = self.connection(c.number)
 
+    def left(self, c):
+        """Its connection has ended."""
+
     def let_go(self):
         """Until nothing is locked by a transaction that nobody ends: takes would pass it over."""
         locked = self.state.locked() & set(self.state.rows)
         sql = " UNION ALL ".join("SELECT (SELECT count(*) FROM queue.q_{0}) - (SELECT count(*) FROM"
-                                 " (SELECT FROM queue.q_{0} FOR UPDATE SKIP LOCKED) AS free)".format(q) for q in QUEUES)
+                                 " (SELECT FROM queue.q_{0} FOR UPDATE SKIP LOCKED) AS free)".format(q) for q in self.names)
         wait_for(lambda: sum(n for (n,) in self.direct.execute(sql).fetchall()) <= len(locked), "what was locked")
 
     # --- comparing --------------------------------------------------------------------------------
 
     def tables(self, sql):
-        return {q: sorted(map(repr, self.direct.execute(sql.format(q)).fetchall())) for q in QUEUES}
+        return {q: sorted(map(repr, self.direct.execute(sql.format(q)).fetchall())) for q in self.names}
 
     def settle(self):
         """Until the tables are as the model says."""
         self.serve()
-        self.compare(TABLE, [(r, r.seen()) for r in self.state.rows.values() if not r.is_late()])
+        self.compare(self.table, [(r, self.seen(r)) for r in self.state.rows.values() if not r.is_late()])
         self.compare(ARCHIVE, [(r, r.kept_as()) for r in self.state.kept.values() if r.state != "expired"])
 
+    @staticmethod
+    def seen(row):
+        return row.seen()
+
     def compare(self, sql, rows):
-        payload = {q: self.state.queues[q].payload for q in QUEUES}
+        payload = {q: self.state.queues[q].payload for q in self.names}
         wanted = {q: sorted(repr((payload[q](seen[0]),) + seen[1:]) for r, seen in rows if r.queue == q)
-                  for q in QUEUES}
+                  for q in self.names}
         try:
             wait_for(lambda: self.tables(sql) == wanted, "the model's tables", self.patience)
         except AssertionError:
             got = self.tables(sql)
             self.fail("\n".join("the table of %s has\n  %s\nwanted\n  %s" % (
                 q, "\n  ".join(sorted(set(got[q]) - set(wanted[q]))), "\n  ".join(sorted(set(wanted[q]) - set(got[q]))))
-                for q in QUEUES if got[q] != wanted[q]))
+                for q in self.names if got[q] != wanted[q]))
 
     def step(self):
         c = self.random.choice(self.connections)
-        always = [(self.push, 22), (self.take, 20), (self.finish, 19), (self.partial, 2), (self.then_push, 5), (self.then_take, 5),
-                  (self.cancel, 4), (self.alter, 4), (self.rerun, 4), (self.redrive, 1), (self.purge, 1), (self.pause, 1),
-                  (self.stats, 2), (self.peek, 2), (self.job, 2), (self.wait_for_job, 4), (self.look_at_jobs, 2), (self.batch, 3), (self.wrong, 2),
-                  (self.own, 2), (self.leave, 2), (self.wait, 8), (self.give_up, 1)]
+        always = self.always()
         if c.tx is None:
             choices = always + [(self.begin, 12)]
         elif c.tx.failed:
@@ -641,6 +655,13 @@ class Program(Pushes, Looks, Waits):
         self.random.choices([f for f, _ in choices], [w for _, w in choices])[0](c)
         self.serve()
         self.hear()
+
+    def always(self):
+        """What is possible wherever no transaction has failed, and how often."""
+        return [(self.push, 22), (self.take, 20), (self.finish, 19), (self.partial, 2), (self.then_push, 5), (self.then_take, 5),
+                  (self.cancel, 4), (self.alter, 4), (self.rerun, 4), (self.redrive, 1), (self.purge, 1), (self.pause, 1),
+                  (self.stats, 2), (self.peek, 2), (self.job, 2), (self.wait_for_job, 4), (self.look_at_jobs, 2), (self.batch, 3), (self.wrong, 2),
+                (self.own, 2), (self.leave, 2), (self.wait, 8), (self.give_up, 1)]
 
     def refused(self, c):
         self.expect(c, self.random.choice(("QUEUE PUSH a '1'", "QUEUE TAKE a", "QUEUE STATS a", "QUEUE AWAIT '1-1'",
@@ -687,16 +708,16 @@ def linker(proxy, db):
     return connect
 
 
-def one_program(pg, proxy, seed, steps):
+def one_program(pg, proxy, seed, steps, kind=Program):
     db = pg.createdb(owner="app")
     try:
         with psycopg.connect(pg.dsn(db), autocommit=True) as direct:
-            Program(linker(proxy, db), direct, seed).run(steps)
+            kind(linker(proxy, db), direct, seed).run(steps)
     finally:
         pg.dropdb(db)
 
 
-def main():
+def main(kind=Program):
     p = argparse.ArgumentParser(description="Random programs against a model.")
     p.add_argument("--build", default=os.environ.get("QB_BUILD", "."), help="where qbouncer is")
     p.add_argument("--seconds", type=float, default=60)
@@ -714,7 +735,7 @@ def main():
             until, n = time.monotonic() + a.seconds, 0
             for seed in seeds:
                 print("seed %d" % seed, flush=True)
-                one_program(pg, proxy, seed, a.steps)
+                one_program(pg, proxy, seed, a.steps, kind)
                 n += 1
                 if time.monotonic() > until:
                     break

@@ -48,7 +48,11 @@ class Push:
         def value(v):
             params.append(v)
             return "$%d" % len(params)
-        out = "PUSH %s %s" % (self.queue, ", ".join(value(p) for p in payloads))
+        return "PUSH %s %s%s" % (self.queue, ", ".join(value(p) for p in payloads), self.options(value)), params
+
+    def options(self, value):
+        """value: makes a parameter."""
+        out = ""
         if self.key:
             out += " KEY " + value(self.key)
             out += " FOR '1 day'" if self.keep else ""
@@ -67,7 +71,7 @@ class Push:
             out += " ATTEMPTS " + value(self.most)
         if self.expires:
             out += " EXPIRES '%s'" % self.expires
-        return out + (" RETURNING ID" if self.returning else ""), params
+        return out + (" RETURNING ID" if self.returning else "")
 
 
 class Pushes:

@@ -24,7 +24,7 @@ def token_order(token):
 class Queue:
     def __init__(self, name, kind="jsonb", keeps=False, most=None, running=None):
         self.name, self.kind, self.keeps, self.most, self.running = name, kind, keeps, most, running
-        self.number = None
+        self.number, self.more = None, ""
 
     def options(self):
         options = ["max_attempts = 1000", "retry = 'fixed 1h'", "payload = " + self.kind, "batches = true"]
@@ -34,7 +34,7 @@ class Queue:
             options.append("max_length = %d" % self.most)
         if self.running:
             options.append("max_running = %d" % self.running)
-        return ", ".join(options)
+        return ", ".join(options) + self.more
 
     def payload(self, word):
         """As the table shows it. A text that is nearly JSON, and bytes that are no text."""
@@ -63,6 +63,9 @@ class Row:
         self.again = False    # it runs once more after it is done
         self.expired = False  # it was of no use as soon as it was there
         self.died = None      # when, among the dead
+        self.behind = ()      # (n, name) of those that are to be done before it
+        self.later = None     # the group that it will be of then
+        self.lot = None       # (its token, that of the one in front of it), taken GROUPED
         self.result = None
 
     def seen(self):
@@ -70,7 +73,8 @@ class Row:
                 self.key, self.group, self.again, self.headers, self.most)
 
     def kept_as(self):
-        return (self.word, self.state, self.attempt, self.failures, self.error, self.key, self.group, self.result)
+        return (self.word, self.state, self.attempt, self.failures, self.error, self.key, self.group or self.later,
+                self.result)
 
     def is_last_attempt(self):
         return self.most is not None and self.attempt >= self.most and not self.again
@@ -92,6 +96,7 @@ class Tx:
         self.ended = {}       # n -> how
         self.keys, self.held, self.queued = set(), set(), set()
         self.keep = {}        # (queue, key) -> n, whose it stays when the job has ended
+        self.looks = []       # n of those that are behind others, to be looked at once more
         self.blocked = []     # groups with jobs that were blocked, to be looked at once more at the end
         self.done = set()     # tokens
         self.effects = 0      # rows in the user's own table
@@ -102,10 +107,10 @@ class Tx:
 
     def snapshot(self):
         return [copy.copy(x) for x in (self.changes, self.kept, self.keys, self.held, self.queued, self.blocked,
-                                       self.done, self.keep)] + [self.effects]
+                                       self.done, self.keep, self.looks)] + [self.effects]
 
     def restore(self, snapshot):
-        (self.changes, self.kept, self.keys, self.held, self.queued, self.blocked, self.done, self.keep) = (
+        (self.changes, self.kept, self.keys, self.held, self.queued, self.blocked, self.done, self.keep, self.looks) = (
             copy.copy(x) for x in snapshot[:-1])
         self.effects = snapshot[-1]
 
@@ -160,9 +165,17 @@ class State:
     def unfinished(self, tx, queue):
         return sum(r.queue == queue and r.state in UNFINISHED for r in self.view(tx).values())
 
-    def lease(self, rows, token):
+    def leased(self, rows, token):
         row = rows.get(self.tokens[token])
         return row if row is not None and row.token == token else None
+
+    def lease(self, rows, token):
+        """The same, and what is behind such a one."""
+        return self.leased(rows, token)
+
+    def is_behind(self, tx, row):
+        """Has somebody taken it behind another one (GROUPED)?"""
+        return False
 
     # --- what somebody else's open transaction has its hand on ------------------------------------
 
@@ -232,11 +245,15 @@ class State:
                 if how == "done": # an error was that of an earlier attempt
                     kept.error = None
         for row in rows:
-            if row.group and row.state in ACTIVE:
-                self.next(tx, row.queue, row.group)
+            self.ended(tx, row, how)
 
-    def die(self, tx, row):
-        row.state, row.died = "dead", row.position
+    def ended(self, tx, row, how):
+        """What follows from that; row: as it was."""
+        if row.group and row.state in ACTIVE:
+            self.next(tx, row.queue, row.group)
+
+    def died(self, tx, row):
+        """It is dead now."""
         if row.group:
             self.next(tx, row.queue, row.group)
 
@@ -283,7 +300,7 @@ class State:
     def give_back(self, tokens, error):
         """In the order of queues and ids, as one statement does it. Without an error: not counted."""
         for token in sorted(tokens, key=token_order):
-            row, tx = self.lease(self.rows, token), Tx()
+            row, tx = self.leased(self.rows, token), Tx()
             if row is None:
                 continue
             if row.cancelled:
@@ -302,8 +319,7 @@ class State:
                     row.failures += 1
                 if over:
                     row.state, row.died = "dead", self.place()
-                    if row.group:
-                        self.next(tx, row.queue, row.group)
+                    self.died(tx, row)
             self.commit(tx)
 
     # --- the end of a transaction -----------------------------------------------------------------

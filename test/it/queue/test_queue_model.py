@@ -1,4 +1,5 @@
-"""Random programs against a model: the same few each time. test/check/model.py by itself makes new ones."""
+"""Random programs against a model: the same few each time. test/check/model.py and orders.py by themselves
+make new ones."""
 
 import os
 import sys
@@ -10,11 +11,18 @@ from tree import ROOT
 sys.path.insert(0, os.path.join(ROOT, "test", "check"))
 
 from model import Mismatch, Program, linker  # noqa: E402
+from orders import Ordered  # noqa: E402
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3, 5])
 def test_a_program(proxy, db, direct, seed):
     Program(linker(proxy, db), direct, seed).run(300)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_program_of_orders(proxy, db, direct, seed):
+    """With what is between jobs: AFTER, GROUPED, a single consumer, dead_queue."""
+    Ordered(linker(proxy, db), direct, seed).run(300)
 
 
 def test_a_wrong_answer_is_seen(proxy, db, direct):
