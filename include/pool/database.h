@@ -183,6 +183,9 @@ const char *hosts_next(struct server *s); /* borrowed; NULL: there is no further
 /* true: there is another one for it; is_new: it was not known that this one is away. */
 bool hosts_failed(struct server *s, const char *sqlstate, bool *is_new);
 bool hosts_left(const struct server *s);
+/* Do they take the setting qbouncer.tell at start-up? A server does not: it begins with the first of its hosts. Said first? */
+bool hosts_take_tell(const struct database *db);
+bool hosts_refused_tell(struct server *s);
 enum hosts_verdict { HOSTS_GOOD, HOSTS_NEXT, HOSTS_NONE };
 enum hosts_verdict hosts_judge(struct server *s, int standby);
 void hosts_role_changed(struct server *s, const char *value); /* in_hot_standby */

@@ -100,6 +100,7 @@ struct server {
 	struct vars vars;
 	struct istr *extra;         /* settings in force that are not reported */
 	struct istr *sqlprep;       /* statements there that were prepared in SQL and can be moved */
+	void *events;               /* INTERCEPT_EVENT, said when nobody was linked any more: the interceptor's */
 	int32_t pid;
 	uint8_t key_len;
 	uint8_t key[256 - 3];

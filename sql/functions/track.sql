@@ -115,6 +115,7 @@ DECLARE
 	qb_head jsonb;
 	qb_group text;
 	qb_name text;
+	qb_how text;
 BEGIN
 	%s
 	IF NOT FOUND THEN
@@ -170,10 +171,11 @@ $f$, CASE kind
 	END IF;
 	IF %2$s
 	END IF;
-	-- what queue._tell does, without the call: once for each row
-	IF coalesce(current_setting('qbouncer.tell', true), '') = '' THEN
+	-- what queue._tell does, without the call where nothing is to be said: once for each row
+	qb_how := coalesce(current_setting('qbouncer.tell', true), '');
+	IF qb_how = '' THEN
 		PERFORM pg_notify('qbouncer', qb_name);
-	ELSE
+	ELSIF strpos(qb_how || ' ', ' %1$s ') = 0 THEN
 		PERFORM queue._tell(%1$s, qb_name);
 	END IF;
 	RETURN NULL;

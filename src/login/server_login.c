@@ -19,6 +19,7 @@ struct server_login {
 	int standby;    /* what the server says of itself; -1: nothing */
 	bool authenticated;
 	bool ready;
+	bool tell_sent;
 };
 
 /* It goes to its next host, if that may help; nobody hears of it. */
@@ -111,16 +112,34 @@ static struct auth_login *make_auth(struct server *s)
 
 /* --- the connection --- */
 
+/*
+ * Functions of the database that are called by a client's ordinary statements (TRACK: triggers) tell us of what there
+ * is to take by a message, INTERCEPT_EVENT, and need no NOTIFY, whose commits wait for one another. At start-up: so no
+ * RESET ALL or DISCARD ALL takes it away, and a SET of the client's is stronger.
+ */
+#define TELL_SETTING "qbouncer.tell"
+
+static void tell_parameter(struct server *s, const char **pairs, int *n)
+{
+	if (s->pool->startup != NULL || !hosts_take_tell(s->pool->db))
+		return;
+	s->login->tell_sent = true;
+	pairs[2 * *n] = TELL_SETTING;
+	pairs[2 * *n + 1] = "here";
+	++*n;
+}
+
 static void send_startup(struct server *s)
 {
 	struct buf b = BUF_INIT;
-	const char *pairs[2 * (2 + 64)] = {
+	const char *pairs[2 * (3 + 64)] = {
 		"user", istr_text(s->pool->user), "database", s->pool->db->dbname};
 	int n = 2;
 
-	replication_parameters(s->pool, pairs, &n, 2 + 64);
+	tell_parameter(s, pairs, &n);
+	replication_parameters(s->pool, pairs, &n, 3 + 64);
 	if (s->use.engine)
-		engines_pins(pairs, &n, 2 + 64);
+		engines_pins(pairs, &n, 3 + 64);
 	build_startup(&b, 3 << 16, pairs, n);
 	server_send(s, &b);
 }
@@ -270,12 +289,29 @@ static bool key_data(struct server *s, const struct wire_msg *m)
 	return true;
 }
 
+/* It is another pooler, which knows only some settings: once more without ours. Those who listen hear of everything then
+ * by notifications. */
+static bool without_tell(struct server *s, const char *message)
+{
+	if (!s->login->tell_sent || s->login->authenticated ||
+		strstr(message, TELL_SETTING) == NULL)
+		return false;
+	if (hosts_refused_tell(s))
+		log_info("%s: the server does not take " TELL_SETTING ": %s", s->pool->db->name,
+			message);
+	if (!go_on(s))
+		fail(s, "53200", "out of memory");
+	return true;
+}
+
 static bool error(struct server *s, const struct wire_msg *m)
 {
 	struct wire_notice n;
 	struct pg_error err;
 
 	wire_read_notice(m->body, m->have, &n);
+	if (without_tell(s, n.message))
+		return false;
 	pg_error_set(&err, n.sqlstate, "%s", n.message);
 	if (n.detail != NULL)
 		pg_error_detail(&err, "%s", n.detail);

@@ -19,6 +19,7 @@ struct host {
 
 struct hosts {
 	unsigned n, turn;
+	bool tell_refused; /* no setting at start-up that they do not know: other poolers */
 	struct host list[HOSTS_MAX];
 };
 
@@ -145,6 +146,21 @@ bool hosts_failed(struct server *s, const char *sqlstate, bool *is_new)
 		h->down_until = loop_now() + conf_current()->p.server_login_retry;
 	}
 	return hosts_left(s);
+}
+
+bool hosts_take_tell(const struct database *db)
+{
+	return !db->hosts->tell_refused;
+}
+
+bool hosts_refused_tell(struct server *s)
+{
+	bool is_new = !s->pool->db->hosts->tell_refused;
+
+	CHECK_SERVER(s);
+	s->pool->db->hosts->tell_refused = true;
+	s->tried = 0;
+	return is_new;
 }
 
 bool hosts_left(const struct server *s)

@@ -29,3 +29,18 @@ void intercept_register(const struct interceptor *i, bool console)
 	else
 		intercept_queue = i;
 }
+
+void intercept_orphan_event(struct server *s, const char *text)
+{
+	CHECK_SERVER(s);
+	if (intercept_queue->task_event != NULL)
+		intercept_queue->task_event(s->pool, text, &s->events);
+}
+
+/* Whether it was committed nobody has listened to: who looks in vain waits on. */
+void intercept_orphan_events_end(struct server *s)
+{
+	CHECK_SERVER(s);
+	if (s->events != NULL)
+		intercept_queue->task_event_end(s->pool, &s->events, true);
+}

@@ -48,6 +48,7 @@ static void server_has_ended(struct server *s)
 
 	INVARIANT(s->link == NULL && s->conn == NULL, "a server has ended that is not closed");
 	cancel_forget_server(s);
+	intercept_orphan_events_end(s);
 	if (s->unasked != NULL && s->unasked->lost != NULL)
 		s->unasked->lost(s, why);
 	s->task = NULL;

@@ -155,7 +155,8 @@ void wakes_event_end(struct qdb *db, struct wakes **list, bool committed)
 
 void wakes_event_of_client(struct client *c, const char *queue)
 {
-	struct qclient *qc = qclient_find(c);
+	struct qclient *qc =
+		qclient_get(c); /* it need not have used QUEUE: a table may be tracked */
 
 	if (qc == NULL)
 		return;

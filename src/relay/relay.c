@@ -96,6 +96,8 @@ static bool is_event(struct server *s, const struct wire_msg *m, const struct ex
 		c->icpt->event(c, n.message);
 	else if (e != NULL && e->dest->event != NULL)
 		e->dest->event(s, n.message);
+	else /* its client has said goodbye, and its statement is carried out */
+		intercept_orphan_event(s, n.message);
 	return true;
 }
 

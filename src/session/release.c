@@ -72,6 +72,7 @@ void server_release(struct server *s)
 		server_close(s, "not at rest", NULL);
 		return;
 	}
+	intercept_orphan_events_end(s);
 	s->throttled = s->batch.discarding = s->settings.settling = false;
 	s->trace.dialect_doubt = s->trace.rare_doubt = false;
 	copy_forget(s);

@@ -255,3 +255,22 @@ def decoded(oid, data):
         return data.hex()
     assert oid == TEXT, oid
     return data.decode()
+
+
+class Listener:
+    """A session that hears what proxies hear: of whom, and which queue."""
+
+    def __init__(self, conn):
+        self.conn = conn
+        self.got = []
+        conn.add_notify_handler(lambda n: self.got.append((n.pid, n.payload)))
+        conn.execute("LISTEN qbouncer")
+
+    def heard(self):
+        """All that was committed until now, but what only says that a proxy is there."""
+        self.conn.execute("SELECT pg_notify('qbouncer', '(end)')")
+        while "(end)" not in [n[1] for n in self.got]:     # more may have come behind it
+            self.conn.execute("SELECT")
+        got = [n for n in self.got if n[1] not in ("", "(end)")]
+        self.got.clear()
+        return got

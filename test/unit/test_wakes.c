@@ -131,7 +131,7 @@ struct qdb *qdb_get(const char *name)
 	return NULL;
 }
 
-struct qclient *qclient_find(struct client *c)
+struct qclient *qclient_get(struct client *c)
 {
 	(void)c;
 	return NULL;

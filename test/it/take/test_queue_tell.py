@@ -7,28 +7,9 @@ import psycopg
 import pytest
 
 from proxy import wait_for
-from queuetest import parked, q, shared, shared_db, shared_proxy, tag, take, woken  # noqa: F401
+from queuetest import Listener, parked, q, shared, shared_db, shared_proxy, tag, take, woken  # noqa: F401
 
 WAIT = "QUEUE TAKE mail LIMIT 5 WAIT '30s'"
-
-
-class Listener:
-    """A session that hears what proxies hear: of whom, and which queue."""
-
-    def __init__(self, conn):
-        self.conn = conn
-        self.got = []
-        conn.add_notify_handler(lambda n: self.got.append((n.pid, n.payload)))
-        conn.execute("LISTEN qbouncer")
-
-    def heard(self):
-        """All that was committed until now, but what only says that a proxy is there."""
-        self.conn.execute("SELECT pg_notify('qbouncer', '(end)')")
-        while "(end)" not in [n[1] for n in self.got]:     # more may have come behind it
-            self.conn.execute("SELECT")
-        got = [n for n in self.got if n[1] not in ("", "(end)")]
-        self.got.clear()
-        return got
 
 
 def session(cluster, db):

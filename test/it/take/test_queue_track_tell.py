@@ -1,0 +1,329 @@
+"""Changes of a tracked table that come through the program: whoever waits is woken at once, without a NOTIFY in the transaction
+of who writes, who sees nothing of it. There is no periodic look here.
+"""
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+
+import psycopg
+import pytest
+
+from played import Played
+from proxy import wait_for
+from queuetest import Listener, parked, shared, shared_db, shared_proxy, tag, woken  # noqa: F401
+
+TAKE = "QUEUE TAKE changes FOR cache WAIT '30s'"
+
+
+def prepare(c, kind="stream"):
+    tag(c, "QUEUE CREATE changes" + (" WITH (kind = stream)" if kind == "stream" else ""))
+    if kind == "stream":
+        tag(c, "QUEUE SUBSCRIBE cache TO changes")
+    tag(c, "CREATE TABLE items (id int8 PRIMARY KEY, name text)")
+    tag(c, "QUEUE TRACK items IN changes")
+
+
+@pytest.fixture
+def c(qproxy, db):
+    with qproxy.wire(db) as one:
+        prepare(one)
+        yield one
+        one.simple("ROLLBACK")
+
+
+@pytest.fixture
+def other(c, qproxy, db):
+    with qproxy.wire(db) as w:
+        yield w
+
+
+@pytest.fixture
+def listener(cluster, db):
+    with psycopg.connect(cluster.dsn(db), autocommit=True) as conn:
+        yield Listener(conn)
+
+
+def waits(other):
+    other.query(TAKE)
+    parked(other)
+
+
+def said(messages):
+    """What came of its own accord."""
+    return [m.type for m in messages if m.type in "NA"]
+
+
+def run(c, *statements):
+    """All that is answered."""
+    return [m for sql in statements for m in c.query(sql).until("Z", skip="S")]
+
+
+def rest(c):
+    return c.until("Z", skip="S")
+
+
+def key_of(w):
+    return json.loads(woken(w)["payload"])["key"]["id"]
+
+
+INSERT = "INSERT INTO items VALUES (1, 'a')"
+
+
+def by_query(c):
+    return run(c, INSERT)
+
+
+def by_parse(c):
+    return c.hold().parse("", "INSERT INTO items VALUES ($1)").bind("", "", ["1"]).execute().sync().push().until("Z", skip="S")
+
+
+def pipelined(c):
+    c.hold().parse("s", "INSERT INTO items VALUES ($1)").bind("", "s", ["1"]).execute().bind("", "s", ["2"]).execute()
+    return c.sync().push().until("Z", skip="S")
+
+
+def by_copy(c):
+    got = c.query("COPY items FROM STDIN").until("G", skip="S")
+    c.copy_data(b"1\ta\n2\tb\n").copy_done()
+    return got + rest(c)
+
+
+def in_a_block(c):
+    return run(c, "BEGIN", INSERT, "UPDATE items SET name = 'b'", "COMMIT")
+
+
+def in_one_text(c):
+    return run(c, "BEGIN; " + INSERT + "; COMMIT; SELECT 1")
+
+
+def behind_a_savepoint(c):
+    return run(c, "BEGIN", "SAVEPOINT a", "INSERT INTO items VALUES (7)", "ROLLBACK TO a", INSERT, "COMMIT")
+
+
+def by_a_function(c):
+    tag(c, "CREATE FUNCTION f() RETURNS void LANGUAGE plpgsql AS $$ BEGIN BEGIN INSERT INTO items VALUES (7); RAISE 'x'; "
+           "EXCEPTION WHEN OTHERS THEN " + INSERT + "; END; END $$")
+    return run(c, "SELECT f()")
+
+
+def by_a_procedure(c):
+    tag(c, "CREATE PROCEDURE p() LANGUAGE plpgsql AS $$ BEGIN " + INSERT + "; COMMIT; PERFORM 1; END $$")
+    return run(c, "CALL p()")
+
+
+WAYS = [by_query, by_parse, pipelined, by_copy, in_a_block, in_one_text, behind_a_savepoint, by_a_function, by_a_procedure]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_who_waits_is_told(c, other, listener, way):
+    waits(other)
+    listener.heard()
+    assert said(way(c)) == []
+    assert key_of(other) == 1
+    assert listener.heard() == []
+
+
+def test_what_is_rolled_back(c, other, listener):
+    waits(other)
+    tag(c, "BEGIN")
+    tag(c, INSERT)
+    tag(c, "ROLLBACK")
+    tag(c, "INSERT INTO items VALUES (2)")
+    assert key_of(other) == 2
+    assert listener.heard() == []
+
+
+def test_who_has_never_said_queue(c, other, listener, qproxy, db):
+    waits(other)
+    listener.heard()
+    with qproxy.wire(db) as w:
+        assert said(run(w, INSERT)) == []
+    assert key_of(other) == 1
+    assert listener.heard() == []
+
+
+@pytest.mark.parametrize("reset", ["DISCARD ALL", "RESET ALL", "RESET qbouncer.tell", "SET qbouncer.tell = DEFAULT"])
+def test_what_is_reset(c, other, listener, reset):
+    waits(other)
+    tag(c, "SET qbouncer.tell = 'nobody'")
+    tag(c, reset)
+    listener.heard()
+    tag(c, INSERT)
+    assert key_of(other) == 1
+    assert listener.heard() == []
+
+
+def test_what_the_client_has_set(c, listener, qproxy, db):
+    """Stronger than ours, and his alone."""
+    with qproxy.wire(db) as w:
+        tag(w, "SET qbouncer.tell = ''")
+        listener.heard()
+        tag(w, INSERT)
+        assert [n[1] for n in listener.heard()] == ["changes"]
+        tag(w, "SET qbouncer.tell = 'nobody'")
+        assert said(run(w, "INSERT INTO items VALUES (2)")) == []
+        assert listener.heard() == []
+        assert w.rows("SHOW qbouncer.tell") == [{"qbouncer.tell": "nobody"}]
+        assert c.rows("SHOW qbouncer.tell") == [{"qbouncer.tell": "here"}]
+
+
+@pytest.mark.parametrize("settings", [{"server_reset_query_always": 1}, {"pool_mode": "session"}])
+def test_pools_that_reset(qbouncer, cluster, settings):
+    db = cluster.createdb(owner="app")
+    proxy = qbouncer(queue_rescan="1h", default_pool_size=3, **settings)
+    with proxy.wire(db) as c, psycopg.connect(cluster.dsn(db), autocommit=True) as conn:
+        prepare(c)
+        for i in range(3):
+            with proxy.wire(db) as w:
+                tag(w, "INSERT INTO items VALUES (%d)" % i)
+        listener = Listener(conn)
+        for i in range(3, 6):
+            with proxy.wire(db) as w:
+                tag(w, "INSERT INTO items VALUES (%d)" % i)
+        assert listener.heard() == []
+
+
+def test_two_phases(c, other):
+    """PREPARE TRANSACTION refuses a transaction that has notified."""
+    waits(other)
+    for sql in ("BEGIN", INSERT, "PREPARE TRANSACTION 'track'"):
+        tag(c, sql)
+    tag(c, "COMMIT PREPARED 'track'")
+    assert key_of(other) == 1
+
+
+def test_who_says_goodbye_at_once(c, other, qproxy, db):
+    waits(other)
+    with qproxy.wire(db) as w:
+        w.hold().query("INSERT INTO items SELECT 1 FROM pg_sleep(0.05)").send("X", b"").push()
+        assert key_of(other) == 1
+
+
+def test_past_the_proxies(c, other, cluster, listener, db):
+    waits(other)
+    wait_for(lambda: listener.conn.execute("SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND application_name ="
+                                           " 'qbouncer system'").fetchall(), "the system session")
+    listener.heard()
+    listener.conn.execute(INSERT)
+    assert key_of(other) == 1
+    assert [n[1] for n in listener.heard()] == ["changes"]
+
+
+def test_jobs(qproxy, db, listener):
+    with qproxy.wire(db) as c, qproxy.wire(db) as other:
+        prepare(c, "queue")
+        other.query("QUEUE TAKE changes WAIT '30s'")
+        parked(other)
+        listener.heard()
+        assert said(run(c, INSERT)) == []
+        assert key_of(other) == 1
+        assert listener.heard() == []
+
+
+def test_a_topic(c, other, listener):
+    tag(c, "QUEUE CREATE TOPIC shop")
+    tag(c, "QUEUE BIND changes TO 'shop.#'")
+    tag(c, "QUEUE UNTRACK items")
+    tag(c, "QUEUE TRACK items IN shop")
+    waits(other)
+    listener.heard()
+    assert said(run(c, INSERT)) == []
+    assert key_of(other) == 1
+    assert listener.heard() == []
+
+
+def test_another_proxy_is_told(qbouncer, cluster):
+    """By the proxy's own session, once it is committed."""
+    db = cluster.createdb(owner="app")
+    one, more = (qbouncer(queue_heartbeat="20ms", queue_rescan="1h") for _ in range(2))
+    with one.wire(db) as c, more.wire(db) as other, psycopg.connect(cluster.dsn(db), autocommit=True) as conn:
+        prepare(c)
+        waits(other)
+        listener = Listener(conn)
+        tag(c, "QUEUE CREATE first")
+        wait_for(lambda: tag(c, "QUEUE PUSH first '1'") and listener.heard(), "that one knows of the other")
+        tag(c, "BEGIN")
+        tag(c, INSERT)
+        assert [n for n in listener.heard() if n[1] != "first"] == []
+        tag(c, "COMMIT")
+        assert key_of(other) == 1
+        pids = {r[0] for r in conn.execute("SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+                                           "AND application_name = 'qbouncer system'")}
+        heard = wait_for(lambda: [n for n in listener.heard() if n[1] != "first"], "a notification")
+        assert {n[1] for n in heard} == {"changes"} and {n[0] for n in heard} <= pids
+
+
+def test_the_first_of_a_proxy(qbouncer, cluster):
+    """It does not know yet whether there are others: who only writes, and has never said QUEUE."""
+    db = cluster.createdb(owner="app")
+    one, more = (qbouncer(queue_heartbeat="20ms", queue_rescan="1h") for _ in range(2))
+    with more.wire(db) as other:
+        prepare(other)
+        waits(other)
+        with one.wire(db) as c:
+            tag(c, INSERT)
+            assert key_of(other) == 1
+
+
+def test_who_makes_it_up(qproxy, cluster):
+    """A database without queues: a message that looks like ours does no harm, and does not reach the client."""
+    db = cluster.createdb(owner="app")
+    with psycopg.connect(cluster.dsn(db), autocommit=True) as conn:
+        conn.execute("DROP SCHEMA IF EXISTS queue CASCADE")
+    with qproxy.wire(db) as c:
+        for text in ("mail", "x" * 500, ""):
+            assert said(run(c, "DO $$ BEGIN RAISE INFO USING ERRCODE = 'QB100', MESSAGE = '%s'; END $$" % text)) == []
+        assert c.rows("SELECT 1 AS a") == [{"a": "1"}]
+
+
+class Pooler(Played):
+    """It refuses what it does not know in a start-up packet, as other poolers do, and then passes everything."""
+
+    at_once = True
+
+    def __init__(self, port):
+        super().__init__()
+        self.target, self.refused, self.passed = port, 0, 0
+        self.start()
+
+    def serve(self, conn):
+        head = conn.recv(4, socket.MSG_WAITALL)
+        start = conn.recv(struct.unpack("!I", head)[0] - 4, socket.MSG_WAITALL)
+        if b"qbouncer.tell" in start:
+            self.refused += 1
+            body = b"SFATAL\0C08P01\0Munsupported startup parameter: qbouncer.tell\0\0"
+            conn.sendall(b"E" + struct.pack("!I", len(body) + 4) + body)
+            return
+        self.passed += 1
+        with socket.create_connection(("127.0.0.1", self.target)) as server:
+            server.sendall(head + start)
+            back = threading.Thread(target=pump, args=(server, conn), daemon=True)
+            back.start()
+            pump(conn, server)
+            back.join()
+
+
+def pump(source, target):
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_RDWR)
+
+
+def test_behind_another_pooler(qbouncer, cluster):
+    """It is asked again without, once and for all: what is written notifies."""
+    db = cluster.createdb(owner="app")
+    with contextlib.closing(Pooler(cluster.port)) as pooler:
+        proxy = qbouncer(databases={"*": "host=127.0.0.1 port=%d" % pooler.port}, queue_rescan="1h", server_tls_sslmode="disable")
+        with proxy.wire(db) as c, proxy.wire(db) as other, psycopg.connect(cluster.dsn(db), autocommit=True) as conn:
+            prepare(c)
+            waits(other)
+            listener = Listener(conn)
+            assert said(run(c, INSERT)) == []
+            assert [n[1] for n in listener.heard()] == ["changes"]
+            assert key_of(other) == 1
+        assert pooler.refused == 1
