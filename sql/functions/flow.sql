@@ -246,7 +246,7 @@ BEGIN
 		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -288,7 +288,7 @@ BEGIN
 	LOOP
 @read@
 		IF may IS NULL THEN
-			SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant, mine.lots);
+			SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant, mine.lots, @after@);
 @ends@
 			wanted := CASE WHEN pop AND q.pause IS NOT NULL THEN least(may.room, 1) ELSE may.room END;
 			EXIT WHEN wanted <= 0;
@@ -382,7 +382,7 @@ $body$,
 			WHILE cardinality(may.still) < cardinality(mine.running) LOOP
 				mine.running := may.still;
 				mine.rests := greatest(mine.rests, (SELECT max(n.ended) FROM @noted@ AS n WHERE n.xid >= after) + q.pause);
-				SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant, mine.lots);
+				SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant, mine.lots, @after@);
 			END LOOP;$ends$ ELSE '' END),
 	'@ended@', CASE WHEN many THEN $ended$
 			IF may IS NULL THEN
@@ -437,7 +437,8 @@ $body$,
 		END IF;$next$ ELSE '' END),
 	'@gap@', coalesce((queue._rate(cfg.rate)).gap::text, 'NULL')), '@burst@', coalesce((queue._rate(cfg.rate)).burst::text, 'NULL')),
 		'@by_group@', cfg.by_group::text),
-		'@most@', CASE WHEN cfg.by_group THEN 'LIMIT 1000' ELSE '' END));
+		'@most@', CASE WHEN cfg.by_group THEN 'LIMIT 1000' ELSE '' END),
+		'@after@', CASE WHEN notes THEN 'after' ELSE quote_literal('0') END));
 END
 $$;
 
@@ -589,8 +590,8 @@ $body$);
 	-- next: the rate is used up to this time, at most. A lease that is over counts until its job is promoted.
 	-- Nothing is looked up as long as there is room even if all of them were running.
 	PERFORM queue._generate_flow_one(cfg, '_room_@n@(q queue.queues, lim int4, running int8[], tat timestamptz,
-		rests timestamptz, moment timestamptz, INOUT lots bool, OUT room int4, OUT ms int8, OUT still int8[], OUT next timestamptz)',
-		pinned, replace(replace(replace($body$
+		rests timestamptz, moment timestamptz, INOUT lots bool, OUT room int4, OUT ms int8, OUT still int8[], OUT next timestamptz,
+		after xid8 DEFAULT ''0'')', pinned, replace(replace(replace(replace($body$
 DECLARE
 	gap CONSTANT float8 := @gap@;	-- seconds
 	ahead CONSTANT float8 := gap * @burst@;
@@ -605,7 +606,7 @@ BEGIN
 		still := running;
 		-- of many what has ended is noted, which may be less, if rows went by hand
 		IF q.max_running - cardinality(still) < (CASE WHEN @many@ AND NOT lots THEN 1 ELSE lim END) AND (NOT @many@ OR lots OR random() < 0.01) THEN
-			SELECT coalesce(array_agg(id) FILTER (WHERE state = 'leased'), '{}'), array_agg(id) FILTER (WHERE state <> 'leased'),
+			SELECT coalesce(array_agg(id) FILTER (WHERE state = 'leased'), '{}')@unread@, array_agg(id) FILTER (WHERE state <> 'leased'),
 					array_agg(substr(token, 2, 16)) FILTER (WHERE state <> 'leased') INTO still, rest, tokens FROM @table@
 				WHERE id = ANY (running) AND (state = 'leased' OR lots AND state = 'blocked' AND left(token, 1) = 'g');
 			lots := rest IS NOT NULL;
@@ -651,7 +652,12 @@ BEGIN
 	END IF;
 END
 $body$, '@gap@', coalesce((queue._rate(cfg.rate)).gap::text, 'NULL')),
-		'@burst@', coalesce((queue._rate(cfg.rate)).burst::text, 'NULL')), '@many@', many::text));
+		'@burst@', coalesce((queue._rate(cfg.rate)).burst::text, 'NULL')),
+		-- whose end is noted and was not read yet is there until it is read, which takes one of its id away: it may have been
+		-- taken again by then
+		'@unread@', CASE WHEN many THEN $unread$
+					|| ARRAY(SELECT n.id FROM @noted@ AS n WHERE n.xid >= after AND n.id = ANY (running))$unread$ ELSE '' END),
+		'@many@', many::text));
 	IF cfg.by_group THEN
 		PERFORM queue._generate_admit(cfg);
 	END IF;

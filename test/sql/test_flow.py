@@ -418,3 +418,28 @@ def test_no_place_is_made_by_an_end_where_only_the_rate_counts(db):
     assert db.value("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'freed%%'") == 0
     db.rows("SELECT queue.alter('q', '{max_running}', '{3}')")
     assert db.value("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'freed%%'") == 2
+
+
+def test_one_that_fails_and_is_taken_again_while_many_are_counted(db):
+    """Of more than 500 the ends are noted, and now and then all are looked up. Who ends between the two, and is taken at
+    once, is not forgotten when its note is read."""
+    db.create("q", max_running=501)
+    db.rows("SELECT queue.push('q', '1') FROM generate_series(1, 501)")
+    jobs = dict(db.rows("SELECT id, token FROM queue.take('q', 501)"))
+    n = db.value("SELECT number FROM queue.queues")
+    db.rows(f"INSERT INTO queue.n{n}_noted (id) VALUES (9999)")
+    locks = db.connect()
+    locks.rows("BEGIN")
+    locks.rows(f"SELECT FROM queue.n{n}_noted WHERE id = 9999 FOR UPDATE")
+    taker = db.connect()
+    seed = next(s for s in range(10000) if taker.row("SELECT setseed(%s / 10000.0)::text, random()", s)[1] < 0.01)
+    taker.rows("SELECT setseed(%s / 10000.0)", seed)
+    waiting = taker.beside(taker.column, "SELECT id FROM queue.take('q', 5)")
+    db.until_blocked(taker)
+    db.rows("SELECT queue.fail(%s, 'x', retry_in => '0')", jobs[1])
+    locks.rows("COMMIT")
+    got = waiting.result()
+    db.rows("SELECT queue.push('q', '1') FROM generate_series(1, 9)")
+    for _ in range(3):
+        got += db.column("SELECT id FROM queue.take('q', 5)")
+        assert db.value("SELECT count(*) FROM queue.q_q WHERE state = 'leased'") == 501 and len(got) == 1
