@@ -391,6 +391,31 @@ def test_many_behind_one_that_goes(q, end):
     assert q.connect("postgres").value("SELECT count(*) FROM queue.followers") == 0
 
 
+def test_many_behind_one_that_was_truncated(q):
+    """Maintenance finds those who wait, and what was written down of them: the id may be another job's soon."""
+    q.push("q", "1", "2")
+    for _ in range(200):
+        after(q, ["1-1"])
+    for _ in range(200):
+        after(q, ["1-2"])
+    root = q.connect("postgres")
+    known = "SELECT count(DISTINCT job) FROM queue.followers"
+    q.rows("SELECT queue.maintain()")
+    assert root.value(known) == 2
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'blocked'") == 400
+    q.rows("BEGIN")
+    q.rows("TRUNCATE queue.q_q RESTART IDENTITY")
+    q.push("q", "3")
+    q.rows("COMMIT")
+    q.rows("SELECT queue.maintain()")
+    assert root.value(known) == 0
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'dead' AND error = 'job 1-2, which it waited for, is gone'") == 200
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'blocked'") == 0
+    # the new job of the same id is waited for by nobody
+    done(q)
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'dead'") == 400
+
+
 # --- with a group ---
 
 def grouped(db, n=1, queue="r", **more):
