@@ -200,7 +200,7 @@ PARAM_TIME(queue_await_poll, "2s", 250 * USEC_MSEC, CONF_TIME_MAX, PARAM_RELOAD,
 PARAM_TIME(queue_maintenance, "1min", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
 	"How often what queues have kept for long enough (`retain_done`, `retain_dead`) is deleted; 0: never.")
 PARAM_TIME(queue_figures, "1min", 0, CONF_TIME_MAX, PARAM_RELOAD, NULL,
-	"How often what was counted for `QUEUE STATS ... BY` is written, one row for each queue in which something happened; 0: never.")
+	"How often what was counted for `QUEUE STATS ... BY` is written, one row for each queue in which something happened; 0: never. Jobs that die otherwise than by FAIL are written down by the database, which does not know this setting: `ALTER DATABASE app SET qbouncer.figures = off`, by a superuser, where nobody wants figures.")
 PARAM_BOOL(queue_auto_install, "1", PARAM_RELOAD, NULL,
 	"Install the schema `queue` at the first QUEUE statement in a database that lacks it, if that is by a superuser, the owner of the database or `queue_user`.")
 PARAM_SIZE(queue_max_payload, "16MB", 1, 1024 * 1024 * 1024, PARAM_RELOAD, NULL,

@@ -36,12 +36,16 @@ $$;
 -- Rows of minutes that are over for a day become one for each hour, and rows of hours go after 90 days; it asks nobody
 -- whether he may, as it does nothing else. In another proxy's way: what that has deleted is not there any more for this
 -- one, so nothing counts twice. Nobody is waited for: anybody may call it, in a transaction that he leaves open.
-CREATE OR REPLACE FUNCTION queue._fold_figures() RETURNS void
+-- late: only if rows are there for so long, as nobody has done it.
+CREATE OR REPLACE FUNCTION queue._fold_figures(late interval DEFAULT NULL) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
 AS $$
 BEGIN
+	IF late IS NOT NULL AND NOT EXISTS (SELECT FROM queue.figures AS f WHERE NOT f.hourly AND f.at < clock_timestamp() - late) THEN
+		RETURN;
+	END IF;
 	WITH old AS (
 		DELETE FROM queue.figures WHERE ctid = ANY (ARRAY(SELECT f.ctid FROM queue.figures AS f
 			WHERE NOT f.hourly AND f.at < clock_timestamp() - interval '1 day' FOR UPDATE SKIP LOCKED)) RETURNING *)
@@ -89,13 +93,14 @@ END
 $$;
 
 -- Jobs that died otherwise than by a FAIL, of which the proxy hears nothing: a lease that has ended, a connection that is
--- gone, a time that is over. The proxy counts those of FAIL.
+-- gone, a time that is over. The proxy counts those of FAIL. Where nobody wants figures the database has a setting that
+-- says so: it does not know what the proxies are told (queue_figures).
 CREATE OR REPLACE FUNCTION queue._died(number int4, n int8) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF n > 0 THEN
+	IF n > 0 AND lower(current_setting('qbouncer.figures', true)) IS DISTINCT FROM 'off' THEN
 		INSERT INTO queue.figures (queue, at, pushed, taken, done, failed, dead, waited, wait_sum, wait_max, ran, run_sum, run_max)
 			VALUES (number, date_trunc('minute', clock_timestamp()), 0, 0, 0, 0, n, 0, 0, 0, 0, 0, 0);
 	END IF;

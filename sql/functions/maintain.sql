@@ -165,6 +165,8 @@ BEGIN
 		END IF;
 	END LOOP;
 	IF next IS NULL THEN
+		-- also where no proxy writes figures: those of jobs that died by themselves are there nevertheless (_died)
+		PERFORM queue._fold_figures('25 hours');
 		ring := queue._turn_rings(used IS NULL);
 		lost := ring.lost;
 		IF ring.again THEN

@@ -128,6 +128,31 @@ def test_the_dead(q, how, n):
     assert q.value("SELECT sum(dead) FROM queue.stats_by('q', 'day', 2)") == n
 
 
+def test_nobody_wants_figures(q):
+    """A proxy that writes none cannot say so to the database: a setting does, which the operator makes."""
+    q.rows("SELECT queue.alter('q', '{max_attempts,on_expire}', '{1,dead}')")
+    name = q.value("SELECT current_database()")
+    q.connect("postgres").rows(f"ALTER DATABASE {name} SET qbouncer.figures = off")
+    quiet = q.connect()
+    q.rows("SELECT queue.push('q', '1')")
+    lease_over(quiet)
+    quiet.rows("SELECT queue.maintain()")
+    assert q.value("SELECT count(*) FROM queue.q_q WHERE state = 'dead'") == 1
+    assert q.value("SELECT count(*) FROM queue.figures") == 0
+
+
+def test_maintenance_folds_what_no_proxy_folds(q):
+    counted(q, ["q"], [1] + NONE[1:], "24.5 h")
+    q.rows("SELECT queue.maintain()")
+    assert q.column("SELECT hourly FROM queue.figures") == [False]
+    counted(q, ["q"], [2] + NONE[1:], "26 h")
+    counted(q, ["q"], [4] + NONE[1:], "80 days")
+    before = total(q)
+    q.rows("SELECT queue.maintain()")
+    assert set(q.column("SELECT hourly FROM queue.figures")) == {True}
+    assert total(q) == before and before[0] == 3 + 4
+
+
 def test_who_does_not_die(q):
     q.rows("SELECT queue.alter('q', '{max_attempts,retry}', '{2,none}')")
     q.rows("SELECT queue.push('q', '1', attempts => 2)")
