@@ -328,7 +328,7 @@ CREATE POLICY seen ON queue.subscriptions FOR SELECT USING (true);
 CREATE POLICY own ON queue.subscriptions USING (pg_has_role(owner, 'USAGE'));
 CREATE POLICY own ON queue.positions USING (pg_has_role(owner, 'USAGE'));
 CREATE POLICY own ON queue.deliveries USING (pg_has_role(owner, 'USAGE'));
-CREATE POLICY own ON queue.retries USING (pg_has_role(owner, 'USAGE'));
+-- that of queue.retries, which has what was pushed: functions/retry.sql
 
 CREATE TYPE queue._event AS (id int8, xid xid8, pushed_at timestamptz, key text, "group" text, headers jsonb, payload jsonb);
 CREATE TYPE queue.delivered AS (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb, key text,

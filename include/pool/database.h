@@ -183,7 +183,7 @@ const char *hosts_next(struct server *s); /* borrowed; NULL: there is no further
 /* true: there is another one for it; is_new: it was not known that this one is away. */
 bool hosts_failed(struct server *s, const char *sqlstate, bool *is_new);
 bool hosts_left(const struct server *s);
-/* Do they take the setting qbouncer.tell at start-up? A server does not: it begins with the first of its hosts. Said first? */
+/* Do they take the setting qbouncer.tell at start-up? One has refused it: s tries its hosts once more; true: it is news. */
 bool hosts_take_tell(const struct database *db);
 bool hosts_refused_tell(struct server *s);
 enum hosts_verdict { HOSTS_GOOD, HOSTS_NEXT, HOSTS_NONE };

@@ -68,6 +68,7 @@ DECLARE
 	stray int8;
 BEGIN
 	IF d.s2 IS NULL THEN
+		PERFORM queue._must_select(s) FROM queue.streams AS s WHERE s.number = k;
 		WITH failed AS (UPDATE queue.retries AS r SET delivery = NULL, attempt = r.attempt + d.attempt, error = coalesce(said, r.error),
 				together = CASE WHEN r.attempt + d.attempt >= most THEN half END,
 				dead = n.due IS NULL, due_at = coalesce(n.due, clock_timestamp())
@@ -150,7 +151,25 @@ BEGIN
 END
 $$;
 
--- The right SUBSCRIBE, which is asked for nowhere else where only copies are read.
+-- Copies are read by who may read the stream, whoever has the subscription: the right may have been taken from him since.
+CREATE OR REPLACE FUNCTION queue._may_read_copies(sub int4) RETURNS bool
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT has_table_privilege('queue.e' || u.stream || '_0', 'SELECT') FROM queue.subscriptions AS u WHERE u.number = sub);
+END
+$$;
+
+DO $qbouncer_retries$
+BEGIN
+	IF NOT EXISTS (SELECT FROM pg_policy AS p WHERE p.polrelid = 'queue.retries'::regclass) THEN
+		CREATE POLICY own ON queue.retries USING (pg_has_role(owner, 'USAGE') AND queue._may_read_copies(sub));
+	END IF;
+END
+$qbouncer_retries$;
+
+-- The right SUBSCRIBE: an error where the policy would show nothing, and nothing would happen.
 CREATE OR REPLACE FUNCTION queue._must_select(s queue.streams) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -277,6 +296,7 @@ DECLARE
 	moved int8;
 BEGIN
 	PERFORM queue._must_read(u);
+	PERFORM queue._must_select(s);
 	IF lim < 0 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
 	ELSIF which NOT IN ('dead', 'later') OR which IS NULL THEN
@@ -305,12 +325,14 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
 DECLARE
-	u CONSTANT queue.subscriptions := queue._find_subscription(queue._find_stream(q), sub);
+	s CONSTANT queue.streams := queue._find_stream(q);
+	u CONSTANT queue.subscriptions := queue._find_subscription(s, sub);
 	moment CONSTANT timestamptz := clock_timestamp();
 	until timestamptz;
 	gone int8;
 BEGIN
 	PERFORM queue._must_read(u);
+	PERFORM queue._must_select(s);
 	IF older < interval '0' OR older > interval '8000 years' THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'OLDER THAN must not be negative, nor longer than 8000 years';
 	ELSIF which NOT IN ('ready', 'later', 'dead') THEN

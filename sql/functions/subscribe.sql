@@ -352,6 +352,7 @@ DECLARE
 	was queue.positions;
 BEGIN
 	PERFORM queue._must_read(u);
+	PERFORM queue._must_select(s);
 	PERFORM queue._same_era(s);
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		PERFORM queue._needs_read_committed('SEEK');

@@ -542,6 +542,35 @@ def test_rights(db):
     db.fails("22023", "SELECT queue.grant('s', '{fly}', '{bob}')")
 
 
+def test_who_may_read_no_more_does_not_read_copies(db):
+    """Events that failed by themselves are kept beside the stream; the right is asked for, not whose subscription it is."""
+    make(db)
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    bob = db.connect("bob")
+    bob.rows("SELECT queue.subscribe('b', 's')")
+    put(db, 1, 2, 3)
+    token, _ = take(bob, "b")
+    bob.rows("SELECT queue.fail(%s, events => '{1, 2}', retry_in => '0')", token)
+    assert len(bob.rows("SELECT payload FROM queue.retries")) == 2
+    token, _ = take(bob, "b", 1)
+    db.rows("SELECT queue.revoke('s', '{subscribe}', '{bob}')")
+    assert bob.rows("SELECT id, payload FROM queue.retries") == []
+    assert bob.rows("UPDATE queue.retries SET dead = false RETURNING payload") == []
+    for call in ("peek_for('s', 'b')", "redrive_for('s', 'b')", "purge_for('s', 'b')", "seek('b', 's', 'now')",
+                 "fail('%s')" % token):
+        assert "GRANT SUBSCRIBE ON s TO bob" in bob.fails("42501", "SELECT queue." + call).message_hint
+    assert db.value("SELECT count(*) FROM queue.retries WHERE delivery IS NOT NULL") == 1
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    bob.rows("SELECT queue.fail(%s, retry_in => '0')", token)
+    db.rows("SELECT queue.revoke('s', '{subscribe}', '{bob}')")
+    bob.fails("42501", "SELECT queue.take_for('s', 'b')")
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    assert sorted(drain(bob, "b")) == [1, 2]
+    db.rows("SELECT queue.revoke('s', '{subscribe}', '{bob}')")
+    bob.rows("SELECT queue.unsubscribe('b', 's')")
+    assert db.value("SELECT count(*) FROM queue.subscriptions") == 0
+
+
 @pytest.mark.parametrize("table", ["streams", "subscriptions", "positions", "deliveries", "retries", "_gone"])
 def test_a_stranger_locks_nobody_out(db, table):
     make(db, "a")
