@@ -337,7 +337,7 @@ CREATE TYPE queue._delivered AS (id int8, token text, queue text, attempt int4, 
 	"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8, due_ms int8, "out" text);
 
 -- What the metrics show: of a queue, of a stream, or of a subscription (_gauges).
-CREATE TYPE queue._gauged AS (queue text, ready int8, later int8, leased int8, dead int8, oldest_ms int8, subscription text,
+CREATE TYPE queue._gauged AS (queue text, ready int8, later int8, leased int8, blocked int8, dead int8, oldest_ms int8, subscription text,
 	events int8, bytes int8, age_ms int8, total int8, "out" int8, attempt int4, lost int4, retries int8, given_up int8, number int4);
 
 -- Topics, and which queues and streams get what is published to them (functions/topic.sql). Names of queues and patterns are

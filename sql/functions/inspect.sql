@@ -61,7 +61,51 @@ BEGIN
 END
 $$;
 
--- The jobs of a queue with what they are now, for stats(): $2, $3, $7 are the moment, attempts and places of a group.
+-- How many of a group's blocked jobs a take would let in now, as _admit_<number> does it: "busy" of it are ready or run. g: the
+-- group's newest row, or NULL, and when the last one of it ended of which no take has read.
+CREATE OR REPLACE FUNCTION queue._group_free(cfg queue.queues, busy text, moment text) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	free text := format('%s - %s', coalesce(cfg.max_running_per_group, 2147483647), busy);
+BEGIN
+	IF cfg.rate_per_group IS NOT NULL THEN
+		free := format('least(%s, floor((%3$s - date_part(''epoch'', greatest(least(coalesce(g.tat, ''-infinity''), %2$s + make_interval(secs => %3$s)), %2$s)
+			- %2$s)) / %4$s + 0.000001) - ready)', free, moment, (queue._rate(cfg.rate_per_group)).gap * (queue._rate(cfg.rate_per_group)).burst,
+			(queue._rate(cfg.rate_per_group)).gap);
+	END IF;
+	IF cfg.pause_per_group IS NOT NULL THEN
+		free := format('CASE WHEN least(coalesce(greatest(g.rests, g.ended + %3$L), ''-infinity''), %2$s + %3$L::interval) > %2$s THEN 0 ELSE %1$s END', free, moment,
+			cfg.pause_per_group);
+	END IF;
+	RETURN free;
+END
+$$;
+
+-- May the role see what is known of the queue's groups, where that has a part in it?
+CREATE OR REPLACE FUNCTION queue._sees_groups(cfg queue.queues) RETURNS bool
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN cfg.rate_per_group IS NULL AND cfg.pause_per_group IS NULL
+		OR has_table_privilege(format('queue.%I', format('n%s_groups', cfg.number)), 'SELECT')
+			AND has_table_privilege(format('queue.%I', format('n%s_noted', cfg.number)), 'SELECT');
+END
+$$;
+
+-- The states of a group's jobs that have its places.
+CREATE OR REPLACE FUNCTION queue._group_busy(cfg queue.queues) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN cfg.max_running_per_group = 1 THEN '(''ready'', ''later'', ''leased'')' ELSE '(''ready'', ''leased'')' END;
+END
+$$;
+
+-- The jobs of a queue with what they are now, for stats(): $2, $3 are the moment and attempts.
 CREATE OR REPLACE FUNCTION queue._jobs_now(cfg queue.queues) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
@@ -69,14 +113,73 @@ AS $$
 DECLARE
 	now_is CONSTANT text := queue._state_at('$2', '$3', cfg.on_expire);
 BEGIN
-	IF NOT cfg.by_group OR cfg.rate_per_group IS NOT NULL OR cfg.pause_per_group IS NOT NULL THEN
+	IF NOT cfg.by_group OR NOT queue._sees_groups(cfg) THEN
 		RETURN format('(SELECT *, %s AS now_is FROM %s)', now_is, queue._table(cfg.name));
 	END IF;
 	-- the first of a group that have a place: a take will let them in
-	RETURN format($sql$(SELECT *, CASE WHEN now_was = 'blocked' AND row_number() OVER (PARTITION BY "group", now_was ORDER BY id) <= free
-			THEN 'ready' ELSE now_was END AS now_is FROM (SELECT *, %s AS now_was,
-				coalesce($7, 2147483647) - count(*) FILTER (WHERE state IN ('ready', 'leased')) OVER (PARTITION BY "group") AS free
-			FROM %s) AS w)$sql$, now_is, queue._table(cfg.name));
+	RETURN format($sql$(SELECT w.*, CASE WHEN now_was = 'blocked' AND row_number() OVER (PARTITION BY w."group", now_was ORDER BY id) <= %s
+			THEN CASE WHEN run_at > $2 THEN 'later' ELSE 'ready' END ELSE now_was END AS now_is FROM (SELECT *, %s AS now_was,
+				count(*) FILTER (WHERE state IN %s) OVER (PARTITION BY "group") AS busy,
+				count(*) FILTER (WHERE state = 'ready') OVER (PARTITION BY "group") AS ready
+			FROM %s) AS w %s)$sql$, queue._group_free(cfg, 'busy', '$2'), now_is, queue._group_busy(cfg), queue._table(cfg.name),
+		CASE WHEN cfg.rate_per_group IS NULL AND cfg.pause_per_group IS NULL THEN '' ELSE format('LEFT JOIN (
+			SELECT name, tat, rests, ended FROM (SELECT DISTINCT ON ("group") "group" AS name, tat, rests FROM queue.%I
+				ORDER BY "group", seq DESC) AS k FULL JOIN (SELECT "group" AS name, max(ended) AS ended FROM queue.%I
+				WHERE ended IS NOT NULL AND "group" IS NOT NULL GROUP BY "group") AS n USING (name)) AS g ON g.name = w."group"',
+			format('n%s_groups', cfg.number), format('n%s_noted', cfg.number)) END);
+END
+$$;
+
+-- Of the blocked jobs of a queue whose groups have places, for the metrics: how many a take would let in now, and since when
+-- the first of them waits for one. Groups are looked at by the index, a thousand at most, until so many jobs are found.
+CREATE OR REPLACE FUNCTION queue._gauge_groups(cfg queue.queues, most int4, OUT ready int8, OUT oldest timestamptz)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+SET enable_sort = off
+AS $$
+DECLARE
+	moment CONSTANT timestamptz := clock_timestamp();
+	tab CONSTANT text := queue._table(cfg.name);
+	last CONSTANT text := format('FROM queue.%I AS k WHERE k."group" = f.name ORDER BY k."group" DESC, k.seq DESC LIMIT 1',
+		format('n%s_groups', cfg.number));
+	noted CONSTANT regclass := to_regclass(format('queue.%I', format('n%s_noted', cfg.number)));
+BEGIN
+	IF NOT queue._sees_groups(cfg) THEN
+		ready := 0;
+		RETURN;
+	ELSIF coalesce(cfg.max_running_per_group::text, cfg.rate_per_group, cfg.pause_per_group::text) IS NULL THEN
+		EXECUTE format('SELECT count(*), min(greatest(run_at, pushed_at)) FROM (SELECT run_at, pushed_at FROM %s
+			WHERE state = ''blocked'' ORDER BY "group", id LIMIT $1) AS x', tab) INTO ready, oldest USING most;
+		RETURN;
+	END IF;
+	EXECUTE format($sql$
+		WITH RECURSIVE ended AS MATERIALIZED (SELECT "group" AS name, max(ended) AS ended FROM (%5$s) AS m GROUP BY "group"),
+		look AS (
+			SELECT (SELECT "group" FROM %1$s WHERE state = 'blocked' ORDER BY "group", id LIMIT 1) AS name, 0::int8 AS jobs,
+				NULL::timestamptz AS since, 0 AS n
+			UNION ALL
+			SELECT (SELECT "group" FROM %1$s WHERE state = 'blocked' AND "group" > f.name ORDER BY "group", id LIMIT 1),
+				f.jobs + b.jobs, least(f.since, b.since), f.n + 1
+			FROM look AS f,
+				LATERAL (SELECT count(*) FILTER (WHERE state IN %2$s) AS busy, count(*) FILTER (WHERE state = 'ready') AS ready
+					FROM %1$s WHERE "group" = f.name AND state IN ('ready', 'later', 'leased')) AS c,
+				LATERAL (SELECT %3$s, (SELECT e.ended FROM ended AS e WHERE e.name = f.name) AS ended) AS g,
+				LATERAL (SELECT greatest(least(%4$s, $1 - f.jobs), 0)::int8 AS free FROM (SELECT c.ready) AS x) AS a,
+				LATERAL (SELECT count(*) AS jobs, min(greatest(run_at, pushed_at, g.ended)) AS since FROM (
+					SELECT run_at, pushed_at FROM %1$s WHERE state = 'blocked' AND "group" = f.name ORDER BY "group", id LIMIT a.free) AS x
+					WHERE (run_at > $2) IS NOT TRUE) AS b
+			WHERE f.name IS NOT NULL AND f.jobs < $1 AND f.n < 1000)
+		SELECT max(jobs), CASE WHEN min(since) > $2 THEN $2 ELSE min(since) END FROM look
+	$sql$, tab, queue._group_busy(cfg), CASE WHEN cfg.rate_per_group IS NULL AND cfg.pause_per_group IS NULL
+			THEN 'NULL::timestamptz AS tat, NULL::timestamptz AS rests' ELSE format('(SELECT k.tat %1$s) AS tat, (SELECT k.rests %1$s) AS rests', last) END,
+		queue._group_free(cfg, 'c.busy', '$2'),
+		CASE WHEN has_table_privilege(noted, 'SELECT')	-- of a place that was made since the last take
+			THEN format('SELECT "group", ended FROM %s WHERE ended IS NOT NULL AND "group" IS NOT NULL ORDER BY xid DESC LIMIT $1', noted)
+			ELSE 'SELECT NULL::text AS "group", NULL::timestamptz AS ended WHERE false' END)
+		INTO ready, oldest USING most, moment;
 END
 $$;
 
@@ -145,7 +248,7 @@ BEGIN
 					THEN format('(SELECT count(*) FROM %s)', queue._archive(cfg.name)) ELSE 'NULL::int8' END,
 				queue._jobs_now(cfg))
 				USING cfg.name, clock_timestamp(), queue._signed_attempts(cfg), cfg.number,
-					to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name)), cfg.max_running_per_group;
+					to_regclass(queue._table(cfg.name)), to_regclass(queue._archive(cfg.name));
 			PERFORM queue._visited() WHERE q IS NULL;
 		EXCEPTION WHEN SQLSTATE 'QBSEE' THEN
 			NULL;
@@ -502,7 +605,7 @@ $$;
 
 -- Of one queue, as _gauges counts.
 CREATE OR REPLACE FUNCTION queue._gauge(cfg queue.queues, most int4)
-RETURNS TABLE (queue text, ready int8, later int8, leased int8, dead int8, oldest_ms int8)
+RETURNS TABLE (queue text, ready int8, later int8, leased int8, blocked int8, dead int8, oldest_ms int8)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -511,21 +614,28 @@ SET enable_sort = off
 AS $$
 DECLARE
 	moment CONSTANT timestamptz := clock_timestamp();
+	let_in int8 := 0;
+	waits timestamptz;
 BEGIN
 	IF queue._is_empty(cfg) THEN
-		RETURN QUERY SELECT cfg.name, 0::int8, 0::int8, 0::int8, 0::int8, NULL::int8;
+		RETURN QUERY SELECT cfg.name, 0::int8, 0::int8, 0::int8, 0::int8, 0::int8, NULL::int8;
 		RETURN;
 	END IF;
+	IF cfg.by_group THEN
+		SELECT g.ready, g.oldest INTO let_in, waits FROM queue._gauge_groups(cfg, most) AS g;
+	END IF;
 	RETURN QUERY EXECUTE format($sql$
-		SELECT $1, least(r.jobs + d.ready, $2::int8), d.later, d.leased,
+		SELECT $1, least(r.jobs + d.ready + $5, $2::int8), d.later, d.leased, greatest(b.jobs - $5, 0),
 			least(d.dead + (SELECT count(*) FROM (SELECT FROM %1$s WHERE state = 'dead'
 				ORDER BY ended_at LIMIT $2) AS x), $2::int8),
-			(extract(epoch FROM $3 - nullif(least(d.oldest, (SELECT least(greatest(run_at, pushed_at), $3) FROM %1$s
+			(extract(epoch FROM $3 - nullif(least(d.oldest, $6, (SELECT least(greatest(run_at, pushed_at), $3) FROM %1$s
 				WHERE state = 'ready' AND (expires_at > $3 OR expires_at IS NULL)
 				ORDER BY priority DESC, position LIMIT 1)), '-infinity')) * 1000)::int8
 		FROM (SELECT count(*) FILTER (WHERE now_is IS NOT NULL) AS jobs
 				FROM (SELECT %2$s AS now_is FROM %1$s WHERE state = 'ready'
 					ORDER BY priority DESC, position LIMIT $2) AS h) AS r,
+			(SELECT count(*) AS jobs FROM (SELECT FROM %1$s WHERE state = 'blocked' ORDER BY "group", id
+				LIMIT $2 + CASE WHEN $5 < $2 THEN $5 ELSE 0 END) AS h) AS b,
 			(SELECT count(*) FILTER (WHERE now_is = 'later') AS later,
 				count(*) FILTER (WHERE now_is = 'leased') AS leased,
 				count(*) FILTER (WHERE now_is = 'ready') AS ready,
@@ -535,7 +645,7 @@ BEGIN
 				WHERE state IN ('later', 'leased')
 				ORDER BY coalesce(lease_until, run_at) LIMIT $2) AS w) AS d
 	$sql$, queue._table(cfg.name), queue._state_at('$3', '$4', cfg.on_expire))
-	USING cfg.name, most, moment, queue._signed_attempts(cfg);
+	USING cfg.name, most, moment, queue._signed_attempts(cfg), let_in, waits;
 END
 $$;
 

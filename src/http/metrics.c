@@ -306,7 +306,7 @@ static const struct {
 	int figure;
 	const char *state; /* NULL: a metric of its own */
 } gauges[] = {{GAUGE_READY, "ready"}, {GAUGE_LATER, "later"}, {GAUGE_LEASED, "leased"},
-	{GAUGE_DEAD, "dead"}};
+	{GAUGE_BLOCKED, "blocked"}, {GAUGE_DEAD, "dead"}};
 
 static void one_depth(const struct queue_stat_gauge *st, void *arg)
 {

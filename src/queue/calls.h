@@ -32,6 +32,7 @@
 	COL(ready, INT8) SEP \
 	COL(later, INT8) SEP \
 	COL(leased, INT8) SEP \
+	COL(blocked, INT8) SEP \
 	COL(dead, INT8) SEP \
 	COL(oldest_ms, INT8) SEP \
 	COL(subscription, TEXT) SEP \

@@ -70,6 +70,97 @@ def test_what_could_run_is_ready_although_nobody_takes(db):
     assert db.row(figures)[:3] == (9, 0, 0)
 
 
+def shown(db, q="q"):
+    """Ready and blocked, as STATS says, and as the metrics say, which have to say the same."""
+    row = db.row("SELECT ready, blocked, later FROM queue.stats(%s)", q)
+    gauge = db.row("SELECT ready, blocked, later, oldest_ms IS NULL FROM queue._gauges(100) WHERE queue = %s", q)
+    assert gauge[3] == (row[0] == 0) and gauge[1] == row[1] + row[2] - gauge[2] and gauge[0] == row[0]
+    return row[:2]
+
+
+@pytest.mark.parametrize("most", ["1", "3", "none"])
+def test_the_rate_lets_in_so_many_although_nobody_takes(db, most):
+    db.create("q", max_running_per_group=most, rate_per_group="10/h burst 2")
+    pushed(db, a=5, b=1, _=4)
+    # in order one at a time; else as the rate allows
+    n = 1 if most == "1" else 2
+    assert shown(db) == (n + 1 + 4, 5 - n)
+    assert len(take(db)) == n + 5
+    if n == 1:
+        assert shown(db) == (0, 4)
+        end(db, 1)
+        assert shown(db) == (1, 3) and take(db) == [(2, "a")]
+        end(db, 2)
+    else:
+        end(db, 1)
+    assert shown(db) == (0, 3) and take(db) == []
+    aged(db, "6 min")
+    assert shown(db) == (1, 2)
+    aged(db, "3 h")
+    assert shown(db) == ((1, 2) if most == "1" else (2, 1))
+
+
+def test_the_pause_lets_in_none_although_nobody_takes(db):
+    db.create("q", max_running_per_group=2, pause_per_group="1 h")
+    pushed(db, a=4, b=1)
+    assert shown(db) == (3, 2)
+    assert sorted(id for id, _ in take(db)) == [1, 2, 5]
+    assert shown(db) == (0, 2)
+    end(db, 1)
+    # no take has read of the end yet
+    assert shown(db) == (0, 2)
+    assert take(db) == [] and shown(db) == (0, 2)
+    aged(db, "2 h")
+    assert shown(db) == (1, 1) and take(db) == [(3, "a")]
+
+
+def test_a_delayed_one_in_order_is_later(db):
+    db.create("q", rate_per_group="9/s burst 99")
+    db.rows("SELECT queue.push('q', '1', \"group\" => 'a', delay => '1 h')")
+    pushed(db, a=2)
+    assert db.row("SELECT ready, later, blocked FROM queue.stats('q')") == (0, 1, 2)
+    assert db.row("SELECT ready, oldest_ms FROM queue._gauges(100)") == (0, None)
+
+
+def test_who_may_not_see_the_groups(db):
+    """Who has nothing but SELECT on the jobs sees those that are not let in as what they are in the table."""
+    db.create("q", max_running_per_group="none", rate_per_group="10/h burst 2")
+    db.create("r", max_running_per_group=2)
+    pushed(db, a=5)
+    db.rows("SELECT queue.push('r', '1', \"group\" => 'a') FROM generate_series(1, 5)")
+    db.rows("GRANT SELECT ON queue.q_q, queue.q_r TO bob")
+    bob = db.connect("bob")
+    assert shown(db) == (2, 3) and shown(bob) == (0, 5)
+    assert shown(db, "r") == shown(bob, "r") == (2, 3)
+
+
+def test_metrics_of_groups_are_bounded(db):
+    db.create("q", max_running_per_group=3)
+    db.create("f", max_running_per_group="none", fair="group")
+    db.create("order")
+    for q in ("q", "f", "order"):
+        db.rows("SELECT queue.push(%s, '1', \"group\" => (n %% 1200)::text) FROM generate_series(1, 6000) n", q)
+    gauges = "SELECT queue, ready, blocked FROM queue._gauges(%s) ORDER BY 1"
+    assert db.rows(gauges, 10) == [("f", 10, 0), ("order", 10, 10), ("q", 10, 0)]
+    # a thousand groups are looked at
+    assert db.rows(gauges, 10000) == [("f", 6000, 0), ("order", 1200, 4800), ("q", 3000, 3000)]
+    assert db.rows(gauges, 3500)[2] == ("q", 3000, 3000)
+    assert db.rows(gauges, 4)[1] == ("order", 4, 4)
+    assert db.row("SELECT ready, blocked FROM queue.stats('q')") == (3600, 2400)
+
+
+def test_since_when_there_is_a_place(db):
+    """Not since the push of a job that waited for the one before it."""
+    db.create("q", max_running_per_group=2)
+    pushed(db, a=3)
+    db.rows("UPDATE queue.q_q SET pushed_at = now() - interval '1 h', run_at = NULL")
+    oldest = "SELECT oldest_ms FROM queue._gauges(100)"
+    assert db.value(oldest) > 3590_000
+    assert len(take(db)) == 2 and db.value(oldest) is None
+    end(db, 1)
+    assert db.value(oldest) < 60_000
+
+
 def test_a_retry_takes_a_place(db):
     db.create("q", max_running_per_group=2)
     pushed(db, a=4)

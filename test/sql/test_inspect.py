@@ -77,8 +77,8 @@ def test_version(q):
 
 
 def test_gauges(q):
-    assert q.rows("SELECT queue, ready, later, leased, dead, oldest_ms >= 0 FROM queue._gauges(100)") == \
-        [("q", 2, 1, 1, 1, True)]
+    assert q.rows("SELECT queue, ready, later, leased, blocked, dead, oldest_ms >= 0 FROM queue._gauges(100)") == \
+        [("q", 2, 1, 1, 0, 1, True)]
     q.push("q", *["0"] * 50)
     assert q.rows("SELECT ready, dead FROM queue._gauges(10)") == [(10, 1)]
     q.create("empty")

@@ -124,7 +124,11 @@ def test_queue(proxy, port, db):
         def depth(state):
             return samples(port).get('qbouncer_queue_jobs{database="%s",queue="mail",state="%s"}' % (db, state))
         wait_for(lambda: depth("ready") == 2, "the count of ready jobs")
-        assert depth("later") == 1 and depth("leased") == 1 and depth("dead") == 0
+        assert depth("later") == 1 and depth("leased") == 1 and depth("dead") == 0 == depth("blocked")
+        c.simple("QUEUE PUSH mail '5', '6', '7' GROUP 'g'")
+        wait_for(lambda: (depth("ready"), depth("blocked")) == (3, 2), "the count of blocked jobs")
+        c.simple("QUEUE ALTER mail SET (max_running_per_group = 2)")  # though nobody takes
+        wait_for(lambda: (depth("ready"), depth("blocked")) == (4, 1), "the second one that has a place")
         c.simple("QUEUE PURGE mail")
         wait_for(lambda: depth("ready") == 0, "that the jobs are gone")
 
