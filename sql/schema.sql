@@ -245,6 +245,7 @@ CREATE TABLE queue.subscriptions (
 	lost_id int8,
 	max_attempts int4 CHECK (max_attempts > 0),	-- NULL: as often as it takes
 	retry text,			-- pauses between them, as of queues; NULL: those of functions/retry.sql
+	blocks bool NOT NULL DEFAULT false,	-- on_fail = block: later events of its group wait behind one that has failed
 	UNIQUE (stream, name),
 	UNIQUE (number, owner)
 );
@@ -308,9 +309,12 @@ CREATE TABLE queue.retries (
 	"group" text,
 	headers jsonb,
 	payload jsonb NOT NULL,
+	-- with on_fail = block: of its group; the first of them by id says when they come, the others are due at infinity
+	blocks bool NOT NULL DEFAULT false CHECK (NOT blocks OR "group" IS NOT NULL),
 	PRIMARY KEY (sub, id),
 	FOREIGN KEY (sub, owner) REFERENCES queue.subscriptions (number, owner) ON DELETE CASCADE
 );
+CREATE INDEX ON queue.retries (sub, "group", id) WHERE blocks;
 CREATE INDEX ON queue.retries (sub, due_at, id) WHERE NOT dead AND delivery IS NULL;
 CREATE INDEX ON queue.retries (sub, delivery) WHERE delivery IS NOT NULL;
 CREATE INDEX ON queue.retries (sub, due_at, id) WHERE dead;

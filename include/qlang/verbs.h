@@ -479,7 +479,7 @@
 		"QUEUE SUBSCRIBE name TO stream [FROM {BEGINNING | NOW | timestamptz | id | position}]\n" \
 		"    [WITH (option = value, ...)]", \
 		"Begin to read a stream: from now on, unless FROM says otherwise. Each subscription gets each event. Options:" \
-		" lease ('1 min'), max_attempts (a number), retry (as of CREATE).") \
+		" lease ('1 min'), max_attempts (a number), retry (as of CREATE), on_fail (continue | block).") \
 	VERB(UNSUBSCRIBE, "UNSUBSCRIBE", 0, FIXED, "UNSUBSCRIBE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
 		ARG(QUEUE, "queue", "FROM", QUEUE, MUST, 0), \

@@ -36,6 +36,8 @@ DECLARE
 	above int8;
 	cut record;
 	got int4;
+	free int4;		-- of them, how many need not wait for others
+	groups text[];
 	due timestamptz;	-- the first of those that failed by themselves
 	proxied CONSTANT int4 := nullif(current_setting('qbouncer.proxy', true), '');
 	nothing queue._delivered;
@@ -90,8 +92,11 @@ BEGIN
 			RETURN;
 		END IF;
 		IF d.s2 IS NULL OR d.attempt >= u.max_attempts OR u.retry = 'none' AND d.attempt > 0 THEN
-			PERFORM queue._retry_events(s.number, u, d, NULL, CASE WHEN d.attempt > 0 THEN coalesce(d.error, 'lease expired') END, NULL, false);
+			groups := queue._retry_events(s.number, u, d, NULL, CASE WHEN d.attempt > 0 THEN coalesce(d.error, 'lease expired') END, NULL, false);
 			INSERT INTO queue._gone VALUES ('deliveries', d.sub, d.id);
+			IF groups IS NOT NULL THEN
+				PERFORM queue._order_groups(u.number, groups);
+			END IF;
 			d := NULL;
 		END IF;
 	END IF;
@@ -106,7 +111,7 @@ BEGIN
 			due := clock_timestamp() + interval '100 ms';	-- somebody has them locked
 		END IF;
 		nothing."out" := NULL;
-		nothing.due_ms := CASE WHEN due IS NOT NULL	-- which least() would pass over
+		nothing.due_ms := CASE WHEN isfinite(due)	-- NULL least() would pass over
 			THEN greatest(ceil(least(extract(epoch FROM due - clock_timestamp()), 31536000) * 1000), 1) END;
 	END IF;
 	IF d.id IS NOT NULL THEN
@@ -163,7 +168,11 @@ BEGIN
 				RETURN NEXT nothing;
 				RETURN;
 			END IF;
-			IF got > 0 THEN
+			free := got;
+			IF u.blocks AND got > 0 THEN
+				free := queue._hold_back(s.number, u, lo, p.s2, CASE WHEN p.early THEN late ELSE '{}' END, p.floor, p.last, cut.ends, got);
+			END IF;
+			IF free > 0 THEN
 				INSERT INTO queue.deliveries VALUES (p.sub, p.delivery + 1, p.owner,
 						queue._delivery_digits(), p.s1, p.s2, p.floor, p.early, p.last,
 						cut.ends, got, 1, clock_timestamp() + coalesce(lease, u.lease), clock_timestamp(), left(who, 200), NULL, proxied)
@@ -185,17 +194,21 @@ BEGIN
 				p.last := coalesce(u.from_id - 1, 0);
 			END IF;
 			INSERT INTO queue.positions SELECT p.*;
-			EXIT WHEN got > 0;
+			EXIT WHEN free > 0;
+			IF got > 0 THEN		-- there may be more
+				nothing.due_ms := 1;
+			END IF;
 		END LOOP;
-		IF got = 0 THEN
+		IF free = 0 THEN
 			RETURN NEXT nothing;
 			RETURN;
 		END IF;
 	END IF;
 	RETURN QUERY EXECUTE format('SELECT e.id, $9, $10, $11, e.payload, e.headers, e.key, e."group", e.pushed_at, $12, e.xid::text::int8,
 			NULL::int8, NULL::text FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e', s.number)
+			|| CASE WHEN u.blocks THEN ' WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $13 AND r.id = e.id AND r.blocks)' ELSE '' END
 		USING lo, d.s2, CASE WHEN d.early THEN late ELSE '{}' END, d.floor, d.last, d.upto, u.from_time, d.events,
-			d.sub || '-d' || d.id || '-' || d.token, q, d.attempt, d.lease_until;
+			d.sub || '-d' || d.id || '-' || d.token, q, d.attempt, d.lease_until, u.number;
 END
 $$;
 

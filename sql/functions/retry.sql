@@ -48,10 +48,54 @@ BEGIN
 END
 $$;
 
+-- on_fail = block. Of each of these groups the first one that is there says when they come; it holds up the others also if
+-- it is out, or dead.
+CREATE OR REPLACE FUNCTION queue._order_groups(sub int4, groups text[]) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+BEGIN
+	UPDATE queue.retries AS r SET due_at = n.due
+		FROM (SELECT o.id, CASE WHEN row_number() OVER (PARTITION BY o."group" ORDER BY o.id) > 1 THEN 'infinity'
+					WHEN isfinite(o.due_at) THEN o.due_at
+					ELSE coalesce(min(o.due_at) FILTER (WHERE isfinite(o.due_at) AND NOT o.dead AND o.delivery IS NULL)
+						OVER (PARTITION BY o."group"), clock_timestamp()) END AS due
+				FROM queue.retries AS o WHERE o.sub = $1 AND o.blocks AND o."group" = ANY (groups)) AS n
+		WHERE r.sub = $1 AND r.id = n.id AND NOT r.dead AND r.delivery IS NULL AND r.due_at <> n.due;
+END
+$$;
+
+-- The same: which of the events of a window have to wait are copied behind those that they wait for. How many have not.
+CREATE OR REPLACE FUNCTION queue._hold_back(k int4, u queue.subscriptions, lo xid8, w pg_snapshot, late xid8[], floor int8, last int8,
+	upto int8, n int4) RETURNS int4
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	free int4;
+BEGIN
+	EXECUTE format($sql$
+		WITH events AS MATERIALIZED (SELECT e.* FROM queue._read_%s($2, $3, $4, $5, $6, $7, $8, $9) AS e),
+			held AS MATERIALIZED (SELECT e.* FROM events AS e WHERE EXISTS (SELECT FROM queue.retries AS r
+				WHERE r.sub = ($1).number AND r.blocks AND r."group" = e."group")),
+			copied AS (INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, key, "group", headers, payload, blocks)
+				SELECT ($1).number, h.id, ($1).owner, 'infinity', 0, h.xid, h.pushed_at, h.key, h."group", h.headers, h.payload, true FROM held AS h
+				ON CONFLICT DO NOTHING)
+		SELECT (SELECT count(*) FROM events) - (SELECT count(*) FROM held)
+	$sql$, k) INTO free USING u, lo, w, late, floor, last, upto, u.from_time, n;
+	RETURN free;
+END
+$$;
+
 -- These events of a delivery, which is locked, come again, or are dead. ids NULL: all of them, as none was named: if they
--- have no attempt left they come again in halves. The delivery itself, and what else it has, is the caller's.
+-- have no attempt left they come again in halves. The delivery itself, and what else it has, is the caller's. With on_fail =
+-- block those behind them in their groups come again, too; the groups, which the caller orders when the others are gone.
 CREATE OR REPLACE FUNCTION queue._retry_events(k int4, u queue.subscriptions, d queue.deliveries, ids int8[], error text,
-	retry_in interval, final bool) RETURNS void
+	retry_in interval, final bool) RETURNS text[]
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -64,11 +108,20 @@ DECLARE
 	half CONSTANT int4 := CASE WHEN ids IS NULL AND d.events > 1 AND NOT final THEN (d.events + 1) / 2 END;
 	said CONSTANT text := queue._error_text($5);
 	most CONSTANT int4 := queue._event_attempts(u, $6);
+	late CONSTANT xid8[] := CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2))
+		ELSE '{}' END;
 	found_ids int8[];
 	stray int8;
+	groups text[];
 BEGIN
 	IF d.s2 IS NULL THEN
 		PERFORM queue._must_select(s) FROM queue.streams AS s WHERE s.number = k;
+		IF u.blocks AND ids IS NOT NULL THEN
+			UPDATE queue.retries AS r SET delivery = NULL, due_at = 'infinity'
+				FROM (SELECT o."group", min(o.id) AS id FROM queue.retries AS o
+					WHERE o.sub = d.sub AND o.delivery = d.id AND o.blocks AND o.id = ANY (ids) GROUP BY 1) AS f
+				WHERE r.sub = d.sub AND r.delivery = d.id AND r.blocks AND r."group" = f."group" AND r.id > f.id AND r.id <> ALL (ids);
+		END IF;
 		WITH failed AS (UPDATE queue.retries AS r SET delivery = NULL, attempt = r.attempt + d.attempt, error = coalesce(said, r.error),
 				together = CASE WHEN r.attempt + d.attempt >= most THEN half END,
 				dead = n.due IS NULL, due_at = coalesce(n.due, clock_timestamp())
@@ -79,6 +132,29 @@ BEGIN
 					ORDER BY o.id) AS n
 			WHERE r.sub = d.sub AND r.id = n.id RETURNING r.id)
 		SELECT array_agg(f.id) INTO found_ids FROM failed AS f;
+		IF u.blocks THEN
+			groups := ARRAY(SELECT DISTINCT r."group" FROM queue.retries AS r WHERE r.sub = d.sub AND r.id = ANY (found_ids) AND r.blocks);
+		END IF;
+	ELSIF u.blocks THEN
+		-- with those that are behind one that has failed, which have not; but none of those that were held back from the first
+		EXECUTE format($sql$
+			WITH events AS MATERIALIZED (SELECT e.*, min(e.id) FILTER (WHERE e.id = ANY ($17)) OVER (PARTITION BY e."group") AS first
+				FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e
+				WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $9 AND r.id = e.id AND r.blocks)),
+			failed AS (INSERT INTO queue.retries AS r (sub, id, owner, due_at, dead, attempt, together, error, xid, pushed_at, key, "group", headers,
+					payload, blocks)
+				SELECT $9, e.id, $10, CASE WHEN n.fails THEN coalesce(n.due, clock_timestamp()) ELSE 'infinity' END, n.fails AND n.due IS NULL,
+					CASE WHEN n.fails THEN $11 ELSE 0 END, $12, CASE WHEN n.fails THEN $13 END, e.xid, e.pushed_at, e.key, e."group", e.headers,
+					e.payload, e."group" IS NOT NULL
+				FROM events AS e, LATERAL (SELECT $17 IS NULL OR e.id = ANY ($17) AS fails,
+					CASE WHEN $12 IS NOT NULL THEN clock_timestamp() ELSE queue._event_due($14, $11, $15, $16) END AS due) AS n
+				WHERE n.fails OR e."group" IS NOT NULL AND e.id > e.first
+				ON CONFLICT (sub, id) DO UPDATE SET due_at = EXCLUDED.due_at, dead = EXCLUDED.dead, delivery = NULL, attempt = EXCLUDED.attempt,
+					together = EXCLUDED.together, error = EXCLUDED.error
+				RETURNING r.id, r."group")
+			SELECT array_agg(f.id), array_agg(DISTINCT f."group") FILTER (WHERE f."group" IS NOT NULL) FROM failed AS f
+		$sql$, k) INTO found_ids, groups USING pg_snapshot_xmax(d.s1), d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events, d.sub, d.owner,
+			d.attempt, half, coalesce(said, d.error), u, retry_in, coalesce(final, false), ids;
 	ELSE
 		EXECUTE format($sql$
 			WITH failed AS (INSERT INTO queue.retries AS r (sub, id, owner, due_at, dead, attempt, together, error, xid, pushed_at, key, "group", headers, payload)
@@ -90,8 +166,7 @@ BEGIN
 					together = EXCLUDED.together, error = EXCLUDED.error
 				RETURNING r.id)
 			SELECT array_agg(f.id) FROM failed AS f
-		$sql$, k) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2,
-			CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2)) ELSE '{}' END,
+		$sql$, k) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2, late,
 			d.floor, greatest(d.last, (SELECT min(i) - 1 FROM unnest(ids) AS i)), least(d.upto, (SELECT max(i) FROM unnest(ids) AS i)), u.from_time, d.events, d.sub, d.owner, d.attempt, half, coalesce(said, d.error), u, retry_in,
 			coalesce(final, false), ids;
 	END IF;
@@ -101,6 +176,7 @@ BEGIN
 			MESSAGE = format('event %s is not one of delivery %s-d%s', coalesce(stray::text, 'NULL'), d.sub, d.id),
 			HINT = 'EVENT names events by the ids that TAKE returned with this token.';
 	END IF;
+	RETURN groups;
 END
 $$;
 
@@ -114,6 +190,7 @@ AS $$
 DECLARE
 	ids int8[];
 	held queue.deliveries;
+	groups text[];
 BEGIN
 	IF events IS NOT NULL THEN
 		events := ARRAY(SELECT i FROM unnest(events) AS e,	-- an array is its text
@@ -131,8 +208,11 @@ BEGIN
 	IF NOT FOUND THEN
 		PERFORM queue._delivery_lost(d.number, d.id);
 	END IF;
-	PERFORM queue._retry_events((d.s).number, u, held, ids, error, retry_in, coalesce(final, false));
+	groups := queue._retry_events((d.s).number, u, held, ids, error, retry_in, coalesce(final, false));
 	PERFORM queue._end_delivery(held.sub, held.id, held.s2 IS NULL);
+	IF groups IS NOT NULL THEN
+		PERFORM queue._order_groups(held.sub, groups);
+	END IF;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM queue._tell((d.s).number, (d.s).name);
 END
@@ -206,6 +286,16 @@ BEGIN
 	IF ids = '{}' THEN
 		RETURN;
 	END IF;
+	IF u.blocks THEN	-- those that wait behind these come with them: of each group from its beginning
+		ids := ids || ARRAY(SELECT o.id FROM queue.retries AS o WHERE o.sub = u.number AND o.blocks AND o.due_at = 'infinity' AND NOT o.dead
+			AND o.delivery IS NULL AND o."group" IN (SELECT r."group" FROM queue.retries AS r WHERE r.sub = u.number AND r.id = ANY (ids))
+			AND NOT EXISTS (SELECT FROM queue.retries AS b WHERE b.sub = u.number AND b.blocks AND b."group" = o."group" AND b.id < o.id
+				AND (b.dead OR b.together IS DISTINCT FROM most OR b.due_at < 'infinity' AND b.id <> ALL (ids)))
+			AND o.together IS NOT DISTINCT FROM most ORDER BY o.id LIMIT least(lim, most) - cardinality(ids) FOR UPDATE SKIP LOCKED);
+		ids := ARRAY(SELECT o.id FROM queue.retries AS o WHERE o.sub = u.number AND o.id = ANY (ids) AND (o.due_at < 'infinity'
+			OR NOT EXISTS (SELECT FROM queue.retries AS b WHERE b.sub = u.number AND b.blocks AND b."group" = o."group" AND b.id < o.id
+				AND b.id <> ALL (ids))));
+	END IF;
 	INSERT INTO queue.deliveries VALUES (u.number, p.delivery + 1, u.owner, queue._delivery_digits(),
 			NULL, NULL, 0, false, 0, 0, cardinality(ids), 1, moment + coalesce(lease, u.lease), moment, left(who, 200), NULL, proxied)
 		RETURNING * INTO d;
@@ -270,7 +360,7 @@ BEGIN
 		one.failures := r.attempt;
 		one.payload := r.payload;
 		one.headers := r.headers;
-		one.run_at := r.due_at;
+		one.run_at := nullif(r.due_at, 'infinity');	-- of those that wait for others nobody knows
 		one.lease_until := r.leased;
 		one.error := r.error;
 		one.worker := r.holder;
@@ -294,6 +384,7 @@ DECLARE
 	s CONSTANT queue.streams := queue._find_stream(q);
 	u CONSTANT queue.subscriptions := queue._find_subscription(s, sub);
 	moved int8;
+	groups text[];
 BEGIN
 	PERFORM queue._must_read(u);
 	PERFORM queue._must_select(s);
@@ -305,10 +396,15 @@ BEGIN
 	ELSIF target IS NOT NULL THEN
 		PERFORM queue._not_of_streams('REDRIVE ... TO', 'An event that has failed goes back to its subscription.');
 	END IF;
-	UPDATE queue.retries AS r SET dead = false, attempt = CASE WHEN r.dead THEN 0 ELSE r.attempt END, together = NULL, due_at = clock_timestamp()
-		WHERE r.sub = u.number AND r.id = ANY (ARRAY(SELECT o.id FROM queue.retries AS o WHERE o.sub = u.number AND o.delivery IS NULL
-			AND o.dead = (which = 'dead') AND (ids IS NULL OR o.id = ANY (ids)) ORDER BY o.due_at, o.id LIMIT lim FOR UPDATE SKIP LOCKED));
-	GET DIAGNOSTICS moved = ROW_COUNT;
+	WITH redriven AS (
+		UPDATE queue.retries AS r SET dead = false, attempt = CASE WHEN r.dead THEN 0 ELSE r.attempt END, together = NULL, due_at = clock_timestamp()
+			WHERE r.sub = u.number AND r.id = ANY (ARRAY(SELECT o.id FROM queue.retries AS o WHERE o.sub = u.number AND o.delivery IS NULL
+				AND o.dead = (which = 'dead') AND (ids IS NULL OR o.id = ANY (ids)) ORDER BY o.due_at, o.id LIMIT lim FOR UPDATE SKIP LOCKED))
+			RETURNING r."group", r.blocks)
+	SELECT count(*), array_agg(DISTINCT r."group") FILTER (WHERE r.blocks) INTO moved, groups FROM redriven AS r;
+	IF groups IS NOT NULL THEN
+		PERFORM queue._order_groups(u.number, groups);
+	END IF;
 	IF moved > 0 THEN
 		PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 		PERFORM queue._tell(s.number, q);
@@ -345,6 +441,10 @@ BEGIN
 			AND (until IS NULL OR CASE WHEN r.dead THEN r.due_at ELSE r.pushed_at END <= until)
 			AND (which IS NULL OR which = CASE WHEN r.dead THEN 'dead' WHEN r.due_at <= moment THEN 'ready' ELSE 'later' END);
 	GET DIAGNOSTICS gone = ROW_COUNT;
+	IF gone > 0 AND u.blocks THEN	-- others have waited for them
+		PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+		PERFORM queue._tell(s.number, q);
+	END IF;
 	RETURN gone;
 END
 $$;

@@ -229,6 +229,8 @@ SET enable_seqscan = off
 SET enable_bitmapscan = off
 SET plan_cache_mode = force_generic_plan
 AS $$
+DECLARE
+	groups text[];	-- of events that were waited for
 BEGIN
 	IF TG_RELID <> 'queue._gone'::regclass THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
@@ -241,15 +243,23 @@ BEGIN
 	ELSIF NEW.what = 'deliveries' THEN
 		DELETE FROM queue.deliveries AS t WHERE t.sub = NEW.number;
 	ELSIF NEW.what = 'retry' THEN	-- not one that is out
-		DELETE FROM queue.retries AS t WHERE t.sub = NEW.number AND t.id = NEW.n AND t.delivery IS NULL;
+		WITH gone AS (DELETE FROM queue.retries AS t WHERE t.sub = NEW.number AND t.id = NEW.n AND t.delivery IS NULL RETURNING t.*)
+			SELECT array_agg(DISTINCT g."group") INTO groups FROM gone AS g WHERE g.blocks;
 	ELSIF NEW.what = 'retries' THEN
-		DELETE FROM queue.retries AS t WHERE t.sub = NEW.number AND t.delivery = NEW.n;
+		WITH gone AS (DELETE FROM queue.retries AS t WHERE t.sub = NEW.number AND t.delivery = NEW.n RETURNING t.*)
+			SELECT array_agg(DISTINCT g."group") INTO groups FROM gone AS g WHERE g.blocks;
 	ELSIF NEW.what = 'subscription' THEN
 		DELETE FROM queue.subscriptions AS t WHERE t.number = NEW.number;
 	ELSIF NEW.what = 'stream' THEN
 		DELETE FROM queue.streams AS t WHERE t.number = NEW.number;
 	ELSIF NEW.what = 'schedule' THEN
 		DELETE FROM queue.schedules AS t WHERE t.name = NEW.name;
+	END IF;
+	IF groups IS NOT NULL THEN	-- who is the first of them now comes
+		UPDATE queue.retries AS t SET due_at = clock_timestamp()
+			FROM unnest(groups) AS g (name), LATERAL (SELECT o.id FROM queue.retries AS o WHERE o.sub = NEW.number AND o.blocks
+				AND o."group" = g.name ORDER BY o.id LIMIT 1) AS first
+			WHERE t.sub = NEW.number AND t.id = first.id AND t.due_at = 'infinity' AND NOT t.dead AND t.delivery IS NULL;
 	END IF;
 	RETURN NEW;
 END
@@ -278,6 +288,7 @@ DECLARE
 	lease interval := '1 min';
 	attempts int4;
 	pauses text;
+	holds bool := false;
 	new_number int4;
 BEGIN
 	IF sub IS NULL OR octet_length(sub) NOT BETWEEN 1 AND 63 THEN
@@ -295,21 +306,23 @@ BEGIN
 		ELSIF option_names[i] = 'retry' THEN
 			pauses := (queue._retry_option(NULL::queue.queues, option_values[i])).retry;
 		ELSIF option_names[i] = 'on_fail' THEN
-			PERFORM queue._later_option('on_fail', option_values[i],
-				'An event that fails by itself gives up its place: later events of its group do not wait for it.');
+			IF lower(btrim(option_values[i])) NOT IN ('continue', 'block') OR option_values[i] IS NULL THEN
+				PERFORM queue._bad_option('on_fail', option_values[i], 'Allowed: continue, block.');
+			END IF;
+			holds := lower(btrim(option_values[i])) = 'block';
 		ELSIF option_names[i] = 'parallel' THEN
 			PERFORM queue._later_option(option_names[i], option_values[i],
 				'A subscription has one delivery at a time, which comes again until it is done.');
 		ELSE
 			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('unknown option "%s"', left(option_names[i], 80)),
-				HINT = 'Options of a subscription: lease, max_attempts, retry.';
+				HINT = 'Options of a subscription: lease, max_attempts, on_fail, retry.';
 		END IF;
 	END LOOP;
 	PERFORM queue._same_era(s);
 	PERFORM queue._hold_ring(s);
 	place := queue._start(coalesce(start, 'now'));
-	INSERT INTO queue.subscriptions (stream, name, lease, from_id, from_time, max_attempts, retry)
-		VALUES (s.number, sub, lease, place.from_id, place.from_time, attempts, pauses) ON CONFLICT DO NOTHING RETURNING number INTO new_number;
+	INSERT INTO queue.subscriptions (stream, name, lease, from_id, from_time, max_attempts, retry, blocks)
+		VALUES (s.number, sub, lease, place.from_id, place.from_time, attempts, pauses, holds) ON CONFLICT DO NOTHING RETURNING number INTO new_number;
 	IF new_number IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '42710',
 			MESSAGE = format('subscription "%s" of stream "%s" already exists', sub, q),

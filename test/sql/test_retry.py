@@ -460,7 +460,7 @@ def test_rights(db):
 
 
 @pytest.mark.parametrize("name, value, state", [("max_attempts", "0", "22023"), ("max_attempts", "x", "22023"), ("retry", "fly", "22023"),
-                                                ("on_fail", "block", "0A000"), ("fly", "1", "22023")])
+                                                ("on_fail", "fly", "22023"), ("fly", "1", "22023")])
 def test_options(db, name, value, state):
     make(db)
     assert db.fails(state, "SELECT queue.subscribe('b', 's', NULL, ARRAY[%s], ARRAY[%s])", name, value)

@@ -57,8 +57,33 @@ def test_refused(c):
     assert error(c, "QUEUE PEEK orders FOR bi WHERE (true)").sqlstate == "42601"
     assert error(c, "QUEUE REDRIVE orders FOR bi TO orders").sqlstate == "0A000"
     assert error(c, "QUEUE PEEK orders FOR nobody").sqlstate == "42704"
-    assert error(c, "QUEUE SUBSCRIBE b2 TO orders WITH (on_fail = block)").sqlstate == "0A000"
+    assert error(c, "QUEUE SUBSCRIBE b2 TO orders WITH (on_fail = fly)").sqlstate == "22023"
     assert tag(c, "QUEUE DONE '%s'" % token) == "UPDATE 1"
+
+
+def test_a_group_waits(c, qproxy, db):
+    """As the manual has it; who waits is woken when it may go on."""
+    tag(c, "QUEUE SUBSCRIBE strict TO orders WITH (on_fail = block)")
+    for payload, group in (("1", "a"), ("2", "b"), ("3", "a")):
+        tag(c, "QUEUE PUSH orders '%s' GROUP '%s'" % (payload, group))
+    token = c.rows("QUEUE TAKE orders FOR strict")[0]["token"]
+    tag(c, "QUEUE FAIL '%s' EVENT 1 RETRY IN '1 h'" % token)
+    tag(c, "QUEUE PUSH orders '4' GROUP 'a'")
+    tag(c, "QUEUE PUSH orders '5' GROUP 'b'")
+    (row,) = c.rows("QUEUE TAKE orders FOR strict WAIT '10 s'")
+    assert row["payload"] == "5"
+    tag(c, "QUEUE DONE '%s'" % row["token"])
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE orders FOR strict WAIT '60s'")
+        parked(w)
+        tag(c, "QUEUE REDRIVE orders FOR strict STATE later")
+        rows = [m.text_row for m in w.until("Z") if m.type == "D"]
+        assert [r[4] for r in rows] == ["1", "3", "4"] and [r[3] for r in rows] == ["2", "1", "1"]
+        tag(c, "QUEUE FAIL '%s' EVENT 1 FINAL" % rows[0][1])
+        w.query("QUEUE TAKE orders FOR strict WAIT '60s'")
+        parked(w)
+        tag(c, "QUEUE PURGE orders FOR strict STATE dead")
+        assert [m.text_row[4] for m in w.until("Z") if m.type == "D"] == ["3", "4"]
 
 
 @pytest.mark.parametrize("binary", [False, True])
