@@ -137,6 +137,11 @@ BEGIN
 	IF q IS NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'BY needs a queue', HINT = 'QUEUE STATS q BY HOUR; QUEUE LIST shows the queues.';
 	END IF;
+	IF queue._is_stream(q) THEN
+		RAISE EXCEPTION USING ERRCODE = '0A000', MESSAGE = format('"%s" is a stream, of which there are no figures by the %s', q, unit),
+			DETAIL = 'They are counted with the jobs of a queue; an event is pushed once, and read by each subscription at its own pace.',
+			HINT = format('QUEUE STATS %I has what was pushed a second, QUEUE SUBSCRIPTIONS %1$I what each subscription was given and how fast.', q);
+	END IF;
 	cfg := queue._find(q);
 	EXECUTE format('SELECT state FROM %s LIMIT 0', queue._table(cfg.name));	-- may the role read it?
 	RETURN QUERY

@@ -69,6 +69,8 @@ def test_mistakes(q):
     for sql in ("'q', 'week'", "'q', NULL", "'q', 'day', 0", "'q', 'day', 10001", "NULL, 'day'"):
         q.fails("22023", "SELECT * FROM queue.stats_by(%s)" % sql)
     q.fails("42P01", "SELECT * FROM queue.stats_by('nosuch', 'day')")
+    q.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    assert "QUEUE SUBSCRIPTIONS s" in q.fails("0A000", "SELECT * FROM queue.stats_by('s', 'day')").message_hint
 
 
 def test_rubbish_of_one_spoils_nothing_for_others(q):
