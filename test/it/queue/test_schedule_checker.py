@@ -185,3 +185,50 @@ def test_a_thousand_in_the_same_second(qbouncer, db, direct):
     assert (n, names, times) == (1000, 1000, 1)
     assert late < 20, "of a machine that is busy with other things"
     print("the last one was %.2f s late" % late)
+
+
+HELD = """CREATE FUNCTION public.held() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    WHILE NOT pg_try_advisory_xact_lock_shared(14) LOOP
+        PERFORM pg_sleep(0.01);
+    END LOOP;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER held BEFORE INSERT ON queue.q_copy FOR EACH ROW EXECUTE FUNCTION public.held()"""
+FIRES = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'"
+
+
+def published(direct):
+    """The occurrences that each of those that are bound has got."""
+    stream = direct.execute("SELECT number FROM queue.streams").fetchone()[0]
+    tables = ["queue.q_mail", "queue.q_copy", "(%s)" % " UNION ALL ".join(f"SELECT headers FROM queue.e{stream}_{n}" for n in range(4))]
+    return [direct.execute("SELECT coalesce(array_agg(at ORDER BY at), '{}') FROM (SELECT (headers ->> 'scheduled_at')::timestamptz AS at"
+                           f" FROM {table} AS t) AS j").fetchone()[0] for table in tables]
+
+
+@pytest.mark.parametrize("rolled_back", [False, True], ids=["it commits", "it is rolled back"])
+def test_one_that_publishes_is_killed_while_it_fires(qbouncer, db, direct, rolled_back):
+    """Some of those that are bound have got it, in a transaction of which the proxy does not hear any more. Each occurrence
+    reaches all of them once, or none."""
+    one, two = qbouncer(), qbouncer()
+    with one.wire(db) as w:
+        for text in ("QUEUE CREATE mail", "QUEUE CREATE copy", "QUEUE CREATE log WITH (kind = stream)", "QUEUE CREATE TOPIC orders",
+                     "QUEUE BIND mail TO 'orders.#'", "QUEUE BIND copy TO 'orders.day'", "QUEUE BIND log TO 'orders.*'"):  # fmt: skip
+            tag(w, text)
+        direct.execute(HELD)
+        direct.execute("SELECT pg_advisory_lock(14)")
+        tag(w, "QUEUE SCHEDULE tick CRON '* * * * * *' TIME ZONE 'UTC' MISSED ALL PUBLISH 'orders.day' '1'")
+        (pid,) = wait_for(lambda: direct.execute(FIRES).fetchone(), "one that fires", timeout=60)
+        one.kill()
+    assert published(direct) == [[], [], []]
+    with two.wire(db) as v:
+        v.rows("QUEUE TAKE mail WAIT '10ms'")  # it has a login of the owner
+        if rolled_back:
+            direct.execute("SELECT pg_terminate_backend(%s)", [pid])
+            wait_for(lambda: direct.execute(FIRES).fetchone() not in (None, (pid,)), "the other one to fire", timeout=60)
+        direct.execute("SELECT pg_advisory_unlock(14)")
+        wait_for(lambda: len(published(direct)[0]) >= 4, "some of them", timeout=60)
+        tag(v, "QUEUE UNSCHEDULE tick")
+    mail, copy, log = published(direct)
+    assert mail == copy == log and len(mail) >= 4
+    assert {(b - a).total_seconds() for a, b in zip(mail, mail[1:])} == {1}
