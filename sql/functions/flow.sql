@@ -290,6 +290,9 @@ BEGIN
 		IF may IS NULL THEN
 			SELECT * INTO may FROM queue._room_@n@(q, lim, mine.running, mine.tat, mine.rests, instant, mine.lots, @after@);
 @ends@
+			IF mine.tat > may.next THEN	-- it was clamped: to this moment, not to that of each take
+				changed := true;
+			END IF;
 			wanted := CASE WHEN pop AND q.pause IS NOT NULL THEN least(may.room, 1) ELSE may.room END;
 			EXIT WHEN wanted <= 0;
 		END IF;

@@ -420,6 +420,23 @@ def test_no_place_is_made_by_an_end_where_only_the_rate_counts(db):
     assert db.value("SELECT count(*) FROM pg_trigger WHERE tgname LIKE 'freed%%'") == 2
 
 
+@pytest.mark.parametrize("how", ["ALTER", "the clock was set back"])
+def test_what_is_used_up_for_longer_than_the_burst_lasts(db, how):
+    """It is not so for ever, as each take begins that anew."""
+    made(db, rate="1/h" if how == "ALTER" else "100/s")
+    assert take(db, 1) == [1]
+    if how == "ALTER":
+        db.rows("SELECT queue.alter('q', '{rate}', '{100/s}')")
+    else:
+        db.rows("UPDATE queue.n1_gate SET tat = tat + interval '1 day'")
+    assert take(db) == []
+    assert db.value("SELECT tat < now() + interval '1 s' FROM queue.n1_gate")
+    deadline = time.monotonic() + 30
+    while (got := take(db, 1)) == []:
+        assert time.monotonic() < deadline
+    assert got == [2]
+
+
 def test_one_that_fails_and_is_taken_again_while_many_are_counted(db):
     """Of more than 500 the ends are noted, and now and then all are looked up. Who ends between the two, and is taken at
     once, is not forgotten when its note is read."""
