@@ -273,6 +273,10 @@ static bool suits_grouped(const struct qstmt *q, struct pg_error *err)
 	if (!qstmt_has(q, QARG_GROUPED) || (!reads && !qstmt_has(q, QARG_WHERE)))
 		return true;
 	pg_error_set(err, "0A000", "GROUPED is not possible with %s", reads ? "a stream" : "WHERE");
+	if (!reads)
+		pg_error_detail(err,
+			"A job that does not fit would be in front of others of its group "
+			"that do, and they come in order.");
 	pg_error_hint(err, "%s",
 		reads ? "A delivery has the events in their order."
 		      : "Take without WHERE, or one of a group at a time.");

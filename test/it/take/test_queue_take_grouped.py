@@ -151,7 +151,7 @@ def test_refused(q, sql):
     tag(q, "QUEUE CREATE rated WITH (rate_per_group = '1/s')")
     tag(q, "QUEUE CREATE rests WITH (pause_per_group = '1 s')")
     e = error(q, "QUEUE " + sql)
-    assert e.sqlstate == "0A000" and e.fields["H"]
+    assert e.sqlstate == "0A000" and e.fields["D"] and e.fields["H"]
 
 
 def test_prepared(q, qproxy, db):
