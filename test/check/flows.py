@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """The checker of what holds jobs back and of where they go: limits of queues and of groups, fair, pause, hours, AFTER,
-dead_queue, KEY ... FOR, BATCH, overflow. Workers as those of check.py, which are killed as those are; but here the database itself writes down each
+dead_queue, KEY ... FOR, BATCH, overflow, single_consumer. Workers as those of check.py, which are killed as those are; but here the database itself writes down each
 change of a job, in the transaction that makes it, and that is judged.
 
     /usr/bin/python3 test/check/flows.py --build DIR --seconds 300
@@ -48,6 +48,7 @@ QUEUES = {
     "keyed": RETRY,
     "lot": RETRY + ", batches = true",
     "full": RETRY + ", max_length = %d, overflow = drop_oldest" % FULL,
+    "single": RETRY + ", single_consumer = true",
     "timed": RETRY, "shut": RETRY,                    # their hours are of the day: hours()
 }
 WORKED = [q for q in QUEUES if q != "morgue"]
@@ -61,14 +62,14 @@ KEYS = 60
 # queue's own triggers. Its rows are nobody's but the database's: a role that works writes them, and can not know it.
 AUDIT = """
 CREATE TABLE audit (q text, number int, job int8, uid text, "group" text, key text, was text, "is" text, attempt int,
-    at timestamptz, behind text[]);
+    at timestamptz, behind text[], worker text);
 CREATE FUNCTION audit() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$
 DECLARE
     r record := coalesce(NEW, OLD);
 BEGIN
     INSERT INTO public.audit VALUES (substr(TG_TABLE_NAME, 3), TG_ARGV[0]::int, r.id, r.payload ->> 'u', r."group", r.key,
         CASE WHEN TG_OP <> 'INSERT' THEN OLD.state END, CASE WHEN TG_OP <> 'DELETE' THEN NEW.state END, r.attempt,
-        clock_timestamp(), CASE WHEN TG_OP <> 'DELETE' THEN NEW.behind END);
+        clock_timestamp(), CASE WHEN TG_OP <> 'DELETE' THEN NEW.behind END, r.worker);
     RETURN NULL;
 END $$;
 CREATE TABLE effects (uid text)
@@ -86,6 +87,11 @@ class FlowWorker(Worker):
     def __init__(self, *args):
         super().__init__(*args)
         self.known = []        # names of jobs that may be followed
+        self.single = not self.pushes and self.random.random() < 0.2        # works for this queue alone
+
+    def open(self):
+        super().open()
+        self.me = self.number("me")        # of each connection another
 
     def push_one(self, x):
         queue = self.random.choice(WORKED)
@@ -141,7 +147,8 @@ class FlowWorker(Worker):
 
     def take_of(self, queue, limit, wait, lease):
         grouped = " GROUPED" if queue in LOTS and self.random.random() < 0.6 else ""
-        rows, _ = self.run("QUEUE TAKE %s%s LIMIT $1 WAIT $2 LEASE $3" % (queue, grouped), limit, "%s s" % wait, "%s s" % lease)
+        rows, _ = self.run("QUEUE TAKE %s%s LIMIT $1 WAIT $2 LEASE $3 AS $4" % (queue, grouped), limit, "%s s" % wait,
+                           "%s s" % lease, self.me)
         return [r["token"] for r in rows]
 
     def say(self, sql, *params):
@@ -173,7 +180,7 @@ class FlowWorker(Worker):
         # or forgotten
 
     def working(self):
-        queue = self.random.choice(WORKED)
+        queue = "single" if self.single else self.random.choice([q for q in WORKED if q != "single"])
         limit = self.random.choice((1, 1, 3, 10))
         for token in self.take_of(queue, limit, self.random.choice((0, 0.2, 1)), self.random.choice((0.5, 2, 5))):
             self.deal_with(token)
@@ -231,9 +238,9 @@ class FlowCheck(check.Check):
         return [list(r) for r in rows]
 
     def verdict(self):
-        audit = [dict(zip(("q", "number", "job", "uid", "group", "key", "was", "is", "attempt", "at", "behind"), r))
+        audit = [dict(zip(("q", "number", "job", "uid", "group", "key", "was", "is", "attempt", "at", "behind", "worker"), r))
                  for r in self.direct.execute("SELECT q, number, job, uid, \"group\", key, was, \"is\", attempt,"
-                                              " extract(epoch FROM at)::float8, behind FROM audit ORDER BY at").fetchall()]
+                                              " extract(epoch FROM at)::float8, behind, worker FROM audit ORDER BY at").fetchall()]
         with open(os.path.join(self.folder, "final.json"), "w", encoding="utf-8") as out:
             json.dump({"audit": audit, "ends": self.ends()}, out)
         logs = check.judge.read(self.folder)
@@ -389,6 +396,17 @@ class Audit:
             if e["at"] > self.closes + LATE:
                 self.say("hours", "%d was begun %.1f s after the end of its hours" % (e["job"], e["at"] - self.closes))
 
+    def one_at_a_time(self):
+        """A connection that was followed is gone, and never comes back."""
+        last, gone = None, set()
+        for e in self.leases(self.of["single"]):
+            if e["worker"] in gone:
+                self.say("single", "%d was given to %s after %s had the queue" % (e["job"], e["worker"], last))
+            elif e["worker"] != last:
+                gone.add(last)
+                last = e["worker"]
+        self.used_up(self.of["single"], float("inf"), "single")
+
     # --- where they go ----------------------------------------------------------------------------
 
     def after(self):
@@ -476,6 +494,7 @@ def judge_audit(audit, ends, fate, until, batches=(), closes=float("inf")):
     case.one_place()
     case.keys_are_kept()
     case.in_their_hours()
+    case.one_at_a_time()
     case.batches_end()
     case.nothing_is_lost()
     return case.said

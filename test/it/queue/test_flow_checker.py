@@ -1,4 +1,4 @@
-"""The checker of limits, AFTER, dead_queue and KEY ... FOR (test/check/flows.py): a short run of it, and that it sees what it
+"""The checker of limits, AFTER, dead_queue, single_consumer and KEY ... FOR (test/check/flows.py): a short run of it, and that it sees what it
 is there to see."""
 
 import os
@@ -36,7 +36,7 @@ class Story:
         queue, group, number = job
         self.audit.append(dict({"q": queue, "number": list(flows.QUEUES).index(queue), "job": number, "uid": "u%d" % number,
                                 "group": group, "key": None, "was": was, "is": now, "attempt": 1, "at": self.at,
-                                "behind": None}, **more))  # fmt: skip
+                                "behind": None, "worker": "w"}, **more))  # fmt: skip
 
     def push(self, queue, group=None, **more):
         self.job += 1
@@ -174,6 +174,17 @@ def begun_after_its_hours(s):
     s.done(s.begin("timed", wait=flows.LATE + 1))
 
 
+def two_consumers(s):
+    for who in ("a", "b", "a"):
+        s.done(s.begin("single", worker=who))
+
+
+def no_consumer(s):
+    s.push("single")
+    s.done(s.begin("single"))
+    s.done(s.begin("single", wait=flows.STALL + 10))
+
+
 def a_batch_that_has_not_ended(s):
     job = s.push("lot")
     s.batches.append({"b": "b", "u": ["u%d" % job[2]], "ended": True, "n": 1, "t": s.at + 0.001})
@@ -193,7 +204,7 @@ FAULTS = {
     done_behind_a_dead_one: "after", dead_behind_one_that_was_done: "after", waits_for_ever: "lost", dead_in_two_places: "dead",
     dead_nowhere: "dead", a_key_twice: "key", forgotten: "lost", rolled_back_and_there: "rolled back",
     begun_outside_of_its_hours: "hours", begun_after_its_hours: "hours", a_batch_that_has_not_ended: "batch",
-    a_batch_with_one_too_few: "batch",
+    a_batch_with_one_too_few: "batch", two_consumers: "single", no_consumer: "stall",
 }  # fmt: skip
 
 
@@ -209,6 +220,8 @@ def test_the_judge_is_content():
     s.die(doomed)
     s.die(dead, "blocked")
     s.done(s.begin("rests", wait=flows.PAUSE))
+    for who in "aab":
+        s.done(s.begin("single", worker=who))
     assert s.said() == []
 
 
