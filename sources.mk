@@ -927,6 +927,7 @@ qb_dialogues = \
 	test/scenario/push/handed_over.dlg \
 	test/scenario/push/handed_over_floor.dlg \
 	test/scenario/push/handed_over_keys.dlg \
+	test/scenario/push/push_after.dlg \
 	test/scenario/push/push_after_in_transaction_lost.dlg \
 	test/scenario/push/push_after_silent.dlg \
 	test/scenario/push/push_copy.dlg \
@@ -1022,11 +1023,13 @@ qb_dialogues = \
 	test/scenario/take/no_sync_yet.dlg \
 	test/scenario/take/pop.dlg \
 	test/scenario/take/safety_poll.dlg \
+	test/scenario/take/single_consumer.dlg \
 	test/scenario/take/stream_dies_with_rows.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \
 	test/scenario/take/take_fails_woken.dlg \
 	test/scenario/take/take_goodbye.dlg \
+	test/scenario/take/take_grouped.dlg \
 	test/scenario/take/take_grouped_cut.dlg \
 	test/scenario/take/take_in_transaction.dlg \
 	test/scenario/take/take_prepared.dlg \

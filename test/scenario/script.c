@@ -652,6 +652,8 @@ const char *script_finish(bool leases_may_stay)
 	trouble = script_settle();
 	if (!trouble && !leases_may_stay && !actors_terminated() && store_count(STORE_LEASED) > 0)
 		trouble = fail("%d jobs are leased to nobody", store_count(STORE_LEASED));
+	if (!trouble && !leases_may_stay && !actors_terminated() && store_has_consumer())
+		trouble = fail("a queue belongs to a consumer that is gone");
 	/* Longer than every timeout but those that keep an unused connection. */
 	if (!trouble)
 		trouble = script_time(300 * USEC_SEC);

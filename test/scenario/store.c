@@ -12,7 +12,8 @@
 
 #define LEASE      (300 * USEC_SEC)
 #define MAX_VALUES 64
-#define NUMBERED   "mail" /* queue 1, when a dialogue says that its number is known */
+#define NUMBERED   "mail"   /* queue 1, when a dialogue says that its number is known */
+#define SINGLE     "ledger" /* queue 9, which has a single consumer */
 
 enum change { CHANGE_NONE, CHANGE_PUSHED, CHANGE_TAKEN, CHANGE_DONE, CHANGE_BACK };
 
@@ -27,9 +28,16 @@ struct job {
 	const struct actor *changed_by; /* in a transaction that has not ended */
 };
 
+/* Of SINGLE: who it is, and who it was before the transaction that has changed it and not ended. */
+struct consumer {
+	char token[24], proxy[16];
+};
+
 static struct {
 	struct job *jobs;
 	int last_id;
+	struct consumer consumer, was;
+	const struct actor *followed_by;
 } store;
 
 /* The values of a call, in the order of its text. */
@@ -38,7 +46,8 @@ struct call {
 	bool in_array[MAX_VALUES];
 	int n;
 	bool no_rows;
-	char *text; /* what they point into */
+	char *text;        /* what they point into */
+	char consumer[64]; /* who asks: his token, the number of the proxy, and that of the queue */
 };
 
 void store_init(void)
@@ -103,6 +112,11 @@ int store_count(enum store_state st)
 	return n;
 }
 
+bool store_has_consumer(void)
+{
+	return *store.consumer.token != '\0';
+}
+
 static void job_undo(struct job *j)
 {
 	switch (j->change) {
@@ -127,6 +141,11 @@ void store_end(struct actor *a, bool commit)
 {
 	struct job *j;
 
+	if (store.followed_by == a) {
+		store.followed_by = NULL;
+		if (!commit)
+			store.consumer = store.was;
+	}
 	for (j = store.jobs; j; j = j->next) {
 		if (j->changed_by != a)
 			continue;
@@ -385,12 +404,43 @@ static void row_due(struct actor *a, const struct call *c)
 	actor_say(a, text);
 }
 
+static void follow(struct actor *a, const struct consumer *next)
+{
+	store.was = store.consumer;
+	store.consumer = *next;
+	store.followed_by = a;
+}
+
+/* false: the jobs are another's, or who asks does not know that they may be; that was said. */
+static bool is_consumer(struct actor *a, const struct call *c)
+{
+	struct consumer me = {0};
+	char text[200];
+
+	if (sscanf(c->consumer, "%23s %15s", me.token, me.proxy) != 2) {
+		actor_say(a, "ErrorResponse QBONE \"9\"");
+		return false;
+	}
+	if (*store.consumer.token && strcmp(store.consumer.token, me.token) != 0) {
+		(void)snprintf(text, sizeof(text),
+			"DataRow" ROW_TAKEN(NULL_COLUMN, , ) " \"%s %s\" \"1000\" NULL NULL NULL",
+			store.consumer.proxy, store.consumer.token);
+		actor_say(a, text);
+		return false;
+	}
+	if (!*store.consumer.token)
+		follow(a, &me);
+	return true;
+}
+
 static int serve_take(struct actor *a, const struct call *c)
 {
 	int at = value_after_array(c), limit = at < c->n ? atoi(c->v[at]) : 1, n = 0;
 	bool pop = c->n > 0 && strcmp(c->v[c->n - 1], "t") == 0;
 	struct job *j;
 
+	if (names_queue(c, SINGLE) && !is_consumer(a, c))
+		return *c->consumer ? 0 : -1;
 	for (j = store.jobs; j && n < limit; j = j->next) {
 		if (!is_free(j) || j->ready_at > loop_now() || !names_queue(c, j->queue))
 			continue;
@@ -550,7 +600,16 @@ static int serve_back(struct actor *a, const struct call *c)
 
 static int serve_give_back(struct actor *a, const struct call *c)
 {
-	return serve_tokens(a, c, CHANGE_BACK, false);
+	int n = serve_tokens(a, c, CHANGE_BACK, false);
+
+	for (int i = 0; i < c->n; i++)
+		if (*store.consumer.token && strncmp(c->v[i], "9-0-", 4) == 0 &&
+			strcmp(c->v[i] + 4, store.consumer.token) == 0) {
+			follow(a, &(struct consumer){0});
+			row_queue(a, SINGLE);
+			n++;
+		}
+	return n;
 }
 
 static int serve_extend(struct actor *a, const struct call *c)
@@ -646,6 +705,7 @@ static const struct {
 	{"queue._hand_keys_1(", serve_hand_keys},
 	{"queue._take_1(", serve_take_directly},
 	{"queue._take_lot_jsonb(", serve_take},
+	{"queue._take_alone_jsonb(", serve_take},
 	{"queue._take(", serve_take},
 	{"queue._done(", serve_done},
 	{"queue._names(", serve_names},
@@ -665,6 +725,17 @@ static const struct {
 	{"queue.drop(", serve_void},
 };
 
+/* Their eighth. */
+static void put_consumer(struct call *c, const struct words *values)
+{
+	const struct word *x = values ? values->first : NULL;
+
+	for (int n = 1; x && n < 8; n++)
+		x = x->next;
+	if (x)
+		(void)snprintf(c->consumer, sizeof(c->consumer), "%s", x->text);
+}
+
 bool store_serve(struct actor *a, const char *sql, const struct words *values, bool describe)
 {
 	const char *at;
@@ -682,6 +753,8 @@ bool store_serve(struct actor *a, const char *sql, const struct words *values, b
 		if (!serve_done_first(a, sql, values))
 			return true;
 		call_read(&c, at, values);
+		if (strstr(sql, "qbouncer.consumer"))
+			put_consumer(&c, values);
 		n = functions[i].fn(a, &c);
 		free(c.text);
 		(void)snprintf(text, sizeof(text), "CommandComplete \"SELECT %d\"", n);

@@ -21,5 +21,7 @@ void store_add(const char *queue, const char *payload, usec_t delay);
 
 enum store_state { STORE_READY, STORE_LATER, STORE_LEASED, STORE_DONE };
 int store_count(enum store_state st);
+/* Has the queue with a single consumer one? */
+bool store_has_consumer(void);
 
 #endif
