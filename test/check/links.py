@@ -12,6 +12,7 @@ import json
 import re
 import socket
 import struct
+import time
 
 import psycopg
 from psycopg.rows import dict_row
@@ -56,6 +57,7 @@ def is_end(code):
 class Raw:
     def __init__(self, port, user, database, timeout=60):
         self.prepared, self.n = {}, 0
+        self.patience = timeout
         try:
             self.w = Wire(port, timeout=timeout)
             self.w.startup(user=user, database=database)
@@ -86,8 +88,13 @@ class Raw:
             raise Lost(str(e)) from e
 
     def answer(self):
-        """Of what was sent."""
-        return self._answer(self.w.until("Z"))
+        """Of what was sent. What only says that it is waited for is no answer."""
+        messages, until = [], time.monotonic() + self.patience
+        while not messages or messages[-1].type != "Z":
+            messages.append(self.w.recv())
+            if time.monotonic() > until:
+                raise Stuck("nothing in %s s" % self.patience)
+        return self._answer(messages)
 
     def _answer(self, messages):
         columns, rows, tags = [], [], [""]

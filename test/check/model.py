@@ -681,7 +681,7 @@ class Program(Pushes, Looks, Waits):
             self.create()
             for _ in range(steps):
                 self.step()
-            for c in self.connections:
+            for c in self.connections * len(self.connections): # one may wait for another
                 if c.tx:
                     self.rollback(c)
             self.settle()

@@ -91,7 +91,7 @@ class OrderedState(State):
 
     def ended(self, tx, row, how):
         if row.state != "dead":
-            self.followed(tx, row, how)
+            self.followed(tx, row, how, None, (row.queue, row.group) if row.state in ACTIVE else None)
         if row.group and row.state in ACTIVE:
             self.next(tx, row.queue, row.group, row.token if how == "done" else None)
 
@@ -101,18 +101,18 @@ class OrderedState(State):
         if row.group:
             self.next(tx, row.queue, row.group)
 
-    def followed(self, tx, first, how, error=None):
-        """Those that wait for it go on, or they die, and those behind them."""
+    def followed(self, tx, first, how, error=None, group=None):
+        """Those that wait for it go on, or they die, and those behind them. group: whose next one the caller lets go."""
         line = [(first, how, error)]
         while line:
             one, how, error = line.pop(0)
             for row in self.followers(tx, one.n):
                 if how == "done":
-                    self.waits_for(tx, row, [b for b in row.behind if b[0] != one.n])
+                    self.waits_for(tx, row, [b for b in row.behind if b[0] != one.n], group)
                 elif row.state == "blocked":
                     line.append(self.dies_with(tx, row, one, how, error))
 
-    def waits_for(self, tx, row, rest):
+    def waits_for(self, tx, row, rest, group=None):
         """For no others any more."""
         row = self.change(tx, row)
         row.behind = tuple(rest)
@@ -127,7 +127,8 @@ class OrderedState(State):
             return
         self.lock(tx, row)
         tx.blocked.append((row.queue, row.group))
-        self.next(tx, row.queue, row.group)
+        if (row.queue, row.group) != group:
+            self.next(tx, row.queue, row.group)
 
     def dies_with(self, tx, row, one, how, error):
         row = self.change(tx, row)
@@ -279,7 +280,7 @@ class Ordered(Program):
     def find(self, c, queues, limit, grouped=False):
         self.fronts = {}
         if queues == [SINGLE]:
-            if self.state.consumer is None and not (grouped and SINGLE in self.paused):
+            if self.state.consumer is None:
                 self.state.consumer = c
             if self.state.consumer is not c:
                 return []
@@ -331,11 +332,17 @@ class Ordered(Program):
     def left(self, c):
         """The next one follows that waits."""
         if self.state.consumer is c:
-            self.state.consumer = next((t.c for t in self.takers if t.queue == SINGLE and t.c is not c), None)
-            wait_for(lambda: self.consumer_token() not in (self.token,), "the consumer to be gone")
+            self.state.consumer = next((t.c for t in self.takers if t.queue == SINGLE), None)
+            self.wait_for(lambda: self.consumer_token() not in (self.token,), "the consumer to be gone")
             if self.state.consumer is not None:
-                wait_for(lambda: self.consumer_token() is not None, "the next one to follow")
+                self.wait_for(lambda: self.consumer_token() is not None, "the next one to follow")
         self.note_consumer()
+
+    def wait_for(self, condition, what):
+        try:
+            wait_for(condition, what, self.patience)
+        except AssertionError as e:
+            self.fail(str(e))
 
     def note_consumer(self):
         self.token = self.consumer_token()
@@ -347,15 +354,13 @@ class Ordered(Program):
     def chain(self, view, tokens):
         """Those of these jobs, in their order, that a DONE of all of them can end; and all of them."""
         rows = [(t, self.state.lease(view, t)) for t in sorted(tokens, key=token_order)]
-        done, ok = set(), []
-        for t, row in rows:
-            if row is None or row.cancelled:
-                continue
-            if row.token == t or row.lot[1] in done:
-                ok.append(t)
-                if not row.again:
-                    done.add(t)
-        return ok, rows
+        held = [(t, row) for t, row in rows if row is not None and not row.cancelled]
+        done, ok, last = set(), set(), -1
+        while len(ok) > last: # one that was run again has a lower number than the one in front of it
+            last = len(ok)
+            ok |= {t for t, row in held if row.token == t or row.lot[1] in done}
+            done |= {t for t, row in held if t in ok and not row.again}
+        return [t for t, _ in rows if t in ok], rows
 
     def why_not(self, c, tx, tokens, verb="DONE"):
         code, repeated = super().why_not(c, tx, tokens)
@@ -588,6 +593,22 @@ class Ordered(Program):
             self.state.change(tx, self.state.view(tx)[r.n])
         return row
 
+    # --- the end of a transaction -----------------------------------------------------------------
+
+    def may_go_back(self, c):
+        """What it has taken may die then, and others with it, for which nobody has to be waited."""
+        s, locked = self.state, self.state.locked(c.tx)
+        rows = [s.leased(s.rows, t) for t in c.tx.taken]
+        return not any(other.n in locked for r in rows if r is not None for other in s.linked(r))
+
+    def commit(self, c):
+        if not c.tx.failed or self.may_go_back(c):
+            super().commit(c)
+
+    def rollback(self, c):
+        if self.may_go_back(c):
+            super().rollback(c)
+
     # --- others -----------------------------------------------------------------------------------
 
     def pause(self, c):
@@ -595,6 +616,8 @@ class Ordered(Program):
             return
         queue = self.random.choice(self.names)
         what = self.random.choice(("", " TAKE", " PUSH"))
+        if queue == SINGLE: # who follows while nothing can be taken is a matter of who asks by chance
+            what = " PUSH"
         paused, pushes = queue in self.paused, queue in self.state.no_pushes
         verb = "RESUME" if (pushes if "PUSH" in what else paused) or self.random.random() < 0.1 else "PAUSE"
         self.expect(c, "QUEUE %s %s%s" % (verb, queue, what), [], ([], "ALTER TABLE"))
@@ -605,6 +628,11 @@ class Ordered(Program):
                 self.paused.discard(queue)
             if "TAKE" not in what:
                 self.state.no_pushes.discard(queue)
+
+    def purge(self, c):
+        rows = self.state.view(self.tx(c)).values()
+        if not any(len(r.behind) > 1 for r in rows if r.state == "blocked"): # with which of them would it die?
+            super().purge(c)
 
     def redrive(self, c):
         if not any(r.behind and r.state == "dead" for r in self.state.view(self.tx(c)).values()):
@@ -623,11 +651,11 @@ class Ordered(Program):
         there = self.state.room(queue) and any(r.queue == queue and r.state == "ready" for r in self.state.rows.values())
         if there and not (queue == SINGLE and self.state.consumer is not None) or len(self.takers) == 4:
             return
-        c = self.connection("t%d" % self.state.n, True)
         limit, rank = self.random.choice((1, 1, 2, 5)), self.random.choice((0, 0, 2, -2))
         grouped = self.random.random() < 0.3
-        if any(t.queue == queue and t.grouped != grouped for t in self.takers) and queue != SINGLE:
-            grouped = not grouped        # two kinds of statements may come in either order
+        if any(t.queue == queue and (grouped or t.grouped) for t in self.takers) and queue != SINGLE:
+            return        # two statements may come in either order, and of these each is for one
+        c = self.connection("t%d" % self.state.n, True)
         sql = "QUEUE TAKE %s%s LIMIT %d WAIT '10 min'%s LEASE '1 hour'" % (
             queue, " GROUPED" if grouped else "", limit, " RANK %d" % rank if rank else "")
         c.link.w.query(sql)
@@ -641,10 +669,10 @@ class Ordered(Program):
             self.note_consumer()
 
     def answer_of(self, taker):
-        taker.c.link.w.sock.settimeout(self.patience)
+        taker.c.link.patience = self.patience
         try:
             return super().answer_of(taker)
-        except TimeoutError:
+        except Stuck:
             self.fail("%s of %s gets nothing; the sessions are\n%s" % (taker.c.number, taker.queue, self.sessions()))
 
     def parked(self):
