@@ -152,6 +152,19 @@ def test_no_lease_is_longer_than_max_run(q):
     assert left(q) > 600
 
 
+def test_max_run_that_comes_while_a_job_runs(q):
+    """The lease stays, and is not renewed; the next EXTEND goes by it, and may end it sooner."""
+    q.push("q", "1", "2", "3")
+    jobs = [job["token"] for job in q.take("q", 3, lease="1 h")]
+    q.rows("SELECT queue.alter('q', '{max_run}', '{10 min}')")
+    assert [left(q, n) for n in (1, 2, 3)] == [3600] * 3
+    q.rows("SELECT queue.extend(%s, '2 h')", jobs[0])
+    q.rows("SELECT queue._renew(ARRAY[%s], '2 h')", jobs[1])
+    assert left(q, 1) == 600 and left(q, 2) == 3600
+    q.rows("SELECT queue.done(%s::text[])", jobs)
+    assert q.value("SELECT count(*) FROM queue.q_q") == 0
+
+
 @pytest.mark.parametrize("options,state", [({}, "ready"), ({"max_attempts": 1}, "dead")])
 def test_ran_too_long(db, options, state):
     db.create("q", max_run="10 min", **options)

@@ -16,6 +16,8 @@ OPENED = [
     ("rate = '1/h'", "RESET (rate)"),
     ("rate = '1/h'", "SET (rate = '100/s')"),
     ("pause = '1 h'", "RESET (pause)"),
+    ("pause = '1 h'", "SET (pause = '50 ms')"),
+    ("max_running_per_group = 5, pause_per_group = '1 h'", "SET (pause_per_group = '50 ms')"),
     ("max_running_per_group = 1", "SET (max_running_per_group = 3)"),
     ("max_running_per_group = 1", "SET (max_running_per_group = none)"),
     ("max_running_per_group = none, rate_per_group = '1/h'", "RESET (rate_per_group)"),
