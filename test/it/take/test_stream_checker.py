@@ -1,0 +1,137 @@
+"""Workers of streams at random, while server processes are killed: each event that was committed has its effect once in each
+subscription, those that were rolled back have none, and with on_fail = block the events of a group take effect in their order.
+"""
+
+import contextlib
+import random
+import threading
+import time
+
+import psycopg
+import pytest
+
+from proxy import wait_for
+
+SECONDS = 3
+SUBSCRIPTIONS = {"plain": "retry = 'fixed 5ms'", "strict": "retry = 'fixed 5ms', on_fail = block"}
+SETUP = """
+    CREATE TABLE pushed (uid text PRIMARY KEY);
+    CREATE TABLE effects (n int8 GENERATED ALWAYS AS IDENTITY, sub text, uid text, PRIMARY KEY (sub, uid))"""
+
+
+class Load:
+    def __init__(self, proxy, db, seed):
+        self.dsn, self.seed = proxy.dsn(db), seed
+        self.pushing = self.failing = True
+        self.ended = False
+        self.wrong = []
+        self.threads = []
+
+    def go(self, name, act):
+        rng = random.Random("%s %s" % (name, self.seed))
+
+        def run():
+            while not self.ended:
+                with contextlib.suppress(psycopg.Error, psycopg.Warning):
+                    with psycopg.connect(self.dsn, autocommit=True) as c:
+                        act(c, rng, name)
+        self.threads.append(threading.Thread(target=run, name=name))
+        self.threads[-1].start()
+
+    def end(self):
+        self.ended = True
+        for t in self.threads:
+            t.join(30)
+
+    # --- who pushes: each has groups of his own, one transaction after the other, so that each has an order
+
+    def push(self, c, rng, name):
+        with contextlib.suppress(psycopg.errors.UndefinedObject):
+            c.execute("COMMIT PREPARED '%s'" % name)    # of before: what overlaps has no order
+        while self.pushing:
+            n = c.execute("SELECT count(*) FROM pushed WHERE uid LIKE %s", (name + "%",)).fetchone()[0]
+            how = rng.choice(["alone", "alone", "rollback", "savepoint", "slow", "prepared"])
+            uids = ["%s %06d %d" % (name, n + i, rng.randrange(10 ** 9)) for i in range(rng.randint(1, 4))]
+            c.execute("BEGIN")
+            for uid in uids:
+                if how == "savepoint":
+                    c.execute("SAVEPOINT s")
+                    c.execute("QUEUE PUSH s '\"never\"' GROUP 'g'")
+                    c.execute("ROLLBACK TO s")
+                c.execute("INSERT INTO pushed VALUES (%s)", (uid,))
+                c.execute("QUEUE PUSH s '\"%s\"' GROUP '%s'" % (uid, name))
+                if how == "slow":
+                    c.execute("SELECT pg_sleep(0.01)")
+            if how == "prepared":
+                c.execute("PREPARE TRANSACTION '%s'" % name)
+                c.execute("COMMIT PREPARED '%s'" % name)
+            else:
+                c.execute("ROLLBACK" if how == "rollback" else "COMMIT")
+        time.sleep(0.01)
+
+    # --- who works
+
+    def work(self, c, rng, name):
+        sub = name.split()[0]
+        while not self.ended:
+            rows = c.execute("QUEUE TAKE s FOR %s LIMIT %d WAIT '50 ms' LEASE '2 s'" % (sub, rng.randint(1, 20))).fetchall()
+            if not rows:
+                continue
+            what = rng.choice(["done", "done", "events", "events", "fail", "release", "rollback", "gone"]) if self.failing else "done"
+            if what == "gone":
+                return
+            bad = {r[0] for r in rng.sample(rows, rng.randint(1, len(rows)))} if what == "events" else set()
+            stopped = set()
+            c.execute("BEGIN")
+            for r in rows:
+                if r[0] in bad:
+                    stopped.add(r[7])
+                elif sub == "plain" or r[7] not in stopped:
+                    c.execute("INSERT INTO effects (sub, uid) VALUES (%s, %s)", (sub, r[4]))
+            if what == "events":
+                c.execute("QUEUE FAIL '%s' EVENT %s" % (rows[0][1], ", ".join(str(i) for i in bad)))
+            elif what == "done":
+                c.execute("QUEUE DONE '%s'" % rows[0][1])
+            c.execute("COMMIT" if what in ("done", "events") else "ROLLBACK")
+            if what in ("fail", "release"):
+                c.execute("QUEUE %s '%s'" % (what.upper(), rows[0][1]))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_exactly_once(qbouncer, cluster, seed):
+    db = cluster.createdb(owner="app")
+    proxy = qbouncer(default_pool_size=8, queue_rescan="100ms", log_connections=0, log_disconnections=0)
+    with psycopg.connect(proxy.dsn(db), autocommit=True) as c:
+        c.execute("QUEUE CREATE s WITH (kind = stream)")
+        for sub, options in SUBSCRIPTIONS.items():
+            c.execute("QUEUE SUBSCRIBE %s TO s WITH (%s)" % (sub, options))
+        c.execute(SETUP)
+    load = Load(proxy, db, seed)
+    rng = random.Random(seed)
+    with psycopg.connect(cluster.dsn(db), autocommit=True) as root:
+        try:
+            for i in range(3):
+                load.go("push%d" % i, load.push)
+            for sub in SUBSCRIPTIONS:
+                for i in range(3):
+                    load.go("%s %d" % (sub, i), load.work)
+            until = time.monotonic() + SECONDS
+            while time.monotonic() < until:
+                root.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app' AND datname = %s"
+                             " ORDER BY random() LIMIT 1", (db,))
+                time.sleep(rng.random() / 10)
+            load.pushing = load.failing = False
+            def all_there():
+                if root.execute("SELECT 1 FROM pg_prepared_xacts WHERE database = current_database()").fetchone():
+                    return False
+                return root.execute("SELECT count(*) = 0 AND (SELECT count(*) FROM pushed) > 50 FROM pushed AS p, unnest(%s::text[]) AS s"
+                                    " WHERE NOT EXISTS (SELECT FROM effects AS e WHERE (e.sub, e.uid) = (s, p.uid))",
+                                    (list(SUBSCRIPTIONS),)).fetchone()[0]
+            wait_for(all_there, "all effects", timeout=40)
+        finally:
+            load.end()
+        assert root.execute("SELECT count(*) FROM effects AS e WHERE NOT EXISTS (SELECT FROM pushed AS p WHERE p.uid = e.uid)").fetchone()[0] == 0
+        assert root.execute("SELECT count(*) FROM queue.retries").fetchone()[0] == 0
+        for i in range(3):
+            uids = [r[0] for r in root.execute("SELECT uid FROM effects WHERE sub = 'strict' AND uid LIKE %s ORDER BY n", ("push%d%%" % i,))]
+            assert uids == sorted(uids)
