@@ -602,13 +602,18 @@ DECLARE
 	free float8;
 	rest int8[];
 	tokens text[];
+	gone bool := false;
 BEGIN
 	room := lim;
 	ms := 0;
 	IF q.max_running IS NOT NULL THEN
 		still := running;
 		-- of many what has ended is noted, which may be less, if rows went by hand
-		IF q.max_running - cardinality(still) < (CASE WHEN @many@ AND NOT lots THEN 1 ELSE lim END) AND (NOT @many@ OR lots OR random() < 0.01) THEN
+		IF @many@ AND q.max_running - cardinality(still) < 1 THEN
+			gone := NOT EXISTS (SELECT FROM @table@ WHERE state IN ('later', 'leased'));
+		END IF;
+		IF q.max_running - cardinality(still) < (CASE WHEN @many@ AND NOT lots THEN 1 ELSE lim END)
+				AND (NOT @many@ OR lots OR gone OR random() < 0.01) THEN
 			SELECT coalesce(array_agg(id) FILTER (WHERE state = 'leased'), '{}')@unread@, array_agg(id) FILTER (WHERE state <> 'leased'),
 					array_agg(substr(token, 2, 16)) FILTER (WHERE state <> 'leased') INTO still, rest, tokens FROM @table@
 				WHERE id = ANY (running) AND (state = 'leased' OR lots AND state = 'blocked' AND left(token, 1) = 'g');

@@ -437,6 +437,17 @@ def test_what_is_used_up_for_longer_than_the_burst_lasts(db, how):
     assert got == [2]
 
 
+@pytest.mark.parametrize("most", [3, 501])
+def test_truncated_while_all_places_are_taken(db, most):
+    """Nobody is told of that; the next take finds that none of them is there."""
+    db.create("q", max_running=most)
+    db.rows("SELECT queue.push('q', '1') FROM generate_series(1, 600)")
+    assert len(take(db, most)) == most and take(db) == []
+    db.rows("TRUNCATE queue.q_q")
+    db.rows("SELECT queue.push('q', '1') FROM generate_series(1, 600)")
+    assert len(take(db, 600)) == most
+
+
 def test_one_that_fails_and_is_taken_again_while_many_are_counted(db):
     """Of more than 500 the ends are noted, and now and then all are looked up. Who ends between the two, and is taken at
     once, is not forgotten when its note is read."""
