@@ -308,6 +308,17 @@ void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int
 	submit(b, pool);
 }
 
+bool back_has(const struct qdb *db, const char *token)
+{
+	const struct back *b;
+
+	DL_FOREACH (backs.first, b)
+		if (b->db == db && !b->is_lost && !buf_failed(&b->tokens) &&
+			memmem(b->tokens.data, b->tokens.len, token, strlen(token)) != NULL)
+			return true;
+	return false;
+}
+
 static bool same_lease(const struct back *b, const struct lost_jobs *lost)
 {
 	if (b->lease == NULL || lost->lease == NULL)

@@ -12,6 +12,8 @@
  * neither is counted. */
 void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
 	const char *error);
+/* Is this token being given back? */
+bool back_has(const struct qdb *db, const char *token);
 /* Of a statement whose answer was lost: what it has leased, if it was carried out, is looked for and given back, as
  * soon as there is a connection, and until its process is gone. More than one may say the same. */
 struct lost_jobs {

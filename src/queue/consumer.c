@@ -131,7 +131,7 @@ void consumer_is(struct waiter *w, const void *holder, int32_t len)
 	if (strncmp(text, ours, n) != 0 || strlen(text + n) != TOKEN_DIGITS)
 		return;
 	put_token(a->number, text + n, token);
-	if (!is_there(w->db, token))
+	if (!is_there(w->db, token) && !back_has(w->db, token))
 		free_row(w->db, w->pool, token);
 }
 
@@ -143,6 +143,6 @@ void consumer_late(const struct waiter *w)
 	if (a == NULL)
 		return;
 	snprintf(token, sizeof(token), "%lld-0-%.16s", (long long)a->number, w->consumer);
-	if (!is_there(w->db, token))
+	if (!is_there(w->db, token) && !back_has(w->db, token))
 		free_row(w->db, w->pool, token);
 }
