@@ -599,7 +599,18 @@ class Ordered(Program):
         """What it has taken may die then, and others with it, for which nobody has to be waited."""
         s, locked = self.state, self.state.locked(c.tx)
         rows = [s.leased(s.rows, t) for t in c.tx.taken]
-        return not any(other.n in locked for r in rows if r is not None for other in s.linked(r))
+        if any(other.n in locked for r in rows if r is not None for other in s.linked(r)):
+            return False
+        return self.one_each(c.tx.taken)
+
+    def one_each(self, tokens):
+        """Of jobs that go back together none waits for two: with which of them would it die?"""
+        back = {self.state.tokens[t] for t in tokens}
+        return all(sum(n in back for n, _ in r.behind) < 2 for r in self.state.everybody().values())
+
+    def leave(self, c):
+        if self.one_each(c.held) and (c.tx is None or self.may_go_back(c)):
+            super().leave(c)
 
     def commit(self, c):
         if not c.tx.failed or self.may_go_back(c):
