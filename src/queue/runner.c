@@ -274,6 +274,8 @@ static void say_done(struct slot *s)
 
 static void run_succeeded(struct slot *s)
 {
+	struct pg_error ended;
+
 	switch (s->outcome) {
 	case OUTCOME_DONE:
 		s->queue->done++;
@@ -289,6 +291,12 @@ static void run_succeeded(struct slot *s)
 	case OUTCOME_ALONE:
 		if (s->alone->sent) {
 			say_done(s);
+			return;
+		}
+		if (s->lost ||
+			s->late) { /* its end was asked for, and came too late for the look */
+			pg_error_set(&ended, "57014", "not begun");
+			run_failed(s, &ended);
 			return;
 		}
 		if (submit_alone(s))
@@ -348,6 +356,8 @@ static bool submit_alone(struct slot *s)
 		return false;
 	a->sent = true;
 	s->started = false;
+	s->at = USEC_NEVER; /* its time begins with the statement */
+	s->began = 0;
 	all.running++;
 	return true;
 }
