@@ -12,6 +12,11 @@
 
 #define DISCARD_ALL "DISCARD ALL"
 
+/* What is left of a session that nobody has read may be a statement_timeout of a millisecond. When that is over at the
+ * end of DISCARD ALL, Postgres notes it and tells the next statement, which is somebody else's (57014). Behind this one
+ * it is DISCARD ALL that is told, and the server goes. */
+#define NO_TIMEOUT "SET statement_timeout = 0"
+
 static enum relay_step reset_failed(struct relay *r, const struct wire_msg *m, struct expect *e)
 {
 	(void)e;
@@ -43,6 +48,7 @@ static void clean(struct server *s, bool rollback, const char *reset_query)
 		server_move(s, SERVER_CLEANING);
 	read_again(s);
 	if (!put_reset(s, &b, rollback ? "ROLLBACK" : NULL) ||
+		!put_reset(s, &b, s->trace.dirty ? NO_TIMEOUT : NULL) ||
 		!put_reset(s, &b, s->trace.dirty ? DISCARD_ALL : NULL) ||
 		!put_reset(s, &b, reset_query))
 		goto out;
