@@ -5,6 +5,7 @@ const readline = require('readline');
 const name = `cache_${process.pid}`;
 const cache = new Map();
 let reads = 0;
+let ending = false;
 
 async function listen(c) {
   for (;;) {
@@ -41,8 +42,13 @@ async function get(c, key) {
   await listener.connect();
   await c.connect();
   await listener.query(`QUEUE SUBSCRIBE ${name} TO changes FROM NOW`);
-  listen(listener).catch(e => { console.error(e); process.exit(1); });
+  listen(listener).catch(e => {
+    if (ending) return;
+    console.error(e);
+    process.exit(1);
+  });
   for await (const line of readline.createInterface({ input: process.stdin })) console.log(await get(c, line.trim()));
+  ending = true;
   await c.query(`QUEUE UNSUBSCRIBE ${name} FROM changes`);
   process.exit(0);
 })();

@@ -19,6 +19,7 @@ import psycopg
 NAME = "cache_%d" % os.getpid()
 cache = {}
 reads = 0
+ending = False
 lock = threading.Lock()
 
 
@@ -28,6 +29,8 @@ def listen(c):
         try:
             events = c.execute("QUEUE TAKE changes FOR %s WAIT '1 min'" % NAME).fetchall()
         except psycopg.Error as e:
+            if ending:
+                return
             if e.sqlstate != "QB005":
                 os._exit(1)  # what is in the cache may be old
             c.execute("QUEUE SEEK %s ON changes TO NOW" % NAME)
@@ -65,4 +68,5 @@ threading.Thread(target=listen, args=(listener,), daemon=True).start()
 with psycopg.connect(os.environ["QB_URL"], autocommit=True) as c:
     for line in sys.stdin:
         print(get(c, line.strip()), flush=True)
+    ending = True
     c.execute("QUEUE UNSUBSCRIBE %s FROM changes" % NAME)
