@@ -8,6 +8,7 @@ import psycopg
 import pytest
 
 from pgwire import types
+from proxy import wait_for
 from queuetest import (HEARTBEAT, INT8, TEXT, error, int4, parked, peek, q, shared, shared_db, shared_proxy, stats, tag,  # noqa: F401
                        woken)
 
@@ -197,6 +198,8 @@ def test_in_a_transaction(q):
 def test_wakes_after_the_commit(q, qproxy, db):
     waiters = [qproxy.wire(db).query("QUEUE TAKE mail WAIT '60s'") for _ in range(2)]
     parked(*waiters)
+    # who is asking when something comes is served behind who is not: the system session has come up, all have asked
+    wait_for(lambda: [(r["system"], r["probing"]) for r in qproxy.console("SHOW QUEUES") if r["waiters"] != "0"] == [("up", "0")], "rest")
     tag(q, "QUEUE PUSH mail (1 + 1)")
     assert woken(waiters[0])["payload"] == "2"
     q.rows("BEGIN")
