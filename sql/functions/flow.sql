@@ -25,7 +25,8 @@
 --
 -- Locks come in one order everywhere: the queue's table, then its gate; several queues by their numbers. A take that was
 -- on its way while the limits came, or went, is another function than it should be: it fails with 40001, and is repeated
--- (by the proxy itself). For that the queue has a trigger, which lets no job be leased but through the gate.
+-- (by the proxy itself). For that the queue has a trigger, which lets no job be leased but through the gate. One that waited
+-- while they changed looks behind the lock whether it is made for those that the queue has now, and ends so, too.
 
 -- '5/s', '100/min burst 20': so many in an interval, and at once. NULL: no rate.
 CREATE OR REPLACE FUNCTION queue._rate(rate text, OUT gap float8, OUT burst int8)
@@ -231,6 +232,18 @@ BEGIN
 END
 $$;
 
+-- What a take of a limited queue is made for. prefix: of each name.
+CREATE OR REPLACE FUNCTION queue._limits(prefix text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT string_agg(prefix || name, ', ' ORDER BY n) FROM unnest(
+		'{max_running, rate, hours, pause, max_running_per_group, rate_per_group, pause_per_group, fair}'::text[])
+		WITH ORDINALITY AS u (name, n));
+END
+$$;
+
 -- The take of a limited queue. many: ends are noted with their ids.
 CREATE OR REPLACE FUNCTION queue._generate_gated_take(cfg queue.queues, many bool) RETURNS void
 LANGUAGE plpgsql
@@ -246,7 +259,7 @@ BEGIN
 		who text, said int4, pop bool, prios int8[], low_marks int8[], since int8, moment timestamptz,
 		seed int8 DEFAULT NULL) RETURNS SETOF queue._taken_@payload@',
 		'SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan',
-		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
+		replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace(replace($body$
 #variable_conflict use_column
 DECLARE
 	gap CONSTANT float8 := @gap@;
@@ -272,7 +285,9 @@ BEGIN
 		RETURN;
 	END IF;
 	LOCK TABLE @table@ IN ROW EXCLUSIVE MODE;
-	IF to_regclass('@gate@') IS NULL THEN
+	-- who has waited here for an ALTER has the row of before, and may be the function of before
+	IF to_regclass('@gate@') IS NULL OR (@limits_q@) IS DISTINCT FROM (@limits@)
+			OR NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = @n@ AND (@limits_c@) IS NOT DISTINCT FROM (@limits@)) THEN
 		PERFORM queue._not_gated(q.name);
 	END IF;
 	-- before the gate: the end of an attempt may have to wait for somebody who has locked the next job of its group
@@ -441,7 +456,10 @@ $body$,
 	'@gap@', coalesce((queue._rate(cfg.rate)).gap::text, 'NULL')), '@burst@', coalesce((queue._rate(cfg.rate)).burst::text, 'NULL')),
 		'@by_group@', cfg.by_group::text),
 		'@most@', CASE WHEN cfg.by_group THEN 'LIMIT 1000' ELSE '' END),
-		'@after@', CASE WHEN notes THEN 'after' ELSE quote_literal('0') END));
+		'@after@', CASE WHEN notes THEN 'after' ELSE quote_literal('0') END),
+		'@limits_q@', queue._limits('q.')), '@limits_c@', queue._limits('c.')),
+		'@limits@', format('%L::int4, %L::text, %L::text, %L::interval, %L::int4, %L::text, %L::interval, %L::text', cfg.max_running,
+			cfg.rate, cfg.hours, cfg.pause, cfg.max_running_per_group, cfg.rate_per_group, cfg.pause_per_group, cfg.fair)));
 END
 $$;
 

@@ -168,6 +168,13 @@ BEGIN
 			PERFORM queue._check_payload(cfg, 'jsonb');
 		END IF;
 		CONTINUE WHEN cfg.paused;
+		IF cfg.limited THEN	-- behind an ALTER that is under way they may be others
+			EXECUTE format('LOCK TABLE %s IN ROW EXCLUSIVE MODE', queue._table(q));
+			SELECT * INTO cfg FROM queue.queues AS c WHERE c.name = q;
+			IF NOT FOUND THEN
+				PERFORM queue._no_queue(q);
+			END IF;
+		END IF;
 		IF pop IS NOT TRUE THEN
 			-- for the transaction, not for the function: a SET clause would end before the commit
 			PERFORM set_config('synchronous_commit', 'off', true);

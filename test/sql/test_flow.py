@@ -347,6 +347,61 @@ def test_takes_that_waited_for_the_alter_go_through_the_gate(db):
     assert take(db) == [2] and take(db) == []
 
 
+# As the proxy calls it: the queue's row is read before the function waits.
+DIRECT = """SELECT t.id FROM queue.queues AS c, LATERAL queue._take_%s(c, 5, '1 h', 'w', NULL, false, NULL, NULL, NULL,
+    clock_timestamp(), NULL) AS t WHERE c.name = 'q' AND t.id IS NOT NULL ORDER BY t.id"""
+
+
+@pytest.mark.parametrize("before, after, gets", [
+    ({"max_running": 1}, {"max_running": 3}, [2, 3]),
+    ({"max_running": 3}, {"max_running": 1}, []),
+    ({"max_running": 1}, {"max_running": 600}, list(range(2, 12))),
+    ({"rate": "9/h burst 1"}, {"rate": "9/h burst 3"}, [2, 3]),
+    ({"max_running_per_group": 1, "rate_per_group": "9/h burst 5"}, {"max_running_per_group": 2}, [2]),
+    ({"max_running_per_group": 2}, {"max_running_per_group": "none"}, list(range(2, 12))),
+    ({"max_running_per_group": 3}, {"max_running_per_group": 2}, [2]),
+    ({"max_running_per_group": "none", "rate_per_group": "1/h"}, {"rate_per_group": "1/h burst 3"}, [2, 3]),
+    ({"max_running_per_group": "none", "rate_per_group": "9/h burst 9"}, {"rate_per_group": "1/h"}, []),
+    ({"max_running_per_group": "none", "fair": "group", "rate": "9/h burst 3"}, {"rate": "9/h burst 4"}, [2, 3, 4]),
+])
+def test_a_take_that_waited_for_an_alter_knows_its_limits(db, before, after, gets):
+    db.create("q", **{"max_running_per_group": "none", **before})
+    db.rows("INSERT INTO queue.q_q (payload, \"group\") SELECT to_jsonb(n), 'g' FROM generate_series(1, 20) n")
+    assert take(db, 1) == [1]
+    alters, direct, plain = db.connect(), db.connect(), db.connect()
+    direct_take = DIRECT % db.value("SELECT number FROM queue.queues")
+    for other in (direct, plain):
+        other.column(direct_take.replace("c, 5,", "c, 0,"))     # its plans are made
+    alters.rows("BEGIN")
+    alters.rows("SELECT queue.alter('q', %s, %s)", list(after), [str(v) for v in after.values()])
+    waits = direct.beside(direct.column, direct_take)
+    db.until_blocked(direct)
+    also = plain.beside(take, plain, 5)
+    db.until_blocked(plain)
+    alters.rows("COMMIT")
+    waits.error_of("40001")
+    assert also.result() + direct.column(direct_take) == gets
+
+
+def test_a_take_that_waited_for_an_alter_knows_its_pauses(db):
+    for name, option in (("q", "pause"), ("q", "pause_per_group")):
+        db.create(name, max_running_per_group="none", **{option: "1 h"})
+        db.rows("INSERT INTO queue.q_q (payload, \"group\") SELECT to_jsonb(n), 'g' FROM generate_series(1, 20) n")
+        (token,) = tokens(db, 1)
+        db.rows("SELECT queue.done(%s)", token)
+        alters, direct, plain = db.connect(), db.connect(), db.connect()
+        alters.rows("BEGIN")
+        alters.rows("SELECT queue.alter('q', %s, '{1 ms}')", [option])
+        waits = direct.beside(direct.column, DIRECT % db.value("SELECT number FROM queue.queues"))
+        db.until_blocked(direct)
+        also = plain.beside(take, plain, 1)
+        db.until_blocked(plain)
+        alters.rows("COMMIT")
+        waits.error_of("40001")
+        assert also.result() + take(db, 1) + take(db, 1) == [2, 3, 4]
+        db.rows("SELECT queue.drop('q')")
+
+
 def test_an_old_snapshot_knows_no_limit_that_came_later(db):
     made(db)
     old, lowered = db.connect(), db.connect()
