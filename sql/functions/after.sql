@@ -316,16 +316,27 @@ DECLARE
 	last int8;
 	one int8;
 	known bool;
+	around bool := false;
 BEGIN
 	-- of jobs that are gone without their trigger (TRUNCATE); nobody follows any more what has no "+" in its row
-	LOOP
-		SELECT x.job INTO last FROM queue.followers AS x WHERE x.queue = $1 AND x.job > coalesce(last, -1) ORDER BY x.queue, x.job LIMIT 1;
-		EXIT WHEN NOT FOUND;
+	SELECT min(x.job), max(x.job) INTO last, one FROM queue.followers AS x WHERE x.queue = $1;
+	start := last + (random() * (one - last))::int8;
+	last := start - 1;
+	FOR n IN 1 .. 1000 LOOP
+		SELECT x.job INTO last FROM queue.followers AS x WHERE x.queue = $1 AND x.job > last ORDER BY x.queue, x.job LIMIT 1;
+		IF NOT FOUND THEN
+			EXIT WHEN around OR start IS NULL;
+			around := true;
+			last := -1;
+			CONTINUE;
+		END IF;
+		EXIT WHEN around AND last >= start;
 		EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id = $1 AND right(followed, 1) = ''+'')', queue._table(name)) INTO known USING last;
 		IF NOT known THEN
 			DELETE FROM queue.followers AS x WHERE x.queue = $1 AND x.job = last;
 		END IF;
 	END LOOP;
+	start := 0;
 	EXECUTE format('SELECT id %s ORDER BY id OFFSET 1000 LIMIT 1', waits) INTO last;
 	IF last IS NOT NULL THEN
 		EXECUTE format('SELECT min(id) - 1000, max(id) %s', waits) INTO start, last;

@@ -416,6 +416,23 @@ def test_many_behind_one_that_was_truncated(q):
     assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'dead'") == 400
 
 
+def test_maintenance_looks_at_so_many_of_those_that_are_waited_for(q):
+    """From anywhere on, a thousand at a time."""
+    q.push("q", "1")
+    for _ in range(200):
+        after(q, ["1-1"])
+    root = q.connect("postgres")
+    root.rows("INSERT INTO queue.followers SELECT 1, n, '2-1' FROM generate_series(2, 1900) n")
+    known = "SELECT count(DISTINCT job) FROM queue.followers"
+    q.rows("SELECT queue._look_after_all(1)")
+    assert 900 <= root.value(known) <= 902
+    q.rows("SELECT queue._look_after_all(1)")
+    assert root.value(known) == 1
+    done(q)
+    assert root.value(known) == 0
+    assert q.value("SELECT count(*) FROM queue.q_r WHERE state = 'blocked'") == 0
+
+
 # --- with a group ---
 
 def grouped(db, n=1, queue="r", **more):
