@@ -1024,6 +1024,7 @@ qb_dialogues = \
 	test/scenario/take/pop.dlg \
 	test/scenario/take/safety_poll.dlg \
 	test/scenario/take/single_consumer.dlg \
+	test/scenario/take/single_consumer_breaks.dlg \
 	test/scenario/take/stream_dies_with_rows.dlg \
 	test/scenario/take/take_cancelled.dlg \
 	test/scenario/take/take_dies_with_rows.dlg \

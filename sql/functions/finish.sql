@@ -505,7 +505,8 @@ $$;
 -- a failed attempt: it is dead if it was the last, else ready at once if the job was never lost before, or
 -- later, by the policy of its queue: what takes its worker along does not take one after the other. (The
 -- end of a lease that was held is no loss: the lease was the wait.) Jobs that are ready keep their places. A
--- connection may name several leases of one job, an old one among them: any of its tokens counts.
+-- connection may name several leases of one job, an old one among them: any of its tokens counts. Those before an empty
+-- token were not delivered.
 CREATE OR REPLACE FUNCTION queue._give_back(tokens text[], error text, counted bool)
 RETURNS SETOF text
 LANGUAGE plpgsql
@@ -519,8 +520,13 @@ DECLARE
 	still int8[];
 	died int8;
 	follows bool;
+	cut CONSTANT int4 := array_position(tokens, '');
 BEGIN
 	PERFORM set_config('qbouncer.tell', 'here', true);
+	IF cut IS NOT NULL THEN
+		RETURN QUERY SELECT queue._give_back(tokens[: cut - 1], NULL, false) AS back;
+		tokens := tokens[cut + 1 :];
+	END IF;
 	IF array_to_string(tokens, ' ') ~ '-d' THEN	-- of streams
 		RETURN QUERY SELECT queue._give_back_delivery(t, error, coalesce(counted, true)) AS back FROM unnest(tokens) AS t
 			WHERE t ~ '^[0-9]{1,9}-d';

@@ -9,7 +9,7 @@
 #include "mark.h"
 
 /* tokens: array of n texts; none of them lies below the place. error NULL: not delivered; empty: a goodbye;
- * neither is counted. */
+ * neither is counted. Those before an empty token were not delivered, whatever the error says. */
 void give_back(struct qdb *db, struct pool *pool, const char *const *tokens, int n, int64_t place,
 	const char *error);
 /* Is this token being given back? */

@@ -11,36 +11,50 @@
 
 static const struct names nothing;
 
-/* Gives back those that `which` picks, and forgets them. consumes: the queues whose single consumer it was go with
- * them: who follows there finds these jobs. */
-static void give_back_some(struct taker *t,
-	bool (*which)(const struct taker *t, const struct lease *l), const char *error,
-	const struct names *consumes)
+typedef bool (*lease_which)(const struct taker *t, const struct lease *l);
+
+static bool none_of_them(const struct taker *t, const struct lease *l)
+{
+	(void)t;
+	(void)l;
+	return false;
+}
+
+/* Gives back those that `which` picks, and forgets them; by the same statement those that nobody got, before an empty
+ * text. consumes: the queues whose single consumer it was go with them: who follows there finds all these jobs. */
+static void give_back_some(struct taker *t, lease_which nobodys, lease_which which,
+	const char *error, const struct names *consumes)
 {
 	struct lease *l, *tmp;
 	int64_t place = INT64_MAX;
 	const char **tokens;
-	int n = 0;
+	int n = 1;
 
 	NAMES_FOREACH (at, consumes)
 		n++;
-	tokens = mem_alloc((t->n_leases + (size_t)n + 1) * sizeof(*tokens));
+	tokens = mem_alloc((t->n_leases + (size_t)n) * sizeof(*tokens));
 	/* without memory the leases run out by themselves */
 	if (tokens == NULL)
 		return;
 	n = 0;
+	DL_FOREACH (t->leases, l)
+		if (nobodys(t, l))
+			tokens[n++] = l->token;
+	if (n > 0)
+		tokens[n++] = "";
 	NAMES_FOREACH (at, consumes)
 		tokens[n++] = at;
-	DL_FOREACH (t->leases, l)
-		if (which(t, l)) {
+	DL_FOREACH (t->leases, l) {
+		if (which(t, l) && !nobodys(t, l))
 			tokens[n++] = l->token;
+		if (which(t, l) || nobodys(t, l))
 			place = l->place < place ? l->place : place;
-		}
+	}
 	if (n > 0)
 		give_back(t->db, t->pool, tokens, n, place, error);
 	mem_free(tokens);
 	DL_FOREACH_SAFE (t->leases, l, tmp)
-		if (which(t, l))
+		if (which(t, l) || nobodys(t, l))
 			lease_drop(t, l);
 }
 
@@ -60,7 +74,7 @@ void lease_tx_ended(struct taker *t, bool committed, bool in_part)
 
 	CHECK_TAKER(t);
 	if (!committed)
-		give_back_some(t, taken_in_tx, "transaction rolled back", &nothing);
+		give_back_some(t, none_of_them, taken_in_tx, "transaction rolled back", &nothing);
 	DL_FOREACH_SAFE (t->leases, l, tmp) {
 		l->in_tx = false;
 		if (l->finishing && committed && !in_part) {
@@ -105,7 +119,7 @@ void lease_hold_over(struct taker *t, usec_t now)
 	DL_FOREACH (t->leases, l)
 		if (hold_is_over(t, l))
 			lease_lost(t, l);
-	give_back_some(t, hold_is_over, "lease expired", &nothing);
+	give_back_some(t, none_of_them, hold_is_over, "lease expired", &nothing);
 }
 
 static bool not_delivered(const struct taker *t, const struct lease *l)
@@ -140,12 +154,9 @@ void lease_taker_ended(struct taker *t, bool broken, bool delivered)
 	if (t->leases == NULL && names_none(&t->consumes))
 		return;
 	/* rows that were not written as a whole were never taken */
-	if (!delivered)
-		give_back_some(t, not_delivered, NULL, &nothing);
-	if (broken)
-		give_back_some(t, broken_back, "worker disconnected", &t->consumes);
-	else
-		give_back_some(t, closed_back, "", &t->consumes);
+	give_back_some(t, delivered ? none_of_them : not_delivered,
+		broken ? broken_back : closed_back, broken ? "worker disconnected" : "",
+		&t->consumes);
 	names_free(&t->consumes);
 	if (t->leases != NULL)
 		disown(t);

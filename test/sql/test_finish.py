@@ -305,6 +305,17 @@ def test_give_back(q, counted):
         [(1, 1 + counted), (3, 1 + counted), (4, 1)]
 
 
+def test_give_back_of_what_nobody_got(q):
+    """By the same statement, before an empty token: that is no attempt."""
+    a, b, c = tokens(q, "q", 3)
+    assert q.column("SELECT queue._give_back(%s, 'worker disconnected', true)", [b, "", a, c]) == ["q", "q"]
+    assert [(q.job("q", n)["attempt"], q.job("q", n)["error"]) for n in (1, 2, 3)] == \
+        [(1, "worker disconnected"), (0, None), (1, "worker disconnected")]
+    assert [(j["id"], j["attempt"]) for j in q.take("q", 9)] == [(1, 2), (2, 1), (3, 2)]
+    assert q.column("SELECT queue._give_back(%s, '', true)", ["", a]) == []
+    assert q.column("SELECT queue._give_back(%s, '', true)", [a, ""]) == []
+
+
 def test_give_back_of_a_job_that_was_held_before(q):
     """The connection does not know that its first lease of the job was ended by another."""
     for _ in range(6): # tokens are random: in both orders
