@@ -353,7 +353,7 @@ BEGIN
 			coalesce(may.next + make_interval(secs => gap * cardinality(ids)), '-infinity'),
 			CASE WHEN pop AND cardinality(ids) > 0 AND q.pause IS NOT NULL THEN clock_timestamp() + q.pause ELSE mine.rests END,
 			mine.read, mine.opened, mine.swept, may.lots OR coalesce(prios = '{}', false));
-		DELETE FROM @gate@ AS g WHERE g.seq <= mine.seq;
+		DELETE FROM @gate@ AS g WHERE g.seq = mine.seq;	-- below it are but dead ones, which a held snapshot keeps
 	END IF;
 	IF cardinality(ids) = 0 THEN
 		IF since >= 0 OR since IS NULL THEN

@@ -402,6 +402,38 @@ def test_a_take_that_waited_for_an_alter_knows_its_pauses(db):
         db.rows("SELECT queue.drop('q')")
 
 
+# What the proxy knows of the head of the queue comes with it.
+FROM_THE_HEAD = """SELECT t.token, t.place FROM queue.queues AS c, LATERAL queue._take_1(c, 1, '1 h', 'w', NULL, false, '{0}',
+    ARRAY[%s::int8], (extract(epoch FROM clock_timestamp()) * 1000000)::int8, clock_timestamp(), NULL) AS t WHERE t.id IS NOT NULL"""
+
+ENTRIES_READ = """SELECT sum(pg_stat_get_xact_tuples_returned(i.indexrelid)) FROM pg_index AS i
+    WHERE i.indrelid = ANY (SELECT c.oid FROM pg_class AS c WHERE c.relname IN ('n1_gate', 'n1_noted', 'n1_groups'))"""
+
+
+@pytest.mark.parametrize("options", [{"max_running": 20}, {"max_running": 600}, {"rate": "9999/s burst 9999"}, {"pause": "1 ms"},
+                                     {"max_running_per_group": 3}, {"max_running_per_group": "none", "fair": "group"},
+                                     {"rate_per_group": "9999/s burst 9999"}, {"max_running_per_group": 3, "pause_per_group": "1 ms"}])
+def test_a_take_reads_no_more_under_a_held_snapshot(db, options):
+    """Of what the limits have written; dead rows too."""
+    db.create("q", **options)
+    holder = db.connect()
+    holder.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    holder.rows("SELECT count(*) FROM queue.queues")
+    read, place = [], 0
+    while len(read) < 300:
+        db.rows("SELECT queue.push('q', '1'::jsonb, \"group\" => %s)", "g%d" % (len(read) % 3))
+        db.rows("BEGIN")
+        before = db.value(ENTRIES_READ)
+        jobs = db.rows(FROM_THE_HEAD, place)
+        n = db.value(ENTRIES_READ)
+        db.rows("COMMIT")
+        for token, at in jobs:
+            read.append(n - before)
+            place = at + 1
+            db.rows("SELECT queue.done(%s)", token)
+    assert sum(read[250:]) <= sum(read[50:100]) + 50, (sum(read[50:100]), sum(read[250:]))
+
+
 def test_an_old_snapshot_knows_no_limit_that_came_later(db):
     made(db)
     old, lowered = db.connect(), db.connect()
