@@ -26,11 +26,12 @@ MOVED = {
 }
 
 
+@pytest.mark.parametrize("servers", [3, 1])
 @pytest.mark.parametrize("library", PRINTS)
-def test_library(qbouncer, db, tmp_path, library):
+def test_library(qbouncer, db, tmp_path, library, servers):
     if not os.path.isdir(os.path.join(MODULES, library)):
         pytest.skip("npm has not fetched " + library)
-    proxy = qbouncer(pool_mode="transaction", default_pool_size=3)
+    proxy = qbouncer(pool_mode="transaction", default_pool_size=servers)
     program = shutil.copy(os.path.join(HERE, "node", library + ".mjs"), tmp_path)
     os.symlink(MODULES, os.path.join(tmp_path, "node_modules"))
     out = subprocess.run(["node", program], capture_output=True, text=True, timeout=90,
