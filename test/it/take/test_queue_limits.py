@@ -238,7 +238,7 @@ def test_a_place_of_a_group_wakes(qproxy, qbouncer, db, direct, way):  # noqa: F
 
 
 @pytest.mark.parametrize("options,first", [("rate_per_group = '5/s'", 1), ("pause_per_group = '200 ms'", 1),
-                                           ("max_running_per_group = none, rate_per_group = '10/s burst 2'", 2),
+                                           ("max_running_per_group = none, rate_per_group = '4/s burst 2'", 2),
                                            ("pause = '200 ms'", 1)])
 def test_a_group_by_timer(qproxy, db, options, first):  # noqa: F811
     with qproxy.wire(db) as a, qproxy.wire(db) as b:
