@@ -71,7 +71,8 @@ qb_public_includes = \
 	include/wire/sqllex.h \
 	include/wire/sqlread.h \
 	include/wire/sqltext.h \
-	include/wire/startup.h
+	include/wire/startup.h \
+	include/wire/width.h
 
 libqb_base_a_SOURCES = \
 	src/base/buf.c \
@@ -141,7 +142,8 @@ libqb_wire_a_SOURCES = \
 	src/wire/sqltext.c \
 	src/wire/sqltouch.c \
 	src/wire/sqlwords.h \
-	src/wire/startup.c
+	src/wire/startup.c \
+	src/wire/width.c
 
 libqb_qlang_a_SOURCES = \
 	src/qlang/parse.c \
@@ -328,8 +330,14 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue_int.h \
 	src/queue/registry.c \
 	src/queue/registry.h \
+	src/queue/run_csv.c \
 	src/queue/run_queues.c \
+	src/queue/run_rows.c \
+	src/queue/run_rows.h \
 	src/queue/run_slots.h \
+	src/queue/run_sql.c \
+	src/queue/run_sql.h \
+	src/queue/run_text.c \
 	src/queue/run_told.c \
 	src/queue/run_told.h \
 	src/queue/runner.c \

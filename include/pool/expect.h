@@ -60,6 +60,9 @@ struct dest {
 	uint16_t may_begin; /* bits of enum expect_kind: what it answers may open a block */
 	/* Each may be NULL, but for error. */
 	void (*row)(struct server *s, const struct wire_msg *m, const struct expect *e);
+	void (*columns)(struct server *s, const struct wire_msg *m); /* RowDescription that was asked for */
+	/* A row that is not worth gathering: row() gets what has come of it. */
+	bool (*passes_over)(const struct server *s, const struct wire_msg *m);
 	void (*tag)(struct server *s, const struct wire_msg *m, const struct expect *e); /* CommandComplete */
 	/* A notice that the client does not see; and one that is an event of a claimant's. */
 	void (*notice)(struct server *s, const struct wire_msg *m);

@@ -13,6 +13,15 @@
 #define TASK_MAGIC 0x517a5c47u
 #define CHECK_TASK(t) INVARIANT_IS(t, TASK_MAGIC, "no task, or one that has ended")
 
+/* How the statement is sent that is under way, and whether another one follows it (task_go_on()). */
+struct task_steps {
+	bool describe;
+	bool undone;  /* by one that has followed: as if all had failed */
+	bool goes_on; /* one follows */
+	const char *before, *behind;
+	size_t row_max;
+};
+
 struct task {
 	uint32_t magic;
 	struct task *prev, *next;
@@ -24,6 +33,7 @@ struct task {
 	char *script;
 	struct buf bind;       /* Bind message behind the statement name: formats, values, result formats */
 	bool prepare, failed, stays;
+	struct task_steps steps;
 	enum task_leaves leaves;
 	bool engine;           /* task_spec.engine, and no settings but those that are tracked */
 	uint8_t together;      /* task_spec.together, where engine is true; 0 also when it was cancelled, or undone with others */

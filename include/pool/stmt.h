@@ -43,6 +43,7 @@ const char *var_name(enum var_id id);
 void vars_set(struct vars *v, enum var_id id, const char *value);
 void vars_copy_missing(struct vars *dst, const struct vars *src);
 void vars_clear(struct vars *v);
+unsigned vars_dialect(const struct vars *v); /* enum sql_dialect */
 /* Brings a value that a client gave at start-up to the form in which the server reports it. */
 void vars_canonical(struct vars *v, const struct vars *welcome);
 /* SQL that takes a server from one state to the client's; false when there is nothing to do. */

@@ -11,8 +11,10 @@
 struct task;
 
 struct task_ops {
-	/* A row: body of DataRow. Borrowed. */
+	/* A row: body of DataRow. Borrowed. NULL: one that is longer than task_spec.row_max, of so many bytes. */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
+	/* The columns of its rows, where task_spec.describe asks for them: the body of RowDescription. Borrowed. Or NULL. */
+	void (*columns)(void *arg, const uint8_t *body, size_t len);
 	/* How its statement was completed: the body of CommandComplete. Borrowed. Or NULL. */
 	void (*tag)(void *arg, const uint8_t *body, size_t len);
 	/* The end; the task is gone afterwards. err NULL: success. A statement that the server refused
@@ -25,6 +27,9 @@ struct task_ops {
 	void (*notice)(void *arg, const uint8_t *body, size_t len);
 	/* The ErrorResponse that done() will tell of: the body. Borrowed. Or NULL. */
 	void (*error)(void *arg, const uint8_t *body, size_t len);
+	/* Its statement has ended, err NULL: without error; the state of the transaction as ReadyForQuery has it. The server is
+	 * the task's still: task_go_on() has another statement carried out there, and it is not done. Or NULL. */
+	void (*next)(void *arg, char tx, const struct pg_error *err);
 };
 
 /* The settings of a client (all but application_name), for statements that stand for many. */
@@ -35,6 +40,8 @@ MUST_CHECK struct task_settings *task_settings_of(const struct client *c); /* NU
 MUST_CHECK struct task_settings *task_settings_of_pool(const struct pool *p);
 /* application_name besides, while such a statement runs. false: no memory. */
 MUST_CHECK bool task_settings_name(struct task_settings *s, const char *application_name);
+/* Texts come and go in UTF8. false: no memory. */
+MUST_CHECK bool task_settings_utf8(struct task_settings *s);
 void task_settings_free(struct task_settings **p);
 /* Bytes that are equal for equal settings, as long as both exist. */
 void task_settings_key(const struct task_settings *s, struct buf *key);
@@ -54,6 +61,11 @@ struct task_spec {
 	const struct task_settings *settings; /* in place of client; borrowed for the call */
 	const char *sql;
 	bool script;           /* simple protocol, several statements, no parameters */
+	bool describe;         /* its columns are asked for */
+	size_t row_max;        /* longer rows are not gathered; 0: all are */
+	/* Sent with it, before and behind, each one statement without values or rows; or NULL. When one fails, those behind
+	 * it are not carried out. */
+	const char *before, *behind;
 	/* Where one of the same kind has run before, this one is cheaper: it goes there if it can without
 	 * waiting long. Kinds that happen to be equal do no harm. 0: anywhere. */
 	uint64_t kind;
@@ -82,6 +94,8 @@ bool task_drop(struct task **p);
 bool task_is_sent(const struct task *t);
 usec_t task_sent_at(const struct task *t); /* 0: it was not */
 int32_t task_backend_pid(const struct task *t); /* 0: none yet */
+/* In next(): how its server reads SQL now (enum sql_dialect). */
+unsigned task_dialect(const struct task *t);
 /* Asks the server to stop it. What becomes of it is told as ever. */
 void task_cancel(struct task *t);
 /* For done(): the process that was carrying it out when its connection was lost, so that its outcome is not known. 0: the
@@ -90,6 +104,9 @@ int32_t task_lost_in(const struct task *t);
 /* Another statement, with its values, takes the place of one that was not sent: it waits on where it is. false:
  * memory, and it is as it was. */
 MUST_CHECK bool task_change(struct task *t, const struct task_spec *spec);
+/* In next(): another statement follows on the same server, with its values. undoes: what those before it have done does not
+ * count, whatever becomes of it. false: memory. */
+MUST_CHECK bool task_go_on(struct task *t, const struct task_spec *spec, bool undoes);
 
 /* Is there a connection of the engine's own, where statements with these settings (NULL: whatever they are) may run? */
 bool pool_has_engine(const struct pool *p, const struct task_settings *s);

@@ -139,12 +139,12 @@ $$;
 
 -- For the proxy: which queues have something to run, whose they are, and how long a job may take. For anybody, as the
 -- catalogue is.
-CREATE OR REPLACE FUNCTION queue._runs() RETURNS TABLE (queue text, owner text, super bool, timeout_ms int8)
+CREATE OR REPLACE FUNCTION queue._runs() RETURNS TABLE (queue text, owner text, super bool, timeout_ms int8, run text)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT c.name, r.rolname::text, r.rolsuper, (extract(epoch FROM c.timeout) * 1000)::int8
+	RETURN QUERY SELECT c.name, r.rolname::text, r.rolsuper, (extract(epoch FROM c.timeout) * 1000)::int8, c.run
 		FROM queue.queues AS c JOIN pg_roles AS r ON r.oid = c.owner
 		WHERE c.handler IS NOT NULL OR c.run IS NOT NULL ORDER BY c.number;
 END
@@ -189,6 +189,26 @@ BEGIN
 END
 $$;
 
+-- Columns: '*', names as SQL has them ('a, "B"', also in parentheses), or an array of JSON.
+CREATE OR REPLACE FUNCTION queue._force_quote(value text) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	name CONSTANT text := '("(?:[^"]|"")+"|[^][(),"[:space:]]+)';
+	names CONSTANT text := regexp_replace(value, '^[[:space:]]*\((.*)\)[[:space:]]*$', '\1');
+BEGIN
+	IF value = '*' THEN
+		RETURN '{*}';
+	ELSIF value ~ '^[[:space:]]*\[' THEN
+		RETURN ARRAY(SELECT jsonb_array_elements_text(value::jsonb));
+	ELSIF names !~ format('^[[:space:]]*(%s([[:space:]]*,[[:space:]]*%s)*)?[[:space:]]*$', name, name) THEN
+		PERFORM queue._bad_handler('22023', format('invalid value "%s" for force_quote', value), 'Allowed: ''*'', or names of columns: ''a, "B c"''.');
+	END IF;
+	RETURN ARRAY(SELECT (parse_ident(m[1]))[1] FROM regexp_matches(names, name, 'g') AS m);
+END
+$$;
+
 -- How its rows are kept: as the proxy was told, with what COPY has where nothing was said. NULL: as JSON.
 CREATE OR REPLACE FUNCTION queue._run_format(format text, given jsonb) RETURNS jsonb
 LANGUAGE plpgsql
@@ -199,12 +219,14 @@ DECLARE
 	o jsonb;
 	k text;
 BEGIN
-	IF format IS NOT NULL AND lower(format) NOT IN ('json', 'csv') THEN
-		PERFORM queue._bad_handler('22023', format('invalid value "%s" for format', format), 'Allowed: json, csv.');
+	IF format IS NOT NULL AND lower(format) NOT IN ('json', 'csv', 'text') THEN
+		PERFORM queue._bad_handler('22023', format('invalid value "%s" for format', format), 'Allowed: json, csv, text.');
 	ELSIF given IS NOT NULL AND lower(format) IS DISTINCT FROM 'csv' THEN
 		PERFORM queue._bad_handler('22023', 'only the format csv has options', 'FORMAT csv WITH (delimiter = '';'', header = true)');
 	ELSIF format IS NULL OR lower(format) = 'json' THEN
 		RETURN NULL;
+	ELSIF lower(format) = 'text' THEN
+		RETURN '{"format": "text"}';
 	ELSIF given IS NOT NULL AND jsonb_typeof(given) <> 'object' THEN
 		PERFORM queue._bad_handler('22023', 'the options of the format are no JSON object', '{"delimiter": ";", "header": true}');
 	END IF;
@@ -224,84 +246,15 @@ BEGIN
 	IF o ->> 'delimiter' = o ->> 'quote' OR o ->> 'null' IS NULL OR o ->> 'null' ~ E'[\n\r]'
 		OR strpos(o ->> 'null', o ->> 'delimiter') > 0 OR strpos(o ->> 'null', o ->> 'quote') > 0 THEN
 		PERFORM queue._bad_handler('22023', 'delimiter, quote and null can be mistaken for each other', 'As COPY has it, they must be different.');
-	ELSIF coalesce(o ->> 'force_quote', '-') NOT IN ('', '*') THEN
-		PERFORM queue._bad_handler('0A000', 'force_quote of single columns is not supported', 'force_quote = ''*''');
+	ELSIF octet_length(o ->> 'null') > 30 THEN
+		PERFORM queue._bad_handler('22023', 'null is longer than 30 bytes', 'A text that no value is, such as ''NULL''.');
 	END IF;
+	o := o || jsonb_build_object('format', 'csv', 'force_quote', queue._force_quote(o ->> 'force_quote'));
 	BEGIN
 		RETURN o || jsonb_build_object('header', (o ->> 'header')::bool);
 	EXCEPTION WHEN invalid_text_representation THEN
 		PERFORM queue._bad_handler('22023', format('invalid value "%s" for header', o ->> 'header'), 'Allowed: true, false.');
 	END;
-END
-$$;
-
--- The values of a row, each as its type writes it: from the text of the row, as there is no other way to have them of any row.
-CREATE OR REPLACE FUNCTION queue._fields(row_text text) RETURNS text[]
-LANGUAGE plpgsql IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN ARRAY(SELECT CASE WHEN m.f[1] IS NOT NULL THEN replace(replace(m.f[1], '""', '"'), E'\\\\', E'\\') ELSE nullif(m.f[2], '') END
-		FROM regexp_matches(',' || substr(row_text, 2, length(row_text) - 2), E',(?:"((?:[^"\\\\]|""|\\\\\\\\)*)"|([^,"]*))', 'g')
-			WITH ORDINALITY AS m (f, n) ORDER BY m.n);
-END
-$$;
-
--- As COPY writes it.
-CREATE OR REPLACE FUNCTION queue._csv_line(fields text[], o jsonb, forced bool) RETURNS text
-LANGUAGE plpgsql IMMUTABLE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	d CONSTANT text := o ->> 'delimiter';
-	q CONSTANT text := o ->> 'quote';
-	e CONSTANT text := o ->> 'escape';
-	nothing CONSTANT text := o ->> 'null';
-BEGIN
-	RETURN coalesce((SELECT string_agg(CASE WHEN f IS NULL THEN nothing
-			WHEN forced OR f = nothing OR strpos(f, d) > 0 OR strpos(f, q) > 0 OR strpos(f, chr(10)) > 0 OR strpos(f, chr(13)) > 0
-				OR (f = E'\\.' AND cardinality(fields) = 1)
-			THEN q || CASE WHEN e = q THEN replace(f, q, q || q) ELSE replace(replace(f, e, e || e), q, e || q) END || q
-			ELSE f END, d ORDER BY n)
-		FROM unnest(fields) WITH ORDINALITY AS a (f, n)), '') || chr(10);
-END
-$$;
-
--- The columns of a cursor that has given no row yet. NULL: this server was built without XML, which is where Postgres tells.
-CREATE OR REPLACE FUNCTION queue._cursor_columns(c refcursor) RETURNS text[]
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-	names text[];
-	one text;
-	found text[] := '{}';
-	code text;
-	escaped CONSTANT text := '_x005F_';	-- an underline that begins none of these
-BEGIN
-	names := ARRAY(SELECT m.f[1] FROM regexp_matches(split_part(split_part(cursor_to_xmlschema(c, true, true, '')::text,
-		'<xsd:sequence>', 2), '</xsd:sequence>', 1), '<xsd:element name="([^"]*)"', 'g') WITH ORDINALITY AS m (f, n) ORDER BY m.n);
-	FOREACH one IN ARRAY names LOOP
-		one := replace(one, escaped, chr(1));
-		FOR code IN SELECT DISTINCT m[1] FROM regexp_matches(one, '_x([0-9A-F]{4,8})_', 'g') AS m LOOP
-			one := replace(one, '_x' || code || '_', chr(('x' || lpad(code, 8, '0'))::bit(32)::int4));
-		END LOOP;
-		found := found || replace(one, chr(1), '_');
-	END LOOP;
-	RETURN found;
-EXCEPTION WHEN feature_not_supported THEN
-	RETURN NULL;
-END
-$$;
-
--- Tells the proxy that carries the job out what it has to know meanwhile: the answer comes when the job has ended. Whatever
--- the role wants to hear of.
-CREATE OR REPLACE FUNCTION queue._tell_run(timeout interval, keep text) RETURNS void
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp SET client_min_messages = notice
-AS $$
-BEGIN
-	RAISE NOTICE USING ERRCODE = 'QB101', MESSAGE = coalesce((extract(epoch FROM timeout) * 1000)::int8, 0) || ' ' || coalesce(keep, '');
 END
 $$;
 
@@ -392,102 +345,37 @@ BEGIN
 END
 $$;
 
--- Carries it out with its values bound, which PL/pgSQL wants to see written: each a text, which the statement casts.
--- c: a cursor for its rows; NULL: it has none.
-DO $qbouncer_run$
-DECLARE
-	all_of CONSTANT text := (SELECT string_agg(format('WHEN k OPERATOR(pg_catalog.=) %s THEN @ USING %s;', n,
-		(SELECT string_agg(format('v[%s]', i), ', ') FROM generate_series(1, n) AS i)), ' ' ORDER BY n) FROM generate_series(1, 20) AS n);
-BEGIN
-	EXECUTE format($make$
-		CREATE OR REPLACE FUNCTION queue._run_bound(INOUT c refcursor, sql text, path text, v text[], OUT n int8)
-		LANGUAGE plpgsql
-		SET search_path = pg_catalog, pg_temp
-		AS $body$
-		DECLARE
-			k CONSTANT int4 := cardinality(v);
-		BEGIN
-			PERFORM pg_catalog.set_config('search_path', path, true);
-			IF c IS NOT NULL THEN
-				CASE %s ELSE OPEN c NO SCROLL FOR EXECUTE sql; END CASE;
-			ELSE
-				CASE %s ELSE EXECUTE sql; END CASE;
-				GET DIAGNOSTICS n = ROW_COUNT;
-			END IF;
-		END
-		$body$
-	$make$, replace(all_of, '@', 'OPEN c NO SCROLL FOR EXECUTE sql'), replace(all_of, '@', 'EXECUTE sql'));
-END
-$qbouncer_run$;
-
--- Runs it, with this search_path, in the caller's transaction: PL/pgSQL refuses what begins or ends one. One statement that
--- has rows gives them, until they are more than "most" bytes; it is carried out to its end.
-CREATE OR REPLACE FUNCTION queue._run_sql(sql text, path text, most int4 DEFAULT 1000000, v text[] DEFAULT NULL,
-	format jsonb DEFAULT NULL) RETURNS jsonb
+-- The rows of a statement as JSON, of what the proxy has gathered: the texts of their values, and the types. Those whose JSON is
+-- more than a text are made of it again; what cannot be stays one.
+CREATE OR REPLACE FUNCTION queue._run_rows(one jsonb) RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	c refcursor := 'qbouncer_rows';
-	has_rows bool := true;
-	one record;
-	line text;
-	lines text[] := '{}';
-	size int8 := 0;
-	n int8 := 0;
-	rest int8;
-	names text[];
+	told CONSTANT regtype[] := '{bool,int2,int4,int8,float4,float8,numeric,date,timestamp,timestamptz,json,jsonb}';
+	columns text;
+	texts text;
+	rows jsonb;
+	sql CONSTANT text := 'SELECT coalesce(jsonb_agg(to_jsonb(r.*) ORDER BY e.n), ''[]'')
+		FROM jsonb_array_elements($1) WITH ORDINALITY AS e (v, n), LATERAL (SELECT %s) AS r';
 BEGIN
-	PERFORM pg_catalog.set_config('search_path', path, true);
+	IF NOT one ? 'values' THEN
+		RETURN one;
+	END IF;
+	SELECT string_agg(format('(e.v ->> %s)%s AS %I', c.n - 1, CASE
+			WHEN t.oid = ANY (told) OR t.typtype = 'c' OR e.oid = ANY (told) OR e.typtype = 'c' OR (t.oid >= 16384 AND EXISTS (SELECT
+				FROM pg_cast AS k WHERE k.castsource = t.oid AND k.casttarget = 'json'::regtype AND k.castmethod = 'f'))
+			THEN '::' || format_type(t.oid, NULL) WHEN e.typdelim = ',' THEN '::text[]' WHEN e.oid IS NOT NULL THEN '::' || format_type(t.oid, NULL) ELSE '' END, c.name), ', ' ORDER BY c.n),
+			string_agg(format('(e.v ->> %s) AS %I', c.n - 1, c.name), ', ' ORDER BY c.n)
+		INTO columns, texts
+		FROM ROWS FROM (jsonb_array_elements_text(one -> 'names'), jsonb_array_elements_text(one -> 'types')) WITH ORDINALITY AS c (name, type, n)
+			LEFT JOIN pg_type AS t ON t.oid = c.type::oid LEFT JOIN pg_type AS e ON e.oid = t.typelem AND t.typcategory = 'A';
 	BEGIN
-		SELECT b.c INTO c FROM queue._run_bound(c, sql, path, v) AS b;
-	EXCEPTION WHEN invalid_cursor_definition THEN	-- several statements, or one without rows: nothing was carried out yet
-		has_rows := false;
+		EXECUTE format(sql, coalesce(columns, '')) INTO rows USING one -> 'values';
+	EXCEPTION WHEN OTHERS THEN
+		EXECUTE format(sql, coalesce(texts, '')) INTO rows USING one -> 'values';
 	END;
-	IF NOT has_rows THEN
-		SELECT b.n INTO n FROM queue._run_bound(NULL, sql, path, v) AS b;
-		RETURN pg_catalog.jsonb_build_object('count', n);
-	END IF;
-	LOOP
-		FETCH c INTO one;
-		EXIT WHEN NOT FOUND;
-		n := n OPERATOR(pg_catalog.+) 1;
-		IF format IS NULL THEN
-			line := pg_catalog.to_jsonb(one)::pg_catalog.text;
-			size := size OPERATOR(pg_catalog.+) 2;
-		ELSE
-			IF n OPERATOR(pg_catalog.=) 1 THEN
-				names := ARRAY(SELECT k FROM pg_catalog.json_object_keys(pg_catalog.row_to_json(one)) AS k);
-				IF (format OPERATOR(pg_catalog.->) 'header')::pg_catalog.bool THEN
-					lines := ARRAY[queue._csv_line(names, format, false)];
-					size := pg_catalog.octet_length(lines[1]);
-				END IF;
-			END IF;
-			line := queue._csv_line(CASE WHEN names OPERATOR(pg_catalog.<>) '{}' THEN queue._fields(one::pg_catalog.text) END, format,
-				(format OPERATOR(pg_catalog.->>) 'force_quote') OPERATOR(pg_catalog.=) '*');
-		END IF;
-		size := size OPERATOR(pg_catalog.+) pg_catalog.octet_length(line);
-		IF size OPERATOR(pg_catalog.<=) most THEN
-			lines := pg_catalog.array_append(lines, line);
-		ELSE	-- the rest of it is carried out, and counted
-			MOVE FORWARD ALL FROM c;
-			GET DIAGNOSTICS rest = ROW_COUNT;
-			n := n OPERATOR(pg_catalog.+) rest;
-			EXIT;
-		END IF;
-	END LOOP;
-	IF n OPERATOR(pg_catalog.=) 0 AND (format OPERATOR(pg_catalog.->) 'header')::pg_catalog.bool THEN
-		names := queue._cursor_columns(c);
-		IF names IS NOT NULL THEN
-			lines := ARRAY[queue._csv_line(names, format, false)];
-		END IF;
-	END IF;
-	CLOSE c;
-	RETURN pg_catalog.jsonb_build_object('count', n)
-		OPERATOR(pg_catalog.||) CASE WHEN format IS NULL THEN pg_catalog.jsonb_build_object('rows',
-				('[' OPERATOR(pg_catalog.||) pg_catalog.array_to_string(lines, ',') OPERATOR(pg_catalog.||) ']')::pg_catalog.jsonb)
-			ELSE pg_catalog.jsonb_build_object('csv', pg_catalog.array_to_string(lines, '')) END
-		OPERATOR(pg_catalog.||) CASE WHEN size OPERATOR(pg_catalog.>) most THEN '{"cut": true}' ELSE '{}' END::pg_catalog.jsonb;
+	RETURN (one - '{names,types,values}'::text[]) || jsonb_build_object('rows', rows);
 END
 $$;
 
@@ -531,6 +419,72 @@ BEGIN
 END
 $$;
 
+-- What such a job is, for the proxy, which carries it out: what it is told before, then "sql", then each of its values. Of one that
+-- is no part of the transaction of its DONE "alone", and the name of its session.
+CREATE OR REPLACE FUNCTION queue._run_what(cfg queue.queues, id int8, attempt int4, payload jsonb) RETURNS TABLE (what text, value text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	session CONSTANT text := queue._run_session(cfg, id);
+	job record;
+BEGIN
+	SELECT * INTO job FROM queue._sql_of(payload);
+	IF job.alone OR attempt > 1 THEN
+		PERFORM queue._end_orphan(session);
+	END IF;
+	RETURN QUERY SELECT 'timeout', (extract(epoch FROM job.timeout) * 1000)::int8::text WHERE job.timeout IS NOT NULL
+		UNION ALL SELECT 'keep', job.keep WHERE job.keep IS NOT NULL;
+	IF job.alone THEN
+		RETURN QUERY VALUES ('alone', job.sql), ('session', session);
+	ELSE
+		PERFORM set_config('application_name', session, true);
+		RETURN QUERY SELECT f.key, f.value FROM jsonb_each_text(job.format) AS f WHERE f.key <> 'force_quote'
+			UNION ALL SELECT CASE WHEN f = '*' THEN 'force_all' ELSE 'force_quote' END, f FROM jsonb_array_elements_text(job.format -> 'force_quote') AS f
+			UNION ALL VALUES ('began', extract(epoch FROM now())::text), ('sql', job.sql);
+	END IF;
+	RETURN QUERY SELECT 'value', v FROM unnest(job.params) AS v;
+END
+$$;
+
+-- For the proxy: its statements were carried out in this transaction, with this outcome; that is DONE. began: the time of the
+-- transaction that they were to be part of.
+CREATE OR REPLACE FUNCTION queue._run_end(token text, began text, outcome jsonb, keep text) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	part record;
+	result jsonb;
+	still int8[];
+BEGIN
+	IF current_setting('qbouncer.lease', true) IS DISTINCT FROM token OR extract(epoch FROM now())::text <> began THEN
+		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has ended its transaction';
+	ELSIF session_user <> current_user THEN
+		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has left another role in force',
+			HINT = 'SET LOCAL ROLE in a function ends with the transaction: RESET ROLE at its end.';
+	END IF;
+	PERFORM set_config('qbouncer.job', '', true), set_config('qbouncer.lease', '', true);
+	IF keep IN ('error', 'none') THEN	-- whatever its queue keeps
+		PERFORM set_config('qbouncer.tell', 'here', true);
+		SELECT * INTO part FROM queue._split(ARRAY[token], true);
+		part.cfg.retain_done := '0';
+		still := queue._done_part(part.cfg, part.ids, part.tokens, NULL, false);
+		IF cardinality(still) IS DISTINCT FROM 1 THEN
+			PERFORM queue._lost((part.cfg).name, part.ids, part.tokens, still);
+		END IF;
+		RETURN NEXT (part.cfg).name;
+		RETURN;
+	END IF;
+	result := queue._run_rows(outcome);
+	IF result ? 'statements' THEN
+		result := result || jsonb_build_object('statements', (SELECT jsonb_agg(queue._run_rows(s) ORDER BY n)
+			FROM jsonb_array_elements(result -> 'statements') WITH ORDINALITY AS a (s, n)));
+	END IF;
+	RETURN QUERY SELECT f FROM queue._done(ARRAY[token], false, result::text, keep = 'always') AS f;
+END
+$$;
+
 -- For the proxy, which has taken the job in a login of the owner: the work, and its DONE. path: the search_path that the
 -- session has without us. supers: the proxy may run what belongs to superusers.
 -- "ended": done, failed (queue.retry), released; or alone: the statement is "sql", and the proxy's to carry out, in rows
@@ -545,10 +499,8 @@ DECLARE
 	cfg queue.queues;
 	job record;
 	outcome jsonb;
-	what record;
 	again jsonb;
 	died text;
-	keep text;
 BEGIN
 	SELECT * INTO part FROM queue._split(ARRAY[token], true);
 	cfg := part.cfg;
@@ -571,22 +523,8 @@ BEGIN
 		'group', job."group", 'headers', coalesce(job.headers, '{}'))::text, true);
 	PERFORM set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
-		SELECT * INTO what FROM queue._sql_of(job.payload);
-		IF what.timeout IS NOT NULL OR what.keep IS NOT NULL THEN
-			PERFORM queue._tell_run(what.timeout, what.keep);
-		END IF;
-		IF what.alone THEN
-			PERFORM queue._end_orphan(queue._run_session(cfg, job.id));
-			RETURN QUERY SELECT cfg.name, 'alone', what.sql
-				UNION ALL SELECT cfg.name, 'session', queue._run_session(cfg, job.id)
-				UNION ALL SELECT cfg.name, 'value', v FROM unnest(what.params) AS v;
-			RETURN;
-		END IF;
-		outcome := queue._run_sql(what.sql, path, v => what.params, format => what.format);
-		keep := what.keep;
-		IF keep IN ('error', 'none') THEN
-			outcome := NULL;
-		END IF;
+		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, job.id, job.attempt, job.payload) AS w;
+		RETURN;
 	ELSIF queue._check_handler(cfg) THEN
 		PERFORM pg_catalog.set_config('search_path', path, true);
 		EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) cfg.handler OPERATOR(pg_catalog.||) '($1)' INTO outcome USING job.payload;
@@ -611,7 +549,7 @@ BEGIN
 	ELSIF again IS NOT NULL THEN
 		RETURN QUERY SELECT f, 'released', NULL FROM queue._release(ARRAY[token], (again ->> 'after')::interval, true) AS f;
 	ELSE
-		RETURN QUERY SELECT f, 'done', NULL FROM queue._done(ARRAY[token], false, outcome::text, coalesce(keep = 'always', false)) AS f;
+		RETURN QUERY SELECT f, 'done', NULL FROM queue._done(ARRAY[token], false, outcome::text) AS f;
 	END IF;
 END
 $$;

@@ -114,12 +114,17 @@ static unsigned wide_of(const char *encoding)
 	return 0;
 }
 
-unsigned client_dialect(const struct client *c)
+unsigned vars_dialect(const struct vars *v)
 {
-	const char *standard = istr_text(c->vars.v[VAR_STANDARD_STRINGS]);
+	const char *standard = istr_text(v->v[VAR_STANDARD_STRINGS]);
 	bool off = standard[0] == 'o' && standard[1] == 'f';
 
-	return wide_of(istr_text(c->vars.v[VAR_CLIENT_ENCODING])) | (off ? 0 : SQL_STANDARD);
+	return wide_of(istr_text(v->v[VAR_CLIENT_ENCODING])) | (off ? 0 : SQL_STANDARD);
+}
+
+unsigned client_dialect(const struct client *c)
+{
+	return vars_dialect(&c->vars);
 }
 
 bool client_encoding_unsafe(const struct client *c)

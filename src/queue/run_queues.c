@@ -43,11 +43,11 @@ static void runs_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct qdb *db = arg;
 	struct run_queue *q;
-	struct wire_col col[4];
+	struct wire_col col[5];
 	char name[QSTMT_QUEUE_MAX + 1];
 	int64_t ms = 0;
 
-	if (!wire_row_read(body, len, col, 4) || !wire_col_copy(&col[0], name, sizeof(name)) ||
+	if (!wire_row_read(body, len, col, 5) || !wire_col_copy(&col[0], name, sizeof(name)) ||
 		(q = queue_of(db, name)) == NULL) {
 		db->runs->failed = true;
 		return;
@@ -55,6 +55,7 @@ static void runs_row(void *arg, const uint8_t *body, size_t len)
 	wire_col_copy(&col[1], q->owner, sizeof(q->owner));
 	q->super = wire_col_is(&col[2], "t");
 	q->timeout = wire_col_number(&col[3], &ms) && ms > 0 ? (usec_t)ms * USEC_MSEC : 0;
+	q->sql = wire_col_is(&col[4], "sql");
 	q->found = true;
 }
 

@@ -7,6 +7,7 @@
 
 #include "wire/error.h"
 #include "qlang/parse.h"
+#include "run_sql.h"
 #include "run_told.h"
 #include "token.h"
 #include "worker.h"
@@ -30,9 +31,7 @@ enum outcome {
 };
 
 /* What is kept of its outcome. */
-enum keep { KEEP_RESULT, KEEP_ERROR, KEEP_NONE };
-
-#define VALUES_MAX 20 /* queue._check_params() */
+enum keep { KEEP_RESULT, KEEP_ALWAYS, KEEP_ERROR, KEEP_NONE };
 
 /* A statement that is not part of the transaction of its DONE, with its values. */
 struct alone {
@@ -40,10 +39,7 @@ struct alone {
 	char *sql;
 	char name[64]; /* of its session, by which it is found if we are gone (queue._end_orphan) */
 	int n;
-	struct {
-		char *text; /* or NULL */
-		size_t len;
-	} values[VALUES_MAX];
+	struct run_value values[VALUES_MAX];
 };
 
 struct slot {
@@ -56,7 +52,6 @@ struct slot {
 	bool started; /* a server has got the task */
 	bool lost;    /* the job is not its own any more */
 	enum keep keep;
-	bool heard;   /* what it says of itself was heard */
 	bool late;    /* it ran longer than it may */
 	bool leaves;  /* when the job has ended */
 	enum outcome outcome;
@@ -67,6 +62,7 @@ struct slot {
 	usec_t began;          /* that is when a server has got it; 0: none has */
 	char token[TOKEN_MAX]; /* of its job; or "" */
 	struct alone *alone;   /* its job is one; or NULL */
+	struct run_sql *script; /* its job is one of SQL; or NULL */
 	struct run_told told;
 	char error[sizeof(struct pg_error) + sizeof(struct run_told)];
 };
@@ -78,6 +74,7 @@ struct run_queue {
 	int n_slots;
 	bool found; /* by the last look */
 	bool super;
+	bool sql; /* run = sql */
 	usec_t timeout; /* 0: none */
 	usec_t said_at;
 	uint64_t done, failed, again; /* attempts that have ended */

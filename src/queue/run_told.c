@@ -89,19 +89,24 @@ static void put_left(const struct run_told *t, char *dst, size_t size)
 			dst, size, "\n(%llu more)", (unsigned long long)(t->n - TOLD_NOTICES));
 }
 
-void told_result(const struct run_told *t, struct buf *ret)
+void told_notices(const struct run_told *t, struct buf *ret)
 {
 	char all[sizeof(t->notices) + 64];
+	size_t at;
 
+	if (t->n == 0)
+		return;
+	at = put(all, 0, sizeof(all), t->notices + 1);
+	put_left(t, all + at, sizeof(all) - at);
+	buf_puts(ret, ", \"notices\": ");
+	json_quote(ret, all, strlen(all));
+}
+
+void told_result(const struct run_told *t, struct buf *ret)
+{
 	buf_puts(ret, "{\"tag\": ");
 	json_quote(ret, t->tag, strlen(t->tag));
-	if (t->n > 0) {
-		size_t at = put(all, 0, sizeof(all), t->notices + 1);
-
-		put_left(t, all + at, sizeof(all) - at);
-		buf_puts(ret, ", \"notices\": ");
-		json_quote(ret, all, strlen(all));
-	}
+	told_notices(t, ret);
 	buf_putc(ret, '}');
 	buf_putc(ret, '\0');
 }

@@ -24,6 +24,8 @@ void told_nothing(struct run_told *t);
 void told_notice(struct run_told *t, const struct wire_notice *n);
 void told_tag(struct run_told *t, const uint8_t *body, size_t len);
 void told_error(struct run_told *t, const struct wire_notice *n);
+/* Its notices, if there are any, as a member of a JSON object behind others. */
+void told_notices(const struct run_told *t, struct buf *ret);
 /* Of what has succeeded, as JSON. */
 void told_result(const struct run_told *t, struct buf *ret);
 /* Behind the text that is there. */

@@ -56,12 +56,13 @@ static void rest(struct slot *s, usec_t time)
 {
 	s->state = SLOT_RESTS;
 	s->token[0] = '\0';
-	s->lost = s->started = s->late = s->heard = false;
+	s->lost = s->started = s->late = false;
 	s->outcome = OUTCOME_DONE;
 	s->keep = KEEP_RESULT;
 	s->began = 0;
 	told_nothing(&s->told);
 	alone_free(&s->alone);
+	run_sql_free(&s->script);
 	look_at(s, loop_now() + time);
 }
 
@@ -99,34 +100,13 @@ static bool starts(void *arg, bool engine)
 	return true;
 }
 
-/* What the job says of itself before its work (queue._tell_run): how long it may run (0: as long as its queue says), and
- * what is kept. All else are its notices. */
 static void noticed(void *arg, const uint8_t *body, size_t len)
 {
 	struct slot *s = arg;
 	struct wire_notice n;
-	const char *keep;
-	int64_t ms;
 
 	wire_read_notice(body, len, &n);
-	if (strcmp(n.sqlstate, "QB101") != 0) {
-		told_notice(&s->told, &n);
-		return;
-	}
-	keep = strchr(n.message, ' ');
-	if (s->lost || s->late || s->heard || keep == NULL ||
-		!util_parse_i64(n.message, (size_t)(keep - n.message), &ms))
-		return;
-	s->heard = true;
-	s->keep = KEEP_RESULT;
-	if (strcmp(keep, " none") == 0)
-		s->keep = KEEP_NONE;
-	else if (strcmp(keep, " error") == 0)
-		s->keep = KEEP_ERROR;
-	if (ms <= 0)
-		return;
-	s->timeout = (usec_t)ms * USEC_MSEC;
-	look_at(s, s->began + s->timeout);
+	told_notice(&s->told, &n);
 }
 
 static void tagged(void *arg, const uint8_t *body, size_t len)
@@ -217,21 +197,73 @@ static bool alone_add(struct slot *s, const struct wire_col *col)
 	return a != NULL;
 }
 
+/* How long it may run, whatever its queue says. */
+static void hear_timeout(struct slot *s, const struct wire_col *c)
+{
+	int64_t ms;
+
+	if (s->lost || s->late || !wire_col_number(c, &ms))
+		return;
+	s->timeout = (usec_t)ms * USEC_MSEC;
+	look_at(s, s->began + s->timeout);
+}
+
+static void hear_keep(struct slot *s, const struct wire_col *c)
+{
+	static const char *const words[] = {[KEEP_RESULT] = "result",
+		[KEEP_ALWAYS] = "always",
+		[KEEP_ERROR] = "error",
+		[KEEP_NONE] = "none"};
+
+	for (size_t i = 0; i < ARRAY_LEN(words); i++)
+		if (wire_col_is(c, words[i]))
+			s->keep = (enum keep)i;
+}
+
+/* A part of what the job is. false: no memory. */
+static bool hear_part(struct slot *s, const char *what, const struct wire_col *value)
+{
+	if (strcmp(what, "timeout") == 0) {
+		hear_timeout(s, value);
+	} else if (strcmp(what, "keep") == 0) {
+		hear_keep(s, value);
+	} else if (strcmp(what, "session") == 0 && s->alone != NULL) {
+		wire_col_copy(value, s->alone->name, sizeof(s->alone->name));
+	} else if (strcmp(what, "alone") == 0 || s->alone != NULL) {
+		s->outcome = OUTCOME_ALONE;
+		return alone_add(s, value);
+	} else {
+		return s->script != NULL && run_sql_look(s->script, what, value);
+	}
+	return true;
+}
+
 static void ended_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct slot *s = arg;
 	struct wire_col col[3];
+	char what[16];
 
-	if (!wire_row_read(body, len, col, 3))
+	if (s->outcome == OUTCOME_UNREAD)
+		return;
+	if (!wire_row_read(body, len, col, 3) || !wire_col_copy(&col[1], what, sizeof(what)))
 		s->outcome = OUTCOME_UNREAD;
-	else if (wire_col_is(&col[1], "failed"))
+	else if (strcmp(what, "failed") == 0)
 		s->outcome = OUTCOME_FAILED;
-	else if (wire_col_is(&col[1], "released"))
+	else if (strcmp(what, "released") == 0)
 		s->outcome = OUTCOME_RELEASED;
-	else if (wire_col_is(&col[1], "session") && s->alone != NULL)
-		wire_col_copy(&col[2], s->alone->name, sizeof(s->alone->name));
-	else if (!wire_col_is(&col[1], "done") && s->outcome != OUTCOME_UNREAD)
-		s->outcome = alone_add(s, &col[2]) ? OUTCOME_ALONE : OUTCOME_UNREAD;
+	else if (strcmp(what, "done") != 0 && !hear_part(s, what, &col[2]))
+		s->outcome = OUTCOME_UNREAD;
+}
+
+static void script_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct slot *s = arg;
+
+	if (s->script->step == STEP_LOOK)
+		ended_row(s, body, len);
+	else
+		run_sql_row(s, body, len);
 }
 
 /* Those who take, or want to, are told. */
@@ -262,7 +294,7 @@ static void say_done(struct slot *s)
 	told_result(&s->told, &result);
 	ok = !buf_failed(&result) &&
 	     worker_done(s->worker, s->token,
-		     s->keep == KEEP_RESULT ? (const char *)result.data : NULL, &refused);
+		     s->keep <= KEEP_ALWAYS ? (const char *)result.data : NULL, &refused);
 	buf_free(&result);
 	if (ok) {
 		s->queue->done++;
@@ -316,6 +348,8 @@ static void run_done(void *arg, const struct pg_error *err)
 	s->task = NULL;
 	if (s->began != 0)
 		s->queue->ran += loop_now() - s->began;
+	if (s->script != NULL && s->script->failed)
+		err = &s->script->err;
 	if (err == NULL)
 		run_succeeded(s);
 	else
@@ -349,7 +383,8 @@ static bool submit_alone(struct slot *s)
 	for (int i = 0; i < a->n; i++)
 		params[i] = (struct bind_param){.data = (const uint8_t *)a->values[i].text,
 			.len = a->values[i].text != NULL ? (int32_t)a->values[i].len : -1};
-	if (settings != NULL && task_settings_name(settings, a->name))
+	if (settings != NULL && task_settings_utf8(settings) &&
+		task_settings_name(settings, a->name))
 		s->task = task_submit(s->pool, &spec);
 	task_settings_free(&settings);
 	if (s->task == NULL)
@@ -364,7 +399,15 @@ static bool submit_alone(struct slot *s)
 
 static bool submit_run(struct slot *s)
 {
-	static const struct task_ops ops = {.row = ended_row,
+	static const struct task_ops once = {.row = ended_row,
+		.done = run_done,
+		.starts = starts,
+		.notice = noticed,
+		.error = errored};
+	static const struct task_ops by_steps = {.row = script_row,
+		.columns = run_sql_columns,
+		.tag = run_sql_tag,
+		.next = run_sql_next,
 		.done = run_done,
 		.starts = starts,
 		.notice = noticed,
@@ -374,10 +417,11 @@ static bool submit_run(struct slot *s)
 		{.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)},
 		{.data = (const uint8_t *)names, .len = 1}};
 	struct task_settings *settings = task_settings_of_pool(s->pool);
-	struct task_spec spec = {.ops = &ops,
+	struct task_spec spec = {.ops = s->queue->sql ? &by_steps : &once,
 		.arg = s,
 		.settings = settings,
 		.sql = queue_calls[CALL_RUN_JOB].sql,
+		.before = s->queue->sql ? "BEGIN" : NULL,
 		.oids = queue_calls[CALL_RUN_JOB].oids,
 		.n_params = (int)ARRAY_LEN(params),
 		.params = params,
@@ -385,7 +429,10 @@ static bool submit_run(struct slot *s)
 		.time = TASK_BESIDE,
 		.stays = true};
 
-	if (settings != NULL)
+	if (s->queue->sql)
+		s->script = run_sql_new();
+	if (settings != NULL && (!s->queue->sql || s->script != NULL) &&
+		task_settings_utf8(settings))
 		s->task = task_submit(s->pool, &spec);
 	task_settings_free(&settings);
 	return s->task != NULL;
@@ -472,6 +519,7 @@ static void slot_free(struct slot *s)
 	}
 	let_go(s);
 	alone_free(&s->alone);
+	run_sql_free(&s->script);
 	DL_DELETE(q->slots, s);
 	q->n_slots--;
 	mem_free(s);

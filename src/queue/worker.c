@@ -155,9 +155,19 @@ static const char *its_address(const struct taker *t)
 	return NULL;
 }
 
+/* Those of a session of the role, but for how texts come: a payload or an error may hold any character. */
+static struct task_settings *settings_of(const struct pool *p)
+{
+	struct task_settings *s = task_settings_of_pool(p);
+
+	if (s != NULL && !task_settings_utf8(s))
+		task_settings_free(&s);
+	return s;
+}
+
 static struct task_settings *its_settings(const struct taker *t)
 {
-	return task_settings_of_pool(t->pool);
+	return settings_of(t->pool);
 }
 
 static void speaks(const struct taker *t, struct task_spec *spec)
@@ -302,7 +312,7 @@ static bool finish(struct worker *w, const char *sql, const char *token, const c
 	INVARIANT(w->state == WORKER_IDLE, "a worker does two things at once");
 	w->state = WORKER_BUSY;
 	pg_error_set(err, "53200", "out of memory");
-	w->settings = task_settings_of_pool(w->taker.pool);
+	w->settings = settings_of(w->taker.pool);
 	if (w->settings != NULL && keep_value(w, 0, token, &params[0]) &&
 		keep_value(w, 1, text, &params[1]) &&
 		(w->q = qstmt_parse(sql, strlen(sql), true, NULL, 0, err)) != NULL &&

@@ -175,7 +175,7 @@ static enum fit fits(enum expect_kind kind, uint8_t type)
 }
 
 /* Must the whole message be here before it can be dealt with? */
-static bool needs_whole(const struct wire_msg *m, const struct expect *e)
+static bool needs_whole(const struct server *s, const struct wire_msg *m, const struct expect *e)
 {
 	switch (m->type) {
 	case 'Z':
@@ -189,6 +189,9 @@ static bool needs_whole(const struct wire_msg *m, const struct expect *e)
 	case 'N':
 		return m->total <= EVENT_MAX;
 	case 'D':
+		if (e != NULL && e->dest->passes_over != NULL && e->dest->passes_over(s, m))
+			return false;
+		return e != NULL && (e->dest->row != NULL || e->dest->answer != NULL);
 	case 'T':
 		return e != NULL && (e->dest->row != NULL || e->dest->answer != NULL);
 	default:
@@ -220,6 +223,8 @@ static enum relay_step answer(struct relay *r, const struct wire_msg *m, struct 
 		dest_note(s, m, e);
 	if (dest->row != NULL && m->type == 'D')
 		dest->row(s, m, e);
+	if (dest->columns != NULL && m->type == 'T' && e->kind == EXPECT_DESCRIBE)
+		dest->columns(s, m);
 	if (dest->answer != NULL)
 		return dest->answer(r, m, e, fit == FIT_END);
 	if (dest->seen == SEEN_ALL)
@@ -234,7 +239,7 @@ static enum relay_step message(struct relay *r, const struct wire_msg *m)
 	struct expect *e = expect_head(&r->s->expect);
 	const struct dest *unasked = r->s->unasked;
 
-	if (needs_whole(m, e) && !wire_complete(m))
+	if (needs_whole(r->s, m, e) && !wire_complete(m))
 		return m->total > CONTROL_MAX && m->type != 'D' ? RELAY_BAD : RELAY_MORE;
 	switch (m->type) {
 	case 'S':

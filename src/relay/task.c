@@ -47,6 +47,12 @@ bool task_settings_name(struct task_settings *s, const char *application_name)
 	return s->vars.v[VAR_APPLICATION_NAME] != NULL;
 }
 
+bool task_settings_utf8(struct task_settings *s)
+{
+	vars_set(&s->vars, VAR_CLIENT_ENCODING, "UTF8");
+	return s->vars.v[VAR_CLIENT_ENCODING] != NULL;
+}
+
 void task_settings_free(struct task_settings **p)
 {
 	struct task_settings *s = *p;
@@ -84,6 +90,14 @@ static struct pstmt *statement_of(const struct task_spec *spec)
 		       : pstmt_get(NULL, &t, spec->oids, spec->n_params);
 }
 
+static void put_how(struct task *t, const struct task_spec *spec)
+{
+	t->steps.describe = spec->describe;
+	t->steps.row_max = spec->row_max;
+	t->steps.before = spec->before;
+	t->steps.behind = spec->behind;
+}
+
 struct task *task_submit(struct pool *p, const struct task_spec *spec)
 {
 	struct task *t = mem_alloc(sizeof(*t));
@@ -99,6 +113,7 @@ struct task *task_submit(struct pool *p, const struct task_spec *spec)
 	t->ops = spec->ops;
 	t->arg = spec->arg;
 	t->prepare = spec->prepare;
+	put_how(t, spec);
 	t->kind = spec->kind;
 	t->stays = spec->stays;
 	t->leaves = spec->leaves;
@@ -166,6 +181,12 @@ usec_t task_sent_at(const struct task *t)
 	return t->server != NULL ? t->server->request_time : 0;
 }
 
+unsigned task_dialect(const struct task *t)
+{
+	CHECK_TASK(t);
+	return vars_dialect(&t->server->vars);
+}
+
 void task_cancel(struct task *t)
 {
 	CHECK_TASK(t);
@@ -201,6 +222,19 @@ bool task_change(struct task *t, const struct task_spec *spec)
 	return true;
 }
 
+bool task_go_on(struct task *t, const struct task_spec *spec, bool undoes)
+{
+	CHECK_TASK(t);
+	INVARIANT(t->server != NULL && t->script == NULL && t->after == NULL && !t->prepare,
+		"a task goes on that is not under way, or is one of several");
+	if (!task_change(t, spec))
+		return false;
+	put_how(t, spec);
+	t->steps.undone |= undoes;
+	t->steps.goes_on = true;
+	return true;
+}
+
 /* --- running --- */
 
 static bool send_script(struct task *t, struct server *s, struct buf *b)
@@ -213,10 +247,30 @@ static bool send_script(struct task *t, struct server *s, struct buf *b)
 	return true;
 }
 
+/* A statement that has no values and gives no rows. */
+static bool send_plain(struct server *s, struct buf *b, const char *sql)
+{
+	static const struct task_spec none;
+	struct buf values = BUF_INIT;
+	bool ok;
+
+	if (sql == NULL)
+		return true;
+	task_put_values(&values, &none);
+	build_parse(b, "", sql, strlen(sql), NULL, 0);
+	server_drop_unnamed(s);
+	ok = !buf_failed(&values) && server_expect(s, EXPECT_PARSE, &dest_task, NULL) &&
+	     task_put_execute(s, b, "", &values, &dest_task, false);
+	buf_free(&values);
+	return ok;
+}
+
 static bool send_statement(struct task *t, struct server *s, struct buf *b)
 {
 	char name[PSTMT_NAME_SIZE] = "";
 
+	if (!send_plain(s, b, t->steps.before))
+		return false;
 	if (t->prepare) {
 		if (!extq_server_prepare(s, t->stmt, &dest_task))
 			return false;
@@ -228,7 +282,13 @@ static bool send_statement(struct task *t, struct server *s, struct buf *b)
 		if (!server_expect(s, EXPECT_PARSE, &dest_task, NULL))
 			return false;
 	}
-	if (!task_put_execute(s, b, name, &t->bind, &dest_task, false))
+	if (t->steps.describe) {
+		build_describe(b, 'S', name);
+		if (!server_expect(s, EXPECT_DESCRIBE, &dest_task, NULL))
+			return false;
+	}
+	if (!task_put_execute(s, b, name, &t->bind, &dest_task, false) ||
+		!send_plain(s, b, t->steps.behind))
 		return false;
 	build_simple(b, 'S');
 	if (!server_expect(s, EXPECT_SYNC, &dest_task, NULL))
@@ -291,9 +351,28 @@ static void row(struct server *s, const struct wire_msg *m, const struct expect 
 {
 	const struct task *t = s->task;
 
-	if (t != NULL && t->ops != NULL && t->ops->row != NULL &&
-		(e->kind == EXPECT_EXECUTE || e->final))
+	if (t == NULL || t->ops == NULL || t->ops->row == NULL ||
+		(e->kind != EXPECT_EXECUTE && !e->final))
+		return;
+	if (wire_complete(m))
 		t->ops->row(t->arg, m->body, m->have);
+	else
+		t->ops->row(t->arg, NULL, m->total);
+}
+
+static bool passes_over(const struct server *s, const struct wire_msg *m)
+{
+	const struct task *t = s->task;
+
+	return t != NULL && t->ops != NULL && t->steps.row_max > 0 && m->total > t->steps.row_max;
+}
+
+static void columns(struct server *s, const struct wire_msg *m)
+{
+	const struct task *t = s->task;
+
+	if (t != NULL && t->ops != NULL && t->ops->columns != NULL)
+		t->ops->columns(t->arg, m->body, m->have);
 }
 
 static void tag(struct server *s, const struct wire_msg *m, const struct expect *e)
@@ -332,12 +411,28 @@ static enum relay_step error(struct relay *r, const struct wire_msg *m, struct e
 	return RELAY_DROP;
 }
 
+/* Another statement of it follows. */
+static bool goes_on(struct task *t, struct server *s)
+{
+	if (t->ops == NULL || t->ops->next == NULL)
+		return false;
+	t->steps.goes_on = false;
+	t->ops->next(t->arg, s->tx, t->failed ? &t->err : NULL);
+	if (!t->steps.goes_on)
+		return false;
+	t->failed = false;
+	send_task(t, s);
+	return true;
+}
+
 /* Its last ReadyForQuery has come: the server first, then the news. */
 static void finished(struct server *s)
 {
 	struct task *t = s->task;
 
 	INVARIANT(t->server == s, "a task ends on another server");
+	if (goes_on(t, s))
+		return;
 	s->task = NULL;
 	if (t->leaves == TASK_LEAVES_SESSION)
 		s->trace.unseen = true;
@@ -347,7 +442,7 @@ static void finished(struct server *s)
 		server_close(s, "transaction left open by a task", NULL);
 	else
 		server_release(s);
-	task_end_events(t, !t->failed);
+	task_end_events(t, !t->failed && !t->steps.undone);
 	task_end(t, t->failed ? &t->err : NULL);
 }
 
@@ -371,6 +466,8 @@ static void ready(struct relay *r, bool last)
 
 const struct dest dest_task = {.tells = true,
 	.row = row,
+	.columns = columns,
+	.passes_over = passes_over,
 	.tag = tag,
 	.notice = notice,
 	.event = event,

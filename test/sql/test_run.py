@@ -87,40 +87,107 @@ def test_logins(q):
         root.rows("DROP OWNED BY crew; DROP ROLE crew")
 
 
+def begin(db, token):
+    """What the proxy hears, and how long the transaction is."""
+    told = {}
+    for what, value in db.rows("SELECT ended, sql FROM queue._run_job(%s, 'public', false)", token):
+        told[what] = told.get("value", []) + [value] if what == "value" else value
+    return told
+
+
+END = "SELECT queue FROM queue._run_end(%s, %s, %s::jsonb, %s) AS queue"
+
+
 def test_sql(db):
+    """The proxy is told what it is, in the transaction of the work; and says how it was."""
     db.create("q", run="sql", retain_done="1 h")
     db.rows("CREATE TABLE t (n int)")
-    for sql, want in [("SELECT 1 AS a", {"count": 1, "rows": [{"a": 1}]}), ("SELECT 1 WHERE false", {"count": 0, "rows": []}),
-                      ("DELETE FROM t; INSERT INTO t VALUES (1), (2)", {"count": 2}), ("UPDATE t SET n = n RETURNING n", {"count": 2, "rows": [{"n": 1}, {"n": 2}]}),
-                      ("SELECT 1; SELECT 2", {"count": 1}), ("SHOW work_mem", {"count": 1, "rows": [{"work_mem": "4MB"}]}), ("", {"count": 0})]:
-        for payload in ({"sql": sql}, sql):
-            db.push("q", json.dumps(payload))
-            (job,) = db.take("q")
-            run(db, job["token"], "public")
-            assert db.rows("SELECT result FROM queue.await(%s)", job["token"]) == [(want,)], sql
+    for payload in ({"sql": "SELECT $1"}, "SELECT $1"):
+        db.push("q", json.dumps(payload))
+        (job,) = db.take("q")
+        with db.conn.transaction():
+            told = begin(db, job["token"])
+            assert told.pop("began") == db.value("SELECT extract(epoch FROM now())::text")
+            assert told == {"sql": "SELECT $1"}
+            assert db.value("SHOW application_name") == "qbouncer q %s" % job["token"].rsplit("-", 1)[0]
+            assert db.value("SELECT queue.current_job() ->> 'queue'") == "q"
+            db.rows("INSERT INTO t VALUES (1)")
+            assert db.column(END, job["token"], db.value("SELECT extract(epoch FROM now())::text"), '{"tag": "X", "count": 0}', "result") == ["q"]
+            assert db.value("SELECT queue.current_job()") is None
+        assert db.rows("SELECT state, result FROM queue.await(%s)", job["token"]) == [("done", {"tag": "X", "count": 0})]
     for payload, code in (("1", "22023"), ('{"sql": 1}', "22023"), ("{}", "22023"), ('{"sql": "SELECT 1", "fromat": "csv"}', "0A000"),
                           ('{"sql": "SELECT 1", "format": "xml"}', "22023"), ('{"sql": "SELECT 1", "with": {}}', "22023"),
                           ('{"sql": "SELECT 1", "format": "csv", "transaction": false}', "0A000"),
-                          ('{"sql": "SELECT 1", "params": 1}', "22023"), (json.dumps({"sql": "SELECT 1", "params": [1] * 21}), "54023"),
-                          ('{"sql": "SELECT $2", "params": [1]}', "42P02")):
+                          ('{"sql": "SELECT 1", "params": 1}', "22023"), (json.dumps({"sql": "SELECT 1", "params": [1] * 21}), "54023")):
         db.push("q", payload)
         (job,) = db.take("q")
         db.fails(code, RUN, job["token"], "public")
 
 
-def test_rows_are_cut(db):
-    """... and the statement is carried out nevertheless."""
-    db.rows("CREATE TABLE t (n int); CREATE FUNCTION f(n int) RETURNS text LANGUAGE sql AS 'INSERT INTO t VALUES (n) RETURNING repeat(''x'', 1000)'")
-    got = db.value("SELECT queue._run_sql('SELECT f(n) FROM generate_series(1, 50) AS n', 'public', 10000)")
-    assert got["count"] == 50 and len(got["rows"]) == 9 and got["cut"] is True
-    assert db.value("SELECT count(*) FROM t") == 50
+def test_the_end_of_another_transaction(db):
+    """What the job has committed itself, whose it is, and what was taken from it: nothing of it is DONE."""
+    db.create("q", run="sql", retain_done="1 h")
+    db.rows("SELECT queue.run('q', 'SELECT 1')")
+    (job,) = db.take("q")
+    token, now = job["token"], "SELECT extract(epoch FROM now())::text"
+    began = begin(db, token)["began"]
+    db.fails("25000", END, token, began, "{}", "result")
+    with db.conn.transaction():
+        began = begin(db, token)["began"]
+        db.fails("25000", END, token + "0", began, "{}", "result")
+    with db.conn.transaction():
+        db.rows("SELECT set_config('qbouncer.lease', %s, true)", token)
+        db.fails("25000", END, token, began, "{}", "result")
+    with db.conn.transaction():
+        began = begin(db, token)["began"]
+        db.rows("UPDATE queue.q_q SET lease_until = now() - interval '1 s'")
+        db.fails("QB001", END, token, db.value(now), "{}", "none")
+    assert db.value("SELECT state FROM queue.q_q") == "leased"
+
+
+@pytest.mark.parametrize("keep, retain, kept", [("result", "0", True), ("always", "0", True), ("error", "1 h", False), ("none", "1 h", False)])
+def test_what_is_kept(db, keep, retain, kept):
+    """... is what the job says, whatever its queue does."""
+    db.create("q", run="sql", retain_done=retain)
+    db.rows("SELECT queue.run('q', 'SELECT 1', keep => %s)", keep)
+    (job,) = db.take("q")
+    with db.conn.transaction():
+        told = begin(db, job["token"])
+        assert told.get("keep") == keep
+        db.rows(END, job["token"], told["began"], '{"count": 1}', keep)
+    assert db.value("SELECT count(*) FROM queue.q_q") == 0
+    assert db.value("SELECT count(*) FROM queue.a_q") == kept
+
+
+def test_rows_as_json(db):
+    """As to_jsonb gives them, of the texts of their values; what cannot be read again stays a text."""
+    db.rows(r"""CREATE TABLE kinds (a bool, b int2, c numeric, d float8, e text, f bpchar(3), g date, h timestamptz, i timestamp, j json, k jsonb, l int[],
+        m text[], n bytea, o interval, p uuid, q regclass, r regclass[], s money, t name, u "char", v time, w point, x int4range, y xml, z box[], "ä ""b c" int2vector);
+        INSERT INTO kinds VALUES (true, 1, 1.50, 'NaN', E'a"\\\n', 'x', '2026-01-02', '2026-01-02 03:04:05.6+01', '2026-01-02 03:04', '{"a": [1,  2]}',
+            '{"b": null}', '{1,NULL}', '{"a,b",NULL}', '\x00ff', '1 day', '00000000-0000-0000-0000-000000000001', 'kinds', '{kinds}', '1.5', 'n', 'c', '01:02',
+            '(1,2)', '[1,2)', '<a/>', '{(1,1),(0,0)}', '1 2');
+        INSERT INTO kinds DEFAULT VALUES""")
+    for sql in ("SELECT * FROM kinds", "SELECT k AS kinds FROM kinds AS k", "SELECT 1 AS a, 2 AS a", "SELECT FROM kinds", "SELECT 1 AS a WHERE false", "SELECT 1 AS r, 2 AS e, 3 AS v, 4 AS n"):
+        want = db.value("SELECT coalesce(jsonb_agg(to_jsonb(t.*)), '[]') FROM (%s) AS t" % sql)
+        with db.conn.cursor() as cur:
+            cur.execute(sql)
+            names, types, n = [d.name for d in cur.description or []], [d.type_code for d in cur.description or []], cur.pgresult.ntuples
+            values = [[cur.pgresult.get_value(row, at) for at in range(len(names))] for row in range(n)]
+        values = [[v.decode() if v is not None else None for v in row] for row in values]
+        got = db.value("SELECT queue._run_rows(%s::jsonb)", json.dumps({"tag": "SELECT", "names": names, "types": types, "values": values}))
+        assert [[(k, v, row[k]) for k, v in have.items() if v != row.get(k)] for have, row in zip(got["rows"], want)] == [[]] * len(want), sql
+        assert got == {"tag": "SELECT", "rows": want}, sql
+    got = db.value("SELECT queue._run_rows(%s::jsonb)", json.dumps({"names": ["r", "n"], "types": [2249, 23], "values": [["(1,2)", "7"]]}))
+    assert got == {"rows": [{"r": "(1,2)", "n": 7}]}
+    got = db.value("SELECT queue._run_rows(%s::jsonb)", json.dumps({"names": ["r", "n"], "types": [1082, 4294967295], "values": [["no date", "7"]]}))
+    assert got == {"rows": [{"r": "no date", "n": "7"}]}
 
 
 def test_queues_without_are_not_looked_at(db):
     db.create("q")
     assert db.rows("SELECT * FROM queue._runs()") == [] and db.rows("SELECT * FROM queue._schedules_due()") == []
     db.create("r", run="sql", timeout="2 s")
-    assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000)]
+    assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000, "sql")]
     assert db.rows("SELECT * FROM queue._schedules_due()") == [("", 0)]
 
 
@@ -166,22 +233,13 @@ def test_rights_that_are_there_are_told(db, right):
     assert len(db.notices) == 1
 
 
-def test_values_are_bound(db):
-    db.create("q", run="sql", retain_done="1 h")
-    db.rows("CREATE TABLE t (n int, s text)")
-    nasty = "'; DROP TABLE t; --"
-    for sql, params, want in [
-            ("INSERT INTO t VALUES ($1::int, $2) RETURNING n, s", [7, nasty], {"count": 1, "rows": [{"n": 7, "s": nasty}]}),
-            ("INSERT INTO t VALUES ($1::int, $2)", [8, None], {"count": 1}),
-            ("UPDATE t SET s = $1 WHERE n = $2::int", ["x", "7"], {"count": 1}),
-            ("SELECT ($1::jsonb ->> 'a')::int AS a", [{"a": 5}], {"count": 1, "rows": [{"a": 5}]}),
-            ("SELECT 1 AS one", [], {"count": 1, "rows": [{"one": 1}]}),
-            ("SELECT %s AS n" % " + ".join("$%d::int" % n for n in range(1, 21)), list(range(20)), {"count": 1, "rows": [{"n": 190}]})]:
-        assert db.value("SELECT queue.run('q', %s, %s::jsonb)", sql, json.dumps(params)) is not None
+def test_values(db):
+    db.create("q", run="sql")
+    for params, want in [([7, "'; DROP TABLE t; --"], ["7", "'; DROP TABLE t; --"]), ([None, {"a": 5}, [1]], [None, '{"a": 5}', "[1]"]), ([], None),
+                         (list(range(20)), [str(n) for n in range(20)])]:
+        db.rows("SELECT queue.run('q', 'SELECT', %s::jsonb)", json.dumps(params))
         (job,) = db.take("q")
-        run(db, job["token"], "public")
-        assert db.rows("SELECT result FROM queue.await(%s)", job["token"]) == [(want,)], sql
-    assert db.rows("SELECT * FROM t ORDER BY n") == [(7, "x"), (8, None)]
+        assert begin(db, job["token"]).get("value") == want
 
 
 def test_run_needs_such_a_queue_and_the_right(db):

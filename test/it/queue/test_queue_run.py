@@ -284,10 +284,16 @@ def test_sql(runner, direct):
     _, c = runner
     tag(c, "QUEUE CREATE mail WITH (run = sql, retain_done = '1 h', max_attempts = 1)")
     for sql, want in [
-            ("SELECT 1 AS a, 'x' AS b UNION ALL SELECT 2, 'y' ORDER BY 1", {"count": 2, "rows": [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]}),
-            ("INSERT INTO app.done VALUES (1), (2)", {"count": 2}),
-            ("INSERT INTO app.done VALUES (3) RETURNING n", {"count": 1, "rows": [{"n": 3}]}),
-            ("CREATE TABLE app.t (); DROP TABLE app.t; DELETE FROM app.done WHERE n = 1", {"count": 1})]:
+            ("SELECT 1 AS a, 'x' AS b UNION ALL SELECT 2, 'y' ORDER BY 1", {"tag": "SELECT 2", "count": 2, "rows": [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]}),
+            ("INSERT INTO app.done VALUES (1), (2)", {"tag": "INSERT 0 2", "count": 2}),
+            ("INSERT INTO app.done VALUES (3) RETURNING n", {"tag": "INSERT 0 1", "count": 1, "rows": [{"n": 3}]}),
+            ("SHOW work_mem", {"tag": "SHOW", "count": 1, "rows": [{"work_mem": "4MB"}]}), ("", {"count": 0}), ("; -- nothing", {"count": 0}),
+            ("DO $$BEGIN RAISE NOTICE 'a %', 1; END$$", {"tag": "DO", "count": 0, "notices": "NOTICE:  a 1"}),
+            ("SAVEPOINT s; INSERT INTO app.done VALUES (9); ROLLBACK WORK TO s; RELEASE s", {"count": 0, "statements": [
+                {"tag": "SAVEPOINT", "count": 0}, {"tag": "INSERT 0 1", "count": 1}, {"tag": "ROLLBACK", "count": 0}, {"tag": "RELEASE", "count": 0}]}),
+            ("CREATE TABLE app.t (); DROP TABLE app.t; DELETE FROM app.done WHERE n = 1 RETURNING n; VALUES (1)", {"count": 1, "statements": [
+                {"tag": "CREATE TABLE", "count": 0}, {"tag": "DROP TABLE", "count": 0}, {"tag": "DELETE 1", "count": 1, "rows": [{"n": 1}]},
+                {"tag": "SELECT 1", "count": 1, "rows": [{"column1": 1}]}]})]:
         (job,) = c.rows("QUEUE PUSH mail '%s' RETURNING JOB" % json.dumps({"sql": sql}).replace("'", "''"))
         (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])
         assert (end["state"], json.loads(end["result"] or "null"), end["error"]) == ("done", want, None), sql
@@ -489,7 +495,7 @@ def test_rows_as_csv(runner, direct):
     how = "FORMAT CSV WITH (DELIMITER = ';', HEADER = true, NULL = '-')"
     (job,) = c.rows("QUEUE RUN '%s' ON nightly %s RETURNING JOB" % (sql, how))
     (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20 s'" % job["job"])
-    assert json.loads(end["result"]) == {"count": 2, "csv": want}
+    assert json.loads(end["result"]) == {"tag": "SELECT 2", "count": 2, "csv": want}
     tag(c, "QUEUE SCHEDULE s ON nightly EVERY '1 h' RUN '%s' %s" % (sql, how))
     tag(c, "QUEUE TRIGGER SCHEDULE s")
     results = "SELECT count(*) FROM queue.a_nightly WHERE result ->> 'csv' = %s"
@@ -577,7 +583,7 @@ def test_run(runner, db, direct):
     tag(c, "CREATE FUNCTION app.add(n int) RETURNS int LANGUAGE sql AS 'INSERT INTO app.done VALUES ($1) RETURNING n'")
     (job,) = c.rows("QUEUE RUN 'SELECT app.add($1::int) AS n' ON nightly PARAMS '[7]' RETURNING JOB")
     (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % job["job"])
-    assert (end["state"], json.loads(end["result"])) == ("done", {"count": 1, "rows": [{"n": 7}]})
+    assert (end["state"], json.loads(end["result"])) == ("done", {"tag": "SELECT 1", "count": 1, "rows": [{"n": 7}]})
     (next_one,) = c.rows("QUEUE RUN 'SELECT app.add(8)' ON nightly AFTER '%s' DELAY '10ms' RETURNING JOB" % job["job"])
     assert c.rows("QUEUE AWAIT '%s' WAIT '20s'" % next_one["job"])[0]["state"] == "done"
     assert rows(direct) == [7, 8]

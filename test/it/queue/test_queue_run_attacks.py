@@ -52,7 +52,7 @@ def test_nothing_is_left_for_the_next_job(sql, direct):
 
 
 THAT_FAIL = [
-    ("SAVEPOINT a", "0A000"), ("COPY app_t FROM STDIN", "0A000"), ("COPY (SELECT 1) TO PROGRAM 'true'", "42501"), ("VACUUM", "25001"),
+    ("ROLLBACK WORK", "0A000"), ("ABORT", "0A000"), ("END", "0A000"), ("/* a */ COMMIT", "0A000"), ("START TRANSACTION", "0A000"), ("COPY app_t FROM STDIN", "0A000"), ("COPY (SELECT 1) TO PROGRAM 'true'", "42501"), ("VACUUM", "25001"),
     ("SELECT pg_terminate_backend(pg_backend_pid())", "57P01"), ("SELECT pg_cancel_backend(pg_backend_pid())", "57014"),
     ("DO $$BEGIN EXECUTE 'COMMIT'; END$$", "0A000"), ("SELECT 1; COMMIT; SELECT 2", "0A000"), ("COMMIT AND CHAIN", "0A000"),
     ("DO $$BEGIN RAISE EXCEPTION 'mine' USING ERRCODE = 'QB001'; END$$", "QB001"), ("DO $$BEGIN RAISE EXCEPTION 'mine' USING ERRCODE = 'QB002'; END$$", "QB002"),
