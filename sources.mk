@@ -330,6 +330,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue_int.h \
 	src/queue/registry.c \
 	src/queue/registry.h \
+	src/queue/run_batch.c \
+	src/queue/run_batch.h \
 	src/queue/run_csv.c \
 	src/queue/run_queues.c \
 	src/queue/run_rows.c \

@@ -58,6 +58,8 @@ CREATE TABLE queue.queues (
 		CHECK (octet_length(handler) <= 260),
 	run text CHECK (run = 'sql'),		-- payloads are SQL; NULL: they are not
 	timeout interval CHECK (timeout > '0' AND timeout <= '366 days'),	-- of what runs by itself; NULL: none
+	handler_batch int4 NOT NULL DEFAULT 1	-- jobs that it does in one transaction
+		CHECK (handler_batch BETWEEN 1 AND 1000),
 	unlogged bool NOT NULL,
 	payload text NOT NULL			-- the column's type
 		CHECK (payload IN ('jsonb', 'text', 'bytea')),

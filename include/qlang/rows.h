@@ -179,7 +179,8 @@
 	COL(timeout, TEXT) SEP \
 	COL(kind, TEXT) SEP \
 	COL(retain, TEXT) SEP \
-	COL(retain_max, TEXT)
+	COL(retain_max, TEXT) SEP \
+	COL(handler_batch, INT4)
 
 #define ROW_SCHEDULES(COL, SEP) \
 	COL(schedule, TEXT) SEP \

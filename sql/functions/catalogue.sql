@@ -208,7 +208,8 @@ BEGIN
 		IF NEW.single_consumer THEN
 			PERFORM queue._generate_consumer(cfg);
 		END IF;
-		IF (NEW.handler, NEW.run, NEW.timeout) IS DISTINCT FROM (OLD.handler, OLD.run, OLD.timeout)
+		IF (NEW.handler, NEW.run, NEW.timeout, NEW.handler_batch) IS DISTINCT FROM
+				(OLD.handler, OLD.run, OLD.timeout, OLD.handler_batch)
 				OR NEW.owner <> OLD.owner AND (NEW.handler IS NOT NULL OR NEW.run IS NOT NULL) THEN
 			PERFORM queue._tell_schedules(true);
 		END IF;
@@ -311,7 +312,8 @@ BEGIN
 			EXECUTE FUNCTION queue._row_number();
 		CREATE TRIGGER c_does AFTER INSERT OR UPDATE OF max_length, overflow, max_per_transaction, dead_queue, max_running,
 				rate, hours, pause, max_running_per_group, rate_per_group, pause_per_group, fair, unlogged, expires,
-				batches, single_consumer, push_paused, handler, run, timeout, owner OR DELETE
+				batches, single_consumer, push_paused, handler, run, timeout,
+				handler_batch, owner OR DELETE
 			ON queue.queues
 			FOR EACH ROW EXECUTE FUNCTION queue._row_changed();
 		CREATE TRIGGER d_lone AFTER UPDATE ON queue.queues FOR EACH ROW EXECUTE FUNCTION queue._row_lone();

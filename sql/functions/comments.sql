@@ -303,6 +303,7 @@ BEGIN
 			('handler', 'The function that qbouncer calls with each payload; NULL: none.'),
 			('run', 'sql: qbouncer runs the payloads; NULL: it does not.'),
 			('timeout', 'How long a job may run that qbouncer runs; NULL: no limit.'),
+			('handler_batch', 'How many jobs at most the handler does in one transaction.'),
 			('unlogged', 'A crash of Postgres empties it.'),
 			('payload', 'Type of the payloads: jsonb, text, bytea.'),
 			('paused', 'Gives no jobs.'),

@@ -40,6 +40,7 @@ BEGIN
 	cfg.handler := NULL;
 	cfg.run := NULL;
 	cfg.timeout := NULL;
+	cfg.handler_batch := 1;
 	cfg.unlogged := false;
 	cfg.payload := 'jsonb';
 	RETURN cfg;
@@ -239,7 +240,7 @@ BEGIN
 		HINT = 'Options: lease, max_attempts, retry, on_change, on_disconnect, retain_done, retain_dead, '
 			'durability, payload, expires, on_expire, history, max_run, max_length, overflow, max_per_transaction, dead_queue, '
 			'max_running, rate, pause, hours, max_running_per_group, rate_per_group, pause_per_group, fair, batches, '
-			'single_consumer, unlogged, handler, run, timeout.';
+			'single_consumer, unlogged, handler, handler_batch, run, timeout.';
 END
 $$;
 
@@ -381,6 +382,11 @@ BEGIN
 	WHEN 'timeout' THEN
 		cfg.timeout := queue._interval_option(option, value, '1 ms',
 			'Allowed: an interval longer than zero, of a year at most, such as ''10 min''. Without: RESET (timeout).', most => '366 days');
+	WHEN 'handler_batch' THEN
+		IF word !~ '^[0-9]{1,4}$' OR word::int4 NOT BETWEEN 1 AND 1000 THEN
+			PERFORM queue._bad_option(option, value, 'Allowed: a whole number from 1 to 1000.');
+		END IF;
+		cfg.handler_batch := word::int4;
 	WHEN 'unlogged' THEN
 		IF word NOT IN ('true', 'on', 'yes', '1', 'false', 'off', 'no', '0') THEN
 			PERFORM queue._bad_option(option, value, 'Allowed: true, false.');

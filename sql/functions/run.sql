@@ -36,39 +36,43 @@ BEGIN
 END
 $$;
 
--- The handler of a queue, if it may be called: does it give a result? Its name was checked by whoever made the row, or
--- was not.
-CREATE OR REPLACE FUNCTION queue._check_handler(cfg queue.queues) RETURNS bool
+-- The handler of a queue, if it may be called; gives: has it a result? Its name was checked by whoever made the row, or
+-- was not. watched: somebody else owns the schema, who may put another function there; this is its version.
+CREATE OR REPLACE FUNCTION queue._check_handler(cfg queue.queues, OUT f oid, OUT gives bool, OUT watched text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	part CONSTANT text[] := parse_ident(queue._handler_option(cfg.handler));
-	f record;
+	fn record;
 BEGIN
-	SELECT p.oid, p.prokind, p.proretset, p.prorettype, p.proowner, n.oid AS schema INTO f
+	SELECT p.oid, p.prokind, p.proretset, p.prorettype, p.proowner, n.oid AS schema, n.nspowner, n.xmin AS version INTO fn
 		FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
 		WHERE n.nspname = part[1] AND p.proname = part[2] AND p.pronargs = 1 AND p.proargtypes[0] = 'jsonb'::regtype
 			AND p.provariadic = 0;
 	IF NOT FOUND THEN
 		PERFORM queue._bad_handler('42883', format('function %s(jsonb) does not exist', cfg.handler),
 			format('CREATE FUNCTION %s(payload jsonb) RETURNS void ...', cfg.handler));
-	ELSIF f.prokind <> 'f' THEN
+	ELSIF fn.prokind <> 'f' THEN
 		PERFORM queue._bad_handler('42809', format('%s(jsonb) is not a function', cfg.handler),
 			'A handler is a function, which is part of the transaction that finishes the job.');
-	ELSIF f.proretset OR f.prorettype NOT IN ('void'::regtype, 'jsonb'::regtype) THEN
+	ELSIF fn.proretset OR fn.prorettype NOT IN ('void'::regtype, 'jsonb'::regtype) THEN
 		PERFORM queue._bad_handler('42P13', format('handler %s(jsonb) does not return void or jsonb', cfg.handler),
 			'What it returns is the result of the job: RETURNS jsonb, or RETURNS void.');
-	ELSIF f.proowner <> cfg.owner AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = f.proowner) THEN
+	ELSIF fn.proowner <> cfg.owner AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = fn.proowner) THEN
 		PERFORM queue._bad_handler('42501', format('handler %s(jsonb) does not belong to the owner of the queue', cfg.handler),
 			format('Whoever owns it could do what "%s" may do: ALTER FUNCTION %s(jsonb) OWNER TO %1$I;',
 				pg_get_userbyid(cfg.owner), cfg.handler));
-	ELSIF NOT has_schema_privilege(cfg.owner, f.schema, 'USAGE') OR NOT has_function_privilege(cfg.owner, f.oid, 'EXECUTE') THEN
+	ELSIF NOT has_schema_privilege(cfg.owner, fn.schema, 'USAGE') OR NOT has_function_privilege(cfg.owner, fn.oid, 'EXECUTE') THEN
 		PERFORM queue._bad_handler('42501', format('the owner of the queue may not call %s(jsonb)', cfg.handler),
 			format('GRANT USAGE ON SCHEMA %I, and EXECUTE ON FUNCTION %s(jsonb), TO %I.', part[1], cfg.handler,
 				pg_get_userbyid(cfg.owner)));
 	END IF;
-	RETURN f.prorettype = 'jsonb'::regtype;
+	f := fn.oid;
+	gives := fn.prorettype = 'jsonb'::regtype;
+	IF fn.nspowner <> cfg.owner AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = fn.nspowner) THEN
+		watched := fn.version;
+	END IF;
 END
 $$;
 
@@ -118,6 +122,8 @@ BEGIN
 	ELSIF cfg.payload <> 'jsonb' THEN
 		PERFORM queue._bad_handler('0A000', format('jobs with payloads of type %s do not run by themselves yet', cfg.payload),
 			'Create the queue WITH (payload = jsonb).');
+	ELSIF cfg.run IS NOT NULL AND cfg.handler_batch > 1 THEN
+		PERFORM queue._bad_handler('22023', 'a queue that runs SQL has no handler_batch', 'Each statement is a transaction: RESET (handler_batch).');
 	ELSIF cfg.handler IS NOT NULL AND cfg.run IS NOT NULL THEN
 		PERFORM queue._bad_handler('22023', 'a queue has a handler, or runs SQL: not both', 'Give one of handler and run.');
 	ELSIF NOT (SELECT r.rolcanlogin FROM pg_roles AS r WHERE r.oid = cfg.owner) THEN
@@ -137,14 +143,14 @@ BEGIN
 END
 $$;
 
--- For the proxy: which queues have something to run, whose they are, and how long a job may take. For anybody, as the
--- catalogue is.
-CREATE OR REPLACE FUNCTION queue._runs() RETURNS TABLE (queue text, owner text, super bool, timeout_ms int8, run text)
+-- For the proxy: which queues have something to run, whose they are, how long a job may take, and how many are done in one
+-- transaction. For anybody, as the catalogue is.
+CREATE OR REPLACE FUNCTION queue._runs() RETURNS TABLE (queue text, owner text, super bool, timeout_ms int8, run text, batch int4)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT c.name, r.rolname::text, r.rolsuper, (extract(epoch FROM c.timeout) * 1000)::int8, c.run
+	RETURN QUERY SELECT c.name, r.rolname::text, r.rolsuper, (extract(epoch FROM c.timeout) * 1000)::int8, c.run, c.handler_batch
 		FROM queue.queues AS c JOIN pg_roles AS r ON r.oid = c.owner
 		WHERE c.handler IS NOT NULL OR c.run IS NOT NULL ORDER BY c.number;
 END
@@ -485,6 +491,113 @@ BEGIN
 END
 $$;
 
+-- May this session do the work of the queue?
+CREATE OR REPLACE FUNCTION queue._run_may(cfg queue.queues, supers bool) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF session_user <> current_user OR cfg.owner <> quote_ident(session_user)::regrole THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('jobs of queue "%s" run in a login of its owner alone', cfg.name);
+	ELSIF NOT coalesce(supers, false) AND (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = session_user) THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('queue "%s" belongs to a superuser', cfg.name),
+			HINT = 'Give it to another role, or allow it with queue_run_superuser in the ini.';
+	ELSIF cfg.handler IS NULL AND cfg.run IS NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('jobs of queue "%s" do not run by themselves any more', cfg.name);
+	END IF;
+END
+$$;
+
+-- The statement that gives the payload of the job with the token $1, if its lease holds, and what queue.current_job() says.
+-- many: of those in the array $1, a row for each.
+CREATE OR REPLACE FUNCTION queue._run_look(cfg queue.queues, many bool) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	one CONSTANT text := format($sql$
+		SELECT j.payload, j.attempt, jsonb_build_object('job', '%s-' || j.id, 'id', j.id, 'queue', %L, 'attempt', j.attempt,
+			'failures', j.failures, 'pushed_at', j.pushed_at, 'priority', j.priority, 'key', j.key, 'group', j."group",
+			'headers', coalesce(j.headers, '{}'))::text AS about
+		FROM %s AS j WHERE j.id = split_part(%4$s, '-', 2)::int8 AND j.token = split_part(%4$s, '-', 3)
+			AND j.lease_until > clock_timestamp()
+	$sql$, cfg.number, cfg.name, queue._table(cfg.name), CASE WHEN many THEN 't.token' ELSE '$1' END);
+BEGIN
+	RETURN CASE WHEN many THEN 'SELECT t.token, j.* FROM unnest($1) WITH ORDINALITY AS t (token, n) LEFT JOIN LATERAL ('
+		|| one || ' OFFSET 0) AS j ON true ORDER BY t.n' ELSE one END;
+END
+$$;
+
+-- After the work: whose role is it now?
+CREATE OR REPLACE FUNCTION queue._run_over() RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM set_config('qbouncer.job', '', true), set_config('qbouncer.lease', '', true);
+	IF session_user <> current_user THEN
+		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has left another role in force',
+			HINT = 'SET LOCAL ROLE in a function ends with the transaction: RESET ROLE at its end.';
+	END IF;
+END
+$$;
+
+-- The statement that calls the handler that was checked, or none: who owns its schema may put another one in its place at
+-- any time, so it looks itself which function has the name; where it is another one the planner never sees its call.
+CREATE OR REPLACE FUNCTION queue._run_call(cfg queue.queues, h record) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN format(CASE WHEN h.gives THEN 'SELECT %2$s, CASE WHEN %2$s THEN %1$s($1) END'
+			ELSE 'SELECT CASE WHEN %2$s THEN %1$s($1)::pg_catalog.text END IS NOT NULL, NULL' END, cfg.handler,
+		format('%s::pg_catalog.oid OPERATOR(pg_catalog.=) %L::pg_catalog.regprocedure', h.f, cfg.handler || '(pg_catalog.jsonb)'));
+END
+$$;
+
+-- call: as above. What comes in spite of that (there and back within the analysis of the statement) leaves the schema in
+-- another version, and is rolled back.
+CREATE OR REPLACE FUNCTION queue._run_handler(cfg queue.queues, h record, call text, payload jsonb, path text) RETURNS jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	called bool;
+	outcome jsonb;
+BEGIN
+	PERFORM set_config('search_path', path, true);
+	EXECUTE call INTO called, outcome USING payload;
+	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+	IF session_user <> current_user THEN
+		PERFORM queue._run_over();
+	ELSIF NOT called OR h.watched IS NOT NULL AND queue._check_handler(cfg) IS DISTINCT FROM (h.f, h.gives, h.watched) THEN
+		PERFORM queue._bad_handler('42501', format('%s(jsonb) was replaced meanwhile, or its schema was changed', cfg.handler),
+			'What it has done was rolled back. A schema that belongs to the owner of the queue is his to change.');
+	END IF;
+	RETURN outcome;
+END
+$$;
+
+-- By queue.retry(): the job comes again.
+CREATE OR REPLACE FUNCTION queue._run_put_back(cfg queue.queues, token text, outcome jsonb) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	again CONSTANT jsonb := outcome -> 'queue.retry';
+	died text;
+BEGIN
+	IF (again ->> 'counts')::bool THEN
+		SELECT f.dead INTO died FROM queue._fail(ARRAY[token], coalesce(again ->> 'reason', 'the handler asked to be called again'),
+			(again ->> 'after')::interval, false, true) AS f;
+		PERFORM queue._died(cfg.number, CASE WHEN died IS NULL THEN 0 ELSE 1 END);
+		RETURN 'failed';
+	END IF;
+	PERFORM queue._release(ARRAY[token], (again ->> 'after')::interval, true);
+	RETURN 'released';
+END
+$$;
+
 -- For the proxy, which has taken the job in a login of the owner: the work, and its DONE. path: the search_path that the
 -- session has without us. supers: the proxy may run what belongs to superusers.
 -- "ended": done, failed (queue.retry), released; or alone: the statement is "sql", and the proxy's to carry out, in rows
@@ -498,58 +611,79 @@ DECLARE
 	part record;
 	cfg queue.queues;
 	job record;
+	h record;
 	outcome jsonb;
-	again jsonb;
-	died text;
 BEGIN
 	SELECT * INTO part FROM queue._split(ARRAY[token], true);
 	cfg := part.cfg;
-	IF session_user <> current_user OR cfg.owner <> quote_ident(session_user)::regrole THEN
-		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('jobs of queue "%s" run in a login of its owner alone', cfg.name);
-	ELSIF NOT coalesce(supers, false) AND (SELECT r.rolsuper FROM pg_roles AS r WHERE r.rolname = session_user) THEN
-		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('queue "%s" belongs to a superuser', cfg.name),
-			HINT = 'Give it to another role, or allow it with queue_run_superuser in the ini.';
-	ELSIF cfg.handler IS NULL AND cfg.run IS NULL THEN
-		RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('jobs of queue "%s" do not run by themselves any more', cfg.name);
-	END IF;
-	EXECUTE format('SELECT j.payload, j.id, j.attempt, j.failures, j.pushed_at, j.priority, j.key, j."group", j.headers
-		FROM %s AS j WHERE j.id = $1 AND j.token = $2 AND j.lease_until > clock_timestamp()', queue._table(cfg.name))
-		INTO job USING part.ids[1], part.tokens[1];
+	PERFORM queue._run_may(cfg, supers);
+	EXECUTE queue._run_look(cfg, false) INTO job USING token;
 	IF job.payload IS NULL THEN
 		PERFORM queue._lost(cfg.name, part.ids, part.tokens, '{}');
 	END IF;
-	PERFORM set_config('qbouncer.job', jsonb_build_object('job', cfg.number || '-' || job.id, 'id', job.id, 'queue', cfg.name,
-		'attempt', job.attempt, 'failures', job.failures, 'pushed_at', job.pushed_at, 'priority', job.priority, 'key', job.key,
-		'group', job."group", 'headers', coalesce(job.headers, '{}'))::text, true);
-	PERFORM set_config('qbouncer.lease', token, true);
+	PERFORM set_config('qbouncer.job', job.about, true), set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
-		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, job.id, job.attempt, job.payload) AS w;
+		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, part.ids[1], job.attempt, job.payload) AS w;
 		RETURN;
-	ELSIF queue._check_handler(cfg) THEN
-		PERFORM pg_catalog.set_config('search_path', path, true);
-		EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) cfg.handler OPERATOR(pg_catalog.||) '($1)' INTO outcome USING job.payload;
 	ELSE
-		PERFORM pg_catalog.set_config('search_path', path, true);
-		EXECUTE 'SELECT ' OPERATOR(pg_catalog.||) cfg.handler OPERATOR(pg_catalog.||) '($1)' USING job.payload;
+		h := queue._check_handler(cfg);
+		outcome := queue._run_handler(cfg, h, queue._run_call(cfg, h), job.payload, path);
 	END IF;
-	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-	PERFORM set_config('qbouncer.job', '', true), set_config('qbouncer.lease', '', true);
-	IF session_user <> current_user THEN
-		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has left another role in force',
-			HINT = 'SET LOCAL ROLE in a function ends with the transaction: RESET ROLE at its end.';
-	END IF;
+	PERFORM queue._run_over();
 	-- by queue.retry() itself: who pushes does not know the token
-	again := CASE WHEN cfg.handler IS NOT NULL AND outcome #>> '{queue.retry,of}' = token THEN outcome -> 'queue.retry' END;
-	IF again IS NOT NULL AND (again ->> 'counts')::bool THEN
-		FOR died IN SELECT f.dead FROM queue._fail(ARRAY[token], coalesce(again ->> 'reason', 'the handler asked to be called again'),
-			(again ->> 'after')::interval, false, true) AS f LOOP
-			PERFORM queue._died(cfg.number, CASE WHEN died IS NULL THEN 0 ELSE 1 END);
-			RETURN QUERY SELECT cfg.name, 'failed', NULL;
-		END LOOP;
-	ELSIF again IS NOT NULL THEN
-		RETURN QUERY SELECT f, 'released', NULL FROM queue._release(ARRAY[token], (again ->> 'after')::interval, true) AS f;
+	IF cfg.handler IS NOT NULL AND outcome #>> '{queue.retry,of}' = token THEN
+		RETURN QUERY SELECT cfg.name, queue._run_put_back(cfg, token, outcome), NULL;
 	ELSE
 		RETURN QUERY SELECT f, 'done', NULL FROM queue._done(ARRAY[token], false, outcome::text) AS f;
+	END IF;
+END
+$$;
+
+-- The same for several jobs of a queue with a handler, in one transaction. If one of them fails, or its lease is lost, all is
+-- as before; then each is done by itself. A row for each: done, failed or released.
+CREATE OR REPLACE FUNCTION queue._run_batch(tokens text[], path text, supers bool) RETURNS TABLE (job text, ended text)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	part record;
+	cfg queue.queues;
+	h record;
+	call text;
+	one record;
+	outcome jsonb;
+	done text[] := '{}';
+	results text[] := '{}';
+BEGIN
+	SELECT * INTO part FROM queue._split(tokens, true);
+	cfg := part.cfg;
+	PERFORM queue._run_may(cfg, supers);
+	IF cfg.handler IS NULL OR cardinality(part.ids) IS DISTINCT FROM cardinality(tokens) THEN
+		RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('these jobs of queue "%s" are not done together', cfg.name);
+	END IF;
+	h := queue._check_handler(cfg);
+	call := queue._run_call(cfg, h);
+	FOR one IN EXECUTE queue._run_look(cfg, true) USING tokens LOOP
+		IF one.payload IS NULL THEN
+			PERFORM queue._lost(cfg.name, ARRAY[split_part(one.token, '-', 2)::int8], ARRAY[split_part(one.token, '-', 3)], '{}');
+		END IF;
+		PERFORM set_config('qbouncer.job', one.about, true), set_config('qbouncer.lease', one.token, true);
+		outcome := queue._run_handler(cfg, h, call, one.payload, path);
+		IF outcome #>> '{queue.retry,of}' = one.token THEN
+			job := one.token;
+			ended := queue._run_put_back(cfg, one.token, outcome);
+			RETURN NEXT;
+		ELSE
+			done := done || one.token;
+			results := results || outcome::text;
+		END IF;
+	END LOOP;
+	PERFORM queue._run_over();
+	IF done <> '{}' THEN
+		PERFORM set_config('qbouncer.tell', 'here', true);
+		PERFORM queue._done_many(done, results);
+		RETURN QUERY SELECT d, 'done' FROM unnest(done) AS d;
 	END IF;
 END
 $$;

@@ -43,11 +43,11 @@ static void runs_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct qdb *db = arg;
 	struct run_queue *q;
-	struct wire_col col[5];
+	struct wire_col col[6];
 	char name[QSTMT_QUEUE_MAX + 1];
-	int64_t ms = 0;
+	int64_t ms = 0, batch = 0;
 
-	if (!wire_row_read(body, len, col, 5) || !wire_col_copy(&col[0], name, sizeof(name)) ||
+	if (!wire_row_read(body, len, col, 6) || !wire_col_copy(&col[0], name, sizeof(name)) ||
 		(q = queue_of(db, name)) == NULL) {
 		db->runs->failed = true;
 		return;
@@ -56,6 +56,7 @@ static void runs_row(void *arg, const uint8_t *body, size_t len)
 	q->super = wire_col_is(&col[2], "t");
 	q->timeout = wire_col_number(&col[3], &ms) && ms > 0 ? (usec_t)ms * USEC_MSEC : 0;
 	q->sql = wire_col_is(&col[4], "sql");
+	q->batch = wire_col_number(&col[5], &batch) && batch > 0 ? (int)batch : 1;
 	q->found = true;
 }
 
@@ -128,9 +129,16 @@ void runs_free(struct qdb *db)
 
 /* --- shown --- */
 
-static const char *state_of(const struct slot *s)
+static bool runs(const struct slot *s)
 {
-	if (s->state == SLOT_HAS || (s->state == SLOT_RUNS && s->began == 0))
+	return s->state == SLOT_RUNS && s->began != 0;
+}
+
+/* of_batch: one of those that it has beside the one that it carries out by itself. */
+static const char *state_of(const struct slot *s, bool of_batch)
+{
+	if (s->state == SLOT_HAS || (of_batch && !s->batch.whole) ||
+		(s->state == SLOT_RUNS && s->began == 0))
 		return "waiting";
 	if (s->state == SLOT_FAILS)
 		return "failing";
@@ -145,24 +153,36 @@ static void put_job(char *ret, size_t size, const char *token)
 	(void)snprintf(ret, size, "%.*s", end != NULL ? (int)(end - token) : 0, token);
 }
 
-static void one_run(
-	const struct slot *s, void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
+static void one_run(const struct slot *s, const char *token, int attempt, bool of_batch,
+	void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
 {
+	bool now = !of_batch || s->batch.whole;
 	char job[TOKEN_MAX];
 	struct queue_stat_run st = {.database = s->queue->db->name,
 		.user = s->queue->owner,
 		.queue = s->queue->name,
 		.job = job,
-		.state = state_of(s),
-		.attempt = s->attempt,
-		.pid = s->task != NULL ? task_backend_pid(s->task) : 0,
-		.running_us = s->began != 0 ? loop_now() - s->began : 0,
+		.state = state_of(s, of_batch),
+		.attempt = attempt,
+		.pid = now && s->task != NULL ? task_backend_pid(s->task) : 0,
+		.running_us = now && s->began != 0 ? loop_now() - s->began : 0,
 		.left_us = -1};
 
-	put_job(job, sizeof(job), s->token);
-	if (s->state == SLOT_RUNS && s->began != 0 && s->timeout > 0)
+	put_job(job, sizeof(job), token);
+	if (now && runs(s) && s->timeout > 0)
 		st.left_us = (int64_t)(s->began + s->timeout) - (int64_t)loop_now();
 	fn(&st, arg);
+}
+
+static void runs_of(
+	const struct slot *s, void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
+{
+	const struct batch_job *j;
+
+	if (s->token[0] != '\0')
+		one_run(s, s->token, s->attempt, false, fn, arg);
+	BATCH_FOREACH (j, &s->batch)
+		one_run(s, j->token, j->attempt, true, fn, arg);
 }
 
 void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg), void *arg)
@@ -174,8 +194,7 @@ void queue_stat_each_run(void (*fn)(const struct queue_stat_run *st, void *arg),
 		if (db->runs != NULL)
 			DL_FOREACH (db->runs->queues, q)
 				DL_FOREACH (q->slots, s)
-					if (s->token[0] != '\0')
-						one_run(s, fn, arg);
+					runs_of(s, fn, arg);
 }
 
 void queue_stat_each_runs(void (*fn)(const struct queue_stat_runs *st, void *arg), void *arg)
@@ -195,7 +214,10 @@ void queue_stat_each_runs(void (*fn)(const struct queue_stat_runs *st, void *arg
 				.ran = q->ran};
 
 			DL_FOREACH (q->slots, s)
-				st.running += s->state == SLOT_RUNS && s->began != 0;
+				if (runs(s))
+					st.running += s->batch.whole
+							      ? (unsigned)batch_left(&s->batch)
+							      : 1;
 			fn(&st, arg);
 		}
 	}

@@ -7,6 +7,7 @@
 
 #include "wire/error.h"
 #include "qlang/parse.h"
+#include "run_batch.h"
 #include "run_sql.h"
 #include "run_told.h"
 #include "token.h"
@@ -16,18 +17,9 @@ enum slot_state {
 	SLOT_RESTS, /* until its time has come */
 	SLOT_ASIDE, /* until that, or a job of this process ends: there is no place */
 	SLOT_TAKES,
-	SLOT_HAS, /* a job, and waits for its turn */
+	SLOT_HAS, /* jobs, and waits for its turn */
 	SLOT_RUNS,
 	SLOT_FAILS, /* says so; or that it is done, where the job did not say so itself */
-};
-
-/* How the statement that carries out a job ended. */
-enum outcome {
-	OUTCOME_DONE,
-	OUTCOME_FAILED,   /* queue.retry() */
-	OUTCOME_RELEASED, /* ... of which the attempt does not count */
-	OUTCOME_ALONE,    /* it was only looked up */
-	OUTCOME_UNREAD,   /* no memory for that */
 };
 
 /* What is kept of its outcome. */
@@ -60,7 +52,8 @@ struct slot {
 	int attempt;
 	usec_t timeout;        /* of its job; 0: none */
 	usec_t began;          /* that is when a server has got it; 0: none has */
-	char token[TOKEN_MAX]; /* of its job; or "" */
+	char token[TOKEN_MAX]; /* of the job that it carries out by itself; or "" */
+	struct run_batch batch; /* the other ones that it has */
 	struct alone *alone;   /* its job is one; or NULL */
 	struct run_sql *script; /* its job is one of SQL; or NULL */
 	struct run_told told;
@@ -76,6 +69,7 @@ struct run_queue {
 	bool super;
 	bool sql; /* run = sql */
 	usec_t timeout; /* 0: none */
+	int batch;      /* so many jobs are done together */
 	usec_t said_at;
 	uint64_t done, failed, again; /* attempts that have ended */
 	usec_t ran;

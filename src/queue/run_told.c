@@ -14,7 +14,9 @@
 #include "base/json.h"
 #include "wire/msg.h"
 
-#define OURS "queue._run_" /* functions that have called the job's */
+#define OURS    "queue._run_" /* functions that have called the job's */
+#define HANDLER "queue._run_handler("
+#define CALLED  "SQL statement \"" /* of it: by its side */
 
 /* As much of it as there is room for, and no half of a character. Returns its end. */
 static size_t put(char *dst, size_t at, size_t size, const char *text)
@@ -64,10 +66,19 @@ void told_tag(struct run_told *t, const uint8_t *body, size_t len)
 		(void)put(t->tag, 0, sizeof(t->tag), (const char *)body);
 }
 
+/* The line in which this is, and what follows. */
+static void cut_line(char *text, char *at)
+{
+	while (at > text && *at != '\n')
+		at--;
+	*at = '\0';
+}
+
 /* Without the end of it, which is how we have called the job. */
 void told_error(struct run_told *t, const struct wire_notice *n)
 {
 	char *ours;
+	bool is_handler;
 
 	t->context[0] = '\0';
 	if (n->context == NULL)
@@ -76,9 +87,12 @@ void told_error(struct run_told *t, const struct wire_notice *n)
 	ours = strstr(t->context, OURS);
 	if (ours == NULL)
 		return;
-	while (ours > t->context && *ours != '\n')
-		ours--;
-	*ours = '\0';
+	is_handler = strncmp(ours, HANDLER, strlen(HANDLER)) == 0;
+	cut_line(t->context, ours);
+	ours = strrchr(t->context, '\n');
+	ours = ours != NULL ? ours + 1 : t->context;
+	if (is_handler && strncmp(ours, CALLED, strlen(CALLED)) == 0)
+		cut_line(t->context, ours > t->context ? ours - 1 : ours);
 }
 
 static void put_left(const struct run_told *t, char *dst, size_t size)

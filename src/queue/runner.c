@@ -1,7 +1,9 @@
 /*
  * Jobs that run by themselves: of queues with a handler, or with run = sql. For each such queue there are slots; a slot
  * takes a job with the login of the queue's owner (worker.c), runs it there, as a task in which work and DONE are one
- * statement (queue._run_job), and says FAIL when that was rolled back. Which queues there are: run_queues.c.
+ * statement (queue._run_job), and says FAIL when that was rolled back. Which queues there are: run_queues.c. With
+ * handler_batch it takes several, for one statement (queue._run_batch); when that was rolled back nobody is told, and
+ * each is run by itself.
  *
  * Limits: so many slots of a queue, and so many jobs that run in this process (queue_run_pool_size). What is taken and
  * may not run yet waits in line, for a short time: then it is given back, as another proxy may have a place for it.
@@ -52,9 +54,20 @@ static void alone_free(struct alone **p)
 	mem_free(a);
 }
 
+/* It has jobs, and waits for its turn with them. */
+static void stand_in_line(struct slot *s)
+{
+	s->state = SLOT_HAS;
+	s->turn = ++all.turns;
+	s->at = loop_now() + IN_LINE;
+	loop_tick_at(all.tick, loop_now());
+}
+
+/* What it was at has ended. If there are more jobs it goes on with these; not if something is wrong. */
 static void rest(struct slot *s, usec_t time)
 {
 	s->state = SLOT_RESTS;
+	s->batch.whole = false;
 	s->token[0] = '\0';
 	s->lost = s->started = s->late = false;
 	s->outcome = OUTCOME_DONE;
@@ -63,6 +76,13 @@ static void rest(struct slot *s, usec_t time)
 	told_nothing(&s->told);
 	alone_free(&s->alone);
 	run_sql_free(&s->script);
+	if (batch_left(&s->batch) > 0 && time == 0 && !s->leaves) {
+		stand_in_line(s);
+		return;
+	}
+	if (batch_left(&s->batch) > 0)
+		worker_give_back_all(s->worker);
+	batch_clear(&s->batch);
 	look_at(s, loop_now() + time);
 }
 
@@ -145,10 +165,35 @@ static bool is_of_lease(const struct pg_error *err)
 	return strcmp(err->sqlstate, "QB001") == 0 || strcmp(err->sqlstate, "QB002") == 0;
 }
 
+static void forget(void *arg, const char *token)
+{
+	const struct slot *s = arg;
+
+	worker_forget(s->worker, token);
+}
+
+/* All is as it was before; who is to blame is found when each is run by itself. */
+static void batch_failed(struct slot *s, const struct pg_error *err)
+{
+	bool lost = batch_drop_lost(&s->batch, forget, s) > 0;
+
+	if (!lost && !s->started) {
+		say(s->queue, err->message);
+		rest(s, REST);
+		return;
+	}
+	s->batch.each = !lost;
+	rest(s, 0);
+}
+
 static void run_failed(struct slot *s, const struct pg_error *err)
 {
 	struct pg_error refused;
 
+	if (s->batch.whole) {
+		batch_failed(s, err);
+		return;
+	}
 	if (s->lost) {
 		worker_forget(s->worker, s->token);
 		rest(s, 0);
@@ -238,6 +283,32 @@ static bool hear_part(struct slot *s, const char *what, const struct wire_col *v
 	return true;
 }
 
+static bool is_put_back(const struct wire_col *ended, enum outcome *ret)
+{
+	if (wire_col_is(ended, "failed"))
+		*ret = OUTCOME_FAILED;
+	else if (wire_col_is(ended, "released"))
+		*ret = OUTCOME_RELEASED;
+	else
+		return false;
+	return true;
+}
+
+/* Of one job of those that were done together. */
+static void batch_row(void *arg, const uint8_t *body, size_t len)
+{
+	struct slot *s = arg;
+	struct wire_col col[2];
+	char token[TOKEN_MAX];
+	struct batch_job *j;
+
+	if (!wire_row_read(body, len, col, 2) || !wire_col_copy(&col[0], token, sizeof(token)) ||
+		(j = batch_find(&s->batch, token)) == NULL)
+		return;
+	if (!is_put_back(&col[1], &j->outcome))
+		j->outcome = OUTCOME_DONE;
+}
+
 static void ended_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct slot *s = arg;
@@ -248,10 +319,8 @@ static void ended_row(void *arg, const uint8_t *body, size_t len)
 		return;
 	if (!wire_row_read(body, len, col, 3) || !wire_col_copy(&col[1], what, sizeof(what)))
 		s->outcome = OUTCOME_UNREAD;
-	else if (strcmp(what, "failed") == 0)
-		s->outcome = OUTCOME_FAILED;
-	else if (strcmp(what, "released") == 0)
-		s->outcome = OUTCOME_RELEASED;
+	else if (is_put_back(&col[1], &s->outcome))
+		return;
 	else if (strcmp(what, "done") != 0 && !hear_part(s, what, &col[2]))
 		s->outcome = OUTCOME_UNREAD;
 }
@@ -304,20 +373,43 @@ static void say_done(struct slot *s)
 	rest(s, REST);
 }
 
+/* It was committed. */
+static void job_ended(struct slot *s, const char *token, enum outcome outcome)
+{
+	if (outcome == OUTCOME_DONE) {
+		s->queue->done++;
+		worker_was_done(s->worker, token);
+	} else if (outcome == OUTCOME_FAILED || outcome == OUTCOME_RELEASED) {
+		s->queue->again++;
+		worker_was_put_back(s->worker, token, outcome == OUTCOME_FAILED);
+	} else {
+		worker_give_back(s->worker, token);
+	}
+}
+
+static void batch_succeeded(struct slot *s)
+{
+	const struct batch_job *j;
+
+	BATCH_FOREACH (j, &s->batch)
+		job_ended(s, j->token, j->outcome);
+	batch_clear(&s->batch);
+	rest(s, 0);
+}
+
 static void run_succeeded(struct slot *s)
 {
 	struct pg_error ended;
 
+	if (s->batch.whole) {
+		batch_succeeded(s);
+		return;
+	}
 	switch (s->outcome) {
 	case OUTCOME_DONE:
-		s->queue->done++;
-		worker_was_done(s->worker, s->token);
-		rest(s, 0);
-		return;
 	case OUTCOME_FAILED:
 	case OUTCOME_RELEASED:
-		s->queue->again++;
-		worker_was_put_back(s->worker, s->token, s->outcome == OUTCOME_FAILED);
+		job_ended(s, s->token, s->outcome);
 		rest(s, 0);
 		return;
 	case OUTCOME_ALONE:
@@ -438,21 +530,69 @@ static bool submit_run(struct slot *s)
 	return s->task != NULL;
 }
 
+static bool submit_batch(struct slot *s)
+{
+	static const struct task_ops ops = {.row = batch_row,
+		.done = run_done,
+		.starts = starts,
+		.notice = noticed,
+		.error = errored};
+	struct buf tokens = BUF_INIT;
+	const uint8_t names = conf_current()->p.queue_run_superuser;
+	struct bind_param params[] = {{.format = 1}, {.data = &names, .len = 1, .format = 1}};
+	struct task_settings *settings = task_settings_of_pool(s->pool);
+	struct task_spec spec = {.ops = &ops,
+		.arg = s,
+		.settings = settings,
+		.sql = queue_calls[CALL_RUN_BATCH].sql,
+		.oids = queue_calls[CALL_RUN_BATCH].oids,
+		.n_params = (int)ARRAY_LEN(params),
+		.params = params,
+		.leaves = TASK_LEAVES_SESSION,
+		.time = TASK_BESIDE,
+		.stays = true};
+
+	batch_begin(&s->batch, &tokens);
+	params[0].data = tokens.data;
+	params[0].len = (int32_t)tokens.len;
+	if (settings != NULL && !buf_failed(&tokens))
+		s->task = task_submit(s->pool, &spec);
+	buf_free(&tokens);
+	task_settings_free(&settings);
+	return s->task != NULL;
+}
+
+/* All that it has, or the first of them. */
+static bool submit(struct slot *s)
+{
+	struct batch_job job;
+
+	if (batch_left(&s->batch) > 1 && !s->batch.each && s->queue->batch > 1)
+		return submit_batch(s);
+	if (!batch_next(&s->batch, &job))
+		return false;
+	util_strlcpy(s->token, job.token, sizeof(s->token));
+	s->attempt = job.attempt;
+	if (submit_run(s))
+		return true;
+	worker_give_back(s->worker, s->token);
+	return false;
+}
+
 static void run(struct slot *s)
 {
-	if (s->lost) {
+	(void)batch_drop_lost(&s->batch, forget, s);
+	if (batch_left(&s->batch) == 0) {
 		rest(s, 0);
 		return;
 	}
 	s->state = SLOT_RUNS;
 	s->at = USEC_NEVER;
 	s->timeout = s->queue->timeout;
-	if (submit_run(s)) {
+	if (submit(s))
 		all.running++;
-		return;
-	}
-	worker_give_back(s->worker, s->token);
-	rest(s, REST);
+	else
+		rest(s, REST);
 }
 
 /* --- what its worker hears --- */
@@ -460,20 +600,28 @@ static void run(struct slot *s)
 static void on_job(void *arg, const struct wire_col *cols)
 {
 	struct slot *s = arg;
+	struct batch_job job = {.lost = false};
 	int64_t n = 0;
 
-	wire_col_copy(&cols[TAKEN_token], s->token, sizeof(s->token));
-	s->attempt = wire_col_number(&cols[TAKEN_attempt], &n) ? (int)n : 0;
+	wire_col_copy(&cols[TAKEN_token], job.token, sizeof(job.token));
+	job.attempt = wire_col_number(&cols[TAKEN_attempt], &n) ? (int)n : 0;
+	if (!batch_add(&s->batch, &job))
+		worker_give_back(s->worker, job.token);
 }
 
 static void on_lost(void *arg, const char *token)
 {
 	struct slot *s = arg;
 
-	if (s->token[0] == '\0' || strcmp(s->token, token) != 0)
+	struct batch_job *other = batch_find(&s->batch, token);
+
+	if (other != NULL)
+		other->lost = true;
+	else if (s->token[0] != '\0' && strcmp(s->token, token) == 0)
+		s->lost = true;
+	else
 		return;
-	s->lost = true;
-	if (s->state == SLOT_RUNS)
+	if (s->state == SLOT_RUNS && (other == NULL || s->batch.whole))
 		look_at(s, loop_now());
 }
 
@@ -481,11 +629,8 @@ static void on_ended(void *arg, const struct pg_error *err)
 {
 	struct slot *s = arg;
 
-	if (s->state == SLOT_TAKES && s->token[0] != '\0') {
-		s->state = SLOT_HAS;
-		s->turn = ++all.turns;
-		s->at = loop_now() + IN_LINE;
-		loop_tick_at(all.tick, loop_now());
+	if (s->state == SLOT_TAKES && batch_left(&s->batch) > 0) {
+		stand_in_line(s);
 		return;
 	}
 	if (err != NULL && s->state == SLOT_FAILS && is_of_lease(err)) {
@@ -520,6 +665,7 @@ static void slot_free(struct slot *s)
 	let_go(s);
 	alone_free(&s->alone);
 	run_sql_free(&s->script);
+	batch_free(&s->batch);
 	DL_DELETE(q->slots, s);
 	q->n_slots--;
 	mem_free(s);
@@ -573,7 +719,8 @@ static void take(struct slot *s)
 	}
 	slots_add(s->queue); /* there may be more by now */
 	if (pooler_is_shutting_down() != SHUTDOWN_NONE || s->queue->db->schema != SCHEMA_PRESENT ||
-		!has_login(s) || !worker_take(s->worker, s->queue->name, 1, TAKE_FOR, HOLD_FOR)) {
+		!has_login(s) ||
+		!worker_take(s->worker, s->queue->name, s->queue->batch, TAKE_FOR, HOLD_FOR)) {
 		rest(s, REST);
 		return;
 	}
@@ -609,7 +756,6 @@ static void slot_due(struct slot *s)
 			take(s);
 		break;
 	case SLOT_HAS:
-		worker_give_back(s->worker, s->token);
 		stand_aside(s);
 		break;
 	case SLOT_RUNS:

@@ -378,6 +378,13 @@ void worker_give_back(struct worker *w, const char *token)
 	(void)lease_finish(&w->taker, token, false, false, &since);
 }
 
+void worker_give_back_all(struct worker *w)
+{
+	CHECK_TAKER(&w->taker);
+	lease_taker_ended(&w->taker, false, true);
+	lease_free_all(&w->taker);
+}
+
 void worker_forget(struct worker *w, const char *token)
 {
 	usec_t since;

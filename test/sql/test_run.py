@@ -187,7 +187,7 @@ def test_queues_without_are_not_looked_at(db):
     db.create("q")
     assert db.rows("SELECT * FROM queue._runs()") == [] and db.rows("SELECT * FROM queue._schedules_due()") == []
     db.create("r", run="sql", timeout="2 s")
-    assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000, "sql")]
+    assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000, "sql", 1)]
     assert db.rows("SELECT * FROM queue._schedules_due()") == [("", 0)]
 
 
@@ -333,3 +333,125 @@ def test_a_session_is_found_by_its_name(db):
         db.rows("SELECT queue._end_orphan(%s)", called)
         assert db.value("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid) == 0
         assert stranger.value("SELECT 1") == 1, "nobody else's"
+
+
+# --- several in one transaction ---
+
+BATCH = "SELECT job, ended FROM queue._run_batch(%s, 'public', false)"
+
+
+def test_a_batch(q):
+    """Those that are called again are no part of the DONE of the others."""
+    q.rows("""CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
+        INSERT INTO h.t VALUES ((queue.current_job() ->> 'id')::int);
+        RETURN CASE WHEN payload = '2' THEN queue.retry('1 h') WHEN payload = '3' THEN queue.retry('1 h', counts => false) ELSE payload END; END$$""")
+    for n in range(1, 6):
+        q.push("q", str(n))
+    tokens = [job["token"] for job in q.take("q", 5)]
+    assert dict(q.rows(BATCH, tokens)) == dict(zip(tokens, ("done", "failed", "released", "done", "done")))
+    assert q.column("SELECT n FROM h.t") == [1, 2, 3, 4, 5]
+    assert q.rows("SELECT id, attempt FROM queue.q_q ORDER BY id") == [(2, 1), (3, 0)]
+    assert q.rows("SELECT id, result FROM queue.a_q ORDER BY id") == [(1, 1), (4, 4), (5, 5)]
+    assert q.value("SELECT queue.current_job()") is None
+
+
+def test_a_batch_is_whole_or_not_at_all(q):
+    """One lease that is lost, one that is cancelled, one job twice, of two queues, of a queue that has no handler."""
+    q.create("sql", run="sql")
+    q.create("other", handler="h.f")
+    q.push("sql", '"SELECT 1"')
+    q.push("other", "1")
+    for n in range(3):
+        q.push("q", str(n))
+    tokens = [job["token"] for job in q.take("q", 3)]
+    (theirs,) = [job["token"] for job in q.take("other")]
+    (statement,) = [job["token"] for job in q.take("sql")]
+    q.fails("QB001", BATCH, [*tokens[:2], tokens[2][:-16] + "0" * 16])
+    q.fails("55000", BATCH, [*tokens, tokens[0]])
+    q.fails("55000", BATCH, [*tokens, theirs])
+    q.fails("55000", BATCH, [statement])
+    q.rows("SELECT queue.cancel(%s)", tokens[1].rpartition("-")[0])
+    q.fails("QB002", BATCH, tokens)
+    # lost while another one of them runs
+    q.rows("""CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
+        UPDATE queue.q_q AS j SET lease_until = now() - interval '1 s' WHERE j.payload = '0'; INSERT INTO h.t VALUES (1); RETURN NULL; END$$""")
+    q.fails("QB001", BATCH, [tokens[0], tokens[2]])
+    q.rows("CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN SET LOCAL ROLE bob; RETURN NULL; END$$")
+    q.connect("postgres").rows("GRANT bob TO app")
+    q.fails("25000", BATCH, [tokens[0], tokens[2]])
+    q.connect("postgres").rows("REVOKE bob FROM app")
+    assert q.value("SELECT count(*) FROM h.t") == 0
+    assert q.column("SELECT attempt FROM queue.q_q") == [1, 1, 1]
+    q.connect("bob").fails("42501", BATCH, tokens)
+
+
+# --- who owns the schema of the handler ---
+
+
+@pytest.fixture
+def theirs(q):
+    """The schema is bob's, in it is a function of app's, and one of bob's that he would like to have called."""
+    root = q.connect("postgres")
+    root.script("""CREATE SCHEMA theirs AUTHORIZATION bob; GRANT USAGE ON SCHEMA theirs TO app; GRANT CREATE ON DATABASE "%s" TO bob;
+        CREATE FUNCTION theirs.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
+            INSERT INTO h.t VALUES (1); RETURN NULL; END$$;
+        ALTER FUNCTION theirs.f(jsonb) OWNER TO app; GRANT USAGE ON SCHEMA h TO PUBLIC; GRANT ALL ON h.t TO PUBLIC""" % q.conn.info.dbname)
+    q.create("w", handler="theirs.f")
+    q.push("w", "1")
+    (job,) = q.take("w")
+    return q.connect("bob"), job["token"]
+
+
+# what runs even where a plan is only made
+EVIL = """CREATE FUNCTION %s.evil() RETURNS jsonb LANGUAGE plpgsql IMMUTABLE AS $$BEGIN PERFORM nextval('h.called'); RETURN '1'; END$$;
+    CREATE FUNCTION %s.f(payload jsonb) RETURNS jsonb LANGUAGE %s"""
+KINDS = ["plpgsql AS $$BEGIN PERFORM nextval('h.called'); RETURN '1'; END$$",
+         "plpgsql IMMUTABLE AS $$BEGIN PERFORM nextval('h.called'); RETURN '1'; END$$",
+         "sql IMMUTABLE AS 'SELECT evil.evil()'"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("how", ["drop", "rename"])
+def test_a_handler_that_is_swapped_behind_its_check(q, theirs, how, kind):
+    """Not even the planner calls what has the name now."""
+    bob, _ = theirs
+    q.connect("postgres").script("CREATE SEQUENCE h.called; GRANT ALL ON h.called TO PUBLIC")
+    bob.script("CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO app;" + EVIL % ("evil", "evil", kind))
+    checked = q.value("SELECT queue._check_handler(c)::text FROM queue.queues AS c WHERE name = 'w'")
+    if how == "drop":
+        bob.script("DROP FUNCTION theirs.f(jsonb); CREATE FUNCTION theirs.f(payload jsonb) RETURNS jsonb LANGUAGE " + kind)
+    else:
+        bob.script("ALTER SCHEMA theirs RENAME TO was; ALTER SCHEMA evil RENAME TO theirs")
+        bob.script("CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO app;" + EVIL % ("evil", "evil", kind))
+    q.rows("CREATE TYPE h.checked AS (f oid, gives bool, watched text)")
+    q.fails("42501", """DO $do$ DECLARE cfg queue.queues; h h.checked := '%s'::h.checked; BEGIN
+        SELECT * INTO cfg FROM queue.queues WHERE name = 'w'; PERFORM queue._run_handler(cfg, h, queue._run_call(cfg, h), '1', 'public'); END$do$""" % checked)
+    assert q.value("SELECT is_called FROM h.called") is False
+    assert q.value("SELECT count(*) FROM h.t") == 0
+
+
+@pytest.mark.parametrize("change, state", [
+    ("ALTER SCHEMA theirs RENAME TO was; ALTER SCHEMA was RENAME TO theirs", "42501"),
+    ("ALTER SCHEMA theirs RENAME TO was; CREATE SCHEMA theirs", "42883"), ("DROP FUNCTION theirs.f(jsonb)", "42883")])
+def test_a_schema_that_changes_while_its_handler_runs(q, theirs, change, state):
+    """Was it ours that ran? All of it is taken back."""
+    bob, token = theirs
+    q.connect("postgres").rows("""CREATE OR REPLACE FUNCTION theirs.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
+        INSERT INTO h.t VALUES (1); PERFORM pg_advisory_xact_lock_shared(7); RETURN NULL; END$$""")
+    bob.rows("SELECT pg_advisory_lock(7)")
+    runs = q.beside(run, q, token)
+    q.until_blocked(q)
+    assert bob.script(change) == ""
+    bob.rows("SELECT pg_advisory_unlock(7)")
+    runs.error_of(state)
+    assert q.value("SELECT count(*) FROM h.t") == 0
+    assert q.value("SELECT state FROM queue.q_w") == "leased"
+
+
+def test_ones_own_schema_may_change(q):
+    """GRANT, and another body, while it runs."""
+    q.rows("""CREATE OR REPLACE FUNCTION h.f(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$BEGIN
+        INSERT INTO h.t VALUES (1); EXECUTE 'GRANT USAGE ON SCHEMA h TO PUBLIC'; EXECUTE 'ALTER FUNCTION h.f COST 77'; RETURN NULL; END$$""")
+    q.push("q", "1")
+    (job,) = q.take("q")
+    assert run(q, job["token"]) == ["q"]
