@@ -23,7 +23,7 @@ import report
 from common import HERE, REPO, Failed
 from contenders.node import Node
 from contenders.pgmq import Pgmq
-from loads import clock, cores, death, disturb, flow, jobs, latency, outside, passing, streams, waiting
+from loads import clock, cores, death, disturb, flow, handlers, jobs, latency, outside, passing, streams, waiting
 from plan import PLANS
 from programs import build, check_program, facts, installed
 from rig import Rig
@@ -50,6 +50,7 @@ PARTS = {
     "limits": flow.limits,
     "streams": streams.streams,
     "schedules": clock.schedules,
+    "runs": handlers.runs,
     "processes": cores.processes,
     "slowdisk": disturb.slowdisk,
     "instructions": passing.instructions,
