@@ -215,7 +215,7 @@ ALTER TABLE queue.figures ENABLE ROW LEVEL SECURITY;	-- policies: functions/figu
 CREATE TABLE queue.streams (
 	number int4 PRIMARY KEY,		-- drawn by a trigger, never chosen
 	name text NOT NULL UNIQUE CHECK (octet_length(name) BETWEEN 1 AND 40),
-	payload text NOT NULL DEFAULT 'jsonb' CHECK (payload = 'jsonb'),
+	payload text NOT NULL DEFAULT 'jsonb' CHECK (payload IN ('jsonb', 'text', 'bytea')),
 	current int4 NOT NULL DEFAULT 0 CHECK (current BETWEEN 0 AND 3),
 	-- Where the xids of the events count: a restored dump has other tables, or is on another system.
 	log oid,
@@ -310,7 +310,10 @@ CREATE TABLE queue.retries (
 	key text,
 	"group" text,
 	headers jsonb,
-	payload jsonb NOT NULL,
+	payload_jsonb jsonb,		-- one of them, as the stream's are
+	payload_text text,
+	payload_bytea bytea,
+	CHECK (num_nonnulls(payload_jsonb, payload_text, payload_bytea) = 1),
 	-- with on_fail = block: of its group; the first of them by id says when they come, the others are due at infinity
 	blocks bool NOT NULL DEFAULT false CHECK (NOT blocks OR "group" IS NOT NULL),
 	PRIMARY KEY (sub, id),
@@ -336,11 +339,22 @@ CREATE POLICY own ON queue.positions USING (pg_has_role(owner, 'USAGE'));
 CREATE POLICY own ON queue.deliveries USING (pg_has_role(owner, 'USAGE'));
 -- that of queue.retries, which has what was pushed: functions/retry.sql
 
-CREATE TYPE queue._event AS (id int8, xid xid8, pushed_at timestamptz, key text, "group" text, headers jsonb, payload jsonb);
-CREATE TYPE queue.delivered AS (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb, key text,
-	"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8);
-CREATE TYPE queue._delivered AS (id int8, token text, queue text, attempt int4, payload jsonb, headers jsonb, key text,
-	"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8, due_ms int8, "out" text);
+-- Events, and deliveries of them; the last one is what the proxy gets.
+DO $qbouncer_events$
+DECLARE
+	kind text;
+BEGIN
+	FOREACH kind IN ARRAY '{jsonb, text, bytea}'::text[] LOOP
+		EXECUTE replace($types$
+			CREATE TYPE queue._event_@kind@ AS (id int8, xid xid8, pushed_at timestamptz, key text, "group" text, headers jsonb, payload @kind@);
+			CREATE TYPE queue.delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kind@, headers jsonb, key text,
+				"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8);
+			CREATE TYPE queue._delivered_@kind@ AS (id int8, token text, queue text, attempt int4, payload @kind@, headers jsonb, key text,
+				"group" text, pushed_at timestamptz, lease_until timestamptz, xid int8, due_ms int8, "out" text);
+		$types$, '@kind@', kind);
+	END LOOP;
+END
+$qbouncer_events$;
 
 -- What the metrics show: of a queue, of a stream, or of a subscription (_gauges).
 CREATE TYPE queue._gauged AS (queue text, ready int8, later int8, leased int8, blocked int8, dead int8, oldest_ms int8, subscription text,

@@ -28,12 +28,12 @@
 	COL(takes, INT4)
 
 /* TAKE ... FOR: an event of a delivery. */
-#define ROW_DELIVERED(COL, SEP) \
+#define ROW_DELIVERED(COL, SEP, PAYLOAD) \
 	COL(id, INT8) SEP \
 	COL(token, TEXT) SEP \
 	COL(queue, TEXT) SEP \
 	COL(attempt, INT4) SEP \
-	COL(payload, JSONB) SEP \
+	COL(payload, PAYLOAD) SEP \
 	COL(headers, JSONB) SEP \
 	COL(key, TEXT) SEP \
 	COL(group, TEXT) SEP \

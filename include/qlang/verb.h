@@ -217,7 +217,7 @@ extern const struct wire_field qverb_routed_columns[2];
 extern const struct wire_field qverb_partial_columns[3];
 
 /* The columns of TAKE ... FOR. */
-extern const struct wire_field qverb_delivered_columns[11];
+extern const struct wire_field qverb_delivered_columns[QPAYLOAD_COUNT][11];
 
 /* The columns of STATS ... BY. */
 extern const struct wire_field qverb_figures_columns[10];

@@ -15,7 +15,7 @@ AS $$
 $$;
 
 CREATE OR REPLACE FUNCTION queue._take_for(q text, sub text, lim int4, least_events int4, within interval, lease interval,
-	who text) RETURNS SETOF queue._delivered
+	who text) RETURNS SETOF queue._delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -40,9 +40,12 @@ DECLARE
 	groups text[];
 	due timestamptz;	-- the first of those that failed by themselves
 	proxied CONSTANT int4 := nullif(current_setting('qbouncer.proxy', true), '');
-	nothing queue._delivered;
+	nothing queue._delivered_jsonb;
 BEGIN
 	s := queue._find_stream(q);
+	IF s.payload <> 'jsonb' THEN
+		PERFORM queue._check_events(s, 'jsonb');
+	END IF;
 	u := queue._find_subscription(s, sub);
 	PERFORM queue._must_read(u);
 	IF lim NOT BETWEEN 1 AND 10000 THEN
@@ -104,7 +107,7 @@ BEGIN
 		SELECT r.due_at INTO due FROM queue.retries AS r WHERE r.sub = u.number AND NOT r.dead AND r.delivery IS NULL
 			ORDER BY r.due_at, r.id LIMIT 1;
 		IF due <= clock_timestamp() THEN
-			RETURN QUERY SELECT * FROM queue._take_retries(s, u, p, lim, lease, who, proxied);
+			RETURN QUERY SELECT * FROM queue._take_retries_jsonb(s, u, p, lim, lease, who, proxied);
 			IF FOUND THEN
 				RETURN;
 			END IF;
@@ -213,7 +216,7 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.take_for(q text, sub text, lim int4 DEFAULT 100, least_events int4 DEFAULT NULL,
-	within interval DEFAULT NULL, lease interval DEFAULT NULL, worker text DEFAULT NULL) RETURNS SETOF queue.delivered
+	within interval DEFAULT NULL, lease interval DEFAULT NULL, worker text DEFAULT NULL) RETURNS SETOF queue.delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$

@@ -10,12 +10,13 @@ DECLARE
 BEGIN
 	PERFORM set_config('quote_all_identifiers', 'off', true);
 	FOREACH kind IN ARRAY ARRAY['text', 'bytea'] LOOP
-		FOREACH f IN ARRAY ARRAY['_take', 'take', 'pop', 'peek', 'job'] LOOP
-			EXECUTE replace(replace(replace(replace(pg_get_functiondef(('queue.' || f)::regproc),
-				'FUNCTION queue.' || f || '(', 'FUNCTION queue.' || f || '_' || kind || '('),
+		FOREACH f IN ARRAY ARRAY['_take', 'take', 'pop', 'peek', 'job', '_take_retries_jsonb', '_take_for', 'take_for', 'peek_for'] LOOP
+			EXECUTE replace(replace(replace(replace(replace(pg_get_functiondef(('queue.' || f)::regproc),
+				'FUNCTION queue.' || f || '(', 'FUNCTION queue.' || replace(f, '_jsonb', '') || '_' || kind || '('),
 				'_jsonb', '_' || kind),
 				quote_literal('jsonb'), quote_literal(kind)),
-				'FROM queue._take(', 'FROM queue._take_' || kind || '(');
+				'FROM queue._take(', 'FROM queue._take_' || kind || '('),
+				'FROM queue._take_for(', 'FROM queue._take_for_' || kind || '(');
 		END LOOP;
 	END LOOP;
 	EXECUTE replace(replace(pg_get_functiondef(push), 'payload jsonb', 'payload bytea'),

@@ -67,6 +67,16 @@ BEGIN
 END
 $$;
 
+-- The column of copies that has payloads of this stream.
+CREATE OR REPLACE FUNCTION queue._copied_payload(k int4) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT 'payload_' || s.payload FROM queue.streams AS s WHERE s.number = k);
+END
+$$;
+
 -- The same: which of the events of a window have to wait are copied behind those that they wait for. How many have not.
 CREATE OR REPLACE FUNCTION queue._hold_back(k int4, u queue.subscriptions, lo xid8, w pg_snapshot, late xid8[], floor int8, last int8,
 	upto int8, n int4) RETURNS int4
@@ -79,14 +89,14 @@ DECLARE
 	free int4;
 BEGIN
 	EXECUTE format($sql$
-		WITH events AS MATERIALIZED (SELECT e.* FROM queue._read_%s($2, $3, $4, $5, $6, $7, $8, $9) AS e),
+		WITH events AS MATERIALIZED (SELECT e.* FROM queue._read_%1$s($2, $3, $4, $5, $6, $7, $8, $9) AS e),
 			held AS MATERIALIZED (SELECT e.* FROM events AS e WHERE EXISTS (SELECT FROM queue.retries AS r
 				WHERE r.sub = ($1).number AND r.blocks AND r."group" = e."group")),
-			copied AS (INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, key, "group", headers, payload, blocks)
+			copied AS (INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, key, "group", headers, %2$I, blocks)
 				SELECT ($1).number, h.id, ($1).owner, 'infinity', 0, h.xid, h.pushed_at, h.key, h."group", h.headers, h.payload, true FROM held AS h
 				ON CONFLICT DO NOTHING)
 		SELECT (SELECT count(*) FROM events) - (SELECT count(*) FROM held)
-	$sql$, k) INTO free USING u, lo, w, late, floor, last, upto, u.from_time, n;
+	$sql$, k, queue._copied_payload(k)) INTO free USING u, lo, w, late, floor, last, upto, u.from_time, n;
 	RETURN free;
 END
 $$;
@@ -139,10 +149,10 @@ BEGIN
 		-- with those that are behind one that has failed, which have not; but none of those that were held back from the first
 		EXECUTE format($sql$
 			WITH events AS MATERIALIZED (SELECT e.*, min(e.id) FILTER (WHERE e.id = ANY ($17)) OVER (PARTITION BY e."group") AS first
-				FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e
+				FROM queue._read_%1$s($1, $2, $3, $4, $5, $6, $7, $8) AS e
 				WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $9 AND r.id = e.id AND r.blocks)),
 			failed AS (INSERT INTO queue.retries AS r (sub, id, owner, due_at, dead, attempt, together, error, xid, pushed_at, key, "group", headers,
-					payload, blocks)
+					%2$I, blocks)
 				SELECT $9, e.id, $10, CASE WHEN n.fails THEN coalesce(n.due, clock_timestamp()) ELSE 'infinity' END, n.fails AND n.due IS NULL,
 					CASE WHEN n.fails THEN $11 ELSE 0 END, $12, CASE WHEN n.fails THEN $13 END, e.xid, e.pushed_at, e.key, e."group", e.headers,
 					e.payload, e."group" IS NOT NULL
@@ -153,20 +163,20 @@ BEGIN
 					together = EXCLUDED.together, error = EXCLUDED.error
 				RETURNING r.id, r."group")
 			SELECT array_agg(f.id), array_agg(DISTINCT f."group") FILTER (WHERE f."group" IS NOT NULL) FROM failed AS f
-		$sql$, k) INTO found_ids, groups USING pg_snapshot_xmax(d.s1), d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events, d.sub, d.owner,
+		$sql$, k, queue._copied_payload(k)) INTO found_ids, groups USING pg_snapshot_xmax(d.s1), d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events, d.sub, d.owner,
 			d.attempt, half, coalesce(said, d.error), u, retry_in, coalesce(final, false), ids;
 	ELSE
 		EXECUTE format($sql$
-			WITH failed AS (INSERT INTO queue.retries AS r (sub, id, owner, due_at, dead, attempt, together, error, xid, pushed_at, key, "group", headers, payload)
+			WITH failed AS (INSERT INTO queue.retries AS r (sub, id, owner, due_at, dead, attempt, together, error, xid, pushed_at, key, "group", headers, %2$I)
 				SELECT $9, e.id, $10, coalesce(n.due, clock_timestamp()), n.due IS NULL, $11, $12, $13, e.xid, e.pushed_at, e.key, e."group", e.headers, e.payload
-				FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e,
+				FROM queue._read_%1$s($1, $2, $3, $4, $5, $6, $7, $8) AS e,
 					LATERAL (SELECT CASE WHEN $12 IS NOT NULL THEN clock_timestamp() ELSE queue._event_due($14, $11, $15, $16) END AS due) AS n
 				WHERE $17 IS NULL OR e.id = ANY ($17)
 				ON CONFLICT (sub, id) DO UPDATE SET due_at = EXCLUDED.due_at, dead = EXCLUDED.dead, delivery = NULL, attempt = EXCLUDED.attempt,
 					together = EXCLUDED.together, error = EXCLUDED.error
 				RETURNING r.id)
 			SELECT array_agg(f.id) FROM failed AS f
-		$sql$, k) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2, late,
+		$sql$, k, queue._copied_payload(k)) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2, late,
 			d.floor, greatest(d.last, (SELECT min(i) - 1 FROM unnest(ids) AS i)), least(d.upto, (SELECT max(i) FROM unnest(ids) AS i)), u.from_time, d.events, d.sub, d.owner, d.attempt, half, coalesce(said, d.error), u, retry_in,
 			coalesce(final, false), ids;
 	END IF;
@@ -263,8 +273,8 @@ END
 $$;
 
 -- Those that are due, as a delivery: of TAKE, behind its lock.
-CREATE OR REPLACE FUNCTION queue._take_retries(s queue.streams, u queue.subscriptions, p queue.positions, lim int4, lease interval,
-	who text, proxied int4) RETURNS SETOF queue._delivered
+CREATE OR REPLACE FUNCTION queue._take_retries_jsonb(s queue.streams, u queue.subscriptions, p queue.positions, lim int4, lease interval,
+	who text, proxied int4) RETURNS SETOF queue._delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -306,7 +316,7 @@ BEGIN
 	p.rate := p.rate * queue._fades(p.at);
 	p.at := moment;
 	INSERT INTO queue.positions SELECT p.*;
-	RETURN QUERY SELECT r.id, d.sub || '-d' || d.id || '-' || d.token, s.name, r.attempt + 1, r.payload, r.headers, r.key, r."group",
+	RETURN QUERY SELECT r.id, d.sub || '-d' || d.id || '-' || d.token, s.name, r.attempt + 1, r.payload_jsonb, r.headers, r.key, r."group",
 			r.pushed_at, d.lease_until, r.xid::text::int8, NULL::int8, NULL::text
 		FROM queue.retries AS r WHERE r.sub = d.sub AND r.delivery = d.id ORDER BY r.id;
 END
@@ -338,6 +348,9 @@ DECLARE
 	one queue.peeked_jsonb;
 	r record;
 BEGIN
+	IF s.payload <> 'jsonb' THEN
+		PERFORM queue._check_events(s, 'jsonb');
+	END IF;
 	PERFORM queue._must_read(u);
 	PERFORM queue._must_select(s);
 	IF lim < 0 THEN
@@ -358,7 +371,7 @@ BEGIN
 		one.state := r.now_is;
 		one.attempt := r.attempt + coalesce(r.more, 0);
 		one.failures := r.attempt;
-		one.payload := r.payload;
+		one.payload := r.payload_jsonb;
 		one.headers := r.headers;
 		one.run_at := nullif(r.due_at, 'infinity');	-- of those that wait for others nobody knows
 		one.lease_until := r.leased;

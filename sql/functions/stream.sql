@@ -111,10 +111,26 @@ BEGIN
 END
 $$;
 
+-- A function that gives payloads of another type than those of the stream.
+CREATE OR REPLACE FUNCTION queue._check_events(s queue.streams, wanted text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF wanted <> s.payload THEN
+		RAISE EXCEPTION USING ERRCODE = '42804',
+			MESSAGE = format('payloads of stream "%s" are %s, not %s', s.name, s.payload, wanted),
+			DETAIL = format('The stream was created with payload = %s.', s.payload),
+			HINT = format('Call the function for %1$s: queue.take_for%2$s, peek_for%2$s.',
+				s.payload, CASE WHEN s.payload <> 'jsonb' THEN '_' || s.payload END);
+	END IF;
+END
+$$;
+
 -- Its functions: a push with a static branch for each table, and two readers, which look at all of them. "xid + 0" and the
 -- like are the plan: without them the index on xid is taken and the whole window sorted, or the ids are walked to find the
 -- least one of some xids.
-CREATE OR REPLACE FUNCTION queue._generate_stream(k int4) RETURNS void
+CREATE OR REPLACE FUNCTION queue._generate_stream(k int4, kind text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -138,7 +154,7 @@ BEGIN
 END
 $f$, k, queue._each_of_ring(k, $part$at = @i@ THEN
 		RETURN QUERY INSERT INTO @e@ (key, "group", bucket, headers, payload)
-			SELECT k, g, b, head, p::jsonb FROM unnest(payloads) AS p RETURNING id;
+			SELECT k, g, b, head, p::$part$ || kind || $part$ FROM unnest(payloads) AS p RETURNING id;
 $part$, ' ELSIF ')));
 
 	EXECUTE format('CREATE FUNCTION queue._floor_%s(lo xid8, hi xid8, late xid8[], OUT floor int8, OUT early int8)
@@ -165,7 +181,7 @@ $f$, queue._each_of_ring(k, 'SELECT min(id) AS m FROM @e@', ' UNION ALL '),
 			('_read_%s', NULL, cols, 'RETURN QUERY SELECT * FROM (', ') AS u ORDER BY id LIMIT n')) AS r (name, result, cols, before, behind) LOOP
 		EXECUTE format('CREATE FUNCTION queue.%s(lo xid8, w pg_snapshot, late xid8[], floor int8, last int8, upto int8,
 			since timestamptz, n int4%s) %s LANGUAGE plpgsql STABLE %s AS %L', format(reader.name, k), ', ' || reader.result,
-			CASE WHEN reader.result IS NULL THEN 'RETURNS SETOF queue._event' ELSE '' END, pinned,
+			CASE WHEN reader.result IS NULL THEN 'RETURNS SETOF queue._event_' || kind ELSE '' END, pinned,
 			format($f$
 DECLARE
 	safe CONSTANT xid8 := pg_snapshot_xmin(w);
@@ -226,7 +242,7 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._generate_stream_bulk(number int4, name text) RETURNS void
+CREATE OR REPLACE FUNCTION queue._generate_stream_bulk(number int4, name text, payload text) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -235,7 +251,7 @@ DECLARE
 BEGIN
 	FOREACH kind SLICE 1 IN ARRAY '{{q,jsonb},{b,text}}'::text[] LOOP
 		EXECUTE format($sql$
-			CREATE VIEW queue.%1$I AS SELECT NULL::jsonb AS payload, NULL::int4 AS priority, NULL::interval AS delay,
+			CREATE VIEW queue.%1$I AS SELECT NULL::%4$s AS payload, NULL::int4 AS priority, NULL::interval AS delay,
 				NULL::text AS state, NULL::timestamptz AS run_at, NULL::interval AS expires, NULL::timestamptz AS expires_at,
 				NULL::%2$s AS headers, NULL::int4 AS max_attempts, NULL::text AS key, NULL::text AS key_replace,
 				NULL::text AS key_rerun, NULL::text AS key_error, NULL::text AS "group", NULL::text AS batch, NULL::bool AS with_old,
@@ -244,7 +260,7 @@ BEGIN
 			GRANT INSERT, SELECT (id, job) ON queue.%1$I TO PUBLIC;
 			CREATE TRIGGER push INSTEAD OF INSERT ON queue.%1$I FOR EACH ROW EXECUTE FUNCTION queue._bulk_event(%3$L);
 			COMMENT ON VIEW queue.%1$I IS 'For pushes by INSERT or COPY into a stream.';
-		$sql$, kind[1] || '_' || name, kind[2], name);
+		$sql$, kind[1] || '_' || name, kind[2], name, payload);
 		EXECUTE (SELECT string_agg(format('COMMENT ON COLUMN queue.%I.%I IS %L', kind[1] || '_' || name, a.attname,
 				CASE WHEN a.attname IN ('id', 'job') THEN 'For RETURNING.'
 					WHEN a.attname IN ('payload', 'key', 'key_error', 'group', 'headers') THEN 'Of the event.'
@@ -280,7 +296,7 @@ BEGIN
 			key text,
 			"group" text,
 			headers jsonb,
-			payload jsonb NOT NULL
+			payload %s NOT NULL
 		);
 		CREATE INDEX ON @e@ (xid, id);
 		REVOKE ALL ON @e@ FROM PUBLIC;
@@ -293,9 +309,9 @@ BEGIN
 		COMMENT ON COLUMN @e@."group" IS 'GROUP of the push.';
 		COMMENT ON COLUMN @e@.headers IS 'HEADERS of the push.';
 		COMMENT ON COLUMN @e@.payload IS 'What was pushed.'
-	$t$, pg_current_xact_id(), format('e%s_id', NEW.number)), '; ');
-	PERFORM queue._generate_stream(NEW.number);
-	PERFORM queue._generate_stream_bulk(NEW.number, NEW.name);
+	$t$, pg_current_xact_id(), format('e%s_id', NEW.number), NEW.payload), '; ');
+	PERFORM queue._generate_stream(NEW.number, NEW.payload);
+	PERFORM queue._generate_stream_bulk(NEW.number, NEW.name, NEW.payload);
 	EXECUTE format('UPDATE queue.streams SET log = %L::regclass WHERE number = %s', format('queue.e%s_0', NEW.number), NEW.number);
 	IF NEW.owner <> quote_ident(current_user)::regrole THEN
 		EXECUTE queue._stream_right_sql(true, NEW.number, 'push', pg_get_userbyid(NEW.owner), ' WITH GRANT OPTION');
@@ -340,14 +356,15 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	s queue.streams;
+	kind text := 'jsonb';
 BEGIN
 	FOR i IN 1 .. cardinality(names) LOOP
-		IF names[i] = 'payload' AND lower(btrim(vals[i])) IN ('text', 'bytea') THEN
-			PERFORM queue._later_option('payload', vals[i], 'The payloads of a stream are jsonb.');
-		END IF;
 		PERFORM queue._stream_option(names[i]);
-		IF names[i] = 'payload' AND lower(btrim(vals[i])) IS DISTINCT FROM 'jsonb' THEN
-			PERFORM queue._bad_option('payload', vals[i], 'Allowed: jsonb.');
+		IF names[i] = 'payload' THEN
+			kind := lower(btrim(vals[i]));
+			IF kind IN ('jsonb', 'text', 'bytea') IS NOT TRUE THEN
+				PERFORM queue._bad_option('payload', vals[i], 'Allowed: jsonb, text, bytea.');
+			END IF;
 		END IF;
 	END LOOP;
 	IF queue._is_stream(q) THEN
@@ -359,7 +376,8 @@ BEGIN
 			HINT = 'Use QUEUE CREATE IF NOT EXISTS ...';
 	END IF;
 	s := queue._retain_options(s, names, vals);
-	INSERT INTO queue.streams (name, retain, retain_max, retain_bytes) VALUES (q, s.retain, s.retain_max, s.retain_bytes) ON CONFLICT (name) DO NOTHING;
+	INSERT INTO queue.streams (name, payload, retain, retain_max, retain_bytes) VALUES (q, kind, s.retain, s.retain_max, s.retain_bytes)
+		ON CONFLICT (name) DO NOTHING;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION USING ERRCODE = '42P07', MESSAGE = format('stream "%s" already exists', q);
 	END IF;
@@ -471,8 +489,8 @@ BEGIN
 	ELSIF payloads IS NULL OR array_position(payloads, NULL) IS NOT NULL THEN
 		RAISE EXCEPTION USING ERRCODE = '22004', MESSAGE = 'the payload must not be null',
 			HINT = 'The JSON value null is written ''null''.';
-	ELSIF stated = 'bytea' THEN
-		RAISE EXCEPTION USING ERRCODE = '42804', MESSAGE = format('payloads of stream "%s" are jsonb, not bytea', q);
+	ELSIF (stated = 'bytea') <> (s.payload = 'bytea') THEN
+		PERFORM queue._check_events(s, stated);
 	END IF;
 	RETURN QUERY EXECUTE format('SELECT queue._push_event_%s($1, $2, $3, $4, $5, $6)', s.number)
 		USING s.current, s.log, payloads, queue._check_push(headers, NULL, NULL), key, "group";

@@ -181,8 +181,8 @@ $f$, CASE kind
 	RETURN NULL;
 END
 $f$, number, queue._each_of_ring(number, format($part$qb_at = @i@ THEN
-		INSERT INTO @e@ ("group", bucket, headers, payload) VALUES (qb_group, hashtextextended(qb_group, 0) & 32767, qb_head, %s);
-$part$, payload), '	ELSIF '));
+		INSERT INTO @e@ ("group", bucket, headers, payload) VALUES (qb_group, hashtextextended(qb_group, 0) & 32767, qb_head, %s%s);
+$part$, payload, CASE WHEN (SELECT s.payload FROM queue.streams AS s WHERE s.number = $2) = 'text' THEN '::text' END), '	ELSIF '));
 	ELSIF kind = 'topic' THEN
 		body := body || format($f$	PERFORM queue._tell(number, name) FROM (SELECT p.queue FROM queue._publish(qb_name || '.' || lower(TG_OP), ARRAY[%s::text],
 			NULL, NULL, NULL, qb_head::text, false, false, NULL, NULL, NULL, NULL, NULL, qb_group, NULL) AS p) AS p
@@ -323,6 +323,9 @@ BEGIN
 	ELSIF queue._is_stream(q) THEN
 		number := (queue._find_stream(q)).number;
 		kind := 'stream';
+		IF (queue._find_stream(q)).payload = 'bytea' THEN
+			RAISE EXCEPTION USING ERRCODE = '42804', MESSAGE = format('payloads of stream "%s" are bytea, not jsonb', q);
+		END IF;
 		may := has_column_privilege(role, format('queue.e%s_0', number), 'payload', 'INSERT');
 	ELSE
 		SELECT t.number INTO number FROM queue.topics AS t WHERE t.name = q;

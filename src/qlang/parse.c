@@ -732,8 +732,8 @@ const struct wire_field *qstmt_columns(const struct qstmt *q, int *ret_n)
 		return qverb_figures_columns;
 	}
 	if (qstmt_has(q, QARG_READER)) {
-		*ret_n = ARRAY_LEN(qverb_delivered_columns);
-		return qverb_delivered_columns;
+		*ret_n = ARRAY_LEN(qverb_delivered_columns[0]);
+		return qverb_delivered_columns[q->payload];
 	}
 	*ret_n = qstmt_last(q)->n_columns;
 	return qstmt_last(q)->flags & QVERB_PAYLOAD ? qverb_columns(qstmt_last(q), q->payload)

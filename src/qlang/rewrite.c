@@ -289,7 +289,8 @@ static const struct qverb_arg *find_arg(const struct qverb *verb, const char *na
 
 static void put_of(struct rewriter *w)
 {
-	buf_puts(w->sql, qstmt_has(w->q, QARG_WHOSE) ? "_for" : qpayloads[w->q->payload].suffix);
+	buf_puts(w->sql, qstmt_has(w->q, QARG_WHOSE) ? "_for" : "");
+	buf_puts(w->sql, qpayloads[w->q->payload].suffix);
 }
 
 /* The function for events of a stream; the others are of jobs with any payload. */

@@ -66,7 +66,8 @@ const struct wire_field qverb_push_columns[QRETURN_COUNT][2] = {
 
 const struct wire_field qverb_routed_columns[2] = {FIELDS(ROW_ROUTED)};
 const struct wire_field qverb_partial_columns[3] = {FIELDS(ROW_PARTIAL)};
-const struct wire_field qverb_delivered_columns[11] = {FIELDS(ROW_DELIVERED)};
+const struct wire_field qverb_delivered_columns[QPAYLOAD_COUNT][11] =
+	OF_EACH_PAYLOAD(ROW_DELIVERED);
 const struct wire_field qverb_figures_columns[10] = {FIELDS(ROW_FIGURES)};
 const struct wire_field qverb_batch_columns[11] = {FIELDS(ROW_BATCH)};
 

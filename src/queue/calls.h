@@ -126,10 +126,17 @@
 	" AS queue FROM queue.queues AS c WHERE " OF_NUMBER " AND " TELL_HERE_SQL " IS NOT NULL AND " IF_ASYNC \
 	" AND " PATIENCE_SQL " IS NOT NULL"
 
-#define ROW_DELIVERY(COL, SEP) \
-	ROW_DELIVERED(COL, SEP) SEP \
+#define ROW_DELIVERY(COL, SEP, PAYLOAD) \
+	ROW_DELIVERED(COL, SEP, PAYLOAD) SEP \
 	COL(due_ms, INT8) SEP \
 	COL(out, TEXT)
+
+#define TAKE_FOR_SQL(suffix) \
+	"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ", ) " FROM pg_catalog.set_config('qbouncer.proxy', $8, true) AS proxy, " \
+	"pg_catalog.set_config('qbouncer.seed', $9, true) AS seed, " \
+	"LATERAL queue._take_for" suffix "($1, $2, $3, $4, $5, $6, CASE WHEN proxy || seed IS NOT NULL THEN $7 END) AS job"
+#define TAKE_FOR_PARAMS(PARAM) PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) \
+	PARAM(TEXT) PARAM(TEXT) PARAM(TEXT)
 
 #define AWAIT_SQL(args) \
 	"SELECT " ROW_AWAIT(CALL_NAME, ", ") " FROM queue._await(" args ") ORDER BY n"
@@ -222,13 +229,9 @@
 		"SELECT number, " ROW_BATCH(CALL_NAME, ", ") " FROM queue._await_batch($1, $2, $3) ORDER BY n", \
 		PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(BOOL), COL(number, INT4) ROW_BATCH(COL, )) \
 	/* streams */ \
-	CALL(TAKE_FOR, \
-		"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ") " FROM pg_catalog.set_config('qbouncer.proxy', $8, true) AS proxy, " \
-		"pg_catalog.set_config('qbouncer.seed', $9, true) AS seed, " \
-		"LATERAL queue._take_for($1, $2, $3, $4, $5, $6, CASE WHEN proxy || seed IS NOT NULL THEN $7 END) AS job", \
-		PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) PARAM(TEXT) PARAM(TEXT) \
-		PARAM(TEXT), \
-		ROW_DELIVERY(COL, )) \
+	CALL(TAKE_FOR, TAKE_FOR_SQL(""), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , JSONB)) \
+	CALL(TAKE_FOR_TEXT, TAKE_FOR_SQL("_text"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , TEXT)) \
+	CALL(TAKE_FOR_BYTEA, TAKE_FOR_SQL("_bytea"), TAKE_FOR_PARAMS(PARAM), ROW_DELIVERY(COL, , BYTEA)) \
 	/* leases */ \
 	CALL(RENEW, "SELECT token, state FROM queue._renew($1, $2)", PARAM(TEXT_ARRAY) PARAM(INTERVAL), \
 		COL(token, TEXT) COL(state, TEXT)) \

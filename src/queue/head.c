@@ -154,7 +154,7 @@ bool head_payload(struct qdb *db, const char *queue, enum qpayload *ret)
 {
 	const struct head *l = head_find(db, queue);
 
-	if (l == NULL || l->number == 0)
+	if (l == NULL || (l->number == 0 && !(l->stream && head_is_absent(db, queue))))
 		return false;
 	*ret = l->payload;
 	return true;
@@ -200,14 +200,18 @@ void heads_forget(struct qdb *db)
 
 bool head_is_refusal(const struct pg_error *err, enum qpayload *ret)
 {
-	static const char begin[] = "The queue was created with payload = ";
-	const char *word;
+	static const char *const begins[] = {
+		"The queue was created with payload = ", "The stream was created with payload = "};
 
-	if (strcmp(err->sqlstate, "42804") != 0 ||
-		strncmp(err->detail, begin, sizeof(begin) - 1) != 0)
-		return false;
-	word = err->detail + sizeof(begin) - 1;
-	return qpayload_read(word, strcspn(word, "."), ret);
+	for (size_t i = 0; i < ARRAY_LEN(begins); i++) {
+		const size_t len = strlen(begins[i]);
+
+		if (strcmp(err->sqlstate, "42804") == 0 &&
+			strncmp(err->detail, begins[i], len) == 0)
+			return qpayload_read(
+				err->detail + len, strcspn(err->detail + len, "."), ret);
+	}
+	return false;
 }
 
 bool head_is_torn(const struct pg_error *err)

@@ -56,8 +56,10 @@ static void question_row(void *arg, const uint8_t *body, size_t len)
 		return;
 	l = head_find(qn->db, name);
 	if (number == 0) {
-		if (l != NULL && has_asked(qn, l))
+		if (l != NULL && has_asked(qn, l)) {
 			l->stream = true;
+			l->payload = payload;
+		}
 		return;
 	}
 	qn->found = true;

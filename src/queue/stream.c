@@ -14,6 +14,7 @@
 #include "back.h"
 #include "count.h"
 #include "deferred.h"
+#include "head.h"
 #include "heap.h"
 #include "lease.h"
 #include "park.h"
@@ -25,6 +26,7 @@
 #include "system.h"
 #include "take.h"
 #include "token.h"
+#include "types.h"
 #include "wakes.h"
 
 /* A stream that somebody waits for. */
@@ -60,6 +62,7 @@ struct reader {
 	int64_t seed;  /* of which its token is made */
 	bool torn;     /* a row was not as expected */
 	bool again;    /* there was news while it asked */
+	uint8_t tries; /* how often it was sent again for other payloads */
 	bool expired;
 	int64_t due_ms;      /* of an answer without a delivery; 0: not told */
 	char out[TOKEN_MAX]; /* the delivery that is out: "<number>-d<id>" */
@@ -244,7 +247,10 @@ static void lease(struct reader *w)
 static void end_answer(struct park *p)
 {
 	struct reader *w = of_park(p);
-	struct answer a = {.n_rows = w->n_rows, .rows = w->rows};
+	struct answer a = {.n_rows = w->n_rows,
+		.rows = w->rows,
+		.fields = qverb_delivered_columns[w->args.payload], /* may be known only now */
+		.n_fields = DELIVERY_due_ms};
 	struct taker *t;
 
 	w->rows = BUF_INIT;
@@ -370,9 +376,26 @@ static void wait_on(struct reader *w)
 	look_at(w->sub, at);
 }
 
+/* Payloads of another type than was thought. Who was not told of one gets the events as they are. */
+static void refused(struct reader *w, const struct pg_error *err)
+{
+	struct pg_error changed;
+
+	head_forget(w->db, w->args.queues[0]);
+	if (!w->args.described && w->tries < SENT_AGAIN_MAX &&
+		head_is_refusal(err, &w->args.payload)) {
+		w->tries++;
+		ask(w);
+		return;
+	}
+	types_changed(&changed);
+	park_fail(&w->park, w->args.described ? &changed : err);
+}
+
 static void on_done(void *arg, const struct pg_error *err)
 {
 	struct reader *w = arg;
+	enum qpayload payload;
 
 	look_for_it(w);
 	w->task = NULL;
@@ -386,6 +409,8 @@ static void on_done(void *arg, const struct pg_error *err)
 	if (err != NULL && park_may_try_again(&w->park, err)) {
 		w->due_ms = (int64_t)(conf_current()->p.queue_safety_poll / USEC_MSEC);
 		wait_on(w);
+	} else if (err != NULL && head_is_refusal(err, &payload)) {
+		refused(w, err);
 	} else if (err != NULL) {
 		if (strcmp(err->sqlstate, "3F000") == 0)
 			schema_suspect(w->db);
@@ -424,7 +449,12 @@ static const char *draw_seed(struct reader *w, char dst[24])
 static bool submit(struct reader *w)
 {
 	static const struct task_ops ops = {.row = on_row, .done = on_done};
-	const struct queue_call *call = &queue_calls[CALL_TAKE_FOR];
+	static const enum call_id calls[QPAYLOAD_COUNT] = {
+		[QPAYLOAD_JSONB] = CALL_TAKE_FOR,
+		[QPAYLOAD_TEXT] = CALL_TAKE_FOR_TEXT,
+		[QPAYLOAD_BYTEA] = CALL_TAKE_FOR_BYTEA,
+	};
+	const struct queue_call *call = &queue_calls[calls[w->args.payload]];
 	struct task_settings *settings = w->taker->ops->settings(w->taker);
 	char limit[24], proxy[16], number[24];
 	const int limit_len = snprintf(limit, sizeof(limit), "%d", w->args.limit);

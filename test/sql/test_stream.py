@@ -472,7 +472,7 @@ def test_what_is_no_stream_matter(db, call):
         assert "QUEUE SUBSCRIBE" in db.fails("0A000", "SELECT * FROM queue." + call).message_hint
 
 
-@pytest.mark.parametrize("name, value, sqlstate", [("retain", "soon", "22023"), ("lease", "1 s", "0A000"), ("payload", "text", "0A000"),
+@pytest.mark.parametrize("name, value, sqlstate", [("retain", "soon", "22023"), ("lease", "1 s", "0A000"), ("payload", "json", "22023"),
                                                    ("kind", "topic", "22023"), ("nonsense", "1", "22023")])
 def test_options(db, name, value, sqlstate):
     names, values = ([name], [value]) if name == "kind" else (["kind", name], ["stream", value])
@@ -551,11 +551,11 @@ def test_who_may_read_no_more_does_not_read_copies(db):
     put(db, 1, 2, 3)
     token, _ = take(bob, "b")
     bob.rows("SELECT queue.fail(%s, events => '{1, 2}', retry_in => '0')", token)
-    assert len(bob.rows("SELECT payload FROM queue.retries")) == 2
+    assert len(bob.rows("SELECT payload_jsonb FROM queue.retries")) == 2
     token, _ = take(bob, "b", 1)
     db.rows("SELECT queue.revoke('s', '{subscribe}', '{bob}')")
-    assert bob.rows("SELECT id, payload FROM queue.retries") == []
-    assert bob.rows("UPDATE queue.retries SET dead = false RETURNING payload") == []
+    assert bob.rows("SELECT id, payload_jsonb FROM queue.retries") == []
+    assert bob.rows("UPDATE queue.retries SET dead = false RETURNING payload_jsonb") == []
     for call in ("peek_for('s', 'b')", "redrive_for('s', 'b')", "purge_for('s', 'b')", "seek('b', 's', 'now')",
                  "fail('%s')" % token):
         assert "GRANT SUBSCRIBE ON s TO bob" in bob.fails("42501", "SELECT queue." + call).message_hint

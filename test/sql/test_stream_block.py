@@ -132,7 +132,7 @@ def test_in_halves(db):
             good += names(events)
             done(s, token)
     assert good == ["b1", "b2"]
-    assert s.rows("SELECT payload#>>'{}', dead FROM queue.retries ORDER BY id") == [("a1", True), ("a2", False)]
+    assert s.rows("SELECT payload_jsonb#>>'{}', dead FROM queue.retries ORDER BY id") == [("a1", True), ("a2", False)]
 
 
 def test_others_do_not_wait(db):
