@@ -354,9 +354,11 @@
 		"SELECT * FROM queue.peek{of}({queue}{read}, {limit}, {state})", \
 		"QUEUE PEEK q [LIMIT n] [STATE {ready | later | leased | blocked | dead | done}]\n" \
 		"    [WHERE (condition)]\n" \
-		"QUEUE PEEK stream FOR subscription [LIMIT n] [STATE {ready | later | leased | dead}]", \
+		"QUEUE PEEK stream FOR subscription [LIMIT n] [STATE {ready | later | leased | dead}]\n" \
+		"QUEUE PEEK token [LIMIT n]", \
 		"Look at jobs without taking them. done: what the archive holds. WHERE: SQL over the columns of PEEK; without" \
-		" parentheses it goes on to the end. FOR: events that failed by themselves.") \
+		" parentheses it goes on to the end. FOR: events that failed by themselves. Of a token: the events of a delivery" \
+		" that is out.") \
 	VERB(JOB, "JOB", QVERB_PAYLOAD, ROWS, "SELECT", JOB, \
 		ARG(REF, "job", NULL, REF, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \

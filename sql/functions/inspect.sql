@@ -335,6 +335,10 @@ DECLARE
 	part text;
 	clause text;
 BEGIN
+	IF queue._is_delivery(q) AND NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.name = q) THEN
+		RETURN QUERY SELECT * FROM queue._peek_delivery_jsonb(q, lim, which);
+		RETURN;
+	END IF;
 	cfg := queue._find(q);
 	PERFORM queue._check_payload(cfg, 'jsonb');
 	IF wanted < 0 THEN

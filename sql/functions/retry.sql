@@ -386,6 +386,70 @@ BEGIN
 END
 $$;
 
+-- PEEK token: a delivery that is out, or has failed and comes again. The token, or what SUBSCRIPTIONS shows of it.
+CREATE OR REPLACE FUNCTION queue._peek_delivery_jsonb(name text, lim int4, which text) RETURNS SETOF queue.peeked_jsonb
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+	of record;
+	u queue.subscriptions;
+	d queue.deliveries;
+	one queue.peeked_jsonb;
+	e record;
+	events refcursor;
+BEGIN
+	of := queue._delivery(CASE WHEN name ~ '-d[0-9]+$' THEN name || '-0000000000000000' ELSE name END);
+	IF lim < 0 THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must not be negative';
+	ELSIF which IS NOT NULL THEN
+		PERFORM queue._not_of_streams('PEEK of a delivery with STATE', 'All of its events are shown: QUEUE PEEK token.');
+	END IF;
+	SELECT * INTO d FROM queue.deliveries AS t WHERE t.sub = of.number AND t.id = of.id AND (t.token = of.digits OR name ~ '-d[0-9]+$');
+	IF NOT FOUND THEN
+		PERFORM queue._delivery_lost(of.number, of.id);
+	END IF;
+	IF (of.s).payload <> 'jsonb' THEN
+		PERFORM queue._check_events(of.s, 'jsonb');
+	END IF;
+	PERFORM queue._must_select(of.s);
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = d.sub;
+	IF d.s2 IS NULL THEN
+		OPEN events FOR SELECT r.id, r.attempt, r.error, r.pushed_at, r.key, r."group", r.headers, r.payload_jsonb AS payload
+			FROM queue.retries AS r WHERE r.sub = d.sub AND r.delivery = d.id ORDER BY r.id LIMIT lim;
+	ELSE
+		OPEN events FOR EXECUTE format('SELECT e.id, 0 AS attempt, NULL::text AS error, e.pushed_at, e.key, e."group", e.headers, e.payload
+				FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e
+				WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE $9 AND r.sub = $10 AND r.id = e.id AND r.blocks) LIMIT $11', (of.s).number)
+			USING pg_snapshot_xmax(d.s1), d.s2, CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x
+				WHERE pg_visible_in_snapshot(x, d.s2)) ELSE '{}' END, d.floor, d.last, d.upto, u.from_time, d.events, u.blocks, d.sub, lim;
+	END IF;
+	LOOP
+		FETCH events INTO e;
+		EXIT WHEN NOT FOUND;
+		one := NULL;
+		one.id := e.id;
+		one.state := CASE WHEN d.lease_until > clock_timestamp() THEN 'leased' ELSE 'ready' END;
+		one.attempt := e.attempt + d.attempt;
+		one.failures := e.attempt + d.attempt - 1;
+		one.payload := e.payload;
+		one.headers := e.headers;
+		one.lease_until := d.lease_until;
+		one.error := coalesce(d.error, e.error);
+		one.worker := d.worker;
+		one.pushed_at := e.pushed_at;
+		one.key := e.key;
+		one."group" := e."group";
+		one.taken_at := d.taken_at;
+		RETURN NEXT one;
+	END LOOP;
+	CLOSE events;
+END
+$$;
+
 -- REDRIVE ... FOR: with all their attempts.
 CREATE OR REPLACE FUNCTION queue.redrive_for(q text, sub text, lim int4 DEFAULT NULL, notify bool DEFAULT true,
 	ids int8[] DEFAULT NULL, which text DEFAULT 'dead', target text DEFAULT NULL) RETURNS int8

@@ -36,6 +36,33 @@ BEGIN
 END
 $$;
 
+-- Is this what names a delivery: its token, or what SUBSCRIPTIONS shows of it?
+CREATE OR REPLACE FUNCTION queue._is_delivery(name text) RETURNS bool
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN name ~ '^[0-9]{1,9}-d[0-9]{1,18}(-[0-9a-f]{16})?$';
+END
+$$;
+
+-- What the payloads are of the deliveries among these names (PEEK token).
+CREATE OR REPLACE FUNCTION queue._delivered_payloads(names text[]) RETURNS TABLE (name text, payload text)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	word text;
+BEGIN
+	FOREACH word IN ARRAY names LOOP
+		CONTINUE WHEN queue._is_delivery(word) IS NOT TRUE;
+		RETURN QUERY SELECT word, s.payload FROM queue.subscriptions AS u JOIN queue.streams AS s ON s.number = u.stream
+			WHERE u.number = split_part(word, '-', 1)::int4;
+	END LOOP;
+END
+$$;
+
 -- What there is of queues, and not of streams.
 CREATE OR REPLACE FUNCTION queue._not_of_streams(what text, hint text) RETURNS void
 LANGUAGE plpgsql

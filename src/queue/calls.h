@@ -146,11 +146,12 @@
 #define QUEUE_CALLS(CALL, PARAM, COL) \
 	/* what is there */ \
 	CALL(VERSION, "SELECT queue.version()", , COL(version, INT4)) \
-	/* 0: a stream */ \
+	/* 0: a stream, or a delivery of one */ \
 	CALL(NUMBERS, "SELECT q.name, number, payload, push, take, done, async FROM queue.queues AS q" \
 		" LEFT JOIN LATERAL queue._lone(number) AS l ON $2 WHERE q.name OPERATOR(pg_catalog.=) ANY ($1)" \
 		" UNION ALL SELECT name, 0, payload, NULL, NULL, NULL, NULL FROM queue.streams" \
-		" WHERE name OPERATOR(pg_catalog.=) ANY ($1)", \
+		" WHERE name OPERATOR(pg_catalog.=) ANY ($1)" \
+		" UNION ALL SELECT name, 0, payload, NULL, NULL, NULL, NULL FROM queue._delivered_payloads($1)", \
 		PARAM(TEXT_ARRAY) PARAM(BOOL), \
 		COL(name, TEXT) COL(number, INT4) COL(payload, TEXT) \
 		COL(push, TEXT) COL(take, TEXT) COL(done, TEXT) COL(async, BOOL)) \

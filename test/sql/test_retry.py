@@ -448,14 +448,14 @@ def test_rights(db):
     for call in ("peek_for", "redrive_for"):
         bob.fails("42501", "SELECT queue.%s('s', 'a')" % call)
     number = int(token.split("-")[0])
-    bob.fails("23503", "INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, payload)"
+    bob.fails("23503", "INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, payload_jsonb)"
                        " VALUES (%s, 9, 'bob', now(), 1, '3', now(), '1')", number)
-    bob.fails("42501", "INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, payload)"
+    bob.fails("42501", "INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, payload_jsonb)"
                        " VALUES (%s, 9, 'app', now(), 1, '3', now(), '1')", number)
     bob.fails("42501", "INSERT INTO queue._gone VALUES ('retries', %s, 1)", number)
     assert bob.column("WITH u AS (UPDATE queue.retries SET dead = false RETURNING id) SELECT id FROM u") == []
     bob.fails("42501", "DELETE FROM queue.retries")
-    bob.fails("42501", "UPDATE queue.retries SET payload = '1'")
+    bob.fails("42501", "UPDATE queue.retries SET payload_jsonb = '1'")
     assert kept(db) == [(1, True, 1, "bad")]
 
 

@@ -172,3 +172,21 @@ def test_made_anew_while_somebody_waits(qproxy, db, kind):
             else:
                 assert payloads(messages) == (JSONB, [b"1"])
             tag(c, "QUEUE DROP s")
+
+
+def test_a_delivery_that_is_out(c, kind):
+    """PEEK token: nobody says there of which stream it is."""
+    tag(c, "QUEUE PUSH s 'a', 'b'")
+    out = token(simple(c, "QUEUE TAKE s FOR a"))
+    want = [value(kind, "a"), value(kind, "b")]
+    assert payloads(simple(c, "QUEUE PEEK '%s'" % out)) == (OID[kind], want)
+    assert payloads(simple(c, "QUEUE PEEK '%s' LIMIT 1" % out.rsplit("-", 1)[0])) == (OID[kind], want[:1])
+    for describe in "SP":
+        assert payloads(extended(c, "QUEUE PEEK '%s'" % out, describe=describe, result=1)) == (OID[kind], [b"a", b"b"])
+    assert payloads(extended(c, "QUEUE PEEK $1", [out], result=1)) == (OID[kind], [b"a", b"b"])
+    tag(c, "BEGIN")
+    tag(c, "QUEUE DONE '%s'" % out)
+    refused = simple(c, "QUEUE PEEK '%s'" % out)
+    assert [m.sqlstate for m in refused if m.type == "E"] == ["QB001"]
+    tag(c, "ROLLBACK")
+    assert payloads(simple(c, "QUEUE PEEK '%s'" % out)) == (OID[kind], want)
