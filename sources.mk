@@ -516,6 +516,7 @@ qb_doc = \
 	doc/decisions/036-processes.md \
 	doc/decisions/037-many-queues.md \
 	doc/decisions/038-clean-queues.md \
+	doc/decisions/039-lanes-of-a-subscription.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

@@ -248,9 +248,16 @@ CREATE TABLE queue.subscriptions (
 	max_attempts int4 CHECK (max_attempts > 0),	-- NULL: as often as it takes
 	retry text,			-- pauses between them, as of queues; NULL: those of functions/retry.sql
 	blocks bool NOT NULL DEFAULT false,	-- on_fail = block: later events of its group wait behind one that has failed
-	UNIQUE (stream, name),
+	-- parallel = n: n rows, each of which reads a part of the stream, and has a position and a delivery of its own
+	lanes int4 NOT NULL DEFAULT 1 CHECK (lanes BETWEEN 1 AND 64),
+	lane int4 NOT NULL DEFAULT 0 CHECK (lane >= 0 AND lane < lanes),
+	ends pg_snapshot,		-- parallel was changed: this lane reads so far, and then goes
+	waits bool NOT NULL DEFAULT false,	-- ... and this one begins when those are gone
+	CHECK (ends IS NULL OR NOT waits),
+	UNIQUE (stream, name, lanes, lane),
 	UNIQUE (number, owner)
 );
+CREATE UNIQUE INDEX ON queue.subscriptions (stream, name) WHERE lane = 0 AND ends IS NULL;
 
 -- Where a subscription is: it has seen what is visible in s1; of what has become visible since, up to s2, the ids up to
 -- "last". The row with the greatest seq counts; it is replaced, never updated.
@@ -325,10 +332,10 @@ CREATE INDEX ON queue.retries (sub, delivery) WHERE delivery IS NOT NULL;
 CREATE INDEX ON queue.retries (sub, due_at, id) WHERE dead;
 REVOKE ALL ON queue.subscriptions, queue.positions, queue.deliveries, queue.retries FROM PUBLIC;
 -- None has DELETE, or UPDATE of a whole table: with it LOCK TABLE would stop everybody. See queue._gone.
-GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time, lost_at, lost_id) ON queue.subscriptions TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (lease, from_id, from_time, lost_at, lost_id, max_attempts, retry, ends, waits) ON queue.subscriptions TO PUBLIC;
 GRANT SELECT, INSERT ON queue.positions TO PUBLIC;
 GRANT SELECT, INSERT, UPDATE (token, attempt, lease_until, taken_at, worker, error, proxy) ON queue.deliveries TO PUBLIC;
-GRANT SELECT, INSERT, UPDATE (due_at, dead, delivery, attempt, together, error) ON queue.retries TO PUBLIC;
+GRANT SELECT, INSERT, UPDATE (sub, due_at, dead, delivery, attempt, together, error) ON queue.retries TO PUBLIC;
 ALTER TABLE queue.subscriptions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE queue.positions ENABLE ROW LEVEL SECURITY;
 ALTER TABLE queue.deliveries ENABLE ROW LEVEL SECURITY;

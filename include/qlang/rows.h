@@ -66,7 +66,9 @@
 	COL(delivered, INT8) SEP \
 	COL(rate, FLOAT8) SEP \
 	COL(retries, INT8) SEP \
-	COL(dead, INT8)
+	COL(dead, INT8) SEP \
+	COL(parallel, INT4) SEP \
+	COL(lane, INT4)
 
 #define ROW_TRACKED(COL, SEP) \
 	COL(relation, TEXT) SEP \

@@ -49,11 +49,14 @@
 		"Drop a topic with its bindings. The queues stay.") \
 	VERB(ALTER, "ALTER", QVERB_DEFINITION | QVERB_WAKES | QVERB_BEGINS, FIXED, "ALTER TABLE", NONE, \
 		ARG(QUEUE, "queue", NULL, QUEUE, MUST, 0) \
+		ARG(WHOSE, "reader", "FOR", STATE, MAY, 0) \
 		ARG(SET, "set", "SET", OPTIONS, MUST, 1) \
 		ARG(RESET, "reset", "RESET", NAMES, MUST, 1), \
-		"SELECT queue.alter({queue}, {set}, {reset})", \
-		"QUEUE ALTER q {SET (option = value, ...) | RESET (option, ...)}", \
-		"Change the options of a queue; QUEUE HELP CREATE names them.") \
+		"SELECT queue.alter{whose}({queue}{read}, {set}, {reset})", \
+		"QUEUE ALTER q {SET (option = value, ...) | RESET (option, ...)}\n" \
+		"QUEUE ALTER stream FOR subscription {SET (option = value, ...) | RESET (option, ...)}", \
+		"Change the options of a queue; QUEUE HELP CREATE names them. FOR: those of a subscription, see SUBSCRIBE;" \
+		" another parallel counts for what is pushed from now on, and begins when what came before is done.") \
 	VERB(ALTER_JOB, "ALTER JOB", QVERB_WAKES, ROWS, "UPDATE", NONE, \
 		ARG(REF, "job", NULL, REFS, MUST, 9) \
 		ARG(BY_KEY, "by_key", "KEY", TEXT, MUST, 9) \
@@ -481,7 +484,8 @@
 		"QUEUE SUBSCRIBE name TO stream [FROM {BEGINNING | NOW | timestamptz | id | position}]\n" \
 		"    [WITH (option = value, ...)]", \
 		"Begin to read a stream: from now on, unless FROM says otherwise. Each subscription gets each event. Options:" \
-		" lease ('1 min'), max_attempts (a number), retry (as of CREATE), on_fail (continue | block).") \
+		" lease ('1 min'), max_attempts (a number), retry (as of CREATE), on_fail (continue | block), parallel (1: in order |" \
+		" a number: so many deliveries at a time, no group in two of them).") \
 	VERB(UNSUBSCRIBE, "UNSUBSCRIBE", 0, FIXED, "UNSUBSCRIBE", NONE, \
 		ARG(NAME, "name", NULL, STATE, MUST, 0) \
 		ARG(QUEUE, "queue", "FROM", QUEUE, MUST, 0), \

@@ -14,8 +14,9 @@ AS $$
 		substr(uuid_send(gen_random_uuid()), 9)), 'hex')
 $$;
 
+-- lane: of a subscription that has several, the number of one.
 CREATE OR REPLACE FUNCTION queue._take_for(q text, sub text, lim int4, least_events int4, within interval, lease interval,
-	who text) RETURNS SETOF queue._delivered_jsonb
+	who text, lane int4 DEFAULT NULL) RETURNS SETOF queue._delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -36,6 +37,7 @@ DECLARE
 	above int8;
 	cut record;
 	got int4;
+	reach int8;		-- of a lane: how far was looked, if not to the end
 	free int4;		-- of them, how many need not wait for others
 	groups text[];
 	due timestamptz;	-- the first of those that failed by themselves
@@ -61,9 +63,13 @@ BEGIN
 		PERFORM queue._needs_read_committed('TAKE ... FOR');
 	END IF;
 	PERFORM queue._same_era(s);
+	IF lane IS NULL AND (u.lanes > 1 OR u.waits) THEN
+		RETURN QUERY SELECT * FROM queue._take_lanes_jsonb(s, u, lim, least_events, within, lease, who);
+		RETURN;
+	END IF;
 	-- once more, as it is behind the lock: SEEK changes it
-	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = u.number FOR NO KEY UPDATE SKIP LOCKED;
-	IF NOT FOUND THEN	-- another take, which gets what there is; or it is gone
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = coalesce($8, u.number) FOR NO KEY UPDATE SKIP LOCKED;
+	IF NOT FOUND OR u.waits THEN	-- another take, which gets what there is; or it is gone, or parallel was changed just now
 		nothing.due_ms := 100;
 		RETURN NEXT nothing;
 		RETURN;
@@ -125,7 +131,8 @@ BEGIN
 		lo := pg_snapshot_xmax(d.s1);
 		late := CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x WHERE pg_visible_in_snapshot(x, d.s2))
 			ELSE '{}' END;
-		EXECUTE format('SELECT * FROM queue._cut_%s($1, $2, $3, $4, $5, $6, $7, $8)', s.number)
+		EXECUTE format(CASE WHEN u.lanes = 1 THEN 'SELECT * FROM queue._cut_%s($1, $2, $3, $4, $5, $6, $7, $8)'
+				ELSE 'SELECT * FROM queue._cut_lane_%s($1, $2, $3, $4, $5, $6, $7, $8, %s, %s, NULL)' END, s.number, u.lanes, u.lane)
 			INTO cut USING lo, d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events;
 		IF cut.events <> d.events THEN
 			RAISE EXCEPTION USING ERRCODE = 'QB005', MESSAGE = format('events of delivery %s-d%s are lost', d.sub, d.id),
@@ -137,7 +144,12 @@ BEGIN
 		FOR i IN 1 .. 2 LOOP
 			lo := pg_snapshot_xmax(p.s1);
 			IF p.s2 IS NULL THEN
-				w := queue._position();
+				IF p.s1::text = u.ends::text THEN
+					nothing.due_ms := 0;	-- it may go
+					RETURN NEXT nothing;
+					RETURN;
+				END IF;
+				w := coalesce(u.ends, queue._position());
 				IF pg_snapshot_xmax(w) < lo THEN
 					PERFORM queue._other_era(q);
 				END IF;
@@ -146,12 +158,13 @@ BEGIN
 					USING lo, pg_snapshot_xmax(w), late;
 				IF fl IS NULL AND early IS NULL THEN
 					-- a position moves if that saves work: the next one looks at fewer xids
-					IF cardinality(late) > 0 OR pg_snapshot_xmax(w)::text::numeric - lo::text::numeric > 1000 THEN
+					IF cardinality(late) > 0 OR pg_snapshot_xmax(w)::text::numeric - lo::text::numeric > 1000 OR u.ends IS NOT NULL THEN
 						INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
 						INSERT INTO queue.positions (sub, seq, owner, s1, last, delivery, delivered, rate)
 							VALUES (p.sub, p.seq + 1, p.owner, w, coalesce(u.from_id - 1, 0), p.delivery, p.delivered,
 								p.rate * queue._fades(p.at));
 					END IF;
+					nothing.due_ms := CASE WHEN u.ends IS NOT NULL THEN 0 ELSE nothing.due_ms END;
 					RETURN NEXT nothing;
 					RETURN;
 				END IF;
@@ -162,10 +175,15 @@ BEGIN
 			ELSE
 				late := ARRAY(SELECT x FROM pg_snapshot_xip(p.s1) AS x WHERE p.early AND pg_visible_in_snapshot(x, p.s2));
 			END IF;
-			EXECUTE format('SELECT * FROM queue._cut_%s($1, $2, $3, $4, $5, $6, $7, $8)', s.number)
+			EXECUTE format(CASE WHEN u.lanes = 1 THEN 'SELECT * FROM queue._cut_%s($1, $2, $3, $4, $5, $6, $7, $8)'
+					ELSE 'SELECT * FROM queue._cut_lane_%s($1, $2, $3, $4, $5, $6, $7, $8, %s, %s, %s)' END,
+					s.number, u.lanes, u.lane, u.lanes * lim * 2 + 1000)
 				INTO cut USING lo, p.s2, CASE WHEN p.early THEN late ELSE '{}' END, p.floor, p.last, 9223372036854775807,
 					u.from_time, lim;
 			got := cut.events;
+			IF u.lanes > 1 THEN
+				reach := cut.reach;
+			END IF;
 			IF got > 0 AND got < least_events AND cut.oldest + within > clock_timestamp() THEN
 				nothing.due_ms := least(nothing.due_ms, greatest(ceil(extract(epoch FROM cut.oldest + within - clock_timestamp()) * 1000), 1));
 				RETURN NEXT nothing;
@@ -189,6 +207,8 @@ BEGIN
 			p.at := clock_timestamp();
 			IF got = lim THEN
 				p.last := cut.ends;
+			ELSIF reach IS NOT NULL THEN
+				p.last := reach;
 			ELSE
 				p.s1 := p.s2;
 				p.s2 := NULL;
@@ -198,7 +218,7 @@ BEGIN
 			END IF;
 			INSERT INTO queue.positions SELECT p.*;
 			EXIT WHEN free > 0;
-			IF got > 0 THEN		-- there may be more
+			IF got > 0 OR reach IS NOT NULL THEN		-- there may be more
 				nothing.due_ms := 1;
 			END IF;
 		END LOOP;
@@ -208,10 +228,55 @@ BEGIN
 		END IF;
 	END IF;
 	RETURN QUERY EXECUTE format('SELECT e.id, $9, $10, $11, e.payload, e.headers, e.key, e."group", e.pushed_at, $12, e.xid::text::int8,
-			NULL::int8, NULL::text FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e', s.number)
+			NULL::int8, NULL::text FROM queue.' || CASE WHEN u.lanes = 1 THEN '_read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e'
+				ELSE '_read_lane_%s($1, $2, $3, $4, $5, $6, $7, $8, %s, %s) AS e' END, s.number, u.lanes, u.lane)
 			|| CASE WHEN u.blocks THEN ' WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $13 AND r.id = e.id AND r.blocks)' ELSE '' END
 		USING lo, d.s2, CASE WHEN d.early THEN late ELSE '{}' END, d.floor, d.last, d.upto, u.from_time, d.events,
 			d.sub || '-d' || d.id || '-' || d.token, q, d.attempt, d.lease_until, u.number;
+END
+$$;
+
+-- parallel: of one lane after the other, until there is something.
+CREATE OR REPLACE FUNCTION queue._take_lanes_jsonb(s queue.streams, u queue.subscriptions, lim int4, least_events int4, within interval,
+	lease interval, who text) RETURNS SETOF queue._delivered_jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	free record;
+	number int4;
+	one queue._delivered_jsonb;
+	nothing queue._delivered_jsonb;
+	finished bool;
+BEGIN
+	FOR i IN 1 .. 3 LOOP
+		free := queue._free_lanes(s, u);
+		nothing.due_ms := free.due_ms;
+		IF free.outs IS NOT NULL THEN
+			FOREACH nothing."out" IN ARRAY free.outs LOOP
+				RETURN NEXT nothing;
+			END LOOP;
+			RETURN;
+		END IF;
+		finished := false;
+		FOREACH number IN ARRAY free.numbers LOOP
+			FOR one IN SELECT * FROM queue._take_for(s.name, u.name, lim, least_events, within, lease, who, number) LOOP
+				IF one.id IS NOT NULL THEN
+					RETURN NEXT one;
+				ELSIF one.due_ms = 0 THEN
+					finished := true;
+				ELSE
+					nothing.due_ms := least(nothing.due_ms, one.due_ms);
+				END IF;
+			END LOOP;
+			IF one.id IS NOT NULL THEN
+				RETURN;
+			END IF;
+		END LOOP;
+		EXIT WHEN NOT finished;
+		nothing.due_ms := 100;
+	END LOOP;
+	RETURN NEXT nothing;
 END
 $$;
 

@@ -671,7 +671,7 @@ BEGIN
 END
 $$;
 
-CREATE OR REPLACE FUNCTION queue._gauge_of_reader(u queue.subscriptions, most int4) RETURNS queue._gauged
+CREATE OR REPLACE FUNCTION queue._gauge_of_lane(u queue.subscriptions, most int4) RETURNS queue._gauged
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -688,11 +688,39 @@ BEGIN
 	SELECT * INTO p FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 	IF FOUND THEN
 		SELECT w.n, coalesce(extract(epoch FROM clock_timestamp() - w.first) * 1000, 0) INTO g.events, g.age_ms
-			FROM queue._pending(u.stream, p, u.from_time, u.from_id, most) AS w;
+			FROM queue._pending(u.stream, p, u.from_time, u.from_id, most, u.lanes, u.lane, u.ends) AS w;
 		g.total := p.delivered;
 		SELECT coalesce(sum(d.events), 0), coalesce(max(d.attempt), 0) INTO g."out", g.attempt
 			FROM queue.deliveries AS d WHERE d.sub = u.number;
 		SELECT w.waiting, w.dead INTO g.retries, g.given_up FROM queue._retries(u.number, most) AS w;
+	END IF;
+	RETURN g;
+END
+$$;
+
+-- A subscription: what its lanes have together.
+CREATE OR REPLACE FUNCTION queue._gauge_of_reader(u queue.subscriptions, most int4) RETURNS queue._gauged
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	g queue._gauged := queue._gauge_of_lane(u, most);
+	l queue.subscriptions;
+	one queue._gauged;
+BEGIN
+	IF u.lanes > 1 OR u.waits THEN
+		FOR l IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.number <> u.number LOOP
+			one := queue._gauge_of_lane(l, most);
+			g.events := g.events + one.events;
+			g.age_ms := greatest(g.age_ms, one.age_ms);
+			g.total := g.total + one.total;
+			g."out" := g."out" + one."out";
+			g.attempt := greatest(g.attempt, one.attempt);
+			g.retries := g.retries + one.retries;
+			g.given_up := g.given_up + one.given_up;
+			g.lost := greatest(g.lost, one.lost);
+		END LOOP;
+		g.events := least(g.events, most);
 	END IF;
 	RETURN g;
 END
@@ -722,7 +750,7 @@ BEGIN
 				WHERE c.number > after AND (used IS NULL OR c.owner = quote_ident(current_user)::regrole)
 					AND has_table_privilege(to_regclass(format('queue.e%s_0', c.number)), 'SELECT')
 			UNION ALL SELECT c.number, NULL, NULL, c FROM queue.subscriptions AS c
-				WHERE c.number > after AND CASE WHEN used IS NULL THEN pg_has_role(c.owner, 'USAGE')
+				WHERE c.number > after AND c.lane = 0 AND c.ends IS NULL AND CASE WHEN used IS NULL THEN pg_has_role(c.owner, 'USAGE')
 						ELSE c.owner = quote_ident(current_user)::regrole END
 					AND has_table_privilege(to_regclass(format('queue.e%s_0', c.stream)), 'SELECT')
 			ORDER BY 1 LOOP

@@ -127,18 +127,37 @@ BEGIN
 			EXECUTE format('SELECT max(id) AS last, (SELECT e.pushed_at FROM %1$s AS e ORDER BY id DESC LIMIT 1) AS at FROM %1$s', log)
 				INTO ids;
 			needs := coalesce(ids.last >= u.from_id, true) AND coalesce(ids.at >= u.from_time, true)
-				AND NOT (p.s2 IS NOT NULL AND ids.last <= p.last AND queue._has_seen(log, p.s2));
+				AND NOT (p.s2 IS NOT NULL AND ids.last <= p.last AND queue._has_seen(log, p.s2))
+				AND (u.lanes = 1 OR queue._has_of_lane(log, u, p));
 		END IF;
 		FOR d IN SELECT * FROM queue.deliveries WHERE sub = u.number AND s1 IS NOT NULL LOOP
 			EXIT WHEN needs;
 			needs := NOT queue._has_seen(log, d.s1);
 			IF needs AND exactly THEN
-				EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id > $1 AND id <= $2)', log) INTO needs USING d.last, d.upto;
+				EXECUTE format('SELECT EXISTS (SELECT FROM %s WHERE id > $1 AND id <= $2 AND coalesce(bucket, id) %% $3 = $4)', log)
+					INTO needs USING d.last, d.upto, u.lanes, u.lane;
 			END IF;
 		END LOOP;
 		result := CASE WHEN needs THEN result || u.number ELSE result END;
 	END LOOP;
 	RETURN result;
+END
+$$;
+
+-- Has it something of this lane that is not seen? Beyond so many that are others' it is said to have.
+CREATE OR REPLACE FUNCTION queue._has_of_lane(log regclass, u queue.subscriptions, p queue.positions) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+	most CONSTANT int4 := 100000;
+	has bool;
+BEGIN
+	EXECUTE format('SELECT count(*) = $5 OR bool_or(coalesce(bucket, id) %% $3 = $4 AND NOT pg_visible_in_snapshot(xid, $1)
+				AND NOT (id <= $2 AND $6 IS NOT NULL AND pg_visible_in_snapshot(xid, $6)))
+			FROM (SELECT id, xid, bucket FROM %s ORDER BY id DESC LIMIT $5) AS e', log)
+		INTO has USING p.s1, p.last, u.lanes, u.lane, most, p.s2;
+	RETURN has;
 END
 $$;
 
@@ -165,8 +184,11 @@ BEGIN
 	IF NOT force AND cardinality(who) > 0 THEN
 		RETURN;
 	END IF;
-	FOR u IN SELECT * FROM queue.subscriptions AS t WHERE t.number = ANY (who) ORDER BY t.number FOR NO KEY UPDATE NOWAIT LOOP
+	-- one lane has lost something: its subscription has
+	FOR u IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = s.number
+			AND t.name = ANY (ARRAY(SELECT o.name FROM queue.subscriptions AS o WHERE o.number = ANY (who))) ORDER BY t.number FOR NO KEY UPDATE NOWAIT LOOP
 		UPDATE queue.subscriptions SET lost_at = clock_timestamp(), lost_id = newest.id WHERE number = u.number;
+		CONTINUE WHEN u.lane > 0 OR u.ends IS NOT NULL;
 		lost := concat_ws(', ', lost, s.name || '/' || u.name);
 		RAISE WARNING USING ERRCODE = 'QB005', MESSAGE = format('subscription "%s" of stream "%s" loses events by retain_max',
 				u.name, s.name),

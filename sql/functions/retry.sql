@@ -48,6 +48,17 @@ BEGIN
 END
 $$;
 
+-- How the events of a delivery are read, or of a window: the call, with these parameters before.
+CREATE OR REPLACE FUNCTION queue._reader(k int4, u queue.subscriptions, parameters text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN u.lanes = 1 THEN format('queue._read_%s(%s)', k, parameters)
+		ELSE format('queue._read_lane_%s(%s, %s, %s)', k, parameters, u.lanes, u.lane) END;
+END
+$$;
+
 -- on_fail = block. Of each of these groups the first one that is there says when they come; it holds up the others also if
 -- it is out, or dead.
 CREATE OR REPLACE FUNCTION queue._order_groups(sub int4, groups text[]) RETURNS void
@@ -89,14 +100,14 @@ DECLARE
 	free int4;
 BEGIN
 	EXECUTE format($sql$
-		WITH events AS MATERIALIZED (SELECT e.* FROM queue._read_%1$s($2, $3, $4, $5, $6, $7, $8, $9) AS e),
+		WITH events AS MATERIALIZED (SELECT e.* FROM %1$s AS e),
 			held AS MATERIALIZED (SELECT e.* FROM events AS e WHERE EXISTS (SELECT FROM queue.retries AS r
 				WHERE r.sub = ($1).number AND r.blocks AND r."group" = e."group")),
 			copied AS (INSERT INTO queue.retries (sub, id, owner, due_at, attempt, xid, pushed_at, key, "group", headers, %2$I, blocks)
 				SELECT ($1).number, h.id, ($1).owner, 'infinity', 0, h.xid, h.pushed_at, h.key, h."group", h.headers, h.payload, true FROM held AS h
 				ON CONFLICT DO NOTHING)
 		SELECT (SELECT count(*) FROM events) - (SELECT count(*) FROM held)
-	$sql$, k, queue._copied_payload(k)) INTO free USING u, lo, w, late, floor, last, upto, u.from_time, n;
+	$sql$, queue._reader(k, u, '$2, $3, $4, $5, $6, $7, $8, $9'), queue._copied_payload(k)) INTO free USING u, lo, w, late, floor, last, upto, u.from_time, n;
 	RETURN free;
 END
 $$;
@@ -149,7 +160,7 @@ BEGIN
 		-- with those that are behind one that has failed, which have not; but none of those that were held back from the first
 		EXECUTE format($sql$
 			WITH events AS MATERIALIZED (SELECT e.*, min(e.id) FILTER (WHERE e.id = ANY ($17)) OVER (PARTITION BY e."group") AS first
-				FROM queue._read_%1$s($1, $2, $3, $4, $5, $6, $7, $8) AS e
+				FROM %1$s AS e
 				WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE r.sub = $9 AND r.id = e.id AND r.blocks)),
 			failed AS (INSERT INTO queue.retries AS r (sub, id, owner, due_at, dead, attempt, together, error, xid, pushed_at, key, "group", headers,
 					%2$I, blocks)
@@ -163,20 +174,20 @@ BEGIN
 					together = EXCLUDED.together, error = EXCLUDED.error
 				RETURNING r.id, r."group")
 			SELECT array_agg(f.id), array_agg(DISTINCT f."group") FILTER (WHERE f."group" IS NOT NULL) FROM failed AS f
-		$sql$, k, queue._copied_payload(k)) INTO found_ids, groups USING pg_snapshot_xmax(d.s1), d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events, d.sub, d.owner,
+		$sql$, queue._reader(k, u, '$1, $2, $3, $4, $5, $6, $7, $8'), queue._copied_payload(k)) INTO found_ids, groups USING pg_snapshot_xmax(d.s1), d.s2, late, d.floor, d.last, d.upto, u.from_time, d.events, d.sub, d.owner,
 			d.attempt, half, coalesce(said, d.error), u, retry_in, coalesce(final, false), ids;
 	ELSE
 		EXECUTE format($sql$
 			WITH failed AS (INSERT INTO queue.retries AS r (sub, id, owner, due_at, dead, attempt, together, error, xid, pushed_at, key, "group", headers, %2$I)
 				SELECT $9, e.id, $10, coalesce(n.due, clock_timestamp()), n.due IS NULL, $11, $12, $13, e.xid, e.pushed_at, e.key, e."group", e.headers, e.payload
-				FROM queue._read_%1$s($1, $2, $3, $4, $5, $6, $7, $8) AS e,
+				FROM %1$s AS e,
 					LATERAL (SELECT CASE WHEN $12 IS NOT NULL THEN clock_timestamp() ELSE queue._event_due($14, $11, $15, $16) END AS due) AS n
 				WHERE $17 IS NULL OR e.id = ANY ($17)
 				ON CONFLICT (sub, id) DO UPDATE SET due_at = EXCLUDED.due_at, dead = EXCLUDED.dead, delivery = NULL, attempt = EXCLUDED.attempt,
 					together = EXCLUDED.together, error = EXCLUDED.error
 				RETURNING r.id)
 			SELECT array_agg(f.id) FROM failed AS f
-		$sql$, k, queue._copied_payload(k)) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2, late,
+		$sql$, queue._reader(k, u, '$1, $2, $3, $4, $5, $6, $7, $8'), queue._copied_payload(k)) INTO found_ids USING pg_snapshot_xmax(d.s1), d.s2, late,
 			d.floor, greatest(d.last, (SELECT min(i) - 1 FROM unnest(ids) AS i)), least(d.upto, (SELECT max(i) FROM unnest(ids) AS i)), u.from_time, d.events, d.sub, d.owner, d.attempt, half, coalesce(said, d.error), u, retry_in,
 			coalesce(final, false), ids;
 	END IF;
@@ -335,6 +346,17 @@ BEGIN
 END
 $$;
 
+-- The numbers of its lanes, also of those that are about to go.
+CREATE OR REPLACE FUNCTION queue._lanes(u queue.subscriptions) RETURNS int4[]
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN CASE WHEN u.lanes = 1 AND NOT u.waits THEN ARRAY[u.number] ELSE ARRAY(SELECT t.number FROM queue.subscriptions AS t
+		WHERE t.stream = u.stream AND t.name = u.name ORDER BY t.lane) END;
+END
+$$;
+
 -- PEEK ... FOR: what failed by itself, and waits (later), is out (leased), or is dead.
 CREATE OR REPLACE FUNCTION queue.peek_for(q text, sub text, lim int4 DEFAULT 10, which text DEFAULT NULL)
 RETURNS SETOF queue.peeked_jsonb
@@ -362,7 +384,7 @@ BEGIN
 	FOR r IN SELECT t.*, d.lease_until AS leased, d.worker AS holder, d.attempt AS more, CASE WHEN t.dead THEN 'dead' WHEN t.delivery IS NOT NULL THEN 'leased'
 				WHEN t.due_at <= clock_timestamp() THEN 'ready' ELSE 'later' END AS now_is
 			FROM queue.retries AS t LEFT JOIN queue.deliveries AS d ON d.sub = t.sub AND d.id = t.delivery
-			WHERE t.sub = u.number AND (which IS NULL OR CASE which WHEN 'dead' THEN t.dead WHEN 'leased' THEN t.delivery IS NOT NULL
+			WHERE t.sub = ANY (queue._lanes(u)) AND (which IS NULL OR CASE which WHEN 'dead' THEN t.dead WHEN 'leased' THEN t.delivery IS NOT NULL
 				WHEN 'ready' THEN NOT t.dead AND t.delivery IS NULL AND t.due_at <= clock_timestamp()
 				ELSE NOT t.dead AND t.delivery IS NULL AND t.due_at > clock_timestamp() END)
 			ORDER BY t.dead, CASE WHEN NOT t.dead THEN t.due_at END, t.due_at DESC, t.id LIMIT coalesce(lim, 10) LOOP
@@ -422,8 +444,9 @@ BEGIN
 			FROM queue.retries AS r WHERE r.sub = d.sub AND r.delivery = d.id ORDER BY r.id LIMIT lim;
 	ELSE
 		OPEN events FOR EXECUTE format('SELECT e.id, 0 AS attempt, NULL::text AS error, e.pushed_at, e.key, e."group", e.headers, e.payload
-				FROM queue._read_%s($1, $2, $3, $4, $5, $6, $7, $8) AS e
-				WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE $9 AND r.sub = $10 AND r.id = e.id AND r.blocks) LIMIT $11', (of.s).number)
+				FROM %s AS e
+				WHERE NOT EXISTS (SELECT FROM queue.retries AS r WHERE $9 AND r.sub = $10 AND r.id = e.id AND r.blocks) LIMIT $11',
+				queue._reader((of.s).number, u, '$1, $2, $3, $4, $5, $6, $7, $8'))
 			USING pg_snapshot_xmax(d.s1), d.s2, CASE WHEN d.early THEN ARRAY(SELECT x FROM pg_snapshot_xip(d.s1) AS x
 				WHERE pg_visible_in_snapshot(x, d.s2)) ELSE '{}' END, d.floor, d.last, d.upto, u.from_time, d.events, u.blocks, d.sub, lim;
 	END IF;
@@ -460,6 +483,7 @@ AS $$
 DECLARE
 	s CONSTANT queue.streams := queue._find_stream(q);
 	u CONSTANT queue.subscriptions := queue._find_subscription(s, sub);
+	lanes CONSTANT int4[] := queue._lanes(u);
 	moved int8;
 	groups text[];
 BEGIN
@@ -475,12 +499,12 @@ BEGIN
 	END IF;
 	WITH redriven AS (
 		UPDATE queue.retries AS r SET dead = false, attempt = CASE WHEN r.dead THEN 0 ELSE r.attempt END, together = NULL, due_at = clock_timestamp()
-			WHERE r.sub = u.number AND r.id = ANY (ARRAY(SELECT o.id FROM queue.retries AS o WHERE o.sub = u.number AND o.delivery IS NULL
+			WHERE r.sub = ANY (lanes) AND r.id = ANY (ARRAY(SELECT o.id FROM queue.retries AS o WHERE o.sub = ANY (lanes) AND o.delivery IS NULL
 				AND o.dead = (which = 'dead') AND (ids IS NULL OR o.id = ANY (ids)) ORDER BY o.due_at, o.id LIMIT lim FOR UPDATE SKIP LOCKED))
 			RETURNING r."group", r.blocks)
 	SELECT count(*), array_agg(DISTINCT r."group") FILTER (WHERE r.blocks) INTO moved, groups FROM redriven AS r;
 	IF groups IS NOT NULL THEN
-		PERFORM queue._order_groups(u.number, groups);
+		PERFORM queue._order_groups(l, groups) FROM unnest(lanes) AS l;
 	END IF;
 	IF moved > 0 THEN
 		PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
@@ -513,8 +537,8 @@ BEGIN
 			HINT = 'States: ready, later, dead; without a state all of these.';
 	END IF;
 	until := CASE WHEN older < interval '6000 years' THEN moment - older WHEN older IS NOT NULL THEN '-infinity' END;
-	INSERT INTO queue._gone SELECT 'retry', u.number, r.id FROM queue.retries AS r
-		WHERE r.sub = u.number AND r.delivery IS NULL AND (ids IS NULL OR r.id = ANY (ids))
+	INSERT INTO queue._gone SELECT 'retry', r.sub, r.id FROM queue.retries AS r
+		WHERE r.sub = ANY (queue._lanes(u)) AND r.delivery IS NULL AND (ids IS NULL OR r.id = ANY (ids))
 			AND (until IS NULL OR CASE WHEN r.dead THEN r.due_at ELSE r.pushed_at END <= until)
 			AND (which IS NULL OR which = CASE WHEN r.dead THEN 'dead' WHEN r.due_at <= moment THEN 'ready' ELSE 'later' END);
 	GET DIAGNOSTICS gone = ROW_COUNT;

@@ -166,6 +166,8 @@ DECLARE
 		SET plan_cache_mode = force_generic_plan';
 	cols CONSTANT text := 'id, xid, pushed_at, key, "group", headers, payload';
 	reader record;
+	visible text;
+	with_late text;
 BEGIN
 	EXECUTE format('CREATE FUNCTION queue._push_event_%s(at int4, log oid, payloads text[], head jsonb, k text, g text)
 		RETURNS SETOF int8 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
@@ -227,7 +229,41 @@ $f$, queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id 
 			AND (since IS NULL OR pushed_at >= since) ORDER BY id LIMIT n)', reader.cols), ' UNION ALL '),
 			reader.before, reader.behind));
 	END LOOP;
-	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_event_%1$s, queue._floor_%1$s, queue._cut_%1$s, queue._read_%1$s TO PUBLIC', k);
+	-- The same of a lane (parallel). It looks at "most" events for its own, then it has looked as far as "reach".
+	FOR reader IN SELECT * FROM (VALUES
+			('_cut_lane_%s', ', most int4, OUT events int4, OUT ends int8, OUT oldest timestamptz, OUT reach int8', 'id, pushed_at, bucket', '', 'most',
+				'SELECT count(*), max(id), min(pushed_at) INTO events, ends, oldest FROM (SELECT id, pushed_at FROM (SELECT * FROM (',
+				') AS u ORDER BY id LIMIT most) AS looked WHERE coalesce(bucket, id) % lanes = lane ORDER BY id LIMIT n) AS cut',
+				'IF events < n AND most IS NOT NULL THEN SELECT id INTO reach FROM (', ') AS u ORDER BY id OFFSET most - 1 LIMIT 1; END IF;'),
+			('_read_lane_%s', NULL, cols, ' AND coalesce(bucket, id) % lanes = lane', 'n', 'RETURN QUERY SELECT * FROM (', ') AS u ORDER BY id LIMIT n',
+				NULL, NULL)) AS r (name, result, cols, mine, most, before, behind, rest_before, rest_behind) LOOP
+		visible := queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE id > above AND id <= upto AND coalesce(xid, lo) >= lo
+			AND (coalesce(xid, lo) < safe OR pg_visible_in_snapshot(xid, w)) AND (since IS NULL OR pushed_at >= since)%s
+			ORDER BY id LIMIT %s)', reader.cols, reader.mine, reader.most), ' UNION ALL ');
+		with_late := visible || ' UNION ALL ' || queue._each_of_ring(k, format('(SELECT %s FROM @e@ WHERE xid = ANY (late) AND id > last
+			AND id <= upto AND (since IS NULL OR pushed_at >= since)%s ORDER BY id LIMIT %s)', reader.cols, reader.mine, reader.most),
+			' UNION ALL ');
+		EXECUTE format('CREATE FUNCTION queue.%s(lo xid8, w pg_snapshot, late xid8[], floor int8, last int8, upto int8,
+			since timestamptz, n int4, lanes int4, lane int4%s) %s LANGUAGE plpgsql STABLE %s AS %L', format(reader.name, k), reader.result,
+			CASE WHEN reader.result IS NULL THEN 'RETURNS SETOF queue._event_' || kind ELSE '' END, pinned,
+			format($f$
+DECLARE
+	safe CONSTANT xid8 := pg_snapshot_xmin(w);
+	above CONSTANT int8 := greatest(last, floor - 1);
+BEGIN
+	IF cardinality(late) > 0 THEN
+		%s;
+		%s
+	ELSE
+		%s;
+		%s
+	END IF;
+END
+$f$, reader.before || with_late || reader.behind, reader.rest_before || with_late || reader.rest_behind,
+				reader.before || visible || reader.behind, reader.rest_before || visible || reader.rest_behind));
+	END LOOP;
+	EXECUTE format('GRANT EXECUTE ON FUNCTION queue._push_event_%1$s, queue._floor_%1$s, queue._cut_%1$s, queue._read_%1$s,
+		queue._cut_lane_%1$s, queue._read_lane_%1$s TO PUBLIC', k);
 END
 $$;
 
@@ -308,7 +344,8 @@ BEGIN
 		EXECUTE format('DROP VIEW IF EXISTS queue.%I, queue.%I', 'q_' || OLD.name, 'b_' || OLD.name);
 		DELETE FROM queue.bindings AS b WHERE b.queue = OLD.number;
 		EXECUTE format('DROP TABLE IF EXISTS %s; DROP SEQUENCE IF EXISTS queue.%I;
-			DROP FUNCTION IF EXISTS queue._push_event_%s, queue._floor_%3$s, queue._cut_%3$s, queue._read_%3$s',
+			DROP FUNCTION IF EXISTS queue._push_event_%s, queue._floor_%3$s, queue._cut_%3$s, queue._read_%3$s,
+				queue._cut_lane_%3$s, queue._read_lane_%3$s',
 			queue._each_of_ring(OLD.number, '@e@', ', '), format('e%s_id', OLD.number), OLD.number);
 		RETURN NULL;
 	END IF;
@@ -368,11 +405,11 @@ AS $$
 BEGIN
 	IF name IN ('kind', 'payload', 'retain', 'retain_max') THEN
 		RETURN;
-	ELSIF NOT EXISTS (SELECT FROM queue._option_columns() AS o WHERE o = name) THEN
+	ELSIF name NOT IN ('parallel', 'on_fail') AND NOT EXISTS (SELECT FROM queue._option_columns() AS o WHERE o = name) THEN
 		PERFORM queue._unknown_option(name);
 	END IF;
 	PERFORM queue._not_of_streams(format('option "%s"', name),
-		'Options of a stream: kind, payload, retain, retain_max; those of its readers are said with QUEUE SUBSCRIBE.');
+		'Options of a stream: kind, payload, retain, retain_max; those of its readers are said with QUEUE SUBSCRIBE, and QUEUE ALTER stream FOR subscription.');
 END
 $$;
 

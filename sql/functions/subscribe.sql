@@ -20,7 +20,7 @@ BEGIN
 END
 $$;
 
--- The subscription, if the caller may use it.
+-- The subscription: of one with several lanes the first.
 CREATE OR REPLACE FUNCTION queue._find_subscription(s queue.streams, sub text) RETURNS queue.subscriptions
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -28,7 +28,7 @@ AS $$
 DECLARE
 	u queue.subscriptions;
 BEGIN
-	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub;
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub AND t.lane = 0 AND t.ends IS NULL;
 	IF NOT FOUND THEN
 		RAISE EXCEPTION USING ERRCODE = '42704',
 			MESSAGE = format('subscription "%s" of stream "%s" does not exist', sub, s.name),
@@ -277,6 +277,57 @@ BEGIN
 END
 $qbouncer_subscriptions$;
 
+CREATE OR REPLACE FUNCTION queue._subscription_options(u queue.subscriptions, names text[], vals text[])
+RETURNS queue.subscriptions
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	FOR i IN 1 .. coalesce(cardinality(names), 0) LOOP
+		IF names[i] = 'lease' THEN
+			u.lease := queue._interval_option('lease', vals[i], '1 ms', 'Allowed: an interval longer than zero, such as ''1 min''.');
+		ELSIF names[i] = 'max_attempts' THEN
+			IF (vals[i] ~ '^0*[1-9][0-9]{0,8}$') IS NOT TRUE THEN
+				PERFORM queue._bad_option('max_attempts', vals[i], 'Allowed: a number of at least 1.');
+			END IF;
+			u.max_attempts := vals[i]::int4;
+		ELSIF names[i] = 'retry' THEN
+			u.retry := (queue._retry_option(NULL::queue.queues, vals[i])).retry;
+		ELSIF names[i] = 'on_fail' THEN
+			IF lower(btrim(vals[i])) NOT IN ('continue', 'block') OR vals[i] IS NULL THEN
+				PERFORM queue._bad_option('on_fail', vals[i], 'Allowed: continue, block.');
+			END IF;
+			u.blocks := lower(btrim(vals[i])) = 'block';
+		ELSIF names[i] = 'parallel' THEN
+			IF (vals[i] ~ '^0*([1-9]|[1-5][0-9]|6[0-4])$') IS NOT TRUE THEN
+				PERFORM queue._bad_option('parallel', vals[i], 'Allowed: a number from 1 to 64.');
+			END IF;
+			u.lanes := vals[i]::int4;
+		ELSE
+			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('unknown option "%s"', left(names[i], 80)),
+				HINT = 'Options of a subscription: lease, max_attempts, on_fail, parallel, retry.';
+		END IF;
+	END LOOP;
+	RETURN u;
+END
+$$;
+
+-- Where each lane begins: all at the same place, or each at its own part of a position.
+CREATE OR REPLACE FUNCTION queue._starts(start text, lanes int4) RETURNS text[]
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	parts CONSTANT text[] := string_to_array(start, ' | ');
+BEGIN
+	IF cardinality(parts) > 1 AND cardinality(parts) <> lanes THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('this is a position with parallel = %s, not %s', cardinality(parts), lanes),
+			HINT = 'A position is good for a subscription with as many lanes as the one that has shown it.';
+	END IF;
+	RETURN CASE WHEN cardinality(parts) > 1 THEN parts ELSE array_fill(start, ARRAY[lanes]) END;
+END
+$$;
+
 CREATE OR REPLACE FUNCTION queue.subscribe(sub text, q text, start text DEFAULT NULL, option_names text[] DEFAULT '{}',
 	option_values text[] DEFAULT '{}') RETURNS void
 LANGUAGE plpgsql
@@ -284,54 +335,37 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	s CONSTANT queue.streams := queue._find_stream(q);
+	u queue.subscriptions;
 	place record;
-	lease interval := '1 min';
-	attempts int4;
-	pauses text;
-	holds bool := false;
-	new_number int4;
+	starts text[];
 BEGIN
 	IF sub IS NULL OR octet_length(sub) NOT BETWEEN 1 AND 63 THEN
 		RAISE EXCEPTION USING ERRCODE = '42602', MESSAGE = 'the name of a subscription has 1 to 63 bytes';
 	END IF;
-	FOR i IN 1 .. coalesce(cardinality(option_names), 0) LOOP
-		IF option_names[i] = 'lease' THEN
-			lease := queue._interval_option('lease', option_values[i], '1 ms',
-				'Allowed: an interval longer than zero, such as ''1 min''.');
-		ELSIF option_names[i] = 'max_attempts' THEN
-			IF (option_values[i] ~ '^0*[1-9][0-9]{0,8}$') IS NOT TRUE THEN
-				PERFORM queue._bad_option('max_attempts', option_values[i], 'Allowed: a number of at least 1.');
-			END IF;
-			attempts := option_values[i]::int4;
-		ELSIF option_names[i] = 'retry' THEN
-			pauses := (queue._retry_option(NULL::queue.queues, option_values[i])).retry;
-		ELSIF option_names[i] = 'on_fail' THEN
-			IF lower(btrim(option_values[i])) NOT IN ('continue', 'block') OR option_values[i] IS NULL THEN
-				PERFORM queue._bad_option('on_fail', option_values[i], 'Allowed: continue, block.');
-			END IF;
-			holds := lower(btrim(option_values[i])) = 'block';
-		ELSIF option_names[i] = 'parallel' THEN
-			PERFORM queue._later_option(option_names[i], option_values[i],
-				'A subscription has one delivery at a time, which comes again until it is done.');
-		ELSE
-			RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('unknown option "%s"', left(option_names[i], 80)),
-				HINT = 'Options of a subscription: lease, max_attempts, on_fail, retry.';
-		END IF;
-	END LOOP;
+	u.lease := '1 min';
+	u.blocks := false;
+	u.lanes := 1;
+	u := queue._subscription_options(u, option_names, option_values);
 	PERFORM queue._same_era(s);
 	PERFORM queue._hold_ring(s);
-	place := queue._start(coalesce(start, 'now'));
-	INSERT INTO queue.subscriptions (stream, name, lease, from_id, from_time, max_attempts, retry, blocks)
-		VALUES (s.number, sub, lease, place.from_id, place.from_time, attempts, pauses, holds) ON CONFLICT DO NOTHING RETURNING number INTO new_number;
-	IF new_number IS NULL THEN
-		RAISE EXCEPTION USING ERRCODE = '42710',
-			MESSAGE = format('subscription "%s" of stream "%s" already exists', sub, q),
-			HINT = format('To read from elsewhere: QUEUE SEEK %I ON %I TO ...;', sub, q);
-	END IF;
-	INSERT INTO queue.positions (sub, seq, owner, s1, s2, last, floor, early)
-		SELECT new_number, 1, quote_ident(current_user)::regrole, place.s1, place.s2, place.last, f.floor, f.early
-		FROM queue._window(s.number, place.s1, place.s2) AS f;
-	PERFORM queue._tell_gone(s.number, place.from_id, place.from_time, place.s1, place.s2, place.last);
+	starts := queue._starts(coalesce(start, 'now'), u.lanes);
+	FOR i IN 1 .. u.lanes LOOP
+		place := queue._start(starts[i]);
+		INSERT INTO queue.subscriptions (stream, name, lease, from_id, from_time, max_attempts, retry, blocks, lanes, lane)
+			VALUES (s.number, sub, u.lease, place.from_id, place.from_time, u.max_attempts, u.retry, u.blocks, u.lanes, i - 1)
+			ON CONFLICT DO NOTHING RETURNING number INTO u.number;
+		IF NOT FOUND THEN
+			RAISE EXCEPTION USING ERRCODE = '42710',
+				MESSAGE = format('subscription "%s" of stream "%s" already exists', sub, q),
+				HINT = format('To read from elsewhere: QUEUE SEEK %I ON %I TO ...; to change its options: QUEUE ALTER %2$I FOR %1$I SET (...);', sub, q);
+		END IF;
+		INSERT INTO queue.positions (sub, seq, owner, s1, s2, last, floor, early)
+			SELECT u.number, 1, quote_ident(current_user)::regrole, place.s1, place.s2, place.last, f.floor, f.early
+			FROM queue._window(s.number, place.s1, place.s2) AS f;
+		IF i = 1 OR starts[i] <> starts[1] THEN
+			PERFORM queue._tell_gone(s.number, place.from_id, place.from_time, place.s1, place.s2, place.last);
+		END IF;
+	END LOOP;
 END
 $$;
 
@@ -341,18 +375,22 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	s CONSTANT queue.streams := queue._find_stream(q);
-	u CONSTANT queue.subscriptions := queue._find_subscription(s, sub);
+	u queue.subscriptions := queue._find_subscription(s, sub);
 BEGIN
 	IF NOT pg_has_role(s.owner, 'USAGE') THEN
 		PERFORM queue._must_read(u);
 	END IF;
-	INSERT INTO queue._gone VALUES ('subscription', u.number);
+	LOOP	-- all its lanes, also those that somebody makes meanwhile
+		INSERT INTO queue._gone VALUES ('subscription', u.number);
+		SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub LIMIT 1;
+		EXIT WHEN NOT FOUND;
+	END LOOP;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	PERFORM queue._tell(s.number, q);	-- who waits finds it gone
 END
 $$;
 
--- What is out there is nobody's any more.
+-- What is out there is nobody's any more. Lanes that were about to go are gone.
 CREATE OR REPLACE FUNCTION queue.seek(sub text, q text, start text, notify bool DEFAULT true) RETURNS void
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -360,9 +398,10 @@ AS $$
 #variable_conflict use_column
 DECLARE
 	s CONSTANT queue.streams := queue._find_stream(q);
-	u CONSTANT queue.subscriptions := queue._find_subscription(s, sub);
+	u queue.subscriptions := queue._find_subscription(s, sub);
 	place record;
 	was queue.positions;
+	starts text[];
 BEGIN
 	PERFORM queue._must_read(u);
 	PERFORM queue._must_select(s);
@@ -370,22 +409,176 @@ BEGIN
 	IF current_setting('transaction_isolation') <> 'read committed' THEN
 		PERFORM queue._needs_read_committed('SEEK');
 	END IF;
-	PERFORM FROM queue.subscriptions WHERE number = u.number FOR NO KEY UPDATE;
+	PERFORM queue._lock_lanes(u);
 	PERFORM queue._hold_ring(s);
-	place := queue._start(start);
-	INSERT INTO queue._gone VALUES ('deliveries', u.number);
-	UPDATE queue.retries AS r SET delivery = NULL WHERE r.sub = u.number AND r.delivery IS NOT NULL;
-	SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
-	INSERT INTO queue._gone VALUES ('positions', u.number);
-	-- the place is not that of the subscription, which a later row of it would forget: it is said with "last" and "floor"
-	UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time, lost_at = NULL, lost_id = NULL
-		WHERE number = u.number;
-	PERFORM queue._tell_gone(s.number, place.from_id, place.from_time, place.s1, place.s2, place.last);
-	INSERT INTO queue.positions (sub, seq, owner, s1, s2, last, floor, early, delivery, delivered)
-		SELECT u.number, coalesce(was.seq, 0) + 1, u.owner, place.s1, place.s2, place.last, f.floor, f.early, coalesce(was.delivery, 0),
-			coalesce(was.delivered, 0)
-		FROM queue._window(s.number, place.s1, place.s2) AS f;
+	FOR u IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = $1 ORDER BY t.ends IS NULL, t.lane LOOP
+		INSERT INTO queue._gone VALUES ('deliveries', u.number);
+		UPDATE queue.retries AS r SET delivery = NULL WHERE r.sub = u.number AND r.delivery IS NOT NULL;
+		IF u.ends IS NOT NULL THEN
+			PERFORM queue._dissolve(s, u);
+			CONTINUE;
+		END IF;
+		starts := coalesce(starts, queue._starts(start, u.lanes));
+		place := queue._start(starts[u.lane + 1]);
+		SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
+		INSERT INTO queue._gone VALUES ('positions', u.number);
+		-- the place is not that of the subscription, which a later row of it would forget: it is said with "last" and "floor"
+		UPDATE queue.subscriptions SET from_id = place.from_id, from_time = place.from_time, lost_at = NULL, lost_id = NULL, waits = false
+			WHERE number = u.number;
+		IF u.lane = 0 OR starts[u.lane + 1] <> starts[1] THEN
+			PERFORM queue._tell_gone(s.number, place.from_id, place.from_time, place.s1, place.s2, place.last);
+		END IF;
+		INSERT INTO queue.positions (sub, seq, owner, s1, s2, last, floor, early, delivery, delivered)
+			SELECT u.number, coalesce(was.seq, 0) + 1, u.owner, place.s1, place.s2, place.last, f.floor, f.early, coalesce(was.delivery, 0),
+				coalesce(was.delivered, 0)
+			FROM queue._window(s.number, place.s1, place.s2) AS f;
+	END LOOP;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
+	PERFORM queue._tell(s.number, q);
+END
+$$;
+
+-- --- parallel = n: lanes ---
+--
+-- A lane is a subscription to a part of the stream: it has a number, a position, deliveries and retries of its own, so a
+-- group is in one delivery at a time, and each lane in its order. When parallel changes the lanes that there are read up to
+-- a snapshot, the new ones begin there, and not before those have ended.
+
+CREATE OR REPLACE FUNCTION queue._lock_lanes(u queue.subscriptions) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name ORDER BY t.number FOR NO KEY UPDATE;
+END
+$$;
+
+-- One that has read all that it shall goes, behind its lock; what failed there by itself comes in those that follow it.
+CREATE OR REPLACE FUNCTION queue._dissolve(s queue.streams, u queue.subscriptions) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	was queue.positions;
+	p queue.positions;
+BEGIN
+	PERFORM queue._must_select(s);		-- to whom may not read it nothing is shown to be moved
+	UPDATE queue.retries AS r SET sub = t.number FROM queue.subscriptions AS t
+		WHERE r.sub = u.number AND t.stream = u.stream AND t.name = u.name AND t.ends IS NULL
+			AND t.lane = coalesce(hashtextextended(r."group", 0) & 32767, r.id) % t.lanes;
+	SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
+	SELECT p.* INTO p FROM queue.subscriptions AS t JOIN queue.positions AS p ON p.sub = t.number
+		WHERE t.stream = u.stream AND t.name = u.name AND t.ends IS NULL AND t.lane = 0 ORDER BY p.seq DESC LIMIT 1;
+	IF FOUND THEN	-- what was delivered is counted once, and never less
+		INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
+		p.seq := p.seq + 1;
+		p.delivered := p.delivered + coalesce(was.delivered, 0);
+		p.rate := p.rate * queue._fades(p.at) + coalesce(was.rate * queue._fades(was.at), 0);
+		p.at := clock_timestamp();
+		INSERT INTO queue.positions SELECT p.*;
+	END IF;
+	INSERT INTO queue._gone VALUES ('subscription', u.number);
+END
+$$;
+
+-- Of TAKE: lanes that have read all that they shall go. Are there still some?
+CREATE OR REPLACE FUNCTION queue._changes_lanes(s queue.streams, u queue.subscriptions) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	l queue.subscriptions;
+	p queue.positions;
+BEGIN
+	FOR l IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.ends IS NOT NULL
+			ORDER BY t.number FOR NO KEY UPDATE SKIP LOCKED LOOP
+		SELECT * INTO p FROM queue.positions WHERE sub = l.number ORDER BY seq DESC LIMIT 1;
+		IF p.s2 IS NULL AND p.s1::text = l.ends::text AND NOT EXISTS (SELECT FROM queue.deliveries WHERE sub = l.number) THEN
+			PERFORM queue._dissolve(s, l);
+		END IF;
+	END LOOP;
+	IF EXISTS (SELECT FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.ends IS NOT NULL) THEN
+		RETURN true;
+	END IF;
+	UPDATE queue.subscriptions AS t SET waits = false WHERE t.stream = u.stream AND t.name = u.name AND t.waits;
+	RETURN false;
+END
+$$;
+
+-- Which lanes TAKE looks at, the longest not moved first: not at those that have a delivery out. outs: if they all have.
+CREATE OR REPLACE FUNCTION queue._free_lanes(s queue.streams, u queue.subscriptions, OUT numbers int4[], OUT due_ms int8, OUT outs text[])
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+	of_before CONSTANT bool := u.waits AND queue._changes_lanes(s, u);
+	moment CONSTANT timestamptz := clock_timestamp();
+BEGIN
+	SELECT array_agg(l.number ORDER BY l.at NULLS FIRST, l.number) FILTER (WHERE NOT l.busy),
+			greatest(ceil(least(extract(epoch FROM min(l.lease_until) FILTER (WHERE l.busy) - moment), 31536000) * 1000), 1),
+			CASE WHEN bool_and(l.busy) THEN array_agg(l.name) END
+		INTO numbers, due_ms, outs
+		FROM (SELECT t.number, p.at, d.lease_until, d.sub || '-d' || d.id AS name, coalesce(d.lease_until > moment, false) AS busy
+			FROM queue.subscriptions AS t
+				LEFT JOIN LATERAL (SELECT o.delivery, o.at FROM queue.positions AS o WHERE o.sub = t.number ORDER BY o.seq DESC LIMIT 1)
+					AS p ON true
+				LEFT JOIN queue.deliveries AS d ON d.sub = t.number AND d.id = p.delivery
+			WHERE t.stream = u.stream AND t.name = u.name AND (t.ends IS NOT NULL) = of_before) AS l;
+END
+$$;
+
+-- ALTER ... FOR. parallel: what has become visible until now is read as it was begun.
+CREATE OR REPLACE FUNCTION queue.alter_for(q text, sub text, option_names text[] DEFAULT '{}', option_values text[] DEFAULT '{}',
+	resets text[] DEFAULT '{}') RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+#variable_conflict use_column
+DECLARE
+	s CONSTANT queue.streams := queue._find_stream(q);
+	u queue.subscriptions := queue._find_subscription(s, sub);
+	was queue.subscriptions;
+	place pg_snapshot;
+BEGIN
+	PERFORM queue._must_read(u);
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		PERFORM queue._needs_read_committed('ALTER ... FOR');
+	END IF;
+	PERFORM queue._lock_lanes(u);
+	was := queue._find_subscription(s, sub);
+	u := queue._subscription_options(was, option_names, option_values);
+	u := queue._subscription_options(u, array_agg(o), array_agg(CASE o WHEN 'lease' THEN '1 min' WHEN 'on_fail' THEN 'continue'
+			WHEN 'parallel' THEN '1' WHEN 'retry' THEN 'exponential 1s 1min' ELSE '1' END)) FROM unnest(resets) AS o;
+	u.max_attempts := CASE WHEN 'max_attempts' = ANY (resets) THEN NULL ELSE u.max_attempts END;
+	u.retry := CASE WHEN 'retry' = ANY (resets) THEN NULL ELSE u.retry END;
+	IF u.blocks <> was.blocks THEN
+		PERFORM queue._not_of_streams('to change on_fail', 'Make another subscription, FROM the position of this one.');
+	END IF;
+	UPDATE queue.subscriptions AS t SET lease = u.lease, max_attempts = u.max_attempts, retry = u.retry
+		WHERE t.stream = s.number AND t.name = $2;
+	IF u.lanes <> was.lanes THEN
+		PERFORM queue._must_select(s);
+		PERFORM queue._same_era(s);
+		IF was.waits AND queue._changes_lanes(s, was) THEN
+			RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('subscription "%s" of stream "%s" is being changed already', sub, q),
+				DETAIL = 'What was taken before parallel was changed is not done, or there is more of it.',
+				HINT = 'Take and end what is out, then repeat it; or SEEK, which forgets it.';
+		END IF;
+		PERFORM queue._hold_ring(s);
+		place := queue._position();
+		UPDATE queue.subscriptions AS t SET ends = place WHERE t.stream = s.number AND t.name = $2;
+		FOR i IN 1 .. u.lanes LOOP
+			INSERT INTO queue.subscriptions (stream, name, owner, lease, from_id, from_time, created_at, lost_at, lost_id, max_attempts, retry,
+					blocks, lanes, lane, waits)
+				VALUES (s.number, $2, u.owner, u.lease, u.from_id, u.from_time, u.created_at, u.lost_at, u.lost_id, u.max_attempts, u.retry,
+					u.blocks, u.lanes, i - 1, true) RETURNING number INTO u.number;
+			INSERT INTO queue.positions (sub, seq, owner, s1, last) VALUES (u.number, 1, u.owner, place, coalesce(u.from_id - 1, 0));
+		END LOOP;
+	END IF;
 	PERFORM queue._tell(s.number, q);
 END
 $$;
@@ -402,13 +595,25 @@ BEGIN
 END
 $$;
 
--- Streams and who reads them. pending: how many events are to come, up to a hundred thousand; events that are out are not
--- among them.
+-- Where its lanes are, in their order, for SEEK; NULL while parallel is being changed.
+CREATE OR REPLACE FUNCTION queue._places(u queue.subscriptions) RETURNS text
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN (SELECT string_agg(nullif(queue._place(p, t.from_id, t.from_time), ''), ' | ' ORDER BY t.lane)
+		FROM queue.subscriptions AS t, LATERAL (SELECT o AS p FROM queue.positions AS o WHERE o.sub = t.number ORDER BY o.seq DESC LIMIT 1) AS l
+		WHERE t.stream = u.stream AND t.name = u.name HAVING count(*) = u.lanes);
+END
+$$;
+
+-- Streams and who reads them, with a row for each lane. pending: how many events are to come, up to a hundred thousand; events
+-- that are out are not among them.
 CREATE OR REPLACE FUNCTION queue.subscriptions(q text DEFAULT NULL)
 RETURNS TABLE (stream text, subscription text, owner text, pending int8, lag interval, delivery text, events int4,
 	attempt int4, worker text, taken_at timestamptz, lease_until timestamptz, error text, last_taken timestamptz,
 	"position" text, lease interval, created_at timestamptz, oldest timestamptz, last_id int8, bytes int8,
-	lost_at timestamptz, lost_id int8, delivered int8, rate float8, retries int8, dead int8)
+	lost_at timestamptz, lost_id int8, delivered int8, rate float8, retries int8, dead int8, parallel int4, lane int4)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -435,8 +640,10 @@ BEGIN
 					(SELECT pushed_at FROM @e@ ORDER BY id LIMIT 1) AS m FROM @e@', ' UNION ALL ')) INTO oldest, last_id USING s.gone_id;
 		END IF;
 		FOR u IN SELECT t.* FROM (SELECT s.number AS of) AS one LEFT JOIN queue.subscriptions AS t ON t.stream = one.of
-				ORDER BY t.name LOOP
+				ORDER BY t.name, t.ends IS NULL, t.lane LOOP
 			subscription := u.name;
+			parallel := u.lanes;
+			lane := u.lane + 1;
 			owner := CASE WHEN u.number IS NULL THEN pg_get_userbyid(s.owner) ELSE pg_get_userbyid(u.owner) END;
 			lease := u.lease;
 			created_at := coalesce(u.created_at, s.created_at);
@@ -454,7 +661,7 @@ BEGIN
 				SELECT w.waiting, w.dead INTO retries, dead FROM queue._retries(u.number, 100000) AS w;
 				IF may AND p.s1 IS NOT NULL THEN
 					SELECT w.n, date_trunc('milliseconds', clock_timestamp() - w.first) INTO pending, lag
-						FROM queue._pending(s.number, p, u.from_time, u.from_id, 100000) AS w;
+						FROM queue._pending(s.number, p, u.from_time, u.from_id, 100000, u.lanes, u.lane, u.ends) AS w;
 				END IF;
 			END IF;
 			delivery := CASE WHEN d.id IS NOT NULL THEN d.sub || '-d' || d.id END;
@@ -465,7 +672,8 @@ BEGIN
 			lease_until := d.lease_until;
 			error := d.error;
 			last_taken := CASE WHEN p.delivery > 0 THEN p.at END;
-			"position" := nullif(queue._place(p, u.from_id, u.from_time), '');
+			"position" := CASE WHEN u.lanes > 1 OR u.waits OR u.ends IS NOT NULL THEN queue._places(queue._find_subscription(s, u.name))
+				ELSE nullif(queue._place(p, u.from_id, u.from_time), '') END;
 			delivered := p.delivered;
 			rate := round((p.rate * queue._fades(p.at))::numeric, 3);
 			RETURN NEXT;
@@ -476,9 +684,9 @@ $$;
 
 -- How many events are to come, up to "most", and when the first of them was pushed. What is between the two snapshots of a
 -- window is looked for behind "last", the rest behind the second one: never what has been seen. From the beginning nothing
--- was, and a time has no index: of the newest events those behind it.
-CREATE OR REPLACE FUNCTION queue._pending(k int4, p queue.positions, since timestamptz, from_id int8, most int4, OUT n int8,
-	OUT first timestamptz)
+-- was, and a time has no index: of the newest events those behind it. Of a lane: those that are its own among so many.
+CREATE OR REPLACE FUNCTION queue._pending(k int4, p queue.positions, since timestamptz, from_id int8, most int4,
+	lanes int4 DEFAULT 1, lane int4 DEFAULT 0, ends pg_snapshot DEFAULT NULL, OUT n int8, OUT first timestamptz)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off
 AS $$
@@ -489,19 +697,21 @@ DECLARE
 	rest text;
 BEGIN
 	IF pg_snapshot_xmax(w) <= '3' THEN
-		rest := '(SELECT pushed_at, id FROM @e@ WHERE $3 IS NULL OR id >= $3 ORDER BY id DESC LIMIT $4)';
+		rest := '(SELECT pushed_at, id, bucket, xid FROM @e@ WHERE $3 IS NULL OR id >= $3 ORDER BY id DESC LIMIT $4)';
 	ELSE
-		rest := '(SELECT pushed_at, id FROM @e@ WHERE xid >= pg_snapshot_xmax($5) LIMIT $4)
-			UNION ALL (SELECT pushed_at, id FROM @e@ WHERE xid = ANY (ARRAY(SELECT x FROM pg_snapshot_xip($5) AS x)) LIMIT $4)';
+		rest := '(SELECT pushed_at, id, bucket, xid FROM @e@ WHERE xid >= pg_snapshot_xmax($5) LIMIT $4)
+			UNION ALL (SELECT pushed_at, id, bucket, xid FROM @e@ WHERE xid = ANY (ARRAY(SELECT x FROM pg_snapshot_xip($5) AS x)) LIMIT $4)';
 	END IF;
 	IF p.s2 IS NOT NULL THEN
-		rest := rest || ' UNION ALL (SELECT pushed_at, id FROM @e@ WHERE id > greatest(($1).last, ($1).floor - 1)
+		rest := rest || ' UNION ALL (SELECT pushed_at, id, bucket, xid FROM @e@ WHERE id > greatest(($1).last, ($1).floor - 1)
 				AND coalesce(xid, $6) >= $6 AND pg_visible_in_snapshot(xid, $5) LIMIT $4)
-			UNION ALL (SELECT pushed_at, id FROM @e@ WHERE xid = ANY ($7) AND id > ($1).last LIMIT $4)';
+			UNION ALL (SELECT pushed_at, id, bucket, xid FROM @e@ WHERE xid = ANY ($7) AND id > ($1).last LIMIT $4)';
 	END IF;
-	EXECUTE format('SELECT count(*), min(pushed_at) FROM (SELECT pushed_at FROM (%s) AS u
+	EXECUTE format('SELECT count(*), min(pushed_at) FROM (SELECT pushed_at, id, bucket, xid FROM (%s) AS u
 			WHERE ($2 IS NULL OR pushed_at >= $2) AND ($3 IS NULL OR id >= $3) LIMIT $4) AS v', queue._each_of_ring(k, rest, ' UNION ALL '))
-		INTO n, first USING p, since, from_id, most, w, lo, late;
+			|| CASE WHEN lanes > 1 OR ends IS NOT NULL
+				THEN ' WHERE coalesce(bucket, id) % $8 = $9 AND ($10 IS NULL OR pg_visible_in_snapshot(xid, $10))' ELSE '' END
+		INTO n, first USING p, since, from_id, most, w, lo, late, lanes, lane, ends;
 END
 $$;
 

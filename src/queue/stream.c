@@ -1,8 +1,9 @@
 /*
  * QUEUE TAKE ... FOR: a reader of a stream asks the database for the next delivery of its subscription;
  * when there is none it parks, without a server connection, and asks again when something was pushed or
- * a delivery has ended. Of those who wait for one subscription the longest asks: it has one delivery at
- * a time. What a delivery is, and where a subscription is, knows the database alone.
+ * a delivery has ended. Of those who wait for one subscription the longest asks, and when it leaves the
+ * next one: a push wakes as many as get something. What a delivery is, how many may be out, and where a
+ * subscription is, knows the database alone.
  *
  * Every wait ends through leave() (park.h). Entry points: stream_*.
  */
@@ -64,8 +65,8 @@ struct reader {
 	bool again;    /* there was news while it asked */
 	uint8_t tries; /* how often it was sent again for other payloads */
 	bool expired;
-	int64_t due_ms;      /* of an answer without a delivery; 0: not told */
-	char out[TOKEN_MAX]; /* the delivery that is out: "<number>-d<id>" */
+	int64_t due_ms; /* of an answer without a delivery; 0: not told */
+	bool out, ours; /* all that it may have out is; and was ended by this transaction */
 	char token[TOKEN_MAX];
 	char *least, *within; /* or NULL */
 	int16_t formats[DELIVERY_COLUMNS];
@@ -267,6 +268,34 @@ static void end_answer(struct park *p)
 
 /* --- the answer of the database --- */
 
+/* Was it ended by this very transaction, which has not been committed? */
+static bool ended_here(const struct reader *w, const char *delivery)
+{
+	const struct buf *ended;
+
+	if (w->taker == NULL)
+		return false;
+	ended = &w->taker->ended;
+	for (const char *at = (const char *)ended->data, *end = at + ended->len; at < end;
+		at += strlen(at) + 1)
+		if (token_is_of(at + 1, delivery, strlen(delivery)))
+			return true;
+	return false;
+}
+
+/* Why there is none. If everything is out, a row for each delivery. */
+static void note_nothing(struct reader *w, const struct wire_col *cols)
+{
+	char delivery[TOKEN_MAX]; /* "<number>-d<id>" */
+
+	if (!wire_col_number(&cols[DELIVERY_due_ms], &w->due_ms))
+		w->due_ms = 0;
+	if (!wire_col_copy(&cols[DELIVERY_out], delivery, sizeof(delivery)) || delivery[0] == '\0')
+		return;
+	w->ours = (w->ours || !w->out) && ended_here(w, delivery);
+	w->out = true;
+}
+
 /* The first columns are the client's. A row without an id tells why there is no delivery. */
 static void on_row(void *arg, const uint8_t *body, size_t len)
 {
@@ -279,10 +308,7 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 		return;
 	}
 	if (cols[DELIVERY_id].len < 0) {
-		if (!wire_col_number(&cols[DELIVERY_due_ms], &w->due_ms))
-			w->due_ms = 0;
-		if (!wire_col_copy(&cols[DELIVERY_out], w->out, sizeof(w->out)))
-			w->out[0] = '\0';
+		note_nothing(w, cols);
 		return;
 	}
 	if (w->n_rows++ == 0)
@@ -326,17 +352,6 @@ static void forget_rows(struct reader *w)
 	buf_reset(&w->rows);
 	w->n_rows = 0;
 	w->token[0] = '\0';
-}
-
-/* It was ended by this very transaction, which has not been committed. */
-static bool out_here(const struct reader *w)
-{
-	const char *at = (const char *)w->taker->ended.data, *end = at + w->taker->ended.len;
-
-	for (; w->out[0] != '\0' && at < end; at += strlen(at) + 1)
-		if (token_is_of(at + 1, w->out, strlen(w->out)))
-			return true;
-	return false;
 }
 
 static void fail_behind_done(struct reader *w)
@@ -420,7 +435,7 @@ static void on_done(void *arg, const struct pg_error *err)
 		park_no_memory(&w->park);
 	} else if (w->n_rows > 0) {
 		end_answer(&w->park);
-	} else if (out_here(w)) {
+	} else if (w->out && w->ours) {
 		fail_behind_done(w);
 	} else {
 		wait_on(w);
@@ -480,7 +495,7 @@ static bool submit(struct reader *w)
 	w->stamp = stamp;
 	w->again = false;
 	w->due_ms = 0;
-	w->out[0] = '\0';
+	w->out = w->ours = false;
 	if (settings != NULL)
 		w->task = task_submit(w->pool, &spec);
 	task_settings_free(&settings);

@@ -478,7 +478,7 @@ def test_options(db, name, value, sqlstate):
     names, values = ([name], [value]) if name == "kind" else (["kind", name], ["stream", value])
     assert db.fails(sqlstate, "SELECT queue.create('s', false, %s, %s)", names, values).message_hint
     make(db)
-    assert db.fails("0A000", "SELECT queue.subscribe('a', 's', NULL, '{parallel}', '{4}')").message_hint
+    assert db.fails("22023", "SELECT queue.subscribe('a', 's', NULL, '{parallel}', '{65}')").message_hint
 
 
 def test_names(db):

@@ -63,6 +63,9 @@ static const struct {
 	{"QUEUE ALTER $1 SET (lease = 5)", "SELECT queue.alter(($1)" T ", ARRAY['lease']" T
 					   "[], ARRAY[(5)" T "]" T "[], ARRAY[]" T "[])"},
 	{"QUEUE LIST", "SELECT * FROM queue.list()"},
+	{"QUEUE ALTER s FOR bi SET (parallel = 4)",
+		"SELECT queue.alter_for(('s')" T ", ('bi')" T ", ARRAY['parallel']" T
+		"[], ARRAY[(4)" T "]" T "[], ARRAY[]" T "[])"},
 	{"QUEUE ALTER job SET (lease = 5)", "SELECT queue.alter(('job')" T ", ARRAY['lease']" T
 					    "[], ARRAY[(5)" T "]" T "[], ARRAY[]" T "[])"},
 	{"QUEUE ALTER JOB 5 ON q SET (at = now)",

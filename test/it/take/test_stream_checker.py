@@ -1,5 +1,6 @@
-"""Workers of streams at random, while server processes are killed: each event that was committed has its effect once in each
-subscription, those that were rolled back have none, and with on_fail = block the events of a group take effect in their order.
+"""Workers of streams at random, while server processes and proxies are killed: each event that was committed has its effect once
+in each subscription, those that were rolled back have none, and with on_fail = block the events of a group take effect in their
+order; also those of cooperating workers, whose number is changed meanwhile, and of whose deliveries no two have a group.
 """
 
 import contextlib
@@ -13,15 +14,22 @@ import pytest
 from proxy import wait_for
 
 SECONDS = 3
-SUBSCRIPTIONS = {"plain": "retry = 'fixed 5ms'", "strict": "retry = 'fixed 5ms', on_fail = block"}
+SUBSCRIPTIONS = {"plain": "retry = 'fixed 5ms'", "strict": "retry = 'fixed 5ms', on_fail = block",
+                 "four": "retry = 'fixed 5ms', parallel = 4", "strict4": "retry = 'fixed 5ms', on_fail = block, parallel = 4"}
+STRICT = [s for s in SUBSCRIPTIONS if s.startswith("strict")]
+# Two deliveries that may have a group in common: of one lane, or of lanes before and behind a change.
+TOGETHER = """
+    SELECT u.name FROM queue.deliveries AS d JOIN queue.subscriptions AS u ON u.number = d.sub GROUP BY u.name, u.lanes, u.lane
+        HAVING count(*) > 1
+    UNION ALL SELECT u.name FROM queue.deliveries AS d JOIN queue.subscriptions AS u ON u.number = d.sub WHERE u.waits"""
 SETUP = """
     CREATE TABLE pushed (uid text PRIMARY KEY);
     CREATE TABLE effects (n int8 GENERATED ALWAYS AS IDENTITY, sub text, uid text, PRIMARY KEY (sub, uid))"""
 
 
 class Load:
-    def __init__(self, proxy, db, seed):
-        self.dsn, self.seed = proxy.dsn(db), seed
+    def __init__(self, proxies, db, seed):
+        self.proxies, self.db, self.seed = proxies, db, seed
         self.pushing = self.failing = True
         self.ended = threading.Event()
         self.wrong = []     # errors that no lost connection explains
@@ -33,7 +41,7 @@ class Load:
         def run():
             while not self.ended.is_set():
                 try:
-                    with psycopg.connect(self.dsn, autocommit=True) as c:
+                    with psycopg.connect(rng.choice(self.proxies).dsn(self.db), autocommit=True) as c:
                         act(c, rng, name)
                 except psycopg.Error as e:
                     if (e.sqlstate or "")[:2] in ("22", "23", "42", "P0", "XX"):
@@ -89,7 +97,7 @@ class Load:
             for r in rows:
                 if r[0] in bad:
                     stopped.add(r[7])
-                elif sub == "plain" or r[7] not in stopped:
+                elif sub not in STRICT or r[7] not in stopped:
                     c.execute("INSERT INTO effects (sub, uid) VALUES (%s, %s)", (sub, r[4]))
             if what == "events":
                 c.execute("QUEUE FAIL '%s' EVENT %s" % (rows[0][1], ", ".join(str(i) for i in bad)))
@@ -100,16 +108,31 @@ class Load:
                 c.execute("QUEUE %s '%s'" % (what.upper(), rows[0][1]))
 
 
+    # --- who changes how many work
+
+    def change(self, c, rng, name):
+        while self.failing:
+            for sub in ("four", "strict4"):
+                with contextlib.suppress(psycopg.errors.ObjectNotInPrerequisiteState):     # of before
+                    c.execute("QUEUE ALTER s FOR %s SET (parallel = %d)" % (sub, rng.choice([1, 2, 3, 4, 4, 4])))
+            self.ended.wait(0.05)
+        self.ended.wait()
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_exactly_once(qbouncer, cluster, seed):
     db = cluster.createdb(owner="app")
-    proxy = qbouncer(default_pool_size=8, queue_rescan="100ms", log_connections=0, log_disconnections=0)
-    with psycopg.connect(proxy.dsn(db), autocommit=True) as c:
+
+    def proxy():
+        return qbouncer(default_pool_size=8, queue_rescan="100ms", queue_heartbeat="20ms", queue_orphan_grace="100ms",
+                        log_connections=0, log_disconnections=0)
+    proxies = [proxy(), proxy()]
+    with psycopg.connect(proxies[0].dsn(db), autocommit=True) as c:
         c.execute("QUEUE CREATE s WITH (kind = stream)")
         for sub, options in SUBSCRIPTIONS.items():
             c.execute("QUEUE SUBSCRIBE %s TO s WITH (%s)" % (sub, options))
         c.execute(SETUP)
-    load = Load(proxy, db, seed)
+    load, killed = Load(proxies, db, seed), 0
     with psycopg.connect(cluster.dsn(db), autocommit=True) as root:
         try:
             for i in range(3):
@@ -117,17 +140,24 @@ def test_exactly_once(qbouncer, cluster, seed):
             for sub in SUBSCRIPTIONS:
                 for i in range(3):
                     load.go("%s %d" % (sub, i), load.work)
+            load.go("change", load.change)
             until = time.monotonic() + SECONDS
             n = 0
-            while time.monotonic() < until:     # one, whenever there was an effect since the last
+            while time.monotonic() < until or root.execute("SELECT count(*) FROM pushed").fetchone()[0] <= 50:     # one, whenever there was an effect since the last
                 n = wait_for(lambda: (lambda now: now > n and now)(root.execute("SELECT count(*) FROM effects").fetchone()[0]), "effects")
                 root.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app' AND datname = %s"
                              " ORDER BY random() LIMIT 1", (db,))
+                assert root.execute(TOGETHER).fetchall() == []
+                killed += 1
+                if killed % 8 == 4:
+                    gone = proxies.pop(0)
+                    proxies.append(proxy())
+                    gone.kill()
             load.pushing = load.failing = False
             def all_there():
                 if root.execute("SELECT 1 FROM pg_prepared_xacts WHERE database = current_database()").fetchone():
                     return False
-                return root.execute("SELECT count(*) = 0 AND (SELECT count(*) FROM pushed) > 50 FROM pushed AS p, unnest(%s::text[]) AS s"
+                return root.execute("SELECT count(*) = 0 FROM pushed AS p, unnest(%s::text[]) AS s"
                                     " WHERE NOT EXISTS (SELECT FROM effects AS e WHERE (e.sub, e.uid) = (s, p.uid))",
                                     (list(SUBSCRIPTIONS),)).fetchone()[0]
             wait_for(all_there, "all effects", timeout=40)
@@ -136,6 +166,7 @@ def test_exactly_once(qbouncer, cluster, seed):
         assert load.wrong == []
         assert root.execute("SELECT count(*) FROM effects AS e WHERE NOT EXISTS (SELECT FROM pushed AS p WHERE p.uid = e.uid)").fetchone()[0] == 0
         assert root.execute("SELECT count(*) FROM queue.retries").fetchone()[0] == 0
-        for i in range(3):
-            uids = [r[0] for r in root.execute("SELECT uid FROM effects WHERE sub = 'strict' AND uid LIKE %s ORDER BY n", ("push%d%%" % i,))]
-            assert uids == sorted(uids)
+        for sub in STRICT:
+            for i in range(3):
+                uids = [r[0] for r in root.execute("SELECT uid FROM effects WHERE sub = %s AND uid LIKE %s ORDER BY n", (sub, "push%d%%" % i))]
+                assert uids == sorted(uids)
