@@ -44,28 +44,29 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	part CONSTANT text[] := parse_ident(queue._handler_option(cfg.handler));
+	called CONSTANT text := format('%s(%s)', cfg.handler, cfg.payload);
 	fn record;
 BEGIN
 	SELECT p.oid, p.prokind, p.proretset, p.prorettype, p.proowner, n.oid AS schema, n.nspowner, n.xmin AS version INTO fn
 		FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-		WHERE n.nspname = part[1] AND p.proname = part[2] AND p.pronargs = 1 AND p.proargtypes[0] = 'jsonb'::regtype
+		WHERE n.nspname = part[1] AND p.proname = part[2] AND p.pronargs = 1 AND p.proargtypes[0] = cfg.payload::regtype
 			AND p.provariadic = 0;
 	IF NOT FOUND THEN
-		PERFORM queue._bad_handler('42883', format('function %s(jsonb) does not exist', cfg.handler),
-			format('CREATE FUNCTION %s(payload jsonb) RETURNS void ...', cfg.handler));
+		PERFORM queue._bad_handler('42883', format('function %s does not exist', called),
+			format('CREATE FUNCTION %s(payload %s) RETURNS void ...', cfg.handler, cfg.payload));
 	ELSIF fn.prokind <> 'f' THEN
-		PERFORM queue._bad_handler('42809', format('%s(jsonb) is not a function', cfg.handler),
+		PERFORM queue._bad_handler('42809', format('%s is not a function', called),
 			'A handler is a function, which is part of the transaction that finishes the job.');
 	ELSIF fn.proretset OR fn.prorettype NOT IN ('void'::regtype, 'jsonb'::regtype) THEN
-		PERFORM queue._bad_handler('42P13', format('handler %s(jsonb) does not return void or jsonb', cfg.handler),
+		PERFORM queue._bad_handler('42P13', format('handler %s does not return void or jsonb', called),
 			'What it returns is the result of the job: RETURNS jsonb, or RETURNS void.');
 	ELSIF fn.proowner <> cfg.owner AND NOT (SELECT r.rolsuper FROM pg_roles AS r WHERE r.oid = fn.proowner) THEN
-		PERFORM queue._bad_handler('42501', format('handler %s(jsonb) does not belong to the owner of the queue', cfg.handler),
-			format('Whoever owns it could do what "%s" may do: ALTER FUNCTION %s(jsonb) OWNER TO %1$I;',
-				pg_get_userbyid(cfg.owner), cfg.handler));
+		PERFORM queue._bad_handler('42501', format('handler %s does not belong to the owner of the queue', called),
+			format('Whoever owns it could do what "%s" may do: ALTER FUNCTION %s OWNER TO %1$I;',
+				pg_get_userbyid(cfg.owner), called));
 	ELSIF NOT has_schema_privilege(cfg.owner, fn.schema, 'USAGE') OR NOT has_function_privilege(cfg.owner, fn.oid, 'EXECUTE') THEN
-		PERFORM queue._bad_handler('42501', format('the owner of the queue may not call %s(jsonb)', cfg.handler),
-			format('GRANT USAGE ON SCHEMA %I, and EXECUTE ON FUNCTION %s(jsonb), TO %I.', part[1], cfg.handler,
+		PERFORM queue._bad_handler('42501', format('the owner of the queue may not call %s', called),
+			format('GRANT USAGE ON SCHEMA %I, and EXECUTE ON FUNCTION %s, TO %I.', part[1], called,
 				pg_get_userbyid(cfg.owner)));
 	END IF;
 	f := fn.oid;
@@ -119,9 +120,8 @@ BEGIN
 	IF NOT pg_has_role(cfg.owner, CASE WHEN current_setting('server_version_num')::int4 >= 160000 THEN 'SET' ELSE 'MEMBER' END) THEN
 		PERFORM queue._bad_handler('42501', format('must be able to SET ROLE "%s"', pg_get_userbyid(cfg.owner)),
 			'The jobs of such a queue run as its owner.');
-	ELSIF cfg.payload <> 'jsonb' THEN
-		PERFORM queue._bad_handler('0A000', format('jobs with payloads of type %s do not run by themselves yet', cfg.payload),
-			'Create the queue WITH (payload = jsonb).');
+	ELSIF cfg.run IS NOT NULL AND cfg.payload = 'bytea' THEN
+		PERFORM queue._bad_handler('0A000', 'payloads of type bytea are no SQL', 'Create the queue WITH (payload = jsonb), or text.');
 	ELSIF cfg.run IS NOT NULL AND cfg.handler_batch > 1 THEN
 		PERFORM queue._bad_handler('22023', 'a queue that runs SQL has no handler_batch', 'Each statement is a transaction: RESET (handler_batch).');
 	ELSIF cfg.handler IS NOT NULL AND cfg.run IS NOT NULL THEN
@@ -145,12 +145,12 @@ $$;
 
 -- For the proxy: which queues have something to run, whose they are, how long a job may take, and how many are done in one
 -- transaction. For anybody, as the catalogue is.
-CREATE OR REPLACE FUNCTION queue._runs() RETURNS TABLE (queue text, owner text, super bool, timeout_ms int8, run text, batch int4)
+CREATE OR REPLACE FUNCTION queue._runs() RETURNS TABLE (queue text, owner text, super bool, timeout_ms int8, run text, batch int4, payload text)
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN QUERY SELECT c.name, r.rolname::text, r.rolsuper, (extract(epoch FROM c.timeout) * 1000)::int8, c.run, c.handler_batch
+	RETURN QUERY SELECT c.name, r.rolname::text, r.rolsuper, (extract(epoch FROM c.timeout) * 1000)::int8, c.run, c.handler_batch, c.payload
 		FROM queue.queues AS c JOIN pg_roles AS r ON r.oid = c.owner
 		WHERE c.handler IS NOT NULL OR c.run IS NOT NULL ORDER BY c.number;
 END
@@ -278,6 +278,12 @@ BEGIN
 			format('Its owner can have it do so: ALTER QUEUE %I SET (run = sql);', cfg.name));
 	ELSIF statement IS NULL THEN
 		PERFORM queue._bad_handler('22004', 'the statement must not be null', 'QUEUE RUN ''SELECT ...'' ON q;');
+	END IF;
+	IF cfg.payload = 'text' AND (params IS NOT NULL OR alone OR timeout IS NOT NULL OR keep IS NOT NULL OR format IS NOT NULL OR format_with IS NOT NULL) THEN
+		PERFORM queue._bad_handler('0A000', format('the payloads of queue "%s" are texts: they hold a statement, and nothing besides', cfg.name),
+			'For PARAMS, TIMEOUT, KEEP, FORMAT and NO TRANSACTION: a queue WITH (payload = jsonb).');
+	ELSIF cfg.payload = 'text' THEN
+		RETURN statement;
 	END IF;
 	PERFORM queue._check_params(params::jsonb), queue._run_timeout(timeout::text), queue._run_keep(keep);
 	IF queue._run_format(format, format_with) IS NOT NULL AND alone THEN
@@ -516,12 +522,16 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	one CONSTANT text := format($sql$
-		SELECT j.payload, j.attempt, jsonb_build_object('job', '%s-' || j.id, 'id', j.id, 'queue', %L, 'attempt', j.attempt,
+		SELECT %5$s, j.attempt, jsonb_build_object('job', '%1$s-' || j.id, 'id', j.id, 'queue', %2$L, 'attempt', j.attempt,
 			'failures', j.failures, 'pushed_at', j.pushed_at, 'priority', j.priority, 'key', j.key, 'group', j."group",
 			'headers', coalesce(j.headers, '{}'))::text AS about
-		FROM %s AS j WHERE j.id = split_part(%4$s, '-', 2)::int8 AND j.token = split_part(%4$s, '-', 3)
+		FROM %3$s AS j WHERE j.id = split_part(%4$s, '-', 2)::int8 AND j.token = split_part(%4$s, '-', 3)
 			AND j.lease_until > clock_timestamp()
-	$sql$, cfg.number, cfg.name, queue._table(cfg.name), CASE WHEN many THEN 't.token' ELSE '$1' END);
+	$sql$, cfg.number, cfg.name, queue._table(cfg.name), CASE WHEN many THEN 't.token' ELSE '$1' END,
+		-- of the same types whatever the payloads are, for the plans
+		CASE cfg.payload WHEN 'jsonb' THEN 'j.payload AS json, NULL::text AS text, NULL::bytea AS bytes'
+			WHEN 'text' THEN 'NULL::jsonb AS json, j.payload AS text, NULL::bytea AS bytes'
+			ELSE 'NULL::jsonb AS json, NULL::text AS text, j.payload AS bytes' END);
 BEGIN
 	RETURN CASE WHEN many THEN 'SELECT t.token, j.* FROM unnest($1) WITH ORDINALITY AS t (token, n) LEFT JOIN LATERAL ('
 		|| one || ' OFFSET 0) AS j ON true ORDER BY t.n' ELSE one END;
@@ -549,15 +559,16 @@ LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN format(CASE WHEN h.gives THEN 'SELECT %2$s, CASE WHEN %2$s THEN %1$s($1) END'
-			ELSE 'SELECT CASE WHEN %2$s THEN %1$s($1)::pg_catalog.text END IS NOT NULL, NULL' END, cfg.handler,
-		format('%s::pg_catalog.oid OPERATOR(pg_catalog.=) %L::pg_catalog.regprocedure', h.f, cfg.handler || '(pg_catalog.jsonb)'));
+	RETURN format(CASE WHEN h.gives THEN 'SELECT %2$s, CASE WHEN %2$s THEN %1$s(%3$s) END'
+			ELSE 'SELECT CASE WHEN %2$s THEN %1$s(%3$s)::pg_catalog.text END IS NOT NULL, NULL' END, cfg.handler,
+		format('%s::pg_catalog.oid OPERATOR(pg_catalog.=) %L::pg_catalog.regprocedure', h.f, format('%s(pg_catalog.%s)', cfg.handler, cfg.payload)),
+		CASE cfg.payload WHEN 'jsonb' THEN '$1' WHEN 'text' THEN '$2' ELSE '$3' END);
 END
 $$;
 
 -- call: as above. What comes in spite of that (there and back within the analysis of the statement) leaves the schema in
 -- another version, and is rolled back.
-CREATE OR REPLACE FUNCTION queue._run_handler(cfg queue.queues, h record, call text, payload jsonb, path text) RETURNS jsonb
+CREATE OR REPLACE FUNCTION queue._run_handler(cfg queue.queues, h record, call text, as_json jsonb, as_text text, as_bytes bytea, path text) RETURNS jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -566,12 +577,12 @@ DECLARE
 	outcome jsonb;
 BEGIN
 	PERFORM set_config('search_path', path, true);
-	EXECUTE call INTO called, outcome USING payload;
+	EXECUTE call INTO called, outcome USING as_json, as_text, as_bytes;
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 	IF session_user <> current_user THEN
 		PERFORM queue._run_over();
 	ELSIF NOT called OR h.watched IS NOT NULL AND queue._check_handler(cfg) IS DISTINCT FROM (h.f, h.gives, h.watched) THEN
-		PERFORM queue._bad_handler('42501', format('%s(jsonb) was replaced meanwhile, or its schema was changed', cfg.handler),
+		PERFORM queue._bad_handler('42501', format('%s(%s) was replaced meanwhile, or its schema was changed', cfg.handler, cfg.payload),
 			'What it has done was rolled back. A schema that belongs to the owner of the queue is his to change.');
 	END IF;
 	RETURN outcome;
@@ -618,16 +629,17 @@ BEGIN
 	cfg := part.cfg;
 	PERFORM queue._run_may(cfg, supers);
 	EXECUTE queue._run_look(cfg, false) INTO job USING token;
-	IF job.payload IS NULL THEN
+	IF job.about IS NULL THEN
 		PERFORM queue._lost(cfg.name, part.ids, part.tokens, '{}');
 	END IF;
 	PERFORM set_config('qbouncer.job', job.about, true), set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
-		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, part.ids[1], job.attempt, job.payload) AS w;
+		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, part.ids[1], job.attempt,
+			CASE WHEN cfg.payload = 'text' THEN to_jsonb(job.text) ELSE job.json END) AS w;
 		RETURN;
 	ELSE
 		h := queue._check_handler(cfg);
-		outcome := queue._run_handler(cfg, h, queue._run_call(cfg, h), job.payload, path);
+		outcome := queue._run_handler(cfg, h, queue._run_call(cfg, h), job.json, job.text, job.bytes, path);
 	END IF;
 	PERFORM queue._run_over();
 	-- by queue.retry() itself: who pushes does not know the token
@@ -665,11 +677,11 @@ BEGIN
 	h := queue._check_handler(cfg);
 	call := queue._run_call(cfg, h);
 	FOR one IN EXECUTE queue._run_look(cfg, true) USING tokens LOOP
-		IF one.payload IS NULL THEN
+		IF one.about IS NULL THEN
 			PERFORM queue._lost(cfg.name, ARRAY[split_part(one.token, '-', 2)::int8], ARRAY[split_part(one.token, '-', 3)], '{}');
 		END IF;
 		PERFORM set_config('qbouncer.job', one.about, true), set_config('qbouncer.lease', one.token, true);
-		outcome := queue._run_handler(cfg, h, call, one.payload, path);
+		outcome := queue._run_handler(cfg, h, call, one.json, one.text, one.bytes, path);
 		IF outcome #>> '{queue.retry,of}' = one.token THEN
 			job := one.token;
 			ended := queue._run_put_back(cfg, one.token, outcome);

@@ -39,22 +39,29 @@ static struct run_queue *queue_of(struct qdb *db, const char *name)
 	return q;
 }
 
+static bool read_payload(const struct wire_col *c, enum qpayload *ret)
+{
+	return c->data != NULL && qpayload_read((const char *)c->data, (size_t)c->len, ret);
+}
+
 static void runs_row(void *arg, const uint8_t *body, size_t len)
 {
 	struct qdb *db = arg;
 	struct run_queue *q;
-	struct wire_col col[6];
+	struct wire_col col[7];
+	enum qpayload payload = QPAYLOAD_JSONB;
 	char name[QSTMT_QUEUE_MAX + 1];
 	int64_t ms = 0, batch = 0;
 
-	if (!wire_row_read(body, len, col, 6) || !wire_col_copy(&col[0], name, sizeof(name)) ||
-		(q = queue_of(db, name)) == NULL) {
+	if (!wire_row_read(body, len, col, 7) || !read_payload(&col[6], &payload) ||
+		!wire_col_copy(&col[0], name, sizeof(name)) || (q = queue_of(db, name)) == NULL) {
 		db->runs->failed = true;
 		return;
 	}
 	wire_col_copy(&col[1], q->owner, sizeof(q->owner));
 	q->super = wire_col_is(&col[2], "t");
 	q->timeout = wire_col_number(&col[3], &ms) && ms > 0 ? (usec_t)ms * USEC_MSEC : 0;
+	q->payload = payload;
 	q->sql = wire_col_is(&col[4], "sql");
 	q->batch = wire_col_number(&col[5], &batch) && batch > 0 ? (int)batch : 1;
 	q->found = true;

@@ -68,6 +68,7 @@ struct run_queue {
 	bool found; /* by the last look */
 	bool super;
 	bool sql; /* run = sql */
+	enum qpayload payload;
 	usec_t timeout; /* 0: none */
 	int batch;      /* so many jobs are done together */
 	usec_t said_at;

@@ -720,7 +720,8 @@ static void take(struct slot *s)
 	slots_add(s->queue); /* there may be more by now */
 	if (pooler_is_shutting_down() != SHUTDOWN_NONE || s->queue->db->schema != SCHEMA_PRESENT ||
 		!has_login(s) ||
-		!worker_take(s->worker, s->queue->name, s->queue->batch, TAKE_FOR, HOLD_FOR)) {
+		!worker_take(s->worker, s->queue->name, s->queue->payload, s->queue->batch,
+			TAKE_FOR, HOLD_FOR)) {
 		rest(s, REST);
 		return;
 	}

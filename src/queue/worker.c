@@ -257,10 +257,11 @@ static usec_t on_tick(void *arg, usec_t now)
 
 /* --- what it does --- */
 
-bool worker_take(struct worker *w, const char *queue, int limit, usec_t wait, usec_t hold)
+bool worker_take(struct worker *w, const char *queue, enum qpayload payload, int limit, usec_t wait,
+	usec_t hold)
 {
 	const struct bind_values none = {0};
-	struct take_args a = {.limit = limit, .wait = wait, .payload = QPAYLOAD_JSONB};
+	struct take_args a = {.limit = limit, .wait = wait, .payload = payload};
 	struct names names = {0};
 	bool ok;
 

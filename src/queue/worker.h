@@ -5,6 +5,7 @@
 #ifndef QB_QUEUE_WORKER_H
 #define QB_QUEUE_WORKER_H
 
+#include "qlang/payload.h"
 #include "wire/error.h"
 #include "wire/row.h"
 #include "base/util.h"
@@ -25,7 +26,8 @@ struct worker_ops {
 /* Who makes one frees it, before pooler_free(). NULL: there is no such database or role, or memory. */
 struct worker *worker_new(const char *database, const char *user, const struct worker_ops *ops, void *arg);
 /* Waits so long for at most so many jobs, and holds them so long at most. false: memory. */
-MUST_CHECK bool worker_take(struct worker *w, const char *queue, int limit, usec_t wait, usec_t hold);
+MUST_CHECK bool worker_take(struct worker *w, const char *queue, enum qpayload payload, int limit, usec_t wait,
+	usec_t hold);
 /* result, error: or NULL. false: err says why it cannot be. */
 MUST_CHECK bool worker_done(struct worker *w, const char *token, const char *result, struct pg_error *err);
 MUST_CHECK bool worker_fail(struct worker *w, const char *token, const char *error, struct pg_error *err);

@@ -93,7 +93,7 @@ static const char *take(struct one *o, const struct words *w)
 		if (trouble)
 			return trouble;
 	}
-	o->busy = worker_take(o->worker, words_arg(w, 0), limit, wait, hold);
+	o->busy = worker_take(o->worker, words_arg(w, 0), QPAYLOAD_JSONB, limit, wait, hold);
 	return NULL;
 }
 

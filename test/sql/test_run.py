@@ -183,11 +183,41 @@ def test_rows_as_json(db):
     assert got == {"rows": [{"r": "no date", "n": "7"}]}
 
 
+def test_texts_that_are_sql(db):
+    """The payload is the statement; nothing can stand beside it."""
+    db.rows("SELECT queue.create('q', false, '{payload, run}', '{text, sql}')")
+    db.rows("SELECT queue.run('q', 'SELECT \"{\"')")
+    ((token,),) = db.rows("SELECT token FROM queue.take_text('q')")
+    with db.conn.transaction():
+        told = begin(db, token)
+        assert told["sql"] == 'SELECT "{"' and set(told) == {"sql", "began"}
+    for more in ("'[1]'", "NULL, no_transaction => true", "NULL, timeout => '1 s'", "NULL, keep => 'none'", "NULL, format => 'csv'"):
+        db.fails("0A000", "SELECT queue.run('q', 'SELECT 1', %s)" % more)
+    db.fails("0A000", "SELECT queue.create('b', false, '{payload, run}', '{bytea, sql}')")
+
+
+def test_handlers_of_texts_and_bytes(db):
+    """One session runs all of them; each is a function of what its queue has."""
+    db.script("""CREATE SCHEMA h; CREATE FUNCTION h.f(p jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT jsonb_build_array(''json'', p)';
+        CREATE FUNCTION h.f(p text) RETURNS jsonb LANGUAGE sql AS 'SELECT jsonb_build_array(''text'', p)';
+        CREATE FUNCTION h.f(p bytea) RETURNS jsonb LANGUAGE sql AS 'SELECT jsonb_build_array(''bytes'', length(p))'; CREATE FUNCTION h.g(p jsonb) RETURNS void LANGUAGE sql AS ''""")
+    for kind in ("text", "bytea"):
+        e = db.fails("42883", "SELECT queue.create('x', false, '{payload, handler}', %s)", "{%s,h.g}" % kind)
+        assert e.message_primary == "function h.g(%s) does not exist" % kind
+    for _ in range(2):
+        for kind, payload, want in (("jsonb", '{"a": 1}', ["json", {"a": 1}]), ("text", "{a", ["text", "{a"]), ("bytea", "\\x00ff", ["bytes", 2])):
+            db.rows("SELECT queue.create(%s, true, '{payload, handler}', %s)", "q" + kind, "{%s,h.f}" % kind)
+            db.rows("SELECT queue.push(%%s, %%s::%s)" % kind, "q" + kind, payload)
+            token = db.value("SELECT token FROM queue.take%s(%%s)" % {"jsonb": "", "text": "_text", "bytea": "_bytea"}[kind], "q" + kind)
+            assert run(db, token, "public") == ["q" + kind]
+            assert db.value("SELECT result FROM queue.await(%s)", token) == want
+
+
 def test_queues_without_are_not_looked_at(db):
     db.create("q")
     assert db.rows("SELECT * FROM queue._runs()") == [] and db.rows("SELECT * FROM queue._schedules_due()") == []
     db.create("r", run="sql", timeout="2 s")
-    assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000, "sql", 1)]
+    assert db.rows("SELECT * FROM queue._runs()") == [("r", "app", False, 2000, "sql", 1, "jsonb")]
     assert db.rows("SELECT * FROM queue._schedules_due()") == [("", 0)]
 
 
@@ -425,7 +455,7 @@ def test_a_handler_that_is_swapped_behind_its_check(q, theirs, how, kind):
         bob.script("CREATE SCHEMA evil; GRANT USAGE ON SCHEMA evil TO app;" + EVIL % ("evil", "evil", kind))
     q.rows("CREATE TYPE h.checked AS (f oid, gives bool, watched text)")
     q.fails("42501", """DO $do$ DECLARE cfg queue.queues; h h.checked := '%s'::h.checked; BEGIN
-        SELECT * INTO cfg FROM queue.queues WHERE name = 'w'; PERFORM queue._run_handler(cfg, h, queue._run_call(cfg, h), '1', 'public'); END$do$""" % checked)
+        SELECT * INTO cfg FROM queue.queues WHERE name = 'w'; PERFORM queue._run_handler(cfg, h, queue._run_call(cfg, h), '1', NULL, NULL, 'public'); END$do$""" % checked)
     assert q.value("SELECT is_called FROM h.called") is False
     assert q.value("SELECT count(*) FROM h.t") == 0
 

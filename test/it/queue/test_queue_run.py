@@ -139,7 +139,7 @@ def test_who_may(runner, direct):
     for sql, code in [
             ("handler = 'app.nothing'", "42883"), ("handler = 'note'", "22023"), ("handler = 'app.note(jsonb)'", "22023"),
             ("handler = 'app.note; DROP TABLE app.done'", "22023"), ("handler = 'pg_catalog.jsonb_array_elements'", "42P13"),
-            ("handler = 'app.note', payload = text", "0A000"), ("handler = 'app.note', run = sql", "22023"), ("run = bash", "22023"),
+            ("handler = 'app.note', payload = text", "42883"), ("run = sql, payload = bytea", "0A000"), ("handler = 'app.note', run = sql", "22023"), ("run = bash", "22023"),
             ("run = sql, timeout = '0'", "22023")]:
         assert error(c, "QUEUE CREATE mail WITH (%s)" % sql).sqlstate == code, sql
     direct.execute("CREATE FUNCTION app.theirs(p jsonb) RETURNS void LANGUAGE sql SECURITY DEFINER AS ''; ALTER FUNCTION app.theirs OWNER TO other")
@@ -599,6 +599,24 @@ def test_run(runner, db, direct):
     e = error(c, "QUEUE RUN 'SELECT 1' ON plain")
     assert e.sqlstate == "55000" and "SET (run = sql)" in e.fields["H"]
     assert error(c, "QUEUE RUN 'SELECT 1'").sqlstate == "42601"
+
+
+def test_texts_and_bytes(runner, direct):
+    """Payloads of these types run as those of jsonb do."""
+    _, c = runner
+    c.simple("""CREATE FUNCTION app.of_text(p text) RETURNS void LANGUAGE sql AS 'INSERT INTO app.done VALUES (length(p))';
+        CREATE FUNCTION app.of_bytes(p bytea) RETURNS void LANGUAGE sql AS 'INSERT INTO app.done VALUES (100 + length(p))'""")
+    tag(c, "QUEUE CREATE texts WITH (payload = text, handler = 'app.of_text')")
+    tag(c, "QUEUE CREATE bytes WITH (payload = bytea, handler = 'app.of_bytes')")
+    tag(c, "QUEUE CREATE sqls WITH (payload = text, run = sql, max_attempts = 1)")
+    tag(c, "QUEUE PUSH texts '{not json'")
+    tag(c, "QUEUE PUSH bytes '\\x00ff'")
+    tag(c, "QUEUE PUSH sqls 'INSERT INTO app.done VALUES (500)'")
+    tag(c, "QUEUE RUN 'INSERT INTO app.done VALUES (501)' ON sqls")
+    tag(c, "QUEUE SCHEDULE s ON sqls EVERY '1 h' RUN 'INSERT INTO app.done VALUES (502)'")
+    tag(c, "QUEUE TRIGGER SCHEDULE s")
+    wait_for(lambda: rows(direct) == [9, 102, 500, 501, 502], "what they do")
+    assert error(c, "QUEUE RUN 'SELECT 1' ON sqls KEEP NONE").sqlstate == "0A000"
 
 
 def test_run_needs_push(runner, db):
