@@ -560,7 +560,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN format(CASE WHEN h.gives THEN 'SELECT %2$s, CASE WHEN %2$s THEN %1$s(%3$s) END'
-			ELSE 'SELECT CASE WHEN %2$s THEN %1$s(%3$s)::pg_catalog.text END IS NOT NULL, NULL' END, cfg.handler,
+			ELSE 'SELECT %2$s, pg_catalog.to_jsonb(CASE WHEN %2$s THEN %1$s(%3$s)::pg_catalog.text END)' END, cfg.handler,
 		format('%s::pg_catalog.oid OPERATOR(pg_catalog.=) %L::pg_catalog.regprocedure', h.f, format('%s(pg_catalog.%s)', cfg.handler, cfg.payload)),
 		CASE cfg.payload WHEN 'jsonb' THEN '$1' WHEN 'text' THEN '$2' ELSE '$3' END);
 END
@@ -585,7 +585,7 @@ BEGIN
 		PERFORM queue._bad_handler('42501', format('%s(%s) was replaced meanwhile, or its schema was changed', cfg.handler, cfg.payload),
 			'What it has done was rolled back. A schema that belongs to the owner of the queue is his to change.');
 	END IF;
-	RETURN outcome;
+	RETURN CASE WHEN h.gives THEN outcome END;	-- a void function of SQL gives NULL, one of PL/pgSQL ''
 END
 $$;
 
