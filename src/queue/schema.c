@@ -14,6 +14,7 @@
 #include "queue/queue.h"
 #include "queue/schema.h"
 #include "wire/row.h"
+#include "agent.h"
 #include "queue_call.h"
 #include "maintain.h"
 #include "queue_int.h"
@@ -120,6 +121,8 @@ static void finish(
 {
 	db->schema = state;
 	if (state == SCHEMA_PRESENT) {
+		/* a client may have gone before anything is asked with its login */
+		(void)agent_get(db, pool_user(pool));
 		maintain_need(db);
 		schedules_need(db);
 	}

@@ -215,6 +215,20 @@ def test_shutdown_gives_back(qbouncer, db, direct):
         all_done(direct)
 
 
+def test_a_client_that_leaves_at_once(qbouncer, db, direct):
+    """It has used queues here, so the jobs of its role run."""
+    proxy = qbouncer()
+    with proxy.wire(db) as c:
+        c.simple(NOTE)
+        tag(c, "QUEUE CREATE mail WITH (handler = 'app.note')")
+    proxy.stop()
+    with qbouncer().wire(db) as c:
+        c.rows("QUEUE LIST")
+    direct.execute("SELECT queue.push('mail', '{\"n\": 1}'::jsonb)")
+    all_done(direct)
+    assert rows(direct) == [1]
+
+
 def test_a_timeout(runner, direct):
     """It ends the statement of that job, and not that of the next one."""
     _, c = runner
