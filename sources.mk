@@ -424,7 +424,11 @@ qbouncer_work_SOURCES = \
 	src/work/options.c \
 	src/work/options.h \
 	src/work/slot.c \
-	src/work/slot.h
+	src/work/slot.h \
+	src/work/slot_conn.c \
+	src/work/slot_int.h \
+	src/work/slot_report.c \
+	src/work/slot_take.c
 qb_sql = \
 	sql/begin.sql \
 	sql/schema.sql \

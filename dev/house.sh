@@ -36,7 +36,7 @@ show       1       1       90      0     2.0
 admin      1       2      100      2       0
 http       1       1       44      0       0
 main       1       5       49     10       0
-work       1       5       60      0       0
+work       1       5      120      0       2.5
 '
 
 files_of() { # MODULE ENDING
