@@ -27,6 +27,7 @@
 #define HOLD_FOR   (366 * 24 * 3600 * USEC_SEC)
 #define REST       (5 * USEC_SEC) /* nobody can log in, or the database refuses */
 #define IN_LINE    (2 * USEC_SEC)
+#define END_AGAIN  USEC_SEC
 #define SAID_AGAIN (60 * USEC_SEC)
 
 static struct {
@@ -729,7 +730,8 @@ static void take(struct slot *s)
 	s->at = USEC_NEVER;
 }
 
-/* What runs is to end: it is not wanted any more, or was not begun. */
+/* What runs is to end: it is not wanted any more, or was not begun. Between two messages of a statement, where it is not
+ * carried out yet, Postgres passes over a cancel: so it is asked again for as long as the statement lasts. */
 static void end_run(struct slot *s)
 {
 	struct pg_error err;
@@ -739,6 +741,7 @@ static void end_run(struct slot *s)
 	s->late = !s->lost;
 	if (task_is_sent(t)) {
 		task_cancel(t);
+		look_at(s, loop_now() + END_AGAIN);
 		return;
 	}
 	task_drop(&s->task);

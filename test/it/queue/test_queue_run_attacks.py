@@ -202,3 +202,108 @@ def test_a_cancel_ends_what_runs_at_once(sql, qbouncer, db, direct, through):
             tag(other, "QUEUE CANCEL '%s'" % job["job"])
     (end,) = c.rows("QUEUE AWAIT '%s' WAIT '20s'" % after["job"])
     assert (end["state"], end["error"]) == ("done", None)
+
+
+# --- what a statement may do to its own transaction, and to the tables that the proxy needs ---
+
+
+def test_what_runs_at_the_commit(sql, direct):
+    """A deferred trigger, a cursor WITH HOLD: what fails there undoes the DONE; what they do is done once, by the owner."""
+    _, c = sql
+    c.simple("""CREATE TABLE app_t (n int); CREATE TABLE app_seen (who text);
+        CREATE FUNCTION app_late() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+            IF NEW.n = 0 THEN RAISE EXCEPTION 'not at all'; END IF; INSERT INTO app_seen VALUES (session_user || current_user); RETURN NULL; END$$;
+        CREATE CONSTRAINT TRIGGER late AFTER INSERT ON app_t DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION app_late();
+        CREATE FUNCTION app_fails() RETURNS int LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION 'held'; END$$;
+        CREATE FUNCTION app_hold() RETURNS int LANGUAGE plpgsql AS $$BEGIN INSERT INTO app_seen VALUES ('held'); RETURN 1; END$$""")
+    end = run(c, "INSERT INTO app_t VALUES (0)")
+    assert end["state"] == "dead" and end["error"].startswith("not at all (P0001)\nCONTEXT:  PL/pgSQL function app_late()")
+    end = run(c, "INSERT INTO app_t VALUES (1); DECLARE c CURSOR WITH HOLD FOR SELECT app_fails()")
+    assert end["state"] == "dead" and end["error"].startswith("held (P0001)")
+    assert c.rows("SELECT * FROM app_t UNION ALL SELECT 1 FROM app_seen") == []
+    assert run(c, "INSERT INTO app_t VALUES (1); DECLARE c CURSOR WITH HOLD FOR SELECT app_hold()")["state"] == "done"
+    assert sorted(r["who"] for r in c.rows("SELECT who FROM app_seen")) == ["appapp", "held"]
+    (seen,) = rows(run(c, "SELECT count(*) AS n FROM pg_cursors WHERE is_holdable"))
+    assert seen == {"n": 0}
+
+
+def test_tables_that_the_proxy_needs(sql, db, direct):
+    """Locked by the job for as long as it runs: it is over when its timeout says so, or ends, and so is all that waited."""
+    proxy, c = sql
+    direct.execute("GRANT ALL ON ALL TABLES IN SCHEMA queue TO app")
+    tag(c, "QUEUE CREATE other WITH (run = sql)")
+    for table in ("queue.queues", "queue.q_nightly", "queue.a_nightly", "queue.figures"):
+        end = run(c, "LOCK %s IN ACCESS EXCLUSIVE MODE; SELECT 1 AS a" % table)
+        assert end["state"] == "done", (table, end)
+        (job,) = c.rows("QUEUE RUN %s ON nightly TIMEOUT '1 s' RETURNING JOB" % literal("LOCK %s IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(600)" % table))
+        wait_for(lambda: c.rows("SELECT count(*) AS n FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_sleep(600)%'")[0]["n"] == "1", "that it runs")
+        (end,) = c.rows("QUEUE AWAIT '%s' WAIT '30s'" % job["job"])
+        assert end["state"] == "dead" and end["error"].startswith("timeout: the job ran longer than it may (57014)"), (table, end)
+        assert run(c, "SELECT 1 AS a")["state"] == "done"
+
+
+def test_a_million_notices(sql):
+    proxy, c = sql
+    run(c, "SELECT 1")
+    before = memory(proxy)
+    end = run(c, "DO $$BEGIN FOR i IN 1 .. 1000000 LOOP RAISE NOTICE 'n %', i; END LOOP; END$$", wait="120s")
+    assert end["state"] == "done" and json.loads(end["result"])["notices"].endswith("NOTICE:  n 20\n(999980 more)")
+    assert memory(proxy) - before < 25000000
+
+
+def test_ten_million_rows(sql):
+    proxy, c = sql
+    run(c, "SELECT 1")
+    before = memory(proxy)
+    end = run(c, "SELECT n, 'x' AS t FROM generate_series(1, 10000000) AS n", wait="300s")
+    result = json.loads(end["result"])
+    assert (end["state"], result["tag"], result["cut"]) == ("done", "SELECT 10000000", True)
+    assert memory(proxy) - before < 75000000
+
+
+def test_rows_that_come_while_it_is_ended(sql, direct):
+    """Cancelled, or its server lost, in the midst of them: a failure, nothing stays, and the next job runs."""
+    _, c = sql
+    tag(c, "CREATE TABLE app_t (n int)")
+    much = "INSERT INTO app_t VALUES (1); SELECT repeat('x', 1000), generate_series(1, 100000000)"
+    runs = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND state = 'active' AND strpos(query, 'SELECT repeat(') = 1 AND pid <> pg_backend_pid()"
+    for how in ("pg_terminate_backend", "pg_cancel_backend", "CANCEL", "TIMEOUT"):
+        (job,) = c.rows("QUEUE RUN %s ON nightly%s RETURNING JOB" % (literal(much), " TIMEOUT '1 s'" if how == "TIMEOUT" else ""))
+        wait_for(lambda: direct.execute(runs).fetchone(), "that it runs")
+        if how == "CANCEL":
+            tag(c, "QUEUE CANCEL '%s'" % job["job"])
+        elif how != "TIMEOUT":  # again, as Postgres passes over a cancel that comes between two messages
+            wait_for(lambda how=how: not direct.execute("SELECT %s(pid) FROM (%s) AS a" % (how, runs)).fetchall(), "the end of it")
+        wait_for(lambda: direct.execute(runs).fetchone() is None, "the end of it")
+        if how != "CANCEL":
+            (end,) = c.rows("QUEUE AWAIT '%s' WAIT '30s'" % job["job"])
+            assert end["state"] == "dead", (how, end)
+        assert rows(run(c, "SELECT count(*) AS n FROM app_t")) == [{"n": 0}], how
+        assert direct.execute(runs).fetchone() is None
+
+
+def test_timeouts_at_any_moment(sql, direct):
+    """Also between two messages of a statement: each job ends."""
+    _, c = sql
+    for n in range(60):
+        tag(c, "QUEUE RUN 'SELECT 1; SELECT n FROM generate_series(1, 1000) AS n; SELECT pg_sleep(600)' ON nightly TIMEOUT '%d ms'" % (1 + n % 15))
+    wait_for(lambda: set(states(direct, "nightly")) == {"dead"}, "their ends", timeout=60)
+    assert {e.startswith("timeout: ") for e, in direct.execute("SELECT error FROM queue.q_nightly")} == {True}
+
+
+def test_exactly_once_in_steps(sql, qbouncer, db, direct):
+    """Servers that end between two statements, at the DONE, at the COMMIT: what a job does is there once, and both of it."""
+    _, c = sql
+    other = qbouncer(queue_run_pool_size=2)
+    tag(c, "CREATE TABLE app_t (n int, part int)")
+    tag(c, "QUEUE CREATE steps WITH (run = sql, retry = 'fixed 1ms', max_attempts = 1000)")
+    with other.wire(db) as w:
+        w.rows("QUEUE LIST")
+        for n in range(150):
+            tag(c, "QUEUE RUN 'INSERT INTO app_t VALUES (%d, 1); SELECT pg_sleep(0.005); INSERT INTO app_t VALUES (%d, 2)' ON steps" % (n, n))
+        for _ in range(25):
+            have = len(states(direct, "steps"))
+            direct.execute("""SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'qbouncer steps %'""")
+            wait_for(lambda have=have: len(states(direct, "steps")) < have or have == 0, "progress", timeout=60)
+        wait_for(lambda: states(direct, "steps") == [], "the end of all", timeout=120)
+    assert direct.execute("SELECT n, part FROM app_t ORDER BY 1, 2").fetchall() == [(n, part) for n in range(150) for part in (1, 2)]
