@@ -543,7 +543,8 @@
  */
 #define QUEUE_THEN_PUSH_SQL \
 	"SELECT {returned} FROM (SELECT pg_catalog.count(*) AS jobs FROM ({done}) AS job) AS done," \
-	" LATERAL queue._push{jobs}({queue}, {payload}, {priority}, {delay}, {at}, {headers}, jobs IS NULL," \
+	" LATERAL queue._push{jobs}({queue}, {payload}, {priority}, {delay}, {at}," \
+	" queue._parent({job}, {headers}), jobs IS NULL," \
 	" {expires}, {attempts}, {key}, {duplicate}, {group}, {returning}{stated}{batched}{once}) AS p"
 
 /* DONE ... THEN MOVE: one function, which reads what it moves before that is gone. */

@@ -108,6 +108,28 @@ BEGIN
 END
 $$;
 
+-- DONE ... THEN PUSH: the headers with parent, the name of the job that pushes; of several jobs, their names. What is wrong with
+-- them the push will say.
+CREATE OR REPLACE FUNCTION queue._parent(jobs text[], headers text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	head CONSTANT jsonb := coalesce(nullif(headers::jsonb, 'null'), '{}');
+	names text[] := ARRAY[substring(jobs[1] FROM '^([0-9]+-[0-9]+)-')];
+BEGIN
+	IF cardinality(jobs) <> 1 OR names[1] IS NULL THEN
+		names := ARRAY(SELECT substring(u.token FROM '^([0-9]+-[0-9]+)-') AS name
+			FROM unnest(queue._list(jobs)) WITH ORDINALITY AS u (token, n) GROUP BY 1 ORDER BY min(u.n));
+		names := array_remove(names, NULL);	-- deliveries of streams
+	END IF;
+	IF jsonb_typeof(head) <> 'object' OR names = '{}' THEN
+		RETURN headers;
+	END IF;
+	RETURN head || jsonb_build_object('parent', CASE cardinality(names) WHEN 1 THEN to_jsonb(names[1]) ELSE to_jsonb(names) END);
+END
+$$;
+
 -- DONE ... PARTIAL: those whose leases are held are done; one row for each, in their order. A job may be named
 -- with several tokens, of which one is that of its lease.
 CREATE OR REPLACE FUNCTION queue._done_partial(jobs text[], result text, keep bool DEFAULT false,

@@ -227,7 +227,21 @@ static size_t bytes_of(const struct words *values)
 	return n;
 }
 
-/* Literals and parameters; casts, names and numbers are passed over. */
+/* Behind the parenthesis that ends it; sql: behind the one that begins it. */
+static const char *behind_call(const char *sql)
+{
+	int depth = 1;
+	bool quoted = false;
+
+	for (; *sql && depth > 0; sql++)
+		if (*sql == '\'')
+			quoted = !quoted;
+		else if (!quoted)
+			depth += (*sql == '(') - (*sql == ')');
+	return sql;
+}
+
+/* Literals and parameters; casts, names and numbers are passed over, and so are the headers of THEN PUSH. */
 static void call_read(struct call *c, const char *sql, const struct words *values)
 {
 	bool in_array = false;
@@ -238,6 +252,10 @@ static void call_read(struct call *c, const char *sql, const struct words *value
 	if (!to)
 		abort();
 	while (*sql) {
+		if (strncmp(sql, "queue._parent(", 14) == 0) {
+			sql = behind_call(sql + 14);
+			continue;
+		}
 		if (*sql == '\'') {
 			size_t n = strcspn(sql + 1, "'");
 

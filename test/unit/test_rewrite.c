@@ -156,8 +156,8 @@ static const struct {
 		"queue._done(ARRAY[($2)" T "]" T "[], false, NULL" T ") AS queue) AS job) AS done, "
 		"LATERAL queue._push(('q')" T ", ARRAY[($1)" T "]" T
 		"[], (3)::pg_catalog.int4, NULL::pg_catalog.interval, NULL::pg_catalog.timestamptz, "
-		"NULL" T
-		", jobs IS NULL, NULL::pg_catalog.interval, NULL::pg_catalog.int4" KEYLESS},
+		"queue._parent(ARRAY[($2)" T "]" T "[], NULL" T
+		"), jobs IS NULL, NULL::pg_catalog.interval, NULL::pg_catalog.int4" KEYLESS},
 	{"QUEUE FAIL 17 ERROR $$no$$ RETRY IN '5s'",
 		"SELECT queue, dead FROM queue._fail(ARRAY[('3-17-9f86d081884c7d65')" T "]" T
 		"[], ($$no$$)" T ", ('5s')::pg_catalog.interval, false, false) AS f"},

@@ -45,7 +45,8 @@ def test_then_push(qproxy, db, two, run):
         kinds, got = run(two, "QUEUE DONE '%s' THEN PUSH sent '{\"n\": 2}' PRIORITY 3 HEADERS '{\"a\": 1}'" % job["token"])
         assert (kinds, got) == ("CZ" if run is simple else "nCZ", "INSERT 0 1")
         next_one = woken(w)
-        assert next_one["payload"] == '{"n": 2}' and next_one["priority"] == "3" and next_one["headers"] == '{"a": 1}'
+        assert next_one["payload"] == '{"n": 2}' and next_one["priority"] == "3"
+        assert next_one["headers"] == '{"a": 1, "parent": "%s"}' % job["token"].rpartition("-")[0]
         tag(w, "QUEUE DONE %s" % next_one["id"])
     assert stats(two)["leased"] == 0
     # once more is no error, and pushes nothing
@@ -54,6 +55,30 @@ def test_then_push(qproxy, db, two, run):
     kinds, got = run(two, "QUEUE DONE '%s' THEN PUSH sent '3' RETURNING ID" % job["token"])
     assert (kinds, got) == ("TCZ", "INSERT 0 0")
     assert stats(two, "sent")["ready"] == 0
+
+
+def test_then_push_says_which_job_it_was(two):
+    tag(two, "QUEUE PUSH mail '2', '3', '4'")
+    jobs = two.rows("QUEUE TAKE mail LIMIT 4")
+    names = [job["token"].rpartition("-")[0] for job in jobs]
+
+    def pushed(done, more=""):
+        rows = two.rows("QUEUE DONE %s THEN PUSH sent '1' %s RETURNING JOB" % (done, more))
+        return take(two, "QUEUE TAKE sent")["headers"], rows
+
+    headers, rows = pushed(jobs[0]["id"], "HEADERS '{\"parent\": 1}' KEY 'k'")
+    assert headers == '{"parent": "%s"}' % names[0] and len(rows) == 1
+    assert pushed("ANY('{%s,%s}')" % (jobs[2]["token"], jobs[1]["token"]), "HEADERS 'null'")[0] == \
+        '{"parent": ["%s", "%s"]}' % (names[2], names[1])
+    for headers, state in (("1", "22023"), ("[1]", "22023"), ("{", "22P02")):
+        assert error(two, "QUEUE DONE '%s' THEN PUSH sent '1' HEADERS '%s'" % (jobs[3]["token"], headers)).sqlstate == state
+    tag(two, "QUEUE CREATE log WITH (kind = stream)")
+    tag(two, "QUEUE SUBSCRIBE s TO log")
+    tag(two, "QUEUE DONE '%s' THEN PUSH log '5'" % jobs[3]["token"])
+    event = take(two, "QUEUE TAKE log FOR s WAIT '10s'")
+    assert event["headers"] == '{"parent": "%s"}' % names[3]
+    tag(two, "QUEUE DONE '%s' THEN PUSH sent '6'" % event["token"])
+    assert take(two, "QUEUE TAKE sent")["headers"] is None
 
 
 def test_then_push_returns_ids(two):
