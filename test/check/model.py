@@ -12,6 +12,7 @@ Entry points: Program (run), main.
 Nothing here depends on the clock: what has a time has it an hour from now.
 """
 
+import json
 import argparse
 import os
 import random
@@ -334,6 +335,8 @@ class Program(Pushes, Looks, Waits):
         code, repeated = self.why_not(c, tx, tokens)
         text, params = p.sql(self.words(p), params)
         sql = "%s THEN %s" % (sql, text)
+        names = list(dict.fromkeys(t.rpartition("-")[0] for t in tokens))
+        p.headers = json.dumps({**json.loads(p.headers or "{}"), "parent": names if len(names) > 1 else names[0]})
         if code:
             self.expect(c, sql, params, code, *[([], "INSERT 0 0")] * repeated)
             return

@@ -257,7 +257,7 @@ def test_by_a_driver(qproxy, db, q):
             assert cur.fetchall() == [(2 * n + 1,)]
             cur = conn.execute("QUEUE PUSH mail %s DELAY (%s * interval '1 hour')", ("0", 2))
             assert cur.rowcount == 1
-        conn.commit()
+            conn.commit()   # on a busy machine a transaction grows old
         with psycopg.ClientCursor(conn) as cur:    # the simple protocol
             cur.execute("QUEUE PUSH mail %s AT (now() + %s)", ("{}", datetime.timedelta(hours=1)))
             assert cur.statusmessage == "INSERT 0 1"
