@@ -226,13 +226,14 @@
 		ARG(READER, "reader", "FOR", STATE, MAY, 0) \
 		ARG(LEAST, "least", "MIN", INT, MAY, 0) \
 		ARG(WITHIN, "within", "WITHIN", INTERVAL, MAY, 0) \
+		ARG(LAG, "lag", "LAG", INTERVAL, MAY, 0) \
 		ARG(RANK, "rank", "RANK", INT, MAY, 0) \
 		ARG(GROUPED, "grouped", "GROUPED", FLAG, MAY, 0) \
 		ARG(WHERE, "where", "WHERE", CONDITION, MAY, 0), \
 		NULL, \
 		"QUEUE TAKE q [, q2 ...] [GROUPED] [LIMIT n] [WAIT interval]\n" \
 		"    [LEASE interval | HOLD [interval]] [AS text] [RANK n] [WHERE (condition)]\n" \
-		"QUEUE TAKE stream FOR subscription [LIMIT n] [MIN n WITHIN interval]\n" \
+		"QUEUE TAKE stream FOR subscription [LIMIT n] [MIN n WITHIN interval] [LAG interval]\n" \
 		"    [WAIT interval] [LEASE interval] [AS text]", \
 		"Lease jobs; finish each with QUEUE DONE, FAIL or RELEASE. RANK: who waits with a higher one is served first." \
 		" GROUPED: of a group also the jobs behind its first, in their order." \

@@ -14,9 +14,25 @@ AS $$
 		substr(uuid_send(gen_random_uuid()), 9)), 'hex')
 $$;
 
+-- LAG: of the events that would be delivered those before the first one that was not pushed before this time, as _cut says
+-- it; and when that was. Ids follow each other nearly as times do: one may wait for another that is a little younger.
+CREATE OR REPLACE FUNCTION queue._cut_old(k int4, u queue.subscriptions, lo xid8, w pg_snapshot, late xid8[], floor int8, last int8,
+	upto int8, n int4, before timestamptz, OUT events int4, OUT ends int8, OUT oldest timestamptz, OUT young timestamptz)
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	EXECUTE format('SELECT count(*) FILTER (WHERE NOT is_young), max(id) FILTER (WHERE NOT is_young),
+				min(pushed_at) FILTER (WHERE NOT is_young), (array_agg(pushed_at ORDER BY id) FILTER (WHERE is_young))[1]
+			FROM (SELECT e.id, e.pushed_at, bool_or(e.pushed_at > $9) OVER (ORDER BY e.id) AS is_young
+				FROM %s AS e) AS o', queue._reader(k, u, '$1, $2, $3, $4, $5, $6, $7, $8'))
+		INTO events, ends, oldest, young USING lo, w, late, floor, last, upto, u.from_time, n, before;
+END
+$$;
+
 -- lane: of a subscription that has several, the number of one.
 CREATE OR REPLACE FUNCTION queue._take_for(q text, sub text, lim int4, least_events int4, within interval, lease interval,
-	who text, lane int4 DEFAULT NULL) RETURNS SETOF queue._delivered_jsonb
+	who text, lag interval DEFAULT NULL, lane int4 DEFAULT NULL) RETURNS SETOF queue._delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off
@@ -36,6 +52,8 @@ DECLARE
 	early int8;
 	above int8;
 	cut record;
+	old record;
+	young timestamptz;	-- LAG: when the first event was pushed that is not old enough
 	got int4;
 	reach int8;		-- of a lane: how far was looked, if not to the end
 	free int4;		-- of them, how many need not wait for others
@@ -45,10 +63,14 @@ DECLARE
 	nothing queue._delivered_jsonb;
 BEGIN
 	s := queue._find_stream(q);
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub AND t.lane = 0 AND t.ends IS NULL;
+	IF NOT FOUND THEN	-- or the stream was made anew since
+		s := queue._find_stream(q);
+		u := queue._find_subscription(s, sub);
+	END IF;
 	IF s.payload <> 'jsonb' THEN
 		PERFORM queue._check_events(s, 'jsonb');
 	END IF;
-	u := queue._find_subscription(s, sub);
 	PERFORM queue._must_read(u);
 	IF lim NOT BETWEEN 1 AND 10000 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LIMIT must be between 1 and 10000';
@@ -59,16 +81,18 @@ BEGIN
 			HINT = 'For example: MIN 100 WITHIN ''50 ms''.';
 	ELSIF least_events > lim OR least_events < 1 THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'MIN must be between 1 and LIMIT';
+	ELSIF lag < interval '0' OR lag > interval '1000 years' THEN
+		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = 'LAG must not be negative, nor longer than 1000 years';
 	ELSIF current_setting('transaction_isolation') <> 'read committed' THEN
 		PERFORM queue._needs_read_committed('TAKE ... FOR');
 	END IF;
 	PERFORM queue._same_era(s);
 	IF lane IS NULL AND (u.lanes > 1 OR u.waits) THEN
-		RETURN QUERY SELECT * FROM queue._take_lanes_jsonb(s, u, lim, least_events, within, lease, who);
+		RETURN QUERY SELECT * FROM queue._take_lanes_jsonb(s, u, lim, least_events, within, lease, who, lag);
 		RETURN;
 	END IF;
 	-- once more, as it is behind the lock: SEEK changes it
-	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = coalesce($8, u.number) FOR NO KEY UPDATE SKIP LOCKED;
+	SELECT * INTO u FROM queue.subscriptions AS t WHERE t.number = coalesce($9, u.number) FOR NO KEY UPDATE SKIP LOCKED;
 	IF NOT FOUND OR u.waits THEN	-- another take, which gets what there is; or it is gone, or parallel was changed just now
 		nothing.due_ms := 100;
 		RETURN NEXT nothing;
@@ -184,8 +208,21 @@ BEGIN
 			IF u.lanes > 1 THEN
 				reach := cut.reach;
 			END IF;
-			IF got > 0 AND got < least_events AND cut.oldest + within > clock_timestamp() THEN
-				nothing.due_ms := least(nothing.due_ms, greatest(ceil(extract(epoch FROM cut.oldest + within - clock_timestamp()) * 1000), 1));
+			IF lag > interval '0' AND got > 0 THEN
+				old := queue._cut_old(s.number, u, lo, p.s2, CASE WHEN p.early THEN late ELSE '{}' END, p.floor, p.last, cut.ends, got,
+					clock_timestamp() - lag);
+				young := old.young;
+				IF young IS NOT NULL THEN
+					got := old.events;
+					cut.ends := old.ends;
+					cut.oldest := old.oldest;
+					reach := NULL;
+				END IF;
+			END IF;
+			IF got = 0 AND young IS NOT NULL
+					OR got > 0 AND got < least_events AND cut.oldest + coalesce(lag, interval '0') + within > clock_timestamp() THEN
+				nothing.due_ms := least(nothing.due_ms, greatest(ceil(least(extract(epoch FROM least(young + lag,
+					CASE WHEN got > 0 THEN cut.oldest + coalesce(lag, interval '0') + within END) - clock_timestamp()), 31536000) * 1000), 1));
 				RETURN NEXT nothing;
 				RETURN;
 			END IF;
@@ -205,7 +242,7 @@ BEGIN
 			p.delivered := p.delivered + got;
 			p.rate := p.rate * queue._fades(p.at) + got / 60.0;
 			p.at := clock_timestamp();
-			IF got = lim THEN
+			IF got = lim OR young IS NOT NULL THEN
 				p.last := cut.ends;
 			ELSIF reach IS NOT NULL THEN
 				p.last := reach;
@@ -238,7 +275,7 @@ $$;
 
 -- parallel: of one lane after the other, until there is something.
 CREATE OR REPLACE FUNCTION queue._take_lanes_jsonb(s queue.streams, u queue.subscriptions, lim int4, least_events int4, within interval,
-	lease interval, who text) RETURNS SETOF queue._delivered_jsonb
+	lease interval, who text, lag interval) RETURNS SETOF queue._delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -260,7 +297,7 @@ BEGIN
 		END IF;
 		finished := false;
 		FOREACH number IN ARRAY free.numbers LOOP
-			FOR one IN SELECT * FROM queue._take_for(s.name, u.name, lim, least_events, within, lease, who, number) LOOP
+			FOR one IN SELECT * FROM queue._take_for(s.name, u.name, lim, least_events, within, lease, who, lag, number) LOOP
 				IF one.id IS NOT NULL THEN
 					RETURN NEXT one;
 				ELSIF one.due_ms = 0 THEN
@@ -281,7 +318,8 @@ END
 $$;
 
 CREATE OR REPLACE FUNCTION queue.take_for(q text, sub text, lim int4 DEFAULT 100, least_events int4 DEFAULT NULL,
-	within interval DEFAULT NULL, lease interval DEFAULT NULL, worker text DEFAULT NULL) RETURNS SETOF queue.delivered_jsonb
+	within interval DEFAULT NULL, lease interval DEFAULT NULL, worker text DEFAULT NULL, lag interval DEFAULT NULL)
+	RETURNS SETOF queue.delivered_jsonb
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -289,7 +327,7 @@ DECLARE
 	before CONSTANT text := current_setting('synchronous_commit');
 BEGIN
 	RETURN QUERY SELECT t.id, t.token, t.queue, t.attempt, t.payload, t.headers, t.key, t."group", t.pushed_at, t.lease_until, t.xid
-		FROM queue._take_for(q, sub, lim, least_events, within, lease, worker) AS t WHERE t.id IS NOT NULL;
+		FROM queue._take_for(q, sub, lim, least_events, within, lease, worker, lag) AS t WHERE t.id IS NOT NULL;
 	PERFORM set_config('synchronous_commit', before, true);	-- as in take
 END
 $$;

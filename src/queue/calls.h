@@ -134,9 +134,9 @@
 #define TAKE_FOR_SQL(suffix) \
 	"SELECT " ROW_DELIVERY(CALL_JOB_NAME, ", ", ) " FROM pg_catalog.set_config('qbouncer.proxy', $8, true) AS proxy, " \
 	"pg_catalog.set_config('qbouncer.seed', $9, true) AS seed, " \
-	"LATERAL queue._take_for" suffix "($1, $2, $3, $4, $5, $6, CASE WHEN proxy || seed IS NOT NULL THEN $7 END) AS job"
+	"LATERAL queue._take_for" suffix "($1, $2, $3, $4, $5, $6, CASE WHEN proxy || seed IS NOT NULL THEN $7 END, $10) AS job"
 #define TAKE_FOR_PARAMS(PARAM) PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(INT4) PARAM(INTERVAL) PARAM(INTERVAL) \
-	PARAM(TEXT) PARAM(TEXT) PARAM(TEXT)
+	PARAM(TEXT) PARAM(TEXT) PARAM(TEXT) PARAM(INTERVAL)
 
 #define AWAIT_SQL(args) \
 	"SELECT " ROW_AWAIT(CALL_NAME, ", ") " FROM queue._await(" args ") ORDER BY n"

@@ -68,7 +68,7 @@ struct reader {
 	int64_t due_ms; /* of an answer without a delivery; 0: not told */
 	bool out, ours; /* all that it may have out is; and was ended by this transaction */
 	char token[TOKEN_MAX];
-	char *least, *within; /* or NULL */
+	char *least, *within, *lag; /* or NULL */
 	int16_t formats[DELIVERY_COLUMNS];
 	char name[SUBSCRIPTION_MAX + 1];
 };
@@ -204,6 +204,7 @@ static void reader_free(struct reader *w)
 	buf_free(&w->rows);
 	mem_free(w->least);
 	mem_free(w->within);
+	mem_free(w->lag);
 	mem_free(w);
 }
 
@@ -479,7 +480,8 @@ static bool submit(struct reader *w)
 	const struct bind_param params[] = {text_param(w->args.queues[0]), text_param(w->name),
 		{.data = (const uint8_t *)limit, .len = limit_len}, text_param(w->least),
 		text_param(w->within), text_param(w->args.lease), text_param(w->args.as),
-		{.data = (const uint8_t *)proxy, .len = proxy_len}, text_param(seed)};
+		{.data = (const uint8_t *)proxy, .len = proxy_len}, text_param(seed),
+		text_param(w->lag)};
 	const struct task_spec spec = {.ops = &ops,
 		.arg = w,
 		.settings = settings,
@@ -608,7 +610,8 @@ static bool reader_read(
 		  take_text(&name, qstmt_one(q, QARG_READER), b, err, "FOR") &&
 		  name_read(w, name, err) &&
 		  take_text(&w->least, qstmt_one(q, QARG_LEAST), b, err, "MIN") &&
-		  take_text(&w->within, qstmt_one(q, QARG_WITHIN), b, err, "WITHIN");
+		  take_text(&w->within, qstmt_one(q, QARG_WITHIN), b, err, "WITHIN") &&
+		  take_text(&w->lag, qstmt_one(q, QARG_LAG), b, err, "LAG");
 
 	mem_free(name);
 	return ok;

@@ -293,9 +293,10 @@ static bool suits(const struct qstmt *q, struct pg_error *err)
 		pg_error_hint(err, "Take the next delivery by a statement of its own.");
 		return false;
 	}
-	if (!reads && (qstmt_has(q, QARG_LEAST) || qstmt_has(q, QARG_WITHIN))) {
+	if (!reads &&
+		(qstmt_has(q, QARG_LEAST) || qstmt_has(q, QARG_WITHIN) || qstmt_has(q, QARG_LAG))) {
 		pg_error_set(err, "0A000",
-			"MIN and WITHIN are of streams: TAKE stream FOR subscription");
+			"MIN, WITHIN and LAG are of streams: TAKE stream FOR subscription");
 		pg_error_hint(err, "QUEUE HELP TAKE shows the usage.");
 		return false;
 	}

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 
 import pytest
 
@@ -647,3 +648,112 @@ def test_a_held_snapshot_changes_nothing(db):
     for i in range(50):
         put(db, i)
         assert drain(db) == [i]
+
+
+def costs(session, n=500):
+    """What so many pushes write and look at: bytes of WAL, and buffers."""
+    plan = "\n".join(session.column("EXPLAIN (ANALYZE, WAL, BUFFERS, TIMING OFF) SELECT queue.push('s', to_jsonb(i)) FROM generate_series(1, %d) AS i" % n))
+    wal = int(re.search(r"WAL:.*bytes=(\d+)", plan).group(1))
+    return wal, int(re.search(r"Buffers: shared hit=(\d+)", plan).group(1))
+
+
+def test_readers_cost_a_push_nothing(db):
+    """Ten of them, of which one is slow, one dead and others have failed; beside a snapshot that is held."""
+    make(db)
+    costs(db)
+    alone = costs(db)
+    for i in range(10):
+        db.rows("SELECT queue.subscribe(%s, 's', 'beginning')", "r%d" % i)
+    old = db.connect()
+    old.rows("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    old.rows("SELECT count(*) FROM queue.streams")
+    token, _ = take(db, "r0", 10)
+    db.rows("SELECT queue.fail(%s, 'no')", token)
+    take(db, "r1", 10)
+    for i in range(3, 10):
+        drain(db, "r%d" % i)
+    beside = costs(db)
+    assert all(abs(b - a) <= 0.03 * a for a, b in zip(alone, beside)), (alone, beside)
+
+
+def aged(session, **ages):
+    """Events that were pushed so long ago, in the order of their ids."""
+    for payload, age in ages.items():
+        put(session, payload)
+        session.rows("UPDATE queue.e%d_0 SET pushed_at = clock_timestamp() - %%s::interval WHERE payload = to_jsonb(%%s::text)" %
+                     session.value("SELECT number FROM queue.streams"), age, payload)
+
+
+def test_lag(db):
+    """Only what is so old; what is not says when; and nothing of it is lost or comes twice."""
+    make(db, "a")
+    aged(db, one="2 h", two="1 h", three="1 min", four="3 h")
+    assert [r[4] for r in raw_lag(db, "1 day")] == [pytest.approx(86400000 - 7200000, abs=20000)]
+    rows = raw_lag(db, "30 min")
+    assert [r[2] for r in rows] == ["one", "two"]  # what is behind one that is not old enough waits with it
+    done(db, rows[0][1])
+    (row,) = raw_lag(db, "30 min")
+    assert row[0] is None and 1700000 < row[4] <= 1740000
+    rows = raw_lag(db, "30 s", lim=1)
+    assert [r[2] for r in rows] == ["three"]
+    done(db, rows[0][1])
+    assert drain(db) == ["four"] and raw_lag(db, "1 s")[0][0] is None
+    for lag in ("-1 s", "1001 years"):
+        db.fails("22023", "SELECT * FROM queue.take_for('s', 'a', lag => %s)", lag)
+
+
+def raw_lag(session, lag, lim=100, least=None, within=None):
+    return session.rows("SELECT id, token, payload, attempt, due_ms FROM queue._take_for('s', 'a', %s, %s, %s::interval, NULL, 'w',"
+                        " %s::interval)", lim, least, within, lag)
+
+
+def test_lag_and_min(db):
+    """MIN counts those that are old enough, and its time from then on."""
+    make(db, "a")
+    aged(db, one="61 min", two="59 min")
+    (row,) = raw_lag(db, "1 h", least=2, within="5 min")
+    assert row[0] is None and 50000 < row[4] <= 60000
+    assert [r[2] for r in raw_lag(db, "1 h", least=2, within="30 s")] == ["one"]
+
+
+def test_lag_of_slow_transactions(db):
+    """They come when they have committed, and are old enough; the window is not left behind."""
+    make(db, "a")
+    slow = db.connect()
+    slow.rows("BEGIN")
+    put(slow, "slow")
+    aged(db, fast="1 h", young="1 s")
+    rows = raw_lag(db, "1 min")
+    assert [r[2] for r in rows] == ["fast"]
+    done(db, rows[0][1])
+    slow.rows("COMMIT")
+    assert raw_lag(db, "1 min")[0][0] is None
+    assert drain(db) == ["young", "slow"]
+
+
+def test_lag_of_several_workers(db):
+    """Each lane by itself; what is out of one is shown alone."""
+    make(db)
+    db.rows("SELECT queue.subscribe('a', 's', 'now', '{parallel}', '{2}')")
+    aged(db, **{"n%d" % i: "1 h" for i in range(8)})
+    put(db, "young", "young")
+    assert raw_lag(db, "2 h")[0][0] is None
+    got = []
+    for _ in range(2):
+        rows = raw_lag(db, "10 min")
+        assert db.column("SELECT id FROM queue.peek(%s)", rows[0][1]) == [r[0] for r in rows]
+        got += [r[2] for r in rows]
+        done(db, rows[0][1])
+    assert sorted(got) == ["n%d" % i for i in range(8)]
+    (row,) = [r for r in raw_lag(db, "10 min") if r[0] is None]
+    assert 590000 < row[4] <= 600000
+    assert drain(db) == ["young", "young"]
+
+
+def test_lag_does_not_hold_up_what_comes_again(db):
+    make(db, "a")
+    aged(db, one="1 h")
+    put(db, "two")
+    token, _ = take(db)
+    db.rows("SELECT queue.fail(%s, 'no', '0')", token)
+    assert [r[2] for r in raw_lag(db, "10 min")] == ["one", "two"]

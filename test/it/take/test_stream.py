@@ -421,3 +421,21 @@ def test_events_fail_by_a_driver(c, qproxy, db, binary):
             cur.execute("QUEUE FAIL %s EVENT %s FINAL", (again[0][1], [r[0] for r in again]))
             shown = cur.execute("QUEUE PEEK orders FOR %s STATE dead", ("bi",)).fetchall()
             assert len(shown) >= 2
+
+
+def test_lag_is_woken_by_timer(c, qproxy, db):
+    tag(c, "QUEUE PUSH orders '1'")
+    assert take(c, "LAG '1 h'") == (None, [])
+    with qproxy.wire(db) as w:
+        w.query("QUEUE TAKE orders FOR bi LAG '500 ms' WAIT '1 min' LEASE '1 h'")
+        parked(w)
+        messages = w.until("Z")
+    (told,) = [m for m in messages if m.type == "T"]
+    (row,) = [dict(zip([n for n, *_ in told.columns], m.text_row)) for m in messages if m.type == "D"]
+    assert row["payload"] == "1"
+    assert c.rows("SELECT '%s'::timestamptz - interval '1 h' - '%s'::timestamptz >= interval '500 ms' AS old_enough" % (row["lease_until"], row["pushed_at"])) == [
+        {"old_enough": "t"}]
+    tag(c, "QUEUE CREATE jobs")
+    assert error(c, "QUEUE TAKE jobs LAG '1 s'").sqlstate == "0A000"
+    assert error(c, "QUEUE TAKE orders FOR bi LAG 'soon'").sqlstate == "22007"
+    tag(c, "QUEUE DROP jobs")
