@@ -115,6 +115,10 @@ class Cluster:
         """A crash: every server process at once, by SIGQUIT to the postmaster."""
         self.stop("immediate")
 
+    def reset(self, *args):
+        """What pg_resetwal does, of one that is stopped."""
+        self._run("pg_resetwal", *args, self.data)
+
     def remove(self):
         """Ends the server and deletes everything. Called at the end of the process."""
         atexit.unregister(self.remove)

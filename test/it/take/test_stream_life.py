@@ -70,7 +70,7 @@ def test_a_restored_dump(qbouncer, cluster):
 @pytest.fixture(scope="module")
 def private():
     """It may be killed."""
-    with Cluster() as one:
+    with Cluster({"wal_level": "logical"}) as one:
         one.psql("CREATE ROLE app LOGIN")
         yield one
 
@@ -125,6 +125,73 @@ def test_a_server_dies_beside_a_prepared_transaction(qbouncer, private, end):
         assert drain(c) == [5]
         if end.startswith("ROLLBACK"):
             assert [m.text_row[4] for m in w.until("Z") if m.type == "D"] == ["5"]
+
+
+def test_xids_of_the_next_epoch(qbouncer, private):
+    """The 32 bits of Postgres' xids have begun anew since a subscription was there: what counts are all 64."""
+    db = private.createdb(owner="app")
+    proxy = proxy_of(qbouncer, private)
+    with proxy.wire(db) as c:
+        make(c, "a", "b")
+        for i in (1, 2, 3):
+            tag(c, "QUEUE PUSH s '%d'" % i)
+        token, events = take(c, "a", "LIMIT 1")     # within its window
+        assert events == [1]
+        tag(c, "QUEUE DONE '%s'" % token)
+        (before,) = c.rows("SELECT max(xid)::text AS xid FROM queue.e%s_0" % c.rows("SELECT number FROM queue.streams")[0]["number"])
+        (place,) = [r["position"] for r in c.rows("QUEUE SUBSCRIPTIONS s") if r["subscription"] == "a"]
+    private.stop()
+    private.reset("-e", "1")
+    private.start()
+    comes_back(proxy, db)
+    with proxy.wire(db) as c:
+        tag(c, "BEGIN")
+        tag(c, "QUEUE PUSH s '4'")
+        with proxy.wire(db) as other:
+            tag(other, "QUEUE PUSH s '5'")
+            assert drain(other) == [2, 3, 5]
+        tag(c, "COMMIT")
+        (after,) = c.rows("SELECT max(xid)::text AS xid FROM queue.e%s_0" % c.rows("SELECT number FROM queue.streams")[0]["number"])
+        assert int(after["xid"]) - int(before["xid"]) > 1 << 32
+        assert drain(c) == [4]
+        assert drain(c, "b") == [1, 2, 3, 4, 5]
+        tag(c, "QUEUE SEEK a ON s TO '%s'" % place)
+        assert sorted(drain(c)) == [2, 3, 4, 5]
+        tag(c, "QUEUE SEEK a ON s TO BEGINNING")
+        assert drain(c) == [1, 2, 3, 4, 5]
+
+
+def test_a_logical_copy(qbouncer, private):
+    """Its rows are there with the xids of another database: it says so, rather than to skip or repeat anything."""
+    old, new = private.createdb(owner="app"), private.createdb(owner="app")
+    proxy = proxy_of(qbouncer, private)
+    with proxy.wire(old) as c:
+        make(c, "a")
+        tag(c, "QUEUE PUSH s '1', '2', '3'")
+        tag(c, "QUEUE DONE '%s'" % take(c, "a", "LIMIT 1")[0])
+    dump = subprocess.run(["pg_dump", "--schema-only", private.dsn(old, "postgres")], check=True, capture_output=True, text=True).stdout
+    subprocess.run(["psql", "-qX", "-v", "ON_ERROR_STOP=1", private.dsn(new, "postgres")], input=dump, text=True, check=True,
+                   capture_output=True)
+    with psycopg.connect(private.dsn(old), autocommit=True) as source, psycopg.connect(private.dsn(new), autocommit=True) as copy:
+        source.execute("CREATE PUBLICATION all_of_it FOR ALL TABLES WITH (publish = 'insert')")
+        source.execute("SELECT pg_create_logical_replication_slot('copies', 'pgoutput')")   # in the same cluster: by hand
+        copy.execute("CREATE SUBSCRIPTION copies CONNECTION '%s' PUBLICATION all_of_it WITH (create_slot = false, slot_name = 'copies')"
+                     % private.dsn(old).replace("'", "''"))
+        try:
+            (number,) = source.execute("SELECT number FROM queue.streams").fetchone()
+            with proxy.wire(old) as c:
+                tag(c, "QUEUE PUSH s '4'")
+            wait_for(lambda: copy.execute("SELECT array_agg(payload::text ORDER BY id) FROM queue.e%d_0" % number).fetchone()[0]
+                     == ["1", "2", "3", "4"], "the copy of the events")
+            wait_for(lambda: copy.execute("SELECT count(*) FROM queue.subscriptions").fetchone()[0], "the copy of the subscription")
+            wait_for(lambda: copy.execute("SELECT count(*) FROM queue.positions").fetchone()[0], "the copy of its position")
+            with proxy.wire(new) as c:
+                for sql in ("QUEUE PUSH s '5'", "QUEUE TAKE s FOR a", "QUEUE SUBSCRIBE d TO s", "QUEUE SEEK a ON s TO BEGINNING"):
+                    assert error(c, sql).sqlstate == "55000", sql
+        finally:
+            copy.execute("DROP SUBSCRIPTION copies")
+    with proxy.wire(old) as c:
+        assert drain(c) == [2, 3, 4]
 
 
 def test_a_promoted_standby(qbouncer):
