@@ -553,14 +553,15 @@ END
 $$;
 
 -- The statement that calls the handler that was checked, or none: who owns its schema may put another one in its place at
--- any time, so it looks itself which function has the name; where it is another one the planner never sees its call.
+-- any time, so it looks itself which function has the name, once; where it is another one the planner never sees its call,
+-- and there is no array with what it returned.
 CREATE OR REPLACE FUNCTION queue._run_call(cfg queue.queues, h record) RETURNS text
 LANGUAGE plpgsql IMMUTABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN format(CASE WHEN h.gives THEN 'SELECT %2$s, CASE WHEN %2$s THEN %1$s(%3$s) END'
-			ELSE 'SELECT %2$s, pg_catalog.to_jsonb(CASE WHEN %2$s THEN %1$s(%3$s)::pg_catalog.text END)' END, cfg.handler,
+	RETURN format('SELECT CASE WHEN %2$s THEN ARRAY['
+			|| CASE WHEN h.gives THEN '%1$s(%3$s)' ELSE 'pg_catalog.to_jsonb(%1$s(%3$s)::pg_catalog.text)' END || '] END', cfg.handler,
 		format('%s::pg_catalog.oid OPERATOR(pg_catalog.=) %L::pg_catalog.regprocedure', h.f, format('%s(pg_catalog.%s)', cfg.handler, cfg.payload)),
 		CASE cfg.payload WHEN 'jsonb' THEN '$1' WHEN 'text' THEN '$2' ELSE '$3' END);
 END
@@ -573,19 +574,18 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	called bool;
-	outcome jsonb;
+	returned jsonb[];
 BEGIN
 	PERFORM set_config('search_path', path, true);
-	EXECUTE call INTO called, outcome USING as_json, as_text, as_bytes;
+	EXECUTE call INTO returned USING as_json, as_text, as_bytes;
 	PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 	IF session_user <> current_user THEN
 		PERFORM queue._run_over();
-	ELSIF NOT called OR h.watched IS NOT NULL AND queue._check_handler(cfg) IS DISTINCT FROM (h.f, h.gives, h.watched) THEN
+	ELSIF returned IS NULL OR h.watched IS NOT NULL AND queue._check_handler(cfg) IS DISTINCT FROM (h.f, h.gives, h.watched) THEN
 		PERFORM queue._bad_handler('42501', format('%s(%s) was replaced meanwhile, or its schema was changed', cfg.handler, cfg.payload),
 			'What it has done was rolled back. A schema that belongs to the owner of the queue is his to change.');
 	END IF;
-	RETURN CASE WHEN h.gives THEN outcome END;	-- a void function of SQL gives NULL, one of PL/pgSQL ''
+	RETURN CASE WHEN h.gives THEN returned[1] END;	-- a void function of PL/pgSQL gives an empty text
 END
 $$;
 

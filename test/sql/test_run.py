@@ -485,3 +485,18 @@ def test_ones_own_schema_may_change(q):
     q.push("q", "1")
     (job,) = q.take("q")
     assert run(q, job["token"]) == ["q"]
+
+
+@pytest.mark.parametrize("kind, result", [
+    ("jsonb LANGUAGE sql AS 'SELECT NULL::jsonb'", None), ("jsonb LANGUAGE sql AS $$SELECT 'null'::jsonb$$", "null"),
+    ("jsonb LANGUAGE sql IMMUTABLE AS $$SELECT '[1]'::jsonb$$", "[1]"), ("void LANGUAGE sql AS ''", None),
+    ("void LANGUAGE plpgsql IMMUTABLE AS 'BEGIN END'", None)])
+def test_what_a_handler_may_return(q, kind, result):
+    q.rows("CREATE FUNCTION h.g(payload jsonb) RETURNS " + kind)
+    q.create("g", handler="h.g", retain_done="1 h")
+    for _ in range(3):
+        q.push("g", "1")
+    one, *two = [job["token"] for job in q.take("g", 3)]
+    assert run(q, one) == ["g"]
+    assert [how for _, how in q.rows(BATCH, two)] == ["done", "done"]
+    assert q.column("SELECT result::text FROM queue.a_g") == [result] * 3
