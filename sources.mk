@@ -590,6 +590,7 @@ qb_unit_tests = \
 	test/unit/test_queue_invariants \
 	test/unit/test_rewrite \
 	test/unit/test_row \
+	test/unit/test_run_rows \
 	test/unit/test_saslprep \
 	test/unit/test_scram \
 	test/unit/test_secret \
@@ -795,6 +796,10 @@ test_unit_test_rewrite_LDADD = $(QLANG_LIBS) $(CMOCKA_LIBS)
 test_unit_test_row_SOURCES = test/unit/test_row.c
 test_unit_test_row_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_row_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
+
+test_unit_test_run_rows_SOURCES = test/unit/test_run_rows.c
+test_unit_test_run_rows_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_run_rows_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
 
 test_unit_test_saslprep_SOURCES = test/unit/test_saslprep.c
 test_unit_test_saslprep_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)

@@ -1,0 +1,184 @@
+/* The rows of a statement of a job: whatever a server sends, and however much. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "../../src/queue/run_rows.h"
+#include "wire/build.h"
+#include "wire/width.h"
+
+static const enum run_form forms[] = {RUN_JSON, RUN_CSV, RUN_TEXT};
+
+static void start(struct run_rows *r, enum run_form form)
+{
+	*r = (struct run_rows){.left = RUN_ROWS_MAX};
+	r->format.form = form;
+	r->format.header = true;
+	r->format.delimiter = ',';
+	r->format.quote = r->format.escape = '"';
+}
+
+/* The bodies of a RowDescription and of a DataRow: a number, and a text of two lines. */
+static struct buf description(void)
+{
+	struct buf b = BUF_INIT;
+
+	build_i16(&b, 2);
+	for (int i = 0; i < 2; i++) {
+		build_cstr(&b, i == 0 ? "n" : "a\nname");
+		build_bytes(&b, "\0\0\0\0\0\0", 6);
+		build_i32(&b, i == 0 ? OID_INT4 : OID_TEXT);
+		build_bytes(&b, "\0\4\377\377\377\377\0\0", 8);
+	}
+	return b;
+}
+
+static struct buf row(const char *second)
+{
+	struct buf b = BUF_INIT;
+
+	build_i16(&b, 2);
+	build_row_value(&b, (const uint8_t *)"17", 2);
+	build_row_value(&b, (const uint8_t *)second, second != NULL ? (int32_t)strlen(second) : -1);
+	return b;
+}
+
+static char *outcome(struct run_rows *r, const char *tag)
+{
+	struct buf b = BUF_INIT;
+	char *ret;
+
+	run_rows_ended(r, tag);
+	run_rows_outcome(r, &b);
+	buf_putc(&b, '}');
+	ret = strdup(buf_cstr(&b));
+	buf_free(&b);
+	return ret;
+}
+
+static void test_forms(void **state)
+{
+	static const char *const want[] = {
+		"{\"tag\": \"SELECT 2\", \"count\": 2, \"names\": [\"n\", \"a\\u000aname\"], \"types\": [23, 25], "
+		"\"values\": [[\"17\", \"x\\u0009y\"], [\"17\", null]]}",
+		"{\"tag\": \"SELECT 2\", \"count\": 2, \"csv\": \"n,\\\"a\\u000aname\\\"\\u000a17,x\\u0009y\\u000a17,\\u000a\"}",
+		"{\"tag\": \"SELECT 2\", \"count\": 2, \"text\": \" n  |     a    +\\u000a    |   name    \\u000a----+-----------\\u000a"
+		" 17 | x       y\\u000a 17 | \\u000a(2 rows)\\u000a\\u000a\"}"};
+	struct buf d = description(), one = row("x\ty"), two = row(NULL);
+	struct pg_error err;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+		struct run_rows r;
+		char *got;
+
+		start(&r, forms[i]);
+		assert_true(run_rows_columns(&r, d.data, d.len, &err));
+		run_rows_add(&r, one.data, one.len);
+		run_rows_add(&r, two.data, two.len);
+		got = outcome(&r, "SELECT 2");
+		assert_string_equal(got, want[i]);
+		free(got);
+		run_rows_free(&r);
+	}
+	buf_free(&d);
+	buf_free(&one);
+	buf_free(&two);
+}
+
+/* Each beginning of each message, and more than was said. */
+static void test_hostile(void **state)
+{
+	struct buf d = description(), one = row("x\xFF\xE0\x80\n\n\xC3");
+	struct pg_error err;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+		for (size_t cut = 0; cut < d.len; cut++) {
+			struct run_rows r;
+
+			start(&r, forms[i]);
+			assert_false(run_rows_columns(&r, d.data, cut, &err));
+			run_rows_add(&r, one.data, one.len);
+			free(outcome(&r, ""));
+			run_rows_free(&r);
+		}
+		for (size_t cut = 0; cut <= one.len; cut++) {
+			struct run_rows r;
+
+			start(&r, forms[i]);
+			run_rows_add(&r, one.data, one.len); /* before its columns */
+			assert_true(run_rows_columns(&r, d.data, d.len, &err));
+			run_rows_add(&r, one.data, cut);
+			run_rows_add(&r, d.data, d.len);
+			run_rows_add(&r, NULL, 2000000000);
+			run_rows_add(&r, one.data, one.len);
+			assert_int_equal(r.n, 4);
+			free(outcome(&r, "FETCH 18446744073709551616"));
+			run_rows_free(&r);
+		}
+	}
+	buf_free(&d);
+	buf_free(&one);
+}
+
+/* Of all statements together. */
+static void test_bound(void **state)
+{
+	char text[1001];
+	struct buf d = description(), one;
+	struct pg_error err;
+
+	(void)state;
+	memset(text, 'x', sizeof(text));
+	text[1000] = '\0';
+	one = row(text);
+	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+		struct run_rows r;
+		char *got;
+
+		start(&r, forms[i]);
+		for (int statement = 0; statement < 20; statement++) {
+			assert_true(run_rows_columns(&r, d.data, d.len, &err));
+			for (int n = 0; n < 100; n++)
+				run_rows_add(&r, one.data, one.len);
+			run_rows_ended(&r, "SELECT 100");
+		}
+		got = outcome(&r, "DELETE 3");
+		assert_true(r.cut && r.count == 3 && r.statements == 21);
+		assert_in_range(strlen(got), 900000, 1100000);
+		free(got);
+		run_rows_free(&r);
+	}
+	buf_free(&d);
+	buf_free(&one);
+}
+
+static void test_width(void **state)
+{
+	static const struct {
+		uint32_t c;
+		int width;
+	} cases[] = {{'a', 1}, {0, 0}, {'\n', -1}, {0x7F, -1}, {0x85, -1}, {0xA0, 1}, {0x301, 0},
+		{0x1100, 2}, {0x65E5, 2}, {0xFF21, 2}, {0xFF71, 1}, {0x1F600, 2}, {0x200B, 0},
+		{0x10FFFF, 1}, {0x110000, -1}};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++)
+		assert_int_equal(width_of(cases[i].c), cases[i].width);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_forms),
+		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_width),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
