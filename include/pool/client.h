@@ -90,7 +90,8 @@ struct client {
 	struct istr *user; /* as logged in */
 	struct istr *database;
 	uint64_t id;
-	uint64_t key; /* cancel key: pid in the upper half */
+	uint64_t key; /* cancel key: pid in the upper half; 0: none yet */
+	struct client *next_key; /* in the same bucket of client_all.keys */
 	usec_t connect_time, request_time; /* request_time: start of waiting or of the query; 0: idle */
 	usec_t idle_since;
 };
@@ -104,7 +105,10 @@ struct client_all {
 	struct slab *slab;
 	unsigned count;
 	uint64_t last_id;
-	struct key_entry *keys;
+	struct { /* by cancel key; a power of two, or 0 */
+		struct client **buckets;
+		unsigned size, used;
+	} keys;
 	char prefix[512]; /* of the last line of the log */
 };
 extern struct client_all client_all;

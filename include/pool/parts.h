@@ -43,8 +43,8 @@ struct parked {
 
 /* What has become of the message at the head of a client's input, which is dealt with once more. */
 struct input_head {
-	uint32_t string_at;     /* of a Query: so far it has been sent; local_many.c */
 	struct pg_error *error; /* with no_server; owned; NULL: memory */
+	uint32_t string_at;     /* of a Query: so far it has been sent; local_many.c */
 	bool no_server : 1;     /* it fails with that error */
 	bool again : 1;   /* its statement was replaced by one that has succeeded: replace.again */
 	bool repeats : 1; /* it has waited for client_again() */

@@ -37,56 +37,74 @@ void in_module_free(void)
 
 static size_t stash_used(const struct conn *c)
 {
-	return c->in_len - c->in_off;
+	return c->in ? c->in->len - c->in->off : 0;
+}
+
+static uint8_t *stash_start(const struct conn *c)
+{
+	return c->in->data + c->in->off;
+}
+
+static uint8_t *stash_end(const struct conn *c)
+{
+	return c->in->data + c->in->len;
 }
 
 void in_drop(struct conn *c)
 {
 	mem_free(c->in);
 	c->in = NULL;
-	c->in_off = c->in_len = c->in_cap = 0;
 }
 
 /* Room for so many bytes behind what is kept. What was consumed is reclaimed before growing, and
  * growing doubles, so that gathering a large message copies each byte a bounded number of times. */
 static bool stash_reserve(struct conn *c, size_t more)
 {
-	size_t used = stash_used(c), cap;
-	uint8_t *p;
+	struct stash *k = c->in;
+	size_t used = stash_used(c), len = k ? k->len : 0, cap = k ? k->cap : 0;
 
-	if (c->in_cap - c->in_len >= more)
+	if (cap - len >= more)
 		return true;
-	if (c->in_off >= used && c->in_cap - used >= more) {
-		memmove(c->in, c->in + c->in_off, used);
-		c->in_off = 0;
-		c->in_len = used;
+	if (k && k->off >= used && cap - used >= more) {
+		memmove(k->data, k->data + k->off, used);
+		k->off = 0;
+		k->len = used;
 		return true;
 	}
-	for (cap = c->in_cap ? c->in_cap : MIN_STASH; cap - c->in_len < more; cap *= 2)
+	for (cap = cap ? cap : MIN_STASH; cap - len < more; cap *= 2)
 		if (cap > SIZE_MAX / 4)
 			return false;
-	p = mem_realloc(c->in, cap);
-	if (!p)
+	k = mem_realloc(k, sizeof(*k) + cap);
+	if (!k)
 		return false;
-	c->in = p;
-	c->in_cap = cap;
+	if (!c->in)
+		k->off = k->len = 0;
+	k->cap = cap;
+	c->in = k;
 	return true;
 }
 
-/* Keeps what the owner left of bytes that lie in the shared buffer; the stash is empty. */
+/* Behind what is kept. */
+static bool stash_append(struct conn *c, const uint8_t *data, size_t len)
+{
+	if (!stash_reserve(c, len))
+		return false;
+	memcpy(stash_end(c), data, len);
+	c->in->len += len;
+	return true;
+}
+
+/* Keeps what the owner left of bytes that lie in the shared buffer, in place of what was kept. */
 static bool stash_put(struct conn *c, const uint8_t *data, size_t len)
 {
-	c->in_off = c->in_len = 0;
 	if (len == 0) {
 		if (c->in)
 			in_drop(c);
 		return true;
 	}
-	if (!stash_reserve(c, len))
-		return false;
-	memcpy(c->in, data, len);
-	c->in_len = len;
-	return true;
+	if (c->in)
+		c->in->off = c->in->len = 0;
+	return stash_append(c, data, len);
 }
 
 bool in_unread(struct conn *c, const void *data, size_t len)
@@ -111,9 +129,10 @@ static size_t conn_show(struct conn *c, const uint8_t *data, size_t len)
 
 static void conn_show_stash(struct conn *c)
 {
-	size_t used = conn_show(c, c->in + c->in_off, stash_used(c));
+	size_t used = conn_show(c, stash_start(c), stash_used(c));
 
-	c->in_off += used;
+	if (c->in)
+		c->in->off += used;
 	if (!stash_used(c) && !(c->flags & F_CLOSED))
 		in_drop(c);
 }
@@ -122,7 +141,8 @@ static void conn_show_shared(struct conn *c, const uint8_t *data, size_t len)
 {
 	size_t used;
 
-	c->in_off = c->in_len = 0;
+	if (c->in)
+		c->in->off = c->in->len = 0;
 	used = conn_show(c, data, len);
 	if (c->flags & (F_CLOSED | F_ENDED))
 		return;
@@ -151,16 +171,10 @@ static void conn_receive_end(struct conn *c, ssize_t n)
 /* What came behind a handshake whose owner does not read yet. */
 static void conn_keep(struct conn *c, const uint8_t *at, size_t held, size_t n)
 {
-	if (held > HEAD_ROOM) {
-		c->in_len += n;
-		return;
-	}
-	if (!stash_reserve(c, n)) {
+	if (held > HEAD_ROOM)
+		c->in->len += n;
+	else if (!stash_append(c, at, n))
 		conn_end(c, CONN_END_NO_MEMORY, 0);
-		return;
-	}
-	memcpy(c->in + c->in_len, at, n);
-	c->in_len += n;
 }
 
 /* One read. Little that was left over is put in front of the shared buffer; much of it (a large
@@ -176,7 +190,7 @@ static void conn_receive(struct conn *c)
 			conn_end(c, CONN_END_NO_MEMORY, 0);
 			return;
 		}
-		at = c->in + c->in_len;
+		at = stash_end(c);
 	}
 	n = c->flags & F_TLS ? tls_recv(c, at, READ_SIZE)
 			     : recv(c->fd, at, READ_SIZE, MSG_DONTWAIT);
@@ -190,11 +204,11 @@ static void conn_receive(struct conn *c)
 		return;
 	}
 	if (held > HEAD_ROOM) {
-		c->in_len += (size_t)n;
+		c->in->len += (size_t)n;
 		conn_show_stash(c);
 	} else {
 		if (held)
-			memcpy(at - held, c->in + c->in_off, held);
+			memcpy(at - held, stash_start(c), held);
 		conn_show_shared(c, at - held, held + (size_t)n);
 	}
 	if ((c->flags & F_BROKEN) && !(c->flags & (F_ENDED | F_CLOSED)))
@@ -211,10 +225,8 @@ static void conn_keep_last_words(struct conn *c)
 	while (got < LAST_WORDS && !(c->flags & F_ENDED)) {
 		n = c->flags & F_TLS ? tls_recv(c, shared, READ_SIZE)
 				     : recv(c->fd, shared, READ_SIZE, MSG_DONTWAIT);
-		if (n <= 0 || !stash_reserve(c, (size_t)n))
+		if (n <= 0 || !stash_append(c, shared, (size_t)n))
 			return;
-		memcpy(c->in + c->in_len, shared, (size_t)n);
-		c->in_len += (size_t)n;
 		got += (size_t)n;
 	}
 }
@@ -313,5 +325,5 @@ size_t conn_pending_input(const struct conn *c)
 const uint8_t *conn_input(const struct conn *c, size_t *ret_len)
 {
 	*ret_len = stash_used(c);
-	return *ret_len > 0 ? c->in + c->in_off : shared;
+	return *ret_len > 0 ? stash_start(c) : shared;
 }

@@ -63,6 +63,11 @@ enum {
 	F_KEPT = 1 << 19        /* conn_keep_back(): what is queued waits for more */
 };
 
+struct stash { /* input that the owner left: conn_in.c */
+	size_t off, len, cap; /* data[off..len) is to be shown */
+	uint8_t data[];
+};
+
 struct conn {
 	struct loop_io io;
 	struct loop_io *wio; /* exists only while output is blocked or a connect is under way */
@@ -70,8 +75,7 @@ struct conn {
 	void *owner;
 	struct chunk *out_head, *out_tail;
 	size_t out_len;
-	uint8_t *in; /* input that the owner left: in[in_off..in_len) */
-	size_t in_off, in_len, in_cap;
+	struct stash *in;    /* NULL: nothing was left */
 	uint64_t bytes_in, bytes_out;
 	struct conn *next_dirty; /* has output or an error to report; the flush phase empties it */
 	struct conn *next_kick;  /* to be shown its input, or to go on connecting, in this turn */

@@ -352,8 +352,8 @@ static void handshake_step(struct conn *c)
 void tls_begin(struct conn *c)
 {
 	c->flags &= ~(uint32_t)F_TLS_NEW;
-	io.in = c->in ? c->in + c->in_off : NULL;
-	io.in_len = c->in_len - c->in_off;
+	io.in = c->in ? c->in->data + c->in->off : NULL;
+	io.in_len = c->in ? c->in->len - c->in->off : 0;
 	if (io.in_len > 0 && !c->tls->direct) {
 		io.in_len = 0;
 		tls_fail(c, "received unencrypted data in front of the TLS handshake");

@@ -19,11 +19,7 @@
 
 struct client_all client_all;
 
-struct key_entry {
-	UT_hash_handle hh;
-	uint64_t key;
-	struct client *c;
-};
+#define KEY_BUCKETS_MIN 64
 
 /* --- lists --- */
 
@@ -265,6 +261,8 @@ void client_free(struct client *c)
 void client_free_slabs(void)
 {
 	slab_free(&client_all.slab);
+	mem_free(client_all.keys.buckets);
+	memset(&client_all.keys, 0, sizeof(client_all.keys));
 }
 
 bool client_out_of_memory(struct client *c)
@@ -317,12 +315,23 @@ void client_write(struct client *c, const struct buf *b)
 
 /* --- cancel keys --- */
 
+static struct client **key_bucket(uint64_t key)
+{
+	return &client_all.keys.buckets[hash_bytes(&key, sizeof(key)) & (client_all.keys.size - 1)];
+}
+
+struct client *client_by_key(uint64_t key)
+{
+	struct client *c = client_all.keys.size > 0 ? *key_bucket(key) : NULL;
+
+	while (c != NULL && c->key != key)
+		c = c->next_key;
+	return c;
+}
+
 static bool key_is_free(uint64_t key)
 {
-	struct key_entry *other;
-
-	HASH_FIND(hh, client_all.keys, &key, sizeof(key), other);
-	return other == NULL && key >> 32 != 0;
+	return key >> 32 != 0 && client_by_key(key) == NULL;
 }
 
 /* With the numbers of this process: where there are peers, and where there are several of one program. */
@@ -346,20 +355,42 @@ static uint64_t key_new(void)
 	return key;
 }
 
+static void key_link(struct client *c)
+{
+	struct client **at = key_bucket(c->key);
+
+	c->next_key = *at;
+	*at = c;
+}
+
+/* Twice as many buckets. Without memory it stays as it is, if there is a table at all. */
+static bool keys_grow(void)
+{
+	struct client **old = client_all.keys.buckets, *c, *next;
+	unsigned old_size = client_all.keys.size;
+	unsigned size = old_size > 0 ? old_size * 2 : KEY_BUCKETS_MIN;
+	struct client **buckets = mem_zalloc(size * sizeof(struct client *));
+
+	if (buckets == NULL)
+		return old != NULL;
+	client_all.keys.buckets = buckets;
+	client_all.keys.size = size;
+	for (unsigned i = 0; i < old_size; i++)
+		for (c = old[i]; c != NULL; c = next) {
+			next = c->next_key;
+			key_link(c);
+		}
+	mem_free(old);
+	return true;
+}
+
 static bool key_enter(struct client *c, uint64_t key)
 {
-	struct key_entry *e = mem_zalloc(sizeof(*e));
-
-	if (e == NULL)
+	if (client_all.keys.used >= client_all.keys.size && !keys_grow())
 		return false;
-	e->key = key;
-	e->c = c;
-	HASH_ADD(hh, client_all.keys, key, sizeof(e->key), e);
-	if (e->hh.tbl == NULL) {
-		mem_free(e);
-		return false;
-	}
+	client_all.keys.used++;
 	c->key = key;
+	key_link(c);
 	return true;
 }
 
@@ -375,24 +406,16 @@ bool client_key_adopt(struct client *c, uint64_t key)
 
 void client_key_forget(struct client *c)
 {
-	struct key_entry *e;
+	struct client **at;
 
 	if (c->key == 0)
 		return;
-	HASH_FIND(hh, client_all.keys, &c->key, sizeof(c->key), e);
+	at = key_bucket(c->key);
+	while (*at != c)
+		at = &(*at)->next_key;
+	*at = c->next_key;
 	c->key = 0;
-	if (e != NULL) {
-		HASH_DEL(client_all.keys, e);
-		mem_free(e);
-	}
-}
-
-struct client *client_by_key(uint64_t key)
-{
-	struct key_entry *e;
-
-	HASH_FIND(hh, client_all.keys, &key, sizeof(key), e);
-	return e != NULL ? e->c : NULL;
+	client_all.keys.used--;
 }
 
 /* --- for logs --- */
