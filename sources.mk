@@ -117,6 +117,8 @@ libqb_net_a_SOURCES = \
 	src/net/peername.c \
 	src/net/resolve.c \
 	src/net/resolve.h \
+	src/net/ring.c \
+	src/net/ring.h \
 	src/net/team.c \
 	src/net/tls.c \
 	src/net/tls_ctx.c \

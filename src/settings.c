@@ -324,6 +324,7 @@ static void tune_connections(void)
 	if (p->server_tcp_timeout > 0)
 		tune_towards_servers(&made, p->server_tcp_timeout);
 	conn_tune(&t, &made);
+	conn_send_together(p->io_uring);
 	listen_tune();
 	scram_set_limit(p->max_scram_iterations);
 	dns_tune(&(struct dns_tuning){.resolv_conf = p->resolv_conf,

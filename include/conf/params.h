@@ -287,6 +287,8 @@ PARAM_SIZE(pkt_buf, "4096", 1, 16 * 1024 * 1024, PARAM_RESTART | PARAM_INERT, NU
 	"Read for pgbouncer's sake: connections own no fixed buffers here.")
 PARAM_INT (sbuf_loopcnt, "5", 0, INT_MAX, PARAM_RELOAD | PARAM_INERT, NULL,
 	"Read for pgbouncer's sake: each connection is read once per turn.")
+PARAM_BOOL(io_uring, "1", PARAM_RELOAD, NULL,
+	"Send to several connections with one system call, where the kernel has io_uring and lets us use it (Linux 5.7); otherwise as with 0.")
 PARAM_INT (tcp_defer_accept, "1", 0, INT_MAX, PARAM_RELOAD, NULL,
 	"TCP_DEFER_ACCEPT: seconds that the kernel waits for the first bytes of a client; 0 is off.")
 PARAM_SIZE(tcp_socket_buffer, "0", 0, 1024 * 1024 * 1024, PARAM_RELOAD, NULL,

@@ -160,6 +160,8 @@ struct conn_tuning {
 	int keepidle, keepintvl, keepcnt, user_timeout_ms, socket_buffer;
 };
 void conn_tune(const struct conn_tuning *accepted, const struct conn_tuning *made);
+/* What is queued for several connections goes to the kernel with one call, where it has io_uring. */
+void conn_send_together(bool on);
 
 #define CONN_HIGH_WATER (64 * 1024)
 #define CONN_LOW_WATER  (16 * 1024)

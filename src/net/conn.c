@@ -302,12 +302,15 @@ void conn_turn_flush(void)
 	struct conn *c, *next;
 	int round;
 
-	for (round = 0; mark_has_dirty() && round < MAX_FLUSH_ROUNDS; round++)
-		for (c = mark_take_dirty(); c; c = next) {
+	for (round = 0; mark_has_dirty() && round < MAX_FLUSH_ROUNDS; round++) {
+		c = mark_take_dirty();
+		out_flush_together(c);
+		for (; c; c = next) {
 			next = c->next_dirty;
 			c->flags &= ~(uint32_t)F_DIRTY;
 			conn_settle(c);
 		}
+	}
 }
 
 /* --- questions --- */

@@ -125,8 +125,8 @@ void conn_set_peer_text(struct conn *c, const struct conn_addr *peer);
 /* conn_out.c */
 void out_flush(struct conn *c); /* writes what the kernel takes; calls nobody */
 void out_drop(struct conn *c);
-/* To the kernel; sorts out what it says. Returns the bytes that were taken. */
-size_t out_send(struct conn *c, const void *data, size_t len);
+void out_flush_together(struct conn *first); /* of the list of dirty ones: what can go with one system call */
+size_t out_send(struct conn *c, const void *data, size_t len); /* sorts out what the kernel says; returns what it took */
 void out_module_free(void);
 
 /* dial.c */

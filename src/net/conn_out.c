@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "conn_int.h"
+#include "ring.h"
 
 #define CHUNK_SIZE  8192
 #define CHUNK_DATA  (CHUNK_SIZE - sizeof(struct chunk))
@@ -18,6 +19,7 @@
 #define EARLY_FLUSH (32 * 1024)
 #define MAX_IOV     16
 #define FREE_CHUNKS 128 /* kept for the next turn: 1 MiB */
+#define TOGETHER    3   /* so many sends are cheaper as one batch */
 #define MANY_CHUNKS 512 /* from here on, small writes to unblocked peers are not gathered */
 
 struct chunk {
@@ -68,6 +70,7 @@ void out_module_free(void)
 		mem_free(k);
 	}
 	free_count = 0;
+	ring_free();
 }
 
 void out_drop(struct conn *c)
@@ -217,6 +220,52 @@ void out_flush(struct conn *c)
 	}
 }
 
+/* --- of several connections at once --- */
+
+static bool is_together(const struct conn *c)
+{
+	const uint32_t alone = F_CLOSED | F_ENDED | F_CONNECTING | F_KEPT | F_TLS | F_BLOCKED |
+			       F_BROKEN | F_NO_MEMORY;
+
+	return !(c->flags & alone) && c->out_head && !c->out_head->next &&
+	       c->out_len <= conn_piece();
+}
+
+static void on_sent(void *arg, int result)
+{
+	struct conn *c = arg;
+
+	if (result < 0)
+		errno = -result;
+	out_sent(c, out_result(c, result < 0 ? -1 : result, c->out_len));
+}
+
+void out_flush_together(struct conn *first)
+{
+	const struct conn *c;
+	struct conn *at;
+	unsigned n = 0;
+
+	for (c = first; c && n < TOGETHER; c = c->next_dirty)
+		n += is_together(c);
+	if (n < TOGETHER || !ring_is_ready())
+		return;
+	for (n = 0, at = first; at; at = at->next_dirty) {
+		if (!is_together(at))
+			continue;
+		ring_add(at->fd, at->out_head->data + at->out_head->off, at->out_len, at);
+		if (++n % RING_SIZE != 0)
+			continue;
+		ring_run(on_sent);
+		if (!ring_is_ready())
+			return;
+	}
+	if (n % RING_SIZE != 0)
+		ring_run(on_sent);
+}
+
+/* --- what the owner says --- */
+
 /* Without a copy, as far as it goes. Returns the bytes that are on their way. */
 static size_t write_direct(struct conn *c, const uint8_t *p, size_t len)
 {
@@ -295,6 +344,11 @@ void conn_show_kept(struct conn *c)
 		return;
 	c->flags &= ~(uint32_t)F_KEPT;
 	conn_mark_dirty(c);
+}
+
+void conn_send_together(bool on)
+{
+	ring_want(on);
 }
 
 size_t conn_pending_output(const struct conn *c)

@@ -283,6 +283,75 @@ static void test_no_memory_writing(void **state)
 	}
 }
 
+#define MANY 70 /* more than go at once */
+
+static void fd_fill(int fd)
+{
+	static const uint8_t data[4096];
+
+	while (send(fd, data, sizeof(data), MSG_NOSIGNAL | MSG_DONTWAIT) > 0)
+		;
+	assert_true(errno == EAGAIN);
+}
+
+static void say_to_all(struct owner *o, unsigned round)
+{
+	char text[16];
+
+	for (unsigned i = 0; i < MANY; i++) {
+		snprintf(text, sizeof(text), "%u.%u;", round, i);
+		conn_write(o[i].c, text, strlen(text));
+	}
+	run_turns(1);
+}
+
+/* Those who read hear what is for them; one is gone, and one does not read until later. The same whether
+ * there is io_uring or not. */
+static void test_many_at_once(void **state)
+{
+	static struct owner o[MANY];
+	int peers[MANY];
+	const unsigned gone = 5, slow = 67;
+	struct buf got = BUF_INIT;
+	char text[64];
+
+	(void)state;
+	conn_send_together(true);
+	for (unsigned i = 0; i < MANY; i++)
+		pair_open(&o[i], &peers[i]);
+	fd_fill(conn_fd(o[slow].c));
+	close(peers[gone]);
+	say_to_all(o, 1);
+	assert_int_equal(o[gone].ends, 1);
+	assert_true(conn_pending_output(o[slow].c) > 0);
+	say_to_all(o, 2);
+	for (unsigned i = 0; i < MANY; i++) {
+		if (i == gone || i == slow)
+			continue;
+		assert_int_equal(conn_pending_output(o[i].c), 0);
+		fd_drain(peers[i], &got);
+		snprintf(text, sizeof(text), "1.%u;2.%u;", i, i);
+		assert_string_equal(buf_cstr(&got), text);
+		assert_int_equal(conn_bytes_out(o[i].c), strlen(text));
+		got.len = 0;
+	}
+	while (conn_pending_output(o[slow].c) > 0) {
+		fd_drain(peers[slow], &got);
+		run_turns(1);
+	}
+	fd_drain(peers[slow], &got);
+	assert_true(got.len > 10);
+	snprintf(text, sizeof(text), "1.%u;2.%u;", slow, slow);
+	assert_string_equal(buf_cstr(&got) + got.len - strlen(text), text);
+	for (unsigned i = 0; i < MANY; i++) {
+		owner_free(&o[i]);
+		if (i != gone)
+			close(peers[i]);
+	}
+	buf_free(&got);
+	conn_send_together(false);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +365,7 @@ int main(void)
 		TEST(test_last_words_after_failed_write),
 		TEST(test_write_error_alone),
 		TEST(test_no_memory_writing),
+		TEST(test_many_at_once),
 	};
 
 	alarm(60);
