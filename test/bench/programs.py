@@ -2,7 +2,7 @@
 
 For:     run.py, contenders/.
 Must not know: how anything is measured.
-Entry points: install, installed, npm_install, build, check_program, facts.
+Entry points: install, installed, newest_pgbouncer, prepares, npm_install, build, check_program, facts.
 """
 
 import os
@@ -49,6 +49,61 @@ def installed(program):
     if path is None:
         raise Failed("%s is missing and could not be installed" % program)
     return path
+
+
+# of the newest suite: what pgbouncer is linked with is newer than what is installed here
+NEWEST = ["pgbouncer", "libc6", "libcares2", "libevent-2.1-7t64", "libldap2", "libpam0g", "libssl3t64", "libsystemd0",
+          "libsasl2-2", "libaudit1", "libcap-ng0", "libcap2", "libzstd1", "zlib1g"]
+
+# apt as it would be on a machine of that suite on which nothing is installed
+NEWEST_APT = """Dir::Etc::SourceList "{0}/sources.list";
+Dir::Etc::SourceParts "-";
+Dir::State::Lists "{0}/lists";
+Dir::State::Status "/dev/null";
+Dir::Cache "{0}/cache";
+APT::Sandbox::User "root";
+"""
+
+
+def debian_mirror():
+    """The first archive that this machine's apt has which is not of security updates."""
+    for uri in run(["apt-get", "indextargets", "--format", "$(REPO_URI)"]).split():
+        if "security" not in uri:
+            return uri
+    raise Failed("apt knows no archive")
+
+
+def newest_pgbouncer(where, suite="sid"):
+    """The path of pgbouncer as Debian's newest suite has it, unpacked with its libraries into a folder."""
+    where = os.path.abspath(where)
+    program, root = os.path.join(where, "pgbouncer"), os.path.join(where, "root")
+    if os.path.exists(program):
+        return program
+    print("unpacking pgbouncer of Debian %s" % suite, file=sys.stderr)
+    for name in ("lists/partial", "cache/archives/partial", "packages", "root"):
+        os.makedirs(os.path.join(where, name), exist_ok=True)
+    for name, text in (("sources.list", "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n"
+                        % (debian_mirror(), suite)),
+                       ("apt.conf", NEWEST_APT.format(where))):
+        with open(os.path.join(where, name), "w", encoding="utf-8") as out:
+            out.write(text)
+    env = dict(os.environ, APT_CONFIG=os.path.join(where, "apt.conf"))
+    packages = os.path.join(where, "packages")
+    run(["apt-get", "-qq", "update"], env=env, timeout=180)
+    run(["apt-get", "-qq", "download", *NEWEST], env=env, cwd=packages, timeout=180)
+    for package in os.listdir(packages):
+        run(["dpkg-deb", "-x", os.path.join(packages, package), root])
+    with open(program, "w", encoding="utf-8") as out:
+        out.write('#!/bin/sh\nexec "{0}/usr/lib64/ld-linux-x86-64.so.2" --library-path '
+                  '"{0}/usr/lib/x86_64-linux-gnu" "{0}/usr/sbin/pgbouncer" "$@"\n'.format(root))
+    os.chmod(program, 0o755)
+    return program
+
+
+def prepares(pgbouncer):
+    """Does this pgbouncer follow prepared statements in transaction pooling, as it is configured by default?"""
+    version = re.search(r"(\d+)\.(\d+)", run([pgbouncer, "--version"]))
+    return tuple(map(int, version.groups())) >= (1, 24)
 
 
 def npm_install(where, *packages):

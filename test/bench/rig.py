@@ -70,6 +70,7 @@ class Rig:
         self.programs = {"qbouncer": qbouncer, "pgbouncer": pgbouncer}
         self.scale = scale
         self.unix = unix
+        self.prepares = False # pgbouncer, in transaction pooling
         self.running = []
         self.cluster = Cluster(settings=POSTGRES)
         self.dir = tempfile.mkdtemp(prefix="qbbench", dir="/tmp")
@@ -257,6 +258,11 @@ class Rig:
         return TlsHolder(pooler, n)
 
     # -- instructions ----------------------------------------------------------------------
+
+    def is_countable(self, name):
+        """Is it a program itself, and no script that begins one?"""
+        with open(self.programs[name], "rb") as program:
+            return program.read(2) != b"#!"
 
     def instructions(self, name, database, mode, clients, count, tls=False, script=None, before=None):
         """User-space instructions of a pooler per query (or script), counted by callgrind. before: is called

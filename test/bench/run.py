@@ -25,7 +25,7 @@ from contenders.node import Node
 from contenders.pgmq import Pgmq
 from loads import clock, cores, death, disturb, flow, handlers, jobs, latency, outside, passing, streams, waiting
 from plan import PLANS
-from programs import build, check_program, facts, installed
+from programs import build, check_program, facts, installed, newest_pgbouncer, prepares
 from rig import Rig
 
 # in the order in which they run: what goals are about first, as the time may not suffice for all
@@ -75,6 +75,8 @@ def arguments():
     p.add_argument("--unix", action="store_true", help="clients come by the unix socket, not TCP")
     p.add_argument("--write", action="store_true", help="write doc/bench.md")
     p.add_argument("--program", help="qbouncer to measure; a build of this tree otherwise")
+    p.add_argument("--newest", action="store_true",
+                   help="beside the pgbouncer of Debian's newest suite, unpacked into the build directory")
     p.add_argument("--build-dir", default=os.path.join(REPO, "build", "bench"))
     args = p.parse_args()
     for name in args.parts:
@@ -122,7 +124,7 @@ def main():
     args = arguments()
     plan = plan_of(args)
     began = time.monotonic()
-    pgbouncer = installed("pgbouncer")
+    pgbouncer = newest_pgbouncer(os.path.join(args.build_dir, "pgbouncer")) if args.newest else installed("pgbouncer")
     installed("gcc")
     installed("openssl")
     if COUNTED & set(args.parts):
@@ -131,6 +133,7 @@ def main():
     check_program(program)
     Node.where = Pgmq.where = os.path.join(args.build_dir, "node")
     rig = Rig(program, pgbouncer, scale=plan.scale, unix=args.unix)
+    rig.prepares = prepares(pgbouncer)
     try:
         rig.start()
         known = facts(rig, pgbouncer, program, plan)

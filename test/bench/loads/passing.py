@@ -14,7 +14,7 @@ KINDS = (
     ("simple, transaction", "tx", "simple", ("direct", *BOTH)),
     ("extended, transaction", "tx", "extended", BOTH),
     ("prepared, session", "session", "prepared", BOTH),
-    ("prepared, transaction", "tx", "prepared", ("qbouncer",)),
+    ("prepared, transaction", "tx", "prepared", BOTH), # pgbouncer: from 1.24 on
     ("simple, statement", "statement", "simple", BOTH),
     ("extended, statement", "statement", "extended", BOTH),
 )
@@ -84,6 +84,11 @@ def _numbers(plan, database, over_tls):
     return [n for n in numbers if database != "session" or n <= SESSIONS]
 
 
+def _able(rig, database, mode, names):
+    """Who of them can do it."""
+    return [n for n in names if n != "pgbouncer" or rig.prepares or (database, mode) != ("tx", "prepared")]
+
+
 def _cells(rig, plan, over_tls):
     rows = []
     at16 = plan.tls_rounds if over_tls else plan.select_rounds
@@ -92,7 +97,8 @@ def _cells(rig, plan, over_tls):
         for label, database, mode, names in KINDS:
             for clients in _numbers(plan, database, over_tls):
                 # Postgres itself has no TLS here, and not as many connections
-                here = [n for n in names if n != "direct" or (clients <= SESSIONS and not over_tls)]
+                here = [n for n in _able(rig, database, mode, names)
+                        if n != "direct" or (clients <= SESSIONS and not over_tls)]
                 rows.append(_cell(rig, poolers, (label, database, mode, clients), here, plan,
                                   at16 if clients == 16 else plan.select_side_rounds))
     return rows
@@ -119,7 +125,7 @@ def select(rig, plan):
     return Table(
         "pgbench -S",
         _rounds_as_text(plan, plan.select_rounds) + " CPU: user and system time of the pooler's process, microseconds per "
-        "query. pgbouncer 1.18 has no prepared statements in transaction pooling; session pooling needs "
+        "query. Older pgbouncers have no prepared statements in transaction pooling; session pooling needs "
         "a server for each client, so it has no row of 1000. Scale %d, pool of 20 (transaction, statement) and %d "
         "(session), pgbench with one thread on the same cores." % (rig.scale, SESSIONS),
         COLUMNS, rows, _goal(rows))
@@ -183,7 +189,7 @@ def instructions(rig, plan):
     for over_tls in (False, True):
         for label, database, mode, names in KINDS[:1] if over_tls else KINDS:
             got = {n: rig.instructions(n, database, mode, 16, plan.count, over_tls)
-                   for n in names if n in BOTH}
+                   for n in _able(rig, database, mode, names) if n in BOTH and rig.is_countable(n)}
             rows.append([label + ", TLS" * over_tls, 16, number(got.get("qbouncer")),
                          number(got.get("pgbouncer")), ratio([got.get("qbouncer")], [got.get("pgbouncer")])])
     return Table(
