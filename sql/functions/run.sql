@@ -4,7 +4,8 @@
 -- statement runs with all that this login could do, SET ROLE is no boundary for it, nor is SECURITY DEFINER (a deferred
 -- trigger runs at the COMMIT). So a handler belongs to the owner of the queue, or to a superuser.
 --
--- Work and DONE are one statement, so one transaction. What fails is rolled back; the proxy says FAIL behind it.
+-- Of a handler work and DONE are one statement; SQL is carried out by the proxy, statement by statement, in the transaction
+-- of its DONE. What fails is rolled back; the proxy says FAIL behind it.
 
 CREATE OR REPLACE FUNCTION queue._bad_handler(code text, message text, hint text) RETURNS void
 LANGUAGE plpgsql
@@ -611,8 +612,7 @@ $$;
 
 -- For the proxy, which has taken the job in a login of the owner: the work, and its DONE. path: the search_path that the
 -- session has without us. supers: the proxy may run what belongs to superusers.
--- "ended": done, failed (queue.retry), released; or alone: the statement is "sql", and the proxy's to carry out, in rows
--- behind it (value) are its values.
+-- "ended": done, failed (queue.retry), released; or, of SQL, which is the proxy's to carry out, a part of what it is (_run_what).
 CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool) RETURNS TABLE (queue text, ended text, sql text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -1,7 +1,8 @@
 /*
  * Jobs that run by themselves: of queues with a handler, or with run = sql. For each such queue there are slots; a slot
  * takes a job with the login of the queue's owner (worker.c), runs it there, as a task in which work and DONE are one
- * statement (queue._run_job), and says FAIL when that was rolled back. Which queues there are: run_queues.c. With
+ * statement (queue._run_job), or for SQL several in one transaction (run_sql.c), and says FAIL when that was rolled
+ * back. Which queues there are: run_queues.c. With
  * handler_batch it takes several, for one statement (queue._run_batch); when that was rolled back nobody is told, and
  * each is run by itself.
  *
