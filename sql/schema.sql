@@ -254,7 +254,7 @@ CREATE TABLE queue.subscriptions (
 	ends pg_snapshot,		-- parallel was changed: this lane reads so far, and then goes
 	waits bool NOT NULL DEFAULT false,	-- ... and this one begins when those are gone
 	CHECK (ends IS NULL OR NOT waits),
-	UNIQUE (stream, name, lanes, lane),
+	UNIQUE (stream, name, owner, lanes, lane),
 	UNIQUE (number, owner)
 );
 CREATE UNIQUE INDEX ON queue.subscriptions (stream, name) WHERE lane = 0 AND ends IS NULL;

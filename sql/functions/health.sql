@@ -151,7 +151,7 @@ BEGIN
 		FOR u IN SELECT h.subscription, least(sum(h.pending), 100000) AS pending, max(h.lag) AS lag, max(h.attempt) AS attempt, sum(h.dead) AS dead,
 					max(h.last_taken) AS last_taken, max(h.lost_at) AS lost_at, min(h.taken_at) AS taken_at, max(h.delivery) AS delivery,
 					(array_agg(h.error ORDER BY h.attempt DESC NULLS LAST))[1] AS error, max(h.bytes) AS bytes, max(h.oldest) AS oldest
-				FROM queue.subscriptions(s.name) AS h GROUP BY h.subscription ORDER BY h.subscription LOOP
+				FROM queue.subscriptions(s.name) AS h GROUP BY h.subscription, h.owner ORDER BY h.subscription LOOP
 			IF u.subscription IS NOT NULL THEN
 				RETURN QUERY SELECT 'subscription', s.name || '/' || u.subscription, h.hint IS NULL, concat_ws(', ',
 						CASE WHEN u.pending IS NULL THEN 'another role''s' WHEN u.pending = 0 THEN 'nothing is to come'

@@ -709,7 +709,7 @@ DECLARE
 	one queue._gauged;
 BEGIN
 	IF u.lanes > 1 OR u.waits THEN
-		FOR l IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.number <> u.number LOOP
+		FOR l IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.number <> u.number LOOP
 			one := queue._gauge_of_lane(l, most);
 			g.events := g.events + one.events;
 			g.age_ms := greatest(g.age_ms, one.age_ms);

@@ -186,7 +186,7 @@ BEGIN
 	END IF;
 	-- one lane has lost something: its subscription has
 	FOR u IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = s.number
-			AND t.name = ANY (ARRAY(SELECT o.name FROM queue.subscriptions AS o WHERE o.number = ANY (who))) ORDER BY t.number FOR NO KEY UPDATE NOWAIT LOOP
+			AND (t.name, t.owner) IN (SELECT o.name, o.owner FROM queue.subscriptions AS o WHERE o.number = ANY (who)) ORDER BY t.number FOR NO KEY UPDATE NOWAIT LOOP
 		UPDATE queue.subscriptions SET lost_at = clock_timestamp(), lost_id = newest.id WHERE number = u.number;
 		CONTINUE WHEN u.lane > 0 OR u.ends IS NOT NULL;
 		lost := concat_ws(', ', lost, s.name || '/' || u.name);

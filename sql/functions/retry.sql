@@ -353,7 +353,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN CASE WHEN u.lanes = 1 AND NOT u.waits THEN ARRAY[u.number] ELSE ARRAY(SELECT t.number FROM queue.subscriptions AS t
-		WHERE t.stream = u.stream AND t.name = u.name ORDER BY t.lane) END;
+		WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner ORDER BY t.lane) END;
 END
 $$;
 

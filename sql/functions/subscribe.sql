@@ -179,6 +179,9 @@ BEGIN
 	IF NOT has_table_privilege(format('queue.e%s_0', s.number), 'SELECT') THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for stream "%s"', s.name),
 			HINT = format('QUEUE GRANT SUBSCRIBE ON %I TO %I;', s.name, current_user);
+	ELSIF NEW.ends IS NOT NULL OR NEW.lane > 0 AND NOT EXISTS (SELECT FROM queue.subscriptions AS t WHERE t.stream = NEW.stream
+			AND t.name = NEW.name AND t.owner = NEW.owner AND t.lanes = NEW.lanes AND t.lane = 0 AND t.ends IS NULL) THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('"%s" is not a subscription that gets further lanes', NEW.name);
 	END IF;
 	RETURN NEW;
 END
@@ -382,7 +385,8 @@ BEGIN
 	END IF;
 	LOOP	-- all its lanes, also those that somebody makes meanwhile
 		INSERT INTO queue._gone VALUES ('subscription', u.number);
-		SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub LIMIT 1;
+		SELECT * INTO u FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = sub
+			AND (t.owner = u.owner OR pg_has_role(s.owner, 'USAGE')) LIMIT 1;
 		EXIT WHEN NOT FOUND;
 	END LOOP;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
@@ -411,7 +415,8 @@ BEGIN
 	END IF;
 	PERFORM queue._lock_lanes(u);
 	PERFORM queue._hold_ring(s);
-	FOR u IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = $1 ORDER BY t.ends IS NULL, t.lane LOOP
+	FOR u IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = s.number AND t.name = $1 AND t.owner = u.owner
+			ORDER BY t.ends IS NULL, t.lane LOOP
 		INSERT INTO queue._gone VALUES ('deliveries', u.number);
 		UPDATE queue.retries AS r SET delivery = NULL WHERE r.sub = u.number AND r.delivery IS NOT NULL;
 		IF u.ends IS NOT NULL THEN
@@ -449,7 +454,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	PERFORM FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name ORDER BY t.number FOR NO KEY UPDATE;
+	PERFORM FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner ORDER BY t.number FOR NO KEY UPDATE;
 END
 $$;
 
@@ -465,11 +470,11 @@ DECLARE
 BEGIN
 	PERFORM queue._must_select(s);		-- to whom may not read it nothing is shown to be moved
 	UPDATE queue.retries AS r SET sub = t.number FROM queue.subscriptions AS t
-		WHERE r.sub = u.number AND t.stream = u.stream AND t.name = u.name AND t.ends IS NULL
+		WHERE r.sub = u.number AND t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NULL
 			AND t.lane = coalesce(hashtextextended(r."group", 0) & 32767, r.id) % t.lanes;
 	SELECT * INTO was FROM queue.positions WHERE sub = u.number ORDER BY seq DESC LIMIT 1;
 	SELECT p.* INTO p FROM queue.subscriptions AS t JOIN queue.positions AS p ON p.sub = t.number
-		WHERE t.stream = u.stream AND t.name = u.name AND t.ends IS NULL AND t.lane = 0 ORDER BY p.seq DESC LIMIT 1;
+		WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NULL AND t.lane = 0 ORDER BY p.seq DESC LIMIT 1;
 	IF FOUND THEN	-- what was delivered is counted once, and never less
 		INSERT INTO queue._gone VALUES ('positions', p.sub, p.seq);
 		p.seq := p.seq + 1;
@@ -492,17 +497,17 @@ DECLARE
 	l queue.subscriptions;
 	p queue.positions;
 BEGIN
-	FOR l IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.ends IS NOT NULL
+	FOR l IN SELECT * FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NOT NULL
 			ORDER BY t.number FOR NO KEY UPDATE SKIP LOCKED LOOP
 		SELECT * INTO p FROM queue.positions WHERE sub = l.number ORDER BY seq DESC LIMIT 1;
 		IF p.s2 IS NULL AND p.s1::text = l.ends::text AND NOT EXISTS (SELECT FROM queue.deliveries WHERE sub = l.number) THEN
 			PERFORM queue._dissolve(s, l);
 		END IF;
 	END LOOP;
-	IF EXISTS (SELECT FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.ends IS NOT NULL) THEN
+	IF EXISTS (SELECT FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NOT NULL) THEN
 		RETURN true;
 	END IF;
-	UPDATE queue.subscriptions AS t SET waits = false WHERE t.stream = u.stream AND t.name = u.name AND t.waits;
+	UPDATE queue.subscriptions AS t SET waits = false WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.waits;
 	RETURN false;
 END
 $$;
@@ -527,7 +532,7 @@ BEGIN
 				LEFT JOIN LATERAL (SELECT o.delivery, o.at FROM queue.positions AS o WHERE o.sub = t.number ORDER BY o.seq DESC LIMIT 1)
 					AS p ON true
 				LEFT JOIN queue.deliveries AS d ON d.sub = t.number AND d.id = p.delivery
-			WHERE t.stream = u.stream AND t.name = u.name AND (t.ends IS NOT NULL) = of_before) AS l;
+			WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND (t.ends IS NOT NULL) = of_before) AS l;
 END
 $$;
 
@@ -559,7 +564,7 @@ BEGIN
 		PERFORM queue._not_of_streams('to change on_fail', 'Make another subscription, FROM the position of this one.');
 	END IF;
 	UPDATE queue.subscriptions AS t SET lease = u.lease, max_attempts = u.max_attempts, retry = u.retry
-		WHERE t.stream = s.number AND t.name = $2;
+		WHERE t.stream = s.number AND t.name = $2 AND t.owner = u.owner;
 	IF u.lanes <> was.lanes THEN
 		PERFORM queue._must_select(s);
 		PERFORM queue._same_era(s);
@@ -570,7 +575,7 @@ BEGIN
 		END IF;
 		PERFORM queue._hold_ring(s);
 		place := queue._position();
-		UPDATE queue.subscriptions AS t SET ends = place WHERE t.stream = s.number AND t.name = $2;
+		UPDATE queue.subscriptions AS t SET ends = place WHERE t.stream = s.number AND t.name = $2 AND t.owner = u.owner;
 		FOR i IN 1 .. u.lanes LOOP
 			INSERT INTO queue.subscriptions (stream, name, owner, lease, from_id, from_time, created_at, lost_at, lost_id, max_attempts, retry,
 					blocks, lanes, lane, waits)
@@ -603,7 +608,7 @@ AS $$
 BEGIN
 	RETURN (SELECT string_agg(nullif(queue._place(p, t.from_id, t.from_time), ''), ' | ' ORDER BY t.lane)
 		FROM queue.subscriptions AS t, LATERAL (SELECT o AS p FROM queue.positions AS o WHERE o.sub = t.number ORDER BY o.seq DESC LIMIT 1) AS l
-		WHERE t.stream = u.stream AND t.name = u.name HAVING count(*) = u.lanes);
+		WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner HAVING count(*) = u.lanes);
 END
 $$;
 
@@ -620,7 +625,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
 	s queue.streams;
-	u record;
+	u queue.subscriptions;
 	p queue.positions;
 	d queue.deliveries;
 	may bool;
@@ -672,7 +677,7 @@ BEGIN
 			lease_until := d.lease_until;
 			error := d.error;
 			last_taken := CASE WHEN p.delivery > 0 THEN p.at END;
-			"position" := CASE WHEN u.lanes > 1 OR u.waits OR u.ends IS NOT NULL THEN queue._places(queue._find_subscription(s, u.name))
+			"position" := CASE WHEN u.ends IS NOT NULL THEN NULL WHEN u.lanes > 1 OR u.waits THEN queue._places(u)
 				ELSE nullif(queue._place(p, u.from_id, u.from_time), '') END;
 			delivered := p.delivered;
 			rate := round((p.rate * queue._fades(p.at))::numeric, 3);

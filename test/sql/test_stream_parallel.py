@@ -573,7 +573,7 @@ def test_a_take_that_meets_a_change(db):
     changes.rows("COMMIT")
     put(db, "b1")
     for lane in range(4):
-        rows = takes.rows("SELECT id, due_ms FROM queue._take_for('s', 'a', 9, NULL, NULL, NULL, 'w', %s)", number + lane)
+        rows = takes.rows("SELECT id, due_ms FROM queue._take_for('s', 'a', 9, NULL, NULL, NULL, 'w', lane => %s)", number + lane)
         assert rows == [(None, 100)]
     assert drain(db) == ["a1", "b1"]
 
@@ -604,6 +604,32 @@ def test_rights(db):
     got = drain(bob, sub="b")
     assert len(got) == 5 and out[0][1][0] in got
     db.rows("SELECT queue.unsubscribe('b', 's')")
+
+
+def test_lanes_of_somebody_else(db):
+    """A row by hand under the name of another role's subscription is not of it, whatever it says."""
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    db.rows("SELECT queue.grant('s', '{subscribe}', '{bob}')")
+    bob = db.connect("bob")
+    number = db.value("SELECT number FROM queue.streams")
+    bob.rows("SELECT queue.subscribe('a', 's')")
+    bob.rows("UPDATE queue.subscriptions SET ends = '3:3:' WHERE owner = 'bob'::regrole")      # it has no first lane any more
+    assert db.column("SELECT subscription FROM queue.subscriptions()") == ["a"] == bob.column("SELECT subscription FROM queue.subscriptions()")
+    assert len(db.rows("SELECT FROM queue.health() WHERE about = 'subscription'")) == 1
+    make(db, 2)
+    for more in ("lanes, lane) VALUES (%s, 'a', 2, 1", "lanes, lane) VALUES (%s, 'a', 4, 3", "lanes, lane, ends) VALUES (%s, 'a', 4, 0, '3:3:'"):
+        bob.fails("42501", "INSERT INTO queue.subscriptions (stream, name, " + more + ")", number)
+    bob.fails("23505", "INSERT INTO queue.subscriptions (stream, name, lanes) VALUES (%s, 'a', 4)", number)
+    put(db, *map(str, range(8)))
+    assert len(all_out(db, lim=1)) == 2
+    alter(db, parallel=4)
+    for token in db.column("SELECT sub || '-d' || id || '-' || token FROM queue.deliveries"):
+        done(db, token)
+    assert len(drain(db)) == 6 and seen(db, "DISTINCT parallel, owner") == [(1, "bob"), (4, "app")]
+    db.rows("SELECT queue.seek('a', 's', 'beginning')")
+    assert len(drain(db)) == 8
+    db.rows("SELECT queue.unsubscribe('a', 's')")       # the owner of the stream removes what else has the name
+    assert db.value("SELECT count(*) FROM queue.subscriptions") == 0
 
 
 def test_what_is_shown(db):

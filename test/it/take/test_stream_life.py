@@ -15,10 +15,10 @@ from proxy import wait_for
 from queuetest import error, parked, tag
 
 
-def make(c, *subs):
+def make(c, *subs, parallel=1):
     tag(c, "QUEUE CREATE s WITH (kind = stream)")
     for name in subs:
-        tag(c, "QUEUE SUBSCRIBE %s TO s" % name)
+        tag(c, "QUEUE SUBSCRIBE %s TO s WITH (parallel = %d)" % (name, parallel))
 
 
 def take(c, sub="a", more=""):
@@ -258,22 +258,24 @@ def answered(wires, n):
     return got
 
 
-def test_very_many_who_wait(qbouncer, cluster):
-    """None of them has a server; of each subscription one is woken by a push, and nobody else asks."""
+@pytest.mark.parametrize("parallel", [1, 4])
+def test_very_many_who_wait(qbouncer, cluster, parallel):
+    """None of them has a server; of each subscription as many are woken by a push as there are lanes, and the rest stays."""
     db = cluster.createdb(owner="app")
     proxy = qbouncer(max_client_conn=WAITERS + 100, default_pool_size=4, queue_pool_size=2, queue_rescan="1h",
                      queue_heartbeat="2s", log_connections=0, log_disconnections=0)
     names = ["s%d" % i for i in range(SUBSCRIPTIONS)]
     with contextlib.ExitStack() as stack:
         c = stack.enter_context(proxy.wire(db))
-        make(c, *names)
+        make(c, *names, parallel=parallel)
         waiting = [stack.enter_context(proxy.wire(db)) for _ in range(WAITERS)]
         for i, w in enumerate(waiting):
             w.query("QUEUE TAKE s FOR %s WAIT '10 min'" % names[i % SUBSCRIPTIONS])
         parked(*waiting)
         pool = proxy.pool(db)
         assert pool["sv_active"] + pool["sv_idle"] + pool["sv_used"] <= 4 + 2
-        tag(c, "QUEUE PUSH s '1'")
-        served = answered(waiting, SUBSCRIPTIONS)
-        assert {i % SUBSCRIPTIONS for i in served} == set(range(SUBSCRIPTIONS)) and set(served.values()) == {("1",)}
-        assert len(c.rows("SELECT FROM queue.deliveries")) == SUBSCRIPTIONS
+        events = ["%d" % i for i in range(parallel)]
+        tag(c, "QUEUE PUSH s " + ", ".join("'%s'" % e for e in events))
+        served = answered(waiting, SUBSCRIPTIONS * parallel)
+        assert sorted((i % SUBSCRIPTIONS, *got) for i, got in served.items()) == sorted((i, e) for i in range(SUBSCRIPTIONS) for e in events)
+        assert len(c.rows("SELECT FROM queue.deliveries")) == SUBSCRIPTIONS * parallel
