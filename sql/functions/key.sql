@@ -317,7 +317,7 @@ BEGIN
 			|| '(p, $2, NULL, NULL, NULL, NULL, k, $3, g, $4) FROM queue._triples($1)'
 		USING jobs, coalesce(priority, 0), duplicate, with_old;
 	IF notify THEN
-		PERFORM pg_notify('qbouncer', q);
+		PERFORM queue._tell(cfg.number, q);
 	END IF;
 END
 $$;

@@ -110,7 +110,7 @@ BEGIN
 				greatest(start, clock_timestamp()) + expires, attempts, batch;
 	END IF;
 	IF notify THEN
-		PERFORM pg_notify('qbouncer', q);
+		PERFORM queue._tell(cfg.number, q);
 	END IF;
 END
 $$;

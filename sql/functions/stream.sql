@@ -559,7 +559,7 @@ BEGIN
 	RETURN QUERY EXECUTE format('SELECT queue._push_event_%s($1, $2, $3, $4, $5, $6)', s.number)
 		USING s.current, s.log, payloads, queue._check_push(headers, NULL, NULL), key, "group";
 	IF notify THEN
-		PERFORM pg_notify('qbouncer', q);
+		PERFORM queue._tell(s.number, q);
 	END IF;
 END
 $$;

@@ -171,3 +171,20 @@ def test_a_transaction_that_calls_both(q):
     q.rows("SELECT queue.push('q', '1', \"group\" => 'h'), queue.push('q', '2', \"group\" => 'h')")
     assert ear.of("BEGIN", ("SELECT queue.done(%s)", token),
                   "DELETE FROM queue.q_q WHERE \"group\" = 'h' AND state = 'ready'", "COMMIT") == (["q"], [])
+
+
+@pytest.mark.parametrize("more", ("", ", key => 'k'", ", delay => '1 h'"))
+def test_of_a_push(db, more):
+    """As it is said; by who is told to say it himself nothing is said."""
+    db.create("q")
+    db.rows("SELECT queue.create('s', false, '{kind}', '{stream}')")
+    ear = Ear(db)
+    for name in "qs":
+        if name == "s" and "delay" in more:
+            continue
+        push = "SELECT queue.push('%s', '1'::jsonb%s)" % (name, more)
+        assert ear.of(push) == ([name], [])
+        # once for a transaction
+        assert ear.of("BEGIN", "SET LOCAL qbouncer.tell = 'here'", push, push.replace("'k'", "'l'"), "COMMIT") == ([], [name])
+        assert ear.of("BEGIN", "SET LOCAL qbouncer.tell = 'nobody'", push.replace("'k'", "'m'"), "COMMIT") == ([], [])
+        assert ear.of("SELECT queue.push('%s', '1'::jsonb, notify => false)" % name) == ([], [])

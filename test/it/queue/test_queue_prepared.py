@@ -102,7 +102,7 @@ def test_a_direct_commit_is_found_by_the_rescan(qbouncer, db, direct):
 
 def test_a_notification_cannot_be_prepared(two, db, direct):
     """Postgres says so; the proxy says what to do."""
-    for sql in ("SELECT queue.push('mail', '1')", "NOTIFY something"):
+    for sql in ("SET LOCAL qbouncer.tell = ''; SELECT queue.push('mail', '1')", "NOTIFY something"):
         with two[0].connect(db, autocommit=False) as conn:
             conn.execute(sql)
             with pytest.raises(psycopg.Error) as e:

@@ -327,3 +327,38 @@ def test_behind_another_pooler(qbouncer, cluster):
             assert [n[1] for n in listener.heard()] == ["changes"]
             assert key_of(other) == 1
         assert pooler.refused == 1
+
+
+@pytest.mark.parametrize("kind", ["queue", "stream"])
+@pytest.mark.parametrize("push", ["SELECT queue.push('changes', '1'::jsonb)", "SELECT queue.push('changes', '1'::jsonb, key => 'k')",
+                                  "DO $$BEGIN PERFORM queue.push('changes', '1'::jsonb); END$$", "INSERT INTO words VALUES (1)"])
+def test_a_push_by_a_function(qproxy, db, listener, kind, push):
+    """In a statement that is none of QUEUE: of a procedure, or of a trigger that somebody has written."""
+    with qproxy.wire(db) as c, qproxy.wire(db) as other:
+        prepare(c, kind)
+        run(c, "CREATE TABLE words (n int)", "CREATE FUNCTION says() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$BEGIN PERFORM queue.push('changes', to_jsonb(NEW.n)); RETURN NULL; END$$",
+            "CREATE TRIGGER says AFTER INSERT ON words FOR EACH ROW EXECUTE FUNCTION says()")
+        other.query(TAKE if kind == "stream" else "QUEUE TAKE changes WAIT '30s'")
+        parked(other)
+        listener.heard()
+        assert said(run(c, "BEGIN", push, "ROLLBACK")) == []
+        assert said(run(c, push)) == []
+        assert woken(other)["payload"] == "1"
+        assert listener.heard() == []
+        assert run(c, "BEGIN", push, "PREPARE TRANSACTION 'said'")[-1].type == "Z"      # a NOTIFY would be refused
+        assert [m.tag for m in run(c, "COMMIT PREPARED 'said'") if m.type in "CE"] == ["COMMIT PREPARED"]
+
+
+@pytest.mark.parametrize("option, job", [("handler = 'app.says'", "1"), ("run = sql", '{"sql": "SELECT app.says(\'\'1\'\')"}'),
+                                         ("run = sql", '{"sql": "SELECT app.says(\'\'1\'\')", "transaction": false}')])
+def test_a_push_by_a_job_that_runs_by_itself(qproxy, db, option, job):
+    with qproxy.wire(db) as c, qproxy.wire(db) as other:
+        prepare(c, "queue")
+        run(c, "CREATE SCHEMA app", "CREATE FUNCTION app.says(p jsonb) RETURNS void LANGUAGE plpgsql AS "
+            "$$BEGIN PERFORM queue.push('changes', p); END$$")
+        tag(c, "QUEUE CREATE works WITH (%s)" % option)
+        other.query("QUEUE TAKE changes WAIT '30s'")
+        parked(other)
+        tag(c, "QUEUE PUSH works '%s'" % job)
+        assert woken(other)["payload"] == "1"
