@@ -7,6 +7,7 @@ import pytest
 
 from proxy import wait_for
 from queuetest import error, shared, shared_db, stats, tag  # noqa: F401
+from relay import Relay
 
 
 @pytest.fixture
@@ -307,3 +308,14 @@ def test_exactly_once_in_steps(sql, qbouncer, db, direct):
             wait_for(lambda have=have: len(states(direct, "steps")) < have or have == 0, "progress", timeout=60)
         wait_for(lambda: states(direct, "steps") == [], "the end of all", timeout=120)
     assert direct.execute("SELECT n, part FROM app_t ORDER BY 1, 2").fetchall() == [(n, part) for n in range(150) for part in (1, 2)]
+
+
+def test_a_cancel_that_is_lost(cluster, qbouncer, db, direct):
+    """It is asked for again, until the job has ended."""
+    cancel_request = b"\x04\xd2\x16\x2e"
+    with Relay(cluster.port) as relay, qbouncer(databases={"*": "host=127.0.0.1 port=%d" % relay.port}).wire(db) as c:
+        tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1)")
+        relay.arm(cancel_request, "never")
+        tag(c, "QUEUE RUN 'SELECT 1; SELECT pg_sleep(600)' ON nightly TIMEOUT '100 ms'")
+        assert relay.lost.wait(15)
+        wait_for(lambda: states(direct, "nightly") == ["dead"], "its end")
