@@ -671,6 +671,22 @@ def test_payloads_and_peek(db, kind):
     assert len(db.rows("SELECT FROM queue.take_for%s('s', 'a')" % suffix)) == 1
 
 
+def test_lag(db):
+    """In each lane what is old enough, up to its first event that is not; the first of all lanes that will be is waited for."""
+    make(db, 2)
+    put(db, *map(str, range(1, 9)))
+    db.connect("postgres").rows("UPDATE queue.e1_0 SET pushed_at = pushed_at - interval '2 h' WHERE id <= 5")
+    got = []
+    for _ in range(2):
+        rows = db.rows("SELECT id, token FROM queue.take_for('s', 'a', lag => '1 h')")
+        got += [r[0] for r in rows]
+        done(db, rows[0][1])
+    assert sorted(got) == [1, 2, 3, 4, 5]
+    (row,) = db.rows("SELECT id, due_ms FROM queue._take_for('s', 'a', 9, NULL, NULL, NULL, 'w', '1 h')")
+    assert row[0] is None and 3500000 < row[1] <= 3600000
+    assert sorted(drain(db)) == ["6", "7", "8"]
+
+
 def test_orphans(db):
     """Of a proxy that is gone all lanes come again."""
     make(db, 3)
