@@ -168,6 +168,7 @@ BEGIN
 		IF NEW.owner <> OLD.owner THEN
 			PERFORM queue._take_owner(OLD);
 			PERFORM queue._give_owner(cfg);
+			UPDATE queue.bindings AS b SET owner = NEW.owner, mark = DEFAULT WHERE b.queue = NEW.number;
 		END IF;
 		IF (NEW.max_length, NEW.overflow) IS DISTINCT FROM (OLD.max_length, OLD.overflow) THEN
 			PERFORM queue._generate_length(cfg.number, cfg.name, cfg.max_length, cfg.overflow);

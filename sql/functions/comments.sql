@@ -118,6 +118,8 @@ BEGIN
 			('bindings', 'regex', 'The pattern, where it has * or #.'),
 			('bindings', 'headers', 'What the headers of a publication have to contain; NULL: nothing.'),
 			('bindings', 'created_at', 'When it was bound.'),
+			('bindings', 'owner', 'Owner of the queue or stream; what it is worth is what he may.'),
+			('bindings', 'mark', 'Drawn anew with each change: what is made for some bindings says theirs.'),
 			('_topic', 'what', 'create, drop, bind, unbind, grant, revoke, owner.'),
 			('_topic', 'topic', 'Its number.'),
 			('_topic', 'queue', 'Number of the queue or stream.'),

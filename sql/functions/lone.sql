@@ -70,13 +70,13 @@ BEGIN
 END
 $$;
 
--- The function that says they are right.
+-- The function that says they are right; and for the routes of a topic, that its jobs are no SQL (route.sql).
 CREATE OR REPLACE FUNCTION queue._lone_name(cfg queue.queues) RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN '_lone_' || cfg.number || '_' || left(md5(queue._lone_texts(cfg, 'true')::text), 16);
+	RETURN '_lone_' || cfg.number || '_' || left(md5(concat(queue._lone_texts(cfg, 'true'), cfg.run)), 16);
 END
 $$;
 

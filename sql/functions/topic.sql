@@ -157,7 +157,9 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN format(CASE WHEN gives THEN 'GRANT %s ON %s TO %s' ELSE 'REVOKE %s ON %s FROM %s' END,
-		CASE kind WHEN 'publish' THEN 'INSERT, SELECT' ELSE 'REFERENCES' END, queue._topic_view(number), queue._role(role));
+			CASE kind WHEN 'publish' THEN 'INSERT, SELECT' ELSE 'REFERENCES' END, queue._topic_view(number), queue._role(role))
+		|| CASE kind WHEN 'publish' THEN format(CASE WHEN gives THEN '; GRANT EXECUTE ON FUNCTION %s TO %s'
+			ELSE '; REVOKE EXECUTE ON FUNCTION %s FROM %s' END, queue._route_functions(number), queue._role(role)) ELSE '' END;
 END
 $$;
 
@@ -167,6 +169,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
 	v text;
+	whose regrole;
 BEGIN
 	IF TG_RELID <> 'queue._topic'::regclass THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
@@ -186,6 +189,8 @@ BEGIN
 			REVOKE ALL ON %1$s FROM PUBLIC;
 			CREATE TRIGGER routes INSTEAD OF INSERT ON %1$s FOR EACH ROW EXECUTE FUNCTION queue._route();
 			COMMENT ON VIEW %1$s IS %2$L', v, format('The topic "%s": who may INSERT here may PUBLISH, who has REFERENCES may BIND. It holds nothing.', NEW.pattern));
+		PERFORM queue._generate_routes(NEW.topic);
+		EXECUTE 'REVOKE ALL ON FUNCTION ' || queue._route_functions(NEW.topic) || ' FROM PUBLIC';
 		EXECUTE queue._topic_right_sql(true, NEW.topic, 'publish', NEW.role);
 		EXECUTE queue._topic_right_sql(true, NEW.topic, 'bind', NEW.role);
 		RETURN NEW;
@@ -197,11 +202,14 @@ BEGIN
 		IF NOT FOUND THEN
 			RAISE EXCEPTION USING ERRCODE = '42704', MESSAGE = 'there is no such topic';
 		END IF;
-		PERFORM FROM queue.queues AS c WHERE c.number = NEW.queue FOR SHARE;
+		SELECT c.owner INTO whose FROM queue.queues AS c WHERE c.number = NEW.queue FOR SHARE;
+		IF NOT FOUND THEN
+			SELECT s.owner INTO whose FROM queue.streams AS s WHERE s.number = NEW.queue;
+		END IF;
 		PERFORM queue._check_topic(NEW.pattern, true);
-		INSERT INTO queue.bindings AS b (topic, queue, pattern, regex, headers)
-			VALUES (NEW.topic, NEW.queue, NEW.pattern, queue._topic_regex(NEW.pattern), NEW.headers)
-			ON CONFLICT (topic, queue, pattern) DO UPDATE SET headers = EXCLUDED.headers
+		INSERT INTO queue.bindings AS b (topic, queue, pattern, regex, headers, owner)
+			VALUES (NEW.topic, NEW.queue, NEW.pattern, queue._topic_regex(NEW.pattern), NEW.headers, whose)
+			ON CONFLICT (topic, queue, pattern) DO UPDATE SET headers = EXCLUDED.headers, mark = DEFAULT
 				WHERE b.headers IS DISTINCT FROM EXCLUDED.headers;
 		RETURN NEW;
 	ELSIF NEW.what = 'unbind' THEN
@@ -222,7 +230,7 @@ BEGIN
 		EXECUTE queue._topic_right_sql(true, NEW.topic, 'bind', NEW.role);
 		UPDATE queue.topics AS t SET owner = quote_ident(NEW.role)::regrole WHERE t.number = NEW.topic;
 	ELSIF NEW.what = 'drop' THEN
-		EXECUTE 'DROP VIEW IF EXISTS ' || queue._topic_view(NEW.topic);
+		EXECUTE format('DROP VIEW IF EXISTS %s; DROP FUNCTION IF EXISTS %s', queue._topic_view(NEW.topic), queue._route_functions(NEW.topic));
 		DELETE FROM queue.bindings AS b WHERE b.topic = NEW.topic;
 		DELETE FROM queue.topics AS t WHERE t.number = NEW.topic;
 	END IF;
@@ -399,7 +407,7 @@ BEGIN
 	RETURN QUERY SELECT t.name, b.pattern, b.name, b.headers,
 			has_table_privilege(b.owner, queue._topic_view(t.number), 'REFERENCES') AND b.run IS NULL, pg_get_userbyid(t.owner)::text
 		FROM queue.topics AS t LEFT JOIN (
-			SELECT x.*, c.name, c.owner, c.run FROM queue.bindings AS x
+			SELECT x.topic, x.pattern, x.regex, x.headers, c.name, c.owner, c.run FROM queue.bindings AS x
 				JOIN (SELECT number, name, owner, run FROM queue.queues UNION ALL SELECT number, name, owner, NULL FROM queue.streams) AS c
 					ON c.number = x.queue
 			) AS b ON b.topic = t.number
@@ -459,13 +467,16 @@ BEGIN
 	SELECT * INTO t FROM queue.topics AS x WHERE x.number = substring(TG_TABLE_NAME FROM '^t_([0-9]{1,9})$')::int4;
 	IF NOT FOUND OR to_regclass(queue._topic_view(t.number)) IS DISTINCT FROM TG_RELID::regclass THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'not a trigger for other tables';
+	ELSIF NEW.topic IS NULL AND NEW.stated = 'routes' THEN	-- by queue._routes_of()
+		NEW.stated := queue._look_at_routes(t.number);
+		RETURN NEW;
 	ELSIF split_part(NEW.topic, '.', 1) <> t.name IS NOT FALSE THEN
 		RAISE EXCEPTION USING ERRCODE = '22023', MESSAGE = format('"%s" is not of topic "%s"', left(NEW.topic, 80), t.name);
 	END IF;
 	IF NEW.duplicate IS NOT NULL THEN
 		PERFORM queue._check_publish(NEW.duplicate);
 	END IF;
-	head := (coalesce(nullif(queue._check_push(NEW.headers, NULL, NULL), 'null'), '{}') || jsonb_build_object('topic', NEW.topic))::text;
+	head := (queue._publish_headers(NEW.headers) || jsonb_build_object('topic', NEW.topic))::text;
 	NEW.made := NULL;
 	FOR q IN
 			SELECT c.number, c.name, c.is_stream FROM (
@@ -513,10 +524,18 @@ BEGIN
 	ELSIF NOT has_table_privilege(queue._topic_view(t.number), 'INSERT') THEN
 		PERFORM queue._may_publish(topic, NULL);
 	END IF;
-	EXECUTE 'INSERT INTO queue.t_' || t.number || ' (topic, payloads, priority, delay, run_at, headers, expires, attempts, key,
-			keep_for, duplicate, "group", batch, stated)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING made' INTO made
-		USING topic, payloads, priority, delay, run_at, headers, expires, attempts, key, keep_for, duplicate, "group", batch, stated;
+	IF cardinality(payloads) = 1 AND coalesce(delay::text, run_at::text, expires::text, attempts::text, key, keep_for::text, duplicate,
+				"group", batch, stated) IS NULL
+			AND has_function_privilege(format('queue._publish_one_%s(text, text, text, int4, bool)', t.number), 'EXECUTE') THEN
+		EXECUTE 'SELECT queue._publish_one_' || t.number || '($1, $2, $3, $4, $5)' INTO made
+			USING topic, payloads[1], headers, priority, mandatory;
+	END IF;
+	IF made IS NULL THEN
+		EXECUTE 'INSERT INTO queue.t_' || t.number || ' (topic, payloads, priority, delay, run_at, headers, expires, attempts, key,
+				keep_for, duplicate, "group", batch, stated)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14) RETURNING made' INTO made
+			USING topic, payloads, priority, delay, run_at, headers, expires, attempts, key, keep_for, duplicate, "group", batch, stated;
+	END IF;
 	IF cardinality(made) = 0 THEN
 		RETURN;
 	ELSIF made IS NULL AND mandatory THEN

@@ -301,3 +301,201 @@ def test_a_dump(db, cluster):
     with psycopg.connect(cluster.dsn(copy, "bob"), autocommit=True) as c:
         assert [r[0] for r in publish(c, "orders")] == ["mail", "next"]
     cluster.dropdb(copy)
+
+
+# --- what most publications are: functions of the topic (route.sql) ---
+
+ONE = "SELECT queue._publish_one_%d(%%s, %%s, %%s, %%s, %%s)"
+MANY = "SELECT * FROM queue._publish_%d(%%s, %%s, %%s, %%s, %%s)"
+
+
+class Routed:
+    """A topic "orders" with queues that are bound, whose functions are right."""
+
+    def __init__(self, db, **bound):
+        self.db = db
+        for queue in bound:
+            if db.conn.execute("SELECT to_regclass(%s)", ("queue.q_" + queue,)).fetchone()[0] is None:
+                db.create(queue)
+        db.conn.execute("SELECT queue.create_topic('orders')")
+        for queue, pattern in bound.items():
+            db.conn.execute("SELECT queue.bind(%s, %s)", (queue, pattern))
+        self.number = db.conn.execute("SELECT queue._routes_of('orders')").fetchone()[0]
+
+    def look(self, conn=None):
+        return (conn or self.db.conn).execute("SELECT queue._routes_of('orders')").fetchone()[0]
+
+    def one(self, topic, payload="1", headers=None, priority=None, mandatory=False, conn=None):
+        return (conn or self.db.conn).execute(ONE % self.number, (topic, payload, headers, priority, mandatory)).fetchone()[0]
+
+    def many(self, topics, payloads, headers=None, priority=None, mandatory=False):
+        return self.db.conn.execute(MANY % self.number, (topics, payloads, headers, priority, mandatory)).fetchall()
+
+
+def everything(db, *queues):
+    return [db.conn.execute(f"SELECT payload, headers, priority, state FROM queue.q_{q} ORDER BY id").fetchall() for q in queues]
+
+
+@pytest.mark.parametrize("pattern", ["orders", "orders.#", "orders.*", "orders.a+b.#", "orders.#.paid", "orders.it's.*", "orders.\\d.*"])
+@pytest.mark.parametrize("topic", ["orders", "orders.a", "orders.a+b.x", "orders.it's.x", "orders.1.x", "orders.paid", "orders.a.b.paid"])
+def test_routes_are_as_the_trigger_has_them(db, pattern, topic):
+    r = Routed(db, mail=pattern, log="orders.#")
+    by_name = db.conn.execute("SELECT * FROM queue._publish_each(%s, '{\"a\": 1}', 3, false)", ([topic, "1"],)).fetchall()
+    many = r.many([topic, topic], ["1", "2"], '{"a": 1}', 3)
+    mixed = r.many([topic, "orders"], ["1", "2"], '{"a": 1}', 3)
+    made = r.one(topic, "1", '{"a": 1}', 3)
+    assert made[::2] == [row[0] for row in by_name] == [row[0] for row in many]
+    assert [row[0] for row in mixed if 1 in row[2]] == made[::2]
+    assert all(row[2] == [1, 2] for row in many)
+    if made[0] == "mail":
+        got = everything(db, "mail")[0]
+        assert got[0] == got[1] == got[-1] == (1, {"a": 1, "topic": topic}, 3, "ready")
+
+
+def test_many_topics_at_once(db):
+    r = Routed(db, mail="orders.eu.*", log="orders.#")
+    rows = r.many(["orders.eu.a", "orders.us.a", "orders.eu.b"], ["1", "2", "3"])
+    assert [(row[0], row[2], row[3]) for row in rows] == [("mail", [1, 3], [1, 2]), ("log", [1, 2, 3], [1, 2, 3])]
+    assert [x[0] for x in everything(db, "mail")[0]] == [1, 3]
+    assert [x[1]["topic"] for x in everything(db, "log")[0]] == ["orders.eu.a", "orders.us.a", "orders.eu.b"]
+
+
+def test_when_and_mandatory_of_routes(db):
+    r = Routed(db, mail="orders.#")
+    db.conn.execute("SELECT queue.bind('mail', 'orders.#', '{\"k\": 1}')")
+    assert r.look() == r.number
+    assert r.one("orders") == [] and r.one("orders", headers='{"k": 1}') == ["mail", "1-1"]
+    assert r.one("orders", mandatory=True) is None  # the long way says what is wrong
+    assert r.many(["orders"], ["1"]) == []
+    raises(db.conn, "42883", MANY % r.number, ["orders"], ["1"], None, None, True)
+    assert len(r.many(["orders", "orders.x"], ["1", "2"], headers='{"k": 1}', mandatory=True)) == 1
+    raises(db.conn, "22023", ONE % r.number, "orders", "1", "[]", None, False)
+
+
+@pytest.mark.parametrize("topic", ["orders..x", "orders.*", "orders.", "other", "orders.a*", "ordersx", "x.orders", None])
+def test_what_is_no_topic_of_it(db, topic):
+    r = Routed(db, mail="orders.#")
+    assert r.one(topic) is None
+    raises(db.conn, "42883", MANY % r.number, [topic], ["1"], None, None, False)
+    assert counts(db.conn, "mail") == [0]
+
+
+CHANGES = {
+    "bind": "SELECT queue.bind('other', 'orders.#')",
+    "unbind": "SELECT queue.unbind('mail', 'orders.#')",
+    "when": "SELECT queue.bind('mail', 'orders.#', '{\"k\": 1}')",
+    "drop": "SELECT queue.drop('mail')",
+    "runs sql": "SELECT queue.unbind('mail', 'orders.#'), queue.alter('mail', '{run}', '{sql}')",
+    "given away": "UPDATE queue.queues SET owner = 'bob' WHERE name = 'mail'",
+    "bind is revoked": "REVOKE REFERENCES ON queue.t_3 FROM app",
+    "altered": "SELECT queue.alter('mail', '{lease}', '{7 min}')",
+}
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_stale_routes_do_nothing(db, what):
+    """From the commit of the change on, and until then all is as it was."""
+    db.create("mail")
+    db.create("other")
+    r = Routed(db, mail="orders.#")
+    assert r.number == 3
+    other = db.connect().conn
+    root = db.connect("postgres").conn
+    with root.transaction():
+        root.execute(CHANGES[what])
+        if what in ("bind", "unbind", "when", "bind is revoked"):  # the others lock the queue, or its table
+            assert r.one("orders.x", conn=other) == ["mail", "1-1"]
+    assert r.one("orders.x", conn=other) is None
+    raises(db.conn, "42883", MANY % r.number, ["orders.x"], ["1"], None, None, False)
+    before = [row[0] for row in db.conn.execute("SELECT queue, job FROM queue.publish('orders.x', '2', headers => '{\"k\": 1}')").fetchall()]
+    assert r.look() == r.number
+    assert (r.one("orders.x", headers='{"k": 1}') or [])[::2] == before
+    assert [row[0] for row in r.many(["orders.x"], ["1"], '{"k": 1}')] == before
+
+
+def test_an_old_snapshot_and_routes(db):
+    """What was bound since is not seen, so nothing is done by functions that know it; nor are they made anew there."""
+    r = Routed(db, mail="orders.#")
+    db.create("log")
+    other = db.connect().conn
+    other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queue.bindings")
+    db.conn.execute("SELECT queue.bind('log', 'orders.#')")
+    assert r.one("orders", conn=other) == ["mail", "1-1"]
+    assert r.look() == r.number
+    assert (r.one("orders", conn=other) or ["mail"])[::2] == ["mail"]  # by the functions as they were; or not by them
+    assert r.look(other) is None
+    assert [row[0] for row in publish(other, "orders")] == ["mail"]
+    other.execute("COMMIT")
+    assert [row[0] for row in publish(other, "orders")] == ["mail", "log"]
+
+
+def test_nobody_waits_for_who_looks_at_routes(db):
+    r = Routed(db, mail="orders.#")
+    other = db.connect().conn
+    with db.conn.transaction():
+        db.conn.execute("SELECT queue.grant_topic('orders', '{publish}', '{bob}')")
+        other.execute("SET lock_timeout = '5 s'")
+        assert r.look(other) is None
+
+
+def test_rights_on_routes(db):
+    r = Routed(db, mail="orders.#")
+    bob, mallory = db.connect("bob").conn, db.connect("mallory").conn
+    for conn in bob, mallory:
+        raises(conn, "42501", ONE % r.number, "orders", "1", None, None, False)
+        raises(conn, "42501", MANY % r.number, ["orders"], ["1"], None, None, False)
+        raises(conn, "42501", "SELECT queue._routes_of('orders')")
+    db.conn.execute("SELECT queue.grant_topic('orders', '{publish}', '{bob}')")
+    assert r.one("orders", conn=bob) == ["mail", "1-1"]
+    assert r.look(bob) == r.number
+    db.create("log")
+    db.conn.execute("SELECT queue.bind('log', 'orders')")
+    assert r.look(bob) == r.number  # made anew by him, and the rights on them stay
+    raises(mallory, "42501", ONE % r.number, "orders", "1", None, None, False)
+    raises(bob, "42501", "SELECT queue._generate_routes(3)")
+    db.conn.execute("SELECT queue.revoke_topic('orders', '{publish}', '{bob}')")
+    raises(bob, "42501", ONE % r.number, "orders", "1", None, None, False)
+
+
+def test_names_that_a_publisher_puts_before_ours(db):
+    """They run with the rights of who has installed the schema: nothing is looked up by the caller's search_path."""
+    r = Routed(db, mail="orders.#", log="orders.eu.*", next="orders.x")
+    db.conn.execute("SELECT queue.bind('next', 'orders.x', '{\"a\": 1}')")
+    assert r.look() == r.number
+    db.conn.execute("SELECT queue.grant_topic('orders', '{publish}', '{bob}')")
+    db.connect("postgres").conn.execute("CREATE SCHEMA evil AUTHORIZATION bob")
+    bob = db.connect("bob").conn
+    bob.execute("CREATE TABLE evil.seen (what text)")
+    for op, a, b, result in (("=", "jsonb", "jsonb", "bool"), ("=", "text", "text", "bool"), ("=", "int4", "int4", "bool"), ("~", "text", "text", "bool"),
+                             ("||", "jsonb", "jsonb", "jsonb"), ("||", "text[]", "text[]", "text[]"), ("@>", "jsonb", "jsonb", "bool"),
+                             ("=", "int8[]", "int8[]", "bool"), ("=", "int4", "int8", "bool")):
+        name = "f%d" % bob.execute("SELECT count(*) FROM pg_operator WHERE oprnamespace = 'evil'::regnamespace").fetchone()[0]
+        bob.execute(f"CREATE FUNCTION evil.{name}({a}, {b}) RETURNS {result} LANGUAGE plpgsql AS $$ BEGIN RAISE 'evil'; END $$")
+        bob.execute(f"CREATE OPERATOR evil.{op} (LEFTARG = {a}, RIGHTARG = {b}, FUNCTION = evil.{name})")
+    for call in "has_table_privilege(oid, oid, text)", "jsonb_build_object(text, text)", "cardinality(text[])", "to_regproc(text)", "concat(text, int8)":
+        bob.execute(f"CREATE FUNCTION evil.{call} RETURNS text LANGUAGE plpgsql AS $$ BEGIN RAISE 'evil'; END $$")
+    bob.execute("CREATE DOMAIN evil.jsonb AS text; CREATE DOMAIN evil.text AS pg_catalog.text CHECK (value <> 'orders.x'); CREATE DOMAIN evil.int8 AS int4")
+    bob.execute("SET search_path = evil, pg_catalog")
+    assert r.one("orders.x", headers='{"a": 1}', conn=bob) == ["mail", "1-1", "next", "3-1"]
+    assert bob.execute("SELECT * FROM queue._publish_%d('{orders.eu.x}', '{1}', NULL, NULL, false)" % r.number).rowcount == 2
+
+
+def test_more_queues_than_routes_have(db):
+    names = ["q%d" % i for i in range(31)]
+    for name in names:
+        db.create(name)
+    r = Routed(db, **dict.fromkeys(names, "orders"))
+    assert r.number is None
+    assert len(publish(db.conn, "orders")) == 31
+    db.conn.execute("SELECT queue.unbind('q3', 'orders')")
+    assert r.look() == 32
+    assert len(publish(db.conn, "orders")) == 30
+
+
+def test_bytes_and_text_by_routes(db):
+    for name, kind in ("mail", "text"), ("log", "bytea"):
+        db.create(name, payload=kind)
+    r = Routed(db, mail="orders", log="orders")
+    assert r.one("orders", "it's") == ["mail", "1-1", "log", "2-1"]
+    assert len(r.many(["orders", "orders"], ["\\x41", "b"])) == 2
+    assert [row[0] for row in everything(db, "log")[0]] == [b"it's", b"A", b"b"]
