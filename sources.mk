@@ -325,6 +325,8 @@ libqb_queue_a_SOURCES = \
 	src/queue/park.c \
 	src/queue/park.h \
 	src/queue/partial.c \
+	src/queue/publish.c \
+	src/queue/publish.h \
 	src/queue/qclient.c \
 	src/queue/qdb.c \
 	src/queue/queue.c \
@@ -474,6 +476,7 @@ qb_sql = \
 	sql/functions/retry.sql \
 	sql/functions/deliver.sql \
 	sql/functions/topic.sql \
+	sql/functions/route.sql \
 	sql/functions/track.sql \
 	sql/functions/public.sql \
 	sql/functions/payload.sql \
@@ -523,6 +526,7 @@ qb_doc = \
 	doc/decisions/037-many-queues.md \
 	doc/decisions/038-clean-queues.md \
 	doc/decisions/039-lanes-of-a-subscription.md \
+	doc/decisions/040-publications.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

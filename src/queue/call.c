@@ -19,6 +19,7 @@
 #include "known.h"
 #include "lease.h"
 #include "mark.h"
+#include "publish.h"
 #include "queue_int.h"
 #include "schedule.h"
 #include "token.h"
@@ -200,6 +201,18 @@ static bool names_queues(const struct qstmt *q)
 	       ((q->verb->flags & (QVERB_WAKES | QVERB_DELETES)) != 0 || qstmt_then(q, QVERB_TAKE));
 }
 
+static void call_topic(struct call *ret, const struct qstmt *q, const struct bind_values *bind)
+{
+	const struct qvalue *v = q->verb->id == QVERB_PUBLISH ? qstmt_one(q, QARG_TOPIC) : NULL;
+	struct qbind qb = bind_read(bind);
+	struct buf text = BUF_INIT;
+
+	if (v == NULL || v->cast || qvalue_eval(v, &qb, &text) != QEVAL_OK ||
+		!topic_name(&text, ret->topic))
+		ret->topic[0] = '\0';
+	buf_free(&text);
+}
+
 bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values *bind,
 	struct call *ret, struct pg_error *err)
 {
@@ -209,6 +222,7 @@ bool call_make(struct taker *t, const struct qstmt *q, const struct bind_values 
 	if (!jobs_resolve(t, q, bind, &ret->jobs, err) || !call_params(ret, q, bind, err))
 		return false;
 	call_queue(t, ret, q, bind);
+	call_topic(ret, q, bind);
 	call_jobs_mark(t, ret, q);
 	call_moves_leases(t, ret, q);
 	ret->in_rows = names_queues(q);
@@ -381,6 +395,10 @@ void call_succeeded(
 	}
 	if ((flags & QVERB_NUMBERS) != 0)
 		head_forget(t->db, call->queue);
+	if (q->verb->id == QVERB_BIND || q->verb->id == QVERB_UNBIND)
+		topics_doubt(t->db);
+	if (in_tx && call->topic[0] != '\0')
+		topic_used(t->db, t->pool, call->topic);
 	if (may_change_runs(t, q))
 		wakes_event(t->db, &t->wakes, SCHEDULES_EVENT);
 	if (q->verb->id == QVERB_FAIL)

@@ -27,6 +27,12 @@
 
 #define ROW_TAKE(COL, SEP, PAYLOAD) ROW_TAKEN(COL, SEP, PAYLOAD) SEP ROW_HIDDEN(COL, SEP)
 
+#define ROW_PUBLISHED(COL, SEP) \
+	COL(queue, TEXT) SEP \
+	COL(number, INT4) SEP \
+	COL(places, INT4_ARRAY) SEP \
+	COL(ids, INT8_ARRAY)
+
 #define ROW_GAUGES(COL, SEP) \
 	COL(queue, TEXT) SEP \
 	COL(ready, INT8) SEP \
@@ -210,6 +216,14 @@
 		HAND_SQL(PATIENCE_SQL " AS patience, " TELL_HERE_SQL " AS tell, ", "_hand_keys_@", \
 			"$6, $7, $8, $9, $10, $11, $12", ", $4, $5 AND patience IS NOT NULL", "$13"), \
 		KEYED_PARAMS(PARAM) HAND_PARAMS(PARAM), ROW_TAKE(COL, , JSONB) COL(id, INT8)) \
+	/* PUBLISH: topic and payload of each. @: a topic, and not a queue */ \
+	CALL(PUBLISH, "SELECT " ROW_PUBLISHED(CALL_NAME, ", ") " FROM queue._publish_each($1, $2, $3, $4)", \
+		PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(INT4) PARAM(BOOL), ROW_PUBLISHED(COL, )) \
+	CALL(PUBLISH_DIRECT, "SELECT " ROW_PUBLISHED(CALL_NAME, ", ") " FROM queue._publish_@($1, $2, $3, $4, $5)", \
+		PARAM(TEXT_ARRAY) PARAM(TEXT_ARRAY) PARAM(TEXT) PARAM(INT4) PARAM(BOOL), ROW_PUBLISHED(COL, )) \
+	CALL(PUBLISH_ONE, "SELECT queue._publish_one_@($1, $2, $3, $4, $5) AS made", \
+		PARAM(TEXT) PARAM(TEXT) PARAM(TEXT) PARAM(INT4) PARAM(BOOL), COL(made, TEXT_ARRAY)) \
+	CALL(ROUTES, "SELECT queue._routes_of($1) AS number", PARAM(TEXT), COL(number, INT4)) \
 	/* DONE */ \
 	CALL(DONE, DONE_SQL(PATIENT, " OR patience IS NULL"), PARAM(TEXT_ARRAY), COL(queue, TEXT)) \
 	CALL(DONE_WAITS, DONE_SQL("", ""), PARAM(TEXT_ARRAY), COL(queue, TEXT)) \

@@ -20,6 +20,7 @@
 #include "jobs.h"
 #include "lease.h"
 #include "merge.h"
+#include "publish.h"
 #include "queue_int.h"
 #include "registry.h"
 #include "schema_int.h"
@@ -44,6 +45,7 @@ struct request {
 	struct answer answer;
 	unsigned rows;
 	int n_formats;
+	int n_payloads;
 	bool keeps_rows;
 	int again;           /* how often it was sent once more, for payloads of another type */
 	bool wakes, is_done; /* of the verb, for when the client is gone and q with it */
@@ -339,6 +341,36 @@ static void on_again(void *arg)
 	r->rows = 0;
 	r->value = 0;
 	r->call.handed = 0;
+	if (r->call.topic[0] != '\0')
+		names_reset(&r->call.names);
+}
+
+/* Of a publication: a job, or an event. */
+static void on_published(void *arg, const struct wire_col *queue, const char *job, bool another)
+{
+	struct request *r = arg;
+	size_t row;
+
+	r->rows++;
+	if (another && queue->len > 0 && queue->len <= QSTMT_QUEUE_MAX)
+		names_add_bytes(&r->call.names, queue->data, (size_t)queue->len);
+	if (!r->keeps_rows)
+		return;
+	row = build_row_begin(&r->answer.rows, 2);
+	build_row_value(&r->answer.rows, queue->data, queue->len);
+	build_row_value(&r->answer.rows, job, job != NULL ? (int32_t)strlen(job) : -1);
+	build_row_end(&r->answer.rows, row);
+	r->answer.n_rows++;
+}
+
+static void on_common(void *arg, const uint8_t *body, size_t len, int first)
+{
+	struct request *r = arg;
+
+	if (len == 0) /* there was no memory for it */
+		r->answer.rows.failed = true;
+	else
+		published_row(body, len, first, r->n_payloads, on_published, r);
 }
 
 static void on_handed(void *arg)
@@ -348,8 +380,12 @@ static void on_handed(void *arg)
 	r->call.handed++;
 }
 
-static const struct merge_ops merged_ops = {
-	.row = on_row, .handed = on_handed, .again = on_again, .lost = on_lost, .done = on_done};
+static const struct merge_ops merged_ops = {.row = on_row,
+	.handed = on_handed,
+	.common = on_common,
+	.again = on_again,
+	.lost = on_lost,
+	.done = on_done};
 
 /* The text of an argument, when it can be known here: literals without casts, parameters. */
 static bool plain_text(
@@ -378,6 +414,24 @@ struct push_options {
 	struct bind_param params[9];
 };
 
+/* One of them, as a parameter; what makes it another one stands in the key. */
+static bool option_read(const struct qvalue *v, const struct bind_values *bind, struct buf *text,
+	struct bind_param *param, struct buf *key)
+{
+	bool null = true;
+
+	if (v != NULL && !plain_text(v, bind, text, &null))
+		return false;
+	*param = (struct bind_param){.len = -1};
+	buf_putc(key, null ? 'n' : 't');
+	if (null)
+		return true;
+	*param = (struct bind_param){.data = text->data, .len = (int32_t)text->len};
+	build_i32(key, (int64_t)text->len);
+	buf_put(key, text->data, text->len);
+	return true;
+}
+
 static bool push_options_read(struct push_options *o, const struct qstmt *q,
 	const struct bind_values *bind, struct buf *key)
 {
@@ -386,19 +440,8 @@ static bool push_options_read(struct push_options *o, const struct qstmt *q,
 	static const int at[] = {0, 2, 3, 4, 5, 6, 7, 8};
 
 	for (size_t i = 0; i < ARRAY_LEN(ids); i++) {
-		const struct qvalue *v = qstmt_one(q, ids[i]);
-		bool null = true;
-
-		if (v != NULL && !plain_text(v, bind, &o->text[i], &null))
+		if (!option_read(qstmt_one(q, ids[i]), bind, &o->text[i], &o->params[at[i]], key))
 			return false;
-		o->params[at[i]] = (struct bind_param){.len = -1};
-		buf_putc(key, null ? 'n' : 't');
-		if (null)
-			continue;
-		o->params[at[i]] = (struct bind_param){
-			.data = o->text[i].data, .len = (int32_t)o->text[i].len};
-		build_i32(key, (int64_t)o->text[i].len);
-		buf_put(key, o->text[i].data, o->text[i].len);
 	}
 	return true;
 }
@@ -608,6 +651,95 @@ static struct merge_item *merge_keyed(struct request *r, const struct bind_value
 	return i;
 }
 
+/* The topic before each payload. */
+static bool publish_pairs(const struct qstmt *q, const struct bind_values *bind, struct buf *values)
+{
+	const struct qvalue *v = qstmt_one(q, QARG_TOPIC);
+	int n = qstmt_count(q, QARG_PAYLOAD);
+	struct buf topic = BUF_INIT, payload = BUF_INIT;
+	bool null = false, ok = plain_text(v, bind, &topic, &null) && !null;
+
+	for (int i = 0; i < n && ok; i++) {
+		buf_reset(&payload);
+		ok = plain_text(qstmt_value(q, QARG_PAYLOAD, i), bind, &payload, &null) && !null;
+		if (!ok)
+			break;
+		build_row_value(values, topic.data, (int32_t)topic.len);
+		build_row_value(values, payload.data, (int32_t)payload.len);
+	}
+	buf_free(&topic);
+	buf_free(&payload);
+	return ok;
+}
+
+static bool all_common(const uint8_t *body, size_t len)
+{
+	(void)body;
+	(void)len;
+	return true;
+}
+
+static struct merge_item *merge_publish(struct request *r, const struct bind_values *bind)
+{
+	static const int16_t formats[] = {0, 1, 1, 1};
+	const struct queue_call *call = &queue_calls[CALL_PUBLISH];
+	const char *mandatory = qstmt_has(r->q, QARG_MANDATORY) ? "t" : "f";
+	struct buf headers = BUF_INIT, priority = BUF_INIT;
+	struct bind_param params[4] = {{0}};
+	struct merge_spec spec = {.sql = call->sql,
+		.oids = call->oids,
+		.n_params = call->n_params,
+		.array_param = 0,
+		.count_param = -1,
+		.params = params,
+		.n_formats = ARRAY_LEN(formats),
+		.formats = formats,
+		.kind = head_kind('U', r->call.topic),
+		.settings = r->taker->ops->settings(r->taker),
+		.is_common = all_common,
+		.split = true};
+	struct buf key = BUF_INIT, values = BUF_INIT;
+	struct merge_item *i = NULL;
+	int n = qstmt_count(r->q, QARG_PAYLOAD);
+
+	params[3] = (struct bind_param){.data = (const uint8_t *)mandatory, .len = 1};
+	if (spec.settings != NULL) {
+		begin_key(&key, 'U', r, spec.settings);
+		buf_puts(&key, r->call.topic);
+		buf_putc(&key, '\0');
+		buf_puts(&key, mandatory);
+		if (option_read(qstmt_one(r->q, QARG_HEADERS), bind, &headers, &params[1], &key) &&
+			option_read(qstmt_one(r->q, QARG_PRIORITY), bind, &priority, &params[2],
+				&key) &&
+			publish_pairs(r->q, bind, &values)) {
+			spec.shape_arg = publish_shape_new(r->db, r->taker->pool, r->call.topic);
+			spec.shape = spec.shape_arg != NULL ? &publish_shape : NULL;
+			i = merge_add(
+				r->taker->pool, &key, &spec, &values, 2 * n, n, &merged_ops, r);
+		}
+	}
+	merge_spec_free(&spec);
+	buf_free(&headers);
+	buf_free(&priority);
+	buf_free(&key);
+	buf_free(&values);
+	return i;
+}
+
+/* Of nothing but payloads, a priority and headers. */
+static bool is_plain_publish(const struct request *r)
+{
+	static const enum qarg_id others[] = {QARG_DELAY, QARG_AT, QARG_EXPIRES, QARG_ATTEMPTS,
+		QARG_KEY, QARG_KEEP_FOR, QARG_DUPLICATE, QARG_GROUP, QARG_BATCH};
+
+	if (r->q->verb->id != QVERB_PUBLISH || r->q->bytes || r->call.topic[0] == '\0')
+		return false;
+	for (size_t i = 0; i < ARRAY_LEN(others); i++)
+		if (qstmt_has(r->q, others[i]))
+			return false;
+	return true;
+}
+
 /* The number of the queue that all of them are of; 0: of several, or they are no tokens. */
 static int jobs_number(const struct jobs *j)
 {
@@ -708,6 +840,8 @@ static bool submit_merged(struct request *r, const struct bind_values *bind)
 		r->item = keyed ? merge_keyed(r, bind) : merge_push(r, bind);
 	else if (is_plain_done(r))
 		r->item = merge_done(r, bind);
+	else if (is_plain_publish(r))
+		r->item = merge_publish(r, bind);
 	return r->item != NULL;
 }
 
@@ -763,6 +897,7 @@ bool engine_submit(struct taker *t, struct qstmt *q, struct call *call,
 	r->keeps_rows = qstmt_columns(q, &n_columns) != NULL && then == NULL;
 	r->wakes = (qstmt_last(q)->flags & QVERB_WAKES) != 0;
 	r->n_formats = bind->n_formats;
+	r->n_payloads = qstmt_count(q, QARG_PAYLOAD);
 	r->is_done = q->verb->id == QVERB_DONE;
 	t->request = r;
 	if (submit_merged(r, bind))

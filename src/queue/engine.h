@@ -25,6 +25,7 @@ struct call {
 	bool fails;       /* FAIL: they name the queues of dead ones, too */
 	bool only_names;  /* the jobs were done before: nothing else is asked for */
 	struct buf known; /* WORKERS: what is known here (known.h) */
+	char topic[QSTMT_QUEUE_MAX + 1]; /* PUBLISH: the first word of it, "" when it cannot be told */
 	struct head_mark mark;           /* of that queue, before it is sent */
 	struct head_mark jobs_mark;      /* of the queue of its jobs */
 	unsigned handed;                 /* of the jobs that it pushed: leased already */

@@ -13,6 +13,7 @@
 #include "net/loop.h"
 #include "queue/stat.h"
 #include "wire/array.h"
+#include "wire/row.h"
 #include "merge.h"
 
 #define TRIES_MAX      25             /* of a batch that others' transactions were in the way of */
@@ -37,6 +38,7 @@ struct merge_item {
 	int n_values;
 	int n, got; /* rows it may get, rows it got */
 	bool dropped;
+	bool told; /* a row that belongs to all */
 };
 
 struct batch {
@@ -450,13 +452,20 @@ static void on_row(void *arg, const uint8_t *body, size_t len)
 	struct merge_item *i;
 	bool handed;
 
+	if (b->lone == LONE_SENT && wire_row_is_null(body, len))
+		return;
 	if (b->lone == LONE_SENT)
 		b->lone = LONE_ROW;
 	handed = b->flight != NULL && b->group->spec.shape->row(b->flight, &body, &len);
 
 	if (b->group->spec.is_common != NULL && b->group->spec.is_common(body, len)) {
-		DL_FOREACH (b->items, i)
-			i->ops->common(i->arg, body, len);
+		int first = 0;
+
+		DL_FOREACH (b->items, i) {
+			i->told = true;
+			i->ops->common(i->arg, body, len, first);
+			first += i->n;
+		}
 		return;
 	}
 	while (b->at != NULL &&
@@ -487,9 +496,10 @@ static bool is_connection_error(const struct pg_error *err)
 
 static void item_again(struct merge_item *i)
 {
-	if (i->got > 0 && i->ops->again != NULL)
+	if ((i->got > 0 || i->told) && i->ops->again != NULL)
 		i->ops->again(i->arg);
 	i->got = 0;
+	i->told = false;
 }
 
 /* Two pieces, to be sent one after the other before anything else. false: memory. */

@@ -30,8 +30,8 @@ struct merge_ops {
 	/* The row that it has just got stands for something that was handed over to another, or that is
 	 * nobody's news. Or NULL. */
 	void (*handed)(void *arg);
-	/* A row that belongs to all (merge_spec.is_common). */
-	void (*common)(void *arg, const uint8_t *body, size_t len);
+	/* A row that belongs to all (merge_spec.is_common). first: how many rows those before it in the batch may get. */
+	void (*common)(void *arg, const uint8_t *body, size_t len, int first);
 	/* The batch failed after rows had come, and is sent again in pieces: forget them. */
 	void (*again)(void *arg);
 	/* Before the end, which is an error of the connection. Or NULL. */
@@ -58,7 +58,7 @@ struct merge_statement {
 	uint8_t together; /* task_spec.together */
 	/* In: it is of one request, and is to run on a connection of the engine's own. */
 	bool may_be_lone;
-	bool lone;    /* it is a plain statement, which gives no row when it has done nothing (lone.h) */
+	bool lone;    /* it is a plain statement, which gives no row, or NULL, when it has done nothing (lone.h) */
 	bool risky;   /* any refusal may be the fault of the shape: without it, it goes as the spec has it */
 	void *flight; /* for row() and end(); NULL: they are not called */
 	struct batch *batch; /* for merge_refill() */

@@ -25,6 +25,7 @@
 #include "maintain.h"
 #include "mark.h"
 #include "park.h"
+#include "publish.h"
 #include "queue_int.h"
 #include "registry.h"
 #include "runner.h"
@@ -449,6 +450,7 @@ static void moved(const char *database)
 		return;
 	schema_suspect(db);
 	heads_forget(db);
+	topics_forget(db);
 	doubt_forget_all();
 	system_moved(db);
 }
@@ -513,6 +515,7 @@ void queue_free(void)
 		consumers_free(db);
 		schema_free(db);
 		heads_free(db);
+		topics_free(db);
 		gauge_free(db);
 		figures_free(db);
 		held_free(db);

@@ -89,6 +89,7 @@ struct qdb {
 	bool had_clients; /* who have used QUEUE */
 	struct alone *alone; /* queues with a single consumer (consumer.c) */
 	struct runs *runs; /* queues that run by themselves (runner.c) */
+	struct topic *topics; /* that are published to, hash by name (publish.c) */
 	struct streamed *streams; /* that somebody waits for, hash by name (stream.c) */
 	struct awaited *awaited; /* jobs that somebody waits for (await.c) */
 	uint64_t ended_events;     /* counts jobs that ended through this proxy */

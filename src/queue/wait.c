@@ -656,11 +656,17 @@ static void waiter_handed(struct waiter *w, bool ok)
 	}
 }
 
+static void common_row(void *arg, const uint8_t *body, size_t len, int first)
+{
+	(void)first;
+	taken_row(arg, body, len);
+}
+
 const struct waiter_ops waiter_ops = {.ask = fetch_start,
 	.ask_failed = ask_failed,
 	.handed = waiter_handed,
 	.fetch = {.row = taken_row,
-		.common = taken_row,
+		.common = common_row,
 		.again = asks_again,
 		.lost = waiter_lost,
 		.done = waiter_asked}};

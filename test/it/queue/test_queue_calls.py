@@ -39,9 +39,11 @@ def test_calls(proxy, db, direct):
         for payload in PAYLOADS:
             tag(c, "QUEUE CREATE %s WITH (payload = %s)" % (payload, payload))
             numbers[payload] = [r["number"] for r in c.rows("QUEUE LIST") if r["queue"] == payload][0]
+        tag(c, "QUEUE CREATE TOPIC orders")
+        topic = c.rows("SELECT number FROM queue.topics")[0]["number"]
     seen = 0
     for name, sql, types, columns in calls():
-        sql = sql.replace("@", numbers["jsonb"]).replace("%d", "1").replace("%s", "(true)")
+        sql = sql.replace("@", topic if name.startswith("PUBLISH") else numbers["jsonb"]).replace("%d", "1").replace("%s", "(true)")
         # a template of a verb: its values are whatever they are
         sql = re.sub(r"\{(named|kept|read|failed|whose)\}", "", sql)
         sql = re.sub(r"\{[a-z_]+\}", "NULL", sql)
