@@ -37,3 +37,35 @@ class Qbouncer(Sql):
         token = "':token'" if mode == "simple" else ":token"
         return ("QUEUE PUSH %s '%s';\nQUEUE TAKE %s WAIT '5s' \\gset\nQUEUE DONE %s;\n"
                 % (self.queue, PAYLOAD, self.queue, token))
+
+
+class Published(Qbouncer):
+    """The same jobs, which come by a topic to which their queue is bound."""
+
+    def label(self):
+        return "PUBLISH"
+
+    def fresh(self, rig, poolers):
+        super().fresh(rig, poolers)
+        rig.statement(poolers["qbouncer"], "QUEUE DROP TOPIC events IF EXISTS", "QUEUE CREATE TOPIC events",
+                      "QUEUE BIND %s TO 'events.#'" % self.queue, database=self.database)
+
+    def push(self, batch):
+        return "QUEUE PUBLISH 'events.of.jobs' %s" % ", ".join(["'%s'" % PAYLOAD] * batch)
+
+
+class Pushed(Qbouncer):
+    """What that is compared with."""
+
+    def label(self):
+        return "PUSH"
+
+
+class PushedWithHeaders(Pushed):
+    """The same bytes as a publication."""
+
+    def label(self):
+        return "PUSH ... HEADERS"
+
+    def push(self, batch):
+        return super().push(batch) + " HEADERS '{\"topic\": \"events.of.jobs\"}'"

@@ -1,7 +1,7 @@
 """Jobs: one at a time, in batches, pushed only, drained; in one queue and in many.
 
 For:     run.py.
-Entry points: jobs, protocols, batches, push, drain, queues, statements.
+Entry points: jobs, protocols, batches, push, publish, drain, queues, statements.
 """
 
 import itertools
@@ -9,7 +9,7 @@ import math
 
 from contenders.hand import Hand
 from contenders.pgmq import Pgmq
-from contenders.qbouncer import Qbouncer
+from contenders.qbouncer import Published, Pushed, PushedWithHeaders, Qbouncer
 from meter import changed_rows
 from table import Goal, Table, median, number, ratio, ratio_of, turns
 
@@ -158,6 +158,34 @@ def push(rig, plan):
             rows += rows_of(compare(SHORT, plan.side_rounds, once), [clients, batch])
     return Table("Push only", TEXT % (plan.side_rounds, plan.seconds),
                  ["clients", "batch", "", "jobs/s", "qbouncer is x", *COST], rows)
+
+
+def publish(rig, plan):
+    """PUBLISH to a topic with one queue, beside PUSH"""
+    rows, goals = [], []
+    one = Pushed()
+    with both_poolers(rig) as poolers:
+        for clients, batch in ((1, 1), (16, 1), (100, 1), (1, 100)):
+            def once(c, clients=clients, batch=batch):
+                c.fresh(rig, poolers)
+                c.loop(rig, poolers, clients, min(plan.seconds, 1), load="push", batch=batch)  # what is asked for first
+                got = c.loop(rig, poolers, clients, plan.seconds, load="push", batch=batch)
+                return got["jobs"], got["cost"]
+            got = compare((one, Published(), PushedWithHeaders()), plan.rounds, once)
+            for c, (rates, costs) in got.items():
+                cpu = [ratio_of([x.pooler_us + x.postgres_us for x in costs], [x.pooler_us + x.postgres_us for x in got[one][1]])]
+                rows.append([clients, batch, c.label(), number(median(rates)), "" if c is one else number(cpu[0], "%.2f"),
+                             *_cost_cells(costs)])
+                if isinstance(c, Published):
+                    goals.append("%.2f x with %d clients%s" % (cpu[0], clients, " in hundreds" * (batch > 1)))
+    return Table(
+        "PUBLISH to one queue",
+        "Jobs per second; how many times the CPU of PUSH (proxy and Postgres together) a PUBLISH costs whose topic has one "
+        "queue: medians of the rounds' ratios (rounds of each: %d, of %g s, the order alternating). Per job: microseconds of "
+        "CPU, bytes of WAL, transactions that write. A job that was published has its topic in its headers, which the third "
+        "line has, too." % (plan.rounds, plan.seconds),
+        ["clients", "batch", "", "jobs/s", "x CPU", *COST], rows,
+        [Goal("PUBLISH to one queue", "<= 1.3 x PUSH", ", ".join(goals))])
 
 
 def drain(rig, plan):
