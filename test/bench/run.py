@@ -45,6 +45,7 @@ PARTS = {
     "protocols": jobs.protocols,
     "outside": outside.outside,
     "push": jobs.push,
+    "libraries": jobs.libraries,
     "publish": jobs.publish,
     "drain": jobs.drain,
     "queues": jobs.queues,

@@ -1,13 +1,14 @@
 """Jobs: one at a time, in batches, pushed only, drained; in one queue and in many.
 
 For:     run.py.
-Entry points: jobs, protocols, batches, push, publish, drain, queues, statements.
+Entry points: jobs, protocols, batches, push, libraries, publish, drain, queues, statements.
 """
 
 import itertools
 import math
 
 from contenders.hand import Hand
+from contenders.libraries import Oban, River
 from contenders.pgmq import Pgmq
 from contenders.qbouncer import Published, Pushed, PushedWithHeaders, Qbouncer
 from meter import changed_rows
@@ -158,6 +159,30 @@ def push(rig, plan):
             rows += rows_of(compare(SHORT, plan.side_rounds, once), [clients, batch])
     return Table("Push only", TEXT % (plan.side_rounds, plan.seconds),
                  ["clients", "batch", "", "jobs/s", "qbouncer is x", *COST], rows)
+
+
+def libraries(rig, plan):
+    """the statements of River and Oban: push, push + take + done, drain"""
+    rows = []
+    clients_of = [1, 16, max(plan.outside_clients)]
+    with both_poolers(rig) as poolers:
+        for load, (clients, batch) in itertools.product(("push", "cycle", "drain"), [(c, 1) for c in clients_of] + [(8, 100)]):
+            def once(c, load=load, clients=clients, batch=batch):
+                c.fresh(rig, poolers)
+                limit = 0
+                if load == "drain":
+                    limit = 10 ** 9
+                    c.fill(rig, poolers, plan.outside_drain)
+                    rig.psql("ANALYZE " + c.table)
+                got = c.loop(rig, poolers, clients, 60 if limit else plan.seconds, load=load, batch=batch, limit=limit)
+                return got["jobs"], got["cost"]
+            rows += rows_of(compare((QB, River("pgbouncer"), Oban("pgbouncer")), plan.side_rounds, once), [load, clients, batch])
+    return Table(
+        "The SQL of libraries",
+        TEXT % (plan.side_rounds, plan.seconds) + "River (Go) and Oban (Elixir): their tables, indexes and statements, sent by "
+        "the same clients through pgbouncer; without the libraries, and without what they save by finishing jobs in batches. "
+        "Their finished jobs stay in the table, ours go. drain: %d jobs are there, taken and finished." % plan.outside_drain,
+        ["load", "clients", "batch", "", "jobs/s", "qbouncer is x", *COST], rows)
 
 
 def publish(rig, plan):
