@@ -2,14 +2,15 @@
 
 For:     test/it and test/check.
 Must not know: the proxy, the protocol (it looks for bytes).
-Entry points: Relay (port, arm, lost, silence, cut, stop).
+Entry points: Relay (port, arm, lost, release, silence, cut, stop).
 
     with Relay(pg.port) as relay:
         relay.arm(b"some payload", "cut")    # the next request that has these bytes: its answer is lost
         relay.lost.wait(10)
 
 How an answer is lost: "cut": both sides are closed in its place. "silent": the connection stays open, and nothing
-passes any more, not even its end. "never": the request itself does not arrive, and then it is silent.
+passes any more, not even its end. "never": the request itself does not arrive, and then it is silent. "held": it is not
+lost, and comes late: when release() lets it.
 """
 
 import contextlib
@@ -25,6 +26,7 @@ class Pair:
         self.near, self.far = near, far
         self.lose = None   # how, as soon as the answer comes
         self.silent = False
+        self.held = False  # its answer is there, and waits
         self.spared = None # not known before its first request
 
     def close(self):
@@ -68,6 +70,12 @@ class Relay:
             for p in self.pairs:
                 p.lose = None
 
+    def release(self):
+        """The answers that were held."""
+        with self.lock:
+            for p in self.pairs:
+                p.held = False
+
     def silence(self, choose=lambda pairs: pairs):
         """All connections that are there now, or those chosen of them."""
         with self.lock:
@@ -105,7 +113,7 @@ class Relay:
                 watched = [self.listener, self.wake_out]
                 for p in self.pairs:
                     if not p.silent:
-                        watched += [p.near, p.far]
+                        watched += [p.near] if p.held else [p.near, p.far]
             try:
                 ready = select.select(watched, [], [], 0.2)[0]
             except (OSError, ValueError): # one was closed meanwhile
@@ -116,7 +124,7 @@ class Relay:
                 for p in list(self.pairs):
                     if p in self.pairs and p.near in ready:
                         self._request(p)
-                    if p in self.pairs and not p.silent and p.far in ready:
+                    if p in self.pairs and not p.silent and not p.held and p.far in ready:
                         self._answer(p)
 
     def _accept(self):
@@ -167,6 +175,10 @@ class Relay:
         self._pass(p, p.far, data)
 
     def _answer(self, p):
+        if p.lose == "held":
+            p.held, p.lose = True, None
+            self._done()
+            return
         data = self._read(p, p.far)
         if not data:
             return

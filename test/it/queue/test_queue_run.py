@@ -9,6 +9,7 @@ import pytest
 from pgcluster import free_port
 from proxy import wait_for
 from queuetest import INT8, TEXT, error, q, qproxy, shared, shared_db, stats, tag  # noqa: F401
+from relay import Relay
 from verbways import each_way, i, iv, j, t
 
 NOTE = """
@@ -565,6 +566,31 @@ def test_an_orphan_is_ended_before_it_is_carried_out_again(qbouncer, db, direct,
         wait_for(lambda: rows(direct) != [], "the second attempt", timeout=60)
         assert rows(direct) == [0], "the first one had ended"
         all_done(direct, name.strip('"'))
+
+
+@pytest.mark.parametrize("end", ["its time", "a cancel"])
+def test_an_end_that_comes_too_late_for_the_look(qbouncer, cluster, db, direct, end):
+    """The look has ended, and its answer is on its way, when the job is to end: its statement is not begun."""
+    with Relay(cluster.port) as relay:
+        proxy = qbouncer(databases={db: "host=127.0.0.1 port=%d" % relay.port}, queue_hold_lease="1s", server_tls_sslmode="disable")
+        with proxy.wire(db) as c:
+            c.simple(NOTE)
+            tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1%s)" % (", timeout = '200ms'" if end == "its time" else ""))
+            relay.arm(b"_run_job", "held")
+            (job,) = c.rows("QUEUE RUN 'INSERT INTO app.done VALUES (1)' ON nightly NO TRANSACTION RETURNING JOB")
+            assert relay.lost.wait(20)
+            if end == "a cancel":
+                tag(c, "QUEUE CANCEL '%s'" % job["job"])
+            wait_for(lambda: [r["state"] for r in proxy.console("SHOW RUNNING")] == ["ending"], "that it is to end")
+            relay.release()
+            if end == "a cancel":
+                wait_for(lambda: proxy.console("SHOW RUNNING") == [], "its end")
+                all_done(direct, "nightly")
+            else:
+                assert dead(direct, "nightly") == "timeout: the job ran longer than it may (57014)"
+            assert ends(c, "QUEUE RUN 'INSERT INTO app.done VALUES (2)' ON nightly NO TRANSACTION")[1] is None
+            wait_for(lambda: rows(direct) != [], "the next one's effect")
+            assert rows(direct) == [2]
 
 
 # --- QUEUE RUN ---
