@@ -344,6 +344,7 @@ libqb_queue_a_SOURCES = \
 	src/queue/run_sql.c \
 	src/queue/run_sql.h \
 	src/queue/run_text.c \
+	src/queue/run_there.c \
 	src/queue/run_told.c \
 	src/queue/run_told.h \
 	src/queue/runner.c \

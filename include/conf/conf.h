@@ -91,7 +91,7 @@ struct conf_database {
 	usec_t server_lifetime, query_wait_timeout;
 	char *client_encoding, *datestyle, *timezone, *application_name;
 	bool queue; /* attended though no client has come, by queue_user, */
-	char *queue_user, *queue_password; /* the role of the proxy's own session (LISTEN) */
+	char *queue_user, *queue_password, *queue_run_roles; /* the role of the proxy's own session (LISTEN); whose jobs may run there */
 	enum sslmode server_tls_sslmode;
 	enum tls_negotiation server_tls_negotiation;
 	char *server_tls_key_file, *server_tls_cert_file, *server_tls_ca_file;

@@ -98,6 +98,8 @@ int32_t task_backend_pid(const struct task *t); /* 0: none yet */
 unsigned task_dialect(const struct task *t);
 /* Asks the server to stop it. What becomes of it is told as ever. */
 void task_cancel(struct task *t);
+/* Of one that was sent: its server does not answer, not even to that. The connection is closed, and its end is told. */
+void task_abandon(struct task *t);
 /* For done(): the process that was carrying it out when its connection was lost, so that its outcome is not known. 0: the
  * server has said how it ended, or it was never sent. -1: which one is not known. */
 int32_t task_lost_in(const struct task *t);

@@ -55,6 +55,7 @@ enum pooler_suspended { SUSPENDED_NO, SUSPENDED_SOON, SUSPENDED_YES }; /* SOON: 
 enum pooler_suspended pooler_is_suspended(void);
 MUST_CHECK bool pooler_kill_client(uint64_t id);
 bool pooler_has_database(const char *name);
+bool pooler_is_disabled(const char *database); /* by DISABLE on the console */
 /* A pool of the database, for work of the proxy itself: the one with that user, or of any user. NULL. */
 struct pool *pooler_find_pool(const char *database, const char *user);
 

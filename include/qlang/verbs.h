@@ -167,6 +167,7 @@
 		ARG(DUPLICATE, "duplicate", "ON DUPLICATE", STATE, MAY, 0) \
 		ARG(QUEUE, "queue", "ON", QUEUE, MUST, 0) \
 		ARG(PARAMS, "params", "PARAMS", JSON, MAY, 0) \
+		ARG(ELSEWHERE, "database", "DATABASE", STATE, MAY, 0) \
 		ARG(ALONE, "alone", "NO TRANSACTION", FLAG, MAY, 0) \
 		ARG(TIMEOUT, "timeout", "TIMEOUT", INTERVAL, MAY, 0) \
 		ARG(KEEPS, "keep", "KEEP", STATE, MAY, 0) \
@@ -188,7 +189,7 @@
 		"SELECT {returned} FROM queue._push{jobs}({queue}, ARRAY[queue._sql_job({queue}, {statement}, {params}, {alone}{ran})]," \
 		" {priority}, {delay}, {at}, {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}," \
 		" {returning}{batched}{once}) AS p", \
-		"QUEUE RUN sql ON q [PARAMS jsonb] [NO TRANSACTION] [TIMEOUT interval]\n" \
+		"QUEUE RUN sql ON q [PARAMS jsonb] [DATABASE entry] [NO TRANSACTION] [TIMEOUT interval]\n" \
 		"    [KEEP {RESULT | ERROR | ALWAYS | NONE}] [FORMAT {JSON | CSV [WITH (option = value [, ...])]}]\n" \
 		"    [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
 		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text] [BATCH text]\n" \
@@ -196,6 +197,7 @@
 		"    [KEY text [FOR interval] [ON DUPLICATE {IGNORE | REPLACE [IF NEWER timestamptz] | RERUN | ERROR}]]\n" \
 		"    [RETURNING {ID | JOB} [, ...]]", \
 		"Let the proxy carry out SQL later, as the owner of a queue with run = sql. PARAMS: an array, the values of $1, $2, ... NO TRANSACTION: for VACUUM and the like, at least once."\
+		" DATABASE: in another database that the proxy knows, at least once."\
 		" TIMEOUT: how long it may run. KEEP: what of its outcome is kept. FORMAT: how its rows are."\
 		" CSV has the options of COPY: delimiter, null, header, quote, escape, force_quote = '*'.") \
 	VERB(BIND, "BIND", QVERB_DEFINITION, FIXED, "BIND", NONE, \
@@ -434,6 +436,7 @@
 		ARG(PUBLISHED, "topic", "PUBLISH", PUBLISHED, MUST, 3) \
 		ARG(STATEMENT, "statement", "RUN", TEXT, MUST, 3) \
 		ARG(PARAMS, "params", "PARAMS", JSON, MAY, 0) \
+		ARG(ELSEWHERE, "database", "DATABASE", STATE, MAY, 0) \
 		ARG(ALONE, "alone", "NO TRANSACTION", FLAG, MAY, 0) \
 		ARG(TIMEOUT, "timeout", "TIMEOUT", INTERVAL, MAY, 0) \
 		ARG(KEEPS, "keep", "KEEP", STATE, MAY, 0) \
@@ -453,7 +456,7 @@
 		"    [MISSED {ONE | SKIP | ALL}] [OVERLAP {ALLOW | SKIP}]\n" \
 		"    [STARTING timestamptz] [UNTIL timestamptz]\n" \
 		"    {PUSH payload | PUBLISH 'topic.word' payload\n" \
-		"    | RUN sql [PARAMS jsonb] [NO TRANSACTION] [TIMEOUT interval]\n" \
+		"    | RUN sql [PARAMS jsonb] [DATABASE entry] [NO TRANSACTION] [TIMEOUT interval]\n" \
 		"        [KEEP {RESULT | ERROR | ALWAYS | NONE}] [FORMAT {JSON | CSV [WITH (option = value [, ...])]}]}\n" \
 		"    [PRIORITY n] [DELAY interval] [EXPIRES interval] [HEADERS jsonb]\n" \
 		"    [ATTEMPTS n] [GROUP text] [KEY text [ON DUPLICATE ...]]", \

@@ -58,6 +58,7 @@ struct queue_stat_run {
 	int32_t pid; /* of the server process; 0: none yet */
 	usec_t running_us; /* 0: it has not begun */
 	int64_t left_us;   /* of the queue's timeout; -1: it has none, or has not begun */
+	const char *runs_in; /* the database, as the proxy calls it */
 };
 
 /* Jobs of a queue that the proxy carries out itself: now, and since the proxy heard of the queue. */

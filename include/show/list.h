@@ -149,10 +149,11 @@ SHOW_EACH(LEASES, struct queue_stat_lease, queue_stat_each_lease, WHO_STATS, "Ea
 	COL(TEXT, queue, st->queue) COL(INT8, job, st->job_id) COL(TEXT, policy, st->policy)
 	COL(INT8, held_us, st->held_us) COL(INT4, in_transaction, st->in_transaction)
 	COL(TEXT, kind, st->kind))
-SHOW_EACH(RUNNING, struct queue_stat_run, queue_stat_each_run, WHO_STATS, "Each job that the proxy carries out itself, or is about to. pid: of the server process. state: waiting, running, ending, failing.",
+SHOW_EACH(RUNNING, struct queue_stat_run, queue_stat_each_run, WHO_STATS, "Each job that the proxy carries out itself, or is about to. pid: of the server process. state: waiting, running, ending, failing. runs_in: where, if the job has named another database.",
 	COL(TEXT, database, st->database) COL(TEXT, user, st->user) COL(TEXT, queue, st->queue)
 	COL(TEXT, job, st->job) COL(INT4, attempt, st->attempt) COL(TEXT, state, st->state) COL(INT4, pid, st->pid)
-	COL(INT8, running_us, st->running_us) COL(INT8, left_us, put_unless_negative(st->left_us)))
+	COL(INT8, running_us, st->running_us) COL(INT8, left_us, put_unless_negative(st->left_us))
+	COL(TEXT, runs_in, st->runs_in))
 SHOW_EACH(PEERS, struct conf_peer, each_peer, WHO_STATS, "The entries of [peers].",
 	COL(INT4, peer_id, st->id) COL(TEXT, host, st->host) COL(INT4, port, st->port > 0 ? st->port : 6432)
 	COL(INT4, pool_size, st->pool_size > 0 ? st->pool_size : conf_current()->p.default_pool_size))

@@ -265,9 +265,24 @@ BEGIN
 END
 $$;
 
+-- Where it is carried out: an entry of the proxy, which knows what there is, and who may.
+CREATE OR REPLACE FUNCTION queue._run_database(value text) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF octet_length(value) NOT BETWEEN 1 AND 63 THEN
+		PERFORM queue._bad_handler('22023', format('invalid value "%s" for database', value),
+			'The name of an entry of [databases] of the proxy.');
+	END IF;
+	RETURN value;
+END
+$$;
+
 -- QUEUE RUN
 CREATE OR REPLACE FUNCTION queue._sql_job(q text, statement text, params text, alone bool DEFAULT false,
-	timeout interval DEFAULT NULL, keep text DEFAULT NULL, format text DEFAULT NULL, format_with jsonb DEFAULT NULL) RETURNS text
+	timeout interval DEFAULT NULL, keep text DEFAULT NULL, format text DEFAULT NULL, format_with jsonb DEFAULT NULL,
+	database text DEFAULT NULL) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -280,13 +295,14 @@ BEGIN
 	ELSIF statement IS NULL THEN
 		PERFORM queue._bad_handler('22004', 'the statement must not be null', 'QUEUE RUN ''SELECT ...'' ON q;');
 	END IF;
-	IF cfg.payload = 'text' AND (params IS NOT NULL OR alone OR timeout IS NOT NULL OR keep IS NOT NULL OR format IS NOT NULL OR format_with IS NOT NULL) THEN
+	IF cfg.payload = 'text' AND (params IS NOT NULL OR alone OR timeout IS NOT NULL OR keep IS NOT NULL OR format IS NOT NULL OR format_with IS NOT NULL
+		OR database IS NOT NULL) THEN
 		PERFORM queue._bad_handler('0A000', format('the payloads of queue "%s" are texts: they hold a statement, and nothing besides', cfg.name),
-			'For PARAMS, TIMEOUT, KEEP, FORMAT and NO TRANSACTION: a queue WITH (payload = jsonb).');
+			'For PARAMS, TIMEOUT, KEEP, FORMAT, DATABASE and NO TRANSACTION: a queue WITH (payload = jsonb).');
 	ELSIF cfg.payload = 'text' THEN
 		RETURN statement;
 	END IF;
-	PERFORM queue._check_params(params::jsonb), queue._run_timeout(timeout::text), queue._run_keep(keep);
+	PERFORM queue._check_params(params::jsonb), queue._run_timeout(timeout::text), queue._run_keep(keep), queue._run_database(database);
 	IF queue._run_format(format, format_with) IS NOT NULL AND alone THEN
 		PERFORM queue._bad_handler('0A000', 'with NO TRANSACTION rows are not kept', 'Without FORMAT, or without NO TRANSACTION.');
 	END IF;
@@ -295,7 +311,8 @@ BEGIN
 		|| CASE WHEN timeout IS NULL THEN '{}' ELSE jsonb_build_object('timeout', timeout::text) END
 		|| CASE WHEN keep IS NULL THEN '{}' ELSE jsonb_build_object('keep', lower(keep)) END
 		|| CASE WHEN format IS NULL THEN '{}' ELSE jsonb_build_object('format', lower(format)) END
-		|| CASE WHEN format_with IS NULL THEN '{}' ELSE jsonb_build_object('with', format_with) END;
+		|| CASE WHEN format_with IS NULL THEN '{}' ELSE jsonb_build_object('with', format_with) END
+		|| CASE WHEN database IS NULL THEN '{}' ELSE jsonb_build_object('database', database) END;
 END
 $$;
 
@@ -304,12 +321,13 @@ CREATE OR REPLACE FUNCTION queue.run(q text, statement text, params jsonb DEFAUL
 	expires interval DEFAULT NULL, attempts int4 DEFAULT NULL, key text DEFAULT NULL, on_duplicate text DEFAULT NULL,
 	"group" text DEFAULT NULL, batch text DEFAULT NULL, after text[] DEFAULT NULL, keep_for interval DEFAULT NULL,
 	newer timestamptz DEFAULT NULL, no_transaction bool DEFAULT false, timeout interval DEFAULT NULL,
-	keep text DEFAULT NULL, format text DEFAULT NULL, format_with jsonb DEFAULT NULL) RETURNS int8
+	keep text DEFAULT NULL, format text DEFAULT NULL, format_with jsonb DEFAULT NULL, database text DEFAULT NULL) RETURNS int8
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text, no_transaction, timeout, keep, format, format_with)],
+	RETURN (SELECT max(p) FROM queue._push(q, ARRAY[queue._sql_job(q, statement, params::text, no_transaction, timeout, keep, format, format_with,
+			database)],
 		priority, delay, run_at,
 		headers::text, coalesce(notify, true), expires, attempts, key, on_duplicate, "group", true, batch => batch,
 		after => after, keep_for => keep_for, newer => newer) AS p);
@@ -317,9 +335,9 @@ END
 $$;
 
 -- What a job of run = sql does: its payload, a text or {"sql": text, "params": [...], "transaction": false, "timeout": "10 min", "keep": "error",
--- "format": "csv", "with": {"header": true}}.
+-- "format": "csv", "with": {"header": true}, "database": "reports"}.
 CREATE OR REPLACE FUNCTION queue._sql_of(payload jsonb, OUT sql text, OUT params text[], OUT alone bool, OUT timeout interval, OUT keep text,
-	OUT format jsonb)
+	OUT format jsonb, OUT database text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -330,10 +348,10 @@ BEGIN
 	ELSIF jsonb_typeof(payload -> 'sql') IS DISTINCT FROM 'string' THEN
 		PERFORM queue._bad_handler('22023', 'the payload is no SQL',
 			'QUEUE RUN ''VACUUM'' ON q; or push a text, or {"sql": "...", "params": [...]}.');
-	ELSIF payload - '{sql,params,transaction,timeout,keep,format,with}'::text[] <> '{}' THEN
+	ELSIF payload - '{sql,params,transaction,timeout,keep,format,with,database}'::text[] <> '{}' THEN
 		PERFORM queue._bad_handler('0A000', format('"%s" beside "sql" is not supported',
-			(SELECT k FROM jsonb_object_keys(payload - '{sql,params,transaction,timeout,keep,format,with}'::text[]) AS k ORDER BY k LIMIT 1)),
-			'There are "sql", "params", "transaction", "timeout", "keep", "format" and "with".');
+			(SELECT k FROM jsonb_object_keys(payload - '{sql,params,transaction,timeout,keep,format,with,database}'::text[]) AS k ORDER BY k LIMIT 1)),
+			'There are "sql", "params", "transaction", "timeout", "keep", "format", "with" and "database".');
 	ELSIF jsonb_typeof(payload -> 'transaction') <> 'boolean' THEN
 		PERFORM queue._bad_handler('22023', '"transaction" is not true or false', 'Without it the job is one transaction with its DONE.');
 	END IF;
@@ -350,6 +368,9 @@ BEGIN
 		IF alone AND format IS NOT NULL THEN
 			PERFORM queue._bad_handler('0A000', 'without a transaction rows are not kept', 'There is no "format" beside "transaction": false.');
 		END IF;
+	END IF;
+	IF payload ? 'database' THEN
+		database := queue._run_database(payload ->> 'database');
 	END IF;
 	IF payload ? 'params' THEN
 		PERFORM queue._check_params(payload -> 'params');
@@ -392,13 +413,14 @@ BEGIN
 END
 $$;
 
--- application_name of the session that carries out a statement that is no part of the transaction of its DONE.
-CREATE OR REPLACE FUNCTION queue._run_session(cfg queue.queues, id int8) RETURNS text
+-- application_name of the session that carries out a job. there: where jobs of other databases run too, of which one may have
+-- the same name: this database's is a word more.
+CREATE OR REPLACE FUNCTION queue._run_session(cfg queue.queues, id int8, there bool DEFAULT false) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	job CONSTANT text := format(' %s-%s', cfg.number, id);
+	job CONSTANT text := format(' %s-%s', cfg.number, id) || CASE WHEN there THEN ' ' || left(md5(queue._here()), 8) ELSE '' END;
 	name text := cfg.name;
 BEGIN
 	-- 63 bytes, and what is not ASCII becomes something else in it
@@ -432,18 +454,58 @@ BEGIN
 END
 $$;
 
+-- The same for another server, which may have nothing of ours: by the session that will carry it out, which has its name already.
+CREATE OR REPLACE FUNCTION queue._run_before(supers bool) RETURNS text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN replace($before$DO $qbouncer$
+DECLARE
+	until CONSTANT pg_catalog.timestamptz := pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '10 s'::pg_catalog.interval;
+	orphan pg_catalog.int4;
+BEGIN
+	IF NOT SUPERS AND pg_catalog.current_setting('is_superuser') OPERATOR(pg_catalog.=) 'on' THEN
+		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'the login that the job would run in is a superuser',
+			HINT = 'Use another role there, or allow it with queue_run_superuser in the ini.';
+	END IF;
+	LOOP
+		SELECT a.pid INTO orphan FROM pg_catalog.pg_stat_activity AS a
+			WHERE a.application_name OPERATOR(pg_catalog.=) pg_catalog.current_setting('application_name')
+			AND a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid() AND a.usename OPERATOR(pg_catalog.=) session_user
+			AND a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() LIMIT 1;
+		EXIT WHEN NOT FOUND;
+		IF pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>) until THEN
+			RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = 'an earlier attempt at this job still runs',
+				DETAIL = pg_catalog.format('Process %s was told to end, and does not.', orphan);
+		END IF;
+		PERFORM pg_catalog.pg_terminate_backend(orphan);
+		PERFORM pg_catalog.pg_sleep(0.02);
+		PERFORM pg_catalog.pg_stat_clear_snapshot();
+	END LOOP;
+END $qbouncer$ $before$, 'SUPERS', supers::text);
+END
+$$;
+
 -- What such a job is, for the proxy, which carries it out: what it is told before, then "sql", then each of its values. Of one that
--- is no part of the transaction of its DONE "alone", and the name of its session.
-CREATE OR REPLACE FUNCTION queue._run_what(cfg queue.queues, id int8, attempt int4, payload jsonb) RETURNS TABLE (what text, value text)
+-- is no part of the transaction of its DONE "alone", and the name of its session. Of one that has named a database other than
+-- entry, which is what the proxy calls this one, where it runs, and what is sent there before.
+CREATE OR REPLACE FUNCTION queue._run_what(cfg queue.queues, id int8, attempt int4, payload jsonb, entry text, supers bool)
+	RETURNS TABLE (what text, value text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-	session CONSTANT text := queue._run_session(cfg, id);
+	session text := queue._run_session(cfg, id);
+	there text;
 	job record;
 BEGIN
 	SELECT * INTO job FROM queue._sql_of(payload);
-	IF job.alone OR attempt > 1 THEN
+	there := nullif(job.database, coalesce(entry, ''));
+	IF there IS NOT NULL THEN
+		session := queue._run_session(cfg, id, true);
+		RETURN QUERY VALUES ('database', there), ('session', session), ('before', queue._run_before(coalesce(supers, false)));
+	ELSIF job.alone OR attempt > 1 THEN
 		PERFORM queue._end_orphan(session);
 	END IF;
 	RETURN QUERY SELECT 'timeout', (extract(epoch FROM job.timeout) * 1000)::int8::text WHERE job.timeout IS NOT NULL
@@ -451,7 +513,9 @@ BEGIN
 	IF job.alone THEN
 		RETURN QUERY VALUES ('alone', job.sql), ('session', session);
 	ELSE
-		PERFORM set_config('application_name', session, true);
+		IF there IS NULL THEN
+			PERFORM set_config('application_name', session, true);
+		END IF;
 		RETURN QUERY SELECT f.key, f.value FROM jsonb_each_text(job.format) AS f WHERE f.key <> 'force_quote'
 			UNION ALL SELECT CASE WHEN f = '*' THEN 'force_all' ELSE 'force_quote' END, f FROM jsonb_array_elements_text(job.format -> 'force_quote') AS f
 			UNION ALL VALUES ('began', extract(epoch FROM now())::text), ('sql', job.sql);
@@ -460,9 +524,8 @@ BEGIN
 END
 $$;
 
--- For the proxy: its statements were carried out in this transaction, with this outcome; that is DONE. began: the time of the
--- transaction that they were to be part of.
-CREATE OR REPLACE FUNCTION queue._run_end(token text, began text, outcome jsonb, keep text) RETURNS SETOF text
+-- DONE of a job of SQL, with this outcome of its statements.
+CREATE OR REPLACE FUNCTION queue._run_done(token text, outcome jsonb, keep text) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -471,13 +534,6 @@ DECLARE
 	result jsonb;
 	still int8[];
 BEGIN
-	IF current_setting('qbouncer.lease', true) IS DISTINCT FROM token OR extract(epoch FROM now())::text <> began THEN
-		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has ended its transaction';
-	ELSIF session_user <> current_user THEN
-		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has left another role in force',
-			HINT = 'SET LOCAL ROLE in a function ends with the transaction: RESET ROLE at its end.';
-	END IF;
-	PERFORM set_config('qbouncer.job', '', true), set_config('qbouncer.lease', '', true);
 	IF keep IN ('error', 'none') THEN	-- whatever its queue keeps
 		PERFORM set_config('qbouncer.tell', 'here', true);
 		SELECT * INTO part FROM queue._split(ARRAY[token], true);
@@ -495,6 +551,47 @@ BEGIN
 			FROM jsonb_array_elements(result -> 'statements') WITH ORDINALITY AS a (s, n)));
 	END IF;
 	RETURN QUERY SELECT f FROM queue._done(ARRAY[token], false, result::text, keep = 'always') AS f;
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._types_there(one jsonb) RETURNS jsonb
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN one || CASE WHEN one ? 'types' THEN jsonb_build_object('types', (SELECT coalesce(jsonb_agg(CASE WHEN t::int8 < 10000 THEN t::int8 ELSE 25 END ORDER BY n), '[]')
+		FROM jsonb_array_elements_text(one -> 'types') WITH ORDINALITY AS a (t, n))) ELSE '{}' END;
+END
+$$;
+
+-- For the proxy: its statements were carried out in another database, with this outcome. A type that an installation has made has
+-- another number there: it is a text.
+CREATE OR REPLACE FUNCTION queue._ran_there(token text, outcome jsonb, keep text) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN QUERY SELECT f FROM queue._run_done(token, queue._types_there(outcome) || CASE WHEN outcome ? 'statements'
+		THEN jsonb_build_object('statements', (SELECT jsonb_agg(queue._types_there(s) ORDER BY n)
+			FROM jsonb_array_elements(outcome -> 'statements') WITH ORDINALITY AS a (s, n))) ELSE '{}' END, keep) AS f;
+END
+$$;
+
+-- For the proxy: its statements were carried out in this transaction, with this outcome; that is DONE. began: the time of the
+-- transaction that they were to be part of.
+CREATE OR REPLACE FUNCTION queue._run_end(token text, began text, outcome jsonb, keep text) RETURNS SETOF text
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	IF current_setting('qbouncer.lease', true) IS DISTINCT FROM token OR extract(epoch FROM now())::text <> began THEN
+		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has ended its transaction';
+	ELSIF session_user <> current_user THEN
+		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has left another role in force',
+			HINT = 'SET LOCAL ROLE in a function ends with the transaction: RESET ROLE at its end.';
+	END IF;
+	PERFORM set_config('qbouncer.job', '', true), set_config('qbouncer.lease', '', true);
+	RETURN QUERY SELECT f FROM queue._run_done(token, outcome, keep) AS f;
 END
 $$;
 
@@ -613,7 +710,8 @@ $$;
 -- For the proxy, which has taken the job in a login of the owner: the work, and its DONE. path: the search_path that the
 -- session has without us. supers: the proxy may run what belongs to superusers.
 -- "ended": done, failed (queue.retry), released; or, of SQL, which is the proxy's to carry out, a part of what it is (_run_what).
-CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool) RETURNS TABLE (queue text, ended text, sql text)
+-- entry: what the proxy calls this database.
+CREATE OR REPLACE FUNCTION queue._run_job(token text, path text, supers bool, entry text DEFAULT NULL) RETURNS TABLE (queue text, ended text, sql text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
@@ -635,7 +733,7 @@ BEGIN
 	PERFORM set_config('qbouncer.job', job.about, true), set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
 		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, part.ids[1], job.attempt,
-			CASE WHEN cfg.payload = 'text' THEN to_jsonb(job.text) ELSE job.json END) AS w;
+			CASE WHEN cfg.payload = 'text' THEN to_jsonb(job.text) ELSE job.json END, entry, supers) AS w;
 		RETURN;
 	ELSE
 		h := queue._check_handler(cfg);

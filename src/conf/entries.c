@@ -89,6 +89,8 @@ static const struct field database_fields[] = {
 		"Attended from start-up by `queue_user`, though no client uses queues there: schedules are fired, and what was kept long enough is deleted."),
 	STR(conf_database, queue_user, NAME_MAX_BYTES, 0, "Replaces `queue_user`."),
 	STR(conf_database, queue_password, 4096, PARAM_SECRET, "Replaces `queue_password`."),
+	STR(conf_database, queue_run_roles, 4096, 0,
+		"Whose SQL jobs may run in this database though their queue is in another one (`QUEUE RUN ... DATABASE`): roles, separated by commas, each for its queues in any database of the proxy, or as `role@entry` for those in one. Without it: nobody's."),
 	STR(conf_database, auth_user, 127, 0, "Replaces `auth_user`."),
 	STR(conf_database, auth_query, 8192, 0, "Replaces `auth_query`."),
 	{"auth_dbname", FIELD_STR, 0, offsetof(struct conf_database, auth_dbname), 0,

@@ -148,6 +148,13 @@ bool pooler_has_database(const char *name)
 	return conf_find_database(conf_current(), name) != NULL;
 }
 
+bool pooler_is_disabled(const char *database)
+{
+	const struct database *db = route_find(database);
+
+	return db != NULL && db->disabled;
+}
+
 static struct client *any_client(const struct pool *p)
 {
 	if (p->active.head != NULL)

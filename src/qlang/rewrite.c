@@ -391,7 +391,7 @@ static void put_once(struct rewriter *w)
 static void put_ran(struct rewriter *w)
 {
 	put_given(w, w->q->verb, QARG_TIMEOUT, QARG_KEEPS);
-	put_given(w, w->q->verb, QARG_FORMAT, QARG_FORMAT);
+	put_given(w, w->q->verb, QARG_FORMAT, QARG_ELSEWHERE);
 	for (int i = 0; i < w->q->verb->n_args; i++)
 		if (w->q->verb->args[i].id == QARG_WITH && qstmt_has(w->q, QARG_WITH)) {
 			buf_puts(w->sql, ", format_with => pg_catalog.jsonb_object(");

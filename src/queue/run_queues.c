@@ -170,6 +170,7 @@ static void one_run(const struct slot *s, const char *token, int attempt, bool o
 		.queue = s->queue->name,
 		.job = job,
 		.state = state_of(s, of_batch),
+		.runs_in = !of_batch && s->there != NULL ? s->there->database : s->queue->db->name,
 		.attempt = attempt,
 		.pid = now && s->task != NULL ? task_backend_pid(s->task) : 0,
 		.running_us = now && s->began != 0 ? loop_now() - s->began : 0,

@@ -34,6 +34,18 @@ struct alone {
 	struct run_value values[VALUES_MAX];
 };
 
+struct pool;
+struct task;
+struct task_ops;
+
+/* Where a job is carried out that has named another database (run_there.c). */
+struct there {
+	bool sent;
+	char database[64]; /* the entry of the proxy */
+	char session[64];  /* its application_name */
+	char *before;      /* a statement that ends what an earlier attempt may have left */
+};
+
 struct slot {
 	struct slot *prev, *next;
 	struct run_queue *queue;
@@ -51,11 +63,13 @@ struct slot {
 	uint64_t turn;
 	int attempt;
 	usec_t timeout;        /* of its job; 0: none */
+	usec_t ends_at;        /* it was told to end, and is given up then; 0: it was not */
 	usec_t began;          /* that is when a server has got it; 0: none has */
 	char token[TOKEN_MAX]; /* of the job that it carries out by itself; or "" */
 	struct run_batch batch; /* the other ones that it has */
 	struct alone *alone;   /* its job is one; or NULL */
 	struct run_sql *script; /* its job is one of SQL; or NULL */
+	struct there *there;   /* its job is not carried out here; or NULL */
 	struct run_told told;
 	char error[sizeof(struct pg_error) + sizeof(struct run_told)];
 };
@@ -83,6 +97,15 @@ struct runs {
 	unsigned asker;
 	bool asks, again, failed;
 };
+
+/* run_there.c. What the look says of where it is carried out: a name, and its value. false: memory. */
+MUST_CHECK bool there_look(struct there **p, const char *name, const struct wire_col *value);
+void there_free(struct there **p);
+/* In which pool; NULL: err says why it cannot be. */
+struct pool *there_pool(const struct slot *s, struct pg_error *err);
+/* Its statements are carried out there; they were, and it is done. NULL: memory. */
+struct task *there_submit(struct slot *s, struct pool *pool, const struct task_ops *ops);
+struct task *there_submit_end(struct slot *s, const struct task_ops *ops);
 
 /* As many as this process may have; those that were to leave stay. */
 void slots_add(struct run_queue *q);

@@ -203,14 +203,29 @@ static void send_statement(struct slot *s, const struct sql_text *t)
 	mem_free(sql);
 }
 
+void run_sql_outcome(const struct slot *s, struct buf *ret)
+{
+	INVARIANT(s->script != NULL, "the outcome of a job that is no SQL");
+	run_rows_outcome(&s->script->rows, ret);
+	told_notices(&s->told, ret);
+	buf_putc(ret, '}');
+}
+
+const char *run_sql_keep(const struct slot *s)
+{
+	static const char *const words[] = {[KEEP_RESULT] = "result",
+		[KEEP_ALWAYS] = "always",
+		[KEEP_ERROR] = "error",
+		[KEEP_NONE] = "none"};
+
+	return words[s->keep];
+}
+
 static void send_done(struct slot *s)
 {
 	struct run_sql *r = s->script;
 	struct buf outcome = BUF_INIT;
-	const char *keep = s->keep == KEEP_ALWAYS  ? "always"
-			   : s->keep == KEEP_ERROR ? "error"
-			   : s->keep == KEEP_NONE  ? "none"
-						   : "result";
+	const char *keep = run_sql_keep(s);
 	struct bind_param params[4];
 	const struct task_spec spec = {.sql = queue_calls[CALL_RUN_END].sql,
 		.oids = queue_calls[CALL_RUN_END].oids,
@@ -219,9 +234,7 @@ static void send_done(struct slot *s)
 		.behind = "COMMIT"};
 
 	INVARIANT(!r->failed && s->token[0] != '\0', "DONE of a job that has failed, or of none");
-	run_rows_outcome(&r->rows, &outcome);
-	told_notices(&s->told, &outcome);
-	buf_putc(&outcome, '}');
+	run_sql_outcome(s, &outcome);
 	params[0] = (struct bind_param){
 		.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)};
 	params[1] = (struct bind_param){
@@ -251,7 +264,10 @@ static void next_statement(struct slot *s)
 	r->step = STEP_STATEMENTS;
 	sql_text_init(&all, r->sql, strlen(r->sql), task_dialect(s->task), SQL_OF_QUERY);
 	if (!sql_text_next(&all, &r->pos, &one)) {
-		send_done(s);
+		if (s->there != NULL)
+			end_transaction(s, true);
+		else
+			send_done(s);
 	} else if ((why = refused(&one)) != NULL) {
 		fail(r, "0A000", why);
 		end_transaction(s, false);
@@ -287,6 +303,41 @@ static void look_ended(struct slot *s)
 		end_transaction(s, true);
 }
 
+/* Elsewhere: nothing of an earlier attempt is there. */
+static void before_ended(struct slot *s)
+{
+	static const uint32_t any[VALUES_MAX]; /* types: as the statement has them */
+	struct run_sql *r = s->script;
+	const struct alone *a = s->alone;
+	struct task_spec spec = {.sql = "BEGIN"};
+	struct bind_param params[VALUES_MAX];
+
+	INVARIANT(s->there != NULL && s->there->sent, "a job begins elsewhere that is not there");
+	if (r->failed)
+		return;
+	r->step = STEP_BEGIN;
+	if (a != NULL) {
+		r->step = STEP_OVER;
+		spec = (struct task_spec){.sql = a->sql,
+			.row_max = 1, /* none are kept */
+			.oids = any,
+			.n_params = a->n,
+			.params = params};
+		for (int i = 0; i < a->n; i++)
+			params[i] = (struct bind_param){.data = (const uint8_t *)a->values[i].text,
+				.len = a->values[i].text != NULL ? (int32_t)a->values[i].len : -1};
+	}
+	(void)go_on(s, &spec, false);
+}
+
+static void begin_ended(struct slot *s, char tx)
+{
+	if (!s->script->failed)
+		next_statement(s);
+	else if (tx != 'I')
+		end_transaction(s, false);
+}
+
 void run_sql_next(void *arg, char tx, const struct pg_error *err)
 {
 	struct slot *s = arg;
@@ -302,6 +353,12 @@ void run_sql_next(void *arg, char tx, const struct pg_error *err)
 	switch (r->step) {
 	case STEP_LOOK:
 		look_ended(s);
+		break;
+	case STEP_BEFORE:
+		before_ended(s);
+		break;
+	case STEP_BEGIN:
+		begin_ended(s, tx);
 		break;
 	case STEP_STATEMENTS:
 		statement_ended(s, tx);

@@ -15,6 +15,8 @@ struct run_value {
 
 enum run_step {
 	STEP_LOOK,       /* BEGIN, and what the job is */
+	STEP_BEFORE,     /* elsewhere (run_there.c): an earlier attempt is ended */
+	STEP_BEGIN,      /* elsewhere */
 	STEP_STATEMENTS, /* one after the other */
 	STEP_DONE,       /* and COMMIT */
 	STEP_OVER,       /* ROLLBACK, or the COMMIT of what is no such job */
@@ -47,5 +49,8 @@ void run_sql_row(void *arg, const uint8_t *body, size_t len);
 void run_sql_columns(void *arg, const uint8_t *body, size_t len);
 void run_sql_tag(void *arg, const uint8_t *body, size_t len);
 void run_sql_next(void *arg, char tx, const struct pg_error *err);
+/* What is known of them is no more to be added to. Memory may have failed there. */
+void run_sql_outcome(const struct slot *s, struct buf *ret);
+const char *run_sql_keep(const struct slot *s);
 
 #endif

@@ -74,10 +74,11 @@ static void rest(struct slot *s, usec_t time)
 	s->lost = s->started = s->late = false;
 	s->outcome = OUTCOME_DONE;
 	s->keep = KEEP_RESULT;
-	s->began = 0;
+	s->began = s->ends_at = 0;
 	told_nothing(&s->told);
 	alone_free(&s->alone);
 	run_sql_free(&s->script);
+	there_free(&s->there);
 	if (batch_left(&s->batch) > 0 && time == 0 && !s->leaves) {
 		stand_in_line(s);
 		return;
@@ -156,8 +157,9 @@ static void keep_error(struct slot *s, const struct pg_error *err)
 	else if (s->keep == KEEP_NONE)
 		(void)snprintf(s->error, sizeof(s->error), "SQLSTATE %s", err->sqlstate);
 	else
-		(void)snprintf(s->error, sizeof(s->error), "%s (%s)%s%s", err->message,
-			err->sqlstate, err->detail[0] != '\0' ? "\n" : "", err->detail);
+		(void)snprintf(s->error, sizeof(s->error), "%s (%s)%s%s%s%s", err->message,
+			err->sqlstate, err->detail[0] != '\0' ? "\n" : "", err->detail,
+			err->hint[0] != '\0' ? "\nHINT:  " : "", err->hint);
 	if (s->keep != KEEP_NONE)
 		told_put(&s->told, s->error, sizeof(s->error));
 }
@@ -201,7 +203,7 @@ static void run_failed(struct slot *s, const struct pg_error *err)
 		rest(s, 0);
 		return;
 	}
-	if (!s->started) { /* it was not tried */
+	if (!s->started && s->there == NULL) { /* it was not tried */
 		say(s->queue, err->message);
 		worker_give_back(s->worker, s->token);
 		rest(s, REST);
@@ -274,6 +276,11 @@ static bool hear_part(struct slot *s, const char *what, const struct wire_col *v
 		hear_timeout(s, value);
 	} else if (strcmp(what, "keep") == 0) {
 		hear_keep(s, value);
+	} else if (strcmp(what, "database") == 0 ||
+		   (s->there != NULL &&
+			   (strcmp(what, "session") == 0 || strcmp(what, "before") == 0))) {
+		s->outcome = OUTCOME_ALONE;
+		return there_look(&s->there, what, value);
 	} else if (strcmp(what, "session") == 0 && s->alone != NULL) {
 		wire_col_copy(value, s->alone->name, sizeof(s->alone->name));
 	} else if (strcmp(what, "alone") == 0 || s->alone != NULL) {
@@ -354,6 +361,7 @@ static void one_less(void)
 }
 
 static bool submit_alone(struct slot *s);
+static void run_done(void *arg, const struct pg_error *err);
 
 static void say_done(struct slot *s)
 {
@@ -399,6 +407,65 @@ static void batch_succeeded(struct slot *s)
 	rest(s, 0);
 }
 
+static void tagged_there(void *arg, const uint8_t *body, size_t len)
+{
+	tagged(arg, body, len);
+	run_sql_tag(arg, body, len);
+}
+
+/* The next task of what is not carried out where its DONE is; its time begins with it. */
+static bool goes_on_with(struct slot *s, struct task *t)
+{
+	INVARIANT(s->task == NULL, "a job is carried out by two tasks");
+	if (t == NULL)
+		return false;
+	s->task = t;
+	s->at = USEC_NEVER;
+	s->began = 0;
+	all.running++;
+	return true;
+}
+
+/* It is done there, and cannot be ended any more. */
+static bool submit_end(struct slot *s)
+{
+	static const struct task_ops ops = {.done = run_done};
+
+	s->state = SLOT_FAILS;
+	s->outcome = OUTCOME_DONE;
+	return goes_on_with(s, there_submit_end(s, &ops));
+}
+
+static bool go_there(struct slot *s)
+{
+	static const struct task_ops ops = {.row = run_sql_row,
+		.columns = run_sql_columns,
+		.tag = tagged_there,
+		.next = run_sql_next,
+		.done = run_done,
+		.starts = starts,
+		.notice = noticed,
+		.error = errored};
+	struct pg_error err;
+	struct pool *pool;
+
+	if (s->script == NULL) /* it was no queue of SQL when it was taken */
+		return false;
+	if (s->there->sent && s->alone == NULL)
+		return submit_end(s);
+	if (s->there->sent) {
+		say_done(s);
+		return true;
+	}
+	pool = there_pool(s, &err);
+	if (pool == NULL) {
+		run_failed(s, &err);
+		return true;
+	}
+	s->started = false;
+	return goes_on_with(s, there_submit(s, pool, &ops));
+}
+
 static void run_succeeded(struct slot *s)
 {
 	struct pg_error ended;
@@ -415,17 +482,17 @@ static void run_succeeded(struct slot *s)
 		rest(s, 0);
 		return;
 	case OUTCOME_ALONE:
-		if (s->alone->sent) {
+		if (s->alone != NULL && s->alone->sent) {
 			say_done(s);
 			return;
 		}
-		if (s->lost ||
-			s->late) { /* its end was asked for, and came too late for the look */
+		if ((s->there == NULL || !s->there->sent) && (s->lost || s->late)) {
+			/* its end was asked for, and came too late for the look */
 			pg_error_set(&ended, "57014", "not begun");
 			run_failed(s, &ended);
 			return;
 		}
-		if (submit_alone(s))
+		if (s->there != NULL ? go_there(s) : submit_alone(s))
 			return;
 		break;
 	case OUTCOME_UNREAD:
@@ -509,7 +576,9 @@ static bool submit_run(struct slot *s)
 	const char *names = conf_current()->p.queue_run_superuser ? "t" : "f";
 	const struct bind_param params[] = {
 		{.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)},
-		{.data = (const uint8_t *)names, .len = 1}};
+		{.data = (const uint8_t *)names, .len = 1},
+		{.data = (const uint8_t *)s->queue->db->name,
+			.len = (int32_t)strlen(s->queue->db->name)}};
 	struct task_settings *settings = task_settings_of_pool(s->pool);
 	struct task_spec spec = {.ops = s->queue->sql ? &by_steps : &once,
 		.arg = s,
@@ -667,6 +736,7 @@ static void slot_free(struct slot *s)
 	let_go(s);
 	alone_free(&s->alone);
 	run_sql_free(&s->script);
+	there_free(&s->there);
 	batch_free(&s->batch);
 	DL_DELETE(q->slots, s);
 	q->n_slots--;
@@ -732,15 +802,23 @@ static void take(struct slot *s)
 }
 
 /* What runs is to end: it is not wanted any more, or was not begun. Between two messages of a statement, where it is not
- * carried out yet, Postgres passes over a cancel: so it is asked again for as long as the statement lasts. */
+ * carried out yet, Postgres passes over a cancel: so it is asked again for as long as the statement lasts. A server that
+ * does not answer to that is given up. */
 static void end_run(struct slot *s)
 {
+	usec_t patience = conf_current()->p.queue_engine_timeout;
 	struct pg_error err;
 	struct task *t = s->task;
 
 	s->at = USEC_NEVER;
 	s->late = !s->lost;
 	if (task_is_sent(t)) {
+		if (s->ends_at == 0)
+			s->ends_at = patience > 0 ? loop_now() + patience : USEC_NEVER;
+		if (loop_now() >= s->ends_at) {
+			task_abandon(t);
+			return;
+		}
 		task_cancel(t);
 		look_at(s, loop_now() + END_AGAIN);
 		return;

@@ -196,6 +196,19 @@ void task_cancel(struct task *t)
 	cancel_server(t->server);
 }
 
+void task_abandon(struct task *t)
+{
+	struct pg_error err;
+
+	CHECK_TASK(t);
+	if (t->server == NULL)
+		return;
+	pg_error_set(&err, "08006", "the server does not answer");
+	pg_error_detail(&err, "Whether the statement was carried out is not known.");
+	conn_abort(&t->server->conn);
+	server_close(t->server, "no answer to a cancel", &err);
+}
+
 int32_t task_lost_in(const struct task *t)
 {
 	return t->lost_in;

@@ -60,7 +60,7 @@ COLUMNS = {
     "DNS_ZONES": "zonename serial count",
     "QUEUES": "database queue waiters probing next_due_us wakes probes handed served system failed",
     "WAITERS": "id database user queues state limit waited_us left_us worker kind rank",
-    "RUNNING": "database user queue job attempt state pid running_us left_us",
+    "RUNNING": "database user queue job attempt state pid running_us left_us runs_in",
     "LEASES": "id database user queue job policy held_us in_transaction kind",
 }
 

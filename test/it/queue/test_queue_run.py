@@ -603,9 +603,9 @@ def runs(c, name):
 
 VERBS = {
     "run": (runs, "QUEUE RUN {} ON {}", lambda name, s: [t("SELECT 1"), t(name)], "INSERT 0 1", None, None),
-    "run with all": (runs, "QUEUE RUN {} ON {} PARAMS {} TIMEOUT {} KEEP {} PRIORITY {} DELAY {} HEADERS {} EXPIRES {} ATTEMPTS {} KEY {} FOR {} ON DUPLICATE IGNORE GROUP {} "
+    "run with all": (runs, "QUEUE RUN {} ON {} PARAMS {} DATABASE {} TIMEOUT {} KEEP {} PRIORITY {} DELAY {} HEADERS {} EXPIRES {} ATTEMPTS {} KEY {} FOR {} ON DUPLICATE IGNORE GROUP {} "
                      "BATCH {} RETURNING ID, JOB",
-                     lambda name, s: [t("SELECT $1"), t(name), j("[1]"), iv("1min", 60), t("ALWAYS"), i(3), iv("1h", 3600), j("{}"), iv("2h", 7200), i(2), t("k-" + name), iv("1h", 3600), t("g"),
+                     lambda name, s: [t("SELECT $1"), t(name), j("[1]"), t("reports"), iv("1min", 60), t("ALWAYS"), i(3), iv("1h", 3600), j("{}"), iv("2h", 7200), i(2), t("k-" + name), iv("1h", 3600), t("g"),
                                       t("b")], "INSERT 0 1", [("id", INT8), ("job", TEXT)], None),
     "run with format": (runs, "QUEUE RUN {} ON {} FORMAT {} WITH (delimiter = {}, header = {})",
                         lambda name, s: [t("SELECT 1 AS a"), t(name), t("csv"), t(";"), t("true")], "INSERT 0 1", None, None),

@@ -1,0 +1,144 @@
+/*
+ * A job of SQL with DATABASE: its statements are carried out in another database, which is an entry of [databases] of this
+ * proxy, and DONE follows. Which entries a role may name is said in the ini. The server there may have nothing of ours.
+ *
+ * Must not know: when it runs, and what becomes of the job (runner.c); how its statements follow one another (run_sql.c).
+ *
+ * Entry points: there_*.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "queue_call.h"
+#include "queue_int.h"
+#include "run_slots.h"
+
+void there_free(struct there **p)
+{
+	struct there *t = *p;
+
+	*p = NULL;
+	if (t == NULL)
+		return;
+	mem_free(t->before);
+	mem_free(t);
+}
+
+bool there_look(struct there **p, const char *name, const struct wire_col *value)
+{
+	if (*p == NULL && (*p = mem_zalloc(sizeof(**p))) == NULL)
+		return false;
+	INVARIANT(!(*p)->sent, "where a job runs is told when it is there");
+	if (strcmp(name, "database") == 0)
+		return wire_col_copy(value, (*p)->database, sizeof((*p)->database));
+	if (strcmp(name, "session") == 0)
+		return wire_col_copy(value, (*p)->session, sizeof((*p)->session));
+	if (value->data == NULL || (*p)->before != NULL ||
+		((*p)->before = mem_alloc((size_t)value->len + 1)) == NULL)
+		return false;
+	memcpy((*p)->before, value->data, (size_t)value->len);
+	(*p)->before[value->len] = '\0';
+	return true;
+}
+
+/* role, or role@entry: of queues in the database of that entry. A role of the same name may be somebody else on another
+ * server; one with @ in its name is always named with its entry. */
+static bool is_listed(const char *list, const char *role, const char *entry)
+{
+	char one[160];
+
+	if (strchr(role, '@') == NULL && conf_list_has(list, role))
+		return true;
+	(void)snprintf(one, sizeof(one), "%s@%s", role, entry);
+	return strchr(entry, '@') == NULL && conf_list_has(list, one);
+}
+
+/* In the login that its owner would have as a client there. */
+struct pool *there_pool(const struct slot *s, struct pg_error *err)
+{
+	const char *entry = s->there->database, *role = s->queue->owner;
+	const struct conf_database *d = conf_find_database(conf_current(), entry);
+	struct pool *pool;
+
+	if (d == NULL) {
+		pg_error_set(
+			err, "3D000", "there is no database \"%s\" where jobs could run", entry);
+		pg_error_hint(
+			err, "DATABASE names an entry of [databases] in the ini of the proxy.");
+		return NULL;
+	}
+	if (!is_listed(d->queue_run_roles, role, s->queue->db->name)) {
+		pg_error_set(err, "42501", "jobs of role \"%s\" may not run in database \"%s\"",
+			role, entry);
+		pg_error_hint(err,
+			"The ini of the proxy has to say that they may: queue_run_roles=%s@%s in the entry of \"%s\".",
+			role, s->queue->db->name, entry);
+		return NULL;
+	}
+	if (pooler_is_disabled(entry)) {
+		pg_error_set(err, "57P03", "database \"%s\" is disabled", entry);
+		pg_error_hint(err, "An operator has disabled it; ENABLE on the console ends that.");
+		return NULL;
+	}
+	pool = pooler_find_pool(entry, d->user != NULL ? d->user : role);
+	if (pool == NULL)
+		pg_error_set(err, "53200", "out of memory");
+	return pool;
+}
+
+/* It waits for a server as long as a client would. */
+struct task *there_submit(struct slot *s, struct pool *pool, const struct task_ops *ops)
+{
+	struct there *w = s->there;
+	struct task_settings *settings = task_settings_of_pool(pool);
+	struct task *t = NULL;
+	struct task_spec spec = {.ops = ops,
+		.arg = s,
+		.settings = settings,
+		.sql = w->before,
+		.leaves = TASK_LEAVES_SESSION,
+		.time = TASK_BESIDE};
+
+	INVARIANT(!w->sent && s->script != NULL, "a job is carried out twice");
+	s->script->step = STEP_BEFORE;
+	s->script->commits = false;
+	s->script->tag[0] = '\0';
+	if (w->before != NULL && w->session[0] != '\0' && (s->alone != NULL || s->script->is_sql) &&
+		settings != NULL && task_settings_utf8(settings) &&
+		task_settings_name(settings, w->session))
+		t = task_submit(pool, &spec);
+	task_settings_free(&settings);
+	w->sent = t != NULL;
+	return t;
+}
+
+struct task *there_submit_end(struct slot *s, const struct task_ops *ops)
+{
+	const char *keep = run_sql_keep(s);
+	struct buf outcome = BUF_INIT;
+	struct bind_param params[3];
+	struct task_settings *settings = task_settings_of_pool(s->pool);
+	struct task *t = NULL;
+	struct task_spec spec = {.ops = ops,
+		.arg = s,
+		.settings = settings,
+		.sql = queue_calls[CALL_RAN_THERE].sql,
+		.oids = queue_calls[CALL_RAN_THERE].oids,
+		.n_params = (int)ARRAY_LEN(params),
+		.params = params,
+		.time = TASK_BESIDE,
+		.stays = true};
+
+	INVARIANT(s->there->sent && !s->script->failed, "a job is done that was not carried out");
+	run_sql_outcome(s, &outcome);
+	params[0] = (struct bind_param){
+		.data = (const uint8_t *)s->token, .len = (int32_t)strlen(s->token)};
+	params[1] = (struct bind_param){.data = outcome.data, .len = (int32_t)outcome.len};
+	params[2] =
+		(struct bind_param){.data = (const uint8_t *)keep, .len = (int32_t)strlen(keep)};
+	if (!buf_failed(&outcome) && settings != NULL && task_settings_utf8(settings))
+		t = task_submit(s->pool, &spec);
+	buf_free(&outcome);
+	task_settings_free(&settings);
+	return t;
+}
