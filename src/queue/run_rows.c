@@ -114,7 +114,7 @@ bool run_rows_columns(struct run_rows *r, const uint8_t *body, size_t len, struc
 	r->has_rows = true;
 	r->full = r->left == 0;
 	if (r->format.form == RUN_TEXT)
-		run_text_begin(r);
+		r->full = !run_text_begin(r);
 	else if (r->format.form == RUN_CSV && r->format.header)
 		run_csv_header(r, &r->rows);
 	return true;
@@ -222,8 +222,10 @@ static void put_as_csv(struct run_rows *r, struct buf *ret)
 	r->left -= r->rows.len < r->left ? r->rows.len : r->left;
 }
 
-static void put_as_json(const struct run_rows *r, struct buf *ret)
+static void put_as_json(struct run_rows *r, struct buf *ret)
 {
+	size_t before = ret->len, told;
+
 	buf_puts(ret, ", \"names\": [");
 	for (int i = 0; i < r->n_cols; i++) {
 		buf_puts(ret, i > 0 ? ", " : "");
@@ -232,6 +234,8 @@ static void put_as_json(const struct run_rows *r, struct buf *ret)
 	buf_puts(ret, "], \"types\": [");
 	for (int i = 0; i < r->n_cols; i++)
 		buf_printf(ret, "%s%u", i > 0 ? ", " : "", r->cols[i].oid);
+	told = ret->len - before; /* also of a statement without rows */
+	r->left -= told < r->left ? told : r->left;
 	buf_puts(ret, "], \"values\": [");
 	buf_put(ret, r->rows.data, r->rows.len);
 	buf_putc(ret, ']');
@@ -256,7 +260,7 @@ static void put_rows(struct run_rows *r, struct buf *ret)
 		put_as_csv(r, ret);
 	else
 		put_as_json(r, ret);
-	if (r->full && r->n > 0) {
+	if (r->full) {
 		buf_puts(ret, ", \"cut\": true");
 		r->cut = true;
 	}

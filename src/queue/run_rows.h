@@ -44,7 +44,7 @@ struct run_rows {
 	struct buf names;
 	uint64_t n;      /* rows that have come */
 	struct buf rows; /* that are kept: as in the outcome; of text, each as int32 length and body */
-	size_t lines, more; /* of text: lines, and bytes beyond their widths */
+	size_t lines, more; /* of text: lines (0: there is no room for a header), and bytes beyond their widths */
 };
 
 void run_rows_free(struct run_rows *r);
@@ -63,8 +63,8 @@ void run_rows_outcome(const struct run_rows *r, struct buf *ret);
 void run_csv_header(const struct run_rows *r, struct buf *ret);
 void run_csv_row(const struct run_rows *r, struct wire_row *row, struct buf *ret);
 
-/* run_text.c: the columns are known; is there room for a row? Then it is to be kept. */
-void run_text_begin(struct run_rows *r);
+/* run_text.c: the columns are known; is there room for them? And for a row? Then it is to be kept. */
+MUST_CHECK bool run_text_begin(struct run_rows *r);
 bool run_text_fits(struct run_rows *r, const uint8_t *body, size_t len);
 /* The table of the rows that are kept. */
 void run_text_table(const struct run_rows *r, struct buf *ret);

@@ -119,13 +119,24 @@ static size_t measure(struct text t, size_t *width, size_t *more)
 	return lines;
 }
 
-void run_text_begin(struct run_rows *r)
+bool run_text_begin(struct run_rows *r)
 {
-	r->lines = 2; /* header and rule */
+	size_t lines = 1, line = 1;
+
 	r->more = 0;
-	for (int i = 0; i < r->n_cols; i++)
-		r->lines += measure(text_of(r->cols[i].name, strlen(r->cols[i].name)),
+	for (int i = 0; i < r->n_cols; i++) {
+		size_t n = measure(text_of(r->cols[i].name, strlen(r->cols[i].name)),
 			&r->cols[i].width, &r->more);
+
+		if (n > lines)
+			lines = n;
+		line += r->cols[i].width + 3;
+	}
+	r->lines = lines + 1; /* the rule */
+	if (r->lines * line + r->more + FOOTER <= r->left)
+		return true;
+	r->lines = 0;
+	return false;
 }
 
 bool run_text_fits(struct run_rows *r, const uint8_t *body, size_t len)
@@ -253,9 +264,12 @@ void run_text_table(const struct run_rows *r, struct buf *ret)
 		ret->failed = true;
 		return;
 	}
-	INVARIANT(r->format.form == RUN_TEXT && r->lines > 1, "a table that was not measured");
-	put_header(r, at, ret);
-	put_rule(r, ret);
+	INVARIANT(r->format.form == RUN_TEXT && r->lines != 1, "a table that was not measured");
+	INVARIANT(r->lines > 0 || r->rows.len == 0, "rows of a table without a header");
+	if (r->lines > 0) {
+		put_header(r, at, ret);
+		put_rule(r, ret);
+	}
 	wire_reader_init(&rd, r->rows.data, r->rows.len);
 	while (wire_left(&rd) > 0) {
 		size_t len = (size_t)wire_get_i32(&rd);

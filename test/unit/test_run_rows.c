@@ -157,6 +157,81 @@ static void test_bound(void **state)
 	buf_free(&one);
 }
 
+/* So many columns, of which the first has this name; those behind it have another one. */
+static struct buf columns(int n, const char *first, const char *others)
+{
+	struct buf b = BUF_INIT;
+
+	build_i16(&b, n);
+	for (int i = 0; i < n; i++) {
+		build_cstr(&b, i == 0 ? first : others);
+		build_bytes(&b, "\0\0\0\0\0\0", 6);
+		build_i32(&b, OID_TEXT);
+		build_bytes(&b, "\0\4\377\377\377\377\0\0", 8);
+	}
+	return b;
+}
+
+/* What is told of columns counts too, also where there are no rows. */
+static void test_columns_are_bound(void **state)
+{
+	char name[64], lines[20001];
+	struct buf names, header;
+	struct pg_error err;
+
+	(void)state;
+	memset(name, 1, sizeof(name) - 1);
+	name[sizeof(name) - 1] = '\0';
+	memset(lines, '\n', sizeof(lines) - 1);
+	lines[sizeof(lines) - 1] = '\0';
+	names = columns(1600, name, name);
+	header = columns(500, lines, "");
+	for (size_t i = 0; i < ARRAY_LEN(forms); i++) {
+		struct run_rows r;
+		char *got;
+
+		start(&r, forms[i]);
+		for (int statement = 0; statement < 20; statement++) {
+			const struct buf *d = statement == 0 ? &header : &names;
+
+			assert_true(run_rows_columns(&r, d->data, d->len, &err));
+			run_rows_ended(&r, "SELECT 0");
+		}
+		got = outcome(&r, "SELECT 0");
+		assert_true(r.cut);
+		assert_in_range(
+			strlen(got), 1, forms[i] == RUN_CSV ? 7000000 : 2000000); /* \u0001 each */
+		free(got);
+		run_rows_free(&r);
+	}
+	buf_free(&names);
+	buf_free(&header);
+}
+
+/* There is room for a row of many columns: a table has as many lines above it as the longest name. */
+static void test_many_columns(void **state)
+{
+	struct buf d = columns(1000, "a name", "b"), one = BUF_INIT;
+	struct run_rows r;
+	struct pg_error err;
+	char *got;
+
+	(void)state;
+	build_i16(&one, 1000);
+	for (int i = 0; i < 1000; i++)
+		build_row_value(&one, (const uint8_t *)"x", 1);
+	start(&r, RUN_TEXT);
+	assert_true(run_rows_columns(&r, d.data, d.len, &err));
+	run_rows_add(&r, one.data, one.len);
+	assert_false(r.full);
+	got = outcome(&r, "SELECT 1");
+	assert_non_null(strstr(got, " x      | x | x"));
+	free(got);
+	run_rows_free(&r);
+	buf_free(&d);
+	buf_free(&one);
+}
+
 static void test_width(void **state)
 {
 	static const struct {
@@ -177,6 +252,8 @@ int main(void)
 		cmocka_unit_test(test_forms),
 		cmocka_unit_test(test_hostile),
 		cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_columns_are_bound),
+		cmocka_unit_test(test_many_columns),
 		cmocka_unit_test(test_width),
 	};
 
