@@ -21,17 +21,18 @@ BEGIN
 END
 $$;
 
--- Of one queue or stream: what has to hold of a topic, its first words known, that it is pushed there. @topic@, @head@.
-CREATE OR REPLACE FUNCTION queue._route_condition(topic int4, number int4) RETURNS text
+-- Of one queue or stream: what has to hold of a publication that it is pushed there, the topic's name known. said, head: the
+-- expressions of its topic and its headers. They are not put in afterwards: a pattern may have any word in it.
+CREATE OR REPLACE FUNCTION queue._route_condition(topic int4, number int4, said text, head text) RETURNS text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
 	RETURN string_agg(concat_ws(' AND ', CASE
 				WHEN b.pattern = t.name || '.#' THEN CASE WHEN b.headers IS NULL THEN 'true' END
-				WHEN b.regex IS NULL THEN format('@topic@ OPERATOR(pg_catalog.=) %L', b.pattern)
-				ELSE format('@topic@ OPERATOR(pg_catalog.~) %L', b.regex) END,
-			'@head@ OPERATOR(pg_catalog.@>) ' || quote_literal(b.headers) || '::pg_catalog.jsonb'), ' OR ' ORDER BY b.pattern)
+				WHEN b.regex IS NULL THEN format('%s OPERATOR(pg_catalog.=) %L', said, b.pattern)
+				ELSE format('%s OPERATOR(pg_catalog.~) %L', said, b.regex) END,
+			head || ' OPERATOR(pg_catalog.@>) ' || quote_literal(b.headers) || '::pg_catalog.jsonb'), ' OR ' ORDER BY b.pattern)
 		FROM queue.bindings AS b, queue.topics AS t WHERE b.topic = $1 AND b.queue = $2 AND t.number = $1;
 END
 $$;
@@ -50,7 +51,6 @@ DECLARE
 	current text;
 	ones text := '';
 	manys text := '';
-	condition text;
 	many_condition text;
 	-- what is pushed to a queue or a stream: of one, and of those of many for which the condition holds
 	push text;
@@ -71,7 +71,6 @@ BEGIN
 				AND has_table_privilege(c.owner, view::regclass, 'REFERENCES')
 			ORDER BY c.number LOOP
 		n := n + 1;
-		condition := queue._route_condition(topic, q.number);
 		push := CASE WHEN q.is_stream THEN format($push$
 		PERFORM queue._push_event_%1$s(s.current, s.log, %%s, %%s, NULL, NULL) FROM queue.streams AS s
 			WHERE s.number OPERATOR(pg_catalog.=) %1$s AND %2$s
@@ -94,11 +93,11 @@ BEGIN
 			PERFORM queue._routes_changed(topic);
 		END IF;
 		made := made OPERATOR(pg_catalog.||) ARRAY[%3$L, %4$s];
-	END IF;$step$, replace(replace(condition, '@topic@', 'topic'), '@head@', 'head'),
+	END IF;$step$, queue._route_condition(topic, q.number, 'topic', 'head'),
 			CASE WHEN q.is_stream THEN format(push, 'ARRAY[payload]', 'head') ELSE push END,
 			q.name, CASE WHEN q.is_stream THEN 'NULL' ELSE format('pg_catalog.concat(''%s-'', id)', q.number) END, q.still);
 		-- in the order of the array; what is made of it comes in the same. said: the headers, if all have the same topic
-		many_condition := replace(replace(condition, '@topic@', 'u.t'), '@head@', '(head || jsonb_build_object(''topic'', u.t))');
+		many_condition := queue._route_condition(topic, q.number, 'u.t', '(head || jsonb_build_object(''topic'', u.t))');
 		manys := manys || format($step$
 	places := CASE WHEN said IS NULL THEN ARRAY(SELECT u.n FROM unnest(topics) WITH ORDINALITY AS u (t, n) WHERE %1$s)
 		WHEN %6$s THEN every ELSE '{}' END;
@@ -128,7 +127,7 @@ BEGIN
 				FROM unnest(topics, payloads) AS u (t, p) WHERE said IS NOT NULL OR (%3$s) RETURNING q.id)
 			SELECT array_agg(m.id) INTO ids FROM made AS m;$push$, queue._table(q.name), q.payload, many_condition) END,
 			q.name, CASE WHEN q.is_stream THEN 'NULL' ELSE q.number::text END,
-			replace(replace(condition, '@topic@', 'topics[1]'), '@head@', 'said'));
+			queue._route_condition(topic, q.number, 'topics[1]', 'said'));
 	END LOOP;
 	IF n > queues_max THEN
 		RETURN;

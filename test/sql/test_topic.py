@@ -1,5 +1,6 @@
 """Topics: what is published goes to each queue and stream that is bound."""
 
+import json
 import subprocess
 
 import psycopg
@@ -350,6 +351,22 @@ def test_routes_are_as_the_trigger_has_them(db, pattern, topic):
     if made[0] == "mail":
         got = everything(db, "mail")[0]
         assert got[0] == got[1] == got[-1] == (1, {"a": 1, "topic": topic}, 3, "ready")
+
+
+@pytest.mark.parametrize("word", ["@topic@", "@head@", "%s", "%1$s", "topic", "u.t", "said", "$1", "$body$"])
+def test_words_that_routes_are_made_of(db, word):
+    """Whatever stands in a pattern, or in WHEN, says nothing but itself, to those who publish something else, too."""
+    r = Routed(db, mail="orders." + word, log="orders.#")
+    db.conn.execute("SELECT queue.bind('mail', 'orders.when', jsonb_build_object('k', %s::text))", (word,))
+    assert r.look() == r.number
+    topics = ["orders." + word, "orders.when", "orders.topic", "orders.x"]
+    hit = [i for i, topic in enumerate(topics, 1) if topic == "orders." + word]
+    for headers, wanted in ((None, hit), (json.dumps({"k": word}), sorted({*hit, 2}))):
+        rows = {row[0]: row[2] for row in r.many(topics, ["1"] * 4, headers)}
+        assert rows == {"mail": wanted, "log": [1, 2, 3, 4]}
+        for i, topic in enumerate(topics, 1):
+            got = [r.one(topic, headers=headers)[::2], [row[0] for row in r.many([topic], ["1"], headers)]]
+            assert got == [["mail", "log"] if i in wanted else ["log"]] * 2
 
 
 def test_many_topics_at_once(db):
