@@ -295,8 +295,8 @@ BEGIN
 			END LOOP;
 			RETURN;
 		END IF;
-		finished := false;
-		FOREACH number IN ARRAY free.numbers LOOP
+		finished := free.numbers IS NULL;
+		FOREACH number IN ARRAY coalesce(free.numbers, '{}') LOOP
 			FOR one IN SELECT * FROM queue._take_for(s.name, u.name, lim, least_events, within, lease, who, lag, number) LOOP
 				IF one.id IS NOT NULL THEN
 					RETURN NEXT one;

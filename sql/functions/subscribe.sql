@@ -501,6 +501,10 @@ BEGIN
 			ORDER BY t.number FOR NO KEY UPDATE SKIP LOCKED LOOP
 		SELECT * INTO p FROM queue.positions WHERE sub = l.number ORDER BY seq DESC LIMIT 1;
 		IF p.s2 IS NULL AND p.s1::text = l.ends::text AND NOT EXISTS (SELECT FROM queue.deliveries WHERE sub = l.number) THEN
+			-- each writes the position of the first lane that follows: one behind the other, and nobody waits
+			PERFORM FROM queue.subscriptions AS t WHERE t.stream = u.stream AND t.name = u.name AND t.owner = u.owner AND t.ends IS NULL
+				AND t.lane = 0 FOR NO KEY UPDATE SKIP LOCKED;
+			EXIT WHEN NOT FOUND;
 			PERFORM queue._dissolve(s, l);
 		END IF;
 	END LOOP;
@@ -512,7 +516,8 @@ BEGIN
 END
 $$;
 
--- Which lanes TAKE looks at, the longest not moved first: not at those that have a delivery out. outs: if they all have.
+-- Which lanes TAKE looks at, the longest not moved first: not at those that have a delivery out. outs: if they all have. No
+-- numbers either: the lanes are not those any more that there were just now.
 CREATE OR REPLACE FUNCTION queue._free_lanes(s queue.streams, u queue.subscriptions, OUT numbers int4[], OUT due_ms int8, OUT outs text[])
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -632,6 +632,39 @@ def test_lanes_of_somebody_else(db):
     assert db.value("SELECT count(*) FROM queue.subscriptions") == 0
 
 
+def test_two_find_that_lanes_have_ended(db):
+    """What was delivered is counted in one position, for lanes that go at the same time: the second take comes back for its own."""
+    make(db, 2)
+    put(db, *map(str, range(8)))
+    for token, _ in all_out(db):
+        done(db, token)
+    alter(db, parallel=3)
+    put(db, "9")
+    first, second = db.column("SELECT number FROM queue.subscriptions WHERE ends IS NOT NULL ORDER BY number")
+    one, two = db.connect(), db.connect()
+    two.rows("BEGIN")
+    two.rows("SELECT FROM queue.subscriptions WHERE number = %s FOR NO KEY UPDATE", second)
+    one.rows("BEGIN")
+    take = "SELECT id, due_ms FROM queue._take_for('s', 'a', 9, NULL, NULL, NULL, 'w')"
+    assert one.rows(take) == [(None, 100)]
+    two.rows("SET LOCAL lock_timeout = '5 s'")
+    assert two.rows(take) == [(None, 100)]
+    one.rows("COMMIT")
+    assert two.rows(take)[0][0] == 9
+    two.rows("COMMIT")
+    assert db.column("SELECT number FROM queue.subscriptions WHERE number IN (%s, %s)", first, second) == []
+    assert db.value("SELECT sum(delivered) FROM queue.positions") == 9
+
+
+def test_lanes_that_go_while_they_are_looked_for(db):
+    """A take that has read the subscription before is told to come again."""
+    make(db, 2)
+    was = db.value("SELECT u::text FROM queue.subscriptions AS u WHERE lane = 0")
+    db.rows("SELECT queue.unsubscribe('a', 's')")
+    assert db.rows("""SELECT id, due_ms FROM queue._take_lanes_jsonb((SELECT s FROM queue.streams AS s), %s::text::queue.subscriptions,
+        9, NULL, NULL, NULL, 'w', NULL)""", was) == [(None, 100)]
+
+
 def test_what_is_shown(db):
     make(db, 2)
     make(db, 1, sub="one")
