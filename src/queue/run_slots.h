@@ -57,6 +57,7 @@ struct slot {
 	bool lost;    /* the job is not its own any more */
 	enum keep keep;
 	bool late;    /* it ran longer than it may */
+	bool plain;   /* what became of it is said in ASCII */
 	bool leaves;  /* when the job has ended */
 	enum outcome outcome;
 	usec_t at; /* SLOT_RESTS, SLOT_ASIDE, SLOT_HAS: until then; SLOT_RUNS: it may run so long */

@@ -141,3 +141,10 @@ void told_put(const struct run_told *t, char *text, size_t size)
 	put_left(t, left, sizeof(left));
 	(void)put(text, at, size, left);
 }
+
+void told_in_ascii(char *text)
+{
+	for (; *text != '\0'; text++)
+		if ((unsigned char)*text >= 0x80)
+			*text = '?';
+}

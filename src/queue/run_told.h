@@ -30,5 +30,7 @@ void told_notices(const struct run_told *t, struct buf *ret);
 void told_result(const struct run_told *t, struct buf *ret);
 /* Behind the text that is there. */
 void told_put(const struct run_told *t, char *text, size_t size);
+/* What is not is a question mark. */
+void told_in_ascii(char *text);
 
 #endif

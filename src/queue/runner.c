@@ -71,7 +71,8 @@ static void rest(struct slot *s, usec_t time)
 	s->state = SLOT_RESTS;
 	s->batch.whole = false;
 	s->token[0] = '\0';
-	s->lost = s->started = s->late = false;
+	s->lost = s->started = s->late = s->plain = false;
+	s->error[0] = '\0';
 	s->outcome = OUTCOME_DONE;
 	s->keep = KEEP_RESULT;
 	s->began = s->ends_at = 0;
@@ -696,6 +697,26 @@ static void on_lost(void *arg, const char *token)
 		look_at(s, loop_now());
 }
 
+/* The database does not have the characters of what it was told; those of ASCII each one has. A job that is given back
+ * for that would be carried out again and again. */
+static bool say_plainly(struct slot *s, const struct pg_error *err)
+{
+	struct pg_error refused;
+
+	if (s->plain ||
+		(strcmp(err->sqlstate, "22P05") != 0 && strcmp(err->sqlstate, "22021") != 0))
+		return false;
+	s->plain = true;
+	if (s->error[0] != '\0') {
+		told_in_ascii(s->error);
+		return worker_fail(s->worker, s->token, s->error, &refused);
+	}
+	told_in_ascii(s->told.notices);
+	s->queue->done--; /* it is counted by what follows */
+	say_done(s);
+	return true;
+}
+
 static void on_ended(void *arg, const struct pg_error *err)
 {
 	struct slot *s = arg;
@@ -707,6 +728,8 @@ static void on_ended(void *arg, const struct pg_error *err)
 	if (err != NULL && s->state == SLOT_FAILS && is_of_lease(err)) {
 		worker_forget(s->worker, s->token); /* somebody else has ended it, or it was done */
 		err = NULL;
+	} else if (err != NULL && s->state == SLOT_FAILS && say_plainly(s, err)) {
+		return;
 	} else if (err != NULL && s->state == SLOT_FAILS) {
 		worker_give_back(s->worker, s->token);
 	}

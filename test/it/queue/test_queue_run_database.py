@@ -440,3 +440,26 @@ def test_in_another_encoding(qbouncer, db, far):
                 assert "(22P05)" in end_of(c, "SELECT '\u20ac'")["error"]
     finally:
         far.dropdb("latin")
+
+
+@pytest.mark.parametrize("how", ["", " NO TRANSACTION"])
+def test_what_cannot_be_stored(qbouncer, cluster, reports, how):
+    """The queue's database has no such character: the job ends all the same, or it would be carried out for ever."""
+    def run(c, level):
+        return end_of(c, "DO $$ BEGIN RAISE %s 'no %%', chr(20013); END $$" % level, "DATABASE reports" + how, wait="8 s")
+
+    cluster.psql("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' OWNER app")
+    try:
+        proxy = qbouncer(databases={"reports": entry(reports)})
+        with proxy.wire("latin") as c:
+            tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 2, retry = 'fixed 1ms', retain_done = '1 h')")
+            end = run(c, "EXCEPTION")
+            assert (end["state"], end["attempt"]) == ("dead", "2") and end["error"].startswith("no ??? (P0001)"), end
+            end = run(c, "NOTICE")
+            if how:
+                assert result(end) == {"tag": "DO", "notices": "NOTICE:  no ???"}
+            else:  # its outcome would be in the transaction of DONE
+                assert end["state"] == "dead" and "(22P05)" in end["error"], end
+            wait_for(lambda: proxy.console("SHOW RUNNING") == [], "its end")
+    finally:
+        cluster.dropdb("latin")
