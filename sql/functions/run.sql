@@ -559,13 +559,16 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	RETURN one || CASE WHEN one ? 'types' THEN jsonb_build_object('types', (SELECT coalesce(jsonb_agg(CASE WHEN t::int8 < 10000 THEN t::int8 ELSE 25 END ORDER BY n), '[]')
+	RETURN one || CASE WHEN one ? 'types' THEN jsonb_build_object('types', (SELECT coalesce(jsonb_agg(CASE WHEN t::int8 >= 10000
+			OR t IN ('1082', '1114', '1184') AND EXISTS (SELECT FROM jsonb_array_elements(one -> 'values') AS v
+				WHERE v ->> (n - 1)::int4 !~ '^([0-9]{4,}-|-?infinity$)')
+			THEN 25 ELSE t::int8 END ORDER BY n), '[]')
 		FROM jsonb_array_elements_text(one -> 'types') WITH ORDINALITY AS a (t, n))) ELSE '{}' END;
 END
 $$;
 
 -- For the proxy: its statements were carried out in another database, with this outcome. A type that an installation has made has
--- another number there: it is a text.
+-- another number there: it is a text. So is a date that is not written as ISO: day and month would be taken as DateStyle is here.
 CREATE OR REPLACE FUNCTION queue._ran_there(token text, outcome jsonb, keep text) RETURNS SETOF text
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp

@@ -463,3 +463,13 @@ def test_what_cannot_be_stored(qbouncer, cluster, reports, how):
             wait_for(lambda: proxy.console("SHOW RUNNING") == [], "its end")
     finally:
         cluster.dropdb("latin")
+
+
+def test_dates_of_another_style(two, far, reports):
+    """Day and month are not taken for each other: what is not ISO is a text."""
+    _, c = two
+    days = "SELECT date '2026-11-05' AS d, timestamp '2026-11-05 10:00' AS t, date 'infinity' AS i, NULL::date AS n"
+    far.psql("ALTER DATABASE %s SET datestyle = 'SQL, DMY'" % reports.info.dbname)
+    assert kept(end_of(c, days))["rows"] == [{"d": "05/11/2026", "t": "05/11/2026 10:00:00", "i": "infinity", "n": None}]
+    assert result(end_of(c, "SET LOCAL datestyle = 'ISO'; " + days))["statements"][1]["rows"] == [
+        {"d": "2026-11-05", "t": "2026-11-05T10:00:00", "i": "infinity", "n": None}]
