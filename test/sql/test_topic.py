@@ -248,6 +248,20 @@ def test_bound_while_it_becomes_one_that_runs_sql(db):
     assert [r[0] for r in publish(db.conn, "orders.x")] == ["mail", "log"]
 
 
+def test_published_in_a_snapshot_of_before_it_ran_sql(db):
+    """Who may PUBLISH has kept a snapshot in which the queue is bound: nothing of his becomes SQL."""
+    db.create("mail")
+    db.conn.execute("SELECT queue.create_topic('orders'), queue.bind('mail', 'orders.#'), queue.grant_topic('orders', '{publish}', '{bob}')")
+    assert db.conn.execute("SELECT queue._routes_of('orders')").fetchone()[0] is not None
+    bob = db.connect("bob").conn
+    bob.execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM queue.bindings")
+    db.conn.execute("SELECT queue.unbind('mail', 'orders.#')")
+    db.conn.execute("SELECT queue.alter('mail', '{run}', '{sql}')")
+    raises(bob, "40001", "SELECT * FROM queue.publish('orders.x', '\"DROP TABLE x\"'::jsonb)")
+    bob.execute("ROLLBACK")
+    assert publish(bob, "orders.x") == [] and counts(db.conn, "mail") == [0]
+
+
 def test_no_topic_of_this_number(db):
     """Nothing is bound to what somebody will make."""
     db.create("mail")
