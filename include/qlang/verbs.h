@@ -190,7 +190,7 @@
 		" {priority}, {delay}, {at}, {headers}, false, {expires}, {attempts}, {key}, {duplicate}, {group}," \
 		" {returning}{batched}{once}) AS p", \
 		"QUEUE RUN sql ON q [PARAMS jsonb] [DATABASE entry] [NO TRANSACTION] [TIMEOUT interval]\n" \
-		"    [KEEP {RESULT | ERROR | ALWAYS | NONE}] [FORMAT {JSON | CSV [WITH (option = value [, ...])]}]\n" \
+		"    [KEEP {RESULT | ERROR | ALWAYS | NONE}] [FORMAT {JSON | TEXT | CSV [WITH (option = value [, ...])]}]\n" \
 		"    [PRIORITY n] [DELAY interval | AT timestamptz]\n" \
 		"    [EXPIRES interval] [HEADERS jsonb] [ATTEMPTS n] [GROUP text] [BATCH text]\n" \
 		"    [AFTER job [, job ...]]\n" \
@@ -457,7 +457,7 @@
 		"    [STARTING timestamptz] [UNTIL timestamptz]\n" \
 		"    {PUSH payload | PUBLISH 'topic.word' payload\n" \
 		"    | RUN sql [PARAMS jsonb] [DATABASE entry] [NO TRANSACTION] [TIMEOUT interval]\n" \
-		"        [KEEP {RESULT | ERROR | ALWAYS | NONE}] [FORMAT {JSON | CSV [WITH (option = value [, ...])]}]}\n" \
+		"        [KEEP {RESULT | ERROR | ALWAYS | NONE}] [FORMAT {JSON | TEXT | CSV [WITH (option = value [, ...])]}]}\n" \
 		"    [PRIORITY n] [DELAY interval] [EXPIRES interval] [HEADERS jsonb]\n" \
 		"    [ATTEMPTS n] [GROUP text] [KEY text [ON DUPLICATE ...]]", \
 		"Push a job again and again, each time once: CRON '*/5 8-18 * * mon-fri', EVERY '1 h'. An equal" \

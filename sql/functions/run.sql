@@ -137,7 +137,7 @@ BEGIN
 		PERFORM queue._not_run(cfg.name, 'what is published to a topic',
 			format('Without: QUEUE UNBIND, which QUEUE ROUTES shows, from queue "%s".', cfg.name));
 	ELSIF EXISTS (SELECT FROM queue.queues AS d WHERE d.dead_queue = cfg.number AND d.run IS DISTINCT FROM cfg.run) THEN
-		PERFORM queue._not_run(cfg.name, 'what dies in another queue', (SELECT format('ALTER QUEUE %I RESET (dead_queue);', d.name)
+		PERFORM queue._not_run(cfg.name, 'what dies in another queue', (SELECT format('QUEUE ALTER %I RESET (dead_queue);', d.name)
 			FROM queue.queues AS d WHERE d.dead_queue = cfg.number AND d.run IS DISTINCT FROM cfg.run ORDER BY d.number LIMIT 1));
 	END IF;
 	PERFORM queue._warn_of_pushers(cfg);
@@ -291,7 +291,7 @@ DECLARE
 BEGIN
 	IF cfg.run IS DISTINCT FROM 'sql' THEN
 		PERFORM queue._bad_handler('55000', format('queue "%s" does not run SQL', cfg.name),
-			format('Its owner can have it do so: ALTER QUEUE %I SET (run = sql);', cfg.name));
+			format('Its owner can have it do so: QUEUE ALTER %I SET (run = sql);', cfg.name));
 	ELSIF statement IS NULL THEN
 		PERFORM queue._bad_handler('22004', 'the statement must not be null', 'QUEUE RUN ''SELECT ...'' ON q;');
 	END IF;
@@ -518,7 +518,7 @@ BEGIN
 		END IF;
 		RETURN QUERY SELECT f.key, f.value FROM jsonb_each_text(job.format) AS f WHERE f.key <> 'force_quote'
 			UNION ALL SELECT CASE WHEN f = '*' THEN 'force_all' ELSE 'force_quote' END, f FROM jsonb_array_elements_text(job.format -> 'force_quote') AS f
-			UNION ALL VALUES ('began', extract(epoch FROM now())::text), ('sql', job.sql);
+			UNION ALL VALUES ('began', (extract(epoch FROM now()) * 1000000)::int8::text), ('sql', job.sql);
 	END IF;
 	RETURN QUERY SELECT 'value', v FROM unnest(job.params) AS v;
 END
@@ -587,7 +587,7 @@ LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-	IF current_setting('qbouncer.lease', true) IS DISTINCT FROM token OR extract(epoch FROM now())::text <> began THEN
+	IF current_setting('qbouncer.lease', true) IS DISTINCT FROM token OR (extract(epoch FROM now()) * 1000000)::int8::text <> began THEN
 		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has ended its transaction';
 	ELSIF session_user <> current_user THEN
 		RAISE EXCEPTION USING ERRCODE = '25000', MESSAGE = 'the job has left another role in force',

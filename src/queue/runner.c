@@ -170,17 +170,18 @@ static bool is_of_lease(const struct pg_error *err)
 	return strcmp(err->sqlstate, "QB001") == 0 || strcmp(err->sqlstate, "QB002") == 0;
 }
 
-static void forget(void *arg, const char *token)
+/* One that was cancelled goes with its lease; of one that is somebody else's by now nothing is known here. */
+static void let_go_of(void *arg, const char *token)
 {
 	const struct slot *s = arg;
 
-	worker_forget(s->worker, token);
+	worker_give_back(s->worker, token);
 }
 
 /* All is as it was before; who is to blame is found when each is run by itself. */
 static void batch_failed(struct slot *s, const struct pg_error *err)
 {
-	bool lost = batch_drop_lost(&s->batch, forget, s) > 0;
+	bool lost = batch_drop_lost(&s->batch, let_go_of, s) > 0;
 
 	if (!lost && !s->started) {
 		say(s->queue, err->message);
@@ -200,7 +201,7 @@ static void run_failed(struct slot *s, const struct pg_error *err)
 		return;
 	}
 	if (s->lost) {
-		worker_forget(s->worker, s->token);
+		let_go_of(s, s->token);
 		rest(s, 0);
 		return;
 	}
@@ -627,7 +628,7 @@ static bool submit_batch(struct slot *s)
 	batch_begin(&s->batch, &tokens);
 	params[0].data = tokens.data;
 	params[0].len = (int32_t)tokens.len;
-	if (settings != NULL && !buf_failed(&tokens))
+	if (settings != NULL && task_settings_utf8(settings) && !buf_failed(&tokens))
 		s->task = task_submit(s->pool, &spec);
 	buf_free(&tokens);
 	task_settings_free(&settings);
@@ -653,7 +654,7 @@ static bool submit(struct slot *s)
 
 static void run(struct slot *s)
 {
-	(void)batch_drop_lost(&s->batch, forget, s);
+	(void)batch_drop_lost(&s->batch, let_go_of, s);
 	if (batch_left(&s->batch) == 0) {
 		rest(s, 0);
 		return;
@@ -726,7 +727,8 @@ static void on_ended(void *arg, const struct pg_error *err)
 		return;
 	}
 	if (err != NULL && s->state == SLOT_FAILS && is_of_lease(err)) {
-		worker_forget(s->worker, s->token); /* somebody else has ended it, or it was done */
+		/* cancelled; or somebody else has ended it, or it was done */
+		let_go_of(s, s->token);
 		err = NULL;
 	} else if (err != NULL && s->state == SLOT_FAILS && say_plainly(s, err)) {
 		return;

@@ -386,14 +386,6 @@ void worker_give_back_all(struct worker *w)
 	lease_free_all(&w->taker);
 }
 
-void worker_forget(struct worker *w, const char *token)
-{
-	usec_t since;
-
-	CHECK_TAKER(&w->taker);
-	(void)lease_finish(&w->taker, token, false, false, &since);
-}
-
 void worker_cancel(struct worker *w)
 {
 	CHECK_TAKER(&w->taker);

@@ -31,14 +31,12 @@ MUST_CHECK bool worker_take(struct worker *w, const char *queue, enum qpayload p
 /* result, error: or NULL. false: err says why it cannot be. */
 MUST_CHECK bool worker_done(struct worker *w, const char *token, const char *result, struct pg_error *err);
 MUST_CHECK bool worker_fail(struct worker *w, const char *token, const char *error, struct pg_error *err);
-/* Of a job that it holds, and which was worked on beside it: it is done, in a transaction that was committed; it is to
- * be somebody else's at once; it is not its own any more. Or it was put back in that transaction, as a failed attempt or
- * as none. */
+/* Of a job that it holds, and which was worked on beside it: it is done, in a transaction that was committed, or was put
+ * back in that, as a failed attempt or as none; it is to be somebody else's at once, or gone if it was cancelled. */
 void worker_was_done(struct worker *w, const char *token);
 void worker_was_put_back(struct worker *w, const char *token, bool failed);
 void worker_give_back(struct worker *w, const char *token);
 void worker_give_back_all(struct worker *w);
-void worker_forget(struct worker *w, const char *token);
 /* What is under way, if it can be stopped: ended() comes with 57014. */
 void worker_cancel(struct worker *w);
 /* Gives back what it holds, and what is on its way when that comes. A job whose DONE is on its way is done or given

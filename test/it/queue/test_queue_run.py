@@ -199,6 +199,25 @@ def test_a_cancel_ends_what_runs(qbouncer, db, direct):
         assert running(direct) == 0
 
 
+@pytest.mark.parametrize("what", ["handler", "sql", "alone", "batch"])
+def test_a_cancel_makes_room(qbouncer, db, direct, what):
+    """What was cancelled is gone with its statement, and not when its lease is over: its place is free."""
+    proxy = qbouncer(queue_hold_lease="1h")
+    with proxy.wire(db) as c:
+        c.simple(NOTE + ";" + SLEEP)
+        tag(c, "QUEUE CREATE mail WITH (max_running = 1, retain_done = '1 h', %s)" % {
+            "handler": "handler = 'app.sleep'", "batch": "handler = 'app.sleep', handler_batch = 10"}.get(what, "run = sql"))
+        more = " NO TRANSACTION" if what == "alone" else ""
+        (job,) = c.rows("QUEUE PUSH mail '[600]' RETURNING JOB" if what in ("handler", "batch")
+                        else "QUEUE RUN 'SELECT pg_sleep(600)' ON mail%s RETURNING JOB" % more)
+        wait_for(lambda: value(direct, """SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'""") == 1,
+                 "that it runs")
+        tag(c, "QUEUE PUSH mail '[0]'" if what in ("handler", "batch") else "QUEUE RUN 'SELECT 2' ON mail")
+        tag(c, "QUEUE CANCEL '%s'" % job["job"])
+        assert c.rows("QUEUE AWAIT '%s' WAIT '15s'" % job["job"])[0]["state"] == "cancelled"
+        wait_for(lambda: stats(c) == {"ready": 0, "later": 0, "leased": 0, "dead": 0}, "the next one")
+
+
 def test_shutdown_gives_back(qbouncer, db, direct):
     """What runs then is given back, and is no failed attempt; another proxy does it."""
     proxy = qbouncer()
