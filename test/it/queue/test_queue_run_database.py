@@ -78,8 +78,12 @@ def effects(conn):
 def running(conn, n=1, what="pg_sleep"):
     sql = """SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND application_name ~ '^qbouncer nightly ' AND state = 'active'
         AND wait_event IS NOT NULL AND pid <> pg_backend_pid()"""
-    wait_for(lambda: len(conn.execute(sql).fetchall()) == n, "%d that run" % n)
-    return [pid for pid, in conn.execute(sql)]
+
+    def look():
+        pids = [pid for pid, in conn.execute(sql)]
+        return (pids,) if len(pids) == n else None
+    (pids,) = wait_for(look, "%d that run" % n)
+    return pids
 
 
 def test_it_runs_there(two, reports, direct):
@@ -307,7 +311,7 @@ def test_a_backend_that_is_killed(two, reports):
     (job,) = c.rows("QUEUE RUN 'INSERT INTO effect VALUES (1); SELECT pg_advisory_xact_lock(7)' ON nightly DATABASE reports RETURNING JOB")
     (pid,) = running(reports)
     reports.execute("SELECT pg_terminate_backend(%s)", [pid])
-    wait_for(lambda: running(reports)[0] != pid, "another attempt")
+    wait_for(lambda: running(reports) != [pid], "another attempt")
     reports.execute("SELECT pg_advisory_unlock(7)")
     (end,) = c.rows("QUEUE AWAIT '%s' WAIT '30 s'" % job["job"])
     assert (end["state"], end["attempt"], effects(reports)) == ("done", "2", [1])

@@ -219,7 +219,8 @@ def test_refused(c, sql, state):
     assert state != "0A000" or "SUBSCRI" in refused.fields["H"] or "subscription" in refused.fields["H"]
 
 
-def test_rights(c, qproxy, db):
+def test_rights(c, qproxy, db, cluster):
+    cluster.psql("REVOKE other FROM app")  # other tests have left it so
     tag(c, "QUEUE GRANT SUBSCRIBE ON orders TO other")
     with qproxy.wire(db, "other") as theirs:
         assert error(theirs, "QUEUE ALTER orders FOR bi SET (parallel = 2)").sqlstate == "42501"
