@@ -107,12 +107,12 @@ def test_sql(db):
         (job,) = db.take("q")
         with db.conn.transaction():
             told = begin(db, job["token"])
-            assert told.pop("began") == db.value("SELECT extract(epoch FROM now())::text")
+            assert told.pop("began") == db.value("SELECT (extract(epoch FROM now()) * 1000000)::int8::text")
             assert told == {"sql": "SELECT $1"}
             assert db.value("SHOW application_name") == "qbouncer q %s" % job["token"].rsplit("-", 1)[0]
             assert db.value("SELECT queue.current_job() ->> 'queue'") == "q"
             db.rows("INSERT INTO t VALUES (1)")
-            assert db.column(END, job["token"], db.value("SELECT extract(epoch FROM now())::text"), '{"tag": "X", "count": 0}', "result") == ["q"]
+            assert db.column(END, job["token"], db.value("SELECT (extract(epoch FROM now()) * 1000000)::int8::text"), '{"tag": "X", "count": 0}', "result") == ["q"]
             assert db.value("SELECT queue.current_job()") is None
         assert db.rows("SELECT state, result FROM queue.await(%s)", job["token"]) == [("done", {"tag": "X", "count": 0})]
     for payload, code in (("1", "22023"), ('{"sql": 1}', "22023"), ("{}", "22023"), ('{"sql": "SELECT 1", "fromat": "csv"}', "0A000"),
@@ -129,7 +129,7 @@ def test_the_end_of_another_transaction(db):
     db.create("q", run="sql", retain_done="1 h")
     db.rows("SELECT queue.run('q', 'SELECT 1')")
     (job,) = db.take("q")
-    token, now = job["token"], "SELECT extract(epoch FROM now())::text"
+    token, now = job["token"], "SELECT (extract(epoch FROM now()) * 1000000)::int8::text"
     began = begin(db, token)["began"]
     db.fails("25000", END, token, began, "{}", "result")
     with db.conn.transaction():
