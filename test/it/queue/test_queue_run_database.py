@@ -6,7 +6,7 @@ import urllib.request
 import psycopg
 import pytest
 
-from pgcluster import Cluster
+from pgcluster import Cluster, Standby
 from proxy import free_port, wait_for
 from queuetest import error, shared, shared_db, tag  # noqa: F401
 from relay import Relay
@@ -477,3 +477,38 @@ def test_dates_of_another_style(two, far, reports):
     assert kept(end_of(c, days))["rows"] == [{"d": "05/11/2026", "t": "05/11/2026 10:00:00", "i": "infinity", "n": None}]
     assert result(end_of(c, "SET LOCAL datestyle = 'ISO'; " + days))["statements"][1]["rows"] == [
         {"d": "2026-11-05", "t": "2026-11-05T10:00:00", "i": "infinity", "n": None}]
+
+
+def test_a_standby(qbouncer, db):
+    """It reads there, in each format, and is told what it may not do."""
+    with Cluster() as primary:
+        primary.psql("CREATE ROLE app LOGIN")
+        name = primary.createdb(owner="app")
+        primary.psql(TABLES + "INSERT INTO effect VALUES (7)", name)
+        with Standby(primary) as standby:
+            with psycopg.connect(standby.dsn(name), autocommit=True) as there:
+                wait_for(lambda: there.execute("SELECT to_regclass('effect')").fetchone()[0], "the table, there too")
+                proxy = qbouncer(databases={"reports": entry(there)})
+            with proxy.wire(db) as c:
+                tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+                reads = "SELECT n, pg_is_in_recovery() AS copy FROM effect"
+                assert kept(end_of(c, reads)) == {"count": 1, "rows": [{"n": 7, "copy": True}]}
+                assert kept(end_of(c, reads, "DATABASE reports FORMAT csv")) == {"count": 1, "csv": "7,t\n"}
+                end = end_of(c, "INSERT INTO effect VALUES (8)")
+                assert end["state"] == "dead" and end["error"].startswith("cannot execute INSERT in a read-only transaction (25006)"), end
+
+
+def test_with_several_processes(qbouncer, db, reports):
+    """The ini's word holds in each of them, also after it has changed."""
+    proxy = qbouncer(databases={"reports": entry(reports)}, processes=3)
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+        for i in range(12):
+            tag(c, "QUEUE RUN 'INSERT INTO effect SELECT %d FROM pg_sleep(0.01)' ON nightly DATABASE reports" % i)
+        wait_for(lambda: effects(reports) == list(range(12)), "all of them")
+        proxy.databases["reports"] = entry(reports, None)
+        mark = len(proxy.log_text())
+        proxy.reload()
+        wait_for(lambda: proxy.log_text(mark).count("the configuration is in force") == 3, "each process has read it")
+        ends = [end_of(c, "INSERT INTO effect VALUES (99)") for _ in range(6)]
+        assert {end["state"] for end in ends} == {"dead"} and effects(reports) == list(range(12))
