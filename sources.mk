@@ -334,12 +334,18 @@ libqb_queue_a_SOURCES = \
 	src/queue/queue_int.h \
 	src/queue/registry.c \
 	src/queue/registry.h \
+	src/queue/run_alone.c \
 	src/queue/run_batch.c \
 	src/queue/run_batch.h \
 	src/queue/run_csv.c \
+	src/queue/run_heard.c \
+	src/queue/run_int.h \
+	src/queue/run_job.c \
+	src/queue/run_outcome.c \
 	src/queue/run_queues.c \
 	src/queue/run_rows.c \
 	src/queue/run_rows.h \
+	src/queue/run_slot.c \
 	src/queue/run_slots.h \
 	src/queue/run_sql.c \
 	src/queue/run_sql.h \

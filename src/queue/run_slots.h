@@ -1,6 +1,6 @@
 /*
  * A queue whose jobs run by themselves, and its slots: between run_queues.c, which knows what queues there are, and
- * runner.c, which runs their jobs.
+ * runner.c, under which their jobs run.
  */
 #ifndef QB_QUEUE_RUN_SLOTS_H
 #define QB_QUEUE_RUN_SLOTS_H
@@ -98,15 +98,6 @@ struct runs {
 	unsigned asker;
 	bool asks, again, failed;
 };
-
-/* run_there.c. What the look says of where it is carried out: a name, and its value. false: memory. */
-MUST_CHECK bool there_look(struct there **p, const char *name, const struct wire_col *value);
-void there_free(struct there **p);
-/* In which pool; NULL: err says why it cannot be. */
-struct pool *there_pool(const struct slot *s, struct pg_error *err);
-/* Its statements are carried out there; they were, and it is done. NULL: memory. */
-struct task *there_submit(struct slot *s, struct pool *pool, const struct task_ops *ops);
-struct task *there_submit_end(struct slot *s, const struct task_ops *ops);
 
 /* As many as this process may have; those that were to leave stay. */
 void slots_add(struct run_queue *q);

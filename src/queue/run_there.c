@@ -2,7 +2,7 @@
  * A job of SQL with DATABASE: its statements are carried out in another database, which is an entry of [databases] of this
  * proxy, and DONE follows. Which entries a role may name is said in the ini. The server there may have nothing of ours.
  *
- * Must not know: when it runs, and what becomes of the job (runner.c); how its statements follow one another (run_sql.c).
+ * Must not know: when it runs, and what becomes of the job (run_job.c); how its statements follow one another (run_sql.c).
  *
  * Entry points: there_*.
  */
@@ -11,7 +11,7 @@
 
 #include "queue_call.h"
 #include "queue_int.h"
-#include "run_slots.h"
+#include "run_int.h"
 
 void there_free(struct there **p)
 {

@@ -1,0 +1,164 @@
+/*
+ * What becomes of a job that has run: it was done or put back in its transaction, or that is said now; or it failed,
+ * and FAIL is said. And what the answer to that was.
+ *
+ * Must not know: how it was carried out (run_job.c).
+ *
+ * Entry points: outcome_*.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "queue_int.h"
+#include "run_int.h"
+
+/* What the job is told to have failed with. */
+static void keep_error(struct slot *s, const struct pg_error *err)
+{
+	if (s->late)
+		(void)snprintf(s->error, sizeof(s->error),
+			"timeout: the job ran longer than it may (%s)", err->sqlstate);
+	else if (s->keep == KEEP_NONE)
+		(void)snprintf(s->error, sizeof(s->error), "SQLSTATE %s", err->sqlstate);
+	else
+		(void)snprintf(s->error, sizeof(s->error), "%s (%s)%s%s%s%s", err->message,
+			err->sqlstate, err->detail[0] != '\0' ? "\n" : "", err->detail,
+			err->hint[0] != '\0' ? "\nHINT:  " : "", err->hint);
+	if (s->keep != KEEP_NONE)
+		told_put(&s->told, s->error, sizeof(s->error));
+}
+
+static bool is_of_lease(const struct pg_error *err)
+{
+	return strcmp(err->sqlstate, "QB001") == 0 || strcmp(err->sqlstate, "QB002") == 0;
+}
+
+void outcome_let_go(void *arg, const char *token)
+{
+	const struct slot *s = arg;
+
+	worker_give_back(s->worker, token);
+}
+
+/* All is as it was before; who is to blame is found when each is run by itself. */
+static void batch_failed(struct slot *s, const struct pg_error *err)
+{
+	bool lost = batch_drop_lost(&s->batch, outcome_let_go, s) > 0;
+
+	if (!lost && !s->started) {
+		slots_say(s->queue, err->message);
+		slot_rest(s, REST);
+		return;
+	}
+	s->batch.each = !lost;
+	slot_rest(s, 0);
+}
+
+void outcome_failed(struct slot *s, const struct pg_error *err)
+{
+	struct pg_error refused;
+
+	if (s->batch.whole) {
+		batch_failed(s, err);
+		return;
+	}
+	if (s->lost) {
+		outcome_let_go(s, s->token);
+		slot_rest(s, 0);
+		return;
+	}
+	if (!s->started && s->there == NULL) { /* it was not tried */
+		slots_say(s->queue, err->message);
+		worker_give_back(s->worker, s->token);
+		slot_rest(s, REST);
+		return;
+	}
+	s->queue->failed++;
+	/* whatever its SQLSTATE, which the job can choose: whether the lease is lost is said by FAIL */
+	keep_error(s, err);
+	s->state = SLOT_FAILS;
+	if (!worker_fail(s->worker, s->token, s->error, &refused)) {
+		worker_give_back(s->worker, s->token);
+		slot_rest(s, REST);
+	}
+}
+
+void outcome_say_done(struct slot *s)
+{
+	struct buf result = BUF_INIT;
+	struct pg_error refused;
+	bool ok;
+
+	s->state = SLOT_FAILS;
+	told_result(&s->told, &result);
+	ok = !buf_failed(&result) &&
+	     worker_done(s->worker, s->token,
+		     s->keep <= KEEP_ALWAYS ? (const char *)result.data : NULL, &refused);
+	buf_free(&result);
+	if (ok) {
+		s->queue->done++;
+		return;
+	}
+	worker_give_back(s->worker, s->token);
+	slot_rest(s, REST);
+}
+
+void outcome_of_job(struct slot *s, const char *token, enum outcome outcome)
+{
+	if (outcome == OUTCOME_DONE) {
+		s->queue->done++;
+		worker_was_done(s->worker, token);
+	} else if (outcome == OUTCOME_FAILED || outcome == OUTCOME_RELEASED) {
+		s->queue->again++;
+		worker_was_put_back(s->worker, token, outcome == OUTCOME_FAILED);
+	} else {
+		worker_give_back(s->worker, token);
+	}
+}
+
+void outcome_of_batch(struct slot *s)
+{
+	const struct batch_job *j;
+
+	BATCH_FOREACH (j, &s->batch)
+		outcome_of_job(s, j->token, j->outcome);
+	batch_clear(&s->batch);
+	slot_rest(s, 0);
+}
+
+/* The database does not have the characters of what it was told; those of ASCII each one has. A job that is given back
+ * for that would be carried out again and again. */
+static bool say_plainly(struct slot *s, const struct pg_error *err)
+{
+	struct pg_error refused;
+
+	if (s->plain ||
+		(strcmp(err->sqlstate, "22P05") != 0 && strcmp(err->sqlstate, "22021") != 0))
+		return false;
+	s->plain = true;
+	if (s->error[0] != '\0') {
+		told_in_ascii(s->error);
+		return worker_fail(s->worker, s->token, s->error, &refused);
+	}
+	told_in_ascii(s->told.notices);
+	s->queue->done--; /* it is counted by what follows */
+	outcome_say_done(s);
+	return true;
+}
+
+void outcome_said(struct slot *s, const struct pg_error *err)
+{
+	INVARIANT(s->state == SLOT_FAILS, "an answer to what was not said");
+	if (err != NULL && is_of_lease(err)) {
+		/* cancelled; or somebody else has ended it, or it was done */
+		outcome_let_go(s, s->token);
+		err = NULL;
+	} else if (err != NULL && say_plainly(s, err)) {
+		return;
+	} else if (err != NULL) {
+		worker_give_back(s->worker, s->token);
+	}
+	if (err != NULL)
+		slots_say(s->queue, err->message);
+	slot_rest(s, err != NULL ? REST : 0);
+}
