@@ -25,7 +25,10 @@ FULL = Plan(
     select_side_rounds=3,            # of the others
     tls_clients=(1, 16, 100, 1000), tls_rounds=5,
     connect_rounds=5,
-    idle=5000, idle_tls=1000,        # clients that do nothing
+    cancel_rounds=5, bystanders=100, # of a cancel storm: clients whose queries nobody cancels
+    big=100000000, big_times=3, big_clients=(1, 4), # bytes of a row
+    copy=1000000000, bulk_rounds=3,  # bytes of a COPY
+    idle=10000, idle_tls=1000,       # clients that do nothing
     parked=10000, watch=20,          # clients that wait; seconds watched
     count=500,                       # queries of a client, counted by instructions
     job_clients=(1, 10, 100),
@@ -39,19 +42,22 @@ FULL = Plan(
     delayed=10000000, ready=1000000,
     deaths=10,
     events=200000,                   # of a stream, read by one consumer
+    soak=180, soak_warm=3, soak_queries=2000, # seconds of each pooler; cycles; queries of each client in one
 )
 
 # every subject in the sizes of the full plan, with fewer and shorter rounds
 PUBLISH = FULL.but(
     name="publish", limit=1600, rounds=3, seconds=1.5, side_rounds=1,
     select_rounds=4, select_side_rounds=1, tls_rounds=2, connect_rounds=2, watch=11,
-    outside_clients=(100,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000)
+    outside_clients=(100,), outside_drain=20000, latency=4, warm=15, hand_finished=30000, deaths=3, events=100000,
+    cancel_rounds=3, big_times=2, copy=300000000, bulk_rounds=2, soak=30, soak_queries=500)
 
 # does it run?
 QUICK = FULL.but(
     name="quick", scale=1, limit=600, rounds=1, seconds=1, side_rounds=1,
     select_clients=(16, 1000), select_rounds=2, select_side_rounds=1, tls_clients=(16,), tls_rounds=1,
-    connect_rounds=1, idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000,
+    connect_rounds=1, cancel_rounds=1, bystanders=40, big_times=1, copy=100000000, bulk_rounds=1, soak=0,
+    soak_queries=200, idle=1000, idle_tls=200, parked=2000, watch=11, count=100, drain=10000,
     outside_clients=(10,), outside_drain=2000, latency=1, waiters=(1, 100, 2000), queues=100, warm=4,
     finished=20000, hand_finished=10000, delayed=50000, ready=5000, deaths=2,
     events=20000)

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import hmac
 import os
+import re
 import resource
 import signal
 import socket
@@ -106,6 +107,15 @@ class Pooler:
         """Bytes of memory resident now."""
         with open("/proc/%d/statm" % self.pid, encoding="ascii") as statm:
             return int(statm.read().split()[1]) * PAGE
+
+    def peak(self):
+        """Bytes of memory that were resident at the most."""
+        with open("/proc/%d/status" % self.pid, encoding="ascii") as status:
+            return int(re.search(r"^VmHWM:\s+(\d+)", status.read(), re.M).group(1)) * 1024
+
+    def files(self):
+        """Descriptors that it has."""
+        return len(os.listdir("/proc/%d/fd" % self.pid))
 
     def settled(self):
         """Waits until it has nothing more to do than it has at rest."""

@@ -5,6 +5,7 @@ Must not know: what the figures are.
 Entry points: as_text, facts_as_text, goals_table, write.
 """
 
+import os
 import re
 import textwrap
 
@@ -68,5 +69,6 @@ def write(path, known, tables, command):
     parts = ["# Figures", textwrap.fill(intro, 100),
              "| | |\n|---|---|\n" + "\n".join("| %s | %s |" % pair for pair in known)]
     parts += [_markdown(t) for t in ([goals] if goals else []) + list(tables)]
-    with open(path, "w", encoding="utf-8") as out:
+    with open(path + ".new", "w", encoding="utf-8") as out:
         out.write("\n\n".join(parts) + "\n")
+    os.replace(path + ".new", path)

@@ -85,7 +85,7 @@ class Rig:
     def start(self):
         """Builds the clients, makes the database, fills pgbench's tables."""
         cc = os.environ.get("CC", "gcc")
-        run([cc, "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall",
+        run([cc, "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-Wall", "-pthread",
              *sorted(glob.glob(os.path.join(HERE, "clients", "*.c"))), "-o", self.client_program])
         run([cc, "-D_GNU_SOURCE", "-O2", "-shared", "-fPIC", os.path.join(HERE, "slowdisk.c"),
              "-o", self.slow_disk])
@@ -124,6 +124,16 @@ class Rig:
             self.cluster.start()
         finally:
             os.environ.pop("LD_PRELOAD", None)
+
+    def tidy(self):
+        """After a part that has failed: its programs are stopped, Postgres is as it was at the start."""
+        for program in list(self.running):
+            program.stop()
+        if self.cluster.running:
+            self.cluster.stop("immediate")
+        self.cluster.start()
+        self.psql("ALTER SYSTEM RESET ALL")
+        self.psql("SELECT pg_reload_conf()")
 
     def remove(self):
         """Ends and deletes everything."""

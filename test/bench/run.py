@@ -15,15 +15,18 @@ after the plan's time is over.
 """
 
 import argparse
+import contextlib
 import os
+import signal
 import sys
 import time
+import traceback
 
 import report
 from common import HERE, REPO, Failed
 from contenders.node import Node
 from contenders.pgmq import Pgmq
-from loads import clock, cores, death, disturb, flow, handlers, jobs, latency, outside, passing, streams, waiting
+from loads import bulk, cancel, clock, cores, death, disturb, flow, handlers, jobs, latency, outside, passing, soak, streams, waiting
 from plan import PLANS
 from programs import build, check_program, facts, installed, newest_pgbouncer, prepares
 from rig import Rig
@@ -33,6 +36,9 @@ PARTS = {
     "select": passing.select,
     "tls": passing.tls,
     "connect": passing.connect,
+    "cancel": cancel.cancel,
+    "rows": bulk.rows,
+    "copy": bulk.copy,
     "idle": waiting.idle,
     "park": waiting.park,
     "jobs": jobs.jobs,
@@ -55,6 +61,7 @@ PARTS = {
     "runs": handlers.runs,
     "processes": cores.processes,
     "slowdisk": disturb.slowdisk,
+    "soak": soak.soak,
     "instructions": passing.instructions,
     "statements": jobs.statements,
 }
@@ -74,6 +81,7 @@ def arguments():
     p.add_argument("--rounds", type=int, help="of each contender, in place of the plan's")
     p.add_argument("--seconds", type=float, help="of one round")
     p.add_argument("--finished", type=int, help="jobs finished under a transaction held open")
+    p.add_argument("--soak", type=float, metavar="MINUTES", help="of each pooler in the part soak")
     p.add_argument("--unix", action="store_true", help="clients come by the unix socket, not TCP")
     p.add_argument("--write", action="store_true", help="write doc/bench.md")
     p.add_argument("--program", help="qbouncer to measure; a build of this tree otherwise")
@@ -96,29 +104,77 @@ def plan_of(args):
         plan = plan.but(rounds=args.rounds, select_rounds=args.rounds, connect_rounds=args.rounds)
     if args.seconds:
         plan = plan.but(seconds=args.seconds)
+    if args.soak:
+        plan = plan.but(soak=args.soak * 60, limit=plan.limit + args.soak * 150)
     if args.finished:
         plan = plan.but(finished=args.finished)
     return plan
 
 
-def measure(rig, names, plan, until):
-    """The tables, each printed as soon as it is there, and the names of the parts that are not."""
+# a part that takes longer than that hangs, seconds
+PATIENCE = {"full": 1500, "publish": 300, "quick": 200}
+
+
+@contextlib.contextmanager
+def at_most(seconds):
+    """Failed when it takes longer."""
+    def late(*_):
+        raise Failed("it did not end within %d s" % seconds)
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def one_part(rig, name, plan):
+    """Its table. Whatever goes wrong is told, and is the end of this part only: None."""
+    try:
+        with at_most(PATIENCE[plan.name] + plan.soak):
+            return PARTS[name](rig, plan)._replace(part=name)
+    except (Failed, RuntimeError) as failed:
+        print("%s: %s" % (name, failed), file=sys.stderr, flush=True)
+    except Exception:   # a mistake of ours, a full disk, a program that died: the other parts are worth the same
+        traceback.print_exc()
+    rig.tidy()
+    return None
+
+
+def measure(rig, names, plan, until, then=lambda tables, missing: None):
+    """The tables, each printed as soon as it is there, and the names of the parts that are not. then: is told of them
+    after each part."""
     tables, missing = [], []
     for name in names:
         began = time.monotonic()
         if began > until:
             missing.append("%s (no time left)" % name)
-            continue
-        print("\n%s: %s ..." % (name, PARTS[name].__doc__), file=sys.stderr, flush=True)
-        try:
-            tables.append(PARTS[name](rig, plan)._replace(part=name))
-        except (Failed, RuntimeError) as failed:
-            print("%s: %s" % (name, failed), file=sys.stderr, flush=True)
-            missing.append("%s (failed)" % name)
-            continue
-        print("\n%s\n(%s: %.0f s)" % (report.as_text(tables[-1]), name, time.monotonic() - began),
-              flush=True)
+        else:
+            print("\n%s: %s ..." % (name, PARTS[name].__doc__), file=sys.stderr, flush=True)
+            table = one_part(rig, name, plan)
+            if table is None:
+                missing.append("%s (failed)" % name)
+            else:
+                tables.append(table)
+                print("\n%s\n(%s: %.0f s)" % (report.as_text(table), name, time.monotonic() - began), flush=True)
+        then(tables, missing)
     return tables, missing
+
+
+def writer(args, known, began):
+    """What writes doc/bench.md with the tables that are there, when it is asked for."""
+    words = [a for a in sys.argv[1:] if "/" not in a and a not in ("--write", "--program", "--build-dir")]
+    command = " ".join([os.path.relpath(os.path.join(HERE, "run.py"), REPO), "--write", *words])
+
+    def write(tables, missing):
+        facts_now = [*known, ("took", "%.0f s" % (time.monotonic() - began))]
+        if missing:
+            facts_now.append(("missing", ", ".join(missing)))
+        if args.write and tables:
+            report.write(os.path.join(REPO, "doc", "bench.md"), facts_now, tables, command)
+    return write
 
 
 def main():
@@ -140,20 +196,13 @@ def main():
         rig.start()
         known = facts(rig, pgbouncer, program, plan)
         print(report.facts_as_text(known), flush=True)
-        tables, missing = measure(rig, args.parts, plan, began + plan.limit)
+        tables, missing = measure(rig, args.parts, plan, began + plan.limit, writer(args, known, began))
     finally:
         rig.remove()
     if report.goals_table(tables):
         print("\n" + report.as_text(report.goals_table(tables)))
     print("\n%d parts in %.0f s%s" % (len(tables), time.monotonic() - began,
                                       "; missing: " + ", ".join(missing) if missing else ""))
-    if args.write and tables:
-        words = [a for a in sys.argv[1:] if "/" not in a and a not in ("--write", "--program", "--build-dir")]
-        known.append(("took", "%.0f s" % (time.monotonic() - began)))
-        if missing:
-            known.append(("missing", ", ".join(missing)))
-        report.write(os.path.join(REPO, "doc", "bench.md"), known, tables,
-                     " ".join([os.path.relpath(os.path.join(HERE, "run.py"), REPO), "--write", *words]))
     return 1 if missing else 0
 
 

@@ -88,7 +88,25 @@ void put_query(struct link *l, const char *sql)
 		free(msg);
 }
 
-static void error_exit(const uint8_t *p, const uint8_t *end)
+int put_cancel(const struct link *l, const struct target *t)
+{
+	uint8_t msg[16] = {0, 0, 0, 16, 4, 210, 22, 46};
+	int fd = dial(t);
+
+	memcpy(msg + 8, l->key, sizeof(l->key));
+	put_all(fd, msg, sizeof(msg));
+	return fd;
+}
+
+/* The SQLSTATE of an ErrorResponse; its messages end with a zero byte. */
+static const char *sqlstate_of(const uint8_t *p, const uint8_t *end)
+{
+	while (p < end && *p && *p != 'C')
+		p += strlen((const char *)p) + 1;
+	return p < end && *p ? (const char *)p + 1 : "";
+}
+
+void error_exit(const uint8_t *p, const uint8_t *end)
 {
 	fputs("error:", stderr);
 	while (p < end && *p) {
@@ -141,13 +159,17 @@ void receive(struct link *l, struct seen *seen)
 		len = ntohl(len);
 		if (l->len - at < (size_t)len + 1)
 			break;
-		if (m[0] == 'E')
+		if (m[0] == 'E' &&
+			!(seen->error && seen->error(seen->arg, sqlstate_of(m + 5, m + 1 + len))))
 			error_exit(m + 5, m + 1 + len);
+		if (m[0] == 'K' && len == 12)
+			memcpy(l->key, m + 5, sizeof(l->key));
 		if (m[0] == 'D' && seen->row)
 			seen->row(seen->arg, m + 5, len - 4);
 		seen->rows += m[0] == 'D';
 		seen->ready += m[0] == 'Z';
 		seen->statuses += m[0] == 'S';
+		seen->columns += m[0] == 'T';
 	}
 	memmove(l->in, l->in + at, l->len - at);
 	l->len -= at;

@@ -1,6 +1,6 @@
 /*
  * Connections that speak the Postgres protocol, as the benchmark's clients need them: plain
- * sockets, trust authentication, one thread. Any ErrorResponse ends the program with exit code 1.
+ * sockets, trust authentication. An ErrorResponse that nobody expects ends the program with exit code 1.
  *
  * Must not know: what is measured.
  */
@@ -18,15 +18,18 @@ struct target {
 
 struct link {
 	int fd;
+	uint8_t key[8]; /* of its BackendKeyData: process and secret */
 	uint8_t *in;
 	size_t len, cap;
 };
 
 /* What came, for those who count. */
 struct seen {
-	unsigned rows, ready, statuses;
+	unsigned rows, ready, statuses, columns; /* columns: RowDescriptions */
 	/* for each DataRow: the message's body, its length */
 	void (*row)(void *arg, const uint8_t *body, size_t len);
+	/* an ErrorResponse of this SQLSTATE: is it one that may come? Without: none may */
+	bool (*error)(void *arg, const char *sqlstate);
 	void *arg;
 };
 
@@ -45,9 +48,13 @@ struct link *log_in_many(const struct target *t, int n);
 /* All data, however long it takes. */
 void put_all(int fd, const void *data, size_t len);
 void put_query(struct link *l, const char *sql);
+/* A new connection that asks to cancel what l runs; it is closed by the other side. */
+int put_cancel(const struct link *l, const struct target *t);
 /* One recv, and all messages that are complete by then. */
 void receive(struct link *l, struct seen *seen);
 void wait_ready(struct link *l, unsigned count);
+/* Ends the program with what the body of an ErrorResponse says. */
+void error_exit(const uint8_t *p, const uint8_t *end) __attribute__((noreturn));
 /* Column of a DataRow: its text, and the length. NULL and length 0 for a null. */
 const char *row_field(const uint8_t *body, int column, size_t *ret_len);
 
@@ -60,6 +67,9 @@ int do_park(const struct target *t, char **arg);
 int do_latency(const struct target *t, char **arg);
 int do_commit(const struct target *t, char **arg);
 int do_loop(const struct target *t, char **arg);
+int do_cancel(const struct target *t, char **arg);
+int do_read(const struct target *t, char **arg);
+int do_write(const struct target *t, char **arg);
 int do_beanstalkd(const struct target *t, char **arg);
 int do_redis(const struct target *t, char **arg);
 

@@ -1,0 +1,198 @@
+"""The benchmark's own code: that its parts run, count what they say, and that one that fails costs no other.
+
+In the place of pgbouncer stands the proxy once more: whom it is compared with is not the question here.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import psycopg
+import pytest
+
+from relay import Relay
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BENCH = os.path.join(os.path.dirname(os.path.dirname(HERE)), "bench")
+sys.path.insert(0, BENCH)
+
+import report  # noqa: E402
+import run as bench  # noqa: E402
+from common import Failed  # noqa: E402
+from loads import soak  # noqa: E402
+from plan import QUICK  # noqa: E402
+from rig import Rig  # noqa: E402
+from table import Goal, Table  # noqa: E402
+
+TINY = QUICK.but(seconds=0.5, bystanders=10, big=20000000, big_clients=(2,), copy=10000000, soak_queries=20, soak_warm=1)
+
+
+@pytest.fixture(scope="module")
+def rig(program):
+    rig = Rig(program, program, scale=1)
+    try:
+        rig.start()
+        yield rig
+    finally:
+        rig.remove()
+
+
+@pytest.fixture
+def part(rig):
+    """Runs one: its rows as {column: value}."""
+    def run(name):
+        table = bench.PARTS[name](rig, TINY)._replace(part=name)
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert table.title in report.as_text(table)
+        assert not rig.running
+        return [dict(zip(table.columns, row)) for row in table.rows], table.goals
+    return run
+
+
+def test_cancel(part):
+    rows, goals = part("cancel")
+    assert [row[""] for row in rows] == ["qbouncer", "pgbouncer", "direct"]
+    for row in rows:
+        assert int(row["heeded"]) > 0 and int(row["innocent"]) > 0
+        assert (row["missed"], row["strays"]) == ("0", "0")
+    assert goals[0].measured == "0 strays, 0 missed"
+
+
+def test_strays_are_counted(rig):
+    """Who cancels at random is found out."""
+    ended = threading.Event()
+
+    def at_random():
+        with psycopg.connect(rig.cluster.dsn("bench"), autocommit=True) as conn:
+            while not ended.is_set():
+                conn.execute("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query ~ 'innocent' "
+                             "AND state = 'active' AND pid <> pg_backend_pid()")
+
+    thread = threading.Thread(target=at_random)
+    thread.start()
+    try:
+        got = rig.client(None, "cancel", 1, 10, 0.5, 0)
+    finally:
+        ended.set()
+        thread.join()
+    assert got["strays"] > 0
+
+
+def test_a_request_that_does_not_arrive_is_an_error(rig):
+    """The query ends by itself after 3 s, and nobody closes the connection of the request."""
+    with Relay(rig.cluster.port) as relay:
+        relay.arm(b"\x04\xd2\x16\x2e", "never")
+        with pytest.raises(Failed, match="1 queries or requests did not end"):
+            rig.run_client("cancel", ["127.0.0.1", relay.port, "bench", "bench"], 1, 0, 0.1, 0)
+
+
+def test_rows(part):
+    rows, _ = part("rows")
+    assert [row["clients"] for row in rows] == [2, 1]
+    for row in rows:
+        assert int(row["qbouncer MB/s"]) > 0 and int(row["direct MB/s"]) > 0
+        assert float(row["qbouncer MiB"]) < 15, "it has kept a row of 20 MB"
+
+
+def test_all_bytes_are_counted(rig):
+    got = rig.client(None, "read", 2, 3, "SELECT repeat('x', 1000000)")
+    assert 6000000 < got["bytes"] < 6010000
+    rig.psql("CREATE TABLE kept (line text)")
+    got = rig.client(None, "write", 2, 1, 1000000, "COPY kept FROM STDIN")
+    assert 2000000 < got["bytes"] < 2200000
+    assert rig.psql("SELECT sum(length(line) + 1) FROM kept") == str(2 * 65536 * 16)
+    assert rig.client(None, "write", 1, 1, 1000000, "DO 'BEGIN ASSERT length($$%s$$) = 1000000; END'")["bytes"] > 1e6
+
+
+def test_an_error_ends_the_client(rig):
+    with pytest.raises(Failed, match="division by zero"):
+        rig.client(None, "read", 1, 1, "SELECT 1 / 0")
+
+
+def test_copy(part):
+    rows, _ = part("copy")
+    assert [row[""] for row in rows] == ["COPY TO STDOUT", "COPY TO STDOUT", "COPY FROM STDIN"]
+    assert all(int(row["qbouncer MB/s"]) > 0 for row in rows)
+
+
+def test_soak(part):
+    rows, goals = part("soak")
+    assert [(row[""], row["cycles"]) for row in rows] == [("qbouncer", 2), ("pgbouncer", 2)]
+    assert all(int(row["descriptors, warm"]) > 5 and float(row["MiB, warm"]) > 1 for row in rows)
+    assert goals[0].measured.startswith("memory ")
+
+
+def test_growth_is_seen():
+    seen = [(i, 100 + max(i - 3, 0), 10) for i in range(1, 13)]
+    assert soak.growth(seen, 3) == ((5, 102, 10), (12, 109, 10))
+    assert soak.growth(seen[:4], 3) == (seen[2], seen[3])
+
+
+# -- the command -------------------------------------------------------------------------------------
+
+
+class NoRig:
+    """Of a run that needs none."""
+
+    tidied = 0
+
+    def tidy(self):
+        self.tidied += 1
+
+
+def _good(_rig, _plan):
+    """works"""
+    return Table("Good", "It works.", ["", "figure"], [["one", "1"]], [Goal("it", "works", "yes")])
+
+
+def _failed(_rig, _plan):
+    """fails"""
+    raise Failed("a program failed")
+
+
+def _broken(_rig, _plan):
+    """has a mistake"""
+    raise KeyError("no such figure")
+
+
+def _hangs(_rig, _plan):
+    """hangs"""
+    subprocess.run(["sleep", "100"], check=True)
+
+
+def test_a_part_that_fails_costs_no_other(monkeypatch, tmp_path):
+    monkeypatch.setattr(bench, "PARTS", {"failed": _failed, "broken": _broken, "hangs": _hangs, "good": _good})
+    monkeypatch.setattr(bench, "PATIENCE", {"quick": 0.5})
+    rig, told = NoRig(), []
+    tables, missing = bench.measure(rig, list(bench.PARTS), TINY, time.monotonic() + 100,
+                                    lambda tables, missing: told.append((len(tables), len(missing))))
+    assert [table.title for table in tables] == ["Good"]
+    assert missing == ["failed (failed)", "broken (failed)", "hangs (failed)"]
+    assert told == [(0, 1), (0, 2), (0, 3), (1, 3)]
+    assert rig.tidied == 3
+    page = tmp_path / "bench.md"
+    report.write(str(page), [("missing", ", ".join(missing))], tables, "the command")
+    text = page.read_text()
+    assert "| missing | failed (failed), broken (failed), hangs (failed) |" in text
+    assert "## Good" in text and "| it | works | yes |" in text
+    assert "This part alone: `test/bench/run.py good`." in text
+
+
+def test_no_part_begins_when_the_time_is_over(monkeypatch):
+    monkeypatch.setattr(bench, "PARTS", {"good": _good})
+    assert bench.measure(NoRig(), ["good"], TINY, 0) == ([], ["good (no time left)"])
+
+
+def test_tidy_gives_a_rig_that_works(rig):
+    rig.psql("ALTER SYSTEM SET log_statement = 'all'")
+    rig.pooler("qbouncer")
+    rig.cluster.stop()
+    rig.tidy()
+    assert not rig.running
+    assert rig.psql("SHOW log_statement") == "none"
+
+
+def test_each_part_says_what_it_is():
+    assert all(function.__doc__ for function in bench.PARTS.values())
