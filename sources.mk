@@ -534,6 +534,7 @@ qb_doc = \
 	doc/decisions/038-clean-queues.md \
 	doc/decisions/039-lanes-of-a-subscription.md \
 	doc/decisions/040-publications.md \
+	doc/decisions/041-empty-before-it-runs.md \
 	doc/drivers.md \
 	doc/metrics.md \
 	doc/operations.md \

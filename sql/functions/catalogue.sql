@@ -162,6 +162,10 @@ BEGIN
 			PERFORM queue._tell_schedules(true);
 		END IF;
 	ELSIF TG_OP = 'UPDATE' THEN
+		IF NEW.run IS NOT NULL AND (NEW.run, NEW.owner) IS DISTINCT FROM (OLD.run, OLD.owner)
+				OR NEW.handler IS NOT NULL AND (OLD.handler IS NULL AND OLD.run IS NULL OR NEW.owner <> OLD.owner) THEN
+			PERFORM queue._must_be_empty(cfg);
+		END IF;
 		IF NOT NEW.single_consumer THEN
 			PERFORM queue._generate_consumer(cfg);
 		END IF;

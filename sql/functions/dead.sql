@@ -80,6 +80,9 @@ BEGIN
 					'key', key, 'group', %s))), payload FROM gone
 		$sql$, queue._table(here.name), queue._with_keep(here, 'gone', 'dead'), queue._table(there.name), queue._group_later())
 			USING NEW.id, here.number, here.name;
+		IF there.run IS NULL AND queue._runs_since(there.number) THEN
+			PERFORM queue._changed_since(there.name);
+		END IF;
 	EXCEPTION
 		WHEN lock_not_available THEN
 			PERFORM set_config('qbouncer.locked', locked || ' ' || there.number, true);

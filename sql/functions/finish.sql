@@ -193,13 +193,18 @@ DECLARE
 	heads jsonb[] := '{}';
 	kinds text[] := '{}';
 	at int4;
+	there CONSTANT queue.queues := queue._find(q, NULL);
+	strange bool := false;	-- from a queue whose jobs are no SQL
 BEGIN
-	PERFORM queue._find(q, NULL);
 	IF key IS NOT NULL AND cardinality(list) > 1 THEN
 		PERFORM queue._check_key(list, key, duplicate, "group");
 	END IF;
 	PERFORM set_config('qbouncer.tell', CASE WHEN notify THEN '' ELSE 'here' END, true);
 	FOR part IN SELECT * FROM queue._split(list, true) LOOP
+		strange := strange OR (part.cfg).run IS NULL;
+		IF strange AND there.run IS NOT NULL THEN
+			PERFORM queue._not_moved(there.name);
+		END IF;
 		FOR one IN EXECUTE format('SELECT id, token, again, payload::text AS payload, headers FROM %s
 				WHERE id = ANY ($1) ORDER BY id FOR UPDATE', queue._table((part.cfg).name)) USING part.ids LOOP
 			IF one.again AND one.token = ANY (part.tokens) THEN
@@ -223,6 +228,9 @@ BEGIN
 				|| jsonb_build_object('parent', one.name))::text,
 			notify, expires, attempts, key, duplicate, "group", with_old, kinds[at], NULL, keep_for, newer) AS p;
 	END LOOP;
+	IF strange AND queue._runs_since(there.number) THEN
+		PERFORM queue._changed_since(there.name);
+	END IF;
 END
 $$;
 

@@ -412,6 +412,8 @@ BEGIN
 		RAISE EXCEPTION USING ERRCODE = '42804',
 			MESSAGE = format('payloads of queue "%s" are %s, not %s', there.name, there.payload, here.payload),
 			HINT = 'Jobs can be moved to queues of the same type.';
+	ELSIF there.run IS NOT NULL AND here.run IS NULL THEN
+		PERFORM queue._not_moved(there.name);
 	ELSIF NOT has_column_privilege(to_regclass(queue._table(there.name)), 'payload', 'INSERT') THEN
 		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = format('permission denied for queue "%s"', there.name),
 			HINT = format('The owner of the queue can allow it: QUEUE GRANT PUSH ON %I TO ...;', there.name);
@@ -430,6 +432,9 @@ BEGIN
 		USING lim, ids, which, here.number;
 	GET DIAGNOSTICS moved = ROW_COUNT;
 	PERFORM set_config('qbouncer.gone', '', true);
+	IF here.run IS NULL AND queue._runs_since(there.number) THEN
+		PERFORM queue._changed_since(there.name);
+	END IF;
 	IF moved > 0 THEN
 		PERFORM queue._tell(there.number, there.name);
 	END IF;

@@ -5,7 +5,7 @@
 -- They act with the installer's rights, and who may PUBLISH may call them. They do what the trigger does, or nothing: each
 -- has in it what it was made for, and compares. That are the marks of the bindings whose owners may BIND, which are drawn
 -- anew with each change; and of each queue that it pushes to, that it is there and its jobs are no SQL, also where an old
--- snapshot did not see the binding (_lone_name). So a binding counts from its commit, at every proxy and in every snapshot, and
+-- snapshot did not see the binding (_lone_name), and behind the lock of its table, for which the push may have waited. So a binding counts from its commit, at every proxy and in every snapshot, and
 -- nobody who binds waits for another one. What is not right any more is said by NULL, or by error 42883, and the caller
 -- goes the long way. The proxy asks from time to time (queue._routes_of), and then they are made anew.
 --
@@ -78,8 +78,9 @@ BEGIN
 			ELSE format($push$
 		INSERT INTO %1$s AS q (priority, headers, payload, pushed_at)
 			SELECT coalesce(priority, 0), head, payload::pg_catalog.%2$s, pg_catalog.clock_timestamp()
-				WHERE %3$s
-			RETURNING q.id INTO id;$push$, queue._table(q.name), q.payload, current) END;
+				WHERE %3$s AND (pg_catalog.current_setting('transaction_isolation') OPERATOR(pg_catalog.=) 'read committed'
+					OR pg_catalog.to_regproc(%4$L) IS NOT NULL)
+			RETURNING q.id INTO id;$push$, queue._table(q.name), q.payload, current, q.still) END;
 		ones := ones || format($step$
 	IF %1$s THEN
 		still := pg_catalog.to_regproc(%5$L) IS NOT NULL;
@@ -125,7 +126,10 @@ BEGIN
 		WITH made AS (INSERT INTO %1$s AS q (priority, headers, payload, pushed_at)
 				SELECT coalesce(prio, 0), coalesce(said, head || jsonb_build_object('topic', u.t)), u.p::%2$s, clock_timestamp()
 				FROM unnest(topics, payloads) AS u (t, p) WHERE said IS NOT NULL OR (%3$s) RETURNING q.id)
-			SELECT array_agg(m.id) INTO ids FROM made AS m;$push$, queue._table(q.name), q.payload, many_condition) END,
+			SELECT array_agg(m.id) INTO ids FROM made AS m;
+		IF to_regproc(%4$L) IS NULL THEN
+			PERFORM queue._routes_changed(topics[1]);
+		END IF;$push$, queue._table(q.name), q.payload, many_condition, q.still) END,
 			q.name, CASE WHEN q.is_stream THEN 'NULL' ELSE q.number::text END,
 			queue._route_condition(topic, q.number, 'topics[1]', 'said'));
 	END LOOP;

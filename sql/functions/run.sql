@@ -89,6 +89,65 @@ BEGIN
 END
 $$;
 
+CREATE OR REPLACE FUNCTION queue._not_moved(q text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	PERFORM queue._not_run(q, 'what is moved', format('Who may push there says what is to be run: QUEUE RUN ... ON %I, QUEUE PUSH %1$I ...', q));
+END
+$$;
+
+-- Behind a push to a queue whose jobs were no SQL when its row was looked up: are they SQL now? The push has locked the table,
+-- so whoever makes it a queue of SQL has either committed, or waits and finds the job (_must_be_empty). Rows of an old snapshot
+-- do not tell: there is the function that lone.sql has made for them.
+CREATE OR REPLACE FUNCTION queue._runs_since(number int4) RETURNS bool
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RETURN NOT EXISTS (SELECT FROM queue.queues AS c WHERE c.number = $1 AND c.run IS NULL
+		AND (current_setting('transaction_isolation') = 'read committed'
+			OR to_regproc('queue.' || quote_ident(queue._lone_name(c))) IS NOT NULL));
+END
+$$;
+
+CREATE OR REPLACE FUNCTION queue._changed_since(name text) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+	RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('queue "%s" was changed since this transaction began', name),
+		HINT = 'Repeat the transaction.';
+END
+$$;
+
+-- Nobody knows who has pushed what is in a queue: somebody who may not do so any more, a publisher, a former owner. So the
+-- jobs of a queue do not begin to run by themselves, nor in the logins of somebody else, if there are any, or somebody is
+-- about to push one: those who have pushed and not committed are waited for. Those that are dead can be run again, which
+-- only matters where they are SQL.
+CREATE OR REPLACE FUNCTION queue._must_be_empty(cfg queue.queues) RETURNS void
+LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+	tab CONSTANT text := queue._table(cfg.name);
+	found text;
+BEGIN
+	IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+		PERFORM queue._needs_read_committed('to have jobs run by themselves');
+	END IF;
+	EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', tab);
+	EXECUTE format('SELECT state FROM %s%s LIMIT 1', tab, CASE WHEN cfg.run IS NULL THEN ' WHERE state <> ''dead''' ELSE '' END) INTO found;
+	IF found IS NOT NULL THEN
+		RAISE EXCEPTION USING ERRCODE = '55000', MESSAGE = format('queue "%s" has jobs, which would run as "%s"', cfg.name, pg_get_userbyid(cfg.owner)),
+			DETAIL = 'Nobody knows who has pushed them.',
+			HINT = format(CASE found WHEN 'dead' THEN 'Those that are dead can be deleted (QUEUE PURGE %I STATE dead), or moved (QUEUE REDRIVE %1$I TO ...).'
+				ELSE 'Have them worked off (QUEUE PAUSE %I PUSH keeps new ones away) or cancelled (QUEUE CANCEL ALL ON %1$I), or CREATE another queue.' END, cfg.name);
+	END IF;
+END
+$$;
+
 -- Who may write the payloads of a queue whose jobs run, other than its owner: he is told who makes it one. A taker
 -- may change them.
 CREATE OR REPLACE FUNCTION queue._warn_of_pushers(cfg queue.queues) RETURNS void

@@ -491,15 +491,12 @@ BEGIN
 			NEW.made := coalesce(NEW.made, '{}') || ARRAY(SELECT x FROM queue._push_event(q.name, NEW.payloads, head, false, NEW.key, NEW."group",
 				NEW.stated) AS e, LATERAL unnest(ARRAY[q.name, NULL]) AS x);
 		ELSE
-			-- an old snapshot shows a queue that is no more what it was: its jobs may be SQL since
-			IF current_setting('transaction_isolation') <> 'read committed' AND to_regproc((SELECT 'queue.' || quote_ident(queue._lone_name(x))
-					FROM queue.queues AS x WHERE x.number = q.number)) IS NULL THEN
-				RAISE EXCEPTION USING ERRCODE = '40001', MESSAGE = format('queue "%s" was changed since this transaction began', q.name),
-					HINT = 'Repeat the transaction.';
-			END IF;
 			NEW.made := coalesce(NEW.made, '{}') || ARRAY(SELECT x FROM queue._push(q.name, NEW.payloads, NEW.priority, NEW.delay, NEW.run_at, head,
 				false, NEW.expires, NEW.attempts, NEW.key, NEW.duplicate, NEW."group", false, NEW.stated, NEW.batch, NEW.keep_for) AS id,
 				LATERAL unnest(ARRAY[q.name, q.number || '-' || id]) AS x WHERE id IS NOT NULL);
+			IF queue._runs_since(q.number) THEN	-- behind the push, which may have waited
+				PERFORM queue._changed_since(q.name);
+			END IF;
 		END IF;
 	END LOOP;
 	RETURN NEW;

@@ -171,16 +171,17 @@ def test_none_here_any_more(sql, qbouncer, db, direct):
 
 
 def test_a_queue_that_runs_nothing_for_a_while(sql, direct):
-    """What runs then ends; and there are slots again."""
+    """What runs then ends; it is empty before it runs again, and there are slots."""
     _, c = sql
     direct.execute("SELECT pg_advisory_lock(7)")
     tag(c, "QUEUE RUN %s ON nightly" % literal(WAITS))
     wait_for(lambda: waiting(direct) == 1, "one that runs")
     tag(c, "QUEUE ALTER nightly RESET (run)")
     tag(c, "QUEUE CREATE daily WITH (run = sql)")  # it has looked again: its slots are there
-    tag(c, "QUEUE ALTER nightly SET (run = sql)")
+    assert error(c, "QUEUE ALTER nightly SET (run = sql)").sqlstate == "55000"
     direct.execute("SELECT pg_advisory_unlock(7)")
     wait_for(lambda: states(direct, "nightly") == [], "the end of the first one")
+    tag(c, "QUEUE ALTER nightly SET (run = sql)")
     assert run(c, "SELECT 1 AS a", wait="10s")["state"] == "done"
 
 
