@@ -317,10 +317,12 @@ static void send_task(struct task *t, struct server *s)
 
 	if (t->script != NULL      ? send_script(t, s, &b)
 		: t->after != NULL ? together_send(t, s, &b)
-				   : send_statement(t, s, &b))
+				   : send_statement(t, s, &b)) {
 		server_send(s, &b);
-	else
+	} else {
 		buf_free(&b);
+		server_close(s, "out of memory", NULL);
+	}
 }
 
 void task_start(struct task *t, struct server *s)
