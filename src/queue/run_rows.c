@@ -64,19 +64,31 @@ void run_rows_option(struct run_rows *r, const char *name, const struct wire_col
 
 /* --- columns --- */
 
+static bool malformed(struct pg_error *err)
+{
+	pg_error_set(err, "08P01", "the server sends a malformed description of its rows");
+	return false;
+}
+
+static bool no_memory(struct pg_error *err)
+{
+	pg_error_set(err, "53200", "out of memory");
+	return false;
+}
+
 /* Each is its name, where it is from (6 bytes), its type, and 8 bytes more. */
-static bool read_columns(struct run_rows *r, const uint8_t *body, size_t len)
+static bool read_columns(struct run_rows *r, const uint8_t *body, size_t len, struct pg_error *err)
 {
 	struct wire_reader rd;
 
 	wire_reader_init(&rd, body, len);
 	r->n_cols = wire_get_i16(&rd);
-	if (r->n_cols < 0 ||
-		(r->cols = mem_zalloc(((size_t)r->n_cols + 1) * sizeof(*r->cols))) == NULL)
-		return false;
+	if (r->n_cols < 0)
+		return malformed(err);
+	r->cols = mem_zalloc(((size_t)r->n_cols + 1) * sizeof(*r->cols));
 	buf_put(&r->names, body, len);
-	if (buf_failed(&r->names))
-		return false;
+	if (r->cols == NULL || buf_failed(&r->names))
+		return no_memory(err);
 	wire_reader_init(&rd, r->names.data, len);
 	(void)wire_get_i16(&rd);
 	for (int i = 0; i < r->n_cols; i++) {
@@ -86,7 +98,7 @@ static bool read_columns(struct run_rows *r, const uint8_t *body, size_t len)
 		(void)wire_get_bytes(&rd, 8);
 		r->cols[i].forced = r->format.force_all;
 	}
-	return wire_done(&rd);
+	return wire_done(&rd) || malformed(err);
 }
 
 static bool force(struct run_rows *r, const char *name, struct pg_error *err)
@@ -104,10 +116,8 @@ static bool force(struct run_rows *r, const char *name, struct pg_error *err)
 bool run_rows_columns(struct run_rows *r, const uint8_t *body, size_t len, struct pg_error *err)
 {
 	INVARIANT(r->cols == NULL && r->n == 0, "a statement has columns twice");
-	if (!read_columns(r, body, len)) {
-		pg_error_set(err, "53200", "out of memory");
+	if (!read_columns(r, body, len, err))
 		return false;
-	}
 	NAMES_FOREACH (name, &r->format.forced)
 		if (!force(r, name, err))
 			return false;

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "../../src/queue/run_rows.h"
+#include "base/mem.h"
 #include "wire/build.h"
 #include "wire/width.h"
 
@@ -102,6 +103,7 @@ static void test_hostile(void **state)
 
 			start(&r, forms[i]);
 			assert_false(run_rows_columns(&r, d.data, cut, &err));
+			assert_string_equal(err.sqlstate, "08P01");
 			run_rows_add(&r, one.data, one.len);
 			free(outcome(&r, ""));
 			run_rows_free(&r);
@@ -123,6 +125,26 @@ static void test_hostile(void **state)
 	}
 	buf_free(&d);
 	buf_free(&one);
+}
+
+/* That is no fault of the server. */
+static void test_no_memory(void **state)
+{
+	struct buf d = description();
+	struct pg_error err;
+
+	(void)state;
+	for (unsigned long fail = 1; fail <= 2; fail++) {
+		struct run_rows r;
+
+		start(&r, RUN_JSON);
+		mem_fail_after(fail);
+		assert_false(run_rows_columns(&r, d.data, d.len, &err));
+		mem_fail_after(0);
+		assert_string_equal(err.sqlstate, "53200");
+		run_rows_free(&r);
+	}
+	buf_free(&d);
 }
 
 /* Of all statements together. */
@@ -251,6 +273,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_forms),
 		cmocka_unit_test(test_hostile),
+		cmocka_unit_test(test_no_memory),
 		cmocka_unit_test(test_bound),
 		cmocka_unit_test(test_columns_are_bound),
 		cmocka_unit_test(test_many_columns),
