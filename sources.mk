@@ -604,6 +604,7 @@ qb_unit_tests = \
 	test/unit/test_queue_invariants \
 	test/unit/test_rewrite \
 	test/unit/test_row \
+	test/unit/test_run_batch \
 	test/unit/test_run_rows \
 	test/unit/test_saslprep \
 	test/unit/test_scram \
@@ -811,6 +812,10 @@ test_unit_test_row_SOURCES = test/unit/test_row.c
 test_unit_test_row_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_row_LDADD = $(WIRE_LIBS) $(CMOCKA_LIBS)
 
+test_unit_test_run_batch_SOURCES = test/unit/test_run_batch.c
+test_unit_test_run_batch_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
+test_unit_test_run_batch_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
+
 test_unit_test_run_rows_SOURCES = test/unit/test_run_rows.c
 test_unit_test_run_rows_CFLAGS = $(AM_CFLAGS) $(QB_TEST_CFLAGS)
 test_unit_test_run_rows_LDADD = $(QUEUE_LIBS) $(CMOCKA_LIBS)
@@ -983,6 +988,27 @@ qb_dialogues = \
 	test/scenario/queue/piece_cancelled.dlg \
 	test/scenario/queue/piece_left_alone.dlg \
 	test/scenario/queue/query_timeout_merged.dlg \
+	test/scenario/queue/run_again.dlg \
+	test/scenario/queue/run_alone.dlg \
+	test/scenario/queue/run_batch_again.dlg \
+	test/scenario/queue/run_batch_fails.dlg \
+	test/scenario/queue/run_cancelled.dlg \
+	test/scenario/queue/run_ends.dlg \
+	test/scenario/queue/run_handler.dlg \
+	test/scenario/queue/run_login.dlg \
+	test/scenario/queue/run_lost_at_commit.dlg \
+	test/scenario/queue/run_places.dlg \
+	test/scenario/queue/run_said_plainly.dlg \
+	test/scenario/queue/run_server_lost.dlg \
+	test/scenario/queue/run_shutdown.dlg \
+	test/scenario/queue/run_sql.dlg \
+	test/scenario/queue/run_sql_description.dlg \
+	test/scenario/queue/run_sql_fails.dlg \
+	test/scenario/queue/run_superuser.dlg \
+	test/scenario/queue/run_there.dlg \
+	test/scenario/queue/run_there_login.dlg \
+	test/scenario/queue/run_there_refused.dlg \
+	test/scenario/queue/run_timeout.dlg \
 	test/scenario/queue/schema_absent.dlg \
 	test/scenario/queue/schema_distrust.dlg \
 	test/scenario/queue/schema_old.dlg \

@@ -123,6 +123,16 @@ static void count_database(const struct stat_database *st, void *arg)
 	n[COUNT_XACT_SECONDS] += (int)(st->total.xact_time / USEC_SEC);
 }
 
+static void count_runs(const struct queue_stat_runs *st, void *arg)
+{
+	struct counts *c = arg;
+
+	c->n[COUNT_RAN] += (int)st->done;
+	c->n[COUNT_RAN_FAILED] += (int)st->failed;
+	c->n[COUNT_RAN_AGAIN] += (int)st->again;
+	c->n[COUNT_RUNNING] += (int)st->running;
+}
+
 static void count_all(struct counts *c)
 {
 	memset(c, 0, sizeof(*c));
@@ -132,6 +142,9 @@ static void count_all(struct counts *c)
 	stat_each_database(count_database, c);
 	queue_stat_each_waiter(count_waiter, c);
 	queue_stat_each_lease(count_lease, c);
+	queue_stat_each_runs(count_runs, c);
+	if (c->n[COUNT_RUNNING] > 0)
+		(void)snprintf(c->busy, sizeof(c->busy), "%d jobs run", c->n[COUNT_RUNNING]);
 	if (c->n[COUNT_WAITERS] > 0)
 		(void)snprintf(c->busy, sizeof(c->busy), "%d waiters", c->n[COUNT_WAITERS]);
 }

@@ -26,6 +26,10 @@ enum program_count {
 	COUNT_XACTS,
 	COUNT_QUERY_SECONDS,
 	COUNT_XACT_SECONDS,
+	COUNT_RAN, /* SHOW RUNS: attempts of jobs that run by themselves, how they have ended */
+	COUNT_RAN_FAILED,
+	COUNT_RAN_AGAIN,
+	COUNT_RUNNING,
 	COUNT_KINDS
 };
 int program_count(enum program_count what);

@@ -162,9 +162,9 @@ static bool happen(const struct replay *r, const char **trouble)
 }
 
 /* Without memory, or without a server, a job is not given back: its lease runs out. */
-static bool leases_may_stay(const struct replay *r)
+static bool leases_may_stay(const struct script *s, const struct replay *r)
 {
-	return r->fail > 0 || (r->after >= 0 && !mishaps[r->mishap].of_client);
+	return s->leases_stay || r->fail > 0 || (r->after >= 0 && !mishaps[r->mishap].of_client);
 }
 
 /* *ret_happened: whether the mishap took place. */
@@ -188,7 +188,7 @@ static const char *play_steps(
 	if (trouble)
 		return trouble;
 	*ret_line = 0;
-	return script_finish(leases_may_stay(r));
+	return script_finish(leases_may_stay(s, r));
 }
 
 static bool leaked(const char *what)

@@ -63,6 +63,8 @@ static void script_line(struct script *s, int line, const char *text)
 	} else if (strip(&text, "database")) {
 		bytes_add(&s->databases, text, strlen(text));
 		bytes_add(&s->databases, "\n", 1);
+	} else if (strip(&text, "leases")) {
+		s->leases_stay = strcmp(text, "may stay") == 0;
 	} else if (s->count < MAX_STEPS) {
 		s->steps[s->count++] = (struct step){line, strdup(text)};
 	}
@@ -536,24 +538,40 @@ static const char *expect_jobs(const char *args)
 	return trouble;
 }
 
-/* expect counted queries 2 transactions 1 query_seconds 0 transaction_seconds 0 */
-static const char *expect_counted(const char *args)
+/* The numbers behind names[0] and the following ones, which are counted from "first" on; fewer may be said. */
+static const char *expect_counts(
+	const char *args, const char *const *names, enum program_count first)
 {
-	static const char *const names[] = {
-		"queries", "transactions", "query_seconds", "transaction_seconds"};
 	const char *trouble = NULL;
 	size_t i;
 
 	while (*args && !trouble) {
-		for (i = 0; i < ARRAY_LEN(names) && !strip(&args, names[i]);)
+		for (i = 0; names[i] && !strip(&args, names[i]);)
 			i++;
-		if (i == ARRAY_LEN(names))
-			return "queries, transactions, query_seconds, transaction_seconds are counted";
+		if (!names[i])
+			return "a name that is not counted there";
 		trouble = expect_number(
-			names[i], program_count((enum program_count)(COUNT_QUERIES + i)), args);
+			names[i], program_count((enum program_count)(first + i)), args);
 		(void)take_number(&args);
 	}
 	return trouble;
+}
+
+/* expect counted queries 2 transactions 1 query_seconds 0 transaction_seconds 0 */
+static const char *expect_counted(const char *args)
+{
+	static const char *const names[] = {
+		"queries", "transactions", "query_seconds", "transaction_seconds", NULL};
+
+	return expect_counts(args, names, COUNT_QUERIES);
+}
+
+/* expect runs done 1 failed 0 again 0 running 0 */
+static const char *expect_runs(const char *args)
+{
+	static const char *const names[] = {"done", "failed", "again", "running", NULL};
+
+	return expect_counts(args, names, COUNT_RAN);
 }
 
 static const char *expect_rest(void)
@@ -589,6 +607,8 @@ static const char *step_expect(const char *args, bool lenient)
 		return expect_jobs(args);
 	if (strip(&args, "counted"))
 		return expect_counted(args);
+	if (strip(&args, "runs"))
+		return expect_runs(args);
 	if (strip(&args, "told"))
 		return strcmp(program_told(), args) == 0 ? NULL
 							 : "the others were told of another queue";

@@ -16,6 +16,7 @@ struct script {
 	struct bytes settings, databases; /* ini lines, terminated */
 	struct step *steps;
 	int count;
+	bool leases_stay; /* nobody can give back what is leased in it */
 };
 
 /* Ends the test program when the file cannot be read. */

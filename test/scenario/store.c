@@ -582,6 +582,18 @@ static int serve_done(struct actor *a, const struct call *c)
 	return serve_tokens(a, c, CHANGE_DONE, true);
 }
 
+/* Each with its result behind it. */
+static int serve_done_pairs(struct actor *a, const struct call *c)
+{
+	struct call tokens = {0};
+
+	for (int i = 0; i < c->n; i += 2) {
+		tokens.in_array[tokens.n] = c->in_array[i];
+		tokens.v[tokens.n++] = c->v[i];
+	}
+	return serve_done(a, &tokens);
+}
+
 /* A push in the same statement. false: the error was said. */
 static bool serve_done_first(struct actor *a, const char *sql, const struct words *values)
 {
@@ -712,6 +724,74 @@ static int serve_void(struct actor *a, const struct call *c)
 	return 1;
 }
 
+/* How a job ends that runs: "retry" and "release" ask for another attempt in the first one. */
+static const char *run_one(struct actor *a, struct job *j)
+{
+	const char *asks = j->attempt > 1 ? "" : j->payload;
+
+	if (strcmp(asks, "retry") == 0 || strcmp(asks, "release") == 0) {
+		j->leased = false;
+		job_change(j, a, CHANGE_BACK);
+		return strcmp(asks, "retry") == 0 ? "failed" : "released";
+	}
+	j->done = true;
+	job_change(j, a, CHANGE_DONE);
+	return "done";
+}
+
+/* Of queues whose jobs run, which a rule says. One behind BEGIN is of SQL: its payload is the statement. */
+static int serve_run_job(struct actor *a, const struct call *c)
+{
+	struct job *j = c->n > 0 ? job_by_token(c->v[0]) : NULL;
+	struct words w = {0};
+	const char *row = "DataRow \"mail\" \"sql\"";
+	char text[96];
+
+	if (!j) {
+		actor_say(a, "ErrorResponse QB001 \"the lease is lost\"");
+		return -1;
+	}
+	if (a->tx != 'T') {
+		(void)snprintf(text, sizeof(text), "DataRow \"mail\" \"%s\" NULL", run_one(a, j));
+		actor_say(a, text);
+		return 1;
+	}
+	actor_say(a, "DataRow \"mail\" \"began\" \"17\"");
+	(void)words_next(&row, &w);
+	words_add(&w, 'q', j->payload, strlen(j->payload));
+	actor_say_words(a, &w);
+	words_free(&w);
+	return 2;
+}
+
+static int serve_run_end(struct actor *a, const struct call *c)
+{
+	struct call one = {.v = {c->n > 0 ? c->v[0] : ""}, .in_array = {true}, .n = 1};
+
+	return serve_tokens(a, &one, CHANGE_DONE, true);
+}
+
+static int serve_run_batch(struct actor *a, const struct call *c)
+{
+	char text[96];
+	int n = 0;
+
+	for (int i = 0; i < c->n; i++)
+		if (c->in_array[i] && !job_by_token(c->v[i])) {
+			actor_say(a, "ErrorResponse QB001 \"the lease is lost\"");
+			return -1;
+		}
+	for (int i = 0; i < c->n; i++) {
+		if (!c->in_array[i])
+			continue;
+		(void)snprintf(text, sizeof(text), "DataRow \"%s\" \"%s\"", c->v[i],
+			run_one(a, job_by_token(c->v[i])));
+		actor_say(a, text);
+		n++;
+	}
+	return n;
+}
+
 static const struct {
 	const char *call;
 	int (*fn)(struct actor *a, const struct call *c);
@@ -726,8 +806,13 @@ static const struct {
 	{"queue._take_alone_jsonb(", serve_take},
 	{"queue._take(", serve_take},
 	{"queue._done(", serve_done},
+	{"queue._done_pairs(", serve_done_pairs},
 	{"queue._names(", serve_names},
 	{"queue._await(", serve_await},
+	{"queue._run_job(", serve_run_job},
+	{"queue._run_end(", serve_run_end},
+	{"queue._ran_there(", serve_run_end},
+	{"queue._run_batch(", serve_run_batch},
 	{"queue._fail(", serve_back},
 	{"queue._release(", serve_back},
 	{"queue._give_back(", serve_give_back},
