@@ -58,19 +58,33 @@ bool net_addr_numeric(struct net_addr *a, const char *host, int port)
 	return false;
 }
 
+/* As inet_ntop() does, without printf: each login comes here. */
+static void print_v4(char *dst, const uint8_t ip[4])
+{
+	for (int i = 0; i < 4; i++) {
+		unsigned n = ip[i];
+
+		if (n >= 100)
+			*dst++ = (char)('0' + n / 100);
+		if (n >= 10)
+			*dst++ = (char)('0' + n / 10 % 10);
+		*dst++ = (char)('0' + n % 10);
+		*dst++ = i < 3 ? '.' : '\0';
+	}
+}
+
 void net_addr_print(const struct net_addr *a, struct conn_addr *out)
 {
 	memset(out, 0, sizeof(*out));
 	switch (a->u.sa.sa_family) {
 	case AF_INET:
-		inet_ntop(AF_INET, &a->u.in.sin_addr, out->host, sizeof(out->host));
+		print_v4(out->host, (const uint8_t *)&a->u.in.sin_addr);
 		out->port = ntohs(a->u.in.sin_port);
 		break;
 	case AF_INET6:
 		/* A v4 client of a dual-stack socket is shown as what it is. */
 		if (IN6_IS_ADDR_V4MAPPED(&a->u.in6.sin6_addr))
-			inet_ntop(AF_INET, (const char *)&a->u.in6.sin6_addr + 12, out->host,
-				sizeof(out->host));
+			print_v4(out->host, (const uint8_t *)&a->u.in6.sin6_addr + 12);
 		else
 			inet_ntop(AF_INET6, &a->u.in6.sin6_addr, out->host, sizeof(out->host));
 		out->port = ntohs(a->u.in6.sin6_port);

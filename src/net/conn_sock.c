@@ -32,17 +32,26 @@ static void tune_buffers(int fd, int family, const struct conn_tuning *t)
 	fd_number(fd, SOL_SOCKET, SO_SNDBUF, t->socket_buffer);
 }
 
-static void tune_fd(int fd, int family, const struct conn_tuning *t)
+static void tune_flags(int fd, int family, const struct conn_tuning *t)
 {
+	int on = t->keepalive;
+
 	if (family == AF_UNIX)
 		return;
 	fd_number(fd, IPPROTO_TCP, TCP_NODELAY, 1);
+	if (setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on)) != 0)
+		log_debug("setsockopt(SO_KEEPALIVE): %s", strerror(errno));
+}
+
+static void tune_numbers(int fd, int family, const struct conn_tuning *t)
+{
+	if (family == AF_UNIX)
+		return;
 #ifdef TCP_USER_TIMEOUT
 	fd_number(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, t->user_timeout_ms);
 #endif
 	if (!t->keepalive)
 		return;
-	fd_number(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
 #ifdef TCP_KEEPIDLE
 	fd_number(fd, IPPROTO_TCP, TCP_KEEPIDLE, t->keepidle);
 	fd_number(fd, IPPROTO_TCP, TCP_KEEPINTVL, t->keepintvl);
@@ -50,20 +59,27 @@ static void tune_fd(int fd, int family, const struct conn_tuning *t)
 #endif
 }
 
+/* Linux gives it the flags of its listener, which saves each login two calls. Numbers stay here: 0,
+ * which is the system's own, could not be set again there. */
 void conn_tune_accepted(int fd, int family)
 {
-	tune_fd(fd, family, &accepted);
+#ifndef __linux__
+	tune_flags(fd, family, &accepted);
+#endif
+	tune_numbers(fd, family, &accepted);
 }
 
 void conn_tune_made(int fd, int family)
 {
 	tune_buffers(fd, family, &made);
-	tune_fd(fd, family, &made);
+	tune_flags(fd, family, &made);
+	tune_numbers(fd, family, &made);
 }
 
 void conn_tune_listener(int fd, int family)
 {
 	tune_buffers(fd, family, &accepted);
+	tune_flags(fd, family, &accepted);
 }
 
 /* What fills a small buffer with one segment waits for its acknowledgement, and that for a second

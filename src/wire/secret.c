@@ -8,7 +8,6 @@
 #include <limits.h>
 #include <string.h>
 #include <openssl/evp.h>
-#include <openssl/hmac.h>
 
 #include "base/mem.h"
 
@@ -21,10 +20,36 @@ bool hash_sha256(uint8_t dst[SCRAM_KEY_LEN], const void *p, size_t len)
 	return EVP_Digest(p, len, dst, NULL, EVP_sha256(), NULL) == 1;
 }
 
+/* The inner half of an HMAC, or the outer one. md: NULL, that of the half before. */
+static bool hmac_half(EVP_MD_CTX *ctx, const EVP_MD *md, uint8_t dst[SCRAM_KEY_LEN],
+	const uint8_t key[SCRAM_KEY_LEN], int pad, const void *p, size_t len)
+{
+	uint8_t block[64];
+	bool ok;
+
+	memset(block, pad, sizeof(block));
+	for (size_t i = 0; i < SCRAM_KEY_LEN; i++)
+		block[i] ^= key[i];
+	ok = EVP_DigestInit_ex(ctx, md, NULL) == 1 &&
+	     EVP_DigestUpdate(ctx, block, sizeof(block)) == 1 &&
+	     EVP_DigestUpdate(ctx, p, len) == 1 && EVP_DigestFinal_ex(ctx, dst, NULL) == 1;
+	util_erase(block, sizeof(block));
+	return ok;
+}
+
+/* RFC 2104 by hand: HMAC() of OpenSSL 3 looks up its algorithm several times over, which costs more
+ * than the hashing. */
 bool hash_hmac(
 	uint8_t dst[SCRAM_KEY_LEN], const uint8_t key[SCRAM_KEY_LEN], const void *p, size_t len)
 {
-	return HMAC(EVP_sha256(), key, SCRAM_KEY_LEN, p, len, dst, NULL) != NULL;
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	uint8_t inner[SCRAM_KEY_LEN];
+	bool ok = ctx != NULL && hmac_half(ctx, EVP_sha256(), inner, key, 0x36, p, len) &&
+		  hmac_half(ctx, NULL, dst, key, 0x5c, inner, sizeof(inner));
+
+	EVP_MD_CTX_free(ctx);
+	util_erase(inner, sizeof(inner));
+	return ok;
 }
 
 bool hash_private(uint8_t dst[SCRAM_KEY_LEN], const void *p, size_t len)

@@ -1,4 +1,7 @@
 /* Listening on TCP and unix sockets, stale files, pausing, running out of descriptors. */
+#include <netinet/tcp.h>
+
+#include "../../src/net/conn_int.h"
 #include "listen_fixture.h"
 
 static int accepted[64];
@@ -89,6 +92,73 @@ static void test_tcp(void **state)
 		listen_close();
 		assert_int_equal(listen_count(), 0);
 		assert_int_equal(dial_tcp(port), -1);
+	}
+}
+
+static int option_of(int fd, int level, int name)
+{
+	int value = -1;
+	socklen_t len = sizeof(value);
+
+	assert_int_equal(getsockopt(fd, level, name, &value, &len), 0);
+	return value;
+}
+
+/* What is accepted has the options that are set now, not those of the time when we began to listen. */
+static void test_options(void **state)
+{
+	static const struct conn_tuning tunings[] = {{.keepalive = true}, {.keepalive = false},
+		{.keepalive = true, .keepidle = 77}, {.keepalive = true}};
+	int port = free_port(), one = 1, idle;
+	char err[256];
+
+	(void)state;
+	assert_true(open_spec((struct listen_spec){.addrs = "*", .port = port}, err, sizeof(err)));
+	for (size_t i = 0; i < ARRAY_LEN(tunings); i++) {
+		int fd = dial_tcp(port);
+
+		conn_tune(&tunings[i], &tunings[i]);
+		listen_tune();
+		close(fd);
+		fd = dial_tcp(port);
+		one = accepted_count + 2;
+		run_until(accepted_some, &one);
+		assert_int_equal(option_of(accepted[1], IPPROTO_TCP, TCP_NODELAY), 1);
+		assert_int_equal(
+			option_of(accepted[1], SOL_SOCKET, SO_KEEPALIVE), tunings[i].keepalive);
+		idle = option_of(accepted[1], IPPROTO_TCP, TCP_KEEPIDLE);
+		assert_true(tunings[i].keepidle == 77 ? idle == 77 : idle != 77);
+		close(fd);
+		accepted_close();
+	}
+	listen_close();
+}
+
+/* All that is different in a printed address of IPv4: digits of each number, and mapped ones. */
+static void test_printed_addresses(void **state)
+{
+	static const char *addrs[] = {
+		"0.0.0.0", "255.255.255.255", "1.20.100.99", "10.200.9.101", "127.0.0.1"};
+	struct conn_addr out;
+	struct net_addr a;
+	char mapped[64];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(addrs); i++) {
+		assert_true(net_addr_numeric(&a, addrs[i], 5432));
+		net_addr_print(&a, &out);
+		assert_string_equal(out.host, addrs[i]);
+		assert_int_equal(out.port, 5432);
+		(void)snprintf(mapped, sizeof(mapped), "::ffff:%s", addrs[i]);
+		assert_true(net_addr_numeric(&a, mapped, 1));
+		net_addr_print(&a, &out);
+		assert_string_equal(out.host, addrs[i]);
+	}
+	for (unsigned n = 0; n < 256; n++) {
+		(void)snprintf(mapped, sizeof(mapped), "%u.%u.0.%u", n, 255 - n, n);
+		assert_true(net_addr_numeric(&a, mapped, 1));
+		net_addr_print(&a, &out);
+		assert_string_equal(out.host, mapped);
 	}
 }
 
@@ -280,6 +350,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(test_tcp),
+		TEST(test_options),
+		TEST(test_printed_addresses),
 		TEST(test_port_in_use),
 		TEST(test_unix),
 		TEST(test_stale_and_living_socket_files),

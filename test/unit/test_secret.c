@@ -4,6 +4,8 @@
 #include <stddef.h>
 #include <string.h>
 #include <cmocka.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
 
 #include "../../src/wire/scram_int.h"
 #include "base/mem.h"
@@ -12,6 +14,28 @@
 #define PENCIL                                                                                     \
 	"SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=" \
 	":wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="
+
+/* As OpenSSL does it, for each length up to several blocks. */
+static void test_hmac(void **state)
+{
+	uint8_t key[SCRAM_KEY_LEN], text[300], ours[SCRAM_KEY_LEN], theirs[SCRAM_KEY_LEN];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(text); i++)
+		text[i] = (uint8_t)(i * 7 + 3);
+	for (size_t len = 0; len <= sizeof(text); len++) {
+		memset(key, (int)len, sizeof(key));
+		key[len % sizeof(key)] = 0xa5;
+		assert_true(hash_hmac(ours, key, text, len));
+		assert_non_null(HMAC(EVP_sha256(), key, sizeof(key), text, len, theirs, NULL));
+		assert_memory_equal(ours, theirs, sizeof(ours));
+	}
+	/* its result may be what it is made of */
+	memcpy(text, theirs, sizeof(theirs));
+	assert_true(hash_hmac(ours, key, text, SCRAM_KEY_LEN));
+	assert_true(hash_hmac(text, key, text, SCRAM_KEY_LEN));
+	assert_memory_equal(ours, text, sizeof(ours));
+}
 
 static void test_parse(void **state)
 {
@@ -241,6 +265,7 @@ static void test_no_memory(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_hmac),
 		cmocka_unit_test(test_parse),
 		cmocka_unit_test(test_parse_every_cut),
 		cmocka_unit_test(test_matches),
