@@ -513,43 +513,10 @@ BEGIN
 END
 $$;
 
--- The same for another server, which may have nothing of ours: by the session that will carry it out, which has its name already.
-CREATE OR REPLACE FUNCTION queue._run_before(supers bool) RETURNS text
-LANGUAGE plpgsql
-SET search_path = pg_catalog, pg_temp
-AS $$
-BEGIN
-	RETURN replace($before$DO $qbouncer$
-DECLARE
-	until CONSTANT pg_catalog.timestamptz := pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '10 s'::pg_catalog.interval;
-	orphan pg_catalog.int4;
-BEGIN
-	IF NOT SUPERS AND pg_catalog.current_setting('is_superuser') OPERATOR(pg_catalog.=) 'on' THEN
-		RAISE EXCEPTION USING ERRCODE = '42501', MESSAGE = 'the login that the job would run in is a superuser',
-			HINT = 'Use another role there, or allow it with queue_run_superuser in the ini.';
-	END IF;
-	LOOP
-		SELECT a.pid INTO orphan FROM pg_catalog.pg_stat_activity AS a
-			WHERE a.application_name OPERATOR(pg_catalog.=) pg_catalog.current_setting('application_name')
-			AND a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid() AND a.usename OPERATOR(pg_catalog.=) session_user
-			AND a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database() LIMIT 1;
-		EXIT WHEN NOT FOUND;
-		IF pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>) until THEN
-			RAISE EXCEPTION USING ERRCODE = '55006', MESSAGE = 'an earlier attempt at this job still runs',
-				DETAIL = pg_catalog.format('Process %s was told to end, and does not.', orphan);
-		END IF;
-		PERFORM pg_catalog.pg_terminate_backend(orphan);
-		PERFORM pg_catalog.pg_sleep(0.02);
-		PERFORM pg_catalog.pg_stat_clear_snapshot();
-	END LOOP;
-END $qbouncer$ $before$, 'SUPERS', supers::text);
-END
-$$;
-
 -- What such a job is, for the proxy, which carries it out: what it is told before, then "sql", then each of its values. Of one that
 -- is no part of the transaction of its DONE "alone", and the name of its session. Of one that has named a database other than
--- entry, which is what the proxy calls this one, where it runs, and what is sent there before.
-CREATE OR REPLACE FUNCTION queue._run_what(cfg queue.queues, id int8, attempt int4, payload jsonb, entry text, supers bool)
+-- entry, which is what the proxy calls this one, where it runs; an earlier attempt is ended there by the proxy.
+CREATE OR REPLACE FUNCTION queue._run_what(cfg queue.queues, id int8, attempt int4, payload jsonb, entry text)
 	RETURNS TABLE (what text, value text)
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp
@@ -563,7 +530,7 @@ BEGIN
 	there := nullif(job.database, coalesce(entry, ''));
 	IF there IS NOT NULL THEN
 		session := queue._run_session(cfg, id, true);
-		RETURN QUERY VALUES ('database', there), ('session', session), ('before', queue._run_before(coalesce(supers, false)));
+		RETURN QUERY VALUES ('database', there), ('session', session);
 	ELSIF job.alone OR attempt > 1 THEN
 		PERFORM queue._end_orphan(session);
 	END IF;
@@ -795,7 +762,7 @@ BEGIN
 	PERFORM set_config('qbouncer.job', job.about, true), set_config('qbouncer.lease', token, true);
 	IF cfg.run = 'sql' THEN
 		RETURN QUERY SELECT cfg.name, w.what, w.value FROM queue._run_what(cfg, part.ids[1], job.attempt,
-			CASE WHEN cfg.payload = 'text' THEN to_jsonb(job.text) ELSE job.json END, entry, supers) AS w;
+			CASE WHEN cfg.payload = 'text' THEN to_jsonb(job.text) ELSE job.json END, entry) AS w;
 		RETURN;
 	ELSE
 		h := queue._check_handler(cfg);

@@ -80,8 +80,7 @@ static bool hear_part(struct slot *s, const char *what, const struct wire_col *v
 	} else if (strcmp(what, "keep") == 0) {
 		hear_keep(s, value);
 	} else if (strcmp(what, "database") == 0 ||
-		   (s->there != NULL &&
-			   (strcmp(what, "session") == 0 || strcmp(what, "before") == 0))) {
+		   (s->there != NULL && strcmp(what, "session") == 0)) {
 		s->outcome = OUTCOME_ALONE;
 		return there_look(&s->there, what, value);
 	} else if (strcmp(what, "session") == 0 && s->alone != NULL) {

@@ -43,7 +43,6 @@ struct there {
 	bool sent;
 	char database[64]; /* the entry of the proxy */
 	char session[64];  /* its application_name */
-	char *before;      /* a statement that ends what an earlier attempt may have left */
 };
 
 struct slot {

@@ -18,9 +18,6 @@ void there_free(struct there **p)
 	struct there *t = *p;
 
 	*p = NULL;
-	if (t == NULL)
-		return;
-	mem_free(t->before);
 	mem_free(t);
 }
 
@@ -31,14 +28,7 @@ bool there_look(struct there **p, const char *name, const struct wire_col *value
 	INVARIANT(!(*p)->sent, "where a job runs is told when it is there");
 	if (strcmp(name, "database") == 0)
 		return wire_col_copy(value, (*p)->database, sizeof((*p)->database));
-	if (strcmp(name, "session") == 0)
-		return wire_col_copy(value, (*p)->session, sizeof((*p)->session));
-	if (value->data == NULL || (*p)->before != NULL ||
-		((*p)->before = mem_alloc((size_t)value->len + 1)) == NULL)
-		return false;
-	memcpy((*p)->before, value->data, (size_t)value->len);
-	(*p)->before[value->len] = '\0';
-	return true;
+	return wire_col_copy(value, (*p)->session, sizeof((*p)->session));
 }
 
 /* role, or role@entry: of queues in the database of that entry. A role of the same name may be somebody else on another
@@ -86,6 +76,41 @@ struct pool *there_pool(const struct slot *s, struct pg_error *err)
 	return pool;
 }
 
+/*
+ * Said there before the job, in its session, which has its name already: whether its login may run jobs, and that an
+ * earlier attempt at it is over. The database of the queue has no word in it: what is on the other server is not its
+ * owner's to risk. Names are those of the system, whatever search_path the role has there.
+ */
+#define SAME_SESSION                                                                               \
+	" FROM pg_catalog.pg_stat_activity AS a"                                                   \
+	" WHERE a.application_name OPERATOR(pg_catalog.=)"                                         \
+	" pg_catalog.current_setting('application_name')"                                          \
+	" AND a.pid OPERATOR(pg_catalog.<>) pg_catalog.pg_backend_pid()"                           \
+	" AND a.usename OPERATOR(pg_catalog.=) session_user"                                       \
+	" AND a.datname OPERATOR(pg_catalog.=) pg_catalog.current_database()"
+#define BEFORE(check)                                                                              \
+	"DO $qbouncer$ DECLARE until CONSTANT pg_catalog.timestamptz :="                           \
+	" pg_catalog.clock_timestamp() OPERATOR(pg_catalog.+) '10 s'::pg_catalog.interval;"        \
+	" orphan pg_catalog.int4; BEGIN " check " LOOP SELECT a.pid INTO orphan" SAME_SESSION      \
+	" LIMIT 1; EXIT WHEN NOT FOUND;"                                                           \
+	" IF pg_catalog.clock_timestamp() OPERATOR(pg_catalog.>) until THEN"                       \
+	" RAISE EXCEPTION USING ERRCODE = '55006',"                                                \
+	" MESSAGE = 'an earlier attempt at this job still runs', DETAIL ="                         \
+	" pg_catalog.format('Process %s was told to end, and does not.', orphan); END IF;"         \
+	" PERFORM pg_catalog.pg_terminate_backend(orphan); PERFORM pg_catalog.pg_sleep(0.02);"     \
+	" PERFORM pg_catalog.pg_stat_clear_snapshot(); END LOOP; END $qbouncer$"
+#define NO_SUPERUSER                                                                               \
+	"IF EXISTS (SELECT FROM pg_catalog.pg_roles AS r"                                          \
+	" WHERE r.rolname OPERATOR(pg_catalog.=) session_user AND r.rolsuper)"                     \
+	" THEN RAISE EXCEPTION USING ERRCODE = '42501',"                                           \
+	" MESSAGE = 'the login that the job would run in is a superuser', HINT ="                  \
+	" 'Use another role there, or allow it with queue_run_superuser in the ini.'; END IF;"
+
+static const char *said_before(void)
+{
+	return conf_current()->p.queue_run_superuser ? BEFORE("") : BEFORE(NO_SUPERUSER);
+}
+
 /* It waits for a server as long as a client would. */
 struct task *there_submit(struct slot *s, struct pool *pool, const struct task_ops *ops)
 {
@@ -95,7 +120,7 @@ struct task *there_submit(struct slot *s, struct pool *pool, const struct task_o
 	struct task_spec spec = {.ops = ops,
 		.arg = s,
 		.settings = settings,
-		.sql = w->before,
+		.sql = said_before(),
 		.leaves = TASK_LEAVES_SESSION,
 		.time = TASK_BESIDE};
 
@@ -103,15 +128,16 @@ struct task *there_submit(struct slot *s, struct pool *pool, const struct task_o
 	s->script->step = STEP_BEFORE;
 	s->script->commits = false;
 	s->script->tag[0] = '\0';
-	if (w->before != NULL && w->session[0] != '\0' && (s->alone != NULL || s->script->is_sql) &&
-		settings != NULL && task_settings_utf8(settings) &&
-		task_settings_name(settings, w->session))
+	if (w->session[0] != '\0' && (s->alone != NULL || s->script->is_sql) && settings != NULL &&
+		task_settings_utf8(settings) && task_settings_name(settings, w->session))
 		t = task_submit(pool, &spec);
 	task_settings_free(&settings);
 	w->sent = t != NULL;
 	return t;
 }
 
+/* A statement of ours, however long the job was: a server that does not answer to it is given up. Then it is not known
+ * whether it is done, and FAIL says so, or has it carried out again. */
 struct task *there_submit_end(struct slot *s, const struct task_ops *ops)
 {
 	const char *keep = run_sql_keep(s);
@@ -126,7 +152,7 @@ struct task *there_submit_end(struct slot *s, const struct task_ops *ops)
 		.oids = queue_calls[CALL_RAN_THERE].oids,
 		.n_params = (int)ARRAY_LEN(params),
 		.params = params,
-		.time = TASK_BESIDE,
+		.time = TASK_SLOW,
 		.stays = true};
 
 	INVARIANT(s->there->sent && !s->script->failed, "a job is done that was not carried out");

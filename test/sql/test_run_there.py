@@ -1,9 +1,12 @@
 """SQL jobs of another database, in the functions alone: what the proxy is told, and what becomes of what it was told there."""
 
 import json
+import os
+import re
 
-import psycopg
 import pytest
+
+from sessions import ROOT
 
 
 @pytest.fixture
@@ -23,15 +26,14 @@ def parts(db, token, entry="here"):
 
 
 def test_what_the_proxy_is_told(q):
-    """Where it runs, what is sent there before it, and what it is; or that it is none of another database."""
-    before = q.value("SELECT queue._run_before(false)")
+    """Where it runs, and what it is; or that it is none of another database."""
     found = parts(q, pushed(q, "SELECT $1", params="[7]", timeout="1 min"))
-    assert found[0] == ("database", "reports") and found[1][0] == "session" and found[1][1].startswith("qbouncer q 1-1 ") and found[2] == ("before", before)
+    assert found[0] == ("database", "reports") and found[1][0] == "session" and found[1][1].startswith("qbouncer q 1-1 ")
     assert ("timeout", "60000") in found and found[-2:] == [("sql", "SELECT $1"), ("value", "7")]
     found = parts(q, pushed(q, "VACUUM", no_transaction=True))
     assert found[0] == ("database", "reports") and ("alone", "VACUUM") in found
     for how in ({}, {"no_transaction": True}):
-        assert not [w for w, _ in parts(q, pushed(q, "SELECT 1", **how), "reports") if w in ("database", "before")]
+        assert not [w for w, _ in parts(q, pushed(q, "SELECT 1", **how), "reports") if w == "database"]
     for wrong in ("", "x" * 64):
         q.fails("22023", "SELECT queue.run('q', 'SELECT 1', database => %s)", wrong)
         q.push("q", json.dumps({"sql": "SELECT 1", "database": wrong}))
@@ -40,21 +42,23 @@ def test_what_the_proxy_is_told(q):
 
 
 def test_an_earlier_attempt_is_ended(q):
-    """By the session that has its name already, of the same login; and no superuser begins, unless he may."""
+    """By the session that has its name already, of the same login, as the proxy says it: its own text."""
+    with open(os.path.join(ROOT, "src", "queue", "run_there.c"), encoding="utf-8") as source:
+        macros = dict(re.findall(r"#define (\w+)(?:\(check\))? *\\\n((?:.*\\\n)*.*)\n", source.read()))
+
+    def text(name, check=""):
+        return "".join(s or (check if word == "check" else text(word)) for s, word in re.findall(r'"([^"]*)"|(\w+)', macros[name]))
+
     name = parts(q, pushed(q, "SELECT 1"))[1][1]
-    first, stranger, again = q.connect(), q.connect("bob"), q.connect()
+    first, stranger, again, root = q.connect(), q.connect("bob"), q.connect(), q.connect("postgres")
     for s in (first, stranger, again):
         s.rows("SELECT set_config('application_name', %s, false)", name)
     pid = first.value("SELECT pg_backend_pid()")
-    again.rows(q.value("SELECT queue._run_before(true)"))
+    again.rows(text("BEFORE", text("NO_SUPERUSER")))
     assert q.value("SELECT count(*) FROM pg_stat_activity WHERE pid = %s", pid) == 0
     assert stranger.value("SELECT 1") == 1, "nobody else's"
-    superuser = again.value("SHOW is_superuser") == "on"
-    if superuser:
-        with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            again.rows(q.value("SELECT queue._run_before(false)"))
-    else:
-        again.rows(q.value("SELECT queue._run_before(false)"))
+    root.fails("42501", text("BEFORE", text("NO_SUPERUSER")))
+    root.rows(text("BEFORE"))
 
 
 @pytest.mark.parametrize("keep, result", [("result", True), ("always", True), ("error", False), ("none", False)])

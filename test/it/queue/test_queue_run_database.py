@@ -181,6 +181,36 @@ def test_a_superuser_there(qbouncer, db, reports, far):
         assert reports.execute("SELECT who FROM effect").fetchall() == [("postgres",)]
 
 
+def test_a_superuser_who_does_not_look_like_one(qbouncer, db, reports, far):
+    """His sessions begin as another role, which each job could leave."""
+    proxy = qbouncer(databases={"reports": entry(reports, user="postgres")})
+    far.psql("ALTER ROLE postgres IN DATABASE %s SET role = 'other'" % reports.info.dbname)
+    try:
+        with proxy.wire(db) as c:
+            tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+            for how in ("", " NO TRANSACTION"):
+                end = end_of(c, "RESET ROLE; INSERT INTO effect VALUES (1)" if not how else "SELECT 1", "DATABASE reports" + how)
+                assert end["error"] and "is a superuser (42501)" in end["error"], end
+            assert effects(reports) == []
+    finally:
+        far.psql("ALTER ROLE postgres IN DATABASE %s RESET role" % reports.info.dbname)
+
+
+def test_the_queues_database_does_not_allow_it(qbouncer, db, reports, direct):
+    """Whatever its functions say, and who may change them there: what may be done on another server is not theirs to say."""
+    proxy = qbouncer(databases={"reports": entry(reports, user="postgres")})
+    with proxy.wire(db) as c:
+        tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 1, retain_done = '1 h')")
+        direct.execute("""ALTER FUNCTION queue._run_what RENAME TO _run_was;
+            CREATE FUNCTION queue._run_what(cfg queue.queues, id int8, attempt int4, payload jsonb, entry text) RETURNS TABLE (what text, value text)
+            LANGUAGE plpgsql AS $$BEGIN RETURN QUERY SELECT * FROM queue._run_was(cfg, id, attempt, payload, entry) AS w WHERE w.what IN ('database', 'session');
+                RETURN QUERY VALUES ('before', 'SELECT 1'), ('supers', 'true'), ('is_superuser', 'off');
+                RETURN QUERY SELECT * FROM queue._run_was(cfg, id, attempt, payload, entry) AS w WHERE w.what NOT IN ('database', 'session'); END$$""")
+        end = end_of(c, "INSERT INTO effect VALUES (1)")
+        assert end["error"] and "is a superuser (42501)" in end["error"], end
+        assert effects(reports) == []
+
+
 @pytest.mark.parametrize("sql, code", [
     ("COMMIT", "0A000"), ("INSERT INTO effect VALUES (1); COMMIT", "0A000"), ("BEGIN", "0A000"), ("DO 'BEGIN COMMIT; END'", "2D000"),
     ("INSERT INTO effect VALUES (1); PREPARE TRANSACTION 'x'", "0A000"), ("SET ROLE postgres", "42501"), ("INSERT INTO effect VALUES (1); SELECT 1/0", "22012"),
@@ -411,6 +441,25 @@ def test_a_silent_server(qbouncer, db, far, reports):
             (end,) = c.rows("QUEUE AWAIT '%s' WAIT '30 s'" % job["job"])
             assert (end["state"], end["attempt"]) == ("done", "2"), end
             assert effects(reports) == [1], "the first one was not committed"
+
+
+@pytest.mark.parametrize("lost, attempts", [("silent", 1), ("never", 2)])
+def test_the_queues_own_server_is_silent(cluster, qbouncer, db, reports, lost, attempts):
+    """... when it is told what became of the job: that has an end. What it has done before is done; what it was not told is tried again."""
+    with Relay(cluster.port) as relay:
+        proxy = qbouncer(databases={"*": "host=127.0.0.1 port=%d" % relay.port, "reports": entry(reports)}, queue_engine_timeout="500ms", server_tls_sslmode="disable")
+        with proxy.wire(db) as c:
+            tag(c, "QUEUE CREATE nightly WITH (run = sql, max_attempts = 2, retry = 'fixed 1ms', retain_done = '1 h')")
+            assert end_of(c, "SELECT 1")["state"] == "done"
+            relay.arm(b"queue._ran_there", lost)
+            (job,) = c.rows("QUEUE RUN 'INSERT INTO effect VALUES (1)' ON nightly DATABASE reports RETURNING JOB")
+            assert relay.lost.wait(20)
+            proxy.wait_log("a statement of the queue engine has no answer")
+            wait_for(lambda: proxy.console("SHOW RUNNING") == [], "its end")
+            (end,) = c.rows("QUEUE AWAIT '%s' WAIT '30 s'" % job["job"])
+            assert (end["state"], end["attempt"]) == ("done", str(attempts)), end
+            assert effects(reports) == [1] * attempts
+            assert end_of(c, "SELECT 1")["state"] == "done"
 
 
 def test_figures(qbouncer, db, reports):
